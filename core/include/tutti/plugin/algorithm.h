@@ -1,0 +1,163 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * algorithm/1: a pure function from a query to a schedule. The same query gives the same schedule, on every rank and
+ * in every process: no I/O, no clock, no state, no pointers to data.
+ *
+ * A schedule is what one rank does: lanes of steps over chunks.
+ *
+ * Buffers. IN, OUT and SCRATCH. IN and OUT are made of equal blocks:
+ *
+ *   collective       IN blocks          OUT blocks        in-place means (by location)
+ *   broadcast        1, root only       1                 IN = OUT (root)
+ *   reduce           1                  1, root only      IN = OUT (root)
+ *   all_reduce       1                  1                 IN = OUT
+ *   gather           1                  n, root only      IN = OUT's block `rank` (root)
+ *   all_gather       1                  n                 IN = OUT's block `rank`
+ *   scatter          n, root only       1                 OUT = IN's block `rank` (root)
+ *   reduce_scatter   n                  1                 OUT = IN's block `rank`
+ *   all_to_all       n                  n                 IN = OUT
+ *   barrier          none               none
+ *
+ * A buffer that a rank's role lacks does not exist in its schedule. Out of place, IN is never written.
+ *
+ * Chunks. Each block is cut at the schedule's cut points (rationals strictly between 0 and 1) into pieces; with k cuts
+ * there are k+1 pieces. Chunk number = block * pieces + piece. A cut falls at floor(p*len/q) elements, rounded down to a multiple
+ * of 64 elements when len >= 4096 * cuts. So chunks are not equal in size, and a size is known only symbolically, as
+ * an extent {block class, piece}: in the equal forms all blocks are of class 0. A scratch chunk declares the extent
+ * that it holds. Source, destination and both ends of a message have equal extents, chunk by chunk.
+ *
+ * Lanes. Steps of a lane are in order; lanes run concurrently. A step may start when its dependency has completed and
+ * no incomplete earlier step of its lane touches a conflicting chunk. Messages match first in, first out per (sender,
+ * receiver, lane): the k-th SEND of lane l to rank r meets the k-th receiving step of lane l of r from this rank. An
+ * executor keeps at least two consecutive steps of a lane in flight, so that a lane of SEND; RECV on every rank of a
+ * ring makes progress; nothing may rely on more, nor on any buffering.
+ *
+ * Slices. A schedule that declares TUTTI_SCHEDULE_SLICED may be run in S slices: all lanes' steps for slice 0 of
+ * every chunk, then for slice 1, and so on; a dependency joins equal slices. Its data steps move one chunk each.
+ *
+ * Rounding. Each REDUCE and RECV_REDUCE rounds once. REDUCE over k chunks is a left fold with one rounding.
+ */
+#ifndef TUTTI_PLUGIN_ALGORITHM_H
+#define TUTTI_PLUGIN_ALGORITHM_H
+
+#include "types.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define TUTTI_ALGORITHM_ID "tutti.algorithm/1"
+/* The draft's stamp: a hash of the layout below. The core refuses a plugin that was compiled with another. */
+#define TUTTI_ALGORITHM_STAMP 0x00000000u
+
+enum { TUTTI_BUFFER_IN = 1, TUTTI_BUFFER_OUT = 2, TUTTI_BUFFER_SCRATCH = 3 };
+
+/* The whole instruction set. */
+enum {
+  TUTTI_STEP_SEND = 1,        /* src -> peer. Completes when src may be overwritten. */
+  TUTTI_STEP_RECV = 2,        /* peer -> dst. Completes when dst is visible to later steps. */
+  TUTTI_STEP_RECV_REDUCE = 3, /* dst = src op incoming (TUTTI_STEP_INCOMING_LEFT: incoming op src). src may be dst. */
+  TUTTI_STEP_COPY = 4,        /* dst = src */
+  TUTTI_STEP_REDUCE = 5,      /* dst = source 0 op source 1 op ... (a left fold). dst may be one of the sources. */
+  TUTTI_STEP_SIGNAL = 6,      /* no bytes: to peer, or with TUTTI_STEP_WAIT from peer. Never dropped. */
+  TUTTI_STEP_NOP = 7          /* nothing; may carry a dependency */
+};
+
+/* Step flags. */
+enum {
+  TUTTI_STEP_LOAD = 1u << 0,          /* src is raw user input: set exactly where a reducing collective reads IN */
+  TUTTI_STEP_FINAL = 1u << 1,         /* what this step writes is a complete result: avg divides here */
+  TUTTI_STEP_INCOMING_LEFT = 1u << 2, /* RECV_REDUCE: the incoming value is the left operand */
+  TUTTI_STEP_WAIT = 1u << 3           /* SIGNAL: wait for the peer's signal instead of sending one */
+};
+
+#define TUTTI_NO_DEPENDENCY 0xffffffffu
+
+/* `chunks` consecutive chunks of a buffer from chunk `first`. Frozen layout, 16 bytes. */
+typedef struct tutti_span {
+  uint32_t buffer; /* TUTTI_BUFFER_* */
+  uint32_t first;
+  uint32_t chunks;
+  uint32_t reserved;
+} tutti_span;
+
+/* One step. Frozen layout, 80 bytes. Fields that the kind does not use are zero. */
+typedef struct tutti_step {
+  uint32_t kind;  /* TUTTI_STEP_SEND ... */
+  uint32_t flags; /* TUTTI_STEP_LOAD ... */
+  uint32_t peer;  /* SEND, RECV, RECV_REDUCE, SIGNAL */
+  uint32_t sources;         /* REDUCE: how many source spans (>= 2) were passed along with the step */
+  uint32_t dependency_lane; /* TUTTI_NO_DEPENDENCY, or the lane ... */
+  uint32_t dependency_step; /* ... and the number of the step in it that must have completed (same slice) */
+  uint64_t reserved0;
+  tutti_span dst;
+  tutti_span src; /* SEND, COPY, RECV_REDUCE's local operand */
+  uint64_t reserved1[2];
+} tutti_step;
+
+/* A cut point p/q of each block, 0 < p < q. Frozen layout. */
+typedef struct tutti_cut {
+  uint32_t p;
+  uint32_t q;
+} tutti_cut;
+
+/* The symbolic size of a chunk: piece `piece` of a block of class `block_class`. In the equal forms class is 0. */
+typedef struct tutti_extent {
+  uint32_t block_class;
+  uint32_t piece;
+} tutti_extent;
+
+/* What a schedule is asked for. Everything but `rank` and TUTTI_QUERY_IN_PLACE is the same on every rank. */
+typedef struct tutti_query {
+  uint32_t struct_size;
+  uint32_t collective;
+  uint32_t nranks;
+  uint32_t rank;
+  uint32_t root;   /* 0 for collectives without one */
+  uint32_t lanes;  /* at most so many lanes may be used */
+  uint64_t flags;  /* TUTTI_QUERY_* */
+  const uint32_t* host_of_rank; /* nranks entries: a dense number of the host of each rank, in order of first rank */
+} tutti_query;
+
+enum { TUTTI_QUERY_IN_PLACE = 1u << 0 };
+
+/* Schedule flags. */
+enum {
+  TUTTI_SCHEDULE_SLICED = 1u << 0 /* may be run slice by slice; every data step moves one chunk */
+};
+
+/* Where a schedule goes. Belongs to the caller of schedule(), valid until that returns; one thread. Every function
+ * copies what it is given and returns TUTTI_OK, or the error that the algorithm should return in turn. */
+typedef struct tutti_schedule_sink {
+  uint32_t struct_size;
+  uint32_t reserved;
+  void* self;
+  /* At most once, before the first step: the cut points, strictly increasing. Without it blocks are one piece. */
+  tutti_status (*set_cuts)(void* self, const tutti_cut* cuts, uint32_t n);
+  /* At most once, before the first step: the scratch chunks' extents, in order. `copies` is how many slices' scratch
+   * exist at once (slice s uses copy s mod copies); 0: each slice has its own, nothing is reused. */
+  tutti_status (*set_scratch)(void* self, const tutti_extent* chunks, uint32_t n, uint32_t copies);
+  /* At most once, before the first step: TUTTI_SCHEDULE_* flags. */
+  tutti_status (*set_flags)(void* self, uint64_t flags);
+  /* Appends a step to a lane. `sources`: step->sources spans for REDUCE, else NULL. */
+  tutti_status (*add_step)(void* self, uint32_t lane, const tutti_step* step, const tutti_span* sources);
+} tutti_schedule_sink;
+
+typedef struct tutti_algorithm {
+  uint32_t struct_size;
+  uint32_t stamp; /* TUTTI_ALGORITHM_STAMP */
+  void* self;
+  const char* name;    /* what users type: "ring". Unique among algorithms. Lives until deinit. */
+  const char* summary; /* one line */
+  uint64_t collectives; /* mask of 1 << TUTTI_ALL_REDUCE ... */
+  /* [any] TUTTI_OK when schedule() answers this query; TUTTI_NOT_SUPPORTED after host->set_error with the reason.
+   * The answer must not depend on query->rank or TUTTI_QUERY_IN_PLACE. */
+  tutti_status (*supports)(void* self, const tutti_query* query);
+  /* [any] Emits query->rank's schedule into the sink. */
+  tutti_status (*schedule)(void* self, const tutti_query* query, const tutti_schedule_sink* sink);
+} tutti_algorithm;
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The plugin's end of tutti/plugin/entry.h: the entry symbol, the host's services, and the one place where C++ exceptions
+// become status codes.
+//
+//   static const tutti_transport transport = tutti::sdk::make_transport<MyTransport>();
+//   TUTTI_PLUGIN(mytransport, "mytransport", "1.0.0", "me", "Apache-2.0", "what it is",
+//                {TUTTI_TRANSPORT_ID, &transport});
+#pragma once
+
+#include <tutti/plugin/entry.h>
+
+#include <charconv>
+#include <cstring>
+#include <exception>
+#include <initializer_list>
+#include <new>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <system_error>
+
+namespace tutti::sdk {
+inline namespace v1 {
+
+// The services of the core; set before any other call reaches the plugin, constant from then on.
+inline const tutti_host* host = nullptr;
+// The plugin's id, for log lines.
+inline const char* plugin_id = "";
+
+// An error on its way to the boundary: a status and a text that says who, what was expected, what came, what to do.
+class Error : public std::exception {
+ public:
+  Error(tutti_status status, std::string text) : status_(status), text_(std::move(text)) {}
+  const char* what() const noexcept override { return text_.c_str(); }
+  tutti_status status() const noexcept { return status_; }
+
+ private:
+  tutti_status status_;
+  std::string text_;
+};
+
+// TUTTI_SYSTEM with the words of errno.
+inline Error system_error(std::string what, int error_number) {
+  return Error(TUTTI_SYSTEM, what + ": " + std::generic_category().message(error_number));
+}
+
+inline void log(uint32_t level, const std::string& text) noexcept {
+  if (!host || !host->log) return;
+  const tutti_log_record record{sizeof record, level, plugin_id, text.c_str()};
+  host->log(host->self, &record);
+}
+
+inline tutti_status report(tutti_status status, const char* text) noexcept {
+  if (host && host->set_error) host->set_error(host->self, status, text);
+  return status;
+}
+
+// Runs `body`, which returns a status or nothing, and turns any exception into a reported status.
+template <typename Body>
+tutti_status guard(Body&& body) noexcept {
+  try {
+    if constexpr (std::is_void_v<decltype(body())>) {
+      body();
+      return TUTTI_OK;
+    } else {
+      return body();
+    }
+  } catch (const Error& e) {
+    return report(e.status(), e.what());
+  } catch (const std::bad_alloc&) {
+    return report(TUTTI_NO_RESOURCES, "out of memory");
+  } catch (const std::exception& e) {
+    return report(TUTTI_INTERNAL, e.what());
+  } catch (...) {
+    return report(TUTTI_INTERNAL, "an exception that is no std::exception");
+  }
+}
+
+// A setting by its full name; nothing when it is not set.
+inline std::optional<std::string> config(const char* key) {
+  const char* value = host && host->get_config ? host->get_config(host->self, key) : nullptr;
+  return value ? std::optional<std::string>(value) : std::nullopt;
+}
+
+// A whole number in [low, high] from a setting; `fallback` when it is not set; an error when it is anything else.
+inline uint64_t config_number(const char* key, uint64_t fallback, uint64_t low, uint64_t high) {
+  const auto text = config(key);
+  if (!text) return fallback;
+  uint64_t value = 0;
+  const auto [end, code] = std::from_chars(text->data(), text->data() + text->size(), value);
+  if (code != std::errc() || end != text->data() + text->size() || text->empty() || value < low || value > high)
+    throw Error(TUTTI_INVALID_ARGUMENT, std::string(key) + "=\"" + *text + "\" is not a whole number from " +
+                                            std::to_string(low) + " to " + std::to_string(high));
+  return value;
+}
+
+// One interface that a plugin offers.
+struct Interface {
+  const char* id;
+  const void* table;
+};
+
+inline const void* find_interface(std::initializer_list<Interface> interfaces, const char* id, uint32_t index) noexcept {
+  for (const Interface& interface : interfaces)
+    if (std::strcmp(interface.id, id) == 0 && index-- == 0) return interface.table;
+  return nullptr;
+}
+
+}  // namespace v1
+}  // namespace tutti::sdk
+
+#ifdef TUTTI_PLUGIN_STATIC
+#define TUTTI_PLUGIN_SYMBOL(name) tutti_plugin_entry_##name
+#else
+#define TUTTI_PLUGIN_SYMBOL(name) tutti_plugin_entry
+#endif
+
+// Defines the entry symbol: name (a C identifier, used by static builds), then the five texts of tutti_plugin_info, then
+// the interfaces as {id, &table}.
+#define TUTTI_PLUGIN(name, ID, VERSION, VENDOR, LICENSE, SUMMARY, ...)                                               \
+  namespace {                                                                                                        \
+  const tutti_plugin_info tutti_info_##name{sizeof(tutti_plugin_info), 0, ID, VERSION, VENDOR, LICENSE, SUMMARY};    \
+  tutti_status tutti_init_##name(const tutti_host* given) {                                                          \
+    ::tutti::sdk::host = given;                                                                                      \
+    ::tutti::sdk::plugin_id = ID;                                                                                    \
+    return TUTTI_OK;                                                                                                 \
+  }                                                                                                                  \
+  void tutti_deinit_##name() {}                                                                                      \
+  const void* tutti_interface_##name(const char* id, uint32_t index) {                                               \
+    return ::tutti::sdk::find_interface({__VA_ARGS__}, id, index);                                                   \
+  }                                                                                                                  \
+  }                                                                                                                  \
+  extern "C" TUTTI_EXPORT const tutti_plugin_entry_table TUTTI_PLUGIN_SYMBOL(name);                                  \
+  extern "C" TUTTI_EXPORT const tutti_plugin_entry_table TUTTI_PLUGIN_SYMBOL(name) {                                 \
+    sizeof(tutti_plugin_entry_table), TUTTI_ABI_MAJOR, TUTTI_ABI_MINOR, 0, &tutti_info_##name, tutti_init_##name,    \
+        tutti_deinit_##name, tutti_interface_##name                                                                  \
+  }

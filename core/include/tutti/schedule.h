@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Schedules as data (C++): build, look at, edit, verify, cost. For tools, tests and mutants; applications need none of it.
+// Schedules as data (C++): build, look at, edit, verify, cost. For tools, tests and mutants; applications need none of
+// it.
 //
-// A Schedule is what an algorithm emits for one rank (tutti/plugin/algorithm.h has the meaning of every field). All ranks'
-// schedules of one operation together are what verify() proves and simulate() costs.
+// A Schedule is what an algorithm emits for one rank (tutti/plugin/algorithm.h has the meaning of every field). All
+// ranks' schedules of one operation together are what verify() proves and simulate() costs.
 #pragma once
 
 #include <tutti/plugin/algorithm.h>
@@ -14,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#pragma GCC visibility push(default)
 namespace tutti {
 
 struct Step {
@@ -50,9 +52,10 @@ uint32_t block_count(uint32_t collective, uint32_t nranks, uint32_t root, uint32
 bool is_reducing(uint32_t collective);
 bool has_root(uint32_t collective);
 
-// Asks an algorithm for one rank's schedule. Checks what it emits for form (known kinds and flags, peers, buffers, chunk
-// numbers, lanes, dependencies in range, cuts increasing): a plugin is not trusted. On failure `error` says why.
-tutti_status build_schedule(const tutti_algorithm& algorithm, const tutti_query& query, Schedule* schedule, std::string* error);
+// Asks an algorithm for one rank's schedule. Checks what it emits for form (known kinds and flags, peers, buffers,
+// chunk numbers, lanes, dependencies in range, cuts increasing): a plugin is not trusted. On failure `error` says why.
+tutti_status build_schedule(const tutti_algorithm& algorithm, const tutti_query& query, Schedule* schedule,
+                            std::string* error);
 // All ranks' schedules of a problem.
 tutti_status build_schedules(const tutti_algorithm& algorithm, const Problem& problem, std::vector<Schedule>* schedules,
                              std::string* error);
@@ -64,22 +67,22 @@ constexpr uint64_t slice_begin(uint64_t length, uint64_t slice, uint64_t slices)
   return static_cast<uint64_t>(static_cast<unsigned __int128>(slice) * length / slices);
 }
 
-// Pairs of adjacent steps of a lane that one pass over memory serves: RECV or RECV_REDUCE into X, then SEND of X. fused[lane][i]
-// is true where step i is carried out together with step i+1. Meaning and matching are unchanged.
+// Pairs of adjacent steps of a lane that one pass over memory serves: RECV or RECV_REDUCE into X, then SEND of X.
+// fused[lane][i] is true where step i is carried out together with step i+1. Meaning and matching are unchanged.
 std::vector<std::vector<bool>> find_fusions(const Schedule& schedule);
 
 enum class Fault {
   none,
-  form,            // not a legal schedule: bounds, kinds, flags, missing buffer, unsliceable step
-  unmatched,       // a SEND without its RECV or the other way round
-  size_mismatch,   // extents differ between the ends of a message or of a local step
-  deadlock,        // a cyclic wait
-  race,            // unordered conflicting accesses (a missing dependency)
-  slice_reuse,     // scratch reused in slice s+1 before slice s is done with it
-  wrong_result,    // an output chunk lacks a contribution, has one twice, or has another chunk's
-  overwritten,     // something that is not output was written: IN out of place
-  scaling,         // not exactly one LOAD per contribution and one FINAL per output value
-  in_place_order   // the SEND/RECV sequence differs between in-place and out-of-place
+  form,           // not a legal schedule: bounds, kinds, flags, missing buffer, unsliceable step
+  unmatched,      // a SEND without its RECV or the other way round
+  size_mismatch,  // extents differ between the ends of a message or of a local step
+  deadlock,       // a cyclic wait
+  race,           // unordered conflicting accesses (a missing dependency)
+  slice_reuse,    // scratch reused in slice s+1 before slice s is done with it
+  wrong_result,   // an output chunk lacks a contribution, has one twice, or has another chunk's
+  overwritten,    // something that is not output was written: IN out of place
+  scaling,        // not exactly one LOAD per contribution and one FINAL per output value
+  in_place_order  // the SEND/RECV sequence differs between in-place and out-of-place
 };
 const char* fault_name(Fault fault);
 
@@ -91,38 +94,54 @@ struct Proof {
   bool rank_order = false;  // every tree has its operands in rank order: legal for non-commutative operators
   uint64_t steps = 0;       // of all ranks
   uint64_t messages = 0;
-  uint64_t rounds = 0;      // longest chain of dependent messages
+  uint64_t rounds = 0;  // longest chain of dependent messages
   uint32_t lanes = 0;
-  uint32_t scratch_chunks = 0;       // most of any rank
-  uint64_t most_in_flight = 0;       // most messages between two ranks at once, buffering as much as wanted
-  double bytes_sent = 0;             // most of any rank, in units of one block
-  double bytes_lower_bound = 0;      // known lower bound of the same
+  uint32_t scratch_chunks = 0;   // most of any rank
+  uint64_t most_in_flight = 0;   // most messages between two ranks at once, buffering as much as wanted
+  double bytes_sent = 0;         // most of any rank, in units of one block
+  double bytes_lower_bound = 0;  // known lower bound of the same
   bool ok() const { return fault == Fault::none; }
 };
 
 // Proves a schedule set correct for every count, data type and slice count: bounds, matching, no deadlock with no
-// buffering and two steps of each lane in flight, provenance as a multiset, no races, scratch reuse over two slices, scaling.
-// What the proof is worth is said in docs/architecture.md.
+// buffering and two steps of each lane in flight, provenance as a multiset, no races, scratch reuse over two slices,
+// scaling. What the proof is worth is said in docs/architecture.md.
 Proof verify(const Problem& problem, const std::vector<Schedule>& schedules);
-// Does the same for out of place, in place everywhere, and in place on odd ranks only, and checks that the three have equal
-// message sequences. On failure the first failing proof.
+// Does the same for out of place, in place everywhere, and in place on odd ranks only, and checks that the three have
+// equal message sequences. On failure the first failing proof.
 Proof verify_algorithm(const tutti_algorithm& algorithm, Problem problem);
 
 // Latency and bandwidth of what one rank does to another.
 struct LinkCost {
-  double latency = 0;     // seconds
-  double per_byte = 0;    // seconds
+  double latency = 0;   // seconds
+  double per_byte = 0;  // seconds
 };
 struct CostModel {
   std::function<LinkCost(uint32_t from, uint32_t to)> link;
   double reduce_per_byte = 1e-10;  // seconds per byte of result
   double copy_per_byte = 1e-10;
-  double per_step = 1e-8;          // dispatch
+  double per_step = 1e-8;  // dispatch
 };
-// Predicted seconds of an operation of `block_bytes` bytes per block of `element_bytes` bytes per element in `slices` slices: list
-// simulation of one and of two slices, extrapolated linearly. Schedules must have been verified.
-double simulate(const Problem& problem, const std::vector<Schedule>& schedules, uint64_t block_bytes, uint32_t element_bytes,
-                uint64_t slices, const CostModel& model);
+// Both ends of a message take part from when both are ready; a rank's sends share its egress and its receives its
+// ingress, in the order in which they become ready; reductions and copies share the rank; a lane issues its steps in
+// order, `per_step` apart. Predicted seconds of an operation of `block_bytes` bytes per block of `element_bytes` bytes
+// per element in `slices` slices: list simulation of one and of two slices, extrapolated linearly. Schedules must have
+// been verified; infinity when they do not match.
+double simulate(const Problem& problem, const std::vector<Schedule>& schedules, uint64_t block_bytes,
+                uint32_t element_bytes, uint64_t slices, const CostModel& model);
+
+// When one step starts and ends in a simulation, in seconds, and for a message the step at the other end (same lane of
+// the peer).
+struct StepTime {
+  double start = 0, end = 0;
+  uint32_t partner_step = TUTTI_NO_DEPENDENCY;
+};
+// The same simulation step by step, for one slice that is the whole: [rank][lane][step]. Empty when the schedules do
+// not match.
+std::vector<std::vector<std::vector<StepTime>>> simulate_steps(const Problem& problem,
+                                                               const std::vector<Schedule>& schedules,
+                                                               uint64_t block_bytes, uint32_t element_bytes,
+                                                               const CostModel& model);
 
 // Names: "all_reduce", "float32", "sum", "recv_reduce". From text: 0 when unknown.
 const char* collective_name(uint32_t collective);
@@ -138,3 +157,4 @@ uint32_t dtype_bytes(uint32_t dtype);  // 0 when unknown
 std::string describe(const Step& step);
 
 }  // namespace tutti
+#pragma GCC visibility pop

@@ -48,7 +48,7 @@ extern "C" {
 
 #define TUTTI_ALGORITHM_ID "tutti.algorithm/1"
 /* The draft's stamp: a hash of the layout below. The core refuses a plugin that was compiled with another. */
-#define TUTTI_ALGORITHM_STAMP 0x00000000u
+#define TUTTI_ALGORITHM_STAMP 0x00bde172u
 
 enum { TUTTI_BUFFER_IN = 1, TUTTI_BUFFER_OUT = 2, TUTTI_BUFFER_SCRATCH = 3 };
 

@@ -33,9 +33,9 @@ extern "C" {
 #define TUTTI_VIEW_ID "tutti.view/1"
 #define TUTTI_WAIT_FD_ID "tutti.wait_fd/1"
 /* The drafts' stamps: hashes of the layouts below. The core refuses a plugin that was compiled with others. */
-#define TUTTI_TRANSPORT_STAMP 0x00000000u
-#define TUTTI_VIEW_STAMP 0x00000000u
-#define TUTTI_WAIT_FD_STAMP 0x00000000u
+#define TUTTI_TRANSPORT_STAMP 0x95f1a7c9u
+#define TUTTI_VIEW_STAMP 0x4aee8978u
+#define TUTTI_WAIT_FD_STAMP 0x0ea136d0u
 
 /* Control messages are at most so long. */
 #define TUTTI_CONTROL_BYTES 256u

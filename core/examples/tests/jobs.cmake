@@ -1,0 +1,45 @@
+# The examples, run: as threads of one process, and as jobs under tuttirun. Each checks its own results.
+set(transports)
+if("plugins/shm" IN_LIST TUTTI_MEMBERS)
+  list(APPEND transports shm)
+endif()
+if("net-tcp" IN_LIST TUTTI_MEMBERS)
+  list(APPEND transports tcp)
+endif()
+
+foreach(transport IN LISTS transports)
+  foreach(n 2 3 4)
+    foreach(example IN LISTS short_examples)
+      set(name example_${example}_${n}_${transport})
+      add_test(NAME ${name} COMMAND ${example} --threads ${n})
+      set_tests_properties(${name} PROPERTIES ENVIRONMENT "TUTTI_TRANSPORT=${transport}" TIMEOUT 30)
+    endforeach()
+  endforeach()
+endforeach()
+# One rank needs no transport; the examples must say so themselves when they cannot serve a number of ranks.
+foreach(example IN LISTS short_examples)
+  add_test(NAME example_${example}_1 COMMAND ${example} --threads 1)
+  set_tests_properties(example_${example}_1 PROPERTIES TIMEOUT 30)
+endforeach()
+set_tests_properties(example_cheat_sheet_1 PROPERTIES WILL_FAIL ON)
+
+# The loss of one rank, without a launcher, is what the jobs must reach.
+set(loss "${CMAKE_CURRENT_BINARY_DIR}/one_rank.loss")
+set(training --epochs 6 --min-accuracy 80)
+add_test(NAME job_train_digits_1 COMMAND train_digits ${training} --loss-file ${loss})
+set_tests_properties(job_train_digits_1 PROPERTIES LABELS job TIMEOUT 60 FIXTURES_SETUP one_rank_loss)
+if("tools" IN_LIST TUTTI_MEMBERS)
+  foreach(transport IN LISTS transports)
+    set(name job_train_digits_4_${transport})
+    add_test(NAME ${name} COMMAND tuttirun -n 4 $<TARGET_FILE:train_digits> ${training} --expect-loss ${loss}
+                                  --expect-transport ${transport})
+    set_tests_properties(${name} PROPERTIES LABELS job TIMEOUT 60 FIXTURES_REQUIRED one_rank_loss
+                                            ENVIRONMENT "TUTTI_TRANSPORT=${transport}")
+    add_test(NAME job_cheat_sheet_3_${transport} COMMAND tuttirun -n 3 $<TARGET_FILE:cheat_sheet>)
+    set_tests_properties(job_cheat_sheet_3_${transport} PROPERTIES LABELS job TIMEOUT 60
+                                                                   ENVIRONMENT "TUTTI_TRANSPORT=${transport}")
+  endforeach()
+  # Defaults: 30 epochs, any number of ranks, at least 95 %.
+  add_test(NAME job_train_digits_3_default COMMAND tuttirun -n 3 $<TARGET_FILE:train_digits>)
+  set_tests_properties(job_train_digits_3_default PROPERTIES LABELS job TIMEOUT 60)
+endif()

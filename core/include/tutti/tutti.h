@@ -1,0 +1,205 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Tutti's C API: communicators and collectives.
+ *
+ * Every function returns a tutti_status (types.h): zero is success. The text of a communicator's last error, which
+ * says who, what was expected, what came and what to do, is tutti_comm_error. Structs are sized: zero them, set struct_size,
+ * fill what you need; zero means the default.
+ *
+ * Threads. A communicator is used by one thread at a time; different communicators by different threads at once. Any
+ * wait inside Tutti also advances the pending operations of the process's other communicators. tutti_comm_abort,
+ * tutti_comm_async_error and the tutti_mem_* functions may be called by any thread at any time.
+ *
+ * Counts are elements. For gather, all_gather, scatter, reduce_scatter and all_to_all they are per rank: `count`
+ * elements from or to each rank. A collective is in place when `in` and `out` are equal at these offsets: broadcast,
+ * reduce, all_reduce, all_to_all: out == in; gather and all_gather: in == out + rank * count; scatter and reduce_scatter:
+ * out == in + rank * count. It may differ between ranks. Any other overlap is an error. Buffers that a rank's role lacks (`in`
+ * of broadcast and scatter off the root, `out` of reduce and gather off the root) are ignored and may be NULL.
+ */
+#ifndef TUTTI_H
+#define TUTTI_H
+
+#include <tutti/plugin/entry.h>
+#include <tutti/plugin/types.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#if defined(__GNUC__)
+#pragma GCC visibility push(default)
+#endif
+
+typedef struct tutti_comm tutti_comm;
+typedef struct tutti_request tutti_request;
+
+/* "0.1.0". */
+const char* tutti_version(void);
+/* "peer failed" for TUTTI_PEER_FAILED. Never NULL. */
+const char* tutti_status_text(tutti_status status);
+
+/* ---- Communicators ---------------------------------------------------------------------------------------- */
+
+/* Exchanges `bytes` bytes with every rank: all[r * bytes ...] = rank r's `mine`. Blocks. */
+typedef tutti_status (*tutti_all_gather_function)(void* context, const void* mine, uint64_t bytes, void* all);
+
+enum {
+  TUTTI_COMM_PROGRESS_THREAD = 1u << 0 /* a thread of the communicator advances asynchronous operations */
+};
+
+/* How a communicator is made. Strings are copied. What differs between ranks and matters is an error that names both
+ * ranks and values. */
+typedef struct tutti_comm_config {
+  uint32_t struct_size;
+  uint32_t flags;         /* TUTTI_COMM_* */
+  const char* name;       /* for messages; NULL: "world" */
+  const char* rendezvous; /* where the ranks meet:
+                             NULL or "env"       the launcher's environment (TUTTI_*, torchrun, Open MPI, Hydra, Slurm)
+                             "tcp://HOST:PORT"   rank 0 listens there
+                             "id:..."            a tutti_unique_id's text
+                             "file:/PATH"        a folder that all ranks see
+                             "local:NAME"        ranks are threads of this process */
+  uint32_t rank;          /* used when nranks is not 0 */
+  uint32_t nranks;        /* 0: from the environment */
+  uint64_t connect_timeout_ns; /* meeting and connecting; 0: TUTTI_CONNECT_TIMEOUT (seconds), else 30 s */
+  uint64_t timeout_ns;         /* an operation without progress; 0: TUTTI_TIMEOUT (seconds), else 600 s */
+  uint32_t windows;            /* operations in flight; 0: 4 */
+  uint32_t lanes;              /* of each window; 0: 4 */
+  uint64_t scratch_limit;      /* bytes of scratch that one operation may use; 0: 1 GiB */
+  const char* transports;      /* which may be used, "shm,tcp"; NULL: TUTTI_TRANSPORT, else all that reach */
+  const char* algorithms;      /* "all_reduce:ring,tree;all_gather:^doubling"; NULL: TUTTI_ALGO, else all */
+  tutti_all_gather_function all_gather; /* not NULL: the ranks meet by this instead of `rendezvous` */
+  void* all_gather_context;
+  char* error; /* where tutti_comm_create writes why it failed, NUL-terminated, at most error_bytes; may be NULL */
+  uint64_t error_bytes;
+} tutti_comm_config;
+
+/* Collective: every rank calls it with the same configuration (its rank aside); returns when all have arrived, or with
+ * an error by the deadline. config NULL: all defaults. */
+tutti_status tutti_comm_create(const tutti_comm_config* config, tutti_comm** comm);
+/* Collective: waits (at most the connect timeout) until all ranks are here, so that nothing sent is lost, then frees everything.
+ * Pending requests are ended with TUTTI_ABORTED. The handle is dead afterwards, whatever is returned. */
+tutti_status tutti_comm_destroy(tutti_comm* comm);
+/* Ends every pending operation of this rank with TUTTI_ABORTED and tells the other ranks `reason`; afterwards only
+ * error queries and destroy work. */
+tutti_status tutti_comm_abort(tutti_comm* comm, const char* reason);
+/* TUTTI_OK, or the error that has broken the communicator (a lost peer, an abort). */
+tutti_status tutti_comm_async_error(const tutti_comm* comm);
+/* Text of the last error on this communicator; "" when there was none. Lives until its next failing call. */
+const char* tutti_comm_error(const tutti_comm* comm);
+uint32_t tutti_comm_rank(const tutti_comm* comm);
+uint32_t tutti_comm_nranks(const tutti_comm* comm);
+
+/* An address and a secret that one rank makes and the application hands to all (by MPI, a file, its own sockets). */
+typedef struct tutti_unique_id {
+  char text[512]; /* NUL-terminated "id:..."; use it as config.rendezvous. Keep it private: it contains the secret */
+} tutti_unique_id;
+/* The calling process listens from now on; the communicator that is made with it as rank 0 must be made here. */
+tutti_status tutti_unique_id_create(tutti_unique_id* id);
+
+/* ---- Operations ---------------------------------------------------------------------------------------- */
+
+/* Options of one call; NULL: all defaults. */
+typedef struct tutti_options {
+  uint32_t struct_size;
+  uint32_t flags;      /* none are defined: must be 0 */
+  uint64_t timeout_ns; /* 0: the communicator's */
+  void* stream;        /* device stream; must be NULL for host memory */
+  uint32_t order;      /* must be 0 */
+  uint32_t priority;   /* must be 0 */
+} tutti_options;
+
+/* Each takes `request`: NULL blocks until the operation is complete on this rank; otherwise the call returns at once and
+ * *request stands for the operation. All ranks issue the collectives of a communicator in the same order. Until completion
+ * outputs must not be read and inputs not written. */
+tutti_status tutti_broadcast(tutti_comm* comm, const void* in, void* out, uint64_t count, uint32_t dtype, uint32_t root,
+                             const tutti_options* options, tutti_request** request);
+tutti_status tutti_reduce(tutti_comm* comm, const void* in, void* out, uint64_t count, uint32_t dtype, uint32_t op,
+                          uint32_t root, const tutti_options* options, tutti_request** request);
+tutti_status tutti_all_reduce(tutti_comm* comm, const void* in, void* out, uint64_t count, uint32_t dtype, uint32_t op,
+                              const tutti_options* options, tutti_request** request);
+tutti_status tutti_gather(tutti_comm* comm, const void* in, void* out, uint64_t count, uint32_t dtype, uint32_t root,
+                          const tutti_options* options, tutti_request** request);
+tutti_status tutti_all_gather(tutti_comm* comm, const void* in, void* out, uint64_t count, uint32_t dtype,
+                              const tutti_options* options, tutti_request** request);
+tutti_status tutti_scatter(tutti_comm* comm, const void* in, void* out, uint64_t count, uint32_t dtype, uint32_t root,
+                           const tutti_options* options, tutti_request** request);
+tutti_status tutti_reduce_scatter(tutti_comm* comm, const void* in, void* out, uint64_t count, uint32_t dtype,
+                                  uint32_t op, const tutti_options* options, tutti_request** request);
+tutti_status tutti_all_to_all(tutti_comm* comm, const void* in, void* out, uint64_t count, uint32_t dtype,
+                              const tutti_options* options, tutti_request** request);
+tutti_status tutti_barrier(tutti_comm* comm, const tutti_options* options, tutti_request** request);
+
+/* Point to point, outside the order of collectives. A receive matches the earliest send of its peer with its tag; it must be
+ * as long as the send, else TUTTI_MISMATCH at the receiver. Sends may complete before they are received, or wait for the
+ * receiver: do not rely on either. Sending to oneself is an error. */
+tutti_status tutti_send(tutti_comm* comm, const void* data, uint64_t count, uint32_t dtype, uint32_t peer, uint32_t tag,
+                        const tutti_options* options, tutti_request** request);
+tutti_status tutti_receive(tutti_comm* comm, void* data, uint64_t count, uint32_t dtype, uint32_t peer, uint32_t tag,
+                           const tutti_options* options, tutti_request** request);
+
+/* Advances, then tells: TUTTI_OK complete, TUTTI_AGAIN not yet, else the error with which the operation ended. */
+tutti_status tutti_request_test(tutti_request* request);
+/* Waits until complete. */
+tutti_status tutti_request_wait(tutti_request* request);
+/* Waits at most timeout_ns: TUTTI_AGAIN when that has passed (the operation goes on). */
+tutti_status tutti_request_wait_for(tutti_request* request, uint64_t timeout_ns);
+/* Waits until complete if need be, then frees the request. NULL is allowed. Before its communicator is destroyed. */
+void tutti_request_free(tutti_request* request);
+
+/* ---- Memory ---------------------------------------------------------------------------------------------- */
+
+/* Memory that transports can address directly (shared memory between processes of a host), aligned to 4096 bytes,
+ * zeroed. Use it for buffers of large collectives. Belongs to the process, for use with all communicators. */
+tutti_status tutti_mem_alloc(uint64_t bytes, void** address);
+/* No operation uses the memory any more. */
+tutti_status tutti_mem_free(void* address);
+/* Makes memory that the application has mapped from descriptor `fd` (a memfd) at fd_offset directly addressable. It
+ * stays the application's; fd may be closed afterwards. */
+tutti_status tutti_mem_register(void* address, uint64_t bytes, int32_t fd, uint64_t fd_offset);
+/* No operation uses the memory any more. */
+tutti_status tutti_mem_deregister(void* address);
+
+/* ---- What happened ------------------------------------------------------------------------------------- */
+
+/* What served one kind of call. Strings live as long as the communicator. */
+typedef struct tutti_service {
+  const char* collective; /* "all_reduce", "send" ... */
+  const char* algorithm;  /* "ring"; "" for send and receive */
+  const char* transports; /* "shm", "shm+tcp": those whose links its plans use; "" for one rank */
+  uint64_t calls;
+  uint64_t bytes;   /* size of the calls' data (nccl-tests' "size") */
+  uint64_t time_ns; /* from issue to completion, all calls */
+} tutti_service;
+/* Bytes moved with one peer, counted by the core where it hands them to the transport. */
+typedef struct tutti_link_traffic {
+  const char* transport;
+  uint32_t peer;
+  uint32_t reserved;
+  uint64_t sent_bytes;
+  uint64_t received_bytes;
+} tutti_link_traffic;
+/* *n is the capacity of rows on entry and the number of rows there are on return. */
+tutti_status tutti_comm_services(const tutti_comm* comm, tutti_service* rows, uint64_t* n);
+tutti_status tutti_comm_traffic(const tutti_comm* comm, tutti_link_traffic* rows, uint64_t* n);
+/* A table, as text, of the candidate algorithms for one call, with predicted cost, slices, and the reason for each that is no
+ * candidate. Same on all ranks. *bytes is the capacity on entry, the length needed with its NUL on return. */
+tutti_status tutti_comm_explain(tutti_comm* comm, uint32_t collective, uint64_t count, uint32_t dtype, char* text,
+                                uint64_t* bytes);
+/* The topology as text: ranks, hosts, transports of each pair. */
+tutti_status tutti_comm_topology(const tutti_comm* comm, char* text, uint64_t* bytes);
+
+/* ---- Plugins ----------------------------------------------------------------------------------------------- */
+
+/* Registers a plugin that is linked into the program: tutti_plugin_register(&tutti_plugin_entry_shm). Before the first
+ * communicator is made. */
+tutti_status tutti_plugin_register(const tutti_plugin_entry_table* entry);
+
+#if defined(__GNUC__)
+#pragma GCC visibility pop
+#endif
+
+#ifdef __cplusplus
+}
+#endif
+#endif

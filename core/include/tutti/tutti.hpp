@@ -1,0 +1,299 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The C++20 face of tutti.h: RAII and spans, nothing else. Errors are exceptions of type tutti::Error.
+//
+//   tutti::Communicator world;                                  // from the launcher's environment
+//   std::vector<float> gradient = ...;
+//   world.all_reduce<float>(gradient, gradient, tutti::Op::sum);  // in place
+//   tutti::Request r = world.async().all_reduce<float>(a, b, tutti::Op::avg);
+//   ... r.test() ... r.wait();
+#pragma once
+
+#include <tutti/tutti.h>
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+namespace tutti {
+
+enum class Op : uint32_t {
+  sum = TUTTI_SUM,
+  prod = TUTTI_PROD,
+  min = TUTTI_MIN,
+  max = TUTTI_MAX,
+  avg = TUTTI_AVG
+};
+
+// A failed call: what() says who, what was expected, what came, what to do.
+class Error : public std::runtime_error {
+ public:
+  Error(tutti_status status, const std::string& text) : std::runtime_error(text), status_(status) {}
+  tutti_status status() const noexcept { return status_; }
+
+ private:
+  tutti_status status_;
+};
+
+// The tutti data type of a C++ arithmetic type. float16 and bfloat16 have none in C++20: use the C API.
+template <typename T>
+constexpr uint32_t dtype_of() {
+  static_assert(std::is_arithmetic_v<T> && !std::is_same_v<T, bool> && !std::is_same_v<T, long double>);
+  if constexpr (std::is_floating_point_v<T>) return sizeof(T) == 4 ? TUTTI_FLOAT32 : TUTTI_FLOAT64;
+  constexpr uint32_t base = std::is_signed_v<T> ? TUTTI_INT8 : TUTTI_UINT8;
+  return base + (sizeof(T) == 1 ? 0 : sizeof(T) == 2 ? 1 : sizeof(T) == 4 ? 2 : 3);
+}
+
+// An operation under way. Destroying it waits for its end.
+class Request {
+ public:
+  Request() = default;
+  Request(tutti_request* request, tutti_comm* comm) : request_(request), comm_(comm) {}
+  Request(Request&& other) noexcept : request_(std::exchange(other.request_, nullptr)), comm_(other.comm_) {}
+  Request& operator=(Request&& other) noexcept {
+    if (this != &other) {
+      tutti_request_free(request_);
+      request_ = std::exchange(other.request_, nullptr);
+      comm_ = other.comm_;
+    }
+    return *this;
+  }
+  ~Request() { tutti_request_free(request_); }
+
+  // Advances; true once complete. Throws if the operation failed. An empty request is complete.
+  bool test() { return !request_ || check(tutti_request_test(request_)); }
+  void wait() {
+    if (request_) check(tutti_request_wait(request_));
+  }
+  // false: not complete within the time; the operation goes on.
+  bool wait_for(std::chrono::nanoseconds time) {
+    return !request_ || check(tutti_request_wait_for(request_, static_cast<uint64_t>(time.count())));
+  }
+
+ private:
+  bool check(tutti_status status) const {
+    if (status < 0) throw Error(status, tutti_comm_error(comm_));
+    return status == TUTTI_OK;
+  }
+  tutti_request* request_ = nullptr;
+  tutti_comm* comm_ = nullptr;
+};
+
+namespace detail {
+
+// The collectives, shared by the blocking and the asynchronous face. Self::run says what to do with the request.
+// Sizes are checked where two spans say the same thing twice; a buffer that the rank's role lacks may be an empty span.
+template <typename Self>
+class Collectives {
+ public:
+  template <typename T>
+  auto broadcast(std::span<T> data, uint32_t root) const {
+    return run([&](tutti_comm* c, tutti_request** r) {
+      return tutti_broadcast(c, data.data(), data.data(), data.size(), dtype_of<T>(), root, nullptr, r);
+    });
+  }
+  template <typename T>
+  auto reduce(std::span<const T> in, std::span<T> out, Op op, uint32_t root) const {
+    if (rank() == root) same(in.size(), out.size(), "reduce");
+    return run([&](tutti_comm* c, tutti_request** r) {
+      return tutti_reduce(c, in.data(), out.data(), in.size(), dtype_of<T>(), code(op), root, nullptr, r);
+    });
+  }
+  template <typename T>
+  auto all_reduce(std::span<const T> in, std::span<T> out, Op op) const {
+    same(in.size(), out.size(), "all_reduce");
+    return run([&](tutti_comm* c, tutti_request** r) {
+      return tutti_all_reduce(c, in.data(), out.data(), in.size(), dtype_of<T>(), code(op), nullptr, r);
+    });
+  }
+  template <typename T>
+  auto gather(std::span<const T> in, std::span<T> out, uint32_t root) const {
+    if (rank() == root) same(in.size() * nranks(), out.size(), "gather");
+    return run([&](tutti_comm* c, tutti_request** r) {
+      return tutti_gather(c, in.data(), out.data(), in.size(), dtype_of<T>(), root, nullptr, r);
+    });
+  }
+  template <typename T>
+  auto all_gather(std::span<const T> in, std::span<T> out) const {
+    same(in.size() * nranks(), out.size(), "all_gather");
+    return run([&](tutti_comm* c, tutti_request** r) {
+      return tutti_all_gather(c, in.data(), out.data(), in.size(), dtype_of<T>(), nullptr, r);
+    });
+  }
+  template <typename T>
+  auto scatter(std::span<const T> in, std::span<T> out, uint32_t root) const {
+    if (rank() == root) same(out.size() * nranks(), in.size(), "scatter");
+    return run([&](tutti_comm* c, tutti_request** r) {
+      return tutti_scatter(c, in.data(), out.data(), out.size(), dtype_of<T>(), root, nullptr, r);
+    });
+  }
+  template <typename T>
+  auto reduce_scatter(std::span<const T> in, std::span<T> out, Op op) const {
+    same(out.size() * nranks(), in.size(), "reduce_scatter");
+    return run([&](tutti_comm* c, tutti_request** r) {
+      return tutti_reduce_scatter(c, in.data(), out.data(), out.size(), dtype_of<T>(), code(op), nullptr, r);
+    });
+  }
+  template <typename T>
+  auto all_to_all(std::span<const T> in, std::span<T> out) const {
+    same(in.size(), out.size(), "all_to_all");
+    same(in.size() / nranks() * nranks(), in.size(), "all_to_all");
+    return run([&](tutti_comm* c, tutti_request** r) {
+      return tutti_all_to_all(c, in.data(), out.data(), in.size() / nranks(), dtype_of<T>(), nullptr, r);
+    });
+  }
+  auto barrier() const {
+    return run([&](tutti_comm* c, tutti_request** r) { return tutti_barrier(c, nullptr, r); });
+  }
+  template <typename T>
+  auto send(std::span<const T> data, uint32_t peer, uint32_t tag = 0) const {
+    return run([&](tutti_comm* c, tutti_request** r) {
+      return tutti_send(c, data.data(), data.size(), dtype_of<T>(), peer, tag, nullptr, r);
+    });
+  }
+  template <typename T>
+  auto receive(std::span<T> data, uint32_t peer, uint32_t tag = 0) const {
+    return run([&](tutti_comm* c, tutti_request** r) {
+      return tutti_receive(c, data.data(), data.size(), dtype_of<T>(), peer, tag, nullptr, r);
+    });
+  }
+
+ private:
+  template <typename Call>
+  auto run(Call&& call) const {
+    return static_cast<const Self*>(this)->run(std::forward<Call>(call));
+  }
+  uint32_t rank() const { return tutti_comm_rank(static_cast<const Self*>(this)->handle()); }
+  uint32_t nranks() const { return tutti_comm_nranks(static_cast<const Self*>(this)->handle()); }
+  static uint32_t code(Op op) { return static_cast<uint32_t>(op); }
+  static void same(size_t expected, size_t actual, const char* what) {
+    if (expected != actual)
+      throw Error(TUTTI_INVALID_ARGUMENT, std::string(what) + ": the spans disagree: expected " +
+                                              std::to_string(expected) + " elements, got " + std::to_string(actual));
+  }
+};
+
+}  // namespace detail
+
+// The asynchronous face of a communicator: every call returns a Request. Lives no longer than the communicator.
+class Async : public detail::Collectives<Async> {
+ public:
+  explicit Async(tutti_comm* comm) : comm_(comm) {}
+  tutti_comm* handle() const { return comm_; }
+  template <typename Call>
+  Request run(Call&& call) const {
+    tutti_request* request = nullptr;
+    const tutti_status status = call(comm_, &request);
+    if (status < 0) throw Error(status, tutti_comm_error(comm_));
+    return Request(request, comm_);
+  }
+
+ private:
+  tutti_comm* comm_;
+};
+
+// A communicator; its own calls block. Movable, not copyable. Destroying it is collective.
+class Communicator : public detail::Collectives<Communicator> {
+ public:
+  // From the environment, or as `config` says.
+  Communicator() : Communicator(defaults()) {}
+  explicit Communicator(tutti_comm_config config) {
+    std::string error(4096, '\0');
+    if (!config.error) {
+      config.error = error.data();
+      config.error_bytes = error.size();
+    }
+    const tutti_status status = tutti_comm_create(&config, &comm_);
+    if (status < 0) throw Error(status, config.error);
+  }
+  Communicator(const std::string& rendezvous, uint32_t rank, uint32_t nranks)
+      : Communicator(meeting(rendezvous, rank, nranks)) {}
+  Communicator(Communicator&& other) noexcept : comm_(std::exchange(other.comm_, nullptr)) {}
+  Communicator& operator=(Communicator&& other) noexcept {
+    std::swap(comm_, other.comm_);
+    return *this;
+  }
+  ~Communicator() {
+    if (comm_) tutti_comm_destroy(comm_);
+  }
+
+  uint32_t rank() const { return tutti_comm_rank(comm_); }
+  uint32_t nranks() const { return tutti_comm_nranks(comm_); }
+  Async async() const { return Async(comm_); }
+  tutti_comm* handle() const { return comm_; }
+  void abort(const std::string& reason) const { tutti_comm_abort(comm_, reason.c_str()); }
+
+  template <typename Call>
+  void run(Call&& call) const {
+    const tutti_status status = call(comm_, nullptr);
+    if (status < 0) throw Error(status, tutti_comm_error(comm_));
+  }
+
+  std::vector<tutti_service> services() const { return rows<tutti_service>(tutti_comm_services); }
+  std::vector<tutti_link_traffic> traffic() const { return rows<tutti_link_traffic>(tutti_comm_traffic); }
+
+ private:
+  static tutti_comm_config defaults() {
+    tutti_comm_config config{};
+    config.struct_size = sizeof config;
+    return config;
+  }
+  static tutti_comm_config meeting(const std::string& rendezvous, uint32_t rank, uint32_t nranks) {
+    tutti_comm_config config = defaults();
+    config.rendezvous = rendezvous.c_str();
+    config.rank = rank;
+    config.nranks = nranks;
+    return config;
+  }
+  template <typename Row, typename Function>
+  std::vector<Row> rows(Function function) const {
+    uint64_t n = 0;
+    function(comm_, nullptr, &n);
+    std::vector<Row> result(n);
+    function(comm_, result.data(), &n);
+    result.resize(n < result.size() ? n : result.size());
+    return result;
+  }
+  tutti_comm* comm_ = nullptr;
+};
+
+// Memory that transports can address directly, as an array of T. Freed on destruction.
+template <typename T>
+class Buffer {
+ public:
+  explicit Buffer(size_t count) : count_(count) {
+    void* address = nullptr;
+    const tutti_status status = tutti_mem_alloc(count * sizeof(T), &address);
+    if (status < 0)
+      throw Error(status, "tutti::Buffer: cannot allocate " + std::to_string(count * sizeof(T)) + " bytes: " +
+                              tutti_status_text(status));
+    data_ = static_cast<T*>(address);
+  }
+  Buffer(Buffer&& other) noexcept : data_(std::exchange(other.data_, nullptr)), count_(std::exchange(other.count_, 0)) {}
+  Buffer& operator=(Buffer&& other) noexcept {
+    std::swap(data_, other.data_);
+    std::swap(count_, other.count_);
+    return *this;
+  }
+  ~Buffer() {
+    if (data_) tutti_mem_free(data_);
+  }
+  T* data() const { return data_; }
+  size_t size() const { return count_; }
+  std::span<T> span() const { return {data_, count_}; }
+  operator std::span<T>() const { return span(); }
+  operator std::span<const T>() const { return {data_, count_}; }
+  T& operator[](size_t i) const { return data_[i]; }
+
+ private:
+  T* data_ = nullptr;
+  size_t count_ = 0;
+};
+
+}  // namespace tutti

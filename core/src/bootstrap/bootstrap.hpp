@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// How the ranks of a communicator meet, exchange a few bytes before any transport exists, and learn of each other's
+// end while it lives.
+#pragma once
+#include <tutti/plugin/types.h>
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "bootstrap/failure.hpp"
+
+namespace tutti::core {
+
+// The most bytes that one rank may give to one all_gather.
+inline constexpr uint64_t kMaxContribution = 4u << 20;
+// The most ranks of a world.
+inline constexpr uint32_t kMaxRanks = 1u << 20;
+
+// One rank's view of the meeting of all ranks, and the control plane that stays between them.
+//
+// Threads: one thread at a time. Ranks that are threads of one process have a Bootstrap each.
+// A Bootstrap whose all_gather has thrown still serves poll_failure and announce_failure; further all_gathers throw
+// TUTTI_INVALID_USAGE with the first cause. The destructor tells the others of an orderly end; a process that ends
+// without it counts as lost.
+class Bootstrap {
+ public:
+  Bootstrap(const Bootstrap&) = delete;
+  Bootstrap& operator=(const Bootstrap&) = delete;
+  virtual ~Bootstrap();
+
+  uint32_t rank() const { return rank_; }
+  uint32_t nranks() const { return nranks_; }
+
+  // Collective: every rank gives its bytes (at most kMaxContribution, any length), everybody gets all of them in rank
+  // order. Throws Failure{TUTTI_TIMEOUT} naming the ranks that did not arrive in time, Failure{TUTTI_PEER_FAILED}
+  // naming the rank that is lost or has left. nanoseconds::max() waits for ever.
+  std::vector<std::string> all_gather(const std::string& mine, std::chrono::nanoseconds timeout);
+
+  // Never blocks. The first rank that was lost and why, once that is known here; the answer then stays. It also moves
+  // the control plane on: rank 0 passes notices on to others in here and in all_gather, so every wait should call it.
+  virtual std::optional<std::pair<uint32_t, std::string>> poll_failure() = 0;
+
+  // A descriptor that polls readable when poll_failure has something to do, or -1 when this kind of bootstrap has none.
+  // It stays the bootstrap's and valid as long as that lives.
+  virtual int wait_fd() const { return -1; }
+
+  // Tells all other ranks, best effort and without waiting long, that this rank ends abnormally: their poll_failure
+  // then names it with this reason. A no-op where the bootstrap has no way to tell (callbacks).
+  virtual void announce_failure(const std::string& reason) noexcept = 0;
+
+  // Bytes that all ranks of this meeting know and, where the rendezvous is protected, nobody else. Empty: there is
+  // none.
+  const std::string& secret() const { return secret_; }
+
+ protected:
+  Bootstrap(uint32_t rank, uint32_t nranks, std::string secret)
+      : rank_(rank), nranks_(nranks), secret_(std::move(secret)) {}
+
+  // What all_gather does, once it has checked that it may.
+  virtual std::vector<std::string> exchange(const std::string& mine, std::chrono::nanoseconds timeout) = 0;
+
+  // "rank 3: bootstrap: ": how messages of this object begin.
+  std::string me() const { return "rank " + std::to_string(rank_) + ": bootstrap: "; }
+
+  uint32_t rank_;
+  uint32_t nranks_;
+  std::string secret_;
+
+ private:
+  std::string broken_;  // why all_gather threw
+};
+
+// An all-gather of the application: `mine` is `bytes` long, `all` has room for nranks * bytes, in rank order. Blocks.
+using AllGatherFunction = tutti_status (*)(void* context, const void* mine, uint64_t bytes, void* all);
+// The value of a variable, or nullptr when it is not set.
+using EnvironmentLookup = std::function<const char*(const char* name)>;
+// Where messages go that are no errors. `level` is TUTTI_LOG_*.
+using BootstrapLog = std::function<void(uint32_t level, const std::string& text)>;
+
+// Where and as whom to meet.
+//
+//   where               meeting
+//   "" or "env"         as the launcher's environment says (environment.hpp); a world of one where there is no launcher
+//   "tcp://HOST:PORT"   rank 0 listens there, the others connect
+//   "id:..."            a text of make_unique_id, passed around by the application
+//   "file:/FOLDER"      an existing folder that all ranks share
+//   "local:NAME"        ranks are threads of this process; the name is free again once all have met
+//   (all_gather set)    over the application's function
+struct Rendezvous {
+  std::string where;
+  int64_t rank = -1;    // -1: from the environment (not for local: and callbacks)
+  int64_t nranks = -1;  // -1: from the environment
+  AllGatherFunction all_gather = nullptr;
+  void* context = nullptr;
+  EnvironmentLookup environment = nullptr;  // nullptr: getenv
+  BootstrapLog log = nullptr;               // nullptr: errors and warnings to standard error
+  // How long rank 0 listens to a connection that has not proved to be a rank.
+  std::chrono::nanoseconds handshake_limit = std::chrono::seconds(10);
+};
+
+// Collective: returns when all ranks have met. Throws Failure: TUTTI_TIMEOUT naming the ranks that did not come,
+// TUTTI_MISMATCH where ranks disagree (world size, a rank taken twice, secret, version), TUTTI_INVALID_ARGUMENT for a
+// rendezvous or an environment that can never be right, TUTTI_SYSTEM with the words of the operating system.
+std::unique_ptr<Bootstrap> make_bootstrap(const Rendezvous& rendezvous, std::chrono::nanoseconds timeout);
+
+// A meeting place in this process, as a printable text of at most kMaxUniqueId characters that starts with "id:". This
+// process listens from now on; it must be the one that calls make_bootstrap as rank 0, once. The text carries the job's
+// secret: hand it to the job's ranks only.
+std::string make_unique_id();
+inline constexpr uint64_t kMaxUniqueId = 256;
+
+}  // namespace tutti::core

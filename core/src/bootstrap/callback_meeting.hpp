@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+#include <memory>
+
+#include "bootstrap/bootstrap.hpp"
+
+namespace tutti::core {
+
+// Ranks meet by the application's own all-gather function (MPI, a key-value store, ...). Its timeouts are the
+// application's; lost ranks are not noticed and wait_fd is -1.
+std::unique_ptr<Bootstrap> meet_by_callback(const Rendezvous& rendezvous);
+
+}  // namespace tutti::core

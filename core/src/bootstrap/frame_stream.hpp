@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A non-blocking socket that carries fixed-length bytes first and then frames: {kind, zero, length} and `length` bytes.
+#pragma once
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "bootstrap/descriptor.hpp"
+
+namespace tutti::core {
+
+enum class FrameKind : uint32_t {
+  hello = 1,    // spoke: job, rank, nranks, who
+  welcome = 2,  // hub: the hello was accepted
+  start = 3,    // hub: all ranks are here
+  gather = 4,   // spoke: sequence, bytes
+  result = 5,   // hub: sequence, every rank's bytes
+  who = 6,      // spoke: who is missing?
+  missing = 7,  // hub: a text
+  failure = 8,  // rank, reason
+  error = 9,    // hub: status, text: this meeting or call is over
+  goodbye = 10  // an orderly end
+};
+
+struct Frame {
+  FrameKind kind;
+  std::string payload;
+};
+
+using EncodedFrame = std::shared_ptr<const std::string>;
+EncodedFrame encode_frame(FrameKind kind, std::string_view payload);
+
+class FrameStream {
+ public:
+  // Takes a connected socket and makes it non-blocking, prompt (TCP_NODELAY) and aware of a dead peer (keep-alive).
+  explicit FrameStream(Descriptor socket);
+  FrameStream(FrameStream&&) = default;
+  FrameStream& operator=(FrameStream&&) = default;
+  // Reads what still lies in the socket first: closing with unread bytes would reset the connection under the peer.
+  ~FrameStream();
+
+  int fd() const { return socket_.get(); }
+
+  // Reads what is there, at most `most` bytes, without blocking.
+  void fill(size_t most);
+  // The connection ended or broke: no more bytes come. What was read before is still to be had.
+  bool ended() const { return !end_.empty(); }
+  const std::string& end() const { return end_; }
+
+  size_t buffered() const { return in_.size() - taken_; }
+  std::string_view peek(size_t n) const { return std::string_view(in_).substr(taken_, n); }
+  // Exactly n raw bytes when they are there.
+  std::optional<std::string> take(size_t n);
+  // The next whole frame when it is there. Throws Failure{TUTTI_MISMATCH} at a length above `limit` or an ill header.
+  std::optional<Frame> next(uint64_t limit);
+
+  void put(EncodedFrame bytes);
+  void put(FrameKind kind, std::string_view payload) { put(encode_frame(kind, payload)); }
+  // Writes what the socket takes without blocking.
+  void flush();
+  bool unsent() const { return !out_.empty(); }
+
+ private:
+  Descriptor socket_;
+  std::string in_;
+  size_t taken_ = 0;
+  std::deque<EncodedFrame> out_;
+  size_t sent_ = 0;  // of out_.front()
+  std::string end_;
+};
+
+}  // namespace tutti::core

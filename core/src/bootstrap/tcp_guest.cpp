@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "bootstrap/tcp_guest.hpp"
+
+#include <unistd.h>
+
+#include "bootstrap/authentication.hpp"
+#include "bootstrap/wire.hpp"
+
+namespace tutti::core {
+
+std::string encode_hello(const Hello& hello) {
+  return WireWriter().text(hello.job).u32(hello.rank).u32(hello.nranks).text(hello.who).take();
+}
+
+std::string this_process() {
+  char host[65] = "";
+  if (::gethostname(host, sizeof host - 1) != 0) host[0] = '\0';
+  return "process " + std::to_string(::getpid()) + " on host " + host;
+}
+
+TcpGuest::TcpGuest(Descriptor socket, std::string from, Deadline limit)
+    : stream_(std::move(socket)), from_(std::move(from)), limit_(limit) {}
+
+TcpGuest::State TcpGuest::advance(const std::string& secret) {
+  try {
+    bool more = true;
+    while (more && why_.empty() && !introduced_) {
+      switch (stage_) {
+        case Stage::opening:
+          more = read_opening(secret);
+          break;
+        case Stage::proof:
+          more = read_proof(secret);
+          break;
+        case Stage::hello:
+          more = read_hello();
+          break;
+      }
+    }
+  } catch (const Failure& failure) {
+    why_ = failure.text;
+  }
+  stream_.flush();
+  if (introduced_) return State::introduced;
+  if (why_.empty() && stream_.ended())
+    why_ = stage_ == Stage::proof ? "it went away after rank 0's proof (" + stream_.end() + "): its secret may differ"
+                                  : "it went away in the middle of the handshake (" + stream_.end() + ")";
+  return why_.empty() ? State::talking : State::turned_away;
+}
+
+bool TcpGuest::read_opening(const std::string& secret) {
+  stream_.fill(kPrefixBytes + kNonceBytes - stream_.buffered());
+  if (stream_.buffered() >= kPrefixBytes) {
+    why_ = prefix_problem(stream_.peek(kPrefixBytes));
+    if (!why_.empty()) {
+      // Another version of Tutti learns of ours from this; others get nothing.
+      if (stream_.peek(kMagic.size()) == kMagic) stream_.put(std::make_shared<const std::string>(meeting_prefix()));
+      return false;
+    }
+  }
+  const auto opening = stream_.take(kPrefixBytes + kNonceBytes);
+  if (!opening) return false;
+  spoke_nonce_ = opening->substr(kPrefixBytes);
+  hub_nonce_ = random_bytes(kNonceBytes);
+  stream_.put(
+      std::make_shared<const std::string>(meeting_prefix() + hub_nonce_ + hub_proof(secret, spoke_nonce_, hub_nonce_)));
+  stage_ = Stage::proof;
+  return true;
+}
+
+bool TcpGuest::read_proof(const std::string& secret) {
+  stream_.fill(kProofBytes - stream_.buffered());
+  const auto proof = stream_.take(kProofBytes);
+  if (!proof) return false;
+  if (!equal_proof(*proof, spoke_proof(secret, spoke_nonce_, hub_nonce_))) why_ = "it does not know this job's secret";
+  stage_ = Stage::hello;
+  return true;
+}
+
+bool TcpGuest::read_hello() {
+  stream_.fill(kMaxHello);
+  const auto frame = stream_.next(kMaxHello);
+  if (!frame) return false;
+  if (frame->kind != FrameKind::hello)
+    throw Failure(TUTTI_MISMATCH, "it sent frame " + std::to_string(static_cast<uint32_t>(frame->kind)) +
+                                      " where a hello was expected");
+  WireReader reader(frame->payload, "hello");
+  hello_.job = reader.text();
+  hello_.rank = reader.u32();
+  hello_.nranks = reader.u32();
+  hello_.who = reader.text();
+  reader.end();
+  introduced_ = true;
+  return true;
+}
+
+}  // namespace tutti::core

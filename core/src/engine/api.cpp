@@ -1,0 +1,366 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The C boundary: every argument is checked here, and every exception becomes a status here.
+#include <fmt/format.h>
+#include <tutti/schedule.h>
+#include <tutti/tutti.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "bootstrap/failure.hpp"
+#include "engine/communicator.hpp"
+#include "engine/host.hpp"
+#include "engine/memory.hpp"
+#include "engine/registry.hpp"
+
+using tutti::core::Communicator;
+using tutti::core::Failure;
+using tutti::core::Shape;
+
+namespace {
+
+constexpr uint64_t most_bytes = uint64_t{1} << 62;
+
+// Runs `body` for a communicator; failures become its error text.
+template <typename Body>
+tutti_status guarded(tutti_comm* comm, Body&& body) noexcept {
+  if (!comm) return TUTTI_INVALID_ARGUMENT;
+  Communicator& c = comm->communicator;
+  try {
+    return body(c);
+  } catch (const Failure& failure) {
+    std::string text = failure.text;
+    const std::string who = fmt::format("rank {}: ", c.rank());
+    if (!text.starts_with(who)) text = fmt::format("{}{}: {}", who, c.name(), text);
+    return c.remember(failure.status, std::move(text));
+  } catch (const std::bad_alloc&) {
+    return c.remember(TUTTI_NO_RESOURCES, fmt::format("rank {}: out of memory", c.rank()));
+  } catch (const std::exception& e) {
+    return c.remember(TUTTI_INTERNAL, fmt::format("rank {}: {}", c.rank(), e.what()));
+  }
+}
+
+[[noreturn]] void invalid(std::string text) { throw Failure(TUTTI_INVALID_ARGUMENT, std::move(text)); }
+
+void check_options(const char* call, const tutti_options* options) {
+  if (!options) return;
+  if (options->struct_size < sizeof(tutti_options))
+    invalid(fmt::format("{}: options.struct_size is {}, expected {}", call, options->struct_size, sizeof(tutti_options)));
+  if (options->flags || options->order || options->priority)
+    throw Failure(TUTTI_NOT_SUPPORTED, fmt::format("{}: options.flags, order and priority must be 0", call));
+  if (options->stream)
+    throw Failure(TUTTI_NOT_SUPPORTED, fmt::format("{}: options.stream is set, but the buffers are host memory", call));
+}
+
+uint64_t size_of(const char* call, uint64_t count, uint32_t dtype, uint64_t blocks) {
+  const uint32_t element = tutti::dtype_bytes(dtype);
+  if (!element) invalid(fmt::format("{}: {} is no data type", call, dtype));
+  if (count > most_bytes / element / std::max<uint64_t>(blocks, 1))
+    invalid(fmt::format("{}: {} elements of {} bytes for {} ranks is more than can be addressed", call, count, element, blocks));
+  return count * element;
+}
+
+void check_pointer(const char* call, const char* which, const void* pointer, uint64_t bytes, uint32_t dtype) {
+  if (bytes == 0) return;
+  if (!pointer) invalid(fmt::format("{}: {} is NULL, expected a buffer of {} bytes", call, which, bytes));
+  const uint32_t element = tutti::dtype_bytes(dtype);
+  if (reinterpret_cast<uintptr_t>(pointer) % element)
+    invalid(fmt::format("{}: {} = {} is not aligned to its type {} ({} bytes)", call, which, pointer, tutti::dtype_name(dtype), element));
+}
+
+// Which way a collective's buffers may be equal.
+enum class InPlace { whole, in_is_block, out_is_block };
+
+struct Call {
+  const char* name;
+  uint32_t collective;
+  InPlace form;
+};
+
+constexpr Call calls[] = {
+    {},
+    {"broadcast", TUTTI_BROADCAST, InPlace::whole},
+    {"reduce", TUTTI_REDUCE, InPlace::whole},
+    {"all_reduce", TUTTI_ALL_REDUCE, InPlace::whole},
+    {"gather", TUTTI_GATHER, InPlace::in_is_block},
+    {"all_gather", TUTTI_ALL_GATHER, InPlace::in_is_block},
+    {"scatter", TUTTI_SCATTER, InPlace::out_is_block},
+    {"reduce_scatter", TUTTI_REDUCE_SCATTER, InPlace::out_is_block},
+    {"all_to_all", TUTTI_ALL_TO_ALL, InPlace::whole},
+    {"barrier", TUTTI_BARRIER, InPlace::whole},
+};
+
+// Is the call in place? Any other overlap is an error.
+bool check_overlap(const Call& call, const void* in, uint64_t in_bytes, const void* out, uint64_t out_bytes, uint64_t block,
+                   uint32_t rank) {
+  if (!in_bytes || !out_bytes) return false;
+  const auto i = reinterpret_cast<uintptr_t>(in), o = reinterpret_cast<uintptr_t>(out);
+  if (i + in_bytes <= o || o + out_bytes <= i) return false;
+  const uintptr_t expected_in = call.form == InPlace::in_is_block ? o + rank * block : call.form == InPlace::out_is_block ? o - rank * block : o;
+  if (i == expected_in) return true;
+  invalid(fmt::format("{}: in = {} ({} bytes) and out = {} ({} bytes) overlap; in place means {}", call.name, in, in_bytes, out,
+                      out_bytes,
+                      call.form == InPlace::in_is_block    ? "in == out + rank * count"
+                      : call.form == InPlace::out_is_block ? "out == in + rank * count"
+                                                           : "in == out"));
+}
+
+tutti_status collective(tutti_comm* comm, uint32_t which, const void* in, void* out, uint64_t count, uint32_t dtype, uint32_t op,
+                        uint32_t root, const tutti_options* options, tutti_request** request) {
+  return guarded(comm, [&](Communicator& c) {
+    const Call& call = calls[which];
+    Shape shape;
+    shape.collective = which;
+    check_options(call.name, options);
+    if (which != TUTTI_BARRIER) {
+      if (root >= c.nranks()) invalid(fmt::format("{}: root is {}, expected less than {} ranks", call.name, root, c.nranks()));
+      if (tutti::is_reducing(which) && (op < TUTTI_SUM || op > TUTTI_AVG)) invalid(fmt::format("{}: {} is no operator", call.name, op));
+      const uint64_t block = size_of(call.name, count, dtype, c.nranks());
+      const uint64_t in_bytes = block * tutti::block_count(which, c.nranks(), root, c.rank(), TUTTI_BUFFER_IN);
+      const uint64_t out_bytes = block * tutti::block_count(which, c.nranks(), root, c.rank(), TUTTI_BUFFER_OUT);
+      check_pointer(call.name, "in", in, in_bytes, dtype);
+      check_pointer(call.name, "out", out, out_bytes, dtype);
+      shape.in_place = check_overlap(call, in, in_bytes, out, out_bytes, block, c.rank());
+      shape.count = count;
+      shape.dtype = dtype;
+      shape.op = tutti::is_reducing(which) ? op : 0;
+      shape.root = root;
+    }
+    return c.collective(shape, in, out, options, request);
+  });
+}
+
+tutti_status transfer(tutti_comm* comm, bool sending, void* data, uint64_t count, uint32_t dtype, uint32_t peer, uint32_t tag,
+                      const tutti_options* options, tutti_request** request) {
+  return guarded(comm, [&](Communicator& c) {
+    const char* name = sending ? "send" : "receive";
+    check_options(name, options);
+    const uint64_t bytes = size_of(name, count, dtype, 1);
+    check_pointer(name, "data", data, bytes, dtype);
+    if (peer >= c.nranks()) invalid(fmt::format("{}: peer is {}, expected less than {} ranks", name, peer, c.nranks()));
+    if (peer == c.rank()) invalid(fmt::format("{}: peer is {}, this rank itself: copy instead", name, peer));
+    return c.transfer(sending, data, bytes, peer, tag, options, request);
+  });
+}
+
+tutti_status copy_text(const std::string& text, char* to, uint64_t* bytes) {
+  if (!bytes) return TUTTI_INVALID_ARGUMENT;
+  const uint64_t capacity = *bytes;
+  *bytes = text.size() + 1;
+  if (to && capacity) {
+    const uint64_t n = std::min(capacity - 1, static_cast<uint64_t>(text.size()));
+    std::memcpy(to, text.data(), n);
+    to[n] = 0;
+  }
+  return capacity >= *bytes ? TUTTI_OK : TUTTI_NO_RESOURCES;
+}
+
+template <typename Row>
+tutti_status copy_rows(const std::vector<Row>& from, Row* to, uint64_t* n) {
+  if (!n) return TUTTI_INVALID_ARGUMENT;
+  const uint64_t fits = std::min<uint64_t>(*n, from.size());
+  if (to) std::copy_n(from.begin(), fits, to);
+  *n = from.size();
+  return TUTTI_OK;
+}
+
+// For calls without a communicator: there is nowhere to keep the text but the log.
+template <typename Body>
+tutti_status logged(const char* call, Body&& body) noexcept {
+  try {
+    body();
+    return TUTTI_OK;
+  } catch (const Failure& failure) {
+    tutti::core::log(TUTTI_LOG_ERROR, call, failure.text);
+    return failure.status;
+  } catch (const std::exception& e) {
+    tutti::core::log(TUTTI_LOG_ERROR, call, e.what());
+    return TUTTI_NO_RESOURCES;
+  }
+}
+
+}  // namespace
+
+extern "C" {
+
+const char* tutti_version(void) { return TUTTI_VERSION; }
+
+const char* tutti_status_text(tutti_status status) {
+  switch (status) {
+    case TUTTI_OK: return "ok";
+    case TUTTI_AGAIN: return "not yet";
+    case TUTTI_INVALID_ARGUMENT: return "invalid argument";
+    case TUTTI_NOT_SUPPORTED: return "not supported";
+    case TUTTI_NOT_FOUND: return "not found";
+    case TUTTI_NO_RESOURCES: return "no resources";
+    case TUTTI_TIMEOUT: return "timed out";
+    case TUTTI_PEER_FAILED: return "peer failed";
+    case TUTTI_ABORTED: return "aborted";
+    case TUTTI_MISMATCH: return "mismatch between ranks";
+    case TUTTI_SYSTEM: return "system error";
+    case TUTTI_INVALID_USAGE: return "invalid usage";
+    case TUTTI_INTERNAL: return "internal error";
+    default: return "unknown status";
+  }
+}
+
+tutti_status tutti_comm_create(const tutti_comm_config* config, tutti_comm** comm) {
+  tutti_comm_config full{};
+  full.struct_size = sizeof full;
+  const auto fail = [&](tutti_status status, const std::string& text) {
+    uint64_t capacity = full.error_bytes;
+    if (full.error)
+      copy_text(text, full.error, &capacity);
+    else
+      tutti::core::log(TUTTI_LOG_ERROR, "tutti_comm_create", text);
+    return status;
+  };
+  if (!comm) return fail(TUTTI_INVALID_ARGUMENT, "tutti_comm_create: comm is NULL");
+  *comm = nullptr;
+  if (config) {
+    if (config->struct_size < offsetof(tutti_comm_config, connect_timeout_ns))
+      return fail(TUTTI_INVALID_ARGUMENT, fmt::format("tutti_comm_create: config.struct_size is {}, expected {}", config->struct_size, sizeof full));
+    std::memcpy(&full, config, std::min<size_t>(config->struct_size, sizeof full));
+    const auto* tail = reinterpret_cast<const uint8_t*>(config);
+    for (size_t i = sizeof full; i < config->struct_size; ++i)
+      if (tail[i]) return fail(TUTTI_NOT_SUPPORTED, "tutti_comm_create: config has fields that this version does not know");
+  }
+  try {
+    *comm = new tutti_comm(full);
+    return TUTTI_OK;
+  } catch (const Failure& failure) {
+    return fail(failure.status, failure.text);
+  } catch (const std::bad_alloc&) {
+    return fail(TUTTI_NO_RESOURCES, "tutti_comm_create: out of memory");
+  } catch (const std::exception& e) {
+    return fail(TUTTI_INTERNAL, fmt::format("tutti_comm_create: {}", e.what()));
+  }
+}
+
+tutti_status tutti_comm_destroy(tutti_comm* comm) {
+  if (!comm) return TUTTI_INVALID_ARGUMENT;
+  const tutti_status status = comm->communicator.async_error();
+  delete comm;
+  return status;
+}
+
+tutti_status tutti_comm_abort(tutti_comm* comm, const char* reason) {
+  return guarded(comm, [&](Communicator& c) {
+    c.abort(reason ? reason : "no reason given");
+    return tutti_status{TUTTI_OK};
+  });
+}
+
+tutti_status tutti_comm_async_error(const tutti_comm* comm) { return comm ? comm->communicator.async_error() : TUTTI_INVALID_ARGUMENT; }
+const char* tutti_comm_error(const tutti_comm* comm) { return comm ? comm->communicator.error_text() : "the communicator is NULL"; }
+uint32_t tutti_comm_rank(const tutti_comm* comm) { return comm ? comm->communicator.rank() : 0; }
+uint32_t tutti_comm_nranks(const tutti_comm* comm) { return comm ? comm->communicator.nranks() : 0; }
+
+tutti_status tutti_unique_id_create(tutti_unique_id* id) {
+  if (!id) return TUTTI_INVALID_ARGUMENT;
+  static_assert(sizeof id->text > tutti::core::kMaxUniqueId);
+  return logged("tutti_unique_id_create", [&] {
+    const std::string text = tutti::core::make_unique_id();
+    std::memset(id->text, 0, sizeof id->text);
+    std::memcpy(id->text, text.data(), std::min(text.size(), sizeof id->text - 1));
+  });
+}
+
+tutti_status tutti_broadcast(tutti_comm* comm, const void* in, void* out, uint64_t count, uint32_t dtype, uint32_t root,
+                             const tutti_options* options, tutti_request** request) {
+  return collective(comm, TUTTI_BROADCAST, in, out, count, dtype, 0, root, options, request);
+}
+tutti_status tutti_reduce(tutti_comm* comm, const void* in, void* out, uint64_t count, uint32_t dtype, uint32_t op, uint32_t root,
+                          const tutti_options* options, tutti_request** request) {
+  return collective(comm, TUTTI_REDUCE, in, out, count, dtype, op, root, options, request);
+}
+tutti_status tutti_all_reduce(tutti_comm* comm, const void* in, void* out, uint64_t count, uint32_t dtype, uint32_t op,
+                              const tutti_options* options, tutti_request** request) {
+  return collective(comm, TUTTI_ALL_REDUCE, in, out, count, dtype, op, 0, options, request);
+}
+tutti_status tutti_gather(tutti_comm* comm, const void* in, void* out, uint64_t count, uint32_t dtype, uint32_t root,
+                          const tutti_options* options, tutti_request** request) {
+  return collective(comm, TUTTI_GATHER, in, out, count, dtype, 0, root, options, request);
+}
+tutti_status tutti_all_gather(tutti_comm* comm, const void* in, void* out, uint64_t count, uint32_t dtype,
+                              const tutti_options* options, tutti_request** request) {
+  return collective(comm, TUTTI_ALL_GATHER, in, out, count, dtype, 0, 0, options, request);
+}
+tutti_status tutti_scatter(tutti_comm* comm, const void* in, void* out, uint64_t count, uint32_t dtype, uint32_t root,
+                           const tutti_options* options, tutti_request** request) {
+  return collective(comm, TUTTI_SCATTER, in, out, count, dtype, 0, root, options, request);
+}
+tutti_status tutti_reduce_scatter(tutti_comm* comm, const void* in, void* out, uint64_t count, uint32_t dtype, uint32_t op,
+                                  const tutti_options* options, tutti_request** request) {
+  return collective(comm, TUTTI_REDUCE_SCATTER, in, out, count, dtype, op, 0, options, request);
+}
+tutti_status tutti_all_to_all(tutti_comm* comm, const void* in, void* out, uint64_t count, uint32_t dtype,
+                              const tutti_options* options, tutti_request** request) {
+  return collective(comm, TUTTI_ALL_TO_ALL, in, out, count, dtype, 0, 0, options, request);
+}
+tutti_status tutti_barrier(tutti_comm* comm, const tutti_options* options, tutti_request** request) {
+  return collective(comm, TUTTI_BARRIER, nullptr, nullptr, 0, 0, 0, 0, options, request);
+}
+
+tutti_status tutti_send(tutti_comm* comm, const void* data, uint64_t count, uint32_t dtype, uint32_t peer, uint32_t tag,
+                        const tutti_options* options, tutti_request** request) {
+  return transfer(comm, true, const_cast<void*>(data), count, dtype, peer, tag, options, request);
+}
+tutti_status tutti_receive(tutti_comm* comm, void* data, uint64_t count, uint32_t dtype, uint32_t peer, uint32_t tag,
+                           const tutti_options* options, tutti_request** request) {
+  return transfer(comm, false, data, count, dtype, peer, tag, options, request);
+}
+
+tutti_status tutti_request_test(tutti_request* request) {
+  return request ? request->comm->test(*request) : TUTTI_INVALID_ARGUMENT;
+}
+tutti_status tutti_request_wait(tutti_request* request) {
+  return request ? request->comm->wait(*request, UINT64_MAX) : TUTTI_INVALID_ARGUMENT;
+}
+tutti_status tutti_request_wait_for(tutti_request* request, uint64_t timeout_ns) {
+  return request ? request->comm->wait(*request, timeout_ns) : TUTTI_INVALID_ARGUMENT;
+}
+void tutti_request_free(tutti_request* request) {
+  if (request) request->comm->free(request);
+}
+
+tutti_status tutti_mem_alloc(uint64_t bytes, void** address) {
+  if (!address) return TUTTI_INVALID_ARGUMENT;
+  return logged("tutti_mem_alloc", [&] { *address = tutti::core::Memory::process().allocate(bytes); });
+}
+tutti_status tutti_mem_free(void* address) {
+  return logged("tutti_mem_free", [&] { tutti::core::Memory::process().release(address); });
+}
+tutti_status tutti_mem_register(void* address, uint64_t bytes, int32_t fd, uint64_t fd_offset) {
+  return logged("tutti_mem_register", [&] { tutti::core::Memory::process().add(address, bytes, fd, fd_offset); });
+}
+tutti_status tutti_mem_deregister(void* address) {
+  return logged("tutti_mem_deregister", [&] { tutti::core::Memory::process().remove(address); });
+}
+
+tutti_status tutti_comm_services(const tutti_comm* comm, tutti_service* rows, uint64_t* n) {
+  return guarded(const_cast<tutti_comm*>(comm), [&](Communicator& c) { return copy_rows(c.services(), rows, n); });
+}
+tutti_status tutti_comm_traffic(const tutti_comm* comm, tutti_link_traffic* rows, uint64_t* n) {
+  return guarded(const_cast<tutti_comm*>(comm), [&](Communicator& c) { return copy_rows(c.traffic(), rows, n); });
+}
+tutti_status tutti_comm_explain(tutti_comm* comm, uint32_t which, uint64_t count, uint32_t dtype, char* text, uint64_t* bytes) {
+  return guarded(comm, [&](Communicator& c) {
+    if (which < TUTTI_BROADCAST || which > TUTTI_BARRIER) invalid(fmt::format("explain: {} is no collective", which));
+    if (which != TUTTI_BARRIER) size_of("explain", count, dtype, c.nranks());
+    return copy_text(c.explain(which, which == TUTTI_BARRIER ? 0 : count, which == TUTTI_BARRIER ? uint32_t{TUTTI_UINT8} : dtype), text, bytes);
+  });
+}
+tutti_status tutti_comm_topology(const tutti_comm* comm, char* text, uint64_t* bytes) {
+  return guarded(const_cast<tutti_comm*>(comm), [&](Communicator& c) { return copy_text(c.topology_text(), text, bytes); });
+}
+
+tutti_status tutti_plugin_register(const tutti_plugin_entry_table* entry) {
+  return logged("tutti_plugin_register", [&] {
+    std::string error;
+    if (const tutti_status status = tutti::core::register_static(entry, &error); status < 0) throw Failure(status, error);
+  });
+}
+
+}  // extern "C"

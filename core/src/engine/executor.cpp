@@ -1,0 +1,373 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/executor.hpp"
+
+#include <fmt/format.h>
+#include <tutti/registry.h>
+#include <tutti/tutti.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "bootstrap/failure.hpp"
+
+namespace tutti::core {
+namespace {
+
+// Results of larger calls are written around the caches, which could not keep them anyway; results in memory that another
+// process reads always are, from a small size on.
+constexpr uint64_t streaming_call_bytes = uint64_t{4} << 20;
+constexpr uint64_t streaming_shared_bytes = uint64_t{64} << 10;
+// Calls below this are never sent by reference: looking the memory up would cost more than it saves.
+constexpr uint64_t registered_call_bytes = 8192;
+
+}  // namespace
+
+std::byte* Staging::at(uint64_t fragment_bytes, uint32_t slot, uint64_t number) {
+  if (fragment_bytes > fragment_bytes_) {
+    for (auto& ring : rings_) ring.reset();
+    fragment_bytes_ = fragment_bytes;
+  }
+  if (!rings_[slot]) rings_[slot] = std::make_unique_for_overwrite<std::byte[]>(fragment_bytes_ * depth);
+  return rings_[slot].get() + number % depth * fragment_bytes_;
+}
+
+Execution::~Execution() {
+  if (scratch_) Memory::process().release(scratch_);
+}
+
+void Execution::launch(Plan& plan, const void* in, void* out, size_t ports) {
+  plan_ = &plan;
+  lanes_ = plan.lanes.size();
+  while (runs_.size() < lanes_) runs_.push_back(std::make_unique<LaneRun>());
+  if (plan.scratch_bytes > scratch_capacity_) {
+    if (scratch_) Memory::process().release(std::exchange(scratch_, nullptr));
+    scratch_capacity_ = 0;
+    scratch_ = static_cast<std::byte*>(Memory::process().allocate(plan.scratch_bytes));
+    scratch_capacity_ = plan.scratch_bytes;
+  }
+  buffers_[TUTTI_BUFFER_IN].base = static_cast<std::byte*>(const_cast<void*>(in));
+  buffers_[TUTTI_BUFFER_OUT].base = static_cast<std::byte*>(out);
+  buffers_[TUTTI_BUFFER_SCRATCH].base = scratch_;
+  find_registrations(ports);
+  for (size_t lane = 0; lane < lanes_; ++lane) {
+    LaneRun& run = *runs_[lane];
+    run.head = run.tail = run.next_slice = 0;
+    run.next_step = 0;
+    run.end = plan.lanes[lane].size() * plan.slices;
+  }
+}
+
+void Execution::find_registrations(size_t ports) {
+  const bool large = plan_->call_bytes >= registered_call_bytes;
+  for (Buffer& buffer : buffers_) {
+    buffer.registered = false;
+    buffer.streaming = plan_->call_bytes >= streaming_call_bytes;
+  }
+  if (registrations_.size() < ports) registrations_.resize(ports);
+  for (auto& of_port : registrations_) of_port.fill({});
+  if (!large) return;
+  const std::array<uint64_t, 4> sizes{0, plan_->in_bytes, plan_->out_bytes, plan_->scratch_bytes};
+  for (const Link* link : plan_->links) {
+    auto& of_port = registrations_[link->port->index];
+    for (uint32_t b = TUTTI_BUFFER_IN; b <= TUTTI_BUFFER_SCRATCH; ++b) {
+      if (of_port[b].region || !sizes[b] || !buffers_[b].base) continue;
+      of_port[b] = Memory::process().find(*link->port->domain, buffers_[b].base, sizes[b]);
+      if (!of_port[b].region) continue;
+      buffers_[b].registered = true;
+      if (link->port->by_region && plan_->call_bytes >= streaming_shared_bytes) buffers_[b].streaming = true;
+    }
+  }
+}
+
+std::byte* Execution::address(const Operand& operand, uint64_t slice, uint64_t* bytes) const {
+  const Plan& plan = *plan_;
+  const uint64_t size = plan.element_bytes;
+  const bool in_copies = operand.buffer == TUTTI_BUFFER_SCRATCH && plan.scratch_copies;
+  if (plan.slices == 1) {
+    *bytes = operand.length * size;
+    return buffers_[operand.buffer].base + operand.first * size;
+  }
+  const uint64_t begin = slice_begin(operand.length, slice, plan.slices);
+  *bytes = (slice_begin(operand.length, slice + 1, plan.slices) - begin) * size;
+  if (in_copies)
+    return buffers_[TUTTI_BUFFER_SCRATCH].base + slice % plan.scratch_copies * plan.scratch_copy_bytes +
+           plan.scratch_slot[operand.chunk];
+  return buffers_[operand.buffer].base + (operand.first + begin) * size;
+}
+
+Place Execution::place_of(const Operand& operand, const std::byte* address, const Link& link) const {
+  if (!buffers_[operand.buffer].registered) return {};
+  const Registration& r = registrations_[link.port->index][operand.buffer];
+  if (!r.region) return {};
+  return {r.region, r.offset + static_cast<uint64_t>(address - buffers_[operand.buffer].base)};
+}
+
+bool Execution::advance() {
+  bool all = true;
+  for (size_t lane = 0; lane < lanes_; ++lane) {
+    LaneRun& run = *runs_[lane];
+    if (run.head != run.end && !advance_lane(lane, run)) all = false;
+  }
+  return all;
+}
+
+bool Execution::advance_lane(size_t lane, LaneRun& run) {
+  const auto& steps = plan_->lanes[lane];
+  for (;;) {
+    admit(steps, run);
+    for (uint64_t p = run.head; p != run.tail; ++p) {
+      Active& active = run.at(p);
+      if (active.started) continue;
+      if (may_start(*active.step, p, active.slice, run)) start(active, lane);
+    }
+    for (uint64_t p = run.head; p != run.tail; ++p) {
+      Active& active = run.at(p);
+      if (active.started && !active.done) move(active, p, run);
+    }
+    const uint64_t before = run.head;
+    while (run.head != run.tail && run.at(run.head).done) ++run.head;
+    if (run.head == run.end) {
+      progressed_ = true;
+      return true;
+    }
+    if (run.head == before) return false;
+    progressed_ = true;
+  }
+}
+
+void Execution::admit(const std::vector<BoundStep>& steps, LaneRun& run) {
+  while (run.tail != run.end && run.tail - run.head < lookahead) {
+    Active& active = run.at(run.tail);
+    active.step = &steps[run.next_step];
+    active.slice = run.next_slice;
+    active.started = active.done = false;
+    ++run.tail;
+    if (++run.next_step == steps.size()) {
+      run.next_step = 0;
+      ++run.next_slice;
+    }
+  }
+}
+
+bool Execution::completed(size_t lane, uint64_t position) {
+  LaneRun& run = *runs_[lane];
+  return position < run.head || (position < run.tail && run.at(position).done);
+}
+
+bool Execution::may_start(const BoundStep& step, uint64_t position, uint64_t slice, LaneRun& run) {
+  if (step.after_conflict && step.after_conflict <= position && run.head <= position - step.after_conflict) return false;
+  if (step.dependency_lane != TUTTI_NO_DEPENDENCY) {
+    const uint64_t length = plan_->lanes[step.dependency_lane].size();
+    if (!completed(step.dependency_lane, slice * length + step.dependency_step)) return false;
+  }
+  // Earlier messages on the same way: in flight ones must have been handed over (asked for, where receives are posted).
+  if (step.after_out && step.after_out <= position) {
+    const uint64_t earlier = position - step.after_out;
+    if (earlier >= run.head && !(run.at(earlier).done || (run.at(earlier).started && run.at(earlier).out.all_handed())))
+      return false;
+  }
+  if (step.after_in && step.after_in <= position) {
+    const uint64_t earlier = position - step.after_in;
+    if (earlier >= run.head) {
+      const Active& e = run.at(earlier);
+      const bool asked = e.in.link && !e.in.link->view && e.started && e.in.bytes && e.in.handed == e.in.bytes;
+      if (!e.done && !asked) return false;
+    }
+  }
+  return true;
+}
+
+void Execution::start(Active& active, size_t lane) {
+  const BoundStep& step = *active.step;
+  uint64_t bytes = 0;
+  active.bytes = 0;
+  if (step.dst.buffer) {
+    active.dst = address(step.dst, active.slice, &bytes);
+    active.bytes = bytes;
+  }
+  if (step.src.buffer) {
+    active.src = address(step.src, active.slice, &bytes);
+    active.bytes = bytes;
+  }
+  active.started = true;
+  const uint32_t transport_lane = first_lane_ + static_cast<uint32_t>(lane);
+  active.in.link = nullptr;
+  active.out.link = nullptr;
+  if (step.kind == TUTTI_STEP_NOP || (step.kind != TUTTI_STEP_SIGNAL && active.bytes == 0)) {
+    // Nothing to move: an empty step is dropped alike at both ends. What would have been handed over, was.
+    active.out.bytes = active.in.bytes = 0;
+    active.out.signalled = active.in.signalled = true;
+    active.done = true;
+    return;
+  }
+  if (step.out) active.out.open(step.out, transport_lane, active.bytes);
+  if (step.in) active.in.open(step.in, transport_lane, active.bytes);
+  if (step.kind == TUTTI_STEP_COPY || step.kind == TUTTI_STEP_REDUCE) {
+    reduce_locally(active);
+    active.done = true;
+  }
+}
+
+void Execution::reduce_locally(const Active& active) {
+  const BoundStep& step = *active.step;
+  const bool streaming = buffers_[step.dst.buffer].streaming;
+  if (step.kind == TUTTI_STEP_COPY && step.divisor == 0) {
+    if (active.dst != active.src) copy(active.dst, active.src, active.bytes, streaming);
+    return;
+  }
+  std::array<const void*, 16> few;
+  std::vector<const void*> many;
+  const void** sources = few.data();
+  const uint32_t n = step.kind == TUTTI_STEP_COPY ? 1 : step.sources;
+  if (n > few.size()) {
+    many.resize(n);
+    sources = many.data();
+  }
+  uint64_t bytes = active.bytes;
+  for (uint32_t i = 0; i < n; ++i)
+    sources[i] = step.kind == TUTTI_STEP_COPY ? active.src
+                                              : address(plan_->sources[step.first_source + i], active.slice, &bytes);
+  const Reduction reduction{{active.dst, nullptr}, 1, sources, n, bytes / plan_->element_bytes, step.divisor,
+                            {streaming, false}};
+  plan_->reduce(reduction);
+}
+
+void Execution::move(Active& active, uint64_t position, LaneRun& run) {
+  const BoundStep& step = *active.step;
+  if (step.in) {
+    Active* next = nullptr;
+    if (step.forwards && position + 1 < run.tail && run.at(position + 1).started) next = &run.at(position + 1);
+    const uint64_t before = active.in.completed;
+    receive(active, next, position, run);
+    if (active.in.status < 0) fail(active, active.in);
+    active.done = active.in.done();
+    if (active.in.completed != before) progressed_ = true;
+  } else if (step.out) {
+    const uint64_t before = active.out.handed;
+    send(active, step.forwarded && position > run.head ? &run.at(position - 1) : nullptr);
+    if (active.out.status < 0) fail(active, active.out);
+    active.done = active.out.done();
+    if (active.out.handed != before) progressed_ = true;
+  }
+}
+
+void Execution::send(Active& active, const Active* previous) {
+  if (active.out.all_handed()) return;
+  const uint64_t available = previous && !previous->done ? previous->in.completed : active.bytes;
+  active.out.advance(active.src, available, place_of(active.step->src, active.src, *active.out.link));
+}
+
+void Execution::receive(Active& active, Active* next, uint64_t position, LaneRun& run) {
+  const BoundStep& step = *active.step;
+  const bool reduces = step.kind == TUTTI_STEP_RECV_REDUCE;
+  if (!active.in.link->view) {
+    if (reduces)
+      reduce_arrivals(active, next, position, run);
+    else
+      active.in.advance(active.dst, false);
+    return;
+  }
+  if (!reduces && !next) {
+    active.in.advance(active.dst, active.bytes && buffers_[step.dst.buffer].streaming);
+    return;
+  }
+  while (!active.in.all_arrived()) {
+    const std::byte* fragment = active.in.peek();
+    if (!fragment) return;
+    finish_fragment(active, next, fragment, active.in.fragment_at(active.in.completed));
+    active.in.take();
+    if (next) send(*next, &active);
+  }
+}
+
+// Posted receives of a reducing step land in staging, a few fragments ahead.
+void Execution::reduce_arrivals(Active& active, Active* next, uint64_t position, LaneRun& run) {
+  Inflow& in = active.in;
+  const auto slot = static_cast<uint32_t>(position & (lookahead - 1));
+  const uint64_t fragment = in.link->fragment;
+  // out.completed counts, for a receiving step, the bytes that have been reduced.
+  uint64_t& reduced = active.out.completed;
+  if (in.handed == 0) reduced = 0;
+  for (;;) {
+    while (in.handed < in.bytes && in.handed - reduced < Staging::depth * fragment &&
+           in.ask(run.staging.at(fragment, slot, in.handed / fragment), in.fragment_at(in.handed))) {
+    }
+    if (reduced == in.completed) return;
+    while (reduced < in.completed) {
+      const uint64_t bytes = in.fragment_at(reduced);
+      const uint64_t arrived = std::exchange(in.completed, reduced);
+      finish_fragment(active, next, run.staging.at(fragment, slot, reduced / fragment), bytes);
+      in.completed = arrived;
+      reduced += bytes;
+    }
+  }
+}
+
+// Combines one arrived fragment with the local operand, into dst and, where the next step's turn has come, into its slot.
+void Execution::finish_fragment(Active& active, Active* next, const std::byte* fragment, uint64_t bytes) {
+  const BoundStep& step = *active.step;
+  const uint64_t at = active.in.completed;
+  void* slot = nullptr;
+  if (next && next->out.handed == at && next->out.link->view && next->out.link->fragment == active.in.link->fragment &&
+      !place_of(next->step->src, next->src, *next->out.link).region)
+    slot = next->out.link->view->try_reserve(next->out.link->handle, next->out.lane, bytes);
+  const bool streaming = buffers_[step.dst.buffer].streaming;
+  const bool slot_streaming = bytes >= 1024;
+  if (step.kind == TUTTI_STEP_RECV_REDUCE) {
+    const std::byte* local = active.src + at;
+    const void* sources[2] = {local, fragment};
+    if (step.incoming_left) std::swap(sources[0], sources[1]);
+    const Reduction reduction{{active.dst + at, slot},         slot ? 2u : 1u, sources, 2,
+                              bytes / plan_->element_bytes, step.divisor,   {streaming, slot_streaming}};
+    plan_->reduce(reduction);
+  } else if (slot) {
+    copy(active.dst + at, streaming, slot, slot_streaming, fragment, bytes);
+  } else {
+    copy(active.dst + at, fragment, bytes, streaming);
+  }
+  if (slot) {
+    next->out.link->view->commit(next->out.link->handle, next->out.lane, bytes);
+    next->out.handed += bytes;
+    next->out.link->sent += bytes;
+    progressed_ = true;
+  }
+}
+
+bool Execution::pending() const {
+  for (size_t lane = 0; lane < lanes_; ++lane) {
+    const LaneRun& run = *runs_[lane];
+    for (uint64_t p = run.head; p != run.tail; ++p) {
+      const Active& active = run.active[p & (lookahead - 1)];
+      if (active.started && (active.in.pending || active.out.pending)) return true;
+    }
+  }
+  return false;
+}
+
+std::string Execution::where() const {
+  for (size_t lane = 0; lane < lanes_; ++lane) {
+    const LaneRun& run = *runs_[lane];
+    if (run.head == run.end) continue;
+    if (run.head == run.tail) return fmt::format("step 0 of lane {}, not started", lane);
+    const Active& active = run.active[run.head & (lookahead - 1)];
+    const BoundStep& step = *active.step;
+    const Link* link = step.out ? step.out : step.in;
+    return fmt::format("step {} of lane {}, slice {} of {}: {}{}", active.step - plan_->lanes[lane].data(), lane,
+                       active.slice + 1, plan_->slices, step_name(step.kind),
+                       link ? fmt::format(" {} rank {} over {}", step.out ? "to" : "from", link->peer, link->port->api->name)
+                            : std::string());
+  }
+  return "its end";
+}
+
+void Execution::fail(const Active& active, const Flow& flow) const {
+  const std::string why = take_plugin_error();
+  const char* text = flow.status == TUTTI_MISMATCH ? "the message's size differs from what this rank expects: do all ranks "
+                                                     "call the same collective with the same count and type?"
+                                                   : tutti_status_text(flow.status);
+  throw Failure(flow.status, fmt::format("{} {} rank {} over {}: {}{}{}", step_name(active.step->kind),
+                                         active.step->out ? "to" : "from", flow.link->peer, flow.link->port->api->name,
+                                         text, why.empty() ? "" : ": ", why));
+}
+
+}  // namespace tutti::core

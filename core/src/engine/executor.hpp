@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The host executor: carries out a plan in one window of the communicator's lanes. It never blocks: advance() does what can
+// be done now. It allocates only when a window meets a larger plan than ever before.
+//
+// Each lane keeps up to `lookahead` consecutive steps in flight. A step starts when its dependency has completed, every step that it
+// conflicts with has completed, and every earlier message on the same way has been handed over. A SEND that follows the
+// receive of the same bytes sends them as they arrive, and where the outgoing transport can be viewed the reduction writes its result
+// to both places in one pass.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "engine/link.hpp"
+#include "engine/plan.hpp"
+
+namespace tutti::core {
+
+constexpr uint32_t lookahead = 16;
+static_assert((lookahead & (lookahead - 1)) == 0);
+
+// A step of one slice in flight.
+struct Active {
+  const BoundStep* step = nullptr;
+  uint64_t slice = 0;
+  uint64_t bytes = 0;
+  std::byte* dst = nullptr;
+  const std::byte* src = nullptr;
+  bool started = false;
+  bool done = false;
+  Inflow in;
+  Outflow out;
+};
+
+// Bytes that a posted RECV_REDUCE lands in before it is reduced: a ring of fragments, one set for each step in flight.
+class Staging {
+ public:
+  static constexpr uint32_t depth = 4;
+  std::byte* at(uint64_t fragment_bytes, uint32_t slot, uint64_t number);
+
+ private:
+  uint64_t fragment_bytes_ = 0;
+  std::array<std::unique_ptr<std::byte[]>, lookahead> rings_;
+};
+
+struct LaneRun {
+  uint64_t head = 0;   // steps before this one have completed
+  uint64_t tail = 0;   // steps before this one are in flight or completed
+  uint64_t end = 0;
+  uint64_t next_slice = 0;  // of step `tail`
+  uint32_t next_step = 0;
+  std::array<Active, lookahead> active;
+  Staging staging;
+  Active& at(uint64_t position) { return active[position & (lookahead - 1)]; }
+};
+
+// One launch of a plan, in one window.
+class Execution {
+ public:
+  Execution() = default;
+  Execution(const Execution&) = delete;
+  Execution& operator=(const Execution&) = delete;
+  ~Execution();
+
+  // The window's first transport lane. Once.
+  void place(uint32_t first_lane) { first_lane_ = first_lane; }
+  // Begins a launch; the previous one has ended and nothing of it is pending.
+  void launch(Plan& plan, const void* in, void* out, size_t ports);
+  // Carries out what can be carried out now; true: complete. Throws Failure when a transfer failed.
+  bool advance();
+  // Anything moved since the last call?
+  bool take_progress() { return std::exchange(progressed_, false); }
+  // Transfers posted and not completed: while there are any, transports may touch the buffers.
+  bool pending() const;
+  Plan* plan() const { return plan_; }
+  // Where it stands, in words: "step 3 of lane 0, slice 2 of 8: recv_reduce from rank 1".
+  std::string where() const;
+
+ private:
+  struct Buffer {
+    std::byte* base = nullptr;
+    bool registered = false;
+    bool streaming = false;
+  };
+  bool advance_lane(size_t lane, LaneRun& run);
+  void admit(const std::vector<BoundStep>& steps, LaneRun& run);
+  bool may_start(const BoundStep& step, uint64_t position, uint64_t slice, LaneRun& run);
+  void start(Active& active, size_t lane);
+  bool completed(size_t lane, uint64_t position);
+  void move(Active& active, uint64_t position, LaneRun& run);
+  void receive(Active& active, Active* next, uint64_t position, LaneRun& run);
+  void reduce_arrivals(Active& active, Active* next, uint64_t position, LaneRun& run);
+  void finish_fragment(Active& active, Active* next, const std::byte* fragment, uint64_t bytes);
+  void send(Active& active, const Active* previous);
+  void reduce_locally(const Active& active);
+  std::byte* address(const Operand& operand, uint64_t slice, uint64_t* bytes) const;
+  Place place_of(const Operand& operand, const std::byte* address, const Link& link) const;
+  void find_registrations(size_t ports);
+  [[noreturn]] void fail(const Active& active, const Flow& flow) const;
+
+  Plan* plan_ = nullptr;
+  uint32_t first_lane_ = 0;
+  size_t lanes_ = 0;
+  bool progressed_ = false;
+  std::array<Buffer, 4> buffers_;  // by TUTTI_BUFFER_*
+  std::vector<std::array<Registration, 4>> registrations_;  // by port, then buffer
+  std::vector<std::unique_ptr<LaneRun>> runs_;
+  std::byte* scratch_ = nullptr;
+  uint64_t scratch_capacity_ = 0;
+};
+
+}  // namespace tutti::core

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A communicator's connections: Port (its endpoint on one transport), Link (one peer over one port), and the two flows that
+// move a message's bytes over a lane of a link, fragment by fragment. The executor and point-to-point both stand on these.
+#pragma once
+
+#include <tutti/plugin/transport.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "engine/memory.hpp"
+
+namespace tutti::core {
+
+// One transport's endpoint in one communicator. Progress rule: whoever advances the communicator.
+struct Port {
+  const tutti_transport* api = nullptr;
+  const tutti_view* view = nullptr;        // nullptr: transfers are posted
+  const tutti_wait_fd* wait_fd = nullptr;  // nullptr: sleeps are bounded
+  tutti_transport_caps caps{};
+  std::shared_ptr<Domain> domain;
+  tutti_endpoint* endpoint = nullptr;
+  int fd = -1;                // wait_fd's descriptor
+  uint32_t index = 0;         // among the communicator's ports
+  uint64_t outstanding = 0;   // transfers posted and not yet completed
+  bool by_region = false;     // view has send_region
+};
+
+struct Link {
+  Port* port = nullptr;
+  tutti_link* handle = nullptr;  // nullptr until connected
+  const tutti_view* view = nullptr;
+  uint32_t peer = 0;
+  uint64_t fragment = 0;  // every message is cut here, alike at both ends; a multiple of 64 bytes
+  std::string address;    // the peer's, on this port
+  uint64_t sent = 0;      // bytes handed to the transport, and received from it
+  uint64_t received = 0;
+};
+
+// A flow's bookkeeping that a completion finds by its cookie.
+struct alignas(64) Flow {
+  Link* link = nullptr;
+  uint32_t lane = 0;
+  uint32_t pending = 0;  // posted fragments without completion
+  uint64_t bytes = 0;    // of the whole message; 0: a signal
+  uint64_t handed = 0;   // bytes given to the transport (out), or asked of it (in, posted mode)
+  uint64_t completed = 0;  // in: bytes that have arrived
+  bool signalled = false;  // bytes == 0: the one empty message was handed over / has arrived
+  bool incoming = false;
+  tutti_status status = TUTTI_OK;
+
+  void open(Link* on, uint32_t on_lane, uint64_t size) {
+    link = on;
+    lane = on_lane;
+    pending = 0;
+    bytes = size;
+    handed = completed = 0;
+    signalled = false;
+    status = TUTTI_OK;
+  }
+  uint64_t fragment_at(uint64_t offset) const {
+    const uint64_t left = bytes - offset;
+    return left < link->fragment ? left : link->fragment;
+  }
+  bool all_handed() const { return bytes ? handed == bytes : signalled; }
+  bool all_arrived() const { return bytes ? completed == bytes : signalled; }
+};
+
+// Where a message's bytes lie when their memory is registered on the link's port.
+struct Place {
+  tutti_region* region = nullptr;
+  uint64_t offset = 0;
+};
+
+// An outgoing message.
+struct Outflow : Flow {
+  uint64_t ticket = 0;  // of the last fragment sent by reference
+  bool referenced = false;
+
+  void open(Link* on, uint32_t on_lane, uint64_t size) {
+    Flow::open(on, on_lane, size);
+    referenced = false;
+  }
+  // Hands over whole fragments of data[0, available). `place` names registered memory (or nothing).
+  void advance(const std::byte* data, uint64_t available, Place place);
+  // The source may be overwritten.
+  bool done() {
+    if (!all_handed() || pending) return false;
+    return !referenced || link->view->released(link->handle, lane) > ticket;
+  }
+};
+
+// An incoming message that lands in `data`. In view mode messages are looked at with peek/take by whoever wants to
+// reduce in place; advance() is the plain copying form of both modes.
+struct Inflow : Flow {
+  Inflow() { incoming = true; }
+  void advance(std::byte* data, bool streaming);
+  // View mode: the next fragment's bytes, or nullptr: not yet. A wrong size sets status.
+  const std::byte* peek();
+  // View mode: done with the fragment that peek showed.
+  void take();
+  // Posted mode: asks for the next fragment into `data`; false: refused for now.
+  bool ask(std::byte* data, uint64_t size);
+  bool done() const { return all_arrived(); }
+};
+
+// Advances a port and applies its transfer completions to their flows. Control messages and lost peers go to the sink.
+class PortEvents {
+ public:
+  virtual void on_control(Port& port, uint32_t peer, const std::byte* data, uint64_t bytes) = 0;
+  virtual void on_peer_failed(Port& port, uint32_t peer, const char* reason) = 0;
+  virtual void on_port_error(Port& port, tutti_status status, const std::string& reason) = 0;
+
+ protected:
+  ~PortEvents() = default;
+};
+// Returns whether anything happened.
+bool progress_port(Port& port, PortEvents& events);
+
+}  // namespace tutti::core

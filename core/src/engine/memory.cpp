@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/memory.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/mman.h>
+#include <tutti/registry.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <system_error>
+#include <vector>
+
+#include "bootstrap/failure.hpp"
+
+namespace tutti::core {
+namespace {
+
+constexpr uint64_t page = 4096;
+
+std::string errno_text() { return std::generic_category().message(errno); }
+
+std::mutex domains_mutex;
+std::map<const tutti_transport*, std::weak_ptr<Domain>>& domains() {
+  static auto* table = new std::map<const tutti_transport*, std::weak_ptr<Domain>>();
+  return *table;
+}
+
+}  // namespace
+
+std::shared_ptr<Domain> Domain::of(const tutti_transport* api) {
+  const std::lock_guard lock(domains_mutex);
+  auto& slot = domains()[api];
+  if (auto domain = slot.lock()) return domain;
+  auto domain = std::make_shared<Domain>(api);
+  slot = domain;
+  return domain;
+}
+
+Domain::Domain(const tutti_transport* api) : api_(api) {
+  const tutti_status status = api->open_domain(api->self, &handle_);
+  if (status < 0) throw Failure(status, fmt::format("{}: cannot open a domain: {}", api->name, take_plugin_error()));
+}
+
+Domain::~Domain() {
+  Memory::process().forget(*this);
+  api_->close_domain(handle_);
+}
+
+Memory& Memory::process() {
+  static auto* memory = new Memory();  // never destroyed: plugins may ask for it until the very end
+  return *memory;
+}
+
+void* Memory::allocate(uint64_t bytes) {
+  if (bytes > (uint64_t{1} << 46))
+    throw Failure(TUTTI_INVALID_ARGUMENT, fmt::format("tutti_mem_alloc: {} bytes is more than any machine has", bytes));
+  const uint64_t rounded = bytes == 0 ? page : (bytes + page - 1) / page * page;
+  const int fd = memfd_create("tutti", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+  if (fd < 0) throw Failure(TUTTI_SYSTEM, "tutti_mem_alloc: memfd_create: " + errno_text());
+  if (ftruncate(fd, static_cast<off_t>(rounded)) != 0 || fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) != 0) {
+    const std::string text = errno_text();
+    close(fd);
+    throw Failure(TUTTI_NO_RESOURCES, fmt::format("tutti_mem_alloc: cannot size {} bytes: {}", rounded, text));
+  }
+  void* address = mmap(nullptr, rounded, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  if (address == MAP_FAILED) {
+    const std::string text = errno_text();
+    close(fd);
+    throw Failure(TUTTI_NO_RESOURCES, fmt::format("tutti_mem_alloc: cannot map {} bytes: {}", rounded, text));
+  }
+  const std::lock_guard lock(mutex_);
+  Range& range = ranges_[static_cast<std::byte*>(address)];
+  range.bytes = rounded;
+  range.fd = fd;
+  range.ours = true;
+  return address;
+}
+
+void Memory::add(void* address, uint64_t bytes, int fd, uint64_t fd_offset) {
+  if (!address || bytes == 0 || fd < 0)
+    throw Failure(TUTTI_INVALID_ARGUMENT,
+                  fmt::format("tutti_mem_register: expected memory and its descriptor, got address {}, {} bytes, fd {}",
+                              address, bytes, fd));
+  const int own = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+  if (own < 0) throw Failure(TUTTI_SYSTEM, fmt::format("tutti_mem_register: cannot duplicate fd {}: {}", fd, errno_text()));
+  auto* first = static_cast<std::byte*>(address);
+  const std::lock_guard lock(mutex_);
+  const auto next = ranges_.upper_bound(first);
+  const bool after = next != ranges_.end() && next->first < first + bytes;
+  const bool before = next != ranges_.begin() && std::prev(next)->first + std::prev(next)->second.bytes > first;
+  if (after || before) {
+    close(own);
+    throw Failure(TUTTI_INVALID_ARGUMENT, fmt::format("tutti_mem_register: [{}, +{}) overlaps memory that is registered already",
+                                                      address, bytes));
+  }
+  Range& range = ranges_[first];
+  range.bytes = bytes;
+  range.fd = own;
+  range.fd_offset = fd_offset;
+}
+
+void Memory::erase(void* address, bool ours, const char* what) {
+  const std::lock_guard lock(mutex_);
+  const auto found = ranges_.find(static_cast<std::byte*>(address));
+  if (found == ranges_.end() || found->second.ours != ours)
+    throw Failure(TUTTI_INVALID_ARGUMENT, fmt::format("{}: {} is not the start of such memory", what, address));
+  for (auto& [domain, region] : found->second.regions)
+    if (region) domain->api()->deregister_memory(domain->handle(), region);
+  close(found->second.fd);
+  if (ours) munmap(address, found->second.bytes);
+  ranges_.erase(found);
+}
+
+void Memory::release(void* address) { erase(address, true, "tutti_mem_free"); }
+void Memory::remove(void* address) { erase(address, false, "tutti_mem_deregister"); }
+
+Registration Memory::find(Domain& domain, const void* address, uint64_t bytes) {
+  auto* first = static_cast<std::byte*>(const_cast<void*>(address));
+  const std::lock_guard lock(mutex_);
+  auto next = ranges_.upper_bound(first);
+  if (next == ranges_.begin()) return {};
+  auto& [start, range] = *std::prev(next);
+  const auto offset = static_cast<uint64_t>(first - start);
+  if (offset >= range.bytes || bytes > range.bytes - offset) return {};
+  const auto known = range.regions.find(&domain);
+  if (known != range.regions.end()) return {known->second, offset};
+  tutti_region* region = nullptr;
+  const tutti_transport* api = domain.api();
+  if (TUTTI_HAS(tutti_transport, api, register_memory)) {
+    const tutti_memory memory{sizeof memory, TUTTI_MEMORY_HOST, start, range.bytes, range.fd, 0, range.fd_offset};
+    if (api->register_memory(domain.handle(), &memory, &region) < 0) {
+      take_plugin_error();
+      region = nullptr;  // this transport stages it
+    }
+  }
+  range.regions[&domain] = region;
+  return {region, offset};
+}
+
+void Memory::forget(Domain& domain) {
+  const std::lock_guard lock(mutex_);
+  for (auto& [start, range] : ranges_) {
+    const auto found = range.regions.find(&domain);
+    if (found == range.regions.end()) continue;
+    if (found->second) domain.api()->deregister_memory(domain.handle(), found->second);
+    range.regions.erase(found);
+  }
+}
+
+}  // namespace tutti::core

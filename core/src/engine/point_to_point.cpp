@@ -1,0 +1,263 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/point_to_point.hpp"
+
+#include <fmt/format.h>
+#include <tutti/registry.h>
+#include <tutti/tutti.h>
+
+#include <algorithm>
+#include <cstring>
+
+namespace tutti::core {
+namespace {
+
+enum : uint32_t { type_envelope = 0x54545031, type_ticket, type_reject, type_credit };
+
+}  // namespace
+
+void PointToPoint::place(std::vector<Link>* links, uint32_t lane) {
+  links_ = links;
+  lane_ = lane;
+}
+
+void PointToPoint::start(Transfer* transfer) {
+  Peer& p = peer(transfer->peer);
+  ++active_;
+  if (transfer->sending) {
+    p.waiting.push_back(transfer);
+    return;
+  }
+  const auto found = std::find_if(p.arrivals.begin(), p.arrivals.end(),
+                                  [&](const Arrival& a) { return a.envelope.tag == transfer->tag; });
+  if (found == p.arrivals.end()) {
+    p.receives.push_back(transfer);
+    return;
+  }
+  const Arrival arrival = std::move(*found);
+  p.arrivals.erase(found);
+  match(transfer->peer, p, transfer, arrival);
+}
+
+void PointToPoint::finish(Transfer* transfer, tutti_status status, const std::string& error) {
+  transfer->done = true;
+  transfer->status = status;
+  transfer->error = error;
+  --active_;
+  if (transfer->finished) transfer->finished();
+}
+
+void PointToPoint::reply(Peer& peer, uint32_t type, uint64_t sequence, uint64_t size) {
+  const Envelope envelope{type, 0, size, sequence};
+  peer.replies.emplace_back(reinterpret_cast<const char*>(&envelope), sizeof envelope);
+}
+
+void PointToPoint::match(uint32_t rank, Peer& peer, Transfer* receive, const Arrival& arrival) {
+  const Envelope& e = arrival.envelope;
+  if (++peer.consumed == credit_batch) {
+    reply(peer, type_credit, 0, peer.consumed);
+    peer.consumed = 0;
+  }
+  if (e.size != receive->bytes) {
+    if (e.size > arrival.payload.size()) reply(peer, type_reject, e.sequence, receive->bytes);
+    finish(receive, TUTTI_MISMATCH,
+           fmt::format("receive of {} bytes from rank {} with tag {} matched a send of {} bytes: both must be equal",
+                       receive->bytes, rank, e.tag, e.size));
+    return;
+  }
+  if (e.size == arrival.payload.size()) {
+    if (e.size) std::memcpy(receive->data, arrival.payload.data(), e.size);
+    finish(receive, TUTTI_OK, {});
+    return;
+  }
+  reply(peer, type_ticket, e.sequence, 0);
+  auto bulk = std::make_unique<Bulk>();
+  bulk->transfer = receive;
+  peer.incoming.push_back(std::move(bulk));
+}
+
+bool PointToPoint::announce(uint32_t rank, Peer& peer) {
+  Link& link = (*links_)[rank];
+  bool moved = false;
+  while (!peer.waiting.empty() && peer.credit) {
+    Transfer* transfer = peer.waiting.front();
+    std::byte message[TUTTI_CONTROL_BYTES];
+    const Envelope envelope{type_envelope, transfer->tag, transfer->bytes, peer.next_sequence};
+    std::memcpy(message, &envelope, sizeof envelope);
+    const bool eager = transfer->bytes <= eager_bytes;
+    if (eager && transfer->bytes) std::memcpy(message + sizeof envelope, transfer->data, transfer->bytes);
+    const uint64_t size = sizeof envelope + (eager ? transfer->bytes : 0);
+    const tutti_status status = link.port->api->send_control(link.handle, message, size);
+    if (status == TUTTI_AGAIN) return moved;
+    peer.waiting.pop_front();
+    moved = true;
+    if (status < 0) {
+      finish(transfer, status, fmt::format("send to rank {} over {}: {}", rank, link.port->api->name, take_plugin_error()));
+      continue;
+    }
+    --peer.credit;
+    transfer->sequence = peer.next_sequence++;
+    if (eager) {
+      link.sent += transfer->bytes;
+      finish(transfer, TUTTI_OK, {});
+    } else {
+      peer.announced[transfer->sequence] = transfer;
+    }
+  }
+  return moved;
+}
+
+bool PointToPoint::flush(uint32_t rank, Peer& peer) {
+  Link& link = (*links_)[rank];
+  bool moved = false;
+  while (!peer.replies.empty()) {
+    const std::string& message = peer.replies.front();
+    const tutti_status status = link.port->api->send_control(link.handle, message.data(), message.size());
+    if (status == TUTTI_AGAIN) break;
+    peer.replies.pop_front();  // a failed link is told of by progress
+    moved = true;
+  }
+  return moved;
+}
+
+bool PointToPoint::move(uint32_t rank, Peer& peer) {
+  Link& link = (*links_)[rank];
+  bool moved = false;
+  while (!peer.outgoing.empty()) {
+    Bulk& bulk = *peer.outgoing.front();
+    if (!bulk.opened) bulk.out.open(&link, lane_, bulk.transfer->bytes);
+    bulk.opened = true;
+    const uint64_t before = bulk.out.handed;
+    Place place;
+    const Registration r = Memory::process().find(*link.port->domain, bulk.transfer->data, bulk.transfer->bytes);
+    if (r.region) place = {r.region, r.offset};
+    if (bulk.out.status == TUTTI_OK) bulk.out.advance(bulk.transfer->data, bulk.transfer->bytes, place);
+    moved |= bulk.out.handed != before;
+    if (bulk.out.status < 0 ? bulk.out.pending != 0 : !bulk.out.done()) break;
+    finish(bulk.transfer, bulk.out.status, fmt::format("send to rank {}: {}", rank, tutti_status_text(bulk.out.status)));
+    peer.outgoing.pop_front();
+    moved = true;
+  }
+  while (!peer.incoming.empty()) {
+    Bulk& bulk = *peer.incoming.front();
+    if (!bulk.opened) bulk.in.open(&link, lane_, bulk.transfer->bytes);
+    bulk.opened = true;
+    const uint64_t before = bulk.in.completed;
+    if (bulk.in.status == TUTTI_OK) bulk.in.advance(bulk.transfer->data, false);
+    moved |= bulk.in.completed != before;
+    if (bulk.in.status < 0 ? bulk.in.pending != 0 : !bulk.in.done()) break;
+    finish(bulk.transfer, bulk.in.status, fmt::format("receive from rank {}: {}", rank, tutti_status_text(bulk.in.status)));
+    peer.incoming.pop_front();
+    moved = true;
+  }
+  return moved;
+}
+
+bool PointToPoint::advance_peer(uint32_t rank, Peer& p) {
+  bool moved = false;
+  if (!p.replies.empty()) moved |= flush(rank, p);
+  if (!p.waiting.empty()) moved |= announce(rank, p);
+  if (!p.outgoing.empty() || !p.incoming.empty()) moved |= move(rank, p);
+  p.moved |= moved;
+  return moved;
+}
+
+bool PointToPoint::on_control(uint32_t rank, const std::byte* data, uint64_t bytes, std::string* error) {
+  Envelope e{};
+  if (bytes < sizeof e) {
+    *error = fmt::format("a control message of {} bytes, expected at least {}", bytes, sizeof e);
+    return false;
+  }
+  std::memcpy(&e, data, sizeof e);
+  Peer& p = peer(rank);
+  switch (e.type) {
+    case type_envelope: {
+      const uint64_t payload = bytes - sizeof e;
+      if (payload != (e.size <= eager_bytes ? e.size : 0) || p.arrivals.size() >= envelope_credit) {
+        *error = fmt::format("an envelope that breaks the protocol (size {}, {} bytes along, {} unmatched)", e.size, payload,
+                             p.arrivals.size());
+        return false;
+      }
+      (*links_)[rank].received += payload;
+      Arrival arrival{e, std::string(reinterpret_cast<const char*>(data) + sizeof e, payload)};
+      const auto found =
+          std::find_if(p.receives.begin(), p.receives.end(), [&](const Transfer* t) { return t->tag == e.tag; });
+      if (found == p.receives.end()) {
+        p.arrivals.push_back(std::move(arrival));
+        return true;
+      }
+      Transfer* receive = *found;
+      p.receives.erase(found);
+      match(rank, p, receive, arrival);
+      return true;
+    }
+    case type_ticket:
+    case type_reject: {
+      const auto found = p.announced.find(e.sequence);
+      if (found == p.announced.end()) {
+        *error = fmt::format("an answer to send {}, which was never announced", e.sequence);
+        return false;
+      }
+      Transfer* transfer = found->second;
+      p.announced.erase(found);
+      if (e.type == type_reject) {
+        finish(transfer, TUTTI_MISMATCH,
+               fmt::format("send of {} bytes to rank {} with tag {} met a receive of {} bytes: both must be equal",
+                           transfer->bytes, rank, transfer->tag, e.size));
+        return true;
+      }
+      auto bulk = std::make_unique<Bulk>();
+      bulk->transfer = transfer;
+      p.outgoing.push_back(std::move(bulk));
+      return true;
+    }
+    case type_credit:
+      if (e.size > envelope_credit - p.credit) {
+        *error = fmt::format("credit for {} envelopes where {} are out", e.size, envelope_credit - p.credit);
+        return false;
+      }
+      p.credit += static_cast<uint32_t>(e.size);
+      return true;
+    default:
+      *error = fmt::format("a control message of unknown type {:#x}", e.type);
+      return false;
+  }
+}
+
+bool PointToPoint::pending() const {
+  for (const auto& [rank, p] : peers_)
+    for (const auto* queue : {&p.outgoing, &p.incoming})
+      for (const auto& bulk : *queue)
+        if (bulk->out.pending || bulk->in.pending) return true;
+  return false;
+}
+
+void PointToPoint::fail_all(tutti_status status, const std::string& error) {
+  for (auto& [rank, p] : peers_) {
+    for (Transfer* t : p.waiting) finish(t, status, error);
+    for (auto& [sequence, t] : p.announced) finish(t, status, error);
+    for (Transfer* t : p.receives) finish(t, status, error);
+    for (auto* queue : {&p.outgoing, &p.incoming})
+      for (auto& bulk : *queue) finish(bulk->transfer, status, error);
+  }
+  peers_.clear();
+}
+
+const Transfer* PointToPoint::Peer::oldest() const {
+  if (!outgoing.empty()) return outgoing.front()->transfer;
+  if (!incoming.empty()) return incoming.front()->transfer;
+  if (!announced.empty()) return announced.begin()->second;
+  if (!waiting.empty()) return waiting.front();
+  return receives.empty() ? nullptr : receives.front();
+}
+
+const Transfer* PointToPoint::overdue(uint64_t now_ns, uint64_t timeout_ns) {
+  for (auto& [rank, p] : peers_) {
+    const Transfer* oldest = p.oldest();
+    if (!oldest || p.moved || p.last_move_ns == 0) p.last_move_ns = now_ns;
+    p.moved = false;
+    if (oldest && now_ns - p.last_move_ns > timeout_ns) return oldest;
+  }
+  return nullptr;
+}
+
+}  // namespace tutti::core

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/settings.hpp"
+
+#include <fmt/format.h>
+#include <tutti/plugin/types.h>
+
+#include <cmath>
+#include <cstdlib>
+
+#include "bootstrap/failure.hpp"
+
+namespace tutti::core {
+
+std::optional<std::string> setting(const char* name) {
+  const char* value = std::getenv(name);
+  return value ? std::optional<std::string>(value) : std::nullopt;
+}
+
+uint64_t seconds_setting(const char* name, uint64_t fallback_seconds) {
+  constexpr double most_seconds = 1e9;
+  const auto text = setting(name);
+  if (!text) return fallback_seconds * 1'000'000'000;
+  char* end = nullptr;
+  const double seconds = std::strtod(text->c_str(), &end);
+  if (text->empty() || *end || !(seconds > 0) || seconds > most_seconds)
+    throw Failure(TUTTI_INVALID_ARGUMENT, fmt::format("{}=\"{}\" is not a positive number of seconds", name, *text));
+  return static_cast<uint64_t>(seconds * 1e9);
+}
+
+}  // namespace tutti::core

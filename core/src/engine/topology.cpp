@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/topology.hpp"
+
+#include <fmt/format.h>
+#include <tutti/plugin/transport.h>
+
+#include <algorithm>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "bootstrap/failure.hpp"
+
+namespace tutti::core {
+
+using Json = nlohmann::json;
+
+const TransportOffer* RankDescription::offer(const std::string& name) const {
+  const auto found = std::find_if(transports.begin(), transports.end(), [&](const auto& t) { return t.name == name; });
+  return found == transports.end() ? nullptr : &*found;
+}
+
+Topology::Topology(std::vector<RankDescription> ranks) : ranks_(std::move(ranks)) {
+  std::map<std::string, uint32_t> numbers;
+  for (const RankDescription& rank : ranks_) {
+    const auto [host, fresh] = numbers.try_emplace(rank.host, hosts_);
+    if (fresh) {
+      ++hosts_;
+      ranks_on_host_.push_back(0);
+    }
+    host_of_rank_.push_back(host->second);
+    ++ranks_on_host_[host->second];
+  }
+}
+
+bool Topology::reaches(uint32_t reach, uint32_t a, uint32_t b) const {
+  if (reach == TUTTI_REACH_NETWORK) return true;
+  if (host_of_rank_[a] != host_of_rank_[b]) return false;
+  return reach == TUTTI_REACH_HOST || ranks_[a].process == ranks_[b].process;
+}
+
+const TransportOffer* Topology::transport_of(uint32_t a, uint32_t b, std::string* why) const {
+  const uint32_t low = std::min(a, b), high = std::max(a, b);
+  const TransportOffer* best = nullptr;
+  std::string reasons;
+  for (const TransportOffer& offer : ranks_[low].transports) {
+    if (!ranks_[high].offer(offer.name)) {
+      if (why) reasons += fmt::format("; {} is not offered by rank {}", offer.name, high);
+    } else if (!reaches(offer.reach, low, high)) {
+      if (why)
+        reasons += fmt::format("; {} reaches only ranks of one {}", offer.name,
+                               offer.reach == TUTTI_REACH_PROCESS ? "process" : "host");
+    } else if (!best || offer.latency_ns < best->latency_ns ||
+               (offer.latency_ns == best->latency_ns && offer.name < best->name)) {
+      best = &offer;
+    }
+  }
+  if (!best && why)
+    *why = fmt::format("no transport connects rank {} (host {}) with rank {} (host {}){}", low, host_of_rank_[low], high,
+                       host_of_rank_[high], reasons.empty() ? "; none is offered" : reasons);
+  return best;
+}
+
+uint64_t Topology::fragment_of(uint32_t a, uint32_t b) const {
+  const TransportOffer* offer = transport_of(a, b);
+  if (!offer) return 4096;
+  const uint64_t both = std::min(ranks_[a].offer(offer->name)->fragment_bytes, ranks_[b].offer(offer->name)->fragment_bytes);
+  return both / 64 * 64;
+}
+
+uint64_t Topology::smallest_fragment() const {
+  uint64_t smallest = UINT64_MAX;
+  for (const RankDescription& rank : ranks_)
+    for (const TransportOffer& offer : rank.transports) smallest = std::min(smallest, offer.fragment_bytes);
+  return smallest == UINT64_MAX ? 65536 : smallest;
+}
+
+LinkCost Topology::cost(uint32_t a, uint32_t b) const {
+  const TransportOffer* offer = transport_of(a, b);
+  if (!offer) return {1e-3, 1e-6};
+  return {static_cast<double>(offer->latency_ns) * 1e-9, 1.0 / static_cast<double>(std::max<uint64_t>(offer->bandwidth, 1))};
+}
+
+std::string Topology::text() const {
+  std::string text = fmt::format("{} ranks on {} host{}\n", nranks(), hosts_, hosts_ == 1 ? "" : "s");
+  for (uint32_t r = 0; r < nranks(); ++r) {
+    std::string names;
+    for (const auto& t : ranks_[r].transports) names += (names.empty() ? "" : ", ") + t.name;
+    text += fmt::format("  rank {}: host {} ({}), process {}, {} cores, transports: {}\n", r, host_of_rank_[r],
+                        ranks_[r].host, ranks_[r].process, ranks_[r].cores, names.empty() ? "none" : names);
+  }
+  constexpr uint32_t readable = 16;
+  if (nranks() > readable) return text + fmt::format("  (the table of pairs is shown up to {} ranks)\n", readable);
+  for (uint32_t a = 0; a < nranks(); ++a)
+    for (uint32_t b = a + 1; b < nranks(); ++b) {
+      const TransportOffer* offer = transport_of(a, b);
+      text += fmt::format("  {} - {}: {}\n", a, b,
+                          offer ? fmt::format("{} ({} ns, {:.1f} GB/s, cut at {} bytes)", offer->name, offer->latency_ns,
+                                              static_cast<double>(offer->bandwidth) * 1e-9, fragment_of(a, b))
+                                : "unreachable");
+    }
+  return text;
+}
+
+std::string encode(const RankDescription& rank) {
+  Json transports = Json::array();
+  for (const TransportOffer& t : rank.transports)
+    transports.push_back({{"name", t.name},
+                          {"version", t.version},
+                          {"address", Json::binary({t.address.begin(), t.address.end()})},
+                          {"reach", t.reach},
+                          {"fragment", t.fragment_bytes},
+                          {"latency", t.latency_ns},
+                          {"bandwidth", t.bandwidth}});
+  const Json whole{{"host", rank.host}, {"process", rank.process}, {"cores", rank.cores}, {"transports", transports}};
+  const std::vector<uint8_t> bytes = Json::to_cbor(whole);
+  return {bytes.begin(), bytes.end()};
+}
+
+RankDescription decode_rank(const std::string& bytes, uint32_t number) {
+  constexpr uint64_t longest_address = 4096;
+  try {
+    const Json whole = Json::from_cbor(bytes);
+    RankDescription rank;
+    rank.host = whole.at("host").get<std::string>();
+    rank.process = whole.at("process").get<uint64_t>();
+    rank.cores = std::max(1u, whole.at("cores").get<uint32_t>());
+    for (const Json& t : whole.at("transports")) {
+      TransportOffer offer;
+      offer.name = t.at("name").get<std::string>();
+      offer.version = t.at("version").get<std::string>();
+      const auto& address = t.at("address").get_binary();
+      offer.address.assign(address.begin(), address.end());
+      offer.reach = t.at("reach").get<uint32_t>();
+      offer.fragment_bytes = t.at("fragment").get<uint64_t>();
+      offer.latency_ns = t.at("latency").get<uint64_t>();
+      offer.bandwidth = t.at("bandwidth").get<uint64_t>();
+      if (offer.address.size() > longest_address || offer.fragment_bytes < 64)
+        throw Failure(TUTTI_MISMATCH, fmt::format("rank {} describes transport {} with impossible values", number, offer.name));
+      rank.transports.push_back(std::move(offer));
+    }
+    return rank;
+  } catch (const Json::exception& e) {
+    throw Failure(TUTTI_MISMATCH, fmt::format("rank {} sent no description of itself ({}): is it another version?", number, e.what()));
+  }
+}
+
+}  // namespace tutti::core

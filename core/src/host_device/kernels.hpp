@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The host device's kernels: reduce n sources into one or two destinations, and copy.
+//
+// Results are exact functions of the inputs' bits: the same on every CPU path, for every alignment and vector width.
+//  - dst = src0 op src1 op ..., a left fold in the accumulator type (float for float16 and bfloat16, else the type
+//    itself), optionally divided, with one rounding to nearest even at the end for the 16-bit floats.
+//  - Integers wrap. An integer is divided with truncation toward zero.
+//  - min and max: NaN if any operand is NaN; -0 < +0.
+//  - A NaN that an operation produces or passes on is the type's positive quiet NaN without payload (0x7fc00000,
+//  0x7e00,
+//    ...), since which payload survives would depend on the instruction chosen. One source without divisor is a copy:
+//    bits are kept.
+// The floating-point environment must be the default one (round to nearest, denormals not flushed).
+//
+// Threads: any; no state. Addresses need no alignment. A destination may be exactly one of the sources; apart from that
+// nothing may overlap.
+#pragma once
+
+#include <tutti/plugin/types.h>
+
+#include <cstdint>
+
+namespace tutti::core {
+
+struct Reduction {
+  void* dsts[2];   // ndsts destinations get the same bytes (a fused step forwards to the second)
+  uint32_t ndsts;  // 1 or 2
+  const void* const* srcs;
+  uint32_t nsrcs;    // >= 1
+  uint64_t count;    // elements; 0: nothing is touched
+  uint64_t divisor;  // 0: none; else the fold is divided by it (avg's final step)
+  // Write this destination past the caches. Whole aligned vectors are; edges, and a destination whose elements are not
+  // aligned, are written as usual. The writes are ordered before every later store of this thread.
+  bool streaming[2];
+};
+using ReduceFunction = void (*)(const Reduction&);
+
+// The kernel for TUTTI_FLOAT32 ..., TUTTI_SUM ... on this CPU; TUTTI_AVG gives TUTTI_SUM's. nullptr: unknown type or
+// operator.
+ReduceFunction find_reduction(uint32_t dtype, uint32_t op);
+
+// dst = src. dst may be exactly src; else they must not overlap. `streaming` as above.
+void copy(void* dst, const void* src, uint64_t bytes, bool streaming);
+// The same to two destinations; src is read from memory once.
+void copy(void* dst0, bool streaming0, void* dst1, bool streaming1, const void* src, uint64_t bytes);
+
+}  // namespace tutti::core

@@ -1,0 +1,83 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""dependency_test.py SOURCE_DIR: the dependency law over every source file of the workspace.
+
+  plugins (plugins/*, net-*, cuda-kernels)  <tutti/plugin/...>, <tutti/sdk/...>, their own files, system libraries
+  plugins/sdk                               <tutti/plugin/...> and its own files
+  core                                      its own files, and never the SDK or a plugin's header
+  tools, conformance                        the core's public headers
+  tests of plugins/algorithms               may use <tutti/schedule.h> as well
+and nobody names a file of another member.
+"""
+import pathlib
+import re
+import sys
+
+ROOT = pathlib.Path(sys.argv[1]).resolve()
+SOURCES = {".c", ".h", ".cc", ".cpp", ".hpp", ".cu", ".cuh", ".inc"}
+PUBLIC = ["tutti/tutti.h", "tutti/tutti.hpp", "tutti/schedule.h", "tutti/registry.h"]
+ABI, SDK = "tutti/plugin/", "tutti/sdk/"
+
+
+def members():
+    """Folders that are members: those with a CMakeLists.txt at depth one, and below plugins/ at depth two."""
+    found = []
+    for path in sorted(ROOT.glob("*/CMakeLists.txt")) + sorted(ROOT.glob("plugins/*/CMakeLists.txt")):
+        folder = path.parent.relative_to(ROOT)
+        if not str(folder).startswith("build") and str(folder) != "plugins":
+            found.append(folder)
+    return found
+
+
+def allowed(member, file):
+    """The <tutti/...> headers that a file may include, as prefixes."""
+    name = str(member)
+    if name == "plugins/sdk":
+        return [ABI, SDK]
+    if name == "plugins/algorithms" and "tests" in file.relative_to(ROOT / member).parts:
+        return [ABI, SDK, "tutti/schedule.h"]
+    if name.startswith(("plugins/", "net-", "cuda")):
+        return [ABI, SDK]
+    return [ABI] + PUBLIC
+
+
+def own_file(member, file, target):
+    """Does a quoted include name a file of the same member?"""
+    home = ROOT / member
+    places = [file.parent, home, home / "src", home / "include", home / "tests"] + [
+        path for path in home.rglob("src") if path.is_dir()]
+    return any((place / target).is_file() and (place / target).resolve().is_relative_to(home) for place in places)
+
+
+def judge(member, file, form, target):
+    """What is wrong with one include, or None."""
+    own = own_file(member, file, target)
+    if form == '"':
+        # A generated file is found in no source folder; a file of another member is found in the workspace.
+        return None if own or not any(ROOT.glob(f"**/{pathlib.Path(target).name}")) else "a file of another member"
+    if target.startswith("tutti/"):
+        prefixes = allowed(member, file)
+        return None if any(target.startswith(prefix) for prefix in prefixes) else f"allowed are {', '.join(prefixes)}"
+    if ".." in target or "/src/" in target:
+        return "a path into another folder"
+    return None
+
+
+errors, files = [], 0
+every_member = members()
+for member in every_member:
+    inner = [other for other in every_member if other != member and str(other).startswith(f"{member}/")]
+    for file in sorted((ROOT / member).rglob("*")):
+        relative = file.relative_to(ROOT)
+        if file.suffix not in SOURCES or any(relative.is_relative_to(other) for other in inner):
+            continue
+        files += 1
+        for number, line in enumerate(file.read_text().splitlines(), 1):
+            include = re.match(r'\s*#\s*include\s*([<"])([^>"]+)[>"]', line)
+            wrong = include and judge(member, file, include[1], include[2])
+            if wrong:
+                errors.append(f"{relative}:{number}: {include[0].strip()}: against the dependency law: {wrong}")
+if files == 0:
+    errors.append(f"no source files below {ROOT}")
+print("\n".join(errors) if errors else f"{files} files of {len(every_member)} members keep the dependency law")
+sys.exit(1 if errors else 0)

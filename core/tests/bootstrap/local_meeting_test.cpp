@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "meeting_fixture.hpp"
+
+namespace tutti::core::test {
+namespace {
+
+Rendezvous local(const char* name, uint32_t rank, uint32_t nranks) {
+  Rendezvous meeting;
+  meeting.where = std::string("local:") + name;
+  meeting.rank = rank;
+  meeting.nranks = nranks;
+  return meeting;
+}
+
+TEST(LocalMeeting, GathersInRankOrder) {
+  for (uint32_t nranks : {1u, 2u, 3u, 8u, 17u})
+    expect_no_failures(run_ranks(nranks, [&](uint32_t rank) {
+      const auto bootstrap = make_bootstrap(local("order", rank, nranks), 60s);
+      EXPECT_EQ(bootstrap->rank(), rank);
+      EXPECT_EQ(bootstrap->secret().size(), 32u);
+      gather_and_check(*bootstrap, 20);
+    }));
+}
+
+TEST(LocalMeeting, FiveHundredTwelveRanks) {
+  constexpr uint32_t kRanks = 512;
+  expect_no_failures(run_ranks(
+      kRanks, [&](uint32_t rank) { gather_and_check(*make_bootstrap(local("many", rank, kRanks), 60s), 2); }));
+}
+
+TEST(LocalMeeting, WhoDoesNotComeIsNamed) {
+  const auto failures = run_ranks(3, [&](uint32_t rank) {
+    if (rank != 1) make_bootstrap(local("absent", rank, 3), rank == 0 ? 50ms : 60s);
+  });
+  expect_failure(failures[0], TUTTI_TIMEOUT, {"rank 1", "50 ms"});
+  expect_failure(failures[2], TUTTI_TIMEOUT, {"rank 1"});
+  // The name is free again.
+  expect_no_failures(
+      run_ranks(2, [&](uint32_t rank) { gather_and_check(*make_bootstrap(local("absent", rank, 2), 60s), 1); }));
+}
+
+TEST(LocalMeeting, WhoDoesNotGatherIsNamedAndTheBootstrapIsSpent) {
+  const auto failures = run_ranks(3, [&](uint32_t rank) {
+    const auto bootstrap = make_bootstrap(local("late", rank, 3), 60s);
+    if (rank == 2) std::this_thread::sleep_for(300ms);
+    const auto first = failure_of([&] { bootstrap->all_gather("x", 50ms); });
+    expect_failure(first, TUTTI_TIMEOUT, {"rank 2"});
+    expect_failure(failure_of([&] { bootstrap->all_gather("x", 50ms); }), TUTTI_INVALID_USAGE, {first->text});
+  });
+  expect_no_failures(failures);
+}
+
+TEST(LocalMeeting, ContradictionsNameBoth) {
+  auto failures = run_ranks(2, [&](uint32_t i) {
+    if (i == 1) std::this_thread::sleep_for(50ms);
+    make_bootstrap(local("twice", 1, 3), 60s);
+  });
+  expect_failure(failures[0], TUTTI_MISMATCH, {"rank 1 came twice"});
+  expect_failure(failures[1], TUTTI_MISMATCH, {"rank 1 came twice"});
+  failures = run_ranks(2, [&](uint32_t i) {
+    if (i == 1) std::this_thread::sleep_for(50ms);
+    make_bootstrap(local("world", i, 2 + i), 60s);
+  });
+  for (const auto& failure : failures) expect_failure(failure, TUTTI_MISMATCH, {"world of 3", "one of 2"});
+}
+
+TEST(LocalMeeting, AnnouncedFailuresAndLeaversReachAll) {
+  expect_no_failures(run_ranks(4, [&](uint32_t rank) {
+    const auto bootstrap = make_bootstrap(local("announce", rank, 4), 60s);
+    if (rank == 2) return bootstrap->announce_failure("out of coffee");
+    expect_failure(failure_of([&] { bootstrap->all_gather("x", 60s); }), TUTTI_PEER_FAILED,
+                   {"rank 2", "out of coffee"});
+    EXPECT_EQ(bootstrap->poll_failure(), std::pair(2u, std::string("out of coffee")));
+  }));
+  expect_no_failures(run_ranks(4, [&](uint32_t rank) {
+    const auto bootstrap = make_bootstrap(local("leave", rank, 4), 60s);
+    if (rank == 2) return;
+    expect_failure(failure_of([&] { bootstrap->all_gather("x", 60s); }), TUTTI_PEER_FAILED, {"rank 2", "left"});
+  }));
+}
+
+TEST(Rendezvous, NonsenseIsRefused) {
+  struct Case {
+    Rendezvous meeting;
+    std::vector<std::string> words;
+  };
+  const auto named = [](const char* where, int64_t rank, int64_t nranks) {
+    Rendezvous meeting;
+    meeting.where = where;
+    meeting.rank = rank;
+    meeting.nranks = nranks;
+    meeting.environment = environment_of({});
+    return meeting;
+  };
+  const Case cases[] = {
+      {named("tcp", 0, 2), {"\"tcp\" is none of env"}},
+      {named("tcp://h", 0, 2), {"has no port"}},
+      {named("tcp://:1", 0, 2), {"has no host"}},
+      {named("tcp://h:x", 0, 2), {"\"x\" is no port"}},
+      {named("tcp://h:65536", 0, 2), {"65536"}},
+      {named("tcp://::1:80", 0, 2), {"without brackets"}},
+      {named("tcp://[::1:80", 0, 2), {"closing bracket"}},
+      {named("tcp://h:1", 2, 2), {"rank 2", "2 ranks"}},
+      {named("tcp://h:1", 0, 0), {"world of 0"}},
+      {named("tcp://h:1", 0, -1), {"world of -1"}},
+      {named("local:x", -1, -1), {"world of -1"}},
+      {named("local:x", 0, (1 << 20) + 1), {"1048577", "1048576"}},
+      {named("env", 0, 2), {"rank 0 of 2 was given"}},
+      {named("id:00", 1, 2), {"no text of make_unique_id"}},
+      {named("id:xx", 1, 2), {"hexadecimal"}},
+  };
+  for (const Case& c : cases) {
+    SCOPED_TRACE(c.meeting.where);
+    expect_failure(failure_of([&] { make_bootstrap(c.meeting, 100ms); }), TUTTI_INVALID_ARGUMENT, c.words);
+  }
+}
+
+TEST(Rendezvous, NoLauncherIsAWorldOfOne) {
+  Rendezvous meeting;
+  meeting.environment = environment_of({});
+  const auto bootstrap = make_bootstrap(meeting, 1s);
+  EXPECT_EQ(bootstrap->rank(), 0u);
+  EXPECT_EQ(bootstrap->nranks(), 1u);
+  EXPECT_EQ(bootstrap->all_gather("me", 1s), std::vector<std::string>{"me"});
+  expect_failure(failure_of([&] { bootstrap->all_gather(std::string(kMaxContribution + 1, 'x'), 1s); }),
+                 TUTTI_INVALID_ARGUMENT, {"4194305", "4194304"});
+}
+
+}  // namespace
+}  // namespace tutti::core::test

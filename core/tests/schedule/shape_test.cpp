@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Blocks, cut points, names and descriptions.
+#include <gtest/gtest.h>
+#include <tutti/schedule.h>
+
+#include "schedule_builder.hpp"
+
+namespace tutti {
+namespace {
+using namespace hand;
+
+TEST(Shape, BlockCounts) {
+  struct Row {
+    uint32_t collective, in_root, in_other, out_root, out_other;
+  };
+  constexpr uint32_t n = 5;
+  for (const Row& row :
+       {Row{TUTTI_BROADCAST, 1, 0, 1, 1}, Row{TUTTI_REDUCE, 1, 1, 1, 0}, Row{TUTTI_ALL_REDUCE, 1, 1, 1, 1},
+        Row{TUTTI_GATHER, 1, 1, n, 0}, Row{TUTTI_ALL_GATHER, 1, 1, n, n}, Row{TUTTI_SCATTER, n, 0, 1, 1},
+        Row{TUTTI_REDUCE_SCATTER, n, n, 1, 1}, Row{TUTTI_ALL_TO_ALL, n, n, n, n}, Row{TUTTI_BARRIER, 0, 0, 0, 0}}) {
+    SCOPED_TRACE(collective_name(row.collective));
+    EXPECT_EQ(block_count(row.collective, n, 2, 2, TUTTI_BUFFER_IN), row.in_root);
+    EXPECT_EQ(block_count(row.collective, n, 2, 0, TUTTI_BUFFER_IN), row.in_other);
+    EXPECT_EQ(block_count(row.collective, n, 2, 2, TUTTI_BUFFER_OUT), row.out_root);
+    EXPECT_EQ(block_count(row.collective, n, 2, 0, TUTTI_BUFFER_OUT), row.out_other);
+  }
+  EXPECT_EQ(block_count(99, n, 0, 0, TUTTI_BUFFER_IN), 0u);
+  EXPECT_EQ(block_count(TUTTI_ALL_REDUCE, n, 0, 0, TUTTI_BUFFER_SCRATCH), 0u);
+}
+
+TEST(Shape, PieceBounds) {
+  Schedule s;
+  EXPECT_EQ(piece_bounds(s, 7), (std::vector<uint64_t>{0, 7}));
+  s.cuts = equal_cuts(4);
+  EXPECT_EQ(piece_bounds(s, 10), (std::vector<uint64_t>{0, 2, 5, 7, 10}));
+  EXPECT_EQ(piece_bounds(s, 0), (std::vector<uint64_t>{0, 0, 0, 0, 0}));
+  // From 4096 elements per cut on, cuts fall at multiples of 64.
+  EXPECT_EQ(piece_bounds(s, 3 * 4096 - 1)[1], 3071u);
+  EXPECT_EQ(piece_bounds(s, 3 * 4096 + 17)[1], 3072u);
+  EXPECT_EQ(piece_bounds(s, 3 * 4096 + 17)[3], 9216u);
+  const uint64_t huge = ~uint64_t{0};
+  EXPECT_EQ(piece_bounds(s, huge).back(), huge);
+  EXPECT_EQ(piece_bounds(s, huge)[2], huge / 2 - huge / 2 % 64);
+}
+
+TEST(Shape, Queries) {
+  Problem problem;
+  problem.collective = TUTTI_GATHER;
+  problem.nranks = 3;
+  problem.root = 1;
+  problem.in_place = {false, true, false};
+  EXPECT_EQ(make_query(problem, 1).flags, uint64_t{TUTTI_QUERY_IN_PLACE});
+  EXPECT_EQ(make_query(problem, 2).flags, 0u);
+  EXPECT_EQ(make_query(problem, 2).root, 1u);
+  for (uint32_t n : {3u, 64u, 65u, 100000u}) {
+    problem.nranks = n;
+    const tutti_query query = make_query(problem, 0);
+    EXPECT_EQ(query.host_of_rank[0], 0u);
+    EXPECT_EQ(query.host_of_rank[n - 1], 0u);
+  }
+  problem.nranks = 3;
+  problem.hosts = {0, 0, 1};
+  EXPECT_EQ(make_query(problem, 0).host_of_rank, problem.hosts.data());
+}
+
+TEST(Names, RoundTrip) {
+  for (uint32_t c = TUTTI_BROADCAST; c <= TUTTI_BARRIER; ++c) EXPECT_EQ(collective_from_name(collective_name(c)), c);
+  for (uint32_t d = TUTTI_INT8; d <= TUTTI_FLOAT64; ++d) {
+    EXPECT_EQ(dtype_from_name(dtype_name(d)), d);
+    EXPECT_GT(dtype_bytes(d), 0u);
+  }
+  for (uint32_t op = TUTTI_SUM; op <= TUTTI_AVG; ++op) EXPECT_EQ(op_from_name(op_name(op)), op);
+  EXPECT_EQ(collective_from_name("allreduce"), 0u);
+  EXPECT_EQ(dtype_bytes(0), 0u);
+  EXPECT_STREQ(step_name(TUTTI_STEP_RECV_REDUCE), "recv_reduce");
+  EXPECT_STREQ(op_name(99), "unknown");
+}
+
+TEST(Names, Describe) {
+  EXPECT_EQ(describe(recv_reduce(3, out(2), in(2))), "recv_reduce from 3: out[2] = in[2] + incoming");
+  EXPECT_EQ(describe(recv_reduce(3, out(2), in(2), TUTTI_STEP_INCOMING_LEFT | TUTTI_STEP_LOAD | TUTTI_STEP_FINAL)),
+            "recv_reduce from 3: out[2] = incoming + in[2], load, final");
+  EXPECT_EQ(describe(after(send(1, scratch(0, 3)), 2, 7)), "send to 1: scratch[0..2], after lane 2 step 7");
+  EXPECT_EQ(describe(recv(1, out(0))), "recv from 1: out[0]");
+  EXPECT_EQ(describe(copy(out(1), in(0))), "copy: out[1] = in[0]");
+  EXPECT_EQ(describe(reduce(out(0), {in(0), scratch(0)})), "reduce: out[0] = in[0] + scratch[0]");
+  EXPECT_EQ(describe(signal(4)), "signal to 4");
+  EXPECT_EQ(describe(wait(4)), "wait for signal from 4");
+  EXPECT_EQ(describe(nop()), "nop");
+}
+
+}  // namespace
+}  // namespace tutti

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// One rank's connection to one peer: the lanes, and the sockets that carry them. Lane l travels on socket l mod
+// sockets, so that it stays in order; control messages travel on socket 0.
+#pragma once
+
+#include <tutti/plugin/transport.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "connection.hpp"
+#include "ring.hpp"
+#include "settings.hpp"
+
+namespace tutti::tcp {
+
+class Endpoint;
+
+// A message that came before its RECV.
+struct Arrived {
+  std::unique_ptr<char[]> data;
+  uint64_t bytes = 0;
+};
+
+// Both directions of a lane. Counters are modulo 2^32.
+struct Lane {
+  Ring<Send> sends;          // wait for credit or for the socket
+  uint32_t sent = 0;         // messages handed to the socket: the next one's sequence number
+  uint32_t peer_posted = 0;  // RECVs that the peer told of
+  bool active = false;       // in the socket's list of lanes with work
+  bool wanted = false;       // a kWant went out for the first of `sends`
+
+  Ring<Receive> receives;   // posted, not met yet
+  Ring<Arrived> arrived;    // came before their RECVs
+  uint32_t met = 0;         // messages that have begun to arrive: the next one's sequence number
+  uint32_t posted = 0;      // RECVs posted here
+  uint32_t told = 0;        // ... that the peer has been told of
+  bool notice = false;      // in the socket's list of lanes to tell of
+  bool peer_waits = false;  // the peer waits for the RECV of message `peer_waits_for`
+  uint32_t peer_waits_for = 0;
+
+  // May the next message, of `bytes`, be sent now?
+  bool may_send(uint64_t bytes, uint64_t eager_bytes) const {
+    const uint32_t window = bytes <= eager_bytes ? kEagerWindow : 0;
+    return static_cast<int32_t>(peer_posted + window - sent) > 0;
+  }
+};
+
+class Link {
+ public:
+  // Takes over sockets that have passed the handshake, in order of their index.
+  Link(Endpoint& endpoint, uint32_t peer, std::vector<Socket> sockets);
+
+  // False: the queue is full. Arguments are checked by the endpoint.
+  bool post_send(const tutti_transfer& transfer);
+  bool post_receive(const tutti_transfer& transfer);
+  // transport/1's send_control; throws on a lost peer, false when there is no room now.
+  bool send_control(std::string_view message);
+
+  // Ends every pending transfer with `status`, closes the sockets; later posts are refused with `status`.
+  void end(tutti_status status, const std::string& reason);
+  // end() because the peer is lost, with a completion record for it.
+  void lose(const std::string& reason);
+  // A socket said goodbye and closed.
+  void on_departure();
+  // Whether a transfer on `lane` of `kind` can be taken in this state, TUTTI_OK or why not.
+  tutti_status usable(uint32_t lane, uint16_t kind);
+
+  Endpoint& endpoint() { return endpoint_; }
+  uint32_t peer() const { return peer_; }
+  const std::string& reason() const { return reason_; }
+  Lane& lane(uint32_t index) { return lanes_[index]; }
+  uint32_t lanes() const { return static_cast<uint32_t>(lanes_.size()); }
+  std::vector<std::unique_ptr<Connection>>& connections() { return connections_; }
+  Connection& connection_of(uint32_t lane) { return *connections_[lane % connections_.size()]; }
+  bool is_up() const { return status_ == TUTTI_OK; }
+  uint64_t inlined_waiting = 0;  // INLINE sends that wait for credit: completed, so they must still leave
+
+  // What sockets report.
+  void on_posted(uint32_t lane, uint32_t posted);
+  void on_want(uint32_t lane, uint32_t sequence);
+  void message_arrived(uint32_t lane, const Receive& receive, uint64_t bytes);  // met its RECV
+  void message_arrived(uint32_t lane, Arrived message);                         // found none
+  Frame data_frame(uint32_t lane, uint64_t bytes);  // the header of the lane's next message; counts it as sent
+
+ private:
+  void tell_if_due(uint32_t index, uint64_t bytes);
+  void complete_pending(tutti_status status);
+  bool has_pending() const;
+
+  Endpoint& endpoint_;
+  const uint32_t peer_;
+  std::vector<Lane> lanes_;
+  std::vector<std::unique_ptr<Connection>> connections_;
+  tutti_status status_ = TUTTI_OK;
+  bool departed_ = false;  // the peer closed its endpoint in order: what it sent before can still be received
+  std::string reason_;
+};
+
+}  // namespace tutti::tcp

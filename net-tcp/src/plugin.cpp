@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The plugin "tcp": transport/1 and wait_fd/1 over TCP sockets.
+#include <tutti/sdk/transport.hpp>
+
+#include "endpoint.hpp"
+
+namespace {
+
+struct TcpTransport {
+  static constexpr const char* name = "tcp";
+  static constexpr const char* summary = "TCP sockets over IPv4 and IPv6";
+  using Domain = tutti::tcp::Domain;
+  using Endpoint = tutti::tcp::Endpoint;
+  using Link = tutti::tcp::Link;
+
+  static void query(tutti_transport_caps& caps) {
+    const tutti::tcp::Settings settings = tutti::tcp::Settings::read();
+    caps.reach = TUTTI_REACH_NETWORK;
+    caps.memory_kinds = uint64_t{1} << TUTTI_MEMORY_HOST;
+    caps.inline_bytes = tutti::tcp::kInlineBytes;
+    caps.fragment_bytes = settings.fragment_bytes;
+    caps.receive_depth = tutti::tcp::kQueueDepth;
+    caps.latency_ns = 7000;
+    caps.bandwidth = 1'500'000'000;
+  }
+
+  static const void* interface(std::string_view id);
+};
+
+constexpr tutti_transport transport = tutti::sdk::make_transport<TcpTransport>();
+constexpr tutti_wait_fd wait_fd = tutti::sdk::make_wait_fd<tutti::tcp::Endpoint>();
+
+const void* TcpTransport::interface(std::string_view id) { return id == TUTTI_WAIT_FD_ID ? &wait_fd : nullptr; }
+
+}  // namespace
+
+TUTTI_PLUGIN(net_tcp, "tcp", "0.1.0", "Tutti", "Apache-2.0", "TCP sockets over IPv4 and IPv6",
+             {TUTTI_TRANSPORT_ID, &transport});

@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The algorithms of this plugin, one file each.
+#pragma once
+
+#include <tutti/plugin/algorithm.h>
+
+namespace tutti::algorithms {
+
+extern const tutti_algorithm ring;
+extern const tutti_algorithm direct;
+extern const tutti_algorithm tree;
+extern const tutti_algorithm doubling;
+extern const tutti_algorithm halving;
+extern const tutti_algorithm bruck;
+
+}  // namespace tutti::algorithms

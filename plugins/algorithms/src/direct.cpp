@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// direct: every message goes straight from the rank that has it to the rank that needs it.
+//
+// One message delay for everything, n-1 messages at the busiest rank: what is best for few ranks, for small messages
+// between ranks that all reach each other equally, and for all_to_all. In exchanges rank r sends to r+k while it
+// receives from r-k, for k = 1 ... n-1: at each k all ranks are paired one to one.
+//
+// all_reduce     Everybody sends its whole input to everybody and reduces by itself, in rank order, so that all ranks
+// compute
+//                the same expression: a + (n-1) N/B. ("One-shot.")
+// reduce_scatter, all_gather, all_to_all   (n-1)(a + N/B) for blocks of N bytes, or a where links are many.
+// reduce         The root takes its own value, reduces into it leftward from the ranks below and rightward from those
+// above:
+//                operands in rank order, no scratch.
+// all_to_all in place: a block that arrives before the old one has left (k <= n/2) waits in scratch.
+// barrier        Everybody signals everybody: one delay, n(n-1) signals.
+#include <tutti/sdk/algorithm.hpp>
+
+#include "algorithms.hpp"
+
+namespace tutti::algorithms {
+namespace {
+using namespace tutti::sdk;
+
+void broadcast(const Query& q, Schedule& s) {
+  Lane lane = s.lane();
+  if (!q.is_root()) return void(lane.recv(q.root, out()));
+  for (uint32_t k = 1; k < q.n; ++k) lane.send(q.next(k), in());
+  if (!q.in_place) lane.copy(out(), in());
+}
+
+void reduce(const Query& q, Schedule& s) {
+  Lane lane = s.lane();
+  if (!q.is_root()) return void(lane.send(q.root, in()));
+  for (uint32_t k = 1; k < q.n; ++k) {
+    const bool below = k <= q.root;
+    auto step = lane.recv_reduce(below ? q.root - k : k, out(), k == 1 ? in() : out()).incoming_left(below);
+    if (k + 1 == q.n) step.final();
+  }
+}
+
+void all_reduce(const Query& q, Schedule& s) {
+  // The values that arrived wait in scratch; only with two ranks out of place there is nothing to keep in order or
+  // intact.
+  const bool at_once = q.n == 2 && !q.in_place;
+  if (!at_once) s.declare_scratch(q.n - 1);
+  Lane lane = s.lane();
+  for (uint32_t k = 1; k < q.n; ++k) {
+    lane.send(q.next(k), in());
+    if (at_once)
+      lane.recv_reduce(q.prev(k), out(), in()).incoming_left(q.rank == 1).final();
+    else
+      lane.recv(q.prev(k), scratch(k - 1));
+  }
+  if (at_once) return;
+  std::vector<tutti_span> values(q.n, in());
+  for (uint32_t k = 1; k < q.n; ++k) values[q.prev(k)] = scratch(k - 1);
+  lane.reduce(out(), values).final();
+}
+
+void gather(const Query& q, Schedule& s) {
+  Lane lane = s.lane();
+  if (!q.is_root()) return void(lane.send(q.root, in()));
+  for (uint32_t k = 1; k < q.n; ++k) lane.recv(q.next(k), out(q.next(k)));
+  if (!q.in_place) lane.copy(out(q.root), in());
+}
+
+void scatter(const Query& q, Schedule& s) {
+  Lane lane = s.lane();
+  if (!q.is_root()) return void(lane.recv(q.root, out()));
+  for (uint32_t k = 1; k < q.n; ++k) lane.send(q.next(k), in(q.next(k)));
+  if (!q.in_place) lane.copy(out(), in(q.root));
+}
+
+void all_gather(const Query& q, Schedule& s) {
+  Lane lane = s.lane();
+  for (uint32_t k = 1; k < q.n; ++k) {
+    lane.send(q.next(k), in());
+    lane.recv(q.prev(k), out(q.prev(k)));
+  }
+  if (!q.in_place) lane.copy(out(q.rank), in());
+}
+
+void reduce_scatter(const Query& q, Schedule& s) {
+  Lane lane = s.lane();
+  for (uint32_t k = 1; k < q.n; ++k) {
+    lane.send(q.next(k), in(q.next(k)));
+    auto step = lane.recv_reduce(q.prev(k), out(), k == 1 ? in(q.rank) : out());
+    if (k + 1 == q.n) step.final();
+  }
+}
+
+void all_to_all(const Query& q, Schedule& s) {
+  // In place block r-k leaves in round n-k: until then what came for it in round k <= n/2 waits in scratch k-1.
+  if (q.in_place) s.declare_scratch(q.n / 2);
+  Lane lane = s.lane();
+  for (uint32_t k = 1; k < q.n; ++k) {
+    const bool waits = q.in_place && k <= q.n - k;
+    const bool releases = q.in_place && k >= q.n - k;
+    lane.send(q.next(k), in(q.next(k)));
+    lane.recv(q.prev(k), waits ? scratch(k - 1) : out(q.prev(k)));
+    if (releases) lane.copy(out(q.next(k)), scratch(q.n - k - 1));
+  }
+  if (!q.in_place) lane.copy(out(q.rank), in(q.rank));
+}
+
+void barrier(const Query& q, Schedule& s) {
+  // A lane may put its signals in order; over many lanes they need not wait for each other.
+  for (uint32_t k = 1; k < q.n; ++k) {
+    Lane lane = s.lane(k % q.lanes);
+    lane.signal(q.next(k));
+    lane.wait(q.prev(k));
+  }
+}
+
+struct Direct {
+  static constexpr const char* name = "direct";
+  static constexpr const char* summary = "straight from owner to user: one delay, n-1 messages at the busiest rank";
+  static constexpr uint64_t collectives =
+      mask({TUTTI_BROADCAST, TUTTI_REDUCE, TUTTI_ALL_REDUCE, TUTTI_GATHER, TUTTI_ALL_GATHER, TUTTI_SCATTER,
+            TUTTI_REDUCE_SCATTER, TUTTI_ALL_TO_ALL, TUTTI_BARRIER});
+  static void schedule(const Query& q, Schedule& s) {
+    s.sliced();
+    if (alone(q, s)) return;
+    switch (q.collective) {
+      case TUTTI_BROADCAST:
+        return broadcast(q, s);
+      case TUTTI_REDUCE:
+        return reduce(q, s);
+      case TUTTI_ALL_REDUCE:
+        return all_reduce(q, s);
+      case TUTTI_GATHER:
+        return gather(q, s);
+      case TUTTI_ALL_GATHER:
+        return all_gather(q, s);
+      case TUTTI_SCATTER:
+        return scatter(q, s);
+      case TUTTI_REDUCE_SCATTER:
+        return reduce_scatter(q, s);
+      case TUTTI_ALL_TO_ALL:
+        return all_to_all(q, s);
+      case TUTTI_BARRIER:
+        return barrier(q, s);
+    }
+  }
+};
+}  // namespace
+
+const tutti_algorithm direct = make_algorithm<Direct>();
+
+}  // namespace tutti::algorithms

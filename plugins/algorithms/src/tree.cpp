@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// tree: a binomial tree.
+//
+// Ranks are numbered from the root: v = rank - root mod n. The parent of v > 0 is v without its lowest set bit; its
+// children are v + m for the powers of two m below that bit (below n at the root). The subtree of v is the run of ranks
+// v, v+1, ... as long as that bit, cut off at n. The tree is ceil(log2 n) deep.
+//
+// broadcast, reduce   ceil(log2 n)(a + N/B). The child with the largest subtree is served first, and heard last.
+// Partial results cover
+//                     runs of ranks, so that with root 0 operands are in rank order.
+// all_reduce          reduce to rank 0 on lane 0 and broadcast from it on lane 1, so that slices pass each other on the
+//                     way up and down: all ranks get the root's bits.
+// gather, scatter     ceil(log2 n) a + (n-1) N/B for blocks of N bytes: a node handles its subtree's run of blocks as
+//                     one message. At the root the run may pass block n-1: then it is two messages.
+// barrier             signals up, then down. Signals touch no chunk, so nothing but dependencies orders them.
+#include <tutti/sdk/algorithm.hpp>
+
+#include "algorithms.hpp"
+
+namespace tutti::algorithms {
+namespace {
+using namespace tutti::sdk;
+
+// One rank's place in the tree.
+struct Node {
+  explicit Node(const Query& query) : q(query), v(query.relative()), limit(v ? v & -v : std::bit_ceil(query.n)) {}
+  bool is_root() const { return v == 0; }
+  uint32_t parent() const { return q.absolute(v & (v - 1)); }
+  bool under_root() const { return v == limit; }
+  bool is_leaf() const { return subtree() == 1; }
+  // Ranks in this subtree, and in that of the child at distance m.
+  uint32_t subtree() const { return std::min(limit, q.n - v); }
+  uint32_t subtree(uint32_t m) const { return std::min(m, q.n - v - m); }
+  uint32_t child(uint32_t m) const { return q.absolute(v + m); }
+  // The distance of the farthest child; 0 without one.
+  uint32_t farthest() const { return std::bit_floor(subtree() - 1); }
+
+  const Query& q;
+  uint32_t v;
+  uint32_t limit;  // children are nearer than this
+};
+
+void broadcast(const Query& q, Lane lane, const Node& node, StepId ready = {}) {
+  if (!node.is_root()) lane.recv(node.parent(), out()).after(ready);
+  const bool from_in = q.collective == TUTTI_BROADCAST && node.is_root();
+  for (uint32_t m = node.farthest(); m > 0; m /= 2)
+    lane.send(node.child(m), from_in ? in() : out()).after(node.is_root() ? ready : StepId());
+  if (from_in && !q.in_place) lane.copy(out(), in());
+}
+
+// Leaves the subtree's partial result in `sum`, or the whole result, and sends it up. The step after which `sum` may be
+// used otherwise.
+StepId reduce(Lane lane, const Node& node, tutti_span sum) {
+  StepId last;
+  for (uint32_t m = 1; m <= node.farthest(); m *= 2) {
+    auto step = lane.recv_reduce(node.child(m), sum, m == 1 ? in() : sum);
+    if (node.is_root() && m == node.farthest()) step.final();
+    last = step;
+  }
+  if (!node.is_root()) last = lane.send(node.parent(), node.is_leaf() ? in() : sum);
+  return last;
+}
+
+void gather(const Query& q, Schedule& s, const Node& node) {
+  if (!node.is_root() && !node.is_leaf()) s.declare_scratch(node.subtree());
+  Lane lane = s.lane();
+  if (node.is_leaf()) return void(lane.send(node.parent(), in()));
+  if (!node.is_root()) lane.copy(scratch(0), in());
+  for (uint32_t m = 1; m <= node.farthest(); m *= 2) {
+    if (!node.is_root())
+      lane.recv(node.child(m), scratch(m, node.subtree(m)));
+    else
+      for (const Run& run : CyclicRun(node.child(m), node.subtree(m), q.n))
+        lane.recv(node.child(m), out(run.first, run.count));
+  }
+  if (node.is_root()) {
+    if (!q.in_place) lane.copy(out(q.rank), in());
+  } else if (node.under_root()) {
+    for (const Run& run : CyclicRun(q.rank, node.subtree(), q.n))
+      lane.send(node.parent(), scratch(run.offset, run.count));
+  } else {
+    lane.send(node.parent(), scratch(0, node.subtree()));
+  }
+}
+
+void scatter(const Query& q, Schedule& s, const Node& node) {
+  if (!node.is_root() && !node.is_leaf()) s.declare_scratch(node.subtree());
+  Lane lane = s.lane();
+  if (node.is_leaf()) return void(lane.recv(node.parent(), out()));
+  if (node.under_root()) {
+    for (const Run& run : CyclicRun(q.rank, node.subtree(), q.n))
+      lane.recv(node.parent(), scratch(run.offset, run.count));
+  } else if (!node.is_root()) {
+    lane.recv(node.parent(), scratch(0, node.subtree()));
+  }
+  for (uint32_t m = node.farthest(); m > 0; m /= 2) {
+    if (!node.is_root())
+      lane.send(node.child(m), scratch(m, node.subtree(m)));
+    else
+      for (const Run& run : CyclicRun(node.child(m), node.subtree(m), q.n))
+        lane.send(node.child(m), in(run.first, run.count));
+  }
+  if (!node.is_root())
+    lane.copy(out(), scratch(0));
+  else if (!q.in_place)
+    lane.copy(out(), in(q.rank));
+}
+
+void barrier(Schedule& s, const Node& node) {
+  Lane lane = s.lane(0), relay = s.lane(1);
+  StepId heard;  // all that came so far
+  for (uint32_t m = 1; m <= node.farthest(); m *= 2) {
+    const StepId came = lane.wait(node.child(m)).after(heard);
+    heard = relay.nop().after(came);
+  }
+  if (!node.is_root()) {
+    lane.signal(node.parent()).after(heard);
+    const StepId came = lane.wait(node.parent());
+    heard = relay.nop().after(came);
+  }
+  for (uint32_t m = node.farthest(); m > 0; m /= 2) lane.signal(node.child(m)).after(heard);
+}
+
+struct Tree {
+  static constexpr const char* name = "tree";
+  static constexpr const char* summary = "a binomial tree: logarithmic latency, whole messages";
+  static constexpr uint64_t collectives =
+      mask({TUTTI_BROADCAST, TUTTI_REDUCE, TUTTI_ALL_REDUCE, TUTTI_GATHER, TUTTI_SCATTER, TUTTI_BARRIER});
+  static std::string supports(const Query& q) {
+    const bool two = q.collective == TUTTI_ALL_REDUCE || q.collective == TUTTI_BARRIER;
+    return two && q.lanes < 2 ? "needs 2 lanes, there is 1" : "";
+  }
+  static void schedule(const Query& q, Schedule& s) {
+    if (q.collective != TUTTI_GATHER && q.collective != TUTTI_SCATTER) s.sliced();
+    if (alone(q, s)) return;
+    const Node node(q);
+    switch (q.collective) {
+      case TUTTI_BROADCAST:
+        return broadcast(q, s.lane(), node);
+      case TUTTI_REDUCE:
+        if (!node.is_root() && !node.is_leaf()) s.declare_scratch(1);
+        return void(reduce(s.lane(), node, node.is_root() ? out() : scratch()));
+      case TUTTI_ALL_REDUCE:
+        return broadcast(q, s.lane(1), node, reduce(s.lane(0), node, out()));
+      case TUTTI_GATHER:
+        return gather(q, s, node);
+      case TUTTI_SCATTER:
+        return scatter(q, s, node);
+      case TUTTI_BARRIER:
+        return barrier(s, node);
+    }
+  }
+};
+}  // namespace
+
+const tutti_algorithm tree = make_algorithm<Tree>();
+
+}  // namespace tutti::algorithms

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "inventory.hpp"
+
+#include <tutti/tutti.h>
+
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+namespace info {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+std::string joined(const std::vector<std::string>& words) {
+  std::string text;
+  for (const std::string& word : words) text += (text.empty() ? "" : " ") + word;
+  return text;
+}
+
+void plugin_text(const tutti::PluginRecord& plugin, std::ostream& out) {
+  if (!plugin.loaded) {
+    out << "  REFUSED " << plugin.path << (plugin.required ? " (named by TUTTI_PLUGIN_PATH)" : "") << "\n    "
+        << plugin.reason << "\n";
+    return;
+  }
+  out << "  " << plugin.id << " " << plugin.version << ": " << plugin.summary << "\n";
+  if (!plugin.transports.empty()) out << "    transports  " << joined(plugin.transports) << "\n";
+  if (!plugin.algorithms.empty()) out << "    algorithms  " << joined(plugin.algorithms) << "\n";
+  out << "    from        " << plugin.path << " (" << plugin.vendor << ", " << plugin.license << ")\n";
+}
+
+void host_text(const HostFacts& host, std::ostream& out) {
+  out << "  name       " << host.name << "\n  key        " << host.key << " (" << host.key_source << ")\n";
+  if (!host.processor.empty()) out << "  processor  " << host.processor << "\n";
+  out << "  cores      " << host.online_cores << ", usable by this process " << host.usable_cores << "\n";
+  for (const Cache& cache : host.caches)
+    out << "  cache      " << cache.name << " " << cache.size << ", shared by CPUs " << cache.shared << "\n";
+  out << "  memory     " << (host.memory_bytes >> 20) << " MiB\n";
+}
+
+Json plugin_json(const tutti::PluginRecord& plugin) {
+  return {{"path", plugin.path},
+          {"loaded", plugin.loaded},
+          {"required", plugin.required},
+          {"reason", plugin.reason},
+          {"id", plugin.id},
+          {"version", plugin.version},
+          {"vendor", plugin.vendor},
+          {"license", plugin.license},
+          {"summary", plugin.summary},
+          {"transports", plugin.transports},
+          {"algorithms", plugin.algorithms}};
+}
+
+Json host_json(const HostFacts& host) {
+  Json json{{"name", host.name},
+            {"key", host.key},
+            {"key_source", host.key_source},
+            {"processor", host.processor},
+            {"online_cores", host.online_cores},
+            {"usable_cores", host.usable_cores},
+            {"memory_bytes", host.memory_bytes},
+            {"caches", Json::array()}};
+  for (const Cache& cache : host.caches)
+    json["caches"].push_back({{"name", cache.name}, {"size", cache.size}, {"shared_cpus", cache.shared}});
+  return json;
+}
+
+Json lines_json(const std::string& text) {
+  Json lines = Json::array();
+  std::istringstream stream(text);
+  for (std::string line; std::getline(stream, line);) lines.push_back(line);
+  return lines;
+}
+
+}  // namespace
+
+std::string inventory_text(const Inventory& inventory) {
+  std::ostringstream out;
+  out << "Tutti " << tutti_version() << ", plugin ABI " << TUTTI_ABI_MAJOR << "." << TUTTI_ABI_MINOR << "\n\nPlugins\n";
+  for (const tutti::PluginRecord& plugin : inventory.plugins) plugin_text(plugin, out);
+  if (inventory.plugins.empty()) out << "  none was found (TUTTI_PLUGIN_PATH, and lib/tutti beside the library)\n";
+  out << "\nHost\n";
+  host_text(inventory.host, out);
+  out << "\nSettings\n";
+  for (const auto& [name, value] : inventory.settings) out << "  " << name << "=" << value << "\n";
+  if (inventory.settings.empty()) out << "  no TUTTI_ variable is set\n";
+  return out.str();
+}
+
+std::string answer_text(const Answer& answer) {
+  std::string text;
+  for (const std::string& part : {answer.topology, answer.explanation}) {
+    if (part.empty()) continue;
+    text += (text.empty() ? "" : "\n") + part;
+    if (text.back() != '\n') text += '\n';
+  }
+  return text;
+}
+
+std::string json_text(const std::optional<Inventory>& inventory, const std::optional<Answer>& answer) {
+  Json json{{"program", "tutti-info"},
+            {"version", tutti_version()},
+            {"abi", {{"major", TUTTI_ABI_MAJOR}, {"minor", TUTTI_ABI_MINOR}}}};
+  if (inventory) {
+    json["plugins"] = Json::array();
+    for (const tutti::PluginRecord& plugin : inventory->plugins) json["plugins"].push_back(plugin_json(plugin));
+    json["host"] = host_json(inventory->host);
+    json["settings"] = Json::object();
+    for (const auto& [name, value] : inventory->settings) json["settings"][name] = value;
+  }
+  if (answer) {
+    json["nranks"] = answer->nranks;
+    if (!answer->topology.empty()) json["topology"] = lines_json(answer->topology);
+    if (!answer->explanation.empty()) json["explanation"] = lines_json(answer->explanation);
+  }
+  return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+}  // namespace info

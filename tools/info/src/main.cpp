@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// tutti-info: exit status 0; 1 when a plugin that the user named is refused or the ranks cannot be asked; 2 for a wrong
+// command line.
+#include <algorithm>
+#include <cstdio>
+#include <exception>
+
+#include "inventory.hpp"
+#include "options.hpp"
+#include "question.hpp"
+
+namespace {
+
+int show_inventory(const info::Options& options) {
+  const info::Inventory inventory{tutti::list_plugins(), info::host_facts(), info::settings()};
+  std::fputs((options.json ? info::json_text(inventory, {}) : info::inventory_text(inventory)).c_str(), stdout);
+  const bool broken = std::any_of(inventory.plugins.begin(), inventory.plugins.end(),
+                                  [](const tutti::PluginRecord& plugin) { return plugin.required && !plugin.loaded; });
+  return broken ? 1 : 0;
+}
+
+int show_answer(const info::Options& options) {
+  const info::Answer answer = info::ask_ranks(options);
+  if (answer.speaks)
+    std::fputs((options.json ? info::json_text({}, answer) : info::answer_text(answer)).c_str(), stdout);
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  int status = 0;
+  const auto options = info::parse_options(argc, argv, &status);
+  if (!options) return status;
+  try {
+    return options->asks_ranks() ? show_answer(*options) : show_inventory(*options);
+  } catch (const std::exception& e) {
+    std::fprintf(stderr, "tutti-info: %s\n", e.what());
+    return 1;
+  }
+}

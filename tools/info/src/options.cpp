@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "options.hpp"
+
+#include <tutti/schedule.h>
+
+#include <CLI/CLI.hpp>
+#include <charconv>
+#include <iostream>
+#include <stdexcept>
+#include <vector>
+
+namespace info {
+namespace {
+
+constexpr int usage_error = 2;
+
+// nccl-tests' names beside Tutti's.
+uint32_t dtype_of(const std::string& name) {
+  if (name == "half") return TUTTI_FLOAT16;
+  if (name == "float") return TUTTI_FLOAT32;
+  if (name == "double") return TUTTI_FLOAT64;
+  return tutti::dtype_from_name(name);
+}
+
+template <typename NameOf>
+std::string names(uint32_t first, uint32_t last, NameOf&& name_of) {
+  std::string text;
+  for (uint32_t code = first; code <= last; ++code) text += std::string(code == first ? "" : ", ") + name_of(code);
+  return text;
+}
+
+uint64_t parse_size(const std::string& text) {
+  constexpr std::string_view suffixes = "KMGT";
+  uint64_t value = 0;
+  const char* end = text.data() + text.size();
+  const auto [stop, code] = std::from_chars(text.data(), end, value);
+  const size_t suffix = stop == end ? suffixes.npos : suffixes.find(static_cast<char>(std::toupper(*stop)));
+  const int shift = suffix == suffixes.npos ? 0 : 10 * (static_cast<int>(suffix) + 1);
+  const bool well_formed = code == std::errc() && (stop == end || (end - stop == 1 && suffix != suffixes.npos));
+  if (!well_formed || value > UINT64_MAX >> shift)
+    throw std::invalid_argument("size \"" + text + "\": expected bytes, a whole number with K, M, G or T if need be");
+  return value << shift;
+}
+
+Explain interpret(const std::vector<std::string>& words, const std::string& type) {
+  Explain explain;
+  explain.collective = tutti::collective_from_name(words[0]);
+  if (explain.collective == 0)
+    throw std::invalid_argument("collective \"" + words[0] + "\": known are " +
+                                names(TUTTI_BROADCAST, TUTTI_BARRIER, tutti::collective_name));
+  explain.bytes = parse_size(words[1]);
+  explain.dtype = dtype_of(type);
+  if (explain.dtype == 0)
+    throw std::invalid_argument("--type " + type + ": known are " +
+                                names(TUTTI_INT8, TUTTI_FLOAT64, tutti::dtype_name));
+  return explain;
+}
+
+}  // namespace
+
+std::optional<Options> parse_options(int argc, char** argv, int* status) {
+  Options options;
+  std::vector<std::string> explain;
+  std::string type = "float32";
+  CLI::App app{"Shows plugins, the host and settings; with --topology and --explain what ranks see and would do."};
+  app.add_flag("--topology", options.topology, "the ranks' hosts and the transport of each pair");
+  auto* explain_option =
+      app.add_option("--explain", explain, "COLLECTIVE SIZE: the candidate algorithms and their predicted cost")
+          ->expected(2);
+  auto* ranks = app.add_option("-n", options.nranks,
+                               "ask with so many ranks as threads of this process; otherwise the launcher's")
+                    ->check(CLI::Range(1, 4096));
+  app.add_option("--type", type, "data type for --explain (float32)")->needs(explain_option);
+  app.add_flag("--json", options.json, "print JSON");
+  *status = 0;
+  try {
+    app.parse(argc, argv);
+    if (!explain.empty()) options.explain = interpret(explain, type);
+    if (ranks->count() > 0 && !options.asks_ranks())
+      throw std::invalid_argument("-n: only of use with --topology or --explain");
+    return options;
+  } catch (const CLI::Success& e) {
+    app.exit(e, std::cout, std::cerr);
+  } catch (const std::exception& e) {
+    std::cerr << "tutti-info: " << e.what() << "\nRun with --help for more information.\n";
+    *status = usage_error;
+  }
+  return std::nullopt;
+}
+
+}  // namespace info

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The command line.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+namespace info {
+
+struct Explain {
+  uint32_t collective = 0;  // TUTTI_ALL_REDUCE ...
+  uint64_t bytes = 0;       // total, as tutti-perf counts
+  uint32_t dtype = 0;
+};
+
+struct Options {
+  bool topology = false;
+  std::optional<Explain> explain;
+  uint32_t nranks = 0;  // as threads of this process; 0: from the launcher
+  bool json = false;
+
+  bool asks_ranks() const { return topology || explain; }
+};
+
+// On failure, and after --help, prints what there is to say and returns nothing with the exit status in `status`.
+std::optional<Options> parse_options(int argc, char** argv, int* status);
+
+}  // namespace info

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "question.hpp"
+
+#include <tutti/schedule.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <exception>
+#include <thread>
+#include <tutti/tutti.hpp>
+#include <vector>
+
+namespace info {
+namespace {
+
+// Calls function(text, &bytes) with a buffer that is large enough.
+template <typename Function>
+std::string text_of(const tutti::Communicator& comm, Function&& function) {
+  std::string text(4096, '\0');
+  for (;;) {
+    uint64_t bytes = text.size();
+    const tutti_status status = function(text.data(), &bytes);
+    if (bytes > text.size()) {
+      text.resize(bytes);
+      continue;
+    }
+    if (status < 0) throw tutti::Error(status, tutti_comm_error(comm.handle()));
+    text.resize(bytes > 0 ? bytes - 1 : 0);
+    return text;
+  }
+}
+
+// The `count` argument for a total of `bytes` bytes, as tutti-perf and nccl-tests count.
+uint64_t count_of(const Explain& explain, uint32_t nranks) {
+  constexpr uint32_t root = 0;
+  const uint32_t blocks = std::max({tutti::block_count(explain.collective, nranks, root, root, TUTTI_BUFFER_IN),
+                                    tutti::block_count(explain.collective, nranks, root, root, TUTTI_BUFFER_OUT)});
+  return blocks == 0 ? 0 : explain.bytes / tutti::dtype_bytes(explain.dtype) / blocks;
+}
+
+Answer ask(const tutti::Communicator& comm, const Options& options) {
+  Answer answer;
+  answer.speaks = comm.rank() == 0;
+  answer.nranks = comm.nranks();
+  if (options.topology)
+    answer.topology =
+        text_of(comm, [&](char* text, uint64_t* bytes) { return tutti_comm_topology(comm.handle(), text, bytes); });
+  if (options.explain)
+    answer.explanation = text_of(comm, [&](char* text, uint64_t* bytes) {
+      return tutti_comm_explain(comm.handle(), options.explain->collective, count_of(*options.explain, comm.nranks()),
+                                options.explain->dtype, text, bytes);
+    });
+  return answer;
+}
+
+}  // namespace
+
+Answer ask_ranks(const Options& options) {
+  if (options.nranks == 0) return ask(tutti::Communicator(), options);
+  const std::string rendezvous = "local:tutti-info-" + std::to_string(getpid());
+  std::vector<Answer> answers(options.nranks);
+  std::vector<std::exception_ptr> errors(options.nranks);
+  std::vector<std::thread> ranks;
+  for (uint32_t rank = 0; rank < options.nranks; ++rank)
+    ranks.emplace_back([&, rank] {
+      try {
+        answers[rank] = ask(tutti::Communicator(rendezvous, rank, options.nranks), options);
+      } catch (...) {
+        errors[rank] = std::current_exception();
+      }
+    });
+  for (std::thread& rank : ranks) rank.join();
+  for (const std::exception_ptr& error : errors)
+    if (error) std::rethrow_exception(error);
+  return answers.front();
+}
+
+}  // namespace info

@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Questions that need ranks: makes a communicator, asks, and closes it.
+#pragma once
+
+#include <string>
+
+#include "options.hpp"
+
+namespace info {
+
+struct Answer {
+  bool speaks = false;  // this process has rank 0
+  uint32_t nranks = 0;
+  std::string topology, explanation;  // "" when not asked
+};
+
+// With options.nranks ranks as threads of this process, or as one rank of the launcher's job. Throws tutti::Error.
+Answer ask_ranks(const Options& options);
+
+}  // namespace info

@@ -1,0 +1,62 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""command_line_test.py TUTTI_INFO: exit status and words of tutti-info."""
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+INFO = sys.argv[1]
+failures = []
+
+
+def run(*arguments, **environment):
+    return subprocess.run([INFO, *arguments], capture_output=True, text=True, timeout=60, env={**os.environ, **environment})
+
+
+def expect(what, condition, result):
+    if not condition:
+        failures.append(f"{what}: status {result.returncode}\n{result.stdout}{result.stderr}")
+
+
+def expect_refusal(arguments, words):
+    result = run(*arguments)
+    expect(f"{arguments} should be refused with \"{words}\"", result.returncode == 2 and words in result.stderr, result)
+
+
+expect_refusal(["--bogus"], "--bogus")
+expect_refusal(["--explain", "allreduces", "1M"], "known are broadcast, reduce, all_reduce")
+expect_refusal(["--explain", "all_reduce", "1X"], "size \"1X\"")
+expect_refusal(["--explain", "all_reduce", "1M", "--type", "float8"], "known are int8")
+expect_refusal(["--explain", "all_reduce"], "--explain")
+expect_refusal(["-n", "2"], "only of use with")
+expect_refusal(["--topology", "-n", "0"], "-n")
+
+result = run(TUTTI_SECRET="very-secret", TUTTI_HOST_ID="my-host")
+expect("plain", result.returncode == 0 and "Plugins" in result.stdout and "TUTTI_HOST_ID=my-host" in result.stdout, result)
+expect("the key", "my-host (TUTTI_HOST_ID)" in result.stdout, result)
+expect("the secret stays hidden", "very-secret" not in result.stdout and "TUTTI_SECRET=(hidden)" in result.stdout, result)
+
+result = run("--json")
+report = json.loads(result.stdout)
+loaded = {name for plugin in report["plugins"] if plugin["loaded"] for name in plugin["algorithms"]}
+expect("JSON", result.returncode == 0 and report["host"]["online_cores"] > 0 and loaded, result)
+
+with tempfile.TemporaryDirectory() as folder:
+    bad = pathlib.Path(folder) / "libtutti-bad.so"
+    bad.write_text("this is no library")
+    result = run(TUTTI_PLUGIN_PATH=str(bad))
+    expect("a plugin that is named and broken", result.returncode == 1 and f"REFUSED {bad}" in result.stdout, result)
+    result = run("--topology", "-n", "2", TUTTI_PLUGIN_PATH=str(bad))
+    expect("it is an error of every communicator", result.returncode == 1 and "libtutti-bad.so" in result.stderr, result)
+
+result = run("--explain", "all_reduce", "1M", "-n", "3")
+expect("explain", result.returncode == 0 and any(name in result.stdout for name in loaded), result)
+result = run("--topology", "--explain", "all_gather", "64K", "--type", "bfloat16", "-n", "2", "--json")
+report = json.loads(result.stdout or "{}")
+expect("both as JSON", report.get("nranks") == 2 and report.get("topology") and report.get("explanation"), result)
+
+print("\n".join(failures) if failures else "all as expected")
+sys.exit(1 if failures else 0)

@@ -1,0 +1,79 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+#
+# Pretend hosts: network namespaces that are joined by a bridge, so that what runs in them talks over TCP as hosts do.
+#
+#   hosts.sh up PREFIX K     makes PREFIX-0 ... PREFIX-(K-1), each with eth0, and PREFIX-br with the bridge between them
+#   hosts.sh down PREFIX     removes whatever of them exists; doing it twice is no error
+#   hosts.sh sweep BASE      removes namespaces BASE-PID-... of processes that no longer exist
+#   hosts.sh address I       prints the address of host I: 10.77.(I / 250).(I mod 250 + 1), in 10.77.0.0/16
+#
+# Needs root and iproute2. Enter a host with: ip netns exec PREFIX-0 COMMAND
+set -eu
+
+die() { echo "hosts.sh: $*" >&2; exit 1; }
+address() { echo "10.77.$(($1 / 250)).$(($1 % 250 + 1))"; }
+names() { ip netns list | sed 's/ .*//' | grep -E "^$1-([0-9]+|br)\$" || true; }
+
+up() {
+  prefix=$1 hosts=$2
+  ip netns add "$prefix-br"
+  ip -n "$prefix-br" link set lo up
+  ip -n "$prefix-br" link add br0 type bridge
+  ip -n "$prefix-br" link set br0 up
+  i=0
+  while [ "$i" -lt "$hosts" ]; do
+    ip netns add "$prefix-$i"
+    ip -n "$prefix-br" link add "host$i" type veth peer name eth0 netns "$prefix-$i"
+    ip -n "$prefix-br" link set "host$i" master br0 up
+    ip -n "$prefix-$i" link set lo up
+    ip -n "$prefix-$i" address add "$(address "$i")/16" dev eth0
+    ip -n "$prefix-$i" link set eth0 up
+    i=$((i + 1))
+  done
+}
+
+down() {
+  for name in $(names "$1"); do ip netns delete "$name" 2>/dev/null || true; done
+  left=$(names "$1")
+  [ -z "$left" ] || die "cannot remove $left"
+}
+
+sweep() {
+  for prefix in $(ip netns list | sed -nE "s/^($1-[0-9]+)-([0-9]+|br)( .*)?\$/\1/p" | sort -u); do
+    [ -e "/proc/${prefix##*-}" ] || down "$prefix"
+  done
+}
+
+usage() { sed -n '5,8s/^# *//p' "$0" >&2; exit 2; }
+plain() { case $1 in '' | *[!A-Za-z0-9-]*) die "\"$1\" is no prefix: letters, digits and - are allowed" ;; esac; }
+number() { case $1 in '' | *[!0-9]* | ???????*) die "\"$1\" is no number" ;; esac; }
+
+case ${1-} in
+  up)
+    [ $# -eq 3 ] || usage
+    plain "$2"
+    number "$3"
+    { [ "$3" -ge 1 ] && [ "$3" -le 1000 ]; } || die "$3 hosts were asked for; 1 to 1000 are possible"
+    [ "$(id -u)" = 0 ] || die "making network namespaces needs root"
+    command -v ip >/dev/null || die "the command ip (iproute2) is not installed"
+    trap 'status=$?; [ $status -eq 0 ] || down "$prefix"' EXIT
+    up "$2" "$3"
+    ;;
+  down)
+    [ $# -eq 2 ] || usage
+    plain "$2"
+    down "$2"
+    ;;
+  sweep)
+    [ $# -eq 2 ] || usage
+    plain "$2"
+    sweep "$2"
+    ;;
+  address)
+    [ $# -eq 2 ] || usage
+    number "$2"
+    address "$2"
+    ;;
+  *) usage ;;
+esac

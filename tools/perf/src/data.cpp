@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "data.hpp"
+
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+
+#include "element.hpp"
+
+namespace perf {
+namespace {
+
+// The finaliser of SplitMix64: every output bit depends on every input bit.
+constexpr uint64_t mix(uint64_t x) {
+  x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
+  x = (x ^ x >> 27) * 0x94d049bb133111ebu;
+  return x ^ x >> 31;
+}
+
+// The inputs of one type and operator. Op 0 moves.
+template <typename T, uint32_t kOp>
+class Source {
+ public:
+  using Accumulator = std::conditional_t<std::is_integral_v<T>, uint64_t, double>;
+  static constexpr bool rounds = kOp == TUTTI_AVG && !std::is_integral_v<T>;
+
+  explicit Source(const Pattern& pattern) : seed_(mix(pattern.seed + 0x9e3779b97f4a7c15u)), nranks_(pattern.nranks) {
+    if constexpr (kOp != 0 && !std::is_integral_v<T>) {
+      const int room = kOp == TUTTI_PROD ? FloatTraits<T>::safe_exponent : FloatTraits<T>::digits;
+      const uint64_t budget = kOp == TUTTI_PROD ? static_cast<uint64_t>(room) : uint64_t{1} << room;
+      contributors_ = std::min<uint64_t>(nranks_, budget);
+      largest_ = budget / contributors_;
+      if (kOp == TUTTI_PROD) largest_ = std::min<uint64_t>(largest_, 8);
+    }
+  }
+
+  // What an index is made of, shared by all ranks.
+  uint64_t index_hash(uint64_t index) const { return mix(seed_ + index * 0xd1342543de82ef95u); }
+
+  T input(uint64_t index_hash, uint32_t rank) const {
+    const uint64_t h = mix(index_hash + (uint64_t{rank} + 1) * 0x9e3779b97f4a7c15u);
+    if constexpr (kOp == 0) {
+      return std::bit_cast<T>(static_cast<BitsOf<T>>(h));
+    } else if constexpr (std::is_integral_v<T>) {
+      return static_cast<T>(kOp == TUTTI_PROD ? h | 1 : h);
+    } else {
+      return FloatTraits<T>::from(number(index_hash, h, rank));
+    }
+  }
+
+  T expected(uint64_t index_hash) const {
+    Accumulator result = start(input(index_hash, 0));
+    for (uint32_t rank = 1; rank < nranks_; ++rank) result = combine(result, start(input(index_hash, rank)));
+    return finish(result);
+  }
+
+ private:
+  double number(uint64_t index_hash, uint64_t h, uint32_t rank) const {
+    const double sign = h >> 63 ? -1.0 : 1.0;
+    constexpr int digits = FloatTraits<T>::digits;
+    // Which ranks contribute more than the neutral element turns with the index, so that each does somewhere.
+    const uint64_t slot = (rank + (index_hash >> 8)) % nranks_;
+    if constexpr (kOp == TUTTI_SUM || kOp == TUTTI_AVG) {
+      if (slot >= contributors_) return 0.0;
+      const auto whole = static_cast<int64_t>(h % (2 * largest_ + 1)) - static_cast<int64_t>(largest_);
+      return static_cast<double>(whole) * static_cast<double>(1u << (index_hash & 3));
+    }
+    const double mantissa =
+        1.0 + std::ldexp(static_cast<double>(h >> 10 & ((uint64_t{1} << (digits - 1)) - 1)), 1 - digits);
+    if constexpr (kOp == TUTTI_PROD) {
+      const auto range = static_cast<int>(slot < contributors_ ? largest_ : 0);
+      const int exponent = range ? static_cast<int>(h % static_cast<uint64_t>(2 * range + 1)) - range : 0;
+      return sign * std::ldexp(slot == 0 ? mantissa : 1.0, exponent);
+    }
+    return sign * std::ldexp(mantissa, static_cast<int>(h & 15) - 8);
+  }
+
+  static Accumulator start(T element) {
+    if constexpr (std::is_integral_v<T>)
+      return static_cast<uint64_t>(static_cast<int64_t>(element));
+    else
+      return FloatTraits<T>::value(element);
+  }
+
+  static Accumulator combine(Accumulator a, Accumulator b) {
+    if constexpr (kOp == TUTTI_PROD) return a * b;
+    if constexpr (kOp == TUTTI_MIN || kOp == TUTTI_MAX) {
+      bool less = a < b;
+      if constexpr (std::is_signed_v<T> && std::is_integral_v<T>)
+        less = static_cast<int64_t>(a) < static_cast<int64_t>(b);
+      return less == (kOp == TUTTI_MIN) ? a : b;
+    }
+    return a + b;
+  }
+
+  T finish(Accumulator result) const {
+    if constexpr (std::is_integral_v<T>) {
+      const T wrapped = static_cast<T>(result);
+      if constexpr (kOp != TUTTI_AVG) return wrapped;
+      if constexpr (std::is_signed_v<T>) return static_cast<T>(static_cast<int64_t>(wrapped) / int64_t{nranks_});
+      return static_cast<T>(static_cast<uint64_t>(wrapped) / nranks_);
+    } else {
+      return FloatTraits<T>::from(kOp == TUTTI_AVG ? result / nranks_ : result);
+    }
+  }
+
+  uint64_t seed_;
+  uint32_t nranks_;
+  uint64_t contributors_ = 1;  // ranks per index that add more than the neutral element
+  uint64_t largest_ = 1;       // the largest integer (sum) or exponent (prod)
+};
+
+template <typename T>
+std::string to_text(T element) {
+  char text[80];
+  const auto bits = static_cast<unsigned long long>(std::bit_cast<BitsOf<T>>(element));
+  const int width = 2 * static_cast<int>(sizeof(T));
+  if constexpr (!std::is_integral_v<T>)
+    std::snprintf(text, sizeof text, "%.17g (0x%0*llx)", FloatTraits<T>::value(element), width, bits);
+  else if constexpr (std::is_signed_v<T>)
+    std::snprintf(text, sizeof text, "%lld (0x%0*llx)", static_cast<long long>(element), width, bits);
+  else
+    std::snprintf(text, sizeof text, "%llu (0x%0*llx)", bits, width, bits);
+  return text;
+}
+
+// Floating numbers as integers in the same order: neighbours differ by one.
+template <typename T>
+int64_t ordinal(T element) {
+  const auto bits = static_cast<int64_t>(std::bit_cast<BitsOf<T>>(element));
+  constexpr int64_t sign = int64_t{1} << (8 * sizeof(T) - 1);
+  if constexpr (sizeof(T) == 8) return bits < 0 ? std::numeric_limits<int64_t>::min() - bits : bits;
+  return bits & sign ? sign - bits : bits;
+}
+
+template <typename T>
+bool is_finite(T element) {
+  return std::isfinite(FloatTraits<T>::value(element));
+}
+
+template <bool kRounds, typename T>
+bool accepted(T expected, T got) {
+  if (std::bit_cast<BitsOf<T>>(expected) == std::bit_cast<BitsOf<T>>(got)) return true;
+  if constexpr (kRounds) {
+    constexpr uint64_t units = 2;
+    const auto distance = static_cast<uint64_t>(ordinal(expected)) - static_cast<uint64_t>(ordinal(got));
+    return is_finite(got) && is_finite(expected) && distance + units <= 2 * units;
+  }
+  return false;
+}
+
+template <bool kRounds, typename T, typename Expected>
+void compare(const T* data, uint64_t count, uint64_t position, Expected&& expected, Mistakes* mistakes) {
+  for (uint64_t i = 0; i < count; ++i) {
+    T got;
+    std::memcpy(&got, data + i, sizeof got);
+    const T right = expected(i);
+    if (accepted<kRounds>(right, got)) continue;
+    if (mistakes->count++ == 0) {
+      mistakes->first_index = position + i;
+      mistakes->expected = to_text(right);
+      mistakes->got = to_text(got);
+    }
+  }
+}
+
+// Calls body(Source<T, op>, T{}).
+template <typename Body>
+void with_source(const Pattern& pattern, Body&& body) {
+  with_type(pattern.dtype, [&]<typename T>(T zero) {
+    switch (pattern.op) {
+      case 0:
+        return body(Source<T, 0>(pattern), zero);
+      case TUTTI_SUM:
+        return body(Source<T, TUTTI_SUM>(pattern), zero);
+      case TUTTI_PROD:
+        return body(Source<T, TUTTI_PROD>(pattern), zero);
+      case TUTTI_MIN:
+        return body(Source<T, TUTTI_MIN>(pattern), zero);
+      case TUTTI_MAX:
+        return body(Source<T, TUTTI_MAX>(pattern), zero);
+      case TUTTI_AVG:
+        return body(Source<T, TUTTI_AVG>(pattern), zero);
+    }
+  });
+}
+
+}  // namespace
+
+void fill_input(const Pattern& pattern, uint32_t rank, uint64_t first, uint64_t count, void* data) {
+  with_source(pattern, [&]<typename S, typename T>(const S& source, T) {
+    T* elements = static_cast<T*>(data);
+    for (uint64_t i = 0; i < count; ++i) {
+      const T element = source.input(source.index_hash(first + i), rank);
+      std::memcpy(elements + i, &element, sizeof element);
+    }
+  });
+}
+
+void check_moved(const Pattern& pattern, uint32_t rank, uint64_t first, uint64_t count, const void* data,
+                 uint64_t position, Mistakes* mistakes) {
+  with_source(pattern, [&]<typename S, typename T>(const S& source, T) {
+    compare<false>(
+        static_cast<const T*>(data), count, position,
+        [&](uint64_t i) { return source.input(source.index_hash(first + i), rank); }, mistakes);
+  });
+}
+
+void check_reduced(const Pattern& pattern, uint64_t first, uint64_t count, const void* data, uint64_t position,
+                   Mistakes* mistakes) {
+  with_source(pattern, [&]<typename S, typename T>(const S& source, T) {
+    compare<S::rounds>(
+        static_cast<const T*>(data), count, position,
+        [&](uint64_t i) { return source.expected(source.index_hash(first + i)); }, mistakes);
+  });
+}
+
+}  // namespace perf

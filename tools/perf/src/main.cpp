@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// tutti-perf: one process per rank under a launcher, or --threads N ranks in this process.
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <fstream>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "options.hpp"
+#include "rank.hpp"
+
+namespace {
+
+tutti_comm_config default_config() {
+  tutti_comm_config config{};
+  config.struct_size = sizeof config;
+  config.name = "tutti-perf";
+  return config;
+}
+
+int run_threads(const perf::Options& options) {
+  const std::string rendezvous = "local:tutti-perf-" + std::to_string(getpid());
+  std::vector<int> status(options.threads, 0);
+  std::vector<std::thread> ranks;
+  for (uint32_t rank = 0; rank < options.threads; ++rank)
+    ranks.emplace_back([&, rank] {
+      tutti_comm_config config = default_config();
+      config.rendezvous = rendezvous.c_str();
+      config.rank = rank;
+      config.nranks = options.threads;
+      status[rank] = perf::run_rank(options, config);
+    });
+  for (std::thread& rank : ranks) rank.join();
+  return *std::max_element(status.begin(), status.end());
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  int status = 0;
+  const auto options = perf::parse_options(argc, argv, &status);
+  if (!options) return status;
+  // A path that cannot be written is better known before a long run than after it.
+  if (!options->json_path.empty() && !std::ofstream(options->json_path, std::ios::app)) {
+    std::fprintf(stderr, "tutti-perf: -J %s: cannot be written\n", options->json_path.c_str());
+    return 2;
+  }
+  return options->threads ? run_threads(*options) : perf::run_rank(*options, default_config());
+}

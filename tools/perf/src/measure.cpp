@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "measure.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstring>
+#include <numeric>
+
+namespace perf {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double microseconds(Clock::duration time) { return std::chrono::duration<double, std::micro>(time).count(); }
+
+// Where IN and OUT lie when one buffer holds both (tutti.h says what is in place).
+void place_in_buffer(const Collective& collective, char* buffer, uint64_t block_bytes, Call* call) {
+  const bool in_is_part = collective.in == Blocks::one && collective.out == Blocks::per_rank;
+  const bool out_is_part = collective.in == Blocks::per_rank && collective.out == Blocks::one;
+  call->in = buffer + (in_is_part ? call->rank * block_bytes : 0);
+  call->out = buffer + (out_is_part ? call->rank * block_bytes : 0);
+}
+
+// Checks one block of OUT, whose number is `block`.
+void check_block(const Collective& collective, const Pattern& pattern, const Call& call, uint64_t block,
+                 Mistakes* found) {
+  const uint64_t count = call.count, position = block * count;
+  const char* data = static_cast<const char*>(call.out) + position * element_bytes(call.dtype);
+  const auto other = static_cast<uint32_t>(block);
+  const uint64_t share = call.rank * count;
+  switch (collective.origin) {
+    case Origin::nothing:
+      return;
+    case Origin::root:
+      return check_moved(pattern, call.root, 0, count, data, position, found);
+    case Origin::own_share:
+      return check_moved(pattern, call.root, share, count, data, position, found);
+    case Origin::reduced:
+      return check_reduced(pattern, 0, count, data, position, found);
+    case Origin::reduced_share:
+      return check_reduced(pattern, share, count, data, position, found);
+    case Origin::each_rank:
+      return check_moved(pattern, other, 0, count, data, position, found);
+    case Origin::each_share:
+      return check_moved(pattern, other, share, count, data, position, found);
+    case Origin::previous_rank:
+      return check_moved(pattern, (call.rank + call.nranks - 1) % call.nranks, 0, count, data, position, found);
+  }
+}
+
+}  // namespace
+
+Measurer::Measurer(const tutti::Communicator& comm, const Options& options)
+    : comm_(comm),
+      options_(options),
+      in_(options.most_bytes, options.registered),
+      out_(options.most_bytes, options.registered),
+      seed_(options.seed << 32) {}
+
+Row Measurer::measure(const Case& what) {
+  const Collective& collective = *what.collective;
+  const uint64_t size = element_bytes(what.dtype.code);
+  Call call;
+  call.comm = comm_.handle();
+  call.rank = comm_.rank();
+  call.nranks = comm_.nranks();
+  call.count = collective.count_for(what.bytes, size, call.nranks);
+  call.dtype = what.dtype.code;
+  call.op = what.op.code;
+  call.root = what.root;
+  Row row;
+  row.collective = &collective;
+  row.count = call.count;
+  row.bytes = collective.total_bytes(call.count, size, call.nranks);
+  row.dtype = what.dtype.name;
+  row.op = what.op.name;
+  row.root = collective.rooted ? static_cast<int64_t>(what.root) : -1;
+  row.out_of_place = measure_side(what, call, false);
+  if (collective.has_in_place) row.in_place = measure_side(what, call, true);
+  for (Side* side : {&row.out_of_place, &row.in_place}) {
+    side->algorithm_bandwidth = side->time_us > 0 ? static_cast<double>(row.bytes) / side->time_us / 1e3 : 0;
+    side->bus_bandwidth = side->algorithm_bandwidth * collective.bus_factor(call.nranks);
+  }
+  return row;
+}
+
+Side Measurer::measure_side(const Case& what, Call call, bool in_place) {
+  const Collective& collective = *what.collective;
+  const uint64_t block_bytes = call.count * element_bytes(call.dtype);
+  call.in = in_.data();
+  call.out = out_.data();
+  if (in_place) place_in_buffer(collective, out_.data(), block_bytes, &call);
+  Side side;
+  side.measured = true;
+  side.checked = options_.checks > 0 && collective.origin != Origin::nothing;
+  uint64_t wrong = 0;
+  for (uint32_t i = 0; i < options_.checks; ++i) wrong += check_once(what, call, in_place, "before timing");
+  // In place, results become inputs: zeros stay zeros, where other values would drift into denormals or infinity.
+  if (in_place)
+    std::memset(out_.data(), 0,
+                std::max(collective.in_blocks(call.nranks), collective.out_blocks(call.nranks)) * block_bytes);
+  for (uint32_t i = 0; i < options_.warm_up; ++i) run(collective, call);
+  const double time_us = time_iterations(collective, call);
+  const Latency latency = options_.measures_latency() ? time_singly(collective, call) : Latency{};
+  for (uint32_t i = 0; i < options_.checks; ++i) wrong += check_once(what, call, in_place, "after timing");
+  wrong_here_ += wrong;
+  exchange(&side, time_us, latency, wrong);
+  return side;
+}
+
+uint64_t Measurer::check_once(const Case& what, const Call& call, bool in_place, const char* when) {
+  const Collective& collective = *what.collective;
+  const Pattern pattern{++seed_, call.dtype, call.op, call.nranks};
+  const uint64_t in_count = collective.in_blocks(call.nranks) * call.count;
+  const uint64_t out_blocks = collective.out_blocks(call.nranks);
+  const uint64_t size = element_bytes(call.dtype);
+  const bool has_in = collective.has_in(call.rank, call.root), has_out = collective.has_out(call.rank, call.root);
+  const uint64_t used = std::max(in_count, out_blocks * call.count) * size;
+  out_.poison(used);
+  if (!in_place) in_.poison(used);
+  if (has_in) fill_input(pattern, call.rank, 0, in_count, const_cast<void*>(call.in));
+  run(collective, call);
+  Mistakes in, out;
+  if (has_out)
+    for (uint64_t block = 0; block < out_blocks; ++block) check_block(collective, pattern, call, block, &out);
+  // Inputs stay as they are, unless they are where the output goes.
+  if (has_in && !(in_place && has_out)) check_moved(pattern, call.rank, 0, in_count, call.in, 0, &in);
+  Mistakes guard;
+  guard.count = out_.guards_lost(used) + (in_place ? 0 : in_.guards_lost(used));
+  if (guard.count) guard.expected = "untouched bytes", guard.got = "overwritten ones";
+  if (out.count) report(what, call, in_place, when, "output", out, out_blocks * call.count);
+  if (in.count) report(what, call, in_place, when, "input, which must not change,", in, in_count);
+  if (guard.count) report(what, call, in_place, when, "guard behind the buffers", guard, guard_bytes);
+  return out.count + in.count + guard.count;
+}
+
+void Measurer::report(const Case& what, const Call& call, bool in_place, const char* when, const char* place,
+                      const Mistakes& found, uint64_t of) const {
+  std::string root;
+  if (what.collective->rooted) root = " root " + std::to_string(call.root);
+  std::fprintf(
+      stderr,
+      "tutti-perf: rank %u: %s %s %s%s of %llu bytes, %s, %s: %s: index %llu: expected %s, got %s; %llu of %llu "
+      "elements are wrong\n",
+      call.rank, what.collective->name, what.dtype.name.c_str(), what.op.name.c_str(), root.c_str(),
+      static_cast<unsigned long long>(what.bytes), in_place ? "in place" : "out of place", when, place,
+      static_cast<unsigned long long>(found.first_index), found.expected.c_str(), found.got.c_str(),
+      static_cast<unsigned long long>(found.count), static_cast<unsigned long long>(of));
+}
+
+void Measurer::run(const Collective& collective, const Call& call) {
+  const tutti_status status = collective.run(call);
+  if (status < 0) throw tutti::Error(status, std::string(collective.name) + ": " + tutti_comm_error(call.comm));
+}
+
+double Measurer::time_iterations(const Collective& collective, const Call& call) {
+  comm_.barrier();
+  const auto start = Clock::now();
+  for (uint32_t i = 0; i < options_.iterations; ++i) run(collective, call);
+  const double time = microseconds(Clock::now() - start);
+  comm_.barrier();
+  return time / options_.iterations;
+}
+
+Latency Measurer::time_singly(const Collective& collective, const Call& call) {
+  std::vector<double> times(options_.iterations);
+  comm_.barrier();
+  for (double& time : times) {
+    const auto start = Clock::now();
+    run(collective, call);
+    time = microseconds(Clock::now() - start);
+  }
+  comm_.barrier();
+  std::sort(times.begin(), times.end());
+  // The smallest value that at least the given share of all values does not exceed.
+  const auto percentile = [&](size_t percent) { return times[(times.size() * percent + 99) / 100 - 1]; };
+  return {times.front(), percentile(50), percentile(99)};
+}
+
+void Measurer::exchange(Side* side, double time_us, const Latency& latency, uint64_t wrong) const {
+  constexpr size_t fields = 5;
+  const double mine[fields] = {time_us, latency.minimum, latency.p50, latency.p99, static_cast<double>(wrong)};
+  std::vector<double> all(fields * comm_.nranks());
+  comm_.all_gather<double>(mine, all);
+  std::vector<double> minimum, p50, p99;
+  for (size_t i = 0; i < all.size(); i += fields) {
+    side->rank_time_us.push_back(all[i]);
+    if (options_.measures_latency()) side->rank_latency.push_back({all[i + 1], all[i + 2], all[i + 3]});
+    minimum.push_back(all[i + 1]);
+    p50.push_back(all[i + 2]);
+    p99.push_back(all[i + 3]);
+    side->wrong += static_cast<uint64_t>(all[i + 4]);
+  }
+  side->time_us = pick(side->rank_time_us);
+  side->latency = {pick(minimum), pick(p50), pick(p99)};
+}
+
+double Measurer::pick(const std::vector<double>& of_ranks) const {
+  switch (options_.report) {
+    case Report::rank0:
+      return of_ranks.front();
+    case Report::minimum:
+      return *std::min_element(of_ranks.begin(), of_ranks.end());
+    case Report::maximum:
+      return *std::max_element(of_ranks.begin(), of_ranks.end());
+    case Report::average:
+      break;
+  }
+  return std::accumulate(of_ranks.begin(), of_ranks.end(), 0.0) / static_cast<double>(of_ranks.size());
+}
+
+}  // namespace perf

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// One rank's part in measuring: checks a call's result, times it, checks it again, and exchanges what was found.
+#pragma once
+
+#include <cstdint>
+#include <tutti/tutti.hpp>
+#include <vector>
+
+#include "data.hpp"
+#include "memory.hpp"
+#include "options.hpp"
+#include "result.hpp"
+
+namespace perf {
+
+// One row to measure.
+struct Case {
+  const Collective* collective = nullptr;
+  uint64_t bytes = 0;  // as asked for
+  Named dtype, op;     // op.code 0: none
+  uint32_t root = 0;
+};
+
+// Belongs to one thread. Every rank must ask for the same rows in the same order. Failed calls throw tutti::Error;
+// wrong results do not: they are printed to standard error and counted in the row.
+class Measurer {
+ public:
+  Measurer(const tutti::Communicator& comm, const Options& options);
+  Row measure(const Case& what);
+  // Wrong elements that this rank itself has seen so far.
+  uint64_t wrong_here() const { return wrong_here_; }
+
+ private:
+  Side measure_side(const Case& what, Call call, bool in_place);
+  // Runs once on fresh data and returns how many elements are wrong.
+  uint64_t check_once(const Case& what, const Call& call, bool in_place, const char* when);
+  void report(const Case& what, const Call& call, bool in_place, const char* when, const char* place,
+              const Mistakes& found, uint64_t of) const;
+  double time_iterations(const Collective& collective, const Call& call);
+  Latency time_singly(const Collective& collective, const Call& call);
+  void run(const Collective& collective, const Call& call);
+  // One number of every rank.
+  void exchange(Side* side, double time_us, const Latency& latency, uint64_t wrong) const;
+  double pick(const std::vector<double>& of_ranks) const;
+
+  const tutti::Communicator& comm_;
+  const Options& options_;
+  Memory in_, out_;
+  uint64_t seed_;
+  uint64_t wrong_here_ = 0;
+};
+
+}  // namespace perf

@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "options.hpp"
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <charconv>
+#include <iostream>
+#include <limits>
+#include <stdexcept>
+
+#include "element.hpp"
+
+namespace perf {
+namespace {
+
+constexpr int usage_error = 2;
+
+struct Entry {
+  const char* name;
+  const char* alias;
+  uint32_t code;
+};
+constexpr Entry dtype_table[] = {{"int8", "", TUTTI_INT8},
+                                 {"uint8", "", TUTTI_UINT8},
+                                 {"int16", "", TUTTI_INT16},
+                                 {"uint16", "", TUTTI_UINT16},
+                                 {"int32", "int", TUTTI_INT32},
+                                 {"uint32", "", TUTTI_UINT32},
+                                 {"int64", "", TUTTI_INT64},
+                                 {"uint64", "", TUTTI_UINT64},
+                                 {"half", "float16", TUTTI_FLOAT16},
+                                 {"float", "float32", TUTTI_FLOAT32},
+                                 {"double", "float64", TUTTI_FLOAT64},
+                                 {"bfloat16", "", TUTTI_BFLOAT16}};
+constexpr Entry op_table[] = {{"sum", "", TUTTI_SUM},
+                              {"prod", "", TUTTI_PROD},
+                              {"min", "", TUTTI_MIN},
+                              {"max", "", TUTTI_MAX},
+                              {"avg", "", TUTTI_AVG}};
+
+// The entries that `text` names, "all" naming every one.
+template <size_t kSize>
+std::vector<Named> choose(const Entry (&table)[kSize], const std::string& text, const char* flag) {
+  std::vector<Named> chosen;
+  std::string known;
+  for (const Entry& entry : table) {
+    known += std::string(entry.name) + ", ";
+    if (text == "all" || text == entry.name || (*entry.alias && text == entry.alias))
+      chosen.push_back({entry.name, entry.code});
+  }
+  if (chosen.empty()) throw std::invalid_argument(std::string(flag) + " " + text + ": known are " + known + "all");
+  return chosen;
+}
+
+uint64_t size_or_throw(const std::string& text, const char* flag) {
+  const auto size = parse_size(text);
+  if (!size)
+    throw std::invalid_argument(std::string(flag) + " " + text +
+                                ": expected bytes, a whole number with K, M, G or T if need be");
+  return *size;
+}
+
+void choose_collectives(const std::string& text, Options* options) {
+  options->all = text == "all";
+  for (const Collective& collective : all_collectives())
+    if (options->all || find_collective(text) == &collective) options->collectives.push_back(&collective);
+  if (options->collectives.empty())
+    throw std::invalid_argument("collective \"" + text + "\": known are " + collective_names() + ", all");
+}
+
+struct Texts {
+  std::string collective, least = "32M", most, step = "1M", op = "sum", dtype = "float", root = "0",
+                          memory = "ordinary";
+};
+
+void check_steps(const Options& options, bool factor_given) {
+  if (options.most_bytes < options.least_bytes)
+    throw std::invalid_argument("-e " + std::to_string(options.most_bytes) + ": less than -b " +
+                                std::to_string(options.least_bytes));
+  if (factor_given && options.step_factor < 2) throw std::invalid_argument("-f: expected a factor of at least 2");
+  if (!factor_given && options.step_bytes == 0 && options.most_bytes > options.least_bytes)
+    throw std::invalid_argument("-i 0: would never reach -e; expected at least 1 byte");
+  if (factor_given && options.least_bytes == 0 && options.most_bytes > 0)
+    throw std::invalid_argument("-b 0 with -f: 0 times a factor stays 0; use -i");
+}
+
+void interpret(const Texts& texts, bool factor_given, Options* options) {
+  choose_collectives(texts.collective, options);
+  options->least_bytes = size_or_throw(texts.least, "-b");
+  options->most_bytes = texts.most.empty() ? options->least_bytes : size_or_throw(texts.most, "-e");
+  options->step_bytes = size_or_throw(texts.step, "-i");
+  check_steps(*options, factor_given);
+  options->ops = choose(op_table, texts.op, "-o");
+  options->dtypes = choose(dtype_table, texts.dtype, "-d");
+  options->root.reset();
+  if (texts.root != "all") {
+    uint32_t root = 0;
+    const char* end = texts.root.data() + texts.root.size();
+    const auto [stop, code] = std::from_chars(texts.root.data(), end, root);
+    if (code != std::errc() || stop != end)
+      throw std::invalid_argument("-r " + texts.root + ": expected a rank, or all");
+    options->root = root;
+  }
+  if (texts.memory != "ordinary" && texts.memory != "registered")
+    throw std::invalid_argument("--memory " + texts.memory + ": known are ordinary, registered");
+  options->registered = texts.memory == "registered";
+}
+
+}  // namespace
+
+std::vector<uint64_t> Options::sizes() const {
+  std::vector<uint64_t> result;
+  for (uint64_t size = least_bytes; size <= most_bytes;) {
+    result.push_back(size);
+    const uint64_t room = std::numeric_limits<uint64_t>::max();
+    if (step_factor ? size > room / step_factor : size > room - step_bytes) break;
+    const uint64_t next = step_factor ? size * step_factor : size + step_bytes;
+    if (next == size) break;
+    size = next;
+  }
+  return result;
+}
+
+uint64_t element_bytes(uint32_t dtype) {
+  uint64_t bytes = 0;
+  with_type(dtype, [&]<typename T>(T) { bytes = sizeof(T); });
+  return bytes;
+}
+
+std::optional<uint64_t> parse_size(const std::string& text) {
+  uint64_t value = 0;
+  const char* end = text.data() + text.size();
+  const auto [stop, code] = std::from_chars(text.data(), end, value);
+  if (code != std::errc() || end - stop > 1) return std::nullopt;
+  if (stop == end) return value;
+  constexpr std::string_view suffixes = "KMGT";
+  const size_t place = suffixes.find(static_cast<char>(std::toupper(static_cast<unsigned char>(*stop))));
+  if (place == suffixes.npos) return std::nullopt;
+  const int shift = 10 * (static_cast<int>(place) + 1);
+  if (value > std::numeric_limits<uint64_t>::max() >> shift) return std::nullopt;
+  return value << shift;
+}
+
+const char* report_name(Report report) {
+  constexpr const char* names[] = {"rank 0", "average of ranks", "fastest rank", "slowest rank"};
+  return names[static_cast<int>(report)];
+}
+
+std::optional<Options> parse_options(int argc, char** argv, int* status) {
+  Options options;
+  Texts texts;
+  int report = static_cast<int>(options.report);
+  options.command.assign(argv, argv + argc);
+  CLI::App app{"Measures and checks collectives. Start it with tuttirun, torchrun, mpirun, srun, or with --threads."};
+  app.add_option("COLLECTIVE", texts.collective, collective_names() + ", or all")->required();
+  app.add_option("-b,--minbytes", texts.least, "smallest size in bytes, K/M/G binary (32M)");
+  app.add_option("-e,--maxbytes", texts.most, "largest size (that of -b)");
+  auto* step = app.add_option("-i,--stepbytes", texts.step, "added from size to size (1M)");
+  auto* factor = app.add_option("-f,--stepfactor", options.step_factor, "multiplied from size to size")->excludes(step);
+  app.add_option("-n,--iters", options.iterations, "timed iterations (20)")->check(CLI::Range(1u, 1u << 30));
+  app.add_option("-w,--warmup_iters", options.warm_up, "iterations before the timed ones (5)");
+  app.add_option("-c,--check", options.checks, "checked runs before and after the timed ones; 0: none (1)");
+  app.add_option("-o,--op", texts.op, "sum, prod, min, max, avg or all");
+  app.add_option("-d,--datatype", texts.dtype, "int8 ... float, double, half, bfloat16 or all");
+  app.add_option("-r,--root", texts.root, "root rank or all");
+  app.add_option("-J,--output_file", options.json_path, "write everything as JSON too");
+  app.add_option("-a,--average", report, "time shown: 0 rank 0, 1 average, 2 fastest, 3 slowest rank")
+      ->check(CLI::Range(0, 3));
+  app.add_option("--threads", options.threads, "run so many ranks as threads of this process")
+      ->check(CLI::Range(1, 4096));
+  app.add_option("--memory", texts.memory, "ordinary or registered (tutti_mem_alloc) buffers");
+  app.add_flag("--latency", options.latency, "print minimum, p50 and p99 of single iterations");
+  app.add_option("--seed", options.seed, "of the input data");
+  *status = 0;
+  try {
+    app.parse(argc, argv);
+    options.report = static_cast<Report>(report);
+    interpret(texts, factor->count() > 0, &options);
+    return options;
+  } catch (const CLI::Success& e) {
+    app.exit(e, std::cout, std::cerr);
+  } catch (const std::exception& e) {
+    std::cerr << "tutti-perf: " << e.what() << "\nRun with --help for more information.\n";
+    *status = usage_error;
+  }
+  return std::nullopt;
+}
+
+}  // namespace perf

@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "rank.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+#include <fstream>
+#include <stdexcept>
+
+#include "measure.hpp"
+#include "report_json.hpp"
+#include "table.hpp"
+
+namespace perf {
+namespace {
+
+constexpr int failed = 1, usage_error = 2;
+
+// What every rank tells of itself. Exchanged as bytes.
+struct Introduction {
+  int64_t pid;
+  char host[256];
+};
+
+Setting meet(const tutti::Communicator& comm) {
+  Introduction mine{};
+  mine.pid = getpid();
+  gethostname(mine.host, sizeof mine.host - 1);
+  std::vector<Introduction> all(comm.nranks());
+  comm.all_gather<uint8_t>({reinterpret_cast<const uint8_t*>(&mine), sizeof mine},
+                           {reinterpret_cast<uint8_t*>(all.data()), all.size() * sizeof mine});
+  Setting setting;
+  setting.nranks = comm.nranks();
+  for (uint32_t rank = 0; rank < comm.nranks(); ++rank) {
+    all[rank].host[sizeof all[rank].host - 1] = '\0';
+    setting.ranks.push_back({rank, all[rank].pid, all[rank].host});
+  }
+  for (const tutti_service& service : comm.services())
+    if (std::strcmp(service.collective, "all_gather") == 0) setting.transports = service.transports;
+  return setting;
+}
+
+// The rows of one collective.
+std::vector<Case> cases_of(const Collective& collective, const Options& options, uint32_t nranks) {
+  std::vector<Named> ops = {{"none", 0}};
+  if (collective.reduces) ops = options.ops;
+  std::vector<uint32_t> roots = {options.root.value_or(0)};
+  if (!collective.rooted) roots = {0};
+  if (collective.rooted && !options.root)
+    for (uint32_t root = 1; root < nranks; ++root) roots.push_back(root);
+  std::vector<uint64_t> sizes = options.sizes();
+  std::vector<Named> dtypes = options.dtypes;
+  // A barrier has no data, hence one row.
+  if (collective.origin == Origin::nothing) sizes = {0}, dtypes = {{"none", TUTTI_INT8}};
+  std::vector<Case> cases;
+  for (const Named& dtype : dtypes)
+    for (const Named& op : ops)
+      for (const uint32_t root : roots)
+        for (const uint64_t bytes : sizes) cases.push_back({&collective, bytes, dtype, op, root});
+  return cases;
+}
+
+// What rank 0 shows and keeps.
+class Reporter {
+ public:
+  Reporter(const Options& options, bool speaks) : options_(options), speaks_(speaks) {}
+  // Writes the JSON file even when the run ended early.
+  ~Reporter() { write_json(); }
+  Reporter(const Reporter&) = delete;
+  Reporter& operator=(const Reporter&) = delete;
+
+  void begin(const Setting& setting) {
+    setting_ = setting;
+    if (speaks_) print_setting(options_, setting);
+  }
+  void begin(const Collective& collective) const {
+    if (speaks_) print_columns(collective);
+  }
+  void leave_out(const Collective& collective, uint32_t nranks) const {
+    if (speaks_)
+      std::printf("#\n# %s is left out: it needs %u ranks, there are %u\n", collective.name, collective.least_ranks,
+                  nranks);
+  }
+  void add(const Row& row) {
+    rows_.push_back(row);
+    for (const Side* side : {&row.out_of_place, &row.in_place}) {
+      if (!side->measured) continue;
+      wrong_ += side->wrong;
+      bus_bandwidth_ += side->bus_bandwidth;
+      ++sides_;
+    }
+    if (speaks_) print_row(options_, row);
+  }
+  void fail(const std::string& error) { error_ = error; }
+  void end() const {
+    if (speaks_) print_end(wrong_, average());
+  }
+  uint64_t wrong() const { return wrong_; }
+  bool wrote_json() const { return !json_failed_; }
+
+  void write_json() {
+    if (!speaks_ || options_.json_path.empty() || written_) return;
+    written_ = true;
+    std::ofstream file(options_.json_path);
+    file << report_json(options_, setting_, rows_, wrong_, average(), error_);
+    file.close();
+    json_failed_ = file.fail();
+    if (json_failed_)
+      std::fprintf(stderr, "tutti-perf: cannot write %s: %s\n", options_.json_path.c_str(), std::strerror(errno));
+  }
+
+ private:
+  double average() const { return sides_ ? bus_bandwidth_ / static_cast<double>(sides_) : 0; }
+
+  const Options& options_;
+  bool speaks_;
+  Setting setting_;
+  std::vector<Row> rows_;
+  uint64_t wrong_ = 0, sides_ = 0;
+  double bus_bandwidth_ = 0;
+  std::string error_;
+  bool written_ = false, json_failed_ = false;
+};
+
+// Options that only now can be seen to be wrong. "" when all is well.
+std::string misfit(const Options& options, uint32_t nranks) {
+  if (options.root && *options.root >= nranks)
+    return "-r " + std::to_string(*options.root) + ": there are " + std::to_string(nranks) + " ranks, 0 to " +
+           std::to_string(nranks - 1);
+  if (!options.all && options.collectives.front()->least_ranks > nranks)
+    return std::string(options.collectives.front()->name) + ": needs at least " +
+           std::to_string(options.collectives.front()->least_ranks) + " ranks, there is " + std::to_string(nranks) +
+           "; start it with tuttirun -n or --threads";
+  return "";
+}
+
+int measure_all(const tutti::Communicator& comm, const Options& options, Reporter* reporter) {
+  reporter->begin(meet(comm));
+  Measurer measurer(comm, options);
+  for (const Collective* collective : options.collectives) {
+    if (collective->least_ranks > comm.nranks()) {
+      reporter->leave_out(*collective, comm.nranks());
+      continue;
+    }
+    reporter->begin(*collective);
+    for (const Case& what : cases_of(*collective, options, comm.nranks())) reporter->add(measurer.measure(what));
+  }
+  reporter->end();
+  reporter->write_json();
+  return reporter->wrong() || measurer.wrong_here() || !reporter->wrote_json() ? failed : 0;
+}
+
+}  // namespace
+
+int run_rank(const Options& options, const tutti_comm_config& config) {
+  try {
+    const tutti::Communicator comm(config);
+    const std::string wrong = misfit(options, comm.nranks());
+    if (!wrong.empty()) {
+      if (comm.rank() == 0) std::fprintf(stderr, "tutti-perf: %s\n", wrong.c_str());
+      return usage_error;
+    }
+    Reporter reporter(options, comm.rank() == 0);
+    try {
+      return measure_all(comm, options, &reporter);
+    } catch (const std::exception& e) {
+      reporter.fail(e.what());
+      // The others wait for this rank: let them know at once, not at the deadline.
+      comm.abort(e.what());
+      std::fprintf(stderr, "tutti-perf: rank %u: %s\n", comm.rank(), e.what());
+      return failed;
+    }
+  } catch (const std::exception& e) {
+    std::fprintf(stderr, "tutti-perf: %s\n", e.what());
+    return failed;
+  }
+}
+
+}  // namespace perf

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "report_json.hpp"
+
+#include <tutti/tutti.h>
+#include <unistd.h>
+
+#include <nlohmann/json.hpp>
+#include <string_view>
+
+namespace perf {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Json latency_json(const Latency& latency) {
+  return {{"min", latency.minimum}, {"p50", latency.p50}, {"p99", latency.p99}};
+}
+
+Json side_json(const Side& side) {
+  if (!side.measured) return nullptr;
+  Json json{{"time_us", side.time_us},           {"algbw_GBps", side.algorithm_bandwidth},
+            {"busbw_GBps", side.bus_bandwidth},  {"wrong", side.checked ? Json(side.wrong) : Json(nullptr)},
+            {"rank_time_us", side.rank_time_us}, {"latency_us", latency_json(side.latency)},
+            {"rank_latency_us", Json::array()}};
+  for (const Latency& latency : side.rank_latency) json["rank_latency_us"].push_back(latency_json(latency));
+  return json;
+}
+
+// Tutti's settings, without the job's secret.
+Json environment_json() {
+  Json json = Json::object();
+  for (char** entry = environ; *entry; ++entry) {
+    const std::string_view text = *entry;
+    const size_t equals = text.find('=');
+    const std::string name(text.substr(0, equals));
+    if (!name.starts_with("TUTTI_") || equals == text.npos) continue;
+    const bool hidden = name.find("SECRET") != name.npos || text.substr(equals + 1).starts_with("id:");
+    json[name] = hidden ? "(hidden)" : std::string(text.substr(equals + 1));
+  }
+  return json;
+}
+
+Json row_json(const Row& row) {
+  return {{"collective", row.collective->name},
+          {"size", row.bytes},
+          {"count", row.count},
+          {"type", row.dtype},
+          {"redop", row.op},
+          {"root", row.root},
+          {"out_of_place", side_json(row.out_of_place)},
+          {"in_place", side_json(row.in_place)}};
+}
+
+}  // namespace
+
+std::string report_json(const Options& options, const Setting& setting, const std::vector<Row>& rows, uint64_t wrong,
+                        double average_bus_bandwidth, const std::string& error) {
+  Json json;
+  json["program"] = "tutti-perf";
+  json["version"] = tutti_version();
+  json["abi"] = {{"major", TUTTI_ABI_MAJOR}, {"minor", TUTTI_ABI_MINOR}};
+  json["command"] = options.command;
+  json["environment"] = environment_json();
+  json["nranks"] = setting.nranks;
+  json["transports"] = setting.transports;
+  json["ranks"] = Json::array();
+  for (const RankIdentity& rank : setting.ranks)
+    json["ranks"].push_back({{"rank", rank.rank}, {"pid", rank.pid}, {"host", rank.host}});
+  json["config"] = {{"min_bytes", options.least_bytes},
+                    {"max_bytes", options.most_bytes},
+                    {"iterations", options.iterations},
+                    {"warm_up", options.warm_up},
+                    {"checks", options.checks},
+                    {"time", report_name(options.report)},
+                    {"threads", options.threads},
+                    {"memory", options.registered ? "registered" : "ordinary"},
+                    {"seed", options.seed}};
+  json["rows"] = Json::array();
+  for (const Row& row : rows) json["rows"].push_back(row_json(row));
+  json["wrong"] = wrong;
+  json["average_busbw_GBps"] = average_bus_bandwidth;
+  json["complete"] = error.empty();
+  if (!error.empty()) json["error"] = error;
+  return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+}  // namespace perf

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What one measurement came to: the same numbers on every rank, because they were exchanged.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "collectives.hpp"
+#include "options.hpp"
+
+namespace perf {
+
+// Microseconds of single iterations, of one rank.
+struct Latency {
+  double minimum = 0, p50 = 0, p99 = 0;
+};
+
+// Out of place, or in place.
+struct Side {
+  bool measured = false;
+  bool checked = false;
+  double time_us = 0;                                 // of one iteration, as the report mode says
+  double algorithm_bandwidth = 0, bus_bandwidth = 0;  // 1e9 bytes per second
+  uint64_t wrong = 0;                                 // elements, of all ranks
+  std::vector<double> rank_time_us;
+  std::vector<Latency> rank_latency;  // empty: not measured
+  Latency latency;                    // as the report mode says
+};
+
+struct Row {
+  const Collective* collective = nullptr;
+  uint64_t bytes = 0, count = 0;
+  std::string dtype, op;  // op: "none" where nothing is reduced
+  int64_t root = -1;
+  Side out_of_place, in_place;
+};
+
+struct RankIdentity {
+  uint32_t rank = 0;
+  int64_t pid = 0;
+  std::string host;
+};
+
+// What is known before the first row.
+struct Setting {
+  uint32_t nranks = 1;
+  std::vector<RankIdentity> ranks;
+  std::string transports;  // "shm", "shm+tcp"; "" for one rank
+};
+
+}  // namespace perf

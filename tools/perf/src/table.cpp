@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "table.hpp"
+
+#include <tutti/tutti.h>
+
+#include <cstdio>
+
+namespace perf {
+namespace {
+
+void print_side(const Side& side) {
+  if (!side.measured) {
+    std::printf("  %7s  %6s  %6s  %6s", "N/A", "N/A", "N/A", "N/A");
+    return;
+  }
+  std::printf("  %7s  %6s  %6s", fit_number(side.time_us, 7).c_str(), fit_number(side.algorithm_bandwidth, 6).c_str(),
+              fit_number(side.bus_bandwidth, 6).c_str());
+  if (side.checked)
+    std::printf("  %6g", static_cast<double>(side.wrong));
+  else
+    std::printf("  %6s", "N/A");
+}
+
+void print_latency(const char* label, const Side& side) {
+  if (side.measured)
+    std::printf("  %s min %s p50 %s p99 %s", label, fit_number(side.latency.minimum, 7).c_str(),
+                fit_number(side.latency.p50, 7).c_str(), fit_number(side.latency.p99, 7).c_str());
+}
+
+}  // namespace
+
+std::string fit_number(double value, int width) {
+  char text[64];
+  for (int decimals = 2; decimals >= 0; --decimals) {
+    const int length = std::snprintf(text, sizeof text, "%.*f", decimals, value);
+    if (length <= width) return text;
+  }
+  std::snprintf(text, sizeof text, "%.*e", width >= 7 ? 1 : 0, value);
+  return text;
+}
+
+void print_setting(const Options& options, const Setting& setting) {
+  std::printf("# tutti-perf %s\n#", tutti_version());
+  for (const std::string& word : options.command) std::printf(" %s", word.c_str());
+  std::printf("\n# nRanks %u minBytes %llu maxBytes %llu step: %llu(%s) warmup iters: %u iters: %u validation: %u\n",
+              setting.nranks, static_cast<unsigned long long>(options.least_bytes),
+              static_cast<unsigned long long>(options.most_bytes),
+              static_cast<unsigned long long>(options.step_factor ? options.step_factor : options.step_bytes),
+              options.step_factor ? "factor" : "bytes", options.warm_up, options.iterations, options.checks);
+  std::printf("# memory: %s  time: %s  transports: %s\n#\n# Using ranks\n",
+              options.registered ? "registered" : "ordinary", report_name(options.report),
+              setting.transports.empty() ? "none" : setting.transports.c_str());
+  for (const RankIdentity& rank : setting.ranks)
+    std::printf("#  Rank %3u Pid %7lld on %s%s\n", rank.rank, static_cast<long long>(rank.pid), rank.host.c_str(),
+                options.threads ? " (a thread)" : "");
+  std::fflush(stdout);
+}
+
+void print_columns(const Collective& collective) {
+  std::printf("#\n# %s\n", collective.name);
+  std::printf(
+      "#                                                              out-of-place                       in-place\n");
+  std::printf(
+      "#       size         count      type   redop    root     time   algbw   busbw  #wrong     time   algbw   busbw  "
+      "#wrong\n");
+  std::printf(
+      "#        (B)    (elements)                               (us)  (GB/s)  (GB/s)             (us)  (GB/s)  "
+      "(GB/s)\n");
+  std::fflush(stdout);
+}
+
+void print_row(const Options& options, const Row& row) {
+  std::printf("%12lld  %12lld  %8s  %6s  %6lld", static_cast<long long>(row.bytes), static_cast<long long>(row.count),
+              row.dtype.c_str(), row.op.c_str(), static_cast<long long>(row.root));
+  print_side(row.out_of_place);
+  print_side(row.in_place);
+  if (options.latency) {
+    std::printf("\n# latency (us)");
+    print_latency("out-of-place", row.out_of_place);
+    print_latency("in-place", row.in_place);
+  }
+  std::printf("\n");
+  std::fflush(stdout);
+}
+
+void print_end(uint64_t wrong, double average_bus_bandwidth) {
+  std::printf("# Out of bounds values : %llu %s\n", static_cast<unsigned long long>(wrong), wrong ? "FAILED" : "OK");
+  std::printf("# Avg bus bandwidth    : %g\n#\n", average_bus_bandwidth);
+  std::fflush(stdout);
+}
+
+}  // namespace perf

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The text that nccl-tests prints, to the column, on standard output.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "options.hpp"
+#include "result.hpp"
+
+namespace perf {
+
+void print_setting(const Options& options, const Setting& setting);
+void print_columns(const Collective& collective);
+void print_row(const Options& options, const Row& row);
+void print_end(uint64_t wrong, double average_bus_bandwidth);
+
+// `value` with two decimals in `width` characters, with fewer when it is large.
+std::string fit_number(double value, int width);
+
+}  // namespace perf

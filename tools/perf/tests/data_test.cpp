@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "data.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <random>
+#include <set>
+
+#include "collectives.hpp"
+#include "element.hpp"
+#include "options.hpp"
+
+namespace perf {
+namespace {
+
+constexpr uint32_t all_ops[] = {TUTTI_SUM, TUTTI_PROD, TUTTI_MIN, TUTTI_MAX, TUTTI_AVG};
+
+// One reducing step as a library does it: rounded to the type.
+template <typename T>
+T step(uint32_t op, T a, T b) {
+  if constexpr (std::is_integral_v<T>) {
+    using U = std::make_unsigned_t<T>;
+    const uint64_t x = static_cast<U>(a), y = static_cast<U>(b);
+    if (op == TUTTI_PROD) return static_cast<T>(x * y);
+    if (op == TUTTI_MIN) return std::min(a, b);
+    if (op == TUTTI_MAX) return std::max(a, b);
+    return static_cast<T>(x + y);
+  } else {
+    const double x = FloatTraits<T>::value(a), y = FloatTraits<T>::value(b);
+    if (op == TUTTI_PROD) return FloatTraits<T>::from(x * y);
+    if (op == TUTTI_MIN) return x < y ? a : b;
+    if (op == TUTTI_MAX) return x > y ? a : b;
+    return FloatTraits<T>::from(x + y);
+  }
+}
+
+template <typename T>
+T divide(T sum, uint32_t n) {
+  if constexpr (!std::is_integral_v<T>) {
+    return FloatTraits<T>::from(FloatTraits<T>::value(sum) / n);
+  } else if constexpr (std::is_signed_v<T>) {
+    return static_cast<T>(static_cast<int64_t>(sum) / int64_t{n});
+  } else {
+    return static_cast<T>(uint64_t{sum} / n);
+  }
+}
+
+// Reduces in a random tree over a random order of ranks.
+template <typename T>
+std::vector<T> reduce(const Pattern& pattern, uint64_t count, std::mt19937* random) {
+  std::vector<std::vector<T>> parts(pattern.nranks, std::vector<T>(count));
+  for (uint32_t rank = 0; rank < pattern.nranks; ++rank) fill_input(pattern, rank, 0, count, parts[rank].data());
+  while (parts.size() > 1) {
+    const size_t a = (*random)() % parts.size();
+    std::swap(parts[a], parts.back());
+    const std::vector<T> last = parts.back();
+    parts.pop_back();
+    std::vector<T>& other = parts[(*random)() % parts.size()];
+    for (uint64_t i = 0; i < count; ++i) other[i] = step<T>(pattern.op, other[i], last[i]);
+  }
+  if (pattern.op == TUTTI_AVG)
+    for (T& element : parts[0]) element = divide(element, pattern.nranks);
+  return parts[0];
+}
+
+TEST(Data, EveryOrderOfReductionGivesTheExpectedBits) {
+  std::mt19937 random(7);
+  for (uint32_t dtype = TUTTI_INT8; dtype <= TUTTI_FLOAT64; ++dtype)
+    for (const uint32_t op : all_ops)
+      for (const uint32_t nranks : {1u, 2u, 3u, 5u, 8u, 13u, 64u, 300u, 2100u})
+        with_type(dtype, [&]<typename T>(T) {
+          const uint64_t count = nranks > 100 ? 8 : 64;
+          for (int round = 0; round < 3; ++round) {
+            const Pattern pattern{random(), dtype, op, nranks};
+            const std::vector<T> result = reduce<T>(pattern, count, &random);
+            Mistakes mistakes;
+            check_reduced(pattern, 0, count, result.data(), 0, &mistakes);
+            EXPECT_EQ(mistakes.count, 0u) << "dtype " << dtype << " op " << op << " ranks " << nranks << ": expected "
+                                          << mistakes.expected << ", got " << mistakes.got;
+          }
+        });
+}
+
+TEST(Data, AWrongBitIsFoundWhereItIs) {
+  for (uint32_t dtype = TUTTI_INT8; dtype <= TUTTI_FLOAT64; ++dtype)
+    for (const uint32_t op : {0u, uint32_t{TUTTI_SUM}, uint32_t{TUTTI_PROD}, uint32_t{TUTTI_MAX}})
+      with_type(dtype, [&]<typename T>(T) {
+        std::mt19937 random(dtype);
+        const Pattern pattern{11, dtype, op, 3};
+        std::vector<T> data(50);
+        if (op == 0)
+          fill_input(pattern, 2, 100, data.size(), data.data());
+        else
+          data = reduce<T>(pattern, 50, &random);
+        for (size_t bit = 0; bit < 8 * sizeof(T); ++bit) {
+          std::vector<T> damaged = data;
+          reinterpret_cast<unsigned char*>(&damaged[17])[bit / 8] ^= static_cast<unsigned char>(1u << bit % 8);
+          Mistakes mistakes;
+          if (op == 0)
+            check_moved(pattern, 2, 100, damaged.size(), damaged.data(), 1000, &mistakes);
+          else
+            check_reduced(pattern, 0, damaged.size(), damaged.data(), 1000, &mistakes);
+          EXPECT_EQ(mistakes.count, 1u);
+          EXPECT_EQ(mistakes.first_index, 1017u);
+          EXPECT_NE(mistakes.expected, mistakes.got);
+        }
+      });
+}
+
+TEST(Data, FloatingAverageMayBeTwoUnitsOffAndNoMore) {
+  const Pattern pattern{5, TUTTI_FLOAT32, TUTTI_AVG, 3};
+  std::mt19937 random(1);
+  const std::vector<float> right = reduce<float>(pattern, 32, &random);
+  for (const int units : {-3, -2, 2, 3}) {
+    std::vector<float> shifted = right;
+    for (float& element : shifted)
+      for (int i = 0; i < std::abs(units); ++i) element = std::nextafter(element, units < 0 ? -INFINITY : INFINITY);
+    Mistakes mistakes;
+    check_reduced(pattern, 0, shifted.size(), shifted.data(), 0, &mistakes);
+    EXPECT_EQ(mistakes.count, std::abs(units) > 2 ? 32u : 0u) << units;
+  }
+  std::vector<float> nothing(32, NAN);
+  Mistakes mistakes;
+  check_reduced(pattern, 0, 32, nothing.data(), 0, &mistakes);
+  EXPECT_EQ(mistakes.count, 32u);
+}
+
+// Swapped ranks, indices and seeds must show. Small types repeat values, but never whole sequences.
+TEST(Data, RanksIndicesAndSeedsDiffer) {
+  for (uint32_t dtype = TUTTI_INT8; dtype <= TUTTI_FLOAT64; ++dtype)
+    for (const uint32_t op : {0u, uint32_t{TUTTI_SUM}, uint32_t{TUTTI_PROD}, uint32_t{TUTTI_MIN}})
+      with_type(dtype, [&]<typename T>(T) {
+        constexpr uint64_t count = 64;
+        const auto input = [&](uint64_t seed, uint32_t rank, uint64_t first) {
+          std::string bytes(count * sizeof(T), '\0');
+          fill_input({seed, dtype, op, 8}, rank, first, count, bytes.data());
+          return bytes;
+        };
+        std::set<std::string> seen;
+        for (uint64_t seed : {1u, 2u})
+          for (uint32_t rank = 0; rank < 8; ++rank)
+            for (uint64_t first = 0; first < 8; ++first) seen.insert(input(seed, rank, first));
+        EXPECT_EQ(seen.size(), 2u * 8 * 8) << "dtype " << dtype << " op " << op;
+        std::set<std::string> values;
+        const std::string bytes = input(1, 0, 0);
+        for (uint64_t i = 0; i < count; ++i) values.insert(bytes.substr(i * sizeof(T), sizeof(T)));
+        EXPECT_GE(values.size(), 10u) << "dtype " << dtype << " op " << op;
+      });
+}
+
+// The block results of a reduction differ, or swapped chunks would pass.
+TEST(Data, ResultsDifferFromIndexToIndex) {
+  for (uint32_t dtype = TUTTI_INT8; dtype <= TUTTI_FLOAT64; ++dtype)
+    for (const uint32_t op : all_ops)
+      for (const uint32_t nranks : {2u, 8u, 16u})
+        with_type(dtype, [&]<typename T>(T) {
+          std::mt19937 random(3);
+          const std::vector<T> result = reduce<T>({9, dtype, op, nranks}, 64, &random);
+          std::set<std::string> values;
+          for (const T& element : result) values.emplace(reinterpret_cast<const char*>(&element), sizeof element);
+          EXPECT_GE(values.size(), 6u) << "dtype " << dtype << " op " << op << " ranks " << nranks;
+        });
+}
+
+TEST(SmallFloat, AllValuesSurviveTheWayThere) {
+  for (uint32_t bits = 0; bits < 0x10000; ++bits) {
+    const Half half{static_cast<uint16_t>(bits)};
+    if (!std::isnan(half.value())) {
+      EXPECT_EQ(Half::from(half.value()).bits, bits);
+    }
+    const Bfloat16 bfloat{static_cast<uint16_t>(bits)};
+    if (!std::isnan(bfloat.value())) {
+      EXPECT_EQ(Bfloat16::from(bfloat.value()).bits, bits);
+    }
+  }
+  EXPECT_TRUE(std::isnan(Half::from(NAN).value()));
+}
+
+TEST(SmallFloat, RoundsToNearestEven) {
+  EXPECT_EQ(Half::from(2049).value(), 2048);  // between 2048 and 2050: even mantissa
+  EXPECT_EQ(Half::from(2051).value(), 2052);
+  EXPECT_EQ(Half::from(2049.001).value(), 2050);
+  EXPECT_EQ(Half::from(65519).value(), 65504);
+  EXPECT_TRUE(std::isinf(Half::from(65520).value()));
+  EXPECT_EQ(Half::from(std::ldexp(1.5, -25)).value(), std::ldexp(1.0, -24));
+  EXPECT_EQ(Half::from(std::ldexp(1.0, -25)).value(), 0);
+  EXPECT_EQ(Half::from(std::ldexp(1.0, -60)).value(), 0);
+  EXPECT_EQ(Bfloat16::from(257).value(), 256);
+  EXPECT_EQ(Bfloat16::from(259).value(), 260);
+  for (uint32_t bits = 0x3c00; bits < 0x3d00; ++bits) {  // against the hardware's binary32 rounding
+    const float value = std::bit_cast<float>(bits << 16 | (0x8000u + (bits & 1)));
+    const uint32_t raw = std::bit_cast<uint32_t>(value);
+    EXPECT_EQ(Bfloat16::from(value).bits, (raw + 0x7fff + (raw >> 16 & 1)) >> 16);
+  }
+}
+
+TEST(Collectives, SizesAreTotalsRoundedDown) {
+  const Collective& gather = *find_collective("all_gather");
+  EXPECT_EQ(gather.count_for(1 << 20, 4, 8), 32768u);
+  EXPECT_EQ(gather.count_for(100, 4, 3), 8u);
+  EXPECT_EQ(gather.total_bytes(8, 4, 3), 96u);
+  EXPECT_EQ(find_collective("all_reduce")->count_for(7, 4, 3), 1u);
+  EXPECT_EQ(find_collective("barrier")->count_for(1024, 4, 3), 0u);
+  EXPECT_DOUBLE_EQ(find_collective("allreduce")->bus_factor(4), 1.5);
+  EXPECT_DOUBLE_EQ(find_collective("alltoall")->bus_factor(4), 0.75);
+  EXPECT_DOUBLE_EQ(find_collective("bcast")->bus_factor(4), 1.0);
+  EXPECT_EQ(find_collective(""), nullptr);
+}
+
+}  // namespace
+}  // namespace perf

@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "supervisor.hpp"
+
+#include <poll.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+namespace tuttirun {
+namespace {
+
+// How long pipes are read after all ranks have ended, when somebody out of reach holds them open.
+constexpr std::chrono::milliseconds kDrain(1000);
+
+bool ends_a_job(int signal) { return signal == SIGINT || signal == SIGTERM || signal == SIGHUP || signal == SIGQUIT; }
+
+std::string name_of(int signal) {
+  const char* name = ::sigabbrev_np(signal);
+  return name == nullptr ? "signal " + std::to_string(signal) : std::string("SIG") + name;
+}
+
+std::chrono::nanoseconds seconds(double value) {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::duration<double>(value));
+}
+
+std::string short_text(double seconds_) {
+  std::string text = std::to_string(seconds_);
+  text.erase(text.find_last_not_of('0') + 1);
+  if (text.back() == '.') text.pop_back();
+  return text + " s";
+}
+
+}  // namespace
+
+Supervisor::Supervisor(const Job& job, const MeetingPlace& place, const NetworkHosts* network, Keeper& keeper,
+                       int signals)
+    : job_(job), place_(place), network_(network), keeper_(keeper), signals_(signals) {}
+
+Supervisor::~Supervisor() {
+  for (Rank& rank : ranks_)
+    for (const Stream& stream : rank.streams) ::close(stream.fd);
+}
+
+int Supervisor::run() {
+  if (job_.timeout > 0) timeout_ = Clock::now() + seconds(job_.timeout);
+  if (!start_all()) signal_all(SIGKILL);
+  while (!all_ended() || draining()) turn();
+  kill_leftovers();
+  for (Rank& rank : ranks_)
+    for (Stream& stream : rank.streams) stream.lines.finish();
+  for (Sink* sink : {&out_, &err_})
+    while (sink->pending()) {
+      pollfd ready = {sink->fd(), POLLOUT, 0};
+      ::poll(&ready, 1, 100);
+      sink->flush();
+    }
+  return status_.value_or(0);
+}
+
+bool Supervisor::start_all() {
+  for (uint32_t r = 0; r < job_.ranks; ++r) try {
+      RankStart start{job_.command, environment_of(job_, place_, r), job_.input && r == 0, -1};
+      if (network_ != nullptr) start.network_namespace = network_->descriptor(job_.host_of(r));
+      Rank rank{start_rank(start), std::nullopt, {}};
+      keeper_.watch_group(rank.process.pid);
+      const std::string label = job_.label ? "[" + std::to_string(r) + "] " : "";
+      rank.streams.push_back({rank.process.out, LineOutput(label, out_)});
+      rank.streams.push_back({rank.process.err, LineOutput(label, err_)});
+      ranks_.push_back(std::move(rank));
+    } catch (const StartFailure& failure) {
+      const bool program = std::string_view(failure.step) == "exec";
+      say((program ? "cannot run \"" + job_.command[0] + "\""
+                   : "cannot start rank " + std::to_string(r) + ": " + failure.step) +
+          ": " + std::strerror(failure.error) +
+          (program && failure.error == ENOENT ? "; is its name right, and is it in PATH?" : ""));
+      status_ = program && failure.error == ENOENT ? kExitNotFound : kExitCannotRun;
+      return false;
+    }
+  return true;
+}
+
+void Supervisor::turn() {
+  std::vector<pollfd> polled{{signals_, POLLIN, 0}};
+  std::vector<Stream*> streams;
+  for (Sink* sink : {&out_, &err_})
+    if (sink->pending()) polled.push_back({sink->fd(), POLLOUT, 0});
+  const size_t first = polled.size();
+  for (Rank& rank : ranks_)
+    for (Stream& stream : rank.streams)
+      if (!stream.lines.sink().full()) {
+        polled.push_back({stream.fd, POLLIN, 0});
+        streams.push_back(&stream);
+      }
+  ::poll(polled.data(), polled.size(), wait_ms());
+  for (size_t i = 0; i < streams.size(); ++i)
+    if (polled[first + i].revents != 0) read_stream(*streams[i]);
+  for (Rank& rank : ranks_)
+    rank.streams.erase(
+        std::remove_if(rank.streams.begin(), rank.streams.end(), [](const Stream& stream) { return stream.fd < 0; }),
+        rank.streams.end());
+  read_signals();
+  look_for_ends();
+  watch_clock();
+  out_.flush();
+  err_.flush();
+  // A reader that went away, as of `tuttirun ... | head`.
+  if (out_.broken() != 0 && !status_) end_all(SIGTERM, 128 + SIGPIPE);
+}
+
+void Supervisor::read_stream(Stream& stream) {
+  char bytes[64 << 10];
+  const ssize_t n = ::read(stream.fd, bytes, sizeof bytes);
+  if (n > 0) return stream.lines.feed(std::string_view(bytes, static_cast<size_t>(n)));
+  if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
+  stream.lines.finish();
+  ::close(stream.fd);
+  stream.fd = -1;
+}
+
+void Supervisor::read_signals() {
+  signalfd_siginfo info;
+  while (::read(signals_, &info, sizeof info) == static_cast<ssize_t>(sizeof info)) {
+    const int signal = static_cast<int>(info.ssi_signo);
+    if (signal == SIGCHLD) continue;
+    if (signal == SIGTSTP) {
+      signal_all(SIGSTOP);
+      ::raise(SIGSTOP);
+      signal_all(SIGCONT);
+    } else if (ends_a_job(signal)) {
+      say(name_of(signal) + " received and passed on to all ranks" +
+          (kill_at_ ? "" : "; those that have not ended after " + short_text(job_.grace) + " are killed"));
+      end_all(signal, 128 + signal);
+    } else {
+      signal_all(signal);
+    }
+  }
+}
+
+void Supervisor::look_for_ends() {
+  for (uint32_t r = 0; r < ranks_.size(); ++r) {
+    if (ranks_[r].status) continue;
+    siginfo_t info = {};
+    if (::waitid(P_PID, static_cast<id_t>(ranks_[r].process.pid), &info, WEXITED | WNOHANG | WNOWAIT) == 0 &&
+        info.si_pid != 0)
+      note_end(r, info.si_code, info.si_status);
+  }
+  if (all_ended() && !drain_until_) {
+    kill_leftovers();
+    drain_until_ = Clock::now() + kDrain;
+  }
+}
+
+void Supervisor::note_end(uint32_t r, int code, int value) {
+  Rank& rank = ranks_[r];
+  const bool exited = code == CLD_EXITED;
+  rank.status = exited ? value : 128 + value;
+  if (*rank.status == 0 || status_) return;
+  // Its last words come before the verdict.
+  for (Stream& stream : rank.streams)
+    for (int i = 0; i < 16 && stream.fd >= 0; ++i) {
+      pollfd ready = {stream.fd, POLLIN, 0};
+      if (::poll(&ready, 1, 0) != 1) break;
+      read_stream(stream);
+    }
+  const std::string how = exited ? "ended with exit status " + std::to_string(value)
+                                 : "was killed by " + name_of(value) + " (" + ::sigdescr_np(value) +
+                                       (code == CLD_DUMPED ? ", core dumped)" : ")");
+  uint32_t running = 0;
+  for (const Rank& other : ranks_) running += !other.status;
+  say("rank " + std::to_string(r) + " (process " + std::to_string(rank.process.pid) + ") " + how +
+      (running == 0 ? "" : "; ending the other " + std::to_string(running)));
+  end_all(SIGTERM, *rank.status);
+}
+
+void Supervisor::say(const std::string& text) { err_.put("tuttirun: " + text + "\n"); }
+
+void Supervisor::signal_all(int signal) {
+  for (const Rank& rank : ranks_)
+    if (!rank.status) ::kill(-rank.process.pid, signal);
+}
+
+// The first reason decides the exit status.
+void Supervisor::end_all(int signal, int status) {
+  if (!status_) status_ = status;
+  signal_all(signal);
+  if (!kill_at_) kill_at_ = Clock::now() + seconds(job_.grace);
+}
+
+void Supervisor::watch_clock() {
+  if (all_ended()) return;
+  const auto now = Clock::now();
+  if (timeout_ && now >= *timeout_) {
+    timeout_.reset();
+    std::string running;
+    uint32_t count = 0;
+    for (uint32_t r = 0; r < ranks_.size(); ++r)
+      if (!ranks_[r].status && ++count <= 16) running += (running.empty() ? "" : ", ") + std::to_string(r);
+    if (count > 16) running += " and " + std::to_string(count - 16) + " more";
+    say("the job did not end within " + short_text(job_.timeout) + " (--timeout); still running: rank " + running);
+    end_all(SIGTERM, kExitTimeout);
+  }
+  if (kill_at_ && now >= *kill_at_) {
+    signal_all(SIGKILL);
+    kill_at_ = now + seconds(1);
+  }
+}
+
+int Supervisor::wait_ms() const {
+  auto next = Clock::now() + std::chrono::seconds(60);
+  for (const auto& moment : {timeout_, kill_at_, drain_until_})
+    if (moment) next = std::min(next, *moment);
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(next - Clock::now()).count();
+  return static_cast<int>(std::max<long long>(left, 0));
+}
+
+bool Supervisor::all_ended() const {
+  return std::all_of(ranks_.begin(), ranks_.end(), [](const Rank& rank) { return rank.status.has_value(); });
+}
+
+// Output that is still to be read or written.
+bool Supervisor::draining() const {
+  if (drain_until_ && Clock::now() >= *drain_until_ && !out_.pending() && !err_.pending()) return false;
+  return std::any_of(ranks_.begin(), ranks_.end(), [](const Rank& rank) { return !rank.streams.empty(); });
+}
+
+// What the ranks have started and left behind in their groups.
+void Supervisor::kill_leftovers() {
+  for (const Rank& rank : ranks_) ::kill(-rank.process.pid, SIGKILL);
+}
+
+}  // namespace tuttirun

@@ -4,14 +4,21 @@
 set(TUTTI_PLUGIN_VERSION_SCRIPT "${CMAKE_CURRENT_LIST_DIR}/plugin.map")
 function(tutti_plugin name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;LIBS")
+  # Samples set TUTTI_PLUGIN_FOLDER: they are built beside, where nobody finds them unasked, and are not installed.
+  set(folder tutti)
+  if(TUTTI_PLUGIN_FOLDER)
+    set(folder ${TUTTI_PLUGIN_FOLDER})
+  endif()
   add_library(${name} MODULE ${arg_SOURCES})
+  if(folder STREQUAL tutti)
+    install(TARGETS ${name} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/tutti)
+  endif()
   set_target_properties(${name} PROPERTIES
-    PREFIX "libtutti-" LIBRARY_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/lib/tutti"
+    PREFIX "libtutti-" LIBRARY_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/lib/${folder}"
     C_VISIBILITY_PRESET hidden CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON
     LINK_DEPENDS "${TUTTI_PLUGIN_VERSION_SCRIPT}")
   target_link_options(${name} PRIVATE "LINKER:--version-script=${TUTTI_PLUGIN_VERSION_SCRIPT}" "LINKER:--no-undefined-version")
   target_link_libraries(${name} PRIVATE tutti::abi tutti::sdk tutti_build_flags ${arg_LIBS})
-  install(TARGETS ${name} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/tutti)
   add_library(${name}_static STATIC EXCLUDE_FROM_ALL ${arg_SOURCES})
   target_compile_definitions(${name}_static PRIVATE TUTTI_PLUGIN_STATIC)
   target_link_libraries(${name}_static PRIVATE tutti_build_flags PUBLIC tutti::abi tutti::sdk ${arg_LIBS})

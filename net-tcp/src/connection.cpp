@@ -49,7 +49,11 @@ void Connection::fill() {
 void Connection::fill_from(uint32_t index) {
   Lane& lane = link_.lane(index);
   const uint64_t bytes = lane.sends.front().bytes;
-  if (!lane.may_send(bytes, link_.endpoint().settings().eager_bytes)) {
+  const uint64_t eager_bytes = link_.endpoint().settings().eager_bytes;
+  // A large message runs ahead of its RECV only when it is alone, where that saves a round trip; in a stream it would
+  // only be copied once more at the other end.
+  const bool alone = active_.empty() && lane.sends.size() == 1;
+  if (!lane.may_send(bytes, eager_bytes) || (bytes > eager_bytes && !alone && !lane.has_credit())) {
     lane.active = false;
     if (!lane.wanted) append({FrameKind::kWant, index, 0, lane.sent, 0});
     lane.wanted = true;
@@ -221,7 +225,7 @@ void Connection::on_data(const Frame& frame) {
                       " bytes on lane " + std::to_string(frame.lane) + "; expected number " + std::to_string(lane.met) +
                       " of at most " + std::to_string(settings.fragment_bytes) + " bytes (protocol error)");
   has_receive_ = !lane.receives.empty();
-  if (!has_receive_ && (frame.bytes > settings.eager_bytes || lane.arrived.size() >= kEagerWindow))
+  if (!has_receive_ && lane.arrived.size() >= window_for(frame.bytes, settings.eager_bytes))
     return link_.lose("it sent a message of " + std::to_string(frame.bytes) + " bytes on lane " +
                       std::to_string(frame.lane) + " without credit (protocol error)");
   ++lane.met;

@@ -43,10 +43,11 @@ struct Lane {
   bool peer_waits = false;  // the peer waits for the RECV of message `peer_waits_for`
   uint32_t peer_waits_for = 0;
 
+  // Is the RECV of the next message known to be posted?
+  bool has_credit() const { return static_cast<int32_t>(peer_posted - sent) > 0; }
   // May the next message, of `bytes`, be sent now?
   bool may_send(uint64_t bytes, uint64_t eager_bytes) const {
-    const uint32_t window = bytes <= eager_bytes ? kEagerWindow : 0;
-    return static_cast<int32_t>(peer_posted + window - sent) > 0;
+    return static_cast<int32_t>(peer_posted + window_for(bytes, eager_bytes) - sent) > 0;
   }
 };
 

@@ -12,8 +12,14 @@ namespace tutti::tcp {
 // Messages of at most so many bytes are copied on their way out, which makes them INLINE-able and lets them share a
 // write.
 inline constexpr uint64_t kInlineBytes = 4096;
-// So many messages of a lane may travel before their RECVs are known to be posted.
+// So many messages of a lane may travel before their RECVs are known to be posted, by size: many of at most
+// eager_bytes, a few of at most kAheadBytes, none larger. It bounds what a receiver may have to hold.
 inline constexpr uint32_t kEagerWindow = 16;
+inline constexpr uint32_t kAheadWindow = 2;
+inline constexpr uint64_t kAheadBytes = 256 << 10;
+constexpr uint32_t window_for(uint64_t bytes, uint64_t eager_bytes) {
+  return bytes <= eager_bytes ? kEagerWindow : bytes <= kAheadBytes ? kAheadWindow : 0;
+}
 // RECVs, and SENDs that wait, per link and lane.
 inline constexpr uint32_t kQueueDepth = 64;
 inline constexpr uint32_t kMaxSockets = 8;

@@ -83,7 +83,7 @@ static_assert(sizeof(Shape) == 40 && sizeof(Hello) == 128 && sizeof(Challenge) =
 static_assert(sizeof(Proof) == 32 && sizeof(Verdict) == 40);
 
 // Frames. `posted` is how many RECVs the frame's sender has posted on the lane so far (modulo 2^32): a message with
-// sequence number s may be sent when s < posted, and one of at most eager_bytes when s < posted + eager_window.
+// sequence number s may be sent when s < posted + window, where the window depends on its size (window_for).
 enum class FrameKind : uint32_t {
   kData = 0x5443'5001,     // `bytes` of payload follow: message `sequence` of the lane
   kPosted = 0x5443'5002,   // only carries `posted`

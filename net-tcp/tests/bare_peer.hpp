@@ -37,6 +37,15 @@ class BarePeer {
   void say(const void* data, size_t bytes) {
     EXPECT_EQ(::send(fd_, data, bytes, MSG_NOSIGNAL), static_cast<ssize_t>(bytes));
   }
+  // More than the socket may hold at once: progresses the rank meanwhile.
+  void say(const std::string& bytes, Rank& rank) {
+    size_t sent = 0;
+    EXPECT_TRUE(drive({&rank}, [&] {
+      const ssize_t n = ::send(fd_, bytes.data() + sent, bytes.size() - sent, MSG_NOSIGNAL | MSG_DONTWAIT);
+      if (n > 0) sent += static_cast<size_t>(n);
+      return sent == bytes.size();
+    }));
+  }
   template <typename T>
   void say(const T& message) {
     say(&message, sizeof message);

@@ -207,13 +207,14 @@ TEST_F(Connect, StrangersDisturbNobody) {
 TEST_F(Connect, FramesAreCheckedBeforeUse) {
   using tutti::tcp::Frame;
   using tutti::tcp::FrameKind;
+  host().settings["TUTTI_TCP_FRAGMENT_BYTES"] = "1000000";
   const std::vector<std::pair<Frame, const char*>> bad{
       {{FrameKind::kData, 4, 0, 0, 8}, "lane 4"},
       {{FrameKind::kData, 0xffffffff, 0, 0, 8}, "lane 4294967295"},
       {{FrameKind::kData, 0, 0, 0, caps().fragment_bytes + 1}, "at most"},
       {{FrameKind::kData, 0, 0, 0, UINT64_MAX}, "at most"},
       {{FrameKind::kData, 0, 0, 5, 8}, "expected number 0"},
-      {{FrameKind::kData, 0, 0, 0, 20000}, "without credit"},
+      {{FrameKind::kData, 0, 0, 0, 300000}, "without credit"},
       {{FrameKind::kControl, 0, 0, 0, 257}, "control message of 257"},
       {{FrameKind::kPosted, 0, 0x80000001, 0, 0}, "went back"},
       {{static_cast<FrameKind>(77), 0, 0, 0, 0}, "unknown kind 77"}};
@@ -225,11 +226,22 @@ TEST_F(Connect, FramesAreCheckedBeforeUse) {
     ASSERT_TRUE(drive({&a}, [&] { return a.failures.contains(1); })) << reason;
     EXPECT_NE(a.failures[1].find(reason), std::string::npos) << a.failures[1];
   }
-  Rank a(0);  // small messages beyond the window
-  BarePeer peer(a.address());
-  ASSERT_EQ(peer.introduce(a, "the job's secret", default_shape()), static_cast<uint32_t>(Answer::kAccepted));
-  for (uint32_t i = 0; i <= tutti::tcp::kEagerWindow; ++i) peer.say(Frame{FrameKind::kData, 0, 0, i, 0});
-  ASSERT_TRUE(drive({&a}, [&] { return a.failures.contains(1); }));
+  for (const uint64_t bytes : {uint64_t{0}, uint64_t{16384}, uint64_t{16385}, tutti::tcp::kAheadBytes}) {
+    Rank a(0);  // one message more than the window
+    BarePeer peer(a.address());
+    ASSERT_EQ(peer.introduce(a, "the job's secret", default_shape()), static_cast<uint32_t>(Answer::kAccepted));
+    const std::string payload(bytes, 'x');
+    const uint32_t window = bytes <= 16384 ? tutti::tcp::kEagerWindow : tutti::tcp::kAheadWindow;
+    for (uint32_t i = 0; i < window; ++i) {
+      peer.say(Frame{FrameKind::kData, 0, 0, i, bytes});
+      peer.say(payload, a);
+    }
+    for (int k = 0; k < 200; ++k) a.progress();
+    EXPECT_TRUE(a.failures.empty()) << bytes << " " << a.failures[1];
+    peer.say(Frame{FrameKind::kData, 0, 0, window, bytes});
+    ASSERT_TRUE(drive({&a}, [&] { return a.failures.contains(1); })) << bytes;
+    EXPECT_NE(a.failures[1].find("without credit"), std::string::npos) << a.failures[1];
+  }
 }
 
 TEST_F(Connect, AddressesAreCheckedBeforeUse) {

@@ -93,7 +93,8 @@ TEST_P(Transfer, ManyMessagesKeepTheOrderOfTheirLane) {
         }
         while (checked[lane] < posted[lane] && receiver->has(name(checked[lane], lane))) {
           const auto& memory = in[lane][checked[lane] % 8];
-          EXPECT_EQ(std::memcmp(memory.data(), source.data() + name(checked[lane], lane) - base, memory.size()), 0)
+          EXPECT_TRUE(std::equal(memory.begin(), memory.end(),
+                                 source.begin() + static_cast<long>(name(checked[lane], lane) - base)))
               << "message " << checked[lane] << " of lane " << lane;
           ++checked[lane];
         }

@@ -2,6 +2,7 @@
 #include "gradient_buckets.hpp"
 
 #include <algorithm>
+#include <thread>
 
 namespace {
 // Rows of the hidden layer's gradient between two looks at the requests.
@@ -33,6 +34,8 @@ void GradientBuckets::backward(Mlp& mlp) {
       const size_t last = std::min(row + rows_per_block, end);
       mlp.hidden_gradient(row, last, gradient.subspan(row * Mlp::hidden, (last - row) * Mlp::hidden));
       complete = test();
+      // Where ranks share cores, the others may be waiting for this core to bring their part.
+      if (complete < pending_count_) std::this_thread::yield();
     }
     if (end == Mlp::hidden_rows) early_ += complete;
     issue(gradient.subspan(hidden_cuts[bucket] * Mlp::hidden, (end - hidden_cuts[bucket]) * Mlp::hidden));

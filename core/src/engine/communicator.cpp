@@ -291,28 +291,46 @@ bool Communicator::progress_ports(bool all) {
   for (Port& port : ports_)
     if (all || port.outstanding) moved |= progress_port(port, *this);
   if (lost_status_ < 0 && async_error() == TUTTI_OK) {
-    break_down(lost_status_, lost_text_, true);
+    give_up_lost_peer();
     moved = true;
   }
   return moved;
+}
+
+// A transport has lost a peer. Often that peer (or what made it end) is about to be named by the control plane, with the
+// cause: that is worth a short wait.
+void Communicator::give_up_lost_peer() {
+  constexpr uint64_t patience_ns = 200'000'000;
+  const uint64_t limit = clock_ns() + patience_ns;
+  do {
+    if (const auto lost = bootstrap_->poll_failure()) {
+      break_down(TUTTI_PEER_FAILED, fmt::format("{} [rank {}: {}]", lost_text_, lost->first, lost->second), false);
+      return;
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  } while (clock_ns() < limit);
+  break_down(lost_status_, lost_text_, true);
 }
 
 bool Communicator::progress() {
   if (async_error() < 0) return false;
   bool moved = false;
   if (!in_order_.empty()) moved |= advance_operations();
-  if (point_to_point_.active()) {
-    try {
-      moved |= point_to_point_.advance([this](Link& link) { return connect(link); });
-    } catch (const Failure& failure) {
-      break_down(failure.status, fmt::format("rank {}: {}: {}", rank_, name_, failure.text), true);
-      return true;
-    }
-  }
+  if (point_to_point_.active()) moved |= advance_transfers();
   bool connecting = false;
   for (const tutti_request* request : in_order_) connecting |= request->state == tutti_request::State::queued;
-  moved |= progress_ports(point_to_point_.active() != 0 || connecting);
+  moved |= progress_ports(point_to_point_.active() || connecting);
+  if (point_to_point_.replies()) moved |= advance_transfers();
   return moved;
+}
+
+bool Communicator::advance_transfers() {
+  try {
+    return point_to_point_.advance([this](Link& link) { return connect(link); });
+  } catch (const Failure& failure) {
+    break_down(failure.status, fmt::format("rank {}: {}: {}", rank_, name_, failure.text), true);
+    return true;
+  }
 }
 
 // What need not be looked at in every poll.

@@ -122,8 +122,10 @@ class Communicator final : public Engine, private PortEvents {
   bool try_launch(tutti_request& request);
   void complete(tutti_request& request, tutti_status status);
   bool advance_operations();
+  bool advance_transfers();
   bool progress();
   bool progress_ports(bool all);
+  void give_up_lost_peer();
   void look_around();
   void pause(uint32_t& fruitless);
   void check_deadlines(uint64_t now);

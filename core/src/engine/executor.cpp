@@ -160,6 +160,7 @@ bool Execution::may_start(const BoundStep& step, uint64_t position, uint64_t sli
     const uint64_t length = plan_->lanes[step.dependency_lane].size();
     if (!completed(step.dependency_lane, slice * length + step.dependency_step)) return false;
   }
+  if (step.forwarded && position > run.head && !run.at(position - 1).started) return false;
   // Earlier messages on the same way: in flight ones must have been handed over (asked for, where receives are posted).
   if (step.after_out && step.after_out <= position) {
     const uint64_t earlier = position - step.after_out;

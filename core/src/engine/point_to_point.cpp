@@ -49,6 +49,7 @@ void PointToPoint::finish(Transfer* transfer, tutti_status status, const std::st
 void PointToPoint::reply(Peer& peer, uint32_t type, uint64_t sequence, uint64_t size) {
   const Envelope envelope{type, 0, size, sequence};
   peer.replies.emplace_back(reinterpret_cast<const char*>(&envelope), sizeof envelope);
+  ++replies_;
 }
 
 void PointToPoint::match(uint32_t rank, Peer& peer, Transfer* receive, const Arrival& arrival) {
@@ -114,6 +115,7 @@ bool PointToPoint::flush(uint32_t rank, Peer& peer) {
     const tutti_status status = link.port->api->send_control(link.handle, message.data(), message.size());
     if (status == TUTTI_AGAIN) break;
     peer.replies.pop_front();  // a failed link is told of by progress
+    --replies_;
     moved = true;
   }
   return moved;
@@ -240,6 +242,7 @@ void PointToPoint::fail_all(tutti_status status, const std::string& error) {
       for (auto& bulk : *queue) finish(bulk->transfer, status, error);
   }
   peers_.clear();
+  replies_ = 0;
 }
 
 const Transfer* PointToPoint::Peer::oldest() const {

@@ -68,7 +68,9 @@ class PointToPoint {
   // Ends every transfer with an error, once nothing is pending on the transports.
   void fail_all(tutti_status status, const std::string& error);
   bool pending() const;
-  uint64_t active() const { return active_; }
+  // Transfers that are not complete, or answers that could not go out yet.
+  bool active() const { return active_ || replies_; }
+  bool replies() const { return replies_; }
   // A transfer that has made no progress for longer than timeout_ns, or nullptr. Called now and then.
   const Transfer* overdue(uint64_t now_ns, uint64_t timeout_ns);
 
@@ -112,6 +114,7 @@ class PointToPoint {
   std::vector<Link>* links_ = nullptr;
   uint32_t lane_ = 0;
   uint64_t active_ = 0;
+  uint64_t replies_ = 0;
   std::map<uint32_t, Peer> peers_;
 };
 

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // List simulation: each step starts when happens-before and its lane allow it, messages and local work wait for the
-// resource that they need in the order in which they become ready (ties by rank, lane and step), so that every rank
+// resource that they need in the order in which they become ready (ties by step, rank and lane), so that every rank
 // computes the same figure.
 #include <algorithm>
 #include <limits>
 #include <queue>
+#include <tuple>
 
 #include "step_graph.hpp"
 
@@ -28,8 +29,11 @@ class Simulation {
 
   // The time at which the last step of all ranks is over.
   double run() {
+    std::vector<uint32_t>
+        first;  // issuing one lets others follow at once: those that wait for nothing are listed before
     for (uint32_t node = 0; node < pending_.size(); ++node)
-      if (pending_[node] == 0) issue(node);
+      if (pending_[node] == 0) first.push_back(node);
+    for (const uint32_t node : first) issue(node);
     double last = 0;
     while (!events_.empty()) {
       const Event event = events_.top();
@@ -45,11 +49,15 @@ class Simulation {
   struct Event {
     double time;
     uint32_t node;
-    bool arrived;  // the bytes of a RECV_REDUCE are there, and wait for their reduction
-    bool operator<(const Event& other) const {
-      return time != other.time ? time > other.time : node > other.node;  // the earliest is on top of the queue
+    bool arrived;    // the bytes of a RECV_REDUCE are there, and wait for their reduction
+    uint32_t place;  // in the lane: of equal times the earlier step goes first, so that no rank runs ahead
+    bool operator<(const Event& other) const {  // the first is on top of the queue
+      return std::tie(time, place, node) > std::tie(other.time, other.place, other.node);
     }
   };
+  void push(double time, uint32_t node, bool arrived) {
+    events_.push({time, node, arrived, node - graph_.lanes()[graph_.nodes()[node].lane].base});
+  }
 
   // Successors by happens-before, and the next step of the lane, which is issued later.
   void list_successors() {
@@ -111,10 +119,10 @@ class Simulation {
       const bool dropped = is_dropped(node);
       if (!dropped) times_[node].start += model_.per_step;
       if (partner == StepGraph::none || dropped) {
-        events_.push({times_[node].start, node, false});
+        push(times_[node].start, node, false);
       } else if (times_[partner].end == waiting) {
-        events_.push({std::max(times_[node].start, times_[partner].start),
-                      sends(graph_.nodes()[node].op()) ? node : partner, false});
+        push(std::max(times_[node].start, times_[partner].start), sends(graph_.nodes()[node].op()) ? node : partner,
+             false);
       }
       times_[node].end = waiting;
       release(node, true);
@@ -135,7 +143,7 @@ class Simulation {
     const double arrived = sent + cost.latency;
     finish(event.node, sent);
     if (graph_.nodes()[node.partner].op().kind != TUTTI_STEP_RECV_REDUCE) return finish(node.partner, arrived);
-    events_.push({arrived, node.partner, true});
+    push(arrived, node.partner, true);
     return arrived;
   }
 

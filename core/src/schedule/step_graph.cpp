@@ -201,7 +201,7 @@ Finding StepGraph::check_message(uint32_t send, uint32_t receive) const {
 Finding StepGraph::run() {
   std::vector<uint32_t> started(lanes_.size(), 0);  // steps of each lane
   std::vector<bool> done(nodes_.size(), false), queued(lanes_.size(), true);
-  std::vector<uint32_t> waiting_on_me(nodes_.size(), none), next_waiting(lanes_.size(), none);
+  std::vector<uint32_t> waiting_on_me(nodes_.size(), none), next_waiting(lanes_.size(), none), waits_for(lanes_.size(), none);
   std::vector<uint32_t> queue;
   queue.reserve(lanes_.size() * 2);
   order_.reserve(nodes_.size());
@@ -228,8 +228,11 @@ Finding StepGraph::run() {
       if (nodes_[node].after_previous && !done[node - 1]) return;
       const uint32_t dependency = nodes_[node].dependency;
       if (dependency != none && !done[dependency]) {
-        next_waiting[id] = waiting_on_me[dependency];
-        waiting_on_me[dependency] = id;
+        if (waits_for[id] != dependency) {  // it is in the list already when it was looked at for another reason
+          waits_for[id] = dependency;
+          next_waiting[id] = waiting_on_me[dependency];
+          waiting_on_me[dependency] = id;
+        }
         return;
       }
       ++started[id];

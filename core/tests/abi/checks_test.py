@@ -54,7 +54,6 @@ def library(copy, name, text, *flags):
 def member(copy, folder, line):
     home = copy.root / folder
     home.mkdir(parents=True, exist_ok=True)
-    (home / "CMakeLists.txt").touch()
     (home / "part.hpp").touch()
     (home / "code.cpp").write_text(line + "\n")
     return copy.script("dependency_test.py", copy.root)
@@ -129,15 +128,16 @@ def dependency_cases(fresh):
                                ("plugins/x", "#include <tutti/tutti.h>", 1), ("net-x", "#include <tutti/schedule.h>", 1),
                                ("core", "#include <tutti/sdk/plugin.hpp>", 1), ("core", "#include \"../net-y/own.hpp\"", 1),
                                ("tools", "#include <tutti/registry.h>", 0), ("tools", "#include \"own.hpp\"", 1),
-                               ("plugins/algorithms/tests", "#include <tutti/schedule.h>", 0)]:
+                               ("plugins/algorithms/tests", "#include <tutti/schedule.h>", 0),
+                               ("plugins/algorithms/src", "#include <tutti/schedule.h>", 1)]:
         copy = fresh()
         other = copy.root / "net-y"
         other.mkdir()
         (other / "CMakeLists.txt").touch()
         (other / "own.hpp").touch()
-        if folder.endswith("/tests"):
-            (copy.root / "plugins/algorithms").mkdir(parents=True)
-            (copy.root / "plugins/algorithms/CMakeLists.txt").touch()
+        home = "plugins/algorithms" if folder.startswith("plugins/algorithms/") else folder
+        (copy.root / home).mkdir(parents=True)
+        (copy.root / home / "CMakeLists.txt").touch()
         yield f"{folder}: {line}", member(copy, folder, line), code, law if code else ""
 
 

@@ -6,7 +6,7 @@
   plugins/sdk                               <tutti/plugin/...> and its own files
   core                                      its own files, and never the SDK or a plugin's header
   tools, conformance                        the core's public headers
-  tests of plugins/algorithms               may use <tutti/schedule.h> as well
+  tests of plugins                          may use <tutti/schedule.h> as well
 and nobody names a file of another member.
 """
 import pathlib
@@ -34,27 +34,27 @@ def allowed(member, file):
     name = str(member)
     if name == "plugins/sdk":
         return [ABI, SDK]
-    if name == "plugins/algorithms" and "tests" in file.relative_to(ROOT / member).parts:
-        return [ABI, SDK, "tutti/schedule.h"]
     if name.startswith(("plugins/", "net-", "cuda")):
-        return [ABI, SDK]
+        is_test = "tests" in file.relative_to(ROOT / member).parts or file.stem.endswith("_test")
+        return [ABI, SDK, "tutti/schedule.h"] if is_test else [ABI, SDK]
     return [ABI] + PUBLIC
 
 
 def own_file(member, file, target):
-    """Does a quoted include name a file of the same member?"""
+    """Does a quoted include name a file of the same member, beside the including one or below one of its folders?"""
     home = ROOT / member
-    places = [file.parent, home, home / "src", home / "include", home / "tests"] + [
-        path for path in home.rglob("src") if path.is_dir()]
-    return any((place / target).is_file() and (place / target).resolve().is_relative_to(home) for place in places)
+    beside = (file.parent / target).resolve()
+    if beside.is_file() or ".." in target:
+        return beside.is_file() and beside.is_relative_to(home)
+    return any(str(path).endswith(f"/{target}") for path in home.rglob(pathlib.Path(target).name))
 
 
 def judge(member, file, form, target):
     """What is wrong with one include, or None."""
     own = own_file(member, file, target)
     if form == '"':
-        # A generated file is found in no source folder; a file of another member is found in the workspace.
-        return None if own or not any(ROOT.glob(f"**/{pathlib.Path(target).name}")) else "a file of another member"
+        # A generated file is found in no member.
+        return None if own or pathlib.Path(target).name not in NAMES else "a file of another member"
     if target.startswith("tutti/"):
         prefixes = allowed(member, file)
         return None if any(target.startswith(prefix) for prefix in prefixes) else f"allowed are {', '.join(prefixes)}"
@@ -65,6 +65,7 @@ def judge(member, file, form, target):
 
 errors, files = [], 0
 every_member = members()
+NAMES = {path.name for member in every_member for path in (ROOT / member).rglob("*")}
 for member in every_member:
     inner = [other for other in every_member if other != member and str(other).startswith(f"{member}/")]
     for file in sorted((ROOT / member).rglob("*")):

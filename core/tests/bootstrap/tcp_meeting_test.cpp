@@ -357,6 +357,37 @@ TEST(TcpMeeting, LeavingInOrderIsNoFailure) {
   }
 }
 
+// A connection that has come as far as its hello, as rank 1 of 2.
+FrameStream introduce(uint16_t port, const std::string& secret) {
+  FrameStream stream(stranger(port));
+  const std::string nonce(kNonceBytes, 'n');
+  const auto read = [&](size_t n) {
+    while (stream.buffered() < n && !stream.ended()) stream.fill(n - stream.buffered());
+    return *stream.take(n);
+  };
+  stream.put(std::make_shared<const std::string>(meeting_prefix() + nonce));
+  stream.flush();
+  read(kPrefixBytes);
+  const std::string hub_nonce = read(kNonceBytes);
+  read(kProofBytes);
+  stream.put(std::make_shared<const std::string>(spoke_proof(secret, nonce, hub_nonce)));
+  stream.put(FrameKind::hello, WireWriter().text("job").u32(1).u32(2).text("a liar").take());
+  stream.flush();
+  return stream;
+}
+
+TEST(TcpMeeting, WhoIgnoresTheHubsProofStillNeedsTheSecret) {
+  HeldPort port;
+  std::thread thief([&] {
+    FrameStream stream = introduce(port.port(), std::string(32, 'x'));
+    while (!stream.ended()) stream.fill(1000);
+    EXPECT_EQ(stream.buffered(), 0u) << "it was welcomed";
+  });
+  expect_failure(failure_of([&] { make_bootstrap(tcp(port.rendezvous(), 0, 2), 400ms); }), TUTTI_TIMEOUT,
+                 {"rank 1 of 2", "does not know this job's secret"});
+  thief.join();
+}
+
 // A member that breaks the protocol after a good handshake is lost, with the reason; nothing is allocated for its lies.
 TEST(TcpMeeting, AMemberThatBreaksTheProtocolIsLost) {
   const auto frame_header = [](uint32_t kind, uint64_t length) {
@@ -368,20 +399,7 @@ TEST(TcpMeeting, AMemberThatBreaksTheProtocolIsLost) {
   for (const std::string& lie : lies) {
     HeldPort port;
     std::thread liar([&] {
-      FrameStream stream(stranger(port.port()));
-      const std::string secret = *from_hex(kSecret), nonce(kNonceBytes, 'n');
-      const auto read = [&](size_t n) {
-        while (stream.buffered() < n && !stream.ended()) stream.fill(n - stream.buffered());
-        return *stream.take(n);
-      };
-      stream.put(std::make_shared<const std::string>(meeting_prefix() + nonce));
-      stream.flush();
-      read(kPrefixBytes);
-      const std::string hub_nonce = read(kNonceBytes);
-      read(kProofBytes);
-      stream.put(std::make_shared<const std::string>(spoke_proof(secret, nonce, hub_nonce)));
-      stream.put(FrameKind::hello, WireWriter().text("job").u32(1).u32(2).text("a liar").take());
-      stream.flush();
+      FrameStream stream = introduce(port.port(), *from_hex(kSecret));
       std::this_thread::sleep_for(50ms);
       stream.put(std::make_shared<const std::string>(lie));
       stream.flush();

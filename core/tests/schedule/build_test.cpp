@@ -201,7 +201,7 @@ TEST(VerifyAlgorithm, InPlaceMustExchangeTheSame) {
 
 TEST(VerifyAlgorithm, NamesTheFormThatFails) {
   RawAlgorithm raw(emits([](bool in_place) {
-    Case c = staged_all_gather();
+    Case c = staged_all_gather(in_place);
     if (in_place) c.schedules[1].lanes[0].pop_back();
     return c;
   }));

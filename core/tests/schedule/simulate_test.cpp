@@ -35,12 +35,11 @@ TEST(Simulate, RingAllReduce) {
 }
 
 TEST(Simulate, PipelinedLine) {
-  // The root's link carries all slices one after the other; the last slice then goes down the line: (S+n-2)(a + N/SB)
-  // is the figure without overlap of latency and sending; with it latency counts once per hop.
+  // (S+n-2)(a + N/SB): a rank posts its next receive when it has passed the last slice on.
   constexpr uint32_t n = 5;
   constexpr uint64_t bytes = 4 << 20, slices = 16;
   Case c = line_broadcast(n, 0, true);
-  const double expected = (n - 1) * latency + (slices + n - 2) * double(bytes) / slices * per_byte;
+  const double expected = (slices + n - 2) * (latency + double(bytes) / slices * per_byte);
   EXPECT_NEAR(cost(c, bytes, slices, links_only()), expected, expected * 1e-9);
   EXPECT_LT(cost(c, bytes, slices, links_only()), cost(c, bytes, 1, links_only()));
 }

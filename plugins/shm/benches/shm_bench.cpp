@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Two processes pinned to two processors: what the transport costs above the machine's own limits, all in one run because
-// only ratios within one run count. Prints, as the best of many short repetitions (others may use the machine):
+// Two processes pinned to two processors: what the transport costs above the machine's own limits, all in one run
+// because only ratios within one run count. Prints, as the best of many short repetitions (others may use the machine):
 //   the exchange of one bare cache line (the limit of a small message), 8 bytes by view, 8 bytes by post and progress;
 //   the overhead of each view function without a peer in the way;
-//   bare streaming of 64 KiB blocks through shared memory (ordinary and non-temporal stores), the same by view, by post,
-//   and by reference (send_region);
-//   messages of several sizes written in three ways, by which TUTTI_SHM_STREAM_BYTES is chosen.
+//   bare streaming of 64 KiB blocks through shared memory (ordinary and non-temporal stores), the same by view, by
+//   post, and by reference (send_region); messages of several sizes written in three ways, by which
+//   TUTTI_SHM_STREAM_BYTES is chosen.
 // usage: shm_bench [processor 0] [processor 1]
 #include <sched.h>
 #include <sys/mman.h>
@@ -265,15 +265,19 @@ void latency(Pair& p) {
   const double by_view = seconds(p, 5'000, [&](uint64_t n) { view_ping(p, n); }) / 2 * 1e9;
   const double by_post = seconds(p, 5'000, [&](uint64_t n) { post_ping(p, n); }) / 2 * 1e9;
   uint64_t bytes;
-  const double poll = seconds(p, 100'000, [&](uint64_t n) {
-                        for (uint64_t i = 0; i < n; i++)
-                          if (p.v->try_receive(p.link, 5, &bytes)) die("an empty lane");
-                      }) * 1e9;
-  const double idle = seconds(p, 100'000, [&](uint64_t n) {
-                        tutti_completion c[4];
-                        uint32_t got;
-                        for (uint64_t i = 0; i < n; i++) p.t->progress(p.endpoint, c, 4, &got);
-                      }) * 1e9;
+  const double poll = seconds(p, 100'000,
+                              [&](uint64_t n) {
+                                for (uint64_t i = 0; i < n; i++)
+                                  if (p.v->try_receive(p.link, 5, &bytes)) die("an empty lane");
+                              }) *
+                      1e9;
+  const double idle = seconds(p, 100'000,
+                              [&](uint64_t n) {
+                                tutti_completion c[4];
+                                uint32_t got;
+                                for (uint64_t i = 0; i < n; i++) p.t->progress(p.endpoint, c, 4, &got);
+                              }) *
+                      1e9;
   if (p.rank != 0) return;
   std::printf("8 bytes, one way         ns    / bare\n");
   std::printf("  bare cache line     %6.1f     1.00\n", bare);
@@ -319,7 +323,8 @@ void bandwidth(Pair& p) {
 // An ordinary store for each 16 bytes, as compiled kernels do it; memcpy uses string instructions for large blocks.
 void store_loop(uint8_t* to, const uint8_t* from, uint64_t size) {
   using Vector = long long __attribute__((vector_size(16), may_alias));
-  for (uint64_t i = 0; i + 16 <= size; i += 16) *reinterpret_cast<volatile Vector*>(to + i) = *reinterpret_cast<const Vector*>(from + i);
+  for (uint64_t i = 0; i + 16 <= size; i += 16)
+    *reinterpret_cast<volatile Vector*>(to + i) = *reinterpret_cast<const Vector*>(from + i);
 }
 
 void sizes(Pair& p) {
@@ -362,8 +367,8 @@ void sizes(Pair& p) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  auto* board = static_cast<Board*>(
-      mmap(nullptr, sizeof(Board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
+  auto* board =
+      static_cast<Board*>(mmap(nullptr, sizeof(Board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
   const int processors[2] = {argc > 1 ? std::atoi(argv[1]) : 0, argc > 2 ? std::atoi(argv[2]) : 1};
   const pid_t child = fork();
   Pair p{};

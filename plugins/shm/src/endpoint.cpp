@@ -11,7 +11,8 @@
 namespace tutti::shm {
 
 namespace {
-// Progress looks at the sockets, whose news are seldom, in one call of so many; more often while ranks are still to connect.
+// Progress looks at the sockets, whose news are seldom, in one call of so many; more often while ranks are still to
+// connect.
 constexpr uint32_t kSocketInterval = 1024, kSocketIntervalConnecting = 64;
 
 const tutti_endpoint_config& checked(const tutti_endpoint_config& config) {
@@ -19,9 +20,10 @@ const tutti_endpoint_config& checked(const tutti_endpoint_config& config) {
     throw sdk::Error(TUTTI_INVALID_ARGUMENT, "shm: tutti_endpoint_config of " + std::to_string(config.struct_size) +
                                                  " bytes; expected " + std::to_string(sizeof config));
   if (config.rank >= config.nranks || config.lanes == 0 || config.lanes > kMaxLanes)
-    throw sdk::Error(TUTTI_INVALID_ARGUMENT,
-                     "shm: an endpoint for rank " + std::to_string(config.rank) + " of " + std::to_string(config.nranks) +
-                         " with " + std::to_string(config.lanes) + " lanes; lanes must be 1 to " + std::to_string(kMaxLanes));
+    throw sdk::Error(TUTTI_INVALID_ARGUMENT, "shm: an endpoint for rank " + std::to_string(config.rank) + " of " +
+                                                 std::to_string(config.nranks) + " with " +
+                                                 std::to_string(config.lanes) + " lanes; lanes must be 1 to " +
+                                                 std::to_string(kMaxLanes));
   return config;
 }
 }  // namespace
@@ -32,7 +34,8 @@ Endpoint::Endpoint(Domain& domain, const tutti_endpoint_config& config)
       nranks_(config.nranks),
       lanes_(config.lanes),
       name_(config.name ? config.name : "a communicator"),
-      secret_(config.secret_bytes ? std::string(reinterpret_cast<const char*>(config.secret), config.secret_bytes) : ""),
+      secret_(config.secret_bytes ? std::string(reinterpret_cast<const char*>(config.secret), config.secret_bytes)
+                                  : ""),
       communicator_(config.communicator_id),
       geometry_{config.lanes, domain.settings().slots, domain.settings().slot_bytes},
       address_(local_place()),
@@ -58,9 +61,12 @@ Endpoint::~Endpoint() {
 }
 
 bool Endpoint::take(const tutti_transfer& transfer) {
-  const auto bad = [&](const std::string& what) { return sdk::Error(TUTTI_INVALID_ARGUMENT, me() + ": a transfer " + what); };
+  const auto bad = [&](const std::string& what) {
+    return sdk::Error(TUTTI_INVALID_ARGUMENT, me() + ": a transfer " + what);
+  };
   Link* link = reinterpret_cast<Link*>(transfer.link);
-  if (!link || link->peer() >= nranks_ || links_[link->peer()].get() != link) throw bad("over a link of another endpoint");
+  if (!link || link->peer() >= nranks_ || links_[link->peer()].get() != link)
+    throw bad("over a link of another endpoint");
   if (transfer.lane >= lanes_) throw bad("on lane " + std::to_string(transfer.lane) + " of " + std::to_string(lanes_));
   if (transfer.kind != TUTTI_TRANSFER_SEND && transfer.kind != TUTTI_TRANSFER_RECV)
     throw bad("of kind " + std::to_string(transfer.kind));
@@ -69,10 +75,12 @@ bool Endpoint::take(const tutti_transfer& transfer) {
   if (transfer.bytes > geometry_.slot_bytes)
     throw bad("of " + std::to_string(transfer.bytes) + " bytes; at most " + std::to_string(geometry_.slot_bytes));
   if (!transfer.data && transfer.bytes > 0) throw bad("of " + std::to_string(transfer.bytes) + " bytes at NULL");
-  if ((transfer.flags & TUTTI_TRANSFER_INLINE) && (transfer.kind != TUTTI_TRANSFER_SEND || transfer.bytes > kInlineBytes))
+  if ((transfer.flags & TUTTI_TRANSFER_INLINE) &&
+      (transfer.kind != TUTTI_TRANSFER_SEND || transfer.bytes > kInlineBytes))
     throw bad("that is INLINE, but no send of at most " + std::to_string(kInlineBytes) + " bytes");
   if (link->state() == Link::kEnded || link->told())
-    throw sdk::Error(link->end_status(), me() + ": the link to rank " + std::to_string(link->peer()) + " has ended: " + link->why());
+    throw sdk::Error(link->end_status(),
+                     me() + ": the link to rank " + std::to_string(link->peer()) + " has ended: " + link->why());
   return link->post(transfer);
 }
 
@@ -89,7 +97,8 @@ uint32_t Endpoint::post(std::span<const tutti_transfer> transfers) {
 
 uint32_t Endpoint::progress(std::span<tutti_completion> completions) {
   const uint32_t interval = link_count_ + 1 < nranks_ ? kSocketIntervalConnecting : kSocketInterval;
-  if (++calls_ % interval == 0 || attention_.sockets) [[unlikely]] read_sockets();
+  if (++calls_ % interval == 0 || attention_.sockets) [[unlikely]]
+    read_sockets();
   uint32_t n = deliver_control(completions);
   std::vector<Lane*>& active = attention_.active;
   for (size_t left = active.size(); left > 0 && n < completions.size(); left--) {
@@ -104,7 +113,8 @@ uint32_t Endpoint::progress(std::span<tutti_completion> completions) {
       active.pop_back();
     }
   }
-  if (!attention_.failing.empty()) [[unlikely]] n += deliver_ends(completions.subspan(n));
+  if (!attention_.failing.empty()) [[unlikely]]
+    n += deliver_ends(completions.subspan(n));
   return n;
 }
 
@@ -117,7 +127,8 @@ uint32_t Endpoint::deliver_control(std::span<tutti_completion> completions) {
     for (uint64_t bits = control_pending_[w]; bits != 0; bits &= bits - 1) {
       const uint64_t peer = w * 64 + static_cast<uint64_t>(std::countr_zero(bits));
       Link* link = peer < nranks_ ? links_[peer].get() : nullptr;
-      if (!link && peer < nranks_ && peer != rank_) continue;  // complete at the other end, here it comes with its Setup
+      if (!link && peer < nranks_ && peer != rank_)
+        continue;  // complete at the other end, here it comes with its Setup
       bool emptied = !link;
       while (!emptied && n < completions.size() && n < control_data_.size()) {
         uint64_t bytes = 0;
@@ -159,9 +170,12 @@ uint32_t Endpoint::deliver_ends(std::span<tutti_completion> completions) {
 
 void Endpoint::fail_peer(uint32_t peer) {
   if (peer >= nranks_ || peer == rank_)
-    throw sdk::Error(TUTTI_INVALID_ARGUMENT, me() + ": fail_peer of rank " + std::to_string(peer) + " of " + std::to_string(nranks_));
+    throw sdk::Error(TUTTI_INVALID_ARGUMENT,
+                     me() + ": fail_peer of rank " + std::to_string(peer) + " of " + std::to_string(nranks_));
   given_up_[peer] = 1;
-  std::erase_if(connections_, [&](const auto& entry) { return entry.second->peer == peer && entry.second->step != Connection::kAwaitHello; });
+  std::erase_if(connections_, [&](const auto& entry) {
+    return entry.second->peer == peer && entry.second->step != Connection::kAwaitHello;
+  });
   Link* link = links_[peer].get();
   if (!link) return;
   link->end(TUTTI_PEER_FAILED, "this rank gave it up", false);

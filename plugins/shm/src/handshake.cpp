@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How links come about: the endpoint's side of the protocol of wire.hpp. Whatever a stranger sends ends its own connection
-// and nothing else.
+// How links come about: the endpoint's side of the protocol of wire.hpp. Whatever a stranger sends ends its own
+// connection and nothing else.
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -17,7 +17,7 @@ namespace {
 constexpr size_t kMaxStrangers = 64;  // incoming connections without a proof, beyond one for each rank
 
 void check_eventfd(const FileDescriptor& fd) {
-  struct stat status {};
+  struct stat status{};
   // An anonymous inode has no type; pipes, sockets and files, which could block the writer, have one.
   if (fstat(fd.get(), &status) != 0 || (status.st_mode & S_IFMT) != 0)
     throw sdk::Error(TUTTI_MISMATCH, "what it passed as an eventfd is none");
@@ -82,7 +82,8 @@ bool Endpoint::connecting(uint32_t peer) const {
 
 Link* Endpoint::connect(uint32_t peer, std::string_view bytes) {
   if (peer >= nranks_ || peer == rank_)
-    throw sdk::Error(TUTTI_INVALID_ARGUMENT, me() + ": connect to rank " + std::to_string(peer) + " of " + std::to_string(nranks_));
+    throw sdk::Error(TUTTI_INVALID_ARGUMENT,
+                     me() + ": connect to rank " + std::to_string(peer) + " of " + std::to_string(nranks_));
   if (aborted_) throw sdk::Error(TUTTI_ABORTED, me() + " was aborted");
   if (given_up_[peer]) throw sdk::Error(TUTTI_PEER_FAILED, me() + ": rank " + std::to_string(peer) + " was given up");
   if (links_[peer]) return links_[peer].get();
@@ -95,7 +96,8 @@ Link* Endpoint::connect(uint32_t peer, std::string_view bytes) {
   auto socket = connect_to(address);
   if (!socket) return nullptr;
   if (!same_user(socket->get()))
-    throw sdk::Error(TUTTI_PEER_FAILED, me() + ": the socket of rank " + std::to_string(peer) + " belongs to another user");
+    throw sdk::Error(TUTTI_PEER_FAILED,
+                     me() + ": the socket of rank " + std::to_string(peer) + " belongs to another user");
   auto connection = std::make_unique<Connection>();
   connection->socket = std::move(*socket);
   connection->active = true;
@@ -127,9 +129,10 @@ void Endpoint::accept_connections() {
       if (errno != EAGAIN) sdk::log(TUTTI_LOG_WARN, sdk::system_error(me() + ": accepting a connection", errno).what());
       return;
     }
-    const auto strangers = static_cast<size_t>(std::count_if(connections_.begin(), connections_.end(), [](const auto& entry) {
-      return !entry.second->active && entry.second->step != Connection::kAwaitSetup;
-    }));
+    const auto strangers =
+        static_cast<size_t>(std::count_if(connections_.begin(), connections_.end(), [](const auto& entry) {
+          return !entry.second->active && entry.second->step != Connection::kAwaitSetup;
+        }));
     if (!same_user(fd.get()) || strangers >= nranks_ + kMaxStrangers) {
       sdk::log(TUTTI_LOG_WARN, me() + " refused a connection of another user, or one too many");
       continue;
@@ -148,7 +151,8 @@ void Endpoint::step(Connection& connection) {
   const bool expected = connection.active || connection.step == Connection::kAwaitSetup;
   const int fd = connection.socket.get();
   try {
-    for (auto still = connections_.find(fd); still != connections_.end() && connection.socket; still = connections_.find(fd)) {
+    for (auto still = connections_.find(fd); still != connections_.end() && connection.socket;
+         still = connections_.find(fd)) {
       Packet packet = connection.socket.receive();
       if (packet.outcome == Packet::kNothing) return;
       advance(connection, packet);
@@ -194,9 +198,11 @@ void Endpoint::advance(Connection& c, Packet& packet) {
         return authenticated(c);
       }
       break;
-    case Connection::kAwaitSetup: return on_setup(c, packet);
+    case Connection::kAwaitSetup:
+      return on_setup(c, packet);
   }
-  throw sdk::Error(TUTTI_MISMATCH, "a packet that no rank sends at this point (" + std::to_string(packet.bytes) + " bytes)");
+  throw sdk::Error(TUTTI_MISMATCH,
+                   "a packet that no rank sends at this point (" + std::to_string(packet.bytes) + " bytes)");
 }
 
 void Endpoint::on_hello(Connection& c, const Hello& hello) {
@@ -215,7 +221,8 @@ void Endpoint::on_hello(Connection& c, const Hello& hello) {
 void Endpoint::on_challenge(Connection& c, const Challenge& challenge) {
   check_terms(challenge.terms);
   if (challenge.terms.rank != c.peer)
-    throw sdk::Error(TUTTI_MISMATCH, "rank " + std::to_string(challenge.terms.rank) + " answered for rank " + std::to_string(c.peer));
+    throw sdk::Error(TUTTI_MISMATCH,
+                     "rank " + std::to_string(challenge.terms.rank) + " answered for rank " + std::to_string(c.peer));
   if (!equal_digests(challenge.proof, make_proof(secret_, 'P', c.mine, challenge.terms)))
     throw sdk::Error(TUTTI_MISMATCH, me() + ": rank " + std::to_string(c.peer) + " does not know this job's secret");
   Proof proof;
@@ -244,7 +251,8 @@ void Endpoint::authenticated(Connection& c) {
 
 void Endpoint::on_setup(Connection& c, Packet& packet) {
   if (rank_ < c.peer) {
-    if (!packet.as<Setup>(2)) throw sdk::Error(TUTTI_MISMATCH, "rank " + std::to_string(c.peer) + " answered with no Setup");
+    if (!packet.as<Setup>(2))
+      throw sdk::Error(TUTTI_MISMATCH, "rank " + std::to_string(c.peer) + " answered with no Setup");
     return make_link(c, std::move(packet.descriptors[0]), std::move(packet.descriptors[1]), std::move(c.segment));
   }
   if (!packet.as<Setup>(3) || links_[c.peer])
@@ -256,15 +264,16 @@ void Endpoint::on_setup(Connection& c, Packet& packet) {
   make_link(c, std::move(packet.descriptors[1]), std::move(packet.descriptors[2]), std::move(segment));
 }
 
-void Endpoint::make_link(Connection& c, FileDescriptor doorbell, FileDescriptor eventfd, std::shared_ptr<Mapping> segment) {
+void Endpoint::make_link(Connection& c, FileDescriptor doorbell, FileDescriptor eventfd,
+                         std::shared_ptr<Mapping> segment) {
   check_memory_file(doorbell.get(), Doorbell::page_bytes(nranks_), "the doorbell page of a peer");
   check_eventfd(eventfd);
   const uint32_t peer = c.peer;
   const int fd = c.socket.get();
-  auto link = std::make_unique<Link>(
-      Link::Parts{rank_, peer, geometry_, domain_.settings().stream_bytes, std::move(segment),
-                  map_shared(doorbell.get(), Doorbell::page_bytes(nranks_)), std::move(eventfd), std::move(c.socket), &domain_,
-                  &attention_});
+  auto link =
+      std::make_unique<Link>(Link::Parts{rank_, peer, geometry_, domain_.settings().stream_bytes, std::move(segment),
+                                         map_shared(doorbell.get(), Doorbell::page_bytes(nranks_)), std::move(eventfd),
+                                         std::move(c.socket), &domain_, &attention_});
   link_sockets_[fd] = link.get();
   links_[peer] = std::move(link);
   link_count_++;

@@ -216,7 +216,8 @@ tutti_completion transfer_completion(uint32_t peer, const PostedTransfer& posted
 
 uint32_t Link::advance(Lane& lane, tutti_completion* completions, uint32_t capacity) {
   uint32_t n = 0;
-  while (lane.copied_sends < lane.sends.size() && write_posted(lane, lane.sends[lane.copied_sends])) lane.copied_sends++;
+  while (lane.copied_sends < lane.sends.size() && write_posted(lane, lane.sends[lane.copied_sends]))
+    lane.copied_sends++;
   for (; n < capacity && lane.copied_sends > 0; lane.copied_sends--, lane.sends.pop())
     completions[n++] = transfer_completion(peer_, lane.sends[0], TUTTI_OK, lane.sends[0].bytes);
   while (n < capacity && !lane.receives.empty()) {
@@ -247,7 +248,8 @@ uint32_t Link::advance(Lane& lane, tutti_completion* completions, uint32_t capac
 // ---- control messages
 
 bool Link::send_control(std::string_view message) {
-  if (state_ != kOpen) throw sdk::Error(end_status_, "shm: the link to rank " + std::to_string(peer_) + " has ended: " + why_);
+  if (state_ != kOpen)
+    throw sdk::Error(end_status_, "shm: the link to rank " + std::to_string(peer_) + " has ended: " + why_);
   if (message.size() > kControlBytes)
     throw sdk::Error(TUTTI_INVALID_ARGUMENT, "shm: a control message of " + std::to_string(message.size()) +
                                                  " bytes; at most " + std::to_string(kControlBytes));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// One rank's connection to one peer: its lanes, its control ring, and the socket that tells when the peer is gone. Link's
-// functions of view/1 are the hot path: no lock, clock, system call or error store.
+// One rank's connection to one peer: its lanes, its control ring, and the socket that tells when the peer is gone.
+// Link's functions of view/1 are the hot path: no lock, clock, system call or error store.
 #pragma once
 
 #include <tutti/plugin/transport.h>
@@ -57,9 +57,9 @@ struct alignas(64) Lane {
   uint8_t* reservation = nullptr;
   uint64_t reserved_bytes = 0;
   uint32_t next_slot = 0;
-  bool waits_for_credit = false;           // the caller was told "no room", or may wait for released()
-  uint64_t credit_told = 0;                // ... and `credit` at that time
-  uint64_t slot_free_at[kMaxSlots] = {};   // the value of `released` with which the slot's last message is done
+  bool waits_for_credit = false;          // the caller was told "no room", or may wait for released()
+  uint64_t credit_told = 0;               // ... and `credit` at that time
+  uint64_t slot_free_at[kMaxSlots] = {};  // the value of `released` with which the slot's last message is done
   uint8_t* out_slots = nullptr;
   alignas(16) uint8_t staging[kInlineBytes];  // a small message until commit, which then touches the shared line once
 
@@ -76,8 +76,8 @@ struct alignas(64) Lane {
 
   // Posted.
   Link* link = nullptr;
-  bool active = false;          // in Attention::active
-  uint32_t copied_sends = 0;    // so many of the first posted sends are on their way; their completions are to be told
+  bool active = false;        // in Attention::active
+  uint32_t copied_sends = 0;  // so many of the first posted sends are on their way; their completions are to be told
   PostQueue<PostedTransfer, kPostDepth> sends;
   PostQueue<PostedTransfer, kPostDepth> receives;
 };
@@ -111,27 +111,31 @@ class Link {
 
   // view/1.
   const void* try_receive(uint32_t lane, uint64_t& bytes) noexcept {
-    if (lane >= geometry_.lanes) [[unlikely]] return nullptr;
+    if (lane >= geometry_.lanes) [[unlikely]]
+      return nullptr;
     return receive_from(lanes_[lane], bytes);
   }
   void release(uint32_t lane) noexcept {
     if (lane < geometry_.lanes) release_view(lanes_[lane]);
   }
   void* try_reserve(uint32_t lane, uint64_t bytes) noexcept {
-    if (lane >= geometry_.lanes) [[unlikely]] return nullptr;
+    if (lane >= geometry_.lanes) [[unlikely]]
+      return nullptr;
     return reserve_in(lanes_[lane], bytes);
   }
   void commit(uint32_t lane, uint64_t bytes) noexcept {
     if (lane < geometry_.lanes) commit_reservation(lanes_[lane], bytes);
   }
-  tutti_status send_region(uint32_t lane, tutti_region* region, uint64_t offset, uint64_t bytes, uint64_t& ticket) noexcept;
+  tutti_status send_region(uint32_t lane, tutti_region* region, uint64_t offset, uint64_t bytes,
+                           uint64_t& ticket) noexcept;
   uint64_t released(uint32_t lane) noexcept;
 
   // transport/1. false: no room now. Throws sdk::Error when the link has ended.
   bool send_control(std::string_view message);
   // Takes a checked transfer into its lane; false: refused now.
   bool post(const tutti_transfer& transfer);
-  // Advances a lane's posted transfers; how many completions were written. Takes the lane off `active` by clearing its flag.
+  // Advances a lane's posted transfers; how many completions were written. Takes the lane off `active` by clearing its
+  // flag.
   uint32_t advance(Lane& lane, tutti_completion* completions, uint32_t capacity);
   // The next control message, copied to `to`: false: none.
   bool receive_control(uint8_t* to, uint64_t& bytes);
@@ -162,10 +166,12 @@ class Link {
       bytes = lane.view_bytes;
       return lane.view;
     }
-    if (state_ == kEnded) [[unlikely]] return nullptr;
+    if (state_ == kEnded) [[unlikely]]
+      return nullptr;
     Descriptor& d = lane.in->descriptors[lane.received % kDepth];
     if (d.sequence.load(std::memory_order_acquire) != static_cast<uint32_t>(lane.received + 1)) {
-      if (state_ == kGone) [[unlikely]] tell_of_end();
+      if (state_ == kGone) [[unlikely]]
+        tell_of_end();
       return nullptr;
     }
     const uint64_t size = d.bytes.load(std::memory_order_relaxed);
@@ -178,7 +184,8 @@ class Link {
   }
 
   void release_view(Lane& lane) noexcept {
-    if (!lane.view) [[unlikely]] return;
+    if (!lane.view) [[unlikely]]
+      return;
     lane.view = nullptr;
     if (lane.view_region) {
       lane.view_region->views--;
@@ -203,7 +210,8 @@ class Link {
   }
 
   void commit_reservation(Lane& lane, uint64_t bytes) noexcept {
-    if (!lane.reservation || bytes > lane.reserved_bytes) [[unlikely]] return refuse_commit(lane);
+    if (!lane.reservation || bytes > lane.reserved_bytes) [[unlikely]]
+      return refuse_commit(lane);
     Descriptor& d = lane.out->descriptors[lane.sent % kDepth];
     d.bytes.store(bytes, std::memory_order_relaxed);
     if (lane.reservation == lane.staging) [[likely]] {
@@ -219,21 +227,24 @@ class Link {
     publish(lane, d);
   }
 
-  // Sequentially consistent, hence on x86 a locked instruction: it also orders non-temporal stores of the caller to other memory.
+  // Sequentially consistent, hence on x86 a locked instruction: it also orders non-temporal stores of the caller to
+  // other memory.
   void publish(Lane& lane, Descriptor& d) noexcept {
     d.sequence.store(static_cast<uint32_t>(++lane.sent), std::memory_order_seq_cst);
     wake_peer();
   }
 
   bool has_room(Lane& lane, bool in_slot) noexcept {
-    if (state_ != kOpen) [[unlikely]] return tell_of_end(), false;
+    if (state_ != kOpen) [[unlikely]]
+      return tell_of_end(), false;
     uint64_t needed = lane.sent < kDepth ? 0 : lane.sent - kDepth + 1;
     if (in_slot && lane.slot_free_at[lane.next_slot] > needed) needed = lane.slot_free_at[lane.next_slot];
     return lane.credit >= needed || read_credit(lane) >= needed || (wait_for_credit(lane), false);
   }
 
   void wake_peer() noexcept {
-    if (peer_doorbell_->sleeps.load(std::memory_order_seq_cst)) [[unlikely]] ring_peer();
+    if (peer_doorbell_->sleeps.load(std::memory_order_seq_cst)) [[unlikely]]
+      ring_peer();
   }
 
   static void wait_for_credit(Lane& lane) noexcept {
@@ -274,9 +285,9 @@ class Link {
   uint32_t active_lanes_ = 0;
   tutti_status end_status_ = TUTTI_PEER_FAILED;
   std::string why_;
-  bool failing_ = false;      // in Attention::failing
-  bool told_ = false;         // the end was told, or is not to be
-  bool socket_full_ = false;  // an offer waits for the peer to read its socket
+  bool failing_ = false;           // in Attention::failing
+  bool told_ = false;              // the end was told, or is not to be
+  bool socket_full_ = false;       // an offer waits for the peer to read its socket
   std::vector<uint32_t> offered_;  // by region id: the generation that the peer knows, 0 none
   uint64_t removals_seen_ = 0;
   ImportedRegions imports_;

@@ -26,7 +26,7 @@ FileDescriptor make_memory_file(const char* label, uint64_t bytes) {
 }
 
 void check_memory_file(int fd, uint64_t bytes, const char* what) {
-  struct stat status {};
+  struct stat status{};
   if (fstat(fd, &status) != 0) throw sdk::system_error(std::string("shm: ") + what, errno);
   if (status.st_size < 0 || static_cast<uint64_t>(status.st_size) < bytes)
     throw sdk::Error(TUTTI_MISMATCH, std::string("shm: ") + what + " has " + std::to_string(status.st_size) +
@@ -39,7 +39,8 @@ void check_memory_file(int fd, uint64_t bytes, const char* what) {
 Mapping::Mapping(int fd, uint64_t offset, uint64_t bytes, bool writable) : bytes_(bytes) {
   const uint64_t start = offset / kPage * kPage;
   length_ = offset - start + bytes;
-  base_ = mmap(nullptr, length_, writable ? PROT_READ | PROT_WRITE : PROT_READ, MAP_SHARED, fd, static_cast<off_t>(start));
+  base_ =
+      mmap(nullptr, length_, writable ? PROT_READ | PROT_WRITE : PROT_READ, MAP_SHARED, fd, static_cast<off_t>(start));
   if (base_ == MAP_FAILED) throw sdk::system_error("shm: mapping " + std::to_string(length_) + " bytes", errno);
   data_ = static_cast<uint8_t*>(base_) + (offset - start);
 }
@@ -49,7 +50,7 @@ Mapping::~Mapping() { munmap(base_, length_); }
 std::shared_ptr<Mapping> map_shared(int fd, uint64_t bytes) {
   static std::mutex mutex;
   static std::map<std::pair<dev_t, ino_t>, std::weak_ptr<Mapping>> mappings;
-  struct stat status {};
+  struct stat status{};
   if (fstat(fd, &status) != 0) throw sdk::system_error("shm: a memory file", errno);
   const std::lock_guard lock(mutex);
   std::erase_if(mappings, [](const auto& entry) { return entry.second.expired(); });

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Memory without a name: sealed memfds and their mappings. A file that can shrink would turn a read into SIGBUS, so only files
-// sealed against that are mapped, and only after their size was checked.
+// Memory without a name: sealed memfds and their mappings. A file that can shrink would turn a read into SIGBUS, so
+// only files sealed against that are mapped, and only after their size was checked.
 #pragma once
 
 #include <sys/types.h>

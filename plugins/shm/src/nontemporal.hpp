@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Copying into memory that another core has in its cache. An ordinary store must first fetch each line from that core, a
-// non-temporal one need not: for messages of some size that is ten times faster.
+// Copying into memory that another core has in its cache. An ordinary store must first fetch each line from that core,
+// a non-temporal one need not: for messages of some size that is ten times faster.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,8 @@ inline void order_stores() {
 #endif
 }
 
-// Copies with non-temporal stores; `to` is aligned to 64 bytes. order_stores() must come before the message is published.
+// Copies with non-temporal stores; `to` is aligned to 64 bytes. order_stores() must come before the message is
+// published.
 inline void stream_copy(uint8_t* to, const uint8_t* from, uint64_t bytes) {
   uint64_t done = 0;
 #if defined(__SSE2__)

@@ -17,7 +17,7 @@ Settings Settings::read() {
     throw sdk::Error(TUTTI_INVALID_ARGUMENT,
                      "TUTTI_SHM_SLOT_BYTES=" + std::to_string(settings.slot_bytes) + " is not a multiple of 64");
   settings.slots = static_cast<uint32_t>(sdk::config_number("TUTTI_SHM_SLOTS", 4, 1, kMaxSlots));
-  settings.stream_bytes = sdk::config_number("TUTTI_SHM_STREAM_BYTES", 1024, 0, UINT64_MAX);
+  settings.stream_bytes = sdk::config_number("TUTTI_SHM_STREAM_BYTES", 32 << 10, 0, UINT64_MAX);
   return settings;
 }
 
@@ -78,7 +78,8 @@ uint32_t Domain::generation(uint32_t id) {
   return id < entries_.size() && entries_[id].region ? entries_[id].region->generation : 0;
 }
 
-void ImportedRegions::add(uint32_t id, uint32_t generation, const FileDescriptor& file, uint64_t offset, uint64_t bytes) {
+void ImportedRegions::add(uint32_t id, uint32_t generation, const FileDescriptor& file, uint64_t offset,
+                          uint64_t bytes) {
   if (id >= kMaxRegions || generation == 0 || bytes == 0 || offset > INT64_MAX - bytes)
     throw sdk::Error(TUTTI_MISMATCH, "it offered a region that cannot be");
   check_memory_file(file.get(), offset + bytes, "the region that it offered");

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Registered memory. Region is the owner's side, ImportedRegions the reader's: a link's table of the peer's regions that were
-// offered over its socket. Both name a region by {id, generation}: ids are small and used again, each time under a new
-// generation.
+// Registered memory. Region is the owner's side, ImportedRegions the reader's: a link's table of the peer's regions
+// that were offered over its socket. Both name a region by {id, generation}: ids are small and used again, each time
+// under a new generation.
 #pragma once
 
 #include <tutti/plugin/transport.h>
@@ -26,7 +26,7 @@ inline constexpr uint32_t kMaxRegions = 1u << 16;
 struct Settings {
   uint64_t slot_bytes;
   uint32_t slots;
-  uint64_t stream_bytes;  // posted sends of at least so many bytes are copied with non-temporal stores
+  uint64_t stream_bytes;   // posted sends of at least so many bytes are copied with non-temporal stores
   static Settings read();  // throws sdk::Error
 };
 

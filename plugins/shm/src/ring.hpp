@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What two ranks share: the layout of a pair's segment and of an endpoint's doorbell page. Everything here lies in memory that the
-// other side can write, so whoever reads it checks it; zeroed memory is the valid initial state.
+// What two ranks share: the layout of a pair's segment and of an endpoint's doorbell page. Everything here lies in
+// memory that the other side can write, so whoever reads it checks it; zeroed memory is the valid initial state.
 //
-// A segment has two directions (0: from the lower rank to the higher, 1: back), each with a control ring, one LaneRing per
-// lane and, from the next page on, each lane's data slots. Pages are touched only when they are used.
+// A segment has two directions (0: from the lower rank to the higher, 1: back), each with a control ring, one LaneRing
+// per lane and, from the next page on, each lane's data slots. Pages are touched only when they are used.
 //
-// Message n of a lane uses descriptor n % kDepth and is there when that descriptor's sequence is n + 1 (modulo 2^32); payload and sequence
-// of a small message are one cache line, so it moves one line. Messages of more than kInlineBytes lie in the lane's data slots,
-// used in turn. `released` counts the messages that the receiver has given back; the sender reads it only when its own copy
-// says that there is no room.
+// Message n of a lane uses descriptor n % kDepth and is there when that descriptor's sequence is n + 1 (modulo 2^32);
+// payload and sequence of a small message are one cache line, so it moves one line. Messages of more than kInlineBytes
+// lie in the lane's data slots, used in turn. `released` counts the messages that the receiver has given back; the
+// sender reads it only when its own copy says that there is no room.
 #pragma once
 
 #include <atomic>
@@ -81,9 +81,7 @@ class Direction {
   Direction(uint8_t* segment, const Geometry& geometry, uint32_t direction)
       : base_(segment + direction * geometry.direction_bytes()), geometry_(geometry) {}
   ControlRing* control() const { return reinterpret_cast<ControlRing*>(base_); }
-  LaneRing* lane(uint32_t lane) const {
-    return reinterpret_cast<LaneRing*>(base_ + sizeof(ControlRing)) + lane;
-  }
+  LaneRing* lane(uint32_t lane) const { return reinterpret_cast<LaneRing*>(base_ + sizeof(ControlRing)) + lane; }
   uint8_t* slots(uint32_t lane) const {
     return base_ + geometry_.slots_offset() + uint64_t{lane} * geometry_.slots * geometry_.slot_bytes;
   }
@@ -93,9 +91,9 @@ class Direction {
   Geometry geometry_{};
 };
 
-// An endpoint's own page(s), which all its peers map. `sleeps` is 1 while the endpoint sleeps on its descriptor: who makes
-// something ready and then reads 1 swaps it to 0 and rings the eventfd. Both sides use seq_cst operations, of which one must
-// see the other's, so no wake-up is lost. Bit r of `control` says that rank r sent a control message.
+// An endpoint's own page(s), which all its peers map. `sleeps` is 1 while the endpoint sleeps on its descriptor: who
+// makes something ready and then reads 1 swaps it to 0 and rings the eventfd. Both sides use seq_cst operations, of
+// which one must see the other's, so no wake-up is lost. Bit r of `control` says that rank r sent a control message.
 struct Doorbell {
   alignas(64) std::atomic<uint32_t> sleeps;
 

@@ -90,8 +90,8 @@ Digest make_proof(std::string_view secret, char role, const Terms& active, const
   std::memcpy(text.data() + 1 + sizeof active, &passive, sizeof passive);
   Digest digest;
   unsigned length = digest.size();
-  if (!HMAC(EVP_sha256(), secret.empty() ? "" : secret.data(), static_cast<int>(secret.size()), text.data(), text.size(),
-            digest.data(), &length) ||
+  if (!HMAC(EVP_sha256(), secret.empty() ? "" : secret.data(), static_cast<int>(secret.size()), text.data(),
+            text.size(), digest.data(), &length) ||
       length != digest.size())
     throw sdk::Error(TUTTI_INTERNAL, "shm: libcrypto could not compute an HMAC-SHA-256");
   return digest;
@@ -108,7 +108,8 @@ Address local_place() {
   const FileDescriptor boot(open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC));
   char text[37]{};
   if (!boot || read(boot.get(), text, 36) != 36)
-    throw sdk::system_error("shm: reading /proc/sys/kernel/random/boot_id, by which ranks know that they are on one host", errno);
+    throw sdk::system_error(
+        "shm: reading /proc/sys/kernel/random/boot_id, by which ranks know that they are on one host", errno);
   size_t digit = 0;
   for (const char c : std::string_view(text, 36)) {
     if (c == '-') continue;
@@ -116,7 +117,7 @@ Address local_place() {
     if (digit < 32) place.boot_id[digit / 2] = static_cast<uint8_t>(place.boot_id[digit / 2] << 4 | value);
     digit++;
   }
-  struct stat status {};
+  struct stat status{};
   if (stat("/proc/self/ns/net", &status) != 0) throw sdk::system_error("shm: reading /proc/self/ns/net", errno);
   place.network_namespace = status.st_ino;
   return place;
@@ -152,7 +153,8 @@ std::optional<Socket> connect_to(const Address& address) {
   const socklen_t length = fill_name(name, address);
   if (connect(fd.get(), reinterpret_cast<sockaddr*>(&name), length) != 0) {
     if (errno == EAGAIN || errno == EINTR) return std::nullopt;
-    const std::string who = "shm: rank " + std::to_string(address.rank) + " (process " + std::to_string(address.pid) + ")";
+    const std::string who =
+        "shm: rank " + std::to_string(address.rank) + " (process " + std::to_string(address.pid) + ")";
     if (errno == ECONNREFUSED) throw sdk::Error(TUTTI_PEER_FAILED, who + " does not listen any more; has it ended?");
     throw sdk::system_error("connecting to " + who, errno);
   }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a pair of ranks says over its unix socket (SOCK_SEQPACKET: packets stay whole, an end of file tells that the other
-// side is gone). First the handshake:
+// What a pair of ranks says over its unix socket (SOCK_SEQPACKET: packets stay whole, an end of file tells that the
+// other side is gone). First the handshake:
 //
 //   active                                passive
 //   Hello   {terms, nonce}          ->
@@ -11,8 +11,8 @@
 //   Setup   {} + segment, doorbell page, eventfd; the higher answers with Setup {} + doorbell page, eventfd.
 //   The pair's other connection, if both had begun one, gets Crossed. A side that cannot agree sends Refused {why}.
 //
-// A proof is HMAC-SHA-256 under the job's secret over the prover's role and both sides' terms with their nonces. After Setup
-// the connection is the link's: RegionOffer, RegionGone, Goodbye.
+// A proof is HMAC-SHA-256 under the job's secret over the prover's role and both sides' terms with their nonces. After
+// Setup the connection is the link's: RegionOffer, RegionGone, Goodbye.
 #pragma once
 
 #include <array>
@@ -118,7 +118,8 @@ struct Packet {
   template <typename T>
   std::optional<T> as(size_t with_descriptors = 0) const {
     T message;
-    if (outcome != kHere || truncated || bytes != sizeof(T) || descriptor_count != with_descriptors) return std::nullopt;
+    if (outcome != kHere || truncated || bytes != sizeof(T) || descriptor_count != with_descriptors)
+      return std::nullopt;
     std::memcpy(&message, data.data(), sizeof(T));
     if (message.header.magic != kWireMagic || message.header.kind != T::kind) return std::nullopt;
     return message;

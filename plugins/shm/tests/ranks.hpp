@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Runs a body as the ranks of one communicator, as threads of this process or as forked processes, over the statically linked
-// plugin with a small host. A failed REQUIRE or an exception in any rank fails the test with the rank's number.
+// Runs a body as the ranks of one communicator, as threads of this process or as forked processes, over the statically
+// linked plugin with a small host. A failed REQUIRE or an exception in any rank fails the test with the rank's number.
 #pragma once
 
 #include <fcntl.h>
@@ -29,11 +29,11 @@
 
 extern "C" const tutti_plugin_entry_table tutti_plugin_entry_shm;
 
-#define REQUIRE(condition)                                                                                         \
-  do {                                                                                                             \
-    if (!(condition))                                                                                              \
-      throw std::runtime_error(std::string(__FILE__) + ":" + std::to_string(__LINE__) + ": " #condition +          \
-                               " (last error: " + ranks::last_error() + ")");                                      \
+#define REQUIRE(condition)                                                                                \
+  do {                                                                                                    \
+    if (!(condition))                                                                                     \
+      throw std::runtime_error(std::string(__FILE__) + ":" + std::to_string(__LINE__) + ": " #condition + \
+                               " (last error: " + ranks::last_error() + ")");                             \
   } while (0)
 
 namespace ranks {
@@ -158,8 +158,8 @@ class Rank {
     }
   }
 
-  static tutti_transfer transfer(tutti_link* link, uint32_t lane, uint16_t kind, void* data, uint64_t bytes, uint64_t cookie,
-                                 uint16_t flags = 0) {
+  static tutti_transfer transfer(tutti_link* link, uint32_t lane, uint16_t kind, void* data, uint64_t bytes,
+                                 uint64_t cookie, uint16_t flags = 0) {
     tutti_transfer x{};
     x.link = link;
     x.lane = lane;
@@ -262,7 +262,8 @@ struct BoardMemory {
 };
 
 // Runs body(board, rank) for each rank. In processes, a rank listed in `killed` is expected to die of SIGKILL.
-inline void run(As as, uint32_t nranks, const std::function<void(Board&, uint32_t)>& body, std::vector<uint32_t> killed = {}) {
+inline void run(As as, uint32_t nranks, const std::function<void(Board&, uint32_t)>& body,
+                std::vector<uint32_t> killed = {}) {
   transport();
   const BoardMemory memory;
   Board& board = *memory.board;

@@ -126,7 +126,8 @@ TEST_P(Region, DeregistrationAndReuse) {
       for (int k = 0; k < 1100; k++) r.progress();
       if (FILE* maps = fopen("/proc/self/maps", "r")) {
         char line[512];
-        while (fgets(line, sizeof line, maps)) REQUIRE(strstr(line, "memfd:test") == nullptr || strstr(line, "rw-s") != nullptr);
+        while (fgets(line, sizeof line, maps))
+          REQUIRE(strstr(line, "memfd:test") == nullptr || strstr(line, "rw-s") != nullptr);
         fclose(maps);
       }
     }

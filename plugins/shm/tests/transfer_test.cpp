@@ -30,11 +30,12 @@ TEST(Query, SaysWhatIsTrue) {
 
 TEST(Query, RefusesBadSettings) {
   const tutti_transport* t = ranks::transport();
-  for (const auto& [key, value] : std::vector<std::pair<std::string, std::string>>{{"TUTTI_SHM_SLOT_BYTES", "100"},
-                                                                                    {"TUTTI_SHM_SLOT_BYTES", "4097"},
-                                                                                    {"TUTTI_SHM_SLOTS", "9"},
-                                                                                    {"TUTTI_SHM_SLOTS", ""},
-                                                                                    {"TUTTI_SHM_STREAM_BYTES", "many"}}) {
+  for (const auto& [key, value] :
+       std::vector<std::pair<std::string, std::string>>{{"TUTTI_SHM_SLOT_BYTES", "100"},
+                                                        {"TUTTI_SHM_SLOT_BYTES", "4097"},
+                                                        {"TUTTI_SHM_SLOTS", "9"},
+                                                        {"TUTTI_SHM_SLOTS", ""},
+                                                        {"TUTTI_SHM_STREAM_BYTES", "many"}}) {
     ranks::settings()[key] = value;
     tutti_domain* domain = nullptr;
     EXPECT_EQ(t->open_domain(t->self, &domain), TUTTI_INVALID_ARGUMENT) << key << "=" << value;
@@ -186,12 +187,14 @@ TEST_P(Transfer, ReceivesUpToTheDepthAreTakenAndSizesMustBeEqual) {
     if (rank == 1)
       for (uint32_t lane = 0; lane < 4; lane++)
         for (uint32_t i = 0; i <= caps.receive_depth; i++)
-          REQUIRE(r.post(Rank::transfer(link, lane, TUTTI_TRANSFER_RECV, &values[i], 8, i)) == (i < caps.receive_depth));
+          REQUIRE(r.post(Rank::transfer(link, lane, TUTTI_TRANSFER_RECV, &values[i], 8, i)) ==
+                  (i < caps.receive_depth));
     r.meet();
     for (uint32_t i = 0; rank == 0 && i < caps.receive_depth; i++)
       for (uint32_t lane = 0; lane < 4; lane++) {
         uint64_t value = i;  // the very first message of lane 3 is too short
-        r.post_soon(Rank::transfer(link, lane, TUTTI_TRANSFER_SEND, &value, i == 0 && lane == 3 ? 7 : 8, 0, TUTTI_TRANSFER_INLINE));
+        r.post_soon(Rank::transfer(link, lane, TUTTI_TRANSFER_SEND, &value, i == 0 && lane == 3 ? 7 : 8, 0,
+                                   TUTTI_TRANSFER_INLINE));
       }
     if (rank == 1) {
       r.until([&] { return r.done.size() == 4 * caps.receive_depth; });

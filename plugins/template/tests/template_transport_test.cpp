@@ -368,6 +368,7 @@ TEST_F(TemplateTransport, FailPeerEndsThatLinkOnlyAndTheOtherEndHears) {
   EXPECT_EQ(transport().send_control(rank(0).links[1], "x", 1), TUTTI_PEER_FAILED);
   const std::vector<Told> told = rank(1).drain();
   EXPECT_EQ(summary(told), "transfer 13 -6; peer 0 -6; ");
+  ASSERT_FALSE(told.empty());
   EXPECT_NE(told.back().data.find("rank 0"), std::string::npos) << told.back().data;
   EXPECT_EQ(rank(1).refused(rank(1).send(0, 0, &a, 8)), TUTTI_PEER_FAILED);
   EXPECT_TRUE(rank(2).take(rank(2).send(0, 0, &c, 8, 14)));
@@ -415,6 +416,16 @@ TEST_F(TemplateTransport, AReceiveFromARankThatLeftEnds) {
   EXPECT_TRUE(rank(1).take(rank(1).receive(0, 1, &got, 8, 3)));
   rank(0).close();
   EXPECT_EQ(summary(rank(1).drain(1)), "transfer 3 -6; peer 0 -6; ");
+}
+
+// ... even while other mail of that rank is still to be received.
+TEST_F(TemplateTransport, AReceiveThatWaitsInVainEndsThoughOtherMailIsUnread) {
+  open(2);
+  uint64_t word = 1, got = 0;
+  EXPECT_TRUE(rank(0).take(rank(0).send(1, 0, &word, 8)));
+  EXPECT_TRUE(rank(1).take(rank(1).receive(0, 1, &got, 8, 3)));
+  rank(0).close();
+  EXPECT_EQ(summary(rank(1).drain()), "transfer 3 -6; peer 0 -6; ");
 }
 
 }  // namespace

@@ -60,12 +60,13 @@ enum {
   TUTTI_STEP_COPY = 4,        /* dst = src */
   TUTTI_STEP_REDUCE = 5,      /* dst = source 0 op source 1 op ... (a left fold). dst may be one of the sources. */
   TUTTI_STEP_SIGNAL = 6,      /* no bytes: to peer, or with TUTTI_STEP_WAIT from peer. Never dropped. */
-  TUTTI_STEP_NOP = 7          /* nothing; may carry a dependency */
+  TUTTI_STEP_NOP = 7          /* nothing; may carry a dependency. SIGNAL and NOP touch no chunk: no lane order binds them */
 };
 
 /* Step flags. */
 enum {
-  TUTTI_STEP_LOAD = 1u << 0,          /* src is raw user input: set exactly where a reducing collective reads IN */
+  TUTTI_STEP_LOAD = 1u << 0,          /* src, or those sources of a REDUCE that are in IN, are raw user input: set exactly
+                                         where a reducing collective reads IN */
   TUTTI_STEP_FINAL = 1u << 1,         /* what this step writes is a complete result: avg divides here */
   TUTTI_STEP_INCOMING_LEFT = 1u << 2, /* RECV_REDUCE: the incoming value is the left operand */
   TUTTI_STEP_WAIT = 1u << 3           /* SIGNAL: wait for the peer's signal instead of sending one */

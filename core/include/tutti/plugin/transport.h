@@ -13,7 +13,9 @@
  * completes whatever the state of other lanes and peers: a transport that multiplexes lanes over one socket or queue
  * pair sends only against the receiver's credit for that lane, or buffers. At least `receive_depth` (>= 2) receives per
  * (link, lane) are always accepted; a refused SEND is accepted after finitely many progress calls once its RECV is
- * posted. No message is larger than `fragment_bytes`: the core cuts larger ones, alike at both ends.
+ * posted. No message is larger than `fragment_bytes`: the core cuts larger ones, alike at both ends. Completions of
+ * one (link, lane, kind) come in the order of posting. A message that is longer or shorter than its RECV completes the RECV
+ * with TUTTI_MISMATCH; its SEND may have completed before. A SEND of no bytes may be INLINE whatever inline_bytes is.
  *
  * No function blocks. Nothing here cancels one transfer: fail_peer and abort end all of a peer's, or everything.
  *
@@ -165,7 +167,8 @@ typedef struct tutti_transport {
   tutti_status (*send_control)(tutti_link* link, const void* data, uint64_t bytes);
 
   /* [progress] Gives up a peer: every pending transfer with it completes with TUTTI_PEER_FAILED, and later ones are
-   * refused with it. Memory of those transfers is not touched any more once they have completed. */
+   * refused with it. Memory of those transfers is not touched any more once they have completed. No PEER_FAILED
+   * completion follows: the caller knows. */
   tutti_status (*fail_peer)(tutti_endpoint* endpoint, uint32_t peer);
   /* [progress] Ends everything: each pending transfer completes with TUTTI_ABORTED, later posts are refused with it. */
   tutti_status (*abort)(tutti_endpoint* endpoint);

@@ -118,7 +118,7 @@ inline const void* find_interface(std::initializer_list<Interface> interfaces, c
 #endif
 
 // Defines the entry symbol: name (a C identifier, used by static builds), then the five texts of tutti_plugin_info, then
-// the interfaces as {id, &table}.
+// the interfaces as {id, &table}. A semicolon follows.
 #define TUTTI_PLUGIN(name, ID, VERSION, VENDOR, LICENSE, SUMMARY, ...)                                               \
   namespace {                                                                                                        \
   const tutti_plugin_info tutti_info_##name{sizeof(tutti_plugin_info), 0, ID, VERSION, VENDOR, LICENSE, SUMMARY};    \

@@ -17,7 +17,8 @@
 //       Endpoint(Domain&, const tutti_endpoint_config&);
 //       std::string address();
 //       Link* connect(uint32_t peer, std::string_view address);                       // nullptr: under way
-//       uint32_t post(std::span<const tutti_transfer>);                               // how many were accepted
+//       uint32_t post(std::span<const tutti_transfer>);                               // how many were accepted; throws
+//                                                                                     // only for the first
 //       uint32_t progress(std::span<tutti_completion>);                               // how many were written
 //       void fail_peer(uint32_t peer);
 //       void abort();

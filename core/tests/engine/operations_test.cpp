@@ -1,0 +1,314 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Operations as users issue them: asynchronous ones in any number, blocking among asynchronous, send and receive, requests
+// that are waited for in another order, two communicators at once, and every wrong argument.
+#include <tutti/schedule.h>
+
+#include <chrono>
+#include <cstring>
+
+#include "ranks.hpp"
+
+namespace tutti::test {
+namespace {
+
+TEST(Asynchronous, ManyMoreThanWindowsInAnyOrderOfWaiting) {
+  for (const uint32_t flags : {0u, uint32_t{TUTTI_COMM_PROGRESS_THREAD}})
+    run_ranks(
+        3,
+        [](Communicator& comm) {
+          constexpr int operations = 50;
+          std::vector<std::vector<int64_t>> data(operations);
+          std::vector<Request> requests;
+          for (int k = 0; k < operations; ++k) {
+            data[k].assign(static_cast<size_t>(k * 997 + 1), k + comm.rank());
+            requests.push_back(comm.async().all_reduce<int64_t>(data[k], data[k], Op::sum));
+          }
+          int64_t one = 1;
+          comm.all_reduce<int64_t>({&one, 1}, {&one, 1}, Op::sum);  // blocking, behind all of them
+          EXPECT_EQ(one, 3);
+          for (int k = operations; k-- > 0;) {
+            requests[k].wait();
+            for (const int64_t x : data[k]) ASSERT_EQ(x, 3 * k + 3) << k;
+          }
+        },
+        {nullptr, nullptr, flags});
+}
+
+TEST(Asynchronous, TestMakesProgress) {
+  run_ranks(2, [](Communicator& comm) {
+    std::vector<float> data(100'000, 1.0f);
+    Request request = comm.async().all_reduce<float>(data, data, Op::sum);
+    while (!request.test()) std::this_thread::yield();
+    EXPECT_EQ(data.back(), 2.0f);
+  });
+}
+
+// One rank blocks in B while the other first waits for an earlier operation of A: legal, since A was issued by both.
+TEST(Asynchronous, AWaitAdvancesOtherCommunicators) {
+  const std::string a_place = fresh_place(), b_place = fresh_place();
+  std::vector<std::thread> threads;
+  for (uint32_t r = 0; r < 2; ++r)
+    threads.emplace_back([&, r] {
+      Communicator a(config_of(a_place, r, 2)), b(config_of(b_place, r, 2));
+      std::vector<double> data(1'000'000, r + 1.0);
+      Request request = a.async().all_reduce<double>(data, data, Op::sum);
+      if (r == 1) request.wait();
+      b.barrier();
+      request.wait();
+      EXPECT_EQ(data[999'999], 3.0);
+    });
+  for (auto& t : threads) t.join();
+}
+
+TEST(Asynchronous, WaitForReturnsInTimeAndTheOperationGoesOn) {
+  run_ranks(2, [](Communicator& comm) {
+    if (comm.rank() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    int32_t x = 1;
+    Request request = comm.async().all_reduce<int32_t>({&x, 1}, {&x, 1}, Op::sum);
+    if (comm.rank() == 0) {
+      EXPECT_FALSE(request.wait_for(std::chrono::milliseconds(20)));
+    }
+    request.wait();
+    EXPECT_EQ(x, 2);
+  });
+}
+
+TEST(PointToPoint, SizesTagsAndOrder) {
+  for (const char* transport : {"shm", "tcp"})
+    run_ranks(
+        2,
+        [](Communicator& comm) {
+          const uint32_t other = 1 - comm.rank();
+          for (const size_t count : {0u, 1u, 58u, 59u, 1000u, 300'000u}) {
+            std::vector<int32_t> mine(count, static_cast<int32_t>(comm.rank() + 10)), theirs(count);
+            Request sending = comm.async().send<int32_t>(mine, other, 7);
+            comm.receive<int32_t>(theirs, other, 7);
+            sending.wait();
+            for (const int32_t x : theirs) ASSERT_EQ(x, static_cast<int32_t>(other + 10)) << count;
+          }
+          // Tags are matched, whatever the order of arrival; equal tags in order.
+          constexpr int n = 200;
+          std::vector<int32_t> values(n);
+          if (comm.rank() == 0) {
+            std::vector<Request> requests;
+            for (int k = 0; k < n; ++k) {
+              values[k] = k;
+              requests.push_back(comm.async().send<int32_t>({&values[k], 1}, 1, static_cast<uint32_t>(k % 3)));
+            }
+            for (auto& r : requests) r.wait();
+          } else {
+            std::vector<Request> requests;
+            std::vector<int> expected;
+            for (int tag = 2; tag >= 0; --tag)
+              for (int k = tag; k < n; k += 3) expected.push_back(k);
+            for (int i = 0; i < n; ++i)
+              requests.push_back(comm.async().receive<int32_t>({&values[i], 1}, 0, static_cast<uint32_t>(expected[i] % 3)));
+            for (auto& r : requests) r.wait();
+            for (int i = 0; i < n; ++i) ASSERT_EQ(values[i], expected[i]);
+          }
+        },
+        {transport});
+}
+
+TEST(PointToPoint, ASizeMismatchIsAnErrorOnBothSides) {
+  run_ranks(2, [](Communicator& comm) {
+    std::vector<int32_t> data(comm.rank() ? 1000 : 2000);
+    const Failed failed = failure_of([&] {
+      if (comm.rank() == 0)
+        comm.send<int32_t>(data, 1);
+      else
+        comm.receive<int32_t>(data, 0);
+    });
+    EXPECT_EQ(failed.status, TUTTI_MISMATCH);
+    EXPECT_NE(failed.text.find("4000 bytes"), std::string::npos) << failed.text;
+    EXPECT_NE(failed.text.find("8000 bytes"), std::string::npos) << failed.text;
+    comm.barrier();  // the communicator goes on
+  });
+}
+
+TEST(PointToPoint, MixesWithCollectives) {
+  run_ranks(3, [](Communicator& comm) {
+    const uint32_t n = comm.nranks(), right = (comm.rank() + 1) % n, left = (comm.rank() + n - 1) % n;
+    for (int round = 0; round < 50; ++round) {
+      std::vector<int32_t> out(5000, round), in(5000), sum(100, 1);
+      Request s = comm.async().send<int32_t>(out, right);
+      Request a = comm.async().all_reduce<int32_t>(sum, sum, Op::sum);
+      Request r = comm.async().receive<int32_t>(in, left);
+      r.wait();
+      a.wait();
+      s.wait();
+      ASSERT_EQ(in[4999], round);
+      ASSERT_EQ(sum[99], 3);
+    }
+  });
+}
+
+struct Wrong {
+  const char* what;
+  std::function<tutti_status(tutti_comm*)> call;
+  tutti_status status;
+  const char* says;
+};
+
+TEST(WrongArguments, EachIsNamed) {
+  static float a[64], b[64];
+  const Wrong wrongs[] = {
+      {"null in", [](tutti_comm* c) { return tutti_all_reduce(c, nullptr, b, 4, TUTTI_FLOAT32, TUTTI_SUM, nullptr, nullptr); },
+       TUTTI_INVALID_ARGUMENT, "in is NULL, expected a buffer of 16 bytes"},
+      {"null out", [](tutti_comm* c) { return tutti_all_reduce(c, a, nullptr, 4, TUTTI_FLOAT32, TUTTI_SUM, nullptr, nullptr); },
+       TUTTI_INVALID_ARGUMENT, "out is NULL"},
+      {"misaligned", [](tutti_comm* c) {
+         return tutti_all_reduce(c, reinterpret_cast<char*>(a) + 1, b, 4, TUTTI_FLOAT32, TUTTI_SUM, nullptr, nullptr);
+       }, TUTTI_INVALID_ARGUMENT, "not aligned"},
+      {"overlap", [](tutti_comm* c) { return tutti_all_reduce(c, a, a + 1, 4, TUTTI_FLOAT32, TUTTI_SUM, nullptr, nullptr); },
+       TUTTI_INVALID_ARGUMENT, "overlap"},
+      {"gather overlap", [](tutti_comm* c) { return tutti_all_gather(c, a + 3, a, 4, TUTTI_FLOAT32, nullptr, nullptr); },
+       TUTTI_INVALID_ARGUMENT, "in == out + rank * count"},
+      {"dtype", [](tutti_comm* c) { return tutti_all_reduce(c, a, b, 4, 99, TUTTI_SUM, nullptr, nullptr); },
+       TUTTI_INVALID_ARGUMENT, "99 is no data type"},
+      {"dtype 0", [](tutti_comm* c) { return tutti_all_reduce(c, a, b, 4, 0, TUTTI_SUM, nullptr, nullptr); },
+       TUTTI_INVALID_ARGUMENT, "0 is no data type"},
+      {"op", [](tutti_comm* c) { return tutti_all_reduce(c, a, b, 4, TUTTI_FLOAT32, 6, nullptr, nullptr); },
+       TUTTI_INVALID_ARGUMENT, "6 is no operator"},
+      {"root", [](tutti_comm* c) { return tutti_broadcast(c, a, b, 4, TUTTI_FLOAT32, 2, nullptr, nullptr); },
+       TUTTI_INVALID_ARGUMENT, "root is 2, expected less than 2"},
+      {"overflow", [](tutti_comm* c) { return tutti_all_reduce(c, a, b, UINT64_MAX / 2, TUTTI_FLOAT32, TUTTI_SUM, nullptr, nullptr); },
+       TUTTI_INVALID_ARGUMENT, "more than can be addressed"},
+      {"self", [](tutti_comm* c) { return tutti_send(c, a, 4, TUTTI_FLOAT32, tutti_comm_rank(c), 0, nullptr, nullptr); },
+       TUTTI_INVALID_ARGUMENT, "this rank itself"},
+      {"peer", [](tutti_comm* c) { return tutti_receive(c, a, 4, TUTTI_FLOAT32, 9, 0, nullptr, nullptr); },
+       TUTTI_INVALID_ARGUMENT, "peer is 9"},
+      {"stream", [](tutti_comm* c) {
+         tutti_options options{sizeof options};
+         options.stream = a;
+         return tutti_all_reduce(c, a, b, 4, TUTTI_FLOAT32, TUTTI_SUM, &options, nullptr);
+       }, TUTTI_NOT_SUPPORTED, "stream"},
+      {"options size", [](tutti_comm* c) {
+         tutti_options options{4};
+         return tutti_all_reduce(c, a, b, 4, TUTTI_FLOAT32, TUTTI_SUM, &options, nullptr);
+       }, TUTTI_INVALID_ARGUMENT, "struct_size is 4"},
+  };
+  run_ranks(2, [&](Communicator& comm) {
+    for (const Wrong& wrong : wrongs) {
+      EXPECT_EQ(wrong.call(comm.handle()), wrong.status) << wrong.what;
+      const std::string text = tutti_comm_error(comm.handle());
+      EXPECT_NE(text.find(wrong.says), std::string::npos) << wrong.what << ": " << text;
+      EXPECT_EQ(text.rfind("rank " + std::to_string(comm.rank()), 0), 0u) << text;
+    }
+    comm.barrier();  // none of them has harmed the communicator
+  });
+}
+
+TEST(Creation, SaysWhatIsWrong) {
+  const auto error_of = [](tutti_comm_config config) {
+    return failure_of([&] { Communicator comm(config); });
+  };
+  const std::string place = fresh_place();
+  tutti_comm_config config = config_of(place, 0, 1);
+  config.transports = "carrier-pigeon";
+  config.nranks = 2;
+  config.rank = 5;
+  EXPECT_NE(error_of(config).text.find("rank is 5, expected less than nranks, which is 2"), std::string::npos);
+  config = config_of(place, 0, 1);
+  config.algorithms = "all_reduce:magic";
+  EXPECT_NE(error_of(config).text.find("there is no algorithm \"magic\"; there are:"), std::string::npos) << error_of(config).text;
+  config.algorithms = "all_shuffle:ring";
+  EXPECT_NE(error_of(config).text.find("all_reduce"), std::string::npos) << error_of(config).text;
+  config.algorithms = nullptr;
+  config.windows = 1000;
+  EXPECT_NE(error_of(config).text.find("windows is 1000"), std::string::npos);
+  config = config_of(place, 0, 1);
+  config.struct_size = 3;
+  EXPECT_EQ(error_of(config).status, TUTTI_INVALID_ARGUMENT);
+}
+
+// Both ranks must hear of it, also the one whose own configuration is right.
+Failed creation_failure(uint32_t rank, const std::string& place, const char* transports, uint32_t windows) {
+  tutti_comm_config config = config_of(place, rank, 2);
+  config.transports = transports;
+  config.windows = windows;
+  return failure_of([&] { Communicator comm(config); });
+}
+
+TEST(Creation, DisagreementsNameBothRanksAndValues) {
+  const std::string place = fresh_place();
+  Failed failed[2];
+  std::thread other([&] { failed[1] = creation_failure(1, place, nullptr, 8); });
+  failed[0] = creation_failure(0, place, nullptr, 4);
+  other.join();
+  for (const Failed& f : failed) {
+    EXPECT_EQ(f.status, TUTTI_MISMATCH);
+    EXPECT_NE(f.text.find("windows: rank 0 has 4, rank 1 has 8"), std::string::npos) << f.text;
+  }
+}
+
+TEST(Creation, UnknownTransportsAreRefusedEverywhere) {
+  const std::string place = fresh_place();
+  Failed failed[2];
+  std::thread other([&] { failed[1] = creation_failure(1, place, "carrier-pigeon", 0); });
+  failed[0] = creation_failure(0, place, "carrier-pigeon", 0);
+  other.join();
+  for (const Failed& f : failed) EXPECT_NE(f.text.find("there is no transport \"carrier-pigeon\"; there are:"), std::string::npos) << f.text;
+}
+
+TEST(Failure, ARankThatNeverComesIsATimeoutThatSaysWhereItStands) {
+  run_ranks(
+      2,
+      [](Communicator& comm) {
+        comm.barrier();
+        if (comm.rank() == 1) {
+          std::this_thread::sleep_for(std::chrono::milliseconds(900));
+          return;
+        }
+        int32_t x = 0;
+        const Failed failed = failure_of([&] { comm.all_reduce<int32_t>({&x, 1}, {&x, 1}, Op::sum); });
+        EXPECT_EQ(failed.status, TUTTI_TIMEOUT) << failed.text;
+        EXPECT_NE(failed.text.find("all_reduce #1"), std::string::npos) << failed.text;
+        EXPECT_NE(failed.text.find("rank 1"), std::string::npos) << failed.text;
+        EXPECT_LT(tutti_comm_async_error(comm.handle()), 0);
+      },
+      {nullptr, nullptr, 0, 300'000'000});
+}
+
+TEST(Failure, AbortEndsTheOthersToo) {
+  run_ranks(2, [](Communicator& comm) {
+    comm.barrier();
+    if (comm.rank() == 1) {
+      comm.abort("the cat is on the keyboard");
+      return;
+    }
+    const Failed failed = failure_of([&] { comm.barrier(); });
+    EXPECT_LT(failed.status, 0);
+    EXPECT_NE(failed.text.find("the cat is on the keyboard"), std::string::npos) << failed.text;
+  });
+}
+
+TEST(Reports, TellWhatServed) {
+  run_ranks(
+      2,
+      [](Communicator& comm) {
+        std::vector<float> data(1000);
+        for (int i = 0; i < 3; ++i) comm.all_reduce<float>(data, data, Op::sum);
+        const auto services = comm.services();
+        ASSERT_EQ(services.size(), 1u);
+        EXPECT_STREQ(services[0].collective, "all_reduce");
+        EXPECT_STREQ(services[0].algorithm, "ring");
+        EXPECT_STREQ(services[0].transports, "shm");
+        EXPECT_EQ(services[0].calls, 3u);
+        EXPECT_EQ(services[0].bytes, 12'000u);
+        const auto traffic = comm.traffic();
+        ASSERT_EQ(traffic.size(), 1u);
+        EXPECT_EQ(traffic[0].sent_bytes, 12'000u);  // 2 (n-1)/n of the data, three times
+        EXPECT_EQ(traffic[0].received_bytes, 12'000u);
+        uint64_t bytes = 0;
+        EXPECT_EQ(tutti_comm_explain(comm.handle(), TUTTI_ALL_REDUCE, 1000, TUTTI_FLOAT32, nullptr, &bytes), TUTTI_NO_RESOURCES);
+        std::string text(bytes, '\0');
+        EXPECT_EQ(tutti_comm_explain(comm.handle(), TUTTI_ALL_REDUCE, 1000, TUTTI_FLOAT32, text.data(), &bytes), TUTTI_OK);
+        EXPECT_NE(text.find("TUTTI_ALGO"), std::string::npos) << text;
+      },
+      {"shm", "all_reduce:ring"});
+}
+
+}  // namespace
+}  // namespace tutti::test

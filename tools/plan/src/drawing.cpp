@@ -1,0 +1,322 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A drawing of a schedule. Time runs from left to right in columns, by the simulated order of the steps; in one lane
+// each step has a column of its own. Messages are curves with arrow heads, dependencies are dashed.
+#include "drawing.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+
+namespace tutti::plan {
+namespace {
+
+constexpr double box_width = 74, box_height = 30, column_width = 96, row_height = 44, band_gap = 22, left = 96,
+                 top = 92, right = 24;
+
+constexpr const char* style = R"(<style>
+  svg { --paper: #ffffff; --ink: #1f2933; --soft: #6b7785; --band: #f4f6f9; --rule: #d9dfe7; --message: #52606d; --wait: #a05a00;
+        --send: #cfe3fb; --send-edge: #2f6fb5; --recv: #d5f0df; --recv-edge: #2c8453; --add: #fde3c4; --add-edge: #b86a10;
+        --copy: #e8dcf8; --copy-edge: #7247ab; --signal: #f9d5dd; --signal-edge: #b33a55; --nop: #e6e9ee; --nop-edge: #7b8794; }
+  @media (prefers-color-scheme: dark) {
+    svg { --paper: #14181d; --ink: #e6eaef; --soft: #97a3b0; --band: #1c222a; --rule: #303944; --message: #9aa8b6; --wait: #f0b45a;
+          --send: #1d3a5c; --send-edge: #78b0f0; --recv: #1b4530; --recv-edge: #74cf9c; --add: #573a14; --add-edge: #f0ae5c;
+          --copy: #3b2b57; --copy-edge: #bb98ee; --signal: #55222e; --signal-edge: #ee8ba2; --nop: #2b333d; --nop-edge: #97a3b0; }
+  }
+  text { font-family: system-ui, "Segoe UI", "DejaVu Sans", sans-serif; fill: var(--ink); }
+  .title { font-size: 20px; font-weight: 600; } .rank { font-size: 14px; font-weight: 600; }
+  .lane, .note { font-size: 11px; fill: var(--soft); } .label { font-size: 10.5px; text-anchor: middle; }
+  .paper { fill: var(--paper); } .band { fill: var(--band); } .row { stroke: var(--rule); stroke-width: 1; }
+  .box { stroke-width: 1.3; } .heavy { stroke-width: 2.8; }
+  .send { fill: var(--send); stroke: var(--send-edge); } .recv { fill: var(--recv); stroke: var(--recv-edge); }
+  .add { fill: var(--add); stroke: var(--add-edge); } .copy { fill: var(--copy); stroke: var(--copy-edge); }
+  .signal { fill: var(--signal); stroke: var(--signal-edge); } .nop { fill: var(--nop); stroke: var(--nop-edge); }
+  .message { fill: none; stroke: var(--message); stroke-width: 1.2; opacity: .7; }
+  .wait { fill: none; stroke: var(--wait); stroke-width: 1.4; stroke-dasharray: 4 3; }
+  .head { fill: var(--message); } .wait-head { fill: var(--wait); }
+</style>
+)";
+
+struct Look {
+  const char* css;
+  const char* legend;
+};
+
+Look look_of(uint32_t kind) {
+  switch (kind) {
+    case TUTTI_STEP_SEND:
+      return {"send", "send"};
+    case TUTTI_STEP_RECV:
+      return {"recv", "recv"};
+    case TUTTI_STEP_RECV_REDUCE:
+      return {"add", "recv_reduce"};
+    case TUTTI_STEP_REDUCE:
+      return {"add", "reduce"};
+    case TUTTI_STEP_COPY:
+      return {"copy", "copy"};
+    case TUTTI_STEP_SIGNAL:
+      return {"signal", "signal, wait"};
+    default:
+      return {"nop", "nop"};
+  }
+}
+
+std::string chunk_text(const tutti_span& span) {
+  const char* buffer = span.buffer == TUTTI_BUFFER_IN ? "in" : span.buffer == TUTTI_BUFFER_OUT ? "out" : "tmp";
+  return span.chunks == 1 ? fmt::format("{}[{}]", buffer, span.first)
+                          : fmt::format("{}[{}..{}]", buffer, span.first, span.first + span.chunks - 1);
+}
+
+// Two short lines for a box.
+std::pair<std::string, std::string> label_of(const Step& step) {
+  const tutti_step& op = step.op;
+  switch (op.kind) {
+    case TUTTI_STEP_SEND:
+      return {fmt::format("send \u2192 {}", op.peer), chunk_text(op.src)};
+    case TUTTI_STEP_RECV:
+      return {fmt::format("recv \u2190 {}", op.peer), chunk_text(op.dst)};
+    case TUTTI_STEP_RECV_REDUCE:
+      return {fmt::format("add \u2190 {}", op.peer), chunk_text(op.dst)};
+    case TUTTI_STEP_COPY:
+      return {"copy", chunk_text(op.src) + "\u2192" + chunk_text(op.dst)};
+    case TUTTI_STEP_REDUCE:
+      return {fmt::format("add {}", op.sources), chunk_text(op.dst)};
+    case TUTTI_STEP_SIGNAL:
+      return {op.flags & TUTTI_STEP_WAIT ? "wait" : "signal",
+              fmt::format("{} {}", op.flags & TUTTI_STEP_WAIT ? "\u2190" : "\u2192", op.peer)};
+    default:
+      return {"nop", ""};
+  }
+}
+
+std::string escaped(const std::string& text) {
+  std::string result;
+  for (const char c : text) {
+    if (c == '<')
+      result += "&lt;";
+    else if (c == '>')
+      result += "&gt;";
+    else if (c == '&')
+      result += "&amp;";
+    else
+      result += c;
+  }
+  return result;
+}
+
+class Drawing {
+ public:
+  Drawing(const Problem& problem, const std::vector<Schedule>& schedules) : schedules_(schedules) {
+    CostModel model;
+    model.link = [](uint32_t, uint32_t) { return LinkCost{1e-6, 1e-10}; };
+    times_ = simulate_steps(problem, schedules, 1 << 20, 4, model);
+    place_rows();
+    place_columns();
+  }
+
+  std::string text(const std::string& title) {
+    const double width = std::max(left + columns_ * column_width + right, 760.0), height = bottom_ + 16;
+    svg_ = fmt::format(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {0:.0f} {1:.0f}\" width=\"{0:.0f}\" "
+        "height=\"{1:.0f}\" "
+        "role=\"img\">\n<title>{2}</title>\n{3}"
+        "<defs><marker id=\"head\" viewBox=\"0 0 8 8\" refX=\"7\" refY=\"4\" markerWidth=\"7\" markerHeight=\"7\" "
+        "orient=\"auto\">"
+        "<path class=\"head\" d=\"M0 0L8 4L0 8z\"/></marker><marker id=\"wait-head\" viewBox=\"0 0 8 8\" refX=\"7\" "
+        "refY=\"4\" "
+        "markerWidth=\"7\" markerHeight=\"7\" orient=\"auto\"><path class=\"wait-head\" d=\"M0 0L8 4L0 "
+        "8z\"/></marker></defs>\n"
+        "<rect class=\"paper\" width=\"100%\" height=\"100%\"/>\n<text class=\"title\" x=\"24\" y=\"38\">{2}</text>\n",
+        width, height, escaped(title), style);
+    draw_legend();
+    draw_bands(width);
+    draw_curves();
+    draw_boxes();
+    return svg_ + "</svg>\n";
+  }
+
+ private:
+  struct Point {
+    double x, y;
+  };
+
+  void place_rows() {
+    double y = top;
+    for (const Schedule& schedule : schedules_) {
+      band_tops_.push_back(y);
+      y += std::max<double>(1, double(schedule.lanes.size())) * row_height + band_gap;
+    }
+    bottom_ = y;
+  }
+
+  // Columns by simulated time; a step stands right of its lane's previous one, of its dependency, and of the send that
+  // it receives.
+  void place_columns() {
+    struct Entry {
+      double end;
+      bool receives;
+      uint32_t rank, lane, step;
+    };
+    std::vector<Entry> entries;
+    for (uint32_t rank = 0; rank < times_.size(); ++rank)
+      for (uint32_t lane = 0; lane < times_[rank].size(); ++lane) {
+        column_[{rank, lane}].assign(times_[rank][lane].size(), 0);
+        for (uint32_t step = 0; step < times_[rank][lane].size(); ++step)
+          entries.push_back({times_[rank][lane][step].end, !sends(rank, lane, step), rank, lane, step});
+      }
+    std::stable_sort(entries.begin(), entries.end(),
+                     [](const Entry& a, const Entry& b) { return a.end != b.end ? a.end < b.end : a.step < b.step; });
+    // Lane order and messages together may be a cycle (a receive that stands before the send that it answers): where
+    // nothing else can be placed, the earliest step is, whether its message has been or not.
+    std::map<std::pair<uint32_t, uint32_t>, uint32_t> placed;
+    const auto place = [&](const Entry& e, bool with_message) {
+      const Step& step = schedules_[e.rank].lanes[e.lane][e.step];
+      const tutti_step& op = step.op;
+      if (placed[{e.rank, e.lane}] != e.step) return false;
+      uint32_t column = e.step ? column_[{e.rank, e.lane}][e.step - 1] + 1 : 0;
+      if (op.dependency_lane != TUTTI_NO_DEPENDENCY) {
+        if (placed[{e.rank, op.dependency_lane}] <= op.dependency_step) return false;
+        column = std::max(column, column_[{e.rank, op.dependency_lane}][op.dependency_step] + 1);
+      }
+      const uint32_t partner = times_[e.rank][e.lane][e.step].partner_step;
+      if (e.receives && partner != TUTTI_NO_DEPENDENCY) {
+        const bool there = placed[{op.peer, e.lane}] > partner;
+        if (with_message && !there) return false;
+        if (there) column = std::max(column, column_[{op.peer, e.lane}][partner] + 1);
+      }
+      column_[{e.rank, e.lane}][e.step] = column;
+      ++placed[{e.rank, e.lane}];
+      columns_ = std::max(columns_, column + 1);
+      return true;
+    };
+    while (!entries.empty()) {
+      const size_t before = entries.size();
+      std::erase_if(entries, [&](const Entry& e) { return place(e, true); });
+      if (entries.size() < before) continue;
+      const auto one = std::find_if(entries.begin(), entries.end(), [&](const Entry& e) { return place(e, false); });
+      if (one == entries.end()) return;  // cannot be in a verified schedule
+      entries.erase(one);
+    }
+  }
+
+  bool sends(uint32_t rank, uint32_t lane, uint32_t step) const {
+    const tutti_step& op = schedules_[rank].lanes[lane][step].op;
+    return op.kind == TUTTI_STEP_SEND || (op.kind == TUTTI_STEP_SIGNAL && !(op.flags & TUTTI_STEP_WAIT));
+  }
+
+  // The upper left corner of a step's box.
+  Point corner(uint32_t rank, uint32_t lane, uint32_t step) const {
+    return {left + column_.at({rank, lane})[step] * column_width + (column_width - box_width) / 2,
+            band_tops_[rank] + lane * row_height + (row_height - box_height) / 2};
+  }
+
+  void draw_legend() {
+    double x = 24;
+    for (const uint32_t kind : {TUTTI_STEP_SEND, TUTTI_STEP_RECV, TUTTI_STEP_RECV_REDUCE, TUTTI_STEP_COPY,
+                                TUTTI_STEP_SIGNAL, TUTTI_STEP_NOP}) {
+      const Look look = look_of(kind);
+      const char* text = kind == TUTTI_STEP_RECV_REDUCE ? "recv_reduce, reduce" : look.legend;
+      svg_ += fmt::format(
+          "<rect class=\"box {}\" x=\"{:.0f}\" y=\"53\" width=\"16\" height=\"12\" rx=\"3\"/><text class=\"note\" "
+          "x=\"{:.0f}\" y=\"63\">{}</text>\n",
+          look.css, x, x + 22, text);
+      x += 40 + 6.2 * double(std::string(text).size());
+    }
+    svg_ += fmt::format(
+        "<path class=\"message\" marker-end=\"url(#head)\" d=\"M{:.0f} 59h30\"/><text class=\"note\" x=\"{:.0f}\" "
+        "y=\"63\">message</text>\n",
+        x, x + 36);
+    x += 96;
+    svg_ += fmt::format(
+        "<path class=\"wait\" marker-end=\"url(#wait-head)\" d=\"M{:.0f} 59h30\"/><text class=\"note\" x=\"{:.0f}\" "
+        "y=\"63\">dependency</text>\n",
+        x, x + 36);
+    x += 112;
+    svg_ += fmt::format(
+        "<rect class=\"box heavy add\" x=\"{:.0f}\" y=\"53\" width=\"16\" height=\"12\" rx=\"3\"/><text class=\"note\" "
+        "x=\"{:.0f}\" y=\"63\">final</text>\n",
+        x, x + 22);
+  }
+
+  void draw_bands(double width) {
+    for (uint32_t rank = 0; rank < schedules_.size(); ++rank) {
+      const size_t lanes = std::max<size_t>(1, schedules_[rank].lanes.size());
+      const double y = band_tops_[rank];
+      svg_ += fmt::format(
+          "<rect class=\"band\" x=\"12\" y=\"{:.0f}\" width=\"{:.0f}\" height=\"{:.0f}\" rx=\"8\"/>"
+          "<text class=\"rank\" x=\"24\" y=\"{:.0f}\">rank {}</text>\n",
+          y, width - 24, double(lanes) * row_height, y + 18, rank);
+      for (size_t lane = 0; lane < lanes; ++lane) {
+        const double middle = y + (double(lane) + .5) * row_height;
+        svg_ += fmt::format("<path class=\"row\" d=\"M{:.0f} {:.1f}H{:.0f}\"/>", left, middle, width - 24);
+        if (lanes > 1)
+          svg_ += fmt::format("<text class=\"lane\" x=\"{:.0f}\" y=\"{:.1f}\" text-anchor=\"end\">lane {}</text>",
+                              left - 8, middle + 12, lane);
+      }
+      svg_ += "\n";
+    }
+  }
+
+  void curve(const char* css, const char* head, Point from, Point to) {
+    // Between rows: from the lower or upper edge to the facing one; within a row: from side to side.
+    const double down = to.y > from.y ? 1 : to.y < from.y ? -1 : 0;
+    const Point a = down == 0 ? Point{from.x + box_width, from.y + box_height / 2}
+                              : Point{from.x + box_width * .5, from.y + (down > 0 ? box_height : 0)};
+    const Point b = down == 0 ? Point{to.x, to.y + box_height / 2}
+                              : Point{to.x + box_width * .5, to.y + (down > 0 ? 0 : box_height)};
+    const double bend = std::max(18.0, std::abs(b.y - a.y) * .45) * down, sway = down == 0 ? (b.x - a.x) * .4 : 0;
+    svg_ += fmt::format(
+        "<path class=\"{}\" marker-end=\"url(#{})\" d=\"M{:.1f} {:.1f}C{:.1f} {:.1f} {:.1f} {:.1f} {:.1f} {:.1f}\"/>\n",
+        css, head, a.x, a.y, a.x + sway, a.y + bend, b.x - sway, b.y - bend, b.x, b.y);
+  }
+
+  void draw_curves() {
+    for (uint32_t rank = 0; rank < schedules_.size(); ++rank)
+      for (uint32_t lane = 0; lane < schedules_[rank].lanes.size(); ++lane)
+        for (uint32_t i = 0; i < schedules_[rank].lanes[lane].size(); ++i) {
+          const tutti_step& op = schedules_[rank].lanes[lane][i].op;
+          const uint32_t partner = times_[rank][lane][i].partner_step;
+          if (sends(rank, lane, i) && partner != TUTTI_NO_DEPENDENCY)
+            curve("message", "head", corner(rank, lane, i), corner(op.peer, lane, partner));
+          if (op.dependency_lane != TUTTI_NO_DEPENDENCY)
+            curve("wait", "wait-head", corner(rank, op.dependency_lane, op.dependency_step), corner(rank, lane, i));
+        }
+  }
+
+  void draw_boxes() {
+    for (uint32_t rank = 0; rank < schedules_.size(); ++rank)
+      for (uint32_t lane = 0; lane < schedules_[rank].lanes.size(); ++lane)
+        for (uint32_t i = 0; i < schedules_[rank].lanes[lane].size(); ++i) {
+          const Step& step = schedules_[rank].lanes[lane][i];
+          const auto [upper, lower] = label_of(step);
+          const Point at = corner(rank, lane, i);
+          svg_ += fmt::format(
+              "<g><title>{}</title><rect class=\"box {}{}\" x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.0f}\" "
+              "height=\"{:.0f}\" rx=\"7\"/>",
+              escaped(fmt::format("rank {} lane {} step {}: {}", rank, lane, i, describe(step))),
+              look_of(step.op.kind).css, step.op.flags & TUTTI_STEP_FINAL ? " heavy" : "", at.x, at.y, box_width,
+              box_height);
+          svg_ += fmt::format(
+              "<text class=\"label\" x=\"{0:.1f}\" y=\"{1:.1f}\">{2}</text><text class=\"label\" x=\"{0:.1f}\" "
+              "y=\"{3:.1f}\">{4}</text></g>\n",
+              at.x + box_width / 2, at.y + 12.5, upper, at.y + 24.5, lower);
+        }
+  }
+
+  const std::vector<Schedule>& schedules_;
+  std::vector<std::vector<std::vector<StepTime>>> times_;
+  std::map<std::pair<uint32_t, uint32_t>, std::vector<uint32_t>> column_;
+  std::vector<double> band_tops_;
+  double bottom_ = 0;
+  uint32_t columns_ = 1;
+  std::string svg_;
+};
+
+}  // namespace
+
+std::string draw(const Problem& problem, const std::vector<Schedule>& schedules, const std::string& title) {
+  return Drawing(problem, schedules).text(title);
+}
+
+}  // namespace tutti::plan

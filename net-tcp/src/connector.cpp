@@ -260,7 +260,9 @@ void Connector::advance(uint64_t id) {
       handshakes_.erase(at);
       if (owner->outgoing) return attempt_failed(owner->peer, *owner, error);
       --incoming_;
-      endpoint_.log(TUTTI_LOG_WARN, "turned away a connection from " + owner->where + ": " + error.what());
+      // Whoever hung up by itself (a crossing connection does) is no cause for alarm.
+      const uint32_t level = error.status() == TUTTI_PEER_FAILED ? TUTTI_LOG_DEBUG : TUTTI_LOG_WARN;
+      endpoint_.log(level, "turned away a connection from " + owner->where + ": " + error.what());
       return;
     }
   }

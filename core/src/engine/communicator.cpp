@@ -237,7 +237,7 @@ bool Communicator::try_launch(tutti_request& request) {
   Window& window = windows_[request.sequence % windows_.size()];
   if (window.running || !connected(request.plan->links)) return false;
   window.running = &request;
-  window.execution.launch(*request.plan, request.in, request.out, ports_.size());
+  window.execution.launch(*request.plan, request.in, request.out, ports_.size(), request.plan->stores.next(&request == &direct_));
   request.state = tutti_request::State::running;
   return true;
 }
@@ -492,6 +492,7 @@ void Communicator::run_directly(tutti_request& request) {
     break_down(failure.status, fmt::format("{}: {}", describe(request), failure.text), true);
     return;
   }
+  request.plan->stores.report(ticks() - request.begin_ticks);
   complete(request, TUTTI_OK);
 }
 

@@ -13,10 +13,6 @@
 namespace tutti::core {
 namespace {
 
-// Results of larger calls are written around the caches, which could not keep them anyway; results in memory that another
-// process reads always are, from a small size on.
-constexpr uint64_t streaming_call_bytes = uint64_t{4} << 20;
-constexpr uint64_t streaming_shared_bytes = uint64_t{64} << 10;
 // Calls below this are never sent by reference: looking the memory up would cost more than it saves.
 constexpr uint64_t registered_call_bytes = 8192;
 
@@ -35,8 +31,9 @@ Execution::~Execution() {
   if (scratch_) Memory::process().release(scratch_);
 }
 
-void Execution::launch(Plan& plan, const void* in, void* out, size_t ports) {
+void Execution::launch(Plan& plan, const void* in, void* out, size_t ports, Stores stores) {
   plan_ = &plan;
+  stores_ = stores;
   lanes_ = plan.lanes.size();
   while (runs_.size() < lanes_) runs_.push_back(std::make_unique<LaneRun>());
   if (plan.scratch_bytes > scratch_capacity_) {
@@ -59,10 +56,7 @@ void Execution::launch(Plan& plan, const void* in, void* out, size_t ports) {
 
 void Execution::find_registrations(size_t ports) {
   const bool large = plan_->call_bytes >= registered_call_bytes;
-  for (Buffer& buffer : buffers_) {
-    buffer.registered = false;
-    buffer.streaming = plan_->call_bytes >= streaming_call_bytes;
-  }
+  for (Buffer& buffer : buffers_) buffer.registered = false;
   if (registrations_.size() < ports) registrations_.resize(ports);
   for (auto& of_port : registrations_) of_port.fill({});
   if (!large) return;
@@ -72,9 +66,7 @@ void Execution::find_registrations(size_t ports) {
     for (uint32_t b = TUTTI_BUFFER_IN; b <= TUTTI_BUFFER_SCRATCH; ++b) {
       if (of_port[b].region || !sizes[b] || !buffers_[b].base) continue;
       of_port[b] = Memory::process().find(*link->port->domain, buffers_[b].base, sizes[b]);
-      if (!of_port[b].region) continue;
-      buffers_[b].registered = true;
-      if (link->port->by_region && plan_->call_bytes >= streaming_shared_bytes) buffers_[b].streaming = true;
+      if (of_port[b].region) buffers_[b].registered = true;
     }
   }
 }
@@ -201,7 +193,7 @@ void Execution::start(Active& active, size_t lane) {
     active.done = true;
     return;
   }
-  if (step.out) active.out.open(step.out, transport_lane, active.bytes);
+  if (step.out) active.out.open(step.out, transport_lane, active.bytes, stores_.slots);
   if (step.in) active.in.open(step.in, transport_lane, active.bytes);
   if (step.kind == TUTTI_STEP_COPY || step.kind == TUTTI_STEP_REDUCE) {
     reduce_locally(active);
@@ -211,7 +203,7 @@ void Execution::start(Active& active, size_t lane) {
 
 void Execution::reduce_locally(const Active& active) {
   const BoundStep& step = *active.step;
-  const bool streaming = buffers_[step.dst.buffer].streaming;
+  const bool streaming = stores_.results;
   if (step.kind == TUTTI_STEP_COPY && step.divisor == 0) {
     if (active.dst != active.src) copy(active.dst, active.src, active.bytes, streaming);
     return;
@@ -269,7 +261,7 @@ void Execution::receive(Active& active, Active* next, uint64_t position, LaneRun
     return;
   }
   if (!reduces && !next) {
-    active.in.advance(active.dst, active.bytes && buffers_[step.dst.buffer].streaming);
+    active.in.advance(active.dst, stores_.results);
     return;
   }
   while (!active.in.all_arrived()) {
@@ -312,8 +304,7 @@ void Execution::finish_fragment(Active& active, Active* next, const std::byte* f
   if (next && next->out.handed == at && next->out.link->view && next->out.link->fragment == active.in.link->fragment &&
       !place_of(next->step->src, next->src, *next->out.link).region)
     slot = next->out.link->view->try_reserve(next->out.link->handle, next->out.lane, bytes);
-  const bool streaming = buffers_[step.dst.buffer].streaming;
-  const bool slot_streaming = bytes >= 1024;
+  const bool streaming = stores_.results, slot_streaming = stores_.slots;
   if (step.kind == TUTTI_STEP_RECV_REDUCE) {
     const std::byte* local = active.src + at;
     const void* sources[2] = {local, fragment};

@@ -70,7 +70,7 @@ class Execution {
   // The window's first transport lane. Once.
   void place(uint32_t first_lane) { first_lane_ = first_lane; }
   // Begins a launch; the previous one has ended and nothing of it is pending.
-  void launch(Plan& plan, const void* in, void* out, size_t ports);
+  void launch(Plan& plan, const void* in, void* out, size_t ports, Stores stores);
   // Carries out what can be carried out now; true: complete. Throws Failure when a transfer failed.
   bool advance();
   // Anything moved since the last call?
@@ -85,7 +85,6 @@ class Execution {
   struct Buffer {
     std::byte* base = nullptr;
     bool registered = false;
-    bool streaming = false;
   };
   bool advance_lane(size_t lane, LaneRun& run);
   void admit(const std::vector<BoundStep>& steps, LaneRun& run);
@@ -107,6 +106,7 @@ class Execution {
   uint32_t first_lane_ = 0;
   size_t lanes_ = 0;
   bool progressed_ = false;
+  Stores stores_;
   std::array<Buffer, 4> buffers_;  // by TUTTI_BUFFER_*
   std::vector<std::array<Registration, 4>> registrations_;  // by port, then buffer
   std::vector<std::unique_ptr<LaneRun>> runs_;

@@ -8,9 +8,6 @@
 namespace tutti::core {
 namespace {
 
-// From here on stores into a slot that the peer's core has read go around the caches: ordinary ones fetch each line
-// back first (docs/performance.md has the figures).
-constexpr uint64_t streaming_slot_bytes = 1024;
 // By reference saves a copy but costs the receiver a walk to memory that is not in its cache.
 constexpr uint64_t reference_bytes = 2048;
 
@@ -63,7 +60,7 @@ void Outflow::advance(const std::byte* data, uint64_t available, Place place) {
     } else {
       void* slot = view->try_reserve(link->handle, lane, n);
       if (!slot) return;
-      if (n) copy(slot, from, n, n >= streaming_slot_bytes);
+      if (n) copy(slot, from, n, streaming);
       view->commit(link->handle, lane, n);
     }
     handed += n;

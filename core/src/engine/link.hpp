@@ -79,10 +79,12 @@ struct Place {
 struct Outflow : Flow {
   uint64_t ticket = 0;  // of the last fragment sent by reference
   bool referenced = false;
+  bool streaming = false;  // copies go around the caches
 
-  void open(Link* on, uint32_t on_lane, uint64_t size) {
+  void open(Link* on, uint32_t on_lane, uint64_t size, bool around_caches = false) {
     Flow::open(on, on_lane, size);
     referenced = false;
+    streaming = around_caches;
   }
   // Hands over whole fragments of data[0, available). `place` names registered memory (or nothing).
   void advance(const std::byte* data, uint64_t available, Place place);

@@ -152,6 +152,7 @@ Plan bind_plan(const Schedule& schedule, const Shape& shape, uint64_t slices, ui
   plan.in_bytes = block * block_count(shape.collective, nranks, shape.root, rank, TUTTI_BUFFER_IN);
   plan.out_bytes = block * block_count(shape.collective, nranks, shape.root, rank, TUTTI_BUFFER_OUT);
   plan.call_bytes = std::max(plan.in_bytes, plan.out_bytes);
+  plan.stores = StoreTrial(plan.call_bytes);
 
   const Layout layout(schedule, shape.count);
   const Aliases aliases(shape, rank, schedule.pieces());

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "engine/link.hpp"
+#include "engine/store_trial.hpp"
 #include "host_device/kernels.hpp"
 
 namespace tutti::core {
@@ -70,6 +71,7 @@ struct Plan {
   uint64_t in_bytes = 0, out_bytes = 0;  // sizes of the user's buffers at this rank; 0: none
   uint64_t call_bytes = 0;           // what reports count
   std::string transports;
+  StoreTrial stores;
   uint32_t service = 0;              // row of the communicator's report
   uint32_t pins = 0;                 // launches in flight
   uint64_t last_used = 0;

@@ -33,7 +33,7 @@
 #include <vector>
 
 namespace tutti::sdk {
-inline namespace v1 {
+inline namespace TUTTI_SDK_NAMESPACE {
 
 // The `collectives` of an algorithm, from a list of TUTTI_BROADCAST ...
 constexpr uint64_t mask(std::initializer_list<uint32_t> collectives) {
@@ -358,5 +358,5 @@ constexpr tutti_algorithm make_algorithm() {
   return table;
 }
 
-}  // namespace v1
+}  // namespace TUTTI_SDK_NAMESPACE
 }  // namespace tutti::sdk

@@ -21,8 +21,14 @@
 #include <string_view>
 #include <system_error>
 
+// The SDK's own inline namespace. Plugins that are linked statically into one binary have one each (tutti_plugin() sees to it), so
+// that each keeps its own host table and id.
+#ifndef TUTTI_SDK_NAMESPACE
+#define TUTTI_SDK_NAMESPACE v1
+#endif
+
 namespace tutti::sdk {
-inline namespace v1 {
+inline namespace TUTTI_SDK_NAMESPACE {
 
 // The services of the core; set before any other call reaches the plugin, constant from then on.
 inline const tutti_host* host = nullptr;
@@ -108,7 +114,7 @@ inline const void* find_interface(std::initializer_list<Interface> interfaces, c
   return nullptr;
 }
 
-}  // namespace v1
+}  // namespace TUTTI_SDK_NAMESPACE
 }  // namespace tutti::sdk
 
 #ifdef TUTTI_PLUGIN_STATIC

@@ -31,7 +31,7 @@
 #include <tutti/sdk/plugin.hpp>
 
 namespace tutti::sdk {
-inline namespace v1 {
+inline namespace TUTTI_SDK_NAMESPACE {
 
 // The plugin's own class behind an opaque handle, and back.
 template <typename T, typename Handle>
@@ -195,5 +195,5 @@ constexpr tutti_wait_fd make_wait_fd() {
   return table;
 }
 
-}  // namespace v1
+}  // namespace TUTTI_SDK_NAMESPACE
 }  // namespace tutti::sdk

@@ -16,25 +16,27 @@ constexpr double box_width = 74, box_height = 30, column_width = 96, row_height 
                  top = 92, right = 24;
 
 constexpr const char* style = R"(<style>
-  svg { --paper: #ffffff; --ink: #1f2933; --soft: #6b7785; --band: #f4f6f9; --rule: #d9dfe7; --message: #52606d; --wait: #a05a00;
-        --send: #cfe3fb; --send-edge: #2f6fb5; --recv: #d5f0df; --recv-edge: #2c8453; --add: #fde3c4; --add-edge: #b86a10;
-        --copy: #e8dcf8; --copy-edge: #7247ab; --signal: #f9d5dd; --signal-edge: #b33a55; --nop: #e6e9ee; --nop-edge: #7b8794; }
-  @media (prefers-color-scheme: dark) {
-    svg { --paper: #14181d; --ink: #e6eaef; --soft: #97a3b0; --band: #1c222a; --rule: #303944; --message: #9aa8b6; --wait: #f0b45a;
-          --send: #1d3a5c; --send-edge: #78b0f0; --recv: #1b4530; --recv-edge: #74cf9c; --add: #573a14; --add-edge: #f0ae5c;
-          --copy: #3b2b57; --copy-edge: #bb98ee; --signal: #55222e; --signal-edge: #ee8ba2; --nop: #2b333d; --nop-edge: #97a3b0; }
-  }
-  text { font-family: system-ui, "Segoe UI", "DejaVu Sans", sans-serif; fill: var(--ink); }
+  text { font-family: system-ui, "Segoe UI", "DejaVu Sans", sans-serif; fill: #1f2933; }
   .title { font-size: 20px; font-weight: 600; } .rank { font-size: 14px; font-weight: 600; }
-  .lane, .note { font-size: 11px; fill: var(--soft); } .label { font-size: 10.5px; text-anchor: middle; }
-  .paper { fill: var(--paper); } .band { fill: var(--band); } .row { stroke: var(--rule); stroke-width: 1; }
+  .lane, .note { font-size: 11px; fill: #6b7785; } .label { font-size: 10.5px; text-anchor: middle; }
+  .paper { fill: #ffffff; } .band { fill: #f4f6f9; } .row { stroke: #d9dfe7; stroke-width: 1; }
   .box { stroke-width: 1.3; } .heavy { stroke-width: 2.8; }
-  .send { fill: var(--send); stroke: var(--send-edge); } .recv { fill: var(--recv); stroke: var(--recv-edge); }
-  .add { fill: var(--add); stroke: var(--add-edge); } .copy { fill: var(--copy); stroke: var(--copy-edge); }
-  .signal { fill: var(--signal); stroke: var(--signal-edge); } .nop { fill: var(--nop); stroke: var(--nop-edge); }
-  .message { fill: none; stroke: var(--message); stroke-width: 1.2; opacity: .7; }
-  .wait { fill: none; stroke: var(--wait); stroke-width: 1.4; stroke-dasharray: 4 3; }
-  .head { fill: var(--message); } .wait-head { fill: var(--wait); }
+  .send { fill: #cfe3fb; stroke: #2f6fb5; } .recv { fill: #d5f0df; stroke: #2c8453; }
+  .add { fill: #fde3c4; stroke: #b86a10; } .copy { fill: #e8dcf8; stroke: #7247ab; }
+  .signal { fill: #f9d5dd; stroke: #b33a55; } .nop { fill: #e6e9ee; stroke: #7b8794; }
+  .message { fill: none; stroke: #52606d; stroke-width: 1.2; opacity: .7; }
+  .wait { fill: none; stroke: #a05a00; stroke-width: 1.4; stroke-dasharray: 4 3; }
+  .head { fill: #52606d; } .wait-head { fill: #a05a00; }
+  @media (prefers-color-scheme: dark) {
+    text { fill: #e6eaef; } .lane, .note { fill: #97a3b0; }
+    .paper { fill: #14181d; } .band { fill: #1c222a; }
+    .row { stroke: #303944; } .send { fill: #1d3a5c; stroke: #78b0f0; }
+    .recv { fill: #1b4530; stroke: #74cf9c; } .add { fill: #573a14; stroke: #f0ae5c; }
+    .copy { fill: #3b2b57; stroke: #bb98ee; } .signal { fill: #55222e; stroke: #ee8ba2; }
+    .nop { fill: #2b333d; stroke: #97a3b0; } .message { stroke: #9aa8b6; }
+    .wait { stroke: #f0b45a; } .head { fill: #9aa8b6; }
+    .wait-head { fill: #f0b45a; }
+  }
 </style>
 )";
 
@@ -116,7 +118,7 @@ class Drawing {
   }
 
   std::string text(const std::string& title) {
-    const double width = std::max(left + columns_ * column_width + right, 760.0), height = bottom_ + 16;
+    const double width = std::max(left + columns_ * column_width + right, 840.0), height = bottom_ + 16;
     svg_ = fmt::format(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {0:.0f} {1:.0f}\" width=\"{0:.0f}\" "
         "height=\"{1:.0f}\" "

@@ -120,11 +120,15 @@ struct CostModel {
   std::function<LinkCost(uint32_t from, uint32_t to)> link;
   double reduce_per_byte = 1e-10;  // seconds per byte of result
   double copy_per_byte = 1e-10;
-  double per_step = 1e-8;  // dispatch
+  double per_step = 1e-8;       // dispatch
+  double send_per_byte = 0;     // what sending and receiving cost the rank's processor
+  double receive_per_byte = 0;
+  double processors = 1;        // of each rank: less than 1 where ranks share cores
 };
 // Both ends of a message take part from when both are ready; a rank's sends share its egress and its receives its
-// ingress, in the order in which they become ready; reductions and copies share the rank; a lane issues its steps in
-// order, `per_step` apart. Predicted seconds of an operation of `block_bytes` bytes per block of `element_bytes` bytes
+// ingress, in the order in which they become ready; reductions and copies share the rank, and a RECV_REDUCE reduces
+// what has arrived while the rest arrives; a lane issues its steps in order, `per_step` apart. The result is never less
+// than what the busiest rank's processor has to do. Predicted seconds of an operation of `block_bytes` bytes per block of `element_bytes` bytes
 // per element in `slices` slices: list simulation of one and of two slices, extrapolated linearly. Schedules must have
 // been verified; infinity when they do not match.
 double simulate(const Problem& problem, const std::vector<Schedule>& schedules, uint64_t block_bytes,

@@ -13,6 +13,8 @@
 namespace tutti::core {
 namespace {
 
+// What handing a byte to a transport, or taking one, costs a processor: about one copy.
+constexpr double copy_seconds_per_byte = 8e-11;
 // Above so many ranks, all ranks' schedules are not made just to cost them; the root's own one stands for all.
 constexpr uint32_t simulated_ranks = 64;
 
@@ -134,6 +136,8 @@ Candidate Selector::judge(const tutti_algorithm* algorithm, const Problem& probl
   }
   CostModel model;
   model.link = [this](uint32_t from, uint32_t to) { return topology_.cost(from, to); };
+  model.send_per_byte = model.receive_per_byte = copy_seconds_per_byte;
+  model.processors = topology_.processors_per_rank();
   const uint64_t block = count * element_bytes;
   candidate.seconds = all ? simulate(problem, schedules, block, element_bytes, candidate.slices, model)
                           : own_cost(schedules[0], asked, block, model);

@@ -77,7 +77,17 @@ uint64_t Topology::smallest_fragment() const {
 LinkCost Topology::cost(uint32_t a, uint32_t b) const {
   const TransportOffer* offer = transport_of(a, b);
   if (!offer) return {1e-3, 1e-6};
-  return {static_cast<double>(offer->latency_ns) * 1e-9, 1.0 / static_cast<double>(std::max<uint64_t>(offer->bandwidth, 1))};
+  // A rank that must be given a core before it can answer answers after a switch of processes at the earliest.
+  constexpr double process_switch = 1e-6;
+  const bool crowded = ranks_on_host_of(a) > ranks_[a].cores || ranks_on_host_of(b) > ranks_[b].cores;
+  const double latency = static_cast<double>(offer->latency_ns) * 1e-9;
+  return {crowded ? std::max(latency, process_switch) : latency, 1.0 / static_cast<double>(std::max<uint64_t>(offer->bandwidth, 1))};
+}
+
+double Topology::processors_per_rank() const {
+  double least = 1;
+  for (uint32_t r = 0; r < nranks(); ++r) least = std::min(least, double(ranks_[r].cores) / double(ranks_on_host_of(r)));
+  return least;
 }
 
 std::string Topology::text() const {

@@ -49,6 +49,8 @@ class Topology {
   // The smallest cut of all pairs.
   uint64_t smallest_fragment() const;
   LinkCost cost(uint32_t a, uint32_t b) const;
+  // Cores for each rank on the most crowded host; at most 1.
+  double processors_per_rank() const;
   // A table for people.
   std::string text() const;
 

@@ -8,6 +8,7 @@
 #include <queue>
 #include <tuple>
 
+#include "rank_layout.hpp"
 #include "step_graph.hpp"
 
 namespace tutti {
@@ -49,14 +50,15 @@ class Simulation {
   struct Event {
     double time;
     uint32_t node;
-    bool arrived;    // the bytes of a RECV_REDUCE are there, and wait for their reduction
+    bool arrived;    // the first bytes of a RECV_REDUCE are there, and wait for their reduction
     uint32_t place;  // in the lane: of equal times the earlier step goes first, so that no rank runs ahead
+    double not_before;  // the last bytes of a RECV_REDUCE are there
     bool operator<(const Event& other) const {  // the first is on top of the queue
       return std::tie(time, place, node) > std::tie(other.time, other.place, other.node);
     }
   };
-  void push(double time, uint32_t node, bool arrived) {
-    events_.push({time, node, arrived, node - graph_.lanes()[graph_.nodes()[node].lane].base});
+  void push(double time, uint32_t node, bool arrived, double not_before = 0) {
+    events_.push({time, node, arrived, node - graph_.lanes()[graph_.nodes()[node].lane].base, not_before});
   }
 
   // Successors by happens-before, and the next step of the lane, which is issued later.
@@ -143,7 +145,7 @@ class Simulation {
     const double arrived = sent + cost.latency;
     finish(event.node, sent);
     if (graph_.nodes()[node.partner].op().kind != TUTTI_STEP_RECV_REDUCE) return finish(node.partner, arrived);
-    push(arrived, node.partner, true);
+    push(begin + cost.latency, node.partner, true, arrived);
     return arrived;
   }
 
@@ -154,7 +156,7 @@ class Simulation {
     const double per_byte = kind == TUTTI_STEP_COPY ? model_.copy_per_byte : model_.reduce_per_byte * operands;
     double& processor = compute_[graph_.rank_of(event.node)];
     processor = std::max(processor, event.time) + bytes(event.node) * per_byte;
-    return finish(event.node, processor);
+    return finish(event.node, std::max(processor, event.not_before));
   }
 
   double finish(uint32_t node, double time) {
@@ -190,11 +192,34 @@ std::vector<double> bytes_of_pieces(const Schedule& schedule, uint64_t block_byt
   return bytes;
 }
 
+// What a rank's processor has to do, all in a row.
+double processor_time(const Problem& problem, uint32_t rank, const Schedule& schedule, uint64_t block_bytes,
+                      uint32_t element_bytes, const CostModel& model) {
+  const std::vector<double> piece_bytes = bytes_of_pieces(schedule, block_bytes, element_bytes, 1);
+  const RankLayout layout(problem, schedule, rank, 1);
+  double seconds = 0;
+  for (const auto& lane : schedule.lanes)
+    for (const Step& step : lane) {
+      const tutti_span& span = step.op.kind == TUTTI_STEP_SEND ? step.op.src : step.op.dst;
+      double bytes = 0;
+      for (uint32_t i = 0; i < span.chunks; ++i) bytes += piece_bytes[layout.piece(span.buffer, span.first + i)];
+      const double folds = std::max<double>(2, double(step.sources.size())) - 1;
+      seconds += bytes * (step.op.kind == TUTTI_STEP_SEND   ? model.send_per_byte
+                          : step.op.kind == TUTTI_STEP_RECV ? model.receive_per_byte
+                          : step.op.kind == TUTTI_STEP_COPY ? model.copy_per_byte
+                                                            : model.reduce_per_byte * folds);
+    }
+  return seconds / model.processors;
+}
+
 }  // namespace
 
 double simulate(const Problem& problem, const std::vector<Schedule>& schedules, uint64_t block_bytes,
                 uint32_t element_bytes, uint64_t slices, const CostModel& model) {
   if (schedules.empty()) return 0;
+  double busiest = 0;
+  for (uint32_t rank = 0; rank < schedules.size(); ++rank)
+    busiest = std::max(busiest, processor_time(problem, rank, schedules[rank], block_bytes, element_bytes, model));
   const uint64_t count = std::max<uint64_t>(slices, 1);
   const std::vector<double> piece_bytes = bytes_of_pieces(schedules[0], block_bytes, element_bytes, count);
   const auto time_of = [&](uint32_t unrolled) {
@@ -203,8 +228,8 @@ double simulate(const Problem& problem, const std::vector<Schedule>& schedules, 
     return Simulation(graph, piece_bytes, model).run();
   };
   const double one = time_of(1);
-  if (count == 1 || one == std::numeric_limits<double>::infinity()) return one;
-  return one + double(count - 1) * (time_of(2) - one);
+  if (one == std::numeric_limits<double>::infinity()) return one;
+  return std::max(busiest, count == 1 ? one : one + double(count - 1) * (time_of(2) - one));
 }
 
 std::vector<std::vector<std::vector<StepTime>>> simulate_steps(const Problem& problem,

@@ -62,10 +62,9 @@ void Connection::fill_from(uint32_t index) {
   Send send = lane.sends.pop();
   lane.wanted = false;
   const Frame frame = link_.data_frame(index, bytes);
-  if (send.inlined) --link_.inlined_waiting;
   if (bytes <= kInlineBytes) {
     append(frame, send.data);
-    if (!send.inlined) link_.endpoint().complete(link_.peer(), send.cookie, TUTTI_OK, bytes);
+    link_.endpoint().complete(link_.peer(), send.cookie, TUTTI_OK, bytes);
   } else {
     append(frame);
     external_ = send.data;
@@ -124,8 +123,7 @@ void Connection::written(size_t n) {
   external_left_ -= n;
   if (external_left_ > 0) return;
   staged_.swap(next_);
-  if (!external_send_.inlined)
-    link_.endpoint().complete(link_.peer(), external_send_.cookie, TUTTI_OK, external_send_.bytes);
+  link_.endpoint().complete(link_.peer(), external_send_.cookie, TUTTI_OK, external_send_.bytes);
   external_send_ = {};
 }
 

@@ -25,8 +25,6 @@ struct Send {
   const char* data = nullptr;
   uint64_t bytes = 0;
   uint64_t cookie = 0;
-  bool inlined = false;          // completed when it was posted
-  std::unique_ptr<char[]> copy;  // the bytes, when inlined
 };
 
 // A RECV.

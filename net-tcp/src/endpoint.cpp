@@ -286,13 +286,11 @@ Endpoint::~Endpoint() {
   }
 }
 
-// What was completed must still arrive: first what waits in our own queues (an INLINE send may wait for credit, so
-// credit is read), then what the kernel holds. A peer that does not take it is not waited for longer than kLinger.
+// What was completed must still arrive: first what waits in our own queues, then what the kernel holds. A peer that
+// does not take it is not waited for longer than kLinger.
 void Endpoint::leave_in_order() {
   const auto deadline = Clock::now() + kLinger;
-  const auto must_leave = [](Connection* c) {
-    return c->is_open() && (c->queued_bytes() > 0 || c->link().inlined_waiting > 0);
-  };
+  const auto must_leave = [](Connection* c) { return c->is_open() && c->queued_bytes() > 0; };
   while (std::any_of(open_.begin(), open_.end(), must_leave) && Clock::now() < deadline) {
     for (size_t i = 0; i < open_.size(); ++i)
       if (open_[i]->is_open()) open_[i]->read();

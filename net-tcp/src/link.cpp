@@ -28,21 +28,17 @@ bool Link::post_send(const tutti_transfer& transfer) {
   const bool inlined = transfer.flags & TUTTI_TRANSFER_INLINE;
   const char* data = static_cast<const char*>(transfer.data);
   if (lane.sends.empty() && transfer.bytes <= kInlineBytes &&
-      lane.may_send(transfer.bytes, endpoint_.settings().eager_bytes) && connection.has_room()) {
+      lane.may_send(transfer.bytes, endpoint_.settings().eager_bytes) && connection.has_room() &&
+      !connection.is_blocked()) {
     connection.append(data_frame(transfer.lane, transfer.bytes), data);
     if (!inlined) endpoint_.complete(peer_, transfer.cookie, TUTTI_OK, transfer.bytes);
     endpoint_.wants_write(connection);
     return true;
   }
-  if (lane.sends.size() >= kQueueDepth) return false;
-  Send send{data, transfer.bytes, transfer.cookie, inlined, nullptr};
-  if (inlined) {
-    send.copy.reset(new char[transfer.bytes + 1]);
-    if (transfer.bytes) std::memcpy(send.copy.get(), data, transfer.bytes);
-    send.data = send.copy.get();
-    ++inlined_waiting;
-  }
-  lane.sends.push(std::move(send));
+  // An INLINE send completes here or not at all: what waited for credit would need this rank's progress to leave, after
+  // the operation that it belongs to was over.
+  if (inlined || lane.sends.size() >= kQueueDepth) return false;
+  lane.sends.push(Send{data, transfer.bytes, transfer.cookie});
   if (!lane.active && lane.sends.size() == 1) {
     lane.active = true;
     connection.activate(transfer.lane);
@@ -145,15 +141,13 @@ void Link::complete_pending(tutti_status status) {
   for (auto& connection : connections_) {
     Send send;
     Receive receive;
-    if (connection->take_unfinished_send(send) && !send.inlined) endpoint_.complete(peer_, send.cookie, status, 0);
+    if (connection->take_unfinished_send(send)) endpoint_.complete(peer_, send.cookie, status, 0);
     if (connection->take_unfinished_receive(receive)) endpoint_.complete(peer_, receive.cookie, status, 0);
   }
   for (Lane& lane : lanes_) {
-    while (!lane.sends.empty())
-      if (const Send send = lane.sends.pop(); !send.inlined) endpoint_.complete(peer_, send.cookie, status, 0);
+    while (!lane.sends.empty()) endpoint_.complete(peer_, lane.sends.pop().cookie, status, 0);
     while (!lane.receives.empty()) endpoint_.complete(peer_, lane.receives.pop().cookie, status, 0);
   }
-  inlined_waiting = 0;
 }
 
 void Link::end(tutti_status status, const std::string& reason) {

@@ -79,7 +79,6 @@ class Link {
   std::vector<std::unique_ptr<Connection>>& connections() { return connections_; }
   Connection& connection_of(uint32_t lane) { return *connections_[lane % connections_.size()]; }
   bool is_up() const { return status_ == TUTTI_OK; }
-  uint64_t inlined_waiting = 0;  // INLINE sends that wait for credit: completed, so they must still leave
 
   // What sockets report.
   void on_posted(uint32_t lane, uint32_t posted);

@@ -132,7 +132,8 @@ tutti_status tutti_barrier(tutti_comm* comm, const tutti_options* options, tutti
 
 /* Point to point, outside the order of collectives. A receive matches the earliest send of its peer with its tag; it must be
  * as long as the send, else TUTTI_MISMATCH at the receiver. Sends may complete before they are received, or wait for the
- * receiver: do not rely on either. Sending to oneself is an error. */
+ * receiver: do not rely on either. A receiver keeps at most 64 sends of a peer that it has not received yet; further
+ * ones wait behind them. Sending to oneself is an error. */
 tutti_status tutti_send(tutti_comm* comm, const void* data, uint64_t count, uint32_t dtype, uint32_t peer, uint32_t tag,
                         const tutti_options* options, tutti_request** request);
 tutti_status tutti_receive(tutti_comm* comm, void* data, uint64_t count, uint32_t dtype, uint32_t peer, uint32_t tag,
@@ -144,7 +145,8 @@ tutti_status tutti_request_test(tutti_request* request);
 tutti_status tutti_request_wait(tutti_request* request);
 /* Waits at most timeout_ns: TUTTI_AGAIN when that has passed (the operation goes on). */
 tutti_status tutti_request_wait_for(tutti_request* request, uint64_t timeout_ns);
-/* Waits until complete if need be, then frees the request. NULL is allowed. Before its communicator is destroyed. */
+/* Waits until complete if need be, then frees the request. NULL is allowed. (Destroying a communicator completes its
+ * requests; they still have to be freed.) */
 void tutti_request_free(tutti_request* request);
 
 /* ---- Memory ---------------------------------------------------------------------------------------------- */

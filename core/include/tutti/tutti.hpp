@@ -23,13 +23,7 @@
 
 namespace tutti {
 
-enum class Op : uint32_t {
-  sum = TUTTI_SUM,
-  prod = TUTTI_PROD,
-  min = TUTTI_MIN,
-  max = TUTTI_MAX,
-  avg = TUTTI_AVG
-};
+enum class Op : uint32_t { sum = TUTTI_SUM, prod = TUTTI_PROD, min = TUTTI_MIN, max = TUTTI_MAX, avg = TUTTI_AVG };
 
 // A failed call: what() says who, what was expected, what came, what to do.
 class Error : public std::runtime_error {
@@ -271,11 +265,12 @@ class Buffer {
     void* address = nullptr;
     const tutti_status status = tutti_mem_alloc(count * sizeof(T), &address);
     if (status < 0)
-      throw Error(status, "tutti::Buffer: cannot allocate " + std::to_string(count * sizeof(T)) + " bytes: " +
-                              tutti_status_text(status));
+      throw Error(status, "tutti::Buffer: cannot allocate " + std::to_string(count * sizeof(T)) +
+                              " bytes: " + tutti_status_text(status));
     data_ = static_cast<T*>(address);
   }
-  Buffer(Buffer&& other) noexcept : data_(std::exchange(other.data_, nullptr)), count_(std::exchange(other.count_, 0)) {}
+  Buffer(Buffer&& other) noexcept
+      : data_(std::exchange(other.data_, nullptr)), count_(std::exchange(other.count_, 0)) {}
   Buffer& operator=(Buffer&& other) noexcept {
     std::swap(data_, other.data_);
     std::swap(count_, other.count_);

@@ -46,7 +46,8 @@ tutti_status guarded(tutti_comm* comm, Body&& body) noexcept {
 void check_options(const char* call, const tutti_options* options) {
   if (!options) return;
   if (options->struct_size < sizeof(tutti_options))
-    invalid(fmt::format("{}: options.struct_size is {}, expected {}", call, options->struct_size, sizeof(tutti_options)));
+    invalid(
+        fmt::format("{}: options.struct_size is {}, expected {}", call, options->struct_size, sizeof(tutti_options)));
   if (options->flags || options->order || options->priority)
     throw Failure(TUTTI_NOT_SUPPORTED, fmt::format("{}: options.flags, order and priority must be 0", call));
   if (options->stream)
@@ -57,7 +58,8 @@ uint64_t size_of(const char* call, uint64_t count, uint32_t dtype, uint64_t bloc
   const uint32_t element = tutti::dtype_bytes(dtype);
   if (!element) invalid(fmt::format("{}: {} is no data type", call, dtype));
   if (count > most_bytes / element / std::max<uint64_t>(blocks, 1))
-    invalid(fmt::format("{}: {} elements of {} bytes for {} ranks is more than can be addressed", call, count, element, blocks));
+    invalid(fmt::format("{}: {} elements of {} bytes for {} ranks is more than can be addressed", call, count, element,
+                        blocks));
   return count * element;
 }
 
@@ -66,7 +68,8 @@ void check_pointer(const char* call, const char* which, const void* pointer, uin
   if (!pointer) invalid(fmt::format("{}: {} is NULL, expected a buffer of {} bytes", call, which, bytes));
   const uint32_t element = tutti::dtype_bytes(dtype);
   if (reinterpret_cast<uintptr_t>(pointer) % element)
-    invalid(fmt::format("{}: {} = {} is not aligned to its type {} ({} bytes)", call, which, pointer, tutti::dtype_name(dtype), element));
+    invalid(fmt::format("{}: {} = {} is not aligned to its type {} ({} bytes)", call, which, pointer,
+                        tutti::dtype_name(dtype), element));
 }
 
 // Which way a collective's buffers may be equal.
@@ -92,30 +95,34 @@ constexpr Call calls[] = {
 };
 
 // Is the call in place? Any other overlap is an error.
-bool check_overlap(const Call& call, const void* in, uint64_t in_bytes, const void* out, uint64_t out_bytes, uint64_t block,
-                   uint32_t rank) {
+bool check_overlap(const Call& call, const void* in, uint64_t in_bytes, const void* out, uint64_t out_bytes,
+                   uint64_t block, uint32_t rank) {
   if (!in_bytes || !out_bytes) return false;
   const auto i = reinterpret_cast<uintptr_t>(in), o = reinterpret_cast<uintptr_t>(out);
   if (i + in_bytes <= o || o + out_bytes <= i) return false;
-  const uintptr_t expected_in = call.form == InPlace::in_is_block ? o + rank * block : call.form == InPlace::out_is_block ? o - rank * block : o;
+  const uintptr_t expected_in = call.form == InPlace::in_is_block    ? o + rank * block
+                                : call.form == InPlace::out_is_block ? o - rank * block
+                                                                     : o;
   if (i == expected_in) return true;
-  invalid(fmt::format("{}: in = {} ({} bytes) and out = {} ({} bytes) overlap; in place means {}", call.name, in, in_bytes, out,
-                      out_bytes,
+  invalid(fmt::format("{}: in = {} ({} bytes) and out = {} ({} bytes) overlap; in place means {}", call.name, in,
+                      in_bytes, out, out_bytes,
                       call.form == InPlace::in_is_block    ? "in == out + rank * count"
                       : call.form == InPlace::out_is_block ? "out == in + rank * count"
                                                            : "in == out"));
 }
 
-tutti_status collective(tutti_comm* comm, uint32_t which, const void* in, void* out, uint64_t count, uint32_t dtype, uint32_t op,
-                        uint32_t root, const tutti_options* options, tutti_request** request) {
+tutti_status collective(tutti_comm* comm, uint32_t which, const void* in, void* out, uint64_t count, uint32_t dtype,
+                        uint32_t op, uint32_t root, const tutti_options* options, tutti_request** request) {
   return guarded(comm, [&](Communicator& c) {
     const Call& call = calls[which];
     Shape shape;
     shape.collective = which;
     check_options(call.name, options);
     if (which != TUTTI_BARRIER) {
-      if (root >= c.nranks()) invalid(fmt::format("{}: root is {}, expected less than {} ranks", call.name, root, c.nranks()));
-      if (tutti::is_reducing(which) && (op < TUTTI_SUM || op > TUTTI_AVG)) invalid(fmt::format("{}: {} is no operator", call.name, op));
+      if (root >= c.nranks())
+        invalid(fmt::format("{}: root is {}, expected less than {} ranks", call.name, root, c.nranks()));
+      if (tutti::is_reducing(which) && (op < TUTTI_SUM || op > TUTTI_AVG))
+        invalid(fmt::format("{}: {} is no operator", call.name, op));
       const uint64_t block = size_of(call.name, count, dtype, c.nranks());
       const uint64_t in_bytes = block * tutti::block_count(which, c.nranks(), root, c.rank(), TUTTI_BUFFER_IN);
       const uint64_t out_bytes = block * tutti::block_count(which, c.nranks(), root, c.rank(), TUTTI_BUFFER_OUT);
@@ -131,8 +138,8 @@ tutti_status collective(tutti_comm* comm, uint32_t which, const void* in, void* 
   });
 }
 
-tutti_status transfer(tutti_comm* comm, bool sending, void* data, uint64_t count, uint32_t dtype, uint32_t peer, uint32_t tag,
-                      const tutti_options* options, tutti_request** request) {
+tutti_status transfer(tutti_comm* comm, bool sending, void* data, uint64_t count, uint32_t dtype, uint32_t peer,
+                      uint32_t tag, const tutti_options* options, tutti_request** request) {
   return guarded(comm, [&](Communicator& c) {
     const char* name = sending ? "send" : "receive";
     check_options(name, options);
@@ -165,6 +172,19 @@ tutti_status copy_rows(const std::vector<Row>& from, Row* to, uint64_t* n) {
   return TUTTI_OK;
 }
 
+// Asks about a request. One that is complete may have outlived its communicator, which completed it.
+template <typename Body>
+tutti_status about(tutti_request* request, Body&& body) noexcept {
+  if (!request) return TUTTI_INVALID_ARGUMENT;
+  if (request->complete.load(std::memory_order_acquire) && !request->alive->load(std::memory_order_acquire))
+    return request->status;
+  try {
+    return body();
+  } catch (const std::exception&) {
+    return TUTTI_NO_RESOURCES;
+  }
+}
+
 // For calls without a communicator: there is nowhere to keep the text but the log.
 template <typename Body>
 tutti_status logged(const char* call, Body&& body) noexcept {
@@ -188,20 +208,34 @@ const char* tutti_version(void) { return TUTTI_VERSION; }
 
 const char* tutti_status_text(tutti_status status) {
   switch (status) {
-    case TUTTI_OK: return "ok";
-    case TUTTI_AGAIN: return "not yet";
-    case TUTTI_INVALID_ARGUMENT: return "invalid argument";
-    case TUTTI_NOT_SUPPORTED: return "not supported";
-    case TUTTI_NOT_FOUND: return "not found";
-    case TUTTI_NO_RESOURCES: return "no resources";
-    case TUTTI_TIMEOUT: return "timed out";
-    case TUTTI_PEER_FAILED: return "peer failed";
-    case TUTTI_ABORTED: return "aborted";
-    case TUTTI_MISMATCH: return "mismatch between ranks";
-    case TUTTI_SYSTEM: return "system error";
-    case TUTTI_INVALID_USAGE: return "invalid usage";
-    case TUTTI_INTERNAL: return "internal error";
-    default: return "unknown status";
+    case TUTTI_OK:
+      return "ok";
+    case TUTTI_AGAIN:
+      return "not yet";
+    case TUTTI_INVALID_ARGUMENT:
+      return "invalid argument";
+    case TUTTI_NOT_SUPPORTED:
+      return "not supported";
+    case TUTTI_NOT_FOUND:
+      return "not found";
+    case TUTTI_NO_RESOURCES:
+      return "no resources";
+    case TUTTI_TIMEOUT:
+      return "timed out";
+    case TUTTI_PEER_FAILED:
+      return "peer failed";
+    case TUTTI_ABORTED:
+      return "aborted";
+    case TUTTI_MISMATCH:
+      return "mismatch between ranks";
+    case TUTTI_SYSTEM:
+      return "system error";
+    case TUTTI_INVALID_USAGE:
+      return "invalid usage";
+    case TUTTI_INTERNAL:
+      return "internal error";
+    default:
+      return "unknown status";
   }
 }
 
@@ -220,11 +254,13 @@ tutti_status tutti_comm_create(const tutti_comm_config* config, tutti_comm** com
   *comm = nullptr;
   if (config) {
     if (config->struct_size < offsetof(tutti_comm_config, connect_timeout_ns))
-      return fail(TUTTI_INVALID_ARGUMENT, fmt::format("tutti_comm_create: config.struct_size is {}, expected {}", config->struct_size, sizeof full));
+      return fail(TUTTI_INVALID_ARGUMENT, fmt::format("tutti_comm_create: config.struct_size is {}, expected {}",
+                                                      config->struct_size, sizeof full));
     std::memcpy(&full, config, std::min<size_t>(config->struct_size, sizeof full));
     const auto* tail = reinterpret_cast<const uint8_t*>(config);
     for (size_t i = sizeof full; i < config->struct_size; ++i)
-      if (tail[i]) return fail(TUTTI_NOT_SUPPORTED, "tutti_comm_create: config has fields that this version does not know");
+      if (tail[i])
+        return fail(TUTTI_NOT_SUPPORTED, "tutti_comm_create: config has fields that this version does not know");
   }
   try {
     *comm = new tutti_comm(full);
@@ -240,6 +276,7 @@ tutti_status tutti_comm_create(const tutti_comm_config* config, tutti_comm** com
 
 tutti_status tutti_comm_destroy(tutti_comm* comm) {
   if (!comm) return TUTTI_INVALID_ARGUMENT;
+  if (comm->communicator.forked()) return TUTTI_INVALID_USAGE;  // it is the parent's
   const tutti_status status = comm->communicator.async_error();
   delete comm;
   return status;
@@ -252,8 +289,12 @@ tutti_status tutti_comm_abort(tutti_comm* comm, const char* reason) {
   });
 }
 
-tutti_status tutti_comm_async_error(const tutti_comm* comm) { return comm ? comm->communicator.async_error() : TUTTI_INVALID_ARGUMENT; }
-const char* tutti_comm_error(const tutti_comm* comm) { return comm ? comm->communicator.error_text() : "the communicator is NULL"; }
+tutti_status tutti_comm_async_error(const tutti_comm* comm) {
+  return comm ? comm->communicator.async_error() : TUTTI_INVALID_ARGUMENT;
+}
+const char* tutti_comm_error(const tutti_comm* comm) {
+  return comm ? comm->communicator.error_text() : "the communicator is NULL";
+}
 uint32_t tutti_comm_rank(const tutti_comm* comm) { return comm ? comm->communicator.rank() : 0; }
 uint32_t tutti_comm_nranks(const tutti_comm* comm) { return comm ? comm->communicator.nranks() : 0; }
 
@@ -271,8 +312,8 @@ tutti_status tutti_broadcast(tutti_comm* comm, const void* in, void* out, uint64
                              const tutti_options* options, tutti_request** request) {
   return collective(comm, TUTTI_BROADCAST, in, out, count, dtype, 0, root, options, request);
 }
-tutti_status tutti_reduce(tutti_comm* comm, const void* in, void* out, uint64_t count, uint32_t dtype, uint32_t op, uint32_t root,
-                          const tutti_options* options, tutti_request** request) {
+tutti_status tutti_reduce(tutti_comm* comm, const void* in, void* out, uint64_t count, uint32_t dtype, uint32_t op,
+                          uint32_t root, const tutti_options* options, tutti_request** request) {
   return collective(comm, TUTTI_REDUCE, in, out, count, dtype, op, root, options, request);
 }
 tutti_status tutti_all_reduce(tutti_comm* comm, const void* in, void* out, uint64_t count, uint32_t dtype, uint32_t op,
@@ -291,8 +332,8 @@ tutti_status tutti_scatter(tutti_comm* comm, const void* in, void* out, uint64_t
                            const tutti_options* options, tutti_request** request) {
   return collective(comm, TUTTI_SCATTER, in, out, count, dtype, 0, root, options, request);
 }
-tutti_status tutti_reduce_scatter(tutti_comm* comm, const void* in, void* out, uint64_t count, uint32_t dtype, uint32_t op,
-                                  const tutti_options* options, tutti_request** request) {
+tutti_status tutti_reduce_scatter(tutti_comm* comm, const void* in, void* out, uint64_t count, uint32_t dtype,
+                                  uint32_t op, const tutti_options* options, tutti_request** request) {
   return collective(comm, TUTTI_REDUCE_SCATTER, in, out, count, dtype, op, 0, options, request);
 }
 tutti_status tutti_all_to_all(tutti_comm* comm, const void* in, void* out, uint64_t count, uint32_t dtype,
@@ -313,16 +354,18 @@ tutti_status tutti_receive(tutti_comm* comm, void* data, uint64_t count, uint32_
 }
 
 tutti_status tutti_request_test(tutti_request* request) {
-  return request ? request->comm->test(*request) : TUTTI_INVALID_ARGUMENT;
+  return about(request, [&] { return request->comm->test(*request); });
 }
 tutti_status tutti_request_wait(tutti_request* request) {
-  return request ? request->comm->wait(*request, UINT64_MAX) : TUTTI_INVALID_ARGUMENT;
+  return about(request, [&] { return request->comm->wait(*request, UINT64_MAX); });
 }
 tutti_status tutti_request_wait_for(tutti_request* request, uint64_t timeout_ns) {
-  return request ? request->comm->wait(*request, timeout_ns) : TUTTI_INVALID_ARGUMENT;
+  return about(request, [&] { return request->comm->wait(*request, timeout_ns); });
 }
 void tutti_request_free(tutti_request* request) {
-  if (request) request->comm->free(request);
+  if (!request) return;
+  if (!request->complete.load(std::memory_order_acquire)) tutti_request_wait(request);
+  delete request;  // a complete one no longer needs its communicator, which may be gone
 }
 
 tutti_status tutti_mem_alloc(uint64_t bytes, void** address) {
@@ -345,21 +388,26 @@ tutti_status tutti_comm_services(const tutti_comm* comm, tutti_service* rows, ui
 tutti_status tutti_comm_traffic(const tutti_comm* comm, tutti_link_traffic* rows, uint64_t* n) {
   return guarded(const_cast<tutti_comm*>(comm), [&](Communicator& c) { return copy_rows(c.traffic(), rows, n); });
 }
-tutti_status tutti_comm_explain(tutti_comm* comm, uint32_t which, uint64_t count, uint32_t dtype, char* text, uint64_t* bytes) {
+tutti_status tutti_comm_explain(tutti_comm* comm, uint32_t which, uint64_t count, uint32_t dtype, char* text,
+                                uint64_t* bytes) {
   return guarded(comm, [&](Communicator& c) {
     if (which < TUTTI_BROADCAST || which > TUTTI_BARRIER) invalid(fmt::format("explain: {} is no collective", which));
     if (which != TUTTI_BARRIER) size_of("explain", count, dtype, c.nranks());
-    return copy_text(c.explain(which, which == TUTTI_BARRIER ? 0 : count, which == TUTTI_BARRIER ? uint32_t{TUTTI_UINT8} : dtype), text, bytes);
+    return copy_text(
+        c.explain(which, which == TUTTI_BARRIER ? 0 : count, which == TUTTI_BARRIER ? uint32_t{TUTTI_UINT8} : dtype),
+        text, bytes);
   });
 }
 tutti_status tutti_comm_topology(const tutti_comm* comm, char* text, uint64_t* bytes) {
-  return guarded(const_cast<tutti_comm*>(comm), [&](Communicator& c) { return copy_text(c.topology_text(), text, bytes); });
+  return guarded(const_cast<tutti_comm*>(comm),
+                 [&](Communicator& c) { return copy_text(c.topology_text(), text, bytes); });
 }
 
 tutti_status tutti_plugin_register(const tutti_plugin_entry_table* entry) {
   return logged("tutti_plugin_register", [&] {
     std::string error;
-    if (const tutti_status status = tutti::core::register_static(entry, &error); status < 0) throw Failure(status, error);
+    if (const tutti_status status = tutti::core::register_static(entry, &error); status < 0)
+      throw Failure(status, error);
   });
 }
 

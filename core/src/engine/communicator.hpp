@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The communicator: what tutti_comm is. It owns the ports and links, finds or makes the plan of a call, runs operations in
-// windows, and turns every failure into one that all its pending operations end with.
+// The communicator: what tutti_comm is. It owns the ports and links, finds or makes the plan of a call, runs operations
+// in windows, and turns every failure into one that all its pending operations end with.
 #pragma once
 
 #include <tutti/tutti.h>
@@ -43,6 +43,7 @@ struct tutti_request {
   std::atomic<bool> complete{true};
   tutti_status status = TUTTI_OK;
   tutti::core::Transfer transfer;
+  std::shared_ptr<const std::atomic<bool>> alive;  // the communicator; nullptr: it outlives the request
 };
 
 namespace tutti::core {
@@ -50,7 +51,8 @@ namespace tutti::core {
 struct ShapeHash {
   size_t operator()(const Shape& s) const {
     uint64_t h = s.count * 0x9e3779b97f4a7c15u;
-    h ^= (uint64_t{s.collective} << 48) ^ (uint64_t{s.dtype} << 40) ^ (uint64_t{s.op} << 36) ^ (uint64_t{s.in_place} << 33) ^ s.root;
+    h ^= (uint64_t{s.collective} << 48) ^ (uint64_t{s.dtype} << 40) ^ (uint64_t{s.op} << 36) ^
+         (uint64_t{s.in_place} << 33) ^ s.root;
     return h ^ (h >> 29);
   }
 };
@@ -64,13 +66,13 @@ class Communicator final : public Engine, private PortEvents {
   uint32_t nranks() const { return nranks_; }
 
   // Both validated by the caller. request == nullptr: blocks.
-  tutti_status collective(const Shape& shape, const void* in, void* out, const tutti_options* options, tutti_request** request);
-  tutti_status transfer(bool sending, void* data, uint64_t bytes, uint32_t peer, uint32_t tag, const tutti_options* options,
-                        tutti_request** request);
+  tutti_status collective(const Shape& shape, const void* in, void* out, const tutti_options* options,
+                          tutti_request** request);
+  tutti_status transfer(bool sending, void* data, uint64_t bytes, uint32_t peer, uint32_t tag,
+                        const tutti_options* options, tutti_request** request);
   tutti_status test(tutti_request& request);
   // timeout_ns UINT64_MAX: until complete.
   tutti_status wait(tutti_request& request, uint64_t timeout_ns);
-  void free(tutti_request* request);
 
   void abort(const std::string& reason);
   tutti_status async_error() const { return broken_status_.load(std::memory_order_acquire); }
@@ -79,9 +81,11 @@ class Communicator final : public Engine, private PortEvents {
   const char* error_text() const { return error_text_.c_str(); }
   // Throws when the communicator cannot be used: broken, or in a forked child.
   void require_usable() const;
+  // Is this a forked child, which has no part in the communicator?
+  bool forked() const;
 
   std::vector<tutti_service> services();
-  std::vector<tutti_link_traffic> traffic() const;
+  std::vector<tutti_link_traffic> traffic();
   std::string explain(uint32_t collective, uint64_t count, uint32_t dtype);
   std::string topology_text() const { return topology_.text(); }
   const std::string& name() const { return name_; }
@@ -97,8 +101,7 @@ class Communicator final : public Engine, private PortEvents {
     std::string collective, algorithm, transports;
     uint64_t calls = 0, bytes = 0, ticks = 0;
   };
-  // Holds the engine where other threads may come in; free of cost where none can.
-  class Hold;
+  class Hold;  // communicator_hold.hpp
 
   // Making, in communicator_setup.cpp.
   void meet(const tutti_comm_config& config);
@@ -124,12 +127,15 @@ class Communicator final : public Engine, private PortEvents {
   bool advance_operations();
   bool advance_transfers();
   bool progress();
+  bool advance_all();
+  void notice_abort();
   bool progress_ports(bool all);
   void give_up_lost_peer();
   void look_around();
   void pause(uint32_t& fruitless);
   void check_deadlines(uint64_t now);
   std::string describe(const tutti_request& request) const;
+  std::string under_way() const;
   // Ends every pending operation with the error, and the communicator's use.
   void break_down(tutti_status status, const std::string& text, bool tell_others);
   void drain();
@@ -160,7 +166,7 @@ class Communicator final : public Engine, private PortEvents {
   std::unordered_map<Shape, std::unique_ptr<Plan>, ShapeHash> plans_;
   Plan* memo_[TUTTI_BARRIER + 1] = {};
   uint64_t plan_clock_ = 0;
-  std::vector<Service> services_;
+  std::deque<Service> services_;  // its strings are handed out: they stay where they are
 
   std::vector<Window> windows_;
   uint64_t next_sequence_ = 0;
@@ -169,13 +175,17 @@ class Communicator final : public Engine, private PortEvents {
   PointToPoint point_to_point_;
   WaitPolicy policy_;
   uint64_t next_look_ns_ = 0;
+  uint64_t polls_ = 0;
 
   std::mutex mutex_;
   uint64_t unfinished_ = 0;           // asynchronous operations not complete
   std::atomic<uint64_t> pending_{0};  // the same, published when the engine is let go
   std::atomic<bool> stop_{false};
+  std::atomic<bool> inside_{false};  // the owner is, without the lock
+  std::shared_ptr<std::atomic<bool>> alive_ = std::make_shared<std::atomic<bool>>(true);
   std::thread thread_;
 
+  bool breaking_ = false;  // break_down has begun; broken_status_ is published once the text is complete
   std::atomic<tutti_status> broken_status_{TUTTI_OK};
   std::string broken_text_;
   std::string lost_text_;  // of a peer that a port has given up, until break_down

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Making and ending a communicator: the ranks meet, compare what must agree, open their endpoints, describe themselves to
-// each other, and settle which transport serves each pair.
+// Making and ending a communicator: the ranks meet, compare what must agree, open their endpoints, describe themselves
+// to each other, and settle which transport serves each pair.
 #include <fmt/format.h>
 #include <sched.h>
 #include <tutti/registry.h>
@@ -68,7 +68,8 @@ uint64_t random_id() {
 
 uint32_t bounded(uint32_t value, uint32_t fallback, uint32_t most, const char* what) {
   if (value > most)
-    throw Failure(TUTTI_INVALID_ARGUMENT, fmt::format("tutti_comm_config.{} is {}, expected at most {}", what, value, most));
+    throw Failure(TUTTI_INVALID_ARGUMENT,
+                  fmt::format("tutti_comm_config.{} is {}, expected at most {}", what, value, most));
   return value ? value : fallback;
 }
 
@@ -76,12 +77,14 @@ uint32_t bounded(uint32_t value, uint32_t fallback, uint32_t most, const char* w
 
 Communicator::Communicator(const tutti_comm_config& config) {
   if (config.flags & ~uint32_t{TUTTI_COMM_PROGRESS_THREAD})
-    throw Failure(TUTTI_NOT_SUPPORTED, fmt::format("tutti_comm_config.flags is {:#x}: unknown flags are set", config.flags));
+    throw Failure(TUTTI_NOT_SUPPORTED,
+                  fmt::format("tutti_comm_config.flags is {:#x}: unknown flags are set", config.flags));
   if (config.name) name_ = config.name;
   windows_count_ = bounded(config.windows, default_windows, most_windows, "windows");
   lanes_ = bounded(config.lanes, default_lanes, most_lanes, "lanes");
   scratch_limit_ = config.scratch_limit ? config.scratch_limit : default_scratch_limit;
-  connect_timeout_ns_ = config.connect_timeout_ns ? config.connect_timeout_ns : seconds_setting("TUTTI_CONNECT_TIMEOUT", 30);
+  connect_timeout_ns_ =
+      config.connect_timeout_ns ? config.connect_timeout_ns : seconds_setting("TUTTI_CONNECT_TIMEOUT", 30);
   timeout_ns_ = config.timeout_ns ? config.timeout_ns : seconds_setting("TUTTI_TIMEOUT", 600);
   transport_setting_ = config.transports ? config.transports : setting("TUTTI_TRANSPORT").value_or("");
   algorithm_setting_ = config.algorithms ? config.algorithms : setting("TUTTI_ALGO").value_or("");
@@ -101,6 +104,9 @@ Communicator::Communicator(const tutti_comm_config& config) {
     bootstrap_->announce_failure(failure.text);
     close();
     throw;
+  } catch (...) {
+    close();
+    throw;
   }
   set_wait_policy();
   windows_ = std::vector<Window>(windows_count_);
@@ -108,7 +114,8 @@ Communicator::Communicator(const tutti_comm_config& config) {
   point_to_point_.place(&links_, windows_count_ * lanes_);
   threaded_ = (config.flags & TUTTI_COMM_PROGRESS_THREAD) != 0;
   if (threaded_) thread_ = std::thread([this] { progress_thread(); });
-  log(TUTTI_LOG_INFO, name_, fmt::format("rank {} of {}\n{}", rank_, nranks_, rank_ == 0 ? topology_.text() : std::string()));
+  log(TUTTI_LOG_INFO, name_,
+      fmt::format("rank {} of {}\n{}", rank_, nranks_, rank_ == 0 ? topology_.text() : std::string()));
 }
 
 void Communicator::meet(const tutti_comm_config& config) {
@@ -117,7 +124,8 @@ void Communicator::meet(const tutti_comm_config& config) {
   if (config.nranks) {
     if (config.rank >= config.nranks)
       throw Failure(TUTTI_INVALID_ARGUMENT,
-                    fmt::format("tutti_comm_config.rank is {}, expected less than nranks, which is {}", config.rank, config.nranks));
+                    fmt::format("tutti_comm_config.rank is {}, expected less than nranks, which is {}", config.rank,
+                                config.nranks));
     rendezvous.rank = config.rank;
     rendezvous.nranks = config.nranks;
   }
@@ -166,17 +174,19 @@ std::vector<const tutti_algorithm*> Communicator::agree(const tutti_comm_config&
         everywhere = offered.contains(algorithm->name);
         if (everywhere && ranks[0].at("algorithms").contains(algorithm->name) &&
             offered.at(algorithm->name) != ranks[0].at("algorithms").at(algorithm->name))
-          throw Failure(TUTTI_MISMATCH, fmt::format("algorithm {} comes from plugin {} on rank 0 and from {} on rank {}",
-                                                    algorithm->name, ranks[0]["algorithms"][algorithm->name].dump(),
-                                                    offered.at(algorithm->name).dump(), r));
+          throw Failure(
+              TUTTI_MISMATCH,
+              fmt::format("algorithm {} comes from plugin {} on rank 0 and from {} on rank {}", algorithm->name,
+                          ranks[0]["algorithms"][algorithm->name].dump(), offered.at(algorithm->name).dump(), r));
       }
       if (everywhere) common.push_back(algorithm);
     }
     return common;
   } catch (const Json::exception& e) {
-    throw Failure(TUTTI_MISMATCH, fmt::format("a rank introduced itself in a form that is not understood ({}): do all ranks run "
-                                              "the same version of Tutti, {}?",
-                                              e.what(), tutti_version()));
+    throw Failure(TUTTI_MISMATCH,
+                  fmt::format("a rank introduced itself in a form that is not understood ({}): do all ranks run "
+                              "the same version of Tutti, {}?",
+                              e.what(), tutti_version()));
   }
 }
 
@@ -188,7 +198,8 @@ void Communicator::open_ports(uint64_t id) {
     for (const std::string& name : named) {
       std::string error;
       const tutti_transport* transport = find_transport(name, &error);
-      if (!transport) throw Failure(TUTTI_NOT_FOUND, fmt::format("TUTTI_TRANSPORT=\"{}\": {}", transport_setting_, error));
+      if (!transport)
+        throw Failure(TUTTI_NOT_FOUND, fmt::format("TUTTI_TRANSPORT=\"{}\": {}", transport_setting_, error));
       wanted.push_back(transport);
     }
   }
@@ -204,22 +215,28 @@ void Communicator::open_ports(uint64_t id) {
       continue;
     }
     if (caps.fragment_bytes < smallest_fragment || caps.receive_depth < 2)
-      throw Failure(TUTTI_INTERNAL, fmt::format("transport {} claims fragment_bytes {} (at least {} is required) and receive_depth {} (at least 2)",
-                                                api->name, caps.fragment_bytes, smallest_fragment, caps.receive_depth));
+      throw Failure(
+          TUTTI_INTERNAL,
+          fmt::format(
+              "transport {} claims fragment_bytes {} (at least {} is required) and receive_depth {} (at least 2)",
+              api->name, caps.fragment_bytes, smallest_fragment, caps.receive_depth));
     Port& port = ports_.emplace_back();
     port.api = api;
     port.caps = caps;
     port.index = static_cast<uint32_t>(ports_.size() - 1);
     port.domain = Domain::of(api);
     const std::string& secret = bootstrap_->secret();
-    const tutti_endpoint_config config{sizeof config, rank_, nranks_, windows_count_ * lanes_ + 1, name_.c_str(),
-                                       reinterpret_cast<const uint8_t*>(secret.data()), secret.size(), id};
+    const tutti_endpoint_config config{sizeof config, rank_,
+                                       nranks_,       windows_count_ * lanes_ + 1,
+                                       name_.c_str(), reinterpret_cast<const uint8_t*>(secret.data()),
+                                       secret.size(), id};
     if (const tutti_status status = api->open_endpoint(port.domain->handle(), &config, &port.endpoint); status < 0)
       throw Failure(status, fmt::format("{}: cannot open an endpoint: {}", api->name, take_plugin_error()));
     const auto* view = static_cast<const tutti_view*>(api->get_interface(api->self, TUTTI_VIEW_ID));
     const auto* wait = static_cast<const tutti_wait_fd*>(api->get_interface(api->self, TUTTI_WAIT_FD_ID));
     if ((view && view->stamp != TUTTI_VIEW_STAMP) || (wait && wait->stamp != TUTTI_WAIT_FD_STAMP))
-      throw Failure(TUTTI_NOT_SUPPORTED, fmt::format("transport {}: its view/1 or wait_fd/1 was compiled with other headers", api->name));
+      throw Failure(TUTTI_NOT_SUPPORTED,
+                    fmt::format("transport {}: its view/1 or wait_fd/1 was compiled with other headers", api->name));
     port.view = view;
     port.by_region = view && TUTTI_HAS(tutti_view, view, send_region) && TUTTI_HAS(tutti_view, view, released);
     if (wait && wait->get_fd(port.endpoint, &port.fd) == TUTTI_OK) port.wait_fd = wait;
@@ -260,7 +277,9 @@ void Communicator::choose_links() {
       const TransportOffer* offer = topology_.transport_of(a, b);
       if (!offer) {
         topology_.transport_of(a, b, &why);
-        throw Failure(TUTTI_NOT_SUPPORTED, why + (transport_setting_.empty() ? "" : fmt::format(" (TUTTI_TRANSPORT=\"{}\")", transport_setting_)));
+        throw Failure(
+            TUTTI_NOT_SUPPORTED,
+            why + (transport_setting_.empty() ? "" : fmt::format(" (TUTTI_TRANSPORT=\"{}\")", transport_setting_)));
       }
       if (topology_.rank(a).offer(offer->name)->version != topology_.rank(b).offer(offer->name)->version)
         throw Failure(TUTTI_MISMATCH, fmt::format("transport {} is {} on rank {} and {} on rank {}", offer->name,
@@ -285,8 +304,8 @@ void Communicator::set_wait_policy() {
   if (topology_.ranks_on_host_of(rank_) > topology_.rank(rank_).cores) policy_ = {16, 400};
 }
 
-// All ranks meet once more, so that nobody closes a connection over which another still waits for bytes. Meanwhile a second
-// thread keeps the transports going, since what this rank has sent may still be on its way out.
+// All ranks meet once more, so that nobody closes a connection over which another still waits for bytes. Meanwhile a
+// second thread keeps the transports going, since what this rank has sent may still be on its way out.
 void Communicator::settle() {
   std::atomic<bool> met{false};
   std::thread pump([&] {
@@ -315,13 +334,12 @@ Communicator::~Communicator() {
   stop_.store(true, std::memory_order_relaxed);
   if (thread_.joinable()) thread_.join();
   ActiveEngines::process().remove(this);
-  const bool child = fork_generation_ != fork_generation();
-  if (!child && async_error() == TUTTI_OK && unfinished_)
-    break_down(TUTTI_ABORTED, fmt::format("rank {}: {}: destroyed with {} operations pending", rank_, name_, unfinished_), true);
-  if (!child && async_error() == TUTTI_OK && nranks_ > 1) settle();
-  if (child) return;  // everything here is the parent's
-  windows_.clear();
-  close();
+  if (async_error() == TUTTI_OK && unfinished_)
+    break_down(TUTTI_ABORTED,
+               fmt::format("rank {}: {}: destroyed with {} operations pending", rank_, name_, unfinished_), true);
+  if (async_error() == TUTTI_OK && nranks_ > 1) settle();
+  close();  // before the windows: what a transport has not given back must still be there
+  alive_->store(false, std::memory_order_release);
 }
 
 }  // namespace tutti::core

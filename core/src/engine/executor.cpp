@@ -18,13 +18,13 @@ constexpr uint64_t registered_call_bytes = 8192;
 
 }  // namespace
 
+// A ring only grows when its slot's step begins: nothing of an earlier step is under way in it then.
 std::byte* Staging::at(uint64_t fragment_bytes, uint32_t slot, uint64_t number) {
-  if (fragment_bytes > fragment_bytes_) {
-    for (auto& ring : rings_) ring.reset();
-    fragment_bytes_ = fragment_bytes;
+  if (fragment_bytes > sizes_[slot]) {
+    rings_[slot] = std::make_unique_for_overwrite<std::byte[]>(fragment_bytes * depth);
+    sizes_[slot] = fragment_bytes;
   }
-  if (!rings_[slot]) rings_[slot] = std::make_unique_for_overwrite<std::byte[]>(fragment_bytes_ * depth);
-  return rings_[slot].get() + number % depth * fragment_bytes_;
+  return rings_[slot].get() + number % depth * fragment_bytes;
 }
 
 Execution::~Execution() {
@@ -119,11 +119,11 @@ bool Execution::advance_lane(size_t lane, LaneRun& run) {
     const uint64_t before = run.head;
     while (run.head != run.tail && run.at(run.head).done) ++run.head;
     if (run.head == run.end) {
-      progressed_ = true;
+      note_progress();
       return true;
     }
     if (run.head == before) return false;
-    progressed_ = true;
+    note_progress();
   }
 }
 
@@ -147,7 +147,8 @@ bool Execution::completed(size_t lane, uint64_t position) {
 }
 
 bool Execution::may_start(const BoundStep& step, uint64_t position, uint64_t slice, LaneRun& run) {
-  if (step.after_conflict && step.after_conflict <= position && run.head <= position - step.after_conflict) return false;
+  if (step.after_conflict && step.after_conflict <= position && run.head <= position - step.after_conflict)
+    return false;
   if (step.dependency_lane != TUTTI_NO_DEPENDENCY) {
     const uint64_t length = plan_->lanes[step.dependency_lane].size();
     if (!completed(step.dependency_lane, slice * length + step.dependency_step)) return false;
@@ -191,6 +192,7 @@ void Execution::start(Active& active, size_t lane) {
     active.out.bytes = active.in.bytes = 0;
     active.out.signalled = active.in.signalled = true;
     active.done = true;
+    note_progress();
     return;
   }
   if (step.out) active.out.open(step.out, transport_lane, active.bytes, stores_.slots);
@@ -198,6 +200,7 @@ void Execution::start(Active& active, size_t lane) {
   if (step.kind == TUTTI_STEP_COPY || step.kind == TUTTI_STEP_REDUCE) {
     reduce_locally(active);
     active.done = true;
+    note_progress();
   }
 }
 
@@ -230,17 +233,16 @@ void Execution::move(Active& active, uint64_t position, LaneRun& run) {
   if (step.in) {
     Active* next = nullptr;
     if (step.forwards && position + 1 < run.tail && run.at(position + 1).started) next = &run.at(position + 1);
-    const uint64_t before = active.in.completed;
     receive(active, next, position, run);
     if (active.in.status < 0) fail(active, active.in);
     active.done = active.in.done();
-    if (active.in.completed != before) progressed_ = true;
+    if (std::exchange(active.in.seen, active.in.completed) != active.in.completed || active.done) note_progress();
   } else if (step.out) {
     const uint64_t before = active.out.handed;
     send(active, step.forwarded && position > run.head ? &run.at(position - 1) : nullptr);
     if (active.out.status < 0) fail(active, active.out);
     active.done = active.out.done();
-    if (active.out.handed != before) progressed_ = true;
+    if (active.out.handed != before || active.done) note_progress();
   }
 }
 
@@ -296,7 +298,8 @@ void Execution::reduce_arrivals(Active& active, Active* next, uint64_t position,
   }
 }
 
-// Combines one arrived fragment with the local operand, into dst and, where the next step's turn has come, into its slot.
+// Combines one arrived fragment with the local operand, into dst and, where the next step's turn has come, into its
+// slot.
 void Execution::finish_fragment(Active& active, Active* next, const std::byte* fragment, uint64_t bytes) {
   const BoundStep& step = *active.step;
   const uint64_t at = active.in.completed;
@@ -309,8 +312,9 @@ void Execution::finish_fragment(Active& active, Active* next, const std::byte* f
     const std::byte* local = active.src + at;
     const void* sources[2] = {local, fragment};
     if (step.incoming_left) std::swap(sources[0], sources[1]);
-    const Reduction reduction{{active.dst + at, slot},         slot ? 2u : 1u, sources, 2,
-                              bytes / plan_->element_bytes, step.divisor,   {streaming, slot_streaming}};
+    const Reduction reduction{
+        {active.dst + at, slot},    slot ? 2u : 1u, sources, 2, bytes / plan_->element_bytes, step.divisor,
+        {streaming, slot_streaming}};
     plan_->reduce(reduction);
   } else if (slot) {
     copy(active.dst + at, streaming, slot, slot_streaming, fragment, bytes);
@@ -321,8 +325,19 @@ void Execution::finish_fragment(Active& active, Active* next, const std::byte* f
     next->out.link->view->commit(next->out.link->handle, next->out.lane, bytes);
     next->out.handed += bytes;
     next->out.link->sent += bytes;
-    progressed_ = true;
+    note_progress();
   }
+}
+
+bool Execution::lent() const {
+  for (size_t lane = 0; lane < lanes_; ++lane) {
+    LaneRun& run = *runs_[lane];
+    for (uint64_t p = run.head; p != run.tail; ++p) {
+      Active& active = run.at(p);
+      if (active.started && active.out.link && active.out.referenced && !active.out.done()) return true;
+    }
+  }
+  return false;
 }
 
 bool Execution::pending() const {
@@ -344,19 +359,21 @@ std::string Execution::where() const {
     const Active& active = run.active[run.head & (lookahead - 1)];
     const BoundStep& step = *active.step;
     const Link* link = step.out ? step.out : step.in;
-    return fmt::format("step {} of lane {}, slice {} of {}: {}{}", active.step - plan_->lanes[lane].data(), lane,
-                       active.slice + 1, plan_->slices, step_name(step.kind),
-                       link ? fmt::format(" {} rank {} over {}", step.out ? "to" : "from", link->peer, link->port->api->name)
-                            : std::string());
+    return fmt::format(
+        "step {} of lane {}, slice {} of {}: {}{}", active.step - plan_->lanes[lane].data(), lane, active.slice + 1,
+        plan_->slices, step_name(step.kind),
+        link ? fmt::format(" {} rank {} over {}", step.out ? "to" : "from", link->peer, link->port->api->name)
+             : std::string());
   }
   return "its end";
 }
 
 void Execution::fail(const Active& active, const Flow& flow) const {
   const std::string why = take_plugin_error();
-  const char* text = flow.status == TUTTI_MISMATCH ? "the message's size differs from what this rank expects: do all ranks "
-                                                     "call the same collective with the same count and type?"
-                                                   : tutti_status_text(flow.status);
+  const char* text = flow.status == TUTTI_MISMATCH
+                         ? "the message's size differs from what this rank expects: do all ranks "
+                           "call the same collective with the same count and type?"
+                         : tutti_status_text(flow.status);
   throw Failure(flow.status, fmt::format("{} {} rank {} over {}: {}{}{}", step_name(active.step->kind),
                                          active.step->out ? "to" : "from", flow.link->peer, flow.link->port->api->name,
                                          text, why.empty() ? "" : ": ", why));

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The host executor: carries out a plan in one window of the communicator's lanes. It never blocks: advance() does what can
-// be done now. It allocates only when a window meets a larger plan than ever before.
+// The host executor: carries out a plan in one window of the communicator's lanes. It never blocks: advance() does what
+// can be done now. It allocates only when a window meets a larger plan than ever before.
 //
-// Each lane keeps up to `lookahead` consecutive steps in flight. A step starts when its dependency has completed, every step that it
-// conflicts with has completed, and every earlier message on the same way has been handed over. A SEND that follows the
-// receive of the same bytes sends them as they arrive, and where the outgoing transport can be viewed the reduction writes its result
-// to both places in one pass.
+// Each lane keeps up to `lookahead` consecutive steps in flight. A step starts when its dependency has completed, every
+// step that it conflicts with has completed, and every earlier message on the same way has been handed over. A SEND
+// that follows the receive of the same bytes sends them as they arrive, and where the outgoing transport can be viewed
+// the reduction writes its result to both places in one pass.
 #pragma once
 
 #include <array>
@@ -44,13 +44,13 @@ class Staging {
   std::byte* at(uint64_t fragment_bytes, uint32_t slot, uint64_t number);
 
  private:
-  uint64_t fragment_bytes_ = 0;
+  std::array<uint64_t, lookahead> sizes_{};  // of a fragment, by ring
   std::array<std::unique_ptr<std::byte[]>, lookahead> rings_;
 };
 
 struct LaneRun {
-  uint64_t head = 0;   // steps before this one have completed
-  uint64_t tail = 0;   // steps before this one are in flight or completed
+  uint64_t head = 0;  // steps before this one have completed
+  uint64_t tail = 0;  // steps before this one are in flight or completed
   uint64_t end = 0;
   uint64_t next_slice = 0;  // of step `tail`
   uint32_t next_step = 0;
@@ -73,8 +73,11 @@ class Execution {
   void launch(Plan& plan, const void* in, void* out, size_t ports, Stores stores);
   // Carries out what can be carried out now; true: complete. Throws Failure when a transfer failed.
   bool advance();
-  // Anything moved since the last call?
+  // Anything moved since the last call? Two readers: deadlines, and how a wait passes its time.
   bool take_progress() { return std::exchange(progressed_, false); }
+  bool take_moved() { return std::exchange(moved_, false); }
+  // Has memory been sent by reference that the receiver has not given back?
+  bool lent() const;
   // Transfers posted and not completed: while there are any, transports may touch the buffers.
   bool pending() const;
   Plan* plan() const { return plan_; }
@@ -100,14 +103,16 @@ class Execution {
   std::byte* address(const Operand& operand, uint64_t slice, uint64_t* bytes) const;
   Place place_of(const Operand& operand, const std::byte* address, const Link& link) const;
   void find_registrations(size_t ports);
+  void note_progress() { progressed_ = moved_ = true; }
   [[noreturn]] void fail(const Active& active, const Flow& flow) const;
 
   Plan* plan_ = nullptr;
   uint32_t first_lane_ = 0;
   size_t lanes_ = 0;
   bool progressed_ = false;
+  bool moved_ = false;
   Stores stores_;
-  std::array<Buffer, 4> buffers_;  // by TUTTI_BUFFER_*
+  std::array<Buffer, 4> buffers_;                           // by TUTTI_BUFFER_*
   std::vector<std::array<Registration, 4>> registrations_;  // by port, then buffer
   std::vector<std::unique_ptr<LaneRun>> runs_;
   std::byte* scratch_ = nullptr;

@@ -54,8 +54,9 @@ const void* host_find_interface(void*, const char* plugin, const char* id) {
 }  // namespace
 
 const tutti_host* host_table() {
-  static const tutti_host table{sizeof(tutti_host), TUTTI_ABI_MAJOR, TUTTI_ABI_MINOR, 0,      nullptr,
-                                host_log,           host_get_config, host_set_error,  host_emit_event, host_find_interface};
+  static const tutti_host table{
+      sizeof(tutti_host), TUTTI_ABI_MAJOR, TUTTI_ABI_MINOR,    0, nullptr, host_log, host_get_config,
+      host_set_error,     host_emit_event, host_find_interface};
   return &table;
 }
 
@@ -83,7 +84,7 @@ std::string host_key() {
   if (const char* given = host_config("TUTTI_HOST_ID"); given && *given) return given;
   std::string boot = "unknown";
   if (std::ifstream file("/proc/sys/kernel/random/boot_id"); file) std::getline(file, boot);
-  struct stat namespace_file {};
+  struct stat namespace_file{};
   const bool known = stat("/proc/self/ns/net", &namespace_file) == 0;
   return fmt::format("{}/{}", boot, known ? static_cast<uint64_t>(namespace_file.st_ino) : 0);
 }

@@ -47,9 +47,8 @@ void Outflow::advance(const std::byte* data, uint64_t available, Place place) {
     const std::byte* from = data + handed;
     if (!view) {
       if (!post(*this, const_cast<std::byte*>(from), n, TUTTI_TRANSFER_SEND, place.region)) return;
-    } else if (place.region && n >= reference_bytes) {
-      const tutti_status sent =
-          view->send_region(link->handle, lane, place.region, place.offset + handed, n, &ticket);
+    } else if (place.region && link->port->by_region && n >= reference_bytes) {
+      const tutti_status sent = view->send_region(link->handle, lane, place.region, place.offset + handed, n, &ticket);
       if (sent == TUTTI_NOT_SUPPORTED) {
         place.region = nullptr;
         continue;

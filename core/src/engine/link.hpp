@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A communicator's connections: Port (its endpoint on one transport), Link (one peer over one port), and the two flows that
-// move a message's bytes over a lane of a link, fragment by fragment. The executor and point-to-point both stand on these.
+// A communicator's connections: Port (its endpoint on one transport), Link (one peer over one port), and the two flows
+// that move a message's bytes over a lane of a link, fragment by fragment. The executor and point-to-point both stand
+// on these.
 #pragma once
 
 #include <tutti/plugin/transport.h>
@@ -23,10 +24,10 @@ struct Port {
   tutti_transport_caps caps{};
   std::shared_ptr<Domain> domain;
   tutti_endpoint* endpoint = nullptr;
-  int fd = -1;                // wait_fd's descriptor
-  uint32_t index = 0;         // among the communicator's ports
-  uint64_t outstanding = 0;   // transfers posted and not yet completed
-  bool by_region = false;     // view has send_region
+  int fd = -1;               // wait_fd's descriptor
+  uint32_t index = 0;        // among the communicator's ports
+  uint64_t outstanding = 0;  // transfers posted and not yet completed
+  bool by_region = false;    // view has send_region
 };
 
 struct Link {
@@ -44,10 +45,11 @@ struct Link {
 struct alignas(64) Flow {
   Link* link = nullptr;
   uint32_t lane = 0;
-  uint32_t pending = 0;  // posted fragments without completion
-  uint64_t bytes = 0;    // of the whole message; 0: a signal
-  uint64_t handed = 0;   // bytes given to the transport (out), or asked of it (in, posted mode)
+  uint32_t pending = 0;    // posted fragments without completion
+  uint64_t bytes = 0;      // of the whole message; 0: a signal
+  uint64_t handed = 0;     // bytes given to the transport (out), or asked of it (in, posted mode)
   uint64_t completed = 0;  // in: bytes that have arrived
+  uint64_t seen = 0;       // `completed` when its owner last looked
   bool signalled = false;  // bytes == 0: the one empty message was handed over / has arrived
   bool incoming = false;
   tutti_status status = TUTTI_OK;
@@ -57,7 +59,7 @@ struct alignas(64) Flow {
     lane = on_lane;
     pending = 0;
     bytes = size;
-    handed = completed = 0;
+    handed = completed = seen = 0;
     signalled = false;
     status = TUTTI_OK;
   }

@@ -83,7 +83,8 @@ void Memory::add(void* address, uint64_t bytes, int fd, uint64_t fd_offset) {
                   fmt::format("tutti_mem_register: expected memory and its descriptor, got address {}, {} bytes, fd {}",
                               address, bytes, fd));
   const int own = fcntl(fd, F_DUPFD_CLOEXEC, 0);
-  if (own < 0) throw Failure(TUTTI_SYSTEM, fmt::format("tutti_mem_register: cannot duplicate fd {}: {}", fd, errno_text()));
+  if (own < 0)
+    throw Failure(TUTTI_SYSTEM, fmt::format("tutti_mem_register: cannot duplicate fd {}: {}", fd, errno_text()));
   auto* first = static_cast<std::byte*>(address);
   const std::lock_guard lock(mutex_);
   const auto next = ranges_.upper_bound(first);
@@ -91,8 +92,9 @@ void Memory::add(void* address, uint64_t bytes, int fd, uint64_t fd_offset) {
   const bool before = next != ranges_.begin() && std::prev(next)->first + std::prev(next)->second.bytes > first;
   if (after || before) {
     close(own);
-    throw Failure(TUTTI_INVALID_ARGUMENT, fmt::format("tutti_mem_register: [{}, +{}) overlaps memory that is registered already",
-                                                      address, bytes));
+    throw Failure(
+        TUTTI_INVALID_ARGUMENT,
+        fmt::format("tutti_mem_register: [{}, +{}) overlaps memory that is registered already", address, bytes));
   }
   Range& range = ranges_[first];
   range.bytes = bytes;

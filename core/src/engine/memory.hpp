@@ -48,8 +48,8 @@ class Memory {
   // The application's own mapping of fd.
   void add(void* address, uint64_t bytes, int fd, uint64_t fd_offset);
   void remove(void* address);
-  // The registration of [address, address + bytes) with a domain, made on first use; region is nullptr where the memory is
-  // not registered, or the transport does not take it.
+  // The registration of [address, address + bytes) with a domain, made on first use; region is nullptr where the memory
+  // is not registered, or the transport does not take it.
   Registration find(Domain& domain, const void* address, uint64_t bytes);
   // Drops a domain's registrations.
   void forget(Domain& domain);

@@ -13,13 +13,15 @@ bool sends(uint32_t kind, uint32_t flags) {
   return kind == TUTTI_STEP_SEND || (kind == TUTTI_STEP_SIGNAL && !(flags & TUTTI_STEP_WAIT));
 }
 bool receives(uint32_t kind, uint32_t flags) {
-  return kind == TUTTI_STEP_RECV || kind == TUTTI_STEP_RECV_REDUCE || (kind == TUTTI_STEP_SIGNAL && (flags & TUTTI_STEP_WAIT));
+  return kind == TUTTI_STEP_RECV || kind == TUTTI_STEP_RECV_REDUCE ||
+         (kind == TUTTI_STEP_SIGNAL && (flags & TUTTI_STEP_WAIT));
 }
 
 // Chunk addresses of one schedule at one size.
 class Layout {
  public:
-  Layout(const Schedule& schedule, uint64_t count) : pieces_(schedule.pieces()), bounds_(piece_bounds(schedule, count)) {
+  Layout(const Schedule& schedule, uint64_t count)
+      : pieces_(schedule.pieces()), bounds_(piece_bounds(schedule, count)) {
     scratch_.reserve(schedule.scratch.size() + 1);
     scratch_.push_back(0);
     for (const tutti_extent& extent : schedule.scratch) scratch_.push_back(scratch_.back() + length_of(extent.piece));
@@ -97,7 +99,8 @@ bool conflict(const std::vector<Range>& a, const std::vector<Range>& b, bool scr
   return false;
 }
 
-// Fills the distances of one lane. Slices of a chunk do not conflict with one another, except in scratch whose copies are reused.
+// Fills the distances of one lane. Slices of a chunk do not conflict with one another, except in scratch whose copies
+// are reused.
 void find_distances(const std::vector<Step>& steps, const std::vector<std::vector<Range>>& ranges, uint32_t copies,
                     uint64_t slices, std::vector<BoundStep>& bound) {
   const auto n = static_cast<uint32_t>(steps.size());
@@ -117,7 +120,8 @@ void find_distances(const std::vector<Step>& steps, const std::vector<std::vecto
   }
 }
 
-void lay_out_scratch(const Schedule& schedule, const Layout& layout, uint64_t slices, uint32_t element_bytes, Plan& plan) {
+void lay_out_scratch(const Schedule& schedule, const Layout& layout, uint64_t slices, uint32_t element_bytes,
+                     Plan& plan) {
   if (schedule.scratch_copies == 0 || slices <= schedule.scratch_copies) {
     plan.scratch_bytes = layout.scratch_elements() * element_bytes;
     return;

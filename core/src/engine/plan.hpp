@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A plan: one rank's schedule bound to a communicator's links, a shape, a type and an operator. It holds no address: those
-// are arguments of each launch. Cached by shape.
+// A plan: one rank's schedule bound to a communicator's links, a shape, a type and an operator. It holds no address:
+// those are arguments of each launch. Cached by shape.
 #pragma once
 
 #include <tutti/schedule.h>
@@ -29,10 +29,10 @@ struct Shape {
 
 // Elements of a buffer.
 struct Operand {
-  uint32_t buffer = 0;      // TUTTI_BUFFER_*
-  uint32_t chunk = 0;       // scratch: the first chunk, which has its own place in each copy
-  uint64_t first = 0;       // element offset; scratch in copies: of the whole-chunk layout (unused there)
-  uint64_t length = 0;      // elements of the whole operand, all slices
+  uint32_t buffer = 0;  // TUTTI_BUFFER_*
+  uint32_t chunk = 0;   // scratch: the first chunk, which has its own place in each copy
+  uint64_t first = 0;   // element offset; scratch in copies: of the whole-chunk layout (unused there)
+  uint64_t length = 0;  // elements of the whole operand, all slices
 };
 
 struct BoundStep {
@@ -62,23 +62,23 @@ struct Plan {
   uint32_t element_bytes = 1;
   std::vector<std::vector<BoundStep>> lanes;
   std::vector<Operand> sources;
-  std::vector<Link*> links;          // all that the steps use
+  std::vector<Link*> links;  // all that the steps use
   ReduceFunction reduce = nullptr;
-  uint64_t scratch_bytes = 0;        // of one launch
-  uint64_t scratch_copy_bytes = 0;   // distance between two slices' copies
-  uint32_t scratch_copies = 0;       // 0: laid out whole
-  std::vector<uint64_t> scratch_slot;  // in copies: each chunk's byte offset in a copy
+  uint64_t scratch_bytes = 0;            // of one launch
+  uint64_t scratch_copy_bytes = 0;       // distance between two slices' copies
+  uint32_t scratch_copies = 0;           // 0: laid out whole
+  std::vector<uint64_t> scratch_slot;    // in copies: each chunk's byte offset in a copy
   uint64_t in_bytes = 0, out_bytes = 0;  // sizes of the user's buffers at this rank; 0: none
-  uint64_t call_bytes = 0;           // what reports count
+  uint64_t call_bytes = 0;               // what reports count
   std::string transports;
   StoreTrial stores;
-  uint32_t service = 0;              // row of the communicator's report
-  uint32_t pins = 0;                 // launches in flight
+  uint32_t service = 0;  // row of the communicator's report
+  uint32_t pins = 0;     // launches in flight
   uint64_t last_used = 0;
 };
 
-// Binds a schedule. `links` are the communicator's, by peer; entries for peers that the schedule does not use may be anything.
-// Throws Failure.
+// Binds a schedule. `links` are the communicator's, by peer; entries for peers that the schedule does not use may be
+// anything. Throws Failure.
 Plan bind_plan(const Schedule& schedule, const Shape& shape, uint64_t slices, uint32_t nranks, uint32_t rank,
                std::vector<Link>& links);
 

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 namespace tutti::core {
 namespace {
@@ -22,6 +23,7 @@ void PointToPoint::place(std::vector<Link>* links, uint32_t lane) {
 
 void PointToPoint::start(Transfer* transfer) {
   Peer& p = peer(transfer->peer);
+  if (!p.oldest()) p.last_move_ns = 0;  // its time begins now, not when the last one ended
   ++active_;
   if (transfer->sending) {
     p.waiting.push_back(transfer);
@@ -92,7 +94,8 @@ bool PointToPoint::announce(uint32_t rank, Peer& peer) {
     peer.waiting.pop_front();
     moved = true;
     if (status < 0) {
-      finish(transfer, status, fmt::format("send to rank {} over {}: {}", rank, link.port->api->name, take_plugin_error()));
+      finish(transfer, status,
+             fmt::format("send to rank {} over {}: {}", rank, link.port->api->name, take_plugin_error()));
       continue;
     }
     --peer.credit;
@@ -135,7 +138,8 @@ bool PointToPoint::move(uint32_t rank, Peer& peer) {
     if (bulk.out.status == TUTTI_OK) bulk.out.advance(bulk.transfer->data, bulk.transfer->bytes, place);
     moved |= bulk.out.handed != before;
     if (bulk.out.status < 0 ? bulk.out.pending != 0 : !bulk.out.done()) break;
-    finish(bulk.transfer, bulk.out.status, fmt::format("send to rank {}: {}", rank, tutti_status_text(bulk.out.status)));
+    finish(bulk.transfer, bulk.out.status,
+           fmt::format("send to rank {}: {}", rank, tutti_status_text(bulk.out.status)));
     peer.outgoing.pop_front();
     moved = true;
   }
@@ -143,11 +147,11 @@ bool PointToPoint::move(uint32_t rank, Peer& peer) {
     Bulk& bulk = *peer.incoming.front();
     if (!bulk.opened) bulk.in.open(&link, lane_, bulk.transfer->bytes);
     bulk.opened = true;
-    const uint64_t before = bulk.in.completed;
     if (bulk.in.status == TUTTI_OK) bulk.in.advance(bulk.transfer->data, false);
-    moved |= bulk.in.completed != before;
+    moved |= std::exchange(bulk.in.seen, bulk.in.completed) != bulk.in.completed;
     if (bulk.in.status < 0 ? bulk.in.pending != 0 : !bulk.in.done()) break;
-    finish(bulk.transfer, bulk.in.status, fmt::format("receive from rank {}: {}", rank, tutti_status_text(bulk.in.status)));
+    finish(bulk.transfer, bulk.in.status,
+           fmt::format("receive from rank {}: {}", rank, tutti_status_text(bulk.in.status)));
     peer.incoming.pop_front();
     moved = true;
   }
@@ -171,12 +175,13 @@ bool PointToPoint::on_control(uint32_t rank, const std::byte* data, uint64_t byt
   }
   std::memcpy(&e, data, sizeof e);
   Peer& p = peer(rank);
+  p.moved = true;
   switch (e.type) {
     case type_envelope: {
       const uint64_t payload = bytes - sizeof e;
       if (payload != (e.size <= eager_bytes ? e.size : 0) || p.arrivals.size() >= envelope_credit) {
-        *error = fmt::format("an envelope that breaks the protocol (size {}, {} bytes along, {} unmatched)", e.size, payload,
-                             p.arrivals.size());
+        *error = fmt::format("an envelope that breaks the protocol (size {}, {} bytes along, {} unmatched)", e.size,
+                             payload, p.arrivals.size());
         return false;
       }
       (*links_)[rank].received += payload;
@@ -239,7 +244,10 @@ void PointToPoint::fail_all(tutti_status status, const std::string& error) {
     for (auto& [sequence, t] : p.announced) finish(t, status, error);
     for (Transfer* t : p.receives) finish(t, status, error);
     for (auto* queue : {&p.outgoing, &p.incoming})
-      for (auto& bulk : *queue) finish(bulk->transfer, status, error);
+      for (auto& bulk : *queue) {
+        finish(bulk->transfer, status, error);
+        failed_.push_back(std::move(bulk));
+      }
   }
   peers_.clear();
   replies_ = 0;
@@ -253,12 +261,25 @@ const Transfer* PointToPoint::Peer::oldest() const {
   return receives.empty() ? nullptr : receives.front();
 }
 
-const Transfer* PointToPoint::overdue(uint64_t now_ns, uint64_t timeout_ns) {
+const Transfer* PointToPoint::Peer::most_urgent() const {
+  const Transfer* urgent = nullptr;
+  const auto look = [&](const Transfer* transfer) {
+    if (!urgent || transfer->timeout_ns < urgent->timeout_ns) urgent = transfer;
+  };
+  for (const auto* queue : {&outgoing, &incoming})
+    for (const auto& bulk : *queue) look(bulk->transfer);
+  for (const auto& [sequence, transfer] : announced) look(transfer);
+  for (const auto* queue : {&waiting, &receives})
+    for (const Transfer* transfer : *queue) look(transfer);
+  return urgent;
+}
+
+const Transfer* PointToPoint::overdue(uint64_t now_ns) {
   for (auto& [rank, p] : peers_) {
-    const Transfer* oldest = p.oldest();
-    if (!oldest || p.moved || p.last_move_ns == 0) p.last_move_ns = now_ns;
+    const Transfer* urgent = p.most_urgent();
+    if (!urgent || p.moved || p.last_move_ns == 0) p.last_move_ns = now_ns;
     p.moved = false;
-    if (oldest && now_ns - p.last_move_ns > timeout_ns) return oldest;
+    if (urgent && now_ns - p.last_move_ns > urgent->timeout_ns) return urgent;
   }
   return nullptr;
 }

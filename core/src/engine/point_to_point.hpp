@@ -4,13 +4,14 @@
 //
 //   sender                                    receiver
 //   ENVELOPE {tag, size, sequence, data?} ->  matches (peer, tag) in order of arrival; small data rides along
-//                                         <-  TICKET {sequence}: send it now, on the bulk lane (tickets are served in order)
+//                                         <-  TICKET {sequence}: send it now, on the bulk lane (tickets are served in
+//                                         order)
 //   bytes on the bulk lane                ->
 //                                         <-  REJECT {sequence, size}: the receive that matched has another size
 //                                         <-  CREDIT {n}: n envelopes have been matched
 //
-// Control messages carry all but the bulk bytes. A sender has at most `envelope_credit` unmatched envelopes with a peer, so what a
-// receiver must keep is bounded.
+// Control messages carry all but the bulk bytes. A sender has at most `envelope_credit` unmatched envelopes with a
+// peer, so what a receiver must keep is bounded.
 #pragma once
 
 #include <cstdint>
@@ -43,6 +44,7 @@ struct Transfer {
   uint32_t tag = 0;
   std::byte* data = nullptr;
   uint64_t bytes = 0;
+  uint64_t timeout_ns = 0;
   uint64_t sequence = 0;
   bool done = false;
   tutti_status status = TUTTI_OK;
@@ -55,7 +57,8 @@ class PointToPoint {
   // Uses `lane` of every link, and the links' control messages.
   void place(std::vector<Link>* links, uint32_t lane);
   void start(Transfer* transfer);
-  // Does what can be done, connecting links on first use (`connect` tells whether one is ready); true when something moved.
+  // Does what can be done, connecting links on first use (`connect` tells whether one is ready); true when something
+  // moved.
   template <typename Connect>
   bool advance(Connect&& connect) {
     bool moved = false;
@@ -71,8 +74,9 @@ class PointToPoint {
   // Transfers that are not complete, or answers that could not go out yet.
   bool active() const { return active_ || replies_; }
   bool replies() const { return replies_; }
-  // A transfer that has made no progress for longer than timeout_ns, or nullptr. Called now and then.
-  const Transfer* overdue(uint64_t now_ns, uint64_t timeout_ns);
+  // A transfer with a peer with whom nothing has moved for longer than the transfer's timeout, or nullptr. Called now
+  // and then.
+  const Transfer* overdue(uint64_t now_ns);
 
  private:
   struct Arrival {
@@ -100,6 +104,8 @@ class PointToPoint {
     uint64_t last_move_ns = 0;
     // The oldest transfer with the peer, or nullptr.
     const Transfer* oldest() const;
+    // The one of shortest timeout, or nullptr.
+    const Transfer* most_urgent() const;
     bool busy() const { return oldest() || !replies.empty(); }
   };
   Peer& peer(uint32_t rank) { return peers_[rank]; }
@@ -116,6 +122,7 @@ class PointToPoint {
   uint64_t active_ = 0;
   uint64_t replies_ = 0;
   std::map<uint32_t, Peer> peers_;
+  std::vector<std::unique_ptr<Bulk>> failed_;  // a transport may still know them
 };
 
 }  // namespace tutti::core

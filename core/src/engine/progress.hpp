@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Progress is per process: a wait inside Tutti advances every engine that has pending operations. Otherwise legal programs
-// would hang (one rank waits in A while another waits for an earlier, asynchronous B).
+// Progress is per process: a wait inside Tutti advances every engine that has pending operations. Otherwise legal
+// programs would hang (one rank waits in A while another waits for an earlier, asynchronous B).
 #pragma once
 
 #include <atomic>

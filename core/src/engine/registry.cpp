@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Finding, judging and keeping plugins. A plugin is untrusted until its tables have been looked through: a refusal says what
-// was expected and what came.
-#include <tutti/registry.h>
+// Finding, judging and keeping plugins. A plugin is untrusted until its tables have been looked through: a refusal says
+// what was expected and what came.
+#include "engine/registry.hpp"
 
 #include <dlfcn.h>
 #include <fmt/format.h>
+#include <tutti/registry.h>
 
 #include <algorithm>
 #include <filesystem>
 #include <mutex>
 
 #include "engine/host.hpp"
-#include "engine/registry.hpp"
 
 namespace tutti {
 namespace core {
@@ -50,12 +50,19 @@ std::string check_stamp(const Table* table, const char* kind, uint32_t expected)
 
 // The name of the first mandatory function that is missing, or nullptr.
 const char* missing_function(const tutti_transport* t) {
-  const std::pair<const char*, bool> functions[] = {
-      {"query", t->query},       {"open_domain", t->open_domain}, {"close_domain", t->close_domain},
-      {"open_endpoint", t->open_endpoint}, {"close_endpoint", t->close_endpoint}, {"get_address", t->get_address},
-      {"connect", t->connect},   {"post", t->post},               {"progress", t->progress},
-      {"send_control", t->send_control}, {"fail_peer", t->fail_peer}, {"abort", t->abort},
-      {"get_interface", t->get_interface}};
+  const std::pair<const char*, bool> functions[] = {{"query", t->query},
+                                                    {"open_domain", t->open_domain},
+                                                    {"close_domain", t->close_domain},
+                                                    {"open_endpoint", t->open_endpoint},
+                                                    {"close_endpoint", t->close_endpoint},
+                                                    {"get_address", t->get_address},
+                                                    {"connect", t->connect},
+                                                    {"post", t->post},
+                                                    {"progress", t->progress},
+                                                    {"send_control", t->send_control},
+                                                    {"fail_peer", t->fail_peer},
+                                                    {"abort", t->abort},
+                                                    {"get_interface", t->get_interface}};
   for (const auto& [name, there] : functions)
     if (!there) return name;
   return nullptr;
@@ -75,7 +82,8 @@ std::string check_interface(const tutti_algorithm* a) {
   if (auto reason = check_stamp(a, TUTTI_ALGORITHM_ID, TUTTI_ALGORITHM_STAMP); !reason.empty()) return reason;
   if (!well_named(a->name)) return "an algorithm's name must be lower case letters, digits, - and _";
   if (!a->supports || !a->schedule)
-    return fmt::format("algorithm {}: the mandatory function {} is NULL", a->name, a->supports ? "schedule" : "supports");
+    return fmt::format("algorithm {}: the mandatory function {} is NULL", a->name,
+                       a->supports ? "schedule" : "supports");
   return {};
 }
 
@@ -88,7 +96,8 @@ std::string check_entry(const tutti_plugin_entry_table* entry) {
   if (!entry->info || !entry->init || !entry->deinit || !entry->get_interface)
     return "its entry table lacks info, init, deinit or get_interface";
   if (entry->info->struct_size < sizeof(tutti_plugin_info))
-    return fmt::format("its info has {} bytes, expected at least {}", entry->info->struct_size, sizeof(tutti_plugin_info));
+    return fmt::format("its info has {} bytes, expected at least {}", entry->info->struct_size,
+                       sizeof(tutti_plugin_info));
   if (!well_named(entry->info->id)) return "its id must be lower case letters, digits, - and _";
   if (!entry->info->version || !entry->info->vendor || !entry->info->license || !entry->info->summary)
     return fmt::format("plugin {}: version, vendor, license and summary must all be given", entry->info->id);
@@ -138,7 +147,8 @@ class Registry {
     void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
     if (!library) {
       const char* why = dlerror();
-      return refuse(std::move(record), TUTTI_NOT_FOUND, fmt::format("it cannot be loaded: {}", why ? why : "no reason given"), error);
+      return refuse(std::move(record), TUTTI_NOT_FOUND,
+                    fmt::format("it cannot be loaded: {}", why ? why : "no reason given"), error);
     }
     const auto* entry = static_cast<const tutti_plugin_entry_table*>(dlsym(library, TUTTI_PLUGIN_ENTRY_SYMBOL));
     if (!entry)
@@ -296,7 +306,9 @@ std::vector<PluginRecord> list_plugins() { return Held().registry.records_; }
 std::vector<const tutti_transport*> list_transports() { return Held().registry.transports_; }
 std::vector<const tutti_algorithm*> list_algorithms() { return Held().registry.algorithms_; }
 
-tutti_status load_plugin(const std::string& path, std::string* error) { return Held().registry.load(path, true, error); }
+tutti_status load_plugin(const std::string& path, std::string* error) {
+  return Held().registry.load(path, true, error);
+}
 
 const tutti_transport* find_transport(const std::string& name, std::string* error) {
   const Held held;

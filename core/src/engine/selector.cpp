@@ -30,7 +30,8 @@ std::vector<std::string> split(const std::string& text, char separator) {
 
 std::string known_collectives() {
   std::string known;
-  for (uint32_t c = TUTTI_BROADCAST; c <= TUTTI_BARRIER; ++c) known += (known.empty() ? "" : ", ") + std::string(collective_name(c));
+  for (uint32_t c = TUTTI_BROADCAST; c <= TUTTI_BARRIER; ++c)
+    known += (known.empty() ? "" : ", ") + std::string(collective_name(c));
   return known;
 }
 
@@ -39,7 +40,8 @@ double own_cost(const Schedule& schedule, const tutti_query& query, uint64_t blo
   double seconds = 0;
   for (const auto& lane : schedule.lanes)
     for (const Step& step : lane) {
-      const double bytes = static_cast<double>(block_bytes) / schedule.pieces() * std::max(step.op.src.chunks, step.op.dst.chunks);
+      const double bytes =
+          static_cast<double>(block_bytes) / schedule.pieces() * std::max(step.op.src.chunks, step.op.dst.chunks);
       seconds += model.per_step;
       if (step.op.kind == TUTTI_STEP_SEND || step.op.kind == TUTTI_STEP_SIGNAL) {
         const LinkCost link = model.link(query.rank, step.op.peer);
@@ -58,10 +60,12 @@ AlgorithmFilter::AlgorithmFilter(const std::string& text) {
     const std::string name = part.substr(0, colon);
     const uint32_t collective = collective_from_name(name);
     if (colon == std::string::npos || !collective || colon + 1 == part.size())
-      throw Failure(TUTTI_INVALID_ARGUMENT,
-                    fmt::format("TUTTI_ALGO=\"{}\": expected COLLECTIVE:ALGORITHM,... (or COLLECTIVE:^ALGORITHM,...) separated by "
-                                "semicolons, got \"{}\"; collectives: {}",
-                                text, part, known_collectives()));
+      throw Failure(
+          TUTTI_INVALID_ARGUMENT,
+          fmt::format(
+              "TUTTI_ALGO=\"{}\": expected COLLECTIVE:ALGORITHM,... (or COLLECTIVE:^ALGORITHM,...) separated by "
+              "semicolons, got \"{}\"; collectives: {}",
+              text, part, known_collectives()));
     Rule& rule = rules_[collective];
     std::string list = part.substr(colon + 1);
     rule.denies = list.front() == '^';
@@ -105,6 +109,30 @@ uint64_t Selector::slices_of(const Schedule& schedule, uint64_t count, uint32_t 
   return std::max<uint64_t>(1, (bytes + slice - 1) / slice);
 }
 
+// The most scratch that any rank needs for any count of this count's size class, in place or not: a choice holds for
+// the whole class. Above `simulated_ranks` ranks it looks at the root and at the ranks a power of two behind it, which
+// have the most to keep in trees.
+uint64_t Selector::most_scratch(const tutti_algorithm& algorithm, const Problem& problem, uint64_t count,
+                                uint32_t element_bytes) const {
+  const int width = std::bit_width(count * element_bytes);
+  const uint64_t largest = width ? (~uint64_t{0} >> (64 - width)) / element_bytes : 0;
+  uint64_t most = 0;
+  for (const bool in_place : {false, true}) {
+    Problem asked = problem;
+    asked.in_place.assign(problem.nranks, in_place);
+    for (uint64_t distance = 0; distance < problem.nranks;) {
+      Schedule schedule;
+      std::string error;
+      const auto rank = static_cast<uint32_t>((problem.root + distance) % problem.nranks);
+      if (build_schedule(algorithm, make_query(asked, rank), &schedule, &error) == TUTTI_OK)
+        most =
+            std::max(most, scratch_need(schedule, largest, element_bytes, slices_of(schedule, largest, element_bytes)));
+      distance = problem.nranks <= simulated_ranks ? distance + 1 : std::max<uint64_t>(1, distance * 2);
+    }
+  }
+  return most;
+}
+
 Candidate Selector::judge(const tutti_algorithm* algorithm, const Problem& problem, uint64_t count,
                           uint32_t element_bytes) const {
   Candidate candidate;
@@ -126,13 +154,13 @@ Candidate Selector::judge(const tutti_algorithm* algorithm, const Problem& probl
   const tutti_status built = all ? build_schedules(*algorithm, problem, &schedules, &candidate.reason)
                                  : build_schedule(*algorithm, asked, &schedules[0], &candidate.reason);
   if (built < 0) return candidate;
-  for (const Schedule& schedule : schedules) {
+  for (const Schedule& schedule : schedules)
     candidate.slices = std::max(candidate.slices, slices_of(schedule, count, element_bytes));
-    const uint64_t scratch = scratch_need(schedule, count, element_bytes, candidate.slices);
-    if (scratch > scratch_limit_) {
-      candidate.reason = fmt::format("it needs {} bytes of scratch, the limit is {}", scratch, scratch_limit_);
-      return candidate;
-    }
+  const uint64_t scratch = most_scratch(*algorithm, problem, count, element_bytes);
+  if (scratch > scratch_limit_) {
+    candidate.reason =
+        fmt::format("it may need {} bytes of scratch at this size, the limit is {}", scratch, scratch_limit_);
+    return candidate;
   }
   CostModel model;
   model.link = [this](uint32_t from, uint32_t to) { return topology_.cost(from, to); };
@@ -144,7 +172,8 @@ Candidate Selector::judge(const tutti_algorithm* algorithm, const Problem& probl
   return candidate;
 }
 
-std::vector<Candidate> Selector::candidates(uint32_t collective, uint32_t root, uint64_t count, uint32_t element_bytes) const {
+std::vector<Candidate> Selector::candidates(uint32_t collective, uint32_t root, uint64_t count,
+                                            uint32_t element_bytes) const {
   const Problem asked = problem(collective, root);
   std::vector<Candidate> all;
   for (const tutti_algorithm* algorithm : algorithms_) all.push_back(judge(algorithm, asked, count, element_bytes));
@@ -169,7 +198,8 @@ Candidate Selector::choose(uint32_t collective, uint32_t root, uint64_t count, u
     std::string reasons;
     for (const Candidate& c : all) reasons += fmt::format("; {}: {}", c.algorithm->name, c.reason);
     throw Failure(TUTTI_NOT_SUPPORTED,
-                  fmt::format("no algorithm can serve it{}", all.empty() ? "; no algorithm plugin is loaded (TUTTI_PLUGIN_PATH?)" : reasons));
+                  fmt::format("no algorithm can serve it{}",
+                              all.empty() ? "; no algorithm plugin is loaded (TUTTI_PLUGIN_PATH?)" : reasons));
   }
   entry->second = all.front().algorithm;
   return all.front();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Choosing an algorithm and the number of slices for a shape, from data that is the same on every rank: the topology, the
-// schedules of all ranks, and settings that were compared when the communicator was made.
+// Choosing an algorithm and the number of slices for a shape, from data that is the same on every rank: the topology,
+// the schedules of all ranks, and settings that were compared when the communicator was made.
 #pragma once
 
 #include <tutti/schedule.h>
@@ -43,8 +43,8 @@ struct Candidate {
 
 class Selector {
  public:
-  Selector(const Topology& topology, AlgorithmFilter filter, std::vector<const tutti_algorithm*> algorithms, uint32_t lanes,
-           uint64_t scratch_limit)
+  Selector(const Topology& topology, AlgorithmFilter filter, std::vector<const tutti_algorithm*> algorithms,
+           uint32_t lanes, uint64_t scratch_limit)
       : topology_(topology),
         filter_(std::move(filter)),
         algorithms_(std::move(algorithms)),
@@ -60,7 +60,10 @@ class Selector {
   Problem problem(uint32_t collective, uint32_t root) const;
 
  private:
-  Candidate judge(const tutti_algorithm* algorithm, const Problem& problem, uint64_t count, uint32_t element_bytes) const;
+  uint64_t most_scratch(const tutti_algorithm& algorithm, const Problem& problem, uint64_t count,
+                        uint32_t element_bytes) const;
+  Candidate judge(const tutti_algorithm* algorithm, const Problem& problem, uint64_t count,
+                  uint32_t element_bytes) const;
 
   const Topology& topology_;
   AlgorithmFilter filter_;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Ordinary or non-temporal stores? Which is faster differs by a factor of ten either way between machines, placements of ranks
-// and sizes, so it is measured: the first blocking launches of a plan try every combination in turn, and the one with the
-// shortest launch is used from then on, until the next trial. A purely local choice: it changes no byte.
+// Ordinary or non-temporal stores? Which is faster differs by a factor of ten either way between machines, placements
+// of ranks and sizes, so it is measured: the first blocking launches of a plan try every combination in turn, and the
+// one with the shortest launch is used from then on, until the next trial. A purely local choice: it changes no byte.
 #pragma once
 
 #include <algorithm>

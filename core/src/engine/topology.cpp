@@ -55,15 +55,16 @@ const TransportOffer* Topology::transport_of(uint32_t a, uint32_t b, std::string
     }
   }
   if (!best && why)
-    *why = fmt::format("no transport connects rank {} (host {}) with rank {} (host {}){}", low, host_of_rank_[low], high,
-                       host_of_rank_[high], reasons.empty() ? "; none is offered" : reasons);
+    *why = fmt::format("no transport connects rank {} (host {}) with rank {} (host {}){}", low, host_of_rank_[low],
+                       high, host_of_rank_[high], reasons.empty() ? "; none is offered" : reasons);
   return best;
 }
 
 uint64_t Topology::fragment_of(uint32_t a, uint32_t b) const {
   const TransportOffer* offer = transport_of(a, b);
   if (!offer) return 4096;
-  const uint64_t both = std::min(ranks_[a].offer(offer->name)->fragment_bytes, ranks_[b].offer(offer->name)->fragment_bytes);
+  const uint64_t both =
+      std::min(ranks_[a].offer(offer->name)->fragment_bytes, ranks_[b].offer(offer->name)->fragment_bytes);
   return both / 64 * 64;
 }
 
@@ -81,12 +82,14 @@ LinkCost Topology::cost(uint32_t a, uint32_t b) const {
   constexpr double process_switch = 1e-6;
   const bool crowded = ranks_on_host_of(a) > ranks_[a].cores || ranks_on_host_of(b) > ranks_[b].cores;
   const double latency = static_cast<double>(offer->latency_ns) * 1e-9;
-  return {crowded ? std::max(latency, process_switch) : latency, 1.0 / static_cast<double>(std::max<uint64_t>(offer->bandwidth, 1))};
+  return {crowded ? std::max(latency, process_switch) : latency,
+          1.0 / static_cast<double>(std::max<uint64_t>(offer->bandwidth, 1))};
 }
 
 double Topology::processors_per_rank() const {
   double least = 1;
-  for (uint32_t r = 0; r < nranks(); ++r) least = std::min(least, double(ranks_[r].cores) / double(ranks_on_host_of(r)));
+  for (uint32_t r = 0; r < nranks(); ++r)
+    least = std::min(least, double(ranks_[r].cores) / double(ranks_on_host_of(r)));
   return least;
 }
 
@@ -103,10 +106,11 @@ std::string Topology::text() const {
   for (uint32_t a = 0; a < nranks(); ++a)
     for (uint32_t b = a + 1; b < nranks(); ++b) {
       const TransportOffer* offer = transport_of(a, b);
-      text += fmt::format("  {} - {}: {}\n", a, b,
-                          offer ? fmt::format("{} ({} ns, {:.1f} GB/s, cut at {} bytes)", offer->name, offer->latency_ns,
-                                              static_cast<double>(offer->bandwidth) * 1e-9, fragment_of(a, b))
-                                : "unreachable");
+      text +=
+          fmt::format("  {} - {}: {}\n", a, b,
+                      offer ? fmt::format("{} ({} ns, {:.1f} GB/s, cut at {} bytes)", offer->name, offer->latency_ns,
+                                          static_cast<double>(offer->bandwidth) * 1e-9, fragment_of(a, b))
+                            : "unreachable");
     }
   return text;
 }
@@ -145,12 +149,14 @@ RankDescription decode_rank(const std::string& bytes, uint32_t number) {
       offer.latency_ns = t.at("latency").get<uint64_t>();
       offer.bandwidth = t.at("bandwidth").get<uint64_t>();
       if (offer.address.size() > longest_address || offer.fragment_bytes < 64)
-        throw Failure(TUTTI_MISMATCH, fmt::format("rank {} describes transport {} with impossible values", number, offer.name));
+        throw Failure(TUTTI_MISMATCH,
+                      fmt::format("rank {} describes transport {} with impossible values", number, offer.name));
       rank.transports.push_back(std::move(offer));
     }
     return rank;
   } catch (const Json::exception& e) {
-    throw Failure(TUTTI_MISMATCH, fmt::format("rank {} sent no description of itself ({}): is it another version?", number, e.what()));
+    throw Failure(TUTTI_MISMATCH,
+                  fmt::format("rank {} sent no description of itself ({}): is it another version?", number, e.what()));
   }
 }
 

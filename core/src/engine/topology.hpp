@@ -42,7 +42,8 @@ class Topology {
   uint32_t hosts() const { return hosts_; }
   uint32_t ranks_on_host_of(uint32_t r) const { return ranks_on_host_[host_of_rank_[r]]; }
 
-  // The transport of a pair: the one of lowest latency that both offer and that reaches. nullptr: none does; `why` says so.
+  // The transport of a pair: the one of lowest latency that both offer and that reaches. nullptr: none does; `why` says
+  // so.
   const TransportOffer* transport_of(uint32_t a, uint32_t b, std::string* why = nullptr) const;
   // Where the pair's messages are cut.
   uint64_t fragment_of(uint32_t a, uint32_t b) const;

@@ -50,8 +50,8 @@ class Simulation {
   struct Event {
     double time;
     uint32_t node;
-    bool arrived;    // the first bytes of a RECV_REDUCE are there, and wait for their reduction
-    uint32_t place;  // in the lane: of equal times the earlier step goes first, so that no rank runs ahead
+    bool arrived;       // the first bytes of a RECV_REDUCE are there, and wait for their reduction
+    uint32_t place;     // in the lane: of equal times the earlier step goes first, so that no rank runs ahead
     double not_before;  // the last bytes of a RECV_REDUCE are there
     bool operator<(const Event& other) const {  // the first is on top of the queue
       return std::tie(time, place, node) > std::tie(other.time, other.place, other.node);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Every collective by every algorithm that offers it, against a naive reference, over each transport at hand: odd rank counts,
-// counts that do not divide, zero, in place on no rank, all ranks, or odd ranks only.
+// Every collective by every algorithm that offers it, against a naive reference, over each transport at hand: odd rank
+// counts, counts that do not divide, zero, in place on no rank, all ranks, or odd ranks only.
 #include <tutti/registry.h>
 #include <tutti/schedule.h>
 
@@ -31,7 +31,9 @@ std::vector<Case> all_cases() {
 }
 
 // Distinguishable by rank and index, and exact in any order of summation.
-int64_t value(uint32_t rank, uint64_t index) { return static_cast<int64_t>((rank + 1) * 1'000'003 + index * 7 + index % 13); }
+int64_t value(uint32_t rank, uint64_t index) {
+  return static_cast<int64_t>((rank + 1) * 1'000'003 + index * 7 + index % 13);
+}
 
 template <typename T>
 struct Data {
@@ -54,15 +56,28 @@ Data<T> make(uint32_t collective, uint32_t n, uint32_t root, uint32_t rank, uint
     const auto block = static_cast<uint32_t>(i / std::max<uint64_t>(count, 1));
     const uint64_t at = i - block * count;
     switch (collective) {
-      case TUTTI_BROADCAST: d.expected[i] = in(root, i); break;
+      case TUTTI_BROADCAST:
+        d.expected[i] = in(root, i);
+        break;
       case TUTTI_REDUCE:
-      case TUTTI_ALL_REDUCE: d.expected[i] = sum(i); break;
+      case TUTTI_ALL_REDUCE:
+        d.expected[i] = sum(i);
+        break;
       case TUTTI_GATHER:
-      case TUTTI_ALL_GATHER: d.expected[i] = in(block, at); break;
-      case TUTTI_SCATTER: d.expected[i] = in(root, rank * count + at); break;
-      case TUTTI_REDUCE_SCATTER: d.expected[i] = sum(rank * count + at); break;
-      case TUTTI_ALL_TO_ALL: d.expected[i] = in(block, rank * count + at); break;
-      default: break;
+      case TUTTI_ALL_GATHER:
+        d.expected[i] = in(block, at);
+        break;
+      case TUTTI_SCATTER:
+        d.expected[i] = in(root, rank * count + at);
+        break;
+      case TUTTI_REDUCE_SCATTER:
+        d.expected[i] = sum(rank * count + at);
+        break;
+      case TUTTI_ALL_TO_ALL:
+        d.expected[i] = in(block, rank * count + at);
+        break;
+      default:
+        break;
     }
   }
   d.out.assign(d.expected.size(), static_cast<T>(-77));
@@ -73,15 +88,24 @@ template <typename T>
 tutti_status call(tutti_comm* c, uint32_t collective, const void* in, void* out, uint64_t count, uint32_t root) {
   const uint32_t t = dtype_of<T>();
   switch (collective) {
-    case TUTTI_BROADCAST: return tutti_broadcast(c, in, out, count, t, root, nullptr, nullptr);
-    case TUTTI_REDUCE: return tutti_reduce(c, in, out, count, t, TUTTI_SUM, root, nullptr, nullptr);
-    case TUTTI_ALL_REDUCE: return tutti_all_reduce(c, in, out, count, t, TUTTI_SUM, nullptr, nullptr);
-    case TUTTI_GATHER: return tutti_gather(c, in, out, count, t, root, nullptr, nullptr);
-    case TUTTI_ALL_GATHER: return tutti_all_gather(c, in, out, count, t, nullptr, nullptr);
-    case TUTTI_SCATTER: return tutti_scatter(c, in, out, count, t, root, nullptr, nullptr);
-    case TUTTI_REDUCE_SCATTER: return tutti_reduce_scatter(c, in, out, count, t, TUTTI_SUM, nullptr, nullptr);
-    case TUTTI_ALL_TO_ALL: return tutti_all_to_all(c, in, out, count, t, nullptr, nullptr);
-    default: return tutti_barrier(c, nullptr, nullptr);
+    case TUTTI_BROADCAST:
+      return tutti_broadcast(c, in, out, count, t, root, nullptr, nullptr);
+    case TUTTI_REDUCE:
+      return tutti_reduce(c, in, out, count, t, TUTTI_SUM, root, nullptr, nullptr);
+    case TUTTI_ALL_REDUCE:
+      return tutti_all_reduce(c, in, out, count, t, TUTTI_SUM, nullptr, nullptr);
+    case TUTTI_GATHER:
+      return tutti_gather(c, in, out, count, t, root, nullptr, nullptr);
+    case TUTTI_ALL_GATHER:
+      return tutti_all_gather(c, in, out, count, t, nullptr, nullptr);
+    case TUTTI_SCATTER:
+      return tutti_scatter(c, in, out, count, t, root, nullptr, nullptr);
+    case TUTTI_REDUCE_SCATTER:
+      return tutti_reduce_scatter(c, in, out, count, t, TUTTI_SUM, nullptr, nullptr);
+    case TUTTI_ALL_TO_ALL:
+      return tutti_all_to_all(c, in, out, count, t, nullptr, nullptr);
+    default:
+      return tutti_barrier(c, nullptr, nullptr);
   }
 }
 
@@ -105,8 +129,8 @@ void check(Communicator& comm, uint32_t collective, uint64_t count, uint32_t roo
   ASSERT_EQ(status, TUTTI_OK) << tutti_comm_error(comm.handle());
   const T* result = static_cast<const T*>(out);
   for (uint64_t i = 0; i < d.expected.size(); ++i)
-    ASSERT_EQ(result[i], d.expected[i]) << collective_name(collective) << " rank " << rank << " of " << n << ", count " << count
-                                        << ", root " << root << ", in place " << in_place << ", element " << i;
+    ASSERT_EQ(result[i], d.expected[i]) << collective_name(collective) << " rank " << rank << " of " << n << ", count "
+                                        << count << ", root " << root << ", in place " << in_place << ", element " << i;
   if (both.empty()) {
     ASSERT_EQ(d.in, before) << "the input was written";
   }
@@ -124,18 +148,17 @@ TEST_P(Collectives, MatchTheReference) {
   const std::vector<uint32_t> sizes{1, 2, 3, 4, 7};
 #endif
   for (const uint32_t n : sizes) {
-    run_ranks(
-        n,
-        [&](Communicator& comm) {
-          const uint64_t counts[] = {0, 1, n - 1, n, n + 1, 1000, 70'001};
-          for (const uint64_t count : counts)
-            for (const uint32_t root : {0u, n - 1})
-              for (const int form : {0, 1, 2}) {
-                if (root && !rooted) continue;
-                check<int32_t>(comm, c.collective, count, root, form == 1 || (form == 2 && comm.rank() % 2));
-              }
-        },
-        {c.transport.c_str(), only.c_str()});
+    run_ranks(n,
+              [&](Communicator& comm) {
+                const uint64_t counts[] = {0, 1, n - 1, n, n + 1, 1000, 70'001};
+                for (const uint64_t count : counts)
+                  for (const uint32_t root : {0u, n - 1})
+                    for (const int form : {0, 1, 2}) {
+                      if (root && !rooted) continue;
+                      check<int32_t>(comm, c.collective, count, root, form == 1 || (form == 2 && comm.rank() % 2));
+                    }
+              },
+              {c.transport.c_str(), only.c_str()});
     if (HasFailure()) return;
   }
 }
@@ -151,7 +174,8 @@ TEST(CollectivesTypes, EveryTypeAndOperatorAgreesOnAllRanks) {
         constexpr uint64_t count = 999;
         const uint64_t bytes = count * dtype_bytes(dtype);
         std::vector<uint64_t> in(count), out(count), others(count * 3);
-        for (uint64_t i = 0; i < bytes; ++i) reinterpret_cast<uint8_t*>(in.data())[i] = static_cast<uint8_t>(i * 31 + comm.rank() * 17) & 0x3b;
+        for (uint64_t i = 0; i < bytes; ++i)
+          reinterpret_cast<uint8_t*>(in.data())[i] = static_cast<uint8_t>(i * 31 + comm.rank() * 17) & 0x3b;
         ASSERT_EQ(tutti_all_reduce(comm.handle(), in.data(), out.data(), count, dtype, op, nullptr, nullptr), TUTTI_OK)
             << tutti_comm_error(comm.handle());
         ASSERT_EQ(tutti_all_gather(comm.handle(), out.data(), others.data(), count, dtype, nullptr, nullptr), TUTTI_OK);

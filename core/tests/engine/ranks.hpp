@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Ranks as threads of the test: run_ranks(n, body) makes a communicator of n ranks and calls body on each. What a rank throws
-// fails the test with the rank's number.
+// Ranks as threads of the test: run_ranks(n, body) makes a communicator of n ranks and calls body on each. What a rank
+// throws fails the test with the rank's number.
 #pragma once
 
 #include <gtest/gtest.h>

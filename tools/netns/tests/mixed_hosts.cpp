@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A job over several pretend hosts, run by `tuttirun --hosts-as-netns K`: collectives must come out right, bytes between ranks of one
-// host must travel over shm and bytes between hosts over tcp, as counted by the core and, for what leaves a host, by its
-// network interface. With TUTTI_TRANSPORT=tcp everything travels over tcp. Exit status 1 and a message when anything differs.
+// A job over several pretend hosts, run by `tuttirun --hosts-as-netns K`: collectives must come out right, bytes
+// between ranks of one host must travel over shm and bytes between hosts over tcp, as counted by the core and, for what
+// leaves a host, by its network interface. With TUTTI_TRANSPORT=tcp everything travels over tcp. Exit status 1 and a
+// message when anything differs.
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -56,8 +57,10 @@ int main() {
       world.all_reduce<int64_t>(data, data, tutti::Op::sum);
       const int64_t ranks = n;
       for (size_t i = 0; i < count; ++i) {
-        if (data[i] != ranks * static_cast<int64_t>(i) + ranks * (ranks - 1) / 2) fail("all_reduce is wrong at element " + std::to_string(i));
-        if (all[i + count * (n - 1)] != static_cast<int64_t>(i) + n - 1) fail("all_gather is wrong at element " + std::to_string(i));
+        if (data[i] != ranks * static_cast<int64_t>(i) + ranks * (ranks - 1) / 2)
+          fail("all_reduce is wrong at element " + std::to_string(i));
+        if (all[i + count * (n - 1)] != static_cast<int64_t>(i) + n - 1)
+          fail("all_gather is wrong at element " + std::to_string(i));
       }
     }
     // Direct exchange with everybody, so that each pair has traffic.
@@ -88,9 +91,10 @@ int main() {
     uint64_t counted = 0;
     for (uint32_t r = first; r < last; ++r) counted += sent[r];
     if (rank == first) {
-      std::printf("ranks %u to %u: %llu bytes to other hosts by the core's count, %llu by the interface's\n", first, last - 1,
-                  static_cast<unsigned long long>(counted), static_cast<unsigned long long>(measured));
-      if (measured < counted || measured > counted + counted / 5 + 1'000'000) fail("the interface's count does not fit the core's");
+      std::printf("ranks %u to %u: %llu bytes to other hosts by the core's count, %llu by the interface's\n", first,
+                  last - 1, static_cast<unsigned long long>(counted), static_cast<unsigned long long>(measured));
+      if (measured < counted || measured > counted + counted / 5 + 1'000'000)
+        fail("the interface's count does not fit the core's");
     }
     world.barrier();
     return 0;

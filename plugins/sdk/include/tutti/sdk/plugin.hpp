@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The plugin's end of tutti/plugin/entry.h: the entry symbol, the host's services, and the one place where C++ exceptions
-// become status codes.
+// The plugin's end of tutti/plugin/entry.h: the entry symbol, the host's services, and the one place where C++
+// exceptions become status codes.
 //
 //   static const tutti_transport transport = tutti::sdk::make_transport<MyTransport>();
 //   TUTTI_PLUGIN(mytransport, "mytransport", "1.0.0", "me", "Apache-2.0", "what it is",
@@ -21,8 +21,8 @@
 #include <string_view>
 #include <system_error>
 
-// The SDK's own inline namespace. Plugins that are linked statically into one binary have one each (tutti_plugin() sees to it), so
-// that each keeps its own host table and id.
+// The SDK's own inline namespace. Plugins that are linked statically into one binary have one each (tutti_plugin() sees
+// to it), so that each keeps its own host table and id.
 #ifndef TUTTI_SDK_NAMESPACE
 #define TUTTI_SDK_NAMESPACE v1
 #endif
@@ -108,7 +108,8 @@ struct Interface {
   const void* table;
 };
 
-inline const void* find_interface(std::initializer_list<Interface> interfaces, const char* id, uint32_t index) noexcept {
+inline const void* find_interface(std::initializer_list<Interface> interfaces, const char* id,
+                                  uint32_t index) noexcept {
   for (const Interface& interface : interfaces)
     if (std::strcmp(interface.id, id) == 0 && index-- == 0) return interface.table;
   return nullptr;
@@ -123,23 +124,23 @@ inline const void* find_interface(std::initializer_list<Interface> interfaces, c
 #define TUTTI_PLUGIN_SYMBOL(name) tutti_plugin_entry
 #endif
 
-// Defines the entry symbol: name (a C identifier, used by static builds), then the five texts of tutti_plugin_info, then
-// the interfaces as {id, &table}. A semicolon follows.
-#define TUTTI_PLUGIN(name, ID, VERSION, VENDOR, LICENSE, SUMMARY, ...)                                               \
-  namespace {                                                                                                        \
-  const tutti_plugin_info tutti_info_##name{sizeof(tutti_plugin_info), 0, ID, VERSION, VENDOR, LICENSE, SUMMARY};    \
-  tutti_status tutti_init_##name(const tutti_host* given) {                                                          \
-    ::tutti::sdk::host = given;                                                                                      \
-    ::tutti::sdk::plugin_id = ID;                                                                                    \
-    return TUTTI_OK;                                                                                                 \
-  }                                                                                                                  \
-  void tutti_deinit_##name() {}                                                                                      \
-  const void* tutti_interface_##name(const char* id, uint32_t index) {                                               \
-    return ::tutti::sdk::find_interface({__VA_ARGS__}, id, index);                                                   \
-  }                                                                                                                  \
-  }                                                                                                                  \
-  extern "C" TUTTI_EXPORT const tutti_plugin_entry_table TUTTI_PLUGIN_SYMBOL(name);                                  \
-  extern "C" TUTTI_EXPORT const tutti_plugin_entry_table TUTTI_PLUGIN_SYMBOL(name) {                                 \
-    sizeof(tutti_plugin_entry_table), TUTTI_ABI_MAJOR, TUTTI_ABI_MINOR, 0, &tutti_info_##name, tutti_init_##name,    \
-        tutti_deinit_##name, tutti_interface_##name                                                                  \
+// Defines the entry symbol: name (a C identifier, used by static builds), then the five texts of tutti_plugin_info,
+// then the interfaces as {id, &table}. A semicolon follows.
+#define TUTTI_PLUGIN(name, ID, VERSION, VENDOR, LICENSE, SUMMARY, ...)                                            \
+  namespace {                                                                                                     \
+  const tutti_plugin_info tutti_info_##name{sizeof(tutti_plugin_info), 0, ID, VERSION, VENDOR, LICENSE, SUMMARY}; \
+  tutti_status tutti_init_##name(const tutti_host* given) {                                                       \
+    ::tutti::sdk::host = given;                                                                                   \
+    ::tutti::sdk::plugin_id = ID;                                                                                 \
+    return TUTTI_OK;                                                                                              \
+  }                                                                                                               \
+  void tutti_deinit_##name() {}                                                                                   \
+  const void* tutti_interface_##name(const char* id, uint32_t index) {                                            \
+    return ::tutti::sdk::find_interface({__VA_ARGS__}, id, index);                                                \
+  }                                                                                                               \
+  }                                                                                                               \
+  extern "C" TUTTI_EXPORT const tutti_plugin_entry_table TUTTI_PLUGIN_SYMBOL(name);                               \
+  extern "C" TUTTI_EXPORT const tutti_plugin_entry_table TUTTI_PLUGIN_SYMBOL(name) {                              \
+    sizeof(tutti_plugin_entry_table), TUTTI_ABI_MAJOR, TUTTI_ABI_MINOR, 0, &tutti_info_##name, tutti_init_##name, \
+        tutti_deinit_##name, tutti_interface_##name                                                               \
   }

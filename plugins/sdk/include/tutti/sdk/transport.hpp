@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A transport as three small C++ classes; make_transport turns them into the table of tutti/plugin/transport.h. What each function
-// must do is said there; here is only its C++ shape. Everything may throw sdk::Error (or anything else).
+// A transport as three small C++ classes; make_transport turns them into the table of tutti/plugin/transport.h. What
+// each function must do is said there; here is only its C++ shape. Everything may throw sdk::Error (or anything else).
 //
 //   struct MyTransport {
 //     static constexpr const char* name = "mine";
@@ -28,6 +28,7 @@
 #pragma once
 
 #include <tutti/plugin/transport.h>
+
 #include <tutti/sdk/plugin.hpp>
 
 namespace tutti::sdk {
@@ -155,7 +156,8 @@ constexpr tutti_transport make_transport() {
 }
 
 // The view table of a link class with try_receive(lane, bytes&), release(lane), try_reserve(lane, bytes), commit(lane,
-// bytes), and optionally send_region(lane, region, offset, bytes, ticket&) -> tutti_status and released(lane). All noexcept.
+// bytes), and optionally send_region(lane, region, offset, bytes, ticket&) -> tutti_status and released(lane). All
+// noexcept.
 template <typename Link>
 constexpr tutti_view make_view() {
   tutti_view table{};

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "engine/communicator.hpp"
+#include "engine/process_barrier.hpp"
+
+namespace tutti::core {
+
+// Holds the engine for as long as it lives. Where the communicator has a progress thread or asynchronous operations
+// other threads may come in, so the engine is locked; otherwise its owner is alone and pays nothing. `pending_` is
+// published last, so that whoever reads zero knows that nobody else is inside.
+//
+// An abort may come from any thread at any time. The owner says that it is inside by a plain store; whoever aborts
+// makes that visible by a memory barrier on all of the process's threads (membarrier), so that the owner pays for none.
+// Where the kernel has no such barrier the engine is always locked.
+class Communicator::Hold {
+ public:
+  explicit Hold(Communicator& comm) : comm_(comm) {
+    if (comm.threaded_ || comm.pending_.load(std::memory_order_acquire) || !process_barrier_ready()) {
+      lock_ = std::unique_lock(comm.mutex_);
+      return;
+    }
+    comm.inside_.store(true, std::memory_order_relaxed);
+    std::atomic_signal_fence(std::memory_order_seq_cst);
+    if (comm.abort_asked_.load(std::memory_order_relaxed)) {
+      comm.inside_.store(false, std::memory_order_release);
+      lock_ = std::unique_lock(comm.mutex_);
+    }
+  }
+  Hold(Communicator& comm, std::unique_lock<std::mutex> lock) : comm_(comm), lock_(std::move(lock)) {}
+  Hold(const Hold&) = delete;
+  Hold& operator=(const Hold&) = delete;
+  ~Hold() {
+    const uint64_t before = comm_.pending_.load(std::memory_order_relaxed);
+    if (before != comm_.unfinished_) {
+      const bool first = before == 0;
+      comm_.pending_.store(comm_.unfinished_, std::memory_order_release);
+      if (first) {
+        leave();
+        ActiveEngines::process().add(&comm_);
+        return;
+      }
+    }
+    leave();
+  }
+
+ private:
+  void leave() {
+    if (lock_) {
+      lock_.unlock();
+      return;
+    }
+    comm_.inside_.store(false, std::memory_order_release);
+    std::atomic_signal_fence(std::memory_order_seq_cst);
+    if (comm_.abort_asked_.load(std::memory_order_relaxed)) {
+      const std::lock_guard lock(comm_.mutex_);
+      comm_.notice_abort();
+    }
+  }
+  Communicator& comm_;
+  std::unique_lock<std::mutex> lock_;
+};
+
+}  // namespace tutti::core

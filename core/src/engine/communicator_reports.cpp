@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What a communicator tells of itself.
+#include <fmt/format.h>
+
+#include "engine/communicator_hold.hpp"
+
+namespace tutti::core {
+
+std::vector<tutti_service> Communicator::services() {
+  const Hold hold(*this);
+  std::vector<tutti_service> rows;
+  for (const Service& s : services_)
+    rows.push_back(
+        {s.collective.c_str(), s.algorithm.c_str(), s.transports.c_str(), s.calls, s.bytes, ticks_to_ns(s.ticks)});
+  return rows;
+}
+
+std::vector<tutti_link_traffic> Communicator::traffic() {
+  const Hold hold(*this);
+  std::vector<tutti_link_traffic> rows;
+  for (const Link& link : links_)
+    if (link.sent || link.received) rows.push_back({link.port->api->name, link.peer, 0, link.sent, link.received});
+  return rows;
+}
+
+std::string Communicator::explain(uint32_t collective, uint64_t count, uint32_t dtype) {
+  const uint32_t element_bytes = dtype_bytes(dtype);
+  std::string text =
+      fmt::format("{} of {} {} elements ({} bytes a block), {} ranks on {} hosts\n", collective_name(collective), count,
+                  dtype_name(dtype), count * element_bytes, nranks_, topology_.hosts());
+  text += fmt::format("  {:<14} {:>14} {:>8}  {}\n", "algorithm", "predicted us", "slices", "");
+  bool first = true;
+  for (const Candidate& c : selector_->candidates(collective, 0, count, element_bytes)) {
+    if (c.reason.empty())
+      text += fmt::format("  {:<14} {:>14.3f} {:>8}  {}\n", c.algorithm->name, c.seconds * 1e6, c.slices,
+                          first ? "chosen: the lowest predicted time" : "");
+    else
+      text += fmt::format("  {:<14} {:>14} {:>8}  no candidate: {}\n", c.algorithm->name, "-", "-", c.reason);
+    first = false;
+  }
+  return text;
+}
+
+}  // namespace tutti::core

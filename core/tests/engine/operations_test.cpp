@@ -243,7 +243,8 @@ TEST(Requests, OutliveTheirCommunicator) {
     std::vector<float> data(1000);
     tutti_request* request = nullptr;
     {
-      tutti_comm_config config = config_of("local:short-lived", comm.rank(), 2);
+      const std::string place = "local:short-lived";
+      tutti_comm_config config = config_of(place, comm.rank(), 2);
       Communicator brief(config);
       if (comm.rank() == 0) {
         ASSERT_EQ(tutti_all_reduce(brief.handle(), data.data(), data.data(), 1000, TUTTI_FLOAT32, TUTTI_SUM, nullptr,

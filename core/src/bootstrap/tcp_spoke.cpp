@@ -23,7 +23,7 @@ constexpr std::chrono::milliseconds kWhoLimit(1000);
 constexpr std::chrono::milliseconds kLastWords(200);
 constexpr std::chrono::milliseconds kFirstPause(10), kLongestPause(200);
 // How long one of several addresses is tried at first; each round doubles it.
-constexpr std::chrono::milliseconds kFirstAttempt(2000);
+constexpr std::chrono::milliseconds kFirstAttempt(2000), kLongestAttempt(30000);
 
 // Nothing will come of this attempt; another may succeed.
 struct Discouraged {
@@ -138,7 +138,7 @@ Joined find_hub(const TcpSpokeConfig& config, const Deadline& deadline) {
                                        "; is rank 0 running, and is that port open?");
     std::this_thread::sleep_for(std::min<std::chrono::nanoseconds>(pause, deadline.left()));
     pause = std::min(pause * 2, kLongestPause);
-    attempt *= 2;
+    if (place) attempt = std::min(attempt * 2, kLongestAttempt);
   }
 }
 

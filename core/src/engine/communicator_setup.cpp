@@ -237,6 +237,11 @@ void Communicator::open_ports(uint64_t id) {
     if ((view && view->stamp != TUTTI_VIEW_STAMP) || (wait && wait->stamp != TUTTI_WAIT_FD_STAMP))
       throw Failure(TUTTI_NOT_SUPPORTED,
                     fmt::format("transport {}: its view/1 or wait_fd/1 was compiled with other headers", api->name));
+    if ((view && (view->struct_size < offsetof(tutti_view, send_region) || !view->try_receive || !view->release ||
+                  !view->try_reserve || !view->commit)) ||
+        (wait && (wait->struct_size < sizeof(tutti_wait_fd) || !wait->get_fd || !wait->arm || !wait->disarm)))
+      throw Failure(TUTTI_INTERNAL,
+                    fmt::format("transport {}: its view/1 or wait_fd/1 lacks a mandatory function", api->name));
     port.view = view;
     port.by_region = view && TUTTI_HAS(tutti_view, view, send_region) && TUTTI_HAS(tutti_view, view, released);
     if (wait && wait->get_fd(port.endpoint, &port.fd) == TUTTI_OK) port.wait_fd = wait;
@@ -260,6 +265,9 @@ void Communicator::describe_ranks() {
     uint64_t bytes = sizeof address;
     if (const tutti_status status = port.api->get_address(port.endpoint, address, &bytes); status < 0)
       throw Failure(status, fmt::format("{}: get_address: {}", port.api->name, take_plugin_error()));
+    if (bytes > sizeof address)
+      throw Failure(TUTTI_INTERNAL, fmt::format("{}: get_address claims {} bytes, where {} were offered",
+                                                port.api->name, bytes, sizeof address));
     offer.address.assign(address, bytes);
     mine.transports.push_back(std::move(offer));
   }

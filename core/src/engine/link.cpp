@@ -117,6 +117,10 @@ bool progress_port(Port& port, PortEvents& events) {
     events.on_port_error(port, status, take_plugin_error());
     return true;
   }
+  if (n > batch) {
+    events.on_port_error(port, TUTTI_INTERNAL, "it reports more completions than it was given room for");
+    return true;
+  }
   for (uint32_t i = 0; i < n; ++i) {
     const tutti_completion& c = completions[i];
     switch (c.kind) {

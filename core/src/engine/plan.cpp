@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <set>
+#include <unordered_map>
 
 #include "bootstrap/failure.hpp"
 
@@ -111,12 +112,19 @@ void find_distances(const std::vector<Step>& steps, const std::vector<std::vecto
       if (conflict(ranges[i], ranges[i - back], false)) bound[i].after_conflict = back;
     for (uint32_t j = n; slices_back && j-- > 0 && !bound[i].after_conflict;)
       if (conflict(ranges[i], ranges[j], true)) bound[i].after_conflict = slices_back * n + i - j;
-    // Messages keep their order over slices, so the search wraps around the lane.
-    for (uint32_t back = 1; back <= n && (!bound[i].after_out || !bound[i].after_in); ++back) {
-      const BoundStep& earlier = bound[(i + n - back) % n];
-      if (bound[i].out && earlier.out == bound[i].out && !bound[i].after_out) bound[i].after_out = back;
-      if (bound[i].in && earlier.in == bound[i].in && !bound[i].after_in) bound[i].after_in = back;
-    }
+  }
+  // Messages keep their order over slices: the second lap finds what the end of the slice before sent or received last.
+  std::unordered_map<const Link*, uint32_t> last_out, last_in;
+  for (uint32_t lap = 0; lap < 2 * n; ++lap) {
+    BoundStep& step = bound[lap % n];
+    const auto note = [lap, n](auto& last, const Link* link, uint32_t& distance) {
+      if (!link) return;
+      const auto [entry, fresh] = last.try_emplace(link, lap);
+      if (!fresh && lap >= n) distance = lap - entry->second;
+      entry->second = lap;
+    };
+    note(last_out, step.out, step.after_out);
+    note(last_in, step.in, step.after_in);
   }
 }
 

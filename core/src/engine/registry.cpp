@@ -199,7 +199,7 @@ class Registry {
     return nullptr;
   }
 
-  std::mutex mutex;
+  std::recursive_mutex mutex;  // a plugin's init may ask for other plugins, or register one
   std::vector<PluginRecord> records_;
   std::vector<const tutti_transport*> transports_;
   std::vector<const tutti_algorithm*> algorithms_;
@@ -267,9 +267,9 @@ const Table* find(const std::vector<const Table*>& tables, const std::vector<Plu
 }  // namespace
 
 const void* registry_interface(const char* plugin, const char* id) {
-  // No lock: a plugin may ask from inside init, when the registry is held by this thread; entries only grow and the
-  // asker's own load is what is going on.
-  return Registry::instance().interface_of(plugin, id);
+  Registry& registry = Registry::instance();
+  const std::lock_guard lock(registry.mutex);
+  return registry.interface_of(plugin, id);
 }
 
 tutti_status register_static(const tutti_plugin_entry_table* entry, std::string* error) {
@@ -297,7 +297,7 @@ namespace {
 // The registry, searched and held.
 struct Held {
   core::Registry& registry = core::Registry::instance();
-  std::lock_guard<std::mutex> lock{registry.mutex};
+  std::lock_guard<std::recursive_mutex> lock{registry.mutex};
   Held() { registry.search(); }
 };
 }  // namespace

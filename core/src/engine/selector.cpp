@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 
 #include "bootstrap/failure.hpp"
 #include "engine/plan.hpp"
@@ -169,6 +170,7 @@ Candidate Selector::judge(const tutti_algorithm* algorithm, const Problem& probl
   const uint64_t block = count * element_bytes;
   candidate.seconds = all ? simulate(problem, schedules, block, element_bytes, candidate.slices, model)
                           : own_cost(schedules[0], asked, block, model);
+  if (!std::isfinite(candidate.seconds)) candidate.reason = "the schedules of its ranks do not match one another";
   return candidate;
 }
 

@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "rank_layout.hpp"
 
 namespace tutti {
@@ -234,6 +236,18 @@ Finding check_problem(const Problem& problem) {
 
 Finding check_form(const Problem& problem, uint32_t rank, const Schedule& schedule) {
   return FormCheck(problem, rank, schedule).run();
+}
+
+Finding check_alike(const std::vector<Schedule>& schedules) {
+  for (size_t rank = 1; rank < schedules.size(); ++rank) {
+    const bool same_cuts = std::ranges::equal(
+        schedules[rank].cuts, schedules[0].cuts,
+        [](const tutti_cut& a, const tutti_cut& b) { return uint64_t{a.p} * b.q == uint64_t{b.p} * a.q; });
+    if (!same_cuts) return {Fault::form, fmt::format("rank {} cuts blocks at other points than rank 0", rank)};
+    if (schedules[rank].sliced() != schedules[0].sliced())
+      return {Fault::form, fmt::format("ranks {} and 0 disagree about the schedule being SLICED", rank)};
+  }
+  return {};
 }
 
 }  // namespace tutti

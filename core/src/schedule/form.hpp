@@ -28,6 +28,9 @@ struct Finding {
 // Fault::form, size_mismatch or overwritten with a text that names rank, lane and step; or none.
 Finding check_form(const Problem& problem, uint32_t rank, const Schedule& schedule);
 
+// Fault::form where ranks cut blocks at different points or disagree about slices; or none.
+Finding check_alike(const std::vector<Schedule>& schedules);
+
 // Fault::form for a problem that makes no sense (an unknown collective, a root that is no rank ...); or none.
 Finding check_problem(const Problem& problem);
 

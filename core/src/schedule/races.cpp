@@ -10,12 +10,13 @@
 namespace tutti {
 namespace {
 
-// Is `first` before `second` by happens-before? Searches backwards from `second`, never past `first` in the order of
-// execution.
+// Is `first` before `second` by happens-before wherever chunks of `piece` are not empty? Searches backwards from
+// `second`, never past `first` in the order of execution. A message of other pieces orders nothing here: where those
+// are empty it is dropped.
 class HappensBefore {
  public:
   explicit HappensBefore(const StepGraph& graph) : graph_(graph), seen_(graph.nodes().size(), 0) {}
-  bool operator()(uint32_t first, uint32_t second) {
+  bool operator()(uint32_t first, uint32_t second, uint32_t piece) {
     ++search_;
     const uint32_t bound = graph_.position(first);
     stack_.assign(1, second);
@@ -24,6 +25,7 @@ class HappensBefore {
       const uint32_t node = stack_.back();
       stack_.pop_back();
       graph_.for_each_predecessor(node, [&](uint32_t before) {
+        if (before == graph_.nodes()[node].partner && !carries(before, piece)) return;
         if (before == first) found = true;
         if (seen_[before] == search_ || graph_.position(before) <= bound) return;
         seen_[before] = search_;
@@ -34,6 +36,14 @@ class HappensBefore {
   }
 
  private:
+  bool carries(uint32_t send, uint32_t piece) const {
+    const tutti_step& op = graph_.nodes()[send].op();
+    if (op.kind == TUTTI_STEP_SIGNAL) return true;
+    for (uint32_t i = 0; i < op.src.chunks; ++i)
+      if (graph_.layout(graph_.rank_of(send)).piece(op.src.buffer, op.src.first + i) == piece) return true;
+    return false;
+  }
+
   const StepGraph& graph_;
   std::vector<uint32_t> seen_;
   std::vector<uint32_t> stack_;
@@ -80,7 +90,7 @@ class RaceSearch {
 
   Finding check(uint32_t rank, uint32_t before, uint32_t node, uint32_t location, bool before_writes) {
     if (before == StepGraph::none || graph_.nodes()[before].lane == graph_.nodes()[node].lane) return {};
-    if (happens_before_(before, node)) return {};
+    if (happens_before_(before, node, graph_.layout(rank).piece_at(location))) return {};
     const bool slices = graph_.slice_of(before) != graph_.slice_of(node);
     return {
         slices ? Fault::slice_reuse : Fault::race,

@@ -55,6 +55,11 @@ uint32_t RankLayout::piece(uint32_t buffer, uint32_t chunk) const {
   return buffer == TUTTI_BUFFER_SCRATCH ? schedule_->scratch[chunk].piece : chunk % pieces_;
 }
 
+uint32_t RankLayout::piece_at(uint32_t location) const {
+  if (location >= io_ * slices_) return schedule_->scratch[(location - io_ * slices_) % scratch_].piece;
+  return uint32_t(location % io_ % pieces_);
+}
+
 std::string RankLayout::name(uint32_t location) const {
   if (location >= io_ * slices_) return fmt::format("scratch[{}]", (location - io_ * slices_) % scratch_);
   const uint64_t at = location % io_;

@@ -25,6 +25,8 @@ class RankLayout {
   bool writable(const tutti_span& span) const;
   // The piece of a block that a chunk of a buffer is.
   uint32_t piece(uint32_t buffer, uint32_t chunk) const;
+  // The same for a location.
+  uint32_t piece_at(uint32_t location) const;
   // "out[3]": a name of a chunk that lies at this location.
   std::string name(uint32_t location) const;
 

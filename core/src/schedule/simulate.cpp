@@ -217,6 +217,7 @@ double processor_time(const Problem& problem, uint32_t rank, const Schedule& sch
 double simulate(const Problem& problem, const std::vector<Schedule>& schedules, uint64_t block_bytes,
                 uint32_t element_bytes, uint64_t slices, const CostModel& model) {
   if (schedules.empty()) return 0;
+  if (check_alike(schedules)) return std::numeric_limits<double>::infinity();
   double busiest = 0;
   for (uint32_t rank = 0; rank < schedules.size(); ++rank)
     busiest = std::max(busiest, processor_time(problem, rank, schedules[rank], block_bytes, element_bytes, model));
@@ -237,7 +238,7 @@ std::vector<std::vector<std::vector<StepTime>>> simulate_steps(const Problem& pr
                                                                uint64_t block_bytes, uint32_t element_bytes,
                                                                const CostModel& model) {
   std::vector<std::vector<std::vector<StepTime>>> times;
-  if (schedules.empty()) return times;
+  if (schedules.empty() || check_alike(schedules)) return times;
   const std::vector<double> piece_bytes = bytes_of_pieces(schedules[0], block_bytes, element_bytes, 1);
   StepGraph graph(problem, schedules, 1);
   if (graph.match()) return times;

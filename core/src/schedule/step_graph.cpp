@@ -201,7 +201,8 @@ Finding StepGraph::check_message(uint32_t send, uint32_t receive) const {
 Finding StepGraph::run() {
   std::vector<uint32_t> started(lanes_.size(), 0);  // steps of each lane
   std::vector<bool> done(nodes_.size(), false), queued(lanes_.size(), true);
-  std::vector<uint32_t> waiting_on_me(nodes_.size(), none), next_waiting(lanes_.size(), none), waits_for(lanes_.size(), none);
+  std::vector<uint32_t> waiting_on_me(nodes_.size(), none), next_waiting(lanes_.size(), none),
+      waits_for(lanes_.size(), none);
   std::vector<uint32_t> queue;
   queue.reserve(lanes_.size() * 2);
   order_.reserve(nodes_.size());

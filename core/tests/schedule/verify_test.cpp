@@ -95,6 +95,23 @@ TEST(Verify, MissingDependency) {
   expect_fault(c, Fault::race, {"rank 1 lane 0 step 1", "rank 1 lane 1 step 1", "scratch[0]", "no dependency"});
 }
 
+// With one element and a cut at 1/2 piece 0 is empty: its messages are dropped and order nothing of piece 1.
+TEST(Verify, MessagesThatMayBeEmptyOrderNothingElse) {
+  Case c = make_case(TUTTI_BROADCAST, 3);
+  auto &root = c.schedules[0], &relay = c.schedules[1], &last = c.schedules[2];
+  for (auto& schedule : c.schedules) schedule.cuts = equal_cuts(2);
+  root.scratch = {{0, 0}};
+  root.lanes = {{copy(out(0, 2), in(0, 2)), send(1, in(1)), send(1, in(1)), send(2, in(0))},
+                {send(1, in(0)), recv(1, scratch(0)), send(1, scratch(0))},
+                {send(1, in(1))}};
+  relay.scratch = {{0, 1}, {0, 0}};
+  relay.lanes = {{recv(0, scratch(0)), recv(0, out(1)), send(2, scratch(0))},
+                 {recv(0, out(0)), after(send(0, out(0)), 0, 2), recv(0, scratch(1))},
+                 {after(recv(0, scratch(0)), 1, 2)}};  // ordered by a round trip of piece 0 only
+  last.lanes = {{recv(0, out(0)), recv(1, out(1))}};
+  expect_fault(c, Fault::race, {"rank 1", "scratch[0]"});
+}
+
 TEST(Verify, StepsOfALaneThatDoNotConflictAreNotOrdered) {
   // The nop waits for the receive, but the copy behind it does not wait for the nop.
   Case c = staged_all_gather();
@@ -298,6 +315,44 @@ TEST(Fusions, ForwardedChunks) {
   line.schedules[1].lanes.emplace_back().push_back(nop());
   line.schedules[1].lanes[0][1] = after(line.schedules[1].lanes[0][1], 1, 0);
   EXPECT_EQ(find_fusions(line.schedules[1])[0], (std::vector<bool>{false, false}));
+}
+
+// A scatter whose order of messages depends on the root's being in place: right for nobody and for everybody in place,
+// wrong for what happens, since only the root has both buffers.
+tutti_status fickle_scatter(void*, const tutti_query* q, const tutti_schedule_sink* sink) {
+  const bool in_place = q->flags & TUTTI_QUERY_IN_PLACE;
+  const tutti_extent whole{0, 0};
+  const auto add = [&](const Step& step) { sink->add_step(sink->self, 0, &step.op, nullptr); };
+  if (q->rank == 1) sink->set_scratch(sink->self, &whole, 1, 0);
+  if (q->rank == 0) {
+    if (!in_place) add(copy(out(0), in(0)));
+    add(send(1, in(in_place ? 1 : 2)));
+    add(send(1, in(in_place ? 2 : 1)));
+  } else if (q->rank == 1) {
+    add(recv(0, in_place ? out(0) : scratch(0)));
+    add(recv(0, in_place ? scratch(0) : out(0)));
+    add(send(2, scratch(0)));
+  } else {
+    add(recv(1, out(0)));
+  }
+  return TUTTI_OK;
+}
+
+TEST(VerifyAlgorithm, TheRootAloneInPlaceIsProvedToo) {
+  tutti_algorithm fickle{};
+  fickle.struct_size = sizeof fickle;
+  fickle.stamp = TUTTI_ALGORITHM_STAMP;
+  fickle.name = "fickle";
+  fickle.summary = "wrong";
+  fickle.collectives = 1u << TUTTI_SCATTER;
+  fickle.supports = [](void*, const tutti_query*) -> tutti_status { return TUTTI_OK; };
+  fickle.schedule = fickle_scatter;
+  Problem problem;
+  problem.collective = TUTTI_SCATTER;
+  problem.nranks = 3;
+  const Proof proof = verify_algorithm(fickle, problem);
+  EXPECT_EQ(proof.fault, Fault::wrong_result) << proof.error;
+  EXPECT_NE(proof.error.find("in place at the root only"), std::string::npos) << proof.error;
 }
 
 }  // namespace

@@ -262,10 +262,27 @@ void Connector::advance(uint64_t id) {
       --incoming_;
       // Whoever hung up by itself (a crossing connection does) is no cause for alarm.
       const uint32_t level = error.status() == TUTTI_PEER_FAILED ? TUTTI_LOG_DEBUG : TUTTI_LOG_WARN;
-      endpoint_.log(level, "turned away a connection from " + owner->where + ": " + error.what());
+      turned_away(level, owner->where + ": " + error.what());
       return;
     }
   }
+}
+
+// Strangers may knock as often as they like; the log hears of them now and then.
+void Connector::turned_away(uint32_t level, const std::string& whom) {
+  constexpr auto kQuiet = std::chrono::seconds(10);
+  const auto now = Clock::now();
+  if (level == TUTTI_LOG_WARN && now < next_warning_) {
+    ++unmentioned_;
+    return;
+  }
+  std::string text = "turned away a connection from " + whom;
+  if (level == TUTTI_LOG_WARN) {
+    if (unmentioned_) text += " (and " + std::to_string(unmentioned_) + " others before)";
+    unmentioned_ = 0;
+    next_warning_ = now + kQuiet;
+  }
+  endpoint_.log(level, text);
 }
 
 template <typename T>
@@ -498,8 +515,8 @@ void Connector::check_deadlines(Clock::time_point now) {
           sdk::Error(TUTTI_TIMEOUT, h->phase == Phase::kConnecting ? "no answer in time" : "no handshake in time"));
     } else {
       --incoming_;
-      endpoint_.log(TUTTI_LOG_WARN, "turned away a connection from " + h->where + ": no handshake within " +
-                                        std::to_string(kHandshakeLimit.count() / 1000) + " s");
+      turned_away(TUTTI_LOG_WARN,
+                  h->where + ": no handshake within " + std::to_string(kHandshakeLimit.count() / 1000) + " s");
     }
   }
   for (auto at = meetings_.begin(); at != meetings_.end();) {

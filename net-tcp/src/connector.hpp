@@ -128,6 +128,9 @@ class Connector {
   std::map<uint64_t, std::unique_ptr<Handshake>> handshakes_;  // by id, oldest first
   std::map<uint32_t, Meeting> meetings_;                       // by peer, until there is a link
   uint64_t next_id_ = 0;
+  void turned_away(uint32_t level, const std::string& whom);
+  Clock::time_point next_warning_{};
+  uint64_t unmentioned_ = 0;  // strangers that no warning has told of
   size_t incoming_ = 0;
   bool accept_failed_ = false;
 };

@@ -111,7 +111,9 @@ typedef struct tutti_options {
 
 /* Each takes `request`: NULL blocks until the operation is complete on this rank; otherwise the call returns at once and
  * *request stands for the operation. All ranks issue the collectives of a communicator in the same order. Until completion
- * outputs must not be read and inputs not written. */
+ * outputs must not be read and inputs not written. What the ranks call must agree in collective, count, type, operator and
+ * root; sizes that differ are found (TUTTI_MISMATCH), other disagreement is not always: it may give wrong results, or
+ * end at the deadline. */
 tutti_status tutti_broadcast(tutti_comm* comm, const void* in, void* out, uint64_t count, uint32_t dtype, uint32_t root,
                              const tutti_options* options, tutti_request** request);
 tutti_status tutti_reduce(tutti_comm* comm, const void* in, void* out, uint64_t count, uint32_t dtype, uint32_t op,
@@ -145,6 +147,8 @@ tutti_status tutti_request_test(tutti_request* request);
 tutti_status tutti_request_wait(tutti_request* request);
 /* Waits at most timeout_ns: TUTTI_AGAIN when that has passed (the operation goes on). */
 tutti_status tutti_request_wait_for(tutti_request* request, uint64_t timeout_ns);
+/* The text of the error with which a complete request ended; "" when there was none. Lives as long as the request. */
+const char* tutti_request_error(const tutti_request* request);
 /* Waits until complete if need be, then frees the request. NULL is allowed. (Destroying a communicator completes its
  * requests; they still have to be freed.) */
 void tutti_request_free(tutti_request* request);
@@ -156,8 +160,8 @@ void tutti_request_free(tutti_request* request);
 tutti_status tutti_mem_alloc(uint64_t bytes, void** address);
 /* No operation uses the memory any more. */
 tutti_status tutti_mem_free(void* address);
-/* Makes memory that the application has mapped from descriptor `fd` (a memfd) at fd_offset directly addressable. It
- * stays the application's; fd may be closed afterwards. */
+/* Makes memory that the application has mapped (MAP_SHARED) from descriptor `fd` (a memfd) at fd_offset directly
+ * addressable. It stays the application's; fd may be closed afterwards. */
 tutti_status tutti_mem_register(void* address, uint64_t bytes, int32_t fd, uint64_t fd_offset);
 /* No operation uses the memory any more. */
 tutti_status tutti_mem_deregister(void* address);

@@ -14,6 +14,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -38,7 +39,8 @@ class Error : public std::runtime_error {
 // The tutti data type of a C++ arithmetic type. float16 and bfloat16 have none in C++20: use the C API.
 template <typename T>
 constexpr uint32_t dtype_of() {
-  static_assert(std::is_arithmetic_v<T> && !std::is_same_v<T, bool> && !std::is_same_v<T, long double>);
+  static_assert(std::is_arithmetic_v<T> && !std::is_same_v<T, bool>);
+  static_assert(std::is_floating_point_v<T> ? sizeof(T) == 4 || sizeof(T) == 8 : sizeof(T) <= 8, "no such tutti type");
   if constexpr (std::is_floating_point_v<T>) return sizeof(T) == 4 ? TUTTI_FLOAT32 : TUTTI_FLOAT64;
   constexpr uint32_t base = std::is_signed_v<T> ? TUTTI_INT8 : TUTTI_UINT8;
   return base + (sizeof(T) == 1 ? 0 : sizeof(T) == 2 ? 1 : sizeof(T) == 4 ? 2 : 3);
@@ -48,13 +50,12 @@ constexpr uint32_t dtype_of() {
 class Request {
  public:
   Request() = default;
-  Request(tutti_request* request, tutti_comm* comm) : request_(request), comm_(comm) {}
-  Request(Request&& other) noexcept : request_(std::exchange(other.request_, nullptr)), comm_(other.comm_) {}
+  explicit Request(tutti_request* request) : request_(request) {}
+  Request(Request&& other) noexcept : request_(std::exchange(other.request_, nullptr)) {}
   Request& operator=(Request&& other) noexcept {
     if (this != &other) {
       tutti_request_free(request_);
       request_ = std::exchange(other.request_, nullptr);
-      comm_ = other.comm_;
     }
     return *this;
   }
@@ -72,11 +73,10 @@ class Request {
 
  private:
   bool check(tutti_status status) const {
-    if (status < 0) throw Error(status, tutti_comm_error(comm_));
+    if (status < 0) throw Error(status, tutti_request_error(request_));
     return status == TUTTI_OK;
   }
   tutti_request* request_ = nullptr;
-  tutti_comm* comm_ = nullptr;
 };
 
 namespace detail {
@@ -185,14 +185,15 @@ class Async : public detail::Collectives<Async> {
     tutti_request* request = nullptr;
     const tutti_status status = call(comm_, &request);
     if (status < 0) throw Error(status, tutti_comm_error(comm_));
-    return Request(request, comm_);
+    return Request(request);
   }
 
  private:
   tutti_comm* comm_;
 };
 
-// A communicator; its own calls block. Movable, not copyable. Destroying it is collective.
+// A communicator; its own calls block. Movable, not copyable. Destroying it is collective, except where an exception
+// leaves its scope: that aborts it.
 class Communicator : public detail::Collectives<Communicator> {
  public:
   // From the environment, or as `config` says.
@@ -214,7 +215,10 @@ class Communicator : public detail::Collectives<Communicator> {
     return *this;
   }
   ~Communicator() {
-    if (comm_) tutti_comm_destroy(comm_);
+    if (!comm_) return;
+    // Left by an exception, this rank will not come to what the others wait for: they are told instead of kept waiting.
+    if (std::uncaught_exceptions() > exceptions_) tutti_comm_abort(comm_, "the rank left by an exception");
+    tutti_comm_destroy(comm_);
   }
 
   uint32_t rank() const { return tutti_comm_rank(comm_); }
@@ -255,6 +259,7 @@ class Communicator : public detail::Collectives<Communicator> {
     return result;
   }
   tutti_comm* comm_ = nullptr;
+  int exceptions_ = std::uncaught_exceptions();
 };
 
 // Memory that transports can address directly, as an array of T. Freed on destruction.
@@ -262,6 +267,8 @@ template <typename T>
 class Buffer {
  public:
   explicit Buffer(size_t count) : count_(count) {
+    if (count > SIZE_MAX / sizeof(T))
+      throw Error(TUTTI_NO_RESOURCES, "tutti::Buffer: " + std::to_string(count) + " elements cannot be addressed");
     void* address = nullptr;
     const tutti_status status = tutti_mem_alloc(count * sizeof(T), &address);
     if (status < 0)

@@ -17,9 +17,12 @@ std::string proof(std::string_view secret, std::string_view role, std::string_vi
   const std::string message = meeting_prefix() + std::string(role) + std::string(spoke_nonce) + std::string(hub_nonce);
   unsigned char digest[EVP_MAX_MD_SIZE];
   unsigned int bytes = 0;
-  // An empty std::string_view may have a null pointer, which HMAC takes for "the key of before".
-  const char* key = secret.empty() ? "" : secret.data();
-  if (!HMAC(EVP_sha256(), key, static_cast<int>(secret.size()), reinterpret_cast<const unsigned char*>(message.data()),
+  // The key is the secret's hash: HMAC fills short keys up with zeros, so that "s" and "s\0" would be one.
+  unsigned char key[EVP_MAX_MD_SIZE];
+  unsigned int key_bytes = 0;
+  if (EVP_Digest(secret.empty() ? "" : secret.data(), secret.size(), key, &key_bytes, EVP_sha256(), nullptr) != 1)
+    throw Failure(TUTTI_SYSTEM, "bootstrap: libcrypto refused to compute SHA-256");
+  if (!HMAC(EVP_sha256(), key, static_cast<int>(key_bytes), reinterpret_cast<const unsigned char*>(message.data()),
             message.size(), digest, &bytes) ||
       bytes != kProofBytes)
     throw Failure(TUTTI_SYSTEM, "bootstrap: libcrypto refused to compute HMAC-SHA256");

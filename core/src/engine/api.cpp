@@ -250,8 +250,7 @@ tutti_status tutti_comm_create(const tutti_comm_config* config, tutti_comm** com
       tutti::core::log(TUTTI_LOG_ERROR, "tutti_comm_create", text);
     return status;
   };
-  if (!comm) return fail(TUTTI_INVALID_ARGUMENT, "tutti_comm_create: comm is NULL");
-  *comm = nullptr;
+  if (comm) *comm = nullptr;
   if (config) {
     if (config->struct_size < offsetof(tutti_comm_config, connect_timeout_ns))
       return fail(TUTTI_INVALID_ARGUMENT, fmt::format("tutti_comm_create: config.struct_size is {}, expected {}",
@@ -262,6 +261,7 @@ tutti_status tutti_comm_create(const tutti_comm_config* config, tutti_comm** com
       if (tail[i])
         return fail(TUTTI_NOT_SUPPORTED, "tutti_comm_create: config has fields that this version does not know");
   }
+  if (!comm) return fail(TUTTI_INVALID_ARGUMENT, "tutti_comm_create: comm is NULL");
   try {
     *comm = new tutti_comm(full);
     return TUTTI_OK;
@@ -277,7 +277,7 @@ tutti_status tutti_comm_create(const tutti_comm_config* config, tutti_comm** com
 tutti_status tutti_comm_destroy(tutti_comm* comm) {
   if (!comm) return TUTTI_INVALID_ARGUMENT;
   if (comm->communicator.forked()) return TUTTI_INVALID_USAGE;  // it is the parent's
-  const tutti_status status = comm->communicator.async_error();
+  const tutti_status status = comm->communicator.end();
   delete comm;
   return status;
 }
@@ -361,6 +361,9 @@ tutti_status tutti_request_wait(tutti_request* request) {
 }
 tutti_status tutti_request_wait_for(tutti_request* request, uint64_t timeout_ns) {
   return about(request, [&] { return request->comm->wait(*request, timeout_ns); });
+}
+const char* tutti_request_error(const tutti_request* request) {
+  return request && request->complete.load(std::memory_order_acquire) ? request->error.c_str() : "";
 }
 void tutti_request_free(tutti_request* request) {
   if (!request) return;

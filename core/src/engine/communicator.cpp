@@ -47,8 +47,7 @@ Plan& Communicator::make_plan(const Shape& shape) {
   const uint32_t element_bytes = shape.dtype ? dtype_bytes(shape.dtype) : 1;
   const Candidate choice = selector_->choose(shape.collective, shape.root, shape.count, element_bytes);
   Problem problem = selector_->problem(shape.collective, shape.root);
-  const char* verify_setting = host_config("TUTTI_VERIFY");
-  if (verify_setting && std::string(verify_setting) == "1") {
+  if (verifies_) {
     const Proof proof = verify_algorithm(*choice.algorithm, problem);
     if (!proof.ok())
       throw Failure(TUTTI_INTERNAL,
@@ -220,6 +219,8 @@ void Communicator::complete(tutti_request& request, tutti_status status) {
   }
   request.state = tutti_request::State::done;
   request.status = status;
+  if (status < 0)
+    request.error = request.plan || request.transfer.error.empty() ? broken_text_ : request.transfer.error;
   if (&request != &direct_) --unfinished_;
   request.complete.store(true, std::memory_order_release);  // from here on its owner may free it
 }

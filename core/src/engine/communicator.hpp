@@ -42,6 +42,7 @@ struct tutti_request {
   State state = State::done;
   std::atomic<bool> complete{true};
   tutti_status status = TUTTI_OK;
+  std::string error;
   tutti::core::Transfer transfer;
   std::shared_ptr<const std::atomic<bool>> alive;  // the communicator; nullptr: it outlives the request
 };
@@ -75,6 +76,8 @@ class Communicator final : public Engine, private PortEvents {
   tutti_status wait(tutti_request& request, uint64_t timeout_ns);
 
   void abort(const std::string& reason);
+  // Collective: all ranks meet once more, so that nothing sent is lost. To be called before destruction.
+  tutti_status end();
   tutti_status async_error() const { return broken_status_.load(std::memory_order_acquire); }
   // Remembers an error's text for tutti_comm_error; returns the status.
   tutti_status remember(tutti_status status, std::string text);
@@ -155,6 +158,7 @@ class Communicator final : public Engine, private PortEvents {
   uint32_t windows_count_ = 0, lanes_ = 0;
   uint64_t connect_timeout_ns_ = 0, timeout_ns_ = 0, scratch_limit_ = 0;
   bool threaded_ = false;
+  bool verifies_ = false;
   uint64_t fork_generation_ = 0;
   std::string transport_setting_, algorithm_setting_;
   std::unique_ptr<Bootstrap> bootstrap_;

@@ -22,7 +22,9 @@ void Communicator::give_up_lost_peer() {
   const uint64_t limit = clock_ns() + patience_ns;
   do {
     if (const auto lost = bootstrap_->poll_failure()) {
-      break_down(TUTTI_PEER_FAILED, fmt::format("{} [rank {}: {}]", lost_text_, lost->first, lost->second), false);
+      break_down(TUTTI_PEER_FAILED,
+                 fmt::format("{}: rank {} is lost: {} [{}]", under_way(), lost->first, lost->second, lost_text_),
+                 false);
       return;
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(1));

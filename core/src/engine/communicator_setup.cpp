@@ -88,6 +88,7 @@ Communicator::Communicator(const tutti_comm_config& config) {
   timeout_ns_ = config.timeout_ns ? config.timeout_ns : seconds_setting("TUTTI_TIMEOUT", 600);
   transport_setting_ = config.transports ? config.transports : setting("TUTTI_TRANSPORT").value_or("");
   algorithm_setting_ = config.algorithms ? config.algorithms : setting("TUTTI_ALGO").value_or("");
+  verifies_ = flag_setting("TUTTI_VERIFY");
   fork_generation_ = fork_generation();
   if (const std::string error = required_plugin_error(); !error.empty()) throw Failure(TUTTI_NOT_FOUND, error);
   AlgorithmFilter filter(algorithm_setting_);
@@ -325,7 +326,12 @@ void Communicator::settle() {
   try {
     bootstrap_->all_gather("end", std::chrono::nanoseconds(connect_timeout_ns_));
   } catch (const Failure& failure) {
-    log(TUTTI_LOG_WARN, name_, fmt::format("rank {}: not all ranks came to the end: {}", rank_, failure.text));
+    const std::string text = fmt::format("rank {}: {}: not all ranks came to the end: {}", rank_, name_, failure.text);
+    log(TUTTI_LOG_WARN, name_, text);
+    bootstrap_->announce_failure(fmt::format("rank {} has destroyed the communicator {}", rank_, name_));
+    broken_text_ = text;
+    broken_status_.store(failure.status, std::memory_order_release);
+    breaking_ = true;
   }
   met.store(true, std::memory_order_release);
   pump.join();
@@ -338,14 +344,19 @@ void Communicator::close() {
   ports_.clear();
 }
 
+tutti_status Communicator::end() {
+  const tutti_status before = async_error();
+  if (before == TUTTI_OK && unfinished_)
+    break_down(TUTTI_ABORTED,
+               fmt::format("rank {}: {}: destroyed with {} operations pending", rank_, name_, unfinished_), true);
+  if (async_error() == TUTTI_OK && nranks_ > 1) settle();
+  return async_error();
+}
+
 Communicator::~Communicator() {
   stop_.store(true, std::memory_order_relaxed);
   if (thread_.joinable()) thread_.join();
   ActiveEngines::process().remove(this);
-  if (async_error() == TUTTI_OK && unfinished_)
-    break_down(TUTTI_ABORTED,
-               fmt::format("rank {}: {}: destroyed with {} operations pending", rank_, name_, unfinished_), true);
-  if (async_error() == TUTTI_OK && nranks_ > 1) settle();
   close();  // before the windows: what a transport has not given back must still be there
   alive_->store(false, std::memory_order_release);
 }

@@ -126,8 +126,7 @@ void Communicator::run_directly(tutti_request& request) {
 
 tutti_status Communicator::result_of(tutti_request& request) {
   if (request.status == TUTTI_OK) return TUTTI_OK;
-  const bool own = !request.plan && !request.transfer.error.empty();
-  return remember(request.status, own ? request.transfer.error : broken_text_);
+  return remember(request.status, request.error);
 }
 
 tutti_status Communicator::test(tutti_request& request) {

@@ -4,10 +4,13 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <tutti/registry.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdio>
+#include <fstream>
 #include <system_error>
 #include <vector>
 
@@ -77,11 +80,45 @@ void* Memory::allocate(uint64_t bytes) {
   return address;
 }
 
+namespace {
+
+// "" when [address, address + bytes) is a shared mapping of fd at fd_offset; else what it is. Other ranks map the
+// descriptor: were it not the same memory, they would read something else.
+std::string mapping_differs(const std::byte* address, uint64_t bytes, int fd, uint64_t fd_offset) {
+  struct stat file{};
+  if (fstat(fd, &file) != 0) return "the descriptor cannot be looked at: " + errno_text();
+  if (fd_offset > static_cast<uint64_t>(file.st_size) || bytes > static_cast<uint64_t>(file.st_size) - fd_offset)
+    return fmt::format("the descriptor has {} bytes, too few for {} at offset {}", file.st_size, bytes, fd_offset);
+  const auto first = reinterpret_cast<uint64_t>(address);
+  uint64_t covered = first;
+  std::ifstream maps("/proc/self/maps");
+  for (std::string line; covered < first + bytes && std::getline(maps, line);) {
+    unsigned long long begin = 0, end = 0, offset = 0, inode = 0;
+    unsigned major_number = 0, minor_number = 0;
+    char rights[5] = {};
+    if (std::sscanf(line.c_str(), "%llx-%llx %4s %llx %x:%x %llu", &begin, &end, rights, &offset, &major_number,
+                    &minor_number, &inode) != 7)
+      continue;
+    if (end <= covered || begin > covered) continue;
+    if (rights[3] != 's') return "it is no shared mapping (MAP_SHARED)";
+    if (inode != file.st_ino || offset + (covered - begin) != fd_offset + (covered - first))
+      return fmt::format("it is a mapping of another file or of another offset than {}", fd_offset);
+    covered = end;
+  }
+  return covered >= first + bytes ? std::string() : "it is not mapped to its end";
+}
+
+}  // namespace
+
 void Memory::add(void* address, uint64_t bytes, int fd, uint64_t fd_offset) {
   if (!address || bytes == 0 || fd < 0)
     throw Failure(TUTTI_INVALID_ARGUMENT,
                   fmt::format("tutti_mem_register: expected memory and its descriptor, got address {}, {} bytes, fd {}",
                               address, bytes, fd));
+  if (const std::string why = mapping_differs(static_cast<std::byte*>(address), bytes, fd, fd_offset); !why.empty())
+    throw Failure(TUTTI_INVALID_ARGUMENT,
+                  fmt::format("tutti_mem_register: {} ({} bytes) is not the memory of descriptor {}: {}", address,
+                              bytes, fd, why));
   const int own = fcntl(fd, F_DUPFD_CLOEXEC, 0);
   if (own < 0)
     throw Failure(TUTTI_SYSTEM, fmt::format("tutti_mem_register: cannot duplicate fd {}: {}", fd, errno_text()));

@@ -67,12 +67,17 @@ AlgorithmFilter::AlgorithmFilter(const std::string& text) {
               "TUTTI_ALGO=\"{}\": expected COLLECTIVE:ALGORITHM,... (or COLLECTIVE:^ALGORITHM,...) separated by "
               "semicolons, got \"{}\"; collectives: {}",
               text, part, known_collectives()));
+    if (rules_.contains(collective))
+      throw Failure(
+          TUTTI_INVALID_ARGUMENT,
+          fmt::format("TUTTI_ALGO=\"{}\" names {} twice: list its algorithms once, separated by commas", text, name));
     Rule& rule = rules_[collective];
     std::string list = part.substr(colon + 1);
     rule.denies = list.front() == '^';
     if (rule.denies) list.erase(0, 1);
     rule.text = text;
-    for (const std::string& algorithm : split(list, ',')) {
+    for (std::string algorithm : split(list, ',')) {
+      if (rule.denies && algorithm.starts_with('^')) algorithm.erase(0, 1);
       std::string error;
       if (!find_algorithm(algorithm, &error))
         throw Failure(TUTTI_NOT_FOUND, fmt::format("TUTTI_ALGO=\"{}\": {}", text, error));

@@ -225,7 +225,8 @@ TEST(Memory, TheApplicationsOwnSharedMemoryIsAddressedDirectly) {
     void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, offset);
     ASSERT_NE(memory, MAP_FAILED);
     ASSERT_EQ(tutti_mem_register(memory, bytes, fd, offset), TUTTI_OK);
-    EXPECT_EQ(tutti_mem_register(static_cast<char*>(memory) + 64, 64, fd, 0), TUTTI_INVALID_ARGUMENT);  // overlaps
+    EXPECT_EQ(tutti_mem_register(static_cast<char*>(memory) + 64, 64, fd, offset + 64),
+              TUTTI_INVALID_ARGUMENT);  // overlaps
     close(fd);
     auto* data = static_cast<int32_t*>(memory);
     for (size_t i = 0; i < bytes / 4; ++i) data[i] = static_cast<int32_t>(i + comm.rank());
@@ -236,6 +237,24 @@ TEST(Memory, TheApplicationsOwnSharedMemoryIsAddressedDirectly) {
     EXPECT_EQ(tutti_mem_deregister(memory), TUTTI_INVALID_ARGUMENT);
     munmap(memory, bytes);
   });
+}
+
+// Peers map the descriptor: memory that is something else must be refused, or they would read something else.
+TEST(Memory, WhatIsNotTheDescriptorsMemoryIsRefused) {
+  constexpr size_t bytes = 1 << 20;
+  const int fd = memfd_create("application", MFD_CLOEXEC);
+  ASSERT_EQ(ftruncate(fd, bytes), 0);
+  void* shared = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  void* own = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE, fd, 0);
+  void* anonymous = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  EXPECT_EQ(tutti_mem_register(own, bytes, fd, 0), TUTTI_INVALID_ARGUMENT);
+  EXPECT_EQ(tutti_mem_register(anonymous, bytes, fd, 0), TUTTI_INVALID_ARGUMENT);
+  EXPECT_EQ(tutti_mem_register(shared, bytes / 2, fd, 4096), TUTTI_INVALID_ARGUMENT);  // another offset
+  EXPECT_EQ(tutti_mem_register(shared, bytes + 4096, fd, 0), TUTTI_INVALID_ARGUMENT);  // past its end
+  EXPECT_EQ(tutti_mem_register(shared, bytes, fd, 0), TUTTI_OK);
+  EXPECT_EQ(tutti_mem_deregister(shared), TUTTI_OK);
+  for (void* memory : {shared, own, anonymous}) munmap(memory, bytes);
+  close(fd);
 }
 
 TEST(Requests, OutliveTheirCommunicator) {
@@ -252,9 +271,30 @@ TEST(Requests, OutliveTheirCommunicator) {
                   TUTTI_OK);
       }
     }
+    if (comm.rank() == 0) {
+      EXPECT_LT(tutti_request_wait(request), 0);
+      EXPECT_NE(std::string(tutti_request_error(request)).find("destroyed with 1 operations pending"),
+                std::string::npos)
+          << tutti_request_error(request);
+    }
     tutti_request_free(request);
     comm.barrier();
   });
+}
+
+TEST(Creation, ARankLeftByAnExceptionKeepsNobodyWaiting) {
+  const auto begin = std::chrono::steady_clock::now();
+  run_ranks(2, [](Communicator& comm) {
+    const std::string place = "local:exception";
+    try {
+      Communicator brief(config_of(place, comm.rank(), 2));
+      brief.barrier();
+      if (comm.rank() == 1) throw 42;
+      EXPECT_LT(failure_of([&] { brief.barrier(); }).status, 0);
+    } catch (int) {
+    }
+  });
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(10));
 }
 
 TEST(PointToPoint, GoesOnInsideABlockingCollective) {

@@ -32,6 +32,9 @@ std::vector<std::string> Bootstrap::all_gather(const std::string& mine, std::chr
 namespace {
 
 void check_identity(const Rendezvous& meeting) {
+  if (meeting.nranks == -1)
+    throw Failure(TUTTI_INVALID_ARGUMENT, "bootstrap: the rendezvous \"" + meeting.where +
+                                              "\" needs a rank and a number of ranks from the caller, and has none");
   if (meeting.nranks < 1 || meeting.nranks > kMaxRanks)
     throw Failure(TUTTI_INVALID_ARGUMENT, "bootstrap: a world of " + std::to_string(meeting.nranks) +
                                               " ranks was asked for; 1 to " + std::to_string(kMaxRanks) +

@@ -144,6 +144,8 @@ void read_local(const Reader& reader, const Launcher& launcher, Environment& out
 
 const Launcher* read_identity(const Reader& reader, Environment& out) {
   for (const Launcher& launcher : kLaunchers) {
+    // Every shell of a Slurm allocation has the number of tasks; only what srun has started has a rank.
+    if (launcher.name == std::string_view("Slurm") && !reader.value(launcher.rank)) continue;
     const auto found = reader.pair(launcher.rank, launcher.size);
     if (!found) continue;
     out.launcher = launcher.name;

@@ -43,7 +43,7 @@ std::string UniqueId::text() const {
 
 UniqueId UniqueId::parse(const std::string& text) {
   const auto bad = [](const std::string& why) {
-    return Failure(TUTTI_INVALID_ARGUMENT, "bootstrap: this is no text of make_unique_id: " + why);
+    return Failure(TUTTI_INVALID_ARGUMENT, "bootstrap: this is no unique id (tutti_unique_id_create): " + why);
   };
   if (text.size() > kMaxUniqueId || text.compare(0, kStart.size(), kStart) != 0)
     throw bad("it has " + std::to_string(text.size()) + " characters or does not start with id:");
@@ -117,7 +117,7 @@ std::unique_ptr<Bootstrap> meet_by_id(const Rendezvous& rendezvous, std::chrono:
     if (found == listeners().by_name.end())
       throw Failure(TUTTI_INVALID_USAGE,
                     "rank 0: bootstrap: this unique id was made by another process, or has been used: rank 0 must be "
-                    "the process that called make_unique_id, and each id serves one communicator");
+                    "the process that made the unique id, and each id serves one communicator");
     config.listener = std::move(found->second);
     listeners().by_name.erase(found);
   }

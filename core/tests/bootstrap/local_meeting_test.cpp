@@ -102,17 +102,24 @@ TEST(Rendezvous, NonsenseIsRefused) {
       {named("tcp://[::1:80", 0, 2), {"closing bracket"}},
       {named("tcp://h:1", 2, 2), {"rank 2", "2 ranks"}},
       {named("tcp://h:1", 0, 0), {"world of 0"}},
-      {named("tcp://h:1", 0, -1), {"world of -1"}},
-      {named("local:x", -1, -1), {"world of -1"}},
+      {named("tcp://h:1", 0, -1), {"needs a rank and a number of ranks"}},
+      {named("local:x", -1, -1), {"needs a rank and a number of ranks"}},
       {named("local:x", 0, (1 << 20) + 1), {"1048577", "1048576"}},
       {named("env", 0, 2), {"rank 0 of 2 was given"}},
-      {named("id:00", 1, 2), {"no text of make_unique_id"}},
+      {named("id:00", 1, 2), {"no unique id"}},
       {named("id:xx", 1, 2), {"hexadecimal"}},
   };
   for (const Case& c : cases) {
     SCOPED_TRACE(c.meeting.where);
     expect_failure(failure_of([&] { make_bootstrap(c.meeting, 100ms); }), TUTTI_INVALID_ARGUMENT, c.words);
   }
+}
+
+// The shell of an allocation has the number of tasks, but nobody has given it a rank.
+TEST(Rendezvous, AloneInASlurmAllocationIsAWorldOfOne) {
+  Rendezvous meeting;
+  meeting.environment = environment_of({{"SLURM_JOB_ID", "7"}, {"SLURM_NTASKS", "4"}, {"SLURM_JOB_NODELIST", "a,b"}});
+  EXPECT_EQ(make_bootstrap(meeting, 1s)->nranks(), 1u);
 }
 
 TEST(Rendezvous, NoLauncherIsAWorldOfOne) {

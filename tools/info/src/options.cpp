@@ -2,6 +2,7 @@
 #include "options.hpp"
 
 #include <tutti/schedule.h>
+#include <tutti/tutti.h>
 
 #include <CLI/CLI.hpp>
 #include <charconv>
@@ -63,6 +64,7 @@ std::optional<Options> parse_options(int argc, char** argv, int* status) {
   std::vector<std::string> explain;
   std::string type = "float32";
   CLI::App app{"Shows plugins, the host and settings; with --topology and --explain what ranks see and would do."};
+  app.set_version_flag("--version", tutti_version());
   app.add_flag("--topology", options.topology, "the ranks' hosts and the transport of each pair");
   auto* explain_option =
       app.add_option("--explain", explain, "COLLECTIVE SIZE: the candidate algorithms and their predicted cost")

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "options.hpp"
 
+#include <tutti/tutti.h>
+
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <charconv>
@@ -152,6 +154,7 @@ std::optional<Options> parse_options(int argc, char** argv, int* status) {
   int report = static_cast<int>(options.report);
   options.command.assign(argv, argv + argc);
   CLI::App app{"Measures and checks collectives. Start it with tuttirun, torchrun, mpirun, srun, or with --threads."};
+  app.set_version_flag("--version", tutti_version());
   app.add_option("COLLECTIVE", texts.collective, collective_names() + ", or all")->required();
   app.add_option("-b,--minbytes", texts.least, "smallest size in bytes, K/M/G binary (32M)");
   app.add_option("-e,--maxbytes", texts.most, "largest size (that of -b)");

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <tutti/registry.h>
 #include <tutti/schedule.h>
+#include <tutti/tutti.h>
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
@@ -130,6 +131,7 @@ int show(const std::string& command, const Request& request) {
 
 int main(int argc, char** argv) {
   CLI::App app{"Looks at what an algorithm would do: prints, proves or draws its schedule."};
+  app.set_version_flag("--version", tutti_version());
   app.require_subcommand(1);
   Request request;
   for (const auto& [name, summary] :
@@ -149,6 +151,7 @@ int main(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
+    if (error.get_exit_code() != 0) std::cerr << "tutti-plan: ";
     return app.exit(error) == 0 ? 0 : wrong_request;
   }
   try {

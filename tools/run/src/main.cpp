@@ -63,6 +63,7 @@ int main(int argc, char** argv) {
       "Starts the ranks of a Tutti job on this machine: N processes that find each other by RANK, WORLD_SIZE, "
       "MASTER_ADDR, MASTER_PORT and a secret. When one fails, all are ended.",
       "tuttirun"};
+  app.set_version_flag("--version", TUTTI_VERSION);
   app.footer("Usage: tuttirun -n N [OPTIONS] PROGRAM [ARGUMENTS...]");
   app.prefix_command();
   app.add_option("-n,--ranks", job.ranks, "How many ranks")->required()->check(CLI::Range(1u, kMaxRanks));

@@ -345,8 +345,10 @@ void Communicator::close() {
 }
 
 tutti_status Communicator::end() {
-  const tutti_status before = async_error();
-  if (before == TUTTI_OK && unfinished_)
+  stop_.store(true, std::memory_order_relaxed);
+  if (thread_.joinable()) thread_.join();
+  ActiveEngines::process().remove(this);  // from here on this thread is alone
+  if (async_error() == TUTTI_OK && unfinished_)
     break_down(TUTTI_ABORTED,
                fmt::format("rank {}: {}: destroyed with {} operations pending", rank_, name_, unfinished_), true);
   if (async_error() == TUTTI_OK && nranks_ > 1) settle();
@@ -354,9 +356,6 @@ tutti_status Communicator::end() {
 }
 
 Communicator::~Communicator() {
-  stop_.store(true, std::memory_order_relaxed);
-  if (thread_.joinable()) thread_.join();
-  ActiveEngines::process().remove(this);
   close();  // before the windows: what a transport has not given back must still be there
   alive_->store(false, std::memory_order_release);
 }

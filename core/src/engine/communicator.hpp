@@ -108,7 +108,7 @@ class Communicator final : public Engine, private PortEvents {
 
   // Making, in communicator_setup.cpp.
   void meet(const tutti_comm_config& config);
-  std::vector<const tutti_algorithm*> agree(const tutti_comm_config& config, uint64_t* id);
+  std::vector<const tutti_algorithm*> agree(uint64_t* id);
   void open_ports(uint64_t id);
   void describe_ranks();
   void choose_links();

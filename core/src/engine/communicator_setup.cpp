@@ -96,7 +96,7 @@ Communicator::Communicator(const tutti_comm_config& config) {
   meet(config);
   try {
     uint64_t id = 0;
-    const auto algorithms = agree(config, &id);
+    const auto algorithms = agree(&id);
     if (nranks_ > 1) open_ports(id);
     describe_ranks();
     choose_links();
@@ -139,7 +139,7 @@ void Communicator::meet(const tutti_comm_config& config) {
 }
 
 // Compares with rank 0 what must be equal; returns the algorithms that all ranks have.
-std::vector<const tutti_algorithm*> Communicator::agree(const tutti_comm_config&, uint64_t* id) {
+std::vector<const tutti_algorithm*> Communicator::agree(uint64_t* id) {
   Json mine{{"version", tutti_version()},
             {"plugin ABI", TUTTI_ABI_MAJOR},
             {"byte order", std::endian::native == std::endian::little ? "little" : "big"},

@@ -340,17 +340,6 @@ bool Execution::lent() const {
   return false;
 }
 
-bool Execution::pending() const {
-  for (size_t lane = 0; lane < lanes_; ++lane) {
-    const LaneRun& run = *runs_[lane];
-    for (uint64_t p = run.head; p != run.tail; ++p) {
-      const Active& active = run.active[p & (lookahead - 1)];
-      if (active.started && (active.in.pending || active.out.pending)) return true;
-    }
-  }
-  return false;
-}
-
 std::string Execution::where() const {
   for (size_t lane = 0; lane < lanes_; ++lane) {
     const LaneRun& run = *runs_[lane];

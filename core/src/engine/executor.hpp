@@ -78,8 +78,6 @@ class Execution {
   bool take_moved() { return std::exchange(moved_, false); }
   // Has memory been sent by reference that the receiver has not given back?
   bool lent() const;
-  // Transfers posted and not completed: while there are any, transports may touch the buffers.
-  bool pending() const;
   Plan* plan() const { return plan_; }
   // Where it stands, in words: "step 3 of lane 0, slice 2 of 8: recv_reduce from rank 1".
   std::string where() const;

@@ -129,13 +129,14 @@ bool PointToPoint::move(uint32_t rank, Peer& peer) {
   bool moved = false;
   while (!peer.outgoing.empty()) {
     Bulk& bulk = *peer.outgoing.front();
-    if (!bulk.opened) bulk.out.open(&link, lane_, bulk.transfer->bytes);
+    if (!bulk.opened) {
+      bulk.out.open(&link, lane_, bulk.transfer->bytes);
+      const Registration r = Memory::process().find(*link.port->domain, bulk.transfer->data, bulk.transfer->bytes);
+      bulk.place = {r.region, r.offset};
+    }
     bulk.opened = true;
     const uint64_t before = bulk.out.handed;
-    Place place;
-    const Registration r = Memory::process().find(*link.port->domain, bulk.transfer->data, bulk.transfer->bytes);
-    if (r.region) place = {r.region, r.offset};
-    if (bulk.out.status == TUTTI_OK) bulk.out.advance(bulk.transfer->data, bulk.transfer->bytes, place);
+    if (bulk.out.status == TUTTI_OK) bulk.out.advance(bulk.transfer->data, bulk.transfer->bytes, bulk.place);
     moved |= bulk.out.handed != before;
     if (bulk.out.status < 0 ? bulk.out.pending != 0 : !bulk.out.done()) break;
     finish(bulk.transfer, bulk.out.status,
@@ -228,14 +229,6 @@ bool PointToPoint::on_control(uint32_t rank, const std::byte* data, uint64_t byt
       *error = fmt::format("a control message of unknown type {:#x}", e.type);
       return false;
   }
-}
-
-bool PointToPoint::pending() const {
-  for (const auto& [rank, p] : peers_)
-    for (const auto* queue : {&p.outgoing, &p.incoming})
-      for (const auto& bulk : *queue)
-        if (bulk->out.pending || bulk->in.pending) return true;
-  return false;
 }
 
 void PointToPoint::fail_all(tutti_status status, const std::string& error) {

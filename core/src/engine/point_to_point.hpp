@@ -70,7 +70,6 @@ class PointToPoint {
   bool on_control(uint32_t peer, const std::byte* data, uint64_t bytes, std::string* error);
   // Ends every transfer with an error, once nothing is pending on the transports.
   void fail_all(tutti_status status, const std::string& error);
-  bool pending() const;
   // Transfers that are not complete, or answers that could not go out yet.
   bool active() const { return active_ || replies_; }
   bool replies() const { return replies_; }
@@ -87,6 +86,7 @@ class PointToPoint {
     Transfer* transfer = nullptr;
     Outflow out;
     Inflow in;
+    Place place;  // of an outgoing one's bytes, where they are registered
     bool opened = false;
   };
   struct Peer {

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <tutti/plugin/algorithm.h>
+#include <tutti/plugin/device.h>
 #include <tutti/plugin/entry.h>
 #include <tutti/plugin/transport.h>
 
@@ -22,7 +23,7 @@ namespace tutti {
 struct PluginRecord {
   std::string path;  // "(static)" for registered ones
   std::string id, version, vendor, license, summary;
-  std::vector<std::string> transports, algorithms;  // names of its interfaces
+  std::vector<std::string> transports, algorithms, devices;  // names of its interfaces
   bool loaded = false;
   bool required = false;  // named by the user as a file
   std::string reason;     // why it was refused
@@ -34,9 +35,16 @@ std::vector<PluginRecord> list_plugins();
 // Loads one more shared library. On refusal `error` says why and what was expected.
 tutti_status load_plugin(const std::string& path, std::string* error);
 
-// All transports and algorithms, in order of their names.
+// A device and the streams that belong to it.
+struct DeviceTables {
+  const tutti_device* memory = nullptr;
+  const tutti_executor* executor = nullptr;
+};
+
+// All transports, algorithms and devices, in order of their names.
 std::vector<const tutti_transport*> list_transports();
 std::vector<const tutti_algorithm*> list_algorithms();
+std::vector<DeviceTables> list_devices();
 
 // By name; NULL with the names there are, or why the plugin that should have it was refused, in `error`.
 const tutti_transport* find_transport(const std::string& name, std::string* error);

@@ -60,6 +60,9 @@ tutti_status build_schedule(const tutti_algorithm& algorithm, const tutti_query&
 tutti_status build_schedules(const tutti_algorithm& algorithm, const Problem& problem, std::vector<Schedule>* schedules,
                              std::string* error);
 
+// A digest of everything in a schedule: equal schedules have equal ones, in every process and build.
+uint64_t schedule_hash(const Schedule& schedule);
+
 // The element boundaries of a block of `length` elements: pieces()+1 values from 0 to length.
 std::vector<uint64_t> piece_bounds(const Schedule& schedule, uint64_t length);
 // The first element of slice `slice` of `slices` of a chunk of `length` elements (slice == slices: its end).
@@ -107,8 +110,8 @@ struct Proof {
 // buffering and two steps of each lane in flight, provenance as a multiset, no races, scratch reuse over two slices,
 // scaling. What the proof is worth is said in docs/architecture.md.
 Proof verify(const Problem& problem, const std::vector<Schedule>& schedules);
-// Does the same for out of place, in place everywhere, and in place on odd ranks only, and checks that the three have
-// equal message sequences. On failure the first failing proof.
+// Does the same for out of place, in place everywhere, and in place on odd ranks only (up to four ranks every mix), and
+// checks that all have equal message sequences. On failure the first failing proof.
 Proof verify_algorithm(const tutti_algorithm& algorithm, Problem problem);
 
 // Latency and bandwidth of what one rank does to another.
@@ -147,7 +150,8 @@ std::vector<std::vector<std::vector<StepTime>>> simulate_steps(const Problem& pr
                                                                uint64_t block_bytes, uint32_t element_bytes,
                                                                const CostModel& model);
 
-// Names: "all_reduce", "float32", "sum", "recv_reduce". From text: 0 when unknown.
+// Names: "all_reduce", "float32", "sum", "recv_reduce". From text: 0 when unknown; of a collective also its name
+// without underscores, as MPI and NCCL write it ("allreduce"), and "bcast".
 const char* collective_name(uint32_t collective);
 const char* dtype_name(uint32_t dtype);
 const char* op_name(uint32_t op);

@@ -44,7 +44,11 @@ const char* tutti_status_text(tutti_status status);
 typedef tutti_status (*tutti_all_gather_function)(void* context, const void* mine, uint64_t bytes, void* all);
 
 enum {
-  TUTTI_COMM_PROGRESS_THREAD = 1u << 0 /* a thread of the communicator advances asynchronous operations */
+  TUTTI_COMM_PROGRESS_THREAD = 1u << 0, /* a thread of the communicator advances asynchronous operations */
+  TUTTI_COMM_JOIN = 1u << 1,            /* joins a communicator that grows: rendezvous is the id of its
+                                           tutti_comm_invite; rank and nranks must be 0 and are told */
+  TUTTI_COMM_CHECK_CALLS = 1u << 2 /* checked mode, as by TUTTI_CHECK=1: before each collective all ranks compare their
+                                      calls; all ranks set it or none */
 };
 
 /* How a communicator is made. Strings are copied. What differs between ranks and matters is an error that names both
@@ -80,13 +84,21 @@ tutti_status tutti_comm_create(const tutti_comm_config* config, tutti_comm** com
 /* Collective: waits (at most the connect timeout) until all ranks are here, so that nothing sent is lost, then frees everything.
  * Pending requests are ended with TUTTI_ABORTED. The handle is dead afterwards, whatever is returned. */
 tutti_status tutti_comm_destroy(tutti_comm* comm);
-/* Ends every pending operation of this rank with TUTTI_ABORTED and tells the other ranks `reason`; afterwards only
- * error queries and destroy work. */
+/* Ends every pending operation of all ranks with TUTTI_ABORTED and `reason`; afterwards only error queries, shrink,
+ * invite, grow and destroy work. Any thread. */
 tutti_status tutti_comm_abort(tutti_comm* comm, const char* reason);
-/* TUTTI_OK, or the error that has broken the communicator (a lost peer, an abort). */
+/* The same, said by a rank that has seen a failure which others may not see and that wants all to go on by
+ * tutti_comm_shrink. */
+tutti_status tutti_comm_revoke(tutti_comm* comm, const char* reason);
+/* TUTTI_OK, or the error that has broken the communicator (a lost peer, an abort), also while this rank is not inside
+ * Tutti. Any thread. */
 tutti_status tutti_comm_async_error(const tutti_comm* comm);
-/* Text of the last error on this communicator; "" when there was none. Lives until its next failing call. */
+/* Text of the last error on this communicator; "" when there was none. What has broken it stays in the text: which
+ * rank, why, and where this rank stood. Lives until its next failing call. */
 const char* tutti_comm_error(const tutti_comm* comm);
+/* The ranks that are known to be lost (dead, stopped, or those that aborted), ascending. *n is the capacity of ranks on
+ * entry and the number there are on return. Any thread. */
+tutti_status tutti_comm_lost(const tutti_comm* comm, uint32_t* ranks, uint64_t* n);
 uint32_t tutti_comm_rank(const tutti_comm* comm);
 uint32_t tutti_comm_nranks(const tutti_comm* comm);
 
@@ -97,6 +109,26 @@ typedef struct tutti_unique_id {
 /* The calling process listens from now on; the communicator that is made with it as rank 0 must be made here. */
 tutti_status tutti_unique_id_create(tutti_unique_id* id);
 
+/* ---- Going on after a failure ------------------------------------------------------------------------------
+ *
+ * A communicator that has lost a rank is broken for good. The ranks that live make a new one, in their old order and
+ * with the old configuration, and destroy the old one whenever they like. Pending operations must have ended, as they
+ * do when the communicator breaks. On a healthy communicator these calls work too; it stays usable. options: only
+ * timeout_ns counts, how long ranks that live are waited for; 0: the connect timeout. A rank that is stopped is left
+ * out after some 3 s. */
+
+struct tutti_options;
+/* Collective over the ranks that live. *shrunk is the same group on all of them, even where further ranks die
+ * meanwhile. */
+tutti_status tutti_comm_shrink(tutti_comm* comm, const struct tutti_options* options, tutti_comm** shrunk);
+/* Collective over the ranks that live: all get the same id, for processes that are to join. Hand it to them in any way,
+ * keep it private; they call tutti_comm_create with it as rendezvous and TUTTI_COMM_JOIN. */
+tutti_status tutti_comm_invite(tutti_comm* comm, const struct tutti_options* options, tutti_unique_id* id);
+/* Collective over the ranks that live: *grown has them first, then `newcomers` processes in the order in which they
+ * come. Fails on all, with the id spent, when not all come. */
+tutti_status tutti_comm_grow(tutti_comm* comm, const tutti_unique_id* id, uint32_t newcomers,
+                             const struct tutti_options* options, tutti_comm** grown);
+
 /* ---- Operations ---------------------------------------------------------------------------------------- */
 
 /* Options of one call; NULL: all defaults. */
@@ -104,16 +136,21 @@ typedef struct tutti_options {
   uint32_t struct_size;
   uint32_t flags;      /* none are defined: must be 0 */
   uint64_t timeout_ns; /* 0: the communicator's */
-  void* stream;        /* device stream; must be NULL for host memory */
+  void* stream;        /* of the device that holds the buffers (a cudaStream_t); NULL: its default stream. Must be NULL for
+                          host memory */
   uint32_t order;      /* must be 0 */
   uint32_t priority;   /* must be 0 */
 } tutti_options;
 
 /* Each takes `request`: NULL blocks until the operation is complete on this rank; otherwise the call returns at once and
  * *request stands for the operation. All ranks issue the collectives of a communicator in the same order. Until completion
- * outputs must not be read and inputs not written. What the ranks call must agree in collective, count, type, operator and
- * root; sizes that differ are found (TUTTI_MISMATCH), other disagreement is not always: it may give wrong results, or
- * end at the deadline. */
+ * outputs must not be read and inputs not written. On device memory the call returns when the work is in options.stream,
+ * which orders it with what the stream does before and after; a request then tells when the device is done.
+ *
+ * What the ranks call must agree in collective, count, type, operator and root. In checked mode
+ * (TUTTI_COMM_CHECK_CALLS) every disagreement is TUTTI_MISMATCH on all ranks, naming both calls, and nothing has been
+ * written. Otherwise a rank's first use of a call is compared with its peers', sizes that differ are found, and a wait
+ * that ends at its deadline says which calls the others are in; what is left may give wrong results. */
 tutti_status tutti_broadcast(tutti_comm* comm, const void* in, void* out, uint64_t count, uint32_t dtype, uint32_t root,
                              const tutti_options* options, tutti_request** request);
 tutti_status tutti_reduce(tutti_comm* comm, const void* in, void* out, uint64_t count, uint32_t dtype, uint32_t op,
@@ -185,6 +222,17 @@ typedef struct tutti_link_traffic {
   uint64_t sent_bytes;
   uint64_t received_bytes;
 } tutti_link_traffic;
+/* What served the last call of one collective at this rank. Strings live as long as the communicator. */
+typedef struct tutti_plan_facts {
+  uint32_t struct_size; /* set by the caller */
+  uint32_t reserved;
+  const char* algorithm;
+  const char* transports; /* as in tutti_service */
+  uint64_t slices;        /* of each lane; 1: no pipelining */
+  uint64_t schedule_hash; /* tutti::schedule_hash (tutti/schedule.h) of the schedule that this rank ran */
+} tutti_plan_facts;
+/* TUTTI_NOT_FOUND when the collective has not been called yet. */
+tutti_status tutti_comm_plan(const tutti_comm* comm, uint32_t collective, tutti_plan_facts* facts);
 /* *n is the capacity of rows on entry and the number of rows there are on return. */
 tutti_status tutti_comm_services(const tutti_comm* comm, tutti_service* rows, uint64_t* n);
 tutti_status tutti_comm_traffic(const tutti_comm* comm, tutti_link_traffic* rows, uint64_t* n);

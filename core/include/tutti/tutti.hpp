@@ -225,7 +225,36 @@ class Communicator : public detail::Collectives<Communicator> {
   uint32_t nranks() const { return tutti_comm_nranks(comm_); }
   Async async() const { return Async(comm_); }
   tutti_comm* handle() const { return comm_; }
+  // The handle, which is the caller's to destroy from now on.
+  tutti_comm* release() { return std::exchange(comm_, nullptr); }
   void abort(const std::string& reason) const { tutti_comm_abort(comm_, reason.c_str()); }
+
+  // After a failure (tutti.h): what is known of it, and the next communicator, of the ranks that live.
+  void revoke(const std::string& reason) const { tutti_comm_revoke(comm_, reason.c_str()); }
+  tutti_status async_error() const { return tutti_comm_async_error(comm_); }
+  std::string error_text() const { return tutti_comm_error(comm_); }
+  std::vector<uint32_t> lost() const { return rows<uint32_t>(tutti_comm_lost); }
+  Communicator shrink() const {
+    return next([&](tutti_comm** made) { return tutti_comm_shrink(comm_, nullptr, made); });
+  }
+  // The id with which `newcomers` processes join() while all ranks that live call grow.
+  std::string invite() const {
+    tutti_unique_id id{};
+    const tutti_status status = tutti_comm_invite(comm_, nullptr, &id);
+    if (status < 0) throw Error(status, tutti_comm_error(comm_));
+    return id.text;
+  }
+  Communicator grow(const std::string& id, uint32_t newcomers) const {
+    tutti_unique_id copy{};
+    for (size_t i = 0; i < id.size() && i + 1 < sizeof copy.text; ++i) copy.text[i] = id[i];
+    return next([&](tutti_comm** made) { return tutti_comm_grow(comm_, &copy, newcomers, nullptr, made); });
+  }
+  static Communicator join(const std::string& id) {
+    tutti_comm_config config = defaults();
+    config.rendezvous = id.c_str();
+    config.flags = TUTTI_COMM_JOIN;
+    return Communicator(config);
+  }
 
   template <typename Call>
   void run(Call&& call) const {
@@ -257,6 +286,14 @@ class Communicator : public detail::Collectives<Communicator> {
     function(comm_, result.data(), &n);
     result.resize(n < result.size() ? n : result.size());
     return result;
+  }
+  explicit Communicator(tutti_comm* comm) : comm_(comm) {}
+  template <typename Make>
+  Communicator next(Make&& make) const {
+    tutti_comm* made = nullptr;
+    const tutti_status status = make(&made);
+    if (status < 0) throw Error(status, tutti_comm_error(comm_));
+    return Communicator(made);
   }
   tutti_comm* comm_ = nullptr;
   int exceptions_ = std::uncaught_exceptions();

@@ -16,6 +16,8 @@ FORBIDDEN_TYPES = {"int", "long", "short", "unsigned", "signed", "bool", "_Bool"
 # Draft interfaces: their stamp and their table.
 DRAFTS = {
     "TUTTI_ALGORITHM_STAMP": "tutti_algorithm",
+    "TUTTI_DEVICE_STAMP": "tutti_device",
+    "TUTTI_EXECUTOR_STAMP": "tutti_executor",
     "TUTTI_TRANSPORT_STAMP": "tutti_transport",
     "TUTTI_VIEW_STAMP": "tutti_view",
     "TUTTI_WAIT_FD_STAMP": "tutti_wait_fd",

@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <tutti/plugin/algorithm.h>
+#include <tutti/plugin/device.h>
 #include <tutti/plugin/entry.h>
 #include <tutti/plugin/transport.h>
 #include <tutti/plugin/types.h>

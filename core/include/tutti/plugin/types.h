@@ -90,7 +90,11 @@ enum {
 };
 
 /* Kinds of memory, and masks of them (1u << kind). */
-enum { TUTTI_MEMORY_HOST = 0, TUTTI_MEMORY_CUDA = 1 };
+enum {
+  TUTTI_MEMORY_HOST = 0,
+  TUTTI_MEMORY_CUDA = 1,
+  TUTTI_MEMORY_SIMULATED = 2 /* host memory in the place of a device's, for tests */
+};
 
 /* How far apart two ranks are; a transport says the farthest that it reaches. */
 enum {

@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The flight record: what one rank of one communicator did last, as a small file that the rank maps and that outlives
+ * it. tutti-info --hang reads it; so may other tools.
+ *
+ * The file is header | state | services | operations | transfers, each at the offset that the header tells. The header is written
+ * once, before the file gets its name, and is covered by its checksum; everything after it changes while it is read, by plain
+ * stores of the rank and without a lock: a reader takes every value as possibly torn or false, checks each before use, and
+ * asks twice when it must know whether something moves.
+ *
+ * The file is its owner's alone (mode 0600 in a folder of mode 0700) and holds no data of the user and no secret: only sizes,
+ * types, names and times. Numbers are in the byte order of the host that wrote them. Times in ns are of CLOCK_MONOTONIC
+ * of that host; times in ticks are of the processor's counter, which `begin` and `look` tie to ns.
+ */
+#ifndef TUTTI_FLIGHT_RECORD_H
+#define TUTTI_FLIGHT_RECORD_H
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define TUTTI_FLIGHT_MAGIC 0x474c464954545554u /* "TUTTIFLG" */
+#define TUTTI_FLIGHT_VERSION 1u
+#define TUTTI_FLIGHT_SUFFIX ".flight" /* of the file's name */
+
+enum {
+  TUTTI_FLIGHT_OPERATIONS = 256, /* the last collectives: number k is at place k mod 256 */
+  TUTTI_FLIGHT_TRANSFERS = 64,   /* the last sends and receives, likewise */
+  TUTTI_FLIGHT_SERVICES = 64,    /* names of what served them */
+  TUTTI_FLIGHT_WAITS = 16        /* lanes of the oldest operation that is under way */
+};
+
+/* What the rank is at. Those before READY are the steps of making the communicator. */
+enum {
+  TUTTI_FLIGHT_MEETING = 1,    /* the ranks meet: some may not have arrived */
+  TUTTI_FLIGHT_COMPARING = 2,  /* they compare versions and configuration */
+  TUTTI_FLIGHT_OPENING = 3,    /* this rank opens its transports */
+  TUTTI_FLIGHT_DESCRIBING = 4, /* they exchange addresses */
+  TUTTI_FLIGHT_READY = 5,      /* operations */
+  TUTTI_FLIGHT_ENDING = 6,     /* destroying: all ranks meet once more */
+  TUTTI_FLIGHT_FAILED = 7      /* note says why; nothing follows */
+};
+
+/* Written once. */
+typedef struct tutti_flight_header {
+  uint64_t magic;
+  uint32_t version;
+  uint32_t header_bytes;
+  uint64_t file_bytes;
+  uint32_t state_offset;
+  uint32_t state_bytes;
+  uint32_t services_offset; /* TUTTI_FLIGHT_SERVICES of service_bytes */
+  uint32_t service_bytes;
+  uint32_t operations_offset; /* TUTTI_FLIGHT_OPERATIONS of operation_bytes */
+  uint32_t operation_bytes;
+  uint32_t transfers_offset; /* TUTTI_FLIGHT_TRANSFERS of transfer_bytes */
+  uint32_t transfer_bytes;
+  uint64_t host;          /* where `pid` means something: FNV-1a-64 of "BOOT/NAMESPACE", the kernel's boot id and the
+                             inode of /proc/self/ns/pid */
+  uint64_t pid;
+  uint64_t thread;        /* that made the communicator */
+  uint64_t process_start; /* field 22 of /proc/PID/stat: tells a later process with the same number apart */
+  uint64_t begin_ns;      /* the same moment, when the record began, on two clocks */
+  uint64_t begin_ticks;
+  uint64_t ticks_per_second; /* as known at that moment */
+  uint64_t created;          /* seconds since 1970 */
+  char host_name[64];        /* NUL-terminated, like all text here */
+  char program[64];
+  uint64_t checksum; /* FNV-1a-64 of the header before it */
+} tutti_flight_header;
+
+/* One lane of the oldest operation under way: where it stood when the rank last looked around. */
+typedef struct tutti_flight_wait {
+  uint64_t operation; /* its number, plus one; 0: nothing is here */
+  uint32_t lane;
+  uint32_t step; /* of the lane's schedule */
+  uint64_t slice;
+  uint64_t slices;
+  uint32_t kind; /* TUTTI_STEP_* */
+  uint32_t peer; /* UINT32_MAX: none */
+  uint64_t bytes; /* of the step's message */
+  uint64_t done;
+  char transport[16];
+} tutti_flight_wait;
+
+/* Changes while the communicator lives. */
+typedef struct tutti_flight_state {
+  uint32_t phase;
+  uint32_t rank;   /* UINT32_MAX: not known yet */
+  uint32_t nranks; /* 0: not known yet */
+  uint32_t waits;  /* how many of wait[] hold */
+  uint64_t communicator; /* random, equal on all ranks; 0: not agreed on yet */
+  uint64_t meeting;      /* hash of where and as which job the ranks meet: equal on all ranks */
+  uint64_t phase_ns;     /* when the phase began */
+  uint64_t look_ns;      /* when the rank last looked around in a wait: the same moment on two clocks */
+  uint64_t look_ticks;
+  uint64_t moved_ns;     /* when, as far as it looked, its oldest operation last moved */
+  uint64_t transfers;    /* sends and receives issued */
+  uint64_t reserved;
+  char name[64];  /* the communicator's */
+  char place[128]; /* where the ranks meet, in words */
+  char note[512];  /* FAILED: why */
+  tutti_flight_wait wait[TUTTI_FLIGHT_WAITS];
+} tutti_flight_state;
+
+/* What served a kind of call: rows that `service` of an operation names. */
+typedef struct tutti_flight_service {
+  char algorithm[32];
+  char transports[32];
+} tutti_flight_service;
+
+/* A collective. */
+typedef struct tutti_flight_operation {
+  uint64_t number; /* in the order of issue, plus one; written last. 0: nothing is here */
+  uint64_t count;
+  uint64_t begin_ticks;
+  uint64_t end_ticks; /* 0: not complete */
+  uint8_t collective; /* TUTTI_BROADCAST ... */
+  uint8_t dtype;
+  uint8_t op;
+  uint8_t in_place;
+  uint32_t root;
+  uint32_t service;
+  int32_t status; /* when complete */
+  uint64_t plan;  /* hash of how it is carried out, equal on all ranks */
+  uint64_t reserved;
+} tutti_flight_operation;
+
+/* A send or receive. */
+typedef struct tutti_flight_transfer {
+  uint64_t number; /* as above */
+  uint64_t bytes;
+  uint64_t begin_ticks;
+  uint64_t end_ticks;
+  uint32_t sending;
+  uint32_t peer;
+  uint32_t tag;
+  int32_t status;
+  uint32_t service;
+  uint32_t reserved0;
+  uint64_t reserved1;
+} tutti_flight_transfer;
+
+#ifdef __cplusplus
+}
+#endif
+#endif

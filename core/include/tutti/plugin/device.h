@@ -1,0 +1,152 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * device/1: a kind of memory that is not the host's. executor/1: streams of work on it. A plugin offers both, the
+ * index-th of one belonging to the index-th of the other. Neither knows anything of collectives: the core turns a
+ * schedule into commands for one stream.
+ *
+ * Streams. A stream is the device's own handle (a cudaStream_t), made by the application or by create_stream; NULL is
+ * the device's default stream. Commands of one stream are carried out in order; those of different streams are ordered
+ * by marks only. Nothing here waits for the device.
+ *
+ * Words are 4-byte values in host memory that map_host has made visible to streams. They order a stream and the
+ * processors of the host, or streams of different processes. Between streams of one process marks are used: there a
+ * WAIT could hold up the very stream that would end it.
+ *
+ * Threads: [any] any thread at any time.
+ */
+#ifndef TUTTI_PLUGIN_DEVICE_H
+#define TUTTI_PLUGIN_DEVICE_H
+
+#include "types.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define TUTTI_DEVICE_ID "tutti.device/1"
+#define TUTTI_EXECUTOR_ID "tutti.executor/1"
+/* The drafts' stamps: hashes of the layouts below. The core refuses a plugin that was compiled with others. */
+#define TUTTI_DEVICE_STAMP 0xcf110392u
+#define TUTTI_EXECUTOR_STAMP 0x1190336bu
+
+/* A point in a stream's work. Opaque; belongs to the plugin. */
+typedef struct tutti_mark tutti_mark;
+
+typedef struct tutti_device_caps {
+  uint32_t struct_size;
+  uint32_t memory_kind; /* TUTTI_MEMORY_*, never TUTTI_MEMORY_HOST */
+  uint32_t devices;     /* how many this process sees, numbered from 0 */
+  uint32_t reserved;
+  uint64_t flags; /* TUTTI_DEVICE_* */
+} tutti_device_caps;
+
+enum { TUTTI_DEVICE_EXPORTS = 1u << 0 /* export_memory and import_memory work between processes of this host */ };
+
+/* What an address is. */
+typedef struct tutti_pointer {
+  uint32_t struct_size;
+  uint32_t kind;      /* TUTTI_MEMORY_*; TUTTI_MEMORY_HOST: none of this plugin's memory */
+  uint32_t device;    /* whose memory it is */
+  uint32_t reserved;
+  void* base;         /* of the allocation that holds it */
+  uint64_t bytes;     /* of that allocation */
+  uint64_t buffer_id; /* different for any two allocations of a process, also when an address comes again */
+} tutti_pointer;
+
+/* An allocation on its way to another process of the host. Frozen layout, 128 bytes, plain data: it may be copied
+ * through sockets and shared memory. A descriptor, where there is one, travels beside it. */
+typedef struct tutti_memory_export {
+  uint32_t form;      /* plugin-defined: how the bytes below are read */
+  uint32_t device;
+  uint64_t bytes;     /* of the allocation */
+  uint64_t offset;    /* of the exported address in it */
+  uint64_t buffer_id;
+  uint8_t data[96];
+} tutti_memory_export;
+
+typedef struct tutti_device {
+  uint32_t struct_size;
+  uint32_t stamp; /* TUTTI_DEVICE_STAMP */
+  void* self;
+  const char* name;    /* what users type: "cuda". Unique among devices. Lives until deinit. */
+  const char* summary; /* one line */
+
+  /* [any] TUTTI_NOT_SUPPORTED (with set_error) where this machine has no such device or driver. */
+  tutti_status (*query)(void* self, tutti_device_caps* caps);
+  /* [any] Called for every buffer of every call: quick. Never fails for an address that is none of its own. Memory that was freed
+   * is TUTTI_INVALID_ARGUMENT where that can be told. */
+  tutti_status (*classify)(void* self, const void* address, tutti_pointer* pointer);
+  /* [any] Memory of a device, aligned to 256 bytes. May wait for the device. */
+  tutti_status (*allocate)(void* self, uint32_t device, uint64_t bytes, void** address);
+  tutti_status (*release)(void* self, void* address);
+  /* [any] Makes pages of host memory visible to all devices' streams; *device_address is where they see it. The memory
+   * stays the caller's and is unmapped before it is freed. */
+  tutti_status (*map_host)(void* self, void* address, uint64_t bytes, void** device_address);
+  tutti_status (*unmap_host)(void* self, void* address);
+  /* [any] May streams of `device` read memory of `peer`? TUTTI_OK: they may from now on. */
+  tutti_status (*enable_peer)(void* self, uint32_t device, uint32_t peer);
+  /* Optional, all or none. [any] *fd is -1, or a descriptor that the importer needs and that the caller closes. */
+  tutti_status (*export_memory)(void* self, const void* address, tutti_memory_export* memory, int32_t* fd);
+  /* [any] The base of the exporter's allocation as streams of `device` see it. `memory` is checked as untrusted input. */
+  tutti_status (*import_memory)(void* self, uint32_t device, const tutti_memory_export* memory, int32_t fd,
+                                void** base);
+  tutti_status (*close_import)(void* self, void* base);
+} tutti_device;
+
+/* The commands. */
+enum {
+  TUTTI_COMMAND_COPY = 1,   /* dst (and dst2) = the one source, `count` bytes */
+  TUTTI_COMMAND_REDUCE = 2, /* dst (and dst2) = source 0 op source 1 op ..., `count` elements: a left fold in the
+                               accumulator type, divided by `divisor` unless that is 0, rounded once (SDK's arithmetic.hpp has the
+                               rules, which are the host's) */
+  TUTTI_COMMAND_WAIT = 3,   /* until *word == value; what was written before it was set is visible afterwards */
+  TUTTI_COMMAND_WRITE = 4,  /* *word = value, after all earlier commands of the stream and visibly so to the host */
+  TUTTI_COMMAND_MARK = 5,   /* `mark` is this point of the stream, from now on */
+  TUTTI_COMMAND_AFTER = 6   /* until the work before `mark`, as it stands when this is enqueued, is done */
+};
+
+/* One command. Frozen layout, 88 bytes; fields that the kind does not use are zero. Addresses need no alignment. A
+ * destination may be exactly one of the sources; apart from that nothing overlaps. */
+typedef struct tutti_command {
+  uint32_t kind; /* TUTTI_COMMAND_* */
+  uint32_t dtype;
+  uint32_t op;      /* not TUTTI_AVG: that is TUTTI_SUM with a divisor */
+  uint32_t sources; /* how many addresses `src` has */
+  void* dst;
+  void* dst2;             /* a second destination, or NULL */
+  const void* const* src; /* read before enqueue returns */
+  uint64_t count;
+  uint64_t divisor;
+  uint32_t* word; /* as the device sees it */
+  uint32_t value;
+  uint32_t reserved0;
+  tutti_mark* mark;
+  uint64_t reserved1;
+} tutti_command;
+
+enum { TUTTI_STREAM_CAPTURING = 1u << 0 /* commands are recorded for later replays, not carried out */ };
+
+typedef struct tutti_executor {
+  uint32_t struct_size;
+  uint32_t stamp; /* TUTTI_EXECUTOR_STAMP */
+  void* self;
+  /* [any] Loads whatever the first command on a device would load, so that no later enqueue has to wait. */
+  tutti_status (*prepare)(void* self, uint32_t device);
+  /* [any] For tools and tests; applications use the device's own streams. */
+  tutti_status (*create_stream)(void* self, uint32_t device, void** stream);
+  tutti_status (*destroy_stream)(void* self, void* stream);
+  /* [any] The device of a stream (of NULL: the thread's current one) and TUTTI_STREAM_* flags. */
+  tutti_status (*stream_state)(void* self, void* stream, uint32_t* device, uint64_t* flags);
+  tutti_status (*create_mark)(void* self, uint32_t device, tutti_mark** mark);
+  /* [any] No command names it any more. */
+  void (*destroy_mark)(void* self, tutti_mark* mark);
+  /* [any] Is the work before the mark done? TUTTI_AGAIN: not yet. An error is of the device: it names the call and its message. */
+  tutti_status (*poll_mark)(void* self, tutti_mark* mark);
+  /* [any; one thread per stream at a time] Appends all commands, or none: an error then says why and which. */
+  tutti_status (*enqueue)(void* self, void* stream, const tutti_command* commands, uint32_t n);
+} tutti_executor;
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -5,6 +5,7 @@
 #include <cstdlib>
 
 #include "bootstrap/callback_meeting.hpp"
+#include "bootstrap/control_mesh.hpp"
 #include "bootstrap/environment.hpp"
 #include "bootstrap/folder_meeting.hpp"
 #include "bootstrap/local_meeting.hpp"
@@ -13,7 +14,24 @@
 
 namespace tutti::core {
 
-Bootstrap::~Bootstrap() = default;
+namespace {
+
+// Of a rank that has nobody to tell.
+class LonePlane final : public ControlPlane {
+ public:
+  using ControlPlane::ControlPlane;
+
+ protected:
+  void spread(NoticeKind, std::string_view) override {}
+  void reply(uint32_t, uint64_t, std::string_view) override {}
+};
+
+}  // namespace
+
+Bootstrap::Bootstrap(uint32_t rank, uint32_t nranks, std::string secret)
+    : rank_(rank), nranks_(nranks), secret_(std::move(secret)), control_(std::make_shared<LonePlane>(rank, nranks)) {}
+
+Bootstrap::~Bootstrap() { control_->leave(false); }
 
 std::vector<std::string> Bootstrap::all_gather(const std::string& mine, std::chrono::nanoseconds timeout) {
   if (!broken_.empty()) throw Failure(TUTTI_INVALID_USAGE, me() + "all_gather after one that failed: " + broken_);
@@ -22,11 +40,55 @@ std::vector<std::string> Bootstrap::all_gather(const std::string& mine, std::chr
                                               " bytes from this rank; at most " + std::to_string(kMaxContribution) +
                                               " are allowed");
   try {
-    return exchange(mine, timeout);
+    std::vector<std::string> all = exchange(mine, timeout);
+    // Who hands the bytes on is not trusted with what this rank itself has said.
+    if (all.size() != nranks_ || all[rank_] != mine)
+      throw Failure(TUTTI_MISMATCH, me() + "all_gather gave back other bytes than this rank gave");
+    return all;
+  } catch (const Failure& failure) {
+    broken_ = failure.text;
+    if (failure.status != TUTTI_PEER_FAILED) throw;
+    // The meeting sees connections end; the control plane mostly knows more, if not at once.
+    constexpr std::chrono::milliseconds patience(200);
+    const auto cause = control_->await_cause(patience);
+    if (!cause) throw;
+    broken_ = cause->text();
+    throw Failure(cause->status, broken_);
   } catch (const std::exception& failure) {
     broken_ = failure.what();
     throw;
   }
+}
+
+std::string Bootstrap::next_place() const { return make_unique_id(); }
+
+void Bootstrap::announce_failure(tutti_status status, const std::string& reason) noexcept {
+  control_->announce(rank_, status, reason);
+  end_meeting(status, reason);
+}
+
+std::unique_ptr<Bootstrap> with_control(std::unique_ptr<Bootstrap> bootstrap, const Rendezvous& rendezvous,
+                                        std::chrono::nanoseconds timeout) {
+  Bootstrap& b = *bootstrap;
+  if (b.nranks_ == 1) return bootstrap;
+  ControlMeshConfig config;
+  config.rank = b.rank_;
+  config.nranks = b.nranks_;
+  config.secret = b.secret_;
+  config.address = b.meeting_address();
+  config.everywhere = !b.secret_.empty();
+  config.handshake_limit = rendezvous.handshake_limit;
+  config.tls = rendezvous.tls;
+  config.log = rendezvous.log;
+  config.all_gather = [&](const std::string& mine) { return b.all_gather(mine, timeout); };
+  config.meeting_problem = [&] { return b.meeting_problem(); };
+  try {
+    b.control_ = make_control_mesh(config, timeout);
+  } catch (const Failure& failure) {
+    b.end_meeting(failure.status, "cannot link the control plane: " + failure.text);
+    throw;
+  }
+  return bootstrap;
 }
 
 namespace {
@@ -60,10 +122,19 @@ std::unique_ptr<Bootstrap> make_bootstrap(const Rendezvous& rendezvous, std::chr
     meeting.log = [](uint32_t level, const std::string& text) {
       if (level <= TUTTI_LOG_WARN) std::fprintf(stderr, "tutti: %s\n", text.c_str());
     };
+  if (!meeting.tls) meeting.tls = Tls::make(meeting.environment);
 
   if (meeting.all_gather != nullptr) {
     check_identity(meeting);
-    return meet_by_callback(meeting);
+    return with_control(meet_by_callback(meeting), meeting, timeout);
+  }
+  if (meeting.joins) {
+    if (!starts_with(meeting.where, "id:") || meeting.rank != -1)
+      throw Failure(TUTTI_INVALID_ARGUMENT,
+                    "bootstrap: who joins needs the id:... that the others were given by tutti_comm_invite as its "
+                    "rendezvous, and neither rank nor nranks; the rendezvous is \"" +
+                        meeting.where.substr(0, 16) + "\"");
+    return with_control(meet_by_id(meeting, timeout), meeting, timeout);
   }
   if (starts_with(meeting.where, "local:")) {
     check_identity(meeting);
@@ -90,17 +161,18 @@ std::unique_ptr<Bootstrap> make_bootstrap(const Rendezvous& rendezvous, std::chr
     meeting.where = environment.rendezvous;
     // No address is needed to meet oneself.
     if (meeting.nranks == 1 && !starts_with(meeting.where, "id:")) return alone(environment.secret);
-    if (meeting.where.empty()) return meet_by_tcp(meeting, place_of_launcher(environment), environment, timeout);
+    if (meeting.where.empty())
+      return with_control(meet_by_tcp(meeting, place_of_launcher(environment), environment, timeout), meeting, timeout);
   }
   if (starts_with(meeting.where, "tcp://")) {
     TcpPlace place{parse_host_port(std::string_view(meeting.where).substr(6), "rendezvous"), "the rendezvous", ""};
     if (meeting.nranks == 1) return alone(environment.secret);
-    return meet_by_tcp(meeting, place, environment, timeout);
+    return with_control(meet_by_tcp(meeting, place, environment, timeout), meeting, timeout);
   }
-  if (starts_with(meeting.where, "id:")) return meet_by_id(meeting, timeout);
+  if (starts_with(meeting.where, "id:")) return with_control(meet_by_id(meeting, timeout), meeting, timeout);
   if (starts_with(meeting.where, "file:")) {
     if (meeting.nranks == 1) return alone(environment.secret);
-    return meet_in_folder(meeting, meeting.where.substr(5), environment, timeout);
+    return with_control(meet_in_folder(meeting, meeting.where.substr(5), environment, timeout), meeting, timeout);
   }
   throw Failure(TUTTI_INVALID_ARGUMENT, "bootstrap: the rendezvous \"" + meeting.where +
                                             "\" is none of env, tcp://HOST:PORT, id:..., file:/FOLDER, local:NAME");

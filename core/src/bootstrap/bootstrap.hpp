@@ -14,7 +14,10 @@
 #include <utility>
 #include <vector>
 
+#include "bootstrap/control_plane.hpp"
 #include "bootstrap/failure.hpp"
+#include "bootstrap/socket_address.hpp"
+#include "bootstrap/tls.hpp"
 
 namespace tutti::core {
 
@@ -26,9 +29,9 @@ inline constexpr uint32_t kMaxRanks = 1u << 20;
 // One rank's view of the meeting of all ranks, and the control plane that stays between them.
 //
 // Threads: one thread at a time. Ranks that are threads of one process have a Bootstrap each.
-// A Bootstrap whose all_gather has thrown still serves poll_failure and announce_failure; further all_gathers throw
-// TUTTI_INVALID_USAGE with the first cause. The destructor tells the others of an orderly end; a process that ends
-// without it counts as lost.
+// A Bootstrap whose all_gather has thrown still has its control plane; further all_gathers throw TUTTI_INVALID_USAGE
+// with the first cause. The destructor tells the others of an orderly end; a process that ends without it counts as
+// lost.
 class Bootstrap {
  public:
   Bootstrap(const Bootstrap&) = delete;
@@ -39,32 +42,43 @@ class Bootstrap {
   uint32_t nranks() const { return nranks_; }
 
   // Collective: every rank gives its bytes (at most kMaxContribution, any length), everybody gets all of them in rank
-  // order. Throws Failure{TUTTI_TIMEOUT} naming the ranks that did not arrive in time, Failure{TUTTI_PEER_FAILED}
-  // naming the rank that is lost or has left. nanoseconds::max() waits for ever.
+  // order. Throws Failure{TUTTI_TIMEOUT} naming the ranks that did not arrive in time, the first cause with its status
+  // when a rank is lost, or Failure{TUTTI_PEER_FAILED} naming the one that has left. nanoseconds::max() waits for ever.
   std::vector<std::string> all_gather(const std::string& mine, std::chrono::nanoseconds timeout);
 
-  // Never blocks. The first rank that was lost and why, once that is known here; the answer then stays. It also moves
-  // the control plane on: rank 0 passes notices on to others in here and in all_gather, so every wait should call it.
-  virtual std::optional<std::pair<uint32_t, std::string>> poll_failure() = 0;
+  // Tells all other ranks, best effort and without waiting long, that this rank ends abnormally: their gathers then
+  // end, and their control planes name it. `reason` goes on after "rank 3 ".
+  void announce_failure(tutti_status status, const std::string& reason) noexcept;
 
-  // A descriptor that polls readable when poll_failure has something to do, or -1 when this kind of bootstrap has none.
-  // It stays the bootstrap's and valid as long as that lives.
-  virtual int wait_fd() const { return -1; }
+  // This rank goes in order, and so do all others: they need not be told. Before the destructor.
+  void leave_together() noexcept { control_->leave(true); }
 
-  // Tells all other ranks, best effort and without waiting long, that this rank ends abnormally: their poll_failure
-  // then names it with this reason. A no-op where the bootstrap has no way to tell (callbacks).
-  virtual void announce_failure(const std::string& reason) noexcept = 0;
+  // What lives on between the ranks: losses, notices, roll calls. Any thread, as long as this object lives.
+  ControlPlane& control() { return *control_; }
+
+  // A new rendezvous at which all ranks of this meeting can meet again, with the caller as rank 0.
+  virtual std::string next_place() const;
 
   // Bytes that all ranks of this meeting know and, where the rendezvous is protected, nobody else. Empty: there is
   // none.
   const std::string& secret() const { return secret_; }
 
  protected:
-  Bootstrap(uint32_t rank, uint32_t nranks, std::string secret)
-      : rank_(rank), nranks_(nranks), secret_(std::move(secret)) {}
+  // The control plane is that of a rank alone until the meeting sets another.
+  Bootstrap(uint32_t rank, uint32_t nranks, std::string secret);
 
-  // What all_gather does, once it has checked that it may.
+  // What all_gather does, once it has checked that it may. Ends soon after the control plane has failed.
   virtual std::vector<std::string> exchange(const std::string& mine, std::chrono::nanoseconds timeout) = 0;
+  // What the meeting itself has noticed of lost ranks, "" while all is well. Never blocks.
+  virtual std::string meeting_problem() { return ""; }
+  // By which address the other ranks reach this one, as far as the meeting knows.
+  virtual SocketAddress meeting_address() const { return {}; }
+  // Tells the others over the meeting that this rank fails.
+  virtual void end_meeting(tutti_status, const std::string& /*reason*/) noexcept {}
+
+  // Collective, once the ranks have met and before anybody else sees this object: makes the control plane.
+  friend std::unique_ptr<Bootstrap> with_control(std::unique_ptr<Bootstrap>, const struct Rendezvous&,
+                                                 std::chrono::nanoseconds);
 
   // "rank 3: bootstrap: ": how messages of this object begin.
   std::string me() const { return "rank " + std::to_string(rank_) + ": bootstrap: "; }
@@ -72,6 +86,7 @@ class Bootstrap {
   uint32_t rank_;
   uint32_t nranks_;
   std::string secret_;
+  std::shared_ptr<ControlPlane> control_;
 
  private:
   std::string broken_;  // why all_gather threw
@@ -97,12 +112,17 @@ struct Rendezvous {
   std::string where;
   int64_t rank = -1;    // -1: from the environment (not for local: and callbacks)
   int64_t nranks = -1;  // -1: from the environment
+  // id: only. Of the ranks the last `newcomers` are not told their number: they come with `joins`, and rank 0 numbers
+  // them as they come.
+  uint32_t newcomers = 0;
+  bool joins = false;
   AllGatherFunction all_gather = nullptr;
   void* context = nullptr;
   EnvironmentLookup environment = nullptr;  // nullptr: getenv
   BootstrapLog log = nullptr;               // nullptr: errors and warnings to standard error
   // How long rank 0 listens to a connection that has not proved to be a rank.
   std::chrono::nanoseconds handshake_limit = std::chrono::seconds(10);
+  std::shared_ptr<const Tls> tls = nullptr;  // filled in by make_bootstrap from the environment
 };
 
 // Collective: returns when all ranks have met. Throws Failure: TUTTI_TIMEOUT naming the ranks that did not come,

@@ -20,9 +20,6 @@ class CallbackMeeting final : public Bootstrap {
     greet();
   }
 
-  std::optional<std::pair<uint32_t, std::string>> poll_failure() override { return std::nullopt; }
-  void announce_failure(const std::string&) noexcept override {}
-
  protected:
   // The function moves equal sizes: the lengths go first, then everything padded to the longest.
   std::vector<std::string> exchange(const std::string& mine, std::chrono::nanoseconds) override {

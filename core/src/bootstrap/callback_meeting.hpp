@@ -7,7 +7,7 @@
 namespace tutti::core {
 
 // Ranks meet by the application's own all-gather function (MPI, a key-value store, ...). Its timeouts are the
-// application's; lost ranks are not noticed and wait_fd is -1.
+// application's, and a rank that is lost during a gather is its to notice.
 std::unique_ptr<Bootstrap> meet_by_callback(const Rendezvous& rendezvous);
 
 }  // namespace tutti::core

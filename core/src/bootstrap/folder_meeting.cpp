@@ -95,7 +95,7 @@ std::unique_ptr<Bootstrap> meet_in_folder(const Rendezvous& rendezvous, const st
   const std::string path = folder + "/" + kFolderFile;
   if (rank != 0) {
     const auto find = [&](std::string& problem) { return read_note(path, environment.job, problem); };
-    return join_hub({rank, nranks, find, true, true}, deadline);
+    return join_hub({rank, nranks, path, find, true, true, rendezvous.tls}, deadline);
   }
   auto [id, listener] = open_meeting_place();
   TcpHubConfig config;
@@ -106,6 +106,7 @@ std::unique_ptr<Bootstrap> meet_in_folder(const Rendezvous& rendezvous, const st
   config.job = environment.job;
   config.lenient = true;
   config.handshake_limit = rendezvous.handshake_limit;
+  config.tls = rendezvous.tls;
   config.log = rendezvous.log;
   const Note note(folder, id.text());
   return open_hub(std::move(config), deadline);

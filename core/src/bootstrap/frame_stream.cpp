@@ -16,6 +16,7 @@ namespace tutti::core {
 namespace {
 constexpr size_t kHeaderBytes = 16;
 constexpr size_t kPieceBytes = 16 << 10;
+constexpr size_t kTrimBytes = 256 << 10;
 }  // namespace
 
 EncodedFrame encode_frame(FrameKind kind, std::string_view payload) {
@@ -23,7 +24,17 @@ EncodedFrame encode_frame(FrameKind kind, std::string_view payload) {
       WireWriter().u32(static_cast<uint32_t>(kind)).u32(0).u64(payload.size()).raw(payload).take());
 }
 
-FrameStream::FrameStream(Descriptor socket) : socket_(std::move(socket)) {
+std::string encode_error(const Failure& failure) {
+  return WireWriter().u32(static_cast<uint32_t>(failure.status)).text(failure.text).take();
+}
+
+Failure read_error(const Frame& frame) {
+  WireReader reader(frame.payload, "error frame");
+  const auto status = static_cast<tutti_status>(reader.u32());
+  return Failure(status < 0 ? status : TUTTI_INTERNAL, reader.text());
+}
+
+FrameStream::FrameStream(Descriptor socket, const Tls* tls, bool accepts) : socket_(std::move(socket)) {
   const auto set = [this](int level, int option, int value) {
     // Best effort: a socket that refuses one of these still carries the bytes.
     (void)::setsockopt(fd(), level, option, &value, sizeof value);
@@ -35,6 +46,7 @@ FrameStream::FrameStream(Descriptor socket) : socket_(std::move(socket)) {
   set(IPPROTO_TCP, TCP_KEEPINTVL, 3);
   set(IPPROTO_TCP, TCP_KEEPCNT, 5);
   set(IPPROTO_TCP, TCP_USER_TIMEOUT, 20000);
+  if (tls) tls_.emplace(*tls, fd(), accepts);
 }
 
 FrameStream::~FrameStream() {
@@ -44,23 +56,34 @@ FrameStream::~FrameStream() {
   }
 }
 
+size_t FrameStream::receive(char* to, size_t bytes) {
+  if (tls_) {
+    const long n = tls_->read(to, bytes);
+    if (n < 0) end_ = tls_->problem();
+    return n > 0 ? static_cast<size_t>(n) : 0;
+  }
+  ssize_t n;
+  do n = ::recv(fd(), to, bytes, MSG_DONTWAIT);
+  while (n < 0 && errno == EINTR);
+  if (n == 0) end_ = "the connection was closed";
+  if (n < 0 && errno != EAGAIN && errno != EWOULDBLOCK) end_ = std::strerror(errno);
+  return n > 0 ? static_cast<size_t>(n) : 0;
+}
+
 void FrameStream::fill(size_t most) {
-  if (taken_ == in_.size()) {
-    in_.clear();
+  // What was taken gives way, also when the next frame has always begun to come.
+  if (taken_ == in_.size() || taken_ > kTrimBytes) {
+    in_.erase(0, taken_);
     taken_ = 0;
   }
-  while (most > 0 && !ended()) {
-    const size_t piece = std::min(most, kPieceBytes);
+  while (!ended() && (most > 0 || (tls_ && tls_->has_pending()))) {
+    const size_t piece = most > 0 ? std::min(most, kPieceBytes) : kPieceBytes;
     char bytes[kPieceBytes];
-    const ssize_t n = ::recv(fd(), bytes, piece, MSG_DONTWAIT);
-    const int error = errno;
-    if (n > 0) in_.append(bytes, static_cast<size_t>(n));
-    if (n == 0) end_ = "the connection was closed";
-    if (n < 0 && error == EINTR) continue;
-    if (n < 0 && error != EAGAIN && error != EWOULDBLOCK) end_ = std::strerror(error);
-    if (n <= 0) return;
-    most -= static_cast<size_t>(n);
-    if (static_cast<size_t>(n) < piece) return;  // an end, if there is one, is for the next call
+    const size_t n = receive(bytes, piece);
+    if (n == 0) return;
+    in_.append(bytes, n);
+    most -= std::min(most, n);
+    if (n < piece && !tls_) return;  // an end, if there is one, is for the next call
   }
 }
 
@@ -76,7 +99,7 @@ std::optional<Frame> FrameStream::next(uint64_t limit) {
   WireReader header(peek(kHeaderBytes), "frame header");
   const uint32_t kind = header.u32(), zero = header.u32();
   const uint64_t length = header.u64();
-  if (kind < static_cast<uint32_t>(FrameKind::hello) || kind > static_cast<uint32_t>(FrameKind::goodbye) || zero != 0)
+  if (kind < static_cast<uint32_t>(FrameKind::hello) || kind > static_cast<uint32_t>(FrameKind::reply) || zero != 0)
     throw Failure(TUTTI_MISMATCH, "a frame of unknown kind " + std::to_string(kind) + " came");
   if (length > limit)
     throw Failure(TUTTI_MISMATCH, "a frame of " + std::to_string(length) + " bytes came, at most " +
@@ -87,28 +110,45 @@ std::optional<Frame> FrameStream::next(uint64_t limit) {
 }
 
 void FrameStream::put(EncodedFrame bytes) {
-  if (!ended()) out_.push_back(std::move(bytes));
+  if (ended()) return;
+  unsent_ += bytes->size();
+  out_.push_back(std::move(bytes));
+  if (unsent_ <= kMaxUnsent || out_.size() == 1) return;
+  end_ = "it does not read: " + std::to_string(unsent_) + " bytes wait for it";
+  out_.clear();
+  ::shutdown(fd(), SHUT_RDWR);  // whoever polls the socket looks at it then
+}
+
+size_t FrameStream::send(const char* from, size_t bytes) {
+  if (tls_) {
+    const long n = tls_->write(from, bytes);
+    if (n >= 0) return static_cast<size_t>(n);
+    if (tls_->refused()) end_ = tls_->problem();
+  } else {
+    ssize_t n;
+    do n = ::send(fd(), from, bytes, MSG_NOSIGNAL | MSG_DONTWAIT);
+    while (n < 0 && errno == EINTR);
+    if (n >= 0) return static_cast<size_t>(n);
+    if (errno == EAGAIN || errno == EWOULDBLOCK) return 0;
+  }
+  // Bytes that came before the break may still tell why: leave the verdict to fill().
+  out_.clear();
+  return 0;
 }
 
 void FrameStream::flush() {
   while (!out_.empty() && !ended()) {
-    const std::string& front = *out_.front();
-    const ssize_t n = ::send(fd(), front.data() + sent_, front.size() - sent_, MSG_NOSIGNAL | MSG_DONTWAIT);
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
-    if (n < 0) {
-      // Bytes that came before the break may still tell why: leave the verdict to fill().
-      out_.clear();
-      sent_ = 0;
-      return;
-    }
-    sent_ += static_cast<size_t>(n);
-    if (sent_ == front.size()) {
-      out_.pop_front();
-      sent_ = 0;
-    }
+    const EncodedFrame front = out_.front();
+    const size_t n = send(front->data() + sent_, front->size() - sent_);
+    if (n == 0) break;
+    sent_ += n;
+    if (sent_ < front->size()) continue;
+    unsent_ -= front->size();
+    out_.pop_front();
+    sent_ = 0;
   }
   if (ended()) out_.clear();
+  if (out_.empty()) unsent_ = sent_ = 0;
 }
 
 }  // namespace tutti::core

@@ -14,6 +14,8 @@ namespace {
 
 using Result = std::shared_ptr<const std::vector<std::string>>;
 
+class LocalPlane;
+
 // What the ranks of one meeting share. Everything but the constants is guarded by `mutex`.
 struct Room {
   Room(std::string name_, uint32_t nranks_, std::string secret_)
@@ -22,7 +24,8 @@ struct Room {
         secret(std::move(secret_)),
         present(nranks_),
         left(nranks_),
-        given(nranks_) {}
+        given(nranks_),
+        planes(nranks_) {}
 
   const std::string name;
   const uint32_t nranks;
@@ -36,13 +39,40 @@ struct Room {
   uint32_t arrived = 0;
   uint64_t generation = 0;  // gathers completed; the result below is of the last one
   Result result;
-  std::optional<Failure> broken;                           // this meeting serves no more gathers
-  std::optional<std::pair<uint32_t, std::string>> failed;  // the first rank lost
+  std::optional<Failure> broken;                  // this meeting serves no more gathers
+  std::vector<std::weak_ptr<LocalPlane>> planes;  // by rank
 
   void break_off(const Failure& why) {
     if (!broken) broken = why;
     changed.notify_all();
   }
+};
+
+// The control plane among threads: a notice is delivered by the thread that sends it.
+class LocalPlane final : public ControlPlane {
+ public:
+  LocalPlane(std::shared_ptr<Room> room, uint32_t rank) : ControlPlane(rank, room->nranks), room_(std::move(room)) {}
+
+ protected:
+  void spread(NoticeKind kind, std::string_view bytes) override {
+    if (const auto cause = kind == NoticeKind::loss ? first_cause() : std::nullopt) {
+      const std::lock_guard lock(room_->mutex);
+      room_->break_off(Failure(TUTTI_PEER_FAILED, cause->text()));
+    }
+    for (uint32_t r = 0; r < nranks_; ++r)
+      if (const auto plane = of(r); plane && r != rank_) plane->deliver(rank_, kind, bytes);
+  }
+  void reply(uint32_t asker, uint64_t number, std::string_view bytes) override {
+    if (const auto plane = of(asker)) plane->deliver_reply(rank_, number, bytes);
+  }
+
+ private:
+  std::shared_ptr<LocalPlane> of(uint32_t rank) const {
+    const std::lock_guard lock(room_->mutex);
+    return room_->planes[rank].lock();
+  }
+
+  std::shared_ptr<Room> room_;
 };
 
 struct Table {
@@ -63,25 +93,17 @@ Table& table() {
 
 class LocalMeeting final : public Bootstrap {
  public:
-  LocalMeeting(std::shared_ptr<Room> room, uint32_t rank)
-      : Bootstrap(rank, room->nranks, room->secret), room_(std::move(room)) {}
+  LocalMeeting(std::shared_ptr<Room> room, std::shared_ptr<ControlPlane> plane, uint32_t rank)
+      : Bootstrap(rank, room->nranks, room->secret), room_(std::move(room)) {
+    control_ = std::move(plane);
+  }
+
+  std::string next_place() const override { return "local:" + to_hex(random_bytes(16)); }
 
   ~LocalMeeting() override {
     const std::lock_guard lock(room_->mutex);
     room_->left[rank_] = 1;
     room_->changed.notify_all();
-  }
-
-  std::optional<std::pair<uint32_t, std::string>> poll_failure() override {
-    const std::lock_guard lock(room_->mutex);
-    return room_->failed;
-  }
-
-  void announce_failure(const std::string& reason) noexcept override try {
-    const std::lock_guard lock(room_->mutex);
-    if (!room_->failed) room_->failed.emplace(rank_, reason);
-    room_->break_off(Failure(TUTTI_PEER_FAILED, "bootstrap: rank " + std::to_string(rank_) + " failed: " + reason));
-  } catch (...) {
   }
 
  protected:
@@ -143,7 +165,8 @@ class LocalMeeting final : public Bootstrap {
 };
 
 // Takes this rank's place; a contradiction ends the meeting for everybody in it.
-std::shared_ptr<Room> enter(const std::string& name, uint32_t rank, uint32_t nranks) {
+std::pair<std::shared_ptr<Room>, std::shared_ptr<LocalPlane>> enter(const std::string& name, uint32_t rank,
+                                                                    uint32_t nranks) {
   const std::lock_guard lock(table().mutex);
   std::shared_ptr<Room>& entry = table().rooms[name];
   if (!entry) entry = std::make_shared<Room>(name, nranks, random_bytes(kSecretBytes));
@@ -160,12 +183,14 @@ std::shared_ptr<Room> enter(const std::string& name, uint32_t rank, uint32_t nra
     table().rooms.erase(name);
     throw *room->broken;
   }
+  auto plane = std::make_shared<LocalPlane>(room, rank);
+  room->planes[rank] = plane;
   room->present[rank] = 1;
   if (++room->met == nranks) {
     table().rooms.erase(name);
     room->changed.notify_all();
   }
-  return room;
+  return {room, std::move(plane)};
 }
 
 }  // namespace
@@ -175,10 +200,11 @@ std::unique_ptr<Bootstrap> meet_locally(const std::string& name, uint32_t rank, 
   if (nranks == 1) {
     if (secret.empty()) secret = random_bytes(kSecretBytes);
     auto alone = std::make_shared<Room>(name, 1, std::move(secret));
-    return std::make_unique<LocalMeeting>(std::move(alone), 0);
+    auto plane = std::make_shared<LocalPlane>(alone, 0);
+    return std::make_unique<LocalMeeting>(std::move(alone), std::move(plane), 0);
   }
   const Deadline deadline(timeout);
-  std::shared_ptr<Room> room = enter(name, rank, nranks);
+  auto [room, plane] = enter(name, rank, nranks);
   std::unique_lock lock(room->mutex);
   while (room->met < nranks && !room->broken) {
     room->changed.wait_until(lock, deadline.at());
@@ -197,7 +223,7 @@ std::unique_ptr<Bootstrap> meet_locally(const std::string& name, uint32_t rank, 
     throw why;
   }
   lock.unlock();
-  return std::make_unique<LocalMeeting>(std::move(room), rank);
+  return std::make_unique<LocalMeeting>(std::move(room), std::move(plane), rank);
 }
 
 }  // namespace tutti::core

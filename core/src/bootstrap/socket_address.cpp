@@ -150,7 +150,9 @@ Descriptor listen_on(const SocketAddress& address) {
   Descriptor socket(::socket(address.family(), SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!socket) return {};
   const int on = 1, off = 0;
-  ::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+  // A named port may still be in TIME_WAIT from an earlier run. For a free one the kernel is to pick a port that nobody
+  // else holds either.
+  if (address.port() != 0) ::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
   if (address.family() == AF_INET6) ::setsockopt(socket.get(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
   if (::bind(socket.get(), address.get(), address.size()) != 0) return {};
   if (::listen(socket.get(), SOMAXCONN) != 0) return {};

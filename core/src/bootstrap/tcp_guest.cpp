@@ -18,8 +18,8 @@ std::string this_process() {
   return "process " + std::to_string(::getpid()) + " on host " + host;
 }
 
-TcpGuest::TcpGuest(Descriptor socket, std::string from, Deadline limit)
-    : stream_(std::move(socket)), from_(std::move(from)), limit_(limit) {}
+TcpGuest::TcpGuest(Descriptor socket, std::string from, Deadline limit, const Tls* tls)
+    : stream_(std::move(socket), tls, true), from_(std::move(from)), limit_(limit) {}
 
 TcpGuest::State TcpGuest::advance(const std::string& secret) {
   try {
@@ -49,7 +49,7 @@ TcpGuest::State TcpGuest::advance(const std::string& secret) {
 }
 
 bool TcpGuest::read_opening(const std::string& secret) {
-  stream_.fill(kPrefixBytes + kNonceBytes - stream_.buffered());
+  stream_.fill_to(kPrefixBytes + kNonceBytes);
   if (stream_.buffered() >= kPrefixBytes) {
     why_ = prefix_problem(stream_.peek(kPrefixBytes));
     if (!why_.empty()) {
@@ -69,7 +69,7 @@ bool TcpGuest::read_opening(const std::string& secret) {
 }
 
 bool TcpGuest::read_proof(const std::string& secret) {
-  stream_.fill(kProofBytes - stream_.buffered());
+  stream_.fill_to(kProofBytes);
   const auto proof = stream_.take(kProofBytes);
   if (!proof) return false;
   if (!equal_proof(*proof, spoke_proof(secret, spoke_nonce_, hub_nonce_))) why_ = "it does not know this job's secret";

@@ -10,10 +10,11 @@ namespace tutti::core {
 // What a rank says of itself once it has proved to know the secret.
 struct Hello {
   std::string job;
-  uint32_t rank = 0;
+  uint32_t rank = 0;  // or kAnyRank
   uint32_t nranks = 0;
   std::string who;  // "process 12 on host a", for messages
 };
+inline constexpr uint32_t kAnyRank = 0xffffffff;
 inline constexpr uint64_t kMaxHello = 1024;
 std::string encode_hello(const Hello& hello);
 // "process 12 on host a" of this process.
@@ -25,7 +26,7 @@ class TcpGuest {
  public:
   enum class State { talking, introduced, turned_away };
 
-  TcpGuest(Descriptor socket, std::string from, Deadline limit);
+  TcpGuest(Descriptor socket, std::string from, Deadline limit, const Tls* tls = nullptr);
 
   // Reads and writes what is possible without blocking.
   State advance(const std::string& secret);

@@ -10,6 +10,7 @@
 #include <unordered_map>
 
 #include "bootstrap/frame_stream.hpp"
+#include "bootstrap/introduction.hpp"
 #include "bootstrap/rank_list.hpp"
 #include "bootstrap/socket_address.hpp"
 #include "bootstrap/tcp_guest.hpp"
@@ -23,11 +24,11 @@ constexpr size_t kMaxStrangers = 256;
 // How much of one member's bytes is read before others get their turn.
 constexpr size_t kReadTurn = 1 << 20;
 constexpr std::chrono::milliseconds kLastWords(500);
+// How often, in milliseconds, a gather asks the control plane whether a rank is lost.
+constexpr int kControlLook = 50;
+// How long rank 0 awaits ranks that have not come yet, to tell them that the meeting is over.
+constexpr std::chrono::milliseconds kLatecomers(1000);
 constexpr uint64_t kMaxFromSpoke = kMaxContribution + 64;
-
-std::string status_and_text(const Failure& failure) {
-  return WireWriter().u32(static_cast<uint32_t>(failure.status)).text(failure.text).take();
-}
 
 class TcpHub final : public Bootstrap {
  public:
@@ -47,32 +48,32 @@ class TcpHub final : public Bootstrap {
     }
   }
 
-  std::optional<std::pair<uint32_t, std::string>> poll_failure() override {
+ protected:
+  std::string meeting_problem() override {
     step(0);
-    return failure_;
+    return failure_ ? lost().text : "";
   }
 
-  int wait_fd() const override { return epoll_.get(); }
+  SocketAddress meeting_address() const override { return config_.address; }
 
-  void announce_failure(const std::string& reason) noexcept override try {
+  void end_meeting(tutti_status, const std::string& reason) noexcept override try {
     broadcast(FrameKind::failure, WireWriter().u32(0).text(reason).take());
     announced_ = true;
     flush_all(Deadline(kLastWords));
   } catch (...) {
   }
 
- protected:
   std::vector<std::string> exchange(const std::string& mine, std::chrono::nanoseconds timeout) override {
     const Deadline deadline(timeout);
     give(0, mine);
     while (arrived_ < nranks_) {
-      if (failure_) throw lost();
+      if (failure_ || control_->failed()) throw lost();
       for (uint32_t r = 1; r < nranks_; ++r)
         if (members_[r].left && !given_[r])
           give_up(Failure(TUTTI_PEER_FAILED,
                           "bootstrap: rank " + std::to_string(r) + " has left while others wait for it in all_gather"));
       if (deadline.passed()) give_up(Failure(TUTTI_TIMEOUT, "bootstrap: " + missing_text(deadline.text())));
-      step(deadline.poll_ms(1000));
+      step(deadline.poll_ms(kControlLook));
     }
     std::vector<std::string> all;
     all.reserve(nranks_);
@@ -104,17 +105,26 @@ class TcpHub final : public Bootstrap {
   void meet(const Deadline& deadline) {
     meeting_ = true;
     while (present_ + 1 < nranks_) {
-      if (failure_) throw lost();
+      if (failure_) tell_latecomers(deadline);
       if (deadline.passed()) give_up(Failure(TUTTI_TIMEOUT, me() + missing_text(deadline.text()) + turned_away_text()));
       step(deadline.poll_ms(100));
     }
     if (failure_) throw lost();
     meeting_ = false;
+    config_.address = SocketAddress::local_of(config_.listener.get());
     config_.listener = Descriptor();
     guests_.clear();
     broadcast(FrameKind::start, "");
     if (!flush_all(deadline))
       give_up(Failure(TUTTI_TIMEOUT, me() + rank_list(unsent()) + " did not take the start within " + deadline.text()));
+  }
+
+  // A rank was lost before all had come. Those that are still on their way learn it here, if they come soon.
+  [[noreturn]] void tell_latecomers(const Deadline& deadline) {
+    const Deadline limit = deadline.sooner(kLatecomers);
+    while (told_ + 1 < nranks_ && !limit.passed()) step(limit.poll_ms(20));
+    flush_all(Deadline(kLastWords));
+    throw lost();
   }
 
   void accept_all() {
@@ -140,7 +150,8 @@ class TcpHub final : public Bootstrap {
       const int fd = socket.get();
       std::string from = SocketAddress::peer_of(fd).text();
       const uint64_t number = ++guests_seen_;
-      guests_.try_emplace(number, std::move(socket), std::move(from), Deadline(config_.handshake_limit));
+      guests_.try_emplace(number, std::move(socket), std::move(from), Deadline(config_.handshake_limit),
+                          config_.tls.get());
       guest_of_[fd] = number;
       watch(fd, EPOLL_CTL_ADD, false);
     }
@@ -171,7 +182,7 @@ class TcpHub final : public Bootstrap {
 
   void refuse(uint64_t number, const Failure& why) {
     FrameStream& stream = guests_.at(number).stream();
-    stream.put(FrameKind::error, status_and_text(why));
+    stream.put(FrameKind::error, encode_error(why));
     stream.flush();
     refused_ = false;
     turn_away(number, why.text);
@@ -180,12 +191,21 @@ class TcpHub final : public Bootstrap {
 
   void admit(uint64_t number) {
     TcpGuest& guest = guests_.at(number);
-    const Hello hello = guest.hello();
+    Hello hello = guest.hello();
+    if (hello.rank == kAnyRank) number_newcomer(hello);
     const std::string who = "rank " + std::to_string(hello.rank) + " (" + hello.who + ", " + guest.from() + ")";
     if (hello.job != config_.job)
       return refuse(number,
                     Failure(TUTTI_MISMATCH, "bootstrap: " + who + " is of job \"" + hello.job + "\", rank 0 at " +
                                                 config_.place + " of job \"" + config_.job + "\" (TUTTI_JOB)"));
+    if (failure_) {
+      ++told_;
+      return refuse(number, lost());
+    }
+    if (hello.rank == kAnyRank)
+      return refuse(number, Failure(TUTTI_MISMATCH, "bootstrap: the " + std::to_string(config_.newcomers) +
+                                                        " newcomers that rank 0 at " + config_.place +
+                                                        " awaits are all here; one more (" + hello.who + ") came"));
     std::optional<Failure> contradiction;
     if (hello.nranks != nranks_)
       contradiction.emplace(TUTTI_MISMATCH, "bootstrap: rank 0 (" + this_process() + ") has a world of " +
@@ -209,9 +229,20 @@ class TcpHub final : public Bootstrap {
     guest_of_.erase(fd);
     rank_of_[fd] = hello.rank;
     ++present_;
-    member.stream->put(FrameKind::welcome, "");
+    ++told_;
+    member.stream->put(FrameKind::welcome, encode_welcome({0, hello.rank, nranks_}));
     push(hello.rank);
     serve(hello.rank);  // what it sent along with its hello is already read
+  }
+
+  // Gives whoever joins the first free one of the last ranks; without one it stays kAnyRank and is refused.
+  void number_newcomer(Hello& hello) {
+    for (uint32_t r = nranks_ - config_.newcomers; r < nranks_; ++r) {
+      if (members_[r].stream || members_[r].left) continue;
+      hello.rank = r;
+      hello.nranks = nranks_;
+      return;
+    }
   }
 
   std::string turned_away_text() const {
@@ -237,13 +268,14 @@ class TcpHub final : public Bootstrap {
         take(rank, *frame);
       }
     } catch (const Failure& failure) {
-      return lose(rank, "it broke the bootstrap protocol: " + failure.text);
+      return lose(rank, "broke the bootstrap protocol: " + failure.text);
     }
     if (!member.stream || !member.stream->ended()) return;
     if (member.left)
       drop(rank);
     else
-      lose(rank, "its control connection to rank 0 ended without a goodbye: " + member.stream->end());
+      lose(rank,
+           "died: " + member.who + " ended its connection to rank 0 without a goodbye (" + member.stream->end() + ")");
   }
 
   void take(uint32_t rank, const Frame& frame) {
@@ -284,8 +316,8 @@ class TcpHub final : public Bootstrap {
   }
 
   Failure lost() const {
-    return Failure(TUTTI_PEER_FAILED,
-                   me() + "rank " + std::to_string(failure_->first) + " is lost: " + failure_->second);
+    if (!failure_) return Failure(TUTTI_PEER_FAILED, "a rank is lost");  // the control plane knows which
+    return Failure(TUTTI_PEER_FAILED, "rank " + std::to_string(failure_->first) + " " + failure_->second);
   }
 
   void drop(uint32_t rank) {
@@ -303,7 +335,7 @@ class TcpHub final : public Bootstrap {
   }
 
   [[noreturn]] void give_up(const Failure& why) {
-    broadcast(FrameKind::error, status_and_text(why));
+    broadcast(FrameKind::error, encode_error(why));
     flush_all(Deadline(kLastWords));
     throw why;
   }
@@ -383,6 +415,7 @@ class TcpHub final : public Bootstrap {
   std::vector<Member> members_;  // [0] is unused
   std::unordered_map<int, uint32_t> rank_of_;
   uint32_t present_ = 0;  // members connected
+  uint32_t told_ = 0;     // ranks that came, and know of a loss if there is one
   bool meeting_ = false;
   bool announced_ = false;
   uint64_t sequence_ = 0;  // of the all_gather in progress or next

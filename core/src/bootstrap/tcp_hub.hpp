@@ -6,19 +6,23 @@
 #include "bootstrap/bootstrap.hpp"
 #include "bootstrap/deadline.hpp"
 #include "bootstrap/descriptor.hpp"
+#include "bootstrap/socket_address.hpp"
 
 namespace tutti::core {
 
 struct TcpHubConfig {
   Descriptor listener;
-  std::string place;  // what it listens on, for messages
+  std::string place;      // what it listens on, for messages
+  SocketAddress address;  // of the listener; set by the hub
   uint32_t nranks = 0;
+  uint32_t newcomers = 0;  // the last ranks, which are numbered as they come
   std::string secret;
   std::string job;
   // A rank of another world is turned away like a stranger instead of ending the meeting: where a stale address may
   // have led it here.
   bool lenient = false;
   std::chrono::nanoseconds handshake_limit = std::chrono::seconds(10);
+  std::shared_ptr<const Tls> tls = nullptr;
   BootstrapLog log;
 };
 

@@ -50,7 +50,7 @@ std::unique_ptr<Bootstrap> meet_by_tcp(const Rendezvous& rendezvous, const TcpPl
         return std::nullopt;
       }
     };
-    return join_hub({rank, nranks, find, false, false}, deadline);
+    return join_hub({rank, nranks, text, find, false, false, rendezvous.tls}, deadline);
   }
   TcpHubConfig config;
   config.listener = listen_at(place, !environment.secret.empty());
@@ -65,6 +65,7 @@ std::unique_ptr<Bootstrap> meet_by_tcp(const Rendezvous& rendezvous, const TcpPl
   config.secret = environment.secret;
   config.job = environment.job;
   config.handshake_limit = rendezvous.handshake_limit;
+  config.tls = rendezvous.tls;
   config.log = rendezvous.log;
   return open_hub(std::move(config), deadline);
 }

@@ -2,15 +2,12 @@
 #include "bootstrap/tcp_spoke.hpp"
 
 #include <poll.h>
-#include <sys/epoll.h>
 
-#include <cerrno>
-#include <cstring>
 #include <deque>
 #include <thread>
 
-#include "bootstrap/authentication.hpp"
 #include "bootstrap/frame_stream.hpp"
+#include "bootstrap/introduction.hpp"
 #include "bootstrap/tcp_guest.hpp"
 #include "bootstrap/wire.hpp"
 
@@ -21,121 +18,39 @@ constexpr size_t kReadTurn = 4 << 20;
 // How long rank 0 may take to say who is missing, after a deadline has passed.
 constexpr std::chrono::milliseconds kWhoLimit(1000);
 constexpr std::chrono::milliseconds kLastWords(200);
+// How often, in milliseconds, a gather asks the control plane whether a rank is lost.
+constexpr int kControlLook = 50;
 constexpr std::chrono::milliseconds kFirstPause(10), kLongestPause(200);
 // How long one of several addresses is tried at first; each round doubles it.
 constexpr std::chrono::milliseconds kFirstAttempt(2000), kLongestAttempt(30000);
 
-// Nothing will come of this attempt; another may succeed.
-struct Discouraged {
-  std::string problem;
-};
-
-// Waits for the stream to have bytes, room for what is unsent, or an end.
-void wait_for(FrameStream& stream, int timeout_ms) {
-  pollfd waiting = {stream.fd(), static_cast<short>(POLLIN | (stream.unsent() ? POLLOUT : 0)), 0};
-  ::poll(&waiting, 1, timeout_ms);
-}
-
-Failure read_error(const Frame& frame) {
-  WireReader reader(frame.payload, "error frame");
-  const auto status = static_cast<tutti_status>(reader.u32());
-  return Failure(status < 0 ? status : TUTTI_INTERNAL, reader.text());
-}
-
-// The spoke's side of one handshake, blocking until `limit`.
-class Introduction {
- public:
-  Introduction(const TcpSpokeConfig& config, const HubPlace& place, const SocketAddress& address, const Deadline& limit)
-      : config_(config), place_(place), address_(address), limit_(limit) {}
-
-  // A stream to a hub that knows the secret and has welcomed this rank. Throws Discouraged, or Failure when all
-  // further attempts are futile.
-  FrameStream run() {
-    std::string problem;
-    Descriptor socket = connect_to(address_, limit_.poll_ms(1 << 30), problem);
-    if (!socket) throw Discouraged{problem};
-    FrameStream stream(std::move(socket));
-    prove(stream);
-    const Hello hello{place_.job, config_.rank, config_.nranks, this_process()};
-    stream.put(FrameKind::hello, encode_hello(hello));
-    std::optional<Frame> answer;
-    while (!(answer = stream.next(kMaxHello * 4))) await(stream, 1, "its welcome");
-    if (answer->kind == FrameKind::error) {
-      Failure refusal = read_error(*answer);
-      refusal.text = me() + "refused by rank 0: " + refusal.text;
-      if (config_.retry_refusals) throw Discouraged{refusal.text};
-      throw refusal;
-    }
-    if (answer->kind != FrameKind::welcome) hopeless({TUTTI_MISMATCH, me() + at() + " did not answer with a welcome"});
-    return stream;
-  }
-
- private:
-  std::string me() const { return "rank " + std::to_string(config_.rank) + ": bootstrap: "; }
-  std::string at() const { return "the process at " + address_.text(); }
-
-  [[noreturn]] void hopeless(const Failure& failure) const {
-    if (config_.lenient) throw Discouraged{failure.text};
-    throw failure;
-  }
-
-  // Reads until `bytes` more than now are there: exactly what the handshake has at this point, never more.
-  void await(FrameStream& stream, size_t bytes, const char* what) {
-    const size_t target = stream.buffered() + bytes;
-    while (true) {
-      stream.flush();
-      stream.fill(target - stream.buffered());
-      if (stream.buffered() >= target) return;
-      if (stream.ended()) throw Discouraged{at() + " went away before " + what + ": " + stream.end()};
-      if (limit_.passed()) throw Discouraged{at() + " accepted the connection but did not send " + what + " in time"};
-      wait_for(stream, limit_.poll_ms(1000));
-    }
-  }
-
-  void prove(FrameStream& stream) {
-    const std::string nonce = random_bytes(kNonceBytes);
-    stream.put(std::make_shared<const std::string>(meeting_prefix() + nonce));
-    await(stream, kPrefixBytes, "its part of the handshake");
-    const std::string problem = prefix_problem(*stream.take(kPrefixBytes));
-    if (!problem.empty()) hopeless({TUTTI_MISMATCH, me() + at() + " is not rank 0 of this job: " + problem});
-    await(stream, kNonceBytes + kProofBytes, "its proof");
-    const std::string hub_nonce = *stream.take(kNonceBytes);
-    if (!equal_proof(*stream.take(kProofBytes), hub_proof(place_.secret, nonce, hub_nonce)))
-      hopeless({TUTTI_MISMATCH, me() + at() + " does not know this rank's secret" +
-                                    (place_.secret.empty() ? " (this rank has none)" : "") +
-                                    ": give all ranks of the job the same TUTTI_SECRET, and each job its own port"});
-    stream.put(std::make_shared<const std::string>(spoke_proof(place_.secret, nonce, hub_nonce)));
-  }
-
-  const TcpSpokeConfig& config_;
-  const HubPlace& place_;
-  const SocketAddress& address_;
-  const Deadline& limit_;
-};
-
 struct Joined {
   FrameStream stream;
+  Welcome welcome;
   std::string secret;
 };
 
 Joined find_hub(const TcpSpokeConfig& config, const Deadline& deadline) {
   auto pause = kFirstPause;
   auto attempt = kFirstAttempt;
-  std::string where = "rank 0", problem;
+  std::string where = config.where, problem;
   while (true) {
     const auto place = config.place(problem);
     if (place) where = place->text;
     const bool patient = place && place->addresses.size() == 1 && !config.lenient;
     for (size_t i = 0; place && i < place->addresses.size() && !(i > 0 && deadline.passed()); ++i) try {
         const Deadline limit = patient ? deadline : deadline.sooner(attempt);
-        return {Introduction(config, *place, place->addresses[i], limit).run(), place->secret};
+        const Caller caller{config.rank,    config.nranks,         0,         place->secret, place->job,
+                            config.lenient, config.retry_refusals, config.tls};
+        auto [stream, welcome] = introduce(caller, place->addresses[i], limit);
+        return {std::move(stream), welcome, place->secret};
       } catch (const Discouraged& why) {
         problem = why.problem;
       }
     if (deadline.passed())
-      throw Failure(TUTTI_TIMEOUT, "rank " + std::to_string(config.rank) + ": bootstrap: rank 0 was not met at " +
-                                       where + " within " + deadline.text() + "; last attempt: " + problem +
-                                       "; is rank 0 running, and is that port open?");
+      throw Failure(TUTTI_TIMEOUT, (config.rank == kAnyRank ? "a newcomer" : "rank " + std::to_string(config.rank)) +
+                                       ": bootstrap: rank 0 was not met at " + where + " within " + deadline.text() +
+                                       "; last attempt: " + problem + "; is rank 0 running, and is that port open?");
     std::this_thread::sleep_for(std::min<std::chrono::nanoseconds>(pause, deadline.left()));
     pause = std::min(pause * 2, kLongestPause);
     if (place) attempt = std::min(attempt * 2, kLongestAttempt);
@@ -144,13 +59,10 @@ Joined find_hub(const TcpSpokeConfig& config, const Deadline& deadline) {
 
 class TcpSpoke final : public Bootstrap {
  public:
-  TcpSpoke(const TcpSpokeConfig& config, Joined joined, const Deadline& deadline)
-      : Bootstrap(config.rank, config.nranks, std::move(joined.secret)), stream_(std::move(joined.stream)) {
-    epoll_ = Descriptor(::epoll_create1(EPOLL_CLOEXEC));
-    epoll_event event = {};
-    event.events = EPOLLIN;
-    if (!epoll_ || ::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, stream_->fd(), &event) != 0)
-      throw Failure(TUTTI_SYSTEM, me() + "epoll: " + std::strerror(errno));
+  TcpSpoke(Joined joined, const Deadline& deadline)
+      : Bootstrap(joined.welcome.rank, joined.welcome.nranks, std::move(joined.secret)),
+        stream_(std::move(joined.stream)) {
+    address_ = SocketAddress::local_of(stream_->fd());
     await(FrameKind::start, deadline, "the meeting");
   }
 
@@ -162,21 +74,21 @@ class TcpSpoke final : public Bootstrap {
     }
   }
 
-  std::optional<std::pair<uint32_t, std::string>> poll_failure() override {
+ protected:
+  std::string meeting_problem() override {
     pump();
-    return failure_;
+    return failure_ ? lost().text : "";
   }
 
-  int wait_fd() const override { return epoll_.get(); }
+  SocketAddress meeting_address() const override { return address_; }
 
-  void announce_failure(const std::string& reason) noexcept override try {
+  void end_meeting(tutti_status, const std::string& reason) noexcept override try {
     if (stream_) stream_->put(FrameKind::failure, WireWriter().u32(rank_).text(reason).take());
     announced_ = true;
     flush(Deadline(kLastWords));
   } catch (...) {
   }
 
- protected:
   std::vector<std::string> exchange(const std::string& mine, std::chrono::nanoseconds timeout) override {
     const Deadline deadline(timeout);
     if (stream_) stream_->put(FrameKind::gather, WireWriter().u64(sequence_).raw(mine).take());
@@ -203,13 +115,14 @@ class TcpSpoke final : public Bootstrap {
       const uint64_t limit = nranks_ * (kMaxContribution + 8) + 8;
       while (const auto frame = stream_->next(limit)) take(*frame);
     } catch (const Failure& failure) {
-      return lose(0, "it broke the bootstrap protocol: " + failure.text);
+      return lose(0, "broke the bootstrap protocol: " + failure.text);
     }
     if (!stream_->ended()) return;
     if (hub_left_)
       stream_.reset();
     else
-      lose(0, "its control connection ended without a goodbye: " + stream_->end());
+      lose(0, "died: it ended its connection to rank " + std::to_string(rank_) + " without a goodbye (" +
+                  stream_->end() + ")");
   }
 
   void take(const Frame& frame) {
@@ -235,6 +148,11 @@ class TcpSpoke final : public Bootstrap {
     }
   }
 
+  Failure lost() const {
+    if (!failure_) return Failure(TUTTI_PEER_FAILED, "a rank is lost");  // the control plane knows which
+    return Failure(TUTTI_PEER_FAILED, "rank " + std::to_string(failure_->first) + " " + failure_->second);
+  }
+
   void lose(uint32_t rank, const std::string& reason) {
     if (!failure_) failure_.emplace(rank, reason);
     stream_.reset();
@@ -244,7 +162,7 @@ class TcpSpoke final : public Bootstrap {
     while (true) {
       if (auto frame = pick(kind)) return std::move(*frame);
       if (deadline.passed()) return ask_who(kind, deadline, doing);
-      if (stream_) wait_for(*stream_, deadline.poll_ms(1000));
+      if (stream_) wait_for(*stream_, deadline.poll_ms(kControlLook));
     }
   }
 
@@ -258,9 +176,7 @@ class TcpSpoke final : public Bootstrap {
       if (frame.kind == FrameKind::error) throw read_error(frame);
       if (frame.kind == FrameKind::missing) missing_ = frame.payload;
     }
-    if (failure_)
-      throw Failure(TUTTI_PEER_FAILED,
-                    me() + "rank " + std::to_string(failure_->first) + " is lost: " + failure_->second);
+    if (failure_ || control_->failed()) throw lost();
     if (hub_left_) throw Failure(TUTTI_PEER_FAILED, me() + "rank 0 has left while others wait for it");
     return std::nullopt;
   }
@@ -275,6 +191,8 @@ class TcpSpoke final : public Bootstrap {
       if (missing_.empty()) wait_for(*stream_, limit.poll_ms(100));
     }
     if (missing_.empty()) missing_ = "rank 0 did not arrive (it does not answer either)";
+    // The others learn from this rank's last words what it has waited for, and not just of its end.
+    end_meeting(TUTTI_TIMEOUT, "gave up: " + doing + " timed out after " + deadline.text() + ": " + missing_);
     throw Failure(TUTTI_TIMEOUT, me() + doing + " timed out after " + deadline.text() + ": " + missing_);
   }
 
@@ -287,7 +205,7 @@ class TcpSpoke final : public Bootstrap {
   }
 
   std::optional<FrameStream> stream_;  // to rank 0, while connected
-  Descriptor epoll_;                   // stays a valid descriptor to poll when the stream is gone
+  SocketAddress address_;
   std::deque<Frame> inbox_;
   std::string missing_;
   uint64_t sequence_ = 0;
@@ -299,7 +217,7 @@ class TcpSpoke final : public Bootstrap {
 }  // namespace
 
 std::unique_ptr<Bootstrap> join_hub(TcpSpokeConfig config, const Deadline& deadline) {
-  return std::make_unique<TcpSpoke>(config, find_hub(config, deadline), deadline);
+  return std::make_unique<TcpSpoke>(find_hub(config, deadline), deadline);
 }
 
 }  // namespace tutti::core

@@ -23,12 +23,14 @@ struct HubPlace {
 struct TcpSpokeConfig {
   uint32_t rank = 0;
   uint32_t nranks = 0;
+  std::string where = {};  // for messages, as long as the place is not known
   // Asked before each round of attempts; nothing, with `problem` set, when the place is not known yet.
   std::function<std::optional<HubPlace>(std::string& problem)> place;
   // The place may be stale or one of several: whoever answers wrongly there is not rank 0, try on until the deadline.
   bool lenient = false;
   // Even who knows the secret and refuses may be rank 0 of another run: try on.
   bool retry_refusals = false;
+  std::shared_ptr<const Tls> tls = nullptr;
 };
 
 // A rank other than 0 of a star (tcp_hub.hpp). Returns when all ranks have joined.

@@ -7,6 +7,7 @@
 #include <mutex>
 
 #include "bootstrap/authentication.hpp"
+#include "bootstrap/tcp_guest.hpp"
 #include "bootstrap/tcp_hub.hpp"
 #include "bootstrap/wire.hpp"
 
@@ -104,11 +105,13 @@ std::string make_unique_id() {
 std::unique_ptr<Bootstrap> meet_by_id(const Rendezvous& rendezvous, std::chrono::nanoseconds timeout) {
   const Deadline deadline(timeout);
   const UniqueId id = UniqueId::parse(rendezvous.where);
-  const auto rank = static_cast<uint32_t>(rendezvous.rank);
-  const auto nranks = static_cast<uint32_t>(rendezvous.nranks);
+  const uint32_t rank = rendezvous.joins ? kAnyRank : static_cast<uint32_t>(rendezvous.rank);
+  const uint32_t nranks = rendezvous.joins ? 0 : static_cast<uint32_t>(rendezvous.nranks);
   if (rank != 0) {
     const HubPlace place = id.place();
-    return join_hub({rank, nranks, [&](std::string&) { return std::optional(place); }, true, false}, deadline);
+    return join_hub(
+        {rank, nranks, place.text, [&](std::string&) { return std::optional(place); }, true, false, rendezvous.tls},
+        deadline);
   }
   TcpHubConfig config;
   {
@@ -124,9 +127,11 @@ std::unique_ptr<Bootstrap> meet_by_id(const Rendezvous& rendezvous, std::chrono:
   const HubPlace place = id.place();
   config.place = place.text;
   config.nranks = nranks;
+  config.newcomers = rendezvous.newcomers;
   config.secret = id.secret;
   config.job = place.job;
   config.handshake_limit = rendezvous.handshake_limit;
+  config.tls = rendezvous.tls;
   config.log = rendezvous.log;
   return open_hub(std::move(config), deadline);
 }

@@ -48,8 +48,7 @@ TEST(CallbackMeeting, GathersAndSharesASecret) {
     gather_and_check(*bootstrap, 10);
     bootstrap->all_gather("", 60s);
     secrets[rank] = bootstrap->secret();
-    EXPECT_EQ(bootstrap->wait_fd(), -1);
-    EXPECT_FALSE(bootstrap->poll_failure());
+    EXPECT_FALSE(bootstrap->control().failed());
   }));
   EXPECT_EQ(secrets[0].size(), 32u);
   for (const auto& secret : secrets) EXPECT_EQ(secret, secrets[0]);

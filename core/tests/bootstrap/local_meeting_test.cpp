@@ -67,10 +67,10 @@ TEST(LocalMeeting, ContradictionsNameBoth) {
 TEST(LocalMeeting, AnnouncedFailuresAndLeaversReachAll) {
   expect_no_failures(run_ranks(4, [&](uint32_t rank) {
     const auto bootstrap = make_bootstrap(local("announce", rank, 4), 60s);
-    if (rank == 2) return bootstrap->announce_failure("out of coffee");
-    expect_failure(failure_of([&] { bootstrap->all_gather("x", 60s); }), TUTTI_PEER_FAILED,
-                   {"rank 2", "out of coffee"});
-    EXPECT_EQ(bootstrap->poll_failure(), std::pair(2u, std::string("out of coffee")));
+    if (rank == 2) return bootstrap->announce_failure(TUTTI_SYSTEM, "failed: out of coffee");
+    expect_failure(failure_of([&] { bootstrap->all_gather("x", 60s); }), TUTTI_SYSTEM,
+                   {"rank 2 failed: out of coffee"});
+    EXPECT_EQ(bootstrap->control().first_cause()->text(), "rank 2 failed: out of coffee");
   }));
   expect_no_failures(run_ranks(4, [&](uint32_t rank) {
     const auto bootstrap = make_bootstrap(local("leave", rank, 4), 60s);

@@ -75,17 +75,6 @@ inline void gather_and_check(Bootstrap& bootstrap, uint32_t rounds) {
   }
 }
 
-// Polls until a failure is known, at most `limit`.
-inline std::optional<std::pair<uint32_t, std::string>> await_failure(Bootstrap& bootstrap,
-                                                                     std::chrono::milliseconds limit) {
-  const auto end = std::chrono::steady_clock::now() + limit;
-  while (std::chrono::steady_clock::now() < end) {
-    if (auto failure = bootstrap.poll_failure()) return failure;
-    std::this_thread::sleep_for(1ms);
-  }
-  return bootstrap.poll_failure();
-}
-
 // A port on which nobody listens, and which nobody else gets as long as the object lives: bound, not listening.
 class HeldPort {
  public:

@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "bootstrap/membership.hpp"
+
+#include <poll.h>
+
+#include <algorithm>
+
+#include "bootstrap/rank_list.hpp"
+#include "bootstrap/wire.hpp"
+
+namespace tutti::core {
+namespace {
+
+// How often those that are awaited are asked whether they are there at all, and how long they have to answer.
+constexpr std::chrono::seconds kRollEvery(2), kRollLimit(1);
+// What a rank said just before it died may come a little after the news of its death.
+constexpr std::chrono::milliseconds kLastWords(100);
+// How much later than the others the one that decides may do it.
+constexpr std::chrono::seconds kDecisionLate(5);
+constexpr int kWaitMs = 10;
+
+}  // namespace
+
+Membership::Membership(ControlPlane& control, uint32_t rank, uint32_t nranks, std::function<void()> idle)
+    : control_(control), rank_(rank), nranks_(nranks), idle_(std::move(idle)) {}
+
+Roster Membership::gather(std::chrono::nanoseconds timeout, const std::function<std::string()>& make_place) {
+  const Deadline deadline(timeout);
+  Deadline next_roll(kRollEvery);
+  rounds_.erase(rounds_.begin(), rounds_.lower_bound(round_));
+  Round& round = rounds_[++round_];
+  silent_.clear();
+  round.joined.insert(rank_);
+  control_.send_notice(NoticeKind::membership,
+                       encode(MembershipNotice{MembershipNotice::What::join, round_, {}, false}));
+  while (true) {
+    absorb();
+    for (const auto& [number, later] : rounds_)
+      if (number >= round_ && later.decision &&
+          !std::binary_search(later.decision->members.begin(), later.decision->members.end(), rank_))
+        throw Failure(TUTTI_PEER_FAILED, "rank " + std::to_string(rank_) + " came too late: " +
+                                             rank_list(later.decision->members) + " went on without it");
+    if (round.decision) return *round.decision;
+    std::set<uint32_t> awaited;
+    uint32_t first = rank_;
+    for (uint32_t r = 0; r < nranks_; ++r) {
+      if (out(r)) continue;
+      first = std::min(first, r);
+      if (!round.joined.count(r)) awaited.insert(r);
+    }
+    if (first == rank_ && (awaited.empty() || deadline.passed())) return decide(make_place);
+    if (deadline.passed() && Deadline::Clock::now() > deadline.at() + kDecisionLate)
+      throw Failure(TUTTI_TIMEOUT, "rank " + std::to_string(first) + " did not say within " + deadline.text() +
+                                       " who goes on; rank " + std::to_string(rank_) + " waits for it");
+    if (next_roll.passed()) {
+      awaited.insert(first);
+      call_the_roll(awaited);
+      next_roll = Deadline(kRollEvery);
+    }
+    wait();
+  }
+}
+
+Roster Membership::decide(const std::function<std::string()>& make_place) {
+  Round& round = rounds_[round_];
+  Roster roster;
+  for (const uint32_t r : round.joined)
+    if (!out(r)) roster.members.push_back(r);
+  roster.place = make_place();
+  round.decision = roster;
+  control_.send_notice(NoticeKind::membership,
+                       encode(MembershipNotice{MembershipNotice::What::decision, round_, roster, false}));
+  return roster;
+}
+
+bool Membership::confirm(const Roster& roster, bool made, std::chrono::nanoseconds timeout) {
+  const Deadline deadline(timeout);
+  Round& round = rounds_[round_];
+  vote(made);
+  std::optional<Deadline> last_words;
+  while (true) {
+    absorb();
+    bool all = true, dead = false;
+    for (const uint32_t r : roster.members) {
+      const auto found = round.votes.find(r);
+      if (found != round.votes.end() && !found->second) return false;
+      if (found != round.votes.end()) continue;
+      all = false;
+      dead |= control_.is_gone(r);
+    }
+    if (all) return true;
+    if (dead && !last_words) last_words = Deadline(kLastWords);
+    if ((dead && last_words->passed()) || deadline.passed()) {
+      vote(false);
+      return false;
+    }
+    wait();
+  }
+}
+
+void Membership::vote(bool made) {
+  rounds_[round_].votes[rank_] = made;
+  control_.send_notice(NoticeKind::membership,
+                       encode(MembershipNotice{MembershipNotice::What::vote, round_, {}, made}));
+}
+
+void Membership::absorb() {
+  for (const Notice& notice : control_.take_notices(NoticeKind::membership)) take(notice);
+}
+
+void Membership::take(const Notice& notice) try {
+  MembershipNotice what = decode_membership(notice.bytes, nranks_);
+  if (what.round < round_) return;
+  Round& round = rounds_[what.round];
+  switch (what.what) {
+    case MembershipNotice::What::join:
+      round.joined.insert(notice.rank);
+      return;
+    case MembershipNotice::What::decision:
+      if (!round.decision) round.decision = std::move(what.roster);
+      return;
+    case MembershipNotice::What::vote:
+      round.votes[notice.rank] = what.made;
+      return;
+  }
+} catch (const Failure& failure) {
+  control_.announce(notice.rank, TUTTI_MISMATCH, "broke the protocol of shrinking: " + failure.text);
+}
+
+void Membership::wait() {
+  pollfd waiting = {control_.wait_fd(), POLLIN, 0};
+  if (::poll(&waiting, 1, kWaitMs) > 0) control_.clear_wait_fd();
+  if (idle_) idle_();
+}
+
+void Membership::call_the_roll(const std::set<uint32_t>& awaited) {
+  const auto states = control_.roll_call(kRollLimit);
+  for (const uint32_t r : awaited) {
+    if (states[r])
+      silent_.erase(r);
+    else
+      silent_.insert(r);
+  }
+}
+
+std::string encode(const MembershipNotice& notice) {
+  WireWriter writer;
+  writer.u32(static_cast<uint32_t>(notice.what)).u64(notice.round).u32(notice.made);
+  writer.text(notice.roster.place).u32(static_cast<uint32_t>(notice.roster.members.size()));
+  for (const uint32_t rank : notice.roster.members) writer.u32(rank);
+  return writer.take();
+}
+
+MembershipNotice decode_membership(std::string_view bytes, uint32_t nranks) {
+  WireReader reader(bytes, "membership notice");
+  MembershipNotice notice;
+  const uint32_t what = reader.u32();
+  if (what < 1 || what > 3) throw Failure(TUTTI_MISMATCH, "a membership notice of kind " + std::to_string(what));
+  notice.what = static_cast<MembershipNotice::What>(what);
+  notice.round = reader.u64();
+  notice.made = reader.u32() != 0;
+  notice.roster.place = reader.text();
+  const uint32_t n = reader.u32();
+  if (n > nranks) throw Failure(TUTTI_MISMATCH, std::to_string(n) + " members of " + std::to_string(nranks));
+  for (uint32_t i = 0; i < n; ++i) {
+    const uint32_t rank = reader.u32();
+    if (rank >= nranks || (i > 0 && rank <= notice.roster.members.back()))
+      throw Failure(TUTTI_MISMATCH, "an ill list of members");
+    notice.roster.members.push_back(rank);
+  }
+  reader.end();
+  return notice;
+}
+
+}  // namespace tutti::core

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Who goes on: how the ranks of a communicator that live agree on themselves, over its control plane, so that they can
+// make the next communicator.
+//
+//   gather    every rank says that it is here; the lowest that lives decides who is, and where they meet
+//   (the members make the next communicator at that place)
+//   confirm   every member says whether it has got it; it counts only when all have
+//
+// Whoever dies meanwhile makes confirm say no on all others, who gather again.
+#pragma once
+#include <chrono>
+#include <functional>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "bootstrap/control_plane.hpp"
+#include "bootstrap/deadline.hpp"
+
+namespace tutti::core {
+
+struct Roster {
+  std::vector<uint32_t> members;  // ranks, ascending
+  std::string place;              // a rendezvous; its maker is members[0]
+};
+
+// One thread at a time. All ranks call gather and confirm equally often.
+class Membership {
+ public:
+  // `idle` is called now and then while a function waits.
+  Membership(ControlPlane& control, uint32_t rank, uint32_t nranks, std::function<void()> idle);
+
+  // Collective over the ranks that live. Waits at most `timeout` for those that live and do not come, shorter for those
+  // that do not answer: they are left out. `make_place` is called on the rank that decides. Throws Failure:
+  // TUTTI_PEER_FAILED when the others have gone on without this rank.
+  Roster gather(std::chrono::nanoseconds timeout, const std::function<std::string()>& make_place);
+  // Collective over the members. True on all of them, or on none: did all of them make it?
+  bool confirm(const Roster& roster, bool made, std::chrono::nanoseconds timeout);
+
+ private:
+  struct Round {
+    std::set<uint32_t> joined;
+    std::optional<Roster> decision;
+    std::map<uint32_t, bool> votes;
+  };
+  void absorb();
+  void take(const Notice& notice);
+  void wait();
+  // Ranks that neither answer nor are known to be dead, as of the last roll call.
+  void call_the_roll(const std::set<uint32_t>& awaited);
+  bool out(uint32_t rank) const { return control_.is_gone(rank) || silent_.count(rank) != 0; }
+  Roster decide(const std::function<std::string()>& make_place);
+  void vote(bool made);
+
+  ControlPlane& control_;
+  const uint32_t rank_, nranks_;
+  const std::function<void()> idle_;
+  uint64_t round_ = 0;
+  std::map<uint64_t, Round> rounds_;
+  std::set<uint32_t> silent_;
+};
+
+// What the notices carry, as bytes and back. Decoding throws Failure{TUTTI_MISMATCH}.
+struct MembershipNotice {
+  enum class What : uint32_t { join = 1, decision = 2, vote = 3 } what = What::join;
+  uint64_t round = 0;
+  Roster roster;      // decision
+  bool made = false;  // vote
+};
+std::string encode(const MembershipNotice& notice);
+MembershipNotice decode_membership(std::string_view bytes, uint32_t nranks);
+
+}  // namespace tutti::core

@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <poll.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <barrier>
+#include <bit>
+#include <set>
+
+#include "bootstrap/child_descriptors.hpp"
+#include "bootstrap/control_mesh.hpp"
+#include "bootstrap/membership.hpp"
+#include "meeting_fixture.hpp"
+
+namespace tutti::core::test {
+namespace {
+
+struct Meeting {
+  const char* name;
+  std::function<Rendezvous(uint32_t rank, uint32_t nranks)> of;
+};
+
+Rendezvous local(uint32_t rank, uint32_t nranks) {
+  Rendezvous meeting;
+  meeting.where = "local:control";
+  meeting.rank = rank;
+  meeting.nranks = nranks;
+  return meeting;
+}
+
+Rendezvous tcp(uint32_t rank, uint32_t nranks) {
+  static HeldPort& port = *new HeldPort;
+  Rendezvous meeting;
+  meeting.where = port.rendezvous();
+  meeting.rank = rank;
+  meeting.nranks = nranks;
+  meeting.environment = environment_of({{"TUTTI_SECRET", kSecret}});
+  meeting.log = quiet;
+  return meeting;
+}
+
+class Control : public ::testing::TestWithParam<Meeting> {
+ protected:
+  void run(uint32_t nranks, const std::function<void(Bootstrap&, std::barrier<>&)>& body) {
+    std::barrier together(nranks);
+    expect_no_failures(run_ranks(nranks, [&](uint32_t rank) {
+      const auto bootstrap = make_bootstrap(GetParam().of(rank, nranks), 60s);
+      body(*bootstrap, together);
+      together.arrive_and_wait();
+    }));
+  }
+};
+
+template <typename Condition>
+bool eventually(Condition&& holds) {
+  const auto end = std::chrono::steady_clock::now() + 20s;
+  while (!holds()) {
+    if (std::chrono::steady_clock::now() > end) return false;
+    std::this_thread::sleep_for(1ms);
+  }
+  return true;
+}
+
+TEST_P(Control, NoticesReachAllOthersOnceAndInOrder) {
+  constexpr uint32_t nranks = 7, each = 20;
+  run(nranks, [&](Bootstrap& bootstrap, std::barrier<>& together) {
+    ControlPlane& control = bootstrap.control();
+    for (uint32_t i = 0; i < each; ++i) {
+      control.send_notice(NoticeKind::calls, std::to_string(bootstrap.rank()) + "." + std::to_string(i));
+      control.send_notice(NoticeKind::membership, "other");
+    }
+    std::vector<std::vector<std::string>> got(nranks);
+    uint32_t count = 0;
+    EXPECT_TRUE(eventually([&] {
+      for (Notice& notice : control.take_notices(NoticeKind::calls)) {
+        got.at(notice.rank).push_back(notice.bytes);
+        ++count;
+      }
+      return count >= each * (nranks - 1);
+    })) << count;
+    together.arrive_and_wait();
+    EXPECT_TRUE(control.take_notices(NoticeKind::calls).empty());
+    for (uint32_t r = 0; r < nranks; ++r) {
+      ASSERT_EQ(got[r].size(), r == bootstrap.rank() ? 0 : each);
+      for (uint32_t i = 0; i < got[r].size(); ++i) EXPECT_EQ(got[r][i], std::to_string(r) + "." + std::to_string(i));
+    }
+  });
+}
+
+TEST_P(Control, ARollCallIsAnsweredByRanksThatAreBusyElsewhere) {
+  constexpr uint32_t nranks = 6;
+  run(nranks, [&](Bootstrap& bootstrap, std::barrier<>& together) {
+    bootstrap.control().answer_roll_calls([r = bootstrap.rank()] { return "state of " + std::to_string(r); });
+    together.arrive_and_wait();
+    if (bootstrap.rank() % 2 == 0) {
+      const auto states = bootstrap.control().roll_call(20s);
+      ASSERT_EQ(states.size(), nranks);
+      for (uint32_t r = 0; r < nranks; ++r) EXPECT_EQ(states[r].value_or("none"), "state of " + std::to_string(r));
+    }
+    together.arrive_and_wait();
+    bootstrap.control().answer_roll_calls(nullptr);
+  });
+}
+
+TEST_P(Control, AllAgreeOnTheFirstCause) {
+  run(5, [&](Bootstrap& bootstrap, std::barrier<>& together) {
+    ControlPlane& control = bootstrap.control();
+    EXPECT_FALSE(control.failed());
+    together.arrive_and_wait();
+    // Two causes that know nothing of each other, and what follows from them.
+    if (bootstrap.rank() == 3) control.announce(3, TUTTI_ABORTED, "aborted: out of tea");
+    if (bootstrap.rank() == 1) control.announce(2, TUTTI_TIMEOUT, "does not answer");
+    EXPECT_TRUE(eventually([&] { return control.losses().size() == 2; }));
+    together.arrive_and_wait();
+    if (bootstrap.rank() == 0) control.announce(0, TUTTI_PEER_FAILED, "failed too");
+    EXPECT_TRUE(eventually([&] { return control.losses().size() == 3; }));
+    const auto first = control.first_cause();
+    ASSERT_TRUE(first);
+    // Rank 0 knew of the others. Which of the two knew of the other is chance: the lower rank wins a tie.
+    EXPECT_NE(first->rank, 0u);
+    EXPECT_EQ(first->epoch, 0u);
+    EXPECT_TRUE(control.failed());
+  });
+}
+
+// A busy rank is one that does not call Tutti: here they all only sleep, and rank 0's notice crosses 2 to 5 of them.
+TEST_P(Control, NoticesCrossRanksThatAreBusyElsewhere) {
+  run(24, [&](Bootstrap& bootstrap, std::barrier<>& together) {
+    if (bootstrap.rank() == 0) bootstrap.control().announce(7, TUTTI_TIMEOUT, "does not answer");
+    together.arrive_and_wait();
+    std::this_thread::sleep_for(300ms);
+    EXPECT_EQ(bootstrap.control().first_cause().value_or(Loss{}).rank, 7u);
+    together.arrive_and_wait();
+  });
+}
+
+TEST_P(Control, TooLongANoticeIsRefused) {
+  run(2, [&](Bootstrap& bootstrap, std::barrier<>&) {
+    expect_failure(
+        failure_of([&] { bootstrap.control().send_notice(NoticeKind::calls, std::string(kMaxNotice + 1, 'x')); }),
+        TUTTI_INVALID_ARGUMENT, {"65537", "65536"});
+  });
+}
+
+// Whom a notice from `origin` reaches when these ranks are dead.
+uint32_t reached(uint32_t nranks, uint32_t origin, const std::set<uint32_t>& dead) {
+  std::set<uint32_t> seen{origin};
+  std::vector<uint32_t> next{origin};
+  while (!next.empty()) {
+    const uint32_t rank = next.back();
+    next.pop_back();
+    for (const uint32_t peer : mesh_neighbours(rank, nranks))
+      if (!dead.count(peer) && seen.insert(peer).second) next.push_back(peer);
+  }
+  return static_cast<uint32_t>(seen.size());
+}
+
+TEST(ControlMesh, NeighboursAreMutualAndFew) {
+  for (uint32_t nranks = 2; nranks < 70; ++nranks)
+    for (uint32_t rank = 0; rank < nranks; ++rank) {
+      const auto neighbours = mesh_neighbours(rank, nranks);
+      EXPECT_LE(neighbours.size(), 2 * std::bit_width(nranks - 1));
+      for (const uint32_t peer : neighbours) {
+        const auto back = mesh_neighbours(peer, nranks);
+        EXPECT_NE(peer, rank);
+        EXPECT_TRUE(std::binary_search(back.begin(), back.end(), rank)) << rank << " and " << peer << " of " << nranks;
+      }
+    }
+  EXPECT_EQ(mesh_neighbours(0, 512).size(), 17u);
+}
+
+// Whatever fewer ranks than one has neighbours are dead, the others reach each other: all choices for small worlds,
+// and whole hosts (ranks in a row) and random ones for large worlds.
+TEST(ControlMesh, StaysInOnePiece) {
+  for (uint32_t nranks = 2; nranks <= 14; ++nranks) {
+    const auto degree = mesh_neighbours(0, nranks).size();
+    for (uint32_t mask = 0; mask < 1u << nranks; ++mask) {
+      const auto n = static_cast<uint32_t>(std::popcount(mask));
+      if (n >= degree || n + 2 > nranks) continue;
+      std::set<uint32_t> dead;
+      for (uint32_t r = 0; r < nranks; ++r)
+        if ((mask >> r) & 1) dead.insert(r);
+      uint32_t origin = 0;
+      while (dead.count(origin)) ++origin;
+      ASSERT_EQ(reached(nranks, origin, dead), nranks - n) << nranks << " ranks, dead: " << mask;
+    }
+  }
+  for (const uint32_t nranks : {64u, 512u, 1000u})
+    for (uint32_t first = 0; first < nranks; first += 61)
+      for (const uint32_t row : {1u, 8u, 32u}) {
+        std::set<uint32_t> dead;
+        for (uint32_t i = 0; i < row; ++i) dead.insert((first + i) % nranks);
+        ASSERT_EQ(reached(nranks, (first + row) % nranks, dead), nranks - row) << nranks << ", " << row;
+      }
+}
+
+// A child that lives on must not hide that its parent's end of a connection is closed.
+TEST(ChildDescriptors, AForkedChildDoesNotKeepThemOpen) {
+  int ends[2];
+  ASSERT_EQ(::pipe(ends), 0);
+  close_in_children(ends[1]);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::close(ends[0]);
+    ::pause();
+    ::_exit(0);
+  }
+  forget_in_children(ends[1]);
+  ::close(ends[1]);
+  pollfd waiting = {ends[0], POLLIN, 0};
+  EXPECT_EQ(::poll(&waiting, 1, 5000), 1) << "the child keeps it open";
+  ::kill(child, SIGKILL);
+  ::waitpid(child, nullptr, 0);
+  ::close(ends[0]);
+}
+
+TEST(MembershipNotice, ComesBackAndLiesAreRefused) {
+  MembershipNotice notice;
+  notice.what = MembershipNotice::What::decision;
+  notice.round = 7;
+  notice.roster = {{1, 2, 5}, "id:00"};
+  const std::string bytes = encode(notice);
+  const MembershipNotice back = decode_membership(bytes, 6);
+  EXPECT_EQ(back.round, 7u);
+  EXPECT_EQ(back.roster.members, notice.roster.members);
+  EXPECT_EQ(back.roster.place, "id:00");
+  const auto refused = [](const std::string& lie, uint32_t nranks) {
+    return failure_of([&] { decode_membership(lie, nranks); }).has_value();
+  };
+  EXPECT_TRUE(refused(bytes, 5)) << "rank 5 of 5";
+  EXPECT_TRUE(refused(bytes, 2)) << "3 members of 2";
+  for (size_t n = 0; n < bytes.size(); ++n) EXPECT_TRUE(refused(bytes.substr(0, n), 6)) << n;
+  EXPECT_TRUE(refused(bytes + "x", 6));
+  notice.roster.members = {2, 1};
+  EXPECT_TRUE(refused(encode(notice), 6)) << "not ascending";
+}
+
+INSTANTIATE_TEST_SUITE_P(Over, Control, ::testing::Values(Meeting{"local", local}, Meeting{"tcp", tcp}),
+                         [](const auto& meeting) { return meeting.param.name; });
+
+}  // namespace
+}  // namespace tutti::core::test

@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 #include <tutti/schedule.h>
 
+#include <string>
+
 namespace tutti {
 namespace {
 
@@ -68,6 +70,11 @@ uint32_t value_of(const Table& table, const std::string& text) {
   return 0;
 }
 
+std::string without_underscores(std::string text) {
+  std::erase(text, '_');
+  return text;
+}
+
 std::string span_text(const tutti_span& span) {
   const char* buffer = span.buffer == TUTTI_BUFFER_IN        ? "in"
                        : span.buffer == TUTTI_BUFFER_OUT     ? "out"
@@ -120,7 +127,12 @@ const char* dtype_name(uint32_t dtype) { return text_of(dtypes, dtype); }
 const char* op_name(uint32_t op) { return text_of(ops, op); }
 const char* step_name(uint32_t kind) { return text_of(kinds, kind); }
 const char* fault_name(Fault fault) { return text_of(faults, uint32_t(fault)); }
-uint32_t collective_from_name(const std::string& name) { return value_of(collectives, name); }
+uint32_t collective_from_name(const std::string& name) {
+  if (name == "bcast") return TUTTI_BROADCAST;
+  for (const Name& entry : collectives)
+    if (name == entry.text || name == without_underscores(entry.text)) return entry.value;
+  return 0;
+}
 uint32_t dtype_from_name(const std::string& name) { return value_of(dtypes, name); }
 uint32_t op_from_name(const std::string& name) { return value_of(ops, name); }
 

@@ -109,11 +109,27 @@ Finding compare_exchanges(const std::vector<std::vector<Exchange>>& usual, const
 }
 
 struct Variant {
-  const char* text;
+  std::string text;
   std::vector<bool> in_place;
 };
 
-// The three forms. With a root the third says nothing new: in-place has a meaning at the root only.
+// Up to so many ranks every mix is proved.
+constexpr uint32_t most_ranks_of_every_mix = 4;
+
+// The other mixes of ranks in place and out of place, where they have a meaning.
+void add_mixes(const Problem& problem, std::vector<Variant>& list) {
+  if (problem.nranks > most_ranks_of_every_mix) return;
+  for (uint32_t mask = 1; mask + 1 < 1u << problem.nranks; ++mask) {
+    Variant mix{"in place on ranks", std::vector<bool>(problem.nranks, false)};
+    for (uint32_t rank = 0; rank < problem.nranks; ++rank) {
+      mix.in_place[rank] = mask >> rank & 1;
+      if (mix.in_place[rank]) mix.text += fmt::format(" {}", rank);
+    }
+    list.push_back(std::move(mix));
+  }
+}
+
+// The forms that are proved. With a root in-place has a meaning there only.
 std::vector<Variant> variants(const Problem& problem) {
   std::vector<bool> odd(problem.nranks, false);
   for (uint32_t rank = 1; rank < problem.nranks; rank += 2) odd[rank] = true;
@@ -126,6 +142,7 @@ std::vector<Variant> variants(const Problem& problem) {
     list.push_back({"in place at the root only", std::move(root)});
   } else {
     list.push_back({"in place on odd ranks only", std::move(odd)});
+    add_mixes(problem, list);
   }
   return list;
 }

@@ -94,6 +94,23 @@ TEST_P(Form, IsRefused) {
 INSTANTIATE_TEST_SUITE_P(Rules, Form, testing::ValuesIn(broken),
                          [](const auto& rule) { return std::string(rule.param.name); });
 
+TEST(ScheduleHash, TellsEveryEditApart) {
+  const auto hashes = [](const Case& c) {
+    std::vector<uint64_t> all;
+    for (const Schedule& s : c.schedules) all.push_back(schedule_hash(s));
+    return all;
+  };
+  const Case untouched = ring_all_reduce(4);
+  EXPECT_EQ(hashes(untouched), hashes(ring_all_reduce(4)));
+  for (const Broken& rule : broken) {
+    Case c = ring_all_reduce(4);
+    rule.break_it(c);
+    const std::string name = rule.name;
+    if (name == "collective" || name == "no_ranks" || name == "in_place_length" || name == "root") continue;
+    EXPECT_NE(hashes(c), hashes(untouched)) << name;
+  }
+}
+
 TEST(FormLimits, HighFlagsMayBeIgnored) {
   Case c = ring_all_reduce(4);
   for (Schedule& s : c.schedules) s.flags |= uint64_t{1} << 40;

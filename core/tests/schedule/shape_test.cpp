@@ -71,7 +71,11 @@ TEST(Names, RoundTrip) {
     EXPECT_GT(dtype_bytes(d), 0u);
   }
   for (uint32_t op = TUTTI_SUM; op <= TUTTI_AVG; ++op) EXPECT_EQ(op_from_name(op_name(op)), op);
-  EXPECT_EQ(collective_from_name("allreduce"), 0u);
+  EXPECT_EQ(collective_from_name("alltoall"), uint32_t{TUTTI_ALL_TO_ALL});
+  EXPECT_EQ(collective_from_name("reducescatter"), uint32_t{TUTTI_REDUCE_SCATTER});
+  EXPECT_EQ(collective_from_name("bcast"), uint32_t{TUTTI_BROADCAST});
+  for (const char* wrong : {"", "_", "all-reduce", "allreduce_", "allreduces"})
+    EXPECT_EQ(collective_from_name(wrong), 0u) << wrong;
   EXPECT_EQ(dtype_bytes(0), 0u);
   EXPECT_STREQ(step_name(TUTTI_STEP_RECV_REDUCE), "recv_reduce");
   EXPECT_STREQ(op_name(99), "unknown");

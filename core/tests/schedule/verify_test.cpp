@@ -355,5 +355,47 @@ TEST(VerifyAlgorithm, TheRootAloneInPlaceIsProvedToo) {
   EXPECT_NE(proof.error.find("in place at the root only"), std::string::npos) << proof.error;
 }
 
+// all_gather on three ranks. Ranks 2 and 0 exchange two blocks of equal size, in place in the other order than out of
+// place: each form is right where both have it, and wrong where one has and the other has not.
+tutti_status moody_all_gather(void*, const tutti_query* q, const tutti_schedule_sink* sink) {
+  const bool in_place = q->flags & TUTTI_QUERY_IN_PLACE;
+  const auto add = [&](const Step& step) { sink->add_step(sink->self, 0, &step.op, nullptr); };
+  if (!in_place) add(copy(out(q->rank), in(0)));
+  if (q->rank == 0) {
+    add(recv(2, out(in_place ? 2 : 1)));
+    add(recv(2, out(in_place ? 1 : 2)));
+    add(send(1, in(0)));
+    add(send(1, out(2)));
+    add(send(2, in(0)));
+  } else if (q->rank == 1) {
+    add(send(2, in(0)));
+    add(recv(0, out(0)));
+    add(recv(0, out(2)));
+  } else {
+    add(recv(1, out(1)));
+    add(send(0, in_place ? in(0) : out(1)));
+    add(send(0, in_place ? out(1) : in(0)));
+    add(recv(0, out(0)));
+  }
+  return TUTTI_OK;
+}
+
+TEST(VerifyAlgorithm, EveryMixOfAFewRanksIsProved) {
+  tutti_algorithm moody{};
+  moody.struct_size = sizeof moody;
+  moody.stamp = TUTTI_ALGORITHM_STAMP;
+  moody.name = "moody";
+  moody.summary = "wrong";
+  moody.collectives = 1u << TUTTI_ALL_GATHER;
+  moody.supports = [](void*, const tutti_query*) -> tutti_status { return TUTTI_OK; };
+  moody.schedule = moody_all_gather;
+  Problem problem;
+  problem.collective = TUTTI_ALL_GATHER;
+  problem.nranks = 3;
+  const Proof proof = verify_algorithm(moody, problem);
+  EXPECT_EQ(proof.fault, Fault::wrong_result) << proof.error;
+  EXPECT_NE(proof.error.find("in place on ranks 0: "), std::string::npos) << proof.error;
+}
+
 }  // namespace
 }  // namespace tutti

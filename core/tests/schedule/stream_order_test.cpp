@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Ranks that carry out their sequences strictly one step after the other, with as little room on the ways as there is,
+// come to an end; and whatever precedes a step in its lane's data precedes it in the sequence.
+#include "schedule/stream_order.hpp"
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <tuple>
+
+#include "schedule_builder.hpp"
+
+namespace tutti {
+namespace {
+using namespace hand;
+
+StreamShape shape(uint64_t count, uint64_t slices, uint64_t fragment, uint32_t slots) {
+  return {count, 4, slices, [=](uint32_t, uint32_t) { return StreamWay{fragment, slots}; }};
+}
+
+std::vector<std::vector<StreamStep>> sequences(const Case& out_of_place, const Case& in_place, uint32_t odd_in_place,
+                                               const StreamShape& of) {
+  const std::vector<Schedule> forms[2] = {out_of_place.schedules, in_place.schedules};
+  std::vector<std::vector<StreamStep>> all;
+  for (uint32_t r = 0; r < out_of_place.problem.nranks; ++r) {
+    Problem problem = out_of_place.problem;
+    const std::string error = order_for_stream(problem, forms, odd_in_place && r % 2, r, of, &all.emplace_back());
+    EXPECT_EQ(error, "");
+  }
+  return all;
+}
+
+// Carries the sequences out; returns how many steps could not be.
+size_t left_over(const Case& out_of_place, const Case& in_place, bool odd_in_place,
+                 const std::vector<std::vector<StreamStep>>& all, uint32_t slots) {
+  std::map<std::tuple<uint32_t, uint32_t, uint32_t>, std::pair<uint64_t, uint64_t>> ways;  // put, fetched
+  std::vector<size_t> at(all.size(), 0);
+  for (bool moved = true; moved;) {
+    moved = false;
+    for (uint32_t r = 0; r < all.size(); ++r)
+      for (; at[r] < all[r].size(); ++at[r], moved = true) {
+        const StreamStep& step = all[r][at[r]];
+        const Case& form = odd_in_place && r % 2 ? in_place : out_of_place;
+        const tutti_step& op = form.schedules[r].lanes[step.lane][step.step].op;
+        const bool sending =
+            op.kind == TUTTI_STEP_SEND || (op.kind == TUTTI_STEP_SIGNAL && !(op.flags & TUTTI_STEP_WAIT));
+        const bool receiving = op.kind == TUTTI_STEP_RECV || op.kind == TUTTI_STEP_RECV_REDUCE ||
+                               (op.kind == TUTTI_STEP_SIGNAL && (op.flags & TUTTI_STEP_WAIT));
+        if (sending) {
+          auto& [put, fetched] = ways[{r, op.peer, step.lane}];
+          EXPECT_EQ(step.number, put);
+          if (slots && put - fetched == slots) break;
+          ++put;
+        } else if (receiving) {
+          auto& [put, fetched] = ways[{op.peer, r, step.lane}];
+          EXPECT_EQ(step.number, fetched);
+          if (put == fetched) break;
+          ++fetched;
+        }
+      }
+  }
+  size_t left = 0;
+  for (uint32_t r = 0; r < all.size(); ++r) left += all[r].size() - at[r];
+  return left;
+}
+
+TEST(StreamOrder, RingsComeToAnEndWithOneSlot) {
+  for (const uint32_t n : {2u, 3u, 5u, 8u})
+    for (const uint64_t count : {1u, 10u, 1000u})
+      for (const uint64_t slices : {1u, 3u})
+        for (const bool odd : {false, true}) {
+          const Case a = ring_all_reduce(n), b = ring_all_reduce(n, true);
+          const auto all = sequences(a, b, odd, shape(count, slices, 64, 1));
+          EXPECT_EQ(left_over(a, b, odd, all, 1), 0u) << n << " ranks, " << count << " elements, " << slices;
+        }
+}
+
+// Both ranks send many messages before they receive one in lane order of nothing: only the room on the way orders them.
+TEST(StreamOrder, RoomOnTheWayOrdersIndependentLanes) {
+  constexpr uint32_t messages = 6;
+  Case c = make_case(TUTTI_ALL_GATHER, 2);
+  for (uint32_t r = 0; r < 2; ++r) {
+    Schedule& s = c.schedules[r];
+    s.cuts = equal_cuts(messages);
+    s.lanes.resize(2);
+    for (uint32_t i = 0; i < messages; ++i) {
+      s.lanes[r].push_back(send(1 - r, in(i)));
+      s.lanes[1 - r].push_back(recv(1 - r, out((1 - r) * messages + i)));
+    }
+    for (uint32_t i = 0; i < messages; ++i) s.lanes[r].push_back(copy(out(r * messages + i), in(i)));
+  }
+  for (const uint32_t slots : {1u, 2u, 4u}) {
+    const auto all = sequences(c, c, false, shape(600, 1, 64, slots));
+    EXPECT_EQ(left_over(c, c, false, all, slots), 0u) << slots;
+  }
+}
+
+TEST(StreamOrder, FragmentsCoverEachMessage) {
+  const Case a = ring_all_reduce(2), b = ring_all_reduce(2, true);
+  const auto all = sequences(a, b, false, shape(1001, 1, 256, 2));
+  uint64_t sent = 0;
+  for (const StreamStep& step : all[0])
+    if (a.schedules[0].lanes[step.lane][step.step].op.kind == TUTTI_STEP_SEND) {
+      EXPECT_LE(step.bytes, 256u);
+      sent += step.bytes;
+    }
+  EXPECT_EQ(sent, 1001u * 4);
+}
+
+TEST(StreamOrder, EmptyStepsAreLeftOut) {
+  const Case a = ring_all_reduce(8), b = ring_all_reduce(8, true);
+  const auto all = sequences(a, b, false, shape(0, 1, 256, 2));
+  for (const auto& sequence : all) EXPECT_TRUE(sequence.empty());
+}
+
+}  // namespace
+}  // namespace tutti

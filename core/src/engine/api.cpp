@@ -7,14 +7,18 @@
 
 #include <algorithm>
 #include <cstring>
+#include <mutex>
+#include <vector>
 
 #include "bootstrap/failure.hpp"
 #include "engine/communicator.hpp"
 #include "engine/host.hpp"
 #include "engine/memory.hpp"
 #include "engine/registry.hpp"
+#include "engine/unknown_settings.hpp"
 
 using tutti::core::Communicator;
+using tutti::core::DeviceMemory;
 using tutti::core::Failure;
 using tutti::core::Shape;
 
@@ -22,17 +26,31 @@ namespace {
 
 constexpr uint64_t most_bytes = uint64_t{1} << 62;
 
+// nullptr: there is none, or it was destroyed.
+Communicator* communicator_of(const tutti_comm* comm) {
+  return comm ? comm->communicator.load(std::memory_order_relaxed) : nullptr;
+}
+
+// Handles of destroyed communicators are a few bytes that stay, so that a use after the end is an error and no crash.
+void keep_for_ever(tutti_comm* comm) {
+  static std::mutex mutex;
+  static auto& handles = *new std::vector<tutti_comm*>;
+  const std::lock_guard lock(mutex);
+  handles.push_back(comm);
+}
+
 // Runs `body` for a communicator; failures become its error text.
 template <typename Body>
 tutti_status guarded(tutti_comm* comm, Body&& body) noexcept {
-  if (!comm) return TUTTI_INVALID_ARGUMENT;
-  Communicator& c = comm->communicator;
+  Communicator* const found = communicator_of(comm);
+  if (!found) return comm ? TUTTI_INVALID_USAGE : TUTTI_INVALID_ARGUMENT;
+  Communicator& c = *found;
   try {
     return body(c);
   } catch (const Failure& failure) {
     std::string text = failure.text;
-    const std::string who = fmt::format("rank {}: ", c.rank());
-    if (!text.starts_with(who)) text = fmt::format("{}{}: {}", who, c.name(), text);
+    // What begins with a rank says who already.
+    if (!text.starts_with("rank ")) text = fmt::format("rank {}: {}: {}", c.rank(), c.name(), text);
     return c.remember(failure.status, std::move(text));
   } catch (const std::bad_alloc&) {
     return c.remember(TUTTI_NO_RESOURCES, fmt::format("rank {}: out of memory", c.rank()));
@@ -50,8 +68,48 @@ void check_options(const char* call, const tutti_options* options) {
         fmt::format("{}: options.struct_size is {}, expected {}", call, options->struct_size, sizeof(tutti_options)));
   if (options->flags || options->order || options->priority)
     throw Failure(TUTTI_NOT_SUPPORTED, fmt::format("{}: options.flags, order and priority must be 0", call));
-  if (options->stream)
-    throw Failure(TUTTI_NOT_SUPPORTED, fmt::format("{}: options.stream is set, but the buffers are host memory", call));
+}
+
+[[noreturn]] void stream_without_device(const char* call, const char* why) {
+  throw Failure(TUTTI_NOT_SUPPORTED, fmt::format("{}: options.stream is set, but {}", call, why));
+}
+
+std::string describe(const DeviceMemory& where) {
+  return where.tables.memory ? fmt::format("device {} {}", where.tables.memory->name, where.device)
+                             : std::string("the host");
+}
+
+// Where a collective's buffers lie: all on the host (no tables), or all on one device.
+DeviceMemory locate(const char* call, const void* in, uint64_t in_bytes, const void* out, uint64_t out_bytes,
+                    bool barrier, void* stream) {
+  if (!tutti::core::have_devices()) {
+    if (stream) stream_without_device(call, "no device is found on this rank (tutti-info lists plugins)");
+    return {};
+  }
+  if (barrier) return stream ? tutti::core::find_device_of_stream(stream) : DeviceMemory{};
+  if (!in_bytes && !out_bytes) return {};
+  const DeviceMemory first = tutti::core::find_device(in_bytes ? in : out);
+  if (in_bytes && out_bytes) {
+    const DeviceMemory second = tutti::core::find_device(out);
+    if (first.tables.memory != second.tables.memory || first.device != second.device)
+      invalid(fmt::format("{}: in = {} is memory of {}, out = {} of {}: both have to be on one", call, in,
+                          describe(first), out, describe(second)));
+  }
+  if (!first.tables.memory && stream) stream_without_device(call, "the buffers are host memory");
+  return first;
+}
+
+void refuse_device_memory(const char* call, const void* data, uint64_t bytes, const tutti_options* options) {
+  if (!tutti::core::have_devices()) {
+    if (options && options->stream) stream_without_device(call, "no device is found on this rank");
+    return;
+  }
+  const DeviceMemory where = bytes ? tutti::core::find_device(data) : DeviceMemory{};
+  if (where.tables.memory || (options && options->stream))
+    throw Failure(TUTTI_NOT_SUPPORTED,
+                  fmt::format("{}: data = {} is memory of {}; send and receive take host memory: copy it, or use a "
+                              "collective",
+                              call, data, describe(where)));
 }
 
 uint64_t size_of(const char* call, uint64_t count, uint32_t dtype, uint64_t blocks) {
@@ -117,6 +175,7 @@ tutti_status collective(tutti_comm* comm, uint32_t which, const void* in, void* 
     const Call& call = calls[which];
     Shape shape;
     shape.collective = which;
+    uint64_t in_bytes = 0, out_bytes = 0;
     check_options(call.name, options);
     if (which != TUTTI_BARRIER) {
       if (root >= c.nranks())
@@ -124,8 +183,8 @@ tutti_status collective(tutti_comm* comm, uint32_t which, const void* in, void* 
       if (tutti::is_reducing(which) && (op < TUTTI_SUM || op > TUTTI_AVG))
         invalid(fmt::format("{}: {} is no operator", call.name, op));
       const uint64_t block = size_of(call.name, count, dtype, c.nranks());
-      const uint64_t in_bytes = block * tutti::block_count(which, c.nranks(), root, c.rank(), TUTTI_BUFFER_IN);
-      const uint64_t out_bytes = block * tutti::block_count(which, c.nranks(), root, c.rank(), TUTTI_BUFFER_OUT);
+      in_bytes = block * tutti::block_count(which, c.nranks(), root, c.rank(), TUTTI_BUFFER_IN);
+      out_bytes = block * tutti::block_count(which, c.nranks(), root, c.rank(), TUTTI_BUFFER_OUT);
       check_pointer(call.name, "in", in, in_bytes, dtype);
       check_pointer(call.name, "out", out, out_bytes, dtype);
       shape.in_place = check_overlap(call, in, in_bytes, out, out_bytes, block, c.rank());
@@ -134,6 +193,10 @@ tutti_status collective(tutti_comm* comm, uint32_t which, const void* in, void* 
       shape.op = tutti::is_reducing(which) ? op : 0;
       shape.root = root;
     }
+    const DeviceMemory where =
+        locate(call.name, in, in_bytes, out, out_bytes, which == TUTTI_BARRIER, options ? options->stream : nullptr);
+    if (where.tables.memory)
+      return c.stream_collective({shape, in, out, where, options ? options->stream : nullptr}, options, request);
     return c.collective(shape, in, out, options, request);
   });
 }
@@ -144,6 +207,7 @@ tutti_status transfer(tutti_comm* comm, bool sending, void* data, uint64_t count
     const char* name = sending ? "send" : "receive";
     check_options(name, options);
     const uint64_t bytes = size_of(name, count, dtype, 1);
+    refuse_device_memory(name, data, bytes, options);
     check_pointer(name, "data", data, bytes, dtype);
     if (peer >= c.nranks()) invalid(fmt::format("{}: peer is {}, expected less than {} ranks", name, peer, c.nranks()));
     if (peer == c.rank()) invalid(fmt::format("{}: peer is {}, this rank itself: copy instead", name, peer));
@@ -170,6 +234,12 @@ tutti_status copy_rows(const std::vector<Row>& from, Row* to, uint64_t* n) {
   if (to) std::copy_n(from.begin(), fits, to);
   *n = from.size();
   return TUTTI_OK;
+}
+
+void write_id(const std::string& text, tutti_unique_id* id) {
+  static_assert(sizeof id->text > tutti::core::kMaxUniqueId);
+  std::memset(id->text, 0, sizeof id->text);
+  std::memcpy(id->text, text.data(), std::min(text.size(), sizeof id->text - 1));
 }
 
 // Asks about a request. One that is complete may have outlived its communicator, which completed it.
@@ -264,8 +334,10 @@ tutti_status tutti_comm_create(const tutti_comm_config* config, tutti_comm** com
   if (!comm) return fail(TUTTI_INVALID_ARGUMENT, "tutti_comm_create: comm is NULL");
   try {
     *comm = new tutti_comm(full);
+    tutti::core::warn_of_unknown_settings();
     return TUTTI_OK;
   } catch (const Failure& failure) {
+    tutti::core::warn_of_unknown_settings();  // a misspelt one may be the cause
     return fail(failure.status, failure.text);
   } catch (const std::bad_alloc&) {
     return fail(TUTTI_NO_RESOURCES, "tutti_comm_create: out of memory");
@@ -275,37 +347,93 @@ tutti_status tutti_comm_create(const tutti_comm_config* config, tutti_comm** com
 }
 
 tutti_status tutti_comm_destroy(tutti_comm* comm) {
-  if (!comm) return TUTTI_INVALID_ARGUMENT;
-  if (comm->communicator.forked()) return TUTTI_INVALID_USAGE;  // it is the parent's
-  const tutti_status status = comm->communicator.end();
-  delete comm;
+  Communicator* const communicator = communicator_of(comm);
+  if (!communicator) return comm ? TUTTI_INVALID_USAGE : TUTTI_INVALID_ARGUMENT;
+  if (communicator->forked()) return TUTTI_INVALID_USAGE;  // it is the parent's
+  const tutti_status status = communicator->end();
+  comm->communicator.store(nullptr, std::memory_order_relaxed);
+  delete communicator;
+  keep_for_ever(comm);
   return status;
 }
 
 tutti_status tutti_comm_abort(tutti_comm* comm, const char* reason) {
   return guarded(comm, [&](Communicator& c) {
-    c.abort(reason ? reason : "no reason given");
+    c.abort(fmt::format("aborted: {}", reason ? reason : "no reason given"));
+    return tutti_status{TUTTI_OK};
+  });
+}
+
+tutti_status tutti_comm_revoke(tutti_comm* comm, const char* reason) {
+  return guarded(comm, [&](Communicator& c) {
+    c.abort(fmt::format("revoked the communicator: {}", reason ? reason : "no reason given"));
+    return tutti_status{TUTTI_OK};
+  });
+}
+
+tutti_status tutti_comm_lost(const tutti_comm* comm, uint32_t* ranks, uint64_t* n) {
+  const Communicator* const communicator = communicator_of(comm);
+  if (!communicator) return comm ? TUTTI_INVALID_USAGE : TUTTI_INVALID_ARGUMENT;
+  try {
+    return copy_rows(communicator->lost_ranks(), ranks, n);
+  } catch (const std::exception&) {
+    return TUTTI_NO_RESOURCES;
+  }
+}
+
+tutti_status tutti_comm_shrink(tutti_comm* comm, const tutti_options* options, tutti_comm** shrunk) {
+  if (shrunk) *shrunk = nullptr;
+  return guarded(comm, [&](Communicator& c) {
+    check_options("shrink", options);
+    if (!shrunk) invalid("shrink: shrunk is NULL");
+    *shrunk = c.shrink(options ? options->timeout_ns : 0).release();
+    return tutti_status{TUTTI_OK};
+  });
+}
+
+tutti_status tutti_comm_invite(tutti_comm* comm, const tutti_options* options, tutti_unique_id* id) {
+  return guarded(comm, [&](Communicator& c) {
+    check_options("invite", options);
+    if (!id) invalid("invite: id is NULL");
+    write_id(c.invite(options ? options->timeout_ns : 0), id);
+    return tutti_status{TUTTI_OK};
+  });
+}
+
+tutti_status tutti_comm_grow(tutti_comm* comm, const tutti_unique_id* id, uint32_t newcomers,
+                             const tutti_options* options, tutti_comm** grown) {
+  if (grown) *grown = nullptr;
+  return guarded(comm, [&](Communicator& c) {
+    check_options("grow", options);
+    if (!id || !grown) invalid("grow: id or grown is NULL");
+    const std::string text(id->text, strnlen(id->text, sizeof id->text));
+    *grown = c.grow(text, newcomers, options ? options->timeout_ns : 0).release();
     return tutti_status{TUTTI_OK};
   });
 }
 
 tutti_status tutti_comm_async_error(const tutti_comm* comm) {
-  return comm ? comm->communicator.async_error() : TUTTI_INVALID_ARGUMENT;
+  const Communicator* const communicator = communicator_of(comm);
+  return communicator ? communicator->async_error() : comm ? TUTTI_INVALID_USAGE : TUTTI_INVALID_ARGUMENT;
 }
 const char* tutti_comm_error(const tutti_comm* comm) {
-  return comm ? comm->communicator.error_text() : "the communicator is NULL";
+  const Communicator* const communicator = communicator_of(comm);
+  return communicator ? communicator->error_text()
+         : comm       ? "the communicator was destroyed: no call may use it any more"
+                      : "the communicator is NULL";
 }
-uint32_t tutti_comm_rank(const tutti_comm* comm) { return comm ? comm->communicator.rank() : 0; }
-uint32_t tutti_comm_nranks(const tutti_comm* comm) { return comm ? comm->communicator.nranks() : 0; }
+uint32_t tutti_comm_rank(const tutti_comm* comm) {
+  const Communicator* const communicator = communicator_of(comm);
+  return communicator ? communicator->rank() : 0;
+}
+uint32_t tutti_comm_nranks(const tutti_comm* comm) {
+  const Communicator* const communicator = communicator_of(comm);
+  return communicator ? communicator->nranks() : 0;
+}
 
 tutti_status tutti_unique_id_create(tutti_unique_id* id) {
   if (!id) return TUTTI_INVALID_ARGUMENT;
-  static_assert(sizeof id->text > tutti::core::kMaxUniqueId);
-  return logged("tutti_unique_id_create", [&] {
-    const std::string text = tutti::core::make_unique_id();
-    std::memset(id->text, 0, sizeof id->text);
-    std::memcpy(id->text, text.data(), std::min(text.size(), sizeof id->text - 1));
-  });
+  return logged("tutti_unique_id_create", [&] { write_id(tutti::core::make_unique_id(), id); });
 }
 
 tutti_status tutti_broadcast(tutti_comm* comm, const void* in, void* out, uint64_t count, uint32_t dtype, uint32_t root,
@@ -390,6 +518,17 @@ tutti_status tutti_comm_services(const tutti_comm* comm, tutti_service* rows, ui
 }
 tutti_status tutti_comm_traffic(const tutti_comm* comm, tutti_link_traffic* rows, uint64_t* n) {
   return guarded(const_cast<tutti_comm*>(comm), [&](Communicator& c) { return copy_rows(c.traffic(), rows, n); });
+}
+tutti_status tutti_comm_plan(const tutti_comm* comm, uint32_t which, tutti_plan_facts* facts) {
+  return guarded(const_cast<tutti_comm*>(comm), [&](Communicator& c) {
+    if (which < TUTTI_BROADCAST || which > TUTTI_BARRIER) invalid(fmt::format("plan: {} is no collective", which));
+    if (!facts || facts->struct_size < sizeof(tutti_plan_facts))
+      invalid(fmt::format("plan: facts must have a struct_size of at least {}", sizeof(tutti_plan_facts)));
+    const uint32_t capacity = facts->struct_size;
+    *facts = c.plan_facts(which);
+    facts->struct_size = capacity;
+    return tutti_status{TUTTI_OK};
+  });
 }
 tutti_status tutti_comm_explain(tutti_comm* comm, uint32_t which, uint64_t count, uint32_t dtype, char* text,
                                 uint64_t* bytes) {

@@ -11,6 +11,7 @@
 #include "bootstrap/failure.hpp"
 #include "engine/communicator_hold.hpp"
 #include "engine/fork_generation.hpp"
+#include "engine/hash.hpp"
 #include "engine/host.hpp"
 
 namespace tutti::core {
@@ -62,6 +63,8 @@ Plan& Communicator::make_plan(const Shape& shape) {
   const uint64_t slices = selector_->slices_of(schedule, shape.count, element_bytes);
   auto plan = std::make_unique<Plan>(bind_plan(schedule, shape, slices, nranks_, rank_, links_));
   plan->algorithm = choice.algorithm;
+  plan->schedule_hash = schedule_hash(schedule);
+  plan->common_hash = hash_text(fmt::format("{} in {} slices", choice.algorithm->name, slices));
   plan->service = service_row(collective_name(shape.collective), choice.algorithm->name, plan->transports);
   return *plans_.emplace(shape, std::move(plan)).first->second;
 }
@@ -83,6 +86,7 @@ uint32_t Communicator::service_row(const char* collective, const char* algorithm
         services_[i].transports == transports)
       return static_cast<uint32_t>(i);
   services_.push_back({collective, algorithm, transports});
+  recorder_->name_service(static_cast<uint32_t>(services_.size() - 1), algorithm, transports);
   return static_cast<uint32_t>(services_.size() - 1);
 }
 
@@ -90,11 +94,12 @@ uint32_t Communicator::service_row(const char* collective, const char* algorithm
 
 bool Communicator::forked() const { return fork_generation_ != fork_generation(); }
 
-void Communicator::require_usable() const {
+void Communicator::require_usable() {
   if (forked())
     throw Failure(TUTTI_INVALID_USAGE,
                   "this process was forked after the communicator was made: a child may only exec or exit");
-  if (const tutti_status status = async_error(); status < 0) throw Failure(status, broken_text_);
+  if (!breaking_ && bootstrap_->control().failed()) break_down(*bootstrap_->control().first_cause());
+  if (breaking_) throw Failure(async_error(), broken_text_);
 }
 
 void Communicator::begin(tutti_request& request, Plan& plan, const void* in, void* out, const tutti_options* options) {
@@ -110,6 +115,7 @@ void Communicator::begin(tutti_request& request, Plan& plan, const void* in, voi
   request.state = tutti_request::State::queued;
   request.status = TUTTI_OK;
   request.complete.store(false, std::memory_order_relaxed);
+  recorder_->begin(call_of(plan, request.sequence), plan.shape.in_place, plan.service, request.begin_ticks);
   ++plan.pins;
 }
 
@@ -122,6 +128,7 @@ tutti_status Communicator::collective(const Shape& shape, const void* in, void* 
   require_usable();
   Plan* plan = memo_[shape.collective];
   if (!plan || !(plan->shape == shape)) plan = &find_plan(shape);
+  if (call_check_.has_news()) hear_news(call_of(*plan, next_sequence_));
   if (!request) {
     begin(direct_, *plan, in, out, options);
     run_directly(direct_);
@@ -152,6 +159,7 @@ tutti_status Communicator::transfer(bool sending, void* data, uint64_t bytes, ui
     r.state = tutti_request::State::running;
     r.complete.store(false, std::memory_order_relaxed);
     r.service = service_row(sending ? "send" : "receive", "", links_[peer].port->api->name);
+    r.sequence = recorder_->begin_transfer(sending, peer, tag, bytes, r.service, r.begin_ticks);
     r.transfer.sending = sending;
     r.transfer.peer = peer;
     r.transfer.tag = tag;
@@ -167,7 +175,7 @@ tutti_status Communicator::transfer(bool sending, void* data, uint64_t bytes, ui
     try {
       point_to_point_.start(&r.transfer);
     } catch (const std::exception& e) {
-      break_down(TUTTI_INTERNAL, fmt::format("rank {}: {}: {}", rank_, name_, e.what()), true);
+      break_down(TUTTI_INTERNAL, rank_, fmt::format("failed: {}", e.what()));
     }
     progress();
   }
@@ -200,6 +208,12 @@ bool Communicator::connected(const std::vector<Link*>& links) {
 bool Communicator::try_launch(tutti_request& request) {
   Window& window = windows_[request.sequence % windows_.size()];
   if (window.running || !connected(request.plan->links)) return false;
+  if (call_check_.checked()) {
+    if (!call_check_.check(call_of(*request.plan, request.sequence), [this](Link& link) { return connect(link); }))
+      return false;
+  } else if (request.plan->fresh) {
+    call_check_.tell(call_of(*request.plan, request.sequence), request.plan->links);
+  }
   window.running = &request;
   window.execution.launch(*request.plan, request.in, request.out, ports_.size(),
                           request.plan->stores.next(&request == &direct_));
@@ -207,15 +221,34 @@ bool Communicator::try_launch(tutti_request& request) {
   return true;
 }
 
+// Others have told which calls they make. A difference ends the communicator before this rank's call begins.
+void Communicator::hear_news(const Call& mine) {
+  if (const auto difference = call_check_.compare_news(mine))
+    break_down(TUTTI_MISMATCH, difference->culprit, difference->reason);
+  require_usable();
+}
+
+// At the end of a plan's first launch: what its peers told of their calls before they sent anything is here by now.
+// True when it has ended the communicator.
+bool Communicator::listen_once(Plan& plan) {
+  plan.fresh = false;
+  progress_ports(true);
+  return breaking_;
+}
+
 void Communicator::complete(tutti_request& request, tutti_status status) {
   Service& service = services_[request.service];
+  const uint64_t now = ticks();
   ++service.calls;
   service.bytes += request.plan ? request.plan->call_bytes : request.transfer.bytes;
-  service.ticks += ticks() - request.begin_ticks;
+  service.ticks += now - request.begin_ticks;
   if (request.plan) {
+    recorder_->end(request.sequence, now, status);
     --request.plan->pins;
     Window& window = windows_[request.sequence % windows_.size()];
     if (window.running == &request) window.running = nullptr;
+  } else if (request.transfer.finished) {
+    recorder_->end_transfer(request.sequence, now, status);
   }
   request.state = tutti_request::State::done;
   request.status = status;
@@ -242,13 +275,14 @@ bool Communicator::advance_operations() {
       const bool over = execution.advance();
       moved |= execution.take_moved();
       if (over) {
+        if (request.plan->fresh && listen_once(*request.plan)) return true;
         at = in_order_.erase(at);
         moved = true;
         complete(request, TUTTI_OK);
         continue;
       }
     } catch (const Failure& failure) {
-      break_down(failure.status, fmt::format("{}: {}", describe(request), failure.text), true);
+      break_down(failure);
       return true;
     }
     ++at;
@@ -261,7 +295,7 @@ bool Communicator::progress_ports(bool all) {
   for (Port& port : ports_)
     if (all || port.outstanding) moved |= progress_port(port, *this);
   if (lost_status_ < 0 && !breaking_) {
-    give_up_lost_peer();
+    break_down(lost_status_, lost_peer_, lost_reason_);
     moved = true;
   }
   return moved;
@@ -272,7 +306,7 @@ bool Communicator::progress() {
   try {
     return advance_all();
   } catch (const std::exception& e) {
-    break_down(TUTTI_INTERNAL, fmt::format("{}: {}", under_way(), e.what()), true);
+    break_down(TUTTI_INTERNAL, rank_, fmt::format("failed: {}", e.what()));
     return true;
   }
 }
@@ -281,7 +315,8 @@ bool Communicator::advance_all() {
   bool moved = false;
   if (!in_order_.empty()) moved |= advance_operations();
   if (point_to_point_.active()) moved |= advance_transfers();
-  bool connecting = false;
+  if (streams_ && streams_->pending()) moved |= advance_streams();
+  bool connecting = streams_ && streams_->pending();
   for (const tutti_request* request : in_order_) connecting |= request->state == tutti_request::State::queued;
   moved |= progress_ports(point_to_point_.active() || connecting);
   if (point_to_point_.replies()) moved |= advance_transfers();
@@ -292,7 +327,7 @@ bool Communicator::advance_transfers() {
   try {
     return point_to_point_.advance([this](Link& link) { return connect(link); });
   } catch (const Failure& failure) {
-    break_down(failure.status, fmt::format("rank {}: {}: {}", rank_, name_, failure.text), true);
+    break_down(failure);
     return true;
   }
 }
@@ -307,16 +342,7 @@ void Communicator::look_around() {
   if (now < next_look_ns_) return;
   next_look_ns_ = now + look_interval_ns;
   if (breaking_) return;
-  try {
-    if (const auto lost = bootstrap_->poll_failure()) {
-      break_down(TUTTI_PEER_FAILED, fmt::format("{}: rank {} is lost: {}", under_way(), lost->first, lost->second),
-                 false);
-      return;
-    }
-  } catch (const std::exception& e) {
-    break_down(TUTTI_SYSTEM, fmt::format("{}: the control plane failed: {}", under_way(), e.what()), true);
-    return;
-  }
+  if (bootstrap_->control().failed()) return break_down(*bootstrap_->control().first_cause());
   check_deadlines(now);
 }
 

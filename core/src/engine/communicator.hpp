@@ -17,11 +17,16 @@
 #include <vector>
 
 #include "bootstrap/bootstrap.hpp"
+#include "bootstrap/membership.hpp"
+#include "engine/call_check.hpp"
 #include "engine/executor.hpp"
+#include "engine/flight_recorder.hpp"
 #include "engine/point_to_point.hpp"
 #include "engine/progress.hpp"
 #include "engine/selector.hpp"
+#include "engine/stream_runner.hpp"
 #include "engine/topology.hpp"
+#include "engine/transport_choice.hpp"
 
 namespace tutti::core {
 class Communicator;
@@ -49,18 +54,10 @@ struct tutti_request {
 
 namespace tutti::core {
 
-struct ShapeHash {
-  size_t operator()(const Shape& s) const {
-    uint64_t h = s.count * 0x9e3779b97f4a7c15u;
-    h ^= (uint64_t{s.collective} << 48) ^ (uint64_t{s.dtype} << 40) ^ (uint64_t{s.op} << 36) ^
-         (uint64_t{s.in_place} << 33) ^ s.root;
-    return h ^ (h >> 29);
-  }
-};
-
 class Communicator final : public Engine, private PortEvents {
  public:
-  explicit Communicator(const tutti_comm_config& config);
+  // `newcomers`: of the config's ranks, those that come with TUTTI_COMM_JOIN.
+  explicit Communicator(const tutti_comm_config& config, uint32_t newcomers = 0);
   ~Communicator() override;
 
   uint32_t rank() const { return rank_; }
@@ -69,26 +66,40 @@ class Communicator final : public Engine, private PortEvents {
   // Both validated by the caller. request == nullptr: blocks.
   tutti_status collective(const Shape& shape, const void* in, void* out, const tutti_options* options,
                           tutti_request** request);
+  // The same on device memory, and calls without buffers on a stream: returns when the work is in the stream.
+  tutti_status stream_collective(StreamRunner::Call call, const tutti_options* options, tutti_request** request);
   tutti_status transfer(bool sending, void* data, uint64_t bytes, uint32_t peer, uint32_t tag,
                         const tutti_options* options, tutti_request** request);
   tutti_status test(tutti_request& request);
   // timeout_ns UINT64_MAX: until complete.
   tutti_status wait(tutti_request& request, uint64_t timeout_ns);
 
+  // Any thread. `reason` goes on after "rank 3 ": "aborted: ...".
   void abort(const std::string& reason);
+  // What follows a failure, in communicator_membership.cpp; timeout_ns 0: the connect timeout. Collective over the
+  // ranks that live. All throw Failure.
+  std::unique_ptr<tutti_comm> shrink(uint64_t timeout_ns);
+  std::string invite(uint64_t timeout_ns);
+  std::unique_ptr<tutti_comm> grow(const std::string& id, uint32_t newcomers, uint64_t timeout_ns);
+  // Any thread.
+  std::vector<uint32_t> lost_ranks() const;
+
   // Collective: all ranks meet once more, so that nothing sent is lost. To be called before destruction.
   tutti_status end();
-  tutti_status async_error() const { return broken_status_.load(std::memory_order_acquire); }
-  // Remembers an error's text for tutti_comm_error; returns the status.
+  // Any thread: what has broken the communicator, also where only the control plane knows it yet.
+  tutti_status async_error() const;
+  // Remembers an error's text for tutti_comm_error; returns the status. What has broken the communicator stays in it.
   tutti_status remember(tutti_status status, std::string text);
   const char* error_text() const { return error_text_.c_str(); }
-  // Throws when the communicator cannot be used: broken, or in a forked child.
-  void require_usable() const;
+  // Throws when the communicator cannot be used: broken, or in a forked child. The engine is held.
+  void require_usable();
   // Is this a forked child, which has no part in the communicator?
   bool forked() const;
 
   std::vector<tutti_service> services();
   std::vector<tutti_link_traffic> traffic();
+  // Throws when the collective has not been called yet.
+  tutti_plan_facts plan_facts(uint32_t collective);
   std::string explain(uint32_t collective, uint64_t count, uint32_t dtype);
   std::string topology_text() const { return topology_.text(); }
   const std::string& name() const { return name_; }
@@ -107,13 +118,22 @@ class Communicator final : public Engine, private PortEvents {
   class Hold;  // communicator_hold.hpp
 
   // Making, in communicator_setup.cpp.
-  void meet(const tutti_comm_config& config);
-  std::vector<const tutti_algorithm*> agree(uint64_t* id);
-  void open_ports(uint64_t id);
+  void meet(const tutti_comm_config& config, uint32_t newcomers);
+  FlightRecorder::Meeting meeting_of(const tutti_comm_config& config) const;
+  std::vector<const tutti_algorithm*> agree();
+  void open_ports(const TransportChoice& choice);
+  // Windows, point to point, and those of device memory.
+  uint32_t lanes_of_link() const { return windows_count_ * lanes_ + 1 + (device_lanes_ ? lanes_ : 0); }
   void describe_ranks();
   void choose_links();
   void set_wait_policy();
   void close();
+
+  // Going on.
+  Membership& membership(const char* call);
+  tutti_comm_config heritage(const Roster& roster, uint32_t newcomers) const;
+  std::unique_ptr<tutti_comm> make_next(Membership& members, const Roster& roster, uint32_t newcomers,
+                                        std::chrono::nanoseconds timeout, std::string* why);
 
   // Plans.
   Plan& find_plan(const Shape& shape);
@@ -126,24 +146,44 @@ class Communicator final : public Engine, private PortEvents {
   bool connected(const std::vector<Link*>& links);
   bool connect(Link& link);
   bool try_launch(tutti_request& request);
+  void hear_news(const Call& mine);
+  bool listen_once(Plan& plan);
   void complete(tutti_request& request, tutti_status status);
   bool advance_operations();
   bool advance_transfers();
   bool progress();
   bool advance_all();
+
+  // Device memory, in communicator_stream.cpp.
+  void make_streams();
+  void issue_stream(const StreamRunner::Call& call, StreamPlan& plan);
+  void await_streams(size_t fewer_than);
+  bool advance_streams();
+  void end_stream_request(tutti_request* request, tutti_status status);
+  void end_streams(tutti_status status);
+
   void notice_abort();
   bool progress_ports(bool all);
-  void give_up_lost_peer();
   void look_around();
   void pause(uint32_t& fruitless);
   void check_deadlines(uint64_t now);
+  void record_waits(uint64_t now, bool moved);
+  std::string flight_record_text() const;
   std::string describe(const tutti_request& request) const;
-  std::string under_way() const;
-  // Ends every pending operation with the error, and the communicator's use.
-  void break_down(tutti_status status, const std::string& text, bool tell_others);
+  // Where this rank stands, for messages: "seen by rank 0 in world: all_reduce #7 (ring over tcp), at step 3 ...".
+  std::string standpoint() const;
+  // Ends every pending operation and the communicator's use. `culprit` `reason` are told to the others, unless one of
+  // them was first: then that is the cause here too.
+  void break_down(tutti_status status, uint32_t culprit, const std::string& reason);
+  void break_down(const Loss& cause);
+  // This rank cannot go on.
+  void break_down(const Failure& failure);
+  // An operation's time is over: who keeps it waiting? `sequence`: of a collective.
+  void break_down_late(uint64_t timeout_ns, std::optional<uint64_t> sequence);
   void drain();
   void run_directly(tutti_request& request);
   void sleep();
+  void check_end();
   void settle();
   void progress_thread();
   tutti_status result_of(tutti_request& request);
@@ -159,9 +199,13 @@ class Communicator final : public Engine, private PortEvents {
   uint64_t connect_timeout_ns_ = 0, timeout_ns_ = 0, scratch_limit_ = 0;
   bool threaded_ = false;
   bool verifies_ = false;
+  bool checksums_ = false;  // every message carries a seal
+  bool checks_calls_ = false;
   uint64_t fork_generation_ = 0;
   std::string transport_setting_, algorithm_setting_;
   std::unique_ptr<Bootstrap> bootstrap_;
+  std::unique_ptr<Membership> membership_;  // once it was needed
+  Roster invitation_;                       // of the last invite
   Topology topology_;
   std::unique_ptr<Selector> selector_;
   std::deque<Port> ports_;
@@ -177,6 +221,12 @@ class Communicator final : public Engine, private PortEvents {
   std::list<tutti_request*> in_order_;  // collectives not complete, oldest first
   tutti_request direct_;                // the blocking call's own
   PointToPoint point_to_point_;
+  uint64_t id_ = 0;            // of the communicator, the same on all ranks
+  bool device_lanes_ = false;  // some rank has a device: links have lanes for it
+  std::unique_ptr<StreamRunner> streams_;
+  std::vector<std::unique_ptr<tutti_request>> own_requests_;  // of stream calls without a request
+  CallCheck call_check_;
+  std::shared_ptr<FlightRecorder> recorder_;  // who answers roll calls holds it too
   WaitPolicy policy_;
   uint64_t next_look_ns_ = 0;
   uint64_t polls_ = 0;
@@ -192,7 +242,8 @@ class Communicator final : public Engine, private PortEvents {
   bool breaking_ = false;  // break_down has begun; broken_status_ is published once the text is complete
   std::atomic<tutti_status> broken_status_{TUTTI_OK};
   std::string broken_text_;
-  std::string lost_text_;  // of a peer that a port has given up, until break_down
+  std::string lost_reason_;  // of a peer that a port has given up, until break_down
+  uint32_t lost_peer_ = 0;
   tutti_status lost_status_ = TUTTI_OK;
   std::string error_text_;
   std::atomic<bool> abort_asked_{false};
@@ -203,6 +254,8 @@ class Communicator final : public Engine, private PortEvents {
 }  // namespace tutti::core
 
 struct tutti_comm {
-  tutti::core::Communicator communicator;
-  explicit tutti_comm(const tutti_comm_config& config) : communicator(config) {}
+  explicit tutti_comm(const tutti_comm_config& config, uint32_t newcomers = 0)
+      : communicator(new tutti::core::Communicator(config, newcomers)) {}
+  ~tutti_comm() { delete communicator.load(); }
+  std::atomic<tutti::core::Communicator*> communicator;  // nullptr once destroyed: the handle itself stays
 };

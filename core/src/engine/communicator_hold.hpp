@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "bootstrap/failure.hpp"
 #include "engine/communicator.hpp"
 #include "engine/process_barrier.hpp"
 
@@ -20,6 +21,10 @@ class Communicator::Hold {
       lock_ = std::unique_lock(comm.mutex_);
       return;
     }
+    if (comm.inside_.load(std::memory_order_relaxed))
+      throw Failure(TUTTI_INVALID_USAGE,
+                    "another thread is inside a call on this communicator: use it from one thread at a time, or make a "
+                    "communicator for each thread");
     comm.inside_.store(true, std::memory_order_relaxed);
     std::atomic_signal_fence(std::memory_order_seq_cst);
     if (comm.abort_asked_.load(std::memory_order_relaxed)) {

@@ -3,6 +3,7 @@
 // What a communicator tells of itself.
 #include <fmt/format.h>
 
+#include "bootstrap/failure.hpp"
 #include "engine/communicator_hold.hpp"
 
 namespace tutti::core {
@@ -22,6 +23,15 @@ std::vector<tutti_link_traffic> Communicator::traffic() {
   for (const Link& link : links_)
     if (link.sent || link.received) rows.push_back({link.port->api->name, link.peer, 0, link.sent, link.received});
   return rows;
+}
+
+tutti_plan_facts Communicator::plan_facts(uint32_t collective) {
+  const Hold hold(*this);
+  const Plan* plan = memo_[collective];
+  if (!plan) throw Failure(TUTTI_NOT_FOUND, fmt::format("no {} has been called yet", collective_name(collective)));
+  const Service& service = services_[plan->service];
+  return {sizeof(tutti_plan_facts), 0, service.algorithm.c_str(), service.transports.c_str(), plan->slices,
+          plan->schedule_hash};
 }
 
 std::string Communicator::explain(uint32_t collective, uint64_t count, uint32_t dtype) {

@@ -12,14 +12,21 @@
 #include <cstdlib>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <random>
 
+#include "bootstrap/environment.hpp"
 #include "bootstrap/failure.hpp"
+#include "engine/cbor.hpp"
 #include "engine/communicator.hpp"
 #include "engine/fork_generation.hpp"
+#include "engine/hash.hpp"
 #include "engine/host.hpp"
+#include "engine/plugin_check.hpp"
 #include "engine/registry.hpp"
+#include "engine/sealed_transport.hpp"
 #include "engine/settings.hpp"
+#include "engine/transport_choice.hpp"
 
 namespace tutti::core {
 namespace {
@@ -34,16 +41,6 @@ uint32_t usable_cores() {
   cpu_set_t set;
   if (sched_getaffinity(0, sizeof set, &set) == 0) return static_cast<uint32_t>(std::max(1, CPU_COUNT(&set)));
   return std::max(1u, std::thread::hardware_concurrency());
-}
-
-std::vector<std::string> names_of(const std::string& list) {
-  std::vector<std::string> names;
-  for (size_t begin = 0; begin <= list.size();) {
-    const size_t end = std::min(list.find(',', begin), list.size());
-    if (end > begin) names.push_back(list.substr(begin, end - begin));
-    begin = end + 1;
-  }
-  return names;
 }
 
 std::string version_of_transport(const std::string& name) {
@@ -75,8 +72,8 @@ uint32_t bounded(uint32_t value, uint32_t fallback, uint32_t most, const char* w
 
 }  // namespace
 
-Communicator::Communicator(const tutti_comm_config& config) {
-  if (config.flags & ~uint32_t{TUTTI_COMM_PROGRESS_THREAD})
+Communicator::Communicator(const tutti_comm_config& config, uint32_t newcomers) {
+  if (config.flags & ~uint32_t{TUTTI_COMM_PROGRESS_THREAD | TUTTI_COMM_JOIN | TUTTI_COMM_CHECK_CALLS})
     throw Failure(TUTTI_NOT_SUPPORTED,
                   fmt::format("tutti_comm_config.flags is {:#x}: unknown flags are set", config.flags));
   if (config.name) name_ = config.name;
@@ -89,20 +86,41 @@ Communicator::Communicator(const tutti_comm_config& config) {
   transport_setting_ = config.transports ? config.transports : setting("TUTTI_TRANSPORT").value_or("");
   algorithm_setting_ = config.algorithms ? config.algorithms : setting("TUTTI_ALGO").value_or("");
   verifies_ = flag_setting("TUTTI_VERIFY");
+  checksums_ = flag_setting("TUTTI_CHECKSUM");
+  checks_calls_ = (config.flags & TUTTI_COMM_CHECK_CALLS) || flag_setting("TUTTI_CHECK");
   fork_generation_ = fork_generation();
-  if (const std::string error = required_plugin_error(); !error.empty()) throw Failure(TUTTI_NOT_FOUND, error);
-  AlgorithmFilter filter(algorithm_setting_);
-
-  meet(config);
+  // Who cannot take part still meets the others, so that they hear of it at once.
+  std::optional<Failure> unfit;
+  AlgorithmFilter filter("");
+  TransportChoice transports;
   try {
-    uint64_t id = 0;
-    const auto algorithms = agree(&id);
-    if (nranks_ > 1) open_ports(id);
+    if (const std::string error = required_plugin_error(); !error.empty()) throw Failure(TUTTI_NOT_FOUND, error);
+    filter = AlgorithmFilter(algorithm_setting_);
+    transports = choose_transports(transport_setting_);
+  } catch (const Failure& failure) {
+    unfit = failure;
+  }
+
+  recorder_ = std::make_shared<FlightRecorder>(meeting_of(config));
+  try {
+    meet(config, newcomers);
+  } catch (const Failure& failure) {
+    recorder_->failed(unfit ? unfit->text : failure.text);
+    if (unfit && failure.status != TUTTI_INVALID_ARGUMENT) throw *unfit;
+    throw;
+  }
+  try {
+    if (unfit) throw *unfit;
+    const auto algorithms = agree();
+    recorder_->enter(TUTTI_FLIGHT_OPENING);
+    if (nranks_ > 1) open_ports(transports);
+    recorder_->enter(TUTTI_FLIGHT_DESCRIBING);
     describe_ranks();
     choose_links();
     selector_ = std::make_unique<Selector>(topology_, std::move(filter), algorithms, lanes_, scratch_limit_);
   } catch (const Failure& failure) {
-    bootstrap_->announce_failure(failure.text);
+    recorder_->failed(failure.text);
+    bootstrap_->announce_failure(failure.status, "could not make its communicator: " + failure.text);
     close();
     throw;
   } catch (...) {
@@ -112,14 +130,46 @@ Communicator::Communicator(const tutti_comm_config& config) {
   set_wait_policy();
   windows_ = std::vector<Window>(windows_count_);
   for (uint32_t w = 0; w < windows_count_; ++w) windows_[w].execution.place(w * lanes_);
-  point_to_point_.place(&links_, windows_count_ * lanes_);
+  point_to_point_.place(&links_, windows_count_ * lanes_, TUTTI_CONTROL_BYTES - (checksums_ ? seal_bytes : 0));
+  call_check_.place(rank_, nranks_, checks_calls_, &links_);
+  recorder_->enter(TUTTI_FLIGHT_READY);
+  bootstrap_->control().answer_roll_calls([recorder = recorder_] { return recorder->report().encode(); });
   threaded_ = (config.flags & TUTTI_COMM_PROGRESS_THREAD) != 0;
   if (threaded_) thread_ = std::thread([this] { progress_thread(); });
   log(TUTTI_LOG_INFO, name_,
       fmt::format("rank {} of {}\n{}", rank_, nranks_, rank_ == 0 ? topology_.text() : std::string()));
 }
 
-void Communicator::meet(const tutti_comm_config& config) {
+// What can be said before the ranks have met, for the flight recorder; what is wrong with it is for meet() to tell.
+FlightRecorder::Meeting Communicator::meeting_of(const tutti_comm_config& config) const {
+  FlightRecorder::Meeting meeting;
+  meeting.name = name_;
+  std::string where = config.rendezvous ? config.rendezvous : setting("TUTTI_RENDEZVOUS").value_or("");
+  if (config.all_gather) where = "the application's all-gather";
+  if (config.nranks) {
+    meeting.rank = config.rank;
+    meeting.nranks = config.nranks;
+  }
+  Environment environment;
+  try {
+    const auto lookup = [](const char* name) -> const char* { return std::getenv(name); };
+    environment = read_environment(lookup, config.nranks == 0);
+    if (config.nranks == 0) {
+      meeting.rank = environment.rank;
+      meeting.nranks = environment.nranks;
+    }
+    if (where.empty() || where == "env") where = environment.rendezvous;
+    if (where.empty() && !environment.host.empty())
+      where = fmt::format("{} port {}", environment.host, environment.port);
+  } catch (const Failure&) {
+  }
+  meeting.place = where.starts_with("id:") ? "a unique id" : where;
+  meeting.key =
+      hash_text(fmt::format("{}\n{}\n{}\n{}\n{}", where, environment.secret, environment.job, name_, meeting.nranks));
+  return meeting;
+}
+
+void Communicator::meet(const tutti_comm_config& config, uint32_t newcomers) {
   Rendezvous rendezvous;
   rendezvous.where = config.rendezvous ? config.rendezvous : setting("TUTTI_RENDEZVOUS").value_or("");
   if (config.nranks) {
@@ -130,16 +180,20 @@ void Communicator::meet(const tutti_comm_config& config) {
     rendezvous.rank = config.rank;
     rendezvous.nranks = config.nranks;
   }
+  rendezvous.newcomers = newcomers;
+  rendezvous.joins = (config.flags & TUTTI_COMM_JOIN) != 0;
   rendezvous.all_gather = config.all_gather;
   rendezvous.context = config.all_gather_context;
   rendezvous.log = [this](uint32_t level, const std::string& text) { log(level, name_, text); };
   bootstrap_ = make_bootstrap(rendezvous, std::chrono::nanoseconds(connect_timeout_ns_));
   rank_ = bootstrap_->rank();
   nranks_ = bootstrap_->nranks();
+  recorder_->met(rank_, nranks_);
+  recorder_->enter(TUTTI_FLIGHT_COMPARING);
 }
 
 // Compares with rank 0 what must be equal; returns the algorithms that all ranks have.
-std::vector<const tutti_algorithm*> Communicator::agree(uint64_t* id) {
+std::vector<const tutti_algorithm*> Communicator::agree() {
   Json mine{{"version", tutti_version()},
             {"plugin ABI", TUTTI_ABI_MAJOR},
             {"byte order", std::endian::native == std::endian::little ? "little" : "big"},
@@ -147,6 +201,8 @@ std::vector<const tutti_algorithm*> Communicator::agree(uint64_t* id) {
             {"windows", windows_count_},
             {"lanes", lanes_},
             {"scratch limit", scratch_limit_},
+            {"checksums (TUTTI_CHECKSUM)", checksums_},
+            {"checked mode (TUTTI_CHECK)", checks_calls_},
             {"transports (TUTTI_TRANSPORT)", transport_setting_},
             {"algorithms (TUTTI_ALGO)", algorithm_setting_}};
   const std::vector<std::string> compared = [&] {
@@ -156,17 +212,20 @@ std::vector<const tutti_algorithm*> Communicator::agree(uint64_t* id) {
   }();
   mine["id"] = random_id();
   mine["algorithms"] = algorithm_versions();
+  mine["devices"] = have_devices();
   const std::vector<uint8_t> bytes = Json::to_cbor(mine);
   const auto all = bootstrap_->all_gather({bytes.begin(), bytes.end()}, std::chrono::nanoseconds(connect_timeout_ns_));
   std::vector<Json> ranks;
   try {
-    for (const std::string& one : all) ranks.push_back(Json::from_cbor(one));
+    for (const std::string& one : all) ranks.push_back(read_cbor(one));
     for (uint32_t r = 1; r < nranks_; ++r)
       for (const std::string& key : compared)
         if (ranks[r].at(key) != ranks[0].at(key))
           throw Failure(TUTTI_MISMATCH, fmt::format("the ranks disagree about {}: rank 0 has {}, rank {} has {}", key,
                                                     ranks[0].at(key).dump(), r, ranks[r].at(key).dump()));
-    *id = ranks[0].at("id").get<uint64_t>();
+    id_ = ranks[0].at("id").get<uint64_t>();
+    for (const Json& rank : ranks) device_lanes_ |= rank.at("devices").get<bool>();
+    recorder_->agreed(id_);
     std::vector<const tutti_algorithm*> common;
     for (const tutti_algorithm* algorithm : list_algorithms()) {
       bool everywhere = true;
@@ -191,26 +250,14 @@ std::vector<const tutti_algorithm*> Communicator::agree(uint64_t* id) {
   }
 }
 
-void Communicator::open_ports(uint64_t id) {
-  std::vector<const tutti_transport*> wanted = list_transports();
-  const std::vector<std::string> named = names_of(transport_setting_);
-  if (!named.empty()) {
-    wanted.clear();
-    for (const std::string& name : named) {
-      std::string error;
-      const tutti_transport* transport = find_transport(name, &error);
-      if (!transport)
-        throw Failure(TUTTI_NOT_FOUND, fmt::format("TUTTI_TRANSPORT=\"{}\": {}", transport_setting_, error));
-      wanted.push_back(transport);
-    }
-  }
-  for (const tutti_transport* api : wanted) {
+void Communicator::open_ports(const TransportChoice& choice) {
+  for (const tutti_transport* api : choice.transports) {
     tutti_transport_caps caps{};
     caps.struct_size = sizeof caps;
     const tutti_status able = api->query(api->self, &caps);
     if (able < 0) {
       const std::string why = take_plugin_error();
-      if (!named.empty() || able != TUTTI_NOT_SUPPORTED)
+      if (choice.named || able != TUTTI_NOT_SUPPORTED)
         throw Failure(able, fmt::format("transport {} cannot serve here: {}", api->name, why));
       log(TUTTI_LOG_INFO, name_, fmt::format("transport {} is left out: {}", api->name, why));
       continue;
@@ -221,28 +268,25 @@ void Communicator::open_ports(uint64_t id) {
           fmt::format(
               "transport {} claims fragment_bytes {} (at least {} is required) and receive_depth {} (at least 2)",
               api->name, caps.fragment_bytes, smallest_fragment, caps.receive_depth));
+    if (checksums_) {
+      api = sealed(api);
+      api->query(api->self, &caps);
+    }
     Port& port = ports_.emplace_back();
     port.api = api;
     port.caps = caps;
     port.index = static_cast<uint32_t>(ports_.size() - 1);
     port.domain = Domain::of(api);
     const std::string& secret = bootstrap_->secret();
-    const tutti_endpoint_config config{sizeof config, rank_,
-                                       nranks_,       windows_count_ * lanes_ + 1,
-                                       name_.c_str(), reinterpret_cast<const uint8_t*>(secret.data()),
-                                       secret.size(), id};
+    const tutti_endpoint_config config{
+        sizeof config, rank_, nranks_, lanes_of_link(), name_.c_str(), reinterpret_cast<const uint8_t*>(secret.data()),
+        secret.size(), id_};
     if (const tutti_status status = api->open_endpoint(port.domain->handle(), &config, &port.endpoint); status < 0)
       throw Failure(status, fmt::format("{}: cannot open an endpoint: {}", api->name, take_plugin_error()));
     const auto* view = static_cast<const tutti_view*>(api->get_interface(api->self, TUTTI_VIEW_ID));
     const auto* wait = static_cast<const tutti_wait_fd*>(api->get_interface(api->self, TUTTI_WAIT_FD_ID));
-    if ((view && view->stamp != TUTTI_VIEW_STAMP) || (wait && wait->stamp != TUTTI_WAIT_FD_STAMP))
-      throw Failure(TUTTI_NOT_SUPPORTED,
-                    fmt::format("transport {}: its view/1 or wait_fd/1 was compiled with other headers", api->name));
-    if ((view && (view->struct_size < offsetof(tutti_view, send_region) || !view->try_receive || !view->release ||
-                  !view->try_reserve || !view->commit)) ||
-        (wait && (wait->struct_size < sizeof(tutti_wait_fd) || !wait->get_fd || !wait->arm || !wait->disarm)))
-      throw Failure(TUTTI_INTERNAL,
-                    fmt::format("transport {}: its view/1 or wait_fd/1 lacks a mandatory function", api->name));
+    if (const std::string reason = check_optional(*api, view, wait); !reason.empty())
+      throw Failure(TUTTI_NOT_SUPPORTED, reason);
     port.view = view;
     port.by_region = view && TUTTI_HAS(tutti_view, view, send_region) && TUTTI_HAS(tutti_view, view, released);
     if (wait && wait->get_fd(port.endpoint, &port.fd) == TUTTI_OK) port.wait_fd = wait;
@@ -252,7 +296,9 @@ void Communicator::open_ports(uint64_t id) {
 void Communicator::describe_ranks() {
   RankDescription mine;
   mine.host = host_key();
+  static const uint64_t instance = random_id();
   mine.process = static_cast<uint64_t>(getpid());
+  mine.instance = instance;
   mine.cores = usable_cores();
   for (const Port& port : ports_) {
     TransportOffer offer;
@@ -313,6 +359,22 @@ void Communicator::set_wait_policy() {
   if (topology_.ranks_on_host_of(rank_) > topology_.rank(rank_).cores) policy_ = {16, 400};
 }
 
+// In checked mode destroying is a call like others: who still wants a collective is told that others do not.
+void Communicator::check_end() {
+  Call call;
+  call.sequence = next_sequence_;
+  const uint64_t limit = clock_ns() + connect_timeout_ns_;
+  uint32_t fruitless = 0;
+  try {
+    while (!breaking_ && !call_check_.check(call, [this](Link& link) { return connect(link); }) && clock_ns() < limit) {
+      progress_ports(true);
+      pause(fruitless);
+    }
+  } catch (const Failure& failure) {
+    break_down(failure);
+  }
+}
+
 // All ranks meet once more, so that nobody closes a connection over which another still waits for bytes. Meanwhile a
 // second thread keeps the transports going, since what this rank has sent may still be on its way out.
 void Communicator::settle() {
@@ -323,18 +385,28 @@ void Communicator::settle() {
       std::this_thread::sleep_for(std::chrono::microseconds(50));
     }
   });
+  std::optional<Failure> why;
   try {
     bootstrap_->all_gather("end", std::chrono::nanoseconds(connect_timeout_ns_));
+    bootstrap_->leave_together();
   } catch (const Failure& failure) {
-    const std::string text = fmt::format("rank {}: {}: not all ranks came to the end: {}", rank_, name_, failure.text);
-    log(TUTTI_LOG_WARN, name_, text);
-    bootstrap_->announce_failure(fmt::format("rank {} has destroyed the communicator {}", rank_, name_));
-    broken_text_ = text;
-    broken_status_.store(failure.status, std::memory_order_release);
-    breaking_ = true;
+    why = failure;
   }
   met.store(true, std::memory_order_release);
   pump.join();
+  if (why) {
+    const std::string text = fmt::format("{}; seen by rank {} in {}: destroy", why->text, rank_, name_);
+    log(TUTTI_LOG_WARN, name_, text);
+    bootstrap_->announce_failure(TUTTI_ABORTED, "destroyed the communicator without the others: " + why->text);
+    broken_text_ = text;
+    broken_status_.store(why->status, std::memory_order_release);
+    breaking_ = true;
+    recorder_->failed(text);
+    return;
+  }
+  // What others told of their calls before they came here has arrived. That they leave now is no loss.
+  for (Port& port : ports_) progress_port(port, *this);
+  if (lost_status_ == TUTTI_MISMATCH) break_down(lost_status_, lost_peer_, lost_reason_);
 }
 
 void Communicator::close() {
@@ -348,14 +420,20 @@ tutti_status Communicator::end() {
   stop_.store(true, std::memory_order_relaxed);
   if (thread_.joinable()) thread_.join();
   ActiveEngines::process().remove(this);  // from here on this thread is alone
+  if (streams_) await_streams(1);
   if (async_error() == TUTTI_OK && unfinished_)
-    break_down(TUTTI_ABORTED,
-               fmt::format("rank {}: {}: destroyed with {} operations pending", rank_, name_, unfinished_), true);
+    break_down(TUTTI_ABORTED, rank_,
+               fmt::format("destroyed the communicator {} with {} operations pending", name_, unfinished_));
+  recorder_->enter(async_error() == TUTTI_OK ? TUTTI_FLIGHT_ENDING : TUTTI_FLIGHT_FAILED);
+  if (async_error() == TUTTI_OK && call_check_.checked()) check_end();
   if (async_error() == TUTTI_OK && nranks_ > 1) settle();
-  return async_error();
+  const bool broken = broken_status_.load(std::memory_order_acquire) < 0;
+  if (!broken) recorder_->ended();
+  return broken ? async_error() : tutti_status{TUTTI_OK};
 }
 
 Communicator::~Communicator() {
+  bootstrap_->control().answer_roll_calls(nullptr);
   close();  // before the windows: what a transport has not given back must still be there
   alive_->store(false, std::memory_order_release);
 }

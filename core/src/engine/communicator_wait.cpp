@@ -80,8 +80,9 @@ void Communicator::sleep() {
   if (!can_sleep)
     std::this_thread::sleep_for(std::chrono::microseconds(20));
   else if (!busy) {
-    if (const int fd = bootstrap_->wait_fd(); fd >= 0) fds[n++] = {fd, POLLIN, 0};
-    poll(fds, n, most_ms);
+    ControlPlane& control = bootstrap_->control();
+    fds[n++] = {control.wait_fd(), POLLIN, 0};
+    if (poll(fds, n, most_ms) > 0 && fds[n - 1].revents) control.clear_wait_fd();
   } else {
     sched_yield();
   }
@@ -112,10 +113,11 @@ void Communicator::run_directly(tutti_request& request) {
       if (moved && ++polls_ % polls_per_look == 0) look_around();
     }
   } catch (const Failure& failure) {
-    break_down(failure.status, fmt::format("{}: {}", describe(request), failure.text), true);
+    break_down(failure);
   } catch (const std::exception& e) {
-    break_down(TUTTI_INTERNAL, fmt::format("{}: {}", describe(request), e.what()), true);
+    break_down(TUTTI_INTERNAL, rank_, fmt::format("failed: {}", e.what()));
   }
+  if (!breaking_ && request.plan->fresh) listen_once(*request.plan);
   if (breaking_) {
     if (!request.complete.load(std::memory_order_relaxed)) complete(request, async_error());
     return;
@@ -153,6 +155,9 @@ tutti_status Communicator::wait(tutti_request& request, uint64_t timeout_ns) {
 }
 
 tutti_status Communicator::remember(tutti_status status, std::string text) {
+  const tutti_status broken = broken_status_.load(std::memory_order_acquire);
+  if (broken < 0 && text != broken_text_)
+    text += fmt::format(" (the communicator was broken before: {})", broken_text_);
   error_text_ = std::move(text);
   return status;
 }

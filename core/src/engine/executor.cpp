@@ -6,6 +6,7 @@
 #include <tutti/tutti.h>
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 #include "bootstrap/failure.hpp"
@@ -19,13 +20,21 @@ constexpr uint64_t registered_call_bytes = 8192;
 }  // namespace
 
 // A ring only grows when its slot's step begins: nothing of an earlier step is under way in it then.
-std::byte* Staging::at(uint64_t fragment_bytes, uint32_t slot, uint64_t number) {
-  if (fragment_bytes > sizes_[slot]) {
-    rings_[slot] = std::make_unique_for_overwrite<std::byte[]>(fragment_bytes * depth);
-    sizes_[slot] = fragment_bytes;
+std::byte* Staging::at(const Link& link, uint32_t slot, uint64_t number) {
+  const uint64_t bytes = link.fragment * depth;
+  if (Ring& ring = rings_[slot]; bytes > ring.bytes) {
+    ring = Ring();
+    if (TUTTI_HAS(tutti_transport, link.port->api, register_memory))
+      ring.registrable.reset(static_cast<std::byte*>(Memory::process().allocate(bytes)));
+    else
+      ring.ordinary = std::make_unique_for_overwrite<std::byte[]>(bytes);
+    ring.bytes = bytes;
   }
-  return rings_[slot].get() + number % depth * fragment_bytes;
+  std::byte* base = rings_[slot].registrable ? rings_[slot].registrable.get() : rings_[slot].ordinary.get();
+  return base + number % depth * link.fragment;
 }
+
+void Staging::Release::operator()(std::byte* ring) const { Memory::process().release(ring); }
 
 Execution::~Execution() {
   if (scratch_) Memory::process().release(scratch_);
@@ -72,19 +81,9 @@ void Execution::find_registrations(size_t ports) {
 }
 
 std::byte* Execution::address(const Operand& operand, uint64_t slice, uint64_t* bytes) const {
-  const Plan& plan = *plan_;
-  const uint64_t size = plan.element_bytes;
-  const bool in_copies = operand.buffer == TUTTI_BUFFER_SCRATCH && plan.scratch_copies;
-  if (plan.slices == 1) {
-    *bytes = operand.length * size;
-    return buffers_[operand.buffer].base + operand.first * size;
-  }
-  const uint64_t begin = slice_begin(operand.length, slice, plan.slices);
-  *bytes = (slice_begin(operand.length, slice + 1, plan.slices) - begin) * size;
-  if (in_copies)
-    return buffers_[TUTTI_BUFFER_SCRATCH].base + slice % plan.scratch_copies * plan.scratch_copy_bytes +
-           plan.scratch_slot[operand.chunk];
-  return buffers_[operand.buffer].base + (operand.first + begin) * size;
+  const Piece piece = piece_of(*plan_, operand, slice);
+  *bytes = piece.bytes;
+  return buffers_[operand.buffer].base + piece.offset;
 }
 
 Place Execution::place_of(const Operand& operand, const std::byte* address, const Link& link) const {
@@ -259,7 +258,7 @@ void Execution::receive(Active& active, Active* next, uint64_t position, LaneRun
     if (reduces)
       reduce_arrivals(active, next, position, run);
     else
-      active.in.advance(active.dst, false);
+      active.in.advance(active.dst, false, place_of(step.dst, active.dst, *active.in.link).region);
     return;
   }
   if (!reduces && !next) {
@@ -275,6 +274,12 @@ void Execution::receive(Active& active, Active* next, uint64_t position, LaneRun
   }
 }
 
+// The registration of staging room, where the transport makes use of one.
+static tutti_region* registered_room(const Link& link, const std::byte* room, uint64_t bytes) {
+  if (bytes < registered_call_bytes || !TUTTI_HAS(tutti_transport, link.port->api, register_memory)) return nullptr;
+  return Memory::process().find(*link.port->domain, room, bytes).region;
+}
+
 // Posted receives of a reducing step land in staging, a few fragments ahead.
 void Execution::reduce_arrivals(Active& active, Active* next, uint64_t position, LaneRun& run) {
   Inflow& in = active.in;
@@ -284,14 +289,16 @@ void Execution::reduce_arrivals(Active& active, Active* next, uint64_t position,
   uint64_t& reduced = active.out.completed;
   if (in.handed == 0) reduced = 0;
   for (;;) {
-    while (in.handed < in.bytes && in.handed - reduced < Staging::depth * fragment &&
-           in.ask(run.staging.at(fragment, slot, in.handed / fragment), in.fragment_at(in.handed))) {
+    while (in.handed < in.bytes && in.handed - reduced < Staging::depth * fragment) {
+      std::byte* room = run.staging.at(*in.link, slot, in.handed / fragment);
+      const uint64_t size = in.fragment_at(in.handed);
+      if (!in.ask(room, size, registered_room(*in.link, room, size))) break;
     }
     if (reduced == in.completed) return;
     while (reduced < in.completed) {
       const uint64_t bytes = in.fragment_at(reduced);
       const uint64_t arrived = std::exchange(in.completed, reduced);
-      finish_fragment(active, next, run.staging.at(fragment, slot, reduced / fragment), bytes);
+      finish_fragment(active, next, run.staging.at(*in.link, slot, reduced / fragment), bytes);
       in.completed = arrived;
       reduced += bytes;
     }
@@ -355,6 +362,31 @@ std::string Execution::where() const {
              : std::string());
   }
   return "its end";
+}
+
+size_t Execution::waits(uint64_t sequence, std::span<tutti_flight_wait> to) const {
+  size_t n = 0;
+  for (size_t lane = 0; lane < lanes_ && n < to.size(); ++lane) {
+    const LaneRun& run = *runs_[lane];
+    if (run.head == run.end || run.head == run.tail) continue;
+    const Active& active = run.active[run.head & (lookahead - 1)];
+    const BoundStep& step = *active.step;
+    const Link* link = step.out ? step.out : step.in;
+    const Flow& flow = step.out ? static_cast<const Flow&>(active.out) : active.in;
+    tutti_flight_wait& wait = to[n++];
+    wait = {};
+    wait.operation = sequence + 1;
+    wait.lane = static_cast<uint32_t>(lane);
+    wait.step = static_cast<uint32_t>(active.step - plan_->lanes[lane].data());
+    wait.slice = active.slice;
+    wait.slices = plan_->slices;
+    wait.kind = step.kind;
+    wait.peer = link ? link->peer : UINT32_MAX;
+    wait.bytes = active.started ? active.bytes : 0;
+    wait.done = !active.started || !flow.link ? 0 : step.out ? flow.handed : flow.completed;
+    if (link) std::strncpy(wait.transport, link->port->api->name, sizeof wait.transport - 1);
+  }
+  return n;
 }
 
 void Execution::fail(const Active& active, const Flow& flow) const {

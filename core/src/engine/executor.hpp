@@ -9,9 +9,12 @@
 // the reduction writes its result to both places in one pass.
 #pragma once
 
+#include <tutti/flight_record.h>
+
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -41,11 +44,18 @@ struct Active {
 class Staging {
  public:
   static constexpr uint32_t depth = 4;
-  std::byte* at(uint64_t fragment_bytes, uint32_t slot, uint64_t number);
+  std::byte* at(const Link& link, uint32_t slot, uint64_t number);
 
  private:
-  std::array<uint64_t, lookahead> sizes_{};  // of a fragment, by ring
-  std::array<std::unique_ptr<std::byte[]>, lookahead> rings_;
+  struct Release {
+    void operator()(std::byte* ring) const;
+  };
+  struct Ring {
+    uint64_t bytes = 0;
+    std::unique_ptr<std::byte[]> ordinary;
+    std::unique_ptr<std::byte, Release> registrable;  // of Memory: for transports that register
+  };
+  std::array<Ring, lookahead> rings_;
 };
 
 struct LaneRun {
@@ -81,6 +91,8 @@ class Execution {
   Plan* plan() const { return plan_; }
   // Where it stands, in words: "step 3 of lane 0, slice 2 of 8: recv_reduce from rank 1".
   std::string where() const;
+  // The same for the flight recorder: what each incomplete lane waits for. Returns how many of `to` it has filled.
+  size_t waits(uint64_t sequence, std::span<tutti_flight_wait> to) const;
 
  private:
   struct Buffer {

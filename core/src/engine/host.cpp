@@ -40,6 +40,15 @@ void host_log(void*, const tutti_log_record* record) {
   if (!record || record->struct_size < sizeof(tutti_log_record) || record->level > log_level()) return;
   log(record->level, record->source ? record->source : "?", record->text ? record->text : "");
 }
+// What plugins asked for. Lives for good: so do the strings.
+struct Configuration {
+  std::mutex mutex;
+  std::map<std::string, std::optional<std::string>> values;
+};
+Configuration& configuration() {
+  static auto* const all = new Configuration();
+  return *all;
+}
 const char* host_get_config(void*, const char* key) { return key ? host_config(key) : nullptr; }
 void host_set_error(void*, tutti_status, const char* text) { plugin_error = text ? text : ""; }
 void host_emit_event(void*, const tutti_event* event) {
@@ -61,15 +70,22 @@ const tutti_host* host_table() {
 }
 
 const char* host_config(const char* key) {
-  static std::mutex mutex;
-  static auto* values = new std::map<std::string, std::optional<std::string>>();
-  const std::lock_guard lock(mutex);
-  auto [entry, fresh] = values->try_emplace(key);
+  Configuration& asked = configuration();
+  const std::lock_guard lock(asked.mutex);
+  auto [entry, fresh] = asked.values.try_emplace(key);
   const char* now = std::getenv(key);
   // A program may set variables before it makes its first communicator: a value that appears later is taken up, one
   // that has been handed out stays.
   if (fresh || !entry->second) entry->second = now ? std::optional<std::string>(now) : std::nullopt;
   return entry->second ? entry->second->c_str() : nullptr;
+}
+
+std::vector<std::string> asked_settings() {
+  Configuration& asked = configuration();
+  const std::lock_guard lock(asked.mutex);
+  std::vector<std::string> names;
+  for (const auto& [name, value] : asked.values) names.push_back(name);
+  return names;
 }
 
 bool log_enabled(uint32_t level) { return level <= log_level(); }

@@ -6,12 +6,15 @@
 #include <tutti/plugin/entry.h>
 
 #include <string>
+#include <vector>
 
 namespace tutti::core {
 
 const tutti_host* host_table();
 // A setting's value or nullptr. Read from the environment once per name, so that the string lives for good.
 const char* host_config(const char* key);
+// The names that host_config was asked for.
+std::vector<std::string> asked_settings();
 void log(uint32_t level, const std::string& source, const std::string& text);
 bool log_enabled(uint32_t level);
 // A host's identity for reach: TUTTI_HOST_ID, else boot id + network namespace.

@@ -87,17 +87,17 @@ void Inflow::take() {
   link->received += n;
 }
 
-bool Inflow::ask(std::byte* data, uint64_t size) {
-  if (!post(*this, data, size, TUTTI_TRANSFER_RECV, nullptr)) return false;
+bool Inflow::ask(std::byte* data, uint64_t size, tutti_region* region) {
+  if (!post(*this, data, size, TUTTI_TRANSFER_RECV, region)) return false;
   handed += size;
   return true;
 }
 
-void Inflow::advance(std::byte* data, bool streaming) {
+void Inflow::advance(std::byte* data, bool streaming, tutti_region* region) {
   if (!link->view) {
-    while (handed < bytes && ask(data + handed, fragment_at(handed))) {
+    while (handed < bytes && ask(data + handed, fragment_at(handed), region)) {
     }
-    if (bytes == 0 && !pending && !signalled) ask(data, 0);
+    if (bytes == 0 && !pending && !signalled) ask(data, 0, region);
     return;
   }
   while (!all_arrived()) {

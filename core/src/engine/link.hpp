@@ -101,13 +101,14 @@ struct Outflow : Flow {
 // reduce in place; advance() is the plain copying form of both modes.
 struct Inflow : Flow {
   Inflow() { incoming = true; }
-  void advance(std::byte* data, bool streaming);
+  // `region` registers data[0, bytes) on the link's port, or is nullptr; only posted receives use it.
+  void advance(std::byte* data, bool streaming, tutti_region* region = nullptr);
   // View mode: the next fragment's bytes, or nullptr: not yet. A wrong size sets status.
   const std::byte* peek();
   // View mode: done with the fragment that peek showed.
   void take();
   // Posted mode: asks for the next fragment into `data`; false: refused for now.
-  bool ask(std::byte* data, uint64_t size);
+  bool ask(std::byte* data, uint64_t size, tutti_region* region);
   bool done() const { return all_arrived(); }
 };
 

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <tutti/registry.h>
 #include <unistd.h>
@@ -59,9 +60,15 @@ void* Memory::allocate(uint64_t bytes) {
   if (bytes > (uint64_t{1} << 46))
     throw Failure(TUTTI_INVALID_ARGUMENT, fmt::format("tutti_mem_alloc: {} bytes is more than any machine has", bytes));
   const uint64_t rounded = bytes == 0 ? page : (bytes + page - 1) / page * page;
+  rlimit largest{};  // making a file larger than this would end the process by SIGXFSZ
+  if (getrlimit(RLIMIT_FSIZE, &largest) == 0 && rounded > largest.rlim_cur)
+    throw Failure(TUTTI_NO_RESOURCES, fmt::format("tutti_mem_alloc: {} bytes are more than the largest file that this "
+                                                  "process may make, {} bytes (ulimit -f)",
+                                                  rounded, largest.rlim_cur));
   const int fd = memfd_create("tutti", MFD_CLOEXEC | MFD_ALLOW_SEALING);
   if (fd < 0) throw Failure(TUTTI_SYSTEM, "tutti_mem_alloc: memfd_create: " + errno_text());
-  if (ftruncate(fd, static_cast<off_t>(rounded)) != 0 || fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) != 0) {
+  if (fchmod(fd, S_IRUSR | S_IWUSR) != 0 || ftruncate(fd, static_cast<off_t>(rounded)) != 0 ||
+      fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) != 0) {
     const std::string text = errno_text();
     close(fd);
     throw Failure(TUTTI_NO_RESOURCES, fmt::format("tutti_mem_alloc: cannot size {} bytes: {}", rounded, text));

@@ -18,6 +18,16 @@ bool receives(uint32_t kind, uint32_t flags) {
          (kind == TUTTI_STEP_SIGNAL && (flags & TUTTI_STEP_WAIT));
 }
 
+// A plugin's schedule may ask for more than there are numbers: the sum stays at the largest, which no limit allows.
+uint64_t sum(uint64_t a, uint64_t b) {
+  uint64_t result = 0;
+  return __builtin_add_overflow(a, b, &result) ? UINT64_MAX : result;
+}
+uint64_t product(uint64_t a, uint64_t b) {
+  uint64_t result = 0;
+  return __builtin_mul_overflow(a, b, &result) ? UINT64_MAX : result;
+}
+
 // Chunk addresses of one schedule at one size.
 class Layout {
  public:
@@ -25,7 +35,8 @@ class Layout {
       : pieces_(schedule.pieces()), bounds_(piece_bounds(schedule, count)) {
     scratch_.reserve(schedule.scratch.size() + 1);
     scratch_.push_back(0);
-    for (const tutti_extent& extent : schedule.scratch) scratch_.push_back(scratch_.back() + length_of(extent.piece));
+    for (const tutti_extent& extent : schedule.scratch)
+      scratch_.push_back(sum(scratch_.back(), length_of(extent.piece)));
   }
   uint64_t length_of(uint32_t piece) const { return bounds_[piece + 1] - bounds_[piece]; }
   // The first element of a chunk; one past the last chunk of a buffer gives its end.
@@ -131,7 +142,7 @@ void find_distances(const std::vector<Step>& steps, const std::vector<std::vecto
 void lay_out_scratch(const Schedule& schedule, const Layout& layout, uint64_t slices, uint32_t element_bytes,
                      Plan& plan) {
   if (schedule.scratch_copies == 0 || slices <= schedule.scratch_copies) {
-    plan.scratch_bytes = layout.scratch_elements() * element_bytes;
+    plan.scratch_bytes = product(layout.scratch_elements(), element_bytes);
     return;
   }
   plan.scratch_copies = schedule.scratch_copies;
@@ -139,10 +150,10 @@ void lay_out_scratch(const Schedule& schedule, const Layout& layout, uint64_t sl
   for (const tutti_extent& extent : schedule.scratch) {
     plan.scratch_slot.push_back(at);
     const uint64_t most = (layout.length_of(extent.piece) + slices - 1) / slices;
-    at += (most * element_bytes + 63) / 64 * 64;
+    at = sum(at, sum(product(most, element_bytes), 63) / 64 * 64);
   }
   plan.scratch_copy_bytes = at;
-  plan.scratch_bytes = at * plan.scratch_copies;
+  plan.scratch_bytes = product(at, plan.scratch_copies);
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/call.hpp"
 #include "engine/link.hpp"
 #include "engine/store_trial.hpp"
 #include "host_device/kernels.hpp"
@@ -33,6 +34,15 @@ struct Operand {
   uint32_t chunk = 0;   // scratch: the first chunk, which has its own place in each copy
   uint64_t first = 0;   // element offset; scratch in copies: of the whole-chunk layout (unused there)
   uint64_t length = 0;  // elements of the whole operand, all slices
+};
+
+struct ShapeHash {
+  size_t operator()(const Shape& s) const {
+    uint64_t h = s.count * 0x9e3779b97f4a7c15u;
+    h ^= (uint64_t{s.collective} << 48) ^ (uint64_t{s.dtype} << 40) ^ (uint64_t{s.op} << 36) ^
+         (uint64_t{s.in_place} << 33) ^ s.root;
+    return h ^ (h >> 29);
+  }
 };
 
 struct BoundStep {
@@ -59,6 +69,7 @@ struct Plan {
   Shape shape;
   const tutti_algorithm* algorithm = nullptr;
   uint64_t slices = 1;
+  uint64_t schedule_hash = 0;
   uint32_t element_bytes = 1;
   std::vector<std::vector<BoundStep>> lanes;
   std::vector<Operand> sources;
@@ -72,10 +83,32 @@ struct Plan {
   uint64_t call_bytes = 0;               // what reports count
   std::string transports;
   StoreTrial stores;
-  uint32_t service = 0;  // row of the communicator's report
-  uint32_t pins = 0;     // launches in flight
+  uint64_t common_hash = 0;  // of what must be equal on all ranks to carry the shape out
+  bool fresh = true;         // no launch of it has completed
+  uint32_t service = 0;      // row of the communicator's report
+  uint32_t pins = 0;         // launches in flight
   uint64_t last_used = 0;
 };
+
+// Where one slice of an operand lies in its buffer.
+struct Piece {
+  uint64_t offset = 0;  // bytes
+  uint64_t bytes = 0;
+};
+inline Piece piece_of(const Plan& plan, const Operand& operand, uint64_t slice) {
+  const uint64_t size = plan.element_bytes;
+  if (plan.slices == 1) return {operand.first * size, operand.length * size};
+  const uint64_t begin = slice_begin(operand.length, slice, plan.slices);
+  const uint64_t bytes = (slice_begin(operand.length, slice + 1, plan.slices) - begin) * size;
+  if (operand.buffer == TUTTI_BUFFER_SCRATCH && plan.scratch_copies)
+    return {slice % plan.scratch_copies * plan.scratch_copy_bytes + plan.scratch_slot[operand.chunk], bytes};
+  return {(operand.first + begin) * size, bytes};
+}
+
+inline Call call_of(const Plan& plan, uint64_t sequence) {
+  const Shape& s = plan.shape;
+  return {sequence, s.count, plan.common_hash, s.collective, s.dtype, s.op, s.root};
+}
 
 // Binds a schedule. `links` are the communicator's, by peer; entries for peers that the schedule does not use may be
 // anything. Throws Failure.

@@ -12,13 +12,21 @@
 namespace tutti::core {
 namespace {
 
+// In the transport's own words where it has some.
+std::string broken_way(const char* what, const Link& link, tutti_status status) {
+  const std::string why = take_plugin_error();
+  return fmt::format("{} rank {} over {}: {}{}{}", what, link.peer, link.port->api->name, tutti_status_text(status),
+                     why.empty() ? "" : ": ", why);
+}
+
 enum : uint32_t { type_envelope = 0x54545031, type_ticket, type_reject, type_credit };
 
 }  // namespace
 
-void PointToPoint::place(std::vector<Link>* links, uint32_t lane) {
+void PointToPoint::place(std::vector<Link>* links, uint32_t lane, uint64_t control_bytes) {
   links_ = links;
   lane_ = lane;
+  eager_bytes_ = control_bytes - sizeof(Envelope);
 }
 
 void PointToPoint::start(Transfer* transfer) {
@@ -86,7 +94,7 @@ bool PointToPoint::announce(uint32_t rank, Peer& peer) {
     std::byte message[TUTTI_CONTROL_BYTES];
     const Envelope envelope{type_envelope, transfer->tag, transfer->bytes, peer.next_sequence};
     std::memcpy(message, &envelope, sizeof envelope);
-    const bool eager = transfer->bytes <= eager_bytes;
+    const bool eager = transfer->bytes <= eager_bytes_;
     if (eager && transfer->bytes) std::memcpy(message + sizeof envelope, transfer->data, transfer->bytes);
     const uint64_t size = sizeof envelope + (eager ? transfer->bytes : 0);
     const tutti_status status = link.port->api->send_control(link.handle, message, size);
@@ -140,19 +148,23 @@ bool PointToPoint::move(uint32_t rank, Peer& peer) {
     moved |= bulk.out.handed != before;
     if (bulk.out.status < 0 ? bulk.out.pending != 0 : !bulk.out.done()) break;
     finish(bulk.transfer, bulk.out.status,
-           fmt::format("send to rank {}: {}", rank, tutti_status_text(bulk.out.status)));
+           bulk.out.status < 0 ? broken_way("send to", link, bulk.out.status) : std::string());
     peer.outgoing.pop_front();
     moved = true;
   }
   while (!peer.incoming.empty()) {
     Bulk& bulk = *peer.incoming.front();
-    if (!bulk.opened) bulk.in.open(&link, lane_, bulk.transfer->bytes);
+    if (!bulk.opened) {
+      bulk.in.open(&link, lane_, bulk.transfer->bytes);
+      const Registration r = Memory::process().find(*link.port->domain, bulk.transfer->data, bulk.transfer->bytes);
+      bulk.place = {r.region, r.offset};
+    }
     bulk.opened = true;
-    if (bulk.in.status == TUTTI_OK) bulk.in.advance(bulk.transfer->data, false);
+    if (bulk.in.status == TUTTI_OK) bulk.in.advance(bulk.transfer->data, false, bulk.place.region);
     moved |= std::exchange(bulk.in.seen, bulk.in.completed) != bulk.in.completed;
     if (bulk.in.status < 0 ? bulk.in.pending != 0 : !bulk.in.done()) break;
     finish(bulk.transfer, bulk.in.status,
-           fmt::format("receive from rank {}: {}", rank, tutti_status_text(bulk.in.status)));
+           bulk.in.status < 0 ? broken_way("receive from", link, bulk.in.status) : std::string());
     peer.incoming.pop_front();
     moved = true;
   }
@@ -180,7 +192,7 @@ bool PointToPoint::on_control(uint32_t rank, const std::byte* data, uint64_t byt
   switch (e.type) {
     case type_envelope: {
       const uint64_t payload = bytes - sizeof e;
-      if (payload != (e.size <= eager_bytes ? e.size : 0) || p.arrivals.size() >= envelope_credit) {
+      if (payload != (e.size <= eager_bytes_ ? e.size : 0) || p.arrivals.size() >= envelope_credit) {
         *error = fmt::format("an envelope that breaks the protocol (size {}, {} bytes along, {} unmatched)", e.size,
                              payload, p.arrivals.size());
         return false;
@@ -265,6 +277,12 @@ const Transfer* PointToPoint::Peer::most_urgent() const {
   for (const auto* queue : {&waiting, &receives})
     for (const Transfer* transfer : *queue) look(transfer);
   return urgent;
+}
+
+const Transfer* PointToPoint::oldest() const {
+  for (const auto& [rank, p] : peers_)
+    if (const Transfer* transfer = p.oldest()) return transfer;
+  return nullptr;
 }
 
 const Transfer* PointToPoint::overdue(uint64_t now_ns) {

@@ -35,7 +35,6 @@ struct Envelope {
   uint64_t size;
   uint64_t sequence;
 };
-constexpr uint64_t eager_bytes = TUTTI_CONTROL_BYTES - sizeof(Envelope);
 
 // One send or receive. Belongs to its request.
 struct Transfer {
@@ -54,8 +53,8 @@ struct Transfer {
 
 class PointToPoint {
  public:
-  // Uses `lane` of every link, and the links' control messages.
-  void place(std::vector<Link>* links, uint32_t lane);
+  // Uses `lane` of every link, and the links' control messages of at most `control_bytes`, alike on all ranks.
+  void place(std::vector<Link>* links, uint32_t lane, uint64_t control_bytes);
   void start(Transfer* transfer);
   // Does what can be done, connecting links on first use (`connect` tells whether one is ready); true when something
   // moved.
@@ -76,6 +75,8 @@ class PointToPoint {
   // A transfer with a peer with whom nothing has moved for longer than the transfer's timeout, or nullptr. Called now
   // and then.
   const Transfer* overdue(uint64_t now_ns);
+  // The oldest transfer of some peer, or nullptr.
+  const Transfer* oldest() const;
 
  private:
   struct Arrival {
@@ -119,6 +120,7 @@ class PointToPoint {
 
   std::vector<Link>* links_ = nullptr;
   uint32_t lane_ = 0;
+  uint64_t eager_bytes_ = 0;  // so much rides along with an envelope
   uint64_t active_ = 0;
   uint64_t replies_ = 0;
   std::map<uint32_t, Peer> peers_;

@@ -13,6 +13,7 @@
 #include <mutex>
 
 #include "engine/host.hpp"
+#include "engine/plugin_check.hpp"
 
 namespace tutti {
 namespace core {
@@ -28,80 +29,6 @@ fs::path library_folder() {
   if (!dladdr(reinterpret_cast<const void*>(&library_folder), &info) || !info.dli_fname) return {};
   std::error_code ignored;
   return fs::weakly_canonical(info.dli_fname, ignored).parent_path();
-}
-
-bool well_named(const char* name) {
-  if (!name || !*name) return false;
-  return std::all_of(name, name + std::char_traits<char>::length(name),
-                     [](char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-' || c == '_'; });
-}
-
-template <typename Table>
-std::string check_stamp(const Table* table, const char* kind, uint32_t expected) {
-  if (table->struct_size < sizeof(Table))
-    return fmt::format("its {} table has {} bytes, expected at least {}: it was compiled with older headers", kind,
-                       table->struct_size, sizeof(Table));
-  if (table->stamp != expected)
-    return fmt::format(
-        "its {} table has draft stamp {:#010x}, this Tutti has {:#010x}: compile the plugin with this Tutti's headers",
-        kind, table->stamp, expected);
-  return {};
-}
-
-// The name of the first mandatory function that is missing, or nullptr.
-const char* missing_function(const tutti_transport* t) {
-  const std::pair<const char*, bool> functions[] = {{"query", t->query},
-                                                    {"open_domain", t->open_domain},
-                                                    {"close_domain", t->close_domain},
-                                                    {"open_endpoint", t->open_endpoint},
-                                                    {"close_endpoint", t->close_endpoint},
-                                                    {"get_address", t->get_address},
-                                                    {"connect", t->connect},
-                                                    {"post", t->post},
-                                                    {"progress", t->progress},
-                                                    {"send_control", t->send_control},
-                                                    {"fail_peer", t->fail_peer},
-                                                    {"abort", t->abort},
-                                                    {"get_interface", t->get_interface}};
-  for (const auto& [name, there] : functions)
-    if (!there) return name;
-  return nullptr;
-}
-
-std::string check_interface(const tutti_transport* t) {
-  if (auto reason = check_stamp(t, TUTTI_TRANSPORT_ID, TUTTI_TRANSPORT_STAMP); !reason.empty()) return reason;
-  if (!well_named(t->name)) return "a transport's name must be lower case letters, digits, - and _";
-  if (const char* name = missing_function(t))
-    return fmt::format("transport {}: the mandatory function {} is NULL", t->name, name);
-  if (!t->register_memory != !t->deregister_memory)
-    return fmt::format("transport {}: register_memory and deregister_memory come both or not at all", t->name);
-  return {};
-}
-
-std::string check_interface(const tutti_algorithm* a) {
-  if (auto reason = check_stamp(a, TUTTI_ALGORITHM_ID, TUTTI_ALGORITHM_STAMP); !reason.empty()) return reason;
-  if (!well_named(a->name)) return "an algorithm's name must be lower case letters, digits, - and _";
-  if (!a->supports || !a->schedule)
-    return fmt::format("algorithm {}: the mandatory function {} is NULL", a->name,
-                       a->supports ? "schedule" : "supports");
-  return {};
-}
-
-std::string check_entry(const tutti_plugin_entry_table* entry) {
-  if (entry->struct_size < sizeof(tutti_plugin_entry_table))
-    return fmt::format("its entry table has {} bytes, expected at least {}", entry->struct_size,
-                       sizeof(tutti_plugin_entry_table));
-  if (entry->abi_major != TUTTI_ABI_MAJOR)
-    return fmt::format("it was compiled for plugin ABI {}, this Tutti has ABI {}", entry->abi_major, TUTTI_ABI_MAJOR);
-  if (!entry->info || !entry->init || !entry->deinit || !entry->get_interface)
-    return "its entry table lacks info, init, deinit or get_interface";
-  if (entry->info->struct_size < sizeof(tutti_plugin_info))
-    return fmt::format("its info has {} bytes, expected at least {}", entry->info->struct_size,
-                       sizeof(tutti_plugin_info));
-  if (!well_named(entry->info->id)) return "its id must be lower case letters, digits, - and _";
-  if (!entry->info->version || !entry->info->vendor || !entry->info->license || !entry->info->summary)
-    return fmt::format("plugin {}: version, vendor, license and summary must all be given", entry->info->id);
-  return {};
 }
 
 template <typename Table>
@@ -179,14 +106,21 @@ class Registry {
     std::vector<const tutti_algorithm*> algorithms;
     std::string reason = collect(entry, TUTTI_TRANSPORT_ID, transports_, transports);
     if (reason.empty()) reason = collect(entry, TUTTI_ALGORITHM_ID, algorithms_, algorithms);
+    std::vector<DeviceTables> devices;
+    if (reason.empty()) reason = collect_devices(entry, devices);
     if (!reason.empty()) {
       entry->deinit();
       return refuse(std::move(record), TUTTI_NOT_SUPPORTED, reason, error);
     }
     for (const auto* t : transports) record.transports.emplace_back(t->name);
     for (const auto* a : algorithms) record.algorithms.emplace_back(a->name);
+    for (const DeviceTables& d : devices) record.devices.emplace_back(d.memory->name);
     keep(transports_, transports);
     keep(algorithms_, algorithms);
+    devices_.insert(devices_.end(), devices.begin(), devices.end());
+    std::sort(devices_.begin(), devices_.end(), [](const DeviceTables& a, const DeviceTables& b) {
+      return std::string(a.memory->name) < b.memory->name;
+    });
     record.loaded = true;
     entries_.emplace_back(record.id, entry);
     records_.push_back(std::move(record));
@@ -203,6 +137,7 @@ class Registry {
   std::vector<PluginRecord> records_;
   std::vector<const tutti_transport*> transports_;
   std::vector<const tutti_algorithm*> algorithms_;
+  std::vector<DeviceTables> devices_;
 
  private:
   tutti_status refuse(PluginRecord record, tutti_status status, const std::string& reason, std::string* error) {
@@ -238,6 +173,27 @@ class Registry {
       if (by_name(known, table->name) || by_name(found, table->name))
         return fmt::format("the name {} of its {} is taken", table->name, id);
       found.push_back(table);
+    }
+  }
+
+  // The index-th executor belongs to the index-th device.
+  std::string collect_devices(const tutti_plugin_entry_table* entry, std::vector<DeviceTables>& found) const {
+    for (uint32_t i = 0;; ++i) {
+      const auto* memory = static_cast<const tutti_device*>(entry->get_interface(TUTTI_DEVICE_ID, i));
+      const auto* executor = static_cast<const tutti_executor*>(entry->get_interface(TUTTI_EXECUTOR_ID, i));
+      if (!memory && !executor) return {};
+      if (!memory || !executor)
+        return fmt::format("it offers {} number {} without {}", memory ? TUTTI_DEVICE_ID : TUTTI_EXECUTOR_ID, i,
+                           memory ? TUTTI_EXECUTOR_ID : TUTTI_DEVICE_ID);
+      if (i == most_interfaces)
+        return fmt::format("it offers more than {} interfaces {}", most_interfaces, TUTTI_DEVICE_ID);
+      if (auto reason = check_interface(memory); !reason.empty()) return reason;
+      if (auto reason = check_interface(executor); !reason.empty()) return reason;
+      for (const std::vector<DeviceTables>* known : {&devices_, static_cast<const std::vector<DeviceTables>*>(&found)})
+        for (const DeviceTables& other : *known)
+          if (std::string(other.memory->name) == memory->name)
+            return fmt::format("the name {} of its {} is taken", memory->name, TUTTI_DEVICE_ID);
+      found.push_back({memory, executor});
     }
   }
 
@@ -305,6 +261,7 @@ struct Held {
 std::vector<PluginRecord> list_plugins() { return Held().registry.records_; }
 std::vector<const tutti_transport*> list_transports() { return Held().registry.transports_; }
 std::vector<const tutti_algorithm*> list_algorithms() { return Held().registry.algorithms_; }
+std::vector<DeviceTables> list_devices() { return Held().registry.devices_; }
 
 tutti_status load_plugin(const std::string& path, std::string* error) {
   return Held().registry.load(path, true, error);

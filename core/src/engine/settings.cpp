@@ -16,8 +16,8 @@ std::optional<std::string> setting(const char* name) {
   return value ? std::optional<std::string>(value) : std::nullopt;
 }
 
-bool flag_setting(const char* name) {
-  const std::string text = setting(name).value_or("0");
+bool flag_setting(const char* name, bool fallback) {
+  const std::string text = setting(name).value_or(fallback ? "1" : "0");
   if (text == "1" || text == "on") return true;
   if (text == "0" || text == "off") return false;
   throw Failure(TUTTI_INVALID_ARGUMENT, fmt::format("{}=\"{}\" is none of 0, 1, off, on", name, text));

@@ -10,8 +10,8 @@
 namespace tutti::core {
 
 std::optional<std::string> setting(const char* name);
-// 1 or on: true; 0, off or unset: false. Throws Failure for anything else.
-bool flag_setting(const char* name);
+// 1 or on: true; 0 or off: false. Throws Failure for anything else.
+bool flag_setting(const char* name, bool fallback = false);
 // A positive number of seconds (a fraction is allowed) as nanoseconds. Throws Failure for anything else.
 uint64_t seconds_setting(const char* name, uint64_t fallback_seconds);
 

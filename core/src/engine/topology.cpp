@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "bootstrap/failure.hpp"
+#include "engine/cbor.hpp"
 
 namespace tutti::core {
 
@@ -32,10 +33,15 @@ Topology::Topology(std::vector<RankDescription> ranks) : ranks_(std::move(ranks)
   }
 }
 
+bool Topology::same_process(uint32_t a, uint32_t b) const {
+  return host_of_rank_[a] == host_of_rank_[b] && ranks_[a].process == ranks_[b].process &&
+         ranks_[a].instance == ranks_[b].instance;
+}
+
 bool Topology::reaches(uint32_t reach, uint32_t a, uint32_t b) const {
   if (reach == TUTTI_REACH_NETWORK) return true;
   if (host_of_rank_[a] != host_of_rank_[b]) return false;
-  return reach == TUTTI_REACH_HOST || ranks_[a].process == ranks_[b].process;
+  return reach == TUTTI_REACH_HOST || same_process(a, b);
 }
 
 const TransportOffer* Topology::transport_of(uint32_t a, uint32_t b, std::string* why) const {
@@ -125,32 +131,71 @@ std::string encode(const RankDescription& rank) {
                           {"fragment", t.fragment_bytes},
                           {"latency", t.latency_ns},
                           {"bandwidth", t.bandwidth}});
-  const Json whole{{"host", rank.host}, {"process", rank.process}, {"cores", rank.cores}, {"transports", transports}};
+  const Json whole{{"host", rank.host},
+                   {"process", rank.process},
+                   {"instance", rank.instance},
+                   {"cores", rank.cores},
+                   {"transports", transports}};
   const std::vector<uint8_t> bytes = Json::to_cbor(whole);
   return {bytes.begin(), bytes.end()};
 }
 
+namespace {
+
+// What no rank would say of itself is a Failure that names the rank.
+class Description {
+ public:
+  explicit Description(uint32_t rank) : rank_(rank) {}
+
+  uint64_t number(const Json& object, const char* key, uint64_t least, uint64_t most) const {
+    const Json& value = object.at(key);
+    if (!value.is_number_unsigned() || value.get<uint64_t>() < least || value.get<uint64_t>() > most) refuse(key);
+    return value.get<uint64_t>();
+  }
+  std::string text(const Json& object, const char* key) const {
+    constexpr size_t longest = 256;
+    std::string text = object.at(key).get<std::string>();
+    // It is printed: control characters would be obeyed by a terminal.
+    if (text.size() > longest ||
+        std::any_of(text.begin(), text.end(), [](unsigned char c) { return c < ' ' || c == 127; }))
+      refuse(key);
+    return text;
+  }
+  [[noreturn]] void refuse(const char* key) const {
+    throw Failure(TUTTI_MISMATCH, fmt::format("rank {} describes itself with an impossible \"{}\"", rank_, key));
+  }
+
+ private:
+  uint32_t rank_;
+};
+
+}  // namespace
+
 RankDescription decode_rank(const std::string& bytes, uint32_t number) {
   constexpr uint64_t longest_address = 4096;
+  constexpr size_t most_transports = 64;
+  const Description of(number);
   try {
-    const Json whole = Json::from_cbor(bytes);
+    const Json whole = read_cbor(bytes);
     RankDescription rank;
-    rank.host = whole.at("host").get<std::string>();
-    rank.process = whole.at("process").get<uint64_t>();
-    rank.cores = std::max(1u, whole.at("cores").get<uint32_t>());
-    for (const Json& t : whole.at("transports")) {
+    rank.host = of.text(whole, "host");
+    rank.process = of.number(whole, "process", 0, UINT64_MAX);
+    rank.instance = of.number(whole, "instance", 0, UINT64_MAX);
+    rank.cores = static_cast<uint32_t>(of.number(whole, "cores", 1, 1u << 20));
+    const Json& transports = whole.at("transports");
+    if (!transports.is_array() || transports.size() > most_transports) of.refuse("transports");
+    for (const Json& t : transports) {
       TransportOffer offer;
-      offer.name = t.at("name").get<std::string>();
-      offer.version = t.at("version").get<std::string>();
+      offer.name = of.text(t, "name");
+      offer.version = of.text(t, "version");
       const auto& address = t.at("address").get_binary();
+      if (address.size() > longest_address) of.refuse("address");
       offer.address.assign(address.begin(), address.end());
-      offer.reach = t.at("reach").get<uint32_t>();
-      offer.fragment_bytes = t.at("fragment").get<uint64_t>();
-      offer.latency_ns = t.at("latency").get<uint64_t>();
-      offer.bandwidth = t.at("bandwidth").get<uint64_t>();
-      if (offer.address.size() > longest_address || offer.fragment_bytes < 64)
-        throw Failure(TUTTI_MISMATCH,
-                      fmt::format("rank {} describes transport {} with impossible values", number, offer.name));
+      offer.reach = static_cast<uint32_t>(of.number(t, "reach", TUTTI_REACH_PROCESS, TUTTI_REACH_NETWORK));
+      offer.fragment_bytes = of.number(t, "fragment", 64, UINT64_MAX);
+      offer.latency_ns = of.number(t, "latency", 0, UINT64_MAX);
+      offer.bandwidth = of.number(t, "bandwidth", 0, UINT64_MAX);
+      if (rank.offer(offer.name)) of.refuse("transports");
       rank.transports.push_back(std::move(offer));
     }
     return rank;

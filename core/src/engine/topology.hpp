@@ -26,7 +26,8 @@ struct TransportOffer {
 struct RankDescription {
   std::string host;  // key
   uint64_t process = 0;
-  uint32_t cores = 1;  // that the process may use
+  uint64_t instance = 0;  // a random number of the process: process ids are not unique across containers
+  uint32_t cores = 1;     // that the process may use
   std::vector<TransportOffer> transports;
   const TransportOffer* offer(const std::string& name) const;
 };
@@ -40,6 +41,7 @@ class Topology {
   const RankDescription& rank(uint32_t r) const { return ranks_[r]; }
   const std::vector<uint32_t>& host_of_rank() const { return host_of_rank_; }
   uint32_t hosts() const { return hosts_; }
+  bool same_process(uint32_t a, uint32_t b) const;
   uint32_t ranks_on_host_of(uint32_t r) const { return ranks_on_host_[host_of_rank_[r]]; }
 
   // The transport of a pair: the one of lowest latency that both offer and that reaches. nullptr: none does; `why` says

@@ -3,6 +3,7 @@
 // Operations as users issue them: asynchronous ones in any number, blocking among asynchronous, send and receive,
 // requests that are waited for in another order, two communicators at once, and every wrong argument.
 #include <sys/mman.h>
+#include <tutti/registry.h>
 #include <tutti/schedule.h>
 #include <unistd.h>
 
@@ -273,7 +274,7 @@ TEST(Requests, OutliveTheirCommunicator) {
     }
     if (comm.rank() == 0) {
       EXPECT_LT(tutti_request_wait(request), 0);
-      EXPECT_NE(std::string(tutti_request_error(request)).find("destroyed with 1 operations pending"),
+      EXPECT_NE(std::string(tutti_request_error(request)).find("with 1 operations pending"),
                 std::string::npos)
           << tutti_request_error(request);
     }
@@ -407,6 +408,30 @@ TEST(Reports, NamesStayWhereTheyAre) {
     comm.all_reduce<float>(in, in, Op::sum);
     comm.reduce<float>(in, std::span(out).first(64), Op::sum, 0);
     EXPECT_EQ(name, before[0].collective);
+  });
+}
+
+TEST(Reports, ThePlanTellsWhichScheduleRan) {
+  run_ranks(3, [](Communicator& comm) {
+    tutti_plan_facts facts{sizeof(tutti_plan_facts)};
+    EXPECT_EQ(tutti_comm_plan(comm.handle(), TUTTI_ALL_GATHER, &facts), TUTTI_NOT_FOUND);
+    std::vector<float> in(64), out(192);
+    comm.all_gather<float>(in, out);
+    ASSERT_EQ(tutti_comm_plan(comm.handle(), TUTTI_ALL_GATHER, &facts), TUTTI_OK) << tutti_comm_error(comm.handle());
+    Problem problem;
+    problem.collective = TUTTI_ALL_GATHER;
+    problem.nranks = 3;
+    problem.lanes = 4;
+    problem.hosts = {0, 0, 0};
+    Schedule schedule;
+    std::string error;
+    const tutti_algorithm* algorithm = find_algorithm(facts.algorithm, &error);
+    ASSERT_TRUE(algorithm) << error;
+    ASSERT_EQ(build_schedule(*algorithm, make_query(problem, comm.rank()), &schedule, &error), TUTTI_OK) << error;
+    EXPECT_EQ(facts.schedule_hash, schedule_hash(schedule));
+    EXPECT_GE(facts.slices, 1u);
+    facts.struct_size = 8;
+    EXPECT_EQ(tutti_comm_plan(comm.handle(), TUTTI_ALL_GATHER, &facts), TUTTI_INVALID_ARGUMENT);
   });
 }
 

@@ -30,7 +30,7 @@ TEST(Registry, RefusesWithTheReason) {
       {folder + "/libbad_6.so", "the mandatory function supports is NULL"},
       {folder + "/libbad_7.so", "the moon is full"},
       {folder + "/libbad_8.so", "the name ring of its tutti.algorithm/1 is taken"},
-      {folder + "/libbad_9.so", "id must be lower case"},
+      {folder + "/libbad_9.so", "id must be 1 to 64 lower case letters"},
   };
   for (const auto& [path, says] : cases) {
     std::string error;

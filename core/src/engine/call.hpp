@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A call of a collective, as the ranks compare it: all of it must be equal on all ranks.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace tutti::core {
+
+// Instead of a collective: the rank destroys the communicator.
+constexpr uint32_t call_destroy = 0;
+
+struct Call {
+  uint64_t sequence = 0;  // in the communicator's order of collectives
+  uint64_t count = 0;
+  uint64_t plan = 0;  // hash of how it is carried out: algorithm, cuts, slices
+  uint32_t collective = call_destroy;
+  uint32_t dtype = 0;
+  uint32_t op = 0;    // 0: the collective has none
+  uint32_t root = 0;  // 0 as well where there is none
+  bool operator==(const Call&) const = default;
+};
+static_assert(sizeof(Call) == 40);
+
+// "all_reduce(1000 x float32, sum)", "reduce(1000 x float32, sum, root 2)", "barrier()"
+std::string call_text(const Call& call);
+
+// That `culprit` calls something else than another rank does.
+struct CallDifference {
+  uint32_t culprit = 0;
+  std::string reason;  // goes on after "rank 3 " and names the other rank too
+};
+// Of two different calls of one sequence; `rank` becomes the culprit.
+CallDifference difference_of(uint32_t rank, const Call& call, uint32_t other_rank, const Call& other);
+
+}  // namespace tutti::core

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What comes after a failure: a new communicator of the ranks that live, and of newcomers.
+#include <fmt/format.h>
+
+#include "bootstrap/membership.hpp"
+#include "engine/communicator_hold.hpp"
+#include "engine/host.hpp"
+
+namespace tutti::core {
+
+// What the ranks of the next communicator must agree on is what those of this one agreed on.
+tutti_comm_config Communicator::heritage(const Roster& roster, uint32_t newcomers) const {
+  tutti_comm_config config{};
+  config.struct_size = sizeof config;
+  if (threaded_) config.flags |= TUTTI_COMM_PROGRESS_THREAD;
+  if (checks_calls_) config.flags |= TUTTI_COMM_CHECK_CALLS;
+  config.name = name_.c_str();
+  config.rendezvous = roster.place.c_str();
+  const auto mine = std::lower_bound(roster.members.begin(), roster.members.end(), rank_);
+  config.rank = static_cast<uint32_t>(mine - roster.members.begin());
+  config.nranks = static_cast<uint32_t>(roster.members.size()) + newcomers;
+  config.timeout_ns = timeout_ns_;
+  config.windows = windows_count_;
+  config.lanes = lanes_;
+  config.scratch_limit = scratch_limit_;
+  config.transports = transport_setting_.empty() ? nullptr : transport_setting_.c_str();
+  config.algorithms = algorithm_setting_.empty() ? nullptr : algorithm_setting_.c_str();
+  return config;
+}
+
+Membership& Communicator::membership(const char* call) {
+  {
+    const Hold hold(*this);
+    look_around();
+    if (async_error() == TUTTI_OK && unfinished_)
+      throw Failure(TUTTI_INVALID_USAGE, fmt::format("{}: {} operations are pending: wait for them, or end them by "
+                                                     "tutti_comm_revoke or tutti_comm_abort, first",
+                                                     call, unfinished_));
+  }
+  if (forked()) require_usable();
+  if (!membership_)
+    membership_ = std::make_unique<Membership>(bootstrap_->control(), rank_, nranks_,
+                                               [this] { ActiveEngines::process().progress_others(this); });
+  return *membership_;
+}
+
+std::unique_ptr<tutti_comm> Communicator::shrink(uint64_t timeout_ns) {
+  Membership& members = membership("shrink");
+  const std::chrono::nanoseconds timeout(timeout_ns ? timeout_ns : connect_timeout_ns_);
+  // Each further attempt means that a rank died during the one before.
+  for (uint32_t attempt = 0; attempt < nranks_; ++attempt) {
+    const Roster roster = members.gather(timeout, [this] { return bootstrap_->next_place(); });
+    std::string why;
+    if (auto made = make_next(members, roster, 0, timeout, &why)) return made;
+    log(TUTTI_LOG_INFO, name_, fmt::format("rank {}: shrink: trying again: {}", rank_, why));
+  }
+  throw Failure(TUTTI_PEER_FAILED,
+                fmt::format("shrink: {} attempts failed, each by the loss of a further rank", nranks_));
+}
+
+std::string Communicator::invite(uint64_t timeout_ns) {
+  Membership& members = membership("invite");
+  invitation_ = members.gather(std::chrono::nanoseconds(timeout_ns ? timeout_ns : connect_timeout_ns_),
+                               [] { return make_unique_id(); });
+  return invitation_.place;
+}
+
+std::unique_ptr<tutti_comm> Communicator::grow(const std::string& id, uint32_t newcomers, uint64_t timeout_ns) {
+  Membership& members = membership("grow");
+  const std::chrono::nanoseconds timeout(timeout_ns ? timeout_ns : connect_timeout_ns_);
+  if (id != invitation_.place || id.empty())
+    throw Failure(TUTTI_INVALID_ARGUMENT, "grow: this is not the id of this communicator's last tutti_comm_invite");
+  if (newcomers == 0 || newcomers > kMaxRanks - nranks_)
+    throw Failure(TUTTI_INVALID_ARGUMENT,
+                  fmt::format("grow: newcomers is {}, expected 1 to {}; without newcomers it is "
+                              "tutti_comm_shrink",
+                              newcomers, kMaxRanks - nranks_));
+  const Roster roster = members.gather(timeout, [&] { return id; });
+  const Roster invited = std::exchange(invitation_, {});
+  std::string why;
+  if (roster.members.empty() || roster.members[0] != invited.members[0])
+    throw Failure(TUTTI_PEER_FAILED, fmt::format("rank {}, where the newcomers would come, has been lost since "
+                                                 "tutti_comm_invite: invite them again",
+                                                 invited.members[0]));
+  if (auto made = make_next(members, roster, newcomers, timeout, &why)) return made;
+  throw Failure(TUTTI_PEER_FAILED, fmt::format("grow: not all {} members and {} newcomers came together: {}",
+                                               roster.members.size(), newcomers, why));
+}
+
+// The communicator of the roster's members and the newcomers, when all members have got it.
+std::unique_ptr<tutti_comm> Communicator::make_next(Membership& members, const Roster& roster, uint32_t newcomers,
+                                                    std::chrono::nanoseconds timeout, std::string* why) {
+  std::unique_ptr<tutti_comm> made;
+  try {
+    tutti_comm_config config = heritage(roster, newcomers);
+    config.connect_timeout_ns = static_cast<uint64_t>(timeout.count());
+    made = std::make_unique<tutti_comm>(config, newcomers);
+    made->communicator.load()->connect_timeout_ns_ = connect_timeout_ns_;
+  } catch (const std::exception& e) {
+    *why = e.what();
+  }
+  const bool mine = made != nullptr;
+  if (members.confirm(roster, mine, timeout)) return made;
+  if (mine) {
+    *why = "another member could not take part";
+    made->communicator.load()->abort("went back, since another member could not take part");
+    made->communicator.load()->end();
+  }
+  return nullptr;
+}
+
+std::vector<uint32_t> Communicator::lost_ranks() const {
+  std::vector<uint32_t> ranks;
+  for (const Loss& loss : bootstrap_->control().losses()) ranks.push_back(loss.rank);
+  return ranks;
+}
+
+}  // namespace tutti::core

@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Collectives on device memory: the call returns when the work is in the stream.
+#include <fmt/format.h>
+
+#include "bootstrap/failure.hpp"
+#include "engine/communicator_hold.hpp"
+#include "engine/host.hpp"
+
+namespace tutti::core {
+namespace {
+
+constexpr size_t most_operations = 256;  // issued and not finished by the device
+constexpr uint64_t let_go_limit_ns = 5'000'000'000;
+
+}  // namespace
+
+void Communicator::make_streams() {
+  if (streams_) return;
+  if (nranks_ > 1 && !device_lanes_)
+    throw Failure(
+        TUTTI_NOT_SUPPORTED,
+        "device memory: a rank of this communicator found no device when it was made, so there are no lanes for "
+        "device memory; load the device's plugin on every rank before");
+  StreamRunner::Place place;
+  place.rank = rank_;
+  place.topology = &topology_;
+  place.selector = selector_.get();
+  place.links = &links_;
+  place.first_lane = windows_count_ * lanes_ + 1;
+  place.communicator = id_;
+  place.connect = [this](Link& link) { return connect(link); };
+  streams_ = std::make_unique<StreamRunner>(std::move(place));
+  // Streams wait for bytes while the application does something else: somebody has to move them.
+  if (streams_->has_channels() && !threaded_) {
+    threaded_ = true;
+    thread_ = std::thread([this] { progress_thread(); });
+  }
+}
+
+tutti_status Communicator::stream_collective(StreamRunner::Call call, const tutti_options* options,
+                                             tutti_request** request) {
+  if (!streams_) {
+    require_usable();
+    make_streams();
+  }
+  const Hold hold(*this);
+  if (abort_asked_.load(std::memory_order_relaxed)) look_around();
+  require_usable();
+  call.timeout_ns = options && options->timeout_ns ? options->timeout_ns : timeout_ns_;
+  const auto idle = [this] { await_streams(1); };
+  await_streams(most_operations);
+  call.wants_request = request != nullptr;
+  StreamPlan& plan = streams_->find_plan(call, idle);
+  require_usable();
+
+  auto made = std::make_unique<tutti_request>();
+  made->comm = this;
+  made->alive = alive_;
+  made->begin_ticks = ticks();
+  made->timeout_ns = call.timeout_ns;
+  made->state = tutti_request::State::running;
+  made->complete.store(false, std::memory_order_relaxed);
+  made->transfer.bytes = plan.plan.call_bytes;
+  made->service =
+      service_row(collective_name(call.shape.collective), plan.plan.algorithm->name,
+                  plan.plan.transports.empty() ? call.where.tables.memory->name
+                                               : call.where.tables.memory->name + ("+" + plan.plan.transports));
+  issue_stream(call, plan);
+  if (streams_->captures()) {
+    streams_->issued(nullptr);
+    return TUTTI_OK;
+  }
+  ++unfinished_;
+  streams_->issued(made.get());
+  if (request) {
+    *request = made.release();
+  } else {
+    own_requests_.push_back(std::move(made));
+  }
+  progress();
+  return TUTTI_OK;
+}
+
+// Until the work is in the stream: the ranks of this process meet for it. What is pending goes on meanwhile.
+void Communicator::issue_stream(const StreamRunner::Call& call, StreamPlan& plan) {
+  const uint64_t limit = clock_ns() + call.timeout_ns;
+  try {
+    const uint64_t turn = streams_->begin(call, plan);
+    while (!streams_->passed(turn)) {
+      progress();
+      look_around();
+      if (breaking_) {
+        const Failure why(async_error(), broken_text_);
+        streams_->leave(why);
+        throw why;
+      }
+      if (clock_ns() > limit) {
+        const Failure late(
+            TUTTI_TIMEOUT,
+            fmt::format(
+                "has waited {:.1f} s (TUTTI_TIMEOUT) in {} on device memory for rank {} of its process: ranks that "
+                "are threads of one process call from threads of their own",
+                static_cast<double>(call.timeout_ns) * 1e-9, collective_name(call.shape.collective),
+                streams_->missing()));
+        streams_->leave(late);
+        throw late;
+      }
+    }
+  } catch (const Failure& failure) {
+    streams_->failed();
+    if (breaking_) end_streams(async_error());
+    break_down(failure.status, rank_, failure.text);
+    throw Failure(async_error(), broken_text_);
+  }
+}
+
+// Until fewer than `fewer_than` operations are pending on the device.
+void Communicator::await_streams(size_t fewer_than) {
+  while (streams_->operations() >= fewer_than && !breaking_) {
+    if (!progress()) sched_yield();
+    look_around();
+  }
+}
+
+bool Communicator::advance_streams() {
+  try {
+    return streams_->advance([this](tutti_request* request) { end_stream_request(request, TUTTI_OK); });
+  } catch (const Failure& failure) {
+    break_down(failure.status, rank_, fmt::format("failed: {}", failure.text));
+    return true;
+  }
+}
+
+void Communicator::end_stream_request(tutti_request* request, tutti_status status) {
+  complete(*request, status);
+  std::erase_if(own_requests_, [request](const auto& own) { return own.get() == request; });
+}
+
+// After a failure: lets the device's work come to its end, so that nothing of ours is in use any more.
+void Communicator::end_streams(tutti_status status) {
+  const uint64_t limit = clock_ns() + let_go_limit_ns;
+  while (!streams_->let_go() && clock_ns() < limit) sched_yield();
+  if (!streams_->let_go())
+    broken_text_ +=
+        "; the device has not come to the end of what it was given: keep its buffers untouched until the stream is "
+        "destroyed";
+  streams_->fail_all([&](tutti_request* request) { end_stream_request(request, status); });
+}
+
+}  // namespace tutti::core

@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Looking through what a plugin hands over before any of it is used. Each answers with an empty text, or with why the
+// plugin is refused: what was expected and what came. Only fields that struct_size covers are read.
+#pragma once
+
+#include <tutti/plugin/algorithm.h>
+#include <tutti/plugin/device.h>
+#include <tutti/plugin/entry.h>
+#include <tutti/plugin/transport.h>
+
+#include <string>
+
+namespace tutti::core {
+
+std::string check_entry(const tutti_plugin_entry_table* entry);
+std::string check_interface(const tutti_transport* transport);
+std::string check_interface(const tutti_algorithm* algorithm);
+std::string check_interface(const tutti_device* device);
+std::string check_interface(const tutti_executor* executor);
+// The optional interfaces of a transport; NULL: it has none.
+std::string check_optional(const tutti_transport& transport, const tutti_view* view, const tutti_wait_fd* wait);
+
+}  // namespace tutti::core

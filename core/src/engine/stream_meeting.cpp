@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/stream_meeting.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+
+namespace tutti::core {
+
+std::shared_ptr<StreamMeeting> StreamMeeting::of(uint64_t id, std::vector<uint32_t> ranks) {
+  static std::mutex mutex;
+  static auto* meetings = new std::map<uint64_t, std::weak_ptr<StreamMeeting>>();
+  const std::lock_guard lock(mutex);
+  std::erase_if(*meetings, [](const auto& entry) { return entry.second.expired(); });
+  std::weak_ptr<StreamMeeting>& kept = (*meetings)[id];
+  if (auto meeting = kept.lock()) return meeting;
+  auto made = std::make_shared<StreamMeeting>(std::move(ranks));
+  kept = made;
+  return made;
+}
+
+uint64_t StreamMeeting::arrive(const Arrival& arrival) {
+  std::unique_lock lock(mutex_);
+  if (failure_) throw *failure_;
+  arrivals_.push_back(arrival);
+  const uint64_t turn = turn_;
+  if (arrivals_.size() == ranks_.size()) hold(lock);
+  return turn;
+}
+
+// All have come.
+void StreamMeeting::hold(std::unique_lock<std::mutex>& lock) {
+  try {
+    const Arrival& first = arrivals_.front();
+    for (const Arrival& other : arrivals_) {
+      if (other.call != first.call)
+        throw Failure(TUTTI_MISMATCH,
+                      fmt::format("the ranks do not call the same: rank {} called {}, rank {} called {}",
+                                  first.launch->rank, first.call, other.launch->rank, other.call));
+      if (other.device.memory != first.device.memory)
+        throw Failure(TUTTI_MISMATCH,
+                      fmt::format("rank {} has memory of device {}, rank {} of {}", first.launch->rank,
+                                  first.device.memory->name, other.launch->rank, other.device.memory->name));
+    }
+    const tutti_device* memory = first.device.memory;
+    for (const Arrival& a : arrivals_)
+      for (const Arrival& b : arrivals_) {
+        const uint64_t pair = uint64_t{a.launch->device} << 32 | b.launch->device;
+        if (a.launch->device == b.launch->device || std::ranges::count(peers_enabled_, pair)) continue;
+        if (const tutti_status status = memory->enable_peer(memory->self, a.launch->device, b.launch->device);
+            status < 0)
+          throw Failure(status, fmt::format("device {} {} of rank {} cannot read device {} of rank {}: {}",
+                                            memory->name, a.launch->device, a.launch->rank, b.launch->device,
+                                            b.launch->rank, take_plugin_error()));
+        peers_enabled_.push_back(pair);
+      }
+    std::vector<StreamLaunch*> launches;
+    for (const Arrival& arrival : arrivals_) launches.push_back(arrival.launch);
+    std::ranges::sort(launches, {}, &StreamLaunch::rank);
+    issue(first.device, launches);
+  } catch (const Failure& failure) {
+    failure_ = std::make_unique<Failure>(failure);
+  }
+  arrivals_.clear();
+  ++turn_;
+  lock.unlock();
+  changed_.notify_all();
+}
+
+bool StreamMeeting::passed(uint64_t turn) {
+  std::unique_lock lock(mutex_);
+  changed_.wait_for(lock, std::chrono::milliseconds(1), [&] { return turn_ > turn || failure_; });
+  if (turn_ == turn && !failure_) return false;
+  if (failure_) throw *failure_;
+  return true;
+}
+
+void StreamMeeting::leave(uint32_t rank, const Failure& why) {
+  const std::lock_guard lock(mutex_);
+  std::erase_if(arrivals_, [rank](const Arrival& arrival) { return arrival.launch->rank == rank; });
+  if (!failure_) failure_ = std::make_unique<Failure>(why);
+  changed_.notify_all();
+}
+
+std::string StreamMeeting::missing() {
+  const std::lock_guard lock(mutex_);
+  std::string text;
+  for (const uint32_t rank : ranks_)
+    if (std::ranges::none_of(arrivals_, [rank](const Arrival& a) { return a.launch->rank == rank; }))
+      text += (text.empty() ? "" : ", ") + std::to_string(rank);
+  return text;
+}
+
+}  // namespace tutti::core

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A plan for streams: one rank's bound schedule in the order of schedule/stream_order.hpp, and how the plans of all
+// ranks of a process are put into their streams.
+#pragma once
+
+#include <tutti/registry.h>
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "engine/plan.hpp"
+#include "schedule/stream_order.hpp"
+
+namespace tutti::core {
+
+// A way to or from a rank of another process, and the fragments that an operation sends along it.
+struct StreamTraffic {
+  uint32_t peer = 0, lane = 0;
+  bool outgoing = false;
+  std::vector<uint64_t> sizes;
+};
+
+struct StreamPlan {
+  Plan plan;
+  std::vector<StreamStep> steps;
+  std::vector<StreamTraffic> traffic;
+};
+
+// Binds the schedules of all ranks, out of place and in place, for `rank`. `way` says how ranks reach each other.
+// Throws Failure.
+StreamPlan bind_stream_plan(const Problem& problem, const std::vector<Schedule> (&forms)[2], const Shape& shape,
+                            uint64_t slices, uint32_t rank, std::vector<Link>& links,
+                            const std::function<StreamWay(uint32_t from, uint32_t to)>& way);
+
+// Where fragment `number` of this operation lies on a way to or from another process, as the device sees it.
+struct StreamSlot {
+  void* data = nullptr;
+  uint32_t* word = nullptr;
+};
+
+// What a rank brings to the issue of one operation. Lives until issue() returns.
+struct StreamLaunch {
+  uint32_t rank = 0;
+  const StreamPlan* plan = nullptr;
+  std::byte* in = nullptr;
+  std::byte* out = nullptr;
+  std::byte* scratch = nullptr;
+  uint32_t device = 0;
+  void* stream = nullptr;
+  tutti_mark* after = nullptr;                // what the operation has to come after, or nullptr
+  tutti_mark* begin = nullptr;                // set before its first command; nullptr: not wanted
+  tutti_mark* end = nullptr;                  // and after its last
+  std::vector<tutti_mark*>* spare = nullptr;  // marks of the device for use within; made as needed, kept by the owner
+  std::function<StreamSlot(uint32_t peer, uint32_t lane, bool outgoing, uint64_t number)> slot;
+};
+
+// Puts the operation of all ranks of this process into their streams, by rising level. Ranks of the process read each
+// other's memory and are ordered by marks, all others by the words of their slots. Throws Failure when the device
+// refuses; what was put into streams before stays there.
+void issue(const DeviceTables& device, const std::vector<StreamLaunch*>& launches);
+
+}  // namespace tutti::core

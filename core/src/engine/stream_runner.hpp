@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A communicator's collectives on device memory: plans for streams, their issue, the channels to other processes, and
+// the operations that the device has not finished. The owner advances it like everything else of the communicator.
+#pragma once
+
+#include <tutti/registry.h>
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <tuple>
+#include <unordered_map>
+#include <vector>
+
+#include "engine/selector.hpp"
+#include "engine/stream_channel.hpp"
+#include "engine/stream_meeting.hpp"
+#include "engine/stream_plan.hpp"
+
+struct tutti_request;
+
+namespace tutti::core {
+
+// Where a call's buffers lie.
+struct DeviceMemory {
+  DeviceTables tables;
+  uint32_t device = 0;
+};
+
+// The device that holds an address, or one without tables: host memory. Throws Failure for memory that was freed.
+DeviceMemory find_device(const void* address);
+// The only device there is, as that of a stream, for calls without buffers.
+DeviceMemory find_device_of_stream(void* stream);
+// Are there devices in this process? Looks for plugins once; cheap.
+bool have_devices();
+
+class StreamRunner {
+ public:
+  struct Place {
+    uint32_t rank = 0;
+    const Topology* topology = nullptr;
+    Selector* selector = nullptr;
+    std::vector<Link>* links = nullptr;
+    uint32_t first_lane = 0;  // of the transport, for channels
+    uint64_t communicator = 0;
+    std::function<bool(Link&)> connect;
+  };
+  explicit StreamRunner(Place place);
+  // What devices still use is not freed.
+  ~StreamRunner();
+
+  // Does this rank exchange bytes with ranks of other processes, so that somebody has to advance it meanwhile?
+  bool has_channels() const { return local_.size() < place_.topology->nranks(); }
+
+  // A call, up to where the work is in the stream.
+  struct Call {
+    Shape shape;
+    const void* in = nullptr;
+    void* out = nullptr;
+    DeviceMemory where;
+    void* stream = nullptr;
+    uint64_t timeout_ns = 0;
+    bool wants_request = false;
+  };
+  // The plan of a call, made if need be. `idle` is called until nothing is pending where memory has to be allocated.
+  StreamPlan& find_plan(const Call& call, const std::function<void()>& idle);
+  // Begins the call's issue. passed() tells when the work is in the stream.
+  uint64_t begin(const Call& call, StreamPlan& plan);
+  bool passed(uint64_t turn) { return meeting_->passed(turn); }
+  void leave(const Failure& why) { meeting_->leave(place_.rank, why); }
+  std::string missing() { return meeting_->missing(); }
+  // Is the begun call being recorded for later replays? Then nothing of it runs now.
+  bool captures() const { return !begun_.end; }
+  // The begun call has been issued: it is pending from now on, and the request stands for it until complete.
+  void issued(tutti_request* request);
+  // Its issue has failed, perhaps half-way: what is in the stream is pending, without a request.
+  void failed();
+
+  bool pending() const { return !operations_.empty(); }
+  size_t operations() const { return operations_.size(); }
+  // Moves channels and calls `done` for each request whose work the device has finished. Throws Failure.
+  bool advance(const std::function<void(tutti_request*)>& done);
+  // Does the oldest operation that the device has begun stand still for longer than its timeout?
+  bool overdue(uint64_t now_ns);
+  // Of the oldest operation.
+  uint64_t timeout_ns() const { return operations_.front().timeout_ns; }
+  // Where the oldest operation stands, for messages.
+  std::string standpoint() const;
+  // Gives all streams what they wait for. True when the device has finished everything.
+  bool let_go();
+  // Ends the bookkeeping of all operations, and tells their requests.
+  void fail_all(const std::function<void(tutti_request*)>& done);
+
+ private:
+  struct Operation {
+    tutti_request* request = nullptr;
+    StreamPlan* plan = nullptr;
+    DeviceMemory where;
+    void* stream = nullptr;
+    tutti_mark* begin = nullptr;
+    tutti_mark* end = nullptr;
+    // What it sends is on its way when so many fragments of a channel are: the stream only fills slots.
+    std::vector<std::pair<const StreamChannel*, uint64_t>> sends;
+    uint64_t timeout_ns = 0;
+    uint64_t last_progress_ns = 0;
+    std::string text;
+  };
+  using Way = std::tuple<uint32_t, uint32_t, bool>;  // peer, lane, outgoing
+
+  StreamChannel& channel(const DeviceTables& tables, const StreamTraffic& traffic);
+  StreamWay way(uint32_t from, uint32_t to) const;
+  bool same_process(uint32_t a, uint32_t b) const;
+  void require_scratch(const DeviceMemory& where, uint64_t bytes, const std::function<void()>& idle);
+  tutti_mark* take_mark(const DeviceMemory& where);
+  tutti_status poll(const Operation& operation, tutti_mark* mark) const;
+  void retire(Operation& operation);
+
+  Place place_;
+  std::vector<uint32_t> local_;  // ranks of this process
+  std::shared_ptr<StreamMeeting> meeting_;
+  std::unordered_map<Shape, std::unique_ptr<StreamPlan>, ShapeHash> plans_;
+  std::map<Way, std::unique_ptr<StreamChannel>> channels_;
+  DeviceMemory home_;  // of all calls so far: scratch and marks belong to it
+  bool prepared_ = false;
+  void* scratch_ = nullptr;
+  uint64_t scratch_bytes_ = 0;
+  std::vector<tutti_mark*> spare_;  // for use within an issue
+  std::vector<tutti_mark*> free_;   // for operations' ends
+  std::deque<Operation> operations_;
+  tutti_mark* last_end_ = nullptr;  // of the newest operation
+  void* last_stream_ = nullptr;
+  StreamLaunch launch_;  // of the call being issued
+  Operation begun_;
+  bool begins_ = false;  // begun_ is neither issued nor failed
+  bool moved_ = false;
+  bool stuck_ = false;  // the device did not come to an end after a failure
+};
+
+}  // namespace tutti::core

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Collectives on device memory between processes: bytes go through the host and over the transports.
+#include "stream_ranks.hpp"
+
+namespace tutti::test {
+namespace {
+
+TEST(Stream, ProcessesMeetThroughTheHost) {
+  run_processes(2, 1, [](tutti_comm* comm, uint32_t rank) {
+    for (const uint64_t count : {1u, 1000u, 300000u}) check_all(comm, rank, count, nullptr);
+  });
+  run_processes(3, 1, [](tutti_comm* comm, uint32_t rank) { check_all(comm, rank, 50000, nullptr); });
+}
+
+TEST(Stream, ThreadsAndProcessesMixed) {
+  run_processes(4, 2, [](tutti_comm* comm, uint32_t rank) {
+    for (const uint64_t count : {3u, 70000u}) check_all(comm, rank, count, nullptr);
+  });
+}
+
+// The stream waits for bytes of a rank that has died: it is let go, and the error names the rank.
+TEST(Stream, ADeadRankDoesNotHoldUpTheStream) {
+  char folder[] = "/tmp/tutti-stream-test-XXXXXX";
+  ASSERT_NE(mkdtemp(folder), nullptr);
+  const std::string where = std::string("file:") + folder;
+  const pid_t dies = fork();
+  if (dies == 0) {
+    make_comm(where, 1, 2, "");
+    std::_Exit(0);
+  }
+  const pid_t survives = fork();
+  if (survives == 0) {
+    tutti_comm* comm = make_comm(where, 0, 2, "");
+    {
+      Stream s;
+      auto* data = s.make<float>(1000);
+      tutti_options options{};
+      options.struct_size = sizeof options;
+      options.stream = s.handle;
+      tutti_all_reduce(comm, data, data, 1000, TUTTI_FLOAT32, TUTTI_SUM, &options, nullptr);
+      EXPECT_TRUE(s.finish(20)) << "the stream still waits";
+      for (int i = 0; i < 1000 && tutti_comm_async_error(comm) == TUTTI_OK; ++i)
+        std::this_thread::sleep_for(std::chrono::milliseconds(10));
+      EXPECT_EQ(tutti_comm_async_error(comm), TUTTI_PEER_FAILED);
+      EXPECT_LT(tutti_all_reduce(comm, data, data, 1000, TUTTI_FLOAT32, TUTTI_SUM, &options, nullptr), 0);
+      EXPECT_NE(std::string(tutti_comm_error(comm)).find("rank 1"), std::string::npos) << tutti_comm_error(comm);
+    }
+    tutti_comm_destroy(comm);
+    std::_Exit(testing::Test::HasFailure() ? 1 : 0);
+  }
+  for (const pid_t child : {dies, survives}) {
+    int status = 0;
+    waitpid(child, &status, 0);
+    EXPECT_EQ(status, 0);
+  }
+  std::filesystem::remove_all(folder);
+}
+
+}  // namespace
+}  // namespace tutti::test

@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Ranks with streams of the simulated device, as threads and as processes, and a check of all collectives on it.
+#pragma once
+
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <tutti/registry.h>
+#include <tutti/schedule.h>
+#include <tutti/tutti.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <functional>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace tutti::test {
+
+inline tutti::DeviceTables device() {
+  for (const tutti::DeviceTables& tables : tutti::list_devices())
+    if (std::string(tables.memory->name) == "simulated") return tables;
+  ADD_FAILURE() << "no simulated device: set TUTTI_PLUGIN_PATH";
+  std::abort();
+}
+
+// A stream with device buffers, and waiting for it.
+class Stream {
+ public:
+  explicit Stream(uint32_t of = 0) : of_(of) {
+    EXPECT_EQ(tables_.executor->create_stream(nullptr, of, &handle), TUTTI_OK);
+    EXPECT_EQ(tables_.executor->create_mark(nullptr, of, &mark_), TUTTI_OK);
+  }
+  ~Stream() {
+    tables_.executor->destroy_mark(nullptr, mark_);
+    EXPECT_EQ(tables_.executor->destroy_stream(nullptr, handle), TUTTI_OK);
+  }
+  template <typename T>
+  T* make(uint64_t n) {
+    void* address = nullptr;
+    EXPECT_EQ(tables_.memory->allocate(nullptr, of_, std::max<uint64_t>(1, n * sizeof(T)), &address), TUTTI_OK);
+    return static_cast<T*>(address);
+  }
+  void free(void* address) { EXPECT_EQ(tables_.memory->release(nullptr, address), TUTTI_OK); }
+  // True: everything is done within the limit.
+  bool finish(int seconds = 60) {
+    tutti_command mark{};
+    mark.kind = TUTTI_COMMAND_MARK;
+    mark.mark = mark_;
+    EXPECT_EQ(tables_.executor->enqueue(nullptr, handle, &mark, 1), TUTTI_OK);
+    const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(seconds);
+    while (tables_.executor->poll_mark(nullptr, mark_) == TUTTI_AGAIN) {
+      if (std::chrono::steady_clock::now() > limit) return false;
+      std::this_thread::sleep_for(std::chrono::microseconds(50));
+    }
+    return true;
+  }
+  void* handle = nullptr;
+
+ private:
+  tutti::DeviceTables tables_ = device();
+  uint32_t of_;
+  tutti_mark* mark_ = nullptr;
+};
+
+using Body = std::function<void(tutti_comm*, uint32_t rank)>;
+
+inline tutti_comm* make_comm(const std::string& where, uint32_t rank, uint32_t n, const std::string& algorithms,
+                             uint64_t timeout_s = 60) {
+  char error[1024] = "";
+  tutti_comm_config config{};
+  config.struct_size = sizeof config;
+  config.rendezvous = where.c_str();
+  config.rank = rank;
+  config.nranks = n;
+  config.algorithms = algorithms.empty() ? nullptr : algorithms.c_str();
+  config.timeout_ns = timeout_s * 1'000'000'000;
+  config.error = error;
+  config.error_bytes = sizeof error;
+  tutti_comm* comm = nullptr;
+  EXPECT_EQ(tutti_comm_create(&config, &comm), TUTTI_OK) << error;
+  return comm;
+}
+
+inline void run_threads(uint32_t n, const Body& body, const std::string& algorithms = "", uint64_t timeout_s = 60) {
+  static int meeting = 0;
+  const std::string where = "local:stream" + std::to_string(++meeting);
+  std::vector<std::thread> threads;
+  for (uint32_t r = 0; r < n; ++r)
+    threads.emplace_back([&, r] {
+      tutti_comm* comm = make_comm(where, r, n, algorithms, timeout_s);
+      if (!comm) return;
+      body(comm, r);
+      tutti_comm_destroy(comm);
+    });
+  for (std::thread& thread : threads) thread.join();
+}
+
+// Child processes with `per_process` ranks each. Only for programs whose own process has not used the device: threads
+// do not survive a fork.
+inline void run_processes(uint32_t n, uint32_t per_process, const Body& body, const std::string& algorithms = "") {
+  char folder[] = "/tmp/tutti-stream-test-XXXXXX";
+  ASSERT_NE(mkdtemp(folder), nullptr);
+  const std::string where = std::string("file:") + folder;
+  std::vector<pid_t> children;
+  for (uint32_t first = 0; first < n; first += per_process) {
+    const pid_t child = fork();
+    if (child == 0) {
+      std::vector<std::thread> threads;
+      for (uint32_t r = first; r < std::min(n, first + per_process); ++r)
+        threads.emplace_back([&, r] {
+          if (tutti_comm* comm = make_comm(where, r, n, algorithms)) {
+            body(comm, r);
+            tutti_comm_destroy(comm);
+          }
+        });
+      for (std::thread& thread : threads) thread.join();
+      std::_Exit(testing::Test::HasFailure() ? 1 : 0);
+    }
+    children.push_back(child);
+  }
+  for (const pid_t child : children) {
+    int status = 0;
+    waitpid(child, &status, 0);
+    EXPECT_EQ(status, 0);
+  }
+  std::filesystem::remove_all(folder);
+}
+
+inline int64_t value(uint32_t rank, uint64_t i) {
+  return static_cast<int64_t>((rank + 1) * 1000003 + i * 7919 % 100019);
+}
+
+// All collectives at one size, several calls without waiting in between; compared with what they have to give.
+inline void check_all(tutti_comm* comm, uint32_t rank, uint64_t count, void* on) {
+  const uint32_t n = tutti_comm_nranks(comm);
+  Stream own;
+  Stream& s = own;
+  void* stream = on ? on : s.handle;
+  tutti_options options{};
+  options.struct_size = sizeof options;
+  options.stream = stream;
+  const auto ok = [&](tutti_status status) { ASSERT_EQ(status, TUTTI_OK) << tutti_comm_error(comm); };
+  auto *in = s.make<int64_t>(count * n), *out = s.make<int64_t>(count * n), *all = s.make<int64_t>(count * n),
+       *part = s.make<int64_t>(count), *swap = s.make<int64_t>(count * n), *cast = s.make<int64_t>(count);
+  for (uint64_t i = 0; i < count * n; ++i) in[i] = value(rank, i);
+  for (uint64_t i = 0; i < count; ++i) cast[i] = rank == 1 % n ? value(77, i) : -1;
+  ok(tutti_all_reduce(comm, in, out, count * n, TUTTI_INT64, TUTTI_SUM, &options, nullptr));
+  ok(tutti_all_gather(comm, in, all, count, TUTTI_INT64, &options, nullptr));
+  ok(tutti_reduce_scatter(comm, in, part, count, TUTTI_INT64, TUTTI_MAX, &options, nullptr));
+  ok(tutti_all_to_all(comm, in, swap, count, TUTTI_INT64, &options, nullptr));
+  ok(tutti_broadcast(comm, cast, cast, count, TUTTI_INT64, 1 % n, &options, nullptr));
+  ok(tutti_barrier(comm, &options, nullptr));
+  ok(tutti_all_reduce(comm, out, out, count * n, TUTTI_INT64, TUTTI_SUM, &options, nullptr));  // in place, of the first
+  const bool finished = s.finish();
+  ASSERT_EQ(tutti_comm_async_error(comm), TUTTI_OK) << (tutti_barrier(comm, nullptr, nullptr), tutti_comm_error(comm));
+  ASSERT_TRUE(finished) << "rank " << rank << " of " << n << " at " << count;
+  for (uint64_t i = 0; i < count * n; ++i) {
+    int64_t sum = 0;
+    for (uint32_t r = 0; r < n; ++r) sum += value(r, i);
+    ASSERT_EQ(out[i], sum * n) << "all_reduce at " << i << " of " << count;
+    ASSERT_EQ(all[i], value(static_cast<uint32_t>(i / count), i % count)) << "all_gather at " << i;
+    ASSERT_EQ(swap[i], value(static_cast<uint32_t>(i / count), rank * count + i % count)) << "all_to_all at " << i;
+  }
+  for (uint64_t i = 0; i < count; ++i) {
+    int64_t most = INT64_MIN;
+    for (uint32_t r = 0; r < n; ++r) most = std::max(most, value(r, rank * count + i));
+    ASSERT_EQ(part[i], most) << "reduce_scatter at " << i;
+    ASSERT_EQ(cast[i], value(77, i)) << "broadcast at " << i;
+  }
+  for (void* buffer : {in, out, all, part, swap, cast}) s.free(buffer);
+}
+
+}  // namespace tutti::test

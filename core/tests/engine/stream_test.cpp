@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Collectives on device memory with ranks as threads of one process, whose streams share one hardware queue.
+#include "stream_ranks.hpp"
+
+namespace tutti::test {
+namespace {
+
+TEST(Stream, ThreadsOfAProcessShareAQueue) {
+  for (const uint32_t n : {1u, 2u, 3u, 5u, 8u})
+    run_threads(n, [](tutti_comm* comm, uint32_t rank) {
+      for (const uint64_t count : {1u, 7u, 1000u, 20000u}) check_all(comm, rank, count, nullptr);
+    });
+}
+
+TEST(Stream, SixteenRanksOnOneDevice) {
+  run_threads(16, [](tutti_comm* comm, uint32_t rank) { check_all(comm, rank, 100, nullptr); });
+}
+
+TEST(Stream, EveryAlgorithm) {
+  for (const tutti_algorithm* algorithm : tutti::list_algorithms()) {
+    std::string filter;
+    for (uint32_t c = TUTTI_BROADCAST; c <= TUTTI_BARRIER; ++c)
+      if (algorithm->collectives >> c & 1)
+        filter += (filter.empty() ? "" : ";") + std::string(tutti::collective_name(c)) + ":" + algorithm->name;
+    for (const uint32_t n : {3u, 4u}) {
+      bool serves = true;
+      for (uint32_t c = TUTTI_BROADCAST; c <= TUTTI_BARRIER; ++c) {
+        tutti::Problem problem;
+        problem.collective = c;
+        problem.nranks = n;
+        problem.lanes = 4;
+        problem.hosts.assign(n, 0);
+        if (algorithm->collectives >> c & 1)
+          serves &= algorithm->supports(algorithm->self, [&] {
+            static tutti_query q;
+            return q = tutti::make_query(problem, 0), &q;
+          }()) == TUTTI_OK;
+      }
+      if (!serves) continue;
+      SCOPED_TRACE(filter);
+      run_threads(n, [](tutti_comm* comm, uint32_t rank) { check_all(comm, rank, 1003, nullptr); }, filter);
+    }
+  }
+}
+
+// Any bit pattern, of every type and operator: what the device's streams give is what the host's kernels give.
+TEST(Stream, SameBitsAsTheHost) {
+  run_threads(
+      3,
+      [](tutti_comm* comm, uint32_t rank) {
+        constexpr uint64_t count = 1777;
+        Stream s;
+        tutti_options options{};
+        options.struct_size = sizeof options;
+        options.stream = s.handle;
+        for (uint32_t dtype = TUTTI_INT8; dtype <= TUTTI_FLOAT64; ++dtype)
+          for (uint32_t op = TUTTI_SUM; op <= TUTTI_AVG; ++op) {
+            const uint64_t bytes = count * dtype_bytes(dtype);
+            auto *in = s.make<uint8_t>(bytes), *out = s.make<uint8_t>(bytes);
+            std::vector<uint8_t> host_in(bytes), host_out(bytes);
+            uint64_t random = dtype * 100 + op * 10 + rank + 1;
+            for (uint64_t i = 0; i < bytes; ++i)
+              in[i] = host_in[i] =
+                  static_cast<uint8_t>((random = random * 6364136223846793005u + 1442695040888963407u) >> 56);
+            ASSERT_EQ(tutti_all_reduce(comm, in, out, count, dtype, op, &options, nullptr), TUTTI_OK)
+                << tutti_comm_error(comm);
+            ASSERT_EQ(tutti_all_reduce(comm, host_in.data(), host_out.data(), count, dtype, op, nullptr, nullptr),
+                      TUTTI_OK)
+                << tutti_comm_error(comm);
+            ASSERT_TRUE(s.finish());
+            ASSERT_EQ(std::memcmp(out, host_out.data(), bytes), 0) << dtype_name(dtype) << " " << op_name(op);
+            s.free(in);
+            s.free(out);
+          }
+      },
+      "all_reduce:ring");
+}
+
+TEST(Stream, RequestsTellWhenTheDeviceIsDone) {
+  run_threads(2, [](tutti_comm* comm, uint32_t rank) {
+    Stream s;
+    auto* data = s.make<float>(5000);
+    for (int i = 0; i < 5000; ++i) data[i] = static_cast<float>(rank + 1);
+    tutti_options options{};
+    options.struct_size = sizeof options;
+    options.stream = s.handle;
+    tutti_request* request = nullptr;
+    ASSERT_EQ(tutti_all_reduce(comm, data, data, 5000, TUTTI_FLOAT32, TUTTI_AVG, &options, &request), TUTTI_OK)
+        << tutti_comm_error(comm);
+    ASSERT_EQ(tutti_request_wait(request), TUTTI_OK) << tutti_request_error(request);
+    tutti_request_free(request);
+    for (int i = 0; i < 5000; ++i) ASSERT_EQ(data[i], 1.5f);
+    s.free(data);
+  });
+}
+
+TEST(Stream, WrongMemoryIsNamed) {
+  run_threads(2, [](tutti_comm* comm, uint32_t) {
+    Stream s;
+    Stream other(1);
+    auto* ours = s.make<float>(10);
+    auto* theirs = other.make<float>(10);
+    float host[10] = {};
+    tutti_options options{};
+    options.struct_size = sizeof options;
+    options.stream = s.handle;
+    const auto refused = [&](const void* in, void* out, void* stream, const char* words) {
+      options.stream = stream;
+      EXPECT_LT(tutti_all_reduce(comm, in, out, 10, TUTTI_FLOAT32, TUTTI_SUM, &options, nullptr), 0);
+      EXPECT_NE(std::string(tutti_comm_error(comm)).find(words), std::string::npos) << tutti_comm_error(comm);
+    };
+    refused(ours, host, s.handle, "both have to be on one");
+    refused(ours, theirs, s.handle, "both have to be on one");
+    refused(host, host, s.handle, "host memory");
+    s.free(ours);
+    refused(ours, ours, s.handle, "released");
+    EXPECT_LT(tutti_send(comm, theirs, 10, TUTTI_FLOAT32, 1 - tutti_comm_rank(comm), 0, nullptr, nullptr), 0);
+    EXPECT_NE(std::string(tutti_comm_error(comm)).find("take host memory"), std::string::npos);
+    EXPECT_EQ(tutti_comm_async_error(comm), TUTTI_OK) << "nothing was issued";
+    other.free(theirs);
+  });
+}
+
+TEST(Stream, OtherCallsOfTheSameProcessAreNamed) {
+  run_threads(2, [](tutti_comm* comm, uint32_t rank) {
+    Stream s;
+    auto* data = s.make<float>(10);
+    tutti_options options{};
+    options.struct_size = sizeof options;
+    options.stream = s.handle;
+    const tutti_status status =
+        tutti_all_reduce(comm, data, data, rank ? 10 : 9, TUTTI_FLOAT32, TUTTI_SUM, &options, nullptr);
+    EXPECT_LT(status, 0);
+    const std::string text = tutti_comm_error(comm);
+    EXPECT_NE(text.find("9 x float32"), std::string::npos) << text;
+    EXPECT_NE(text.find("10 x float32"), std::string::npos) << text;
+  });
+}
+
+TEST(Stream, ARankThatDoesNotComeEndsTheOthersByDeadline) {
+  run_threads(
+      2,
+      [](tutti_comm* comm, uint32_t rank) {
+        if (rank == 1) {
+          while (tutti_comm_async_error(comm) == TUTTI_OK) {
+            tutti_request* none = nullptr;
+            (void)none;
+            char text[64];
+            uint64_t bytes = sizeof text;
+            tutti_comm_topology(comm, text, &bytes);
+            std::this_thread::sleep_for(std::chrono::milliseconds(20));
+            float x = 0;
+            tutti_request* request = nullptr;
+            // Asking for something small lets the rank look around.
+            if (tutti_receive(comm, &x, 1, TUTTI_FLOAT32, 0, 5, nullptr, &request) < 0) break;
+            for (int i = 0; i < 100 && tutti_request_test(request) == TUTTI_AGAIN; ++i)
+              std::this_thread::sleep_for(std::chrono::milliseconds(20));
+            tutti_request_free(request);
+            break;
+          }
+          return;
+        }
+        Stream s;
+        auto* data = s.make<float>(10);
+        tutti_options options{};
+        options.struct_size = sizeof options;
+        options.stream = s.handle;
+        EXPECT_EQ(tutti_all_reduce(comm, data, data, 10, TUTTI_FLOAT32, TUTTI_SUM, &options, nullptr), TUTTI_TIMEOUT);
+        EXPECT_NE(std::string(tutti_comm_error(comm)).find("rank 1"), std::string::npos) << tutti_comm_error(comm);
+      },
+      "", 1);
+}
+
+}  // namespace
+}  // namespace tutti::test

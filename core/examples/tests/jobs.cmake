@@ -23,6 +23,13 @@ foreach(example IN LISTS short_examples)
 endforeach()
 set_tests_properties(example_cheat_sheet_1 PROPERTIES WILL_FAIL ON)
 
+# It loses a rank and takes in another.
+foreach(transport IN LISTS transports)
+  add_test(NAME example_elastic_${transport} COMMAND elastic)
+  set_tests_properties(example_elastic_${transport} PROPERTIES ENVIRONMENT "TUTTI_TRANSPORT=${transport}" TIMEOUT 90
+                       PASS_REGULAR_EXPRESSION "round 5: 4 ranks(.|\n)*3 of 4 ranks ended well")
+endforeach()
+
 # The loss of one rank, without a launcher, is what the jobs must reach.
 set(loss "${CMAKE_CURRENT_BINARY_DIR}/one_rank.loss")
 set(training --epochs 6 --min-accuracy 80)

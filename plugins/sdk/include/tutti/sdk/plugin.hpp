@@ -84,6 +84,19 @@ tutti_status guard(Body&& body) noexcept {
   }
 }
 
+// A struct that came from the host and may be longer than this plugin knows: throws TUTTI_NOT_SUPPORTED unless its
+// unknown tail is zero. `what` names it.
+template <typename T>
+const T& checked_tail(const T* given, const char* what) {
+  const auto* bytes = reinterpret_cast<const unsigned char*>(given);
+  for (uint32_t i = sizeof(T); i < given->struct_size; ++i)
+    if (bytes[i] != 0)
+      throw Error(TUTTI_NOT_SUPPORTED, std::string(what) + " of " + std::to_string(given->struct_size) +
+                                           " bytes asks for something newer than this plugin, which knows " +
+                                           std::to_string(sizeof(T)) + " of them; build it with newer headers");
+  return *given;
+}
+
 // A setting by its full name; nothing when it is not set.
 inline std::optional<std::string> config(const char* key) {
   const char* value = host && host->get_config ? host->get_config(host->self, key) : nullptr;

@@ -67,7 +67,8 @@ struct TransportTable {
   static void close_domain(tutti_domain* domain) { delete &from_handle<Domain>(domain); }
   static tutti_status register_memory(tutti_domain* domain, const tutti_memory* memory, tutti_region** region) {
     return guard([&] {
-      if constexpr (registers) *region = from_handle<Domain>(domain).register_memory(*memory);
+      if constexpr (registers)
+        *region = from_handle<Domain>(domain).register_memory(checked_tail(memory, "tutti_memory"));
     });
   }
   static tutti_status deregister_memory(tutti_domain* domain, tutti_region* region) {
@@ -77,7 +78,10 @@ struct TransportTable {
   }
   static tutti_status open_endpoint(tutti_domain* domain, const tutti_endpoint_config* config,
                                     tutti_endpoint** endpoint) {
-    return guard([&] { *endpoint = to_handle<tutti_endpoint>(new Endpoint(from_handle<Domain>(domain), *config)); });
+    return guard([&] {
+      const tutti_endpoint_config& checked = checked_tail(config, "tutti_endpoint_config");
+      *endpoint = to_handle<tutti_endpoint>(new Endpoint(from_handle<Domain>(domain), checked));
+    });
   }
   static void close_endpoint(tutti_endpoint* endpoint) { delete &from_handle<Endpoint>(endpoint); }
   static tutti_status get_address(tutti_endpoint* endpoint, void* address, uint64_t* bytes) {

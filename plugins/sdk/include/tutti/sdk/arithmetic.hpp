@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What a reduction computes, element by element: the rounding rule of every data type and operator, for authors of
+// device plugins. Results are exact functions of the inputs' bits, the same as those of the core's host kernels:
+//
+//  - dst = src0 op src1 op ..., a left fold in the accumulator type (float for float16 and bfloat16, else the type
+//    itself), optionally divided, rounded once to nearest even.
+//  - Integers wrap; an integer is divided with truncation toward zero.
+//  - min and max: NaN if any operand is NaN; -0 < +0.
+//  - Every NaN that comes out is the type's positive quiet NaN without payload.
+//
+// Compiles for the host and, under a CUDA compiler, for its devices. The floating-point environment must be the default
+// one: round to nearest, denormals kept, no contraction of a * b + c.
+#pragma once
+
+#include <tutti/plugin/types.h>
+
+#include <cstdint>
+#include <cstring>
+#include <type_traits>
+
+#if defined(__CUDACC__)
+#define TUTTI_ELEMENTWISE __host__ __device__ __forceinline__
+#else
+#define TUTTI_ELEMENTWISE inline
+#endif
+
+namespace tutti::sdk {
+
+template <typename To, typename From>
+TUTTI_ELEMENTWISE To bits_as(From from) {
+  static_assert(sizeof(To) == sizeof(From));
+  To to;
+  memcpy(&to, &from, sizeof to);
+  return to;
+}
+
+// An element type: what is stored, what is computed in, and the way from one to the other.
+template <typename T>
+struct PlainElement {
+  using Stored = T;
+  using Accumulator = T;
+  static TUTTI_ELEMENTWISE T widen(T v) { return v; }
+  static TUTTI_ELEMENTWISE T narrow(T v) {
+    if constexpr (std::is_same_v<T, float>) return v == v ? v : bits_as<float>(0x7fc00000u);
+    if constexpr (std::is_same_v<T, double>) return v == v ? v : bits_as<double>(uint64_t{0x7ff8000000000000u});
+    return v;
+  }
+};
+
+struct Bfloat16Element {
+  using Stored = uint16_t;
+  using Accumulator = float;
+  static TUTTI_ELEMENTWISE float widen(uint16_t v) { return bits_as<float>(uint32_t{v} << 16); }
+  static TUTTI_ELEMENTWISE uint16_t narrow(float v) {
+    if (!(v == v)) return 0x7fc0u;
+    const uint32_t bits = bits_as<uint32_t>(v);
+    return static_cast<uint16_t>((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
+  }
+};
+
+struct Float16Element {
+  using Stored = uint16_t;
+  using Accumulator = float;
+  static TUTTI_ELEMENTWISE float widen(uint16_t v) {
+    const uint32_t sign = (v & 0x8000u) << 16, magnitude = v & 0x7fffu;
+    uint32_t bits;
+    if (magnitude < 0x400u)  // denormal: put below an exponent of 2^-14, which is then taken off again
+      bits = bits_as<uint32_t>(bits_as<float>((magnitude << 13) + (113u << 23)) - 6.103515625e-05f);
+    else
+      bits = (magnitude << 13) + ((magnitude >= 0x7c00u ? 224u : 112u) << 23);
+    return bits_as<float>(bits | sign);
+  }
+  static TUTTI_ELEMENTWISE uint16_t narrow(float v) {
+    if (!(v == v)) return 0x7e00u;
+    const uint32_t bits = bits_as<uint32_t>(v);
+    const uint32_t sign = (bits >> 16) & 0x8000u, magnitude = bits & 0x7fffffffu;
+    uint32_t half;
+    if (magnitude < 0x38800000u)  // below 2^-14 the sum with 0.5 rounds at the half's last place
+      half = bits_as<uint32_t>(bits_as<float>(magnitude) + 0.5f) - 0x3f000000u;
+    else if (magnitude >= 0x47800000u)
+      half = 0x7c00u;
+    else
+      half = (magnitude + 0xfffu + ((magnitude >> 13) & 1u) - (112u << 23)) >> 13;
+    return static_cast<uint16_t>(half | sign);
+  }
+};
+
+// Element of TUTTI_INT8 ... TUTTI_FLOAT64; void for any other number.
+template <uint32_t Dtype>
+struct ElementOf {
+  using type = void;
+};
+template <>
+struct ElementOf<TUTTI_INT8> {
+  using type = PlainElement<int8_t>;
+};
+template <>
+struct ElementOf<TUTTI_INT16> {
+  using type = PlainElement<int16_t>;
+};
+template <>
+struct ElementOf<TUTTI_INT32> {
+  using type = PlainElement<int32_t>;
+};
+template <>
+struct ElementOf<TUTTI_INT64> {
+  using type = PlainElement<int64_t>;
+};
+template <>
+struct ElementOf<TUTTI_UINT8> {
+  using type = PlainElement<uint8_t>;
+};
+template <>
+struct ElementOf<TUTTI_UINT16> {
+  using type = PlainElement<uint16_t>;
+};
+template <>
+struct ElementOf<TUTTI_UINT32> {
+  using type = PlainElement<uint32_t>;
+};
+template <>
+struct ElementOf<TUTTI_UINT64> {
+  using type = PlainElement<uint64_t>;
+};
+template <>
+struct ElementOf<TUTTI_FLOAT16> {
+  using type = Float16Element;
+};
+template <>
+struct ElementOf<TUTTI_BFLOAT16> {
+  using type = Bfloat16Element;
+};
+template <>
+struct ElementOf<TUTTI_FLOAT32> {
+  using type = PlainElement<float>;
+};
+template <>
+struct ElementOf<TUTTI_FLOAT64> {
+  using type = PlainElement<double>;
+};
+constexpr uint32_t first_dtype = TUTTI_INT8, last_dtype = TUTTI_FLOAT64;
+constexpr uint32_t first_fold = TUTTI_SUM, last_fold = TUTTI_MAX;  // TUTTI_AVG is a sum with a divisor
+
+// One operator on accumulators. T is an accumulator type.
+template <uint32_t Op, typename T>
+TUTTI_ELEMENTWISE T combine(T a, T b) {
+  if constexpr (Op == TUTTI_SUM || Op == TUTTI_PROD) {
+    if constexpr (std::is_floating_point_v<T>) {
+      return Op == TUTTI_SUM ? a + b : a * b;
+    } else {
+      // As unsigned numbers of at least 32 bits: they wrap.
+      using U = std::conditional_t<sizeof(T) == 8, uint64_t, uint32_t>;
+      return static_cast<T>(Op == TUTTI_SUM ? static_cast<U>(a) + static_cast<U>(b)
+                                            : static_cast<U>(a) * static_cast<U>(b));
+    }
+  } else {
+    constexpr bool greater = Op == TUTTI_MAX;
+    if constexpr (std::is_floating_point_v<T>) {
+      using Bits = std::conditional_t<sizeof(T) == 4, uint32_t, uint64_t>;
+      if (a != a || b != b) return a + b;
+      // Equal operands differ at most in the sign of zero; + is the greater one.
+      if (a == b)
+        return bits_as<T>(
+            static_cast<Bits>(greater ? bits_as<Bits>(a) & bits_as<Bits>(b) : bits_as<Bits>(a) | bits_as<Bits>(b)));
+    }
+    return (greater ? a > b : a < b) ? a : b;
+  }
+}
+
+// v / divisor, divisor > 0.
+template <typename T>
+TUTTI_ELEMENTWISE T divided(T v, uint64_t divisor) {
+  if constexpr (std::is_floating_point_v<T>) {
+    return v / static_cast<T>(divisor);
+  } else if constexpr (std::is_unsigned_v<T>) {
+    return static_cast<T>(v / divisor);
+  } else {
+    const uint64_t magnitude =
+        v < 0 ? uint64_t{0} - static_cast<uint64_t>(static_cast<int64_t>(v)) : static_cast<uint64_t>(v);
+    const uint64_t quotient = magnitude / divisor;
+    return static_cast<T>(v < 0 ? uint64_t{0} - quotient : quotient);
+  }
+}
+
+// Element i of the fold of n >= 1 sources. `load(k)` gives source k's stored element.
+template <typename Element, uint32_t Op, typename Load>
+TUTTI_ELEMENTWISE typename Element::Stored fold(uint32_t n, uint64_t divisor, const Load& load) {
+  auto value = Element::widen(load(0u));
+  for (uint32_t k = 1; k < n; ++k) value = combine<Op, typename Element::Accumulator>(value, Element::widen(load(k)));
+  if (divisor) value = divided(value, divisor);
+  return Element::narrow(value);
+}
+
+}  // namespace tutti::sdk

@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A device as one small C++ class; make_device and make_executor turn it into the two tables of tutti/plugin/device.h.
+// What each function must do is said there; here is only its C++ shape. Everything may throw sdk::Error (or anything
+// else).
+//
+//   struct MyDevice {
+//     static constexpr const char* name = "mine";
+//     static constexpr const char* summary = "memory and streams of my card";
+//     static void query(tutti_device_caps& caps);
+//     static void classify(const void* address, tutti_pointer& pointer);
+//     static void* allocate(uint32_t device, uint64_t bytes);
+//     static void release(void* address);
+//     static void* map_host(void* address, uint64_t bytes);
+//     static void unmap_host(void* address);
+//     static void enable_peer(uint32_t device, uint32_t peer);
+//     static int export_memory(const void* address, tutti_memory_export& memory);     // optional, with the next two
+//     static void* import_memory(uint32_t device, const tutti_memory_export& memory, int fd);
+//     static void close_import(void* base);
+//     static void prepare(uint32_t device);
+//     static void* create_stream(uint32_t device);
+//     static void destroy_stream(void* stream);
+//     static void stream_state(void* stream, uint32_t& device, uint64_t& flags);
+//     struct Mark;
+//     static Mark* create_mark(uint32_t device);
+//     static void destroy_mark(Mark* mark);
+//     static bool poll_mark(Mark* mark);                                               // true: done
+//     static void enqueue(void* stream, std::span<const tutti_command> commands);      // all or none
+//   };
+#pragma once
+
+#include <tutti/plugin/device.h>
+
+#include <algorithm>
+#include <cstring>
+#include <tutti/sdk/plugin.hpp>
+
+namespace tutti::sdk {
+inline namespace TUTTI_SDK_NAMESPACE {
+
+// Fills what the caller has room for.
+template <typename Struct, typename Fill>
+void fill_sized(Struct* out, Fill&& fill) {
+  Struct full{};
+  full.struct_size = sizeof full;
+  fill(full);
+  const uint32_t size = std::min<uint32_t>(out->struct_size, sizeof full);
+  std::memcpy(out, &full, size);
+  out->struct_size = size;
+}
+
+template <typename T>
+struct DeviceTable {
+  using Mark = typename T::Mark;
+  static constexpr bool exports = requires(void* base) { T::close_import(base); };
+  static Mark* mark(tutti_mark* handle) { return reinterpret_cast<Mark*>(handle); }
+
+  static tutti_status query(void*, tutti_device_caps* caps) {
+    return guard([&] { fill_sized(caps, [](tutti_device_caps& full) { T::query(full); }); });
+  }
+  static tutti_status classify(void*, const void* address, tutti_pointer* pointer) {
+    return guard([&] { fill_sized(pointer, [&](tutti_pointer& full) { T::classify(address, full); }); });
+  }
+  static tutti_status allocate(void*, uint32_t device, uint64_t bytes, void** address) {
+    return guard([&] { *address = T::allocate(device, bytes); });
+  }
+  static tutti_status release(void*, void* address) {
+    return guard([&] { T::release(address); });
+  }
+  static tutti_status map_host(void*, void* address, uint64_t bytes, void** device_address) {
+    return guard([&] { *device_address = T::map_host(address, bytes); });
+  }
+  static tutti_status unmap_host(void*, void* address) {
+    return guard([&] { T::unmap_host(address); });
+  }
+  static tutti_status enable_peer(void*, uint32_t device, uint32_t peer) {
+    return guard([&] { T::enable_peer(device, peer); });
+  }
+  static tutti_status export_memory(void*, const void* address, tutti_memory_export* memory, int32_t* fd) {
+    return guard([&] {
+      if constexpr (exports) *fd = T::export_memory(address, *memory);
+    });
+  }
+  static tutti_status import_memory(void*, uint32_t device, const tutti_memory_export* memory, int32_t fd,
+                                    void** base) {
+    return guard([&] {
+      if constexpr (exports) *base = T::import_memory(device, *memory, fd);
+    });
+  }
+  static tutti_status close_import(void*, void* base) {
+    return guard([&] {
+      if constexpr (exports) T::close_import(base);
+    });
+  }
+  static tutti_status prepare(void*, uint32_t device) {
+    return guard([&] { T::prepare(device); });
+  }
+  static tutti_status create_stream(void*, uint32_t device, void** stream) {
+    return guard([&] { *stream = T::create_stream(device); });
+  }
+  static tutti_status destroy_stream(void*, void* stream) {
+    return guard([&] { T::destroy_stream(stream); });
+  }
+  static tutti_status stream_state(void*, void* stream, uint32_t* device, uint64_t* flags) {
+    return guard([&] { T::stream_state(stream, *device, *flags); });
+  }
+  static tutti_status create_mark(void*, uint32_t device, tutti_mark** out) {
+    return guard([&] { *out = reinterpret_cast<tutti_mark*>(T::create_mark(device)); });
+  }
+  static void destroy_mark(void*, tutti_mark* handle) { T::destroy_mark(mark(handle)); }
+  static tutti_status poll_mark(void*, tutti_mark* handle) {
+    return guard([&]() -> tutti_status { return T::poll_mark(mark(handle)) ? TUTTI_OK : TUTTI_AGAIN; });
+  }
+  static tutti_status enqueue(void*, void* stream, const tutti_command* commands, uint32_t n) {
+    return guard([&] { T::enqueue(stream, {commands, n}); });
+  }
+};
+
+template <typename T>
+constexpr tutti_device make_device() {
+  using Table = DeviceTable<T>;
+  return {sizeof(tutti_device),
+          TUTTI_DEVICE_STAMP,
+          nullptr,
+          T::name,
+          T::summary,
+          Table::query,
+          Table::classify,
+          Table::allocate,
+          Table::release,
+          Table::map_host,
+          Table::unmap_host,
+          Table::enable_peer,
+          Table::exports ? Table::export_memory : nullptr,
+          Table::exports ? Table::import_memory : nullptr,
+          Table::exports ? Table::close_import : nullptr};
+}
+
+template <typename T>
+constexpr tutti_executor make_executor() {
+  using Table = DeviceTable<T>;
+  return {sizeof(tutti_executor), TUTTI_EXECUTOR_STAMP, nullptr,
+          Table::prepare,         Table::create_stream, Table::destroy_stream,
+          Table::stream_state,    Table::create_mark,   Table::destroy_mark,
+          Table::poll_mark,       Table::enqueue};
+}
+
+}  // namespace TUTTI_SDK_NAMESPACE
+}  // namespace tutti::sdk

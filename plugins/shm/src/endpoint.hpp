@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "link.hpp"
+#include "pair_claim.hpp"
 #include "region.hpp"
 #include "wire.hpp"
 
@@ -25,7 +26,8 @@ namespace tutti::shm {
 struct Connection {
   enum Step { kAwaitHello, kAwaitChallenge, kAwaitProof, kAwaitSetup };
   Socket socket;
-  bool active = false;  // this rank began it
+  bool active = false;             // this rank began it
+  std::optional<PairClaim> claim;  // ... and may
   Step step = kAwaitHello;
   uint32_t peer = 0;  // claimed until kAwaitSetup, proved from then on
   Terms mine{}, theirs{};

@@ -93,6 +93,8 @@ Link* Endpoint::connect(uint32_t peer, std::string_view bytes) {
   if (const auto error = connect_errors_.extract(peer)) throw error.mapped();
   if (connecting(peer)) return nullptr;
 
+  auto claim = PairClaim::take(address_, address);
+  if (!claim) return nullptr;
   auto socket = connect_to(address);
   if (!socket) return nullptr;
   if (!same_user(socket->get()))
@@ -101,6 +103,7 @@ Link* Endpoint::connect(uint32_t peer, std::string_view bytes) {
   auto connection = std::make_unique<Connection>();
   connection->socket = std::move(*socket);
   connection->active = true;
+  connection->claim.emplace(*std::move(claim));
   connection->step = Connection::kAwaitChallenge;
   connection->peer = peer;
   connection->mine = terms_for(peer);
@@ -270,10 +273,10 @@ void Endpoint::make_link(Connection& c, FileDescriptor doorbell, FileDescriptor 
   check_eventfd(eventfd);
   const uint32_t peer = c.peer;
   const int fd = c.socket.get();
-  auto link =
-      std::make_unique<Link>(Link::Parts{rank_, peer, geometry_, domain_.settings().stream_bytes, std::move(segment),
-                                         map_shared(doorbell.get(), Doorbell::page_bytes(nranks_)), std::move(eventfd),
-                                         std::move(c.socket), &domain_, &attention_});
+  auto link = std::make_unique<Link>(
+      Link::Parts{rank_, peer, geometry_, domain_.settings().stream_bytes, std::move(segment),
+                  share_doorbell(map_shared(doorbell.get(), Doorbell::page_bytes(nranks_)), std::move(eventfd)),
+                  std::move(c.socket), &domain_, &attention_});
   link_sockets_[fd] = link.get();
   links_[peer] = std::move(link);
   link_count_++;

@@ -11,13 +11,12 @@ namespace tutti::shm {
 Link::Link(Parts parts)
     : geometry_(parts.geometry),
       lanes_(std::make_unique<Lane[]>(parts.geometry.lanes)),
-      peer_doorbell_(reinterpret_cast<Doorbell*>(parts.peer_doorbell->data())),
+      peer_doorbell_(&parts.peer_doorbell->words()),
       rank_(parts.rank),
       peer_(parts.peer),
       stream_bytes_(parts.stream_bytes),
       segment_(std::move(parts.segment)),
-      doorbell_mapping_(std::move(parts.peer_doorbell)),
-      peer_eventfd_(std::move(parts.peer_eventfd)),
+      shared_doorbell_(std::move(parts.peer_doorbell)),
       socket_(std::move(parts.socket)),
       domain_(parts.domain),
       attention_(parts.attention),
@@ -161,7 +160,7 @@ void Link::ring_peer() noexcept {
   if (peer_doorbell_->sleeps.exchange(0, std::memory_order_seq_cst) == 0) return;
   const uint64_t one = 1;
   // Fails only when the counter is full, and then the peer is awake anyhow.
-  [[maybe_unused]] const ssize_t written = write(peer_eventfd_.get(), &one, sizeof one);
+  [[maybe_unused]] const ssize_t written = write(shared_doorbell_->eventfd.get(), &one, sizeof one);
 }
 
 // ---- posted transfers

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "nontemporal.hpp"
+#include "peer_doorbell.hpp"
 #include "region.hpp"
 #include "ring.hpp"
 #include "wire.hpp"
@@ -100,8 +101,8 @@ class Link {
     uint32_t rank, peer;
     Geometry geometry;
     uint64_t stream_bytes;
-    std::shared_ptr<Mapping> segment, peer_doorbell;
-    FileDescriptor peer_eventfd;
+    std::shared_ptr<Mapping> segment;
+    std::shared_ptr<PeerDoorbell> peer_doorbell;
     Socket socket;
     Domain* domain;
     Attention* attention;
@@ -270,12 +271,12 @@ class Link {
   State state_ = kOpen;
   Geometry geometry_;
   std::unique_ptr<Lane[]> lanes_;
-  Doorbell* peer_doorbell_;
+  Doorbell* peer_doorbell_;  // in shared_doorbell_
 
   uint32_t rank_, peer_;
   uint64_t stream_bytes_;
-  std::shared_ptr<Mapping> segment_, doorbell_mapping_;
-  FileDescriptor peer_eventfd_;
+  std::shared_ptr<Mapping> segment_;
+  std::shared_ptr<PeerDoorbell> shared_doorbell_;
   Socket socket_;
   Domain* domain_;
   Attention* attention_;

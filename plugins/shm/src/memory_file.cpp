@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 
 #include <cerrno>
@@ -16,8 +17,16 @@
 namespace tutti::shm {
 
 FileDescriptor make_memory_file(const char* label, uint64_t bytes) {
+  rlimit largest{};  // making a file larger than this would end the process by SIGXFSZ
+  if (getrlimit(RLIMIT_FSIZE, &largest) == 0 && bytes > largest.rlim_cur)
+    throw sdk::Error(TUTTI_NO_RESOURCES,
+                     "shm: " + std::to_string(bytes) +
+                         " bytes of shared memory are more than the largest file that this process may "
+                         "make, " +
+                         std::to_string(largest.rlim_cur) + " bytes (ulimit -f)");
   FileDescriptor file(memfd_create(label, MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!file) throw sdk::system_error("shm: memfd_create", errno);
+  if (fchmod(file.get(), S_IRUSR | S_IWUSR) != 0) throw sdk::system_error("shm: fchmod", errno);
   if (ftruncate(file.get(), static_cast<off_t>(bytes)) != 0)
     throw sdk::system_error("shm: a memory file of " + std::to_string(bytes) + " bytes", errno);
   if (fcntl(file.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0)

@@ -60,11 +60,12 @@ struct Template {
     }
     bool post(const tutti_transfer& t) {  // false: no room now
       const bool sending = t.kind == TUTTI_TRANSFER_SEND, quiet = t.flags == TUTTI_TRANSFER_INLINE;
+      if (t.flags & ~TUTTI_TRANSFER_INLINE) refuse(TUTTI_NOT_SUPPORTED, peer, "flags " + std::to_string(t.flags));
       if (t.lane >= receives.size() || (!sending && t.kind != TUTTI_TRANSFER_RECV) || t.bytes > fragment_bytes ||
-          t.region || (quiet ? !sending || t.bytes > inline_bytes : t.flags != 0))
+          t.region || (quiet && (!sending || t.bytes > inline_bytes)))
         refuse(TUTTI_INVALID_ARGUMENT, peer,
                std::to_string(t.bytes) + " bytes on lane " + std::to_string(t.lane) +
-                   ": more than there are, or unknown kind, flags or region");
+                   ": more than there are, or unknown kind or region");
       if (failed) refuse(failed, peer, "is lost or was given up");
       if (sending ? !send(t.lane, t.data, t.bytes) : receives[t.lane].size() == depth) return false;
       if (!sending) receives[t.lane].push_back(t);

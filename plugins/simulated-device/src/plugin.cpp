@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The plugin "simulated": a device whose streams are threads.
+#include <string>
+#include <tutti/sdk/device.hpp>
+
+#include "memory.hpp"
+#include "stream.hpp"
+
+namespace tutti::simulated {
+namespace {
+
+struct Simulated {
+  static constexpr const char* name = "simulated";
+  static constexpr const char* summary = "host memory and threads in the place of a device: for tests";
+  using Mark = simulated::Mark;
+
+  static void query(tutti_device_caps& caps) {
+    caps.memory_kind = TUTTI_MEMORY_SIMULATED;
+    caps.devices = device_count();
+  }
+  static void classify(const void* address, tutti_pointer& pointer) { simulated::classify(address, pointer); }
+  static void* allocate(uint32_t device, uint64_t bytes) { return simulated::allocate(device, bytes); }
+  static void release(void* address) { simulated::release(address); }
+  static void* map_host(void* address, uint64_t bytes) {
+    simulated::map_host(address, bytes);
+    return address;
+  }
+  static void unmap_host(void* address) { simulated::unmap_host(address); }
+  static void enable_peer(uint32_t device, uint32_t peer) {
+    check_device(device);
+    check_device(peer);
+  }
+  static void prepare(uint32_t device) { check_device(device); }
+  static void* create_stream(uint32_t device) { return simulated::create_stream(device); }
+  static void destroy_stream(void* stream) { simulated::destroy_stream(stream); }
+  static void stream_state(void* stream, uint32_t& device, uint64_t& flags) {
+    device = stream_device(stream);
+    flags = 0;
+  }
+  static Mark* create_mark(uint32_t device) {
+    check_device(device);
+    auto* mark = new Mark();
+    mark->device = device;
+    return mark;
+  }
+  static void destroy_mark(Mark* mark) { delete mark; }
+  static bool poll_mark(Mark* mark) {
+    return mark->reached.load(std::memory_order_acquire) >= mark->set.load(std::memory_order_acquire);
+  }
+  static void enqueue(void* stream, std::span<const tutti_command> commands) { simulated::enqueue(stream, commands); }
+};
+
+constexpr tutti_device device = sdk::make_device<Simulated>();
+constexpr tutti_executor executor = sdk::make_executor<Simulated>();
+
+}  // namespace
+}  // namespace tutti::simulated
+
+TUTTI_PLUGIN(simulated_device, "simulated", "0.1.0", "Tutti", "Apache-2.0",
+             "a device whose streams are threads, for tests", {TUTTI_DEVICE_ID, &tutti::simulated::device},
+             {TUTTI_EXECUTOR_ID, &tutti::simulated::executor});

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "reduce.hpp"
+
+#include <array>
+#include <cstring>
+#include <string>
+#include <tutti/sdk/arithmetic.hpp>
+#include <tutti/sdk/plugin.hpp>
+#include <utility>
+
+namespace tutti::simulated {
+namespace {
+
+template <uint32_t Dtype, uint32_t Op>
+void loop(const tutti_command& command, const void* const* sources) {
+  using Element = typename sdk::ElementOf<Dtype>::type;
+  using Stored = typename Element::Stored;
+  for (uint64_t i = 0; i < command.count; ++i) {
+    const Stored value = sdk::fold<Element, Op>(command.sources, command.divisor, [&](uint32_t k) {
+      Stored stored;
+      std::memcpy(&stored, static_cast<const char*>(sources[k]) + i * sizeof stored, sizeof stored);
+      return stored;
+    });
+    std::memcpy(static_cast<char*>(command.dst) + i * sizeof value, &value, sizeof value);
+    if (command.dst2) std::memcpy(static_cast<char*>(command.dst2) + i * sizeof value, &value, sizeof value);
+  }
+}
+
+constexpr uint32_t folds = sdk::last_fold - sdk::first_fold + 1, types = sdk::last_dtype - sdk::first_dtype + 1;
+
+template <uint32_t... I>
+constexpr std::array<ReduceLoop, sizeof...(I)> make_table(std::integer_sequence<uint32_t, I...>) {
+  return {loop<sdk::first_dtype + I / folds, sdk::first_fold + I % folds>...};
+}
+template <uint32_t... I>
+constexpr std::array<uint64_t, sizeof...(I)> make_sizes(std::integer_sequence<uint32_t, I...>) {
+  return {sizeof(typename sdk::ElementOf<sdk::first_dtype + I>::type::Stored)...};
+}
+constexpr auto table = make_table(std::make_integer_sequence<uint32_t, types * folds>());
+constexpr auto sizes = make_sizes(std::make_integer_sequence<uint32_t, types>());
+
+}  // namespace
+
+uint64_t element_bytes(uint32_t dtype) {
+  if (dtype < sdk::first_dtype || dtype > sdk::last_dtype)
+    throw sdk::Error(TUTTI_NOT_SUPPORTED, "simulated device: unknown data type " + std::to_string(dtype));
+  return sizes[dtype - sdk::first_dtype];
+}
+
+ReduceLoop find_reduce(uint32_t dtype, uint32_t op) {
+  element_bytes(dtype);
+  if (op < sdk::first_fold || op > sdk::last_fold)
+    throw sdk::Error(TUTTI_NOT_SUPPORTED, "simulated device: unknown operator " + std::to_string(op));
+  return table[(dtype - sdk::first_dtype) * folds + op - sdk::first_fold];
+}
+
+}  // namespace tutti::simulated

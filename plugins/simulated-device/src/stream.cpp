@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stream.hpp"
+
+#include <condition_variable>
+#include <cstring>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <thread>
+#include <tutti/sdk/plugin.hpp>
+#include <vector>
+
+#include "memory.hpp"
+#include "reduce.hpp"
+
+namespace tutti::simulated {
+namespace {
+
+using sdk::Error;
+
+struct Work {
+  tutti_command command{};
+  std::vector<const void*> sources;
+  ReduceLoop reduce = nullptr;
+  uint64_t turn = 0;  // MARK, AFTER: which setting of the mark
+};
+
+void until(const auto& condition) {
+  for (uint32_t polls = 0; !condition(); ++polls)
+    if (polls < 100)
+      std::this_thread::yield();
+    else
+      std::this_thread::sleep_for(std::chrono::microseconds(20));
+}
+
+void carry_out(const Work& work) {
+  const tutti_command& c = work.command;
+  switch (c.kind) {
+    case TUTTI_COMMAND_COPY:
+      std::memmove(c.dst, work.sources[0], c.count);
+      if (c.dst2) std::memmove(c.dst2, work.sources[0], c.count);
+      return;
+    case TUTTI_COMMAND_REDUCE:
+      return work.reduce(c, work.sources.data());
+    case TUTTI_COMMAND_WAIT:
+      return until([&] { return std::atomic_ref(*c.word).load(std::memory_order_acquire) == c.value; });
+    case TUTTI_COMMAND_WRITE:
+      return std::atomic_ref(*c.word).store(c.value, std::memory_order_release);
+    case TUTTI_COMMAND_MARK:
+      return reinterpret_cast<Mark*>(c.mark)->reached.store(work.turn, std::memory_order_release);
+    case TUTTI_COMMAND_AFTER:
+      return until(
+          [&] { return reinterpret_cast<Mark*>(c.mark)->reached.load(std::memory_order_acquire) >= work.turn; });
+    default:
+      return;
+  }
+}
+
+class Queue {
+ public:
+  // Threads outlive the program's statics: they are never joined.
+  Queue() {
+    std::thread([this] { run(); }).detach();
+  }
+  void append(std::vector<Work> all) {
+    const std::lock_guard lock(mutex_);
+    for (Work& work : all) {
+      if (work.command.kind == TUTTI_COMMAND_MARK)
+        work.turn = reinterpret_cast<Mark*>(work.command.mark)->set.fetch_add(1) + 1;
+      if (work.command.kind == TUTTI_COMMAND_AFTER) work.turn = reinterpret_cast<Mark*>(work.command.mark)->set.load();
+      waiting_.push_back(std::move(work));
+    }
+    appended_ += all.size();
+    changed_.notify_all();
+  }
+  void drain() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this, end = appended_] { return done_ >= end; });
+  }
+
+ private:
+  void run() {
+    std::unique_lock lock(mutex_);
+    for (;;) {
+      changed_.wait(lock, [this] { return !waiting_.empty(); });
+      const Work work = std::move(waiting_.front());
+      waiting_.pop_front();
+      lock.unlock();
+      carry_out(work);
+      lock.lock();
+      ++done_;
+      if (waiting_.empty()) changed_.notify_all();
+    }
+  }
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<Work> waiting_;
+  uint64_t appended_ = 0, done_ = 0;
+};
+
+struct Stream {
+  uint32_t device = 0;
+  Queue* queue = nullptr;
+};
+
+struct Streams {
+  std::mutex mutex;
+  std::vector<std::vector<std::unique_ptr<Queue>>> queues;  // by device
+  std::vector<uint64_t> next;                               // queue of the next stream
+  std::set<void*> alive;
+  std::unique_ptr<Stream> standard;
+  Stream make(uint32_t device) {
+    if (queues.empty()) {
+      const uint64_t each = sdk::config_number("TUTTI_SIMULATED_QUEUES", 1, 1, 64);
+      queues.resize(device_count());
+      next.resize(device_count());
+      for (auto& of_device : queues)
+        for (uint64_t i = 0; i < each; ++i) of_device.push_back(std::make_unique<Queue>());
+    }
+    auto& of_device = queues[device];
+    return {device, of_device[next[device]++ % of_device.size()].get()};
+  }
+};
+Streams& streams() {
+  static auto* all = new Streams();
+  return *all;
+}
+
+Stream& find(void* stream) {
+  Streams& all = streams();
+  const std::lock_guard lock(all.mutex);
+  if (!stream) {
+    if (!all.standard) all.standard = std::make_unique<Stream>(all.make(0));
+    return *all.standard;
+  }
+  if (!all.alive.contains(stream))
+    throw Error(TUTTI_INVALID_ARGUMENT,
+                "simulated device: " + std::to_string(reinterpret_cast<uintptr_t>(stream)) + " is no stream");
+  return *static_cast<Stream*>(stream);
+}
+
+Work check(const tutti_command& command) {
+  Work work;
+  work.command = command;
+  const bool computes = command.kind == TUTTI_COMMAND_COPY || command.kind == TUTTI_COMMAND_REDUCE;
+  if (command.kind < TUTTI_COMMAND_COPY || command.kind > TUTTI_COMMAND_AFTER)
+    throw Error(TUTTI_NOT_SUPPORTED, "simulated device: unknown command " + std::to_string(command.kind));
+  if (computes) {
+    if (command.sources == 0 || (command.kind == TUTTI_COMMAND_COPY && command.sources != 1))
+      throw Error(TUTTI_INVALID_ARGUMENT,
+                  "simulated device: a command has " + std::to_string(command.sources) + " sources");
+    uint64_t bytes = command.count;
+    if (command.kind == TUTTI_COMMAND_REDUCE) {
+      work.reduce = find_reduce(command.dtype, command.op);
+      bytes *= element_bytes(command.dtype);
+    }
+    work.sources.assign(command.src, command.src + command.sources);
+    for (const void* source : work.sources) check_reachable(source, bytes);
+    check_reachable(command.dst, bytes);
+    if (command.dst2) check_reachable(command.dst2, bytes);
+  } else if (command.kind == TUTTI_COMMAND_WAIT || command.kind == TUTTI_COMMAND_WRITE) {
+    check_reachable(command.word, sizeof *command.word);
+  } else if (!command.mark) {
+    throw Error(TUTTI_INVALID_ARGUMENT, "simulated device: a command's mark is NULL");
+  }
+  return work;
+}
+
+}  // namespace
+
+void* create_stream(uint32_t device) {
+  check_device(device);
+  Streams& all = streams();
+  const std::lock_guard lock(all.mutex);
+  auto* stream = new Stream(all.make(device));
+  all.alive.insert(stream);
+  return stream;
+}
+
+void destroy_stream(void* stream) {
+  Stream& s = find(stream);
+  s.queue->drain();
+  Streams& all = streams();
+  const std::lock_guard lock(all.mutex);
+  all.alive.erase(stream);
+  delete &s;
+}
+
+uint32_t stream_device(void* stream) { return find(stream).device; }
+
+void enqueue(void* stream, std::span<const tutti_command> commands) {
+  Stream& s = find(stream);
+  std::vector<Work> all;
+  all.reserve(commands.size());
+  for (const tutti_command& command : commands) all.push_back(check(command));
+  s.queue->append(std::move(all));
+}
+
+}  // namespace tutti::simulated

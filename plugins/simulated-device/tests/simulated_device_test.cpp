@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The simulated device keeps the promises of device/1 and executor/1 that the core relies on.
+#include <gtest/gtest.h>
+#include <tutti/plugin/device.h>
+#include <tutti/plugin/entry.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <thread>
+#include <vector>
+
+extern "C" const tutti_plugin_entry_table tutti_plugin_entry_simulated_device;
+
+namespace {
+
+std::string last_error;
+
+class SimulatedDevice : public ::testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    static tutti_host host{};
+    host.struct_size = sizeof host;
+    host.get_config = [](void*, const char* key) -> const char* { return std::getenv(key); };
+    host.set_error = [](void*, tutti_status, const char* text) { last_error = text; };
+    const auto& entry = tutti_plugin_entry_simulated_device;
+    ASSERT_EQ(entry.init(&host), TUTTI_OK);
+    device = static_cast<const tutti_device*>(entry.get_interface(TUTTI_DEVICE_ID, 0));
+    executor = static_cast<const tutti_executor*>(entry.get_interface(TUTTI_EXECUTOR_ID, 0));
+    ASSERT_TRUE(device && executor);
+  }
+  template <typename T>
+  T* memory(uint64_t n, uint32_t of = 0) {
+    void* address = nullptr;
+    EXPECT_EQ(device->allocate(nullptr, of, n * sizeof(T), &address), TUTTI_OK) << last_error;
+    return static_cast<T*>(address);
+  }
+  void* stream(uint32_t of = 0) {
+    void* made = nullptr;
+    EXPECT_EQ(executor->create_stream(nullptr, of, &made), TUTTI_OK) << last_error;
+    return made;
+  }
+  tutti_mark* mark() {
+    tutti_mark* made = nullptr;
+    EXPECT_EQ(executor->create_mark(nullptr, 0, &made), TUTTI_OK);
+    marks_.push_back(made);
+    return made;
+  }
+  void TearDown() override {
+    for (tutti_mark* made : marks_) executor->destroy_mark(nullptr, made);
+  }
+  tutti_status run(void* on, std::vector<tutti_command> commands) {
+    return executor->enqueue(nullptr, on, commands.data(), static_cast<uint32_t>(commands.size()));
+  }
+  void finish(tutti_mark* m) {
+    const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    while (executor->poll_mark(nullptr, m) == TUTTI_AGAIN && std::chrono::steady_clock::now() < limit)
+      std::this_thread::yield();
+    EXPECT_EQ(executor->poll_mark(nullptr, m), TUTTI_OK);
+  }
+  static tutti_command command(uint32_t kind, tutti_mark* m = nullptr) {
+    tutti_command c{};
+    c.kind = kind;
+    c.mark = m;
+    return c;
+  }
+  static tutti_command word(uint32_t kind, uint32_t* w, uint32_t value) {
+    tutti_command c = command(kind);
+    c.word = w;
+    c.value = value;
+    return c;
+  }
+  static const tutti_device* device;
+  static const tutti_executor* executor;
+
+ private:
+  std::vector<tutti_mark*> marks_;
+};
+const tutti_device* SimulatedDevice::device = nullptr;
+const tutti_executor* SimulatedDevice::executor = nullptr;
+
+TEST_F(SimulatedDevice, TellsItsMemoryFromTheHosts) {
+  auto* ours = memory<float>(100, 1);
+  tutti_pointer p{};
+  p.struct_size = sizeof p;
+  ASSERT_EQ(device->classify(nullptr, ours + 99, &p), TUTTI_OK);
+  EXPECT_EQ(p.kind, uint32_t{TUTTI_MEMORY_SIMULATED});
+  EXPECT_EQ(p.device, 1u);
+  EXPECT_EQ(p.base, ours);
+  int local = 0;
+  ASSERT_EQ(device->classify(nullptr, &local, &p), TUTTI_OK);
+  EXPECT_EQ(p.kind, uint32_t{TUTTI_MEMORY_HOST});
+  ASSERT_EQ(device->release(nullptr, ours), TUTTI_OK);
+  EXPECT_EQ(device->classify(nullptr, ours, &p), TUTTI_INVALID_ARGUMENT);
+  EXPECT_NE(last_error.find("released"), std::string::npos) << last_error;
+}
+
+TEST_F(SimulatedDevice, ReducesInOrderIntoTwoPlaces) {
+  auto *a = memory<int32_t>(1000), *b = memory<int32_t>(1000), *c = memory<int32_t>(1000), *d = memory<int32_t>(1000);
+  for (int i = 0; i < 1000; ++i) a[i] = i, b[i] = -3 * i;
+  void* s = stream();
+  tutti_mark* m = mark();
+  const void* sources[] = {a, b};
+  tutti_command reduce = command(TUTTI_COMMAND_REDUCE);
+  reduce.dtype = TUTTI_INT32;
+  reduce.op = TUTTI_SUM;
+  reduce.sources = 2;
+  reduce.src = sources;
+  reduce.dst = c;
+  reduce.dst2 = d;
+  reduce.count = 1000;
+  reduce.divisor = 4;
+  ASSERT_EQ(run(s, {reduce, command(TUTTI_COMMAND_MARK, m)}), TUTTI_OK) << last_error;
+  finish(m);
+  for (int i = 0; i < 1000; ++i) {
+    ASSERT_EQ(c[i], -2 * i / 4);
+    ASSERT_EQ(d[i], -2 * i / 4);
+  }
+  reduce.op = TUTTI_AVG;
+  EXPECT_EQ(run(s, {reduce}), TUTTI_NOT_SUPPORTED);
+  EXPECT_EQ(executor->destroy_stream(nullptr, s), TUTTI_OK);
+}
+
+TEST_F(SimulatedDevice, RefusesHostMemoryThatIsNotMapped) {
+  std::vector<char> host(8192);
+  auto* ours = memory<char>(8192);
+  void* s = stream();
+  const void* source[] = {host.data()};
+  tutti_command copy = command(TUTTI_COMMAND_COPY);
+  copy.sources = 1;
+  copy.src = source;
+  copy.dst = ours;
+  copy.count = 8192;
+  EXPECT_EQ(run(s, {copy}), TUTTI_INVALID_ARGUMENT);
+  EXPECT_NE(last_error.find("not mapped"), std::string::npos) << last_error;
+  void* seen = nullptr;
+  ASSERT_EQ(device->map_host(nullptr, host.data(), host.size(), &seen), TUTTI_OK);
+  EXPECT_EQ(run(s, {copy}), TUTTI_OK) << last_error;
+  EXPECT_EQ(executor->destroy_stream(nullptr, s), TUTTI_OK);
+  EXPECT_EQ(device->unmap_host(nullptr, host.data()), TUTTI_OK);
+}
+
+TEST_F(SimulatedDevice, WordsJoinAStreamAndTheHost) {
+  alignas(64) static uint32_t words[32];
+  void* seen = nullptr;
+  ASSERT_EQ(device->map_host(nullptr, words, sizeof words, &seen), TUTTI_OK);
+  void* s = stream();
+  tutti_mark* m = mark();
+  ASSERT_EQ(run(s, {word(TUTTI_COMMAND_WAIT, &words[0], 1), word(TUTTI_COMMAND_WRITE, &words[16], 7),
+                    command(TUTTI_COMMAND_MARK, m)}),
+            TUTTI_OK);
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  EXPECT_EQ(executor->poll_mark(nullptr, m), TUTTI_AGAIN);
+  EXPECT_EQ(std::atomic_ref(words[16]).load(), 0u);
+  std::atomic_ref(words[0]).store(1);
+  finish(m);
+  EXPECT_EQ(std::atomic_ref(words[16]).load(), 7u);
+  EXPECT_EQ(executor->destroy_stream(nullptr, s), TUTTI_OK);
+}
+
+// What waits in a queue holds up what was put behind it, as on a device with one queue.
+TEST_F(SimulatedDevice, StreamsOfADeviceShareItsQueue) {
+  alignas(64) static uint32_t word_of_test = 0;
+  void* seen = nullptr;
+  ASSERT_EQ(device->map_host(nullptr, &word_of_test, sizeof word_of_test, &seen), TUTTI_OK);
+  void *first = stream(), *second = stream();
+  tutti_mark* m = mark();
+  ASSERT_EQ(run(first, {word(TUTTI_COMMAND_WAIT, &word_of_test, 1)}), TUTTI_OK);
+  ASSERT_EQ(run(second, {command(TUTTI_COMMAND_MARK, m)}), TUTTI_OK);
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  EXPECT_EQ(executor->poll_mark(nullptr, m), TUTTI_AGAIN);
+  std::atomic_ref(word_of_test).store(1);
+  finish(m);
+  EXPECT_EQ(executor->destroy_stream(nullptr, first), TUTTI_OK);
+  EXPECT_EQ(executor->destroy_stream(nullptr, second), TUTTI_OK);
+}
+
+}  // namespace

@@ -16,8 +16,8 @@ namespace tutti::tcp {
 
 namespace asio = boost::asio;
 
-Connection::Connection(Link& link, Socket socket, uint32_t index)
-    : link_(link), socket_(std::move(socket)), index_(index), input_(new char[kInputBytes]) {
+Connection::Connection(Link& link, Stream stream, uint32_t index)
+    : link_(link), stream_(std::move(stream)), index_(index), input_(new char[kInputBytes]) {
   staged_.reserve(kTailBytes);
 }
 
@@ -88,9 +88,7 @@ bool Connection::pump() {
     if (staged + external == 0) return true;
     boost::system::error_code error;
     const asio::const_buffer head(staged_.data() + staged_done_, staged), body(external_, external);
-    const size_t n = external == 0 ? socket_.write_some(head, error)
-                     : staged == 0 ? socket_.write_some(body, error)
-                                   : socket_.write_some(std::array<asio::const_buffer, 2>{head, body}, error);
+    const size_t n = stream_.write_some(head, body, error);
     if (error == asio::error::would_block) {
       blocked_ = true;
       return false;
@@ -102,7 +100,7 @@ bool Connection::pump() {
     }
     written(n);
     total += n;
-    if (n < staged + external) {
+    if (n < staged + external && !stream_.is_encrypted()) {  // TLS takes a record at a time
       blocked_ = true;
       return false;
     }
@@ -131,7 +129,8 @@ void Connection::written(size_t n) {
 // ------------------------------------------------------------------------------------------------------------------
 
 void Connection::read() {
-  for (int i = 0; i < kReads && is_open(); ++i) {
+  // What TLS has taken from the socket must be read: no poll would tell of it.
+  for (int i = 0; is_open() && (i < kReads || stream_.has_pending()); ++i) {
     const bool direct = target_ && target_left_ > 0;
     if (input_begin_ == input_end_) {
       input_begin_ = input_end_ = 0;
@@ -143,8 +142,7 @@ void Connection::read() {
     const size_t ahead = std::min(kInputBytes - input_end_, direct ? kAheadBytes : kInputBytes);
     const asio::mutable_buffer body(target_, direct ? target_left_ : 0), rest(input_.get() + input_end_, ahead);
     boost::system::error_code error;
-    const size_t n = direct ? socket_.read_some(std::array<asio::mutable_buffer, 2>{body, rest}, error)
-                            : socket_.read_some(rest, error);
+    const size_t n = stream_.read_some(body, rest, error);
     if (error == asio::error::would_block) return;
     if (error) return lost(error);
     const size_t into = std::min(n, body.size());
@@ -152,7 +150,7 @@ void Connection::read() {
     if (direct) target_ += into;
     input_end_ += n - into;
     parse();
-    if (n < body.size() + ahead) return;
+    if (n < body.size() + ahead && !stream_.is_encrypted()) return;
   }
 }
 
@@ -261,7 +259,7 @@ void Connection::lost(const boost::system::error_code& error) {
     return link_.on_departure();
   }
   if (!write_error_.empty()) return link_.lose("the connection broke: " + write_error_);
-  link_.lose(error == asio::error::eof ? "the connection was closed by the peer, which has probably died"
+  link_.lose(error == asio::error::eof ? "the connection was closed by the peer"
                                        : "the connection broke: " + error.message());
 }
 
@@ -269,7 +267,7 @@ void Connection::close() {
   if (!is_open()) return;
   link_.endpoint().closing(*this);
   boost::system::error_code ignored;
-  socket_.close(ignored);
+  stream_.socket().close(ignored);
 }
 
 bool Connection::say_goodbye() {
@@ -277,16 +275,16 @@ bool Connection::say_goodbye() {
   append({FrameKind::kBye, 0, 0, 0, 0});
   boost::system::error_code error;
   const size_t left = staged_.size() - staged_done_;
-  const size_t n = socket_.write_some(asio::const_buffer(staged_.data() + staged_done_, left), error);
+  const size_t n = stream_.write_some(asio::const_buffer(staged_.data() + staged_done_, left), {}, error);
   if (error || n < left) return false;
-  socket_.shutdown(Socket::shutdown_send, error);
+  stream_.socket().shutdown(Socket::shutdown_send, error);
   return !error;
 }
 
 bool Connection::drained() {
   boost::system::error_code error;
   for (int i = 0; i < 64; ++i) {
-    socket_.read_some(asio::mutable_buffer(input_.get(), kInputBytes), error);
+    stream_.socket().read_some(asio::mutable_buffer(input_.get(), kInputBytes), error);
     if (error == asio::error::would_block) break;
     if (error) return true;
   }

@@ -6,19 +6,19 @@
 
 #include <utility>
 // Boost 1.74 needs <utility> first.
-#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/error.hpp>
 #include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "ring.hpp"
+#include "stream.hpp"
 #include "wire.hpp"
 
 namespace tutti::tcp {
 
 class Link;
-using Socket = boost::asio::ip::tcp::socket;
 
 // A SEND that is not yet (wholly) in the kernel's hands.
 struct Send {
@@ -36,10 +36,10 @@ struct Receive {
 
 class Connection {
  public:
-  Connection(Link& link, Socket socket, uint32_t index);
+  Connection(Link& link, Stream stream, uint32_t index);
 
-  bool is_open() const { return socket_.is_open(); }
-  int descriptor() { return socket_.native_handle(); }
+  bool is_open() const { return stream_.socket().is_open(); }
+  int descriptor() { return stream_.socket().native_handle(); }
   Link& link() { return link_; }
   uint32_t index() const { return index_; }
 
@@ -93,7 +93,7 @@ class Connection {
   void lost(const boost::system::error_code& error);
 
   Link& link_;
-  Socket socket_;
+  Stream stream_;
   const uint32_t index_;
 
   // Output: staged_ from staged_done_, then the rest of the external payload, then next_, then what lanes have.

@@ -2,6 +2,7 @@
 #include "connector.hpp"
 
 #include <netinet/tcp.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <boost/asio/buffer.hpp>
@@ -32,16 +33,43 @@ tcp::endpoint to_endpoint(const IpAddress& ip, uint16_t port) {
   return {asio::ip::address_v6(bytes), port};
 }
 
+// Asio's own functions make sockets that a program started meanwhile would inherit.
+template <typename AsioSocket>
+bool open_privately(AsioSocket& socket, const tcp& protocol, boost::system::error_code& error) {
+  const int fd = ::socket(protocol.family(), SOCK_STREAM | SOCK_CLOEXEC, 0);
+  if (fd < 0)
+    error.assign(errno, boost::system::system_category());
+  else if (socket.assign(protocol, fd, error))
+    ::close(fd);
+  return !error;
+}
+
+Socket accept_privately(tcp::acceptor& listener, asio::io_context& io, tcp::endpoint& from,
+                        boost::system::error_code& error) {
+  Socket socket(io);
+  auto size = static_cast<socklen_t>(from.capacity());
+  const int fd = ::accept4(listener.native_handle(), from.data(), &size, SOCK_CLOEXEC);
+  if (fd < 0) {
+    error.assign(errno, boost::system::system_category());
+    return socket;
+  }
+  from.resize(size);
+  if (socket.assign(from.protocol(), fd, error)) ::close(fd);
+  return socket;
+}
+
 void set_option(int fd, int level, int name, int value) { setsockopt(fd, level, name, &value, sizeof value); }
 
 }  // namespace
 
 Connector::Connector(Endpoint& endpoint, asio::io_context& io, Poller& poller, const Settings& settings,
-                     const Shape& shape, uint32_t rank, const uint8_t* secret, uint64_t secret_bytes)
+                     std::shared_ptr<const Tls> tls, const Shape& shape, uint32_t rank, const uint8_t* secret,
+                     uint64_t secret_bytes)
     : endpoint_(endpoint),
       io_(io),
       poller_(poller),
       settings_(settings),
+      tls_(std::move(tls)),
       shape_(shape),
       rank_(rank),
       secret_(secret, secret_bytes),
@@ -53,18 +81,19 @@ Connector::Connector(Endpoint& endpoint, asio::io_context& io, Poller& poller, c
                                       std::to_string(kMaxAddresses) + " are used: choose with TUTTI_TCP_INTERFACE");
     own_.erase(own_.begin() + kMaxAddresses - 1, own_.end() - 1);  // the last one, loopback if any, stays
   }
-  for (const LocalAddress& address : own_) listen(io, address);
+  std::string problem;
+  for (const LocalAddress& address : own_) listen(io, address, problem);
   if (listeners_.empty())
-    throw sdk::Error(TUTTI_SYSTEM, endpoint_.says("cannot listen on any of this host's addresses; the log says why"));
+    throw sdk::Error(TUTTI_SYSTEM, endpoint_.says("cannot listen on any of this host's addresses: " + problem));
 }
 
-void Connector::listen(asio::io_context& io, const LocalAddress& address) {
+void Connector::listen(asio::io_context& io, const LocalAddress& address, std::string& problem) {
   boost::system::error_code error;
   const bool fixed = settings_.first_port != 0;
   for (uint32_t port = settings_.first_port; port <= settings_.last_port; ++port) {
     const tcp::endpoint where = to_endpoint(address.ip, static_cast<uint16_t>(port));
     tcp::acceptor acceptor(io);
-    if (acceptor.open(where.protocol(), error)) break;
+    if (!open_privately(acceptor, where.protocol(), error)) break;
     if (fixed) acceptor.set_option(tcp::acceptor::reuse_address(true), error);
     if (address.ip.family == 6) acceptor.set_option(asio::ip::v6_only(true), error);
     if (settings_.buffer_bytes) {  // the window scale is settled when a connection is accepted
@@ -81,8 +110,8 @@ void Connector::listen(asio::io_context& io, const LocalAddress& address) {
   const std::string ports = fixed ? " on any port of TUTTI_TCP_PORTS=" + std::to_string(settings_.first_port) + "-" +
                                         std::to_string(settings_.last_port)
                                   : "";
-  endpoint_.log(TUTTI_LOG_WARN, "cannot listen at " + address.ip.text() + " (" + address.interface + ")" + ports +
-                                    ": " + error.message());
+  problem = address.ip.text() + " (" + address.interface + ")" + ports + ": " + error.message();
+  endpoint_.log(TUTTI_LOG_WARN, "cannot listen at " + problem);
 }
 
 std::string Connector::address() const { return self_.encode(); }
@@ -153,7 +182,7 @@ void Connector::open_socket(uint32_t peer, uint32_t index, const PeerAddress::Li
   Meeting& meeting = meetings_.at(peer);
   const Attempt& attempt = *meeting.attempt;
   auto owner = std::make_unique<Handshake>(Handshake{.id = ++next_id_,
-                                                     .socket = Socket(io_),
+                                                     .stream = Stream(Socket(io_)),
                                                      .outgoing = true,
                                                      .phase = Phase::kConnecting,
                                                      .deadline = meeting.deadline,
@@ -166,14 +195,14 @@ void Connector::open_socket(uint32_t peer, uint32_t index, const PeerAddress::Li
   fill_random(h.hello.nonce);
   const tcp::endpoint target = to_endpoint(where.ip, where.port);
   boost::system::error_code error;
-  if (h.socket.open(target.protocol(), error))
+  if (!open_privately(h.stream.socket(), target.protocol(), error))
     return attempt_failed(peer, h, sdk::Error(TUTTI_SYSTEM, "no socket: " + error.message()));
-  set_options(h.socket);
+  set_options(h.stream.socket());
   // Asio's own synchronous connect would wait even on a non-blocking socket.
-  if (::connect(h.socket.native_handle(), target.data(), static_cast<socklen_t>(target.size())) != 0 &&
+  if (::connect(h.stream.socket().native_handle(), target.data(), static_cast<socklen_t>(target.size())) != 0 &&
       errno != EINPROGRESS)
     return attempt_failed(peer, h, sdk::system_error("refused", errno));
-  poller_.watch(h.socket.native_handle(), EPOLLOUT, Watched::kHandshake, h.id);
+  poller_.watch(h.stream.socket().native_handle(), EPOLLOUT, Watched::kHandshake, h.id);
   handshakes_.emplace(h.id, std::move(owner));
 }
 
@@ -208,8 +237,7 @@ void Connector::on_listener(uint64_t index) {
   for (int i = 0; i < 16; ++i) {
     boost::system::error_code error;
     tcp::endpoint from;
-    Socket socket(io_);
-    listeners_[index].accept(socket, from, error);
+    Socket socket = accept_privately(listeners_[index], io_, from, error);
     if (error == asio::error::would_block) return;
     if (error) {
       if (!accept_failed_ && error != asio::error::connection_aborted)
@@ -224,14 +252,15 @@ void Connector::on_listener(uint64_t index) {
            })->first);
     set_options(socket);
     auto owner = std::make_unique<Handshake>(Handshake{.id = ++next_id_,
-                                                       .socket = std::move(socket),
+                                                       .stream = Stream(std::move(socket)),
                                                        .outgoing = false,
-                                                       .phase = Phase::kHello,
+                                                       .phase = Phase::kTls,
                                                        .deadline = Clock::now() + kHandshakeLimit,
                                                        .peer = 0,
                                                        .where = from.address().to_string()});
     const uint64_t id = owner->id;
-    poller_.watch(owner->socket.native_handle(), EPOLLIN, Watched::kHandshake, id);
+    if (tls_) owner->stream.start_tls(*tls_, true);
+    poller_.watch(owner->stream.socket().native_handle(), EPOLLIN, Watched::kHandshake, id);
     handshakes_.emplace(id, std::move(owner));
     ++incoming_;
     advance(id);
@@ -289,8 +318,10 @@ template <typename T>
 bool Connector::receive(Handshake& h, T& message) {
   static_assert(sizeof(T) <= sizeof(Hello));
   boost::system::error_code error;
-  const size_t n = h.socket.read_some(asio::buffer(h.buffer.data() + h.got, sizeof(T) - h.got), error);
+  const size_t n = h.stream.read_some(asio::buffer(h.buffer.data() + h.got, sizeof(T) - h.got), {}, error);
   if (error == asio::error::would_block) return false;
+  if (is_refusal(error))
+    throw sdk::Error(TUTTI_MISMATCH, "it refuses this rank's certificate (TUTTI_TLS_CERTIFICATE): " + error.message());
   if (error) {
     if (h.outgoing)
       if (const auto at = meetings_.find(h.peer); at != meetings_.end() && at->second.attempt)
@@ -308,17 +339,17 @@ bool Connector::receive(Handshake& h, T& message) {
 template <typename T>
 void Connector::send(Handshake& h, const T& message) {
   boost::system::error_code error;
-  if (h.socket.write_some(asio::buffer(&message, sizeof message), error) != sizeof message)
+  if (h.stream.write_some(asio::buffer(&message, sizeof message), {}, error) != sizeof message)
     throw sdk::Error(TUTTI_PEER_FAILED, "cannot write a handshake message: " + error.message());
 }
 
 bool Connector::connected(Handshake& h) {
   int code = 0;
   socklen_t size = sizeof code;
-  getsockopt(h.socket.native_handle(), SOL_SOCKET, SO_ERROR, &code, &size);
+  getsockopt(h.stream.socket().native_handle(), SOL_SOCKET, SO_ERROR, &code, &size);
   if (code) throw sdk::Error(TUTTI_PEER_FAILED, std::generic_category().message(code));
   boost::system::error_code error;
-  h.socket.remote_endpoint(error);
+  h.stream.socket().remote_endpoint(error);
   return !error;
 }
 
@@ -327,9 +358,14 @@ bool Connector::step(Handshake& h) {
   switch (h.phase) {
     case Phase::kConnecting:
       if (!connected(h)) return false;
-      send(h, h.hello);
-      poller_.change(h.socket.native_handle(), EPOLLIN, Watched::kHandshake, h.id);
-      h.phase = Phase::kChallenge;
+      if (tls_) h.stream.start_tls(*tls_, false);
+      poller_.change(h.stream.socket().native_handle(), EPOLLIN, Watched::kHandshake, h.id);
+      h.phase = Phase::kTls;
+      return true;
+    case Phase::kTls:
+      if (!h.stream.shake_hands()) return false;
+      if (h.outgoing) send(h, h.hello);
+      h.phase = h.outgoing ? Phase::kChallenge : Phase::kHello;
       return true;
     case Phase::kHello:
       if (!receive(h, h.hello)) return false;
@@ -418,19 +454,19 @@ Answer Connector::decide(const Handshake& h) {
   return Answer::kAccepted;
 }
 
-Socket Connector::take_socket(Handshake& h) {
-  poller_.forget(h.socket.native_handle());
-  Socket socket = std::move(h.socket);
+Stream Connector::take_socket(Handshake& h) {
+  poller_.forget(h.stream.socket().native_handle());
+  Stream stream = std::move(h.stream);
   drop(h.id);
-  return socket;
+  return stream;
 }
 
 namespace {
-bool complete(const std::vector<std::optional<Socket>>& sockets) {
+bool complete(const std::vector<std::optional<Stream>>& sockets) {
   return std::all_of(sockets.begin(), sockets.end(), [](const auto& s) { return s.has_value(); });
 }
-std::vector<Socket> release(std::vector<std::optional<Socket>>& sockets) {
-  std::vector<Socket> result;
+std::vector<Stream> release(std::vector<std::optional<Stream>>& sockets) {
+  std::vector<Stream> result;
   for (auto& s : sockets) result.push_back(std::move(*s));
   return result;
 }
@@ -443,14 +479,13 @@ void Connector::visitor_ready(Handshake& h) {
   meeting.error.reset();
   if (meeting.attempt) abandon_attempt(peer);
   if (!meeting.visit || meeting.visit->id != id) {
-    meeting.visit.emplace();
-    meeting.visit->id = id;
+    meeting.visit = Visit{.id = id, .sockets = {}};
     meeting.visit->sockets.resize(shape_.sockets);
     meeting.deadline = Clock::now() + settings_.connect_timeout;
   }
   meeting.visit->sockets[index] = take_socket(h);
   if (!complete(meeting.visit->sockets)) return;
-  std::vector<Socket> sockets = release(meeting.visit->sockets);
+  std::vector<Stream> sockets = release(meeting.visit->sockets);
   meetings_.erase(peer);
   endpoint_.establish(peer, std::move(sockets));
 }
@@ -493,7 +528,7 @@ void Connector::socket_ready(Handshake& h) {
   }
   const auto at = meetings_.find(peer);
   if (at == meetings_.end() || !at->second.attempt || !complete(at->second.attempt->sockets)) return;
-  std::vector<Socket> sockets = release(at->second.attempt->sockets);
+  std::vector<Stream> sockets = release(at->second.attempt->sockets);
   meetings_.erase(at);
   endpoint_.establish(peer, std::move(sockets));
 }

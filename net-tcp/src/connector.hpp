@@ -34,7 +34,8 @@ class Connector {
  public:
   // Listens on the chosen addresses at once. Throws sdk::Error.
   Connector(Endpoint& endpoint, boost::asio::io_context& io, Poller& poller, const Settings& settings,
-            const Shape& shape, uint32_t rank, const uint8_t* secret, uint64_t secret_bytes);
+            std::shared_ptr<const Tls> tls, const Shape& shape, uint32_t rank, const uint8_t* secret,
+            uint64_t secret_bytes);
 
   // What peers need to connect here.
   std::string address() const;
@@ -52,12 +53,12 @@ class Connector {
   void stop();
 
  private:
-  enum class Phase { kConnecting, kHello, kChallenge, kProof, kVerdict };
+  enum class Phase { kConnecting, kTls, kHello, kChallenge, kProof, kVerdict };
 
   // One socket on its way to be trusted.
   struct Handshake {
     uint64_t id;
-    Socket socket;
+    Stream stream;
     bool outgoing;
     Phase phase;
     Clock::time_point deadline;
@@ -76,13 +77,13 @@ class Connector {
     int rounds = 0;
     bool was_cut = false;  // a listener was there but hung up
     Id id{};
-    std::vector<std::optional<Socket>> sockets;
+    std::vector<std::optional<Stream>> sockets;
     std::string tried;
   };
   // A peer's try to reach us, of which some sockets are here.
   struct Visit {
     Id id{};
-    std::vector<std::optional<Socket>> sockets;
+    std::vector<std::optional<Stream>> sockets;
   };
   struct Meeting {
     std::optional<Attempt> attempt;
@@ -91,7 +92,8 @@ class Connector {
     Clock::time_point deadline;
   };
 
-  void listen(boost::asio::io_context& io, const LocalAddress& address);
+  // Where that fails `problem` says why.
+  void listen(boost::asio::io_context& io, const LocalAddress& address, std::string& problem);
   void set_options(Socket& socket) const;
   void try_next(uint32_t peer);
   void open_socket(uint32_t peer, uint32_t index, const PeerAddress::Listener& where);
@@ -108,7 +110,7 @@ class Connector {
   void socket_ready(Handshake& h);
   void visitor_ready(Handshake& h);
   void drop(uint64_t id);
-  Socket take_socket(Handshake& h);
+  Stream take_socket(Handshake& h);
   template <typename T>
   bool receive(Handshake& h, T& message);
   template <typename T>
@@ -119,6 +121,7 @@ class Connector {
   boost::asio::io_context& io_;
   Poller& poller_;
   const Settings& settings_;
+  const std::shared_ptr<const Tls> tls_;  // null: bytes travel as they are
   const Shape shape_;
   const uint32_t rank_;
   Secret secret_;

@@ -34,8 +34,8 @@ Endpoint::Endpoint(Domain& domain, const tutti_endpoint_config& config)
                                                   " bytes at " + (config.secret ? "an address" : "NULL")));
   links_.resize(config.nranks);
   given_up_.resize(config.nranks);
-  connector_ = std::make_unique<Connector>(*this, domain.io, poller_, settings_, shape_, rank_, config.secret,
-                                           config.secret_bytes);
+  connector_ = std::make_unique<Connector>(*this, domain.io, poller_, settings_, domain.tls, shape_, rank_,
+                                           config.secret, config.secret_bytes);
 }
 
 std::string Endpoint::says(const std::string& text) const {
@@ -65,7 +65,7 @@ Link* Endpoint::connect(uint32_t peer, std::string_view address) {
   return links_[peer].get();
 }
 
-void Endpoint::establish(uint32_t peer, std::vector<Socket> sockets) {
+void Endpoint::establish(uint32_t peer, std::vector<Stream> sockets) {
   links_[peer] = std::make_unique<Link>(*this, peer, std::move(sockets));
   for (auto& connection : links_[peer]->connections()) {
     poller_.watch(connection->descriptor(), EPOLLIN, Watched::kConnection, uint64_t{peer} << 8 | connection->index());

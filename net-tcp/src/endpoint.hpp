@@ -24,6 +24,7 @@ namespace tutti::tcp {
 // One per process and communicator configuration. Asio's context is only the home of its sockets: nothing runs in it.
 struct Domain {
   Settings settings = Settings::read();
+  std::shared_ptr<const Tls> tls = Tls::make(settings);
   boost::asio::io_context io;
 };
 
@@ -68,7 +69,7 @@ class Endpoint {
   void closing(Connection& connection);
 
   // For the connector.
-  void establish(uint32_t peer, std::vector<Socket> sockets);
+  void establish(uint32_t peer, std::vector<Stream> sockets);
   bool has_link(uint32_t peer) const { return links_[peer] != nullptr; }
   bool is_given_up(uint32_t peer) const { return given_up_[peer] || (links_[peer] && !links_[peer]->is_up()); }
 

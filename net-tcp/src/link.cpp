@@ -9,9 +9,9 @@
 
 namespace tutti::tcp {
 
-Link::Link(Endpoint& endpoint, uint32_t peer, std::vector<Socket> sockets)
+Link::Link(Endpoint& endpoint, uint32_t peer, std::vector<Stream> sockets)
     : endpoint_(endpoint), peer_(peer), lanes_(endpoint.shape().lanes) {
-  for (Socket& socket : sockets)
+  for (Stream& socket : sockets)
     connections_.push_back(
         std::make_unique<Connection>(*this, std::move(socket), static_cast<uint32_t>(connections_.size())));
 }

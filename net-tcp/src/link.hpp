@@ -54,7 +54,7 @@ struct Lane {
 class Link {
  public:
   // Takes over sockets that have passed the handshake, in order of their index.
-  Link(Endpoint& endpoint, uint32_t peer, std::vector<Socket> sockets);
+  Link(Endpoint& endpoint, uint32_t peer, std::vector<Stream> sockets);
 
   // False: the queue is full. Arguments are checked by the endpoint.
   bool post_send(const tutti_transfer& transfer);

@@ -3,6 +3,7 @@
 
 #include <sys/stat.h>
 
+#include <cerrno>
 #include <charconv>
 #include <fstream>
 #include <tutti/sdk/plugin.hpp>
@@ -30,6 +31,24 @@ void read_ports(Settings& settings) {
     throw sdk::Error(TUTTI_INVALID_ARGUMENT, "TUTTI_TCP_PORTS=\"" + *text + "\" ends before it begins");
 }
 
+// All three or none: half a set would be read as safer than it is.
+void read_tls(Settings& settings) {
+  const std::pair<const char*, std::string*> files[] = {{"TUTTI_TLS_CERTIFICATE", &settings.tls_certificate},
+                                                        {"TUTTI_TLS_KEY", &settings.tls_key},
+                                                        {"TUTTI_TLS_CA", &settings.tls_ca}};
+  const char *set = nullptr, *unset = nullptr;
+  for (const auto& [name, file] : files) {
+    *file = sdk::config(name).value_or("");
+    (file->empty() ? unset : set) = name;
+    if (file->empty() && sdk::config(name))
+      throw sdk::Error(TUTTI_INVALID_ARGUMENT, std::string(name) + " is set but empty: name a file, or unset it");
+  }
+  if (set && unset)
+    throw sdk::Error(TUTTI_INVALID_ARGUMENT, std::string(set) + " is set but " + unset +
+                                                 " is not: TLS needs "
+                                                 "TUTTI_TLS_CERTIFICATE, TUTTI_TLS_KEY and TUTTI_TLS_CA");
+}
+
 // TUTTI_HOST_ID, else boot id + inode of the network namespace: host names and boot ids are the same in all namespaces
 // of a machine, but loopback addresses do not reach across.
 std::string read_host_key() {
@@ -41,9 +60,10 @@ std::string read_host_key() {
   std::getline(std::ifstream("/proc/sys/kernel/random/boot_id") >> std::ws, boot_id);
   struct stat name_space{};
   if (boot_id.empty() || stat("/proc/self/ns/net", &name_space) != 0)
-    throw sdk::Error(TUTTI_SYSTEM,
-                     "cannot tell this host: /proc/sys/kernel/random/boot_id or /proc/self/ns/net is not "
-                     "readable; set TUTTI_HOST_ID to a text that differs between hosts");
+    throw sdk::system_error(
+        "cannot tell this host: /proc/sys/kernel/random/boot_id or /proc/self/ns/net is not "
+        "readable (TUTTI_HOST_ID, a text that differs between hosts, is another way)",
+        errno);
   return boot_id + "/" + std::to_string(name_space.st_ino);
 }
 
@@ -64,6 +84,7 @@ Settings Settings::read() {
   settings.keepalive_s = static_cast<uint32_t>(sdk::config_number("TUTTI_TCP_KEEPALIVE", 10, 0, 7200));
   settings.user_timeout_s = static_cast<uint32_t>(sdk::config_number("TUTTI_TCP_USER_TIMEOUT", 0, 0, 86400));
   settings.connect_timeout = std::chrono::seconds(sdk::config_number("TUTTI_TCP_CONNECT_TIMEOUT", 30, 1, 86400));
+  read_tls(settings);
   settings.host_key = read_host_key();
   return settings;
 }

@@ -39,7 +39,10 @@ struct Settings {
   uint32_t keepalive_s = 0;     // 0: off
   uint32_t user_timeout_s = 0;  // 0: the kernel's own
   std::chrono::seconds connect_timeout{0};
-  std::string host_key;  // what ranks of one host (one network namespace) have in common
+  std::string tls_certificate;  // TUTTI_TLS_CERTIFICATE, a file; empty: no TLS
+  std::string tls_key;          // TUTTI_TLS_KEY
+  std::string tls_ca;           // TUTTI_TLS_CA
+  std::string host_key;         // what ranks of one host (one network namespace) have in common
 
   // Throws sdk::Error that names the setting, its value and what is allowed.
   static Settings read();

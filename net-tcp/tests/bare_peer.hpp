@@ -5,6 +5,7 @@
 #pragma once
 
 #include <arpa/inet.h>
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <sys/socket.h>
@@ -33,6 +34,12 @@ class BarePeer {
   ~BarePeer() { ::close(fd_); }
   BarePeer(const BarePeer&) = delete;
   BarePeer& operator=(const BarePeer&) = delete;
+
+  // Non-blocking from now on, for whoever speaks on it by other means.
+  int descriptor() const {
+    fcntl(fd_, F_SETFL, fcntl(fd_, F_GETFL) | O_NONBLOCK);
+    return fd_;
+  }
 
   void say(const void* data, size_t bytes) {
     EXPECT_EQ(::send(fd_, data, bytes, MSG_NOSIGNAL), static_cast<ssize_t>(bytes));

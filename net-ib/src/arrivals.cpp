@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The receiving half of a link. What a frame says is checked before it is used; nonsense loses the peer.
+#include <cstring>
+#include <tutti/sdk/plugin.hpp>
+
+#include "endpoint.hpp"
+#include "link.hpp"
+
+namespace tutti::ib {
+
+void Link::broken(const std::string& what) { lose("protocol error: " + what); }
+
+// The RECV of message `sequence`, if it is posted and not completed.
+Receive* Link::receive_of(Lane& lane, uint32_t sequence) {
+  const uint32_t at = sequence - lane.first_receive();
+  return at < lane.receives.size() ? &lane.receives[at] : nullptr;
+}
+
+void Link::on_frame(Path& path, const char* bytes, uint32_t size) {
+  Frame f;
+  if (size < sizeof f) return broken("a frame of " + std::to_string(size) + " bytes");
+  std::memcpy(&f, bytes, sizeof f);
+  if (f.bytes != size - sizeof f || f.lane >= lanes_.size())
+    return broken("a frame with " + std::to_string(size - sizeof f) + " bytes of payload that tells of " +
+                  std::to_string(f.bytes) + " on lane " + std::to_string(f.lane));
+  if (!path.set_freed(f.freed)) return broken("its count of frames taken in is impossible");
+  ready_ = true;
+  Lane& lane = lanes_[f.lane];
+  const bool counts = f.kind != FrameKind::kCredit && f.kind != FrameKind::kPathDown && f.kind != FrameKind::kBye;
+  if (counts && static_cast<int32_t>(f.posted - lane.peer_posted) > 0) lane.peer_posted = f.posted;
+  if (has_work()) endpoint_.wants_advance(*this);
+  const char* payload = bytes + sizeof f;
+  switch (f.kind) {
+    case FrameKind::kReady:
+    case FrameKind::kPosted:
+    case FrameKind::kCredit:
+      return;
+    case FrameKind::kData:
+      return on_data(f, payload);
+    case FrameKind::kAnnounce:
+      return on_announce(f, payload);
+    case FrameKind::kWant:
+      return on_want(f);
+    case FrameKind::kMismatch:
+    case FrameKind::kDiscard:
+      return on_refusal(f);
+    case FrameKind::kControl:
+      if (f.bytes > TUTTI_CONTROL_BYTES) return broken("a control message of " + std::to_string(f.bytes) + " bytes");
+      return endpoint_.deliver_control(peer_, payload, f.bytes);
+    case FrameKind::kPathDown:
+      return on_path_down(f);
+    case FrameKind::kBye:
+      return endpoint_.said_goodbye(*this);
+  }
+  broken("a frame of unknown kind " + std::to_string(static_cast<int>(f.kind)));
+}
+
+void Link::on_data(const Frame& f, const char* payload) {
+  if (endpoint_.is_closing()) return;
+  Lane& lane = lanes_[f.lane];
+  const std::string which = "message " + std::to_string(f.sequence) + " of lane " + std::to_string(f.lane);
+  if (f.total <= endpoint_.shape().eager_bytes) {
+    if (f.bytes != f.total || f.offset != 0) return broken(which + " is small but came in pieces");
+    const auto ahead = static_cast<int32_t>(f.sequence - lane.posted);
+    if (ahead >= 0) {
+      if (static_cast<uint32_t>(ahead) != lane.early.size() || ahead >= static_cast<int32_t>(kEagerWindow))
+        return broken(which + " is out of order");
+      Early early{std::unique_ptr<char[]>(new char[f.bytes ? f.bytes : 1]), f.bytes};
+      if (f.bytes) std::memcpy(early.data.get(), payload, f.bytes);
+      return lane.early.push(std::move(early));
+    }
+    Receive* receive = receive_of(lane, f.sequence);
+    if (!receive || receive->done) return broken(which + " came twice");
+    if (receive->bytes != f.total) {
+      mismatch(f.lane, *receive, f.total);
+    } else {
+      if (f.bytes) std::memcpy(receive->data, payload, f.bytes);
+      receive->done = true;
+    }
+    return retire_receives(f.lane);
+  }
+  Receive* receive = receive_of(lane, f.sequence);
+  if (!receive || receive->done || receive->bytes != f.total || f.offset > f.total || f.bytes > f.total - f.offset ||
+      f.bytes > receive->bytes - receive->arrived)
+    return broken("a piece of " + which + " that nobody asked for");
+  std::memcpy(receive->data + f.offset, payload, f.bytes);
+  receive->arrived += f.bytes;
+  receive->done = receive->arrived == receive->bytes;
+  retire_receives(f.lane);
+}
+
+void Link::on_written(Path&, uint32_t imm, uint32_t bytes) {
+  ready_ = true;
+  if (endpoint_.is_closing()) return;
+  const uint32_t index = imm >> 16;
+  if (index >= lanes_.size()) return broken("a write for lane " + std::to_string(index));
+  Lane& lane = lanes_[index];
+  const uint32_t at = static_cast<uint16_t>(imm - lane.first_receive());
+  Receive* receive = at < lane.receives.size() ? &lane.receives[at] : nullptr;
+  if (!receive || receive->done || !receive->region || bytes > receive->bytes - receive->arrived)
+    return broken("a write of " + std::to_string(bytes) + " bytes on lane " + std::to_string(index) +
+                  " that nobody asked for");
+  receive->arrived += bytes;
+  receive->done = receive->arrived == receive->bytes;
+  retire_receives(index);
+}
+
+void Link::mismatch(uint32_t lane, Receive& receive, uint64_t bytes) {
+  endpoint_.log(TUTTI_LOG_ERROR, "a message of " + std::to_string(bytes) + " bytes from rank " + std::to_string(peer_) +
+                                     " on lane " + std::to_string(lane) + " met a receive of " +
+                                     std::to_string(receive.bytes) + " bytes: the two ranks run different operations");
+  receive.done = true;
+  receive.status = TUTTI_MISMATCH;
+  receive.arrived = bytes;
+}
+
+void Link::retire_receives(uint32_t index) {
+  Lane& lane = lanes_[index];
+  while (!lane.receives.empty() && lane.receives.front().done) {
+    const Receive receive = lane.receives.pop();
+    endpoint_.complete(peer_, receive.cookie, receive.status,
+                       receive.status == TUTTI_OK ? receive.bytes : receive.arrived);
+  }
+}
+
+void Link::on_announce(const Frame& f, const char* payload) {
+  Lane& lane = lanes_[f.lane];
+  if (f.bytes != sizeof(Announcement) || lane.announced.size() >= kQueueDepth * 2)
+    return broken("an announcement of " + std::to_string(f.bytes) + " bytes");
+  Announced announced{f.sequence, f.total, {}};
+  std::memcpy(&announced.target, payload, sizeof announced.target);
+  // Of messages that were small and have gone already nobody needs an announcement.
+  if (static_cast<int32_t>(f.sequence - (lane.first_send() + lane.cursor)) < 0) return;
+  lane.announced.push(announced);
+}
+
+// A large message waits at the peer. If its RECV is small, neither end would ever hear of the other.
+void Link::on_want(const Frame& f) {
+  Lane& lane = lanes_[f.lane];
+  if (static_cast<int32_t>(f.sequence - lane.posted) >= 0) {
+    lane.wanted = true;
+    lane.want = f.sequence;
+    lane.want_total = f.total;
+    return;
+  }
+  Receive* receive = receive_of(lane, f.sequence);
+  if (!receive || receive->done || receive->bytes > endpoint_.shape().eager_bytes) return;
+  mismatch(f.lane, *receive, f.total);
+  note(frame(FrameKind::kDiscard, f.lane, f.sequence));
+  retire_receives(f.lane);
+}
+
+void Link::on_refusal(const Frame& f) {
+  Lane& lane = lanes_[f.lane];
+  if (f.kind == FrameKind::kMismatch) {
+    Receive* receive = receive_of(lane, f.sequence);
+    if (!receive || receive->done) return broken("a mismatch for a receive that is not pending");
+    mismatch(f.lane, *receive, f.total);
+    return retire_receives(f.lane);
+  }
+  const uint32_t at = f.sequence - lane.first_send();
+  if (at != lane.cursor || at >= lane.sends.size()) return;
+  Send& send = lane.sends[at];
+  send.begun = send.done = true;
+  send.handed = send.bytes;
+  lane.asked = false;
+  lane.idle_polls = 0;
+}
+
+}  // namespace tutti::ib

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// find_ports and own_numa_node: asks libibverbs, sysfs and the network interfaces.
+#include <ifaddrs.h>
+#include <infiniband/verbs.h>
+#include <net/if.h>
+#include <netinet/in.h>
+#include <sched.h>
+#include <unistd.h>
+
+#include <bit>
+#include <cstring>
+#include <fstream>
+#include <memory>
+#include <tutti/sdk/plugin.hpp>
+
+#include "port.hpp"
+
+namespace tutti::ib {
+namespace {
+
+// Prefix length of `gid` among the addresses of an interface; 64 (24 for IPv4) when it is not found.
+uint32_t prefix_of(const ifaddrs* list, const Gid& gid) {
+  const bool v4 = gid.is_v4();
+  for (const ifaddrs* a = list; a; a = a->ifa_next) {
+    if (!a->ifa_addr || !a->ifa_netmask || a->ifa_addr->sa_family != (v4 ? AF_INET : AF_INET6)) continue;
+    const auto bits = [](const uint8_t* mask, size_t n) {
+      uint32_t count = 0;
+      for (size_t i = 0; i < n; ++i) count += static_cast<uint32_t>(std::popcount(mask[i]));
+      return count;
+    };
+    if (v4) {
+      const auto& address = reinterpret_cast<const sockaddr_in*>(a->ifa_addr)->sin_addr;
+      if (std::memcmp(&address, gid.raw.data() + 12, 4) == 0)
+        return bits(reinterpret_cast<const uint8_t*>(&reinterpret_cast<const sockaddr_in*>(a->ifa_netmask)->sin_addr),
+                    4);
+    } else {
+      const auto& address = reinterpret_cast<const sockaddr_in6*>(a->ifa_addr)->sin6_addr;
+      if (std::memcmp(&address, gid.raw.data(), 16) == 0)
+        return bits(reinterpret_cast<const sockaddr_in6*>(a->ifa_netmask)->sin6_addr.s6_addr, 16);
+    }
+  }
+  return v4 ? 24 : 64;
+}
+
+uint32_t megabits_of(const ibv_port_attr& attr) {
+  static constexpr uint32_t per_lane[] = {2500, 5000, 10000, 10000, 14000, 25000, 50000, 100000, 200000};
+  static constexpr uint32_t lanes[] = {1, 4, 8, 12, 2};
+  const auto position = [](unsigned code) { return static_cast<size_t>(std::countr_zero(code)); };
+  const size_t speed = position(attr.active_speed), width = position(attr.active_width);
+  return (speed < std::size(per_lane) ? per_lane[speed] : 2500) * (width < std::size(lanes) ? lanes[width] : 1);
+}
+
+std::vector<Gid> gids_of(ibv_context* context, uint32_t port, bool infiniband) {
+  std::vector<ibv_gid_entry> entries(256);
+  const ssize_t n = ibv_query_gid_table(context, entries.data(), entries.size(), 0);
+  ifaddrs* list = nullptr;
+  getifaddrs(&list);
+  const std::unique_ptr<ifaddrs, void (*)(ifaddrs*)> owner(list, [](ifaddrs* l) {
+    if (l) freeifaddrs(l);
+  });
+  std::vector<Gid> gids;
+  for (ssize_t i = 0; i < n && gids.size() < kMaxGids; ++i) {
+    const ibv_gid_entry& entry = entries[static_cast<size_t>(i)];
+    if (entry.port_num != port) continue;
+    Gid gid;
+    std::memcpy(gid.raw.data(), entry.gid.raw, gid.raw.size());
+    gid.index = entry.gid_index;
+    gid.roce_v2 = entry.gid_type == IBV_GID_TYPE_ROCE_V2;
+    char name[IF_NAMESIZE];
+    if (entry.ndev_ifindex && if_indextoname(entry.ndev_ifindex, name)) gid.interface = name;
+    gid.prefix = infiniband ? 64 : prefix_of(list, gid);
+    gids.push_back(std::move(gid));
+  }
+  return gids;
+}
+
+int numa_of(const std::string& device) {
+  int node = -1;
+  std::ifstream("/sys/class/infiniband/" + device + "/device/numa_node") >> node;
+  return node;
+}
+
+void add_ports(ibv_device* device, std::vector<Port>& ports) {
+  const std::string name = ibv_get_device_name(device);
+  const std::unique_ptr<ibv_context, int (*)(ibv_context*)> context(ibv_open_device(device), ibv_close_device);
+  if (!context)
+    throw sdk::Error(TUTTI_NOT_SUPPORTED, "cannot open " + name +
+                                              " (are /dev/infiniband/uverbs* there and writable for this user?): " +
+                                              std::generic_category().message(errno));
+  ibv_device_attr attr{};
+  if (const int error = ibv_query_device(context.get(), &attr)) throw sdk::system_error("cannot query " + name, error);
+  for (uint8_t number = 1; number <= attr.phys_port_cnt; ++number) {
+    ibv_port_attr port{};
+    if (const int error = ibv_query_port(context.get(), number, &port))
+      throw sdk::system_error("cannot query port " + std::to_string(number) + " of " + name, error);
+    Port p;
+    p.device = name;
+    p.port = number;
+    p.infiniband = port.link_layer == IBV_LINK_LAYER_INFINIBAND;
+    p.lid = port.lid;
+    p.mtu = static_cast<uint8_t>(port.active_mtu);
+    p.up = port.state == IBV_PORT_ACTIVE;
+    p.state = p.up ? "active" : port.state == IBV_PORT_DOWN ? "down" : ibv_port_state_str(port.state);
+    p.megabits = megabits_of(port);
+    p.numa = numa_of(name);
+    p.gids = gids_of(context.get(), number, p.infiniband);
+    ports.push_back(std::move(p));
+  }
+}
+
+}  // namespace
+
+std::vector<Port> find_ports() {
+  int n = 0;
+  const std::unique_ptr<ibv_device*, void (*)(ibv_device**)> list(ibv_get_device_list(&n), [](ibv_device** l) {
+    if (l) ibv_free_device_list(l);
+  });
+  if (!list || n == 0)
+    throw sdk::Error(TUTTI_NOT_SUPPORTED,
+                     "this host has no verbs device: /sys/class/infiniband is empty (is the adapter's kernel module "
+                     "loaded? in a container, is /dev/infiniband passed in?)");
+  std::vector<Port> ports;
+  for (int i = 0; i < n; ++i) add_ports(list.get()[i], ports);
+  return ports;
+}
+
+int own_numa_node() {
+  unsigned cpu = 0, node = 0;
+  return getcpu(&cpu, &node) == 0 ? static_cast<int>(node) : -1;
+}
+
+}  // namespace tutti::ib

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "domain.hpp"
+
+#include <tutti/sdk/plugin.hpp>
+#include <tutti/sdk/transport.hpp>
+
+namespace tutti::ib {
+namespace {
+
+Device open_device(const std::string& name) {
+  int n = 0;
+  const std::unique_ptr<ibv_device*, Destroyer<ibv_free_device_list>> list(ibv_get_device_list(&n));
+  Device device;
+  device.name = name;
+  for (int i = 0; i < n; ++i)
+    if (name == ibv_get_device_name(list.get()[i])) device.context.reset(ibv_open_device(list.get()[i]));
+  if (!device.context) throw sdk::system_error("cannot open " + name, errno);
+  device.pd.reset(ibv_alloc_pd(device.context.get()));
+  if (!device.pd) throw sdk::system_error(name + ": cannot allocate a protection domain", errno);
+  return device;
+}
+
+}  // namespace
+
+Domain::Domain() {
+  std::vector<Port> ports = find_ports();
+  std::vector<size_t> order;
+  choose_ports(ports, settings_, own_numa_node(), &order);
+  for (const Port& port : ports)
+    sdk::log(TUTTI_LOG_INFO, port.name() + (port.chosen ? " is used: " : " is not used: ") + port.why);
+  for (const size_t i : order) {
+    uint32_t at = 0;
+    while (at < devices_.size() && devices_[at].name != ports[i].device) ++at;
+    if (at == devices_.size()) devices_.push_back(open_device(ports[i].device));
+    device_of_.push_back(at);
+    rails_.push_back(std::move(ports[i]));
+  }
+}
+
+tutti_region* Domain::register_memory(const tutti_memory& memory) {
+  if (memory.kind != TUTTI_MEMORY_HOST)
+    throw sdk::Error(TUTTI_NOT_SUPPORTED, "net-ib registers host memory only; this is of kind " +
+                                              std::to_string(memory.kind) + ", which has to be staged");
+  if (!memory.address || memory.bytes == 0)
+    throw sdk::Error(TUTTI_INVALID_ARGUMENT, "net-ib: no memory to register: " + std::to_string(memory.bytes) +
+                                                 " bytes at " + (memory.address ? "an address" : "NULL"));
+  auto region = std::make_unique<Region>();
+  region->base = static_cast<char*>(memory.address);
+  region->bytes = memory.bytes;
+  for (const Device& device : devices_)
+    region->by_device.push_back(register_bytes(device.pd.get(), memory.address, memory.bytes,
+                                               IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE, device.name));
+  return sdk::to_handle<tutti_region>(region.release());
+}
+
+void Domain::deregister_memory(tutti_region* region) { delete &sdk::from_handle<Region>(region); }
+
+}  // namespace tutti::ib

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// One reliable connection: a link's queue pair on one rail. It numbers what goes out, keeps it until it is
+// acknowledged, and counts what came in, so that after a failure both ends can tell exactly which frames arrived.
+//
+// Flow: at most `credits` frames are unanswered. Each frame tells how many of the other direction's frames were taken
+// in; a note of its own does when half of the credits wait to be told.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "rail.hpp"
+#include "wire.hpp"
+
+namespace tutti::ib {
+
+class Link;
+
+// What went out and may have to go out again.
+struct Flight {
+  Frame frame{};                // of a write: lane, sequence, offset and bytes are filled
+  Announcement target{};        // of a write
+  const char* local = nullptr;  // of a write from registered memory; else the bytes are in the slot
+  const Region* region = nullptr;
+  bool write = false;
+};
+
+class Path {
+ public:
+  enum class State {
+    kUp,
+    kFailed,  // quiet at this end; the other end's count is awaited
+    kDead     // settled
+  };
+
+  // A queue pair that is ready to be connected. `index`: among the link's paths; `id`: among the endpoint's.
+  Path(Rail& rail, uint32_t index, uint32_t id, const Shape& shape);
+  ~Path();
+  Path(const Path&) = delete;
+  Path& operator=(const Path&) = delete;
+
+  PathOffer offer(const Pairing& pairing) const;
+  // Throws sdk::Error.
+  void connect(const Pairing& pairing, const PathOffer& peer);
+
+  Rail& rail() { return rail_; }
+  uint32_t index() const { return index_; }
+  uint32_t id() const { return id_; }
+  State state() const { return state_; }
+  bool is_up() const { return state_ == State::kUp; }
+  void set_state(State state) { state_ = state; }
+  uint32_t weight() const { return weight_; }
+  uint64_t bytes_in_flight() const { return bytes_in_flight_; }
+
+  // Sending. Each needs room; flush() hands the batch to the adapter: false with the reason when it was refused.
+  bool has_room(uint32_t reserved = kReservedCredits) const {
+    return sent_ - acked_ < slots_ && sent_ - freed_ + reserved < credits_;
+  }
+  void send(const Frame& frame, const void* payload);
+  // Writes frame.bytes to target.address + frame.offset: from `local` in `region`, or a copy of `local`.
+  void write(const Frame& frame, const Announcement& target, const char* local, const Region* region);
+  bool flush(std::string* why);
+  // A note about credits is due.
+  bool owes_credit() const { return taken_ - told_ >= credits_ / 2; }
+  void tell_credit();
+
+  // Asks the peer's adapter for a sign of life, with a write of no bytes, if nothing went either way since the last
+  // call and no earlier one is under way. The adapter answers, not the process: a peer that is merely slow is not taken
+  // for dead. False with the reason when this end's adapter refused it.
+  bool heartbeat(std::string* why);
+  void heartbeat_answered() { beating_ = false; }
+
+  // The adapter has acknowledged frame `index` and all before: the caller looks at the flights from acked() on, then
+  // calls acknowledge.
+  uint32_t sent() const { return sent_; }
+  uint32_t acked() const { return acked_; }
+  Flight& flight(uint32_t i) { return flights_[i & (slots_ - 1)]; }
+  const char* payload(uint32_t i) const { return slot(i) + sizeof(Frame); }
+  void acknowledge_one() { bytes_in_flight_ -= flight(acked_++).frame.bytes; }
+
+  // Receiving.
+  uint32_t taken() const { return taken_; }
+  void take() { ++taken_; }
+  // The peer's count of what it took; false: it cannot be.
+  bool set_freed(uint32_t freed);
+
+  // Stops all traffic of the queue pair, in two steps: after halt() nothing new is taken in, after reset() nothing
+  // touches memory. Completions are to be drained after each.
+  void halt();
+  void reset();
+
+  Link* link = nullptr;
+  std::vector<Path*>* owner = nullptr;  // the endpoint's list of paths, by id
+  bool in_unflushed = false;            // in the endpoint's list of paths to flush
+  std::string failure;                  // the first reason
+  bool failing = false;                 // in the endpoint's list of paths that failed
+  bool peer_told = false;               // the peer has told what it took before the end
+  uint32_t peer_taken = 0;
+
+ private:
+  char* slot(uint32_t i) const { return slab_.data() + (i & (slots_ - 1)) * slot_bytes_; }
+  ibv_send_wr& stage(const Flight& flight, uint64_t address, uint32_t bytes, uint32_t key, bool signal);
+
+  Rail& rail_;
+  const uint32_t index_;
+  const uint32_t id_;
+  const uint32_t credits_;
+  const uint32_t slots_;  // credits, rounded up to a power of two
+  const uint64_t slot_bytes_;
+  Slab slab_;
+  QueuePair qp_;
+  uint32_t max_inline_ = 0;
+  uint32_t psn_ = 0;
+  uint32_t weight_ = 1;
+  State state_ = State::kUp;
+  std::vector<Flight> flights_;
+  std::vector<ibv_send_wr> requests_;
+  std::vector<ibv_sge> parts_;
+  uint32_t flushed_ = 0;  // frames handed to the adapter
+  uint32_t sent_ = 0;     // frames numbered; all counts are modulo 2^32
+  uint32_t acked_ = 0;    // ... acknowledged by the adapter
+  uint32_t freed_ = 0;    // ... that the peer has taken in
+  uint32_t taken_ = 0;    // the peer's frames taken in here
+  uint32_t told_ = 0;     // ... that it has been told of
+  uint64_t bytes_in_flight_ = 0;
+  uint32_t seen_sent_ = 0;  // at the last call of heartbeat()
+  uint32_t seen_taken_ = 0;
+  bool beating_ = false;  // a heartbeat is under way
+};
+
+}  // namespace tutti::ib

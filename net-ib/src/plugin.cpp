@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The plugin "ib": transport/1 and wait_fd/1 over verbs.
+#include <tutti/sdk/transport.hpp>
+
+#include "endpoint.hpp"
+
+namespace {
+
+struct IbTransport {
+  static constexpr const char* name = "ib";
+  static constexpr const char* summary = "InfiniBand and RoCE v2 through libibverbs";
+  using Domain = tutti::ib::Domain;
+  using Endpoint = tutti::ib::Endpoint;
+  using Link = tutti::ib::Link;
+
+  static void query(tutti_transport_caps& caps) {
+    const tutti::ib::Settings settings = tutti::ib::Settings::read();
+    std::vector<tutti::ib::Port> ports = tutti::ib::find_ports();
+    std::vector<size_t> order;
+    tutti::ib::choose_ports(ports, settings, tutti::ib::own_numa_node(), &order);
+    uint64_t megabits = 0;
+    for (const size_t i : order) megabits += ports[i].megabits;
+    caps.reach = TUTTI_REACH_NETWORK;
+    caps.memory_kinds = uint64_t{1} << TUTTI_MEMORY_HOST;
+    caps.inline_bytes = settings.eager_bytes;
+    caps.fragment_bytes = settings.fragment_bytes;
+    caps.receive_depth = tutti::ib::kQueueDepth;
+    caps.latency_ns = 2000;
+    caps.bandwidth = megabits * 125'000;
+  }
+
+  static const void* interface(std::string_view id);
+};
+
+constexpr tutti_transport transport = tutti::sdk::make_transport<IbTransport>();
+constexpr tutti_wait_fd wait_fd = tutti::sdk::make_wait_fd<tutti::ib::Endpoint>();
+
+const void* IbTransport::interface(std::string_view id) { return id == TUTTI_WAIT_FD_ID ? &wait_fd : nullptr; }
+
+}  // namespace
+
+TUTTI_PLUGIN(net_ib, "ib", "0.1.0", "Tutti", "Apache-2.0", "InfiniBand and RoCE v2 through libibverbs",
+             {TUTTI_TRANSPORT_ID, &transport});

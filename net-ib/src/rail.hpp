@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// One port as an endpoint uses it: a completion queue and a shared receive queue for all peers, the buffers that arrive
+// in it, and a datagram queue pair for greetings.
+//
+// Receive buffers are never short: each queue pair brings as many as its peer has credits.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "domain.hpp"
+#include "verbs.hpp"
+#include "wire.hpp"
+
+namespace tutti::ib {
+
+class Path;
+
+// What a work request was, in the upper byte of its wr_id.
+enum class Work : uint64_t { kReceive = 1, kSent = 2, kGreetingIn = 3, kGreetingOut = 4, kHeartbeat = 5 };
+constexpr uint64_t work_id(Work work, uint32_t path, uint32_t index) {
+  return static_cast<uint64_t>(work) << 56 | uint64_t{path} << 32 | index;
+}
+inline constexpr uint32_t kMaxPaths = 1 << 24;
+
+class Rail {
+ public:
+  // `links`: peers that may connect. Throws sdk::Error.
+  Rail(const Domain& domain, uint32_t index, const Shape& shape, uint32_t links);
+  Rail(const Rail&) = delete;
+  Rail& operator=(const Rail&) = delete;
+
+  uint32_t index() const { return index_; }
+  const Port& port() const { return port_; }
+  const Domain& domain() const { return domain_; }
+  const Device& device() const { return domain_.device(index_); }
+  ibv_cq* completions() const { return cq_.get(); }
+  ibv_srq* receives() const { return srq_.get(); }
+  int event_descriptor() const { return channel_->fd; }
+  uint64_t slot_bytes() const { return slot_bytes_; }
+
+  // A queue pair joins: posts its share of receive buffers.
+  void add_path(uint32_t qp, Path* path);
+  Path* path_of(uint32_t qp) const {
+    const auto at = paths_.find(qp);
+    return at == paths_.end() ? nullptr : at->second;
+  }
+  void forget_path(uint32_t qp) { paths_.erase(qp); }
+  const char* slot(uint32_t index) const { return slabs_[index / credits_]->data() + (index % credits_) * slot_bytes_; }
+  // Gives a receive buffer back; flush_receives posts what was given back, in one batch.
+  void give_back(uint32_t slot) { returned_.push_back(slot); }
+  void flush_receives();
+
+  // Up to `wcs.size()` completions. Throws sdk::Error when the queue is broken.
+  uint32_t poll(std::span<ibv_wc> wcs);
+  // The next completion becomes an event on the descriptor.
+  void arm();
+  void take_events();
+
+  // Is the port down at this moment? Asks the adapter: not for hot paths.
+  bool is_down() const;
+
+  // Greetings.
+  PeerRail describe() const;
+  AddressHandle make_address(uint32_t gid_index, const RawGid& gid, uint32_t lid) const;
+  void send_greeting(const Greeting& greeting, ibv_ah* to, uint32_t qp, uint32_t key);
+  const Greeting& greeting(uint32_t slot) const;
+  void give_back_greeting(uint32_t slot);
+  void greeting_sent() { --greetings_out_; }
+
+  // For reports.
+  uint64_t bytes_sent = 0, bytes_received = 0, frames_sent = 0, frames_received = 0;
+
+ private:
+  void post_receive(std::span<const uint32_t> slots);
+  void open_greeter();
+
+  const Domain& domain_;
+  const uint32_t index_;
+  const Port& port_;
+  const uint32_t credits_;
+  const uint64_t slot_bytes_;
+  Channel channel_;
+  CompletionQueue cq_;
+  SharedReceives srq_;
+  std::vector<std::unique_ptr<Slab>> slabs_;
+  std::vector<uint32_t> returned_;
+  std::unordered_map<uint32_t, Path*> paths_;  // by queue pair number
+  std::unique_ptr<Slab> greetings_;            // kGreetingsIn to receive, then kGreetingsOut to send
+  QueuePair greeter_;
+  uint32_t key_ = 0;
+  uint32_t greetings_out_ = 0;
+  uint32_t next_greeting_ = 0;
+};
+
+// The queue pair's address of a path, for RC and datagrams alike.
+ibv_ah_attr address_of(const Port& port, const Settings& settings, uint32_t gid_index, const RawGid& gid, uint32_t lid);
+
+}  // namespace tutti::ib

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// libibverbs' objects with owners, and its completion codes in words.
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <memory>
+#include <string>
+
+namespace tutti::ib {
+
+template <auto Destroy>
+struct Destroyer {
+  template <typename T>
+  void operator()(T* object) const {
+    Destroy(object);
+  }
+};
+using Context = std::unique_ptr<ibv_context, Destroyer<ibv_close_device>>;
+using ProtectionDomain = std::unique_ptr<ibv_pd, Destroyer<ibv_dealloc_pd>>;
+using Registration = std::unique_ptr<ibv_mr, Destroyer<ibv_dereg_mr>>;
+using Channel = std::unique_ptr<ibv_comp_channel, Destroyer<ibv_destroy_comp_channel>>;
+using CompletionQueue = std::unique_ptr<ibv_cq, Destroyer<ibv_destroy_cq>>;
+using SharedReceives = std::unique_ptr<ibv_srq, Destroyer<ibv_destroy_srq>>;
+using QueuePair = std::unique_ptr<ibv_qp, Destroyer<ibv_destroy_qp>>;
+using AddressHandle = std::unique_ptr<ibv_ah, Destroyer<ibv_destroy_ah>>;
+
+// "transport retry counter exceeded: peer unreachable or its port is down".
+std::string in_words(ibv_wc_status status);
+
+// Registers memory; throws sdk::Error that names the memlock limit where that is what stands in the way.
+Registration register_bytes(ibv_pd* pd, void* address, uint64_t bytes, int access, const std::string& device);
+
+// A block of pages, registered.
+class Slab {
+ public:
+  Slab(ibv_pd* pd, uint64_t bytes, const std::string& device);
+  ~Slab();
+  Slab(const Slab&) = delete;
+  Slab& operator=(const Slab&) = delete;
+  char* data() const { return data_; }
+  uint32_t key() const { return registration_->lkey; }
+
+ private:
+  char* data_;
+  uint64_t bytes_;
+  Registration registration_;
+};
+
+}  // namespace tutti::ib

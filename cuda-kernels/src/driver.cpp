@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "driver.hpp"
+
+#include <string>
+
+#include "cuda_error.hpp"
+
+namespace tutti::cuda {
+namespace {
+
+using sdk::Error;
+
+template <typename Function>
+void look_up(const char* name, unsigned version, Function& function) {
+  void* address = nullptr;
+  cudaDriverEntryPointQueryResult found{};
+  const cudaError_t error = cudaGetDriverEntryPointByVersion(name, &address, version, cudaEnableDefault, &found);
+  if (error != cudaSuccess || found != cudaDriverEntryPointSuccess || !address)
+    throw Error(TUTTI_NOT_SUPPORTED, std::string("the CUDA driver has no ") + name + " of CUDA " +
+                                         std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10) +
+                                         ": a newer driver is needed (" + cudaGetErrorString(error) + ")");
+  function = reinterpret_cast<Function>(address);
+}
+
+Driver load() {
+  Driver d{};
+  look_up("cuPointerGetAttributes", 7000, d.pointer_get_attributes);
+  look_up("cuStreamBatchMemOp", 11070, d.stream_batch_mem_op);
+  look_up("cuGetErrorString", 6000, d.get_error_string);
+  look_up("cuGetErrorName", 6000, d.get_error_name);
+  return d;
+}
+
+}  // namespace
+
+const Driver& driver() {
+  static const Driver loaded = load();
+  return loaded;
+}
+
+void fail(const std::string& call, cudaError_t error) {
+  cudaGetLastError();  // it must not be found again by whoever asks next
+  const bool absent = error == cudaErrorNoDevice || error == cudaErrorInsufficientDriver ||
+                      error == cudaErrorStubLibrary || error == cudaErrorSystemDriverMismatch;
+  const tutti_status status = absent                               ? TUTTI_NOT_SUPPORTED
+                              : error == cudaErrorMemoryAllocation ? TUTTI_NO_RESOURCES
+                                                                   : TUTTI_SYSTEM;
+  throw Error(status, call + ": " + cudaGetErrorName(error) + ": " + cudaGetErrorString(error));
+}
+
+void fail(const std::string& call, CUresult error) {
+  const char *name = "an unknown error", *text = "";
+  driver().get_error_name(error, &name);
+  driver().get_error_string(error, &text);
+  throw Error(error == CUDA_ERROR_OUT_OF_MEMORY ? TUTTI_NO_RESOURCES : TUTTI_SYSTEM, call + ": " + name + ": " + text);
+}
+
+}  // namespace tutti::cuda

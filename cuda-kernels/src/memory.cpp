@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "memory.hpp"
+
+#include <string>
+
+#include "cuda_error.hpp"
+#include "driver.hpp"
+
+namespace tutti::cuda {
+
+void query(tutti_device_caps& caps) {
+  int devices = 0;
+  check("cudaGetDeviceCount", cudaGetDeviceCount(&devices));
+  driver();
+  caps.memory_kind = TUTTI_MEMORY_CUDA;
+  caps.devices = static_cast<uint32_t>(devices);
+}
+
+void classify(const void* address, tutti_pointer& pointer) {
+  CUmemorytype type{};
+  int device = 0;
+  CUdeviceptr base = 0;
+  size_t bytes = 0;
+  unsigned long long id = 0;
+  CUpointer_attribute wanted[] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
+                                  CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, CU_POINTER_ATTRIBUTE_RANGE_SIZE,
+                                  CU_POINTER_ATTRIBUTE_BUFFER_ID};
+  void* answers[] = {&type, &device, &base, &bytes, &id};
+  // Memory that CUDA does not know answers with zeros.
+  const CUresult result = driver().pointer_get_attributes(sizeof wanted / sizeof *wanted, wanted, answers,
+                                                          reinterpret_cast<CUdeviceptr>(address));
+  pointer.kind = TUTTI_MEMORY_HOST;
+  if (result == CUDA_ERROR_INVALID_VALUE || result == CUDA_ERROR_NOT_INITIALIZED ||
+      result == CUDA_ERROR_INVALID_CONTEXT)
+    return;
+  if (result != CUDA_SUCCESS) fail("cuPointerGetAttributes", result);
+  if (type != CU_MEMORYTYPE_DEVICE) return;
+  pointer.kind = TUTTI_MEMORY_CUDA;
+  pointer.device = static_cast<uint32_t>(device);
+  pointer.base = reinterpret_cast<void*>(base);
+  pointer.bytes = bytes;
+  pointer.buffer_id = id;
+}
+
+void* allocate(uint32_t device, uint64_t bytes) {
+  const CurrentDevice current(device);
+  void* address = nullptr;
+  if (const cudaError_t error = cudaMalloc(&address, bytes ? bytes : 1); error != cudaSuccess)
+    fail("cudaMalloc of " + std::to_string(bytes) + " bytes on device " + std::to_string(device), error);
+  return address;
+}
+
+void release(void* address) { check("cudaFree", cudaFree(address)); }
+
+void* map_host(void* address, uint64_t bytes) {
+  const cudaError_t registered = cudaHostRegister(address, bytes, cudaHostRegisterPortable | cudaHostRegisterMapped);
+  if (registered != cudaSuccess)
+    fail("cudaHostRegister of " + std::to_string(bytes) + " bytes (is the limit of locked memory too low? ulimit -l)",
+         registered);
+  void* seen = nullptr;
+  check("cudaHostGetDevicePointer", cudaHostGetDevicePointer(&seen, address, 0));
+  return seen;
+}
+
+void unmap_host(void* address) { check("cudaHostUnregister", cudaHostUnregister(address)); }
+
+void enable_peer(uint32_t device, uint32_t peer) {
+  int able = 0;
+  check("cudaDeviceCanAccessPeer", cudaDeviceCanAccessPeer(&able, static_cast<int>(device), static_cast<int>(peer)));
+  if (!able)
+    throw sdk::Error(TUTTI_NOT_SUPPORTED, "device " + std::to_string(device) + " has no peer access to device " +
+                                              std::to_string(peer) +
+                                              " (cudaDeviceCanAccessPeer): run these ranks as processes of their own, "
+                                              "whose bytes go through the host");
+  const CurrentDevice current(device);
+  const cudaError_t enabled = cudaDeviceEnablePeerAccess(static_cast<int>(peer), 0);
+  if (enabled == cudaErrorPeerAccessAlreadyEnabled)
+    cudaGetLastError();
+  else
+    check("cudaDeviceEnablePeerAccess", enabled);
+}
+
+}  // namespace tutti::cuda

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The plugin "cuda-kernels": CUDA's memory and streams.
+#include <tutti/sdk/device.hpp>
+
+#include "memory.hpp"
+#include "stream.hpp"
+
+namespace tutti::cuda {
+namespace {
+
+struct Cuda {
+  static constexpr const char* name = "cuda";
+  static constexpr const char* summary = "memory and streams of NVIDIA GPUs";
+  using Mark = cuda::Mark;
+
+  static void query(tutti_device_caps& caps) { cuda::query(caps); }
+  static void classify(const void* address, tutti_pointer& pointer) { cuda::classify(address, pointer); }
+  static void* allocate(uint32_t device, uint64_t bytes) { return cuda::allocate(device, bytes); }
+  static void release(void* address) { cuda::release(address); }
+  static void* map_host(void* address, uint64_t bytes) { return cuda::map_host(address, bytes); }
+  static void unmap_host(void* address) { cuda::unmap_host(address); }
+  static void enable_peer(uint32_t device, uint32_t peer) { cuda::enable_peer(device, peer); }
+  static void prepare(uint32_t device) { cuda::prepare(device); }
+  static void* create_stream(uint32_t device) { return cuda::create_stream(device); }
+  static void destroy_stream(void* stream) { cuda::destroy_stream(stream); }
+  static void stream_state(void* stream, uint32_t& device, uint64_t& flags) {
+    cuda::stream_state(stream, device, flags);
+  }
+  static Mark* create_mark(uint32_t device) { return cuda::create_mark(device); }
+  static void destroy_mark(Mark* mark) { cuda::destroy_mark(mark); }
+  static bool poll_mark(Mark* mark) { return cuda::poll_mark(mark); }
+  static void enqueue(void* stream, std::span<const tutti_command> commands) { cuda::enqueue(stream, commands); }
+};
+
+constexpr tutti_device device = sdk::make_device<Cuda>();
+constexpr tutti_executor executor = sdk::make_executor<Cuda>();
+
+}  // namespace
+}  // namespace tutti::cuda
+
+TUTTI_PLUGIN(cuda_kernels, "cuda", "0.1.0", "Tutti", "Apache-2.0", "memory and streams of NVIDIA GPUs",
+             {TUTTI_DEVICE_ID, &tutti::cuda::device}, {TUTTI_EXECUTOR_ID, &tutti::cuda::executor});

@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stream.hpp"
+
+#include <string>
+#include <vector>
+
+#include "cuda_error.hpp"
+#include "driver.hpp"
+#include "kernels.hpp"
+
+namespace tutti::cuda {
+namespace {
+
+using sdk::Error;
+
+cudaEvent_t event_of(Mark* mark) { return reinterpret_cast<cudaEvent_t>(mark); }
+
+// What can be said without the device: nothing of the batch is carried out when one command is wrong.
+void look_through(std::span<const tutti_command> commands) {
+  for (const tutti_command& c : commands) {
+    switch (c.kind) {
+      case TUTTI_COMMAND_COPY:
+        if (c.sources != 1)
+          throw Error(TUTTI_INVALID_ARGUMENT, "a copy has " + std::to_string(c.sources) + " sources, expected one");
+        break;
+      case TUTTI_COMMAND_REDUCE:
+        if (!element_bytes(c.dtype) || c.op < TUTTI_SUM || c.op > TUTTI_MAX || !c.sources || c.sources > most_sources)
+          throw Error(TUTTI_NOT_SUPPORTED, "no reduction of " + std::to_string(c.sources) + " sources of data type " +
+                                               std::to_string(c.dtype) + " by operator " + std::to_string(c.op));
+        break;
+      case TUTTI_COMMAND_WAIT:
+      case TUTTI_COMMAND_WRITE:
+        if (!c.word || reinterpret_cast<uintptr_t>(c.word) % sizeof *c.word)
+          throw Error(TUTTI_INVALID_ARGUMENT, "a word's address is NULL or not a multiple of 4");
+        break;
+      case TUTTI_COMMAND_MARK:
+      case TUTTI_COMMAND_AFTER:
+        if (!c.mark) throw Error(TUTTI_INVALID_ARGUMENT, "a command's mark is NULL");
+        break;
+      default:
+        throw Error(TUTTI_NOT_SUPPORTED, "unknown command " + std::to_string(c.kind));
+    }
+  }
+}
+
+CUstreamBatchMemOpParams word_operation(const tutti_command& c) {
+  CUstreamBatchMemOpParams op{};
+  if (c.kind == TUTTI_COMMAND_WAIT) {
+    op.waitValue.operation = CU_STREAM_MEM_OP_WAIT_VALUE_32;
+    op.waitValue.address = reinterpret_cast<CUdeviceptr>(c.word);
+    op.waitValue.value = c.value;
+    op.waitValue.flags = CU_STREAM_WAIT_VALUE_EQ;
+  } else {
+    op.writeValue.operation = CU_STREAM_MEM_OP_WRITE_VALUE_32;
+    op.writeValue.address = reinterpret_cast<CUdeviceptr>(c.word);
+    op.writeValue.value = c.value;
+    op.writeValue.flags = CU_STREAM_WRITE_VALUE_DEFAULT;  // with a barrier: all earlier work is visible before it
+  }
+  return op;
+}
+
+}  // namespace
+
+void prepare(uint32_t device) {
+  const CurrentDevice current(device);
+  check("cudaFree(0), which makes the device's context", cudaFree(nullptr));
+  load_kernels();
+  driver();
+}
+
+void* create_stream(uint32_t device) {
+  const CurrentDevice current(device);
+  cudaStream_t stream = nullptr;
+  check("cudaStreamCreateWithFlags", cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+  return stream;
+}
+
+void destroy_stream(void* stream) {
+  check("cudaStreamSynchronize", cudaStreamSynchronize(static_cast<cudaStream_t>(stream)));
+  check("cudaStreamDestroy", cudaStreamDestroy(static_cast<cudaStream_t>(stream)));
+}
+
+void stream_state(void* stream, uint32_t& device, uint64_t& flags) {
+  int ordinal = 0;
+  const auto handle = static_cast<cudaStream_t>(stream);
+  if (stream)
+    check("cudaStreamGetDevice", cudaStreamGetDevice(handle, &ordinal));
+  else
+    check("cudaGetDevice", cudaGetDevice(&ordinal));
+  device = static_cast<uint32_t>(ordinal);
+  cudaStreamCaptureStatus capture{};
+  check("cudaStreamIsCapturing", cudaStreamIsCapturing(handle, &capture));
+  if (capture == cudaStreamCaptureStatusInvalidated)
+    throw Error(TUTTI_INVALID_USAGE, "the stream's capture has been invalidated by an earlier error");
+  flags = capture == cudaStreamCaptureStatusActive ? uint64_t{TUTTI_STREAM_CAPTURING} : 0;
+}
+
+Mark* create_mark(uint32_t device) {
+  const CurrentDevice current(device);
+  cudaEvent_t event = nullptr;
+  check("cudaEventCreateWithFlags", cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
+  return reinterpret_cast<Mark*>(event);
+}
+
+void destroy_mark(Mark* mark) { cudaEventDestroy(event_of(mark)); }
+
+bool poll_mark(Mark* mark) {
+  const cudaError_t state = cudaEventQuery(event_of(mark));
+  if (state == cudaErrorNotReady) {
+    cudaGetLastError();
+    return false;
+  }
+  check("cudaEventQuery: earlier work of the stream, a kernel or a copy, has failed", state);
+  return true;
+}
+
+void enqueue(void* stream, std::span<const tutti_command> commands) {
+  look_through(commands);
+  uint32_t device = 0;
+  uint64_t flags = 0;
+  stream_state(stream, device, flags);
+  const CurrentDevice current(device);
+  const auto handle = static_cast<cudaStream_t>(stream);
+  std::vector<CUstreamBatchMemOpParams> words;
+  const auto flush = [&] {
+    constexpr size_t most = 256;  // what one call takes
+    for (size_t at = 0; at < words.size(); at += most) {
+      const size_t n = std::min(most, words.size() - at);
+      if (const CUresult result = driver().stream_batch_mem_op(handle, static_cast<unsigned>(n), &words[at], 0);
+          result != CUDA_SUCCESS)
+        fail("cuStreamBatchMemOp", result);
+    }
+    words.clear();
+  };
+  for (const tutti_command& c : commands) {
+    if (c.kind == TUTTI_COMMAND_WAIT || c.kind == TUTTI_COMMAND_WRITE) {
+      words.push_back(word_operation(c));
+      continue;
+    }
+    flush();
+    if (c.kind == TUTTI_COMMAND_MARK)
+      check("cudaEventRecord", cudaEventRecord(event_of(reinterpret_cast<Mark*>(c.mark)), handle));
+    else if (c.kind == TUTTI_COMMAND_AFTER)
+      check("cudaStreamWaitEvent", cudaStreamWaitEvent(handle, event_of(reinterpret_cast<Mark*>(c.mark)), 0));
+    else if (c.kind == TUTTI_COMMAND_COPY && !c.dst2)
+      check("cudaMemcpyAsync", cudaMemcpyAsync(c.dst, c.src[0], c.count, cudaMemcpyDefault, handle));
+    else
+      launch(c, handle);
+  }
+  flush();
+}
+
+}  // namespace tutti::cuda

@@ -1,0 +1,272 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// How links come about: orders of calling, bad addresses, strangers.
+#include <cstring>
+
+#include "contract_case.hpp"
+
+namespace tutti::conformance::contract {
+namespace {
+
+// One message each way.
+void exchange(Stage& stage, uint32_t a, uint32_t b, const char* clause) {
+  Message there(stage, {a, b, 0, 0}, 24), back(stage, {b, a, 1, 0}, 24);
+  stage.until(
+      [&] {
+        for (Message* m : {&there, &back}) {
+          if (!m->send_posted()) m->post_send();
+          if (!m->receive_posted()) m->post_receive();
+        }
+        return there.received() && back.received() && there.sent() && back.sent();
+      },
+      clause, fmt::format("ranks {} and {} are connected, but a message each way does not arrive", a, b));
+}
+
+void every_pair(Bench& bench) {
+  Stage stage(bench, {.nranks = 4});
+  for (uint32_t a = 0; a < 4; ++a)
+    for (uint32_t b = a + 1; b < 4; ++b) exchange(stage, a, b, "T-5");
+  stage.connect_all();  // gives the same links: Rank::connect compares
+}
+
+// Rank `first` asks alone until it has its link; the other only progresses, and asks afterwards.
+void one_end_calls(Bench& bench) {
+  for (const uint32_t first : {0u, 1u}) {
+    Stage stage(bench, {.connect = false});
+    const std::string address[] = {stage[0].address(), stage[1].address()};
+    const auto ask = [&](uint32_t rank) {
+      stage.until(
+          [&] {
+            const tutti_status status = stage[rank].connect(1 - rank, address[1 - rank]);
+            require(status >= 0, "T-5", "connect returned {}: {}", status_text(status), last_error());
+            return status == TUTTI_OK;
+          },
+          "T-6",
+          fmt::format(
+              "rank {} calls connect and both ends progress, but no link comes about while rank {} does not call "
+              "connect itself",
+              rank, 1 - rank));
+    };
+    ask(first);
+    ask(1 - first);
+    exchange(stage, 0, 1, "T-6");
+  }
+}
+
+// What the first end sends before the other has asked for its link waits and arrives.
+void early_messages(Bench& bench) {
+  Stage stage(bench, {.connect = false});
+  const std::string address[] = {stage[0].address(), stage[1].address()};
+  stage.until(
+      [&] { return stage[0].connect(1, address[1]) == TUTTI_OK; }, "T-6",
+      "rank 0 calls connect and both ends progress, but no link comes about while rank 1 does not call connect");
+  Message early(stage, {0, 1, 0, 0}, 100);
+  if (!early.post_send()) return;  // it may want the RECV first
+  stage.settle();
+  stage.until([&] { return stage[1].connect(0, address[0]) == TUTTI_OK; }, "T-6",
+              "the other end never gets its link though the first has one");
+  stage.until([&] { return early.receive_posted() || early.post_receive(); }, "T-20", "the first RECV is refused");
+  stage.until([&] { return early.received(); }, "T-6",
+              "what was sent before the receiver had asked for its link is lost");
+}
+
+// Both ask at each step, in several orders of the calls and of progress between them.
+void both_ends_call(Bench& bench) {
+  for (uint32_t order = 0; order < 16; ++order) {
+    Stage stage(bench, {.connect = false});
+    const std::string address[] = {stage[0].address(), stage[1].address()};
+    uint32_t round = 0;
+    stage.until(
+        [&] {
+          for (uint32_t step = 0; step < 2; ++step) {
+            const uint32_t rank = step ^ (order & 1);
+            const tutti_status status = stage[rank].connect(1 - rank, address[1 - rank]);
+            require(status >= 0, "T-5", "connect returned {}: {} (both ends call, order {})", status_text(status),
+                    last_error(), order);
+            if (round < 3 && (order >> (1 + round) & 1)) stage[rank].progress();
+          }
+          ++round;
+          return stage[0].links[1] && stage[1].links[0];
+        },
+        "T-6", fmt::format("both ends call connect at once and never get a link (order {})", order));
+    exchange(stage, 0, 1, "T-6");
+  }
+}
+
+void bad_addresses(Bench& bench) {
+  Stage stage(bench, {.connect = false});
+  Stage other(bench, {.connect = false});
+  const std::string right = stage[1].address();
+  const auto refused = [&](const std::string& wrong, const std::string& what) {
+    tutti_status status = TUTTI_AGAIN;
+    for (int i = 0; i < 200 && status == TUTTI_AGAIN; ++i) {
+      status = stage[0].connect(1, wrong);
+      stage.progress();
+    }
+    require(status != TUTTI_OK, "T-7", "connect to {} gave a link", what);
+    require(status < 0, "T-7",
+            "connect to {} goes on returning TUTTI_AGAIN: check the bytes when they come, and refuse them", what);
+  };
+  for (size_t length : {size_t{0}, size_t{1}, right.size() / 2, right.size() - 1})
+    refused(right.substr(0, length), fmt::format("the first {} of {} bytes of an address", length, right.size()));
+  refused(right + '\0', "an address with one byte too many");
+  refused(std::string(4096, '\xff'), "4096 bytes of 0xff");
+  refused(std::string(right.size(), '\0'), "as many zeros as an address has bytes");
+  refused(std::string(right.size(), '\xff'), "as many 0xff as an address has bytes");
+  stage.connect_all();
+  exchange(stage, 0, 1, "T-7");
+}
+
+// Addresses of which one bit is wrong: whatever comes of it, nothing breaks, and another peer can be reached.
+void flipped_addresses(Bench& bench) {
+  for (uint32_t turn = 0; turn < 24; ++turn) {
+    Stage stage(bench, {.nranks = 3, .connect = false});
+    std::string wrong = stage[1].address();
+    const uint64_t bit = (bench.seed * 7919 + turn * 2654435761u) % (wrong.size() * 8);
+    wrong[bit / 8] = static_cast<char>(wrong[bit / 8] ^ 1 << bit % 8);
+    for (int i = 0; i < 3; ++i) {
+      stage[0].connect(1, wrong);
+      stage.progress();
+    }
+    const std::string address[] = {stage[0].address(), stage[2].address()};
+    stage.until(
+        [&] {
+          stage[2].connect(0, address[0]);
+          return stage[0].connect(2, address[1]) == TUTTI_OK && stage[2].links[0];
+        },
+        "T-7",
+        fmt::format("after connect was given an address of which bit {} was wrong, other peers are not reached", bit));
+  }
+}
+
+void strangers(Bench& bench) {
+  if (bench.caps().reach == TUTTI_REACH_PROCESS)
+    throw NotOffered{"its reach is one process, whose threads know the secret"};
+  const auto refuses = [&](const RankOptions& left, const RankOptions& right, const char* what) {
+    Stage stage(bench, {.nranks = 0});
+    stage.ranks.push_back(std::make_unique<Rank>(bench, left));
+    stage.ranks.push_back(std::make_unique<Rank>(bench, right));
+    const std::string address[] = {stage[0].address(), stage[1].address()};
+    for (int i = 0; i < 400; ++i) {
+      for (uint32_t r : {0u, 1u})
+        require(stage[r].connect(1 - r, address[1 - r]) != TUTTI_OK, "T-8", "two ranks that differ in {} got a link",
+                what);
+      stage.progress();
+    }
+  };
+  RankOptions left, right;
+  left.communicator = right.communicator = bench.seed | 1;
+  right.rank = 1;
+  right.secret = "some other secret, as long as.";
+  refuses(left, right, "the job's secret");
+  right.secret = "";
+  refuses(left, right, "whether they have a secret");
+  right.secret = left.secret;
+  right.communicator = left.communicator + 1;
+  refuses(left, right, "the communicator");
+}
+
+void many_communicators(Bench& bench) {
+  constexpr uint32_t many = 6;
+  std::vector<std::unique_ptr<Stage>> stages;
+  for (uint32_t i = 0; i < many; ++i) stages.push_back(std::make_unique<Stage>(bench));
+  std::vector<std::unique_ptr<Message>> messages;
+  for (uint32_t i = 0; i < many; ++i)
+    for (uint32_t k = 0; k < 2; ++k) {
+      messages.push_back(std::make_unique<Message>(*stages[i], Label{k, 1 - k, i % 3, i * 100}, 64 + i));
+      stages[i]->until([&] { return messages.back()->post_send(); }, "T-21", "a SEND is refused");
+      messages.back()->post_receive();
+    }
+  // The last is aborted, the first loses a peer on purpose: the others go on.
+  auto& aborted = *stages[many - 1];
+  auto& given_up = *stages[0];
+  messages.erase(messages.end() - 2, messages.end());
+  messages.erase(messages.begin(), messages.begin() + 2);
+  for (Stage* s : {&aborted, &given_up})
+    for (auto& rank : s->ranks) rank->failures_expected = true;
+  aborted[0].abort();
+  given_up[0].fail_peer(1);
+  for (uint32_t i = 1; i + 1 < many; ++i) {
+    stages[i]->until([&] { return (*stages[i])[0].pending() + (*stages[i])[1].pending() == 0; }, "T-3",
+                     "a communicator makes no progress after another one was aborted or lost a peer");
+    for (auto& rank : stages[i]->ranks)
+      require(rank->events.empty(), "T-3", "an endpoint was told what happened in another communicator: {}",
+              rank->events.empty() ? "" : rank->events[0].data);
+    exchange(*stages[i], 0, 1, "T-3");
+  }
+}
+
+// Two endpoints of one domain at each of two ranks.
+void one_domain(Bench& bench) {
+  const tutti_transport* t = bench.transport();
+  bench.caps();
+  tutti_domain* domains[2] = {};
+  for (auto& domain : domains) call("open_domain", true, [&] { return t->open_domain(t->self, &domain); });
+  {
+    std::vector<std::unique_ptr<Stage>> stages;
+    for (uint32_t c = 0; c < 2; ++c) {
+      stages.push_back(std::make_unique<Stage>(bench, StageOptions{.nranks = 0}));
+      for (uint32_t r = 0; r < 2; ++r) {
+        RankOptions options;
+        options.rank = r;
+        options.communicator = bench.seed * 2 + c + 77;
+        options.domain = domains[r];
+        stages.back()->ranks.push_back(std::make_unique<Rank>(bench, options));
+      }
+      stages.back()->connect_all();
+    }
+    Message first(*stages[0], {0, 1, 0, 0}, 40), second(*stages[1], {0, 1, 0, 1}, 40);
+    for (Message* m : {&second, &first}) {
+      m->post_receive();
+      stages[0]->until([&] { return m->post_send(); }, "T-21", "a SEND is refused");
+    }
+    for (int i = 0; i < 2; ++i)
+      stages[i]->until([&] { return i ? second.received() && second.sent() : first.received() && first.sent(); }, "T-3",
+                       "two communicators on one domain: a message of one does not arrive");
+    stages[0].reset();
+    exchange(*stages[1], 0, 1, "T-3");
+  }
+  for (tutti_domain* domain : domains) plain_call("close_domain", true, [&] { t->close_domain(domain); });
+}
+
+}  // namespace
+
+std::vector<ContractCase> connection_cases() {
+  return {
+      {"connect-every-pair",
+       "four ranks connect, each pair exchanges a message",
+       {"T-3", "T-4", "T-5", "E-10", "T-13", "T-15", "T-17"},
+       6,
+       every_pair},
+      {"connect-one-end-calls",
+       "one end asks for its link first, the other later",
+       {"T-5", "T-6", "T-15"},
+       6,
+       one_end_calls},
+      {"connect-early-messages",
+       "messages sent before the other end has its link",
+       {"T-6", "T-20", "T-15"},
+       5,
+       early_messages},
+      {"connect-both-ends-call",
+       "both ends ask at once, in sixteen orders",
+       {"T-5", "T-6", "T-15"},
+       30,
+       both_ends_call},
+      {"connect-bad-addresses", "truncated, long and senseless addresses", {"T-5", "T-7", "T-15"}, 8, bad_addresses},
+      {"connect-flipped-addresses", "addresses with a wrong bit", {"T-7"}, 40, flipped_addresses},
+      {"connect-strangers", "ranks that differ in secret or communicator", {"T-8"}, 20, strangers},
+      {"communicators-at-once",
+       "six communicators, of which one is aborted and one loses a peer",
+       {"T-3", "T-5", "T-15", "T-21"},
+       30,
+       many_communicators},
+      {"communicators-of-one-domain",
+       "two communicators share a domain",
+       {"T-3", "T-5", "T-15", "T-21"},
+       8,
+       one_domain},
+  };
+}
+
+}  // namespace tutti::conformance::contract

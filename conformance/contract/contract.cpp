@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "contract.hpp"
+
+#include <algorithm>
+#include <stdexcept>
+
+#include "contract_process.hpp"
+
+namespace tutti::conformance {
+namespace {
+
+using namespace contract;
+
+// Cases that a level leaves out: smoke takes what is quick, quick all but the long ones.
+bool in_level(const ContractCase& one, Level level) {
+  switch (level) {
+    case Level::smoke:
+      return one.cost_ms <= 40;
+    case Level::quick:
+      return one.cost_ms <= 200;
+    case Level::standard:
+      return one.memory == 0;
+    default:
+      return true;
+  }
+}
+
+bool wanted(const std::vector<std::string>& names, const std::string& name) {
+  return names.empty() || std::find(names.begin(), names.end(), name) != names.end();
+}
+
+Case make_case(const ContractCase& one, const Target& target, const std::string& id) {
+  Case made;
+  made.id = id;
+  for (const char* clause : one.clauses) made.clauses.emplace_back(clause);
+  if (target.subject == Subject::transport)
+    for (const char* clause : common_clauses())
+      if (std::find(made.clauses.begin(), made.clauses.end(), clause) == made.clauses.end())
+        made.clauses.emplace_back(clause);
+  made.estimate_ms = one.cost_ms + 15;
+  made.deadline_ms = 60'000 + 20 * one.cost_ms;
+  made.needs.free_memory = one.memory;
+  made.axes = {{"subject", subject_name(target.subject)}, {"contract", one.name}};
+  if (target.subject != Subject::plugin) made.axes.emplace_back(subject_name(target.subject), target.name);
+  const uint32_t deadline = made.deadline_ms - 2000;
+  made.run = [&one, target, deadline](const Place& place) {
+    place.attestation.plugins.push_back(target.name);
+    return run_contract_case(target, one, place.seed, 8, deadline);
+  };
+  return made;
+}
+
+void list(const Selection& selection, std::vector<Case>& cases) {
+  const std::vector<Found> found = find_plugins();
+  std::vector<Companion> companions;
+  for (const Found& plugin : found) companions.push_back({plugin.id, plugin.path});
+  const bool filtered = !selection.transports.empty() || !selection.algorithms.empty();
+  if (!selection.collectives.empty() || !selection.types.empty() || !selection.ranks.empty())
+    return;  // no such axes here
+  const auto add = [&](const Found& plugin, Subject subject, const std::string& name) {
+    Target target{subject, plugin.path, name, {}, {}};
+    for (const Companion& companion : companions)
+      if (companion.id != plugin.id) target.companions.push_back(companion);
+    for (const ContractCase& one : contract_cases(subject))
+      if (in_level(one, selection.level))
+        cases.push_back(
+            make_case(one, target, fmt::format("contract/{}/{}/{}", subject_name(subject), name, one.name)));
+  };
+  for (const Found& plugin : found) {
+    const auto has = [](const std::vector<std::string>& names, const std::vector<std::string>& chosen) {
+      return std::any_of(names.begin(), names.end(),
+                         [&](const std::string& name) { return !chosen.empty() && wanted(chosen, name); });
+    };
+    if (!filtered || has(plugin.transports, selection.transports) || has(plugin.algorithms, selection.algorithms))
+      add(plugin, Subject::plugin, plugin.id);
+    for (const std::string& name : plugin.transports)
+      if (selection.transports.empty() ? selection.algorithms.empty() : wanted(selection.transports, name))
+        add(plugin, Subject::transport, name);
+    for (const std::string& name : plugin.algorithms)
+      if (selection.algorithms.empty() ? selection.transports.empty() : wanted(selection.algorithms, name))
+        add(plugin, Subject::algorithm, name);
+  }
+}
+
+}  // namespace
+
+Suite contract_suite() {
+  return {"contract", "plugins alone, clause by clause of docs/plugin-guide.md", list, nullptr};
+}
+
+}  // namespace tutti::conformance

@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Contract tests: one transport alone, without collectives, clause by clause of docs/plugin-guide.md.
+#pragma once
+
+#include "suites.hpp"
+
+namespace tutti::conformance {
+
+Suite contract_suite();
+
+}  // namespace tutti::conformance

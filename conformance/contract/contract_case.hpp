@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// One question about a plugin's contract. A case runs in a process of its own, with the plugin loaded by itself.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "stage.hpp"
+
+namespace tutti::conformance::contract {
+
+enum class Subject { plugin, transport, algorithm };
+const char* subject_name(Subject subject);
+
+struct ContractCase {
+  const char* name;   // "fifo-every-interleaving"
+  const char* about;  // one sentence
+  // What it can find broken. Cases of transports besides all name common_clauses().
+  std::vector<const char*> clauses;
+  uint32_t cost_ms;           // on an idle core
+  void (*run)(Bench& bench);  // returns: passed. Throws Broken, NotOffered, CannotRun
+  uint64_t memory = 0;        // bytes that must be free
+};
+
+// Cheapest first. E-1 to E-4 hold for all of a subject's cases, whatever they name.
+const std::vector<ContractCase>& contract_cases(Subject subject);
+// What every call into a transport is checked for on the way.
+const std::vector<const char*>& common_clauses();
+
+// Parts of contract_cases(Subject::transport), one for each file.
+std::vector<ContractCase> description_cases();
+std::vector<ContractCase> connection_cases();
+std::vector<ContractCase> transfer_cases();
+std::vector<ContractCase> flow_cases();
+std::vector<ContractCase> control_cases();
+std::vector<ContractCase> failure_cases();
+std::vector<ContractCase> memory_cases();
+std::vector<ContractCase> lifetime_cases();
+std::vector<ContractCase> process_cases();
+std::vector<ContractCase> view_cases();
+std::vector<ContractCase> sleep_cases();
+std::vector<ContractCase> plugin_cases();
+std::vector<ContractCase> algorithm_cases();
+
+}  // namespace tutti::conformance::contract

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+
+#include "contract_case.hpp"
+
+namespace tutti::conformance::contract {
+
+const char* subject_name(Subject subject) {
+  constexpr const char* names[] = {"plugin", "transport", "algorithm"};
+  return names[static_cast<size_t>(subject)];
+}
+
+const std::vector<const char*>& common_clauses() {
+  static const std::vector<const char*> common{"E-5",  "E-6",  "E-7",  "E-10", "T-3",  "T-9", "T-11",
+                                               "T-12", "T-14", "T-16", "T-18", "T-26", "T-27"};
+  return common;
+}
+
+const std::vector<ContractCase>& contract_cases(Subject subject) {
+  const auto sorted = [](std::initializer_list<std::vector<ContractCase> (*)()> parts) {
+    std::vector<ContractCase> all;
+    for (const auto part : parts)
+      for (ContractCase& one : part()) all.push_back(std::move(one));
+    std::stable_sort(all.begin(), all.end(), [](const auto& a, const auto& b) { return a.cost_ms < b.cost_ms; });
+    return all;
+  };
+  static const std::vector<ContractCase> plugin = sorted({plugin_cases});
+  static const std::vector<ContractCase> transport =
+      sorted({description_cases, connection_cases, transfer_cases, flow_cases, control_cases, failure_cases,
+              memory_cases, lifetime_cases, process_cases, view_cases, sleep_cases});
+  static const std::vector<ContractCase> algorithm = sorted({algorithm_cases});
+  switch (subject) {
+    case Subject::plugin:
+      return plugin;
+    case Subject::transport:
+      return transport;
+    default:
+      return algorithm;
+  }
+}
+
+}  // namespace tutti::conformance::contract

@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What a transport says of itself, its addresses, and structs of other lengths.
+#include <cstring>
+
+#include "contract_case.hpp"
+
+namespace tutti::conformance::contract {
+namespace {
+
+void query_repeats(Bench& bench) {
+  const tutti_transport_caps first = bench.caps();
+  const tutti_transport* t = bench.transport();
+  for (int i = 0; i < 3; ++i) {
+    tutti_transport_caps again{};
+    again.struct_size = sizeof again;
+    call("query", true, [&] { return t->query(t->self, &again); });
+    require(std::memcmp(&first, &again, sizeof first) == 0, "T-1", "query gave other values the second time");
+  }
+}
+
+// An output struct of every length that a caller compiled with older or newer headers may have.
+void query_keeps_to_its_room(Bench& bench) {
+  const tutti_transport_caps whole = bench.caps();
+  const tutti_transport* t = bench.transport();
+  for (const uint32_t room : {16u, 32u, 48u, uint32_t{sizeof whole}, uint32_t{sizeof whole} + 32}) {
+    alignas(8) uint8_t bytes[sizeof whole + 64];
+    std::memset(bytes, 0xA7, sizeof bytes);
+    std::memcpy(bytes, &room, sizeof room);
+    const tutti_status status =
+        call("query", true, [&] { return t->query(t->self, reinterpret_cast<tutti_transport_caps*>(bytes)); });
+    require(status == TUTTI_OK, "E-9", "query into a tutti_transport_caps with room for {} bytes returned {}: {}", room,
+            status_text(status), last_error());
+    uint32_t filled = 0;
+    std::memcpy(&filled, bytes, sizeof filled);
+    require(filled >= 16 && filled <= room, "E-9", "query into {} bytes says that it filled {}", room, filled);
+    for (size_t i = room; i < sizeof bytes; ++i)
+      require(bytes[i] == 0xA7, "E-9", "query wrote byte {} of a tutti_transport_caps that has room for {}", i, room);
+    const size_t known = std::min<size_t>({filled, room, sizeof whole});
+    require(std::memcmp(bytes + 4, reinterpret_cast<const uint8_t*>(&whole) + 4, known - 4) == 0, "E-9",
+            "query into {} bytes gave other values than into {}", room, sizeof whole);
+  }
+}
+
+void longer_config(Bench& bench) {
+  const tutti_transport* t = bench.transport();
+  bench.caps();
+  struct Longer {
+    tutti_endpoint_config config;
+    uint64_t unknown[2];
+  };
+  tutti_domain* domain = nullptr;
+  call("open_domain", true, [&] { return t->open_domain(t->self, &domain); });
+  for (const uint64_t tail : {0, 1}) {
+    Longer longer{{sizeof(Longer), 0, 2, 1, "longer", nullptr, 0, bench.seed}, {0, tail}};
+    tutti_endpoint* endpoint = nullptr;
+    const tutti_status status =
+        call("open_endpoint", true, [&] { return t->open_endpoint(domain, &longer.config, &endpoint); });
+    if (tail == 0)
+      require(
+          status == TUTTI_OK, "E-8",
+          "open_endpoint with a config that is 16 zero bytes longer than this revision's returned {}: {}; a tail of "
+          "zeros asks for nothing new",
+          status_text(status), last_error());
+    else
+      require(
+          status == TUTTI_NOT_SUPPORTED, "E-8",
+          "open_endpoint with a config whose unknown tail is not zero returned {}, expected TUTTI_NOT_SUPPORTED: it "
+          "asks for something that the plugin does not know",
+          status_text(status));
+    if (endpoint) plain_call("close_endpoint", true, [&] { t->close_endpoint(endpoint); });
+  }
+  plain_call("close_domain", true, [&] { t->close_domain(domain); });
+}
+
+void address_fits_its_room(Bench& bench) {
+  Stage stage(bench, {.connect = false});
+  const std::string whole = stage[0].address();
+  require(stage[0].address() == whole, "T-4", "get_address gave other bytes the second time");
+  for (const uint64_t room : {uint64_t{0}, uint64_t{1}, uint64_t{whole.size() - 1}, uint64_t{whole.size()}}) {
+    GuardedMemory bytes(room, 0, "T-4");
+    uint64_t n = room;
+    const tutti_status status =
+        call("get_address", true, [&] { return bench.transport()->get_address(stage[0].endpoint, bytes.data(), &n); });
+    bytes.check_surroundings();
+    if (room < whole.size()) {
+      require(status == TUTTI_NO_RESOURCES, "T-4",
+              "get_address with room for {} of {} bytes returned {}, expected TUTTI_NO_RESOURCES", room, whole.size(),
+              status_text(status));
+      require(n == whole.size(), "T-4", "get_address with room for {} bytes says that it needs {}; it needs {}", room,
+              n, whole.size());
+    } else {
+      require(status == TUTTI_OK && n == whole.size() && std::memcmp(bytes.data(), whole.data(), n) == 0, "T-4",
+              "get_address with just enough room, {} bytes, returned {} and {} bytes", room, status_text(status), n);
+    }
+  }
+}
+
+void unknown_interfaces(Bench& bench) {
+  const tutti_transport* t = bench.transport();
+  for (const char* id : {"tutti.view/999", "tutti.no_such_thing/1", "", "tutti.transport/1 "}) {
+    const void* table = plain_call("get_interface", true, [&] { return t->get_interface(t->self, id); });
+    require(!table, "E-3", "transport {}: get_interface(\"{}\") is not NULL", t->name, id);
+  }
+  for (const char* id : {TUTTI_VIEW_ID, TUTTI_WAIT_FD_ID}) {
+    const void* first = plain_call("get_interface", true, [&] { return t->get_interface(t->self, id); });
+    const void* again = plain_call("get_interface", true, [&] { return t->get_interface(t->self, id); });
+    require(first == again, "E-3", "transport {}: get_interface(\"{}\") gave another table the second time", t->name,
+            id);
+  }
+  for (const auto judge_one : {+[](Bench& b) { b.view(); }, +[](Bench& b) { b.wait_fd(); }}) {
+    try {
+      judge_one(bench);
+    } catch (const NotOffered&) {
+    }
+  }
+}
+
+}  // namespace
+
+std::vector<ContractCase> description_cases() {
+  return {
+      {"query-repeats", "query gives legal values, the same each time", {"T-1", "E-10"}, 1, query_repeats},
+      {"query-room", "query keeps to the room that it is given", {"T-1", "E-9"}, 1, query_keeps_to_its_room},
+      {"interface-ids", "get_interface knows its own ids only", {"E-3", "E-4"}, 1, unknown_interfaces},
+      {"address-room",
+       "get_address keeps to the room that it is given",
+       {"T-3", "T-4", "E-10"},
+       2,
+       address_fits_its_room},
+      {"longer-config",
+       "a longer tutti_endpoint_config is taken if its tail is zero",
+       {"E-8", "T-3"},
+       2,
+       longer_config},
+  };
+}
+
+}  // namespace tutti::conformance::contract

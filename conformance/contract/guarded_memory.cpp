@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "guarded_memory.hpp"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <new>
+#include <utility>
+
+#include "broken.hpp"
+#include "last_words.hpp"
+
+namespace tutti::conformance::contract {
+namespace {
+constexpr uint8_t canary = 0xC5, fresh = 0xEE;
+size_t page() {
+  static const auto bytes = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  return bytes;
+}
+}  // namespace
+
+GuardedMemory::GuardedMemory(size_t bytes, size_t slack, const char* clause) : bytes_(bytes) {
+  page_bytes_ = std::max<size_t>((bytes + slack + page() - 1) / page(), 1) * page();
+  void* all = mmap(nullptr, page_bytes_ + 2 * page(), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (all == MAP_FAILED) throw std::bad_alloc();
+  pages_ = static_cast<uint8_t*>(all) + page();
+  data_ = pages_ + page_bytes_ - slack - bytes;
+  std::memset(pages_, canary, page_bytes_);
+  std::memset(data_, fresh, bytes);
+  mprotect(pages_ - page(), page(), PROT_NONE);
+  mprotect(pages_ + page_bytes_, page(), PROT_NONE);
+  guards_[0] = watch_memory(pages_ - page(), page(), data_, bytes_, clause, "memory that the suite passed");
+  guards_[1] = watch_memory(pages_ + page_bytes_, page(), data_, bytes_, clause, "memory that the suite passed");
+}
+
+GuardedMemory::GuardedMemory(GuardedMemory&& other) noexcept
+    : pages_(std::exchange(other.pages_, nullptr)),
+      page_bytes_(other.page_bytes_),
+      data_(other.data_),
+      bytes_(other.bytes_),
+      guards_{other.guards_[0], other.guards_[1]},
+      watch_(other.watch_) {}
+
+GuardedMemory::~GuardedMemory() {
+  if (!pages_) return;
+  for (const int guard : guards_) forget_memory(guard);
+  if (watch_ >= 0) forget_memory(watch_);
+  munmap(pages_ - page(), page_bytes_ + 2 * page());
+}
+
+void GuardedMemory::check_surroundings() const {
+  for (const uint8_t* p = pages_; p < pages_ + page_bytes_; ++p) {
+    if (p == data_) p += bytes_;
+    if (p == pages_ + page_bytes_) break;
+    if (*p != canary)
+      broken("T-16", "the byte {} bytes {} a transfer's memory of {} bytes was written ({:#04x})",
+             p < data_ ? data_ - p : p - data_ - static_cast<ptrdiff_t>(bytes_) + 1, p < data_ ? "before" : "behind",
+             bytes_, *p);
+  }
+}
+
+void GuardedMemory::forbid(const char* clause, const char* text) {
+  if (watch_ >= 0) forget_memory(watch_);
+  watch_ = watch_memory(pages_, page_bytes_, data_, bytes_, clause, text);
+  mprotect(pages_, page_bytes_, PROT_NONE);
+}
+
+void GuardedMemory::forbid_writing() {
+  if (watch_ >= 0) forget_memory(watch_);
+  watch_ = watch_memory(pages_, page_bytes_, data_, bytes_, "T-16", "the memory of a pending SEND");
+  mprotect(pages_, page_bytes_, PROT_READ);
+}
+
+void GuardedMemory::allow() {
+  if (watch_ >= 0) forget_memory(std::exchange(watch_, -1));
+  mprotect(pages_, page_bytes_, PROT_READ | PROT_WRITE);
+}
+
+std::string first_difference(const uint8_t* expected, const uint8_t* got, size_t bytes) {
+  const size_t at = static_cast<size_t>(std::mismatch(expected, expected + bytes, got).first - expected);
+  if (at == bytes) return {};
+  size_t wrong = 0;
+  for (size_t i = at; i < bytes; ++i) wrong += expected[i] != got[i];
+  const size_t shown = std::min<size_t>(8, bytes - at);
+  std::string text = fmt::format("first wrong byte {} of {} ({} wrong): expected", at, bytes, wrong);
+  for (size_t i = at; i < at + shown; ++i) text += fmt::format(" {:02x}", expected[i]);
+  text += ", got";
+  for (size_t i = at; i < at + shown; ++i) text += fmt::format(" {:02x}", got[i]);
+  return text;
+}
+
+}  // namespace tutti::conformance::contract

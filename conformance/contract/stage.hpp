@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Ranks of a transport under test, driven by one thread: since no function blocks, every interleaving of their calls
+// can be made on purpose. A rank keeps a ledger of its transfers, which holds T-11, T-12 and T-14 in every case.
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+#include "guarded_memory.hpp"
+#include "transport_api.hpp"
+
+namespace tutti::conformance::contract {
+
+// What progress told, other than the completions of transfers.
+struct Event {
+  uint32_t kind;
+  tutti_status status;
+  uint32_t peer;
+  std::string data;
+};
+
+// A transfer that was accepted.
+struct Posted {
+  tutti_transfer transfer{};
+  uint32_t peer = 0;
+  bool done = false;
+  tutti_status status = TUTTI_OK;
+  std::function<void(Posted&)> on_done;  // called as soon as its record was read
+};
+
+struct RankOptions {
+  uint32_t rank = 0;
+  uint32_t nranks = 2;
+  uint32_t lanes = 3;
+  uint64_t communicator = 0;
+  std::string secret = "the secret of this job's ranks";
+  tutti_domain* domain = nullptr;  // nullptr: one of its own
+};
+
+class Rank {
+ public:
+  Rank(Bench& bench, const RankOptions& options);
+  ~Rank();
+  Rank(const Rank&) = delete;
+  Rank& operator=(const Rank&) = delete;
+  void close();
+
+  std::string address();
+  tutti_status connect(uint32_t peer, std::string_view address);  // TUTTI_OK sets links[peer]
+  // One transfer. nullptr: refused for want of room. An error is T-9, unless `error` is given, which then gets it.
+  Posted* post(const tutti_transfer& transfer, tutti_status* error = nullptr);
+  // A batch as it is; records those accepted.
+  tutti_status post_batch(std::span<const tutti_transfer> batch, uint32_t* accepted, std::vector<Posted*>* posted);
+  tutti_transfer send(uint32_t peer, uint32_t lane, const void* data, uint64_t bytes, uint16_t flags = 0);
+  tutti_transfer receive(uint32_t peer, uint32_t lane, void* data, uint64_t bytes);
+  tutti_status send_control(uint32_t peer, std::string_view message);
+  // Returns how many records came.
+  uint32_t progress(uint32_t capacity = 64);
+  tutti_status fail_peer(uint32_t peer);
+  tutti_status abort();
+
+  std::deque<Event> events;
+  std::vector<tutti_link*> links;  // by peer
+  tutti_endpoint* endpoint = nullptr;
+  tutti_domain* domain = nullptr;
+  const RankOptions options;
+  Bench& bench;
+  size_t pending() const { return pending_; }
+  uint64_t records() const { return records_; }  // that progress has written so far
+  // Whoever asks for failures does not want them to end the case: else a PEER_FAILED record is T-32.
+  bool failures_expected = false;
+
+ private:
+  uint64_t new_cookie();
+  Posted* enter(const tutti_transfer& transfer);
+  void settle(const tutti_completion& record);
+  bool owns_domain_ = false;
+  uint64_t serial_ = 0;
+  size_t pending_ = 0;
+  uint64_t records_ = 0;
+  std::unordered_map<uint64_t, std::unique_ptr<Posted>> ledger_;                      // by cookie
+  std::map<std::tuple<uint32_t, uint32_t, uint16_t>, std::deque<Posted*>> in_order_;  // by peer, lane, kind
+};
+
+struct StageOptions {
+  uint32_t nranks = 2;
+  uint32_t lanes = 3;
+  uint64_t communicator = 0;  // 0: a new one
+  bool connect = true;
+};
+
+class Stage {
+ public:
+  Stage(Bench& bench, const StageOptions& options = {});
+  Rank& operator[](uint32_t rank) { return *ranks[rank]; }
+  void connect_all();
+  // Progress of every rank, once.
+  void progress(uint32_t capacity = 64);
+  // Progress until `holds`; Broken(clause, text) when nothing has come for the bench's patience.
+  void until(const std::function<bool()>& holds, const char* clause, const std::function<std::string()>& text);
+  void until(const std::function<bool()>& holds, const char* clause, const std::string& text) {
+    until(holds, clause, [&] { return text; });
+  }
+  // Progress until every transfer of every rank has completed.
+  void drain(const char* clause = "T-11");
+  // Some hundred progress calls of all: whatever is under way arrives.
+  void settle();
+  uint64_t records() const;
+
+  std::vector<std::unique_ptr<Rank>> ranks;
+  Bench& bench;
+};
+
+// The bytes of message k from one rank to another on a lane: no two messages of at least 8 bytes are alike.
+struct Label {
+  uint32_t from, to, lane, k;
+};
+void fill(uint8_t* data, uint64_t bytes, uint64_t seed, const Label& label);
+
+// A message on its way: guarded memory at both ends. At the SEND's completion its memory is overwritten, at the RECV's
+// the bytes are judged (T-13, T-15, T-17) and both memories are forbidden (T-18).
+class Message {
+ public:
+  Message(Stage& stage, const Label& label, uint64_t bytes, uint16_t send_flags = 0, size_t slack = 0);
+  bool post_send();  // false: refused
+  bool post_receive();
+  bool sent() const { return sent_; }  // its SEND's memory is free
+  bool received() const { return received_; }
+  bool send_posted() const { return send_posted_; }
+  bool receive_posted() const { return receive_posted_; }
+  const Label label;
+  const uint64_t bytes;
+
+ private:
+  void on_sent();
+  void on_received(const Posted& posted);
+  void judge_bytes();
+  Stage& stage_;
+  const uint16_t flags_;
+  GuardedMemory source_, target_;
+  bool send_posted_ = false, receive_posted_ = false, sent_ = false, received_ = false;
+};
+
+}  // namespace tutti::conformance::contract

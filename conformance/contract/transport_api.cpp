@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "transport_api.hpp"
+
+#include <cstring>
+#include <set>
+
+namespace tutti::conformance::contract {
+namespace {
+
+constexpr uint32_t most_tables = 256;  // of one kind in one plugin: more means that no end comes
+
+template <typename Table>
+void judge_stamp(const Table* table, const char* kind, uint32_t stamp) {
+  require(table->struct_size >= sizeof(Table), "E-4", "a table of {} has {} bytes, expected at least {}", kind,
+          table->struct_size, sizeof(Table));
+  require(table->stamp == stamp, "E-4", "a table of {} has the draft stamp {:#010x}, expected {:#010x}", kind,
+          table->stamp, stamp);
+}
+
+}  // namespace
+
+void judge_name(const char* kind, const char* name, const char* summary) {
+  require(name && *name, "E-4", "a table of {} has no name", kind);
+  for (const char* c = name; *c; ++c)
+    require((*c >= 'a' && *c <= 'z') || (*c >= '0' && *c <= '9') || *c == '-' || *c == '_', "E-4",
+            "the name \"{}\" of a {} is not made of lower-case letters, digits, - and _", name, kind);
+  require(summary && *summary, "E-4", "{} {} has no summary", kind, name);
+}
+
+void judge(const tutti_transport* t) {
+  judge_stamp(t, TUTTI_TRANSPORT_ID, TUTTI_TRANSPORT_STAMP);
+  judge_name("transport", t->name, t->summary);
+  const std::pair<const char*, bool> functions[] = {{"query", t->query},
+                                                    {"open_domain", t->open_domain},
+                                                    {"close_domain", t->close_domain},
+                                                    {"open_endpoint", t->open_endpoint},
+                                                    {"close_endpoint", t->close_endpoint},
+                                                    {"get_address", t->get_address},
+                                                    {"connect", t->connect},
+                                                    {"post", t->post},
+                                                    {"progress", t->progress},
+                                                    {"send_control", t->send_control},
+                                                    {"fail_peer", t->fail_peer},
+                                                    {"abort", t->abort},
+                                                    {"get_interface", t->get_interface}};
+  for (const auto& [name, there] : functions)
+    require(there, "E-4", "transport {}: the mandatory function {} is NULL", t->name, name);
+  require(!t->register_memory == !t->deregister_memory, "E-4",
+          "transport {} has one of register_memory and deregister_memory: both or neither", t->name);
+}
+
+const tutti_transport* Bench::transport() {
+  if (transport_) return transport_;
+  for (uint32_t i = 0; i < most_tables; ++i) {
+    const auto* table = static_cast<const tutti_transport*>(
+        plain_call("get_interface", true, [&] { return entry()->get_interface(TUTTI_TRANSPORT_ID, i); }));
+    if (!table) break;
+    judge(table);
+    if (name == table->name) return transport_ = table;
+  }
+  throw std::runtime_error(fmt::format("the plugin {} has no transport \"{}\"", path, name));
+}
+
+const tutti_transport_caps& Bench::caps() {
+  if (caps_.struct_size) return caps_;
+  const tutti_transport* t = transport();
+  tutti_transport_caps c{};
+  c.struct_size = sizeof c;
+  const tutti_status status = call("query", true, [&] { return t->query(t->self, &c); });
+  if (status == TUTTI_NOT_SUPPORTED) throw NotOffered{fmt::format("query says: {}", last_error())};
+  require(status == TUTTI_OK, "T-1", "query returned {}: {}", status_text(status), last_error());
+  require(c.reach >= TUTTI_REACH_PROCESS && c.reach <= TUTTI_REACH_NETWORK, "T-1", "query: reach is {}", c.reach);
+  require(c.fragment_bytes >= 4096, "T-1", "query: fragment_bytes is {}, less than 4096", c.fragment_bytes);
+  require(c.receive_depth >= 2, "T-1", "query: receive_depth is {}, less than 2", c.receive_depth);
+  require(c.inline_bytes <= c.fragment_bytes, "T-1", "query: inline_bytes {} is more than fragment_bytes {}",
+          c.inline_bytes, c.fragment_bytes);
+  require(c.latency_ns > 0 && c.bandwidth > 0, "T-1",
+          "query: latency_ns is {} and bandwidth {}; estimates are more than 0", c.latency_ns, c.bandwidth);
+  if (!(c.memory_kinds & uint64_t{1} << TUTTI_MEMORY_HOST))
+    throw NotOffered{"its memory_kinds lack host memory, by which the contract is tested"};
+  return caps_ = c;
+}
+
+const void* Bench::interface(const char* id) {
+  return plain_call("get_interface", true, [&] { return transport()->get_interface(transport()->self, id); });
+}
+
+const tutti_view* Bench::view() {
+  const auto* table = static_cast<const tutti_view*>(interface(TUTTI_VIEW_ID));
+  if (!table) throw NotOffered{"it does not offer " TUTTI_VIEW_ID};
+  judge_stamp(table, TUTTI_VIEW_ID, TUTTI_VIEW_STAMP);
+  require(table->try_receive && table->release && table->try_reserve && table->commit, "E-4",
+          "view/1: try_receive, release, try_reserve or commit is NULL");
+  require(!table->send_region == !table->released, "E-4",
+          "view/1 has one of send_region and released: both or neither");
+  return table;
+}
+
+const tutti_wait_fd* Bench::wait_fd() {
+  const auto* table = static_cast<const tutti_wait_fd*>(interface(TUTTI_WAIT_FD_ID));
+  if (!table) throw NotOffered{"it does not offer " TUTTI_WAIT_FD_ID};
+  judge_stamp(table, TUTTI_WAIT_FD_ID, TUTTI_WAIT_FD_STAMP);
+  require(table->get_fd && table->arm && table->disarm, "E-4", "wait_fd/1: get_fd, arm or disarm is NULL");
+  return table;
+}
+
+}  // namespace tutti::conformance::contract

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The transport under test and what a case is told about it. Calls go through test_host's Call, so that each is
+// watched.
+#pragma once
+
+#include <tutti/plugin/transport.h>
+
+#include <string>
+
+#include "test_host.hpp"
+
+namespace tutti::conformance::contract {
+
+// What a contract case gets.
+struct Bench {
+  std::string path;  // the plugin's file
+  std::string name;  // of its transport or algorithm; "" for cases of the plugin as a whole
+  uint64_t seed = 1;
+  double patience = 5;          // seconds without news after which something counts as never to come
+  int outcome_descriptor = -1;  // where a call that does not return is reported; -1: nowhere
+
+  // Loads the plugin at the first call: cases that fork do so before.
+  const tutti_plugin_entry_table* entry() {
+    if (entry_) return entry_;
+    if (outcome_descriptor >= 0) watch_for_blocking(outcome_descriptor, patience + 2);
+    return entry_ = load_plugin_under_test(path);
+  }
+  // The transport; judged by E-4.
+  const tutti_transport* transport();
+  // Its capabilities, judged by T-1. Throws NotOffered where query says that this machine lacks something.
+  const tutti_transport_caps& caps();
+  const tutti_view* view();        // throws NotOffered when it has none
+  const tutti_wait_fd* wait_fd();  // likewise
+
+ private:
+  const void* interface(const char* id);
+  const tutti_plugin_entry_table* entry_ = nullptr;
+  const tutti_transport* transport_ = nullptr;
+  tutti_transport_caps caps_{};
+};
+
+// E-4 of one table.
+void judge(const tutti_transport* table);
+void judge_name(const char* kind, const char* name, const char* summary);
+
+}  // namespace tutti::conformance::contract

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "matrix/attest.hpp"
+
+#include <fmt/format.h>
+#include <tutti/registry.h>
+#include <tutti/schedule.h>
+
+#include <algorithm>
+
+#include "matrix/blame.hpp"
+
+namespace tutti::conformance {
+namespace {
+
+// The id of the plugin that has an algorithm or a transport.
+std::string plugin_of(const std::string& name, std::vector<std::string> PluginRecord::* offers) {
+  for (const PluginRecord& record : list_plugins())
+    if (record.loaded && std::find((record.*offers).begin(), (record.*offers).end(), name) != (record.*offers).end())
+      return record.id;
+  return {};
+}
+
+}  // namespace
+
+Witness::Witness(const Cell& cell, const Mix& mix, const Communicator& comm, uint32_t rank)
+    : cell_(cell), mix_(mix), comm_(comm), rank_(rank), before_(read(comm)) {}
+
+Witness::Counters Witness::read(const Communicator& comm) {
+  Counters counters;
+  for (const tutti_link_traffic& row : comm.traffic()) {
+    auto& [sent, received] = counters[{row.transport, row.peer}];
+    sent += row.sent_bytes;
+    received += row.received_bytes;
+  }
+  return counters;
+}
+
+tutti_plan_facts Witness::plan() const {
+  tutti_plan_facts facts{};
+  facts.struct_size = sizeof facts;
+  if (tutti_comm_plan(comm_.handle(), cell_.operation.collective, &facts) < 0) facts.algorithm = "";
+  return facts;
+}
+
+uint64_t Witness::slices() const { return std::max<uint64_t>(1, plan().slices); }
+
+std::string Witness::judge(Attestation& attestation) const {
+  std::string wrong = judge_plan(attestation);
+  const std::string traffic = judge_traffic(attestation);
+  return wrong.empty() ? traffic : wrong;
+}
+
+std::string Witness::judge_plan(Attestation& attestation) const {
+  const tutti_plan_facts facts = plan();
+  attestation.algorithm = facts.algorithm;
+  if (const std::string id = plugin_of(cell_.algorithm, &PluginRecord::algorithms); !id.empty())
+    attestation.plugins.push_back(id);
+  if (cell_.algorithm != facts.algorithm)
+    return fmt::format("attestation: algorithm {} was asked for, but {} ran", cell_.algorithm,
+                       *facts.algorithm ? facts.algorithm : "none");
+  uint64_t hash = 0;
+  const std::vector<Schedule> schedules = schedules_of(cell_, mix_);
+  for (const Schedule& schedule : schedules) hash = (hash ^ schedule_hash(schedule)) * 0x100000001b3u;
+  attestation.plan_hash = hash;
+  if (schedule_hash(schedules[rank_]) != facts.schedule_hash)
+    return fmt::format(
+        "attestation: {} gave the core another schedule for this call ({:016x}) than it gives when asked again "
+        "({:016x}): an algorithm must be a pure function of its query",
+        cell_.algorithm, facts.schedule_hash, schedule_hash(schedules[rank_]));
+  return {};
+}
+
+std::string Witness::judge_traffic(Attestation& attestation) const {
+  std::string wrong;
+  uint64_t moved = 0;
+  for (const auto& [key, after] : read(comm_)) {
+    const auto& [transport, peer] = key;
+    const auto found = before_.find(key);
+    const auto before = found == before_.end() ? std::pair<uint64_t, uint64_t>{} : found->second;
+    const uint64_t sent = after.first - before.first, received = after.second - before.second;
+    if (!sent && !received) continue;
+    moved += sent + received;
+    attestation.traffic.push_back({transport, rank_, peer, sent, received});
+    const std::string& asked = mix_.between(rank_, peer, cell_.operation.nranks);
+    if (transport != asked && wrong.empty())
+      wrong = fmt::format(
+          "attestation: {} was asked for between ranks {} and {}, but {} carried their bytes ({} sent, {} received)",
+          asked, rank_, peer, transport, sent, received);
+    if (const std::string id = plugin_of(transport, &PluginRecord::transports);
+        !id.empty() &&
+        std::find(attestation.plugins.begin(), attestation.plugins.end(), id) == attestation.plugins.end())
+      attestation.plugins.push_back(id);
+  }
+  const Operation& o = cell_.operation;
+  if (wrong.empty() && !moved && o.nranks > 1 && o.count > 0 && o.collective != TUTTI_BARRIER)
+    wrong = fmt::format("attestation: {} of {} elements was done, but the core counted no byte at this rank",
+                        collective_name(o.collective), o.count);
+  return wrong;
+}
+
+}  // namespace tutti::conformance

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What truly carried the bytes of a cell at one rank: counted by the core, never by a plugin's own word.
+#pragma once
+
+#include <map>
+#include <string>
+#include <tutti/tutti.hpp>
+#include <utility>
+
+#include "case.hpp"
+#include "matrix/cell.hpp"
+
+namespace tutti::conformance {
+
+class Witness {
+ public:
+  // Takes the counters before the cell's calls.
+  Witness(const Cell& cell, const Mix& mix, const Communicator& comm, uint32_t rank);
+
+  // Slices of the plan that served the latest call.
+  uint64_t slices() const;
+  // After the calls: fills the attestation and says what was not as asked: another algorithm, another schedule than the
+  // one that is proved, another transport, no bytes where there must be some. "" when all is as asked.
+  std::string judge(Attestation& attestation) const;
+
+ private:
+  using Key = std::pair<std::string, uint32_t>;
+  using Counters = std::map<Key, std::pair<uint64_t, uint64_t>>;
+  static Counters read(const Communicator& comm);
+  tutti_plan_facts plan() const;
+  std::string judge_plan(Attestation& attestation) const;
+  std::string judge_traffic(Attestation& attestation) const;
+
+  const Cell& cell_;
+  const Mix& mix_;
+  const Communicator& comm_;
+  uint32_t rank_;
+  Counters before_;
+};
+
+}  // namespace tutti::conformance

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A cell of the matrix: the coordinates of one case, and its id.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "matrix/mix.hpp"
+#include "oracle/reference.hpp"
+
+namespace tutti::conformance {
+
+enum class InPlace { out, in, some };            // some: at odd ranks only
+enum class Memory { heap, alloc, memfd, some };  // some: tutti_mem_alloc at odd ranks, heap at even ones
+enum class Alignment { aligned, odd, mixed };    // to 64 bytes; off by one element; in off by one, out aligned
+enum class Calls { block, request, overlap };    // overlap: three operations at once, waited for in reverse
+
+struct Cell {
+  Operation operation;
+  std::string algorithm;
+  std::string mix;
+  const ElementType* type = nullptr;
+  uint32_t op = 0;
+  InPlace place = InPlace::out;
+  Memory memory = Memory::heap;
+  Alignment alignment = Alignment::aligned;
+  Calls calls = Calls::block;
+
+  std::string id() const;
+  bool in_place_at(uint32_t rank) const { return place == InPlace::in || (place == InPlace::some && rank % 2 == 1); }
+  // Bytes of all buffers of all ranks, one operation.
+  uint64_t bytes() const;
+};
+
+// nothing: the id is not of a cell, or names what there is not.
+std::optional<Cell> cell_from(const std::string& id);
+
+const char* name_of(InPlace place);
+const char* name_of(Memory memory);
+const char* name_of(Alignment alignment);
+const char* name_of(Calls calls);
+
+}  // namespace tutti::conformance

@@ -1,0 +1,249 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "matrix/cells.hpp"
+
+#include <tutti/registry.h>
+#include <tutti/schedule.h>
+
+#include <algorithm>
+#include <set>
+#include <stdexcept>
+
+#include "filters.hpp"
+#include "matrix/blame.hpp"
+#include "matrix/members.hpp"
+#include "matrix/pairwise.hpp"
+
+namespace tutti::conformance {
+namespace {
+
+// Above so many bytes in all buffers of all ranks a count is replaced by a smaller one.
+constexpr uint64_t most_bytes_smoke = 8 << 20, most_bytes = 48 << 20;
+
+struct Served {
+  uint32_t collective;
+  const tutti_algorithm* algorithm;
+};
+
+// The values of each coordinate that a selection and a level leave.
+struct Axes {
+  std::vector<Served> operations;
+  std::vector<const ElementType*> types;
+  std::vector<uint32_t> ops, ranks;
+  uint32_t counts = 0;                   // by number, since the values depend on ranks and type
+  std::vector<uint32_t> roots{0, 1, 2};  // first, last, one in the middle
+  std::vector<InPlace> places{InPlace::out, InPlace::in, InPlace::some};
+  std::vector<Memory> memories{Memory::heap, Memory::alloc, Memory::memfd, Memory::some};
+  std::vector<Alignment> alignments{Alignment::aligned, Alignment::odd, Alignment::mixed};
+  std::vector<Calls> calls{Calls::block, Calls::request, Calls::overlap};
+};
+
+// The order of factors in a covering array.
+enum Factor : uint32_t { f_operation, f_type, f_op, f_ranks, f_count, f_root, f_place, f_memory, f_alignment, f_calls };
+
+std::vector<const ElementType*> known_types(const Selection& s) {
+  const std::set<std::string> few{"float32", "bfloat16", "int64", "uint8"};
+  std::vector<const ElementType*> types;
+  for (uint32_t d = 1; dtype_bytes(d); ++d) {
+    const std::string name = dtype_name(d);
+    if (s.types.empty() ? s.level == Level::smoke && !few.contains(name) : !wants(s.types, name)) continue;
+    const ElementType* type = element_type(name);
+    if (!type)
+      throw std::runtime_error("the oracle does not know the type " + name + " (conformance/oracle/element.cpp)");
+    types.push_back(type);
+  }
+  return types;
+}
+
+Axes axes_of(const Selection& s, const Mix& mix) {
+  Axes axes;
+  for (uint32_t c = TUTTI_BROADCAST; c <= TUTTI_BARRIER; ++c)
+    for (const tutti_algorithm* a : list_algorithms())
+      if ((a->collectives >> c & 1) && wants(s.collectives, collective_name(c)) && wants(s.algorithms, a->name))
+        axes.operations.push_back({c, a});
+  axes.types = known_types(s);
+  axes.ops = {TUTTI_SUM, TUTTI_PROD, TUTTI_MIN, TUTTI_MAX, TUTTI_AVG};
+  if (!s.ranks.empty())
+    axes.ranks = s.ranks;
+  else if (s.level == Level::smoke)
+    axes.ranks = {1, 2, 3, 5};
+  else
+    axes.ranks = {1, 2, 3, 5, 7, 8, 9, 13, 16, 17};
+  if (!axes.types.empty()) axes.counts = static_cast<uint32_t>(counts_for(s.level, mix, 3, *axes.types.front()).size());
+  return axes;
+}
+
+bool supported(const Served& served, uint32_t nranks, const Mix& mix) {
+  Cell cell;
+  cell.operation = {served.collective, nranks, 0, 1};
+  const Problem problem = problem_of(cell, mix);
+  const tutti_query query = make_query(problem, 0);
+  take_plugin_error();
+  return served.algorithm->supports(served.algorithm->self, &query) >= 0;
+}
+
+// Row -> cell. What an operation has no use for (operator, root, type and count of a barrier) becomes its default.
+class Cells {
+ public:
+  Cells(const Selection& selection, const Mix& mix)
+      : level_(selection.level), mix_(mix), axes_(axes_of(selection, mix)) {
+    for (const Served& served : axes_.operations)
+      for (const uint32_t n : axes_.ranks)
+        if (supported(served, n, mix)) supports_.insert({served.collective, served.algorithm->name, n});
+  }
+
+  Factors factors() const {
+    const auto size = [](const auto& values) { return static_cast<uint32_t>(values.size()); };
+    return {size(axes_.operations), size(axes_.types),      size(axes_.ops) + 1,  // the last: none
+            size(axes_.ranks),      axes_.counts,           size(axes_.roots),   size(axes_.places),
+            size(axes_.memories),   size(axes_.alignments), size(axes_.calls)};
+  }
+
+  // Only the operation binds others.
+  bool allowed(uint32_t factor_a, uint32_t value_a, uint32_t factor_b, uint32_t value_b) const {
+    if (factor_a != f_operation) return true;
+    const Served& served = axes_.operations[value_a];
+    switch (factor_b) {
+      case f_op:
+        return reduces(served.collective) == (value_b < axes_.ops.size());
+      case f_root:
+        return rooted(served.collective) || value_b == 0;
+      case f_ranks:
+        return supports(served, axes_.ranks[value_b]);
+      case f_type:
+      case f_count:
+      case f_place:
+      case f_memory:
+      case f_alignment:
+        return served.collective != TUTTI_BARRIER || value_b == 0;
+      default:
+        return true;
+    }
+  }
+
+  void add(const std::vector<uint32_t>& row) {
+    const Served& served = axes_.operations[row[f_operation]];
+    Cell cell;
+    const uint32_t n = axes_.ranks[row[f_ranks]];
+    cell.algorithm = served.algorithm->name;
+    cell.mix = mix_.name;
+    cell.type = axes_.types[row[f_type]];
+    cell.op = row[f_op] < axes_.ops.size() ? axes_.ops[row[f_op]] : 0;
+    const uint32_t roots[] = {0, n - 1, n / 2};
+    cell.operation = {served.collective, n, roots[axes_.roots[row[f_root]]], 0};
+    cell.place = axes_.places[row[f_place]];
+    cell.memory = axes_.memories[row[f_memory]];
+    cell.alignment = axes_.alignments[row[f_alignment]];
+    cell.calls = axes_.calls[row[f_calls]];
+    if (served.collective != TUTTI_BARRIER) {
+      cell.operation.count = counts_for(level_, mix_, n, *cell.type)[row[f_count]];
+      shrink(cell);
+    }
+    cells_.push_back(std::move(cell));
+  }
+
+  // The whole product of some factors; the others take their values in turns.
+  void add_plane(const std::vector<Factor>& plane) {
+    const Factors sizes = factors();
+    std::vector<uint32_t> row(sizes.size(), 0);
+    for (;;) {
+      bool legal = true;
+      for (const Factor f : plane) legal &= f == f_operation || allowed(f_operation, row[f_operation], f, row[f]);
+      if (legal) add_with_turns(row, plane, sizes);
+      size_t at = 0;
+      while (at < plane.size() && ++row[plane[at]] == sizes[plane[at]]) row[plane[at++]] = 0;
+      if (at == plane.size()) return;
+    }
+  }
+
+  // Moves of 2^31 bytes and around, in one buffer each.
+  void add_giants() {
+    for (uint32_t i = 0; i < axes_.operations.size(); ++i) {
+      const uint32_t c = axes_.operations[i].collective;
+      if (c != TUTTI_BROADCAST && c != TUTTI_ALL_REDUCE && c != TUTTI_ALL_GATHER) continue;
+      if (!supports(axes_.operations[i], 2) || !wants(axes_.ranks, 2u)) continue;
+      for (const ElementType* type : axes_.types) {
+        if (type->bytes != 1 || type->kind != ElementType::Kind::unsigned_integer) continue;
+        for (const uint64_t count : {(uint64_t{1} << 31) - 1, uint64_t{1} << 31, (uint64_t{1} << 31) + 1}) {
+          Cell cell;
+          cell.operation = {c, 2, 0, count};
+          cell.algorithm = axes_.operations[i].algorithm->name;
+          cell.mix = mix_.name;
+          cell.type = type;
+          cell.op = reduces(c) ? uint32_t{TUTTI_SUM} : 0;
+          cell.place = InPlace::in;
+          cells_.push_back(std::move(cell));
+        }
+      }
+    }
+  }
+
+  bool empty() const { return axes_.operations.empty() || axes_.types.empty() || axes_.ranks.empty(); }
+  std::vector<Cell> take() { return std::move(cells_); }
+
+ private:
+  bool supports(const Served& served, uint32_t n) const {
+    return supports_.contains({served.collective, served.algorithm->name, n});
+  }
+  void shrink(Cell& cell) const {
+    const uint64_t limit = level_ == Level::smoke ? most_bytes_smoke : most_bytes;
+    while (cell.bytes() > limit) cell.operation.count = cell.operation.count / 2 + 1;
+  }
+  void add_with_turns(std::vector<uint32_t> row, const std::vector<Factor>& plane, const Factors& sizes) {
+    for (uint32_t f = 1; f < sizes.size(); ++f) {
+      if (std::find(plane.begin(), plane.end(), f) != plane.end()) continue;
+      for (uint32_t tries = 0; tries < sizes[f]; ++tries) {
+        row[f] = static_cast<uint32_t>((turn_ / (f + 1) + turn_ + tries) % sizes[f]);
+        if (allowed(f_operation, row[f_operation], f, row[f])) break;
+      }
+      if (!allowed(f_operation, row[f_operation], f, row[f])) return;
+    }
+    ++turn_;
+    add(row);
+  }
+
+  Level level_;
+  const Mix& mix_;
+  Axes axes_;
+  std::set<std::tuple<uint32_t, std::string, uint32_t>> supports_;
+  std::vector<Cell> cells_;
+  uint64_t turn_ = 0;
+};
+
+}  // namespace
+
+std::vector<uint64_t> counts_for(Level level, const Mix& mix, uint32_t n, const ElementType& type) {
+  const uint64_t fragment = mix.fragment_bytes / type.bytes, small = mix.inline_bytes / type.bytes;
+  const uint64_t cut = 4096 * uint64_t{std::max(n, 2u) - 1};
+  const uint64_t page = 4096 / type.bytes;
+  if (level == Level::smoke) return {0, 1, n + uint64_t{1}, 1009, fragment + 1};
+  std::vector<uint64_t> counts{0,         1,    n - uint64_t{1}, n,        n + uint64_t{1}, 97,       small,
+                               small + 1, 1009, page - 1,        page + 1, fragment - 1,    fragment, fragment + 1,
+                               cut - 1,   cut};
+  if (level == Level::quick) return counts;
+  for (const uint64_t more : {page, n * fragment - 1, n * fragment + 1, uint64_t{100'003}, cut + 1})
+    counts.push_back(more);
+  if (level == Level::full) counts.push_back(1'000'003);
+  return counts;
+}
+
+std::vector<Cell> cells_of(const Selection& selection, const Mix& mix) {
+  Cells cells(selection, mix);
+  if (cells.empty()) return {};
+  const Factors factors = cells.factors();
+  const Allowed allowed = [&](uint32_t a, uint32_t va, uint32_t b, uint32_t vb) { return cells.allowed(a, va, b, vb); };
+  for (const auto& row : cover_pairs(factors, allowed, std::hash<std::string>()(mix.name))) cells.add(row);
+  if (selection.level == Level::standard) {
+    cells.add_plane({f_operation, f_type, f_op});
+    cells.add_plane({f_operation, f_ranks, f_count});
+    cells.add_plane({f_operation, f_ranks, f_root, f_place});
+  }
+  if (selection.level == Level::full) {
+    cells.add_plane({f_operation, f_type, f_op, f_count});
+    cells.add_plane({f_operation, f_type, f_ranks, f_count});
+    cells.add_plane({f_operation, f_ranks, f_root, f_place, f_memory});
+    cells.add_giants();
+  }
+  return cells.take();
+}
+
+}  // namespace tutti::conformance

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "faults.hpp"
+
+namespace tutti::conformance {
+namespace {
+
+constexpr Fault transports[] = {
+    {"error-without-text", "E-5", "shm", "connect refuses an empty address without set_error"},
+    {"error-from-another-thread", "E-5", "shm", "set_error is called by a helper thread"},
+    {"looks-up-while-posting", "E-6", "shm", "find_interface is called in post"},
+    {"log-with-newline", "E-7", "shm", "a log text ends with a newline"},
+    {"ignores-tail", "E-8", "shm", "a longer config's unknown tail is not looked at"},
+    {"refuses-longer-structs", "E-8", "shm", "every longer config is refused"},
+    {"query-overfills", "E-9", "shm", "query writes all of its caps, whatever room there is"},
+    {"keeps-secret-pointer", "E-10", "shm", "connect reads the secret that open_endpoint was given"},
+
+    {"caps-depth-1", "T-1", "shm", "query says receive_depth 1"},
+    {"leaks-descriptor", "T-2", "shm", "each endpoint leaves a descriptor open"},
+    {"leaks-memory", "T-2", "template", "each endpoint leaves 2,000 bytes behind"},
+    {"one-communicator", "T-3", "shm", "a second communicator is refused while there is one"},
+    {"address-without-length", "T-4", "shm", "get_address does not say how much room it needs"},
+    {"another-link-each-time", "T-5", "shm", "connect gives a new link at each call"},
+    {"passive-end-sleeps", "T-6", "shm", "progress does nothing before connect was called here"},
+    {"trusts-any-address", "T-7", "shm", "connect takes the peer from its own table, whatever bytes come"},
+    {"ignores-secret", "T-8", "shm", "endpoints are opened without the secret"},
+    {"refusal-is-error", "T-9", "shm", "a full queue is reported as TUTTI_NO_RESOURCES"},
+    {"ignores-flags", "T-10", "shm", "unknown flags are masked out"},
+    {"completion-lost", "T-11", "shm", "completions of SENDs are not told, but the first of an endpoint"},
+    {"completion-twice", "T-11", "shm", "every 3rd completion is told twice"},
+    {"cookie-of-32-bits", "T-12", "shm", "the upper half of cookies is lost"},
+    {"swaps-messages", "T-13", "shm", "two following SENDs of equal size swap their bytes"},
+    {"completions-reversed", "T-14", "shm", "progress tells its records last first"},
+    {"drops-last-byte", "T-15", "shm", "the last byte of a message does not arrive"},
+    {"corrupts-odd-addresses", "T-15", "shm", "messages of more than 4 KiB at odd addresses arrive with a wrong bit"},
+    {"writes-behind", "T-16", "shm", "a RECV writes one byte behind its memory"},
+    {"scribbles-source", "T-16", "shm", "a SEND's memory is written"},
+    {"send-completes-early", "T-17", "shm", "a SEND is told complete and read later"},
+    {"receive-completes-early", "T-17", "shm", "a RECV is told complete before its message is there"},
+    {"touches-after-completion", "T-18", "shm", "a RECV's memory is written once more after its completion"},
+    {"lane-blocks-lane", "T-19", "shm", "SENDs that wait on one lane hold up the others"},
+    {"depth-overstated", "T-20", "shm", "query promises twice the receives that are taken"},
+    {"refuses-for-ever", "T-21", "shm", "a lane that refused a SEND never takes one again"},
+    {"drops-when-full", "T-21", "shm", "an INLINE send that finds no room is dropped"},
+    {"inline-is-told", "T-22", "shm", "a record follows an INLINE send"},
+    {"inline-keeps-pointer", "T-22", "shm", "an INLINE send's memory is read later"},
+    {"inline-overstated", "T-22", "shm", "query promises twice the inline_bytes that are taken"},
+    {"inline-understated", "T-22", "shm", "query says 8 inline_bytes, more are taken"},
+    {"fragment-overstated", "T-23", "template", "query promises twice the fragment_bytes that are taken"},
+    {"fragment-understated", "T-23", "template", "query says 4096 fragment_bytes, more are taken"},
+    {"mismatch-is-ok", "T-24", "shm", "a RECV of another size than its message completes with TUTTI_OK"},
+    {"drops-empty-messages", "T-25", "shm", "a SEND of no bytes is told complete and not sent"},
+    {"post-waits", "T-26", "shm", "post waits for room"},
+    {"overruns-capacity", "T-27", "shm", "progress writes more records than there is room for"},
+    {"forgets-beyond-capacity", "T-27", "shm", "records that do not fit are lost"},
+    {"control-swapped", "T-28", "shm", "a control message overtakes the one before it"},
+    {"control-cut", "T-28", "shm", "control messages are cut at 128 bytes"},
+    {"control-data-reused", "T-29", "shm", "a record's data is overwritten by the next post"},
+    {"ignores-fail-peer", "T-30", "shm", "fail_peer does nothing"},
+    {"fail-peer-is-told", "T-30", "shm", "a PEER_FAILED record follows fail_peer"},
+    {"abort-forgets", "T-31", "shm", "abort drops what is pending"},
+    {"deaf-to-death", "T-32", "shm", "transfers with a peer that died never end"},
+    {"death-is-not-told", "T-32", "shm", "no PEER_FAILED record comes when a peer died"},
+    {"close-drops-queue", "T-33", "template", "what completed and still waits in a queue is dropped by close"},
+    {"writes-after-close", "T-34", "shm", "a RECV that was pending at close is written afterwards"},
+    {"registers-whole-pages", "T-35", "shm", "odd addresses cannot be registered"},
+    {"registration-is-a-copy", "T-35", "shm", "a registered SEND sends what the memory held when it was registered"},
+    {"stale-registration", "T-36", "shm", "registrations are cached by address beyond deregister_memory"},
+    {"reach-overstated", "T-37", "template", "query says that processes can connect"},
+    {"reach-understated", "T-37", "shm", "query says that only threads can connect"},
+    {"stale-beyond-2-gib", "T-38", "shm", "after 2^31 bytes on a lane old bytes are sent again"},
+    {"bound-to-its-thread", "T-39", "shm", "progress does nothing for another thread than the first"},
+
+    {"view-moves", "V-1", "shm", "try_receive shows a message at another place each time"},
+    {"view-reused", "V-2", "shm", "what is shown is overwritten by the next message"},
+    {"view-of-nothing", "V-3", "shm", "an empty message is shown as NULL"},
+    {"reserve-unaligned", "V-4", "shm", "try_reserve gives an address that is no multiple of 64"},
+    {"sent-before-commit", "V-5", "shm", "a message leaves at try_reserve"},
+    {"credit-lost", "V-6", "shm", "after 100 messages try_reserve gives nothing any more"},
+    {"view-or-post", "V-7", "shm", "a lane that was posted to cannot be reserved from"},
+    {"released-too-soon", "V-8", "shm", "released exceeds the ticket at once"},
+    {"reserve-after-failure", "V-9", "shm", "try_reserve gives room after fail_peer"},
+
+    {"descriptor-each-time", "W-1", "shm", "get_fd gives a new descriptor each time"},
+    {"never-readable", "W-2", "shm", "the descriptor never becomes readable"},
+    {"arm-forgets", "W-3", "shm", "arm returns TUTTI_OK though something is there"},
+    {"always-readable", "W-4", "shm", "the descriptor is always readable"},
+    {"disarm-forgets", "W-5", "shm", "the descriptor stays readable after disarm"},
+};
+
+constexpr Fault algorithms[] = {
+    {"no-such-collective", "A-1", "algorithms", "collectives has an unknown bit"},
+    {"another-no", "A-2", "algorithms", "supports says no with TUTTI_INTERNAL"},
+    {"supports-any-flag", "A-3", "algorithms", "unknown flags are masked out"},
+    {"supports-by-rank", "A-4", "algorithms", "supports says no to the last rank"},
+    {"yes-then-no", "A-5", "algorithms", "schedule refuses what supports accepted"},
+    {"alternates", "A-6", "algorithms", "every other schedule has one step more"},
+    {"shared-state", "A-7", "algorithms", "two threads at once share one state"},
+    {"cuts-late", "A-8", "algorithms", "cuts are set after the first step"},
+    {"lane-beyond", "A-8", "algorithms", "a step is added to a lane that the query does not allow"},
+    {"ignores-sink", "A-9", "algorithms", "the sink's refusals are ignored"},
+    {"drops-receive", "A-10", "algorithms", "the last receive is missing"},
+    {"waits-in-a-ring", "A-11", "algorithms", "every rank waits for the one before before it signals"},
+    {"off-by-one-chunk", "A-12", "algorithms", "a reduction lands one chunk further"},
+    {"double-reduce", "A-12", "algorithms", "the first own contribution is reduced twice"},
+    {"no-reduce", "A-12", "algorithms", "what arrives replaces instead of being reduced"},
+    {"missing-dependency", "A-13", "algorithms", "a lane reads scratch without waiting for the lane that writes it"},
+    {"writes-input", "A-14", "algorithms", "IN is written out of place"},
+    {"no-final", "A-15", "algorithms", "the last reduction is not marked FINAL"},
+    {"no-load", "A-15", "algorithms", "input is read without LOAD"},
+    {"in-place-other-messages", "A-16", "algorithms", "in place a lane sends in another order"},
+    {"scratch-too-soon", "A-17", "algorithms", "all slices share one scratch"},
+};
+
+constexpr Fault plugins[] = {
+    {"exports-more", "E-1", "", "a second symbol is exported"},
+    {"no-license", "E-2", "", "the license is NULL"},
+    {"upper-case-id", "E-2", "", "the id has upper-case letters"},
+    {"any-id", "E-3", "", "get_interface answers every id"},
+    {"endless", "E-3", "", "get_interface answers every index"},
+    {"no-stamp", "E-4", "", "the transport's table has another stamp"},
+    {"half-a-pair", "E-4", "", "register_memory without deregister_memory"},
+};
+
+}  // namespace
+
+std::span<const Fault> transport_faults() { return transports; }
+std::span<const Fault> algorithm_faults() { return algorithms; }
+std::span<const Fault> plugin_faults() { return plugins; }
+
+}  // namespace tutti::conformance

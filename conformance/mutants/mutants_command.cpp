@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <chrono>
+#include <memory>
+
+#include "command.hpp"
+#include "contract/clauses.hpp"
+#include "mutant_run.hpp"
+
+namespace tutti::conformance {
+namespace {
+
+struct Options {
+  MutantOptions run;
+  bool list = false, verbose = false;
+};
+
+int list_faults() {
+  for (const auto faults : {plugin_faults(), transport_faults(), algorithm_faults()})
+    for (const Fault& fault : faults)
+      fmt::print("{:<26} {:<5} {:<11} {}\n", fault.name, fault.clause, fault.over, fault.what);
+  return 0;
+}
+
+void print_result(const MutantResult& r, bool verbose) {
+  const char* word = r.killed ? "killed" : r.skipped ? "SKIPPED" : "SURVIVES";
+  fmt::print("{:<8} {:<26} {:<5} {:<26} {:5.2f} s\n", word, r.fault->name, r.fault->clause, r.by, r.seconds);
+  if (!r.killed) fmt::print("         {}\n         {}: {}\n", r.why, r.fault->what, r.outcome.message);
+  if (verbose && r.killed) fmt::print("         {}\n", r.outcome.message);
+  std::fflush(stdout);
+}
+
+int run(const Options& options) {
+  if (options.list) return list_faults();
+  MutantOptions asked = options.run;
+  asked.on_result = [&](const MutantResult& r) { print_result(r, options.verbose); };
+  const auto begin = std::chrono::steady_clock::now();
+  const std::vector<MutantResult> results = run_mutants(asked);
+  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  size_t killed = 0, skipped = 0;
+  for (const MutantResult& r : results) killed += r.killed, skipped += r.skipped;
+  fmt::print("{} of {} mutants killed, {} survive, {} skipped; {:.0f} s\n", killed, results.size(),
+             results.size() - killed - skipped, skipped, seconds);
+  bool good = killed + skipped == results.size();
+  if (asked.names.empty()) {
+    const std::vector<std::string> uncovered = uncovered_clauses(results);
+    fmt::print("{} of {} clauses are covered by a killed mutant{}{}\n", clauses().size() - uncovered.size(),
+               clauses().size(), uncovered.empty() ? "" : "; uncovered: ", fmt::join(uncovered, ", "));
+    good = good && uncovered.empty();
+  }
+  return good ? 0 : 1;
+}
+
+}  // namespace
+
+Action add_mutants_command(CLI::App& app, Session& session) {
+  auto options = std::make_shared<Options>();
+  CLI::App* sub = app.add_subcommand("mutants", "Runs the deliberately broken plugins: every one must be caught");
+  sub->add_option("names", options->run.names, "mutants to run; all without any");
+  sub->add_flag("--list", options->list, "shows the mutants and the clauses that they break");
+  sub->add_flag("--verbose", options->verbose, "shows the message that each author would read");
+  sub->add_option("--patience", options->run.patience, "seconds without news after which a case fails (1)")
+      ->check(CLI::Range(0.5, 60.0));
+  return [options, &session] {
+    options->run.seed = session.selection.seed;
+    return run(*options);
+  };
+}
+
+}  // namespace tutti::conformance

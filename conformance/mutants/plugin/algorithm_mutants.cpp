@@ -1,0 +1,267 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Mutants of an algorithm: a healthy one's schedules, changed on their way to the sink. What each does is said in
+// faults.cpp.
+#include <tutti/plugin/algorithm.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstring>
+
+#include "mutant.hpp"
+
+namespace tutti::mutants {
+namespace {
+
+// A schedule on its way.
+struct Draft {
+  struct Step {
+    uint32_t lane;
+    tutti_step step;
+    std::vector<tutti_span> sources;
+  };
+  std::vector<tutti_cut> cuts;
+  std::vector<tutti_extent> scratch;
+  uint32_t copies = 0;
+  uint64_t flags = 0;
+  std::vector<Step> steps;
+
+  Step* last(uint32_t kind, uint32_t lane = UINT32_MAX) {
+    for (auto step = steps.rbegin(); step != steps.rend(); ++step)
+      if (step->step.kind == kind && (lane == UINT32_MAX || step->lane == lane)) return &*step;
+    return nullptr;
+  }
+  Step* first(uint32_t kind) {
+    for (Step& step : steps)
+      if (step.step.kind == kind) return &step;
+    return nullptr;
+  }
+};
+
+tutti_step step_of(uint32_t kind, uint32_t peer = 0, tutti_span dst = {}, tutti_span src = {}, uint32_t flags = 0) {
+  tutti_step step{};
+  step.kind = kind, step.peer = peer, step.dst = dst, step.src = src, step.flags = flags;
+  step.dependency_lane = TUTTI_NO_DEPENDENCY;
+  return step;
+}
+
+const tutti_algorithm* inner() {
+  static const auto* found =
+      static_cast<const tutti_algorithm*>(sdk::host->find_interface(sdk::host->self, "algorithms", TUTTI_ALGORITHM_ID));
+  return found;
+}
+
+tutti_status draft_of(const tutti_query* query, Draft& draft) {
+  tutti_schedule_sink sink{};
+  sink.struct_size = sizeof sink;
+  sink.self = &draft;
+  sink.set_cuts = [](void* self, const tutti_cut* cuts, uint32_t n) -> tutti_status {
+    return static_cast<Draft*>(self)->cuts.assign(cuts, cuts + n), TUTTI_OK;
+  };
+  sink.set_scratch = [](void* self, const tutti_extent* chunks, uint32_t n, uint32_t copies) -> tutti_status {
+    static_cast<Draft*>(self)->copies = copies;
+    return static_cast<Draft*>(self)->scratch.assign(chunks, chunks + n), TUTTI_OK;
+  };
+  sink.set_flags = [](void* self, uint64_t flags) -> tutti_status {
+    return static_cast<Draft*>(self)->flags = flags, TUTTI_OK;
+  };
+  sink.add_step = [](void* self, uint32_t lane, const tutti_step* step, const tutti_span* sources) -> tutti_status {
+    std::vector<tutti_span> spans(sources, sources ? sources + step->sources : sources);
+    return static_cast<Draft*>(self)->steps.push_back({lane, *step, std::move(spans)}), TUTTI_OK;
+  };
+  return inner()->schedule(inner()->self, query, &sink);
+}
+
+tutti_status emit(const Draft& draft, const tutti_schedule_sink& sink) {
+  const bool deaf = fault() == "ignores-sink",
+             late = fault() == "cuts-late" && !draft.cuts.empty() && !draft.steps.empty();
+  tutti_status status = TUTTI_OK;
+  const auto failed = [&](tutti_status now) {
+    if (now != TUTTI_OK && deaf) reached();
+    return !deaf && (status = now) != TUTTI_OK;
+  };
+  const auto cut = [&] {
+    return !draft.cuts.empty() &&
+           failed(sink.set_cuts(sink.self, draft.cuts.data(), static_cast<uint32_t>(draft.cuts.size())));
+  };
+  if (!late && cut()) return status;
+  if (!draft.scratch.empty() && failed(sink.set_scratch(sink.self, draft.scratch.data(),
+                                                        static_cast<uint32_t>(draft.scratch.size()), draft.copies)))
+    return status;
+  if (draft.flags && failed(sink.set_flags(sink.self, draft.flags))) return status;
+  bool first = true;
+  for (const auto& [lane, step, sources] : draft.steps) {
+    if (failed(sink.add_step(sink.self, lane, &step, sources.empty() ? nullptr : sources.data()))) return status;
+    if (late && std::exchange(first, false) && (reached(), cut())) return status;
+  }
+  return TUTTI_OK;
+}
+
+// ---- what is changed; true: it was
+bool insert_first(Draft& draft, std::initializer_list<tutti_step> steps) {
+  size_t at = 0;
+  for (const tutti_step& step : steps) draft.steps.insert(draft.steps.begin() + static_cast<long>(at++), {0, step, {}});
+  return true;
+}
+bool lane_beyond(const tutti_query& q, Draft& draft) {
+  draft.steps.push_back({q.lanes, step_of(TUTTI_STEP_NOP), {}});
+  return true;
+}
+bool drops_receive(const tutti_query&, Draft& draft) {
+  Draft::Step* step = draft.last(TUTTI_STEP_RECV);
+  if (step) draft.steps.erase(draft.steps.begin() + (step - draft.steps.data()));
+  return step;
+}
+bool waits_in_a_ring(const tutti_query& q, Draft& draft) {
+  const uint32_t next = (q.rank + 1) % q.nranks, before = (q.rank + q.nranks - 1) % q.nranks;
+  return q.nranks > 1 && insert_first(draft, {step_of(TUTTI_STEP_SIGNAL, before, {}, {}, TUTTI_STEP_WAIT),
+                                              step_of(TUTTI_STEP_NOP), step_of(TUTTI_STEP_SIGNAL, next)});
+}
+bool off_by_one_chunk(const tutti_query& q, Draft& draft) {
+  Draft::Step* step = draft.last(TUTTI_STEP_RECV_REDUCE);
+  if (!step || q.collective != TUTTI_REDUCE_SCATTER) return false;
+  step->step.src.first = (step->step.src.first + 1) % q.nranks;
+  return true;
+}
+bool double_reduce(const tutti_query& q, Draft& draft) {
+  if (q.collective != TUTTI_ALL_REDUCE || q.nranks < 2) return false;
+  Draft::Step* step = draft.last(TUTTI_STEP_RECV_REDUCE);
+  Draft::Step again = *step;
+  again.step =
+      step_of(TUTTI_STEP_REDUCE, 0, step->step.dst, {}, step->step.flags & ~uint32_t{TUTTI_STEP_INCOMING_LEFT});
+  again.sources = {step->step.dst, {TUTTI_BUFFER_IN, step->step.src.first, 1, 0}};
+  again.step.sources = 2;
+  step->step.flags &= ~uint32_t{TUTTI_STEP_FINAL};
+  draft.steps.insert(draft.steps.begin() + (step - draft.steps.data()) + 1, again);
+  return true;
+}
+bool no_reduce(const tutti_query&, Draft& draft) {
+  Draft::Step* step = draft.first(TUTTI_STEP_RECV_REDUCE);
+  if (!step || (step->step.flags & TUTTI_STEP_FINAL)) return false;
+  step->step = step_of(TUTTI_STEP_RECV, step->step.peer, step->step.dst);
+  return true;
+}
+bool missing_dependency(const tutti_query& q, Draft& draft) {
+  Draft::Step* copy = draft.last(TUTTI_STEP_COPY);
+  if (q.collective != TUTTI_ALL_GATHER || !copy || q.nranks < 2 || q.lanes < 2) return false;
+  const tutti_span held{TUTTI_BUFFER_SCRATCH, 0, 1, 0}, from = copy->step.src;
+  draft.scratch = {{0, 0}};
+  copy->step.src = held;
+  draft.steps.push_back({1, step_of(TUTTI_STEP_COPY, 0, held, from), {}});
+  return true;
+}
+bool writes_input(const tutti_query& q, Draft& draft) {
+  if (q.collective != TUTTI_ALL_GATHER || (q.flags & TUTTI_QUERY_IN_PLACE)) return false;
+  draft.steps.push_back(
+      {0, step_of(TUTTI_STEP_COPY, 0, {TUTTI_BUFFER_IN, 0, 1, 0}, {TUTTI_BUFFER_OUT, q.rank, 1, 0}), {}});
+  return true;
+}
+bool no_final(const tutti_query&, Draft& draft) {
+  Draft::Step* step = draft.last(TUTTI_STEP_RECV_REDUCE);
+  if (!step || !(step->step.flags & TUTTI_STEP_FINAL)) return false;
+  step->step.flags &= ~uint32_t{TUTTI_STEP_FINAL};
+  return true;
+}
+bool no_load(const tutti_query&, Draft& draft) {
+  Draft::Step* step = draft.last(TUTTI_STEP_RECV_REDUCE);
+  if (!step || !(step->step.flags & TUTTI_STEP_LOAD)) return false;
+  step->step.flags &= ~uint32_t{TUTTI_STEP_LOAD};
+  return true;
+}
+// In place the empty signals between neighbours go the other way round: legal in either form alone.
+bool in_place_other_messages(const tutti_query& q, Draft& draft) {
+  if (q.nranks < 2 || q.collective != TUTTI_ALL_REDUCE) return false;
+  if (!(q.flags & TUTTI_QUERY_IN_PLACE)) return false;
+  const uint32_t next = (q.rank + 1) % q.nranks, before = (q.rank + q.nranks - 1) % q.nranks;
+  draft.steps.push_back({0, step_of(TUTTI_STEP_SIGNAL, next), {}});
+  draft.steps.push_back({0, step_of(TUTTI_STEP_SIGNAL, before, {}, {}, TUTTI_STEP_WAIT), {}});
+  return true;
+}
+// The copy of missing_dependency with its dependency, but all slices' copies go through one scratch chunk.
+bool scratch_too_soon(const tutti_query& q, Draft& draft) {
+  if (!missing_dependency(q, draft)) return false;
+  tutti_step& reader = draft.last(TUTTI_STEP_COPY, 0)->step;
+  reader.dependency_lane = 1;
+  reader.dependency_step = 0;
+  draft.copies = 1;
+  return true;
+}
+bool alternates(const tutti_query&, Draft& draft) {
+  static std::atomic<uint64_t> calls{0};
+  if (++calls % 2) return false;
+  draft.steps.push_back({0, step_of(TUTTI_STEP_NOP), {}});
+  return true;
+}
+// Two schedules at once share a flag.
+std::atomic<int> inside{0};
+bool shared_state(const tutti_query&, Draft& draft) {
+  if (inside < 2) return false;
+  draft.steps.push_back({0, step_of(TUTTI_STEP_NOP), {}});
+  return true;
+}
+
+constexpr struct {
+  std::string_view name;
+  bool (*change)(const tutti_query& query, Draft& draft);
+} changes[] = {{"lane-beyond", lane_beyond},
+               {"drops-receive", drops_receive},
+               {"waits-in-a-ring", waits_in_a_ring},
+               {"off-by-one-chunk", off_by_one_chunk},
+               {"double-reduce", double_reduce},
+               {"no-reduce", no_reduce},
+               {"missing-dependency", missing_dependency},
+               {"writes-input", writes_input},
+               {"no-final", no_final},
+               {"no-load", no_load},
+               {"in-place-other-messages", in_place_other_messages},
+               {"scratch-too-soon", scratch_too_soon},
+               {"alternates", alternates},
+               {"shared-state", shared_state}};
+
+tutti_status supports(void*, const tutti_query* query) {
+  tutti_query asked = *query;
+  if (fault() == "supports-any-flag" && query->struct_size == sizeof asked &&
+      (asked.flags & ~uint64_t{TUTTI_QUERY_IN_PLACE}))
+    asked.flags &= TUTTI_QUERY_IN_PLACE, reached();
+  if (fault() == "another-no" && query->nranks == 17)
+    return reached(), sdk::report(TUTTI_INTERNAL, "mutant: 17 ranks are too many");
+  if (fault() == "supports-by-rank" && query->nranks == 7 && query->rank == 6)
+    return reached(), sdk::report(TUTTI_NOT_SUPPORTED, "mutant: not for the last rank");
+  return inner()->supports(inner()->self, query->struct_size == sizeof asked ? &asked : query);
+}
+
+tutti_status schedule(void*, const tutti_query* query, const tutti_schedule_sink* sink) {
+  return sdk::guard([&]() -> tutti_status {
+    if (fault() == "yes-then-no" && query->nranks == 5)
+      return reached(), sdk::report(TUTTI_NOT_SUPPORTED, "mutant: schedule knows no 5 ranks");
+    Draft draft;
+    ++inside;
+    if (fault() == "shared-state") usleep(50);
+    tutti_status status = draft_of(query, draft);
+    for (const auto& [name, change] : changes)
+      if (status == TUTTI_OK && name == fault() && change(*query, draft)) reached();
+    --inside;
+    return status == TUTTI_OK ? emit(draft, *sink) : status;
+  });
+}
+
+}  // namespace
+
+const tutti_algorithm* algorithm_mutant() {
+  static const tutti_algorithm* const table = [] {
+    auto* made = new tutti_algorithm{};
+    made->struct_size = sizeof *made;
+    made->stamp = TUTTI_ALGORITHM_STAMP;
+    made->name = "mutant";
+    made->summary = "a deliberately broken algorithm, for the suite's own test";
+    made->collectives = 1u << TUTTI_BROADCAST | 1u << TUTTI_REDUCE | 1u << TUTTI_ALL_REDUCE | 1u << TUTTI_ALL_GATHER |
+                        1u << TUTTI_REDUCE_SCATTER;
+    if (fault() == "no-such-collective") made->collectives |= uint64_t{1} << 40, reached();
+    made->supports = supports;
+    made->schedule = schedule;
+    return made;
+  }();
+  return table;
+}
+
+}  // namespace tutti::mutants

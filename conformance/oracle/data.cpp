@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "oracle/data.hpp"
+
+#include <tutti/plugin/types.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <limits>
+
+namespace tutti::conformance {
+namespace {
+
+// Above so many elements over all trials, fewer trials are made.
+constexpr uint64_t most_elements_in_trials = uint64_t{1} << 16;
+// min and max: of so many rounds of turns one is free, without a rank that is made to win. There, one index in so many
+// has special values (NaN, infinity, signed zeros) among its operands.
+constexpr uint64_t free_round = 4;
+// They take a trial of their own, unless the input is too long for several.
+constexpr uint64_t special_every = 12;
+
+uint64_t scramble(uint64_t x) {
+  x += 0x9e3779b97f4a7c15u;
+  x = (x ^ x >> 32) * 0xd6e8feb86659fd93u;
+  x = (x ^ x >> 29) * 0xa0761d6478bd642fu;
+  return x ^ x >> 32;
+}
+
+uint64_t low_bits(uint64_t x, uint32_t bits) { return bits >= 64 ? x : x & ((uint64_t{1} << bits) - 1); }
+
+// A bijection on numbers of `bits` bits: each line is one.
+uint64_t permute(uint64_t x, uint32_t bits, uint64_t key) {
+  for (int round = 0; round < 3; ++round) {
+    x = low_bits(x * (0x9e3779b97f4a7c15u | 1) + key, bits);
+    x ^= x >> (bits / 2);
+    key = scramble(key);
+  }
+  return x;
+}
+
+bool picks(uint32_t op) { return op == TUTTI_MIN || op == TUTTI_MAX; }
+bool adds(uint32_t op) { return op == TUTTI_SUM || op == TUTTI_AVG; }
+
+// Finite magnitudes of a floating type are 0 ... this - 1.
+uint64_t magnitudes(const ElementType& t) {
+  const uint64_t top = ((uint64_t{1} << t.exponent_bits) - 1) << t.fraction_bits;
+  return t.finite ? top | ((uint64_t{1} << t.fraction_bits) - 1) : top;
+}
+
+}  // namespace
+
+Data::Data(const Pattern& pattern) : pattern_(pattern) {
+  const ElementType& t = *pattern_.type;
+  const unsigned __int128 codes = static_cast<unsigned __int128>(pattern_.nranks) * pattern_.length;
+  code_bits_ = codes <= (uint64_t{1} << 16) ? 16 : codes <= (uint64_t{1} << 32) ? 32 : 64;
+  digit_bits_ = t.bits();
+  contributors_ = pattern_.nranks;
+  if (picks(pattern_.op)) {
+    // Two bits say which quarter of all values it lies in.
+    digit_bits_ = t.floating() ? static_cast<uint32_t>(std::bit_width(magnitudes(t) / 2) - 1) : t.bits() - 2;
+  } else if (!t.floating()) {
+    if (pattern_.op == TUTTI_PROD) digit_bits_ = t.bits() - 1;  // odd numbers only: an even one loses bits for good
+  } else if (adds(pattern_.op)) {
+    const uint64_t budget = uint64_t{1} << t.digits();
+    contributors_ = std::min<uint64_t>(pattern_.nranks, budget);
+    digit_bits_ = static_cast<uint32_t>(std::bit_width(2 * (budget / contributors_)) - 1);
+  } else if (pattern_.op == TUTTI_PROD) {
+    const uint64_t budget = static_cast<uint64_t>(t.bias() - 2);
+    contributors_ = std::min<uint64_t>(pattern_.nranks, budget);
+    exponent_bits_ = std::bit_width(2 * std::min<uint64_t>(8, budget / contributors_)) - 1;
+    digit_bits_ = static_cast<uint32_t>(1 + exponent_bits_);
+  }
+}
+
+uint32_t trials_of(const Pattern& pattern) {
+  if (pattern.length == 0) return 1;
+  // The digits that tell all codes apart.
+  const Data data(pattern);
+  uint64_t wanted = data.digits() * ((pattern.nranks + data.contributors() - 1) / data.contributors());
+  if (picks(pattern.op)) {
+    if (pattern.type->floating()) ++wanted;  // for special values
+    // Each rank must come to win at some index.
+    wanted = std::max(wanted, (uint64_t{pattern.nranks} + pattern.length - 1) / pattern.length);
+  }
+  const uint64_t affordable = std::max<uint64_t>(1, most_elements_in_trials / pattern.length);
+  return static_cast<uint32_t>(std::min(wanted, affordable));
+}
+
+uint64_t Data::code(uint32_t rank, uint64_t index) const {
+  return permute(uint64_t{rank} * pattern_.length + index, code_bits_, pattern_.seed);
+}
+
+// The digit of this trial, filled up with hash where the code is shorter.
+uint64_t Data::digit(uint32_t rank, uint64_t index) const {
+  const uint32_t place = pattern_.trial % digits() * digit_bits_;
+  const uint64_t own = code(rank, index) >> place;
+  const uint32_t known = code_bits_ - place;
+  if (known >= digit_bits_) return low_bits(own, digit_bits_);
+  const uint64_t filling = scramble(pattern_.seed ^ own ^ uint64_t{rank} << 40 ^ index * 0xff51afd7ed558ccdu);
+  return low_bits(own | filling << known, digit_bits_);
+}
+
+uint64_t Data::index_hash(uint64_t index) const { return scramble(pattern_.seed * 3 + position(index)); }
+
+uint64_t Data::position(uint64_t index) const { return index + uint64_t{pattern_.trial} * pattern_.length; }
+
+uint32_t Data::turn(uint64_t index) const {
+  return static_cast<uint32_t>((position(index) + (pattern_.seed & 0xffff)) % pattern_.nranks);
+}
+
+// Where there is no room for all, ranks in the first `contributors_` slots count. They turn with the index, and once
+// all digits have been shown, so that each rank shows all of its digits in some trial.
+uint64_t Data::slot(uint32_t rank, uint64_t index) const {
+  return (rank + index + pattern_.trial / digits() * contributors_) % pattern_.nranks;
+}
+
+uint64_t Data::input(uint32_t rank, uint64_t index) const {
+  const ElementType& t = *pattern_.type;
+  if (picks(pattern_.op)) return extreme_input(rank, index);
+  if (pattern_.op == TUTTI_PROD) return product_input(rank, index);
+  if (adds(pattern_.op) && t.floating()) return sum_input(rank, index);
+  return digit(rank, index);
+}
+
+// Four quarters of all values, from the least to the greatest. But in free rounds the rank whose turn it is has its
+// value in the quarter that wins.
+uint64_t Data::extreme_input(uint32_t rank, uint64_t index) const {
+  const ElementType& t = *pattern_.type;
+  const uint64_t shared = index_hash(index);
+  const uint64_t own = scramble(shared ^ (uint64_t{rank} + 1) * 0x8ebc6af09c88c6e3u);
+  uint64_t quarter = own & 3;
+  const bool free = position(index) / pattern_.nranks % free_round == free_round - 1;
+  if (!free) {
+    const uint64_t winning = pattern_.op == TUTTI_MIN ? 0 : 3;
+    const uint64_t other = own % 3;
+    quarter = rank == turn(index) ? winning : winning == 0 ? other + 1 : other;
+  }
+  const uint64_t low = digit(rank, index);
+  if (!t.floating()) {
+    const uint64_t key = quarter << digit_bits_ | low;
+    return t.kind == ElementType::Kind::signed_integer ? key ^ uint64_t { 1 } << (t.bits() - 1) : key;
+  }
+  const uint64_t sign = quarter < 2 ? uint64_t{1} << (t.bits() - 1) : 0;
+  const uint64_t special = (shared >> 8) % special_every;
+  const bool may_be_special = pattern_.trial >= digits() || pattern_.length > most_elements_in_trials / 2;
+  if (free && may_be_special && special < 3) {
+    if (special == 0) return sign;  // zeros of both signs
+    if (rank == turn(index)) {
+      const double nan = std::numeric_limits<double>::quiet_NaN(), infinity = std::numeric_limits<double>::infinity();
+      if (special == 1) return rounded(t, nan);
+      if (!t.finite) return sign | rounded(t, infinity);
+    }
+  }
+  const bool large = quarter == 0 || quarter == 3;
+  return sign | (large ? magnitudes(t) / 2 + low : low);
+}
+
+uint64_t Data::sum_input(uint32_t rank, uint64_t index) const {
+  const ElementType& t = *pattern_.type;
+  if (slot(rank, index) >= contributors_) return rounded(t, 0.0);
+  const uint64_t d = digit(rank, index), half = uint64_t{1} << (digit_bits_ - 1);
+  return rounded(t, d < half ? static_cast<double>(d + 1) : -static_cast<double>(d - half + 1));
+}
+
+uint64_t Data::product_input(uint32_t rank, uint64_t index) const {
+  const ElementType& t = *pattern_.type;
+  const uint64_t d = digit(rank, index);
+  if (!t.floating()) return d << 1 | 1;
+  const uint64_t shared = index_hash(index);
+  const uint64_t place = slot(rank, index);
+  double value = d & 1 ? -1.0 : 1.0;
+  if (place < contributors_) {
+    const auto e = static_cast<int>(d >> 1), half = 1 << (exponent_bits_ - 1);
+    value = std::ldexp(value, e < half ? e - half : e - half + 1);
+  }
+  if (place == 0) {
+    const auto fraction = static_cast<double>(low_bits(shared >> 16, static_cast<uint32_t>(t.fraction_bits)));
+    value *= 1.0 + std::ldexp(fraction, -t.fraction_bits);
+  }
+  return rounded(t, value);
+}
+
+template <typename Times>
+uint64_t Data::fold(uint64_t index, Times times) const {
+  const ElementType& t = *pattern_.type;
+  const bool floating = t.floating();
+  bool first = true, nan = false;
+  uint64_t whole = pattern_.op == TUTTI_PROD ? 1 : 0, best = 0;
+  double real = pattern_.op == TUTTI_PROD ? 1.0 : 0.0;
+  for (uint32_t rank = 0; rank < pattern_.nranks; ++rank)
+    for (uint32_t k = times(rank); k > 0; --k) {
+      const uint64_t bits = input(rank, index);
+      if (picks(pattern_.op)) {
+        nan |= is_nan(t, bits);
+        const int64_t a = floating ? ordinal(t, bits) : signed_of(t, bits);
+        const int64_t b = floating ? ordinal(t, best) : signed_of(t, best);
+        const bool unsigned_kind = t.kind == ElementType::Kind::unsigned_integer;
+        const bool less = unsigned_kind ? static_cast<uint64_t>(a) < static_cast<uint64_t>(b) : a < b;
+        if (first || less == (pattern_.op == TUTTI_MIN)) best = bits;
+      } else if (floating) {
+        const double value = value_of(t, bits);
+        real = pattern_.op == TUTTI_PROD ? real * value : real + value;
+      } else {
+        const auto value = static_cast<uint64_t>(signed_of(t, bits));
+        whole = pattern_.op == TUTTI_PROD ? whole * value : whole + value;
+      }
+      first = false;
+    }
+  if (picks(pattern_.op)) return nan ? rounded(t, std::numeric_limits<double>::quiet_NaN()) : best;
+  const auto n = static_cast<int64_t>(pattern_.nranks);
+  if (floating) return rounded(t, pattern_.op == TUTTI_AVG ? real / static_cast<double>(n) : real);
+  whole = truncated(t, whole);
+  if (pattern_.op != TUTTI_AVG) return whole;
+  if (t.kind == ElementType::Kind::unsigned_integer) return whole / static_cast<uint64_t>(n);
+  return truncated(t, static_cast<uint64_t>(signed_of(t, whole) / n));
+}
+
+uint64_t Data::reduced(uint64_t index) const {
+  return fold(index, [](uint32_t) { return 1u; });
+}
+uint64_t Data::reduced_without(uint32_t without, uint64_t index) const {
+  return fold(index, [&](uint32_t rank) { return rank == without ? 0u : 1u; });
+}
+uint64_t Data::reduced_twice(uint32_t twice, uint64_t index) const {
+  return fold(index, [&](uint32_t rank) { return rank == twice ? 2u : 1u; });
+}
+
+bool Data::accepts(uint64_t expected, uint64_t got) const {
+  if (expected == got) return true;
+  const ElementType& t = *pattern_.type;
+  if (!t.floating() || !pattern_.op) return false;
+  if (is_nan(t, expected)) return is_nan(t, got);
+  if (pattern_.op != TUTTI_AVG || is_nan(t, got) || is_infinite(t, got)) return false;
+  constexpr int64_t granted = 2;
+  const int64_t distance = ordinal(t, expected) - ordinal(t, got);
+  return distance >= -granted && distance <= granted;
+}
+
+}  // namespace tutti::conformance

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What every rank puts in, and what must come out: a naive reference, computed element by element from
+// hash(seed, rank, index), that shares nothing with the library.
+//
+// Exact in every order. For sums of floating numbers the inputs are integers so small that every partial sum has an
+// exact representation; for products all but one are powers of two whose exponents cannot add up to too much. Integers
+// use their whole range and wrap. So results are compared bit for bit, whatever tree an algorithm reduces in; only the
+// division of a floating avg rounds, and 2 units in the last place are granted.
+//
+// Distinguishable. An input encodes the number rank * length + index, scrambled by a bijection. A type that is too
+// narrow for the whole code carries one digit of it in each of several trials: two different (rank, index) differ in at
+// least one of them. In min and max, and wherever a type has no room for all ranks, the rank that counts turns with
+// index and trial.
+#pragma once
+
+#include <cstdint>
+
+#include "oracle/element.hpp"
+
+namespace tutti::conformance {
+
+struct Pattern {
+  const ElementType* type = nullptr;
+  uint32_t op = 0;  // TUTTI_SUM ...; 0: elements are only moved
+  uint32_t nranks = 1;
+  uint64_t length = 0;  // elements of one rank's whole input
+  uint64_t seed = 0;
+  uint32_t trial = 0;
+};
+
+// In how many trials a case of this pattern should be run. Bounded in total elements: above that bound only whole
+// blocks, not single elements, are told apart with certainty.
+uint32_t trials_of(const Pattern& pattern);
+
+class Data {
+ public:
+  explicit Data(const Pattern& pattern);
+
+  // Bits of the element that `rank` contributes at `index` < length.
+  uint64_t input(uint32_t rank, uint64_t index) const;
+  // Bits of the reduction over all ranks at `index`. Requires an operator.
+  uint64_t reduced(uint64_t index) const;
+  // The reduction over all ranks but one (`without`), or with one counted twice (`twice`): what broken algorithms give.
+  uint64_t reduced_without(uint32_t without, uint64_t index) const;
+  uint64_t reduced_twice(uint32_t twice, uint64_t index) const;
+
+  bool accepts(uint64_t expected, uint64_t got) const;
+  // Trials that a whole code takes, and the ranks that are more than neutral at an index.
+  uint32_t digits() const { return (code_bits_ + digit_bits_ - 1) / digit_bits_; }
+  uint64_t contributors() const { return contributors_; }
+  const Pattern& pattern() const { return pattern_; }
+
+ private:
+  uint64_t code(uint32_t rank, uint64_t index) const;
+  uint64_t digit(uint32_t rank, uint64_t index) const;
+  uint64_t index_hash(uint64_t index) const;
+  // Of an index over all trials.
+  uint64_t position(uint64_t index) const;
+  uint32_t turn(uint64_t index) const;
+  uint64_t slot(uint32_t rank, uint64_t index) const;
+  uint64_t extreme_input(uint32_t rank, uint64_t index) const;
+  uint64_t sum_input(uint32_t rank, uint64_t index) const;
+  uint64_t product_input(uint32_t rank, uint64_t index) const;
+  // contributes(r) says how often rank r counts.
+  template <typename Times>
+  uint64_t fold(uint64_t index, Times times) const;
+
+  Pattern pattern_;
+  uint32_t code_bits_ = 64;
+  uint32_t digit_bits_ = 64;
+  uint64_t contributors_ = 0;
+  int exponent_bits_ = 0;  // floating products
+};
+
+}  // namespace tutti::conformance

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "oracle/reference.hpp"
+
+namespace tutti::conformance {
+namespace {
+
+// How many blocks a buffer has: none, one, one per rank; everywhere or at the root only.
+enum class Blocks { none, one, all, one_at_root, all_at_root };
+
+struct Meaning {
+  Blocks in, out;
+  bool reduces, rooted;
+  Overlay overlay;
+};
+
+constexpr Meaning meanings[] = {
+    {Blocks::none, Blocks::none, false, false, Overlay::same},               // no collective
+    {Blocks::one_at_root, Blocks::one, false, true, Overlay::same},          // broadcast
+    {Blocks::one, Blocks::one_at_root, true, true, Overlay::same},           // reduce
+    {Blocks::one, Blocks::one, true, false, Overlay::same},                  // all_reduce
+    {Blocks::one, Blocks::all_at_root, false, true, Overlay::in_is_block},   // gather
+    {Blocks::one, Blocks::all, false, false, Overlay::in_is_block},          // all_gather
+    {Blocks::all_at_root, Blocks::one, false, true, Overlay::out_is_block},  // scatter
+    {Blocks::all, Blocks::one, true, false, Overlay::out_is_block},          // reduce_scatter
+    {Blocks::all, Blocks::all, false, false, Overlay::same},                 // all_to_all
+    {Blocks::none, Blocks::none, false, false, Overlay::same},               // barrier
+};
+static_assert(sizeof meanings / sizeof *meanings == TUTTI_BARRIER + 1);
+
+uint32_t number_of(Blocks blocks, const Operation& o, uint32_t rank) {
+  switch (blocks) {
+    case Blocks::none:
+      return 0;
+    case Blocks::one:
+      return 1;
+    case Blocks::all:
+      return o.nranks;
+    case Blocks::one_at_root:
+      return rank == o.root ? 1 : 0;
+    case Blocks::all_at_root:
+      return rank == o.root ? o.nranks : 0;
+  }
+  return 0;
+}
+
+}  // namespace
+
+uint32_t blocks_in(const Operation& o, uint32_t rank) { return number_of(meanings[o.collective].in, o, rank); }
+uint32_t blocks_out(const Operation& o, uint32_t rank) { return number_of(meanings[o.collective].out, o, rank); }
+bool reduces(uint32_t collective) { return meanings[collective].reduces; }
+bool rooted(uint32_t collective) { return meanings[collective].rooted; }
+Overlay overlay_of(uint32_t collective) { return meanings[collective].overlay; }
+
+uint64_t data_length(const Operation& o) {
+  const Blocks in = meanings[o.collective].in;
+  if (in == Blocks::none) return 0;
+  return in == Blocks::all || in == Blocks::all_at_root ? o.count * o.nranks : o.count;
+}
+
+Origin origin_of(const Operation& o, uint32_t rank, uint64_t index) {
+  const uint64_t block = o.count ? index / o.count : 0, within = o.count ? index % o.count : 0;
+  switch (o.collective) {
+    case TUTTI_BROADCAST:
+      return {o.root, index};
+    case TUTTI_SCATTER:
+      return {o.root, rank * o.count + index};
+    case TUTTI_ALL_TO_ALL:
+      return {static_cast<uint32_t>(block), rank * o.count + within};
+    default:  // gather, all_gather
+      return {static_cast<uint32_t>(block), within};
+  }
+}
+
+uint64_t expected_output(const Operation& o, const Data& data, uint32_t rank, uint64_t index) {
+  if (reduces(o.collective)) return data.reduced(o.collective == TUTTI_REDUCE_SCATTER ? rank * o.count + index : index);
+  const Origin origin = origin_of(o, rank, index);
+  return data.input(origin.rank, origin.index);
+}
+
+}  // namespace tutti::conformance

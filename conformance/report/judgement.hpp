@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Conforming or not, and why.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "report/must_pass.hpp"
+#include "result.hpp"
+
+namespace tutti::conformance {
+
+struct Judgement {
+  std::vector<std::string> reasons;  // sentences against it, the weightiest first
+  bool part = false;                 // cases were picked by hand: without reasons against it, it still proves nothing
+  bool conforming() const { return reasons.empty() && !part; }
+  const char* title() const;  // "conforming, at this level" ...
+};
+
+// The day on which a run was made: the date of its manifest.
+std::string day_of(const Run& run);
+
+// A run by itself, on a day: there is a pass, nothing is bad, every case that is must-pass passed, and no algorithm
+// passed with numbers but without a proof of its schedules. What a waiver in force covers does not count against it.
+Judgement judge(const Run& run, const std::string& day);
+
+// A run as a submission: besides, its manifest is complete, the bytes went where the cases say, and each subject meets
+// its must-pass list.
+Judgement judge_submission(const Run& run, const std::vector<Subject>& subjects, const std::string& day);
+
+}  // namespace tutti::conformance

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <memory>
+#include <set>
+#include <stdexcept>
+
+#include "command.hpp"
+#include "filters.hpp"
+#include "report/judgement.hpp"
+#include "report/submission.hpp"
+#include "report/waivers.hpp"
+
+namespace tutti::conformance {
+namespace {
+
+struct Options {
+  std::string folder, day = today();
+};
+
+// Whom the submission is about: who was asked about here, else whom the run was told to test, else all that
+// it could test.
+std::vector<Subject> subjects_of(const Selection& asked, const Run& run) {
+  std::set<std::pair<std::string, std::string>> found;
+  const auto add = [&](const char* kind, const std::vector<std::string>& names) {
+    for (const std::string& name : names)
+      for (const std::string& one : transports_of(name)) found.emplace(kind, one);
+  };
+  add("transport", asked.transports);
+  add("algorithm", asked.algorithms);
+  if (found.empty()) {
+    add("transport", run.manifest.transports);
+    add("algorithm", run.manifest.algorithms);
+  }
+  const auto answered = [](Verdict v) { return v != Verdict::not_supported && v != Verdict::not_run; };
+  if (found.empty())
+    for (const Result& result : run.results)
+      for (const auto& [axis, value] : answered(result.outcome.verdict) ? result.axes : decltype(result.axes)())
+        if (axis == "transport" || axis == "algorithm") add(axis.c_str(), {value});
+  std::vector<Subject> subjects;
+  for (const auto& [kind, name] : found) subjects.push_back({kind, name});
+  return subjects;
+}
+
+int verify(const Options& options, const Selection& asked) {
+  Judgement judgement;
+  std::string about;
+  uint64_t cases = 0;
+  try {
+    const Run run = read_submission(options.folder);
+    const std::vector<Subject> subjects = subjects_of(asked, run);
+    for (const Subject& s : subjects) about += (about.empty() ? "" : ", ") + s.kind + " " + s.name;
+    judgement = judge_submission(run, subjects, options.day);
+    cases = run.results.size();
+    for (const Waiver& w : run.waivers)
+      if (in_force(w, options.day)) fmt::print("waived until {}: {}: {} ({})\n", w.expires, w.cases, w.reason, w.link);
+  } catch (const std::runtime_error& e) {
+    judgement.reasons.push_back(e.what());
+  }
+  if (judgement.conforming()) {
+    fmt::print("conforming: {}; {} cases\n", about, cases);
+    return 0;
+  }
+  fmt::print("NOT conforming{}\n", about.empty() ? "" : ": " + about);
+  for (const std::string& reason : judgement.reasons) fmt::print("  {}\n", reason);
+  return 1;
+}
+
+}  // namespace
+
+Action add_verify_report_command(CLI::App& app, Session& session) {
+  auto options = std::make_shared<Options>();
+  CLI::App* command = app.add_subcommand(
+      "verify-report", "Checks a submission, a folder that --report wrote, against the must-pass lists");
+  command->add_option("FOLDER", options->folder, "the submission")->required();
+  command->add_option("--day", options->day, "judge the waivers as of this day, YYYY-MM-DD (today)");
+  return [&session, options] {
+    if (!is_day(options->day)) throw std::invalid_argument("--day " + options->day + ": expected YYYY-MM-DD");
+    return verify(*options, session.selection);
+  };
+}
+
+}  // namespace tutti::conformance

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The commands of tutti-conform. Each adds its subcommand with its own options and gives the action that runs it. The
+// shared options (Selection) may stand before or after the subcommand's name.
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "selection.hpp"
+
+namespace CLI {
+class App;
+}
+
+namespace tutti::conformance {
+
+// Runs the command; the exit status: 0 only when all is as it must be, 1 when not, 2 for wrong usage (thrown as
+// std::invalid_argument).
+using Action = std::function<int()>;
+
+// What a command is given: `selection` is filled once the command line has been read, and checked against what there
+// is.
+struct Session {
+  Selection selection;
+  std::string command_line;  // quoted for a shell
+};
+
+Action add_run_command(CLI::App& app, Session& session);               // src/run_command.cpp: the default
+Action add_mutants_command(CLI::App& app, Session& session);           // mutants/
+Action add_schedule_mutants_command(CLI::App& app, Session& session);  // mutants/schedules/
+Action add_soak_command(CLI::App& app, Session& session);              // soak/
+Action add_verify_report_command(CLI::App& app, Session& session);     // report/
+
+}  // namespace tutti::conformance

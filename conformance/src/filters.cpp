@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "filters.hpp"
+
+#include <tutti/registry.h>
+#include <tutti/schedule.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <stdexcept>
+
+namespace tutti::conformance {
+namespace {
+
+constexpr uint32_t most_ranks = 64;
+
+void require(const char* option, const std::vector<std::string>& values, const std::vector<std::string>& known) {
+  for (const std::string& value : values) {
+    if (std::find(known.begin(), known.end(), value) != known.end()) continue;
+    std::string list;
+    for (const std::string& name : known) list += (list.empty() ? "" : ", ") + name;
+    throw std::invalid_argument(std::string(option) + ": unknown value \"" + value + "\"; known are " +
+                                (list.empty() ? "none" : list));
+  }
+}
+
+void expand_all(std::vector<std::string>& values) {
+  if (std::find(values.begin(), values.end(), "all") != values.end()) values.clear();
+}
+
+}  // namespace
+
+std::vector<std::string> transports_of(const std::string& mix) {
+  std::vector<std::string> names;
+  for (size_t begin = 0; begin <= mix.size();) {
+    const size_t end = std::min(mix.find('+', begin), mix.size());
+    names.push_back(mix.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return names;
+}
+
+void check_selection(Selection& s) {
+  for (const std::string& path : s.plugins) {
+    std::string error;
+    if (load_plugin(path, &error) < 0) throw std::invalid_argument("--plugin: " + error);
+  }
+  for (auto* list : {&s.transports, &s.algorithms, &s.collectives, &s.types}) expand_all(*list);
+  std::vector<std::string> transports, algorithms, collectives, types;
+  for (const auto* t : list_transports()) transports.emplace_back(t->name);
+  for (const auto* a : list_algorithms()) algorithms.emplace_back(a->name);
+  for (uint32_t c = TUTTI_BROADCAST; c <= TUTTI_BARRIER; ++c) collectives.emplace_back(collective_name(c));
+  for (uint32_t d = 1; dtype_bytes(d); ++d) types.emplace_back(dtype_name(d));
+  for (const std::string& mix : s.transports) require("--transport", transports_of(mix), transports);
+  require("--algorithm", s.algorithms, algorithms);
+  require("--collective", s.collectives, collectives);
+  require("--type", s.types, types);
+  for (const std::string host : {"-0", "-1"})
+    if (!s.netns.empty() && access(("/run/netns/" + s.netns + host).c_str(), R_OK) != 0)
+      throw std::invalid_argument("--netns: there is no network namespace " + s.netns + host +
+                                  "; make them with tools/netns/hosts.sh up " + s.netns + " 2");
+  if (!s.netns.empty() && geteuid() != 0)
+    throw std::invalid_argument("--netns: entering network namespaces needs root");
+  for (const uint32_t n : s.ranks)
+    if (n < 1 || n > most_ranks)
+      throw std::invalid_argument("--ranks: expected 1 to " + std::to_string(most_ranks) + ", got " +
+                                  std::to_string(n));
+}
+
+}  // namespace tutti::conformance

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The default command: runs the selected cases, prints what matters, writes reports.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <chrono>
+#include <cstdio>
+#include <stdexcept>
+
+#include "command.hpp"
+#include "machine.hpp"
+#include "report/judgement.hpp"
+#include "report/report.hpp"
+#include "report/submission.hpp"
+#include "report/text_file.hpp"
+#include "report/waivers.hpp"
+#include "runner.hpp"
+#include "suites.hpp"
+
+namespace tutti::conformance {
+namespace {
+
+struct Options {
+  bool list = false, verbose = false;
+  std::string reproduce, json, junit, html, report, waivers;
+};
+
+// "ID@SEED", the seed in hexadecimal, as a result's reproducer gives it.
+void take_reproducer(const std::string& text, Selection& selection) {
+  const size_t at = text.rfind('@');
+  size_t read = 0;
+  try {
+    if (at != std::string::npos) selection.seed = std::stoull(text.substr(at + 1), &read, 16);
+  } catch (const std::exception&) {
+    read = 0;
+  }
+  if (at == std::string::npos || read == 0 || at + 1 + read != text.size())
+    throw std::invalid_argument("--reproduce: expected CASE@SEED with a hexadecimal seed, got \"" + text + "\"");
+  selection.cases = {text.substr(0, at)};
+}
+
+int list_cases(const std::vector<Case>& cases) {
+  for (const Case& one : cases) {
+    std::string clauses;
+    for (const std::string& clause : one.clauses) clauses += (clauses.empty() ? "" : ",") + clause;
+    fmt::print("{}{}{}{}\n", one.id, one.must_pass ? "  must pass" : "", clauses.empty() ? "" : "  ", clauses);
+  }
+  fmt::print("{} cases\n", cases.size());
+  return 0;
+}
+
+void print_result(const Result& result, bool verbose) {
+  const Verdict verdict = result.outcome.verdict;
+  if (verdict == Verdict::pass && !verbose) return;
+  if ((verdict == Verdict::not_supported || verdict == Verdict::not_run) && !verbose && !result.must_pass) return;
+  fmt::print("{:<13} {}\n", verdict_name(verdict), result.id);
+  if (!result.outcome.clause.empty()) fmt::print("  breaks {} (docs/plugin-guide.md)\n", result.outcome.clause);
+  if (!result.outcome.message.empty()) fmt::print("  {}\n", result.outcome.message);
+  if (is_bad(verdict)) fmt::print("  again: {}\n", result.reproduce);
+  std::fflush(stdout);
+}
+
+int finish(const Run& run) {
+  const Counts c = run.counts();
+  const Judgement judgement = judge(run, today());
+  std::string reasons;
+  for (const std::string& reason : judgement.reasons) reasons += (reasons.empty() ? ": " : "; ") + reason;
+  fmt::print("{}{}\n", judgement.title(), reasons);
+  fmt::print("{} passed ({} with warnings), {} failed, {} not supported, {} not run; {:.1f} s\n", c.passed + c.warnings,
+             c.warnings, c.failed + c.crashed + c.timed_out, c.not_supported, c.not_run, run.manifest.seconds);
+  return judgement.reasons.empty() ? 0 : 1;
+}
+
+// Before the run: what would be lost at its end.
+void require_places(const Options& options) {
+  if (!options.json.empty()) require_writable("--json", options.json);
+  if (!options.junit.empty()) require_writable("--junit", options.junit);
+  if (!options.html.empty()) require_writable("--html", options.html);
+  if (!options.report.empty()) begin_submission(options.report);
+}
+
+void write_reports(const Run& run, const Options& options) {
+  if (!options.json.empty()) write_json(run, options.json);
+  if (!options.junit.empty()) write_junit(run, options.junit);
+  if (!options.html.empty()) write_html(run, options.html);
+  if (!options.report.empty()) write_submission(run, options.report);
+}
+
+int run_selected(const Session& session, const Options& options) {
+  const Selection& selection = session.selection;
+  const std::vector<Case> cases = select_cases(selection);
+  if (options.list) return list_cases(cases);
+  Run run;
+  if (!options.waivers.empty()) try {
+      run.waivers = read_waivers(options.waivers);
+    } catch (const std::runtime_error& e) {
+      throw std::invalid_argument(std::string("--waivers: ") + e.what());
+    }
+  require_places(options);
+  uint64_t estimate_ms = 0;
+  for (const Case& one : cases) estimate_ms += one.estimate_ms;
+  fmt::print("level {}: {} cases, about {} s on two cores, seed {:#x}\n", level_name(selection.level), cases.size(),
+             (estimate_ms + 999) / 1000, selection.seed);
+  std::fflush(stdout);
+  run.manifest = make_manifest(selection, session.command_line);
+  RunnerOptions runner;
+  runner.seed = selection.seed;
+  runner.plugins = selection.plugins;
+  runner.netns = selection.netns;
+  runner.on_result = [&](const Result& result) { print_result(result, options.verbose); };
+  const auto begin = std::chrono::steady_clock::now();
+  run.results = run_cases(cases, runner);
+  run.manifest.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  const int status = finish(run);
+  write_reports(run, options);
+  return status;
+}
+
+}  // namespace
+
+Action add_run_command(CLI::App& app, Session& session) {
+  auto options = std::make_shared<Options>();
+  app.add_flag("--list", options->list, "print the cases that would run, and end");
+  app.add_flag("-v,--verbose", options->verbose, "print every result");
+  app.add_option("--reproduce", options->reproduce, "run one case with the data of a result: CASE@SEED");
+  app.add_option("--json", options->json, "write the results to a file");
+  app.add_option("--junit", options->junit, "write the results as JUnit XML to a file");
+  app.add_option("--html", options->html, "write the results as one page to a file");
+  app.add_option("--report", options->report, "write all of these and their digests into a folder, for verify-report");
+  app.add_option("--waivers", options->waivers, "a JSON file of failures that are accepted until a day");
+  return [&session, options] {
+    if (!options->reproduce.empty()) take_reproducer(options->reproduce, session.selection);
+    return run_selected(session, *options);
+  };
+}
+
+}  // namespace tutti::conformance

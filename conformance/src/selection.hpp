@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What the user asked for: the options that every command shares.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace tutti::conformance {
+
+enum class Level { smoke, quick, standard, full };
+const char* level_name(Level level);
+
+// Empty lists: everything there is.
+struct Selection {
+  Level level = Level::quick;
+  std::vector<std::string> transports;  // "shm", "tcp", or a mix of several: "shm+tcp"
+  std::vector<std::string> algorithms, collectives, types;
+  std::vector<uint32_t> ranks;
+  std::vector<std::string> cases;    // ids; a trailing or inner '*' stands for anything
+  std::vector<std::string> plugins;  // files, loaded in this process and in every worker
+  std::string netns;  // "NAME": host h of a case is the network namespace NAME-h (tools/netns/hosts.sh up NAME 2)
+  uint64_t seed = 1;
+};
+
+}  // namespace tutti::conformance

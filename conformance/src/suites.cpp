@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "suites.hpp"
+
+#include <algorithm>
+#include <set>
+#include <stdexcept>
+
+#include "chaos/chaos.hpp"
+#include "contract/contract.hpp"
+#include "matrix/matrix.hpp"
+#include "proofs/proofs.hpp"
+#include "soak/walk.hpp"
+
+namespace tutti::conformance {
+
+namespace {
+
+std::vector<Suite>& table() {
+  static std::vector<Suite> all{
+      contract_suite(),
+      proof_suite(),
+      matrix_suite(),
+      chaos_suite(),
+      soak_suite(),
+  };
+  return all;
+}
+
+}  // namespace
+
+const std::vector<Suite>& suites() { return table(); }
+void add_suite(const Suite& suite) { table().push_back(suite); }
+
+bool matches(const std::string& pattern, const std::string& text) {
+  size_t p = 0, t = 0, star = std::string::npos, mark = 0;
+  while (t < text.size()) {
+    if (p < pattern.size() && pattern[p] == '*') {
+      star = p++;
+      mark = t;
+    } else if (p < pattern.size() && pattern[p] == text[t]) {
+      ++p;
+      ++t;
+    } else if (star != std::string::npos) {
+      p = star + 1;
+      t = ++mark;
+    } else {
+      return false;
+    }
+  }
+  while (p < pattern.size() && pattern[p] == '*') ++p;
+  return p == pattern.size();
+}
+
+std::optional<Case> find_case(const std::string& id) {
+  for (const Suite& suite : suites()) {
+    if (id.rfind(std::string(suite.name) + '/', 0) != 0) continue;
+    if (suite.find) return suite.find(id);
+    Selection everything;
+    everything.level = Level::full;
+    std::vector<Case> cases;
+    suite.list(everything, cases);
+    for (Case& one : cases)
+      if (one.id == id) return std::move(one);
+  }
+  return std::nullopt;
+}
+
+std::vector<Case> select_cases(const Selection& selection) {
+  std::vector<Case> cases;
+  std::vector<std::string> patterns;
+  for (const std::string& name : selection.cases) {
+    if (name.find('*') != std::string::npos) {
+      patterns.push_back(name);
+      continue;
+    }
+    auto found = find_case(name);
+    if (!found) {
+      std::string known;
+      for (const Suite& suite : suites()) known += (known.empty() ? "" : ", ") + std::string(suite.name);
+      throw std::invalid_argument("there is no case \"" + name + "\"; suites: " + known + "; --list shows the cases");
+    }
+    cases.push_back(std::move(*found));
+  }
+  if (!selection.cases.empty() && patterns.empty()) return cases;
+  std::vector<Case> listed;
+  for (const Suite& suite : suites()) suite.list(selection, listed);
+  for (Case& one : listed)
+    if (patterns.empty() || std::any_of(patterns.begin(), patterns.end(),
+                                        [&](const std::string& pattern) { return matches(pattern, one.id); }))
+      cases.push_back(std::move(one));
+  if (!patterns.empty() && cases.empty())
+    throw std::invalid_argument("no case of the level matches \"" + patterns.front() + "\"; --list shows the cases");
+  return cases;
+}
+
+}  // namespace tutti::conformance

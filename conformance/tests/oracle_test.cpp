@@ -1,0 +1,262 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The oracle is what everything else is measured by: its conversions against the processor's own, its promises of
+// exactness and of telling ranks and elements apart by trying them out.
+#include <gtest/gtest.h>
+#include <tutti/plugin/types.h>
+
+#include <bit>
+#include <cmath>
+#include <limits>
+#include <map>
+#include <numeric>
+#include <random>
+#include <set>
+
+#include "oracle/reference.hpp"
+
+namespace tutti::conformance {
+namespace {
+
+constexpr const char* all_types[] = {"int8",    "int16",   "int32",       "int64",      "uint8",
+                                     "uint16",  "uint32",  "uint64",      "float16",    "bfloat16",
+                                     "float32", "float64", "float8_e4m3", "float8_e5m2"};
+constexpr uint32_t all_ops[] = {TUTTI_SUM, TUTTI_PROD, TUTTI_MIN, TUTTI_MAX, TUTTI_AVG};
+constexpr uint32_t some_ranks[] = {1, 2, 3, 5, 8, 13, 16, 17};
+
+const ElementType& type_of(const char* name) { return *element_type(name); }
+
+TEST(Elements, KnownByName) {
+  for (const char* name : all_types) ASSERT_NE(element_type(name), nullptr) << name;
+  EXPECT_EQ(element_type("float128"), nullptr);
+}
+
+TEST(Elements, Float32AndFloat64AreTheProcessors) {
+  std::mt19937_64 random(7);
+  for (int i = 0; i < 100'000; ++i) {
+    const auto single = static_cast<uint32_t>(random());
+    const uint64_t wide = random();
+    const float f = std::bit_cast<float>(single);
+    const double d = std::bit_cast<double>(wide);
+    if (std::isnan(f) || std::isnan(d)) continue;
+    ASSERT_EQ(value_of(type_of("float32"), single), f);
+    ASSERT_EQ(value_of(type_of("float64"), wide), d);
+    ASSERT_EQ(rounded(type_of("float32"), f), single);
+    ASSERT_EQ(rounded(type_of("float64"), d), wide);
+    // Where the exponent fits, a double rounds as the processor rounds it.
+    const double mixed =
+        std::ldexp(static_cast<double>(static_cast<int64_t>(wide)), static_cast<int>(wide % 200) - 180);
+    ASSERT_EQ(rounded(type_of("float32"), mixed), std::bit_cast<uint32_t>(static_cast<float>(mixed))) << mixed;
+  }
+}
+
+TEST(Elements, RoundingOfNarrowTypesIsToTheNearestEven) {
+  for (const char* name : {"float16", "bfloat16", "float8_e4m3", "float8_e5m2"}) {
+    const ElementType& t = type_of(name);
+    const uint64_t patterns = uint64_t{1} << t.bits();
+    std::map<double, uint64_t> numbers;  // all finite values, positive ones
+    for (uint64_t bits = 0; bits < patterns / 2; ++bits) {
+      if (is_nan(t, bits) || is_infinite(t, bits)) continue;
+      ASSERT_EQ(rounded(t, value_of(t, bits)), bits) << name;
+      ASSERT_EQ(rounded(t, -value_of(t, bits)), bits | patterns / 2) << name;
+      numbers[value_of(t, bits)] = bits;
+    }
+    for (auto at = numbers.begin(); std::next(at) != numbers.end(); ++at) {
+      const auto [low, low_bits] = *at;
+      const auto [high, high_bits] = *std::next(at);
+      const double middle = (low + high) / 2;
+      ASSERT_EQ(rounded(t, middle), low_bits % 2 ? high_bits : low_bits) << name << " " << middle;
+      ASSERT_EQ(rounded(t, std::nextafter(middle, low)), low_bits) << name;
+      ASSERT_EQ(rounded(t, std::nextafter(middle, high)), high_bits) << name;
+    }
+  }
+  EXPECT_EQ(value_of(type_of("float8_e4m3"), 0x7e), 448);
+  EXPECT_TRUE(is_nan(type_of("float8_e4m3"), 0xff));
+  EXPECT_EQ(value_of(type_of("float8_e5m2"), 0x7b), 57344);
+  EXPECT_TRUE(is_infinite(type_of("float8_e5m2"), 0x7c));
+  EXPECT_EQ(value_of(type_of("float16"), 0x7bff), 65504);
+  EXPECT_EQ(rounded(type_of("bfloat16"), 1.0), 0x3f80u);
+}
+
+TEST(Elements, OrdinalsFollowValues) {
+  for (const char* name : {"float16", "float8_e4m3", "float32"}) {
+    const ElementType& t = type_of(name);
+    std::mt19937_64 random(3);
+    for (int i = 0; i < 20'000; ++i) {
+      const uint64_t a = truncated(t, random()), b = truncated(t, random());
+      if (is_nan(t, a) || is_nan(t, b) || value_of(t, a) == value_of(t, b)) continue;
+      ASSERT_EQ(value_of(t, a) < value_of(t, b), ordinal(t, a) < ordinal(t, b)) << name;
+    }
+    EXPECT_LT(ordinal(t, rounded(t, -0.0)), ordinal(t, 0)) << name;
+  }
+}
+
+// Folds the inputs of one index in a random order and a random tree, rounding after each step, as algorithms do.
+uint64_t in_some_order(const Data& data, uint64_t index, std::mt19937_64& random) {
+  const Pattern& p = data.pattern();
+  const ElementType& t = *p.type;
+  std::vector<uint64_t> terms;
+  for (uint32_t r = 0; r < p.nranks; ++r) terms.push_back(data.input(r, index));
+  while (terms.size() > 1) {
+    std::shuffle(terms.begin(), terms.end(), random);
+    const uint64_t a = terms.back();
+    terms.pop_back();
+    uint64_t& b = terms.back();
+    const bool sums = p.op == TUTTI_SUM || p.op == TUTTI_AVG;
+    if (t.floating()) {
+      const double x = value_of(t, a), y = value_of(t, b);
+      b = sums ? rounded(t, x + y) : rounded(t, x * y);
+    } else {
+      const auto x = static_cast<uint64_t>(signed_of(t, a)), y = static_cast<uint64_t>(signed_of(t, b));
+      b = truncated(t, sums ? x + y : x * y);
+    }
+  }
+  return terms[0];
+}
+
+TEST(Data, IsExactInEveryOrder) {
+  std::mt19937_64 random(11);
+  for (const char* name : all_types)
+    for (const uint32_t op : {TUTTI_SUM, TUTTI_PROD})
+      for (const uint32_t n : some_ranks)
+        for (uint32_t trial = 0; trial < 3; ++trial) {
+          const Data data({&type_of(name), op, n, 40, random(), trial});
+          for (uint64_t i = 0; i < 40; ++i) {
+            const uint64_t right = data.reduced(i);
+            ASSERT_FALSE(is_nan(type_of(name), right) || is_infinite(type_of(name), right)) << name << op << n;
+            for (int order = 0; order < 3; ++order)
+              ASSERT_EQ(in_some_order(data, i, random), right) << name << " op " << op << " ranks " << n << " at " << i;
+          }
+        }
+}
+
+TEST(Data, DependsOnNothingButItsPattern) {
+  const Pattern pattern{&type_of("float32"), TUTTI_SUM, 4, 100, 42, 0};
+  Pattern other = pattern;
+  other.seed = 43;
+  int same = 0;
+  for (uint64_t i = 0; i < 100; ++i) {
+    EXPECT_EQ(Data(pattern).input(2, i), Data(pattern).input(2, i));
+    same += Data(pattern).input(2, i) == Data(other).input(2, i);
+  }
+  EXPECT_LT(same, 5);
+}
+
+// Any two (rank, index) differ in at least one trial.
+TEST(Data, TellsAllRanksAndElementsApart) {
+  for (const char* name : all_types)
+    for (const uint32_t n : some_ranks)
+      for (const uint32_t op : {0u, uint32_t{TUTTI_SUM}, uint32_t{TUTTI_PROD}, uint32_t{TUTTI_MIN}})
+        for (const uint64_t length : {1, 7, 60}) {
+          Pattern pattern{&type_of(name), op, n, length, 5, 0};
+          std::set<std::vector<uint64_t>> seen;
+          const uint32_t trials = trials_of(pattern);
+          for (uint32_t r = 0; r < n; ++r)
+            for (uint64_t i = 0; i < length; ++i) {
+              std::vector<uint64_t> values;
+              for (pattern.trial = 0; pattern.trial < trials; ++pattern.trial)
+                values.push_back(Data(pattern).input(r, i));
+              ASSERT_TRUE(seen.insert(values).second) << name << " op " << op << " ranks " << n << " of " << length
+                                                      << ": rank " << r << " index " << i << ", trials " << trials;
+            }
+        }
+}
+
+// A contribution that is lost or counted twice shows at some index of some trial, whichever rank's it is.
+TEST(Data, ShowsWhatIsMissingAndWhatIsDoubled) {
+  for (const char* name : all_types)
+    for (const uint32_t op : all_ops)
+      for (const uint32_t n : {2u, 5u, 16u, 17u})
+        for (const uint64_t length : {1, 40}) {
+          Pattern pattern{&type_of(name), op, n, length, 9, 0};
+          const uint32_t trials = trials_of(pattern);
+          for (uint32_t r = 0; r < n; ++r) {
+            bool missing = false, doubled = false;
+            for (pattern.trial = 0; pattern.trial < trials; ++pattern.trial) {
+              const Data data(pattern);
+              for (uint64_t i = 0; i < length; ++i) {
+                missing |= !data.accepts(data.reduced(i), data.reduced_without(r, i));
+                doubled |= !data.accepts(data.reduced(i), data.reduced_twice(r, i));
+              }
+            }
+            EXPECT_TRUE(missing) << name << " op " << op << " ranks " << n << " of " << length << ": rank " << r;
+            if (op != TUTTI_MIN && op != TUTTI_MAX) {
+              EXPECT_TRUE(doubled) << name << " op " << op << " ranks " << n << " of " << length << ": rank " << r;
+            }
+          }
+        }
+}
+
+TEST(Data, HasSpecialValuesInMinAndMax) {
+  Pattern pattern{&type_of("float32"), TUTTI_MIN, 3, 2000, 1, 0};
+  pattern.trial = trials_of(pattern) - 1;
+  const Data data(pattern);
+  int nan = 0, infinite = 0, negative_zero = 0;
+  for (uint64_t i = 0; i < pattern.length; ++i) {
+    nan += is_nan(*pattern.type, data.reduced(i));
+    infinite += is_infinite(*pattern.type, data.reduced(i));
+    negative_zero += data.reduced(i) == 0x80000000u;
+  }
+  EXPECT_GT(nan, 5);
+  EXPECT_GT(infinite, 2);
+  EXPECT_GT(negative_zero, 5);
+}
+
+TEST(Data, GrantsTwoUlpToFloatingAverages) {
+  const Data average({&type_of("float32"), TUTTI_AVG, 3, 10, 1, 0}), sum({&type_of("float32"), TUTTI_SUM, 3, 10, 1, 0});
+  const uint64_t right = rounded(type_of("float32"), 10.0);
+  EXPECT_TRUE(average.accepts(right, right + 2));
+  EXPECT_TRUE(average.accepts(right, right - 2));
+  EXPECT_FALSE(average.accepts(right, right + 3));
+  EXPECT_FALSE(average.accepts(right, right - 3));
+  EXPECT_FALSE(average.accepts(right, rounded(type_of("float32"), NAN)));
+  EXPECT_FALSE(sum.accepts(right, right + 1));
+  EXPECT_FALSE(Data({&type_of("int32"), TUTTI_AVG, 3, 10, 1, 0}).accepts(10, 11));
+}
+
+TEST(Data, IntegerAveragesWrapThenTruncateTowardZero) {
+  const Pattern pattern{&type_of("int8"), TUTTI_AVG, 5, 300, 2, 0};
+  const Data data(pattern);
+  for (uint64_t i = 0; i < pattern.length; ++i) {
+    int sum = 0;
+    for (uint32_t r = 0; r < 5; ++r) sum += static_cast<int8_t>(data.input(r, i));
+    EXPECT_EQ(static_cast<int8_t>(data.reduced(i)), static_cast<int8_t>(sum) / 5);
+  }
+}
+
+// Every collective on a small example, written out.
+TEST(Reference, SaysWhatEachCollectiveMeans) {
+  const ElementType& t = type_of("uint32");
+  struct Expected {
+    uint32_t collective, op, rank;
+    uint32_t in_blocks, out_blocks;
+    std::vector<std::pair<uint32_t, uint64_t>> from;  // rank and index of each output element; empty: reduced from 0
+    uint64_t reduced_from = 0;
+  };
+  const Expected cases[] = {{TUTTI_BROADCAST, 0, 2, 0, 1, {{1, 0}, {1, 1}}},
+                            {TUTTI_BROADCAST, 0, 1, 1, 1, {{1, 0}, {1, 1}}},
+                            {TUTTI_REDUCE, TUTTI_SUM, 1, 1, 1, {}},
+                            {TUTTI_REDUCE, TUTTI_SUM, 0, 1, 0, {}},
+                            {TUTTI_ALL_REDUCE, TUTTI_SUM, 2, 1, 1, {}},
+                            {TUTTI_GATHER, 0, 1, 1, 3, {{0, 0}, {0, 1}, {1, 0}, {1, 1}, {2, 0}, {2, 1}}},
+                            {TUTTI_GATHER, 0, 2, 1, 0, {}},
+                            {TUTTI_ALL_GATHER, 0, 2, 1, 3, {{0, 0}, {0, 1}, {1, 0}, {1, 1}, {2, 0}, {2, 1}}},
+                            {TUTTI_SCATTER, 0, 2, 0, 1, {{1, 4}, {1, 5}}},
+                            {TUTTI_SCATTER, 0, 1, 3, 1, {{1, 2}, {1, 3}}},
+                            {TUTTI_REDUCE_SCATTER, TUTTI_SUM, 2, 3, 1, {}, 4},
+                            {TUTTI_ALL_TO_ALL, 0, 2, 3, 3, {{0, 4}, {0, 5}, {1, 4}, {1, 5}, {2, 4}, {2, 5}}},
+                            {TUTTI_BARRIER, 0, 0, 0, 0, {}}};
+  for (const Expected& e : cases) {
+    const Operation o{e.collective, 3, 1, 2};
+    EXPECT_EQ(blocks_in(o, e.rank), e.in_blocks) << e.collective;
+    EXPECT_EQ(blocks_out(o, e.rank), e.out_blocks) << e.collective;
+    const Data data({&t, e.op, 3, data_length(o), 77, 0});
+    for (uint64_t i = 0; i < e.out_blocks * o.count; ++i)
+      EXPECT_EQ(expected_output(o, data, e.rank, i),
+                e.op ? data.reduced(e.reduced_from + i) : data.input(e.from[i].first, e.from[i].second))
+          << e.collective << " at " << i;
+  }
+}
+
+}  // namespace
+}  // namespace tutti::conformance

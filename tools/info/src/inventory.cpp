@@ -17,6 +17,19 @@ std::string joined(const std::vector<std::string>& words) {
   return text;
 }
 
+// "cuda (2)", or why it does not work here.
+std::string state_of_device(const std::string& name) {
+  for (const tutti::DeviceTables& tables : tutti::list_devices()) {
+    if (name != tables.memory->name) continue;
+    tutti_device_caps caps{};
+    caps.struct_size = sizeof caps;
+    if (tables.memory->query(tables.memory->self, &caps) < 0)
+      return name + ": none here: " + tutti::take_plugin_error();
+    return name + ": " + std::to_string(caps.devices);
+  }
+  return name;
+}
+
 void plugin_text(const tutti::PluginRecord& plugin, std::ostream& out) {
   if (!plugin.loaded) {
     out << "  REFUSED " << plugin.path << (plugin.required ? " (named by TUTTI_PLUGIN_PATH)" : "") << "\n    "
@@ -26,6 +39,7 @@ void plugin_text(const tutti::PluginRecord& plugin, std::ostream& out) {
   out << "  " << plugin.id << " " << plugin.version << ": " << plugin.summary << "\n";
   if (!plugin.transports.empty()) out << "    transports  " << joined(plugin.transports) << "\n";
   if (!plugin.algorithms.empty()) out << "    algorithms  " << joined(plugin.algorithms) << "\n";
+  for (const std::string& device : plugin.devices) out << "    device      " << state_of_device(device) << "\n";
   out << "    from        " << plugin.path << " (" << plugin.vendor << ", " << plugin.license << ")\n";
 }
 
@@ -49,7 +63,8 @@ Json plugin_json(const tutti::PluginRecord& plugin) {
           {"license", plugin.license},
           {"summary", plugin.summary},
           {"transports", plugin.transports},
-          {"algorithms", plugin.algorithms}};
+          {"algorithms", plugin.algorithms},
+          {"devices", plugin.devices}};
 }
 
 Json host_json(const HostFacts& host) {

@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// tutti-info: exit status 0; 1 when a plugin that the user named is refused or the ranks cannot be asked; 2 for a wrong
+// tutti-info: exit status 0; 1 when a plugin that the user named is refused the ranks cannot be asked or
+// standard output cannot be written; 2 for a wrong
 // command line.
 #include <algorithm>
 #include <cstdio>
 #include <exception>
 
+#include "hang_report.hpp"
 #include "inventory.hpp"
 #include "options.hpp"
 #include "question.hpp"
+#include "standard_output/standard_output.hpp"
 
 namespace {
 
@@ -27,16 +30,27 @@ int show_answer(const info::Options& options) {
   return 0;
 }
 
-}  // namespace
+int show_hangs(const info::Options& options) {
+  constexpr int trouble = 3;
+  const info::HangReport report = info::find_hangs(options.hang_targets, options.all);
+  std::fputs((options.json ? info::hang_json(report) : info::hang_text(report)).c_str(), stdout);
+  if (report.communicators.empty()) return 1;
+  return report.trouble() ? trouble : 0;
+}
 
-int main(int argc, char** argv) {
+int run(int argc, char** argv) {
   int status = 0;
   const auto options = info::parse_options(argc, argv, &status);
   if (!options) return status;
   try {
+    if (options->hang) return show_hangs(*options);
     return options->asks_ranks() ? show_answer(*options) : show_inventory(*options);
   } catch (const std::exception& e) {
     std::fprintf(stderr, "tutti-info: %s\n", e.what());
     return 1;
   }
 }
+
+}  // namespace
+
+int main(int argc, char** argv) { return tools::exit_status("tutti-info", run(argc, argv)); }

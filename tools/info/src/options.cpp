@@ -73,10 +73,21 @@ std::optional<Options> parse_options(int argc, char** argv, int* status) {
                                "ask with so many ranks as threads of this process; otherwise the launcher's")
                     ->check(CLI::Range(1, 4096));
   app.add_option("--type", type, "data type for --explain (float32)")->needs(explain_option);
+  auto* hang =
+      app.add_flag("--hang", options.hang,
+                   "who keeps whom waiting, from the flight records of a job's ranks; also of stopped and dead "
+                   "ones, also while the communicator is being made");
+  app.add_option("targets", options.hang_targets,
+                 "with --hang: numbers of processes, or folders with records (this user's usual ones)")
+      ->needs(hang)
+      ->option_text("[PID|FOLDER]...");
+  app.add_flag("--all", options.all, "with --hang: also communicators of which no process lives any more")->needs(hang);
   app.add_flag("--json", options.json, "print JSON");
   *status = 0;
   try {
     app.parse(argc, argv);
+    if (options.hang && (options.topology || !explain.empty()))
+      throw std::invalid_argument("--hang: cannot be combined with --topology and --explain");
     if (!explain.empty()) options.explain = interpret(explain, type);
     if (ranks->count() > 0 && !options.asks_ranks())
       throw std::invalid_argument("-n: only of use with --topology or --explain");

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace info {
 
@@ -20,6 +21,9 @@ struct Options {
   std::optional<Explain> explain;
   uint32_t nranks = 0;  // as threads of this process; 0: from the launcher
   bool json = false;
+  bool hang = false;
+  std::vector<std::string> hang_targets;  // process ids and folders
+  bool all = false;
 
   bool asks_ranks() const { return topology || explain; }
 };

@@ -54,6 +54,12 @@ with tempfile.TemporaryDirectory() as folder:
 
 result = run("--explain", "all_reduce", "1M", "-n", "3")
 expect("explain", result.returncode == 0 and any(name in result.stdout for name in loaded), result)
+result = run("--explain", "alltoall", "1M", "-n", "2")
+expect("names as MPI and NCCL write them", result.returncode == 0 and "all_to_all" in result.stdout, result)
+with open("/dev/full", "w") as full:
+    for arguments in ([], ["--json"], ["--help"], ["--version"]):
+        result = subprocess.run([INFO, *arguments], stdout=full, stderr=subprocess.PIPE, text=True, timeout=60)
+        expect(f"{arguments} into a full disk", result.returncode == 1 and "standard output cannot be written" in result.stderr, result)
 result = run("--topology", "--explain", "all_gather", "64K", "--type", "bfloat16", "-n", "2", "--json")
 report = json.loads(result.stdout or "{}")
 expect("both as JSON", report.get("nranks") == 2 and report.get("topology") and report.get("explanation"), result)

@@ -12,6 +12,7 @@
 
 #include "options.hpp"
 #include "rank.hpp"
+#include "standard_output/standard_output.hpp"
 
 namespace {
 
@@ -38,9 +39,7 @@ int run_threads(const perf::Options& options) {
   return *std::max_element(status.begin(), status.end());
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
+int run(int argc, char** argv) {
   int status = 0;
   const auto options = perf::parse_options(argc, argv, &status);
   if (!options) return status;
@@ -51,3 +50,7 @@ int main(int argc, char** argv) {
   }
   return options->threads ? run_threads(*options) : perf::run_rank(*options, default_config());
 }
+
+}  // namespace
+
+int main(int argc, char** argv) { return tools::exit_status("tutti-perf", run(argc, argv)); }

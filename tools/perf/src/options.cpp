@@ -6,6 +6,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <charconv>
+#include <cstdlib>
 #include <iostream>
 #include <limits>
 #include <stdexcept>
@@ -68,6 +69,27 @@ void choose_collectives(const std::string& text, Options* options) {
     if (options->all || find_collective(text) == &collective) options->collectives.push_back(&collective);
   if (options->collectives.empty())
     throw std::invalid_argument("collective \"" + text + "\": known are " + collective_names() + ", all");
+}
+
+// nccl-tests' -t threads of -g devices each: a rank per device, all in this process. Under a launcher each process is a
+// rank already.
+void take_ranks_per_process(uint64_t threads_per_process, uint64_t ranks_per_thread, Options* options) {
+  constexpr uint64_t most = 4096;
+  const uint64_t ranks = threads_per_process * ranks_per_thread;
+  if (ranks <= 1) return;
+  if (ranks > most)
+    throw std::invalid_argument("-t times -g: " + std::to_string(ranks) + " ranks in a process, at most " +
+                                std::to_string(most));
+  for (const char* name : {"TUTTI_WORLD_SIZE", "WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS"}) {
+    const char* text = std::getenv(name);
+    const uint64_t processes = text ? std::strtoull(text, nullptr, 10) : 0;
+    if (processes > 1)
+      throw std::invalid_argument("-t times -g is " + std::to_string(ranks) + ", but " + name + " tells of " + text +
+                                  " processes, each of which is one rank: start " + std::to_string(ranks * processes) +
+                                  " processes instead, or use --threads " + std::to_string(ranks) +
+                                  " for a job of its own in each");
+  }
+  options->threads = static_cast<uint32_t>(ranks);
 }
 
 struct Texts {
@@ -152,6 +174,7 @@ std::optional<Options> parse_options(int argc, char** argv, int* status) {
   Options options;
   Texts texts;
   int report = static_cast<int>(options.report);
+  uint32_t threads_per_process = 1, ranks_per_thread = 1;
   options.command.assign(argv, argv + argc);
   CLI::App app{"Measures and checks collectives. Start it with tuttirun, torchrun, mpirun, srun, or with --threads."};
   app.set_version_flag("--version", tutti_version());
@@ -169,8 +192,14 @@ std::optional<Options> parse_options(int argc, char** argv, int* status) {
   app.add_option("-J,--output_file", options.json_path, "write everything as JSON too");
   app.add_option("-a,--average", report, "time shown: 0 rank 0, 1 average, 2 fastest, 3 slowest rank")
       ->check(CLI::Range(0, 3));
-  app.add_option("--threads", options.threads, "run so many ranks as threads of this process")
-      ->check(CLI::Range(1, 4096));
+  auto* threads = app.add_option("--threads", options.threads, "run so many ranks as threads of this process")
+                      ->check(CLI::Range(1, 4096));
+  app.add_option("-t,--nthreads", threads_per_process, "as nccl-tests: -t times -g ranks, threads of this process (1)")
+      ->check(CLI::Range(1, 4096))
+      ->excludes(threads);
+  app.add_option("-g,--ngpus", ranks_per_thread, "see -t; ranks have host memory (1)")
+      ->check(CLI::Range(1, 4096))
+      ->excludes(threads);
   app.add_option("--memory", texts.memory, "ordinary or registered (tutti_mem_alloc) buffers");
   app.add_flag("--latency", options.latency, "print minimum, p50 and p99 of single iterations");
   app.add_option("--seed", options.seed, "of the input data");
@@ -178,6 +207,7 @@ std::optional<Options> parse_options(int argc, char** argv, int* status) {
   try {
     app.parse(argc, argv);
     options.report = static_cast<Report>(report);
+    take_ranks_per_process(threads_per_process, ranks_per_thread, &options);
     interpret(texts, factor->count() > 0, &options);
     return options;
   } catch (const CLI::Success& e) {

@@ -5,6 +5,8 @@
 
 #include <cstdio>
 
+#include "footprint.hpp"
+
 namespace perf {
 namespace {
 
@@ -85,7 +87,12 @@ void print_row(const Options& options, const Row& row) {
 
 void print_end(uint64_t wrong, double average_bus_bandwidth) {
   std::printf("# Out of bounds values : %llu %s\n", static_cast<unsigned long long>(wrong), wrong ? "FAILED" : "OK");
-  std::printf("# Avg bus bandwidth    : %g\n#\n", average_bus_bandwidth);
+  std::printf("# Avg bus bandwidth    : %g\n", average_bus_bandwidth);
+  if (const Footprint mine = footprint(); mine.descriptors > 0)
+    std::printf("# Rank 0's process     : %llu descriptors open of %llu (ulimit -n), %.1f MiB at most\n",
+                static_cast<unsigned long long>(mine.descriptors),
+                static_cast<unsigned long long>(mine.most_descriptors), mine.peak_mib);
+  std::printf("#\n");
   std::fflush(stdout);
 }
 

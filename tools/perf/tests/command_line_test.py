@@ -39,6 +39,18 @@ expect_refusal(["sendrecv", "--threads", "1"], "needs at least 2 ranks")
 expect_refusal(["all_reduce", "--threads", "2", "-J", "/no/such/folder/file"], "cannot be written")
 expect("help", run("--help").returncode == 0, run("--help"))
 
+expect_refusal(["all_reduce", "-t", "2", "-g", "0"], "--ngpus")
+expect_refusal(["all_reduce", "-t", "2", "--threads", "2"], "--threads")
+expect_refusal(["all_reduce", "-t", "2000", "-g", "2000"], "4000000 ranks")
+with open("/dev/full", "w") as full:
+    for arguments in (["--help"], ["--version"], ["all_reduce", "--threads", "2", "-b", "8", "-n", "1"]):
+        result = subprocess.run([PERF, *arguments], stdout=full, stderr=subprocess.PIPE, text=True, timeout=100)
+        expect(f"{arguments} into a full disk", result.returncode == 1 and "standard output cannot be written" in result.stderr, result)
+result = run("all_reduce", "-g", "3", "-t", "1", "-b", "64", "-n", "2")
+expect("-g and -t are ranks as threads", result.returncode == 0 and "# nRanks 3 " in result.stdout, result)
+result = run("all_reduce", "-g", "2", "-b", "64", "-n", "2", WORLD_SIZE="2", RANK="0")
+expect("-g above 1 under a launcher is refused", result.returncode == 2 and "start 4 processes" in result.stderr, result)
+
 ROW = re.compile(r" {0,11}\d+  [ \d]{12}  +\w+  +\w+  +-?\d+(  +[\d.e+]+  +[\d.]+  +[\d.]+  +(\d+|N/A)|(  +N/A){4}){2}")
 with tempfile.TemporaryDirectory() as folder:
     path = pathlib.Path(folder) / "rows.json"

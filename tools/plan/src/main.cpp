@@ -14,6 +14,7 @@
 
 #include "drawing.hpp"
 #include "findings.hpp"
+#include "standard_output/standard_output.hpp"
 
 namespace {
 using namespace tutti;
@@ -127,9 +128,7 @@ int show(const std::string& command, const Request& request) {
   return write(request.output, title + " is proved correct.\n" + plan::findings(problem, schedules, proof), "written");
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
+int run(int argc, char** argv) {
   CLI::App app{"Looks at what an algorithm would do: prints, proves or draws its schedule."};
   app.set_version_flag("--version", tutti_version());
   app.require_subcommand(1);
@@ -161,3 +160,7 @@ int main(int argc, char** argv) {
     return wrong_schedule;
   }
 }
+
+}  // namespace
+
+int main(int argc, char** argv) { return tools::exit_status("tutti-plan", run(argc, argv)); }

@@ -19,7 +19,7 @@ expect() {
   fi
 }
 
-expect 2 "unknown collective \"allreduce\".*all_reduce" print allreduce ring -n 4
+expect 2 "unknown collective \"all-reduce\".*all_reduce" print all-reduce ring -n 4
 expect 2 "no_such_algorithm" verify all_reduce no_such_algorithm -n 4
 expect 2 "ROOT\|root" verify broadcast tree -n 4 --root 4
 expect 2 "rank" print all_reduce ring -n 4 --rank 4

@@ -11,6 +11,7 @@
 #include <cstdio>
 #include <memory>
 
+#include "standard_output/standard_output.hpp"
 #include "supervisor.hpp"
 
 namespace {
@@ -97,7 +98,7 @@ int main(int argc, char** argv) {
           "--stdin",
           "a terminal cannot be given to a rank, which has a process group of its own; use a pipe or a file");
   } catch (const CLI::ParseError& error) {
-    if (error.get_exit_code() == 0) return app.exit(error);
+    if (error.get_exit_code() == 0) return tools::exit_status("tuttirun", app.exit(error));
     std::fprintf(stderr, "tuttirun: %s\n%s", error.what(), app.help().c_str());
     return kExitUsage;
   }

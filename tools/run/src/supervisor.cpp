@@ -58,6 +58,8 @@ int Supervisor::run() {
       ::poll(&ready, 1, 100);
       sink->flush();
     }
+  if (out_.broken() != 0 && !status_) status_ = status_of_lost_output();
+  err_.flush();
   return status_.value_or(0);
 }
 
@@ -107,8 +109,15 @@ void Supervisor::turn() {
   watch_clock();
   out_.flush();
   err_.flush();
-  // A reader that went away, as of `tuttirun ... | head`.
-  if (out_.broken() != 0 && !status_) end_all(SIGTERM, 128 + SIGPIPE);
+  if (out_.broken() != 0 && !status_) end_all(SIGTERM, status_of_lost_output());
+}
+
+// Of a reader that went away, as in `tuttirun ... | head`, nothing is said.
+int Supervisor::status_of_lost_output() {
+  if (out_.broken() == EPIPE) return 128 + SIGPIPE;
+  say(std::string("standard output cannot be written: ") + std::strerror(out_.broken()) +
+      ": the ranks' output is lost");
+  return 1;
 }
 
 void Supervisor::read_stream(Stream& stream) {

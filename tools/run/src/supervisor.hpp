@@ -50,6 +50,7 @@ class Supervisor {
   void say(const std::string& text);
   void signal_all(int signal);
   void end_all(int signal, int status);
+  int status_of_lost_output();
   void watch_clock();
   int wait_ms() const;
   bool all_ended() const;

@@ -257,6 +257,17 @@ TEST_F(Tuttirun, NoOrphansWhenItIsKilled) {
   EXPECT_TRUE(eventually([&] { return none_runs(pids); }));
 }
 
+TEST_F(Tuttirun, AFullDiskIsAnError) {
+  write("in", "");
+  for (const char* job : {"echo once", "while sleep 0.05; do echo more; done"}) {
+    const std::string command =
+        std::string(TUTTIRUN) + " -n 2 --timeout 60 --grace 2 sh -c '" + job + "' > /dev/full 2> " + folder_ + "/err";
+    const int status = std::system(command.c_str());
+    EXPECT_EQ(WEXITSTATUS(status), 1) << job << err();
+    EXPECT_TRUE(has(err(), "standard output cannot be written: No space left on device")) << job << err();
+  }
+}
+
 TEST_F(Tuttirun, AReaderThatGoesAwayEndsTheJob) {
   const std::string command = std::string(TUTTIRUN) + " -n 2 sh -c 'while :; do echo y; done' | head -n 3 >/dev/null";
   EXPECT_EQ(::system(("timeout 20 sh -c \"" + command + "\"").c_str()), 0);

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// tutti-info --hang: finds the flight records that were asked for, looks at them twice, and tells what they mean.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "hang_verdict.hpp"
+
+namespace info {
+
+struct HangReport {
+  struct Judged {
+    CommunicatorView view;
+    Verdict verdict;
+  };
+  std::vector<Judged> communicators;  // trouble first
+  std::vector<std::string> folders;   // that were searched
+  std::vector<std::string> refused;   // "PATH: why"
+  size_t old = 0;                     // communicators of dead processes only that are not shown
+
+  bool trouble() const { return !communicators.empty() && communicators.front().verdict.finding != Finding::none; }
+};
+
+// Each of `targets` is a process id, whose communicators are wanted, or a folder. None: this user's usual folders.
+// `all`: also communicators whose processes are all dead, beside those that live. Throws std::runtime_error when a
+// target does not exist.
+HangReport find_hangs(const std::vector<std::string>& targets, bool all);
+
+std::string hang_text(const HangReport& report);
+std::string hang_json(const HangReport& report);
+
+}  // namespace info

@@ -1,0 +1,205 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""hang_test.py TUTTI_INFO HANG_RANK: jobs of real processes that hang in every way there is, and what tutti-info --hang
+makes of their flight records."""
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+INFO, RANK = sys.argv[1], sys.argv[2]
+PATIENCE = float(os.environ.get("HANG_TEST_PATIENCE", 60))  # seconds; sanitizers and busy machines are slow
+failures = []
+
+
+class Job:
+    """Ranks that do what `words` tell each; None: the rank is never started."""
+
+    def __init__(self, words, **environment):
+        self.folder = tempfile.TemporaryDirectory()
+        self.records = pathlib.Path(self.folder.name) / "records"
+        meeting = pathlib.Path(self.folder.name) / "meeting"
+        meeting.mkdir()
+        self.environment = {**os.environ, "TUTTI_RECORDER_DIR": str(self.records), "TUTTI_LOG": "error",
+                            "TUTTI_CONNECT_TIMEOUT": "600", **environment}
+        self.errors = open(pathlib.Path(self.folder.name) / "errors", "w+")
+        self.ranks = {}
+        for rank, rank_words in enumerate(words):
+            if rank_words is None:
+                continue
+            own = {key: value[rank] for key, value in environment.items() if isinstance(value, list)}
+            self.ranks[rank] = subprocess.Popen([RANK, f"file:{meeting}", str(rank), str(len(words)), *rank_words.split()],
+                                                env={**self.environment, **own}, stdout=subprocess.PIPE,
+                                                stderr=self.errors, text=True)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        for process in self.ranks.values():
+            process.kill()
+            process.wait()
+            process.stdout.close()
+        self.errors.close()
+        self.folder.cleanup()
+
+    def await_ready(self):
+        for rank, process in self.ranks.items():
+            line = process.stdout.readline()
+            if line != "ready\n":
+                self.errors.seek(0)
+                failures.append(f"rank {rank} is not ready: {self.errors.read()}")
+
+    def info(self, *arguments):
+        return subprocess.run([INFO, "--hang", *arguments], capture_output=True, text=True, timeout=60,
+                              env=self.environment)
+
+    def expect(self, name, finding, culprits, words, status=3, target=None):
+        """Looks until the verdict is as expected: ranks need a moment until they wait."""
+        target = target or [str(self.records)]
+        until = time.monotonic() + PATIENCE
+        while True:
+            result = self.info("--json", *target)
+            report = json.loads(result.stdout) if result.stdout.startswith("{") else {"communicators": []}
+            first = report["communicators"][0] if report["communicators"] else {}
+            good = (result.returncode == status and first.get("finding") == finding and first.get("culprits") == culprits
+                    and all(word in first.get("verdict", "") for word in words))
+            if good or time.monotonic() > until:
+                break
+            time.sleep(0.1)
+        if not good:
+            failures.append(f"{name}: expected {finding} {culprits} {words}, status {status}\n{result.returncode} "
+                            f"{first.get('finding')} {first.get('culprits')} {first.get('verdict')}\n{result.stderr}")
+            print("FAILED", failures[-1], flush=True)
+            return
+        print(f"{name}: {first['verdict']}", flush=True)
+        text = self.info(*target)
+        if text.returncode != status or f"rank {min(self.ranks)} " not in text.stdout:
+            failures.append(f"{name}, as text: {text.returncode} {text.stdout} {text.stderr}")
+
+
+SHM_AND_TCP = {"shm": {}, "tcp": {"TUTTI_TRANSPORT": "tcp"}}
+for transport, environment in SHM_AND_TCP.items():
+    with Job(["barrier all_reduce all_reduce"] * 2 + ["barrier all_reduce idle"] + ["barrier all_reduce all_reduce"],
+             **environment) as job:
+        job.await_ready()
+        job.expect(f"a rank that does not come, {transport}", "missing", [2],
+                   ["rank 2 has not entered all_reduce #2", "its last was all_reduce #1", "s ago", "ranks 0, 1 and 3 wait",
+                    "step", "for it"])
+        os.kill(job.ranks[2].pid, signal.SIGSTOP)
+        job.expect(f"a rank that is stopped, {transport}", "stopped", [2],
+                   ["rank 2", "is stopped", "its last was all_reduce #1", "kill -CONT"])
+
+with Job(["all_reduce all_reduce", "all_reduce all_reduce", "all_reduce idle"]) as job:
+    job.await_ready()
+    job.expect("a process by its number", "missing", [2], ["rank 2 has not entered all_reduce #1"],
+               target=[str(job.ranks[0].pid)])
+    # All dead at once: nobody is left to tell.
+    for process in job.ranks.values():
+        os.kill(process.pid, signal.SIGSTOP)
+    for process in job.ranks.values():
+        process.kill()
+        process.wait()
+    job.expect("all ranks dead", "dead", [0, 1, 2], ["are dead", "it was in all_reduce #1"])
+
+with Job(["all_reduce idle"] * 3) as job:
+    job.await_ready()
+    job.ranks[1].kill()
+    job.ranks[1].wait()
+    job.expect("a rank that died while the others compute", "dead", [1], ["rank 1", "is dead", "its last was all_reduce #0"])
+
+# Used before, so that nothing but the deadline would find it.
+with Job(["all_reduce barrier all_reduce", "all_reduce barrier barrier"], TUTTI_TIMEOUT="600") as job:
+    job.await_ready()
+    job.expect("another collective", "mismatch", [0, 1],
+               ["rank 0 called all_reduce(1000 x float32, max) as operation #2", "rank 1 called barrier()"])
+
+with Job(["loop"] * 3) as job:
+    job.await_ready()
+    job.expect("ranks that work", "none", [], ["no hang"], status=0)
+
+with Job(["barrier idle"] * 2) as job:
+    job.await_ready()
+    job.expect("ranks that wait for nothing", "none", [], ["no hang: no rank waits", "barrier #0"], status=0)
+
+with Job(["barrier receive:1", "barrier idle"]) as job:
+    job.await_ready()
+    job.expect("a receive without its send", "missing", [1],
+               ["rank 0 waits to receive 4000 bytes with tag 7 from rank 1 over shm", "send has not come"])
+
+with Job(["barrier idle", None, "barrier idle"]) as job:
+    job.expect("a rank that does not arrive", "absent", [1],
+               ["rank 1 has not arrived", "\"hanging\"", "ranks 0 and 2 wait"])
+    os.kill(job.ranks[2].pid, signal.SIGSTOP)
+    job.expect("... while another is stopped", "stopped", [2], ["rank 2", "is stopped", "meeting the other ranks"])
+
+# Two hosts with folders of their own: what is not seen is said.
+with tempfile.TemporaryDirectory() as other, Job(["all_reduce all_reduce", "all_reduce all_reduce", "all_reduce idle"],
+                                                 ) as job:
+    job.await_ready()
+    job.expect("all records", "missing", [2], ["rank 2 has not entered"])
+    for path in list(job.records.iterdir()):
+        if f"-{job.ranks[2].pid}-" in path.name:
+            path.rename(pathlib.Path(other) / path.name)
+    job.expect("a rank of another host", "missing", [2], ["no record of rank 2", "give those of the other hosts too"])
+    job.expect("both folders", "missing", [2], ["rank 2 has not entered"], target=[str(job.records), other])
+
+# Files of all kinds beside a good one.
+with Job(["barrier idle"]) as job:
+    job.await_ready()
+    good = next(job.records.glob("*.flight"))
+    content = good.read_bytes()
+
+    def bad(name, data):
+        (job.records / f"{name}.flight").write_bytes(data)
+
+    bad("empty", b"")
+    bad("garbage", os.urandom(len(content)))
+    bad("cut", content[: len(content) // 2])
+    bad("header", content[:64])
+    bad("damaged", content[:100] + b"\xff" + content[101:])
+    bad("version", content[:8] + b"\x63\0\0\0" + content[12:])
+    bad("huge", content + bytes(2 << 20))
+    (job.records / "link.flight").symlink_to(good)
+    os.mkfifo(job.records / "fifo.flight")
+    others = os.getuid() == 0
+    if others:
+        bad("foreign", content)
+        os.chown(job.records / "foreign.flight", 65534, 65534)
+    # Not refused, but nothing in it may lead astray: numbers, offsets and text of the changing part are noise.
+    bad("noise", content[:256] + os.urandom(len(content) - 256))
+    result = job.info("--json", str(job.records))
+    report = json.loads(result.stdout)
+    expected = {"empty": "less than a header", "garbage": "no flight record", "cut": "cut off", "header": "less than a header",
+                "damaged": "damaged", "version": "version 99", "huge": "no flight record has more", "link": "symbolic link",
+                "fifo": "no ordinary file", "noise": "damaged"}
+    if others:
+        expected["foreign"] = "belongs to user 65534"
+    for name, words in expected.items():
+        if not any(f"/{name}.flight: " in line and words in line for line in report["refused"]):
+            failures.append(f"{name}.flight should be refused with \"{words}\": {report['refused']}")
+    if len(report["refused"]) != len(expected) or len(report["communicators"]) != 1:
+        failures.append(f"only the bad ones are refused: {result.stdout}")
+    # Noise in the rings of a sound file.
+    for trial in range(20):
+        bad("noise", content[:2240] + os.urandom(len(content) - 2240))
+        result = job.info(str(job.records))
+        if result.returncode not in (0, 3):
+            failures.append(f"noise: {result.returncode} {result.stderr}")
+
+for arguments, status, words in [(["/no/such/folder"], 1, "expected the number of a process or a folder"),
+                                 (["--topology"], 2, "cannot be combined")]:
+    result = subprocess.run([INFO, "--hang", *arguments], capture_output=True, text=True, timeout=60)
+    if result.returncode != status or words not in result.stderr:
+        failures.append(f"--hang {arguments}: {result.returncode} {result.stderr}")
+with tempfile.TemporaryDirectory() as folder:
+    result = subprocess.run([INFO, "--hang", folder], capture_output=True, text=True, timeout=60)
+    if result.returncode != 1 or "No flight records" not in result.stdout:
+        failures.append(f"an empty folder: {result.returncode} {result.stdout}")
+
+print("\n".join(failures) if failures else "every verdict is as it should be")
+sys.exit(1 if failures else 0)

@@ -1,0 +1,75 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""What the documents show is true: code is compiled, commands are run, against the installed Tutti.
+
+docs/plugin-guide.md is played from top to bottom in one empty folder:
+
+  ```cpp FILE, ```c FILE, ```cmake FILE   becomes that file
+  ```sh                                   is run from the folder's top; failing is an error
+  ```text                                 right after a ```sh block: each line is one of what that printed; "..." is any line, or the rest of one
+  ```cpp, ```c without a file             is compiled alone; so are those of the other documents
+"""
+import os
+import re
+
+import installed
+from installed import run
+
+home = installed.fresh("guide")
+LANGUAGES = {"c": (installed.cache("CMAKE_C_COMPILER"), ["-std=c11", "-x", "c"]),
+             "cpp": (installed.cache("CMAKE_CXX_COMPILER"), ["-std=c++20", "-x", "c++"])}
+
+
+def blocks(document):
+    """(line, language, file, text) of each fenced block."""
+    text = (installed.SOURCE / document).read_text()
+    for found in re.finditer(r"^```(\w+)(?: +(\S+))?\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
+        yield text.count("\n", 0, found.start()) + 1, found[1], found[2], found[3]
+
+
+def compile_alone(where, language, text):
+    compiler, flags = LANGUAGES[language]
+    source = home / f"snippet.{language}"
+    source.write_text(text)
+    print(f"{where}: compiled")
+    run(compiler, *flags, "-Wall", "-Wextra", "-Werror", f"-I{installed.prefix() / 'include'}", "-fsyntax-only", source)
+
+
+def play(document):
+    launcher = " ".join(installed.launcher())
+    settings = {"TUTTI": str(installed.prefix()), "CC": LANGUAGES["c"][0], "CXX": LANGUAGES["cpp"][0], "CMAKE_GENERATOR": "Ninja"}
+    if launcher:
+        settings.update(CMAKE_C_COMPILER_LAUNCHER=launcher, CMAKE_CXX_COMPILER_LAUNCHER=launcher)
+        if os.path.isdir("/usr/lib/ccache"):
+            settings["PATH"] = f"{installed.prefix() / 'bin'}:/usr/lib/ccache:{os.environ['PATH']}"
+    printed, number = None, 0
+    for line, language, file, text in blocks(document):
+        where = f"{document}:{line}"
+        if language == "text":
+            for wanted in text.splitlines() if printed is not None else []:
+                # "..." stands for lines, or for the rest of one.
+                begin = wanted.strip().removesuffix("...")
+                if not any(line == begin or (begin != wanted.strip() and line.startswith(begin)) for line in printed):
+                    raise SystemExit(f"{where}: the commands before it do not print \"{wanted}\", but:\n" + "\n".join(printed))
+            printed = None
+            continue
+        printed = None
+        if language == "sh":
+            print(f"{where}: run")
+            printed = [part.strip() for part in run("bash", "-euo", "pipefail", "-c", text, cwd=home, timeout=200, **settings).splitlines()]
+            number += 1
+        elif file:
+            path = home / file
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+        elif language in LANGUAGES:
+            compile_alone(where, language, text)
+    if number == 0:
+        raise SystemExit(f"{document} has no commands to run: is its form still what this test reads?")
+
+
+play("docs/plugin-guide.md")
+for other in ("README.md", "plugins/sdk/README.md", "docs/architecture.md", "docs/abi.md"):
+    for line, language, _, text in blocks(other):
+        if language in LANGUAGES:
+            compile_alone(f"{other}:{line}", language, text)

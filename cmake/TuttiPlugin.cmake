@@ -1,7 +1,12 @@
-# tutti_plugin(NAME SOURCES... [LIBS libs...]): a plugin as a shared library build/lib/tutti/lib<NAME>.so that exports
+# How a plugin and its tests are built: in the workspace, and out of tree after find_package(Tutti), which installs this file.
+include(GNUInstallDirs)
+set(TUTTI_PLUGIN_VERSION_SCRIPT "${CMAKE_CURRENT_LIST_DIR}/plugin.map")
+# g++ 12 warns falsely of restrict on std::string. nvcc has flags of its own.
+set(TUTTI_WARNINGS "$<$<NOT:$<COMPILE_LANGUAGE:CUDA>>:-Wall;-Wextra;-Wshadow;-Wno-restrict;-Wno-missing-field-initializers>")
+
+# tutti_plugin(NAME SOURCES... [LIBS libs...]): a plugin as a shared library build/lib/tutti/libtutti-<NAME>.so that exports
 # its entry symbol and nothing else, and the same sources as the static library <NAME>_static for applications that
 # want one binary. Plugins link tutti::abi, tutti::sdk and their own system libraries, never the core.
-set(TUTTI_PLUGIN_VERSION_SCRIPT "${CMAKE_CURRENT_LIST_DIR}/plugin.map")
 function(tutti_plugin name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;LIBS")
   # Samples set TUTTI_PLUGIN_FOLDER: they are built beside, where nobody finds them unasked, and are not installed.
@@ -18,9 +23,42 @@ function(tutti_plugin name)
     C_VISIBILITY_PRESET hidden CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON
     LINK_DEPENDS "${TUTTI_PLUGIN_VERSION_SCRIPT}")
   target_link_options(${name} PRIVATE "LINKER:--version-script=${TUTTI_PLUGIN_VERSION_SCRIPT}" "LINKER:--no-undefined-version")
-  target_link_libraries(${name} PRIVATE tutti::abi tutti::sdk tutti_build_flags ${arg_LIBS})
+  target_link_libraries(${name} PRIVATE tutti::abi tutti::sdk $<TARGET_NAME_IF_EXISTS:tutti_build_flags> ${arg_LIBS})
   string(MAKE_C_IDENTIFIER ${name} identifier)
   add_library(${name}_static STATIC EXCLUDE_FROM_ALL ${arg_SOURCES})
   target_compile_definitions(${name}_static PRIVATE TUTTI_PLUGIN_STATIC TUTTI_SDK_NAMESPACE=v1_${identifier})
-  target_link_libraries(${name}_static PRIVATE tutti_build_flags PUBLIC tutti::abi tutti::sdk ${arg_LIBS})
+  target_link_libraries(${name}_static PRIVATE $<TARGET_NAME_IF_EXISTS:tutti_build_flags> PUBLIC tutti::abi tutti::sdk ${arg_LIBS})
+  foreach(target ${name} ${name}_static)
+    target_compile_options(${target} PRIVATE ${TUTTI_WARNINGS})
+  endforeach()
+endfunction()
+
+# tutti_test(NAME SOURCES... [LIBS libs...] [TIMEOUT seconds]): a GoogleTest program of the ctest suite. In the workspace
+# TUTTI_BUILD_TESTS says whether there are any; out of tree BUILD_TESTING does, and whether GoogleTest is installed.
+function(tutti_test name)
+  if(DEFINED TUTTI_BUILD_TESTS)
+    set(wanted ${TUTTI_BUILD_TESTS})
+    set(required REQUIRED)
+  else()
+    set(wanted ${BUILD_TESTING})
+    set(required "")
+  endif()
+  if(NOT wanted)
+    return()
+  endif()
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "TIMEOUT" "SOURCES;LIBS")
+  if(NOT arg_TIMEOUT)
+    set(arg_TIMEOUT 120)
+  endif()
+  find_package(GTest ${required})
+  if(NOT GTest_FOUND)
+    message(STATUS "tutti: the test ${name} is left out: GoogleTest (libgtest-dev) was not found")
+    return()
+  endif()
+  add_executable(${name} ${arg_SOURCES})
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/tests")
+  target_compile_options(${name} PRIVATE ${TUTTI_WARNINGS})
+  target_link_libraries(${name} PRIVATE $<TARGET_NAME_IF_EXISTS:tutti_build_flags> ${arg_LIBS} GTest::gtest_main)
+  add_test(NAME ${name} COMMAND ${name})
+  set_tests_properties(${name} PROPERTIES TIMEOUT ${arg_TIMEOUT})
 endfunction()

@@ -19,9 +19,12 @@ if(CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
   set(CMAKE_C_COMPILER_LAUNCHER ${CCACHE})
 endif()
 
-# Flags of our own code only; never exported. g++ 12 warns falsely of restrict on std::string.
+# Flags of our own code only; never exported: the package's users get the warnings, not the errors.
 add_library(tutti_build_flags INTERFACE)
-target_compile_options(tutti_build_flags INTERFACE -Wall -Wextra -Wshadow -Wno-restrict -Wno-missing-field-initializers -Werror)
+target_compile_options(tutti_build_flags INTERFACE ${TUTTI_WARNINGS} $<$<NOT:$<COMPILE_LANGUAGE:CUDA>>:-Werror>)
+if(CMAKE_CXX_COMPILER_ID MATCHES Clang)  # for fuzzing only; the code is kept free of g++'s warnings
+  target_compile_options(tutti_build_flags INTERFACE -Wno-everything)
+endif()
 if(TUTTI_SANITIZE)
   add_compile_options(-fsanitize=${TUTTI_SANITIZE} -fno-omit-frame-pointer -g)
   add_link_options(-fsanitize=${TUTTI_SANITIZE})
@@ -30,10 +33,10 @@ endif()
 # The plugin ABI (pure C headers) and the SDK (header-only C++ over it).
 add_library(tutti_abi INTERFACE)
 add_library(tutti::abi ALIAS tutti_abi)
-target_include_directories(tutti_abi INTERFACE $<BUILD_INTERFACE:${CMAKE_SOURCE_DIR}/core/include> $<INSTALL_INTERFACE:include>)
+target_include_directories(tutti_abi INTERFACE $<BUILD_INTERFACE:${CMAKE_SOURCE_DIR}/core/include> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
 add_library(tutti_sdk INTERFACE)
 add_library(tutti::sdk ALIAS tutti_sdk)
-target_include_directories(tutti_sdk INTERFACE $<BUILD_INTERFACE:${CMAKE_SOURCE_DIR}/plugins/sdk/include> $<INSTALL_INTERFACE:include>)
+target_include_directories(tutti_sdk INTERFACE $<BUILD_INTERFACE:${CMAKE_SOURCE_DIR}/plugins/sdk/include> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
 target_link_libraries(tutti_sdk INTERFACE tutti_abi)
 target_compile_features(tutti_sdk INTERFACE cxx_std_20)
 
@@ -54,23 +57,6 @@ function(tutti_member member)
     message(FATAL_ERROR "tutti: TUTTI_MEMBERS names \"${member}\", which has no CMakeLists.txt")
   endif()
   add_subdirectory(${member})
-endfunction()
-
-# tutti_test(NAME SOURCES... [LIBS libs...]): a GoogleTest program of the ctest suite.
-function(tutti_test name)
-  if(NOT TUTTI_BUILD_TESTS)
-    return()
-  endif()
-  cmake_parse_arguments(PARSE_ARGV 1 arg "" "TIMEOUT" "SOURCES;LIBS")
-  if(NOT arg_TIMEOUT)
-    set(arg_TIMEOUT 120)
-  endif()
-  find_package(GTest REQUIRED)
-  add_executable(${name} ${arg_SOURCES})
-  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/tests")
-  target_link_libraries(${name} PRIVATE tutti_build_flags ${arg_LIBS} GTest::gtest_main)
-  add_test(NAME ${name} COMMAND ${name})
-  set_tests_properties(${name} PROPERTIES TIMEOUT ${arg_TIMEOUT})
 endfunction()
 
 # tutti_bench(NAME SOURCES... [LIBS libs...]): a Google Benchmark program; never a test.

@@ -1,0 +1,32 @@
+# What `cmake --install` adds for those who build against Tutti: the CMake package Tutti and pkg-config files. Both find
+# everything relative to themselves, so that the prefix may be moved.
+include(CMakePackageConfigHelpers)
+set(package_folder "${CMAKE_INSTALL_LIBDIR}/cmake/Tutti")
+set(pkgconfig_folder "${CMAKE_INSTALL_LIBDIR}/pkgconfig")
+
+foreach(part abi sdk)
+  set_target_properties(tutti_${part} PROPERTIES EXPORT_NAME ${part})
+  install(TARGETS tutti_${part} EXPORT Tutti)
+endforeach()
+install(EXPORT Tutti FILE TuttiTargets.cmake NAMESPACE tutti:: DESTINATION ${package_folder})
+
+configure_package_config_file("${CMAKE_CURRENT_LIST_DIR}/TuttiConfig.cmake.in" "${CMAKE_BINARY_DIR}/package/TuttiConfig.cmake"
+  INSTALL_DESTINATION ${package_folder} PATH_VARS CMAKE_INSTALL_LIBDIR CMAKE_INSTALL_BINDIR)
+# Before 1.0 a minor version may break.
+write_basic_package_version_file("${CMAKE_BINARY_DIR}/package/TuttiConfigVersion.cmake" COMPATIBILITY SameMinorVersion)
+install(FILES "${CMAKE_BINARY_DIR}/package/TuttiConfig.cmake" "${CMAKE_BINARY_DIR}/package/TuttiConfigVersion.cmake"
+  "${CMAKE_CURRENT_LIST_DIR}/TuttiPlugin.cmake" "${CMAKE_CURRENT_LIST_DIR}/plugin.map" DESTINATION ${package_folder})
+
+file(RELATIVE_PATH prefix_from_pkgconfig "${CMAKE_INSTALL_FULL_LIBDIR}/pkgconfig" "${CMAKE_INSTALL_PREFIX}")
+string(REGEX REPLACE "/$" "" prefix_from_pkgconfig "${prefix_from_pkgconfig}")
+set(packages tutti-abi tutti-sdk)
+if(TARGET tutti)
+  list(APPEND packages tutti)
+endif()
+foreach(package IN LISTS packages)
+  configure_file("${CMAKE_CURRENT_LIST_DIR}/${package}.pc.in" "${CMAKE_BINARY_DIR}/package/${package}.pc" @ONLY)
+  install(FILES "${CMAKE_BINARY_DIR}/package/${package}.pc" DESTINATION ${pkgconfig_folder})
+endforeach()
+
+# What a plugin's author copies, for those who have the package only.
+install(DIRECTORY "${CMAKE_SOURCE_DIR}/plugins/template/" DESTINATION ${CMAKE_INSTALL_DATADIR}/tutti/template)

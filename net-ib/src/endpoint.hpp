@@ -10,13 +10,13 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <tutti/sdk/ring.hpp>
 #include <vector>
 
 #include "domain.hpp"
 #include "greeter.hpp"
 #include "link.hpp"
 #include "rail.hpp"
-#include "ring.hpp"
 #include "sleeper.hpp"
 
 namespace tutti::ib {
@@ -105,7 +105,7 @@ class Endpoint {
   std::vector<Link*> working_;    // links with something that waits
   std::vector<Link*> leaving_;    // links whose peers said goodbye
   std::vector<uint32_t> failed_;  // ids of paths
-  Ring<Pending> completions_;
+  sdk::Ring<Pending> completions_;
   std::vector<std::unique_ptr<char[]>> handed_over_;  // data of the last batch, until the next progress
   bool aborted_ = false;
   bool closing_ = false;

@@ -21,10 +21,10 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <tutti/sdk/ring.hpp>
 #include <vector>
 
 #include "path.hpp"
-#include "ring.hpp"
 
 namespace tutti::ib {
 
@@ -69,16 +69,16 @@ struct Announced {
 
 // Both directions of a lane. Counts are modulo 2^32.
 struct Lane {
-  Ring<Send> sends;           // the last of messages [.., next_send)
-  Ring<Announced> announced;  // by the peer, not used yet
-  uint32_t next_send = 0;     // SENDs taken: the next one's number
-  uint32_t cursor = 0;        // of `sends`, so many were handed over whole
-  uint32_t peer_posted = 0;   // RECVs that the peer has told of
-  uint32_t idle_polls = 0;    // looks at a large SEND without an announcement
-  bool asked = false;         // a kWant went out for it
+  sdk::Ring<Send> sends;           // the last of messages [.., next_send)
+  sdk::Ring<Announced> announced;  // by the peer, not used yet
+  uint32_t next_send = 0;          // SENDs taken: the next one's number
+  uint32_t cursor = 0;             // of `sends`, so many were handed over whole
+  uint32_t peer_posted = 0;        // RECVs that the peer has told of
+  uint32_t idle_polls = 0;         // looks at a large SEND without an announcement
+  bool asked = false;              // a kWant went out for it
 
-  Ring<Receive> receives;  // the last of RECVs [.., posted)
-  Ring<Early> early;       // messages posted, posted + 1, ...
+  sdk::Ring<Receive> receives;  // the last of RECVs [.., posted)
+  sdk::Ring<Early> early;       // messages posted, posted + 1, ...
   uint32_t posted = 0;
   uint32_t announced_to = 0;  // RECVs up to here were announced where they must be
   uint32_t told = 0;          // ... and the peer knows of so many

@@ -4,6 +4,7 @@
 // payloads travel without a copy between the socket and the caller's memory. Never blocks.
 #pragma once
 
+#include <tutti/sdk/ring.hpp>
 #include <utility>
 // Boost 1.74 needs <utility> first.
 #include <boost/asio/error.hpp>
@@ -12,7 +13,6 @@
 #include <string>
 #include <vector>
 
-#include "ring.hpp"
 #include "stream.hpp"
 #include "wire.hpp"
 
@@ -103,8 +103,8 @@ class Connection {
   uint64_t external_left_ = 0;
   Send external_send_;
   std::vector<char> next_;
-  Ring<uint32_t> active_;
-  Ring<uint32_t> notices_;
+  sdk::Ring<uint32_t> active_;
+  sdk::Ring<uint32_t> notices_;
   bool blocked_ = false;       // the kernel took less than it was given
   bool write_broken_ = false;  // reading will tell why
   std::string write_error_;

@@ -5,6 +5,7 @@
 
 #include <tutti/plugin/transport.h>
 
+#include <tutti/sdk/ring.hpp>
 #include <utility>
 // Boost 1.74 needs <utility> first.
 #include <boost/asio/io_context.hpp>
@@ -99,7 +100,7 @@ class Endpoint {
   std::vector<Connection*> open_;             // sockets that are read
   std::vector<Connection*> writers_;          // sockets with something to write
   std::vector<Connection*> sleepers_;         // sockets that the poller watches for room, while armed
-  Ring<Pending> completions_;
+  sdk::Ring<Pending> completions_;
   std::vector<std::unique_ptr<char[]>> handed_over_;  // data of the last batch, until the next progress
   bool has_closed_ = false;                           // open_ and writers_ hold closed sockets
   bool aborted_ = false;

@@ -10,10 +10,10 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <tutti/sdk/ring.hpp>
 #include <vector>
 
 #include "connection.hpp"
-#include "ring.hpp"
 #include "settings.hpp"
 
 namespace tutti::tcp {
@@ -28,19 +28,19 @@ struct Arrived {
 
 // Both directions of a lane. Counters are modulo 2^32.
 struct Lane {
-  Ring<Send> sends;          // wait for credit or for the socket
+  sdk::Ring<Send> sends;     // wait for credit or for the socket
   uint32_t sent = 0;         // messages handed to the socket: the next one's sequence number
   uint32_t peer_posted = 0;  // RECVs that the peer told of
   bool active = false;       // in the socket's list of lanes with work
   bool wanted = false;       // a kWant went out for the first of `sends`
 
-  Ring<Receive> receives;   // posted, not met yet
-  Ring<Arrived> arrived;    // came before their RECVs
-  uint32_t met = 0;         // messages that have begun to arrive: the next one's sequence number
-  uint32_t posted = 0;      // RECVs posted here
-  uint32_t told = 0;        // ... that the peer has been told of
-  bool notice = false;      // in the socket's list of lanes to tell of
-  bool peer_waits = false;  // the peer waits for the RECV of message `peer_waits_for`
+  sdk::Ring<Receive> receives;  // posted, not met yet
+  sdk::Ring<Arrived> arrived;   // came before their RECVs
+  uint32_t met = 0;             // messages that have begun to arrive: the next one's sequence number
+  uint32_t posted = 0;          // RECVs posted here
+  uint32_t told = 0;            // ... that the peer has been told of
+  bool notice = false;          // in the socket's list of lanes to tell of
+  bool peer_waits = false;      // the peer waits for the RECV of message `peer_waits_for`
   uint32_t peer_waits_for = 0;
 
   // Is the RECV of the next message known to be posted?

@@ -66,7 +66,7 @@ DeviceMemory find_device_of_stream(void* stream) {
 
 StreamRunner::StreamRunner(Place place) : place_(std::move(place)) {
   for (uint32_t r = 0; r < place_.topology->nranks(); ++r)
-    if (same_process(r, place_.rank)) local_.push_back(r);
+    if (place_.topology->same_process(r, place_.rank)) local_.push_back(r);
   meeting_ = StreamMeeting::of(place_.communicator, local_);
 }
 
@@ -81,10 +81,8 @@ StreamRunner::~StreamRunner() {
   if (scratch_) home_.tables.memory->release(home_.tables.memory->self, scratch_);
 }
 
-bool StreamRunner::same_process(uint32_t a, uint32_t b) const { return place_.topology->same_process(a, b); }
-
 StreamWay StreamRunner::way(uint32_t from, uint32_t to) const {
-  if (same_process(from, to)) return {};
+  if (place_.topology->same_process(from, to)) return {};
   return {StreamChannel::slot_bytes, StreamChannel::slots};
 }
 
@@ -191,7 +189,6 @@ uint64_t StreamRunner::begin(const Call& call, StreamPlan& plan) {
     throw Failure(TUTTI_NOT_SUPPORTED, "the stream is being captured: a recorded call has no request");
 
   begun_ = {};
-  begun_.plan = &plan;
   begun_.where = call.where;
   begun_.stream = call.stream;
   begun_.timeout_ns = call.timeout_ns;

@@ -98,7 +98,6 @@ class StreamRunner {
  private:
   struct Operation {
     tutti_request* request = nullptr;
-    StreamPlan* plan = nullptr;
     DeviceMemory where;
     void* stream = nullptr;
     tutti_mark* begin = nullptr;
@@ -113,7 +112,6 @@ class StreamRunner {
 
   StreamChannel& channel(const DeviceTables& tables, const StreamTraffic& traffic);
   StreamWay way(uint32_t from, uint32_t to) const;
-  bool same_process(uint32_t a, uint32_t b) const;
   void require_scratch(const DeviceMemory& where, uint64_t bytes, const std::function<void()>& idle);
   tutti_mark* take_mark(const DeviceMemory& where);
   tutti_status poll(const Operation& operation, tutti_mark* mark) const;

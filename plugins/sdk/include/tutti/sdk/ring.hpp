@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-namespace tutti::tcp {
+namespace tutti::sdk {
 
 template <typename T>
 class Ring {
@@ -26,6 +26,7 @@ class Ring {
     --size_;
     return value;
   }
+  void drop_last() { slots_[(head_ + --size_) & (slots_.size() - 1)] = T(); }
   void clear() {
     while (!empty()) pop();
   }
@@ -42,4 +43,4 @@ class Ring {
   size_t size_ = 0;
 };
 
-}  // namespace tutti::tcp
+}  // namespace tutti::sdk

@@ -157,7 +157,7 @@ class Communicator final : public Engine, private PortEvents {
   // Device memory, in communicator_stream.cpp.
   void make_streams();
   void issue_stream(const StreamRunner::Call& call, StreamPlan& plan);
-  void await_streams(size_t fewer_than);
+  void await_streams(const std::function<bool()>& enough);
   bool advance_streams();
   void end_stream_request(tutti_request* request, tutti_status status);
   void end_streams(tutti_status status);

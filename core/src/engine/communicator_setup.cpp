@@ -420,7 +420,7 @@ tutti_status Communicator::end() {
   stop_.store(true, std::memory_order_relaxed);
   if (thread_.joinable()) thread_.join();
   ActiveEngines::process().remove(this);  // from here on this thread is alone
-  if (streams_) await_streams(1);
+  if (streams_) await_streams([this] { return streams_->operations() == 0; });
   if (async_error() == TUTTI_OK && unfinished_)
     break_down(TUTTI_ABORTED, rank_,
                fmt::format("destroyed the communicator {} with {} operations pending", name_, unfinished_));

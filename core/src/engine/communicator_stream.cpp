@@ -10,7 +10,6 @@
 namespace tutti::core {
 namespace {
 
-constexpr size_t most_operations = 256;  // issued and not finished by the device
 constexpr uint64_t let_go_limit_ns = 5'000'000'000;
 
 }  // namespace
@@ -48,8 +47,8 @@ tutti_status Communicator::stream_collective(StreamRunner::Call call, const tutt
   if (abort_asked_.load(std::memory_order_relaxed)) look_around();
   require_usable();
   call.timeout_ns = options && options->timeout_ns ? options->timeout_ns : timeout_ns_;
-  const auto idle = [this] { await_streams(1); };
-  await_streams(most_operations);
+  const auto idle = [this] { await_streams([this] { return streams_->operations() == 0; }); };
+  await_streams([this] { return streams_->has_room(); });
   call.wants_request = request != nullptr;
   StreamPlan& plan = streams_->find_plan(call, idle);
   require_usable();
@@ -84,18 +83,30 @@ tutti_status Communicator::stream_collective(StreamRunner::Call call, const tutt
 
 // Until the work is in the stream: the ranks of this process meet for it. What is pending goes on meanwhile.
 void Communicator::issue_stream(const StreamRunner::Call& call, StreamPlan& plan) {
-  const uint64_t limit = clock_ns() + call.timeout_ns;
+  uint64_t limit = clock_ns() + call.timeout_ns;
+  const auto advance = [&] {
+    const bool moved = progress();
+    if (moved || !streams_->reached()) limit = clock_ns() + call.timeout_ns;
+    if (!moved) sched_yield();
+    look_around();
+    if (breaking_) throw Failure(async_error(), broken_text_);
+  };
+  const auto meanwhile = [&] {
+    advance();
+    if (clock_ns() > limit)
+      throw Failure(TUTTI_TIMEOUT, fmt::format("{} has stood still for {:.1f} s (TUTTI_TIMEOUT)",
+                                               streams_->standpoint(), static_cast<double>(call.timeout_ns) * 1e-9));
+  };
   try {
-    const uint64_t turn = streams_->begin(call, plan);
+    const uint64_t turn = streams_->begin(call, plan, meanwhile);
     while (!streams_->passed(turn)) {
-      progress();
-      look_around();
-      if (breaking_) {
-        const Failure why(async_error(), broken_text_);
+      try {
+        advance();
+      } catch (const Failure& why) {
         streams_->leave(why);
-        throw why;
+        throw;
       }
-      if (clock_ns() > limit) {
+      if (clock_ns() > limit && !streams_->missing().empty()) {
         const Failure late(
             TUTTI_TIMEOUT,
             fmt::format(
@@ -115,9 +126,9 @@ void Communicator::issue_stream(const StreamRunner::Call& call, StreamPlan& plan
   }
 }
 
-// Until fewer than `fewer_than` operations are pending on the device.
-void Communicator::await_streams(size_t fewer_than) {
-  while (streams_->operations() >= fewer_than && !breaking_) {
+// Until the device has come far enough.
+void Communicator::await_streams(const std::function<bool()>& enough) {
+  while (!enough() && !breaking_) {
     if (!progress()) sched_yield();
     look_around();
   }

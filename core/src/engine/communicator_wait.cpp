@@ -64,7 +64,8 @@ void Communicator::sleep() {
   constexpr size_t most_ports = 15;
   pollfd fds[most_ports + 1];
   size_t n = 0, armed = 0;
-  bool can_sleep = ports_.size() <= most_ports, busy = false;
+  // Nothing rings when a stream comes to where it needs this thread.
+  bool can_sleep = ports_.size() <= most_ports && !(streams_ && streams_->pending()), busy = false;
   for (Port& port : ports_) {
     if (!port.wait_fd || !can_sleep) {
       can_sleep = false;
@@ -105,7 +106,8 @@ void Communicator::run_directly(tutti_request& request) {
     }
     for (fruitless = 0; !breaking_ && !window.execution.advance();) {
       bool moved = window.execution.take_moved();
-      moved |= point_to_point_.active() ? progress() : progress_ports(false);
+      const bool others = point_to_point_.active() || (streams_ && streams_->pending());
+      moved |= others ? progress() : progress_ports(false);
       if (moved)
         fruitless = 0;
       else

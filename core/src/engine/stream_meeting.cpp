@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <map>
+#include <utility>
 
 namespace tutti::core {
 
@@ -29,63 +30,88 @@ uint64_t StreamMeeting::arrive(const Arrival& arrival) {
   return turn;
 }
 
-// All have come.
+// All have come. They wait, so that the mutex need not be held.
 void StreamMeeting::hold(std::unique_lock<std::mutex>& lock) {
+  const std::vector<Arrival> arrivals = std::exchange(arrivals_, {});
+  const std::function<void()> meanwhile = arrivals.back().meanwhile;
+  issuing_ = true;
+  lock.unlock();
+  std::unique_ptr<Failure> failed;
   try {
-    const Arrival& first = arrivals_.front();
-    for (const Arrival& other : arrivals_) {
-      if (other.call != first.call)
-        throw Failure(TUTTI_MISMATCH,
-                      fmt::format("the ranks do not call the same: rank {} called {}, rank {} called {}",
-                                  first.launch->rank, first.call, other.launch->rank, other.call));
-      if (other.device.memory != first.device.memory)
-        throw Failure(TUTTI_MISMATCH,
-                      fmt::format("rank {} has memory of device {}, rank {} of {}", first.launch->rank,
-                                  first.device.memory->name, other.launch->rank, other.device.memory->name));
-    }
-    const tutti_device* memory = first.device.memory;
-    for (const Arrival& a : arrivals_)
-      for (const Arrival& b : arrivals_) {
-        const uint64_t pair = uint64_t{a.launch->device} << 32 | b.launch->device;
-        if (a.launch->device == b.launch->device || std::ranges::count(peers_enabled_, pair)) continue;
-        if (const tutti_status status = memory->enable_peer(memory->self, a.launch->device, b.launch->device);
-            status < 0)
-          throw Failure(status, fmt::format("device {} {} of rank {} cannot read device {} of rank {}: {}",
-                                            memory->name, a.launch->device, a.launch->rank, b.launch->device,
-                                            b.launch->rank, take_plugin_error()));
-        peers_enabled_.push_back(pair);
+    put_into_streams(arrivals, [&] {
+      {
+        const std::lock_guard again(mutex_);
+        if (failure_) throw *failure_;
       }
-    std::vector<StreamLaunch*> launches;
-    for (const Arrival& arrival : arrivals_) launches.push_back(arrival.launch);
-    std::ranges::sort(launches, {}, &StreamLaunch::rank);
-    issue(first.device, launches);
+      meanwhile();
+    });
   } catch (const Failure& failure) {
-    failure_ = std::make_unique<Failure>(failure);
+    failed = std::make_unique<Failure>(failure);
+  } catch (const std::exception& e) {
+    failed = std::make_unique<Failure>(TUTTI_INTERNAL, e.what());
   }
-  arrivals_.clear();
+  lock.lock();
+  if (failed && !failure_) failure_ = std::move(failed);
+  issuing_ = false;
   ++turn_;
   lock.unlock();
   changed_.notify_all();
 }
 
-bool StreamMeeting::passed(uint64_t turn) {
+void StreamMeeting::put_into_streams(const std::vector<Arrival>& arrivals, const std::function<void()>& meanwhile) {
+  const Arrival& first = arrivals.front();
+  for (const Arrival& other : arrivals) {
+    if (other.call != first.call)
+      throw Failure(TUTTI_MISMATCH, fmt::format("the ranks do not call the same: rank {} called {}, rank {} called {}",
+                                                first.launch->rank, first.call, other.launch->rank, other.call));
+    if (other.device.memory != first.device.memory)
+      throw Failure(TUTTI_MISMATCH,
+                    fmt::format("rank {} has memory of device {}, rank {} of {}", first.launch->rank,
+                                first.device.memory->name, other.launch->rank, other.device.memory->name));
+    // Whoever comes last puts the work of all into their streams, and the default stream is that of its own device.
+    if (!other.launch->stream && other.launch->device != first.launch->device)
+      throw Failure(TUTTI_NOT_SUPPORTED,
+                    fmt::format("rank {} is on device {}, rank {} of the same process on device {}: on several devices "
+                                "ranks of one process pass streams that they made, not the default stream",
+                                first.launch->rank, first.launch->device, other.launch->rank, other.launch->device));
+  }
+  const tutti_device* memory = first.device.memory;
+  for (const Arrival& a : arrivals)
+    for (const Arrival& b : arrivals) {
+      const uint64_t pair = uint64_t{a.launch->device} << 32 | b.launch->device;
+      if (a.launch->device == b.launch->device || std::ranges::count(peers_enabled_, pair)) continue;
+      if (const tutti_status status = memory->enable_peer(memory->self, a.launch->device, b.launch->device); status < 0)
+        throw Failure(status, fmt::format("device {} {} of rank {} cannot read device {} of rank {}: {}", memory->name,
+                                          a.launch->device, a.launch->rank, b.launch->device, b.launch->rank,
+                                          take_plugin_error()));
+      peers_enabled_.push_back(pair);
+    }
+  std::vector<StreamLaunch*> launches;
+  for (const Arrival& arrival : arrivals) launches.push_back(arrival.launch);
+  std::ranges::sort(launches, {}, &StreamLaunch::rank);
+  issue(first.device, launches, meanwhile);
+}
+
+bool StreamMeeting::passed(uint64_t turn, std::chrono::microseconds patience) {
   std::unique_lock lock(mutex_);
-  changed_.wait_for(lock, std::chrono::milliseconds(1), [&] { return turn_ > turn || failure_; });
-  if (turn_ == turn && !failure_) return false;
+  changed_.wait_for(lock, patience, [&] { return !issuing_ && (turn_ > turn || failure_); });
+  if (issuing_ || (turn_ == turn && !failure_)) return false;
   if (failure_) throw *failure_;
   return true;
 }
 
 void StreamMeeting::leave(uint32_t rank, const Failure& why) {
-  const std::lock_guard lock(mutex_);
+  std::unique_lock lock(mutex_);
   std::erase_if(arrivals_, [rank](const Arrival& arrival) { return arrival.launch->rank == rank; });
   if (!failure_) failure_ = std::make_unique<Failure>(why);
   changed_.notify_all();
+  changed_.wait(lock, [this] { return !issuing_; });
 }
 
 std::string StreamMeeting::missing() {
   const std::lock_guard lock(mutex_);
   std::string text;
+  if (issuing_) return text;
   for (const uint32_t rank : ranks_)
     if (std::ranges::none_of(arrivals_, [rank](const Arrival& a) { return a.launch->rank == rank; }))
       text += (text.empty() ? "" : ", ") + std::to_string(rank);

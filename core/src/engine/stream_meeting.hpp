@@ -5,8 +5,10 @@
 // queue.
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -28,19 +30,21 @@ class StreamMeeting {
     StreamLaunch* launch = nullptr;
     DeviceTables device;
     std::string call;
+    std::function<void()> meanwhile;  // what issue() calls while the device is busy; throws when the rank gives up
   };
   // Any thread; one arrival per rank and turn. Returns the turn, to be asked for with passed().
   uint64_t arrive(const Arrival& arrival);
   // True when the work of the turn is in the streams. Throws the Failure with which it ended for all. Waits at most
-  // a millisecond.
-  bool passed(uint64_t turn);
+  // so long.
+  bool passed(uint64_t turn, std::chrono::microseconds patience);
   // The rank gives up: its launch is not touched any more, and the meeting has failed for all.
   void leave(uint32_t rank, const Failure& why);
-  // The ranks that have not come, "1, 3".
+  // The ranks that have not come, "1, 3"; "" when all have.
   std::string missing();
 
  private:
   void hold(std::unique_lock<std::mutex>& lock);
+  void put_into_streams(const std::vector<Arrival>& arrivals, const std::function<void()>& meanwhile);
 
   const std::vector<uint32_t> ranks_;
   std::mutex mutex_;
@@ -48,6 +52,7 @@ class StreamMeeting {
   std::vector<Arrival> arrivals_;
   std::vector<uint64_t> peers_enabled_;  // device << 32 | peer
   uint64_t turn_ = 0;
+  bool issuing_ = false;              // all have come, and their launches are in use without the mutex
   std::unique_ptr<Failure> failure_;  // once it has failed, for good
 };
 

@@ -47,18 +47,27 @@ struct Read {
 
 // One rank's stream while it is being filled.
 struct Filling {
-  const StreamLaunch* launch = nullptr;
+  StreamLaunch* launch = nullptr;
   std::vector<tutti_command> commands;           // not yet enqueued
   std::deque<std::vector<const void*>> sources;  // of those
   std::vector<Read> reads;                       // that may still be going on
   tutti_mark* here = nullptr;                    // the end of the stream, where a mark was set there
   size_t marks_used = 0;
+  uint64_t noted = 0;  // of launch->commands: those before the newest stretch
+};
+
+// Commands that were put into streams one after the other, and the marks behind them.
+struct Stretch {
+  std::vector<tutti_mark*> ends;
+  uint64_t commands = 0;
 };
 
 class Issue {
  public:
-  Issue(const DeviceTables& device, const std::vector<StreamLaunch*>& launches) : device_(device) {
-    for (const StreamLaunch* launch : launches) {
+  Issue(const DeviceTables& device, const std::vector<StreamLaunch*>& launches, const std::function<void()>& meanwhile)
+      : device_(device), meanwhile_(meanwhile) {
+    for (StreamLaunch* launch : launches) {
+      bounded_ |= !launch->plan->traffic.empty();
       by_rank_[launch->rank] = ranks_.size();
       ranks_.emplace_back().launch = launch;
     }
@@ -79,6 +88,7 @@ class Issue {
       if (turn.rank != filling_) flush(filling_);
       filling_ = turn.rank;
       carry_out(turn.rank, *turn.step);
+      if (bounded_) keep_short();
     }
     for (size_t r = 0; r < ranks_.size(); ++r) end(r);
   }
@@ -186,6 +196,38 @@ class Issue {
     }
   }
 
+  // Waits for the oldest commands of this operation while there are too many.
+  void keep_short() {
+    constexpr uint64_t stretch = most_queued / 4;
+    uint64_t fresh = 0;
+    for (const Filling& rank : ranks_) fresh += rank.launch->commands + rank.commands.size() - rank.noted;
+    if (fresh < stretch) return;
+    Stretch made;
+    for (size_t r = 0; r < ranks_.size(); ++r) {
+      if (ranks_[r].launch->commands + ranks_[r].commands.size() == ranks_[r].noted) continue;
+      made.ends.push_back(mark_here(r));
+      made.commands += ranks_[r].launch->commands - ranks_[r].noted;
+      ranks_[r].noted = ranks_[r].launch->commands;
+    }
+    queued_ += made.commands;
+    stretches_.push_back(std::move(made));
+    while (queued_ > most_queued - stretch) {
+      for (tutti_mark* end : stretches_.front().ends) await(end);
+      queued_ -= stretches_.front().commands;
+      stretches_.pop_front();
+    }
+  }
+  void await(tutti_mark* mark) const {
+    const tutti_executor* executor = device_.executor;
+    for (;;) {
+      const tutti_status status = executor->poll_mark(executor->self, mark);
+      if (status == TUTTI_OK) return;
+      if (status != TUTTI_AGAIN)
+        throw Failure(status, fmt::format("device {}: {}", device_.memory->name, take_plugin_error()));
+      meanwhile_();
+    }
+  }
+
   bool same_stream(size_t a, size_t b) const {
     return ranks_[a].launch->stream == ranks_[b].launch->stream && ranks_[a].launch->device == ranks_[b].launch->device;
   }
@@ -262,6 +304,7 @@ class Issue {
     if (status < 0)
       throw Failure(status, fmt::format("device {}: the stream of rank {} refuses work: {}", device_.memory->name,
                                         rank.launch->rank, take_plugin_error()));
+    rank.launch->commands += rank.commands.size();
     rank.commands.clear();
     rank.sources.clear();
   }
@@ -271,6 +314,10 @@ class Issue {
     const std::byte* from;
   };
   const DeviceTables& device_;
+  const std::function<void()>& meanwhile_;
+  bool bounded_ = false;  // the device waits for what this process does meanwhile
+  std::deque<Stretch> stretches_;
+  uint64_t queued_ = 0;  // commands in them
   std::vector<Filling> ranks_;
   std::map<uint32_t, size_t> by_rank_;
   std::map<std::tuple<uint32_t, uint32_t, uint32_t, uint64_t>, Ready> ready_;  // from, to, lane, number
@@ -279,6 +326,9 @@ class Issue {
 
 }  // namespace
 
-void issue(const DeviceTables& device, const std::vector<StreamLaunch*>& launches) { Issue(device, launches).run(); }
+void issue(const DeviceTables& device, const std::vector<StreamLaunch*>& launches,
+           const std::function<void()>& meanwhile) {
+  Issue(device, launches, meanwhile).run();
+}
 
 }  // namespace tutti::core

@@ -40,6 +40,10 @@ struct StreamSlot {
   uint32_t* word = nullptr;
 };
 
+// Commands that a process may have in a device's queue while it moves bytes for them. A full queue makes whoever adds
+// to it wait, which must not happen to the thread that the queue waits for: devices take about a thousand.
+constexpr uint64_t most_queued = 256;
+
 // What a rank brings to the issue of one operation. Lives until issue() returns.
 struct StreamLaunch {
   uint32_t rank = 0;
@@ -52,13 +56,17 @@ struct StreamLaunch {
   tutti_mark* after = nullptr;                // what the operation has to come after, or nullptr
   tutti_mark* begin = nullptr;                // set before its first command; nullptr: not wanted
   tutti_mark* end = nullptr;                  // and after its last
+  uint64_t commands = 0;                      // set by issue(): how many it became
   std::vector<tutti_mark*>* spare = nullptr;  // marks of the device for use within; made as needed, kept by the owner
   std::function<StreamSlot(uint32_t peer, uint32_t lane, bool outgoing, uint64_t number)> slot;
 };
 
 // Puts the operation of all ranks of this process into their streams, by rising level. Ranks of the process read each
-// other's memory and are ordered by marks, all others by the words of their slots. Throws Failure when the device
-// refuses; what was put into streams before stays there.
-void issue(const DeviceTables& device, const std::vector<StreamLaunch*>& launches);
+// other's memory and are ordered by marks, all others by the words of their slots. Where there are words, no more than
+// most_queued commands are left to the device at a time: `meanwhile` is called until it has come to the end of earlier
+// ones. Throws Failure when the device refuses, and what `meanwhile` throws; what was put into streams before stays
+// there.
+void issue(const DeviceTables& device, const std::vector<StreamLaunch*>& launches,
+           const std::function<void()>& meanwhile);
 
 }  // namespace tutti::core

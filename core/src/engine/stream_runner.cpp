@@ -13,6 +13,7 @@ namespace tutti::core {
 namespace {
 
 constexpr size_t most_plans = 256;
+constexpr size_t most_operations = 256;  // issued and not finished by the device
 
 // The devices that work here. A device that does not is left out with a line in the log.
 const std::vector<DeviceTables>& working_devices() {
@@ -78,7 +79,14 @@ StreamRunner::~StreamRunner() {
   const tutti_executor* executor = home_.tables.executor;
   for (const auto* marks : {&spare_, &free_})
     for (tutti_mark* mark : *marks) executor->destroy_mark(executor->self, mark);
-  if (scratch_) home_.tables.memory->release(home_.tables.memory->self, scratch_);
+  captured_.push_back(scratch_);
+  for (void* scratch : captured_)
+    if (scratch) home_.tables.memory->release(home_.tables.memory->self, scratch);
+}
+
+bool StreamRunner::has_room() const {
+  // Where the device waits for this process nobody may ever have to wait for its queue.
+  return operations_.size() < most_operations && (!has_channels() || queued_ <= most_queued / local_.size());
 }
 
 StreamWay StreamRunner::way(uint32_t from, uint32_t to) const {
@@ -141,7 +149,11 @@ void StreamRunner::require_scratch(const DeviceMemory& where, uint64_t bytes, co
   if (bytes <= scratch_bytes_) return;
   idle();
   const tutti_device* memory = where.tables.memory;
-  if (scratch_) memory->release(memory->self, scratch_);
+  if (scratch_captured_)
+    captured_.push_back(scratch_);
+  else if (scratch_)
+    memory->release(memory->self, scratch_);
+  scratch_captured_ = false;
   scratch_ = nullptr;
   scratch_bytes_ = 0;
   if (const tutti_status status = memory->allocate(memory->self, where.device, bytes, &scratch_); status < 0)
@@ -171,7 +183,7 @@ tutti_mark* StreamRunner::take_mark(const DeviceMemory& where) {
   return made;
 }
 
-uint64_t StreamRunner::begin(const Call& call, StreamPlan& plan) {
+uint64_t StreamRunner::begin(const Call& call, StreamPlan& plan, const std::function<void()>& meanwhile) {
   const tutti_executor* executor = call.where.tables.executor;
   uint32_t device = 0;
   uint64_t flags = 0;
@@ -197,7 +209,9 @@ uint64_t StreamRunner::begin(const Call& call, StreamPlan& plan) {
                             shape.dtype ? dtype_name(shape.dtype) : "nothing",
                             shape.op ? fmt::format(", {}", op_name(shape.op)) : "",
                             has_root(shape.collective) ? fmt::format(", root {}", shape.root) : "");
-  if (!capturing) {
+  if (capturing) {
+    scratch_captured_ |= plan.plan.scratch_bytes > 0;
+  } else {
     begun_.begin = take_mark(call.where);
     begun_.end = take_mark(call.where);
   }
@@ -226,7 +240,7 @@ uint64_t StreamRunner::begin(const Call& call, StreamPlan& plan) {
     return StreamSlot{way_of.slot(k), way_of.word(k)};
   };
   begins_ = true;
-  return meeting_->arrive({&launch_, call.where.tables, begun_.text});
+  return meeting_->arrive({&launch_, call.where.tables, begun_.text, meanwhile});
 }
 
 void StreamRunner::issued(tutti_request* request) {
@@ -235,6 +249,8 @@ void StreamRunner::issued(tutti_request* request) {
   begun_.request = request;
   last_end_ = begun_.end;
   last_stream_ = begun_.stream;
+  begun_.commands = std::min(launch_.commands, most_queued);
+  queued_ += begun_.commands;
   operations_.push_back(std::move(begun_));
 }
 
@@ -254,6 +270,7 @@ tutti_status StreamRunner::poll(const Operation& operation, tutti_mark* mark) co
 
 // Its marks may be used again. The newest operation's end is kept: a later one may have to come after it.
 void StreamRunner::retire(Operation& operation) {
+  queued_ -= operation.commands;
   free_.push_back(operation.begin);
   if (operation.end == last_end_) last_end_ = nullptr;  // it is over: nothing has to wait for it any more
   free_.push_back(operation.end);
@@ -290,7 +307,7 @@ bool StreamRunner::overdue(uint64_t now_ns) {
 }
 
 std::string StreamRunner::standpoint() const {
-  const Operation& first = operations_.front();
+  const Operation& first = operations_.empty() ? begun_ : operations_.front();
   std::string text = fmt::format("{} on device {}", first.text, first.where.tables.memory->name);
   for (const auto& [way, channel] : channels_)
     if (channel->busy()) text += ", at " + channel->where();

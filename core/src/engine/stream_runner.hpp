@@ -68,9 +68,10 @@ class StreamRunner {
   };
   // The plan of a call, made if need be. `idle` is called until nothing is pending where memory has to be allocated.
   StreamPlan& find_plan(const Call& call, const std::function<void()>& idle);
-  // Begins the call's issue. passed() tells when the work is in the stream.
-  uint64_t begin(const Call& call, StreamPlan& plan);
-  bool passed(uint64_t turn) { return meeting_->passed(turn); }
+  // Begins the call's issue. passed() tells when the work is in the stream. The rank that comes last puts the work of
+  // all into their streams and calls `meanwhile` when it has to wait for the device; what that throws ends the issue.
+  uint64_t begin(const Call& call, StreamPlan& plan, const std::function<void()>& meanwhile);
+  bool passed(uint64_t turn) { return meeting_->passed(turn, std::chrono::microseconds(has_channels() ? 20 : 1000)); }
   void leave(const Failure& why) { meeting_->leave(place_.rank, why); }
   std::string missing() { return meeting_->missing(); }
   // Is the begun call being recorded for later replays? Then nothing of it runs now.
@@ -80,8 +81,12 @@ class StreamRunner {
   // Its issue has failed, perhaps half-way: what is in the stream is pending, without a request.
   void failed();
 
-  bool pending() const { return !operations_.empty(); }
+  bool pending() const { return !operations_.empty() || begins_; }
   size_t operations() const { return operations_.size(); }
+  // Is there room for another operation in the device's queue?
+  bool has_room() const;
+  // Has the device come to the begun call's commands? Work of the application may precede them.
+  bool reached() const { return !begun_.begin || poll(begun_, begun_.begin) != TUTTI_AGAIN; }
   // Moves channels and calls `done` for each request whose work the device has finished. Throws Failure.
   bool advance(const std::function<void(tutti_request*)>& done);
   // Does the oldest operation that the device has begun stand still for longer than its timeout?
@@ -104,6 +109,7 @@ class StreamRunner {
     tutti_mark* end = nullptr;
     // What it sends is on its way when so many fragments of a channel are: the stream only fills slots.
     std::vector<std::pair<const StreamChannel*, uint64_t>> sends;
+    uint64_t commands = 0;  // that may be in the device's queue
     uint64_t timeout_ns = 0;
     uint64_t last_progress_ns = 0;
     std::string text;
@@ -126,11 +132,14 @@ class StreamRunner {
   bool prepared_ = false;
   void* scratch_ = nullptr;
   uint64_t scratch_bytes_ = 0;
+  bool scratch_captured_ = false;   // a graph has its address
+  std::vector<void*> captured_;     // former scratch that graphs have addresses of
   std::vector<tutti_mark*> spare_;  // for use within an issue
   std::vector<tutti_mark*> free_;   // for operations' ends
   std::deque<Operation> operations_;
   tutti_mark* last_end_ = nullptr;  // of the newest operation
   void* last_stream_ = nullptr;
+  uint64_t queued_ = 0;  // sum of operations' commands
   StreamLaunch launch_;  // of the call being issued
   Operation begun_;
   bool begins_ = false;  // begun_ is neither issued nor failed

@@ -19,6 +19,64 @@ TEST(Stream, ThreadsAndProcessesMixed) {
   });
 }
 
+// A host collective waits for a rank whose stream still needs this one's bytes.
+TEST(Stream, HostCallsAdvanceStreams) {
+  run_processes(2, 1, [](tutti_comm* comm, uint32_t rank) {
+    Stream s;
+    tutti_options options{};
+    options.struct_size = sizeof options;
+    options.stream = s.handle;
+    auto* data = s.make<int64_t>(100000);
+    for (int round = 0; round < 20; ++round) {
+      std::fill_n(data, 100000, rank + 1);
+      ASSERT_EQ(tutti_all_reduce(comm, data, data, 100000, TUTTI_INT64, TUTTI_SUM, &options, nullptr), TUTTI_OK)
+          << tutti_comm_error(comm);
+      if (rank == 1) {
+        ASSERT_TRUE(s.finish());
+      }
+      ASSERT_EQ(tutti_barrier(comm, nullptr, nullptr), TUTTI_OK) << tutti_comm_error(comm);
+      ASSERT_TRUE(s.finish());
+      ASSERT_EQ(data[99999], 3);
+    }
+    s.free(data);
+  });
+}
+
+// A device's queue is finite, and whoever adds to a full one waits: that must never be the thread that the queue waits
+// for.
+TEST(Stream, QueuesNeverFillUp) {
+  setenv("TUTTI_SIMULATED_DEPTH", "600", 1);
+  run_processes(2, 1, [](tutti_comm* comm, uint32_t rank) {
+    Stream s;
+    tutti_options options{};
+    options.struct_size = sizeof options;
+    options.stream = s.handle;
+    // One call of far more commands than the queue takes.
+    constexpr uint64_t large = 24u << 20;
+    auto* data = s.make<uint8_t>(large);
+    std::memset(data, static_cast<int>(rank + 1), large);
+    ASSERT_EQ(tutti_all_reduce(comm, data, data, large, TUTTI_UINT8, TUTTI_SUM, &options, nullptr), TUTTI_OK)
+        << tutti_comm_error(comm);
+    ASSERT_TRUE(s.finish());
+    for (const uint64_t i : {uint64_t{0}, large / 2, large - 1}) ASSERT_EQ(data[i], 3) << i;
+    // Many calls before the first of them can end.
+    auto* small = s.make<int64_t>(1);
+    *small = 1;
+    for (int call = 0; call < 40; ++call)
+      ASSERT_EQ(tutti_all_reduce(comm, small, small, 1, TUTTI_INT64, TUTTI_SUM, &options, nullptr), TUTTI_OK)
+          << tutti_comm_error(comm);
+    ASSERT_TRUE(s.finish());
+    ASSERT_EQ(*small, int64_t{1} << 40);
+    for (int call = 0; call < 300; ++call)
+      ASSERT_EQ(tutti_all_gather(comm, small, data, 1, TUTTI_INT64, &options, nullptr), TUTTI_OK)
+          << tutti_comm_error(comm);
+    ASSERT_TRUE(s.finish());
+    s.free(data);
+    s.free(small);
+  });
+  unsetenv("TUTTI_SIMULATED_DEPTH");
+}
+
 // The stream waits for bytes of a rank that has died: it is let go, and the error names the rank.
 TEST(Stream, ADeadRankDoesNotHoldUpTheStream) {
   char folder[] = "/tmp/tutti-stream-test-XXXXXX";

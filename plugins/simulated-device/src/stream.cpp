@@ -64,16 +64,18 @@ class Queue {
   Queue() {
     std::thread([this] { run(); }).detach();
   }
+  // Waits while the queue is full.
   void append(std::vector<Work> all) {
-    const std::lock_guard lock(mutex_);
+    std::unique_lock lock(mutex_);
     for (Work& work : all) {
+      changed_.wait(lock, [this] { return waiting_.size() < depth_; });
       if (work.command.kind == TUTTI_COMMAND_MARK)
         work.turn = reinterpret_cast<Mark*>(work.command.mark)->set.fetch_add(1) + 1;
       if (work.command.kind == TUTTI_COMMAND_AFTER) work.turn = reinterpret_cast<Mark*>(work.command.mark)->set.load();
       waiting_.push_back(std::move(work));
+      ++appended_;
+      changed_.notify_all();
     }
-    appended_ += all.size();
-    changed_.notify_all();
   }
   void drain() {
     std::unique_lock lock(mutex_);
@@ -91,12 +93,13 @@ class Queue {
       carry_out(work);
       lock.lock();
       ++done_;
-      if (waiting_.empty()) changed_.notify_all();
+      if (waiting_.empty() || waiting_.size() + 1 == depth_) changed_.notify_all();
     }
   }
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<Work> waiting_;
+  const uint64_t depth_ = sdk::config_number("TUTTI_SIMULATED_DEPTH", 1024, 1, 1u << 20);
   uint64_t appended_ = 0, done_ = 0;
 };
 

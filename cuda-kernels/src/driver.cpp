@@ -16,15 +16,17 @@ void look_up(const char* name, unsigned version, Function& function) {
   cudaDriverEntryPointQueryResult found{};
   const cudaError_t error = cudaGetDriverEntryPointByVersion(name, &address, version, cudaEnableDefault, &found);
   if (error != cudaSuccess || found != cudaDriverEntryPointSuccess || !address)
-    throw Error(TUTTI_NOT_SUPPORTED, std::string("the CUDA driver has no ") + name + " of CUDA " +
-                                         std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10) +
-                                         ": a newer driver is needed (" + cudaGetErrorString(error) + ")");
+    throw Error(TUTTI_NOT_SUPPORTED,
+                std::string("the CUDA driver has no ") + name + " of CUDA " + std::to_string(version / 1000) + "." +
+                    std::to_string(version % 1000 / 10) +
+                    ": a newer driver is needed (cudaGetDriverEntryPointByVersion: " + cudaGetErrorString(error) + ")");
   function = reinterpret_cast<Function>(address);
 }
 
 Driver load() {
   Driver d{};
   look_up("cuPointerGetAttributes", 7000, d.pointer_get_attributes);
+  look_up("cuDevicePrimaryCtxGetState", 7000, d.primary_context_state);
   look_up("cuStreamBatchMemOp", 11070, d.stream_batch_mem_op);
   look_up("cuGetErrorString", 6000, d.get_error_string);
   look_up("cuGetErrorName", 6000, d.get_error_name);

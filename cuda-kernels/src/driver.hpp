@@ -10,6 +10,7 @@ namespace tutti::cuda {
 
 struct Driver {
   CUresult (*pointer_get_attributes)(unsigned, CUpointer_attribute*, void**, CUdeviceptr);
+  CUresult (*primary_context_state)(CUdevice, unsigned*, int*);
   CUresult (*stream_batch_mem_op)(CUstream, unsigned, CUstreamBatchMemOpParams*, unsigned);
   CUresult (*get_error_string)(CUresult, const char**);
   CUresult (*get_error_name)(CUresult, const char**);

@@ -152,28 +152,32 @@ Work plan(const tutti_command& command, uint32_t size) {
   return work;
 }
 
-template <typename Element, uint32_t Op, uint32_t N>
-cudaError_t start(const tutti_command& command, const Work& work, uint32_t blocks, cudaStream_t stream) {
+// Not <<<>>> and cudaGetLastError, which would give back an error that the application left behind.
+template <typename... Arguments>
+void start(const char* what, const void* function, uint32_t blocks, cudaStream_t stream, Arguments... arguments) {
+  void* addresses[] = {&arguments...};
+  check(what, cudaLaunchKernel(function, dim3(blocks), dim3(threads), addresses, 0, stream));
+}
+
+template <uint32_t N>
+void start_reduction(const void* function, const tutti_command& command, const Work& work, uint32_t blocks,
+                     cudaStream_t stream) {
   Sources<N> sources;
   for (uint32_t k = 0; k < command.sources; ++k) sources.at[k] = static_cast<const unsigned char*>(command.src[k]);
-  reduce<Element, Op, N><<<blocks, threads, 0, stream>>>(sources, work);
-  return cudaGetLastError();
+  start("cudaLaunchKernel of a reduction", function, blocks, stream, sources, work);
 }
 
 // A row of the table.
 struct Kernel {
-  cudaError_t (*few)(const tutti_command&, const Work&, uint32_t, cudaStream_t);
-  cudaError_t (*many)(const tutti_command&, const Work&, uint32_t, cudaStream_t);
-  const void* functions[2];
+  const void* few;
+  const void* many;
 };
 
 template <uint32_t Dtype, uint32_t Op>
 Kernel make_kernel() {
   using Element = typename sdk::ElementOf<Dtype>::type;
-  return {start<Element, Op, few_sources>,
-          start<Element, Op, most_sources>,
-          {reinterpret_cast<const void*>(reduce<Element, Op, few_sources>),
-           reinterpret_cast<const void*>(reduce<Element, Op, most_sources>)}};
+  return {reinterpret_cast<const void*>(reduce<Element, Op, few_sources>),
+          reinterpret_cast<const void*>(reduce<Element, Op, most_sources>)};
 }
 
 constexpr uint32_t folds = sdk::last_fold - sdk::first_fold + 1, types = sdk::last_dtype - sdk::first_dtype + 1;
@@ -201,10 +205,10 @@ uint32_t element_bytes(uint32_t dtype) {
 void launch(const tutti_command& command, cudaStream_t stream) {
   if (command.count == 0) return;
   if (command.kind == TUTTI_COMMAND_COPY) {
-    Work work = plan(command, 1);
-    copy_twice<<<blocks_for(work.vectors + 1), threads, 0, stream>>>(static_cast<const unsigned char*>(command.src[0]),
-                                                                     work);
-    check("launch of the copy kernel", cudaGetLastError());
+    const Work work = plan(command, 1);
+    start("cudaLaunchKernel of a copy", reinterpret_cast<const void*>(copy_twice),
+          blocks_for(work.vectors ? work.vectors : work.count), stream,
+          static_cast<const unsigned char*>(command.src[0]), work);
     return;
   }
   const uint32_t size = element_bytes(command.dtype);
@@ -217,14 +221,16 @@ void launch(const tutti_command& command, cudaStream_t stream) {
   const Work work = plan(command, size);
   const Kernel& kernel = table()[(command.dtype - sdk::first_dtype) * folds + command.op - sdk::first_fold];
   const uint32_t blocks = blocks_for(work.vectors ? work.vectors : work.count);
-  check("launch of a reduction kernel",
-        (command.sources <= few_sources ? kernel.few : kernel.many)(command, work, blocks, stream));
+  if (command.sources <= few_sources)
+    start_reduction<few_sources>(kernel.few, command, work, blocks, stream);
+  else
+    start_reduction<most_sources>(kernel.many, command, work, blocks, stream);
 }
 
 void load_kernels() {
   cudaFuncAttributes attributes{};
   for (const Kernel& kernel : table())
-    for (const void* function : kernel.functions)
+    for (const void* function : {kernel.few, kernel.many})
       check("cudaFuncGetAttributes: this GPU is none that the kernels were built for, or a newer driver is needed",
             cudaFuncGetAttributes(&attributes, function));
   check("cudaFuncGetAttributes", cudaFuncGetAttributes(&attributes, reinterpret_cast<const void*>(copy_twice)));

@@ -7,6 +7,21 @@
 #include "driver.hpp"
 
 namespace tutti::cuda {
+namespace {
+
+// A device that this process already uses, or -1.
+int used_device() {
+  int devices = 0;
+  if (cudaGetDeviceCount(&devices) != cudaSuccess) return -1;
+  for (int device = 0; device < devices; ++device) {
+    unsigned flags = 0;
+    int active = 0;
+    if (driver().primary_context_state(device, &flags, &active) == CUDA_SUCCESS && active) return device;
+  }
+  return -1;
+}
+
+}  // namespace
 
 void query(tutti_device_caps& caps) {
   int devices = 0;
@@ -27,8 +42,17 @@ void classify(const void* address, tutti_pointer& pointer) {
                                   CU_POINTER_ATTRIBUTE_BUFFER_ID};
   void* answers[] = {&type, &device, &base, &bytes, &id};
   // Memory that CUDA does not know answers with zeros.
-  const CUresult result = driver().pointer_get_attributes(sizeof wanted / sizeof *wanted, wanted, answers,
-                                                          reinterpret_cast<CUdeviceptr>(address));
+  const auto ask = [&] {
+    return driver().pointer_get_attributes(sizeof wanted / sizeof *wanted, wanted, answers,
+                                           reinterpret_cast<CUdeviceptr>(address));
+  };
+  CUresult result = ask();
+  if (result == CUDA_ERROR_INVALID_CONTEXT) {  // this thread has none; where nobody has one there is no device memory
+    if (const int used = used_device(); used >= 0) {
+      const CurrentDevice current(static_cast<uint32_t>(used));
+      result = ask();
+    }
+  }
   pointer.kind = TUTTI_MEMORY_HOST;
   if (result == CUDA_ERROR_INVALID_VALUE || result == CUDA_ERROR_NOT_INITIALIZED ||
       result == CUDA_ERROR_INVALID_CONTEXT)
@@ -43,6 +67,7 @@ void classify(const void* address, tutti_pointer& pointer) {
 }
 
 void* allocate(uint32_t device, uint64_t bytes) {
+  const BesideCapture beside;
   const CurrentDevice current(device);
   void* address = nullptr;
   if (const cudaError_t error = cudaMalloc(&address, bytes ? bytes : 1); error != cudaSuccess)
@@ -50,9 +75,13 @@ void* allocate(uint32_t device, uint64_t bytes) {
   return address;
 }
 
-void release(void* address) { check("cudaFree", cudaFree(address)); }
+void release(void* address) {
+  const BesideCapture beside;
+  check("cudaFree", cudaFree(address));
+}
 
 void* map_host(void* address, uint64_t bytes) {
+  const BesideCapture beside;
   const cudaError_t registered = cudaHostRegister(address, bytes, cudaHostRegisterPortable | cudaHostRegisterMapped);
   if (registered != cudaSuccess)
     fail("cudaHostRegister of " + std::to_string(bytes) + " bytes (is the limit of locked memory too low? ulimit -l)",
@@ -62,9 +91,13 @@ void* map_host(void* address, uint64_t bytes) {
   return seen;
 }
 
-void unmap_host(void* address) { check("cudaHostUnregister", cudaHostUnregister(address)); }
+void unmap_host(void* address) {
+  const BesideCapture beside;
+  check("cudaHostUnregister", cudaHostUnregister(address));
+}
 
 void enable_peer(uint32_t device, uint32_t peer) {
+  const BesideCapture beside;
   int able = 0;
   check("cudaDeviceCanAccessPeer", cudaDeviceCanAccessPeer(&able, static_cast<int>(device), static_cast<int>(peer)));
   if (!able)

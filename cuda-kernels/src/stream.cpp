@@ -62,13 +62,15 @@ CUstreamBatchMemOpParams word_operation(const tutti_command& c) {
 }  // namespace
 
 void prepare(uint32_t device) {
+  const BesideCapture beside;
   const CurrentDevice current(device);
   check("cudaFree(0), which makes the device's context", cudaFree(nullptr));
-  load_kernels();
   driver();
+  load_kernels();
 }
 
 void* create_stream(uint32_t device) {
+  const BesideCapture beside;
   const CurrentDevice current(device);
   cudaStream_t stream = nullptr;
   check("cudaStreamCreateWithFlags", cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
@@ -76,6 +78,7 @@ void* create_stream(uint32_t device) {
 }
 
 void destroy_stream(void* stream) {
+  const BesideCapture beside;
   check("cudaStreamSynchronize", cudaStreamSynchronize(static_cast<cudaStream_t>(stream)));
   check("cudaStreamDestroy", cudaStreamDestroy(static_cast<cudaStream_t>(stream)));
 }
@@ -83,7 +86,11 @@ void destroy_stream(void* stream) {
 void stream_state(void* stream, uint32_t& device, uint64_t& flags) {
   int ordinal = 0;
   const auto handle = static_cast<cudaStream_t>(stream);
-  if (stream)
+  if (handle == cudaStreamPerThread)
+    throw Error(TUTTI_NOT_SUPPORTED,
+                "cudaStreamPerThread is another stream in each thread, and work may be put into a rank's stream by "
+                "another thread: pass a stream made by cudaStreamCreate");
+  if (stream && handle != cudaStreamLegacy)
     check("cudaStreamGetDevice", cudaStreamGetDevice(handle, &ordinal));
   else
     check("cudaGetDevice", cudaGetDevice(&ordinal));
@@ -96,6 +103,7 @@ void stream_state(void* stream, uint32_t& device, uint64_t& flags) {
 }
 
 Mark* create_mark(uint32_t device) {
+  const BesideCapture beside;
   const CurrentDevice current(device);
   cudaEvent_t event = nullptr;
   check("cudaEventCreateWithFlags", cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
@@ -105,6 +113,7 @@ Mark* create_mark(uint32_t device) {
 void destroy_mark(Mark* mark) { cudaEventDestroy(event_of(mark)); }
 
 bool poll_mark(Mark* mark) {
+  const BesideCapture beside;
   const cudaError_t state = cudaEventQuery(event_of(mark));
   if (state == cudaErrorNotReady) {
     cudaGetLastError();
@@ -123,7 +132,7 @@ void enqueue(void* stream, std::span<const tutti_command> commands) {
   const auto handle = static_cast<cudaStream_t>(stream);
   std::vector<CUstreamBatchMemOpParams> words;
   const auto flush = [&] {
-    constexpr size_t most = 256;  // what one call takes
+    constexpr size_t most = 255;  // what one call takes
     for (size_t at = 0; at < words.size(); at += most) {
       const size_t n = std::min(most, words.size() - at);
       if (const CUresult result = driver().stream_batch_mem_op(handle, static_cast<unsigned>(n), &words[at], 0);

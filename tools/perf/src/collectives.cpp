@@ -7,30 +7,30 @@ namespace perf {
 namespace {
 
 tutti_status all_reduce(const Call& c) {
-  return tutti_all_reduce(c.comm, c.in, c.out, c.count, c.dtype, c.op, nullptr, nullptr);
+  return tutti_all_reduce(c.comm, c.in, c.out, c.count, c.dtype, c.op, c.options, nullptr);
 }
 tutti_status reduce_scatter(const Call& c) {
-  return tutti_reduce_scatter(c.comm, c.in, c.out, c.count, c.dtype, c.op, nullptr, nullptr);
+  return tutti_reduce_scatter(c.comm, c.in, c.out, c.count, c.dtype, c.op, c.options, nullptr);
 }
 tutti_status all_gather(const Call& c) {
-  return tutti_all_gather(c.comm, c.in, c.out, c.count, c.dtype, nullptr, nullptr);
+  return tutti_all_gather(c.comm, c.in, c.out, c.count, c.dtype, c.options, nullptr);
 }
 tutti_status broadcast(const Call& c) {
-  return tutti_broadcast(c.comm, c.in, c.out, c.count, c.dtype, c.root, nullptr, nullptr);
+  return tutti_broadcast(c.comm, c.in, c.out, c.count, c.dtype, c.root, c.options, nullptr);
 }
 tutti_status reduce(const Call& c) {
-  return tutti_reduce(c.comm, c.in, c.out, c.count, c.dtype, c.op, c.root, nullptr, nullptr);
+  return tutti_reduce(c.comm, c.in, c.out, c.count, c.dtype, c.op, c.root, c.options, nullptr);
 }
 tutti_status gather(const Call& c) {
-  return tutti_gather(c.comm, c.in, c.out, c.count, c.dtype, c.root, nullptr, nullptr);
+  return tutti_gather(c.comm, c.in, c.out, c.count, c.dtype, c.root, c.options, nullptr);
 }
 tutti_status scatter(const Call& c) {
-  return tutti_scatter(c.comm, c.in, c.out, c.count, c.dtype, c.root, nullptr, nullptr);
+  return tutti_scatter(c.comm, c.in, c.out, c.count, c.dtype, c.root, c.options, nullptr);
 }
 tutti_status all_to_all(const Call& c) {
-  return tutti_all_to_all(c.comm, c.in, c.out, c.count, c.dtype, nullptr, nullptr);
+  return tutti_all_to_all(c.comm, c.in, c.out, c.count, c.dtype, c.options, nullptr);
 }
-tutti_status barrier(const Call& c) { return tutti_barrier(c.comm, nullptr, nullptr); }
+tutti_status barrier(const Call& c) { return tutti_barrier(c.comm, c.options, nullptr); }
 
 // Everyone sends to the next rank and receives from the one before.
 tutti_status send_receive(const Call& c) {

@@ -23,6 +23,7 @@ struct Call {
   uint32_t dtype = 0;
   uint32_t op = 0;
   uint32_t root = 0;
+  const tutti_options* options = nullptr;
 };
 
 // How many blocks of `count` elements a buffer has: none, one, or as many as there are ranks.
@@ -60,6 +61,8 @@ struct Collective {
   bool has_out(uint32_t rank, uint32_t root) const {
     return out != Blocks::none && (!out_at_root_only || rank == root);
   }
+  // Sends and receives have no stream.
+  bool takes_device() const { return origin != Origin::previous_rank; }
   // The `count` argument of the call for a total of `bytes` bytes as nccl-tests counts them: rounded down so that
   // blocks are equal.
   uint64_t count_for(uint64_t bytes, uint64_t element_bytes, uint32_t nranks) const;

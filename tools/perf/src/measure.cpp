@@ -22,11 +22,11 @@ void place_in_buffer(const Collective& collective, char* buffer, uint64_t block_
   call->out = buffer + (out_is_part ? call->rank * block_bytes : 0);
 }
 
-// Checks one block of OUT, whose number is `block`.
-void check_block(const Collective& collective, const Pattern& pattern, const Call& call, uint64_t block,
-                 Mistakes* found) {
+// Checks one block of OUT, whose number is `block`; the host sees OUT at `out`.
+void check_block(const Collective& collective, const Pattern& pattern, const Call& call, const char* out,
+                 uint64_t block, Mistakes* found) {
   const uint64_t count = call.count, position = block * count;
-  const char* data = static_cast<const char*>(call.out) + position * element_bytes(call.dtype);
+  const char* data = out + position * element_bytes(call.dtype);
   const auto other = static_cast<uint32_t>(block);
   const uint64_t share = call.rank * count;
   switch (collective.origin) {
@@ -51,12 +51,16 @@ void check_block(const Collective& collective, const Pattern& pattern, const Cal
 
 }  // namespace
 
-Measurer::Measurer(const tutti::Communicator& comm, const Options& options)
+Measurer::Measurer(const tutti::Communicator& comm, const Options& options, const Device* device)
     : comm_(comm),
       options_(options),
-      in_(options.most_bytes, options.registered),
-      out_(options.most_bytes, options.registered),
-      seed_(options.seed << 32) {}
+      device_(device),
+      in_(options.most_bytes, options.registered, device),
+      out_(options.most_bytes, options.registered, device),
+      seed_(options.seed << 32) {
+  call_options_.struct_size = sizeof call_options_;
+  if (device) call_options_.stream = device->stream();
+}
 
 Row Measurer::measure(const Case& what) {
   const Collective& collective = *what.collective;
@@ -69,6 +73,7 @@ Row Measurer::measure(const Case& what) {
   call.dtype = what.dtype.code;
   call.op = what.op.code;
   call.root = what.root;
+  if (device_) call.options = &call_options_;
   Row row;
   row.collective = &collective;
   row.count = call.count;
@@ -97,10 +102,13 @@ Side Measurer::measure_side(const Case& what, Call call, bool in_place) {
   uint64_t wrong = 0;
   for (uint32_t i = 0; i < options_.checks; ++i) wrong += check_once(what, call, in_place, "before timing");
   // In place, results become inputs: zeros stay zeros, where other values would drift into denormals or infinity.
-  if (in_place)
-    std::memset(out_.data(), 0,
-                std::max(collective.in_blocks(call.nranks), collective.out_blocks(call.nranks)) * block_bytes);
+  if (in_place) {
+    const uint64_t used = std::max(collective.in_blocks(call.nranks), collective.out_blocks(call.nranks)) * block_bytes;
+    std::memset(out_.host(), 0, used);
+    out_.upload(used);
+  }
   for (uint32_t i = 0; i < options_.warm_up; ++i) run(collective, call);
+  finish();
   const double time_us = time_iterations(collective, call);
   const Latency latency = options_.measures_latency() ? time_singly(collective, call) : Latency{};
   for (uint32_t i = 0; i < options_.checks; ++i) wrong += check_once(what, call, in_place, "after timing");
@@ -119,13 +127,19 @@ uint64_t Measurer::check_once(const Case& what, const Call& call, bool in_place,
   const uint64_t used = std::max(in_count, out_blocks * call.count) * size;
   out_.poison(used);
   if (!in_place) in_.poison(used);
-  if (has_in) fill_input(pattern, call.rank, 0, in_count, const_cast<void*>(call.in));
+  if (has_in) fill_input(pattern, call.rank, 0, in_count, host_of(call.in));
+  out_.upload(used);
+  if (!in_place) in_.upload(used);
   run(collective, call);
+  out_.download(used);
+  if (!in_place) in_.download(used);
+  finish();
   Mistakes in, out;
   if (has_out)
-    for (uint64_t block = 0; block < out_blocks; ++block) check_block(collective, pattern, call, block, &out);
+    for (uint64_t block = 0; block < out_blocks; ++block)
+      check_block(collective, pattern, call, host_of(call.out), block, &out);
   // Inputs stay as they are, unless they are where the output goes.
-  if (has_in && !(in_place && has_out)) check_moved(pattern, call.rank, 0, in_count, call.in, 0, &in);
+  if (has_in && !(in_place && has_out)) check_moved(pattern, call.rank, 0, in_count, host_of(call.in), 0, &in);
   Mistakes guard;
   guard.count = out_.guards_lost(used) + (in_place ? 0 : in_.guards_lost(used));
   if (guard.count) guard.expected = "untouched bytes", guard.got = "overwritten ones";
@@ -158,6 +172,7 @@ double Measurer::time_iterations(const Collective& collective, const Call& call)
   comm_.barrier();
   const auto start = Clock::now();
   for (uint32_t i = 0; i < options_.iterations; ++i) run(collective, call);
+  finish();
   const double time = microseconds(Clock::now() - start);
   comm_.barrier();
   return time / options_.iterations;
@@ -169,6 +184,7 @@ Latency Measurer::time_singly(const Collective& collective, const Call& call) {
   for (double& time : times) {
     const auto start = Clock::now();
     run(collective, call);
+    finish();
     time = microseconds(Clock::now() - start);
   }
   comm_.barrier();

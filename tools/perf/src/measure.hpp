@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "data.hpp"
+#include "device.hpp"
 #include "memory.hpp"
 #include "options.hpp"
 #include "result.hpp"
@@ -26,7 +27,8 @@ struct Case {
 // wrong results do not: they are printed to standard error and counted in the row.
 class Measurer {
  public:
-  Measurer(const tutti::Communicator& comm, const Options& options);
+  // `device`: where the buffers lie; NULL: on the host.
+  Measurer(const tutti::Communicator& comm, const Options& options, const Device* device);
   Row measure(const Case& what);
   // Wrong elements that this rank itself has seen so far.
   uint64_t wrong_here() const { return wrong_here_; }
@@ -40,12 +42,22 @@ class Measurer {
   double time_iterations(const Collective& collective, const Call& call);
   Latency time_singly(const Collective& collective, const Call& call);
   void run(const Collective& collective, const Call& call);
+  // Until what was called is done.
+  void finish() const {
+    if (device_) device_->finish(comm_.handle());
+  }
+  // The host's bytes of a call's buffer.
+  char* host_of(const void* address) const {
+    return out_.holds(address) ? out_.host_of(address) : in_.host_of(address);
+  }
   // One number of every rank.
   void exchange(Side* side, double time_us, const Latency& latency, uint64_t wrong) const;
   double pick(const std::vector<double>& of_ranks) const;
 
   const tutti::Communicator& comm_;
   const Options& options_;
+  const Device* device_;
+  tutti_options call_options_{};
   Memory in_, out_;
   uint64_t seed_;
   uint64_t wrong_here_ = 0;

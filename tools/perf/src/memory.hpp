@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A page-aligned buffer with guard bytes behind its last used byte.
+// A page-aligned buffer with guard bytes behind its last used byte, on the host or on a device.
 #pragma once
 
 #include <cstddef>
@@ -8,26 +8,41 @@
 
 namespace perf {
 
+class Device;
+
 constexpr uint64_t guard_bytes = 64;
 constexpr unsigned char poison_byte = 0xa5;
 
-// Requires nothing; throws tutti::Error or std::bad_alloc when there is no memory. Freed on destruction.
+// Throws tutti::Error or std::bad_alloc when there is no memory. Freed on destruction.
 class Memory {
  public:
-  // `bytes` usable bytes; `registered`: from tutti_mem_alloc.
-  Memory(uint64_t bytes, bool registered);
+  // `bytes` usable bytes; `registered`: from tutti_mem_alloc; on `device` unless that is NULL.
+  Memory(uint64_t bytes, bool registered, const Device* device);
   ~Memory();
   Memory(const Memory&) = delete;
   Memory& operator=(const Memory&) = delete;
+  // What collectives get.
   char* data() const { return data_; }
-  // Overwrites the first `bytes` bytes and the guard behind them.
+  // Where the host writes and reads it: the same bytes, or a copy that upload() and download() carry over.
+  char* host() const { return host_; }
+  // Append to the device's stream; nothing for host memory. The guard travels too.
+  void upload(uint64_t bytes) const;
+  void download(uint64_t bytes) const;
+  // The host's bytes of an address that collectives get, which lies within the buffer.
+  char* host_of(const void* address) const { return host_ + (static_cast<const char*>(address) - data_); }
+  bool holds(const void* address) const { return address >= data_ && address < data_ + size_; }
+  // Overwrites the first `bytes` bytes and the guard behind them, on the host.
   void poison(uint64_t bytes) const;
   // How many guard bytes behind the first `bytes` bytes were overwritten.
   uint64_t guards_lost(uint64_t bytes) const;
 
  private:
   char* data_ = nullptr;
+  char* host_ = nullptr;
+  char* seen_ = nullptr;  // host_, as the device's streams see it
+  uint64_t size_ = 0;
   bool registered_;
+  const Device* device_;
 };
 
 }  // namespace perf

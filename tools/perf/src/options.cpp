@@ -128,6 +128,8 @@ void interpret(const Texts& texts, bool factor_given, Options* options) {
   if (texts.memory != "ordinary" && texts.memory != "registered")
     throw std::invalid_argument("--memory " + texts.memory + ": known are ordinary, registered");
   options->registered = texts.memory == "registered";
+  if (!options->device.empty() && !options->all && !options->collectives.front()->takes_device())
+    throw std::invalid_argument(texts.collective + " takes host memory: leave out --device " + options->device);
 }
 
 }  // namespace
@@ -200,7 +202,9 @@ std::optional<Options> parse_options(int argc, char** argv, int* status) {
   app.add_option("-g,--ngpus", ranks_per_thread, "see -t; ranks have host memory (1)")
       ->check(CLI::Range(1, 4096))
       ->excludes(threads);
-  app.add_option("--memory", texts.memory, "ordinary or registered (tutti_mem_alloc) buffers");
+  auto* memory = app.add_option("--memory", texts.memory, "ordinary or registered (tutti_mem_alloc) buffers");
+  app.add_option("--device", options.device, "buffers on a device, cuda for instance, and collectives in its streams")
+      ->excludes(memory);
   app.add_flag("--latency", options.latency, "print minimum, p50 and p99 of single iterations");
   app.add_option("--seed", options.seed, "of the input data");
   *status = 0;

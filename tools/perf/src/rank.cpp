@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <cstring>
 #include <fstream>
+#include <optional>
 #include <stdexcept>
 
 #include "measure.hpp"
@@ -78,10 +79,8 @@ class Reporter {
   void begin(const Collective& collective) const {
     if (speaks_) print_columns(collective);
   }
-  void leave_out(const Collective& collective, uint32_t nranks) const {
-    if (speaks_)
-      std::printf("#\n# %s is left out: it needs %u ranks, there are %u\n", collective.name, collective.least_ranks,
-                  nranks);
+  void leave_out(const Collective& collective, const std::string& why) const {
+    if (speaks_) std::printf("#\n# %s is left out: %s\n", collective.name, why.c_str());
   }
   void add(const Row& row) {
     rows_.push_back(row);
@@ -91,7 +90,9 @@ class Reporter {
       bus_bandwidth_ += side->bus_bandwidth;
       ++sides_;
     }
-    if (speaks_) print_row(options_, row);
+    if (!speaks_) return;
+    print_row(options_, row);
+    if (const double bound = bound_us(row, setting_); bound > 0) print_bound(row, bound);
   }
   void fail(const std::string& error) { error_ = error; }
   void end() const {
@@ -136,12 +137,32 @@ std::string misfit(const Options& options, uint32_t nranks) {
   return "";
 }
 
+// Rank 0 measures while the others wait: they may share its device.
+std::optional<Baseline> measure_device(const tutti::Communicator& comm, const Options& options, const Device* device) {
+  std::optional<Baseline> found;
+  if (!device) return found;
+  comm.barrier();
+  if (comm.rank() == 0) found = device->measure(comm.handle(), options.most_bytes);
+  comm.barrier();
+  return found;
+}
+
 int measure_all(const tutti::Communicator& comm, const Options& options, Reporter* reporter) {
-  reporter->begin(meet(comm));
-  Measurer measurer(comm, options);
+  std::optional<Device> device;
+  if (!options.device.empty()) device.emplace(options.device, comm.rank());
+  Setting setting = meet(comm);
+  setting.baseline = measure_device(comm, options, device ? &*device : nullptr);
+  if (device) setting.devices = device->count();
+  reporter->begin(setting);
+  Measurer measurer(comm, options, device ? &*device : nullptr);
   for (const Collective* collective : options.collectives) {
     if (collective->least_ranks > comm.nranks()) {
-      reporter->leave_out(*collective, comm.nranks());
+      reporter->leave_out(*collective, "it needs " + std::to_string(collective->least_ranks) + " ranks, there are " +
+                                           std::to_string(comm.nranks()));
+      continue;
+    }
+    if (device && !collective->takes_device()) {
+      reporter->leave_out(*collective, "it takes host memory");
       continue;
     }
     reporter->begin(*collective);

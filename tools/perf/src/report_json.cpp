@@ -40,13 +40,14 @@ Json environment_json() {
   return json;
 }
 
-Json row_json(const Row& row) {
+Json row_json(const Row& row, const Setting& setting) {
   return {{"collective", row.collective->name},
           {"size", row.bytes},
           {"count", row.count},
           {"type", row.dtype},
           {"redop", row.op},
           {"root", row.root},
+          {"bound_us", bound_us(row, setting)},
           {"out_of_place", side_json(row.out_of_place)},
           {"in_place", side_json(row.in_place)}};
 }
@@ -66,17 +67,23 @@ std::string report_json(const Options& options, const Setting& setting, const st
   json["ranks"] = Json::array();
   for (const RankIdentity& rank : setting.ranks)
     json["ranks"].push_back({{"rank", rank.rank}, {"pid", rank.pid}, {"host", rank.host}});
-  json["config"] = {{"min_bytes", options.least_bytes},
-                    {"max_bytes", options.most_bytes},
-                    {"iterations", options.iterations},
-                    {"warm_up", options.warm_up},
-                    {"checks", options.checks},
-                    {"time", report_name(options.report)},
-                    {"threads", options.threads},
-                    {"memory", options.registered ? "registered" : "ordinary"},
-                    {"seed", options.seed}};
+  json["config"] = {{"min_bytes", options.least_bytes}, {"max_bytes", options.most_bytes},
+                    {"iterations", options.iterations}, {"warm_up", options.warm_up},
+                    {"checks", options.checks},         {"time", report_name(options.report)},
+                    {"threads", options.threads},       {"memory", options.registered ? "registered" : "ordinary"},
+                    {"device", options.device},         {"seed", options.seed}};
+  if (setting.baseline) {
+    const Baseline& b = *setting.baseline;
+    json["device"] = {{"name", options.device},
+                      {"devices", setting.devices},
+                      {"bytes", b.bytes},
+                      {"copy_GBps_moved", b.copy},
+                      {"reduce_GBps_moved", b.reduce},
+                      {"small_copy_in_stream_us", b.in_stream_us},
+                      {"small_copy_alone_us", b.alone_us}};
+  }
   json["rows"] = Json::array();
-  for (const Row& row : rows) json["rows"].push_back(row_json(row));
+  for (const Row& row : rows) json["rows"].push_back(row_json(row, setting));
   json["wrong"] = wrong;
   json["average_busbw_GBps"] = average_bus_bandwidth;
   json["complete"] = error.empty();

@@ -3,11 +3,14 @@
 // What one measurement came to: the same numbers on every rank, because they were exchanged.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "collectives.hpp"
+#include "device.hpp"
 #include "options.hpp"
 
 namespace perf {
@@ -48,6 +51,22 @@ struct Setting {
   uint32_t nranks = 1;
   std::vector<RankIdentity> ranks;
   std::string transports;  // "shm", "shm+tcp"; "" for one rank
+  uint32_t devices = 0;    // with --device: how many of the kind a process sees
+  std::optional<Baseline> baseline;
 };
+
+// Microseconds in which a device could read every input and write every output once, at the rate of its copies, where
+// all ranks share one device; 0: there is no such bound.
+inline double bound_us(const Row& row, const Setting& setting) {
+  if (setting.devices != 1 || !setting.baseline || !row.bytes) return 0;
+  const Collective& c = *row.collective;
+  const double n = setting.nranks,
+               most = static_cast<double>(std::max(c.in_blocks(setting.nranks), c.out_blocks(setting.nranks)));
+  const double readers = c.in_at_root_only ? 1 : n, writers = c.out_at_root_only ? 1 : n;
+  const double moved = static_cast<double>(row.bytes) / most *
+                       (readers * static_cast<double>(c.in_blocks(setting.nranks)) +
+                        writers * static_cast<double>(c.out_blocks(setting.nranks)));
+  return moved / setting.baseline->copy / 1e3;
+}
 
 }  // namespace perf

@@ -50,11 +50,22 @@ void print_setting(const Options& options, const Setting& setting) {
               static_cast<unsigned long long>(options.step_factor ? options.step_factor : options.step_bytes),
               options.step_factor ? "factor" : "bytes", options.warm_up, options.iterations, options.checks);
   std::printf("# memory: %s  time: %s  transports: %s\n#\n# Using ranks\n",
-              options.registered ? "registered" : "ordinary", report_name(options.report),
-              setting.transports.empty() ? "none" : setting.transports.c_str());
+              !options.device.empty() ? ("device " + options.device).c_str()
+              : options.registered    ? "registered"
+                                      : "ordinary",
+              report_name(options.report), setting.transports.empty() ? "none" : setting.transports.c_str());
   for (const RankIdentity& rank : setting.ranks)
     std::printf("#  Rank %3u Pid %7lld on %s%s\n", rank.rank, static_cast<long long>(rank.pid), rank.host.c_str(),
                 options.threads ? " (a thread)" : "");
+  if (setting.baseline) {
+    const Baseline& b = *setting.baseline;
+    std::printf(
+        "# Device %s (of %u), buffers of %llu bytes, in bytes moved: copy %.1f GB/s; float sum of two %.1f GB/s, %.2f "
+        "of "
+        "the copy\n# A small copy: %.2f us in a row, %.2f us until the host sees its end\n",
+        options.device.c_str(), setting.devices, static_cast<unsigned long long>(b.bytes), b.copy, b.reduce,
+        b.reduce / b.copy, b.in_stream_us, b.alone_us);
+  }
   std::fflush(stdout);
 }
 
@@ -81,6 +92,14 @@ void print_row(const Options& options, const Row& row) {
     print_latency("out-of-place", row.out_of_place);
     print_latency("in-place", row.in_place);
   }
+  std::printf("\n");
+  std::fflush(stdout);
+}
+
+void print_bound(const Row& row, double bound_us) {
+  std::printf("# each byte of the buffers once at the copy's rate: %s us;", fit_number(bound_us, 7).c_str());
+  if (row.out_of_place.measured) std::printf(" out-of-place %.2f of that rate", bound_us / row.out_of_place.time_us);
+  if (row.in_place.measured) std::printf(" in-place %.2f", bound_us / row.in_place.time_us);
   std::printf("\n");
   std::fflush(stdout);
 }

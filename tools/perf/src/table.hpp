@@ -14,6 +14,8 @@ namespace perf {
 void print_setting(const Options& options, const Setting& setting);
 void print_columns(const Collective& collective);
 void print_row(const Options& options, const Row& row);
+// What a device's memory alone would allow, and how near the row came to it.
+void print_bound(const Row& row, double bound_us);
 void print_end(uint64_t wrong, double average_bus_bandwidth);
 
 // `value` with two decimals in `width` characters, with fewer when it is large.

@@ -37,6 +37,10 @@ expect_refusal(["all_reduce", "-b", "1Q"], "-b 1Q")
 expect_refusal(["broadcast", "--threads", "2", "-r", "2"], "there are 2 ranks")
 expect_refusal(["sendrecv", "--threads", "1"], "needs at least 2 ranks")
 expect_refusal(["all_reduce", "--threads", "2", "-J", "/no/such/folder/file"], "cannot be written")
+expect_refusal(["sendrecv", "--threads", "2", "--device", "cuda"], "takes host memory")
+expect_refusal(["all_reduce", "--device", "cuda", "--memory", "registered"], "excludes")
+result = run("all_reduce", "--threads", "1", "-b", "8", "--device", "nonesuch")
+expect("a device that is not there", result.returncode == 1 and "--device nonesuch: there is no such device" in result.stderr, result)
 expect("help", run("--help").returncode == 0, run("--help"))
 
 expect_refusal(["all_reduce", "-t", "2", "-g", "0"], "--ngpus")
@@ -72,6 +76,21 @@ with tempfile.TemporaryDirectory() as folder:
 
 result = run("barrier", "--threads", "2", "-n", "3", "-c", "0")
 expect("a barrier row", result.returncode == 0 and any(ROW.fullmatch(line) for line in result.stdout.splitlines()), result)
+
+SAMPLES = pathlib.Path(PERF).parent.parent / "lib" / "tutti-samples"
+if SAMPLES.exists():
+    with tempfile.TemporaryDirectory() as folder:
+        path = pathlib.Path(folder) / "rows.json"
+        result = run("all_reduce", "--threads", "2", "-b", "1K", "-n", "2", "--device", "simulated", "-J", str(path),
+                     TUTTI_PLUGIN_PATH=str(SAMPLES), TUTTI_SIMULATED_DEVICES="1")
+        expect("a run on a device", result.returncode == 0 and "# Device simulated (of 1)" in result.stdout
+               and "each byte of the buffers once" in result.stdout, result)
+        report = json.loads(path.read_text())
+        row = report["rows"][0]
+        # Two inputs and two outputs of 1 KiB.
+        bound = 4 * 1024 / report["device"]["copy_GBps_moved"] / 1e3
+        expect("JSON has the device and the bound", report["device"]["devices"] == 1 and abs(row["bound_us"] / bound - 1) < 1e-9
+               and row["out_of_place"]["wrong"] == 0, result)
 
 if DAMAGE:
     for damage, words in [("output", r"rank 1: all_reduce float sum of 64 bytes, out of place, before timing: output: index 15: expected"),

@@ -24,7 +24,9 @@ int used_device() {
 }  // namespace
 
 void query(tutti_device_caps& caps) {
-  int devices = 0;
+  int devices = 0, version = 0;
+  check("cudaDriverGetVersion", cudaDriverGetVersion(&version));
+  if (!version) throw sdk::Error(TUTTI_NOT_SUPPORTED, "cudaDriverGetVersion: no CUDA driver (libcuda.so.1) was found");
   check("cudaGetDeviceCount", cudaGetDeviceCount(&devices));
   driver();
   caps.memory_kind = TUTTI_MEMORY_CUDA;

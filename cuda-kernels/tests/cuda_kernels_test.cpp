@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The CUDA device: what can be said without a GPU, and, where there is one, every kernel against the fold that defines
-// it.
+// it. TUTTI_CUDA_PLUGIN names the plugin where it is not where it was built; TUTTI_CUDA_FEW leaves most sizes out.
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 #include <tutti/plugin/device.h>
 #include <tutti/plugin/entry.h>
 
+#include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
@@ -28,7 +30,8 @@ class Cuda : public ::testing::Test {
     host.struct_size = sizeof host;
     host.get_config = [](void*, const char* key) -> const char* { return std::getenv(key); };
     host.set_error = [](void*, tutti_status, const char* text) { last_error = text; };
-    void* library = dlopen(TUTTI_CUDA_PLUGIN, RTLD_NOW | RTLD_LOCAL);
+    const char* elsewhere = std::getenv("TUTTI_CUDA_PLUGIN");
+    void* library = dlopen(elsewhere ? elsewhere : TUTTI_CUDA_PLUGIN, RTLD_NOW | RTLD_LOCAL);
     ASSERT_NE(library, nullptr) << dlerror();
     const auto* entry = static_cast<const tutti_plugin_entry_table*>(dlsym(library, TUTTI_PLUGIN_ENTRY_SYMBOL));
     ASSERT_NE(entry, nullptr);
@@ -109,8 +112,43 @@ class Gpu : public Cuda {
       std::this_thread::yield();
     ASSERT_EQ(state, TUTTI_OK) << last_error;
   }
+  static tutti_command copy(void* to, const void* const* from, uint64_t bytes) {
+    tutti_command command{};
+    command.kind = TUTTI_COMMAND_COPY;
+    command.dst = to;
+    command.src = from;
+    command.sources = 1;
+    command.count = bytes;
+    return command;
+  }
+  static tutti_command word(uint32_t kind, uint32_t* at, uint32_t value) {
+    tutti_command command{};
+    command.kind = kind;
+    command.word = at;
+    command.value = value;
+    return command;
+  }
   void* stream_ = nullptr;
   tutti_mark* mark_ = nullptr;
+};
+
+// Host memory that the device sees.
+struct Mapped {
+  Mapped(const tutti_device* of, uint64_t bytes)
+      : device(of), host(static_cast<unsigned char*>(std::aligned_alloc(4096, (bytes + 4095) / 4096 * 4096))) {
+    void* address = nullptr;
+    EXPECT_EQ(device->map_host(nullptr, host, (bytes + 4095) / 4096 * 4096, &address), TUTTI_OK) << last_error;
+    seen = static_cast<unsigned char*>(address);
+  }
+  ~Mapped() {
+    EXPECT_EQ(device->unmap_host(nullptr, host), TUTTI_OK) << last_error;
+    std::free(host);
+  }
+  Mapped(const Mapped&) = delete;
+  Mapped& operator=(const Mapped&) = delete;
+  const tutti_device* device;
+  unsigned char* host;
+  unsigned char* seen = nullptr;
 };
 
 template <uint32_t Dtype, uint32_t Op>
@@ -133,19 +171,17 @@ void expect_fold(const std::vector<std::vector<unsigned char>>& sources, uint64_
 TEST_F(Gpu, EveryKernelGivesTheFoldsBits) {
   constexpr uint64_t room = 1 << 16;
   constexpr uint32_t most = 20;
-  std::vector<unsigned char*> mapped;
-  const size_t bytes = (most + 2) * room;
-  auto* host = static_cast<unsigned char*>(std::aligned_alloc(4096, bytes));
-  void* seen = nullptr;
-  ASSERT_EQ(device->map_host(nullptr, host, bytes, &seen), TUTTI_OK) << last_error;
-  auto* base = static_cast<unsigned char*>(seen);
+  const Mapped mapped(device, (most + 2) * room);
+  unsigned char *host = mapped.host, *base = mapped.seen;
+  const bool few = std::getenv("TUTTI_CUDA_FEW") != nullptr;
   uint64_t random = 1;
   for (size_t i = 0; i < (most * room); ++i)
     host[i] = static_cast<unsigned char>((random = random * 6364136223846793005u + 1442695040888963407u) >> 56);
   const auto check = [&]<uint32_t Dtype, uint32_t Op>() {
     using Stored = typename tutti::sdk::ElementOf<Dtype>::type::Stored;
     for (const uint32_t n : {1u, 2u, 3u, most})
-      for (const uint64_t count : {uint64_t{1}, uint64_t{33}, uint64_t{4001}})
+      for (const uint64_t count :
+           few ? std::vector<uint64_t>{33} : std::vector<uint64_t>{uint64_t{1}, uint64_t{33}, uint64_t{4001}})
         for (const uint64_t shift : {uint64_t{0}, uint64_t{sizeof(Stored)}, uint64_t{1}})
           for (const uint64_t divisor : {uint64_t{0}, uint64_t{7}}) {
             std::vector<const void*> sources;
@@ -176,8 +212,122 @@ TEST_F(Gpu, EveryKernelGivesTheFoldsBits) {
   [&]<uint32_t... I>(std::integer_sequence<uint32_t, I...>) {
     (check.template operator()<TUTTI_INT8 + I / 4, TUTTI_SUM + I % 4>(), ...);
   }(std::make_integer_sequence<uint32_t, 12 * 4>());
-  EXPECT_EQ(device->unmap_host(nullptr, host), TUTTI_OK);
-  std::free(host);
+}
+
+TEST_F(Gpu, ADestinationMayBeASource) {
+  constexpr uint64_t count = 5000;
+  const Mapped mapped(device, 2 * count * sizeof(int32_t));
+  auto* values = reinterpret_cast<int32_t*>(mapped.host);
+  for (uint64_t i = 0; i < 2 * count; ++i) values[i] = static_cast<int32_t>(i);
+  const void* sources[] = {mapped.seen, mapped.seen + count * sizeof(int32_t)};
+  tutti_command command{};
+  command.kind = TUTTI_COMMAND_REDUCE;
+  command.dtype = TUTTI_INT32;
+  command.op = TUTTI_SUM;
+  command.sources = 2;
+  command.src = sources;
+  command.dst = mapped.seen;
+  command.count = count;
+  run({command});
+  for (uint64_t i = 0; i < count; ++i) ASSERT_EQ(values[i], static_cast<int32_t>(2 * i + count)) << i;
+}
+
+TEST_F(Gpu, CopiesToTwoPlacesAtAnyAlignment) {
+  constexpr uint64_t room = 8192;
+  const Mapped mapped(device, 3 * room);
+  for (uint64_t i = 0; i < room; ++i) mapped.host[i] = static_cast<unsigned char>(i * 7);
+  for (const uint64_t count : {uint64_t{1}, uint64_t{15}, uint64_t{4097}})
+    for (const uint64_t from : {0, 3})
+      for (const uint64_t to : {0, 3, 8}) {
+        std::memset(mapped.host + room, 0xa5, 2 * room);
+        const void* source = mapped.seen + from;
+        tutti_command command = copy(mapped.seen + room + to, &source, count);
+        command.dst2 = mapped.seen + 2 * room + 3;
+        run({command});
+        EXPECT_EQ(std::memcmp(mapped.host + from, mapped.host + room + to, count), 0) << count << from << to;
+        EXPECT_EQ(std::memcmp(mapped.host + from, mapped.host + 2 * room + 3, count), 0) << count << from << to;
+        EXPECT_EQ(mapped.host[room + to + count], 0xa5);
+        EXPECT_EQ(mapped.host[2 * room + 3 + count], 0xa5);
+      }
+}
+
+// More elements than an int counts, and the far end is right.
+TEST_F(Gpu, MoreThanTwoToThe31Elements) {
+  constexpr uint64_t count = (uint64_t{1} << 31) + 17, block = 1 << 20;
+  void *from = nullptr, *to = nullptr;
+  if (device->allocate(nullptr, 0, count, &from) != TUTTI_OK || device->allocate(nullptr, 0, count, &to) != TUTTI_OK) {
+    if (from) device->release(nullptr, from);
+    GTEST_SKIP() << last_error;
+  }
+  const Mapped mapped(device, 2 * block);
+  for (uint64_t i = 0; i < block; ++i) mapped.host[i] = static_cast<unsigned char>(i % 61);
+  auto *source = static_cast<unsigned char*>(from), *target = static_cast<unsigned char*>(to);
+  const void* pattern = mapped.seen;
+  std::vector<tutti_command> commands;
+  for (uint64_t at = 0; at < count; at += block)
+    commands.push_back(copy(source + at, &pattern, std::min(block, count - at)));
+  run(commands);
+  const void* sources[] = {source, source};
+  tutti_command command{};
+  command.kind = TUTTI_COMMAND_REDUCE;
+  command.dtype = TUTTI_UINT8;
+  command.op = TUTTI_SUM;
+  command.sources = 2;
+  command.src = sources;
+  command.dst = target;
+  command.count = count;
+  run({command});
+  for (const uint64_t at : {uint64_t{0}, (uint64_t{1} << 31) - 4096, count - 4096}) {
+    const void* there_now = target + at;
+    run({copy(mapped.seen + block, &there_now, 4096)});
+    for (uint64_t i = 0; i < 4096; ++i)
+      ASSERT_EQ(mapped.host[block + i], 2 * ((at + i) % block % 61)) << "at " << at + i;
+  }
+  device->release(nullptr, from);
+  device->release(nullptr, to);
+}
+
+// Streams and the host order each other by words, many in a row.
+TEST_F(Gpu, WordsOrderTheStreamAndTheHost) {
+  const Mapped mapped(device, 4096);
+  auto *host = reinterpret_cast<uint32_t*>(mapped.host), *seen = reinterpret_cast<uint32_t*>(mapped.seen);
+  std::memset(mapped.host, 0, 4096);
+  std::vector<tutti_command> commands;
+  for (uint32_t i = 1; i <= 600; ++i) commands.push_back(word(TUTTI_COMMAND_WRITE, seen, i));
+  commands.push_back(word(TUTTI_COMMAND_WAIT, seen + 16, 1));
+  commands.push_back(word(TUTTI_COMMAND_WRITE, seen + 32, 1));
+  tutti_command mark{};
+  mark.kind = TUTTI_COMMAND_MARK;
+  mark.mark = mark_;
+  commands.push_back(mark);
+  ASSERT_EQ(executor->enqueue(nullptr, stream_, commands.data(), static_cast<uint32_t>(commands.size())), TUTTI_OK)
+      << last_error;
+  std::this_thread::sleep_for(std::chrono::milliseconds(200));
+  EXPECT_EQ(std::atomic_ref(host[0]).load(), 600u);
+  EXPECT_EQ(std::atomic_ref(host[32]).load(), 0u);
+  EXPECT_EQ(executor->poll_mark(nullptr, mark_), TUTTI_AGAIN);
+  std::atomic_ref(host[16]).store(1);
+  run({});
+  EXPECT_EQ(std::atomic_ref(host[32]).load(), 1u);
+}
+
+// A thread that never called CUDA has no context of its own.
+TEST_F(Gpu, AnyThreadMayCall) {
+  const Mapped mapped(device, 4096);
+  void* ours = nullptr;
+  ASSERT_EQ(device->allocate(nullptr, 0, 1000, &ours), TUTTI_OK) << last_error;
+  std::thread([&] {
+    tutti_pointer pointer{};
+    pointer.struct_size = sizeof pointer;
+    EXPECT_EQ(device->classify(nullptr, ours, &pointer), TUTTI_OK) << last_error;
+    EXPECT_EQ(pointer.kind, uint32_t{TUTTI_MEMORY_CUDA}) << "taken for host memory";
+  }).join();
+  std::thread([&] {
+    auto* at = reinterpret_cast<uint32_t*>(mapped.seen);
+    run({word(TUTTI_COMMAND_WRITE, at, 7), word(TUTTI_COMMAND_WAIT, at, 7)});
+  }).join();
+  std::thread([&] { EXPECT_EQ(executor->poll_mark(nullptr, mark_), TUTTI_OK) << last_error; }).join();
+  std::thread([&] { EXPECT_EQ(device->release(nullptr, ours), TUTTI_OK) << last_error; }).join();
 }
 
 TEST_F(Gpu, ClassifiesItsMemory) {

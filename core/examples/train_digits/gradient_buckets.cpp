@@ -11,8 +11,16 @@ constexpr size_t rows_per_block = 4;
 constexpr std::array<size_t, 3> hidden_cuts{0, Mlp::hidden_rows / 2, Mlp::hidden_rows};
 }  // namespace
 
+GradientBuckets::GradientBuckets(const tutti::Communicator& world, const std::string& device) : world_(world) {
+  if (device == "host")
+    gradient_ = std::make_unique<tutti::Buffer<double>>(Mlp::parameter_count);
+  else
+    device_ = std::make_unique<DeviceGradient>(world, device, Mlp::parameter_count);
+}
+
 void GradientBuckets::issue(std::span<double> bucket) {
-  pending_[pending_count_++] = world_.async().all_reduce<double>(bucket, bucket, tutti::Op::sum);
+  pending_[pending_count_++] =
+      device_ ? device_->all_reduce(bucket) : world_.async().all_reduce<double>(bucket, bucket, tutti::Op::sum);
   ++issued_;
 }
 
@@ -23,7 +31,7 @@ size_t GradientBuckets::test() {
 }
 
 void GradientBuckets::backward(Mlp& mlp) {
-  const std::span<double> gradient = gradient_;
+  const std::span<double> gradient = values();
   const std::span<double> output = gradient.subspan(Mlp::hidden_parameters);
   mlp.output_gradient(output);
   issue(output);
@@ -41,5 +49,6 @@ void GradientBuckets::backward(Mlp& mlp) {
     issue(gradient.subspan(hidden_cuts[bucket] * Mlp::hidden, (end - hidden_cuts[bucket]) * Mlp::hidden));
   }
   for (tutti::Request& request : pending_) request.wait();
+  if (device_) device_->finish();
   pending_count_ = 0;
 }

@@ -9,20 +9,22 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <tutti/tutti.hpp>
 
+#include "device_gradient.hpp"
 #include "mlp.hpp"
 
 class GradientBuckets {
  public:
-  // `world` must outlive the buckets.
-  explicit GradientBuckets(const tutti::Communicator& world) : world_(world), gradient_(Mlp::parameter_count) {}
+  // `world` must outlive the buckets. `device`: where the ranks' sums are made, "host" or a device's name.
+  GradientBuckets(const tutti::Communicator& world, const std::string& device);
 
   // The backward pass of mlp's last forward. Collective. Afterwards gradient() is the sum over all ranks, the same bits
   // on every rank.
   void backward(Mlp& mlp);
-  std::span<const double> gradient() const { return gradient_; }
+  std::span<const double> gradient() const { return values(); }
 
   // So many buckets were issued so far, and so many of them were already complete when the backward pass had computed
   // its last row. The last bucket of a step is issued only then, so it is never among these.
@@ -31,11 +33,13 @@ class GradientBuckets {
 
  private:
   static constexpr size_t buckets = 3;
+  std::span<double> values() const { return device_ ? device_->host() : gradient_->span(); }
   void issue(std::span<double> bucket);
   size_t test();
 
   const tutti::Communicator& world_;
-  tutti::Buffer<double> gradient_;  // as Mlp::parameters
+  std::unique_ptr<tutti::Buffer<double>> gradient_;  // as Mlp::parameters; one of the two
+  std::unique_ptr<DeviceGradient> device_;
   std::array<tutti::Request, buckets> pending_;
   size_t pending_count_ = 0;
   uint64_t issued_ = 0;

@@ -48,8 +48,7 @@ std::optional<Options> parse_options(int argc, char** argv, int& status) {
   app.add_option("--seed", options.seed, "Seed of the shuffle and of the first weights")->capture_default_str();
   app.add_option("--data", options.data, "The digits: lines of 64 pixels 0..16 and a label, maybe gzip-compressed")
       ->capture_default_str();
-  app.add_option("--device", options.device, "Where the model lives")
-      ->check(CLI::IsMember({"host"}))
+  app.add_option("--device", options.device, "Where gradients are summed over the ranks: host, or a device (cuda)")
       ->capture_default_str();
   app.add_option("--min-accuracy", options.min_accuracy, "Fail below this percentage of the held-out digits")
       ->check(CLI::Range(0.0, 100.0))

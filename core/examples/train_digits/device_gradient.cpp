@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "device_gradient.hpp"
+
+#include <cstdlib>
+#include <new>
+#include <stdexcept>
+#include <thread>
+
+namespace {
+
+constexpr uint64_t page = 4096;
+
+uint64_t pages(size_t parameters) { return (parameters * sizeof(double) + page - 1) / page * page; }
+
+tutti::DeviceTables find(const std::string& name) {
+  std::string known = "host";
+  for (const tutti::DeviceTables& tables : tutti::list_devices()) {
+    if (name == tables.memory->name) return tables;
+    known += std::string(", ") + tables.memory->name;
+  }
+  throw std::runtime_error("--device " + name + ": there is no such device; known are " + known);
+}
+
+}  // namespace
+
+DeviceGradient::DeviceGradient(const tutti::Communicator& world, const std::string& name, size_t parameters)
+    : world_(world), tables_(find(name)), parameters_(parameters) {
+  const tutti_device& memory = *tables_.memory;
+  const tutti_executor& executor = *tables_.executor;
+  const auto check = [this](tutti_status status, const char* what) {
+    if (status < 0) fail(status, what);
+  };
+  tutti_device_caps caps{};
+  caps.struct_size = sizeof caps;
+  check(memory.query(memory.self, &caps), "query");
+  if (!caps.devices) throw std::runtime_error("--device " + name + ": this machine has none");
+  ordinal_ = world.rank() % caps.devices;
+  host_ = static_cast<double*>(std::aligned_alloc(page, pages(parameters)));
+  if (!host_) throw std::bad_alloc();
+  void *seen = nullptr, *device = nullptr;
+  check(executor.prepare(executor.self, ordinal_), "prepare");
+  check(memory.map_host(memory.self, host_, pages(parameters), &seen), "map_host");
+  check(memory.allocate(memory.self, ordinal_, pages(parameters), &device), "allocate");
+  check(executor.create_stream(executor.self, ordinal_, &stream_), "create_stream");
+  check(executor.create_mark(executor.self, ordinal_, &mark_), "create_mark");
+  seen_ = static_cast<double*>(seen);
+  device_ = static_cast<double*>(device);
+}
+
+DeviceGradient::~DeviceGradient() {
+  tables_.executor->destroy_mark(tables_.executor->self, mark_);
+  tables_.executor->destroy_stream(tables_.executor->self, stream_);
+  tables_.memory->release(tables_.memory->self, device_);
+  tables_.memory->unmap_host(tables_.memory->self, host_);
+  std::free(host_);
+}
+
+void DeviceGradient::fail(tutti_status status, const char* what) const {
+  throw tutti::Error(status,
+                     std::string("device ") + tables_.memory->name + ": " + what + ": " + tutti::take_plugin_error());
+}
+
+void DeviceGradient::enqueue(tutti_command command) const {
+  const tutti_executor& executor = *tables_.executor;
+  if (const tutti_status status = executor.enqueue(executor.self, stream_, &command, 1); status < 0)
+    fail(status, "enqueue");
+}
+
+void DeviceGradient::copy(void* to, const void* from, uint64_t bytes) const {
+  tutti_command command{};
+  command.kind = TUTTI_COMMAND_COPY;
+  command.dst = to;
+  command.src = &from;
+  command.sources = 1;
+  command.count = bytes;
+  enqueue(command);
+}
+
+tutti::Request DeviceGradient::all_reduce(std::span<double> bucket) const {
+  const size_t at = static_cast<size_t>(bucket.data() - host_);
+  tutti_options options{};
+  options.struct_size = sizeof options;
+  options.stream = stream_;
+  tutti_request* request = nullptr;
+  copy(device_ + at, seen_ + at, bucket.size_bytes());
+  if (const tutti_status status = tutti_all_reduce(world_.handle(), device_ + at, device_ + at, bucket.size(),
+                                                   TUTTI_FLOAT64, TUTTI_SUM, &options, &request);
+      status < 0)
+    throw tutti::Error(status, tutti_comm_error(world_.handle()));
+  tutti::Request made(request);
+  copy(seen_ + at, device_ + at, bucket.size_bytes());
+  return made;
+}
+
+void DeviceGradient::finish() const {
+  const tutti_executor& executor = *tables_.executor;
+  tutti_command mark{};
+  mark.kind = TUTTI_COMMAND_MARK;
+  mark.mark = mark_;
+  enqueue(mark);
+  tutti_status status = TUTTI_AGAIN;
+  while ((status = executor.poll_mark(executor.self, mark_)) == TUTTI_AGAIN) std::this_thread::yield();
+  if (status < 0) fail(status, "the stream's work failed");
+}

@@ -1,0 +1,340 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Collectives on the memory and in the streams of a real GPU, by an application's own CUDA calls. Each test runs in a
+// process of its own with a deadline: a stream that hangs or a context that is lost costs one test. The program itself
+// never uses CUDA, so that it may fork.
+#include <cuda_runtime.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <tutti/tutti.h>
+#include <unistd.h>
+
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace {
+
+constexpr int skipped = 77;
+
+void expect_cuda(cudaError_t error) { EXPECT_EQ(error, cudaSuccess) << cudaGetErrorString(error); }
+
+// The exit status of `body` in a child: 0, 1 for failed expectations, skipped without a GPU.
+int in_child(const std::function<void()>& body, unsigned seconds = 60) {
+  const pid_t child = fork();
+  if (child == 0) {
+    alarm(seconds);
+    int devices = 0;
+    const cudaError_t error = cudaGetDeviceCount(&devices);
+    if (error != cudaSuccess || !devices) {
+      std::fprintf(stderr, "no GPU: cudaGetDeviceCount: %s\n", cudaGetErrorString(error));
+      std::_Exit(skipped);
+    }
+    body();
+    std::fflush(nullptr);
+    std::_Exit(testing::Test::HasFailure() ? 1 : 0);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  if (WIFSIGNALED(status)) ADD_FAILURE() << "ended by signal " << WTERMSIG(status) << " (14: it took too long)";
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 1;
+}
+
+void run(const std::function<void()>& body) {
+  const int status = in_child(body);
+  if (status == skipped) GTEST_SKIP() << "no GPU";
+  EXPECT_EQ(status, 0);
+}
+
+using Body = std::function<void(tutti_comm*, uint32_t rank)>;
+
+void run_ranks(const std::string& where, uint32_t first, uint32_t ranks, uint32_t n, const Body& body) {
+  std::vector<std::thread> threads;
+  for (uint32_t r = first; r < first + ranks; ++r)
+    threads.emplace_back([&, r] {
+      char error[1024] = "";
+      tutti_comm_config config{};
+      config.struct_size = sizeof config;
+      config.rendezvous = where.c_str();
+      config.rank = r;
+      config.nranks = n;
+      config.timeout_ns = 20'000'000'000;
+      config.error = error;
+      config.error_bytes = sizeof error;
+      tutti_comm* comm = nullptr;
+      ASSERT_EQ(tutti_comm_create(&config, &comm), TUTTI_OK) << error;
+      body(comm, r);
+      tutti_comm_destroy(comm);
+    });
+  for (std::thread& thread : threads) thread.join();
+}
+
+int32_t value(uint32_t rank, uint64_t i, uint32_t round) {
+  return static_cast<int32_t>((rank + 1) * 10007 + i % 977 + round * 31);
+}
+int32_t sum_of(uint32_t n, uint64_t i, uint32_t round) {
+  int32_t sum = 0;
+  for (uint32_t r = 0; r < n; ++r) sum += value(r, i, round);
+  return sum;
+}
+
+// A stream, device buffers, and host memory to fill and look at them.
+struct Rank {
+  explicit Rank(uint64_t n) : count(n), host(n) {
+    expect_cuda(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    expect_cuda(cudaMalloc(&in, n * sizeof *in));
+    expect_cuda(cudaMalloc(&out, n * sizeof *out));
+  }
+  ~Rank() {
+    cudaFree(in);
+    cudaFree(out);
+    cudaStreamDestroy(stream);
+  }
+  Rank(const Rank&) = delete;
+  Rank& operator=(const Rank&) = delete;
+  void fill(uint32_t rank, uint32_t round) {
+    for (uint64_t i = 0; i < count; ++i) host[i] = value(rank, i, round);
+    expect_cuda(cudaMemcpyAsync(in, host.data(), count * sizeof *in, cudaMemcpyHostToDevice, stream));
+    expect_cuda(cudaStreamSynchronize(stream));
+  }
+  tutti_status all_reduce(tutti_comm* comm, void* on) const {
+    tutti_options options{};
+    options.struct_size = sizeof options;
+    options.stream = on;
+    return tutti_all_reduce(comm, in, out, count, TUTTI_INT32, TUTTI_SUM, &options, nullptr);
+  }
+  void check(uint32_t n, uint32_t round) {
+    expect_cuda(cudaMemcpyAsync(host.data(), out, count * sizeof *out, cudaMemcpyDeviceToHost, stream));
+    expect_cuda(cudaStreamSynchronize(stream));
+    for (uint64_t i = 0; i < count; ++i)
+      ASSERT_EQ(host[i], sum_of(n, i, round)) << "at " << i << " of " << count << ", round " << round;
+  }
+  uint64_t count;
+  std::vector<int32_t> host;
+  cudaStream_t stream = nullptr;
+  int32_t *in = nullptr, *out = nullptr;
+};
+
+void all_reduce_rounds(tutti_comm* comm, uint32_t rank, std::initializer_list<uint64_t> counts) {
+  const uint32_t n = tutti_comm_nranks(comm);
+  for (const uint64_t count : counts) {
+    Rank mine(count);
+    for (uint32_t round = 0; round < 3; ++round) {
+      mine.fill(rank, round);
+      ASSERT_EQ(mine.all_reduce(comm, mine.stream), TUTTI_OK) << tutti_comm_error(comm);
+      mine.check(n, round);
+      if (testing::Test::HasFatalFailure()) return;
+    }
+    ASSERT_EQ(tutti_comm_async_error(comm), TUTTI_OK);
+  }
+}
+
+TEST(CudaCollectives, RanksAsThreads) {
+  run([] {
+    for (const uint32_t n : {1u, 2u, 4u, 8u})
+      run_ranks("local:threads" + std::to_string(n), 0, n, n,
+                [](tutti_comm* comm, uint32_t rank) { all_reduce_rounds(comm, rank, {1, 1000, 1'000'003}); });
+  });
+}
+
+// All streams of the device in one hardware queue.
+TEST(CudaCollectives, SixteenRanksInOneQueue) {
+  setenv("CUDA_DEVICE_MAX_CONNECTIONS", "1", 1);
+  run([] {
+    run_ranks("local:sixteen", 0, 16, 16,
+              [](tutti_comm* comm, uint32_t rank) { all_reduce_rounds(comm, rank, {5, 100'000}); });
+  });
+  unsetenv("CUDA_DEVICE_MAX_CONNECTIONS");
+}
+
+TEST(CudaCollectives, RanksAsProcesses) {
+  for (const uint32_t n : {2u, 4u}) {
+    char folder[] = "/tmp/tutti-cuda-test-XXXXXX";
+    ASSERT_NE(mkdtemp(folder), nullptr);
+    const std::string where = std::string("file:") + folder;
+    std::vector<int> status(n);
+    std::vector<std::thread> waiting;
+    for (uint32_t r = 0; r < n; ++r)
+      waiting.emplace_back([&, r] {
+        status[r] = in_child([&] {
+          run_ranks(where, r, 1, n,
+                    [](tutti_comm* comm, uint32_t rank) { all_reduce_rounds(comm, rank, {1, 1000, 3'000'001}); });
+        });
+      });
+    for (std::thread& thread : waiting) thread.join();
+    (void)!std::system((std::string("rm -rf ") + folder).c_str());
+    if (status[0] == skipped) GTEST_SKIP() << "no GPU";
+    for (const int each : status) EXPECT_EQ(each, 0);
+  }
+}
+
+// The device waits for more than its queue takes, and work of the application fills it further.
+TEST(CudaCollectives, LargeBetweenProcesses) {
+  char folder[] = "/tmp/tutti-cuda-test-XXXXXX";
+  ASSERT_NE(mkdtemp(folder), nullptr);
+  const std::string where = std::string("file:") + folder;
+  int status[2] = {};
+  std::vector<std::thread> waiting;
+  for (uint32_t r = 0; r < 2; ++r)
+    waiting.emplace_back([&, r] {
+      status[r] = in_child([&] {
+        run_ranks(where, r, 1, 2, [](tutti_comm* comm, uint32_t rank) {
+          Rank mine(100'000'000);
+          mine.fill(rank, 0);
+          for (int call = 0; call < 3; ++call)
+            ASSERT_EQ(mine.all_reduce(comm, mine.stream), TUTTI_OK) << tutti_comm_error(comm);
+          mine.check(2, 0);
+          Rank small(10);
+          small.fill(rank, 1);
+          for (int call = 0; call < 500; ++call)
+            ASSERT_EQ(small.all_reduce(comm, small.stream), TUTTI_OK) << tutti_comm_error(comm);
+          small.check(2, 1);
+        });
+      });
+    });
+  for (std::thread& thread : waiting) thread.join();
+  (void)!std::system((std::string("rm -rf ") + folder).c_str());
+  if (status[0] == skipped) GTEST_SKIP() << "no GPU";
+  EXPECT_EQ(status[0], 0);
+  EXPECT_EQ(status[1], 0);
+}
+
+TEST(CudaCollectives, DefaultStreams) {
+  run([] {
+    run_ranks("local:default", 0, 2, 2, [](tutti_comm* comm, uint32_t rank) {
+      Rank mine(5000);
+      mine.fill(rank, 0);
+      ASSERT_EQ(mine.all_reduce(comm, nullptr), TUTTI_OK) << tutti_comm_error(comm);
+      expect_cuda(cudaStreamSynchronize(nullptr));
+      mine.check(2, 0);
+      EXPECT_LT(mine.all_reduce(comm, cudaStreamPerThread), 0);
+    });
+  });
+}
+
+// A collective of four ranks, captured into a graph by one thread and replayed with other data each time.
+TEST(CudaCollectives, ACapturedGraphIsReplayed) {
+  run([] {
+    constexpr uint32_t n = 4, replays = 1000;
+    std::vector<std::unique_ptr<Rank>> ranks;
+    for (uint32_t r = 0; r < n; ++r) ranks.push_back(std::make_unique<Rank>(3001));
+    std::vector<cudaEvent_t> events(n);
+    for (cudaEvent_t& event : events) expect_cuda(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
+    cudaStream_t origin = ranks[0]->stream;
+    std::vector<tutti_comm*> comms(n);
+    std::vector<std::thread> threads;
+    const auto each_rank = [&](const std::function<void(uint32_t)>& body) {
+      for (uint32_t r = 0; r < n; ++r) threads.emplace_back(body, r);
+      for (std::thread& thread : threads) thread.join();
+      threads.clear();
+    };
+    each_rank([&](uint32_t r) {
+      tutti_comm_config config{};
+      config.struct_size = sizeof config;
+      config.rendezvous = "local:capture";
+      config.rank = r;
+      config.nranks = n;
+      config.timeout_ns = 20'000'000'000;
+      ASSERT_EQ(tutti_comm_create(&config, &comms[r]), TUTTI_OK);
+      ranks[r]->fill(r, 0);
+      ASSERT_EQ(ranks[r]->all_reduce(comms[r], ranks[r]->stream), TUTTI_OK) << tutti_comm_error(comms[r]);
+      ranks[r]->check(n, 0);
+    });
+    if (testing::Test::HasFailure()) return;
+    expect_cuda(cudaStreamBeginCapture(origin, cudaStreamCaptureModeRelaxed));
+    expect_cuda(cudaEventRecord(events[0], origin));
+    for (uint32_t r = 1; r < n; ++r) expect_cuda(cudaStreamWaitEvent(ranks[r]->stream, events[0], 0));
+    each_rank([&](uint32_t r) {
+      EXPECT_EQ(ranks[r]->all_reduce(comms[r], ranks[r]->stream), TUTTI_OK) << tutti_comm_error(comms[r]);
+    });
+    for (uint32_t r = 1; r < n; ++r) {
+      expect_cuda(cudaEventRecord(events[r], ranks[r]->stream));
+      expect_cuda(cudaStreamWaitEvent(origin, events[r], 0));
+    }
+    cudaGraph_t graph = nullptr;
+    expect_cuda(cudaStreamEndCapture(origin, &graph));
+    cudaGraphExec_t executable = nullptr;
+    expect_cuda(cudaGraphInstantiate(&executable, graph, 0));
+    for (uint32_t round = 1; round <= replays && !testing::Test::HasFailure(); ++round) {
+      for (uint32_t r = 0; r < n; ++r) ranks[r]->fill(r, round);
+      expect_cuda(cudaGraphLaunch(executable, origin));
+      expect_cuda(cudaStreamSynchronize(origin));
+      for (uint32_t r = 0; r < n; ++r) ranks[r]->check(n, round);
+    }
+    expect_cuda(cudaGraphExecDestroy(executable));
+    expect_cuda(cudaGraphDestroy(graph));
+    each_rank([&](uint32_t r) { tutti_comm_destroy(comms[r]); });
+  });
+}
+
+// Asking about other work, by other threads, must not spoil a capture that forbids it.
+TEST(CudaCollectives, CallsBesideACapture) {
+  run([] {
+    cudaStream_t captured = nullptr;
+    expect_cuda(cudaStreamCreateWithFlags(&captured, cudaStreamNonBlocking));
+    Rank first(1000), second(1000);
+    first.fill(0, 0);
+    second.fill(1, 0);
+    expect_cuda(cudaStreamBeginCapture(captured, cudaStreamCaptureModeGlobal));
+    run_ranks("local:beside", 0, 2, 2, [&](tutti_comm* comm, uint32_t rank) {
+      tutti_options options{};
+      options.struct_size = sizeof options;
+      Rank& mine = rank ? second : first;
+      options.stream = mine.stream;
+      tutti_request* request = nullptr;
+      ASSERT_EQ(tutti_all_reduce(comm, mine.in, mine.out, mine.count, TUTTI_INT32, TUTTI_SUM, &options, &request),
+                TUTTI_OK)
+          << tutti_comm_error(comm);
+      ASSERT_EQ(tutti_request_wait(request), TUTTI_OK) << tutti_request_error(request);
+      tutti_request_free(request);
+    });
+    cudaGraph_t graph = nullptr;
+    expect_cuda(cudaStreamEndCapture(captured, &graph));
+    first.check(2, 0);
+    second.check(2, 0);
+  });
+}
+
+TEST(CudaCollectives, WrongMemoryIsNamed) {
+  run([] {
+    run_ranks("local:wrong", 0, 1, 1, [](tutti_comm* comm, uint32_t) {
+      Rank mine(100);
+      std::vector<int32_t> host(100);
+      tutti_options options{};
+      options.struct_size = sizeof options;
+      options.stream = mine.stream;
+      const auto refused = [&](const void* in, void* out) {
+        EXPECT_LT(tutti_all_reduce(comm, in, out, 100, TUTTI_INT32, TUTTI_SUM, &options, nullptr), 0);
+        return std::string(tutti_comm_error(comm));
+      };
+      EXPECT_NE(refused(host.data(), host.data()).find("host memory"), std::string::npos) << tutti_comm_error(comm);
+      EXPECT_NE(refused(mine.in, host.data()).find("both have to be on one"), std::string::npos)
+          << tutti_comm_error(comm);
+      int32_t* freed = nullptr;
+      expect_cuda(cudaMalloc(&freed, 400));
+      expect_cuda(cudaFree(freed));
+      EXPECT_FALSE(refused(freed, freed).empty());
+      EXPECT_EQ(tutti_comm_async_error(comm), TUTTI_OK) << "nothing was issued";
+    });
+  });
+}
+
+// An error that the application left behind is not taken for one of ours.
+TEST(CudaCollectives, AnErrorOfTheApplicationIsLeftToIt) {
+  run([] {
+    run_ranks("local:stale", 0, 2, 2, [](tutti_comm* comm, uint32_t rank) {
+      Rank mine(100);
+      mine.fill(rank, 0);
+      EXPECT_NE(cudaMemcpy(nullptr, mine.in, 4, cudaMemcpyDeviceToDevice), cudaSuccess);
+      ASSERT_EQ(mine.all_reduce(comm, mine.stream), TUTTI_OK) << tutti_comm_error(comm);
+      mine.check(2, 0);
+    });
+  });
+}
+
+}  // namespace

@@ -49,9 +49,10 @@ TEST(Failure, AKilledPeerIsNoticedWithinASecondAndItsTransfersEnd) {
         const uint32_t other = 3 - rank;
         r.done.clear();
         REQUIRE(r.post(Rank::transfer(r.links[other], 0, TUTTI_TRANSFER_RECV, &bytes, 8, 1)));
-        r.post_soon(Rank::transfer(r.links[other], 0, TUTTI_TRANSFER_SEND, &sends, 8, 0, TUTTI_TRANSFER_INLINE));
+        uint64_t mine = rank;
+        r.post_soon(Rank::transfer(r.links[other], 0, TUTTI_TRANSFER_SEND, &mine, 8, 0, TUTTI_TRANSFER_INLINE));
         r.until([&] { return r.done.size() == 1; });
-        REQUIRE(r.done[0].status == TUTTI_OK && bytes == sends && r.failed.size() == 1);
+        REQUIRE(r.done[0].status == TUTTI_OK && bytes == other && r.failed.size() == 1);
         // Leave together without rank 0.
         board.word[1]++;
         r.until([&] { return board.word[1] == 2; });

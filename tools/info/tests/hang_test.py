@@ -68,18 +68,18 @@ class Job:
             first = report["communicators"][0] if report["communicators"] else {}
             good = (result.returncode == status and first.get("finding") == finding and first.get("culprits") == culprits
                     and all(word in first.get("verdict", "") for word in words))
+            text = self.info(*target)
+            good = good and text.returncode == status and f"rank {min(self.ranks)} " in text.stdout
             if good or time.monotonic() > until:
                 break
             time.sleep(0.1)
-        if not good:
-            failures.append(f"{name}: expected {finding} {culprits} {words}, status {status}\n{result.returncode} "
-                            f"{first.get('finding')} {first.get('culprits')} {first.get('verdict')}\n{result.stderr}")
-            print("FAILED", failures[-1], flush=True)
+        if good:
+            print(f"{name}: {first['verdict']}", flush=True)
             return
-        print(f"{name}: {first['verdict']}", flush=True)
-        text = self.info(*target)
-        if text.returncode != status or f"rank {min(self.ranks)} " not in text.stdout:
-            failures.append(f"{name}, as text: {text.returncode} {text.stdout} {text.stderr}")
+        failures.append(f"{name}: expected {finding} {culprits} {words}, status {status}\n{result.returncode} "
+                        f"{first.get('finding')} {first.get('culprits')} {first.get('verdict')}\n{result.stderr}\n"
+                        f"as text: {text.returncode} {text.stdout} {text.stderr}")
+        print("FAILED", failures[-1], flush=True)
 
 
 SHM_AND_TCP = {"shm": {}, "tcp": {"TUTTI_TRANSPORT": "tcp"}}

@@ -19,17 +19,19 @@ function(tutti_plugin name)
     install(TARGETS ${name} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/tutti)
   endif()
   set_target_properties(${name} PROPERTIES
-    PREFIX "libtutti-" LIBRARY_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/lib/${folder}"
-    C_VISIBILITY_PRESET hidden CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON
-    LINK_DEPENDS "${TUTTI_PLUGIN_VERSION_SCRIPT}")
+    PREFIX "libtutti-" LIBRARY_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/lib/${folder}" LINK_DEPENDS "${TUTTI_PLUGIN_VERSION_SCRIPT}")
   target_link_options(${name} PRIVATE "LINKER:--version-script=${TUTTI_PLUGIN_VERSION_SCRIPT}" "LINKER:--no-undefined-version")
   target_link_libraries(${name} PRIVATE tutti::abi tutti::sdk $<TARGET_NAME_IF_EXISTS:tutti_build_flags> ${arg_LIBS})
-  string(MAKE_C_IDENTIFIER ${name} identifier)
   add_library(${name}_static STATIC EXCLUDE_FROM_ALL ${arg_SOURCES})
-  target_compile_definitions(${name}_static PRIVATE TUTTI_PLUGIN_STATIC TUTTI_SDK_NAMESPACE=v1_${identifier})
+  target_compile_definitions(${name}_static PRIVATE TUTTI_PLUGIN_STATIC)
   target_link_libraries(${name}_static PRIVATE $<TARGET_NAME_IF_EXISTS:tutti_build_flags> PUBLIC tutti::abi tutti::sdk ${arg_LIBS})
+  # Alike in both but for the entry symbol: ccache then compiles every other file once.
+  string(MAKE_C_IDENTIFIER ${name} identifier)
   foreach(target ${name} ${name}_static)
+    target_compile_definitions(${target} PRIVATE TUTTI_SDK_NAMESPACE=v1_${identifier})
     target_compile_options(${target} PRIVATE ${TUTTI_WARNINGS})
+    set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE ON
+      C_VISIBILITY_PRESET hidden CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON)
   endforeach()
 endfunction()
 

@@ -47,9 +47,10 @@ tutti_status Communicator::stream_collective(StreamRunner::Call call, const tutt
   if (abort_asked_.load(std::memory_order_relaxed)) look_around();
   require_usable();
   call.timeout_ns = options && options->timeout_ns ? options->timeout_ns : timeout_ns_;
+  call.wants_request = request != nullptr;
+  call.capturing = streams_->require_stream(call);
   const auto idle = [this] { await_streams([this] { return streams_->operations() == 0; }); };
   await_streams([this] { return streams_->has_room(); });
-  call.wants_request = request != nullptr;
   StreamPlan& plan = streams_->find_plan(call, idle);
   require_usable();
 

@@ -183,7 +183,7 @@ tutti_mark* StreamRunner::take_mark(const DeviceMemory& where) {
   return made;
 }
 
-uint64_t StreamRunner::begin(const Call& call, StreamPlan& plan, const std::function<void()>& meanwhile) {
+bool StreamRunner::require_stream(const Call& call) const {
   const tutti_executor* executor = call.where.tables.executor;
   uint32_t device = 0;
   uint64_t flags = 0;
@@ -196,10 +196,13 @@ uint64_t StreamRunner::begin(const Call& call, StreamPlan& plan, const std::func
   if (capturing && has_channels())
     throw Failure(TUTTI_NOT_SUPPORTED,
                   "the stream is being captured: that works only where all ranks are threads of one process");
-
   if (capturing && call.wants_request)
     throw Failure(TUTTI_NOT_SUPPORTED, "the stream is being captured: a recorded call has no request");
+  return capturing;
+}
 
+uint64_t StreamRunner::begin(const Call& call, StreamPlan& plan, const std::function<void()>& meanwhile) {
+  const bool capturing = call.capturing;
   begun_ = {};
   begun_.where = call.where;
   begun_.stream = call.stream;

@@ -65,7 +65,10 @@ class StreamRunner {
     void* stream = nullptr;
     uint64_t timeout_ns = 0;
     bool wants_request = false;
+    bool capturing = false;  // the stream records what it is given
   };
+  // Can the call's stream take it? Returns whether it is being captured; throws Failure, and nothing was issued.
+  bool require_stream(const Call& call) const;
   // The plan of a call, made if need be. `idle` is called until nothing is pending where memory has to be allocated.
   StreamPlan& find_plan(const Call& call, const std::function<void()>& idle);
   // Begins the call's issue. passed() tells when the work is in the stream. The rank that comes last puts the work of

@@ -36,7 +36,7 @@ struct Simulated {
   static void destroy_stream(void* stream) { simulated::destroy_stream(stream); }
   static void stream_state(void* stream, uint32_t& device, uint64_t& flags) {
     device = stream_device(stream);
-    flags = 0;
+    flags = sdk::config_number("TUTTI_SIMULATED_CAPTURING", 0, 0, 1) ? uint64_t{TUTTI_STREAM_CAPTURING} : 0;
   }
   static Mark* create_mark(uint32_t device) {
     check_device(device);

@@ -58,6 +58,14 @@ Socket accept_privately(tcp::acceptor& listener, asio::io_context& io, tcp::endp
   return socket;
 }
 
+// Which of this host's addresses are used. In a job without a secret that is, unless the user has chosen, only the one
+// by which the ranks have met: whoever reaches a listener could take part.
+std::string listening_at(const Settings& settings, uint64_t secret_bytes) {
+  if (secret_bytes || !settings.interfaces.empty()) return settings.interfaces;
+  const std::string met = sdk::config("meeting_address").value_or("");
+  return met.starts_with("127.") ? "127.0.0.0/8" : met;  // loopback has more addresses than it lists
+}
+
 void set_option(int fd, int level, int name, int value) { setsockopt(fd, level, name, &value, sizeof value); }
 
 }  // namespace
@@ -73,7 +81,7 @@ Connector::Connector(Endpoint& endpoint, asio::io_context& io, Poller& poller, c
       shape_(shape),
       rank_(rank),
       secret_(secret, secret_bytes),
-      own_(local_addresses(settings.interfaces)) {
+      own_(local_addresses(listening_at(settings, secret_bytes))) {
   self_.host = digest(settings.host_key);
   fill_random(self_.endpoint);
   if (own_.size() > kMaxAddresses) {

@@ -60,6 +60,13 @@ std::vector<std::string> Bootstrap::all_gather(const std::string& mine, std::chr
   }
 }
 
+std::string Bootstrap::address() const {
+  const SocketAddress seen = meeting_address();
+  if (seen.family() == AF_UNSPEC) return "";
+  const std::string text = seen.text(), address = text.substr(0, text.rfind(':'));
+  return address.starts_with('[') ? address.substr(1, address.size() - 2) : address;
+}
+
 std::string Bootstrap::next_place() const { return make_unique_id(); }
 
 void Bootstrap::announce_failure(tutti_status status, const std::string& reason) noexcept {
@@ -84,9 +91,10 @@ std::unique_ptr<Bootstrap> with_control(std::unique_ptr<Bootstrap> bootstrap, co
   config.meeting_problem = [&] { return b.meeting_problem(); };
   try {
     b.control_ = make_control_mesh(config, timeout);
-  } catch (const Failure& failure) {
+  } catch (const std::exception& problem) {
+    const Failure failure = failure_of(problem);
     b.end_meeting(failure.status, "cannot link the control plane: " + failure.text);
-    throw;
+    throw failure;
   }
   return bootstrap;
 }

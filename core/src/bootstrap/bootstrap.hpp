@@ -59,6 +59,9 @@ class Bootstrap {
   // A new rendezvous at which all ranks of this meeting can meet again, with the caller as rank 0.
   virtual std::string next_place() const;
 
+  // The numeric address by which the others reach this rank, "" where the meeting knows none.
+  std::string address() const;
+
   // Bytes that all ranks of this meeting know and, where the rendezvous is protected, nobody else. Empty: there is
   // none.
   const std::string& secret() const { return secret_; }

@@ -110,6 +110,7 @@ class ControlMesh final : public ControlPlane {
   std::map<int, TcpGuest> guests_;
   std::map<uint32_t, Link> links_;
   std::unordered_map<int, uint32_t> peer_of_;  // of a stream or a process descriptor
+  int starved_ = 0;                            // why a connection could not be accepted
   std::vector<Arrival> arrivals_;
   uint64_t sent_ = 0;                                         // own notices
   std::vector<uint64_t> seen_;                                // by origin: the last notice
@@ -157,6 +158,9 @@ void ControlMesh::link_up(const ControlMeshConfig& config, const Deadline& deadl
   while (links_.size() < neighbours.size()) {
     linked_.wait_for(lock, std::chrono::milliseconds(20));
     if (links_.size() == neighbours.size()) break;
+    if (starved_)
+      throw Failure(TUTTI_NO_RESOURCES, me() + "a rank's connection cannot be accepted: " + std::strerror(starved_) +
+                                            "; a rank needs some 30 descriptors (ulimit -n)");
     std::vector<uint32_t> missing;
     for (const uint32_t peer : neighbours)
       if (!links_.count(peer)) missing.push_back(peer);
@@ -321,7 +325,10 @@ void ControlMesh::serve_event(int fd) {
 void ControlMesh::accept_guests() {
   while (guests_.size() < kMaxGuests) {
     Descriptor socket(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-    if (!socket) break;
+    if (!socket) {
+      if (out_of_resources(errno)) starved_ = errno;
+      break;
+    }
     const int fd = socket.get();
     std::string from = SocketAddress::peer_of(fd).text();
     guests_.try_emplace(fd, std::move(socket), std::move(from), Deadline(handshake_limit_), tls_.get());

@@ -142,12 +142,24 @@ void read_local(const Reader& reader, const Launcher& launcher, Environment& out
   out.local_nranks = local->second;
 }
 
+// The body of a batch script is told that it is task 0 of all, though no other task runs until srun starts them.
+void refuse_batch_body(const Reader& reader, uint32_t rank, uint32_t nranks) {
+  if (rank != 0 || nranks == 1) return;
+  for (const char* of_step : {"SLURM_STEP_ID", "SLURM_STEPID", "SLURM_STEP_NODELIST", "SLURM_STEP_TASKS_PER_NODE"})
+    if (reader.value(of_step)) return;
+  throw Reader::refusal("SLURM_PROCID=0 and SLURM_NTASKS=" + std::to_string(nranks) +
+                        ", but no SLURM_STEP_ID: srun has not started this process, so it is the body of a batch "
+                        "script and has no peers. "
+                        "Start the ranks by srun, or set TUTTI_RANK=0 and TUTTI_WORLD_SIZE=1 to run alone");
+}
+
 const Launcher* read_identity(const Reader& reader, Environment& out) {
   for (const Launcher& launcher : kLaunchers) {
     // Every shell of a Slurm allocation has the number of tasks; only what srun has started has a rank.
     if (launcher.name == std::string_view("Slurm") && !reader.value(launcher.rank)) continue;
     const auto found = reader.pair(launcher.rank, launcher.size);
     if (!found) continue;
+    if (launcher.name == std::string_view("Slurm")) refuse_batch_body(reader, found->first, found->second);
     out.launcher = launcher.name;
     out.rank = found->first;
     out.nranks = found->second;

@@ -5,7 +5,9 @@
 #include <tutti/plugin/types.h>
 
 #include <exception>
+#include <new>
 #include <string>
+#include <system_error>
 #include <utility>
 
 namespace tutti::core {
@@ -18,5 +20,17 @@ struct Failure : std::exception {
   tutti_status status;
   std::string text;
 };
+
+// Any exception as one of these: a Failure as it is; used-up memory or threads as TUTTI_NO_RESOURCES.
+inline Failure failure_of(const std::exception& problem) {
+  if (const auto* failure = dynamic_cast<const Failure*>(&problem)) return *failure;
+  if (dynamic_cast<const std::bad_alloc*>(&problem))
+    return Failure(TUTTI_NO_RESOURCES, "out of memory (ulimit -v, or the machine's)");
+  if (const auto* system = dynamic_cast<const std::system_error*>(&problem);
+      system && system->code() == std::errc::resource_unavailable_try_again)
+    return Failure(TUTTI_NO_RESOURCES,
+                   "no thread can be started: " + std::string(problem.what()) + " (ulimit -u, ulimit -v)");
+  return Failure(TUTTI_INTERNAL, problem.what());
+}
 
 }  // namespace tutti::core

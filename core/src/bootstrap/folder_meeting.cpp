@@ -20,6 +20,8 @@ namespace {
 std::optional<std::string> read_file(const std::string& path, std::string& problem) {
   const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
   struct stat status = {};
+  if (!file && out_of_resources(errno))
+    throw Failure(TUTTI_NO_RESOURCES, "bootstrap: " + path + ": " + std::strerror(errno) + " (ulimit -n)");
   if (!file || ::fstat(file.get(), &status) != 0) {
     problem = errno == ENOENT ? path + " is not there yet" : path + ": " + std::strerror(errno);
     return std::nullopt;

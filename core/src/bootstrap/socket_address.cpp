@@ -167,9 +167,14 @@ Descriptor listen_anywhere(uint16_t port) {
   return socket;
 }
 
+bool out_of_resources(int error) { return error == EMFILE || error == ENFILE || error == ENOMEM || error == ENOBUFS; }
+
 Descriptor connect_to(const SocketAddress& address, int limit_ms, std::string& problem) {
   Descriptor socket(::socket(address.family(), SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   int error = socket ? 0 : errno;
+  if (out_of_resources(error))
+    throw Failure(TUTTI_NO_RESOURCES, "bootstrap: no socket for " + address.text() + ": " + std::strerror(error) +
+                                          "; a rank needs some 30 descriptors (ulimit -n)");
   if (socket && ::connect(socket.get(), address.get(), address.size()) != 0) error = errno;
   if (error == EINPROGRESS || error == EINTR) {
     pollfd waiting = {socket.get(), POLLOUT, 0};

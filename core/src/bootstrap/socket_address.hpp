@@ -57,7 +57,10 @@ std::vector<SocketAddress> own_addresses(uint16_t port);
 Descriptor listen_on(const SocketAddress& address);
 // On all interfaces, IPv6 and IPv4 where the machine has both. Port 0: any free one.
 Descriptor listen_anywhere(uint16_t port);
-// Connects until `limit_ms` has passed. An empty descriptor with `problem` set when that fails.
+// Descriptors or memory are used up, which trying again does not change.
+bool out_of_resources(int error);
+// Connects until `limit_ms` has passed. An empty descriptor with `problem` set when that fails; throws Failure when
+// there are no descriptors left.
 Descriptor connect_to(const SocketAddress& address, int limit_ms, std::string& problem);
 
 }  // namespace tutti::core

@@ -133,7 +133,7 @@ class TcpHub final : public Bootstrap {
       if (!socket) {
         const int error = errno;
         if (error == EAGAIN || error == EWOULDBLOCK) return;
-        if ((error == EMFILE || error == ENFILE || error == ENOMEM || error == ENOBUFS)) {
+        if (out_of_resources(error)) {
           if (!guests_.empty()) {
             turn_away(guests_.begin()->first, "there are no descriptors left");
             continue;

@@ -20,6 +20,7 @@
 using tutti::core::Communicator;
 using tutti::core::DeviceMemory;
 using tutti::core::Failure;
+using tutti::core::failure_of;
 using tutti::core::Shape;
 
 namespace {
@@ -28,7 +29,7 @@ constexpr uint64_t most_bytes = uint64_t{1} << 62;
 
 // nullptr: there is none, or it was destroyed.
 Communicator* communicator_of(const tutti_comm* comm) {
-  return comm ? comm->communicator.load(std::memory_order_relaxed) : nullptr;
+  return comm ? comm->communicator.load(std::memory_order_acquire) : nullptr;
 }
 
 // Handles of destroyed communicators are a few bytes that stay, so that a use after the end is an error and no crash.
@@ -350,8 +351,14 @@ tutti_status tutti_comm_destroy(tutti_comm* comm) {
   Communicator* const communicator = communicator_of(comm);
   if (!communicator) return comm ? TUTTI_INVALID_USAGE : TUTTI_INVALID_ARGUMENT;
   if (communicator->forked()) return TUTTI_INVALID_USAGE;  // it is the parent's
-  const tutti_status status = communicator->end();
-  comm->communicator.store(nullptr, std::memory_order_relaxed);
+  tutti_status status = TUTTI_OK;
+  try {
+    status = communicator->end();
+    if (status < 0) comm->last_words += fmt::format("; destroying it failed: {}", communicator->error_text());
+  } catch (const std::exception& problem) {
+    status = failure_of(problem).status;
+  }
+  comm->communicator.store(nullptr, std::memory_order_release);
   delete communicator;
   keep_for_ever(comm);
   return status;
@@ -418,9 +425,7 @@ tutti_status tutti_comm_async_error(const tutti_comm* comm) {
 }
 const char* tutti_comm_error(const tutti_comm* comm) {
   const Communicator* const communicator = communicator_of(comm);
-  return communicator ? communicator->error_text()
-         : comm       ? "the communicator was destroyed: no call may use it any more"
-                      : "the communicator is NULL";
+  return communicator ? communicator->error_text() : comm ? comm->last_words.c_str() : "the communicator is NULL";
 }
 uint32_t tutti_comm_rank(const tutti_comm* comm) {
   const Communicator* const communicator = communicator_of(comm);

@@ -127,7 +127,12 @@ tutti_status Communicator::collective(const Shape& shape, const void* in, void* 
   if (abort_asked_.load(std::memory_order_relaxed) || ++polls_ % calls_per_look == 0) look_around();
   require_usable();
   Plan* plan = memo_[shape.collective];
-  if (!plan || !(plan->shape == shape)) plan = &find_plan(shape);
+  if (!plan || !(plan->shape == shape)) try {
+      plan = &find_plan(shape);
+    } catch (const std::bad_alloc& problem) {  // the others go on to wait for this rank
+      break_down(problem);
+      require_usable();
+    }
   if (call_check_.has_news()) hear_news(call_of(*plan, next_sequence_));
   if (!request) {
     begin(direct_, *plan, in, out, options);
@@ -174,8 +179,8 @@ tutti_status Communicator::transfer(bool sending, void* data, uint64_t bytes, ui
     ++unfinished_;
     try {
       point_to_point_.start(&r.transfer);
-    } catch (const std::exception& e) {
-      break_down(TUTTI_INTERNAL, rank_, fmt::format("failed: {}", e.what()));
+    } catch (const std::exception& problem) {
+      break_down(problem);
     }
     progress();
   }
@@ -305,8 +310,8 @@ bool Communicator::progress() {
   if (breaking_) return false;
   try {
     return advance_all();
-  } catch (const std::exception& e) {
-    break_down(TUTTI_INTERNAL, rank_, fmt::format("failed: {}", e.what()));
+  } catch (const std::exception& problem) {
+    break_down(problem);
     return true;
   }
 }

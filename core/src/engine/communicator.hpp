@@ -126,6 +126,7 @@ class Communicator final : public Engine, private PortEvents {
   uint32_t lanes_of_link() const { return windows_count_ * lanes_ + 1 + (device_lanes_ ? lanes_ : 0); }
   void describe_ranks();
   void choose_links();
+  void prepare(const tutti_comm_config& config);
   void set_wait_policy();
   void close();
 
@@ -177,7 +178,7 @@ class Communicator final : public Engine, private PortEvents {
   void break_down(tutti_status status, uint32_t culprit, const std::string& reason);
   void break_down(const Loss& cause);
   // This rank cannot go on.
-  void break_down(const Failure& failure);
+  void break_down(const std::exception& problem);
   // An operation's time is over: who keeps it waiting? `sequence`: of a collective.
   void break_down_late(uint64_t timeout_ns, std::optional<uint64_t> sequence);
   void drain();
@@ -258,4 +259,5 @@ struct tutti_comm {
       : communicator(new tutti::core::Communicator(config, newcomers)) {}
   ~tutti_comm() { delete communicator.load(); }
   std::atomic<tutti::core::Communicator*> communicator;  // nullptr once destroyed: the handle itself stays
+  std::string last_words = "the communicator was destroyed: no call may use it any more";
 };

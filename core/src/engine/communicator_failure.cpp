@@ -147,9 +147,10 @@ void Communicator::break_down(tutti_status status, uint32_t culprit, const std::
   break_down({0, culprit, status, false, reason});
 }
 
-void Communicator::break_down(const Failure& failure) {
-  if (const auto* difference = dynamic_cast<const CallsDiffer*>(&failure))
+void Communicator::break_down(const std::exception& problem) {
+  if (const auto* difference = dynamic_cast<const CallsDiffer*>(&problem))
     return break_down(TUTTI_MISMATCH, difference->culprit, difference->text);
+  const Failure failure = failure_of(problem);
   // A message of another size has come: by now its sender has told which call it belongs to.
   if (failure.status == TUTTI_MISMATCH && !breaking_) {
     for (Port& port : ports_) progress_port(port, *this);

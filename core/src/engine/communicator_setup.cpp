@@ -118,15 +118,20 @@ Communicator::Communicator(const tutti_comm_config& config, uint32_t newcomers) 
     describe_ranks();
     choose_links();
     selector_ = std::make_unique<Selector>(topology_, std::move(filter), algorithms, lanes_, scratch_limit_);
-  } catch (const Failure& failure) {
+    prepare(config);
+  } catch (const std::exception& problem) {
+    const Failure failure = failure_of(problem);
     recorder_->failed(failure.text);
     bootstrap_->announce_failure(failure.status, "could not make its communicator: " + failure.text);
     close();
-    throw;
-  } catch (...) {
-    close();
-    throw;
+    throw failure;
   }
+  log(TUTTI_LOG_INFO, name_,
+      fmt::format("rank {} of {}\n{}", rank_, nranks_, rank_ == 0 ? topology_.text() : std::string()));
+}
+
+// What operations stand on.
+void Communicator::prepare(const tutti_comm_config& config) {
   set_wait_policy();
   windows_ = std::vector<Window>(windows_count_);
   for (uint32_t w = 0; w < windows_count_; ++w) windows_[w].execution.place(w * lanes_);
@@ -136,8 +141,6 @@ Communicator::Communicator(const tutti_comm_config& config, uint32_t newcomers) 
   bootstrap_->control().answer_roll_calls([recorder = recorder_] { return recorder->report().encode(); });
   threaded_ = (config.flags & TUTTI_COMM_PROGRESS_THREAD) != 0;
   if (threaded_) thread_ = std::thread([this] { progress_thread(); });
-  log(TUTTI_LOG_INFO, name_,
-      fmt::format("rank {} of {}\n{}", rank_, nranks_, rank_ == 0 ? topology_.text() : std::string()));
 }
 
 // What can be said before the ranks have met, for the flight recorder; what is wrong with it is for meet() to tell.
@@ -251,6 +254,7 @@ std::vector<const tutti_algorithm*> Communicator::agree() {
 }
 
 void Communicator::open_ports(const TransportChoice& choice) {
+  const OpenJob open_job(bootstrap_->secret().empty() ? bootstrap_->address() : "");
   for (const tutti_transport* api : choice.transports) {
     tutti_transport_caps caps{};
     caps.struct_size = sizeof caps;
@@ -370,8 +374,8 @@ void Communicator::check_end() {
       progress_ports(true);
       pause(fruitless);
     }
-  } catch (const Failure& failure) {
-    break_down(failure);
+  } catch (const std::exception& problem) {
+    break_down(problem);
   }
 }
 
@@ -379,21 +383,22 @@ void Communicator::check_end() {
 // second thread keeps the transports going, since what this rank has sent may still be on its way out.
 void Communicator::settle() {
   std::atomic<bool> met{false};
-  std::thread pump([&] {
-    while (!met.load(std::memory_order_acquire)) {
-      for (Port& port : ports_) progress_port(port, *this);
-      std::this_thread::sleep_for(std::chrono::microseconds(50));
-    }
-  });
+  std::thread pump;
   std::optional<Failure> why;
   try {
+    pump = std::thread([&] {
+      while (!met.load(std::memory_order_acquire)) {
+        for (Port& port : ports_) progress_port(port, *this);
+        std::this_thread::sleep_for(std::chrono::microseconds(50));
+      }
+    });
     bootstrap_->all_gather("end", std::chrono::nanoseconds(connect_timeout_ns_));
     bootstrap_->leave_together();
-  } catch (const Failure& failure) {
-    why = failure;
+  } catch (const std::exception& problem) {
+    why = failure_of(problem);
   }
   met.store(true, std::memory_order_release);
-  pump.join();
+  if (pump.joinable()) pump.join();
   if (why) {
     const std::string text = fmt::format("{}; seen by rank {} in {}: destroy", why->text, rank_, name_);
     log(TUTTI_LOG_WARN, name_, text);
@@ -426,10 +431,13 @@ tutti_status Communicator::end() {
                fmt::format("destroyed the communicator {} with {} operations pending", name_, unfinished_));
   recorder_->enter(async_error() == TUTTI_OK ? TUTTI_FLIGHT_ENDING : TUTTI_FLIGHT_FAILED);
   if (async_error() == TUTTI_OK && call_check_.checked()) check_end();
-  if (async_error() == TUTTI_OK && nranks_ > 1) settle();
+  if (async_error() == TUTTI_OK && nranks_ > 1)
+    settle();
+  else if (!breaking_ && bootstrap_->control().failed())  // a loss that no call has met yet
+    break_down(*bootstrap_->control().first_cause());
   const bool broken = broken_status_.load(std::memory_order_acquire) < 0;
   if (!broken) recorder_->ended();
-  return broken ? async_error() : tutti_status{TUTTI_OK};
+  return broken ? remember(async_error(), broken_text_) : tutti_status{TUTTI_OK};
 }
 
 Communicator::~Communicator() {

@@ -114,10 +114,8 @@ void Communicator::run_directly(tutti_request& request) {
         pause(fruitless);
       if (moved && ++polls_ % polls_per_look == 0) look_around();
     }
-  } catch (const Failure& failure) {
-    break_down(failure);
-  } catch (const std::exception& e) {
-    break_down(TUTTI_INTERNAL, rank_, fmt::format("failed: {}", e.what()));
+  } catch (const std::exception& problem) {
+    break_down(problem);
   }
   if (!breaking_ && request.plan->fresh) listen_once(*request.plan);
   if (breaking_) {

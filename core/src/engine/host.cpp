@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <tutti/registry.h>
 
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -12,8 +13,10 @@
 #include <map>
 #include <mutex>
 #include <optional>
+#include <string_view>
 #include <utility>
 
+#include "bootstrap/failure.hpp"
 #include "engine/registry.hpp"
 
 namespace tutti {
@@ -69,7 +72,15 @@ const tutti_host* host_table() {
   return &table;
 }
 
+namespace {
+thread_local std::string meeting_address;
+}
+
+OpenJob::OpenJob(std::string address) { meeting_address = std::move(address); }
+OpenJob::~OpenJob() { meeting_address.clear(); }
+
 const char* host_config(const char* key) {
+  if (std::string_view(key) == "meeting_address") return meeting_address.empty() ? nullptr : meeting_address.c_str();
   Configuration& asked = configuration();
   const std::lock_guard lock(asked.mutex);
   auto [entry, fresh] = asked.values.try_emplace(key);
@@ -99,8 +110,13 @@ void log(uint32_t level, const std::string& source, const std::string& text) {
 std::string host_key() {
   if (const char* given = host_config("TUTTI_HOST_ID"); given && *given) return given;
   std::string boot = "unknown";
-  if (std::ifstream file("/proc/sys/kernel/random/boot_id"); file) std::getline(file, boot);
-  struct stat namespace_file{};
+  if (std::ifstream file("/proc/sys/kernel/random/boot_id"); file)
+    std::getline(file, boot);
+  else if (const int error = errno; error != ENOENT && error != EACCES)  // taken for another host, it would mislead
+    throw Failure(TUTTI_NO_RESOURCES,
+                  fmt::format("/proc/sys/kernel/random/boot_id, which tells hosts apart, cannot be read: {}",
+                              std::strerror(error)));
+  struct stat namespace_file {};
   const bool known = stat("/proc/self/ns/net", &namespace_file) == 0;
   return fmt::format("{}/{}", boot, known ? static_cast<uint64_t>(namespace_file.st_ino) : 0);
 }

@@ -13,6 +13,13 @@ namespace tutti::core {
 const tutti_host* host_table();
 // A setting's value or nullptr. Read from the environment once per name, so that the string lives for good.
 const char* host_config(const char* key);
+// While it lives, plugins on this thread are told by the setting meeting_address that the job has no secret and by
+// which address its ranks have met: who listens for peers does so there alone.
+class OpenJob {
+ public:
+  explicit OpenJob(std::string address);
+  ~OpenJob();
+};
 // The names that host_config was asked for.
 std::vector<std::string> asked_settings();
 void log(uint32_t level, const std::string& source, const std::string& text);

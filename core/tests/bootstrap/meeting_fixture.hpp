@@ -3,6 +3,7 @@
 // What the tests of meetings have in common: ranks as threads, free ports, failures as values.
 #pragma once
 #include <gtest/gtest.h>
+#include <netinet/in.h>
 
 #include <functional>
 #include <map>
@@ -75,14 +76,21 @@ inline void gather_and_check(Bootstrap& bootstrap, uint32_t rounds) {
   }
 }
 
-// A port on which nobody listens, and which nobody else gets as long as the object lives: bound, not listening.
+// A port on which nobody listens, and which nobody else gets as long as the object lives: bound, not listening. It is
+// held for all addresses: the port of a connection from another address would let this one be bound and make listening
+// everywhere fail.
 class HeldPort {
  public:
-  HeldPort() : socket_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
-    const int on = 1;
-    ::setsockopt(socket_.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-    const SocketAddress any = SocketAddress::from_bytes(std::string("\x7f\0\0\1", 4), 0);
-    EXPECT_EQ(::bind(socket_.get(), any.get(), any.size()), 0);
+  HeldPort() {
+    for (const size_t bytes : {16, 4}) {  // where there is no IPv6, IPv4
+      const SocketAddress any = SocketAddress::from_bytes(std::string(bytes, '\0'), 0);
+      socket_ = Descriptor(::socket(any.family(), SOCK_STREAM | SOCK_CLOEXEC, 0));
+      const int on = 1, off = 0;
+      ::setsockopt(socket_.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+      if (bytes == 16) ::setsockopt(socket_.get(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
+      if (socket_ && ::bind(socket_.get(), any.get(), any.size()) == 0) break;
+      EXPECT_EQ(bytes, 16u) << "no port can be had";
+    }
     port_ = SocketAddress::local_of(socket_.get()).port();
   }
   uint16_t port() const { return port_; }

@@ -17,7 +17,7 @@ namespace {
 constexpr size_t kMaxStrangers = 64;  // incoming connections without a proof, beyond one for each rank
 
 void check_eventfd(const FileDescriptor& fd) {
-  struct stat status{};
+  struct stat status {};
   // An anonymous inode has no type; pipes, sockets and files, which could block the writer, have one.
   if (fstat(fd.get(), &status) != 0 || (status.st_mode & S_IFMT) != 0)
     throw sdk::Error(TUTTI_MISMATCH, "what it passed as an eventfd is none");
@@ -129,8 +129,9 @@ void Endpoint::accept_connections() {
     FileDescriptor fd(accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (!fd) {
       if (errno == EINTR || errno == ECONNABORTED) continue;
-      if (errno != EAGAIN) sdk::log(TUTTI_LOG_WARN, sdk::system_error(me() + ": accepting a connection", errno).what());
-      return;
+      if (errno == EAGAIN || errno == EWOULDBLOCK) return;
+      // Whoever waits there cannot be served, and would wait until its deadline.
+      throw sdk::system_error(me() + ": accepting a connection", errno);
     }
     const auto strangers =
         static_cast<size_t>(std::count_if(connections_.begin(), connections_.end(), [](const auto& entry) {
@@ -177,13 +178,18 @@ void Endpoint::drop(Connection& connection) { connections_.erase(connection.sock
 
 void Endpoint::advance(Connection& c, Packet& packet) {
   const std::string who = "rank " + std::to_string(c.peer);
+  if (packet.truncated && c.step == Connection::kAwaitSetup)
+    throw sdk::Error(TUTTI_NO_RESOURCES, me() + ": " + who +
+                                             "'s descriptors were lost on their way: this process may not open that "
+                                             "many (ulimit -n)");
   if (packet.outcome == Packet::kClosed) {
     if (!c.active && c.step != Connection::kAwaitSetup) return drop(c);  // a stranger, or one who crossed
     throw sdk::Error(TUTTI_PEER_FAILED, me() + ": " + who + " ended during the handshake");
   }
   if (const auto refused = packet.as<Refused>()) {
     std::string why(refused->why, strnlen(refused->why, sizeof refused->why));
-    std::replace_if(why.begin(), why.end(), [](char ch) { return ch < ' ' || ch > '~'; }, '?');
+    std::replace_if(
+        why.begin(), why.end(), [](char ch) { return ch < ' ' || ch > '~'; }, '?');
     throw sdk::Error(TUTTI_MISMATCH, me() + ": " + who + " refused to connect: " + why);
   }
   if (packet.as<Crossed>() && rank_ > c.peer) return drop(c);  // the lower rank chose another connection

@@ -11,7 +11,7 @@ using ranks::As;
 using ranks::Board;
 using ranks::Rank;
 
-TEST(Failure, AKilledPeerIsNoticedWithinASecondAndItsTransfersEnd) {
+TEST(Failure, AKilledPeerIsNoticedAndItsTransfersEnd) {
   ranks::run(
       As::kProcesses, 3,
       [](Board& board, uint32_t rank) {
@@ -31,7 +31,7 @@ TEST(Failure, AKilledPeerIsNoticedWithinASecondAndItsTransfersEnd) {
           REQUIRE(r.post(Rank::transfer(r.links[0], 1, TUTTI_TRANSFER_RECV, buffer.data(), 8, i)));
         while (r.post(Rank::transfer(r.links[0], 2, TUTTI_TRANSFER_SEND, buffer.data(), 65536, 2000 + sends))) sends++;
         r.meet();
-        r.until([&] { return r.failed.size() == 1; }, 1.0);
+        r.until([&] { return r.failed.size() == 1; }, 10);  // some 30 ms on an idle machine
         REQUIRE(r.failed[0].first == 0 && r.failed[0].second.find("process has ended") != std::string::npos);
         REQUIRE(r.done.size() == 10 + sends + (rank == 1));  // all ended no later than the news
         for (const auto& c : r.done) {

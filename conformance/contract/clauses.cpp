@@ -188,6 +188,57 @@ constexpr Clause table[] = {
     {"A-15", "Each contribution is read with LOAD exactly once, each output value is written with FINAL exactly once."},
     {"A-16", "The sequence of messages is the same in place and out of place."},
     {"A-17", "A sliced schedule's scratch is free when a later slice reuses it."},
+
+    {"D-1",
+     "`query` fills legal values, the same each time: `memory_kind` is one of `TUTTI_MEMORY_*` and not "
+     "`TUTTI_MEMORY_HOST`, no unknown flag is set, and `TUTTI_DEVICE_EXPORTS` is set exactly where there are "
+     "`export_memory`, `import_memory` and `close_import`."},
+    {"D-2", "`classify` knows every address of an allocation: its kind, its device, and an allocation that holds it."},
+    {"D-3",
+     "For an address that is none of the device's memory `classify` says `TUTTI_MEMORY_HOST`, never an error: NULL, "
+     "the host's memory, also where streams see it, what lies behind an allocation."},
+    {"D-4",
+     "`buffer_id` is one for all addresses of an allocation and different for any two allocations, also when an "
+     "address comes again."},
+    {"D-5",
+     "`allocate` gives memory aligned to 256 bytes that overlaps no other, on the device that is asked for; a device "
+     "that there is not is an error."},
+    {"D-6", "After `release` an address of the allocation is `TUTTI_INVALID_ARGUMENT` or `TUTTI_MEMORY_HOST`."},
+    {"D-7",
+     "After `map_host` streams of all devices see the caller's own memory at `*device_address`, in both directions. "
+     "`unmap_host` leaves it as it is, and it can be mapped again."},
+    {"D-8", "When `enable_peer` has returned `TUTTI_OK` streams of `device` read memory of `peer`."},
+    {"D-9",
+     "When everything that was made is given back (memory, mapped memory, streams, marks) the process has as many "
+     "descriptors, threads and mapped bytes, and as much heap in use, as before, however often that is done."},
+
+    {"X-1", "COPY brings the `count` bytes of its source to `dst` and `dst2`, for every size and alignment."},
+    {"X-2",
+     "REDUCE gives the left fold of its sources by its operator, in the accumulator type, divided by `divisor` unless "
+     "that is 0, rounded once: for every data type and operator the bits of the SDK's `arithmetic.hpp`, at every count "
+     "and alignment, in `dst` and `dst2`."},
+    {"X-3", "Nothing but the destinations is written."},
+    {"X-4", "A destination may be exactly one of the sources."},
+    {"X-5", "Commands of one stream are carried out in order."},
+    {"X-6",
+     "WAIT holds its stream up until `*word == value`, not for a greater one; what was written before the word was set "
+     "is visible to the stream afterwards."},
+    {"X-7", "WRITE sets its word after all earlier work of the stream, whose results the host then sees."},
+    {"X-8",
+     "AFTER holds its stream up until the work before the mark is done, as the mark stands when AFTER is enqueued."},
+    {"X-9",
+     "`poll_mark` says `TUTTI_AGAIN` until the work before the mark is done, and then `TUTTI_OK`. A mark can be set "
+     "again."},
+    {"X-10",
+     "`enqueue` appends all commands or none: an unknown kind, data type or operator, or a COPY of several sources, is "
+     "an error, and nothing of the batch is carried out."},
+    {"X-11",
+     "No function waits for the device (but `allocate`, `release` and `destroy_stream`): each returns while streams "
+     "are held up."},
+    {"X-12",
+     "`stream_state` gives the device that a stream was made on, flags of 0 while it is not captured, and for NULL one "
+     "of the devices."},
+    {"X-13", "All functions may be called by any number of threads at once, each on its own stream."},
 };
 
 }  // namespace

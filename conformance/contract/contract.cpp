@@ -33,10 +33,9 @@ Case make_case(const ContractCase& one, const Target& target, const std::string&
   Case made;
   made.id = id;
   for (const char* clause : one.clauses) made.clauses.emplace_back(clause);
-  if (target.subject == Subject::transport)
-    for (const char* clause : common_clauses())
-      if (std::find(made.clauses.begin(), made.clauses.end(), clause) == made.clauses.end())
-        made.clauses.emplace_back(clause);
+  for (const char* clause : common_clauses(target.subject))
+    if (std::find(made.clauses.begin(), made.clauses.end(), clause) == made.clauses.end())
+      made.clauses.emplace_back(clause);
   made.estimate_ms = one.cost_ms + 15;
   made.deadline_ms = 60'000 + 20 * one.cost_ms;
   made.needs.free_memory = one.memory;
@@ -54,7 +53,8 @@ void list(const Selection& selection, std::vector<Case>& cases) {
   const std::vector<Found> found = find_plugins();
   std::vector<Companion> companions;
   for (const Found& plugin : found) companions.push_back({plugin.id, plugin.path});
-  const bool filtered = !selection.transports.empty() || !selection.algorithms.empty();
+  // Without names everything is asked for; a name asks for that transport, algorithm or device alone.
+  const bool filtered = !selection.transports.empty() || !selection.algorithms.empty() || !selection.devices.empty();
   if (!selection.collectives.empty() || !selection.types.empty() || !selection.ranks.empty())
     return;  // no such axes here
   const auto add = [&](const Found& plugin, Subject subject, const std::string& name) {
@@ -71,14 +71,17 @@ void list(const Selection& selection, std::vector<Case>& cases) {
       return std::any_of(names.begin(), names.end(),
                          [&](const std::string& name) { return !chosen.empty() && wanted(chosen, name); });
     };
-    if (!filtered || has(plugin.transports, selection.transports) || has(plugin.algorithms, selection.algorithms))
+    if (!filtered || has(plugin.transports, selection.transports) || has(plugin.algorithms, selection.algorithms) ||
+        has(plugin.devices, selection.devices))
       add(plugin, Subject::plugin, plugin.id);
-    for (const std::string& name : plugin.transports)
-      if (selection.transports.empty() ? selection.algorithms.empty() : wanted(selection.transports, name))
-        add(plugin, Subject::transport, name);
-    for (const std::string& name : plugin.algorithms)
-      if (selection.algorithms.empty() ? selection.transports.empty() : wanted(selection.algorithms, name))
-        add(plugin, Subject::algorithm, name);
+    const auto add_all = [&](Subject subject, const std::vector<std::string>& names,
+                             const std::vector<std::string>& chosen) {
+      for (const std::string& name : names)
+        if (!filtered || (!chosen.empty() && wanted(chosen, name))) add(plugin, subject, name);
+    };
+    add_all(Subject::transport, plugin.transports, selection.transports);
+    add_all(Subject::algorithm, plugin.algorithms, selection.algorithms);
+    add_all(Subject::device, plugin.devices, selection.devices);
   }
 }
 

@@ -10,13 +10,14 @@
 
 namespace tutti::conformance::contract {
 
-enum class Subject { plugin, transport, algorithm };
+enum class Subject { plugin, transport, algorithm, device };
+constexpr Subject all_subjects[] = {Subject::plugin, Subject::transport, Subject::algorithm, Subject::device};
 const char* subject_name(Subject subject);
 
 struct ContractCase {
   const char* name;   // "fifo-every-interleaving"
   const char* about;  // one sentence
-  // What it can find broken. Cases of transports besides all name common_clauses().
+  // What it can find broken. Besides, all cases of a subject name its common_clauses().
   std::vector<const char*> clauses;
   uint32_t cost_ms;           // on an idle core
   void (*run)(Bench& bench);  // returns: passed. Throws Broken, NotOffered, CannotRun
@@ -25,10 +26,10 @@ struct ContractCase {
 
 // Cheapest first. E-1 to E-4 hold for all of a subject's cases, whatever they name.
 const std::vector<ContractCase>& contract_cases(Subject subject);
-// What every call into a transport is checked for on the way.
-const std::vector<const char*>& common_clauses();
+// What every call into a transport or device is checked for on the way.
+const std::vector<const char*>& common_clauses(Subject subject);
 
-// Parts of contract_cases(Subject::transport), one for each file.
+// Parts of contract_cases(), one for each file.
 std::vector<ContractCase> description_cases();
 std::vector<ContractCase> connection_cases();
 std::vector<ContractCase> transfer_cases();
@@ -42,5 +43,7 @@ std::vector<ContractCase> view_cases();
 std::vector<ContractCase> sleep_cases();
 std::vector<ContractCase> plugin_cases();
 std::vector<ContractCase> algorithm_cases();
+std::vector<ContractCase> device_cases();
+std::vector<ContractCase> executor_cases();
 
 }  // namespace tutti::conformance::contract

@@ -6,14 +6,15 @@
 namespace tutti::conformance::contract {
 
 const char* subject_name(Subject subject) {
-  constexpr const char* names[] = {"plugin", "transport", "algorithm"};
+  constexpr const char* names[] = {"plugin", "transport", "algorithm", "device"};
   return names[static_cast<size_t>(subject)];
 }
 
-const std::vector<const char*>& common_clauses() {
-  static const std::vector<const char*> common{"E-5",  "E-6",  "E-7",  "E-10", "T-3",  "T-9", "T-11",
-                                               "T-12", "T-14", "T-16", "T-18", "T-26", "T-27"};
-  return common;
+const std::vector<const char*>& common_clauses(Subject subject) {
+  static const std::vector<const char*> none,
+      of_transports{"E-5", "E-6", "E-7", "E-10", "T-3", "T-9", "T-11", "T-12", "T-14", "T-16", "T-18", "T-26", "T-27"},
+      of_devices{"E-5", "E-6", "E-7", "X-11"};
+  return subject == Subject::transport ? of_transports : subject == Subject::device ? of_devices : none;
 }
 
 const std::vector<ContractCase>& contract_cases(Subject subject) {
@@ -29,13 +30,16 @@ const std::vector<ContractCase>& contract_cases(Subject subject) {
       sorted({description_cases, connection_cases, transfer_cases, flow_cases, control_cases, failure_cases,
               memory_cases, lifetime_cases, process_cases, view_cases, sleep_cases});
   static const std::vector<ContractCase> algorithm = sorted({algorithm_cases});
+  static const std::vector<ContractCase> device = sorted({device_cases, executor_cases});
   switch (subject) {
     case Subject::plugin:
       return plugin;
     case Subject::transport:
       return transport;
-    default:
+    case Subject::algorithm:
       return algorithm;
+    default:
+      return device;
   }
 }
 

@@ -75,16 +75,17 @@ int run_process(int argc, char** argv) {
   fcntl(outcome_descriptor, F_SETFD, FD_CLOEXEC);
   watch_for_signals(outcome_descriptor);
   bench.outcome_descriptor = outcome_descriptor;
-  for (const Subject subject : {Subject::plugin, Subject::transport, Subject::algorithm})
+  for (const Subject subject : all_subjects)
     for (const ContractCase& one : contract_cases(subject)) {
       if (std::strcmp(subject_name(subject), argv[0]) != 0 || std::strcmp(one.name, argv[3]) != 0) continue;
+      bench.never_blocks = subject == Subject::device ? "X-11" : "T-26";
       Outcome outcome = one.memory > 0 && available_memory() < one.memory
                             ? Outcome::not_run(fmt::format("needs {} GiB of free memory, {:.1f} are free",
                                                            one.memory >> 30, double(available_memory()) / (1 << 30)))
                             : judge_run(one, bench);
       if (outcome.verdict == Verdict::fail && !outcome.clause.empty() && outcome.clause.substr(0, 2) != "E-" &&
           std::none_of(one.clauses.begin(), one.clauses.end(), [&](const char* c) { return outcome.clause == c; }) &&
-          std::none_of(common_clauses().begin(), common_clauses().end(),
+          std::none_of(common_clauses(subject).begin(), common_clauses(subject).end(),
                        [&](const char* c) { return outcome.clause == c; }))
         outcome.message +=
             fmt::format(" [a defect of the suite: the case {} does not name {}]", one.name, outcome.clause);
@@ -162,7 +163,7 @@ std::vector<Found> find_plugins() {
   std::vector<Found> found;
   for (const PluginRecord& record : list_plugins())
     if (record.loaded && record.path != "(static)")
-      found.push_back({record.path, record.id, record.transports, record.algorithms});
+      found.push_back({record.path, record.id, record.transports, record.algorithms, record.devices});
   return found;
 }
 

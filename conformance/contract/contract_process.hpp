@@ -18,7 +18,7 @@ constexpr const char* process_argument = "--contract-case";
 // The rest of that command line; the exit status.
 int run_process(int argc, char** argv);
 
-// What is tested: a file, and the name of a transport or algorithm in it.
+// What is tested: a file, and the name of a transport, algorithm or device in it.
 struct Target {
   Subject subject = Subject::transport;
   std::string path, name;
@@ -30,10 +30,11 @@ struct Target {
 Outcome run_contract_case(const Target& target, const ContractCase& one, uint64_t seed, double patience,
                           uint32_t deadline_ms);
 
-// Every plugin found, in a process that is then gone: nothing is loaded here. {path, id, transports, algorithms}.
+// Every plugin found, in a process that is then gone: nothing is loaded here. {path, id, transports, algorithms,
+// devices}.
 struct Found {
   std::string path, id;
-  std::vector<std::string> transports, algorithms;
+  std::vector<std::string> transports, algorithms, devices;
 };
 std::vector<Found> find_plugins();  // of this process's registry
 

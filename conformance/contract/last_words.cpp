@@ -157,8 +157,8 @@ void in_call(const char* function) {
 
 const char* current_call() { return holder.slot ? holder.slot->function.load() : nullptr; }
 
-void watch_for_blocking(int descriptor, double patience) {
-  std::thread([descriptor, patience] {
+void watch_for_blocking(int descriptor, double patience, const char* clause) {
+  std::thread([descriptor, patience, clause] {
     struct Seen {
       uint64_t calls = 0;
       int ticks = 0;
@@ -175,12 +175,10 @@ void watch_for_blocking(int descriptor, double patience) {
         const double limit = closing ? patience + 10 : patience;
         if (seen[i].ticks * tick < limit) continue;
         char text[300];
-        std::snprintf(
-            text, sizeof text,
-            "%s has not returned for %.0f s. It must not wait for peers: do what is possible now, the rest in "
-            "progress",
-            function, limit);
-        write_outcome(descriptor, "fail", "T-26", text);
+        std::snprintf(text, sizeof text, "%s has not returned for %.0f s. It must not wait for %s", function, limit,
+                      clause[0] == 'X' ? "the device: put the work into the stream and return"
+                                       : "peers: do what is possible now, the rest in progress");
+        write_outcome(descriptor, "fail", clause, text);
         _exit(0);
       }
     }

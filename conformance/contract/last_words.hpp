@@ -22,10 +22,10 @@ int watch_memory(const void* begin, size_t bytes, const void* object, size_t len
 void forget_memory(int number);
 
 // Marks this thread as being in an ABI call; nullptr: no longer. A call that lasts more than `patience` seconds ends
-// the process with a Fail of T-26 (once watch_for_blocking was called).
+// the process with a Fail of `clause` (once watch_for_blocking was called).
 void in_call(const char* function);
 const char* current_call();
-void watch_for_blocking(int descriptor, double patience);
+void watch_for_blocking(int descriptor, double patience, const char* clause);
 
 // Writes an outcome in the form that contract_process reads. Safe in a signal handler.
 void write_outcome(int descriptor, const char* verdict, const char* clause, const char* text);

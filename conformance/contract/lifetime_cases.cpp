@@ -1,44 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Opening and closing, again and again.
-#include <dirent.h>
-#include <malloc.h>
-
-#include <cstring>
-#include <fstream>
-#include <thread>
-
 #include "contract_case.hpp"
-
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr bool sanitized = true;  // their allocators keep freed memory and their threads come and go
-#else
-constexpr bool sanitized = false;
-#endif
+#include "usage.hpp"
 
 namespace tutti::conformance::contract {
 namespace {
-
-uint64_t entries(const char* folder) {
-  DIR* dir = opendir(folder);
-  uint64_t n = 0;
-  while (dir && readdir(dir)) ++n;
-  if (dir) closedir(dir);
-  return n;
-}
-
-struct Usage {
-  uint64_t descriptors, threads, mapped, heap;
-};
-
-Usage usage() {
-  Usage u{entries("/proc/self/fd"), entries("/proc/self/task"), 0, 0};
-  std::ifstream("/proc/self/statm") >> u.mapped;
-  u.mapped *= 4096;
-  const struct mallinfo2 heap = mallinfo2();
-  u.heap = heap.uordblks + heap.hblkhd;
-  return u;
-}
 
 // Two ranks come, connect, exchange something, leave something pending and go.
 void one_life(Bench& bench, uint32_t turn) {
@@ -68,36 +35,10 @@ void one_life(Bench& bench, uint32_t turn) {
 }
 
 void open_and_close(Bench& bench, uint32_t warm_up, uint32_t lives) {
-  for (uint32_t i = 0; i < warm_up; ++i) one_life(bench, i);
-  const Usage before = usage();
-  for (uint32_t i = 0; i < lives; ++i) one_life(bench, i);
-  Usage after = usage();
-  for (int wait = 0; wait < 40 && after.threads > before.threads;
-       ++wait) {  // a thread that was joined may still be seen
-    std::this_thread::sleep_for(std::chrono::milliseconds(25));
-    after = usage();
-  }
-  require(after.descriptors <= before.descriptors, "T-2",
-          "after {} times opening, using and closing two endpoints {} descriptors are open, {} were before: {:.1f} "
-          "each time "
-          "(/proc/self/fd)",
-          lives, after.descriptors, before.descriptors, double(after.descriptors - before.descriptors) / lives);
-  if (sanitized) return;
-  require(after.threads <= before.threads, "T-2",
-          "after {} times opening, using and closing two endpoints {} threads run, {} did before", lives, after.threads,
-          before.threads);
-  // The suite's own memory of past calls and the allocator's rounding are well below this.
-  const uint64_t slack = 64 * 1024 + lives * 8;
-  require(after.heap <= before.heap + slack, "T-2",
-          "after {} times opening, using and closing two endpoints {} bytes of heap are in use, {} were before: {:.0f} "
-          "each "
-          "time",
-          lives, after.heap, before.heap, double(after.heap - before.heap) / lives);
-  const uint64_t mapped_slack = (uint64_t{8} << 20) + lives * 512;
-  require(
-      after.mapped <= before.mapped + mapped_slack, "T-2",
-      "after {} times opening, using and closing two endpoints {} bytes are mapped, {} were before: {:.0f} each time",
-      lives, after.mapped, before.mapped, double(after.mapped - before.mapped) / lives);
+  uint32_t turn = 0;
+  require_no_growth("T-2", "opening, using and closing two endpoints", warm_up, lives, [&](uint32_t n) {
+    for (uint32_t i = 0; i < n; ++i) one_life(bench, turn++);
+  });
 }
 
 void hundred_lives(Bench& bench) { open_and_close(bench, 300, 100); }

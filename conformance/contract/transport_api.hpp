@@ -15,15 +15,16 @@ namespace tutti::conformance::contract {
 // What a contract case gets.
 struct Bench {
   std::string path;  // the plugin's file
-  std::string name;  // of its transport or algorithm; "" for cases of the plugin as a whole
+  std::string name;  // of its transport, algorithm or device; "" for cases of the plugin as a whole
   uint64_t seed = 1;
-  double patience = 5;          // seconds without news after which something counts as never to come
-  int outcome_descriptor = -1;  // where a call that does not return is reported; -1: nowhere
+  double patience = 5;                // seconds without news after which something counts as never to come
+  int outcome_descriptor = -1;        // where a call that does not return is reported; -1: nowhere
+  const char* never_blocks = "T-26";  // the clause that it then breaks
 
   // Loads the plugin at the first call: cases that fork do so before.
   const tutti_plugin_entry_table* entry() {
     if (entry_) return entry_;
-    if (outcome_descriptor >= 0) watch_for_blocking(outcome_descriptor, patience + 2);
+    if (outcome_descriptor >= 0) watch_for_blocking(outcome_descriptor, patience + 2, never_blocks);
     return entry_ = load_plugin_under_test(path);
   }
   // The transport; judged by E-4.

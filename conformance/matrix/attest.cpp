@@ -6,6 +6,8 @@
 #include <tutti/schedule.h>
 
 #include <algorithm>
+#include <chrono>
+#include <thread>
 
 #include "matrix/blame.hpp"
 
@@ -47,7 +49,22 @@ uint64_t Witness::slices() const { return std::max<uint64_t>(1, plan().slices); 
 std::string Witness::judge(Attestation& attestation) const {
   std::string wrong = judge_plan(attestation);
   const std::string traffic = judge_traffic(attestation);
+  if (wrong.empty()) wrong = judge_device(attestation);
   return wrong.empty() ? traffic : wrong;
+}
+
+// What the core says of where it ran the call: "simulated+shm" where streams did it.
+std::string Witness::judge_device(Attestation& attestation) const {
+  const Operation& o = cell_.operation;
+  if (cell_.on_host() || (!o.count && o.collective != TUTTI_BARRIER)) return {};  // of no elements nothing is anywhere
+  const std::string served = plan().transports;
+  attestation.device = served.substr(0, served.find('+'));
+  if (attestation.device != cell_.device)
+    return fmt::format("attestation: the buffers are memory of the device {}, but the core ran the call over {}",
+                       cell_.device, served.empty() ? "the host" : served);
+  if (const std::string id = plugin_of(cell_.device, &PluginRecord::devices); !id.empty())
+    attestation.plugins.push_back(id);
+  return {};
 }
 
 std::string Witness::judge_plan(Attestation& attestation) const {
@@ -70,10 +87,27 @@ std::string Witness::judge_plan(Attestation& attestation) const {
   return {};
 }
 
+// A stream's end says that what it sends is in the host's hands, not yet that it was handed to the transport, where the
+// core counts it: that may be a moment later.
+Witness::Counters Witness::settled() const {
+  Counters now = read(comm_);
+  if (cell_.on_host() || cell_.ranks_as == RanksAs::threads || cell_.operation.nranks == 1 || !cell_.operation.count)
+    return now;
+  const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+  for (int unchanged = 0; unchanged < 3 && std::chrono::steady_clock::now() < limit;) {
+    std::this_thread::sleep_for(std::chrono::microseconds(300));
+    Counters later = read(comm_);
+    unchanged = later == now && later != before_ ? unchanged + 1 : 0;
+    now = std::move(later);
+  }
+  return now;
+}
+
 std::string Witness::judge_traffic(Attestation& attestation) const {
   std::string wrong;
   uint64_t moved = 0;
-  for (const auto& [key, after] : read(comm_)) {
+  const bool by_streams = !cell_.on_host() && cell_.ranks_as == RanksAs::threads;
+  for (const auto& [key, after] : settled()) {
     const auto& [transport, peer] = key;
     const auto found = before_.find(key);
     const auto before = found == before_.end() ? std::pair<uint64_t, uint64_t>{} : found->second;
@@ -81,6 +115,11 @@ std::string Witness::judge_traffic(Attestation& attestation) const {
     if (!sent && !received) continue;
     moved += sent + received;
     attestation.traffic.push_back({transport, rank_, peer, sent, received});
+    if (by_streams && wrong.empty())
+      wrong = fmt::format(
+          "attestation: ranks {} and {} are threads that share the device {}, but {} carried their bytes ({} sent, {} "
+          "received)",
+          rank_, peer, cell_.device, transport, sent, received);
     const std::string& asked = mix_.between(rank_, peer, cell_.operation.nranks);
     if (transport != asked && wrong.empty())
       wrong = fmt::format(
@@ -92,7 +131,7 @@ std::string Witness::judge_traffic(Attestation& attestation) const {
       attestation.plugins.push_back(id);
   }
   const Operation& o = cell_.operation;
-  if (wrong.empty() && !moved && o.nranks > 1 && o.count > 0 && o.collective != TUTTI_BARRIER)
+  if (wrong.empty() && !moved && !by_streams && o.nranks > 1 && o.count > 0 && o.collective != TUTTI_BARRIER)
     wrong = fmt::format("attestation: {} of {} elements was done, but the core counted no byte at this rank",
                         collective_name(o.collective), o.count);
   return wrong;

@@ -28,8 +28,10 @@ class Witness {
   using Key = std::pair<std::string, uint32_t>;
   using Counters = std::map<Key, std::pair<uint64_t, uint64_t>>;
   static Counters read(const Communicator& comm);
+  Counters settled() const;
   tutti_plan_facts plan() const;
   std::string judge_plan(Attestation& attestation) const;
+  std::string judge_device(Attestation& attestation) const;
   std::string judge_traffic(Attestation& attestation) const;
 
   const Cell& cell_;

@@ -11,9 +11,10 @@ namespace tutti::conformance {
 namespace {
 
 constexpr const char* places[] = {"out", "in", "some"};
-constexpr const char* memories[] = {"heap", "alloc", "memfd", "some"};
+constexpr const char* memories[] = {"heap", "alloc", "memfd", "some", "device"};
 constexpr const char* alignments[] = {"aligned", "odd", "mixed"};
 constexpr const char* call_forms[] = {"block", "request", "overlap"};
+constexpr const char* rank_forms[] = {"processes", "threads"};
 
 template <typename Enum, size_t n>
 bool parse(const char* const (&names)[n], const std::string& text, Enum* value) {
@@ -49,11 +50,15 @@ const char* name_of(InPlace place) { return places[static_cast<size_t>(place)]; 
 const char* name_of(Memory memory) { return memories[static_cast<size_t>(memory)]; }
 const char* name_of(Alignment alignment) { return alignments[static_cast<size_t>(alignment)]; }
 const char* name_of(Calls calls) { return call_forms[static_cast<size_t>(calls)]; }
+const char* name_of(RanksAs ranks_as) { return rank_forms[static_cast<size_t>(ranks_as)]; }
 
 std::string Cell::id() const {
-  return fmt::format("matrix/{}/{}/{}/{}/{}/n{}/c{}/root{}/{}/{}/{}/{}", collective_name(operation.collective),
-                     algorithm, mix, type->name, op ? op_name(op) : "none", operation.nranks, operation.count,
-                     operation.root, name_of(place), name_of(memory), name_of(alignment), name_of(calls));
+  std::string text =
+      fmt::format("matrix/{}/{}/{}/{}/{}/n{}/c{}/root{}/{}/{}/{}/{}", collective_name(operation.collective), algorithm,
+                  mix, type->name, op ? op_name(op) : "none", operation.nranks, operation.count, operation.root,
+                  name_of(place), name_of(memory), name_of(alignment), name_of(calls));
+  if (!on_host()) text += fmt::format("/{}/{}/on{}", device, name_of(ranks_as), devices);
+  return text;
 }
 
 uint64_t Cell::bytes() const {
@@ -69,7 +74,7 @@ std::optional<Cell> cell_from(const std::string& id) {
   const std::vector<std::string> part = parts_of(id);
   Cell cell;
   Operation& o = cell.operation;
-  if (part.size() != 13 || part[0] != "matrix") return std::nullopt;
+  if ((part.size() != 13 && part.size() != 16) || part[0] != "matrix") return std::nullopt;
   o.collective = collective_from_name(part[1]);
   cell.algorithm = part[2];
   cell.mix = part[3];
@@ -79,8 +84,14 @@ std::optional<Cell> cell_from(const std::string& id) {
                           parse(part[8], "root", &o.root) && parse(places, part[9], &cell.place) &&
                           parse(memories, part[10], &cell.memory) && parse(alignments, part[11], &cell.alignment) &&
                           parse(call_forms, part[12], &cell.calls);
-  if (!understood || !o.collective || !cell.type || o.nranks == 0 || o.root >= o.nranks ||
-      reduces(o.collective) != (cell.op != 0))
+  if (part.size() == 16) {
+    cell.device = part[13];
+    if (cell.on_host() || !parse(rank_forms, part[14], &cell.ranks_as) || !parse(part[15], "on", &cell.devices) ||
+        cell.devices == 0 || cell.devices > o.nranks)
+      return std::nullopt;
+  }
+  if (!understood || cell.on_host() != (cell.memory != Memory::device) || !o.collective || !cell.type ||
+      o.nranks == 0 || o.root >= o.nranks || reduces(o.collective) != (cell.op != 0))
     return std::nullopt;
   return cell;
 }

@@ -13,10 +13,13 @@
 
 namespace tutti::conformance {
 
-enum class InPlace { out, in, some };            // some: at odd ranks only
-enum class Memory { heap, alloc, memfd, some };  // some: tutti_mem_alloc at odd ranks, heap at even ones
-enum class Alignment { aligned, odd, mixed };    // to 64 bytes; off by one element; in off by one, out aligned
-enum class Calls { block, request, overlap };    // overlap: three operations at once, waited for in reverse
+enum class InPlace { out, in, some };  // some: at odd ranks only
+// some: tutti_mem_alloc at odd ranks, heap at even ones; device: of the cell's device
+enum class Memory { heap, alloc, memfd, some, device };
+enum class Alignment { aligned, odd, mixed };  // to 64 bytes; off by one element; in off by one, out aligned
+enum class Calls { block, request, overlap };  // overlap: three operations at once, waited for in reverse
+
+enum class RanksAs { processes, threads };
 
 struct Cell {
   Operation operation;
@@ -28,7 +31,14 @@ struct Cell {
   Memory memory = Memory::heap;
   Alignment alignment = Alignment::aligned;
   Calls calls = Calls::block;
+  // Where the buffers lie, and for devices: what the ranks are, and on how many of the kind's devices they sit.
+  std::string device = "host";
+  RanksAs ranks_as = RanksAs::processes;
+  uint32_t devices = 0;
 
+  bool on_host() const { return device == "host"; }
+  // The device of a rank: neighbours share one.
+  uint32_t device_of(uint32_t rank) const { return static_cast<uint32_t>(uint64_t{rank} * devices / operation.nranks); }
   std::string id() const;
   bool in_place_at(uint32_t rank) const { return place == InPlace::in || (place == InPlace::some && rank % 2 == 1); }
   // Bytes of all buffers of all ranks, one operation.
@@ -42,5 +52,6 @@ const char* name_of(InPlace place);
 const char* name_of(Memory memory);
 const char* name_of(Alignment alignment);
 const char* name_of(Calls calls);
+const char* name_of(RanksAs ranks_as);
 
 }  // namespace tutti::conformance

@@ -35,10 +35,23 @@ struct Axes {
   std::vector<Memory> memories{Memory::heap, Memory::alloc, Memory::memfd, Memory::some};
   std::vector<Alignment> alignments{Alignment::aligned, Alignment::odd, Alignment::mixed};
   std::vector<Calls> calls{Calls::block, Calls::request, Calls::overlap};
+  Layouts layouts;
 };
 
 // The order of factors in a covering array.
-enum Factor : uint32_t { f_operation, f_type, f_op, f_ranks, f_count, f_root, f_place, f_memory, f_alignment, f_calls };
+enum Factor : uint32_t {
+  f_operation,
+  f_type,
+  f_op,
+  f_ranks,
+  f_count,
+  f_root,
+  f_place,
+  f_memory,
+  f_alignment,
+  f_calls,
+  f_layout
+};
 
 std::vector<const ElementType*> known_types(const Selection& s) {
   const std::set<std::string> few{"float32", "bfloat16", "int64", "uint8"};
@@ -54,9 +67,13 @@ std::vector<const ElementType*> known_types(const Selection& s) {
   return types;
 }
 
-Axes axes_of(const Selection& s, const Mix& mix) {
+Axes axes_of(const Selection& s, const Mix& mix, const Device& device, const Layouts& layouts) {
   Axes axes;
-  for (uint32_t c = TUTTI_BROADCAST; c <= TUTTI_BARRIER; ++c)
+  axes.layouts = layouts;
+  if (!device.host()) axes.memories = {Memory::device};
+  // A call without buffers finds its device where there is but one kind.
+  const uint32_t last = device.host() || usable_devices() == 1 ? TUTTI_BARRIER : TUTTI_BARRIER - 1;
+  for (uint32_t c = TUTTI_BROADCAST; c <= last; ++c)
     for (const tutti_algorithm* a : list_algorithms())
       if ((a->collectives >> c & 1) && wants(s.collectives, collective_name(c)) && wants(s.algorithms, a->name))
         axes.operations.push_back({c, a});
@@ -65,7 +82,9 @@ Axes axes_of(const Selection& s, const Mix& mix) {
   if (!s.ranks.empty())
     axes.ranks = s.ranks;
   else if (s.level == Level::smoke)
-    axes.ranks = {1, 2, 3, 5};
+    axes.ranks = device.host() ? std::vector<uint32_t>{1, 2, 3, 5} : std::vector<uint32_t>{1, 2, 3, 8};
+  else if (!device.host() && s.level == Level::quick)
+    axes.ranks = {1, 2, 3, 4, 5, 8};
   else
     axes.ranks = {1, 2, 3, 5, 7, 8, 9, 13, 16, 17};
   if (!axes.types.empty()) axes.counts = static_cast<uint32_t>(counts_for(s.level, mix, 3, *axes.types.front()).size());
@@ -84,8 +103,8 @@ bool supported(const Served& served, uint32_t nranks, const Mix& mix) {
 // Row -> cell. What an operation has no use for (operator, root, type and count of a barrier) becomes its default.
 class Cells {
  public:
-  Cells(const Selection& selection, const Mix& mix)
-      : level_(selection.level), mix_(mix), axes_(axes_of(selection, mix)) {
+  Cells(const Selection& selection, const Mix& mix, const Device& device, const Layouts& layouts)
+      : level_(selection.level), mix_(mix), device_(device), axes_(axes_of(selection, mix, device, layouts)) {
     for (const Served& served : axes_.operations)
       for (const uint32_t n : axes_.ranks)
         if (supported(served, n, mix)) supports_.insert({served.collective, served.algorithm->name, n});
@@ -95,11 +114,12 @@ class Cells {
     const auto size = [](const auto& values) { return static_cast<uint32_t>(values.size()); };
     return {size(axes_.operations), size(axes_.types),      size(axes_.ops) + 1,  // the last: none
             size(axes_.ranks),      axes_.counts,           size(axes_.roots),   size(axes_.places),
-            size(axes_.memories),   size(axes_.alignments), size(axes_.calls)};
+            size(axes_.memories),   size(axes_.alignments), size(axes_.calls),   size(axes_.layouts)};
   }
 
-  // Only the operation binds others.
+  // Only the operation binds others; and there are no more devices than ranks.
   bool allowed(uint32_t factor_a, uint32_t value_a, uint32_t factor_b, uint32_t value_b) const {
+    if (factor_a == f_ranks && factor_b == f_layout) return axes_.layouts[value_b].devices <= axes_.ranks[value_a];
     if (factor_a != f_operation) return true;
     const Served& served = axes_.operations[value_a];
     switch (factor_b) {
@@ -134,6 +154,9 @@ class Cells {
     cell.memory = axes_.memories[row[f_memory]];
     cell.alignment = axes_.alignments[row[f_alignment]];
     cell.calls = axes_.calls[row[f_calls]];
+    cell.device = device_.name;
+    cell.ranks_as = axes_.layouts[row[f_layout]].ranks_as;
+    cell.devices = axes_.layouts[row[f_layout]].devices;
     if (served.collective != TUTTI_BARRIER) {
       cell.operation.count = counts_for(level_, mix_, n, *cell.type)[row[f_count]];
       shrink(cell);
@@ -177,7 +200,9 @@ class Cells {
     }
   }
 
-  bool empty() const { return axes_.operations.empty() || axes_.types.empty() || axes_.ranks.empty(); }
+  bool empty() const {
+    return axes_.operations.empty() || axes_.types.empty() || axes_.ranks.empty() || axes_.layouts.empty();
+  }
   std::vector<Cell> take() { return std::move(cells_); }
 
  private:
@@ -203,6 +228,7 @@ class Cells {
 
   Level level_;
   const Mix& mix_;
+  const Device& device_;
   Axes axes_;
   std::set<std::tuple<uint32_t, std::string, uint32_t>> supports_;
   std::vector<Cell> cells_;
@@ -226,8 +252,17 @@ std::vector<uint64_t> counts_for(Level level, const Mix& mix, uint32_t n, const 
   return counts;
 }
 
-std::vector<Cell> cells_of(const Selection& selection, const Mix& mix) {
-  Cells cells(selection, mix);
+Layouts layouts_of(const Device& device, bool processes, bool threads) {
+  if (device.host()) return {{}};
+  Layouts layouts;
+  for (const bool as_threads : {false, true})
+    for (uint32_t n = 1; (as_threads ? threads : processes) && n <= device.devices; n *= 2)
+      layouts.push_back({as_threads ? RanksAs::threads : RanksAs::processes, n});
+  return layouts;
+}
+
+std::vector<Cell> cells_of(const Selection& selection, const Mix& mix, const Device& device, const Layouts& layouts) {
+  Cells cells(selection, mix, device, layouts);
   if (cells.empty()) return {};
   const Factors factors = cells.factors();
   const Allowed allowed = [&](uint32_t a, uint32_t va, uint32_t b, uint32_t vb) { return cells.allowed(a, va, b, vb); };
@@ -241,7 +276,7 @@ std::vector<Cell> cells_of(const Selection& selection, const Mix& mix) {
     cells.add_plane({f_operation, f_type, f_op, f_count});
     cells.add_plane({f_operation, f_type, f_ranks, f_count});
     cells.add_plane({f_operation, f_ranks, f_root, f_place, f_memory});
-    cells.add_giants();
+    if (device.host()) cells.add_giants();
   }
   return cells.take();
 }

@@ -6,11 +6,20 @@
 #include <vector>
 
 #include "matrix/cell.hpp"
+#include "matrix/device.hpp"
 #include "selection.hpp"
 
 namespace tutti::conformance {
 
-// The cells of one mix.
+// How ranks sit on a kind of device: as processes or threads, on so many of its devices. One entry for the host.
+struct Layout {
+  RanksAs ranks_as = RanksAs::processes;
+  uint32_t devices = 0;
+};
+using Layouts = std::vector<Layout>;
+Layouts layouts_of(const Device& device, bool processes, bool threads);
+
+// The cells of one mix on one device (or the host).
 //   smoke     every pair of values of a few values of each coordinate
 //   quick     every pair of all values
 //   standard  the same, and whole planes: operation x type x operator, operation x ranks x count, operation x ranks x
@@ -21,7 +30,7 @@ namespace tutti::conformance {
 //             x memory, and 2^31 bytes and around
 // What a plane leaves open takes its values in turns. An operation is a collective with an algorithm that supports it
 // at the ranks in question.
-std::vector<Cell> cells_of(const Selection& selection, const Mix& mix);
+std::vector<Cell> cells_of(const Selection& selection, const Mix& mix, const Device& device, const Layouts& layouts);
 
 // The counts that break things, for a level: 0, 1, n-1, n, n+1, primes, pages, what surrounds the inline limit, the
 // fragment and the size from which cuts are rounded.

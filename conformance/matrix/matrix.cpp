@@ -9,6 +9,8 @@
 #include <set>
 #include <stdexcept>
 #include <thread>
+#include <tuple>
+#include <utility>
 
 #include "matrix/cells.hpp"
 #include "matrix/perform.hpp"
@@ -27,7 +29,8 @@ uint32_t estimate_of(const Cell& cell) {
 std::vector<std::string> clauses_of(const Cell& cell) {
   if (cell.operation.collective == TUTTI_BARRIER) return {"T-25", "A-11"};
   std::vector<std::string> clauses{"T-13", "T-15", "T-16", "T-17", "T-18", "A-12", "A-14"};
-  if (cell.memory != Memory::heap) clauses.emplace_back("T-35");
+  if (cell.on_host() && cell.memory != Memory::heap) clauses.emplace_back("T-35");
+  if (!cell.on_host()) clauses.insert(clauses.end(), {"D-2", "D-3", "X-1", "X-2", "X-3", "X-5", "X-6", "X-8"});
   return clauses;
 }
 
@@ -50,6 +53,7 @@ Outcome perform_by_threads(const Cell& cell, const Mix& mix, Members& members, c
       all.traffic.insert(all.traffic.end(), attestation.traffic.begin(), attestation.traffic.end());
       if (!attestation.algorithm.empty()) {
         all.algorithm = attestation.algorithm;
+        all.device = attestation.device;
         all.plan_hash = attestation.plan_hash;
         all.plugins = attestation.plugins;
       }
@@ -62,11 +66,15 @@ Outcome perform_by_threads(const Cell& cell, const Mix& mix, Members& members, c
   return worst;
 }
 
+bool by_threads(const Cell& cell, const Mix& mix) {
+  return mix.threads || (!cell.on_host() && cell.ranks_as == RanksAs::threads);
+}
+
 Outcome run_cell(const Cell& cell, const Mix& mix, const Place& place) {
   if (!mix.unusable.empty()) return Outcome::fail(mix.unusable);
-  if (!place.shared) place.shared = std::make_shared<Members>(place.folder, place.rank, mix, cell.operation.nranks);
+  if (!place.shared) place.shared = std::make_shared<Members>(place.folder, place.rank, mix, cell);
   auto& members = *static_cast<Members*>(place.shared.get());
-  if (mix.threads) return perform_by_threads(cell, mix, members, place);
+  if (by_threads(cell, mix)) return perform_by_threads(cell, mix, members, place);
   return perform(cell, mix, members, place.rank, place.seed, place.attestation);
 }
 
@@ -78,8 +86,10 @@ Case case_of(const Cell& cell, const Mix& mix) {
   one.estimate_ms = estimate_of(cell);
   one.deadline_ms = static_cast<uint32_t>(60'000 + cell.bytes() / 5'000);
   one.needs.free_memory = cell.bytes() * 3 / 2 + (256 << 20);
-  one.processes = mix.threads ? 1 : cell.operation.nranks;
+  one.processes = by_threads(cell, mix) ? 1 : cell.operation.nranks;
   one.job = "matrix/" + mix.name + "/n" + std::to_string(cell.operation.nranks);
+  if (!cell.on_host())
+    one.job += "/" + cell.device + "/" + name_of(cell.ranks_as) + "/on" + std::to_string(cell.devices);
   const std::vector<uint32_t> hosts = mix.hosts(cell.operation.nranks);
   if (mix.transports.size() > 1) one.hosts = hosts;
   if (mix.transports.size() > 1)
@@ -98,11 +108,16 @@ Case case_of(const Cell& cell, const Mix& mix) {
               {"place", name_of(cell.place)},
               {"memory", name_of(cell.memory)},
               {"alignment", name_of(cell.alignment)},
-              {"calls", name_of(cell.calls)}};
+              {"calls", name_of(cell.calls)},
+              {"device", cell.device}};
+  if (!cell.on_host()) {
+    one.axes.emplace_back("ranks as", name_of(cell.ranks_as));
+    one.axes.emplace_back("devices", std::to_string(cell.devices));
+  }
   return one;
 }
 
-// A transport that says that it cannot serve on this machine: told, not passed over.
+// What cannot serve on this machine is told, not passed over.
 Case unusable_case(const Mix& mix) {
   Case one;
   one.id = "matrix/transport/" + mix.name;
@@ -114,26 +129,58 @@ Case unusable_case(const Mix& mix) {
   return one;
 }
 
+// A device of which the plugin says that it cannot serve on this machine.
+Case unusable_case(const Device& device) {
+  Case one;
+  one.id = "matrix/device/" + device.name;
+  one.estimate_ms = 0;
+  one.run = [device](const Place&) {
+    return device.broken ? Outcome::fail(device.unusable, "D-1") : Outcome::not_supported(device.unusable);
+  };
+  one.axes = {{"device", device.name}};
+  return one;
+}
+
+void list_cells(const Selection& selection, const Mix& mix, const Device& device, const Layouts& layouts,
+                std::vector<Case>& cases) {
+  std::vector<Cell> cells = cells_of(selection, mix, device, layouts);
+  // One job after the other, and in it one algorithm after the other: each change makes new communicators.
+  const auto order = [](const Cell& c) { return std::tuple(c.operation.nranks, c.ranks_as, c.devices, c.algorithm); };
+  std::stable_sort(cells.begin(), cells.end(), [&](const Cell& a, const Cell& b) { return order(a) < order(b); });
+  std::set<std::string> ids;
+  for (const Cell& cell : cells)
+    if (ids.insert(cell.id()).second) cases.push_back(case_of(cell, mix));
+}
+
 void list(const Selection& selection, std::vector<Case>& cases) {
-  for (const Mix& mix : select_mixes(selection.transports)) {
+  const std::vector<Mix> mixes = select_mixes(selection.transports);
+  for (const Mix& mix : mixes)
     if (!mix.unusable.empty()) {
       cases.push_back(unusable_case(mix));
       cases.back().must_pass = !selection.transports.empty();  // it was asked for by name
+    }
+  for (const Device& device : select_devices(selection.devices)) {
+    if (!device.unusable.empty()) {
+      cases.push_back(unusable_case(device));
+      cases.back().must_pass = !selection.devices.empty();
       continue;
     }
-    std::vector<Cell> cells = cells_of(selection, mix);
-    // One job after the other, and in it one algorithm after the other: each change makes new communicators.
-    std::stable_sort(cells.begin(), cells.end(), [](const Cell& a, const Cell& b) {
-      return std::pair(a.operation.nranks, a.algorithm) < std::pair(b.operation.nranks, b.algorithm);
-    });
-    std::set<std::string> ids;
-    for (const Cell& cell : cells)
-      if (ids.insert(cell.id()).second) cases.push_back(case_of(cell, mix));
+    // Ranks that are threads of one process exchange nothing over a transport: once is enough.
+    bool threads_done = false;
+    for (const Mix& mix : mixes) {
+      if (!mix.unusable.empty()) continue;
+      const bool threads = mix.transports.size() == 1 && !std::exchange(threads_done, true);
+      list_cells(selection, mix, device, layouts_of(device, !mix.threads, threads || mix.threads), cases);
+    }
   }
 }
 
 std::optional<Case> find(const std::string& id) {
-  const std::string transport = "matrix/transport/";
+  const std::string transport = "matrix/transport/", on = "matrix/device/";
+  if (id.rfind(on, 0) == 0) {
+    const Device device = make_device(id.substr(on.size()));
+    return device.unusable.empty() ? std::nullopt : std::optional(unusable_case(device));
+  }
   if (id.rfind(transport, 0) == 0) {
     const Mix mix = make_mix(id.substr(transport.size()));
     return mix.unusable.empty() ? std::nullopt : std::optional(unusable_case(mix));

@@ -2,6 +2,7 @@
 #include "matrix/members.hpp"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <sys/mman.h>
 #include <tutti/registry.h>
 #include <tutti/schedule.h>
@@ -41,8 +42,17 @@ std::atomic<uint64_t>* map_counters(const std::string& path, uint32_t n) {
 }  // namespace
 
 Members::Members(std::string folder, uint32_t rank, const Mix& mix, uint32_t nranks)
-    : folder_(std::move(folder)), rank_(rank), nranks_(nranks), mix_(mix), members_(nranks) {
+    : folder_(std::move(folder)), rank_(rank), nranks_(nranks), mix_(mix), threads_(mix.threads), members_(nranks) {
   entered_ = map_counters(folder_ + "/barrier", nranks_);
+}
+
+Members::Members(std::string folder, uint32_t rank, const Mix& mix, const Cell& cell)
+    : Members(std::move(folder), rank, mix, cell.operation.nranks) {
+  if (cell.on_host()) return;
+  threads_ |= cell.ranks_as == RanksAs::threads;
+  const Device device = make_device(cell.device);
+  if (!device.unusable.empty()) throw std::runtime_error(fmt::format("device {}: {}", device.name, device.unusable));
+  for (const uint32_t r : local()) members_[r].seat = std::make_unique<Seat>(device, cell.device_of(r));
 }
 
 Members::~Members() {
@@ -54,7 +64,7 @@ Members::~Members() {
 }
 
 std::vector<uint32_t> Members::local() const {
-  if (!mix_.threads) return {rank_};
+  if (!threads_) return {rank_};
   std::vector<uint32_t> all(nranks_);
   for (uint32_t r = 0; r < nranks_; ++r) all[r] = r;
   return all;
@@ -67,7 +77,7 @@ Communicator& Members::communicator(uint32_t rank, const std::string& algorithm)
   const std::string number = std::to_string(member.made++);
   const std::string place = folder_ + "/meeting-" + number;
   std::filesystem::create_directories(place);
-  const std::string rendezvous = mix_.threads ? "local:" + place : "file:" + place;
+  const std::string rendezvous = threads_ ? "local:" + place : "file:" + place;
   const std::string transports = mix_.setting(), algorithms = setting_of(algorithm);
   tutti_comm_config config{};
   config.struct_size = sizeof config;

@@ -11,6 +11,7 @@
 
 #include "case.hpp"
 #include "matrix/cell.hpp"
+#include "matrix/device.hpp"
 
 namespace tutti::conformance {
 
@@ -20,8 +21,10 @@ constexpr uint32_t matrix_lanes = 4;
 class Members {
  public:
   // The ranks meet in `folder`, which all processes of the job see. `rank` is this process's; with threads it holds
-  // all.
+  // all. Cells are on the host.
   Members(std::string folder, uint32_t rank, const Mix& mix, uint32_t nranks);
+  // Of cells on a device: each rank gets its seat where the cell, as all cells of the job, puts it.
+  Members(std::string folder, uint32_t rank, const Mix& mix, const Cell& cell);
   ~Members();
 
   // The ranks that live in this process.
@@ -30,6 +33,8 @@ class Members {
   // first use; another algorithm's is destroyed first. Each local rank calls it in a thread of its own. Throws
   // tutti::Error.
   Communicator& communicator(uint32_t rank, const std::string& algorithm);
+  // A local rank's seat; nullptr: its cells are on the host.
+  Seat* seat(uint32_t rank) const { return members_[rank].seat.get(); }
 
   // Told to all ranks through shared memory, so that a barrier can be held to its promise: how many each has entered.
   void enter_barrier(uint32_t rank);
@@ -39,12 +44,14 @@ class Members {
  private:
   struct Member {
     std::string algorithm;
+    std::unique_ptr<Seat> seat;  // outlives what uses its streams
     std::unique_ptr<Communicator> communicator;
     uint32_t made = 0;  // communicators so far: the same on all ranks, since all run the same cases
   };
   std::string folder_;
   uint32_t rank_, nranks_;
   Mix mix_;
+  bool threads_;
   std::vector<Member> members_;
   std::atomic<uint64_t>* entered_ = nullptr;
 };

@@ -111,6 +111,44 @@ constexpr Fault algorithms[] = {
     {"scratch-too-soon", "A-17", "algorithms", "all slices share one scratch"},
 };
 
+constexpr Fault devices[] = {
+    {"device-is-host", "D-1", "simulated", "query says that its memory is the host's"},
+    {"claims-exports", "D-1", "simulated", "query says that memory can be exported, without the functions"},
+    {"knows-only-bases", "D-2", "simulated", "classify knows the first byte of an allocation only"},
+    {"always-device-0", "D-2", "simulated", "classify says device 0 of all memory"},
+    {"claims-host-memory", "D-3", "simulated", "classify takes the host's memory for its own"},
+    {"buffer-id-by-device", "D-4", "simulated", "all memory of a device has one buffer_id"},
+    {"allocates-unaligned", "D-5", "simulated", "allocate gives addresses that are multiples of 64 only"},
+    {"any-device", "D-5", "simulated", "allocate takes a device that there is not for device 0"},
+    {"release-forgets", "D-6", "simulated", "release does nothing"},
+    {"maps-a-copy", "D-7", "simulated", "streams see a copy of mapped host memory"},
+    {"deaf-to-peers", "D-8", "simulated", "commands that read another device's memory do nothing"},
+    {"mark-keeps-memory", "D-9", "simulated", "every mark leaves 3,000 bytes behind"},
+    {"mark-keeps-descriptor", "D-9", "simulated", "every mark leaves a descriptor open"},
+    {"drops-last-copied-byte", "X-1", "simulated", "COPY leaves its last byte out"},
+    {"forgets-second-destination", "X-1", "simulated", "dst2 is not written"},
+    {"ignores-the-operator", "X-2", "simulated", "every REDUCE is a sum"},
+    {"ignores-the-divisor", "X-2", "simulated", "no REDUCE divides"},
+    {"rounds-each-term", "X-2", "simulated", "a REDUCE of three sources rounds twice"},
+    {"takes-float16-for-bfloat16", "X-2", "simulated", "bfloat16 is reduced as float16"},
+    {"ignores-odd-counts", "X-2", "simulated", "REDUCE does whole vectors of four elements only"},
+    {"fills-its-vectors", "X-3", "simulated", "REDUCE writes whole vectors of 16 bytes"},
+    {"clears-its-destination", "X-4", "simulated", "REDUCE fills its destination with zeros before it reads"},
+    {"copies-in-another-stream", "X-5", "simulated", "every COPY goes to a stream of the executor's own"},
+    {"wait-does-not", "X-6", "simulated", "WAIT does nothing"},
+    {"words-at-once", "X-7", "simulated", "WRITE sets its word when it is enqueued"},
+    {"after-does-not", "X-8", "simulated", "AFTER does nothing"},
+    {"mark-is-early", "X-9", "simulated", "poll_mark always says done"},
+    {"mark-is-set-once", "X-9", "simulated", "a mark that was done stays done when it is set again"},
+    {"copies-come-late", "X-9", "simulated",
+     "the bytes of a COPY of more than 64 KiB come 100 ms after the marks behind it"},
+    {"half-a-batch", "X-10", "simulated", "what stands before a wrong command is carried out"},
+    {"ignores-unknown-commands", "X-10", "simulated", "commands of an unknown kind are left out"},
+    {"enqueue-waits", "X-11", "simulated", "enqueue returns when the device is done"},
+    {"streams-of-device-0", "X-12", "simulated", "stream_state says device 0 of all streams"},
+    {"one-thread", "X-13", "simulated", "enqueue refuses all threads but the first"},
+};
+
 constexpr Fault plugins[] = {
     {"exports-more", "E-1", "", "a second symbol is exported"},
     {"no-license", "E-2", "", "the license is NULL"},
@@ -125,6 +163,7 @@ constexpr Fault plugins[] = {
 
 std::span<const Fault> transport_faults() { return transports; }
 std::span<const Fault> algorithm_faults() { return algorithms; }
+std::span<const Fault> device_faults() { return devices; }
 std::span<const Fault> plugin_faults() { return plugins; }
 
 }  // namespace tutti::conformance

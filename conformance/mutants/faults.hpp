@@ -18,6 +18,7 @@ struct Fault {
 // By what is broken; each group has its own subject in the contract suite.
 std::span<const Fault> transport_faults();
 std::span<const Fault> algorithm_faults();
+std::span<const Fault> device_faults();
 std::span<const Fault> plugin_faults();
 
 }  // namespace tutti::conformance

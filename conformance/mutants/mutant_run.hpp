@@ -19,10 +19,10 @@ namespace tutti::conformance {
 struct MutantResult {
   const Fault* fault = nullptr;
   bool killed = false;
-  bool skipped = false;  // the machine lacks what the killing case needs
+  bool not_run = false;  // the machine lacks what the case needs that would find it
   std::string by;        // the case that failed first
   Outcome outcome;       // its outcome
-  std::string why;       // why it survived or was skipped
+  std::string why;       // why it survived or was not run
   double seconds = 0;
 };
 

@@ -37,6 +37,7 @@ Json manifest_of(const Manifest& m) {
                        {"sha256", p.sha256},
                        {"transports", p.transports},
                        {"algorithms", p.algorithms},
+                       {"devices", p.devices},
                        {"refused", p.refused}});
   return {{"suite_version", m.suite_version},
           {"library_version", m.library_version},
@@ -48,6 +49,7 @@ Json manifest_of(const Manifest& m) {
           {"seed", hexadecimal(m.seed)},
           {"transports", m.transports},
           {"algorithms", m.algorithms},
+          {"devices", m.devices},
           {"cases", m.cases},
           {"plugins", plugins},
           {"machine", object_of(m.machine)},
@@ -64,6 +66,7 @@ Json attestation_of(const Attestation& a) {
                        {"sent_bytes", t.sent_bytes},
                        {"received_bytes", t.received_bytes}});
   return {{"algorithm", a.algorithm},
+          {"device", a.device},
           {"plan_hash", hexadecimal(a.plan_hash)},
           {"plugins", a.plugins},
           {"traffic", traffic}};
@@ -120,6 +123,11 @@ class Value {
     const auto found = json_.find(key);
     if (found == json_.end()) throw std::runtime_error(fmt::format("{}: \"{}\" is missing", shown(), key));
     return {*found, name_.empty() ? key : name_ + "." + key};
+  }
+  bool has(const char* key) const { return json_.is_object() && json_.contains(key); }
+  // What reports of earlier versions do not have.
+  std::vector<std::string> texts_if_there(const char* key) const {
+    return has(key) ? at(key).texts() : std::vector<std::string>();
   }
   std::string text() const { return json_.is_string() ? json_.get<std::string>() : expected("a text"); }
   double number() const {
@@ -188,11 +196,12 @@ Manifest manifest_from(const Value& at) {
   m.seed = at.at("seed").hexadecimal();
   m.transports = at.at("transports").texts();
   m.algorithms = at.at("algorithms").texts();
+  m.devices = at.texts_if_there("devices");
   m.cases = at.at("cases").texts();
   at.at("plugins").each([&](const Value& p) {
     m.plugins.push_back({p.at("id").text(), p.at("version").text(), p.at("vendor").text(), p.at("path").text(),
                          p.at("sha256").text(), p.at("transports").texts(), p.at("algorithms").texts(),
-                         p.at("refused").text()});
+                         p.at("refused").text(), p.texts_if_there("devices")});
   });
   m.machine = at.at("machine").pairs();
   m.interfaces = at.at("interfaces").pairs();
@@ -203,6 +212,7 @@ Manifest manifest_from(const Value& at) {
 Attestation attestation_from(const Value& at) {
   Attestation a;
   a.algorithm = at.at("algorithm").text();
+  if (at.has("device")) a.device = at.at("device").text();
   a.plan_hash = at.at("plan_hash").hexadecimal();
   a.plugins = at.at("plugins").texts();
   at.at("traffic").each([&](const Value& t) {

@@ -105,6 +105,18 @@ void judge_traffic(const Run& run, std::vector<std::string>& reasons) {
   }
 }
 
+// The same for the device whose memory a case was about.
+void judge_devices(const Run& run, std::vector<std::string>& reasons) {
+  for (const Result& r : run.results) {
+    const std::string device = axis(r, "device");
+    const bool nothing = axis(r, "count") == "0" && axis(r, "collective") != "barrier";
+    if (r.kind != "matrix" || device.empty() || !passed(r) || nothing) continue;
+    if (r.attestation.device == (device == "host" ? "" : device)) continue;
+    reasons.push_back(fmt::format("{} passed, but its attestation says device \"{}\"", r.id, r.attestation.device));
+    return;
+  }
+}
+
 // An algorithm that was only run is not called conforming.
 void judge_proofs(const Run& run, std::vector<std::string>& reasons) {
   std::set<std::string> proved, run_only;
@@ -121,7 +133,9 @@ void judge_proofs(const Run& run, std::vector<std::string>& reasons) {
 
 void judge_subject(const Run& run, const Subject& subject, const std::string& day, std::vector<std::string>& reasons) {
   const auto has = [&](const PluginFact& p) {
-    const auto& names = subject.kind == "transport" ? p.transports : p.algorithms;
+    const auto& names = subject.kind == "transport"   ? p.transports
+                        : subject.kind == "algorithm" ? p.algorithms
+                                                      : p.devices;
     return p.refused.empty() && std::find(names.begin(), names.end(), subject.name) != names.end();
   };
   if (std::none_of(run.manifest.plugins.begin(), run.manifest.plugins.end(), has))
@@ -169,9 +183,10 @@ Judgement judge_submission(const Run& run, const std::vector<Subject>& subjects,
     judgement.reasons.push_back("its cases were picked by hand (--case): it is about no whole plugin");
   for (const Subject& subject : subjects) judge_subject(run, subject, day, judgement.reasons);
   judge_traffic(run, judgement.reasons);
+  judge_devices(run, judgement.reasons);
   judge_manifest(run.manifest, judgement.reasons);
   if (subjects.empty())
-    judgement.reasons.push_back("it is about no transport and no algorithm: no must-pass list applies");
+    judgement.reasons.push_back("it is about no transport, algorithm or device: no must-pass list applies");
   return judgement;
 }
 

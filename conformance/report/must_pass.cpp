@@ -14,8 +14,11 @@ std::vector<std::string> must_pass_lines(const std::string& kind) {
     text = transport_list;
   else if (kind == "algorithm")
     text = algorithm_list;
+  else if (kind == "device")
+    text = device_list;
   else
-    throw std::invalid_argument("there is no must-pass list for a " + kind + ": there are transport, algorithm");
+    throw std::invalid_argument("there is no must-pass list for a " + kind +
+                                ": there are transport, algorithm, device");
   std::vector<std::string> lines;
   std::istringstream stream(text);
   for (std::string line; std::getline(stream, line);)

@@ -11,7 +11,7 @@ namespace tutti::conformance {
 
 // Whom a list is about.
 struct Subject {
-  std::string kind;  // "transport" or "algorithm"
+  std::string kind;  // "transport", "algorithm" or "device"
   std::string name;
 };
 

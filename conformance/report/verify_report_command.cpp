@@ -29,15 +29,18 @@ std::vector<Subject> subjects_of(const Selection& asked, const Run& run) {
   };
   add("transport", asked.transports);
   add("algorithm", asked.algorithms);
+  add("device", asked.devices);
   if (found.empty()) {
     add("transport", run.manifest.transports);
     add("algorithm", run.manifest.algorithms);
+    add("device", run.manifest.devices);
   }
   const auto answered = [](Verdict v) { return v != Verdict::not_supported && v != Verdict::not_run; };
   if (found.empty())
     for (const Result& result : run.results)
       for (const auto& [axis, value] : answered(result.outcome.verdict) ? result.axes : decltype(result.axes)())
-        if (axis == "transport" || axis == "algorithm") add(axis.c_str(), {value});
+        if (axis == "transport" || axis == "algorithm" || axis == "device") add(axis.c_str(), {value});
+  found.erase({"device", "host"});  // no plugin's
   std::vector<Subject> subjects;
   for (const auto& [kind, name] : found) subjects.push_back({kind, name});
   return subjects;

@@ -25,6 +25,7 @@ struct Traffic {
 // What truly did the work of a case.
 struct Attestation {
   std::string algorithm;   // the one that the core ran; "" where the case runs none
+  std::string device;      // whose memory and streams the core used, as it says; "": the host's
   uint64_t plan_hash = 0;  // of all ranks' plans, equal on all ranks; 0: none
   std::vector<Traffic> traffic;
   std::vector<std::string> plugins;  // ids of those that took part; the manifest has version and SHA-256 of each

@@ -15,8 +15,8 @@ class App;
 
 namespace tutti::conformance {
 
-// Runs the command; the exit status: 0 only when all is as it must be, 1 when not, 2 for wrong usage (thrown as
-// std::invalid_argument).
+// Runs the command; the exit status: 0 only when all is as it must be, 1 when not, 77 when this machine could not tell,
+// 2 for wrong usage (thrown as std::invalid_argument).
 using Action = std::function<int()>;
 
 // What a command is given: `selection` is filled once the command line has been read, and checked against what there

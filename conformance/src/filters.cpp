@@ -44,13 +44,15 @@ void check_selection(Selection& s) {
     std::string error;
     if (load_plugin(path, &error) < 0) throw std::invalid_argument("--plugin: " + error);
   }
-  for (auto* list : {&s.transports, &s.algorithms, &s.collectives, &s.types}) expand_all(*list);
-  std::vector<std::string> transports, algorithms, collectives, types;
+  for (auto* list : {&s.transports, &s.devices, &s.algorithms, &s.collectives, &s.types}) expand_all(*list);
+  std::vector<std::string> transports, devices{"host"}, algorithms, collectives, types;
   for (const auto* t : list_transports()) transports.emplace_back(t->name);
+  for (const DeviceTables& d : list_devices()) devices.emplace_back(d.memory->name);
   for (const auto* a : list_algorithms()) algorithms.emplace_back(a->name);
   for (uint32_t c = TUTTI_BROADCAST; c <= TUTTI_BARRIER; ++c) collectives.emplace_back(collective_name(c));
   for (uint32_t d = 1; dtype_bytes(d); ++d) types.emplace_back(dtype_name(d));
   for (const std::string& mix : s.transports) require("--transport", transports_of(mix), transports);
+  require("--device", s.devices, devices);
   require("--algorithm", s.algorithms, algorithms);
   require("--collective", s.collectives, collectives);
   require("--type", s.types, types);

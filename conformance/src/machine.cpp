@@ -132,7 +132,8 @@ std::vector<PluginFact> plugin_facts() {
                      record.transports, record.algorithms,
                      record.loaded           ? std::string()
                      : record.reason.empty() ? "no reason given"
-                                             : record.reason});
+                                             : record.reason,
+                     record.devices});
   return facts;
 }
 
@@ -148,6 +149,7 @@ Manifest make_manifest(const Selection& selection, const std::string& command_li
   m.level = level_name(selection.level);
   m.transports = selection.transports;
   m.algorithms = selection.algorithms;
+  m.devices = selection.devices;
   m.cases = selection.cases;
   m.seed = selection.seed;
   m.plugins = plugin_facts();

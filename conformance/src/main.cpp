@@ -38,6 +38,7 @@ void add_selection(CLI::App& app, Selection& s) {
     app.add_option(name, values, text)->delimiter(',')->allow_extra_args(false);
   };
   list("--transport", s.transports, "transports, or mixes of several (shm+tcp), or all");
+  list("--device", s.devices, "devices whose memory and streams are used; host: none of them; or all");
   list("--algorithm", s.algorithms, "algorithms");
   list("--collective", s.collectives, "collectives");
   list("--type", s.types, "data types");

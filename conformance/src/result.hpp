@@ -30,6 +30,7 @@ struct PluginFact {
   std::string sha256;  // of the file, hexadecimal; "" for plugins linked statically
   std::vector<std::string> transports, algorithms;
   std::string refused;  // why it was not loaded; "" when it was
+  std::vector<std::string> devices;
 };
 
 // The environment: everything by which somebody else could make the same run.
@@ -41,6 +42,7 @@ struct Manifest {
   std::string level;
   uint64_t seed = 0;
   std::vector<std::string> transports, algorithms;  // what the run was about; empty: everything that is found
+  std::vector<std::string> devices;                 // likewise
   std::vector<std::string> cases;                   // picked by hand: the run says nothing of a whole plugin
   std::vector<PluginFact> plugins;
   // "kernel", "cpu", "cores", "memory", "git" (of the folder in which it runs, when there is one) ...

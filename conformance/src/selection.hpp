@@ -16,6 +16,7 @@ const char* level_name(Level level);
 struct Selection {
   Level level = Level::quick;
   std::vector<std::string> transports;  // "shm", "tcp", or a mix of several: "shm+tcp"
+  std::vector<std::string> devices;     // "host", "simulated" ...
   std::vector<std::string> algorithms, collectives, types;
   std::vector<uint32_t> ranks;
   std::vector<std::string> cases;    // ids; a trailing or inner '*' stands for anything

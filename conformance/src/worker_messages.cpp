@@ -14,6 +14,7 @@ Json to_json(const Attestation& attestation) {
   for (const Traffic& t : attestation.traffic)
     traffic.push_back({t.transport, t.rank, t.peer, t.sent_bytes, t.received_bytes});
   return {{"algorithm", attestation.algorithm},
+          {"device", attestation.device},
           {"plan_hash", attestation.plan_hash},
           {"traffic", traffic},
           {"plugins", attestation.plugins}};
@@ -27,6 +28,7 @@ Outcome outcome_from(const Json& json) {
 Attestation attestation_from(const Json& json) {
   Attestation attestation;
   attestation.algorithm = json.at("algorithm").get<std::string>();
+  attestation.device = json.at("device").get<std::string>();
   attestation.plan_hash = json.at("plan_hash").get<uint64_t>();
   attestation.plugins = json.at("plugins").get<std::vector<std::string>>();
   for (const Json& t : json.at("traffic"))

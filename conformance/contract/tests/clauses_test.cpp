@@ -33,8 +33,10 @@ TEST(Clauses, IdsAreUnique) {
 }
 
 TEST(Clauses, EveryClauseIsNamedByACaseAndEveryNamedOneExists) {
-  std::set<std::string> named(contract::common_clauses().begin(), contract::common_clauses().end());
-  for (const auto subject : {contract::Subject::plugin, contract::Subject::transport, contract::Subject::algorithm})
+  std::set<std::string> named;
+  for (const auto subject : contract::all_subjects)
+    named.insert(contract::common_clauses(subject).begin(), contract::common_clauses(subject).end());
+  for (const auto subject : contract::all_subjects)
     for (const auto& one : contract::contract_cases(subject)) named.insert(one.clauses.begin(), one.clauses.end());
   for (const std::string& id : named) EXPECT_NE(find_clause(id), nullptr) << id;
   for (const Clause& clause : clauses())
@@ -42,7 +44,7 @@ TEST(Clauses, EveryClauseIsNamedByACaseAndEveryNamedOneExists) {
 }
 
 TEST(Cases, NamesAreUniqueAndCheapestComeFirst) {
-  for (const auto subject : {contract::Subject::plugin, contract::Subject::transport, contract::Subject::algorithm}) {
+  for (const auto subject : contract::all_subjects) {
     std::set<std::string> names;
     uint32_t cost = 0;
     for (const auto& one : contract::contract_cases(subject)) {

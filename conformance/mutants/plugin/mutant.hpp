@@ -31,6 +31,8 @@ std::unique_ptr<sdk::Interposer> make_transfer_mutant(std::string_view name);
 std::unique_ptr<sdk::Interposer> make_endpoint_mutant(std::string_view name);
 std::unique_ptr<sdk::Interposer> make_view_mutant(std::string_view name);
 const tutti_algorithm* algorithm_mutant();
+// The tables of a device's fault, over the plugin "simulated"; nullptr: `id` is of neither of them.
+const void* device_mutant(const char* id);
 
 using Endpoint = sdk::Interposer::Endpoint;
 using Link = sdk::Interposer::Link;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The plugin "mutants": a transport or an algorithm with the fault that TUTTI_MUTANT names, and faults of the entry
-// table itself. Without TUTTI_MUTANT it is whole.
+// The plugin "mutants": a transport, an algorithm or a device with the fault that TUTTI_MUTANT names, and faults of the
+// entry table itself. Without TUTTI_MUTANT it is whole.
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -60,6 +60,7 @@ const void* get_interface(const char* id, uint32_t index) {
   if (fault() == "any-id" && !is_transport && !is_algorithm) return reached(), transport();
   if (fault() == "endless" && is_transport && index > 0) reached(), index = 0;
   if (index > 0) return nullptr;
+  if (sdk::config("TUTTI_MUTANT_OVER").value_or("") == "simulated") return device_mutant(id);
   return is_transport ? static_cast<const void*>(transport()) : is_algorithm ? algorithm_mutant() : nullptr;
 }
 

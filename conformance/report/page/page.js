@@ -54,7 +54,7 @@ function head() {
   const split = (kind) => data.results.filter((result) => result.verdict === kind).length;
   const tile = (number, text) => el(number ? "div.tile" : "div.tile.zero", {}, el("b", {}, number.toLocaleString("en")), el("span", {}, text));
   const part = (number, kind, text) => number ? el(`i.${kind}`, { style: `flex:${number}`, title: `${number} ${text}` }) : undefined;
-  const subject = [["transport", m.transports], ["algorithm", m.algorithms]].filter(([, names]) => names.length).map(([kind, names]) => `${kind} ${names.join(", ")}`).join("; ");
+  const subject = [["transport", m.transports], ["algorithm", m.algorithms], ["device", m.devices || []]].filter(([, names]) => names.length).map(([kind, names]) => `${kind} ${names.join(", ")}`).join("; ");
   page.append(el(ok ? "div.verdict" : "div.verdict.bad", {},
     el("div.soft", {}, subject || "everything that was found"),
     el("h1", {}, title[0].toUpperCase() + title.slice(1)),
@@ -114,18 +114,23 @@ const legend = () => el("div.legend", {}, [["pass", "all passed (how many)"], ["
 function matrix() {
   const results = data.results.filter((result) => result.axes.collective && result.axes.algorithm);
   if (!results.length) return;
-  const maps = [...groupBy(results, (result) => result.axes.transport || (result.kind === "proof" ? "schedules, proved" : result.kind))];
-  section("matrix", "The matrix", "Collectives by algorithms: with numbers over each transport and mix, and as schedules that are proved. Choose a cell to see its cases.", legend(),
-    el("div.maps", {}, maps.map(([transport, group]) => heatMap(transport, group, axis("collective"), axis("algorithm"), group[0].axes.transport ? { transport } : { suite: group[0].kind }))));
+  const onDevice = (result) => result.axes.device && result.axes.device !== "host";
+  const maps = [...groupBy(results, (result) => result.axes.transport ? result.axes.transport + (onDevice(result) ? `, on ${result.axes.device}` : "") : (result.kind === "proof" ? "schedules, proved" : result.kind))];
+  section("matrix", "The matrix", "Collectives by algorithms: with numbers over each transport and mix, on the host and on each device, and as schedules that are proved. Choose a cell to see its cases.", legend(),
+    el("div.maps", {}, maps.map(([title, group]) => {
+      const { transport, device } = group[0].axes;
+      return heatMap(title, group, axis("collective"), axis("algorithm"), transport ? { transport, ...(device ? { device } : {}) } : { suite: group[0].kind });
+    })));
 }
 
-// What the clauses of the contract say, and what became of the cases that name them: those of algorithms by algorithm, all others by
-// transport.
+// What the clauses of the contract say, and what became of the cases that name them: those of algorithms by algorithm, those of devices
+// by device, all others by transport.
+const kindOf = (clause) => clause.startsWith("A-") ? "algorithm" : /^[DX]-/.test(clause) ? "device" : "transport";
 function contract() {
   const results = data.results.filter((result) => result.clauses.length);
   if (!results.length) return;
   const spread = results.flatMap((result) => result.clauses.map((clause) => {
-    const about = clause.startsWith("A-") ? "algorithm" : "transport";
+    const about = kindOf(clause);
     return { result, clause, about, column: result.axes[about] || "plugins" };
   }));
   const known = new Map(data.clauses.map((clause) => [clause.id, clause.text]));
@@ -133,7 +138,7 @@ function contract() {
   const named = new Set(spread.map((pair) => pair.clause));
   const silent = [...known.keys()].filter((clause) => !named.has(clause)).length;
   const table = (title, about) => {
-    const pairs = spread.filter((pair) => pair.about === about), rows = [...known].filter(([clause]) => clause.startsWith("A-") === (about === "algorithm"));
+    const pairs = spread.filter((pair) => pair.about === about), rows = [...known].filter(([clause]) => kindOf(clause) === about);
     const columns = [...new Set(pairs.map((pair) => pair.column))].sort(natural), cells = groupBy(pairs, (pair) => `${pair.clause}\n${pair.column}`);
     const row = ([clause, text]) => el("tr", {}, el("th.clause", { scope: "row" }, clause), el(named.has(clause) ? "td.text" : "td.text.silent", {}, marked(text)),
       columns.map((column) => cell(cells.get(`${clause}\n${column}`)?.map((pair) => pair.result), column === "plugins" ? { clause } : { clause, [about]: column }, `${clause} · ${column}`)));
@@ -141,7 +146,7 @@ function contract() {
       el("tbody", {}, rows.map(row))));
   };
   section("contract", "The contract", `${named.size} clauses of docs/plugin-guide.md are named by ${results.length.toLocaleString("en")} cases of this run${silent ? `; ${silent} were not looked at` : ""}.`,
-    el("div.maps", {}, table("Plugins and transports", "transport"), table("Algorithms", "algorithm")));
+    el("div.maps", {}, table("Plugins and transports", "transport"), table("Algorithms", "algorithm"), table("Devices", "device")));
 }
 // Text with `code` in it.
 const marked = (text) => text.split("`").map((part, i) => (i % 2 ? el("code", {}, part) : part));
@@ -190,6 +195,7 @@ function inside(result) {
   const fact = (name, text) => { if (text) facts.push(el("dt", {}, name), el("dd", {}, text)); };
   fact("clauses", result.clauses.join(", "));
   fact("algorithm", a.algorithm);
+  fact("device", a.device);
   fact("plan", a.plan_hash && a.plan_hash !== "0x0" ? el("code", {}, a.plan_hash) : "");
   fact("carried by", Object.entries(a.carried || {}).map(([transport, moved]) => `${transport}: ${bytes(moved)} sent`).join("; "));
   fact("plugins", (a.plugins || []).join(", "));
@@ -241,7 +247,7 @@ function waivers() {
 function environment() {
   const m = data.manifest;
   const plugin = (p) => el("div.plugin", {}, el("b", {}, p.id || p.path), " ", p.version, " ", el("small", {}, p.vendor),
-    p.refused ? el("div.message", {}, el("span.chip.fail", {}, "refused"), " ", p.refused) : el("div", {}, [["transports", p.transports], ["algorithms", p.algorithms]].filter(([, names]) => names.length).map(([kind, names]) => `${kind}: ${names.join(", ")}`).join("; ")),
+    p.refused ? el("div.message", {}, el("span.chip.fail", {}, "refused"), " ", p.refused) : el("div", {}, [["transports", p.transports], ["algorithms", p.algorithms], ["devices", p.devices || []]].filter(([, names]) => names.length).map(([kind, names]) => `${kind}: ${names.join(", ")}`).join("; ")),
     el("div.soft", {}, el("code", {}, p.path)), p.sha256 ? el("div.soft", {}, "SHA-256 ", el("code", {}, p.sha256)) : undefined);
   const panel = (title, content, wide) => el(wide ? "div.panel.wide" : "div.panel", {}, el("h3", {}, title), content);
   section("environment", "Environment", "Everything by which somebody else could make the same run.", el("div.tables", {},

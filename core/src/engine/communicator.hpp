@@ -214,6 +214,13 @@ class Communicator final : public Engine, private PortEvents {
 
   std::unordered_map<Shape, std::unique_ptr<Plan>, ShapeHash> plans_;
   Plan* memo_[TUTTI_BARRIER + 1] = {};
+  // What served the last call of a collective where that was one on device memory: then it has no memo.
+  struct StreamFacts {
+    bool there = false;
+    uint32_t service = 0;
+    uint64_t slices = 0, schedule_hash = 0;
+  };
+  StreamFacts stream_facts_[TUTTI_BARRIER + 1];
   uint64_t plan_clock_ = 0;
   std::deque<Service> services_;  // its strings are handed out: they stay where they are
 

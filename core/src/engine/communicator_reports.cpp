@@ -28,6 +28,11 @@ std::vector<tutti_link_traffic> Communicator::traffic() {
 tutti_plan_facts Communicator::plan_facts(uint32_t collective) {
   const Hold hold(*this);
   const Plan* plan = memo_[collective];
+  if (const StreamFacts& on_device = stream_facts_[collective]; !plan && on_device.there) {
+    const Service& service = services_[on_device.service];
+    return {sizeof(tutti_plan_facts), 0, service.algorithm.c_str(), service.transports.c_str(), on_device.slices,
+            on_device.schedule_hash};
+  }
   if (!plan) throw Failure(TUTTI_NOT_FOUND, fmt::format("no {} has been called yet", collective_name(collective)));
   const Service& service = services_[plan->service];
   return {sizeof(tutti_plan_facts), 0, service.algorithm.c_str(), service.transports.c_str(), plan->slices,

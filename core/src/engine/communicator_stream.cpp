@@ -66,6 +66,8 @@ tutti_status Communicator::stream_collective(StreamRunner::Call call, const tutt
       service_row(collective_name(call.shape.collective), plan.plan.algorithm->name,
                   plan.plan.transports.empty() ? call.where.tables.memory->name
                                                : call.where.tables.memory->name + ("+" + plan.plan.transports));
+  memo_[call.shape.collective] = nullptr;
+  stream_facts_[call.shape.collective] = {true, made->service, plan.plan.slices, plan.plan.schedule_hash};
   issue_stream(call, plan);
   if (streams_->captures()) {
     streams_->issued(nullptr);

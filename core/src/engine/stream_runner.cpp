@@ -134,6 +134,7 @@ StreamPlan& StreamRunner::find_plan(const Call& call, const std::function<void()
         std::make_unique<StreamPlan>(bind_stream_plan(problem, forms, shape, slices, place_.rank, *place_.links,
                                                       [this](uint32_t from, uint32_t to) { return way(from, to); }));
     plan->plan.algorithm = choice.algorithm;
+    plan->plan.schedule_hash = schedule_hash(forms[shape.in_place != 0][place_.rank]);
     found = plans_.emplace(shape, std::move(plan)).first;
   }
   StreamPlan& plan = *found->second;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The simulated devices' memory: pages of the process, known by range. Released ranges stay reserved and unreadable, so
-// that using one is noticed.
+// The simulated devices' memory: pages of the process, known by range. Released ranges stay reserved and unreadable
+// (the last 256 of them), so that using one is noticed. With TUTTI_SIMULATED_PRIVATE=1 the addresses of device memory
+// are unreadable at all times, as on most real devices, and streams see the same pages elsewhere.
 #pragma once
 
 #include <tutti/plugin/device.h>
@@ -21,7 +22,7 @@ void release(void* address);
 void classify(const void* address, tutti_pointer& pointer);
 void map_host(void* address, uint64_t bytes);
 void unmap_host(void* address);
-// Throws unless [address, address + bytes) is device memory or mapped host memory: what a stream may touch.
-void check_reachable(const void* address, uint64_t bytes);
+// Where a stream finds [address, address + bytes). Throws unless that is device memory or mapped host memory.
+void* reach(const void* address, uint64_t bytes);
 
 }  // namespace tutti::simulated

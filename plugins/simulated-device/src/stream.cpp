@@ -160,11 +160,11 @@ Work check(const tutti_command& command) {
       bytes *= element_bytes(command.dtype);
     }
     work.sources.assign(command.src, command.src + command.sources);
-    for (const void* source : work.sources) check_reachable(source, bytes);
-    check_reachable(command.dst, bytes);
-    if (command.dst2) check_reachable(command.dst2, bytes);
+    for (const void*& source : work.sources) source = reach(source, bytes);
+    work.command.dst = reach(command.dst, bytes);
+    if (command.dst2) work.command.dst2 = reach(command.dst2, bytes);
   } else if (command.kind == TUTTI_COMMAND_WAIT || command.kind == TUTTI_COMMAND_WRITE) {
-    check_reachable(command.word, sizeof *command.word);
+    work.command.word = static_cast<uint32_t*>(reach(command.word, sizeof *command.word));
   } else if (!command.mark) {
     throw Error(TUTTI_INVALID_ARGUMENT, "simulated device: a command's mark is NULL");
   }

@@ -1,0 +1,280 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "device_station.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <exception>
+#include <thread>
+
+namespace tutti::conformance::contract {
+namespace {
+
+constexpr uint32_t most_tables = 256;
+constexpr uint64_t page = 4096;
+
+template <typename Table>
+void judge_stamp(const Table* table, const char* kind, uint32_t stamp) {
+  require(table->struct_size >= sizeof(Table), "E-4", "a table of {} has {} bytes, expected at least {}", kind,
+          table->struct_size, sizeof(Table));
+  require(table->stamp == stamp, "E-4", "a table of {} has the draft stamp {:#010x}, expected {:#010x}", kind,
+          table->stamp, stamp);
+}
+
+}  // namespace
+
+void judge(const tutti_device* d) {
+  judge_stamp(d, TUTTI_DEVICE_ID, TUTTI_DEVICE_STAMP);
+  judge_name("device", d->name, d->summary);
+  const std::pair<const char*, bool> functions[] = {
+      {"query", d->query},       {"classify", d->classify},     {"allocate", d->allocate},      {"release", d->release},
+      {"map_host", d->map_host}, {"unmap_host", d->unmap_host}, {"enable_peer", d->enable_peer}};
+  for (const auto& [name, there] : functions)
+    require(there, "E-4", "device {}: the mandatory function {} is NULL", d->name, name);
+  require(!d->export_memory == !d->import_memory && !d->export_memory == !d->close_import, "E-4",
+          "device {}: export_memory, import_memory and close_import come all or not at all", d->name);
+}
+
+void judge(const tutti_executor* e) {
+  judge_stamp(e, TUTTI_EXECUTOR_ID, TUTTI_EXECUTOR_STAMP);
+  const std::pair<const char*, bool> functions[] = {{"prepare", e->prepare},
+                                                    {"create_stream", e->create_stream},
+                                                    {"destroy_stream", e->destroy_stream},
+                                                    {"stream_state", e->stream_state},
+                                                    {"create_mark", e->create_mark},
+                                                    {"destroy_mark", e->destroy_mark},
+                                                    {"poll_mark", e->poll_mark},
+                                                    {"enqueue", e->enqueue}};
+  for (const auto& [name, there] : functions)
+    require(there, "E-4", "an executor's mandatory function {} is NULL", name);
+}
+
+DeviceUnderTest device_under_test(Bench& bench) {
+  DeviceUnderTest found;
+  bench.entry();
+  const auto get = [&](const char* id, uint32_t i) {
+    return plain_call("get_interface", true, [&] { return bench.entry()->get_interface(id, i); });
+  };
+  for (uint32_t i = 0; i < most_tables && !found.memory; ++i) {
+    const auto* table = static_cast<const tutti_device*>(get(TUTTI_DEVICE_ID, i));
+    if (!table) break;
+    judge(table);
+    if (bench.name != table->name) continue;
+    found.memory = table;
+    found.executor = static_cast<const tutti_executor*>(get(TUTTI_EXECUTOR_ID, i));
+    require(found.executor != nullptr, "E-4", "device {} has no executor: the index-th of one belongs to the other",
+            table->name);
+    judge(found.executor);
+  }
+  if (!found.memory)
+    throw std::runtime_error(fmt::format("the plugin {} has no device \"{}\"", bench.path, bench.name));
+  const tutti_device* d = found.memory;
+  tutti_device_caps& c = found.caps;
+  c.struct_size = sizeof c;
+  const tutti_status status = call("query", false, [&] { return d->query(d->self, &c); });
+  if (status == TUTTI_NOT_SUPPORTED) throw NotOffered{fmt::format("query says: {}", last_error())};
+  require(status == TUTTI_OK, "D-1", "query returned {}: {}", status_text(status), last_error());
+  if (!c.devices) throw NotOffered{"query says that this process sees no such device"};
+  return found;
+}
+
+Station::Station(Bench& b) : device(device_under_test(b)), bench(b) {
+  const tutti_executor* e = device.executor;
+  const tutti_status status = call("prepare", false, [&] { return e->prepare(e->self, 0); });
+  require(status == TUTTI_OK, "X-11", "prepare of device 0 returned {}: {}", status_text(status), last_error());
+}
+
+Station::~Station() {
+  if (std::uncaught_exceptions()) return;  // a stream may be held up for good: its process ends anyway
+  const tutti_executor* e = device.executor;
+  const tutti_device* d = device.memory;
+  for (void* stream : streams_) e->destroy_stream(e->self, stream);
+  for (tutti_mark* mark : marks_) e->destroy_mark(e->self, mark);
+  for (void* address : allocations_) d->release(d->self, address);
+  for (const Mapped& one : mapped_) {
+    d->unmap_host(d->self, one.host);
+    std::free(one.host);
+  }
+}
+
+Station::Mapped Station::map(uint64_t bytes) {
+  Mapped one;
+  one.bytes = (bytes + page - 1) / page * page;
+  one.host = static_cast<uint8_t*>(std::aligned_alloc(page, one.bytes));
+  if (!one.host) throw CannotRun{"out of memory"};
+  std::memset(one.host, 0, one.bytes);
+  void* seen = nullptr;
+  const tutti_device* d = device.memory;
+  const tutti_status status = call("map_host", false, [&] { return d->map_host(d->self, one.host, one.bytes, &seen); });
+  require(status == TUTTI_OK && seen, "D-7", "map_host of {} bytes returned {}: {}", one.bytes, status_text(status),
+          last_error());
+  one.seen = static_cast<uint8_t*>(seen);
+  mapped_.push_back(one);
+  return one;
+}
+
+uint8_t* Station::allocate(uint64_t bytes, uint32_t of) {
+  void* address = nullptr;
+  const tutti_device* d = device.memory;
+  const tutti_status status = call("allocate", false, [&] { return d->allocate(d->self, of, bytes, &address); });
+  require(status == TUTTI_OK && address, "D-5", "allocate of {} bytes on device {} returned {}: {}", bytes, of,
+          status_text(status), last_error());
+  allocations_.push_back(address);
+  return static_cast<uint8_t*>(address);
+}
+
+void Station::release(void* address) {
+  std::erase(allocations_, address);
+  const tutti_device* d = device.memory;
+  const tutti_status status = call("release", false, [&] { return d->release(d->self, address); });
+  require(status == TUTTI_OK, "D-6", "release of an allocation returned {}: {}", status_text(status), last_error());
+}
+
+void* Station::stream(uint32_t of) {
+  void* made = nullptr;
+  const tutti_executor* e = device.executor;
+  const tutti_status status = call("create_stream", false, [&] { return e->create_stream(e->self, of, &made); });
+  require(status == TUTTI_OK && made, "X-12", "create_stream on device {} returned {}: {}", of, status_text(status),
+          last_error());
+  streams_.push_back(made);
+  return made;
+}
+
+tutti_mark* Station::mark(uint32_t of) {
+  tutti_mark* made = nullptr;
+  const tutti_executor* e = device.executor;
+  const tutti_status status = call("create_mark", false, [&] { return e->create_mark(e->self, of, &made); });
+  require(status == TUTTI_OK && made, "X-9", "create_mark on device {} returned {}: {}", of, status_text(status),
+          last_error());
+  marks_.push_back(made);
+  return made;
+}
+
+tutti_pointer Station::classify(const void* address) {
+  tutti_pointer pointer{};
+  pointer.struct_size = sizeof pointer;
+  const tutti_device* d = device.memory;
+  const tutti_status status = call("classify", false, [&] { return d->classify(d->self, address, &pointer); });
+  require(status == TUTTI_OK, "D-3",
+          "classify of {} returned {}: {}; it never fails for an address that is none of "
+          "its own",
+          address, status_text(status), last_error());
+  return pointer;
+}
+
+tutti_status Station::enqueue(void* stream, std::vector<tutti_command> commands) {
+  const tutti_executor* e = device.executor;
+  const tutti_status status = call("enqueue", false, [&] {
+    return e->enqueue(e->self, stream, commands.data(), static_cast<uint32_t>(commands.size()));
+  });
+  std::memset(static_cast<void*>(commands.data()), '#', commands.size() * sizeof commands[0]);  // E-10
+  return status;
+}
+
+void Station::issue(void* stream, std::vector<tutti_command> commands, const char* clause) {
+  const tutti_status status = enqueue(stream, std::move(commands));
+  require(status == TUTTI_OK, clause, "enqueue returned {}: {}", status_text(status), last_error());
+}
+
+tutti_status Station::poll(tutti_mark* mark) {
+  const tutti_executor* e = device.executor;
+  return call("poll_mark", false, [&] { return e->poll_mark(e->self, mark); });
+}
+
+void Station::until_done(tutti_mark* mark) {
+  const auto limit = std::chrono::steady_clock::now() + std::chrono::duration<double>(10 * bench.patience);
+  for (uint32_t polls = 0;; ++polls) {
+    const tutti_status status = poll(mark);
+    require(status >= 0, "X-9", "poll_mark returned {}: {}", status_text(status), last_error());
+    if (status == TUTTI_OK) return;
+    require(std::chrono::steady_clock::now() < limit, "X-9",
+            "poll_mark still says TUTTI_AGAIN after {:.0f} s, though nothing holds the stream up", 10 * bench.patience);
+    if (polls > 100) std::this_thread::sleep_for(std::chrono::microseconds(50));
+  }
+}
+
+void Station::finish(void* stream) {
+  tutti_mark* end = nullptr;
+  const tutti_executor* e = device.executor;
+  uint32_t of = 0;
+  uint64_t flags = 0;
+  call("stream_state", false, [&] { return e->stream_state(e->self, stream, &of, &flags); });
+  call("create_mark", false, [&] { return e->create_mark(e->self, of, &end); });
+  require(end != nullptr, "X-9", "create_mark gave none: {}", last_error());
+  issue(stream, {set_mark(end)}, "X-9");
+  until_done(end);
+  e->destroy_mark(e->self, end);
+}
+
+void* Station::own_stream(uint32_t of) {
+  if (!own_streams_[of % 64]) own_streams_[of % 64] = stream(of);
+  return own_streams_[of % 64];
+}
+
+void Station::put(void* to, const std::vector<uint8_t>& bytes, uint32_t of) {
+  if (bytes.empty()) return;
+  const Mapped staging = map(bytes.size());
+  std::memcpy(staging.host, bytes.data(), bytes.size());
+  const void* source = staging.seen;
+  issue(own_stream(of), {copy(to, &source, bytes.size())}, "X-1");
+  finish(own_stream(of));
+}
+
+std::vector<uint8_t> Station::get(const void* from, uint64_t bytes, uint32_t of) {
+  if (!bytes) return {};
+  const Mapped staging = map(bytes);
+  std::memset(staging.host, 0xd7, bytes);
+  issue(own_stream(of), {copy(staging.seen, &from, bytes)}, "X-1");
+  finish(own_stream(of));
+  return {staging.host, staging.host + bytes};
+}
+
+tutti_command copy(void* dst, const void* const* source, uint64_t bytes, void* dst2) {
+  tutti_command c{};
+  c.kind = TUTTI_COMMAND_COPY;
+  c.sources = 1;
+  c.dst = dst;
+  c.dst2 = dst2;
+  c.src = source;
+  c.count = bytes;
+  return c;
+}
+
+tutti_command reduce(uint32_t dtype, uint32_t op, void* dst, const std::vector<const void*>& sources, uint64_t count,
+                     uint64_t divisor, void* dst2) {
+  tutti_command c{};
+  c.kind = TUTTI_COMMAND_REDUCE;
+  c.dtype = dtype;
+  c.op = op;
+  c.sources = static_cast<uint32_t>(sources.size());
+  c.dst = dst;
+  c.dst2 = dst2;
+  c.src = sources.data();
+  c.count = count;
+  c.divisor = divisor;
+  return c;
+}
+
+namespace {
+tutti_command word_command(uint32_t kind, uint32_t* word, uint32_t value) {
+  tutti_command c{};
+  c.kind = kind;
+  c.word = word;
+  c.value = value;
+  return c;
+}
+tutti_command mark_command(uint32_t kind, tutti_mark* mark) {
+  tutti_command c{};
+  c.kind = kind;
+  c.mark = mark;
+  return c;
+}
+}  // namespace
+
+tutti_command wait_until(uint32_t* word, uint32_t value) { return word_command(TUTTI_COMMAND_WAIT, word, value); }
+tutti_command write_word(uint32_t* word, uint32_t value) { return word_command(TUTTI_COMMAND_WRITE, word, value); }
+tutti_command set_mark(tutti_mark* mark) { return mark_command(TUTTI_COMMAND_MARK, mark); }
+tutti_command after_mark(tutti_mark* mark) { return mark_command(TUTTI_COMMAND_AFTER, mark); }
+
+}  // namespace tutti::conformance::contract

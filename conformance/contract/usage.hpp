@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What a process holds: descriptors, threads, mapped bytes, heap. Whoever gives everything back holds no more than
+// before.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+
+namespace tutti::conformance::contract {
+
+// Calls live(warm_up), then live(lives), which does `what` so many times, and throws Broken(clause) when the process
+// holds more after the latter than before. Under sanitizers only descriptors are counted.
+void require_no_growth(const char* clause, const char* what, uint32_t warm_up, uint32_t lives,
+                       const std::function<void(uint32_t)>& live);
+
+}  // namespace tutti::conformance::contract

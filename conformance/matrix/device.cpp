@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "matrix/device.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <stdexcept>
+#include <thread>
+
+namespace tutti::conformance {
+namespace {
+
+constexpr uint64_t page = 4096;
+constexpr std::chrono::seconds patience{30};
+
+Device describe(const DeviceTables& tables) {
+  Device device{tables.memory->name, tables, 0, {}, false};
+  tutti_device_caps caps{};
+  caps.struct_size = sizeof caps;
+  take_plugin_error();
+  if (const tutti_status status = tables.memory->query(tables.memory->self, &caps); status < 0) {
+    device.unusable = take_plugin_error();
+    device.broken = status != TUTTI_NOT_SUPPORTED || device.unusable.empty();
+    if (device.unusable.empty()) device.unusable = "its query fails and gives no reason";
+  } else if (!caps.devices) {
+    device.unusable = "this process sees none (query says devices = 0)";
+  }
+  device.devices = caps.devices;
+  return device;
+}
+
+// What a device said of its latest failure.
+std::string words() {
+  const std::string text = take_plugin_error();
+  return text.empty() ? "no reason given" : text;
+}
+
+}  // namespace
+
+Device make_device(const std::string& name) {
+  if (name == "host") return {name, {}, 0, {}, false};
+  std::string known = "host";
+  for (const DeviceTables& tables : list_devices()) {
+    if (name == tables.memory->name) return describe(tables);
+    known += std::string(", ") + tables.memory->name;
+  }
+  throw std::invalid_argument(fmt::format("there is no device \"{}\"; known are {}", name, known));
+}
+
+std::vector<Device> select_devices(const std::vector<std::string>& names) {
+  std::vector<Device> devices;
+  for (const std::string& name : names) devices.push_back(make_device(name));
+  if (!names.empty()) return devices;
+  devices.push_back(make_device("host"));
+  for (const DeviceTables& tables : list_devices()) devices.push_back(describe(tables));
+  return devices;
+}
+
+uint32_t usable_devices() {
+  uint32_t n = 0;
+  for (const DeviceTables& tables : list_devices()) n += describe(tables).unusable.empty();
+  return n;
+}
+
+Staging::Staging(const Device& device, uint64_t bytes)
+    : tables_(device.tables), bytes_((bytes + page - 1) / page * page) {
+  host_ = static_cast<char*>(std::aligned_alloc(page, bytes_));
+  if (!host_) throw std::runtime_error(fmt::format("out of memory: {} bytes", bytes_));
+  if (tables_.memory->map_host(tables_.memory->self, host_, bytes_, &seen_) >= 0) return;
+  std::free(host_);
+  throw std::runtime_error(fmt::format("device {}: map_host of {} bytes: {}", device.name, bytes_, words()));
+}
+
+Staging::~Staging() {
+  tables_.memory->unmap_host(tables_.memory->self, host_);
+  std::free(host_);
+}
+
+Seat::Seat(const Device& device, uint32_t number) : device_(device), number_(number) {
+  const tutti_executor* e = device_.tables.executor;
+  check("prepare", e->prepare(e->self, number_));
+  for (uint32_t k = 0; k < streams; ++k) {
+    check("create_stream", e->create_stream(e->self, number_, &streams_[k]));
+    check("create_mark", e->create_mark(e->self, number_, &marks_[k]));
+  }
+}
+
+Seat::~Seat() {
+  const tutti_executor* e = device_.tables.executor;
+  for (uint32_t k = 0; k < streams; ++k) {
+    if (marks_[k]) e->destroy_mark(e->self, marks_[k]);
+    if (streams_[k]) e->destroy_stream(e->self, streams_[k]);
+  }
+}
+
+void Seat::check(const char* function, tutti_status status) const {
+  if (status < 0)
+    throw std::runtime_error(fmt::format("device {} {}: {}: {}", device_.name, number_, function, words()));
+}
+
+void* Seat::allocate(uint64_t bytes) {
+  void* address = nullptr;
+  check("allocate", device_.tables.memory->allocate(device_.tables.memory->self, number_, bytes, &address));
+  return address;
+}
+
+void Seat::release(void* address) {
+  check("release", device_.tables.memory->release(device_.tables.memory->self, address));
+}
+
+std::unique_ptr<Staging> Seat::borrow(uint64_t bytes) {
+  const auto fits = [&](const auto& staging) { return staging->bytes() >= bytes && staging->bytes() <= 4 * bytes; };
+  const auto found = std::find_if(spare_.begin(), spare_.end(), fits);
+  if (found == spare_.end()) return std::make_unique<Staging>(device_, bytes);
+  std::unique_ptr<Staging> staging = std::move(*found);
+  spare_.erase(found);
+  return staging;
+}
+
+void Seat::give_back(std::unique_ptr<Staging> staging) {
+  constexpr size_t most_spare = 8;
+  if (spare_.size() == most_spare) spare_.erase(spare_.begin());
+  spare_.push_back(std::move(staging));
+}
+
+void Seat::enqueue(uint32_t k, const tutti_command& command) {
+  const tutti_executor* e = device_.tables.executor;
+  check("enqueue", e->enqueue(e->self, streams_[k], &command, 1));
+}
+
+void Seat::copy(uint32_t k, void* dst, const void* src, uint64_t bytes) {
+  tutti_command command{};
+  command.kind = TUTTI_COMMAND_COPY;
+  command.dst = dst;
+  command.src = &src;
+  command.sources = 1;
+  command.count = bytes;
+  enqueue(k, command);
+}
+
+void Seat::finish(uint32_t k) {
+  const tutti_executor* e = device_.tables.executor;
+  tutti_command command{};
+  command.kind = TUTTI_COMMAND_MARK;
+  command.mark = marks_[k];
+  enqueue(k, command);
+  const auto limit = std::chrono::steady_clock::now() + patience;
+  for (uint32_t polls = 0;; ++polls) {
+    const tutti_status status = e->poll_mark(e->self, marks_[k]);
+    check("poll_mark", status);
+    if (status != TUTTI_AGAIN) return;
+    if (std::chrono::steady_clock::now() > limit)
+      throw std::runtime_error(fmt::format(
+          "device {} {}: stream {} of the rank has not come to its end in {} s: does a command wait for what nobody "
+          "does?",
+          device_.name, number_, k, patience.count()));
+    if (polls < 1000)
+      std::this_thread::yield();
+    else
+      std::this_thread::sleep_for(std::chrono::microseconds(50));
+  }
+}
+
+}  // namespace tutti::conformance

@@ -1,0 +1,339 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Mutants of a device: a healthy one's tables, with functions in front of them that break a promise. What each does is
+// said in faults.cpp. A fault that needs the device's time to show is waited for, so that it strikes each time.
+#include <fcntl.h>
+#include <tutti/plugin/device.h>
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstdlib>
+#include <mutex>
+#include <set>
+#include <thread>
+
+#include "mutant.hpp"
+
+namespace tutti::mutants {
+namespace {
+
+const tutti_device* inner = nullptr;
+const tutti_executor* executor = nullptr;
+tutti_device device_table;
+tutti_executor executor_table;
+
+bool is(const char* name) { return fault() == name; }
+
+// ---- device/1
+
+tutti_status query(void*, tutti_device_caps* caps) {
+  const tutti_status status = inner->query(inner->self, caps);
+  if (is("device-is-host")) caps->memory_kind = TUTTI_MEMORY_HOST, reached();
+  if (is("claims-exports")) caps->flags |= TUTTI_DEVICE_EXPORTS, reached();
+  return status;
+}
+
+tutti_status classify(void*, const void* address, tutti_pointer* pointer) {
+  const tutti_status status = inner->classify(inner->self, address, pointer);
+  const bool ours = status == TUTTI_OK && pointer->kind != TUTTI_MEMORY_HOST;
+  if (is("knows-only-bases") && ours && address != pointer->base) pointer->kind = TUTTI_MEMORY_HOST, reached();
+  if (is("always-device-0") && ours && pointer->device) pointer->device = 0, reached();
+  if (is("buffer-id-by-device") && ours) pointer->buffer_id = pointer->device + 1, reached();
+  if (is("claims-host-memory") && status == TUTTI_OK && !ours && address) {
+    tutti_device_caps caps{};
+    caps.struct_size = sizeof caps;
+    inner->query(inner->self, &caps);
+    pointer->kind = caps.memory_kind, reached();
+  }
+  return status;
+}
+
+constexpr uint64_t skew = 64;
+tutti_status allocate(void*, uint32_t device, uint64_t bytes, void** address) {
+  tutti_device_caps caps{};
+  caps.struct_size = sizeof caps;
+  inner->query(inner->self, &caps);
+  if (is("any-device") && device >= caps.devices) device = 0, reached();
+  const tutti_status status = inner->allocate(inner->self, device, bytes + skew, address);
+  if (is("allocates-unaligned") && status == TUTTI_OK) *address = static_cast<char*>(*address) + skew, reached();
+  return status;
+}
+
+tutti_status release(void*, void* address) {
+  if (is("release-forgets")) return reached(), TUTTI_OK;
+  if (is("allocates-unaligned")) address = static_cast<char*>(address) - skew;
+  return inner->release(inner->self, address);
+}
+
+std::mutex mutex;
+std::map<void*, void*> shadows;  // host memory -> what streams see instead
+
+tutti_status map_host(void*, void* address, uint64_t bytes, void** device_address) {
+  if (is("maps-a-copy")) {
+    void* shadow = std::aligned_alloc(4096, bytes);
+    std::memcpy(shadow, address, bytes);
+    const std::lock_guard lock(mutex);
+    shadows[address] = shadow;
+    return reached(), inner->map_host(inner->self, shadow, bytes, device_address);
+  }
+  return inner->map_host(inner->self, address, bytes, device_address);
+}
+
+tutti_status unmap_host(void*, void* address) {
+  if (is("maps-a-copy")) {
+    const std::lock_guard lock(mutex);
+    address = shadows[address];
+  }
+  return inner->unmap_host(inner->self, address);
+}
+
+// ---- executor/1
+
+std::vector<void*>& kept() {
+  static auto* all = new std::vector<void*>();
+  return *all;
+}
+
+tutti_status create_mark(void*, uint32_t device, tutti_mark** mark) {
+  if (is("mark-keeps-memory")) {
+    const std::lock_guard lock(mutex);
+    kept().push_back(std::malloc(3000)), reached();
+  }
+  if (is("mark-keeps-descriptor") && open("/dev/null", O_RDONLY | O_CLOEXEC) >= 0) reached();
+  return executor->create_mark(executor->self, device, mark);
+}
+
+std::set<tutti_mark*>& done_marks() {
+  static auto* all = new std::set<tutti_mark*>();
+  return *all;
+}
+
+tutti_status poll_mark(void*, tutti_mark* mark) {
+  const tutti_status status = executor->poll_mark(executor->self, mark);
+  if (is("mark-is-early") && status == TUTTI_AGAIN) return reached(), TUTTI_OK;
+  if (is("mark-is-set-once")) {
+    const std::lock_guard lock(mutex);
+    if (status == TUTTI_OK) done_marks().insert(mark);
+    if (status == TUTTI_AGAIN && done_marks().contains(mark)) return reached(), TUTTI_OK;
+  }
+  return status;
+}
+
+tutti_status stream_state(void*, void* stream, uint32_t* device, uint64_t* flags) {
+  const tutti_status status = executor->stream_state(executor->self, stream, device, flags);
+  if (is("streams-of-device-0") && status == TUTTI_OK && *device) *device = 0, reached();
+  return status;
+}
+
+uint32_t device_of(void* stream) {
+  uint32_t device = 0;
+  uint64_t flags = 0;
+  executor->stream_state(executor->self, stream, &device, &flags);
+  return device;
+}
+
+// A stream that the caller does not know of.
+void* hidden_stream(uint32_t device) {
+  static std::map<uint32_t, void*> streams;
+  const std::lock_guard lock(mutex);
+  void*& stream = streams[device];
+  if (!stream) executor->create_stream(executor->self, device, &stream);
+  return stream;
+}
+
+tutti_status forward(void* stream, const std::vector<tutti_command>& commands) {
+  if (commands.empty()) return TUTTI_OK;
+  return executor->enqueue(executor->self, stream, commands.data(), static_cast<uint32_t>(commands.size()));
+}
+
+// Until the stream has come to its end; two seconds at most.
+void await(void* stream, double limit_s = 2) {
+  tutti_mark* end = nullptr;
+  executor->create_mark(executor->self, device_of(stream), &end);
+  tutti_command mark{};
+  mark.kind = TUTTI_COMMAND_MARK;
+  mark.mark = end;
+  forward(stream, {mark});
+  const auto limit = std::chrono::steady_clock::now() + std::chrono::duration<double>(limit_s);
+  while (executor->poll_mark(executor->self, end) == TUTTI_AGAIN && std::chrono::steady_clock::now() < limit)
+    std::this_thread::yield();
+}
+
+uint64_t bytes_of(const tutti_command& c) {
+  constexpr uint64_t sizes[] = {1, 2, 4, 8, 1, 2, 4, 8, 2, 2, 4, 8};  // from TUTTI_INT8 on
+  static_assert(TUTTI_FLOAT64 - TUTTI_INT8 == 11);
+  return c.kind == TUTTI_COMMAND_COPY ? c.count : c.count * sizes[c.dtype - TUTTI_INT8];
+}
+bool computes(const tutti_command& c) { return c.kind == TUTTI_COMMAND_COPY || c.kind == TUTTI_COMMAND_REDUCE; }
+bool reduces(const tutti_command& c) {
+  return c.kind == TUTTI_COMMAND_REDUCE && c.dtype >= TUTTI_INT8 && c.dtype <= TUTTI_FLOAT64 && c.op >= TUTTI_SUM &&
+         c.op <= TUTTI_MAX && c.sources > 0;
+}
+
+// Is what the command reads all memory of the stream's device?
+bool reads_of_peers(void* stream, const tutti_command& c) {
+  for (uint32_t k = 0; computes(c) && k < c.sources; ++k) {
+    tutti_pointer p{};
+    p.struct_size = sizeof p;
+    if (inner->classify(inner->self, c.src[k], &p) == TUTTI_OK && p.kind != TUTTI_MEMORY_HOST &&
+        p.device != device_of(stream))
+      return true;
+  }
+  return false;
+}
+
+// Device memory of zeros.
+const void* zeros(uint32_t device) {
+  constexpr uint64_t bytes = 1 << 16;
+  static std::map<uint32_t, void*> all;
+  {
+    const std::lock_guard lock(mutex);
+    if (all.contains(device)) return all[device];
+  }
+  void *made = nullptr, *seen = nullptr;
+  void* blank = std::aligned_alloc(4096, bytes);
+  std::memset(blank, 0, bytes);
+  inner->allocate(inner->self, device, bytes, &made);
+  inner->map_host(inner->self, blank, bytes, &seen);
+  const void* source = seen;
+  tutti_command copy{};
+  copy.kind = TUTTI_COMMAND_COPY;
+  copy.sources = 1;
+  copy.dst = made;
+  copy.src = &source;
+  copy.count = bytes;
+  forward(hidden_stream(device), {copy});
+  await(hidden_stream(device));
+  const std::lock_guard lock(mutex);
+  return all[device] = made;
+}
+
+// A command that behaves as the fault wants; what comes before and behind it.
+void change(void* stream, tutti_command c, std::vector<tutti_command>& out) {
+  if (is("drops-last-copied-byte") && c.kind == TUTTI_COMMAND_COPY && c.count > 1) --c.count, reached();
+  if (is("forgets-second-destination") && computes(c) && c.dst2) c.dst2 = nullptr, reached();
+  if (is("ignores-the-operator") && reduces(c) && c.op != TUTTI_SUM) c.op = TUTTI_SUM, reached();
+  if (is("ignores-the-divisor") && c.divisor) c.divisor = 0, reached();
+  if (is("ignores-odd-counts") && reduces(c) && c.count % 4) c.count -= c.count % 4, reached();
+  if (is("fills-its-vectors") && reduces(c) && bytes_of(c) % 16) {
+    const uint64_t size = bytes_of(c) / c.count;
+    c.count = (bytes_of(c) + 15) / 16 * 16 / size, reached();
+  }
+  if (is("takes-float16-for-bfloat16") && reduces(c) && c.dtype == TUTTI_BFLOAT16) c.dtype = TUTTI_FLOAT16, reached();
+  if (is("rounds-each-term") && reduces(c) && c.sources > 2 && c.dst2 == nullptr && !c.divisor) {
+    // dst = (s0 op s1), rounded; dst = dst op s2, rounded ...
+    static auto* lists = new std::deque<std::array<const void*, 2>>();
+    const std::lock_guard lock(mutex);
+    for (uint32_t k = 1; k < c.sources; ++k) {
+      tutti_command part = c;
+      part.sources = 2;
+      part.src = lists->emplace_back(std::array<const void*, 2>{k == 1 ? c.src[0] : c.dst, c.src[k]}).data();
+      out.push_back(part);
+    }
+    return reached();
+  }
+  if (is("clears-its-destination") && reduces(c) && c.count && bytes_of(c) <= 1 << 16) {
+    static auto* lists = new std::deque<const void*>();
+    const void* from = zeros(device_of(stream));
+    tutti_command clear{};
+    clear.kind = TUTTI_COMMAND_COPY;
+    clear.sources = 1;
+    clear.dst = c.dst;
+    clear.count = bytes_of(c);
+    const std::lock_guard lock(mutex);
+    clear.src = &lists->emplace_back(from);
+    out.push_back(clear), reached();
+  }
+  if (is("wait-does-not") && c.kind == TUTTI_COMMAND_WAIT) return reached();
+  if (is("after-does-not") && c.kind == TUTTI_COMMAND_AFTER) return reached();
+  if (is("deaf-to-peers") && reads_of_peers(stream, c)) return reached();
+  out.push_back(c);
+}
+
+bool is_long_copy(const tutti_command& c) {
+  return c.kind == TUTTI_COMMAND_COPY && c.sources == 1 && c.count > 1 << 16;
+}
+
+// The copy is done some time after the stream has come to its place.
+void bring_later(void* stream, uint32_t device, const tutti_command& copy) {
+  tutti_mark* here = nullptr;
+  executor->create_mark(executor->self, device, &here);
+  tutti_command mark{};
+  mark.kind = TUTTI_COMMAND_MARK;
+  mark.mark = here;
+  forward(stream, {mark});
+  std::thread([device, here, copy, source = copy.src[0]] {
+    while (executor->poll_mark(executor->self, here) == TUTTI_AGAIN) std::this_thread::yield();
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    tutti_command late = copy;
+    late.src = &source;
+    forward(hidden_stream(device), {late});
+  }).detach();
+}
+
+tutti_status enqueue(void*, void* stream, const tutti_command* commands, uint32_t n) {
+  std::vector<tutti_command> changed;
+  for (uint32_t i = 0; i < n; ++i) change(stream, commands[i], changed);
+  if (is("one-thread")) {
+    static const auto first = std::this_thread::get_id();
+    if (std::this_thread::get_id() != first)
+      return reached(), sdk::report(TUTTI_INVALID_USAGE, "the device belongs to another thread");
+  }
+  if (is("half-a-batch")) {
+    for (const tutti_command& c : changed)
+      if (const tutti_status status = forward(stream, {c}); status < 0) return reached(), status;
+    return TUTTI_OK;
+  }
+  if (is("ignores-unknown-commands"))
+    std::erase_if(changed, [](const tutti_command& c) {
+      return (c.kind < TUTTI_COMMAND_COPY || c.kind > TUTTI_COMMAND_AFTER) && (reached(), true);
+    });
+  if (is("copies-in-another-stream")) {
+    std::vector<tutti_command> copies;
+    for (const tutti_command& c : changed)
+      if (c.kind == TUTTI_COMMAND_COPY) copies.push_back(c);
+    std::erase_if(changed, [](const tutti_command& c) { return c.kind == TUTTI_COMMAND_COPY; });
+    void* hidden = hidden_stream(device_of(stream));
+    if (const tutti_status status = forward(hidden, copies); status < 0) return status;
+    if (!copies.empty()) await(hidden), reached();
+  }
+  if (is("copies-come-late")) {
+    const uint32_t device = device_of(stream);
+    for (const tutti_command& c : changed)
+      if (is_long_copy(c)) bring_later(stream, device, c), reached();
+    std::erase_if(changed, [](const tutti_command& c) { return is_long_copy(c); });
+  }
+  if (is("words-at-once"))
+    std::erase_if(changed, [](const tutti_command& c) {
+      if (c.kind != TUTTI_COMMAND_WRITE) return false;
+      std::atomic_ref(*c.word).store(c.value), reached();
+      return true;
+    });
+  const tutti_status status = forward(stream, changed);
+  if (is("enqueue-waits") && status == TUTTI_OK) reached(), await(stream, 1000);
+  if ((is("wait-does-not") || is("after-does-not") || is("mark-is-early")) && status == TUTTI_OK) await(stream, 0.05);
+  return status;
+}
+
+}  // namespace
+
+const void* device_mutant(const char* id) {
+  if (std::strcmp(id, TUTTI_DEVICE_ID) != 0 && std::strcmp(id, TUTTI_EXECUTOR_ID) != 0) return nullptr;
+  if (!inner) {
+    inner = static_cast<const tutti_device*>(sdk::host->find_interface(sdk::host->self, "simulated", TUTTI_DEVICE_ID));
+    executor =
+        static_cast<const tutti_executor*>(sdk::host->find_interface(sdk::host->self, "simulated", TUTTI_EXECUTOR_ID));
+    if (!inner || !executor) return nullptr;
+    device_table = *inner, executor_table = *executor;
+    device_table.name = "mutant";
+    device_table.query = query, device_table.classify = classify;
+    device_table.allocate = allocate, device_table.release = release;
+    device_table.map_host = map_host, device_table.unmap_host = unmap_host;
+    executor_table.create_mark = create_mark, executor_table.poll_mark = poll_mark;
+    executor_table.stream_state = stream_state, executor_table.enqueue = enqueue;
+  }
+  return std::strcmp(id, TUTTI_DEVICE_ID) == 0 ? static_cast<const void*>(&device_table) : &executor_table;
+}
+
+}  // namespace tutti::mutants

@@ -233,8 +233,8 @@ constexpr Clause table[] = {
      "`enqueue` appends all commands or none: an unknown kind, data type or operator, or a COPY of several sources, is "
      "an error, and nothing of the batch is carried out."},
     {"X-11",
-     "No function waits for the device (but `allocate`, `release` and `destroy_stream`): each returns while streams "
-     "are held up."},
+     "No function waits for the device (but `allocate`, `release`, `destroy_stream`, and `enqueue` when hundreds of "
+     "commands are pending): each returns while streams are held up."},
     {"X-12",
      "`stream_state` gives the device that a stream was made on, flags of 0 while it is not captured, and for NULL one "
      "of the devices."},

@@ -74,11 +74,15 @@ __global__ void __launch_bounds__(threads) reduce(const __grid_constant__ Source
       Stored parts[lanes];
     } in, out;
     Accumulator sums[lanes];
-    in.whole = *reinterpret_cast<const uint4*>(sources.at[0] + at);
+    // The next source is on its way while one is added.
+    const auto load_vector = [&](uint32_t k) { return *reinterpret_cast<const uint4*>(sources.at[k] + at); };
+    in.whole = load_vector(0);
+    uint4 ahead = work.n > 1 ? load_vector(1) : in.whole;
 #pragma unroll
     for (uint32_t i = 0; i < lanes; ++i) sums[i] = Element::widen(in.parts[i]);
     for (uint32_t k = 1; k < work.n; ++k) {
-      in.whole = *reinterpret_cast<const uint4*>(sources.at[k] + at);
+      in.whole = ahead;
+      if (k + 1 < work.n) ahead = load_vector(k + 1);
 #pragma unroll
       for (uint32_t i = 0; i < lanes; ++i)
         sums[i] = sdk::combine<Op, Accumulator>(sums[i], Element::widen(in.parts[i]));

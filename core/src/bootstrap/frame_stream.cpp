@@ -8,6 +8,8 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <charconv>
+#include <cstdlib>
 #include <cstring>
 
 #include "bootstrap/wire.hpp"
@@ -34,6 +36,26 @@ Failure read_error(const Frame& frame) {
   return Failure(status < 0 ? status : TUTTI_INTERNAL, reader.text());
 }
 
+namespace {
+
+// How many seconds of silence of a host end a connection to it. Its kernel answers for it, however busy or stopped its
+// processes are.
+int host_timeout() {
+  constexpr int usual = 10, shortest = 2, longest = 3600;
+  const char* text = std::getenv("TUTTI_HOST_TIMEOUT");
+  if (!text) return usual;
+  int value = 0;
+  const char* end = text + std::strlen(text);
+  const auto [stop, error] = std::from_chars(text, end, value);
+  if (error != std::errc() || stop != end || value < shortest || value > longest)
+    throw Failure(TUTTI_INVALID_ARGUMENT, "bootstrap: TUTTI_HOST_TIMEOUT=\"" + std::string(text) +
+                                              "\": expected seconds, " + std::to_string(shortest) + " to " +
+                                              std::to_string(longest));
+  return value;
+}
+
+}  // namespace
+
 FrameStream::FrameStream(Descriptor socket, const Tls* tls, bool accepts) : socket_(std::move(socket)) {
   const auto set = [this](int level, int option, int value) {
     // Best effort: a socket that refuses one of these still carries the bytes.
@@ -41,11 +63,13 @@ FrameStream::FrameStream(Descriptor socket, const Tls* tls, bool accepts) : sock
   };
   ::fcntl(fd(), F_SETFL, ::fcntl(fd(), F_GETFL) | O_NONBLOCK);
   set(IPPROTO_TCP, TCP_NODELAY, 1);
-  set(SOL_SOCKET, SO_KEEPALIVE, 1);  // a host that vanished sends no end of file
-  set(IPPROTO_TCP, TCP_KEEPIDLE, 5);
-  set(IPPROTO_TCP, TCP_KEEPINTVL, 3);
-  set(IPPROTO_TCP, TCP_KEEPCNT, 5);
-  set(IPPROTO_TCP, TCP_USER_TIMEOUT, 20000);
+  // A host that vanished sends no end of file.
+  const int limit = host_timeout();
+  set(SOL_SOCKET, SO_KEEPALIVE, 1);
+  set(IPPROTO_TCP, TCP_KEEPIDLE, std::max(1, limit / 4));
+  set(IPPROTO_TCP, TCP_KEEPINTVL, std::max(1, limit / 4));
+  set(IPPROTO_TCP, TCP_KEEPCNT, 3);
+  set(IPPROTO_TCP, TCP_USER_TIMEOUT, limit * 1000);
   if (tls) tls_.emplace(*tls, fd(), accepts);
 }
 

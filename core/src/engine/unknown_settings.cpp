@@ -16,12 +16,31 @@
 namespace tutti::core {
 namespace {
 
-constexpr std::string_view own[] = {
-    "TUTTI_ADDR",        "TUTTI_ALGO",      "TUTTI_CHECK",      "TUTTI_CHECKSUM",         "TUTTI_CONNECT_TIMEOUT",
-    "TUTTI_HOST_ID",     "TUTTI_JOB",       "TUTTI_LOCAL_RANK", "TUTTI_LOCAL_WORLD_SIZE", "TUTTI_LOG",
-    "TUTTI_PLUGIN_PATH", "TUTTI_PORT",      "TUTTI_RANK",       "TUTTI_RECORDER",         "TUTTI_RECORDER_DIR",
-    "TUTTI_RENDEZVOUS",  "TUTTI_SECRET",    "TUTTI_TIMEOUT",    "TUTTI_TLS_CA",           "TUTTI_TLS_CERTIFICATE",
-    "TUTTI_TLS_KEY",     "TUTTI_TRANSPORT", "TUTTI_VERIFY",     "TUTTI_WORLD_SIZE"};
+constexpr std::string_view own[] = {"TUTTI_ADDR",
+                                    "TUTTI_ALGO",
+                                    "TUTTI_CHECK",
+                                    "TUTTI_CHECKSUM",
+                                    "TUTTI_CONNECT_TIMEOUT",
+                                    "TUTTI_HOST_ID",
+                                    "TUTTI_HOST_TIMEOUT",
+                                    "TUTTI_JOB",
+                                    "TUTTI_LOCAL_RANK",
+                                    "TUTTI_LOCAL_WORLD_SIZE",
+                                    "TUTTI_LOG",
+                                    "TUTTI_PLUGIN_PATH",
+                                    "TUTTI_PORT",
+                                    "TUTTI_RANK",
+                                    "TUTTI_RECORDER",
+                                    "TUTTI_RECORDER_DIR",
+                                    "TUTTI_RENDEZVOUS",
+                                    "TUTTI_SECRET",
+                                    "TUTTI_TIMEOUT",
+                                    "TUTTI_TLS_CA",
+                                    "TUTTI_TLS_CERTIFICATE",
+                                    "TUTTI_TLS_KEY",
+                                    "TUTTI_TRANSPORT",
+                                    "TUTTI_VERIFY",
+                                    "TUTTI_WORLD_SIZE"};
 constexpr std::string_view of_programs[] = {"TUTTI_PERF_", "TUTTI_CONFORM_", "TUTTI_TEST_"};
 constexpr size_t far = 4;  // names that differ more are not meant
 

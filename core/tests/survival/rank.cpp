@@ -60,8 +60,7 @@ class Rank {
       if (!over && trial_.moment == Moment::destroy) {
         arm(Moment::destroy);
         tutti_comm* handle = world.release();
-        std::string text;
-        if (const tutti_status status = tutti_comm_destroy(handle); status < 0) say_error(tutti_status_text(status));
+        if (tutti_comm_destroy(handle) < 0) say_error(tutti_comm_error(handle));
         return 0;
       }
       if (!over) {

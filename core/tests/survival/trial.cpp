@@ -102,10 +102,9 @@ void judge_line(const Trial& trial, uint32_t rank, const std::string& line, Outc
   outcome.slowest_ms = std::max(outcome.slowest_ms, std::atof(text.c_str()));
   const std::string error = message_of(text);
   outcome.errors.push_back(error);
-  // Destroying gives a status only, and creation may end before anybody has met the lost rank.
-  const bool named = trial.moment == Moment::destroy    ? true
-                     : trial.moment == Moment::creation ? error.find(lost) != std::string::npos
-                                                        : error.starts_with(lost + " ");
+  // Creation may end before anybody has met the lost rank, and an error of destroy begins with what was destroyed.
+  const bool within = trial.moment == Moment::creation || trial.moment == Moment::destroy;
+  const bool named = within ? error.find(lost) != std::string::npos : error.starts_with(lost + " ");
   if (!named) outcome.defects.push_back(who + " does not name " + lost + ": " + error);
 }
 

@@ -51,7 +51,7 @@ if("tools" IN_LIST TUTTI_MEMBERS)
     add_test(NAME job_train_digits_2_device
              COMMAND tuttirun -n 2 $<TARGET_FILE:train_digits> ${training} --expect-loss ${loss} --device simulated)
     set_tests_properties(job_train_digits_2_device PROPERTIES LABELS job TIMEOUT 60 FIXTURES_REQUIRED one_rank_loss
-                         ENVIRONMENT "TUTTI_PLUGIN_PATH=${CMAKE_BINARY_DIR}/lib/tutti-samples")
+                         ENVIRONMENT "TUTTI_PLUGIN_PATH=${CMAKE_BINARY_DIR}/lib/tutti-samples;TUTTI_SIMULATED_PRIVATE=1")
   endif()
   # Defaults: 30 epochs, any number of ranks, at least 95 %.
   add_test(NAME job_train_digits_3_default COMMAND tuttirun -n 3 $<TARGET_FILE:train_digits>)

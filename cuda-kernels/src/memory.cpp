@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "memory.hpp"
 
+#include <unistd.h>
+
+#include <cstring>
 #include <string>
 
 #include "cuda_error.hpp"
 #include "driver.hpp"
+#include "import_cache.hpp"
 
 namespace tutti::cuda {
 namespace {
@@ -21,6 +25,19 @@ int used_device() {
   return -1;
 }
 
+// What a tutti_memory_export holds.
+constexpr uint32_t legacy_handle = 1;
+struct Exported {
+  cudaIpcMemHandle_t handle;
+  uint64_t process;
+};
+static_assert(sizeof(Exported) <= sizeof(tutti_memory_export::data) && sizeof(cudaIpcMemHandle_t) == 64);
+
+ImportCache& imports() {
+  static auto* all = new ImportCache();
+  return *all;
+}
+
 }  // namespace
 
 void query(tutti_device_caps& caps) {
@@ -31,6 +48,7 @@ void query(tutti_device_caps& caps) {
   driver();
   caps.memory_kind = TUTTI_MEMORY_CUDA;
   caps.devices = static_cast<uint32_t>(devices);
+  caps.flags = TUTTI_DEVICE_EXPORTS;
 }
 
 void classify(const void* address, tutti_pointer& pointer) {
@@ -113,6 +131,67 @@ void enable_peer(uint32_t device, uint32_t peer) {
     cudaGetLastError();
   else
     check("cudaDeviceEnablePeerAccess", enabled);
+}
+
+int export_memory(const void* address, tutti_memory_export& memory) {
+  tutti_pointer pointer{};
+  classify(address, pointer);
+  if (pointer.kind != TUTTI_MEMORY_CUDA)
+    throw sdk::Error(TUTTI_INVALID_ARGUMENT, "export_memory: " + std::to_string(reinterpret_cast<uintptr_t>(address)) +
+                                                 " is not in device memory");
+  const BesideCapture beside;
+  const CurrentDevice current(pointer.device);
+  Exported exported{};
+  exported.process = static_cast<uint64_t>(getpid());
+  if (const cudaError_t error = cudaIpcGetMemHandle(&exported.handle, pointer.base); error != cudaSuccess)
+    fail("cudaIpcGetMemHandle (for memory of cudaMalloc only)", error);
+  memory = {};
+  memory.form = legacy_handle;
+  memory.device = pointer.device;
+  memory.bytes = pointer.bytes;
+  memory.offset = static_cast<uint64_t>(static_cast<const char*>(address) - static_cast<const char*>(pointer.base));
+  memory.buffer_id = pointer.buffer_id;
+  std::memcpy(memory.data, &exported, sizeof exported);
+  return -1;
+}
+
+void* import_memory(uint32_t device, const tutti_memory_export& memory, int fd) {
+  if (memory.form != legacy_handle || fd >= 0 || memory.offset >= memory.bytes)
+    throw sdk::Error(TUTTI_INVALID_ARGUMENT, "import_memory: form " + std::to_string(memory.form) + ", offset " +
+                                                 std::to_string(memory.offset) + " of " + std::to_string(memory.bytes) +
+                                                 " bytes: this is no export of device cuda");
+  Exported exported{};
+  std::memcpy(&exported, memory.data, sizeof exported);
+  if (exported.process == static_cast<uint64_t>(getpid()))
+    throw sdk::Error(TUTTI_INVALID_ARGUMENT, "import_memory: this process exported it: use the address itself");
+  ImportCache::Key key{device, exported.process, memory.buffer_id, {}};
+  std::memcpy(key.handle.data(), &exported.handle, sizeof exported.handle);
+  return imports().take(key, [&] {
+    const BesideCapture beside;
+    const CurrentDevice current(device);
+    void* base = nullptr;
+    if (const cudaError_t error = cudaIpcOpenMemHandle(&base, exported.handle, cudaIpcMemLazyEnablePeerAccess);
+        error != cudaSuccess)
+      fail("cudaIpcOpenMemHandle of memory of process " + std::to_string(exported.process) + " on device " +
+               std::to_string(device),
+           error);
+    tutti_pointer mapped{};
+    classify(base, mapped);
+    if (mapped.bytes < memory.bytes) {
+      cudaIpcCloseMemHandle(base);
+      throw sdk::Error(TUTTI_INVALID_ARGUMENT, "import_memory: " + std::to_string(mapped.bytes) +
+                                                   " bytes are mapped, the export says " +
+                                                   std::to_string(memory.bytes));
+    }
+    return base;
+  });
+}
+
+void close_import(void* base) {
+  imports().give_back(base, [](void* mapped) {
+    const BesideCapture beside;
+    check("cudaIpcCloseMemHandle", cudaIpcCloseMemHandle(mapped));
+  });
 }
 
 }  // namespace tutti::cuda

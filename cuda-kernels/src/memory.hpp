@@ -15,5 +15,9 @@ void release(void* address);
 void* map_host(void* address, uint64_t bytes);
 void unmap_host(void* address);
 void enable_peer(uint32_t device, uint32_t peer);
+// Allocations of cudaMalloc, by CUDA's legacy handles; no descriptor travels with them.
+int export_memory(const void* address, tutti_memory_export& memory);
+void* import_memory(uint32_t device, const tutti_memory_export& memory, int fd);
+void close_import(void* base);
 
 }  // namespace tutti::cuda

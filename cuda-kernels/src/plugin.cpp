@@ -21,6 +21,13 @@ struct Cuda {
   static void* map_host(void* address, uint64_t bytes) { return cuda::map_host(address, bytes); }
   static void unmap_host(void* address) { cuda::unmap_host(address); }
   static void enable_peer(uint32_t device, uint32_t peer) { cuda::enable_peer(device, peer); }
+  static int export_memory(const void* address, tutti_memory_export& memory) {
+    return cuda::export_memory(address, memory);
+  }
+  static void* import_memory(uint32_t device, const tutti_memory_export& memory, int fd) {
+    return cuda::import_memory(device, memory, fd);
+  }
+  static void close_import(void* base) { cuda::close_import(base); }
   static void prepare(uint32_t device) { cuda::prepare(device); }
   static void* create_stream(uint32_t device) { return cuda::create_stream(device); }
   static void destroy_stream(void* stream) { cuda::destroy_stream(stream); }

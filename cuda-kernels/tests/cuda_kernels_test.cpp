@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 #include <tutti/plugin/device.h>
 #include <tutti/plugin/entry.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -18,6 +19,8 @@
 #include <tutti/sdk/arithmetic.hpp>
 #include <utility>
 #include <vector>
+
+#include "../src/import_cache.hpp"
 
 namespace {
 
@@ -83,6 +86,54 @@ TEST_F(Cuda, RefusesWhatCannotBeACommand) {
   refused(command, "word");
   command.kind = TUTTI_COMMAND_MARK;
   refused(command, "mark is NULL");
+}
+
+TEST_F(Cuda, RefusesWhatCannotBeAnExport) {
+  tutti_memory_export memory{};
+  void* base = nullptr;
+  last_error.clear();
+  EXPECT_EQ(device->import_memory(nullptr, 0, &memory, -1, &base), TUTTI_INVALID_ARGUMENT);
+  EXPECT_NE(last_error.find("form 0"), std::string::npos) << last_error;
+  memory.form = 1;
+  memory.offset = memory.bytes = 4096;
+  EXPECT_EQ(device->import_memory(nullptr, 0, &memory, -1, &base), TUTTI_INVALID_ARGUMENT);
+  EXPECT_NE(last_error.find("offset 4096 of 4096"), std::string::npos) << last_error;
+  memory.offset = 0;
+  const auto self = static_cast<uint64_t>(getpid());
+  std::memcpy(memory.data + 64, &self, sizeof self);
+  EXPECT_EQ(device->import_memory(nullptr, 0, &memory, -1, &base), TUTTI_INVALID_ARGUMENT);
+  EXPECT_NE(last_error.find("use the address itself"), std::string::npos) << last_error;
+  EXPECT_EQ(device->close_import(nullptr, &memory), TUTTI_INVALID_ARGUMENT);
+  EXPECT_NE(last_error.find("not the base of an import"), std::string::npos) << last_error;
+}
+
+// The mapping calls are recorded here: this is the bookkeeping alone.
+TEST(ImportCache, MapsOnceAndUnmapsWithTheLast) {
+  tutti::cuda::ImportCache cache;
+  std::vector<std::string> calls;
+  int places[3];
+  int next = 0;
+  const auto open = [&] {
+    calls.emplace_back("open");
+    return static_cast<void*>(&places[next++]);
+  };
+  const auto close = [&](void* base) { calls.push_back("close " + std::to_string(static_cast<int*>(base) - places)); };
+  const tutti::cuda::ImportCache::Key first{0, 1, 7, {}}, other_device{1, 1, 7, {}}, other_buffer{0, 1, 8, {}};
+  EXPECT_EQ(cache.take(first, open), &places[0]);
+  EXPECT_EQ(cache.take(first, open), &places[0]);
+  EXPECT_EQ(cache.take(other_device, open), &places[1]);
+  EXPECT_EQ(cache.take(other_buffer, open), &places[2]);
+  EXPECT_EQ(calls.size(), 3u);
+  cache.give_back(&places[0], close);
+  EXPECT_EQ(calls.size(), 3u) << "one import is still open";
+  cache.give_back(&places[0], close);
+  EXPECT_EQ(calls.back(), "close 0");
+  EXPECT_THROW(cache.give_back(&places[0], close), tutti::sdk::Error);
+  EXPECT_THROW(cache.take(first, []() -> void* { throw std::bad_alloc(); }), std::bad_alloc);
+  EXPECT_THROW(cache.give_back(&places[0], close), tutti::sdk::Error) << "what could not be mapped was kept";
+  cache.give_back(&places[1], close);
+  cache.give_back(&places[2], close);
+  EXPECT_EQ(calls.size(), 6u);
 }
 
 // Device memory with what is put in and taken out through mapped host memory.

@@ -6,6 +6,7 @@
 #include <cuda_runtime.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
+#include <tutti/registry.h>
 #include <tutti/tutti.h>
 #include <unistd.h>
 
@@ -322,6 +323,62 @@ TEST(CudaCollectives, WrongMemoryIsNamed) {
       EXPECT_EQ(tutti_comm_async_error(comm), TUTTI_OK) << "nothing was issued";
     });
   });
+}
+
+// A process maps another's allocation, and its streams read it.
+TEST(CudaCollectives, MemoryIsMappedByAnotherProcess) {
+  constexpr uint64_t count = 1'000'000, offset = 1000;
+  int there[2], back[2];
+  ASSERT_EQ(pipe(there), 0);
+  ASSERT_EQ(pipe(back), 0);
+  const auto cuda = [] {
+    for (const tutti::DeviceTables& tables : tutti::list_devices())
+      if (std::string(tables.memory->name) == "cuda") return tables;
+    std::fprintf(stderr, "no plugin brings the device cuda\n");
+    std::_Exit(1);
+  };
+  int exporter = 0, importer = 0;
+  std::thread exporting([&] {
+    exporter = in_child([&] {
+      const tutti::DeviceTables tables = cuda();
+      Rank mine(count);
+      mine.fill(3, 5);
+      tutti_memory_export memory{};
+      int32_t fd = -1;
+      ASSERT_EQ(tables.memory->export_memory(tables.memory->self, mine.in + offset, &memory, &fd), TUTTI_OK)
+          << tutti::take_plugin_error();
+      ASSERT_EQ(write(there[1], &memory, sizeof memory), static_cast<ssize_t>(sizeof memory));
+      char done = 0;
+      ASSERT_EQ(read(back[0], &done, 1), 1);
+    });
+    close(there[1]);  // whoever waits for it does so no longer
+  });
+  importer = in_child([&] {
+    close(there[1]);
+    const tutti::DeviceTables tables = cuda();
+    tutti_memory_export memory{};
+    ASSERT_EQ(read(there[0], &memory, sizeof memory), static_cast<ssize_t>(sizeof memory));
+    void *base = nullptr, *again = nullptr;
+    ASSERT_EQ(tables.memory->import_memory(tables.memory->self, 0, &memory, -1, &base), TUTTI_OK)
+        << tutti::take_plugin_error();
+    ASSERT_EQ(tables.memory->import_memory(tables.memory->self, 0, &memory, -1, &again), TUTTI_OK);
+    EXPECT_EQ(base, again);
+    Rank mine(count);
+    const auto* peer = reinterpret_cast<const int32_t*>(static_cast<const char*>(base) + memory.offset);
+    expect_cuda(
+        cudaMemcpyAsync(mine.host.data(), peer, (count - offset) * sizeof *peer, cudaMemcpyDefault, mine.stream));
+    expect_cuda(cudaStreamSynchronize(mine.stream));
+    for (uint64_t i = 0; i < count - offset; ++i) ASSERT_EQ(mine.host[i], value(3, i + offset, 5)) << i;
+    EXPECT_EQ(tables.memory->close_import(tables.memory->self, base), TUTTI_OK) << tutti::take_plugin_error();
+    EXPECT_EQ(tables.memory->close_import(tables.memory->self, base), TUTTI_OK) << tutti::take_plugin_error();
+    EXPECT_EQ(tables.memory->close_import(tables.memory->self, base), TUTTI_INVALID_ARGUMENT);
+  });
+  ASSERT_EQ(write(back[1], "x", 1), 1);
+  exporting.join();
+  for (const int each : {there[0], back[0], back[1]}) close(each);
+  if (importer == skipped) GTEST_SKIP() << "no GPU";
+  EXPECT_EQ(exporter, 0);
+  EXPECT_EQ(importer, 0);
 }
 
 // An error that the application left behind is not taken for one of ours.

@@ -178,6 +178,21 @@ class Cells {
     }
   }
 
+  // Of few values most pairs have few ranks or few elements, which show little of an algorithm: two more cells of each
+  // operation with the most of both.
+  void add_telling() {
+    const auto ranks = static_cast<uint32_t>(axes_.ranks.size()), counts = axes_.counts;
+    for (uint32_t operation = 0; operation < axes_.operations.size(); ++operation)
+      for (uint32_t k = 0; k < 2; ++k) {
+        std::vector<uint32_t> row(factors().size(), 0);
+        row[f_operation] = operation;
+        row[f_ranks] = ranks > 1 ? ranks - 1 - k : 0;
+        row[f_count] = axes_.operations[operation].collective == TUTTI_BARRIER ? 0 : counts - 2 + k;
+        if (allowed(f_operation, operation, f_ranks, row[f_ranks]))
+          add_with_turns(row, {f_operation, f_ranks, f_count}, factors());
+      }
+  }
+
   // Moves of 2^31 bytes and around, in one buffer each.
   void add_giants() {
     for (uint32_t i = 0; i < axes_.operations.size(); ++i) {
@@ -213,14 +228,20 @@ class Cells {
     const uint64_t limit = level_ == Level::smoke ? most_bytes_smoke : most_bytes;
     while (cell.bytes() > limit) cell.operation.count = cell.operation.count / 2 + 1;
   }
+  // May factor f have its value in the row, of which the factors before it are settled?
+  bool fits(const std::vector<uint32_t>& row, uint32_t f) const {
+    return allowed(f_operation, row[f_operation], f, row[f]) &&
+           (f <= f_ranks || allowed(f_ranks, row[f_ranks], f, row[f]));
+  }
+  // The factors of the plane as `row` has them; each other one takes the next of its values that is allowed.
   void add_with_turns(std::vector<uint32_t> row, const std::vector<Factor>& plane, const Factors& sizes) {
     for (uint32_t f = 1; f < sizes.size(); ++f) {
       if (std::find(plane.begin(), plane.end(), f) != plane.end()) continue;
       for (uint32_t tries = 0; tries < sizes[f]; ++tries) {
         row[f] = static_cast<uint32_t>((turn_ / (f + 1) + turn_ + tries) % sizes[f]);
-        if (allowed(f_operation, row[f_operation], f, row[f])) break;
+        if (fits(row, f)) break;
       }
-      if (!allowed(f_operation, row[f_operation], f, row[f])) return;
+      if (!fits(row, f)) return;
     }
     ++turn_;
     add(row);
@@ -267,6 +288,7 @@ std::vector<Cell> cells_of(const Selection& selection, const Mix& mix, const Dev
   const Factors factors = cells.factors();
   const Allowed allowed = [&](uint32_t a, uint32_t va, uint32_t b, uint32_t vb) { return cells.allowed(a, va, b, vb); };
   for (const auto& row : cover_pairs(factors, allowed, std::hash<std::string>()(mix.name))) cells.add(row);
+  if (selection.level == Level::smoke) cells.add_telling();
   if (selection.level == Level::standard) {
     cells.add_plane({f_operation, f_type, f_op});
     cells.add_plane({f_operation, f_ranks, f_count});

@@ -20,7 +20,8 @@ using Layouts = std::vector<Layout>;
 Layouts layouts_of(const Device& device, bool processes, bool threads);
 
 // The cells of one mix on one device (or the host).
-//   smoke     every pair of values of a few values of each coordinate
+//   smoke     every pair of values of a few values of each coordinate, and two cells of each operation with the most of
+//             their ranks and elements
 //   quick     every pair of all values
 //   standard  the same, and whole planes: operation x type x operator, operation x ranks x count, operation x ranks x
 //   root

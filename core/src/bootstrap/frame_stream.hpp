@@ -79,6 +79,8 @@ class FrameStream {
   // Writes what the socket takes without blocking.
   void flush();
   bool unsent() const { return !out_.empty(); }
+  // ... and room in the socket is what they wait for.
+  bool wants_room() const { return unsent() && !(tls_ && tls_->awaits_handshake()); }
 
   static constexpr uint64_t kMaxUnsent = 64 << 20;
 

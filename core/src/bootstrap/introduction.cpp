@@ -107,7 +107,7 @@ Welcome decode_welcome(std::string_view payload) {
 }
 
 void wait_for(FrameStream& stream, int timeout_ms) {
-  pollfd waiting = {stream.fd(), static_cast<short>(POLLIN | (stream.unsent() ? POLLOUT : 0)), 0};
+  pollfd waiting = {stream.fd(), static_cast<short>(POLLIN | (stream.wants_room() ? POLLOUT : 0)), 0};
   ::poll(&waiting, 1, timeout_ms);
 }
 

@@ -165,6 +165,8 @@ long TlsSession::write(const char* from, size_t bytes) {
   return outcome(SSL_write(ssl_.get(), from, static_cast<int>(std::min<size_t>(bytes, INT_MAX))));
 }
 
+bool TlsSession::awaits_handshake() const { return !SSL_is_init_finished(ssl_.get()) && SSL_want_read(ssl_.get()); }
+
 bool TlsSession::has_pending() const { return SSL_pending(ssl_.get()) > 0; }
 
 }  // namespace tutti::core

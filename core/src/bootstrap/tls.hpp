@@ -34,6 +34,8 @@ class TlsSession {
   // As recv and send: bytes moved, 0 when none can be now; -1 when the connection is over, with why in problem().
   long read(char* to, size_t bytes);
   long write(const char* from, size_t bytes);
+  // Nothing can be written before the other end has said more: room in the socket does not help.
+  bool awaits_handshake() const;
   // Are there bytes to read that the socket itself no longer shows?
   bool has_pending() const;
   const std::string& problem() const { return problem_; }

@@ -18,7 +18,9 @@ namespace {
 
 constexpr const char* wrapper = "chaos";
 // Where nothing but the deadline can tell, a short one; else one that a slow machine does not meet by chance.
-constexpr const char *soon = "1.5", *late = "20";
+constexpr double soon = 1.5, late = 20;
+// ... and to refuse a call after a failure takes no time.
+constexpr double refusal = 2;
 
 // Before anything asks for the plugin: its settings are read once.
 void disturb(const std::string& over, const std::string& script, uint64_t seed, bool checksum) {
@@ -39,7 +41,7 @@ Outcome run_allowed(const std::string& over, const AllowedFault& fault, bool che
   if (!mix.unusable.empty()) return Outcome::fail(mix.unusable);
   const CapturedErrors errors(fmt::format("{}/errors-{}", place.folder, place.rank));
   {
-    Members members(place.folder, place.rank, mix, place.nranks);
+    Members members(place.folder, place.rank, mix, place.nranks, place.patience);
     for (const Cell& cell : disturbed_cells(wrapper, place.nranks)) {
       Outcome outcome = perform(cell, mix, members, place.rank, place.seed, place.attestation);
       if (outcome.verdict == Verdict::pass) continue;
@@ -104,7 +106,7 @@ std::string lacks(const ForbiddenFault& fault, const Error& e, uint32_t nranks) 
 Outcome run_forbidden(const std::string& over, const ForbiddenFault& fault, const Place& place) {
   const bool waits = std::any_of(fault.causes.begin(), fault.causes.end(),
                                  [](const std::string& cause) { return cause == "no progress for"; });
-  setenv("TUTTI_TIMEOUT", waits ? soon : late, 1);
+  setenv("TUTTI_TIMEOUT", fmt::format("{}", (waits ? soon : late) * place.patience).c_str(), 1);
   disturb(over, fmt::format("{}:rank=1,after={}{}", fault.fault, 5 + place.seed % 40, fault.keys), place.seed,
           fault.checksum);
   tutti_comm_config config{sizeof(tutti_comm_config)};
@@ -127,8 +129,9 @@ Outcome run_forbidden(const std::string& over, const ForbiddenFault& fault, cons
         comm.barrier();
         return Outcome::fail("a call after the failure succeeds");
       } catch (const Error&) {
-        if (std::chrono::steady_clock::now() - begin > std::chrono::seconds(2))
-          return Outcome::fail("a call after the failure takes more than two seconds to be refused");
+        if (std::chrono::steady_clock::now() - begin > std::chrono::duration<double>(refusal * place.patience))
+          return Outcome::fail(
+              fmt::format("a call after the failure takes more than {:g} s to be refused", refusal * place.patience));
       }
       return Outcome::pass();
     }

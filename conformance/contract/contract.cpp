@@ -44,7 +44,8 @@ Case make_case(const ContractCase& one, const Target& target, const std::string&
   const uint32_t deadline = made.deadline_ms - 2000;
   made.run = [&one, target, deadline](const Place& place) {
     place.attestation.plugins.push_back(target.name);
-    return run_contract_case(target, one, place.seed, 8, deadline);
+    return run_contract_case(target, one, place.seed, 8 * place.patience,
+                             static_cast<uint32_t>(deadline * place.patience));
   };
   return made;
 }

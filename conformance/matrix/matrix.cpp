@@ -72,7 +72,7 @@ bool by_threads(const Cell& cell, const Mix& mix) {
 
 Outcome run_cell(const Cell& cell, const Mix& mix, const Place& place) {
   if (!mix.unusable.empty()) return Outcome::fail(mix.unusable);
-  if (!place.shared) place.shared = std::make_shared<Members>(place.folder, place.rank, mix, cell);
+  if (!place.shared) place.shared = std::make_shared<Members>(place.folder, place.rank, mix, cell, place.patience);
   auto& members = *static_cast<Members*>(place.shared.get());
   if (by_threads(cell, mix)) return perform_by_threads(cell, mix, members, place);
   return perform(cell, mix, members, place.rank, place.seed, place.attestation);

@@ -15,7 +15,7 @@
 namespace tutti::conformance {
 namespace {
 
-constexpr uint64_t timeout_ns = 20'000'000'000;
+constexpr double timeout_ns = 20e9;
 
 // "all_reduce:ring;broadcast:ring": the algorithm for all that it knows.
 std::string setting_of(const std::string& name) {
@@ -41,13 +41,19 @@ std::atomic<uint64_t>* map_counters(const std::string& path, uint32_t n) {
 
 }  // namespace
 
-Members::Members(std::string folder, uint32_t rank, const Mix& mix, uint32_t nranks)
-    : folder_(std::move(folder)), rank_(rank), nranks_(nranks), mix_(mix), threads_(mix.threads), members_(nranks) {
+Members::Members(std::string folder, uint32_t rank, const Mix& mix, uint32_t nranks, double patience)
+    : folder_(std::move(folder)),
+      rank_(rank),
+      nranks_(nranks),
+      mix_(mix),
+      threads_(mix.threads),
+      timeout_ns_(static_cast<uint64_t>(timeout_ns * patience)),
+      members_(nranks) {
   entered_ = map_counters(folder_ + "/barrier", nranks_);
 }
 
-Members::Members(std::string folder, uint32_t rank, const Mix& mix, const Cell& cell)
-    : Members(std::move(folder), rank, mix, cell.operation.nranks) {
+Members::Members(std::string folder, uint32_t rank, const Mix& mix, const Cell& cell, double patience)
+    : Members(std::move(folder), rank, mix, cell.operation.nranks, patience) {
   if (cell.on_host()) return;
   threads_ |= cell.ranks_as == RanksAs::threads;
   const Device device = make_device(cell.device);
@@ -85,7 +91,7 @@ Communicator& Members::communicator(uint32_t rank, const std::string& algorithm)
   config.rendezvous = rendezvous.c_str();
   config.rank = rank;
   config.nranks = nranks_;
-  config.connect_timeout_ns = config.timeout_ns = timeout_ns;
+  config.connect_timeout_ns = config.timeout_ns = timeout_ns_;
   config.lanes = matrix_lanes;
   config.transports = transports.c_str();
   config.algorithms = algorithms.c_str();

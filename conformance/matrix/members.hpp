@@ -21,10 +21,10 @@ constexpr uint32_t matrix_lanes = 4;
 class Members {
  public:
   // The ranks meet in `folder`, which all processes of the job see. `rank` is this process's; with threads it holds
-  // all. Cells are on the host.
-  Members(std::string folder, uint32_t rank, const Mix& mix, uint32_t nranks);
+  // all. Cells are on the host. `patience` as in Place.
+  Members(std::string folder, uint32_t rank, const Mix& mix, uint32_t nranks, double patience);
   // Of cells on a device: each rank gets its seat where the cell, as all cells of the job, puts it.
-  Members(std::string folder, uint32_t rank, const Mix& mix, const Cell& cell);
+  Members(std::string folder, uint32_t rank, const Mix& mix, const Cell& cell, double patience);
   ~Members();
 
   // The ranks that live in this process.
@@ -52,6 +52,7 @@ class Members {
   uint32_t rank_, nranks_;
   Mix mix_;
   bool threads_;
+  uint64_t timeout_ns_;
   std::vector<Member> members_;
   std::atomic<uint64_t>* entered_ = nullptr;
 };

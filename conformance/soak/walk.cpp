@@ -93,7 +93,7 @@ class Walker {
   void run_cells(const std::string& folder) {
     const Mix mix = make_mix(draw(order_.transports));
     if (!mix.unusable.empty()) throw std::runtime_error(mix.unusable);
-    Members members(folder, place_.rank, mix, place_.nranks);
+    Members members(folder, place_.rank, mix, place_.nranks, place_.patience);
     const std::vector<const tutti_algorithm*> algorithms = list_algorithms();
     const tutti_algorithm* algorithm = draw(algorithms);
     for (int i = 0; i < cells_per_epoch; ++i) {

@@ -42,6 +42,7 @@ struct Place {
   std::shared_ptr<void>& shared;
   // Filled by the case, sent along with the outcome.
   Attestation& attestation;
+  double patience = 1;  // of the run: every time limit is so many times as long
 };
 
 // What a machine must have; else the case is not run, with the reason.

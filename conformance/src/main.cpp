@@ -48,6 +48,9 @@ void add_selection(CLI::App& app, Selection& s) {
       ->allow_extra_args(false);
   app.add_option("--netns", s.netns, "the hosts of a mix are the network namespaces NAME-0, NAME-1 (root)");
   app.add_option("--seed", s.seed, "of all data");
+  app.add_option("--patience", s.patience,
+                 "every time limit is so many times as long, for slow or emulated machines (1)")
+      ->check(CLI::Range(1.0, 100.0));
 }
 
 int run(int argc, char** argv) {

@@ -108,6 +108,7 @@ int run_selected(const Session& session, const Options& options) {
   runner.seed = selection.seed;
   runner.plugins = selection.plugins;
   runner.netns = selection.netns;
+  runner.patience = selection.patience;
   runner.on_result = [&](const Result& result) { print_result(result, options.verbose); };
   const auto begin = std::chrono::steady_clock::now();
   run.results = run_cases(cases, runner);

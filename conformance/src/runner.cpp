@@ -23,9 +23,9 @@ using Json = nlohmann::json;
 using Clock = std::chrono::steady_clock;
 
 // Once one process has answered badly, the others get so long to say what they saw.
-constexpr int grace_ms = 2000;
+constexpr int64_t grace_ms = 2000;
 // After its last case a process has so long to end.
-constexpr int end_ms = 20'000;
+constexpr int64_t end_ms = 20'000;
 
 // What of the caller's environment must not reach a worker: it would change what is tested.
 constexpr const char* withheld[] = {
@@ -86,7 +86,7 @@ std::string hex(uint64_t value) { return fmt::format("{:x}", value); }
 // The processes that run the cases of one job.
 class Job {
  public:
-  Job(const Case& first, const RunnerOptions& options) {
+  Job(const Case& first, const RunnerOptions& options) : patience_(options.patience) {
     const std::string program = options.program.empty() ? this_program() : options.program;
     for (uint32_t rank = 0; rank < first.processes; ++rank) {
       Environment environment;
@@ -95,9 +95,12 @@ class Job {
       const bool apart = !options.netns.empty() && !first.hosts.empty();
       const std::string netns = apart ? fmt::format("{}-{}", options.netns, first.hosts[rank]) : std::string();
       processes_.push_back(std::make_unique<Process>(program, environment.list(), netns));
-      processes_.back()->order(
-          Json{{"rank", rank}, {"nranks", first.processes}, {"folder", folder_.path()}, {"plugins", options.plugins}}
-              .dump());
+      processes_.back()->order(Json{
+          {"rank", rank},
+          {"nranks", first.processes},
+          {"folder", folder_.path()},
+          {"plugins", options.plugins},
+          {"patience", patience_}}.dump());
     }
   }
 
@@ -107,7 +110,7 @@ class Job {
     const auto begin = Clock::now();
     const Json order{{"case", one.id}, {"seed", result.seed}};
     for (const auto& process : processes_) process->order(order.dump());
-    collect(begin + std::chrono::milliseconds(one.deadline_ms));
+    collect(begin + limit(one.deadline_ms));
     judge(one, result);
     result.seconds = std::chrono::duration<double>(Clock::now() - begin).count();
   }
@@ -115,14 +118,15 @@ class Job {
   // Lets the processes end after their last case, `last`, whose result takes the blame for a bad end.
   void end(Result& last) {
     for (const auto& process : processes_) process->end_orders();
-    const auto until = Clock::now() + std::chrono::milliseconds(end_ms);
+    const auto until = Clock::now() + limit(end_ms);
     for (size_t rank = 0; rank < processes_.size(); ++rank) {
       Process& process = *processes_[rank];
       const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(until - Clock::now()).count();
       const bool ended = process.wait(static_cast<int>(std::max<int64_t>(left, 0)));
       if (is_bad(last.outcome.verdict)) continue;
       if (!ended)
-        blame(last, Verdict::timeout, rank, fmt::format("did not end within {} s after the case", end_ms / 1000));
+        blame(last, Verdict::timeout, rank,
+              fmt::format("did not end within {} s after the case", limit(end_ms).count() / 1000));
       else if (!process.ended_well())
         blame(last, Verdict::crash, rank, process.how() + " after the case, while its communicators were taken down");
       else if (const int left_behind = process.kill_group())
@@ -136,6 +140,10 @@ class Job {
     Outcome outcome;
     Attestation attestation;
   };
+
+  std::chrono::milliseconds limit(int64_t ms) const {
+    return std::chrono::milliseconds(static_cast<int64_t>(static_cast<double>(ms) * patience_));
+  }
 
   void blame(Result& result, Verdict verdict, size_t rank, const std::string& what) {
     const std::string output = processes_[rank]->output_tail();
@@ -158,7 +166,7 @@ class Job {
         listen_to(rank);
         bad |= answers_[rank].gone || (answers_[rank].there && is_bad(answers_[rank].outcome.verdict));
       }
-      if (bad) deadline = std::min(deadline, Clock::now() + std::chrono::milliseconds(grace_ms));
+      if (bad) deadline = std::min(deadline, Clock::now() + limit(grace_ms));
     }
   }
 
@@ -178,7 +186,7 @@ class Job {
       }
     } else if (!open) {
       answer.gone = true;
-      processes_[rank]->wait(grace_ms);
+      processes_[rank]->wait(static_cast<int>(limit(grace_ms).count()));
     }
   }
 
@@ -197,7 +205,7 @@ class Job {
       const size_t first = std::stoul(silent);
       return blame(result, Verdict::timeout, first,
                    fmt::format("(of {}; silent: {}) gave no answer within {:.3g} s", processes_.size(), silent,
-                               one.deadline_ms / 1000.0));
+                               static_cast<double>(limit(one.deadline_ms).count()) / 1000.0));
     }
     result.outcome = worst->outcome;
     const size_t rank = static_cast<size_t>(worst - answers_.data());
@@ -222,6 +230,7 @@ class Job {
       if (std::find(all.plugins.begin(), all.plugins.end(), id) == all.plugins.end()) all.plugins.push_back(id);
   }
 
+  const double patience_;
   Folder folder_;
   std::vector<std::unique_ptr<Process>> processes_;
   std::vector<Answer> answers_;
@@ -242,6 +251,7 @@ std::string reproducer(const Case& one, const RunnerOptions& options) {
   std::string line = "tutti-conform";
   for (const std::string& plugin : options.plugins) line += " --plugin '" + plugin + "'";
   if (!options.netns.empty()) line += " --netns " + options.netns;
+  if (options.patience != 1) line += fmt::format(" --patience {}", options.patience);
   return line + " --reproduce '" + one.id + "@" + hex(options.seed) + "'";
 }
 

@@ -18,6 +18,7 @@ struct RunnerOptions {
   std::vector<std::string> plugins;      // files that every worker loads
   std::vector<std::string> environment;  // "NAME=VALUE" for every worker, before a case's own; "NAME" removes it
   std::string netns;                     // as in Selection
+  double patience = 1;                   // likewise
   bool stop_at_first_bad = false;
   std::string program;  // the executable that workers run; empty: this one
   // Called in the calling process after each case, in order of completion.

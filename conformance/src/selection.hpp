@@ -23,6 +23,7 @@ struct Selection {
   std::vector<std::string> plugins;  // files, loaded in this process and in every worker
   std::string netns;  // "NAME": host h of a case is the network namespace NAME-h (tools/netns/hosts.sh up NAME 2)
   uint64_t seed = 1;
+  double patience = 1;  // every time limit is so many times as long: for slow, emulated or very busy machines
 };
 
 }  // namespace tutti::conformance

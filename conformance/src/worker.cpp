@@ -55,6 +55,7 @@ void answer(const Json& message) {
 struct Self {
   uint32_t rank = 0, nranks = 1;
   std::string folder;
+  double patience = 1;
 };
 
 Self introduce(const Json& order) {
@@ -62,7 +63,8 @@ Self introduce(const Json& order) {
     std::string error;
     if (load_plugin(path, &error) < 0) throw std::runtime_error(error);
   }
-  return {order.at("rank").get<uint32_t>(), order.at("nranks").get<uint32_t>(), order.at("folder").get<std::string>()};
+  return {order.at("rank").get<uint32_t>(), order.at("nranks").get<uint32_t>(), order.at("folder").get<std::string>(),
+          order.at("patience").get<double>()};
 }
 
 Outcome run_one(const Case& one, const Place& place) {
@@ -87,7 +89,8 @@ int run_worker() {
     auto found = find_case(id);
     if (!found) throw std::runtime_error("worker: there is no case " + id);
     Attestation attestation;
-    const Place place{self.rank, self.nranks, order.at("seed").get<uint64_t>(), self.folder, shared, attestation};
+    const Place place{self.rank,   self.nranks,  order.at("seed").get<uint64_t>(), self.folder, shared,
+                      attestation, self.patience};
     const auto begin = std::chrono::steady_clock::now();
     const Outcome outcome = run_one(*found, place);
     const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;

@@ -66,6 +66,11 @@ const Misdeed misdeeds[] = {
        std::this_thread::sleep_for(std::chrono::hours(1));
        return {};
      }},
+    {"hang_for_a_while", 1,
+     [](const Place& p) {
+       std::this_thread::sleep_for(std::chrono::milliseconds(1500));
+       return p.patience == 10 ? Outcome::pass() : Outcome::fail("it was not told of the patience");
+     }},
     {"ignores_signals_and_hangs", 1,
      [](const Place&) -> Outcome {
        for (const int s : {SIGTERM, SIGINT, SIGHUP}) std::signal(s, SIG_IGN);
@@ -216,6 +221,16 @@ TEST(RunnerResult, TellsClauseOutputAndReproducer) {
   EXPECT_EQ(result.seed, case_seed(0x1234, "misdeed/fail"));
   EXPECT_NE(result.seed, case_seed(0x1235, "misdeed/fail"));
   EXPECT_NE(result.seed, case_seed(0x1234, "misdeed/pass"));
+}
+
+// What tutti-conform --patience gives: the case sleeps for longer than its limit and less than ten times that.
+TEST(RunnerResult, PatienceMakesLimitsLonger) {
+  EXPECT_EQ(run("hang_for_a_while").outcome.verdict, Verdict::timeout);
+  RunnerOptions options;
+  options.patience = 10;
+  const Result result = run(std::vector<std::string>{"hang_for_a_while"}, options)[0];
+  EXPECT_EQ(result.outcome.verdict, Verdict::pass) << result.outcome.message;
+  EXPECT_NE(result.reproduce.find(" --patience 10"), std::string::npos) << result.reproduce;
 }
 
 TEST(RunnerJobs, ShareAProcessUntilSomethingIsWrong) {

@@ -100,9 +100,15 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t bytes) {
       tutti_transport transport{};
       transport.name = "fuzz";
       const bool with_view = input.byte() % 4, with_wait = input.byte() % 4;
-      if (!check_optional(transport, with_view ? view.get() : nullptr, with_wait ? wait.get() : nullptr).empty()) break;
+      const auto rails = stamped<tutti_rails>(input, TUTTI_RAILS_STAMP);
+      const bool with_rails = input.byte() % 4;
+      if (!check_optional(transport, with_view ? view.get() : nullptr, with_wait ? wait.get() : nullptr,
+                          with_rails ? rails.get() : nullptr)
+               .empty())
+        break;
       FUZZ_CHECK(!with_view || (view.get()->try_receive && view.get()->commit));
       FUZZ_CHECK(!with_wait || (wait.get()->get_fd && wait.get()->disarm));
+      FUZZ_CHECK(!with_rails || rails.get()->of_host);
     }
   }
   return 0;

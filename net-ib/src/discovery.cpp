@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// find_ports and own_numa_node: asks libibverbs, sysfs and the network interfaces.
+// find_ports, find_nearness and own_numa_node: asks libibverbs, sysfs and the network interfaces.
 #include <ifaddrs.h>
 #include <infiniband/verbs.h>
 #include <net/if.h>
@@ -8,8 +8,10 @@
 #include <sched.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <bit>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <memory>
 #include <tutti/sdk/plugin.hpp>
@@ -75,10 +77,22 @@ std::vector<Gid> gids_of(ibv_context* context, uint32_t port, bool infiniband) {
   return gids;
 }
 
-int numa_of(const std::string& device) {
+// `folder`: of a device in sysfs.
+int numa_of(const std::string& folder) {
   int node = -1;
-  std::ifstream("/sys/class/infiniband/" + device + "/device/numa_node") >> node;
+  std::ifstream(folder + "/numa_node") >> node;
   return node;
+}
+
+// The way from a PCI root complex down to a device: the parts of its real path that are PCI's, as in
+// /sys/devices/pci0000:16/0000:16:01.0/0000:17:00.0. Empty: no PCI device.
+std::vector<std::string> pci_way(const std::string& folder) {
+  std::error_code ignored;
+  std::vector<std::string> way;
+  for (const auto& part : std::filesystem::canonical(folder, ignored))
+    if (const std::string name = part; name.starts_with("pci") || (!way.empty() && name.find(':') != name.npos))
+      way.push_back(name);
+  return way;
 }
 
 void add_ports(ibv_device* device, std::vector<Port>& ports) {
@@ -103,7 +117,7 @@ void add_ports(ibv_device* device, std::vector<Port>& ports) {
     p.up = port.state == IBV_PORT_ACTIVE;
     p.state = p.up ? "active" : port.state == IBV_PORT_DOWN ? "down" : ibv_port_state_str(port.state);
     p.megabits = megabits_of(port);
-    p.numa = numa_of(name);
+    p.numa = numa_of("/sys/class/infiniband/" + name + "/device");
     p.gids = gids_of(context.get(), number, p.infiniband);
     ports.push_back(std::move(p));
   }
@@ -123,6 +137,27 @@ std::vector<Port> find_ports() {
   std::vector<Port> ports;
   for (int i = 0; i < n; ++i) add_ports(list.get()[i], ports);
   return ports;
+}
+
+int find_nearness(std::vector<Port>& ports, const std::string& near, const std::string& sysfs) {
+  const std::string folder = sysfs + "/bus/pci/devices/" + near;
+  const std::vector<std::string> there = pci_way(folder);
+  if (there.empty())
+    throw sdk::Error(TUTTI_INVALID_ARGUMENT, "TUTTI_IB_NEAR=\"" + near +
+                                                 "\" is no PCI device of this host (there is no " + folder +
+                                                 "); expected an address as in 0000:17:00.0");
+  for (Port& port : ports) {
+    const std::vector<std::string> here = pci_way(sysfs + "/class/infiniband/" + port.device + "/device");
+    const auto parts = std::mismatch(here.begin(), here.end(), there.begin(), there.end());
+    port.shared_hops = static_cast<uint32_t>(parts.first - here.begin());
+  }
+  return numa_of(folder);
+}
+
+void look_around(const Settings& settings, std::vector<Port>* ports, std::vector<size_t>* order) {
+  *ports = find_ports();
+  const int numa = settings.near.empty() ? own_numa_node() : find_nearness(*ports, settings.near);
+  choose_ports(*ports, settings, numa, order);
 }
 
 int own_numa_node() {

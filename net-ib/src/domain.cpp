@@ -23,9 +23,9 @@ Device open_device(const std::string& name) {
 }  // namespace
 
 Domain::Domain() {
-  std::vector<Port> ports = find_ports();
+  std::vector<Port> ports;
   std::vector<size_t> order;
-  choose_ports(ports, settings_, own_numa_node(), &order);
+  look_around(settings_, &ports, &order);
   for (const Port& port : ports)
     sdk::log(TUTTI_LOG_INFO, port.name() + (port.chosen ? " is used: " : " is not used: ") + port.why);
   for (const size_t i : order) {

@@ -433,6 +433,17 @@ void Endpoint::leave_in_order() {
   wait();
 }
 
+std::vector<sdk::RailFacts> Endpoint::rail_facts() const {
+  std::vector<sdk::RailFacts> all;
+  for (const auto& rail : rails_) {
+    sdk::RailFacts facts = facts_of(rail->port(), settings());
+    facts.sent_bytes = rail->bytes_sent;
+    facts.received_bytes = rail->bytes_received;
+    all.push_back(std::move(facts));
+  }
+  return all;
+}
+
 void Endpoint::report_rails() const {
   for (const auto& rail : rails_)
     log(TUTTI_LOG_INFO, "rail " + rail->port().name() + ": sent " + std::to_string(rail->bytes_sent) + " bytes in " +

@@ -37,6 +37,8 @@ class Endpoint {
   void fail_peer(uint32_t peer);
   void abort();
   bool send_control(Link& link, std::string_view message);
+  // rails/1.
+  std::vector<sdk::RailFacts> rail_facts() const;
   // wait_fd/1.
   int wait_fd() const { return sleeper_.descriptor(); }
   bool arm();

@@ -34,14 +34,14 @@ Path* Link::path_of(uint32_t lane) const {
   return nullptr;
 }
 
-// The path with the fewest bytes in flight for its weight: a slow rail gets less by itself.
-Path* Link::path_for_piece(uint32_t lane) const {
+// The path over which a piece would arrive first: a slow rail gets less by itself.
+Path* Link::path_for_piece(uint32_t lane, uint64_t bytes) const {
   const size_t n = paths_.size();
   Path* best = nullptr;
   for (size_t i = 0; i < n; ++i) {
     Path* path = paths_[(lane + i) % n].get();
     if (!path->is_up() || !path->has_room()) continue;
-    if (!best || path->bytes_in_flight() * best->weight() < best->bytes_in_flight() * path->weight()) best = path;
+    if (!best || path->load().is_better_for(bytes, best->load())) best = path;
   }
   return best;
 }
@@ -270,7 +270,7 @@ bool Link::hand_pieces(uint32_t index, Send& send) {
   const bool whole = paths_.size() == 1 || send.bytes < 2 * stripe;
   const uint64_t limit = !direct || !send.region ? endpoint_.shape().eager_bytes : whole ? send.bytes : stripe;
   while (send.handed < send.bytes) {
-    Path* path = whole ? path_of(index) : path_for_piece(index);
+    Path* path = whole ? path_of(index) : path_for_piece(index, limit);
     if (!path || !path->has_room()) return false;
     const uint64_t n = std::min(limit, send.bytes - send.handed);
     Frame f = frame(FrameKind::kData, index, lane.first_send() + lane.cursor);

@@ -153,7 +153,7 @@ class Link {
   };
 
   Path* path_of(uint32_t lane) const;
-  Path* path_for_piece(uint32_t lane) const;
+  Path* path_for_piece(uint32_t lane, uint64_t bytes) const;
   bool is_settled() const;  // no failure is being worked on
   Frame frame(FrameKind kind, uint32_t lane, uint32_t sequence) const;
   void note(const Frame& frame, bool urgent = false);

@@ -102,7 +102,7 @@ void Path::connect(const Pairing& pairing, const PathOffer& peer) {
                                       IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
                                           IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC))
     throw sdk::system_error(rail_.port().name() + ": cannot start a queue pair", error);
-  weight_ = std::max(1u, rail_.port().megabits / 100);
+  load_.weight = std::max(1u, rail_.port().megabits / 100);
 }
 
 ibv_send_wr& Path::stage(const Flight& flight_, uint64_t address, uint32_t bytes, uint32_t key, bool signal) {
@@ -120,7 +120,7 @@ ibv_send_wr& Path::stage(const Flight& flight_, uint64_t address, uint32_t bytes
   if (bytes <= max_inline_) request.send_flags |= IBV_SEND_INLINE;
   if (sent_ != flushed_) requests_[(sent_ - 1) & (slots_ - 1)].next = &request;
   ++sent_;
-  bytes_in_flight_ += flight_.frame.bytes;
+  load_.bytes += flight_.frame.bytes;
   rail_.bytes_sent += flight_.frame.bytes;
   ++rail_.frames_sent;
   return request;

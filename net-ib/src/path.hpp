@@ -27,6 +27,16 @@ struct Flight {
   bool write = false;
 };
 
+// What a path has in flight, and how fast it is.
+struct Load {
+  uint64_t bytes = 0;
+  uint32_t weight = 1;
+  // Would `piece` more bytes arrive sooner here than there?
+  bool is_better_for(uint64_t piece, const Load& there) const {
+    return (bytes + piece) * there.weight < (there.bytes + piece) * weight;
+  }
+};
+
 class Path {
  public:
   enum class State {
@@ -51,8 +61,7 @@ class Path {
   State state() const { return state_; }
   bool is_up() const { return state_ == State::kUp; }
   void set_state(State state) { state_ = state; }
-  uint32_t weight() const { return weight_; }
-  uint64_t bytes_in_flight() const { return bytes_in_flight_; }
+  const Load& load() const { return load_; }
 
   // Sending. Each needs room; flush() hands the batch to the adapter: false with the reason when it was refused.
   bool has_room(uint32_t reserved = kReservedCredits) const {
@@ -78,7 +87,7 @@ class Path {
   uint32_t acked() const { return acked_; }
   Flight& flight(uint32_t i) { return flights_[i & (slots_ - 1)]; }
   const char* payload(uint32_t i) const { return slot(i) + sizeof(Frame); }
-  void acknowledge_one() { bytes_in_flight_ -= flight(acked_++).frame.bytes; }
+  void acknowledge_one() { load_.bytes -= flight(acked_++).frame.bytes; }
 
   // Receiving.
   uint32_t taken() const { return taken_; }
@@ -113,7 +122,6 @@ class Path {
   QueuePair qp_;
   uint32_t max_inline_ = 0;
   uint32_t psn_ = 0;
-  uint32_t weight_ = 1;
   State state_ = State::kUp;
   std::vector<Flight> flights_;
   std::vector<ibv_send_wr> requests_;
@@ -124,7 +132,7 @@ class Path {
   uint32_t freed_ = 0;    // ... that the peer has taken in
   uint32_t taken_ = 0;    // the peer's frames taken in here
   uint32_t told_ = 0;     // ... that it has been told of
-  uint64_t bytes_in_flight_ = 0;
+  Load load_;
   uint32_t seen_sent_ = 0;  // at the last call of heartbeat()
   uint32_t seen_taken_ = 0;
   bool beating_ = false;  // a heartbeat is under way

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The plugin "ib": transport/1 and wait_fd/1 over verbs.
-#include <tutti/sdk/transport.hpp>
+#include <tutti/sdk/rails.hpp>
 
 #include "endpoint.hpp"
 
@@ -16,9 +16,9 @@ struct IbTransport {
 
   static void query(tutti_transport_caps& caps) {
     const tutti::ib::Settings settings = tutti::ib::Settings::read();
-    std::vector<tutti::ib::Port> ports = tutti::ib::find_ports();
+    std::vector<tutti::ib::Port> ports;
     std::vector<size_t> order;
-    tutti::ib::choose_ports(ports, settings, tutti::ib::own_numa_node(), &order);
+    tutti::ib::look_around(settings, &ports, &order);
     uint64_t megabits = 0;
     for (const size_t i : order) megabits += ports[i].megabits;
     caps.reach = TUTTI_REACH_NETWORK;
@@ -30,13 +30,31 @@ struct IbTransport {
     caps.bandwidth = megabits * 125'000;
   }
 
+  static std::vector<tutti::sdk::RailFacts> rails() {
+    const tutti::ib::Settings settings = tutti::ib::Settings::read();
+    std::vector<tutti::ib::Port> ports;
+    std::vector<size_t> order;
+    try {
+      tutti::ib::look_around(settings, &ports, &order);
+    } catch (const tutti::sdk::Error& error) {
+      if (ports.empty() || error.status() != TUTTI_NOT_SUPPORTED) throw;  // else each says why it cannot be used
+    }
+    std::vector<tutti::sdk::RailFacts> facts;
+    for (const tutti::ib::Port& port : ports) facts.push_back(facts_of(port, settings));
+    return facts;
+  }
+
   static const void* interface(std::string_view id);
 };
 
 constexpr tutti_transport transport = tutti::sdk::make_transport<IbTransport>();
 constexpr tutti_wait_fd wait_fd = tutti::sdk::make_wait_fd<tutti::ib::Endpoint>();
 
-const void* IbTransport::interface(std::string_view id) { return id == TUTTI_WAIT_FD_ID ? &wait_fd : nullptr; }
+constexpr tutti_rails rails_table = tutti::sdk::make_rails<IbTransport>();
+
+const void* IbTransport::interface(std::string_view id) {
+  return id == TUTTI_WAIT_FD_ID ? static_cast<const void*>(&wait_fd) : id == TUTTI_RAILS_ID ? &rails_table : nullptr;
+}
 
 }  // namespace
 

@@ -74,7 +74,11 @@ void choose_ports(std::vector<Port>& ports, const Settings& settings, int numa, 
     throw sdk::Error(TUTTI_NOT_SUPPORTED, "no verbs port can be used: " + all_refusals(ports) +
                                               (settings.hca.is_set() ? " (check TUTTI_IB_HCA)" : ""));
   // Nearness counts only where the user named no order: near ports first, then the faster ones.
-  const auto far = [&](const Port& p) { return numa >= 0 && p.numa >= 0 && p.numa != numa; };
+  uint32_t hops = 0;
+  for (const size_t i : *order) hops = std::max(hops, ports[i].shared_hops);
+  const auto far = [&](const Port& p) {
+    return hops > 0 ? p.shared_hops < hops : numa >= 0 && p.numa >= 0 && p.numa != numa;
+  };
   std::stable_sort(order->begin(), order->end(), [&](size_t a, size_t b) {
     const Port &x = ports[a], &y = ports[b];
     const size_t place_x = *settings.hca.admits(x.device, x.port), place_y = *settings.hca.admits(y.device, y.port);
@@ -89,16 +93,41 @@ void choose_ports(std::vector<Port>& ports, const Settings& settings, int numa, 
     if (kept == settings.rails) {
       p.why = "beyond TUTTI_IB_RAILS=" + std::to_string(settings.rails);
     } else if (!settings.hca.names_ports() && some_near && far(p)) {
-      p.why = "on NUMA node " + std::to_string(p.numa) + ", this rank is on node " + std::to_string(numa) +
-              " and has nearer ones; name it in TUTTI_IB_HCA to use it";
+      p.why = hops > 0 ? "further from TUTTI_IB_NEAR=" + settings.near + " in the PCI tree than others"
+                       : "on NUMA node " + std::to_string(p.numa) + ", this rank is on node " + std::to_string(numa) +
+                             " and has nearer ones";
+      p.why += "; name it in TUTTI_IB_HCA to use it";
     } else {
       p.chosen = true;
       p.why = settings.hca.names_ports() ? "named by TUTTI_IB_HCA" : "up";
-      if (p.numa >= 0 && p.numa == numa) p.why += ", on this rank's NUMA node";
+      if (hops > 0 && p.shared_hops == hops)
+        p.why += ", nearest to TUTTI_IB_NEAR=" + settings.near;
+      else if (p.numa >= 0 && p.numa == numa)
+        p.why += settings.near.empty() ? ", on this rank's NUMA node" : ", on the NUMA node of TUTTI_IB_NEAR";
       (*order)[kept++] = i;
     }
   }
   order->resize(kept);
+}
+
+sdk::RailFacts facts_of(const Port& port, const Settings& settings) {
+  sdk::RailFacts facts;
+  facts.name = port.name();
+  facts.medium = port.infiniband ? "InfiniBand" : "RoCE";
+  facts.state = port.state;
+  facts.why = port.why;
+  facts.chosen = port.chosen;
+  facts.bandwidth = uint64_t{port.megabits} * 125'000;
+  facts.numa = port.numa;
+  facts.mtu = 128u << port.mtu;
+  for (const Gid& gid : port.gids)
+    facts.addresses.push_back({gid.text() + "/" + std::to_string(gid.prefix), gid.interface,
+                               (port.infiniband ? "GID "
+                                : gid.roce_v2   ? "RoCE v2, GID "
+                                                : "RoCE v1, GID ") +
+                                   std::to_string(gid.index),
+                               port.offers(gid, settings)});
+  return facts;
 }
 
 // The address

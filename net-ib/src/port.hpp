@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <tutti/sdk/rails.hpp>
 #include <vector>
 
 #include "settings.hpp"
@@ -39,7 +40,8 @@ struct Port {
   bool up = false;
   std::string state;  // in words
   uint32_t megabits = 0;
-  int numa = -1;  // -1: not told
+  int numa = -1;             // -1: not told
+  uint32_t shared_hops = 0;  // of the way from the PCI root to it, with the way to TUTTI_IB_NEAR's device
   std::vector<Gid> gids;
   // The choice.
   bool chosen = false;
@@ -56,11 +58,20 @@ struct Port {
 // cannot be asked.
 std::vector<Port> find_ports();
 // Marks at most settings.rails ports as chosen, and says of each why or why not: up, admitted by the filter, with a
-// usable GID, and nearest to NUMA node `numa` (-1: not known). `order` is filled with the chosen ones, best first.
+// usable GID, and nearest: in PCI hops to TUTTI_IB_NEAR's device where any of them shares some, else by NUMA node
+// `numa` (-1: not known). `order` is filled with the chosen ones, best first.
 // Throws sdk::Error that tells of every port when none is left.
 void choose_ports(std::vector<Port>& ports, const Settings& settings, int numa, std::vector<size_t>* order);
+// find_ports and choose_ports for the calling thread. Throws likewise, but only after `ports` has all of them.
+void look_around(const Settings& settings, std::vector<Port>* ports, std::vector<size_t>* order);
+// What tutti-info --net tells of a port.
+sdk::RailFacts facts_of(const Port& port, const Settings& settings);
 // The NUMA node that the calling thread runs on, or -1.
 int own_numa_node();
+
+// Fills shared_hops from the PCI hierarchy that sysfs shows, and returns the NUMA node of the PCI device `near`. Throws
+// sdk::Error when there is no such device.
+int find_nearness(std::vector<Port>& ports, const std::string& near, const std::string& sysfs = "/sys");
 
 // A rail as a peer sees it.
 struct PeerRail {

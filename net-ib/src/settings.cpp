@@ -55,11 +55,12 @@ Settings Settings::read() {
   };
   if (const auto filter = sdk::config("TUTTI_IB_HCA")) s.hca = HcaFilter(*filter);
   if (sdk::config("TUTTI_IB_GID_INDEX")) s.gid_index = static_cast<uint32_t>(number("TUTTI_IB_GID_INDEX", 0, 0, 65535));
+  if (const auto near = sdk::config("TUTTI_IB_NEAR")) s.near = *near;
   s.rails = static_cast<uint32_t>(number("TUTTI_IB_RAILS", kMaxRails, 1, kMaxRails));
   s.pkey_index = static_cast<uint32_t>(number("TUTTI_IB_PKEY", 0, 0, 65535));
   s.traffic_class = static_cast<uint8_t>(number("TUTTI_IB_TC", 0, 0, 255));
   s.service_level = static_cast<uint8_t>(number("TUTTI_IB_SL", 0, 0, 15));
-  s.timeout = static_cast<uint8_t>(number("TUTTI_IB_TIMEOUT", 18, 1, 31));
+  s.timeout = static_cast<uint8_t>(number("TUTTI_IB_TIMEOUT", 16, 1, 31));
   s.retry_count = static_cast<uint8_t>(number("TUTTI_IB_RETRY_CNT", 6, 0, 7));
   s.credits = static_cast<uint32_t>(number("TUTTI_IB_CREDITS", 32, 16, 1024));
   s.eager_bytes = number("TUTTI_IB_EAGER_BYTES", 8192, 1024, 65536);

@@ -55,6 +55,7 @@ struct Settings {
   HcaFilter hca;
   std::optional<uint32_t> gid_index;  // TUTTI_IB_GID_INDEX; unset: chosen for each peer
   uint32_t rails = kMaxRails;
+  std::string near;  // TUTTI_IB_NEAR: PCI address of the device that rails should be close to; empty: the thread's node
   uint32_t pkey_index = 0;
   uint8_t traffic_class = 0;
   uint8_t service_level = 0;

@@ -3,8 +3,11 @@
 // What is decided without a device: filters, which ports are used and why, which rails and GIDs meet. Needs no verbs.
 #include <gtest/gtest.h>
 
+#include <filesystem>
+#include <fstream>
 #include <tutti/sdk/plugin.hpp>
 
+#include "../src/path.hpp"
 #include "../src/port.hpp"
 #include "../src/proof.hpp"
 #include "../src/verbs.hpp"
@@ -108,6 +111,114 @@ TEST(Choice, TakesNearPortsThatAreUpAndSaysWhyNotTheOthers) {
     EXPECT_EQ(error.status(), TUTTI_NOT_SUPPORTED);
     EXPECT_NE(std::string(error.what()).find("down:1: the port is down"), std::string::npos) << error.what();
   }
+}
+
+// A tree as sysfs shows it: two root complexes; below the first a switch with an accelerator and a NIC, and a second
+// NIC beside the switch.
+class PciTree : public testing::Test {
+ protected:
+  static constexpr const char* kAccelerator = "0000:17:00.0";
+  PciTree() {
+    std::string pattern = std::filesystem::temp_directory_path() / "tutti-pci-XXXXXX";
+    root_ = mkdtemp(pattern.data());
+    add("pci0000:16/0000:16:01.0/0000:17:00.0", "", 1);
+    add("pci0000:16/0000:16:01.0/0000:18:00.0", "switched", 1);
+    add("pci0000:16/0000:19:00.0", "beside", 1);
+    add("pci0000:80/0000:81:00.0", "other", 0);
+    std::filesystem::create_directories(root_ / "devices/virtual/net/v0");
+    link("class/infiniband/soft/device", "devices/virtual/net/v0");
+  }
+  ~PciTree() override { std::filesystem::remove_all(root_); }
+  void link(const std::string& from, const std::string& to) {
+    std::filesystem::create_directories((root_ / from).parent_path());
+    std::filesystem::create_symlink(root_ / to, root_ / from);
+  }
+  void add(const std::string& way, const std::string& nic, int numa) {
+    std::filesystem::create_directories(root_ / "devices" / way);
+    std::ofstream(root_ / "devices" / way / "numa_node") << numa << "\n";
+    link("bus/pci/devices/" + way.substr(way.rfind('/') + 1), "devices/" + way);
+    if (!nic.empty()) link("class/infiniband/" + nic + "/device", "devices/" + way);
+  }
+  std::vector<Port> ports() const {
+    std::vector<Port> all{port("soft", {v4(1, 10, 0, 0, 1)}, 400000), port("other", {v4(1, 10, 0, 1, 1)}, 400000, 0),
+                          port("beside", {v4(1, 10, 0, 2, 1)}, 400000, 1),
+                          port("switched", {v4(1, 10, 0, 3, 1)}, 100000, 1)};
+    return all;
+  }
+  std::filesystem::path root_;
+};
+
+TEST_F(PciTree, TheRailBelowTheDevicesSwitchIsNearest) {
+  std::vector<Port> all = ports();
+  EXPECT_EQ(find_nearness(all, kAccelerator, root_), 1);
+  EXPECT_EQ(all[0].shared_hops, 0u) << "no PCI device";
+  EXPECT_EQ(all[1].shared_hops, 0u) << "another root complex";
+  EXPECT_EQ(all[2].shared_hops, 1u);
+  EXPECT_EQ(all[3].shared_hops, 2u);
+  Settings near = defaults();
+  near.near = kAccelerator;
+  std::vector<size_t> order;
+  choose_ports(all, near, 1, &order);
+  EXPECT_EQ(order, std::vector<size_t>{3}) << "though it is the slowest";
+  EXPECT_EQ(all[3].why, "up, nearest to TUTTI_IB_NEAR=0000:17:00.0");
+  EXPECT_NE(all[2].why.find("further from TUTTI_IB_NEAR=0000:17:00.0"), std::string::npos) << all[2].why;
+  all[3].up = false;
+  choose_ports(all, near, 1, &order);
+  EXPECT_EQ(order, std::vector<size_t>{2}) << "the next one when that is down";
+  near.hca = HcaFilter("other,switched");
+  all[3].up = true;
+  choose_ports(all, near, 1, &order);
+  EXPECT_EQ(order, (std::vector<size_t>{1, 3})) << "names count more";
+}
+
+TEST_F(PciTree, WhereNoRailSharesAHopTheNumaNodeOfTheDeviceCounts) {
+  std::vector<Port> all = ports();
+  all.erase(all.begin() + 2, all.end());
+  add("pci0000:c0/0000:c1:00.0", "", 0);
+  Settings near = defaults();
+  near.near = "0000:c1:00.0";
+  const int numa = find_nearness(all, near.near, root_);
+  EXPECT_EQ(numa, 0);
+  std::vector<size_t> order;
+  choose_ports(all, near, numa, &order);
+  EXPECT_EQ(all[1].why, "up, on the NUMA node of TUTTI_IB_NEAR");
+  EXPECT_THROW(find_nearness(all, "0000:99:00.0", root_), sdk::Error);
+  EXPECT_THROW(find_nearness(all, "../../devices/virtual/net/v0", root_), sdk::Error) << "no PCI device";
+}
+
+// Many pieces are in flight on three rails: each holds its share by speed, to within one piece.
+TEST(Striping, GivesEachRailItsShareBySpeed) {
+  constexpr uint64_t kPiece = 64 << 10, kPieces = 700;
+  std::vector<Load> rails{{0, 1000}, {0, 4000}, {0, 2000}};
+  for (uint64_t i = 0; i < kPieces; ++i) {
+    Load* best = &rails[0];
+    for (Load& rail : rails)
+      if (rail.is_better_for(kPiece, *best)) best = &rail;
+    if (i == 0) {
+      EXPECT_EQ(best, &rails[1]) << "the fastest of the idle ones";
+    }
+    best->bytes += kPiece;
+  }
+  for (const Load& rail : rails)
+    EXPECT_NEAR(static_cast<double>(rail.bytes), kPiece * kPieces * rail.weight / 7000.0, kPiece);
+}
+
+TEST(Facts, TellEveryGidAndWhetherItIsUsed) {
+  Port p = port("mlx5_0", {v6(0, 0xfe, 0x80, 0, 1), v4(2, 10, 1, 0, 1, false), v4(3, 10, 1, 0, 1)}, 100000, 1);
+  p.gids[2].interface = "eth2.7";
+  p.why = "up";
+  p.chosen = true;
+  const sdk::RailFacts facts = facts_of(p, defaults());
+  EXPECT_EQ(facts.name, "mlx5_0:1");
+  EXPECT_EQ(facts.medium, "RoCE");
+  EXPECT_EQ(facts.bandwidth, 12'500'000'000u);
+  EXPECT_EQ(facts.mtu, 4096u);
+  ASSERT_EQ(facts.addresses.size(), 3u);
+  EXPECT_EQ(facts.addresses[1].kind, "RoCE v1, GID 2");
+  EXPECT_FALSE(facts.addresses[1].usable);
+  EXPECT_EQ(facts.addresses[2].text, "10.1.0.1/24");
+  EXPECT_EQ(facts.addresses[2].interface, "eth2.7");
+  EXPECT_TRUE(facts.addresses[2].usable);
 }
 
 TEST(Pairing, TheGidIsTheOneThatSharesThePeersSubnet) {

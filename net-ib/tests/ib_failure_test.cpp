@@ -55,6 +55,15 @@ TEST_F(Connecting, AMemoryLockLimitThatIsTooLowIsNamed) {
   EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
 }
 
+TEST_F(Connecting, MemoryOfADeviceIsRefused) {
+  crosses_ = false;
+  ASSERT_NO_FATAL_FAILURE(open(1));
+  EXPECT_EQ(caps().memory_kinds, uint64_t{1} << TUTTI_MEMORY_HOST);
+  std::vector<unsigned char> memory(64);
+  EXPECT_EQ(a->register_memory(memory.data(), memory.size(), TUTTI_MEMORY_CUDA), nullptr);
+  EXPECT_NE(a->error.find("registers host memory only"), std::string::npos) << a->error;
+}
+
 TEST_F(Connecting, OnlyOneEndCalls) {
   ASSERT_NO_FATAL_FAILURE(open(1));
   tutti_status status = TUTTI_AGAIN;

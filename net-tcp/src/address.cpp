@@ -117,18 +117,74 @@ std::vector<LocalAddress> select_addresses(const std::vector<LocalAddress>& all,
   return chosen;
 }
 
-std::vector<LocalAddress> local_addresses(const std::string& selection) {
+namespace {
+
+// Calls visit(entry) for every address of every interface.
+template <typename Visit>
+void each_interface(Visit&& visit) {
   ifaddrs* first = nullptr;
   if (getifaddrs(&first) != 0) throw sdk::system_error("cannot list this host's network addresses (getifaddrs)", errno);
   const std::unique_ptr<ifaddrs, void (*)(ifaddrs*)> owner(first, freeifaddrs);
+  for (const ifaddrs* i = first; i; i = i->ifa_next) visit(*i);
+}
+
+bool is_ip(const ifaddrs& i) {
+  return i.ifa_addr && (i.ifa_addr->sa_family == AF_INET || i.ifa_addr->sa_family == AF_INET6);
+}
+
+std::vector<LocalAddress> all_addresses() {
   std::vector<LocalAddress> all;
-  for (const ifaddrs* i = first; i; i = i->ifa_next) {
-    if (!i->ifa_addr || !(i->ifa_flags & IFF_UP)) continue;
-    if (i->ifa_addr->sa_family != AF_INET && i->ifa_addr->sa_family != AF_INET6) continue;
-    const IpAddress ip = from_sockaddr(i->ifa_addr);
-    if (!ip.is_link_local()) all.push_back({ip, prefix_of(i->ifa_netmask), i->ifa_name});
+  each_interface([&](const ifaddrs& i) {
+    if (!is_ip(i) || !(i.ifa_flags & IFF_UP)) return;
+    const IpAddress ip = from_sockaddr(i.ifa_addr);
+    if (!ip.is_link_local()) all.push_back({ip, prefix_of(i.ifa_netmask), i.ifa_name});
+  });
+  return all;
+}
+
+}  // namespace
+
+std::vector<LocalAddress> local_addresses(const std::string& selection) {
+  return select_addresses(all_addresses(), selection);
+}
+
+std::vector<sdk::RailFacts> interface_facts(const std::string& selection) {
+  std::vector<LocalAddress> chosen;
+  try {
+    chosen = local_addresses(selection);
+  } catch (const sdk::Error& error) {
+    if (selection.empty() && error.status() == TUTTI_INVALID_ARGUMENT)
+      chosen.clear();  // no address at all
+    else
+      throw;
   }
-  return select_addresses(all, selection);
+  std::vector<sdk::RailFacts> all;
+  each_interface([&](const ifaddrs& i) {
+    auto at = std::find_if(all.begin(), all.end(), [&](const sdk::RailFacts& r) { return r.name == i.ifa_name; });
+    if (at == all.end()) {
+      at = all.emplace(all.end());
+      at->name = i.ifa_name;
+      at->medium = i.ifa_flags & IFF_LOOPBACK ? "loopback" : "IP";
+      at->state = i.ifa_flags & IFF_UP ? i.ifa_flags & IFF_RUNNING ? "up" : "no carrier" : "down";
+    }
+    if (!is_ip(i)) return;
+    const IpAddress ip = from_sockaddr(i.ifa_addr);
+    const bool used = std::any_of(chosen.begin(), chosen.end(), [&](const LocalAddress& a) { return a.ip == ip; });
+    at->addresses.push_back({ip.text() + "/" + std::to_string(prefix_of(i.ifa_netmask)), i.ifa_name,
+                             ip.family == 4       ? "IPv4"
+                             : ip.is_link_local() ? "IPv6, link-local"
+                                                  : "IPv6",
+                             used});
+    at->chosen |= used;
+  });
+  for (sdk::RailFacts& r : all)
+    r.why = r.chosen ? selection.empty() ? r.medium == "loopback" ? "up; for ranks of this host only" : "up"
+                                         : "named by TUTTI_TCP_INTERFACE=" + selection
+            : r.addresses.empty() ? "it has no IP address"
+            : r.state == "down"   ? "it is down"
+            : selection.empty()   ? "it has link-local addresses only"
+                                  : "left out by TUTTI_TCP_INTERFACE=" + selection;
+  return all;
 }
 
 // The encoded form: magic (8), version (4), listeners (4), host (32), endpoint (16), then for each listener family (2),

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <tutti/sdk/rails.hpp>
 #include <vector>
 
 #include "wire.hpp"
@@ -43,6 +44,9 @@ struct LocalAddress {
 std::vector<LocalAddress> local_addresses(const std::string& selection);
 // The same choice among given addresses.
 std::vector<LocalAddress> select_addresses(const std::vector<LocalAddress>& all, const std::string& selection);
+
+// Every interface of this host that has IP addresses, and whether `selection` picks it: what tutti-info --net tells.
+std::vector<sdk::RailFacts> interface_facts(const std::string& selection);
 
 // What get_address tells.
 struct PeerAddress {

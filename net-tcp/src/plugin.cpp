@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The plugin "tcp": transport/1 and wait_fd/1 over TCP sockets.
-#include <tutti/sdk/transport.hpp>
+#include <tutti/sdk/rails.hpp>
 
+#include "address.hpp"
 #include "endpoint.hpp"
 
 namespace {
@@ -25,13 +26,21 @@ struct TcpTransport {
     caps.bandwidth = 1'500'000'000;
   }
 
+  static std::vector<tutti::sdk::RailFacts> rails() {
+    return tutti::tcp::interface_facts(tutti::tcp::Settings::read().interfaces);
+  }
+
   static const void* interface(std::string_view id);
 };
 
 constexpr tutti_transport transport = tutti::sdk::make_transport<TcpTransport>();
 constexpr tutti_wait_fd wait_fd = tutti::sdk::make_wait_fd<tutti::tcp::Endpoint>();
 
-const void* TcpTransport::interface(std::string_view id) { return id == TUTTI_WAIT_FD_ID ? &wait_fd : nullptr; }
+constexpr tutti_rails rails_table = tutti::sdk::make_rails<TcpTransport>();
+
+const void* TcpTransport::interface(std::string_view id) {
+  return id == TUTTI_WAIT_FD_ID ? static_cast<const void*>(&wait_fd) : id == TUTTI_RAILS_ID ? &rails_table : nullptr;
+}
 
 }  // namespace
 

@@ -222,6 +222,14 @@ typedef struct tutti_link_traffic {
   uint64_t sent_bytes;
   uint64_t received_bytes;
 } tutti_link_traffic;
+/* Bytes of messages over one rail (a port of an adapter), counted by its transport; only transports tell that have rails
+ * (tutti/plugin/rails.h). Strings live as long as the communicator. */
+typedef struct tutti_rail_traffic {
+  const char* transport;
+  const char* rail; /* "mlx5_0:1" */
+  uint64_t sent_bytes;
+  uint64_t received_bytes;
+} tutti_rail_traffic;
 /* What served the last call of one collective at this rank. Strings live as long as the communicator. */
 typedef struct tutti_plan_facts {
   uint32_t struct_size; /* set by the caller */
@@ -236,6 +244,7 @@ tutti_status tutti_comm_plan(const tutti_comm* comm, uint32_t collective, tutti_
 /* *n is the capacity of rows on entry and the number of rows there are on return. */
 tutti_status tutti_comm_services(const tutti_comm* comm, tutti_service* rows, uint64_t* n);
 tutti_status tutti_comm_traffic(const tutti_comm* comm, tutti_link_traffic* rows, uint64_t* n);
+tutti_status tutti_comm_rails(const tutti_comm* comm, tutti_rail_traffic* rows, uint64_t* n);
 /* A table, as text, of the candidate algorithms for one call, with predicted cost, slices, and the reason for each that is no
  * candidate. Same on all ranks. *bytes is the capacity on entry, the length needed with its NUL on return. */
 tutti_status tutti_comm_explain(tutti_comm* comm, uint32_t collective, uint64_t count, uint32_t dtype, char* text,

@@ -264,6 +264,7 @@ class Communicator : public detail::Collectives<Communicator> {
 
   std::vector<tutti_service> services() const { return rows<tutti_service>(tutti_comm_services); }
   std::vector<tutti_link_traffic> traffic() const { return rows<tutti_link_traffic>(tutti_comm_traffic); }
+  std::vector<tutti_rail_traffic> rails() const { return rows<tutti_rail_traffic>(tutti_comm_rails); }
 
  private:
   static tutti_comm_config defaults() {

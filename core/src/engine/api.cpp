@@ -524,6 +524,9 @@ tutti_status tutti_comm_services(const tutti_comm* comm, tutti_service* rows, ui
 tutti_status tutti_comm_traffic(const tutti_comm* comm, tutti_link_traffic* rows, uint64_t* n) {
   return guarded(const_cast<tutti_comm*>(comm), [&](Communicator& c) { return copy_rows(c.traffic(), rows, n); });
 }
+tutti_status tutti_comm_rails(const tutti_comm* comm, tutti_rail_traffic* rows, uint64_t* n) {
+  return guarded(const_cast<tutti_comm*>(comm), [&](Communicator& c) { return copy_rows(c.rails(), rows, n); });
+}
 tutti_status tutti_comm_plan(const tutti_comm* comm, uint32_t which, tutti_plan_facts* facts) {
   return guarded(const_cast<tutti_comm*>(comm), [&](Communicator& c) {
     if (which < TUTTI_BROADCAST || which > TUTTI_BARRIER) invalid(fmt::format("plan: {} is no collective", which));

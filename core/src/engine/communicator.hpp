@@ -11,6 +11,7 @@
 #include <list>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <thread>
 #include <unordered_map>
@@ -98,6 +99,7 @@ class Communicator final : public Engine, private PortEvents {
 
   std::vector<tutti_service> services();
   std::vector<tutti_link_traffic> traffic();
+  std::vector<tutti_rail_traffic> rails();
   // Throws when the collective has not been called yet.
   tutti_plan_facts plan_facts(uint32_t collective);
   std::string explain(uint32_t collective, uint64_t count, uint32_t dtype);
@@ -222,7 +224,8 @@ class Communicator final : public Engine, private PortEvents {
   };
   StreamFacts stream_facts_[TUTTI_BARRIER + 1];
   uint64_t plan_clock_ = 0;
-  std::deque<Service> services_;  // its strings are handed out: they stay where they are
+  std::set<std::string> rail_names_;  // handed out likewise
+  std::deque<Service> services_;      // its strings are handed out: they stay where they are
 
   std::vector<Window> windows_;
   uint64_t next_sequence_ = 0;

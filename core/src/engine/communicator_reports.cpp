@@ -5,6 +5,7 @@
 
 #include "bootstrap/failure.hpp"
 #include "engine/communicator_hold.hpp"
+#include "engine/host.hpp"
 
 namespace tutti::core {
 
@@ -23,6 +24,28 @@ std::vector<tutti_link_traffic> Communicator::traffic() {
   for (const Link& link : links_)
     if (link.sent || link.received) rows.push_back({link.port->api->name, link.peer, 0, link.sent, link.received});
   return rows;
+}
+
+std::vector<tutti_rail_traffic> Communicator::rails() {
+  const Hold hold(*this);
+  struct List {
+    std::set<std::string>& names;
+    const char* transport;
+    std::vector<tutti_rail_traffic> rows;
+  } list{rail_names_, nullptr, {}};
+  const tutti_rail_sink sink{sizeof sink, 0, &list, [](void* self, const tutti_rail* rail) {
+                               auto& to = *static_cast<List*>(self);
+                               const char* name = to.names.insert(rail->name).first->c_str();
+                               to.rows.push_back({to.transport, name, rail->sent_bytes, rail->received_bytes});
+                             }};
+  for (const Port& port : ports_) {
+    if (!port.rails || !TUTTI_HAS(tutti_rails, port.rails, of_endpoint)) continue;
+    list.transport = port.api->name;
+    if (port.rails->of_endpoint(port.endpoint, &sink) < 0)
+      throw Failure(TUTTI_INTERNAL,
+                    fmt::format("{}: cannot tell of its rails: {}", port.api->name, take_plugin_error()));
+  }
+  return list.rows;
 }
 
 tutti_plan_facts Communicator::plan_facts(uint32_t collective) {

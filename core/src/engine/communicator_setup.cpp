@@ -289,8 +289,10 @@ void Communicator::open_ports(const TransportChoice& choice) {
       throw Failure(status, fmt::format("{}: cannot open an endpoint: {}", api->name, take_plugin_error()));
     const auto* view = static_cast<const tutti_view*>(api->get_interface(api->self, TUTTI_VIEW_ID));
     const auto* wait = static_cast<const tutti_wait_fd*>(api->get_interface(api->self, TUTTI_WAIT_FD_ID));
-    if (const std::string reason = check_optional(*api, view, wait); !reason.empty())
+    const auto* rails = static_cast<const tutti_rails*>(api->get_interface(api->self, TUTTI_RAILS_ID));
+    if (const std::string reason = check_optional(*api, view, wait, rails); !reason.empty())
       throw Failure(TUTTI_NOT_SUPPORTED, reason);
+    port.rails = rails;
     port.view = view;
     port.by_region = view && TUTTI_HAS(tutti_view, view, send_region) && TUTTI_HAS(tutti_view, view, released);
     if (wait && wait->get_fd(port.endpoint, &port.fd) == TUTTI_OK) port.wait_fd = wait;

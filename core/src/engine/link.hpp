@@ -5,7 +5,7 @@
 // on these.
 #pragma once
 
-#include <tutti/plugin/transport.h>
+#include <tutti/plugin/rails.h>
 
 #include <cstddef>
 #include <cstdint>
@@ -21,6 +21,7 @@ struct Port {
   const tutti_transport* api = nullptr;
   const tutti_view* view = nullptr;        // nullptr: transfers are posted
   const tutti_wait_fd* wait_fd = nullptr;  // nullptr: sleeps are bounded
+  const tutti_rails* rails = nullptr;      // nullptr: it tells of none
   tutti_transport_caps caps{};
   std::shared_ptr<Domain> domain;
   tutti_endpoint* endpoint = nullptr;

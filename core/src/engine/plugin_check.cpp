@@ -106,7 +106,8 @@ std::string check_interface(const tutti_executor* e) {
   return {};
 }
 
-std::string check_optional(const tutti_transport& transport, const tutti_view* view, const tutti_wait_fd* wait) {
+std::string check_optional(const tutti_transport& transport, const tutti_view* view, const tutti_wait_fd* wait,
+                           const tutti_rails* rails) {
   std::string reason;
   const char* name = nullptr;
   if (view) {
@@ -120,6 +121,10 @@ std::string check_optional(const tutti_transport& transport, const tutti_view* v
   if (wait && reason.empty() && !name) {
     reason = check_stamp(wait, TUTTI_WAIT_FD_ID, TUTTI_WAIT_FD_STAMP);
     if (reason.empty()) name = missing({{"get_fd", wait->get_fd}, {"arm", wait->arm}, {"disarm", wait->disarm}});
+  }
+  if (rails && reason.empty() && !name) {
+    reason = check_stamp(rails, TUTTI_RAILS_ID, TUTTI_RAILS_STAMP, offsetof(tutti_rails, of_endpoint));
+    if (reason.empty()) name = missing({{"of_host", rails->of_host}});
   }
   if (name) reason = fmt::format("the mandatory function {} of an optional interface is NULL", name);
   return reason.empty() ? reason : fmt::format("transport {}: {}", transport.name, reason);

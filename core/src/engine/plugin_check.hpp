@@ -7,6 +7,7 @@
 #include <tutti/plugin/algorithm.h>
 #include <tutti/plugin/device.h>
 #include <tutti/plugin/entry.h>
+#include <tutti/plugin/rails.h>
 #include <tutti/plugin/transport.h>
 
 #include <string>
@@ -19,6 +20,7 @@ std::string check_interface(const tutti_algorithm* algorithm);
 std::string check_interface(const tutti_device* device);
 std::string check_interface(const tutti_executor* executor);
 // The optional interfaces of a transport; NULL: it has none.
-std::string check_optional(const tutti_transport& transport, const tutti_view* view, const tutti_wait_fd* wait);
+std::string check_optional(const tutti_transport& transport, const tutti_view* view, const tutti_wait_fd* wait,
+                           const tutti_rails* rails);
 
 }  // namespace tutti::core

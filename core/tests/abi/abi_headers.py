@@ -18,6 +18,7 @@ DRAFTS = {
     "TUTTI_ALGORITHM_STAMP": "tutti_algorithm",
     "TUTTI_DEVICE_STAMP": "tutti_device",
     "TUTTI_EXECUTOR_STAMP": "tutti_executor",
+    "TUTTI_RAILS_STAMP": "tutti_rails",
     "TUTTI_TRANSPORT_STAMP": "tutti_transport",
     "TUTTI_VIEW_STAMP": "tutti_view",
     "TUTTI_WAIT_FD_STAMP": "tutti_wait_fd",

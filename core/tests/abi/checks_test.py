@@ -10,7 +10,7 @@ import tempfile
 
 CC, CXX, SOURCE = sys.argv[1], sys.argv[2], pathlib.Path(sys.argv[3])
 HERE = pathlib.Path(__file__).parent
-NAMES = ["plugin/types.h", "plugin/entry.h", "plugin/algorithm.h", "plugin/device.h", "plugin/transport.h", "tutti.h"]
+NAMES = ["plugin/types.h", "plugin/entry.h", "plugin/algorithm.h", "plugin/device.h", "plugin/transport.h", "plugin/rails.h", "tutti.h"]
 
 
 class Copy:

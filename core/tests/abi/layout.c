@@ -14,6 +14,7 @@
 #include <tutti/plugin/algorithm.h>
 #include <tutti/plugin/device.h>
 #include <tutti/plugin/entry.h>
+#include <tutti/plugin/rails.h>
 #include <tutti/plugin/transport.h>
 #include <tutti/plugin/types.h>
 #include <tutti/tutti.h>

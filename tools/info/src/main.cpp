@@ -9,6 +9,7 @@
 
 #include "hang_report.hpp"
 #include "inventory.hpp"
+#include "network.hpp"
 #include "options.hpp"
 #include "question.hpp"
 #include "standard_output/standard_output.hpp"
@@ -30,6 +31,12 @@ int show_answer(const info::Options& options) {
   return 0;
 }
 
+int show_networks(const info::Options& options) {
+  const std::vector<info::Network> networks = info::find_networks();
+  std::fputs((options.json ? info::network_json(networks) : info::network_text(networks)).c_str(), stdout);
+  return 0;
+}
+
 int show_hangs(const info::Options& options) {
   constexpr int trouble = 3;
   const info::HangReport report = info::find_hangs(options.hang_targets, options.all);
@@ -43,6 +50,7 @@ int run(int argc, char** argv) {
   const auto options = info::parse_options(argc, argv, &status);
   if (!options) return status;
   try {
+    if (options->net) return show_networks(*options);
     if (options->hang) return show_hangs(*options);
     return options->asks_ranks() ? show_answer(*options) : show_inventory(*options);
   } catch (const std::exception& e) {

@@ -73,6 +73,9 @@ std::optional<Options> parse_options(int argc, char** argv, int* status) {
                                "ask with so many ranks as threads of this process; otherwise the launcher's")
                     ->check(CLI::Range(1, 4096));
   app.add_option("--type", type, "data type for --explain (float32)")->needs(explain_option);
+  auto* net = app.add_flag("--net", options.net,
+                           "ports, addresses and interfaces that network transports see, which of them they would "
+                           "use, and why");
   auto* hang =
       app.add_flag("--hang", options.hang,
                    "who keeps whom waiting, from the flight records of a job's ranks; also of stopped and dead "
@@ -82,10 +85,12 @@ std::optional<Options> parse_options(int argc, char** argv, int* status) {
       ->needs(hang)
       ->option_text("[PID|FOLDER]...");
   app.add_flag("--all", options.all, "with --hang: also communicators of which no process lives any more")->needs(hang);
+  net->excludes(hang)->excludes(explain_option);
   app.add_flag("--json", options.json, "print JSON");
   *status = 0;
   try {
     app.parse(argc, argv);
+    if (options.net && options.topology) throw std::invalid_argument("--net: cannot be combined with --topology");
     if (options.hang && (options.topology || !explain.empty()))
       throw std::invalid_argument("--hang: cannot be combined with --topology and --explain");
     if (!explain.empty()) options.explain = interpret(explain, type);

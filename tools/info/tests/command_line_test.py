@@ -31,6 +31,8 @@ expect_refusal(["--explain", "allreduces", "1M"], "known are broadcast, reduce, 
 expect_refusal(["--explain", "all_reduce", "1X"], "size \"1X\"")
 expect_refusal(["--explain", "all_reduce", "1M", "--type", "float8"], "known are int8")
 expect_refusal(["--explain", "all_reduce"], "--explain")
+expect_refusal(["--net", "--topology"], "--net")
+expect_refusal(["--net", "--hang"], "--net")
 expect_refusal(["-n", "2"], "only of use with")
 expect_refusal(["--topology", "-n", "0"], "-n")
 
@@ -51,6 +53,22 @@ with tempfile.TemporaryDirectory() as folder:
     expect("a plugin that is named and broken", result.returncode == 1 and f"REFUSED {bad}" in result.stdout, result)
     result = run("--topology", "-n", "2", TUTTI_PLUGIN_PATH=str(bad))
     expect("it is an error of every communicator", result.returncode == 1 and "libtutti-bad.so" in result.stderr, result)
+
+# The loopback interface is everywhere; a filter that leaves only it says why the others are not used.
+networks = {network["transport"]: network for network in json.loads(run("--net", "--json").stdout)["networks"]}
+loopback = [rail for rail in networks["tcp"]["rails"] if rail["medium"] == "loopback"]
+expect("the loopback interface", len(loopback) == 1 and loopback[0]["chosen"], result)
+usable = [address["address"] for address in loopback[0]["addresses"] if address["usable"]]
+expect("its address", "127.0.0.1/8" in usable, result)
+expect("ib has rails or says why not", bool(networks["ib"]["rails"]) != bool(networks["ib"]["problem"]), result)
+name = loopback[0]["name"]
+result = run("--net", TUTTI_TCP_INTERFACE=name)
+expect("a table", result.returncode == 0 and f"yes: named by TUTTI_TCP_INTERFACE={name}" in result.stdout and "127.0.0.1/8" in result.stdout,
+       result)
+others = [rail["name"] for rail in networks["tcp"]["rails"] if rail["chosen"] and rail["name"] != name]
+expect("the others are left out", not others or f"no: left out by TUTTI_TCP_INTERFACE={name}" in result.stdout, result)
+result = run("--net", TUTTI_TCP_INTERFACE="nosuch0")
+expect("a filter that means nothing", "\"nosuch0\" means no address of this host" in result.stdout, result)
 
 result = run("--explain", "all_reduce", "1M", "-n", "3")
 expect("explain", result.returncode == 0 and any(name in result.stdout for name in loaded), result)

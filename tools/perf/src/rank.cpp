@@ -95,8 +95,12 @@ class Reporter {
     if (const double bound = bound_us(row, setting_); bound > 0) print_bound(row, bound);
   }
   void fail(const std::string& error) { error_ = error; }
-  void end() const {
-    if (speaks_) print_end(wrong_, average());
+  void end(const tutti::Communicator& comm) {
+    if (!speaks_) return;
+    for (const tutti_rail_traffic& r : comm.rails())
+      rails_.push_back({r.transport, r.rail, r.sent_bytes, r.received_bytes});
+    print_rails(rails_);
+    print_end(wrong_, average());
   }
   uint64_t wrong() const { return wrong_; }
   bool wrote_json() const { return !json_failed_; }
@@ -105,7 +109,7 @@ class Reporter {
     if (!speaks_ || options_.json_path.empty() || written_) return;
     written_ = true;
     std::ofstream file(options_.json_path);
-    file << report_json(options_, setting_, rows_, wrong_, average(), error_);
+    file << report_json(options_, setting_, rows_, rails_, wrong_, average(), error_);
     file.close();
     json_failed_ = file.fail();
     if (json_failed_)
@@ -119,6 +123,7 @@ class Reporter {
   bool speaks_;
   Setting setting_;
   std::vector<Row> rows_;
+  std::vector<Rail> rails_;
   uint64_t wrong_ = 0, sides_ = 0;
   double bus_bandwidth_ = 0;
   std::string error_;
@@ -168,7 +173,7 @@ int measure_all(const tutti::Communicator& comm, const Options& options, Reporte
     reporter->begin(*collective);
     for (const Case& what : cases_of(*collective, options, comm.nranks())) reporter->add(measurer.measure(what));
   }
-  reporter->end();
+  reporter->end(comm);
   reporter->write_json();
   return reporter->wrong() || measurer.wrong_here() || !reporter->wrote_json() ? failed : 0;
 }

@@ -54,8 +54,9 @@ Json row_json(const Row& row, const Setting& setting) {
 
 }  // namespace
 
-std::string report_json(const Options& options, const Setting& setting, const std::vector<Row>& rows, uint64_t wrong,
-                        double average_bus_bandwidth, const std::string& error) {
+std::string report_json(const Options& options, const Setting& setting, const std::vector<Row>& rows,
+                        const std::vector<Rail>& rails, uint64_t wrong, double average_bus_bandwidth,
+                        const std::string& error) {
   Json json;
   json["program"] = "tutti-perf";
   json["version"] = tutti_version();
@@ -84,6 +85,12 @@ std::string report_json(const Options& options, const Setting& setting, const st
   }
   json["rows"] = Json::array();
   for (const Row& row : rows) json["rows"].push_back(row_json(row, setting));
+  json["rails"] = Json::array();
+  for (const Rail& r : rails)
+    json["rails"].push_back({{"transport", r.transport},
+                             {"rail", r.name},
+                             {"sent_bytes", r.sent_bytes},
+                             {"received_bytes", r.received_bytes}});
   json["wrong"] = wrong;
   json["average_busbw_GBps"] = average_bus_bandwidth;
   json["complete"] = error.empty();

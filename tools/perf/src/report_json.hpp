@@ -12,7 +12,8 @@
 namespace perf {
 
 // "complete" is false when the run ended early; `error` then says why.
-std::string report_json(const Options& options, const Setting& setting, const std::vector<Row>& rows, uint64_t wrong,
-                        double average_bus_bandwidth, const std::string& error);
+std::string report_json(const Options& options, const Setting& setting, const std::vector<Row>& rows,
+                        const std::vector<Rail>& rails, uint64_t wrong, double average_bus_bandwidth,
+                        const std::string& error);
 
 }  // namespace perf

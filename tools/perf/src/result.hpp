@@ -46,6 +46,12 @@ struct RankIdentity {
   std::string host;
 };
 
+// What one rail of rank 0 carried, warm-up and checks included.
+struct Rail {
+  std::string transport, name;
+  uint64_t sent_bytes = 0, received_bytes = 0;
+};
+
 // What is known before the first row.
 struct Setting {
   uint32_t nranks = 1;

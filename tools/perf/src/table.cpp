@@ -104,6 +104,12 @@ void print_bound(const Row& row, double bound_us) {
   std::fflush(stdout);
 }
 
+void print_rails(const std::vector<Rail>& rails) {
+  for (const Rail& r : rails)
+    std::printf("# Rank 0's rail        : %s %s: %llu bytes sent, %llu received\n", r.transport.c_str(), r.name.c_str(),
+                static_cast<unsigned long long>(r.sent_bytes), static_cast<unsigned long long>(r.received_bytes));
+}
+
 void print_end(uint64_t wrong, double average_bus_bandwidth) {
   std::printf("# Out of bounds values : %llu %s\n", static_cast<unsigned long long>(wrong), wrong ? "FAILED" : "OK");
   std::printf("# Avg bus bandwidth    : %g\n", average_bus_bandwidth);

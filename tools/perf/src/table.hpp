@@ -17,6 +17,7 @@ void print_row(const Options& options, const Row& row);
 // What a device's memory alone would allow, and how near the row came to it.
 void print_bound(const Row& row, double bound_us);
 void print_end(uint64_t wrong, double average_bus_bandwidth);
+void print_rails(const std::vector<Rail>& rails);
 
 // `value` with two decimals in `width` characters, with fewer when it is large.
 std::string fit_number(double value, int width);

@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * rails/1: an optional interface of network transports (transport.h, get_interface). What of this host's network the
+ * transport sees, what it would use and why, and what each part has carried. It is for people and reports: nothing is
+ * decided by it.
+ *
+ * A rail is a port of an adapter, or a network interface.
+ */
+#ifndef TUTTI_PLUGIN_RAILS_H
+#define TUTTI_PLUGIN_RAILS_H
+
+#include "transport.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define TUTTI_RAILS_ID "tutti.rails/1"
+/* The draft's stamp: a hash of the layouts below. The core refuses a plugin that was compiled with another. */
+#define TUTTI_RAILS_STAMP 0x597bac53u
+
+/* Frozen layout, 32 bytes. */
+typedef struct tutti_rail_address {
+  const char* text;      /* "10.1.0.1/24" */
+  const char* interface; /* the network interface that has it: "eth0"; "": not known */
+  const char* kind;      /* "IPv4", "RoCE v2, GID 3" */
+  uint64_t usable;       /* 1: peers are told of it */
+} tutti_rail_address;
+
+typedef struct tutti_rail {
+  uint32_t struct_size;
+  uint32_t chosen;    /* 1: it is used, or would be */
+  const char* name;   /* "mlx5_0:1", "eth0" */
+  const char* medium; /* "InfiniBand", "RoCE", "Ethernet" */
+  const char* state;  /* "active", "down" */
+  const char* why;    /* why it is chosen, or is not */
+  uint64_t bandwidth; /* bytes per second, one way; 0: not known */
+  int32_t numa;       /* node; -1: not known */
+  uint32_t mtu;       /* bytes; 0: not known */
+  const tutti_rail_address* addresses;
+  uint64_t n_addresses;
+  uint64_t sent_bytes; /* of messages, over this rail by this endpoint so far */
+  uint64_t received_bytes;
+} tutti_rail;
+
+/* Where a list goes. What `rail` points to lives until the call returns. */
+typedef struct tutti_rail_sink {
+  uint32_t struct_size;
+  uint32_t reserved;
+  void* self;
+  void (*rail)(void* self, const tutti_rail* rail);
+} tutti_rail_sink;
+
+typedef struct tutti_rails {
+  uint32_t struct_size;
+  uint32_t stamp; /* TUTTI_RAILS_STAMP */
+  /* [control] Every rail of this host; an endpoint that this thread opened now would use the chosen ones. Where none
+   * can be chosen they are all told, each with the reason. TUTTI_NOT_SUPPORTED (with set_error): the host has none. */
+  tutti_status (*of_host)(void* self, const tutti_rail_sink* sink);
+  /* Optional. [progress] The rails that an endpoint uses, and what each has carried. */
+  tutti_status (*of_endpoint)(tutti_endpoint* endpoint, const tutti_rail_sink* sink);
+} tutti_rails;
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -4,6 +4,7 @@
 //
 //   all_reduce reduce barrier   the collective
 //   receive:PEER                waits for a message that nobody sends
+//   fails                       an all_reduce that is expected to fail, then idle
 //   loop                        collectives for ever
 //   idle                        outside of the library for ever
 //
@@ -31,6 +32,12 @@ int main(int argc, char** argv) try {
     }
     const std::string& word = words[i];
     if (word == "all_reduce") comm.all_reduce<float>(data, data, tutti::Op::max);
+    if (word == "fails") try {
+        comm.all_reduce<float>(data, data, tutti::Op::max);
+        return 2;
+      } catch (const tutti::Error&) {
+        pause();
+      }
     if (word == "reduce") comm.reduce<float>(data, data, tutti::Op::max, 1);
     if (word == "barrier") comm.barrier();
     if (word.starts_with("receive:")) comm.receive<float>(data, static_cast<uint32_t>(std::stoul(word.substr(8))), 7);

@@ -25,7 +25,8 @@ class Job:
         meeting = pathlib.Path(self.folder.name) / "meeting"
         meeting.mkdir()
         self.environment = {**os.environ, "TUTTI_RECORDER_DIR": str(self.records), "TUTTI_LOG": "error",
-                            "TUTTI_CONNECT_TIMEOUT": "600", **environment}
+                            "TUTTI_CONNECT_TIMEOUT": "600",
+                            **{key: value for key, value in environment.items() if not isinstance(value, list)}}
         self.errors = open(pathlib.Path(self.folder.name) / "errors", "w+")
         self.ranks = {}
         for rank, rank_words in enumerate(words):
@@ -82,7 +83,8 @@ class Job:
         print("FAILED", failures[-1], flush=True)
 
 
-SHM_AND_TCP = {"shm": {}, "tcp": {"TUTTI_TRANSPORT": "tcp"}}
+# The last: two pretend hosts.
+SHM_AND_TCP = {"shm": {}, "tcp": {"TUTTI_TRANSPORT": "tcp"}, "shm and tcp": {"TUTTI_HOST_ID": ["a", "a", "b", "b"]}}
 for transport, environment in SHM_AND_TCP.items():
     with Job(["barrier all_reduce all_reduce"] * 2 + ["barrier all_reduce idle"] + ["barrier all_reduce all_reduce"],
              **environment) as job:
@@ -117,6 +119,17 @@ with Job(["all_reduce barrier all_reduce", "all_reduce barrier barrier"], TUTTI_
     job.await_ready()
     job.expect("another collective", "mismatch", [0, 1],
                ["rank 0 called all_reduce(1000 x float32, max) as operation #2", "rank 1 called barrier()"])
+
+with Job(["barrier fails", "barrier idle"], TUTTI_TIMEOUT="5") as job:
+    job.await_ready()
+    job.expect("a rank that ended with an error", "failed", [0],
+               ["rank 0 has ended with an error; rank 0 first: rank 1", "has not entered operation #1"])
+
+with Job(["all_reduce", "all_reduce"], TUTTI_TRANSPORT="chaos", TUTTI_CHAOS_OVER="tcp",
+         TUTTI_CHAOS="stop:rank=1") as job:
+    job.await_ready()
+    job.expect("a transport that does nothing any more", "stuck", [0, 1],
+               ["all ranks are in all_reduce #0", "and nothing moves"])
 
 with Job(["loop"] * 3) as job:
     job.await_ready()

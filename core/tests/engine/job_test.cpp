@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The job's secret, seen from outside of two ranks that are processes: with one, it is in nothing that they write;
-// without one, they listen at MASTER_ADDR only and say so once.
+// Two ranks that are processes with variables of their own, seen from outside. The job's secret: with one, it is in
+// nothing that they write; without one, they listen at MASTER_ADDR only and say so once. A plugin that one of them
+// cannot load: both are told at once.
 #include <arpa/inet.h>
 #include <dirent.h>
 #include <fcntl.h>
@@ -28,6 +29,13 @@ namespace {
 
 namespace fs = std::filesystem;
 constexpr char kSecret[] = "5ec2e700112233445566778899aabbccddeeff102132435465768798a9bacbdc";
+
+// Looking at sockets that other threads close is a race of descriptors.
+#if defined(__SANITIZE_THREAD__)
+constexpr bool looks = false;
+#else
+constexpr bool looks = true;
+#endif
 
 // ---- A rank: tells what it has seen on standard output.
 
@@ -62,7 +70,7 @@ int rank_main(int communicators) {
   };
   std::atomic<bool> over{false};
   std::thread watcher([&] {
-    while (!over) {
+    while (looks && !over) {
       look();
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
@@ -74,7 +82,8 @@ int rank_main(int communicators) {
       Communicator world(config);
       int32_t x = 1;
       world.all_reduce<int32_t>({&x, 1}, {&x, 1}, Op::sum);
-      for (const std::string& address : listening()) std::printf("listens %s\n", address.c_str());
+      if (looks)
+        for (const std::string& address : listening()) std::printf("listens %s\n", address.c_str());
       // An error with all that it says, at the end of the last one.
       if (i + 1 == communicators && world.rank() == 1) tutti_comm_abort(world.handle(), "enough");
       world.barrier();
@@ -90,25 +99,32 @@ int rank_main(int communicators) {
 
 // ---- The job.
 
-// A port that nobody else gets while the object lives.
+// A port that nobody else gets while the object lives: held for all addresses, not listening.
 class HeldPort {
  public:
-  HeldPort() : socket_(socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
-    const int on = 1, off = 0;
-    sockaddr_in6 any{};
-    any.sin6_family = AF_INET6;
-    socklen_t size = sizeof any;
-    setsockopt(socket_, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-    setsockopt(socket_, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
-    if (bind(socket_, reinterpret_cast<sockaddr*>(&any), size) == 0 &&
-        getsockname(socket_, reinterpret_cast<sockaddr*>(&any), &size) == 0)
-      port_ = ntohs(any.sin6_port);
+  HeldPort() {
+    for (const int family : {AF_INET6, AF_INET}) {
+      socket_ = socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+      const int on = 1, off = 0;
+      sockaddr_in6 any{};  // the unspecified address of both families
+      any.sin6_family = static_cast<sa_family_t>(family);
+      socklen_t size = family == AF_INET6 ? sizeof any : sizeof(sockaddr_in);
+      setsockopt(socket_, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+      if (family == AF_INET6) setsockopt(socket_, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
+      if (socket_ >= 0 && bind(socket_, reinterpret_cast<sockaddr*>(&any), size) == 0 &&
+          getsockname(socket_, reinterpret_cast<sockaddr*>(&any), &size) == 0) {
+        port_ = ntohs(any.sin6_port);  // at the same place in both families
+        return;
+      }
+      if (socket_ >= 0) close(socket_);
+    }
+    ADD_FAILURE() << "no port can be had";
   }
   ~HeldPort() { close(socket_); }
   int port() const { return port_; }
 
  private:
-  int socket_, port_ = 0;
+  int socket_ = -1, port_ = 0;
 };
 
 using Variables = std::map<std::string, std::string>;
@@ -116,7 +132,6 @@ using Variables = std::map<std::string, std::string>;
 // Two ranks with these variables, and those of its own for each; what they write is in FOLDER/rank-N.out and .err.
 void run_job(const std::string& folder, const Variables& all, const std::vector<Variables>& own, int communicators) {
   const HeldPort port;
-  if (port.port() == 0) GTEST_SKIP() << "there is no IPv6 socket to hold a port with";
   pid_t child[2];
   for (int rank = 0; rank < 2; ++rank) {
     child[rank] = fork();
@@ -135,7 +150,7 @@ void run_job(const std::string& folder, const Variables& all, const std::vector<
     const std::string stem = folder + "/rank-" + std::to_string(rank);
     dup2(open((stem + ".out").c_str(), O_WRONLY | O_CREAT, 0600), 1);
     dup2(open((stem + ".err").c_str(), O_WRONLY | O_CREAT, 0600), 2);
-    execl("/proc/self/exe", "secret_test", "rank", std::to_string(communicators).c_str(), nullptr);
+    execl("/proc/self/exe", "job_test", "rank", std::to_string(communicators).c_str(), nullptr);
     _exit(127);
   }
   for (const pid_t id : child) {
@@ -197,7 +212,22 @@ TEST(Secret, IsNotInTheErrorOfAnotherOne) {
   expect_no_secret(folder);
 }
 
+TEST(Plugin, OneThatARankCannotLoadEndsAll) {
+  const Folder folder;
+  const std::string file = folder.path() + "/libtutti-text.so";
+  std::ofstream(file) << "this is no shared library";
+  run_job(folder.path(), {{"TUTTI_SECRET", kSecret}, {"TUTTI_CONNECT_TIMEOUT", "600"}},
+          {{}, {{"TUTTI_PLUGIN_PATH", file}}}, 1);
+  for (const char* rank : {"rank-0", "rank-1"}) {
+    const std::string said = folder.text(std::string(rank) + ".out");
+    EXPECT_EQ(said.find("error "), 0u) << said;
+    EXPECT_NE(said.find(file), std::string::npos) << said;
+    EXPECT_TRUE(rank[5] == '1' || said.find("rank 1") != std::string::npos) << said;
+  }
+}
+
 TEST(Secret, WithoutOneOnlyMasterAddrIsListenedAt) {
+  if (!looks) GTEST_SKIP();
   const Folder folder;
   run_job(folder.path(), {}, {}, 2);
   size_t told = 0;

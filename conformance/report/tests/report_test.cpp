@@ -221,6 +221,29 @@ TEST(Judgement, BytesWentWhereTheCaseSays) {
   EXPECT_TRUE(has(why(run), "passed, but rank 0 moved 8 bytes with rank 1 over shm")) << why(run);
 }
 
+TEST(Judgement, WorkWasDoneOnTheDeviceThatTheCaseSays) {
+  auto run = good_run();
+  Result& one = first(run, "all_reduce/ring/tcp/");
+  one.axes.emplace_back("device", "mine");
+  EXPECT_TRUE(has(why(run), "passed, but its attestation says device \"\"")) << why(run);
+  one.attestation.device = "mine";
+  EXPECT_EQ(why(run), "");
+  one.axes.back().second = "host";
+  EXPECT_TRUE(has(why(run), "passed, but its attestation says device \"mine\"")) << why(run);
+  one.axes.back().second = "mine";
+  EXPECT_TRUE(
+      has(all(judge_submission(run, {{"device", "mine"}}, day)), "no plugin of the manifest has the device mine"));
+  run.manifest.plugins[0].devices = {"mine"};
+  const std::string told = all(judge_submission(run, {{"device", "mine"}}, day));
+  EXPECT_TRUE(has(told, "on the must-pass list of device mine have no case in this run")) << told;
+  EXPECT_FALSE(has(told, "no plugin of the manifest")) << told;
+  run.manifest.devices = {"mine"};
+  auto back = from_document(to_document(run));
+  EXPECT_EQ(back.manifest.devices, run.manifest.devices);
+  EXPECT_EQ(back.manifest.plugins[0].devices, run.manifest.plugins[0].devices);
+  EXPECT_EQ(first(back, "all_reduce/ring/tcp/").attestation.device, "mine");
+}
+
 TEST(Waivers, HaveAReasonALinkAndADay) {
   for (const char* day_text : {"2027-02-29", "2027-13-01", "2027-1-1", "tomorrow", "2027-01-01 ", ""})
     EXPECT_FALSE(is_day(day_text)) << day_text;

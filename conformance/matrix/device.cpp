@@ -13,7 +13,7 @@ namespace tutti::conformance {
 namespace {
 
 constexpr uint64_t page = 4096;
-constexpr std::chrono::seconds patience{30};
+constexpr double limit_s = 30;
 
 Device describe(const DeviceTables& tables) {
   Device device{tables.memory->name, tables, 0, {}, false};
@@ -78,7 +78,8 @@ Staging::~Staging() {
   std::free(host_);
 }
 
-Seat::Seat(const Device& device, uint32_t number) : device_(device), number_(number) {
+Seat::Seat(const Device& device, uint32_t number, double patience)
+    : device_(device), number_(number), limit_s_(limit_s * patience) {
   const tutti_executor* e = device_.tables.executor;
   check("prepare", e->prepare(e->self, number_));
   for (uint32_t k = 0; k < streams; ++k) {
@@ -146,16 +147,17 @@ void Seat::finish(uint32_t k) {
   command.kind = TUTTI_COMMAND_MARK;
   command.mark = marks_[k];
   enqueue(k, command);
-  const auto limit = std::chrono::steady_clock::now() + patience;
+  const auto limit = std::chrono::steady_clock::now() + std::chrono::duration<double>(limit_s_);
   for (uint32_t polls = 0;; ++polls) {
     const tutti_status status = e->poll_mark(e->self, marks_[k]);
     check("poll_mark", status);
     if (status != TUTTI_AGAIN) return;
     if (std::chrono::steady_clock::now() > limit)
-      throw std::runtime_error(fmt::format(
-          "device {} {}: stream {} of the rank has not come to its end in {} s: does a command wait for what nobody "
-          "does?",
-          device_.name, number_, k, patience.count()));
+      throw std::runtime_error(
+          fmt::format("device {} {}: stream {} of the rank has not come to its end in {:.0f} s: does a command wait "
+                      "for what nobody "
+                      "does?",
+                      device_.name, number_, k, limit_s_));
     if (polls < 1000)
       std::this_thread::yield();
     else

@@ -53,7 +53,8 @@ class Seat {
  public:
   static constexpr uint32_t streams = 2;
 
-  Seat(const Device& device, uint32_t number);
+  // `patience`: how many times longer than usual its streams are waited for.
+  Seat(const Device& device, uint32_t number, double patience);
   Seat(const Seat&) = delete;
   Seat& operator=(const Seat&) = delete;
   ~Seat();
@@ -75,6 +76,7 @@ class Seat {
 
   Device device_;
   uint32_t number_;
+  double limit_s_;
   void* streams_[streams] = {};
   tutti_mark* marks_[streams] = {};
   std::vector<std::unique_ptr<Staging>> spare_;

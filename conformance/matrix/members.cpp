@@ -58,7 +58,7 @@ Members::Members(std::string folder, uint32_t rank, const Mix& mix, const Cell& 
   threads_ |= cell.ranks_as == RanksAs::threads;
   const Device device = make_device(cell.device);
   if (!device.unusable.empty()) throw std::runtime_error(fmt::format("device {}: {}", device.name, device.unusable));
-  for (const uint32_t r : local()) members_[r].seat = std::make_unique<Seat>(device, cell.device_of(r));
+  for (const uint32_t r : local()) members_[r].seat = std::make_unique<Seat>(device, cell.device_of(r), patience);
 }
 
 Members::~Members() {

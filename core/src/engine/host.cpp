@@ -13,6 +13,7 @@
 #include <map>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string_view>
 #include <utility>
 
@@ -73,14 +74,20 @@ const tutti_host* host_table() {
 }
 
 namespace {
-thread_local std::string meeting_address;
+thread_local const char* meeting_address = nullptr;
 }
 
-OpenJob::OpenJob(std::string address) { meeting_address = std::move(address); }
-OpenJob::~OpenJob() { meeting_address.clear(); }
+OpenJob::OpenJob(std::string address) {
+  // A setting's text lives for good.
+  static std::mutex mutex;
+  static auto& addresses = *new std::set<std::string>;
+  const std::lock_guard lock(mutex);
+  meeting_address = address.empty() ? nullptr : addresses.insert(std::move(address)).first->c_str();
+}
+OpenJob::~OpenJob() { meeting_address = nullptr; }
 
 const char* host_config(const char* key) {
-  if (std::string_view(key) == "meeting_address") return meeting_address.empty() ? nullptr : meeting_address.c_str();
+  if (std::string_view(key) == "meeting_address") return meeting_address;
   Configuration& asked = configuration();
   const std::lock_guard lock(asked.mutex);
   auto [entry, fresh] = asked.values.try_emplace(key);

@@ -161,8 +161,13 @@ void list(const Selection& selection, std::vector<Case>& cases) {
     }
   for (const Device& device : select_devices(selection.devices)) {
     if (!device.unusable.empty()) {
+      // A run about something else by name is not about this.
+      const bool named = !selection.devices.empty();
+      const bool others_named =
+          !selection.transports.empty() || !selection.algorithms.empty() || !selection.collectives.empty();
+      if (!named && others_named) continue;
       cases.push_back(unusable_case(device));
-      cases.back().must_pass = !selection.devices.empty();
+      cases.back().must_pass = named;
       continue;
     }
     // Ranks that are threads of one process exchange nothing over a transport: once is enough.

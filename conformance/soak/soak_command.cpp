@@ -17,6 +17,7 @@
 #include "command.hpp"
 #include "process.hpp"
 #include "result.hpp"
+#include "runner.hpp"
 #include "soak/trend.hpp"
 #include "soak/walk.hpp"
 #include "worker_messages.hpp"
@@ -125,14 +126,11 @@ class Soak {
     // Faults that the contract allows, over a transport by the seed.
     const std::string over =
         plugin_of(order_.transports[selection_.seed % std::max<size_t>(order_.transports.size() - 1, 1)]);
-    const std::vector<std::string> environment{"TUTTI_TIMEOUT=" + std::string(operation_timeout),
-                                               "TUTTI_CHAOS_OVER=" + over,
-                                               "TUTTI_CHAOS=random",
-                                               "TUTTI_CHAOS_SEED=" + std::to_string(selection_.seed),
-                                               "TUTTI_TRANSPORT",
-                                               "TUTTI_ALGO",
-                                               "TUTTI_CHECKSUM",
-                                               "TUTTI_HOST_ID"};
+    const std::vector<std::string> environment = worker_environment(
+        {"TUTTI_TIMEOUT=" + std::string(operation_timeout), "TUTTI_CHAOS_OVER=" + over, "TUTTI_CHAOS=random",
+         "TUTTI_CHAOS_SEED=" + std::to_string(selection_.seed), "TUTTI_CHECKSUM",
+         // What a thread keeps to itself of freed memory would count as allocated.
+         "GLIBC_TUNABLES=glibc.malloc.tcache_count=0"});
     for (uint32_t r = 0; r < nranks_; ++r) {
       Rank& rank = ranks_.emplace_back();
       rank.process = std::make_unique<Process>(program, environment);
@@ -194,24 +192,27 @@ class Soak {
       sum.epochs = std::max(sum.epochs, one.epochs);
       sum.operations += one.operations;
       sum.resident += one.resident;
+      sum.allocated += one.allocated;
       sum.descriptors += one.descriptors;
       sum.latency = std::max(sum.latency, one.latency);
     }
-    memory_.add(sum.resident);
-    descriptors_.add(sum.descriptors);
-    latency_.add(sum.latency);
+    watched_.resident.add(sum.resident);
+    watched_.allocated.add(sum.allocated);
+    watched_.descriptors.add(sum.descriptors);
+    watched_.latency.add(sum.latency);
     operations_ = sum.operations;
     epochs_ = sum.epochs;
     const double seconds = std::chrono::duration<double>(Clock::now() - begin_).count();
-    fmt::print("{:8.1f} s  {:6} epochs  {:8} operations  {:8.1f} MiB resident  {:5.0f} descriptors  {:8.1f} us\n",
-               seconds, sum.epochs, sum.operations, sum.resident, sum.descriptors, sum.latency);
+    fmt::print(
+        "{:8.1f} s  {:6} epochs  {:8} operations  {:8.1f} MiB resident  {:8.2f} MiB allocated  {:5.0f} descriptors  "
+        "{:8.1f} us\n",
+        seconds, sum.epochs, sum.operations, sum.resident, sum.allocated, sum.descriptors, sum.latency);
     std::fflush(stdout);
   }
 
   int judge() {
-    for (const Trend* trend : {&memory_, &descriptors_, &latency_})
-      if (const std::string growth = trend->growth(); !growth.empty()) failures_.push_back(growth);
-    if (failures_.empty() && !memory_.known())
+    for (const std::string& growth : watched_.growth()) failures_.push_back(growth);
+    if (failures_.empty() && !watched_.resident.known())
       failures_.push_back(
           "the time was too short to say anything about growth: give it more --minutes or a shorter --interval");
     for (const std::string& failure : failures_) fmt::print("FAIL {}\n", failure);
@@ -229,9 +230,7 @@ class Soak {
   WalkOrder order_;
   Folder folder_;  // outlives the ranks
   std::vector<Rank> ranks_;
-  Trend memory_{"resident bytes", "MiB", 24, 0.05};
-  Trend descriptors_{"open descriptors", "", 3, 0.01};
-  Trend latency_{"times of a small all_reduce", "us", 500, 4};
+  Watched watched_;
   uint64_t operations_ = 0, epochs_ = 0;
   std::vector<std::string> failures_;
   const Clock::time_point begin_ = Clock::now();

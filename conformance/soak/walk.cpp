@@ -3,6 +3,7 @@
 
 #include <dirent.h>
 #include <fmt/format.h>
+#include <malloc.h>
 #include <sys/stat.h>
 #include <tutti/registry.h>
 #include <tutti/schedule.h>
@@ -10,6 +11,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <barrier>
 #include <chrono>
 #include <cstring>
 #include <filesystem>
@@ -31,11 +33,19 @@ using Clock = std::chrono::steady_clock;
 constexpr uint32_t threads = 2;
 constexpr int cells_per_epoch = 12;
 
+// Without what the allocator keeps for later: each thread's arena holds on to the most that it ever needed.
 double resident_mib() {
+  malloc_trim(0);
   std::ifstream file("/proc/self/statm");
   uint64_t all = 0, resident = 0;
   file >> all >> resident;
   return static_cast<double>(resident) * static_cast<double>(sysconf(_SC_PAGESIZE)) / (1 << 20);
+}
+
+// What was allocated and not freed, by all threads.
+double allocated_mib() {
+  const struct mallinfo2 all = mallinfo2();
+  return static_cast<double>(all.uordblks + all.hblkhd) / (1 << 20);
 }
 
 double open_descriptors() {
@@ -49,11 +59,22 @@ double open_descriptors() {
 
 // What one thread's epochs share with the others of its process.
 struct Board {
+  // At the end of an epoch all threads have nothing open: what is counted then stays.
+  struct Count {
+    Board* board;
+    void operator()() noexcept {
+      const std::lock_guard lock(board->mutex);
+      board->descriptors.push_back(open_descriptors());
+      board->allocated.push_back(allocated_mib());
+    }
+  };
+  std::barrier<Count> epoch_end{threads, Count{this}};
   std::atomic<uint64_t> epochs{0}, operations{0};
   std::mutex mutex;
   std::string failure;
   std::vector<double> probes;       // us, since the last sample
   std::vector<double> descriptors;  // at the ends of epochs, since the last sample
+  std::vector<double> allocated;    // MiB, likewise
   std::atomic<bool> failed{false};
 
   void fail(const std::string& text) {
@@ -78,8 +99,9 @@ class Walker {
       std::error_code ignored;  // the others may still be in it: what stays goes with the job's folder
       if (place_.rank == 0 && epoch)
         std::filesystem::remove_all(fmt::format("{}/t{}-e{}", place_.folder, thread_, epoch - 1), ignored);
-      note_epoch(epoch);
+      note_epoch();
       if (!more) return;
+      board_.epoch_end.arrive_and_wait();
     }
   }
 
@@ -199,9 +221,9 @@ class Walker {
     board_.operations += operations;
   }
 
-  // The latency of a small all_reduce over the first transport.
+  // The least time of a small all_reduce over the first transport: what others do on the machine adds to most of them.
   void probe(const std::string& folder) {
-    constexpr int tries = 101;
+    constexpr int tries = 31;
     const std::string meeting = "file:" + folder + "/probe";
     std::filesystem::create_directory(folder + "/probe");
     tutti_comm_config config{sizeof(tutti_comm_config)};
@@ -215,20 +237,18 @@ class Walker {
       int64_t x = 1;
       const auto begin = Clock::now();
       comm.all_reduce<int64_t>({&x, 1}, {&x, 1}, Op::sum);
-      if (order_.plant == "latency") std::this_thread::sleep_for(std::chrono::microseconds(50 * board_.epochs));
+      if (order_.plant == "latency")
+        std::this_thread::sleep_for(std::chrono::microseconds(20 * board_.epochs * board_.epochs));
       times.push_back(std::chrono::duration<double, std::micro>(Clock::now() - begin).count());
     }
-    std::nth_element(times.begin(), times.begin() + tries / 2, times.end());
     const std::lock_guard lock(board_.mutex);
-    board_.probes.push_back(times[tries / 2]);
+    board_.probes.push_back(*std::min_element(times.begin(), times.end()));
   }
 
-  void note_epoch(uint64_t) {
-    if (order_.plant == "memory") std::memset(new char[4 << 20], 1, 4 << 20);  // never freed: that is the point
+  void note_epoch() {
+    if (order_.plant == "memory") std::memset(new char[16 << 10], 1, 16 << 10);  // never freed: that is the point
     if (order_.plant == "descriptor") (void)!dup(0);
     ++board_.epochs;
-    const std::lock_guard lock(board_.mutex);
-    board_.descriptors.push_back(open_descriptors());
   }
 
   const WalkOrder& order_;
@@ -264,10 +284,11 @@ class Reporter {
       const std::lock_guard lock(board_.mutex);
       if (board_.probes.empty() || board_.descriptors.empty()) return false;
       sample.latency = *std::min_element(board_.probes.begin(), board_.probes.end());
-      // Elsewhere another thread is in the middle of an epoch: the least is what stays.
       sample.descriptors = *std::min_element(board_.descriptors.begin(), board_.descriptors.end());
+      sample.allocated = *std::min_element(board_.allocated.begin(), board_.allocated.end());
       board_.probes.clear();
       board_.descriptors.clear();
+      board_.allocated.clear();
     }
     sample.epochs = board_.epochs;
     sample.operations = board_.operations;
@@ -295,6 +316,7 @@ Outcome walk(const WalkOrder& order, const Place& place) {
       } catch (const std::exception& e) {
         board.fail(fmt::format("thread {}: {}", t, e.what()));
       }
+      board.epoch_end.arrive_and_drop();
     });
   for (std::thread& thread : all) thread.join();
   return board.failure.empty() ? Outcome::pass() : Outcome::fail(board.failure);
@@ -331,12 +353,13 @@ std::string walk_id(const WalkOrder& order) {
 }
 
 std::string to_line(const WalkSample& s) {
-  return fmt::format("{} {} {} {} {}", s.epochs, s.operations, s.resident, s.descriptors, s.latency);
+  return fmt::format("{} {} {} {} {} {}", s.epochs, s.operations, s.resident, s.allocated, s.descriptors, s.latency);
 }
 
 bool from_line(const std::string& line, WalkSample* s) {
   std::istringstream text(line);
-  return static_cast<bool>(text >> s->epochs >> s->operations >> s->resident >> s->descriptors >> s->latency);
+  return static_cast<bool>(text >> s->epochs >> s->operations >> s->resident >> s->allocated >> s->descriptors >>
+                           s->latency);
 }
 
 Suite soak_suite() {

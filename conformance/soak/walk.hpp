@@ -25,8 +25,9 @@ std::string walk_id(const WalkOrder& order);
 struct WalkSample {
   uint64_t epochs = 0, operations = 0;
   double resident = 0;     // MiB
+  double allocated = 0;    // MiB: what was allocated and not freed
   double descriptors = 0;  // open ones
-  double latency = 0;      // us: median of an 8 B all_reduce over the first transport
+  double latency = 0;      // us: least of an 8 B all_reduce over the first transport
 };
 std::string to_line(const WalkSample& sample);
 // False when the line is none.

@@ -332,6 +332,12 @@ class Runner {
 
 }  // namespace
 
+std::vector<std::string> worker_environment(const std::vector<std::string>& changes) {
+  Environment environment;
+  environment.change(changes);
+  return environment.list();
+}
+
 uint64_t case_seed(uint64_t run_seed, const std::string& id) {
   uint64_t hash = 0xcbf29ce484222325u ^ run_seed;
   for (const char c : id) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3u;

@@ -30,6 +30,9 @@ struct RunnerOptions {
 // itself. Throws std::runtime_error when workers cannot be started at all.
 std::vector<Result> run_cases(const std::vector<Case>& cases, const RunnerOptions& options);
 
+// The caller's environment without what would change what is tested, and with "NAME=VALUE" or, removed, "NAME".
+std::vector<std::string> worker_environment(const std::vector<std::string>& changes);
+
 // The seed of one case.
 uint64_t case_seed(uint64_t run_seed, const std::string& id);
 

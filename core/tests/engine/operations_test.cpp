@@ -67,12 +67,14 @@ TEST(Asynchronous, AWaitAdvancesOtherCommunicators) {
 }
 
 TEST(Asynchronous, WaitForReturnsInTimeAndTheOperationGoesOn) {
-  run_ranks(2, [](Communicator& comm) {
-    if (comm.rank() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  std::atomic<bool> returned{false};
+  run_ranks(2, [&](Communicator& comm) {
+    while (comm.rank() == 1 && !returned) std::this_thread::sleep_for(std::chrono::milliseconds(1));
     int32_t x = 1;
     Request request = comm.async().all_reduce<int32_t>({&x, 1}, {&x, 1}, Op::sum);
     if (comm.rank() == 0) {
       EXPECT_FALSE(request.wait_for(std::chrono::milliseconds(20)));
+      returned = true;
     }
     request.wait();
     EXPECT_EQ(x, 2);
@@ -332,18 +334,18 @@ TEST(Deadlines, IdleTimeIsNotWaitingTime) {
 }
 
 TEST(Deadlines, OptionsHoldForSendAndReceive) {
-  run_ranks(2, [](Communicator& comm) {
+  std::atomic<bool> over{false};
+  run_ranks(2, [&](Communicator& comm) {
     comm.barrier();
     if (comm.rank() == 1) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(1000));
+      while (!over) std::this_thread::sleep_for(std::chrono::milliseconds(1));
       return;
     }
     tutti_options options{sizeof options};
     options.timeout_ns = 200'000'000;
     int32_t x = 0;
-    const auto begin = std::chrono::steady_clock::now();
     EXPECT_EQ(tutti_receive(comm.handle(), &x, 1, TUTTI_INT32, 1, 0, &options, nullptr), TUTTI_TIMEOUT);
-    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::milliseconds(900));
+    over = true;
     EXPECT_NE(std::string(tutti_comm_error(comm.handle())).find("0.2 s"), std::string::npos)
         << tutti_comm_error(comm.handle());
   });

@@ -71,7 +71,8 @@ struct Suite {
       ++skipped;
       cases += fmt::format("<skipped message=\"{}: {}\"/>", verdict_name(verdict), escaped(r.outcome.message));
     } else if (!r.outcome.message.empty()) {
-      cases += fmt::format("<system-out>{}</system-out>", escaped(r.outcome.message));
+      cases += fmt::format("<system-out>{}{}</system-out>", verdict == Verdict::warning ? "warning: " : "",
+                           escaped(r.outcome.message));
     }
     cases += "</testcase>\n";
   }

@@ -8,6 +8,7 @@
 #include "chaos/chaos.hpp"
 #include "contract/contract.hpp"
 #include "matrix/matrix.hpp"
+#include "performance/performance.hpp"
 #include "proofs/proofs.hpp"
 #include "soak/walk.hpp"
 
@@ -21,6 +22,7 @@ std::vector<Suite>& table() {
       proof_suite(),
       matrix_suite(),
       chaos_suite(),
+      performance_suite(),
       soak_suite(),
   };
   return all;

@@ -74,13 +74,12 @@ function again(command) {
 const clauseChips = (result) => result.clause ? el("span.chip.fail", { title: "the clause that is broken" }, `breaks ${result.clause}`)
   : result.clauses.length ? el("span.chip", { title: "clauses that the case checks" }, result.clauses.join(" ")) : undefined;
 
-function failures() {
-  const bad = data.results.filter((result) => BAD.has(result.verdict));
-  if (!bad.length) return;
-  // Those whose message differs in numbers only are told together.
-  const groups = [...groupBy(bad, (result) => `${result.clause || result.clauses.join()}|${result.message.replace(/\d+/g, "#").split("\n")[0]}`).values()];
+// Results worth a card of their own; those whose message differs in numbers only are told together.
+function told(id, title, results, what) {
+  if (!results.length) return;
+  const groups = [...groupBy(results, (result) => `${result.clause || result.clauses.join()}|${result.message.replace(/[\d.]+(e[+-]\d+)?/g, "#").split("\n")[0]}`).values()];
   groups.sort((a, b) => b.length - a.length);
-  const card = (group) => el("article.failure", {},
+  const card = (group) => el(BAD.has(group[0].verdict) ? "article.told" : "article.told.slow", {},
     el("header", {}, el(`span.chip.${group[0].verdict}`, {}, NAMES[group[0].verdict]), clauseChips(group[0]), group[0].must_pass ? el("span.chip", {}, "must pass") : undefined,
       group[0].waived ? el("span.chip", {}, "waived") : undefined, el("span.id.mono", {}, group[0].id)),
     el("div.message", {}, group[0].message || "no message"), again(group[0].reproduce),
@@ -88,8 +87,10 @@ function failures() {
   const shown = 20, box = el("div", {}, groups.slice(0, shown).map(card));
   if (groups.length > shown)
     box.append(el("button.more", { type: "button", onclick: (event) => { event.target.remove(); box.append(...groups.slice(shown).map(card)); } }, `show ${groups.length - shown} more`));
-  section("failures", "Failures", `${bad.length} in ${groups.length} ${groups.length === 1 ? "kind" : "kinds"}; each with the command that runs it again with the same data.`, box);
+  section(id, title, `${results.length} in ${groups.length} ${groups.length === 1 ? "kind" : "kinds"}${what}; each with the command that runs it again with the same data.`, box);
 }
+const failures = () => told("failures", "Failures", data.results.filter((result) => BAD.has(result.verdict)), "");
+const warnings = () => told("warnings", "Warnings", data.results.filter((result) => result.verdict === "warning"), ": right, but slow, and nothing against conformance");
 
 function cell(results, filter, label) {
   if (!results) return el("td", {}, el("span.cell.empty", { title: `${label}: no case` }));
@@ -270,6 +271,7 @@ preferred.addEventListener("change", paint);
 paint();
 head();
 failures();
+warnings();
 matrix();
 contract();
 cases();

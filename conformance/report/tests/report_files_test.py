@@ -46,6 +46,9 @@ with tempfile.TemporaryDirectory() as base:
         expect("JUnit has every case", len(cases) == len(document["results"]) == int(suites.get("tests")))
         for tag, attribute in (("failure", "failures"), ("error", "errors"), ("skipped", "skipped")):
             expect(f"JUnit counts each {tag}", len(suites.findall(f".//{tag}")) == int(suites.get(attribute)))
+        warned = [result["message"] for result in document["results"] if result["verdict"] == "warning"]
+        told = [out.text for out in suites.findall(".//system-out") if out.text.startswith("warning: ")]
+        expect("JUnit tells each warning", told == [f"warning: {text}" for text in warned] and bool(warned) == (kind == "bad"), told)
         expect("the JUnit file has failures only where there are some", (int(suites.get("failures")) > 0) == (kind == "bad"))
 
     # What the schema is for: it refuses what is no report.

@@ -177,8 +177,8 @@ Run bad_run() {
       Verdict::timeout, "no end within 30 s; ranks 0 and 4 wait for a signal from rank 7", ""};
   result_of(run, "contract/transport/tcp/promise-9").outcome =
       Outcome::fail("a link was given to an endpoint with another secret", "T-9");
-  result_of(run, "broadcast/ring/shm/float32/sum/n8/c65537").outcome =
-      Outcome::warning("3.1 GB/s, half of what the same machine gave with tree");
+  result_of(run, "broadcast/ring/shm/float32/sum/n8/c65537").outcome = Outcome::warning(
+      "performance: 4 MiB one way: 0.31 GB/s at best, while a copy through shared memory gives 6.2 GB/s here");
   result_of(run, "gather/tree/tcp/float32/sum/n8/c65537").outcome =
       Outcome::not_run("needs 9 GiB of free memory, there are 4");
   run.waivers = {{"matrix/barrier/bruck/shm+tcp/*", "the switch drops the first broadcast",

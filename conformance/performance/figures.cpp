@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "performance/figures.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace tutti::conformance {
+namespace {
+
+double least(const std::vector<double>& values) { return *std::min_element(values.begin(), values.end()); }
+
+double median(std::vector<double> values) {
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+std::string amount(const Figures& f, double seconds) {
+  return f.bytes > 0 ? fmt::format("{:.3g} GB/s", f.bytes / seconds * 1e-9) : fmt::format("{:.3g} us", seconds * 1e6);
+}
+
+}  // namespace
+
+std::string far_below(const Figures& f) {
+  const double own = least(f.own), limit = median(f.limit);
+  if (own > f.far * limit)
+    return fmt::format("{}: {} at best, while {} gives {} here: {:.0f} times slower, and {:.3g} times is the limit",
+                       f.what, amount(f, own), f.yardstick, amount(f, limit), own / limit, f.far);
+  if (f.claim > 0 && own > f.far * f.claim && limit <= f.far * f.claim)
+    return fmt::format(
+        "{}: {} at best, while its own capabilities claim {}: {:.0f} times slower, and {:.3g} times is the limit",
+        f.what, amount(f, own), amount(f, f.claim), own / f.claim, f.far);
+  return {};
+}
+
+std::string in_words(const Figures& f) {
+  return fmt::format("{}: {} at best, {} in the middle; {}: {}{}", f.what, amount(f, least(f.own)),
+                     amount(f, median(f.own)), f.yardstick, amount(f, median(f.limit)),
+                     f.claim > 0 ? "; claimed: " + amount(f, f.claim) : "");
+}
+
+}  // namespace tutti::conformance

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// When a transport is called slow. Machines are noisy, and a warning must not be: a transport is held to the best that
+// it showed, the yardstick to its median, and only a factor of ten between them is worth a word.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace tutti::conformance {
+
+// What was measured of a transport and, in turns with it, of the yardstick beside it.
+struct Figures {
+  std::string what;                // "8 bytes exchanged"
+  std::string yardstick;           // "a cache line"
+  double bytes = 0;                // 0: times are told, else rates
+  std::vector<double> own, limit;  // seconds, round by round
+  double claim = 0;                // seconds, by the plugin's own capabilities; 0: it claims nothing
+  double far = 10;                 // slower by more than this is far below
+};
+
+// "" when all is well; else by how much the transport is below the yardstick or below its own claim. A claim counts
+// only where the yardstick shows that this machine could meet it.
+std::string far_below(const Figures& figures);
+// All figures in one line, for the report.
+std::string in_words(const Figures& figures);
+
+}  // namespace tutti::conformance

@@ -185,7 +185,7 @@ Case allowed_case(const std::string& over, const AllowedFault& fault, uint32_t n
 
 Case forbidden_case(const std::string& over, const ForbiddenFault& fault, uint32_t nranks) {
   Case one = base_case(fmt::format("chaos/forbidden/{}/{}/n{}", over, fault.name, nranks), over, fault.name, nranks);
-  one.estimate_ms = 3000;
+  one.estimate_ms = 1200;
   one.run = [over, &fault](const Place& place) { return run_forbidden(plugin_of(over), fault, place); };
   return one;
 }

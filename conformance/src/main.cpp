@@ -32,7 +32,7 @@ std::string quoted(const std::string& word) {
 void add_selection(CLI::App& app, Selection& s) {
   const std::map<std::string, Level> levels{
       {"smoke", Level::smoke}, {"quick", Level::quick}, {"standard", Level::standard}, {"full", Level::full}};
-  app.add_option("--level", s.level, "smoke (20 s), quick (2 min a transport), standard (30 min), full (overnight)")
+  app.add_option("--level", s.level, "smoke (20 s), quick (2 min a transport), standard (15 min a transport), full (overnight)")
       ->transform(CLI::CheckedTransformer(levels));
   const auto list = [&](const char* name, auto& values, const char* text) {
     app.add_option(name, values, text)->delimiter(',')->allow_extra_args(false);

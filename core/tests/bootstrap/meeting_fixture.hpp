@@ -85,12 +85,14 @@ class HeldPort {
     for (const size_t bytes : {16, 4}) {  // where there is no IPv6, IPv4
       const SocketAddress any = SocketAddress::from_bytes(std::string(bytes, '\0'), 0);
       socket_ = Descriptor(::socket(any.family(), SOCK_STREAM | SOCK_CLOEXEC, 0));
-      const int on = 1, off = 0;
-      ::setsockopt(socket_.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+      const int off = 0;
       if (bytes == 16) ::setsockopt(socket_.get(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
       if (socket_ && ::bind(socket_.get(), any.get(), any.size()) == 0) break;
       EXPECT_EQ(bytes, 16u) << "no port can be had";
     }
+    // Shared only now: a socket that is from the start may be given a port that another one holds like this.
+    const int on = 1;
+    ::setsockopt(socket_.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
     port_ = SocketAddress::local_of(socket_.get()).port();
   }
   uint16_t port() const { return port_; }

@@ -35,8 +35,7 @@ struct Options {
 };
 
 // An operation without progress ends after so long; silence of everybody much longer is a hang.
-constexpr const char* operation_timeout = "60";
-constexpr std::chrono::seconds longest_silence(150);
+constexpr double operation_timeout = 60, longest_silence = 150;
 
 // A folder that goes with the job.
 struct Folder {
@@ -103,8 +102,9 @@ class Soak {
     while (!over()) {
       std::this_thread::sleep_for(std::chrono::milliseconds(50));
       if (read_samples()) last_word_ = Clock::now();
-      if (Clock::now() - last_word_ > longest_silence) {
-        failures_.push_back(fmt::format("nobody has said anything for {} s: a hang", longest_silence.count()));
+      if (Clock::now() - last_word_ > std::chrono::duration<double>(longest_silence * selection_.patience)) {
+        failures_.push_back(
+            fmt::format("nobody has said anything for {} s: a hang", longest_silence * selection_.patience));
         break;
       }
     }
@@ -127,15 +127,19 @@ class Soak {
     const std::string over =
         plugin_of(order_.transports[selection_.seed % std::max<size_t>(order_.transports.size() - 1, 1)]);
     const std::vector<std::string> environment = worker_environment(
-        {"TUTTI_TIMEOUT=" + std::string(operation_timeout), "TUTTI_CHAOS_OVER=" + over, "TUTTI_CHAOS=random",
-         "TUTTI_CHAOS_SEED=" + std::to_string(selection_.seed), "TUTTI_CHECKSUM",
+        {fmt::format("TUTTI_TIMEOUT={}", operation_timeout * selection_.patience), "TUTTI_CHAOS_OVER=" + over,
+         "TUTTI_CHAOS=random", "TUTTI_CHAOS_SEED=" + std::to_string(selection_.seed), "TUTTI_CHECKSUM",
          // What a thread keeps to itself of freed memory would count as allocated.
          "GLIBC_TUNABLES=glibc.malloc.tcache_count=0"});
     for (uint32_t r = 0; r < nranks_; ++r) {
       Rank& rank = ranks_.emplace_back();
       rank.process = std::make_unique<Process>(program, environment);
-      rank.process->order(
-          Json{{"rank", r}, {"nranks", nranks_}, {"folder", folder_.path}, {"plugins", selection_.plugins}}.dump());
+      rank.process->order(Json{{"rank", r},
+                               {"nranks", nranks_},
+                               {"folder", folder_.path},
+                               {"plugins", selection_.plugins},
+                               {"patience", selection_.patience}}
+                              .dump());
       rank.process->order(Json{{"case", walk_id(order_)}, {"seed", selection_.seed}}.dump());
     }
   }

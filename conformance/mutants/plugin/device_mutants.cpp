@@ -312,7 +312,12 @@ tutti_status enqueue(void*, void* stream, const tutti_command* commands, uint32_
     });
   const tutti_status status = forward(stream, changed);
   if (is("enqueue-waits") && status == TUTTI_OK) reached(), await(stream, 1000);
-  if ((is("wait-does-not") || is("after-does-not") || is("mark-is-early")) && status == TUTTI_OK) await(stream, 0.05);
+  const auto has = [&](uint32_t kind) {
+    return std::any_of(commands, commands + n, [&](const tutti_command& c) { return c.kind == kind; });
+  };
+  const bool strikes = (is("wait-does-not") && has(TUTTI_COMMAND_WAIT)) ||
+                       (is("after-does-not") && has(TUTTI_COMMAND_AFTER)) || is("mark-is-early");
+  if (strikes && status == TUTTI_OK) await(stream);
   return status;
 }
 

@@ -59,7 +59,8 @@ constexpr Clause table[] = {
      "endpoint goes on as if the call had not been made."},
     {"T-8",
      "Where a transport reaches other processes, endpoints that differ in the secret or in the communicator's id never "
-     "get a link to each other."},
+     "get a link to each other. In a job without a secret (`secret_bytes` 0) the setting `meeting_address` is, while "
+     "`open_endpoint` runs, the address by which the ranks have met: listen there alone."},
     {"T-9",
      "`post` takes the transfers of a batch from the first on; `*accepted` says how many. A refusal for want of room "
      "is "

@@ -216,7 +216,7 @@ TEST(Plugin, OneThatARankCannotLoadEndsAll) {
   const Folder folder;
   const std::string file = folder.path() + "/libtutti-text.so";
   std::ofstream(file) << "this is no shared library";
-  run_job(folder.path(), {{"TUTTI_SECRET", kSecret}, {"TUTTI_CONNECT_TIMEOUT", "600"}},
+  run_job(folder.path(), {{"TUTTI_SECRET", kSecret}, {"TUTTI_CONNECT_TIMEOUT", "30"}},
           {{}, {{"TUTTI_PLUGIN_PATH", file}}}, 1);
   for (const char* rank : {"rank-0", "rank-1"}) {
     const std::string said = folder.text(std::string(rank) + ".out");

@@ -151,7 +151,10 @@ void stale_registrations(Bench& bench) {
     }
     tutti_region* region = enroll(bench, stage[0].domain, memory, k == 4 ? bytes / 2 : bytes);
     move(stage, memory, region, target.data(), nullptr, bytes / 2, "T-36",
-         fmt::format("the {}. memory that was mapped and registered at one address", k + 1));
+         fmt::format(
+             "memory number {} that was mapped and registered at one address (deregister_memory has to forget what was "
+             "kept of the one before)",
+             k + 1));
     discharge(bench, stage[0].domain, region);
   }
   munmap(place, bytes);

@@ -100,7 +100,7 @@ const void* on_find_interface(void*, const char* plugin, const char* id) {
                   fmt::format("find_interface(\"{}\", \"{}\") was called {}; it is [control]: look interfaces up in "
                               "init, query or an open function and keep what you got",
                               plugin ? plugin : "", id ? id : "",
-                              state.function ? fmt::format("during {}, which is not", state.function)
+                              state.function ? fmt::format("during {}, which is no [control] function", state.function)
                                              : "by a thread that is in no call"));
   if (!plugin || !id) return nullptr;
   for (const Companion& companion : host.companions) {

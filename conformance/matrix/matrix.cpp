@@ -24,7 +24,9 @@ uint32_t estimate_of(const Cell& cell) {
   const uint64_t n = cell.operation.nranks;
   const uint64_t elements = cell.bytes() / cell.type->bytes * (reduces(cell.operation.collective) ? n : 1);
   const uint64_t at_once = cell.calls == Calls::overlap ? 3 : 1;
-  return static_cast<uint32_t>(3 + n * n / 4 + at_once * elements / 250'000);
+  // What is too large to be kept is computed again for each look at it.
+  const uint64_t a_millisecond = cell.bytes() > 1 << 30 ? 40'000 : 250'000;
+  return static_cast<uint32_t>(3 + n * n / 4 + at_once * elements / a_millisecond);
 }
 
 // What a collective with numbers shows of the plugins below it.

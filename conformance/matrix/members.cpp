@@ -102,6 +102,11 @@ Communicator& Members::communicator(uint32_t rank, const std::string& algorithm)
 
 void Members::enter_barrier(uint32_t rank) { entered_[rank].fetch_add(1); }
 
+void Members::meet(uint32_t rank) {
+  enter_barrier(rank);
+  while (missing_at_barrier(rank) < nranks_) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+}
+
 uint32_t Members::missing_at_barrier(uint32_t rank) const {
   const uint64_t mine = entered_[rank].load();
   for (uint32_t r = 0; r < nranks_; ++r)

@@ -38,6 +38,8 @@ class Members {
 
   // Told to all ranks through shared memory, so that a barrier can be held to its promise: how many each has entered.
   void enter_barrier(uint32_t rank);
+  // Waits until all have been here; the case's deadline ends it where they do not come.
+  void meet(uint32_t rank);
   // The first rank that has entered fewer than `rank` has, or nranks.
   uint32_t missing_at_barrier(uint32_t rank) const;
 

@@ -18,6 +18,9 @@ namespace {
 
 // Up to so many bytes the expected output is kept, so that it need not be computed twice.
 constexpr uint64_t most_kept = 256 << 20;
+// Beyond so many bytes ranks meet before the call and after judging: making and checking the data takes each its own
+// time, longer than an operation waits for a rank that does not come.
+constexpr uint64_t most_unmet = 1 << 30;
 constexpr char poison = static_cast<char>(0xd7);
 
 // The buffers of one operation at one rank.
@@ -259,12 +262,14 @@ Outcome perform(const Cell& cell, const Mix& mix, Members& members, uint32_t ran
         pattern.trial = trial + k;
         all.push_back(std::make_unique<Buffers>(cell, rank, Data(pattern), members.seat(rank), k % Seat::streams));
       }
+      if (cell.bytes() > most_unmet) members.meet(rank);
       issue(cell, comm, all);
       for (const auto& buffers : all)
         if (const std::string wrong = buffers->judge(mix, witness.slices()); !wrong.empty()) {
           outcome = Outcome::fail(wrong);
           break;
         }
+      if (cell.bytes() > most_unmet) members.meet(rank);
     }
   }
   const std::string lie = witness.judge(attestation);

@@ -4,7 +4,7 @@
 //
 // Run it by itself: it starts four ranks. The ranks add numbers. Rank 2 kills itself in the third round. The survivors
 // are told so by their next call, shrink, invite one newcomer, which rank 0 starts with the id, and grow to four ranks
-// again.
+// again. Some may have ended the round before and some not: they agree on the earliest, and do it again.
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -26,6 +26,12 @@ int add_up(const tutti::Communicator& comm) {
   return data[0];
 }
 
+// The earliest round that somebody has still to do.
+int agree_on_round(const tutti::Communicator& comm, int round) {
+  comm.all_reduce<int32_t>({&round, 1}, {&round, 1}, tutti::Op::min);
+  return round;
+}
+
 // Starts this program again, as a newcomer.
 void start_newcomer(const std::string& id) {
   const pid_t child = fork();
@@ -44,23 +50,26 @@ tutti::Communicator go_on(const tutti::Communicator& broken) {
   return survivors.grow(id, 1);
 }
 
+// A newcomer has no round of its own.
 void work(tutti::Communicator comm, int round, bool victim) {
-  for (; round < kRounds; ++round) try {
+  for (bool agreed = false; !agreed || round < kRounds;) try {
+      if (!agreed) round = agree_on_round(comm, round);
+      agreed = true;
       if (victim && round == 3) raise(SIGKILL);
       const int ranks = add_up(comm);
       if (comm.rank() == 0) std::printf("round %d: %d ranks\n", round, ranks);
+      ++round;
     } catch (const tutti::Error&) {
       comm = go_on(comm);
-      --round;  // once more, with the new ones
+      agreed = false;
     }
 }
 
 int rank_main() {
-  // The newcomer comes to the round that failed.
   if (const char* id = std::getenv("ELASTIC_JOIN")) {
     tutti::Communicator grown = tutti::Communicator::join(id);
     std::printf("the newcomer is rank %u of %u\n", grown.rank(), grown.nranks());
-    work(std::move(grown), 3, false);
+    work(std::move(grown), kRounds, false);
     return 0;
   }
   tutti::Communicator world;

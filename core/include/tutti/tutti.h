@@ -82,7 +82,8 @@ typedef struct tutti_comm_config {
  * an error by the deadline. config NULL: all defaults. */
 tutti_status tutti_comm_create(const tutti_comm_config* config, tutti_comm** comm);
 /* Collective: waits (at most the connect timeout) until all ranks are here, so that nothing sent is lost, then frees everything.
- * Pending requests are ended with TUTTI_ABORTED. The handle is dead afterwards, whatever is returned. */
+ * Pending requests are ended with TUTTI_ABORTED. The handle is dead afterwards, whatever is returned: a call that uses it
+ * is TUTTI_INVALID_USAGE as long as no more than 1,024 communicators of the process were destroyed since, undefined then. */
 tutti_status tutti_comm_destroy(tutti_comm* comm);
 /* Ends every pending operation of all ranks with TUTTI_ABORTED and `reason`; afterwards only error queries, shrink,
  * invite, grow and destroy work. Any thread. */

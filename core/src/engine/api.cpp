@@ -7,6 +7,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <deque>
+#include <memory>
 #include <mutex>
 #include <vector>
 
@@ -32,12 +34,15 @@ Communicator* communicator_of(const tutti_comm* comm) {
   return comm ? comm->communicator.load(std::memory_order_acquire) : nullptr;
 }
 
-// Handles of destroyed communicators are a few bytes that stay, so that a use after the end is an error and no crash.
-void keep_for_ever(tutti_comm* comm) {
+// The handles of the communicators that were destroyed last are kept, so that a use after the end is an error and no
+// crash; older ones are freed, so that a process that makes them for ever does not grow.
+void keep_for_a_while(tutti_comm* comm) {
+  constexpr size_t kept = 1024;
   static std::mutex mutex;
-  static auto& handles = *new std::vector<tutti_comm*>;
+  static auto& handles = *new std::deque<std::unique_ptr<tutti_comm>>;
   const std::lock_guard lock(mutex);
-  handles.push_back(comm);
+  handles.emplace_back(comm);
+  if (handles.size() > kept) handles.pop_front();
 }
 
 // Runs `body` for a communicator; failures become its error text.
@@ -360,7 +365,7 @@ tutti_status tutti_comm_destroy(tutti_comm* comm) {
   }
   comm->communicator.store(nullptr, std::memory_order_release);
   delete communicator;
-  keep_for_ever(comm);
+  keep_for_a_while(comm);
   return status;
 }
 

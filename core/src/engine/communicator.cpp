@@ -254,6 +254,8 @@ void Communicator::complete(tutti_request& request, tutti_status status) {
     if (window.running == &request) window.running = nullptr;
   } else if (request.transfer.finished) {
     recorder_->end_transfer(request.sequence, now, status);
+  } else {  // on a stream
+    recorder_->end(request.sequence, now, status);
   }
   request.state = tutti_request::State::done;
   request.status = status;

@@ -159,6 +159,7 @@ class Communicator final : public Engine, private PortEvents {
 
   // Device memory, in communicator_stream.cpp.
   void make_streams();
+  void check_stream_call(const Call& mine, uint64_t timeout_ns);
   void issue_stream(const StreamRunner::Call& call, StreamPlan& plan);
   void await_streams(const std::function<bool()>& enough);
   bool advance_streams();

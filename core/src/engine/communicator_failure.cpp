@@ -48,7 +48,7 @@ void Communicator::check_deadlines(uint64_t now) {
   for (tutti_request* request : in_order_)
     if (late(*request)) return;
   record_waits(now, any_moved);
-  if (streams_ && streams_->overdue(now)) return break_down_late(streams_->timeout_ns(), std::nullopt);
+  if (streams_ && streams_->overdue(now)) return break_down_late(streams_->timeout_ns(), streams_->sequence());
   if (const Transfer* transfer = point_to_point_.overdue(now)) break_down_late(transfer->timeout_ns, std::nullopt);
 }
 

@@ -2,6 +2,9 @@
 //
 // Collectives on device memory: the call returns when the work is in the stream.
 #include <fmt/format.h>
+#include <sched.h>
+
+#include <algorithm>
 
 #include "bootstrap/failure.hpp"
 #include "engine/communicator_hold.hpp"
@@ -53,6 +56,8 @@ tutti_status Communicator::stream_collective(StreamRunner::Call call, const tutt
   await_streams([this] { return streams_->has_room(); });
   StreamPlan& plan = streams_->find_plan(call, idle);
   require_usable();
+  const Call mine = call_of(plan.plan, next_sequence_);
+  if (call_check_.has_news()) hear_news(mine);
 
   auto made = std::make_unique<tutti_request>();
   made->comm = this;
@@ -68,7 +73,13 @@ tutti_status Communicator::stream_collective(StreamRunner::Call call, const tutt
                                                : call.where.tables.memory->name + ("+" + plan.plan.transports));
   memo_[call.shape.collective] = nullptr;
   stream_facts_[call.shape.collective] = {true, made->service, plan.plan.slices, plan.plan.schedule_hash};
+  made->sequence = call.sequence = next_sequence_++;
+  recorder_->begin(mine, plan.plan.shape.in_place, made->service, made->begin_ticks);
+  if (call_check_.checked()) check_stream_call(mine, call.timeout_ns);
   issue_stream(call, plan);
+  // Where no rank of another process takes part, nobody waits for this one any more, and nobody may look when the
+  // stream has come to the end.
+  if (!streams_->has_channels()) recorder_->end(made->sequence, ticks(), TUTTI_OK);
   if (streams_->captures()) {
     streams_->issued(nullptr);
     return TUTTI_OK;
@@ -82,6 +93,26 @@ tutti_status Communicator::stream_collective(StreamRunner::Call call, const tutt
   }
   progress();
   return TUTTI_OK;
+}
+
+// In checked mode, after the checks of all calls before it.
+void Communicator::check_stream_call(const Call& mine, uint64_t timeout_ns) {
+  const auto launched = [this] {
+    return std::ranges::all_of(in_order_,
+                               [](const tutti_request* r) { return r->state != tutti_request::State::queued; });
+  };
+  uint64_t limit = clock_ns() + timeout_ns;
+  try {
+    while (!breaking_ && (!launched() || !call_check_.check(mine, [this](Link& link) { return connect(link); }))) {
+      if (progress()) limit = clock_ns() + timeout_ns;
+      look_around();
+      sched_yield();
+      if (clock_ns() > limit) break_down_late(timeout_ns, mine.sequence);
+    }
+  } catch (const std::exception& problem) {
+    break_down(problem);
+  }
+  require_usable();
 }
 
 // Until the work is in the stream: the ranks of this process meet for it. What is pending goes on meanwhile.

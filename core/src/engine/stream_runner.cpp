@@ -7,6 +7,7 @@
 #include <atomic>
 
 #include "bootstrap/failure.hpp"
+#include "engine/hash.hpp"
 #include "engine/host.hpp"
 
 namespace tutti::core {
@@ -135,6 +136,7 @@ StreamPlan& StreamRunner::find_plan(const Call& call, const std::function<void()
                                                       [this](uint32_t from, uint32_t to) { return way(from, to); }));
     plan->plan.algorithm = choice.algorithm;
     plan->plan.schedule_hash = schedule_hash(forms[shape.in_place != 0][place_.rank]);
+    plan->plan.common_hash = hash_text(fmt::format("{} in {} slices on device memory", choice.algorithm->name, slices));
     found = plans_.emplace(shape, std::move(plan)).first;
   }
   StreamPlan& plan = *found->second;
@@ -208,6 +210,7 @@ uint64_t StreamRunner::begin(const Call& call, StreamPlan& plan, const std::func
   begun_.where = call.where;
   begun_.stream = call.stream;
   begun_.timeout_ns = call.timeout_ns;
+  begun_.sequence = call.sequence;
   const Shape& shape = call.shape;
   begun_.text = fmt::format("{}({} x {}{}{})", collective_name(shape.collective), shape.count,
                             shape.dtype ? dtype_name(shape.dtype) : "nothing",

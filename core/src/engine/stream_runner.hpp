@@ -64,6 +64,7 @@ class StreamRunner {
     DeviceMemory where;
     void* stream = nullptr;
     uint64_t timeout_ns = 0;
+    uint64_t sequence = 0;  // among the communicator's collectives
     bool wants_request = false;
     bool capturing = false;  // the stream records what it is given
   };
@@ -95,6 +96,7 @@ class StreamRunner {
   // Does the oldest operation that the device has begun stand still for longer than its timeout?
   bool overdue(uint64_t now_ns);
   // Of the oldest operation.
+  uint64_t sequence() const { return operations_.front().sequence; }
   uint64_t timeout_ns() const { return operations_.front().timeout_ns; }
   // Where the oldest operation stands, for messages.
   std::string standpoint() const;
@@ -114,6 +116,7 @@ class StreamRunner {
     std::vector<std::pair<const StreamChannel*, uint64_t>> sends;
     uint64_t commands = 0;  // that may be in the device's queue
     uint64_t timeout_ns = 0;
+    uint64_t sequence = 0;
     uint64_t last_progress_ns = 0;
     std::string text;
   };

@@ -121,6 +121,59 @@ TEST(Stream, QueuesNeverFillUp) {
   unsetenv("TUTTI_SIMULATED_DEPTH");
 }
 
+// Calls on device memory are counted and compared with all others of the communicator.
+TEST(Stream, CheckedModeComparesCallsOnDevices) {
+  setenv("TUTTI_CHECK", "1", 1);
+  run_processes(3, 1, [](tutti_comm* comm, uint32_t rank) {
+    Stream s;
+    auto* data = s.make<float>(100);
+    tutti_options options{};
+    options.struct_size = sizeof options;
+    options.stream = s.handle;
+    const auto reduce = [&](uint32_t op) {
+      return tutti_all_reduce(comm, data, data, 100, TUTTI_FLOAT32, op, &options, nullptr);
+    };
+    EXPECT_EQ(reduce(TUTTI_SUM), TUTTI_OK) << tutti_comm_error(comm);
+    EXPECT_EQ(tutti_barrier(comm, nullptr, nullptr), TUTTI_OK) << tutti_comm_error(comm);
+    EXPECT_EQ(reduce(rank == 2 ? TUTTI_MAX : TUTTI_SUM), TUTTI_MISMATCH);
+    const std::string text = tutti_comm_error(comm);
+    EXPECT_NE(text.find("rank 2 called all_reduce(100 x float32, max) as operation #2"), text.npos) << text;
+    EXPECT_NE(text.find("rank 0 called all_reduce(100 x float32, sum)"), text.npos) << text;
+    EXPECT_TRUE(s.finish());
+  });
+  unsetenv("TUTTI_CHECK");
+}
+
+TEST(Stream, ARankThatStaysAwayIsNamedWithItsLastCall) {
+  run_processes(2, 1, [](tutti_comm* comm, uint32_t rank) {
+    Stream s;
+    auto* data = s.make<float>(100);
+    tutti_options options{};
+    options.struct_size = sizeof options;
+    options.stream = s.handle;
+    const auto reduce = [&] {
+      return tutti_all_reduce(comm, data, data, 100, TUTTI_FLOAT32, TUTTI_MIN, &options, nullptr);
+    };
+    EXPECT_EQ(reduce(), TUTTI_OK) << tutti_comm_error(comm);
+    EXPECT_TRUE(s.finish());
+    options.timeout_ns = 1'000'000'000;
+    if (rank == 0) {
+      EXPECT_EQ(reduce(), TUTTI_OK) << tutti_comm_error(comm);
+    }
+    const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+    while (tutti_comm_async_error(comm) == TUTTI_OK && std::chrono::steady_clock::now() < limit)
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    EXPECT_EQ(tutti_barrier(comm, nullptr, nullptr), TUTTI_TIMEOUT);
+    const std::string text = tutti_comm_error(comm);
+    if (rank == 0) {
+      EXPECT_NE(text.find("rank 1 has not entered operation #1: its last was #0, all_reduce(100 x float32, min)"),
+                text.npos)
+          << text;
+    }
+    EXPECT_TRUE(s.finish());
+  });
+}
+
 // The stream waits for bytes of a rank that has died: it is let go, and the error names the rank.
 TEST(Stream, ADeadRankDoesNotHoldUpTheStream) {
   char folder[] = "/tmp/tutti-stream-test-XXXXXX";

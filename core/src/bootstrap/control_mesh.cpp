@@ -183,7 +183,7 @@ void ControlMesh::connect_to_rank(const ControlMeshConfig& config, uint32_t peer
   std::string problem = "it offers no address";
   while (true) {
     for (const SocketAddress& address : ranks_[peer].addresses) try {
-        FrameStream stream = introduce(caller, address, deadline.sooner(attempt)).stream;
+        FrameStream stream = introduce(caller, address, deadline.sooner(attempt), deadline).stream;
         const std::lock_guard lock(mutex_);
         return add_link(peer, std::move(stream));
       } catch (const Discouraged& why) {

@@ -16,12 +16,13 @@ class Introduction {
   Introduction(const Caller& caller, const SocketAddress& address, const Deadline& limit)
       : caller_(caller), address_(address), limit_(limit) {}
 
-  Introduced run() {
+  Introduced run(const Deadline& deadline) {
     std::string problem;
     Descriptor socket = connect_to(address_, limit_.poll_ms(1 << 30), problem);
     if (!socket) throw Discouraged{problem};
     FrameStream stream(std::move(socket), caller_.tls.get(), false);
     prove(stream);
+    limit_ = deadline;
     const Hello hello{caller_.job, caller_.rank, caller_.nranks, this_process()};
     stream.put(FrameKind::hello, encode_hello(hello));
     std::optional<Frame> answer;
@@ -84,7 +85,7 @@ class Introduction {
 
   const Caller& caller_;
   const SocketAddress& address_;
-  const Deadline& limit_;
+  Deadline limit_;
 };
 
 }  // namespace
@@ -111,8 +112,9 @@ void wait_for(FrameStream& stream, int timeout_ms) {
   ::poll(&waiting, 1, timeout_ms);
 }
 
-Introduced introduce(const Caller& caller, const SocketAddress& address, const Deadline& limit) {
-  return Introduction(caller, address, limit).run();
+Introduced introduce(const Caller& caller, const SocketAddress& address, const Deadline& limit,
+                     const Deadline& deadline) {
+  return Introduction(caller, address, limit).run(deadline);
 }
 
 }  // namespace tutti::core

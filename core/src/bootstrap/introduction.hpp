@@ -43,9 +43,12 @@ struct Introduced {
   Welcome welcome;
 };
 
-// The caller's side of one handshake (authentication.hpp), blocking until `limit`: both have proved to know the secret,
-// and the host has welcomed the caller. Throws Discouraged, or Failure when all further attempts are futile.
-Introduced introduce(const Caller& caller, const SocketAddress& address, const Deadline& limit);
+// The caller's side of one handshake (authentication.hpp): both have proved to know the secret by `limit`, and the host
+// has welcomed the caller by `deadline`. A host that knows who calls counts him among its own, and would take an
+// attempt that is given up from there for the loss of a rank: so that is waited for to the end. Throws Discouraged, or
+// Failure when all further attempts are futile.
+Introduced introduce(const Caller& caller, const SocketAddress& address, const Deadline& limit,
+                     const Deadline& deadline);
 
 // Waits for the stream to have bytes, room for what is unsent, or an end.
 void wait_for(FrameStream& stream, int timeout_ms);

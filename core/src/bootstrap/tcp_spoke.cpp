@@ -42,7 +42,7 @@ Joined find_hub(const TcpSpokeConfig& config, const Deadline& deadline) {
         const Deadline limit = patient ? deadline : deadline.sooner(attempt);
         const Caller caller{config.rank,    config.nranks,         0,         place->secret, place->job,
                             config.lenient, config.retry_refusals, config.tls};
-        auto [stream, welcome] = introduce(caller, place->addresses[i], limit);
+        auto [stream, welcome] = introduce(caller, place->addresses[i], limit, deadline);
         return {std::move(stream), welcome, place->secret};
       } catch (const Discouraged& why) {
         problem = why.problem;

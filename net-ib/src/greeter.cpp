@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <tutti/sdk/endpoint.hpp>
 
 #include "endpoint.hpp"
 
@@ -282,19 +283,13 @@ void Greeter::on_welcome(uint32_t peer, Meeting& meeting, const Greeting& welcom
 }
 
 std::string Greeter::differences(const Shape& theirs, uint32_t rank) const {
-  std::string text = "the two ranks are set up differently:";
-  const auto compare = [&](const char* what, uint64_t mine, uint64_t other) {
-    if (mine != other)
-      text += std::string(" ") + what + " is " + std::to_string(mine) + " on rank " + std::to_string(rank_) + " and " +
-              std::to_string(other) + " on rank " + std::to_string(rank) + ";";
-  };
-  compare("the number of ranks", shape_.nranks, theirs.nranks);
-  compare("the number of lanes", shape_.lanes, theirs.lanes);
-  compare("TUTTI_IB_CREDITS", shape_.credits, theirs.credits);
-  compare("TUTTI_IB_EAGER_BYTES", shape_.eager_bytes, theirs.eager_bytes);
-  compare("TUTTI_IB_FRAGMENT_BYTES", shape_.fragment_bytes, theirs.fragment_bytes);
-  compare("the communicator's id", shape_.communicator, theirs.communicator);
-  return text + " they must be equal";
+  return sdk::differences(rank_, rank,
+                          {{"the number of ranks", shape_.nranks, theirs.nranks},
+                           {"the number of lanes", shape_.lanes, theirs.lanes},
+                           {"TUTTI_IB_CREDITS", shape_.credits, theirs.credits},
+                           {"TUTTI_IB_EAGER_BYTES", shape_.eager_bytes, theirs.eager_bytes},
+                           {"TUTTI_IB_FRAGMENT_BYTES", shape_.fragment_bytes, theirs.fragment_bytes},
+                           {"the communicator's id", shape_.communicator, theirs.communicator}});
 }
 
 }  // namespace tutti::ib

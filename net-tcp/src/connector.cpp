@@ -8,6 +8,7 @@
 #include <boost/asio/buffer.hpp>
 #include <boost/asio/ip/v6_only.hpp>
 #include <cstring>
+#include <tutti/sdk/endpoint.hpp>
 
 #include "endpoint.hpp"
 
@@ -410,20 +411,14 @@ bool Connector::step(Handshake& h) {
 }
 
 std::string Connector::differences(const Shape& theirs, uint32_t rank) const {
-  std::string text = "the two ranks are set up differently:";
-  const auto compare = [&](const char* what, uint64_t mine, uint64_t other) {
-    if (mine != other)
-      text += std::string(" ") + what + " is " + std::to_string(mine) + " on rank " + std::to_string(rank_) + " and " +
-              std::to_string(other) + " on rank " + std::to_string(rank) + ";";
-  };
-  compare("the number of ranks", shape_.nranks, theirs.nranks);
-  compare("the number of lanes", shape_.lanes, theirs.lanes);
-  compare("TUTTI_TCP_SOCKETS", shape_.sockets, theirs.sockets);
-  compare("the eager window", shape_.eager_window, theirs.eager_window);
-  compare("TUTTI_TCP_FRAGMENT_BYTES", shape_.fragment_bytes, theirs.fragment_bytes);
-  compare("TUTTI_TCP_EAGER_BYTES", shape_.eager_bytes, theirs.eager_bytes);
-  compare("the communicator's id", shape_.communicator, theirs.communicator);
-  return text + " they must be equal";
+  return sdk::differences(rank_, rank,
+                          {{"the number of ranks", shape_.nranks, theirs.nranks},
+                           {"the number of lanes", shape_.lanes, theirs.lanes},
+                           {"TUTTI_TCP_SOCKETS", shape_.sockets, theirs.sockets},
+                           {"the eager window", shape_.eager_window, theirs.eager_window},
+                           {"TUTTI_TCP_FRAGMENT_BYTES", shape_.fragment_bytes, theirs.fragment_bytes},
+                           {"TUTTI_TCP_EAGER_BYTES", shape_.eager_bytes, theirs.eager_bytes},
+                           {"the communicator's id", shape_.communicator, theirs.communicator}});
 }
 
 // The acceptor's end: is the connector one of us, and do we want this socket?

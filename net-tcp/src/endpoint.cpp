@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <tutti/sdk/endpoint.hpp>
 #include <tutti/sdk/transport.hpp>
 
 namespace tutti::tcp {
@@ -115,26 +116,17 @@ tutti_status Endpoint::check(const tutti_transfer& t, std::string* why) const {
       text = link.reason().c_str();
     }
   }
-  if (why && status != TUTTI_OK)
-    *why = says(std::string(t.kind == TUTTI_TRANSFER_RECV ? "receive" : "send") + " (kind " + std::to_string(t.kind) +
-                ", flags " + std::to_string(t.flags) + ") of " + std::to_string(t.bytes) + " bytes on lane " +
-                std::to_string(t.lane) + " of " + std::to_string(shape_.lanes) + ": " + text);
+  if (why && status != TUTTI_OK) *why = says(sdk::describe(t, shape_.lanes) + ": " + text);
   return status;
 }
 
 uint32_t Endpoint::post(std::span<const tutti_transfer> transfers) {
-  uint32_t n = 0;
-  for (const tutti_transfer& t : transfers) {
-    if (check(t, nullptr) != TUTTI_OK) {
-      if (n > 0) break;  // the next post begins with it and gets the error
-      std::string why;
-      const tutti_status status = check(t, &why);
-      throw sdk::Error(status, why);
-    }
-    Link& link = sdk::from_handle<Link>(t.link);
-    if (!(t.kind == TUTTI_TRANSFER_SEND ? link.post_send(t) : link.post_receive(t))) break;
-    ++n;
-  }
+  const uint32_t n = sdk::post_in_order(
+      transfers, [this](const tutti_transfer& t, std::string* why) { return check(t, why); },
+      [](const tutti_transfer& t) {
+        Link& link = sdk::from_handle<Link>(t.link);
+        return t.kind == TUTTI_TRANSFER_SEND ? link.post_send(t) : link.post_receive(t);
+      });
   flush();
   return n;
 }

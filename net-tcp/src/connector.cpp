@@ -1,63 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "connector.hpp"
 
-#include <netinet/tcp.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <boost/asio/buffer.hpp>
-#include <boost/asio/ip/v6_only.hpp>
 #include <cstring>
 #include <tutti/sdk/endpoint.hpp>
 
 #include "endpoint.hpp"
+#include "sockets.hpp"
 
 namespace tutti::tcp {
 
 namespace asio = boost::asio;
-using asio::ip::tcp;
 
 namespace {
 
 // While there are other addresses to try, one gets so long to answer at all, and to go on with the handshake.
 constexpr std::chrono::milliseconds kCandidateLimit{2000};
 constexpr int kRounds = 3;
-
-tcp::endpoint to_endpoint(const IpAddress& ip, uint16_t port) {
-  if (ip.family == 4) {
-    asio::ip::address_v4::bytes_type bytes;
-    std::memcpy(bytes.data(), ip.bytes.data(), bytes.size());
-    return {asio::ip::address_v4(bytes), port};
-  }
-  asio::ip::address_v6::bytes_type bytes;
-  std::memcpy(bytes.data(), ip.bytes.data(), bytes.size());
-  return {asio::ip::address_v6(bytes), port};
-}
-
-// Asio's own functions make sockets that a program started meanwhile would inherit.
-template <typename AsioSocket>
-bool open_privately(AsioSocket& socket, const tcp& protocol, boost::system::error_code& error) {
-  const int fd = ::socket(protocol.family(), SOCK_STREAM | SOCK_CLOEXEC, 0);
-  if (fd < 0)
-    error.assign(errno, boost::system::system_category());
-  else if (socket.assign(protocol, fd, error))
-    ::close(fd);
-  return !error;
-}
-
-Socket accept_privately(tcp::acceptor& listener, asio::io_context& io, tcp::endpoint& from,
-                        boost::system::error_code& error) {
-  Socket socket(io);
-  auto size = static_cast<socklen_t>(from.capacity());
-  const int fd = ::accept4(listener.native_handle(), from.data(), &size, SOCK_CLOEXEC);
-  if (fd < 0) {
-    error.assign(errno, boost::system::system_category());
-    return socket;
-  }
-  from.resize(size);
-  if (socket.assign(from.protocol(), fd, error)) ::close(fd);
-  return socket;
-}
 
 // Which of this host's addresses are used. In a job without a secret that is, unless the user has chosen, only the one
 // by which the ranks have met: whoever reaches a listener could take part.
@@ -66,8 +26,6 @@ std::string listening_at(const Settings& settings, uint64_t secret_bytes) {
   const std::string met = sdk::config("meeting_address").value_or("");
   return met.starts_with("127.") ? "127.0.0.0/8" : met;  // loopback has more addresses than it lists
 }
-
-void set_option(int fd, int level, int name, int value) { setsockopt(fd, level, name, &value, sizeof value); }
 
 }  // namespace
 
@@ -91,60 +49,21 @@ Connector::Connector(Endpoint& endpoint, asio::io_context& io, Poller& poller, c
     own_.erase(own_.begin() + kMaxAddresses - 1, own_.end() - 1);  // the last one, loopback if any, stays
   }
   std::string problem;
-  for (const LocalAddress& address : own_) listen(io, address, problem);
+  for (const LocalAddress& address : own_) {
+    std::optional<Acceptor> listener = listen(io_, address, settings_, problem);
+    if (!listener) {
+      endpoint_.log(TUTTI_LOG_WARN, "cannot listen at " + problem);
+      continue;
+    }
+    poller_.watch(listener->native_handle(), EPOLLIN, Watched::kListener, listeners_.size());
+    self_.listeners.push_back({address.ip, listener->local_endpoint().port()});
+    listeners_.push_back(std::move(*listener));
+  }
   if (listeners_.empty())
     throw sdk::Error(TUTTI_SYSTEM, endpoint_.says("cannot listen on any of this host's addresses: " + problem));
 }
 
-void Connector::listen(asio::io_context& io, const LocalAddress& address, std::string& problem) {
-  boost::system::error_code error;
-  const bool fixed = settings_.first_port != 0;
-  for (uint32_t port = settings_.first_port; port <= settings_.last_port; ++port) {
-    const tcp::endpoint where = to_endpoint(address.ip, static_cast<uint16_t>(port));
-    tcp::acceptor acceptor(io);
-    if (!open_privately(acceptor, where.protocol(), error)) break;
-    if (fixed) acceptor.set_option(tcp::acceptor::reuse_address(true), error);
-    if (address.ip.family == 6) acceptor.set_option(asio::ip::v6_only(true), error);
-    if (settings_.buffer_bytes) {  // the window scale is settled when a connection is accepted
-      set_option(acceptor.native_handle(), SOL_SOCKET, SO_RCVBUF, static_cast<int>(settings_.buffer_bytes));
-      set_option(acceptor.native_handle(), SOL_SOCKET, SO_SNDBUF, static_cast<int>(settings_.buffer_bytes));
-    }
-    if (acceptor.bind(where, error) || acceptor.listen(asio::socket_base::max_listen_connections, error)) continue;
-    if (acceptor.non_blocking(true, error)) break;
-    poller_.watch(acceptor.native_handle(), EPOLLIN, Watched::kListener, listeners_.size());
-    self_.listeners.push_back({address.ip, acceptor.local_endpoint().port()});
-    listeners_.push_back(std::move(acceptor));
-    return;
-  }
-  const std::string ports = fixed ? " on any port of TUTTI_TCP_PORTS=" + std::to_string(settings_.first_port) + "-" +
-                                        std::to_string(settings_.last_port)
-                                  : "";
-  problem = address.ip.text() + " (" + address.interface + ")" + ports + ": " + error.message();
-  endpoint_.log(TUTTI_LOG_WARN, "cannot listen at " + problem);
-}
-
 std::string Connector::address() const { return self_.encode(); }
-
-void Connector::set_options(Socket& socket) const {
-  boost::system::error_code error;
-  socket.non_blocking(true, error);
-  if (error) throw sdk::Error(TUTTI_SYSTEM, "cannot make a socket non-blocking: " + error.message());
-  const int fd = socket.native_handle();
-  set_option(fd, IPPROTO_TCP, TCP_NODELAY, 1);
-  if (settings_.buffer_bytes) {
-    set_option(fd, SOL_SOCKET, SO_SNDBUF, static_cast<int>(settings_.buffer_bytes));
-    set_option(fd, SOL_SOCKET, SO_RCVBUF, static_cast<int>(settings_.buffer_bytes));
-  }
-  if (settings_.keepalive_s) {  // a host that vanished while nothing is sent is noticed after two periods or so
-    const int period = static_cast<int>(settings_.keepalive_s);
-    set_option(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
-    set_option(fd, IPPROTO_TCP, TCP_KEEPIDLE, period);
-    set_option(fd, IPPROTO_TCP, TCP_KEEPINTVL, std::max(1, period / 3));
-    set_option(fd, IPPROTO_TCP, TCP_KEEPCNT, 3);
-  }
-  if (settings_.user_timeout_s)
-    set_option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, static_cast<int>(settings_.user_timeout_s * 1000));
-}
 
 // Our own attempts ----------------------------------------------------------------------------------------------------
 
@@ -202,15 +121,11 @@ void Connector::open_socket(uint32_t peer, uint32_t index, const PeerAddress::Li
     h.deadline = std::min(h.deadline, Clock::now() + kCandidateLimit);
   h.hello = {kMagic, kVersion, rank_, peer, index, shape_, attempt.id, attempt.to.endpoint, {}};
   fill_random(h.hello.nonce);
-  const tcp::endpoint target = to_endpoint(where.ip, where.port);
-  boost::system::error_code error;
-  if (!open_privately(h.stream.socket(), target.protocol(), error))
-    return attempt_failed(peer, h, sdk::Error(TUTTI_SYSTEM, "no socket: " + error.message()));
-  set_options(h.stream.socket());
-  // Asio's own synchronous connect would wait even on a non-blocking socket.
-  if (::connect(h.stream.socket().native_handle(), target.data(), static_cast<socklen_t>(target.size())) != 0 &&
-      errno != EINPROGRESS)
-    return attempt_failed(peer, h, sdk::system_error("refused", errno));
+  try {
+    h.stream = Stream(start_connecting(io_, where, settings_));
+  } catch (const sdk::Error& error) {
+    return attempt_failed(peer, h, error);
+  }
   poller_.watch(h.stream.socket().native_handle(), EPOLLOUT, Watched::kHandshake, h.id);
   handshakes_.emplace(h.id, std::move(owner));
 }
@@ -245,8 +160,8 @@ void Connector::on_listener(uint64_t index) {
   if (index >= listeners_.size()) return;
   for (int i = 0; i < 16; ++i) {
     boost::system::error_code error;
-    tcp::endpoint from;
-    Socket socket = accept_privately(listeners_[index], io_, from, error);
+    std::string from;
+    Socket socket = accept(listeners_[index], settings_, from, error);
     if (error == asio::error::would_block) return;
     if (error) {
       if (!accept_failed_ && error != asio::error::connection_aborted)
@@ -259,14 +174,13 @@ void Connector::on_listener(uint64_t index) {
       drop(std::find_if(handshakes_.begin(), handshakes_.end(), [](const auto& h) {
              return !h.second->outgoing;
            })->first);
-    set_options(socket);
     auto owner = std::make_unique<Handshake>(Handshake{.id = ++next_id_,
                                                        .stream = Stream(std::move(socket)),
                                                        .outgoing = false,
                                                        .phase = Phase::kTls,
                                                        .deadline = Clock::now() + kHandshakeLimit,
                                                        .peer = 0,
-                                                       .where = from.address().to_string()});
+                                                       .where = from});
     const uint64_t id = owner->id;
     if (tls_) owner->stream.start_tls(*tls_, true);
     poller_.watch(owner->stream.socket().native_handle(), EPOLLIN, Watched::kHandshake, id);
@@ -352,21 +266,11 @@ void Connector::send(Handshake& h, const T& message) {
     throw sdk::Error(TUTTI_PEER_FAILED, "cannot write a handshake message: " + error.message());
 }
 
-bool Connector::connected(Handshake& h) {
-  int code = 0;
-  socklen_t size = sizeof code;
-  getsockopt(h.stream.socket().native_handle(), SOL_SOCKET, SO_ERROR, &code, &size);
-  if (code) throw sdk::Error(TUTTI_PEER_FAILED, std::generic_category().message(code));
-  boost::system::error_code error;
-  h.stream.socket().remote_endpoint(error);
-  return !error;
-}
-
 // One message of the handshake; true when the next may be tried at once.
 bool Connector::step(Handshake& h) {
   switch (h.phase) {
     case Phase::kConnecting:
-      if (!connected(h)) return false;
+      if (!has_connected(h.stream.socket())) return false;
       if (tls_) h.stream.start_tls(*tls_, false);
       poller_.change(h.stream.socket().native_handle(), EPOLLIN, Watched::kHandshake, h.id);
       h.phase = Phase::kTls;

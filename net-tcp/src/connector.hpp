@@ -92,9 +92,6 @@ class Connector {
     Clock::time_point deadline;
   };
 
-  // Where that fails `problem` says why.
-  void listen(boost::asio::io_context& io, const LocalAddress& address, std::string& problem);
-  void set_options(Socket& socket) const;
   void try_next(uint32_t peer);
   void open_socket(uint32_t peer, uint32_t index, const PeerAddress::Listener& where);
   void attempt_failed(uint32_t peer, const Handshake& handshake, const sdk::Error& error);
@@ -103,7 +100,6 @@ class Connector {
 
   void advance(uint64_t id);
   bool step(Handshake& h);
-  bool connected(Handshake& h);
   void on_verdict(Handshake& h, const Verdict& verdict);
   void on_proof(Handshake& h, const Proof& proof);
   Answer decide(const Handshake& h);

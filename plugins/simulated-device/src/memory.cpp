@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "memory.hpp"
 
+#include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstring>
 #include <deque>
 #include <map>
 #include <mutex>
@@ -21,8 +24,22 @@ struct Range {
   uint64_t id = 0;
   uint32_t device = 0;
   char* seen = nullptr;  // where streams find it
-  enum class State { device, host, released } state = State::device;
+  enum class State { device, imported, host, released } state = State::device;
+  int file = -1;  // of the pages; -1: they are this process's alone
 };
+
+// What a tutti_memory_export holds: the file, so that another descriptor is not taken for it.
+constexpr uint32_t by_descriptor = 1;
+struct Exported {
+  uint64_t device;
+  uint64_t inode;
+  bool operator==(const Exported&) const = default;
+};
+Exported file_of(int file) {
+  struct stat state{};
+  if (fstat(file, &state) != 0) throw sdk::system_error("simulated device: fstat of a descriptor of memory", errno);
+  return {state.st_dev, state.st_ino};
+}
 
 std::mutex mutex;
 uint64_t last_id = 0;
@@ -52,26 +69,30 @@ bool is_private() {
   return is;
 }
 
-// The same new pages twice, if they are private: for addresses, and for streams.
+// The pages of a file twice, if they are private: for addresses, and for streams.
 struct Pages {
   void* base = MAP_FAILED;
   void* seen = MAP_FAILED;
 };
-Pages map_pages(uint64_t bytes) {
-  if (!is_private()) {
-    void* both = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    return {both, both};
-  }
+Pages map_pages(int file, uint64_t bytes) {
   Pages pages;
-  const int file = memfd_create("tutti-simulated-device", MFD_CLOEXEC);
-  if (file >= 0 && ftruncate(file, static_cast<off_t>(bytes)) == 0) {
-    pages.base = mmap(nullptr, bytes, PROT_NONE, MAP_SHARED, file, 0);
-    pages.seen = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
-  }
+  pages.seen = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+  if (pages.seen == MAP_FAILED) return pages;
+  pages.base = is_private() ? mmap(nullptr, bytes, PROT_NONE, MAP_SHARED, file, 0) : pages.seen;
+  if (pages.base == MAP_FAILED) munmap(pages.seen, bytes);
+  return pages;
+}
+
+// A file of new pages that can neither shrink nor grow, or -1.
+int make_file(uint64_t bytes) {
+  const int file = memfd_create("tutti-simulated-device", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+  if (file >= 0 && ftruncate(file, static_cast<off_t>(bytes)) == 0 &&
+      fcntl(file, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) == 0)
+    return file;
   const int why = errno;
   if (file >= 0) close(file);
   errno = why;
-  return pages;
+  return -1;
 }
 
 std::string text(const void* address) { return std::to_string(reinterpret_cast<uintptr_t>(address)); }
@@ -89,25 +110,46 @@ void check_device(uint32_t device) {
                                             std::to_string(device_count()));
 }
 
+bool exports() {
+  static const bool do_so = sdk::config_number("TUTTI_SIMULATED_EXPORTS", 1, 0, 1) == 1;
+  return do_so;
+}
+
+void enable_peer(uint32_t device, uint32_t peer) {
+  check_device(device);
+  check_device(peer);
+  if (device != peer && sdk::config_number("TUTTI_SIMULATED_PEERS", 1, 0, 1) == 0)
+    throw Error(TUTTI_NOT_SUPPORTED, "simulated device " + std::to_string(device) + " does not read device " +
+                                         std::to_string(peer) + " (TUTTI_SIMULATED_PEERS=0)");
+}
+
 void* allocate(uint32_t device, uint64_t bytes) {
   check_device(device);
   if (!bytes) bytes = 1;
-  const auto [base, seen] = map_pages(bytes);
-  if (base == MAP_FAILED || seen == MAP_FAILED)
-    throw sdk::system_error("simulated device: no memory of " + std::to_string(bytes) + " bytes", errno);
+  const int file = make_file(bytes);
+  const Pages pages = file < 0 ? Pages{} : map_pages(file, bytes);
+  if (pages.base == MAP_FAILED) {
+    const int why = errno;
+    if (file >= 0) close(file);
+    throw sdk::system_error("simulated device: no memory of " + std::to_string(bytes) + " bytes", why);
+  }
   const std::lock_guard lock(mutex);
-  ranges()[reinterpret_cast<uintptr_t>(base)] = {bytes, ++last_id, device, static_cast<char*>(seen),
-                                                 Range::State::device};
-  return base;
+  ranges()[reinterpret_cast<uintptr_t>(pages.base)] = {
+      bytes, ++last_id, device, static_cast<char*>(pages.seen), Range::State::device, file};
+  return pages.base;
 }
 
-void release(void* address) {
-  if (!address) return;
+namespace {
+
+// Ends a range of that state; it stays reserved and unreadable.
+void end_range(void* address, Range::State state, const std::string& complaint) {
   const std::lock_guard lock(mutex);
   const auto found = ranges().find(reinterpret_cast<uintptr_t>(address));
-  if (found == ranges().end() || found->second.state != Range::State::device)
-    throw Error(TUTTI_INVALID_ARGUMENT, "simulated device: " + text(address) + " is not the start of an allocation");
+  if (found == ranges().end() || found->second.state != state)
+    throw Error(TUTTI_INVALID_ARGUMENT, "simulated device: " + text(address) + complaint);
   found->second.state = Range::State::released;
+  if (found->second.file >= 0) close(found->second.file);
+  found->second.file = -1;
   for (void* pages : {address, static_cast<void*>(found->second.seen)})
     mmap(pages, found->second.bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
   released().push_back(found->first);
@@ -117,6 +159,68 @@ void release(void* address) {
   munmap(reinterpret_cast<void*>(oldest->first), oldest->second.bytes);
   if (oldest->second.seen != reinterpret_cast<char*>(oldest->first)) munmap(oldest->second.seen, oldest->second.bytes);
   ranges().erase(oldest);
+}
+
+}  // namespace
+
+void release(void* address) {
+  if (address) end_range(address, Range::State::device, " is not the start of an allocation");
+}
+
+void close_import(void* base) { end_range(base, Range::State::imported, " is not the base of an import that is open"); }
+
+int export_memory(const void* address, tutti_memory_export& memory) {
+  if (!exports())
+    throw Error(TUTTI_NOT_SUPPORTED, "simulated device: its memory is not exported (TUTTI_SIMULATED_EXPORTS=0)");
+  const std::lock_guard lock(mutex);
+  const auto found = holding(reinterpret_cast<uintptr_t>(address));
+  if (found == ranges().end() || found->second.state != Range::State::device)
+    throw Error(TUTTI_INVALID_ARGUMENT,
+                "export_memory: " + text(address) + " is not in an allocation of the simulated device");
+  const Range& range = found->second;
+  const Exported exported = file_of(range.file);
+  memory = {};
+  memory.form = by_descriptor;
+  memory.device = range.device;
+  memory.bytes = range.bytes;
+  memory.offset = reinterpret_cast<uintptr_t>(address) - found->first;
+  memory.buffer_id = range.id;
+  std::memcpy(memory.data, &exported, sizeof exported);
+  const int own = fcntl(range.file, F_DUPFD_CLOEXEC, 0);
+  if (own < 0) throw sdk::system_error("simulated device: no descriptor for an export", errno);
+  return own;
+}
+
+void* import_memory(uint32_t device, const tutti_memory_export& memory, int fd) {
+  check_device(device);
+  if (memory.form != by_descriptor || fd < 0 || memory.offset >= memory.bytes)
+    throw Error(TUTTI_INVALID_ARGUMENT, "import_memory: form " + std::to_string(memory.form) + ", descriptor " +
+                                            std::to_string(fd) + ", offset " + std::to_string(memory.offset) + " of " +
+                                            std::to_string(memory.bytes) +
+                                            " bytes: this is no export of device simulated");
+  if (!exports())
+    throw Error(TUTTI_NOT_SUPPORTED, "simulated device: it imports no memory (TUTTI_SIMULATED_EXPORTS=0)");
+  enable_peer(device, memory.device);
+  Exported exported{};
+  std::memcpy(&exported, memory.data, sizeof exported);
+  struct stat state{};
+  const int seals = fcntl(fd, F_GET_SEALS);
+  if (fstat(fd, &state) != 0 || !(exported == file_of(fd)) || static_cast<uint64_t>(state.st_size) != memory.bytes ||
+      seals < 0 || !(seals & F_SEAL_SHRINK))
+    throw Error(TUTTI_INVALID_ARGUMENT, "import_memory: descriptor " + std::to_string(fd) + " is not that of the " +
+                                            std::to_string(memory.bytes) + " bytes that were exported");
+  {
+    const std::lock_guard lock(mutex);
+    for (const auto& [base, range] : ranges())
+      if (range.state == Range::State::device && file_of(range.file) == exported)
+        throw Error(TUTTI_INVALID_ARGUMENT, "import_memory: this process exported it: use the address itself");
+  }
+  const Pages pages = map_pages(fd, memory.bytes);
+  if (pages.base == MAP_FAILED) throw sdk::system_error("simulated device: an export cannot be mapped", errno);
+  const std::lock_guard lock(mutex);
+  ranges()[reinterpret_cast<uintptr_t>(pages.base)] = {
+      memory.bytes, ++last_id, device, static_cast<char*>(pages.seen), Range::State::imported, -1};
+  return pages.base;
 }
 
 void classify(const void* address, tutti_pointer& pointer) {
@@ -137,8 +241,8 @@ void classify(const void* address, tutti_pointer& pointer) {
 
 void map_host(void* address, uint64_t bytes) {
   const std::lock_guard lock(mutex);
-  ranges()[reinterpret_cast<uintptr_t>(address)] = {bytes, ++last_id, 0, static_cast<char*>(address),
-                                                    Range::State::host};
+  ranges()[reinterpret_cast<uintptr_t>(address)] = {
+      bytes, ++last_id, 0, static_cast<char*>(address), Range::State::host, -1};
 }
 
 void unmap_host(void* address) {

@@ -2,7 +2,8 @@
 //
 // The simulated devices' memory: pages of the process, known by range. Released ranges stay reserved and unreadable
 // (the last 256 of them), so that using one is noticed. With TUTTI_SIMULATED_PRIVATE=1 the addresses of device memory
-// are unreadable at all times, as on most real devices, and streams see the same pages elsewhere.
+// are unreadable at all times, as on most real devices, and streams see the same pages elsewhere. The pages are those
+// of an anonymous file, by whose descriptor another process maps them too.
 #pragma once
 
 #include <tutti/plugin/device.h>
@@ -22,6 +23,13 @@ void release(void* address);
 void classify(const void* address, tutti_pointer& pointer);
 void map_host(void* address, uint64_t bytes);
 void unmap_host(void* address);
+// Do processes map each other's memory, and do devices read each other's?
+bool exports();
+void enable_peer(uint32_t device, uint32_t peer);
+// The descriptor is the caller's.
+int export_memory(const void* address, tutti_memory_export& memory);
+void* import_memory(uint32_t device, const tutti_memory_export& memory, int fd);
+void close_import(void* base);
 // Where a stream finds [address, address + bytes). Throws unless that is device memory or mapped host memory.
 void* reach(const void* address, uint64_t bytes);
 

@@ -18,6 +18,7 @@ struct Simulated {
   static void query(tutti_device_caps& caps) {
     caps.memory_kind = TUTTI_MEMORY_SIMULATED;
     caps.devices = device_count();
+    caps.flags = exports() ? uint64_t{TUTTI_DEVICE_EXPORTS} : 0;
   }
   static void classify(const void* address, tutti_pointer& pointer) { simulated::classify(address, pointer); }
   static void* allocate(uint32_t device, uint64_t bytes) { return simulated::allocate(device, bytes); }
@@ -27,10 +28,14 @@ struct Simulated {
     return address;
   }
   static void unmap_host(void* address) { simulated::unmap_host(address); }
-  static void enable_peer(uint32_t device, uint32_t peer) {
-    check_device(device);
-    check_device(peer);
+  static void enable_peer(uint32_t device, uint32_t peer) { simulated::enable_peer(device, peer); }
+  static int export_memory(const void* address, tutti_memory_export& memory) {
+    return simulated::export_memory(address, memory);
   }
+  static void* import_memory(uint32_t device, const tutti_memory_export& memory, int fd) {
+    return simulated::import_memory(device, memory, fd);
+  }
+  static void close_import(void* base) { simulated::close_import(base); }
   static void prepare(uint32_t device) { check_device(device); }
   static void* create_stream(uint32_t device) { return simulated::create_stream(device); }
   static void destroy_stream(void* stream) { simulated::destroy_stream(stream); }

@@ -99,7 +99,7 @@ int main(int argc, char** argv) {
           "a terminal cannot be given to a rank, which has a process group of its own; use a pipe or a file");
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) return tools::exit_status("tuttirun", app.exit(error));
-    std::fprintf(stderr, "tuttirun: %s\n%s", error.what(), app.help().c_str());
+    std::fprintf(stderr, "tuttirun: %s\nRun with --help for more information.\n", error.what());
     return kExitUsage;
   }
   job.label = !no_label;

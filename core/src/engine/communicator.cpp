@@ -127,19 +127,14 @@ tutti_status Communicator::collective(const Shape& shape, const void* in, void* 
   if (abort_asked_.load(std::memory_order_relaxed) || ++polls_ % calls_per_look == 0) look_around();
   require_usable();
   Plan* plan = memo_[shape.collective];
-  if (!plan || !(plan->shape == shape)) try {
-      plan = &find_plan(shape);
-    } catch (const std::bad_alloc& problem) {  // the others go on to wait for this rank
-      break_down(problem);
-      require_usable();
-    }
+  if (!plan || !(plan->shape == shape)) plan = &or_tell([&]() -> Plan& { return find_plan(shape); });
   if (call_check_.has_news()) hear_news(call_of(*plan, next_sequence_));
   if (!request) {
     begin(direct_, *plan, in, out, options);
     run_directly(direct_);
     return result_of(direct_);
   }
-  auto made = std::make_unique<tutti_request>();
+  auto made = or_tell([] { return std::make_unique<tutti_request>(); });
   made->alive = alive_;
   begin(*made, *plan, in, out, options);
   in_order_.push_back(made.get());

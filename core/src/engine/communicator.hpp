@@ -182,6 +182,11 @@ class Communicator final : public Engine, private PortEvents {
   void break_down(const Loss& cause);
   // This rank cannot go on.
   void break_down(const std::exception& problem);
+  // Does what comes before an operation can begin. Where this rank lacks something for it (memory, a device that
+  // works), the others go on to wait for this rank: they are told. A call that is wrong or that nobody offers ends here
+  // alone.
+  template <typename Body>
+  decltype(auto) or_tell(Body&& body);
   // An operation's time is over: who keeps it waiting? `sequence`: of a collective.
   void break_down_late(uint64_t timeout_ns, std::optional<uint64_t> sequence);
   void drain();

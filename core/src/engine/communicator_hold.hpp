@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
+
 #include "bootstrap/failure.hpp"
 #include "engine/communicator.hpp"
 #include "engine/process_barrier.hpp"
@@ -65,5 +67,18 @@ class Communicator::Hold {
   Communicator& comm_;
   std::unique_lock<std::mutex> lock_;
 };
+
+template <typename Body>
+decltype(auto) Communicator::or_tell(Body&& body) {
+  try {
+    return body();
+  } catch (const std::exception& problem) {
+    const Failure failure = failure_of(problem);
+    const tutti_status callers[] = {TUTTI_INVALID_ARGUMENT, TUTTI_NOT_SUPPORTED, TUTTI_INVALID_USAGE};
+    if (breaking_ || std::ranges::count(callers, failure.status)) throw;
+    break_down(failure);
+    throw Failure(async_error(), broken_text_);
+  }
+}
 
 }  // namespace tutti::core

@@ -44,7 +44,7 @@ tutti_status Communicator::stream_collective(StreamRunner::Call call, const tutt
                                              tutti_request** request) {
   if (!streams_) {
     require_usable();
-    make_streams();
+    or_tell([this] { make_streams(); });
   }
   const Hold hold(*this);
   if (abort_asked_.load(std::memory_order_relaxed)) look_around();
@@ -54,12 +54,12 @@ tutti_status Communicator::stream_collective(StreamRunner::Call call, const tutt
   call.capturing = streams_->require_stream(call);
   const auto idle = [this] { await_streams([this] { return streams_->operations() == 0; }); };
   await_streams([this] { return streams_->has_room(); });
-  StreamPlan& plan = streams_->find_plan(call, idle);
+  StreamPlan& plan = or_tell([&]() -> StreamPlan& { return streams_->find_plan(call, idle); });
   require_usable();
   const Call mine = call_of(plan.plan, next_sequence_);
   if (call_check_.has_news()) hear_news(mine);
 
-  auto made = std::make_unique<tutti_request>();
+  auto made = or_tell([] { return std::make_unique<tutti_request>(); });
   made->comm = this;
   made->alive = alive_;
   made->begin_ticks = ticks();

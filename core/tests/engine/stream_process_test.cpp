@@ -174,6 +174,36 @@ TEST(Stream, ARankThatStaysAwayIsNamedWithItsLastCall) {
   });
 }
 
+// One rank's device has no memory for what an operation needs: all ranks learn of it, and none waits for that rank.
+TEST(Stream, ARankWithoutDeviceMemoryIsNamedByAll) {
+  constexpr uint32_t poor = 2;
+  run_processes(
+      4, 1,
+      [](tutti_comm* comm, uint32_t rank) {
+        constexpr uint64_t count = 300000;
+        if (rank == poor) setenv("TUTTI_SIMULATED_MEMORY", "4000000", 1);
+        Stream s;
+        auto* data = s.make<int64_t>(count);
+        auto* out = rank == 0 ? s.make<int64_t>(count) : nullptr;
+        tutti_options options{};
+        options.struct_size = sizeof options;
+        options.stream = s.handle;
+        const tutti_status status = tutti_reduce(comm, data, out, count, TUTTI_INT64, TUTTI_SUM, 0, &options, nullptr);
+        if (rank == poor) {
+          EXPECT_EQ(status, TUTTI_NO_RESOURCES);
+        }
+        const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+        while (tutti_comm_async_error(comm) == TUTTI_OK && std::chrono::steady_clock::now() < limit)
+          std::this_thread::sleep_for(std::chrono::milliseconds(5));
+        EXPECT_EQ(tutti_comm_async_error(comm), TUTTI_NO_RESOURCES);
+        EXPECT_EQ(tutti_barrier(comm, nullptr, nullptr), TUTTI_NO_RESOURCES);
+        const std::string text = tutti_comm_error(comm);
+        EXPECT_TRUE(text.starts_with("rank 2 failed: device simulated: no scratch of ")) << rank << ": " << text;
+        EXPECT_TRUE(s.finish());
+      },
+      "reduce:tree");
+}
+
 // The stream waits for bytes of a rank that has died: it is let go, and the error names the rank.
 TEST(Stream, ADeadRankDoesNotHoldUpTheStream) {
   char folder[] = "/tmp/tutti-stream-test-XXXXXX";

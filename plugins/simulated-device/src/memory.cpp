@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <deque>
@@ -69,6 +70,18 @@ bool is_private() {
   return is;
 }
 
+uint64_t most_bytes() {
+  static const uint64_t most = sdk::config_number("TUTTI_SIMULATED_MEMORY", UINT64_MAX, 1, UINT64_MAX);
+  return most;
+}
+
+uint64_t allocated(uint32_t device) {
+  uint64_t bytes = 0;
+  for (const auto& [address, range] : ranges())
+    if (range.state == Range::State::device && range.device == device) bytes += range.bytes;
+  return bytes;
+}
+
 // The pages of a file twice, if they are private: for addresses, and for streams.
 struct Pages {
   void* base = MAP_FAILED;
@@ -126,6 +139,12 @@ void enable_peer(uint32_t device, uint32_t peer) {
 void* allocate(uint32_t device, uint64_t bytes) {
   check_device(device);
   if (!bytes) bytes = 1;
+  const std::lock_guard lock(mutex);
+  if (most_bytes() != UINT64_MAX)
+    if (const uint64_t used = allocated(device); bytes > most_bytes() - std::min(used, most_bytes()))
+      throw Error(TUTTI_NO_RESOURCES, "simulated device: no memory of " + std::to_string(bytes) +
+                                          " bytes: " + std::to_string(used) + " of " + std::to_string(most_bytes()) +
+                                          " are used (TUTTI_SIMULATED_MEMORY)");
   const int file = make_file(bytes);
   const Pages pages = file < 0 ? Pages{} : map_pages(file, bytes);
   if (pages.base == MAP_FAILED) {
@@ -133,7 +152,6 @@ void* allocate(uint32_t device, uint64_t bytes) {
     if (file >= 0) close(file);
     throw sdk::system_error("simulated device: no memory of " + std::to_string(bytes) + " bytes", why);
   }
-  const std::lock_guard lock(mutex);
   ranges()[reinterpret_cast<uintptr_t>(pages.base)] = {
       bytes, ++last_id, device, static_cast<char*>(pages.seen), Range::State::device, file};
   return pages.base;

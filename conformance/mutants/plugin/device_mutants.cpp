@@ -30,7 +30,7 @@ bool is(const char* name) { return fault() == name; }
 tutti_status query(void*, tutti_device_caps* caps) {
   const tutti_status status = inner->query(inner->self, caps);
   if (is("device-is-host")) caps->memory_kind = TUTTI_MEMORY_HOST, reached();
-  if (is("claims-exports")) caps->flags |= TUTTI_DEVICE_EXPORTS, reached();
+  if (is("claims-exports")) reached();
   return status;
 }
 
@@ -335,6 +335,8 @@ const void* device_mutant(const char* id) {
     device_table.query = query, device_table.classify = classify;
     device_table.allocate = allocate, device_table.release = release;
     device_table.map_host = map_host, device_table.unmap_host = unmap_host;
+    if (is("claims-exports"))
+      device_table.export_memory = nullptr, device_table.import_memory = nullptr, device_table.close_import = nullptr;
     executor_table.create_mark = create_mark, executor_table.poll_mark = poll_mark;
     executor_table.stream_state = stream_state, executor_table.enqueue = enqueue;
   }

@@ -123,11 +123,6 @@ void check_device(uint32_t device) {
                                             std::to_string(device_count()));
 }
 
-bool exports() {
-  static const bool do_so = sdk::config_number("TUTTI_SIMULATED_EXPORTS", 1, 0, 1) == 1;
-  return do_so;
-}
-
 void enable_peer(uint32_t device, uint32_t peer) {
   check_device(device);
   check_device(peer);
@@ -159,6 +154,13 @@ void* allocate(uint32_t device, uint64_t bytes) {
 
 namespace {
 
+// Which a machine may forbid.
+void require_exports() {
+  if (sdk::config_number("TUTTI_SIMULATED_EXPORTS", 1, 0, 1) == 0)
+    throw Error(TUTTI_NOT_SUPPORTED,
+                "simulated device: processes do not map each other's memory (TUTTI_SIMULATED_EXPORTS=0)");
+}
+
 // Ends a range of that state; it stays reserved and unreadable.
 void end_range(void* address, Range::State state, const std::string& complaint) {
   const std::lock_guard lock(mutex);
@@ -188,8 +190,7 @@ void release(void* address) {
 void close_import(void* base) { end_range(base, Range::State::imported, " is not the base of an import that is open"); }
 
 int export_memory(const void* address, tutti_memory_export& memory) {
-  if (!exports())
-    throw Error(TUTTI_NOT_SUPPORTED, "simulated device: its memory is not exported (TUTTI_SIMULATED_EXPORTS=0)");
+  require_exports();
   const std::lock_guard lock(mutex);
   const auto found = holding(reinterpret_cast<uintptr_t>(address));
   if (found == ranges().end() || found->second.state != Range::State::device)
@@ -216,8 +217,7 @@ void* import_memory(uint32_t device, const tutti_memory_export& memory, int fd) 
                                             std::to_string(fd) + ", offset " + std::to_string(memory.offset) + " of " +
                                             std::to_string(memory.bytes) +
                                             " bytes: this is no export of device simulated");
-  if (!exports())
-    throw Error(TUTTI_NOT_SUPPORTED, "simulated device: it imports no memory (TUTTI_SIMULATED_EXPORTS=0)");
+  require_exports();
   enable_peer(device, memory.device);
   Exported exported{};
   std::memcpy(&exported, memory.data, sizeof exported);

@@ -23,8 +23,6 @@ void release(void* address);
 void classify(const void* address, tutti_pointer& pointer);
 void map_host(void* address, uint64_t bytes);
 void unmap_host(void* address);
-// Do processes map each other's memory, and do devices read each other's?
-bool exports();
 void enable_peer(uint32_t device, uint32_t peer);
 // The descriptor is the caller's.
 int export_memory(const void* address, tutti_memory_export& memory);

@@ -18,7 +18,7 @@ struct Simulated {
   static void query(tutti_device_caps& caps) {
     caps.memory_kind = TUTTI_MEMORY_SIMULATED;
     caps.devices = device_count();
-    caps.flags = exports() ? uint64_t{TUTTI_DEVICE_EXPORTS} : 0;
+    caps.flags = TUTTI_DEVICE_EXPORTS;
   }
   static void classify(const void* address, tutti_pointer& pointer) { simulated::classify(address, pointer); }
   static void* allocate(uint32_t device, uint64_t bytes) { return simulated::allocate(device, bytes); }

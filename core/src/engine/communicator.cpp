@@ -317,8 +317,8 @@ bool Communicator::advance_all() {
   bool moved = false;
   if (!in_order_.empty()) moved |= advance_operations();
   if (point_to_point_.active()) moved |= advance_transfers();
-  if (streams_ && streams_->pending()) moved |= advance_streams();
   bool connecting = streams_ && streams_->pending();
+  if (connecting) moved |= advance_streams();
   for (const tutti_request* request : in_order_) connecting |= request->state == tutti_request::State::queued;
   moved |= progress_ports(point_to_point_.active() || connecting);
   if (point_to_point_.replies()) moved |= advance_transfers();

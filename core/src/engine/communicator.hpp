@@ -160,6 +160,7 @@ class Communicator final : public Engine, private PortEvents {
   // Device memory, in communicator_stream.cpp.
   void make_streams();
   void check_stream_call(const Call& mine, uint64_t timeout_ns);
+  void tell_of_streams();
   void issue_stream(const StreamRunner::Call& call, StreamPlan& plan);
   void await_streams(const std::function<bool()>& enough);
   bool advance_streams();
@@ -243,6 +244,12 @@ class Communicator final : public Engine, private PortEvents {
   std::unique_ptr<StreamRunner> streams_;
   std::vector<std::unique_ptr<tutti_request>> own_requests_;  // of stream calls without a request
   CallCheck call_check_;
+  // Ranks to be told of a stream plan's first use, once their links are there.
+  struct Untold {
+    Call call;
+    Link* link;
+  };
+  std::vector<Untold> untold_;
   std::shared_ptr<FlightRecorder> recorder_;  // who answers roll calls holds it too
   WaitPolicy policy_;
   uint64_t next_look_ns_ = 0;

@@ -75,7 +75,11 @@ tutti_status Communicator::stream_collective(StreamRunner::Call call, const tutt
   stream_facts_[call.shape.collective] = {true, made->service, plan.plan.slices, plan.plan.schedule_hash};
   made->sequence = call.sequence = next_sequence_++;
   recorder_->begin(mine, plan.plan.shape.in_place, made->service, made->begin_ticks);
-  if (call_check_.checked()) check_stream_call(mine, call.timeout_ns);
+  if (call_check_.checked())
+    check_stream_call(mine, call.timeout_ns);
+  else if (std::exchange(plan.plan.fresh, false))
+    for (Link* link : plan.plan.links)
+      if (!topology_.same_process(rank_, link->peer)) untold_.push_back({mine, link});
   issue_stream(call, plan);
   // Where no rank of another process takes part, nobody waits for this one any more, and nobody may look when the
   // stream has come to the end.
@@ -168,8 +172,18 @@ void Communicator::await_streams(const std::function<bool()>& enough) {
   }
 }
 
+// The threads of this process compare their calls when they meet.
+void Communicator::tell_of_streams() {
+  std::erase_if(untold_, [this](const Untold& one) {
+    if (!connect(*one.link)) return false;
+    call_check_.tell(one.call, {one.link});
+    return true;
+  });
+}
+
 bool Communicator::advance_streams() {
   try {
+    if (!untold_.empty()) tell_of_streams();
     return streams_->advance([this](tutti_request* request) { end_stream_request(request, TUTTI_OK); });
   } catch (const Failure& failure) {
     break_down(failure.status, rank_, fmt::format("failed: {}", failure.text));

@@ -2,10 +2,14 @@
 //
 // Ranks that call different things: in checked mode every kind of difference is an error on all ranks that names both
 // calls before anything is written; without it first uses are compared, and no silent answer survives the end.
+#include <sys/wait.h>
 #include <tutti/schedule.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <mutex>
 #include <set>
 
@@ -58,34 +62,88 @@ const Difference differences[] = {
     {"barrier", [](tutti_comm* c, float*) { return tutti_barrier(c, nullptr, nullptr); }, "barrier()"},
 };
 
-// Every rank's outcome when rank `odd` does something else as operation `before`.
+// What rank `r` of n sees when rank `odd` does something else as operation `before`.
+struct Case {
+  uint32_t n;
+  const char* transport;
+  uint32_t flags;
+  uint32_t odd;
+  int before;
+  const Difference& difference;
+};
+Outcome outcome(const Case& c, const std::string& place, uint32_t r) {
+  Outcome seen;
+  tutti_comm_config config = config_of(place, r, c.n);
+  config.transports = c.transport;
+  config.flags = c.flags;
+  tutti_comm* comm = nullptr;
+  seen.status = tutti_comm_create(&config, &comm);
+  EXPECT_EQ(seen.status, TUTTI_OK);
+  if (seen.status < 0) return seen;
+  std::vector<float> warm(count, 1), data(count, 1);
+  const auto usual = [&](float* d) {
+    return tutti_all_reduce(comm, d, d, count, TUTTI_FLOAT32, TUTTI_SUM, nullptr, nullptr);
+  };
+  for (int k = 0; k < c.before; ++k) EXPECT_EQ(usual(warm.data()), TUTTI_OK) << tutti_comm_error(comm);
+  seen.status = r == c.odd ? c.difference.odd(comm, data.data()) : usual(data.data());
+  seen.text = tutti_comm_error(comm);
+  seen.written = data != std::vector<float>(count, 1);
+  seen.at_destroy = tutti_comm_destroy(comm);
+  return seen;
+}
+
+// Every rank's.
 std::vector<Outcome> outcomes(uint32_t n, const char* transport, uint32_t flags, uint32_t odd, int before,
                               const Difference& difference) {
   std::vector<Outcome> all(n);
   const std::string place = fresh_place();
   std::vector<std::thread> threads;
   for (uint32_t r = 0; r < n; ++r)
-    threads.emplace_back([&, r] {
-      tutti_comm_config config = config_of(place, r, n);
-      config.transports = transport;
-      config.flags = flags;
-      tutti_comm* comm = nullptr;
-      ASSERT_EQ(tutti_comm_create(&config, &comm), TUTTI_OK);
-      std::vector<float> warm(count, 1), data(count, 1);
-      const auto usual = [&](float* d) {
-        return tutti_all_reduce(comm, d, d, count, TUTTI_FLOAT32, TUTTI_SUM, nullptr, nullptr);
-      };
-      for (int k = 0; k < before; ++k) ASSERT_EQ(usual(warm.data()), TUTTI_OK) << tutti_comm_error(comm);
-      all[r].status = r == odd ? difference.odd(comm, data.data()) : usual(data.data());
-      all[r].text = tutti_comm_error(comm);
-      all[r].written = data != std::vector<float>(count, 1);
-      all[r].at_destroy = tutti_comm_destroy(comm);
-    });
+    threads.emplace_back([&, r] { all[r] = outcome({n, transport, flags, odd, before, difference}, place, r); });
   for (std::thread& t : threads) t.join();
   return all;
 }
 
 bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+void expect_named_by_all(const Outcome& seen, const Case& c, uint32_t r) {
+  SCOPED_TRACE(testing::Message() << c.difference.name << " of rank " << c.odd << " of " << c.n << " over "
+                                  << (c.transport ? c.transport : "shm and tcp") << ", rank " << r << ": "
+                                  << seen.text);
+  EXPECT_EQ(seen.status, TUTTI_MISMATCH);
+  EXPECT_TRUE(has(seen.text, std::string("rank ") + std::to_string(c.odd) + " called " + c.difference.odd_text));
+  EXPECT_TRUE(has(seen.text, std::string("called ") + usual_text));
+  EXPECT_TRUE(has(seen.text, "operation #3"));
+  EXPECT_FALSE(seen.written);
+}
+
+// Processes of two pretend hosts: shared memory inside each, TCP between them. Before all tests that start threads,
+// which do not survive a fork.
+TEST(CheckedMode, EveryDifferenceIsNamedWithinAndAcrossHosts) {
+  constexpr uint32_t n = 4;
+  for (const Difference& difference : differences) {
+    const Case c{n, nullptr,   TUTTI_COMM_CHECK_CALLS, static_cast<uint32_t>(&difference - differences) % n,
+                 3, difference};
+    std::string folder = std::filesystem::temp_directory_path() / "tutti-call-check-XXXXXX";
+    ASSERT_NE(mkdtemp(folder.data()), nullptr);
+    std::vector<pid_t> ranks;
+    for (uint32_t r = 0; r < n; ++r) {
+      const pid_t child = fork();
+      if (child == 0) {
+        setenv("TUTTI_HOST_ID", r < n / 2 ? "a" : "b", 1);
+        expect_named_by_all(outcome(c, "file:" + folder, r), c, r);
+        std::_Exit(HasFailure() ? 1 : 0);
+      }
+      ranks.push_back(child);
+    }
+    for (const pid_t rank : ranks) {
+      int status = 0;
+      waitpid(rank, &status, 0);
+      EXPECT_EQ(status, 0) << difference.name;
+    }
+    std::filesystem::remove_all(folder);
+  }
+}
 
 TEST(CheckedMode, EveryDifferenceIsNamedOnAllRanksBeforeAnythingIsWritten) {
   for (const char* transport : {"shm", "tcp"})
@@ -93,15 +151,8 @@ TEST(CheckedMode, EveryDifferenceIsNamedOnAllRanksBeforeAnythingIsWritten) {
       for (const Difference& difference : differences) {
         const uint32_t odd = (n + static_cast<uint32_t>(&difference - differences)) % n;
         const auto all = outcomes(n, transport, TUTTI_COMM_CHECK_CALLS, odd, 3, difference);
-        for (uint32_t r = 0; r < n; ++r) {
-          SCOPED_TRACE(testing::Message() << difference.name << " of rank " << odd << " of " << n << " over "
-                                          << transport << ", rank " << r << ": " << all[r].text);
-          EXPECT_EQ(all[r].status, TUTTI_MISMATCH);
-          EXPECT_TRUE(has(all[r].text, std::string("rank ") + std::to_string(odd) + " called " + difference.odd_text));
-          EXPECT_TRUE(has(all[r].text, std::string("called ") + usual_text));
-          EXPECT_TRUE(has(all[r].text, "operation #3"));
-          EXPECT_FALSE(all[r].written);
-        }
+        for (uint32_t r = 0; r < n; ++r)
+          expect_named_by_all(all[r], {n, transport, TUTTI_COMM_CHECK_CALLS, odd, 3, difference}, r);
       }
 }
 

@@ -144,6 +144,33 @@ TEST(Stream, CheckedModeComparesCallsOnDevices) {
   unsetenv("TUTTI_CHECK");
 }
 
+// Without checked mode: the first use of a plan is compared between processes too. Sizes are equal, so that only the
+// comparison can find the difference.
+TEST(Stream, FirstUsesAreComparedBetweenProcesses) {
+  for (const char* transport : {"shm", "tcp"}) {
+    setenv("TUTTI_TRANSPORT", transport, 1);
+    run_processes(3, 1, [](tutti_comm* comm, uint32_t rank) {
+      Stream s;
+      auto* data = s.make<float>(100);
+      tutti_options options{};
+      options.struct_size = sizeof options;
+      options.stream = s.handle;
+      tutti_status status =
+          tutti_all_reduce(comm, data, data, 100, TUTTI_FLOAT32, rank == 2 ? TUTTI_MAX : TUTTI_SUM, &options, nullptr);
+      EXPECT_TRUE(s.finish());
+      const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+      while (status == TUTTI_OK && std::chrono::steady_clock::now() < limit)
+        status = tutti_barrier(comm, nullptr, nullptr);
+      EXPECT_EQ(status, TUTTI_MISMATCH);
+      const std::string text = tutti_comm_error(comm);
+      EXPECT_NE(text.find("called all_reduce(100 x float32, max)"), text.npos) << text;
+      EXPECT_NE(text.find("called all_reduce(100 x float32, sum)"), text.npos) << text;
+      EXPECT_NE(text.find("operation #0"), text.npos) << text;
+    });
+    unsetenv("TUTTI_TRANSPORT");
+  }
+}
+
 TEST(Stream, ARankThatStaysAwayIsNamedWithItsLastCall) {
   run_processes(2, 1, [](tutti_comm* comm, uint32_t rank) {
     Stream s;

@@ -29,11 +29,10 @@ uint64_t scramble(uint64_t x) {
 uint64_t low_bits(uint64_t x, uint32_t bits) { return bits >= 64 ? x : x & ((uint64_t{1} << bits) - 1); }
 
 // A bijection on numbers of `bits` bits: each line is one.
-uint64_t permute(uint64_t x, uint32_t bits, uint64_t key) {
-  for (int round = 0; round < 3; ++round) {
+uint64_t permute(uint64_t x, uint32_t bits, const std::array<uint64_t, 3>& keys) {
+  for (const uint64_t key : keys) {
     x = low_bits(x * (0x9e3779b97f4a7c15u | 1) + key, bits);
     x ^= x >> (bits / 2);
-    key = scramble(key);
   }
   return x;
 }
@@ -70,6 +69,10 @@ Data::Data(const Pattern& pattern) : pattern_(pattern) {
     exponent_bits_ = std::bit_width(2 * std::min<uint64_t>(8, budget / contributors_)) - 1;
     digit_bits_ = static_cast<uint32_t>(1 + exponent_bits_);
   }
+  keys_[0] = pattern_.seed;
+  for (size_t k = 1; k < keys_.size(); ++k) keys_[k] = scramble(keys_[k - 1]);
+  digit_place_ = pattern_.trial % digits() * digit_bits_;
+  slot_shift_ = pattern_.trial / digits() * contributors_;
 }
 
 uint32_t trials_of(const Pattern& pattern) {
@@ -87,14 +90,13 @@ uint32_t trials_of(const Pattern& pattern) {
 }
 
 uint64_t Data::code(uint32_t rank, uint64_t index) const {
-  return permute(uint64_t{rank} * pattern_.length + index, code_bits_, pattern_.seed);
+  return permute(uint64_t{rank} * pattern_.length + index, code_bits_, keys_);
 }
 
 // The digit of this trial, filled up with hash where the code is shorter.
 uint64_t Data::digit(uint32_t rank, uint64_t index) const {
-  const uint32_t place = pattern_.trial % digits() * digit_bits_;
-  const uint64_t own = code(rank, index) >> place;
-  const uint32_t known = code_bits_ - place;
+  const uint64_t own = code(rank, index) >> digit_place_;
+  const uint32_t known = code_bits_ - digit_place_;
   if (known >= digit_bits_) return low_bits(own, digit_bits_);
   const uint64_t filling = scramble(pattern_.seed ^ own ^ uint64_t{rank} << 40 ^ index * 0xff51afd7ed558ccdu);
   return low_bits(own | filling << known, digit_bits_);
@@ -110,16 +112,18 @@ uint32_t Data::turn(uint64_t index) const {
 
 // Where there is no room for all, ranks in the first `contributors_` slots count. They turn with the index, and once
 // all digits have been shown, so that each rank shows all of its digits in some trial.
-uint64_t Data::slot(uint32_t rank, uint64_t index) const {
-  return (rank + index + pattern_.trial / digits() * contributors_) % pattern_.nranks;
-}
+uint64_t Data::slot(uint32_t rank, uint64_t index) const { return (rank + index + slot_shift_) % pattern_.nranks; }
 
 uint64_t Data::input(uint32_t rank, uint64_t index) const {
   const ElementType& t = *pattern_.type;
   if (picks(pattern_.op)) return extreme_input(rank, index);
-  if (pattern_.op == TUTTI_PROD) return product_input(rank, index);
-  if (adds(pattern_.op) && t.floating()) return sum_input(rank, index);
-  return digit(rank, index);
+  if (pattern_.op && t.floating()) return rounded(t, term(rank, index));
+  return pattern_.op == TUTTI_PROD ? digit(rank, index) << 1 | 1 : digit(rank, index);
+}
+
+// A floating term of a sum or product: the type has it exactly.
+double Data::term(uint32_t rank, uint64_t index) const {
+  return pattern_.op == TUTTI_PROD ? factor(rank, index) : summand(rank, index);
 }
 
 // Four quarters of all values, from the least to the greatest. But in free rounds the rank whose turn it is has its
@@ -155,17 +159,15 @@ uint64_t Data::extreme_input(uint32_t rank, uint64_t index) const {
   return sign | (large ? magnitudes(t) / 2 + low : low);
 }
 
-uint64_t Data::sum_input(uint32_t rank, uint64_t index) const {
-  const ElementType& t = *pattern_.type;
-  if (slot(rank, index) >= contributors_) return rounded(t, 0.0);
+double Data::summand(uint32_t rank, uint64_t index) const {
+  if (contributors_ < pattern_.nranks && slot(rank, index) >= contributors_) return 0.0;
   const uint64_t d = digit(rank, index), half = uint64_t{1} << (digit_bits_ - 1);
-  return rounded(t, d < half ? static_cast<double>(d + 1) : -static_cast<double>(d - half + 1));
+  return d < half ? static_cast<double>(d + 1) : -static_cast<double>(d - half + 1);
 }
 
-uint64_t Data::product_input(uint32_t rank, uint64_t index) const {
+double Data::factor(uint32_t rank, uint64_t index) const {
   const ElementType& t = *pattern_.type;
   const uint64_t d = digit(rank, index);
-  if (!t.floating()) return d << 1 | 1;
   const uint64_t shared = index_hash(index);
   const uint64_t place = slot(rank, index);
   double value = d & 1 ? -1.0 : 1.0;
@@ -177,7 +179,7 @@ uint64_t Data::product_input(uint32_t rank, uint64_t index) const {
     const auto fraction = static_cast<double>(low_bits(shared >> 16, static_cast<uint32_t>(t.fraction_bits)));
     value *= 1.0 + std::ldexp(fraction, -t.fraction_bits);
   }
-  return rounded(t, value);
+  return value;
 }
 
 template <typename Times>
@@ -189,6 +191,10 @@ uint64_t Data::fold(uint64_t index, Times times) const {
   double real = pattern_.op == TUTTI_PROD ? 1.0 : 0.0;
   for (uint32_t rank = 0; rank < pattern_.nranks; ++rank)
     for (uint32_t k = times(rank); k > 0; --k) {
+      if (floating && !picks(pattern_.op)) {
+        real = pattern_.op == TUTTI_PROD ? real * term(rank, index) : real + term(rank, index);
+        continue;
+      }
       const uint64_t bits = input(rank, index);
       if (picks(pattern_.op)) {
         nan |= is_nan(t, bits);
@@ -197,9 +203,6 @@ uint64_t Data::fold(uint64_t index, Times times) const {
         const bool unsigned_kind = t.kind == ElementType::Kind::unsigned_integer;
         const bool less = unsigned_kind ? static_cast<uint64_t>(a) < static_cast<uint64_t>(b) : a < b;
         if (first || less == (pattern_.op == TUTTI_MIN)) best = bits;
-      } else if (floating) {
-        const double value = value_of(t, bits);
-        real = pattern_.op == TUTTI_PROD ? real * value : real + value;
       } else {
         const auto value = static_cast<uint64_t>(signed_of(t, bits));
         whole = pattern_.op == TUTTI_PROD ? whole * value : whole + value;

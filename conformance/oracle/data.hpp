@@ -14,6 +14,7 @@
 // index and trial.
 #pragma once
 
+#include <array>
 #include <cstdint>
 
 #include "oracle/element.hpp"
@@ -60,8 +61,9 @@ class Data {
   uint32_t turn(uint64_t index) const;
   uint64_t slot(uint32_t rank, uint64_t index) const;
   uint64_t extreme_input(uint32_t rank, uint64_t index) const;
-  uint64_t sum_input(uint32_t rank, uint64_t index) const;
-  uint64_t product_input(uint32_t rank, uint64_t index) const;
+  double term(uint32_t rank, uint64_t index) const;
+  double summand(uint32_t rank, uint64_t index) const;
+  double factor(uint32_t rank, uint64_t index) const;
   // contributes(r) says how often rank r counts.
   template <typename Times>
   uint64_t fold(uint64_t index, Times times) const;
@@ -71,6 +73,10 @@ class Data {
   uint32_t digit_bits_ = 64;
   uint64_t contributors_ = 0;
   int exponent_bits_ = 0;  // floating products
+  // What of the formulas is the same for all elements: they are what a run of the matrix spends most of its time on.
+  std::array<uint64_t, 3> keys_{};
+  uint32_t digit_place_ = 0;
+  uint64_t slot_shift_ = 0;
 };
 
 }  // namespace tutti::conformance

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "element.hpp"
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstdio>
@@ -33,6 +34,11 @@ uint64_t beyond(const ElementType& t) {
   return t.finite ? top | ((uint64_t{1} << t.fraction_bits) - 1) : top;
 }
 
+// 2^n, for the exponents of normal doubles: -1022 to 1023.
+double power_of_two(int n) { return std::bit_cast<double>(static_cast<uint64_t>(n + 1023) << 52); }
+// The exponent of a normal double that is not negative; 1024 of infinity, -1023 below all normal ones.
+int exponent_of_double(double magnitude) { return static_cast<int>(std::bit_cast<uint64_t>(magnitude) >> 52) - 1023; }
+
 }  // namespace
 
 const ElementType* element_type(const std::string& name) {
@@ -52,28 +58,29 @@ bool is_infinite(const ElementType& t, uint64_t bits) {
 }
 
 double value_of(const ElementType& t, uint64_t bits) {
+  if (t.bytes == 8) return std::bit_cast<double>(bits);
   const double sign = bits & sign_bit(t) ? -1.0 : 1.0;
   if (is_nan(t, bits)) return std::numeric_limits<double>::quiet_NaN();
   if (is_infinite(t, bits)) return sign * std::numeric_limits<double>::infinity();
   const auto exponent = static_cast<int>(exponent_of(t, bits));
   const auto fraction = static_cast<double>(fraction_of(t, bits));
-  const double one = std::ldexp(1.0, t.fraction_bits);
-  if (exponent == 0) return sign * std::ldexp(fraction, 1 - t.bias() - t.fraction_bits);
-  return sign * std::ldexp(one + fraction, exponent - t.bias() - t.fraction_bits);
+  const double unit = power_of_two(std::max(exponent, 1) - t.bias() - t.fraction_bits);
+  return sign * (exponent ? static_cast<double>(uint64_t{1} << t.fraction_bits) + fraction : fraction) * unit;
 }
 
 uint64_t rounded(const ElementType& t, double value) {
   const uint64_t sign = std::signbit(value) ? sign_bit(t) : 0;
-  const double magnitude = std::fabs(value);
   if (std::isnan(value)) return sign | (t.finite ? beyond(t) : beyond(t) | uint64_t{1} << (t.fraction_bits - 1));
-  if (magnitude == 0) return sign;
-  int exponent = 0;
-  if (std::isfinite(magnitude)) exponent = std::ilogb(magnitude);
-  if (!std::isfinite(magnitude) || exponent > t.bias() + 1) return sign | beyond(t);
-  // In units of the last place that the result can have, rounded by the processor: to nearest, ties to even.
+  if (t.bytes == 8) return std::bit_cast<uint64_t>(value);
+  const double magnitude = std::fabs(value);
+  const int exponent = exponent_of_double(magnitude);
+  if (exponent > t.bias() + 1) return sign | beyond(t);
+  // In units of the last place that the result can have, rounded by the processor: to nearest, ties to even. Above this
+  // number a double has no room for less than one.
+  constexpr double whole_from = 0x1p52;
   const int lowest = 1 - t.bias();
   const int unit = std::max(exponent, lowest) - t.fraction_bits;
-  const auto units = static_cast<uint64_t>(std::nearbyint(std::ldexp(magnitude, -unit)));
+  const auto units = static_cast<uint64_t>((magnitude * power_of_two(-unit) + whole_from) - whole_from);
   // A number of units that reaches the next power of two carries into the exponent, as the encoding has it.
   const uint64_t biased = exponent < lowest ? 0 : static_cast<uint64_t>(exponent + t.bias() - 1);
   const uint64_t result = (biased << t.fraction_bits) + units;

@@ -25,7 +25,7 @@ std::string plugin_of(const std::string& name, std::vector<std::string> PluginRe
 }  // namespace
 
 Witness::Witness(const Cell& cell, const Mix& mix, const Communicator& comm, uint32_t rank)
-    : cell_(cell), mix_(mix), comm_(comm), rank_(rank), before_(read(comm)) {}
+    : cell_(cell), mix_(mix), comm_(comm), rank_(rank), before_(read(comm)), rails_before_(read_rails(comm)) {}
 
 Witness::Counters Witness::read(const Communicator& comm) {
   Counters counters;
@@ -34,6 +34,13 @@ Witness::Counters Witness::read(const Communicator& comm) {
     sent += row.sent_bytes;
     received += row.received_bytes;
   }
+  return counters;
+}
+
+Witness::RailCounters Witness::read_rails(const Communicator& comm) {
+  RailCounters counters;
+  for (const tutti_rail_traffic& row : comm.rails())
+    counters[{row.transport, row.rail}] = {row.sent_bytes, row.received_bytes};
   return counters;
 }
 
@@ -50,6 +57,7 @@ std::string Witness::judge(Attestation& attestation) const {
   std::string wrong = judge_plan(attestation);
   const std::string traffic = judge_traffic(attestation);
   if (wrong.empty()) wrong = judge_device(attestation);
+  tell_rails(attestation);
   return wrong.empty() ? traffic : wrong;
 }
 
@@ -110,7 +118,7 @@ std::string Witness::judge_traffic(Attestation& attestation) const {
   for (const auto& [key, after] : settled()) {
     const auto& [transport, peer] = key;
     const auto found = before_.find(key);
-    const auto before = found == before_.end() ? std::pair<uint64_t, uint64_t>{} : found->second;
+    const auto before = found == before_.end() ? Bytes{} : found->second;
     const uint64_t sent = after.first - before.first, received = after.second - before.second;
     if (!sent && !received) continue;
     moved += sent + received;
@@ -135,6 +143,16 @@ std::string Witness::judge_traffic(Attestation& attestation) const {
     wrong = fmt::format("attestation: {} of {} elements was done, but the core counted no byte at this rank",
                         collective_name(o.collective), o.count);
   return wrong;
+}
+
+void Witness::tell_rails(Attestation& attestation) const {
+  for (const auto& [key, after] : read_rails(comm_)) {
+    const auto& [transport, rail] = key;
+    const auto found = rails_before_.find(key);
+    const Bytes before = found == rails_before_.end() ? Bytes{} : found->second;
+    if (after == before) continue;
+    attestation.rails.push_back({transport, rail, rank_, after.first - before.first, after.second - before.second});
+  }
 }
 
 }  // namespace tutti::conformance

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What truly carried the bytes of a cell at one rank: counted by the core, never by a plugin's own word.
+// What truly carried the bytes of a cell at one rank: counted by the core, never by a plugin's own word. Which of its
+// rails a transport used only the transport knows: that is told, and judged by nobody.
 #pragma once
 
 #include <map>
@@ -25,20 +26,24 @@ class Witness {
   std::string judge(Attestation& attestation) const;
 
  private:
-  using Key = std::pair<std::string, uint32_t>;
-  using Counters = std::map<Key, std::pair<uint64_t, uint64_t>>;
+  using Bytes = std::pair<uint64_t, uint64_t>;                                // sent, received
+  using Counters = std::map<std::pair<std::string, uint32_t>, Bytes>;         // by transport and peer
+  using RailCounters = std::map<std::pair<std::string, std::string>, Bytes>;  // by transport and rail
   static Counters read(const Communicator& comm);
+  static RailCounters read_rails(const Communicator& comm);
   Counters settled() const;
   tutti_plan_facts plan() const;
   std::string judge_plan(Attestation& attestation) const;
   std::string judge_device(Attestation& attestation) const;
   std::string judge_traffic(Attestation& attestation) const;
+  void tell_rails(Attestation& attestation) const;
 
   const Cell& cell_;
   const Mix& mix_;
   const Communicator& comm_;
   uint32_t rank_;
   Counters before_;
+  RailCounters rails_before_;
 };
 
 }  // namespace tutti::conformance

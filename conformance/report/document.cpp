@@ -65,11 +65,15 @@ Json attestation_of(const Attestation& a) {
                        {"peer", t.peer},
                        {"sent_bytes", t.sent_bytes},
                        {"received_bytes", t.received_bytes}});
-  return {{"algorithm", a.algorithm},
-          {"device", a.device},
-          {"plan_hash", hexadecimal(a.plan_hash)},
-          {"plugins", a.plugins},
-          {"traffic", traffic}};
+  Json rails = Json::array();
+  for (const RailTraffic& r : a.rails)
+    rails.push_back({{"transport", r.transport},
+                     {"rail", r.rail},
+                     {"rank", r.rank},
+                     {"sent_bytes", r.sent_bytes},
+                     {"received_bytes", r.received_bytes}});
+  return {{"algorithm", a.algorithm}, {"device", a.device}, {"plan_hash", hexadecimal(a.plan_hash)},
+          {"plugins", a.plugins},     {"traffic", traffic}, {"rails", rails}};
 }
 
 Json result_of(const Result& r) {
@@ -220,6 +224,11 @@ Attestation attestation_from(const Value& at) {
                          static_cast<uint32_t>(t.at("peer").whole()), t.at("sent_bytes").whole(),
                          t.at("received_bytes").whole()});
   });
+  if (at.has("rails"))
+    at.at("rails").each([&](const Value& r) {
+      a.rails.push_back({r.at("transport").text(), r.at("rail").text(), static_cast<uint32_t>(r.at("rank").whole()),
+                         r.at("sent_bytes").whole(), r.at("received_bytes").whole()});
+    });
   return a;
 }
 

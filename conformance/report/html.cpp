@@ -39,6 +39,12 @@ Json carried(const Attestation& attestation) {
   return sent;
 }
 
+Json over_rails(const Attestation& attestation) {
+  std::map<std::string, uint64_t> sent;
+  for (const RailTraffic& r : attestation.rails) sent[r.transport + " " + r.rail] += r.sent_bytes;
+  return sent;
+}
+
 // The document, and what the page would otherwise have to work out.
 Json page_data(const Run& run) {
   Json data = to_document(run);
@@ -46,8 +52,10 @@ Json page_data(const Run& run) {
   for (size_t i = 0; i < run.results.size(); ++i) {
     Json& result = data["results"][i];
     result["waived"] = waiver_of(run.waivers, run.results[i], day) != nullptr;
-    result["attestation"].erase("traffic");
-    result["attestation"]["carried"] = carried(run.results[i].attestation);
+    Json& attestation = result["attestation"];
+    attestation.erase("traffic");
+    attestation["carried"] = carried(run.results[i].attestation);
+    attestation["rails"] = over_rails(run.results[i].attestation);
   }
   for (size_t i = 0; i < run.waivers.size(); ++i) data["waivers"][i]["in_force"] = in_force(run.waivers[i], day);
   return data;

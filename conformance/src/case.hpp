@@ -22,12 +22,22 @@ struct Traffic {
   uint64_t received_bytes = 0;
 };
 
+// Bytes that one rank moved over one rail (tutti/plugin/rails.h), counted by its transport.
+struct RailTraffic {
+  std::string transport;
+  std::string rail;
+  uint32_t rank = 0;
+  uint64_t sent_bytes = 0;
+  uint64_t received_bytes = 0;
+};
+
 // What truly did the work of a case.
 struct Attestation {
   std::string algorithm;   // the one that the core ran; "" where the case runs none
   std::string device;      // whose memory and streams the core used, as it says; "": the host's
   uint64_t plan_hash = 0;  // of all ranks' plans, equal on all ranks; 0: none
   std::vector<Traffic> traffic;
+  std::vector<RailTraffic> rails;    // that moved something, where the transport has rails
   std::vector<std::string> plugins;  // ids of those that took part; the manifest has version and SHA-256 of each
 };
 

@@ -226,6 +226,7 @@ class Job {
     if (!all.plan_hash) all.plan_hash = one.plan_hash;
     if (all.device.empty()) all.device = one.device;
     all.traffic.insert(all.traffic.end(), one.traffic.begin(), one.traffic.end());
+    all.rails.insert(all.rails.end(), one.rails.begin(), one.rails.end());
     for (const std::string& id : one.plugins)
       if (std::find(all.plugins.begin(), all.plugins.end(), id) == all.plugins.end()) all.plugins.push_back(id);
   }

@@ -13,10 +13,14 @@ Json to_json(const Attestation& attestation) {
   Json traffic = Json::array();
   for (const Traffic& t : attestation.traffic)
     traffic.push_back({t.transport, t.rank, t.peer, t.sent_bytes, t.received_bytes});
+  Json rails = Json::array();
+  for (const RailTraffic& r : attestation.rails)
+    rails.push_back({r.transport, r.rail, r.rank, r.sent_bytes, r.received_bytes});
   return {{"algorithm", attestation.algorithm},
           {"device", attestation.device},
           {"plan_hash", attestation.plan_hash},
           {"traffic", traffic},
+          {"rails", rails},
           {"plugins", attestation.plugins}};
 }
 
@@ -34,6 +38,9 @@ Attestation attestation_from(const Json& json) {
   for (const Json& t : json.at("traffic"))
     attestation.traffic.push_back({t.at(0).get<std::string>(), t.at(1).get<uint32_t>(), t.at(2).get<uint32_t>(),
                                    t.at(3).get<uint64_t>(), t.at(4).get<uint64_t>()});
+  for (const Json& r : json.at("rails"))
+    attestation.rails.push_back({r.at(0).get<std::string>(), r.at(1).get<std::string>(), r.at(2).get<uint32_t>(),
+                                 r.at(3).get<uint64_t>(), r.at(4).get<uint64_t>()});
   return attestation;
 }
 

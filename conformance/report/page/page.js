@@ -198,7 +198,9 @@ function inside(result) {
   fact("algorithm", a.algorithm);
   fact("device", a.device);
   fact("plan", a.plan_hash && a.plan_hash !== "0x0" ? el("code", {}, a.plan_hash) : "");
-  fact("carried by", Object.entries(a.carried || {}).map(([transport, moved]) => `${transport}: ${bytes(moved)} sent`).join("; "));
+  const sent = (over) => Object.entries(over || {}).map(([name, moved]) => `${name}: ${bytes(moved)} sent`).join("; ");
+  fact("carried by", sent(a.carried));
+  fact("over rails", sent(a.rails));
   fact("plugins", (a.plugins || []).join(", "));
   fact("seed", el("code", {}, result.seed));
   return el("div.inside", {}, result.message ? el("div.message", {}, result.message) : undefined, el("dl", {}, facts), again(result.reproduce));

@@ -42,6 +42,9 @@ Result matrix_result(const std::string& collective, const std::string& algorithm
   for (uint32_t rank = 0; rank < ranks; ++rank)
     r.attestation.traffic.push_back({transport == "shm+tcp" ? (rank % 2 ? "tcp" : "shm") : transport, rank,
                                      (rank + 1) % ranks, count * 4, count * 4});
+  if (transport == "tcp")
+    for (uint32_t rank = 0; rank < ranks; ++rank)
+      r.attestation.rails.push_back({transport, "eth" + std::to_string(rank), rank, count * 4, count * 2});
   return r;
 }
 

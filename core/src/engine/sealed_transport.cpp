@@ -3,6 +3,7 @@
 
 #define XXH_INLINE_ALL
 #include <fmt/format.h>
+#include <tutti/plugin/rails.h>
 #include <xxhash.h>
 
 #include <algorithm>
@@ -358,6 +359,39 @@ const tutti_wait_fd* wait_table() {
   return &table;
 }
 
+const tutti_rails* rails_of(const tutti_transport* inner) {
+  return static_cast<const tutti_rails*>(inner->get_interface(inner->self, TUTTI_RAILS_ID));
+}
+
+// Without of_endpoint where the wrapped transport has none.
+const tutti_rails* rails_table(bool of_endpoint) {
+  static constexpr auto of_host = [](void* self, const tutti_rail_sink* sink) {
+    return rails_of(inner_of(self))->of_host(inner_of(self)->self, sink);
+  };
+  static const tutti_rails without{sizeof(tutti_rails), TUTTI_RAILS_STAMP, of_host, nullptr};
+  static const tutti_rails with{sizeof(tutti_rails), TUTTI_RAILS_STAMP, of_host,
+                                [](tutti_endpoint* e, const tutti_rail_sink* sink) {
+                                  return rails_of(endpoint_of(e).api)->of_endpoint(endpoint_of(e).endpoint, sink);
+                                }};
+  return of_endpoint ? &with : &without;
+}
+
+const void* interface_named(void* self, const char* id) {
+  const tutti_transport* inner = inner_of(self);
+  // One that is not whole is for the caller to refuse.
+  if (std::string_view(id) == TUTTI_WAIT_FD_ID) {
+    const auto* wait = static_cast<const tutti_wait_fd*>(inner->get_interface(inner->self, id));
+    const bool whole = wait && wait->stamp == TUTTI_WAIT_FD_STAMP && wait->struct_size >= sizeof(tutti_wait_fd);
+    return whole ? wait_table() : wait;
+  }
+  if (std::string_view(id) == TUTTI_RAILS_ID) {
+    const tutti_rails* rails = rails_of(inner);
+    const bool whole = rails && rails->stamp == TUTTI_RAILS_STAMP && TUTTI_HAS(tutti_rails, rails, of_host);
+    return whole ? rails_table(TUTTI_HAS(tutti_rails, rails, of_endpoint)) : rails;
+  }
+  return nullptr;
+}
+
 tutti_transport table_over(const tutti_transport* inner) {
   tutti_transport table{};
   table.struct_size = sizeof table;
@@ -389,12 +423,7 @@ tutti_transport table_over(const tutti_transport* inner) {
     return endpoint_of(e).api->fail_peer(endpoint_of(e).endpoint, peer);
   };
   table.abort = [](tutti_endpoint* e) { return endpoint_of(e).api->abort(endpoint_of(e).endpoint); };
-  table.get_interface = [](void* self, const char* id) -> const void* {
-    if (std::string_view(id) != TUTTI_WAIT_FD_ID) return nullptr;
-    const auto* wait = static_cast<const tutti_wait_fd*>(inner_of(self)->get_interface(inner_of(self)->self, id));
-    const bool whole = wait && wait->stamp == TUTTI_WAIT_FD_STAMP && wait->struct_size >= sizeof(tutti_wait_fd);
-    return whole ? wait_table() : wait;  // one that is not is for the caller to refuse
-  };
+  table.get_interface = interface_named;
   return table;
 }
 

@@ -4,7 +4,7 @@
 // its way and a 64-bit hash (XXH3) of number and bytes; it travels behind the bytes, in the same message. So a message
 // that was changed, lost, doubled or overtaken on its way is noticed when the next one of its lane arrives, and its
 // bytes are never handed on; nobody arriving at all is for the deadline to notice. What the sealed transport shows is
-// transport/1 and wait_fd/1 alone: each message is copied, at both ends.
+// transport/1, wait_fd/1 and rails/1 alone: each message is copied, at both ends.
 //
 // All ranks seal or none (the communicator compares). [any thread, as the wrapped transport]
 #pragma once

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // An interposer that changes nothing is the wrapped transport; a hook sees what passes; what cannot be wrapped is
-// refused. Over shared memory, which has view/1 and wait_fd/1, and over the template, which has neither.
+// refused. Over shared memory, which has view/1 and wait_fd/1, over the template, which has neither, and over the
+// template with rails/1.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <poll.h>
@@ -23,6 +24,39 @@ using tutti::sdk::Interposer;
 std::string last_error;
 Interposer* under_test = nullptr;
 
+// rails/1 that tells one rail, named after whom it was asked for.
+const void* asked_self = nullptr;
+const tutti_endpoint* asked_endpoint = nullptr;
+void tell_rail(const tutti_rail_sink* sink, const char* name) {
+  tutti_rail rail{};
+  rail.struct_size = sizeof rail;
+  rail.name = name;
+  sink->rail(sink->self, &rail);
+}
+tutti_rails rails{sizeof(tutti_rails), TUTTI_RAILS_STAMP,
+                  [](void* self, const tutti_rail_sink* sink) -> tutti_status {
+                    asked_self = self;
+                    tell_rail(sink, "of the host");
+                    return TUTTI_OK;
+                  },
+                  nullptr};
+tutti_status rails_of_endpoint(tutti_endpoint* endpoint, const tutti_rail_sink* sink) {
+  asked_endpoint = endpoint;
+  tell_rail(sink, "of the endpoint");
+  return TUTTI_OK;
+}
+const tutti_transport* railed() {
+  static const tutti_transport table = [] {
+    tutti_transport t =
+        *static_cast<const tutti_transport*>(tutti_plugin_entry_template.get_interface(TUTTI_TRANSPORT_ID, 0));
+    t.get_interface = [](void*, const char* id) -> const void* {
+      return std::string_view(id) == TUTTI_RAILS_ID ? &rails : nullptr;
+    };
+    return t;
+  }();
+  return &table;
+}
+
 const tutti_host* host() {
   static const tutti_host table = [] {
     tutti_host host{};
@@ -35,6 +69,7 @@ const tutti_host* host() {
       const std::string name = plugin;
       if (name == "shm") return tutti_plugin_entry_shm.get_interface(id, 0);
       if (name == "template") return tutti_plugin_entry_template.get_interface(id, 0);
+      if (name == "railed") return railed();
       if (name == "itself") return &under_test->table();
       return nullptr;
     };
@@ -247,11 +282,34 @@ TEST(Interposer, OffersOnlyWhatTheWrappedOneHas) {
   caps.struct_size = sizeof caps;
   EXPECT_EQ(t.query(t.self, &caps), TUTTI_OK);
   EXPECT_EQ(caps.reach, uint32_t{TUTTI_REACH_PROCESS});
-  for (const char* id : {TUTTI_VIEW_ID, TUTTI_WAIT_FD_ID, "tutti.unheard/1"})
+  for (const char* id : {TUTTI_VIEW_ID, TUTTI_WAIT_FD_ID, TUTTI_RAILS_ID, "tutti.unheard/1"})
     EXPECT_EQ(t.get_interface(t.self, id), nullptr) << id;
   Pair pair(t);
   EXPECT_FALSE(TUTTI_HAS(tutti_transport, &t, register_memory));
   EXPECT_FALSE(TUTTI_HAS(tutti_transport, &t, deregister_memory));
+}
+
+TEST(Interposer, RailsArePassedOn) {
+  Watching watching("railed");
+  const tutti_transport& t = watching.table();
+  Pair pair(t);
+  std::string name;
+  const tutti_rail_sink sink{sizeof sink, 0, &name,
+                             [](void* self, const tutti_rail* rail) { *static_cast<std::string*>(self) = rail->name; }};
+  rails.of_endpoint = nullptr;
+  const auto* table = static_cast<const tutti_rails*>(t.get_interface(t.self, TUTTI_RAILS_ID));
+  ASSERT_NE(table, nullptr);
+  EXPECT_FALSE(TUTTI_HAS(tutti_rails, table, of_endpoint));
+  EXPECT_EQ(table->of_host(t.self, &sink), TUTTI_OK);
+  EXPECT_EQ(name, "of the host");
+  EXPECT_EQ(asked_self, railed()->self);
+
+  rails.of_endpoint = rails_of_endpoint;
+  table = static_cast<const tutti_rails*>(t.get_interface(t.self, TUTTI_RAILS_ID));
+  ASSERT_TRUE(TUTTI_HAS(tutti_rails, table, of_endpoint));
+  EXPECT_EQ(table->of_endpoint(pair.endpoint[1], &sink), TUTTI_OK);
+  EXPECT_EQ(name, "of the endpoint");
+  EXPECT_EQ(asked_endpoint, tutti::sdk::from_handle<Interposer::Endpoint>(pair.endpoint[1]).inner());
 }
 
 TEST(Interposer, RefusesWhatItCannotWrap) {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A transport over another transport. Every function of transport/1, view/1 and wait_fd/1 is forwarded; a virtual
-// function of Interposer, Domain, Endpoint or Link is a place where something may be watched, changed or broken:
+// A transport over another transport. Every function of transport/1, view/1, wait_fd/1 and rails/1 is forwarded; a
+// virtual function of Interposer, Domain, Endpoint or Link is a place where something may be watched, changed or
+// broken:
 //
 //   struct Losing : tutti::sdk::Interposer {
 //     Losing() : Interposer("losing", "loses empty messages") {}
@@ -23,6 +24,7 @@
 // wrong ones.
 #pragma once
 
+#include <tutti/plugin/rails.h>
 #include <tutti/plugin/transport.h>
 
 #include <algorithm>
@@ -39,11 +41,12 @@ inline namespace TUTTI_SDK_NAMESPACE {
 
 class Interposer {
  public:
-  // What is wrapped. view and wait_fd are NULL where it has none.
+  // What is wrapped. view, wait_fd and rails are NULL where it has none.
   struct Inner {
     const tutti_transport* api = nullptr;
     const tutti_view* view = nullptr;
     const tutti_wait_fd* wait_fd = nullptr;
+    const tutti_rails* rails = nullptr;
     bool by_region = false;  // view has send_region and released
   };
 
@@ -164,6 +167,8 @@ class Interposer {
     virtual tutti_status get_fd(int32_t* fd) { return wrapped_.wait_fd->get_fd(inner_, fd); }
     virtual tutti_status arm() { return wrapped_.wait_fd->arm(inner_); }
     virtual void disarm() noexcept { wrapped_.wait_fd->disarm(inner_); }
+    // rails/1. Called only where the wrapped transport has the function.
+    virtual tutti_status rails(const tutti_rail_sink* sink) { return wrapped_.rails->of_endpoint(inner_, sink); }
 
     static Link& link_of(const tutti_transfer& transfer) { return from_handle<Link>(transfer.link); }
 
@@ -187,10 +192,12 @@ class Interposer {
   const tutti_transport& table() const { return table_; }
 
   virtual tutti_status query(tutti_transport_caps* caps) { return inner().api->query(inner().api->self, caps); }
-  // Is an interface that the wrapped transport has shown? Asked for TUTTI_VIEW_ID and TUTTI_WAIT_FD_ID.
+  // Is an interface that the wrapped transport has shown? Asked for TUTTI_VIEW_ID, TUTTI_WAIT_FD_ID, TUTTI_RAILS_ID.
   virtual bool shows(std::string_view) { return true; }
   // Is the wrapped transport's send_region shown?
   virtual bool shows_send_region() { return true; }
+  // rails/1. Called only where the wrapped transport has it.
+  virtual tutti_status rails(const tutti_rail_sink* sink) { return inner().rails->of_host(inner().api->self, sink); }
   virtual tutti_status open_endpoint(Domain& domain, const tutti_endpoint_config& config, tutti_endpoint** endpoint) {
     return inner().api->open_endpoint(domain.inner(), &config, endpoint);
   }
@@ -207,12 +214,16 @@ class Interposer {
   void fill_transport();
   void fill_view();
   void fill_wait_fd();
+  void fill_rails();
   const void* interface_named(std::string_view id);
   static tutti_status send_region_(tutti_link* link, uint32_t lane, tutti_region* region, uint64_t offset,
                                    uint64_t bytes, uint64_t* ticket) {
     return from_handle<Link>(link).send_region(lane, region, offset, bytes, ticket);
   }
   static uint64_t released_(tutti_link* link, uint32_t lane) { return from_handle<Link>(link).released(lane); }
+  static tutti_status rails_of_endpoint(tutti_endpoint* endpoint, const tutti_rail_sink* sink) {
+    return guard([&] { return from_handle<Endpoint>(endpoint).rails(sink); });
+  }
   static Interposer& of(void* self) { return *static_cast<Interposer*>(self); }
 
   std::mutex mutex_;
@@ -220,6 +231,7 @@ class Interposer {
   tutti_transport table_{};
   tutti_view view_{};
   tutti_wait_fd wait_fd_{};
+  tutti_rails rails_{};
 };
 
 // The table of the one Interposer of class T. It lives as long as the process.
@@ -238,6 +250,7 @@ inline Interposer::Interposer(const char* name, const char* summary) {
   fill_transport();
   fill_view();
   fill_wait_fd();
+  fill_rails();
 }
 
 inline const Interposer::Inner& Interposer::inner() {
@@ -258,6 +271,7 @@ inline const Interposer::Inner& Interposer::inner() {
   Inner made;
   made.view = static_cast<const tutti_view*>(api->get_interface(api->self, TUTTI_VIEW_ID));
   made.wait_fd = static_cast<const tutti_wait_fd*>(api->get_interface(api->self, TUTTI_WAIT_FD_ID));
+  made.rails = static_cast<const tutti_rails*>(api->get_interface(api->self, TUTTI_RAILS_ID));
   made.by_region =
       made.view && TUTTI_HAS(tutti_view, made.view, send_region) && TUTTI_HAS(tutti_view, made.view, released);
   made.api = api;
@@ -355,9 +369,20 @@ inline void Interposer::fill_wait_fd() {
   wait_fd_.disarm = [](tutti_endpoint* endpoint) { from_handle<Endpoint>(endpoint).disarm(); };
 }
 
+inline void Interposer::fill_rails() {
+  rails_.struct_size = sizeof rails_;
+  rails_.stamp = TUTTI_RAILS_STAMP;
+  rails_.of_host = [](void* self, const tutti_rail_sink* sink) { return guard([&] { return of(self).rails(sink); }); };
+}
+
 inline const void* Interposer::interface_named(std::string_view id) {
   const Inner& in = inner();
   if (id == TUTTI_WAIT_FD_ID) return in.wait_fd && shows(id) ? &wait_fd_ : nullptr;
+  if (id == TUTTI_RAILS_ID) {
+    if (!in.rails || !shows(id)) return nullptr;
+    rails_.of_endpoint = TUTTI_HAS(tutti_rails, in.rails, of_endpoint) ? rails_of_endpoint : nullptr;
+    return &rails_;
+  }
   if (id != TUTTI_VIEW_ID || !in.view || !shows(id)) return nullptr;
   const bool by_region = in.by_region && shows_send_region();
   view_.send_region = by_region ? send_region_ : nullptr;

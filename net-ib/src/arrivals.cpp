@@ -59,19 +59,21 @@ void Link::on_frame(Path& path, const char* bytes, uint32_t size) {
 void Link::on_data(const Frame& f, const char* payload) {
   if (endpoint_.is_closing()) return;
   Lane& lane = lanes_[f.lane];
-  const std::string which = "message " + std::to_string(f.sequence) + " of lane " + std::to_string(f.lane);
+  const auto broken_message = [&](const char* before, const char* after) {
+    broken(before + ("message " + std::to_string(f.sequence) + " of lane " + std::to_string(f.lane)) + after);
+  };
   if (f.total <= endpoint_.shape().eager_bytes) {
-    if (f.bytes != f.total || f.offset != 0) return broken(which + " is small but came in pieces");
+    if (f.bytes != f.total || f.offset != 0) return broken_message("", " is small but came in pieces");
     const auto ahead = static_cast<int32_t>(f.sequence - lane.posted);
     if (ahead >= 0) {
       if (static_cast<uint32_t>(ahead) != lane.early.size() || ahead >= static_cast<int32_t>(kEagerWindow))
-        return broken(which + " is out of order");
+        return broken_message("", " is out of order");
       Early early{std::unique_ptr<char[]>(new char[f.bytes ? f.bytes : 1]), f.bytes};
       if (f.bytes) std::memcpy(early.data.get(), payload, f.bytes);
       return lane.early.push(std::move(early));
     }
     Receive* receive = receive_of(lane, f.sequence);
-    if (!receive || receive->done) return broken(which + " came twice");
+    if (!receive || receive->done) return broken_message("", " came twice");
     if (receive->bytes != f.total) {
       mismatch(f.lane, *receive, f.total);
     } else {
@@ -83,7 +85,7 @@ void Link::on_data(const Frame& f, const char* payload) {
   Receive* receive = receive_of(lane, f.sequence);
   if (!receive || receive->done || receive->bytes != f.total || f.offset > f.total || f.bytes > f.total - f.offset ||
       f.bytes > receive->bytes - receive->arrived)
-    return broken("a piece of " + which + " that nobody asked for");
+    return broken_message("a piece of ", " that nobody asked for");
   std::memcpy(receive->data + f.offset, payload, f.bytes);
   receive->arrived += f.bytes;
   receive->done = receive->arrived == receive->bytes;

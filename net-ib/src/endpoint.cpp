@@ -251,7 +251,7 @@ bool Endpoint::poll(Rail& rail) {
   ibv_wc wcs[kBatch];
   const uint32_t n = rail.poll(wcs);
   for (uint32_t i = 0; i < n; ++i) handle(rail, wcs[i]);
-  if (n) rail.flush_receives();
+  if (n) rail.recycle();
   return n != 0;
 }
 

@@ -76,20 +76,21 @@ void Link::make_busy(uint32_t index) {
 
 bool Link::post_send(const tutti_transfer& t) {
   Lane& lane = lanes_[t.lane];
-  const bool inlined = t.flags & TUTTI_TRANSFER_INLINE;
   if (lane.sends.size() >= kQueueDepth) return false;
-  Send send{static_cast<const char*>(t.data), t.bytes, t.cookie, region_of(t)};
-  send.silent = inlined;
   const bool first = lane.cursor == lane.sends.size();
-  if (inlined && (!first || !is_settled())) return false;
+  Send send{static_cast<const char*>(t.data), t.bytes, t.cookie, region_of(t)};
+  if (t.flags & TUTTI_TRANSFER_INLINE) {  // now or not at all: nothing of it may be kept
+    if (!first || !is_settled() || !hand_eager(t.lane, lane.next_send, send)) return false;
+    ++lane.next_send;
+    if (lane.sends.empty()) return true;
+    send.silent = true;
+    lane.sends.push(std::move(send));
+    ++lane.cursor;
+    return true;
+  }
   ++lane.next_send;
   lane.sends.push(std::move(send));
   if (first && is_settled()) hand_over(t.lane);
-  if (inlined && lane.cursor != lane.sends.size()) {  // it must not be kept
-    lane.sends.drop_last();
-    --lane.next_send;
-    return false;
-  }
   retire_sends(t.lane);
   if (lane.cursor != lane.sends.size()) make_busy(t.lane);
   return true;
@@ -210,16 +211,16 @@ bool Link::hand_over(uint32_t index) {
   while (lane.cursor != lane.sends.size()) {
     Send& send = lane.sends[lane.cursor];
     const bool small = send.bytes <= endpoint_.shape().eager_bytes;
-    if (!send.done && !(small ? hand_eager(index, send) : find_target(index, send) && hand_pieces(index, send)))
+    if (!send.done && !(small ? hand_eager(index, lane.first_send() + lane.cursor, send)
+                              : find_target(index, send) && hand_pieces(index, send)))
       return false;
     ++lane.cursor;
   }
   return true;
 }
 
-bool Link::hand_eager(uint32_t index, Send& send) {
+bool Link::hand_eager(uint32_t index, uint32_t sequence, Send& send) {
   Lane& lane = lanes_[index];
-  const uint32_t sequence = lane.first_send() + lane.cursor;
   if (static_cast<int32_t>(sequence - lane.peer_posted) >= static_cast<int32_t>(kEagerWindow)) return false;
   Path* path = path_of(index);
   if (!path || !path->has_room()) return false;

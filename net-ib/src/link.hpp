@@ -40,7 +40,7 @@ struct Send {
   uint64_t unacked = 0;  // ... that are still read from `data`
   bool begun = false;    // its RECV's announcement is here
   bool done = false;
-  bool silent = false;  // INLINE: completed already
+  bool silent = false;  // INLINE: completed already, kept for its place in the order
   Announcement target{};
 };
 
@@ -163,7 +163,7 @@ class Link {
   bool advance_lane(uint32_t lane);
   bool tell(uint32_t lane);
   bool hand_over(uint32_t lane);
-  bool hand_eager(uint32_t lane, Send& send);
+  bool hand_eager(uint32_t lane, uint32_t sequence, Send& send);
   bool find_target(uint32_t lane, Send& send);
   bool hand_pieces(uint32_t lane, Send& send);
   void retire_sends(uint32_t lane);

@@ -46,7 +46,7 @@ Rail::Rail(const Domain& domain, uint32_t index, const Shape& shape, uint32_t li
     throw sdk::system_error(port_.name() + ": cannot query the device", error);
   // Every frame in flight in either direction, a heartbeat for each peer, and greetings.
   const uint64_t completions = uint64_t{links} * (credits_ * 2 + 1) + kGreetingsIn + kGreetingsOut + 64;
-  const uint64_t receives = uint64_t{links} * credits_;
+  const uint64_t receives = uint64_t{links + 1} * credits_;
   const auto check = [&](const char* what, uint64_t needed, int offered) {
     if (needed <= static_cast<uint64_t>(std::max(offered, 0))) return;
     throw sdk::Error(TUTTI_NO_RESOURCES, port_.name() + ": " + std::to_string(links) + " peers with " +
@@ -64,22 +64,27 @@ Rail::Rail(const Domain& domain, uint32_t index, const Shape& shape, uint32_t li
   cq_.reset(ibv_create_cq(context, static_cast<int>(completions), nullptr, channel_.get(), 0));
   if (!cq_) throw sdk::system_error(port_.name() + ": cannot create a completion queue", errno);
   ibv_srq_init_attr attr{};
-  attr.attr.max_wr = static_cast<uint32_t>(std::max<uint64_t>(receives, 1));
+  attr.attr.max_wr = static_cast<uint32_t>(receives);
   attr.attr.max_sge = 1;
   srq_.reset(ibv_create_srq(device().pd.get(), &attr));
   if (!srq_) throw sdk::system_error(port_.name() + ": cannot create a shared receive queue", errno);
   open_greeter();
+  if (!links) return;
+  add_share();
   // What one peer takes: a limit on locked memory shows here, before anybody connects.
-  if (links) Slab(device().pd.get(), 2 * credits_ * slot_bytes_, port_.name());
+  Slab(device().pd.get(), 2 * credits_ * slot_bytes_, port_.name());
 }
 
 // Frames
 // ---------------------------------------------------------------------------------------------------------------
 
 void Rail::add_path(uint32_t qp, Path* path) {
-  const bool has_share = paths_.size() < slabs_.size();  // left by a queue pair that was never connected
   paths_[qp] = path;
-  if (has_share) return;
+  if (paths_.size() < slabs_.size()) return;  // left by a queue pair that was never connected
+  add_share();
+}
+
+void Rail::add_share() {
   const auto first = static_cast<uint32_t>(slabs_.size()) * credits_;
   slabs_.push_back(std::make_unique<Slab>(device().pd.get(), credits_ * slot_bytes_, port_.name()));
   std::vector<uint32_t> slots(credits_);
@@ -106,8 +111,8 @@ void Rail::post_receive(std::span<const uint32_t> slots) {
   }
 }
 
-void Rail::flush_receives() {
-  if (returned_.empty()) return;
+void Rail::recycle() {
+  if (returned_.size() < credits_ / 2) return;
   post_receive(returned_);
   returned_.clear();
 }

@@ -3,7 +3,8 @@
 // One port as an endpoint uses it: a completion queue and a shared receive queue for all peers, the buffers that arrive
 // in it, and a datagram queue pair for greetings.
 //
-// Receive buffers are never short: each queue pair brings as many as its peer has credits.
+// Receive buffers are never short: each queue pair brings as many as its peer has credits, and the rail has as many
+// more, so that those that were used can be given back many at a time.
 #pragma once
 
 #include <cstdint>
@@ -52,9 +53,10 @@ class Rail {
   }
   void forget_path(uint32_t qp) { paths_.erase(qp); }
   const char* slot(uint32_t index) const { return slabs_[index / credits_]->data() + (index % credits_) * slot_bytes_; }
-  // Gives a receive buffer back; flush_receives posts what was given back, in one batch.
+  // Gives a receive buffer back. recycle() is called before anything is sent that tells a peer of it, and posts those
+  // that were given back once they are many.
   void give_back(uint32_t slot) { returned_.push_back(slot); }
-  void flush_receives();
+  void recycle();
 
   // Up to `wcs.size()` completions. Throws sdk::Error when the queue is broken.
   uint32_t poll(std::span<ibv_wc> wcs);
@@ -77,6 +79,7 @@ class Rail {
   uint64_t bytes_sent = 0, bytes_received = 0, frames_sent = 0, frames_received = 0;
 
  private:
+  void add_share();
   void post_receive(std::span<const uint32_t> slots);
   void open_greeter();
 
@@ -88,7 +91,7 @@ class Rail {
   Channel channel_;
   CompletionQueue cq_;
   SharedReceives srq_;
-  std::vector<std::unique_ptr<Slab>> slabs_;
+  std::vector<std::unique_ptr<Slab>> slabs_;  // of `credits_` receive buffers each
   std::vector<uint32_t> returned_;
   std::unordered_map<uint32_t, Path*> paths_;  // by queue pair number
   std::unique_ptr<Slab> greetings_;            // kGreetingsIn to receive, then kGreetingsOut to send

@@ -26,7 +26,6 @@ class Ring {
     --size_;
     return value;
   }
-  void drop_last() { slots_[(head_ + --size_) & (slots_.size() - 1)] = T(); }
   void clear() {
     while (!empty()) pop();
   }

@@ -119,6 +119,9 @@ struct Rendezvous {
   // them as they come.
   uint32_t newcomers = 0;
   bool joins = false;
+  // id: only. Why not all can come, as the caller knows otherwise; "" as long as they can. Asked now and then by the
+  // thread that meets; nullptr: nothing is known.
+  std::function<std::string()> hopeless = nullptr;
   AllGatherFunction all_gather = nullptr;
   void* context = nullptr;
   EnvironmentLookup environment = nullptr;  // nullptr: getenv

@@ -13,9 +13,7 @@ namespace {
 
 // How often those that are awaited are asked whether they are there at all, and how long they have to answer.
 constexpr std::chrono::seconds kRollEvery(2), kRollLimit(1);
-// What a rank said just before it died may come a little after the news of its death.
-constexpr std::chrono::milliseconds kLastWords(100);
-// How much later than the others the one that decides may do it.
+// How much later than the others the one whose word is awaited may say it.
 constexpr std::chrono::seconds kDecisionLate(5);
 constexpr int kWaitMs = 10;
 
@@ -74,34 +72,43 @@ Roster Membership::decide(const std::function<std::string()>& make_place) {
 }
 
 bool Membership::confirm(const Roster& roster, bool made, std::chrono::nanoseconds timeout) {
-  const Deadline deadline(timeout);
-  Round& round = rounds_[round_];
-  vote(made);
-  std::optional<Deadline> last_words;
+  const Deadline deadline(timeout), late(timeout + kDecisionLate);
+  say(MembershipNotice::What::vote, made);
+  bool result = count_votes(roster, deadline);
+  const std::map<uint32_t, bool>& words = rounds_[round_].words;
+  for (const uint32_t member : roster.members) {
+    if (member == rank_) {
+      say(MembershipNotice::What::word, result);
+      continue;
+    }
+    // Who has died, or does not answer although all others have waited for it, is passed over.
+    while (!words.count(member) && !out(member) && !late.passed()) {
+      wait();
+      absorb();
+    }
+    if (const auto word = words.find(member); word != words.end()) result = word->second;
+  }
+  return result;
+}
+
+bool Membership::count_votes(const Roster& roster, const Deadline& deadline) {
+  const std::map<uint32_t, bool>& votes = rounds_[round_].votes;
   while (true) {
     absorb();
-    bool all = true, dead = false;
-    for (const uint32_t r : roster.members) {
-      const auto found = round.votes.find(r);
-      if (found != round.votes.end() && !found->second) return false;
-      if (found != round.votes.end()) continue;
-      all = false;
-      dead |= control_.is_gone(r);
+    bool all = true;
+    for (const uint32_t member : roster.members) {
+      const auto vote = votes.find(member);
+      if (out(member) || (vote != votes.end() && !vote->second)) return false;
+      all &= vote != votes.end();
     }
-    if (all) return true;
-    if (dead && !last_words) last_words = Deadline(kLastWords);
-    if ((dead && last_words->passed()) || deadline.passed()) {
-      vote(false);
-      return false;
-    }
+    if (all || deadline.passed()) return all;
     wait();
   }
 }
 
-void Membership::vote(bool made) {
-  rounds_[round_].votes[rank_] = made;
-  control_.send_notice(NoticeKind::membership,
-                       encode(MembershipNotice{MembershipNotice::What::vote, round_, {}, made}));
+void Membership::say(MembershipNotice::What what, bool made) {
+  if (what == MembershipNotice::What::vote) rounds_[round_].votes[rank_] = made;
+  control_.send_notice(NoticeKind::membership, encode(MembershipNotice{what, round_, {}, made}));
 }
 
 void Membership::absorb() {
@@ -121,6 +128,9 @@ void Membership::take(const Notice& notice) try {
       return;
     case MembershipNotice::What::vote:
       round.votes[notice.rank] = what.made;
+      return;
+    case MembershipNotice::What::word:
+      round.words[notice.rank] = what.made;
       return;
   }
 } catch (const Failure& failure) {
@@ -155,7 +165,7 @@ MembershipNotice decode_membership(std::string_view bytes, uint32_t nranks) {
   WireReader reader(bytes, "membership notice");
   MembershipNotice notice;
   const uint32_t what = reader.u32();
-  if (what < 1 || what > 3) throw Failure(TUTTI_MISMATCH, "a membership notice of kind " + std::to_string(what));
+  if (what < 1 || what > 4) throw Failure(TUTTI_MISMATCH, "a membership notice of kind " + std::to_string(what));
   notice.what = static_cast<MembershipNotice::What>(what);
   notice.round = reader.u64();
   notice.made = reader.u32() != 0;

@@ -5,9 +5,15 @@
 //
 //   gather    every rank says that it is here; the lowest that lives decides who is, and where they meet
 //   (the members make the next communicator at that place)
-//   confirm   every member says whether it has got it; it counts only when all have
+//   confirm   every member says whether it has got it; it counts only when all have and live
 //
-// Whoever dies meanwhile makes confirm say no on all others, who gather again.
+// Whoever dies before the first member has heard all makes confirm say no on all others, who gather again. A later
+// death is one of the new communicator, which all others have by then.
+//
+// confirm is a consensus by rotating coordinators (Chandra and Toueg 1996, section 6.1, with a perfect failure
+// detector): member after member says what it holds for the result, and everybody after it takes that over, or goes on
+// where it has died. The first member that lives through it makes all agree, and nobody ends before each member's word
+// or death.
 #pragma once
 #include <chrono>
 #include <functional>
@@ -25,6 +31,14 @@ namespace tutti::core {
 struct Roster {
   std::vector<uint32_t> members;  // ranks, ascending
   std::string place;              // a rendezvous; its maker is members[0]
+};
+
+// What the notices carry.
+struct MembershipNotice {
+  enum class What : uint32_t { join = 1, decision = 2, vote = 3, word = 4 } what = What::join;
+  uint64_t round = 0;
+  Roster roster;      // decision
+  bool made = false;  // vote, word
 };
 
 // One thread at a time. All ranks call gather and confirm equally often.
@@ -45,6 +59,7 @@ class Membership {
     std::set<uint32_t> joined;
     std::optional<Roster> decision;
     std::map<uint32_t, bool> votes;
+    std::map<uint32_t, bool> words;  // what each holds for the result, in its turn
   };
   void absorb();
   void take(const Notice& notice);
@@ -53,7 +68,9 @@ class Membership {
   void call_the_roll(const std::set<uint32_t>& awaited);
   bool out(uint32_t rank) const { return control_.is_gone(rank) || silent_.count(rank) != 0; }
   Roster decide(const std::function<std::string()>& make_place);
-  void vote(bool made);
+  void say(MembershipNotice::What what, bool made);
+  // Has every member got it, as far as this rank knows by the deadline?
+  bool count_votes(const Roster& roster, const Deadline& deadline);
 
   ControlPlane& control_;
   const uint32_t rank_, nranks_;
@@ -63,13 +80,7 @@ class Membership {
   std::set<uint32_t> silent_;
 };
 
-// What the notices carry, as bytes and back. Decoding throws Failure{TUTTI_MISMATCH}.
-struct MembershipNotice {
-  enum class What : uint32_t { join = 1, decision = 2, vote = 3 } what = What::join;
-  uint64_t round = 0;
-  Roster roster;      // decision
-  bool made = false;  // vote
-};
+// As bytes and back. Decoding throws Failure{TUTTI_MISMATCH}.
 std::string encode(const MembershipNotice& notice);
 MembershipNotice decode_membership(std::string_view bytes, uint32_t nranks);
 

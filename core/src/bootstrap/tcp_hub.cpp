@@ -107,7 +107,9 @@ class TcpHub final : public Bootstrap {
     while (present_ + 1 < nranks_) {
       if (failure_) tell_latecomers(deadline);
       if (deadline.passed()) give_up(Failure(TUTTI_TIMEOUT, me() + missing_text(deadline.text()) + turned_away_text()));
-      step(deadline.poll_ms(100));
+      if (const std::string why = config_.hopeless ? config_.hopeless() : ""; !why.empty())
+        give_up(Failure(TUTTI_PEER_FAILED, me() + why));
+      step(deadline.poll_ms(kControlLook));
     }
     if (failure_) throw lost();
     meeting_ = false;

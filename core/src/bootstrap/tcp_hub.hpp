@@ -21,6 +21,7 @@ struct TcpHubConfig {
   // A rank of another world is turned away like a stranger instead of ending the meeting: where a stale address may
   // have led it here.
   bool lenient = false;
+  std::function<std::string()> hopeless = nullptr;  // as in Rendezvous
   std::chrono::nanoseconds handshake_limit = std::chrono::seconds(10);
   std::shared_ptr<const Tls> tls = nullptr;
   BootstrapLog log;

@@ -47,6 +47,8 @@ Joined find_hub(const TcpSpokeConfig& config, const Deadline& deadline) {
       } catch (const Discouraged& why) {
         problem = why.problem;
       }
+    if (const std::string why = config.hopeless ? config.hopeless() : ""; !why.empty())
+      throw Failure(TUTTI_PEER_FAILED, "rank " + std::to_string(config.rank) + ": bootstrap: " + why);
     if (deadline.passed())
       throw Failure(TUTTI_TIMEOUT, (config.rank == kAnyRank ? "a newcomer" : "rank " + std::to_string(config.rank)) +
                                        ": bootstrap: rank 0 was not met at " + where + " within " + deadline.text() +

@@ -31,6 +31,7 @@ struct TcpSpokeConfig {
   // Even who knows the secret and refuses may be rank 0 of another run: try on.
   bool retry_refusals = false;
   std::shared_ptr<const Tls> tls = nullptr;
+  std::function<std::string()> hopeless = nullptr;  // as in Rendezvous
 };
 
 // A rank other than 0 of a star (tcp_hub.hpp). Returns when all ranks have joined.

@@ -109,9 +109,9 @@ std::unique_ptr<Bootstrap> meet_by_id(const Rendezvous& rendezvous, std::chrono:
   const uint32_t nranks = rendezvous.joins ? 0 : static_cast<uint32_t>(rendezvous.nranks);
   if (rank != 0) {
     const HubPlace place = id.place();
-    return join_hub(
-        {rank, nranks, place.text, [&](std::string&) { return std::optional(place); }, true, false, rendezvous.tls},
-        deadline);
+    return join_hub({rank, nranks, place.text, [&](std::string&) { return std::optional(place); }, true, false,
+                     rendezvous.tls, rendezvous.hopeless},
+                    deadline);
   }
   TcpHubConfig config;
   {
@@ -128,6 +128,7 @@ std::unique_ptr<Bootstrap> meet_by_id(const Rendezvous& rendezvous, std::chrono:
   config.place = place.text;
   config.nranks = nranks;
   config.newcomers = rendezvous.newcomers;
+  config.hopeless = rendezvous.hopeless;
   config.secret = id.secret;
   config.job = place.job;
   config.handshake_limit = rendezvous.handshake_limit;

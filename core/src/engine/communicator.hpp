@@ -8,6 +8,7 @@
 
 #include <atomic>
 #include <deque>
+#include <functional>
 #include <list>
 #include <memory>
 #include <mutex>
@@ -57,8 +58,12 @@ namespace tutti::core {
 
 class Communicator final : public Engine, private PortEvents {
  public:
-  // `newcomers`: of the config's ranks, those that come with TUTTI_COMM_JOIN.
-  explicit Communicator(const tutti_comm_config& config, uint32_t newcomers = 0);
+  // What is known of one that follows another.
+  struct Succession {
+    uint32_t newcomers = 0;                 // of the config's ranks, those that come with TUTTI_COMM_JOIN
+    std::function<std::string()> hopeless;  // why not all can come, or ""
+  };
+  explicit Communicator(const tutti_comm_config& config, const Succession& succession = {0, nullptr});
   ~Communicator() override;
 
   uint32_t rank() const { return rank_; }
@@ -120,7 +125,7 @@ class Communicator final : public Engine, private PortEvents {
   class Hold;  // communicator_hold.hpp
 
   // Making, in communicator_setup.cpp.
-  void meet(const tutti_comm_config& config, uint32_t newcomers);
+  void meet(const tutti_comm_config& config, const Succession& succession);
   FlightRecorder::Meeting meeting_of(const tutti_comm_config& config) const;
   std::vector<const tutti_algorithm*> agree();
   void open_ports(const TransportChoice& choice);
@@ -278,8 +283,9 @@ class Communicator final : public Engine, private PortEvents {
 }  // namespace tutti::core
 
 struct tutti_comm {
-  explicit tutti_comm(const tutti_comm_config& config, uint32_t newcomers = 0)
-      : communicator(new tutti::core::Communicator(config, newcomers)) {}
+  explicit tutti_comm(const tutti_comm_config& config,
+                      const tutti::core::Communicator::Succession& succession = {0, nullptr})
+      : communicator(new tutti::core::Communicator(config, succession)) {}
   ~tutti_comm() { delete communicator.load(); }
   std::atomic<tutti::core::Communicator*> communicator;  // nullptr once destroyed: the handle itself stays
   std::string last_words = "the communicator was destroyed: no call may use it any more";

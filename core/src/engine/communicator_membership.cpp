@@ -95,7 +95,14 @@ std::unique_ptr<tutti_comm> Communicator::make_next(Membership& members, const R
   try {
     tutti_comm_config config = heritage(roster, newcomers);
     config.connect_timeout_ns = static_cast<uint64_t>(timeout.count());
-    made = std::make_unique<tutti_comm>(config, newcomers);
+    // This communicator's control plane knows of deaths that the new one's meeting would wait out.
+    const auto hopeless = [&] {
+      for (const uint32_t member : roster.members)
+        if (bootstrap_->control().is_gone(member))
+          return fmt::format("the member that was rank {} in {} is lost", member, name_);
+      return std::string();
+    };
+    made = std::make_unique<tutti_comm>(config, Succession{newcomers, hopeless});
     made->communicator.load()->connect_timeout_ns_ = connect_timeout_ns_;
   } catch (const std::exception& e) {
     *why = e.what();

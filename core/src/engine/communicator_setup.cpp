@@ -72,7 +72,7 @@ uint32_t bounded(uint32_t value, uint32_t fallback, uint32_t most, const char* w
 
 }  // namespace
 
-Communicator::Communicator(const tutti_comm_config& config, uint32_t newcomers) {
+Communicator::Communicator(const tutti_comm_config& config, const Succession& succession) {
   if (config.flags & ~uint32_t{TUTTI_COMM_PROGRESS_THREAD | TUTTI_COMM_JOIN | TUTTI_COMM_CHECK_CALLS})
     throw Failure(TUTTI_NOT_SUPPORTED,
                   fmt::format("tutti_comm_config.flags is {:#x}: unknown flags are set", config.flags));
@@ -103,7 +103,7 @@ Communicator::Communicator(const tutti_comm_config& config, uint32_t newcomers) 
 
   recorder_ = std::make_shared<FlightRecorder>(meeting_of(config));
   try {
-    meet(config, newcomers);
+    meet(config, succession);
   } catch (const Failure& failure) {
     recorder_->failed(unfit ? unfit->text : failure.text);
     if (unfit && failure.status != TUTTI_INVALID_ARGUMENT) throw *unfit;
@@ -172,7 +172,7 @@ FlightRecorder::Meeting Communicator::meeting_of(const tutti_comm_config& config
   return meeting;
 }
 
-void Communicator::meet(const tutti_comm_config& config, uint32_t newcomers) {
+void Communicator::meet(const tutti_comm_config& config, const Succession& succession) {
   Rendezvous rendezvous;
   rendezvous.where = config.rendezvous ? config.rendezvous : setting("TUTTI_RENDEZVOUS").value_or("");
   if (config.nranks) {
@@ -183,7 +183,8 @@ void Communicator::meet(const tutti_comm_config& config, uint32_t newcomers) {
     rendezvous.rank = config.rank;
     rendezvous.nranks = config.nranks;
   }
-  rendezvous.newcomers = newcomers;
+  rendezvous.newcomers = succession.newcomers;
+  rendezvous.hopeless = succession.hopeless;
   rendezvous.joins = (config.flags & TUTTI_COMM_JOIN) != 0;
   rendezvous.all_gather = config.all_gather;
   rendezvous.context = config.all_gather_context;

@@ -8,6 +8,7 @@
 #include <atomic>
 #include <barrier>
 #include <bit>
+#include <random>
 #include <set>
 
 #include "bootstrap/child_descriptors.hpp"
@@ -236,6 +237,74 @@ TEST(MembershipNotice, ComesBackAndLiesAreRefused) {
   EXPECT_TRUE(refused(bytes + "x", 6));
   notice.roster.members = {2, 1};
   EXPECT_TRUE(refused(encode(notice), 6)) << "not ascending";
+}
+
+// A rank's end of a control plane that dies after so many messages, in the middle of what it tells all others, of whom
+// some hear of its death sooner than others. Nobody passes on what it hears.
+class Mortal final : public ControlPlane {
+ public:
+  struct Death {};
+  using All = std::vector<std::unique_ptr<Mortal>>;
+  Mortal(uint32_t rank, const All& all, uint32_t nranks, int breath, uint32_t known_late)
+      : ControlPlane(rank, nranks), all_(all), breath_(breath), known_late_(known_late) {}
+  void mourn() {
+    for (const bool late : {false, true}) {
+      if (late) std::this_thread::sleep_for(1ms);
+      for (const auto& other : all_)
+        if (other->rank_ != rank_ && (known_late_ >> other->rank_ & 1) == late) other->notice_loss(rank_, "died");
+    }
+  }
+
+ protected:
+  void spread(NoticeKind kind, std::string_view bytes) override {
+    if (kind != NoticeKind::membership) return;
+    for (const auto& other : all_) {
+      if (other->rank_ == rank_) continue;
+      if (breath_-- == 0) throw Death();
+      other->deliver(rank_, kind, bytes);
+    }
+  }
+  void reply(uint32_t, uint64_t, std::string_view) override {}
+
+ private:
+  const All& all_;
+  int breath_;
+  const uint32_t known_late_;
+};
+
+// Whenever ranks die, all that live think the same of the new communicator.
+TEST(Membership, ConfirmEndsAlikeOnAllThatLive) {
+  constexpr uint32_t n = 5;
+  constexpr int forever = 1 << 20;
+  std::mt19937 random(7);
+  int yes = 0, no = 0;
+  for (int trial = 0; trial < 300; ++trial) {
+    Mortal::All planes;
+    const uint32_t dying = 1 + random() % 2;
+    std::string story;
+    for (uint32_t r = 0; r < n; ++r) {
+      const int breath = r < dying ? static_cast<int>(random() % (2 * n)) : forever;
+      story += " " + std::to_string(breath);
+      planes.push_back(std::make_unique<Mortal>(r, planes, n, breath, random()));
+    }
+    Roster roster;
+    roster.members = {0, 1, 2, 3, 4};
+    std::vector<int> thinks(n, -1);
+    std::vector<std::thread> threads;
+    for (uint32_t r = 0; r < n; ++r)
+      threads.emplace_back([&, r] {
+        try {
+          thinks[r] = Membership(*planes[r], r, n, nullptr).confirm(roster, true, 60s);
+        } catch (const Mortal::Death&) {
+          planes[r]->mourn();
+        }
+      });
+    for (std::thread& thread : threads) thread.join();
+    for (uint32_t r = dying; r < n; ++r) ASSERT_EQ(thinks[r], thinks[dying]) << trial << ":" << story;
+    ++(thinks[dying] ? yes : no);
+  }
+  EXPECT_GT(yes, 0);
+  EXPECT_GT(no, 0);
 }
 
 INSTANTIATE_TEST_SUITE_P(Over, Control, ::testing::Values(Meeting{"local", local}, Meeting{"tcp", tcp}),

@@ -4,6 +4,7 @@
 // hang, no wrong answer, the lost rank named by all, and a new communicator of the survivors that works.
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -20,15 +21,16 @@ using survival::Outcome;
 using survival::Trial;
 
 constexpr char kUsage[] =
-    "usage: survival [--kills N] [--stops N] [--seed FIRST] [--verbose]\n"
+    "usage: survival [--kills N] [--stops N] [--pairs N] [--seed FIRST] [--verbose]\n"
     "  --kills N     trials with SIGKILL (10); each five over one transport meet all moments\n"
     "  --stops N     trials with SIGSTOP (1)\n"
+    "  --pairs N     trials with SIGKILL of two ranks within 30 ms (1)\n"
     "  --seed FIRST  the first trial's seed (0); the others follow\n"
     "  --verbose     tells each trial and what the survivors were told\n";
 
 struct Row {
-  int trials = 0, noticed = 0, wrong = 0;
-  double slowest_ms = 0;
+  int trials = 0, noticed = 0, twice = 0, wrong = 0;
+  double slowest_ms = 0, back_ms = 0;
 };
 
 class Campaign {
@@ -42,8 +44,10 @@ class Campaign {
       Row& row = rows_[{trial.fault, trial.moment, trial.carrier}];
       ++row.trials;
       row.noticed += outcome.noticed;
+      row.twice += outcome.twice;
       row.wrong += !outcome.defects.empty();
-      if (outcome.slowest_ms > row.slowest_ms) row.slowest_ms = outcome.slowest_ms;
+      row.slowest_ms = std::max(row.slowest_ms, outcome.slowest_ms);
+      row.back_ms = std::max(row.back_ms, outcome.back_ms);
       if (verbose_ || !outcome.defects.empty())
         std::printf("%s: %s\n", describe(trial).c_str(), outcome.defects.empty() ? "good" : "WRONG");
       for (const std::string& defect : outcome.defects) std::printf("    %s\n", defect.c_str());
@@ -56,12 +60,12 @@ class Campaign {
   // 0 when nothing was wrong.
   int report() const {
     int trials = 0, wrong = 0;
-    std::printf("%-8s %-14s %-8s %7s %8s %12s %6s\n", "fault", "moment", "over", "trials", "noticed", "slowest ms",
-                "wrong");
+    std::printf("%-9s %-14s %-8s %7s %8s %12s %10s %6s %6s\n", "fault", "moment", "over", "trials", "noticed",
+                "slowest ms", "shrunk ms", "twice", "wrong");
     for (const auto& [key, row] : rows_) {
       const auto& [fault, moment, carrier] = key;
-      std::printf("%-8s %-14s %-8s %7d %8d %12.1f %6d\n", name_of(fault), name_of(moment), name_of(carrier), row.trials,
-                  row.noticed, row.slowest_ms, row.wrong);
+      std::printf("%-9s %-14s %-8s %7d %8d %12.1f %10.1f %6d %6d\n", name_of(fault), name_of(moment), name_of(carrier),
+                  row.trials, row.noticed, row.slowest_ms, row.back_ms, row.twice, row.wrong);
       trials += row.trials;
       wrong += row.wrong;
     }
@@ -79,9 +83,10 @@ class Campaign {
 
 int main(int argc, char** argv) {
   if (argc > 1 && std::strcmp(argv[1], "rank") == 0) return survival::run_rank(argc - 1, argv + 1);
-  uint64_t kills = 10, stops = 1, seed = 0;
+  uint64_t kills = 10, stops = 1, pairs = 1, seed = 0;
   bool verbose = false;
-  const std::map<std::string, uint64_t*> numbers{{"--kills", &kills}, {"--stops", &stops}, {"--seed", &seed}};
+  const std::map<std::string, uint64_t*> numbers{
+      {"--kills", &kills}, {"--stops", &stops}, {"--pairs", &pairs}, {"--seed", &seed}};
   for (int i = 1; i < argc; ++i) {
     const auto number = numbers.find(argv[i]);
     char* end = nullptr;
@@ -100,5 +105,6 @@ int main(int argc, char** argv) {
   Campaign campaign(program, verbose);
   campaign.run(Fault::kill, seed, kills);
   campaign.run(Fault::stop, seed, stops);
+  campaign.run(Fault::kill_two, seed, pairs);
   return campaign.report();
 }

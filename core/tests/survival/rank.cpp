@@ -3,17 +3,21 @@
 // A rank of a trial. It tells the driver by lines on standard output:
 //   error MS TEXT     the error that ended its work, MS milliseconds after the fault
 //   defect TEXT       something that must not be
-//   shrunk N          the new communicator has N ranks and its all_reduce was right
+//   shrunk N in K MS  the new communicator has N ranks and its all_reduce was right, MS milliseconds after the last
+//   fault;
+//                     K shrinks led to it
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <optional>
 #include <string>
 #include <thread>
 #include <tutti/tutti.hpp>
@@ -50,9 +54,11 @@ class Rank {
     void* page = fd < 0 ? MAP_FAILED : mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (page == MAP_FAILED) std::abort();
     fault_at_ = static_cast<std::atomic<uint64_t>*>(page);
+    second_at_ = fault_at_ + 1;
   }
 
   int run() {
+    follow();
     try {
       arm(Moment::creation);
       tutti::Communicator world(config());
@@ -65,7 +71,7 @@ class Rank {
       }
       if (!over) {
         // The fault came too late for all that was to meet it.
-        if (rank_ == trial_.victim) pause();
+        if (rank_ == trial_.victim || rank_ == trial_.second) pause();
         say("defect", "all operations ended well, though a rank was lost");
         return 1;
       }
@@ -91,16 +97,29 @@ class Rank {
     std::thread([this] {
       std::this_thread::sleep_for(std::chrono::microseconds(trial_.delay_us));
       fault_at_->store(now_ns());
-      kill(getpid(), trial_.fault == Fault::kill ? SIGKILL : SIGSTOP);
+      kill(getpid(), trial_.fault == Fault::stop ? SIGSTOP : SIGKILL);
     }).detach();
   }
 
-  void say_error(const std::string& text) const {
-    const uint64_t at = fault_at_->load();
+  // In milliseconds; -1.0: not yet.
+  static std::string since(uint64_t at) {
     char ms[32];
     std::snprintf(ms, sizeof ms, "%.1f", at ? static_cast<double>(now_ns() - at) * 1e-6 : -1.0);
-    say("error", std::string(ms) + " " + text);
+    return ms;
   }
+
+  // The second victim dies after the first.
+  void follow() const {
+    if (rank_ != trial_.second) return;
+    std::thread([this] {
+      while (!fault_at_->load()) std::this_thread::sleep_for(std::chrono::microseconds(50));
+      std::this_thread::sleep_for(std::chrono::microseconds(trial_.gap_us));
+      second_at_->store(now_ns());
+      kill(getpid(), SIGKILL);
+    }).detach();
+  }
+
+  void say_error(const std::string& text) const { say("error", since(fault_at_->load()) + " " + text); }
 
   // One all_reduce whose result is checked: exact, and different for each element.
   void add_up(const tutti::Communicator& comm, int64_t round, const std::vector<int64_t>& members) const {
@@ -148,31 +167,54 @@ class Rank {
     return true;
   }
 
-  // The survivors make a new communicator and use it.
+  // The survivors make a new communicator and use it. A second death may come after that, and then they do it again.
   void go_on(const tutti::Communicator& world) const {
-    try {
-      tutti::Communicator next = world.shrink();
-      std::vector<int64_t> members(next.nranks());
-      next.all_gather<int64_t>(std::vector<int64_t>{rank_}, members);
-      for (const int64_t member : members)
-        if (member == trial_.victim) say("defect", "the lost rank is in the new communicator");
-      for (int64_t round = 0; round < 3; ++round) add_up(next, round, members);
-      say("shrunk", std::to_string(next.nranks()));
-    } catch (const tutti::Error& error) {
-      say("defect", std::string("shrinking: ") + error.what());
+    const int most = trial_.second == UINT32_MAX ? 1 : 2;
+    std::optional<tutti::Communicator> next;
+    for (int shrinks = 1; shrinks <= most; ++shrinks) {
+      try {
+        tutti::Communicator made = (next ? *next : world).shrink();
+        next.emplace(std::move(made));
+      } catch (const tutti::Error& error) {
+        return say("defect", std::string("shrinking: ") + error.what());
+      }
+      try {
+        use(*next);
+        return say("shrunk", std::to_string(next->nranks()) + " in " + std::to_string(shrinks) + " " +
+                                 since(std::max(fault_at_->load(), second_at_->load())));
+      } catch (const tutti::Error& error) {
+        const std::string text = error.what();
+        if (shrinks == most || error.status() != TUTTI_PEER_FAILED) say("defect", "after shrinking: " + text);
+      }
+    }
+  }
+
+  void use(const tutti::Communicator& next) const {
+    std::vector<int64_t> members(next.nranks());
+    next.all_gather<int64_t>(std::vector<int64_t>{rank_}, members);
+    for (const int64_t member : members)
+      if (member == trial_.victim) say("defect", "the lost rank is in the new communicator");
+    for (int64_t round = 0; round < 3; ++round) add_up(next, round, members);
+    // Until all know that the second victim has died, and was no member: it would have said no. In the other moments it
+    // may end in peace before.
+    const bool dies = trial_.moment != Moment::creation && trial_.moment != Moment::destroy;
+    int64_t over = trial_.second == UINT32_MAX || !dies;
+    while (!over) {
+      over = rank_ != trial_.second && second_at_->load() != 0;
+      next.all_reduce<int64_t>({&over, 1}, {&over, 1}, tutti::Op::min);
     }
   }
 
   const Trial& trial_;
   const int64_t rank_;
   const std::string folder_;
-  std::atomic<uint64_t>* fault_at_ = nullptr;
+  std::atomic<uint64_t>*fault_at_ = nullptr, *second_at_ = nullptr;
 };
 
 }  // namespace
 
 int run_rank(int argc, char** argv) {
-  if (argc != 8) return 2;
+  if (argc != 10) return 2;
   Trial trial;
   const std::string folder = argv[1];
   const auto rank = static_cast<uint32_t>(std::atoi(argv[2]));
@@ -181,6 +223,8 @@ int run_rank(int argc, char** argv) {
   trial.nranks = static_cast<uint32_t>(std::atoi(argv[5]));
   trial.victim = static_cast<uint32_t>(std::atoi(argv[6]));
   trial.delay_us = static_cast<uint32_t>(std::atoi(argv[7]));
+  trial.second = static_cast<uint32_t>(std::strtoul(argv[8], nullptr, 10));
+  trial.gap_us = static_cast<uint32_t>(std::atoi(argv[9]));
   return Rank(trial, rank, folder).run();
 }
 

@@ -56,7 +56,9 @@ Process start(const Trial& trial, uint32_t rank, const std::string& program, con
                                      std::to_string(static_cast<int>(trial.moment)),
                                      std::to_string(trial.nranks),
                                      std::to_string(trial.victim),
-                                     std::to_string(trial.delay_us)};
+                                     std::to_string(trial.delay_us),
+                                     std::to_string(trial.second),
+                                     std::to_string(trial.gap_us)};
     std::vector<char*> argv;
     for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
     argv.push_back(nullptr);
@@ -91,27 +93,43 @@ bool listen(std::vector<Process>& processes, const Trial& trial) {
   }
 }
 
+// Creation may end before anybody has met the lost rank, and an error of destroy begins with what was destroyed.
+bool names_the_lost(const Trial& trial, const std::string& error) {
+  const bool within = trial.moment == Moment::creation || trial.moment == Moment::destroy;
+  if (trial.second != UINT32_MAX) {
+    const auto [low, high] = std::minmax(trial.victim, trial.second);
+    if (within && error.find("ranks " + std::to_string(low) + " and " + std::to_string(high)) != std::string::npos)
+      return true;
+  }
+  for (const uint32_t rank : {trial.victim, trial.second}) {
+    const std::string lost = "rank " + std::to_string(rank);
+    if (within ? error.find(lost) != std::string::npos : error.starts_with(lost + " ")) return true;
+  }
+  return false;
+}
+
 void judge_line(const Trial& trial, uint32_t rank, const std::string& line, Outcome& outcome,
                 std::set<std::string>& sizes) {
-  const std::string who = "rank " + std::to_string(rank), lost = "rank " + std::to_string(trial.victim);
+  const std::string who = "rank " + std::to_string(rank);
   const std::string text = message_of(line);
   if (line.starts_with("defect ")) outcome.defects.push_back(who + ": " + text);
-  if (line.starts_with("shrunk ")) sizes.insert(text);
+  if (line.starts_with("shrunk ")) {
+    sizes.insert(text.substr(0, text.find(' ')));
+    outcome.twice |= text.find(" in 2 ") != std::string::npos;
+    outcome.back_ms = std::max(outcome.back_ms, std::atof(text.c_str() + text.rfind(' ')));
+  }
   if (!line.starts_with("error ")) return;
   outcome.noticed = true;
   outcome.slowest_ms = std::max(outcome.slowest_ms, std::atof(text.c_str()));
   const std::string error = message_of(text);
   outcome.errors.push_back(error);
-  // Creation may end before anybody has met the lost rank, and an error of destroy begins with what was destroyed.
-  const bool within = trial.moment == Moment::creation || trial.moment == Moment::destroy;
-  const bool named = within ? error.find(lost) != std::string::npos : error.starts_with(lost + " ");
-  if (!named) outcome.defects.push_back(who + " does not name " + lost + ": " + error);
+  if (!names_the_lost(trial, error)) outcome.defects.push_back(who + " does not name the lost rank: " + error);
 }
 
 void judge(const Trial& trial, const std::vector<Process>& processes, Outcome& outcome) {
   std::set<std::string> sizes;
   for (uint32_t rank = 0; rank < processes.size(); ++rank) {
-    if (rank == trial.victim) continue;
+    if (rank == trial.victim || rank == trial.second) continue;
     const std::string& text = processes[rank].text;
     for (size_t begin = 0; begin < text.size();) {
       const size_t end = std::min(text.find('\n', begin), text.size());
@@ -123,13 +141,17 @@ void judge(const Trial& trial, const std::vector<Process>& processes, Outcome& o
   }
   if (sizes.size() > 1) outcome.defects.push_back("the survivors' new communicators differ in size");
   const bool all_go_on = trial.moment != Moment::creation && trial.moment != Moment::destroy;
-  if (all_go_on && (sizes.size() != 1 || *sizes.begin() != std::to_string(trial.nranks - 1)))
-    outcome.defects.push_back("the new communicator has not " + std::to_string(trial.nranks - 1) + " ranks");
+  const std::string left = std::to_string(trial.nranks - (trial.second == UINT32_MAX ? 1 : 2));
+  if (all_go_on && (sizes.size() != 1 || *sizes.begin() != left))
+    outcome.defects.push_back("the new communicator has not " + left + " ranks");
 }
 
 }  // namespace
 
-const char* name_of(Fault fault) { return fault == Fault::kill ? "SIGKILL" : "SIGSTOP"; }
+const char* name_of(Fault fault) {
+  constexpr const char* names[] = {"SIGKILL", "SIGSTOP", "2 SIGKILL"};
+  return names[static_cast<int>(fault)];
+}
 const char* name_of(Moment moment) {
   constexpr const char* names[] = {"creation", "first call", "mid-operation", "idle", "destroy"};
   return names[static_cast<int>(moment)];
@@ -152,13 +174,23 @@ Trial make_trial(uint64_t seed, Fault fault) {
   trial.nranks = std::min(trial.nranks, 8u);
   trial.victim = static_cast<uint32_t>(random() % trial.nranks);
   trial.delay_us = static_cast<uint32_t>(random() % longest[seed % 5]);
+  if (fault == Fault::kill_two) {
+    trial.nranks = std::max(trial.nranks, 3u);
+    trial.second = static_cast<uint32_t>((trial.victim + 1 + random() % (trial.nranks - 1)) % trial.nranks);
+    // At once, or while the others shrink.
+    trial.gap_us = static_cast<uint32_t>(random() % (random() % 2 ? 1'000 : 30'000));
+  }
   return trial;
 }
 
 std::string describe(const Trial& trial) {
-  return std::string(name_of(trial.fault)) + " of rank " + std::to_string(trial.victim) + " of " +
-         std::to_string(trial.nranks) + " at " + name_of(trial.moment) + " + " + std::to_string(trial.delay_us) +
-         " us over " + name_of(trial.carrier) + " (--seed " + std::to_string(trial.seed) + ")";
+  return std::string(name_of(trial.fault)) + " of rank " + std::to_string(trial.victim) +
+         (trial.second == UINT32_MAX
+              ? ""
+              : " and, " + std::to_string(trial.gap_us) + " us later, rank " + std::to_string(trial.second)) +
+         " of " + std::to_string(trial.nranks) + " at " + name_of(trial.moment) + " + " +
+         std::to_string(trial.delay_us) + " us over " + name_of(trial.carrier) + " (--seed " +
+         std::to_string(trial.seed) + ")";
 }
 
 Outcome run(const Trial& trial, const std::string& program) {

@@ -8,7 +8,8 @@
 
 namespace survival {
 
-enum class Fault { kill, stop };
+// kill_two: two ranks, the second shortly after the first, so that it meets the failure or the shrink after it.
+enum class Fault { kill, stop, kill_two };
 enum class Moment { creation, first_call, mid_operation, idle, destroy };
 enum class Carrier { shm, tcp, mixed };
 
@@ -23,7 +24,9 @@ struct Trial {
   Carrier carrier = Carrier::shm;
   uint32_t nranks = 2;
   uint32_t victim = 0;
-  uint32_t delay_us = 0;  // after the moment begins
+  uint32_t delay_us = 0;         // after the moment begins
+  uint32_t second = UINT32_MAX;  // the second victim, if there is one
+  uint32_t gap_us = 0;           // how much later it dies
 };
 // All of it from the seed.
 Trial make_trial(uint64_t seed, Fault fault);
@@ -31,7 +34,9 @@ std::string describe(const Trial& trial);
 
 struct Outcome {
   double slowest_ms = 0;             // from the fault to the last survivor's error
+  double back_ms = 0;                // from the last fault to the last survivor's use of the new communicator
   bool noticed = false;              // somebody saw an error (a death at the end may come too late for one)
+  bool twice = false;                // the survivors had to shrink a second time
   std::vector<std::string> defects;  // "hang", "wrong answer", "rank 3 does not name rank 1: ..."
   std::vector<std::string> errors;   // what the survivors were told, for the reader
 };

@@ -8,6 +8,10 @@
 namespace tutti::conformance {
 namespace {
 
+// In the middle of its rounds the yardstick may be so many times slower than in its best: more is no noise of a quiet
+// machine.
+constexpr double steady = 2;
+
 double least(const std::vector<double>& values) { return *std::min_element(values.begin(), values.end()); }
 
 double median(std::vector<double> values) {
@@ -20,18 +24,32 @@ std::string amount(const Figures& f, double seconds) {
   return f.bytes > 0 ? fmt::format("{:.3g} GB/s", f.bytes / seconds * 1e-9) : fmt::format("{:.3g} us", seconds * 1e6);
 }
 
-}  // namespace
+// How much the yardstick's own rounds disagree; 1 where they agree.
+double disagreement(const Figures& f) {
+  const double times = median(f.limit) / least(f.limit);
+  return times > steady ? times : 1;
+}
 
-std::string far_below(const Figures& f) {
+std::string slower_than(const Figures& f, double far) {
   const double own = least(f.own), limit = median(f.limit);
-  if (own > f.far * limit)
+  if (own > far * limit)
     return fmt::format("{}: {} at best, while {} gives {} here: {:.0f} times slower, and {:.3g} times is the limit",
-                       f.what, amount(f, own), f.yardstick, amount(f, limit), own / limit, f.far);
-  if (f.claim > 0 && own > f.far * f.claim && limit <= f.far * f.claim)
+                       f.what, amount(f, own), f.yardstick, amount(f, limit), own / limit, far);
+  if (f.claim > 0 && own > far * f.claim && limit <= f.far * f.claim)
     return fmt::format(
         "{}: {} at best, while its own capabilities claim {}: {:.0f} times slower, and {:.3g} times is the limit",
-        f.what, amount(f, own), amount(f, f.claim), own / f.claim, f.far);
+        f.what, amount(f, own), amount(f, f.claim), own / f.claim, far);
   return {};
+}
+
+}  // namespace
+
+std::string far_below(const Figures& f) { return slower_than(f, f.far * disagreement(f)); }
+
+std::string not_judged(const Figures& f) {
+  if (slower_than(f, f.far).empty() || !far_below(f).empty()) return {};
+  return fmt::format("not judged: the machine was busy ({} gave {} at best and {} in the middle of {} rounds)",
+                     f.yardstick, amount(f, least(f.limit)), amount(f, median(f.limit)), f.limit.size());
 }
 
 std::string in_words(const Figures& f) {

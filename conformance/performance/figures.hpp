@@ -22,6 +22,10 @@ struct Figures {
 // "" when all is well; else by how much the transport is below the yardstick or below its own claim. A claim counts
 // only where the yardstick shows that this machine could meet it.
 std::string far_below(const Figures& figures);
+// Where the yardstick's own rounds disagree by more than a factor of two somebody else was using the machine, and a
+// transport must be slower by as much again to be called slow. What is in between is not judged: this says so, with the
+// figures; else "".
+std::string not_judged(const Figures& figures);
 // All figures in one line, for the report.
 std::string in_words(const Figures& figures);
 

@@ -121,7 +121,8 @@ Outcome perform(Subject subject, const Mix& mix, const Place& place, uint32_t ra
   if (rank != 0) return Outcome::pass();
   if (const std::string slow = far_below(figures); !slow.empty()) return Outcome::warning("performance: " + slow);
   Outcome outcome = Outcome::pass();
-  outcome.message = in_words(figures);
+  const std::string busy = not_judged(figures);
+  outcome.message = in_words(figures) + (busy.empty() ? "" : "; " + busy);
   return outcome;
 }
 

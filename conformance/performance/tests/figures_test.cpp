@@ -34,6 +34,19 @@ TEST(Figures, OneLuckyRoundOfTheYardstickCondemnsNobody) {
   EXPECT_EQ(far_below(latency({5 * us, 5 * us, 5 * us}, {1 * us, 0.01 * us, 1 * us})), "");
 }
 
+TEST(Figures, WhatABusyMachineMayExplainIsNotJudged) {
+  const std::vector<double> busy{1 * us, 30 * us, 40 * us, 30 * us, 20 * us};  // 30 times in the middle
+  EXPECT_EQ(far_below(latency({2000 * us}, busy)), "");
+  EXPECT_NE(
+      not_judged(latency({2000 * us}, busy)).find("the machine was busy (a cache line gave 1 us at best and 30 us"),
+      std::string::npos)
+      << not_judged(latency({2000 * us}, busy));
+  EXPECT_NE(far_below(latency({20'000 * us}, busy)), "") << "no load explains that";
+  EXPECT_EQ(not_judged(latency({20'000 * us}, busy)), "");
+  EXPECT_EQ(not_judged(latency({50 * us}, busy)), "") << "nothing is wrong with it";
+  EXPECT_EQ(far_below(latency({9000 * us}, busy, 1 * us)), "") << "nor with a claim";
+}
+
 TEST(Figures, AClaimCountsWhereTheMachineCouldMeetIt) {
   const std::string slow = far_below(latency({30 * us}, {4 * us}, 2 * us));
   EXPECT_NE(slow.find("its own capabilities claim 2 us: 15 times slower"), std::string::npos) << slow;

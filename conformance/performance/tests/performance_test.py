@@ -25,7 +25,14 @@ def latency(script):
     return result["verdict"], result["message"], run.stdout
 
 
-verdict, message, printed = latency("delay:p=1,us=20000")
+# What a busy machine may explain is not judged: then this can show nothing.
+for _ in range(3):
+    verdict, message, printed = latency("delay:p=1,us=20000")
+    if "not judged: the machine was busy" not in message:
+        break
+else:
+    print(message)
+    sys.exit(77)
 assert verdict == "warning" and message.startswith("performance: all_reduce of 8 bytes"), (verdict, message)
 assert message in printed and "1 passed (1 with warnings), 0 failed" in printed, printed
 # On a busy machine nobody gets his turn in time; in one of three runs somebody does.

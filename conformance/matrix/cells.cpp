@@ -71,9 +71,7 @@ Axes axes_of(const Selection& s, const Mix& mix, const Device& device, const Lay
   Axes axes;
   axes.layouts = layouts;
   if (!device.host()) axes.memories = {Memory::device};
-  // A call without buffers finds its device where there is but one kind.
-  const uint32_t last = device.host() || usable_devices() == 1 ? TUTTI_BARRIER : TUTTI_BARRIER - 1;
-  for (uint32_t c = TUTTI_BROADCAST; c <= last; ++c)
+  for (uint32_t c = TUTTI_BROADCAST; c <= TUTTI_BARRIER; ++c)
     for (const tutti_algorithm* a : list_algorithms())
       if ((a->collectives >> c & 1) && wants(s.collectives, collective_name(c)) && wants(s.algorithms, a->name))
         axes.operations.push_back({c, a});

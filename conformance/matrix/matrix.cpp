@@ -74,8 +74,19 @@ bool by_threads(const Cell& cell, const Mix& mix) {
   return mix.threads || (!cell.on_host() && cell.ranks_as == RanksAs::threads);
 }
 
+// A barrier names no buffer: the library finds the device of its stream only where there is but one kind.
+std::string unanswerable(const Cell& cell) {
+  const uint32_t kinds = cell.on_host() || cell.operation.collective != TUTTI_BARRIER ? 1 : usable_devices();
+  return kinds == 1
+             ? std::string()
+             : std::to_string(kinds) +
+                   " kinds of devices can be used here, and a barrier, which names no buffer, does not say whose "
+                   "its stream is: leave the others' plugins out";
+}
+
 Outcome run_cell(const Cell& cell, const Mix& mix, const Place& place) {
   if (!mix.unusable.empty()) return Outcome::fail(mix.unusable);
+  if (const std::string reason = unanswerable(cell); !reason.empty()) return Outcome::not_supported(reason);
   if (!place.shared) place.shared = std::make_shared<Members>(place.folder, place.rank, mix, cell, place.patience);
   auto& members = *static_cast<Members*>(place.shared.get());
   if (by_threads(cell, mix)) return perform_by_threads(cell, mix, members, place);
@@ -86,7 +97,7 @@ Case case_of(const Cell& cell, const Mix& mix) {
   Case one;
   one.id = cell.id();
   one.clauses = clauses_of(cell);
-  one.must_pass = true;
+  one.must_pass = unanswerable(cell).empty();
   one.estimate_ms = estimate_of(cell);
   one.deadline_ms = static_cast<uint32_t>(60'000 + cell.bytes() / 5'000);
   one.needs.free_memory = cell.bytes() * 3 / 2 + (256 << 20);

@@ -167,6 +167,15 @@ constexpr Clause table[] = {
     {"W-4", "Where nothing happens, `arm` comes to return `TUTTI_OK` and the descriptor stays unreadable."},
     {"W-5", "`disarm` clears the descriptor; arming again works like the first time."},
 
+    {"R-1",
+     "`of_host` tells every rail once, under a name of its own, with no text missing and legal numbers, and the "
+     "same each time while the host stays as it is. Where an endpoint can be opened, at least one is chosen."},
+    {"R-2", "`of_endpoint` tells the rails that the endpoint uses: such as `of_host` calls chosen, by the same names."},
+    {"R-3",
+     "Over all rails of an endpoint `sent_bytes` and `received_bytes` never decrease and add up to the bytes of "
+     "its messages. What the transport sends besides may be counted: at most a sixteenth more, and 4096 bytes a "
+     "message."},
+
     {"A-1", "`collectives` names at least one collective and none that is unknown."},
     {"A-2", "`supports` returns `TUTTI_OK`, or `TUTTI_NOT_SUPPORTED` with a reason."},
     {"A-3",
@@ -212,6 +221,17 @@ constexpr Clause table[] = {
     {"D-9",
      "When everything that was made is given back (memory, mapped memory, streams, marks) the process has as many "
      "descriptors, threads and mapped bytes, and as much heap in use, as before, however often that is done."},
+    {"D-10",
+     "What `export_memory` describes, `import_memory` shows in another process of the host: the memory itself, in "
+     "both directions. The record has the allocation's `bytes` and `buffer_id` as `classify` gives them, and the "
+     "exported address's `offset`. The importer's `classify` knows the memory as the device's."},
+    {"D-11",
+     "`import_memory` refuses what it cannot trust: another form, sizes and offsets that are not the "
+     "allocation's, a missing descriptor or another file's, a device that there is not, memory of its own "
+     "process. `export_memory` refuses what is none of the device's memory, or was released."},
+    {"D-12",
+     "`close_import` ends one import: others of the same allocation and the owner's memory stay. What is no open "
+     "import is refused. Nothing is left behind, however often memory is imported and closed."},
 
     {"X-1", "COPY brings the `count` bytes of its source to `dst` and `dst2`, for every size and alignment."},
     {"X-2",

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // How links come about: orders of calling, bad addresses, strangers.
+#include <algorithm>
+#include <cstdlib>
 #include <cstring>
 
 #include "contract_case.hpp"
+#include "listeners.hpp"
 
 namespace tutti::conformance::contract {
 namespace {
@@ -166,6 +169,33 @@ void strangers(Bench& bench) {
   refuses(left, right, "the communicator");
 }
 
+// Without a secret whoever reaches a listener could take part.
+void listens_where_met(Bench& bench) {
+  constexpr const char* met = "127.0.0.1";
+  setenv("meeting_address", met, 1);  // what the test host answers get_config with
+  if (bench.caps().reach == TUTTI_REACH_PROCESS)
+    throw NotOffered{"its reach is one process, whose threads have nothing to listen for"};
+  const std::vector<Listener> before = listeners();
+  Stage stage(bench, {.nranks = 0});
+  for (const uint32_t rank : {0u, 1u}) {
+    RankOptions options;
+    options.rank = rank;
+    options.communicator = bench.seed | 1;
+    options.secret = "";
+    stage.ranks.push_back(std::make_unique<Rank>(bench, options));
+  }
+  for (const Listener& one : listeners())
+    require(
+        one.address == met ||
+            std::any_of(before.begin(), before.end(), [&](const Listener& old) { return old.inode == one.inode; }),
+        "T-8",
+        "in a job without a secret, whose ranks have met by {} (the setting meeting_address), open_endpoint listens "
+        "at {}: whoever reaches that could take part",
+        met, one.text);
+  stage.connect_all();
+  exchange(stage, 0, 1, "T-8");
+}
+
 void many_communicators(Bench& bench) {
   constexpr uint32_t many = 6;
   std::vector<std::unique_ptr<Stage>> stages;
@@ -256,6 +286,11 @@ std::vector<ContractCase> connection_cases() {
       {"connect-bad-addresses", "truncated, long and senseless addresses", {"T-5", "T-7", "T-15"}, 8, bad_addresses},
       {"connect-flipped-addresses", "addresses with a wrong bit", {"T-7"}, 40, flipped_addresses},
       {"connect-strangers", "ranks that differ in secret or communicator", {"T-8"}, 20, strangers},
+      {"connect-without-secret",
+       "without a secret it listens only where the ranks have met",
+       {"T-5", "T-8", "T-13", "T-15", "T-17", "T-21", "T-37"},
+       20,
+       listens_where_met},
       {"communicators-at-once",
        "six communicators, of which one is aborted and one loses a peer",
        {"T-3", "T-5", "T-15", "T-21"},

@@ -41,9 +41,11 @@ std::vector<ContractCase> lifetime_cases();
 std::vector<ContractCase> process_cases();
 std::vector<ContractCase> view_cases();
 std::vector<ContractCase> sleep_cases();
+std::vector<ContractCase> rails_cases();
 std::vector<ContractCase> plugin_cases();
 std::vector<ContractCase> algorithm_cases();
 std::vector<ContractCase> device_cases();
+std::vector<ContractCase> export_cases();
 std::vector<ContractCase> executor_cases();
 
 }  // namespace tutti::conformance::contract

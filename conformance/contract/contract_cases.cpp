@@ -28,9 +28,9 @@ const std::vector<ContractCase>& contract_cases(Subject subject) {
   static const std::vector<ContractCase> plugin = sorted({plugin_cases});
   static const std::vector<ContractCase> transport =
       sorted({description_cases, connection_cases, transfer_cases, flow_cases, control_cases, failure_cases,
-              memory_cases, lifetime_cases, process_cases, view_cases, sleep_cases});
+              memory_cases, lifetime_cases, process_cases, view_cases, sleep_cases, rails_cases});
   static const std::vector<ContractCase> algorithm = sorted({algorithm_cases});
-  static const std::vector<ContractCase> device = sorted({device_cases, executor_cases});
+  static const std::vector<ContractCase> device = sorted({device_cases, export_cases, executor_cases});
   switch (subject) {
     case Subject::plugin:
       return plugin;

@@ -102,13 +102,14 @@ void unknown_interfaces(Bench& bench) {
     const void* table = plain_call("get_interface", true, [&] { return t->get_interface(t->self, id); });
     require(!table, "E-3", "transport {}: get_interface(\"{}\") is not NULL", t->name, id);
   }
-  for (const char* id : {TUTTI_VIEW_ID, TUTTI_WAIT_FD_ID}) {
+  for (const char* id : {TUTTI_VIEW_ID, TUTTI_WAIT_FD_ID, TUTTI_RAILS_ID}) {
     const void* first = plain_call("get_interface", true, [&] { return t->get_interface(t->self, id); });
     const void* again = plain_call("get_interface", true, [&] { return t->get_interface(t->self, id); });
     require(first == again, "E-3", "transport {}: get_interface(\"{}\") gave another table the second time", t->name,
             id);
   }
-  for (const auto judge_one : {+[](Bench& b) { b.view(); }, +[](Bench& b) { b.wait_fd(); }}) {
+  for (const auto judge_one :
+       {+[](Bench& b) { b.view(); }, +[](Bench& b) { b.wait_fd(); }, +[](Bench& b) { b.rails(); }}) {
     try {
       judge_one(bench);
     } catch (const NotOffered&) {

@@ -82,7 +82,8 @@ const tutti_transport_caps& Bench::caps() {
 }
 
 const void* Bench::interface(const char* id) {
-  return plain_call("get_interface", true, [&] { return transport()->get_interface(transport()->self, id); });
+  const tutti_transport* t = transport();  // calls into the plugin itself
+  return plain_call("get_interface", true, [&] { return t->get_interface(t->self, id); });
 }
 
 const tutti_view* Bench::view() {
@@ -101,6 +102,14 @@ const tutti_wait_fd* Bench::wait_fd() {
   if (!table) throw NotOffered{"it does not offer " TUTTI_WAIT_FD_ID};
   judge_stamp(table, TUTTI_WAIT_FD_ID, TUTTI_WAIT_FD_STAMP);
   require(table->get_fd && table->arm && table->disarm, "E-4", "wait_fd/1: get_fd, arm or disarm is NULL");
+  return table;
+}
+
+const tutti_rails* Bench::rails() {
+  const auto* table = static_cast<const tutti_rails*>(interface(TUTTI_RAILS_ID));
+  if (!table) throw NotOffered{"it does not offer " TUTTI_RAILS_ID};
+  judge_stamp(table, TUTTI_RAILS_ID, TUTTI_RAILS_STAMP);
+  require(table->of_host, "E-4", "rails/1: of_host is NULL");
   return table;
 }
 

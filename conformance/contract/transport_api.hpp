@@ -4,6 +4,7 @@
 // watched.
 #pragma once
 
+#include <tutti/plugin/rails.h>
 #include <tutti/plugin/transport.h>
 
 #include <string>
@@ -33,6 +34,7 @@ struct Bench {
   const tutti_transport_caps& caps();
   const tutti_view* view();        // throws NotOffered when it has none
   const tutti_wait_fd* wait_fd();  // likewise
+  const tutti_rails* rails();      // likewise
 
  private:
   const void* interface(const char* id);

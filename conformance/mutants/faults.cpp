@@ -22,6 +22,7 @@ constexpr Fault transports[] = {
     {"another-link-each-time", "T-5", "shm", "connect gives a new link at each call"},
     {"passive-end-sleeps", "T-6", "shm", "progress does nothing before connect was called here"},
     {"trusts-any-address", "T-7", "shm", "connect takes the peer from its own table, whatever bytes come"},
+    {"listens-everywhere", "T-8", "shm", "without a secret an endpoint listens at every address of the host"},
     {"ignores-secret", "T-8", "shm", "endpoints are opened without the secret"},
     {"refusal-is-error", "T-9", "shm", "a full queue is reported as TUTTI_NO_RESOURCES"},
     {"ignores-flags", "T-10", "shm", "unknown flags are masked out"},
@@ -85,6 +86,11 @@ constexpr Fault transports[] = {
     {"arm-forgets", "W-3", "shm", "arm returns TUTTI_OK though something is there"},
     {"always-readable", "W-4", "shm", "the descriptor is always readable"},
     {"disarm-forgets", "W-5", "shm", "the descriptor stays readable after disarm"},
+
+    {"rails-renamed", "R-1", "rails", "a rail has another name each time that it is told"},
+    {"rails-without-reason", "R-1", "rails", "a rail is chosen and no reason is given"},
+    {"rails-elsewhere", "R-2", "rails", "of_endpoint tells a rail that of_host does not know"},
+    {"rails-count-twice", "R-3", "rails", "a message is counted when it is posted and again when it completes"},
 };
 
 constexpr Fault algorithms[] = {
@@ -125,6 +131,11 @@ constexpr Fault devices[] = {
     {"deaf-to-peers", "D-8", "simulated", "commands that read another device's memory do nothing"},
     {"mark-keeps-memory", "D-9", "simulated", "every mark leaves 3,000 bytes behind"},
     {"mark-keeps-descriptor", "D-9", "simulated", "every mark leaves a descriptor open"},
+    {"imports-a-copy", "D-10", "simulated", "an import is memory of its own with the same bytes"},
+    {"exports-the-base", "D-10", "simulated", "an export of any address says offset 0"},
+    {"imports-beyond-the-end", "D-11", "simulated", "an offset beyond the allocation is taken for 0"},
+    {"import-keeps-descriptor", "D-12", "simulated", "each import leaves a descriptor open"},
+    {"closes-anything", "D-12", "simulated", "close_import of what is no import says TUTTI_OK"},
     {"drops-last-copied-byte", "X-1", "simulated", "COPY leaves its last byte out"},
     {"forgets-second-destination", "X-1", "simulated", "dst2 is not written"},
     {"ignores-the-operator", "X-2", "simulated", "every REDUCE is a sum"},

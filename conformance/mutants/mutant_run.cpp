@@ -16,6 +16,7 @@
 
 #include "contract/clauses.hpp"
 #include "contract/contract_process.hpp"
+#include "options.hpp"
 
 namespace tutti::conformance {
 namespace {
@@ -52,6 +53,7 @@ class Originals {
   Target original(const Fault& fault, Subject subject) const {
     const std::string id = fault.over;
     if (id.empty()) return {subject, mutants_, "mutants", companions_, {}};
+    if (id == "rails") return {subject, mutants_, "mutant", companions_, {"TUTTI_MUTANT=rails"}};
     for (const contract::Companion& c : companions_)
       if (c.id == id) {
         Target target{subject, c.path, subject == Subject::algorithm ? "ring" : id, companions_, {}};
@@ -182,7 +184,8 @@ std::vector<MutantResult> run_mutants(const MutantOptions& options) {
   add(device_faults(), Subject::device);
   for (const std::string& name : wanted)
     if (!known.contains(name))
-      throw std::invalid_argument(fmt::format("there is no mutant \"{}\"; --list shows them", name));
+      throw std::invalid_argument(fmt::format("there is no mutant \"{}\"; mutants --list shows them{}", name,
+                                              did_you_mean(name, {known.begin(), known.end()})));
 
   MutantRun run(options);
   std::vector<MutantResult> results(jobs.size());

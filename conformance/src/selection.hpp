@@ -12,6 +12,11 @@ namespace tutti::conformance {
 enum class Level { smoke, quick, standard, full };
 const char* level_name(Level level);
 
+// The k-th of n shares of the cases: a machine of n that divide a level among them. {1, 1}: all.
+struct Share {
+  uint32_t k = 1, n = 1;
+};
+
 // Empty lists: everything there is.
 struct Selection {
   Level level = Level::quick;
@@ -23,6 +28,7 @@ struct Selection {
   std::vector<std::string> plugins;  // files, loaded in this process and in every worker
   std::string netns;  // "NAME": host h of a case is the network namespace NAME-h (tools/netns/hosts.sh up NAME 2)
   uint64_t seed = 1;
+  Share share;
   double patience = 1;  // every time limit is so many times as long: for slow, emulated or very busy machines
 };
 

@@ -3,6 +3,8 @@
 // Mutants that err about endpoints: opening, connecting, control messages, failures, memory, threads. What each does is
 // said in faults.cpp.
 #include <fcntl.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -90,6 +92,24 @@ struct IgnoresSecret : Mutant {
     tutti_endpoint_config open = config;
     open.secret = nullptr, open.secret_bytes = 0;
     return reached(), Mutant::open_endpoint(domain, open, endpoint);
+  }
+};
+struct ListensEverywhere : Mutant {
+  struct At : Endpoint {
+    int socket_ = -1;
+    At(Domain& d, const tutti_endpoint_config& c, tutti_endpoint* inner) : Endpoint(d, c, inner) {
+      if (c.secret_bytes) return;
+      const sockaddr_in anywhere{AF_INET, 0, {INADDR_ANY}, {}};
+      socket_ = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+      if (bind(socket_, reinterpret_cast<const sockaddr*>(&anywhere), sizeof anywhere) == 0 && listen(socket_, 1) == 0)
+        reached();
+    }
+    ~At() override {
+      if (socket_ >= 0) close(socket_);
+    }
+  };
+  std::unique_ptr<Endpoint> make_endpoint(Domain& d, const tutti_endpoint_config& c, tutti_endpoint* inner) override {
+    return std::make_unique<At>(d, c, inner);
   }
 };
 struct LeaksDescriptor : Mutant {
@@ -398,6 +418,7 @@ constexpr Maker makers[] = {
     {"query-overfills", make<QueryOverfills>},
     {"keeps-secret-pointer", make<KeepsSecretPointer>},
     {"ignores-secret", make<IgnoresSecret>},
+    {"listens-everywhere", make<ListensEverywhere>},
     {"leaks-descriptor", make<LeaksDescriptor>},
     {"leaks-memory", make<LeaksMemory>},
     {"one-communicator", make<OneCommunicator>},

@@ -30,6 +30,8 @@ void reached();
 std::unique_ptr<sdk::Interposer> make_transfer_mutant(std::string_view name);
 std::unique_ptr<sdk::Interposer> make_endpoint_mutant(std::string_view name);
 std::unique_ptr<sdk::Interposer> make_view_mutant(std::string_view name);
+// nullptr: no fault of rails/1, nor the whole transport that has it.
+const tutti_transport* railed_transport();
 const tutti_algorithm* algorithm_mutant();
 // The tables of a device's fault, over the plugin "simulated"; nullptr: `id` is of neither of them.
 const void* device_mutant(const char* id);

@@ -34,6 +34,7 @@ namespace {
 
 const tutti_transport* transport() {
   static const tutti_transport* const table = []() -> const tutti_transport* {
+    if (const tutti_transport* railed = railed_transport()) return railed;
     std::unique_ptr<sdk::Interposer> made;
     for (const auto maker : {make_transfer_mutant, make_endpoint_mutant, make_view_mutant})
       if (!made) made = maker(fault());

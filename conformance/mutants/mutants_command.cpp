@@ -9,6 +9,7 @@
 #include "command.hpp"
 #include "contract/clauses.hpp"
 #include "mutant_run.hpp"
+#include "options.hpp"
 
 namespace tutti::conformance {
 namespace {
@@ -73,8 +74,7 @@ Action add_mutants_command(CLI::App& app, Session& session) {
   sub->add_option("names", options->run.names, "mutants to run; all without any");
   sub->add_flag("--list", options->list, "shows the mutants and the clauses that they break");
   sub->add_flag("--verbose", options->verbose, "shows the message that each author would read");
-  sub->add_option("--patience", options->run.patience, "seconds without news after which a case fails (1)")
-      ->check(CLI::Range(0.5, 60.0));
+  add_number(*sub, "--patience", options->run.patience, 0.5, 60, "seconds without news after which a case fails");
   return [options, &session] {
     options->run.seed = session.selection.seed;
     return run(*options);

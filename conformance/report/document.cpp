@@ -51,6 +51,7 @@ Json manifest_of(const Manifest& m) {
           {"algorithms", m.algorithms},
           {"devices", m.devices},
           {"cases", m.cases},
+          {"share", m.share},
           {"plugins", plugins},
           {"machine", object_of(m.machine)},
           {"interfaces", object_of(m.interfaces)},
@@ -202,6 +203,7 @@ Manifest manifest_from(const Value& at) {
   m.algorithms = at.at("algorithms").texts();
   m.devices = at.texts_if_there("devices");
   m.cases = at.at("cases").texts();
+  if (at.has("share")) m.share = at.at("share").text();
   at.at("plugins").each([&](const Value& p) {
     m.plugins.push_back({p.at("id").text(), p.at("version").text(), p.at("vendor").text(), p.at("path").text(),
                          p.at("sha256").text(), p.at("transports").texts(), p.at("algorithms").texts(),

@@ -157,9 +157,9 @@ void judge_subject(const Run& run, const Subject& subject, const std::string& da
 
 }  // namespace
 
-const char* Judgement::title() const {
+std::string Judgement::title() const {
   if (!reasons.empty()) return "NOT conforming";
-  return part ? "these cases passed; picked by hand, they prove no conformance" : "conforming, at this level";
+  return part.empty() ? "conforming, at this level" : "these cases passed; " + part + ", they prove no conformance";
 }
 
 std::string day_of(const Run& run) { return run.manifest.started.substr(0, 10); }
@@ -172,15 +172,16 @@ Judgement judge(const Run& run, const std::string& day) {
     judgement.reasons.push_back("no case was run");
   else if (std::none_of(run.results.begin(), run.results.end(), passed))
     judgement.reasons.push_back("no case passed");
-  judgement.part = !run.manifest.cases.empty();
-  if (!judgement.part) judge_proofs(run, judgement.reasons);
+  if (!run.manifest.share.empty()) judgement.part = "the share " + run.manifest.share + " of all";
+  if (!run.manifest.cases.empty()) judgement.part = "picked by hand";
+  if (judgement.part.empty()) judge_proofs(run, judgement.reasons);
   return judgement;
 }
 
 Judgement judge_submission(const Run& run, const std::vector<Subject>& subjects, const std::string& day) {
   Judgement judgement = judge(run, day);
-  if (judgement.part)
-    judgement.reasons.push_back("its cases were picked by hand (--case): it is about no whole plugin");
+  if (!judgement.part.empty())
+    judgement.reasons.push_back("its cases are " + judgement.part + " (--case, --share): it is about no whole plugin");
   for (const Subject& subject : subjects) judge_subject(run, subject, day, judgement.reasons);
   judge_traffic(run, judgement.reasons);
   judge_devices(run, judgement.reasons);

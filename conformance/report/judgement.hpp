@@ -13,9 +13,9 @@ namespace tutti::conformance {
 
 struct Judgement {
   std::vector<std::string> reasons;  // sentences against it, the weightiest first
-  bool part = false;                 // cases were picked by hand: without reasons against it, it still proves nothing
-  bool conforming() const { return reasons.empty() && !part; }
-  const char* title() const;  // "conforming, at this level" ...
+  std::string part;  // why it proves nothing by itself, even without reasons against it; "": it is whole
+  bool conforming() const { return reasons.empty() && part.empty(); }
+  std::string title() const;  // "conforming, at this level" ...
 };
 
 // The day on which a run was made: the date of its manifest.

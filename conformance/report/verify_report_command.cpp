@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <filesystem>
 #include <memory>
 #include <set>
 #include <stdexcept>
@@ -79,6 +80,8 @@ Action add_verify_report_command(CLI::App& app, Session& session) {
   command->add_option("FOLDER", options->folder, "the submission")->required();
   command->add_option("--day", options->day, "judge the waivers as of this day, YYYY-MM-DD (today)");
   return [&session, options] {
+    if (!std::filesystem::is_directory(options->folder))
+      throw std::invalid_argument("verify-report: " + options->folder + " is no folder");
     if (!is_day(options->day)) throw std::invalid_argument("--day " + options->day + ": expected YYYY-MM-DD");
     return verify(*options, session.selection);
   };

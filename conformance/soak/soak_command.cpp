@@ -15,6 +15,7 @@
 #include <thread>
 
 #include "command.hpp"
+#include "options.hpp"
 #include "process.hpp"
 #include "result.hpp"
 #include "runner.hpp"
@@ -247,12 +248,13 @@ Action add_soak_command(CLI::App& app, Session& session) {
   auto* sub = app.add_subcommand(
       "soak", "A seeded random walk over everything at once, watched for wrong results, leaks and slowness");
   const auto options = std::make_shared<Options>();
-  sub->add_option("--minutes", options->minutes, "how long")->check(CLI::Range(0.01, 1e6));
-  sub->add_option("--interval", options->interval, "seconds between two lines")->check(CLI::Range(0.05, 1e5));
-  sub->add_option("--plant", options->plant, "leaks on purpose, to see that it is found")
-      ->check(CLI::IsMember({"none", "memory", "descriptor", "latency"}))
-      ->group("");
-  return [&session, options] { return Soak(*options, session.selection).run(); };
+  add_number(*sub, "--minutes", options->minutes, 0.01, 1e6, "how long");
+  add_number(*sub, "--interval", options->interval, 0.05, 1e5, "seconds between two lines, 0: by the length");
+  sub->add_option("--plant", options->plant, "leaks on purpose, to see that it is found")->group("");
+  return [&session, options] {
+    require_known("--plant", {options->plant}, {"none", "memory", "descriptor", "latency"});
+    return Soak(*options, session.selection).run();
+  };
 }
 
 }  // namespace tutti::conformance

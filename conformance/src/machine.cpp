@@ -151,6 +151,7 @@ Manifest make_manifest(const Selection& selection, const std::string& command_li
   m.algorithms = selection.algorithms;
   m.devices = selection.devices;
   m.cases = selection.cases;
+  if (selection.share.n > 1) m.share = std::to_string(selection.share.k) + "/" + std::to_string(selection.share.n);
   m.seed = selection.seed;
   m.plugins = plugin_facts();
   utsname system{};

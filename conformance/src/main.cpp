@@ -5,14 +5,17 @@
 #include <tutti/tutti.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdio>
 #include <cstring>
 #include <iostream>
+#include <limits>
 #include <map>
 
 #include "command.hpp"
 #include "contract/contract_process.hpp"
 #include "filters.hpp"
+#include "options.hpp"
 #include "worker.hpp"
 
 namespace {
@@ -30,10 +33,10 @@ std::string quoted(const std::string& word) {
 }
 
 void add_selection(CLI::App& app, Selection& s) {
-  const std::map<std::string, Level> levels{
-      {"smoke", Level::smoke}, {"quick", Level::quick}, {"standard", Level::standard}, {"full", Level::full}};
-  app.add_option("--level", s.level, "smoke (20 s), quick (2 min a transport), standard (15 min a transport), full (overnight)")
-      ->transform(CLI::CheckedTransformer(levels));
+  app.add_option_function<std::string>(
+         "--level", [&s](const std::string& text) { s.level = level_from(text); },
+         "smoke (20 s), quick (2 min a transport), standard (10 min a transport), full (overnight) [quick]")
+      ->type_name("LEVEL");
   const auto list = [&](const char* name, auto& values, const char* text) {
     app.add_option(name, values, text)->delimiter(',')->allow_extra_args(false);
   };
@@ -42,15 +45,58 @@ void add_selection(CLI::App& app, Selection& s) {
   list("--algorithm", s.algorithms, "algorithms");
   list("--collective", s.collectives, "collectives");
   list("--type", s.types, "data types");
-  list("--ranks", s.ranks, "numbers of ranks");
+  constexpr uint32_t most_ranks = 64;
+  app.add_option_function<std::vector<std::string>>(
+         "--ranks",
+         [&s](const std::vector<std::string>& numbers) {
+           for (const std::string& number : numbers)
+             s.ranks.push_back(static_cast<uint32_t>(whole_number("--ranks", number, 1, most_ranks)));
+         },
+         "numbers of ranks, 1 to 64")
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->type_name("NUMBER");
   app.add_option("--case", s.cases, "a case's id; '*' stands for anything")->allow_extra_args(false);
   app.add_option("--plugin", s.plugins, "a plugin's file, loaded besides those that are found")
       ->allow_extra_args(false);
   app.add_option("--netns", s.netns, "the hosts of a mix are the network namespaces NAME-0, NAME-1 (root)");
-  app.add_option("--seed", s.seed, "of all data");
-  app.add_option("--patience", s.patience,
-                 "every time limit is so many times as long, for slow or emulated machines (1)")
-      ->check(CLI::Range(1.0, 100.0));
+  app.add_option_function<std::string>(
+         "--seed",
+         [&s](const std::string& text) {
+           s.seed = whole_number("--seed", text, 0, std::numeric_limits<uint64_t>::max());
+         },
+         "of all data [1]")
+      ->type_name("NUMBER");
+  app.add_option_function<std::string>(
+         "--share", [&s](const std::string& text) { s.share = share_from(text); },
+         "K/N: the K-th of N shares of the cases, for machines that divide a level among them; the seed shuffles")
+      ->type_name("K/N");
+  add_number(app, "--patience", s.patience, 1, 100,
+             "every time limit is so many times as long, for slow or emulated machines");
+}
+
+// What the parser had no use for: an option or command that there is not.
+void refuse_extras(const CLI::App& app) {
+  const std::vector<std::string> extras = app.remaining(true);
+  if (extras.empty()) return;
+  const auto is_option = [](const std::string& word) { return word.size() > 1 && word[0] == '-'; };
+  const auto option = std::find_if(extras.begin(), extras.end(), is_option);
+  std::vector<std::string> options, commands;
+  const auto chosen = app.get_subcommands();
+  for (const CLI::App* part : {&app, chosen.empty() ? nullptr : static_cast<const CLI::App*>(chosen.front())})
+    if (part)
+      for (const CLI::Option* one : part->get_options())
+        if (!one->get_lnames().empty() && !one->get_group().empty())
+          options.push_back("--" + one->get_lnames().front());
+  for (const CLI::App* sub : app.get_subcommands({})) commands.push_back(sub->get_name());
+  if (option != extras.end()) {
+    const std::string word = option->substr(0, option->find('='));
+    throw std::invalid_argument("there is no option \"" + word + "\"" + did_you_mean(word, options) +
+                                "; --help shows all");
+  }
+  if (chosen.empty()) unknown_word("command", extras.front(), commands);
+  throw std::invalid_argument(chosen.front()->get_name() + ": \"" + extras.front() + "\" is one word too many; see " +
+                              chosen.front()->get_name() + " --help");
 }
 
 int run(int argc, char** argv) {
@@ -67,14 +113,19 @@ int run(int argc, char** argv) {
                                         {"soak", add_soak_command(app, session)},
                                         {"verify-report", add_verify_report_command(app, session)}};
   app.require_subcommand(0, 1);
-  for (CLI::App* sub : app.get_subcommands({})) sub->fallthrough();
+  app.allow_extras();
+  for (CLI::App* sub : app.get_subcommands({})) sub->fallthrough()->allow_extras();
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& e) {
     return app.exit(e);
+  } catch (const CLI::ArgumentMismatch& e) {
+    const std::string text = e.what();
+    throw std::invalid_argument(text.substr(0, text.find(':')) + ": expected one value, given once");
   } catch (const CLI::ParseError& e) {
     throw std::invalid_argument(std::string(e.what()) + "\nRun with --help for more information.");
   }
+  refuse_extras(app);
   const auto chosen = app.get_subcommands();
   const std::string name = !chosen.empty() ? chosen.front()->get_name() : mutants ? "mutants" : "";
   // Who checks a report need not have the plugins that it is about.

@@ -44,6 +44,7 @@ struct Manifest {
   std::vector<std::string> transports, algorithms;  // what the run was about; empty: everything that is found
   std::vector<std::string> devices;                 // likewise
   std::vector<std::string> cases;                   // picked by hand: the run says nothing of a whole plugin
+  std::string share;                                // "2/8": likewise; "": all
   std::vector<PluginFact> plugins;
   // "kernel", "cpu", "cores", "memory", "git" (of the folder in which it runs, when there is one) ...
   std::vector<std::pair<std::string, std::string>> machine;

@@ -40,13 +40,19 @@ void take_reproducer(const std::string& text, Selection& selection) {
   selection.cases = {text.substr(0, at)};
 }
 
+uint64_t seconds_of(const std::vector<Case>& cases) {
+  uint64_t ms = 0;
+  for (const Case& one : cases) ms += one.estimate_ms;
+  return (ms + 999) / 1000;
+}
+
 int list_cases(const std::vector<Case>& cases) {
   for (const Case& one : cases) {
     std::string clauses;
     for (const std::string& clause : one.clauses) clauses += (clauses.empty() ? "" : ",") + clause;
     fmt::print("{}{}{}{}\n", one.id, one.must_pass ? "  must pass" : "", clauses.empty() ? "" : "  ", clauses);
   }
-  fmt::print("{} cases\n", cases.size());
+  fmt::print("{} cases, about {} s on two cores\n", cases.size(), seconds_of(cases));
   return 0;
 }
 
@@ -98,10 +104,8 @@ int run_selected(const Session& session, const Options& options) {
       throw std::invalid_argument(std::string("--waivers: ") + e.what());
     }
   require_places(options);
-  uint64_t estimate_ms = 0;
-  for (const Case& one : cases) estimate_ms += one.estimate_ms;
   fmt::print("level {}: {} cases, about {} s on two cores, seed {:#x}\n", level_name(selection.level), cases.size(),
-             (estimate_ms + 999) / 1000, selection.seed);
+             seconds_of(cases), selection.seed);
   std::fflush(stdout);
   run.manifest = make_manifest(selection, session.command_line);
   RunnerOptions runner;

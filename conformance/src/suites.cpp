@@ -10,6 +10,7 @@
 #include "matrix/matrix.hpp"
 #include "performance/performance.hpp"
 #include "proofs/proofs.hpp"
+#include "runner.hpp"
 #include "soak/walk.hpp"
 
 namespace tutti::conformance {
@@ -18,12 +19,7 @@ namespace {
 
 std::vector<Suite>& table() {
   static std::vector<Suite> all{
-      contract_suite(),
-      proof_suite(),
-      matrix_suite(),
-      chaos_suite(),
-      performance_suite(),
-      soak_suite(),
+      contract_suite(), proof_suite(), matrix_suite(), chaos_suite(), performance_suite(), soak_suite(),
   };
   return all;
 }
@@ -67,6 +63,25 @@ std::optional<Case> find_case(const std::string& id) {
   return std::nullopt;
 }
 
+namespace {
+
+// The listed case that has most leading parts in common with an id that is none: what may have been meant.
+std::string nearest_case(const std::string& id) {
+  std::vector<Case> listed;
+  Selection few;
+  for (const Suite& suite : suites()) suite.list(few, listed);
+  std::string nearest;
+  size_t most = 0;
+  for (const Case& one : listed) {
+    const auto differs = std::mismatch(id.begin(), id.end(), one.id.begin(), one.id.end()).first;
+    const auto parts = static_cast<size_t>(std::count(id.begin(), differs, '/'));
+    if (parts > most) nearest = one.id, most = parts;
+  }
+  return nearest.empty() ? "" : "; one that begins alike is " + nearest;
+}
+
+}  // namespace
+
 std::vector<Case> select_cases(const Selection& selection) {
   std::vector<Case> cases;
   std::vector<std::string> patterns;
@@ -79,7 +94,8 @@ std::vector<Case> select_cases(const Selection& selection) {
     if (!found) {
       std::string known;
       for (const Suite& suite : suites()) known += (known.empty() ? "" : ", ") + std::string(suite.name);
-      throw std::invalid_argument("there is no case \"" + name + "\"; suites: " + known + "; --list shows the cases");
+      throw std::invalid_argument("there is no case \"" + name + "\"; suites: " + known + "; --list shows the cases" +
+                                  nearest_case(name));
     }
     cases.push_back(std::move(*found));
   }
@@ -92,6 +108,10 @@ std::vector<Case> select_cases(const Selection& selection) {
       cases.push_back(std::move(one));
   if (!patterns.empty() && cases.empty())
     throw std::invalid_argument("no case of the level matches \"" + patterns.front() + "\"; --list shows the cases");
+  if (selection.share.n > 1)
+    std::erase_if(cases, [&](const Case& one) {
+      return case_seed(selection.seed, one.id) % selection.share.n != selection.share.k - 1;
+    });
   return cases;
 }
 

@@ -203,7 +203,16 @@ TEST(Judgement, CasesPickedByHandProveNothing) {
   EXPECT_TRUE(judge(run, day).reasons.empty());
   EXPECT_FALSE(judge(run, day).conforming());
   EXPECT_TRUE(has(judge(run, day).title(), "picked by hand"));
-  EXPECT_TRUE(has(why(run), "its cases were picked by hand"));
+  EXPECT_TRUE(has(why(run), "its cases are picked by hand"));
+}
+
+TEST(Judgement, AShareProvesNothingByItself) {
+  auto run = good_run();
+  run.manifest.share = "2/8";
+  const auto back = from_document(to_document(run));
+  EXPECT_EQ(back.manifest.share, "2/8");
+  EXPECT_TRUE(has(judge(back, day).title(), "the share 2/8 of all")) << judge(back, day).title();
+  EXPECT_TRUE(has(why(back), "its cases are the share 2/8 of all"));
 }
 
 TEST(Judgement, ManifestIsComplete) {

@@ -168,6 +168,8 @@ class Communicator final : public Engine, private PortEvents {
   void tell_of_streams();
   void issue_stream(const StreamRunner::Call& call, StreamPlan& plan);
   void await_streams(const std::function<bool()>& enough);
+  void open_channels(const StreamRunner::Call& call, StreamPlan& plan);
+  void await_peers(const std::function<bool()>& enough, const StreamRunner::Call& call);
   bool advance_streams();
   void end_stream_request(tutti_request* request, tutti_status status);
   void end_streams(tutti_status status);
@@ -244,8 +246,9 @@ class Communicator final : public Engine, private PortEvents {
   std::list<tutti_request*> in_order_;  // collectives not complete, oldest first
   tutti_request direct_;                // the blocking call's own
   PointToPoint point_to_point_;
-  uint64_t id_ = 0;            // of the communicator, the same on all ranks
-  bool device_lanes_ = false;  // some rank has a device: links have lanes for it
+  uint64_t id_ = 0;                           // of the communicator, the same on all ranks
+  bool device_lanes_ = false;                 // some rank has a device: links have lanes for it
+  std::unique_ptr<MemoryExchange> exchange_;  // nullptr: device memory is not mapped by others
   std::unique_ptr<StreamRunner> streams_;
   std::vector<std::unique_ptr<tutti_request>> own_requests_;  // of stream calls without a request
   CallCheck call_check_;

@@ -13,8 +13,9 @@ std::vector<tutti_service> Communicator::services() {
   const Hold hold(*this);
   std::vector<tutti_service> rows;
   for (const Service& s : services_)
-    rows.push_back(
-        {s.collective.c_str(), s.algorithm.c_str(), s.transports.c_str(), s.calls, s.bytes, ticks_to_ns(s.ticks)});
+    if (s.calls)
+      rows.push_back(
+          {s.collective.c_str(), s.algorithm.c_str(), s.transports.c_str(), s.calls, s.bytes, ticks_to_ns(s.ticks)});
   return rows;
 }
 
@@ -23,6 +24,9 @@ std::vector<tutti_link_traffic> Communicator::traffic() {
   std::vector<tutti_link_traffic> rows;
   for (const Link& link : links_)
     if (link.sent || link.received) rows.push_back({link.port->api->name, link.peer, 0, link.sent, link.received});
+  if (streams_)
+    for (const auto& [peer, bytes] : streams_->mapped_traffic())
+      rows.push_back({MappedChannel::mapped, peer, 0, bytes.sent, bytes.received});
   return rows;
 }
 

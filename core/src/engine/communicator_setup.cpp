@@ -114,6 +114,10 @@ Communicator::Communicator(const tutti_comm_config& config, const Succession& su
     const auto algorithms = agree();
     recorder_->enter(TUTTI_FLIGHT_OPENING);
     if (nranks_ > 1) open_ports(transports);
+    // Before the ranks describe themselves: afterwards each knows whom it reaches. Transports that were named carry
+    // everything.
+    if (nranks_ > 1 && have_devices() && transport_setting_.empty())
+      exchange_ = std::make_unique<MemoryExchange>(id_, rank_, bootstrap_->secret());
     recorder_->enter(TUTTI_FLIGHT_DESCRIBING);
     describe_ranks();
     choose_links();

@@ -31,6 +31,7 @@ void Communicator::make_streams() {
   place.links = &links_;
   place.first_lane = windows_count_ * lanes_ + 1;
   place.communicator = id_;
+  place.exchange = exchange_.get();
   place.connect = [this](Link& link) { return connect(link); };
   streams_ = std::make_unique<StreamRunner>(std::move(place));
   // Streams wait for bytes while the application does something else: somebody has to move them.
@@ -67,12 +68,13 @@ tutti_status Communicator::stream_collective(StreamRunner::Call call, const tutt
   made->state = tutti_request::State::running;
   made->complete.store(false, std::memory_order_relaxed);
   made->transfer.bytes = plan.plan.call_bytes;
-  made->service =
-      service_row(collective_name(call.shape.collective), plan.plan.algorithm->name,
-                  plan.plan.transports.empty() ? call.where.tables.memory->name
-                                               : call.where.tables.memory->name + ("+" + plan.plan.transports));
+  const auto served = [&] {
+    const std::string device = call.where.tables.memory->name;
+    return service_row(collective_name(call.shape.collective), plan.plan.algorithm->name,
+                       plan.plan.transports.empty() ? device : device + "+" + plan.plan.transports);
+  };
+  made->service = served();
   memo_[call.shape.collective] = nullptr;
-  stream_facts_[call.shape.collective] = {true, made->service, plan.plan.slices, plan.plan.schedule_hash};
   made->sequence = call.sequence = next_sequence_++;
   recorder_->begin(mine, plan.plan.shape.in_place, made->service, made->begin_ticks);
   if (call_check_.checked())
@@ -80,6 +82,9 @@ tutti_status Communicator::stream_collective(StreamRunner::Call call, const tutt
   else if (std::exchange(plan.plan.fresh, false))
     for (Link* link : plan.plan.links)
       if (!topology_.same_process(rank_, link->peer)) untold_.push_back({mine, link});
+  open_channels(call, plan);
+  made->service = served();
+  stream_facts_[call.shape.collective] = {true, made->service, plan.plan.slices, plan.plan.schedule_hash};
   issue_stream(call, plan);
   // Where no rank of another process takes part, nobody waits for this one any more, and nobody may look when the
   // stream has come to the end.
@@ -179,6 +184,30 @@ void Communicator::tell_of_streams() {
     call_check_.tell(one.call, {one.link});
     return true;
   });
+}
+
+// The call has begun: whatever goes wrong concerns all ranks.
+void Communicator::open_channels(const StreamRunner::Call& call, StreamPlan& plan) {
+  try {
+    streams_->open_channels(call, plan, [&](const auto& enough) { await_peers(enough, call); });
+  } catch (const std::exception& problem) {
+    if (!breaking_) break_down(problem);
+  }
+  require_usable();  // also where all have come, and then something broke
+}
+
+// Until other ranks have come to the call, too.
+void Communicator::await_peers(const std::function<bool()>& enough, const StreamRunner::Call& call) {
+  uint64_t limit = clock_ns() + call.timeout_ns;
+  while (!enough()) {
+    if (breaking_) throw Failure(async_error(), broken_text_);
+    if (progress())
+      limit = clock_ns() + call.timeout_ns;
+    else
+      sched_yield();
+    look_around();
+    if (clock_ns() > limit) break_down_late(call.timeout_ns, call.sequence);
+  }
 }
 
 bool Communicator::advance_streams() {

@@ -2,30 +2,33 @@
 #include "engine/stream_channel.hpp"
 
 #include <fmt/format.h>
+#include <sys/mman.h>
 #include <tutti/tutti.h>
 
 #include <atomic>
-#include <cstdlib>
-#include <cstring>
+#include <cerrno>
+#include <system_error>
 
 #include "bootstrap/failure.hpp"
 
 namespace tutti::core {
 namespace {
 
-constexpr uint32_t empty = 0, full = 1;
 constexpr uint64_t page = 4096;
 
 }  // namespace
 
-MappedMemory::MappedMemory(const DeviceTables& device, uint64_t bytes) : tables_(device) {
-  bytes = (bytes + page - 1) / page * page;
-  host_ = static_cast<std::byte*>(std::aligned_alloc(page, bytes));
-  if (!host_) throw std::bad_alloc();
-  std::memset(host_, 0, bytes);
+MappedMemory::MappedMemory(const DeviceTables& device, uint64_t bytes, int file)
+    : tables_(device), bytes_((bytes + page - 1) / page * page) {
+  void* made =
+      mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, file < 0 ? MAP_PRIVATE | MAP_ANONYMOUS : MAP_SHARED, file, 0);
+  if (made == MAP_FAILED)
+    throw Failure(TUTTI_NO_RESOURCES,
+                  fmt::format("no host memory of {} bytes: {}", bytes_, std::generic_category().message(errno)));
+  host_ = static_cast<std::byte*>(made);
   void* seen = nullptr;
-  if (const tutti_status status = tables_.memory->map_host(tables_.memory->self, host_, bytes, &seen); status < 0) {
-    std::free(host_);
+  if (const tutti_status status = tables_.memory->map_host(tables_.memory->self, host_, bytes_, &seen); status < 0) {
+    munmap(host_, bytes_);
     throw Failure(status, fmt::format("device {}: host memory cannot be made visible to it: {}", tables_.memory->name,
                                       take_plugin_error()));
   }
@@ -34,21 +37,35 @@ MappedMemory::MappedMemory(const DeviceTables& device, uint64_t bytes) : tables_
 
 MappedMemory::~MappedMemory() {
   tables_.memory->unmap_host(tables_.memory->self, host_);
-  std::free(host_);
+  munmap(host_, bytes_);
 }
 
-StreamChannel::StreamChannel(const DeviceTables& device, Link* link, uint32_t transport_lane, bool outgoing)
-    : memory_(device, slots * (slot_bytes + 64)), link_(link), lane_(transport_lane), outgoing_(outgoing) {}
+void StreamChannel::place(std::byte* data, const MappedMemory& words, uint64_t offset) {
+  data_ = data;
+  host_words_ = words.host() + offset;
+  device_words_ = words.device() + offset;
+}
 
-void StreamChannel::announce(uint64_t bytes) {
+void StreamChannel::let_go() {
+  for (uint64_t k = 0; k < slots; ++k) std::atomic_ref(*host_word(k, !outgoing_)).store(1, std::memory_order_release);
+}
+
+StagedChannel::StagedChannel(const DeviceTables& device, Link* link, uint32_t transport_lane, bool outgoing)
+    : StreamChannel(link, outgoing), memory_(device, slots * slot_bytes + words_bytes), lane_(transport_lane) {
+  place(memory_.device(), memory_, slots * slot_bytes);
+  for (uint64_t k = 0; k < slots; ++k) *host_word(k, false) = 1;
+}
+
+void StagedChannel::announce(uint64_t bytes) {
   sizes_.push_back(bytes);
   ++announced_;
 }
 
 // Fragment k may be sent or received from now on.
-bool StreamChannel::start(uint64_t k) {
-  const uint32_t value = std::atomic_ref(*host_word(k)).load(std::memory_order_acquire);
-  if (value != (outgoing_ ? full : empty)) return false;
+bool StagedChannel::start(uint64_t k) {
+  const std::atomic_ref word(*host_word(k, outgoing_));
+  if (word.load(std::memory_order_acquire) != 1) return false;
+  word.store(0, std::memory_order_relaxed);
   const uint64_t bytes = sizes_[k - finished_];
   if (outgoing_)
     out_[k % slots].open(link_, lane_, bytes);
@@ -58,7 +75,7 @@ bool StreamChannel::start(uint64_t k) {
   return true;
 }
 
-bool StreamChannel::advance(const std::function<bool(Link&)>& connect) {
+bool StagedChannel::advance(const std::function<bool(Link&)>& connect) {
   if (!busy() || !connect(*link_)) return false;
   bool moved = false;
   while (started_ != announced_ && started_ - finished_ < slots && start(started_)) moved = true;
@@ -83,7 +100,7 @@ bool StreamChannel::advance(const std::function<bool(Link&)>& connect) {
                      : (link_->view ? f.all_arrived() : (f.bytes ? f.handed == f.bytes : f.pending || f.signalled));
   }
   while (finished_ != started_ && (outgoing_ ? out_[finished_ % slots].done() : in_[finished_ % slots].done())) {
-    std::atomic_ref(*host_word(finished_)).store(outgoing_ ? empty : full, std::memory_order_release);
+    std::atomic_ref(*host_word(finished_, !outgoing_)).store(1, std::memory_order_release);
     sizes_.pop_front();
     ++finished_;
     moved = true;
@@ -91,14 +108,10 @@ bool StreamChannel::advance(const std::function<bool(Link&)>& connect) {
   return moved;
 }
 
-void StreamChannel::let_go() {
-  for (uint64_t k = 0; k < slots; ++k)
-    std::atomic_ref(*host_word(k)).store(outgoing_ ? empty : full, std::memory_order_release);
-}
-
-std::string StreamChannel::where() const {
+std::string StagedChannel::where() const {
+  if (!busy()) return {};
   const bool waits_for_stream = started_ == finished_;
-  return fmt::format("fragment {} {} rank {} over {} ({})", finished_, outgoing_ ? "to" : "from", link_->peer,
+  return fmt::format("at fragment {} {} rank {} over {} ({})", finished_, outgoing_ ? "to" : "from", link_->peer,
                      link_->port->api->name,
                      waits_for_stream ? "the stream has not come to it" : "on its way between the hosts");
 }

@@ -134,9 +134,9 @@ class Issue {
       return;
     }
     const StreamSlot slot = ranks_[r].launch->slot(peer, step.lane, true, step.number);
-    add_word(r, TUTTI_COMMAND_WAIT, slot.word, 0);
+    await_slot(r, slot);
     if (step.bytes) add_copy(r, static_cast<std::byte*>(slot.data), from, step.bytes);
-    add_word(r, TUTTI_COMMAND_WRITE, slot.word, 1);
+    add_word(r, TUTTI_COMMAND_WRITE, slot.told, 1);
   }
 
   void fetch(size_t r, const BoundStep& bound, const StreamStep& step) {
@@ -153,7 +153,7 @@ class Issue {
     } else {
       slot = ranks_[r].launch->slot(peer, step.lane, false, step.number);
       incoming = static_cast<const std::byte*>(slot.data);
-      add_word(r, TUTTI_COMMAND_WAIT, slot.word, 1);
+      await_slot(r, slot);
     }
     if (step.bytes) {
       std::byte* dst = address(r, bound.dst, step.slice, nullptr) + step.offset;
@@ -166,7 +166,7 @@ class Issue {
       if (local != by_rank_.end() && !same_stream(r, local->second))
         ranks_[local->second].reads.push_back({incoming, incoming + step.bytes, r});
     }
-    if (slot.word) add_word(r, TUTTI_COMMAND_WRITE, slot.word, 0);
+    if (slot.told) add_word(r, TUTTI_COMMAND_WRITE, slot.told, 1);
   }
 
   // dst = fold of the sources, divided unless `divisor` is 0.
@@ -272,6 +272,10 @@ class Issue {
     command.dst = dst;
     command.count = bytes;
     add(r, command, {src});
+  }
+  void await_slot(size_t r, const StreamSlot& slot) {
+    add_word(r, TUTTI_COMMAND_WAIT, slot.awaited, 1);
+    add_word(r, TUTTI_COMMAND_WRITE, slot.awaited, 0);
   }
   void add_word(size_t r, uint32_t kind, uint32_t* word, uint32_t value) {
     tutti_command command{};

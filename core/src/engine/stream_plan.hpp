@@ -26,6 +26,7 @@ struct StreamPlan {
   Plan plan;
   std::vector<StreamStep> steps;
   std::vector<StreamTraffic> traffic;
+  bool open = false;  // all of its channels are there
 };
 
 // Binds the schedules of all ranks, out of place and in place, for `rank`. `way` says how ranks reach each other.
@@ -34,10 +35,12 @@ StreamPlan bind_stream_plan(const Problem& problem, const std::vector<Schedule> 
                             uint64_t slices, uint32_t rank, std::vector<Link>& links,
                             const std::function<StreamWay(uint32_t from, uint32_t to)>& way);
 
-// Where fragment `number` of this operation lies on a way to or from another process, as the device sees it.
+// Where fragment `number` of this operation lies on a way to or from another process, as the device sees it, and the
+// words before and behind it (stream_channel.hpp).
 struct StreamSlot {
   void* data = nullptr;
-  uint32_t* word = nullptr;
+  uint32_t* awaited = nullptr;
+  uint32_t* told = nullptr;
 };
 
 // Commands that a process may have in a device's queue while it moves bytes for them. A full queue makes whoever adds

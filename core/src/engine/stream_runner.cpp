@@ -5,6 +5,9 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
+#include <set>
+#include <thread>
 
 #include "bootstrap/failure.hpp"
 #include "engine/hash.hpp"
@@ -15,6 +18,7 @@ namespace {
 
 constexpr size_t most_plans = 256;
 constexpr size_t most_operations = 256;  // issued and not finished by the device
+constexpr std::chrono::seconds unmapping_limit(1);
 
 // The devices that work here. A device that does not is left out with a line in the log.
 const std::vector<DeviceTables>& working_devices() {
@@ -77,12 +81,27 @@ StreamRunner::~StreamRunner() {
     for (auto& [way, channel] : channels_) (void)channel.release();
     return;
   }
+  close_channels();
   const tutti_executor* executor = home_.tables.executor;
   for (const auto* marks : {&spare_, &free_})
     for (tutti_mark* mark : *marks) executor->destroy_mark(executor->self, mark);
   captured_.push_back(scratch_);
   for (void* scratch : captured_)
     if (scratch) home_.tables.memory->release(home_.tables.memory->self, scratch);
+}
+
+// What this rank has mapped is unmapped first: its owners wait for that before they release it, as this rank does.
+void StreamRunner::close_channels() {
+  std::vector<const MappedChannel*> own;
+  std::erase_if(channels_, [&](const auto& entry) {
+    const auto* mapped = dynamic_cast<const MappedChannel*>(entry.second.get());
+    if (mapped && mapped->outgoing()) own.push_back(mapped);
+    return mapped && !mapped->outgoing();
+  });
+  const auto limit = std::chrono::steady_clock::now() + unmapping_limit;
+  while (std::ranges::any_of(own, &MappedChannel::in_use) && std::chrono::steady_clock::now() < limit)
+    std::this_thread::sleep_for(std::chrono::microseconds(200));
+  channels_.clear();
 }
 
 bool StreamRunner::has_room() const {
@@ -141,11 +160,37 @@ StreamPlan& StreamRunner::find_plan(const Call& call, const std::function<void()
   }
   StreamPlan& plan = *found->second;
   require_scratch(call.where, plan.plan.scratch_bytes, idle);
-  for (const StreamTraffic& traffic : plan.traffic) {
-    if (!channels_.contains({traffic.peer, traffic.lane, traffic.outgoing})) idle();
-    channel(call.where.tables, traffic);
-  }
   return plan;
+}
+
+void StreamRunner::open_channels(const Call& call, StreamPlan& plan, const Until& until) {
+  if (plan.open) return;
+  until([this] { return operations_.empty(); });
+  ChannelOpening::Place place{call.where.tables, call.where.device, place_.rank,     place_.first_lane,
+                              place_.links,      place_.topology,   place_.exchange, &early_notices_};
+  ChannelOpening opening(place, plan.traffic, &channels_);
+  opening_ = fmt::format("{} on device {}, until its peers have come to their first such call",
+                         collective_name(call.shape.collective), call.where.tables.memory->name);
+  try {
+    until([&] { return opening.advance(); });
+  } catch (...) {
+    opening_.clear();
+    throw;
+  }
+  opening_.clear();
+  std::set<std::string> carriers;
+  for (const StreamTraffic& traffic : plan.traffic) carriers.insert(channel(traffic).carrier());
+  plan.plan.transports.clear();
+  for (const std::string& name : carriers) plan.plan.transports += (plan.plan.transports.empty() ? "" : "+") + name;
+  plan.open = true;
+}
+
+std::map<uint32_t, StreamRunner::Traffic> StreamRunner::mapped_traffic() const {
+  std::map<uint32_t, Traffic> rows;
+  for (const auto& [way, channel] : channels_)
+    if (const auto* mapped = dynamic_cast<const MappedChannel*>(channel.get()); mapped && mapped->bytes())
+      (mapped->outgoing() ? rows[mapped->peer()].sent : rows[mapped->peer()].received) += mapped->bytes();
+  return rows;
 }
 
 void StreamRunner::require_scratch(const DeviceMemory& where, uint64_t bytes, const std::function<void()>& idle) {
@@ -163,14 +208,6 @@ void StreamRunner::require_scratch(const DeviceMemory& where, uint64_t bytes, co
     throw Failure(status,
                   fmt::format("device {}: no scratch of {} bytes: {}", memory->name, bytes, take_plugin_error()));
   scratch_bytes_ = bytes;
-}
-
-StreamChannel& StreamRunner::channel(const DeviceTables& tables, const StreamTraffic& traffic) {
-  auto& made = channels_[{traffic.peer, traffic.lane, traffic.outgoing}];
-  if (!made)
-    made = std::make_unique<StreamChannel>(tables, &(*place_.links)[traffic.peer], place_.first_lane + traffic.lane,
-                                           traffic.outgoing);
-  return *made;
 }
 
 tutti_mark* StreamRunner::take_mark(const DeviceMemory& where) {
@@ -222,9 +259,9 @@ uint64_t StreamRunner::begin(const Call& call, StreamPlan& plan, const std::func
     begun_.begin = take_mark(call.where);
     begun_.end = take_mark(call.where);
   }
-  std::map<Way, uint64_t> bases;
+  std::map<ChannelWay, uint64_t> bases;
   for (const StreamTraffic& traffic : plan.traffic) {
-    StreamChannel& way_of = channel(call.where.tables, traffic);
+    StreamChannel& way_of = channel(traffic);
     bases[{traffic.peer, traffic.lane, traffic.outgoing}] = way_of.announced();
     for (const uint64_t bytes : traffic.sizes) way_of.announce(bytes);
     if (traffic.outgoing) begun_.sends.emplace_back(&way_of, way_of.announced());
@@ -244,7 +281,7 @@ uint64_t StreamRunner::begin(const Call& call, StreamPlan& plan, const std::func
   launch_.slot = [this, bases = std::move(bases)](uint32_t peer, uint32_t lane, bool outgoing, uint64_t number) {
     const StreamChannel& way_of = *channels_.at({peer, lane, outgoing});
     const uint64_t k = bases.at({peer, lane, outgoing}) + number;
-    return StreamSlot{way_of.slot(k), way_of.word(k)};
+    return StreamSlot{way_of.slot(k), way_of.awaited(k), way_of.told(k)};
   };
   begins_ = true;
   return meeting_->arrive({&launch_, call.where.tables, begun_.text, meanwhile});
@@ -314,10 +351,11 @@ bool StreamRunner::overdue(uint64_t now_ns) {
 }
 
 std::string StreamRunner::standpoint() const {
+  if (operations_.empty() && !opening_.empty()) return opening_;
   const Operation& first = operations_.empty() ? begun_ : operations_.front();
   std::string text = fmt::format("{} on device {}", first.text, first.where.tables.memory->name);
   for (const auto& [way, channel] : channels_)
-    if (channel->busy()) text += ", at " + channel->where();
+    if (const std::string where = channel->where(); !where.empty()) text += ", " + where;
   return text;
 }
 

@@ -16,8 +16,8 @@
 #include <unordered_map>
 #include <vector>
 
+#include "engine/channel_opening.hpp"
 #include "engine/selector.hpp"
-#include "engine/stream_channel.hpp"
 #include "engine/stream_meeting.hpp"
 #include "engine/stream_plan.hpp"
 
@@ -47,6 +47,7 @@ class StreamRunner {
     std::vector<Link>* links = nullptr;
     uint32_t first_lane = 0;  // of the transport, for channels
     uint64_t communicator = 0;
+    MemoryExchange* exchange = nullptr;  // nullptr: ranks of other processes are reached through the host
     std::function<bool(Link&)> connect;
   };
   explicit StreamRunner(Place place);
@@ -72,6 +73,15 @@ class StreamRunner {
   bool require_stream(const Call& call) const;
   // The plan of a call, made if need be. `idle` is called until nothing is pending where memory has to be allocated.
   StreamPlan& find_plan(const Call& call, const std::function<void()>& idle);
+  // Opens the channels that the plan lacks; both ends have to come to the call. `until` waits until its argument says
+  // true, or throws.
+  using Until = std::function<void(const std::function<bool()>&)>;
+  void open_channels(const Call& call, StreamPlan& plan, const Until& until);
+  // What mapped channels have carried, or are about to, by peer.
+  struct Traffic {
+    uint64_t sent = 0, received = 0;
+  };
+  std::map<uint32_t, Traffic> mapped_traffic() const;
   // Begins the call's issue. passed() tells when the work is in the stream. The rank that comes last puts the work of
   // all into their streams and calls `meanwhile` when it has to wait for the device; what that throws ends the issue.
   uint64_t begin(const Call& call, StreamPlan& plan, const std::function<void()>& meanwhile);
@@ -85,7 +95,7 @@ class StreamRunner {
   // Its issue has failed, perhaps half-way: what is in the stream is pending, without a request.
   void failed();
 
-  bool pending() const { return !operations_.empty() || begins_; }
+  bool pending() const { return !operations_.empty() || begins_ || !opening_.empty(); }
   size_t operations() const { return operations_.size(); }
   // Is there room for another operation in the device's queue?
   bool has_room() const;
@@ -120,9 +130,11 @@ class StreamRunner {
     uint64_t last_progress_ns = 0;
     std::string text;
   };
-  using Way = std::tuple<uint32_t, uint32_t, bool>;  // peer, lane, outgoing
 
-  StreamChannel& channel(const DeviceTables& tables, const StreamTraffic& traffic);
+  StreamChannel& channel(const StreamTraffic& traffic) const {
+    return *channels_.at({traffic.peer, traffic.lane, traffic.outgoing});
+  }
+  void close_channels();
   StreamWay way(uint32_t from, uint32_t to) const;
   void require_scratch(const DeviceMemory& where, uint64_t bytes, const std::function<void()>& idle);
   tutti_mark* take_mark(const DeviceMemory& where);
@@ -133,7 +145,8 @@ class StreamRunner {
   std::vector<uint32_t> local_;  // ranks of this process
   std::shared_ptr<StreamMeeting> meeting_;
   std::unordered_map<Shape, std::unique_ptr<StreamPlan>, ShapeHash> plans_;
-  std::map<Way, std::unique_ptr<StreamChannel>> channels_;
+  Channels channels_;
+  EarlyNotices early_notices_;
   DeviceMemory home_;  // of all calls so far: scratch and marks belong to it
   bool prepared_ = false;
   void* scratch_ = nullptr;
@@ -149,6 +162,7 @@ class StreamRunner {
   StreamLaunch launch_;  // of the call being issued
   Operation begun_;
   bool begins_ = false;  // begun_ is neither issued nor failed
+  std::string opening_;  // for what channels are being opened, in words; "": none are
   bool moved_ = false;
   bool stuck_ = false;  // the device did not come to an end after a failure
 };

@@ -100,9 +100,11 @@ inline void run_threads(uint32_t n, const Body& body, const std::string& algorit
   for (std::thread& thread : threads) thread.join();
 }
 
-// Child processes with `per_process` ranks each. Only for programs whose own process has not used the device: threads
-// do not survive a fork.
-inline void run_processes(uint32_t n, uint32_t per_process, const Body& body, const std::string& algorithms = "") {
+// Child processes with `per_process` ranks each; `prepare` is called in each of them first, with its first rank. Only
+// for programs whose own process has not used the device: threads do not survive a fork.
+inline void run_processes(
+    uint32_t n, uint32_t per_process, const Body& body, const std::string& algorithms = "",
+    const std::function<void(uint32_t)>& prepare = [](uint32_t) {}) {
   char folder[] = "/tmp/tutti-stream-test-XXXXXX";
   ASSERT_NE(mkdtemp(folder), nullptr);
   const std::string where = std::string("file:") + folder;
@@ -110,6 +112,7 @@ inline void run_processes(uint32_t n, uint32_t per_process, const Body& body, co
   for (uint32_t first = 0; first < n; first += per_process) {
     const pid_t child = fork();
     if (child == 0) {
+      prepare(first);
       std::vector<std::thread> threads;
       for (uint32_t r = first; r < std::min(n, first + per_process); ++r)
         threads.emplace_back([&, r] {

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Opening the channels that a plan for streams needs. Two ranks of one host settle each channel between themselves: its
+// sender offers slots in its device memory, or says why not; its receiver maps them and says so, or why not. Where one
+// of them cannot, and between hosts, bytes are staged in host memory, and the log says why. How fragments are carried
+// changes nothing else: all channels have the same slots.
+#pragma once
+
+#include <list>
+#include <map>
+#include <memory>
+#include <tuple>
+#include <vector>
+
+#include "engine/mapped_channel.hpp"
+#include "engine/memory_exchange.hpp"
+#include "engine/stream_plan.hpp"
+#include "engine/topology.hpp"
+
+namespace tutti::core {
+
+using ChannelWay = std::tuple<uint32_t, uint32_t, bool>;  // peer, lane, outgoing
+using Channels = std::map<ChannelWay, std::unique_ptr<StreamChannel>>;
+// What peers have said of channels that this rank has not come to yet.
+using EarlyNotices = std::list<MemoryExchange::Received>;
+
+class ChannelOpening {
+ public:
+  struct Place {
+    DeviceTables tables;
+    uint32_t device = 0;
+    uint32_t rank = 0;
+    uint32_t first_lane = 0;  // of the transport
+    std::vector<Link>* links = nullptr;
+    const Topology* topology = nullptr;
+    MemoryExchange* exchange = nullptr;  // nullptr: everything is staged
+    EarlyNotices* early = nullptr;
+  };
+  // Nothing of this rank is pending on the device. Adds to `channels` what `traffic` needs and is missing. Throws
+  // Failure.
+  ChannelOpening(Place place, const std::vector<StreamTraffic>& traffic, Channels* channels);
+  // Goes on; true when all are there. Throws Failure.
+  bool advance();
+
+ private:
+  struct Letter {
+    uint32_t to;
+    ChannelNotice notice;
+    MappedChannel::Offer offer;
+  };
+  void stage(const ChannelWay& way, const std::string& why);
+  void offer(const ChannelWay& way);
+  bool accept(const ChannelWay& way);
+  bool conclude(const ChannelWay& way);
+  std::optional<MemoryExchange::Received> heard(uint32_t kind, const ChannelWay& way);
+
+  Place place_;
+  Channels* channels_;
+  std::list<Letter> letters_;                                     // not sent yet
+  std::vector<ChannelWay> expected_;                              // whose sender has to make an offer
+  std::map<ChannelWay, std::unique_ptr<MappedChannel>> offered_;  // whose receiver has to answer
+};
+
+}  // namespace tutti::core

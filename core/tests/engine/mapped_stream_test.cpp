@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Collectives on device memory between processes that map each other's, and what happens where they cannot.
+#include <map>
+
+#include "stream_ranks.hpp"
+
+namespace tutti::test {
+namespace {
+
+// Bytes sent by this rank since the communicator was made, by what carried them.
+std::map<std::string, uint64_t> sent(tutti_comm* comm) {
+  uint64_t n = 0;
+  EXPECT_EQ(tutti_comm_traffic(comm, nullptr, &n), TUTTI_OK);
+  std::vector<tutti_link_traffic> rows(n);
+  EXPECT_EQ(tutti_comm_traffic(comm, rows.data(), &n), TUTTI_OK);
+  std::map<std::string, uint64_t> bytes;
+  for (const tutti_link_traffic& row : rows) bytes[row.transport] += row.sent_bytes;
+  return bytes;
+}
+
+std::string served(tutti_comm* comm, uint32_t collective) {
+  tutti_plan_facts facts{};
+  facts.struct_size = sizeof facts;
+  EXPECT_EQ(tutti_comm_plan(comm, collective, &facts), TUTTI_OK) << tutti_comm_error(comm);
+  return facts.transports;
+}
+
+// One all-reduce of int64 on a stream of a device; the sum of rank + 1.
+void reduce_once(tutti_comm* comm, uint32_t rank, uint64_t count, uint32_t of = 0) {
+  Stream s(of);
+  tutti_options options{};
+  options.struct_size = sizeof options;
+  options.stream = s.handle;
+  auto* data = s.make<int64_t>(count);
+  std::fill_n(data, count, rank + 1);
+  ASSERT_EQ(tutti_all_reduce(comm, data, data, count, TUTTI_INT64, TUTTI_SUM, &options, nullptr), TUTTI_OK)
+      << tutti_comm_error(comm);
+  ASSERT_TRUE(s.finish());
+  const int64_t n = tutti_comm_nranks(comm);
+  for (const uint64_t i : {uint64_t{0}, count / 2, count - 1}) ASSERT_EQ(data[i], n * (n + 1) / 2) << i;
+  s.free(data);
+}
+
+TEST(MappedStream, CarriesEveryByteOfTheCall) {
+  run_processes(
+      2, 1,
+      [](tutti_comm* comm, uint32_t rank) {
+        constexpr uint64_t count = 300000;
+        reduce_once(comm, rank, count);
+        EXPECT_EQ(served(comm, TUTTI_ALL_REDUCE), "simulated+mapped");
+        const auto bytes = sent(comm);
+        EXPECT_EQ(bytes.at("mapped"), count * sizeof(int64_t)) << "half of it twice";
+        EXPECT_EQ(bytes.size(), 1u) << "nothing else carried anything";
+      },
+      "all_reduce:ring");
+}
+
+TEST(MappedStream, NamedTransportsCarryEverything) {
+  setenv("TUTTI_TRANSPORT", "shm", 1);
+  run_processes(2, 1, [](tutti_comm* comm, uint32_t rank) {
+    reduce_once(comm, rank, 1000);
+    EXPECT_EQ(served(comm, TUTTI_ALL_REDUCE), "simulated+shm");
+    EXPECT_FALSE(sent(comm).contains("mapped"));
+  });
+  unsetenv("TUTTI_TRANSPORT");
+}
+
+// Another host, as far as anybody can tell: the same collective mixes both.
+TEST(MappedStream, MixesWithOtherHosts) {
+  run_processes(
+      3, 1,
+      [](tutti_comm* comm, uint32_t rank) {
+        reduce_once(comm, rank, 100000);
+        EXPECT_EQ(served(comm, TUTTI_ALL_REDUCE), rank == 2 ? "simulated+tcp" : "simulated+mapped+tcp");
+        check_all(comm, rank, 5000, nullptr);
+      },
+      "all_reduce:ring", [](uint32_t rank) { setenv("TUTTI_HOST_ID", rank == 2 ? "elsewhere" : "here", 1); });
+}
+
+// What one of two cannot do is staged in one direction or both, and said.
+TEST(MappedStream, RefusalsAreStaged) {
+  const auto told = [](tutti_comm* comm, uint32_t rank, uint32_t of, const std::string& carriers, const char* words) {
+    testing::internal::CaptureStderr();
+    reduce_once(comm, rank, 10000, of);
+    const std::string log = testing::internal::GetCapturedStderr();
+    EXPECT_EQ(served(comm, TUTTI_ALL_REDUCE), carriers);
+    EXPECT_NE(log.find(words), std::string::npos) << log;
+    EXPECT_NE(log.find("goes through host memory"), std::string::npos) << log;
+    check_all(comm, rank, 3000, nullptr);
+  };
+  {
+    SCOPED_TRACE("rank 1 exports and maps nothing");
+    run_processes(
+        2, 1,
+        [&](tutti_comm* comm, uint32_t rank) { told(comm, rank, 0, "simulated+shm", "TUTTI_SIMULATED_EXPORTS=0"); },
+        "all_reduce:ring",
+        [](uint32_t rank) {
+          if (rank == 1) setenv("TUTTI_SIMULATED_EXPORTS", "0", 1);
+        });
+  }
+  {
+    SCOPED_TRACE("rank 1 maps nothing of another device");
+    run_processes(
+        2, 1,
+        [&](tutti_comm* comm, uint32_t rank) {
+          const std::string words = "does not read device";
+          testing::internal::CaptureStderr();
+          reduce_once(comm, rank, 10000, rank);
+          const std::string log = testing::internal::GetCapturedStderr();
+          EXPECT_EQ(served(comm, TUTTI_ALL_REDUCE), "simulated+mapped+shm");
+          EXPECT_NE(log.find("does not read device"), std::string::npos) << log;
+        },
+        "all_reduce:ring",
+        [](uint32_t rank) {
+          if (rank == 1) setenv("TUTTI_SIMULATED_PEERS", "0", 1);
+        });
+  }
+}
+
+// Memory that nobody but streams can touch is what most devices have: the host must not even look at it.
+TEST(MappedStream, NobodyTouchesPrivateMemory) {
+  run_processes(
+      3, 1,
+      [](tutti_comm* comm, uint32_t rank) {
+        const tutti::DeviceTables tables = device();
+        Stream s;
+        constexpr uint64_t count = 100000;
+        std::vector<int64_t> host(count, rank + 1);
+        void* seen = nullptr;
+        ASSERT_EQ(tables.memory->map_host(nullptr, host.data(), count * sizeof(int64_t), &seen), TUTTI_OK);
+        auto* data = s.make<int64_t>(count);
+        const auto copy = [&](void* to, const void* from) {
+          tutti_command command{};
+          command.kind = TUTTI_COMMAND_COPY;
+          command.sources = 1;
+          command.src = &from;
+          command.dst = to;
+          command.count = count * sizeof(int64_t);
+          ASSERT_EQ(tables.executor->enqueue(nullptr, s.handle, &command, 1), TUTTI_OK);
+        };
+        tutti_options options{};
+        options.struct_size = sizeof options;
+        options.stream = s.handle;
+        copy(data, seen);
+        ASSERT_EQ(tutti_all_reduce(comm, data, data, count, TUTTI_INT64, TUTTI_SUM, &options, nullptr), TUTTI_OK)
+            << tutti_comm_error(comm);
+        copy(seen, data);
+        ASSERT_TRUE(s.finish());
+        EXPECT_EQ(served(comm, TUTTI_ALL_REDUCE), "simulated+mapped");
+        for (const int64_t value : host) ASSERT_EQ(value, 6);
+        s.free(data);
+        ASSERT_EQ(tables.memory->unmap_host(nullptr, host.data()), TUTTI_OK);
+      },
+      "", [](uint32_t) { setenv("TUTTI_SIMULATED_PRIVATE", "1", 1); });
+}
+
+// No address of a call outlives it: buffers are freed while the peer may still be busy with the call before, and others
+// come at the same address.
+TEST(MappedStream, BuffersComeAndGo) {
+  run_processes(2, 1, [](tutti_comm* comm, uint32_t rank) {
+    for (int round = 0; round < 30; ++round) reduce_once(comm, rank, 40000 + static_cast<uint64_t>(round % 3) * 10000);
+    EXPECT_EQ(sent(comm).size(), 1u);
+  });
+}
+
+// Streams wait for a rank that does not come, and then for one that gives up in the middle of it all: they are let go,
+// and both know why.
+TEST(MappedStream, AnAbortLetsStreamsGo) {
+  run_processes(2, 1, [](tutti_comm* comm, uint32_t rank) {
+    reduce_once(comm, rank, 100000);
+    Stream s;
+    tutti_options options{};
+    options.struct_size = sizeof options;
+    options.stream = s.handle;
+    auto* data = s.make<int64_t>(100000);
+    if (rank == 0) {
+      EXPECT_EQ(tutti_all_reduce(comm, data, data, 100000, TUTTI_INT64, TUTTI_SUM, &options, nullptr), TUTTI_OK)
+          << tutti_comm_error(comm);
+    } else {
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+      tutti_comm_abort(comm, "changed its mind");
+    }
+    EXPECT_TRUE(s.finish(30)) << "the stream still waits";
+    const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+    while (tutti_comm_async_error(comm) == TUTTI_OK && std::chrono::steady_clock::now() < limit)
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    EXPECT_LT(tutti_barrier(comm, nullptr, nullptr), 0);
+    EXPECT_NE(std::string(tutti_comm_error(comm)).find("changed its mind"), std::string::npos)
+        << tutti_comm_error(comm);
+    s.free(data);
+  });
+}
+
+}  // namespace
+}  // namespace tutti::test

@@ -18,6 +18,9 @@ namespace tutti::cuda {
 inline void check(const char* call, cudaError_t error) {
   if (error != cudaSuccess) fail(call, error);
 }
+inline void check(const char* call, CUresult error) {
+  if (error != CUDA_SUCCESS) fail(call, error);
+}
 
 // Makes a device the thread's current one for as long as it lives. Its context is then the thread's too, which the
 // driver's own calls need and which a thread that never called the runtime does not have.

@@ -28,6 +28,15 @@ Driver load() {
   look_up("cuPointerGetAttributes", 7000, d.pointer_get_attributes);
   look_up("cuDevicePrimaryCtxGetState", 7000, d.primary_context_state);
   look_up("cuStreamBatchMemOp", 11070, d.stream_batch_mem_op);
+  look_up("cuMemRetainAllocationHandle", 11000, d.mem_retain_allocation_handle);
+  look_up("cuMemRelease", 10020, d.mem_release);
+  look_up("cuMemExportToShareableHandle", 10020, d.mem_export);
+  look_up("cuMemImportFromShareableHandle", 10020, d.mem_import);
+  look_up("cuMemAddressReserve", 10020, d.mem_address_reserve);
+  look_up("cuMemAddressFree", 10020, d.mem_address_free);
+  look_up("cuMemMap", 10020, d.mem_map);
+  look_up("cuMemUnmap", 10020, d.mem_unmap);
+  look_up("cuMemSetAccess", 10020, d.mem_set_access);
   look_up("cuGetErrorString", 6000, d.get_error_string);
   look_up("cuGetErrorName", 6000, d.get_error_name);
   return d;

@@ -5,9 +5,13 @@
 // collectives.
 #pragma once
 
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <array>
 #include <compare>
 #include <cstdint>
+#include <fstream>
 #include <map>
 #include <mutex>
 #include <string>
@@ -15,12 +19,31 @@
 
 namespace tutti::cuda {
 
-// Any thread. `open` and `close` map and unmap; what they throw leaves the cache as it was.
+// A process of this host, told from all others: numbers of processes come again, and each container counts its own.
+struct Process {
+  uint64_t number = 0, name_space = 0, started = 0;
+  auto operator<=>(const Process&) const = default;
+};
+inline Process this_process() {
+  Process mine{static_cast<uint64_t>(getpid()), 0, 0};
+  struct stat state{};
+  if (stat("/proc/self/ns/pid", &state) == 0) mine.name_space = state.st_ino;
+  std::string line;
+  std::getline(std::ifstream("/proc/self/stat"), line);
+  // The 22nd field; the second is the program's name in parentheses, which may hold anything.
+  size_t at = line.rfind(')');
+  for (int field = 2; field < 22 && at != std::string::npos; ++field) at = line.find(' ', at + 1);
+  if (at != std::string::npos) mine.started = std::strtoull(line.c_str() + at, nullptr, 10);
+  return mine;
+}
+
+// Any thread. `open()` and `close(key, base)` map and unmap; what they throw leaves the cache as it was.
 class ImportCache {
  public:
   struct Key {
-    uint32_t device = 0;
-    uint64_t process = 0, buffer_id = 0;
+    uint32_t device = 0, form = 0;
+    Process process;
+    uint64_t buffer_id = 0, bytes = 0;
     std::array<uint8_t, 64> handle{};
     auto operator<=>(const Key&) const = default;
   };
@@ -42,7 +65,7 @@ class ImportCache {
     for (auto at = mappings_.begin(); at != mappings_.end(); ++at) {
       if (at->second.base != base) continue;
       if (at->second.imports == 1) {
-        close(base);
+        close(at->first, base);
         mappings_.erase(at);
       } else {
         --at->second.imports;

@@ -26,12 +26,86 @@ int used_device() {
 }
 
 // What a tutti_memory_export holds.
-constexpr uint32_t legacy_handle = 1;
+constexpr uint32_t legacy_handle = 1;  // of cudaIpcGetMemHandle
+constexpr uint32_t by_descriptor = 2;  // of cuMemExportToShareableHandle, beside the record; `handle` is unused
 struct Exported {
   cudaIpcMemHandle_t handle;
-  uint64_t process;
+  Process process;
 };
 static_assert(sizeof(Exported) <= sizeof(tutti_memory_export::data) && sizeof(cudaIpcMemHandle_t) == 64);
+
+// Physical memory for as long as it is mapped or anybody holds it.
+class Allocation {
+ public:
+  explicit Allocation(CUmemGenericAllocationHandle handle) : handle_(handle) {}
+  Allocation(const Allocation&) = delete;
+  Allocation& operator=(const Allocation&) = delete;
+  ~Allocation() { driver().mem_release(handle_); }
+  CUmemGenericAllocationHandle get() const { return handle_; }
+
+ private:
+  CUmemGenericAllocationHandle handle_;
+};
+
+int export_descriptor(void* base) {
+  CUmemGenericAllocationHandle handle{};
+  check("cuMemRetainAllocationHandle (for memory of cudaMalloc or cuMemCreate only)",
+        driver().mem_retain_allocation_handle(&handle, base));
+  const Allocation allocation(handle);
+  int fd = -1;
+  check("cuMemExportToShareableHandle (was the memory made with CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR?)",
+        driver().mem_export(&fd, allocation.get(), CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
+  return fd;
+}
+
+void* map_legacy(uint32_t device, const Exported& exported, uint64_t bytes) {
+  void* base = nullptr;
+  if (const cudaError_t error = cudaIpcOpenMemHandle(&base, exported.handle, cudaIpcMemLazyEnablePeerAccess);
+      error != cudaSuccess)
+    fail("cudaIpcOpenMemHandle of memory of process " + std::to_string(exported.process.number) + " on device " +
+             std::to_string(device),
+         error);
+  tutti_pointer mapped{};
+  classify(base, mapped);
+  if (mapped.bytes >= bytes) return base;
+  cudaIpcCloseMemHandle(base);
+  throw sdk::Error(TUTTI_INVALID_ARGUMENT, "import_memory: " + std::to_string(mapped.bytes) +
+                                               " bytes are mapped, the export says " + std::to_string(bytes));
+}
+
+void* map_descriptor(uint32_t device, int fd, uint64_t bytes) {
+  CUmemGenericAllocationHandle handle{};
+  check("cuMemImportFromShareableHandle",
+        driver().mem_import(&handle, reinterpret_cast<void*>(static_cast<intptr_t>(fd)),
+                            CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
+  const Allocation allocation(handle);
+  CUdeviceptr base{};
+  check("cuMemAddressReserve", driver().mem_address_reserve(&base, bytes, 0, 0, 0));
+  CUresult result = driver().mem_map(base, bytes, 0, allocation.get(), 0);
+  if (result != CUDA_SUCCESS) {
+    driver().mem_address_free(base, bytes);
+    fail("cuMemMap of " + std::to_string(bytes) + " bytes of another process", result);
+  }
+  CUmemAccessDesc access{};
+  access.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+  access.location.id = static_cast<int>(device);
+  access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+  result = driver().mem_set_access(base, bytes, &access, 1);
+  if (result != CUDA_SUCCESS) {
+    driver().mem_unmap(base, bytes);
+    driver().mem_address_free(base, bytes);
+    fail("cuMemSetAccess of device " + std::to_string(device) + " to memory of another process", result);
+  }
+  return reinterpret_cast<void*>(base);
+}
+
+void unmap(const ImportCache::Key& key, void* base) {
+  const BesideCapture beside;
+  if (key.form == legacy_handle) return check("cudaIpcCloseMemHandle", cudaIpcCloseMemHandle(base));
+  const CurrentDevice current(key.device);
+  check("cuMemUnmap", driver().mem_unmap(reinterpret_cast<CUdeviceptr>(base), key.bytes));
+  check("cuMemAddressFree", driver().mem_address_free(reinterpret_cast<CUdeviceptr>(base), key.bytes));
+}
 
 ImportCache& imports() {
   static auto* all = new ImportCache();
@@ -141,57 +215,50 @@ int export_memory(const void* address, tutti_memory_export& memory) {
                                                  " is not in device memory");
   const BesideCapture beside;
   const CurrentDevice current(pointer.device);
+  int legacy = 0;
+  CUpointer_attribute wanted[] = {CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE};
+  void* answers[] = {&legacy};
+  check("cuPointerGetAttributes",
+        driver().pointer_get_attributes(1, wanted, answers, reinterpret_cast<CUdeviceptr>(pointer.base)));
   Exported exported{};
-  exported.process = static_cast<uint64_t>(getpid());
-  if (const cudaError_t error = cudaIpcGetMemHandle(&exported.handle, pointer.base); error != cudaSuccess)
-    fail("cudaIpcGetMemHandle (for memory of cudaMalloc only)", error);
+  exported.process = this_process();
+  int fd = -1;
+  if (legacy) {
+    check("cudaIpcGetMemHandle", cudaIpcGetMemHandle(&exported.handle, pointer.base));
+  } else {
+    fd = export_descriptor(pointer.base);
+  }
   memory = {};
-  memory.form = legacy_handle;
+  memory.form = legacy ? legacy_handle : by_descriptor;
   memory.device = pointer.device;
   memory.bytes = pointer.bytes;
   memory.offset = static_cast<uint64_t>(static_cast<const char*>(address) - static_cast<const char*>(pointer.base));
   memory.buffer_id = pointer.buffer_id;
   std::memcpy(memory.data, &exported, sizeof exported);
-  return -1;
+  return fd;
 }
 
 void* import_memory(uint32_t device, const tutti_memory_export& memory, int fd) {
-  if (memory.form != legacy_handle || fd >= 0 || memory.offset >= memory.bytes)
-    throw sdk::Error(TUTTI_INVALID_ARGUMENT, "import_memory: form " + std::to_string(memory.form) + ", offset " +
-                                                 std::to_string(memory.offset) + " of " + std::to_string(memory.bytes) +
+  const bool legacy = memory.form == legacy_handle;
+  if ((!legacy && memory.form != by_descriptor) || legacy != (fd < 0) || memory.offset >= memory.bytes)
+    throw sdk::Error(TUTTI_INVALID_ARGUMENT, "import_memory: form " + std::to_string(memory.form) +
+                                                 (fd < 0 ? " without a descriptor" : " with a descriptor") +
+                                                 ", offset " + std::to_string(memory.offset) + " of " +
+                                                 std::to_string(memory.bytes) +
                                                  " bytes: this is no export of device cuda");
   Exported exported{};
   std::memcpy(&exported, memory.data, sizeof exported);
-  if (exported.process == static_cast<uint64_t>(getpid()))
+  if (exported.process == this_process())
     throw sdk::Error(TUTTI_INVALID_ARGUMENT, "import_memory: this process exported it: use the address itself");
-  ImportCache::Key key{device, exported.process, memory.buffer_id, {}};
+  ImportCache::Key key{device, memory.form, exported.process, memory.buffer_id, memory.bytes, {}};
   std::memcpy(key.handle.data(), &exported.handle, sizeof exported.handle);
   return imports().take(key, [&] {
     const BesideCapture beside;
     const CurrentDevice current(device);
-    void* base = nullptr;
-    if (const cudaError_t error = cudaIpcOpenMemHandle(&base, exported.handle, cudaIpcMemLazyEnablePeerAccess);
-        error != cudaSuccess)
-      fail("cudaIpcOpenMemHandle of memory of process " + std::to_string(exported.process) + " on device " +
-               std::to_string(device),
-           error);
-    tutti_pointer mapped{};
-    classify(base, mapped);
-    if (mapped.bytes < memory.bytes) {
-      cudaIpcCloseMemHandle(base);
-      throw sdk::Error(TUTTI_INVALID_ARGUMENT, "import_memory: " + std::to_string(mapped.bytes) +
-                                                   " bytes are mapped, the export says " +
-                                                   std::to_string(memory.bytes));
-    }
-    return base;
+    return legacy ? map_legacy(device, exported, memory.bytes) : map_descriptor(device, fd, memory.bytes);
   });
 }
 
-void close_import(void* base) {
-  imports().give_back(base, [](void* mapped) {
-    const BesideCapture beside;
-    check("cudaIpcCloseMemHandle", cudaIpcCloseMemHandle(mapped));
-  });
-}
+void close_import(void* base) { imports().give_back(base, unmap); }
 
 }  // namespace tutti::cuda

@@ -15,7 +15,8 @@ void release(void* address);
 void* map_host(void* address, uint64_t bytes);
 void unmap_host(void* address);
 void enable_peer(uint32_t device, uint32_t peer);
-// Allocations of cudaMalloc, by CUDA's legacy handles; no descriptor travels with them.
+// Allocations of cudaMalloc by CUDA's legacy handles, without a descriptor; those of cuMemCreate, where they were made
+// for it, by a descriptor.
 int export_memory(const void* address, tutti_memory_export& memory);
 void* import_memory(uint32_t device, const tutti_memory_export& memory, int fd);
 void close_import(void* base);

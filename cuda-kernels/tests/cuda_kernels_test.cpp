@@ -99,7 +99,15 @@ TEST_F(Cuda, RefusesWhatCannotBeAnExport) {
   EXPECT_EQ(device->import_memory(nullptr, 0, &memory, -1, &base), TUTTI_INVALID_ARGUMENT);
   EXPECT_NE(last_error.find("offset 4096 of 4096"), std::string::npos) << last_error;
   memory.offset = 0;
-  const auto self = static_cast<uint64_t>(getpid());
+  EXPECT_EQ(device->import_memory(nullptr, 0, &memory, 0, &base), TUTTI_INVALID_ARGUMENT);
+  EXPECT_NE(last_error.find("form 1 with a descriptor"), std::string::npos) << last_error;
+  memory.form = 2;
+  EXPECT_EQ(device->import_memory(nullptr, 0, &memory, -1, &base), TUTTI_INVALID_ARGUMENT);
+  EXPECT_NE(last_error.find("form 2 without a descriptor"), std::string::npos) << last_error;
+  memory.form = 1;
+  const tutti::cuda::Process self = tutti::cuda::this_process();
+  EXPECT_GT(self.name_space, 0u);
+  EXPECT_GT(self.started, 0u);
   std::memcpy(memory.data + 64, &self, sizeof self);
   EXPECT_EQ(device->import_memory(nullptr, 0, &memory, -1, &base), TUTTI_INVALID_ARGUMENT);
   EXPECT_NE(last_error.find("use the address itself"), std::string::npos) << last_error;
@@ -111,21 +119,25 @@ TEST_F(Cuda, RefusesWhatCannotBeAnExport) {
 TEST(ImportCache, MapsOnceAndUnmapsWithTheLast) {
   tutti::cuda::ImportCache cache;
   std::vector<std::string> calls;
-  int places[3];
+  int places[4];
   int next = 0;
   const auto open = [&] {
     calls.emplace_back("open");
     return static_cast<void*>(&places[next++]);
   };
-  const auto close = [&](void* base) { calls.push_back("close " + std::to_string(static_cast<int*>(base) - places)); };
-  const tutti::cuda::ImportCache::Key first{0, 1, 7, {}}, other_device{1, 1, 7, {}}, other_buffer{0, 1, 8, {}};
+  const auto close = [&](const tutti::cuda::ImportCache::Key&, void* base) {
+    calls.push_back("close " + std::to_string(static_cast<int*>(base) - places));
+  };
+  const tutti::cuda::ImportCache::Key first{0, 1, {1, 2, 3}, 7, 64, {}}, other_device{1, 1, {1, 2, 3}, 7, 64, {}},
+      other_buffer{0, 1, {1, 2, 3}, 8, 64, {}}, other_process{0, 1, {1, 2, 4}, 7, 64, {}};
   EXPECT_EQ(cache.take(first, open), &places[0]);
   EXPECT_EQ(cache.take(first, open), &places[0]);
   EXPECT_EQ(cache.take(other_device, open), &places[1]);
   EXPECT_EQ(cache.take(other_buffer, open), &places[2]);
-  EXPECT_EQ(calls.size(), 3u);
+  EXPECT_EQ(cache.take(other_process, open), &places[3]) << "the number of a process came again";
+  EXPECT_EQ(calls.size(), 4u);
   cache.give_back(&places[0], close);
-  EXPECT_EQ(calls.size(), 3u) << "one import is still open";
+  EXPECT_EQ(calls.size(), 4u) << "one import is still open";
   cache.give_back(&places[0], close);
   EXPECT_EQ(calls.back(), "close 0");
   EXPECT_THROW(cache.give_back(&places[0], close), tutti::sdk::Error);
@@ -133,7 +145,8 @@ TEST(ImportCache, MapsOnceAndUnmapsWithTheLast) {
   EXPECT_THROW(cache.give_back(&places[0], close), tutti::sdk::Error) << "what could not be mapped was kept";
   cache.give_back(&places[1], close);
   cache.give_back(&places[2], close);
-  EXPECT_EQ(calls.size(), 6u);
+  cache.give_back(&places[3], close);
+  EXPECT_EQ(calls.size(), 8u);
 }
 
 // Device memory with what is put in and taken out through mapped host memory.

@@ -146,7 +146,9 @@ typedef struct tutti_options {
 /* Each takes `request`: NULL blocks until the operation is complete on this rank; otherwise the call returns at once and
  * *request stands for the operation. All ranks issue the collectives of a communicator in the same order. Until completion
  * outputs must not be read and inputs not written. On device memory the call returns when the work is in options.stream,
- * which orders it with what the stream does before and after; a request then tells when the device is done.
+ * which orders it with what the stream does before and after; a request then tells when the device is done. It may wait
+ * for other ranks to come to the same call: always for those of its process, and for others when it is the first of its
+ * kind between them or has more work than the device's queue takes.
  *
  * What the ranks call must agree in collective, count, type, operator and root. In checked mode
  * (TUTTI_COMM_CHECK_CALLS) every disagreement is TUTTI_MISMATCH on all ranks, naming both calls, and nothing has been
@@ -215,7 +217,8 @@ typedef struct tutti_service {
   uint64_t bytes;   /* size of the calls' data (nccl-tests' "size") */
   uint64_t time_ns; /* from issue to completion, all calls */
 } tutti_service;
-/* Bytes moved with one peer, counted by the core where it hands them to the transport. */
+/* Bytes moved with one peer, counted by the core where it hands them to the transport, or to the streams: "mapped" is
+ * memory of one rank's device that the other's reads. */
 typedef struct tutti_link_traffic {
   const char* transport;
   uint32_t peer;

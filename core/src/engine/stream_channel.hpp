@@ -44,7 +44,7 @@ class MappedMemory {
 class StreamChannel {
  public:
   static constexpr uint32_t slots = 4;
-  static constexpr uint64_t slot_bytes = 256u << 10;
+  static constexpr uint64_t slot_bytes = 1u << 20;
   static constexpr uint64_t words_bytes = slots * 128;  // each word in a cache line of its own
 
   StreamChannel(const StreamChannel&) = delete;

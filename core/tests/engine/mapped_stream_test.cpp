@@ -104,7 +104,6 @@ TEST(MappedStream, RefusalsAreStaged) {
     run_processes(
         2, 1,
         [&](tutti_comm* comm, uint32_t rank) {
-          const std::string words = "does not read device";
           testing::internal::CaptureStderr();
           reduce_once(comm, rank, 10000, rank);
           const std::string log = testing::internal::GetCapturedStderr();

@@ -89,14 +89,14 @@ TEST(Stream, HostCallsAdvanceStreams) {
 // A device's queue is finite, and whoever adds to a full one waits: that must never be the thread that the queue waits
 // for.
 TEST(Stream, QueuesNeverFillUp) {
-  setenv("TUTTI_SIMULATED_DEPTH", "600", 1);
+  setenv("TUTTI_SIMULATED_DEPTH", "300", 1);
   run_processes(2, 1, [](tutti_comm* comm, uint32_t rank) {
     Stream s;
     tutti_options options{};
     options.struct_size = sizeof options;
     options.stream = s.handle;
     // One call of far more commands than the queue takes.
-    constexpr uint64_t large = 24u << 20;
+    constexpr uint64_t large = 48u << 20;
     auto* data = s.make<uint8_t>(large);
     std::memset(data, static_cast<int>(rank + 1), large);
     ASSERT_EQ(tutti_all_reduce(comm, data, data, large, TUTTI_UINT8, TUTTI_SUM, &options, nullptr), TUTTI_OK)

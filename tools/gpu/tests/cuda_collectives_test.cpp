@@ -153,26 +153,38 @@ TEST(CudaCollectives, SixteenRanksInOneQueue) {
   unsetenv("CUDA_DEVICE_MAX_CONNECTIONS");
 }
 
-TEST(CudaCollectives, RanksAsProcesses) {
-  for (const uint32_t n : {2u, 4u}) {
-    char folder[] = "/tmp/tutti-cuda-test-XXXXXX";
-    ASSERT_NE(mkdtemp(folder), nullptr);
-    const std::string where = std::string("file:") + folder;
-    std::vector<int> status(n);
-    std::vector<std::thread> waiting;
-    for (uint32_t r = 0; r < n; ++r)
-      waiting.emplace_back([&, r] {
-        status[r] = in_child([&] {
-          run_ranks(where, r, 1, n,
-                    [](tutti_comm* comm, uint32_t rank) { all_reduce_rounds(comm, rank, {1, 1000, 3'000'001}); });
+// `transport`: named, so that it carries everything; nullptr: processes map each other's memory. `served`: what the
+// core says of it.
+void processes(uint32_t n, const char* transport, const std::string& served) {
+  char folder[] = "/tmp/tutti-cuda-test-XXXXXX";
+  ASSERT_NE(mkdtemp(folder), nullptr);
+  const std::string where = std::string("file:") + folder;
+  std::vector<int> status(n);
+  std::vector<std::thread> waiting;
+  for (uint32_t r = 0; r < n; ++r)
+    waiting.emplace_back([&, r] {
+      status[r] = in_child([&] {
+        if (transport) setenv("TUTTI_TRANSPORT", transport, 1);
+        run_ranks(where, r, 1, n, [&](tutti_comm* comm, uint32_t rank) {
+          all_reduce_rounds(comm, rank, {1, 1000, 3'000'001});
+          tutti_plan_facts facts{};
+          facts.struct_size = sizeof facts;
+          ASSERT_EQ(tutti_comm_plan(comm, TUTTI_ALL_REDUCE, &facts), TUTTI_OK);
+          EXPECT_EQ(facts.transports, served);
         });
       });
-    for (std::thread& thread : waiting) thread.join();
-    (void)!std::system((std::string("rm -rf ") + folder).c_str());
-    if (status[0] == skipped) GTEST_SKIP() << "no GPU";
-    for (const int each : status) EXPECT_EQ(each, 0);
-  }
+    });
+  for (std::thread& thread : waiting) thread.join();
+  (void)!std::system((std::string("rm -rf ") + folder).c_str());
+  if (status[0] == skipped) GTEST_SKIP() << "no GPU";
+  for (const int each : status) EXPECT_EQ(each, 0);
 }
+
+TEST(CudaCollectives, ProcessesMapEachOther) {
+  for (const uint32_t n : {2u, 4u}) processes(n, nullptr, "cuda+mapped");
+}
+
+TEST(CudaCollectives, ProcessesThroughTheHost) { processes(2, "shm", "cuda+shm"); }
 
 // The device waits for more than its queue takes, and work of the application fills it further.
 TEST(CudaCollectives, LargeBetweenProcesses) {

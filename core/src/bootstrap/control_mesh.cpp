@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <climits>
 #include <cstring>
 #include <fstream>
 #include <map>
@@ -83,6 +84,8 @@ class ControlMesh final : public ControlPlane {
   // The thread. With the lock:
   void serve_event(int fd);
   void accept_guests();
+  void turn_away_late();
+  int patience_ms() const;
   void talk(int fd);
   void admit(int fd);
   void serve_link(uint32_t peer);
@@ -276,8 +279,9 @@ void ControlMesh::push(uint32_t peer) {
 void ControlMesh::run() {
   epoll_event events[64];
   std::vector<Arrival> arrivals;
+  int patience = -1;
   while (true) {
-    const int n = ::epoll_wait(epoll_.get(), events, 64, -1);
+    const int n = ::epoll_wait(epoll_.get(), events, 64, patience);
     {
       const std::lock_guard lock(mutex_);
       if (stopping_) return;
@@ -286,6 +290,8 @@ void ControlMesh::run() {
         } catch (const std::exception& e) {  // out of memory or descriptors: what else lives goes on
           log_(TUTTI_LOG_ERROR, me() + e.what());
         }
+      turn_away_late();
+      patience = patience_ms();
       arrivals.swap(arrivals_);
     }
     for (const Arrival& arrival : arrivals) look_at(arrival);
@@ -323,18 +329,33 @@ void ControlMesh::serve_event(int fd) {
 }
 
 void ControlMesh::accept_guests() {
-  while (guests_.size() < kMaxGuests) {
+  while (true) {
     Descriptor socket(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (!socket) {
       if (out_of_resources(errno)) starved_ = errno;
-      break;
+      return;
+    }
+    if (guests_.size() >= kMaxGuests) {  // the oldest makes room
+      const auto oldest =
+          std::ranges::min_element(guests_, {}, [](const auto& guest) { return guest.second.limit().at(); });
+      unwatch(oldest->first);
+      guests_.erase(oldest);
     }
     const int fd = socket.get();
     std::string from = SocketAddress::peer_of(fd).text();
     guests_.try_emplace(fd, std::move(socket), std::move(from), Deadline(handshake_limit_), tls_.get());
     watch(fd, EPOLL_CTL_ADD, false);
   }
-  // Those that have had their time make room.
+}
+
+// How long until a guest has had its time; -1: there is none.
+int ControlMesh::patience_ms() const {
+  int first = -1;
+  for (const auto& [fd, guest] : guests_) first = guest.limit().poll_ms(first < 0 ? INT_MAX : first);
+  return first;
+}
+
+void ControlMesh::turn_away_late() {
   for (auto at = guests_.begin(); at != guests_.end();) {
     const bool over = at->second.limit().passed();
     if (over) unwatch(at->first);

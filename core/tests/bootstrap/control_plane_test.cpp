@@ -11,9 +11,11 @@
 #include <random>
 #include <set>
 
+#include "bootstrap/authentication.hpp"
 #include "bootstrap/child_descriptors.hpp"
 #include "bootstrap/control_mesh.hpp"
 #include "bootstrap/membership.hpp"
+#include "bootstrap/mesh_frames.hpp"
 #include "meeting_fixture.hpp"
 
 namespace tutti::core::test {
@@ -238,6 +240,110 @@ TEST(MembershipNotice, ComesBackAndLiesAreRefused) {
   notice.roster.members = {2, 1};
   EXPECT_TRUE(refused(encode(notice), 6)) << "not ascending";
 }
+
+// More strangers than there is room for connect to a port and say nothing, one says a byte now and then, for ever. All
+// are hung up on in time, and cost hardly any work meanwhile.
+constexpr auto kPatience = 500ms;
+void besiege(uint16_t port, const std::string& slow_words) {
+  const auto work = [] {
+    timespec t;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    return std::chrono::seconds(t.tv_sec) + std::chrono::nanoseconds(t.tv_nsec);
+  };
+  std::vector<Descriptor> silent;
+  for (int i = 0; i < 300; ++i) silent.push_back(stranger(port));
+  const auto start = std::chrono::steady_clock::now();
+  const auto spent = work();
+  const Descriptor slow = stranger(port);
+  size_t said = 0;
+  EXPECT_TRUE(eventually([&] {
+    std::this_thread::sleep_for(20ms);
+    char answer[256];
+    const bool refused = ::send(slow.get(), &slow_words[said++ % slow_words.size()], 1, MSG_NOSIGNAL) < 0;
+    return refused || ::recv(slow.get(), answer, sizeof answer, MSG_DONTWAIT) == 0;
+  })) << "who says a byte now and then is listened to for ever";
+  const auto took = std::chrono::steady_clock::now() - start;
+  EXPECT_GE(took, kPatience) << "it was not listened to";
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+  EXPECT_LT((work() - spent) * 2, took);
+#endif
+  for (const Descriptor& one : silent) {
+    pollfd waiting = {one.get(), POLLIN, 0};
+    ASSERT_EQ(::poll(&waiting, 1, 20000), 1) << "who says nothing is listened to for ever";
+  }
+}
+
+// With certificates and without, at the meeting's port and at the control plane's.
+class Strangers : public ::testing::TestWithParam<bool> {
+ protected:
+  Strangers() {
+    if (!GetParam()) return;
+    const std::string key = testing::TempDir() + "/strangers.key", certificate = testing::TempDir() + "/strangers.pem";
+    const std::string make =
+        "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 1 -subj /CN=tutti -keyout " + key +
+        " -out " + certificate + " 2>/dev/null";
+    EXPECT_EQ(std::system(make.c_str()), 0) << make;
+    const auto variables =
+        environment_of({{"TUTTI_TLS_CERTIFICATE", certificate}, {"TUTTI_TLS_KEY", key}, {"TUTTI_TLS_CA", certificate}});
+    tls_ = Tls::make(variables);
+  }
+  // How a rank begins.
+  std::string words() const {
+    return GetParam() ? std::string("\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", 11) + std::string(500, 'r')
+                      : meeting_prefix() + std::string(500, 'n');
+  }
+  std::shared_ptr<const Tls> tls_;
+};
+
+TEST_P(Strangers, AreHungUpOnByTheMeeting) {
+  const HeldPort port;
+  std::atomic<bool> gone = false;
+  expect_no_failures(run_ranks(3, [&](uint32_t rank) {
+    if (rank == 2) {
+      besiege(port.port(), words());
+      gone = true;
+      return;
+    }
+    while (rank == 1 && !gone) std::this_thread::sleep_for(1ms);
+    Rendezvous meeting = tcp(rank, 2);
+    meeting.where = port.rendezvous();
+    meeting.handshake_limit = kPatience;
+    meeting.tls = tls_;
+    gather_and_check(*make_bootstrap(meeting, 60s), 2);
+  }));
+}
+
+TEST_P(Strangers, AreHungUpOnByTheControlPlane) {
+  std::barrier together(2);
+  std::string said[2];
+  expect_no_failures(run_ranks(2, [&](uint32_t rank) {
+    ControlMeshConfig config;
+    config.rank = rank;
+    config.nranks = 2;
+    config.secret = kSecret;
+    config.everywhere = true;
+    config.handshake_limit = kPatience;
+    config.tls = tls_;
+    config.log = quiet;
+    config.meeting_problem = [] { return std::string(); };
+    bool linking = false;
+    config.all_gather = [&](const std::string& mine) {
+      said[rank] = mine;
+      together.arrive_and_wait();
+      std::vector<std::string> all{said[0], said[1]};
+      together.arrive_and_wait();
+      // Rank 0 listens for rank 1, which is late.
+      if (rank == 1 && !std::exchange(linking, true)) besiege(decode_address(all[0]).addresses[0].port(), words());
+      return all;
+    };
+    const auto plane = make_control_mesh(config, 60s);
+    together.arrive_and_wait();
+    plane->leave(true);
+    together.arrive_and_wait();
+  }));
+}
+
+INSTANTIATE_TEST_SUITE_P(Of, Strangers, ::testing::Bool(), [](const auto& tls) { return tls.param ? "Tls" : "Plain"; });
 
 // A rank's end of a control plane that dies after so many messages, in the middle of what it tells all others, of whom
 // some hear of its death sooner than others. Nobody passes on what it hears.

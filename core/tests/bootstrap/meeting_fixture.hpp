@@ -103,6 +103,16 @@ class HeldPort {
   uint16_t port_ = 0;
 };
 
+// A connection to a port of this host, as soon as somebody listens.
+inline Descriptor stranger(uint16_t port) {
+  std::string problem;
+  while (true) {
+    Descriptor socket = connect_to(SocketAddress::from_bytes(std::string("\x7f\0\0\1", 4), port), 1000, problem);
+    if (socket) return socket;
+    std::this_thread::sleep_for(5ms);
+  }
+}
+
 inline constexpr char kSecret[] = "000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f";
 
 }  // namespace tutti::core::test

@@ -25,16 +25,6 @@ Rendezvous tcp(const std::string& where, uint32_t rank, uint32_t nranks, const c
   return meeting;
 }
 
-// A connection of somebody who is no rank. Waits until somebody listens.
-Descriptor stranger(uint16_t port) {
-  std::string problem;
-  while (true) {
-    Descriptor socket = connect_to(SocketAddress::from_bytes(std::string("\x7f\0\0\1", 4), port), 1000, problem);
-    if (socket) return socket;
-    std::this_thread::sleep_for(5ms);
-  }
-}
-
 TEST(TcpMeeting, GathersInRankOrder) {
   for (const char* secret : {kSecret, static_cast<const char*>(nullptr)})
     for (uint32_t nranks : {1u, 2u, 3u, 9u}) {

@@ -46,7 +46,7 @@ MemoryExchange::MemoryExchange(uint64_t communicator, uint32_t rank, std::string
 }
 
 std::string MemoryExchange::name_of(uint32_t rank) const {
-  return fmt::format("tutti-device-memory-{:016x}-{}", communicator_, rank);
+  return "tutti-" + to_hex(hub_proof(secret_, "device memory of", fmt::format("{:016x} {}", communicator_, rank)));
 }
 
 bool MemoryExchange::reaches(uint32_t rank) const {

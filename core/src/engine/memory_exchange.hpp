@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How ranks of one host hand each other device memory and its descriptors: datagrams between abstract Unix sockets,
-// whose names follow from the communicator's id and the rank. Each carries a proof that its author knows the job's
-// secret.
+// How ranks of one host hand each other device memory and its descriptors: datagrams between abstract Unix sockets.
+// Everybody on the host can list and take such names, so a rank's follows from the job's secret, the communicator's id
+// and the rank: a stranger cannot take the name of a rank that has not come yet and be handed its memory. Each datagram
+// carries a proof that its author knows the secret.
 #pragma once
 
 #include <tutti/plugin/device.h>
@@ -45,8 +46,10 @@ class MemoryExchange {
   // The next one that somebody of this job has sent, if any has come.
   std::optional<Received> receive();
 
- private:
+  // Of that rank's socket, without the leading zero byte.
   std::string name_of(uint32_t rank) const;
+
+ private:
   const uint64_t communicator_;
   const std::string secret_;
   Descriptor socket_;

@@ -53,43 +53,67 @@ TEST_F(Exchange, DescriptorsTravelWithTheNotice) {
   EXPECT_FALSE(one_.receive());
 }
 
-TEST_F(Exchange, StrangersAreNotHeard) {
-  MemoryExchange stranger(communicator_, 2, "another secret");
-  ASSERT_TRUE(stranger.send(1, notice(0, 1), {}));
-  // Not of the right length; with a byte changed on the way: an own datagram, recorded.
-  const int sender = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-  char name[64];
-  const auto address_of = [&](uint32_t rank, sockaddr_un& address) {
-    const int n = std::snprintf(name, sizeof name, "tutti-device-memory-%016llx-%u",
-                                static_cast<unsigned long long>(communicator_), rank);
-    address = {};
+// A socket of somebody else's, and what it does with the names of others.
+class Outsider {
+ public:
+  ~Outsider() { close(socket_); }
+  bool take(const std::string& name) {
+    const auto [address, length] = address_of(name);
+    return bind(socket_, reinterpret_cast<const sockaddr*>(&address), length) == 0;
+  }
+  std::string hear() {
+    std::string datagram(4096, 0);
+    const ssize_t bytes = recv(socket_, datagram.data(), datagram.size(), MSG_DONTWAIT);
+    datagram.resize(bytes < 0 ? 0 : static_cast<size_t>(bytes));
+    return datagram;
+  }
+  bool say(const std::string& name, const std::string& datagram) {
+    const auto [address, length] = address_of(name);
+    return sendto(socket_, datagram.data(), datagram.size(), 0, reinterpret_cast<const sockaddr*>(&address), length) ==
+           static_cast<ssize_t>(datagram.size());
+  }
+
+ private:
+  static std::pair<sockaddr_un, socklen_t> address_of(const std::string& name) {
+    sockaddr_un address{};
     address.sun_family = AF_UNIX;
-    std::memcpy(address.sun_path + 1, name, static_cast<size_t>(n));
-    return static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + static_cast<size_t>(n));
-  };
-  sockaddr_un address{};
-  const socklen_t length = address_of(1, address);
-  ASSERT_EQ(sendto(sender, "short", 5, 0, reinterpret_cast<sockaddr*>(&address), length), 5);
-  const int tap = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-  sockaddr_un tapped{};
-  const socklen_t tap_length = address_of(9, tapped);
-  ASSERT_EQ(bind(tap, reinterpret_cast<sockaddr*>(&tapped), tap_length), 0);
+    name.copy(address.sun_path + 1, sizeof address.sun_path - 1);
+    return {address, static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size())};
+  }
+  const int socket_ = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+};
+
+TEST_F(Exchange, OnlyWhoKnowsTheSecretFindsOrTakesAName) {
+  const MemoryExchange stranger(communicator_, 2, "another secret");
+  EXPECT_FALSE(stranger.reaches(1));
+  EXPECT_FALSE(zero_.reaches(2));
+  EXPECT_NE(stranger.name_of(1), zero_.name_of(1));
+  EXPECT_NE(zero_.name_of(2), zero_.name_of(1));
+  EXPECT_NE(MemoryExchange(id(), 5, "secret").name_of(1), zero_.name_of(1));
+}
+
+TEST_F(Exchange, StrangersAreNotHeard) {
+  Outsider outsider, tap;
+  ASSERT_TRUE(outsider.say(one_.name_of(1), "short"));
+  // What another job's rank would say.
+  MemoryExchange stranger(communicator_, 2, "another secret");
+  ASSERT_TRUE(tap.take(stranger.name_of(9)));
+  ASSERT_TRUE(stranger.send(9, notice(0, 1), {}));
+  const std::string foreign = tap.hear();
+  ASSERT_FALSE(foreign.empty());
+  ASSERT_TRUE(outsider.say(one_.name_of(1), foreign));
+  // One of this job's own, with a byte changed on the way, and as it was sent.
+  Outsider between;
+  ASSERT_TRUE(between.take(zero_.name_of(9)));
   ASSERT_TRUE(zero_.send(9, notice(0, 5), {}));
-  std::vector<char> datagram(4096);
-  const ssize_t bytes = recv(tap, datagram.data(), datagram.size(), 0);
-  ASSERT_GT(bytes, 0);
-  datagram[static_cast<size_t>(bytes) - 300] ^= 1;
-  ASSERT_EQ(
-      sendto(sender, datagram.data(), static_cast<size_t>(bytes), 0, reinterpret_cast<sockaddr*>(&address), length),
-      bytes);
+  std::string own = between.hear();
+  ASSERT_EQ(own.size(), foreign.size());
+  own[own.size() - 300] ^= 1;
+  ASSERT_TRUE(outsider.say(one_.name_of(1), own));
   EXPECT_FALSE(one_.receive());
-  datagram[static_cast<size_t>(bytes) - 300] ^= 1;  // as it was sent: heard
-  ASSERT_EQ(
-      sendto(sender, datagram.data(), static_cast<size_t>(bytes), 0, reinterpret_cast<sockaddr*>(&address), length),
-      bytes);
+  own[own.size() - 300] ^= 1;
+  ASSERT_TRUE(outsider.say(one_.name_of(1), own));
   EXPECT_TRUE(one_.receive());
-  close(tap);
-  close(sender);
 }
 
 TEST_F(Exchange, WhoIsNotThereIsNotReached) {

@@ -163,6 +163,27 @@ TEST(MappedStream, BuffersComeAndGo) {
   });
 }
 
+// Communicators come and go; their slots go with them. Were they kept the device would soon have no memory for others,
+// and bytes would be staged.
+TEST(MappedStream, SlotsAreGivenBack) {
+  const std::string folder = "/tmp/tutti-stream-test-slots-" + std::to_string(getpid()) + "-";
+  run_processes(
+      2, 1,
+      [&](tutti_comm*, uint32_t rank) {
+        for (int round = 0; round < 6; ++round) {
+          const std::string meeting = folder + std::to_string(round);
+          std::filesystem::create_directories(meeting);
+          tutti_comm* comm = make_comm("file:" + meeting, rank, 2, "all_reduce:ring");
+          ASSERT_NE(comm, nullptr);
+          reduce_once(comm, rank, 1000);
+          EXPECT_EQ(served(comm, TUTTI_ALL_REDUCE), "simulated+mapped") << "round " << round;
+          EXPECT_EQ(tutti_comm_destroy(comm), TUTTI_OK);
+        }
+      },
+      "", [](uint32_t) { setenv("TUTTI_SIMULATED_MEMORY", "14000000", 1); });
+  for (int round = 0; round < 6; ++round) std::filesystem::remove_all(folder + std::to_string(round));
+}
+
 // Streams wait for a rank that does not come, and then for one that gives up in the middle of it all: they are let go,
 // and both know why.
 TEST(MappedStream, AnAbortLetsStreamsGo) {

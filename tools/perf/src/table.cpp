@@ -4,6 +4,8 @@
 #include <tutti/tutti.h>
 
 #include <cstdio>
+#include <map>
+#include <utility>
 
 #include "footprint.hpp"
 
@@ -108,6 +110,17 @@ void print_rails(const std::vector<Rail>& rails) {
   for (const Rail& r : rails)
     std::printf("# Rank 0's rail        : %s %s: %llu bytes sent, %llu received\n", r.transport.c_str(), r.name.c_str(),
                 static_cast<unsigned long long>(r.sent_bytes), static_cast<unsigned long long>(r.received_bytes));
+}
+
+void print_traffic(const std::vector<tutti_link_traffic>& rows) {
+  std::map<std::string, std::pair<uint64_t, uint64_t>> carried;
+  for (const tutti_link_traffic& row : rows) {
+    carried[row.transport].first += row.sent_bytes;
+    carried[row.transport].second += row.received_bytes;
+  }
+  for (const auto& [carrier, bytes] : carried)
+    std::printf("# Rank 0's bytes       : %s: %llu sent, %llu received\n", carrier.c_str(),
+                static_cast<unsigned long long>(bytes.first), static_cast<unsigned long long>(bytes.second));
 }
 
 void print_end(uint64_t wrong, double average_bus_bandwidth) {

@@ -3,8 +3,11 @@
 // The text that nccl-tests prints, to the column, on standard output.
 #pragma once
 
+#include <tutti/tutti.h>
+
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "options.hpp"
 #include "result.hpp"
@@ -18,6 +21,8 @@ void print_row(const Options& options, const Row& row);
 void print_bound(const Row& row, double bound_us);
 void print_end(uint64_t wrong, double average_bus_bandwidth);
 void print_rails(const std::vector<Rail>& rails);
+// What carried rank 0's bytes: where device memory goes is settled call by call.
+void print_traffic(const std::vector<tutti_link_traffic>& rows);
 
 // `value` with two decimals in `width` characters, with fewer when it is large.
 std::string fit_number(double value, int width);

@@ -10,8 +10,8 @@
 namespace tutti::conformance {
 
 struct Clause {
-  const char*
-      id;  // "T-7": E entry and host, T transport/1, V view/1, W wait_fd/1, A algorithm/1, D device/1, X executor/1
+  const char* id;    // "T-7": E entry and host, T transport/1, V view/1, W wait_fd/1, R rails/1, A algorithm/1, D
+                     // device/1, X executor/1
   const char* text;  // what a plugin must do; Markdown, one line
 };
 

@@ -88,6 +88,11 @@ std::string first_difference(const uint8_t* expected, const uint8_t* got, size_t
   for (size_t i = at; i < at + shown; ++i) text += fmt::format(" {:02x}", expected[i]);
   text += ", got";
   for (size_t i = at; i < at + shown; ++i) text += fmt::format(" {:02x}", got[i]);
+  const auto untouched = [&](size_t i) { return expected[i] == got[i] || got[i] == fresh; };
+  size_t i = at;
+  while (i < bytes && untouched(i)) ++i;
+  if (i == bytes)
+    text += fmt::format("; {:02x} is what the suite had filled the memory with: nothing was written there", fresh);
   return text;
 }
 

@@ -150,11 +150,12 @@ void stale_registrations(Bench& bench) {
       continue;
     }
     tutti_region* region = enroll(bench, stage[0].domain, memory, k == 4 ? bytes / 2 : bytes);
-    move(stage, memory, region, target.data(), nullptr, bytes / 2, "T-36",
-         fmt::format(
-             "memory number {} that was mapped and registered at one address (deregister_memory has to forget what was "
-             "kept of the one before)",
-             k + 1));
+    // The first has no forerunner that could be taken for it.
+    move(stage, memory, region, target.data(), nullptr, bytes / 2, k == 0 ? "T-35" : "T-36",
+         k == 0 ? std::string("registered memory")
+                : fmt::format("memory number {} that was mapped and registered at one address, while what arrived of "
+                              "those before was right (deregister_memory has to forget what was kept of them)",
+                              k + 1));
     discharge(bench, stage[0].domain, region);
   }
   munmap(place, bytes);

@@ -4,7 +4,9 @@
 #include <dirent.h>
 #include <malloc.h>
 
+#include <filesystem>
 #include <fstream>
+#include <string>
 #include <thread>
 
 #include "broken.hpp"
@@ -24,6 +26,19 @@ uint64_t entries(const char* folder) {
   while (dir && readdir(dir)) ++n;
   if (dir) closedir(dir);
   return n;
+}
+
+// What the open descriptor of the highest number is: "/dev/null", "socket:[4711]", "anon_inode:[eventfd]".
+std::string last_descriptor() {
+  int last = -1;
+  std::string what;
+  std::error_code ignored;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd", ignored)) {
+    const std::string target = std::filesystem::read_symlink(entry.path(), ignored).string();
+    const int fd = std::stoi(entry.path().filename().string());
+    if (fd > last && !target.ends_with("/fd")) last = fd, what = target;  // not the folder that is being read
+  }
+  return what;
 }
 
 struct Usage {
@@ -53,8 +68,9 @@ void require_no_growth(const char* clause, const char* what, uint32_t warm_up, u
     after = usage();
   }
   require(after.descriptors <= before.descriptors, clause,
-          "after {} times {} {} descriptors are open, {} were before: {:.1f} each time (/proc/self/fd)", lives, what,
-          after.descriptors, before.descriptors, double(after.descriptors - before.descriptors) / lives);
+          "after {} times {} {} descriptors are open, {} were before: {:.1f} each time; the last of them is {}", lives,
+          what, after.descriptors, before.descriptors, double(after.descriptors - before.descriptors) / lives,
+          last_descriptor());
   if (sanitized) return;
   require(after.threads <= before.threads, clause, "after {} times {} {} threads run, {} did before", lives, what,
           after.threads, before.threads);

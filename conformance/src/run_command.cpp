@@ -4,11 +4,14 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <map>
 #include <stdexcept>
 
 #include "command.hpp"
+#include "contract/clauses.hpp"
 #include "machine.hpp"
 #include "report/judgement.hpp"
 #include "report/report.hpp"
@@ -61,13 +64,59 @@ void print_result(const Result& result, bool verbose) {
   if (verdict == Verdict::pass && !verbose) return;
   if ((verdict == Verdict::not_supported || verdict == Verdict::not_run) && !verbose && !result.must_pass) return;
   fmt::print("{:<13} {}\n", verdict_name(verdict), result.id);
-  if (!result.outcome.clause.empty()) fmt::print("  breaks {} (docs/plugin-guide.md)\n", result.outcome.clause);
-  if (!result.outcome.message.empty()) fmt::print("  {}\n", result.outcome.message);
+  if (const Clause* clause = find_clause(result.outcome.clause))
+    fmt::print("  breaks {}: {}\n", clause->id, clause->text);
+  if (!result.outcome.message.empty())
+    fmt::print("  {}{}\n", result.outcome.clause.empty() ? "" : "but: ", result.outcome.message);
   if (is_bad(verdict)) fmt::print("  again: {}\n", result.reproduce);
   std::fflush(stdout);
 }
 
+// Failures in full, but of those that name one clause (or none) only the first few: a broken promise shows in many
+// cases.
+class Printer {
+ public:
+  explicit Printer(bool verbose) : verbose_(verbose) {}
+  void print(const Result& result) {
+    constexpr uint64_t in_full = 3;
+    const bool again = !verbose_ && is_bad(result.outcome.verdict) && ++seen_[result.outcome.clause] > in_full;
+    if (!again) return print_result(result, verbose_);
+    const std::string clause = result.outcome.clause.empty() ? "" : "  (" + result.outcome.clause + " again)";
+    fmt::print("{:<13} {}{}\n", verdict_name(result.outcome.verdict), result.id, clause);
+    std::fflush(stdout);
+  }
+
+ private:
+  bool verbose_;
+  std::map<std::string, uint64_t> seen_;  // by clause
+};
+
+// Of many failures: which clauses they break, and where to begin. Cases come cheapest first, and those of the contract
+// before the matrix, which shows the consequences.
+void print_summary(const Run& run) {
+  std::map<std::string, uint64_t> clauses;
+  const Result* first = nullptr;
+  uint64_t bad = 0;
+  for (const Result& result : run.results) {
+    if (!is_bad(result.outcome.verdict)) continue;
+    if (!first || (first->outcome.clause.empty() && !result.outcome.clause.empty())) first = &result;
+    ++clauses[result.outcome.clause];
+    ++bad;
+  }
+  if (bad < 2) return;
+  std::string text;
+  for (const auto& [id, times] : clauses)
+    if (!id.empty()) text += fmt::format("{}{} in {}", text.empty() ? "" : ", ", id, times);
+  if (const auto unnamed = clauses.find(""); unnamed != clauses.end())
+    text += fmt::format("{}{} without a clause of their own", text.empty() ? "" : ", ", unnamed->second);
+  fmt::print(
+      "{} cases say that something is broken: {} (docs/plugin-guide.md, \"The contract\").\n"
+      "Begin with the simplest, {}; the rest may follow from it:\n  {}\n",
+      bad, text, first->id, first->reproduce);
+}
+
 int finish(const Run& run) {
+  print_summary(run);
   const Counts c = run.counts();
   const Judgement judgement = judge(run, today());
   std::string reasons;
@@ -113,7 +162,8 @@ int run_selected(const Session& session, const Options& options) {
   runner.plugins = selection.plugins;
   runner.netns = selection.netns;
   runner.patience = selection.patience;
-  runner.on_result = [&](const Result& result) { print_result(result, options.verbose); };
+  Printer printer(options.verbose);
+  runner.on_result = [&](const Result& result) { printer.print(result); };
   const auto begin = std::chrono::steady_clock::now();
   run.results = run_cases(cases, runner);
   run.manifest.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();

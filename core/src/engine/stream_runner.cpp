@@ -165,6 +165,18 @@ StreamPlan& StreamRunner::find_plan(const Call& call, const std::function<void()
 
 void StreamRunner::open_channels(const Call& call, StreamPlan& plan, const Until& until) {
   if (plan.open) return;
+  if (std::ranges::any_of(plan.traffic, [this](const StreamTraffic& traffic) {
+        return !channels_.contains({traffic.peer, traffic.lane, traffic.outgoing});
+      }))
+    open_missing(call, plan, until);
+  std::set<std::string> carriers;
+  for (const StreamTraffic& traffic : plan.traffic) carriers.insert(channel(traffic).carrier());
+  plan.plan.transports.clear();
+  for (const std::string& name : carriers) plan.plan.transports += (plan.plan.transports.empty() ? "" : "+") + name;
+  plan.open = true;
+}
+
+void StreamRunner::open_missing(const Call& call, const StreamPlan& plan, const Until& until) {
   until([this] { return operations_.empty(); });
   ChannelOpening::Place place{call.where.tables, call.where.device, place_.rank,     place_.first_lane,
                               place_.links,      place_.topology,   place_.exchange, &early_notices_};
@@ -178,11 +190,6 @@ void StreamRunner::open_channels(const Call& call, StreamPlan& plan, const Until
     throw;
   }
   opening_.clear();
-  std::set<std::string> carriers;
-  for (const StreamTraffic& traffic : plan.traffic) carriers.insert(channel(traffic).carrier());
-  plan.plan.transports.clear();
-  for (const std::string& name : carriers) plan.plan.transports += (plan.plan.transports.empty() ? "" : "+") + name;
-  plan.open = true;
 }
 
 std::map<uint32_t, StreamRunner::Traffic> StreamRunner::mapped_traffic() const {

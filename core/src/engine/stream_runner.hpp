@@ -134,6 +134,7 @@ class StreamRunner {
   StreamChannel& channel(const StreamTraffic& traffic) const {
     return *channels_.at({traffic.peer, traffic.lane, traffic.outgoing});
   }
+  void open_missing(const Call& call, const StreamPlan& plan, const Until& until);
   void close_channels();
   StreamWay way(uint32_t from, uint32_t to) const;
   void require_scratch(const DeviceMemory& where, uint64_t bytes, const std::function<void()>& idle);

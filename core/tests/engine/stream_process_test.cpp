@@ -96,7 +96,7 @@ TEST(Stream, QueuesNeverFillUp) {
     options.struct_size = sizeof options;
     options.stream = s.handle;
     // One call of far more commands than the queue takes.
-    constexpr uint64_t large = 48u << 20;
+    constexpr uint64_t large = 40u << 20;
     auto* data = s.make<uint8_t>(large);
     std::memset(data, static_cast<int>(rank + 1), large);
     ASSERT_EQ(tutti_all_reduce(comm, data, data, large, TUTTI_UINT8, TUTTI_SUM, &options, nullptr), TUTTI_OK)

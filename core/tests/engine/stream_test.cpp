@@ -97,6 +97,44 @@ TEST(Stream, RequestsTellWhenTheDeviceIsDone) {
   });
 }
 
+// Whatever the stream waits for, a call that needs nothing new returns.
+TEST(Stream, CallsReturnWhileTheStreamIsHeldUp) {
+  run_threads(
+      2,
+      [](tutti_comm* comm, uint32_t rank) {
+        const tutti::DeviceTables tables = device();
+        Stream s(rank);
+        alignas(64) uint32_t word = 0;
+        void* seen = nullptr;
+        ASSERT_EQ(tables.memory->map_host(nullptr, &word, sizeof word, &seen), TUTTI_OK);
+        tutti_options options{};
+        options.struct_size = sizeof options;
+        options.stream = s.handle;
+        auto* data = s.make<int64_t>(1000);
+        std::fill_n(data, 1000, 1);
+        const auto reduce = [&](uint64_t count) {
+          return tutti_all_reduce(comm, data, data, count, TUTTI_INT64, TUTTI_SUM, &options, nullptr);
+        };
+        EXPECT_EQ(reduce(1000), TUTTI_OK) << tutti_comm_error(comm);
+        ASSERT_TRUE(s.finish());
+        tutti_command wait{};
+        wait.kind = TUTTI_COMMAND_WAIT;
+        wait.word = static_cast<uint32_t*>(seen);
+        wait.value = 1;
+        ASSERT_EQ(tables.executor->enqueue(nullptr, s.handle, &wait, 1), TUTTI_OK);
+        for (const uint64_t count : {900u, 800u, 700u}) EXPECT_EQ(reduce(count), TUTTI_OK) << tutti_comm_error(comm);
+        EXPECT_EQ(data[0], 2) << "it was to wait";
+        std::atomic_ref(word).store(1);
+        ASSERT_TRUE(s.finish());
+        EXPECT_EQ(data[0], 16);
+        EXPECT_EQ(data[750], 8);
+        EXPECT_EQ(data[950], 2);
+        s.free(data);
+        ASSERT_EQ(tables.memory->unmap_host(nullptr, &word), TUTTI_OK);
+      },
+      "all_reduce:ring", 5);
+}
+
 TEST(Stream, WrongMemoryIsNamed) {
   run_threads(2, [](tutti_comm* comm, uint32_t) {
     Stream s;

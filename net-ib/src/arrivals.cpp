@@ -77,7 +77,8 @@ void Link::on_data(const Frame& f, const char* payload) {
     if (receive->bytes != f.total) {
       mismatch(f.lane, *receive, f.total);
     } else {
-      if (f.bytes) std::memcpy(receive->data, payload, f.bytes);
+      fill(f.lane, *receive, 0, payload, f.bytes);
+      if (!is_up()) return;
       receive->done = true;
     }
     return retire_receives(f.lane);
@@ -86,10 +87,25 @@ void Link::on_data(const Frame& f, const char* payload) {
   if (!receive || receive->done || receive->bytes != f.total || f.offset > f.total || f.bytes > f.total - f.offset ||
       f.bytes > receive->bytes - receive->arrived)
     return broken_message("a piece of ", " that nobody asked for");
-  std::memcpy(receive->data + f.offset, payload, f.bytes);
+  fill(f.lane, *receive, f.offset, payload, f.bytes);
+  if (!is_up()) return;
   receive->arrived += f.bytes;
   receive->done = receive->arrived == receive->bytes;
   retire_receives(f.lane);
+}
+
+// Writes what came in a frame to where it belongs. Memory of a device that the adapter cannot write loses the peer.
+void Link::fill(uint32_t lane, Receive& receive, uint64_t offset, const char* payload, uint64_t bytes) {
+  if (bytes == 0) return;
+  if (!receive.region || !receive.region->on_device) {
+    std::memcpy(receive.data + offset, payload, bytes);
+    return;
+  }
+  try {
+    path_of(lane)->rail().place(*receive.region, receive.data + offset, payload, bytes);
+  } catch (const sdk::Error& error) {
+    lose(error.what());
+  }
 }
 
 void Link::on_written(Path&, uint32_t imm, uint32_t bytes) {

@@ -17,6 +17,7 @@
 #include <tutti/sdk/plugin.hpp>
 
 #include "port.hpp"
+#include "verbs.hpp"
 
 namespace tutti::ib {
 namespace {
@@ -104,6 +105,7 @@ void add_ports(ibv_device* device, std::vector<Port>& ports) {
                                               std::generic_category().message(errno));
   ibv_device_attr attr{};
   if (const int error = ibv_query_device(context.get(), &attr)) throw sdk::system_error("cannot query " + name, error);
+  const std::string no_dma_buf = lacks_dma_buf(context.get());
   for (uint8_t number = 1; number <= attr.phys_port_cnt; ++number) {
     ibv_port_attr port{};
     if (const int error = ibv_query_port(context.get(), number, &port))
@@ -118,6 +120,7 @@ void add_ports(ibv_device* device, std::vector<Port>& ports) {
     p.state = p.up ? "active" : port.state == IBV_PORT_DOWN ? "down" : ibv_port_state_str(port.state);
     p.megabits = megabits_of(port);
     p.numa = numa_of("/sys/class/infiniband/" + name + "/device");
+    p.no_dma_buf = no_dma_buf;
     p.gids = gids_of(context.get(), number, p.infiniband);
     ports.push_back(std::move(p));
   }

@@ -7,6 +7,8 @@
 namespace tutti::ib {
 namespace {
 
+constexpr int kRegionAccess = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;
+
 Device open_device(const std::string& name) {
   int n = 0;
   const std::unique_ptr<ibv_device*, Destroyer<ibv_free_device_list>> list(ibv_get_device_list(&n));
@@ -38,18 +40,28 @@ Domain::Domain() {
 }
 
 tutti_region* Domain::register_memory(const tutti_memory& memory) {
-  if (memory.kind != TUTTI_MEMORY_HOST)
-    throw sdk::Error(TUTTI_NOT_SUPPORTED, "net-ib registers host memory only; this is of kind " +
-                                              std::to_string(memory.kind) + ", which has to be staged");
+  const bool on_device = memory.kind != TUTTI_MEMORY_HOST;
+  const auto refuse = [&](const std::string& why) {
+    throw sdk::Error(TUTTI_NOT_SUPPORTED, "net-ib cannot register device memory (kind " + std::to_string(memory.kind) +
+                                              "): " + why + "; stage it through host memory");
+  };
+  if (on_device) {
+    if (memory.kind != TUTTI_MEMORY_CUDA) refuse("it knows CUDA's alone");
+    for (const Port& rail : rails_)
+      if (!rail.no_dma_buf.empty()) refuse(rail.device + " takes no dma-buf: " + rail.no_dma_buf);
+    if (memory.fd < 0) refuse("there is no dma-buf descriptor of it");
+  }
   if (!memory.address || memory.bytes == 0)
     throw sdk::Error(TUTTI_INVALID_ARGUMENT, "net-ib: no memory to register: " + std::to_string(memory.bytes) +
                                                  " bytes at " + (memory.address ? "an address" : "NULL"));
   auto region = std::make_unique<Region>();
   region->base = static_cast<char*>(memory.address);
   region->bytes = memory.bytes;
+  region->on_device = on_device;
   for (const Device& device : devices_)
-    region->by_device.push_back(register_bytes(device.pd.get(), memory.address, memory.bytes,
-                                               IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE, device.name));
+    region->by_device.push_back(
+        on_device ? register_dma_buf(device.pd.get(), memory, kRegionAccess, device.name)
+                  : register_bytes(device.pd.get(), memory.address, memory.bytes, kRegionAccess, device.name));
   return sdk::to_handle<tutti_region>(region.release());
 }
 

@@ -119,6 +119,8 @@ tutti_status Endpoint::check(const tutti_transfer& t, std::string* why) const {
     text = "larger than fragment_bytes";
   } else if (inlined && (!send || t.bytes > shape_.eager_bytes)) {
     text = "INLINE is for sends of at most inline_bytes";
+  } else if (inlined && t.region && sdk::from_handle<Region>(t.region).on_device) {
+    text = "INLINE is for host memory";
   } else if (t.region && !sdk::from_handle<Region>(t.region).holds(t.data, t.bytes)) {
     text = "its region does not hold its memory";
   } else if (&const_cast<Link*>(link)->endpoint() != this) {

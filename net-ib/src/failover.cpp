@@ -66,7 +66,7 @@ bool Link::send_again() {
       Path* path = path_of(flight.frame.lane);
       if (!path || !path->has_room(kind == FrameKind::kPathDown ? 0 : kReservedCredits)) return false;
       if (!flight.write)
-        path->send(flight.frame, old.payload(i));
+        path->send(flight.frame, flight.region ? flight.local : old.payload(i), flight.region);
       else
         path->write(flight.frame, flight.target, flight.region ? flight.local : old.payload(i), flight.region);
       endpoint_.wants_flush(*path);

@@ -107,7 +107,8 @@ bool Link::post_receive(const tutti_transfer& t) {
     if (message.bytes != receive.bytes) {
       mismatch(t.lane, receive, message.bytes);
     } else {
-      if (message.bytes) std::memcpy(receive.data, message.data.get(), message.bytes);
+      fill(t.lane, receive, 0, message.data.get(), message.bytes);
+      if (!is_up()) return true;
       receive.done = true;
     }
   } else if (lane.wanted && lane.want == sequence) {
@@ -227,9 +228,12 @@ bool Link::hand_eager(uint32_t index, uint32_t sequence, Send& send) {
   Frame f = frame(FrameKind::kData, index, sequence);
   f.bytes = f.total = static_cast<uint32_t>(send.bytes);
   lane.told = lane.posted;
-  path->send(f, send.data);
+  const bool stays = send.stays() && send.bytes;
+  path->send(f, send.data, stays ? send.region : nullptr);
   endpoint_.wants_flush(*path);
-  send.done = true;
+  send.handed = send.bytes;
+  send.unacked = stays ? send.bytes : 0;
+  send.done = !stays;
   return true;
 }
 
@@ -282,7 +286,8 @@ bool Link::hand_pieces(uint32_t index, Send& send) {
       path->write(f, send.target, send.data + send.handed, send.region);
       if (send.region) send.unacked += n;
     } else {
-      path->send(f, send.data + send.handed);
+      path->send(f, send.data + send.handed, send.stays() ? send.region : nullptr);
+      if (send.stays()) send.unacked += n;
     }
     send.handed += n;
     endpoint_.wants_flush(*path);
@@ -300,7 +305,7 @@ void Link::ask_all() {
 }
 
 void Link::on_acked(const Flight& flight) {
-  if (!flight.write || !flight.region || status_ != TUTTI_OK) return;
+  if (!flight.region || status_ != TUTTI_OK) return;
   Lane& lane = lanes_[flight.frame.lane];
   const uint32_t at = flight.frame.sequence - lane.first_send();
   if (at >= lane.sends.size()) return;

@@ -42,6 +42,9 @@ struct Send {
   bool done = false;
   bool silent = false;  // INLINE: completed already, kept for its place in the order
   Announcement target{};
+
+  // In frames, too, its bytes are not copied: no processor can read them.
+  bool stays() const { return region && region->on_device; }
 };
 
 // A RECV that is not completed.
@@ -168,6 +171,7 @@ class Link {
   bool hand_pieces(uint32_t lane, Send& send);
   void retire_sends(uint32_t lane);
   void retire_receives(uint32_t lane);
+  void fill(uint32_t lane, Receive& receive, uint64_t offset, const char* payload, uint64_t bytes);
   void settle(Path& path);
   void mismatch(uint32_t lane, Receive& receive, uint64_t bytes);
   void broken(const std::string& what);

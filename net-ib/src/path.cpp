@@ -9,32 +9,9 @@
 #include <tutti/sdk/plugin.hpp>
 
 #include "proof.hpp"
+#include "queue_pair.hpp"
 
 namespace tutti::ib {
-namespace {
-
-constexpr uint32_t kInlineWish = 256;
-
-QueuePair make_queue_pair(Rail& rail, uint32_t sends, uint32_t* max_inline) {
-  for (uint32_t wish = kInlineWish;; wish /= 2) {
-    ibv_qp_init_attr init{};
-    init.send_cq = init.recv_cq = rail.completions();
-    init.srq = rail.receives();
-    init.qp_type = IBV_QPT_RC;
-    init.cap.max_send_wr = sends;
-    init.cap.max_send_sge = 1;
-    init.cap.max_inline_data = wish < 32 ? 0 : wish;
-    QueuePair qp(ibv_create_qp(rail.device().pd.get(), &init));
-    if (qp) {
-      *max_inline = init.cap.max_inline_data;
-      return qp;
-    }
-    if (wish < 32) throw sdk::system_error(rail.port().name() + ": cannot create a queue pair", errno);
-  }
-}
-
-}  // namespace
-
 Path::Path(Rail& rail, uint32_t index, uint32_t id, const Shape& shape)
     : rail_(rail),
       index_(index),
@@ -43,19 +20,11 @@ Path::Path(Rail& rail, uint32_t index, uint32_t id, const Shape& shape)
       slots_(std::bit_ceil(shape.credits)),
       slot_bytes_(rail.slot_bytes()),
       slab_(rail.device().pd.get(), slots_ * slot_bytes_, rail.port().name()),
-      qp_(make_queue_pair(rail, slots_ + 1 /* a heartbeat */, &max_inline_)),
+      qp_(make_queue_pair(rail, rail.completions(), rail.receives(), slots_ + 1 /* a heartbeat */, &max_inline_)),
       psn_(random_number() & 0xffffff),
       flights_(slots_),
       requests_(slots_),
       parts_(slots_) {
-  ibv_qp_attr attr{};
-  attr.qp_state = IBV_QPS_INIT;
-  attr.pkey_index = static_cast<uint16_t>(rail.domain().settings().pkey_index);
-  attr.port_num = static_cast<uint8_t>(rail.port().port);
-  attr.qp_access_flags = IBV_ACCESS_REMOTE_WRITE;
-  if (const int error =
-          ibv_modify_qp(qp_.get(), &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS))
-    throw sdk::system_error(rail.port().name() + ": cannot set a queue pair up (TUTTI_IB_PKEY right?)", error);
   rail_.add_path(qp_->qp_num, this);
 }
 
@@ -78,41 +47,18 @@ PathOffer Path::offer(const Pairing& pairing) const {
 }
 
 void Path::connect(const Pairing& pairing, const PathOffer& peer) {
-  const Settings& settings = rail_.domain().settings();
-  ibv_qp_attr attr{};
-  attr.qp_state = IBV_QPS_RTR;
-  attr.path_mtu = static_cast<ibv_mtu>(std::min(rail_.port().mtu, peer.mtu));
-  attr.dest_qp_num = peer.qp;
-  attr.rq_psn = peer.psn;
-  attr.max_dest_rd_atomic = 1;
-  attr.min_rnr_timer = 12;
-  attr.ah_attr = address_of(rail_.port(), settings, pairing.gid_index, peer.gid, peer.lid);
-  if (const int error = ibv_modify_qp(qp_.get(), &attr,
-                                      IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
-                                          IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER))
-    throw sdk::system_error(rail_.port().name() + ": cannot direct a queue pair to " + gid_text(peer.gid), error);
-  attr = {};
-  attr.qp_state = IBV_QPS_RTS;
-  attr.sq_psn = psn_;
-  attr.timeout = settings.timeout;
-  attr.retry_cnt = settings.retry_count;
-  attr.rnr_retry = 7;
-  attr.max_rd_atomic = 1;
-  if (const int error = ibv_modify_qp(qp_.get(), &attr,
-                                      IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
-                                          IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC))
-    throw sdk::system_error(rail_.port().name() + ": cannot start a queue pair", error);
+  connect_queue_pair(qp_.get(), rail_, psn_, {peer.qp, peer.psn, peer.mtu, peer.lid, peer.gid, pairing.gid_index});
   load_.weight = std::max(1u, rail_.port().megabits / 100);
 }
 
 ibv_send_wr& Path::stage(const Flight& flight_, uint64_t address, uint32_t bytes, uint32_t key, bool signal) {
   const uint32_t at = sent_ & (slots_ - 1);
   flights_[at] = flight_;
-  parts_[at] = {address, bytes, key};
+  parts_[at][0] = {address, bytes, key};
   ibv_send_wr& request = requests_[at];
   request = {};
   request.wr_id = work_id(Work::kSent, id_, sent_);
-  request.sg_list = &parts_[at];
+  request.sg_list = parts_[at].data();
   request.num_sge = bytes ? 1 : 0;
   request.opcode = IBV_WR_SEND;
   // Acknowledgements are asked for now and then: slots are free again in time, and four wait at most.
@@ -126,14 +72,27 @@ ibv_send_wr& Path::stage(const Flight& flight_, uint64_t address, uint32_t bytes
   return request;
 }
 
-void Path::send(const Frame& frame, const void* payload) {
+void Path::send(const Frame& frame, const void* payload, const Region* region) {
   char* buffer = slot(sent_);
   Flight flight_{frame, {}, nullptr, nullptr, false};
   flight_.frame.freed = told_ = taken_;
   std::memcpy(buffer, &flight_.frame, sizeof(Frame));
+  if (region) return gather(flight_, buffer, static_cast<const char*>(payload), *region);
   if (payload) std::memcpy(buffer + sizeof(Frame), payload, frame.bytes);
   stage(flight_, reinterpret_cast<uint64_t>(buffer), static_cast<uint32_t>(sizeof(Frame)) + frame.bytes, slab_.key(),
         frame.kind == FrameKind::kBye || frame.kind == FrameKind::kCredit);
+}
+
+// The adapter fetches the payload from where it lies.
+void Path::gather(Flight flight_, char* buffer, const char* payload, const Region& region) {
+  flight_.local = payload;
+  flight_.region = &region;
+  auto& parts = parts_[sent_ & (slots_ - 1)];
+  ibv_send_wr& request = stage(flight_, reinterpret_cast<uint64_t>(buffer), sizeof(Frame), slab_.key(), true);
+  parts[1] = {reinterpret_cast<uint64_t>(payload), flight_.frame.bytes,
+              rail_.domain().registration(region, rail_.index()).lkey};
+  request.num_sge = 2;
+  request.send_flags &= ~static_cast<unsigned>(IBV_SEND_INLINE);
 }
 
 void Path::write(const Frame& frame, const Announcement& target, const char* local, const Region* region) {

@@ -7,6 +7,7 @@
 // in; a note of its own does when half of the credits wait to be told.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -22,7 +23,7 @@ class Link;
 struct Flight {
   Frame frame{};                // of a write: lane, sequence, offset and bytes are filled
   Announcement target{};        // of a write
-  const char* local = nullptr;  // of a write from registered memory; else the bytes are in the slot
+  const char* local = nullptr;  // of what is read from registered memory; else the bytes are in the slot
   const Region* region = nullptr;
   bool write = false;
 };
@@ -67,7 +68,8 @@ class Path {
   bool has_room(uint32_t reserved = kReservedCredits) const {
     return sent_ - acked_ < slots_ && sent_ - freed_ + reserved < credits_;
   }
-  void send(const Frame& frame, const void* payload);
+  // With a region: the payload is read from there until it is acknowledged.
+  void send(const Frame& frame, const void* payload, const Region* region = nullptr);
   // Writes frame.bytes to target.address + frame.offset: from `local` in `region`, or a copy of `local`.
   void write(const Frame& frame, const Announcement& target, const char* local, const Region* region);
   bool flush(std::string* why);
@@ -110,6 +112,7 @@ class Path {
 
  private:
   char* slot(uint32_t i) const { return slab_.data() + (i & (slots_ - 1)) * slot_bytes_; }
+  void gather(Flight flight, char* buffer, const char* payload, const Region& region);
   ibv_send_wr& stage(const Flight& flight, uint64_t address, uint32_t bytes, uint32_t key, bool signal);
 
   Rail& rail_;
@@ -125,7 +128,7 @@ class Path {
   State state_ = State::kUp;
   std::vector<Flight> flights_;
   std::vector<ibv_send_wr> requests_;
-  std::vector<ibv_sge> parts_;
+  std::vector<std::array<ibv_sge, 2>> parts_;
   uint32_t flushed_ = 0;  // frames handed to the adapter
   uint32_t sent_ = 0;     // frames numbered; all counts are modulo 2^32
   uint32_t acked_ = 0;    // ... acknowledged by the adapter

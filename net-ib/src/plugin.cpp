@@ -20,9 +20,14 @@ struct IbTransport {
     std::vector<size_t> order;
     tutti::ib::look_around(settings, &ports, &order);
     uint64_t megabits = 0;
-    for (const size_t i : order) megabits += ports[i].megabits;
+    bool dma_buf = true;
+    for (const size_t i : order) {
+      megabits += ports[i].megabits;
+      dma_buf &= ports[i].no_dma_buf.empty();
+    }
     caps.reach = TUTTI_REACH_NETWORK;
     caps.memory_kinds = uint64_t{1} << TUTTI_MEMORY_HOST;
+    if (dma_buf) caps.memory_kinds |= uint64_t{1} << TUTTI_MEMORY_CUDA;
     caps.inline_bytes = settings.eager_bytes;
     caps.fragment_bytes = settings.fragment_bytes;
     caps.receive_depth = tutti::ib::kQueueDepth;

@@ -43,6 +43,7 @@ struct Port {
   int numa = -1;             // -1: not told
   uint32_t shared_hops = 0;  // of the way from the PCI root to it, with the way to TUTTI_IB_NEAR's device
   std::vector<Gid> gids;
+  std::string no_dma_buf;  // why its device can register no memory of other devices; "": it can
   // The choice.
   bool chosen = false;
   std::string why;

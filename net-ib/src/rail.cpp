@@ -8,6 +8,7 @@
 #include <tutti/sdk/plugin.hpp>
 
 #include "proof.hpp"
+#include "queue_pair.hpp"
 
 namespace tutti::ib {
 namespace {
@@ -18,21 +19,6 @@ constexpr uint32_t kGreetingBytes = 512;
 static_assert(kRouteBytes + sizeof(Greeting) <= kGreetingBytes);
 
 }  // namespace
-
-ibv_ah_attr address_of(const Port& port, const Settings& settings, uint32_t gid_index, const RawGid& gid,
-                       uint32_t lid) {
-  ibv_ah_attr ah{};
-  ah.port_num = static_cast<uint8_t>(port.port);
-  ah.sl = settings.service_level;
-  ah.dlid = static_cast<uint16_t>(lid);
-  if (port.infiniband) return ah;
-  ah.is_global = 1;
-  std::memcpy(ah.grh.dgid.raw, gid.data(), gid.size());
-  ah.grh.sgid_index = static_cast<uint8_t>(gid_index);
-  ah.grh.hop_limit = 64;
-  ah.grh.traffic_class = settings.traffic_class;
-  return ah;
-}
 
 Rail::Rail(const Domain& domain, uint32_t index, const Shape& shape, uint32_t links)
     : domain_(domain),
@@ -134,6 +120,11 @@ void Rail::take_events() {
   unsigned n = 0;
   while (ibv_get_cq_event(channel_.get(), &cq, &context) == 0) ++n;
   if (n) ibv_ack_cq_events(cq_.get(), n);
+}
+
+void Rail::place(const Region& region, char* to, const char* from, uint64_t bytes) {
+  if (!placer_) placer_ = std::make_unique<Placer>(*this, slot_bytes_);
+  placer_->place(region, to, from, bytes);
 }
 
 bool Rail::is_down() const {

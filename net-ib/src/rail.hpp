@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "domain.hpp"
+#include "placer.hpp"
 #include "verbs.hpp"
 #include "wire.hpp"
 
@@ -64,6 +65,9 @@ class Rail {
   void arm();
   void take_events();
 
+  // Copies at most a frame's payload into registered memory of a device. Throws sdk::Error.
+  void place(const Region& region, char* to, const char* from, uint64_t bytes);
+
   // Is the port down at this moment? Asks the adapter: not for hot paths.
   bool is_down() const;
 
@@ -96,12 +100,10 @@ class Rail {
   std::unordered_map<uint32_t, Path*> paths_;  // by queue pair number
   std::unique_ptr<Slab> greetings_;            // kGreetingsIn to receive, then kGreetingsOut to send
   QueuePair greeter_;
+  std::unique_ptr<Placer> placer_;  // once it is needed
   uint32_t key_ = 0;
   uint32_t greetings_out_ = 0;
   uint32_t next_greeting_ = 0;
 };
-
-// The queue pair's address of a path, for RC and datagrams alike.
-ibv_ah_attr address_of(const Port& port, const Settings& settings, uint32_t gid_index, const RawGid& gid, uint32_t lid);
 
 }  // namespace tutti::ib

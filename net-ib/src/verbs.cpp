@@ -65,6 +65,24 @@ Registration register_bytes(ibv_pd* pd, void* address, uint64_t bytes, int acces
                        "container");
 }
 
+Registration register_dma_buf(ibv_pd* pd, const tutti_memory& memory, int access, const std::string& device) {
+  Registration registration(ibv_reg_dmabuf_mr(pd, memory.fd_offset, memory.bytes,
+                                              reinterpret_cast<uint64_t>(memory.address), memory.fd, access));
+  if (!registration)
+    throw sdk::system_error(device + ": cannot register " + std::to_string(memory.bytes) + " bytes at " +
+                                std::to_string(memory.fd_offset) + " of dma-buf " + std::to_string(memory.fd),
+                            errno);
+  return registration;
+}
+
+std::string lacks_dma_buf(ibv_context* context) {
+  const ProtectionDomain pd(ibv_alloc_pd(context));
+  if (!pd) return "no protection domain can be had: " + std::generic_category().message(errno);
+  errno = 0;
+  const Registration none(ibv_reg_dmabuf_mr(pd.get(), 0, 4096, 0, -1, IBV_ACCESS_LOCAL_WRITE));
+  return none || errno == EBADF ? "" : std::generic_category().message(errno);
+}
+
 Slab::Slab(ibv_pd* pd, uint64_t bytes, const std::string& device) : bytes_(bytes) {
   void* block = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (block == MAP_FAILED) throw sdk::system_error("cannot allocate " + std::to_string(bytes) + " bytes", errno);

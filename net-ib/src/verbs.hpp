@@ -4,6 +4,7 @@
 #pragma once
 
 #include <infiniband/verbs.h>
+#include <tutti/plugin/transport.h>
 
 #include <memory>
 #include <string>
@@ -31,6 +32,12 @@ std::string in_words(ibv_wc_status status);
 
 // Registers memory; throws sdk::Error that names the memlock limit where that is what stands in the way.
 Registration register_bytes(ibv_pd* pd, void* address, uint64_t bytes, int access, const std::string& device);
+
+// The same for [fd_offset, fd_offset + bytes) of a dma-buf, which requests then name by memory.address. Throws
+// sdk::Error.
+Registration register_dma_buf(ibv_pd* pd, const tutti_memory& memory, int access, const std::string& device);
+// Why the device cannot do that, or "". Asked by trial, with a descriptor that is none: whoever can complains of it.
+std::string lacks_dma_buf(ibv_context* context);
 
 // A block of pages, registered.
 class Slab {

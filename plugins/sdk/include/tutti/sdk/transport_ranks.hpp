@@ -164,8 +164,9 @@ class Rank {
     t.region = region;
     return post(t);
   }
-  tutti_region* register_memory(void* data, uint64_t bytes, uint32_t kind = TUTTI_MEMORY_HOST) {
-    tutti_memory memory{sizeof memory, kind, data, bytes, -1, 0, 0};
+  tutti_region* register_memory(void* data, uint64_t bytes, uint32_t kind = TUTTI_MEMORY_HOST, int fd = -1,
+                                uint64_t fd_offset = 0) {
+    tutti_memory memory{sizeof memory, kind, data, bytes, fd, 0, fd_offset};
     tutti_region* region = nullptr;
     const tutti_status status = table().register_memory(domain_, &memory, &region);
     if (status < 0) error = Host::error;

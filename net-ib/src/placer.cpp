@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "placer.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <tutti/sdk/plugin.hpp>
+
+#include "queue_pair.hpp"
+#include "rail.hpp"
+
+namespace tutti::ib {
+
+Placer::Placer(const Rail& rail, uint64_t bytes)
+    : rail_(rail), slab_(rail.device().pd.get(), bytes, rail.port().name()) {
+  cq_.reset(ibv_create_cq(rail.device().context.get(), 1, nullptr, nullptr, 0));
+  if (!cq_) throw sdk::system_error(rail.port().name() + ": cannot create a completion queue", errno);
+  uint32_t max_inline = 0;
+  qp_ = make_queue_pair(rail, cq_.get(), nullptr, 1, &max_inline);
+  const Port& port = rail.port();
+  const auto gid = std::find_if(port.gids.begin(), port.gids.end(),
+                                [&](const Gid& g) { return port.offers(g, rail.domain().settings()); });
+  FarEnd self{qp_->qp_num, 0, port.mtu, port.lid, {}, 0};
+  if (gid != port.gids.end()) self.gid = gid->raw, self.own_gid_index = gid->index;
+  connect_queue_pair(qp_.get(), rail, 0, self);
+}
+
+void Placer::place(const Region& region, char* to, const char* from, uint64_t bytes) {
+  std::memcpy(slab_.data(), from, bytes);
+  ibv_sge part{reinterpret_cast<uint64_t>(slab_.data()), static_cast<uint32_t>(bytes), slab_.key()};
+  ibv_send_wr request{};
+  request.sg_list = &part;
+  request.num_sge = 1;
+  request.opcode = IBV_WR_RDMA_WRITE;
+  request.send_flags = IBV_SEND_SIGNALED;
+  request.wr.rdma.remote_addr = reinterpret_cast<uint64_t>(to);
+  request.wr.rdma.rkey = rail_.domain().registration(region, rail_.index()).rkey;
+  ibv_send_wr* bad = nullptr;
+  const std::string what = rail_.port().name() + ": cannot copy a message into device memory: ";
+  if (const int error = ibv_post_send(qp_.get(), &request, &bad))
+    throw sdk::Error(TUTTI_SYSTEM, what + std::generic_category().message(error));
+  ibv_wc wc{};
+  int n = 0;
+  while ((n = ibv_poll_cq(cq_.get(), 1, &wc)) == 0) {
+  }
+  if (n < 0) throw sdk::Error(TUTTI_SYSTEM, what + "its completion queue cannot be polled");
+  if (wc.status != IBV_WC_SUCCESS) throw sdk::Error(TUTTI_SYSTEM, what + in_words(wc.status));
+}
+
+}  // namespace tutti::ib

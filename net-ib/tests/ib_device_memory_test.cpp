@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Memory of a device on adapters that take dma-buf. Soft-RoCE takes none: here ibv_reg_dmabuf_mr is one that registers
+// a mapping of the descriptor. At the address that the transport is given nothing can be read or written: whatever
+// arrives was carried by the adapter.
+#include <fcntl.h>
+#include <infiniband/verbs.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "ib_ranks.hpp"
+
+// In the place of libibverbs' own. The mapping is let go when the process ends.
+extern "C" ibv_mr* ibv_reg_dmabuf_mr(ibv_pd* pd, uint64_t offset, size_t bytes, uint64_t address, int fd, int access) {
+  if (fcntl(fd, F_GETFD) < 0) return errno = EBADF, nullptr;
+  void* mapped = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, static_cast<off_t>(offset));
+  return mapped == MAP_FAILED ? nullptr : ibv_reg_mr_iova(pd, mapped, bytes, address, static_cast<unsigned>(access));
+}
+
+namespace tutti_test {
+namespace {
+
+constexpr uint64_t kBytes = 256 << 10, kBefore = 4096;
+
+class DeviceMemory {
+ public:
+  DeviceMemory() : fd(memfd_create("device", MFD_CLOEXEC)) {
+    EXPECT_EQ(ftruncate(fd, kBefore + kBytes), 0);
+    address = static_cast<unsigned char*>(mmap(nullptr, kBytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+    seen = static_cast<unsigned char*>(mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, kBefore));
+    EXPECT_TRUE(address != MAP_FAILED && seen != MAP_FAILED);
+  }
+  ~DeviceMemory() {
+    munmap(address, kBytes);
+    munmap(seen, kBytes);
+    close(fd);
+  }
+  DeviceMemory(const DeviceMemory&) = delete;
+  DeviceMemory& operator=(const DeviceMemory&) = delete;
+  tutti_region* registered_by(Rank& rank) const {
+    return rank.register_memory(address, kBytes, TUTTI_MEMORY_CUDA, fd, kBefore);
+  }
+
+  const int fd;
+  unsigned char* address;  // what transfers name
+  unsigned char* seen;     // what lies there
+};
+
+class OnDevice : public OverCables {
+ protected:
+  void SetUp() override {
+    OverCables::SetUp();
+    if (IsSkipped()) return;
+    open_joined(2, {{"TUTTI_IB_FRAGMENT_BYTES", "262144"}, {"TUTTI_IB_STRIPE_BYTES", "16384"}});
+    from = source.registered_by(*a);
+    into = target.registered_by(*b);
+    ASSERT_TRUE(from && into) << a->error << b->error;
+    const auto bytes = pattern(kBytes, 3);
+    std::memcpy(source.seen, bytes.data(), kBytes);
+  }
+  void TearDown() override {
+    if (from) a->deregister(from);
+    if (into) b->deregister(into);
+    OverCables::TearDown();
+  }
+
+  DeviceMemory source, target;
+  tutti_region *from = nullptr, *into = nullptr;
+};
+
+TEST_F(OnDevice, EverySizeGoesFromAndToIt) {
+  EXPECT_TRUE(caps().memory_kinds & uint64_t{1} << TUTTI_MEMORY_CUDA);
+  std::vector<unsigned char> in(kBytes), out(source.seen, source.seen + kBytes);
+  tutti_region* host_into = b->register_memory(in.data(), in.size());
+  ASSERT_TRUE(host_into) << b->error;
+  uint64_t cookie = 0;
+  const struct {
+    unsigned char* data;
+    tutti_region* region;
+    const unsigned char* seen;
+  } sources[] = {{source.address, from, source.seen}, {out.data(), nullptr, out.data()}},
+    targets[] = {
+        {target.address, into, target.seen}, {in.data(), host_into, in.data()}, {in.data(), nullptr, in.data()}};
+  for (const auto& s : sources)
+    for (const auto& t : targets)
+      for (const uint64_t bytes :
+           {uint64_t{0}, uint64_t{1}, uint64_t{8}, uint64_t{8192}, uint64_t{8193}, kBytes - 16}) {
+        const bool receive_first = ++cookie % 2;
+        std::memset(target.seen, 0xaa, kBytes);
+        std::fill(in.begin(), in.end(), 0xaa);
+        const uint64_t receive_cookie = ++cookie, send_cookie = ++cookie;
+        const auto receive = [&] {
+          return b->transfer_region(TUTTI_TRANSFER_RECV, 0, 1, t.data + 8, bytes, receive_cookie, t.region);
+        };
+        if (receive_first) {
+          ASSERT_EQ(receive(), TUTTI_OK) << b->error;
+        }
+        ASSERT_EQ(a->transfer_region(TUTTI_TRANSFER_SEND, 1, 1, s.data + 16, bytes, send_cookie, s.region), TUTTI_OK)
+            << a->error;
+        if (!receive_first) {
+          for (int i = 0; i < 20; ++i) a->progress(), b->progress();
+          ASSERT_EQ(receive(), TUTTI_OK) << b->error;
+        }
+        ASSERT_TRUE(both([&] { return a->has(send_cookie) && b->has(receive_cookie); })) << bytes << " bytes";
+        EXPECT_EQ(std::memcmp(t.seen + 8, s.seen + 16, bytes), 0) << bytes << " bytes";
+        EXPECT_EQ(t.seen[7], 0xaa) << "wrote before " << bytes;
+        EXPECT_EQ(t.seen[8 + bytes], 0xaa) << "wrote past " << bytes;
+      }
+  b->deregister(host_into);
+}
+
+// What is in flight from a device's memory goes out again from there; until it has arrived the memory is in use.
+TEST_F(OnDevice, NothingIsLostWhenARailFails) {
+  constexpr uint64_t kMessages = 40, kHalf = kMessages / 2, kSize = 4000;
+  for (uint64_t i = 0; i < kMessages; ++i)
+    ASSERT_EQ(b->transfer_region(TUTTI_TRANSFER_RECV, 0, 0, target.address + i * kSize, kSize, i, into), TUTTI_OK);
+  const auto send = [&](uint64_t begin, uint64_t end) {
+    for (uint64_t i = begin; i < end; ++i)
+      ASSERT_EQ(a->transfer_region(TUTTI_TRANSFER_SEND, 1, 0, source.address + i * kSize, kSize, i, from), TUTTI_OK);
+  };
+  ASSERT_NO_FATAL_FAILURE(send(0, kHalf));
+  ASSERT_TRUE(both([&] { return a->has(kHalf - 1) && b->has(kHalf - 1); }));
+  cable(0, "down");
+  ASSERT_NO_FATAL_FAILURE(send(kHalf, kMessages));
+  a->progress();
+  for (uint64_t i = kHalf; i < kMessages; ++i) EXPECT_FALSE(a->has(i)) << "nobody can have acknowledged " << i;
+  ASSERT_TRUE(both([&] { return a->has(kMessages - 1) && b->has(kMessages - 1); }));
+  EXPECT_TRUE(host().logged("going on with the 1 left"));
+  EXPECT_EQ(std::memcmp(target.seen, source.seen, kMessages * kSize), 0);
+  cable(0, "up");
+}
+
+TEST_F(OnDevice, WhatCannotBeDoneSaysWhy) {
+  crosses_ = false;
+  EXPECT_EQ(a->post([&] {
+    auto t = Rank::transfer(a->link(1), TUTTI_TRANSFER_SEND, 0, source.address, 8, 1, TUTTI_TRANSFER_INLINE);
+    t.region = from;
+    return t;
+  }()),
+            TUTTI_INVALID_ARGUMENT);
+  EXPECT_NE(a->error.find("INLINE is for host memory"), std::string::npos) << a->error;
+  EXPECT_EQ(a->register_memory(source.address, kBytes, TUTTI_MEMORY_CUDA), nullptr);
+  EXPECT_NE(a->error.find("there is no dma-buf descriptor of it"), std::string::npos) << a->error;
+  EXPECT_EQ(a->register_memory(source.address, kBytes, TUTTI_MEMORY_SIMULATED, source.fd), nullptr);
+  EXPECT_NE(a->error.find("it knows CUDA's alone"), std::string::npos) << a->error;
+}
+
+}  // namespace
+}  // namespace tutti_test

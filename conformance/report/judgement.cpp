@@ -95,7 +95,8 @@ void judge_traffic(const Run& run, std::vector<std::string>& reasons) {
   for (const Result& r : run.results) {
     const std::string mix = axis(r, "transport");
     if (mix.empty() || !passed(r)) continue;
-    const auto asked = transports_of(mix);
+    auto asked = transports_of(mix);
+    if (r.kind == "chaos") asked.emplace_back("chaos");  // which disturbs the transport that the case is about
     for (const Traffic& t : r.attestation.traffic)
       if (t.sent_bytes + t.received_bytes > 0 && !wants(asked, t.transport)) {
         reasons.push_back(fmt::format("{} passed, but rank {} moved {} bytes with rank {} over {}", r.id, t.rank,

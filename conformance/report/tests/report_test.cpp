@@ -230,6 +230,19 @@ TEST(Judgement, BytesWentWhereTheCaseSays) {
   EXPECT_TRUE(has(why(run), "passed, but rank 0 moved 8 bytes with rank 1 over shm")) << why(run);
 }
 
+// The faults that a transport must bear are put in by another one over it, which the core then counts.
+TEST(Judgement, FaultsArePutInByChaos) {
+  auto run = good_run();
+  Result disturbed = first(run, "all_reduce/ring/tcp/");
+  disturbed.id = "chaos/allowed/tcp/all/n2";
+  disturbed.kind = "chaos";
+  disturbed.attestation.traffic[0].transport = "chaos";
+  run.results.push_back(disturbed);
+  EXPECT_EQ(why(run), "");
+  run.results.back().attestation.traffic[0].transport = "shm";
+  EXPECT_TRUE(has(why(run), "passed, but rank 0 moved 8 bytes with rank 1 over shm")) << why(run);
+}
+
 TEST(Judgement, WorkWasDoneOnTheDeviceThatTheCaseSays) {
   auto run = good_run();
   Result& one = first(run, "all_reduce/ring/tcp/");

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The plugin "chaos": the transport of another plugin, disturbed.
+#include <algorithm>
 #include <fstream>
 #include <random>
 #include <sstream>
@@ -72,7 +73,8 @@ class Chaos final : public Interposer {
   }
   tutti_status open_endpoint(Domain& domain, const tutti_endpoint_config& config, tutti_endpoint** endpoint) override {
     // The wrapped transport may serve the same communicator undisturbed as well.
-    tutti_endpoint_config other = config;
+    tutti_endpoint_config other = sdk::checked_tail(&config, "tutti_endpoint_config");
+    other.struct_size = std::min<uint32_t>(other.struct_size, sizeof other);  // a longer one's tail is not copied
     other.communicator_id ^= 0x6368616f73;
     return Interposer::open_endpoint(domain, other, endpoint);
   }

@@ -226,6 +226,43 @@ void many_communicators(Bench& bench) {
   }
 }
 
+// Ids that have one half in common are two ids: the messages of neither communicator come to the other.
+void alike_communicators(Bench& bench) {
+  const uint64_t id = bench.seed * 0x9e3779b97f4a7c15u | 1;
+  for (const uint64_t differs : {uint64_t{1} << 40, uint64_t{1} << 8}) {
+    Stage one(bench, {.communicator = id}), other(bench, {.communicator = id ^ differs});
+    const uint64_t sent[] = {1001, 2002};
+    uint64_t got[] = {0, 0};
+    Stage* const stages[] = {&one, &other};
+    const auto post = [&](uint32_t k, bool sending) {
+      Rank& rank = (*stages[k])[sending ? 0 : 1];
+      Posted* posted = nullptr;
+      stages[k]->until(
+          [&] {
+            posted = rank.post(sending ? rank.send(1, 0, &sent[k], 8) : rank.receive(0, 0, &got[k], 8));
+            return posted != nullptr;
+          },
+          "T-21", "a transfer is refused");
+      return posted;
+    };
+    const Posted* const awaited = post(1, false);
+    post(0, true);
+    one.settle();
+    other.settle();
+    require(!awaited->done, "T-3",
+            "a message of the communicator {:#018x} came to the communicator {:#018x}: all 64 bits of communicator_id "
+            "count",
+            id, id ^ differs);
+    post(0, false);
+    post(1, true);
+    for (const uint32_t k : {0u, 1u}) {
+      stages[k]->drain("T-3");
+      require(got[k] == sent[k], "T-3",
+              "of two communicators whose ids differ in one bit a rank got the word {}, expected {}", got[k], sent[k]);
+    }
+  }
+}
+
 // Two endpoints of one domain at each of two ranks.
 void one_domain(Bench& bench) {
   const tutti_transport* t = bench.transport();
@@ -296,6 +333,7 @@ std::vector<ContractCase> connection_cases() {
        {"T-3", "T-5", "T-15", "T-21"},
        30,
        many_communicators},
+      {"alike-communicators", "communicators whose ids differ in one bit", {"T-3", "T-21"}, 8, alike_communicators},
       {"communicators-of-one-domain",
        "two communicators share a domain",
        {"T-3", "T-5", "T-15", "T-21"},

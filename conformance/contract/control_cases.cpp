@@ -49,6 +49,14 @@ void control_messages(Bench& bench) {
       require(stage[r].events.empty(), "T-28", "rank {} was told of a control message that nobody sent it, or twice",
               r);
   }
+  // Bytes, not a text: zeros end nothing.
+  const std::string zeros("\0\1\0\0\2\0", 6);
+  send_patiently(stage, 0, 1, zeros);
+  stage.until([&] { return !stage[1].events.empty(); }, "T-28", "a control message of zeros does not arrive");
+  require(stage[1].events.front().data == zeros, "T-28",
+          "a control message of {} bytes, zeros among them, came as one of {} bytes, or as other bytes", zeros.size(),
+          stage[1].events.front().data.size());
+  stage[1].events.clear();
   require(stage[0].send_control(1, std::string(TUTTI_CONTROL_BYTES + 1, 'x')) == TUTTI_INVALID_ARGUMENT, "T-28",
           "send_control of 257 bytes is not TUTTI_INVALID_ARGUMENT");
 }

@@ -58,6 +58,13 @@ void every_size(Bench& bench) {
   }
 }
 
+// As many lanes as a communicator of the core has, and more.
+void every_lane(Bench& bench) {
+  constexpr uint32_t lanes = 80;
+  Stage stage(bench, {.lanes = lanes});
+  for (uint32_t lane = 0; lane < lanes; ++lane) pass(stage, {lane & 1, 1 - (lane & 1), lane, lane}, 40, lane % 3 == 0);
+}
+
 // Empty messages between others, with data NULL and not.
 void empty_messages(Bench& bench) {
   Stage stage(bench);
@@ -238,6 +245,7 @@ std::vector<ContractCase> transfer_cases() {
        6,
        largest_message},
       {"unequal-lengths", "messages that do not fit their RECV", {"T-24", "T-20", "T-21", "T-15"}, 10, unequal_lengths},
+      {"every-lane", "a message on each of 80 lanes", {"T-13", "T-15", "T-17", "T-21"}, 5, every_lane},
       {"bad-transfers", "unknown lanes, kinds and flags within a batch", {"T-10", "T-21", "T-15"}, 4, bad_transfers},
       {"every-size",
        "all sizes that break things, aligned and not",

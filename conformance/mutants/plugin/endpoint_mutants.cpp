@@ -94,6 +94,35 @@ struct IgnoresSecret : Mutant {
     return reached(), Mutant::open_endpoint(domain, open, endpoint);
   }
 };
+struct IdsOf32Bits : Mutant {
+  tutti_status open_endpoint(Domain& domain, const tutti_endpoint_config& config, tutti_endpoint** endpoint) override {
+    if (config.struct_size != sizeof config) return Mutant::open_endpoint(domain, config, endpoint);
+    tutti_endpoint_config half = config;
+    half.communicator_id &= UINT32_MAX;
+    return reached(), Mutant::open_endpoint(domain, half, endpoint);
+  }
+};
+struct ControlEndsAtZero : Watching {
+  using Watching::Watching;
+  tutti_status progress(tutti_completion* completions, uint32_t capacity, uint32_t* n) override {
+    const tutti_status status = Watching::progress(completions, capacity, n);
+    for (uint32_t i = 0; i < *n; ++i) {
+      if (completions[i].kind != TUTTI_COMPLETION_CONTROL) continue;
+      const uint64_t whole = completions[i].bytes;
+      completions[i].bytes = strnlen(static_cast<const char*>(completions[i].data), whole);
+      if (completions[i].bytes < whole) reached();
+    }
+    return status;
+  }
+};
+struct EightLanes : Watching {
+  using Watching::Watching;
+  bool before(tutti_transfer& t, tutti_status& status, bool&) override {
+    if (t.lane < 8) return true;
+    status = sdk::report(TUTTI_INVALID_ARGUMENT, "mutant: there are eight lanes");
+    return reached(), false;
+  }
+};
 struct ListensEverywhere : Mutant {
   struct At : Endpoint {
     int socket_ = -1;
@@ -419,6 +448,9 @@ constexpr Maker makers[] = {
     {"keeps-secret-pointer", make<KeepsSecretPointer>},
     {"ignores-secret", make<IgnoresSecret>},
     {"listens-everywhere", make<ListensEverywhere>},
+    {"ids-of-32-bits", make<IdsOf32Bits>},
+    {"control-ends-at-zero", make<With<ControlEndsAtZero>>},
+    {"eight-lanes", make<With<EightLanes>>},
     {"leaks-descriptor", make<LeaksDescriptor>},
     {"leaks-memory", make<LeaksMemory>},
     {"one-communicator", make<OneCommunicator>},

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The plugin "ib": transport/1 and wait_fd/1 over verbs.
+// The plugin "ib": transport/1, wait_fd/1 and rails/1 over verbs.
 #include <tutti/sdk/rails.hpp>
 
 #include "endpoint.hpp"

@@ -270,6 +270,7 @@ HangReport find_hangs(const std::vector<std::string>& targets, bool all) {
 
   HangReport report;
   report.folders.assign(wanted.folders.begin(), wanted.folders.end());
+  report.pids.assign(wanted.pids.begin(), wanted.pids.end());
   report.refused = std::move(now.refused);
   std::vector<CommunicatorView> views = group(std::move(now.records));
   if (!wanted.pids.empty())
@@ -308,7 +309,9 @@ std::string hang_text(const HangReport& report) {
   std::ostringstream out;
   for (const std::string& refused : report.refused) out << "REFUSED " << refused << "\n";
   if (report.communicators.empty()) {
-    out << "No flight records in";
+    out << "No flight records";
+    for (const uint64_t pid : report.pids) out << (pid == report.pids.front() ? " of process " : ", ") << pid;
+    out << " in";
     for (const std::string& folder : report.folders) out << " " << folder;
     out << (report.old ? " of living processes" : "")
         << ": is this the user and the host of the job, and TUTTI_RECORDER on?\n";

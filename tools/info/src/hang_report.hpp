@@ -3,6 +3,7 @@
 // tutti-info --hang: finds the flight records that were asked for, looks at them twice, and tells what they mean.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -17,6 +18,7 @@ struct HangReport {
   };
   std::vector<Judged> communicators;  // trouble first
   std::vector<std::string> folders;   // that were searched
+  std::vector<uint64_t> pids;         // whose communicators were wanted; none: all
   std::vector<std::string> refused;   // "PATH: why"
   size_t old = 0;                     // communicators of dead processes only that are not shown
 

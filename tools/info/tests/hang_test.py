@@ -213,6 +213,10 @@ with tempfile.TemporaryDirectory() as folder:
     result = subprocess.run([INFO, "--hang", folder], capture_output=True, text=True, timeout=60)
     if result.returncode != 1 or "No flight records" not in result.stdout:
         failures.append(f"an empty folder: {result.returncode} {result.stdout}")
+    result = subprocess.run([INFO, "--hang", str(os.getpid())], capture_output=True, text=True, timeout=60,
+                            env={**os.environ, "TUTTI_RECORDER_DIR": folder})
+    if result.returncode != 1 or f"No flight records of process {os.getpid()} in {folder}" not in result.stdout:
+        failures.append(f"a process without records: {result.returncode} {result.stdout}")
 
 print("\n".join(failures) if failures else "every verdict is as it should be")
 sys.exit(1 if failures else 0)

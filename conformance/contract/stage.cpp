@@ -157,7 +157,7 @@ tutti_status Rank::post_batch(std::span<const tutti_transfer> batch, uint32_t* a
   const tutti_status status = call("post", false, [&] {
     return bench.transport()->post(endpoint, copy.data(), static_cast<uint32_t>(copy.size()), accepted);
   });
-  std::memset(copy.data(), '#', copy.size() * sizeof copy[0]);  // E-10
+  if (!copy.empty()) std::memset(copy.data(), '#', copy.size() * sizeof copy[0]);  // E-10
   require(*accepted <= batch.size(), "T-9", "post of {} transfers returned {} with *accepted = {}", batch.size(),
           status_text(status), *accepted);
   for (uint32_t i = 0; i < *accepted; ++i) {

@@ -24,9 +24,10 @@ std::string amount(const Figures& f, double seconds) {
   return f.bytes > 0 ? fmt::format("{:.3g} GB/s", f.bytes / seconds * 1e-9) : fmt::format("{:.3g} us", seconds * 1e6);
 }
 
-// How much the yardstick's own rounds disagree; 1 where they agree.
-double disagreement(const Figures& f) {
-  const double times = median(f.limit) / least(f.limit);
+// How many times slower than alone on the machine the yardstick seems to have been; 1 where nothing speaks for it.
+double slowed_down(const Figures& f) {
+  const double alone = f.idle > 0 ? std::min(least(f.limit), f.idle) : least(f.limit);
+  const double times = median(f.limit) / alone;
   return times > steady ? times : 1;
 }
 
@@ -44,12 +45,13 @@ std::string slower_than(const Figures& f, double far) {
 
 }  // namespace
 
-std::string far_below(const Figures& f) { return slower_than(f, f.far * disagreement(f)); }
+std::string far_below(const Figures& f) { return slower_than(f, f.far * slowed_down(f)); }
 
 std::string not_judged(const Figures& f) {
   if (slower_than(f, f.far).empty() || !far_below(f).empty()) return {};
-  return fmt::format("not judged: the machine was busy ({} gave {} at best and {} in the middle of {} rounds)",
-                     f.yardstick, amount(f, least(f.limit)), amount(f, median(f.limit)), f.limit.size());
+  return fmt::format("not judged: the machine was busy ({} gave {} at best and {} in the middle of {} rounds{})",
+                     f.yardstick, amount(f, least(f.limit)), amount(f, median(f.limit)), f.limit.size(),
+                     f.idle > 0 ? "; alone it takes at most " + amount(f, f.idle) : "");
 }
 
 std::string in_words(const Figures& f) {

@@ -17,14 +17,15 @@ struct Figures {
   std::vector<double> own, limit;  // seconds, round by round
   double claim = 0;                // seconds, by the plugin's own capabilities; 0: it claims nothing
   double far = 10;                 // slower by more than this is far below
+  double idle = 0;                 // seconds, what the yardstick never exceeds on an idle machine; 0: not known
 };
 
 // "" when all is well; else by how much the transport is below the yardstick or below its own claim. A claim counts
 // only where the yardstick shows that this machine could meet it.
 std::string far_below(const Figures& figures);
-// Where the yardstick's own rounds disagree by more than a factor of two somebody else was using the machine, and a
-// transport must be slower by as much again to be called slow. What is in between is not judged: this says so, with the
-// figures; else "".
+// Where the yardstick's own rounds disagree by more than a factor of two, or all of them took longer than on any idle
+// machine, somebody else was using it, and a transport must be slower by as much again to be called slow. What is in
+// between is not judged: this says so, with the figures; else "".
 std::string not_judged(const Figures& figures);
 // All figures in one line, for the report.
 std::string in_words(const Figures& figures);

@@ -80,6 +80,7 @@ Figures measure(Subject subject, const Mix& mix, const Communicator& comm, const
   if (subject == Subject::latency) {
     f.what = "all_reduce of 8 bytes";
     f.yardstick = yardstick->exchange_name();
+    f.idle = yardstick->idle_exchange();
     f.claim = latency;
   } else {
     f.bytes = large;

@@ -17,6 +17,8 @@ class Yardstick {
   virtual const char* carry_name() const = 0;
   // Both ranks call these at once. Seconds of one exchange of 8 bytes, both ways at once, of `times` of them ...
   virtual double exchange(int times) = 0;
+  // What that never exceeds on an idle machine, in seconds; 0: not known.
+  virtual double idle_exchange() const = 0;
   // ... and of bringing so many bytes one way.
   virtual double carry(uint64_t bytes) = 0;
 };

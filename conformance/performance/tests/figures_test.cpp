@@ -47,6 +47,19 @@ TEST(Figures, WhatABusyMachineMayExplainIsNotJudged) {
   EXPECT_EQ(far_below(latency({9000 * us}, busy, 1 * us)), "") << "nor with a claim";
 }
 
+// As when two ranks take turns on one core for as long as a program computes on the other.
+TEST(Figures, ASteadilyBusyMachineIsKnownByWhatNoIdleOneTakes) {
+  Figures f = latency({122 * us}, {8.7 * us, 8.8 * us, 8.9 * us});
+  EXPECT_NE(far_below(f), "") << "who knows how fast it is alone";
+  f.idle = 1 * us;
+  EXPECT_EQ(far_below(f), "");
+  EXPECT_NE(not_judged(f).find("the machine was busy"), std::string::npos) << not_judged(f);
+  f.own = {900 * us};
+  EXPECT_NE(far_below(f), "") << "no load explains that";
+  f.own = {12 * us}, f.limit = {0.9 * us};
+  EXPECT_NE(far_below(f), "") << "an idle machine";
+}
+
 TEST(Figures, AClaimCountsWhereTheMachineCouldMeetIt) {
   const std::string slow = far_below(latency({30 * us}, {4 * us}, 2 * us));
   EXPECT_NE(slow.find("its own capabilities claim 2 us: 15 times slower"), std::string::npos) << slow;

@@ -132,30 +132,6 @@ void judge_proofs(const Run& run, std::vector<std::string>& reasons) {
     reasons.push_back(what + " was run, but its schedules are not proved: it is not called conforming");
 }
 
-void judge_subject(const Run& run, const Subject& subject, const std::string& day, std::vector<std::string>& reasons) {
-  const auto has = [&](const PluginFact& p) {
-    const auto& names = subject.kind == "transport"   ? p.transports
-                        : subject.kind == "algorithm" ? p.algorithms
-                                                      : p.devices;
-    return p.refused.empty() && std::find(names.begin(), names.end(), subject.name) != names.end();
-  };
-  if (std::none_of(run.manifest.plugins.begin(), run.manifest.plugins.end(), has))
-    reasons.push_back(fmt::format("no plugin of the manifest has the {} {}", subject.kind, subject.name));
-  Against missing, lost;
-  for (const std::string& pattern : must_pass_patterns(subject)) {
-    bool found = false, kept = false;
-    for (const Result& r : run.results) {
-      if (!matches(pattern, r.id)) continue;
-      found = true;
-      kept |= passed(r) || waiver_of(run.waivers, r, day);
-    }
-    if (!kept) (found ? lost : missing).add(pattern);
-  }
-  const std::string list = fmt::format("on the must-pass list of {} {}", subject.kind, subject.name);
-  lost.tell(list + " did not pass", reasons);
-  missing.tell(fmt::format("{} have no case in this run of level {}", list, run.manifest.level), reasons);
-}
-
 }  // namespace
 
 std::string Judgement::title() const {
@@ -179,16 +155,39 @@ Judgement judge(const Run& run, const std::string& day) {
   return judgement;
 }
 
-Judgement judge_submission(const Run& run, const std::vector<Subject>& subjects, const std::string& day) {
+std::vector<std::string> reasons_against(const Subject& subject, const Run& run, const std::string& day) {
+  std::vector<std::string> reasons;
+  const auto has = [&](const PluginFact& p) {
+    const auto& names = subject.kind == "transport"   ? p.transports
+                        : subject.kind == "algorithm" ? p.algorithms
+                                                      : p.devices;
+    return p.refused.empty() && std::find(names.begin(), names.end(), subject.name) != names.end();
+  };
+  if (std::none_of(run.manifest.plugins.begin(), run.manifest.plugins.end(), has))
+    reasons.push_back(fmt::format("no plugin of the manifest has the {} {}", subject.kind, subject.name));
+  Against missing, lost;
+  for (const std::string& pattern : must_pass_patterns(subject)) {
+    bool found = false, kept = false;
+    for (const Result& r : run.results) {
+      if (!matches(pattern, r.id)) continue;
+      found = true;
+      kept |= passed(r) || waiver_of(run.waivers, r, day);
+    }
+    if (!kept) (found ? lost : missing).add(pattern);
+  }
+  const std::string list = fmt::format("on the must-pass list of {} {}", subject.kind, subject.name);
+  lost.tell(list + " did not pass", reasons);
+  missing.tell(fmt::format("{} have no case in this run of level {}", list, run.manifest.level), reasons);
+  return reasons;
+}
+
+Judgement judge_submission(const Run& run, const std::string& day) {
   Judgement judgement = judge(run, day);
   if (!judgement.part.empty())
     judgement.reasons.push_back("its cases are " + judgement.part + " (--case, --share): it is about no whole plugin");
-  for (const Subject& subject : subjects) judge_subject(run, subject, day, judgement.reasons);
   judge_traffic(run, judgement.reasons);
   judge_devices(run, judgement.reasons);
   judge_manifest(run.manifest, judgement.reasons);
-  if (subjects.empty())
-    judgement.reasons.push_back("it is about no transport, algorithm or device: no must-pass list applies");
   return judgement;
 }
 

@@ -25,8 +25,11 @@ std::string day_of(const Run& run);
 // passed with numbers but without a proof of its schedules. What a waiver in force covers does not count against it.
 Judgement judge(const Run& run, const std::string& day);
 
-// A run as a submission: besides, its manifest is complete, the bytes went where the cases say, and each subject meets
-// its must-pass list.
-Judgement judge_submission(const Run& run, const std::vector<Subject>& subjects, const std::string& day);
+// A run as a submission, whatever it is about: besides, its manifest is complete and the bytes went where the cases
+// say.
+Judgement judge_submission(const Run& run, const std::string& day);
+
+// What speaks against one subject of a submission: what its must-pass list asks for and the run lacks. Empty: nothing.
+std::vector<std::string> reasons_against(const Subject& subject, const Run& run, const std::string& day);
 
 }  // namespace tutti::conformance

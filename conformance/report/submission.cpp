@@ -97,9 +97,10 @@ Run read_submission(const std::string& folder) {
   if (run.manifest.suite_version == suite_version()) {
     const auto require = [&](const char* name, const std::string& text) {
       if (read_text_file(path_of(folder, name)) != text)
-        throw std::runtime_error(
-            fmt::format("{} is not what {} gives: one of them was changed, and the digests with it",
-                        path_of(folder, name), json_name));
+        throw std::runtime_error(fmt::format(
+            "{} is not what {} gives: one of them was changed, and the digests with it, or another build of "
+            "this version wrote them",
+            path_of(folder, name), json_name));
     };
     require(junit_name, junit_text(run));
     require(html_name, html_text(run));

@@ -47,27 +47,37 @@ std::vector<Subject> subjects_of(const Selection& asked, const Run& run) {
   return subjects;
 }
 
+void print_verdict(const std::string& verdict, const std::vector<std::string>& about,
+                   const std::vector<std::string>& reasons) {
+  fmt::print("{}{}{}\n", verdict, about.empty() ? "" : ": ", fmt::join(about, ", "));
+  for (const std::string& reason : reasons) fmt::print("  {}\n", reason);
+}
+
+// Each subject is judged by its own list; what is wrong with the submission itself speaks against all of them.
 int verify(const Options& options, const Selection& asked) {
-  Judgement judgement;
-  std::string about;
+  std::vector<std::string> good, bad, reasons;
   uint64_t cases = 0;
   try {
     const Run run = read_submission(options.folder);
     const std::vector<Subject> subjects = subjects_of(asked, run);
-    for (const Subject& s : subjects) about += (about.empty() ? "" : ", ") + s.kind + " " + s.name;
-    judgement = judge_submission(run, subjects, options.day);
+    reasons = judge_submission(run, options.day).reasons;
+    if (subjects.empty())
+      reasons.emplace_back("it is about no transport, algorithm or device: no must-pass list applies");
+    const bool sound = reasons.empty();
+    for (const Subject& subject : subjects) {
+      const std::vector<std::string> own = reasons_against(subject, run, options.day);
+      (sound && own.empty() ? good : bad).push_back(subject.kind + " " + subject.name);
+      reasons.insert(reasons.end(), own.begin(), own.end());
+    }
     cases = run.results.size();
     for (const Waiver& w : run.waivers)
       if (in_force(w, options.day)) fmt::print("waived until {}: {}: {} ({})\n", w.expires, w.cases, w.reason, w.link);
   } catch (const std::runtime_error& e) {
-    judgement.reasons.push_back(e.what());
+    reasons.emplace_back(e.what());
   }
-  if (judgement.conforming()) {
-    fmt::print("conforming: {}; {} cases\n", about, cases);
-    return 0;
-  }
-  fmt::print("NOT conforming{}\n", about.empty() ? "" : ": " + about);
-  for (const std::string& reason : judgement.reasons) fmt::print("  {}\n", reason);
+  if (!good.empty()) fmt::print("conforming: {}; {} cases\n", fmt::join(good, ", "), cases);
+  if (reasons.empty()) return 0;
+  print_verdict("NOT conforming", bad, reasons);
   return 1;
 }
 

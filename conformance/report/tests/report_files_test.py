@@ -67,6 +67,8 @@ with tempfile.TemporaryDirectory() as base:
     expect("a bad one does not", status == 1 and told.count("NOT conforming") == 1 and "4 failed" in told and "waived until" in told, told)
     status, told = verify(f"{base}/good", "--transport", "tcp")
     expect("one may ask about one transport", status == 0 and told.startswith("conforming: transport tcp;"), told)
+    status, told = verify(f"{base}/good", "--transport", "tcp", "--transport", "elsewhere")
+    expect("each subject is judged by itself", status == 1 and told.startswith("conforming: transport tcp;") and "NOT conforming: transport elsewhere\n" in told, told)
     status, told = verify(f"{base}/good", "--transport", "elsewhere")
     expect("whom one asks about need not be installed here", status == 1 and "no plugin of the manifest has the transport elsewhere" in told, told)
     (pathlib.Path(base) / "empty").mkdir()

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <tutti/sdk/plugin.hpp>
 
@@ -10,6 +11,12 @@
 #include "rail.hpp"
 
 namespace tutti::ib {
+namespace {
+
+// It takes microseconds. With TUTTI_IB_RETRY_CNT=7 some adapters would try for ever once their port is down.
+constexpr std::chrono::seconds kPlaceLimit{2};
+
+}  // namespace
 
 Placer::Placer(const Rail& rail, uint64_t bytes)
     : rail_(rail), slab_(rail.device().pd.get(), bytes, rail.port().name()) {
@@ -41,8 +48,11 @@ void Placer::place(const Region& region, char* to, const char* from, uint64_t by
     throw sdk::Error(TUTTI_SYSTEM, what + std::generic_category().message(error));
   ibv_wc wc{};
   int n = 0;
-  while ((n = ibv_poll_cq(cq_.get(), 1, &wc)) == 0) {
-  }
+  const auto limit = std::chrono::steady_clock::now() + kPlaceLimit;
+  while ((n = ibv_poll_cq(cq_.get(), 1, &wc)) == 0)
+    if (std::chrono::steady_clock::now() > limit)
+      throw sdk::Error(TUTTI_TIMEOUT,
+                       what + "not done within " + std::to_string(kPlaceLimit.count()) + " s; is the port down?");
   if (n < 0) throw sdk::Error(TUTTI_SYSTEM, what + "its completion queue cannot be polled");
   if (wc.status != IBV_WC_SUCCESS) throw sdk::Error(TUTTI_SYSTEM, what + in_words(wc.status));
 }

@@ -16,7 +16,7 @@ class Placer {
  public:
   // For at most `bytes` at once. Throws sdk::Error.
   Placer(const Rail& rail, uint64_t bytes);
-  // Throws sdk::Error.
+  // Throws sdk::Error, at the latest after two seconds; what is under way then ends with the placer.
   void place(const Region& region, char* to, const char* from, uint64_t bytes);
 
  private:

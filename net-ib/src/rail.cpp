@@ -124,7 +124,12 @@ void Rail::take_events() {
 
 void Rail::place(const Region& region, char* to, const char* from, uint64_t bytes) {
   if (!placer_) placer_ = std::make_unique<Placer>(*this, slot_bytes_);
-  placer_->place(region, to, from, bytes);
+  try {
+    placer_->place(region, to, from, bytes);
+  } catch (const sdk::Error&) {
+    placer_.reset();  // its queue pair is of no more use
+    throw;
+  }
 }
 
 bool Rail::is_down() const {

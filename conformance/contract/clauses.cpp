@@ -223,8 +223,9 @@ constexpr Clause table[] = {
      "descriptors, threads and mapped bytes, and as much heap in use, as before, however often that is done."},
     {"D-10",
      "What `export_memory` describes, `import_memory` shows in another process of the host: the memory itself, in "
-     "both directions. The record has the allocation's `bytes` and `buffer_id` as `classify` gives them, and the "
-     "exported address's `offset`. The importer's `classify` knows the memory as the device's."},
+     "both directions: on the device that has it, and on each that `enable_peer` lets read that one. The record has "
+     "the allocation's `bytes` and `buffer_id` as `classify` gives them, and the exported address's `offset`. The "
+     "importer's `classify` knows the memory as the device's."},
     {"D-11",
      "`import_memory` refuses what it cannot trust: another form, sizes and offsets that are not the "
      "allocation's, a missing descriptor or another file's, a device that there is not, memory of its own "

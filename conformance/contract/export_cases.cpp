@@ -142,11 +142,19 @@ void between_processes(Bench& bench, void (*importer)(Station& s, Family& family
 // Where the allocation begins that the exported byte `offset` is of.
 uint8_t* begin_of(uint8_t* base, const Parcel& parcel) { return base + parcel.record.offset - offset; }
 
+// The last device, if it reads memory of the first, which is the exporter's; else that one.
+uint32_t importing_device(Station& s) {
+  const tutti_device* d = s.device.memory;
+  const uint32_t last = s.device.caps.devices - 1;
+  if (last == 0) return 0;
+  return call("enable_peer", false, [&] { return d->enable_peer(d->self, last, 0); }) == TUTTI_OK ? last : 0;
+}
+
 void shared_memory(Bench& bench) {
   between_processes(
       bench,
       [](Station& s, Family& family, const Parcel& parcel) {
-        const uint32_t device = s.device.caps.devices - 1;
+        const uint32_t device = importing_device(s);
         uint8_t* base = import_it(s, device, parcel, "D-10");
         uint8_t* memory = begin_of(base, parcel);
         const tutti_pointer p = s.classify(memory + offset);

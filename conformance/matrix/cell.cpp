@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <charconv>
 
+#include "filters.hpp"
+
 namespace tutti::conformance {
 namespace {
 
@@ -90,8 +92,8 @@ std::optional<Cell> cell_from(const std::string& id) {
         cell.devices == 0 || cell.devices > o.nranks)
       return std::nullopt;
   }
-  if (!understood || cell.on_host() != (cell.memory != Memory::device) || !o.collective || !cell.type ||
-      o.nranks == 0 || o.root >= o.nranks || reduces(o.collective) != (cell.op != 0))
+  if (!understood || (cell.mix == mapped_way && cell.on_host()) || cell.on_host() != (cell.memory != Memory::device) ||
+      !o.collective || !cell.type || o.nranks == 0 || o.root >= o.nranks || reduces(o.collective) != (cell.op != 0))
     return std::nullopt;
   return cell;
 }

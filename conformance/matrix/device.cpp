@@ -16,7 +16,7 @@ constexpr uint64_t page = 4096;
 constexpr double limit_s = 30;
 
 Device describe(const DeviceTables& tables) {
-  Device device{tables.memory->name, tables, 0, {}, false};
+  Device device{tables.memory->name, tables, 0, {}, false, false};
   tutti_device_caps caps{};
   caps.struct_size = sizeof caps;
   take_plugin_error();
@@ -28,6 +28,7 @@ Device describe(const DeviceTables& tables) {
     device.unusable = "this process sees none (query says devices = 0)";
   }
   device.devices = caps.devices;
+  device.exports = caps.flags & TUTTI_DEVICE_EXPORTS;
   return device;
 }
 
@@ -40,7 +41,7 @@ std::string words() {
 }  // namespace
 
 Device make_device(const std::string& name) {
-  if (name == "host") return {name, {}, 0, {}, false};
+  if (name == "host") return {name, {}, 0, {}, false, false};
   std::string known = "host";
   for (const DeviceTables& tables : list_devices()) {
     if (name == tables.memory->name) return describe(tables);

@@ -19,6 +19,7 @@ struct Device {
   uint32_t devices = 0;
   std::string unusable;  // why it cannot serve on this machine; "": it can
   bool broken = false;   // unusable, and not because its query says TUTTI_NOT_SUPPORTED
+  bool exports = false;  // its memory can be mapped by other processes
   bool host() const { return !tables.memory; }
 };
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "matrix/matrix.hpp"
 
+#include <fmt/format.h>
 #include <tutti/registry.h>
 #include <tutti/schedule.h>
 
@@ -84,9 +85,21 @@ std::string unanswerable(const Cell& cell) {
                    "its stream is: leave the others' plugins out";
 }
 
+// Why the devices of a cell cannot read each other's memory, where that is asked of them; "": they can.
+std::string strangers(const Cell& cell, const Mix& mix) {
+  if (!mix.mapped || cell.devices < 2) return {};
+  const tutti_device* memory = make_device(cell.device).tables.memory;
+  for (uint32_t a = 0; a < cell.devices; ++a)
+    for (uint32_t b = 0; b < cell.devices; ++b)
+      if (a != b && memory->enable_peer(memory->self, a, b) < 0)
+        return fmt::format("device {} cannot read device {}: {}", a, b, take_plugin_error());
+  return {};
+}
+
 Outcome run_cell(const Cell& cell, const Mix& mix, const Place& place) {
   if (!mix.unusable.empty()) return Outcome::fail(mix.unusable);
   if (const std::string reason = unanswerable(cell); !reason.empty()) return Outcome::not_supported(reason);
+  if (const std::string reason = strangers(cell, mix); !reason.empty()) return Outcome::not_supported(reason);
   if (!place.shared) place.shared = std::make_shared<Members>(place.folder, place.rank, mix, cell, place.patience);
   auto& members = *static_cast<Members*>(place.shared.get());
   if (by_threads(cell, mix)) return perform_by_threads(cell, mix, members, place);
@@ -97,7 +110,7 @@ Case case_of(const Cell& cell, const Mix& mix) {
   Case one;
   one.id = cell.id();
   one.clauses = clauses_of(cell);
-  one.must_pass = unanswerable(cell).empty();
+  one.must_pass = unanswerable(cell).empty() && !(mix.mapped && cell.devices > 1);
   one.estimate_ms = estimate_of(cell);
   one.deadline_ms = static_cast<uint32_t>(60'000 + cell.bytes() / 5'000);
   one.needs.free_memory = cell.bytes() * 3 / 2 + (256 << 20);
@@ -131,6 +144,8 @@ Case case_of(const Cell& cell, const Mix& mix) {
   }
   return one;
 }
+
+constexpr const char* nothing_maps = "mapped: there is no device whose memory other processes can map";
 
 // What cannot serve on this machine is told, not passed over.
 Case unusable_case(const Mix& mix) {
@@ -168,13 +183,17 @@ void list_cells(const Selection& selection, const Mix& mix, const Device& device
 }
 
 void list(const Selection& selection, std::vector<Case>& cases) {
-  const std::vector<Mix> mixes = select_mixes(selection.transports);
+  std::vector<Mix> mixes = select_mixes(selection.transports);
+  const std::vector<Device> devices = select_devices(selection.devices);
+  for (Mix& mix : mixes)
+    if (mix.mapped && !selection.transports.empty() && std::ranges::none_of(devices, &Device::exports))
+      mix.unusable = nothing_maps;
   for (const Mix& mix : mixes)
     if (!mix.unusable.empty()) {
       cases.push_back(unusable_case(mix));
       cases.back().must_pass = !selection.transports.empty();  // it was asked for by name
     }
-  for (const Device& device : select_devices(selection.devices)) {
+  for (const Device& device : devices) {
     if (!device.unusable.empty()) {
       // A run about something else by name is not about this.
       const bool named = !selection.devices.empty();
@@ -188,8 +207,8 @@ void list(const Selection& selection, std::vector<Case>& cases) {
     // Ranks that are threads of one process exchange nothing over a transport: once is enough.
     bool threads_done = false;
     for (const Mix& mix : mixes) {
-      if (!mix.unusable.empty()) continue;
-      const bool threads = mix.transports.size() == 1 && !std::exchange(threads_done, true);
+      if (!mix.unusable.empty() || (mix.mapped && !device.exports)) continue;
+      const bool threads = mix.transports.size() == 1 && !mix.mapped && !std::exchange(threads_done, true);
       list_cells(selection, mix, device, layouts_of(device, !mix.threads, threads || mix.threads), cases);
     }
   }
@@ -202,7 +221,8 @@ std::optional<Case> find(const std::string& id) {
     return device.unusable.empty() ? std::nullopt : std::optional(unusable_case(device));
   }
   if (id.rfind(transport, 0) == 0) {
-    const Mix mix = make_mix(id.substr(transport.size()));
+    Mix mix = make_mix(id.substr(transport.size()));
+    if (mix.mapped) mix.unusable = nothing_maps;
     return mix.unusable.empty() ? std::nullopt : std::optional(unusable_case(mix));
   }
   const auto cell = cell_from(id);

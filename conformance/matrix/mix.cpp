@@ -12,6 +12,9 @@
 namespace tutti::conformance {
 namespace {
 
+// What one hand-over between streams carries; more is cut.
+constexpr uint64_t mapped_slot_bytes = 1 << 20;
+
 struct Facts {
   tutti_transport_caps caps{};
   std::string unusable;
@@ -39,6 +42,7 @@ const Facts& facts_of(const std::string& name) {
 }  // namespace
 
 std::string Mix::setting() const {
+  if (mapped) return {};
   std::string text;
   for (const std::string& t : transports) text += (text.empty() ? "" : ",") + t;
   return text;
@@ -62,6 +66,12 @@ Mix make_mix(const std::string& name) {
   Mix mix;
   mix.name = name;
   mix.transports = transports_of(name);
+  if (name == mapped_way) {
+    mix.mapped = true;
+    mix.transports = {name};
+    mix.fragment_bytes = mapped_slot_bytes;
+    return mix;
+  }
   mix.fragment_bytes = mix.inline_bytes = UINT64_MAX;
   for (const std::string& transport : mix.transports) {
     const Facts& facts = facts_of(transport);
@@ -105,6 +115,7 @@ std::vector<Mix> select_mixes(const std::vector<std::string>& names) {
   for (const std::string& a : within)
     for (const std::string& b : between)
       if (Mix mix = make_mix(a + "+" + b); mix.unusable.empty()) mixes.push_back(std::move(mix));
+  mixes.push_back(make_mix(mapped_way));
   return mixes;
 }
 

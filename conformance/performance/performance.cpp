@@ -164,7 +164,7 @@ void list(const Selection& selection, std::vector<Case>& cases) {
       !selection.types.empty() || !selection.ranks.empty())
     return;
   for (const Mix& mix : select_mixes(selection.transports))
-    if (mix.transports.size() == 1 && mix.unusable.empty())
+    if (mix.transports.size() == 1 && mix.unusable.empty() && !mix.mapped)
       for (const Subject subject : {Subject::latency, Subject::bandwidth, Subject::registered})
         cases.push_back(case_of(subject, mix));
 }
@@ -174,7 +174,7 @@ std::optional<Case> find(const std::string& id) {
     const std::string front = "performance/", back = std::string("/") + subjects[static_cast<size_t>(subject)];
     if (!id.starts_with(front) || !id.ends_with(back) || id.size() <= front.size() + back.size()) continue;
     const Mix mix = make_mix(id.substr(front.size(), id.size() - front.size() - back.size()));
-    if (mix.transports.size() == 1 && mix.unusable.empty()) return case_of(subject, mix);
+    if (mix.transports.size() == 1 && mix.unusable.empty() && !mix.mapped) return case_of(subject, mix);
   }
   return std::nullopt;
 }

@@ -42,6 +42,7 @@ std::vector<Subject> subjects_of(const Selection& asked, const Run& run) {
       for (const auto& [axis, value] : answered(result.outcome.verdict) ? result.axes : decltype(result.axes)())
         if (axis == "transport" || axis == "algorithm" || axis == "device") add(axis.c_str(), {value});
   found.erase({"device", "host"});  // no plugin's
+  found.erase({"transport", mapped_way});
   std::vector<Subject> subjects;
   for (const auto& [kind, name] : found) subjects.push_back({kind, name});
   return subjects;

@@ -20,6 +20,9 @@ bool wants(const std::vector<Value>& list, const Wanted& value) {
   return false;
 }
 
+// What --transport calls the way between processes of one host whose devices read each other's memory: no transport.
+inline constexpr const char* mapped_way = "mapped";
+
 // The transports that a name in Selection::transports stands for: "shm+tcp" -> shm, tcp.
 std::vector<std::string> transports_of(const std::string& mix);
 

@@ -39,8 +39,12 @@ def passes(*arguments, says=""):
 
 
 refused("--transport", "carrier-pigeon", says="shm")
+refused("--transport", "shm+mapped", says='there is no transport "mapped"')
 refused("--transport", "shm+pigeon", says='unknown value "pigeon"')
 refused("--transport", "tcp+tcp", says="is not one transport that stays within a host and one that reaches other hosts")
+status, out, err = conform("--transport", "mapped", "--device", "host", "--level", "smoke", "--case", "matrix/*")
+expect("without a device nothing is mapped, and that does not conform",
+       status == 1 and "no device whose memory other processes can map" in out + err, out + err)
 refused("--algorithm", "quicksort", says="known are bruck, direct")
 refused("--collective", "all_confuse", says="known are broadcast, reduce")
 refused("--type", "float128", says="known are int8")

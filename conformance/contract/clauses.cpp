@@ -36,7 +36,8 @@ constexpr Clause table[] = {
 
     {"T-1",
      "`query` fills legal values, the same each time: `reach` is one of `TUTTI_REACH_*`, `fragment_bytes` at least "
-     "4096, `receive_depth` at least 2, `inline_bytes` not more than `fragment_bytes`, both estimates more than 0."},
+     "4096, `receive_depth` at least 2, `inline_bytes` not more than `fragment_bytes`, both estimates more than 0, no "
+     "unknown flag is set, and there is `flush` where `TUTTI_TRANSPORT_NEEDS_FLUSH` is."},
     {"T-2",
      "When everything that was opened is closed, the process has as many descriptors, threads and mapped bytes, and "
      "as much heap in use, as before, however often that is done."},
@@ -233,6 +234,10 @@ constexpr Clause table[] = {
     {"D-12",
      "`close_import` ends one import: others of the same allocation and the owner's memory stay. What is no open "
      "import is refused. Nothing is left behind, however often memory is imported and closed."},
+    {"D-13",
+     "`export_dmabuf` gives a descriptor of which `[offset, offset + bytes)` is the memory itself, and leaves nothing "
+     "behind once that is closed. Memory that is none of the device's, was released, or ends outside of its allocation "
+     "is refused."},
 
     {"X-1", "COPY brings the `count` bytes of its source to `dst` and `dst2`, for every size and alignment."},
     {"X-2",

@@ -260,12 +260,75 @@ void wrong_exports(Bench& bench) {
       });
 }
 
+// What a descriptor holds can be looked at where it lets itself be mapped; not every device's dma-buf does.
+void require_same_bytes(int fd, uint64_t at, const std::vector<uint8_t>& expected) {
+  const uint64_t end = at + expected.size();
+  void* mapped = mmap(nullptr, end, PROT_READ, MAP_SHARED, fd, 0);
+  if (mapped == MAP_FAILED) return;
+  const bool same = std::memcmp(static_cast<const uint8_t*>(mapped) + at, expected.data(), expected.size()) == 0;
+  munmap(mapped, end);
+  require(same, "D-13", "at offset {} of export_dmabuf's descriptor there are other bytes than in the memory", at);
+}
+
+void dmabufs(Bench& bench) {
+  Station s(bench);
+  const tutti_device* d = s.device.memory;
+  if (!TUTTI_HAS(tutti_device, d, export_dmabuf)) throw NotOffered{"it has no export_dmabuf"};
+  const auto try_dmabuf = [&](const void* address, uint64_t bytes, Parcel& parcel, uint64_t* at) {
+    return call("export_dmabuf", false, [&] { return d->export_dmabuf(d->self, address, bytes, &parcel.fd, at); });
+  };
+  uint8_t* memory = s.allocate(memory_bytes);
+  const auto checked = [&](uint64_t from, uint64_t bytes) {
+    Parcel parcel;
+    uint64_t at = 0;
+    const tutti_status status = try_dmabuf(memory + from, bytes, parcel, &at);
+    if (status == TUTTI_NOT_SUPPORTED) throw NotOffered{fmt::format("export_dmabuf says: {}", last_error())};
+    require(status == TUTTI_OK && parcel.fd >= 0, "D-13", "export_dmabuf of {} bytes at byte {} returned {}: {}", bytes,
+            from, status_text(status), last_error());
+    const off_t size = lseek(parcel.fd, 0, SEEK_END);
+    require(size < 0 || (at <= static_cast<uint64_t>(size) && bytes <= static_cast<uint64_t>(size) - at), "D-13",
+            "export_dmabuf says that {} bytes lie at offset {} of a descriptor that has {} bytes", bytes, at, size);
+    for (const uint8_t seed : {uint8_t{1}, uint8_t{2}}) {  // the memory itself, not a copy
+      const auto all = pattern(seed);
+      s.put(memory, all);
+      const auto first = all.begin() + static_cast<ptrdiff_t>(from);
+      require_same_bytes(parcel.fd, at, {first, first + static_cast<ptrdiff_t>(bytes)});
+    }
+  };
+  checked(0, memory_bytes);
+  checked(offset, memory_bytes - offset);
+  checked(offset, 1);
+  const auto refused = [&](const void* address, uint64_t bytes, const char* what) {
+    Parcel none;
+    uint64_t at = 0;
+    require(try_dmabuf(address, bytes, none, &at) < 0, "D-13", "export_dmabuf took {}", what);
+  };
+  int local = 0;
+  refused(&local, sizeof local, "memory of the host");
+  refused(nullptr, 1, "NULL");
+  const tutti_pointer p = s.classify(memory);
+  const auto left = static_cast<uint64_t>(static_cast<uint8_t*>(p.base) + p.bytes - (memory + offset));
+  refused(memory + offset, left + 1, "one byte more than its allocation has");
+  refused(memory + offset, UINT64_MAX, "2^64 - 1 bytes");
+  uint8_t* gone = s.allocate(9000);
+  s.release(gone);
+  refused(gone, 9000, "memory that had been released");
+  require_no_growth("D-13", "exporting memory as a dma-buf and closing it", 300, 100, [&](uint32_t lives) {
+    for (uint32_t k = 0; k < lives; ++k) {
+      Parcel parcel;
+      uint64_t at = 0;
+      try_dmabuf(memory, memory_bytes, parcel, &at);
+    }
+  });
+}
+
 }  // namespace
 
 std::vector<ContractCase> export_cases() {
   return {
       {"exports", "two processes see one memory", {"D-10", "D-12", "X-1", "X-9"}, 25, shared_memory},
       {"exports-wrong", "wrong records and descriptors", {"D-10", "D-11", "X-1", "X-9"}, 25, wrong_exports},
+      {"dmabufs", "memory for adapters", {"D-13"}, 25, dmabufs},
       {"exports-twice", "imported, closed, and nothing is left", {"D-10", "D-12", "X-1", "X-9"}, 40, twice},
   };
 }

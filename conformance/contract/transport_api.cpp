@@ -76,6 +76,10 @@ const tutti_transport_caps& Bench::caps() {
           c.inline_bytes, c.fragment_bytes);
   require(c.latency_ns > 0 && c.bandwidth > 0, "T-1",
           "query: latency_ns is {} and bandwidth {}; estimates are more than 0", c.latency_ns, c.bandwidth);
+  require((c.flags & 0xffffffffu & ~uint64_t{TUTTI_TRANSPORT_NEEDS_FLUSH}) == 0, "T-1", "query: unknown flags {:#x}",
+          c.flags);
+  require(!(c.flags & TUTTI_TRANSPORT_NEEDS_FLUSH) || TUTTI_HAS(tutti_transport, t, flush), "T-1",
+          "query sets TUTTI_TRANSPORT_NEEDS_FLUSH, but there is no flush");
   if (!(c.memory_kinds & uint64_t{1} << TUTTI_MEMORY_HOST))
     throw NotOffered{"its memory_kinds lack host memory, by which the contract is tested"};
   return caps_ = c;

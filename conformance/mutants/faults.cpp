@@ -15,6 +15,7 @@ constexpr Fault transports[] = {
     {"keeps-secret-pointer", "E-10", "shm", "connect reads the secret that open_endpoint was given"},
 
     {"caps-depth-1", "T-1", "shm", "query says receive_depth 1"},
+    {"flush-without-function", "T-1", "shm", "query says that a flush is needed, which is not offered"},
     {"leaks-descriptor", "T-2", "shm", "each endpoint leaves a descriptor open"},
     {"leaks-memory", "T-2", "template", "each endpoint leaves 2,000 bytes behind"},
     {"ids-of-32-bits", "T-3", "template", "communicators whose ids have the lower half in common are one"},
@@ -139,6 +140,8 @@ constexpr Fault devices[] = {
     {"imports-beyond-the-end", "D-11", "simulated", "an offset beyond the allocation is taken for 0"},
     {"import-keeps-descriptor", "D-12", "simulated", "each import leaves a descriptor open"},
     {"closes-anything", "D-12", "simulated", "close_import of what is no import says TUTTI_OK"},
+    {"dmabuf-of-the-base", "D-13", "simulated", "export_dmabuf of any address says offset 0"},
+    {"dmabuf-keeps-descriptor", "D-13", "simulated", "each export_dmabuf leaves a descriptor open"},
     {"drops-last-copied-byte", "X-1", "simulated", "COPY leaves its last byte out"},
     {"forgets-second-destination", "X-1", "simulated", "dst2 is not written"},
     {"ignores-the-operator", "X-2", "simulated", "every REDUCE is a sum"},

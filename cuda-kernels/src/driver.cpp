@@ -37,6 +37,8 @@ Driver load() {
   look_up("cuMemMap", 10020, d.mem_map);
   look_up("cuMemUnmap", 10020, d.mem_unmap);
   look_up("cuMemSetAccess", 10020, d.mem_set_access);
+  look_up("cuDeviceGetAttribute", 2000, d.device_get_attribute);
+  look_up("cuMemGetHandleForAddressRange", 11070, d.mem_get_handle_for_range);
   look_up("cuGetErrorString", 6000, d.get_error_string);
   look_up("cuGetErrorName", 6000, d.get_error_name);
   return d;

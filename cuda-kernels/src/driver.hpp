@@ -21,6 +21,8 @@ struct Driver {
   CUresult (*mem_map)(CUdeviceptr, size_t, size_t, CUmemGenericAllocationHandle, unsigned long long);
   CUresult (*mem_unmap)(CUdeviceptr, size_t);
   CUresult (*mem_set_access)(CUdeviceptr, size_t, const CUmemAccessDesc*, size_t);
+  CUresult (*device_get_attribute)(int*, CUdevice_attribute, CUdevice);
+  CUresult (*mem_get_handle_for_range)(void*, CUdeviceptr, size_t, CUmemRangeHandleType, unsigned long long);
   CUresult (*get_error_string)(CUresult, const char**);
   CUresult (*get_error_name)(CUresult, const char**);
 };

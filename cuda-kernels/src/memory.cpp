@@ -261,4 +261,38 @@ void* import_memory(uint32_t device, const tutti_memory_export& memory, int fd) 
 
 void close_import(void* base) { imports().give_back(base, unmap); }
 
+// CU_POINTER_ATTRIBUTE_SYNC_MEMOPS is left alone: it concerns synchronous copies and fills, and whoever exports memory
+// touches it in streams only, whose order words tell.
+int export_dmabuf(const void* address, uint64_t bytes, uint64_t& offset) {
+  static const auto page = static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
+  tutti_pointer pointer{};
+  classify(address, pointer);
+  const auto begin = reinterpret_cast<uint64_t>(address), base = reinterpret_cast<uint64_t>(pointer.base);
+  if (pointer.kind != TUTTI_MEMORY_CUDA || !bytes || bytes > pointer.bytes - (begin - base))
+    throw sdk::Error(TUTTI_INVALID_ARGUMENT, "export_dmabuf: the " + std::to_string(bytes) + " bytes at " +
+                                                 std::to_string(begin) + " are not in one allocation of device memory");
+  const BesideCapture beside;
+  const CurrentDevice current(pointer.device);
+  int able = 0;
+  check("cuDeviceGetAttribute(CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED)",
+        driver().device_get_attribute(&able, CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED,
+                                      static_cast<CUdevice>(pointer.device)));
+  if (!able)
+    throw sdk::Error(TUTTI_NOT_SUPPORTED,
+                     "device " + std::to_string(pointer.device) +
+                         " makes no dma-bufs (CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED is 0): they need NVIDIA's open "
+                         "kernel modules and Linux 5.12 or newer");
+  // The driver takes whole pages of the host's size only.
+  const uint64_t first = begin / page * page, end = (begin + bytes + page - 1) / page * page;
+  int fd = -1;
+  if (const CUresult result =
+          driver().mem_get_handle_for_range(&fd, first, end - first, CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD, 0);
+      result != CUDA_SUCCESS)
+    fail("cuMemGetHandleForAddressRange of " + std::to_string(end - first) + " bytes on device " +
+             std::to_string(pointer.device),
+         result);
+  offset = begin - first;
+  return fd;
+}
+
 }  // namespace tutti::cuda

@@ -20,5 +20,7 @@ void enable_peer(uint32_t device, uint32_t peer);
 int export_memory(const void* address, tutti_memory_export& memory);
 void* import_memory(uint32_t device, const tutti_memory_export& memory, int fd);
 void close_import(void* base);
+// A dma-buf of the pages that hold the memory.
+int export_dmabuf(const void* address, uint64_t bytes, uint64_t& offset);
 
 }  // namespace tutti::cuda

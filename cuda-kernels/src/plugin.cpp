@@ -28,6 +28,9 @@ struct Cuda {
     return cuda::import_memory(device, memory, fd);
   }
   static void close_import(void* base) { cuda::close_import(base); }
+  static int export_dmabuf(const void* address, uint64_t bytes, uint64_t& offset) {
+    return cuda::export_dmabuf(address, bytes, offset);
+  }
   static void prepare(uint32_t device) { cuda::prepare(device); }
   static void* create_stream(uint32_t device) { return cuda::create_stream(device); }
   static void destroy_stream(void* stream) { cuda::destroy_stream(stream); }

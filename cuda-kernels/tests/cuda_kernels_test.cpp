@@ -113,6 +113,11 @@ TEST_F(Cuda, RefusesWhatCannotBeAnExport) {
   EXPECT_NE(last_error.find("use the address itself"), std::string::npos) << last_error;
   EXPECT_EQ(device->close_import(nullptr, &memory), TUTTI_INVALID_ARGUMENT);
   EXPECT_NE(last_error.find("not the base of an import"), std::string::npos) << last_error;
+  int32_t fd = -1;
+  uint64_t offset = 0;
+  EXPECT_EQ(device->export_dmabuf(nullptr, &memory, sizeof memory, &fd, &offset),
+            there == TUTTI_OK ? TUTTI_INVALID_ARGUMENT : TUTTI_NOT_SUPPORTED);
+  EXPECT_EQ(fd, -1);
 }
 
 // The mapping calls are recorded here: this is the bookkeeping alone.

@@ -338,6 +338,13 @@ tutti_status export_memory(void*, const void* address, tutti_memory_export* memo
   return status;
 }
 
+tutti_status export_dmabuf(void*, const void* address, uint64_t bytes, int32_t* fd, uint64_t* offset) {
+  const tutti_status status = inner->export_dmabuf(inner->self, address, bytes, fd, offset);
+  if (is("dmabuf-of-the-base") && status == TUTTI_OK && *offset) *offset = 0, reached();
+  if (is("dmabuf-keeps-descriptor") && status == TUTTI_OK && fcntl(*fd, F_DUPFD_CLOEXEC, 0) >= 0) reached();
+  return status;
+}
+
 tutti_status import_memory(void*, uint32_t device, const tutti_memory_export* memory, int32_t fd, void** base) {
   tutti_memory_export record = *memory;
   if (is("imports-beyond-the-end") && record.offset >= record.bytes) record.offset = 0, reached();
@@ -386,7 +393,7 @@ const void* device_mutant(const char* id) {
     device_table.allocate = allocate, device_table.release = release;
     device_table.map_host = map_host, device_table.unmap_host = unmap_host;
     device_table.export_memory = export_memory, device_table.import_memory = import_memory;
-    device_table.close_import = close_import;
+    device_table.close_import = close_import, device_table.export_dmabuf = export_dmabuf;
     if (is("claims-exports"))
       device_table.export_memory = nullptr, device_table.import_memory = nullptr, device_table.close_import = nullptr;
     executor_table.create_mark = create_mark, executor_table.poll_mark = poll_mark;

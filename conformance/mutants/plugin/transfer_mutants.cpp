@@ -290,6 +290,9 @@ void depth_more(tutti_transport_caps& caps) { caps.receive_depth *= 2; }
 void depth_one(tutti_transport_caps& caps) { caps.receive_depth = 1; }
 void reach_more(tutti_transport_caps& caps) { caps.reach = TUTTI_REACH_HOST; }
 void reach_less(tutti_transport_caps& caps) { caps.reach = TUTTI_REACH_PROCESS; }
+void wants_flush(tutti_transport_caps& caps) {
+  if (TUTTI_HAS_FIELD(tutti_transport_caps, &caps, flags)) caps.flags |= TUTTI_TRANSPORT_NEEDS_FLUSH;
+}
 
 constexpr Maker makers[] = {
     {"refusal-is-error", make<With<RefusalIsError>>},
@@ -323,6 +326,7 @@ constexpr Maker makers[] = {
     {"fragment-understated", make<Caps<fragment_less>>},
     {"depth-overstated", make<Caps<depth_more>>},
     {"caps-depth-1", make<Caps<depth_one>>},
+    {"flush-without-function", make<Caps<wants_flush>>},
     {"reach-overstated", make<Caps<reach_more>>},
     {"reach-understated", make<Caps<reach_less>>},
 };

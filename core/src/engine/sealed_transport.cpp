@@ -301,6 +301,8 @@ Endpoint& endpoint_of(tutti_endpoint* endpoint) { return *reinterpret_cast<Endpo
 tutti_status query(void* self, tutti_transport_caps* caps) {
   const tutti_status status = inner_of(self)->query(inner_of(self)->self, caps);
   if (status != TUTTI_OK) return status;
+  caps->memory_kinds = uint64_t{1} << TUTTI_MEMORY_HOST;  // processors compute the checksums
+  if (TUTTI_HAS_FIELD(tutti_transport_caps, caps, flags)) caps->flags = 0;
   caps->fragment_bytes -= fragment_reserve;
   caps->inline_bytes -= std::min(caps->inline_bytes, seal_bytes);
   return status;

@@ -63,7 +63,9 @@ class Chaos final : public Interposer {
   tutti_status query(tutti_transport_caps* caps) override {
     wrapped();  // unset: chaos does not take part, whatever else is set
     settle_plan();
-    return Interposer::query(caps);
+    const tutti_status status = Interposer::query(caps);
+    caps->memory_kinds &= uint64_t{1} << TUTTI_MEMORY_HOST;  // faults are made by processors
+    return status;
   }
   bool shows_send_region() override {
     const std::lock_guard lock(mutex_);

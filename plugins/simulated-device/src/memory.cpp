@@ -154,6 +154,12 @@ void* allocate(uint32_t device, uint64_t bytes) {
 
 namespace {
 
+int duplicate(int file) {
+  const int own = fcntl(file, F_DUPFD_CLOEXEC, 0);
+  if (own < 0) throw sdk::system_error("simulated device: no descriptor for an export", errno);
+  return own;
+}
+
 // Which a machine may forbid.
 void require_exports() {
   if (sdk::config_number("TUTTI_SIMULATED_EXPORTS", 1, 0, 1) == 0)
@@ -205,9 +211,21 @@ int export_memory(const void* address, tutti_memory_export& memory) {
   memory.offset = reinterpret_cast<uintptr_t>(address) - found->first;
   memory.buffer_id = range.id;
   std::memcpy(memory.data, &exported, sizeof exported);
-  const int own = fcntl(range.file, F_DUPFD_CLOEXEC, 0);
-  if (own < 0) throw sdk::system_error("simulated device: no descriptor for an export", errno);
-  return own;
+  return duplicate(range.file);
+}
+
+int export_dmabuf(const void* address, uint64_t bytes, uint64_t& offset) {
+  if (sdk::config_number("TUTTI_SIMULATED_DMABUF", 1, 0, 1) == 0)
+    throw Error(TUTTI_NOT_SUPPORTED, "simulated device: it makes no dma-bufs (TUTTI_SIMULATED_DMABUF=0)");
+  const std::lock_guard lock(mutex);
+  const auto begin = reinterpret_cast<uintptr_t>(address);
+  const auto found = holding(begin);
+  if (found == ranges().end() || found->second.state != Range::State::device || !bytes ||
+      bytes > found->second.bytes - (begin - found->first))
+    throw Error(TUTTI_INVALID_ARGUMENT, "export_dmabuf: the " + std::to_string(bytes) + " bytes at " + text(address) +
+                                            " are not in one allocation of the simulated device");
+  offset = begin - found->first;
+  return duplicate(found->second.file);
 }
 
 void* import_memory(uint32_t device, const tutti_memory_export& memory, int fd) {

@@ -28,6 +28,8 @@ void enable_peer(uint32_t device, uint32_t peer);
 int export_memory(const void* address, tutti_memory_export& memory);
 void* import_memory(uint32_t device, const tutti_memory_export& memory, int fd);
 void close_import(void* base);
+// In the place of a dma-buf: a descriptor of the pages' file, which is the caller's.
+int export_dmabuf(const void* address, uint64_t bytes, uint64_t& offset);
 // Where a stream finds [address, address + bytes). Throws unless that is device memory or mapped host memory.
 void* reach(const void* address, uint64_t bytes);
 

@@ -36,6 +36,9 @@ struct Simulated {
     return simulated::import_memory(device, memory, fd);
   }
   static void close_import(void* base) { simulated::close_import(base); }
+  static int export_dmabuf(const void* address, uint64_t bytes, uint64_t& offset) {
+    return simulated::export_dmabuf(address, bytes, offset);
+  }
   static void prepare(uint32_t device) { check_device(device); }
   static void* create_stream(uint32_t device) { return simulated::create_stream(device); }
   static void destroy_stream(void* stream) { simulated::destroy_stream(stream); }

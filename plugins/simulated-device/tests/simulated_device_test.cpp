@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <spawn.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <tutti/plugin/device.h>
 #include <tutti/plugin/entry.h>
@@ -293,6 +294,26 @@ TEST_F(SharedMemory, AnotherProcessMapsIt) {
   EXPECT_EQ(device->export_memory(nullptr, ours, &record, &fd), TUTTI_INVALID_ARGUMENT);
   int local = 0;
   EXPECT_EQ(device->export_memory(nullptr, &local, &record, &fd), TUTTI_INVALID_ARGUMENT);
+}
+
+TEST_F(SharedMemory, ADescriptorStandsInForADmaBuf) {
+  char* ours = memory<char>(bytes, 1);
+  put(ours, pattern(3));
+  int32_t fd = -1;
+  uint64_t at = 0;
+  ASSERT_EQ(device->export_dmabuf(nullptr, ours + offset, bytes - offset, &fd, &at), TUTTI_OK) << last_error;
+  EXPECT_EQ(at, offset);
+  auto* mapped = static_cast<char*>(mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0));
+  ASSERT_NE(mapped, MAP_FAILED);
+  EXPECT_EQ(std::vector<char>(mapped, mapped + bytes), pattern(3));
+  const auto other = pattern(4);
+  std::copy(other.begin(), other.end(), mapped);
+  EXPECT_EQ(get(ours), other) << "it is the memory itself";
+  munmap(mapped, bytes);
+  close(fd);
+  EXPECT_EQ(device->export_dmabuf(nullptr, ours + offset, bytes - offset + 1, &fd, &at), TUTTI_INVALID_ARGUMENT);
+  ASSERT_EQ(device->release(nullptr, ours), TUTTI_OK);
+  EXPECT_EQ(device->export_dmabuf(nullptr, ours, bytes, &fd, &at), TUTTI_INVALID_ARGUMENT);
 }
 
 }  // namespace

@@ -393,6 +393,44 @@ TEST(CudaCollectives, MemoryIsMappedByAnotherProcess) {
   EXPECT_EQ(importer, 0);
 }
 
+// What adapters register: a descriptor of device memory's pages. Which machines make one, the output tells.
+TEST(CudaCollectives, DeviceMemoryAsADmaBuf) {
+  constexpr uint64_t count = 1'000'000, first = 1000;
+  const int status = in_child([] {
+    for (const tutti::DeviceTables& tables : tutti::list_devices()) {
+      const tutti_device* memory = tables.memory;
+      if (std::string(memory->name) != "cuda") continue;
+      Rank mine(count);
+      int32_t fd = -1;
+      uint64_t offset = 0;
+      const uint64_t bytes = (count - first) * sizeof *mine.in;
+      const tutti_status made = memory->export_dmabuf(memory->self, mine.in + first, bytes, &fd, &offset);
+      if (made == TUTTI_NOT_SUPPORTED) {
+        std::printf("no dma-bufs: %s\n", tutti::take_plugin_error().c_str());
+        std::fflush(stdout);
+        std::_Exit(skipped);
+      }
+      ASSERT_EQ(made, TUTTI_OK) << tutti::take_plugin_error();
+      const off_t size = lseek(fd, 0, SEEK_END);
+      std::printf("a dma-buf of %lld bytes; the memory lies at offset %llu of it\n", static_cast<long long>(size),
+                  static_cast<unsigned long long>(offset));
+      if (size >= 0) {
+        EXPECT_GE(static_cast<uint64_t>(size), offset + bytes);
+      }
+      EXPECT_EQ(close(fd), 0);
+      int32_t none = -1;
+      EXPECT_EQ(memory->export_dmabuf(memory->self, mine.in + first, bytes * 1000, &none, &offset),
+                TUTTI_INVALID_ARGUMENT);
+      EXPECT_EQ(memory->export_dmabuf(memory->self, mine.host.data(), 4, &none, &offset), TUTTI_INVALID_ARGUMENT);
+      mine.fill(0, 0);  // the device goes on
+      return;
+    }
+    ADD_FAILURE() << "no plugin brings the device cuda";
+  });
+  if (status == skipped) GTEST_SKIP() << "no GPU, or a driver that makes no dma-bufs: see above";
+  EXPECT_EQ(status, 0);
+}
+
 // An error that the application left behind is not taken for one of ours.
 TEST(CudaCollectives, AnErrorOfTheApplicationIsLeftToIt) {
   run([] {

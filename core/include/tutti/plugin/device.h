@@ -26,7 +26,7 @@ extern "C" {
 #define TUTTI_DEVICE_ID "tutti.device/1"
 #define TUTTI_EXECUTOR_ID "tutti.executor/1"
 /* The drafts' stamps: hashes of the layouts below. The core refuses a plugin that was compiled with others. */
-#define TUTTI_DEVICE_STAMP 0xcf110392u
+#define TUTTI_DEVICE_STAMP 0x663a9719u
 #define TUTTI_EXECUTOR_STAMP 0x1190336bu
 
 /* A point in a stream's work. Opaque; belongs to the plugin. */
@@ -91,6 +91,10 @@ typedef struct tutti_device {
   tutti_status (*import_memory)(void* self, uint32_t device, const tutti_memory_export* memory, int32_t fd,
                                 void** base);
   tutti_status (*close_import)(void* self, void* base);
+  /* Optional. [any] A dma-buf of [address, address + bytes), which lies in one allocation: *fd is the caller's, and
+   * [*offset, *offset + bytes) of it is that memory itself until the allocation is released. Adapters read and write
+   * the memory by it (tutti_memory in transport.h). TUTTI_NOT_SUPPORTED where this machine's driver makes none. */
+  tutti_status (*export_dmabuf)(void* self, const void* address, uint64_t bytes, int32_t* fd, uint64_t* offset);
 } tutti_device;
 
 /* The commands. */

@@ -35,7 +35,7 @@ extern "C" {
 #define TUTTI_VIEW_ID "tutti.view/1"
 #define TUTTI_WAIT_FD_ID "tutti.wait_fd/1"
 /* The drafts' stamps: hashes of the layouts below. The core refuses a plugin that was compiled with others. */
-#define TUTTI_TRANSPORT_STAMP 0x95f1a7c9u
+#define TUTTI_TRANSPORT_STAMP 0xf2fba625u
 #define TUTTI_VIEW_STAMP 0x4aee8978u
 #define TUTTI_WAIT_FD_STAMP 0x0ea136d0u
 
@@ -59,9 +59,15 @@ typedef struct tutti_transport_caps {
   uint32_t reserved;
   uint64_t latency_ns;     /* estimate: one small message, one way */
   uint64_t bandwidth;      /* estimate: bytes per second, one link, one way */
+  uint64_t flags;          /* TUTTI_TRANSPORT_* */
 } tutti_transport_caps;
 
-/* Host bytes to register. */
+enum {
+  TUTTI_TRANSPORT_NEEDS_FLUSH = 1u << 0 /* what a RECV brought into a device's memory is visible to that device only
+                                           after flush */
+};
+
+/* Memory to register. */
 typedef struct tutti_memory {
   uint32_t struct_size;
   uint32_t kind; /* TUTTI_MEMORY_* */
@@ -88,7 +94,8 @@ typedef struct tutti_endpoint_config {
 enum { TUTTI_TRANSFER_SEND = 1, TUTTI_TRANSFER_RECV = 2 };
 enum { TUTTI_TRANSFER_INLINE = 1u << 0 }; /* SEND of at most inline_bytes: no completion record follows */
 
-/* One send or receive. Frozen layout, 64 bytes. */
+/* One send or receive. Frozen layout, 64 bytes. Memory of a device is named with its region, and never INLINE: no
+ * processor can read or write it. */
 typedef struct tutti_transfer {
   tutti_link* link;
   uint32_t lane;
@@ -175,6 +182,11 @@ typedef struct tutti_transport {
 
   /* [control] An optional interface of this transport (TUTTI_VIEW_ID ...) or NULL. Lives until deinit. */
   const void* (*get_interface)(void* self, const char* id);
+
+  /* Mandatory with TUTTI_TRANSPORT_NEEDS_FLUSH. [progress] Makes what RECVs of this link brought into [data,
+   * data + bytes) of a region of device memory visible to work that the device is given after TUTTI_OK: those that have
+   * completed before the first call. TUTTI_AGAIN: under way, call again with the same arguments after progress. */
+  tutti_status (*flush)(tutti_link* link, tutti_region* region, const void* data, uint64_t bytes);
 } tutti_transport;
 
 /* view/1: messages are read and written where they lie, without a copy between user memory and the transport's.

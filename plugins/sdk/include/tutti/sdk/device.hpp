@@ -17,6 +17,7 @@
 //     static int export_memory(const void* address, tutti_memory_export& memory);     // optional, with the next two
 //     static void* import_memory(uint32_t device, const tutti_memory_export& memory, int fd);
 //     static void close_import(void* base);
+//     static int export_dmabuf(const void* address, uint64_t bytes, uint64_t& offset);    // optional: the descriptor
 //     static void prepare(uint32_t device);
 //     static void* create_stream(uint32_t device);
 //     static void destroy_stream(void* stream);
@@ -53,6 +54,7 @@ template <typename T>
 struct DeviceTable {
   using Mark = typename T::Mark;
   static constexpr bool exports = requires(void* base) { T::close_import(base); };
+  static constexpr bool exports_dmabuf = requires(uint64_t& offset) { T::export_dmabuf(nullptr, 0, offset); };
   static Mark* mark(tutti_mark* handle) { return reinterpret_cast<Mark*>(handle); }
 
   static tutti_status query(void*, tutti_device_caps* caps) {
@@ -90,6 +92,11 @@ struct DeviceTable {
   static tutti_status close_import(void*, void* base) {
     return guard([&] {
       if constexpr (exports) T::close_import(base);
+    });
+  }
+  static tutti_status export_dmabuf(void*, const void* address, uint64_t bytes, int32_t* fd, uint64_t* offset) {
+    return guard([&] {
+      if constexpr (exports_dmabuf) *fd = T::export_dmabuf(address, bytes, *offset);
     });
   }
   static tutti_status prepare(void*, uint32_t device) {
@@ -133,7 +140,8 @@ constexpr tutti_device make_device() {
           Table::enable_peer,
           Table::exports ? Table::export_memory : nullptr,
           Table::exports ? Table::import_memory : nullptr,
-          Table::exports ? Table::close_import : nullptr};
+          Table::exports ? Table::close_import : nullptr,
+          Table::exports_dmabuf ? Table::export_dmabuf : nullptr};
 }
 
 template <typename T>

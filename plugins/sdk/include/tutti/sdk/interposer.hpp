@@ -88,6 +88,10 @@ class Interposer {
     virtual tutti_status send_control(const void* data, uint64_t bytes) {
       return endpoint.api().send_control(inner_, data, bytes);
     }
+    // Called only where the wrapped transport has it.
+    virtual tutti_status flush(tutti_region* region, const void* data, uint64_t bytes) {
+      return endpoint.api().flush(inner_, region, data, bytes);
+    }
     // view/1. Called only where the wrapped transport has the function.
     virtual const void* try_receive(uint32_t lane, uint64_t* bytes) noexcept {
       return view().try_receive(inner_, lane, bytes);
@@ -279,6 +283,7 @@ inline const Interposer::Inner& Interposer::inner() {
     table_.register_memory = nullptr;  // nothing to forward to: like the wrapped transport, it registers no memory
     table_.deregister_memory = nullptr;
   }
+  if (!TUTTI_HAS(tutti_transport, api, flush)) table_.flush = nullptr;
   return inner_ = made;
 }
 
@@ -332,6 +337,9 @@ inline void Interposer::fill_transport() {
   };
   table_.send_control = [](tutti_link* link, const void* data, uint64_t bytes) {
     return guard([&] { return from_handle<Link>(link).send_control(data, bytes); });
+  };
+  table_.flush = [](tutti_link* link, tutti_region* region, const void* data, uint64_t bytes) {
+    return guard([&] { return from_handle<Link>(link).flush(region, data, bytes); });
   };
   table_.fail_peer = [](tutti_endpoint* endpoint, uint32_t peer) {
     return guard([&] { return from_handle<Endpoint>(endpoint).fail_peer(peer); });

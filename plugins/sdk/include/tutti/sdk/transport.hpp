@@ -23,7 +23,10 @@
 //       void fail_peer(uint32_t peer);
 //       void abort();
 //     };
-//     struct Link { bool send_control(std::string_view message); };                   // false: no room now
+//     struct Link {
+//       bool send_control(std::string_view message);                                  // false: no room now
+//       bool flush(tutti_region*, const void* data, uint64_t bytes);                  // optional; false: under way
+//     };
 //   };
 #pragma once
 
@@ -49,6 +52,7 @@ struct TransportTable {
   using Domain = typename T::Domain;
   using Endpoint = typename T::Endpoint;
   using Link = typename T::Link;
+  static constexpr bool flushes = requires(Link& l) { l.flush(nullptr, nullptr, uint64_t{}); };
   static constexpr bool registers = requires(Domain& d, const tutti_memory& m) { d.register_memory(m); };
 
   static tutti_status query(void*, tutti_transport_caps* caps) {
@@ -118,6 +122,13 @@ struct TransportTable {
       return from_handle<Link>(link).send_control({static_cast<const char*>(data), bytes}) ? TUTTI_OK : TUTTI_AGAIN;
     });
   }
+  static tutti_status flush(tutti_link* link, tutti_region* region, const void* data, uint64_t bytes) {
+    return guard([&]() -> tutti_status {
+      if constexpr (flushes)
+        if (!from_handle<Link>(link).flush(region, data, bytes)) return TUTTI_AGAIN;
+      return TUTTI_OK;
+    });
+  }
   static tutti_status fail_peer(tutti_endpoint* endpoint, uint32_t peer) {
     return guard([&] { from_handle<Endpoint>(endpoint).fail_peer(peer); });
   }
@@ -156,6 +167,7 @@ constexpr tutti_transport make_transport() {
   table.fail_peer = Table::fail_peer;
   table.abort = Table::abort;
   table.get_interface = Table::get_interface;
+  if constexpr (Table::flushes) table.flush = Table::flush;
   return table;
 }
 

@@ -7,6 +7,7 @@
 #include <tutti/tutti.h>
 
 #include <atomic>
+#include <condition_variable>
 #include <deque>
 #include <functional>
 #include <list>
@@ -203,6 +204,7 @@ class Communicator final : public Engine, private PortEvents {
   void check_end();
   void settle();
   void progress_thread();
+  bool await_work();
   tutti_status result_of(tutti_request& request);
 
   // PortEvents
@@ -266,6 +268,7 @@ class Communicator final : public Engine, private PortEvents {
   std::mutex mutex_;
   uint64_t unfinished_ = 0;           // asynchronous operations not complete
   std::atomic<uint64_t> pending_{0};  // the same, published when the engine is let go
+  std::condition_variable work_;      // with mutex_, for the progress thread: something is pending, or stop_
   std::atomic<bool> stop_{false};
   std::atomic<bool> inside_{false};  // the owner is, without the lock
   std::shared_ptr<std::atomic<bool>> alive_ = std::make_shared<std::atomic<bool>>(true);

@@ -45,6 +45,7 @@ class Communicator::Hold {
       if (first) {
         leave();
         ActiveEngines::process().add(&comm_);
+        if (comm_.threaded_) comm_.work_.notify_one();
         return;
       }
     }

@@ -429,7 +429,11 @@ void Communicator::close() {
 }
 
 tutti_status Communicator::end() {
-  stop_.store(true, std::memory_order_relaxed);
+  {
+    const std::lock_guard lock(mutex_);
+    stop_.store(true, std::memory_order_relaxed);
+  }
+  work_.notify_one();
   if (thread_.joinable()) thread_.join();
   ActiveEngines::process().remove(this);  // from here on this thread is alone
   if (streams_) await_streams([this] { return streams_->operations() == 0; });

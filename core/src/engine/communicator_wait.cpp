@@ -29,16 +29,26 @@ void Communicator::progress_thread() {
       const Hold hold(*this, std::unique_lock(mutex_));
       busy = unfinished_ != 0;
       if (busy && progress()) idle = 0;
-      if (idle % polls_per_look == 0) look_around();
+      if (!busy || idle % polls_per_look == 0) look_around();
     }
     ++idle;
-    if (busy && idle < policy_.spins)
+    if (!busy)
+      idle = await_work() ? 0 : idle;
+    else if (idle < policy_.spins)
       relax();
-    else if (busy && idle < policy_.spins + policy_.yields)
+    else if (idle < policy_.spins + policy_.yields)
       sched_yield();
     else
-      std::this_thread::sleep_for(std::chrono::microseconds(busy ? 50 : 500));
+      std::this_thread::sleep_for(std::chrono::microseconds(50));
   }
+}
+
+// Until an operation is pending or the thread has to end, for a while: true when something is pending.
+bool Communicator::await_work() {
+  std::unique_lock lock(mutex_);
+  work_.wait_for(lock, std::chrono::milliseconds(20),
+                 [this] { return unfinished_ != 0 || stop_.load(std::memory_order_relaxed); });
+  return unfinished_ != 0;
 }
 
 void Communicator::pause(uint32_t& fruitless) {

@@ -64,10 +64,16 @@ void ChannelOpening::stage(const ChannelWay& way, const std::string& why) {
   const auto [peer, lane, outgoing] = way;
   if (!why.empty())
     log(TUTTI_LOG_WARN, place_.tables.memory->name,
-        fmt::format("rank {}: lane {} {} rank {} goes through host memory: {}", place_.rank, lane,
-                    outgoing ? "to" : "from", peer, why));
-  (*channels_)[way] =
-      std::make_unique<StagedChannel>(place_.tables, &(*place_.links)[peer], place_.first_lane + lane, outgoing);
+        fmt::format("rank {}: lane {} {} rank {} is not mapped: {}", place_.rank, lane, outgoing ? "to" : "from", peer,
+                    why));
+  Link* link = &(*place_.links)[peer];
+  auto channel = std::make_unique<StagedChannel>(place_.tables, place_.device, link, place_.first_lane + lane, outgoing,
+                                                 place_.in_host);
+  if (const std::string& reason = channel->why_in_host(); !reason.empty() && place_.told->insert(reason).second)
+    log(TUTTI_LOG_INFO, place_.tables.memory->name,
+        fmt::format("rank {}: what {} carries goes through host memory: {}", place_.rank, link->port->api->name,
+                    reason));
+  (*channels_)[way] = std::move(channel);
 }
 
 void ChannelOpening::offer(const ChannelWay& way) {

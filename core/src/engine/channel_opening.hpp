@@ -2,13 +2,15 @@
 //
 // Opening the channels that a plan for streams needs. Two ranks of one host settle each channel between themselves: its
 // sender offers slots in its device memory, or says why not; its receiver maps them and says so, or why not. Where one
-// of them cannot, and between hosts, bytes are staged in host memory, and the log says why. How fragments are carried
-// changes nothing else: all channels have the same slots.
+// of them cannot, and between hosts, bytes are staged (staging_slots.hpp), and the log says why. How fragments are
+// carried changes nothing else: all channels have the same slots.
 #pragma once
 
 #include <list>
 #include <map>
 #include <memory>
+#include <set>
+#include <string>
 #include <tuple>
 #include <vector>
 
@@ -35,6 +37,8 @@ class ChannelOpening {
     const Topology* topology = nullptr;
     MemoryExchange* exchange = nullptr;  // nullptr: everything is staged
     EarlyNotices* early = nullptr;
+    bool in_host = false;                   // staged bytes go through host memory
+    std::set<std::string>* told = nullptr;  // why staged bytes go through host memory, as far as the log has it
   };
   // Nothing of this rank is pending on the device. Adds to `channels` what `traffic` needs and is missing. Throws
   // Failure.

@@ -9,6 +9,7 @@
 #include "bootstrap/failure.hpp"
 #include "engine/communicator_hold.hpp"
 #include "engine/host.hpp"
+#include "engine/settings.hpp"
 
 namespace tutti::core {
 namespace {
@@ -32,6 +33,7 @@ void Communicator::make_streams() {
   place.first_lane = windows_count_ * lanes_ + 1;
   place.communicator = id_;
   place.exchange = exchange_.get();
+  place.in_host = flag_setting("TUTTI_HOST_STAGING");
   place.connect = [this](Link& link) { return connect(link); };
   streams_ = std::make_unique<StreamRunner>(std::move(place));
   // Streams wait for bytes while the application does something else: somebody has to move them.

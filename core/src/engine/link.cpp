@@ -14,7 +14,7 @@ constexpr uint64_t reference_bytes = 2048;
 uint64_t cookie_of(Flow* flow) { return reinterpret_cast<uint64_t>(flow); }
 
 // One transfer. False: refused for now, or failed (status says so).
-bool post(Flow& flow, void* data, uint64_t bytes, uint16_t kind, tutti_region* region) {
+bool post(Flow& flow, void* data, uint64_t bytes, uint16_t kind, tutti_region* region, bool on_device = false) {
   Port& port = *flow.link->port;
   tutti_transfer transfer{};
   transfer.link = flow.link->handle;
@@ -22,9 +22,9 @@ bool post(Flow& flow, void* data, uint64_t bytes, uint16_t kind, tutti_region* r
   transfer.kind = kind;
   transfer.data = data;
   transfer.bytes = bytes;
-  transfer.region = region;
+  transfer.region = bytes ? region : nullptr;
   transfer.cookie = cookie_of(&flow);
-  const bool inlined = kind == TUTTI_TRANSFER_SEND && bytes <= port.caps.inline_bytes;
+  const bool inlined = kind == TUTTI_TRANSFER_SEND && bytes <= port.caps.inline_bytes && !(on_device && bytes);
   if (inlined) transfer.flags = TUTTI_TRANSFER_INLINE;
   uint32_t accepted = 0;
   const tutti_status status = port.api->post(port.endpoint, &transfer, 1, &accepted);
@@ -46,7 +46,7 @@ void Outflow::advance(const std::byte* data, uint64_t available, Place place) {
     if (available - handed < n) return;
     const std::byte* from = data + handed;
     if (!view) {
-      if (!post(*this, const_cast<std::byte*>(from), n, TUTTI_TRANSFER_SEND, place.region)) return;
+      if (!post(*this, const_cast<std::byte*>(from), n, TUTTI_TRANSFER_SEND, place.region, place.on_device)) return;
     } else if (place.region && link->port->by_region && n >= reference_bytes) {
       const tutti_status sent = view->send_region(link->handle, lane, place.region, place.offset + handed, n, &ticket);
       if (sent == TUTTI_NOT_SUPPORTED) {

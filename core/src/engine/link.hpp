@@ -76,6 +76,7 @@ struct alignas(64) Flow {
 struct Place {
   tutti_region* region = nullptr;
   uint64_t offset = 0;
+  bool on_device = false;  // no processor can read or write them
 };
 
 // An outgoing message.

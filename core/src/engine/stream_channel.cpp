@@ -2,43 +2,13 @@
 #include "engine/stream_channel.hpp"
 
 #include <fmt/format.h>
-#include <sys/mman.h>
 #include <tutti/tutti.h>
 
 #include <atomic>
-#include <cerrno>
-#include <system_error>
 
 #include "bootstrap/failure.hpp"
 
 namespace tutti::core {
-namespace {
-
-constexpr uint64_t page = 4096;
-
-}  // namespace
-
-MappedMemory::MappedMemory(const DeviceTables& device, uint64_t bytes, int file)
-    : tables_(device), bytes_((bytes + page - 1) / page * page) {
-  void* made =
-      mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, file < 0 ? MAP_PRIVATE | MAP_ANONYMOUS : MAP_SHARED, file, 0);
-  if (made == MAP_FAILED)
-    throw Failure(TUTTI_NO_RESOURCES,
-                  fmt::format("no host memory of {} bytes: {}", bytes_, std::generic_category().message(errno)));
-  host_ = static_cast<std::byte*>(made);
-  void* seen = nullptr;
-  if (const tutti_status status = tables_.memory->map_host(tables_.memory->self, host_, bytes_, &seen); status < 0) {
-    munmap(host_, bytes_);
-    throw Failure(status, fmt::format("device {}: host memory cannot be made visible to it: {}", tables_.memory->name,
-                                      take_plugin_error()));
-  }
-  device_ = static_cast<std::byte*>(seen);
-}
-
-MappedMemory::~MappedMemory() {
-  tables_.memory->unmap_host(tables_.memory->self, host_);
-  munmap(host_, bytes_);
-}
 
 void StreamChannel::place(std::byte* data, const MappedMemory& words, uint64_t offset) {
   data_ = data;
@@ -50,9 +20,14 @@ void StreamChannel::let_go() {
   for (uint64_t k = 0; k < slots; ++k) std::atomic_ref(*host_word(k, !outgoing_)).store(1, std::memory_order_release);
 }
 
-StagedChannel::StagedChannel(const DeviceTables& device, Link* link, uint32_t transport_lane, bool outgoing)
-    : StreamChannel(link, outgoing), memory_(device, slots * slot_bytes + words_bytes), lane_(transport_lane) {
-  place(memory_.device(), memory_, slots * slot_bytes);
+StagedChannel::StagedChannel(const DeviceTables& tables, uint32_t device, Link* link, uint32_t transport_lane,
+                             bool outgoing, bool in_host)
+    : StreamChannel(link, outgoing),
+      words_(tables, words_bytes),
+      slots_(tables, device, *link->port, slots * slot_bytes, in_host),
+      carrier_(fmt::format("{}{}", link->port->api->name, slots_.on_device() ? "(device)" : "")),
+      lane_(transport_lane) {
+  place(slots_.seen(), words_, 0);
   for (uint64_t k = 0; k < slots; ++k) *host_word(k, false) = 1;
 }
 
@@ -75,6 +50,28 @@ bool StagedChannel::start(uint64_t k) {
   return true;
 }
 
+void StagedChannel::move(uint64_t k) {
+  const Place place = slots_.place(offset_of(k));
+  std::byte* slot = slots_.posted() + offset_of(k);
+  if (outgoing_)
+    out_[k % slots].advance(slot, out_[k % slots].bytes, place);
+  else
+    in_[k % slots].advance(slot, false, place.region);
+}
+
+// May the stream have fragment k's slot? What was received is visible to it.
+bool StagedChannel::ended(uint64_t k) {
+  if (outgoing_) return out_[k % slots].done();
+  const Inflow& in = in_[k % slots];
+  if (!in.done()) return false;
+  const Port& port = *link_->port;
+  if (!slots_.on_device() || !in.bytes || !(port.caps.flags & TUTTI_TRANSPORT_NEEDS_FLUSH)) return true;
+  const tutti_status status =
+      port.api->flush(link_->handle, slots_.place(0).region, slots_.posted() + offset_of(k), in.bytes);
+  if (status < 0) throw Failure(status, fmt::format("{}: flush: {}", where(), take_plugin_error()));
+  return status == TUTTI_OK;
+}
+
 bool StagedChannel::advance(const std::function<bool(Link&)>& connect) {
   if (!busy() || !connect(*link_)) return false;
   bool moved = false;
@@ -83,10 +80,7 @@ bool StagedChannel::advance(const std::function<bool(Link&)>& connect) {
   for (uint64_t k = finished_; k != started_ && may_follow; ++k) {
     Flow& f = flow(k);
     const uint64_t before = f.handed + f.completed;
-    if (outgoing_)
-      out_[k % slots].advance(host_slot(k), f.bytes, {});
-    else
-      in_[k % slots].advance(host_slot(k), false);
+    move(k);
     moved |= f.handed + f.completed != before;
     if (f.status < 0)
       throw Failure(f.status,
@@ -99,7 +93,7 @@ bool StagedChannel::advance(const std::function<bool(Link&)>& connect) {
                      ? f.all_handed()
                      : (link_->view ? f.all_arrived() : (f.bytes ? f.handed == f.bytes : f.pending || f.signalled));
   }
-  while (finished_ != started_ && (outgoing_ ? out_[finished_ % slots].done() : in_[finished_ % slots].done())) {
+  while (finished_ != started_ && ended(finished_)) {
     std::atomic_ref(*host_word(finished_, !outgoing_)).store(1, std::memory_order_release);
     sizes_.pop_front();
     ++finished_;

@@ -6,13 +6,11 @@
 //   sender     wait empty = 1, empty = 0, copy into the slot, full = 1
 //   receiver   wait full = 1, full = 0, read the slot, empty = 1
 //
-// A StagedChannel has its slots in host memory, and this rank's processors are the other end: they move the bytes over
-// a link. They only look, so nothing inside the device ever waits for a processor that waits for the device. A
-// MappedChannel (mapped_channel.hpp) has its slots in the sender's device memory, which the receiver has mapped, and
-// the other end is the peer's stream.
+// A StagedChannel's slots (staging_slots.hpp) are this rank's own, and its processors are the other end: they have a
+// link's transport send and fill them. They only look, so nothing inside the device ever waits for a processor that
+// waits for the device. A MappedChannel (mapped_channel.hpp) has its slots in the sender's device memory, which the
+// receiver has mapped, and the other end is the peer's stream.
 #pragma once
-
-#include <tutti/registry.h>
 
 #include <array>
 #include <cstdint>
@@ -21,25 +19,10 @@
 #include <string>
 
 #include "engine/link.hpp"
+#include "engine/mapped_memory.hpp"
+#include "engine/staging_slots.hpp"
 
 namespace tutti::core {
-
-// Host memory that a device sees: pages of its own, or those of a file that others map too.
-class MappedMemory {
- public:
-  MappedMemory(const DeviceTables& device, uint64_t bytes, int file = -1);
-  MappedMemory(const MappedMemory&) = delete;
-  MappedMemory& operator=(const MappedMemory&) = delete;
-  ~MappedMemory();
-  std::byte* host() const { return host_; }
-  std::byte* device() const { return device_; }
-
- private:
-  DeviceTables tables_;
-  uint64_t bytes_;
-  std::byte* host_ = nullptr;
-  std::byte* device_ = nullptr;
-};
 
 class StreamChannel {
  public:
@@ -92,20 +75,28 @@ class StreamChannel {
 
 class StagedChannel final : public StreamChannel {
  public:
-  StagedChannel(const DeviceTables& device, Link* link, uint32_t transport_lane, bool outgoing);
+  // On a device. `in_host`: never with slots in device memory.
+  StagedChannel(const DeviceTables& tables, uint32_t device, Link* link, uint32_t transport_lane, bool outgoing,
+                bool in_host);
+  // Why the slots are not device memory; "": they are, or were not to be.
+  const std::string& why_in_host() const { return slots_.why_in_host(); }
   void announce(uint64_t bytes) override;
   uint64_t finished() const override { return finished_; }
   bool advance(const std::function<bool(Link&)>& connect) override;
   std::string where() const override;
-  const char* carrier() const override { return link_->port->api->name; }
+  const char* carrier() const override { return carrier_.c_str(); }
 
  private:
   bool busy() const { return finished_ != announced_; }
-  std::byte* host_slot(uint64_t k) const { return memory_.host() + k % slots * slot_bytes; }
+  static uint64_t offset_of(uint64_t k) { return k % slots * slot_bytes; }
   Flow& flow(uint64_t k) { return outgoing_ ? static_cast<Flow&>(out_[k % slots]) : in_[k % slots]; }
   bool start(uint64_t k);
+  void move(uint64_t k);
+  bool ended(uint64_t k);
 
-  MappedMemory memory_;
+  MappedMemory words_;
+  StagingSlots slots_;
+  std::string carrier_;
   uint32_t lane_;
   std::array<Outflow, slots> out_;
   std::array<Inflow, slots> in_;

@@ -178,8 +178,8 @@ void StreamRunner::open_channels(const Call& call, StreamPlan& plan, const Until
 
 void StreamRunner::open_missing(const Call& call, const StreamPlan& plan, const Until& until) {
   until([this] { return operations_.empty(); });
-  ChannelOpening::Place place{call.where.tables, call.where.device, place_.rank,     place_.first_lane,
-                              place_.links,      place_.topology,   place_.exchange, &early_notices_};
+  ChannelOpening::Place place{call.where.tables, call.where.device, place_.rank,     place_.first_lane, place_.links,
+                              place_.topology,   place_.exchange,   &early_notices_, place_.in_host,    &told_};
   ChannelOpening opening(place, plan.traffic, &channels_);
   opening_ = fmt::format("{} on device {}, until its peers have come to their first such call",
                          collective_name(call.shape.collective), call.where.tables.memory->name);

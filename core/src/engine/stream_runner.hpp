@@ -11,6 +11,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <tuple>
 #include <unordered_map>
@@ -47,7 +48,8 @@ class StreamRunner {
     std::vector<Link>* links = nullptr;
     uint32_t first_lane = 0;  // of the transport, for channels
     uint64_t communicator = 0;
-    MemoryExchange* exchange = nullptr;  // nullptr: ranks of other processes are reached through the host
+    MemoryExchange* exchange = nullptr;  // nullptr: ranks of other processes are reached over transports
+    bool in_host = false;                // what transports carry goes through host memory
     std::function<bool(Link&)> connect;
   };
   explicit StreamRunner(Place place);
@@ -148,7 +150,8 @@ class StreamRunner {
   std::unordered_map<Shape, std::unique_ptr<StreamPlan>, ShapeHash> plans_;
   Channels channels_;
   EarlyNotices early_notices_;
-  DeviceMemory home_;  // of all calls so far: scratch and marks belong to it
+  std::set<std::string> told_;  // why bytes go through host memory
+  DeviceMemory home_;           // of all calls so far: scratch and marks belong to it
   bool prepared_ = false;
   void* scratch_ = nullptr;
   uint64_t scratch_bytes_ = 0;

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <tutti/registry.h>
+
+#include <cstddef>
+#include <cstdint>
+
+namespace tutti::core {
+
+// Host memory that a device sees: pages of its own, or those of a file that others map too.
+class MappedMemory {
+ public:
+  MappedMemory(const DeviceTables& device, uint64_t bytes, int file = -1);
+  MappedMemory(const MappedMemory&) = delete;
+  MappedMemory& operator=(const MappedMemory&) = delete;
+  ~MappedMemory();
+  std::byte* host() const { return host_; }
+  std::byte* device() const { return device_; }
+
+ private:
+  DeviceTables tables_;
+  uint64_t bytes_;
+  std::byte* host_ = nullptr;
+  std::byte* device_ = nullptr;
+};
+
+}  // namespace tutti::core

@@ -201,9 +201,17 @@ tutti_status tutti_mem_alloc(uint64_t bytes, void** address);
 /* No operation uses the memory any more. */
 tutti_status tutti_mem_free(void* address);
 /* Makes memory that the application has mapped (MAP_SHARED) from descriptor `fd` (a memfd) at fd_offset directly
- * addressable. It stays the application's; fd may be closed afterwards. */
+ * addressable. It stays the application's; fd may be closed afterwards.
+ *
+ * Device memory (fd -1, fd_offset 0), all or part of one allocation: processes of this host may map it and read it
+ * where it is, which saves large collectives a copy. The application promises not to free it before
+ * tutti_mem_deregister has returned TUTTI_OK. All ranks of a communicator have to register what they send from, else
+ * the call uses the library's slots (TUTTI_LOG=info says whose buffers were not). Calls of blocks of at least 1 MiB
+ * then wait until all ranks have come to the call. */
 tutti_status tutti_mem_register(void* address, uint64_t bytes, int32_t fd, uint64_t fd_offset);
-/* No operation uses the memory any more. */
+/* No operation uses the memory any more. Device memory: waits until no other process maps it. One whose streams have work
+ * pending unmaps when that has ended: where that takes longer than a second this is TUTTI_TIMEOUT (the log names the
+ * ranks), the memory must not be freed, and the call is to be repeated. */
 tutti_status tutti_mem_deregister(void* address);
 
 /* ---- What happened ------------------------------------------------------------------------------------- */
@@ -218,7 +226,7 @@ typedef struct tutti_service {
   uint64_t time_ns; /* from issue to completion, all calls */
 } tutti_service;
 /* Bytes moved with one peer, counted by the core where it hands them to the transport, or to the streams: "mapped" is
- * memory of one rank's device that the other's reads. */
+ * memory of the library on one rank's device that the other's reads, "direct" registered memory that it reads. */
 typedef struct tutti_link_traffic {
   const char* transport;
   uint32_t peer;

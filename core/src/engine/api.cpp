@@ -14,6 +14,7 @@
 
 #include "bootstrap/failure.hpp"
 #include "engine/communicator.hpp"
+#include "engine/direct_buffers.hpp"
 #include "engine/host.hpp"
 #include "engine/memory.hpp"
 #include "engine/registry.hpp"
@@ -517,10 +518,20 @@ tutti_status tutti_mem_free(void* address) {
   return logged("tutti_mem_free", [&] { tutti::core::Memory::process().release(address); });
 }
 tutti_status tutti_mem_register(void* address, uint64_t bytes, int32_t fd, uint64_t fd_offset) {
-  return logged("tutti_mem_register", [&] { tutti::core::Memory::process().add(address, bytes, fd, fd_offset); });
+  return logged("tutti_mem_register", [&] {
+    const DeviceMemory where = tutti::core::find_device(address);
+    if (!where.tables.memory) return tutti::core::Memory::process().add(address, bytes, fd, fd_offset);
+    if (fd != -1 || fd_offset)
+      invalid(
+          fmt::format("tutti_mem_register: {} is memory of device {}: expected fd -1 and fd_offset 0, got {} and {}",
+                      address, where.tables.memory->name, fd, fd_offset));
+    tutti::core::DirectBuffers::process().add(where.tables, address, bytes);
+  });
 }
 tutti_status tutti_mem_deregister(void* address) {
-  return logged("tutti_mem_deregister", [&] { tutti::core::Memory::process().remove(address); });
+  return logged("tutti_mem_deregister", [&] {
+    if (!tutti::core::DirectBuffers::process().remove(address)) tutti::core::Memory::process().remove(address);
+  });
 }
 
 tutti_status tutti_comm_services(const tutti_comm* comm, tutti_service* rows, uint64_t* n) {

@@ -337,6 +337,7 @@ bool Communicator::advance_transfers() {
 // What need not be looked at in every poll.
 void Communicator::look_around() {
   notice_abort();
+  if (streams_) streams_->heed();
   if (breaking_) return;
   progress_ports(true);
   ActiveEngines::process().progress_others(this);

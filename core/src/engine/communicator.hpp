@@ -133,6 +133,8 @@ class Communicator final : public Engine, private PortEvents {
   // Windows, point to point, and those of device memory.
   uint32_t lanes_of_link() const { return windows_count_ * lanes_ + 1 + (device_lanes_ ? lanes_ : 0); }
   void describe_ranks();
+  void share_board();
+  void receive_board();
   void choose_links();
   void prepare(const tutti_comm_config& config);
   void set_wait_policy();
@@ -169,7 +171,7 @@ class Communicator final : public Engine, private PortEvents {
   void tell_of_streams();
   void issue_stream(const StreamRunner::Call& call, StreamPlan& plan);
   void await_streams(const std::function<bool()>& enough);
-  void open_channels(const StreamRunner::Call& call, StreamPlan& plan);
+  StreamPlan& open_channels(const StreamRunner::Call& call, StreamPlan& plan);
   void await_peers(const std::function<bool()>& enough, const StreamRunner::Call& call);
   bool advance_streams();
   void end_stream_request(tutti_request* request, tutti_status status);
@@ -251,6 +253,8 @@ class Communicator final : public Engine, private PortEvents {
   uint64_t id_ = 0;                           // of the communicator, the same on all ranks
   bool device_lanes_ = false;                 // some rank has a device: links have lanes for it
   std::unique_ptr<MemoryExchange> exchange_;  // nullptr: device memory is not mapped by others
+  std::shared_ptr<DirectBoard> board_;        // nullptr: no buffers are read directly, for the reason in no_board_
+  std::string no_board_;
   std::unique_ptr<StreamRunner> streams_;
   std::vector<std::unique_ptr<tutti_request>> own_requests_;  // of stream calls without a request
   CallCheck call_check_;

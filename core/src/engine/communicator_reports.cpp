@@ -25,8 +25,8 @@ std::vector<tutti_link_traffic> Communicator::traffic() {
   for (const Link& link : links_)
     if (link.sent || link.received) rows.push_back({link.port->api->name, link.peer, 0, link.sent, link.received});
   if (streams_)
-    for (const auto& [peer, bytes] : streams_->mapped_traffic())
-      rows.push_back({MappedChannel::mapped, peer, 0, bytes.sent, bytes.received});
+    for (const StreamRunner::Traffic& row : streams_->traffic())
+      rows.push_back({row.carrier, row.peer, 0, row.sent, row.received});
   return rows;
 }
 

@@ -121,6 +121,7 @@ Communicator::Communicator(const tutti_comm_config& config, const Succession& su
     recorder_->enter(TUTTI_FLIGHT_DESCRIBING);
     describe_ranks();
     choose_links();
+    share_board();
     selector_ = std::make_unique<Selector>(topology_, std::move(filter), algorithms, lanes_, scratch_limit_);
     prepare(config);
   } catch (const std::exception& problem) {
@@ -370,6 +371,86 @@ void Communicator::set_wait_policy() {
   if (topology_.ranks_on_host_of(rank_) > topology_.rank(rank_).cores) policy_ = {16, 400};
 }
 
+// The board by which ranks of one host settle that they read each other's buffers (direct_board.hpp). All come to the
+// same answer: there is one, or there is none.
+void Communicator::share_board() {
+  if (nranks_ == 1 || !device_lanes_) return;
+  if (!transport_setting_.empty()) {
+    no_board_ = fmt::format("TUTTI_TRANSPORT=\"{}\" carries everything", transport_setting_);
+    return;
+  }
+  if (topology_.hosts() > 1) {
+    no_board_ = "the communicator's ranks are on several hosts";
+    return;
+  }
+  if (nranks_ > DirectBoard::most_ranks) {
+    no_board_ = fmt::format("the communicator has {} ranks, at most {} are served", nranks_, DirectBoard::most_ranks);
+    return;
+  }
+  bool apart = false;
+  for (uint32_t r = 1; r < nranks_; ++r) apart |= !topology_.same_process(0, r);
+  if (!apart) return;
+  try {
+    receive_board();
+  } catch (const Failure& failure) {
+    no_board_ = failure.text;
+  }
+  const auto answers =
+      bootstrap_->all_gather(board_ ? "" : "not " + no_board_, std::chrono::nanoseconds(connect_timeout_ns_));
+  for (uint32_t r = 0; r < nranks_; ++r) {
+    if (answers[r].empty()) continue;
+    board_.reset();
+    no_board_ = fmt::format("rank {} has no board: {}", r, answers[r].substr(4));
+    return;
+  }
+}
+
+// Rank 0 makes it and hands it to the others. Throws Failure.
+void Communicator::receive_board() {
+  const uint64_t limit = clock_ns() + connect_timeout_ns_;
+  const auto reach = [&](uint32_t peer) {
+    if (!exchange_) throw Failure(TUTTI_NOT_SUPPORTED, "no device is found there");
+    if (!exchange_->reaches(peer))
+      throw Failure(TUTTI_NOT_SUPPORTED,
+                    fmt::format("rank {} is not reached by a Unix socket: it is in another network namespace, or has "
+                                "ended, or found no device",
+                                peer));
+  };
+  ChannelNotice notice;
+  notice.kind = ChannelNotice::board;
+  notice.from = rank_;
+  Descriptor file;
+  if (rank_ == 0) {
+    std::string why;
+    try {
+      file = DirectBoard::make(nranks_, lanes_);
+      notice.able = 1;
+    } catch (const Failure& failure) {
+      why = failure.text;
+      why.copy(notice.why, sizeof notice.why - 1);
+    }
+    // Whoever can be reached is told, so that nobody waits.
+    for (uint32_t r = 1; r < nranks_ && exchange_; ++r)
+      while (exchange_->reaches(r) && clock_ns() < limit &&
+             !exchange_->send(r, notice, file ? std::vector<int>{file.get()} : std::vector<int>{}))
+        sched_yield();
+    if (!file) throw Failure(TUTTI_NO_RESOURCES, why);
+    for (uint32_t r = 1; r < nranks_; ++r) reach(r);
+  } else {
+    reach(0);
+    std::optional<MemoryExchange::Received> received;
+    while (!(received = exchange_->receive())) {
+      if (clock_ns() > limit || bootstrap_->control().failed())
+        throw Failure(TUTTI_TIMEOUT, "rank 0 has not handed it out");
+      std::this_thread::sleep_for(std::chrono::microseconds(20));
+    }
+    if (received->notice.kind != ChannelNotice::board || !received->notice.able || received->descriptors.empty())
+      throw Failure(TUTTI_NOT_SUPPORTED, fmt::format("rank 0: {}", received->notice.why));
+    file = std::move(received->descriptors[0]);
+  }
+  board_ = std::make_shared<DirectBoard>(std::move(file), rank_, nranks_, lanes_);
+}
+
 // In checked mode destroying is a call like others: who still wants a collective is told that others do not.
 void Communicator::check_end() {
   Call call;
@@ -436,7 +517,10 @@ tutti_status Communicator::end() {
   work_.notify_one();
   if (thread_.joinable()) thread_.join();
   ActiveEngines::process().remove(this);  // from here on this thread is alone
-  if (streams_) await_streams([this] { return streams_->operations() == 0; });
+  if (streams_) {
+    await_streams([this] { return streams_->operations() == 0; });
+    streams_->end();
+  }
   if (async_error() == TUTTI_OK && unfinished_)
     break_down(TUTTI_ABORTED, rank_,
                fmt::format("destroyed the communicator {} with {} operations pending", name_, unfinished_));
@@ -453,6 +537,7 @@ tutti_status Communicator::end() {
 
 Communicator::~Communicator() {
   bootstrap_->control().answer_roll_calls(nullptr);
+  if (board_ && !streams_) board_->close();
   close();  // before the windows: what a transport has not given back must still be there
   alive_->store(false, std::memory_order_release);
 }

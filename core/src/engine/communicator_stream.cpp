@@ -34,8 +34,15 @@ void Communicator::make_streams() {
   place.communicator = id_;
   place.exchange = exchange_.get();
   place.in_host = flag_setting("TUTTI_HOST_STAGING");
+  place.scratch_limit = scratch_limit_;
+  place.board = board_;
+  place.no_board = no_board_;
   place.connect = [this](Link& link) { return connect(link); };
-  streams_ = std::make_unique<StreamRunner>(std::move(place));
+  auto made = std::make_unique<StreamRunner>(std::move(place));
+  {
+    const std::lock_guard lock(mutex_);  // a progress thread looks at it
+    streams_ = std::move(made);
+  }
   // Streams wait for bytes while the application does something else: somebody has to move them.
   if (streams_->has_channels() && !threaded_) {
     threaded_ = true;
@@ -70,12 +77,12 @@ tutti_status Communicator::stream_collective(StreamRunner::Call call, const tutt
   made->state = tutti_request::State::running;
   made->complete.store(false, std::memory_order_relaxed);
   made->transfer.bytes = plan.plan.call_bytes;
-  const auto served = [&] {
+  const auto served = [&](const Plan& by) {
     const std::string device = call.where.tables.memory->name;
-    return service_row(collective_name(call.shape.collective), plan.plan.algorithm->name,
-                       plan.plan.transports.empty() ? device : device + "+" + plan.plan.transports);
+    return service_row(collective_name(call.shape.collective), by.algorithm->name,
+                       by.transports.empty() ? device : device + "+" + by.transports);
   };
-  made->service = served();
+  made->service = served(plan.plan);
   memo_[call.shape.collective] = nullptr;
   made->sequence = call.sequence = next_sequence_++;
   recorder_->begin(mine, plan.plan.shape.in_place, made->service, made->begin_ticks);
@@ -84,10 +91,10 @@ tutti_status Communicator::stream_collective(StreamRunner::Call call, const tutt
   else if (std::exchange(plan.plan.fresh, false))
     for (Link* link : plan.plan.links)
       if (!topology_.same_process(rank_, link->peer)) untold_.push_back({mine, link});
-  open_channels(call, plan);
-  made->service = served();
-  stream_facts_[call.shape.collective] = {true, made->service, plan.plan.slices, plan.plan.schedule_hash};
-  issue_stream(call, plan);
+  StreamPlan& form = open_channels(call, plan);
+  made->service = served(form.plan);
+  stream_facts_[call.shape.collective] = {true, made->service, form.plan.slices, form.plan.schedule_hash};
+  issue_stream(call, form);
   // Where no rank of another process takes part, nobody waits for this one any more, and nobody may look when the
   // stream has come to the end.
   if (!streams_->has_channels()) recorder_->end(made->sequence, ticks(), TUTTI_OK);
@@ -188,14 +195,18 @@ void Communicator::tell_of_streams() {
   });
 }
 
-// The call has begun: whatever goes wrong concerns all ranks.
-void Communicator::open_channels(const StreamRunner::Call& call, StreamPlan& plan) {
+// The call has begun: whatever goes wrong concerns all ranks. Returns the form of the plan that is to be issued.
+StreamPlan& Communicator::open_channels(const StreamRunner::Call& call, StreamPlan& plan) {
+  StreamPlan* form = &plan;
   try {
-    streams_->open_channels(call, plan, [&](const auto& enough) { await_peers(enough, call); });
+    const auto until = [&](const auto& enough) { await_peers(enough, call); };
+    form = &streams_->settle_form(call, plan, until);
+    streams_->open_channels(call, *form, until);
   } catch (const std::exception& problem) {
     if (!breaking_) break_down(problem);
   }
   require_usable();  // also where all have come, and then something broke
+  return *form;
 }
 
 // Until other ranks have come to the call, too.

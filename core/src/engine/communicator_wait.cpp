@@ -28,6 +28,7 @@ void Communicator::progress_thread() {
     {
       const Hold hold(*this, std::unique_lock(mutex_));
       busy = unfinished_ != 0;
+      if (streams_) streams_->heed();
       if (busy && progress()) idle = 0;
       if (!busy || idle % polls_per_look == 0) look_around();
     }

@@ -17,12 +17,14 @@
 
 namespace tutti::core {
 
-// What is said of the channel of one lane from one rank to another.
+// What one rank says to another: of the channel of one lane between them, of the board that all ranks of the host share
+// (direct_board.hpp), of memory that the other may map (direct_memory.hpp).
 struct ChannelNotice {
-  enum Kind : uint32_t { offer = 1, answer = 2 };  // of the channel's sender, of its receiver
+  // offer, answer: of the channel's sender, of its receiver
+  enum Kind : uint32_t { offer = 1, answer = 2, board = 3, memory_of = 4 };
   uint32_t kind = 0;
   uint32_t from = 0;  // who says it
-  uint32_t lane = 0;
+  uint32_t lane = 0;  // memory_of: 1 if it is the library's scratch
   uint32_t able = 0;  // 1: here is the memory, it is mapped; 0: `why` not
   tutti_memory_export memory{};
   char why[256] = {};

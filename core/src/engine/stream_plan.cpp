@@ -45,12 +45,20 @@ struct Read {
   size_t reader;
 };
 
+// Bytes of a rank that another process reads where they are, and the word that tells when it has.
+struct Lent {
+  const std::byte* begin;
+  const std::byte* end;
+  uint32_t* returned;
+};
+
 // One rank's stream while it is being filled.
 struct Filling {
   StreamLaunch* launch = nullptr;
   std::vector<tutti_command> commands;           // not yet enqueued
   std::deque<std::vector<const void*>> sources;  // of those
   std::vector<Read> reads;                       // that may still be going on
+  std::vector<Lent> lent;                        // likewise
   tutti_mark* here = nullptr;                    // the end of the stream, where a mark was set there
   size_t marks_used = 0;
   uint64_t noted = 0;  // of launch->commands: those before the newest stretch
@@ -134,6 +142,12 @@ class Issue {
       return;
     }
     const StreamSlot slot = ranks_[r].launch->slot(peer, step.lane, true, step.number);
+    if (!slot.data) {
+      add_word(r, TUTTI_COMMAND_WRITE, slot.awaited, 0);
+      add_word(r, TUTTI_COMMAND_WRITE, slot.told, 1);
+      ranks_[r].lent.push_back({from, from + step.bytes, slot.awaited});
+      return;
+    }
     await_slot(r, slot);
     if (step.bytes) add_copy(r, static_cast<std::byte*>(slot.data), from, step.bytes);
     add_word(r, TUTTI_COMMAND_WRITE, slot.told, 1);
@@ -194,6 +208,11 @@ class Issue {
       wait_for(r, reader, mark_here(reader));
       std::erase_if(ranks_[r].reads, [reader](const Read& read) { return read.reader == reader; });
     }
+    std::erase_if(ranks_[r].lent, [&](const Lent& lent) {
+      if (begin && (lent.begin >= end || begin >= lent.end)) return false;
+      add_word(r, TUTTI_COMMAND_WAIT, lent.returned, 1);
+      return true;
+    });
   }
 
   // Waits for the oldest commands of this operation while there are too many.

@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <vector>
 
 #include "engine/plan.hpp"
@@ -26,7 +27,10 @@ struct StreamPlan {
   Plan plan;
   std::vector<StreamStep> steps;
   std::vector<StreamTraffic> traffic;
-  bool open = false;  // all of its channels are there
+  bool open = false;    // all of its channels are there
+  bool direct = false;  // ranks of other processes read buffers where they are (direct_memory.hpp)
+  // The same shape in that form, once it was asked for.
+  std::unique_ptr<StreamPlan> direct_form;
 };
 
 // Binds the schedules of all ranks, out of place and in place, for `rank`. `way` says how ranks reach each other.
@@ -36,7 +40,8 @@ StreamPlan bind_stream_plan(const Problem& problem, const std::vector<Schedule> 
                             const std::function<StreamWay(uint32_t from, uint32_t to)>& way);
 
 // Where fragment `number` of this operation lies on a way to or from another process, as the device sees it, and the
-// words before and behind it (stream_channel.hpp).
+// words before and behind it (stream_channel.hpp). Outgoing without data: the receiver reads the message where it is
+// (direct_board.hpp).
 struct StreamSlot {
   void* data = nullptr;
   uint32_t* awaited = nullptr;

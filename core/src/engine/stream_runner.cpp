@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "bootstrap/failure.hpp"
+#include "engine/direct_buffers.hpp"
 #include "engine/hash.hpp"
 #include "engine/host.hpp"
 
@@ -74,14 +75,25 @@ StreamRunner::StreamRunner(Place place) : place_(std::move(place)) {
   for (uint32_t r = 0; r < place_.topology->nranks(); ++r)
     if (place_.topology->same_process(r, place_.rank)) local_.push_back(r);
   meeting_ = StreamMeeting::of(place_.communicator, local_);
+  if (place_.board)
+    direct_ = std::make_unique<DirectMemory>(
+        DirectMemory::Place{place_.rank, place_.topology, place_.exchange, &early_notices_, place_.board});
 }
 
 StreamRunner::~StreamRunner() {
   if (!operations_.empty() || stuck_) {  // the device may still touch all of it
     for (auto& [way, channel] : channels_) (void)channel.release();
+    (void)direct_.release();
     return;
   }
   close_channels();
+  end();
+  if (direct_ && !direct_->is_scratch_free()) {
+    log(TUTTI_LOG_WARN, home_.tables.memory->name,
+        fmt::format("a rank has not unmapped this process's scratch: {} bytes are kept until the process ends",
+                    scratch_bytes_));
+    scratch_ = nullptr;
+  }
   const tutti_executor* executor = home_.tables.executor;
   for (const auto* marks : {&spare_, &free_})
     for (tutti_mark* mark : *marks) executor->destroy_mark(executor->self, mark);
@@ -109,9 +121,37 @@ bool StreamRunner::has_room() const {
   return operations_.size() < most_operations && (!has_channels() || queued_ <= most_queued / local_.size());
 }
 
-StreamWay StreamRunner::way(uint32_t from, uint32_t to) const {
+StreamWay StreamRunner::way(uint32_t from, uint32_t to, bool direct) const {
   if (place_.topology->same_process(from, to)) return {};
+  if (direct) return DirectMemory::way();
   return {StreamChannel::slot_bytes, StreamChannel::slots};
+}
+
+std::unique_ptr<StreamPlan> StreamRunner::bind(const Call& call, bool direct) const {
+  const Shape& shape = call.shape;
+  const uint32_t element_bytes = shape.dtype ? dtype_bytes(shape.dtype) : 1;
+  const Candidate choice = place_.selector->choose(shape.collective, shape.root, shape.count, element_bytes);
+  Problem problem = place_.selector->problem(shape.collective, shape.root);
+  std::vector<Schedule> forms[2];
+  for (const bool in_place : {false, true}) {
+    problem.in_place.assign(problem.nranks, in_place);
+    std::string error;
+    if (const tutti_status status = build_schedules(*choice.algorithm, problem, &forms[in_place], &error); status < 0)
+      throw Failure(status, fmt::format("algorithm {}: {}", choice.algorithm->name, error));
+  }
+  problem.in_place.clear();
+  // Where streams read each other's buffers slices gain nothing.
+  const uint64_t slices =
+      has_channels() && !direct ? place_.selector->slices_of(forms[0][place_.rank], shape.count, element_bytes) : 1;
+  auto plan = std::make_unique<StreamPlan>(
+      bind_stream_plan(problem, forms, shape, slices, place_.rank, *place_.links,
+                       [this, direct](uint32_t from, uint32_t to) { return way(from, to, direct); }));
+  plan->plan.algorithm = choice.algorithm;
+  plan->plan.schedule_hash = schedule_hash(forms[shape.in_place != 0][place_.rank]);
+  plan->plan.common_hash = hash_text(fmt::format("{} in {} slices on device memory", choice.algorithm->name, slices));
+  if (direct) plan->plan.transports = DirectMemory::carrier;
+  plan->direct = plan->open = direct;
+  return plan;
 }
 
 StreamPlan& StreamRunner::find_plan(const Call& call, const std::function<void()>& idle) {
@@ -135,28 +175,7 @@ StreamPlan& StreamRunner::find_plan(const Call& call, const std::function<void()
       idle();
       plans_.clear();
     }
-    const Shape& shape = call.shape;
-    const uint32_t element_bytes = shape.dtype ? dtype_bytes(shape.dtype) : 1;
-    const Candidate choice = place_.selector->choose(shape.collective, shape.root, shape.count, element_bytes);
-    Problem problem = place_.selector->problem(shape.collective, shape.root);
-    std::vector<Schedule> forms[2];
-    for (const bool in_place : {false, true}) {
-      problem.in_place.assign(problem.nranks, in_place);
-      std::string error;
-      if (const tutti_status status = build_schedules(*choice.algorithm, problem, &forms[in_place], &error); status < 0)
-        throw Failure(status, fmt::format("algorithm {}: {}", choice.algorithm->name, error));
-    }
-    problem.in_place.clear();
-    // One process has one stream of work for each rank: slices gain nothing there.
-    const uint64_t slices =
-        has_channels() ? place_.selector->slices_of(forms[0][place_.rank], shape.count, element_bytes) : 1;
-    auto plan =
-        std::make_unique<StreamPlan>(bind_stream_plan(problem, forms, shape, slices, place_.rank, *place_.links,
-                                                      [this](uint32_t from, uint32_t to) { return way(from, to); }));
-    plan->plan.algorithm = choice.algorithm;
-    plan->plan.schedule_hash = schedule_hash(forms[shape.in_place != 0][place_.rank]);
-    plan->plan.common_hash = hash_text(fmt::format("{} in {} slices on device memory", choice.algorithm->name, slices));
-    found = plans_.emplace(shape, std::move(plan)).first;
+    found = plans_.emplace(call.shape, bind(call, false)).first;
   }
   StreamPlan& plan = *found->second;
   require_scratch(call.where, plan.plan.scratch_bytes, idle);
@@ -192,11 +211,79 @@ void StreamRunner::open_missing(const Call& call, const StreamPlan& plan, const 
   opening_.clear();
 }
 
-std::map<uint32_t, StreamRunner::Traffic> StreamRunner::mapped_traffic() const {
-  std::map<uint32_t, Traffic> rows;
-  for (const auto& [way, channel] : channels_)
-    if (const auto* mapped = dynamic_cast<const MappedChannel*>(channel.get()); mapped && mapped->bytes())
-      (mapped->outgoing() ? rows[mapped->peer()].sent : rows[mapped->peer()].received) += mapped->bytes();
+// All ranks come to the same answer until they meet: what is asked before is the same on all of them.
+StreamPlan& StreamRunner::settle_form(const Call& call, StreamPlan& plan, const Until& until) {
+  const Shape& shape = call.shape;
+  if (!has_channels() || !shape.dtype) return plan;
+  if (!direct_) {
+    tell_why_not_direct(call, plan, place_.no_board);
+    return plan;
+  }
+  if (shape.count * dtype_bytes(shape.dtype) < DirectMemory::least_bytes) {
+    tell_why_not_direct(call, plan,
+                        fmt::format("blocks of less than {} bytes go through slots", DirectMemory::least_bytes));
+    return plan;
+  }
+  opening_ = fmt::format("{} on device {}, until its peers have come to the call", collective_name(shape.collective),
+                         call.where.tables.memory->name);
+  const auto idle = [&] { until([this] { return operations_.empty(); }); };
+  DirectMemory::Call mine{call.where.tables, call.where.device, nullptr, call.in, call.out, nullptr, {}};
+  std::string refusal;
+  try {
+    try {
+      if (!plan.direct_form) plan.direct_form = bind(call, true);
+      if (const uint64_t needed = plan.direct_form->plan.scratch_bytes; needed > place_.scratch_limit)
+        throw Failure(TUTTI_NO_RESOURCES, fmt::format("it would take scratch of {} bytes, more than the limit of {}",
+                                                      needed, place_.scratch_limit));
+      require_scratch(call.where, plan.direct_form->plan.scratch_bytes, idle);
+      mine.plan = plan.direct_form.get();
+    } catch (const Failure& failure) {
+      mine.refusal = failure.text;
+    }
+    mine.scratch = scratch_;
+    refusal = direct_->agree(mine, until, idle);
+    if (!refusal.empty()) require_scratch(call.where, plan.plan.scratch_bytes, idle);
+  } catch (...) {
+    direct_->settled();
+    opening_.clear();
+    throw;
+  }
+  opening_.clear();
+  if (refusal.empty()) return *plan.direct_form;
+  tell_why_not_direct(call, plan, refusal);
+  return plan;
+}
+
+// Whoever registered memory wants it to be read directly. Each reason is told once in a row.
+void StreamRunner::tell_why_not_direct(const Call& call, const StreamPlan& plan, const std::string& why) {
+  if (why == not_direct_ || !log_enabled(TUTTI_LOG_INFO)) return;
+  const auto registered = [&](const void* address, uint64_t bytes) {
+    try {
+      return address && bytes && (DirectBuffers::process().find(call.where.tables, address, bytes), true);
+    } catch (const Failure&) {
+      return false;
+    }
+  };
+  if (!registered(call.in, plan.plan.in_bytes) && !registered(call.out, plan.plan.out_bytes)) return;
+  not_direct_ = why;
+  log(TUTTI_LOG_INFO, call.where.tables.memory->name,
+      fmt::format("rank {}: registered buffers of {} are not read directly: {}", place_.rank,
+                  collective_name(call.shape.collective), why));
+}
+
+std::vector<StreamRunner::Traffic> StreamRunner::traffic() const {
+  std::map<uint32_t, Traffic> mapped;
+  for (const auto& [way, channel] : channels_) {
+    const auto* one = dynamic_cast<const MappedChannel*>(channel.get());
+    if (!one || !one->bytes()) continue;
+    Traffic& row = mapped.try_emplace(one->peer(), Traffic{MappedChannel::mapped, one->peer()}).first->second;
+    (one->outgoing() ? row.sent : row.received) += one->bytes();
+  }
+  std::vector<Traffic> rows;
+  for (const auto& [peer, row] : mapped) rows.push_back(row);
+  if (direct_)
+    for (const auto& [peer, bytes] : direct_->traffic())
+      rows.push_back({DirectMemory::carrier, peer, bytes.sent, bytes.received});
   return rows;
 }
 
@@ -206,7 +293,7 @@ void StreamRunner::require_scratch(const DeviceMemory& where, uint64_t bytes, co
   const tutti_device* memory = where.tables.memory;
   if (scratch_captured_)
     captured_.push_back(scratch_);
-  else if (scratch_)
+  else if (scratch_ && !(direct_ && direct_->retire_scratch(where.tables, scratch_)))
     memory->release(memory->self, scratch_);
   scratch_captured_ = false;
   scratch_ = nullptr;
@@ -268,6 +355,7 @@ uint64_t StreamRunner::begin(const Call& call, StreamPlan& plan, const std::func
   }
   std::map<ChannelWay, uint64_t> bases;
   for (const StreamTraffic& traffic : plan.traffic) {
+    if (plan.direct) break;
     StreamChannel& way_of = channel(traffic);
     bases[{traffic.peer, traffic.lane, traffic.outgoing}] = way_of.announced();
     for (const uint64_t bytes : traffic.sizes) way_of.announce(bytes);
@@ -285,7 +373,9 @@ uint64_t StreamRunner::begin(const Call& call, StreamPlan& plan, const std::func
   launch_.begin = begun_.begin;
   launch_.end = begun_.end;
   launch_.spare = &spare_;
-  launch_.slot = [this, bases = std::move(bases)](uint32_t peer, uint32_t lane, bool outgoing, uint64_t number) {
+  launch_.slot = [this, direct = plan.direct, bases = std::move(bases)](uint32_t peer, uint32_t lane, bool outgoing,
+                                                                        uint64_t number) {
+    if (direct) return direct_->slot(peer, lane, outgoing, number);
     const StreamChannel& way_of = *channels_.at({peer, lane, outgoing});
     const uint64_t k = bases.at({peer, lane, outgoing}) + number;
     return StreamSlot{way_of.slot(k), way_of.awaited(k), way_of.told(k)};
@@ -296,6 +386,7 @@ uint64_t StreamRunner::begin(const Call& call, StreamPlan& plan, const std::func
 
 void StreamRunner::issued(tutti_request* request) {
   begins_ = false;
+  if (direct_) direct_->settled();
   if (!begun_.end) return;  // captured: nothing runs now
   begun_.request = request;
   last_end_ = begun_.end;
@@ -306,6 +397,7 @@ void StreamRunner::issued(tutti_request* request) {
 }
 
 void StreamRunner::failed() {
+  if (direct_) direct_->settled();
   if (!std::exchange(begins_, false) || !begun_.end) return;
   tutti_command mark{};
   mark.kind = TUTTI_COMMAND_MARK;
@@ -351,6 +443,7 @@ bool StreamRunner::advance(const std::function<void(tutti_request*)>& done) {
 bool StreamRunner::overdue(uint64_t now_ns) {
   if (operations_.empty()) return false;
   Operation& first = operations_.front();
+  moved_ |= direct_ && direct_->moved();
   // Work of the application in the same stream may take as long as it likes.
   if (std::exchange(moved_, false) || !first.last_progress_ns || poll(first, first.begin) == TUTTI_AGAIN)
     first.last_progress_ns = now_ns;
@@ -369,6 +462,7 @@ std::string StreamRunner::standpoint() const {
 bool StreamRunner::let_go() {
   if (operations_.empty()) return true;
   for (auto& [way, channel] : channels_) channel->let_go();
+  if (direct_) direct_->let_go();
   for (const Operation& operation : operations_)
     if (poll(operation, operation.end) == TUTTI_AGAIN) return false;
   return true;

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "engine/channel_opening.hpp"
+#include "engine/direct_memory.hpp"
 #include "engine/selector.hpp"
 #include "engine/stream_meeting.hpp"
 #include "engine/stream_plan.hpp"
@@ -50,6 +51,9 @@ class StreamRunner {
     uint64_t communicator = 0;
     MemoryExchange* exchange = nullptr;  // nullptr: ranks of other processes are reached over transports
     bool in_host = false;                // what transports carry goes through host memory
+    uint64_t scratch_limit = 0;
+    std::shared_ptr<DirectBoard> board;  // nullptr: buffers are not read directly, for this reason
+    std::string no_board;
     std::function<bool(Link&)> connect;
   };
   explicit StreamRunner(Place place);
@@ -79,11 +83,24 @@ class StreamRunner {
   // true, or throws.
   using Until = std::function<void(const std::function<bool()>&)>;
   void open_channels(const Call& call, StreamPlan& plan, const Until& until);
-  // What mapped channels have carried, or are about to, by peer.
+  // The form of the call's plan that is to be issued: `plan`, or its direct form where all ranks agree on that; for
+  // large calls they meet.
+  StreamPlan& settle_form(const Call& call, StreamPlan& plan, const Until& until);
+  // Unmaps what other processes take back, where that is possible now.
+  void heed() {
+    if (direct_ && operations_.empty() && !begins_ && !stuck_) direct_->heed();
+  }
+  // No call will follow. Whoever takes back memory meanwhile need not wait.
+  void end() {
+    if (direct_ && operations_.empty() && !stuck_) direct_->close();
+  }
+  // What mapped channels have carried, or are about to, and what was read directly, by peer.
   struct Traffic {
+    const char* carrier;
+    uint32_t peer;
     uint64_t sent = 0, received = 0;
   };
-  std::map<uint32_t, Traffic> mapped_traffic() const;
+  std::vector<Traffic> traffic() const;
   // Begins the call's issue. passed() tells when the work is in the stream. The rank that comes last puts the work of
   // all into their streams and calls `meanwhile` when it has to wait for the device; what that throws ends the issue.
   uint64_t begin(const Call& call, StreamPlan& plan, const std::function<void()>& meanwhile);
@@ -137,8 +154,10 @@ class StreamRunner {
     return *channels_.at({traffic.peer, traffic.lane, traffic.outgoing});
   }
   void open_missing(const Call& call, const StreamPlan& plan, const Until& until);
+  std::unique_ptr<StreamPlan> bind(const Call& call, bool direct) const;
+  void tell_why_not_direct(const Call& call, const StreamPlan& plan, const std::string& why);
   void close_channels();
-  StreamWay way(uint32_t from, uint32_t to) const;
+  StreamWay way(uint32_t from, uint32_t to, bool direct) const;
   void require_scratch(const DeviceMemory& where, uint64_t bytes, const std::function<void()>& idle);
   tutti_mark* take_mark(const DeviceMemory& where);
   tutti_status poll(const Operation& operation, tutti_mark* mark) const;
@@ -150,8 +169,10 @@ class StreamRunner {
   std::unordered_map<Shape, std::unique_ptr<StreamPlan>, ShapeHash> plans_;
   Channels channels_;
   EarlyNotices early_notices_;
-  std::set<std::string> told_;  // why bytes go through host memory
-  DeviceMemory home_;           // of all calls so far: scratch and marks belong to it
+  std::set<std::string> told_;            // why bytes go through host memory
+  DeviceMemory home_;                     // of all calls so far: scratch and marks belong to it
+  std::unique_ptr<DirectMemory> direct_;  // nullptr: there is no board
+  std::string not_direct_;                // why a call was not direct, as the log has it
   bool prepared_ = false;
   void* scratch_ = nullptr;
   uint64_t scratch_bytes_ = 0;

@@ -25,6 +25,16 @@ void look_up(const char* name, unsigned version, Function& function) {
 
 Driver load() {
   Driver d{};
+  look_up("cuGetErrorString", 6000, d.get_error_string);
+  look_up("cuGetErrorName", 6000, d.get_error_name);
+  look_up("cuInit", 2000, d.init);
+  look_up("cuCtxGetDevice", 2000, d.context_device);
+  look_up("cuCtxPushCurrent", 4000, d.push_context);
+  look_up("cuCtxPopCurrent", 4000, d.pop_context);
+  look_up("cuDevicePrimaryCtxRetain", 7000, d.retain_primary_context);
+  look_up("cuThreadExchangeStreamCaptureMode", 10010, d.exchange_capture_mode);
+  look_up("cuEventQuery", 2000, d.event_query);
+  look_up("cuMemGetAddressRange", 3020, d.mem_get_address_range);
   look_up("cuPointerGetAttributes", 7000, d.pointer_get_attributes);
   look_up("cuDevicePrimaryCtxGetState", 7000, d.primary_context_state);
   look_up("cuStreamBatchMemOp", 11070, d.stream_batch_mem_op);
@@ -39,8 +49,12 @@ Driver load() {
   look_up("cuMemSetAccess", 10020, d.mem_set_access);
   look_up("cuDeviceGetAttribute", 2000, d.device_get_attribute);
   look_up("cuMemGetHandleForAddressRange", 11070, d.mem_get_handle_for_range);
-  look_up("cuGetErrorString", 6000, d.get_error_string);
-  look_up("cuGetErrorName", 6000, d.get_error_name);
+  if (const CUresult error = d.init(0); error != CUDA_SUCCESS) {
+    const char *name = "an unknown error", *text = "";
+    d.get_error_name(error, &name);
+    d.get_error_string(error, &text);
+    throw Error(TUTTI_NOT_SUPPORTED, std::string("cuInit: ") + name + ": " + text);
+  }
   return d;
 }
 

@@ -9,6 +9,14 @@
 namespace tutti::cuda {
 
 struct Driver {
+  CUresult (*init)(unsigned);
+  CUresult (*context_device)(CUdevice*);
+  CUresult (*push_context)(CUcontext);
+  CUresult (*pop_context)(CUcontext*);
+  CUresult (*retain_primary_context)(CUcontext*, CUdevice);
+  CUresult (*exchange_capture_mode)(CUstreamCaptureMode*);
+  CUresult (*event_query)(CUevent);
+  CUresult (*mem_get_address_range)(CUdeviceptr*, size_t*, CUdeviceptr);
   CUresult (*pointer_get_attributes)(unsigned, CUpointer_attribute*, void**, CUdeviceptr);
   CUresult (*primary_context_state)(CUdevice, unsigned*, int*);
   CUresult (*stream_batch_mem_op)(CUstream, unsigned, CUstreamBatchMemOpParams*, unsigned);

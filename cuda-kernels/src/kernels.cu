@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "cuda_error.hpp"
+#include "current_device.hpp"
 #include "kernels.hpp"
 
 namespace tutti::cuda {
@@ -105,26 +106,28 @@ __global__ void __launch_bounds__(threads) reduce(const __grid_constant__ Source
   }
 }
 
-// Bytes to two destinations.
-__global__ void __launch_bounds__(threads) copy_twice(const unsigned char* from, const Work work) {
+// Bytes to one or two destinations.
+__global__ void __launch_bounds__(threads) copy(const unsigned char* from, const Work work) {
   const uint64_t first = blockIdx.x * uint64_t{threads} + threadIdx.x;
   const uint64_t stride = gridDim.x * uint64_t{threads};
   for (uint64_t v = first; v < work.vectors; v += stride) {
     const uint64_t at = work.head + v * vector_bytes;
     const uint4 whole = *reinterpret_cast<const uint4*>(from + at);
     *reinterpret_cast<uint4*>(work.dst + at) = whole;
-    *reinterpret_cast<uint4*>(work.dst2 + at) = whole;
+    if (work.dst2) *reinterpret_cast<uint4*>(work.dst2 + at) = whole;
   }
   const uint64_t body = work.vectors * vector_bytes;
   for (uint64_t e = first; e < work.count - body; e += stride) {
     const uint64_t at = e < work.head ? e : e + body;
-    work.dst[at] = work.dst2[at] = from[at];
+    const unsigned char byte = from[at];
+    work.dst[at] = byte;
+    if (work.dst2) work.dst2[at] = byte;
   }
 }
 
 uint32_t blocks_for(uint64_t work) {
-  int device = 0, processors = 0;
-  check("cudaGetDevice", cudaGetDevice(&device));
+  const auto device = static_cast<int>(device_of_thread());
+  int processors = 0;
   check("cudaDeviceGetAttribute", cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device));
   constexpr uint64_t per_processor = 4;  // 2048 threads
   const uint64_t wanted = (work + threads - 1) / threads, most = uint64_t(processors) * per_processor;
@@ -210,7 +213,7 @@ void launch(const tutti_command& command, cudaStream_t stream) {
   if (command.count == 0) return;
   if (command.kind == TUTTI_COMMAND_COPY) {
     const Work work = plan(command, 1);
-    start("cudaLaunchKernel of a copy", reinterpret_cast<const void*>(copy_twice),
+    start("cudaLaunchKernel of a copy", reinterpret_cast<const void*>(copy),
           blocks_for(work.vectors ? work.vectors : work.count), stream,
           static_cast<const unsigned char*>(command.src[0]), work);
     return;
@@ -237,7 +240,7 @@ void load_kernels() {
     for (const void* function : {kernel.few, kernel.many})
       check("cudaFuncGetAttributes: this GPU is none that the kernels were built for, or a newer driver is needed",
             cudaFuncGetAttributes(&attributes, function));
-  check("cudaFuncGetAttributes", cudaFuncGetAttributes(&attributes, reinterpret_cast<const void*>(copy_twice)));
+  check("cudaFuncGetAttributes", cudaFuncGetAttributes(&attributes, reinterpret_cast<const void*>(copy)));
 }
 
 }  // namespace tutti::cuda

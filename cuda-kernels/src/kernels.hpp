@@ -9,7 +9,7 @@ namespace tutti::cuda {
 // The most sources of one reduction.
 constexpr uint32_t most_sources = 4000;
 
-// Puts a TUTTI_COMMAND_REDUCE, or a TUTTI_COMMAND_COPY with two destinations, into a stream of the current device.
+// Puts a TUTTI_COMMAND_REDUCE or TUTTI_COMMAND_COPY, as a kernel, into a stream of the current device.
 // Throws sdk::Error.
 void launch(const tutti_command& command, cudaStream_t stream);
 // Loads all kernels on the current device.

@@ -3,31 +3,22 @@
 
 #include <unistd.h>
 
+#include <atomic>
 #include <cstring>
 #include <string>
 
 #include "cuda_error.hpp"
+#include "current_device.hpp"
 #include "driver.hpp"
 #include "import_cache.hpp"
+#include "mapped_host.hpp"
 
 namespace tutti::cuda {
 namespace {
 
-// A device that this process already uses, or -1.
-int used_device() {
-  int devices = 0;
-  if (cudaGetDeviceCount(&devices) != cudaSuccess) return -1;
-  for (int device = 0; device < devices; ++device) {
-    unsigned flags = 0;
-    int active = 0;
-    if (driver().primary_context_state(device, &flags, &active) == CUDA_SUCCESS && active) return device;
-  }
-  return -1;
-}
-
 // What a tutti_memory_export holds.
 constexpr uint32_t legacy_handle = 1;  // of cudaIpcGetMemHandle
-constexpr uint32_t by_descriptor = 2;  // of cuMemExportToShareableHandle, beside the record; `handle` is unused
+constexpr uint32_t by_descriptor = 2;  // of cuMemExportToShareableHandle, beside the record; `handle`: its address
 struct Exported {
   cudaIpcMemHandle_t handle;
   Process process;
@@ -67,10 +58,12 @@ void* map_legacy(uint32_t device, const Exported& exported, uint64_t bytes) {
          error);
   tutti_pointer mapped{};
   classify(base, mapped);
-  if (mapped.bytes >= bytes) return base;
+  const auto before = static_cast<uint64_t>(static_cast<const char*>(base) - static_cast<const char*>(mapped.base));
+  if (mapped.base && mapped.bytes - before >= bytes) return base;
   cudaIpcCloseMemHandle(base);
-  throw sdk::Error(TUTTI_INVALID_ARGUMENT, "import_memory: " + std::to_string(mapped.bytes) +
-                                               " bytes are mapped, the export says " + std::to_string(bytes));
+  throw sdk::Error(TUTTI_INVALID_ARGUMENT,
+                   "import_memory: " + std::to_string(mapped.bytes) + " bytes from " + std::to_string(before) +
+                       " before the handle's memory are mapped, the export says " + std::to_string(bytes));
 }
 
 void* map_descriptor(uint32_t device, int fd, uint64_t bytes) {
@@ -100,9 +93,9 @@ void* map_descriptor(uint32_t device, int fd, uint64_t bytes) {
 }
 
 void unmap(const ImportCache::Key& key, void* base) {
+  const CurrentDevice current(key.device);
   const BesideCapture beside;
   if (key.form == legacy_handle) return check("cudaIpcCloseMemHandle", cudaIpcCloseMemHandle(base));
-  const CurrentDevice current(key.device);
   check("cuMemUnmap", driver().mem_unmap(reinterpret_cast<CUdeviceptr>(base), key.bytes));
   check("cuMemAddressFree", driver().mem_address_free(reinterpret_cast<CUdeviceptr>(base), key.bytes));
 }
@@ -111,6 +104,13 @@ ImportCache& imports() {
   static auto* all = new ImportCache();
   return *all;
 }
+
+MappedHost& mapped_host() {
+  static auto* all = new MappedHost();
+  return *all;
+}
+
+std::atomic<bool> peers_enabled = false;
 
 }  // namespace
 
@@ -161,8 +161,8 @@ void classify(const void* address, tutti_pointer& pointer) {
 }
 
 void* allocate(uint32_t device, uint64_t bytes) {
-  const BesideCapture beside;
   const CurrentDevice current(device);
+  const BesideCapture beside;
   void* address = nullptr;
   if (const cudaError_t error = cudaMalloc(&address, bytes ? bytes : 1); error != cudaSuccess)
     fail("cudaMalloc of " + std::to_string(bytes) + " bytes on device " + std::to_string(device), error);
@@ -170,27 +170,38 @@ void* allocate(uint32_t device, uint64_t bytes) {
 }
 
 void release(void* address) {
+  const CurrentDevice any;
   const BesideCapture beside;
   check("cudaFree", cudaFree(address));
 }
 
 void* map_host(void* address, uint64_t bytes) {
+  const CurrentDevice any;
   const BesideCapture beside;
   const cudaError_t registered = cudaHostRegister(address, bytes, cudaHostRegisterPortable | cudaHostRegisterMapped);
   if (registered != cudaSuccess)
     fail("cudaHostRegister of " + std::to_string(bytes) + " bytes (is the limit of locked memory too low? ulimit -l)",
          registered);
   void* seen = nullptr;
-  check("cudaHostGetDevicePointer", cudaHostGetDevicePointer(&seen, address, 0));
+  if (const cudaError_t error = cudaHostGetDevicePointer(&seen, address, 0); error != cudaSuccess) {
+    cudaHostUnregister(address);
+    fail("cudaHostGetDevicePointer", error);
+  }
+  mapped_host().add(address, seen, bytes);
   return seen;
 }
 
 void unmap_host(void* address) {
+  const CurrentDevice any;
   const BesideCapture beside;
   check("cudaHostUnregister", cudaHostUnregister(address));
+  mapped_host().remove(address);
 }
 
+bool seen_of_host(const void* address) { return mapped_host().holds(address); }
+
 void enable_peer(uint32_t device, uint32_t peer) {
+  const CurrentDevice current(device);
   const BesideCapture beside;
   int able = 0;
   check("cudaDeviceCanAccessPeer", cudaDeviceCanAccessPeer(&able, static_cast<int>(device), static_cast<int>(peer)));
@@ -199,12 +210,34 @@ void enable_peer(uint32_t device, uint32_t peer) {
                                               std::to_string(peer) +
                                               " (cudaDeviceCanAccessPeer): run these ranks as processes of their own, "
                                               "whose bytes go through the host");
-  const CurrentDevice current(device);
   const cudaError_t enabled = cudaDeviceEnablePeerAccess(static_cast<int>(peer), 0);
   if (enabled == cudaErrorPeerAccessAlreadyEnabled)
     cudaGetLastError();
   else
     check("cudaDeviceEnablePeerAccess", enabled);
+  peers_enabled = true;
+}
+
+// Peer access is to memory of cudaMalloc; pools and what was mapped by hand have access rights of their own, and a
+// kernel that reads without them takes the whole context with it.
+void require_readable(uint32_t device, const void* address) {
+  if (!peers_enabled.load(std::memory_order_relaxed)) return;
+  CUmemorytype type{};
+  int owner = 0, legacy = 0, managed = 0;
+  unsigned access = 0;
+  CUpointer_attribute wanted[] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
+                                  CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE, CU_POINTER_ATTRIBUTE_IS_MANAGED,
+                                  CU_POINTER_ATTRIBUTE_ACCESS_FLAGS};
+  void* answers[] = {&type, &owner, &legacy, &managed, &access};
+  if (driver().pointer_get_attributes(sizeof wanted / sizeof *wanted, wanted, answers,
+                                      reinterpret_cast<CUdeviceptr>(address)) != CUDA_SUCCESS)
+    return;  // a driver that cannot tell
+  if (type != CU_MEMORYTYPE_DEVICE || static_cast<uint32_t>(owner) == device || legacy || managed || access) return;
+  throw sdk::Error(TUTTI_NOT_SUPPORTED,
+                   "device " + std::to_string(device) + " may not read the memory at " +
+                       std::to_string(reinterpret_cast<uintptr_t>(address)) + " of device " + std::to_string(owner) +
+                       ": it is not of cudaMalloc; allow it by cudaMemPoolSetAccess or cuMemSetAccess, or run these "
+                       "ranks as processes of their own");
 }
 
 int export_memory(const void* address, tutti_memory_export& memory) {
@@ -213,8 +246,8 @@ int export_memory(const void* address, tutti_memory_export& memory) {
   if (pointer.kind != TUTTI_MEMORY_CUDA)
     throw sdk::Error(TUTTI_INVALID_ARGUMENT, "export_memory: " + std::to_string(reinterpret_cast<uintptr_t>(address)) +
                                                  " is not in device memory");
-  const BesideCapture beside;
   const CurrentDevice current(pointer.device);
+  const BesideCapture beside;
   int legacy = 0;
   CUpointer_attribute wanted[] = {CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE};
   void* answers[] = {&legacy};
@@ -226,6 +259,15 @@ int export_memory(const void* address, tutti_memory_export& memory) {
   if (legacy) {
     check("cudaIpcGetMemHandle", cudaIpcGetMemHandle(&exported.handle, pointer.base));
   } else {
+    // classify tells the reserved addresses, which may hold many allocations one behind the other; a descriptor is of
+    // one of them, and where it lies tells it from the others.
+    CUdeviceptr base = 0;
+    size_t bytes = 0;
+    check("cuMemGetAddressRange",
+          driver().mem_get_address_range(&base, &bytes, reinterpret_cast<CUdeviceptr>(address)));
+    pointer.base = reinterpret_cast<void*>(base);
+    pointer.bytes = bytes;
+    std::memcpy(&exported.handle, &base, sizeof base);
     fd = export_descriptor(pointer.base);
   }
   memory = {};
@@ -253,8 +295,8 @@ void* import_memory(uint32_t device, const tutti_memory_export& memory, int fd) 
   ImportCache::Key key{device, memory.form, exported.process, memory.buffer_id, memory.bytes, {}};
   std::memcpy(key.handle.data(), &exported.handle, sizeof exported.handle);
   return imports().take(key, [&] {
-    const BesideCapture beside;
     const CurrentDevice current(device);
+    const BesideCapture beside;
     return legacy ? map_legacy(device, exported, memory.bytes) : map_descriptor(device, fd, memory.bytes);
   });
 }
@@ -271,8 +313,8 @@ int export_dmabuf(const void* address, uint64_t bytes, uint64_t& offset) {
   if (pointer.kind != TUTTI_MEMORY_CUDA || !bytes || bytes > pointer.bytes - (begin - base))
     throw sdk::Error(TUTTI_INVALID_ARGUMENT, "export_dmabuf: the " + std::to_string(bytes) + " bytes at " +
                                                  std::to_string(begin) + " are not in one allocation of device memory");
-  const BesideCapture beside;
   const CurrentDevice current(pointer.device);
+  const BesideCapture beside;
   int able = 0;
   check("cuDeviceGetAttribute(CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED)",
         driver().device_get_attribute(&able, CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED,

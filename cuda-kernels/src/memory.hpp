@@ -14,7 +14,11 @@ void* allocate(uint32_t device, uint64_t bytes);
 void release(void* address);
 void* map_host(void* address, uint64_t bytes);
 void unmap_host(void* address);
+// Is this address of host memory that map_host has mapped, as streams see it?
+bool seen_of_host(const void* address);
 void enable_peer(uint32_t device, uint32_t peer);
+// Throws where `device`, whose context is current, may not read memory of a peer.
+void require_readable(uint32_t device, const void* address);
 // Allocations of cudaMalloc by CUDA's legacy handles, without a descriptor; those of cuMemCreate, where they were made
 // for it, by a descriptor.
 int export_memory(const void* address, tutti_memory_export& memory);

@@ -1,19 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stream.hpp"
 
+#include <algorithm>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "cuda_error.hpp"
+#include "current_device.hpp"
 #include "driver.hpp"
 #include "kernels.hpp"
+#include "memory.hpp"
 
 namespace tutti::cuda {
+
+struct Mark {
+  cudaEvent_t event;
+  uint32_t device;
+};
+
 namespace {
 
 using sdk::Error;
 
-cudaEvent_t event_of(Mark* mark) { return reinterpret_cast<cudaEvent_t>(mark); }
+cudaEvent_t event_of(const tutti_command& command) { return reinterpret_cast<Mark*>(command.mark)->event; }
 
 // What can be said without the device: nothing of the batch is carried out when one command is wrong.
 void look_through(std::span<const tutti_command> commands) {
@@ -62,22 +72,23 @@ CUstreamBatchMemOpParams word_operation(const tutti_command& c) {
 }  // namespace
 
 void prepare(uint32_t device) {
-  const BesideCapture beside;
   const CurrentDevice current(device);
+  const BesideCapture beside;
   check("cudaFree(0), which makes the device's context", cudaFree(nullptr));
   driver();
   load_kernels();
 }
 
 void* create_stream(uint32_t device) {
-  const BesideCapture beside;
   const CurrentDevice current(device);
+  const BesideCapture beside;
   cudaStream_t stream = nullptr;
   check("cudaStreamCreateWithFlags", cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
   return stream;
 }
 
 void destroy_stream(void* stream) {
+  const CurrentDevice any;
   const BesideCapture beside;
   check("cudaStreamSynchronize", cudaStreamSynchronize(static_cast<cudaStream_t>(stream)));
   check("cudaStreamDestroy", cudaStreamDestroy(static_cast<cudaStream_t>(stream)));
@@ -90,11 +101,14 @@ void stream_state(void* stream, uint32_t& device, uint64_t& flags) {
     throw Error(TUTTI_NOT_SUPPORTED,
                 "cudaStreamPerThread is another stream in each thread, and work may be put into a rank's stream by "
                 "another thread: pass a stream made by cudaStreamCreate");
-  if (stream && handle != cudaStreamLegacy)
+  if (stream && handle != cudaStreamLegacy) {
+    const CurrentDevice any;
     check("cudaStreamGetDevice", cudaStreamGetDevice(handle, &ordinal));
-  else
+  } else {
     check("cudaGetDevice", cudaGetDevice(&ordinal));
+  }
   device = static_cast<uint32_t>(ordinal);
+  const CurrentDevice current(device);
   cudaStreamCaptureStatus capture{};
   check("cudaStreamIsCapturing", cudaStreamIsCapturing(handle, &capture));
   if (capture == cudaStreamCaptureStatusInvalidated)
@@ -103,23 +117,30 @@ void stream_state(void* stream, uint32_t& device, uint64_t& flags) {
 }
 
 Mark* create_mark(uint32_t device) {
-  const BesideCapture beside;
   const CurrentDevice current(device);
-  cudaEvent_t event = nullptr;
-  check("cudaEventCreateWithFlags", cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
-  return reinterpret_cast<Mark*>(event);
+  const BesideCapture beside;
+  auto mark = std::make_unique<Mark>(Mark{nullptr, device});
+  check("cudaEventCreateWithFlags", cudaEventCreateWithFlags(&mark->event, cudaEventDisableTiming));
+  return mark.release();
 }
 
-void destroy_mark(Mark* mark) { cudaEventDestroy(event_of(mark)); }
-
-bool poll_mark(Mark* mark) {
-  const BesideCapture beside;
-  const cudaError_t state = cudaEventQuery(event_of(mark));
-  if (state == cudaErrorNotReady) {
-    cudaGetLastError();
-    return false;
+void destroy_mark(Mark* mark) {
+  const std::unique_ptr<Mark> owned(mark);
+  try {
+    const CurrentDevice current(mark->device);
+    const BesideCapture beside;
+    cudaEventDestroy(mark->event);
+  } catch (const Error&) {  // the driver has gone, and the event with it
   }
-  check("cudaEventQuery: earlier work of the stream, a kernel or a copy, has failed", state);
+}
+
+// By the driver: the runtime would leave "not ready" behind as the thread's last error, over the application's own.
+bool poll_mark(Mark* mark) {
+  const CurrentDevice current(mark->device);
+  const BesideCapture beside;
+  const CUresult state = driver().event_query(mark->event);
+  if (state == CUDA_ERROR_NOT_READY) return false;
+  check("cuEventQuery: earlier work of the stream, a kernel or a copy, has failed", state);
   return true;
 }
 
@@ -129,6 +150,8 @@ void enqueue(void* stream, std::span<const tutti_command> commands) {
   uint64_t flags = 0;
   stream_state(stream, device, flags);
   const CurrentDevice current(device);
+  for (const tutti_command& c : commands)
+    for (uint32_t k = 0; c.src && k < c.sources; ++k) require_readable(device, c.src[k]);
   const auto handle = static_cast<cudaStream_t>(stream);
   std::vector<CUstreamBatchMemOpParams> words;
   const auto flush = [&] {
@@ -148,10 +171,10 @@ void enqueue(void* stream, std::span<const tutti_command> commands) {
     }
     flush();
     if (c.kind == TUTTI_COMMAND_MARK)
-      check("cudaEventRecord", cudaEventRecord(event_of(reinterpret_cast<Mark*>(c.mark)), handle));
+      check("cudaEventRecord", cudaEventRecord(event_of(c), handle));
     else if (c.kind == TUTTI_COMMAND_AFTER)
-      check("cudaStreamWaitEvent", cudaStreamWaitEvent(handle, event_of(reinterpret_cast<Mark*>(c.mark)), 0));
-    else if (c.kind == TUTTI_COMMAND_COPY && !c.dst2)
+      check("cudaStreamWaitEvent", cudaStreamWaitEvent(handle, event_of(c), 0));
+    else if (c.kind == TUTTI_COMMAND_COPY && !c.dst2 && !(seen_of_host(c.dst) && seen_of_host(c.src[0])))
       check("cudaMemcpyAsync", cudaMemcpyAsync(c.dst, c.src[0], c.count, cudaMemcpyDefault, handle));
     else
       launch(c, handle);

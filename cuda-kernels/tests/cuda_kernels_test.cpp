@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "../src/import_cache.hpp"
+#include "../src/mapped_host.hpp"
 
 namespace {
 
@@ -152,6 +153,21 @@ TEST(ImportCache, MapsOnceAndUnmapsWithTheLast) {
   cache.give_back(&places[2], close);
   cache.give_back(&places[3], close);
   EXPECT_EQ(calls.size(), 8u);
+}
+
+TEST(MappedHost, KnowsWhatStreamsSee) {
+  tutti::cuda::MappedHost mapped;
+  const std::vector<char> place(600);
+  const char *host = place.data(), *seen = host + 300;
+  EXPECT_FALSE(mapped.holds(seen));
+  mapped.add(host + 100, seen + 100, 50);
+  mapped.add(host + 200, seen + 200, 50);
+  for (const size_t inside : {100u, 149u, 200u, 249u}) EXPECT_TRUE(mapped.holds(seen + inside)) << inside;
+  for (const size_t outside : {99u, 150u, 199u, 250u}) EXPECT_FALSE(mapped.holds(seen + outside)) << outside;
+  EXPECT_FALSE(mapped.holds(host + 100)) << "streams see it elsewhere";
+  mapped.remove(host + 200);
+  EXPECT_FALSE(mapped.holds(seen + 200));
+  EXPECT_TRUE(mapped.holds(seen + 100)) << "another range was removed";
 }
 
 // Device memory with what is put in and taken out through mapped host memory.
@@ -378,6 +394,37 @@ TEST_F(Gpu, WordsOrderTheStreamAndTheHost) {
   std::atomic_ref(host[16]).store(1);
   run({});
   EXPECT_EQ(std::atomic_ref(host[32]).load(), 1u);
+}
+
+// CUDA's own copy from host memory to host memory would wait here for the word that is set only afterwards.
+TEST_F(Gpu, NoCopyWaitsForTheStream) {
+  constexpr uint64_t bytes = 300'000;
+  const Mapped words(device, 4096), from(device, bytes), to(device, bytes);
+  std::memset(words.host, 0, 4096);
+  std::memset(from.host, 1, bytes);
+  std::memset(to.host, 0, bytes);
+  void* between = nullptr;
+  ASSERT_EQ(device->allocate(nullptr, 0, bytes, &between), TUTTI_OK) << last_error;
+  auto* gate = reinterpret_cast<uint32_t*>(words.host);
+  // Whatever happens, the stream goes on after a while.
+  std::atomic<bool> released = false;
+  std::thread releasing([&] {
+    for (int i = 0; i < 200 && !released; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    std::atomic_ref(*gate).store(1);
+  });
+  const void *first = from.seen, *second = between;
+  const tutti_command commands[] = {word(TUTTI_COMMAND_WAIT, reinterpret_cast<uint32_t*>(words.seen), 1),
+                                    copy(to.seen, &first, bytes), copy(between, &first, bytes),
+                                    copy(to.seen, &second, bytes)};
+  const tutti_status status = executor->enqueue(nullptr, stream_, commands, 4);
+  EXPECT_EQ(std::atomic_ref(*gate).load(), 0u) << "enqueue has waited for the stream";
+  EXPECT_EQ(std::atomic_ref(to.host[bytes - 1]).load(), 0);
+  released = true;
+  releasing.join();
+  ASSERT_EQ(status, TUTTI_OK) << last_error;
+  run({});
+  EXPECT_EQ(std::memcmp(from.host, to.host, bytes), 0);
+  EXPECT_EQ(device->release(nullptr, between), TUTTI_OK) << last_error;
 }
 
 // A thread that never called CUDA has no context of its own.

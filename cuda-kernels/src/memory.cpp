@@ -100,6 +100,24 @@ void unmap(const ImportCache::Key& key, void* base) {
   check("cuMemAddressFree", driver().mem_address_free(reinterpret_cast<CUdeviceptr>(base), key.bytes));
 }
 
+// Memory of cuMemCreate: the attributes tell of the reserved addresses, which may hold many allocations one behind the
+// other. What is mapped at `address` is one of them, with a number of its own.
+void find_mapped_allocation(const void* address, tutti_pointer& pointer) {
+  const CurrentDevice any;
+  const auto at = reinterpret_cast<CUdeviceptr>(address);
+  CUdeviceptr base = 0;
+  size_t bytes = 0;
+  if (driver().mem_get_address_range(&base, &bytes, at) != CUDA_SUCCESS) return;
+  unsigned long long id = 0;
+  CUpointer_attribute wanted[] = {CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID};
+  void* answers[] = {&id};
+  constexpr uint64_t of_another_count = uint64_t{1} << 63;
+  if (driver().pointer_get_attributes(1, wanted, answers, at) == CUDA_SUCCESS && id)
+    pointer.buffer_id = id | of_another_count;
+  pointer.base = reinterpret_cast<void*>(base);
+  pointer.bytes = bytes;
+}
+
 ImportCache& imports() {
   static auto* all = new ImportCache();
   return *all;
@@ -127,14 +145,17 @@ void query(tutti_device_caps& caps) {
 
 void classify(const void* address, tutti_pointer& pointer) {
   CUmemorytype type{};
-  int device = 0;
+  int device = 0, legacy = 0;
   CUdeviceptr base = 0;
   size_t bytes = 0;
   unsigned long long id = 0;
-  CUpointer_attribute wanted[] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
-                                  CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, CU_POINTER_ATTRIBUTE_RANGE_SIZE,
-                                  CU_POINTER_ATTRIBUTE_BUFFER_ID};
-  void* answers[] = {&type, &device, &base, &bytes, &id};
+  CUmemoryPool pool = nullptr;
+  CUpointer_attribute wanted[] = {
+      CU_POINTER_ATTRIBUTE_MEMORY_TYPE,      CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
+      CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, CU_POINTER_ATTRIBUTE_RANGE_SIZE,
+      CU_POINTER_ATTRIBUTE_BUFFER_ID,        CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE,
+      CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE};
+  void* answers[] = {&type, &device, &base, &bytes, &id, &legacy, &pool};
   // Memory that CUDA does not know answers with zeros.
   const auto ask = [&] {
     return driver().pointer_get_attributes(sizeof wanted / sizeof *wanted, wanted, answers,
@@ -158,6 +179,7 @@ void classify(const void* address, tutti_pointer& pointer) {
   pointer.base = reinterpret_cast<void*>(base);
   pointer.bytes = bytes;
   pointer.buffer_id = id;
+  if (!legacy && !pool) find_mapped_allocation(address, pointer);
 }
 
 void* allocate(uint32_t device, uint64_t bytes) {
@@ -249,25 +271,23 @@ int export_memory(const void* address, tutti_memory_export& memory) {
   const CurrentDevice current(pointer.device);
   const BesideCapture beside;
   int legacy = 0;
-  CUpointer_attribute wanted[] = {CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE};
-  void* answers[] = {&legacy};
+  CUmemoryPool pool = nullptr;
+  CUpointer_attribute wanted[] = {CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE, CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE};
+  void* answers[] = {&legacy, &pool};
   check("cuPointerGetAttributes",
-        driver().pointer_get_attributes(1, wanted, answers, reinterpret_cast<CUdeviceptr>(pointer.base)));
+        driver().pointer_get_attributes(2, wanted, answers, reinterpret_cast<CUdeviceptr>(address)));
+  if (pool)
+    throw sdk::Error(TUTTI_NOT_SUPPORTED,
+                     "export_memory: memory of a pool (cudaMallocAsync) is not mapped by other processes; use "
+                     "cudaMalloc, or cuMemCreate with CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR");
   Exported exported{};
   exported.process = this_process();
   int fd = -1;
   if (legacy) {
     check("cudaIpcGetMemHandle", cudaIpcGetMemHandle(&exported.handle, pointer.base));
   } else {
-    // classify tells the reserved addresses, which may hold many allocations one behind the other; a descriptor is of
-    // one of them, and where it lies tells it from the others.
-    CUdeviceptr base = 0;
-    size_t bytes = 0;
-    check("cuMemGetAddressRange",
-          driver().mem_get_address_range(&base, &bytes, reinterpret_cast<CUdeviceptr>(address)));
-    pointer.base = reinterpret_cast<void*>(base);
-    pointer.bytes = bytes;
-    std::memcpy(&exported.handle, &base, sizeof base);
+    // Where it lies tells it from others.
+    std::memcpy(&exported.handle, &pointer.base, sizeof pointer.base);
     fd = export_descriptor(pointer.base);
   }
   memory = {};

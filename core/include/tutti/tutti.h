@@ -175,11 +175,40 @@ tutti_status tutti_barrier(tutti_comm* comm, const tutti_options* options, tutti
 /* Point to point, outside the order of collectives. A receive matches the earliest send of its peer with its tag; it must be
  * as long as the send, else TUTTI_MISMATCH at the receiver. Sends may complete before they are received, or wait for the
  * receiver: do not rely on either. A receiver keeps at most 64 sends of a peer that it has not received yet; further
- * ones wait behind them. Sending to oneself is an error. */
+ * ones wait behind them. Sending to oneself is an error but in a group.
+ *
+ * Device memory. The call returns when the work is in options.stream; a request tells when the device is done. Both ends
+ * are device memory, and the k-th receive of device memory from a peer meets the k-th send to this rank: their sizes and
+ * tags must be equal. Whatever differs, and device memory that meets host memory, is TUTTI_MISMATCH on all ranks and
+ * breaks the communicator, since bytes may be on their way. A receive's call waits until its send has been called; a send's
+ * waits for the receive where both are ranks of one process, and else when the two exchange device memory for the
+ * first time. In the stream a send waits for its receive when it is longer than what is held on the way (4 MiB to
+ * another process, nothing within one). So two ranks that send to each other and then receive may wait for ever, up to
+ * the timeout: that is what groups are for. Streams that are being captured are refused. No elements: nothing of the device's
+ * takes part, and it is as on the host. */
 tutti_status tutti_send(tutti_comm* comm, const void* data, uint64_t count, uint32_t dtype, uint32_t peer, uint32_t tag,
                         const tutti_options* options, tutti_request** request);
 tutti_status tutti_receive(tutti_comm* comm, void* data, uint64_t count, uint32_t dtype, uint32_t peer, uint32_t tag,
                            const tutti_options* options, tutti_request** request);
+
+/* A group: sends and receives that go on at once, in any number and order; none waits for another. It completes when all
+ * have; when one fails it ends with that error. Between two ranks, and in one direction, they are matched in the order of the
+ * array. No receive may overlap another buffer of the group. Sends to oneself are received in the same group, in order.
+ * Either all memory is the host's or all is of one device.
+ *
+ * On device memory exchanges of any length go on where all that two ranks send each other in a group of one is in one group
+ * of the other; else they may wait for each other as single calls do. */
+enum { TUTTI_SEND = 1, TUTTI_RECEIVE = 2 };
+typedef struct tutti_message {
+  void* data; /* a send only reads it */
+  uint64_t count;
+  uint32_t dtype;
+  uint32_t peer;
+  uint32_t tag;
+  uint32_t direction; /* TUTTI_SEND or TUTTI_RECEIVE */
+} tutti_message;
+tutti_status tutti_exchange(tutti_comm* comm, const tutti_message* messages, uint64_t n, const tutti_options* options,
+                            tutti_request** request);
 
 /* Advances, then tells: TUTTI_OK complete, TUTTI_AGAIN not yet, else the error with which the operation ended. */
 tutti_status tutti_request_test(tutti_request* request);

@@ -25,6 +25,7 @@ using tutti::core::DeviceMemory;
 using tutti::core::Failure;
 using tutti::core::failure_of;
 using tutti::core::Shape;
+using tutti::core::Transfer;
 
 namespace {
 
@@ -104,19 +105,6 @@ DeviceMemory locate(const char* call, const void* in, uint64_t in_bytes, const v
   }
   if (!first.tables.memory && stream) stream_without_device(call, "the buffers are host memory");
   return first;
-}
-
-void refuse_device_memory(const char* call, const void* data, uint64_t bytes, const tutti_options* options) {
-  if (!tutti::core::have_devices()) {
-    if (options && options->stream) stream_without_device(call, "no device is found on this rank");
-    return;
-  }
-  const DeviceMemory where = bytes ? tutti::core::find_device(data) : DeviceMemory{};
-  if (where.tables.memory || (options && options->stream))
-    throw Failure(TUTTI_NOT_SUPPORTED,
-                  fmt::format("{}: data = {} is memory of {}; send and receive take host memory: copy it, or use a "
-                              "collective",
-                              call, data, describe(where)));
 }
 
 uint64_t size_of(const char* call, uint64_t count, uint32_t dtype, uint64_t blocks) {
@@ -214,11 +202,75 @@ tutti_status transfer(tutti_comm* comm, bool sending, void* data, uint64_t count
     const char* name = sending ? "send" : "receive";
     check_options(name, options);
     const uint64_t bytes = size_of(name, count, dtype, 1);
-    refuse_device_memory(name, data, bytes, options);
+    void* const stream = options ? options->stream : nullptr;
     check_pointer(name, "data", data, bytes, dtype);
+    const DeviceMemory where = locate(name, data, bytes, nullptr, 0, false, stream);
     if (peer >= c.nranks()) invalid(fmt::format("{}: peer is {}, expected less than {} ranks", name, peer, c.nranks()));
-    if (peer == c.rank()) invalid(fmt::format("{}: peer is {}, this rank itself: copy instead", name, peer));
-    return c.transfer(sending, data, bytes, peer, tag, options, request);
+    if (peer == c.rank())
+      invalid(fmt::format("{}: peer is {}, this rank itself: copy instead, or use tutti_exchange", name, peer));
+    if (!where.tables.memory) return c.transfer(sending, data, bytes, peer, tag, options, request);
+    std::vector<Transfer> one(1);
+    one[0] = Transfer::of(sending, peer, tag, data, bytes);
+    one[0].on_stream = true;
+    return c.stream_exchange({{}, nullptr, nullptr, where, stream}, std::move(one), options, request);
+  });
+}
+
+// No receive of a group may overlap anything else of it.
+void check_overlaps(const std::vector<Transfer>& transfers) {
+  std::vector<const Transfer*> sorted;
+  for (const Transfer& transfer : transfers)
+    if (transfer.bytes) sorted.push_back(&transfer);
+  std::ranges::sort(sorted, {}, &Transfer::data);
+  const Transfer *any = nullptr, *received = nullptr;  // of those before, the ones that end last
+  const auto later = [](const Transfer* a, const Transfer* b) { return !a || b->data + b->bytes > a->data + a->bytes; };
+  for (const Transfer* t : sorted) {
+    const Transfer* other = t->sending ? received : any;
+    if (other && other->data + other->bytes > t->data)
+      invalid(fmt::format("exchange: the {} at {} and the {} at {} overlap", text_of(*other),
+                          static_cast<const void*>(other->data), text_of(*t), static_cast<const void*>(t->data)));
+    if (later(any, t)) any = t;
+    if (!t->sending && later(received, t)) received = t;
+  }
+}
+
+tutti_status exchange(tutti_comm* comm, const tutti_message* messages, uint64_t n, const tutti_options* options,
+                      tutti_request** request) {
+  return guarded(comm, [&](Communicator& c) {
+    check_options("exchange", options);
+    if (n && !messages) invalid(fmt::format("exchange: messages is NULL, expected {}", n));
+    void* const stream = options ? options->stream : nullptr;
+    std::vector<Transfer> on_host, on_device;
+    DeviceMemory where;
+    for (uint64_t i = 0; i < n; ++i) {
+      const tutti_message& t = messages[i];
+      const std::string name = fmt::format("exchange: messages[{}]", i);
+      const uint64_t bytes = size_of(name.c_str(), t.count, t.dtype, 1);
+      check_pointer(name.c_str(), "data", t.data, bytes, t.dtype);
+      if (t.direction != TUTTI_SEND && t.direction != TUTTI_RECEIVE)
+        invalid(fmt::format("{}: direction is {}, expected TUTTI_SEND or TUTTI_RECEIVE", name, t.direction));
+      if (t.peer >= c.nranks())
+        invalid(fmt::format("{}: peer is {}, expected less than {} ranks", name, t.peer, c.nranks()));
+      const DeviceMemory found = locate(name.c_str(), t.data, bytes, nullptr, 0, false, stream);
+      if (bytes && !on_device.empty() && (found.tables.memory != where.tables.memory || found.device != where.device))
+        invalid(fmt::format("{}: data is memory of {}, but of {} before: all have to be on one", name, describe(found),
+                            describe(where)));
+      if (found.tables.memory) where = found;
+      (found.tables.memory ? on_device : on_host)
+          .push_back(Transfer::of(t.direction == TUTTI_SEND, t.peer, t.tag, t.data, bytes));
+    }
+    if (on_device.empty()) {
+      check_overlaps(on_host);
+      return c.exchange(std::move(on_host), options, request);
+    }
+    if (std::ranges::any_of(on_host, [](const Transfer& t) { return t.bytes != 0; }))
+      invalid(fmt::format("exchange: some data is host memory, some of {}: all has to be on one", describe(where)));
+    check_overlaps(on_device);
+    for (Transfer& t : on_device) t.on_stream = true;
+    // Empty ones have no memory: they are matched on the host.
+    if (!on_host.empty())
+      if (const tutti_status status = c.exchange(std::move(on_host), options, nullptr); status < 0) return status;
+    return c.stream_exchange({{}, nullptr, nullptr, where, stream}, std::move(on_device), options, request);
   });
 }
 
@@ -490,6 +542,11 @@ tutti_status tutti_send(tutti_comm* comm, const void* data, uint64_t count, uint
 tutti_status tutti_receive(tutti_comm* comm, void* data, uint64_t count, uint32_t dtype, uint32_t peer, uint32_t tag,
                            const tutti_options* options, tutti_request** request) {
   return transfer(comm, false, data, count, dtype, peer, tag, options, request);
+}
+
+tutti_status tutti_exchange(tutti_comm* comm, const tutti_message* messages, uint64_t n, const tutti_options* options,
+                            tutti_request** request) {
+  return exchange(comm, messages, n, options, request);
 }
 
 tutti_status tutti_request_test(tutti_request* request) {

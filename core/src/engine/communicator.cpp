@@ -174,6 +174,7 @@ tutti_status Communicator::transfer(bool sending, void* data, uint64_t bytes, ui
     ++unfinished_;
     try {
       point_to_point_.start(&r.transfer);
+      end_difference();
     } catch (const std::exception& problem) {
       break_down(problem);
     }
@@ -247,6 +248,9 @@ void Communicator::complete(tutti_request& request, tutti_status status) {
     --request.plan->pins;
     Window& window = windows_[request.sequence % windows_.size()];
     if (window.running == &request) window.running = nullptr;
+  } else if (request.exchange) {
+    for (const Transfer& transfer : request.group)
+      if (transfer.on_stream) recorder_->end_transfer(transfer.record, now, status);
   } else if (request.transfer.finished) {
     recorder_->end_transfer(request.sequence, now, status);
   } else {  // on a stream

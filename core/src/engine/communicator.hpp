@@ -52,6 +52,9 @@ struct tutti_request {
   tutti_status status = TUTTI_OK;
   std::string error;
   tutti::core::Transfer transfer;
+  bool exchange = false;  // sends and receives: a group, or of device memory
+  std::vector<tutti::core::Transfer> group;
+  uint64_t open = 0;                               // of the group, on the host
   std::shared_ptr<const std::atomic<bool>> alive;  // the communicator; nullptr: it outlives the request
 };
 
@@ -77,6 +80,11 @@ class Communicator final : public Engine, private PortEvents {
   tutti_status stream_collective(StreamRunner::Call call, const tutti_options* options, tutti_request** request);
   tutti_status transfer(bool sending, void* data, uint64_t bytes, uint32_t peer, uint32_t tag,
                         const tutti_options* options, tutti_request** request);
+  // Several at once, in communicator_transfer.cpp; with data of every transfer on the host.
+  tutti_status exchange(std::vector<Transfer> transfers, const tutti_options* options, tutti_request** request);
+  // One or several, none empty, on device memory: returns when the work is in the stream.
+  tutti_status stream_exchange(StreamRunner::Call call, std::vector<Transfer> transfers, const tutti_options* options,
+                               tutti_request** request);
   tutti_status test(tutti_request& request);
   // timeout_ns UINT64_MAX: until complete.
   tutti_status wait(tutti_request& request, uint64_t timeout_ns);
@@ -131,7 +139,7 @@ class Communicator final : public Engine, private PortEvents {
   std::vector<const tutti_algorithm*> agree();
   void open_ports(const TransportChoice& choice);
   // Windows, point to point, and those of device memory.
-  uint32_t lanes_of_link() const { return windows_count_ * lanes_ + 1 + (device_lanes_ ? lanes_ : 0); }
+  uint32_t lanes_of_link() const { return windows_count_ * lanes_ + 1 + (device_lanes_ ? lanes_ + 1 : 0); }
   void describe_ranks();
   void share_board();
   void receive_board();
@@ -170,9 +178,16 @@ class Communicator final : public Engine, private PortEvents {
   void check_stream_call(const Call& mine, uint64_t timeout_ns);
   void tell_of_streams();
   void issue_stream(const StreamRunner::Call& call, StreamPlan& plan);
+  [[noreturn]] void end_issue(const Failure& failure);
   void await_streams(const std::function<bool()>& enough);
   StreamPlan& open_channels(const StreamRunner::Call& call, StreamPlan& plan);
-  void await_peers(const std::function<bool()>& enough, const StreamRunner::Call& call);
+  void await_peers(const std::function<bool()>& enough, uint64_t timeout_ns, std::optional<uint64_t> sequence);
+
+  // Sends and receives, in communicator_transfer.cpp.
+  void record(tutti_request& request);
+  void match(std::vector<Transfer>& transfers);
+  void end_difference();
+  void put_transfers(const StreamRunner::Call& call, const std::vector<Transfer>& transfers);
   bool advance_streams();
   void end_stream_request(tutti_request* request, tutti_status status);
   void end_streams(tutti_status status);

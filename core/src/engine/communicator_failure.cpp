@@ -112,9 +112,12 @@ std::string Communicator::standpoint() const {
     where = describe(direct_);
   else if (!in_order_.empty())
     where = describe(*in_order_.front());
+  else if (const Transfer* transfer = point_to_point_.oldest(); transfer && transfer->on_stream)
+    where = fmt::format("{} on device memory, which waits for the other side's {}", text_of(*transfer),
+                        transfer->sending ? "receive" : "send");
   else if (streams_ && streams_->pending())
     where = streams_->standpoint();
-  else if (const Transfer* transfer = point_to_point_.oldest())
+  else if (transfer)
     where = fmt::format("{} rank {} with tag {}, which waits for the other side's {}",
                         transfer->sending ? "send to" : "receive from", transfer->peer, transfer->tag,
                         transfer->sending ? "receive" : "send");
@@ -205,6 +208,10 @@ void Communicator::on_control(Port& port, uint32_t peer, const std::byte* data, 
     lost_status_ = TUTTI_MISMATCH;
     lost_peer_ = peer;
     lost_reason_ = fmt::format("sent over {} {}", port.api->name, error);
+  } else if (const auto difference = point_to_point_.take_difference(); difference && lost_status_ == TUTTI_OK) {
+    lost_status_ = TUTTI_MISMATCH;
+    lost_peer_ = difference->culprit;
+    lost_reason_ = difference->reason;
   }
 }
 

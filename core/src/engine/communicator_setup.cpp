@@ -140,7 +140,7 @@ void Communicator::prepare(const tutti_comm_config& config) {
   set_wait_policy();
   windows_ = std::vector<Window>(windows_count_);
   for (uint32_t w = 0; w < windows_count_; ++w) windows_[w].execution.place(w * lanes_);
-  point_to_point_.place(&links_, windows_count_ * lanes_, TUTTI_CONTROL_BYTES - (checksums_ ? seal_bytes : 0));
+  point_to_point_.place(rank_, &links_, windows_count_ * lanes_, TUTTI_CONTROL_BYTES - (checksums_ ? seal_bytes : 0));
   call_check_.place(rank_, nranks_, checks_calls_, &links_);
   recorder_->enter(TUTTI_FLIGHT_READY);
   bootstrap_->control().answer_roll_calls([recorder = recorder_] { return recorder->report().encode(); });

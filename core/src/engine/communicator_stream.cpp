@@ -31,6 +31,7 @@ void Communicator::make_streams() {
   place.selector = selector_.get();
   place.links = &links_;
   place.first_lane = windows_count_ * lanes_ + 1;
+  place.lanes = lanes_;
   place.communicator = id_;
   place.exchange = exchange_.get();
   place.in_host = flag_setting("TUTTI_HOST_STAGING");
@@ -171,11 +172,16 @@ void Communicator::issue_stream(const StreamRunner::Call& call, StreamPlan& plan
       }
     }
   } catch (const Failure& failure) {
-    streams_->failed();
-    if (breaking_) end_streams(async_error());
-    break_down(failure.status, rank_, failure.text);
-    throw Failure(async_error(), broken_text_);
+    end_issue(failure);
   }
+}
+
+// It may have failed half-way.
+void Communicator::end_issue(const Failure& failure) {
+  streams_->failed();
+  if (breaking_) end_streams(async_error());
+  break_down(failure.status, rank_, failure.text);
+  throw Failure(async_error(), broken_text_);
 }
 
 // Until the device has come far enough.
@@ -199,7 +205,7 @@ void Communicator::tell_of_streams() {
 StreamPlan& Communicator::open_channels(const StreamRunner::Call& call, StreamPlan& plan) {
   StreamPlan* form = &plan;
   try {
-    const auto until = [&](const auto& enough) { await_peers(enough, call); };
+    const auto until = [&](const auto& enough) { await_peers(enough, call.timeout_ns, call.sequence); };
     form = &streams_->settle_form(call, plan, until);
     streams_->open_channels(call, *form, until);
   } catch (const std::exception& problem) {
@@ -210,16 +216,17 @@ StreamPlan& Communicator::open_channels(const StreamRunner::Call& call, StreamPl
 }
 
 // Until other ranks have come to the call, too.
-void Communicator::await_peers(const std::function<bool()>& enough, const StreamRunner::Call& call) {
-  uint64_t limit = clock_ns() + call.timeout_ns;
+void Communicator::await_peers(const std::function<bool()>& enough, uint64_t timeout_ns,
+                               std::optional<uint64_t> sequence) {
+  uint64_t limit = clock_ns() + timeout_ns;
   while (!enough()) {
     if (breaking_) throw Failure(async_error(), broken_text_);
     if (progress())
-      limit = clock_ns() + call.timeout_ns;
+      limit = clock_ns() + timeout_ns;
     else
       sched_yield();
     look_around();
-    if (clock_ns() > limit) break_down_late(call.timeout_ns, call.sequence);
+    if (clock_ns() > limit) break_down_late(timeout_ns, sequence);
   }
 }
 

@@ -19,11 +19,19 @@ std::string broken_way(const char* what, const Link& link, tutti_status status) 
                      why.empty() ? "" : ": ", why);
 }
 
-enum : uint32_t { type_envelope = 0x54545031, type_ticket, type_reject, type_credit };
+enum : uint32_t { type_envelope = 0x54545031, type_ticket, type_reject, type_credit, type_stream_envelope };
+
+bool on_stream(const Envelope& envelope) { return envelope.type == type_stream_envelope; }
+
+// Has this send to meet this receive? On streams everything meets in the order of the calls.
+bool meet(const Envelope& envelope, const Transfer& receive) {
+  return envelope.tag == receive.tag || (on_stream(envelope) && receive.on_stream);
+}
 
 }  // namespace
 
-void PointToPoint::place(std::vector<Link>* links, uint32_t lane, uint64_t control_bytes) {
+void PointToPoint::place(uint32_t rank, std::vector<Link>* links, uint32_t lane, uint64_t control_bytes) {
+  rank_ = rank;
   links_ = links;
   lane_ = lane;
   eager_bytes_ = control_bytes - sizeof(Envelope);
@@ -37,8 +45,8 @@ void PointToPoint::start(Transfer* transfer) {
     p.waiting.push_back(transfer);
     return;
   }
-  const auto found = std::find_if(p.arrivals.begin(), p.arrivals.end(),
-                                  [&](const Arrival& a) { return a.envelope.tag == transfer->tag; });
+  const auto found =
+      std::find_if(p.arrivals.begin(), p.arrivals.end(), [&](const Arrival& a) { return meet(a.envelope, *transfer); });
   if (found == p.arrivals.end()) {
     p.receives.push_back(transfer);
     return;
@@ -68,6 +76,11 @@ void PointToPoint::match(uint32_t rank, Peer& peer, Transfer* receive, const Arr
     reply(peer, type_credit, 0, peer.consumed);
     peer.consumed = 0;
   }
+  if (on_stream(e) || receive->on_stream) {
+    if (on_stream(e) != receive->on_stream || e.tag != receive->tag || e.size != receive->bytes)
+      return differ(receive, e);
+    return finish(receive, TUTTI_OK, {});
+  }
   if (e.size != receive->bytes) {
     if (e.size > arrival.payload.size()) reply(peer, type_reject, e.sequence, receive->bytes);
     finish(receive, TUTTI_MISMATCH,
@@ -86,15 +99,26 @@ void PointToPoint::match(uint32_t rank, Peer& peer, Transfer* receive, const Arr
   peer.incoming.push_back(std::move(bulk));
 }
 
+void PointToPoint::differ(Transfer* receive, const Envelope& e) {
+  difference_ = CallDifference{
+      receive->peer,
+      fmt::format("sent {} bytes of {} memory with tag {}, which met rank {}'s receive of {} bytes of {} memory with "
+                  "tag {}: both have to be device memory, or both host memory, and equal in size and tag",
+                  e.size, on_stream(e) ? "device" : "host", e.tag, rank_, receive->bytes,
+                  receive->on_stream ? "device" : "host", receive->tag)};
+  finish(receive, TUTTI_MISMATCH, fmt::format("rank {} {}", receive->peer, difference_->reason));
+}
+
 bool PointToPoint::announce(uint32_t rank, Peer& peer) {
   Link& link = (*links_)[rank];
   bool moved = false;
   while (!peer.waiting.empty() && peer.credit) {
     Transfer* transfer = peer.waiting.front();
     std::byte message[TUTTI_CONTROL_BYTES];
-    const Envelope envelope{type_envelope, transfer->tag, transfer->bytes, peer.next_sequence};
+    const Envelope envelope{transfer->on_stream ? type_stream_envelope : type_envelope, transfer->tag, transfer->bytes,
+                            peer.next_sequence};
     std::memcpy(message, &envelope, sizeof envelope);
-    const bool eager = transfer->bytes <= eager_bytes_;
+    const bool eager = transfer->bytes <= eager_bytes_ && !transfer->on_stream;
     if (eager && transfer->bytes) std::memcpy(message + sizeof envelope, transfer->data, transfer->bytes);
     const uint64_t size = sizeof envelope + (eager ? transfer->bytes : 0);
     const tutti_status status = link.port->api->send_control(link.handle, message, size);
@@ -108,7 +132,9 @@ bool PointToPoint::announce(uint32_t rank, Peer& peer) {
     }
     --peer.credit;
     transfer->sequence = peer.next_sequence++;
-    if (eager) {
+    if (transfer->on_stream) {
+      finish(transfer, TUTTI_OK, {});
+    } else if (eager) {
       link.sent += transfer->bytes;
       finish(transfer, TUTTI_OK, {});
     } else {
@@ -190,9 +216,10 @@ bool PointToPoint::on_control(uint32_t rank, const std::byte* data, uint64_t byt
   Peer& p = peer(rank);
   p.moved = true;
   switch (e.type) {
+    case type_stream_envelope:
     case type_envelope: {
       const uint64_t payload = bytes - sizeof e;
-      if (payload != (e.size <= eager_bytes_ ? e.size : 0) || p.arrivals.size() >= envelope_credit) {
+      if (payload != (e.size <= eager_bytes_ && !on_stream(e) ? e.size : 0) || p.arrivals.size() >= envelope_credit) {
         *error = fmt::format("an envelope that breaks the protocol (size {}, {} bytes along, {} unmatched)", e.size,
                              payload, p.arrivals.size());
         return false;
@@ -200,7 +227,7 @@ bool PointToPoint::on_control(uint32_t rank, const std::byte* data, uint64_t byt
       (*links_)[rank].received += payload;
       Arrival arrival{e, std::string(reinterpret_cast<const char*>(data) + sizeof e, payload)};
       const auto found =
-          std::find_if(p.receives.begin(), p.receives.end(), [&](const Transfer* t) { return t->tag == e.tag; });
+          std::find_if(p.receives.begin(), p.receives.end(), [&](const Transfer* t) { return meet(e, *t); });
       if (found == p.receives.end()) {
         p.arrivals.push_back(std::move(arrival));
         return true;

@@ -10,6 +10,10 @@
 //                                         <-  REJECT {sequence, size}: the receive that matched has another size
 //                                         <-  CREDIT {n}: n envelopes have been matched
 //
+// Device memory takes another way (stream_transfer.hpp): of it only an envelope goes by here, so that it is matched
+// with what the peer calls, in the order of the calls. What does not match ends the communicator: its bytes may be on
+// their way already.
+//
 // Control messages carry all but the bulk bytes. A sender has at most `envelope_credit` unmatched envelopes with a
 // peer, so what a receiver must keep is bounded.
 #pragma once
@@ -19,9 +23,12 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "engine/call.hpp"
 #include "engine/link.hpp"
 
 namespace tutti::core {
@@ -39,23 +46,36 @@ struct Envelope {
 // One send or receive. Belongs to its request.
 struct Transfer {
   bool sending = false;
+  bool on_stream = false;  // of device memory: done when it is matched
   uint32_t peer = 0;
   uint32_t tag = 0;
   std::byte* data = nullptr;
   uint64_t bytes = 0;
   uint64_t timeout_ns = 0;
   uint64_t sequence = 0;
+  uint64_t record = 0;  // its number in the flight recorder
   bool done = false;
   tutti_status status = TUTTI_OK;
   std::string error;
   std::function<void()> finished;
+  static Transfer of(bool sending, uint32_t peer, uint32_t tag, void* data, uint64_t bytes) {
+    Transfer made;
+    made.sending = sending;
+    made.peer = peer;
+    made.tag = tag;
+    made.data = static_cast<std::byte*>(data);
+    made.bytes = bytes;
+    return made;
+  }
 };
 
 class PointToPoint {
  public:
   // Uses `lane` of every link, and the links' control messages of at most `control_bytes`, alike on all ranks.
-  void place(std::vector<Link>* links, uint32_t lane, uint64_t control_bytes);
+  void place(uint32_t rank, std::vector<Link>* links, uint32_t lane, uint64_t control_bytes);
   void start(Transfer* transfer);
+  // What was found not to match and must end the communicator, once.
+  std::optional<CallDifference> take_difference() { return std::exchange(difference_, std::nullopt); }
   // Does what can be done, connecting links on first use (`connect` tells whether one is ready); true when something
   // moved.
   template <typename Connect>
@@ -118,7 +138,11 @@ class PointToPoint {
   void reply(Peer& peer, uint32_t type, uint64_t sequence, uint64_t size);
   void finish(Transfer* transfer, tutti_status status, const std::string& error);
 
+  void differ(Transfer* receive, const Envelope& envelope);
+
   std::vector<Link>* links_ = nullptr;
+  uint32_t rank_ = 0;
+  std::optional<CallDifference> difference_;
   uint32_t lane_ = 0;
   uint64_t eager_bytes_ = 0;  // so much rides along with an envelope
   uint64_t active_ = 0;

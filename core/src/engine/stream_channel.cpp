@@ -16,6 +16,10 @@ void StreamChannel::place(std::byte* data, const MappedMemory& words, uint64_t o
   device_words_ = words.device() + offset;
 }
 
+bool StreamChannel::may_go_on(uint64_t k) const {
+  return std::atomic_ref(*host_word(k, !outgoing_)).load(std::memory_order_acquire) == 1;
+}
+
 void StreamChannel::let_go() {
   for (uint64_t k = 0; k < slots; ++k) std::atomic_ref(*host_word(k, !outgoing_)).store(1, std::memory_order_release);
 }

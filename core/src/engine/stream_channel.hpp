@@ -48,6 +48,8 @@ class StreamChannel {
   virtual uint64_t finished() const = 0;
   // Moves what can be moved; true when something was. Throws Failure when the transport failed.
   virtual bool advance(const std::function<bool(Link&)>& connect) = 0;
+  // Would the stream go on at once at the k-th fragment? For a stream that has carried out all before it.
+  bool may_go_on(uint64_t k) const;
   // Gives the stream whatever it waits for, so that it comes to its end; what it reads is undefined.
   void let_go();
   // "at fragment 3 to rank 1 over tcp", for messages; "": nothing is under way.

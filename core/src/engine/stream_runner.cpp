@@ -78,6 +78,7 @@ StreamRunner::StreamRunner(Place place) : place_(std::move(place)) {
   if (place_.board)
     direct_ = std::make_unique<DirectMemory>(
         DirectMemory::Place{place_.rank, place_.topology, place_.exchange, &early_notices_, place_.board});
+  board_ = StreamBoard::of(place_.communicator);
 }
 
 StreamRunner::~StreamRunner() {
@@ -154,14 +155,14 @@ std::unique_ptr<StreamPlan> StreamRunner::bind(const Call& call, bool direct) co
   return plan;
 }
 
-StreamPlan& StreamRunner::find_plan(const Call& call, const std::function<void()>& idle) {
-  if (!home_.tables.memory) home_ = call.where;
-  if (home_.tables.memory != call.where.tables.memory || home_.device != call.where.device)
+void StreamRunner::require_device(const DeviceMemory& where, const std::function<void()>& idle) {
+  if (!home_.tables.memory) home_ = where;
+  if (home_.tables.memory != where.tables.memory || home_.device != where.device)
     throw Failure(
         TUTTI_INVALID_ARGUMENT,
         fmt::format("the buffers are on device {} {}, but this rank's earlier calls were on {} {}: a rank of a "
                     "communicator uses one device",
-                    call.where.tables.memory->name, call.where.device, home_.tables.memory->name, home_.device));
+                    where.tables.memory->name, where.device, home_.tables.memory->name, home_.device));
   const tutti_executor* executor = home_.tables.executor;
   if (!prepared_) {
     idle();
@@ -169,6 +170,10 @@ StreamPlan& StreamRunner::find_plan(const Call& call, const std::function<void()
       throw Failure(status, fmt::format("device {}: {}", home_.tables.memory->name, take_plugin_error()));
     prepared_ = true;
   }
+}
+
+StreamPlan& StreamRunner::find_plan(const Call& call, const std::function<void()>& idle) {
+  require_device(call.where, idle);
   auto found = plans_.find(call.shape);
   if (found == plans_.end()) {
     if (plans_.size() >= most_plans) {
@@ -187,7 +192,7 @@ void StreamRunner::open_channels(const Call& call, StreamPlan& plan, const Until
   if (std::ranges::any_of(plan.traffic, [this](const StreamTraffic& traffic) {
         return !channels_.contains({traffic.peer, traffic.lane, traffic.outgoing});
       }))
-    open_missing(call, plan, until);
+    open_missing(call.where, collective_name(call.shape.collective), plan.traffic, until);
   std::set<std::string> carriers;
   for (const StreamTraffic& traffic : plan.traffic) carriers.insert(channel(traffic).carrier());
   plan.plan.transports.clear();
@@ -195,13 +200,14 @@ void StreamRunner::open_channels(const Call& call, StreamPlan& plan, const Until
   plan.open = true;
 }
 
-void StreamRunner::open_missing(const Call& call, const StreamPlan& plan, const Until& until) {
+void StreamRunner::open_missing(const DeviceMemory& where, const std::string& what,
+                                const std::vector<StreamTraffic>& traffic, const Until& until) {
   until([this] { return operations_.empty(); });
-  ChannelOpening::Place place{call.where.tables, call.where.device, place_.rank,     place_.first_lane, place_.links,
-                              place_.topology,   place_.exchange,   &early_notices_, place_.in_host,    &told_};
-  ChannelOpening opening(place, plan.traffic, &channels_);
-  opening_ = fmt::format("{} on device {}, until its peers have come to their first such call",
-                         collective_name(call.shape.collective), call.where.tables.memory->name);
+  ChannelOpening::Place place{where.tables,    where.device,    place_.rank,     place_.first_lane, place_.links,
+                              place_.topology, place_.exchange, &early_notices_, place_.in_host,    &told_};
+  ChannelOpening opening(place, traffic, &channels_);
+  opening_ = fmt::format("{} on device {}, until its peers have come to their first such call", what,
+                         where.tables.memory->name);
   try {
     until([&] { return opening.advance(); });
   } catch (...) {
@@ -333,6 +339,62 @@ bool StreamRunner::require_stream(const Call& call) const {
   if (capturing && call.wants_request)
     throw Failure(TUTTI_NOT_SUPPORTED, "the stream is being captured: a recorded call has no request");
   return capturing;
+}
+
+// ---- Sends and receives ------------------------------------------------------------------------------------
+
+std::string StreamRunner::open_channels(const Call& call, const std::vector<Transfer>& transfers, const Until& until) {
+  std::vector<StreamTraffic> traffic;
+  std::set<uint32_t> peers;
+  for (const Transfer& transfer : transfers)
+    if (!is_local(transfer.peer) && peers.insert(transfer.peer).second)
+      for (const bool outgoing : {true, false}) traffic.push_back({transfer.peer, place_.lanes, outgoing, {}});
+  if (std::ranges::any_of(traffic, [this](const StreamTraffic& way) {
+        return !channels_.contains({way.peer, way.lane, way.outgoing});
+      }))
+    open_missing(call.where, transfers.size() == 1 ? text_of(transfers[0]) : "exchange", traffic, until);
+  std::set<std::string> carriers;
+  for (const StreamTraffic& way : traffic) carriers.insert(channel(way).carrier());
+  std::string text;
+  for (const std::string& name : carriers) text += (text.empty() ? "" : "+") + name;
+  return text;
+}
+
+void StreamRunner::put(const Call& call, const std::vector<Transfer>& transfers,
+                       const std::function<void()>& meanwhile) {
+  begun_ = {};
+  begun_.where = call.where;
+  begun_.stream = call.stream;
+  begun_.timeout_ns = call.timeout_ns;
+  begun_.text = text_of(transfers[0]);
+  if (transfers.size() > 1)
+    begun_.text = fmt::format("exchange of {} transfers ({} ...)", transfers.size(), begun_.text);
+  begun_.begin = take_mark(call.where);
+  begun_.end = take_mark(call.where);
+  exchange_ = {};
+  exchange_.rank = place_.rank;
+  exchange_.transfers = &transfers;
+  exchange_.tables = call.where.tables;
+  exchange_.device = call.where.device;
+  exchange_.stream = call.stream;
+  exchange_.after = last_end_ && last_stream_ != call.stream ? last_end_ : nullptr;
+  exchange_.begin = begun_.begin;
+  exchange_.end = begun_.end;
+  exchange_.spare = &spare_;
+  exchange_.board = board_.get();
+  exchange_.channel = [this](uint32_t peer, bool outgoing) {
+    return is_local(peer) ? nullptr : &channel({peer, place_.lanes, outgoing, {}});
+  };
+  exchange_.most_queued = most_queued / local_.size();
+  exchange_.paced = local_.size() > 1;
+  begins_ = true;
+  core::issue(exchange_, meanwhile);
+  launch_.commands = exchange_.commands;
+  for (const Transfer& transfer : transfers)
+    if (transfer.sending && !is_local(transfer.peer)) {
+      const StreamChannel& way_of = channel({transfer.peer, place_.lanes, true, {}});
+      begun_.sends.emplace_back(&way_of, way_of.announced());
+    }
 }
 
 uint64_t StreamRunner::begin(const Call& call, StreamPlan& plan, const std::function<void()>& meanwhile) {

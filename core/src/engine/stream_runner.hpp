@@ -22,6 +22,7 @@
 #include "engine/selector.hpp"
 #include "engine/stream_meeting.hpp"
 #include "engine/stream_plan.hpp"
+#include "engine/stream_transfer.hpp"
 
 struct tutti_request;
 
@@ -48,6 +49,7 @@ class StreamRunner {
     Selector* selector = nullptr;
     std::vector<Link>* links = nullptr;
     uint32_t first_lane = 0;  // of the transport, for channels
+    uint32_t lanes = 0;       // of collectives; sends and receives use the one behind them
     uint64_t communicator = 0;
     MemoryExchange* exchange = nullptr;  // nullptr: ranks of other processes are reached over transports
     bool in_host = false;                // what transports carry goes through host memory
@@ -77,6 +79,8 @@ class StreamRunner {
   };
   // Can the call's stream take it? Returns whether it is being captured; throws Failure, and nothing was issued.
   bool require_stream(const Call& call) const;
+  // This rank's device is the one of its first call. Throws Failure for another.
+  void require_device(const DeviceMemory& where, const std::function<void()>& idle);
   // The plan of a call, made if need be. `idle` is called until nothing is pending where memory has to be allocated.
   StreamPlan& find_plan(const Call& call, const std::function<void()>& idle);
   // Opens the channels that the plan lacks; both ends have to come to the call. `until` waits until its argument says
@@ -94,6 +98,16 @@ class StreamRunner {
   void end() {
     if (direct_ && operations_.empty() && !stuck_) direct_->close();
   }
+
+  // A group of sends and receives (stream_transfer.hpp) instead of a collective: none is empty, and all are matched.
+  // Opens the channels that it lacks, both ways to each peer. Returns what carries its bytes: "mapped+tcp".
+  std::string open_channels(const Call& call, const std::vector<Transfer>& transfers, const Until& until);
+  // Puts the group into the stream; then issued() or failed().
+  void put(const Call& call, const std::vector<Transfer>& transfers, const std::function<void()>& meanwhile);
+  // What the call under way waits for besides the device, in words; "": nothing.
+  const std::string& waits_for() const { return exchange_.waits_for; }
+  const std::string& begun_text() const { return begun_.text; }
+
   // What mapped channels have carried, or are about to, and what was read directly, by peer.
   struct Traffic {
     const char* carrier;
@@ -125,7 +139,7 @@ class StreamRunner {
   // Does the oldest operation that the device has begun stand still for longer than its timeout?
   bool overdue(uint64_t now_ns);
   // Of the oldest operation.
-  uint64_t sequence() const { return operations_.front().sequence; }
+  std::optional<uint64_t> sequence() const { return operations_.front().sequence; }
   uint64_t timeout_ns() const { return operations_.front().timeout_ns; }
   // Where the oldest operation stands, for messages.
   std::string standpoint() const;
@@ -145,7 +159,7 @@ class StreamRunner {
     std::vector<std::pair<const StreamChannel*, uint64_t>> sends;
     uint64_t commands = 0;  // that may be in the device's queue
     uint64_t timeout_ns = 0;
-    uint64_t sequence = 0;
+    std::optional<uint64_t> sequence;  // of a collective
     uint64_t last_progress_ns = 0;
     std::string text;
   };
@@ -153,9 +167,11 @@ class StreamRunner {
   StreamChannel& channel(const StreamTraffic& traffic) const {
     return *channels_.at({traffic.peer, traffic.lane, traffic.outgoing});
   }
-  void open_missing(const Call& call, const StreamPlan& plan, const Until& until);
   std::unique_ptr<StreamPlan> bind(const Call& call, bool direct) const;
   void tell_why_not_direct(const Call& call, const StreamPlan& plan, const std::string& why);
+  void open_missing(const DeviceMemory& where, const std::string& what, const std::vector<StreamTraffic>& traffic,
+                    const Until& until);
+  bool is_local(uint32_t rank) const { return place_.topology->same_process(rank, place_.rank); }
   void close_channels();
   StreamWay way(uint32_t from, uint32_t to, bool direct) const;
   void require_scratch(const DeviceMemory& where, uint64_t bytes, const std::function<void()>& idle);
@@ -166,6 +182,7 @@ class StreamRunner {
   Place place_;
   std::vector<uint32_t> local_;  // ranks of this process
   std::shared_ptr<StreamMeeting> meeting_;
+  std::shared_ptr<StreamBoard> board_;
   std::unordered_map<Shape, std::unique_ptr<StreamPlan>, ShapeHash> plans_;
   Channels channels_;
   EarlyNotices early_notices_;
@@ -185,6 +202,7 @@ class StreamRunner {
   void* last_stream_ = nullptr;
   uint64_t queued_ = 0;  // sum of operations' commands
   StreamLaunch launch_;  // of the call being issued
+  StreamExchange exchange_;
   Operation begun_;
   bool begins_ = false;  // begun_ is neither issued nor failed
   std::string opening_;  // for what channels are being opened, in words; "": none are

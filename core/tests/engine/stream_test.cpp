@@ -155,8 +155,6 @@ TEST(Stream, WrongMemoryIsNamed) {
     refused(host, host, s.handle, "host memory");
     s.free(ours);
     refused(ours, ours, s.handle, "released");
-    EXPECT_LT(tutti_send(comm, theirs, 10, TUTTI_FLOAT32, 1 - tutti_comm_rank(comm), 0, nullptr, nullptr), 0);
-    EXPECT_NE(std::string(tutti_comm_error(comm)).find("take host memory"), std::string::npos);
     EXPECT_EQ(tutti_comm_async_error(comm), TUTTI_OK) << "nothing was issued";
     other.free(theirs);
   });

@@ -35,18 +35,10 @@ tutti_status barrier(const Call& c) { return tutti_barrier(c.comm, c.options, nu
 // Everyone sends to the next rank and receives from the one before.
 tutti_status send_receive(const Call& c) {
   constexpr uint32_t tag = 0;
-  tutti_request* receive = nullptr;
   const uint32_t next = (c.rank + 1) % c.nranks, previous = (c.rank + c.nranks - 1) % c.nranks;
-  tutti_status status = tutti_receive(c.comm, c.out, c.count, c.dtype, previous, tag, nullptr, &receive);
-  if (status < 0) return status;
-  tutti_request* send = nullptr;
-  status = tutti_send(c.comm, c.in, c.count, c.dtype, next, tag, nullptr, &send);
-  const tutti_status sent = status < 0 ? status : tutti_request_wait(send);
-  const tutti_status received = sent < 0 ? sent : tutti_request_wait(receive);
-  // After an error the communicator is broken and freeing does not block: pending requests have ended with it.
-  tutti_request_free(send);
-  tutti_request_free(receive);
-  return received;
+  const tutti_message messages[] = {{const_cast<void*>(c.in), c.count, c.dtype, next, tag, TUTTI_SEND},
+                                    {c.out, c.count, c.dtype, previous, tag, TUTTI_RECEIVE}};
+  return tutti_exchange(c.comm, messages, 2, c.options, nullptr);
 }
 
 constexpr Blocks none = Blocks::none, one = Blocks::one, per_rank = Blocks::per_rank;

@@ -62,7 +62,6 @@ struct Collective {
     return out != Blocks::none && (!out_at_root_only || rank == root);
   }
   // Sends and receives have no stream.
-  bool takes_device() const { return origin != Origin::previous_rank; }
   // The `count` argument of the call for a total of `bytes` bytes as nccl-tests counts them: rounded down so that
   // blocks are equal.
   uint64_t count_for(uint64_t bytes, uint64_t element_bytes, uint32_t nranks) const;

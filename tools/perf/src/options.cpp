@@ -128,8 +128,6 @@ void interpret(const Texts& texts, bool factor_given, Options* options) {
   if (texts.memory != "ordinary" && texts.memory != "registered")
     throw std::invalid_argument("--memory " + texts.memory + ": known are ordinary, registered");
   options->registered = texts.memory == "registered";
-  if (!options->device.empty() && !options->all && !options->collectives.front()->takes_device())
-    throw std::invalid_argument(texts.collective + " takes host memory: leave out --device " + options->device);
 }
 
 }  // namespace

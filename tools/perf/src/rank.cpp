@@ -167,10 +167,6 @@ int measure_all(const tutti::Communicator& comm, const Options& options, Reporte
                                            std::to_string(comm.nranks()));
       continue;
     }
-    if (device && !collective->takes_device()) {
-      reporter->leave_out(*collective, "it takes host memory");
-      continue;
-    }
     reporter->begin(*collective);
     for (const Case& what : cases_of(*collective, options, comm.nranks())) reporter->add(measurer.measure(what));
   }

@@ -238,6 +238,9 @@ constexpr Clause table[] = {
      "`export_dmabuf` gives a descriptor of which `[offset, offset + bytes)` is the memory itself, and leaves nothing "
      "behind once that is closed. Memory that is none of the device's, was released, or ends outside of its allocation "
      "is refused."},
+    {"D-14",
+     "`identify` gives each device 16 bytes, not all zero: the same each time and in every process of the host, and "
+     "different for any two devices. A device that there is not is an error."},
 
     {"X-1", "COPY brings the `count` bytes of its source to `dst` and `dst2`, for every size and alignment."},
     {"X-2",
@@ -266,6 +269,11 @@ constexpr Clause table[] = {
      "`stream_state` gives the device that a stream was made on, flags of 0 while it is not captured, and for NULL one "
      "of the devices."},
     {"X-13", "All functions may be called by any number of threads at once, each on its own stream."},
+    {"X-14",
+     "`enqueue_fused` carries out COPY, REDUCE, WAIT and WRITE as `enqueue` does, in their order and bit for bit, "
+     "after "
+     "what is in the stream and before what comes behind. It returns at once. A list that it does not take is "
+     "TUTTI_NOT_SUPPORTED, and nothing of it is carried out."},
 };
 
 }  // namespace

@@ -47,5 +47,6 @@ std::vector<ContractCase> algorithm_cases();
 std::vector<ContractCase> device_cases();
 std::vector<ContractCase> export_cases();
 std::vector<ContractCase> executor_cases();
+std::vector<ContractCase> fused_cases();
 
 }  // namespace tutti::conformance::contract

@@ -142,6 +142,8 @@ constexpr Fault devices[] = {
     {"closes-anything", "D-12", "simulated", "close_import of what is no import says TUTTI_OK"},
     {"dmabuf-of-the-base", "D-13", "simulated", "export_dmabuf of any address says offset 0"},
     {"dmabuf-keeps-descriptor", "D-13", "simulated", "each export_dmabuf leaves a descriptor open"},
+    {"all-devices-are-one", "D-14", "simulated", "identify gives every device the same bytes"},
+    {"identity-of-a-process", "D-14", "simulated", "identify gives other bytes in another process"},
     {"drops-last-copied-byte", "X-1", "simulated", "COPY leaves its last byte out"},
     {"forgets-second-destination", "X-1", "simulated", "dst2 is not written"},
     {"ignores-the-operator", "X-2", "simulated", "every REDUCE is a sum"},
@@ -164,6 +166,11 @@ constexpr Fault devices[] = {
     {"enqueue-waits", "X-11", "simulated", "enqueue returns when the device is done"},
     {"streams-of-device-0", "X-12", "simulated", "stream_state says device 0 of all streams"},
     {"one-thread", "X-13", "simulated", "enqueue refuses all threads but the first"},
+    {"fused-divides-never", "X-14", "simulated", "no REDUCE in one launch divides"},
+    {"fused-waits-once", "X-14", "simulated", "only the first WAIT of a launch waits"},
+    {"fused-tells-too-soon", "X-14", "simulated", "a launch does its copies after all its words"},
+    {"fused-in-another-stream", "X-14", "simulated", "a launch goes to a stream of the executor's own"},
+    {"fused-takes-a-part", "X-14", "simulated", "of a list that is too long the first commands are carried out"},
 };
 
 constexpr Fault plugins[] = {

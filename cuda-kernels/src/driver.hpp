@@ -19,6 +19,7 @@ struct Driver {
   CUresult (*mem_get_address_range)(CUdeviceptr*, size_t*, CUdeviceptr);
   CUresult (*pointer_get_attributes)(unsigned, CUpointer_attribute*, void**, CUdeviceptr);
   CUresult (*primary_context_state)(CUdevice, unsigned*, int*);
+  CUresult (*device_get_uuid)(CUuuid*, CUdevice);
   CUresult (*stream_batch_mem_op)(CUstream, unsigned, CUstreamBatchMemOpParams*, unsigned);
   CUresult (*mem_retain_allocation_handle)(CUmemGenericAllocationHandle*, void*);
   CUresult (*mem_release)(CUmemGenericAllocationHandle);

@@ -262,6 +262,13 @@ void require_readable(uint32_t device, const void* address) {
                        "ranks as processes of their own");
 }
 
+void identify(uint32_t device, uint8_t* id) {
+  CUuuid uuid{};
+  check("cuDeviceGetUuid", driver().device_get_uuid(&uuid, static_cast<CUdevice>(device)));
+  static_assert(sizeof uuid == 16);
+  std::memcpy(id, &uuid, sizeof uuid);
+}
+
 int export_memory(const void* address, tutti_memory_export& memory) {
   tutti_pointer pointer{};
   classify(address, pointer);

@@ -31,6 +31,7 @@ struct Cuda {
   static int export_dmabuf(const void* address, uint64_t bytes, uint64_t& offset) {
     return cuda::export_dmabuf(address, bytes, offset);
   }
+  static void identify(uint32_t device, uint8_t* id) { cuda::identify(device, id); }
   static void prepare(uint32_t device) { cuda::prepare(device); }
   static void* create_stream(uint32_t device) { return cuda::create_stream(device); }
   static void destroy_stream(void* stream) { cuda::destroy_stream(stream); }
@@ -41,6 +42,9 @@ struct Cuda {
   static void destroy_mark(Mark* mark) { cuda::destroy_mark(mark); }
   static bool poll_mark(Mark* mark) { return cuda::poll_mark(mark); }
   static void enqueue(void* stream, std::span<const tutti_command> commands) { cuda::enqueue(stream, commands); }
+  static void enqueue_fused(void* stream, std::span<const tutti_command> commands) {
+    cuda::enqueue_fused(stream, commands);
+  }
 };
 
 constexpr tutti_device device = sdk::make_device<Cuda>();

@@ -9,6 +9,7 @@
 #include "cuda_error.hpp"
 #include "current_device.hpp"
 #include "driver.hpp"
+#include "fused.hpp"
 #include "kernels.hpp"
 #include "memory.hpp"
 
@@ -77,6 +78,7 @@ void prepare(uint32_t device) {
   check("cudaFree(0), which makes the device's context", cudaFree(nullptr));
   driver();
   load_kernels();
+  load_fused();
 }
 
 void* create_stream(uint32_t device) {
@@ -180,6 +182,18 @@ void enqueue(void* stream, std::span<const tutti_command> commands) {
       launch(c, handle);
   }
   flush();
+}
+
+void enqueue_fused(void* stream, std::span<const tutti_command> commands) {
+  look_through(commands);
+  const Program program = make_program(commands);
+  uint32_t device = 0;
+  uint64_t flags = 0;
+  stream_state(stream, device, flags);
+  const CurrentDevice current(device);
+  for (const tutti_command& c : commands)
+    for (uint32_t k = 0; c.src && k < c.sources; ++k) require_readable(device, c.src[k]);
+  launch(program, device, static_cast<cudaStream_t>(stream));
 }
 
 }  // namespace tutti::cuda

@@ -18,5 +18,6 @@ Mark* create_mark(uint32_t device);
 void destroy_mark(Mark* mark);
 bool poll_mark(Mark* mark);
 void enqueue(void* stream, std::span<const tutti_command> commands);
+void enqueue_fused(void* stream, std::span<const tutti_command> commands);
 
 }  // namespace tutti::cuda

@@ -89,6 +89,29 @@ TEST_F(Cuda, RefusesWhatCannotBeACommand) {
   refused(command, "mark is NULL");
 }
 
+TEST_F(Cuda, RefusesWhatCannotBePartOfALaunch) {
+  const auto refused = [](const std::vector<tutti_command>& list, const char* words) {
+    last_error.clear();
+    EXPECT_EQ(executor->enqueue_fused(nullptr, nullptr, list.data(), static_cast<uint32_t>(list.size())),
+              TUTTI_NOT_SUPPORTED);
+    EXPECT_NE(last_error.find(words), std::string::npos) << last_error;
+  };
+  uint32_t at = 0;
+  tutti_command mark{}, word{}, large{};
+  mark.kind = TUTTI_COMMAND_MARK;
+  mark.mark = reinterpret_cast<tutti_mark*>(&at);
+  refused({mark}, "command 5 cannot be part of one launch");
+  word.kind = TUTTI_COMMAND_WAIT;
+  word.word = &at;
+  refused(std::vector<tutti_command>(251, word), "more than 500 entries");
+  const void* source = &at;
+  large.kind = TUTTI_COMMAND_COPY;
+  large.sources = 1;
+  large.src = &source;
+  large.count = uint64_t{1} << 32;
+  refused({large}, "4294967296 elements");
+}
+
 TEST_F(Cuda, RefusesWhatCannotBeAnExport) {
   tutti_memory_export memory{};
   void* base = nullptr;
@@ -183,6 +206,13 @@ class Gpu : public Cuda {
     if (there != TUTTI_OK) return;
     executor->destroy_mark(nullptr, mark_);
     executor->destroy_stream(nullptr, stream_);
+  }
+  // In one launch.
+  void run_fused(const std::vector<tutti_command>& commands) {
+    ASSERT_EQ(executor->enqueue_fused(nullptr, stream_, commands.data(), static_cast<uint32_t>(commands.size())),
+              TUTTI_OK)
+        << last_error;
+    run({});
   }
   void run(std::vector<tutti_command> commands) {
     tutti_command mark{};
@@ -286,12 +316,14 @@ TEST_F(Gpu, EveryKernelGivesTheFoldsBits) {
             command.dst2 = base + (most + 1) * room;
             command.count = count;
             command.divisor = divisor;
-            std::memset(host + most * room, 0xa5, 2 * room);
-            run({command});
-            if (HasFatalFailure()) return;
-            expect_fold<Dtype, Op>(values, count, divisor, host + most * room + shift);
-            expect_fold<Dtype, Op>(values, count, divisor, host + (most + 1) * room);
-            ASSERT_EQ(host[most * room + shift + count * sizeof(Stored)], 0xa5) << "written past the end";
+            for (const bool fused : {false, true}) {
+              std::memset(host + most * room, 0xa5, 2 * room);
+              fused ? run_fused({command}) : run({command});
+              if (HasFatalFailure()) return;
+              expect_fold<Dtype, Op>(values, count, divisor, host + most * room + shift);
+              expect_fold<Dtype, Op>(values, count, divisor, host + (most + 1) * room);
+              ASSERT_EQ(host[most * room + shift + count * sizeof(Stored)], 0xa5) << "written past the end";
+            }
           }
   };
   [&]<uint32_t... I>(std::integer_sequence<uint32_t, I...>) {
@@ -324,16 +356,83 @@ TEST_F(Gpu, CopiesToTwoPlacesAtAnyAlignment) {
   for (const uint64_t count : {uint64_t{1}, uint64_t{15}, uint64_t{4097}})
     for (const uint64_t from : {0, 3})
       for (const uint64_t to : {0, 3, 8}) {
-        std::memset(mapped.host + room, 0xa5, 2 * room);
-        const void* source = mapped.seen + from;
-        tutti_command command = copy(mapped.seen + room + to, &source, count);
-        command.dst2 = mapped.seen + 2 * room + 3;
-        run({command});
-        EXPECT_EQ(std::memcmp(mapped.host + from, mapped.host + room + to, count), 0) << count << from << to;
-        EXPECT_EQ(std::memcmp(mapped.host + from, mapped.host + 2 * room + 3, count), 0) << count << from << to;
-        EXPECT_EQ(mapped.host[room + to + count], 0xa5);
-        EXPECT_EQ(mapped.host[2 * room + 3 + count], 0xa5);
+        for (const bool fused : {false, true}) {
+          std::memset(mapped.host + room, 0xa5, 2 * room);
+          const void* source = mapped.seen + from;
+          tutti_command command = copy(mapped.seen + room + to, &source, count);
+          command.dst2 = mapped.seen + 2 * room + 3;
+          fused ? run_fused({command}) : run({command});
+          EXPECT_EQ(std::memcmp(mapped.host + from, mapped.host + room + to, count), 0) << count << from << to;
+          EXPECT_EQ(std::memcmp(mapped.host + from, mapped.host + 2 * room + 3, count), 0) << count << from << to;
+          EXPECT_EQ(mapped.host[room + to + count], 0xa5);
+          EXPECT_EQ(mapped.host[2 * room + 3 + count], 0xa5);
+        }
       }
+}
+
+// One launch, in the middle of which the host sets words, sees results and sets the next.
+TEST_F(Gpu, ALaunchWaitsByItself) {
+  constexpr uint32_t bytes = 20000;
+  const Mapped words(device, 4096), data(device, 3 * bytes);
+  void* ours = nullptr;
+  ASSERT_EQ(device->allocate(nullptr, 0, bytes, &ours), TUTTI_OK) << last_error;
+  std::memset(words.host, 0, 4096);
+  auto *host = reinterpret_cast<uint32_t*>(words.host), *seen = reinterpret_cast<uint32_t*>(words.seen);
+  const void *source = data.seen, *middle = ours;
+  const void* both[] = {data.seen + bytes, ours};
+  tutti_command sum = copy(data.seen + 2 * bytes, both, bytes);
+  sum.kind = TUTTI_COMMAND_REDUCE;
+  sum.dtype = TUTTI_UINT8;
+  sum.op = TUTTI_SUM;
+  sum.sources = 2;
+  const std::vector<tutti_command> list{word(TUTTI_COMMAND_WAIT, seen, 1),
+                                        word(TUTTI_COMMAND_WRITE, seen, 0),
+                                        copy(ours, &source, bytes),
+                                        copy(data.seen + bytes, &middle, bytes),
+                                        word(TUTTI_COMMAND_WRITE, seen + 16, 1),
+                                        word(TUTTI_COMMAND_WAIT, seen + 32, 1),
+                                        word(TUTTI_COMMAND_WRITE, seen + 32, 0),
+                                        sum,
+                                        word(TUTTI_COMMAND_WRITE, seen + 48, 1)};
+  const auto until = [&](uint32_t at) {
+    const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    while (std::atomic_ref(host[at]).load(std::memory_order_acquire) != 1 && std::chrono::steady_clock::now() < limit)
+      std::this_thread::yield();
+    ASSERT_EQ(std::atomic_ref(host[at]).exchange(0), 1u) << "the word at " << at << " was not set";
+  };
+  for (uint32_t round = 0; round < 50; ++round) {
+    ASSERT_EQ(executor->enqueue_fused(nullptr, stream_, list.data(), static_cast<uint32_t>(list.size())), TUTTI_OK)
+        << last_error;
+    std::memset(data.host, static_cast<int>(round), bytes);
+    std::atomic_ref(host[0]).store(1, std::memory_order_release);
+    until(16);
+    ASSERT_EQ(data.host[bytes], round);
+    ASSERT_EQ(data.host[2 * bytes - 1], round);
+    EXPECT_EQ(std::atomic_ref(host[48]).load(), 0u) << "the second word was not waited for";
+    std::memset(data.host + bytes, 3, bytes);
+    std::atomic_ref(host[32]).store(1, std::memory_order_release);
+    until(48);
+    for (uint32_t i = 0; i < bytes; ++i) ASSERT_EQ(data.host[2 * bytes + i], round + 3) << i;
+  }
+  run({});
+  EXPECT_EQ(host[0] + host[32], 0u) << "words are reset";
+  EXPECT_EQ(device->release(nullptr, ours), TUTTI_OK);
+}
+
+TEST_F(Gpu, SaysWhichDeviceItIs) {
+  tutti_device_caps caps{};
+  caps.struct_size = sizeof caps;
+  ASSERT_EQ(device->query(nullptr, &caps), TUTTI_OK);
+  std::vector<std::vector<uint8_t>> all;
+  for (uint32_t k = 0; k < caps.devices; ++k) {
+    std::vector<uint8_t> id(16);
+    ASSERT_EQ(device->identify(nullptr, k, id.data()), TUTTI_OK) << last_error;
+    EXPECT_NE(id, std::vector<uint8_t>(16));
+    EXPECT_EQ(std::count(all.begin(), all.end(), id), 0) << "device " << k << " is one before it";
+    all.push_back(id);
+  }
+  uint8_t none[16];
+  EXPECT_LT(device->identify(nullptr, caps.devices, none), 0);
 }
 
 // More elements than an int counts, and the far end is right.

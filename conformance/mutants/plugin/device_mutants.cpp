@@ -4,6 +4,7 @@
 // said in faults.cpp. A fault that needs the device's time to show is waited for, so that it strikes each time.
 #include <fcntl.h>
 #include <tutti/plugin/device.h>
+#include <unistd.h>
 
 #include <array>
 #include <atomic>
@@ -321,6 +322,37 @@ tutti_status enqueue(void*, void* stream, const tutti_command* commands, uint32_
   return status;
 }
 
+tutti_status enqueue_fused(void*, void* stream, const tutti_command* commands, uint32_t n) {
+  std::vector<tutti_command> changed(commands, commands + n);
+  if (is("fused-divides-never"))
+    for (tutti_command& c : changed)
+      if (c.divisor) c.divisor = 0, reached();
+  if (is("fused-waits-once")) {
+    bool waited = false;
+    std::erase_if(changed, [&](const tutti_command& c) {
+      return c.kind == TUTTI_COMMAND_WAIT && std::exchange(waited, true) && (reached(), true);
+    });
+  }
+  if (is("fused-tells-too-soon"))
+    std::stable_partition(changed.begin(), changed.end(),
+                          [](const tutti_command& c) { return !computes(c) && (reached(), true); });
+  if (is("fused-in-another-stream")) stream = hidden_stream(device_of(stream)), reached();
+  const auto fused = [&](uint32_t m) { return executor->enqueue_fused(executor->self, stream, changed.data(), m); };
+  const tutti_status status = fused(static_cast<uint32_t>(changed.size()));
+  if (is("fused-takes-a-part") && status == TUTTI_NOT_SUPPORTED && n > 1) reached(), fused(1);
+  return status;
+}
+
+tutti_status identify(void*, uint32_t device, uint8_t* id) {
+  const tutti_status status = inner->identify(inner->self, device, id);
+  if (is("all-devices-are-one") && status == TUTTI_OK && device) inner->identify(inner->self, 0, id), reached();
+  if (is("identity-of-a-process") && status == TUTTI_OK) {
+    const pid_t process = getpid();
+    std::memcpy(id, &process, sizeof process), reached();
+  }
+  return status;
+}
+
 }  // namespace
 
 namespace {
@@ -393,11 +425,13 @@ const void* device_mutant(const char* id) {
     device_table.allocate = allocate, device_table.release = release;
     device_table.map_host = map_host, device_table.unmap_host = unmap_host;
     device_table.export_memory = export_memory, device_table.import_memory = import_memory;
-    device_table.close_import = close_import, device_table.export_dmabuf = export_dmabuf;
+    device_table.close_import = close_import, device_table.export_dmabuf = export_dmabuf,
+    device_table.identify = identify;
     if (is("claims-exports"))
       device_table.export_memory = nullptr, device_table.import_memory = nullptr, device_table.close_import = nullptr;
     executor_table.create_mark = create_mark, executor_table.poll_mark = poll_mark;
     executor_table.stream_state = stream_state, executor_table.enqueue = enqueue;
+    executor_table.enqueue_fused = enqueue_fused;
   }
   return std::strcmp(id, TUTTI_DEVICE_ID) == 0 ? static_cast<const void*>(&device_table) : &executor_table;
 }

@@ -131,6 +131,15 @@ void enable_peer(uint32_t device, uint32_t peer) {
                                          std::to_string(peer) + " (TUTTI_SIMULATED_PEERS=0)");
 }
 
+// The simulated devices of a host are those of all its processes, by their numbers.
+void identify(uint32_t device, uint8_t* id) {
+  check_device(device);
+  if (sdk::config_number("TUTTI_SIMULATED_IDENTITIES", 1, 0, 1) == 0)
+    throw Error(TUTTI_NOT_SUPPORTED, "simulated device: devices cannot be told apart (TUTTI_SIMULATED_IDENTITIES=0)");
+  std::memcpy(id, "simulated   ", 12);
+  std::memcpy(id + 12, &device, sizeof device);
+}
+
 void* allocate(uint32_t device, uint64_t bytes) {
   check_device(device);
   if (!bytes) bytes = 1;

@@ -17,6 +17,9 @@ uint32_t device_count();
 // Throws sdk::Error unless the device exists.
 void check_device(uint32_t device);
 
+// 16 bytes: the same in every process of the host.
+void identify(uint32_t device, uint8_t* id);
+
 // All may be called by any thread.
 void* allocate(uint32_t device, uint64_t bytes);
 void release(void* address);

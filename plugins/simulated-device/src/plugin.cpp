@@ -39,6 +39,7 @@ struct Simulated {
   static int export_dmabuf(const void* address, uint64_t bytes, uint64_t& offset) {
     return simulated::export_dmabuf(address, bytes, offset);
   }
+  static void identify(uint32_t device, uint8_t* id) { simulated::identify(device, id); }
   static void prepare(uint32_t device) { check_device(device); }
   static void* create_stream(uint32_t device) { return simulated::create_stream(device); }
   static void destroy_stream(void* stream) { simulated::destroy_stream(stream); }
@@ -57,6 +58,9 @@ struct Simulated {
     return mark->reached.load(std::memory_order_acquire) >= mark->set.load(std::memory_order_acquire);
   }
   static void enqueue(void* stream, std::span<const tutti_command> commands) { simulated::enqueue(stream, commands); }
+  static void enqueue_fused(void* stream, std::span<const tutti_command> commands) {
+    simulated::enqueue_fused(stream, commands);
+  }
 };
 
 constexpr tutti_device device = sdk::make_device<Simulated>();
@@ -67,4 +71,5 @@ constexpr tutti_executor executor = sdk::make_executor<Simulated>();
 
 TUTTI_PLUGIN(simulated_device, "simulated", "0.1.0", "Tutti", "Apache-2.0",
              "a device whose streams are threads, for tests", {TUTTI_DEVICE_ID, &tutti::simulated::device},
-             {TUTTI_EXECUTOR_ID, &tutti::simulated::executor});
+             {TUTTI_EXECUTOR_ID, &tutti::simulated::executor},
+             {tutti::simulated::Launches::id, &tutti::simulated::launches()});

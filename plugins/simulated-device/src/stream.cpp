@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stream.hpp"
 
+#include <atomic>
 #include <condition_variable>
 #include <cstring>
 #include <deque>
@@ -24,7 +25,8 @@ struct Work {
   tutti_command command{};
   std::vector<const void*> sources;
   ReduceLoop reduce = nullptr;
-  uint64_t turn = 0;  // MARK, AFTER: which setting of the mark
+  uint64_t turn = 0;        // MARK, AFTER: which setting of the mark
+  std::vector<Work> fused;  // in the place of a command: a list that is carried out as one
 };
 
 void until(const auto& condition) {
@@ -36,6 +38,7 @@ void until(const auto& condition) {
 }
 
 void carry_out(const Work& work) {
+  for (const Work& part : work.fused) carry_out(part);
   const tutti_command& c = work.command;
   switch (c.kind) {
     case TUTTI_COMMAND_COPY:
@@ -171,6 +174,19 @@ Work check(const tutti_command& command) {
   return work;
 }
 
+// What a device would be given one by one: words that follow each other go together.
+uint64_t count_launches(const std::vector<Work>& all) {
+  uint64_t launches = 0;
+  bool after_word = false;
+  for (const Work& work : all) {
+    const uint32_t kind = work.command.kind;
+    const bool word = kind == TUTTI_COMMAND_WAIT || kind == TUTTI_COMMAND_WRITE;
+    launches += kind != TUTTI_COMMAND_MARK && kind != TUTTI_COMMAND_AFTER && !(word && after_word);
+    after_word = word;
+  }
+  return launches;
+}
+
 }  // namespace
 
 void* create_stream(uint32_t device) {
@@ -193,12 +209,41 @@ void destroy_stream(void* stream) {
 
 uint32_t stream_device(void* stream) { return find(stream).device; }
 
-void enqueue(void* stream, std::span<const tutti_command> commands) {
+Launches& launches() {
+  static Launches counted;
+  return counted;
+}
+
+namespace {
+
+void append(void* stream, std::vector<Work> all) {
   Stream& s = find(stream);
+  launches().count.fetch_add(count_launches(all), std::memory_order_relaxed);
+  s.queue->append(std::move(all));
+}
+
+}  // namespace
+
+void enqueue(void* stream, std::span<const tutti_command> commands) {
   std::vector<Work> all;
   all.reserve(commands.size());
   for (const tutti_command& command : commands) all.push_back(check(command));
-  s.queue->append(std::move(all));
+  append(stream, std::move(all));
+}
+
+void enqueue_fused(void* stream, std::span<const tutti_command> commands) {
+  static const uint64_t most = sdk::config_number("TUTTI_SIMULATED_FUSED", 256, 0, 1u << 20);
+  if (commands.size() > most)
+    throw Error(TUTTI_NOT_SUPPORTED, "simulated device: " + std::to_string(commands.size()) +
+                                         " commands in one launch, at most " + std::to_string(most) +
+                                         " (TUTTI_SIMULATED_FUSED)");
+  std::vector<Work> all(1);
+  for (const tutti_command& command : commands) {
+    if (command.kind == TUTTI_COMMAND_MARK || command.kind == TUTTI_COMMAND_AFTER)
+      throw Error(TUTTI_NOT_SUPPORTED, "simulated device: a mark in the middle of a launch");
+    all[0].fused.push_back(check(command));
+  }
+  append(stream, std::move(all));
 }
 
 }  // namespace tutti::simulated

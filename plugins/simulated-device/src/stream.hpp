@@ -25,5 +25,14 @@ void* create_stream(uint32_t device);
 void destroy_stream(void* stream);
 uint32_t stream_device(void* stream);
 void enqueue(void* stream, std::span<const tutti_command> commands);
+void enqueue_fused(void* stream, std::span<const tutti_command> commands);
+
+// The plugin's interface of its own, for tests: how many copies, reductions, batches of words and fused lists the
+// devices of this process were given so far.
+struct Launches {
+  static constexpr const char* id = "tutti.simulated_launches/1";
+  std::atomic<uint64_t> count{0};
+};
+Launches& launches();
 
 }  // namespace tutti::simulated

@@ -129,6 +129,47 @@ TEST_F(SimulatedDevice, ReducesInOrderIntoTwoPlaces) {
   EXPECT_EQ(executor->destroy_stream(nullptr, s), TUTTI_OK);
 }
 
+// A list in one launch is one entry of the queue, whatever it does; the counter tells.
+TEST_F(SimulatedDevice, CountsLaunches) {
+  const auto* count = static_cast<const std::atomic<uint64_t>*>(
+      tutti_plugin_entry_simulated_device.get_interface("tutti.simulated_launches/1", 0));
+  ASSERT_NE(count, nullptr);
+  auto *a = memory<int32_t>(10), *b = memory<int32_t>(10);
+  auto* words = static_cast<uint32_t*>(std::aligned_alloc(4096, 4096));
+  std::memset(words, 0, 4096);
+  void* seen = nullptr;
+  ASSERT_EQ(device->map_host(nullptr, words, 4096, &seen), TUTTI_OK);
+  std::fill_n(a, 10, 7);
+  void* s = stream();
+  tutti_mark* m = mark();
+  const void* source = a;
+  tutti_command copy = command(TUTTI_COMMAND_COPY);
+  copy.sources = 1;
+  copy.src = &source;
+  copy.dst = b;
+  copy.count = 40;
+  auto* word_of = static_cast<uint32_t*>(seen);
+  const std::vector<tutti_command> list{word(TUTTI_COMMAND_WRITE, word_of, 1), word(TUTTI_COMMAND_WAIT, word_of, 1),
+                                        copy, copy, word(TUTTI_COMMAND_WRITE, word_of, 2)};
+  const uint64_t before = *count;
+  ASSERT_EQ(run(s, list), TUTTI_OK) << last_error;
+  EXPECT_EQ(*count - before, 4u) << "two words together, two copies, a word";
+  ASSERT_EQ(run(s, {command(TUTTI_COMMAND_MARK, m)}), TUTTI_OK);
+  finish(m);
+  std::fill_n(b, 10, 0);
+  ASSERT_EQ(executor->enqueue_fused(nullptr, s, list.data(), static_cast<uint32_t>(list.size())), TUTTI_OK)
+      << last_error;
+  EXPECT_EQ(*count - before, 5u);
+  ASSERT_EQ(run(s, {command(TUTTI_COMMAND_MARK, m)}), TUTTI_OK);
+  finish(m);
+  EXPECT_EQ(b[9], 7);
+  EXPECT_EQ(words[0], 2u);
+  EXPECT_EQ(*count - before, 5u) << "marks do not count";
+  EXPECT_EQ(executor->destroy_stream(nullptr, s), TUTTI_OK);
+  ASSERT_EQ(device->unmap_host(nullptr, words), TUTTI_OK);
+  std::free(words);
+}
+
 TEST_F(SimulatedDevice, RefusesHostMemoryThatIsNotMapped) {
   std::vector<char> host(8192);
   auto* ours = memory<char>(8192);

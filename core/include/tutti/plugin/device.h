@@ -26,8 +26,8 @@ extern "C" {
 #define TUTTI_DEVICE_ID "tutti.device/1"
 #define TUTTI_EXECUTOR_ID "tutti.executor/1"
 /* The drafts' stamps: hashes of the layouts below. The core refuses a plugin that was compiled with others. */
-#define TUTTI_DEVICE_STAMP 0x663a9719u
-#define TUTTI_EXECUTOR_STAMP 0x1190336bu
+#define TUTTI_DEVICE_STAMP 0x02529727u
+#define TUTTI_EXECUTOR_STAMP 0x114967a1u
 
 /* A point in a stream's work. Opaque; belongs to the plugin. */
 typedef struct tutti_mark tutti_mark;
@@ -95,6 +95,10 @@ typedef struct tutti_device {
    * [*offset, *offset + bytes) of it is that memory itself until the allocation is released. Adapters read and write
    * the memory by it (tutti_memory in transport.h). TUTTI_NOT_SUPPORTED where this machine's driver makes none. */
   tutti_status (*export_dmabuf)(void* self, const void* address, uint64_t bytes, int32_t* fd, uint64_t* offset);
+  /* Optional. [any] Which piece of hardware this device is: 16 bytes, the same for the same device in every process and
+   * container of the host, however each of them numbers its devices, and different for any two devices that can work at
+   * the same time without sharing anything. Parts of a device that have processors of their own are devices. */
+  tutti_status (*identify)(void* self, uint32_t device, uint8_t* id);
 } tutti_device;
 
 /* The commands. */
@@ -148,6 +152,12 @@ typedef struct tutti_executor {
   tutti_status (*poll_mark)(void* self, tutti_mark* mark);
   /* [any; one thread per stream at a time] Appends all commands, or none: an error then says why and which. */
   tutti_status (*enqueue)(void* self, void* stream, const tutti_command* commands, uint32_t n);
+  /* Optional. [any; one thread per stream at a time] As enqueue, as one piece of work that the device is given once: it
+   * carries out the commands by itself, with the same results, and is busy where a WAIT waits. For few small COPY,
+   * REDUCE, WAIT and WRITE; anything else, and a list that is too long, is TUTTI_NOT_SUPPORTED. The caller promises that
+   * whoever sets the awaited words needs nothing more of this device for it, and that no other process waits on the same
+   * device meanwhile: tutti_device.identify tells. */
+  tutti_status (*enqueue_fused)(void* self, void* stream, const tutti_command* commands, uint32_t n);
 } tutti_executor;
 
 #ifdef __cplusplus

@@ -18,6 +18,7 @@
 //     static void* import_memory(uint32_t device, const tutti_memory_export& memory, int fd);
 //     static void close_import(void* base);
 //     static int export_dmabuf(const void* address, uint64_t bytes, uint64_t& offset);    // optional: the descriptor
+//     static void identify(uint32_t device, uint8_t* id);                              // optional
 //     static void prepare(uint32_t device);
 //     static void* create_stream(uint32_t device);
 //     static void destroy_stream(void* stream);
@@ -27,6 +28,7 @@
 //     static void destroy_mark(Mark* mark);
 //     static bool poll_mark(Mark* mark);                                               // true: done
 //     static void enqueue(void* stream, std::span<const tutti_command> commands);      // all or none
+//     static void enqueue_fused(void* stream, std::span<const tutti_command> commands);  // optional
 //   };
 #pragma once
 
@@ -55,6 +57,8 @@ struct DeviceTable {
   using Mark = typename T::Mark;
   static constexpr bool exports = requires(void* base) { T::close_import(base); };
   static constexpr bool exports_dmabuf = requires(uint64_t& offset) { T::export_dmabuf(nullptr, 0, offset); };
+  static constexpr bool identifies = requires(uint8_t* id) { T::identify(0u, id); };
+  static constexpr bool fuses = requires(std::span<const tutti_command> list) { T::enqueue_fused(nullptr, list); };
   static Mark* mark(tutti_mark* handle) { return reinterpret_cast<Mark*>(handle); }
 
   static tutti_status query(void*, tutti_device_caps* caps) {
@@ -99,6 +103,11 @@ struct DeviceTable {
       if constexpr (exports_dmabuf) *fd = T::export_dmabuf(address, bytes, *offset);
     });
   }
+  static tutti_status identify(void*, uint32_t device, uint8_t* id) {
+    return guard([&] {
+      if constexpr (identifies) T::identify(device, id);
+    });
+  }
   static tutti_status prepare(void*, uint32_t device) {
     return guard([&] { T::prepare(device); });
   }
@@ -121,6 +130,11 @@ struct DeviceTable {
   static tutti_status enqueue(void*, void* stream, const tutti_command* commands, uint32_t n) {
     return guard([&] { T::enqueue(stream, {commands, n}); });
   }
+  static tutti_status enqueue_fused(void*, void* stream, const tutti_command* commands, uint32_t n) {
+    return guard([&] {
+      if constexpr (fuses) T::enqueue_fused(stream, {commands, n});
+    });
+  }
 };
 
 template <typename T>
@@ -141,7 +155,8 @@ constexpr tutti_device make_device() {
           Table::exports ? Table::export_memory : nullptr,
           Table::exports ? Table::import_memory : nullptr,
           Table::exports ? Table::close_import : nullptr,
-          Table::exports_dmabuf ? Table::export_dmabuf : nullptr};
+          Table::exports_dmabuf ? Table::export_dmabuf : nullptr,
+          Table::identifies ? Table::identify : nullptr};
 }
 
 template <typename T>
@@ -150,7 +165,7 @@ constexpr tutti_executor make_executor() {
   return {sizeof(tutti_executor), TUTTI_EXECUTOR_STAMP, nullptr,
           Table::prepare,         Table::create_stream, Table::destroy_stream,
           Table::stream_state,    Table::create_mark,   Table::destroy_mark,
-          Table::poll_mark,       Table::enqueue};
+          Table::poll_mark,       Table::enqueue,       Table::fuses ? Table::enqueue_fused : nullptr};
 }
 
 }  // namespace TUTTI_SDK_NAMESPACE

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cuda_runtime.h>
+#include <tutti/plugin/device.h>
+
+#include <cstdint>
+#include <span>
+
+namespace tutti::cuda {
+
+// A list of commands on its way to the device: entries of 8 bytes.
+struct Program {
+  static constexpr uint32_t most_entries = 500;
+  uint32_t entries = 0;
+  uint32_t reserved = 0;
+  uint64_t entry[most_entries] = {};
+};
+static_assert(sizeof(Program) <= 4096, "what a kernel's parameters may take on every driver");
+
+// Of commands that have been looked through. Throws sdk::Error, TUTTI_NOT_SUPPORTED for what does not fit.
+Program make_program(std::span<const tutti_command> commands);
+// Puts it into a stream of the current device, which is number `device`, as one kernel. Throws sdk::Error:
+// TUTTI_NOT_SUPPORTED where the device ends kernels that run long.
+void launch(const Program& program, uint32_t device, cudaStream_t stream);
+// Loads the kernel on the current device.
+void load_fused();
+
+}  // namespace tutti::cuda

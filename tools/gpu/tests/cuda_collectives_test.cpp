@@ -135,11 +135,51 @@ void all_reduce_rounds(tutti_comm* comm, uint32_t rank, std::initializer_list<ui
   }
 }
 
+// Everyone sends to the next rank and receives from the one before, in a group; then single calls go down the line.
+void transfer_rounds(tutti_comm* comm, uint32_t rank, std::initializer_list<uint64_t> counts) {
+  const uint32_t n = tutti_comm_nranks(comm), next = (rank + 1) % n, previous = (rank + n - 1) % n;
+  for (const uint64_t count : counts) {
+    Rank mine(count);
+    tutti_options options{};
+    options.struct_size = sizeof options;
+    options.stream = mine.stream;
+    const auto check = [&](uint32_t from, uint32_t round) {
+      expect_cuda(
+          cudaMemcpyAsync(mine.host.data(), mine.out, count * sizeof *mine.out, cudaMemcpyDeviceToHost, mine.stream));
+      expect_cuda(cudaStreamSynchronize(mine.stream));
+      for (uint64_t i = 0; i < count; ++i)
+        ASSERT_EQ(mine.host[i], value(from, i, round)) << "at " << i << " of " << count << ", round " << round;
+    };
+    for (uint32_t round = 0; round < 3; ++round) {
+      mine.fill(rank, round);
+      const tutti_message messages[] = {{mine.in, count, TUTTI_INT32, next, round, TUTTI_SEND},
+                                        {mine.out, count, TUTTI_INT32, previous, round, TUTTI_RECEIVE}};
+      ASSERT_EQ(tutti_exchange(comm, messages, 2, &options, nullptr), TUTTI_OK) << tutti_comm_error(comm);
+      check(previous, round);
+      mine.fill(rank, round + 10);
+      if (rank > 0) {
+        ASSERT_EQ(tutti_receive(comm, mine.out, count, TUTTI_INT32, previous, 7, &options, nullptr), TUTTI_OK)
+            << tutti_comm_error(comm);
+      }
+      if (rank + 1 < n) {
+        ASSERT_EQ(tutti_send(comm, rank ? mine.out : mine.in, count, TUTTI_INT32, next, 7, &options, nullptr), TUTTI_OK)
+            << tutti_comm_error(comm);
+      }
+      if (rank > 0) check(0, round + 10);
+      expect_cuda(cudaStreamSynchronize(mine.stream));
+      if (testing::Test::HasFatalFailure()) return;
+    }
+    ASSERT_EQ(tutti_comm_async_error(comm), TUTTI_OK);
+  }
+}
+
 TEST(CudaCollectives, RanksAsThreads) {
   run([] {
     for (const uint32_t n : {1u, 2u, 4u, 8u})
-      run_ranks("local:threads" + std::to_string(n), 0, n, n,
-                [](tutti_comm* comm, uint32_t rank) { all_reduce_rounds(comm, rank, {1, 1000, 1'000'003}); });
+      run_ranks("local:threads" + std::to_string(n), 0, n, n, [](tutti_comm* comm, uint32_t rank) {
+        all_reduce_rounds(comm, rank, {1, 1000, 1'000'003});
+        transfer_rounds(comm, rank, {1, 1000, 1'000'003});
+      });
   });
 }
 
@@ -167,6 +207,7 @@ void processes(uint32_t n, const char* transport, const std::string& served) {
         if (transport) setenv("TUTTI_TRANSPORT", transport, 1);
         run_ranks(where, r, 1, n, [&](tutti_comm* comm, uint32_t rank) {
           all_reduce_rounds(comm, rank, {1, 1000, 3'000'001});
+          transfer_rounds(comm, rank, {1, 1000, 3'000'001});
           tutti_plan_facts facts{};
           facts.struct_size = sizeof facts;
           ASSERT_EQ(tutti_comm_plan(comm, TUTTI_ALL_REDUCE, &facts), TUTTI_OK);

@@ -10,6 +10,7 @@
 #include <tutti/tutti.h>
 #include <unistd.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -17,6 +18,7 @@
 #include <memory>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 namespace {
@@ -48,7 +50,7 @@ int in_child(const std::function<void()>& body, unsigned seconds = 60) {
 
 void run(const std::function<void()>& body) {
   const int status = in_child(body);
-  if (status == skipped) GTEST_SKIP() << "no GPU";
+  if (status == skipped) GTEST_SKIP() << "no GPU, or too few of them";
   EXPECT_EQ(status, 0);
 }
 
@@ -221,8 +223,41 @@ void processes(uint32_t n, const char* transport, const std::string& served) {
   for (const int each : status) EXPECT_EQ(each, 0);
 }
 
+// Does this machine let a process read memory of another's cudaMalloc? Containers may refuse it. By plain CUDA.
+bool memory_can_be_mapped() {
+  int there[2], back[2];
+  EXPECT_EQ(pipe(there), 0);
+  EXPECT_EQ(pipe(back), 0);
+  std::thread exporting([&] {
+    in_child([&] {
+      void* memory = nullptr;
+      cudaIpcMemHandle_t handle{};
+      char done = 0;
+      close(back[1]);
+      if (cudaMalloc(&memory, 4 << 20) != cudaSuccess || cudaIpcGetMemHandle(&handle, memory) != cudaSuccess) return;
+      (void)!write(there[1], &handle, sizeof handle);
+      (void)!read(back[0], &done, 1);
+    });
+    close(there[1]);
+  });
+  const bool mapped = in_child([&] {
+                        cudaIpcMemHandle_t handle{};
+                        void* memory = nullptr;
+                        close(there[1]);
+                        if (read(there[0], &handle, sizeof handle) != static_cast<ssize_t>(sizeof handle) ||
+                            cudaIpcOpenMemHandle(&memory, handle, cudaIpcMemLazyEnablePeerAccess) != cudaSuccess)
+                          std::_Exit(2);
+                      }) == 0;
+  close(back[1]);
+  exporting.join();
+  for (const int each : {there[0], back[0]}) close(each);
+  return mapped;
+}
+
 TEST(CudaCollectives, ProcessesMapEachOther) {
-  for (const uint32_t n : {2u, 4u}) processes(n, nullptr, "cuda+mapped");
+  const bool mapped = memory_can_be_mapped();
+  for (const uint32_t n : {2u, 4u}) processes(n, nullptr, mapped ? "cuda+mapped" : "cuda+shm");
+  if (!mapped && !HasFailure()) GTEST_SKIP() << "this machine maps no device memory of other processes: it was staged";
 }
 
 TEST(CudaCollectives, ProcessesThroughTheHost) { processes(2, "shm", "cuda+shm"); }
@@ -380,6 +415,7 @@ TEST(CudaCollectives, WrongMemoryIsNamed) {
 
 // A process maps another's allocation, and its streams read it.
 TEST(CudaCollectives, MemoryIsMappedByAnotherProcess) {
+  if (!memory_can_be_mapped()) GTEST_SKIP() << "no GPU, or this machine maps no device memory of other processes";
   constexpr uint64_t count = 1'000'000, offset = 1000;
   int there[2], back[2];
   ASSERT_EQ(pipe(there), 0);
@@ -470,6 +506,48 @@ TEST(CudaCollectives, DeviceMemoryAsADmaBuf) {
   });
   if (status == skipped) GTEST_SKIP() << "no GPU, or a driver that makes no dma-bufs: see above";
   EXPECT_EQ(status, 0);
+}
+
+// A thread without a context that works on the second device makes none on the first.
+TEST(CudaCollectives, NoDeviceIsUsedThatNobodyNamed) {
+  run([] {
+    int devices = 0;
+    expect_cuda(cudaGetDeviceCount(&devices));
+    if (devices < 2) std::_Exit(skipped);
+    void* entry = nullptr;
+    cudaDriverEntryPointQueryResult found{};
+    expect_cuda(
+        cudaGetDriverEntryPointByVersion("cuDevicePrimaryCtxGetState", &entry, 7000, cudaEnableDefault, &found));
+    ASSERT_NE(entry, nullptr);
+    std::vector<std::byte> host(3 * 4096);
+    std::thread([&] {
+      for (const tutti::DeviceTables& tables : tutti::list_devices()) {
+        const auto [memory, executor] = std::pair(tables.memory, tables.executor);
+        if (std::string(memory->name) != "cuda") continue;
+        void *stream = nullptr, *seen = nullptr;
+        tutti_mark* mark = nullptr;
+        auto* page = reinterpret_cast<void*>((reinterpret_cast<uintptr_t>(host.data()) + 4095) / 4096 * 4096);
+        ASSERT_EQ(executor->prepare(executor->self, 1), TUTTI_OK) << tutti::take_plugin_error();
+        ASSERT_EQ(memory->map_host(memory->self, page, 4096, &seen), TUTTI_OK) << tutti::take_plugin_error();
+        ASSERT_EQ(executor->create_stream(executor->self, 1, &stream), TUTTI_OK) << tutti::take_plugin_error();
+        ASSERT_EQ(executor->create_mark(executor->self, 1, &mark), TUTTI_OK) << tutti::take_plugin_error();
+        tutti_command command{};
+        command.kind = TUTTI_COMMAND_MARK;
+        command.mark = mark;
+        ASSERT_EQ(executor->enqueue(executor->self, stream, &command, 1), TUTTI_OK) << tutti::take_plugin_error();
+        EXPECT_GE(executor->poll_mark(executor->self, mark), 0) << tutti::take_plugin_error();
+        executor->destroy_mark(executor->self, mark);
+        EXPECT_EQ(executor->destroy_stream(executor->self, stream), TUTTI_OK) << tutti::take_plugin_error();
+        EXPECT_EQ(memory->unmap_host(memory->self, page), TUTTI_OK) << tutti::take_plugin_error();
+        return;
+      }
+      ADD_FAILURE() << "no plugin brings the device cuda";
+    }).join();
+    unsigned flags = 0;
+    int active = -1;
+    reinterpret_cast<int (*)(int, unsigned*, int*)>(entry)(0, &flags, &active);
+    EXPECT_EQ(active, 0) << "device 0 has a context";
+  });
 }
 
 // An error that the application left behind is not taken for one of ours.

@@ -134,6 +134,30 @@ inline void run_processes(
   std::filesystem::remove_all(folder);
 }
 
+// Does an algorithm serve `n` ranks in all its collectives?
+inline bool serves(const tutti_algorithm& algorithm, uint32_t n) {
+  for (uint32_t c = TUTTI_BROADCAST; c <= TUTTI_BARRIER; ++c) {
+    if (!(algorithm.collectives >> c & 1)) continue;
+    tutti::Problem problem;
+    problem.collective = c;
+    problem.nranks = n;
+    problem.lanes = 4;
+    problem.hosts.assign(n, 0);
+    const tutti_query query = tutti::make_query(problem, 0);
+    if (algorithm.supports(algorithm.self, &query) != TUTTI_OK) return false;
+  }
+  return true;
+}
+
+// TUTTI_ALGO: all that an algorithm can do is done by it.
+inline std::string only(const tutti_algorithm& algorithm) {
+  std::string filter;
+  for (uint32_t c = TUTTI_BROADCAST; c <= TUTTI_BARRIER; ++c)
+    if (algorithm.collectives >> c & 1)
+      filter += (filter.empty() ? "" : ";") + std::string(tutti::collective_name(c)) + ":" + algorithm.name;
+  return filter;
+}
+
 inline int64_t value(uint32_t rank, uint64_t i) {
   return static_cast<int64_t>((rank + 1) * 1000003 + i * 7919 % 100019);
 }

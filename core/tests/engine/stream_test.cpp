@@ -17,27 +17,9 @@ TEST(Stream, SixteenRanksOnOneDevice) {
   run_threads(16, [](tutti_comm* comm, uint32_t rank) { check_all(comm, rank, 100, nullptr); });
 }
 
-// Does an algorithm serve `n` ranks in all its collectives?
-bool serves(const tutti_algorithm& algorithm, uint32_t n) {
-  for (uint32_t c = TUTTI_BROADCAST; c <= TUTTI_BARRIER; ++c) {
-    if (!(algorithm.collectives >> c & 1)) continue;
-    tutti::Problem problem;
-    problem.collective = c;
-    problem.nranks = n;
-    problem.lanes = 4;
-    problem.hosts.assign(n, 0);
-    const tutti_query query = tutti::make_query(problem, 0);
-    if (algorithm.supports(algorithm.self, &query) != TUTTI_OK) return false;
-  }
-  return true;
-}
-
 TEST(Stream, EveryAlgorithm) {
   for (const tutti_algorithm* algorithm : tutti::list_algorithms()) {
-    std::string filter;
-    for (uint32_t c = TUTTI_BROADCAST; c <= TUTTI_BARRIER; ++c)
-      if (algorithm->collectives >> c & 1)
-        filter += (filter.empty() ? "" : ";") + std::string(tutti::collective_name(c)) + ":" + algorithm->name;
+    const std::string filter = only(*algorithm);
     for (const uint32_t n : {3u, 4u}) {
       if (!serves(*algorithm, n)) continue;
       SCOPED_TRACE(filter);

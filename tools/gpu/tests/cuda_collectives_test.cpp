@@ -195,9 +195,33 @@ TEST(CudaCollectives, SixteenRanksInOneQueue) {
   unsetenv("CUDA_DEVICE_MAX_CONNECTIONS");
 }
 
+// Registered buffers of several calls in a row, which the other processes read where they are; then other buffers,
+// which may come at the same addresses.
+void registered_rounds(tutti_comm* comm, uint32_t rank) {
+  const uint32_t n = tutti_comm_nranks(comm);
+  for (const uint64_t count : {uint64_t{1} << 20, uint64_t{3'000'001}, uint64_t{1} << 20}) {
+    Rank mine(count);
+    for (int32_t* buffer : {mine.in, mine.out})
+      ASSERT_EQ(tutti_mem_register(buffer, count * sizeof *buffer, -1, 0), TUTTI_OK);
+    for (uint32_t round = 0; round < 20; ++round) {
+      mine.fill(rank, round);
+      for (int call = 0; call < 3; ++call)
+        ASSERT_EQ(mine.all_reduce(comm, mine.stream), TUTTI_OK) << tutti_comm_error(comm);
+      mine.check(n, round);
+      if (testing::Test::HasFatalFailure()) return;
+    }
+    ASSERT_EQ(tutti_barrier(comm, nullptr, nullptr), TUTTI_OK) << tutti_comm_error(comm);
+    for (int32_t* buffer : {mine.in, mine.out}) {
+      tutti_status status = TUTTI_TIMEOUT;
+      for (int k = 0; k < 10 && status == TUTTI_TIMEOUT; ++k) status = tutti_mem_deregister(buffer);
+      ASSERT_EQ(status, TUTTI_OK) << "a peer has not unmapped it";
+    }
+  }
+}
+
 // `transport`: named, so that it carries everything; nullptr: processes map each other's memory. `served`: what the
 // core says of it.
-void processes(uint32_t n, const char* transport, const std::string& served) {
+void processes(uint32_t n, const char* transport, const std::string& served, bool registered = false) {
   char folder[] = "/tmp/tutti-cuda-test-XXXXXX";
   ASSERT_NE(mkdtemp(folder), nullptr);
   const std::string where = std::string("file:") + folder;
@@ -208,8 +232,12 @@ void processes(uint32_t n, const char* transport, const std::string& served) {
       status[r] = in_child([&] {
         if (transport) setenv("TUTTI_TRANSPORT", transport, 1);
         run_ranks(where, r, 1, n, [&](tutti_comm* comm, uint32_t rank) {
-          all_reduce_rounds(comm, rank, {1, 1000, 3'000'001});
-          transfer_rounds(comm, rank, {1, 1000, 3'000'001});
+          if (registered) {
+            registered_rounds(comm, rank);
+          } else {
+            all_reduce_rounds(comm, rank, {1, 1000, 3'000'001});
+            transfer_rounds(comm, rank, {1, 1000, 3'000'001});
+          }
           tutti_plan_facts facts{};
           facts.struct_size = sizeof facts;
           ASSERT_EQ(tutti_comm_plan(comm, TUTTI_ALL_REDUCE, &facts), TUTTI_OK);
@@ -258,6 +286,10 @@ TEST(CudaCollectives, ProcessesMapEachOther) {
   const bool mapped = memory_can_be_mapped();
   for (const uint32_t n : {2u, 4u}) processes(n, nullptr, mapped ? "cuda+mapped" : "cuda+shm");
   if (!mapped && !HasFailure()) GTEST_SKIP() << "this machine maps no device memory of other processes: it was staged";
+}
+
+TEST(CudaCollectives, ProcessesReadRegisteredBuffers) {
+  for (const uint32_t n : {2u, 3u}) processes(n, nullptr, "cuda+direct", true);
 }
 
 TEST(CudaCollectives, ProcessesThroughTheHost) { processes(2, "shm", "cuda+shm"); }

@@ -16,7 +16,8 @@ constexpr unsigned char poison_byte = 0xa5;
 // Throws tutti::Error or std::bad_alloc when there is no memory. Freed on destruction.
 class Memory {
  public:
-  // `bytes` usable bytes; `registered`: from tutti_mem_alloc; on `device` unless that is NULL.
+  // `bytes` usable bytes; `registered`: from tutti_mem_alloc, or by tutti_mem_register; on `device` unless that is
+  // NULL.
   Memory(uint64_t bytes, bool registered, const Device* device);
   ~Memory();
   Memory(const Memory&) = delete;

@@ -200,9 +200,9 @@ std::optional<Options> parse_options(int argc, char** argv, int* status) {
   app.add_option("-g,--ngpus", ranks_per_thread, "see -t; ranks have host memory (1)")
       ->check(CLI::Range(1, 4096))
       ->excludes(threads);
-  auto* memory = app.add_option("--memory", texts.memory, "ordinary or registered (tutti_mem_alloc) buffers");
-  app.add_option("--device", options.device, "buffers on a device, cuda for instance, and collectives in its streams")
-      ->excludes(memory);
+  app.add_option("--memory", texts.memory,
+                 "ordinary or registered buffers (tutti_mem_alloc; on a device tutti_mem_register)");
+  app.add_option("--device", options.device, "buffers on a device, cuda for instance, and collectives in its streams");
   app.add_flag("--latency", options.latency, "print minimum, p50 and p99 of single iterations");
   app.add_option("--seed", options.seed, "of the input data");
   *status = 0;

@@ -52,9 +52,10 @@ void print_setting(const Options& options, const Setting& setting) {
               static_cast<unsigned long long>(options.step_factor ? options.step_factor : options.step_bytes),
               options.step_factor ? "factor" : "bytes", options.warm_up, options.iterations, options.checks);
   std::printf("# memory: %s  time: %s  transports: %s\n#\n# Using ranks\n",
-              !options.device.empty() ? ("device " + options.device).c_str()
-              : options.registered    ? "registered"
-                                      : "ordinary",
+              !options.device.empty()
+                  ? ("device " + options.device + (options.registered ? ", registered" : "")).c_str()
+              : options.registered ? "registered"
+                                   : "ordinary",
               report_name(options.report), setting.transports.empty() ? "none" : setting.transports.c_str());
   for (const RankIdentity& rank : setting.ranks)
     std::printf("#  Rank %3u Pid %7lld on %s%s\n", rank.rank, static_cast<long long>(rank.pid), rank.host.c_str(),

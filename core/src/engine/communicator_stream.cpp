@@ -78,12 +78,13 @@ tutti_status Communicator::stream_collective(StreamRunner::Call call, const tutt
   made->state = tutti_request::State::running;
   made->complete.store(false, std::memory_order_relaxed);
   made->transfer.bytes = plan.plan.call_bytes;
-  const auto served = [&](const Plan& by) {
-    const std::string device = call.where.tables.memory->name;
-    return service_row(collective_name(call.shape.collective), by.algorithm->name,
-                       by.transports.empty() ? device : device + "+" + by.transports);
+  const auto served = [&](const StreamPlan& by) {
+    std::string carriers = call.where.tables.memory->name;
+    if (!by.plan.transports.empty()) carriers += "+" + by.plan.transports;
+    if (by.fuses) carriers += "+fused";
+    return service_row(collective_name(call.shape.collective), by.plan.algorithm->name, carriers);
   };
-  made->service = served(plan.plan);
+  made->service = served(plan);
   memo_[call.shape.collective] = nullptr;
   made->sequence = call.sequence = next_sequence_++;
   recorder_->begin(mine, plan.plan.shape.in_place, made->service, made->begin_ticks);
@@ -93,9 +94,16 @@ tutti_status Communicator::stream_collective(StreamRunner::Call call, const tutt
     for (Link* link : plan.plan.links)
       if (!topology_.same_process(rank_, link->peer)) untold_.push_back({mine, link});
   StreamPlan& form = open_channels(call, plan);
-  made->service = served(form.plan);
-  stream_facts_[call.shape.collective] = {true, made->service, form.plan.slices, form.plan.schedule_hash};
+  const auto tell = [&] {
+    made->service = served(form);
+    stream_facts_[call.shape.collective] = {true, made->service, form.plan.slices, form.plan.schedule_hash};
+  };
+  tell();
   issue_stream(call, form);
+  if (form.fuses && !streams_->fused()) {  // the device has refused it, and is not asked again
+    form.fuses = false;
+    tell();
+  }
   // Where no rank of another process takes part, nobody waits for this one any more, and nobody may look when the
   // stream has come to the end.
   if (!streams_->has_channels()) recorder_->end(made->sequence, ticks(), TUTTI_OK);
@@ -206,6 +214,7 @@ StreamPlan& Communicator::open_channels(const StreamRunner::Call& call, StreamPl
   StreamPlan* form = &plan;
   try {
     const auto until = [&](const auto& enough) { await_peers(enough, call.timeout_ns, call.sequence); };
+    streams_->take_census(call, until);
     form = &streams_->settle_form(call, plan, until);
     streams_->open_channels(call, *form, until);
   } catch (const std::exception& problem) {

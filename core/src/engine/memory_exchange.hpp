@@ -18,16 +18,17 @@
 namespace tutti::core {
 
 // What one rank says to another: of the channel of one lane between them, of the board that all ranks of the host share
-// (direct_board.hpp), of memory that the other may map (direct_memory.hpp).
+// (direct_board.hpp), of memory that the other may map (direct_memory.hpp), of the author's device (device_census.hpp).
 struct ChannelNotice {
   // offer, answer: of the channel's sender, of its receiver
-  enum Kind : uint32_t { offer = 1, answer = 2, board = 3, memory_of = 4 };
+  enum Kind : uint32_t { offer = 1, answer = 2, board = 3, memory_of = 4, census = 5 };
   uint32_t kind = 0;
   uint32_t from = 0;  // who says it
   uint32_t lane = 0;  // memory_of: 1 if it is the library's scratch
   uint32_t able = 0;  // 1: here is the memory, it is mapped; 0: `why` not
   tutti_memory_export memory{};
   char why[256] = {};
+  uint8_t device[16] = {};  // census: what identify says, if able
 };
 
 class MemoryExchange {

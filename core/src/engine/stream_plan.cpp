@@ -10,6 +10,7 @@
 #include <tuple>
 
 #include "bootstrap/failure.hpp"
+#include "engine/host.hpp"
 
 namespace tutti::core {
 
@@ -26,7 +27,11 @@ StreamPlan bind_stream_plan(const Problem& problem, const std::vector<Schedule> 
   for (const StreamStep& step : made.steps) {
     const BoundStep& bound = made.plan.lanes[step.lane][step.step];
     const Link* link = bound.out ? bound.out : bound.in;
-    if (!link) continue;
+    if (!link) {
+      made.bytes += piece_of(made.plan, bound.dst, step.slice).bytes * std::max<uint64_t>(1, bound.sources);
+      continue;
+    }
+    made.bytes += step.bytes * (bound.kind == TUTTI_STEP_RECV_REDUCE ? 2 : 1);
     const bool outgoing = bound.out != nullptr;
     const StreamWay kind = outgoing ? way(rank, link->peer) : way(link->peer, rank);
     if (kind.slots) sizes[{link->peer, step.lane, outgoing}].push_back(step.bytes);
@@ -96,13 +101,38 @@ class Issue {
       if (turn.rank != filling_) flush(filling_);
       filling_ = turn.rank;
       carry_out(turn.rank, *turn.step);
-      if (bounded_) keep_short();
+      if (bounded_ && !fusing()) keep_short();
     }
+    if (fusing()) fuse(ranks_[0]);
     for (size_t r = 0; r < ranks_.size(); ++r) end(r);
   }
 
  private:
   const Plan& plan(size_t r) const { return ranks_[r].launch->plan->plan; }
+
+  // Its commands are kept together until the end.
+  bool fusing() const { return ranks_.size() == 1 && ranks_[0].launch->fuse; }
+
+  // What the device does not take as one launch goes the ordinary way.
+  void fuse(Filling& rank) {
+    if (rank.commands.empty()) return;
+    const tutti_executor* executor = device_.executor;
+    const tutti_status status = executor->enqueue_fused(executor->self, rank.launch->stream, rank.commands.data(),
+                                                        static_cast<uint32_t>(rank.commands.size()));
+    if (status == TUTTI_NOT_SUPPORTED)
+      return log(TUTTI_LOG_INFO, device_.memory->name,
+                 fmt::format("rank {}: not in one launch: {}", rank.launch->rank, take_plugin_error()));
+    if (status < 0) refuse(rank, status);
+    rank.launch->fused = true;
+    rank.launch->commands += 1;
+    rank.commands.clear();
+    rank.sources.clear();
+  }
+
+  [[noreturn]] void refuse(const Filling& rank, tutti_status status) const {
+    throw Failure(status, fmt::format("device {}: the stream of rank {} refuses work: {}", device_.memory->name,
+                                      rank.launch->rank, take_plugin_error()));
+  }
 
   void begin(size_t r) {
     const StreamLaunch& launch = *ranks_[r].launch;
@@ -324,9 +354,7 @@ class Issue {
     if (rank.commands.empty()) return;
     const tutti_status status = device_.executor->enqueue(
         device_.executor->self, rank.launch->stream, rank.commands.data(), static_cast<uint32_t>(rank.commands.size()));
-    if (status < 0)
-      throw Failure(status, fmt::format("device {}: the stream of rank {} refuses work: {}", device_.memory->name,
-                                        rank.launch->rank, take_plugin_error()));
+    if (status < 0) refuse(rank, status);
     rank.launch->commands += rank.commands.size();
     rank.commands.clear();
     rank.sources.clear();

@@ -27,7 +27,9 @@ struct StreamPlan {
   Plan plan;
   std::vector<StreamStep> steps;
   std::vector<StreamTraffic> traffic;
+  uint64_t bytes = 0;   // that this rank reads in the course of it
   bool open = false;    // all of its channels are there
+  bool fuses = false;   // it goes to the device in one launch
   bool direct = false;  // ranks of other processes read buffers where they are (direct_memory.hpp)
   // The same shape in that form, once it was asked for.
   std::unique_ptr<StreamPlan> direct_form;
@@ -52,6 +54,11 @@ struct StreamSlot {
 // to it wait, which must not happen to the thread that the queue waits for: devices take about a thousand.
 constexpr uint64_t most_queued = 256;
 
+// What may go to the device in one launch, which does everything by a few of its processors: so many bytes read, and
+// steps, each of which becomes at most four commands. Nobody has measured where one launch stops being faster.
+constexpr uint64_t most_fused_bytes = 64 << 10;
+constexpr uint64_t most_fused_steps = most_queued / 4;
+
 // What a rank brings to the issue of one operation. Lives until issue() returns.
 struct StreamLaunch {
   uint32_t rank = 0;
@@ -64,6 +71,8 @@ struct StreamLaunch {
   tutti_mark* after = nullptr;                // what the operation has to come after, or nullptr
   tutti_mark* begin = nullptr;                // set before its first command; nullptr: not wanted
   tutti_mark* end = nullptr;                  // and after its last
+  bool fuse = false;                          // the only one, and small: as one launch, if the device takes it
+  bool fused = false;                         // set by issue(): it took it
   uint64_t commands = 0;                      // set by issue(): how many it became
   std::vector<tutti_mark*>* spare = nullptr;  // marks of the device for use within; made as needed, kept by the owner
   std::function<StreamSlot(uint32_t peer, uint32_t lane, bool outgoing, uint64_t number)> slot;

@@ -10,9 +10,11 @@
 #include <thread>
 
 #include "bootstrap/failure.hpp"
+#include "engine/device_census.hpp"
 #include "engine/direct_buffers.hpp"
 #include "engine/hash.hpp"
 #include "engine/host.hpp"
+#include "engine/settings.hpp"
 
 namespace tutti::core {
 namespace {
@@ -71,7 +73,7 @@ DeviceMemory find_device_of_stream(void* stream) {
   return where;
 }
 
-StreamRunner::StreamRunner(Place place) : place_(std::move(place)) {
+StreamRunner::StreamRunner(Place place) : place_(std::move(place)), fuses_(flag_setting("TUTTI_FUSED", true)) {
   for (uint32_t r = 0; r < place_.topology->nranks(); ++r)
     if (place_.topology->same_process(r, place_.rank)) local_.push_back(r);
   meeting_ = StreamMeeting::of(place_.communicator, local_);
@@ -187,6 +189,25 @@ StreamPlan& StreamRunner::find_plan(const Call& call, const std::function<void()
   return plan;
 }
 
+void StreamRunner::take_census(const Call& call, const Until& until) {
+  if (alone_ || !has_channels()) return;
+  DeviceCensus census(
+      {call.where.tables, call.where.device, place_.rank, place_.topology, place_.exchange, &early_notices_});
+  wait_for_peers(call.where, collective_name(call.shape.collective), until, [&] { return census.advance(); });
+  alone_ = census.alone();
+}
+
+// A launch that waits by itself keeps processors of the device busy: it is for words that other devices set. Those of
+// staged channels are set by threads of this process, which move bytes at a network's pace and may themselves be held
+// up by what the application calls of the device's driver.
+bool StreamRunner::may_fuse(const Call& call, const StreamPlan& plan) const {
+  return fuses_ && alone_.value_or(false) && TUTTI_HAS(tutti_executor, call.where.tables.executor, enqueue_fused) &&
+         !plan.traffic.empty() && plan.bytes <= most_fused_bytes && plan.steps.size() <= most_fused_steps &&
+         std::ranges::all_of(plan.traffic, [this](const StreamTraffic& traffic) {
+           return dynamic_cast<const MappedChannel*>(&channel(traffic)) != nullptr;
+         });
+}
+
 void StreamRunner::open_channels(const Call& call, StreamPlan& plan, const Until& until) {
   if (plan.open) return;
   if (std::ranges::any_of(plan.traffic, [this](const StreamTraffic& traffic) {
@@ -197,6 +218,7 @@ void StreamRunner::open_channels(const Call& call, StreamPlan& plan, const Until
   for (const StreamTraffic& traffic : plan.traffic) carriers.insert(channel(traffic).carrier());
   plan.plan.transports.clear();
   for (const std::string& name : carriers) plan.plan.transports += (plan.plan.transports.empty() ? "" : "+") + name;
+  plan.fuses = may_fuse(call, plan);
   plan.open = true;
 }
 
@@ -206,10 +228,15 @@ void StreamRunner::open_missing(const DeviceMemory& where, const std::string& wh
   ChannelOpening::Place place{where.tables,    where.device,    place_.rank,     place_.first_lane, place_.links,
                               place_.topology, place_.exchange, &early_notices_, place_.in_host,    &told_};
   ChannelOpening opening(place, traffic, &channels_);
+  wait_for_peers(where, what, until, [&] { return opening.advance(); });
+}
+
+void StreamRunner::wait_for_peers(const DeviceMemory& where, const std::string& what, const Until& until,
+                                  const std::function<bool()>& enough) {
   opening_ = fmt::format("{} on device {}, until its peers have come to their first such call", what,
                          where.tables.memory->name);
   try {
-    until([&] { return opening.advance(); });
+    until(enough);
   } catch (...) {
     opening_.clear();
     throw;
@@ -435,6 +462,7 @@ uint64_t StreamRunner::begin(const Call& call, StreamPlan& plan, const std::func
   launch_.begin = begun_.begin;
   launch_.end = begun_.end;
   launch_.spare = &spare_;
+  launch_.fuse = plan.fuses;
   launch_.slot = [this, direct = plan.direct, bases = std::move(bases)](uint32_t peer, uint32_t lane, bool outgoing,
                                                                         uint64_t number) {
     if (direct) return direct_->slot(peer, lane, outgoing, number);

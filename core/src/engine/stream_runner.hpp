@@ -11,6 +11,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <tuple>
@@ -83,9 +84,11 @@ class StreamRunner {
   void require_device(const DeviceMemory& where, const std::function<void()>& idle);
   // The plan of a call, made if need be. `idle` is called until nothing is pending where memory has to be allocated.
   StreamPlan& find_plan(const Call& call, const std::function<void()>& idle);
+  using Until = std::function<void(const std::function<bool()>&)>;
+  // In the first collective: who else is on this rank's device? All ranks come to the call.
+  void take_census(const Call& call, const Until& until);
   // Opens the channels that the plan lacks; both ends have to come to the call. `until` waits until its argument says
   // true, or throws.
-  using Until = std::function<void(const std::function<bool()>&)>;
   void open_channels(const Call& call, StreamPlan& plan, const Until& until);
   // The form of the call's plan that is to be issued: `plan`, or its direct form where all ranks agree on that; for
   // large calls they meet.
@@ -121,6 +124,8 @@ class StreamRunner {
   bool passed(uint64_t turn) { return meeting_->passed(turn, std::chrono::microseconds(has_channels() ? 20 : 1000)); }
   void leave(const Failure& why) { meeting_->leave(place_.rank, why); }
   std::string missing() { return meeting_->missing(); }
+  // Did the device take the begun call as one launch?
+  bool fused() const { return launch_.fused; }
   // Is the begun call being recorded for later replays? Then nothing of it runs now.
   bool captures() const { return !begun_.end; }
   // The begun call has been issued: it is pending from now on, and the request stands for it until complete.
@@ -169,6 +174,9 @@ class StreamRunner {
   }
   std::unique_ptr<StreamPlan> bind(const Call& call, bool direct) const;
   void tell_why_not_direct(const Call& call, const StreamPlan& plan, const std::string& why);
+  void wait_for_peers(const DeviceMemory& where, const std::string& what, const Until& until,
+                      const std::function<bool()>& enough);
+  bool may_fuse(const Call& call, const StreamPlan& plan) const;
   void open_missing(const DeviceMemory& where, const std::string& what, const std::vector<StreamTraffic>& traffic,
                     const Until& until);
   bool is_local(uint32_t rank) const { return place_.topology->same_process(rank, place_.rank); }
@@ -204,8 +212,10 @@ class StreamRunner {
   StreamLaunch launch_;  // of the call being issued
   StreamExchange exchange_;
   Operation begun_;
-  bool begins_ = false;  // begun_ is neither issued nor failed
-  std::string opening_;  // for what channels are being opened, in words; "": none are
+  bool begins_ = false;        // begun_ is neither issued nor failed
+  std::string opening_;        // for what channels are being opened, in words; "": none are
+  std::optional<bool> alone_;  // on the device, as far as the census knows; none taken yet
+  const bool fuses_;           // TUTTI_FUSED
   bool moved_ = false;
   bool stuck_ = false;  // the device did not come to an end after a failure
 };

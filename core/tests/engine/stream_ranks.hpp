@@ -162,10 +162,11 @@ inline int64_t value(uint32_t rank, uint64_t i) {
   return static_cast<int64_t>((rank + 1) * 1000003 + i * 7919 % 100019);
 }
 
+constexpr uint32_t calls_of_check_all = 7;
 // All collectives at one size, several calls without waiting in between; compared with what they have to give.
-inline void check_all(tutti_comm* comm, uint32_t rank, uint64_t count, void* on) {
+inline void check_all(tutti_comm* comm, uint32_t rank, uint64_t count, void* on, uint32_t of = 0) {
   const uint32_t n = tutti_comm_nranks(comm);
-  Stream own;
+  Stream own(of);
   Stream& s = own;
   void* stream = on ? on : s.handle;
   tutti_options options{};

@@ -294,6 +294,60 @@ TEST(CudaCollectives, ProcessesReadRegisteredBuffers) {
 
 TEST(CudaCollectives, ProcessesThroughTheHost) { processes(2, "shm", "cuda+shm"); }
 
+// Two processes, each on a GPU of its own: small calls are one kernel each, which waits by itself.
+TEST(CudaCollectives, SmallOnesAreOneLaunchOnGpusOfTheirOwn) {
+  char folder[] = "/tmp/tutti-cuda-test-XXXXXX";
+  ASSERT_NE(mkdtemp(folder), nullptr);
+  const std::string where = std::string("file:") + folder;
+  int status[2] = {};
+  std::vector<std::thread> waiting;
+  for (uint32_t r = 0; r < 2; ++r)
+    waiting.emplace_back([&, r] {
+      status[r] = in_child([&] {
+        int devices = 0, able = 0, limited = 0;
+        expect_cuda(cudaGetDeviceCount(&devices));
+        if (devices > 1) {
+          expect_cuda(cudaDeviceCanAccessPeer(&able, 0, 1));
+          for (int device : {0, 1}) {
+            int limit = 0;
+            expect_cuda(cudaDeviceGetAttribute(&limit, cudaDevAttrKernelExecTimeout, device));
+            limited |= limit;
+          }
+        }
+        if (devices < 2 || !able || limited) {
+          std::fprintf(stderr, "%d GPUs, peer access %d, limited kernels %d: two GPUs with peer access are needed\n",
+                       devices, able, limited);
+          std::_Exit(skipped);
+        }
+        run_ranks(where, r, 1, 2, [](tutti_comm* comm, uint32_t rank) {
+          expect_cuda(cudaSetDevice(static_cast<int>(rank)));
+          const auto served = [&] {
+            tutti_plan_facts facts{};
+            facts.struct_size = sizeof facts;
+            EXPECT_EQ(tutti_comm_plan(comm, TUTTI_ALL_REDUCE, &facts), TUTTI_OK);
+            return std::string(facts.transports);
+          };
+          for (const uint64_t count : {1, 1000, 5000}) {
+            all_reduce_rounds(comm, rank, {count});
+            EXPECT_EQ(served(), "cuda+mapped+fused") << count << " elements";
+          }
+          all_reduce_rounds(comm, rank, {1'000'000});
+          EXPECT_EQ(served(), "cuda+mapped");
+          Rank small(100);
+          small.fill(rank, 1);
+          for (int call = 0; call < 2000; ++call)
+            ASSERT_EQ(small.all_reduce(comm, small.stream), TUTTI_OK) << tutti_comm_error(comm);
+          small.check(2, 1);
+        });
+      });
+    });
+  for (std::thread& thread : waiting) thread.join();
+  (void)!std::system((std::string("rm -rf ") + folder).c_str());
+  if (status[0] == skipped) GTEST_SKIP() << "no two GPUs that read each other's memory";
+  EXPECT_EQ(status[0], 0);
+  EXPECT_EQ(status[1], 0);
+}
+
 // The device waits for more than its queue takes, and work of the application fills it further.
 TEST(CudaCollectives, LargeBetweenProcesses) {
   char folder[] = "/tmp/tutti-cuda-test-XXXXXX";

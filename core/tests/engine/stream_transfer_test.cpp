@@ -3,6 +3,7 @@
 // Sends and receives of device memory, and groups of them: between processes that map each other's memory or send it
 // over a transport, between threads, and mixed.
 #include <algorithm>
+#include <atomic>
 #include <map>
 #include <set>
 
@@ -253,38 +254,60 @@ TEST(StreamTransfer, InOrderWithCollectives) {
   unsetenv("TUTTI_SIMULATED_QUEUES");
 }
 
-// Rank 1's memory is sent on and overwritten while rank 0 may still be reading it, were it not for the order.
-TEST(StreamTransfer, ASentBufferMayBeOverwrittenBehindTheSend) {
+// The stream comes to the send after what it had before, and goes on to overwrite the buffer only behind the send. The
+// calls return while the stream is held up.
+TEST(StreamTransfer, ASendHasItsPlaceInTheStream) {
   setenv("TUTTI_SIMULATED_QUEUES", "8", 1);
-  for (const Layout& layout : layouts)
+  for (const Layout& layout : {layouts[0], layouts[1], layouts[2]})
     run(layout, 2, [](tutti_comm* comm, uint32_t rank) {
       constexpr uint64_t count = 6 * slot;
       const tutti::DeviceTables tables = device();
       Stream s;
       const tutti_options options = on(s);
-      auto *data = s.make<uint8_t>(count), *zeros = s.make<uint8_t>(count);
-      std::memset(zeros, 0, count);
-      std::memset(data, rank == 1 ? 77 : 0, count);
+      auto *data = s.make<uint8_t>(count), *before = s.make<uint8_t>(count), *behind = s.make<uint8_t>(count);
+      std::memset(data, 1, count);
+      std::memset(before, 77, count);
+      std::memset(behind, 2, count);
+      Group meet(comm, &s);  // so that no later call waits for its channels
+      meet.send(1 - rank, 10, 0);
+      meet.receive(1 - rank, 10, 0);
+      ASSERT_EQ(meet.go(), TUTTI_OK) << tutti_comm_error(comm);
+      ASSERT_TRUE(s.finish());
       if (rank == 0) {
         ASSERT_EQ(tutti_receive(comm, data, count, TUTTI_UINT8, 1, 0, &options, nullptr), TUTTI_OK)
             << tutti_comm_error(comm);
+        ASSERT_TRUE(s.finish());
+        for (uint64_t i = 0; i < count; i += 1021) ASSERT_EQ(data[i], 77) << i;
       } else {
-        ASSERT_EQ(tutti_send(comm, data, count, TUTTI_UINT8, 0, 0, &options, nullptr), TUTTI_OK)
+        alignas(64) uint32_t word = 0;
+        void* seen = nullptr;
+        ASSERT_EQ(tables.memory->map_host(nullptr, &word, sizeof word, &seen), TUTTI_OK);
+        const auto copy = [&](const void* from) {
+          tutti_command command{};
+          command.kind = TUTTI_COMMAND_COPY;
+          command.dst = data;
+          command.src = &from;
+          command.sources = 1;
+          command.count = count;
+          ASSERT_EQ(tables.executor->enqueue(nullptr, s.handle, &command, 1), TUTTI_OK);
+        };
+        tutti_command wait{};
+        wait.kind = TUTTI_COMMAND_WAIT;
+        wait.word = static_cast<uint32_t*>(seen);
+        wait.value = 1;
+        ASSERT_EQ(tables.executor->enqueue(nullptr, s.handle, &wait, 1), TUTTI_OK);
+        copy(before);
+        EXPECT_EQ(tutti_send(comm, data, count, TUTTI_UINT8, 0, 0, &options, nullptr), TUTTI_OK)
             << tutti_comm_error(comm);
-        tutti_command copy{};
-        copy.kind = TUTTI_COMMAND_COPY;
-        copy.dst = data;
-        const void* from = zeros;
-        copy.src = &from;
-        copy.sources = 1;
-        copy.count = count;
-        ASSERT_EQ(tables.executor->enqueue(nullptr, s.handle, &copy, 1), TUTTI_OK);
+        copy(behind);
+        std::this_thread::sleep_for(std::chrono::milliseconds(20));
+        std::atomic_ref(word).store(1);
+        ASSERT_TRUE(s.finish());
+        for (uint64_t i = 0; i < count; i += 1021) ASSERT_EQ(data[i], 2) << i;
+        ASSERT_EQ(tables.memory->unmap_host(nullptr, &word), TUTTI_OK);
       }
-      ASSERT_TRUE(s.finish());
-      for (uint64_t i = 0; i < count; i += 1021) ASSERT_EQ(data[i], rank == 0 ? 77 : 0) << i;
       ASSERT_EQ(tutti_barrier(comm, nullptr, nullptr), TUTTI_OK) << tutti_comm_error(comm);
-      s.free(data);
-      s.free(zeros);
+      for (void* buffer : {data, before, behind}) s.free(buffer);
     });
   unsetenv("TUTTI_SIMULATED_QUEUES");
 }

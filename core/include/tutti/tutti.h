@@ -234,9 +234,10 @@ tutti_status tutti_mem_free(void* address);
  *
  * Device memory (fd -1, fd_offset 0), all or part of one allocation: processes of this host may map it and read it
  * where it is, which saves large collectives a copy. The application promises not to free it before
- * tutti_mem_deregister has returned TUTTI_OK. All ranks of a communicator have to register what they send from, else
- * the call uses the library's slots (TUTTI_LOG=info says whose buffers were not). Calls of blocks of at least 1 MiB
- * then wait until all ranks have come to the call. */
+ * tutti_mem_deregister has returned TUTTI_OK. A call is served so when all ranks of the communicator are on one host,
+ * its block has at least 1 MiB and every rank has registered what it sends from; the ranks find that out in the call,
+ * so such a call waits until all have come to it, registered or not. Else the library's own slots are used, and
+ * TUTTI_LOG=info says why. */
 tutti_status tutti_mem_register(void* address, uint64_t bytes, int32_t fd, uint64_t fd_offset);
 /* No operation uses the memory any more. Device memory: waits until no other process maps it. One whose streams have work
  * pending unmaps when that has ended: where that takes longer than a second this is TUTTI_TIMEOUT (the log names the

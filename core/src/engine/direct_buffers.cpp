@@ -64,6 +64,14 @@ DirectBuffers::Place DirectBuffers::find(const DeviceTables& tables, const void*
                   fmt::format("a buffer of {} bytes is other memory than was registered at its address: it was freed "
                               "before tutti_mem_deregister",
                               bytes));
+  // Who unmaps it must not be handed it at the same time.
+  if (std::ranges::any_of(ranges_, [&](const auto& entry) {
+        return entry.second.withdrawn && entry.second.tables.memory == tables.memory &&
+               entry.second.buffer_id == pointer.buffer_id;
+      }))
+    throw Failure(
+        TUTTI_NOT_FOUND,
+        fmt::format("a buffer of {} bytes lies in an allocation of which a part is being deregistered", bytes));
   return {pointer.buffer_id, static_cast<uint64_t>(first - static_cast<std::byte*>(pointer.base))};
 }
 

@@ -105,9 +105,12 @@ TEST(DirectBuffers, RemovingWaitsForThoseWhoMap) {
   EXPECT_TRUE(one->withdrawals().empty());
   EXPECT_NE(kept().find("ranks 2,"), std::string::npos);
   EXPECT_NE(why_not(buffers, told, 0, 1), "") << "no call uses it any more";
+  buffers.add(told.tables, told.bytes + 2000, 1000);
+  EXPECT_NE(why_not(buffers, told, 2000, 1).find("is being deregistered"), std::string::npos);
   two.reset();  // as when its process ends
   EXPECT_EQ(kept(), "");
   EXPECT_FALSE(buffers.remove(told.bytes));
+  EXPECT_EQ(why_not(buffers, told, 2000, 1), "");
 }
 
 TEST(DirectBoard, RoundsAndRefusals) {

@@ -96,6 +96,24 @@ TEST(StreamOrder, RoomOnTheWayOrdersIndependentLanes) {
   }
 }
 
+// Where receivers read what the sender has: whoever overwrites it may wait for them, since they come first on all
+// ranks.
+TEST(StreamOrder, WhatIsReadIsOverwrittenLater) {
+  Case c = make_case(TUTTI_BROADCAST, 3);
+  c.schedules[0].lanes = {{send(1, out(0)), copy(out(0), in(0)), send(2, out(0))}, {after(recv(2, out(0)), 0, 2)}};
+  c.schedules[1].lanes = {{recv(0, out(0)), send(2, out(0))}};
+  c.schedules[2].lanes = {{recv(1, out(0)), recv(0, out(0))}, {send(0, out(0))}};
+  const auto all = sequences(c, c, false, shape(100, 1, UINT64_MAX, 32));
+  const auto level = [&](uint32_t rank, uint32_t lane, uint32_t step) {
+    for (const StreamStep& one : all[rank])
+      if (one.lane == lane && one.step == step) return one.level;
+    ADD_FAILURE() << "rank " << rank << " has no step " << step << " in lane " << lane;
+    return uint64_t{0};
+  };
+  EXPECT_GT(level(0, 0, 1), level(1, 0, 0)) << "a copy, over what rank 1 reads";
+  EXPECT_GT(level(0, 1, 0), level(2, 0, 1)) << "a receive, over what rank 2 reads";
+}
+
 TEST(StreamOrder, FragmentsCoverEachMessage) {
   const Case a = ring_all_reduce(2), b = ring_all_reduce(2, true);
   const auto all = sequences(a, b, false, shape(1001, 1, 256, 2));

@@ -184,8 +184,9 @@ tutti_status tutti_barrier(tutti_comm* comm, const tutti_options* options, tutti
  * waits for the receive where both are ranks of one process, and else when the two exchange device memory for the
  * first time. In the stream a send waits for its receive when it is longer than what is held on the way (4 MiB to
  * another process, nothing within one). So two ranks that send to each other and then receive may wait for ever, up to
- * the timeout: that is what groups are for. Streams that are being captured are refused. No elements: nothing of the device's
- * takes part, and it is as on the host. */
+ * the timeout: that is what groups are for. Where several ranks share a process, a call that concerns another process waits
+ * until the bytes have gone. Streams that are being captured are refused. No elements: nothing of the device's takes part,
+ * and it is as on the host. */
 tutti_status tutti_send(tutti_comm* comm, const void* data, uint64_t count, uint32_t dtype, uint32_t peer, uint32_t tag,
                         const tutti_options* options, tutti_request** request);
 tutti_status tutti_receive(tutti_comm* comm, void* data, uint64_t count, uint32_t dtype, uint32_t peer, uint32_t tag,

@@ -157,6 +157,11 @@ class Collectives {
       return tutti_receive(c, data.data(), data.size(), dtype_of<T>(), peer, tag, nullptr, r);
     });
   }
+  auto exchange(std::span<const tutti_message> messages) const {
+    return run([&](tutti_comm* c, tutti_request** r) {
+      return tutti_exchange(c, messages.data(), messages.size(), nullptr, r);
+    });
+  }
 
  private:
   template <typename Call>

@@ -118,6 +118,32 @@ TEST(PointToPoint, SizesTagsAndOrder) {
               {transport});
 }
 
+// All groups are under way before anybody waits, beside a collective; a group of none is complete.
+TEST(PointToPoint, GroupsGoOnTogether) {
+  run_ranks(3, [](Communicator& comm) {
+    constexpr uint64_t count = 100'000;
+    const uint32_t next = (comm.rank() + 1) % 3, previous = (comm.rank() + 2) % 3;
+    std::vector<std::vector<int32_t>> out(4), in(4);
+    std::vector<Request> requests;
+    for (uint32_t g = 0; g < 4; ++g) {
+      out[g].assign(count, static_cast<int32_t>(10 * g + comm.rank()));
+      in[g].assign(count, -1);
+      const tutti_message messages[] = {{in[g].data(), count, TUTTI_INT32, previous, g, TUTTI_RECEIVE},
+                                        {out[g].data(), count, TUTTI_INT32, next, g, TUTTI_SEND}};
+      requests.push_back(comm.async().exchange(messages));
+    }
+    comm.barrier();
+    while (!requests.empty()) {
+      requests.back().wait();
+      requests.pop_back();
+    }
+    for (uint32_t g = 0; g < 4; ++g)
+      for (const int32_t x : in[g]) ASSERT_EQ(x, static_cast<int32_t>(10 * g + previous));
+    comm.exchange({});
+    comm.async().exchange({}).wait();
+  });
+}
+
 TEST(PointToPoint, ASizeMismatchIsAnErrorOnBothSides) {
   run_ranks(2, [](Communicator& comm) {
     std::vector<int32_t> data(comm.rank() ? 1000 : 2000);

@@ -252,7 +252,9 @@ void reductions_in_place(Bench& bench) {
 
 // A stream that is held up by a word until it is let go.
 struct Held {
-  Held(Station& station, void* on) : s(station), words(station.map(4096)), stream(on) {
+  Held(Station& station, void* on) : Held(station, on, station.map(4096)) {}
+  // While another stream is held up: memory that is mapped already.
+  Held(Station& station, void* on, const Station::Mapped& of) : s(station), words(of), stream(on) {
     s.issue(stream, {wait_until(s.word_of(words, 0), 1)}, "X-6");
   }
   void let_go() { std::atomic_ref(*reinterpret_cast<uint32_t*>(words.host)).store(1, std::memory_order_release); }
@@ -367,10 +369,11 @@ void marks(Bench& bench) {
     s.finish(first);
   }
   // AFTER means the mark as it stands: a later setting holds nothing up.
-  Held waiting(s, second);
   tutti_mark* end = s.mark();
+  const Station::Mapped words = s.map(4096);
+  Held waiting(s, second);
   s.issue(second, {after_mark(mark), set_mark(end)}, "X-8");
-  Held later(s, first);
+  Held later(s, first, words);
   s.issue(first, {set_mark(mark)}, "X-8");
   waiting.let_go();
   s.until_done(end);

@@ -58,6 +58,22 @@ void StreamMeeting::hold(std::unique_lock<std::mutex>& lock) {
   changed_.notify_all();
 }
 
+// In the thread that puts the work of all into their streams.
+void StreamMeeting::require_default_stream(const Arrival& arrival) {
+  const tutti_executor* executor = arrival.device.executor;
+  uint32_t device = 0;
+  uint64_t flags = 0;
+  if (const tutti_status status = executor->stream_state(executor->self, nullptr, &device, &flags); status < 0)
+    throw Failure(status, fmt::format("device {}: {}", arrival.device.memory->name, take_plugin_error()));
+  if (device != arrival.launch->device)
+    throw Failure(
+        TUTTI_NOT_SUPPORTED,
+        fmt::format("rank {} passes the default stream of device {}, and in the thread of the rank that came "
+                    "last the current device is {}: pass streams that you made, or make device {} the current "
+                    "one in the threads of all ranks of the process",
+                    arrival.launch->rank, arrival.launch->device, device, arrival.launch->device));
+}
+
 void StreamMeeting::put_into_streams(const std::vector<Arrival>& arrivals, const std::function<void()>& meanwhile) {
   const Arrival& first = arrivals.front();
   for (const Arrival& other : arrivals) {
@@ -68,12 +84,19 @@ void StreamMeeting::put_into_streams(const std::vector<Arrival>& arrivals, const
       throw Failure(TUTTI_MISMATCH,
                     fmt::format("rank {} has memory of device {}, rank {} of {}", first.launch->rank,
                                 first.device.memory->name, other.launch->rank, other.device.memory->name));
+    // Work of a captured stream that waits for work of another would draw that one into the capture.
+    if (!other.launch->end != !first.launch->end)
+      throw Failure(TUTTI_MISMATCH, fmt::format("the stream of rank {} is being captured and the stream of rank {} is "
+                                                "not: ranks of one process are captured together",
+                                                (first.launch->end ? other : first).launch->rank,
+                                                (first.launch->end ? first : other).launch->rank));
     // Whoever comes last puts the work of all into their streams, and the default stream is that of its own device.
     if (!other.launch->stream && other.launch->device != first.launch->device)
       throw Failure(TUTTI_NOT_SUPPORTED,
                     fmt::format("rank {} is on device {}, rank {} of the same process on device {}: on several devices "
                                 "ranks of one process pass streams that they made, not the default stream",
                                 first.launch->rank, first.launch->device, other.launch->rank, other.launch->device));
+    if (!other.launch->stream) require_default_stream(other);
   }
   const tutti_device* memory = first.device.memory;
   for (const Arrival& a : arrivals)

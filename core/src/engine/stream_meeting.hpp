@@ -44,6 +44,7 @@ class StreamMeeting {
 
  private:
   void hold(std::unique_lock<std::mutex>& lock);
+  static void require_default_stream(const Arrival& arrival);
   void put_into_streams(const std::vector<Arrival>& arrivals, const std::function<void()>& meanwhile);
 
   const std::vector<uint32_t> ranks_;

@@ -8,6 +8,8 @@ namespace tutti::ib {
 namespace {
 
 constexpr int kRegionAccess = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;
+// Read by placers alone: no peer's queue pair takes reads.
+constexpr int kDeviceAccess = kRegionAccess | IBV_ACCESS_REMOTE_READ;
 
 Device open_device(const std::string& name) {
   int n = 0;
@@ -46,7 +48,6 @@ tutti_region* Domain::register_memory(const tutti_memory& memory) {
                                               "): " + why + "; stage it through host memory");
   };
   if (on_device) {
-    if (memory.kind != TUTTI_MEMORY_CUDA) refuse("it knows CUDA's alone");
     for (const Port& rail : rails_)
       if (!rail.no_dma_buf.empty()) refuse(rail.device + " takes no dma-buf: " + rail.no_dma_buf);
     if (memory.fd < 0) refuse("there is no dma-buf descriptor of it");
@@ -60,7 +61,7 @@ tutti_region* Domain::register_memory(const tutti_memory& memory) {
   region->on_device = on_device;
   for (const Device& device : devices_)
     region->by_device.push_back(
-        on_device ? register_dma_buf(device.pd.get(), memory, kRegionAccess, device.name)
+        on_device ? register_dma_buf(device.pd.get(), memory, kDeviceAccess, device.name)
                   : register_bytes(device.pd.get(), memory.address, memory.bytes, kRegionAccess, device.name));
   return sdk::to_handle<tutti_region>(region.release());
 }

@@ -124,6 +124,20 @@ bool Link::post_receive(const tutti_transfer& t) {
 
 bool Link::send_control(std::string_view message) { return endpoint_.send_control(*this, message); }
 
+// Any rail may have brought a part. What a rail wrote that has failed since arrived long before its failure was
+// settled.
+bool Link::flush(tutti_region* region, const void* data, uint64_t bytes) {
+  const Region& memory = sdk::from_handle<Region>(region);
+  if (!region || !memory.holds(data, bytes))
+    throw sdk::Error(TUTTI_INVALID_ARGUMENT,
+                     endpoint_.says("flush of " + std::to_string(bytes) + " bytes that its region does not hold"));
+  if (!is_up())
+    throw sdk::Error(status_, endpoint_.says("flush: rank " + std::to_string(peer_) + " is lost: " + reason_));
+  for (const auto& path : paths_)
+    if (memory.on_device && bytes && path->is_up()) path->rail().flush(memory, static_cast<const char*>(data));
+  return true;
+}
+
 bool Link::take_control(std::string_view message) {
   Path* path = path_of(0);
   if (!is_settled() || !path || !path->has_room()) return false;

@@ -139,8 +139,9 @@ class Link {
   bool is_up() const { return status_ == TUTTI_OK; }
   bool is_departed() const { return departed_; }
   const std::string& reason() const { return reason_; }
-  // transport/1's send_control, as plugins/sdk shapes it.
+  // transport/1's send_control and flush, as plugins/sdk shapes them.
   bool send_control(std::string_view message);
+  bool flush(tutti_region* region, const void* data, uint64_t bytes);
 
   bool in_working = false;  // in the endpoint's list of links with something that waits
 

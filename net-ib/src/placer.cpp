@@ -23,7 +23,7 @@ Placer::Placer(const Rail& rail, uint64_t bytes)
   cq_.reset(ibv_create_cq(rail.device().context.get(), 1, nullptr, nullptr, 0));
   if (!cq_) throw sdk::system_error(rail.port().name() + ": cannot create a completion queue", errno);
   uint32_t max_inline = 0;
-  qp_ = make_queue_pair(rail, cq_.get(), nullptr, 1, &max_inline);
+  qp_ = make_queue_pair(rail, cq_.get(), nullptr, 1, &max_inline, IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ);
   const Port& port = rail.port();
   const auto gid = std::find_if(port.gids.begin(), port.gids.end(),
                                 [&](const Gid& g) { return port.offers(g, rail.domain().settings()); });
@@ -34,16 +34,26 @@ Placer::Placer(const Rail& rail, uint64_t bytes)
 
 void Placer::place(const Region& region, char* to, const char* from, uint64_t bytes) {
   std::memcpy(slab_.data(), from, bytes);
+  carry_out(IBV_WR_RDMA_WRITE, region, to, bytes, "cannot copy a message into device memory");
+}
+
+void Placer::flush(const Region& region, const char* at) {
+  carry_out(IBV_WR_RDMA_READ, region, at, 1, "cannot read device memory, by which writes to it are flushed");
+}
+
+// Between the slab and the device's memory `there`.
+void Placer::carry_out(ibv_wr_opcode opcode, const Region& region, const char* there, uint64_t bytes,
+                       const char* cannot) {
   ibv_sge part{reinterpret_cast<uint64_t>(slab_.data()), static_cast<uint32_t>(bytes), slab_.key()};
   ibv_send_wr request{};
   request.sg_list = &part;
   request.num_sge = 1;
-  request.opcode = IBV_WR_RDMA_WRITE;
+  request.opcode = opcode;
   request.send_flags = IBV_SEND_SIGNALED;
-  request.wr.rdma.remote_addr = reinterpret_cast<uint64_t>(to);
+  request.wr.rdma.remote_addr = reinterpret_cast<uint64_t>(there);
   request.wr.rdma.rkey = rail_.domain().registration(region, rail_.index()).rkey;
   ibv_send_wr* bad = nullptr;
-  const std::string what = rail_.port().name() + ": cannot copy a message into device memory: ";
+  const std::string what = rail_.port().name() + ": " + cannot + ": ";
   if (const int error = ibv_post_send(qp_.get(), &request, &bad))
     throw sdk::Error(TUTTI_SYSTEM, what + std::generic_category().message(error));
   ibv_wc wc{};

@@ -27,7 +27,10 @@ struct IbTransport {
     }
     caps.reach = TUTTI_REACH_NETWORK;
     caps.memory_kinds = uint64_t{1} << TUTTI_MEMORY_HOST;
-    if (dma_buf) caps.memory_kinds |= uint64_t{1} << TUTTI_MEMORY_CUDA;
+    if (dma_buf) {  // of whichever device: registering tells whether a descriptor is one
+      caps.memory_kinds |= uint64_t{1} << TUTTI_MEMORY_CUDA | uint64_t{1} << TUTTI_MEMORY_SIMULATED;
+      caps.flags |= TUTTI_TRANSPORT_NEEDS_FLUSH;
+    }
     caps.inline_bytes = settings.eager_bytes;
     caps.fragment_bytes = settings.fragment_bytes;
     caps.receive_depth = tutti::ib::kQueueDepth;

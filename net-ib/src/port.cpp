@@ -117,7 +117,7 @@ sdk::RailFacts facts_of(const Port& port, const Settings& settings) {
   facts.state = port.state;
   facts.why = port.why;
   if (port.chosen)
-    facts.why += port.no_dma_buf.empty() ? "; registers CUDA memory (dma-buf)" : "; no dma-buf: " + port.no_dma_buf;
+    facts.why += port.no_dma_buf.empty() ? "; registers device memory (dma-buf)" : "; no dma-buf: " + port.no_dma_buf;
   facts.chosen = port.chosen;
   facts.bandwidth = uint64_t{port.megabits} * 125'000;
   facts.numa = port.numa;

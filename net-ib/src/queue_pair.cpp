@@ -48,13 +48,13 @@ ibv_ah_attr address_of(const Port& port, const Settings& settings, uint32_t gid_
 }
 
 QueuePair make_queue_pair(const Rail& rail, ibv_cq* completions, ibv_srq* receives, uint32_t sends,
-                          uint32_t* max_inline) {
+                          uint32_t* max_inline, unsigned access) {
   QueuePair qp = create(rail, completions, receives, sends, max_inline);
   ibv_qp_attr attr{};
   attr.qp_state = IBV_QPS_INIT;
   attr.pkey_index = static_cast<uint16_t>(rail.domain().settings().pkey_index);
   attr.port_num = static_cast<uint8_t>(rail.port().port);
-  attr.qp_access_flags = IBV_ACCESS_REMOTE_WRITE;
+  attr.qp_access_flags = access;
   if (const int error =
           ibv_modify_qp(qp.get(), &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS))
     throw sdk::system_error(rail.port().name() + ": cannot set a queue pair up (TUTTI_IB_PKEY right?)", error);

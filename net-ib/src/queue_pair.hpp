@@ -26,9 +26,9 @@ struct FarEnd {
 ibv_ah_attr address_of(const Port& port, const Settings& settings, uint32_t gid_index, const RawGid& gid, uint32_t lid);
 
 // With room for `sends` requests of two parts each; `max_inline` is 0 where the device has none. Without `receives` it
-// takes nothing but writes. Throws sdk::Error.
+// takes nothing but what `access` allows its far end: writes. Throws sdk::Error.
 QueuePair make_queue_pair(const Rail& rail, ibv_cq* completions, ibv_srq* receives, uint32_t sends,
-                          uint32_t* max_inline);
+                          uint32_t* max_inline, unsigned access = IBV_ACCESS_REMOTE_WRITE);
 // Throws sdk::Error.
 void connect_queue_pair(ibv_qp* qp, const Rail& rail, uint32_t psn, const FarEnd& to);
 

@@ -123,9 +123,17 @@ void Rail::take_events() {
 }
 
 void Rail::place(const Region& region, char* to, const char* from, uint64_t bytes) {
+  with_placer([&](Placer& placer) { placer.place(region, to, from, bytes); });
+}
+
+void Rail::flush(const Region& region, const char* at) {
+  with_placer([&](Placer& placer) { placer.flush(region, at); });
+}
+
+void Rail::with_placer(const std::function<void(Placer&)>& work) {
   if (!placer_) placer_ = std::make_unique<Placer>(*this, slot_bytes_);
   try {
-    placer_->place(region, to, from, bytes);
+    work(*placer_);
   } catch (const sdk::Error&) {
     placer_.reset();  // its queue pair is of no more use
     throw;

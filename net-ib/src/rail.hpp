@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -67,6 +68,8 @@ class Rail {
 
   // Copies at most a frame's payload into registered memory of a device. Throws sdk::Error.
   void place(const Region& region, char* to, const char* from, uint64_t bytes);
+  // What this rail wrote into registered memory of a device before has arrived there. Throws sdk::Error.
+  void flush(const Region& region, const char* at);
 
   // Is the port down at this moment? Asks the adapter: not for hot paths.
   bool is_down() const;
@@ -83,6 +86,7 @@ class Rail {
   uint64_t bytes_sent = 0, bytes_received = 0, frames_sent = 0, frames_received = 0;
 
  private:
+  void with_placer(const std::function<void(Placer&)>& work);
   void add_share();
   void post_receive(std::span<const uint32_t> slots);
   void open_greeter();

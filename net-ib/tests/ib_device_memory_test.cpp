@@ -1,24 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Memory of a device on adapters that take dma-buf. Soft-RoCE takes none: here ibv_reg_dmabuf_mr is one that registers
-// a mapping of the descriptor. At the address that the transport is given nothing can be read or written: whatever
+// Memory of a device on adapters that take dma-buf. Soft-RoCE takes none: here ibv_reg_dmabuf_mr is
+// dma_buf_stand_in.cpp's. At the address that the transport is given nothing can be read or written: whatever
 // arrives was carried by the adapter.
-#include <fcntl.h>
-#include <infiniband/verbs.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include <cerrno>
 #include <cstring>
 
 #include "ib_ranks.hpp"
-
-// In the place of libibverbs' own. The mapping is let go when the process ends.
-extern "C" ibv_mr* ibv_reg_dmabuf_mr(ibv_pd* pd, uint64_t offset, size_t bytes, uint64_t address, int fd, int access) {
-  if (fcntl(fd, F_GETFD) < 0) return errno = EBADF, nullptr;
-  void* mapped = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, static_cast<off_t>(offset));
-  return mapped == MAP_FAILED ? nullptr : ibv_reg_mr_iova(pd, mapped, bytes, address, static_cast<unsigned>(access));
-}
 
 namespace tutti_test {
 namespace {
@@ -73,6 +63,7 @@ class OnDevice : public OverCables {
 
 TEST_F(OnDevice, EverySizeGoesFromAndToIt) {
   EXPECT_TRUE(caps().memory_kinds & uint64_t{1} << TUTTI_MEMORY_CUDA);
+  EXPECT_TRUE(caps().flags & TUTTI_TRANSPORT_NEEDS_FLUSH);
   std::vector<unsigned char> in(kBytes), out(source.seen, source.seen + kBytes);
   tutti_region* host_into = b->register_memory(in.data(), in.size());
   ASSERT_TRUE(host_into) << b->error;
@@ -105,6 +96,9 @@ TEST_F(OnDevice, EverySizeGoesFromAndToIt) {
           ASSERT_EQ(receive(), TUTTI_OK) << b->error;
         }
         ASSERT_TRUE(both([&] { return a->has(send_cookie) && b->has(receive_cookie); })) << bytes << " bytes";
+        if (t.region == into) {
+          EXPECT_EQ(table().flush(b->link(0), into, t.data + 8, bytes), TUTTI_OK) << Host::error;
+        }
         EXPECT_EQ(std::memcmp(t.seen + 8, s.seen + 16, bytes), 0) << bytes << " bytes";
         EXPECT_EQ(t.seen[7], 0xaa) << "wrote before " << bytes;
         EXPECT_EQ(t.seen[8 + bytes], 0xaa) << "wrote past " << bytes;
@@ -144,8 +138,10 @@ TEST_F(OnDevice, WhatCannotBeDoneSaysWhy) {
   EXPECT_NE(a->error.find("INLINE is for host memory"), std::string::npos) << a->error;
   EXPECT_EQ(a->register_memory(source.address, kBytes, TUTTI_MEMORY_CUDA), nullptr);
   EXPECT_NE(a->error.find("there is no dma-buf descriptor of it"), std::string::npos) << a->error;
-  EXPECT_EQ(a->register_memory(source.address, kBytes, TUTTI_MEMORY_SIMULATED, source.fd), nullptr);
-  EXPECT_NE(a->error.find("it knows CUDA's alone"), std::string::npos) << a->error;
+  EXPECT_EQ(table().flush(b->link(0), into, target.address, kBytes + 1), TUTTI_INVALID_ARGUMENT);
+  EXPECT_NE(Host::error.find("that its region does not hold"), std::string::npos) << Host::error;
+  ASSERT_EQ(table().fail_peer(b->endpoint, 0), TUTTI_OK);
+  EXPECT_EQ(table().flush(b->link(0), into, target.address, 1), TUTTI_PEER_FAILED) << Host::error;
 }
 
 }  // namespace

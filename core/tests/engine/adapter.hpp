@@ -27,6 +27,7 @@ namespace tutti::test::adapter {
 struct Settings {
   bool registers = true;  // memory of the device
   bool needs_flush = false;
+  bool flush_fails = false;
 };
 inline Settings settings;
 
@@ -145,6 +146,7 @@ inline tutti_status post(tutti_endpoint* endpoint, const tutti_transfer* transfe
 // Takes two calls.
 inline tutti_status flush(tutti_link* link, tutti_region* region, const void* data, uint64_t bytes) {
   const std::lock_guard lock(mutex);
+  if (settings.flush_fails) return fail(TUTTI_SYSTEM, "adapter: the port is on fire");
   if (!find(*reinterpret_cast<Region*>(region), data, bytes))
     return fail(TUTTI_INVALID_ARGUMENT, "adapter: flush outside of the region");
   if (flushing.insert({link, data}).second) return TUTTI_AGAIN;

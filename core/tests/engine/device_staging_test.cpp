@@ -116,6 +116,31 @@ TEST(DeviceStaging, FlushesWhereTheTransportNeedsIt) {
       [](uint32_t) { adapter::settings.needs_flush = true; });
 }
 
+TEST(DeviceStaging, AFailedFlushEndsTheCall) {
+  run_over_adapter(
+      2,
+      [](tutti_comm* comm, uint32_t rank) {
+        Stream s;
+        auto* data = s.make<int64_t>(100'000);
+        tutti_options options{};
+        options.struct_size = sizeof options;
+        options.stream = s.handle;
+        tutti_all_reduce(comm, data, data, 100'000, TUTTI_INT64, TUTTI_SUM, &options, nullptr);
+        EXPECT_TRUE(s.finish(30)) << "the stream still waits";
+        for (int i = 0; i < 3000 && tutti_comm_async_error(comm) == TUTTI_OK; ++i)
+          std::this_thread::sleep_for(std::chrono::milliseconds(10));
+        EXPECT_EQ(tutti_comm_async_error(comm), TUTTI_SYSTEM);
+        EXPECT_LT(tutti_barrier(comm, nullptr, nullptr), 0);
+        const std::string text = tutti_comm_error(comm);
+        EXPECT_NE(text.find(rank == 1 ? "flush: adapter: the port is on fire" : "rank 1 failed"), text.npos) << text;
+        s.free(data);
+      },
+      [](uint32_t rank) {
+        adapter::settings.needs_flush = true;
+        adapter::settings.flush_fails = rank == 1;
+      });
+}
+
 // Each end chooses for itself.
 TEST(DeviceStaging, OneEndMayBeInTheHost) {
   run_over_adapter(

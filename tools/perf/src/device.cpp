@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <optional>
 #include <thread>
 #include <tutti/tutti.hpp>
 
@@ -78,8 +79,11 @@ void Device::copy(void* to, const void* from, uint64_t bytes) const {
   enqueue({command});
 }
 
+// After a failure, too, the stream comes to its end: only then may its memory go.
 void Device::finish(tutti_comm* comm) const {
   constexpr uint32_t polls_per_look = 1000;
+  constexpr std::chrono::seconds letting_go(10);
+  std::optional<std::chrono::steady_clock::time_point> limit;
   tutti_command mark{};
   mark.kind = TUTTI_COMMAND_MARK;
   mark.mark = mark_;
@@ -87,10 +91,17 @@ void Device::finish(tutti_comm* comm) const {
   const tutti_executor* executor = tables_.executor;
   for (uint32_t polls = 1;; ++polls) {
     const tutti_status status = executor->poll_mark(executor->self, mark_);
-    if (status != TUTTI_AGAIN) return check(name(), "the stream's work failed", status);
-    if (polls % polls_per_look) continue;
-    if (const tutti_status failed = tutti_comm_async_error(comm); failed < 0)
+    if (status < 0) return check(name(), "the stream's work failed", status);
+    const bool ended = status == TUTTI_OK;
+    if (!ended && polls % polls_per_look) continue;
+    const tutti_status failed = tutti_comm_async_error(comm);
+    if (failed >= 0 && ended) return;
+    const auto now = std::chrono::steady_clock::now();
+    if (failed < 0 && !limit) limit = now + letting_go;
+    if (failed < 0 && (ended || now > *limit)) {
+      tutti_barrier(comm, nullptr, nullptr);  // says why
       throw tutti::Error(failed, std::string("a collective on the device failed: ") + tutti_comm_error(comm));
+    }
     std::this_thread::yield();
   }
 }

@@ -100,7 +100,10 @@ class Reporter {
     for (const tutti_rail_traffic& r : comm.rails())
       rails_.push_back({r.transport, r.rail, r.sent_bytes, r.received_bytes});
     print_rails(rails_);
-    if (!options_.device.empty()) print_traffic(comm.traffic());
+    if (!options_.device.empty()) {
+      print_services(comm.services(), options_.device);
+      print_traffic(comm.traffic());
+    }
     print_end(wrong_, average());
   }
   uint64_t wrong() const { return wrong_; }

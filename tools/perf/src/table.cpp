@@ -113,6 +113,12 @@ void print_rails(const std::vector<Rail>& rails) {
                 static_cast<unsigned long long>(r.sent_bytes), static_cast<unsigned long long>(r.received_bytes));
 }
 
+void print_services(const std::vector<tutti_service>& rows, const std::string& device) {
+  for (const tutti_service& row : rows)
+    if (std::string(row.transports).starts_with(device + "+"))
+      std::printf("# Rank 0's calls       : %s by %s over %s\n", row.collective, row.algorithm, row.transports);
+}
+
 void print_traffic(const std::vector<tutti_link_traffic>& rows) {
   std::map<std::string, std::pair<uint64_t, uint64_t>> carried;
   for (const tutti_link_traffic& row : rows) {

@@ -21,7 +21,8 @@ void print_row(const Options& options, const Row& row);
 void print_bound(const Row& row, double bound_us);
 void print_end(uint64_t wrong, double average_bus_bandwidth);
 void print_rails(const std::vector<Rail>& rails);
-// What carried rank 0's bytes: where device memory goes is settled call by call.
+// What served rank 0's calls on a device and carried its bytes: where device memory goes is settled call by call.
+void print_services(const std::vector<tutti_service>& rows, const std::string& device);
 void print_traffic(const std::vector<tutti_link_traffic>& rows);
 
 // `value` with two decimals in `width` characters, with fewer when it is large.

@@ -104,6 +104,37 @@ TEST(DeviceStaging, EveryCollective) {
       [](uint32_t) { unsetenv("TUTTI_SIMULATED_PRIVATE"); });
 }
 
+TEST(DeviceStaging, SendsAndReceives) {
+  run_over_adapter(
+      2,
+      [](tutti_comm* comm, uint32_t rank) {
+        Stream s;
+        constexpr uint64_t count = 700'003;
+        auto* data = s.make<int64_t>(count);
+        tutti_options options{};
+        options.struct_size = sizeof options;
+        options.stream = s.handle;
+        for (const uint32_t from : {0u, 1u}) {
+          for (uint64_t i = 0; i < count; ++i) data[i] = rank == from ? value(rank, i) : -1;
+          ASSERT_EQ(rank == from ? tutti_send(comm, data, count, TUTTI_INT64, 1 - rank, 7, &options, nullptr)
+                                 : tutti_receive(comm, data, count, TUTTI_INT64, from, 7, &options, nullptr),
+                    TUTTI_OK)
+              << tutti_comm_error(comm);
+          ASSERT_TRUE(s.finish());
+          for (uint64_t i = 0; i < count; ++i) ASSERT_EQ(data[i], value(from, i)) << "at " << i;
+        }
+        ASSERT_EQ(tutti_barrier(comm, nullptr, nullptr), TUTTI_OK) << tutti_comm_error(comm);
+        EXPECT_EQ(adapter::counters.device_bytes, 2 * count * sizeof(int64_t));
+        EXPECT_LT(adapter::counters.unregistered_bytes + adapter::counters.host_region_bytes, 4096u);
+        EXPECT_GT(adapter::counters.flushes, 4u);
+        s.free(data);
+      },
+      [](uint32_t) {
+        unsetenv("TUTTI_SIMULATED_PRIVATE");
+        adapter::settings.needs_flush = true;
+      });
+}
+
 // What was received is elsewhere until the flush.
 TEST(DeviceStaging, FlushesWhereTheTransportNeedsIt) {
   run_over_adapter(

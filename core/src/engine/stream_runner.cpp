@@ -408,6 +408,7 @@ void StreamRunner::put(const Call& call, const std::vector<Transfer>& transfers,
   exchange_.begin = begun_.begin;
   exchange_.end = begun_.end;
   exchange_.spare = &spare_;
+  exchange_.readable = &readable_;
   exchange_.board = board_.get();
   exchange_.channel = [this](uint32_t peer, bool outgoing) {
     return is_local(peer) ? nullptr : &channel({peer, place_.lanes, outgoing, {}});

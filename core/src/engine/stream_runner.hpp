@@ -211,6 +211,7 @@ class StreamRunner {
   uint64_t queued_ = 0;  // sum of operations' commands
   StreamLaunch launch_;  // of the call being issued
   StreamExchange exchange_;
+  std::set<uint32_t> readable_;  // devices, by this rank's
   Operation begun_;
   bool begins_ = false;        // begun_ is neither issued nor failed
   std::string opening_;        // for what channels are being opened, in words; "": none are

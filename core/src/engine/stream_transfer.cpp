@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <deque>
-#include <set>
 
 #include "engine/host.hpp"
 
@@ -194,7 +193,8 @@ class Filling {
     exchange_.waits_for = fmt::format("rank {} of its process to send what it receives", transfer.peer);
     std::shared_ptr<Handover> handover;
     while (!(handover = exchange_.board->take(transfer.peer, exchange_.rank))) meanwhile_();
-    if (handover->device != exchange_.device) enable(handover->device, transfer.peer);
+    if (handover->device != exchange_.device && !exchange_.readable->contains(handover->device))
+      enable(handover->device, transfer.peer);
     add_mark(TUTTI_COMMAND_AFTER, handover->ready);
     add_copy(transfer.data, handover->data, transfer.bytes);
     flush();
@@ -206,6 +206,7 @@ class Filling {
     if (const tutti_status status = memory->enable_peer(memory->self, exchange_.device, peer_device); status < 0)
       throw Failure(status, fmt::format("device {} {} of rank {} cannot read device {} of rank {}: {}", memory->name,
                                         exchange_.device, exchange_.rank, peer_device, peer, take_plugin_error()));
+    exchange_.readable->insert(peer_device);
   }
 
   void until(const Handover& handover, Stage stage) const {

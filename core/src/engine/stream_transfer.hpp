@@ -28,7 +28,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
-#include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -95,6 +95,7 @@ struct StreamExchange {
   tutti_mark* begin = nullptr;
   tutti_mark* end = nullptr;
   std::vector<tutti_mark*>* spare = nullptr;  // marks for use within; made as needed, kept by the owner
+  std::set<uint32_t>* readable = nullptr;     // devices whose memory this rank's may read; kept by the owner
   StreamBoard* board = nullptr;
   std::function<StreamChannel*(uint32_t peer, bool outgoing)> channel;  // nullptr: the peer is of this process
   uint64_t most_queued = 0;                                             // commands that may be in the device's queue

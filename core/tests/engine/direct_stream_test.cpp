@@ -585,7 +585,7 @@ void in_the_middle(const std::function<void(tutti_comm*, std::atomic_ref<uint32_
     EXPECT_EQ(tutti_all_reduce(comm, in.device, out.device, least, TUTTI_INT64, TUTTI_SUM, &options, nullptr), TUTTI_OK)
         << tutti_comm_error(comm);
     then(comm, std::atomic_ref(word[0]));
-    std::this_thread::sleep_for(std::chrono::milliseconds(500));
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
     std::_Exit(testing::Test::HasFailure() ? 1 : 0);
   }
   const pid_t survives = fork();

@@ -148,7 +148,11 @@ typedef struct tutti_options {
  * outputs must not be read and inputs not written. On device memory the call returns when the work is in options.stream,
  * which orders it with what the stream does before and after; a request then tells when the device is done. It may wait
  * for other ranks to come to the same call: always for those of its process, and for others when it is the first of its
- * kind between them or has more work than the device's queue takes.
+ * kind between them or has more work than the device's queue takes. A stream that is being captured records the call for
+ * replays, without a request: between threads of one process; between processes of one host where their memory is mapped
+ * ("mapped" or "direct" in tutti_comm_plan) and a call of this shape was made before. All ranks replay in the same order, each replay
+ * is ordered with the communicator's other work by the application, and is over before the communicator is destroyed. No
+ * deadline watches replays; when the communicator breaks they come to their end, and their output is undefined.
  *
  * What the ranks call must agree in collective, count, type, operator and root. In checked mode
  * (TUTTI_COMM_CHECK_CALLS) every disagreement is TUTTI_MISMATCH on all ranks, naming both calls, and nothing has been

@@ -63,6 +63,7 @@ tutti_status Communicator::stream_collective(StreamRunner::Call call, const tutt
   call.timeout_ns = options && options->timeout_ns ? options->timeout_ns : timeout_ns_;
   call.wants_request = request != nullptr;
   call.capturing = streams_->require_stream(call);
+  if (call.capturing) streams_->require_recordable(call);
   const auto idle = [this] { await_streams([this] { return streams_->operations() == 0; }); };
   await_streams([this] { return streams_->has_room(); });
   StreamPlan& plan = or_tell([&]() -> StreamPlan& { return streams_->find_plan(call, idle); });
@@ -106,7 +107,7 @@ tutti_status Communicator::stream_collective(StreamRunner::Call call, const tutt
   }
   // Where no rank of another process takes part, nobody waits for this one any more, and nobody may look when the
   // stream has come to the end.
-  if (!streams_->has_channels()) recorder_->end(made->sequence, ticks(), TUTTI_OK);
+  if (!streams_->has_channels() || streams_->captures()) recorder_->end(made->sequence, ticks(), TUTTI_OK);
   if (streams_->captures()) {
     streams_->issued(nullptr);
     return TUTTI_OK;

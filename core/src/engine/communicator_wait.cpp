@@ -24,16 +24,21 @@ void relax() {
 void Communicator::progress_thread() {
   uint32_t idle = 0;
   while (!stop_.load(std::memory_order_relaxed)) {
-    bool busy = false;
+    bool busy = false, replays = false;
     {
       const Hold hold(*this, std::unique_lock(mutex_));
       busy = unfinished_ != 0;
       if (streams_) streams_->heed();
+      // Broken: a replay that runs, or is launched yet, comes to its end. The error is told by the communicator.
+      replays = !busy && breaking_ && streams_ && streams_->recorded();
+      if (replays) streams_->let_replays_go();
       if (busy && progress()) idle = 0;
       if (!busy || idle % polls_per_look == 0) look_around();
     }
     ++idle;
-    if (!busy)
+    if (replays)
+      std::this_thread::sleep_for(std::chrono::microseconds(50));
+    else if (!busy)
       idle = await_work() ? 0 : idle;
     else if (idle < policy_.spins)
       relax();

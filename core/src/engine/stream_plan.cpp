@@ -80,7 +80,7 @@ class Issue {
   Issue(const DeviceTables& device, const std::vector<StreamLaunch*>& launches, const std::function<void()>& meanwhile)
       : device_(device), meanwhile_(meanwhile) {
     for (StreamLaunch* launch : launches) {
-      bounded_ |= !launch->plan->traffic.empty();
+      bounded_ |= !launch->plan->traffic.empty() && !launch->recorded;
       by_rank_[launch->rank] = ranks_.size();
       ranks_.emplace_back().launch = launch;
     }

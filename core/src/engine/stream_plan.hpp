@@ -73,6 +73,7 @@ struct StreamLaunch {
   tutti_mark* end = nullptr;                  // and after its last
   bool fuse = false;                          // the only one, and small: as one launch, if the device takes it
   bool fused = false;                         // set by issue(): it took it
+  bool recorded = false;                      // for later replays: nothing runs now
   uint64_t commands = 0;                      // set by issue(): how many it became
   std::vector<tutti_mark*>* spare = nullptr;  // marks of the device for use within; made as needed, kept by the owner
   std::function<StreamSlot(uint32_t peer, uint32_t lane, bool outgoing, uint64_t number)> slot;

@@ -209,7 +209,11 @@ bool StreamRunner::may_fuse(const Call& call, const StreamPlan& plan) const {
 }
 
 void StreamRunner::open_channels(const Call& call, StreamPlan& plan, const Until& until) {
-  if (plan.open) return;
+  if (!plan.open) open_all(call, plan, until);
+  if (call.capturing && !plan.direct) require_mapped(plan);
+}
+
+void StreamRunner::open_all(const Call& call, StreamPlan& plan, const Until& until) {
   if (std::ranges::any_of(plan.traffic, [this](const StreamTraffic& traffic) {
         return !channels_.contains({traffic.peer, traffic.lane, traffic.outgoing});
       }))
@@ -360,12 +364,32 @@ bool StreamRunner::require_stream(const Call& call) const {
     throw Failure(TUTTI_INVALID_ARGUMENT, fmt::format("the stream belongs to device {} {}, the buffers to device {}",
                                                       call.where.tables.memory->name, device, call.where.device));
   const bool capturing = (flags & TUTTI_STREAM_CAPTURING) != 0;
-  if (capturing && has_channels())
-    throw Failure(TUTTI_NOT_SUPPORTED,
-                  "the stream is being captured: that works only where all ranks are threads of one process");
   if (capturing && call.wants_request)
     throw Failure(TUTTI_NOT_SUPPORTED, "the stream is being captured: a recorded call has no request");
   return capturing;
+}
+
+// A replay is known to the devices alone: whatever it uses has to be there before, and no host may have a part in it.
+// Where the call may go directly, that is settled in it.
+void StreamRunner::require_recordable(const Call& call) const {
+  if (!has_channels()) return;
+  const auto found = plans_.find(call.shape);
+  if (found != plans_.end() && found->second->direct_form) return;
+  if (found == plans_.end() || !found->second->open)
+    throw Failure(TUTTI_NOT_SUPPORTED,
+                  "the stream is being captured: between processes a call can be recorded when one of the same "
+                  "collective, count, type, operator and root was made before without capturing");
+  require_mapped(*found->second);
+}
+
+void StreamRunner::require_mapped(const StreamPlan& plan) const {
+  for (const StreamTraffic& traffic : plan.traffic)
+    if (!dynamic_cast<const MappedChannel*>(&channel(traffic)))
+      throw Failure(
+          TUTTI_NOT_SUPPORTED,
+          fmt::format("the stream is being captured: lane {} {} rank {} goes through host memory over {}, which "
+                      "no replay could move; only memory that processes of one host map can be recorded",
+                      traffic.lane, traffic.outgoing ? "to" : "from", traffic.peer, channel(traffic).carrier()));
 }
 
 // ---- Sends and receives ------------------------------------------------------------------------------------
@@ -462,6 +486,7 @@ uint64_t StreamRunner::begin(const Call& call, StreamPlan& plan, const std::func
   launch_.after = !capturing && last_end_ && last_stream_ != call.stream ? last_end_ : nullptr;
   launch_.begin = begun_.begin;
   launch_.end = begun_.end;
+  launch_.recorded = capturing;
   launch_.spare = &spare_;
   launch_.fuse = plan.fuses;
   launch_.slot = [this, direct = plan.direct, bases = std::move(bases)](uint32_t peer, uint32_t lane, bool outgoing,
@@ -478,7 +503,10 @@ uint64_t StreamRunner::begin(const Call& call, StreamPlan& plan, const std::func
 void StreamRunner::issued(tutti_request* request) {
   begins_ = false;
   if (direct_) direct_->settled();
-  if (!begun_.end) return;  // captured: nothing runs now
+  if (!begun_.end) {  // captured: nothing runs now
+    recorded_ |= has_channels();
+    return;
+  }
   begun_.request = request;
   last_end_ = begun_.end;
   last_stream_ = begun_.stream;
@@ -550,10 +578,14 @@ std::string StreamRunner::standpoint() const {
   return text;
 }
 
-bool StreamRunner::let_go() {
-  if (operations_.empty()) return true;
+void StreamRunner::let_replays_go() {
   for (auto& [way, channel] : channels_) channel->let_go();
   if (direct_) direct_->let_go();
+}
+
+bool StreamRunner::let_go() {
+  if (operations_.empty()) return true;
+  let_replays_go();
   for (const Operation& operation : operations_)
     if (poll(operation, operation.end) == TUTTI_AGAIN) return false;
   return true;

@@ -80,6 +80,8 @@ class StreamRunner {
   };
   // Can the call's stream take it? Returns whether it is being captured; throws Failure, and nothing was issued.
   bool require_stream(const Call& call) const;
+  // Can a collective be recorded for replays? Throws Failure, and nothing was issued.
+  void require_recordable(const Call& call) const;
   // This rank's device is the one of its first call. Throws Failure for another.
   void require_device(const DeviceMemory& where, const std::function<void()>& idle);
   // The plan of a call, made if need be. `idle` is called until nothing is pending where memory has to be allocated.
@@ -148,6 +150,10 @@ class StreamRunner {
   uint64_t timeout_ns() const { return operations_.front().timeout_ns; }
   // Where the oldest operation stands, for messages.
   std::string standpoint() const;
+  // Were operations recorded whose replays wait for other processes? Nobody sees when one runs.
+  bool recorded() const { return recorded_; }
+  // Gives all streams what they wait for at this moment, replays too.
+  void let_replays_go();
   // Gives all streams what they wait for. True when the device has finished everything.
   bool let_go();
   // Ends the bookkeeping of all operations, and tells their requests.
@@ -172,6 +178,8 @@ class StreamRunner {
   StreamChannel& channel(const StreamTraffic& traffic) const {
     return *channels_.at({traffic.peer, traffic.lane, traffic.outgoing});
   }
+  void require_mapped(const StreamPlan& plan) const;
+  void open_all(const Call& call, StreamPlan& plan, const Until& until);
   std::unique_ptr<StreamPlan> bind(const Call& call, bool direct) const;
   void tell_why_not_direct(const Call& call, const StreamPlan& plan, const std::string& why);
   void wait_for_peers(const DeviceMemory& where, const std::string& what, const Until& until,
@@ -201,6 +209,7 @@ class StreamRunner {
   bool prepared_ = false;
   void* scratch_ = nullptr;
   uint64_t scratch_bytes_ = 0;
+  bool recorded_ = false;
   bool scratch_captured_ = false;   // a graph has its address
   std::vector<void*> captured_;     // former scratch that graphs have addresses of
   std::vector<tutti_mark*> spare_;  // for use within an issue

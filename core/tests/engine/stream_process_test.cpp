@@ -19,50 +19,6 @@ TEST(Stream, ThreadsAndProcessesMixed) {
   });
 }
 
-// Refused before anything is issued: the communicator goes on.
-TEST(Stream, CapturesBetweenProcessesAreRefused) {
-  setenv("TUTTI_SIMULATED_CAPTURING", "1", 1);
-  run_processes(2, 1, [](tutti_comm* comm, uint32_t) {
-    Stream s;
-    tutti_options options{};
-    options.struct_size = sizeof options;
-    options.stream = s.handle;
-    auto* data = s.make<int64_t>(10);
-    EXPECT_EQ(tutti_all_reduce(comm, data, data, 10, TUTTI_INT64, TUTTI_SUM, &options, nullptr), TUTTI_NOT_SUPPORTED);
-    EXPECT_NE(std::string(tutti_comm_error(comm)).find("is being captured"), std::string::npos)
-        << tutti_comm_error(comm);
-    EXPECT_EQ(tutti_barrier(comm, nullptr, nullptr), TUTTI_OK) << tutti_comm_error(comm);
-    s.free(data);
-  });
-  unsetenv("TUTTI_SIMULATED_CAPTURING");
-}
-
-// Threads may be captured: what is recorded refers to no request, and to no scratch that a later call frees.
-TEST(Stream, CapturedCallsHaveNoRequest) {
-  setenv("TUTTI_SIMULATED_CAPTURING", "1", 1);
-  run_processes(3, 3, [](tutti_comm* comm, uint32_t rank) {
-    Stream s;
-    tutti_options options{};
-    options.struct_size = sizeof options;
-    options.stream = s.handle;
-    for (const uint64_t count : {10u, 100000u}) {
-      auto* data = s.make<int64_t>(count);
-      std::fill_n(data, count, rank + 1);
-      tutti_request* request = nullptr;
-      EXPECT_EQ(tutti_all_reduce(comm, data, data, count, TUTTI_INT64, TUTTI_SUM, &options, &request),
-                TUTTI_NOT_SUPPORTED);
-      EXPECT_NE(std::string(tutti_comm_error(comm)).find("has no request"), std::string::npos)
-          << tutti_comm_error(comm);
-      ASSERT_EQ(tutti_all_reduce(comm, data, data, count, TUTTI_INT64, TUTTI_SUM, &options, nullptr), TUTTI_OK)
-          << tutti_comm_error(comm);
-      ASSERT_TRUE(s.finish());
-      EXPECT_EQ(data[count - 1], 6);
-      s.free(data);
-    }
-  });
-  unsetenv("TUTTI_SIMULATED_CAPTURING");
-}
-
 // A host collective waits for a rank whose stream still needs this one's bytes.
 TEST(Stream, HostCallsAdvanceStreams) {
   run_processes(2, 1, [](tutti_comm* comm, uint32_t rank) {

@@ -7,6 +7,7 @@
 #include <map>
 #include <set>
 
+#include "graphs.hpp"
 #include "stream_ranks.hpp"
 
 namespace tutti::test {
@@ -514,18 +515,20 @@ TEST(StreamTransfer, WrongUseIsRefusedAndNothingHasHappened) {
 }
 
 TEST(StreamTransfer, CapturedStreamsAreRefused) {
-  setenv("TUTTI_SIMULATED_CAPTURING", "1", 1);
   for (const Layout& layout : {layouts[0], layouts[2]})
     run(layout, 2, [](tutti_comm* comm, uint32_t rank) {
       Stream s;
       Group group(comm, &s);
+      void* graph = nullptr;
+      EXPECT_EQ(graphs().begin(&s.handle, 1, &graph), TUTTI_OK);
       group.send(1 - rank, 10, 0);
       EXPECT_EQ(group.go(), TUTTI_NOT_SUPPORTED);
       EXPECT_NE(std::string(tutti_comm_error(comm)).find("is being captured"), std::string::npos)
           << tutti_comm_error(comm);
       EXPECT_EQ(tutti_barrier(comm, nullptr, nullptr), TUTTI_OK) << tutti_comm_error(comm);
+      EXPECT_EQ(graphs().end(graph), TUTTI_OK);
+      graphs().destroy(graph);
     });
-  unsetenv("TUTTI_SIMULATED_CAPTURING");
 }
 
 // Two devices with a queue of few commands each: large groups wait for their own beginnings.

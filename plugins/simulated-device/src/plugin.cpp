@@ -45,7 +45,7 @@ struct Simulated {
   static void destroy_stream(void* stream) { simulated::destroy_stream(stream); }
   static void stream_state(void* stream, uint32_t& device, uint64_t& flags) {
     device = stream_device(stream);
-    flags = sdk::config_number("TUTTI_SIMULATED_CAPTURING", 0, 0, 1) ? uint64_t{TUTTI_STREAM_CAPTURING} : 0;
+    flags = is_capturing(stream) ? uint64_t{TUTTI_STREAM_CAPTURING} : 0;
   }
   static Mark* create_mark(uint32_t device) {
     check_device(device);
@@ -63,6 +63,26 @@ struct Simulated {
   }
 };
 
+// Of the device's own, as real devices have their graphs: for applications and tests, never for the library.
+struct Graphs {
+  uint32_t struct_size;
+  uint32_t reserved;
+  tutti_status (*begin)(void* const* streams, uint64_t n, void** graph);
+  tutti_status (*end)(void* graph);
+  tutti_status (*launch)(void* graph);
+  void (*destroy)(void* graph);
+};
+constexpr Graphs graphs{
+    sizeof(Graphs),
+    0,
+    [](void* const* streams, uint64_t n, void** graph) {
+      return sdk::guard([&] { *graph = begin_capture({streams, n}); });
+    },
+    [](void* graph) { return sdk::guard([&] { end_capture(static_cast<Graph*>(graph)); }); },
+    [](void* graph) { return sdk::guard([&] { launch(static_cast<Graph*>(graph)); }); },
+    [](void* graph) { destroy_graph(static_cast<Graph*>(graph)); },
+};
+
 constexpr tutti_device device = sdk::make_device<Simulated>();
 constexpr tutti_executor executor = sdk::make_executor<Simulated>();
 
@@ -72,4 +92,5 @@ constexpr tutti_executor executor = sdk::make_executor<Simulated>();
 TUTTI_PLUGIN(simulated_device, "simulated", "0.1.0", "Tutti", "Apache-2.0",
              "a device whose streams are threads, for tests", {TUTTI_DEVICE_ID, &tutti::simulated::device},
              {TUTTI_EXECUTOR_ID, &tutti::simulated::executor},
-             {tutti::simulated::Launches::id, &tutti::simulated::launches()});
+             {tutti::simulated::Launches::id, &tutti::simulated::launches()},
+             {"tutti.simulated_graphs/1", &tutti::simulated::graphs});

@@ -11,6 +11,7 @@
 #include <string>
 #include <thread>
 #include <tutti/sdk/plugin.hpp>
+#include <utility>
 #include <vector>
 
 #include "memory.hpp"
@@ -106,10 +107,32 @@ class Queue {
   uint64_t appended_ = 0, done_ = 0;
 };
 
+}  // namespace
+
 struct Stream {
   uint32_t device = 0;
   Queue* queue = nullptr;
+  std::atomic<Graph*> recording{nullptr};  // while it is captured
 };
+
+class Graph {
+ public:
+  void record(Stream& stream, std::vector<Work> all) {
+    const std::lock_guard lock(mutex_);
+    work_.emplace_back(&stream, std::move(all));
+  }
+  void launch() const {
+    const std::lock_guard lock(mutex_);
+    for (const auto& [stream, all] : work_) stream->queue->append(all);
+  }
+  std::vector<Stream*> streams;
+
+ private:
+  mutable std::mutex mutex_;
+  std::vector<std::pair<Stream*, std::vector<Work>>> work_;
+};
+
+namespace {
 
 struct Streams {
   std::mutex mutex;
@@ -117,7 +140,7 @@ struct Streams {
   std::vector<uint64_t> next;                               // queue of the next stream
   std::set<void*> alive;
   std::unique_ptr<Stream> standard;
-  Stream make(uint32_t device) {
+  std::unique_ptr<Stream> make(uint32_t device) {
     if (queues.empty()) {
       const uint64_t each = sdk::config_number("TUTTI_SIMULATED_QUEUES", 1, 1, 64);
       queues.resize(device_count());
@@ -126,7 +149,10 @@ struct Streams {
         for (uint64_t i = 0; i < each; ++i) of_device.push_back(std::make_unique<Queue>());
     }
     auto& of_device = queues[device];
-    return {device, of_device[next[device]++ % of_device.size()].get()};
+    auto made = std::make_unique<Stream>();
+    made->device = device;
+    made->queue = of_device[next[device]++ % of_device.size()].get();
+    return made;
   }
 };
 Streams& streams() {
@@ -138,7 +164,7 @@ Stream& find(void* stream) {
   Streams& all = streams();
   const std::lock_guard lock(all.mutex);
   if (!stream) {
-    if (!all.standard) all.standard = std::make_unique<Stream>(all.make(0));
+    if (!all.standard) all.standard = all.make(0);
     return *all.standard;
   }
   if (!all.alive.contains(stream))
@@ -193,7 +219,7 @@ void* create_stream(uint32_t device) {
   check_device(device);
   Streams& all = streams();
   const std::lock_guard lock(all.mutex);
-  auto* stream = new Stream(all.make(device));
+  Stream* stream = all.make(device).release();
   all.alive.insert(stream);
   return stream;
 }
@@ -218,6 +244,7 @@ namespace {
 
 void append(void* stream, std::vector<Work> all) {
   Stream& s = find(stream);
+  if (Graph* graph = s.recording) return graph->record(s, std::move(all));
   launches().count.fetch_add(count_launches(all), std::memory_order_relaxed);
   s.queue->append(std::move(all));
 }
@@ -245,5 +272,30 @@ void enqueue_fused(void* stream, std::span<const tutti_command> commands) {
   }
   append(stream, std::move(all));
 }
+
+bool is_capturing(void* stream) { return find(stream).recording != nullptr; }
+
+Graph* begin_capture(std::span<void* const> streams) {
+  auto graph = std::make_unique<Graph>();
+  for (void* stream : streams) {
+    graph->streams.push_back(&find(stream));
+    if (graph->streams.back()->recording)
+      throw Error(TUTTI_INVALID_USAGE, "simulated device: a stream is being captured already");
+  }
+  for (Stream* stream : graph->streams) stream->recording = graph.get();
+  return graph.release();
+}
+
+void end_capture(Graph* graph) {
+  for (Stream* stream : graph->streams) stream->recording = nullptr;
+}
+
+void launch(const Graph* graph) {
+  if (!graph->streams.empty() && graph->streams.front()->recording)
+    throw Error(TUTTI_INVALID_USAGE, "simulated device: the graph's streams are being captured");
+  graph->launch();
+}
+
+void destroy_graph(Graph* graph) { delete graph; }
 
 }  // namespace tutti::simulated

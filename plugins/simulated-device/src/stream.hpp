@@ -35,4 +35,13 @@ struct Launches {
 };
 Launches& launches();
 
+// Graphs: what is enqueued into the streams from begin_capture to end_capture is recorded instead, and at each launch
+// is carried out in those streams, ordered as it was recorded. The streams outlive the graph.
+class Graph;
+bool is_capturing(void* stream);
+Graph* begin_capture(std::span<void* const> streams);
+void end_capture(Graph* graph);
+void launch(const Graph* graph);
+void destroy_graph(Graph* graph);
+
 }  // namespace tutti::simulated

@@ -219,9 +219,8 @@ void registered_rounds(tutti_comm* comm, uint32_t rank) {
   }
 }
 
-// `transport`: named, so that it carries everything; nullptr: processes map each other's memory. `served`: what the
-// core says of it.
-void processes(uint32_t n, const char* transport, const std::string& served, bool registered = false) {
+// A rank in each of n processes; `prepare` is called first, and may end the process with `skipped`.
+void in_processes(uint32_t n, const Body& body, const std::function<void()>& prepare = [] {}) {
   char folder[] = "/tmp/tutti-cuda-test-XXXXXX";
   ASSERT_NE(mkdtemp(folder), nullptr);
   const std::string where = std::string("file:") + folder;
@@ -230,25 +229,34 @@ void processes(uint32_t n, const char* transport, const std::string& served, boo
   for (uint32_t r = 0; r < n; ++r)
     waiting.emplace_back([&, r] {
       status[r] = in_child([&] {
-        if (transport) setenv("TUTTI_TRANSPORT", transport, 1);
-        run_ranks(where, r, 1, n, [&](tutti_comm* comm, uint32_t rank) {
-          if (registered) {
-            registered_rounds(comm, rank);
-          } else {
-            all_reduce_rounds(comm, rank, {1, 1000, 3'000'001});
-            transfer_rounds(comm, rank, {1, 1000, 3'000'001});
-          }
-          tutti_plan_facts facts{};
-          facts.struct_size = sizeof facts;
-          ASSERT_EQ(tutti_comm_plan(comm, TUTTI_ALL_REDUCE, &facts), TUTTI_OK);
-          EXPECT_EQ(facts.transports, served);
-        });
+        prepare();
+        run_ranks(where, r, 1, n, body);
       });
     });
   for (std::thread& thread : waiting) thread.join();
   (void)!std::system((std::string("rm -rf ") + folder).c_str());
-  if (status[0] == skipped) GTEST_SKIP() << "no GPU";
+  if (status[0] == skipped) GTEST_SKIP() << "not on this machine: see above";
   for (const int each : status) EXPECT_EQ(each, 0);
+}
+
+// `transport`: named, so that it carries everything; nullptr: processes map each other's memory. `served`: what the
+// core says of it.
+void processes(uint32_t n, const char* transport, const std::string& served, bool registered = false) {
+  const auto body = [&](tutti_comm* comm, uint32_t rank) {
+    if (registered) {
+      registered_rounds(comm, rank);
+    } else {
+      all_reduce_rounds(comm, rank, {1, 1000, 3'000'001});
+      transfer_rounds(comm, rank, {1, 1000, 3'000'001});
+    }
+    tutti_plan_facts facts{};
+    facts.struct_size = sizeof facts;
+    ASSERT_EQ(tutti_comm_plan(comm, TUTTI_ALL_REDUCE, &facts), TUTTI_OK);
+    EXPECT_EQ(facts.transports, served);
+  };
+  in_processes(n, body, [&] {
+    if (transport) setenv("TUTTI_TRANSPORT", transport, 1);
+  });
 }
 
 // Does this machine let a process read memory of another's cudaMalloc? Containers may refuse it. By plain CUDA.
@@ -294,89 +302,98 @@ TEST(CudaCollectives, ProcessesReadRegisteredBuffers) {
 
 TEST(CudaCollectives, ProcessesThroughTheHost) { processes(2, "shm", "cuda+shm"); }
 
+// Ends the process where there are no two GPUs that read each other's memory and let kernels wait.
+void require_two_gpus() {
+  int devices = 0, able = 0, limited = 0;
+  expect_cuda(cudaGetDeviceCount(&devices));
+  if (devices > 1) {
+    expect_cuda(cudaDeviceCanAccessPeer(&able, 0, 1));
+    for (int device : {0, 1}) {
+      int limit = 0;
+      expect_cuda(cudaDeviceGetAttribute(&limit, cudaDevAttrKernelExecTimeout, device));
+      limited |= limit;
+    }
+  }
+  if (devices >= 2 && able && !limited) return;
+  std::fprintf(stderr, "%d GPUs, peer access %d, limited kernels %d: two GPUs with peer access are needed\n", devices,
+               able, limited);
+  std::_Exit(skipped);
+}
+
 // Two processes, each on a GPU of its own: small calls are one kernel each, which waits by itself.
 TEST(CudaCollectives, SmallOnesAreOneLaunchOnGpusOfTheirOwn) {
-  char folder[] = "/tmp/tutti-cuda-test-XXXXXX";
-  ASSERT_NE(mkdtemp(folder), nullptr);
-  const std::string where = std::string("file:") + folder;
-  int status[2] = {};
-  std::vector<std::thread> waiting;
-  for (uint32_t r = 0; r < 2; ++r)
-    waiting.emplace_back([&, r] {
-      status[r] = in_child([&] {
-        int devices = 0, able = 0, limited = 0;
-        expect_cuda(cudaGetDeviceCount(&devices));
-        if (devices > 1) {
-          expect_cuda(cudaDeviceCanAccessPeer(&able, 0, 1));
-          for (int device : {0, 1}) {
-            int limit = 0;
-            expect_cuda(cudaDeviceGetAttribute(&limit, cudaDevAttrKernelExecTimeout, device));
-            limited |= limit;
-          }
-        }
-        if (devices < 2 || !able || limited) {
-          std::fprintf(stderr, "%d GPUs, peer access %d, limited kernels %d: two GPUs with peer access are needed\n",
-                       devices, able, limited);
-          std::_Exit(skipped);
-        }
-        run_ranks(where, r, 1, 2, [](tutti_comm* comm, uint32_t rank) {
-          expect_cuda(cudaSetDevice(static_cast<int>(rank)));
-          const auto served = [&] {
-            tutti_plan_facts facts{};
-            facts.struct_size = sizeof facts;
-            EXPECT_EQ(tutti_comm_plan(comm, TUTTI_ALL_REDUCE, &facts), TUTTI_OK);
-            return std::string(facts.transports);
-          };
-          for (const uint64_t count : {1, 1000, 5000}) {
-            all_reduce_rounds(comm, rank, {count});
-            EXPECT_EQ(served(), "cuda+mapped+fused") << count << " elements";
-          }
-          all_reduce_rounds(comm, rank, {1'000'000});
-          EXPECT_EQ(served(), "cuda+mapped");
-          Rank small(100);
-          small.fill(rank, 1);
-          for (int call = 0; call < 2000; ++call)
-            ASSERT_EQ(small.all_reduce(comm, small.stream), TUTTI_OK) << tutti_comm_error(comm);
-          small.check(2, 1);
-        });
-      });
-    });
-  for (std::thread& thread : waiting) thread.join();
-  (void)!std::system((std::string("rm -rf ") + folder).c_str());
-  if (status[0] == skipped) GTEST_SKIP() << "no two GPUs that read each other's memory";
-  EXPECT_EQ(status[0], 0);
-  EXPECT_EQ(status[1], 0);
+  const auto body = [](tutti_comm* comm, uint32_t rank) {
+    expect_cuda(cudaSetDevice(static_cast<int>(rank)));
+    const auto served = [&] {
+      tutti_plan_facts facts{};
+      facts.struct_size = sizeof facts;
+      EXPECT_EQ(tutti_comm_plan(comm, TUTTI_ALL_REDUCE, &facts), TUTTI_OK);
+      return std::string(facts.transports);
+    };
+    for (const uint64_t count : {1, 1000, 5000}) {
+      all_reduce_rounds(comm, rank, {count});
+      EXPECT_EQ(served(), "cuda+mapped+fused") << count << " elements";
+    }
+    all_reduce_rounds(comm, rank, {1'000'000});
+    EXPECT_EQ(served(), "cuda+mapped");
+    Rank small(100);
+    small.fill(rank, 1);
+    for (int call = 0; call < 2000; ++call)
+      ASSERT_EQ(small.all_reduce(comm, small.stream), TUTTI_OK) << tutti_comm_error(comm);
+    small.check(2, 1);
+  };
+  in_processes(2, body, require_two_gpus);
 }
 
 // The device waits for more than its queue takes, and work of the application fills it further.
 TEST(CudaCollectives, LargeBetweenProcesses) {
-  char folder[] = "/tmp/tutti-cuda-test-XXXXXX";
-  ASSERT_NE(mkdtemp(folder), nullptr);
-  const std::string where = std::string("file:") + folder;
-  int status[2] = {};
-  std::vector<std::thread> waiting;
-  for (uint32_t r = 0; r < 2; ++r)
-    waiting.emplace_back([&, r] {
-      status[r] = in_child([&] {
-        run_ranks(where, r, 1, 2, [](tutti_comm* comm, uint32_t rank) {
-          Rank mine(100'000'000);
-          mine.fill(rank, 0);
-          for (int call = 0; call < 3; ++call)
-            ASSERT_EQ(mine.all_reduce(comm, mine.stream), TUTTI_OK) << tutti_comm_error(comm);
-          mine.check(2, 0);
-          Rank small(10);
-          small.fill(rank, 1);
-          for (int call = 0; call < 500; ++call)
-            ASSERT_EQ(small.all_reduce(comm, small.stream), TUTTI_OK) << tutti_comm_error(comm);
-          small.check(2, 1);
-        });
-      });
-    });
-  for (std::thread& thread : waiting) thread.join();
-  (void)!std::system((std::string("rm -rf ") + folder).c_str());
-  if (status[0] == skipped) GTEST_SKIP() << "no GPU";
-  EXPECT_EQ(status[0], 0);
-  EXPECT_EQ(status[1], 0);
+  in_processes(2, [](tutti_comm* comm, uint32_t rank) {
+    Rank mine(100'000'000);
+    mine.fill(rank, 0);
+    for (int call = 0; call < 3; ++call)
+      ASSERT_EQ(mine.all_reduce(comm, mine.stream), TUTTI_OK) << tutti_comm_error(comm);
+    mine.check(2, 0);
+    Rank small(10);
+    small.fill(rank, 1);
+    for (int call = 0; call < 500; ++call)
+      ASSERT_EQ(small.all_reduce(comm, small.stream), TUTTI_OK) << tutti_comm_error(comm);
+    small.check(2, 1);
+  });
+}
+
+// Every process captures its own rank's call and replays it with other data each time; then a large one, whose
+// registered buffers are read where they are.
+TEST(CudaCollectives, ProcessesReplayACapturedGraph) {
+  if (!memory_can_be_mapped()) GTEST_SKIP() << "no GPU, or this machine maps no device memory of other processes";
+  in_processes(2, [](tutti_comm* comm, uint32_t rank) {
+    for (const auto& [count, replays] : {std::pair{uint64_t{3001}, 1000u}, std::pair{uint64_t{1} << 20, 20u}}) {
+      Rank mine(count);
+      for (int32_t* buffer : {mine.in, mine.out})
+        ASSERT_EQ(tutti_mem_register(buffer, count * sizeof *buffer, -1, 0), TUTTI_OK);
+      mine.fill(rank, 0);
+      ASSERT_EQ(mine.all_reduce(comm, mine.stream), TUTTI_OK) << tutti_comm_error(comm);
+      mine.check(2, 0);
+      expect_cuda(cudaStreamBeginCapture(mine.stream, cudaStreamCaptureModeThreadLocal));
+      EXPECT_EQ(mine.all_reduce(comm, mine.stream), TUTTI_OK) << tutti_comm_error(comm);
+      cudaGraph_t graph = nullptr;
+      expect_cuda(cudaStreamEndCapture(mine.stream, &graph));
+      cudaGraphExec_t executable = nullptr;
+      expect_cuda(cudaGraphInstantiate(&executable, graph, 0));
+      for (uint32_t round = 1; round <= replays && !testing::Test::HasFailure(); ++round) {
+        mine.fill(rank, round);
+        expect_cuda(cudaGraphLaunch(executable, mine.stream));
+        expect_cuda(cudaStreamSynchronize(mine.stream));
+        mine.check(2, round);
+      }
+      expect_cuda(cudaGraphExecDestroy(executable));
+      expect_cuda(cudaGraphDestroy(graph));
+      for (int32_t* buffer : {mine.in, mine.out}) {
+        tutti_status status = TUTTI_TIMEOUT;
+        for (int k = 0; k < 10 && status == TUTTI_TIMEOUT; ++k) status = tutti_mem_deregister(buffer);
+        ASSERT_EQ(status, TUTTI_OK) << "a peer has not unmapped it";
+      }
+    }
+  });
 }
 
 TEST(CudaCollectives, DefaultStreams) {

@@ -221,7 +221,8 @@ StreamPlan& Communicator::open_channels(const StreamRunner::Call& call, StreamPl
   } catch (const std::exception& problem) {
     if (!breaking_) break_down(problem);
   }
-  require_usable();  // also where all have come, and then something broke
+  if (breaking_) streams_->failed();  // also where all have come, and then something broke
+  require_usable();
   return *form;
 }
 

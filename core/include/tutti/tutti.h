@@ -244,7 +244,7 @@ tutti_status tutti_mem_free(void* address);
  * so such a call waits until all have come to it, registered or not. Else the library's own slots are used, and
  * TUTTI_LOG=info says why. */
 tutti_status tutti_mem_register(void* address, uint64_t bytes, int32_t fd, uint64_t fd_offset);
-/* No operation uses the memory any more. Device memory: waits until no other process maps it. One whose streams have work
+/* No operation uses the memory any more, and no recorded one will. Device memory: waits until no other process maps it. One whose streams have work
  * pending unmaps when that has ended: where that takes longer than a second this is TUTTI_TIMEOUT (the log names the
  * ranks), the memory must not be freed, and the call is to be repeated. */
 tutti_status tutti_mem_deregister(void* address);

@@ -78,7 +78,8 @@ std::string DirectMemory::agree(Call call, const Until& until, const std::functi
     busy_ = false;
     return who;
   }
-  retired_unmapped_ = !retired_.empty();
+  retired_unmapped_ = !retired_.empty() && !recorded_;
+  recorded_ |= call.recorded;
   for (const StreamTraffic& way : call.plan->traffic)
     for (const uint64_t bytes : way.sizes)
       (way.outgoing ? traffic_[way.peer].sent : traffic_[way.peer].received) += bytes;
@@ -162,7 +163,7 @@ void DirectMemory::take(const Call& call, const Until& until, const std::functio
   DirectBoard& board = *place_.board;
   std::vector<Buffer> stale, missing;
   for (const auto& [buffer, import] : imports_)
-    if (import.scratch && board.scratch(buffer.first) != buffer.second) stale.push_back(buffer);
+    if (import.scratch && !recorded_ && board.scratch(buffer.first) != buffer.second) stale.push_back(buffer);
   const auto each_incoming = [&](const auto& visit) {
     for (const StreamStep& step : call.plan->steps) {
       const BoundStep& bound = call.plan->plan.lanes[step.lane][step.step];

@@ -54,7 +54,8 @@ class DirectMemory {
     const void* in = nullptr;
     const void* out = nullptr;
     const void* scratch = nullptr;
-    std::string refusal;  // why this rank cannot; "": it can, for all that is known
+    std::string refusal;    // why this rank cannot; "": it can, for all that is known
+    bool recorded = false;  // for replays, which read what is mapped now
   };
   using Until = std::function<void(const std::function<bool()>&)>;
   // Meets all ranks of the communicator: "" when the call goes directly, else whose refusal it was and why. `until`
@@ -118,7 +119,8 @@ class DirectMemory {
   bool scratch_out_ = false;                                          // the scratch of this rank was handed out
   std::vector<void*> retired_;                                        // former scratch that was handed out
   bool retired_unmapped_ = false;                                     // nobody maps it any more
-  uint64_t seen_ = 0;                                                 // what the words held
+  bool recorded_ = false;  // replays read former scratch, too: it stays mapped
+  uint64_t seen_ = 0;      // what the words held
   std::map<uint32_t, Traffic> traffic_;
 };
 

@@ -96,6 +96,7 @@ StreamRunner::~StreamRunner() {
         fmt::format("a rank has not unmapped this process's scratch: {} bytes are kept until the process ends",
                     scratch_bytes_));
     scratch_ = nullptr;
+    captured_.clear();
   }
   const tutti_executor* executor = home_.tables.executor;
   for (const auto* marks : {&spare_, &free_})
@@ -264,7 +265,8 @@ StreamPlan& StreamRunner::settle_form(const Call& call, StreamPlan& plan, const 
   opening_ = fmt::format("{} on device {}, until its peers have come to the call", collective_name(shape.collective),
                          call.where.tables.memory->name);
   const auto idle = [&] { until([this] { return operations_.empty(); }); };
-  DirectMemory::Call mine{call.where.tables, call.where.device, nullptr, call.in, call.out, nullptr, {}};
+  DirectMemory::Call mine{call.where.tables, call.where.device, nullptr, call.in,
+                          call.out,          nullptr,           {},      call.capturing};
   std::string refusal;
   try {
     try {

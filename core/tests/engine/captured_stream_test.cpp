@@ -70,8 +70,8 @@ void* record(tutti_comm* comm, const Work& work) {
 }
 
 // Calls that are not recorded come between replays now and then.
-void replay(tutti_comm* comm, uint32_t rank, uint64_t count, int rounds) {
-  Stream s;
+void replay(tutti_comm* comm, uint32_t rank, uint64_t count, int rounds, uint32_t of = 0) {
+  Stream s(of);
   const Work work(s, tutti_comm_nranks(comm), count);
   work.fill(rank, 0);
   work.call(comm);
@@ -96,6 +96,20 @@ TEST(CapturedStream, ProcessesReplayAThousandTimes) {
     replay(comm, rank, 1, 100);
     replay(comm, rank, 700'000, 4);  // more fragments than a channel has slots
   });
+}
+
+// On devices of their own a recorded call is one launch, too.
+TEST(CapturedStream, OneLaunchIsReplayed) {
+  run_processes(
+      3, 1,
+      [](tutti_comm* comm, uint32_t rank) {
+        replay(comm, rank, 50, 40, rank);
+        tutti_plan_facts facts{};
+        facts.struct_size = sizeof facts;
+        ASSERT_EQ(tutti_comm_plan(comm, TUTTI_ALL_REDUCE, &facts), TUTTI_OK);
+        EXPECT_STREQ(facts.transports, "simulated+mapped+fused");
+      },
+      "", [](uint32_t) { setenv("TUTTI_SIMULATED_DEVICES", "3", 1); });
 }
 
 // One graph of all their streams, as threads that capture together make it.

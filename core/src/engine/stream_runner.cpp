@@ -389,8 +389,8 @@ void StreamRunner::require_mapped(const StreamPlan& plan) const {
     if (!dynamic_cast<const MappedChannel*>(&channel(traffic)))
       throw Failure(
           TUTTI_NOT_SUPPORTED,
-          fmt::format("the stream is being captured: lane {} {} rank {} goes through host memory over {}, which "
-                      "no replay could move; only memory that processes of one host map can be recorded",
+          fmt::format("the stream is being captured: lane {} {} rank {} is carried by the host over {}, which takes "
+                      "no part in a replay; only memory that processes of one host map can be recorded",
                       traffic.lane, traffic.outgoing ? "to" : "from", traffic.peer, channel(traffic).carrier()));
 }
 

@@ -259,7 +259,7 @@ TEST(CapturedStream, WhatAReplayCouldNotDoIsRefused) {
   run_processes(2, 1, [](tutti_comm* comm, uint32_t) {
     Stream s;
     expect_refused(comm, s, "was made before without capturing");
-    expect_refused(comm, s, "goes through host memory over shm, which no replay could move");
+    expect_refused(comm, s, "is carried by the host over shm, which takes no part in a replay");
   });
   unsetenv("TUTTI_TRANSPORT");
 }

@@ -92,7 +92,8 @@ tutti_status tutti_comm_abort(tutti_comm* comm, const char* reason);
  * tutti_comm_shrink. */
 tutti_status tutti_comm_revoke(tutti_comm* comm, const char* reason);
 /* TUTTI_OK, or the error that has broken the communicator (a lost peer, an abort), also while this rank is not inside
- * Tutti. Any thread. */
+ * Tutti. Any thread. What calls on device memory have put into streams comes to its end a moment later: wait for the
+ * stream before you reuse its buffers. */
 tutti_status tutti_comm_async_error(const tutti_comm* comm);
 /* Text of the last error on this communicator; "" when there was none. What has broken it stays in the text: which
  * rank, why, and where this rank stood. Lives until its next failing call. */

@@ -40,7 +40,7 @@ void require_words(int file) {
 }  // namespace
 
 MappedChannel::MappedChannel(const DeviceTables& tables, uint32_t device, Link* link)
-    : StreamChannel(link, true), tables_(tables) {
+    : StreamChannel(link, true), tables_(tables), peer_(link->peer) {
   const tutti_device* memory = tables.memory;
   if (!TUTTI_HAS(tutti_device, memory, export_memory))
     throw Failure(TUTTI_NOT_SUPPORTED, fmt::format("device {} exports no memory", memory->name));
@@ -61,7 +61,7 @@ MappedChannel::MappedChannel(const DeviceTables& tables, uint32_t device, Link* 
 }
 
 MappedChannel::MappedChannel(const DeviceTables& tables, uint32_t device, Link* link, const Offer& offer)
-    : StreamChannel(link, false), tables_(tables) {
+    : StreamChannel(link, false), tables_(tables), peer_(link->peer) {
   const tutti_device* memory = tables.memory;
   if (!TUTTI_HAS(tutti_device, memory, import_memory))
     throw Failure(TUTTI_NOT_SUPPORTED, fmt::format("device {} maps no memory of other processes", memory->name));
@@ -86,14 +86,14 @@ MappedChannel::~MappedChannel() {
   if (!outgoing_) {
     if (memory->close_import(memory->self, memory_) < 0)
       log(TUTTI_LOG_WARN, memory->name,
-          fmt::format("memory of rank {} cannot be unmapped: {}", link_->peer, take_plugin_error()));
+          fmt::format("memory of rank {} cannot be unmapped: {}", peer_, take_plugin_error()));
     std::atomic_ref(*unmapped()).store(1, std::memory_order_release);
     return;
   }
   if (in_use())
     log(TUTTI_LOG_WARN, memory->name,
         fmt::format("rank {} has not unmapped this process's memory: {} bytes are kept until the process ends",
-                    link_->peer, slots * slot_bytes));
+                    peer_, slots * slot_bytes));
   else
     memory->release(memory->self, memory_);
 }

@@ -45,7 +45,7 @@ class MappedChannel final : public StreamChannel {
   const char* carrier() const override { return mapped; }
   static constexpr const char* mapped = "mapped";
 
-  uint32_t peer() const { return link_->peer; }
+  uint32_t peer() const { return peer_; }
   bool outgoing() const { return outgoing_; }
   uint64_t bytes() const { return bytes_; }  // of all fragments announced
 
@@ -53,6 +53,7 @@ class MappedChannel final : public StreamChannel {
   uint32_t* unmapped() const { return reinterpret_cast<uint32_t*>(words_->host() + words_bytes); }
 
   DeviceTables tables_;
+  const uint32_t peer_;  // the link may be gone before the channel
   std::optional<MappedMemory> words_;
   void* memory_ = nullptr;  // ours, or the mapping
   Offer offer_;

@@ -9,13 +9,6 @@
 namespace tutti::test {
 namespace {
 
-tutti_options on(const Stream& s) {
-  tutti_options options{};
-  options.struct_size = sizeof options;
-  options.stream = s.handle;
-  return options;
-}
-
 // What a rank records: several collectives, of which one is in place.
 struct Work {
   Work(Stream& stream, uint32_t nranks, uint64_t elements)

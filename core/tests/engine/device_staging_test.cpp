@@ -13,13 +13,6 @@ namespace {
 constexpr const char* on_device = "simulated+adapter(device)";
 constexpr const char* in_host = "simulated+adapter";
 
-std::string served(tutti_comm* comm) {
-  tutti_plan_facts facts{};
-  facts.struct_size = sizeof facts;
-  EXPECT_EQ(tutti_comm_plan(comm, TUTTI_ALL_REDUCE, &facts), TUTTI_OK) << tutti_comm_error(comm);
-  return facts.transports;
-}
-
 uint64_t sent_over_adapter(tutti_comm* comm) {
   uint64_t n = 0, bytes = 0;
   EXPECT_EQ(tutti_comm_traffic(comm, nullptr, &n), TUTTI_OK);

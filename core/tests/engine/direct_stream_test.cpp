@@ -18,23 +18,6 @@ constexpr uint64_t least = (1 << 20) / sizeof(int64_t);  // elements of a block 
 
 void hide_memory(uint32_t = 0) { setenv("TUTTI_SIMULATED_PRIVATE", "1", 1); }
 
-std::map<std::string, uint64_t> sent(tutti_comm* comm) {
-  uint64_t n = 0;
-  EXPECT_EQ(tutti_comm_traffic(comm, nullptr, &n), TUTTI_OK);
-  std::vector<tutti_link_traffic> rows(n);
-  EXPECT_EQ(tutti_comm_traffic(comm, rows.data(), &n), TUTTI_OK);
-  std::map<std::string, uint64_t> bytes;
-  for (const tutti_link_traffic& row : rows) bytes[row.transport] += row.sent_bytes;
-  return bytes;
-}
-
-std::string served(tutti_comm* comm, uint32_t collective) {
-  tutti_plan_facts facts{};
-  facts.struct_size = sizeof facts;
-  EXPECT_EQ(tutti_comm_plan(comm, collective, &facts), TUTTI_OK) << tutti_comm_error(comm);
-  return facts.transports;
-}
-
 // Device memory with a host side that its stream copies to and from.
 class Data {
  public:
@@ -85,13 +68,6 @@ class Data {
   std::vector<int64_t> host;
   int64_t* device;
 };
-
-tutti_options on(const Stream& s) {
-  tutti_options options{};
-  options.struct_size = sizeof options;
-  options.stream = s.handle;
-  return options;
-}
 
 int64_t sum_of(uint32_t n, uint64_t i) {
   int64_t sum = 0;

@@ -27,21 +27,6 @@ uint64_t launches() {
   return *count;
 }
 
-std::string served(tutti_comm* comm, uint32_t collective) {
-  tutti_plan_facts facts{};
-  facts.struct_size = sizeof facts;
-  EXPECT_EQ(tutti_comm_plan(comm, collective, &facts), TUTTI_OK) << tutti_comm_error(comm);
-  return facts.transports;
-}
-
-tutti_options on(const Stream& s, uint64_t timeout_ns = 0) {
-  tutti_options options{};
-  options.struct_size = sizeof options;
-  options.stream = s.handle;
-  options.timeout_ns = timeout_ns;
-  return options;
-}
-
 // One all-reduce in place; how many launches it took.
 uint64_t reduce_once(tutti_comm* comm, uint32_t rank, uint64_t count, uint32_t of) {
   Stream s(of);

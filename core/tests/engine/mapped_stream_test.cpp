@@ -8,24 +8,6 @@
 namespace tutti::test {
 namespace {
 
-// Bytes sent by this rank since the communicator was made, by what carried them.
-std::map<std::string, uint64_t> sent(tutti_comm* comm) {
-  uint64_t n = 0;
-  EXPECT_EQ(tutti_comm_traffic(comm, nullptr, &n), TUTTI_OK);
-  std::vector<tutti_link_traffic> rows(n);
-  EXPECT_EQ(tutti_comm_traffic(comm, rows.data(), &n), TUTTI_OK);
-  std::map<std::string, uint64_t> bytes;
-  for (const tutti_link_traffic& row : rows) bytes[row.transport] += row.sent_bytes;
-  return bytes;
-}
-
-std::string served(tutti_comm* comm, uint32_t collective) {
-  tutti_plan_facts facts{};
-  facts.struct_size = sizeof facts;
-  EXPECT_EQ(tutti_comm_plan(comm, collective, &facts), TUTTI_OK) << tutti_comm_error(comm);
-  return facts.transports;
-}
-
 // One all-reduce of int64 on a stream of a device; the sum of rank + 1.
 void reduce_once(tutti_comm* comm, uint32_t rank, uint64_t count, uint32_t of = 0) {
   Stream s(of);

@@ -15,6 +15,7 @@
 #include <cstring>
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <string>
 #include <thread>
 #include <vector>
@@ -66,6 +67,32 @@ class Stream {
   uint32_t of_;
   tutti_mark* mark_ = nullptr;
 };
+
+inline tutti_options on(const Stream& s, uint64_t timeout_ns = 0) {
+  tutti_options options{};
+  options.struct_size = sizeof options;
+  options.stream = s.handle;
+  options.timeout_ns = timeout_ns;
+  return options;
+}
+
+// Bytes sent by this rank since the communicator was made, by what carried them.
+inline std::map<std::string, uint64_t> sent(tutti_comm* comm) {
+  uint64_t n = 0;
+  EXPECT_EQ(tutti_comm_traffic(comm, nullptr, &n), TUTTI_OK);
+  std::vector<tutti_link_traffic> rows(n);
+  EXPECT_EQ(tutti_comm_traffic(comm, rows.data(), &n), TUTTI_OK);
+  std::map<std::string, uint64_t> bytes;
+  for (const tutti_link_traffic& row : rows) bytes[row.transport] += row.sent_bytes;
+  return bytes;
+}
+
+inline std::string served(tutti_comm* comm, uint32_t collective = TUTTI_ALL_REDUCE) {
+  tutti_plan_facts facts{};
+  facts.struct_size = sizeof facts;
+  EXPECT_EQ(tutti_comm_plan(comm, collective, &facts), TUTTI_OK) << tutti_comm_error(comm);
+  return facts.transports;
+}
 
 using Body = std::function<void(tutti_comm*, uint32_t rank)>;
 

@@ -30,14 +30,6 @@ void run(const Layout& layout, uint32_t n, const Body& body) {
   });
 }
 
-tutti_options on(const Stream& stream, uint64_t timeout_ns = 0) {
-  tutti_options options{};
-  options.struct_size = sizeof options;
-  options.stream = stream.handle;
-  options.timeout_ns = timeout_ns;
-  return options;
-}
-
 // The k-th message from one rank to another: bytes that differ between messages and between fragments. `each` is called
 // with each stretch of it: where it is, how many bytes, and what they are.
 template <typename Each>

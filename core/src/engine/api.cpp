@@ -10,6 +10,7 @@
 #include <deque>
 #include <memory>
 #include <mutex>
+#include <utility>
 #include <vector>
 
 #include "bootstrap/failure.hpp"
@@ -267,10 +268,14 @@ tutti_status exchange(tutti_comm* comm, const tutti_message* messages, uint64_t 
       invalid(fmt::format("exchange: some data is host memory, some of {}: all has to be on one", describe(where)));
     check_overlaps(on_device);
     for (Transfer& t : on_device) t.on_stream = true;
-    // Empty ones have no memory: they are matched on the host.
-    if (!on_host.empty())
-      if (const tutti_status status = c.exchange(std::move(on_host), options, nullptr); status < 0) return status;
-    return c.stream_exchange({{}, nullptr, nullptr, where, stream}, std::move(on_device), options, request);
+    // Empty ones have no memory: they are matched on the host meanwhile.
+    tutti_request* empty = nullptr;
+    if (!on_host.empty()) c.exchange(std::move(on_host), options, &empty);
+    const std::unique_ptr<tutti_request, decltype(&tutti_request_free)> owner(empty, tutti_request_free);
+    c.stream_exchange({{}, nullptr, nullptr, where, stream}, std::move(on_device), options, request);
+    const tutti_status status = empty ? c.wait(*empty, UINT64_MAX) : tutti_status{TUTTI_OK};
+    if (status < 0 && request) tutti_request_free(std::exchange(*request, nullptr));
+    return status;
   });
 }
 

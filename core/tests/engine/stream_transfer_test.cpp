@@ -146,6 +146,30 @@ TEST(StreamTransfer, GroupsOfAllSizes) {
     });
 }
 
+// Rank 1 sends nothing to rank 0 only after rank 2 has told it that the other message of rank 0's group has come.
+TEST(StreamTransfer, AnEmptyMessageHoldsNothingUp) {
+  for (const Layout& layout : {layouts[0], layouts[2]})
+    run(layout, 3, [](tutti_comm* comm, uint32_t rank) {
+      Stream s;
+      const auto exchange = [&](const std::function<void(Group&)>& fill) {
+        Group group(comm, &s);
+        fill(group);
+        ASSERT_EQ(group.go(nullptr, 20'000'000'000), TUTTI_OK) << tutti_comm_error(comm);
+        ASSERT_TRUE(s.finish());
+        group.check();
+      };
+      if (rank == 0)
+        exchange([](Group& group) {
+          group.receive(1, 0, 1);
+          group.send(2, slot, 2);
+        });
+      if (rank == 1) exchange([](Group& group) { group.receive(2, 8, 3); });
+      if (rank == 1) exchange([](Group& group) { group.send(0, 0, 1); });
+      if (rank == 2) exchange([](Group& group) { group.receive(0, slot, 2); });
+      if (rank == 2) exchange([](Group& group) { group.send(1, 8, 3); });
+    });
+}
+
 TEST(StreamTransfer, RingsAndAllToAlls) {
   for (const Layout& layout : layouts) {
     const uint32_t n = layout.per_process == 1 ? 3 : 4;

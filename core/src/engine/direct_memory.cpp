@@ -171,7 +171,7 @@ void DirectMemory::take(const Call& call, const Until& until, const std::functio
       visit(bound.in->peer, step, board.message(bound.in->peer, place_.rank, step.lane, step.number));
     }
   };
-  each_incoming([&](uint32_t peer, const StreamStep& step, const DirectBoard::Message& message) {
+  each_incoming([&](uint32_t peer, const StreamStep& step, DirectBoard::Message message) {
     const Buffer buffer{peer, message.buffer_id};
     if (!step.bytes || imports_.contains(buffer) || std::ranges::count(missing, buffer)) return;
     if (const auto known = refused_.find(buffer); known != refused_.end()) refuse(known->second);
@@ -185,7 +185,7 @@ void DirectMemory::take(const Call& call, const Until& until, const std::functio
   for (const Buffer& buffer : stale) unmap(buffer);
   for (const Buffer& buffer : missing) map(call, buffer);
   places_.clear();
-  each_incoming([&](uint32_t peer, const StreamStep& step, const DirectBoard::Message& message) {
+  each_incoming([&](uint32_t peer, const StreamStep& step, DirectBoard::Message message) {
     std::byte* at = nullptr;
     if (step.bytes) {
       const Import& import = imports_.at({peer, message.buffer_id});

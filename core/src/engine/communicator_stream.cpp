@@ -232,10 +232,9 @@ void Communicator::await_peers(const std::function<bool()>& enough, uint64_t tim
   uint64_t limit = clock_ns() + timeout_ns;
   while (!enough()) {
     if (breaking_) throw Failure(async_error(), broken_text_);
-    if (progress())
-      limit = clock_ns() + timeout_ns;
-    else
-      sched_yield();
+    const bool moved = progress();
+    if (moved || streams_->held_up()) limit = clock_ns() + timeout_ns;
+    if (!moved) sched_yield();
     look_around();
     if (clock_ns() > limit) break_down_late(timeout_ns, sequence);
   }

@@ -299,9 +299,7 @@ bool StreamRunner::overdue(uint64_t now_ns) {
   if (operations_.empty()) return false;
   Operation& first = operations_.front();
   moved_ |= direct_ && direct_->moved();
-  // Work of the application in the same stream may take as long as it likes.
-  if (std::exchange(moved_, false) || !first.last_progress_ns || poll(first, first.begin) == TUTTI_AGAIN)
-    first.last_progress_ns = now_ns;
+  if (std::exchange(moved_, false) || !first.last_progress_ns || held_up()) first.last_progress_ns = now_ns;
   return now_ns - first.last_progress_ns > first.timeout_ns;
 }
 
@@ -328,7 +326,7 @@ bool StreamRunner::let_go() {
 }
 
 void StreamRunner::fail_all(const std::function<void(tutti_request*)>& done) {
-  stuck_ = !let_go();
+  stuck_ |= !let_go();
   for (Operation& operation : operations_) {
     if (operation.request) done(operation.request);
     if (!stuck_) retire(operation);

@@ -143,6 +143,11 @@ class StreamRunner {
   bool reached() const { return !begun_.begin || poll(begun_, begun_.begin) != TUTTI_AGAIN; }
   // Moves channels and calls `done` for each request whose work the device has finished. Throws Failure.
   bool advance(const std::function<void(tutti_request*)>& done);
+  // Has the device not come to the oldest operation yet? Work of the application in the same stream may take as long as
+  // it likes.
+  bool held_up() const {
+    return !operations_.empty() && poll(operations_.front(), operations_.front().begin) == TUTTI_AGAIN;
+  }
   // Does the oldest operation that the device has begun stand still for longer than its timeout?
   bool overdue(uint64_t now_ns);
   // Of the oldest operation.

@@ -508,6 +508,53 @@ TEST(DirectStream, OtherHostsAndNamedTransportsHaveNoBoard) {
   });
 }
 
+// What the application has put into the stream before may take as long as it likes, also where the call waits for it.
+TEST(DirectStream, NoDeadlineForTheApplicationsWork) {
+  run_processes(
+      2, 1,
+      [](tutti_comm* comm, uint32_t rank) {
+        Stream s;
+        Data in(s, least), out(s, least);
+        reduce_once(comm, rank, s, in, out);
+        auto* small = s.make<int64_t>(1);
+        const auto reduce_small = [&] {
+          const tutti_options options = on(s);
+          ASSERT_EQ(tutti_all_reduce(comm, small, small, 1, TUTTI_INT64, TUTTI_SUM, &options, nullptr), TUTTI_OK)
+              << tutti_comm_error(comm);
+        };
+        reduce_small();
+        ASSERT_TRUE(s.finish());
+        void* seen = nullptr;
+        std::vector<uint32_t> word(1024);
+        ASSERT_EQ(device().memory->map_host(nullptr, word.data(), 4096, &seen), TUTTI_OK);
+        tutti_command wait{};
+        wait.kind = TUTTI_COMMAND_WAIT;
+        wait.word = static_cast<uint32_t*>(seen);
+        wait.value = 1;
+        if (rank == 0) {
+          ASSERT_EQ(device().executor->enqueue(nullptr, s.handle, &wait, 1), TUTTI_OK);
+        }
+        reduce_small();
+        // A buffer that the peer has not been given: the call waits until nothing is pending.
+        Data fresh(s, least);
+        std::thread application([&] {
+          std::this_thread::sleep_for(std::chrono::milliseconds(2500));
+          std::atomic_ref(word[0]).store(1);
+        });
+        const tutti_options options = on(s, rank == 0 ? 1'000'000'000 : 0);
+        EXPECT_EQ(tutti_all_reduce(comm, fresh.device, out.device, least, TUTTI_INT64, TUTTI_SUM, &options, nullptr),
+                  TUTTI_OK)
+            << tutti_comm_error(comm);
+        application.join();
+        ASSERT_TRUE(s.finish());
+        EXPECT_EQ(served(comm), "simulated+direct");
+        ASSERT_EQ(tutti_barrier(comm, nullptr, nullptr), TUTTI_OK) << tutti_comm_error(comm);
+        EXPECT_EQ(device().memory->unmap_host(nullptr, word.data()), TUTTI_OK);
+        s.free(small);
+      },
+      "all_reduce:ring", hide_memory);
+}
+
 // The ranks meet in the call: who stays away is named.
 TEST(DirectStream, ARankThatStaysAwayIsNamed) {
   run_processes(

@@ -75,6 +75,7 @@ bool CallCheck::check(const Call& mine, const std::function<bool(Link&)>& connec
 }
 
 std::string CallCheck::where() const {
+  if (round_ == rounds()) return "the end of the check of the calls (TUTTI_CHECK)";
   const uint32_t from = (rank_ + nranks_ - distance(round_) % nranks_) % nranks_;
   const uint32_t to = (rank_ + distance(round_)) % nranks_;
   return fmt::format("the check of the calls (TUTTI_CHECK), round {} of {}: {}", round_ + 1, rounds(),

@@ -124,7 +124,7 @@ bool ChannelOpening::conclude(const ChannelWay& way) {
     (*channels_)[way] = std::move(channel);
     return true;
   }
-  channel->refused();
+  channel->not_mapped();
   channel.reset();
   stage(way, fmt::format("rank {}: {}", std::get<0>(way), received->notice.why));
   return true;

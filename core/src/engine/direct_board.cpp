@@ -175,7 +175,7 @@ bool DirectBoard::all_closed() const {
   return true;
 }
 
-// Has the rank's process ended? Its lock has gone with it.
+// Its lock has gone with its process.
 bool DirectBoard::is_gone(uint32_t rank) const {
   struct flock theirs{};
   theirs.l_type = F_WRLCK;

@@ -92,6 +92,8 @@ class DirectBoard {
   void close();
   // Does no other rank map anything? They have closed, or ended.
   bool all_closed() const;
+  // Has the rank's process ended? Then it maps nothing at all. Any thread.
+  bool is_gone(uint32_t rank) const;
 
  private:
   struct Said {
@@ -113,7 +115,6 @@ class DirectBoard {
   }
   void say(Said (Row::*where)[2], const std::string& refusal);
   std::string refusal(Said (Row::*where)[2]) const;
-  bool is_gone(uint32_t rank) const;
   std::vector<uint32_t> keepers() const;
 
   const Descriptor file_;

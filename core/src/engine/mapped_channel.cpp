@@ -78,7 +78,7 @@ MappedChannel::MappedChannel(const DeviceTables& tables, uint32_t device, Link* 
 }
 
 bool MappedChannel::in_use() const {
-  return outgoing_ && !refused_ && !std::atomic_ref(*unmapped()).load(std::memory_order_acquire);
+  return outgoing_ && !not_mapped_ && !std::atomic_ref(*unmapped()).load(std::memory_order_acquire);
 }
 
 MappedChannel::~MappedChannel() {
@@ -92,8 +92,8 @@ MappedChannel::~MappedChannel() {
   }
   if (in_use())
     log(TUTTI_LOG_WARN, memory->name,
-        fmt::format("rank {} has not unmapped this process's memory: {} bytes are kept until the process ends",
-                    peer_, slots * slot_bytes));
+        fmt::format("rank {} has not unmapped this process's memory: {} bytes are kept until the process ends", peer_,
+                    slots * slot_bytes));
   else
     memory->release(memory->self, memory_);
 }

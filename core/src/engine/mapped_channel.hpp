@@ -33,8 +33,8 @@ class MappedChannel final : public StreamChannel {
 
   // The sender's: once.
   Offer take_offer() { return std::move(offer_); }
-  // The sender's: the receiver maps nothing of it.
-  void refused() { refused_ = true; }
+  // The sender's: the receiver maps nothing of it, or has ended.
+  void not_mapped() { not_mapped_ = true; }
   // The sender's: does the receiver still have it mapped?
   bool in_use() const;
 
@@ -57,7 +57,7 @@ class MappedChannel final : public StreamChannel {
   std::optional<MappedMemory> words_;
   void* memory_ = nullptr;  // ours, or the mapping
   Offer offer_;
-  bool refused_ = false;
+  bool not_mapped_ = false;
   uint64_t bytes_ = 0;
   std::array<uint32_t, 2 * slots> seen_{};
 };

@@ -102,14 +102,18 @@ StreamRunner::~StreamRunner() {
 
 // What this rank has mapped is unmapped first: its owners wait for that before they release it, as this rank does.
 void StreamRunner::close_channels() {
-  std::vector<const MappedChannel*> own;
+  std::vector<MappedChannel*> own;
   std::erase_if(channels_, [&](const auto& entry) {
-    const auto* mapped = dynamic_cast<const MappedChannel*>(entry.second.get());
+    auto* mapped = dynamic_cast<MappedChannel*>(entry.second.get());
     if (mapped && mapped->outgoing()) own.push_back(mapped);
     return mapped && !mapped->outgoing();
   });
+  const auto in_use = [this](MappedChannel* channel) {
+    if (channel->in_use() && place_.board && place_.board->is_gone(channel->peer())) channel->not_mapped();
+    return channel->in_use();
+  };
   const auto limit = std::chrono::steady_clock::now() + unmapping_limit;
-  while (std::ranges::any_of(own, &MappedChannel::in_use) && std::chrono::steady_clock::now() < limit)
+  while (std::ranges::any_of(own, in_use) && std::chrono::steady_clock::now() < limit)
     std::this_thread::sleep_for(std::chrono::microseconds(200));
   channels_.clear();
 }

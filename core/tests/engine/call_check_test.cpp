@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -115,6 +116,11 @@ void expect_named_by_all(const Outcome& seen, const Case& c, uint32_t r) {
   EXPECT_TRUE(has(seen.text, std::string("called ") + usual_text));
   EXPECT_TRUE(has(seen.text, "operation #3"));
   EXPECT_FALSE(seen.written);
+  uint32_t round = 0, rounds = 0;
+  if (const auto at = seen.text.find("round "); at != std::string::npos) {
+    EXPECT_EQ(std::sscanf(seen.text.c_str() + at, "round %u of %u", &round, &rounds), 2);
+  }
+  EXPECT_LE(round, rounds);
 }
 
 // Processes of two pretend hosts: shared memory inside each, TCP between them. Before all tests that start threads,

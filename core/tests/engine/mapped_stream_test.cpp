@@ -166,6 +166,26 @@ TEST(MappedStream, SlotsAreGivenBack) {
   for (int round = 0; round < 6; ++round) std::filesystem::remove_all(folder + std::to_string(round));
 }
 
+// Who has ended maps nothing: what its peers have made for it is released with the communicator.
+TEST(MappedStream, SlotsForTheDeadAreGivenBack) {
+  static constexpr uint64_t memory = 14000000;
+  run_processes(
+      2, 1,
+      [](tutti_comm* comm, uint32_t rank) {
+        reduce_once(comm, rank, 1000);
+        EXPECT_EQ(served(comm, TUTTI_ALL_REDUCE), "simulated+mapped");
+        EXPECT_EQ(tutti_barrier(comm, nullptr, nullptr), TUTTI_OK) << tutti_comm_error(comm);
+        if (rank == 1) std::_Exit(testing::Test::HasFailure() ? 1 : 0);
+        const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+        while (tutti_comm_async_error(comm) == TUTTI_OK && std::chrono::steady_clock::now() < limit)
+          std::this_thread::sleep_for(std::chrono::milliseconds(5));
+        EXPECT_EQ(tutti_comm_destroy(comm), TUTTI_PEER_FAILED);
+        void* all = nullptr;
+        EXPECT_EQ(device().memory->allocate(nullptr, 0, memory, &all), TUTTI_OK) << tutti::take_plugin_error();
+      },
+      "", [](uint32_t) { setenv("TUTTI_SIMULATED_MEMORY", std::to_string(memory).c_str(), 1); });
+}
+
 // Streams wait for a rank that does not come, and then for one that gives up in the middle of it all: they are let go,
 // and both know why.
 TEST(MappedStream, AnAbortLetsStreamsGo) {

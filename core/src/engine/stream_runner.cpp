@@ -262,7 +262,10 @@ void StreamRunner::failed() {
   mark.kind = TUTTI_COMMAND_MARK;
   mark.mark = begun_.end;
   const tutti_executor* executor = begun_.where.tables.executor;
-  if (executor->enqueue(executor->self, begun_.stream, &mark, 1) == TUTTI_OK) operations_.push_back(std::move(begun_));
+  if (executor->enqueue(executor->self, begun_.stream, &mark, 1) == TUTTI_OK)
+    operations_.push_back(std::move(begun_));
+  else
+    stuck_ = true;  // nobody will see the end of what is in the stream
 }
 
 tutti_status StreamRunner::poll(const Operation& operation, tutti_mark* mark) const {

@@ -45,6 +45,10 @@ ChannelOpening::ChannelOpening(Place place, const std::vector<StreamTraffic>& tr
   }
 }
 
+ChannelOpening::~ChannelOpening() {
+  for (auto& [way, channel] : offered_) (*channels_)[way] = std::move(channel);
+}
+
 bool ChannelOpening::advance() {
   if (!place_.exchange) return true;
   while (auto received = place_.exchange->receive()) place_.early->push_back(std::move(*received));

@@ -43,6 +43,10 @@ class ChannelOpening {
   // Nothing of this rank is pending on the device. Adds to `channels` what `traffic` needs and is missing. Throws
   // Failure.
   ChannelOpening(Place place, const std::vector<StreamTraffic>& traffic, Channels* channels);
+  ChannelOpening(const ChannelOpening&) = delete;
+  ChannelOpening& operator=(const ChannelOpening&) = delete;
+  // What a peer may have mapped and has not answered goes to `channels` too: it is released when it may be.
+  ~ChannelOpening();
   // Goes on; true when all are there. Throws Failure.
   bool advance();
 

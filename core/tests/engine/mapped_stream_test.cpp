@@ -174,12 +174,40 @@ TEST(MappedStream, SlotsForTheDeadAreGivenBack) {
       [](tutti_comm* comm, uint32_t rank) {
         reduce_once(comm, rank, 1000);
         EXPECT_EQ(served(comm, TUTTI_ALL_REDUCE), "simulated+mapped");
-        EXPECT_EQ(tutti_barrier(comm, nullptr, nullptr), TUTTI_OK) << tutti_comm_error(comm);
-        if (rank == 1) std::_Exit(testing::Test::HasFailure() ? 1 : 0);
+        char done = 0;  // rank 1 ends when rank 0 needs it no longer
+        if (rank == 1) {
+          EXPECT_EQ(tutti_receive(comm, &done, 1, TUTTI_INT8, 0, 0, nullptr, nullptr), TUTTI_OK)
+              << tutti_comm_error(comm);
+          std::_Exit(testing::Test::HasFailure() ? 1 : 0);
+        }
+        tutti_send(comm, &done, 1, TUTTI_INT8, 1, 0, nullptr, nullptr);
         const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(30);
         while (tutti_comm_async_error(comm) == TUTTI_OK && std::chrono::steady_clock::now() < limit)
           std::this_thread::sleep_for(std::chrono::milliseconds(5));
         EXPECT_EQ(tutti_comm_destroy(comm), TUTTI_PEER_FAILED);
+        void* all = nullptr;
+        EXPECT_EQ(device().memory->allocate(nullptr, 0, memory, &all), TUTTI_OK) << tutti::take_plugin_error();
+      },
+      "", [](uint32_t) { setenv("TUTTI_SIMULATED_MEMORY", std::to_string(memory).c_str(), 1); });
+}
+
+// So are slots that a peer was offered and has not answered when the communicator broke.
+TEST(MappedStream, SlotsThatNobodyMappedAreGivenBack) {
+  static constexpr uint64_t memory = 14000000;
+  run_processes(
+      2, 1,
+      [](tutti_comm* comm, uint32_t rank) {
+        Stream s;
+        auto* data = s.make<int64_t>(100);
+        tutti_options options{};
+        options.struct_size = sizeof options;
+        options.stream = s.handle;
+        const tutti_status status = rank == 0 ? tutti_send(comm, data, 100, TUTTI_INT64, 1, 7, &options, nullptr)
+                                              : tutti_receive(comm, data, 100, TUTTI_INT64, 0, 8, &options, nullptr);
+        EXPECT_EQ(status, TUTTI_MISMATCH) << tutti_comm_error(comm);
+        EXPECT_TRUE(s.finish());
+        s.free(data);
+        EXPECT_EQ(tutti_comm_destroy(comm), TUTTI_MISMATCH);
         void* all = nullptr;
         EXPECT_EQ(device().memory->allocate(nullptr, 0, memory, &all), TUTTI_OK) << tutti::take_plugin_error();
       },

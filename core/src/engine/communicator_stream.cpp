@@ -180,8 +180,8 @@ void Communicator::issue_stream(const StreamRunner::Call& call, StreamPlan& plan
         throw late;
       }
     }
-  } catch (const Failure& failure) {
-    end_issue(failure);
+  } catch (const std::exception& problem) {
+    end_issue(failure_of(problem));
   }
 }
 

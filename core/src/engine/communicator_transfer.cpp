@@ -192,8 +192,8 @@ void Communicator::put_transfers(const StreamRunner::Call& call, const std::vect
   };
   try {
     streams_->put(call, transfers, meanwhile);
-  } catch (const Failure& failure) {
-    end_issue(failure);
+  } catch (const std::exception& problem) {
+    end_issue(failure_of(problem));
   }
 }
 

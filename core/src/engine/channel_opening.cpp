@@ -46,7 +46,8 @@ ChannelOpening::ChannelOpening(Place place, const std::vector<StreamTraffic>& tr
 }
 
 ChannelOpening::~ChannelOpening() {
-  for (auto& [way, channel] : offered_) (*channels_)[way] = std::move(channel);
+  for (auto& [way, channel] : offered_)
+    if (channel) (*channels_)[way] = std::move(channel);
 }
 
 bool ChannelOpening::advance() {

@@ -100,6 +100,24 @@ TEST(Stream, CheckedModeComparesCallsOnDevices) {
   unsetenv("TUTTI_CHECK");
 }
 
+// So is the kind of memory.
+TEST(Stream, CheckedModeTellsDeviceMemoryFromTheHosts) {
+  setenv("TUTTI_CHECK", "1", 1);
+  run_processes(2, 1, [](tutti_comm* comm, uint32_t rank) {
+    Stream s;
+    std::vector<float> host(100);
+    float* data = rank == 0 ? host.data() : s.make<float>(100);
+    tutti_options options{};
+    options.struct_size = sizeof options;
+    options.stream = rank == 0 ? nullptr : s.handle;
+    EXPECT_EQ(tutti_all_reduce(comm, data, data, 100, TUTTI_FLOAT32, TUTTI_SUM, &options, nullptr), TUTTI_MISMATCH);
+    const std::string text = tutti_comm_error(comm);
+    EXPECT_NE(text.find("do all ranks have their buffers on devices or all on the host"), text.npos) << text;
+    EXPECT_TRUE(s.finish());
+  });
+  unsetenv("TUTTI_CHECK");
+}
+
 // Without checked mode: the first use of a plan is compared between processes too. Sizes are equal, so that only the
 // comparison can find the difference.
 TEST(Stream, FirstUsesAreComparedBetweenProcesses) {

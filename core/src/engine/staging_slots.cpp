@@ -38,7 +38,7 @@ std::string StagingSlots::try_device(uint32_t device, const Port& port) {
   tutti_device_caps caps{};
   caps.struct_size = sizeof caps;
   if (memory->query(memory->self, &caps) < 0) return take_plugin_error();
-  if (!(port.caps.memory_kinds & uint64_t{1} << caps.memory_kind) ||
+  if (caps.memory_kind >= 64 || !(port.caps.memory_kinds & uint64_t{1} << caps.memory_kind) ||
       !TUTTI_HAS(tutti_transport, transport, register_memory))
     return fmt::format("{} takes no memory of device {}", transport->name, memory->name);
   if (port.view) return fmt::format("{} has processors read and write messages (view/1)", transport->name);

@@ -107,6 +107,10 @@ bool StreamRunner::may_fuse(const Call& call, const StreamPlan& plan) const {
 }
 
 void StreamRunner::open_channels(const Call& call, StreamPlan& plan, const Until& until) {
+  if (call.capturing && !plan.open)
+    throw Failure(TUTTI_NOT_SUPPORTED,
+                  "the stream is being captured, and the call goes through slots that no earlier one has opened: then "
+                  "all ranks had registered what they pass");
   if (!plan.open) open_all(call, plan, until);
   if (call.capturing && !plan.direct) require_mapped(plan);
 }

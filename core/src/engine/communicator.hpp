@@ -175,6 +175,8 @@ class Communicator final : public Engine, private PortEvents {
 
   // Device memory, in communicator_stream.cpp.
   void make_streams();
+  void require_streams();
+  void begin_on_stream(StreamRunner::Call& call, const tutti_options* options, bool wants_request);
   void check_stream_call(const Call& mine, uint64_t timeout_ns);
   void tell_of_streams();
   void issue_stream(const StreamRunner::Call& call, StreamPlan& plan);

@@ -51,18 +51,26 @@ void Communicator::make_streams() {
   }
 }
 
-tutti_status Communicator::stream_collective(StreamRunner::Call call, const tutti_options* options,
-                                             tutti_request** request) {
-  if (!streams_) {
-    require_usable();
-    or_tell([this] { make_streams(); });
-  }
-  const Hold hold(*this);
+void Communicator::require_streams() {
+  if (streams_) return;
+  require_usable();
+  or_tell([this] { make_streams(); });
+}
+
+// What every call on a stream begins with, once it holds the communicator.
+void Communicator::begin_on_stream(StreamRunner::Call& call, const tutti_options* options, bool wants_request) {
   if (abort_asked_.load(std::memory_order_relaxed)) look_around();
   require_usable();
   call.timeout_ns = options && options->timeout_ns ? options->timeout_ns : timeout_ns_;
-  call.wants_request = request != nullptr;
+  call.wants_request = wants_request;
   call.capturing = streams_->require_stream(call);
+}
+
+tutti_status Communicator::stream_collective(StreamRunner::Call call, const tutti_options* options,
+                                             tutti_request** request) {
+  require_streams();
+  const Hold hold(*this);
+  begin_on_stream(call, options, request != nullptr);
   if (call.capturing) streams_->require_recordable(call);
   const auto idle = [this] { await_streams([this] { return streams_->operations() == 0; }); };
   await_streams([this] { return streams_->has_room(); });

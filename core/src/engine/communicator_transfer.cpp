@@ -97,16 +97,10 @@ tutti_status Communicator::exchange(std::vector<Transfer> transfers, const tutti
 
 tutti_status Communicator::stream_exchange(StreamRunner::Call call, std::vector<Transfer> transfers,
                                            const tutti_options* options, tutti_request** request) {
-  if (!streams_) {
-    require_usable();
-    or_tell([this] { make_streams(); });
-  }
+  require_streams();
   const Hold hold(*this);
-  if (abort_asked_.load(std::memory_order_relaxed)) look_around();
-  require_usable();
-  call.timeout_ns = options && options->timeout_ns ? options->timeout_ns : timeout_ns_;
-  call.wants_request = request != nullptr;
-  if (streams_->require_stream(call))
+  begin_on_stream(call, options, request != nullptr);
+  if (call.capturing)
     throw Failure(TUTTI_NOT_SUPPORTED, "the stream is being captured: sends and receives cannot be recorded");
   match_own(transfers, rank_);
   await_streams([this] { return streams_->has_room(); });

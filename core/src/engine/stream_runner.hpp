@@ -190,6 +190,9 @@ class StreamRunner {
   void wait_for_peers(const DeviceMemory& where, const std::string& what, const Until& until,
                       const std::function<bool()>& enough);
   bool may_fuse(const Call& call, const StreamPlan& plan) const;
+  // Opens what is missing of these ways; returns what carries them, "mapped+tcp".
+  std::string open_ways(const DeviceMemory& where, const std::string& what, const std::vector<StreamTraffic>& traffic,
+                        const Until& until);
   void open_missing(const DeviceMemory& where, const std::string& what, const std::vector<StreamTraffic>& traffic,
                     const Until& until);
   bool is_local(uint32_t rank) const { return place_.topology->same_process(rank, place_.rank); }

@@ -3,6 +3,7 @@
 // What a call needs before its work goes into a stream: a plan, scratch, channels to other processes, and the answer
 // whether registered memory is read where it is.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <set>
@@ -116,16 +117,20 @@ void StreamRunner::open_channels(const Call& call, StreamPlan& plan, const Until
 }
 
 void StreamRunner::open_all(const Call& call, StreamPlan& plan, const Until& until) {
-  if (std::ranges::any_of(plan.traffic, [this](const StreamTraffic& traffic) {
-        return !channels_.contains({traffic.peer, traffic.lane, traffic.outgoing});
-      }))
-    open_missing(call.where, collective_name(call.shape.collective), plan.traffic, until);
-  std::set<std::string> carriers;
-  for (const StreamTraffic& traffic : plan.traffic) carriers.insert(channel(traffic).carrier());
-  plan.plan.transports.clear();
-  for (const std::string& name : carriers) plan.plan.transports += (plan.plan.transports.empty() ? "" : "+") + name;
+  plan.plan.transports = open_ways(call.where, collective_name(call.shape.collective), plan.traffic, until);
   plan.fuses = may_fuse(call, plan);
   plan.open = true;
+}
+
+std::string StreamRunner::open_ways(const DeviceMemory& where, const std::string& what,
+                                    const std::vector<StreamTraffic>& traffic, const Until& until) {
+  if (std::ranges::any_of(traffic, [this](const StreamTraffic& way) {
+        return !channels_.contains({way.peer, way.lane, way.outgoing});
+      }))
+    open_missing(where, what, traffic, until);
+  std::set<std::string> carriers;
+  for (const StreamTraffic& way : traffic) carriers.insert(channel(way).carrier());
+  return fmt::format("{}", fmt::join(carriers, "+"));
 }
 
 void StreamRunner::open_missing(const DeviceMemory& where, const std::string& what,
@@ -156,15 +161,7 @@ std::string StreamRunner::open_channels(const Call& call, const std::vector<Tran
   for (const Transfer& transfer : transfers)
     if (!is_local(transfer.peer) && peers.insert(transfer.peer).second)
       for (const bool outgoing : {true, false}) traffic.push_back({transfer.peer, place_.lanes, outgoing, {}});
-  if (std::ranges::any_of(traffic, [this](const StreamTraffic& way) {
-        return !channels_.contains({way.peer, way.lane, way.outgoing});
-      }))
-    open_missing(call.where, transfers.size() == 1 ? text_of(transfers[0]) : "exchange", traffic, until);
-  std::set<std::string> carriers;
-  for (const StreamTraffic& way : traffic) carriers.insert(channel(way).carrier());
-  std::string text;
-  for (const std::string& name : carriers) text += (text.empty() ? "" : "+") + name;
-  return text;
+  return open_ways(call.where, transfers.size() == 1 ? text_of(transfers[0]) : "exchange", traffic, until);
 }
 
 // A replay is known to the devices alone: whatever it uses has to be there before, and no host may have a part in it.
@@ -199,8 +196,9 @@ StreamPlan& StreamRunner::settle_form(const Call& call, StreamPlan& plan, const 
     return plan;
   }
   if (shape.count * dtype_bytes(shape.dtype) < DirectMemory::least_bytes) {
-    tell_why_not_direct(call, plan,
-                        fmt::format("blocks of less than {} bytes go through slots", DirectMemory::least_bytes));
+    static const std::string small =
+        fmt::format("blocks of less than {} bytes go through slots", DirectMemory::least_bytes);
+    tell_why_not_direct(call, plan, small);
     return plan;
   }
   opening_ = fmt::format("{} on device {}, until its peers have come to the call", collective_name(shape.collective),

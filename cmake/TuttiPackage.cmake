@@ -30,3 +30,11 @@ endforeach()
 
 # What a plugin's author copies, for those who have the package only.
 install(DIRECTORY "${CMAKE_SOURCE_DIR}/plugins/template/" DESTINATION ${CMAKE_INSTALL_DATADIR}/tutti/template)
+
+# The files that `cmake --install` looks for first.
+get_property(installed GLOBAL PROPERTY TUTTI_INSTALLED)
+set(files "")
+foreach(target IN LISTS installed)
+  string(APPEND files "$<TARGET_FILE:${target}>\n")
+endforeach()
+file(GENERATE OUTPUT "${tutti_installed_files}" CONTENT "${files}")

@@ -19,9 +19,12 @@ if(CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
   set(CMAKE_C_COMPILER_LAUNCHER ${CCACHE})
 endif()
 
-# Flags of our own code only; never exported: the package's users get the warnings, not the errors.
+# Flags of our own code only. They are never exported: the package's users get the warnings, not the errors.
 add_library(tutti_build_flags INTERFACE)
-target_compile_options(tutti_build_flags INTERFACE ${TUTTI_WARNINGS} $<$<NOT:$<COMPILE_LANGUAGE:CUDA>>:-Werror>)
+target_compile_options(tutti_build_flags INTERFACE ${TUTTI_WARNINGS})
+if(TUTTI_WERROR)
+  target_compile_options(tutti_build_flags INTERFACE $<$<NOT:$<COMPILE_LANGUAGE:CUDA>>:-Werror>)
+endif()
 if(CMAKE_CXX_COMPILER_ID MATCHES Clang)  # for fuzzing only; the code is kept free of g++'s warnings
   target_compile_options(tutti_build_flags INTERFACE -Wno-everything)
 endif()
@@ -40,6 +43,35 @@ add_library(tutti::sdk ALIAS tutti_sdk)
 target_include_directories(tutti_sdk INTERFACE $<BUILD_INTERFACE:${CMAKE_SOURCE_DIR}/plugins/sdk/include> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
 target_link_libraries(tutti_sdk INTERFACE tutti_abi)
 target_compile_features(tutti_sdk INTERFACE cxx_std_20)
+
+# tutti_command_line(TARGET FILES...): files of this folder, in that target, that read a command line with CLI11. They run
+# once, and its templates take the optimiser longer than the rest of a small program.
+function(tutti_command_line target)
+  set_source_files_properties(${ARGN} TARGET_DIRECTORY ${target} PROPERTIES COMPILE_OPTIONS $<$<CONFIG:Release>:-O1>)
+endfunction()
+
+# tutti_install_program(NAME): a program that belongs to the package.
+function(tutti_install_program name)
+  install(TARGETS ${name} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+  set_property(GLOBAL APPEND PROPERTY TUTTI_INSTALLED ${name})
+endfunction()
+
+# tutti_install_only_what_is_whole(): `cmake --install` stops before it copies anything where something is not built. Called
+# before the members, since install rules run in the order in which they were added.
+set(tutti_installed_files "${CMAKE_BINARY_DIR}/package/installed_files.txt")
+function(tutti_install_only_what_is_whole)
+  install(CODE "
+    file(STRINGS \"${tutti_installed_files}\" files)
+    foreach(file IN LISTS files)
+      if(NOT EXISTS \"\${file}\")
+        list(APPEND missing \"\${file}\")
+      endif()
+    endforeach()
+    if(missing)
+      list(JOIN missing \", \" missing)
+      message(FATAL_ERROR \"tutti: nothing was installed: not built yet: \${missing}. Build everything first: cmake --build ${CMAKE_BINARY_DIR}\")
+    endif()")
+endfunction()
 
 # tutti_needs(WHAT FOUND): called by a member whose toolkit may be absent; leaves the member out with one line, or stops.
 macro(tutti_needs what found)

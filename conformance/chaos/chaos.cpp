@@ -17,7 +17,7 @@ namespace tutti::conformance {
 namespace {
 
 constexpr const char* wrapper = "chaos";
-// Where nothing but the deadline can tell, a short one; else one that a slow machine does not meet by chance.
+// A short deadline if nothing else can find the fault; otherwise one that a slow machine does not reach by chance.
 constexpr double soon = 1.5, late = 20;
 // ... and to refuse a call after a failure takes no time.
 constexpr double refusal = 2;
@@ -88,7 +88,7 @@ struct Rounds {
   }
 };
 
-// What a rank's error must say.
+// The text that a rank's error must have.
 std::string lacks(const ForbiddenFault& fault, const Error& e, uint32_t nranks) {
   const std::string text = e.what();
   const auto has = [&](const std::string& part) { return text.find(part) != std::string::npos; };
@@ -123,7 +123,7 @@ Outcome run_forbidden(const std::string& over, const ForbiddenFault& fault, cons
     } catch (const Error& e) {
       if (const std::string missing = lacks(fault, e, place.nranks); !missing.empty())
         return Outcome::fail(fmt::format("the error is not good enough: {}. It says: {}", missing, e.what()));
-      // Whoever calls again is told at once.
+      // A further call returns the error at once.
       const auto begin = std::chrono::steady_clock::now();
       try {
         comm.barrier();

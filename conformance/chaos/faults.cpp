@@ -58,7 +58,7 @@ CapturedErrors::~CapturedErrors() {
   std::fflush(stderr);
   dup2(before_, STDERR_FILENO);
   close(before_);
-  // What a case captured is still of use when it fails.
+  // The captured output of a case is useful when it fails.
   const std::string all = text();
   std::fwrite(all.data(), 1, all.size(), stderr);
 }

@@ -29,7 +29,7 @@ struct ForbiddenFault {
 };
 std::span<const ForbiddenFault> forbidden_faults();
 
-// What this process's standard error gets while it lives goes to a file: the plugin's log says what struck.
+// While it lives, this process's standard error goes to a file: the plugin's log names the faults that it injected.
 class CapturedErrors {
  public:
   explicit CapturedErrors(const std::string& file);

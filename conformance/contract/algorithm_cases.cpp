@@ -25,7 +25,7 @@ const tutti_algorithm* algorithm(Bench& bench) {
     const auto* table = static_cast<const tutti_algorithm*>(
         plain_call("get_interface", true, [&] { return bench.entry()->get_interface(TUTTI_ALGORITHM_ID, i); }));
     if (!table) break;
-    require(table->struct_size >= sizeof *table && table->stamp == TUTTI_ALGORITHM_STAMP && table->supports &&
+    require(judge_size(table).status == TUTTI_OK && table->stamp == TUTTI_ALGORITHM_STAMP && table->supports &&
                 table->schedule,
             "E-4", "a table of " TUTTI_ALGORITHM_ID " is incomplete");
     judge_name("algorithm", table->name, table->summary);

@@ -7,6 +7,7 @@
 
 #include <exception>
 #include <string>
+#include <tutti/plugin/sized.hpp>
 
 namespace tutti::conformance::contract {
 
@@ -37,6 +38,13 @@ template <typename... Args>
 template <typename... Args>
 void require(bool holds, const char* clause, fmt::format_string<Args...> text, Args&&... args) {
   if (!holds) broken(clause, text, std::forward<Args>(args)...);
+}
+
+// A sized struct that a plugin handed over has a size that this revision accepts.
+template <typename Struct>
+void require_size(const Struct* given, const char* clause, const char* what) {
+  const SizeVerdict verdict = judge_size(given);
+  require(verdict.status == TUTTI_OK, clause, "{}: {}", what, verdict.text);
 }
 
 // "TUTTI_PEER_FAILED (-6)".

@@ -4,276 +4,343 @@
 namespace tutti::conformance {
 namespace {
 
-// A clause's id is never used for another promise. `tools/check` and ctest compare these lines with the guide.
+// A clause's id is never used for another promise.
 constexpr Clause table[] = {
-    {"E-1", "A plugin's shared library exports `tutti_plugin_entry` and nothing else."},
+    {"E-1", "A plugin's shared library must export `tutti_plugin_entry` and must not export any other symbol."},
     {"E-2",
-     "The entry table and its info are complete: sizes of at least this revision's, `abi_major` equal to "
-     "`TUTTI_ABI_MAJOR`, all four functions or tables, all five texts, an id of lower-case letters, digits, `-` and "
-     "`_`."},
+     "The entry table and its info must be complete. Both have at least the size of this revision, `abi_major` "
+     "equals `TUTTI_ABI_MAJOR`, no function, table or text is NULL, and the id consists of lower-case letters, "
+     "digits, `-` and `_`."},
     {"E-3",
-     "`get_interface` answers NULL for an id that it does not know and for an index past the last, and the same table "
-     "each time that it is asked for one that it has. So does a transport's own `get_interface`."},
+     "`get_interface` must return NULL for an unknown id and for an index past the last. For an id that the plugin "
+     "has, it must return the same table every time. The same holds for a transport's own `get_interface`."},
     {"E-4",
-     "Every table has its revision's size and stamp, all mandatory functions, both or neither of a pair of optional "
-     "ones, and, where it has a name, a lower-case one and a summary. No two tables of a kind bear one name."},
+     "Every table must have its revision's size and stamp and all mandatory functions. Of a pair of optional "
+     "functions it must have both or neither. A table with a name must have a lower-case name and a summary. Two "
+     "tables of one kind must not have the same name."},
     {"E-5",
-     "A function that returns an error has told `set_error` that status and a text, during the call and on its thread. "
-     "(The functions of view/1 need not.)"},
-    {"E-6", "`find_interface` is called only inside a call of a [control] function, on its thread."},
+     "A function that returns an error must first call `set_error` on the same thread, with the same status and with "
+     "a text. The functions of view/1 are exempt."},
+    {"E-6",
+     "A plugin must call `find_interface` only within a call of one of its [control] functions, on the thread of "
+     "that call."},
     {"E-7",
-     "A log record or event has its size, the plugin's id as `source` and a text or name; a level is one of "
-     "`TUTTI_LOG_*`, a text has no newline at its end."},
+     "A log record must have its size, the plugin's id as `source`, one of `TUTTI_LOG_*` as its level, and a text "
+     "that does not end in a newline."},
     {"E-8",
-     "A struct that is longer than the callee knows is accepted when its unknown tail is zero, and refused with "
-     "`TUTTI_NOT_SUPPORTED` when it is not."},
+     "A plugin must accept a struct that is longer than it knows if the unknown tail is zero, and must refuse it "
+     "with `TUTTI_NOT_SUPPORTED` otherwise. Tables of services (`tutti_host`, sinks) may be longer in any way."},
     {"E-9",
-     "Of an output struct only the `struct_size` bytes that the caller has room for are written; `struct_size` then "
-     "says how many were filled."},
+     "A plugin must not write more of an output struct than the `struct_size` bytes for which the caller has room, "
+     "and must set `struct_size` to the number of bytes that it filled. Room that ends before the last mandatory "
+     "field is `TUTTI_INVALID_ARGUMENT`."},
     {"E-10",
-     "What is passed in (strings, structs, arrays, address bytes, the secret) is not read after the call has returned. "
-     "Only the memory of transfers and regions is, for as long as T-17 and T-35 say."},
+     "A plugin must not read an argument (strings, structs, arrays, pair messages) after the call has returned. "
+     "There are two exceptions: `tutti_endpoint_config.pair` is valid until `close_endpoint`, and the memory of "
+     "transfers and regions is valid for as long as T-17 and T-35 state."},
 
     {"T-1",
-     "`query` fills legal values, the same each time: `reach` is one of `TUTTI_REACH_*`, `fragment_bytes` at least "
-     "4096, `receive_depth` at least 2, `inline_bytes` not more than `fragment_bytes`, both estimates more than 0, no "
-     "unknown flag is set, and there is `flush` where `TUTTI_TRANSPORT_NEEDS_FLUSH` is."},
+     "`query` must return legal values, the same every time: `reach` is one of `TUTTI_REACH_*`, `fragment_bytes` is "
+     "at least 4096, `receive_depth` at least 2, `control_bytes` at least `TUTTI_CONTROL_BYTES`, `inline_bytes` at "
+     "most `fragment_bytes`, both estimates are above 0, and no unknown flag is set. A transport that sets "
+     "`TUTTI_TRANSPORT_NEEDS_FLUSH` must have `flush`."},
     {"T-2",
-     "When everything that was opened is closed, the process has as many descriptors, threads and mapped bytes, and "
-     "as much heap in use, as before, however often that is done."},
+     "Once everything that was opened has been closed, the process must not have more descriptors, threads, mapped "
+     "bytes or heap in use than before, however often that is repeated."},
     {"T-3",
-     "Endpoints of several communicators, of one domain or of several, are independent: neither messages nor failures "
-     "of one reach another."},
+     "Endpoints of different communicators must be independent, whether they belong to one domain or to several: a "
+     "message or failure of one must not reach another."},
     {"T-4",
-     "`get_address` gives the same 1 to 4096 bytes each time and writes no more than `*bytes`. When that is too small "
-     "it "
-     "returns `TUTTI_NO_RESOURCES` with the needed length in `*bytes`."},
+     "A transport must send pair messages only to other ranks of the communicator, with at most `TUTTI_PAIR_BYTES` "
+     "bytes, and only from [progress] functions, never from `open_endpoint`. Only a transport with `receive_pair` "
+     "may send them. A pair message that finds no room (`TUTTI_AGAIN`) must be sent again after progress."},
     {"T-5",
-     "`connect` gives `TUTTI_AGAIN` or a link, never an error to a peer that is alive; with progress at both ends it "
-     "comes to a link after finitely many calls, and later calls give the same one."},
+     "For a live peer `connect` must return `TUTTI_AGAIN` or a link, never an error. With progress at both ends it "
+     "must return a link after finitely many calls. Later calls must return the same link."},
     {"T-6",
-     "Both ends may call `connect`, at the same time or one after the other. The end that does not call needs only "
-     "progress, and messages flow both ways once it has asked for its link."},
+     "Both ends may call `connect`, at the same time or one after the other. An end that has not called it must need "
+     "only `progress` for the other end's connection to complete. Once an end has its link, messages must flow in "
+     "both directions."},
     {"T-7",
-     "`connect` checks the address: bytes that are truncated, too long or no address are refused with an error, and "
-     "the "
-     "endpoint goes on as if the call had not been made."},
+     "`receive_pair` must check its input. A message that is truncated, too long or invalid must end in an error, of "
+     "this call or of the next `connect` to that peer, and must not lead to a link. Connections to other peers must "
+     "not be affected."},
     {"T-8",
-     "Where a transport reaches other processes, endpoints that differ in the secret or in the communicator's id never "
-     "get a link to each other. In a job without a secret (`secret_bytes` 0) the setting `meeting_address` is, while "
-     "`open_endpoint` runs, the address by which the ranks have met: listen there alone."},
+     "A transport that listens for other processes must not let a stranger that connects there delay a rank or be "
+     "taken for one, whatever the stranger sends: a rank presents a token that it received by pair message. With "
+     "`tutti_endpoint_config.address` set, an endpoint must listen on that address only."},
     {"T-9",
-     "`post` takes the transfers of a batch from the first on; `*accepted` says how many. A refusal for want of room "
-     "is "
-     "`TUTTI_OK` with less than all, and what was refused can be posted again."},
+     "`post` must accept the transfers of a batch in order and return their number in `*accepted`. If it has no room "
+     "for all, it must return `TUTTI_OK` with a smaller number, and must allow the rest to be posted again. Between "
+     "the loss of a peer and its PEER_FAILED record, `post` and `send_control` must not return an error for that "
+     "peer: they accept what they are given or have no room."},
     {"T-10",
-     "A transfer that can never be right is an error, with `TUTTI_INVALID_ARGUMENT` for an unknown lane or kind and "
-     "`TUTTI_NOT_SUPPORTED` for an unknown flag. `*accepted` then tells how many before it were taken, and those go "
-     "on."},
-    {"T-11", "Every accepted transfer completes exactly once (but an INLINE send: never), with kind TRANSFER."},
-    {"T-12", "A completion carries its transfer's cookie, all 64 bits of it."},
-    {"T-13", "The k-th SEND of a lane meets the k-th RECV of that lane at the other end."},
-    {"T-14", "Completions of one (link, lane, kind) come in the order of posting."},
-    {"T-15",
-     "What a RECV finds in its memory is what the SEND's memory held, every byte, for every size and alignment."},
+     "`post` must refuse a transfer that can never be valid: with `TUTTI_INVALID_ARGUMENT` for an unknown lane or "
+     "kind, with `TUTTI_NOT_SUPPORTED` for an unknown flag. `*accepted` must then be the number of transfers "
+     "accepted before it, and those must continue."},
+    {"T-11",
+     "Every accepted transfer must complete exactly once, with kind TRANSFER. An INLINE send must not produce a "
+     "completion."},
+    {"T-12",
+     "A completion must carry all 64 bits of its transfer's cookie. A RECV that completes with `TUTTI_OK` must "
+     "report the message's size."},
+    {"T-13", "The k-th SEND of a lane must be matched with the k-th RECV of that lane at the other end."},
+    {"T-14", "Completions of one (link, lane, kind) must be reported in the order of posting."},
+    {"T-15", "A RECV must deliver every byte of the SEND's memory unchanged, for every size and alignment."},
     {"T-16",
-     "Nothing outside of [data, data + bytes) is written, nor read beyond it; the memory of a SEND is never written."},
+     "The transport must not write outside of [data, data + bytes), must not read beyond it, and must never write "
+     "the memory of a SEND."},
     {"T-17",
-     "A SEND completes only when its memory may be overwritten, a RECV only when its message is there to be read."},
-    {"T-18", "After its completion a transfer's memory is not touched any more."},
+     "A SEND must not complete before its memory may be overwritten. A RECV must not complete before its message can "
+     "be read."},
+    {"T-18", "The transport must not access the memory of a transfer after the transfer's completion."},
     {"T-19",
-     "A matched SEND and RECV complete whatever the state of other lanes and peers: a lane without receives holds up "
-     "nothing else."},
-    {"T-20", "At least `receive_depth` receives per (link, lane) are always accepted, on all lanes and links at once."},
+     "A matched SEND and RECV must complete regardless of the state of other lanes and peers: a lane without "
+     "receives must not delay any other."},
+    {"T-20",
+     "At least `receive_depth` receives per (link, lane) must always be accepted, on all lanes and links at the same "
+     "time."},
     {"T-21",
-     "A SEND that was refused is accepted after finitely many calls of progress once its RECV is posted, and nothing "
-     "is "
-     "lost, doubled or reordered by refusals."},
+     "A refused SEND must be accepted after finitely many calls of `progress` once its RECV is posted. Refusals must "
+     "not lose, duplicate or reorder messages."},
     {"T-22",
-     "An INLINE send of at most `inline_bytes` (of no bytes always) is done when `post` returns: its memory may be "
-     "overwritten and no record follows. A longer one, or an INLINE receive, is `TUTTI_INVALID_ARGUMENT`."},
+     "An INLINE send of at most `inline_bytes` (or of no bytes) must be done when `post` returns: its memory may be "
+     "overwritten and no record follows. A longer INLINE send and any INLINE receive must be refused with "
+     "`TUTTI_INVALID_ARGUMENT`."},
     {"T-23",
-     "A message of `fragment_bytes` passes; a transfer of one byte more is refused with `TUTTI_INVALID_ARGUMENT`."},
+     "A message of `fragment_bytes` must be accepted. A transfer of one byte more must be refused with "
+     "`TUTTI_INVALID_ARGUMENT`."},
     {"T-24",
-     "A message that is longer or shorter than its RECV completes the RECV with `TUTTI_MISMATCH`, writes nothing "
-     "beyond "
-     "the RECV's memory, and the lane goes on with the next."},
-    {"T-25", "A message of no bytes is a message: it is matched in its turn and completes, with `data` NULL or not."},
-    {"T-26", "No function blocks: each returns whatever the peers do (closing may take a few seconds)."},
+     "A message that is longer or shorter than its RECV must complete the RECV with `TUTTI_MISMATCH` and with the "
+     "message's size, and must not be written beyond the RECV's memory. The lane must continue with the next "
+     "message."},
+    {"T-25",
+     "A message of no bytes must be matched in its turn and complete like any other, whether `data` is NULL or not."},
+    {"T-26",
+     "No function may block: each must return regardless of what the peers do. Closing may take a few seconds."},
     {"T-27",
-     "`progress` writes at most `capacity` records and `*n` is how many; what does not fit comes with the next calls."},
+     "`progress` must write at most `capacity` records and return their number in `*n`. Records that do not fit must "
+     "follow in later calls."},
     {"T-28",
-     "A control message of 0 to 256 bytes is copied before `send_control` returns, needs no receive, and arrives once, "
-     "whole, from the right peer, in order with its link's others. A longer one is `TUTTI_INVALID_ARGUMENT`; "
-     "`TUTTI_AGAIN` ends when the receiver progresses."},
+     "`send_control` must copy a message of 0 to `control_bytes` bytes before it returns. The message must arrive "
+     "without a posted receive, once, whole, from the right peer, and in order with the other control messages of "
+     "its link. A longer one must be refused with `TUTTI_INVALID_ARGUMENT`. `TUTTI_AGAIN` must end once the receiver "
+     "progresses."},
     {"T-29",
-     "The data of a control message and the text of a PEER_FAILED record stay as they are until the endpoint's next "
-     "`progress`; the text is not empty."},
+     "The data of a control message and the text of a PEER_FAILED record must stay unchanged until the endpoint's "
+     "next `progress`. The text must not be empty."},
     {"T-30",
-     "`fail_peer` ends a link: every pending transfer with that peer completes with `TUTTI_PEER_FAILED`, posts and "
-     "control "
-     "messages are refused with it, no PEER_FAILED record follows, and other peers go on."},
-    {"T-31", "After `abort` every pending transfer completes with `TUTTI_ABORTED`, and posts are refused with it."},
+     "After `fail_peer` every pending transfer with that peer must complete with `TUTTI_PEER_FAILED`, and later "
+     "posts and control messages to it must be refused with that status. No PEER_FAILED record may follow. Other "
+     "peers must not be affected."},
+    {"T-31",
+     "After `abort` every pending transfer must complete with `TUTTI_ABORTED`, and later posts must be refused with "
+     "that status."},
     {"T-32",
-     "When a peer's process is gone, every pending transfer with it completes with `TUTTI_PEER_FAILED` and a "
-     "PEER_FAILED "
-     "record names it, once, in the same batch or the next; other peers go on."},
-    {"T-33", "What was sent and completed before `close_endpoint` still arrives."},
+     "When a peer's process has ended, every pending transfer with it must complete with `TUTTI_PEER_FAILED`. One "
+     "PEER_FAILED record must name the peer, in the same batch or the next. Other peers must not be affected."},
+    {"T-33", "A message whose send completed before `close_endpoint` must still arrive."},
     {"T-34",
-     "`close_endpoint` returns with transfers pending and with connections under way. It drops them without a "
-     "completion and does not touch their memory after it has returned."},
+     "`close_endpoint` must return even if transfers are pending or connections are being opened. It must drop them "
+     "without a completion and must not access their memory after it has returned."},
     {"T-35",
-     "`register_memory` takes host memory of every address and length. A transfer that names its region moves what the "
-     "memory holds at that moment. The memory stays as it is; memory of a kind that `memory_kinds` lacks is "
-     "`TUTTI_NOT_SUPPORTED`."},
+     "`register_memory` must accept host memory of every address and length, and must not change it. A transfer that "
+     "names the region must move what the memory holds at that moment. Memory of a kind that `memory_kinds` does not "
+     "contain must be refused with `TUTTI_NOT_SUPPORTED`."},
     {"T-36",
-     "After `deregister_memory` the memory may go; other memory at the same address, registered or not, is other "
-     "memory."},
+     "The transport must not use the memory of a region after `deregister_memory`. It must treat later memory at the "
+     "same address, registered or not, as different memory."},
     {"T-37",
-     "`reach` is true both ways: ranks that are as far apart as it says can connect (processes of one host, from "
-     "`TUTTI_REACH_HOST` on), and ranks of different processes are refused where it says `TUTTI_REACH_PROCESS`."},
-    {"T-38", "Nothing counts in 31 or 32 bits: a link carries more than 2^31 bytes of one buffer right."},
+     "`reach` must be exact. Ranks as far apart as it states must be able to connect (processes of one host, from "
+     "`TUTTI_REACH_HOST` on). Ranks of different processes must be refused if it states `TUTTI_REACH_PROCESS`."},
+    {"T-38",
+     "No counter may be limited to 31 or 32 bits: a link must carry more than 2^31 bytes of one buffer correctly."},
     {"T-39",
-     "Regions are registered and deregistered by any thread at any time, and an endpoint may be used by one thread "
-     "after "
-     "another."},
+     "Any thread must be able to register and deregister regions at any time. An endpoint must be usable by one "
+     "thread after another."},
 
     {"V-1",
-     "`try_receive` shows the lane's next message and its length, or NULL; asked again before `release` it shows the "
-     "same "
-     "bytes at the same place."},
-    {"V-2", "The bytes that `try_receive` shows do not change before `release`."},
-    {"V-3", "A message of no bytes is shown as a pointer that is not NULL and 0 bytes."},
+     "`try_receive` must return the lane's next message and its length, or NULL. Called again before `release`, it "
+     "must return the same bytes at the same address."},
+    {"V-2", "The bytes that `try_receive` returned must not change before `release`."},
+    {"V-3", "A message of no bytes must be returned as a non-NULL pointer with a length of 0."},
     {"V-4",
-     "`try_reserve` gives room for any length up to `fragment_bytes`, aligned to 64 bytes (unless shorter), or NULL; "
-     "asked again before `commit` it gives the same room."},
-    {"V-5", "A message is seen by the receiver after `commit`, whole, and never before."},
-    {"V-6", "`release` gives room back: a sender that found none finds some after finitely many releases."},
+     "`try_reserve` must return room for any length up to `fragment_bytes`, aligned to 64 bytes unless shorter, or "
+     "NULL. Called again before `commit`, it must return the same room."},
+    {"V-5", "A receiver must see a message after `commit`, whole, and must not see any part of it before."},
+    {"V-6",
+     "`release` must return the room of the message to the sender: a sender that found none must find some after "
+     "finitely many releases."},
     {"V-7",
-     "Messages by view and by post share the lanes: what is committed meets a posted RECV, what is posted is shown by "
-     "`try_receive`, in order."},
+     "Messages by view and by post must share the lanes, in order: a committed message is matched with a posted "
+     "RECV, a posted message is returned by `try_receive`."},
     {"V-8",
-     "`send_region` sends the region's bytes; `released` exceeds the ticket when the receiver has released the "
-     "message, "
-     "not sooner, and never decreases."},
+     "`send_region` must send the region's bytes. `released` must exceed the ticket once the receiver has released "
+     "the message, must not do so earlier, and must never decrease."},
     {"V-9",
-     "After a peer has failed `try_reserve` gives NULL, `released` UINT64_MAX, and the endpoint's progress goes on."},
+     "After a peer has failed, `try_reserve` must return NULL and `released` must return UINT64_MAX. The endpoint's "
+     "progress must continue."},
 
-    {"W-1", "`get_fd` gives a descriptor that poll(2) takes, the same until the endpoint is closed."},
+    {"W-1", "`get_fd` must return a descriptor that poll(2) accepts, the same one until the endpoint is closed."},
     {"W-2",
-     "Once `arm` has returned `TUTTI_OK` the descriptor becomes readable when a message, a completion, a control "
-     "message, "
-     "a connection or a loss is there to be progressed."},
-    {"W-3", "What came before `arm` is not slept through: `arm` returns `TUTTI_AGAIN`, or the descriptor is readable."},
-    {"W-4", "Where nothing happens, `arm` comes to return `TUTTI_OK` and the descriptor stays unreadable."},
-    {"W-5", "`disarm` clears the descriptor; arming again works like the first time."},
+     "After `arm` has returned `TUTTI_OK`, the descriptor must become readable when a message, a completion, a "
+     "control message, a connection or a loss can be progressed, or when there is room for a SEND or control message "
+     "that was refused."},
+    {"W-3",
+     "An event before `arm` must not be missed: `arm` must return `TUTTI_AGAIN`, or the descriptor must be readable."},
+    {"W-4",
+     "While nothing happens, `arm` must return `TUTTI_OK` after finitely many calls, and the descriptor must not be "
+     "readable."},
+    {"W-5", "`disarm` must clear the descriptor. Arming again must work like the first time."},
 
     {"R-1",
-     "`of_host` tells every rail once, under a name of its own, with no text missing and legal numbers, and the "
-     "same each time while the host stays as it is. Where an endpoint can be opened, at least one is chosen."},
-    {"R-2", "`of_endpoint` tells the rails that the endpoint uses: such as `of_host` calls chosen, by the same names."},
+     "`of_host` must report every rail once, under a unique name, with all texts and with legal numbers, and the "
+     "same every time while the host does not change. If an endpoint can be opened, at least one rail must be "
+     "chosen."},
+    {"R-2",
+     "`of_endpoint` must report the rails that the endpoint uses. Each must be one that `of_host` reports as chosen, "
+     "under the same name."},
     {"R-3",
-     "Over all rails of an endpoint `sent_bytes` and `received_bytes` never decrease and add up to the bytes of "
-     "its messages. What the transport sends besides may be counted: at most a sixteenth more, and 4096 bytes a "
-     "message."},
+     "Over all rails of an endpoint, `sent_bytes` and `received_bytes` must never decrease and must add up to the "
+     "bytes of its messages. The transport's own traffic may be counted too: at most a sixteenth more, and 4096 "
+     "bytes per message."},
 
-    {"A-1", "`collectives` names at least one collective and none that is unknown."},
-    {"A-2", "`supports` returns `TUTTI_OK`, or `TUTTI_NOT_SUPPORTED` with a reason."},
+    {"M-1",
+     "`share` must fill the place with `bytes` and with where this end has the memory: for device memory `device` is "
+     "its address and `host` is NULL; host memory has both and is zeroed."},
+    {"M-2",
+     "`open_mapping` must map the peer's share of that tag. While there is none it must return `TUTTI_AGAIN`. A tag "
+     "must be usable again after its share is gone."},
+    {"M-3", "`share_state` must return `TUTTI_AGAIN` until the peer has mapped the share, and then `TUTTI_OK`."},
+    {"M-4",
+     "`withdraw` must return `TUTTI_AGAIN` while the peer has a mapping, and `TUTTI_OK` within finitely many calls "
+     "when it has none."},
+    {"M-5",
+     "Both ends must address the same memory. Writes of a stream or a processor before it sets a flag must be visible "
+     "to a stream or a processor of either end that has seen the flag."},
+    {"M-6",
+     "`share` must return `TUTTI_NOT_SUPPORTED` for a kind of device that is not shared, and an error for a device "
+     "that does not exist. `open_mapping` must return an error for such a kind."},
+    {"M-7",
+     "If `open_mapping` of a share fails, the peer's `share_state` must return the same status with the reason, and "
+     "its `withdraw` `TUTTI_OK`."},
+    {"M-8",
+     "After `fail_peer`, `share` and `open_mapping` must return `TUTTI_PEER_FAILED`. `withdraw` of a share that the "
+     "living peer has mapped must return it too, and mappings must stay addressable until they are closed."},
+    {"M-9",
+     "After the peer's process has ended, `withdraw` must return `TUTTI_OK` within finitely many calls, and mappings "
+     "must stay addressable until they are closed."},
+
+    {"A-1", "`collectives` must name at least one collective and must not name an unknown one."},
+    {"A-2", "`supports` must return `TUTTI_OK`, or `TUTTI_NOT_SUPPORTED` with a reason."},
     {"A-3",
-     "A collective that `collectives` lacks and a query with unknown flags (of the low 32) are `TUTTI_NOT_SUPPORTED`, "
-     "in `supports` and in `schedule`."},
-    {"A-4", "The answer of `supports` does not depend on the query's rank or in-place flag."},
-    {"A-5", "Where `supports` says yes, `schedule` succeeds for every rank and root; where it says no, it does not."},
-    {"A-6", "The same query gives the same schedule, whatever was asked before, in every process."},
-    {"A-7", "`supports` and `schedule` may be called by any number of threads at once."},
+     "`supports` and `schedule` must return `TUTTI_NOT_SUPPORTED` for a collective that `collectives` does not "
+     "contain and for a query with an unknown flag among the low 32."},
+    {"A-4", "The answer of `supports` must not depend on the query's rank or in-place flag."},
+    {"A-5",
+     "If `supports` accepts a query, `schedule` must succeed for every rank and root. If it does not, `schedule` "
+     "must not succeed."},
+    {"A-6", "The same query must give the same schedule, regardless of earlier queries, in every process."},
+    {"A-7", "Any number of threads must be able to call `supports` and `schedule` at the same time."},
     {"A-8",
-     "Cuts, scratch and flags are set at most once each and before the first step; steps, chunks, peers, dependencies "
-     "and "
-     "lanes are within their bounds, lanes within the query's."},
-    {"A-9", "When the sink refuses something, `schedule` adds nothing more and returns the sink's status."},
-    {"A-10", "Every SEND meets a receiving step of the same extents, and the other way round."},
-    {"A-11", "The schedules end, without buffering and with two steps of each lane in flight."},
-    {"A-12", "Every output chunk gets exactly its contributions, each once, in its place."},
-    {"A-13", "Conflicting accesses are ordered by lane, dependency or message."},
-    {"A-14", "Nothing but output and scratch is written; out of place, IN never."},
-    {"A-15", "Each contribution is read with LOAD exactly once, each output value is written with FINAL exactly once."},
-    {"A-16", "The sequence of messages is the same in place and out of place."},
-    {"A-17", "A sliced schedule's scratch is free when a later slice reuses it."},
+     "An algorithm must set cuts, scratch and flags at most once each and before the first step. Steps, chunks, "
+     "peers, dependencies and lanes must be within their bounds, lanes within those of the query."},
+    {"A-9", "After the sink has refused a call, `schedule` must not add anything and must return the sink's status."},
+    {"A-10", "Every SEND must be matched by a receiving step of the same extents, and every receiving step by a SEND."},
+    {"A-11", "The schedules must complete without buffering, with two steps of each lane in flight."},
+    {"A-12", "Every output chunk must receive exactly its contributions, each once, in its place."},
+    {"A-13", "Conflicting accesses must be ordered by lane, dependency or message."},
+    {"A-14", "A schedule must not write anything but output and scratch and, out of place, must not write IN."},
+    {"A-15",
+     "Each contribution must be read with LOAD exactly once. Each output value must be written with FINAL exactly "
+     "once."},
+    {"A-16", "The sequence of messages must be the same in place and out of place."},
+    {"A-17", "The scratch of a sliced schedule must be free when a later slice reuses it."},
 
     {"D-1",
-     "`query` fills legal values, the same each time: `memory_kind` is one of `TUTTI_MEMORY_*` and not "
-     "`TUTTI_MEMORY_HOST`, no unknown flag is set, and `TUTTI_DEVICE_EXPORTS` is set exactly where there are "
-     "`export_memory`, `import_memory` and `close_import`."},
-    {"D-2", "`classify` knows every address of an allocation: its kind, its device, and an allocation that holds it."},
+     "`query` must return legal values, the same every time: `memory_kind` is the value of `tutti_host.memory_kind` "
+     "and is not `TUTTI_MEMORY_HOST`, and no unknown flag is set. `TUTTI_DEVICE_EXPORTS` must be set if and only if "
+     "the device has `export_memory`, `import_memory` and `close_import`."},
+    {"D-2",
+     "`classify` must recognise every address of an allocation, with its kind, its device, and an allocation that "
+     "contains the address."},
     {"D-3",
-     "For an address that is none of the device's memory `classify` says `TUTTI_MEMORY_HOST`, never an error: NULL, "
-     "the host's memory, also where streams see it, what lies behind an allocation."},
+     "For an address outside the device's memory `classify` must return `TUTTI_MEMORY_HOST` and no error: for NULL, "
+     "for host memory (also where streams can access it), and for an address behind an allocation."},
     {"D-4",
-     "`buffer_id` is one for all addresses of an allocation and different for any two allocations, also when an "
-     "address comes again."},
+     "`buffer_id` must be the same for all addresses of an allocation and different for any two allocations, also "
+     "when an address is reused."},
     {"D-5",
-     "`allocate` gives memory aligned to 256 bytes that overlaps no other, on the device that is asked for; a device "
-     "that there is not is an error."},
-    {"D-6", "After `release` an address of the allocation is `TUTTI_INVALID_ARGUMENT` or `TUTTI_MEMORY_HOST`."},
+     "`allocate` must return memory of the requested device, aligned to 256 bytes, that does not overlap any other. "
+     "An unknown device must be an error."},
+    {"D-6",
+     "After `release`, `classify` must return `TUTTI_INVALID_ARGUMENT` or `TUTTI_MEMORY_HOST` for an address of the "
+     "allocation."},
     {"D-7",
-     "After `map_host` streams of all devices see the caller's own memory at `*device_address`, in both directions. "
-     "`unmap_host` leaves it as it is, and it can be mapped again."},
-    {"D-8", "When `enable_peer` has returned `TUTTI_OK` streams of `device` read memory of `peer`."},
+     "After `map_host`, streams of all devices must access the caller's own memory at `*device_address`, in both "
+     "directions. `unmap_host` must not change the memory, and it must be possible to map it again."},
+    {"D-8", "After `enable_peer` has returned `TUTTI_OK`, streams of `device` must be able to read memory of `peer`."},
     {"D-9",
-     "When everything that was made is given back (memory, mapped memory, streams, marks) the process has as many "
-     "descriptors, threads and mapped bytes, and as much heap in use, as before, however often that is done."},
+     "Once everything that was made has been given back (memory, mapped memory, streams, marks), the process must "
+     "not have more descriptors, threads, mapped bytes or heap in use than before, however often that is repeated."},
     {"D-10",
-     "What `export_memory` describes, `import_memory` shows in another process of the host: the memory itself, in "
-     "both directions: on the device that has it, and on each that `enable_peer` lets read that one. The record has "
-     "the allocation's `bytes` and `buffer_id` as `classify` gives them, and the exported address's `offset`. The "
-     "importer's `classify` knows the memory as the device's."},
+     "`import_memory` must give another process of the host access to the exported memory itself, in both "
+     "directions, on its own device and on each that `enable_peer` lets read it. The record must have the "
+     "allocation's `bytes` and `buffer_id` as `classify` returns them, and the `offset` of the exported address. The "
+     "importer's `classify` must recognise the memory as the device's."},
     {"D-11",
-     "`import_memory` refuses what it cannot trust: another form, sizes and offsets that are not the "
-     "allocation's, a missing descriptor or another file's, a device that there is not, memory of its own "
-     "process. `export_memory` refuses what is none of the device's memory, or was released."},
+     "`import_memory` must refuse untrusted input: another form, sizes or offsets that are not the allocation's, a "
+     "missing descriptor or one of another file, an unknown device, and memory of its own process. `export_memory` "
+     "must refuse memory that is not the device's or has been released."},
     {"D-12",
-     "`close_import` ends one import: others of the same allocation and the owner's memory stay. What is no open "
-     "import is refused. Nothing is left behind, however often memory is imported and closed."},
+     "`close_import` must end one import and must not affect other imports of the allocation or the owner's memory. "
+     "It must refuse an address that is not an open import. However often memory is imported and closed, nothing may "
+     "be left behind."},
     {"D-13",
-     "`export_dmabuf` gives a descriptor of which `[offset, offset + bytes)` is the memory itself, and leaves nothing "
-     "behind once that is closed. Memory that is none of the device's, was released, or ends outside of its allocation "
-     "is refused."},
+     "`export_dmabuf` must return a descriptor of which `[offset, offset + bytes)` is the memory itself, and must "
+     "not leave anything behind once that is closed. It must refuse memory that is not the device's, has been "
+     "released, or ends outside of its allocation."},
     {"D-14",
-     "`identify` gives each device 16 bytes, not all zero: the same each time and in every process of the host, and "
-     "different for any two devices. A device that there is not is an error."},
+     "`identify` must return 16 bytes for each device, not all zero: the same every time and in every process of the "
+     "host, and different for any two devices. An unknown device must be an error."},
 
-    {"X-1", "COPY brings the `count` bytes of its source to `dst` and `dst2`, for every size and alignment."},
+    {"X-1", "COPY must copy the `count` bytes of its source to `dst` and `dst2`, for every size and alignment."},
     {"X-2",
-     "REDUCE gives the left fold of its sources by its operator, in the accumulator type, divided by `divisor` unless "
-     "that is 0, rounded once: for every data type and operator the bits of the SDK's `arithmetic.hpp`, at every count "
-     "and alignment, in `dst` and `dst2`."},
-    {"X-3", "Nothing but the destinations is written."},
-    {"X-4", "A destination may be exactly one of the sources."},
-    {"X-5", "Commands of one stream are carried out in order."},
+     "REDUCE must compute the left fold of its sources in the accumulator type, divide by `divisor` unless that is "
+     "0, and round once. For every data type and operator that it claims, the result in `dst` and `dst2` must equal "
+     "that of the SDK's `arithmetic.hpp` bit for bit, at every count and alignment."},
+    {"X-3", "A command must not write anything but its destinations."},
+    {"X-4", "A command must accept a destination that is exactly one of its sources."},
+    {"X-5", "Commands of one stream must be carried out in order."},
     {"X-6",
-     "WAIT holds its stream up until `*word == value`, not for a greater one; what was written before the word was set "
-     "is visible to the stream afterwards."},
-    {"X-7", "WRITE sets its word after all earlier work of the stream, whose results the host then sees."},
+     "WAIT must hold up its stream until `*word == value`, and must not accept a greater value. The stream must then "
+     "see everything that was written before the word was set."},
+    {"X-7",
+     "WRITE must set its word after all earlier work of the stream, and the host must then see the results of that "
+     "work."},
     {"X-8",
-     "AFTER holds its stream up until the work before the mark is done, as the mark stands when AFTER is enqueued."},
+     "AFTER must hold up its stream until the work before the mark is done, as the mark was set when AFTER was "
+     "enqueued."},
     {"X-9",
-     "`poll_mark` says `TUTTI_AGAIN` until the work before the mark is done, and then `TUTTI_OK`. A mark can be set "
-     "again."},
+     "`poll_mark` must return `TUTTI_AGAIN` until the work before the mark is done, and `TUTTI_OK` afterwards. It "
+     "must be possible to set a mark again."},
     {"X-10",
-     "`enqueue` appends all commands or none: an unknown kind, data type or operator, or a COPY of several sources, is "
-     "an error, and nothing of the batch is carried out."},
+     "`enqueue` must append all commands of a batch or none. An unknown kind, flag, data type or operator, a scale, "
+     "or a COPY of several sources must be an error, and no command of that batch may be carried out."},
     {"X-11",
-     "No function waits for the device (but `allocate`, `release`, `destroy_stream`, and `enqueue` when hundreds of "
-     "commands are pending): each returns while streams are held up."},
+     "No function may wait for the device: each must return while streams are held up. Exempt are `allocate`, "
+     "`release`, `destroy_stream`, and `enqueue` when hundreds of commands are pending."},
     {"X-12",
-     "`stream_state` gives the device that a stream was made on, flags of 0 while it is not captured, and for NULL one "
-     "of the devices."},
-    {"X-13", "All functions may be called by any number of threads at once, each on its own stream."},
+     "`stream_state` must return the device on which a stream was made, and flags of 0 while it is not captured. For "
+     "NULL it must return one of the devices."},
+    {"X-13", "Any number of threads must be able to call all functions at the same time, each on its own stream."},
     {"X-14",
-     "`enqueue_fused` carries out COPY, REDUCE, WAIT and WRITE as `enqueue` does, in their order and bit for bit, "
-     "after "
-     "what is in the stream and before what comes behind. It returns at once. A list that it does not take is "
-     "TUTTI_NOT_SUPPORTED, and nothing of it is carried out."},
+     "`enqueue_fused` must carry out COPY, REDUCE, WAIT and WRITE as `enqueue` does: in order, bit for bit, after "
+     "earlier work of the stream and before later work. It must return at once. It must refuse a list that it does "
+     "not support with `TUTTI_NOT_SUPPORTED`, and must not carry out any of it."},
+    {"X-15",
+     "`dtypes` and `ops` must be exact: REDUCE must accept a type and an operator that are both in the masks, and "
+     "must refuse any other with `TUTTI_NOT_SUPPORTED`."},
 };
 
 }  // namespace

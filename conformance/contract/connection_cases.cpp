@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How links come about: orders of calling, bad addresses, strangers.
+// How links come about: orders of calling, bad pair messages, strangers.
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
@@ -36,11 +36,10 @@ void every_pair(Bench& bench) {
 void one_end_calls(Bench& bench) {
   for (const uint32_t first : {0u, 1u}) {
     Stage stage(bench, {.connect = false});
-    const std::string address[] = {stage[0].address(), stage[1].address()};
     const auto ask = [&](uint32_t rank) {
       stage.until(
           [&] {
-            const tutti_status status = stage[rank].connect(1 - rank, address[1 - rank]);
+            const tutti_status status = stage[rank].connect(1 - rank);
             require(status >= 0, "T-5", "connect returned {}: {}", status_text(status), last_error());
             return status == TUTTI_OK;
           },
@@ -56,17 +55,16 @@ void one_end_calls(Bench& bench) {
   }
 }
 
-// What the first end sends before the other has asked for its link waits and arrives.
+// Messages that the first end sends before the other has asked for its link wait and arrive.
 void early_messages(Bench& bench) {
   Stage stage(bench, {.connect = false});
-  const std::string address[] = {stage[0].address(), stage[1].address()};
   stage.until(
-      [&] { return stage[0].connect(1, address[1]) == TUTTI_OK; }, "T-6",
+      [&] { return stage[0].connect(1) == TUTTI_OK; }, "T-6",
       "rank 0 calls connect and both ends progress, but no link comes about while rank 1 does not call connect");
   Message early(stage, {0, 1, 0, 0}, 100);
   if (!early.post_send()) return;  // it may want the RECV first
   stage.settle();
-  stage.until([&] { return stage[1].connect(0, address[0]) == TUTTI_OK; }, "T-6",
+  stage.until([&] { return stage[1].connect(0) == TUTTI_OK; }, "T-6",
               "the other end never gets its link though the first has one");
   stage.until([&] { return early.receive_posted() || early.post_receive(); }, "T-20", "the first RECV is refused");
   stage.until([&] { return early.received(); }, "T-6",
@@ -77,13 +75,12 @@ void early_messages(Bench& bench) {
 void both_ends_call(Bench& bench) {
   for (uint32_t order = 0; order < 16; ++order) {
     Stage stage(bench, {.connect = false});
-    const std::string address[] = {stage[0].address(), stage[1].address()};
     uint32_t round = 0;
     stage.until(
         [&] {
           for (uint32_t step = 0; step < 2; ++step) {
             const uint32_t rank = step ^ (order & 1);
-            const tutti_status status = stage[rank].connect(1 - rank, address[1 - rank]);
+            const tutti_status status = stage[rank].connect(1 - rank);
             require(status >= 0, "T-5", "connect returned {}: {} (both ends call, order {})", status_text(status),
                     last_error(), order);
             if (round < 3 && (order >> (1 + round) & 1)) stage[rank].progress();
@@ -96,83 +93,111 @@ void both_ends_call(Bench& bench) {
   }
 }
 
-void bad_addresses(Bench& bench) {
-  Stage stage(bench, {.connect = false});
-  Stage other(bench, {.connect = false});
-  const std::string right = stage[1].address();
-  const auto refused = [&](const std::string& wrong, const std::string& what) {
-    tutti_status status = TUTTI_AGAIN;
-    for (int i = 0; i < 200 && status == TUTTI_AGAIN; ++i) {
-      status = stage[0].connect(1, wrong);
-      stage.progress();
-    }
-    require(status != TUTTI_OK, "T-7", "connect to {} gave a link", what);
-    require(status < 0, "T-7",
-            "connect to {} goes on returning TUTTI_AGAIN: check the bytes when they come, and refuse them", what);
-  };
-  for (size_t length : {size_t{0}, size_t{1}, right.size() / 2, right.size() - 1})
-    refused(right.substr(0, length), fmt::format("the first {} of {} bytes of an address", length, right.size()));
-  refused(right + '\0', "an address with one byte too many");
-  refused(std::string(4096, '\xff'), "4096 bytes of 0xff");
-  refused(std::string(right.size(), '\0'), "as many zeros as an address has bytes");
-  refused(std::string(right.size(), '\xff'), "as many 0xff as an address has bytes");
-  stage.connect_all();
-  exchange(stage, 0, 1, "T-7");
+void needs_pairs(Bench& bench) {
+  if (!TUTTI_HAS(tutti_transport, bench.transport(), receive_pair))
+    throw NotOffered{"it connects without pair messages: it has no receive_pair"};
 }
 
-// Addresses of which one bit is wrong: whatever comes of it, nothing breaks, and another peer can be reached.
-void flipped_addresses(Bench& bench) {
-  for (uint32_t turn = 0; turn < 24; ++turn) {
+// A refused pair message is sent again.
+void full_mail(Bench& bench) {
+  needs_pairs(bench);
+  for (const uint32_t refusals : {1u, 7u}) {
     Stage stage(bench, {.nranks = 3, .connect = false});
-    std::string wrong = stage[1].address();
-    const uint64_t bit = (bench.seed * 7919 + turn * 2654435761u) % (wrong.size() * 8);
-    wrong[bit / 8] = static_cast<char>(wrong[bit / 8] ^ 1 << bit % 8);
-    for (int i = 0; i < 3; ++i) {
-      stage[0].connect(1, wrong);
-      stage.progress();
-    }
-    const std::string address[] = {stage[0].address(), stage[2].address()};
+    stage.mail.refusals = refusals;
     stage.until(
         [&] {
-          stage[2].connect(0, address[0]);
-          return stage[0].connect(2, address[1]) == TUTTI_OK && stage[2].links[0];
+          bool all = true;
+          for (uint32_t a = 0; a < 3; ++a)
+            for (uint32_t b = 0; b < 3; ++b) all &= a == b || stage[a].connect(b) == TUTTI_OK;
+          return all;
         },
-        "T-7",
-        fmt::format("after connect was given an address of which bit {} was wrong, other peers are not reached", bit));
+        "T-4",
+        fmt::format("the first {} pair messages found no room (TUTTI_AGAIN), and links never come about: try again "
+                    "after progress",
+                    refusals));
+    exchange(stage, 0, 2, "T-4");
   }
 }
 
-void strangers(Bench& bench) {
-  if (bench.caps().reach == TUTTI_REACH_PROCESS)
-    throw NotOffered{"its reach is one process, whose threads know the secret"};
-  const auto refuses = [&](const RankOptions& left, const RankOptions& right, const char* what) {
-    Stage stage(bench, {.nranks = 0});
-    stage.ranks.push_back(std::make_unique<Rank>(bench, left));
-    stage.ranks.push_back(std::make_unique<Rank>(bench, right));
-    const std::string address[] = {stage[0].address(), stage[1].address()};
-    for (int i = 0; i < 400; ++i) {
-      for (uint32_t r : {0u, 1u})
-        require(stage[r].connect(1 - r, address[1 - r]) != TUTTI_OK, "T-8", "two ranks that differ in {} got a link",
-                what);
-      stage.progress();
-    }
-  };
-  RankOptions left, right;
-  left.communicator = right.communicator = bench.seed | 1;
-  right.rank = 1;
-  right.secret = "some other secret, as long as.";
-  refuses(left, right, "the job's secret");
-  right.secret = "";
-  refuses(left, right, "whether they have a secret");
-  right.secret = left.secret;
-  right.communicator = left.communicator + 1;
-  refuses(left, right, "the communicator");
+// The pair messages by which two ranks connect.
+std::vector<std::pair<uint32_t, Letter>> true_letters(Bench& bench) {
+  needs_pairs(bench);
+  Stage stage(bench);
+  require(!stage.mail.sent.empty(), "T-4", "there is a receive_pair, and two ranks connect without a pair message");
+  return {stage.mail.sent.begin(), stage.mail.sent.end()};
 }
 
-// Without a secret whoever reaches a listener could take part.
+// Each in a stage of its own, since an error may end everything between the two.
+void bad_pair_messages(Bench& bench) {
+  for (const auto& [to, letter] : true_letters(bench)) {
+    const std::string& right = letter.bytes;
+    const auto refused = [&](const std::string& wrong, const std::string& what) {
+      Stage stage(bench, {.nranks = 3, .connect = false});
+      for (auto& rank : stage.ranks) rank->failures_expected = true;
+      const uint32_t from = 1 - to;
+      tutti_status status = stage[to].receive_pair(from, wrong);
+      for (int i = 0; i < 50 && status >= 0 && !stage[to].links[from]; ++i) {
+        status = stage[to].connect(from);
+        stage[to].progress();
+      }
+      require(!stage[to].links[from], "T-7", "receive_pair of {} gave a link", what);
+      require(status < 0, "T-7",
+              "receive_pair of {} is taken for a message: check the bytes when they come, and refuse them", what);
+    };
+    for (const size_t length : {size_t{0}, size_t{1}, right.size() / 2, right.size() - 1})
+      if (length < right.size())
+        refused(right.substr(0, length), fmt::format("the first {} of {} bytes of a message", length, right.size()));
+    if (right.size() < TUTTI_PAIR_BYTES) refused(right + '\0', "a message with one byte too many");
+    refused(std::string(TUTTI_PAIR_BYTES, '\xff'), "4096 bytes of 0xff");
+    refused(std::string(right.size(), '\0'), "as many zeros as a message has bytes");
+  }
+}
+
+// Messages of which one bit is wrong: whatever comes of it, nothing breaks, and other peers can be reached.
+void flipped_pair_messages(Bench& bench) {
+  const auto letters = true_letters(bench);
+  for (uint32_t turn = 0; turn < 24; ++turn) {
+    auto [to, letter] = letters[turn % letters.size()];
+    if (letter.bytes.empty()) continue;
+    Stage stage(bench, {.nranks = 3, .connect = false});
+    for (auto& rank : stage.ranks) rank->failures_expected = true;
+    const uint64_t bit = (bench.seed * 7919 + turn * 2654435761u) % (letter.bytes.size() * 8);
+    letter.bytes[bit / 8] = static_cast<char>(letter.bytes[bit / 8] ^ 1 << bit % 8);
+    stage[to].receive_pair(1 - to, letter.bytes);
+    for (int i = 0; i < 3; ++i) stage.progress();
+    stage.until([&] { return (stage[2].connect(to) == TUTTI_OK) & (stage[to].connect(2) == TUTTI_OK); }, "T-7",
+                fmt::format("after a pair message of rank {} of which bit {} was wrong, other peers are not reached",
+                            1 - to, bit));
+  }
+}
+
+// Those who reach a listener and were told nothing: they hold nobody up, and nothing of theirs is taken for a rank's.
+void strangers(Bench& bench) {
+  if (bench.caps().reach == TUTTI_REACH_PROCESS)
+    throw NotOffered{"its reach is one process, whose threads have nothing to listen for"};
+  Stage stage(bench, {.connect = false});
+  std::vector<Stranger> visitors;
+  const auto visit = [&] {
+    std::vector<Listener> all = listeners();
+    for (Listener& one : unix_listeners()) all.push_back(std::move(one));
+    for (const Listener& one : all)
+      for (uint32_t kind = 0; kind < Stranger::kinds && visitors.size() < 60; ++kind)
+        visitors.emplace_back(one, kind, bench.seed);
+  };
+  visit();
+  stage[0].connect(1);
+  for (int i = 0; i < 3; ++i) stage.progress();
+  visit();
+  stage.until([&] { return (stage[0].connect(1) == TUTTI_OK) & (stage[1].connect(0) == TUTTI_OK); }, "T-8",
+              fmt::format("{} strangers have connected to where endpoints listen, silent or with bytes that mean "
+                          "nothing, and two ranks do not get a link any more",
+                          visitors.size()));
+  exchange(stage, 0, 1, "T-8");
+}
+
+// Without a secret anybody who reaches a listener could take part.
 void listens_where_met(Bench& bench) {
   constexpr const char* met = "127.0.0.1";
-  setenv("meeting_address", met, 1);  // what the test host answers get_config with
   if (bench.caps().reach == TUTTI_REACH_PROCESS)
     throw NotOffered{"its reach is one process, whose threads have nothing to listen for"};
   const std::vector<Listener> before = listeners();
@@ -181,18 +206,19 @@ void listens_where_met(Bench& bench) {
     RankOptions options;
     options.rank = rank;
     options.communicator = bench.seed | 1;
-    options.secret = "";
+    options.mail = &stage.mail;
+    options.address = met;
     stage.ranks.push_back(std::make_unique<Rank>(bench, options));
   }
+  stage.connect_all();
   for (const Listener& one : listeners())
     require(
         one.address == met ||
             std::any_of(before.begin(), before.end(), [&](const Listener& old) { return old.inode == one.inode; }),
         "T-8",
-        "in a job without a secret, whose ranks have met by {} (the setting meeting_address), open_endpoint listens "
+        "in a job without a secret, whose ranks have met by {} (tutti_endpoint_config.address), an endpoint listens "
         "at {}: whoever reaches that could take part",
         met, one.text);
-  stage.connect_all();
   exchange(stage, 0, 1, "T-8");
 }
 
@@ -268,7 +294,9 @@ void one_domain(Bench& bench) {
   const tutti_transport* t = bench.transport();
   bench.caps();
   tutti_domain* domains[2] = {};
-  for (auto& domain : domains) call("open_domain", true, [&] { return t->open_domain(t->self, &domain); });
+  tutti_domain_config of{};
+  of.struct_size = sizeof of;
+  for (auto& domain : domains) call("open_domain", true, [&] { return t->open_domain(t->self, &of, &domain); });
   {
     std::vector<std::unique_ptr<Stage>> stages;
     for (uint32_t c = 0; c < 2; ++c) {
@@ -278,6 +306,7 @@ void one_domain(Bench& bench) {
         options.rank = r;
         options.communicator = bench.seed * 2 + c + 77;
         options.domain = domains[r];
+        options.mail = &stages.back()->mail;
         stages.back()->ranks.push_back(std::make_unique<Rank>(bench, options));
       }
       stages.back()->connect_all();
@@ -320,9 +349,14 @@ std::vector<ContractCase> connection_cases() {
        {"T-5", "T-6", "T-15"},
        30,
        both_ends_call},
-      {"connect-bad-addresses", "truncated, long and senseless addresses", {"T-5", "T-7", "T-15"}, 8, bad_addresses},
-      {"connect-flipped-addresses", "addresses with a wrong bit", {"T-7"}, 40, flipped_addresses},
-      {"connect-strangers", "ranks that differ in secret or communicator", {"T-8"}, 20, strangers},
+      {"connect-full-mail", "pair messages find no room at first", {"T-4", "T-5", "T-15"}, 8, full_mail},
+      {"connect-bad-pair-messages",
+       "truncated, long and senseless pair messages",
+       {"T-4", "T-5", "T-7"},
+       20,
+       bad_pair_messages},
+      {"connect-flipped-pair-messages", "pair messages with a wrong bit", {"T-7"}, 40, flipped_pair_messages},
+      {"connect-strangers", "strangers connect to listeners", {"T-5", "T-8", "T-15"}, 20, strangers},
       {"connect-without-secret",
        "without a secret it listens only where the ranks have met",
        {"T-5", "T-8", "T-13", "T-15", "T-17", "T-21", "T-37"},

@@ -89,7 +89,7 @@ void list(const Selection& selection, std::vector<Case>& cases) {
 }  // namespace
 
 Suite contract_suite() {
-  return {"contract", "plugins alone, clause by clause of docs/plugin-guide.md", list, nullptr};
+  return {"contract", "plugins alone, clause by clause of docs/contract.md", list, nullptr};
 }
 
 }  // namespace tutti::conformance

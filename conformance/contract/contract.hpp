@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Contract tests: one transport alone, without collectives, clause by clause of docs/plugin-guide.md.
+// Contract tests: one transport alone, without collectives, clause by clause of docs/contract.md.
 #pragma once
 
 #include "suites.hpp"

@@ -17,7 +17,7 @@ const char* subject_name(Subject subject);
 struct ContractCase {
   const char* name;   // "fifo-every-interleaving"
   const char* about;  // one sentence
-  // What it can find broken. Besides, all cases of a subject name its common_clauses().
+  // The clauses that it can find broken. Besides, all cases of a subject name its common_clauses().
   std::vector<const char*> clauses;
   uint32_t cost_ms;           // on an idle core
   void (*run)(Bench& bench);  // returns: passed. Throws Broken, NotOffered, CannotRun
@@ -26,7 +26,7 @@ struct ContractCase {
 
 // Cheapest first. E-1 to E-4 hold for all of a subject's cases, whatever they name.
 const std::vector<ContractCase>& contract_cases(Subject subject);
-// What every call into a transport or device is checked for on the way.
+// The clauses that are checked in every call into a transport or device.
 const std::vector<const char*>& common_clauses(Subject subject);
 
 // Parts of contract_cases(), one for each file.
@@ -42,6 +42,7 @@ std::vector<ContractCase> process_cases();
 std::vector<ContractCase> view_cases();
 std::vector<ContractCase> sleep_cases();
 std::vector<ContractCase> rails_cases();
+std::vector<ContractCase> mapped_cases();
 std::vector<ContractCase> plugin_cases();
 std::vector<ContractCase> algorithm_cases();
 std::vector<ContractCase> device_cases();

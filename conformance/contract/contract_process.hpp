@@ -18,7 +18,7 @@ constexpr const char* process_argument = "--contract-case";
 // The rest of that command line; the exit status.
 int run_process(int argc, char** argv);
 
-// What is tested: a file, and the name of a transport, algorithm or device in it.
+// The subject of a test: a file, and the name of a transport, algorithm or device in it.
 struct Target {
   Subject subject = Subject::transport;
   std::string path, name;

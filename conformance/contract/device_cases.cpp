@@ -18,8 +18,12 @@ namespace {
 void query_repeats(Bench& bench) {
   const DeviceUnderTest d = device_under_test(bench);
   const tutti_device_caps& c = d.caps;
-  require(c.memory_kind > TUTTI_MEMORY_HOST && c.memory_kind < 64, "D-1",
-          "query: memory_kind is {}; it is one of TUTTI_MEMORY_*, and not TUTTI_MEMORY_HOST", c.memory_kind);
+  require(c.memory_kind > TUTTI_MEMORY_HOST && c.memory_kind <= TUTTI_LAST_NAMED_MEMORY, "D-1",
+          "query: memory_kind is {}; it is what tutti_host.memory_kind gives, and not TUTTI_MEMORY_HOST",
+          c.memory_kind);
+  constexpr uint64_t dtypes = (uint64_t{2} << TUTTI_FLOAT8_E5M2) - 2, ops = (uint64_t{2} << TUTTI_MAX) - 2;
+  require(!(c.dtypes & ~dtypes) && !(c.ops & ~ops), "D-1",
+          "query: dtypes {:#x} or ops {:#x} has a bit that is no data type or no operator of REDUCE", c.dtypes, c.ops);
   const bool exports = (c.flags & TUTTI_DEVICE_EXPORTS) != 0;
   require(exports == (d.memory->export_memory != nullptr), "D-1",
           "query {} TUTTI_DEVICE_EXPORTS, but export_memory {}: the flag and the functions come together",
@@ -138,7 +142,7 @@ void mapped_memory(Bench& bench) {
     const void* source = m.seen;
     s.issue(stream, {copy(m.seen + 6000, &source, 6000)}, "D-7");
     s.finish(stream);
-    // Whether marks and copies are exact is asked elsewhere: here the bytes have to come at all.
+    // Other cases check that marks and copies are exact. Here the bytes must arrive at all.
     const auto limit = std::chrono::steady_clock::now() + std::chrono::duration<double>(bench.patience);
     while (std::memcmp(m.host, m.host + 6000, 5000) != 0) {
       require(std::chrono::steady_clock::now() < limit, "D-7",

@@ -16,8 +16,7 @@ constexpr uint64_t page = 4096;
 
 template <typename Table>
 void judge_stamp(const Table* table, const char* kind, uint32_t stamp) {
-  require(table->struct_size >= sizeof(Table), "E-4", "a table of {} has {} bytes, expected at least {}", kind,
-          table->struct_size, sizeof(Table));
+  require_size(table, "E-4", kind);
   require(table->stamp == stamp, "E-4", "a table of {} has the draft stamp {:#010x}, expected {:#010x}", kind,
           table->stamp, stamp);
 }
@@ -230,6 +229,9 @@ std::vector<uint8_t> Station::get(const void* from, uint64_t bytes, uint32_t of)
   return {staging.host, staging.host + bytes};
 }
 
+bool reduces(const tutti_device_caps& caps, uint32_t dtype, uint32_t op) {
+  return (caps.dtypes >> dtype & 1) && (caps.ops >> op & 1);
+}
 tutti_command copy(void* dst, const void* const* source, uint64_t bytes, void* dst2) {
   tutti_command c{};
   c.kind = TUTTI_COMMAND_COPY;

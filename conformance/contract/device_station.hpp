@@ -72,6 +72,8 @@ class Station {
 };
 
 // Commands. `sources` must live until the command has been enqueued.
+// Does the device claim to reduce this type by this operator?
+bool reduces(const tutti_device_caps& caps, uint32_t dtype, uint32_t op);
 tutti_command copy(void* dst, const void* const* source, uint64_t bytes, void* dst2 = nullptr);
 tutti_command reduce(uint32_t dtype, uint32_t op, void* dst, const std::vector<const void*>& sources, uint64_t count,
                      uint64_t divisor = 0, void* dst2 = nullptr);

@@ -147,11 +147,12 @@ uint64_t fold(const Kind& kind, const std::vector<uint64_t>& in, uint64_t diviso
                                : fold_floating<float>(*kind.type, kind.op, in, divisor);
 }
 
-std::vector<Kind> kinds() {
+// The types and operators that the device claims.
+std::vector<Kind> kinds(const Station& s) {
   std::vector<Kind> all;
   for (uint32_t dtype = TUTTI_INT8; dtype <= TUTTI_FLOAT64; ++dtype)
     for (const uint32_t op : {TUTTI_SUM, TUTTI_PROD, TUTTI_MIN, TUTTI_MAX})
-      all.push_back({dtype, op, element_type(dtype_name(dtype))});
+      if (reduces(s.device.caps, dtype, op)) all.push_back({dtype, op, element_type(dtype_name(dtype))});
   return all;
 }
 
@@ -215,7 +216,7 @@ void reductions(Bench& bench) {
   std::mt19937_64 random(bench.seed);
   void* stream = s.stream();
   uint32_t turn = 0;
-  for (const Kind& kind : kinds()) {
+  for (const Kind& kind : kinds(s)) {
     ++turn;
     const uint64_t divisor = kind.op == TUTTI_SUM ? 3 : 0;
     judge_reduction(s, stream, random, {kind, 256, 0, 2, 0}, "X-2");
@@ -228,7 +229,7 @@ void reduction_edges(Bench& bench) {
   std::mt19937_64 random(bench.seed + 1);
   void* stream = s.stream();
   uint32_t turn = 0;
-  for (const Kind& kind : kinds())
+  for (const Kind& kind : kinds(s))
     for (const uint64_t count : {0, 1, 5, 67}) {
       ++turn;
       const Reduction r{kind, count, turn % 4 ? turn % 17 : kind.type->bytes, 2 + turn % 2, 0, -1, turn % 3 == 0};
@@ -241,7 +242,7 @@ void reductions_in_place(Bench& bench) {
   std::mt19937_64 random(bench.seed + 2);
   void* stream = s.stream();
   uint32_t turn = 0;
-  for (const Kind& kind : kinds()) {
+  for (const Kind& kind : kinds(s)) {
     ++turn;
     const Reduction r{kind, 130, turn % 5, 3, 0, static_cast<int>(turn % 3), turn % 2 == 0};
     judge_reduction(s, stream, random, r, "X-4");
@@ -262,7 +263,7 @@ struct Held {
   const Station::Mapped words;
   void* const stream;
 };
-// Whatever wrongly runs by now has had time to show.
+// A command that runs too early has had time to show.
 void a_moment() { std::this_thread::sleep_for(std::chrono::milliseconds(2)); }
 bool untouched(const Station::Mapped& m) {
   for (uint64_t i = 0; i < m.bytes; ++i)
@@ -270,7 +271,8 @@ bool untouched(const Station::Mapped& m) {
   return true;
 }
 
-// All kinds of work behind a WAIT, while it holds and after. What was done too early says which promise is broken.
+// All kinds of work behind a WAIT, while it holds and after. The command that ran too early decides which clause is
+// broken.
 void held_up(Bench& bench) {
   Station s(bench);
   void* stream = s.stream();
@@ -311,7 +313,7 @@ void held_up(Bench& bench) {
   }
 }
 
-// What the host writes before it sets the word that a stream waits for.
+// The host's writes before it sets the word that a stream waits for.
 void shown_by_waits(Bench& bench) {
   Station s(bench);
   void* stream = s.stream();
@@ -393,10 +395,12 @@ void all_or_none(Bench& bench) {
   unknown.kind = 77;
   no_type.sources = no_op.sources = two_sources.sources = 2;
   no_type.src = no_op.src = two;
-  const std::pair<const char*, tutti_command> wrong[] = {{"an unknown kind", unknown},
-                                                         {"an unknown data type", no_type},
-                                                         {"an unknown operator", no_op},
-                                                         {"a COPY of two sources", two_sources}};
+  tutti_command flagged = copy(to.seen, &source, 16), scaled = flagged;
+  flagged.flags = 1;
+  scaled.scale = from.seen;
+  const std::pair<const char*, tutti_command> wrong[] = {
+      {"an unknown kind", unknown},           {"an unknown data type", no_type}, {"an unknown operator", no_op},
+      {"a COPY of two sources", two_sources}, {"an unknown flag", flagged},      {"a scale", scaled}};
   for (const auto& [what, command] : wrong) {
     const tutti_status status =
         s.enqueue(stream, {copy(to.seen, &source, 64), command, copy(to.seen + 64, &source, 64)});
@@ -407,6 +411,23 @@ void all_or_none(Bench& bench) {
   s.issue(stream, {copy(to.seen, &source, 64)}, "X-10");
   s.finish(stream);
   require(!untouched(to), "X-10", "after a refused batch the stream does nothing any more");
+}
+
+// Claimed types and operators are computed, others are refused.
+void claims(Bench& bench) {
+  Station s(bench);
+  void* stream = s.stream();
+  const Station::Mapped to = s.map(4096), from = s.map(4096);
+  const std::vector<const void*> sources{from.seen, from.seen + 64};
+  for (uint32_t dtype = TUTTI_INT8; dtype <= TUTTI_FLOAT8_E5M2; ++dtype)
+    for (uint32_t op = TUTTI_SUM; op <= TUTTI_AVG; ++op) {
+      const tutti_status status = s.enqueue(stream, {reduce(dtype, op, to.seen, sources, 4)});
+      const bool claimed = reduces(s.device.caps, dtype, op);
+      require(status == (claimed ? TUTTI_OK : TUTTI_NOT_SUPPORTED), "X-15",
+              "query {} data type {} and operator {}, but enqueue of a REDUCE by them returned {}",
+              claimed ? "claims" : "does not claim", dtype, op, status_text(status));
+    }
+  s.finish(stream);
 }
 
 // The batch, and the arrays that it points to, are gone when enqueue has returned.
@@ -529,6 +550,7 @@ std::vector<ContractCase> executor_cases() {
       {"held-up", "work behind a WAIT, while it holds and after", {"X-5", "X-6", "X-7", "X-9"}, 5, held_up},
       {"marks", "AFTER orders streams", {"X-8", "X-6"}, 6, marks},
       {"nothing-waits", "calls while a stream is held up", {"X-11", "X-9"}, 7, nothing_waits},
+      {"claims", "types and operators, claimed and not", {"X-15"}, 4, claims},
       {"all-or-none", "a wrong command, and its batch", {"X-10"}, 8, all_or_none},
       {"stream-states", "streams and their devices", {"X-12", "X-1"}, 8, stream_states},
       {"copies", "COPY of all sizes and alignments, to one place and to two", {"X-1", "X-3"}, 9, copies},

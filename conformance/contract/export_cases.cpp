@@ -139,7 +139,7 @@ void between_processes(Bench& bench, void (*importer)(Station& s, Family& family
   });
 }
 
-// Where the allocation begins that the exported byte `offset` is of.
+// The beginning of the allocation that contains the exported byte `offset`.
 uint8_t* begin_of(uint8_t* base, const Parcel& parcel) { return base + parcel.record.offset - offset; }
 
 // The last device, if it reads memory of the first, which is the exporter's; else that one.
@@ -260,7 +260,7 @@ void wrong_exports(Bench& bench) {
       });
 }
 
-// What a descriptor holds can be looked at where it lets itself be mapped; not every device's dma-buf does.
+// The contents of a descriptor can be read if it can be mapped; not every device's dma-buf can.
 void require_same_bytes(int fd, uint64_t at, const std::vector<uint8_t>& expected) {
   const uint64_t end = at + expected.size();
   void* mapped = mmap(nullptr, end, PROT_READ, MAP_SHARED, fd, 0);

@@ -96,7 +96,7 @@ void fail_peer(Bench& bench) {
     for (const Event& event : stage[0].events)
       require(event.kind != TUTTI_COMPLETION_PEER_FAILED, "T-30",
               "rank 0 gave rank {} up itself and was told of its loss all the same: {}", event.peer, event.data);
-    // What the other link has pending completes as ever.
+    // Pending transfers of the other link complete as usual.
     std::vector<uint64_t> words(64 / 8 * 6, bench.seed);
     for (uint32_t k = 0; k < 2; ++k)
       for (uint32_t lane = 0; lane < 3; ++lane)
@@ -141,10 +141,12 @@ void close_after_completion(Bench& bench) {
       messages.push_back(std::make_unique<Message>(stage, Label{0, 1, k % 3, k / 3}, bytes));
     size_t sent = 0;
     while (sent < messages.size() && messages[sent]->post_send()) ++sent;
-    stage[0].send_control(1, "the last words");
+    const bool told = stage[0].send_control(1, "the last words") == TUTTI_OK;
     for (int i = 0; i < 100; ++i) stage[0].progress();  // the receiver takes nothing yet
-    std::erase_if(messages, [](auto& m) { return !m->sent(); });
+    // The memory of SENDs that are pending may be read until then.
+    const auto pending = std::stable_partition(messages.begin(), messages.end(), [](auto& m) { return m->sent(); });
     stage[0].close();
+    messages.erase(pending, messages.end());
     for (auto& m : messages)
       stage.until([&] { return m->post_receive(); }, "T-33",
                   "the peer closed after its SENDs had completed, and now a RECV for one of them is refused for ever");
@@ -156,11 +158,73 @@ void close_after_completion(Bench& bench) {
         });
     stage.until(
         [&] {
-          return std::any_of(stage[1].events.begin(), stage[1].events.end(),
-                             [](const Event& e) { return e.kind == TUTTI_COMPLETION_CONTROL; });
+          return !told || std::any_of(stage[1].events.begin(), stage[1].events.end(),
+                                      [](const Event& e) { return e.kind == TUTTI_COMPLETION_CONTROL; });
         },
         "T-33", "the peer closed after send_control had returned TUTTI_OK, and the message does not arrive");
   }
+}
+
+// Both directions are as full as they get when rank 0 closes, and rank 1, which has taken nothing, goes on sending.
+void close_under_traffic(Bench& bench) {
+  const uint64_t bytes = bench.caps().fragment_bytes, small = std::min<uint64_t>(bench.caps().inline_bytes, 64);
+  const GuardedMemory unwanted(bytes);  // outlives the endpoint that sends it
+  Stage stage(bench);
+  expect_failures(stage);
+  std::vector<std::unique_ptr<Message>> messages, late;
+  for (uint32_t k = 0; k < std::min(64u, bench.caps().receive_depth); ++k)
+    for (const uint32_t lane : {0u, 1u})
+      messages.push_back(std::make_unique<Message>(stage, Label{0, 1, lane, k}, bytes));
+  const auto goes_on = [&](auto post) {  // on both lanes as far as it is taken
+    bool refused[2] = {};
+    for (auto& m : messages)
+      if (!refused[m->label.lane]) refused[m->label.lane] = !post(*m);
+  };
+  goes_on([](Message& m) { return m.post_receive(); });
+  stage.settle();  // rank 0 knows of the receives
+  goes_on([](Message& m) { return m.post_send(); });
+  for (uint32_t k = 0; k < 2; ++k) {
+    auto& m = late.emplace_back(std::make_unique<Message>(stage, Label{0, 1, 2, k}, small, TUTTI_TRANSFER_INLINE));
+    if (!m->post_send()) {
+      late.pop_back();
+      break;
+    }
+  }
+  const bool told = stage[0].send_control(1, "the last words") == TUTTI_OK;
+  for (int i = 0; i < 200; ++i) stage[0].progress();
+  const auto send_against = [&] {  // small messages may run ahead of their RECVs; large ones wait
+    tutti_status status = TUTTI_OK;
+    for (uint32_t k = 0; k < 8 && status == TUTTI_OK; ++k)
+      stage[1].post(stage[1].send(0, k % 2 ? 2 : 1, unwanted.data(), k % 2 ? small : bytes), &status);
+    stage[1].send_control(0, "to nobody");
+  };
+  send_against();
+  stage[1].progress();
+  stage[0].close();
+  send_against();
+  for (auto* all : {&messages, &late})
+    for (auto& m : *all)
+      if (m->sent() && !m->receive_posted())
+        stage.until(
+            [&] { return m->post_receive(); }, "T-33",
+            "the peer closed after its SENDs had completed, and now a RECV for one of them is refused for ever");
+  const auto arrived = [&](auto& all) {
+    return std::count_if(all.begin(), all.end(), [](auto& m) { return m->sent() && m->received(); });
+  };
+  const auto sent = std::count_if(messages.begin(), messages.end(), [](auto& m) { return m->sent(); });
+  stage.until([&] { return arrived(messages) == sent && arrived(late) == static_cast<ptrdiff_t>(late.size()); }, "T-33",
+              [&] {
+                return fmt::format(
+                    "rank 0 closed while rank 1 was sending: of {} completed SENDs of {} bytes {} arrive, of {} INLINE "
+                    "ones {}",
+                    sent, bytes, arrived(messages), late.size(), arrived(late));
+              });
+  stage.until(
+      [&] {
+        return !told || std::any_of(stage[1].events.begin(), stage[1].events.end(),
+                                    [](const Event& e) { return e.kind == TUTTI_COMPLETION_CONTROL; });
+      },
+      "T-33", "rank 0 closed after send_control had returned TUTTI_OK, and the message does not arrive");
 }
 
 // RECVs and SENDs pending, connections under way: closing returns and nothing is touched afterwards.
@@ -184,8 +248,7 @@ void close_with_pending(Bench& bench) {
   }
   Stage half(bench, {.connect = false});
   expect_failures(half);
-  const std::string address = half[1].address();
-  half[0].connect(1, address);
+  half[0].connect(1);
   half[0].close();
   for (int i = 0; i < 100; ++i) half[1].progress();
 }
@@ -201,6 +264,12 @@ std::vector<ContractCase> failure_cases() {
        {"T-33", "T-13", "T-15", "T-17"},
        12,
        close_after_completion},
+      {"close-under-traffic",
+       "what was completed before close arrives though the peer sends and has taken nothing",
+       {"T-33", "T-13", "T-15", "T-17"},
+       12,
+       close_under_traffic,
+       uint64_t{100} << 20},
       {"close-with-pending",
        "close with transfers and connections under way",
        {"T-34", "T-20", "T-15"},

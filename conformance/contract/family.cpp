@@ -20,8 +20,7 @@ struct Family::Shared {
   std::atomic<uint32_t> met[most];  // how many meetings a rank has come to
   std::atomic<uint32_t> dying[most];
   std::atomic<pid_t> pids[most];
-  std::atomic<uint32_t> address_bytes[most];
-  char addresses[most][4096];
+  SharedMail::Pages mail;
   std::atomic<uint32_t> trouble;  // the first child's
   char clause[16];
   char text[3000];
@@ -33,10 +32,13 @@ struct Family::Shared {
   }
 };
 
-Family::Family(Bench& bench, uint32_t n) : bench_(bench), n_(n) {
+Family::Shared* Family::share(uint32_t n) {
   void* memory = mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED || n > most) throw CannotRun{"no shared memory for the ranks' processes"};
-  shared_ = static_cast<Shared*>(memory);
+  return static_cast<Shared*>(memory);
+}
+
+Family::Family(Bench& bench, uint32_t n) : bench_(bench), n_(n), shared_(share(n)), mail_(shared_->mail) {
   shared_->pids[0] = getpid();
 }
 
@@ -136,14 +138,10 @@ void Family::open_unconnected(Stage& stage, uint32_t rank, uint32_t lanes) {
   options.nranks = n_;
   options.lanes = lanes;
   options.communicator = bench_.seed * 1009 + 17;
+  options.mail = &mail_;
   stage.ranks.push_back(std::make_unique<Rank>(bench_, options));
-  const std::string mine = stage[0].address();
-  std::memcpy(shared_->addresses[rank], mine.data(), mine.size());
-  shared_->address_bytes[rank] = static_cast<uint32_t>(mine.size());
   meet(&stage);
 }
-
-std::string Family::address(uint32_t rank) const { return {shared_->addresses[rank], shared_->address_bytes[rank]}; }
 
 void Family::open(Stage& stage, uint32_t rank, uint32_t lanes) {
   open_unconnected(stage, rank, lanes);
@@ -153,7 +151,7 @@ void Family::open(Stage& stage, uint32_t rank, uint32_t lanes) {
         missing = 0;
         for (uint32_t peer = 0; peer < n_; ++peer) {
           if (peer == rank || stage[0].links[peer]) continue;
-          const tutti_status status = stage[0].connect(peer, address(peer));
+          const tutti_status status = stage[0].connect(peer);
           require(status >= 0, bench_.caps().reach >= TUTTI_REACH_HOST ? "T-37" : "T-5",
                   "reach says that ranks of different processes can connect; connect to rank {} returned {}: {}", peer,
                   status_text(status), last_error());

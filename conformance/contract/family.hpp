@@ -18,8 +18,8 @@ namespace tutti::conformance::contract {
 
 class Family {
  public:
-  // Runs `body` once in each of `n` processes, with its rank. Before the plugin is loaded. What a child throws is
-  // thrown here. A child that is killed on purpose says so by expect_death first.
+  // Runs `body` once in each of `n` processes, with its rank. Before the plugin is loaded. An exception of a child is
+  // thrown again here. A child that is killed on purpose says so by expect_death first.
   static void run(Bench& bench, uint32_t n, const std::function<void(Family&, uint32_t rank)>& body);
 
   // All living processes come here before any goes on; gives up after a while (CannotRun).
@@ -28,13 +28,13 @@ class Family {
   pid_t pid(uint32_t rank) const;
   // Opens this process's rank and connects it to all others. The stage's only rank is `rank`.
   void open(Stage& stage, uint32_t rank, uint32_t lanes = 3);
-  // Only opens it; address() then gives everybody's.
+  // Only opens it.
   void open_unconnected(Stage& stage, uint32_t rank, uint32_t lanes = 3);
-  std::string address(uint32_t rank) const;
 
  private:
   static constexpr uint32_t most = 4;
   struct Shared;
+  static Shared* share(uint32_t n);
   Family(Bench& bench, uint32_t n);
   ~Family();
   void run_child(uint32_t rank, const std::function<void(Family&, uint32_t)>& body);
@@ -42,6 +42,7 @@ class Family {
   Bench& bench_;
   const uint32_t n_;
   Shared* shared_;
+  SharedMail mail_;
   uint32_t meetings_ = 0;
   uint32_t me_ = 0;
 };

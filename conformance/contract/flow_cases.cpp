@@ -202,7 +202,7 @@ void back_pressure(Bench& bench) {
     }
 }
 
-// What word i was sent, word i has received: else what it is instead says which promise is broken.
+// Word i must have received the value that was sent to it. A wrong value decides which clause is broken.
 void judge_words(const char* when, const std::vector<uint64_t>& sent, const std::vector<uint64_t>& got) {
   for (size_t i = 0; i < sent.size(); ++i) {
     if (got[i] == sent[i]) continue;

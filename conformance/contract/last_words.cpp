@@ -128,7 +128,7 @@ void watch_for_signals(int descriptor) {
   static char stack[1 << 16];
   const stack_t alternate{stack, 0, sizeof stack};
   sigaltstack(&alternate, nullptr);
-  struct sigaction action{};
+  struct sigaction action {};
   action.sa_sigaction = on_signal;
   action.sa_flags = SA_SIGINFO | SA_ONSTACK;
   for (const int signal : {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT}) sigaction(signal, &action, nullptr);

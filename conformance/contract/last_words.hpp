@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a case's process says when it cannot return any more: a signal in the plugin's code, or a call that does not
-// come back. Also the register of memory whose touching is itself an answer.
+// The report of a case's process that cannot return any more: a signal in the plugin's code, or a call that hangs. Also
+// the register of memory whose touching is itself an answer.
 #pragma once
 
 #include <cstddef>

@@ -63,17 +63,14 @@ void exports(Bench& bench) {
 
 void entry_table(Bench& bench) {
   const tutti_plugin_entry_table* entry = load_entry(bench.path);
-  require(entry->struct_size >= sizeof(tutti_plugin_entry_table), "E-2",
-          "the entry table says {} bytes, expected at least {}", entry->struct_size, sizeof(tutti_plugin_entry_table));
+  require_size(entry, "E-2", "the entry table");
   require(entry->abi_major == TUTTI_ABI_MAJOR, "E-2", "abi_major is {}, expected {}", entry->abi_major,
           TUTTI_ABI_MAJOR);
   require(entry->info, "E-2", "info is NULL");
-  const std::pair<const char*, bool> functions[] = {
-      {"init", entry->init}, {"deinit", entry->deinit}, {"get_interface", entry->get_interface}};
+  const std::pair<const char*, bool> functions[] = {{"init", entry->init}, {"get_interface", entry->get_interface}};
   for (const auto& [name, there] : functions) require(there, "E-2", "{} is NULL", name);
   const tutti_plugin_info& info = *entry->info;
-  require(info.struct_size >= sizeof info, "E-2", "info says {} bytes, expected at least {}", info.struct_size,
-          sizeof info);
+  require_size(&info, "E-2", "info");
   const std::pair<const char*, const char*> texts[] = {{"id", info.id},
                                                        {"version", info.version},
                                                        {"vendor", info.vendor},
@@ -110,8 +107,7 @@ void walk(Bench& bench, const char* id, void (*judge_one)(const Table*), uint32_
 }
 
 void judge_algorithm(const tutti_algorithm* a) {
-  require(a->struct_size >= sizeof *a, "E-4", "a table of " TUTTI_ALGORITHM_ID " has {} bytes, expected at least {}",
-          a->struct_size, sizeof *a);
+  require_size(a, "E-4", TUTTI_ALGORITHM_ID);
   require(a->stamp == TUTTI_ALGORITHM_STAMP, "E-4",
           "a table of " TUTTI_ALGORITHM_ID " has the draft stamp {:#010x}, expected {:#010x}", a->stamp,
           TUTTI_ALGORITHM_STAMP);
@@ -133,11 +129,6 @@ void interfaces(Bench& bench) {
   require(count > 0, "E-4", "the plugin offers no transport, algorithm or device of this revision");
 }
 
-void deinit(Bench& bench) {
-  const tutti_plugin_entry_table* entry = bench.entry();
-  plain_call("deinit", true, [&] { entry->deinit(); });
-}
-
 }  // namespace
 
 std::vector<ContractCase> plugin_cases() {
@@ -145,7 +136,6 @@ std::vector<ContractCase> plugin_cases() {
       {"entry-table", "the entry table and its texts", {"E-1", "E-2"}, 1, entry_table},
       {"exports", "the library's exported symbols", {"E-1"}, 2, exports},
       {"interfaces", "what get_interface gives", {"E-3", "E-4", "E-5", "E-7"}, 2, interfaces},
-      {"deinit", "init, then deinit", {"E-5", "E-7", "T-26"}, 2, deinit},
   };
 }
 

@@ -10,7 +10,7 @@
 namespace tutti::conformance::contract {
 namespace {
 
-// What a rail was told to be, copied while it was told.
+// A reported rail, copied during the report.
 struct Told {
   std::string facts;  // all but the bytes, to compare
   std::string name;
@@ -26,8 +26,7 @@ std::string text_of(const char* function, const std::string& rail, const char* f
 }
 
 Told copy_of(const char* function, const tutti_rail* r) {
-  require(r && r->struct_size >= sizeof(tutti_rail), "R-1", "{} told a tutti_rail of {} bytes, expected {}", function,
-          r ? r->struct_size : 0, sizeof(tutti_rail));
+  require_size(r, "R-1", function);
   Told told;
   told.name = text_of(function, "?", "name", r->name);
   told.facts = told.name;
@@ -52,7 +51,7 @@ Told copy_of(const char* function, const tutti_rail* r) {
   return told;
 }
 
-// Collects what a function tells. What is wrong with it is thrown after the call: not through the plugin.
+// Collects what a function tells. A fault is thrown after the call, not through the plugin.
 struct Ear {
   const char* function;
   std::vector<Told> rails = {};
@@ -143,7 +142,7 @@ void rails_of_endpoint(Bench& bench) {
         bytes[from] += size;
       }
   stage.settle();
-  // What a transport sends besides (frames that announce or acknowledge) may be counted, within reason.
+  // The transport's own frames (announcements, acknowledgements) may be counted, within limits.
   constexpr uint64_t most_besides = 4096;
   for (const uint32_t rank : {0u, 1u}) {
     const auto now = carried(stage[rank]);

@@ -58,23 +58,31 @@ Rank::Rank(Bench& b, const RankOptions& given) : links(given.nranks), options(gi
   domain = options.domain;
   if (!domain) {
     owns_domain_ = true;
-    const tutti_status status = call("open_domain", true, [&] { return t->open_domain(t->self, &domain); });
+    tutti_domain_config of{};
+    of.struct_size = sizeof of;
+    const tutti_status status = call("open_domain", true, [&] { return t->open_domain(t->self, &of, &domain); });
+    std::memset(&of, '#', sizeof of);
     require(status == TUTTI_OK && domain, "T-3", "open_domain returned {}: {}", status_text(status), last_error());
   }
   // The config's own memory is guarded and gone after the call.
   constexpr std::string_view text("a communicator of the suite\0", 28);
   Passed name(text, "the name that an earlier open_endpoint got");
-  Passed secret(options.secret, "the secret that an earlier open_endpoint got");
-  tutti_endpoint_config config{sizeof config,
-                               options.rank,
-                               options.nranks,
-                               options.lanes,
-                               reinterpret_cast<const char*>(name.data()),
-                               secret.data(),
-                               options.secret.size(),
-                               options.communicator};
+  Passed address(options.address + '\0', "the address that an earlier open_endpoint got");
+  pair_ = {sizeof pair_, 0, this, send_pair};
+  tutti_endpoint_config config{};
+  config.struct_size = sizeof config;
+  config.rank = options.rank;
+  config.nranks = options.nranks;
+  config.lanes = options.lanes;
+  config.name = reinterpret_cast<const char*>(name.data());
+  config.communicator_id = options.communicator;
+  config.pair = &pair_;
+  config.address = options.address.empty() ? nullptr : reinterpret_cast<const char*>(address.data());
+  config.timeout_ns = 30'000'000'000;
   const tutti_status status = call("open_endpoint", true, [&] { return t->open_endpoint(domain, &config, &endpoint); });
   std::memset(&config, '#', sizeof config);
+  may_send_pairs_ = true;
+  judge_pair_messages();
   require(status == TUTTI_OK && endpoint, "T-3", "open_endpoint for rank {} of {} with {} lanes returned {}: {}",
           options.rank, options.nranks, options.lanes, status_text(status), last_error());
 }
@@ -95,29 +103,47 @@ void Rank::close() {
     plain_call("close_domain", true, [&] { t->close_domain(closing); });
 }
 
-std::string Rank::address() {
-  std::string bytes(4096, '\0');
-  uint64_t n = bytes.size();
-  const tutti_status status =
-      call("get_address", true, [&] { return bench.transport()->get_address(endpoint, bytes.data(), &n); });
-  require(status == TUTTI_OK && n >= 1 && n <= 4096, "T-4",
-          "get_address with room for 4096 bytes returned {} and {} bytes", status_text(status), n);
-  bytes.resize(n);
-  return bytes;
-}
-
-tutti_status Rank::connect(uint32_t peer, std::string_view bytes) {
-  Passed address(bytes, "the address that an earlier connect got");
+tutti_status Rank::connect(uint32_t peer) {
   tutti_link* link = nullptr;
-  const tutti_status status = call("connect", false, [&] {
-    return bench.transport()->connect(endpoint, peer, address.data(), bytes.size(), &link);
-  });
+  const tutti_status status = call("connect", false, [&] { return bench.transport()->connect(endpoint, peer, &link); });
+  judge_pair_messages();
   if (status != TUTTI_OK) return status;
   require(link != nullptr, "T-5", "connect returned TUTTI_OK and no link");
   require(!links[peer] || links[peer] == link, "T-5", "connect to the connected rank {} gave another link than before",
           peer);
   links[peer] = link;
   return status;
+}
+
+bool Rank::has_pairs() const { return TUTTI_HAS(tutti_transport, bench.transport(), receive_pair); }
+
+tutti_status Rank::receive_pair(uint32_t from, std::string_view bytes) {
+  Passed message(bytes, "a pair message that an earlier receive_pair got");
+  const tutti_status status = call("receive_pair", false, [&] {
+    return bench.transport()->receive_pair(endpoint, from, message.data(), bytes.size());
+  });
+  judge_pair_messages();
+  return status;
+}
+
+// Called by the plugin: what is wrong is kept until its call has returned.
+tutti_status Rank::send_pair(void* self, uint32_t peer, const void* data, uint64_t bytes) {
+  Rank& me = *static_cast<Rank*>(self);
+  if (!me.may_send_pairs_)
+    me.wrong_pair_ = "is sent within open_endpoint";
+  else if (peer >= me.options.nranks || peer == me.options.rank)
+    me.wrong_pair_ = fmt::format("goes to rank {}; there are {}", peer, me.options.nranks);
+  else if (bytes > TUTTI_PAIR_BYTES || (bytes && !data))
+    me.wrong_pair_ =
+        fmt::format("has {} bytes{}; at most {} are carried", bytes, data ? "" : " at NULL", TUTTI_PAIR_BYTES);
+  else if (!me.has_pairs())
+    me.wrong_pair_ = "is sent by a transport that has no receive_pair";
+  if (!me.wrong_pair_.empty()) return TUTTI_INVALID_ARGUMENT;
+  return me.options.mail->put(me.options.rank, peer, {static_cast<const char*>(data), bytes}) ? TUTTI_OK : TUTTI_AGAIN;
+}
+
+void Rank::judge_pair_messages() {
+  require(wrong_pair_.empty(), "T-4", "rank {} of {}: a pair message {}", options.rank, options.nranks, wrong_pair_);
 }
 
 uint64_t Rank::new_cookie() { return mix(++serial_ << 8 | options.rank); }
@@ -196,6 +222,14 @@ tutti_status Rank::send_control(uint32_t peer, std::string_view message) {
 }
 
 uint32_t Rank::progress(uint32_t capacity) {
+  if (options.mail)
+    for (Letter letter; options.mail->take(options.rank, letter);) {
+      if (!has_pairs()) continue;
+      const tutti_status status = receive_pair(letter.from, letter.bytes);
+      require(status == TUTTI_OK || failures_expected, "T-5",
+              "receive_pair at rank {} of a message of {} bytes from rank {} returned {}: {}", options.rank,
+              letter.bytes.size(), letter.from, status_text(status), last_error());
+    }
   // Records end at an untouchable page: writing one too many shows.
   static thread_local std::map<uint32_t, GuardedMemory> arrays;
   auto found = arrays.find(capacity);
@@ -222,7 +256,7 @@ uint32_t Rank::progress(uint32_t capacity) {
             options.nranks);
     std::string data;
     if (r.kind == TUTTI_COMPLETION_CONTROL) {
-      require(r.bytes <= TUTTI_CONTROL_BYTES, "T-28", "a control message of {} bytes arrived", r.bytes);
+      require(r.bytes <= bench.caps().control_bytes, "T-28", "a control message of {} bytes arrived", r.bytes);
       if (r.bytes > 0) data.assign(static_cast<const char*>(r.data), r.bytes);
     } else {
       require(r.data && *static_cast<const char*>(r.data), "T-29",
@@ -257,6 +291,7 @@ void Rank::settle(const tutti_completion& record) {
   queue.pop_front();
   posted.done = true;
   posted.status = record.status;
+  posted.reported = record.bytes;
   --pending_;
   if (posted.on_done) posted.on_done(posted);
 }
@@ -279,14 +314,13 @@ Stage::Stage(Bench& b, const StageOptions& options) : bench(b) {
     rank.nranks = options.nranks;
     rank.lanes = options.lanes;
     rank.communicator = id;
+    rank.mail = &mail;
     ranks.push_back(std::make_unique<Rank>(bench, rank));
   }
   if (options.connect) connect_all();
 }
 
 void Stage::connect_all() {
-  std::vector<std::string> addresses;
-  for (auto& rank : ranks) addresses.push_back(rank->address());
   std::string missing;
   until(
       [&] {
@@ -294,7 +328,7 @@ void Stage::connect_all() {
         for (auto& rank : ranks)
           for (uint32_t peer = 0; peer < ranks.size(); ++peer) {
             if (peer == rank->options.rank || rank->links[peer]) continue;
-            const tutti_status status = rank->connect(peer, addresses[peer]);
+            const tutti_status status = rank->connect(peer);
             require(status >= 0, "T-5", "rank {}'s connect to rank {}, which is there, returned {}: {}",
                     rank->options.rank, peer, status_text(status), last_error());
             if (status == TUTTI_AGAIN) missing = fmt::format("rank {} to rank {}", rank->options.rank, peer);
@@ -411,11 +445,13 @@ void Message::on_received(const Posted& posted) {
         "overtaken?",
         label.k, label.lane, bytes, bytes > 0 ? "a" : "the empty");
   const bool closed = !stage_[label.from].endpoint;
+  if (closed && !sent_ && posted.status == TUTTI_PEER_FAILED) return;  // closing dropped its SEND, which was pending
   require(posted.status == TUTTI_OK, closed ? "T-33" : "T-11", "{}{} completed with {}",
           closed ? "its SEND had completed before the sender closed, and " : "", describe(posted),
           status_text(posted.status));
   received_ = true;
   judge_bytes();
+  require(posted.reported == bytes, "T-12", "{} completed and reports {} bytes", describe(posted), posted.reported);
   target_.check_surroundings();
   target_.forbid("T-18", "the memory of a RECV that had completed");
   if (sent_) source_.forbid("T-18", "the memory of a SEND that had completed, and whose message had been received");

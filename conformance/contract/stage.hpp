@@ -13,11 +13,12 @@
 #include <vector>
 
 #include "guarded_memory.hpp"
+#include "mail.hpp"
 #include "transport_api.hpp"
 
 namespace tutti::conformance::contract {
 
-// What progress told, other than the completions of transfers.
+// Records of progress other than the completions of transfers.
 struct Event {
   uint32_t kind;
   tutti_status status;
@@ -31,6 +32,7 @@ struct Posted {
   uint32_t peer = 0;
   bool done = false;
   tutti_status status = TUTTI_OK;
+  uint64_t reported = 0;                 // bytes, by its record
   std::function<void(Posted&)> on_done;  // called as soon as its record was read
 };
 
@@ -39,8 +41,9 @@ struct RankOptions {
   uint32_t nranks = 2;
   uint32_t lanes = 3;
   uint64_t communicator = 0;
-  std::string secret = "the secret of this job's ranks";
   tutti_domain* domain = nullptr;  // nullptr: one of its own
+  Mail* mail = nullptr;            // by which pair messages go; outlives the rank
+  std::string address;             // of tutti_endpoint_config; "": NULL
 };
 
 class Rank {
@@ -51,8 +54,10 @@ class Rank {
   Rank& operator=(const Rank&) = delete;
   void close();
 
-  std::string address();
-  tutti_status connect(uint32_t peer, std::string_view address);  // TUTTI_OK sets links[peer]
+  tutti_status connect(uint32_t peer);  // TUTTI_OK sets links[peer]
+  // Gives the endpoint a pair message. Only where has_pairs().
+  tutti_status receive_pair(uint32_t from, std::string_view bytes);
+  bool has_pairs() const;
   // One transfer. nullptr: refused for want of room. An error is T-9, unless `error` is given, which then gets it.
   Posted* post(const tutti_transfer& transfer, tutti_status* error = nullptr);
   // A batch as it is; records those accepted.
@@ -60,7 +65,7 @@ class Rank {
   tutti_transfer send(uint32_t peer, uint32_t lane, const void* data, uint64_t bytes, uint16_t flags = 0);
   tutti_transfer receive(uint32_t peer, uint32_t lane, void* data, uint64_t bytes);
   tutti_status send_control(uint32_t peer, std::string_view message);
-  // Returns how many records came.
+  // Hands over the pair messages that have come, then progresses. Returns how many records came.
   uint32_t progress(uint32_t capacity = 64);
   tutti_status fail_peer(uint32_t peer);
   tutti_status abort();
@@ -73,14 +78,19 @@ class Rank {
   Bench& bench;
   size_t pending() const { return pending_; }
   uint64_t records() const { return records_; }  // that progress has written so far
-  // Whoever asks for failures does not want them to end the case: else a PEER_FAILED record is T-32.
+  // A case that asks for failures is not ended by them; otherwise a PEER_FAILED record breaks T-32.
   bool failures_expected = false;
 
  private:
   uint64_t new_cookie();
   Posted* enter(const tutti_transfer& transfer);
   void settle(const tutti_completion& record);
+  static tutti_status send_pair(void* self, uint32_t peer, const void* data, uint64_t bytes);
+  void judge_pair_messages();
   bool owns_domain_ = false;
+  tutti_pair_messages pair_{};
+  bool may_send_pairs_ = false;
+  std::string wrong_pair_;  // what is wrong with a pair message that was sent
   uint64_t serial_ = 0;
   size_t pending_ = 0;
   uint64_t records_ = 0;
@@ -113,6 +123,8 @@ class Stage {
   void settle();
   uint64_t records() const;
 
+  // The domain of this process's ranks, unless they have another.
+  LocalMail mail;
   std::vector<std::unique_ptr<Rank>> ranks;
   Bench& bench;
 };

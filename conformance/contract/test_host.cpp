@@ -57,9 +57,8 @@ void check_source(const char* what, const char* source) {
 
 void on_log(void*, const tutti_log_record* record) {
   Host& host = the_host();
-  if (!record || record->struct_size < sizeof(tutti_log_record))
-    return host.complain("E-7", fmt::format("a log record of {} bytes; its struct_size must be {}{}",
-                                            record ? record->struct_size : 0, sizeof(tutti_log_record), where()));
+  if (const SizeVerdict verdict = judge_size(record); verdict.status < 0)
+    return host.complain("E-7", fmt::format("a log record whose size is wrong: {}{}", verdict.text, where()));
   check_source("a log record", record->source);
   if (record->level < TUTTI_LOG_ERROR || record->level > TUTTI_LOG_TRACE)
     host.complain("E-7",
@@ -87,10 +86,11 @@ void on_set_error(void*, tutti_status status, const char* text) {
   state.told_text = text ? text : "";
 }
 
-void on_emit_event(void*, const tutti_event* event) {
-  if (!event || event->struct_size < sizeof(tutti_event) || !event->name)
-    return the_host().complain("E-7", fmt::format("an event without its size or name{}", where()));
-  check_source("an event", event->source);
+uint32_t on_memory_kind(void*, const char* name) {
+  const std::string_view device = name ? name : "";
+  if (device == "host") return TUTTI_MEMORY_HOST;
+  if (device == "cuda") return TUTTI_MEMORY_CUDA;
+  return device == "simulated" ? uint32_t{TUTTI_MEMORY_SIMULATED} : uint32_t{TUTTI_FIRST_NAMED_MEMORY};
 }
 
 const void* on_find_interface(void*, const char* plugin, const char* id) {
@@ -130,12 +130,13 @@ std::string status_text(int32_t status) {
 
 const tutti_host* test_host() {
   static const tutti_host table{
-      sizeof(tutti_host), TUTTI_ABI_MAJOR, TUTTI_ABI_MINOR,  0, nullptr, on_log, on_get_config,
-      on_set_error,       on_emit_event,   on_find_interface};
+      sizeof(tutti_host), TUTTI_ABI_MAJOR,   TUTTI_ABI_MINOR, 0, nullptr, on_log, on_get_config,
+      on_set_error,       on_find_interface, on_memory_kind};
   return &table;
 }
 
 void set_companions(std::vector<Companion> companions) { the_host().companions = std::move(companions); }
+const std::vector<Companion>& companions() { return the_host().companions; }
 void expect_source(std::string id) {
   const std::lock_guard lock(the_host().mutex);
   the_host().source = std::move(id);
@@ -193,11 +194,10 @@ const tutti_plugin_entry_table* load_entry(const std::string& path) {
 
 const tutti_plugin_entry_table* load_plugin_under_test(const std::string& path) {
   const tutti_plugin_entry_table* entry = load_entry(path);
-  require(entry->struct_size >= sizeof(tutti_plugin_entry_table), "E-2", "the entry table has {} bytes, expected {}",
-          entry->struct_size, sizeof(tutti_plugin_entry_table));
-  require(entry->info && entry->init && entry->deinit && entry->get_interface, "E-2",
-          "the entry table lacks info, init, deinit or get_interface");
-  if (entry->info->struct_size >= sizeof(tutti_plugin_info) && entry->info->id) expect_source(entry->info->id);
+  require_size(entry, "E-2", "the entry table");
+  require(entry->info && entry->init && entry->get_interface, "E-2",
+          "the entry table lacks info, init or get_interface");
+  if (judge_size(entry->info).status == TUTTI_OK && entry->info->id) expect_source(entry->info->id);
   const tutti_status status = call("init", true, [&] { return entry->init(test_host()); });
   if (status < 0) throw std::runtime_error(fmt::format("init refused: {}: {}", status_text(status), last_error()));
   return entry;

@@ -22,6 +22,7 @@ struct Companion {
   std::string id, path;
 };
 void set_companions(std::vector<Companion> companions);
+const std::vector<Companion>& companions();
 // The id that log records and events must bear; "" while it is not known.
 void expect_source(std::string id);
 

@@ -162,6 +162,10 @@ void unequal_lengths(Bench& bench) {
       require(receive->status == TUTTI_MISMATCH, "T-24",
               "a message of {} bytes met a RECV of {} bytes, which completed with {}, expected TUTTI_MISMATCH", sent,
               expected, status_text(receive->status));
+      require(receive->reported == sent, "T-24",
+              "a message of {} bytes met a RECV of {} bytes, and the completion reports {} bytes: report those of the "
+              "message",
+              sent, expected, receive->reported);
       target.check_surroundings();
       pass(stage, {0, 1, 0, ++k}, 33, receive_first, 0, 0, "T-24");
     }

@@ -11,8 +11,7 @@ constexpr uint32_t most_tables = 256;  // of one kind in one plugin: more means 
 
 template <typename Table>
 void judge_stamp(const Table* table, const char* kind, uint32_t stamp) {
-  require(table->struct_size >= sizeof(Table), "E-4", "a table of {} has {} bytes, expected at least {}", kind,
-          table->struct_size, sizeof(Table));
+  require_size(table, "E-4", kind);
   require(table->stamp == stamp, "E-4", "a table of {} has the draft stamp {:#010x}, expected {:#010x}", kind,
           table->stamp, stamp);
 }
@@ -35,7 +34,6 @@ void judge(const tutti_transport* t) {
                                                     {"close_domain", t->close_domain},
                                                     {"open_endpoint", t->open_endpoint},
                                                     {"close_endpoint", t->close_endpoint},
-                                                    {"get_address", t->get_address},
                                                     {"connect", t->connect},
                                                     {"post", t->post},
                                                     {"progress", t->progress},
@@ -69,8 +67,14 @@ const tutti_transport_caps& Bench::caps() {
   const tutti_status status = call("query", true, [&] { return t->query(t->self, &c); });
   if (status == TUTTI_NOT_SUPPORTED) throw NotOffered{fmt::format("query says: {}", last_error())};
   require(status == TUTTI_OK, "T-1", "query returned {}: {}", status_text(status), last_error());
-  require(c.reach >= TUTTI_REACH_PROCESS && c.reach <= TUTTI_REACH_NETWORK, "T-1", "query: reach is {}", c.reach);
+  require(c.reach == TUTTI_REACH_PROCESS || c.reach == TUTTI_REACH_HOST || c.reach == TUTTI_REACH_FABRIC ||
+              c.reach == TUTTI_REACH_NETWORK,
+          "T-1", "query: reach is {}", c.reach);
   require(c.fragment_bytes >= 4096, "T-1", "query: fragment_bytes is {}, less than 4096", c.fragment_bytes);
+  require(c.control_bytes >= TUTTI_CONTROL_BYTES, "T-1", "query: control_bytes is {}, less than {}", c.control_bytes,
+          TUTTI_CONTROL_BYTES);
+  require(c.max_outstanding == 0 || c.max_outstanding >= c.receive_depth, "T-1",
+          "query: max_outstanding is {}, less than receive_depth {}", c.max_outstanding, c.receive_depth);
   require(c.receive_depth >= 2, "T-1", "query: receive_depth is {}, less than 2", c.receive_depth);
   require(c.inline_bytes <= c.fragment_bytes, "T-1", "query: inline_bytes {} is more than fragment_bytes {}",
           c.inline_bytes, c.fragment_bytes);
@@ -106,6 +110,15 @@ const tutti_wait_fd* Bench::wait_fd() {
   if (!table) throw NotOffered{"it does not offer " TUTTI_WAIT_FD_ID};
   judge_stamp(table, TUTTI_WAIT_FD_ID, TUTTI_WAIT_FD_STAMP);
   require(table->get_fd && table->arm && table->disarm, "E-4", "wait_fd/1: get_fd, arm or disarm is NULL");
+  return table;
+}
+
+const tutti_mapped* Bench::mapped() {
+  const auto* table = static_cast<const tutti_mapped*>(interface(TUTTI_MAPPED_ID));
+  if (!table) throw NotOffered{"it does not offer " TUTTI_MAPPED_ID};
+  judge_stamp(table, TUTTI_MAPPED_ID, TUTTI_MAPPED_STAMP);
+  require(table->share && table->share_state && table->withdraw && table->open_mapping && table->close_mapping, "E-4",
+          "mapped/1: share, share_state, withdraw, open_mapping or close_mapping is NULL");
   return table;
 }
 

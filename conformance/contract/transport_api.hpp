@@ -4,6 +4,7 @@
 // watched.
 #pragma once
 
+#include <tutti/plugin/mapped.h>
 #include <tutti/plugin/rails.h>
 #include <tutti/plugin/transport.h>
 
@@ -13,7 +14,7 @@
 
 namespace tutti::conformance::contract {
 
-// What a contract case gets.
+// The transport as a contract case uses it.
 struct Bench {
   std::string path;  // the plugin's file
   std::string name;  // of its transport, algorithm or device; "" for cases of the plugin as a whole
@@ -30,10 +31,11 @@ struct Bench {
   }
   // The transport; judged by E-4.
   const tutti_transport* transport();
-  // Its capabilities, judged by T-1. Throws NotOffered where query says that this machine lacks something.
+  // The capabilities, judged by T-1. Throws NotOffered where query says that this machine lacks something.
   const tutti_transport_caps& caps();
   const tutti_view* view();        // throws NotOffered when it has none
   const tutti_wait_fd* wait_fd();  // likewise
+  const tutti_mapped* mapped();    // likewise
   const tutti_rails* rails();      // likewise
 
  private:

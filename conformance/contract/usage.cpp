@@ -28,7 +28,7 @@ uint64_t entries(const char* folder) {
   return n;
 }
 
-// What the open descriptor of the highest number is: "/dev/null", "socket:[4711]", "anon_inode:[eventfd]".
+// The target of the open descriptor with the highest number: "/dev/null", "socket:[4711]", "anon_inode:[eventfd]".
 std::string last_descriptor() {
   int last = -1;
   std::string what;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a process holds: descriptors, threads, mapped bytes, heap. Whoever gives everything back holds no more than
-// before.
+// The resources of a process: descriptors, threads, mapped bytes, heap. A plugin that has released everything holds no
+// more than before.
 #pragma once
 
 #include <cstdint>

@@ -123,7 +123,7 @@ void empty_views(Bench& bench) {
   pair.stage.until([&] { return receive->done; }, "V-7", "an empty message by commit does not complete a posted RECV");
 }
 
-// What is shown stays while the sender fills everything that it can get.
+// A shown message stays unchanged while the sender fills all room that it can get.
 void shown_bytes_stay(Bench& bench) {
   Pair pair(bench);
   for (const uint64_t bytes : {uint64_t{24}, uint64_t{3000}, bench.caps().fragment_bytes}) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A buffer for one call: memory of a chosen kind and alignment, between guard bytes. Of memory of a device there is a
-// copy on the host, which the suite writes and reads; streams carry it over and back.
+// A buffer for one call: memory of a chosen kind and alignment, between guard bytes. Device memory has a copy on the
+// host, which the suite writes and reads; streams copy it to the device and back.
 #pragma once
 
 #include <cstdint>
@@ -25,9 +25,9 @@ class Area {
   Area& operator=(const Area&) = delete;
   ~Area();
 
-  // Where the suite writes and reads.
+  // The memory that the suite writes and reads.
   char* data() const { return data_; }
-  // What is handed to the library: the same on the host.
+  // The memory that the library gets; on the host it is the same.
   char* address() const { return on_device_ ? on_device_ + (data_ - base_) : data_; }
   // The copy, guard bytes and all, to the device or back, in the seat's stream k; nothing for host memory.
   void upload(uint32_t k) const;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What truly carried the bytes of a cell at one rank: counted by the core, never by a plugin's own word. Which of its
-// rails a transport used only the transport knows: that is told, and judged by nobody.
+// The transports that carried the bytes of a cell at one rank, as counted by the core and never by a plugin. Which of
+// its rails a transport used only the transport knows: that is told, and judged by nobody.
 #pragma once
 
 #include <map>

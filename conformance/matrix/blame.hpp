@@ -22,7 +22,7 @@ std::vector<Schedule> schedules_of(const Cell& cell, const Mix& mix);
 // slice 1 of 1; last written by step 5 of lane 0: recv from 2: ...".
 std::string blame(const Cell& cell, const Mix& mix, uint32_t rank, uint64_t index, uint64_t slices);
 
-// What a wrong value looks like: "rank 3's contribution is missing", "it is element 40's"; "" when nothing fits. `got`
+// A diagnosis of a wrong value: "rank 3's contribution is missing", "it is element 40's"; "" when nothing fits. `got`
 // are the bits of the output from `index` on, `wrong` of which are known to be wrong.
 std::string diagnose(const Cell& cell, const Data& data, uint32_t rank, uint64_t index,
                      const std::vector<uint64_t>& got);

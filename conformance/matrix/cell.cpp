@@ -13,7 +13,7 @@ namespace tutti::conformance {
 namespace {
 
 constexpr const char* places[] = {"out", "in", "some"};
-constexpr const char* memories[] = {"heap", "alloc", "memfd", "some", "device"};
+constexpr const char* memories[] = {"heap", "alloc", "memfd", "some", "device", "window"};
 constexpr const char* alignments[] = {"aligned", "odd", "mixed"};
 constexpr const char* call_forms[] = {"block", "request", "overlap"};
 constexpr const char* rank_forms[] = {"processes", "threads"};
@@ -92,8 +92,8 @@ std::optional<Cell> cell_from(const std::string& id) {
         cell.devices == 0 || cell.devices > o.nranks)
       return std::nullopt;
   }
-  if (!understood || (cell.mix == mapped_way && cell.on_host()) || cell.on_host() != (cell.memory != Memory::device) ||
-      !o.collective || !cell.type || o.nranks == 0 || o.root >= o.nranks || reduces(o.collective) != (cell.op != 0))
+  if (!understood || (cell.mix == mapped_way && cell.on_host()) || !cell.is_legal() || !o.collective || !cell.type ||
+      o.nranks == 0 || o.root >= o.nranks || reduces(o.collective) != (cell.op != 0))
     return std::nullopt;
   return cell;
 }

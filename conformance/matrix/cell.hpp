@@ -14,8 +14,9 @@
 namespace tutti::conformance {
 
 enum class InPlace { out, in, some };  // some: at odd ranks only
-// some: tutti_mem_alloc at odd ranks, heap at even ones; device: of the cell's device
-enum class Memory { heap, alloc, memfd, some, device };
+// some: tutti_mem_alloc at odd ranks, heap at even ones; device: of the cell's device; window: heap, or of the cell's
+// device, and registered with the communicator
+enum class Memory { heap, alloc, memfd, some, device, window };
 enum class Alignment { aligned, odd, mixed };  // to 64 bytes; off by one element; in off by one, out aligned
 enum class Calls { block, request, overlap };  // overlap: three operations at once, waited for in reverse
 
@@ -31,7 +32,8 @@ struct Cell {
   Memory memory = Memory::heap;
   Alignment alignment = Alignment::aligned;
   Calls calls = Calls::block;
-  // Where the buffers lie, and for devices: what the ranks are, and on how many of the kind's devices they sit.
+  // The kind of memory; for devices also whether ranks are threads or processes, and the number of devices that they
+  // use.
   std::string device = "host";
   RanksAs ranks_as = RanksAs::processes;
   uint32_t devices = 0;
@@ -40,6 +42,11 @@ struct Cell {
   // The device of a rank: neighbours share one.
   uint32_t device_of(uint32_t rank) const { return static_cast<uint32_t>(uint64_t{rank} * devices / operation.nranks); }
   std::string id() const;
+  // Ranks that share windows are all in place, or none is.
+  bool is_legal() const {
+    return (on_host() ? memory != Memory::device : memory == Memory::device || memory == Memory::window) &&
+           !(memory == Memory::window && place == InPlace::some);
+  }
   bool in_place_at(uint32_t rank) const { return place == InPlace::in || (place == InPlace::some && rank % 2 == 1); }
   // Bytes of all buffers of all ranks, one operation.
   uint64_t bytes() const;

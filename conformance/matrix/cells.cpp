@@ -32,7 +32,7 @@ struct Axes {
   uint32_t counts = 0;                   // by number, since the values depend on ranks and type
   std::vector<uint32_t> roots{0, 1, 2};  // first, last, one in the middle
   std::vector<InPlace> places{InPlace::out, InPlace::in, InPlace::some};
-  std::vector<Memory> memories{Memory::heap, Memory::alloc, Memory::memfd, Memory::some};
+  std::vector<Memory> memories{Memory::heap, Memory::alloc, Memory::memfd, Memory::some, Memory::window};
   std::vector<Alignment> alignments{Alignment::aligned, Alignment::odd, Alignment::mixed};
   std::vector<Calls> calls{Calls::block, Calls::request, Calls::overlap};
   Layouts layouts;
@@ -70,7 +70,9 @@ std::vector<const ElementType*> known_types(const Selection& s) {
 Axes axes_of(const Selection& s, const Mix& mix, const Device& device, const Layouts& layouts) {
   Axes axes;
   axes.layouts = layouts;
+  // Where transports carry everything, windows of device memory are staged: as without them.
   if (!device.host()) axes.memories = {Memory::device};
+  if (mix.mapped) axes.memories.push_back(Memory::window);
   for (uint32_t c = TUTTI_BROADCAST; c <= TUTTI_BARRIER; ++c)
     for (const tutti_algorithm* a : list_algorithms())
       if ((a->collectives >> c & 1) && wants(s.collectives, collective_name(c)) && wants(s.algorithms, a->name))
@@ -98,7 +100,8 @@ bool supported(const Served& served, uint32_t nranks, const Mix& mix) {
   return served.algorithm->supports(served.algorithm->self, &query) >= 0;
 }
 
-// Row -> cell. What an operation has no use for (operator, root, type and count of a barrier) becomes its default.
+// Row -> cell. Arguments that an operation does not use (operator, root, type and count of a barrier) get their
+// defaults.
 class Cells {
  public:
   Cells(const Selection& selection, const Mix& mix, const Device& device, const Layouts& layouts)
@@ -115,9 +118,11 @@ class Cells {
             size(axes_.memories),   size(axes_.alignments), size(axes_.calls),   size(axes_.layouts)};
   }
 
-  // Only the operation binds others; and there are no more devices than ranks.
+  // The operation binds others; there are no more devices than ranks; windows have a rule for being in place.
   bool allowed(uint32_t factor_a, uint32_t value_a, uint32_t factor_b, uint32_t value_b) const {
     if (factor_a == f_ranks && factor_b == f_layout) return axes_.layouts[value_b].devices <= axes_.ranks[value_a];
+    if (factor_a == f_place && factor_b == f_memory)
+      return axes_.places[value_a] != InPlace::some || axes_.memories[value_b] != Memory::window;
     if (factor_a != f_operation) return true;
     const Served& served = axes_.operations[value_a];
     switch (factor_b) {
@@ -176,8 +181,8 @@ class Cells {
     }
   }
 
-  // Of few values most pairs have few ranks or few elements, which show little of an algorithm: two more cells of each
-  // operation with the most of both.
+  // With few values, most pairs have few ranks or few elements, which exercise little of an algorithm. So each
+  // operation gets two more cells with the most of both.
   void add_telling() {
     const auto ranks = static_cast<uint32_t>(axes_.ranks.size()), counts = axes_.counts;
     for (uint32_t operation = 0; operation < axes_.operations.size(); ++operation)
@@ -229,7 +234,8 @@ class Cells {
   // May factor f have its value in the row, of which the factors before it are settled?
   bool fits(const std::vector<uint32_t>& row, uint32_t f) const {
     return allowed(f_operation, row[f_operation], f, row[f]) &&
-           (f <= f_ranks || allowed(f_ranks, row[f_ranks], f, row[f]));
+           (f <= f_ranks || allowed(f_ranks, row[f_ranks], f, row[f])) &&
+           (f <= f_place || allowed(f_place, row[f_place], f, row[f]));
   }
   // The factors of the plane as `row` has them; each other one takes the next of its values that is allowed.
   void add_with_turns(std::vector<uint32_t> row, const std::vector<Factor>& plane, const Factors& sizes) {

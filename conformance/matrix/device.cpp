@@ -32,7 +32,7 @@ Device describe(const DeviceTables& tables) {
   return device;
 }
 
-// What a device said of its latest failure.
+// A device's text of its latest failure.
 std::string words() {
   const std::string text = take_plugin_error();
   return text.empty() ? "no reason given" : text;
@@ -57,12 +57,6 @@ std::vector<Device> select_devices(const std::vector<std::string>& names) {
   devices.push_back(make_device("host"));
   for (const DeviceTables& tables : list_devices()) devices.push_back(describe(tables));
   return devices;
-}
-
-uint32_t usable_devices() {
-  uint32_t n = 0;
-  for (const DeviceTables& tables : list_devices()) n += describe(tables).unusable.empty();
-  return n;
 }
 
 Staging::Staging(const Device& device, uint64_t bytes)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Where the buffers of a cell lie: the host, or a device of the registry; and a rank's seat on a device. Memory of a
+// The memory of a cell's buffers: the host, or a device of the registry; and a rank's device and stream. Memory of a
 // device is reached by its streams only, never by a pointer.
 #pragma once
 
@@ -27,9 +27,6 @@ struct Device {
 Device make_device(const std::string& name);
 // Those that a selection names; without names the host and every device that is found.
 std::vector<Device> select_devices(const std::vector<std::string>& names);
-// Devices that can be used. Calls without buffers, as barrier, are possible where there is one.
-uint32_t usable_devices();
-
 // Host memory that a device sees, whole pages.
 class Staging {
  public:
@@ -60,6 +57,8 @@ class Seat {
   Seat& operator=(const Seat&) = delete;
   ~Seat();
 
+  // "cuda:1", as tutti_comm_config.device has it.
+  std::string name() const { return device_.name + ":" + std::to_string(number_); }
   void* stream(uint32_t k) const { return streams_[k]; }
   void* allocate(uint64_t bytes);
   void release(void* address);

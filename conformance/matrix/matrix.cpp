@@ -25,12 +25,12 @@ uint32_t estimate_of(const Cell& cell) {
   const uint64_t n = cell.operation.nranks;
   const uint64_t elements = cell.bytes() / cell.type->bytes * (reduces(cell.operation.collective) ? n : 1);
   const uint64_t at_once = cell.calls == Calls::overlap ? 3 : 1;
-  // What is too large to be kept is computed again for each look at it.
+  // Data too large to be kept is computed again for each check.
   const uint64_t a_millisecond = cell.bytes() > 1 << 30 ? 40'000 : 250'000;
   return static_cast<uint32_t>(3 + n * n / 4 + at_once * elements / a_millisecond);
 }
 
-// What a collective with numbers shows of the plugins below it.
+// The checks of a collective on data, which judge the plugins below it.
 std::vector<std::string> clauses_of(const Cell& cell) {
   if (cell.operation.collective == TUTTI_BARRIER) return {"T-25", "A-11"};
   std::vector<std::string> clauses{"T-13", "T-15", "T-16", "T-17", "T-18", "A-12", "A-14"};
@@ -75,16 +75,6 @@ bool by_threads(const Cell& cell, const Mix& mix) {
   return mix.threads || (!cell.on_host() && cell.ranks_as == RanksAs::threads);
 }
 
-// A barrier names no buffer: the library finds the device of its stream only where there is but one kind.
-std::string unanswerable(const Cell& cell) {
-  const uint32_t kinds = cell.on_host() || cell.operation.collective != TUTTI_BARRIER ? 1 : usable_devices();
-  return kinds == 1
-             ? std::string()
-             : std::to_string(kinds) +
-                   " kinds of devices can be used here, and a barrier, which names no buffer, does not say whose "
-                   "its stream is: leave the others' plugins out";
-}
-
 // Why the devices of a cell cannot read each other's memory, where that is asked of them; "": they can.
 std::string strangers(const Cell& cell, const Mix& mix) {
   if (!mix.mapped || cell.devices < 2) return {};
@@ -98,7 +88,6 @@ std::string strangers(const Cell& cell, const Mix& mix) {
 
 Outcome run_cell(const Cell& cell, const Mix& mix, const Place& place) {
   if (!mix.unusable.empty()) return Outcome::fail(mix.unusable);
-  if (const std::string reason = unanswerable(cell); !reason.empty()) return Outcome::not_supported(reason);
   if (const std::string reason = strangers(cell, mix); !reason.empty()) return Outcome::not_supported(reason);
   if (!place.shared) place.shared = std::make_shared<Members>(place.folder, place.rank, mix, cell, place.patience);
   auto& members = *static_cast<Members*>(place.shared.get());
@@ -110,7 +99,7 @@ Case case_of(const Cell& cell, const Mix& mix) {
   Case one;
   one.id = cell.id();
   one.clauses = clauses_of(cell);
-  one.must_pass = unanswerable(cell).empty() && !(mix.mapped && cell.devices > 1);
+  one.must_pass = !(mix.mapped && cell.devices > 1);
   one.estimate_ms = estimate_of(cell);
   one.deadline_ms = static_cast<uint32_t>(60'000 + cell.bytes() / 5'000);
   one.needs.free_memory = cell.bytes() * 3 / 2 + (256 << 20);
@@ -147,7 +136,7 @@ Case case_of(const Cell& cell, const Mix& mix) {
 
 constexpr const char* nothing_maps = "mapped: there is no device whose memory other processes can map";
 
-// What cannot serve on this machine is told, not passed over.
+// A plugin that cannot serve on this machine is reported, not skipped.
 Case unusable_case(const Mix& mix) {
   Case one;
   one.id = "matrix/transport/" + mix.name;

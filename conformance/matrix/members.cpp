@@ -95,6 +95,8 @@ Communicator& Members::communicator(uint32_t rank, const std::string& algorithm)
   config.lanes = matrix_lanes;
   config.transports = transports.c_str();
   config.algorithms = algorithms.c_str();
+  const std::string device = member.seat ? member.seat->name() : "none";
+  config.device = device.c_str();
   member.communicator = std::make_unique<Communicator>(config);
   member.algorithm = algorithm;
   return *member.communicator;

@@ -23,7 +23,7 @@ class Members {
   // The ranks meet in `folder`, which all processes of the job see. `rank` is this process's; with threads it holds
   // all. Cells are on the host. `patience` as in Place.
   Members(std::string folder, uint32_t rank, const Mix& mix, uint32_t nranks, double patience);
-  // Of cells on a device: each rank gets its seat where the cell, as all cells of the job, puts it.
+  // For cells on a device: each rank gets the device and stream that the cell names, as in all cells of the job.
   Members(std::string folder, uint32_t rank, const Mix& mix, const Cell& cell, double patience);
   ~Members();
 

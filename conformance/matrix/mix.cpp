@@ -12,7 +12,7 @@
 namespace tutti::conformance {
 namespace {
 
-// What one hand-over between streams carries; more is cut.
+// The most bytes of one hand-over between streams; more is cut.
 constexpr uint64_t mapped_slot_bytes = 1 << 20;
 
 struct Facts {
@@ -21,7 +21,7 @@ struct Facts {
   bool broken = false;
 };
 
-// What a transport says of itself. Asked once per process: what it says must not change.
+// A transport's capabilities. Asked once per process: what it says must not change.
 const Facts& facts_of(const std::string& name) {
   static std::map<std::string, Facts> known;
   if (const auto found = known.find(name); found != known.end()) return found->second;

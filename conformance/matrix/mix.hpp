@@ -22,7 +22,7 @@ struct Mix {
 
   // "shm,tcp", for tutti_comm_config.transports; "" where none is named.
   std::string setting() const;
-  // The pretended host of each rank. Of a mix there are two, so that both transports get pairs from three ranks on.
+  // The pretended host of each rank. A mix has two forms, so both transports get pairs from three ranks on.
   std::vector<uint32_t> hosts(uint32_t nranks) const;
   // The transport that must carry what `a` and `b` exchange.
   const std::string& between(uint32_t a, uint32_t b, uint32_t nranks) const;

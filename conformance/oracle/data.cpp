@@ -110,8 +110,8 @@ uint32_t Data::turn(uint64_t index) const {
   return static_cast<uint32_t>((position(index) + (pattern_.seed & 0xffff)) % pattern_.nranks);
 }
 
-// Where there is no room for all, ranks in the first `contributors_` slots count. They turn with the index, and once
-// all digits have been shown, so that each rank shows all of its digits in some trial.
+// Without room for all, the ranks in the first `contributors_` slots count. They turn with the index, and once all
+// digits have been shown, so that each rank shows all of its digits in some trial.
 uint64_t Data::slot(uint32_t rank, uint64_t index) const { return (rank + index + slot_shift_) % pattern_.nranks; }
 
 uint64_t Data::input(uint32_t rank, uint64_t index) const {

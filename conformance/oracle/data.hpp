@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What every rank puts in, and what must come out: a naive reference, computed element by element from
-// hash(seed, rank, index), that shares nothing with the library.
+// The inputs of every rank and the expected outputs: a naive reference, computed element by element from hash(seed,
+// rank, index). It shares nothing with the library.
 //
 // Exact in every order. For sums of floating numbers the inputs are integers so small that every partial sum has an
 // exact representation; for products all but one are powers of two whose exponents cannot add up to too much. Integers
@@ -56,7 +56,7 @@ class Data {
   uint64_t code(uint32_t rank, uint64_t index) const;
   uint64_t digit(uint32_t rank, uint64_t index) const;
   uint64_t index_hash(uint64_t index) const;
-  // Of an index over all trials.
+  // The value of an index, over all trials.
   uint64_t position(uint64_t index) const;
   uint32_t turn(uint64_t index) const;
   uint64_t slot(uint32_t rank, uint64_t index) const;
@@ -73,7 +73,7 @@ class Data {
   uint32_t digit_bits_ = 64;
   uint64_t contributors_ = 0;
   int exponent_bits_ = 0;  // floating products
-  // What of the formulas is the same for all elements: they are what a run of the matrix spends most of its time on.
+  // The parts of the formulas that are equal for all elements: a run of the matrix spends most of its time on them.
   std::array<uint64_t, 3> keys_{};
   uint32_t digit_place_ = 0;
   uint64_t slot_shift_ = 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What each collective means, as a rule for every element: the only place where the suite says so.
+// The meaning of each collective, as a rule for every element. The suite defines it nowhere else.
 #pragma once
 
 #include <tutti/plugin/types.h>

@@ -9,7 +9,7 @@
 
 namespace tutti::conformance {
 
-// What was measured of a transport and, in turns with it, of the yardstick beside it.
+// Measurements of a transport and, in turns with it, of the yardstick.
 struct Figures {
   std::string what;                // "8 bytes exchanged"
   std::string yardstick;           // "a cache line"
@@ -23,9 +23,9 @@ struct Figures {
 // "" when all is well; else by how much the transport is below the yardstick or below its own claim. A claim counts
 // only where the yardstick shows that this machine could meet it.
 std::string far_below(const Figures& figures);
-// Where the yardstick's own rounds disagree by more than a factor of two, or all of them took longer than on any idle
-// machine, somebody else was using it, and a transport must be slower by as much again to be called slow. What is in
-// between is not judged: this says so, with the figures; else "".
+// If the yardstick's own rounds differ by more than a factor of two, or all took longer than on any idle machine, the
+// machine was busy. A transport must then be slower by as much again to count as slow. Anything in between is not
+// judged: the result then says so, with the figures; otherwise "".
 std::string not_judged(const Figures& figures);
 // All figures in one line, for the report.
 std::string in_words(const Figures& figures);

@@ -30,7 +30,7 @@ double seconds_since(Clock::time_point begin) { return std::chrono::duration<dou
   throw std::runtime_error("the yardstick: " + what + ": " + std::strerror(errno));
 }
 
-// Where there are fewer cores than ranks, the other one must get its turn.
+// With fewer cores than ranks, the other rank must get its turn.
 template <typename Condition>
 void wait_until(Condition met) {
   constexpr int polls = 2000;
@@ -38,7 +38,7 @@ void wait_until(Condition met) {
     if (i > polls) sched_yield();
 }
 
-// What both ranks see: a word of each, and two slots for bytes.
+// The memory that both ranks share: a word of each, and two slots for bytes.
 class Shared {
  public:
   static constexpr uint64_t slot_bytes = 256 << 10;

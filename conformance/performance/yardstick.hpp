@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What this machine allows between two ranks without any library: within a host the exchange of a cache line and a copy
-// through shared memory, between hosts a raw socket over loopback.
+// The limits of this machine between two ranks, without any library: within a host the exchange of a cache line and a
+// copy through shared memory, between hosts a raw socket over loopback.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ class Yardstick {
   virtual const char* carry_name() const = 0;
   // Both ranks call these at once. Seconds of one exchange of 8 bytes, both ways at once, of `times` of them ...
   virtual double exchange(int times) = 0;
-  // What that never exceeds on an idle machine, in seconds; 0: not known.
+  // The upper limit of that on an idle machine, in seconds; 0: not known.
   virtual double idle_exchange() const = 0;
   // ... and of bringing so many bytes one way.
   virtual double carry(uint64_t bytes) = 0;

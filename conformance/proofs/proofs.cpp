@@ -19,7 +19,7 @@ std::string where(const Problem& p) {
   return text + (p.nranks > 1 && p.hosts.back() ? ", on two hosts" : "");
 }
 
-// The clause of docs/plugin-guide.md that a fault of the verifier breaks.
+// The clause of docs/contract.md that a fault of the verifier breaks.
 const char* clause_of(Fault fault) {
   switch (fault) {
     case Fault::unmatched:
@@ -44,7 +44,7 @@ const char* clause_of(Fault fault) {
   }
 }
 
-// Whether the algorithm serves the problem; `reason` when not. A contradiction goes to `wrong`.
+// True if the algorithm serves the problem; otherwise `reason` says why not. A contradiction goes to `wrong`.
 bool supported(const tutti_algorithm& algorithm, Problem p, std::string* reason, Outcome* wrong) {
   bool first = false;
   for (const bool in_place : {false, true}) {

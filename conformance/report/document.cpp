@@ -92,7 +92,7 @@ Json result_of(const Result& r) {
           {"attestation", attestation_of(r.attestation)}};
 }
 
-// What became of each clause of the contract in this run: how many cases name it, and what they found.
+// The result of each clause of the contract in this run: how many cases name it, and their findings.
 Json coverage_of(const Run& run) {
   Json coverage = Json::array();
   for (const Clause& clause : clauses()) {
@@ -130,7 +130,7 @@ class Value {
     return {*found, name_.empty() ? key : name_ + "." + key};
   }
   bool has(const char* key) const { return json_.is_object() && json_.contains(key); }
-  // What reports of earlier versions do not have.
+  // Members that reports of earlier versions lack.
   std::vector<std::string> texts_if_there(const char* key) const {
     return has(key) ? at(key).texts() : std::vector<std::string>();
   }

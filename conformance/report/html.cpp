@@ -32,7 +32,7 @@ std::string for_script(const Json& data) {
   return safe;
 }
 
-// What moved, summed over ranks: the page shows no more, and a report of many ranks stays small.
+// Traffic, summed over ranks: the page shows no more, and a report of many ranks stays small.
 Json carried(const Attestation& attestation) {
   std::map<std::string, uint64_t> sent;
   for (const Traffic& t : attestation.traffic) sent[t.transport] += t.sent_bytes;

@@ -22,14 +22,14 @@ struct Judgement {
 std::string day_of(const Run& run);
 
 // A run by itself, on a day: there is a pass, nothing is bad, every case that is must-pass passed, and no algorithm
-// passed with numbers but without a proof of its schedules. What a waiver in force covers does not count against it.
+// passed with numbers but without a proof of its schedules. A failure that a valid waiver covers does not count.
 Judgement judge(const Run& run, const std::string& day);
 
 // A run as a submission, whatever it is about: besides, its manifest is complete and the bytes went where the cases
 // say.
 Judgement judge_submission(const Run& run, const std::string& day);
 
-// What speaks against one subject of a submission: what its must-pass list asks for and the run lacks. Empty: nothing.
+// Objections to one subject of a submission: cases of its must-pass list that the run lacks. Empty: nothing.
 std::vector<std::string> reasons_against(const Subject& subject, const Run& run, const std::string& day);
 
 }  // namespace tutti::conformance

@@ -9,7 +9,7 @@
 
 namespace tutti::conformance {
 
-// Whom a list is about.
+// The subject of a list.
 struct Subject {
   std::string kind;  // "transport", "algorithm" or "device"
   std::string name;

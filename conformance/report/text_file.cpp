@@ -11,7 +11,7 @@
 namespace tutti::conformance {
 namespace {
 
-// What errno says, or why there is nothing in it.
+// The text of errno, or why it is 0.
 std::string why() { return errno ? std::strerror(errno) : "no reason given"; }
 
 }  // namespace

@@ -20,8 +20,8 @@ struct Options {
   std::string folder, day = today();
 };
 
-// Whom the submission is about: who was asked about here, else whom the run was told to test, else all that
-// it could test.
+// The subjects of the submission: those named here, else those that the run was told to test, else all that it could
+// test.
 std::vector<Subject> subjects_of(const Selection& asked, const Run& run) {
   std::set<std::pair<std::string, std::string>> found;
   const auto add = [&](const char* kind, const std::vector<std::string>& names) {

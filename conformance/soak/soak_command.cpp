@@ -15,6 +15,7 @@
 #include <thread>
 
 #include "command.hpp"
+#include "folder.hpp"
 #include "options.hpp"
 #include "process.hpp"
 #include "result.hpp"
@@ -37,22 +38,6 @@ struct Options {
 
 // An operation without progress ends after so long; silence of everybody much longer is a hang.
 constexpr double operation_timeout = 60, longest_silence = 150;
-
-// A folder that goes with the job.
-struct Folder {
-  std::string path;
-  Folder() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "tutti-soak-XXXXXX").string();
-    if (!mkdtemp(pattern.data())) throw std::runtime_error("no folder can be made in " + pattern);
-    path = pattern;
-  }
-  Folder(const Folder&) = delete;
-  Folder& operator=(const Folder&) = delete;
-  ~Folder() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path, ignored);
-  }
-};
 
 std::vector<std::string> transports_for(const Selection& selection) {
   std::vector<std::string> names;
@@ -130,14 +115,14 @@ class Soak {
     const std::vector<std::string> environment = worker_environment(
         {fmt::format("TUTTI_TIMEOUT={}", operation_timeout * selection_.patience), "TUTTI_CHAOS_OVER=" + over,
          "TUTTI_CHAOS=random", "TUTTI_CHAOS_SEED=" + std::to_string(selection_.seed), "TUTTI_CHECKSUM",
-         // What a thread keeps to itself of freed memory would count as allocated.
+         // Freed memory in a thread's cache would count as allocated.
          "GLIBC_TUNABLES=glibc.malloc.tcache_count=0"});
     for (uint32_t r = 0; r < nranks_; ++r) {
       Rank& rank = ranks_.emplace_back();
       rank.process = std::make_unique<Process>(program, environment);
       rank.process->order(Json{{"rank", r},
                                {"nranks", nranks_},
-                               {"folder", folder_.path},
+                               {"folder", folder_.path()},
                                {"plugins", selection_.plugins},
                                {"patience", selection_.patience}}
                               .dump());
@@ -171,7 +156,7 @@ class Soak {
     bool news = false;
     for (uint32_t r = 0; r < ranks_.size(); ++r) {
       Rank& rank = ranks_[r];
-      if (!rank.samples.is_open()) rank.samples.open(fmt::format("{}/samples-{}", folder_.path, r));
+      if (!rank.samples.is_open()) rank.samples.open(fmt::format("{}/samples-{}", folder_.path(), r));
       rank.samples.clear();
       std::string line;
       for (char c = 0; rank.samples.get(c);) {

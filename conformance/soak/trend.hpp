@@ -30,14 +30,15 @@ class Trend {
   std::vector<double> values_;
 };
 
-// What a soak watches, all ranks together, and how much more of each is noise: of a busy machine, of caches that fill.
+// The quantities that a soak observes, over all ranks, and the growth of each that is noise: of a busy machine, of
+// caches that fill.
 struct Watched {
   Trend resident{"resident bytes", "MiB", 8, 0.1};
   Trend allocated{"allocated bytes", "MiB", 0.25, 0.05};
   Trend descriptors{"open descriptors", "", 3, 0.01};
   Trend latency{"times of a small all_reduce", "us", 1000, 0.5};
 
-  // What grew, a sentence each.
+  // The quantities that grew, one sentence each.
   std::vector<std::string> growth() const {
     std::vector<std::string> all;
     for (const Trend* trend : {&resident, &allocated, &descriptors, &latency})

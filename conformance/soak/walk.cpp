@@ -44,7 +44,7 @@ double resident_mib() {
   return static_cast<double>(resident) * static_cast<double>(sysconf(_SC_PAGESIZE)) / (1 << 20);
 }
 
-// What was allocated and not freed, by all threads.
+// Bytes allocated and not freed, by all threads.
 double allocated_mib() {
   const struct mallinfo2 all = mallinfo2();
   return static_cast<double>(all.uordblks + all.hblkhd) / (1 << 20);
@@ -59,7 +59,7 @@ double open_descriptors() {
   return n;
 }
 
-// What one thread's epochs share with the others of its process.
+// State that one thread's epochs share with the other threads of its process.
 struct Board {
   // At the end of an epoch all threads have nothing open: what is counted then stays.
   struct Count {
@@ -159,7 +159,7 @@ class Walker {
     return able ? std::optional(cell) : std::nullopt;
   }
 
-  // Whether the walk goes on.
+  // True if the walk continues.
   bool run_communicator(const std::string& folder, Clock::time_point end) {
     const std::string meeting = "file:" + folder;
     const std::string transport = draw(order_.transports);

@@ -12,7 +12,7 @@
 
 namespace tutti::conformance {
 
-// What the walk is told, in its case's id: soak/SECONDS/INTERVAL_MS/TRANSPORTS/PLANT.
+// The parameters of a walk, from its case's id: soak/SECONDS/INTERVAL_MS/TRANSPORTS/PLANT.
 struct WalkOrder {
   double seconds = 0;
   uint32_t interval_ms = 1000;
@@ -21,7 +21,7 @@ struct WalkOrder {
 };
 std::string walk_id(const WalkOrder& order);
 
-// What a rank writes into "samples-RANK" of its folder, a line for each interval.
+// A sample: a rank writes one line per interval into "samples-RANK" of its folder.
 struct WalkSample {
   uint64_t epochs = 0, operations = 0;
   double resident = 0;     // MiB

@@ -31,7 +31,7 @@ struct RailTraffic {
   uint64_t received_bytes = 0;
 };
 
-// What truly did the work of a case.
+// The algorithms and transports that did the work of a case.
 struct Attestation {
   std::string algorithm;   // the one that the core ran; "" where the case runs none
   std::string device;      // whose memory and streams the core used, as it says; "": the host's
@@ -41,21 +41,21 @@ struct Attestation {
   std::vector<std::string> plugins;  // ids of those that took part; the manifest has version and SHA-256 of each
 };
 
-// Where a case runs: one of the processes of its job.
+// One of the processes of a case's job.
 struct Place {
   uint32_t rank = 0;    // this process ...
   uint32_t nranks = 1;  // ... of so many
   uint64_t seed = 0;    // of this case: a function of the run's seed and the case's id; the same in all its processes
   std::string folder;   // an empty folder that belongs to the job: a meeting place ("file:" + folder), files
-  // What the cases of one job share in this process (a communicator). Empty when the process is new; destroyed, after
-  // the last case, before the process ends.
+  // State that the cases of one job share in this process (a communicator). Empty when the process is new; destroyed,
+  // after the last case, before the process ends.
   std::shared_ptr<void>& shared;
   // Filled by the case, sent along with the outcome.
   Attestation& attestation;
   double patience = 1;  // of the run: every time limit is so many times as long
 };
 
-// What a machine must have; else the case is not run, with the reason.
+// Requirements on the machine. Without them the case is not run, and the reason is reported.
 struct Needs {
   uint64_t free_memory = 0;  // bytes, all processes together
   bool root = false;
@@ -82,8 +82,8 @@ struct Case {
   // all cases of a job.
   std::function<std::vector<std::string>(uint32_t rank)> environment;
 
-  // Runs in every process of the job at once. The case's outcome is the worst of its processes'. What it throws is a
-  // Fail with the exception's text.
+  // Runs in every process of the job at once. The case's outcome is the worst of its processes'. An exception counts as
+  // a Fail with its text.
   std::function<Outcome(const Place&)> run;
 
   // For the report: the case's coordinates, {"collective", "all_reduce"}, {"transport", "shm"} ...

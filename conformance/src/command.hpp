@@ -19,8 +19,8 @@ namespace tutti::conformance {
 // 2 for wrong usage (thrown as std::invalid_argument).
 using Action = std::function<int()>;
 
-// What a command is given: `selection` is filled once the command line has been read, and checked against what there
-// is.
+// The input of a command. `selection` is filled once the command line has been read, and checked against the loaded
+// plugins.
 struct Session {
   Selection selection;
   std::string command_line;  // quoted for a shell
@@ -30,6 +30,8 @@ Action add_run_command(CLI::App& app, Session& session);               // src/ru
 Action add_mutants_command(CLI::App& app, Session& session);           // mutants/
 Action add_schedule_mutants_command(CLI::App& app, Session& session);  // mutants/schedules/
 Action add_soak_command(CLI::App& app, Session& session);              // soak/
+Action add_fuzz_command(CLI::App& app, Session& session);              // fuzz/
+Action add_contract_command(CLI::App& app, Session& session);          // contract/
 Action add_verify_report_command(CLI::App& app, Session& session);     // report/
 
 }  // namespace tutti::conformance

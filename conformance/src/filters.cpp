@@ -14,7 +14,7 @@
 namespace tutti::conformance {
 namespace {
 
-// What the loader would say in words of its own.
+// A better text than the loader's own.
 void require_plugin_file(const std::string& path) {
   std::error_code ignored;
   const std::string refusal =

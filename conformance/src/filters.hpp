@@ -20,7 +20,7 @@ bool wants(const std::vector<Value>& list, const Wanted& value) {
   return false;
 }
 
-// What --transport calls the way between processes of one host whose devices read each other's memory: no transport.
+// The name in --transport for devices of one host that read each other's memory, without a transport.
 inline constexpr const char* mapped_way = "mapped";
 
 // The transports that a name in Selection::transports stands for: "shm+tcp" -> shm, tcp.

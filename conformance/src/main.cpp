@@ -75,7 +75,7 @@ void add_selection(CLI::App& app, Selection& s) {
              "every time limit is so many times as long, for slow or emulated machines");
 }
 
-// What the parser had no use for: an option or command that there is not.
+// Arguments that the parser did not use: an unknown option or command.
 void refuse_extras(const CLI::App& app) {
   const std::vector<std::string> extras = app.remaining(true);
   if (extras.empty()) return;
@@ -111,6 +111,8 @@ int run(int argc, char** argv) {
                                         {"mutants", add_mutants_command(app, session)},
                                         {"schedule-mutants", add_schedule_mutants_command(app, session)},
                                         {"soak", add_soak_command(app, session)},
+                                        {"fuzz", add_fuzz_command(app, session)},
+                                        {"contract", add_contract_command(app, session)},
                                         {"verify-report", add_verify_report_command(app, session)}};
   app.require_subcommand(0, 1);
   app.allow_extras();
@@ -128,8 +130,8 @@ int run(int argc, char** argv) {
   refuse_extras(app);
   const auto chosen = app.get_subcommands();
   const std::string name = !chosen.empty() ? chosen.front()->get_name() : mutants ? "mutants" : "";
-  // Who checks a report need not have the plugins that it is about.
-  if (name != "verify-report") check_selection(session.selection);
+  // Checking a report does not require its plugins.
+  if (name != "verify-report" && name != "contract") check_selection(session.selection);
   return actions.at(name)();
 }
 

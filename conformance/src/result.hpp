@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a run found: a result for every case that was asked for, and the environment in which it was found. This is all
-// that report writers see.
+// The findings of a run: a result for every requested case, and the environment. This is all that report writers see.
 #pragma once
 
 #include <cstdint>

@@ -91,8 +91,8 @@ class Printer {
   std::map<std::string, uint64_t> seen_;  // by clause
 };
 
-// Of many failures: which clauses they break, and where to begin. Cases come cheapest first, and those of the contract
-// before the matrix, which shows the consequences.
+// A summary of many failures: the clauses that they break, and where to begin. Cases come cheapest first, and those of
+// the contract before the matrix, which shows the consequences.
 void print_summary(const Run& run) {
   std::map<std::string, uint64_t> clauses;
   const Result* first = nullptr;
@@ -110,7 +110,7 @@ void print_summary(const Run& run) {
   if (const auto unnamed = clauses.find(""); unnamed != clauses.end())
     text += fmt::format("{}{} without a clause of their own", text.empty() ? "" : ", ", unnamed->second);
   fmt::print(
-      "{} cases say that something is broken: {} (docs/plugin-guide.md, \"The contract\").\n"
+      "{} cases say that something is broken: {} (docs/contract.md).\n"
       "Begin with the simplest, {}; the rest may follow from it:\n  {}\n",
       bad, text, first->id, first->reproduce);
 }

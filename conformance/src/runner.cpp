@@ -12,6 +12,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "folder.hpp"
 #include "machine.hpp"
 #include "process.hpp"
 #include "worker_messages.hpp"
@@ -27,7 +28,7 @@ constexpr int64_t grace_ms = 2000;
 // After its last case a process has so long to end.
 constexpr int64_t end_ms = 20'000;
 
-// What of the caller's environment must not reach a worker: it would change what is tested.
+// Variables of the caller's environment that must not reach a worker, since they would change what is tested.
 constexpr const char* withheld[] = {
     "RANK",       "WORLD_SIZE",       "LOCAL_RANK",    "LOCAL_WORLD_SIZE", "MASTER_ADDR",      "MASTER_PORT",
     "TUTTI_RANK", "TUTTI_WORLD_SIZE", "TUTTI_ALGO",    "TUTTI_TRANSPORT",  "TUTTI_LOCAL_RANK", "TUTTI_LOCAL_WORLD_SIZE",
@@ -57,26 +58,6 @@ class Environment {
       values_[text.substr(0, equal)] = text.substr(equal + 1);
   }
   std::map<std::string, std::string> values_;
-};
-
-// A folder that goes with its owner.
-class Folder {
- public:
-  Folder() {
-    std::string name = (std::filesystem::temp_directory_path() / "tutti-conform-XXXXXX").string();
-    if (!mkdtemp(name.data())) throw std::runtime_error("cannot make a folder like " + name);
-    path_ = name;
-  }
-  Folder(const Folder&) = delete;
-  Folder& operator=(const Folder&) = delete;
-  ~Folder() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
 };
 
 std::string this_program() { return std::filesystem::read_symlink("/proc/self/exe").string(); }

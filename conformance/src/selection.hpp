@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the user asked for: the options that every command shares.
+// The user's selection: the options that every command shares.
 #pragma once
 
 #include <cstdint>

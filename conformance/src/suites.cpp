@@ -7,6 +7,7 @@
 
 #include "chaos/chaos.hpp"
 #include "contract/contract.hpp"
+#include "fuzz/trial.hpp"
 #include "matrix/matrix.hpp"
 #include "performance/performance.hpp"
 #include "proofs/proofs.hpp"
@@ -19,7 +20,8 @@ namespace {
 
 std::vector<Suite>& table() {
   static std::vector<Suite> all{
-      contract_suite(), proof_suite(), matrix_suite(), chaos_suite(), performance_suite(), soak_suite(),
+      contract_suite(),    proof_suite(), matrix_suite(),     chaos_suite(),
+      performance_suite(), soak_suite(),  fuzz::fuzz_suite(),
   };
   return all;
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What came of a case.
+// The result of a case.
 #pragma once
 
 #include <string>

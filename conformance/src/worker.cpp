@@ -51,7 +51,7 @@ void answer(const Json& message) {
   }
 }
 
-// What the worker is, told once at its start.
+// The worker's identity, received once at its start.
 struct Self {
   uint32_t rank = 0, nranks = 1;
   std::string folder;

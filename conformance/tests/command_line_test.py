@@ -7,11 +7,13 @@ import subprocess
 import sys
 import tempfile
 
+import expectations
+from expectations import end, expect
+
 CONFORM, PLUGINS, SAMPLES = sys.argv[1], pathlib.Path(sys.argv[2]), pathlib.Path(sys.argv[3])
 TEMPLATE, LINE = SAMPLES / "libtutti-template.so", SAMPLES / "libtutti-template-algorithm.so"
 CASE = "matrix/all_reduce/ring/shm/float32/sum/n3/c100/root0/out/heap/aligned/block"
 SMALL = ["--ranks", "2", "--collective", "all_reduce", "--algorithm", "ring", "--transport", "shm", "--level", "smoke"]
-failures = 0
 
 
 def conform(*arguments):
@@ -19,16 +21,8 @@ def conform(*arguments):
     return run.returncode, run.stdout, run.stderr
 
 
-def expect(what, holds, seen=""):
-    global failures
-    if not holds:
-        failures += 1
-        print(f"FAILED: {what}\n{seen}")
-
-
 def refused(*arguments, says):
-    status, out, err = conform(*arguments)
-    expect(f"{arguments} is refused with status 2 and says {says!r}", status == 2 and says in out + err, f"{status}\n{out}{err}")
+    expectations.refused([CONFORM, *arguments], says)
 
 
 def passes(*arguments, says=""):
@@ -62,17 +56,17 @@ refused("--seed", "-1", says="--seed: expected a whole number")
 refused("--patience", "0", says="--patience: expected a number from 1 to 100, got 0")
 for share in ("0/3", "4/3", "3", "a/b", "1/99999"):
     refused("--share", share, says=f'expected K/N, the K-th of N shares, with K from 1 to N and N at most 10000, got "{share}"')
-refused("muntants", says='there is no command "muntants"; known are mutants, schedule-mutants, soak, verify-report; did you mean "mutants"?')
+refused("muntants", says='there is no command "muntants"; known are mutants, schedule-mutants, soak, fuzz, contract, verify-report; did you mean "mutants"?')
 refused("soak", "--minutes", "0", says="--minutes: expected a number from 0.01 to 1000000, got 0")
 refused("soak", "--minuts", "1", says='there is no option "--minuts"; did you mean "--minutes"?')
-refused("mutants", "ignores-secert", says='did you mean "ignores-secret"?')
+refused("mutants", "serves-strangres-first", says='did you mean "serves-strangers-first"?')
 refused("verify-report", "/no/such/folder", says="is no folder")
 refused("verify-report", "a", "b", says="one word too many")
 refused("--json", "/no/such/folder/x.json", says="cannot be written: No such file or directory")
 refused("--plugin", "/no/such/file.so", says="cannot be loaded: there is no such file")
 refused("--plugin", PLUGINS, says="is a folder")
 refused("--plugin", "", says="is no file's name")
-refused("--plugin", __file__, says="cannot be loaded")
+refused("--plugin", __file__, says="it is no shared library")
 refused("--netns", "no-such", says="there is no network namespace no-such-0")
 refused("--reproduce", CASE, says="expected CASE@SEED")
 refused("--reproduce", CASE + "@", says="expected CASE@SEED")
@@ -100,7 +94,7 @@ shares = [conform("--list", *SMALL, "--share", f"{k}/3")[1].splitlines()[:-1] fo
 expect("three shares are the whole", sorted(sum(shares, [])) == sorted(whole) and all(shares), shares)
 passes(*SMALL, "--share", "2/3", says="the share 2/3 of all, they prove no conformance")
 
-# What is found enters the matrix; nothing in the suite knows its name.
+# A found plugin enters the matrix; nothing in the suite knows its name.
 for plugin, names in ((TEMPLATE, ["--transport", "template"]), (LINE, ["--algorithm", "line", "--transport", "shm"])):
     ids = conform("--plugin", plugin, "--level", "smoke", "--list", *names)[1]
     expect(f"{plugin.name} enters the matrix", f"/{names[1]}/" in ids, ids)
@@ -117,5 +111,4 @@ with tempfile.TemporaryDirectory() as folder:
            {row["transport"] for row in traffic} == {"shm"} and {row["rank"] for row in traffic} == {0, 1, 2}, result)
     sums = [sum(row[key] for row in traffic) for key in ("sent_bytes", "received_bytes")]
     expect("as many bytes are received as sent", sums[0] == sums[1] > 0, result)
-print("0 failed" if failures == 0 else f"{failures} failed")
-sys.exit(1 if failures else 0)
+end()

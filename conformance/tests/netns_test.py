@@ -14,7 +14,7 @@ import tempfile
 
 CONFORM, HOSTS = sys.argv[1], sys.argv[2]
 NAME = f"tutti-conform-{os.getpid()}"
-# Of a case: meeting, connecting, headers of small messages, acknowledgements.
+# The overhead of a case: meeting, connecting, headers of small messages, acknowledgements.
 MOST_PER_CASE, MOST_RATIO = 60_000, 1.25
 
 

@@ -43,7 +43,7 @@ TEST(Elements, Float32AndFloat64AreTheProcessors) {
     ASSERT_EQ(value_of(type_of("float64"), wide), d);
     ASSERT_EQ(rounded(type_of("float32"), f), single);
     ASSERT_EQ(rounded(type_of("float64"), d), wide);
-    // Where the exponent fits, a double rounds as the processor rounds it.
+    // If the exponent fits, a double rounds as the processor rounds it.
     const double mixed =
         std::ldexp(static_cast<double>(static_cast<int64_t>(wide)), static_cast<int>(wide % 200) - 180);
     ASSERT_EQ(rounded(type_of("float32"), mixed), std::bit_cast<uint32_t>(static_cast<float>(mixed))) << mixed;

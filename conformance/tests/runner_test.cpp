@@ -26,7 +26,7 @@ struct Misdeed {
   Outcome (*run)(const Place&);
 };
 
-// What a process does when its shared state goes: after its last case.
+// The end of a process's shared state, after its last case.
 struct AtEnd {
   void (*action)();
   ~AtEnd() { action(); }
@@ -223,7 +223,7 @@ TEST(RunnerResult, TellsClauseOutputAndReproducer) {
   EXPECT_NE(result.seed, case_seed(0x1234, "misdeed/pass"));
 }
 
-// What tutti-conform --patience gives: the case sleeps for longer than its limit and less than ten times that.
+// The effect of tutti-conform --patience: the case sleeps longer than its limit and less than ten times that.
 TEST(RunnerResult, PatienceMakesLimitsLonger) {
   EXPECT_EQ(run("hang_for_a_while").outcome.verdict, Verdict::timeout);
   RunnerOptions options;

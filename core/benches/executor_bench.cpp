@@ -4,7 +4,7 @@
 #include <benchmark/benchmark.h>
 #include <tutti/schedule.h>
 
-#include "engine/executor.hpp"
+#include "host/executor.hpp"
 
 namespace tutti::core {
 namespace {
@@ -39,7 +39,7 @@ void run(benchmark::State& state, uint32_t kind) {
   Execution execution;
   execution.place(0);
   for (auto _ : state) {
-    execution.launch(plan, in.data(), out.data(), 0, {});
+    execution.launch(plan, in.data(), out.data(), 0, {}, {});
     while (!execution.advance()) {
     }
   }

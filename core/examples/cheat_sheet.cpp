@@ -3,6 +3,7 @@
 // Every collective on a few numbers, before and after, as int32 and as float32: the worked examples for 2, 3 and 4
 // ranks. To see them all: cheat_sheet --threads 2 3 4
 #include <chrono>
+#include <thread>
 
 #include "ranks.hpp"
 #include "worked_examples.hpp"

@@ -4,15 +4,11 @@
 // --threads N, N threads of one process. The example itself is the same function of a communicator in both cases.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <cstdint>
 #include <cstdio>
-#include <exception>
 #include <functional>
-#include <span>
 #include <stdexcept>
 #include <string>
-#include <thread>
 #include <tutti/tutti.hpp>
 #include <vector>
 
@@ -38,63 +34,9 @@ std::string show(const std::vector<T>& values) {
 }
 
 // Rank 0 prints each rank's text, in the order of ranks. Collective.
-inline void print_in_order(const tutti::Communicator& world, const std::string& text) {
-  const std::vector<uint64_t> mine{text.size()};
-  std::vector<uint64_t> sizes(world.rank() == 0 ? world.nranks() : 0);
-  world.gather<uint64_t>(mine, sizes, 0);
-  if (world.rank() != 0) {
-    if (!text.empty()) world.send<char>(text, 0);
-    return;
-  }
-  std::string all = text;
-  for (uint32_t peer = 1; peer < world.nranks(); ++peer) {
-    std::string received(sizes[peer], '\0');
-    if (!received.empty()) world.receive<char>(received, peer);
-    all += received;
-  }
-  std::fputs(all.c_str(), stdout);
-  std::fflush(stdout);
-}
+void print_in_order(const tutti::Communicator& world, const std::string& text);
 
-// One rank's life. The program's exit status: 0, or 1 after a message; the other ranks are then told why and fail too.
-inline int run_rank(const std::string& program, const std::function<tutti::Communicator()>& join, const Body& body) {
-  try {
-    const tutti::Communicator world = join();
-    try {
-      body(world);
-      return 0;
-    } catch (const std::exception& e) {
-      std::fprintf(stderr, "%s: rank %u: %s\n", program.c_str(), world.rank(), e.what());
-      world.abort(e.what());
-    }
-  } catch (const std::exception& e) {
-    std::fprintf(stderr, "%s: %s\n", program.c_str(), e.what());
-  }
-  return 1;
-}
-
-// The whole of an example's main.
-inline int run(int argc, char** argv, const std::string& program, const std::string& about, const Body& body) {
-  CLI::App app{about, program};
-  std::vector<uint32_t> thread_counts;
-  app.add_option("--threads", thread_counts,
-                 "Run as N ranks that are threads of this process, without a launcher; several: one after another")
-      ->check(CLI::Range(1u, 64u))
-      ->type_name("N");
-  CLI11_PARSE(app, argc, argv);
-  if (thread_counts.empty()) return run_rank(program, [] { return tutti::Communicator(); }, body);
-  for (const uint32_t n : thread_counts) {
-    const std::string meeting = "local:" + program + "-" + std::to_string(n);
-    std::vector<int> status(n, 1);
-    std::vector<std::thread> threads;
-    for (uint32_t rank = 0; rank < n; ++rank)
-      threads.emplace_back(
-          [&, rank] { status[rank] = run_rank(program, [&] { return tutti::Communicator(meeting, rank, n); }, body); });
-    for (std::thread& thread : threads) thread.join();
-    for (const int s : status)
-      if (s != 0) return s;
-  }
-  return 0;
-}
+// The whole of an example's main: reads --threads and runs the body on each rank. Returns the program's exit status.
+int run(int argc, char** argv, const std::string& program, const std::string& about, const Body& body);
 
 }  // namespace ranks

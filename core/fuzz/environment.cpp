@@ -6,9 +6,9 @@
 
 #include <map>
 
-#include "bootstrap/unique_id.hpp"
-#include "engine/selector.hpp"
+#include "choose/selector.hpp"
 #include "fuzz_input.hpp"
+#include "unique_id.hpp"
 
 namespace {
 

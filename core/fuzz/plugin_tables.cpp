@@ -6,8 +6,8 @@
 #include <memory>
 #include <vector>
 
-#include "engine/plugin_check.hpp"
 #include "fuzz_input.hpp"
+#include "plugins/plugin_check.hpp"
 
 using namespace tutti::core;
 
@@ -58,7 +58,8 @@ void check_plugin_entry(FuzzInput& input) {
   entry.set(offsetof(tutti_plugin_entry_table, info), input.byte() % 16 ? info.get() : nullptr);
   if (!check_entry(entry.get()).empty()) return;
   const tutti_plugin_entry_table& good = *entry.get();
-  FUZZ_CHECK(good.struct_size >= sizeof good && good.abi_major == TUTTI_ABI_MAJOR && good.init && good.get_interface);
+  FUZZ_CHECK(good.struct_size >= tutti_mandatory<tutti_plugin_entry_table>::bytes &&
+             good.abi_major == TUTTI_ABI_MAJOR && good.init && good.get_interface);
   FUZZ_CHECK(good.info->id && *good.info->id && good.info->version && good.info->license);
 }
 
@@ -82,7 +83,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t bytes) {
       table.set_text(offsetof(tutti_transport, name), input);
       if (!check_interface(table.get()).empty()) break;
       const tutti_transport& good = *table.get();
-      FUZZ_CHECK(good.struct_size >= sizeof good && good.stamp == TUTTI_TRANSPORT_STAMP && *good.name);
+      FUZZ_CHECK(good.struct_size >= tutti_mandatory<tutti_transport>::bytes && good.stamp == TUTTI_TRANSPORT_STAMP &&
+                 *good.name);
       FUZZ_CHECK(good.query && good.post && good.progress && good.abort && good.get_interface);
       break;
     }
@@ -91,7 +93,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t bytes) {
       table.set_text(offsetof(tutti_algorithm, name), input);
       if (!check_interface(table.get()).empty()) break;
       const tutti_algorithm& good = *table.get();
-      FUZZ_CHECK(good.struct_size >= sizeof good && good.supports && good.schedule && *good.name);
+      FUZZ_CHECK(good.struct_size >= tutti_mandatory<tutti_algorithm>::bytes && good.supports && good.schedule &&
+                 *good.name);
       break;
     }
     default: {
@@ -102,13 +105,16 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t bytes) {
       const bool with_view = input.byte() % 4, with_wait = input.byte() % 4;
       const auto rails = stamped<tutti_rails>(input, TUTTI_RAILS_STAMP);
       const bool with_rails = input.byte() % 4;
+      const auto mapped = stamped<tutti_mapped>(input, TUTTI_MAPPED_STAMP);
+      const bool with_mapped = input.byte() % 4;
       if (!check_optional(transport, with_view ? view.get() : nullptr, with_wait ? wait.get() : nullptr,
-                          with_rails ? rails.get() : nullptr)
+                          with_rails ? rails.get() : nullptr, with_mapped ? mapped.get() : nullptr)
                .empty())
         break;
       FUZZ_CHECK(!with_view || (view.get()->try_receive && view.get()->commit));
       FUZZ_CHECK(!with_wait || (wait.get()->get_fd && wait.get()->disarm));
       FUZZ_CHECK(!with_rails || rails.get()->of_host);
+      FUZZ_CHECK(!with_mapped || (mapped.get()->share && mapped.get()->close_mapping));
     }
   }
   return 0;

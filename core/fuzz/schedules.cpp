@@ -8,10 +8,10 @@
 #include <cmath>
 #include <memory>
 
-#include "../tests/schedule/interpreter.hpp"
+#include "../schedule/tests/interpreter.hpp"
 #include "bootstrap/failure.hpp"
-#include "engine/plan.hpp"
 #include "fuzz_input.hpp"
+#include "plan/plan.hpp"
 
 using namespace tutti;
 

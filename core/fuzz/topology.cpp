@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // What ranks say of themselves when a communicator is made: descriptions from which every rank computes the topology.
-#include "engine/topology.hpp"
+#include "comm/introduction.hpp"
 
 #include <cmath>
 

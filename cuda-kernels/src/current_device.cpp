@@ -60,14 +60,17 @@ uint32_t device_of_thread() {
   return static_cast<uint32_t>(device);
 }
 
+bool has_context(uint32_t device) {
+  unsigned flags = 0;
+  int active = 0;
+  return driver().primary_context_state(static_cast<CUdevice>(device), &flags, &active) == CUDA_SUCCESS && active;
+}
+
 int used_device() {
   int devices = 0;
   if (cudaGetDeviceCount(&devices) != cudaSuccess) return -1;
-  for (int device = 0; device < devices; ++device) {
-    unsigned flags = 0;
-    int active = 0;
-    if (driver().primary_context_state(device, &flags, &active) == CUDA_SUCCESS && active) return device;
-  }
+  for (int device = 0; device < devices; ++device)
+    if (has_context(static_cast<uint32_t>(device))) return device;
   return -1;
 }
 

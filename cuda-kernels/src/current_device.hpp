@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a thread has to have while it calls CUDA, and what is as it was when it has called.
+// The state that a thread needs while it calls CUDA; the previous state is restored afterwards.
 #pragma once
 
 #include <cuda.h>
@@ -29,6 +29,8 @@ class CurrentDevice {
 
 // The device of the thread's current context; only where there is one.
 uint32_t device_of_thread();
+// Does this process use the device already?
+bool has_context(uint32_t device);
 // A device that this process already uses, or -1.
 int used_device();
 

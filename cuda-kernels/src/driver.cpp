@@ -38,6 +38,7 @@ Driver load() {
   look_up("cuPointerGetAttributes", 7000, d.pointer_get_attributes);
   look_up("cuDevicePrimaryCtxGetState", 7000, d.primary_context_state);
   look_up("cuDeviceGetUuid", 11040, d.device_get_uuid);  // that of a part, where a GPU is partitioned (MIG)
+  look_up("cuDeviceGetPCIBusId", 4010, d.device_get_pci_bus_id);
   look_up("cuStreamBatchMemOp", 11070, d.stream_batch_mem_op);
   look_up("cuMemRetainAllocationHandle", 11000, d.mem_retain_allocation_handle);
   look_up("cuMemRelease", 10020, d.mem_release);

@@ -20,6 +20,7 @@ struct Driver {
   CUresult (*pointer_get_attributes)(unsigned, CUpointer_attribute*, void**, CUdeviceptr);
   CUresult (*primary_context_state)(CUdevice, unsigned*, int*);
   CUresult (*device_get_uuid)(CUuuid*, CUdevice);
+  CUresult (*device_get_pci_bus_id)(char*, int, CUdevice);
   CUresult (*stream_batch_mem_op)(CUstream, unsigned, CUstreamBatchMemOpParams*, unsigned);
   CUresult (*mem_retain_allocation_handle)(CUmemGenericAllocationHandle*, void*);
   CUresult (*mem_release)(CUmemGenericAllocationHandle);

@@ -18,7 +18,7 @@ struct Program {
 };
 static_assert(sizeof(Program) <= 4096, "what a kernel's parameters may take on every driver");
 
-// Of commands that have been looked through. Throws sdk::Error, TUTTI_NOT_SUPPORTED for what does not fit.
+// Launches commands that have been checked. Throws sdk::Error, TUTTI_NOT_SUPPORTED for what does not fit.
 Program make_program(std::span<const tutti_command> commands);
 // Puts it into a stream of the current device, which is number `device`, as one kernel. Throws sdk::Error:
 // TUTTI_NOT_SUPPORTED where the device ends kernels that run long.

@@ -3,7 +3,9 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
+#include <cctype>
 #include <cstring>
 #include <string>
 
@@ -16,7 +18,7 @@
 namespace tutti::cuda {
 namespace {
 
-// What a tutti_memory_export holds.
+// The contents of a tutti_memory_export.
 constexpr uint32_t legacy_handle = 1;  // of cudaIpcGetMemHandle
 constexpr uint32_t by_descriptor = 2;  // of cuMemExportToShareableHandle, beside the record; `handle`: its address
 struct Exported {
@@ -101,7 +103,7 @@ void unmap(const ImportCache::Key& key, void* base) {
 }
 
 // Memory of cuMemCreate: the attributes tell of the reserved addresses, which may hold many allocations one behind the
-// other. What is mapped at `address` is one of them, with a number of its own.
+// other. The mapping at `address` is one of them, with a number of its own.
 void find_mapped_allocation(const void* address, tutti_pointer& pointer) {
   const CurrentDevice any;
   const auto at = reinterpret_cast<CUdeviceptr>(address);
@@ -141,6 +143,8 @@ void query(tutti_device_caps& caps) {
   caps.memory_kind = TUTTI_MEMORY_CUDA;
   caps.devices = static_cast<uint32_t>(devices);
   caps.flags = TUTTI_DEVICE_EXPORTS;
+  caps.dtypes = (uint64_t{2} << TUTTI_FLOAT64) - (uint64_t{1} << TUTTI_INT8);
+  caps.ops = (uint64_t{2} << TUTTI_MAX) - (uint64_t{1} << TUTTI_SUM);
 }
 
 void classify(const void* address, tutti_pointer& pointer) {
@@ -269,6 +273,18 @@ void identify(uint32_t device, uint8_t* id) {
   std::memcpy(id, &uuid, sizeof uuid);
 }
 
+// The speeds are those of a recent GPU with NVLink or PCIe 4: nothing measures them here.
+void describe(uint32_t device, tutti_device_facts& facts) {
+  char pci[sizeof facts.pci] = {};
+  check("cuDeviceGetPCIBusId", driver().device_get_pci_bus_id(pci, sizeof pci, static_cast<CUdevice>(device)));
+  // sysfs writes it in lower case.
+  std::transform(pci, pci + sizeof pci, facts.pci, [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  facts.numa = -1;
+  facts.link_latency_ns = 4000;
+  facts.link_bandwidth = 50'000'000'000;
+  facts.copy_bandwidth = 20'000'000'000;
+}
+
 int export_memory(const void* address, tutti_memory_export& memory) {
   tutti_pointer pointer{};
   classify(address, pointer);
@@ -293,7 +309,7 @@ int export_memory(const void* address, tutti_memory_export& memory) {
   if (legacy) {
     check("cudaIpcGetMemHandle", cudaIpcGetMemHandle(&exported.handle, pointer.base));
   } else {
-    // Where it lies tells it from others.
+    // The address distinguishes it from others.
     std::memcpy(&exported.handle, &pointer.base, sizeof pointer.base);
     fd = export_descriptor(pointer.base);
   }

@@ -20,6 +20,7 @@ void enable_peer(uint32_t device, uint32_t peer);
 // Throws where `device`, whose context is current, may not read memory of a peer.
 void require_readable(uint32_t device, const void* address);
 void identify(uint32_t device, uint8_t* id);
+void describe(uint32_t device, tutti_device_facts& facts);
 // Allocations of cudaMalloc by CUDA's legacy handles, without a descriptor; those of cuMemCreate, where they were made
 // for it, by a descriptor.
 int export_memory(const void* address, tutti_memory_export& memory);

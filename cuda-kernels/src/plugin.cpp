@@ -32,6 +32,7 @@ struct Cuda {
     return cuda::export_dmabuf(address, bytes, offset);
   }
   static void identify(uint32_t device, uint8_t* id) { cuda::identify(device, id); }
+  static void describe(uint32_t device, tutti_device_facts& facts) { cuda::describe(device, facts); }
   static void prepare(uint32_t device) { cuda::prepare(device); }
   static void* create_stream(uint32_t device) { return cuda::create_stream(device); }
   static void destroy_stream(void* stream) { cuda::destroy_stream(stream); }

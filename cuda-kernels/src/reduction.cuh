@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What kernels do with a COPY or a REDUCE: the fold of tutti/sdk/arithmetic.hpp over n sources. Where all addresses lie
-// alike within 16 bytes the body is read and written in 16-byte vectors, and only the edges by elements; otherwise
-// everything goes by elements, and by bytes where elements are not aligned. `share` says which of it a thread does.
+// The device code of a COPY or REDUCE: the fold of tutti/sdk/arithmetic.hpp over n sources. If all addresses have the
+// same offset within 16 bytes, the body is read and written in 16-byte vectors and only the edges by elements.
+// Otherwise everything goes by elements, or by bytes if elements are not aligned. `share` is a thread's part of the
+// work.
 #pragma once
 
 #include <cstring>

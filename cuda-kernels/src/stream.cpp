@@ -26,9 +26,11 @@ using sdk::Error;
 
 cudaEvent_t event_of(const tutti_command& command) { return reinterpret_cast<Mark*>(command.mark)->event; }
 
-// What can be said without the device: nothing of the batch is carried out when one command is wrong.
+// Checks without the device: if one command is wrong, no command of the batch is carried out.
 void look_through(std::span<const tutti_command> commands) {
   for (const tutti_command& c : commands) {
+    if (c.flags || c.scale)
+      throw Error(TUTTI_NOT_SUPPORTED, "a command has flags or a scale, which are not known here");
     switch (c.kind) {
       case TUTTI_COMMAND_COPY:
         if (c.sources != 1)
@@ -110,6 +112,8 @@ void stream_state(void* stream, uint32_t& device, uint64_t& flags) {
     check("cudaGetDevice", cudaGetDevice(&ordinal));
   }
   device = static_cast<uint32_t>(ordinal);
+  flags = 0;
+  if (!stream && !has_context(device)) return;  // nothing was given to its default stream yet
   const CurrentDevice current(device);
   cudaStreamCaptureStatus capture{};
   check("cudaStreamIsCapturing", cudaStreamIsCapturing(handle, &capture));

@@ -505,7 +505,7 @@ TEST_F(Gpu, NoCopyWaitsForTheStream) {
   void* between = nullptr;
   ASSERT_EQ(device->allocate(nullptr, 0, bytes, &between), TUTTI_OK) << last_error;
   auto* gate = reinterpret_cast<uint32_t*>(words.host);
-  // Whatever happens, the stream goes on after a while.
+  // The stream continues after a while in any case.
   std::atomic<bool> released = false;
   std::thread releasing([&] {
     for (int i = 0; i < 200 && !released; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(10));

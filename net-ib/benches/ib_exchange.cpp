@@ -40,16 +40,9 @@ tutti_host host{};
 void must(tutti_status status, const char* what) {
   if (status < 0) die(std::string(what) + " failed");
 }
-void write_all(int fd, const void* data, size_t bytes) {
-  if (write(fd, data, bytes) != static_cast<ssize_t>(bytes)) die("the other process is gone");
-}
-void read_all(int fd, void* data, size_t bytes) {
-  if (recv(fd, data, bytes, MSG_WAITALL) != static_cast<ssize_t>(bytes)) die("the other process is gone");
-}
-
 class End {
  public:
-  End(uint32_t rank, int side, char* memory, uint64_t bytes) {
+  End(uint32_t rank, int side, char* memory, uint64_t bytes) : side_(side) {
     host.struct_size = sizeof host;
     host.log = [](void*, const tutti_log_record* r) {
       if (r->level <= TUTTI_LOG_WARN) std::fprintf(stderr, "%s\n", r->text);
@@ -60,26 +53,33 @@ class End {
     };
     tutti_plugin_entry_net_ib.init(&host);
     table_ = static_cast<const tutti_transport*>(tutti_plugin_entry_net_ib.get_interface(TUTTI_TRANSPORT_ID, 0));
-    must(table_->open_domain(table_->self, &domain_), "open_domain");
+    tutti_domain_config domain_config{};
+    domain_config.struct_size = sizeof domain_config;
+    must(table_->open_domain(table_->self, &domain_config, &domain_), "open_domain");
+    pair_.struct_size = sizeof pair_;
+    pair_.self = this;
+    pair_.send = [](void* self, uint32_t, const void* data, uint64_t size) -> tutti_status {
+      const int fd = static_cast<End*>(self)->side_;
+      return send(fd, data, size, 0) == static_cast<ssize_t>(size) ? TUTTI_OK : TUTTI_PEER_FAILED;
+    };
     tutti_endpoint_config config{};
     config.struct_size = sizeof config;
     config.rank = rank;
     config.nranks = 2;
     config.lanes = 1;
+    config.pair = &pair_;
     must(table_->open_endpoint(domain_, &config, &endpoint_), "open_endpoint");
     wait_ = static_cast<const tutti_wait_fd*>(table_->get_interface(table_->self, TUTTI_WAIT_FD_ID));
     must(wait_->get_fd(endpoint_, &fd_), "get_fd");
     const tutti_memory registered{sizeof registered, TUTTI_MEMORY_HOST, memory, bytes, -1, 0, 0};
     must(table_->register_memory(domain_, &registered, &region_), "register_memory");
-    char mine[4096], theirs[4096];
-    uint64_t size = sizeof mine, their_size = 0;
-    must(table_->get_address(endpoint_, mine, &size), "get_address");
-    write_all(side, &size, sizeof size);
-    write_all(side, mine, size);
-    read_all(side, &their_size, sizeof their_size);
-    read_all(side, theirs, their_size);
     tutti_status status;
-    while ((status = table_->connect(endpoint_, 1 - rank, theirs, their_size, &link_)) == TUTTI_AGAIN) progress();
+    while ((status = table_->connect(endpoint_, 1 - rank, &link_)) == TUTTI_AGAIN) {
+      char message[TUTTI_PAIR_BYTES];
+      for (ssize_t n; (n = recv(side_, message, sizeof message, MSG_DONTWAIT)) > 0;)
+        must(table_->receive_pair(endpoint_, 1 - rank, message, static_cast<uint64_t>(n)), "receive_pair");
+      progress();
+    }
     must(status, "connect");
   }
   ~End() {
@@ -130,6 +130,8 @@ class End {
     return n != 0;
   }
 
+  const int side_;  // to the other process, for pair messages
+  tutti_pair_messages pair_{};
   const tutti_transport* table_ = nullptr;
   const tutti_wait_fd* wait_ = nullptr;
   int32_t fd_ = -1;
@@ -186,7 +188,7 @@ int main(int argc, char** argv) {
     return 2;
   }
   int sides[2];
-  if (socketpair(AF_UNIX, SOCK_STREAM, 0, sides) != 0) die("socketpair failed");
+  if (socketpair(AF_UNIX, SOCK_SEQPACKET, 0, sides) != 0) die("socketpair failed");
   const pid_t child = fork();
   const uint32_t rank = child ? 0 : 1;
   ::close(sides[1 - rank]);

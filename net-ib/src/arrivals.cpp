@@ -2,10 +2,8 @@
 //
 // The receiving half of a link. What a frame says is checked before it is used; nonsense loses the peer.
 #include <cstring>
-#include <tutti/sdk/plugin.hpp>
 
 #include "endpoint.hpp"
-#include "link.hpp"
 
 namespace tutti::ib {
 
@@ -19,20 +17,18 @@ Receive* Link::receive_of(Lane& lane, uint32_t sequence) {
 
 void Link::on_frame(Path& path, const char* bytes, uint32_t size) {
   Frame f;
-  if (size < sizeof f) return broken("a frame of " + std::to_string(size) + " bytes");
+  if (size < sizeof f) return broken(fmt::format("a frame of {} bytes", size));
   std::memcpy(&f, bytes, sizeof f);
   if (f.bytes != size - sizeof f || f.lane >= lanes_.size())
-    return broken("a frame with " + std::to_string(size - sizeof f) + " bytes of payload that tells of " +
-                  std::to_string(f.bytes) + " on lane " + std::to_string(f.lane));
+    return broken(fmt::format("a frame with {} bytes of payload that tells of {} on lane {}", size - sizeof f, +f.bytes,
+                              +f.lane));
   if (!path.set_freed(f.freed)) return broken("its count of frames taken in is impossible");
-  ready_ = true;
   Lane& lane = lanes_[f.lane];
   const bool counts = f.kind != FrameKind::kCredit && f.kind != FrameKind::kPathDown && f.kind != FrameKind::kBye;
   if (counts && static_cast<int32_t>(f.posted - lane.peer_posted) > 0) lane.peer_posted = f.posted;
   if (has_work()) endpoint_.wants_advance(*this);
   const char* payload = bytes + sizeof f;
   switch (f.kind) {
-    case FrameKind::kReady:
     case FrameKind::kPosted:
     case FrameKind::kCredit:
       return;
@@ -45,35 +41,37 @@ void Link::on_frame(Path& path, const char* bytes, uint32_t size) {
     case FrameKind::kMismatch:
     case FrameKind::kDiscard:
       return on_refusal(f);
-    case FrameKind::kControl:
-      if (f.bytes > TUTTI_CONTROL_BYTES) return broken("a control message of " + std::to_string(f.bytes) + " bytes");
-      return endpoint_.deliver_control(peer_, payload, f.bytes);
+    case FrameKind::kControl: {
+      std::unique_ptr<char[]> copy(new char[f.bytes + 1]);
+      std::memcpy(copy.get(), payload, f.bytes);
+      return endpoint_.completions().control(peer_, std::move(copy), f.bytes);
+    }
     case FrameKind::kPathDown:
       return on_path_down(f);
     case FrameKind::kBye:
       return endpoint_.said_goodbye(*this);
   }
-  broken("a frame of unknown kind " + std::to_string(static_cast<int>(f.kind)));
+  broken(fmt::format("a frame of unknown kind {}", static_cast<int>(f.kind)));
 }
 
 void Link::on_data(const Frame& f, const char* payload) {
   if (endpoint_.is_closing()) return;
   Lane& lane = lanes_[f.lane];
-  const auto broken_message = [&](const char* before, const char* after) {
-    broken(before + ("message " + std::to_string(f.sequence) + " of lane " + std::to_string(f.lane)) + after);
+  const auto broken_message = [&](const char* what) {
+    broken(fmt::format("message {} of lane {} {}", f.sequence, f.lane, what));
   };
   if (f.total <= endpoint_.shape().eager_bytes) {
-    if (f.bytes != f.total || f.offset != 0) return broken_message("", " is small but came in pieces");
+    if (f.bytes != f.total || f.offset != 0) return broken_message("is small but came in pieces");
     const auto ahead = static_cast<int32_t>(f.sequence - lane.posted);
     if (ahead >= 0) {
       if (static_cast<uint32_t>(ahead) != lane.early.size() || ahead >= static_cast<int32_t>(kEagerWindow))
-        return broken_message("", " is out of order");
+        return broken_message("is out of order");
       Early early{std::unique_ptr<char[]>(new char[f.bytes ? f.bytes : 1]), f.bytes};
       if (f.bytes) std::memcpy(early.data.get(), payload, f.bytes);
       return lane.early.push(std::move(early));
     }
     Receive* receive = receive_of(lane, f.sequence);
-    if (!receive || receive->done) return broken_message("", " came twice");
+    if (!receive || receive->done) return broken_message("came twice");
     if (receive->bytes != f.total) {
       mismatch(f.lane, *receive, f.total);
     } else {
@@ -86,7 +84,7 @@ void Link::on_data(const Frame& f, const char* payload) {
   Receive* receive = receive_of(lane, f.sequence);
   if (!receive || receive->done || receive->bytes != f.total || f.offset > f.total || f.bytes > f.total - f.offset ||
       f.bytes > receive->bytes - receive->arrived)
-    return broken_message("a piece of ", " that nobody asked for");
+    return broken_message("has a piece that nobody asked for");
   fill(f.lane, *receive, f.offset, payload, f.bytes);
   if (!is_up()) return;
   receive->arrived += f.bytes;
@@ -102,32 +100,28 @@ void Link::fill(uint32_t lane, Receive& receive, uint64_t offset, const char* pa
     return;
   }
   try {
-    path_of(lane)->rail().place(*receive.region, receive.data + offset, payload, bytes);
+    path_of(lane)->rail().placer().place(*receive.region, receive.data + offset, payload, bytes);
   } catch (const sdk::Error& error) {
     lose(error.what());
   }
 }
 
-void Link::on_written(Path&, uint32_t imm, uint32_t bytes) {
-  ready_ = true;
+void Link::on_written(uint32_t imm, uint32_t bytes) {
   if (endpoint_.is_closing()) return;
   const uint32_t index = imm >> 16;
-  if (index >= lanes_.size()) return broken("a write for lane " + std::to_string(index));
+  if (index >= lanes_.size()) return broken(fmt::format("a write for lane {}", index));
   Lane& lane = lanes_[index];
   const uint32_t at = static_cast<uint16_t>(imm - lane.first_receive());
   Receive* receive = at < lane.receives.size() ? &lane.receives[at] : nullptr;
   if (!receive || receive->done || !receive->region || bytes > receive->bytes - receive->arrived)
-    return broken("a write of " + std::to_string(bytes) + " bytes on lane " + std::to_string(index) +
-                  " that nobody asked for");
+    return broken(fmt::format("a write of {} bytes on lane {} that nobody asked for", bytes, index));
   receive->arrived += bytes;
   receive->done = receive->arrived == receive->bytes;
   retire_receives(index);
 }
 
 void Link::mismatch(uint32_t lane, Receive& receive, uint64_t bytes) {
-  endpoint_.log(TUTTI_LOG_ERROR, "a message of " + std::to_string(bytes) + " bytes from rank " + std::to_string(peer_) +
-                                     " on lane " + std::to_string(lane) + " met a receive of " +
-                                     std::to_string(receive.bytes) + " bytes: the two ranks run different operations");
+  endpoint_.log_mismatch(peer_, lane, bytes, receive.bytes);
   receive.done = true;
   receive.status = TUTTI_MISMATCH;
   receive.arrived = bytes;
@@ -137,15 +131,15 @@ void Link::retire_receives(uint32_t index) {
   Lane& lane = lanes_[index];
   while (!lane.receives.empty() && lane.receives.front().done) {
     const Receive receive = lane.receives.pop();
-    endpoint_.complete(peer_, receive.cookie, receive.status,
-                       receive.status == TUTTI_OK ? receive.bytes : receive.arrived);
+    endpoint_.completions().transfer(peer_, receive.cookie, receive.status,
+                                     receive.status == TUTTI_OK ? receive.bytes : receive.arrived);
   }
 }
 
 void Link::on_announce(const Frame& f, const char* payload) {
   Lane& lane = lanes_[f.lane];
   if (f.bytes != sizeof(Announcement) || lane.announced.size() >= kQueueDepth * 2)
-    return broken("an announcement of " + std::to_string(f.bytes) + " bytes");
+    return broken(fmt::format("an announcement of {} bytes", f.bytes));
   Announced announced{f.sequence, f.total, {}};
   std::memcpy(&announced.target, payload, sizeof announced.target);
   // Of messages that were small and have gone already nobody needs an announcement.

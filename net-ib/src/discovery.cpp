@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// find_ports, find_nearness and own_numa_node: asks libibverbs, sysfs and the network interfaces.
+// find_ports, find_nearness and look_around: asks libibverbs, sysfs and the network interfaces.
 #include <ifaddrs.h>
 #include <infiniband/verbs.h>
 #include <net/if.h>
@@ -14,7 +14,6 @@
 #include <filesystem>
 #include <fstream>
 #include <memory>
-#include <tutti/sdk/plugin.hpp>
 
 #include "port.hpp"
 #include "verbs.hpp"
@@ -24,7 +23,7 @@ namespace {
 
 // Prefix length of `gid` among the addresses of an interface; 64 (24 for IPv4) when it is not found.
 uint32_t prefix_of(const ifaddrs* list, const Gid& gid) {
-  const bool v4 = gid.is_v4();
+  const bool v4 = is_v4(gid.raw);
   for (const ifaddrs* a = list; a; a = a->ifa_next) {
     if (!a->ifa_addr || !a->ifa_netmask || a->ifa_addr->sa_family != (v4 ? AF_INET : AF_INET6)) continue;
     const auto bits = [](const uint8_t* mask, size_t n) {
@@ -100,16 +99,16 @@ void add_ports(ibv_device* device, std::vector<Port>& ports) {
   const std::string name = ibv_get_device_name(device);
   const std::unique_ptr<ibv_context, int (*)(ibv_context*)> context(ibv_open_device(device), ibv_close_device);
   if (!context)
-    throw sdk::Error(TUTTI_NOT_SUPPORTED, "cannot open " + name +
-                                              " (are /dev/infiniband/uverbs* there and writable for this user?): " +
-                                              std::generic_category().message(errno));
+    throw error(TUTTI_NOT_SUPPORTED,
+                "cannot open {} (are /dev/infiniband/uverbs* there and writable for this user?): {}", name,
+                in_words(errno));
   ibv_device_attr attr{};
-  if (const int error = ibv_query_device(context.get(), &attr)) throw sdk::system_error("cannot query " + name, error);
+  if (const int code = ibv_query_device(context.get(), &attr)) throw system_error(code, "cannot query {}", name);
   const std::string no_dma_buf = lacks_dma_buf(context.get());
   for (uint8_t number = 1; number <= attr.phys_port_cnt; ++number) {
     ibv_port_attr port{};
-    if (const int error = ibv_query_port(context.get(), number, &port))
-      throw sdk::system_error("cannot query port " + std::to_string(number) + " of " + name, error);
+    if (const int code = ibv_query_port(context.get(), number, &port))
+      throw system_error(code, "cannot query port {} of {}", number, name);
     Port p;
     p.device = name;
     p.port = number;
@@ -134,9 +133,9 @@ std::vector<Port> find_ports() {
     if (l) ibv_free_device_list(l);
   });
   if (!list || n == 0)
-    throw sdk::Error(TUTTI_NOT_SUPPORTED,
-                     "this host has no verbs device: /sys/class/infiniband is empty (is the adapter's kernel module "
-                     "loaded? in a container, is /dev/infiniband passed in?)");
+    throw error(TUTTI_NOT_SUPPORTED,
+                "this host has no verbs device: /sys/class/infiniband is empty (is the adapter's kernel module "
+                "loaded? in a container, is /dev/infiniband passed in?)");
   std::vector<Port> ports;
   for (int i = 0; i < n; ++i) add_ports(list.get()[i], ports);
   return ports;
@@ -146,9 +145,9 @@ int find_nearness(std::vector<Port>& ports, const std::string& near, const std::
   const std::string folder = sysfs + "/bus/pci/devices/" + near;
   const std::vector<std::string> there = pci_way(folder);
   if (there.empty())
-    throw sdk::Error(TUTTI_INVALID_ARGUMENT, "TUTTI_IB_NEAR=\"" + near +
-                                                 "\" is no PCI device of this host (there is no " + folder +
-                                                 "); expected an address as in 0000:17:00.0");
+    throw error(TUTTI_INVALID_ARGUMENT,
+                "{} is no PCI device of this host (there is no {}); expected an address as in 0000:17:00.0", near,
+                folder);
   for (Port& port : ports) {
     const std::vector<std::string> here = pci_way(sysfs + "/class/infiniband/" + port.device + "/device");
     const auto parts = std::mismatch(here.begin(), here.end(), there.begin(), there.end());
@@ -157,15 +156,19 @@ int find_nearness(std::vector<Port>& ports, const std::string& near, const std::
   return numa_of(folder);
 }
 
-void look_around(const Settings& settings, std::vector<Port>* ports, std::vector<size_t>* order) {
+void look_around(Settings& settings, std::vector<Port>* ports, std::vector<size_t>* order) {
   *ports = find_ports();
-  const int numa = settings.near.empty() ? own_numa_node() : find_nearness(*ports, settings.near);
-  choose_ports(*ports, settings, numa, order);
-}
-
-int own_numa_node() {
   unsigned cpu = 0, node = 0;
-  return getcpu(&cpu, &node) == 0 ? static_cast<int>(node) : -1;
+  int numa = getcpu(&cpu, &node) == 0 ? static_cast<int>(node) : -1;
+  if (!settings.near.empty()) try {
+      numa = find_nearness(*ports, settings.near);
+    } catch (const sdk::Error& why) {
+      const std::string text = settings.near_is + why.what();
+      if (settings.near_is == kNearIsUsers) throw sdk::Error(why.status(), text);
+      sdk::log(TUTTI_LOG_WARN, text + "; rails near this thread are used");
+      settings.near.clear();
+    }
+  choose_ports(*ports, settings, numa, order);
 }
 
 }  // namespace tutti::ib

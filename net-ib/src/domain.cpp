@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "domain.hpp"
 
-#include <tutti/sdk/plugin.hpp>
 #include <tutti/sdk/transport.hpp>
 
 namespace tutti::ib {
@@ -18,15 +17,17 @@ Device open_device(const std::string& name) {
   device.name = name;
   for (int i = 0; i < n; ++i)
     if (name == ibv_get_device_name(list.get()[i])) device.context.reset(ibv_open_device(list.get()[i]));
-  if (!device.context) throw sdk::system_error("cannot open " + name, errno);
+  if (!device.context) throw system_error(errno, "cannot open {}", name);
+  set_non_blocking(device.context->async_fd, name + ": cannot make asynchronous events non-blocking");
   device.pd.reset(ibv_alloc_pd(device.context.get()));
-  if (!device.pd) throw sdk::system_error(name + ": cannot allocate a protection domain", errno);
+  if (!device.pd) throw system_error(errno, "{}: cannot allocate a protection domain", name);
   return device;
 }
 
 }  // namespace
 
-Domain::Domain() {
+Domain::Domain(const tutti_domain_config& config) {
+  settings_.prefer_near(config);
   std::vector<Port> ports;
   std::vector<size_t> order;
   look_around(settings_, &ports, &order);
@@ -44,17 +45,16 @@ Domain::Domain() {
 tutti_region* Domain::register_memory(const tutti_memory& memory) {
   const bool on_device = memory.kind != TUTTI_MEMORY_HOST;
   const auto refuse = [&](const std::string& why) {
-    throw sdk::Error(TUTTI_NOT_SUPPORTED, "net-ib cannot register device memory (kind " + std::to_string(memory.kind) +
-                                              "): " + why + "; stage it through host memory");
+    throw error(TUTTI_NOT_SUPPORTED, "net-ib cannot register device memory (kind {}): {}; stage it through host memory",
+                memory.kind, why);
   };
   if (on_device) {
     for (const Port& rail : rails_)
-      if (!rail.no_dma_buf.empty()) refuse(rail.device + " takes no dma-buf: " + rail.no_dma_buf);
+      if (!rail.no_dma_buf.empty()) refuse(fmt::format("{} takes no dma-buf: {}", rail.device, rail.no_dma_buf));
     if (memory.fd < 0) refuse("there is no dma-buf descriptor of it");
   }
   if (!memory.address || memory.bytes == 0)
-    throw sdk::Error(TUTTI_INVALID_ARGUMENT, "net-ib: no memory to register: " + std::to_string(memory.bytes) +
-                                                 " bytes at " + (memory.address ? "an address" : "NULL"));
+    throw error(TUTTI_INVALID_ARGUMENT, "net-ib: no memory to register: {} bytes at {}", memory.bytes, memory.address);
   auto region = std::make_unique<Region>();
   region->base = static_cast<char*>(memory.address);
   region->bytes = memory.bytes;

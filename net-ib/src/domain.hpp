@@ -37,7 +37,7 @@ struct Region {
 class Domain {
  public:
   // Finds, chooses and opens. Throws sdk::Error.
-  Domain();
+  explicit Domain(const tutti_domain_config& config);
 
   // transport/1. [any thread]
   tutti_region* register_memory(const tutti_memory& memory);

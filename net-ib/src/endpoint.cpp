@@ -5,9 +5,6 @@
 #include <poll.h>
 
 #include <algorithm>
-#include <cstring>
-#include <tutti/sdk/endpoint.hpp>
-#include <tutti/sdk/transport.hpp>
 
 namespace tutti::ib {
 namespace {
@@ -15,148 +12,71 @@ namespace {
 constexpr uint32_t kBatch = 32;
 // The clock is read once in so many polls.
 constexpr uint32_t kClockPolls = 64;
-// More address handles than this are let go, oldest first: their datagrams left long ago.
-constexpr size_t kKeptHandles = 256;
+// A failed path, or a pair message that waits for room, is looked at this often while the rank sleeps.
+constexpr std::chrono::milliseconds kShortSleep{1};
 
 Shape shape_of(const Settings& s, const tutti_endpoint_config& config) {
-  return {config.nranks, config.lanes, s.credits, 0, s.eager_bytes, s.fragment_bytes, config.communicator_id};
+  return {config.nranks, config.lanes, s.credits, 0, s.eager_bytes, s.fragment_bytes};
 }
 
 }  // namespace
 
 Endpoint::Endpoint(Domain& domain, const tutti_endpoint_config& config)
-    : domain_(domain),
-      rank_(config.rank),
-      name_(config.name ? config.name : ""),
-      shape_(shape_of(domain.settings(), config)) {
-  if (config.nranks == 0 || config.rank >= config.nranks || config.lanes == 0 || config.lanes > kMaxLanes ||
-      (config.secret_bytes > 0 && !config.secret))
-    throw sdk::Error(
-        TUTTI_INVALID_ARGUMENT,
-        says("open_endpoint with rank " + std::to_string(config.rank) + " of " + std::to_string(config.nranks) + ", " +
-             std::to_string(config.lanes) + " lanes (at most " + std::to_string(kMaxLanes) + ") and a secret of " +
-             std::to_string(config.secret_bytes) + " bytes at " + (config.secret ? "an address" : "NULL")));
-  links_.resize(config.nranks);
-  given_up_.resize(config.nranks);
+    : EndpointBase("net-ib", config, kMaxLanes),
+      domain_(domain),
+      shape_(shape_of(domain.settings(), config)),
+      pairs_(config),
+      peers_(config.nranks) {
   try {
     for (uint32_t i = 0; i < domain.rails().size(); ++i) {
-      rails_.push_back(std::make_unique<Rail>(domain, i, shape_, config.nranks - 1));
+      rails_.push_back(std::make_unique<Rail>(domain, i, shape_, static_cast<uint8_t>(config.traffic_class)));
       sleeper_.watch(rails_.back()->event_descriptor());
     }
-  } catch (const sdk::Error& error) {
-    throw sdk::Error(error.status(), says(error.what()));
+  } catch (const sdk::Error& why) {
+    throw error(why.status(), "{}", why.what());
   }
-  greeter_ = std::make_unique<Greeter>(*this, rank_, config.secret, config.secret_bytes);
-}
-
-std::string Endpoint::says(const std::string& text) const {
-  return "rank " + std::to_string(rank_) + ": net-ib: " + text + (name_.empty() ? "" : " [" + name_ + "]");
-}
-
-void Endpoint::log(uint32_t level, const std::string& text) const { sdk::log(level, says(text)); }
-
-// Links
-// ----------------------------------------------------------------------------------------------------------------
-
-void Endpoint::check_peer(uint32_t peer) const {
-  if (peer >= shape_.nranks || peer == rank_)
-    throw sdk::Error(TUTTI_INVALID_ARGUMENT, says("rank " + std::to_string(peer) + " is no peer of rank " +
-                                                  std::to_string(rank_) + " of " + std::to_string(shape_.nranks)));
-}
-
-Link* Endpoint::connect(uint32_t peer, std::string_view address) {
-  check_peer(peer);
-  if (aborted_) throw sdk::Error(TUTTI_ABORTED, says("connect after abort"));
-  if (given_up_[peer]) throw sdk::Error(TUTTI_PEER_FAILED, says("rank " + std::to_string(peer) + " was given up"));
-  if (Link* link = links_[peer].get()) {
-    if (!link->is_up())
-      throw sdk::Error(TUTTI_PEER_FAILED, says("rank " + std::to_string(peer) + " is lost: " + link->reason()));
-    if (link->is_ready()) {
-      greeter_->forget(peer);
-      return link;
-    }
-  }
-  greeter_->connect(peer, address);
-  flush();
-  return nullptr;
-}
-
-std::unique_ptr<Path> Endpoint::make_path(Rail& rail, uint32_t index) {
-  if (paths_.size() == kMaxPaths) throw sdk::Error(TUTTI_NO_RESOURCES, says("no more queue pairs can be told apart"));
-  auto path = std::make_unique<Path>(rail, index, static_cast<uint32_t>(paths_.size()), shape_);
-  paths_.push_back(path.get());
-  path->owner = &paths_;
-  return path;
-}
-
-const AddressHandle& Endpoint::keep(AddressHandle handle) {
-  if (kept_.size() >= kKeptHandles) kept_.pop_front();
-  kept_.push_back(std::move(handle));
-  return kept_.back();
-}
-
-void Endpoint::establish(uint32_t peer, std::vector<std::unique_ptr<Path>> paths, bool ready) {
-  links_[peer] = std::make_unique<Link>(*this, peer, std::move(paths), ready);
-  if (ready) wants_advance(*links_[peer]);
+  told_idle_.resize(rails_.size());
 }
 
 // Transfers
 // ------------------------------------------------------------------------------------------------------------
 
-// Whether a transfer can ever be taken; says why not when asked to.
-tutti_status Endpoint::check(const tutti_transfer& t, std::string* why) const {
-  const bool send = t.kind == TUTTI_TRANSFER_SEND, inlined = t.flags & TUTTI_TRANSFER_INLINE;
-  tutti_status status = TUTTI_INVALID_ARGUMENT;
-  const char* text = "";
-  const Link* link = t.link ? &sdk::from_handle<Link>(t.link) : nullptr;
-  if (aborted_) {
-    status = TUTTI_ABORTED, text = "the endpoint was aborted";
-  } else if (!link || (!send && t.kind != TUTTI_TRANSFER_RECV) || t.lane >= shape_.lanes || (!t.data && t.bytes)) {
-    text = "no link, no such kind or lane, or no memory";
-  } else if (t.flags & ~TUTTI_TRANSFER_INLINE) {
-    status = TUTTI_NOT_SUPPORTED, text = "an unknown flag";
-  } else if (t.bytes > shape_.fragment_bytes) {
-    text = "larger than fragment_bytes";
-  } else if (inlined && (!send || t.bytes > shape_.eager_bytes)) {
-    text = "INLINE is for sends of at most inline_bytes";
-  } else if (inlined && t.region && sdk::from_handle<Region>(t.region).on_device) {
-    text = "INLINE is for host memory";
-  } else if (t.region && !sdk::from_handle<Region>(t.region).holds(t.data, t.bytes)) {
-    text = "its region does not hold its memory";
-  } else if (&const_cast<Link*>(link)->endpoint() != this) {
-    text = "a link of another endpoint";
-  } else if ((status = link->usable(t.lane, t.kind)) != TUTTI_OK) {
-    text = link->reason().c_str();
+// Throws where a transfer can never be taken.
+void Endpoint::check(const tutti_transfer& t) const {
+  if (aborted_) throw refusal(t, TUTTI_ABORTED, "the endpoint was aborted");
+  check_shape(t, shape_.fragment_bytes, shape_.eager_bytes);
+  if (t.region) {
+    const Region& region = sdk::from_handle<Region>(t.region);
+    if ((t.flags & TUTTI_TRANSFER_INLINE) && region.on_device)
+      throw refusal(t, TUTTI_INVALID_ARGUMENT, "INLINE is for host memory");
+    if (!region.holds(t.data, t.bytes)) throw refusal(t, TUTTI_INVALID_ARGUMENT, "its region does not hold its memory");
   }
-  if (why && status != TUTTI_OK) *why = says(sdk::describe(t, shape_.lanes) + ": " + text);
-  return status;
+  Link& link = sdk::from_handle<Link>(t.link);
+  if (&link.endpoint() != this) throw refusal(t, TUTTI_INVALID_ARGUMENT, "a link of another endpoint");
+  if (const tutti_status status = link.refusal()) throw refusal(t, status, link.reason());
 }
 
 uint32_t Endpoint::post(std::span<const tutti_transfer> transfers) {
-  const uint32_t n = sdk::post_in_order(
-      transfers, [this](const tutti_transfer& t, std::string* why) { return check(t, why); },
-      [](const tutti_transfer& t) {
-        Link& link = sdk::from_handle<Link>(t.link);
-        return t.kind == TUTTI_TRANSFER_SEND ? link.post_send(t) : link.post_receive(t);
-      });
+  const uint32_t n = sdk::post_in_order(transfers, [this](const tutti_transfer& t) {
+    check(t);
+    Link& link = sdk::from_handle<Link>(t.link);
+    return t.kind == TUTTI_TRANSFER_SEND ? link.post_send(t) : link.post_receive(t);
+  });
   flush();
   return n;
 }
 
 bool Endpoint::send_control(Link& link, std::string_view message) {
-  if (message.size() > TUTTI_CONTROL_BYTES || (!message.data() && !message.empty()))
-    throw sdk::Error(TUTTI_INVALID_ARGUMENT,
-                     says("a control message has " + std::to_string(message.size()) + " bytes, at most " +
-                          std::to_string(TUTTI_CONTROL_BYTES) + " are allowed"));
-  if (!link.is_up() || link.is_departed()) {
-    const tutti_status status = link.usable(0, TUTTI_TRANSFER_SEND);
-    throw sdk::Error(status,
-                     says("no control message can reach rank " + std::to_string(link.peer()) + ": " + link.reason()));
-  }
+  if (message.size() > shape_.eager_bytes || (!message.data() && !message.empty()))
+    throw error(TUTTI_INVALID_ARGUMENT, "a control message has {} bytes, at most {} are allowed", message.size(),
+                shape_.eager_bytes);
+  if (const tutti_status status = link.refusal())
+    throw error(status, "no control message can reach rank {}: {}", link.peer(), link.reason());
+  if (link.is_departed()) return true;  // the peer takes no more; that alone is no loss
   bool sent = link.take_control(message);
   if (!sent && completions_.empty()) {  // the peer may have made room since the last progress
     advance();
-    sent = link.is_up() && !link.is_departed() && link.take_control(message);
+    sent = link.is_departed() || link.take_control(message);
   }
   flush();
   return sent;
@@ -187,44 +107,28 @@ void Endpoint::flush() {
 // Progress
 // -------------------------------------------------------------------------------------------------------------
 
-void Endpoint::deliver_control(uint32_t peer, const char* bytes, uint64_t size) {
-  std::unique_ptr<char[]> data(new char[size ? size : 1]);
-  std::memcpy(data.get(), bytes, size);
-  const char* address = data.get();
-  completions_.push({{TUTTI_COMPLETION_CONTROL, TUTTI_OK, peer, 0, 0, size, address, 0}, std::move(data)});
-}
-
 void Endpoint::report_lost(uint32_t peer, const std::string& reason) {
-  const std::string what = "rank " + std::to_string(peer) + " is lost: " + reason;
-  log(TUTTI_LOG_WARN, what);
-  const std::string text = says(what);
-  std::unique_ptr<char[]> data(new char[text.size() + 1]);
-  std::memcpy(data.get(), text.c_str(), text.size() + 1);
-  const char* address = data.get();
-  completions_.push(
-      {{TUTTI_COMPLETION_PEER_FAILED, TUTTI_PEER_FAILED, peer, 0, 0, text.size(), address, 0}, std::move(data)});
-}
-
-uint32_t Endpoint::hand_over(std::span<tutti_completion> completions, uint32_t n) {
-  for (; n < completions.size() && !completions_.empty(); ++n) {
-    Pending pending = completions_.pop();
-    completions[n] = pending.record;
-    if (pending.data) handed_over_.push_back(std::move(pending.data));
-  }
-  return n;
+  log(TUTTI_LOG_WARN, "rank {} is lost: {}", peer, reason);
+  completions_.peer_failed(peer, says("rank {} is lost: {}", peer, reason));
 }
 
 uint32_t Endpoint::progress(std::span<tutti_completion> completions) {
-  if (!handed_over_.empty()) handed_over_.clear();
-  const uint32_t n = hand_over(completions, 0);
+  const auto announces = [this](uint32_t peer) {
+    if (peers_[peer].error) return false;  // given up meanwhile: the core knows
+    peers_[peer].link->told();
+    return true;
+  };
+  completions_.forget_batch();
+  const uint32_t n = completions_.hand_over(completions, 0, announces);
   if (!completions_.empty()) return n;  // nothing is taken in that could not be handed over: that bounds the queue
   advance();
-  return hand_over(completions, n);
+  return completions_.hand_over(completions, n, announces);
 }
 
 // One round of everything; whether anything came.
 bool Endpoint::advance() {
   bool any = false;
+  if (!closing_) pairs_.flush();  // close_endpoint sends none
   for (auto& rail : rails_) any |= poll(*rail);
   if (!leaving_.empty()) {
     for (auto& rail : rails_)
@@ -242,11 +146,10 @@ bool Endpoint::advance() {
 
 void Endpoint::watch_the_clock() {
   const auto now = Clock::now();
-  if (greeter_->is_busy()) greeter_->tick(now);
   if (now < next_heartbeat_ || closing_) return;
   next_heartbeat_ = now + kHeartbeatPeriod;
-  for (auto& link : links_)
-    if (link) link->heartbeat();
+  for (const Peer& peer : peers_)
+    if (peer.link) peer.link->heartbeat();
 }
 
 bool Endpoint::poll(Rail& rail) {
@@ -267,12 +170,9 @@ void Endpoint::handle(Rail& rail, const ibv_wc& wc) {
       return on_sent(wc);
     case Work::kHeartbeat:
       return on_heartbeat(wc);
-    case Work::kGreetingIn:
-      if (wc.status == IBV_WC_SUCCESS && wc.byte_len == 40 + sizeof(Greeting) && !aborted_)
-        greeter_->on_greeting(rail, rail.greeting(index), wc.src_qp);
-      return rail.give_back_greeting(index);
-    case Work::kGreetingOut:
-      return rail.greeting_sent();
+    case Work::kMarker:
+      if (Path* path = paths_[wc.wr_id >> 32 & 0xffffff]) path->marker_flushed();
+      return;
   }
 }
 
@@ -280,13 +180,15 @@ void Endpoint::on_receive(Rail& rail, const ibv_wc& wc) {
   Path* path = rail.path_of(wc.qp_num);
   if (!path || !path->link) return;
   if (wc.status != IBV_WC_SUCCESS) return path_failed(*path, in_words(wc.status));
+  // The peer was told that this frame did not arrive: it comes again over another path.
+  if (path->is_settling()) return;
   path->take();
   ++rail.frames_received;
   Link& link = *path->link;
   if (!link.is_up()) return;
   if (wc.opcode == IBV_WC_RECV_RDMA_WITH_IMM) {
     rail.bytes_received += wc.byte_len;
-    link.on_written(*path, ntohl(wc.imm_data), wc.byte_len);
+    link.on_written(ntohl(wc.imm_data), wc.byte_len);
   } else {
     rail.bytes_received += wc.byte_len - std::min<uint64_t>(wc.byte_len, sizeof(Frame));
     link.on_frame(*path, rail.slot(static_cast<uint32_t>(wc.wr_id)), wc.byte_len);
@@ -328,7 +230,7 @@ void Endpoint::advance_links() {
   }
 }
 
-// Failed paths are stopped and drained outside of the handling of any completion.
+// Failed paths are stopped and drained outside of the handling of any completion (settle_failures).
 void Endpoint::path_failed(Path& path, const std::string& reason) {
   if (!path.is_up() || path.failing) return;
   path.failing = true;
@@ -338,20 +240,35 @@ void Endpoint::path_failed(Path& path, const std::string& reason) {
 }
 
 void Endpoint::settle_failures() {
-  while (!failed_.empty()) {
-    Path* path = paths_[failed_.back()];
-    failed_.pop_back();
-    if (!path || !path->is_up()) continue;
-    const auto drain = [&] {
-      while (poll(path->rail())) {
-      }
-    };
-    flush();
-    path->halt();
-    drain();
-    path->reset();
-    drain();
-    path->link->on_path_failed(*path);
+  std::vector<uint32_t> failed;
+  failed.swap(failed_);
+  flush();
+  for (const uint32_t id : failed) {
+    Path* path = paths_[id];
+    if (!path || path->state() == Path::State::kDead) continue;  // its link has ended
+    Link& link = *path->link;
+    if (path->is_up()) link.on_path_failed(*path);
+    if (!link.is_up()) continue;
+    take_events(path->rail().device().context.get());
+    std::string why;
+    switch (path->drain(&why)) {
+      case Path::Drain::kWaiting:
+        failed_.push_back(id);
+        break;
+      case Path::Drain::kStuck:
+        link.on_path_stuck(*path, why);
+        break;
+      case Path::Drain::kDone:
+        if (!path->told_last_receive())
+          log(TUTTI_LOG_INFO,
+              "rail {}: its adapter did not raise IBV_EVENT_QP_LAST_WQE_REACHED within {} ms: what has arrived by now "
+              "is taken for all that did",
+              path->rail().port().name(), kLastReceiveLimit.count());
+        while (poll(path->rail())) {
+        }
+        if (link.is_up()) link.on_path_drained(*path);
+        break;
+    }
   }
 }
 
@@ -365,10 +282,8 @@ bool Endpoint::arm() {
   const bool any = advance();
   if (any || !completions_.empty()) return false;
   polls_ = kClockPolls - 1;  // the clock is read at once after the sleep
-  std::chrono::nanoseconds delay = kHeartbeatPeriod;
-  if (const auto next = greeter_->next_deadline())
-    delay = std::clamp<std::chrono::nanoseconds>(*next - Clock::now(), std::chrono::nanoseconds(1), delay);
-  sleeper_.wake_after(delay);
+  // Nothing wakes the sleeper when a failed path is drained, or when there is room for a pair message.
+  sleeper_.wake_after(failed_.empty() && pairs_.is_empty() ? kHeartbeatPeriod : kShortSleep);
   return true;
 }
 
@@ -380,29 +295,29 @@ void Endpoint::disarm() noexcept {
 // The end
 // --------------------------------------------------------------------------------------------------------------
 
-void Endpoint::fail_peer(uint32_t peer) {
-  check_peer(peer);
-  given_up_[peer] = true;
-  greeter_->forget(peer);
-  if (links_[peer]) links_[peer]->end(TUTTI_PEER_FAILED, "this rank has given it up");
+void Endpoint::fail_peer(uint32_t index) {
+  Peer& peer = peer_of(index);
+  peer.error = error(TUTTI_PEER_FAILED, "rank {} was given up", index);
+  peer.offered.clear();
+  if (peer.link) peer.link->end(TUTTI_PEER_FAILED, "this rank has given it up");
 }
 
 void Endpoint::abort() {
   if (aborted_) return;
   aborted_ = true;
-  greeter_->stop();
-  for (auto& link : links_)
-    if (link) link->end(TUTTI_ABORTED, "the endpoint was aborted");
+  for (Peer& peer : peers_) {
+    peer.offered.clear();
+    if (peer.link) peer.link->end(TUTTI_ABORTED, "the endpoint was aborted");
+  }
 }
 
 Endpoint::~Endpoint() {
   closing_ = true;
   try {
-    greeter_->stop();
     if (!aborted_) leave_in_order();
     report_rails();
   } catch (const std::exception& e) {
-    log(TUTTI_LOG_ERROR, std::string("while closing: ") + e.what());
+    log(TUTTI_LOG_ERROR, "while closing: {}", e.what());
   }
 }
 
@@ -411,18 +326,18 @@ Endpoint::~Endpoint() {
 void Endpoint::leave_in_order() {
   const auto deadline = Clock::now() + kLinger;
   const auto wait = [&] {
-    const auto drained = [](const auto& link) { return !link || link->is_drained(); };
-    while (!std::all_of(links_.begin(), links_.end(), drained) && Clock::now() < deadline) {
+    const auto drained = [](const Peer& peer) { return !peer.link || peer.link->is_drained(); };
+    while (!std::all_of(peers_.begin(), peers_.end(), drained) && Clock::now() < deadline) {
       completions_.clear();
       if (!advance()) ::poll(nullptr, 0, 0);
     }
   };
-  for (auto& link : links_)
-    if (link) link->ask_for_acknowledgement();
+  for (const Peer& peer : peers_)
+    if (peer.link) peer.link->ask_for_acknowledgement();
   flush();
   wait();
-  for (auto& link : links_)
-    if (link) link->say_goodbye();
+  for (const Peer& peer : peers_)
+    if (peer.link) peer.link->say_goodbye();
   advance();
   wait();
 }
@@ -440,10 +355,8 @@ std::vector<sdk::RailFacts> Endpoint::rail_facts() const {
 
 void Endpoint::report_rails() const {
   for (const auto& rail : rails_)
-    log(TUTTI_LOG_INFO, "rail " + rail->port().name() + ": sent " + std::to_string(rail->bytes_sent) + " bytes in " +
-                            std::to_string(rail->frames_sent) + " frames, received " +
-                            std::to_string(rail->bytes_received) + " bytes in " +
-                            std::to_string(rail->frames_received));
+    log(TUTTI_LOG_INFO, "rail {}: sent {} bytes in {} frames, received {} bytes in {} frames", rail->port().name(),
+        rail->bytes_sent, rail->frames_sent, rail->bytes_received, rail->frames_received);
 }
 
 }  // namespace tutti::ib

@@ -2,12 +2,15 @@
 //
 // How paths and links end: failures are settled over the paths that are left, or lose the peer.
 #include <algorithm>
-#include <tutti/sdk/plugin.hpp>
 
 #include "endpoint.hpp"
-#include "link.hpp"
 
 namespace tutti::ib {
+namespace {
+
+std::string failure_of(Path& path) { return fmt::format("rail {}: {}", path.rail().port().name(), path.failure); }
+
+}  // namespace
 
 bool Link::is_settled() const {
   return again_.empty() && std::none_of(paths_.begin(), paths_.end(),
@@ -15,15 +18,28 @@ bool Link::is_settled() const {
 }
 
 void Link::on_path_failed(Path& path) {
-  path.failing = false;
-  path.set_state(Path::State::kFailed);
-  if (status_ != TUTTI_OK) return;
+  path.halt();
+  if (departed_) {  // what it has not taken by now it never will
+    const auto pending = [](const Lane& lane) { return !lane.sends.empty() || !lane.receives.empty(); };
+    if (std::any_of(lanes_.begin(), lanes_.end(), pending)) lose(reason_);
+    return;
+  }
   const auto left = std::count_if(paths_.begin(), paths_.end(), [](const auto& p) { return p->is_up(); });
-  const std::string which = "rail " + path.rail().port().name() + ": " + path.failure;
+  if (left == 0) return lose(failure_of(path) + (paths_.size() > 1 ? "; no other rail is left" : ""));
+  endpoint_.log(TUTTI_LOG_WARN, "to rank {}: {}; going on with the {} left", peer_, failure_of(path), left);
+}
+
+// Whether its frames arrived, or still write to memory, cannot be known.
+void Link::on_path_stuck(Path& path, const std::string& why) {
+  path.failing = false;
+  path.set_state(Path::State::kDead);
+  if (!departed_) lose(failure_of(path) + "; then " + why);
+}
+
+void Link::on_path_drained(Path& path) {
+  path.failing = false;
+  path.set_state(departed_ ? Path::State::kDead : Path::State::kFailed);
   if (departed_) return;
-  if (left == 0) return lose(which + (paths_.size() > 1 ? "; no other rail is left" : ""));
-  endpoint_.log(TUTTI_LOG_WARN, "to rank " + std::to_string(peer_) + ": " + which + "; going on with the " +
-                                    std::to_string(left) + " left");
   Frame f = frame(FrameKind::kPathDown, 0, path.index());
   f.total = path.taken();
   note(f, true);
@@ -42,8 +58,12 @@ void Link::on_path_down(const Frame& f) {
 // The peer took `peer_taken` frames: those arrived, acknowledged or not; the others go out again.
 void Link::settle(Path& path) {
   path.set_state(Path::State::kDead);
-  if (path.peer_taken - path.acked() > path.sent() - path.acked())
-    return broken("it took more frames from a path than were sent");
+  const auto ahead = [](uint32_t a, uint32_t b) { return static_cast<int32_t>(a - b) > 0; };
+  if (ahead(path.peer_taken, path.sent())) return broken("it took more frames from a path than were sent");
+  // They cannot be sent again: a frame that was acknowledged is kept no longer.
+  if (ahead(path.acked(), path.peer_taken))
+    return lose(fmt::format("{}; then its adapter lost {} frames that it had acknowledged", failure_of(path),
+                            path.acked() - path.peer_taken));
   std::deque<Again> missing;
   for (uint32_t i = path.acked(); i != path.sent(); ++i) {
     if (static_cast<int32_t>(i - path.peer_taken) < 0)
@@ -62,7 +82,7 @@ bool Link::send_again() {
     const uint32_t i = again_.front().index;
     const Flight& flight = old.flight(i);
     const FrameKind kind = flight.frame.kind;
-    if (flight.write || (kind != FrameKind::kCredit && kind != FrameKind::kReady)) {
+    if (flight.write || kind != FrameKind::kCredit) {
       Path* path = path_of(flight.frame.lane);
       if (!path || !path->has_room(kind == FrameKind::kPathDown ? 0 : kReservedCredits)) return false;
       if (!flight.write)
@@ -76,24 +96,17 @@ bool Link::send_again() {
   return true;
 }
 
-tutti_status Link::usable(uint32_t lane, uint16_t kind) const {
-  if (status_ != TUTTI_OK || !departed_) return status_;
-  return kind == TUTTI_TRANSFER_RECV && !lanes_[lane].early.empty() ? TUTTI_OK : TUTTI_PEER_FAILED;
-}
-
 void Link::end(tutti_status status, const std::string& reason) {
   if (status_ != TUTTI_OK) return;
   status_ = status;
   reason_ = reason;
-  for (auto& path : paths_) {
-    path->set_state(Path::State::kDead);
-    path->halt();
-    path->reset();  // from here on nothing touches the transfers' memory
-  }
+  is_told_ = true;
+  for (auto& path : paths_) path->die();  // no completion counts any more
   for (Lane& lane : lanes_) {
     while (!lane.sends.empty())
-      if (const Send send = lane.sends.pop(); !send.silent) endpoint_.complete(peer_, send.cookie, status, 0);
-    while (!lane.receives.empty()) endpoint_.complete(peer_, lane.receives.pop().cookie, status, 0);
+      if (const Send send = lane.sends.pop(); !send.silent)
+        endpoint_.completions().transfer(peer_, send.cookie, status, 0);
+    while (!lane.receives.empty()) endpoint_.completions().transfer(peer_, lane.receives.pop().cookie, status, 0);
     lane.early.clear();
     lane.cursor = 0;
   }
@@ -104,7 +117,8 @@ void Link::end(tutti_status status, const std::string& reason) {
 void Link::lose(const std::string& reason) {
   if (status_ != TUTTI_OK) return;
   end(TUTTI_PEER_FAILED, reason);
-  endpoint_.report_lost(peer_, reason);
+  is_told_ = false;
+  endpoint_.report_lost(peer_, reason_);
 }
 
 // What the peer sent before is here already: frames of one path come in order, and it waited for the others' to be
@@ -140,7 +154,7 @@ void Link::say_goodbye() {
 
 bool Link::is_drained() const {
   if (status_ != TUTTI_OK || departed_ || !ready_) return true;
-  return notes_.empty() && again_.empty() && std::all_of(paths_.begin(), paths_.end(), [](const auto& p) {
+  return notes_.empty() && is_settled() && std::all_of(paths_.begin(), paths_.end(), [](const auto& p) {
            return !p->is_up() || p->sent() == p->acked();
          });
 }

@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <tutti/sdk/transport.hpp>
 
 #include "endpoint.hpp"
 
@@ -21,10 +20,21 @@ const Region* region_of(const tutti_transfer& t) { return t.region ? &sdk::from_
 
 }  // namespace
 
-Link::Link(Endpoint& endpoint, uint32_t peer, std::vector<std::unique_ptr<Path>> paths, bool ready)
-    : endpoint_(endpoint), peer_(peer), lanes_(endpoint.shape().lanes), paths_(std::move(paths)), ready_(ready) {
+Link::Link(Endpoint& endpoint, uint32_t peer, std::vector<std::unique_ptr<Path>> paths)
+    : endpoint_(endpoint), peer_(peer), lanes_(endpoint.shape().lanes), paths_(std::move(paths)) {
   for (auto& path : paths_) path->link = this;
-  if (ready) note(frame(FrameKind::kReady, 0, 0));
+}
+
+bool Link::start(uint32_t connected) {
+  for (auto& path : paths_)
+    if (path->is_up() && !(connected >> path->index() & 1)) path->die();
+  ready_ = true;
+  endpoint_.wants_advance(*this);
+  return path_of(0) != nullptr;
+}
+
+bool Link::uses(const Rail& rail) const {
+  return std::any_of(paths_.begin(), paths_.end(), [&](const auto& p) { return p->is_up() && &p->rail() == &rail; });
 }
 
 Path* Link::path_of(uint32_t lane) const {
@@ -76,7 +86,8 @@ void Link::make_busy(uint32_t index) {
 
 bool Link::post_send(const tutti_transfer& t) {
   Lane& lane = lanes_[t.lane];
-  if (lane.sends.size() >= kQueueDepth) return false;
+  if (departed_) lose(reason_);
+  if (!is_up() || lane.sends.size() >= kQueueDepth) return false;
   const bool first = lane.cursor == lane.sends.size();
   Send send{static_cast<const char*>(t.data), t.bytes, t.cookie, region_of(t)};
   if (t.flags & TUTTI_TRANSFER_INLINE) {  // now or not at all: nothing of it may be kept
@@ -98,7 +109,8 @@ bool Link::post_send(const tutti_transfer& t) {
 
 bool Link::post_receive(const tutti_transfer& t) {
   Lane& lane = lanes_[t.lane];
-  if (lane.receives.size() >= kQueueDepth) return false;
+  if (departed_ && lane.early.empty()) lose(reason_);
+  if (!is_up() || lane.receives.size() >= kQueueDepth) return false;
   lane.receives.push({static_cast<char*>(t.data), t.bytes, t.cookie, region_of(t)});
   const uint32_t sequence = lane.posted++;
   Receive& receive = *receive_of(lane, sequence);
@@ -129,12 +141,10 @@ bool Link::send_control(std::string_view message) { return endpoint_.send_contro
 bool Link::flush(tutti_region* region, const void* data, uint64_t bytes) {
   const Region& memory = sdk::from_handle<Region>(region);
   if (!region || !memory.holds(data, bytes))
-    throw sdk::Error(TUTTI_INVALID_ARGUMENT,
-                     endpoint_.says("flush of " + std::to_string(bytes) + " bytes that its region does not hold"));
-  if (!is_up())
-    throw sdk::Error(status_, endpoint_.says("flush: rank " + std::to_string(peer_) + " is lost: " + reason_));
+    throw endpoint_.error(TUTTI_INVALID_ARGUMENT, "flush of {} bytes that its region does not hold", bytes);
+  if (!is_up()) throw endpoint_.error(status_, "flush: rank {} is lost: {}", peer_, reason_);
   for (const auto& path : paths_)
-    if (memory.on_device && bytes && path->is_up()) path->rail().flush(memory, static_cast<const char*>(data));
+    if (memory.on_device && bytes && path->is_up()) path->rail().placer().flush(memory, static_cast<const char*>(data));
   return true;
 }
 
@@ -156,7 +166,7 @@ void Link::advance() {
     busy_.clear();
     return;
   }
-  if (!send_notes() || !send_again() || !is_settled() || endpoint_.is_closing()) return;
+  if (!ready_ || !send_notes() || !send_again() || !is_settled() || endpoint_.is_closing()) return;
   size_t kept = 0;
   for (size_t i = 0; i < busy_.size(); ++i) {
     const uint32_t lane = busy_[i];
@@ -335,7 +345,7 @@ void Link::retire_sends(uint32_t index) {
   while (lane.cursor > 0 && lane.sends.front().done) {
     const Send send = lane.sends.pop();
     --lane.cursor;
-    if (!send.silent) endpoint_.complete(peer_, send.cookie, TUTTI_OK, send.bytes);
+    if (!send.silent) endpoint_.completions().transfer(peer_, send.cookie, TUTTI_OK, send.bytes);
   }
 }
 

@@ -8,10 +8,10 @@
 // the lane, so it finds its RECV whichever path it took.
 //
 // Lane l's frames keep to path l mod paths; when that fails, to the next one that works. A failure is settled in four
-// moves: (1) the end that sees it stops its queue pair and counts the frames that came in; (2) it tells the count over
-// another path; (3) the other end does the same; (4) whoever has the other's count sends again exactly the frames that
-// did not arrive, in order, before anything new. So nothing is lost or doubled, and since the queue pair was stopped
-// before its bytes travel again, no late write can hit memory that has gone on to other use.
+// moves: (1) the end that sees it stops its queue pair, waits until that is drained and counts the frames that came in;
+// (2) it tells the count over another path; (3) the other end does the same; (4) whoever has the other's count sends
+// again exactly the frames that did not arrive, in order, before anything new. So nothing is lost or doubled, and since
+// the queue pair was stopped before its bytes travel again, no late write can hit memory that has gone on to other use.
 #pragma once
 
 #include <tutti/plugin/transport.h>
@@ -96,10 +96,12 @@ struct Lane {
 
 class Link {
  public:
-  // Takes over connected paths. A link that the peer asked for is ready once the first frame is here.
-  Link(Endpoint& endpoint, uint32_t peer, std::vector<std::unique_ptr<Path>> paths, bool ready);
+  // Takes over the paths; those that this end could not connect are dead.
+  Link(Endpoint& endpoint, uint32_t peer, std::vector<std::unique_ptr<Path>> paths);
+  // The peer has connected these, 1 << i for path i: only now may anything be sent. False: no path works at both ends.
+  bool start(uint32_t connected);
 
-  // False: refused for now. Arguments are checked by the endpoint.
+  // False: refused for now. Arguments and refusal() are checked by the endpoint.
   bool post_send(const tutti_transfer& transfer);
   bool post_receive(const tutti_transfer& transfer);
   bool take_control(std::string_view message);
@@ -109,19 +111,24 @@ class Link {
   // Before sleeping: asks for what the peer would otherwise be asked for later.
   void ask_all();
 
-  // Whether a transfer of `kind` on `lane` can be taken in this state: TUTTI_OK or why not.
-  tutti_status usable(uint32_t lane, uint16_t kind) const;
+  // What post and send_control answer instead of taking anything: the status with which the link has ended, from the
+  // peer's record on; before that there is no room. TUTTI_OK: nothing.
+  tutti_status refusal() const { return is_told_ ? status_ : TUTTI_OK; }
   // Ends every pending transfer with `status`; nothing touches their memory from here on.
   void end(tutti_status status, const std::string& reason);
-  // end() because the peer is lost, with a completion record for it.
+  // end() because the peer is lost, with a completion record for it, and what follows once that was handed over.
   void lose(const std::string& reason);
+  void told() { is_told_ = true; }
 
   // What the endpoint's completions tell.
   void on_frame(Path& path, const char* bytes, uint32_t size);
-  void on_written(Path& path, uint32_t immediate, uint32_t bytes);
+  void on_written(uint32_t immediate, uint32_t bytes);
   void on_acked(const Flight& flight);
-  // The path is quiet and everything that came over it was taken in.
+  // A path is of no more use: halts it, and loses the peer when it was the last one. Then either of these follows.
   void on_path_failed(Path& path);
+  // The path is quiet and everything that came over it was taken in.
+  void on_path_drained(Path& path);
+  void on_path_stuck(Path& path, const std::string& why);
   // The peer closed its endpoint, and everything that it sent before was taken in.
   void on_goodbye();
 
@@ -136,6 +143,7 @@ class Link {
   Endpoint& endpoint() { return endpoint_; }
   uint32_t peer() const { return peer_; }
   bool is_ready() const { return ready_; }
+  bool uses(const Rail& rail) const;
   bool is_up() const { return status_ == TUTTI_OK; }
   bool is_departed() const { return departed_; }
   const std::string& reason() const { return reason_; }
@@ -190,8 +198,9 @@ class Link {
   std::vector<uint32_t> busy_;  // lanes that wait for room or news
   std::deque<Note> notes_;
   std::deque<Again> again_;  // frames of dead paths that did not arrive, in order
-  bool ready_;
+  bool ready_ = false;
   bool departed_ = false;  // the peer closed its endpoint in order
+  bool is_told_ = false;   // the core knows that the link has ended
   tutti_status status_ = TUTTI_OK;
   std::string reason_;
 };

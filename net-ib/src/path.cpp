@@ -6,49 +6,55 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
-#include <tutti/sdk/plugin.hpp>
+#include <random>
 
-#include "proof.hpp"
 #include "queue_pair.hpp"
 
 namespace tutti::ib {
-Path::Path(Rail& rail, uint32_t index, uint32_t id, const Shape& shape)
+
+Path::Path(Rail& rail, std::vector<Path*>& all, const Shape& shape)
     : rail_(rail),
-      index_(index),
-      id_(id),
+      all_(all),
+      id_(static_cast<uint32_t>(all.size())),
       credits_(shape.credits),
       slots_(std::bit_ceil(shape.credits)),
       slot_bytes_(rail.slot_bytes()),
       slab_(rail.device().pd.get(), slots_ * slot_bytes_, rail.port().name()),
-      qp_(make_queue_pair(rail, rail.completions(), rail.receives(), slots_ + 1 /* a heartbeat */, &max_inline_)),
-      psn_(random_number() & 0xffffff),
+      qp_(make_queue_pair(rail, rail.completions(), rail.receives(), slots_ + 2 /* a heartbeat, a marker */,
+                          &max_inline_, IBV_ACCESS_REMOTE_WRITE, &last_receive_reached_)),
+      psn_(std::random_device{}() & 0xffffff),
       flights_(slots_),
       requests_(slots_),
       parts_(slots_) {
+  if (id_ >= kMaxPaths) throw error(TUTTI_NO_RESOURCES, "no more queue pairs can be told apart");
   rail_.add_path(qp_->qp_num, this);
+  all_.push_back(this);
 }
 
 Path::~Path() {
   rail_.forget_path(qp_->qp_num);
-  if (owner) (*owner)[id_] = nullptr;
+  all_[id_] = nullptr;
 }
 
-PathOffer Path::offer(const Pairing& pairing) const {
-  PathOffer offer{};
-  offer.rail = static_cast<uint8_t>(pairing.rail);
-  offer.peer_rail = static_cast<uint8_t>(pairing.peer_rail);
-  offer.mtu = rail_.port().mtu;
-  offer.qp = qp_->qp_num;
-  offer.psn = psn_;
-  offer.lid = rail_.port().lid;
-  offer.gid = pairing.gid;
-  offer.peer_gid = pairing.peer_gid;
-  return offer;
+OfferedRail Path::offer() const {
+  OfferedRail rail = rail_.port().offer(rail_.domain().settings());
+  rail.qp = qp_->qp_num;
+  rail.psn = psn_;
+  return rail;
 }
 
-void Path::connect(const Pairing& pairing, const PathOffer& peer) {
-  connect_queue_pair(qp_.get(), rail_, psn_, {peer.qp, peer.psn, peer.mtu, peer.lid, peer.gid, pairing.gid_index});
+bool Path::connect(uint32_t index, const Pairing& pairing, const OfferedRail& peer, std::string* why) {
+  index_ = index;
   load_.weight = std::max(1u, rail_.port().megabits / 100);
+  try {
+    connect_queue_pair(qp_.get(), rail_, psn_,
+                       {peer.qp, peer.psn, peer.mtu, peer.lid, pairing.peer.gid.raw, pairing.own.gid.index});
+    return true;
+  } catch (const sdk::Error& refusal) {
+    *why = refusal.what();
+    die();
+    return false;
+  }
 }
 
 ibv_send_wr& Path::stage(const Flight& flight_, uint64_t address, uint32_t bytes, uint32_t key, bool signal) {
@@ -63,7 +69,8 @@ ibv_send_wr& Path::stage(const Flight& flight_, uint64_t address, uint32_t bytes
   request.opcode = IBV_WR_SEND;
   // Acknowledgements are asked for now and then: slots are free again in time, and four wait at most.
   if (signal || (sent_ & (slots_ / 4 - 1)) == 0) request.send_flags = IBV_SEND_SIGNALED;
-  if (bytes <= max_inline_) request.send_flags |= IBV_SEND_INLINE;
+  // The processor copies inline bytes. It can read the slot; registered memory may be a device's.
+  if (!flight_.region && bytes <= max_inline_) request.send_flags |= IBV_SEND_INLINE;
   if (sent_ != flushed_) requests_[(sent_ - 1) & (slots_ - 1)].next = &request;
   ++sent_;
   load_.bytes += flight_.frame.bytes;
@@ -92,7 +99,6 @@ void Path::gather(Flight flight_, char* buffer, const char* payload, const Regio
   parts[1] = {reinterpret_cast<uint64_t>(payload), flight_.frame.bytes,
               rail_.domain().registration(region, rail_.index()).lkey};
   request.num_sge = 2;
-  request.send_flags &= ~static_cast<unsigned>(IBV_SEND_INLINE);
 }
 
 void Path::write(const Frame& frame, const Announcement& target, const char* local, const Region* region) {
@@ -119,9 +125,9 @@ bool Path::flush(std::string* why) {
   flushed_ = sent_;
   if (state_ != State::kUp) return true;
   ibv_send_wr* bad = nullptr;
-  const int error = ibv_post_send(qp_.get(), first, &bad);
-  if (error) *why = "the adapter refused a send: " + std::generic_category().message(error);
-  return error == 0;
+  const int code = ibv_post_send(qp_.get(), first, &bad);
+  if (code) *why = "the adapter refused a send: " + in_words(code);
+  return code == 0;
 }
 
 void Path::tell_credit() {
@@ -141,9 +147,9 @@ bool Path::heartbeat(std::string* why) {
   request.opcode = IBV_WR_RDMA_WRITE;
   request.send_flags = IBV_SEND_SIGNALED;
   ibv_send_wr* bad = nullptr;
-  const int error = ibv_post_send(qp_.get(), &request, &bad);
-  if (error) *why = "the adapter refused a heartbeat: " + std::generic_category().message(error);
-  beating_ = error == 0;
+  const int code = ibv_post_send(qp_.get(), &request, &bad);
+  if (code) *why = "the adapter refused a heartbeat: " + in_words(code);
+  beating_ = code == 0;
   return beating_;
 }
 
@@ -154,12 +160,41 @@ bool Path::set_freed(uint32_t freed) {
 }
 
 void Path::halt() {
+  state_ = State::kDraining;
+  halted_at_ = std::chrono::steady_clock::now();
   ibv_qp_attr attr{};
   attr.qp_state = IBV_QPS_ERR;
-  ibv_modify_qp(qp_.get(), &attr, IBV_QP_STATE);
+  if (const int code = ibv_modify_qp(qp_.get(), &attr, IBV_QP_STATE)) {
+    stuck_ = "the adapter cannot stop its queue pair: " + in_words(code);
+    return;
+  }
+  ibv_send_wr marker{};
+  marker.wr_id = work_id(Work::kMarker, id_, 0);
+  marker.opcode = IBV_WR_RDMA_WRITE;
+  marker.send_flags = IBV_SEND_SIGNALED;
+  ibv_send_wr* bad = nullptr;
+  if (const int code = ibv_post_send(qp_.get(), &marker, &bad))
+    stuck_ = "the adapter refused the last request to a queue pair: " + in_words(code);
 }
 
-void Path::reset() {
+Path::Drain Path::drain(std::string* why) {
+  const auto now = std::chrono::steady_clock::now();
+  if (stuck_.empty() && !flushed_at_ && now - halted_at_ > kDrainLimit)
+    stuck_ = fmt::format(
+        "the adapter did not complete what was under way within {} ms after its queue pair was stopped: "
+        "it seems to be dead",
+        kDrainLimit.count());
+  if (!stuck_.empty()) {
+    *why = stuck_;
+    return Drain::kStuck;
+  }
+  if (!flushed_at_) return Drain::kWaiting;
+  if (last_receive_reached_ || now - *flushed_at_ > kLastReceiveLimit) return Drain::kDone;
+  return Drain::kWaiting;
+}
+
+void Path::die() {
+  state_ = State::kDead;
   ibv_qp_attr attr{};
   attr.qp_state = IBV_QPS_RESET;
   ibv_modify_qp(qp_.get(), &attr, IBV_QP_STATE);

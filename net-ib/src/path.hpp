@@ -8,7 +8,10 @@
 #pragma once
 
 #include <array>
+#include <atomic>
+#include <chrono>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -42,25 +45,30 @@ class Path {
  public:
   enum class State {
     kUp,
-    kFailed,  // quiet at this end; the other end's count is awaited
-    kDead     // settled
+    kDraining,  // halted; what the adapter had begun is awaited
+    kFailed,    // quiet at this end; the other end's count is awaited
+    kDead       // settled
   };
 
-  // A queue pair that is ready to be connected. `index`: among the link's paths; `id`: among the endpoint's.
-  Path(Rail& rail, uint32_t index, uint32_t id, const Shape& shape);
+  // A queue pair that is ready to be connected. It enters itself into the endpoint's list, by id, and leaves nullptr
+  // there when it goes.
+  Path(Rail& rail, std::vector<Path*>& all, const Shape& shape);
   ~Path();
   Path(const Path&) = delete;
   Path& operator=(const Path&) = delete;
 
-  PathOffer offer(const Pairing& pairing) const;
-  // Throws sdk::Error.
-  void connect(const Pairing& pairing, const PathOffer& peer);
+  // What a peer must know to connect to it.
+  OfferedRail offer() const;
+  // `index`: among the link's paths, the same at both ends. False with the reason: it carries nothing, and is dead.
+  bool connect(uint32_t index, const Pairing& pairing, const OfferedRail& peer, std::string* why);
 
   Rail& rail() { return rail_; }
   uint32_t index() const { return index_; }
   uint32_t id() const { return id_; }
   State state() const { return state_; }
   bool is_up() const { return state_ == State::kUp; }
+  // The peer has been told, or need not be told, how many frames arrived: no more count.
+  bool is_settling() const { return state_ == State::kFailed || state_ == State::kDead; }
   void set_state(State state) { state_ = state; }
   const Load& load() const { return load_; }
 
@@ -97,17 +105,28 @@ class Path {
   // The peer's count of what it took; false: it cannot be.
   bool set_freed(uint32_t freed);
 
-  // Stops all traffic of the queue pair, in two steps: after halt() nothing new is taken in, after reset() nothing
-  // touches memory. Completions are to be drained after each.
+  // Stops the queue pair. Every completion still counts: the peer's adapter may have been told that a frame arrived
+  // before its completion can be polled here, and the error state does not make it appear. So halt() moves to that
+  // state and posts a marker. The path is drained once
+  //   * the marker came back: requests complete in order, so all sends before it have completed; and
+  //   * the adapter raised IBV_EVENT_QP_LAST_WQE_REACHED: the queue pair takes no more from the shared receive queue,
+  //     all its receives have completed, and nothing is written to memory any more.
+  // The completion queue is emptied after that. A queue pair is not reset for this: RESET discards completions.
+  // An adapter that raises no such event gets kLastReceiveLimit after the marker.
   void halt();
-  void reset();
+  void marker_flushed() { flushed_at_ = std::chrono::steady_clock::now(); }
+  bool told_last_receive() const { return last_receive_reached_; }
+  enum class Drain { kWaiting, kDone, kStuck };
+  // kStuck: with the reason; the adapter did not complete what was under way within kDrainLimit.
+  Drain drain(std::string* why);
+  // Ends everything at once; completions that were not polled are lost. From here on nothing touches memory.
+  void die();
 
   Link* link = nullptr;
-  std::vector<Path*>* owner = nullptr;  // the endpoint's list of paths, by id
-  bool in_unflushed = false;            // in the endpoint's list of paths to flush
-  std::string failure;                  // the first reason
-  bool failing = false;                 // in the endpoint's list of paths that failed
-  bool peer_told = false;               // the peer has told what it took before the end
+  bool in_unflushed = false;  // in the endpoint's list of paths to flush
+  std::string failure;        // the first reason
+  bool failing = false;       // in the endpoint's list of paths that failed
+  bool peer_told = false;     // the peer has told what it took before the end
   uint32_t peer_taken = 0;
 
  private:
@@ -116,14 +135,17 @@ class Path {
   ibv_send_wr& stage(const Flight& flight, uint64_t address, uint32_t bytes, uint32_t key, bool signal);
 
   Rail& rail_;
-  const uint32_t index_;
+  std::vector<Path*>& all_;
   const uint32_t id_;
   const uint32_t credits_;
   const uint32_t slots_;  // credits, rounded up to a power of two
+  // Of the adapter's events, which any thread may take that shares the device.
+  std::atomic<bool> last_receive_reached_ = false;
   const uint64_t slot_bytes_;
   Slab slab_;
+  uint32_t index_ = 0;
+  uint32_t max_inline_ = 0;  // filled by making the queue pair
   QueuePair qp_;
-  uint32_t max_inline_ = 0;
   uint32_t psn_ = 0;
   State state_ = State::kUp;
   std::vector<Flight> flights_;
@@ -139,6 +161,9 @@ class Path {
   uint32_t seen_sent_ = 0;  // at the last call of heartbeat()
   uint32_t seen_taken_ = 0;
   bool beating_ = false;  // a heartbeat is under way
+  std::string stuck_;     // why it cannot be halted
+  std::chrono::steady_clock::time_point halted_at_;
+  std::optional<std::chrono::steady_clock::time_point> flushed_at_;
 };
 
 }  // namespace tutti::ib

@@ -5,7 +5,6 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
-#include <tutti/sdk/plugin.hpp>
 
 #include "queue_pair.hpp"
 #include "rail.hpp"
@@ -21,7 +20,7 @@ constexpr std::chrono::seconds kPlaceLimit{2};
 Placer::Placer(const Rail& rail, uint64_t bytes)
     : rail_(rail), slab_(rail.device().pd.get(), bytes, rail.port().name()) {
   cq_.reset(ibv_create_cq(rail.device().context.get(), 1, nullptr, nullptr, 0));
-  if (!cq_) throw sdk::system_error(rail.port().name() + ": cannot create a completion queue", errno);
+  if (!cq_) throw system_error(errno, "{}: cannot create a completion queue", rail.port().name());
   uint32_t max_inline = 0;
   qp_ = make_queue_pair(rail, cq_.get(), nullptr, 1, &max_inline, IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ);
   const Port& port = rail.port();
@@ -53,18 +52,19 @@ void Placer::carry_out(ibv_wr_opcode opcode, const Region& region, const char* t
   request.wr.rdma.remote_addr = reinterpret_cast<uint64_t>(there);
   request.wr.rdma.rkey = rail_.domain().registration(region, rail_.index()).rkey;
   ibv_send_wr* bad = nullptr;
-  const std::string what = rail_.port().name() + ": " + cannot + ": ";
-  if (const int error = ibv_post_send(qp_.get(), &request, &bad))
-    throw sdk::Error(TUTTI_SYSTEM, what + std::generic_category().message(error));
+  const auto fail = [&](tutti_status status, const std::string& why) {
+    is_broken_ = true;
+    throw error(status, "{}: {}: {}", rail_.port().name(), cannot, why);
+  };
+  if (const int code = ibv_post_send(qp_.get(), &request, &bad)) fail(TUTTI_SYSTEM, in_words(code));
   ibv_wc wc{};
   int n = 0;
   const auto limit = std::chrono::steady_clock::now() + kPlaceLimit;
   while ((n = ibv_poll_cq(cq_.get(), 1, &wc)) == 0)
     if (std::chrono::steady_clock::now() > limit)
-      throw sdk::Error(TUTTI_TIMEOUT,
-                       what + "not done within " + std::to_string(kPlaceLimit.count()) + " s; is the port down?");
-  if (n < 0) throw sdk::Error(TUTTI_SYSTEM, what + "its completion queue cannot be polled");
-  if (wc.status != IBV_WC_SUCCESS) throw sdk::Error(TUTTI_SYSTEM, what + in_words(wc.status));
+      fail(TUTTI_TIMEOUT, fmt::format("not done within {} s; is the port down?", kPlaceLimit.count()));
+  if (n < 0) fail(TUTTI_SYSTEM, "its completion queue cannot be polled");
+  if (wc.status != IBV_WC_SUCCESS) fail(TUTTI_SYSTEM, in_words(wc.status));
 }
 
 }  // namespace tutti::ib

@@ -21,6 +21,8 @@ class Placer {
   // Reads a byte of it: on its way to the device a read does not pass the writes that this adapter did before, so these
   // have arrived when it comes back. Throws like place.
   void flush(const Region& region, const char* at);
+  // It has thrown: its queue pair is of no more use.
+  bool is_broken() const { return is_broken_; }
 
  private:
   void carry_out(ibv_wr_opcode opcode, const Region& region, const char* there, uint64_t bytes, const char* cannot);
@@ -29,6 +31,7 @@ class Placer {
   Slab slab_;
   CompletionQueue cq_;
   QueuePair qp_;
+  bool is_broken_ = false;
 };
 
 }  // namespace tutti::ib

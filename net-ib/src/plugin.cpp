@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The plugin "ib": transport/1, wait_fd/1 and rails/1 over verbs.
-#include <tutti/sdk/rails.hpp>
+#include <tutti/sdk/transport.hpp>
 
 #include "endpoint.hpp"
 
@@ -15,7 +15,7 @@ struct IbTransport {
   using Link = tutti::ib::Link;
 
   static void query(tutti_transport_caps& caps) {
-    const tutti::ib::Settings settings = tutti::ib::Settings::read();
+    tutti::ib::Settings settings = tutti::ib::Settings::read();
     std::vector<tutti::ib::Port> ports;
     std::vector<size_t> order;
     tutti::ib::look_around(settings, &ports, &order);
@@ -28,18 +28,19 @@ struct IbTransport {
     caps.reach = TUTTI_REACH_NETWORK;
     caps.memory_kinds = uint64_t{1} << TUTTI_MEMORY_HOST;
     if (dma_buf) {  // of whichever device: registering tells whether a descriptor is one
-      caps.memory_kinds |= uint64_t{1} << TUTTI_MEMORY_CUDA | uint64_t{1} << TUTTI_MEMORY_SIMULATED;
+      caps.memory_kinds = ~uint64_t{0};
       caps.flags |= TUTTI_TRANSPORT_NEEDS_FLUSH;
     }
     caps.inline_bytes = settings.eager_bytes;
     caps.fragment_bytes = settings.fragment_bytes;
     caps.receive_depth = tutti::ib::kQueueDepth;
+    caps.control_bytes = static_cast<uint32_t>(settings.eager_bytes);
     caps.latency_ns = 2000;
     caps.bandwidth = megabits * 125'000;
   }
 
   static std::vector<tutti::sdk::RailFacts> rails() {
-    const tutti::ib::Settings settings = tutti::ib::Settings::read();
+    tutti::ib::Settings settings = tutti::ib::Settings::read();
     std::vector<tutti::ib::Port> ports;
     std::vector<size_t> order;
     try {
@@ -51,18 +52,9 @@ struct IbTransport {
     for (const tutti::ib::Port& port : ports) facts.push_back(facts_of(port, settings));
     return facts;
   }
-
-  static const void* interface(std::string_view id);
 };
 
 constexpr tutti_transport transport = tutti::sdk::make_transport<IbTransport>();
-constexpr tutti_wait_fd wait_fd = tutti::sdk::make_wait_fd<tutti::ib::Endpoint>();
-
-constexpr tutti_rails rails_table = tutti::sdk::make_rails<IbTransport>();
-
-const void* IbTransport::interface(std::string_view id) {
-  return id == TUTTI_WAIT_FD_ID ? static_cast<const void*>(&wait_fd) : id == TUTTI_RAILS_ID ? &rails_table : nullptr;
-}
 
 }  // namespace
 

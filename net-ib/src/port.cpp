@@ -4,41 +4,56 @@
 #include <arpa/inet.h>
 
 #include <algorithm>
-#include <cstring>
-#include <tutti/sdk/plugin.hpp>
+#include <bit>
+#include <tuple>
 
 namespace tutti::ib {
 namespace {
 
-bool v4(const RawGid& g) {
-  static constexpr std::array<uint8_t, 12> prefix{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
-  return std::equal(prefix.begin(), prefix.end(), g.begin());
-}
 bool link_local(const RawGid& g) {
-  return v4(g) ? g[12] == 169 && g[13] == 254 : g[0] == 0xfe && (g[1] & 0xc0) == 0x80;
+  return is_v4(g) ? g[12] == 169 && g[13] == 254 : g[0] == 0xfe && (g[1] & 0xc0) == 0x80;
 }
+
+// Each within the other's subnet.
+bool share_subnet(const OfferedGid& a, const OfferedGid& b) {
+  if (is_v4(a.raw) != is_v4(b.raw)) return false;
+  const uint32_t bits = std::min(128u, (is_v4(a.raw) ? 96 : 0) + std::max(a.prefix, b.prefix));
+  for (uint32_t i = 0; i < bits; ++i)
+    if ((a.raw[i / 8] ^ b.raw[i / 8]) >> (7 - i % 8) & 1) return false;
+  return true;
+}
+
+std::string with_prefix(const OfferedGid& gid) { return fmt::format("{}/{}", gid_text(gid.raw), gid.prefix); }
 
 }  // namespace
 
-bool Gid::is_v4() const { return v4(raw); }
-bool Gid::is_link_local() const { return link_local(raw); }
-std::string Gid::text() const { return gid_text(raw); }
-
-bool Gid::same_subnet(const RawGid& other) const {
-  if (v4(raw) != v4(other)) return false;
-  const uint32_t bits = is_v4() ? 96 + prefix : prefix;
-  for (uint32_t i = 0; i < bits; ++i)
-    if ((raw[i / 8] ^ other[i / 8]) >> (7 - i % 8) & 1) return false;
-  return true;
+bool is_v4(const RawGid& g) {
+  static constexpr std::array<uint8_t, 12> prefix{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
+  return std::equal(prefix.begin(), prefix.end(), g.begin());
 }
 
 std::string gid_text(const RawGid& gid) {
   char text[INET6_ADDRSTRLEN] = "?";
-  if (v4(gid))
-    inet_ntop(AF_INET, gid.data() + 12, text, sizeof text);
-  else
-    inet_ntop(AF_INET6, gid.data(), text, sizeof text);
+  inet_ntop(is_v4(gid) ? AF_INET : AF_INET6, gid.data() + (is_v4(gid) ? 12 : 0), text, sizeof text);
   return text;
+}
+
+std::string gids_in_words(const std::vector<OfferedRail>& rails) {
+  std::string text;
+  for (const OfferedRail& rail : rails)
+    for (uint32_t i = 0; i < rail.n_gids; ++i) text += (text.empty() ? "" : ", ") + with_prefix(rail.gids[i]);
+  return text;
+}
+
+OfferedRail Port::offer(const Settings& settings) const {
+  OfferedRail rail;
+  rail.infiniband = infiniband;
+  rail.mtu = mtu;
+  rail.lid = lid;
+  rail.megabits = megabits;
+  for (const Gid& gid : gids)
+    if (offers(gid, settings) && rail.n_gids < kMaxGids) rail.gids[rail.n_gids++] = gid;
+  return rail;
 }
 
 // The choice
@@ -51,7 +66,7 @@ std::string refusal(const Port& port, const Settings& settings) {
   if (!port.up) return "the port is " + port.state;
   if (std::any_of(port.gids.begin(), port.gids.end(), [&](const Gid& g) { return port.offers(g, settings); }))
     return "";
-  if (settings.gid_index) return "its table has no GID with TUTTI_IB_GID_INDEX=" + std::to_string(*settings.gid_index);
+  if (settings.gid_index) return fmt::format("its table has no GID with TUTTI_IB_GID_INDEX={}", *settings.gid_index);
   return port.infiniband ? "it has no GID" : "it has no RoCE v2 GID: give its network interface an address";
 }
 
@@ -71,8 +86,8 @@ void choose_ports(std::vector<Port>& ports, const Settings& settings, int numa, 
     if (ports[i].why.empty()) order->push_back(i);
   }
   if (order->empty())
-    throw sdk::Error(TUTTI_NOT_SUPPORTED, "no verbs port can be used: " + all_refusals(ports) +
-                                              (settings.hca.is_set() ? " (check TUTTI_IB_HCA)" : ""));
+    throw error(TUTTI_NOT_SUPPORTED, "no verbs port can be used: {}{}", all_refusals(ports),
+                settings.hca.is_set() ? " (check TUTTI_IB_HCA)" : "");
   // Nearness counts only where the user named no order: near ports first, then the faster ones.
   uint32_t hops = 0;
   for (const size_t i : *order) hops = std::max(hops, ports[i].shared_hops);
@@ -91,19 +106,19 @@ void choose_ports(std::vector<Port>& ports, const Settings& settings, int numa, 
   for (const size_t i : *order) {
     Port& p = ports[i];
     if (kept == settings.rails) {
-      p.why = "beyond TUTTI_IB_RAILS=" + std::to_string(settings.rails);
+      p.why = fmt::format("beyond TUTTI_IB_RAILS={}", settings.rails);
     } else if (!settings.hca.names_ports() && some_near && far(p)) {
-      p.why = hops > 0 ? "further from TUTTI_IB_NEAR=" + settings.near + " in the PCI tree than others"
-                       : "on NUMA node " + std::to_string(p.numa) + ", this rank is on node " + std::to_string(numa) +
-                             " and has nearer ones";
+      p.why = hops > 0 ? fmt::format("further from {}{} in the PCI tree than others", settings.near_is, settings.near)
+                       : fmt::format("on NUMA node {}, this rank is on node {} and has nearer ones", p.numa, numa);
       p.why += "; name it in TUTTI_IB_HCA to use it";
     } else {
       p.chosen = true;
       p.why = settings.hca.names_ports() ? "named by TUTTI_IB_HCA" : "up";
       if (hops > 0 && p.shared_hops == hops)
-        p.why += ", nearest to TUTTI_IB_NEAR=" + settings.near;
+        p.why += fmt::format(", nearest to {}{}", settings.near_is, settings.near);
       else if (p.numa >= 0 && p.numa == numa)
-        p.why += settings.near.empty() ? ", on this rank's NUMA node" : ", on the NUMA node of TUTTI_IB_NEAR";
+        p.why += settings.near.empty() ? ", on this rank's NUMA node"
+                                       : fmt::format(", on the NUMA node of {}{}", settings.near_is, settings.near);
       (*order)[kept++] = i;
     }
   }
@@ -123,80 +138,14 @@ sdk::RailFacts facts_of(const Port& port, const Settings& settings) {
   facts.numa = port.numa;
   facts.mtu = 128u << port.mtu;
   for (const Gid& gid : port.gids)
-    facts.addresses.push_back({gid.text() + "/" + std::to_string(gid.prefix), gid.interface,
-                               (port.infiniband ? "GID "
-                                : gid.roce_v2   ? "RoCE v2, GID "
-                                                : "RoCE v1, GID ") +
-                                   std::to_string(gid.index),
+    facts.addresses.push_back({with_prefix(gid), gid.interface,
+                               fmt::format("{}GID {}",
+                                           port.infiniband ? ""
+                                           : gid.roce_v2   ? "RoCE v2, "
+                                                           : "RoCE v1, ",
+                                           gid.index),
                                port.offers(gid, settings)});
   return facts;
-}
-
-// The address
-// ----------------------------------------------------------------------------------------------------------
-
-namespace {
-
-struct AddressHead {
-  uint64_t magic;
-  uint32_t version;
-  uint32_t rails;
-  Id endpoint;
-};
-struct RailHead {
-  uint32_t infiniband, mtu, lid, megabits, greeter, key, gids, reserved;
-};
-
-template <typename T>
-T take(std::string_view& bytes) {
-  if (bytes.size() < sizeof(T)) throw sdk::Error(TUTTI_INVALID_ARGUMENT, "the peer's address is cut short");
-  T value;
-  std::memcpy(&value, bytes.data(), sizeof value);
-  bytes.remove_prefix(sizeof value);
-  return value;
-}
-template <typename T>
-void put(std::string& bytes, const T& value) {
-  bytes.append(reinterpret_cast<const char*>(&value), sizeof value);
-}
-
-}  // namespace
-
-std::string PeerAddress::encode() const {
-  std::string bytes;
-  put(bytes, AddressHead{kMagic, kVersion, static_cast<uint32_t>(rails.size()), endpoint});
-  for (const PeerRail& r : rails) {
-    put(bytes,
-        RailHead{r.infiniband, r.mtu, r.lid, r.megabits, r.greeter, r.key, static_cast<uint32_t>(r.gids.size()), 0});
-    for (const RawGid& gid : r.gids) put(bytes, gid);
-  }
-  return bytes;
-}
-
-PeerAddress PeerAddress::decode(std::string_view blob) {
-  PeerAddress address;
-  const auto head = take<AddressHead>(blob);
-  if (head.magic != kMagic) throw sdk::Error(TUTTI_INVALID_ARGUMENT, "these bytes are no address of the ib transport");
-  if (head.version != kVersion)
-    throw sdk::Error(TUTTI_MISMATCH, "the peer speaks version " + std::to_string(head.version) +
-                                         " of the ib transport, this rank " + std::to_string(kVersion));
-  if (head.rails == 0 || head.rails > kMaxRails)
-    throw sdk::Error(TUTTI_INVALID_ARGUMENT, "the peer's address tells of " + std::to_string(head.rails) +
-                                                 " rails, expected 1 to " + std::to_string(kMaxRails));
-  address.endpoint = head.endpoint;
-  for (uint32_t i = 0; i < head.rails; ++i) {
-    const auto r = take<RailHead>(blob);
-    if (r.gids > kMaxGids || r.mtu < 1 || r.mtu > 5 || r.infiniband > 1)
-      throw sdk::Error(TUTTI_INVALID_ARGUMENT, "the peer's address has a rail with " + std::to_string(r.gids) +
-                                                   " GIDs and MTU code " + std::to_string(r.mtu));
-    PeerRail rail{r.infiniband == 1, static_cast<uint8_t>(r.mtu), r.lid, r.megabits, r.greeter, r.key, {}};
-    for (uint32_t g = 0; g < r.gids; ++g) rail.gids.push_back(take<RawGid>(blob));
-    address.rails.push_back(std::move(rail));
-  }
-  if (!blob.empty())
-    throw sdk::Error(TUTTI_INVALID_ARGUMENT,
-                     "the peer's address has " + std::to_string(blob.size()) + " bytes too many");
-  return address;
 }
 
 // Pairing
@@ -204,22 +153,20 @@ PeerAddress PeerAddress::decode(std::string_view blob) {
 
 namespace {
 
-// How well two GIDs suit each other, 0: not at all. Two ranks of one host may both offer the same port: they meet there
-// only when no two different ports share a subnet.
-enum Fit : int { kNone, kLinkLocal, kRoutedV6, kRoutedV4, kSamePort, kSubnetV6, kSubnetV4, kBestFit = kSubnetV4 };
-constexpr int kSharesSubnet = kSamePort;
+// How well two GIDs suit each other. Below kSamePort it is a guess whether one reaches the other.
+enum Fit : int { kNone, kLinkLocal, kRoutedV6, kRoutedV4, kSamePort, kSubnetV6, kSubnetV4 };
 
-Fit fit(const Port& port, const Gid& own, const RawGid& theirs) {
-  const bool subnet = own.same_subnet(theirs);
-  if (own.raw == theirs) return kSamePort;
-  if (port.infiniband) return subnet ? kSubnetV6 : kNone;
-  if (own.is_v4() != v4(theirs) || own.is_link_local() != link_local(theirs)) return kNone;
-  if (own.is_link_local()) return subnet ? kLinkLocal : kNone;
-  if (subnet) return own.is_v4() ? kSubnetV4 : kSubnetV6;
-  return own.is_v4() ? kRoutedV4 : kRoutedV6;
+Fit fit(bool infiniband, const OfferedGid& a, const OfferedGid& b) {
+  const bool subnet = share_subnet(a, b), v4 = is_v4(a.raw), local = link_local(a.raw);
+  if (a.raw == b.raw) return kSamePort;
+  if (infiniband) return subnet ? kSubnetV6 : kNone;
+  if (v4 != is_v4(b.raw) || local != link_local(b.raw)) return kNone;
+  if (local) return subnet ? kLinkLocal : kNone;
+  if (subnet) return v4 ? kSubnetV4 : kSubnetV6;
+  return v4 ? kRoutedV4 : kRoutedV6;
 }
 
-std::string reason(const Port& port, Fit score) {
+std::string reason(bool infiniband, Fit score) {
   static constexpr const char* words[] = {"no",
                                           "link-local addresses only",
                                           "routed IPv6",
@@ -227,55 +174,84 @@ std::string reason(const Port& port, Fit score) {
                                           "the same port",
                                           "same IPv6 subnet",
                                           "same IPv4 subnet"};
-  if (port.infiniband) return score == kSamePort ? "InfiniBand, the same port" : "InfiniBand, same subnet";
-  return std::string("RoCE v2, ") + words[score];
+  if (infiniband) return score == kSamePort ? "InfiniBand, the same port" : "InfiniBand, same subnet";
+  return fmt::format("RoCE v2, {}", words[score]);
 }
 
 struct Candidate {
   Fit score = kNone;
   Pairing pairing;
+
+  // Two ranks of one host may both offer the same port: they meet there only when no two different ports share a
+  // subnet. Guesses come last.
+  int round() const { return score > kSamePort ? 0 : score == kSamePort ? 1 : 2; }
+  bool same_place() const { return pairing.own.rail == pairing.peer.rail; }
 };
 
-Candidate best(const Port& port, const PeerRail& theirs, const Settings& settings) {
+// Speeds within a factor of two are of one class.
+int speed_class(uint32_t megabits) { return std::bit_width(megabits); }
+
+// The faster class first, then the better fit, then the same position: rails of one kind are paired in order.
+bool is_better(const Candidate& a, const Candidate& b) {
+  const auto rank = [](const Candidate& c) {
+    return std::tuple(c.round(), -speed_class(c.pairing.megabits), -c.score, !c.same_place());
+  };
+  return rank(a) < rank(b);
+}
+
+Candidate best(const OfferedRail& a, const OfferedRail& b) {
   Candidate candidate;
-  if (port.infiniband != theirs.infiniband) return candidate;
-  for (const Gid& own : port.gids) {
-    if (!port.offers(own, settings)) continue;
-    for (const RawGid& other : theirs.gids) {
-      const Fit score = fit(port, own, other);
+  if (a.infiniband != b.infiniband) return candidate;
+  for (uint32_t i = 0; i < a.n_gids; ++i)
+    for (uint32_t j = 0; j < b.n_gids; ++j) {
+      const Fit score = fit(a.infiniband, a.gids[i], b.gids[j]);
       if (score <= candidate.score) continue;
       candidate.score = score;
-      candidate.pairing.gid_index = own.index;
-      candidate.pairing.gid = own.raw;
-      candidate.pairing.peer_gid = other;
-      candidate.pairing.mtu = std::min(port.mtu, theirs.mtu);
-      candidate.pairing.why = reason(port, score);
+      candidate.pairing.own.gid = a.gids[i];
+      candidate.pairing.peer.gid = b.gids[j];
     }
-  }
+  candidate.pairing.mtu = std::min(a.mtu, b.mtu);
+  candidate.pairing.megabits = std::min(a.megabits, b.megabits);
+  candidate.pairing.why = reason(a.infiniband, candidate.score);
   return candidate;
 }
 
 }  // namespace
 
-std::vector<Pairing> pair_rails(const std::vector<Port>& own, const PeerAddress& peer, const Settings& settings) {
+std::vector<Pairing> pair_rails(const std::vector<OfferedRail>& lower, const std::vector<OfferedRail>& higher) {
+  std::vector<Candidate> candidates;
+  std::vector<bool> near(lower.size()), peer_near(higher.size());  // shares a subnet with a rail of the other end
+  for (uint32_t i = 0; i < lower.size(); ++i)
+    for (uint32_t j = 0; j < higher.size(); ++j) {
+      Candidate candidate = best(lower[i], higher[j]);
+      if (candidate.score == kNone) continue;
+      candidate.pairing.own.rail = i;
+      candidate.pairing.peer.rail = j;
+      if (candidate.score >= kSamePort) near[i] = peer_near[j] = true;
+      candidates.push_back(std::move(candidate));
+    }
+  std::stable_sort(candidates.begin(), candidates.end(), is_better);
+
   std::vector<Pairing> pairs;
-  std::vector<bool> used(own.size()), peer_used(peer.rails.size());
-  for (int wanted = kBestFit; wanted >= 1; --wanted) {
-    // Routed and link-local addresses are a guess: where there are better pairs they are not tried.
-    if (wanted < kSharesSubnet && !pairs.empty()) break;
-    // The same position first: rails that share one subnet are then paired in order.
-    for (const bool same_place : {true, false})
-      for (uint32_t i = 0; i < own.size(); ++i)
-        for (uint32_t j = 0; j < peer.rails.size(); ++j) {
-          if (used[i] || peer_used[j] || (i == j) != same_place) continue;
-          Candidate candidate = best(own[i], peer.rails[j], settings);
-          if (candidate.score != wanted) continue;
-          candidate.pairing.rail = i;
-          candidate.pairing.peer_rail = j;
-          pairs.push_back(std::move(candidate.pairing));
-          used[i] = peer_used[j] = true;
-        }
+  std::vector<bool> used(lower.size()), peer_used(higher.size());
+  int known = -1;       // the fastest class of the pairs that are no guess
+  Fit guessed = kNone;  // of the pairs that are
+  for (Candidate& c : candidates) {
+    const uint32_t i = c.pairing.own.rail, j = c.pairing.peer.rail;
+    const int speed = speed_class(c.pairing.megabits);
+    if (used[i] || peer_used[j]) continue;
+    if (c.score >= kSamePort) {
+      known = std::max(known, speed);
+    } else {
+      if (near[i] || peer_near[j] || speed <= known || (guessed != kNone && c.score != guessed)) continue;
+      guessed = c.score;
+    }
+    used[i] = peer_used[j] = true;
+    pairs.push_back(std::move(c.pairing));
   }
+  std::stable_sort(pairs.begin(), pairs.end(), [](const Pairing& a, const Pairing& b) {
+    return speed_class(a.megabits) > speed_class(b.megabits);
+  });
   return pairs;
 }
 

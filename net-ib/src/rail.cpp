@@ -1,60 +1,44 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rail.hpp"
 
-#include <fcntl.h>
-
 #include <algorithm>
-#include <cstring>
-#include <tutti/sdk/plugin.hpp>
-
-#include "proof.hpp"
-#include "queue_pair.hpp"
 
 namespace tutti::ib {
-namespace {
 
-constexpr uint32_t kGreetingsIn = 64, kGreetingsOut = 16;
-constexpr uint32_t kRouteBytes = 40;  // a datagram's buffer begins with its global routing header
-constexpr uint32_t kGreetingBytes = 512;
-static_assert(kRouteBytes + sizeof(Greeting) <= kGreetingBytes);
-
-}  // namespace
-
-Rail::Rail(const Domain& domain, uint32_t index, const Shape& shape, uint32_t links)
+Rail::Rail(const Domain& domain, uint32_t index, const Shape& shape, uint8_t traffic_class)
     : domain_(domain),
       index_(index),
       port_(domain.rails()[index]),
       credits_(shape.credits),
-      slot_bytes_((sizeof(Frame) + shape.eager_bytes + 63) / 64 * 64) {
+      slot_bytes_((sizeof(Frame) + shape.eager_bytes + 63) / 64 * 64),
+      traffic_class_(domain.settings().traffic_class.value_or(traffic_class)) {
+  const uint32_t links = shape.nranks - 1;
   ibv_context* context = device().context.get();
   ibv_device_attr limits{};
-  if (const int error = ibv_query_device(context, &limits))
-    throw sdk::system_error(port_.name() + ": cannot query the device", error);
-  // Every frame in flight in either direction, a heartbeat for each peer, and greetings.
-  const uint64_t completions = uint64_t{links} * (credits_ * 2 + 1) + kGreetingsIn + kGreetingsOut + 64;
+  if (const int code = ibv_query_device(context, &limits))
+    throw system_error(code, "{}: cannot query the device", port_.name());
+  // Every frame in flight in either direction, a heartbeat and a marker for each peer.
+  const uint64_t completions = uint64_t{links} * (credits_ * 2 + 2) + 64;
   const uint64_t receives = uint64_t{links + 1} * credits_;
   const auto check = [&](const char* what, uint64_t needed, int offered) {
-    if (needed <= static_cast<uint64_t>(std::max(offered, 0))) return;
-    throw sdk::Error(TUTTI_NO_RESOURCES, port_.name() + ": " + std::to_string(links) + " peers with " +
-                                             std::to_string(credits_) + " credits each need " + std::to_string(needed) +
-                                             " " + what + ", the device has " + std::to_string(offered) +
-                                             "; lower TUTTI_IB_CREDITS on all ranks");
+    if (needed > static_cast<uint64_t>(std::max(offered, 0)))
+      throw error(
+          TUTTI_NO_RESOURCES,
+          "{}: {} peers with {} credits each need {} {}, the device has {}; lower TUTTI_IB_CREDITS on all ranks",
+          port_.name(), links, credits_, needed, what, offered);
   };
   check("completion queue entries", completions, limits.max_cqe);
   check("shared receive queue entries", receives, limits.max_srq_wr);
   channel_.reset(ibv_create_comp_channel(context));
-  if (!channel_) throw sdk::system_error(port_.name() + ": cannot create a completion channel", errno);
-  const int flags = fcntl(channel_->fd, F_GETFL);
-  if (flags < 0 || fcntl(channel_->fd, F_SETFL, flags | O_NONBLOCK) != 0)
-    throw sdk::system_error(port_.name() + ": cannot make the completion channel non-blocking", errno);
+  if (!channel_) throw system_error(errno, "{}: cannot create a completion channel", port_.name());
+  set_non_blocking(channel_->fd, port_.name() + ": cannot make the completion channel non-blocking");
   cq_.reset(ibv_create_cq(context, static_cast<int>(completions), nullptr, channel_.get(), 0));
-  if (!cq_) throw sdk::system_error(port_.name() + ": cannot create a completion queue", errno);
+  if (!cq_) throw system_error(errno, "{}: cannot create a completion queue", port_.name());
   ibv_srq_init_attr attr{};
   attr.attr.max_wr = static_cast<uint32_t>(receives);
   attr.attr.max_sge = 1;
   srq_.reset(ibv_create_srq(device().pd.get(), &attr));
-  if (!srq_) throw sdk::system_error(port_.name() + ": cannot create a shared receive queue", errno);
-  open_greeter();
+  if (!srq_) throw system_error(errno, "{}: cannot create a shared receive queue", port_.name());
   if (!links) return;
   add_share();
   // What one peer takes: a limit on locked memory shows here, before anybody connects.
@@ -91,8 +75,8 @@ void Rail::post_receive(std::span<const uint32_t> slots) {
       requests[i] = {work_id(Work::kReceive, 0, slot_index), i + 1 < n ? &requests[i + 1] : nullptr, &parts[i], 1};
     }
     ibv_recv_wr* bad = nullptr;
-    if (const int error = ibv_post_srq_recv(srq_.get(), requests, &bad))
-      throw sdk::system_error(port_.name() + ": cannot post receive buffers", error);
+    if (const int code = ibv_post_srq_recv(srq_.get(), requests, &bad))
+      throw system_error(code, "{}: cannot post receive buffers", port_.name());
     done += n;
   }
 }
@@ -105,13 +89,13 @@ void Rail::recycle() {
 
 uint32_t Rail::poll(std::span<ibv_wc> wcs) {
   const int n = ibv_poll_cq(cq_.get(), static_cast<int>(wcs.size()), wcs.data());
-  if (n < 0) throw sdk::Error(TUTTI_SYSTEM, port_.name() + ": the completion queue cannot be polled any more");
+  if (n < 0) throw error(TUTTI_SYSTEM, "{}: the completion queue cannot be polled any more", port_.name());
   return static_cast<uint32_t>(n);
 }
 
 void Rail::arm() {
-  if (const int error = ibv_req_notify_cq(cq_.get(), 0))
-    throw sdk::system_error(port_.name() + ": cannot ask for completion events", error);
+  if (const int code = ibv_req_notify_cq(cq_.get(), 0))
+    throw system_error(code, "{}: cannot ask for completion events", port_.name());
 }
 
 void Rail::take_events() {
@@ -122,22 +106,9 @@ void Rail::take_events() {
   if (n) ibv_ack_cq_events(cq_.get(), n);
 }
 
-void Rail::place(const Region& region, char* to, const char* from, uint64_t bytes) {
-  with_placer([&](Placer& placer) { placer.place(region, to, from, bytes); });
-}
-
-void Rail::flush(const Region& region, const char* at) {
-  with_placer([&](Placer& placer) { placer.flush(region, at); });
-}
-
-void Rail::with_placer(const std::function<void(Placer&)>& work) {
-  if (!placer_) placer_ = std::make_unique<Placer>(*this, slot_bytes_);
-  try {
-    work(*placer_);
-  } catch (const sdk::Error&) {
-    placer_.reset();  // its queue pair is of no more use
-    throw;
-  }
+Placer& Rail::placer() {
+  if (!placer_ || placer_->is_broken()) placer_ = std::make_unique<Placer>(*this, slot_bytes_);
+  return *placer_;
 }
 
 bool Rail::is_down() const {
@@ -146,78 +117,9 @@ bool Rail::is_down() const {
          attr.state != IBV_PORT_ACTIVE;
 }
 
-// Greetings
-// ------------------------------------------------------------------------------------------------------------
-
-void Rail::open_greeter() {
-  key_ = random_number() & 0x7fffffff;  // the upper bit is for privileged keys
-  greetings_ = std::make_unique<Slab>(device().pd.get(), (kGreetingsIn + kGreetingsOut) * kGreetingBytes, port_.name());
-  ibv_qp_init_attr init{};
-  init.send_cq = init.recv_cq = cq_.get();
-  init.qp_type = IBV_QPT_UD;
-  init.sq_sig_all = 1;
-  init.cap = {kGreetingsOut, kGreetingsIn, 1, 1, 0};
-  greeter_.reset(ibv_create_qp(device().pd.get(), &init));
-  if (!greeter_) throw sdk::system_error(port_.name() + ": cannot create a datagram queue pair", errno);
-  ibv_qp_attr attr{};
-  const auto change = [&](ibv_qp_state state, int mask) {
-    attr.qp_state = state;
-    if (const int error = ibv_modify_qp(greeter_.get(), &attr, mask | IBV_QP_STATE))
-      throw sdk::system_error(port_.name() + ": cannot bring the datagram queue pair up", error);
-  };
-  attr.pkey_index = static_cast<uint16_t>(domain_.settings().pkey_index);
-  attr.port_num = static_cast<uint8_t>(port_.port);
-  attr.qkey = key_;
-  change(IBV_QPS_INIT, IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY);
-  change(IBV_QPS_RTR, 0);
-  attr.sq_psn = 0;
-  change(IBV_QPS_RTS, IBV_QP_SQ_PSN);
-  for (uint32_t i = 0; i < kGreetingsIn; ++i) give_back_greeting(i);
-}
-
-PeerRail Rail::describe() const {
-  PeerRail r{port_.infiniband, port_.mtu, port_.lid, port_.megabits, greeter_->qp_num, key_, {}};
-  for (const Gid& gid : port_.gids)
-    if (port_.offers(gid, domain_.settings())) r.gids.push_back(gid.raw);
-  return r;
-}
-
-AddressHandle Rail::make_address(uint32_t gid_index, const RawGid& gid, uint32_t lid) const {
-  ibv_ah_attr attr = address_of(port_, domain_.settings(), gid_index, gid, lid);
-  AddressHandle handle(ibv_create_ah(device().pd.get(), &attr));
-  if (!handle) throw sdk::system_error(port_.name() + ": cannot find the way to " + gid_text(gid), errno);
-  return handle;
-}
-
-void Rail::send_greeting(const Greeting& greeting, ibv_ah* to, uint32_t qp, uint32_t key) {
-  if (greetings_out_ == kGreetingsOut) return;  // it will be repeated
-  char* buffer = greetings_->data() + (kGreetingsIn + next_greeting_++ % kGreetingsOut) * kGreetingBytes;
-  std::memcpy(buffer, &greeting, sizeof greeting);
-  ibv_sge part{reinterpret_cast<uint64_t>(buffer), sizeof greeting, greetings_->key()};
-  ibv_send_wr request{};
-  request.wr_id = work_id(Work::kGreetingOut, 0, 0);
-  request.sg_list = &part;
-  request.num_sge = 1;
-  request.opcode = IBV_WR_SEND;
-  request.send_flags = IBV_SEND_SIGNALED;
-  request.wr.ud.ah = to;
-  request.wr.ud.remote_qpn = qp;
-  request.wr.ud.remote_qkey = key;
-  ibv_send_wr* bad = nullptr;
-  if (ibv_post_send(greeter_.get(), &request, &bad) == 0) ++greetings_out_;
-}
-
-const Greeting& Rail::greeting(uint32_t slot_index) const {
-  return *reinterpret_cast<const Greeting*>(greetings_->data() + slot_index * kGreetingBytes + kRouteBytes);
-}
-
-void Rail::give_back_greeting(uint32_t slot_index) {
-  ibv_sge part{reinterpret_cast<uint64_t>(greetings_->data() + slot_index * kGreetingBytes), kGreetingBytes,
-               greetings_->key()};
-  ibv_recv_wr request{work_id(Work::kGreetingIn, 0, slot_index), nullptr, &part, 1};
-  ibv_recv_wr* bad = nullptr;
-  if (const int error = ibv_post_recv(greeter_.get(), &request, &bad))
-    throw sdk::system_error(port_.name() + ": cannot post a datagram buffer", error);
+uint8_t Rail::service_level() const {
+  const uint8_t precedence = port_.infiniband ? traffic_class_ >> 5 : 0;
+  return domain_.settings().service_level.value_or(precedence);
 }
 
 }  // namespace tutti::ib

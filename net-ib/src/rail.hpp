@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // One port as an endpoint uses it: a completion queue and a shared receive queue for all peers, the buffers that arrive
-// in it, and a datagram queue pair for greetings.
+// in it.
 //
 // Receive buffers are never short: each queue pair brings as many as its peer has credits, and the rail has as many
 // more, so that those that were used can be given back many at a time.
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -25,7 +24,7 @@ namespace tutti::ib {
 class Path;
 
 // What a work request was, in the upper byte of its wr_id.
-enum class Work : uint64_t { kReceive = 1, kSent = 2, kGreetingIn = 3, kGreetingOut = 4, kHeartbeat = 5 };
+enum class Work : uint64_t { kReceive = 1, kSent = 2, kHeartbeat = 3, kMarker = 4 };
 constexpr uint64_t work_id(Work work, uint32_t path, uint32_t index) {
   return static_cast<uint64_t>(work) << 56 | uint64_t{path} << 32 | index;
 }
@@ -33,8 +32,8 @@ inline constexpr uint32_t kMaxPaths = 1 << 24;
 
 class Rail {
  public:
-  // `links`: peers that may connect. Throws sdk::Error.
-  Rail(const Domain& domain, uint32_t index, const Shape& shape, uint32_t links);
+  // For the peers of a communicator. `traffic_class`: unless the user has chosen one. Throws sdk::Error.
+  Rail(const Domain& domain, uint32_t index, const Shape& shape, uint8_t traffic_class);
   Rail(const Rail&) = delete;
   Rail& operator=(const Rail&) = delete;
 
@@ -44,6 +43,9 @@ class Rail {
   const Device& device() const { return domain_.device(index_); }
   ibv_cq* completions() const { return cq_.get(); }
   ibv_srq* receives() const { return srq_.get(); }
+  uint8_t traffic_class() const { return traffic_class_; }
+  // InfiniBand's packets have no traffic class here: their service level follows from it as an IP precedence does.
+  uint8_t service_level() const;
   int event_descriptor() const { return channel_->fd; }
   uint64_t slot_bytes() const { return slot_bytes_; }
 
@@ -66,48 +68,32 @@ class Rail {
   void arm();
   void take_events();
 
-  // Copies at most a frame's payload into registered memory of a device. Throws sdk::Error.
-  void place(const Region& region, char* to, const char* from, uint64_t bytes);
-  // What this rail wrote into registered memory of a device before has arrived there. Throws sdk::Error.
-  void flush(const Region& region, const char* at);
+  // For at most a frame's payload. Throws sdk::Error.
+  Placer& placer();
 
   // Is the port down at this moment? Asks the adapter: not for hot paths.
   bool is_down() const;
-
-  // Greetings.
-  PeerRail describe() const;
-  AddressHandle make_address(uint32_t gid_index, const RawGid& gid, uint32_t lid) const;
-  void send_greeting(const Greeting& greeting, ibv_ah* to, uint32_t qp, uint32_t key);
-  const Greeting& greeting(uint32_t slot) const;
-  void give_back_greeting(uint32_t slot);
-  void greeting_sent() { --greetings_out_; }
 
   // For reports.
   uint64_t bytes_sent = 0, bytes_received = 0, frames_sent = 0, frames_received = 0;
 
  private:
-  void with_placer(const std::function<void(Placer&)>& work);
   void add_share();
   void post_receive(std::span<const uint32_t> slots);
-  void open_greeter();
 
   const Domain& domain_;
   const uint32_t index_;
   const Port& port_;
   const uint32_t credits_;
   const uint64_t slot_bytes_;
+  const uint8_t traffic_class_;
   Channel channel_;
   CompletionQueue cq_;
   SharedReceives srq_;
   std::vector<std::unique_ptr<Slab>> slabs_;  // of `credits_` receive buffers each
   std::vector<uint32_t> returned_;
   std::unordered_map<uint32_t, Path*> paths_;  // by queue pair number
-  std::unique_ptr<Slab> greetings_;            // kGreetingsIn to receive, then kGreetingsOut to send
-  QueuePair greeter_;
-  std::unique_ptr<Placer> placer_;  // once it is needed
-  uint32_t key_ = 0;
-  uint32_t greetings_out_ = 0;
-  uint32_t next_greeting_ = 0;
+  std::unique_ptr<Placer> placer_;             // once it is needed, and anew after an error
 };
 
 }  // namespace tutti::ib

@@ -1,18 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "settings.hpp"
 
-#include <charconv>
-#include <tutti/sdk/plugin.hpp>
+#include <algorithm>
 
 namespace tutti::ib {
 
 HcaFilter::HcaFilter(const std::string& text) : text_(text) {
   std::string_view rest = text;
   const auto refuse = [&](const std::string& why) {
-    return sdk::Error(TUTTI_INVALID_ARGUMENT,
-                      "TUTTI_IB_HCA=\"" + text + "\": " + why +
-                          "; expected DEVICE[:PORT],... with an optional ^ (leave out) and then "
-                          "= (whole names) in front, as in mlx5_0:1,mlx5_1 or ^mlx5_2");
+    return error(TUTTI_INVALID_ARGUMENT,
+                 "TUTTI_IB_HCA=\"{}\": {}; expected DEVICE[:PORT],... with an optional ^ (leave out) and then = (whole "
+                 "names) in front, as in mlx5_0:1,mlx5_1 or ^mlx5_2",
+                 text, why);
   };
   if (rest.starts_with('^')) excludes_ = true, rest.remove_prefix(1);
   if (rest.starts_with('=')) whole_ = true, rest.remove_prefix(1);
@@ -24,11 +23,8 @@ HcaFilter::HcaFilter(const std::string& text) : text_(text) {
     if (parsed.device.empty()) throw refuse("a device name is empty");
     if (colon != item.npos) {
       const std::string_view digits = item.substr(colon + 1);
-      uint32_t port = 0;
-      const auto [end, code] = std::from_chars(digits.data(), digits.data() + digits.size(), port);
-      if (code != std::errc() || end != digits.data() + digits.size() || port == 0 || port > 255)
-        throw refuse("\"" + std::string(digits) + "\" is no port number from 1 to 255");
-      parsed.port = port;
+      parsed.port = sdk::whole_number(digits, 1, 255);
+      if (!parsed.port) throw refuse(fmt::format("\"{}\" is no port number from 1 to 255", digits));
     }
     items_.push_back(std::move(parsed));
     if (comma == rest.npos) return;
@@ -50,28 +46,36 @@ std::optional<size_t> HcaFilter::admits(const std::string& device, uint32_t port
 
 Settings Settings::read() {
   Settings s;
-  const auto number = [](const char* key, uint64_t fallback, uint64_t low, uint64_t high) {
-    return sdk::config_number(key, fallback, low, high);
+  const auto number = []<typename T>(const char* key, T& value, uint64_t low, uint64_t high) {
+    value = static_cast<T>(sdk::config_number(key, value, low, high));
+  };
+  const auto optional = []<typename T>(const char* key, std::optional<T>& value, uint64_t high) {
+    if (sdk::config(key)) value = static_cast<T>(sdk::config_number(key, 0, 0, high));
   };
   if (const auto filter = sdk::config("TUTTI_IB_HCA")) s.hca = HcaFilter(*filter);
-  if (sdk::config("TUTTI_IB_GID_INDEX")) s.gid_index = static_cast<uint32_t>(number("TUTTI_IB_GID_INDEX", 0, 0, 65535));
   if (const auto near = sdk::config("TUTTI_IB_NEAR")) s.near = *near;
-  s.rails = static_cast<uint32_t>(number("TUTTI_IB_RAILS", kMaxRails, 1, kMaxRails));
-  s.pkey_index = static_cast<uint32_t>(number("TUTTI_IB_PKEY", 0, 0, 65535));
-  s.traffic_class = static_cast<uint8_t>(number("TUTTI_IB_TC", 0, 0, 255));
-  s.service_level = static_cast<uint8_t>(number("TUTTI_IB_SL", 0, 0, 15));
-  s.timeout = static_cast<uint8_t>(number("TUTTI_IB_TIMEOUT", 16, 1, 31));
-  s.retry_count = static_cast<uint8_t>(number("TUTTI_IB_RETRY_CNT", 6, 0, 7));
-  s.credits = static_cast<uint32_t>(number("TUTTI_IB_CREDITS", 32, 16, 1024));
-  s.eager_bytes = number("TUTTI_IB_EAGER_BYTES", 8192, 1024, 65536);
-  s.fragment_bytes = number("TUTTI_IB_FRAGMENT_BYTES", 1 << 20, 4096, 64 << 20);
-  s.stripe_bytes = number("TUTTI_IB_STRIPE_BYTES", 64 << 10, 4096, 64 << 20);
-  s.connect_timeout = std::chrono::seconds(number("TUTTI_IB_CONNECT_TIMEOUT", 30, 1, 86400));
+  optional("TUTTI_IB_GID_INDEX", s.gid_index, 65535);
+  optional("TUTTI_IB_TC", s.traffic_class, 255);
+  optional("TUTTI_IB_SL", s.service_level, 15);
+  number("TUTTI_IB_RAILS", s.rails, 1, kMaxRails);
+  number("TUTTI_IB_PKEY", s.pkey_index, 0, 65535);
+  number("TUTTI_IB_TIMEOUT", s.timeout, 1, 31);
+  number("TUTTI_IB_RETRY_CNT", s.retry_count, 0, 7);
+  number("TUTTI_IB_CREDITS", s.credits, 16, 1024);
+  number("TUTTI_IB_EAGER_BYTES", s.eager_bytes, 1024, 65536);
+  number("TUTTI_IB_FRAGMENT_BYTES", s.fragment_bytes, 4096, 64 << 20);
+  number("TUTTI_IB_STRIPE_BYTES", s.stripe_bytes, 4096, 64 << 20);
   if (s.eager_bytes > s.fragment_bytes)
-    throw sdk::Error(TUTTI_INVALID_ARGUMENT,
-                     "TUTTI_IB_EAGER_BYTES=" + std::to_string(s.eager_bytes) +
-                         " is larger than TUTTI_IB_FRAGMENT_BYTES=" + std::to_string(s.fragment_bytes));
+    throw error(TUTTI_INVALID_ARGUMENT, "TUTTI_IB_EAGER_BYTES={} is larger than TUTTI_IB_FRAGMENT_BYTES={}",
+                s.eager_bytes, s.fragment_bytes);
   return s;
+}
+
+void Settings::prefer_near(const tutti_domain_config& domain) {
+  if (!near.empty() || !domain.device_pci) return;
+  near = domain.device_pci;
+  std::transform(near.begin(), near.end(), near.begin(), [](unsigned char c) { return std::tolower(c); });
+  near_is = "device ";
 }
 
 }  // namespace tutti::ib

@@ -3,15 +3,22 @@
 // The plugin's settings, read from the host's configuration and checked; README.md has the table.
 #pragma once
 
+#include <tutti/plugin/transport.h>
+
 #include <chrono>
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <tutti/sdk/words.hpp>
 #include <vector>
 
 namespace tutti::ib {
 
-// Ports that one rank uses at once. Fixed by the size of a greeting, which must fit in the smallest usual MTU.
+using sdk::error;
+using sdk::in_words;
+using sdk::system_error;
+
+// Ports that one rank uses at once. An offer of them must fit in a pair message, their keys in an announcement.
 inline constexpr uint32_t kMaxRails = 4;
 // So many small messages of a lane may travel before their RECVs are known to be posted; it bounds what a receiver may
 // have to hold.
@@ -23,6 +30,12 @@ inline constexpr uint32_t kReservedCredits = 4;
 // Idle queue pairs are looked at this often. A peer that is gone is noticed within twice this and the adapter's
 // retries.
 inline constexpr std::chrono::milliseconds kHeartbeatPeriod{1000};
+// A queue pair that was stopped completes what it had begun within microseconds; an adapter that takes longer than this
+// is dead.
+inline constexpr std::chrono::milliseconds kDrainLimit{2000};
+// An adapter that does not tell when a queue pair has taken its last receive (soft-RoCE of Linux 6.1) gets so long.
+inline constexpr std::chrono::milliseconds kLastReceiveLimit{500};
+inline constexpr char kNearIsUsers[] = "TUTTI_IB_NEAR=";
 // How long closing an endpoint may wait for completed messages to leave.
 inline constexpr std::chrono::milliseconds kLinger{2000};
 
@@ -55,20 +68,22 @@ struct Settings {
   HcaFilter hca;
   std::optional<uint32_t> gid_index;  // TUTTI_IB_GID_INDEX; unset: chosen for each peer
   uint32_t rails = kMaxRails;
-  std::string near;  // TUTTI_IB_NEAR: PCI address of the device that rails should be close to; empty: the thread's node
+  // PCI address of the device that rails should be close to; empty: the thread's node.
+  std::string near;
+  std::string near_is = kNearIsUsers;  // ... and whose wish that is
   uint32_t pkey_index = 0;
-  uint8_t traffic_class = 0;
-  uint8_t service_level = 0;
-  uint8_t timeout = 0;  // 4.096 us * 2^timeout
-  uint8_t retry_count = 0;
-  uint32_t credits = 0;  // frames in flight per peer and rail
-  uint64_t eager_bytes = 0;
-  uint64_t fragment_bytes = 0;
-  uint64_t stripe_bytes = 0;
-  std::chrono::seconds connect_timeout{0};
+  std::optional<uint8_t> traffic_class, service_level;  // TUTTI_IB_TC, TUTTI_IB_SL; unset: the endpoint's
+  uint8_t timeout = 16;                                 // 4.096 us * 2^timeout
+  uint8_t retry_count = 6;
+  uint32_t credits = 32;  // frames in flight per peer and rail
+  uint64_t eager_bytes = 8192;
+  uint64_t fragment_bytes = 1 << 20;
+  uint64_t stripe_bytes = 64 << 10;
 
   // Throws sdk::Error that names the setting, its value and what is allowed.
   static Settings read();
+  // Rails near this device are preferred, unless the user has named another.
+  void prefer_near(const tutti_domain_config& domain);
 };
 
 }  // namespace tutti::ib

@@ -9,6 +9,8 @@
 #include <memory>
 #include <string>
 
+#include "settings.hpp"
+
 namespace tutti::ib {
 
 template <auto Destroy>
@@ -25,10 +27,17 @@ using Channel = std::unique_ptr<ibv_comp_channel, Destroyer<ibv_destroy_comp_cha
 using CompletionQueue = std::unique_ptr<ibv_cq, Destroyer<ibv_destroy_cq>>;
 using SharedReceives = std::unique_ptr<ibv_srq, Destroyer<ibv_destroy_srq>>;
 using QueuePair = std::unique_ptr<ibv_qp, Destroyer<ibv_destroy_qp>>;
-using AddressHandle = std::unique_ptr<ibv_ah, Destroyer<ibv_destroy_ah>>;
 
 // "transport retry counter exceeded: peer unreachable or its port is down".
 std::string in_words(ibv_wc_status status);
+
+// Throws sdk::Error that begins with `cannot`.
+void set_non_blocking(int fd, const std::string& cannot);
+
+// Takes the device's asynchronous events without waiting; its async_fd must be non-blocking. A queue pair that takes no
+// more from its shared receive queue (IBV_EVENT_QP_LAST_WQE_REACHED) gets the std::atomic<bool> set that its qp_context
+// points to. [any thread]
+void take_events(ibv_context* context);
 
 // Registers memory; throws sdk::Error that names the memlock limit where that is what stands in the way.
 Registration register_bytes(ibv_pd* pd, void* address, uint64_t bytes, int access, const std::string& device);

@@ -1,92 +1,82 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What travels between two ranks. Greetings are unreliable datagrams, repeated until they are answered:
+// What travels between two ranks. Their endpoints connect by pair messages, which arrive once, in order:
 //
-//   connector                                          acceptor
-//   Hello    who, to whom, shape, queue pairs, MAC ->
-//                                                   <- Welcome   the same, and a MAC over both
-//   Ready    (a frame on each queue pair) ->
+//   offer     The settings that must be equal. For each rail its port, its usable GIDs and a new queue pair.
+//             Sent on connect, or when the peer's offer comes.
+//   ready     A bit for each queue pair that is connected now. Sent when both offers are known. The peer may send on
+//             those queue pairs that both ends have connected.
+//   refusal   Why there will be no link. Sent instead of one of the others.
 //
-// The MACs cover both endpoints' random ids, of which each end made one and got the other from the job's own bootstrap:
-// an old greeting is worth nothing to another endpoint. From then on frames travel on reliable connections. Everything
-// is little-endian; a machine of the other byte order is refused by the magic number.
+// Both ends pair the rails off from the same two offers (pair_rails), so they come to the same pairs in the same order.
+//
+// Frames travel on the reliable queue pairs. Everything is little-endian.
 #pragma once
 
 #include <array>
-#include <bit>
 #include <cstdint>
+#include <string>
+#include <string_view>
+#include <tutti/sdk/pair_messages.hpp>
+#include <vector>
 
 #include "settings.hpp"
 
 namespace tutti::ib {
 
-static_assert(std::endian::native == std::endian::little, "the wire format is little-endian");
+// Further GIDs of a port are not offered.
+inline constexpr uint32_t kMaxGids = 16;
 
-inline constexpr uint64_t kMagic = 0x3142'4949'5454'5554;  // "TUTTIIB1"
-inline constexpr uint32_t kVersion = 1;
-
-using Id = std::array<uint8_t, 16>;
-using Mac = std::array<uint8_t, 32>;
 using RawGid = std::array<uint8_t, 16>;
 
-// What both ends must agree on.
+// The settings on which both ends must agree.
 struct Shape {
-  uint32_t nranks;
-  uint32_t lanes;
-  uint32_t credits;
-  uint32_t reserved;
-  uint64_t eager_bytes;
-  uint64_t fragment_bytes;
-  uint64_t communicator;
+  uint32_t nranks = 0;
+  uint32_t lanes = 0;
+  uint32_t credits = 0;
+  uint32_t reserved = 0;
+  uint64_t eager_bytes = 0;
+  uint64_t fragment_bytes = 0;
   bool operator==(const Shape&) const = default;
 };
 
-// One queue pair of the sender of a greeting, and which of the other's rails it is for.
-struct PathOffer {
-  uint8_t rail;       // of the greeting's sender
-  uint8_t peer_rail;  // of its receiver
-  uint8_t mtu;        // ibv_mtu
-  uint8_t reserved;
-  uint32_t qp;
-  uint32_t psn;
-  uint32_t lid;
-  RawGid gid;       // of the sender
-  RawGid peer_gid;  // of the receiver, as the connector chose it
+struct OfferedGid {
+  RawGid raw{};
+  uint32_t index = 0;    // in the port's table
+  uint32_t prefix = 64;  // bits of the subnet
 };
 
-enum class Greet : uint32_t {
-  kHello = 1,
-  kWelcome = 2,
-  kMismatch = 3,    // the shapes differ
-  kGivenUp = 4,     // the answerer has given the asker up
-  kWrongPlace = 5,  // no such rank, endpoint or rail here
-  kNoResources = 6  // the answerer cannot make queue pairs; its log says why
+struct OfferedRail {
+  uint32_t infiniband = 0;  // 1, or 0: Ethernet
+  uint32_t mtu = 0;         // ibv_mtu
+  uint32_t lid = 0;
+  uint32_t megabits = 0;
+  uint32_t qp = 0;   // queue pair number
+  uint32_t psn = 0;  // ... and its first packet's
+  uint32_t n_gids = 0;
+  uint32_t reserved = 0;
+  std::array<OfferedGid, kMaxGids> gids{};
 };
+static_assert(sizeof(Shape) == 32 && sizeof(OfferedRail) == 416);
 
-struct Greeting {
-  uint64_t magic;
-  uint32_t version;
-  uint32_t kind;  // Greet
-  uint32_t from;
-  uint32_t to;
-  Id sender;  // endpoint ids
-  Id receiver;
-  Shape shape;
-  uint64_t attempt;  // the connector's; a Welcome repeats it
-  uint32_t paths;
-  uint32_t way;        // of a Hello: the offer whose rails it travels on
-  uint32_t reply_key;  // ... and the key of the queue pair that takes the answer
-  uint32_t reserved;
-  PathOffer offers[kMaxRails];
-  Mac mac;  // over everything before
+enum class PairKind : uint32_t { kOffer = 1, kReady = 2, kRefusal = 3 };
+
+struct PairMessage {
+  PairKind kind = PairKind::kOffer;
+  Shape shape{};                         // of an offer
+  std::vector<OfferedRail> rails;        // of an offer
+  uint32_t connected = 0;                // of a ready: 1 << i for pair i
+  tutti_status status = TUTTI_INTERNAL;  // of a refusal
+  std::string text;                      // of a refusal
+
+  std::string encode() const;
+  // Throws sdk::Error: TUTTI_MISMATCH for another version, TUTTI_INVALID_ARGUMENT for anything else that is no message.
+  static PairMessage decode(std::string_view bytes);
 };
-static_assert(sizeof(Shape) == 40 && sizeof(PathOffer) == 48);
-static_assert(sizeof(Greeting) <= 512 - 64, "a greeting fits in a datagram of the smallest usual MTU");
 
 // Frames. Each queue pair's frames are counted at both ends, writes with immediate data included: the counts are what
 // credits are made of, and what tells after a failure which frames arrived.
 enum class FrameKind : uint8_t {
-  kReady = 1,
   kData = 2,       // `bytes` at `offset` of message `sequence`, which has `total` bytes
   kAnnounce = 3,   // the RECV of message `sequence` is posted, of `total` bytes; an Announcement follows
   kPosted = 4,     // only carries `posted`

@@ -9,7 +9,6 @@
 
 #include "../src/path.hpp"
 #include "../src/port.hpp"
-#include "../src/proof.hpp"
 #include "../src/verbs.hpp"
 
 namespace tutti::ib {
@@ -43,24 +42,20 @@ Port port(const std::string& device, std::vector<Gid> gids, uint32_t megabits = 
   p.gids = std::move(gids);
   return p;
 }
-PeerRail rail(const Port& p) {
-  PeerRail r;
-  r.infiniband = p.infiniband;
-  r.mtu = p.mtu;
-  for (const Gid& g : p.gids)
-    if (p.infiniband || g.roce_v2) r.gids.push_back(g.raw);
-  return r;
-}
-PeerAddress peer(const std::vector<Port>& ports) {
-  PeerAddress address;
-  for (const Port& p : ports) address.rails.push_back(rail(p));
-  return address;
-}
-
 Settings defaults() {
   Settings s;
   s.rails = kMaxRails;
   return s;
+}
+
+std::vector<OfferedRail> offers(const std::vector<Port>& ports, const Settings& settings) {
+  std::vector<OfferedRail> rails;
+  for (const Port& p : ports) rails.push_back(p.offer(settings));
+  return rails;
+}
+// The lower rank's ports with the higher one's.
+std::vector<Pairing> meet(const std::vector<Port>& lower, const std::vector<Port>& higher, const Settings& settings) {
+  return pair_rails(offers(lower, settings), offers(higher, settings));
 }
 
 TEST(Filter, NamesLeavesOutAndOrders) {
@@ -181,9 +176,35 @@ TEST_F(PciTree, WhereNoRailSharesAHopTheNumaNodeOfTheDeviceCounts) {
   EXPECT_EQ(numa, 0);
   std::vector<size_t> order;
   choose_ports(all, near, numa, &order);
-  EXPECT_EQ(all[1].why, "up, on the NUMA node of TUTTI_IB_NEAR");
+  EXPECT_EQ(all[1].why, "up, on the NUMA node of TUTTI_IB_NEAR=0000:c1:00.0");
   EXPECT_THROW(find_nearness(all, "0000:99:00.0", root_), sdk::Error);
   EXPECT_THROW(find_nearness(all, "../../devices/virtual/net/v0", root_), sdk::Error) << "no PCI device";
+}
+
+// The device of the domain is what rails are near, unless the user has said otherwise.
+TEST_F(PciTree, TheDomainsDeviceIsPreferredUnlessTheUserNamesAnother) {
+  tutti_domain_config domain{};
+  domain.struct_size = sizeof domain;
+  Settings settings = defaults();
+  settings.prefer_near(domain);
+  EXPECT_EQ(settings.near, "") << "no device is known";
+  domain.device_pci = "0000:AB:00.0";  // as some drivers write it
+  settings.prefer_near(domain);
+  EXPECT_EQ(settings.near, "0000:ab:00.0");
+  settings = defaults();
+  domain.device_pci = kAccelerator;
+  settings.prefer_near(domain);
+  std::vector<Port> all = ports();
+  std::vector<size_t> order;
+  choose_ports(all, settings, find_nearness(all, settings.near, root_), &order);
+  EXPECT_EQ(order, std::vector<size_t>{3});
+  EXPECT_EQ(all[3].why, "up, nearest to device 0000:17:00.0");
+  settings = defaults();
+  settings.near = "0000:81:00.0";
+  settings.prefer_near(domain);
+  choose_ports(all, settings, find_nearness(all, settings.near, root_), &order);
+  EXPECT_EQ(order, std::vector<size_t>{1});
+  EXPECT_EQ(all[1].why, "up, nearest to TUTTI_IB_NEAR=0000:81:00.0");
 }
 
 // Many pieces are in flight on three rails: each holds its share by speed, to within one piece.
@@ -226,8 +247,8 @@ TEST(Pairing, TheGidIsTheOneThatSharesThePeersSubnet) {
   const std::vector<Port> own{port("a", {v6(0, 0xfe, 0x80, 0, 1), v4(2, 10, 1, 0, 1, false), v4(3, 10, 1, 0, 1),
                                          v4(5, 10, 77, 0, 1), v6(6, 0xfd, 0, 9, 1)})};
   const auto chosen = [&](const Gid& theirs) {
-    const auto pairs = pair_rails(own, peer({port("b", {v6(0, 0xfe, 0x80, 0, 2), theirs})}), defaults());
-    return pairs.size() == 1 ? pairs[0].gid_index : 999;
+    const auto pairs = meet(own, {port("b", {v6(0, 0xfe, 0x80, 0, 2), theirs})}, defaults());
+    return pairs.size() == 1 ? pairs[0].own.gid.index : 999;
   };
   EXPECT_EQ(chosen(v4(9, 10, 1, 0, 2)), 3u);
   EXPECT_EQ(chosen(v4(9, 10, 77, 0, 2)), 5u) << "the tagged one";
@@ -239,71 +260,156 @@ TEST(Pairing, TheGidIsTheOneThatSharesThePeersSubnet) {
 TEST(Pairing, RailsMeetInTheirSubnetsAndOthersStayUnused) {
   const std::vector<Port> own{port("a", {v4(1, 10, 1, 0, 1)}), port("b", {v4(1, 10, 2, 0, 1)}),
                               port("c", {v4(1, 10, 3, 0, 1)})};
-  const auto pairs = pair_rails(
-      own, peer({port("x", {v4(1, 10, 2, 0, 2)}), port("y", {v4(1, 10, 1, 0, 2)}), port("z", {v4(1, 10, 9, 0, 2)})}),
-      defaults());
+  const auto pairs =
+      meet(own, {port("x", {v4(1, 10, 2, 0, 2)}), port("y", {v4(1, 10, 1, 0, 2)}), port("z", {v4(1, 10, 9, 0, 2)})},
+           defaults());
   ASSERT_EQ(pairs.size(), 2u) << "a routed pair is not tried next to ones that share a subnet";
-  EXPECT_EQ(pairs[0].peer_rail, pairs[0].rail == 0 ? 1u : 0u);
-  EXPECT_NE(pairs[0].rail, pairs[1].rail);
+  EXPECT_EQ(pairs[0].peer.rail, pairs[0].own.rail == 0 ? 1u : 0u);
+  EXPECT_NE(pairs[0].own.rail, pairs[1].own.rail);
   // Several rails in one subnet are paired in order.
   const std::vector<Port> flat{port("a", {v4(1, 10, 1, 0, 1)}), port("b", {v4(1, 10, 1, 0, 2)})};
-  const auto flat_pairs =
-      pair_rails(flat, peer({port("x", {v4(1, 10, 1, 0, 3)}), port("y", {v4(1, 10, 1, 0, 4)})}), defaults());
+  const auto flat_pairs = meet(flat, {port("x", {v4(1, 10, 1, 0, 3)}), port("y", {v4(1, 10, 1, 0, 4)})}, defaults());
   ASSERT_EQ(flat_pairs.size(), 2u);
-  for (const Pairing& p : flat_pairs) EXPECT_EQ(p.rail, p.peer_rail);
+  for (const Pairing& p : flat_pairs) EXPECT_EQ(p.own.rail, p.peer.rail);
+}
+
+// Rails in subnets of their own behind routers, and adapters in subnets that all hosts share.
+TEST(Pairing, ASlowAdapterInASharedSubnetHidesNoFasterRails) {
+  struct Nic {
+    uint32_t gigabits;
+    uint8_t subnet;  // 0: one of its own on each host
+  };
+  struct Case {
+    const char* what;
+    std::vector<Nic> nics;
+    std::vector<uint32_t> rails;  // that are paired, in order
+  };
+  const Case cases[] = {
+      {"routed only", {{400, 0}, {400, 0}}, {0, 1}},
+      {"a management adapter", {{400, 0}, {400, 0}, {400, 0}, {25, 7}}, {0, 1, 2, 3}},
+      {"... that comes first", {{25, 7}, {400, 0}, {400, 0}}, {1, 2, 0}},
+      {"as fast as the rails: it is sure", {{400, 0}, {400, 7}}, {1}},
+      {"nearly as fast", {{100, 0}, {100, 7}, {56, 8}}, {1, 2}},
+      {"faster than the rails", {{100, 0}, {400, 7}}, {1}},
+      {"every subnet is shared", {{25, 7}, {400, 8}, {400, 9}}, {1, 2, 0}},
+  };
+  const auto host = [](const Case& c, uint8_t number) {
+    std::vector<Port> ports;
+    for (const Nic& nic : c.nics) {
+      const auto place = static_cast<uint8_t>(ports.size());
+      ports.push_back(port("mlx5_" + std::to_string(place),
+                           {nic.subnet ? v4(3, 10, 0, nic.subnet, number) : v4(3, 10, 100 + number, place, 1)},
+                           nic.gigabits * 1000));
+    }
+    return ports;
+  };
+  for (const Case& c : cases) {
+    std::vector<uint32_t> rails;
+    for (const Pairing& p : meet(host(c, 1), host(c, 2), defaults())) {
+      rails.push_back(p.own.rail);
+      EXPECT_EQ(p.peer.rail, p.own.rail) << c.what;
+    }
+    EXPECT_EQ(rails, c.rails) << c.what;
+  }
+}
+
+// A link that came up at half its speed is still paired in its subnet, not crosswise with a faster one.
+TEST(Pairing, SharedSubnetsCountMoreThanSpeed) {
+  const std::vector<Port> own{port("a", {v4(3, 10, 0, 1, 1)}, 400000), port("b", {v4(3, 10, 0, 2, 1)}, 200000)};
+  const auto pairs =
+      meet(own, {port("x", {v4(3, 10, 0, 2, 2)}, 400000), port("y", {v4(3, 10, 0, 1, 2)}, 200000)}, defaults());
+  ASSERT_EQ(pairs.size(), 2u);
+  for (const Pairing& p : pairs) EXPECT_NE(p.own.rail, p.peer.rail);
+}
+
+TEST(Pairing, InOneSubnetRailsMeetTheirEquals) {
+  const std::vector<Port> own{port("fast", {v4(3, 10, 0, 1, 1)}, 400000), port("slow", {v4(3, 10, 0, 1, 2)}, 25000)};
+  const auto pairs =
+      meet(own, {port("slow", {v4(3, 10, 0, 1, 3)}, 25000), port("fast", {v4(3, 10, 0, 1, 4)}, 400000)}, defaults());
+  ASSERT_EQ(pairs.size(), 2u);
+  EXPECT_EQ(pairs[0].own.rail, 0u) << "the fast ones";
+  EXPECT_EQ(pairs[0].peer.rail, 1u);
 }
 
 TEST(Pairing, TwoRanksOfOneHostMeetOverTheWireWhereTheyCan) {
   const std::vector<Port> host{port("a", {v4(1, 10, 1, 0, 1)}), port("b", {v4(1, 10, 1, 0, 2)})};
-  const auto pairs = pair_rails(host, peer(host), defaults());
+  const auto pairs = meet(host, host, defaults());
   ASSERT_EQ(pairs.size(), 2u);
-  for (const Pairing& p : pairs) EXPECT_NE(p.rail, p.peer_rail);
+  for (const Pairing& p : pairs) EXPECT_NE(p.own.rail, p.peer.rail);
   const std::vector<Port> only{port("a", {v4(1, 10, 1, 0, 1)})};
-  EXPECT_EQ(pair_rails(only, peer(only), defaults()).size(), 1u) << "one port is better than none";
+  EXPECT_EQ(meet(only, only, defaults()).size(), 1u) << "one port is better than none";
 }
 
 TEST(Pairing, LinkLayersAndFamiliesDoNotMix) {
   Port infiniband = port("ib", {v6(0, 0xfe, 0x80, 0, 1)});
   infiniband.infiniband = true;
-  EXPECT_TRUE(pair_rails({infiniband}, peer({port("roce", {v6(0, 0xfe, 0x80, 0, 2)})}), defaults()).empty());
-  EXPECT_EQ(pair_rails({infiniband}, peer({infiniband}), defaults()).size(), 1u);
-  EXPECT_TRUE(
-      pair_rails({port("a", {v4(0, 10, 1, 0, 1)})}, peer({port("b", {v6(0, 0xfd, 0, 1, 1)})}), defaults()).empty());
+  EXPECT_TRUE(meet({infiniband}, {port("roce", {v6(0, 0xfe, 0x80, 0, 2)})}, defaults()).empty());
+  EXPECT_EQ(meet({infiniband}, {infiniband}, defaults()).size(), 1u);
+  EXPECT_TRUE(meet({port("a", {v4(0, 10, 1, 0, 1)})}, {port("b", {v6(0, 0xfd, 0, 1, 1)})}, defaults()).empty());
   Port slow = port("b", {v4(1, 10, 1, 0, 2)});
   slow.mtu = 3;
-  EXPECT_EQ(pair_rails({port("a", {v4(0, 10, 1, 0, 1)})}, peer({slow}), defaults())[0].mtu, 3) << "the smaller MTU";
+  EXPECT_EQ(meet({port("a", {v4(0, 10, 1, 0, 1)})}, {slow}, defaults())[0].mtu, 3u) << "the smaller MTU";
   Settings fixed = defaults();
   fixed.gid_index = 7;
-  EXPECT_TRUE(pair_rails({port("a", {v4(0, 10, 1, 0, 1)})}, peer({slow}), fixed).empty());
+  EXPECT_TRUE(meet({port("a", {v4(0, 10, 1, 0, 1)})}, {slow}, fixed).empty());
 }
 
-TEST(Address, SurvivesTheTripAndNothingElseDoes) {
-  PeerAddress address = peer({port("a", {v4(1, 10, 1, 0, 1), v4(2, 10, 2, 0, 1)}), port("b", {})});
-  address.rails[0].greeter = 17;
-  address.rails[1].key = 42;
-  const std::string blob = address.encode();
-  const PeerAddress back = PeerAddress::decode(blob);
+// A port with more GIDs than an offer holds is offered with the first ones.
+TEST(Offer, HasOnlyUsableGidsAndNoMoreThanFit) {
+  Port p = port("a", {v4(0, 10, 1, 0, 1, false)});
+  for (uint32_t i = 1; i <= kMaxGids + 1; ++i) p.gids.push_back(v4(i, 10, 1, static_cast<uint8_t>(i), 1));
+  const OfferedRail rail = p.offer(defaults());
+  EXPECT_EQ(rail.n_gids, kMaxGids);
+  EXPECT_EQ(rail.gids[0].index, 1u) << "the first is RoCE v1";
+  EXPECT_EQ(rail.gids[0].prefix, 24u);
+}
+
+TEST(PairMessages, SurviveTheTripAndNothingElseDoes) {
+  PairMessage offer{.kind = PairKind::kOffer, .shape = {2, 4, 32, 0, 8192, 1 << 20}};
+  offer.rails = offers({port("a", {v4(1, 10, 1, 0, 1), v4(2, 10, 2, 0, 1)}), port("b", {})}, defaults());
+  offer.rails[0].qp = 17;
+  offer.rails[1].psn = 42;
+  const std::string bytes = offer.encode();
+  const PairMessage back = PairMessage::decode(bytes);
+  EXPECT_EQ(back.shape, offer.shape);
   ASSERT_EQ(back.rails.size(), 2u);
-  EXPECT_EQ(back.rails[0].gids, address.rails[0].gids);
-  EXPECT_EQ(back.rails[0].greeter, 17u);
-  EXPECT_EQ(back.rails[1].key, 42u);
-  for (size_t n = 0; n < blob.size(); ++n) EXPECT_THROW(PeerAddress::decode(blob.substr(0, n)), sdk::Error) << n;
-  EXPECT_THROW(PeerAddress::decode(blob + "x"), sdk::Error);
-}
-
-TEST(Proof, CoversEveryByteOfAGreeting) {
-  const std::string key = "the job's secret";
-  const Secret secret(reinterpret_cast<const uint8_t*>(key.data()), key.size());
-  const Secret other(reinterpret_cast<const uint8_t*>(key.data()), key.size() - 1);
-  Greeting greeting{};
-  greeting.kind = 1;
-  secret.sign(greeting);
-  EXPECT_TRUE(secret.has_signed(greeting));
-  EXPECT_FALSE(other.has_signed(greeting));
-  for (size_t i = 0; i < sizeof greeting; ++i) {
-    Greeting changed = greeting;
-    reinterpret_cast<uint8_t*>(&changed)[i] ^= 1;
-    EXPECT_FALSE(secret.has_signed(changed)) << "byte " << i;
+  EXPECT_EQ(back.rails[0].n_gids, 2u);
+  EXPECT_EQ(back.rails[0].gids[1].raw, offer.rails[0].gids[1].raw);
+  EXPECT_EQ(back.rails[0].qp, 17u);
+  EXPECT_EQ(back.rails[1].psn, 42u);
+  const std::string ready = PairMessage{.kind = PairKind::kReady, .connected = 5}.encode();
+  EXPECT_EQ(PairMessage::decode(ready).connected, 5u);
+  const PairMessage refusal{.kind = PairKind::kRefusal, .status = TUTTI_SYSTEM, .text = std::string(9999, 'x')};
+  const PairMessage refused = PairMessage::decode(refusal.encode());
+  EXPECT_EQ(refused.status, TUTTI_SYSTEM);
+  EXPECT_GT(refused.text.size(), 4000u);
+  EXPECT_EQ(refusal.encode().size(), TUTTI_PAIR_BYTES);
+  for (const std::string& right : {bytes, ready}) {
+    for (size_t n = 0; n < right.size(); ++n) EXPECT_THROW(PairMessage::decode(right.substr(0, n)), sdk::Error) << n;
+    EXPECT_THROW(PairMessage::decode(right + "x"), sdk::Error);
+  }
+  const auto refuses = [&](void (*spoil)(PairMessage&)) {
+    PairMessage spoilt = offer;
+    spoil(spoilt);
+    EXPECT_THROW(PairMessage::decode(spoilt.encode()), sdk::Error);
+  };
+  refuses([](PairMessage& m) { m.rails.clear(); });
+  refuses([](PairMessage& m) { m.rails.resize(kMaxRails + 1, m.rails[0]); });
+  refuses([](PairMessage& m) { m.rails[0].n_gids = kMaxGids + 1; });
+  refuses([](PairMessage& m) { m.rails[1].mtu = 6; });
+  refuses([](PairMessage& m) { m.rails[1].infiniband = 2; });
+  refuses([](PairMessage& m) { m.rails[0].gids[1].prefix = 129; });
+  refuses([](PairMessage& m) { m.rails[0].gids[1].index = 256; });
+  refuses([](PairMessage& m) { m.kind = static_cast<PairKind>(9); });
+  refuses([](PairMessage& m) { m.kind = PairKind::kRefusal, m.status = TUTTI_OK; });
+  std::string newer = bytes;
+  newer[4] = 4;
+  try {
+    PairMessage::decode(newer);
+    ADD_FAILURE() << "another version";
+  } catch (const sdk::Error& error) {
+    EXPECT_EQ(error.status(), TUTTI_MISMATCH);
+    EXPECT_STREQ(error.what(), "it speaks version 4 of the ib transport, this rank version 3; all ranks need the same");
   }
 }
 

@@ -1,9 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Bad settings, strangers, cables that are pulled, peers that are given up.
+// Bad settings, connecting, cables that are pulled, peers that are given up.
+#include <arpa/inet.h>
+#include <net/ethernet.h>
+#include <net/if.h>
+#include <netinet/ip.h>
+#include <netpacket/packet.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+#include <cstddef>
+#include <tutti/sdk/pair_messages.hpp>
 
 #include "ib_ranks.hpp"
 
@@ -65,65 +74,196 @@ TEST_F(Connecting, MemoryOfADeviceIsRefused) {
   EXPECT_NE(a->error.find("rxe0 takes no dma-buf: "), std::string::npos) << a->error;
 }
 
-TEST_F(Connecting, OnlyOneEndCalls) {
-  ASSERT_NO_FATAL_FAILURE(open(1));
-  tutti_status status = TUTTI_AGAIN;
-  const std::string at = b->address();
-  ASSERT_TRUE(both([&] { return (status = a->connect(1, at)) != TUTTI_AGAIN; }));
-  ASSERT_EQ(status, TUTTI_OK) << a->error;
-  const std::string back = a->address();
-  ASSERT_TRUE(both([&] { return (status = b->connect(0, back)) != TUTTI_AGAIN; }));
-  EXPECT_EQ(status, TUTTI_OK) << b->error;
-}
-
-TEST_F(Connecting, AWrongSecretIsNotAnswered) {
-  host().settings["TUTTI_IB_CONNECT_TIMEOUT"] = "3";
-  host().settings["TUTTI_IB_HCA"] = "=rxe0";
-  Rank first(0);
-  host().settings["TUTTI_IB_HCA"] = "=rxe1";
-  Rank second(1, {.secret = "another secret"});
-  tutti_status status = TUTTI_AGAIN;
-  const std::string at = second.address();
-  ASSERT_TRUE(drive({&first, &second}, [&] { return (status = first.connect(1, at)) != TUTTI_AGAIN; }));
-  EXPECT_EQ(status, TUTTI_TIMEOUT);
-  EXPECT_NE(first.error.find("no answer within 3 s"), std::string::npos) << first.error;
-  EXPECT_TRUE(host().logged("cannot prove that it knows the job's secret"));
-}
-
-TEST_F(Connecting, DifferentSettingsAreNamed) {
-  host().settings["TUTTI_IB_HCA"] = "=rxe0";
-  Rank first(0);
-  host().settings["TUTTI_IB_HCA"] = "=rxe1";
-  host().settings["TUTTI_IB_EAGER_BYTES"] = "4096";
-  Rank second(1);
+// Both ends' connect, until neither is under way.
+std::pair<tutti_status, tutti_status> connect_both(Rank& first, Rank& second) {
   tutti_status one = TUTTI_AGAIN, two = TUTTI_AGAIN;
-  const std::string at = second.address(), back = first.address();
-  ASSERT_TRUE(drive({&first, &second}, [&] {
-    if (one == TUTTI_AGAIN) one = first.connect(1, at);
-    if (two == TUTTI_AGAIN) two = second.connect(0, back);
+  EXPECT_TRUE(drive({&first, &second}, [&] {
+    if (one == TUTTI_AGAIN) one = first.connect(1);
+    if (two == TUTTI_AGAIN) two = second.connect(0);
     return one != TUTTI_AGAIN && two != TUTTI_AGAIN;
   }));
-  EXPECT_EQ(one, TUTTI_MISMATCH);
-  EXPECT_EQ(two, TUTTI_MISMATCH);
-  EXPECT_NE(first.error.find("TUTTI_IB_EAGER_BYTES is 8192 on rank 0 and 4096 on rank 1"), std::string::npos)
-      << first.error;
+  return {one, two};
+}
+tutti_status connect_one(Rank& from, Rank& to, uint32_t peer) {
+  tutti_status status = TUTTI_AGAIN;
+  EXPECT_TRUE(drive({&from, &to}, [&] { return (status = from.connect(peer)) != TUTTI_AGAIN; }));
+  return status;
 }
 
-TEST_F(Connecting, AddressesAreUntrusted) {
+TEST_F(Connecting, OnlyOneEndCalls) {
+  ASSERT_NO_FATAL_FAILURE(open(1));
+  ASSERT_EQ(connect_one(*a, *b, 1), TUTTI_OK) << a->error;
+  EXPECT_EQ(a->connect(0), TUTTI_INVALID_ARGUMENT) << "itself";
+  EXPECT_EQ(a->connect(2), TUTTI_INVALID_ARGUMENT);
+  tutti_link* const link = a->link(1);
+  EXPECT_EQ(a->connect(1), TUTTI_OK);
+  EXPECT_EQ(a->link(1), link) << "the same again";
+  unsigned char in = 0, out = 7;
+  ASSERT_EQ(a->send(1, 0, &out, 1, 1, TUTTI_TRANSFER_INLINE), TUTTI_OK);  // before that end has called
+  ASSERT_EQ(connect_one(*b, *a, 0), TUTTI_OK) << b->error;
+  ASSERT_EQ(b->receive(0, 0, &in, 1, 1), TUTTI_OK);
+  ASSERT_TRUE(both([&] { return b->has(1); }));
+  EXPECT_EQ(in, 7);
+}
+
+// The core may have no room for pair messages.
+TEST_F(Connecting, PairMessagesWaitForRoom) {
+  ASSERT_NO_FATAL_FAILURE(open(1));
+  PairMail::job().full = true;
+  EXPECT_EQ(a->connect(1), TUTTI_AGAIN);
+  EXPECT_FALSE(drive(
+      {a.get(), b.get()}, [&] { return b->connect(0) != TUTTI_AGAIN; }, std::chrono::milliseconds(50)));
+  PairMail::job().full = false;
+  join(*a, *b);
+}
+
+// Frames and pair messages take different ways: the first may be there before the peer is known to be ready.
+TEST_F(Connecting, FramesMayOvertakeTheLastPairMessage) {
+  ASSERT_NO_FATAL_FAILURE(open(1));
+  EXPECT_EQ(a->connect(1), TUTTI_AGAIN);
+  b->progress();  // its offer and that it is ready
+  a->progress();
+  PairMail::Letter ready;
+  ASSERT_TRUE(PairMail::job().take(7, 1, ready));
+  ASSERT_EQ(a->connect(1), TUTTI_OK) << a->error;
+  constexpr uint32_t kMany = 40;
+  std::vector<unsigned char> out = pattern(kMany, 3), in(kMany);
+  uint32_t sent = 0, posted = 0;
+  drive(
+      {a.get(), b.get()},
+      [&] {
+        if (sent < 4 && a->send(1, sent % 4, &out[sent], 1, sent, TUTTI_TRANSFER_INLINE) == TUTTI_OK) ++sent;
+        return false;
+      },
+      std::chrono::milliseconds(200));
+  EXPECT_EQ(sent, 4u);
+  EXPECT_EQ(b->connect(0), TUTTI_AGAIN);
+  PairMail::job().put(7, 1, ready);
+  ASSERT_EQ(connect_one(*b, *a, 0), TUTTI_OK) << b->error;
+  ASSERT_TRUE(both([&] {
+    if (sent < kMany && a->send(1, sent % 4, &out[sent], 1, sent, TUTTI_TRANSFER_INLINE) == TUTTI_OK) ++sent;
+    if (posted < kMany && b->receive(0, posted % 4, &in[posted], 1, posted) == TUTTI_OK) ++posted;
+    return b->ended.size() == kMany;
+  }));
+  EXPECT_EQ(in, out);
+}
+
+// What the core knows of a device is a hint; what the user says is an order (rdma-jobs).
+TEST_F(Connecting, ADomainsDeviceThatIsNotHereIsAWarning) {
+  crosses_ = false;
+  host().settings["TUTTI_IB_HCA"] = "=rxe0";
+  tutti_domain_config config{};
+  config.struct_size = sizeof config;
+  config.device_pci = "0000:99:00.0";
+  tutti_domain* domain = nullptr;
+  ASSERT_EQ(table().open_domain(table().self, &config, &domain), TUTTI_OK) << Host::error;
+  table().close_domain(domain);
+  EXPECT_TRUE(host().logged("device 0000:99:00.0 is no PCI device of this host"));
+  host().settings["TUTTI_IB_NEAR"] = "0000:98:00.0";
+  EXPECT_EQ(table().open_domain(table().self, &config, &domain), TUTTI_INVALID_ARGUMENT);
+  EXPECT_NE(Host::error.find("TUTTI_IB_NEAR=0000:98:00.0 is no PCI device of this host"), std::string::npos)
+      << Host::error;
+}
+
+TEST_F(Connecting, ARailWithoutAWayIsLeftOutAndNamed) {
+  ASSERT_NO_FATAL_FAILURE(open(2));
+  EXPECT_EQ(b->connect(0), TUTTI_AGAIN);
+  PairMail::Letter offer;
+  ASSERT_TRUE(PairMail::job().take(7, 0, offer));
+  const size_t second = offer.bytes.find(std::string("\xff\xff\x0a\x02\x00\x02", 6));  // 10.2.0.2
+  ASSERT_NE(second, std::string::npos);
+  offer.bytes[second + 5] = 77;  // nobody's
+  PairMail::job().put(7, 0, offer);
+  const auto [one, two] = connect_both(*a, *b);
+  ASSERT_EQ(one, TUTTI_OK) << a->error;
+  ASSERT_EQ(two, TUTTI_OK) << b->error;
+  EXPECT_TRUE(host().logged("to rank 1 without this rail: rxe2:1: cannot direct a queue pair to 10.2.0.77"));
+  for (const char* told : {"rank 0: net-ib: rail rxe2:1 (", "rank 1: net-ib: rail rxe3:1 ("})
+    EXPECT_TRUE(host().logged(told)) << told;
+  EXPECT_TRUE(host().logged("carries nothing to rank 1: ") && host().logged("carries nothing to rank 0: "));
+  unsigned char in = 0, out = 7;  // lane 1 keeps to the second pair of rails where there is one
+  ASSERT_EQ(b->receive(0, 1, &in, 1, 1), TUTTI_OK);
+  ASSERT_EQ(a->send(1, 1, &out, 1, 1), TUTTI_OK);
+  ASSERT_TRUE(both([&] { return a->has(1) && b->has(1); }));
+  EXPECT_EQ(in, 7);
+}
+
+TEST_F(Connecting, DifferentSettingsAreNamedAtBothEnds) {
+  crosses_ = false;
+  for (const bool both_call : {true, false}) {
+    host().settings["TUTTI_IB_HCA"] = "=rxe0";
+    host().settings["TUTTI_IB_EAGER_BYTES"] = "8192";
+    Rank first(0);
+    host().settings["TUTTI_IB_HCA"] = "=rxe1";
+    host().settings["TUTTI_IB_EAGER_BYTES"] = "4096";
+    Rank second(1);
+    tutti_status one = TUTTI_AGAIN, two = TUTTI_AGAIN;
+    if (both_call)
+      std::tie(one, two) = connect_both(first, second);
+    else
+      one = connect_one(first, second, 1), two = second.connect(0);
+    EXPECT_EQ(one, TUTTI_MISMATCH);
+    EXPECT_EQ(two, TUTTI_MISMATCH);
+    EXPECT_NE(first.error.find("TUTTI_IB_EAGER_BYTES is 8192 on rank 0 and 4096 on rank 1"), std::string::npos)
+        << first.error;
+    EXPECT_NE(second.error.find("TUTTI_IB_EAGER_BYTES is 4096 on rank 1 and 8192 on rank 0"), std::string::npos)
+        << second.error;
+    EXPECT_EQ(first.pair_status, TUTTI_OK) << "connect tells, not the message";
+  }
+}
+
+TEST_F(Connecting, APeerOfAnotherVersionIsNamedAtBothEnds) {
   crosses_ = false;
   ASSERT_NO_FATAL_FAILURE(open(1));
-  const std::string right = b->address();
-  EXPECT_EQ(a->connect(1, ""), TUTTI_INVALID_ARGUMENT);
-  EXPECT_EQ(a->connect(1, "tcp"), TUTTI_INVALID_ARGUMENT);
-  for (size_t n = 0; n < right.size(); n += 7) EXPECT_EQ(a->connect(1, right.substr(0, n)), TUTTI_INVALID_ARGUMENT);
-  for (size_t i = 8; i < 16; ++i) {
-    std::string wrong = right;
-    wrong[i] = '\x7f';
-    EXPECT_LT(a->connect(1, wrong), 0) << "byte " << i;
-  }
-  EXPECT_EQ(a->connect(1, right + "x"), TUTTI_INVALID_ARGUMENT);
-  EXPECT_EQ(a->connect(0, right), TUTTI_INVALID_ARGUMENT);
-  EXPECT_EQ(a->connect(2, right), TUTTI_INVALID_ARGUMENT);
+  EXPECT_EQ(b->connect(0), TUTTI_AGAIN);
+  PairMail::Letter offer;
+  ASSERT_TRUE(PairMail::job().take(7, 0, offer));
+  offer.bytes[offsetof(tutti::sdk::PairFormat::Head, version)] = 9;
+  EXPECT_EQ(a->receive_pair(1, offer.bytes), TUTTI_MISMATCH);
+  EXPECT_NE(a->error.find("from rank 1: it speaks version 9 of the ib transport, this rank version "), std::string::npos)
+      << a->error;
+  EXPECT_TRUE(PairMail::job().take(7, 1, offer)) << "that end must see this one's version";
+}
+
+TEST_F(Connecting, PairMessagesThatAreNoneAreRefused) {
+  ASSERT_NO_FATAL_FAILURE(open(1));
+  EXPECT_EQ(b->connect(0), TUTTI_AGAIN);
+  PairMail::Letter offer;
+  ASSERT_TRUE(PairMail::job().take(7, 0, offer));
+  const std::string right = offer.bytes;
+  EXPECT_EQ(a->receive_pair(1, ""), TUTTI_INVALID_ARGUMENT);
+  EXPECT_EQ(a->receive_pair(1, "tcp"), TUTTI_INVALID_ARGUMENT);
+  EXPECT_EQ(a->receive_pair(1, std::string(TUTTI_PAIR_BYTES, 'x')), TUTTI_INVALID_ARGUMENT);
+  for (size_t n = 0; n < right.size(); n += 7)
+    EXPECT_EQ(a->receive_pair(1, right.substr(0, n)), TUTTI_INVALID_ARGUMENT);
+  EXPECT_EQ(a->receive_pair(1, right + "x"), TUTTI_INVALID_ARGUMENT);
+  EXPECT_EQ(a->receive_pair(2, right), TUTTI_INVALID_ARGUMENT);
+  PairMail::job().put(7, 0, offer);  // nothing has come of all this
+  join(*a, *b);
+  EXPECT_EQ(a->receive_pair(1, right), TUTTI_INVALID_ARGUMENT) << "a second offer";
+  EXPECT_NE(a->error.find("a second offer"), std::string::npos) << a->error;
+}
+
+TEST_F(Connecting, APeerThatHasGivenThisRankUpEndsItsConnect) {
+  crosses_ = false;
+  ASSERT_NO_FATAL_FAILURE(open(1));
+  ASSERT_EQ(table().fail_peer(a->endpoint, 1), TUTTI_OK);
+  EXPECT_EQ(a->connect(1), TUTTI_PEER_FAILED);
+  EXPECT_EQ(connect_one(*b, *a, 0), TUTTI_PEER_FAILED);
+  EXPECT_NE(b->error.find("it has refused: rank 0: net-ib: rank 1 was given up"), std::string::npos) << b->error;
+  EXPECT_EQ(a->pair_status, TUTTI_OK);
+}
+
+// In the middle: both offers are under way.
+TEST_F(Connecting, APeerThatAbortsEndsTheConnect) {
+  crosses_ = false;
+  ASSERT_NO_FATAL_FAILURE(open(1));
+  EXPECT_EQ(a->connect(1), TUTTI_AGAIN);
+  EXPECT_EQ(b->connect(0), TUTTI_AGAIN);
+  ASSERT_EQ(table().abort(a->endpoint), TUTTI_OK);
+  EXPECT_EQ(a->connect(1), TUTTI_ABORTED);
+  EXPECT_EQ(connect_one(*b, *a, 0), TUTTI_PEER_FAILED);
+  EXPECT_NE(b->error.find("it has aborted the communicator"), std::string::npos) << b->error;
 }
 
 TEST_F(Connecting, NoCommonFamilyOrSubnetIsNamed) {
@@ -135,8 +275,43 @@ TEST_F(Connecting, NoCommonFamilyOrSubnetIsNamed) {
   host().settings["TUTTI_IB_GID_INDEX"] = "1";  // IPv4
   host().settings["TUTTI_IB_HCA"] = "=rxe1";
   Rank second(1);
-  EXPECT_EQ(first.connect(1, second.address()), TUTTI_NOT_SUPPORTED);
-  EXPECT_NE(first.error.find("suits any of the peer's"), std::string::npos) << first.error;
+  const auto [one, two] = connect_both(first, second);
+  EXPECT_EQ(one, TUTTI_MISMATCH);
+  EXPECT_EQ(two, TUTTI_MISMATCH);
+  for (const Rank* rank : {&first, &second})
+    EXPECT_NE(rank->error.find("suits any of the peer's"), std::string::npos) << rank->error;
+}
+
+// The traffic class of what rank 0 sends, as it stands in the IP headers on the cable.
+TEST_F(Connecting, TheTrafficClassIsTheEndpointsUnlessTheUserSetsOne) {
+  const auto seen = [&](const std::map<std::string, std::string>& more) {
+    for (const auto& [key, value] : more) host().settings[key] = value;
+    host().settings["TUTTI_IB_HCA"] = "=rxe0";
+    a = std::make_unique<Rank>(0, Shape{.traffic_class = 0x68});
+    host().settings["TUTTI_IB_HCA"] = "=rxe1";
+    b = std::make_unique<Rank>(1);
+    const int packets_of = ::socket(AF_PACKET, SOCK_DGRAM | SOCK_NONBLOCK, htons(ETH_P_IP));
+    sockaddr_ll cable_end{};
+    cable_end.sll_family = AF_PACKET;
+    cable_end.sll_protocol = htons(ETH_P_IP);
+    cable_end.sll_ifindex = static_cast<int>(if_nametoindex("v1"));
+    EXPECT_EQ(bind(packets_of, reinterpret_cast<sockaddr*>(&cable_end), sizeof cable_end), 0);
+    join(*a, *b);
+    unsigned char byte = 1;
+    EXPECT_EQ(a->send(1, 0, &byte, 1, 1, TUTTI_TRANSFER_INLINE), TUTTI_OK);
+    int found = -1;
+    both([&] {
+      iphdr header{};
+      while (recv(packets_of, &header, sizeof header, 0) >= static_cast<ssize_t>(sizeof header))
+        if (header.protocol == IPPROTO_UDP && header.saddr == inet_addr("10.1.0.1")) found = header.tos;
+      return found >= 0;
+    });
+    close(packets_of);
+    return found;
+  };
+  EXPECT_EQ(seen({}), 0x68);
+  EXPECT_EQ(seen({{"TUTTI_IB_TC", "32"}}), 32);
+  EXPECT_EQ(Rank(0, Shape{.traffic_class = 256}).open_status, TUTTI_INVALID_ARGUMENT);
 }
 
 // Cables
@@ -239,7 +414,8 @@ TEST_F(Failing, AnEndlessRetryEndsWhenThePeerIsGivenUp) {
   std::vector<unsigned char> memory(8);
   ASSERT_EQ(a->receive(1, 0, memory.data(), 8, 1), TUTTI_OK);
   ASSERT_EQ(a->send(1, 0, memory.data(), 8, 2, TUTTI_TRANSFER_INLINE), TUTTI_OK);
-  EXPECT_FALSE(drive({a.get(), b.get()}, [&] { return a->failures.contains(1); }, std::chrono::seconds(2)));
+  EXPECT_FALSE(drive(
+      {a.get(), b.get()}, [&] { return a->failures.contains(1); }, std::chrono::seconds(2)));
   EXPECT_EQ(table().fail_peer(a->endpoint, 1), TUTTI_OK);
   ASSERT_TRUE(both([&] { return a->has(1, TUTTI_PEER_FAILED); }));
   EXPECT_TRUE(a->failures.empty()) << "the caller knows already";
@@ -272,8 +448,17 @@ TEST_F(Failing, APeerThatClosesWasReceivedBefore) {
     EXPECT_TRUE(b->has(lane));
     EXPECT_EQ(in, out);
   }
+  EXPECT_EQ(table().send_control(b->link(0), in.data(), 8), TUTTI_OK) << "nothing was expected of it";
+  b->progress();
+  EXPECT_TRUE(b->failures.empty());
+  EXPECT_EQ(b->receive(0, 0, in.data(), 8, 9), TUTTI_AGAIN) << "no error before the record";
+  EXPECT_EQ(b->connect(0), TUTTI_OK);
+  b->progress();
+  EXPECT_NE(b->failures[0].find("it has closed its endpoint"), std::string::npos) << b->failures[0];
   EXPECT_EQ(b->receive(0, 0, in.data(), 8, 9), TUTTI_PEER_FAILED);
   EXPECT_EQ(b->send(0, 0, in.data(), 8, 9), TUTTI_PEER_FAILED);
+  EXPECT_EQ(table().send_control(b->link(0), in.data(), 8), TUTTI_PEER_FAILED);
+  EXPECT_EQ(b->connect(0), TUTTI_PEER_FAILED);
 }
 
 }  // namespace

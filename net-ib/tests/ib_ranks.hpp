@@ -54,7 +54,7 @@ class OverCables : public testing::Test {
   }
   void open_joined(int rails, const std::map<std::string, std::string>& more = {}) {
     ASSERT_NO_FATAL_FAILURE(open(rails, more));
-    ASSERT_NO_FATAL_FAILURE(join(*a, 0, *b, 1));
+    ASSERT_NO_FATAL_FAILURE(join(*a, *b));
   }
   bool both(const std::function<bool()>& until) { return drive({a.get(), b.get()}, until); }
 

@@ -143,8 +143,12 @@ TEST_P(Transfer, ControlMessagesNeedNoReceiveAndKeepTheirOrder) {
     return b->controls.size() == sent.size();
   }));
   EXPECT_EQ(b->controls, sent);
-  const std::string large(257, 'x');
-  EXPECT_EQ(table().send_control(a->link(1), large.data(), large.size()), TUTTI_INVALID_ARGUMENT);
+  const std::string longest(caps().control_bytes, 'x'), larger = longest + 'x';
+  EXPECT_GE(longest.size(), TUTTI_CONTROL_BYTES);
+  EXPECT_EQ(table().send_control(a->link(1), larger.data(), larger.size()), TUTTI_INVALID_ARGUMENT);
+  ASSERT_TRUE(both([&] { return table().send_control(a->link(1), longest.data(), longest.size()) == TUTTI_OK; }));
+  ASSERT_TRUE(both([&] { return b->controls.size() == sent.size() + 1; }));
+  EXPECT_EQ(b->controls.back(), longest);
 }
 
 TEST_P(Transfer, MessagesOfAnotherSizeEndTheReceive) {

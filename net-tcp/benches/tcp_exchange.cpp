@@ -105,7 +105,7 @@ tutti_host host{};
 
 class Transport {
  public:
-  Transport(int rank, int side) {
+  Transport(int rank, int side) : side_(side) {
     host.struct_size = sizeof host;
     host.log = [](void*, const tutti_log_record* r) { std::fprintf(stderr, "%s\n", r->text); };
     host.set_error = [](void*, tutti_status, const char* text) { std::fprintf(stderr, "%s\n", text); };
@@ -115,26 +115,34 @@ class Transport {
     tutti_transport_caps caps{};
     caps.struct_size = sizeof caps;
     tutti_domain* domain = nullptr;
-    if (table_->query(table_->self, &caps) || table_->open_domain(table_->self, &domain)) std::_Exit(1);
+    tutti_domain_config domain_config{};
+    domain_config.struct_size = sizeof domain_config;
+    if (table_->query(table_->self, &caps) || table_->open_domain(table_->self, &domain_config, &domain)) std::_Exit(1);
     fragment_ = caps.fragment_bytes;
     inline_ = caps.inline_bytes;
+    // Pair messages travel over `side`, one datagram each.
+    pair_.struct_size = sizeof pair_;
+    pair_.self = this;
+    pair_.send = [](void* self, uint32_t, const void* data, uint64_t bytes) -> tutti_status {
+      if (::send(static_cast<Transport*>(self)->side_, data, bytes, 0) != static_cast<ssize_t>(bytes)) die("send");
+      return TUTTI_OK;
+    };
     tutti_endpoint_config config{};
     config.struct_size = sizeof config;
     config.rank = static_cast<uint32_t>(rank);
     config.nranks = 2;
     config.lanes = kLanes;
+    config.pair = &pair_;
+    config.address = "127.0.0.1";
     if (table_->open_endpoint(domain, &config, &endpoint_)) std::_Exit(1);
-    char mine[4096] = {}, theirs[4096];
-    uint64_t bytes = sizeof mine, their_bytes = 0;
-    if (table_->get_address(endpoint_, mine, &bytes)) std::_Exit(1);
-    write_all(side, &bytes, sizeof bytes);
-    write_all(side, mine, bytes);
-    read_all(side, &their_bytes, sizeof their_bytes);
-    read_all(side, theirs, their_bytes);
+    const auto peer = static_cast<uint32_t>(1 - rank);
     tutti_status status;
-    while ((status = table_->connect(endpoint_, static_cast<uint32_t>(1 - rank), theirs, their_bytes, &link_)) ==
-           TUTTI_AGAIN)
+    while ((status = table_->connect(endpoint_, peer, &link_)) == TUTTI_AGAIN) {
+      char message[TUTTI_PAIR_BYTES];
+      const ssize_t n = ::recv(side_, message, sizeof message, MSG_DONTWAIT);
+      if (n > 0 && table_->receive_pair(endpoint_, peer, message, static_cast<uint64_t>(n))) std::_Exit(1);
       progress();
+    }
     if (status) std::_Exit(1);
   }
 
@@ -182,6 +190,8 @@ class Transport {
     }
   }
 
+  const int side_;
+  tutti_pair_messages pair_{};
   const tutti_transport* table_ = nullptr;
   tutti_endpoint* endpoint_ = nullptr;
   tutti_link* link_ = nullptr;
@@ -204,7 +214,7 @@ int main(int argc, char** argv) {
     return 2;
   }
   int sides[2];
-  if (socketpair(AF_UNIX, SOCK_STREAM, 0, sides)) die("socketpair");
+  if (socketpair(AF_UNIX, SOCK_SEQPACKET, 0, sides)) die("socketpair");
   const pid_t child = fork();
   const int rank = child ? 0 : 1;
   cpu_set_t cpu;

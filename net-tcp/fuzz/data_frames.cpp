@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A peer that has proved to know the secret and then sends anything. The input is a script: what this rank posts, and
+// A peer that has shown its token and then sends anything. The input is a script: what this rank posts, and
 // what the peer's socket says, piece by piece. Every transfer ends, exactly once, with a status; what is received lies
 // in its buffer; nothing else happens.
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <boost/asio/ip/tcp.hpp>
 #include <map>
 #include <memory>
 #include <tutti/sdk/transport.hpp>
@@ -52,6 +51,10 @@ Endpoint& endpoint() {
     config.nranks = 2;
     config.lanes = kLanes;
     config.name = "fuzz";
+    static tutti_pair_messages pair{};
+    pair.struct_size = sizeof pair;
+    pair.send = [](void*, uint32_t, const void*, uint64_t) -> tutti_status { return TUTTI_OK; };
+    config.pair = &pair;
     return *new Endpoint(domain, config);
   }();
   return made;
@@ -62,16 +65,14 @@ class Peer {
  public:
   Peer() {
     std::vector<Stream> near;
-    static boost::asio::io_context io;
     for (int& far : far_) {
       int pair[2];
       FUZZ_CHECK(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, pair) == 0);
       far = pair[0];
-      near.emplace_back(Socket(io, boost::asio::ip::tcp::v4(), pair[1]));
-      near.back().socket().non_blocking(true);
+      near.emplace_back(Socket(pair[1]));
     }
     endpoint().establish(1, std::move(near));
-    link_ = endpoint().connect(1, {});
+    link_ = endpoint().connect(1);
   }
   ~Peer() {
     for (const int far : far_) ::close(far);
@@ -118,7 +119,7 @@ class Peer {
       if (c.kind == TUTTI_COMPLETION_TRANSFER) {
         FUZZ_CHECK(pending_.erase(c.cookie) == 1);
       } else if (c.kind == TUTTI_COMPLETION_CONTROL) {
-        FUZZ_CHECK(c.bytes <= TUTTI_CONTROL_BYTES);
+        FUZZ_CHECK(c.bytes <= kControlBytes);
         sum_ += std::string(static_cast<const char*>(c.data), c.bytes).size();
       } else {
         FUZZ_CHECK(c.kind == TUTTI_COMPLETION_PEER_FAILED && *static_cast<const char*>(c.data));

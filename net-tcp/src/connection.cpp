@@ -1,20 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "connection.hpp"
 
-#include <linux/sockios.h>
-#include <sys/ioctl.h>
+#include <fmt/format.h>
+#include <linux/sock_diag.h>
+#include <sys/socket.h>
 
 #include <algorithm>
-#include <array>
-#include <boost/asio/buffer.hpp>
+#include <cerrno>
 #include <cstring>
+#include <tutti/sdk/plugin.hpp>
 
 #include "endpoint.hpp"
 #include "link.hpp"
 
 namespace tutti::tcp {
-
-namespace asio = boost::asio;
 
 Connection::Connection(Link& link, Stream stream, uint32_t index)
     : link_(link), stream_(std::move(stream)), index_(index), input_(new char[kInputBytes]) {
@@ -32,26 +31,56 @@ void Connection::append(const Frame& frame, const void* payload) {
 // Output
 // -----------------------------------------------------------------------------------------------------------------
 
-// Makes frames from what lanes wait to say, until an external payload is under way or enough is staged.
+// An upper bound of the kernel memory that a write of `bytes` takes: buffers with their headers, each filled by at
+// least half a segment.
+uint64_t Connection::memory_for(uint64_t bytes) {
+  constexpr uint64_t kHeader = 2048, kFilled = 700;
+  return bytes + (bytes / kFilled + 2) * kHeader;
+}
+
+// Asks the kernel how much memory it has left for this socket. Only our own writes make it less, so the kernel is asked
+// again only when they may have used it up. An idle socket takes any small frame.
+bool Connection::takes_whole(size_t payload) {
+  const uint64_t needed = memory_for(queued_bytes() + sizeof(Frame) + payload);
+  small_waits_ = true;
+  if (external_left_ > 0 || blocked_ || !has_room()) return false;
+  if (room_ < needed) {
+    uint32_t memory[SK_MEMINFO_VARS] = {};
+    socklen_t size = sizeof memory;
+    if (getsockopt(descriptor(), SOL_SOCKET, SO_MEMINFO, memory, &size) != 0)
+      throw sdk::system_error("cannot ask for a socket's memory (SO_MEMINFO, which Linux has from 4.12 on)", errno);
+    const uint64_t most = memory[SK_MEMINFO_SNDBUF], used = memory[SK_MEMINFO_WMEM_QUEUED];
+    room_ = used == 0 ? std::max(most, needed) : most - std::min(most, used);
+    if (room_ < needed) return false;
+  }
+  small_waits_ = false;
+  return true;
+}
+
+void Connection::complete_when_written(uint64_t cookie, uint64_t bytes) {
+  copied_.push({written_ + queued_bytes(), cookie, bytes});
+}
+
+// Makes frames from the lanes' announcements and SENDs until an external payload begins or enough is staged.
 void Connection::fill() {
   while (!notices_.empty() && has_room()) {
     const uint32_t index = notices_.pop();
     Lane& lane = link_.lane(index);
     lane.notice = false;
-    if (lane.told == lane.posted) continue;  // a message took it along
+    if (lane.told == lane.posted) continue;  // a message has carried the count
     lane.told = lane.posted;
     append({FrameKind::kPosted, index, lane.posted, 0, 0});
   }
-  while (external_left_ == 0 && !active_.empty() && has_room()) fill_from(active_.pop());
+  while (external_left_ == 0 && !active_.empty() && has_room() && !small_waits_) fill_from(active_.pop());
 }
 
-// Takes the first SEND of a lane, or leaves the lane until the peer gives it credit.
+// Takes the first SEND of a lane. Without credit the lane becomes inactive until the peer announces RECVs.
 void Connection::fill_from(uint32_t index) {
   Lane& lane = link_.lane(index);
   const uint64_t bytes = lane.sends.front().bytes;
   const uint64_t eager_bytes = link_.endpoint().settings().eager_bytes;
-  // A large message runs ahead of its RECV only when it is alone, where that saves a round trip; in a stream it would
-  // only be copied once more at the other end.
+  // A lone large message goes ahead of its RECV, which saves a round trip. In a stream of messages the only effect
+  // would be one more copy at the receiver.
   const bool alone = active_.empty() && lane.sends.size() == 1;
   if (!lane.may_send(bytes, eager_bytes) || (bytes > eager_bytes && !alone && !lane.has_credit())) {
     lane.active = false;
@@ -64,7 +93,7 @@ void Connection::fill_from(uint32_t index) {
   const Frame frame = link_.data_frame(index, bytes);
   if (bytes <= kInlineBytes) {
     append(frame, send.data);
-    link_.endpoint().complete(link_.peer(), send.cookie, TUTTI_OK, bytes);
+    complete_when_written(send.cookie, bytes);
   } else {
     append(frame);
     external_ = send.data;
@@ -79,28 +108,22 @@ void Connection::fill_from(uint32_t index) {
 }
 
 bool Connection::pump() {
-  if (!is_open() || write_broken_) return true;
+  if (!is_open() || !write_error_.empty()) return true;
   blocked_ = false;
   for (size_t total = 0; total < kWriteBytes;) {
     fill();
     const size_t staged = staged_.size() - staged_done_;
     const size_t external = std::min<uint64_t>(external_left_, kWriteBytes);
-    if (staged + external == 0) return true;
-    boost::system::error_code error;
-    const asio::const_buffer head(staged_.data() + staged_done_, staged), body(external_, external);
-    const size_t n = stream_.write_some(head, body, error);
-    if (error == asio::error::would_block) {
-      blocked_ = true;
-      return false;
-    }
-    if (error) {
-      write_broken_ = true;
-      write_error_ = error.message();
+    if (staged + external == 0) return active_.empty();
+    const long moved = stream_.write({staged_.data() + staged_done_, staged}, {external_, external});
+    if (moved < 0) {
+      write_error_ = stream_.problem();
       return true;
     }
+    const auto n = static_cast<size_t>(moved);
     written(n);
     total += n;
-    if (n < staged + external && !stream_.is_encrypted()) {  // TLS takes a record at a time
+    if (n == 0 || (n < staged + external && !stream_.is_encrypted())) {  // TLS takes a record at a time
       blocked_ = true;
       return false;
     }
@@ -109,6 +132,10 @@ bool Connection::pump() {
 }
 
 void Connection::written(size_t n) {
+  written_ += n;
+  room_ -= std::min(room_, memory_for(n));
+  for (; !copied_.empty() && copied_.front().end <= written_; copied_.pop())
+    complete(copied_.front().cookie, TUTTI_OK, copied_.front().bytes);
   const size_t staged = std::min(n, staged_.size() - staged_done_);
   staged_done_ += staged;
   if (staged_done_ == staged_.size()) {
@@ -121,7 +148,7 @@ void Connection::written(size_t n) {
   external_left_ -= n;
   if (external_left_ > 0) return;
   staged_.swap(next_);
-  link_.endpoint().complete(link_.peer(), external_send_.cookie, TUTTI_OK, external_send_.bytes);
+  complete(external_send_.cookie, TUTTI_OK, external_send_.bytes);
   external_send_ = {};
 }
 
@@ -129,7 +156,7 @@ void Connection::written(size_t n) {
 // ------------------------------------------------------------------------------------------------------------------
 
 void Connection::read() {
-  // What TLS has taken from the socket must be read: no poll would tell of it.
+  // Bytes that TLS has buffered must be read now: no poll would show them.
   for (int i = 0; is_open() && (i < kReads || stream_.has_pending()); ++i) {
     const bool direct = target_ && target_left_ > 0;
     if (input_begin_ == input_end_) {
@@ -140,11 +167,11 @@ void Connection::read() {
       input_begin_ = 0;
     }
     const size_t ahead = std::min(kInputBytes - input_end_, direct ? kAheadBytes : kInputBytes);
-    const asio::mutable_buffer body(target_, direct ? target_left_ : 0), rest(input_.get() + input_end_, ahead);
-    boost::system::error_code error;
-    const size_t n = stream_.read_some(body, rest, error);
-    if (error == asio::error::would_block) return;
-    if (error) return lost(error);
+    const std::span<char> body(target_, direct ? target_left_ : 0);
+    const long moved = stream_.read(body, {input_.get() + input_end_, ahead});
+    if (moved == 0) return;
+    if (moved < 0) return lost();
+    const auto n = static_cast<size_t>(moved);
     const size_t into = std::min(n, body.size());
     target_left_ -= into;
     if (direct) target_ += into;
@@ -154,7 +181,7 @@ void Connection::read() {
   }
 }
 
-// Handles all whole frames, and as much of the last one as there is.
+// Handles all complete frames, and the available part of the last one.
 void Connection::parse() {
   while (is_open()) {
     const size_t available = input_end_ - input_begin_;
@@ -183,8 +210,8 @@ void Connection::on_frame(const Frame& frame) {
   if (departed_) return link_.lose("it sent more after saying goodbye (protocol error)");
   if (frame.kind != FrameKind::kControl && frame.kind != FrameKind::kBye &&
       (frame.lane >= last || &link_.connection_of(frame.lane) != this))
-    return link_.lose("it sent a frame for lane " + std::to_string(frame.lane) + " on socket " +
-                      std::to_string(index_) + "; there are " + std::to_string(last) + " lanes (protocol error)");
+    return link_.lose(fmt::format("it sent a frame for lane {} on socket {}; there are {} lanes (protocol error)",
+                                  frame.lane, index_, last));
   switch (frame.kind) {
     case FrameKind::kData:
       return on_data(frame);
@@ -193,17 +220,17 @@ void Connection::on_frame(const Frame& frame) {
     case FrameKind::kWant:
       return link_.on_want(frame.lane, frame.sequence);
     case FrameKind::kControl:
-      if (frame.bytes > TUTTI_CONTROL_BYTES)
-        return link_.lose("it sent a control message of " + std::to_string(frame.bytes) + " bytes, at most " +
-                          std::to_string(TUTTI_CONTROL_BYTES) + " are allowed (protocol error)");
+      if (frame.bytes > kControlBytes)
+        return link_.lose(fmt::format("it sent a control message of {} bytes, at most {} are allowed (protocol error)",
+                                      frame.bytes, kControlBytes));
       owned_.reset(new char[frame.bytes + 1]);
       break;
     case FrameKind::kBye:
       departed_ = true;
       return;
     default:
-      return link_.lose("it sent a frame of unknown kind " + std::to_string(static_cast<uint32_t>(frame.kind)) +
-                        " (protocol error)");
+      return link_.lose(
+          fmt::format("it sent a frame of unknown kind {} (protocol error)", static_cast<uint32_t>(frame.kind)));
   }
   message_ = frame;
   in_message_ = true;
@@ -217,13 +244,14 @@ void Connection::on_data(const Frame& frame) {
   link_.on_posted(frame.lane, frame.posted);
   if (!is_open()) return;
   if (frame.bytes > settings.fragment_bytes || frame.sequence != lane.met)
-    return link_.lose("it sent message " + std::to_string(frame.sequence) + " of " + std::to_string(frame.bytes) +
-                      " bytes on lane " + std::to_string(frame.lane) + "; expected number " + std::to_string(lane.met) +
-                      " of at most " + std::to_string(settings.fragment_bytes) + " bytes (protocol error)");
+    return link_.lose(
+        fmt::format("it sent message {} of {} bytes on lane {}; expected number {} of at most {} bytes "
+                    "(protocol error)",
+                    frame.sequence, frame.bytes, frame.lane, lane.met, settings.fragment_bytes));
   has_receive_ = !lane.receives.empty();
   if (!has_receive_ && lane.arrived.size() >= window_for(frame.bytes, settings.eager_bytes))
-    return link_.lose("it sent a message of " + std::to_string(frame.bytes) + " bytes on lane " +
-                      std::to_string(frame.lane) + " without credit (protocol error)");
+    return link_.lose(fmt::format("it sent a message of {} bytes on lane {} without credit (protocol error)",
+                                  frame.bytes, frame.lane));
   ++lane.met;
   message_ = frame;
   in_message_ = true;
@@ -241,7 +269,7 @@ void Connection::finish_message() {
   in_message_ = false;
   target_ = nullptr;
   if (message_.kind == FrameKind::kControl) {
-    link_.endpoint().deliver_control(link_.peer(), std::move(owned_), message_.bytes);
+    link_.endpoint().completions().control(link_.peer(), std::move(owned_), message_.bytes);
   } else if (has_receive_) {
     has_receive_ = false;
     link_.message_arrived(message_.lane, receive_, message_.bytes);
@@ -253,59 +281,38 @@ void Connection::finish_message() {
 // The end
 // ----------------------------------------------------------------------------------------------------------------
 
-void Connection::lost(const boost::system::error_code& error) {
-  if (departed_) {
-    close();
-    return link_.on_departure();
-  }
-  if (!write_error_.empty()) return link_.lose("the connection broke: " + write_error_);
-  link_.lose(error == asio::error::eof ? "the connection was closed by the peer"
-                                       : "the connection broke: " + error.message());
+void Connection::lost() {
+  if (!departed_) return link_.lose(write_error_.empty() ? stream_.problem() : write_error_);
+  close();
+  link_.on_departure();
 }
 
 void Connection::close() {
   if (!is_open()) return;
   link_.endpoint().closing(*this);
-  boost::system::error_code ignored;
-  stream_.socket().close(ignored);
+  stream_.socket().reset();
 }
 
-bool Connection::say_goodbye() {
-  if (external_left_ > 0 || write_broken_) return false;
-  append({FrameKind::kBye, 0, 0, 0, 0});
-  boost::system::error_code error;
-  const size_t left = staged_.size() - staged_done_;
-  const size_t n = stream_.write_some(asio::const_buffer(staged_.data() + staged_done_, left), {}, error);
-  if (error || n < left) return false;
-  stream_.socket().shutdown(Socket::shutdown_send, error);
-  return !error;
+Departure Connection::depart() {
+  std::vector<char> rest(staged_.begin() + static_cast<ptrdiff_t>(staged_done_), staged_.end());
+  rest.insert(rest.end(), external_, external_ + external_left_);
+  rest.insert(rest.end(), next_.begin(), next_.end());
+  const Frame bye{FrameKind::kBye, 0, 0, 0, 0};
+  rest.insert(rest.end(), reinterpret_cast<const char*>(&bye), reinterpret_cast<const char*>(&bye + 1));
+  link_.endpoint().closing(*this);
+  return {std::move(stream_), std::move(rest)};
 }
 
-bool Connection::drained() {
-  boost::system::error_code error;
-  for (int i = 0; i < 64; ++i) {
-    stream_.socket().read_some(asio::mutable_buffer(input_.get(), kInputBytes), error);
-    if (error == asio::error::would_block) break;
-    if (error) return true;
-  }
-  int unsent = 0;
-  return ioctl(descriptor(), SIOCOUTQ, &unsent) != 0 || unsent == 0;
-}
-
-bool Connection::take_unfinished_send(Send& send) {
-  if (external_left_ == 0) return false;
-  external_left_ = 0;
-  send = std::move(external_send_);
-  return true;
-}
-
-bool Connection::take_unfinished_receive(Receive& receive) {
-  if (!has_receive_) return false;
-  has_receive_ = false;
+void Connection::end_transfers(tutti_status status) {
+  while (!copied_.empty()) complete(copied_.pop().cookie, status, 0);
+  if (std::exchange(external_left_, 0) > 0) complete(external_send_.cookie, status, 0);
+  if (std::exchange(has_receive_, false)) complete(receive_.cookie, status, 0);
   target_ = nullptr;
   target_left_ = 0;
-  receive = receive_;
-  return true;
+}
+
+void Connection::complete(uint64_t cookie, tutti_status status, uint64_t bytes) {
+  link_.endpoint().completions().transfer(link_.peer(), cookie, status, bytes);
 }
 
 }  // namespace tutti::tcp

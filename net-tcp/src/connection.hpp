@@ -1,18 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// One socket of a link: turns frames into bytes and back. Writes go out at once as far as the kernel takes them; large
-// payloads travel without a copy between the socket and the caller's memory. Never blocks.
+// One socket of a link: turns frames into bytes and back. Writes go to the kernel at once as far as it takes them.
+// Large payloads move between the socket and the caller's memory without a copy. No function blocks.
 #pragma once
 
-#include <tutti/sdk/ring.hpp>
-#include <utility>
-// Boost 1.74 needs <utility> first.
-#include <boost/asio/error.hpp>
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <tutti/sdk/ring.hpp>
 #include <vector>
 
+#include "departures.hpp"
 #include "stream.hpp"
 #include "wire.hpp"
 
@@ -20,7 +18,7 @@ namespace tutti::tcp {
 
 class Link;
 
-// A SEND that is not yet (wholly) in the kernel's hands.
+// A SEND that the kernel has not taken, or only in part.
 struct Send {
   const char* data = nullptr;
   uint64_t bytes = 0;
@@ -38,51 +36,71 @@ class Connection {
  public:
   Connection(Link& link, Stream stream, uint32_t index);
 
-  bool is_open() const { return stream_.socket().is_open(); }
-  int descriptor() { return stream_.socket().native_handle(); }
+  bool is_open() const { return static_cast<bool>(stream_.socket()); }
+  int descriptor() const { return stream_.socket().get(); }
   Link& link() { return link_; }
   uint32_t index() const { return index_; }
 
   // Is there room for another small frame?
   bool has_room() const { return tail().size() < kTailBytes; }
+  // Would the kernel take a frame with `payload` bytes whole and at once? Such a frame may be appended without a
+  // completion. A caller that is refused may try again after progress; until then no large payload begins.
+  bool takes_whole(size_t payload);
+  // May a frame with a copied payload be appended? The kernel takes as much of it as it can.
+  bool takes_copies() const { return external_left_ == 0 && !blocked_ && has_room(); }
   // Queues a frame with its payload, copied, after everything that is queued.
   void append(const Frame& frame, const void* payload = nullptr);
-  // A lane of this socket has SENDs that wait; a lane has RECVs to tell the peer of.
+  // Completes the SEND that was appended last once the kernel has taken all of it.
+  void complete_when_written(uint64_t cookie, uint64_t bytes);
+  // Notes a lane of this socket with waiting SENDs, and one with RECVs to announce.
   void activate(uint32_t lane) { active_.push(lane); }
   void notify(uint32_t lane) { notices_.push(lane); }
-  // Writes what can be written now. True when nothing is left that could be written later without other news.
+  // Writes what can be written now. True when nothing remains that could be written without a new event.
   bool pump();
+  // Ends a round of progress: a caller that takes_whole refused in the last round has had its chance.
+  void end_round() { small_waits_ = small_waits_ && (blocked_ || external_left_ > 0); }
   bool is_blocked() const { return blocked_; }
-  // Bytes of frames that are queued here, the unfinished SEND's not counted.
-  size_t queued_bytes() const { return staged_.size() - staged_done_ + next_.size(); }
-  bool sends_payload() const { return external_left_ > 0; }
+  // Was a caller refused by takes_whole, so that it waits for room in the kernel?
+  bool is_waited_for() const { return small_waits_; }
+  // Are there SENDs that the kernel has not taken completely?
+  bool has_unfinished_sends() const { return external_left_ > 0 || !copied_.empty(); }
 
-  // Reads and handles what has arrived, up to a bound.
+  // Reads and handles arrived bytes, up to a bound.
   void read();
 
   void close();
-  // For an orderly end: says that nothing follows and shuts the sending side. False when a payload is half sent.
-  bool say_goodbye();
-  // Throws arrived bytes away; true once the kernel has delivered all of ours, or the peer is gone.
-  bool drained();
+  // Ends the connection in order: gives the socket and the bytes that are still to be written, a goodbye last. No
+  // further SEND begins; a SEND that is written in part is finished from a copy.
+  Departure depart();
   bool has_departed() const { return departed_; }
 
-  // The transfers in progress on this socket, for whoever has to end them.
-  bool take_unfinished_send(Send& send);
-  bool take_unfinished_receive(Receive& receive);
+  // Completes the transfers in progress on this closed socket with an error.
+  void end_transfers(tutti_status status);
 
-  bool in_writers = false;    // the endpoint's mark: is it in the list of those to pump?
-  bool wants_wakeup = false;  // the endpoint's mark: does the poller watch for room to write?
+  // Used by the endpoint.
+  bool in_writers = false;      // in the list of sockets to pump
+  bool wakes_for_room = false;  // the sleeper wakes for room to write
 
  private:
   static constexpr size_t kTailBytes = 64 << 10;
   static constexpr size_t kInputBytes = 20 << 10;
-  static constexpr size_t kAheadBytes = 1 << 10;    // read beyond a large payload: the next header and little more
+  static constexpr size_t kAheadBytes = 1 << 10;    // read beyond a large payload: enough for the next header
   static constexpr size_t kWriteBytes = 512 << 10;  // per pump
   static constexpr int kReads = 4;                  // per read()
 
+  // A SEND that was copied to the staged bytes. `end` is the offset of its end in all bytes of the socket.
+  struct Copied {
+    uint64_t end = 0;
+    uint64_t cookie = 0;
+    uint64_t bytes = 0;
+  };
+
   std::vector<char>& tail() { return external_left_ ? next_ : staged_; }
   const std::vector<char>& tail() const { return external_left_ ? next_ : staged_; }
+  void complete(uint64_t cookie, tutti_status status, uint64_t bytes);
+  // Bytes of queued frames without the external payload.
+  size_t queued_bytes() const { return staged_.size() - staged_done_ + next_.size(); }
+  static uint64_t memory_for(uint64_t bytes);
   void fill();
   void fill_from(uint32_t lane);
   void written(size_t n);
@@ -90,36 +108,39 @@ class Connection {
   void on_frame(const Frame& frame);
   void on_data(const Frame& frame);
   void finish_message();
-  void lost(const boost::system::error_code& error);
+  void lost();
 
   Link& link_;
   Stream stream_;
   const uint32_t index_;
 
-  // Output: staged_ from staged_done_, then the rest of the external payload, then next_, then what lanes have.
+  // Output, in this order: staged_ from staged_done_, the rest of the external payload, next_, the SENDs of lanes.
   std::vector<char> staged_;
   size_t staged_done_ = 0;
   const char* external_ = nullptr;
   uint64_t external_left_ = 0;
   Send external_send_;
   std::vector<char> next_;
+  uint64_t written_ = 0;      // bytes that the kernel has taken
+  sdk::Ring<Copied> copied_;  // not complete yet; always before external_
+  uint64_t room_ = 0;         // the kernel has at least this many bytes of memory left for this socket
+  bool small_waits_ = false;  // takes_whole has refused a caller
   sdk::Ring<uint32_t> active_;
   sdk::Ring<uint32_t> notices_;
-  bool blocked_ = false;       // the kernel took less than it was given
-  bool write_broken_ = false;  // reading will tell why
-  std::string write_error_;
+  bool blocked_ = false;     // the kernel took less than was offered
+  std::string write_error_;  // writing has failed for good; reading will fail, too
 
-  // Input: bytes read but not parsed, and the message that is under way.
+  // Input: bytes that are not parsed yet, and the message that is being received.
   std::unique_ptr<char[]> input_;
   size_t input_begin_ = 0;
   size_t input_end_ = 0;
   bool in_message_ = false;
   Frame message_{};
-  char* target_ = nullptr;  // where the next byte goes; null: thrown away
+  char* target_ = nullptr;  // where the next byte goes; null: discarded
   uint64_t target_left_ = 0;
-  bool has_receive_ = false;  // message_ has met receive_
+  bool has_receive_ = false;  // receive_ is the RECV of message_
   Receive receive_;
-  std::unique_ptr<char[]> owned_;  // the message's memory when it has met no RECV, or is a control message
+  std::unique_ptr<char[]> owned_;  // memory of a message without a RECV, or of a control message
   bool departed_ = false;          // the peer said goodbye
 };
 

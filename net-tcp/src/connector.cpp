@@ -1,226 +1,410 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "connector.hpp"
 
+#include <openssl/evp.h>
+
 #include <algorithm>
-#include <boost/asio/buffer.hpp>
-#include <cstring>
-#include <tutti/sdk/endpoint.hpp>
+#include <cerrno>
+#include <tutti/sdk/token.hpp>
 
 #include "endpoint.hpp"
-#include "sockets.hpp"
 
 namespace tutti::tcp {
 
-namespace asio = boost::asio;
-
 namespace {
 
-// While there are other addresses to try, one gets so long to answer at all, and to go on with the handshake.
-constexpr std::chrono::milliseconds kCandidateLimit{2000};
-constexpr int kRounds = 3;
+// How long an address is tried before the next one is tried in parallel.
+constexpr std::chrono::nanoseconds kCandidateLimit = std::chrono::seconds(2);
+// How often the other end may close a socket at once before its address counts as wrong.
+constexpr int kMostHangUps = 3;
 
-// Which of this host's addresses are used. In a job without a secret that is, unless the user has chosen, only the one
-// by which the ranks have met: whoever reaches a listener could take part.
-std::string listening_at(const Settings& settings, uint64_t secret_bytes) {
-  if (secret_bytes || !settings.interfaces.empty()) return settings.interfaces;
-  const std::string met = sdk::config("meeting_address").value_or("");
-  return met.starts_with("127.") ? "127.0.0.0/8" : met;  // loopback has more addresses than it lists
+// In a job without a secret an endpoint listens at the address by which the ranks have met, unless the user has chosen.
+// Loopback has more addresses than its interface lists.
+std::vector<LocalAddress> listening_at(const Settings& settings, const char* met) {
+  if (!settings.interfaces.empty() || !met) return local_addresses(settings.interfaces);
+  return local_addresses(std::string_view(met).starts_with("127.") ? "127.0.0.0/8" : met,
+                         "tutti_endpoint_config.address (TUTTI_TCP_INTERFACE chooses another)");
+}
+
+bool equal(const Opening& a, const Opening& b) {
+  return sdk::same_bytes({reinterpret_cast<const uint8_t*>(&a), sizeof a},
+                         {reinterpret_cast<const uint8_t*>(&b), sizeof b});
+}
+
+// SHA-256, so that peers do not see the host key itself.
+Digest digest(const std::string& text) {
+  Digest result{};
+  unsigned size = 0;
+  if (EVP_Digest(text.data(), text.size(), result.data(), &size, EVP_sha256(), nullptr) != 1 || size != result.size())
+    throw sdk::error(TUTTI_SYSTEM, "net-tcp: OpenSSL cannot compute SHA-256");
+  return result;
 }
 
 }  // namespace
 
-Connector::Connector(Endpoint& endpoint, asio::io_context& io, Poller& poller, const Settings& settings,
-                     std::shared_ptr<const Tls> tls, const Shape& shape, uint32_t rank, const uint8_t* secret,
-                     uint64_t secret_bytes)
+Connector::Connector(Endpoint& endpoint, const tutti_endpoint_config& config, sdk::Sleeper& sleeper,
+                     std::shared_ptr<const sdk::Tls> tls)
     : endpoint_(endpoint),
-      io_(io),
-      poller_(poller),
-      settings_(settings),
+      pairs_(config),
+      sleeper_(sleeper),
+      settings_(endpoint.settings()),
       tls_(std::move(tls)),
-      shape_(shape),
-      rank_(rank),
-      secret_(secret, secret_bytes),
-      own_(local_addresses(listening_at(settings, secret_bytes))) {
-  self_.host = digest(settings.host_key);
-  fill_random(self_.endpoint);
+      rank_(endpoint.rank()),
+      own_(listening_at(settings_, config.address)) {
+  offer_.terms = {endpoint.nranks(),        endpoint.lanes(),      settings_.sockets, kEagerWindow,
+                  settings_.fragment_bytes, settings_.eager_bytes, tls_ != nullptr};
+  offer_.host = digest(settings_.host_key);
   if (own_.size() > kMaxAddresses) {
-    endpoint_.log(TUTTI_LOG_WARN, "this host has " + std::to_string(own_.size()) + " addresses; only the first " +
-                                      std::to_string(kMaxAddresses) + " are used: choose with TUTTI_TCP_INTERFACE");
-    own_.erase(own_.begin() + kMaxAddresses - 1, own_.end() - 1);  // the last one, loopback if any, stays
+    endpoint_.log(TUTTI_LOG_WARN,
+                  "this host has {} addresses; only the first {} are used: choose with TUTTI_TCP_INTERFACE",
+                  own_.size(), kMaxAddresses);
+    own_.erase(own_.begin() + kMaxAddresses - 1,
+               own_.end() - 1);  // keeps the last one, which is loopback if there is any
   }
   std::string problem;
   for (const LocalAddress& address : own_) {
-    std::optional<Acceptor> listener = listen(io_, address, settings_, problem);
-    if (!listener) {
-      endpoint_.log(TUTTI_LOG_WARN, "cannot listen at " + problem);
-      continue;
+    try {
+      Where where(address.ip, 0);
+      Socket listener = listen(where, settings_);
+      sleeper_.watch(listener.get(), EPOLLIN, mark(Watched::kListener, listeners_.size()));
+      offer_.listeners[offer_.n_listeners++] = Listener::at(where);
+      listeners_.push_back(std::move(listener));
+    } catch (const sdk::Error& error) {
+      problem = error.what();
+      endpoint_.log(TUTTI_LOG_WARN, "cannot listen at {}", problem);
     }
-    poller_.watch(listener->native_handle(), EPOLLIN, Watched::kListener, listeners_.size());
-    self_.listeners.push_back({address.ip, listener->local_endpoint().port()});
-    listeners_.push_back(std::move(*listener));
   }
   if (listeners_.empty())
-    throw sdk::Error(TUTTI_SYSTEM, endpoint_.says("cannot listen on any of this host's addresses: " + problem));
+    throw endpoint_.error(TUTTI_SYSTEM, "cannot listen on any of this host's addresses: {}", problem);
 }
 
-std::string Connector::address() const { return self_.encode(); }
+// Pair messages -------------------------------------------------------------------------------------------------------
 
-// Our own attempts ----------------------------------------------------------------------------------------------------
-
-void Connector::connect(uint32_t peer, const PeerAddress& to) {
+Connector::Meeting& Connector::meet(uint32_t peer) {
   const auto [at, is_new] = meetings_.try_emplace(peer);
   Meeting& meeting = at->second;
-  if (meeting.error) {
-    const sdk::Error error = *meeting.error;
-    meetings_.erase(at);
-    throw error;
+  if (is_new) {
+    meeting.mine = offer_;
+    sdk::fill_random(meeting.mine.knock);
+    sdk::fill_random(meeting.mine.answer);
+    meeting.dials = rank_ > peer;
+    meeting.sockets.resize(settings_.sockets);
+    pairs_.send(peer, PairMessage{meeting.mine}.encode());
   }
-  if (!is_new) return;
-  meeting.deadline = Clock::now() + settings_.connect_timeout;
-  Attempt attempt;
-  attempt.to = to;
-  attempt.candidates = plausible(to, own_, to.host == self_.host);
-  attempt.sockets.resize(shape_.sockets);
-  if (attempt.candidates.empty()) {
-    std::string offered;
-    for (const auto& l : to.listeners) offered += (offered.empty() ? "" : ", ") + l.text();
-    meetings_.erase(at);
-    throw sdk::Error(TUTTI_NOT_SUPPORTED,
-                     endpoint_.says("none of rank " + std::to_string(peer) + "'s addresses (" + offered +
-                                    ") can be reached from this host's; set TUTTI_TCP_INTERFACE on both"));
-  }
-  meeting.attempt = std::move(attempt);
-  try_next(peer);
+  return meeting;
 }
 
-// Tries the next candidate with socket 0; the other sockets follow on the same way once it is through.
+void Connector::connect(uint32_t peer) {
+  if (const Meeting& meeting = meet(peer); meeting.error) throw *meeting.error;
+}
+
+void Connector::tell(uint32_t peer, PairMessage::Kind kind, tutti_status status, const std::string& text) {
+  pairs_.send(peer, PairMessage{{}, kind, status, text}.encode());
+}
+
+void Connector::tell_given_up(uint32_t peer) {
+  tell(peer, PairMessage::kRefusal, TUTTI_PEER_FAILED, fmt::format("rank {} has given this rank up", rank_));
+}
+
+void Connector::give_up(uint32_t peer) {
+  const auto at = meetings_.find(peer);
+  if (at == meetings_.end()) return;
+  drop_outgoing(peer);
+  if (!at->second.error) tell_given_up(peer);
+  meetings_.erase(at);
+}
+
+void Connector::receive(uint32_t peer, std::string_view bytes) {
+  const bool given_up = endpoint_.is_given_up(peer), has_link = endpoint_.has_link(peer);
+  // The peer gets this rank's offer even if its own is invalid: both ends must learn that they do not fit.
+  if (!given_up && !has_link) meet(peer);
+  PairMessage message;
+  try {
+    message = PairMessage::decode(bytes);
+  } catch (const sdk::Error& error) {
+    throw endpoint_.error(error.status(), "from rank {}: {}", peer, error.what());
+  }
+  // An offer may come later than the sockets. Any other message says that the peer has no such link.
+  if (has_link && message.kind != PairMessage::kOffer) endpoint_.lose(peer, "it could not connect: " + message.text);
+  if ((given_up && message.kind == PairMessage::kOffer) ||
+      ((given_up || has_link) && message.kind == PairMessage::kDial))
+    return tell_given_up(peer);
+  if (given_up || has_link || meet(peer).error) return;
+  switch (message.kind) {
+    case PairMessage::kOffer:
+      return on_offer(peer, message);
+    case PairMessage::kDial:
+      return on_dial(peer, message);
+    case PairMessage::kRefusal:
+      return settle(peer, message.status, message.text);
+  }
+}
+
+void Connector::on_offer(uint32_t peer, const Offer& offer) {
+  Meeting& meeting = meetings_.at(peer);
+  if (meeting.theirs) throw endpoint_.error(TUTTI_INVALID_ARGUMENT, "rank {} made a second offer", peer);
+  const Terms &mine = offer_.terms, &theirs = offer.terms;
+  if (mine != theirs)
+    return settle(peer, TUTTI_MISMATCH,
+                  sdk::differences(rank_, peer,
+                                   {{"the number of ranks", mine.nranks, theirs.nranks},
+                                    {"the number of lanes", mine.lanes, theirs.lanes},
+                                    {"TUTTI_TCP_SOCKETS", mine.sockets, theirs.sockets},
+                                    {"the eager window", mine.eager_window, theirs.eager_window},
+                                    {"TUTTI_TCP_FRAGMENT_BYTES", mine.fragment_bytes, theirs.fragment_bytes},
+                                    {"TUTTI_TCP_EAGER_BYTES", mine.eager_bytes, theirs.eager_bytes},
+                                    {"TLS (TUTTI_TLS_CERTIFICATE)", mine.tls, theirs.tls}}));
+  meeting.theirs = offer;
+  meeting.candidates = plausible(offer.addresses(), own_, offer.host == offer_.host);
+  if (meeting.dials) dial(peer);
+}
+
+void Connector::on_dial(uint32_t peer, const PairMessage& request) {
+  Meeting& meeting = meetings_.at(peer);
+  if (meeting.dials || meeting.swapped || !meeting.theirs)
+    throw endpoint_.error(TUTTI_INVALID_ARGUMENT, "rank {} asks this rank to dial, but it is not its turn", peer);
+  meeting.dials = meeting.swapped = true;
+  meeting.status = request.status;
+  meeting.tried = request.text;
+  for (auto& socket : meeting.sockets) socket.reset();
+  dial(peer);
+}
+
+// This rank cannot accept connections, so peers that dial it would wait forever.
+void Connector::refuse_visitors(const std::string& why) {
+  for (auto& [peer, meeting] : meetings_) {
+    if (meeting.dials || meeting.error) continue;
+    settle(peer, TUTTI_NO_RESOURCES, why);
+    tell(peer, PairMessage::kRefusal, TUTTI_NO_RESOURCES, why);
+  }
+}
+
+// The connection has failed for good; connect() reports the error.
+void Connector::settle(uint32_t peer, tutti_status status, const std::string& text) {
+  drop_outgoing(peer);
+  Meeting& meeting = meetings_.at(peer);
+  meeting.sockets.clear();
+  meeting.error = endpoint_.error(status, "connection with rank {}: {}", peer, text);
+}
+
+// Dialling: socket 0 finds the address. If an address is silent for a while, the next one is tried in parallel. The
+// first address at which the peer answers is taken, and the other sockets connect there.
+
+void Connector::dial(uint32_t peer) {
+  Meeting& meeting = meetings_.at(peer);
+  if (!meeting.candidates.empty()) return try_next(peer);
+  std::string offered;
+  for (const Where& where : meeting.theirs->addresses()) offered += (offered.empty() ? "" : ", ") + text(where);
+  meeting.tried +=
+      fmt::format("{}rank {} has no address from which it could reach rank {}'s ({}), set TUTTI_TCP_INTERFACE on both",
+                  meeting.tried.empty() ? "" : "; ", rank_, peer, offered);
+  cannot_dial(peer);
+}
+
+// Tries the next candidate with socket 0. The caller has checked that there is one.
 void Connector::try_next(uint32_t peer) {
-  Attempt& attempt = *meetings_.at(peer).attempt;
-  if (attempt.next == attempt.candidates.size() && attempt.was_cut && ++attempt.rounds < kRounds) attempt.next = 0;
-  if (attempt.next == attempt.candidates.size())
-    return fail(peer, TUTTI_PEER_FAILED,
-                "connect to rank " + std::to_string(peer) + " failed; tried" + attempt.tried +
-                    "; is it alive, and are its ports open?");
-  fill_random(attempt.id);
-  const auto where = attempt.candidates[attempt.next++];
+  Meeting& meeting = meetings_.at(peer);
+  const Where where = meeting.candidates[meeting.next++];
+  meeting.next_at.reset();
+  if (meeting.next < meeting.candidates.size()) {
+    const auto all = share() / static_cast<long>(meeting.candidates.size());
+    meeting.next_at = Clock::now() + (all.count() ? std::min(all, kCandidateLimit) : kCandidateLimit);
+  }
   open_socket(peer, 0, where);
 }
 
-void Connector::open_socket(uint32_t peer, uint32_t index, const PeerAddress::Listener& where) {
-  Meeting& meeting = meetings_.at(peer);
-  const Attempt& attempt = *meeting.attempt;
-  auto owner = std::make_unique<Handshake>(Handshake{.id = ++next_id_,
-                                                     .stream = Stream(Socket(io_)),
-                                                     .outgoing = true,
-                                                     .phase = Phase::kConnecting,
-                                                     .deadline = meeting.deadline,
-                                                     .peer = peer,
-                                                     .where = where.text()});
-  Handshake& h = *owner;
-  if (index == 0 && attempt.next < attempt.candidates.size())
-    h.deadline = std::min(h.deadline, Clock::now() + kCandidateLimit);
-  h.hello = {kMagic, kVersion, rank_, peer, index, shape_, attempt.id, attempt.to.endpoint, {}};
-  fill_random(h.hello.nonce);
+void Connector::open_socket(uint32_t peer, uint32_t index, const Where& where, int hang_ups) {
+  Visit visit;
+  visit.outgoing = true;
+  visit.phase = Phase::kConnecting;
+  if (share().count()) visit.deadline = visit.begun + share();
+  visit.where = text(where);
+  visit.peer = peer;
+  visit.socket = index;
+  visit.to = where;
+  visit.hang_ups = hang_ups;
   try {
-    h.stream = Stream(start_connecting(io_, where, settings_));
+    visit.stream = Stream(start_connecting(where, settings_));
   } catch (const sdk::Error& error) {
-    return attempt_failed(peer, h, error);
+    return visit_failed(visit, error);
   }
-  poller_.watch(h.stream.socket().native_handle(), EPOLLOUT, Watched::kHandshake, h.id);
-  handshakes_.emplace(h.id, std::move(owner));
+  admit(std::move(visit), EPOLLOUT);
 }
 
-void Connector::attempt_failed(uint32_t peer, const Handshake& h, const sdk::Error& error) {
-  const auto at = meetings_.find(peer);
-  if (at == meetings_.end() || !at->second.attempt || at->second.attempt->id != h.hello.attempt) return;
-  Attempt& attempt = *at->second.attempt;
-  attempt.tried += (attempt.tried.empty() ? " " : ", ") + h.where + " (" + error.what() + ")";
-  const bool final_answer = error.status() == TUTTI_MISMATCH || h.hello.socket != 0;
-  if (final_answer || Clock::now() >= at->second.deadline)
-    return fail(peer, error.status(),
-                "connect to rank " + std::to_string(peer) + " at " + h.where + ": " + error.what());
-  try_next(peer);
+void Connector::visit_failed(const Visit& v, const sdk::Error& error) {
+  if (error.status() == TUTTI_PEER_FAILED && begin_again(v)) return;
+  Meeting& meeting = meetings_.at(v.peer);
+  if (error.status() == TUTTI_MISMATCH || (error.status() == TUTTI_TIMEOUT && meeting.status != TUTTI_MISMATCH))
+    meeting.status = error.status();
+  meeting.tried +=
+      fmt::format("{}rank {} tried {} ({})", meeting.tried.empty() ? "" : "; ", rank_, v.where, error.what());
+  if (v.socket == 0 && meeting.next < meeting.candidates.size()) return try_next(v.peer);
+  const bool others = std::any_of(visits_.begin(), visits_.end(),
+                                  [&](const auto& item) { return item.second.outgoing && item.second.peer == v.peer; });
+  if (v.socket != 0 || !others) cannot_dial(v.peer);
 }
 
-void Connector::fail(uint32_t peer, tutti_status status, const std::string& text) {
+// The peer hangs up when the token has not come in time, most likely because this rank was outside Tutti. That may
+// happen any number of times. A listener that hangs up sooner is not the peer's, or is flooded by strangers.
+bool Connector::begin_again(const Visit& v) {
+  const bool sooner = Clock::now() - v.begun < kStrangerLimit;
+  if (sooner && v.hang_ups + 1 >= kMostHangUps) return false;
+  open_socket(v.peer, v.socket, v.to, v.hang_ups + (sooner ? 1 : 0));
+  return true;
+}
+
+// If this rank is the first to fail, the peer is asked to dial. If both have failed, the connection has failed.
+void Connector::cannot_dial(uint32_t peer) {
+  drop_outgoing(peer);
   Meeting& meeting = meetings_.at(peer);
-  abandon_attempt(peer);
-  meeting.visit.reset();
-  meeting.error = sdk::Error(status, endpoint_.says(text));
+  for (auto& socket : meeting.sockets) socket.reset();
+  if (!meeting.swapped) {
+    meeting.dials = false;
+    meeting.swapped = true;
+    return tell(peer, PairMessage::kDial, meeting.status, meeting.tried);
+  }
+  const std::string text = meeting.tried + "; are both alive, and are their ports open?";
+  tell(peer, PairMessage::kRefusal, meeting.status, text);
+  settle(peer, meeting.status, text);
 }
 
-void Connector::abandon_attempt(uint32_t peer) {
-  meetings_.at(peer).attempt.reset();
-  std::erase_if(handshakes_, [&](const auto& item) { return item.second->outgoing && item.second->peer == peer; });
+void Connector::drop_outgoing(uint32_t peer) {
+  meetings_.at(peer).next_at.reset();
+  std::erase_if(visits_, [&](const auto& item) { return item.second.outgoing && item.second.peer == peer; });
 }
 
-// Both ends of the handshake ------------------------------------------------------------------------------------------
+// Sockets on their way ------------------------------------------------------------------------------------------------
+
+void Connector::admit(Visit visit, uint32_t events) {
+  const uint64_t id = ++next_id_;
+  sleeper_.watch(visit.stream.socket().get(), events, mark(Watched::kOpening, id));
+  visits_.emplace(id, std::move(visit));
+  advance(id);
+}
 
 void Connector::on_listener(uint64_t index) {
   if (index >= listeners_.size()) return;
   for (int i = 0; i < 16; ++i) {
-    boost::system::error_code error;
-    std::string from;
-    Socket socket = accept(listeners_[index], settings_, from, error);
-    if (error == asio::error::would_block) return;
-    if (error) {
-      if (!accept_failed_ && error != asio::error::connection_aborted)
-        endpoint_.log(TUTTI_LOG_ERROR, "cannot accept connections: " + error.message());
-      accept_failed_ = true;
-      return;
+    Visit visit;
+    visit.stream = Stream(accept(listeners_[index], settings_, visit.where));
+    if (!visit.stream.socket()) {
+      if (errno == EAGAIN || errno == ECONNABORTED) return;
+      const std::string why = "cannot accept connections: " + sdk::in_words(errno);
+      if (!std::exchange(accept_failed_, true)) endpoint_.log(TUTTI_LOG_ERROR, "{}", why);
+      return refuse_visitors(fmt::format("rank {} {}", rank_, why));
     }
-    const size_t most = std::max<size_t>(256, size_t{2} * shape_.nranks * shape_.sockets);
-    if (incoming_ >= most)  // the oldest stranger makes room
-      drop(std::find_if(handshakes_.begin(), handshakes_.end(), [](const auto& h) {
-             return !h.second->outgoing;
-           })->first);
-    auto owner = std::make_unique<Handshake>(Handshake{.id = ++next_id_,
-                                                       .stream = Stream(std::move(socket)),
-                                                       .outgoing = false,
-                                                       .phase = Phase::kTls,
-                                                       .deadline = Clock::now() + kHandshakeLimit,
-                                                       .peer = 0,
-                                                       .where = from});
-    const uint64_t id = owner->id;
-    if (tls_) owner->stream.start_tls(*tls_, true);
-    poller_.watch(owner->stream.socket().native_handle(), EPOLLIN, Watched::kHandshake, id);
-    handshakes_.emplace(id, std::move(owner));
-    ++incoming_;
-    advance(id);
+    make_room();
+    visit.deadline = visit.begun + kStrangerLimit;
+    if (tls_) visit.stream.start_tls(*tls_, true);
+    admit(std::move(visit), EPOLLIN);
   }
 }
 
-void Connector::drop(uint64_t id) {
-  const auto at = handshakes_.find(id);
-  if (at == handshakes_.end()) return;
-  if (!at->second->outgoing) --incoming_;
-  handshakes_.erase(at);
+// Drops the oldest stranger when there are too many.
+void Connector::make_room() {
+  const auto is_stranger = [](const auto& item) { return !item.second.outgoing; };
+  const auto strangers = static_cast<size_t>(std::count_if(visits_.begin(), visits_.end(), is_stranger));
+  if (strangers < std::max<size_t>(256, size_t{2} * offer_.terms.nranks * settings_.sockets)) return;
+  visits_.erase(std::find_if(visits_.begin(), visits_.end(), is_stranger));
 }
 
-void Connector::on_handshake(uint64_t id) { advance(id); }
-
-// Goes on with one handshake as far as it gets. A failure ends that handshake only.
 void Connector::advance(uint64_t id) {
-  for (;;) {
-    const auto at = handshakes_.find(id);
-    if (at == handshakes_.end()) return;
-    try {
-      if (!step(*at->second)) return;
-    } catch (const sdk::Error& error) {
-      if (handshakes_.find(id) == handshakes_.end()) throw;
-      std::unique_ptr<Handshake> owner = std::move(at->second);
-      handshakes_.erase(at);
-      if (owner->outgoing) return attempt_failed(owner->peer, *owner, error);
-      --incoming_;
-      // Whoever hung up by itself (a crossing connection does) is no cause for alarm.
-      const uint32_t level = error.status() == TUTTI_PEER_FAILED ? TUTTI_LOG_DEBUG : TUTTI_LOG_WARN;
-      turned_away(level, owner->where + ": " + error.what());
-      return;
-    }
+  try {
+    for (auto at = visits_.find(id); at != visits_.end() && step(id, at->second);) at = visits_.find(id);
+  } catch (const sdk::Error& error) {
+    if (!visits_.contains(id)) throw;
+    fail(id, error);
   }
 }
 
-// Strangers may knock as often as they like; the log hears of them now and then.
+void Connector::fail(uint64_t id, const sdk::Error& error) {
+  const Visit v = std::move(visits_.extract(id).mapped());
+  if (v.outgoing) return visit_failed(v, error);
+  // A connection that was closed by its other end is no cause for alarm: a dialler closes candidates that it does not
+  // need.
+  turned_away(error.status() == TUTTI_PEER_FAILED ? TUTTI_LOG_DEBUG : TUTTI_LOG_WARN, v.where + ": " + error.what());
+}
+
+// Does one step of a socket. True when the next step may be tried at once.
+bool Connector::step(uint64_t id, Visit& v) {
+  switch (v.phase) {
+    case Phase::kConnecting:
+      if (!has_connected(v.stream.socket())) return false;
+      if (tls_) v.stream.start_tls(*tls_, false);
+      sleeper_.change(v.stream.socket().get(), EPOLLIN, mark(Watched::kOpening, id));
+      v.deadline.reset();
+      v.phase = Phase::kSpeaking;
+      return true;
+    case Phase::kSpeaking:
+      if (!send(v, {meetings_.at(v.peer).theirs->knock, rank_, v.socket})) return false;
+      v.phase = Phase::kListening;
+      return true;
+    case Phase::kListening:
+      const long n = v.stream.read(std::span(v.buffer).subspan(v.got));
+      if (!moved(v, n) || (v.got += static_cast<size_t>(n)) < sizeof(Opening)) return false;
+      const auto opening = std::bit_cast<Opening>(v.buffer);
+      if (v.outgoing)
+        on_answer(id, v, opening);
+      else
+        on_knock(id, v, opening);
+      return false;
+  }
+  return false;
+}
+
+// Did a read or write of `n` bytes move any? Throws sdk::Error when the connection is over.
+bool Connector::moved(Visit& v, long n) {
+  if (n >= 0) return n > 0;
+  if (v.stream.is_refused()) throw sdk::Error(TUTTI_MISMATCH, v.stream.problem());
+  throw sdk::Error(TUTTI_PEER_FAILED, "it hung up during the handshake: " + v.stream.problem());
+}
+
+// The opening is sent whole or not at all: the buffer of a new socket has room for it, and TLS sends it as one record.
+bool Connector::send(Visit& v, const Opening& opening) {
+  return moved(v, v.stream.write(std::bit_cast<std::array<char, sizeof opening>>(opening)));
+}
+
+// The listening end: the token opens each socket of a meeting once.
+void Connector::on_knock(uint64_t id, Visit& v, const Opening& opening) {
+  const auto at = meetings_.find(opening.rank);
+  if (at == meetings_.end() || at->second.dials || opening.socket >= at->second.sockets.size() ||
+      !equal(opening, {at->second.mine.knock, opening.rank, opening.socket}) || at->second.sockets[opening.socket])
+    throw sdk::Error(TUTTI_MISMATCH, "it has shown no token that opens a socket here");
+  send(v, {at->second.mine.answer, rank_, opening.socket});
+  keep(opening.rank, opening.socket, id);
+}
+
+// The dialling end: the peer has answered, so its other addresses are not needed.
+void Connector::on_answer(uint64_t id, Visit& v, const Opening& opening) {
+  const uint32_t peer = v.peer, index = v.socket;
+  const Where where = v.to;
+  if (!equal(opening, {meetings_.at(peer).theirs->answer, peer, index}))
+    throw sdk::error(TUTTI_SYSTEM, "something else than rank {} listens there", peer);
+  if (index == 0) {
+    meetings_.at(peer).next_at.reset();
+    std::erase_if(visits_, [&](const auto& i) { return i.second.outgoing && i.second.peer == peer && i.first != id; });
+  }
+  keep(peer, index, id);
+  if (index > 0) return;
+  // Opening a socket may complete or end the meeting.
+  for (uint32_t i = 1; i < settings_.sockets; ++i)
+    if (const auto at = meetings_.find(peer); at != meetings_.end() && at->second.dials && !at->second.error)
+      open_socket(peer, i, where);
+}
+
+void Connector::keep(uint32_t peer, uint32_t socket, uint64_t id) {
+  Meeting& meeting = meetings_.at(peer);
+  const auto visit = visits_.extract(id);
+  sleeper_.forget(visit.mapped().stream.socket().get());
+  meeting.sockets[socket] = std::move(visit.mapped().stream);
+  std::vector<Stream> all;
+  if (!std::all_of(meeting.sockets.begin(), meeting.sockets.end(), [](const auto& s) { return s.has_value(); })) return;
+  for (auto& s : meeting.sockets) all.push_back(std::move(*s));
+  meetings_.erase(peer);
+  endpoint_.establish(peer, std::move(all));
+}
+
+// Limits the warnings about strangers.
 void Connector::turned_away(uint32_t level, const std::string& whom) {
   constexpr auto kQuiet = std::chrono::seconds(10);
   const auto now = Clock::now();
@@ -230,270 +414,48 @@ void Connector::turned_away(uint32_t level, const std::string& whom) {
   }
   std::string text = "turned away a connection from " + whom;
   if (level == TUTTI_LOG_WARN) {
-    if (unmentioned_) text += " (and " + std::to_string(unmentioned_) + " others before)";
+    if (unmentioned_) text += fmt::format(" (and {} others before)", unmentioned_);
     unmentioned_ = 0;
     next_warning_ = now + kQuiet;
   }
-  endpoint_.log(level, text);
-}
-
-template <typename T>
-bool Connector::receive(Handshake& h, T& message) {
-  static_assert(sizeof(T) <= sizeof(Hello));
-  boost::system::error_code error;
-  const size_t n = h.stream.read_some(asio::buffer(h.buffer.data() + h.got, sizeof(T) - h.got), {}, error);
-  if (error == asio::error::would_block) return false;
-  if (is_refusal(error))
-    throw sdk::Error(TUTTI_MISMATCH, "it refuses this rank's certificate (TUTTI_TLS_CERTIFICATE): " + error.message());
-  if (error) {
-    if (h.outgoing)
-      if (const auto at = meetings_.find(h.peer); at != meetings_.end() && at->second.attempt)
-        at->second.attempt->was_cut = true;
-    throw sdk::Error(TUTTI_PEER_FAILED, "it hung up during the handshake: " + error.message());
-  }
-  h.got += n;
-  if (h.got < sizeof(T)) return false;
-  std::memcpy(&message, h.buffer.data(), sizeof(T));
-  h.got = 0;
-  return true;
-}
-
-// A socket's buffer always has room for these few bytes.
-template <typename T>
-void Connector::send(Handshake& h, const T& message) {
-  boost::system::error_code error;
-  if (h.stream.write_some(asio::buffer(&message, sizeof message), {}, error) != sizeof message)
-    throw sdk::Error(TUTTI_PEER_FAILED, "cannot write a handshake message: " + error.message());
-}
-
-// One message of the handshake; true when the next may be tried at once.
-bool Connector::step(Handshake& h) {
-  switch (h.phase) {
-    case Phase::kConnecting:
-      if (!has_connected(h.stream.socket())) return false;
-      if (tls_) h.stream.start_tls(*tls_, false);
-      poller_.change(h.stream.socket().native_handle(), EPOLLIN, Watched::kHandshake, h.id);
-      h.phase = Phase::kTls;
-      return true;
-    case Phase::kTls:
-      if (!h.stream.shake_hands()) return false;
-      if (h.outgoing) send(h, h.hello);
-      h.phase = h.outgoing ? Phase::kChallenge : Phase::kHello;
-      return true;
-    case Phase::kHello:
-      if (!receive(h, h.hello)) return false;
-      if (h.hello.magic != kMagic || h.hello.version != kVersion)
-        throw sdk::Error(TUTTI_MISMATCH, "its first bytes are not version " + std::to_string(kVersion) +
-                                             " of the tcp transport's handshake");
-      h.challenge = {kMagic, kVersion, rank_, shape_, self_.endpoint, {}};
-      fill_random(h.challenge.nonce);
-      send(h, h.challenge);
-      h.phase = Phase::kProof;
-      return true;
-    case Phase::kChallenge:
-      if (!receive(h, h.challenge)) return false;
-      if (h.challenge.magic != kMagic || h.challenge.rank != h.peer || h.challenge.endpoint != h.hello.target)
-        throw sdk::Error(TUTTI_PEER_FAILED, "something else than rank " + std::to_string(h.peer) + " listens there");
-      if (h.challenge.version != kVersion)
-        throw sdk::Error(TUTTI_MISMATCH, "it speaks version " + std::to_string(h.challenge.version) +
-                                             " of the tcp transport, this rank " + std::to_string(kVersion));
-      send(h, Proof{secret_.connector_mac(h.hello, h.challenge)});
-      h.phase = Phase::kVerdict;
-      return true;
-    case Phase::kProof: {
-      Proof proof;
-      if (receive(h, proof)) on_proof(h, proof);
-      return false;
-    }
-    case Phase::kVerdict: {
-      Verdict verdict;
-      if (receive(h, verdict)) on_verdict(h, verdict);
-      return false;
-    }
-  }
-  return false;
-}
-
-std::string Connector::differences(const Shape& theirs, uint32_t rank) const {
-  return sdk::differences(rank_, rank,
-                          {{"the number of ranks", shape_.nranks, theirs.nranks},
-                           {"the number of lanes", shape_.lanes, theirs.lanes},
-                           {"TUTTI_TCP_SOCKETS", shape_.sockets, theirs.sockets},
-                           {"the eager window", shape_.eager_window, theirs.eager_window},
-                           {"TUTTI_TCP_FRAGMENT_BYTES", shape_.fragment_bytes, theirs.fragment_bytes},
-                           {"TUTTI_TCP_EAGER_BYTES", shape_.eager_bytes, theirs.eager_bytes},
-                           {"the communicator's id", shape_.communicator, theirs.communicator}});
-}
-
-// The acceptor's end: is the connector one of us, and do we want this socket?
-void Connector::on_proof(Handshake& h, const Proof& proof) {
-  if (!same_mac(proof.mac, secret_.connector_mac(h.hello, h.challenge))) {
-    send(h, Verdict{static_cast<uint32_t>(Answer::kWrongSecret), 0, {}});
-    throw sdk::Error(TUTTI_MISMATCH, "it says it is rank " + std::to_string(h.hello.from) +
-                                         " but cannot prove that it knows the job's secret");
-  }
-  const Answer answer = decide(h);
-  const auto code = static_cast<uint32_t>(answer);
-  send(h, Verdict{code, 0, secret_.acceptor_mac(h.hello, h.challenge, code)});
-  if (answer == Answer::kAccepted) return visitor_ready(h);
-  const std::string who = "rank " + std::to_string(h.hello.from);
-  if (answer == Answer::kMismatch) {
-    const std::string text = differences(h.hello.shape, h.hello.from);
-    if (h.hello.from < shape_.nranks && h.hello.from != rank_ && !endpoint_.has_link(h.hello.from)) {
-      meetings_.try_emplace(h.hello.from);
-      fail(h.hello.from, TUTTI_MISMATCH, "connection with " + who + ": " + text);
-    }
-    throw sdk::Error(TUTTI_MISMATCH, text);
-  }
-  if (answer == Answer::kWrongTarget) throw sdk::Error(TUTTI_MISMATCH, who + " looks for another endpoint");
-  drop(h.id);
-}
-
-Answer Connector::decide(const Handshake& h) {
-  const Hello& hello = h.hello;
-  if (hello.to != rank_ || hello.target != self_.endpoint) return Answer::kWrongTarget;
-  if (hello.shape != shape_) return Answer::kMismatch;
-  if (hello.from >= shape_.nranks || hello.from == rank_ || hello.socket >= shape_.sockets) return Answer::kWrongTarget;
-  if (endpoint_.is_given_up(hello.from)) return Answer::kGivenUp;
-  if (endpoint_.has_link(hello.from)) return Answer::kConnected;
-  const auto at = meetings_.find(hello.from);
-  if (at != meetings_.end() && at->second.attempt && rank_ < hello.from) return Answer::kCrossed;
-  return Answer::kAccepted;
-}
-
-Stream Connector::take_socket(Handshake& h) {
-  poller_.forget(h.stream.socket().native_handle());
-  Stream stream = std::move(h.stream);
-  drop(h.id);
-  return stream;
-}
-
-namespace {
-bool complete(const std::vector<std::optional<Stream>>& sockets) {
-  return std::all_of(sockets.begin(), sockets.end(), [](const auto& s) { return s.has_value(); });
-}
-std::vector<Stream> release(std::vector<std::optional<Stream>>& sockets) {
-  std::vector<Stream> result;
-  for (auto& s : sockets) result.push_back(std::move(*s));
-  return result;
-}
-}  // namespace
-
-void Connector::visitor_ready(Handshake& h) {
-  const uint32_t peer = h.hello.from, index = h.hello.socket;
-  const Id id = h.hello.attempt;
-  Meeting& meeting = meetings_[peer];
-  meeting.error.reset();
-  if (meeting.attempt) abandon_attempt(peer);
-  if (!meeting.visit || meeting.visit->id != id) {
-    meeting.visit = Visit{.id = id, .sockets = {}};
-    meeting.visit->sockets.resize(shape_.sockets);
-    meeting.deadline = Clock::now() + settings_.connect_timeout;
-  }
-  meeting.visit->sockets[index] = take_socket(h);
-  if (!complete(meeting.visit->sockets)) return;
-  std::vector<Stream> sockets = release(meeting.visit->sockets);
-  meetings_.erase(peer);
-  endpoint_.establish(peer, std::move(sockets));
-}
-
-// The connector's end: what did the acceptor say, and is it one of us?
-void Connector::on_verdict(Handshake& h, const Verdict& verdict) {
-  const std::string who = "rank " + std::to_string(h.peer);
-  if (verdict.answer == static_cast<uint32_t>(Answer::kWrongSecret))
-    throw sdk::Error(TUTTI_MISMATCH,
-                     who + " refused this rank's proof of the job's secret: the two have different secrets");
-  if (!same_mac(verdict.mac, secret_.acceptor_mac(h.hello, h.challenge, verdict.answer)))
-    throw sdk::Error(TUTTI_MISMATCH, "it says it is " + who + " but cannot prove that it knows the job's secret");
-  switch (static_cast<Answer>(verdict.answer)) {
-    case Answer::kAccepted:
-      return socket_ready(h);
-    case Answer::kMismatch:
-      throw sdk::Error(TUTTI_MISMATCH, differences(h.challenge.shape, h.peer));
-    case Answer::kCrossed:
-    case Answer::kConnected:  // its own connection to us counts; the deadline stays
-      return abandon_attempt(h.peer);
-    case Answer::kGivenUp: {
-      Attempt& attempt = *meetings_.at(h.peer).attempt;  // no other address would answer differently
-      attempt.next = attempt.candidates.size();
-      throw sdk::Error(TUTTI_PEER_FAILED, who + " has given this rank up");
-    }
-    default:
-      throw sdk::Error(TUTTI_PEER_FAILED, who + " answers that another endpoint was meant: the address is out of date");
-  }
-}
-
-void Connector::socket_ready(Handshake& h) {
-  const uint32_t peer = h.peer, index = h.hello.socket;
-  Attempt& attempt = *meetings_.at(peer).attempt;
-  attempt.sockets[index] = take_socket(h);
-  if (index == 0) {
-    const auto where = attempt.candidates[attempt.next - 1];
-    for (uint32_t i = 1; i < shape_.sockets; ++i)
-      if (const auto at = meetings_.find(peer); at != meetings_.end() && at->second.attempt)
-        open_socket(peer, i, where);
-  }
-  const auto at = meetings_.find(peer);
-  if (at == meetings_.end() || !at->second.attempt || !complete(at->second.attempt->sockets)) return;
-  std::vector<Stream> sockets = release(at->second.attempt->sockets);
-  meetings_.erase(at);
-  endpoint_.establish(peer, std::move(sockets));
+  endpoint_.log(level, "{}", text);
 }
 
 // Time and the end ----------------------------------------------------------------------------------------------------
 
-void Connector::check_deadlines(Clock::time_point now) {
+void Connector::progress() {
+  pairs_.flush();
+  const auto now = Clock::now();
   std::vector<uint64_t> late;
-  for (const auto& [id, h] : handshakes_)
-    if (h->deadline <= now) late.push_back(id);
+  for (const auto& [id, v] : visits_)
+    if (v.deadline && *v.deadline <= now) late.push_back(id);
   for (const uint64_t id : late) {
-    const auto at = handshakes_.find(id);
-    if (at == handshakes_.end()) continue;
-    const std::unique_ptr<Handshake> h = std::move(at->second);
-    handshakes_.erase(at);
-    if (h->outgoing) {
-      attempt_failed(
-          h->peer, *h,
-          sdk::Error(TUTTI_TIMEOUT, h->phase == Phase::kConnecting ? "no answer in time" : "no handshake in time"));
-    } else {
-      --incoming_;
-      turned_away(TUTTI_LOG_WARN,
-                  h->where + ": no handshake within " + std::to_string(kHandshakeLimit.count() / 1000) + " s");
-    }
+    advance(id);  // bytes that came while this rank was outside Tutti are in time
+    const auto at = visits_.find(id);
+    if (at == visits_.end() || !at->second.deadline) continue;
+    const double limit = std::chrono::duration<double>(at->second.outgoing ? share() : kStrangerLimit).count();
+    fail(id, sdk::error(TUTTI_TIMEOUT, "no {} within {:.3g} s", at->second.outgoing ? "answer" : "token", limit));
   }
-  for (auto at = meetings_.begin(); at != meetings_.end();) {
-    const uint32_t peer = at->first;
-    Meeting& meeting = at++->second;
-    if (meeting.error || meeting.deadline > now) continue;
-    fail(peer, TUTTI_TIMEOUT,
-         "connect to rank " + std::to_string(peer) + " took longer than " +
-             std::to_string(settings_.connect_timeout.count()) +
-             " s (TUTTI_TCP_CONNECT_TIMEOUT); does it still make progress?");
-  }
+  std::vector<uint32_t> waiting;
+  for (const auto& [peer, meeting] : meetings_)
+    if (meeting.next_at && *meeting.next_at <= now) waiting.push_back(peer);
+  for (const uint32_t peer : waiting) try_next(peer);
 }
 
 std::optional<Clock::time_point> Connector::next_deadline() const {
   std::optional<Clock::time_point> first;
-  const auto consider = [&](Clock::time_point t) {
-    if (!first || t < *first) first = t;
+  const auto consider = [&](const std::optional<Clock::time_point>& t) {
+    if (t && (!first || *t < *first)) first = t;
   };
-  for (const auto& [id, h] : handshakes_) consider(h->deadline);
-  for (const auto& [peer, meeting] : meetings_)
-    if (!meeting.error) consider(meeting.deadline);
+  for (const auto& [id, v] : visits_) consider(v.deadline);
+  for (const auto& [peer, meeting] : meetings_) consider(meeting.next_at);
   return first;
 }
 
-void Connector::forget(uint32_t peer) {
-  if (!meetings_.contains(peer)) return;
-  abandon_attempt(peer);
-  meetings_.erase(peer);
-}
-
 void Connector::stop() {
-  handshakes_.clear();
+  visits_.clear();
   meetings_.clear();
   listeners_.clear();
-  incoming_ = 0;
 }
 
 }  // namespace tutti::tcp

@@ -1,136 +1,139 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Brings sockets about: listens, connects, and lets both ends prove that they belong to the same job and agree on the
-// shape before a link is made. Strangers cost a descriptor for five seconds and nothing else.
+// Connects the sockets of links. Two endpoints exchange offers by pair messages; the first one is sent when connect()
+// is called at one end. Both ends compare the offers, so both find settings that do not fit. Then the end of higher
+// rank dials: it connects to the other end's listeners. It opens every socket with a token from the other end's offer,
+// and the other end replies with a second token. If no listener can be reached, the other end is asked to dial.
 //
-// A link is made of `sockets` sockets, all opened by one end. When both ends connect at once the lower rank's sockets
-// count: the lower rank answers "crossed", the higher one abandons its attempt.
+// A stranger can reach the listeners only. It costs one descriptor for at most five seconds. Only 32 of its bytes are
+// looked at: they are compared with the expected opening.
+//
+// A peer takes part only while it is inside Tutti. So a time limit applies only to what the peer's kernel does by
+// itself: accepting a connection. The rest takes as long as the peer takes. If the other end drops a socket because the
+// token came too late, the socket is opened again.
 #pragma once
 
-#include <utility>
-// Boost 1.74 needs <utility> first.
-#include <boost/asio/io_context.hpp>
-#include <boost/asio/ip/tcp.hpp>
 #include <chrono>
 #include <map>
 #include <memory>
 #include <optional>
 #include <string>
-#include <tutti/sdk/plugin.hpp>
+#include <string_view>
+#include <tutti/sdk/sleeper.hpp>
 #include <vector>
 
-#include "address.hpp"
-#include "connection.hpp"
-#include "poller.hpp"
-#include "proof.hpp"
-#include "settings.hpp"
+#include "stream.hpp"
+#include "wire.hpp"
 
 namespace tutti::tcp {
 
 class Endpoint;
 using Clock = std::chrono::steady_clock;
 
+// The kind of a descriptor in the endpoint's sleeper: the upper byte of its mark.
+enum class Watched : uint64_t { kListener = 1, kOpening = 2, kConnection = 3 };
+constexpr uint64_t mark(Watched kind, uint64_t id) { return static_cast<uint64_t>(kind) << 56 | id; }
+
 class Connector {
  public:
   // Listens on the chosen addresses at once. Throws sdk::Error.
-  Connector(Endpoint& endpoint, boost::asio::io_context& io, Poller& poller, const Settings& settings,
-            std::shared_ptr<const Tls> tls, const Shape& shape, uint32_t rank, const uint8_t* secret,
-            uint64_t secret_bytes);
+  Connector(Endpoint& endpoint, const tutti_endpoint_config& config, sdk::Sleeper& sleeper,
+            std::shared_ptr<const sdk::Tls> tls);
 
-  // What peers need to connect here.
-  std::string address() const;
-  // Starts, or goes on with, connecting to a peer that has no link; throws sdk::Error once it cannot be.
-  void connect(uint32_t peer, const PeerAddress& to);
-  // Is anything under way that needs looking after?
-  bool is_busy() const { return !handshakes_.empty() || !meetings_.empty(); }
+  // Starts or continues connecting to a peer that has no link. Throws sdk::Error once connecting has failed.
+  void connect(uint32_t peer);
+  // Handles a pair message from a peer. Throws sdk::Error when the message is invalid.
+  void receive(uint32_t peer, std::string_view message);
+  // Stops connecting to a peer and tells it so.
+  void give_up(uint32_t peer);
+
+  // Is there anything that progress() or advance() has to continue?
+  bool is_busy() const { return !visits_.empty() || !meetings_.empty() || has_mail(); }
+  bool has_mail() const { return !pairs_.is_empty(); }
   void on_listener(uint64_t index);
-  void on_handshake(uint64_t id);
-  // Ends what has taken too long.
-  void check_deadlines(Clock::time_point now);
+  // Continues one socket as far as possible. A failure ends that socket only.
+  void advance(uint64_t id);
+  // Sends pair messages that wait for room, and ends sockets whose deadline has passed.
+  void progress();
   std::optional<Clock::time_point> next_deadline() const;
-  // Drops everything that concerns a peer / everything, listeners included.
-  void forget(uint32_t peer);
+  // Drops everything, listeners included.
   void stop();
 
  private:
-  enum class Phase { kConnecting, kTls, kHello, kChallenge, kProof, kVerdict };
+  enum class Phase { kConnecting, kSpeaking, kListening };
 
-  // One socket on its way to be trusted.
-  struct Handshake {
-    uint64_t id;
+  // A socket that does not belong to a link yet. An incoming one is a stranger's.
+  struct Visit {
     Stream stream;
-    bool outgoing;
-    Phase phase;
-    Clock::time_point deadline;
-    uint32_t peer;      // outgoing: whom we want
-    std::string where;  // the other end's address
-    Hello hello{};
-    Challenge challenge{};
-    std::array<char, sizeof(Hello)> buffer{};
+    bool outgoing = false;
+    Phase phase = Phase::kListening;
+    Clock::time_point begun = Clock::now();
+    std::optional<Clock::time_point> deadline;  // outgoing: of connecting; incoming: of the token
+    std::string where;                          // the other end's address
+    uint32_t peer = 0;                          // this and the following: outgoing only
+    uint32_t socket = 0;
+    Where to{};
+    int hang_ups = 0;  // how often the other end closed this socket before its limit for tokens had passed
+    std::array<char, sizeof(Opening)> buffer{};
     size_t got = 0;
   };
-  // Our own try to reach a peer.
-  struct Attempt {
-    PeerAddress to;
-    std::vector<PeerAddress::Listener> candidates;
-    size_t next = 0;
-    int rounds = 0;
-    bool was_cut = false;  // a listener was there but hung up
-    Id id{};
-    std::vector<std::optional<Stream>> sockets;
-    std::string tried;
-  };
-  // A peer's try to reach us, of which some sockets are here.
-  struct Visit {
-    Id id{};
-    std::vector<std::optional<Stream>> sockets;
-  };
+  // Two ranks that are connecting.
   struct Meeting {
-    std::optional<Attempt> attempt;
-    std::optional<Visit> visit;
-    std::optional<sdk::Error> error;  // for the next connect()
-    Clock::time_point deadline;
+    Offer mine;
+    std::optional<Offer> theirs;
+    bool dials;            // it is this end's turn
+    bool swapped = false;  // it was the other end's turn before
+    std::vector<Where> candidates;
+    size_t next = 0;
+    std::optional<Clock::time_point> next_at;  // when the next candidate is tried in parallel
+    std::vector<std::optional<Stream>> sockets;
+    tutti_status status = TUTTI_SYSTEM;  // why dialling failed
+    std::string tried;
+    std::optional<sdk::Error> error;  // the connection has failed for good
   };
 
-  void try_next(uint32_t peer);
-  void open_socket(uint32_t peer, uint32_t index, const PeerAddress::Listener& where);
-  void attempt_failed(uint32_t peer, const Handshake& handshake, const sdk::Error& error);
-  void fail(uint32_t peer, tutti_status status, const std::string& text);
-  void abandon_attempt(uint32_t peer);
+  Meeting& meet(uint32_t peer);
+  void tell(uint32_t peer, PairMessage::Kind kind, tutti_status status, const std::string& text);
+  void tell_given_up(uint32_t peer);
+  void on_offer(uint32_t peer, const Offer& offer);
+  void on_dial(uint32_t peer, const PairMessage& request);
+  void settle(uint32_t peer, tutti_status status, const std::string& text);
+  void refuse_visitors(const std::string& why);
 
-  void advance(uint64_t id);
-  bool step(Handshake& h);
-  void on_verdict(Handshake& h, const Verdict& verdict);
-  void on_proof(Handshake& h, const Proof& proof);
-  Answer decide(const Handshake& h);
-  void socket_ready(Handshake& h);
-  void visitor_ready(Handshake& h);
-  void drop(uint64_t id);
-  Stream take_socket(Handshake& h);
-  template <typename T>
-  bool receive(Handshake& h, T& message);
-  template <typename T>
-  void send(Handshake& h, const T& message);
-  std::string differences(const Shape& theirs, uint32_t rank) const;
+  void dial(uint32_t peer);
+  void try_next(uint32_t peer);
+  void open_socket(uint32_t peer, uint32_t index, const Where& where, int hang_ups = 0);
+  void visit_failed(const Visit& v, const sdk::Error& error);
+  void fail(uint64_t id, const sdk::Error& error);
+  bool begin_again(const Visit& v);
+  void cannot_dial(uint32_t peer);
+  void drop_outgoing(uint32_t peer);
+
+  void admit(Visit visit, uint32_t events);
+  void make_room();
+  bool step(uint64_t id, Visit& v);
+  bool moved(Visit& v, long n);
+  bool send(Visit& v, const Opening& opening);
+  void on_knock(uint64_t id, Visit& v, const Opening& opening);
+  void on_answer(uint64_t id, Visit& v, const Opening& opening);
+  void keep(uint32_t peer, uint32_t socket, uint64_t id);
+  void turned_away(uint32_t level, const std::string& whom);
+  std::chrono::nanoseconds share() const { return settings_.timeout / 4; }
 
   Endpoint& endpoint_;
-  boost::asio::io_context& io_;
-  Poller& poller_;
+  sdk::PairSender pairs_;
+  sdk::Sleeper& sleeper_;
   const Settings& settings_;
-  const std::shared_ptr<const Tls> tls_;  // null: bytes travel as they are
-  const Shape shape_;
+  const std::shared_ptr<const sdk::Tls> tls_;  // null: no TLS
   const uint32_t rank_;
-  Secret secret_;
   std::vector<LocalAddress> own_;
-  PeerAddress self_;
-  std::vector<boost::asio::ip::tcp::acceptor> listeners_;
-  std::map<uint64_t, std::unique_ptr<Handshake>> handshakes_;  // by id, oldest first
-  std::map<uint32_t, Meeting> meetings_;                       // by peer, until there is a link
+  Offer offer_{};  // without the tokens
+  std::vector<Socket> listeners_;
+  std::map<uint64_t, Visit> visits_;      // by id, oldest first
+  std::map<uint32_t, Meeting> meetings_;  // by peer, until there is a link
   uint64_t next_id_ = 0;
-  void turned_away(uint32_t level, const std::string& whom);
   Clock::time_point next_warning_{};
-  uint64_t unmentioned_ = 0;  // strangers that no warning has told of
-  size_t incoming_ = 0;
+  uint64_t unmentioned_ = 0;  // strangers turned away since the last warning
   bool accept_failed_ = false;
 };
 

@@ -3,14 +3,13 @@
 
 #include <algorithm>
 #include <cstring>
-#include <tutti/sdk/plugin.hpp>
 
 #include "endpoint.hpp"
 
 namespace tutti::tcp {
 
 Link::Link(Endpoint& endpoint, uint32_t peer, std::vector<Stream> sockets)
-    : endpoint_(endpoint), peer_(peer), lanes_(endpoint.shape().lanes) {
+    : endpoint_(endpoint), peer_(peer), lanes_(endpoint.lanes()) {
   for (Stream& socket : sockets)
     connections_.push_back(
         std::make_unique<Connection>(*this, std::move(socket), static_cast<uint32_t>(connections_.size())));
@@ -23,20 +22,21 @@ Frame Link::data_frame(uint32_t index, uint64_t bytes) {
 }
 
 bool Link::post_send(const tutti_transfer& transfer) {
+  if (!expects_peer()) return false;
   Lane& lane = lanes_[transfer.lane];
   Connection& connection = connection_of(transfer.lane);
   const bool inlined = transfer.flags & TUTTI_TRANSFER_INLINE;
   const char* data = static_cast<const char*>(transfer.data);
-  if (lane.sends.empty() && transfer.bytes <= kInlineBytes &&
-      lane.may_send(transfer.bytes, endpoint_.settings().eager_bytes) && connection.has_room() &&
-      !connection.is_blocked()) {
+  const bool leads = lane.sends.empty() && transfer.bytes <= kInlineBytes &&
+                     lane.may_send(transfer.bytes, endpoint_.settings().eager_bytes);
+  if (leads && (inlined ? connection.takes_whole(transfer.bytes) : connection.takes_copies())) {
     connection.append(data_frame(transfer.lane, transfer.bytes), data);
-    if (!inlined) endpoint_.complete(peer_, transfer.cookie, TUTTI_OK, transfer.bytes);
+    if (!inlined) connection.complete_when_written(transfer.cookie, transfer.bytes);
     endpoint_.wants_write(connection);
     return true;
   }
-  // An INLINE send completes here or not at all: what waited for credit would need this rank's progress to leave, after
-  // the operation that it belongs to was over.
+  // An INLINE send completes here, so the kernel takes it now or it is refused. If it waited for credit or room, it
+  // would need this rank's progress to leave, perhaps after its operation is over.
   if (inlined || lane.sends.size() >= kQueueDepth) return false;
   lane.sends.push(Send{data, transfer.bytes, transfer.cookie});
   if (!lane.active && lane.sends.size() == 1) {
@@ -49,22 +49,20 @@ bool Link::post_send(const tutti_transfer& transfer) {
 
 bool Link::post_receive(const tutti_transfer& transfer) {
   Lane& lane = lanes_[transfer.lane];
-  if (lane.receives.size() >= kQueueDepth) return false;
+  if (lane.receives.size() >= kQueueDepth || (lane.arrived.empty() && !expects_peer())) return false;
   const Receive receive{static_cast<char*>(transfer.data), transfer.bytes, transfer.cookie};
   ++lane.posted;
   if (lane.arrived.empty()) {
     lane.receives.push(receive);
   } else {
-    const Arrived message = lane.arrived.pop();
-    if (message.bytes == receive.bytes && message.bytes) std::memcpy(receive.data, message.data.get(), message.bytes);
-    message_arrived(transfer.lane, receive, message.bytes);
+    meet(transfer.lane, receive, lane.arrived.pop());
   }
   tell_if_due(transfer.lane, transfer.bytes);
   return true;
 }
 
-// The peer needs to know of a RECV at once when its message may not travel without credit or when it asked; otherwise
-// it is enough when the lane's next message takes the count along, or half of the window is used up.
+// The peer must know of a RECV at once if it asked, or if the message needs credit. Otherwise the lane's next message
+// carries the count, or a frame of its own does once half of the window is used up.
 void Link::tell_if_due(uint32_t index, uint64_t bytes) {
   Lane& lane = lanes_[index];
   const bool asked = lane.peer_waits && static_cast<int32_t>(lane.posted - lane.peer_waits_for) > 0;
@@ -85,7 +83,7 @@ void Link::on_want(uint32_t index, uint32_t sequence) {
 void Link::on_posted(uint32_t index, uint32_t posted) {
   Lane& lane = lanes_[index];
   if (static_cast<int32_t>(posted - lane.peer_posted) < 0)
-    return lose("its count of receives on lane " + std::to_string(index) + " went back (protocol error)");
+    return lose(fmt::format("its count of receives on lane {} went back (protocol error)", index));
   lane.peer_posted = posted;
   if (lane.active || lane.sends.empty()) return;
   lane.active = true;
@@ -94,74 +92,59 @@ void Link::on_posted(uint32_t index, uint32_t posted) {
 }
 
 void Link::message_arrived(uint32_t lane, const Receive& receive, uint64_t bytes) {
-  if (receive.bytes == bytes) return endpoint_.complete(peer_, receive.cookie, TUTTI_OK, bytes);
-  endpoint_.log(TUTTI_LOG_ERROR, "a message of " + std::to_string(bytes) + " bytes from rank " + std::to_string(peer_) +
-                                     " on lane " + std::to_string(lane) + " met a receive of " +
-                                     std::to_string(receive.bytes) + " bytes: the two ranks run different operations");
-  endpoint_.complete(peer_, receive.cookie, TUTTI_MISMATCH, bytes);
+  if (receive.bytes == bytes) return endpoint_.completions().transfer(peer_, receive.cookie, TUTTI_OK, bytes);
+  endpoint_.log_mismatch(peer_, lane, bytes, receive.bytes);
+  endpoint_.completions().transfer(peer_, receive.cookie, TUTTI_MISMATCH, bytes);
 }
 
 void Link::message_arrived(uint32_t index, Arrived message) {
   Lane& lane = lanes_[index];
   if (lane.receives.empty()) return lane.arrived.push(std::move(message));
-  const Receive receive = lane.receives.pop();  // posted while the message was on its way
+  meet(index, lane.receives.pop(), message);  // posted while the message was on its way
+}
+
+void Link::meet(uint32_t lane, const Receive& receive, const Arrived& message) {
   if (receive.bytes == message.bytes && message.bytes) std::memcpy(receive.data, message.data.get(), message.bytes);
-  message_arrived(index, receive, message.bytes);
+  message_arrived(lane, receive, message.bytes);
 }
 
 bool Link::send_control(std::string_view message) {
-  if (message.size() > TUTTI_CONTROL_BYTES || (!message.data() && !message.empty()))
-    throw sdk::Error(TUTTI_INVALID_ARGUMENT,
-                     endpoint_.says("a control message has " + std::to_string(message.size()) + " bytes, at most " +
-                                    std::to_string(TUTTI_CONTROL_BYTES) + " are allowed"));
-  if (status_ != TUTTI_OK || departed_)
-    throw sdk::Error(departed_ && status_ == TUTTI_OK ? TUTTI_PEER_FAILED : status_,
-                     endpoint_.says("no control message can reach rank " + std::to_string(peer_) + ": " + reason_));
+  if (message.size() > kControlBytes || (!message.data() && !message.empty()))
+    throw endpoint_.error(TUTTI_INVALID_ARGUMENT, "a control message has {} bytes, at most {} are allowed",
+                          message.size(), kControlBytes);
+  if (status() != TUTTI_OK) throw endpoint_.error(status_, "no control message can reach rank {}: {}", peer_, reason_);
+  if (departed_ || is_silent_) return departed_;  // nobody will read it, so it needs no room
   Connection& connection = *connections_[0];
-  if (!connection.has_room()) return false;
+  if (!connection.takes_whole(message.size())) return false;  // like an INLINE send
   connection.append({FrameKind::kControl, 0, 0, 0, message.size()}, message.data());
   endpoint_.wants_write(connection);
   endpoint_.flush();
   return true;
 }
 
-tutti_status Link::usable(uint32_t lane, uint16_t kind) {
-  if (!departed_ || status_ != TUTTI_OK) return status_;
-  if (kind == TUTTI_TRANSFER_RECV && !lanes_[lane].arrived.empty()) return TUTTI_OK;
-  return TUTTI_PEER_FAILED;
-}
-
 bool Link::has_pending() const {
   for (const Lane& lane : lanes_)
     if (!lane.sends.empty() || !lane.receives.empty()) return true;
-  return std::any_of(connections_.begin(), connections_.end(), [](const auto& c) { return c->sends_payload(); });
-}
-
-void Link::complete_pending(tutti_status status) {
-  for (auto& connection : connections_) {
-    Send send;
-    Receive receive;
-    if (connection->take_unfinished_send(send)) endpoint_.complete(peer_, send.cookie, status, 0);
-    if (connection->take_unfinished_receive(receive)) endpoint_.complete(peer_, receive.cookie, status, 0);
-  }
-  for (Lane& lane : lanes_) {
-    while (!lane.sends.empty()) endpoint_.complete(peer_, lane.sends.pop().cookie, status, 0);
-    while (!lane.receives.empty()) endpoint_.complete(peer_, lane.receives.pop().cookie, status, 0);
-  }
+  return std::any_of(connections_.begin(), connections_.end(), [](const auto& c) { return c->has_unfinished_sends(); });
 }
 
 void Link::end(tutti_status status, const std::string& reason) {
   if (status_ != TUTTI_OK) return;
   status_ = status;
   reason_ = reason;
-  for (auto& connection : connections_) connection->close();  // from here on nothing touches the transfers' memory
-  complete_pending(status);
-  for (Lane& lane : lanes_) lane.arrived.clear();
+  for (auto& connection : connections_) connection->close();  // from here on nothing accesses the transfers' memory
+  for (auto& connection : connections_) connection->end_transfers(status);
+  for (Lane& lane : lanes_) {
+    while (!lane.sends.empty()) endpoint_.completions().transfer(peer_, lane.sends.pop().cookie, status, 0);
+    while (!lane.receives.empty()) endpoint_.completions().transfer(peer_, lane.receives.pop().cookie, status, 0);
+    lane.arrived.clear();
+  }
 }
 
 void Link::lose(const std::string& reason) {
   if (status_ != TUTTI_OK) return;
   end(TUTTI_PEER_FAILED, reason);
+  is_silent_ = true;
   endpoint_.report_lost(peer_, reason);
 }
 
@@ -169,10 +152,13 @@ void Link::on_departure() {
   for (auto& connection : connections_)
     if (connection->is_open()) return;
   departed_ = true;
-  reason_ = "it has closed its endpoint";
-  if (!has_pending()) return;
-  complete_pending(TUTTI_PEER_FAILED);
-  endpoint_.report_lost(peer_, reason_ + " while transfers with it were pending");
+  if (has_pending()) expects_peer();
+}
+
+// Something is still to come from the peer or to go there. If the peer has closed its endpoint, it is lost.
+bool Link::expects_peer() {
+  if (departed_) lose("it has closed its endpoint while transfers with it were pending");
+  return status_ == TUTTI_OK;
 }
 
 }  // namespace tutti::tcp

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // One rank's connection to one peer: the lanes, and the sockets that carry them. Lane l travels on socket l mod
-// sockets, so that it stays in order; control messages travel on socket 0.
+// sockets, which keeps it in order. Control messages travel on socket 0.
 #pragma once
 
 #include <tutti/plugin/transport.h>
@@ -20,7 +20,7 @@ namespace tutti::tcp {
 
 class Endpoint;
 
-// A message that came before its RECV.
+// A message that arrived before its RECV was posted.
 struct Arrived {
   std::unique_ptr<char[]> data;
   uint64_t bytes = 0;
@@ -29,17 +29,17 @@ struct Arrived {
 // Both directions of a lane. Counters are modulo 2^32.
 struct Lane {
   sdk::Ring<Send> sends;     // wait for credit or for the socket
-  uint32_t sent = 0;         // messages handed to the socket: the next one's sequence number
-  uint32_t peer_posted = 0;  // RECVs that the peer told of
-  bool active = false;       // in the socket's list of lanes with work
-  bool wanted = false;       // a kWant went out for the first of `sends`
+  uint32_t sent = 0;         // messages handed to the socket, hence the next sequence number
+  uint32_t peer_posted = 0;  // RECVs that the peer has announced
+  bool active = false;       // in the socket's list of lanes with SENDs
+  bool wanted = false;       // a kWant was sent for the first of `sends`
 
-  sdk::Ring<Receive> receives;  // posted, not met yet
-  sdk::Ring<Arrived> arrived;   // came before their RECVs
-  uint32_t met = 0;             // messages that have begun to arrive: the next one's sequence number
+  sdk::Ring<Receive> receives;  // posted, no message yet
+  sdk::Ring<Arrived> arrived;   // messages without a RECV
+  uint32_t met = 0;             // messages that have begun to arrive, hence the next sequence number
   uint32_t posted = 0;          // RECVs posted here
-  uint32_t told = 0;            // ... that the peer has been told of
-  bool notice = false;          // in the socket's list of lanes to tell of
+  uint32_t told = 0;            // of these, announced to the peer
+  bool notice = false;          // in the socket's list of lanes to announce
   bool peer_waits = false;      // the peer waits for the RECV of message `peer_waits_for`
   uint32_t peer_waits_for = 0;
 
@@ -53,25 +53,26 @@ struct Lane {
 
 class Link {
  public:
-  // Takes over sockets that have passed the handshake, in order of their index.
+  // Takes sockets that have passed the handshake, ordered by index.
   Link(Endpoint& endpoint, uint32_t peer, std::vector<Stream> sockets);
 
-  // False: the queue is full. Arguments are checked by the endpoint.
+  // False when the queue is full. The endpoint has checked the arguments.
   bool post_send(const tutti_transfer& transfer);
   bool post_receive(const tutti_transfer& transfer);
-  // transport/1's send_control; throws on a lost peer, false when there is no room now.
+  // transport/1's send_control. False when there is no room now. Throws when the peer is lost.
   bool send_control(std::string_view message);
 
-  // Ends every pending transfer with `status`, closes the sockets; later posts are refused with `status`.
+  // Ends every pending transfer with `status` and closes the sockets. Later posts are refused with `status`.
   void end(tutti_status status, const std::string& reason);
-  // end() because the peer is lost, with a completion record for it.
+  // Calls end() because the peer is lost, and queues a completion record of the loss.
   void lose(const std::string& reason);
   // A socket said goodbye and closed.
   void on_departure();
-  // Whether a transfer on `lane` of `kind` can be taken in this state, TUTTI_OK or why not.
-  tutti_status usable(uint32_t lane, uint16_t kind);
+  // TUTTI_OK until the loss of the peer has been reported. Until then a lost peer has no room.
+  tutti_status status() const { return is_silent_ ? TUTTI_OK : status_; }
+  void reported() { is_silent_ = false; }
 
-  Endpoint& endpoint() { return endpoint_; }
+  Endpoint& endpoint() const { return endpoint_; }
   uint32_t peer() const { return peer_; }
   const std::string& reason() const { return reason_; }
   Lane& lane(uint32_t index) { return lanes_[index]; }
@@ -80,24 +81,26 @@ class Link {
   Connection& connection_of(uint32_t lane) { return *connections_[lane % connections_.size()]; }
   bool is_up() const { return status_ == TUTTI_OK; }
 
-  // What sockets report.
+  // Called by the sockets.
   void on_posted(uint32_t lane, uint32_t posted);
   void on_want(uint32_t lane, uint32_t sequence);
-  void message_arrived(uint32_t lane, const Receive& receive, uint64_t bytes);  // met its RECV
-  void message_arrived(uint32_t lane, Arrived message);                         // found none
+  void message_arrived(uint32_t lane, const Receive& receive, uint64_t bytes);  // its RECV was posted
+  void message_arrived(uint32_t lane, Arrived message);                         // no RECV was posted
   Frame data_frame(uint32_t lane, uint64_t bytes);  // the header of the lane's next message; counts it as sent
 
  private:
   void tell_if_due(uint32_t index, uint64_t bytes);
-  void complete_pending(tutti_status status);
+  void meet(uint32_t lane, const Receive& receive, const Arrived& message);
   bool has_pending() const;
+  bool expects_peer();
 
   Endpoint& endpoint_;
   const uint32_t peer_;
   std::vector<Lane> lanes_;
   std::vector<std::unique_ptr<Connection>> connections_;
   tutti_status status_ = TUTTI_OK;
-  bool departed_ = false;  // the peer closed its endpoint in order: what it sent before can still be received
+  bool is_silent_ = false;  // the peer is lost, and no record has reported it yet
+  bool departed_ = false;   // the peer closed its endpoint in order; messages that it sent before can still be received
   std::string reason_;
 };
 

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The plugin "tcp": transport/1 and wait_fd/1 over TCP sockets.
-#include <tutti/sdk/rails.hpp>
+#include <tutti/sdk/transport.hpp>
 
-#include "address.hpp"
 #include "endpoint.hpp"
 
 namespace {
@@ -24,23 +23,15 @@ struct TcpTransport {
     caps.receive_depth = tutti::tcp::kQueueDepth;
     caps.latency_ns = 7000;
     caps.bandwidth = 1'500'000'000;
+    caps.control_bytes = tutti::tcp::kControlBytes;
   }
 
   static std::vector<tutti::sdk::RailFacts> rails() {
     return tutti::tcp::interface_facts(tutti::tcp::Settings::read().interfaces);
   }
-
-  static const void* interface(std::string_view id);
 };
 
 constexpr tutti_transport transport = tutti::sdk::make_transport<TcpTransport>();
-constexpr tutti_wait_fd wait_fd = tutti::sdk::make_wait_fd<tutti::tcp::Endpoint>();
-
-constexpr tutti_rails rails_table = tutti::sdk::make_rails<TcpTransport>();
-
-const void* TcpTransport::interface(std::string_view id) {
-  return id == TUTTI_WAIT_FD_ID ? static_cast<const void*>(&wait_fd) : id == TUTTI_RAILS_ID ? &rails_table : nullptr;
-}
 
 }  // namespace
 

@@ -9,23 +9,25 @@
 
 namespace tutti::tcp {
 
-// Messages of at most so many bytes are copied on their way out, which makes them INLINE-able and lets them share a
-// write.
+// Messages of at most this many bytes are copied on their way out. They may be INLINE, and several share one write.
 inline constexpr uint64_t kInlineBytes = 4096;
-// So many messages of a lane may travel before their RECVs are known to be posted, by size: many of at most
-// eager_bytes, a few of at most kAheadBytes, none larger. It bounds what a receiver may have to hold.
+// How many messages of a lane may travel before the sender knows that their RECVs are posted: kEagerWindow messages of
+// at most eager_bytes, kAheadWindow messages of at most kAheadBytes, no larger ones. This bounds the memory that a
+// receiver needs for early messages.
 inline constexpr uint32_t kEagerWindow = 16;
 inline constexpr uint32_t kAheadWindow = 2;
 inline constexpr uint64_t kAheadBytes = 256 << 10;
 constexpr uint32_t window_for(uint64_t bytes, uint64_t eager_bytes) {
   return bytes <= eager_bytes ? kEagerWindow : bytes <= kAheadBytes ? kAheadWindow : 0;
 }
-// RECVs, and SENDs that wait, per link and lane.
+// The most RECVs, and the most waiting SENDs, per link and lane.
 inline constexpr uint32_t kQueueDepth = 64;
 inline constexpr uint32_t kMaxSockets = 8;
-// A stranger has so long to prove that it belongs to the job.
-inline constexpr std::chrono::milliseconds kHandshakeLimit{5000};
-// How long closing an endpoint may wait for completed messages to leave.
+// The longest control message.
+inline constexpr uint32_t kControlBytes = 256;
+// How long a new connection may take to show its token.
+inline constexpr std::chrono::milliseconds kStrangerLimit{5000};
+// The longest that closing an endpoint waits for completed messages to leave.
 inline constexpr std::chrono::milliseconds kLinger{2000};
 
 struct Settings {
@@ -35,14 +37,13 @@ struct Settings {
   uint32_t sockets = 1;
   uint64_t fragment_bytes = 0;
   uint64_t eager_bytes = 0;
-  uint64_t buffer_bytes = 0;    // 0: the kernel's own sizing
+  uint64_t buffer_bytes = 0;    // 0: the kernel's automatic sizing
   uint32_t keepalive_s = 0;     // 0: off
-  uint32_t user_timeout_s = 0;  // 0: the kernel's own
-  std::chrono::seconds connect_timeout{0};
-  std::string tls_certificate;  // TUTTI_TLS_CERTIFICATE, a file; empty: no TLS
-  std::string tls_key;          // TUTTI_TLS_KEY
-  std::string tls_ca;           // TUTTI_TLS_CA
-  std::string host_key;         // what ranks of one host (one network namespace) have in common
+  uint32_t user_timeout_s = 0;  // 0: the kernel default
+  std::string host_key;         // equal for ranks of one host (one network namespace)
+  // Of the endpoint:
+  std::chrono::nanoseconds timeout{0};  // the longest that an operation waits for a connection; 0: no limit
+  uint32_t traffic_class = 0;           // 0: the system default
 
   // Throws sdk::Error that names the setting, its value and what is allowed.
   static Settings read();

@@ -1,70 +1,62 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A connected socket that carries bytes as they are or, where certificates are given, under TLS 1.3 with both ends
-// showing one. Never blocks.
+// Sockets: close-on-exec, non-blocking, with the options of the settings. A stream is a connected socket that carries
+// bytes in clear or under TLS.
 #pragma once
 
-#include <openssl/ssl.h>
-
-#include <utility>
-// Boost 1.74 needs <utility> first.
-#include <boost/asio/buffer.hpp>
-#include <boost/asio/ip/tcp.hpp>
 #include <memory>
+#include <span>
+#include <string>
+#include <tutti/sdk/descriptors.hpp>
+#include <tutti/sdk/tls.hpp>
 
+#include "address.hpp"
 #include "settings.hpp"
 
 namespace tutti::tcp {
 
-using Socket = boost::asio::ip::tcp::socket;
+using Socket = sdk::FileDescriptor;
 
-// This rank's certificate and key, and the authority whose certificates it accepts. [any thread]
-class Tls {
- public:
-  // nullptr where the settings name no certificate. Throws sdk::Error naming the variable, the file and what is wrong.
-  static std::shared_ptr<const Tls> make(const Settings& settings);
-  ssl_ctx_st* context() const { return context_.get(); }
-
- private:
-  struct Free {
-    void operator()(ssl_ctx_st* context) const;
-  };
-  std::unique_ptr<ssl_ctx_st, Free> context_;
-};
+// Listens at an address, on the first free port of the settings, and stores the port in `at`. Throws sdk::Error.
+Socket listen(Where& at, const Settings& settings);
+// Accepts the next connection and stores its source in `from`. Empty, with errno set, when there is none.
+Socket accept(const Socket& listener, const Settings& settings, std::string& from);
+// Begins to connect. The socket becomes writable when the outcome is known. Throws sdk::Error.
+Socket start_connecting(const Where& to, const Settings& settings);
+// True once the socket is connected. Throws sdk::Error when connecting has failed.
+bool has_connected(const Socket& socket);
 
 class Stream {
  public:
-  explicit Stream(Socket socket);
+  Stream() = default;
+  explicit Stream(Socket socket) : socket_(std::move(socket)) {}
 
-  // Everything from here on is encrypted. The two ends must call it with different roles. Throws sdk::Error.
-  void start_tls(const Tls& tls, bool accepts);
-  bool is_encrypted() const { return ssl_ != nullptr; }
-  // Goes on with the TLS handshake: true when it is done (at once without TLS). Throws sdk::Error with the reason when
-  // there can be none.
-  bool shake_hands();
+  // Encrypts everything from here on. Exactly one of the two ends passes `accepts`. Throws sdk::Error.
+  void start_tls(const sdk::Tls& tls, bool accepts) {
+    tls_ = std::make_unique<sdk::TlsSession>(tls, socket_.get(), accepts);
+  }
+  bool is_encrypted() const { return tls_ != nullptr; }
 
-  // As Socket's: would_block, eof or another error in `error`; a short count is no error.
-  size_t read_some(boost::asio::mutable_buffer first, boost::asio::mutable_buffer second,
-                   boost::system::error_code& error);
-  size_t write_some(boost::asio::const_buffer first, boost::asio::const_buffer second,
-                    boost::system::error_code& error);
-  // Are there bytes to read that the socket itself no longer shows?
-  bool has_pending() const { return ssl_ && SSL_pending(ssl_.get()) > 0; }
+  // Moves bytes into (or from) `first`, then `second`; at least one of them is not empty. Returns the number of bytes
+  // moved; 0: none now; -1: the connection is over, and problem() says why.
+  long read(std::span<char> first, std::span<char> second = {});
+  long write(std::span<const char> first, std::span<const char> second = {});
+  // "the connection was closed by the peer", "the connection broke: Connection reset by peer"
+  const std::string& problem() const { return tls_ ? tls_->problem() : problem_; }
+  // Did one end refuse the other by a TLS alert?
+  bool is_refused() const { return tls_ && tls_->refused(); }
+  // Has TLS buffered bytes that polling the socket does not show?
+  bool has_pending() const { return tls_ && tls_->has_pending(); }
 
   Socket& socket() { return socket_; }
   const Socket& socket() const { return socket_; }
 
  private:
-  struct Free {
-    void operator()(ssl_st* ssl) const;
-  };
-  size_t outcome(int result, boost::system::error_code& error);
+  long outcome(long result);
 
   Socket socket_;
-  std::unique_ptr<ssl_st, Free> ssl_;
+  std::unique_ptr<sdk::TlsSession> tls_;
+  std::string problem_;
 };
-
-// Did the other end refuse this rank in words of TLS? A refused certificate is told only after the handshake.
-bool is_refusal(const boost::system::error_code& error);
 
 }  // namespace tutti::tcp

@@ -1,95 +1,88 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What travels over a socket: four handshake messages of fixed size, then frames. Everything is little-endian; a
-// machine of the other byte order is refused by the magic number.
-//
-//   connector                              acceptor
-//   Hello     who, to whom, shape, nonce ->
-//                                        <- Challenge   who, shape, nonce
-//   Proof     MAC of both messages       ->
-//                                        <- Verdict     MAC of both messages and of the verdict
-//   frames                              <->  frames
+// The wire formats: pair messages between two endpoints; then, on each socket, a token in each direction and frames.
+// All integers are little-endian.
 #pragma once
 
 #include <array>
-#include <bit>
 #include <cstdint>
+#include <string>
+#include <string_view>
+#include <tutti/sdk/pair_messages.hpp>
+
+#include "address.hpp"
 
 namespace tutti::tcp {
 
-static_assert(std::endian::native == std::endian::little, "the wire format is little-endian");
+using Token = std::array<uint8_t, 24>;
+using Digest = std::array<uint8_t, 32>;  // SHA-256
 
-inline constexpr uint64_t kMagic = 0x5043'5449'5454'5554;  // "TUTTITCP"
-inline constexpr uint32_t kVersion = 1;
-
-using Nonce = std::array<uint8_t, 32>;
-using Id = std::array<uint8_t, 16>;
-using Mac = std::array<uint8_t, 32>;
-
-// What both ends must agree on.
-struct Shape {
+// Settings that must be equal at both ends.
+struct Terms {
   uint32_t nranks;
   uint32_t lanes;
   uint32_t sockets;
   uint32_t eager_window;
   uint64_t fragment_bytes;
   uint64_t eager_bytes;
-  uint64_t communicator;
-  bool operator==(const Shape&) const = default;
+  uint64_t tls;  // 1: every socket is encrypted
+  bool operator==(const Terms&) const = default;
 };
 
-struct Hello {
-  uint64_t magic;
-  uint32_t version;
-  uint32_t from;
-  uint32_t to;
-  uint32_t socket;  // index among the sockets of this attempt
-  Shape shape;
-  Id attempt;  // the same for all sockets of one attempt to connect
-  Id target;   // the endpoint id in the address that the connector was given
-  Nonce nonce;
+// An address that accepts connections, and its port.
+struct Listener {
+  std::array<uint8_t, 16> ip;  // IPv6; IPv4 addresses are mapped
+  uint16_t port;
+  uint16_t reserved;
+
+  static Listener at(const Where& where);
+  Where where() const;
 };
 
-struct Challenge {
-  uint64_t magic;
-  uint32_t version;
-  uint32_t rank;
-  Shape shape;
-  Id endpoint;
-  Nonce nonce;
+struct Offer {
+  Terms terms;
+  Digest host;  // equal for ranks of one host
+  Token knock, answer;
+  uint64_t n_listeners;
+  std::array<Listener, kMaxAddresses> listeners;
+
+  std::vector<Where> addresses() const;
 };
 
-struct Proof {
-  Mac mac;
+// Two endpoints connect by these messages:
+//   Offer     each end sends one: its terms, its listeners, and the tokens that open a socket to it
+//   Dial      the end whose turn it was could not dial (`text`) and asks the other end to dial
+//   Refusal   the connection has failed for good: `status` and `text`
+struct PairMessage : Offer {
+  enum Kind : uint32_t { kOffer = 1, kDial = 2, kRefusal = 3 };
+
+  Kind kind = kOffer;
+  tutti_status status = TUTTI_OK;  // Dial, Refusal
+  std::string text;                // Dial, Refusal
+
+  std::string encode() const;
+  // Throws sdk::Error: TUTTI_MISMATCH where another version of this transport wrote the bytes, else
+  // TUTTI_INVALID_ARGUMENT.
+  static PairMessage decode(std::string_view bytes);
 };
 
-enum class Answer : uint32_t {
-  kAccepted = 1,
-  kWrongSecret = 2,  // the only answer without a MAC: there is no common secret
-  kWrongTarget = 3,  // another endpoint than the one that was meant listens here
-  kMismatch = 4,     // the shapes differ
-  kCrossed = 5,      // both connect at once; the acceptor has the lower rank, so its connection counts
-  kConnected = 6,    // there is a connection already
-  kGivenUp = 7       // the acceptor has given this peer up
+// The first bytes on a socket. The dialler sends `knock` and the listener replies `answer`; both tokens are from the
+// listener's offer.
+struct Opening {
+  Token token;
+  uint32_t rank;    // the sender's
+  uint32_t socket;  // index among the link's sockets
 };
+static_assert(sizeof(Opening) == 32);
 
-struct Verdict {
-  uint32_t answer;  // Answer
-  uint32_t reserved;
-  Mac mac;
-};
-
-static_assert(sizeof(Shape) == 40 && sizeof(Hello) == 128 && sizeof(Challenge) == 104);
-static_assert(sizeof(Proof) == 32 && sizeof(Verdict) == 40);
-
-// Frames. `posted` is how many RECVs the frame's sender has posted on the lane so far (modulo 2^32): a message with
-// sequence number s may be sent when s < posted + window, where the window depends on its size (window_for).
+// Frames. `posted` counts the RECVs that the frame's sender has posted on the lane so far (modulo 2^32). A message with
+// sequence number s may be sent when s < posted + window. The window depends on the message's size (window_for).
 enum class FrameKind : uint32_t {
   kData = 0x5443'5001,     // `bytes` of payload follow: message `sequence` of the lane
-  kPosted = 0x5443'5002,   // only carries `posted`
-  kWant = 0x5443'5003,     // the sender waits for the RECV of message `sequence`: say when it is posted
+  kPosted = 0x5443'5002,   // carries `posted` only
+  kWant = 0x5443'5003,     // asks for a kPosted once the RECV of message `sequence` is posted
   kControl = 0x5443'5004,  // a control message of `bytes` follows
-  kBye = 0x5443'5005       // orderly end: nothing follows on this socket
+  kBye = 0x5443'5005       // orderly end: no frame follows on this socket
 };
 
 struct Frame {

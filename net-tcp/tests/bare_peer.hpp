@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The other end of a socket, by hand: a stranger that says anything, or a peer that knows the secret and then breaks
-// the protocol. Blocking; the caller drives the rank in between.
+// The other end of a socket, by hand: a stranger that says anything, or a peer that has the token and then breaks the
+// protocol. Blocking; the caller drives the rank in between.
 #pragma once
 
 #include <arpa/inet.h>
@@ -14,22 +14,19 @@
 #include <cstring>
 #include <string>
 
-#include "../src/address.hpp"
-#include "../src/proof.hpp"
 #include "tcp_ranks.hpp"
 
 namespace tutti_test {
 
+using tutti::tcp::Opening;
+
 class BarePeer {
  public:
-  // Connects to the first IPv4 listener of an endpoint's address.
-  explicit BarePeer(const std::string& blob) : to_(tutti::tcp::PeerAddress::decode(blob)) {
-    fd_ = socket(AF_INET, SOCK_STREAM, 0);
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    std::memcpy(&address.sin_addr, to_.listeners[0].ip.bytes.data(), 4);
-    address.sin_port = htons(to_.listeners[0].port);
-    EXPECT_EQ(::connect(fd_, reinterpret_cast<sockaddr*>(&address), sizeof address), 0) << std::strerror(errno);
+  // Connects to the first listener of an offer.
+  explicit BarePeer(const PairMessage& offer) : offer_(offer) {
+    const tutti::tcp::Where to = offer_.listeners[0].where();
+    fd_ = socket(to.protocol().family(), SOCK_STREAM, 0);
+    EXPECT_EQ(::connect(fd_, to.data(), static_cast<socklen_t>(to.size())), 0) << std::strerror(errno);
   }
   ~BarePeer() { ::close(fd_); }
   BarePeer(const BarePeer&) = delete;
@@ -80,21 +77,19 @@ class BarePeer {
         },
         limit);
   }
-  // The whole handshake as rank 1 of `shape`; the acceptor's verdict, 0 when it hung up.
-  uint32_t introduce(Rank& rank, const std::string& secret, const tutti::tcp::Shape& shape, uint32_t from = 1) {
-    const tutti::tcp::Secret key(reinterpret_cast<const uint8_t*>(secret.data()), secret.size());
-    tutti::tcp::Hello hello{tutti::tcp::kMagic, tutti::tcp::kVersion, from, 0, 0, shape, {1}, to_.endpoint, {}};
-    say(hello);
-    tutti::tcp::Challenge challenge;
-    tutti::tcp::Verdict verdict{};
-    if (!hear(rank, challenge)) return 0;
-    say(tutti::tcp::Proof{key.connector_mac(hello, challenge)});
-    if (!hear(rank, verdict)) return 0;
-    return verdict.answer;
+  // Opens socket `socket` of rank 0's link with rank `from`; false when it is hung up on.
+  bool knock(Rank& rank, uint32_t from = 1, uint32_t socket = 0) {
+    say(Opening{offer_.knock, from, socket});
+    Opening answer;
+    if (!hear(rank, answer)) return false;
+    EXPECT_EQ(answer.token, offer_.answer);
+    EXPECT_EQ(answer.rank, 0u);
+    EXPECT_EQ(answer.socket, socket);
+    return true;
   }
 
  private:
-  tutti::tcp::PeerAddress to_;
+  const PairMessage offer_;
   int fd_;
 };
 

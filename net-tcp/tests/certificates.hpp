@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Certificates for tests, made when they are needed, as PEM files in the test's folder.
+// Certificates for tests, made when they are needed, as PEM files in a folder of this process, which goes with it.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -8,7 +8,10 @@
 #include <openssl/pem.h>
 #include <openssl/x509.h>
 #include <openssl/x509v3.h>
+#include <unistd.h>
 
+#include <cstdlib>
+#include <filesystem>
 #include <memory>
 #include <string>
 
@@ -28,6 +31,20 @@ struct PemFiles {
   std::string certificate, key;
 };
 
+inline const std::string& pem_folder() {
+  struct Folder {
+    Folder() { EXPECT_NE(mkdtemp(path.data()), nullptr) << path; }
+    ~Folder() {
+      std::error_code ignored;
+      if (getpid() == owner) std::filesystem::remove_all(path, ignored);
+    }
+    std::string path = testing::TempDir() + "tutti-certificates-XXXXXX";
+    pid_t owner = getpid();
+  };
+  static const Folder folder;
+  return folder.path;
+}
+
 // An authority that signs itself.
 class Authority {
  public:
@@ -35,12 +52,12 @@ class Authority {
       : name_(name), key_(EVP_EC_gen("P-256")), certificate_(make(name, key_.get(), -3600, 86400, nullptr)) {
     write(file(), [&](FILE* out) { return PEM_write_X509(out, certificate_.get()); });
   }
-  std::string file() const { return testing::TempDir() + "/" + name_ + ".pem"; }
+  std::string file() const { return pem_folder() + "/" + name_ + ".pem"; }
   // A certificate that is valid between two moments, in seconds from now.
   PemFiles issue(const std::string& name, long from = -60, long until = 3600) {
     const Key key(EVP_EC_gen("P-256"));
     const Certificate certificate = make(name, key.get(), from, until, certificate_.get());
-    const PemFiles files{testing::TempDir() + "/" + name + ".pem", testing::TempDir() + "/" + name + ".key"};
+    const PemFiles files{pem_folder() + "/" + name + ".pem", pem_folder() + "/" + name + ".key"};
     write(files.certificate, [&](FILE* out) { return PEM_write_X509(out, certificate.get()); });
     write(files.key,
           [&](FILE* out) { return PEM_write_PrivateKey(out, key.get(), nullptr, nullptr, 0, nullptr, nullptr); });

@@ -9,24 +9,29 @@
 #include "../src/settings.hpp"
 #include "bare_peer.hpp"
 #include "certificates.hpp"
+#include "listening_socket.hpp"
 
 namespace tutti_test {
 namespace {
-
-using tutti::tcp::Answer;
-
-tutti::tcp::Shape default_shape() { return {2, 4, 1, tutti::tcp::kEagerWindow, caps().fragment_bytes, 16 << 10, 7}; }
 
 class Connect : public testing::Test {
  protected:
   void SetUp() override { host().settings = {{"TUTTI_TCP_INTERFACE", "127.0.0.1"}}; }
 };
 
+// Only `a` calls connect.
 tutti_status settle(Rank& a, Rank& b, uint32_t b_rank) {
-  const std::string blob = b.address();
   tutti_status status = TUTTI_AGAIN;
-  EXPECT_TRUE(drive({&a, &b}, [&] { return (status = a.connect(b_rank, blob)) != TUTTI_AGAIN; }));
+  EXPECT_TRUE(drive({&a, &b}, [&] { return (status = a.connect(b_rank)) != TUTTI_AGAIN; }));
   return status;
+}
+
+// What rank 0 offers to rank 1, which takes it up as it is.
+PairMessage offer_of(Rank& a) {
+  EXPECT_EQ(a.connect(1), TUTTI_AGAIN) << a.error;
+  const PairMessage offer = mailed_to(1);
+  EXPECT_EQ(a.receive_pair(1, offer.encode()), TUTTI_OK) << a.error;
+  return offer;
 }
 
 // Is there nothing to wake it?
@@ -58,30 +63,29 @@ TEST_F(Connect, ThePassiveSideOnlyProgresses) {
       ASSERT_EQ(settle(active, passive, to), TUTTI_OK) << active.error;
       ASSERT_EQ(table().send_control(active.link(to), "hi", 2), TUTTI_OK);
       ASSERT_TRUE(drive({&a, &b}, [&] { return passive.controls.size() == 1; }));
-      ASSERT_EQ(passive.connect(1 - to, active.address()), TUTTI_OK) << "the link is there already";
+      ASSERT_EQ(passive.connect(1 - to), TUTTI_OK) << "the link is there already";
       tutti_link* link = passive.link(1 - to);
-      ASSERT_EQ(passive.connect(1 - to, active.address()), TUTTI_OK);
+      ASSERT_EQ(passive.connect(1 - to), TUTTI_OK);
       EXPECT_EQ(passive.link(1 - to), link);
     }
   }
 }
 
-// Many interleavings of two crossing attempts: each makes exactly one link that works both ways.
+// Many interleavings of two ends that connect: each makes exactly one link that works both ways.
 TEST_F(Connect, CrossingAttemptsMakeOneLink) {
   std::mt19937 random(1);
   for (int i = 0; i < 60; ++i) {
     host().settings["TUTTI_TCP_SOCKETS"] = i % 3 ? "3" : "1";
     Rank a(0), b(1);
-    const std::string at_a = a.address(), at_b = b.address();
     tutti_status sa = TUTTI_AGAIN, sb = TUTTI_AGAIN;
     const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
     while ((sa == TUTTI_AGAIN || sb == TUTTI_AGAIN) && std::chrono::steady_clock::now() < end) {
       switch (random() % 4) {
         case 0:
-          if (sa == TUTTI_AGAIN) sa = a.connect(1, at_b);
+          if (sa == TUTTI_AGAIN) sa = a.connect(1);
           break;
         case 1:
-          if (sb == TUTTI_AGAIN) sb = b.connect(0, at_a);
+          if (sb == TUTTI_AGAIN) sb = b.connect(0);
           break;
         case 2:
           a.progress();
@@ -109,17 +113,15 @@ TEST_F(Connect, FiveRanksMeshAndTalk) {
   constexpr uint32_t n = 5;
   std::vector<std::unique_ptr<Rank>> ranks;
   std::vector<Rank*> all;
-  std::vector<std::string> blobs;
   for (uint32_t r = 0; r < n; ++r) {
     ranks.push_back(std::make_unique<Rank>(r, Shape{.nranks = n}));
     all.push_back(ranks.back().get());
-    blobs.push_back(all.back()->address());
   }
   ASSERT_TRUE(drive(all, [&] {
     bool done = true;
     for (uint32_t r = 0; r < n; ++r)
       for (uint32_t p = 0; p < n; ++p)
-        if (p != r && !all[r]->link(p)) done &= all[r]->connect(p, blobs[p]) == TUTTI_OK;
+        if (p != r && !all[r]->link(p)) done &= all[r]->connect(p) == TUTTI_OK;
     return done;
   }));
   std::vector<std::vector<uint64_t>> in(n, std::vector<uint64_t>(n));
@@ -139,43 +141,24 @@ TEST_F(Connect, FiveRanksMeshAndTalk) {
       }
 }
 
-TEST_F(Connect, AWrongSecretIsRefusedWhoeverConnects) {
-  for (const bool lower_connects : {true, false}) {
-    Rank a(0), b(1, {.secret = "another secret"});
-    Rank &active = lower_connects ? a : b, &passive = lower_connects ? b : a;
-    ASSERT_EQ(settle(active, passive, lower_connects ? 1 : 0), TUTTI_MISMATCH);
-    EXPECT_NE(active.error.find("secret"), std::string::npos) << active.error;
-    EXPECT_TRUE(host().logged("cannot prove that it knows the job's secret"));
-    host().log.clear();
-  }
-}
-
-// An acceptor that does not know the secret, but says yes, is refused by the connector.
+// A listener at the peer's address that does not know the answer is not the peer.
 TEST_F(Connect, AnImpostorThatAcceptsIsRefused) {
-  const int listener = socket(AF_INET, SOCK_STREAM, 0);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t size = sizeof address;
-  ASSERT_EQ(bind(listener, reinterpret_cast<sockaddr*>(&address), size) || listen(listener, 4), 0);
-  getsockname(listener, reinterpret_cast<sockaddr*>(&address), &size);
-  Rank a(0);
-  tutti::tcp::PeerAddress fake = tutti::tcp::PeerAddress::decode(a.address());
-  fake.listeners.resize(1);
-  fake.listeners[0].port = ntohs(address.sin_port);
-  ASSERT_EQ(a.connect(1, fake.encode()), TUTTI_AGAIN);
-  const int s = accept(listener, nullptr, nullptr);
-  const tutti::tcp::Challenge challenge{tutti::tcp::kMagic, tutti::tcp::kVersion, 1,
-                                        default_shape(),    fake.endpoint,        {}};
-  const tutti::tcp::Verdict verdict{static_cast<uint32_t>(Answer::kAccepted), 0, {}};
-  ASSERT_EQ(write(s, &challenge, sizeof challenge), ssize_t{sizeof challenge});
-  ASSERT_EQ(write(s, &verdict, sizeof verdict), ssize_t{sizeof verdict});
-  tutti_status status = TUTTI_AGAIN;
-  ASSERT_TRUE(drive({&a}, [&] { return (status = a.connect(1, fake.encode())) != TUTTI_AGAIN; }));
-  EXPECT_EQ(status, TUTTI_MISMATCH);
-  EXPECT_NE(a.error.find("cannot prove"), std::string::npos) << a.error;
+  ListeningSocket listener;
+  Rank a(0), b(1);
+  ASSERT_NO_FATAL_FAILURE(exchange_offers(a, b));
+  ASSERT_NO_FATAL_FAILURE(divert(1, listener.port()));
+  b.progress();  // it dials
+  const int s = listener.accept();
+  ASSERT_GE(s, 0);
+  Opening opening;
+  ASSERT_TRUE(drive({&b}, [&] { return ::recv(s, &opening, sizeof opening, MSG_PEEK) == sizeof opening; }));
+  mail_for(0).clear();
+  ASSERT_EQ(write(s, &opening, sizeof opening), ssize_t{sizeof opening});
+  ASSERT_TRUE(drive({&b}, [&] { return !mail_for(0).empty(); }));
+  const PairMessage request = mailed_to(0);
+  EXPECT_EQ(request.kind, PairMessage::kDial);
+  EXPECT_NE(request.text.find("something else than rank 0 listens there"), std::string::npos) << request.text;
   ::close(s);
-  ::close(listener);
 }
 
 TEST_F(Connect, DifferentSetupsAreNamedOnBothSides) {
@@ -187,25 +170,41 @@ TEST_F(Connect, DifferentSetupsAreNamedOnBothSides) {
   for (const char* part :
        {"lanes is 4 on rank 0 and 6 on rank 1", "TUTTI_TCP_FRAGMENT_BYTES is 262144 on rank 0 and 65536 on rank 1"})
     EXPECT_NE(a->error.find(part), std::string::npos) << a->error;
-  ASSERT_EQ(b->connect(0, a->address()), TUTTI_MISMATCH);
+  ASSERT_EQ(b->connect(0), TUTTI_MISMATCH);
   EXPECT_NE(b->error.find("lanes is 6 on rank 1 and 4 on rank 0"), std::string::npos) << b->error;
+}
+
+// Neither can read what the other one offers, and both say so.
+TEST_F(Connect, AnotherVersionIsNamedOnBothSides) {
+  Rank a(0), b(1);
+  ASSERT_EQ(a.connect(1), TUTTI_AGAIN);
+  std::string later = mail_for(1).front().bytes;
+  mail_for(1).clear();
+  later[4] = 9;
+  EXPECT_EQ(b.receive_pair(0, later), TUTTI_MISMATCH);
+  EXPECT_NE(b.error.find("rank 1: net-tcp: from rank 0: it speaks version 9 of the tcp transport, this rank version 3"),
+            std::string::npos)
+      << b.error;
+  ASSERT_EQ(mail_for(0).size(), 1u) << "rank 0 must learn of it";
+  EXPECT_EQ(mailed_to(0).kind, PairMessage::kOffer);
 }
 
 TEST_F(Connect, StrangersDisturbNobody) {
   Rank a(0), b(1);
-  const std::string blob = a.address();
-  BarePeer silent(blob), garbage(blob), half(blob), liar(blob), range(blob);
+  ASSERT_EQ(a.connect(1), TUTTI_AGAIN);
+  const PairMessage offer = mailed_to(1);
+  PairMessage guess = offer;
+  guess.knock[0] = static_cast<uint8_t>(guess.knock[0] + 1);
+  BarePeer silent(offer), garbage(offer), half(offer), liar(guess);
   const auto noise = pattern(5000, 4);
   garbage.say(noise.data(), noise.size());
-  half.say(noise.data(), 50);
-  ASSERT_NO_FATAL_FAILURE(join(a, 0, b, 1));
+  half.say(noise.data(), 30);
+  EXPECT_FALSE(liar.knock(a));
+  EXPECT_TRUE(host().logged("it has shown no token that opens a socket here"));
+  ASSERT_NO_FATAL_FAILURE(join(a, b));
   EXPECT_TRUE(garbage.is_hung_up_on(a));
-  EXPECT_EQ(liar.introduce(a, "a guess", default_shape()), static_cast<uint32_t>(Answer::kWrongSecret));
-  EXPECT_TRUE(liar.is_hung_up_on(a));
-  EXPECT_EQ(range.introduce(a, "the job's secret", default_shape(), 1u << 30),
-            static_cast<uint32_t>(Answer::kWrongTarget));
-  BarePeer second(blob);
-  EXPECT_EQ(second.introduce(a, "the job's secret", default_shape(), 1), static_cast<uint32_t>(Answer::kConnected));
+  BarePeer second(offer);
+  EXPECT_FALSE(second.knock(a)) << "a token has opened the socket twice";
   // Who says nothing, or a byte now and then, also of a TLS record, has as long as anybody for its handshake.
   Authority authority("strangers");
   const PemFiles files = authority.issue("zero");
@@ -213,9 +212,11 @@ TEST_F(Connect, StrangersDisturbNobody) {
   host().settings["TUTTI_TLS_KEY"] = files.key;
   host().settings["TUTTI_TLS_CA"] = authority.file();
   Rank c(0);
-  BarePeer slow(blob), slow_in_tls(c.address());
+  ASSERT_EQ(c.connect(1), TUTTI_AGAIN);
+  BarePeer slow(offer), slow_in_tls(mailed_to(1));
   slow_in_tls.say("\x16\x03\x01\x02", 4);
-  drive({&a, &c}, [] { return false; }, std::chrono::milliseconds(50));
+  drive(
+      {&a, &c}, [] { return false; }, std::chrono::milliseconds(50));
   EXPECT_TRUE(sleeps(a) && sleeps(c)) << "a rank is woken for ever by strangers who say nothing more";
   const auto hung_up = [](const BarePeer& peer) {
     char byte;
@@ -241,7 +242,30 @@ TEST_F(Connect, StrangersDisturbNobody) {
   EXPECT_TRUE(a.failures.empty());
 }
 
-// A peer with the secret that breaks the protocol is lost, with a reason; nothing is written out of bounds.
+// Each socket of a link is opened once, by the peer that has the token, whatever else it says of itself.
+TEST_F(Connect, ATokenOpensItsSocketsOnce) {
+  host().settings["TUTTI_TCP_SOCKETS"] = "2";
+  Rank a(0, {.nranks = 3});
+  ASSERT_EQ(a.connect(1), TUTTI_AGAIN);
+  ASSERT_EQ(a.connect(2), TUTTI_AGAIN);
+  const PairMessage offer = mailed_to(1);
+  EXPECT_NE(offer.knock, mailed_to(2).knock);
+  EXPECT_NE(offer.knock, offer.answer);
+  ASSERT_EQ(a.receive_pair(1, offer.encode()), TUTTI_OK);
+  BarePeer first(offer), again(offer), beyond(offer), another(offer), far(offer), last(offer), late(offer);
+  EXPECT_TRUE(first.knock(a, 1, 0));
+  EXPECT_FALSE(again.knock(a, 1, 0));
+  EXPECT_FALSE(beyond.knock(a, 1, 2));
+  EXPECT_FALSE(another.knock(a, 2, 1)) << "that is rank 1's token";
+  EXPECT_FALSE(far.knock(a, 1u << 30, 0));
+  ASSERT_EQ(a.connect(1), TUTTI_AGAIN);
+  EXPECT_TRUE(last.knock(a, 1, 1));
+  ASSERT_EQ(a.connect(1), TUTTI_OK) << a.error;
+  EXPECT_FALSE(late.knock(a, 1, 0));
+  EXPECT_TRUE(a.failures.empty());
+}
+
+// A peer with the token that breaks the protocol is lost, with a reason; nothing is written out of bounds.
 TEST_F(Connect, FramesAreCheckedBeforeUse) {
   using tutti::tcp::Frame;
   using tutti::tcp::FrameKind;
@@ -258,16 +282,16 @@ TEST_F(Connect, FramesAreCheckedBeforeUse) {
       {{static_cast<FrameKind>(77), 0, 0, 0, 0}, "unknown kind 77"}};
   for (const auto& [frame, reason] : bad) {
     Rank a(0);
-    BarePeer peer(a.address());
-    ASSERT_EQ(peer.introduce(a, "the job's secret", default_shape()), static_cast<uint32_t>(Answer::kAccepted));
+    BarePeer peer(offer_of(a));
+    ASSERT_TRUE(peer.knock(a));
     peer.say(frame);
     ASSERT_TRUE(drive({&a}, [&] { return a.failures.contains(1); })) << reason;
     EXPECT_NE(a.failures[1].find(reason), std::string::npos) << a.failures[1];
   }
   for (const uint64_t bytes : {uint64_t{0}, uint64_t{16384}, uint64_t{16385}, tutti::tcp::kAheadBytes}) {
     Rank a(0);  // one message more than the window
-    BarePeer peer(a.address());
-    ASSERT_EQ(peer.introduce(a, "the job's secret", default_shape()), static_cast<uint32_t>(Answer::kAccepted));
+    BarePeer peer(offer_of(a));
+    ASSERT_TRUE(peer.knock(a));
     const std::string payload(bytes, 'x');
     const uint32_t window = bytes <= 16384 ? tutti::tcp::kEagerWindow : tutti::tcp::kAheadWindow;
     for (uint32_t i = 0; i < window; ++i) {
@@ -282,48 +306,83 @@ TEST_F(Connect, FramesAreCheckedBeforeUse) {
   }
 }
 
-TEST_F(Connect, AddressesAreCheckedBeforeUse) {
-  Rank a(0), b(1);
-  const std::string good = b.address();
-  EXPECT_EQ(a.connect(1, ""), TUTTI_INVALID_ARGUMENT);
-  for (size_t cut = 0; cut < good.size(); ++cut)
-    EXPECT_EQ(a.connect(1, good.substr(0, cut)), TUTTI_INVALID_ARGUMENT) << cut;
-  EXPECT_EQ(a.connect(1, good + "x"), TUTTI_INVALID_ARGUMENT);
-  EXPECT_EQ(a.connect(1, std::string(4096, '\xff')), TUTTI_INVALID_ARGUMENT);
-  for (size_t at : {0, 8, 12}) {
-    std::string bad = good;
-    bad[at] = static_cast<char>(bad[at] + 100);
-    EXPECT_EQ(a.connect(1, bad), TUTTI_INVALID_ARGUMENT) << at;
-  }
-  EXPECT_EQ(a.connect(2, good), TUTTI_INVALID_ARGUMENT);
-  EXPECT_EQ(a.connect(0, good), TUTTI_INVALID_ARGUMENT);
-  uint64_t small = 3;
-  char buffer[3];
-  EXPECT_EQ(table().get_address(a.endpoint, buffer, &small), TUTTI_NO_RESOURCES);
-  EXPECT_EQ(small, good.size());
-}
-
-TEST_F(Connect, ADeadAddressFailsAndSaysWhatWasTried) {
+TEST_F(Connect, PairMessagesAreCheckedBeforeUse) {
   Rank a(0);
-  std::string blob;
-  {
-    Rank b(1);
-    blob = b.address();
+  ASSERT_EQ(a.connect(1), TUTTI_AGAIN);
+  const PairMessage offer = mailed_to(1);
+  const std::string good = offer.encode();
+  for (size_t cut = 0; cut < good.size(); ++cut)
+    EXPECT_EQ(a.receive_pair(1, good.substr(0, cut)), TUTTI_INVALID_ARGUMENT) << cut;
+  EXPECT_EQ(a.receive_pair(1, good + "x"), TUTTI_INVALID_ARGUMENT);
+  EXPECT_EQ(a.receive_pair(1, std::string(4096, '\xff')), TUTTI_INVALID_ARGUMENT);
+  const size_t body = sizeof(tutti::sdk::PairFormat::Head), listeners = offsetof(tutti::tcp::Offer, listeners);
+  for (const size_t at : {size_t{0}, size_t{8}, size_t{12}, body + listeners - 8, body + listeners + 16}) {
+    std::string bad = good;  // the magic number, the kind, the status, the number of listeners, the first one's port
+    if (at == body + listeners + 16)
+      bad.replace(at, 2, 2, '\0');
+    else
+      bad[at] = static_cast<char>(bad[at] + 100);
+    EXPECT_EQ(a.receive_pair(1, bad), TUTTI_INVALID_ARGUMENT) << at;
+    EXPECT_NE(a.error.find("rank 0: net-tcp: from rank 1: "), std::string::npos) << a.error;
   }
-  tutti_status status = TUTTI_AGAIN;
-  ASSERT_TRUE(drive({&a}, [&] { return (status = a.connect(1, blob)) != TUTTI_AGAIN; }));
-  EXPECT_EQ(status, TUTTI_PEER_FAILED);
-  EXPECT_NE(a.error.find("tried 127.0.0.1:"), std::string::npos) << a.error;
-  EXPECT_NE(a.error.find("refused"), std::string::npos) << a.error;
+  PairMessage note;
+  note.kind = PairMessage::kDial;
+  note.status = TUTTI_SYSTEM;
+  EXPECT_EQ(a.receive_pair(1, note.encode()), TUTTI_INVALID_ARGUMENT) << "asked to dial before the offer";
+  note.status = TUTTI_OK;
+  EXPECT_EQ(a.receive_pair(1, note.encode()), TUTTI_INVALID_ARGUMENT);
+  EXPECT_EQ(a.receive_pair(0, good), TUTTI_INVALID_ARGUMENT);
+  EXPECT_EQ(a.receive_pair(2, good), TUTTI_INVALID_ARGUMENT);
+  EXPECT_EQ(a.connect(2), TUTTI_INVALID_ARGUMENT);
+  EXPECT_EQ(a.connect(0), TUTTI_INVALID_ARGUMENT);
+  EXPECT_EQ(a.receive_pair(1, good), TUTTI_OK) << a.error;
+  EXPECT_EQ(a.receive_pair(1, good), TUTTI_INVALID_ARGUMENT) << "a second offer";
 }
 
-TEST_F(Connect, APeerThatNeverProgressesTimesOut) {
-  host().settings["TUTTI_TCP_CONNECT_TIMEOUT"] = "1";
+// Nothing is lost while the core has no room for pair messages.
+TEST_F(Connect, PairMessagesWaitForRoom) {
   Rank a(0), b(1);
-  const std::string blob = b.address();
-  tutti_status status = TUTTI_AGAIN;
-  ASSERT_TRUE(drive({&a}, [&] { return (status = a.connect(1, blob)) != TUTTI_AGAIN; }, std::chrono::seconds(5)));
-  EXPECT_EQ(status, TUTTI_TIMEOUT) << a.error;
+  PairMail::job().full = true;
+  ASSERT_EQ(a.connect(1), TUTTI_AGAIN);
+  EXPECT_EQ(wait_table().arm(a.endpoint), TUTTI_AGAIN) << "nobody would wake it";
+  for (int i = 0; i < 10; ++i) a.progress();
+  EXPECT_TRUE(mail_for(1).empty());
+  PairMail::job().full = false;
+  ASSERT_EQ(settle(a, b, 1), TUTTI_OK) << a.error;
+}
+
+// Both ends try, and both say what was tried.
+TEST_F(Connect, DeadAddressesFailOnBothSidesAndSayWhatWasTried) {
+  uint16_t dead = 0;
+  { dead = ListeningSocket().port(); }
+  Rank a(0), b(1);
+  ASSERT_NO_FATAL_FAILURE(exchange_offers(a, b));
+  ASSERT_NO_FATAL_FAILURE(divert(0, dead));
+  ASSERT_NO_FATAL_FAILURE(divert(1, dead));
+  tutti_status sa, sb;
+  settle(a, b, sa, sb);
+  EXPECT_EQ(sa, TUTTI_SYSTEM);
+  EXPECT_EQ(sb, TUTTI_SYSTEM);
+  const std::string where = "127.0.0.1:" + std::to_string(dead) + " (Connection refused)";
+  for (const std::string& error : {a.error, b.error})
+    EXPECT_NE(error.find("rank 1 tried " + where + "; rank 0 tried " + where), std::string::npos) << error;
+}
+
+TEST_F(Connect, WhereOneEndCannotReachTheOtherItIsReached) {
+  uint16_t dead = 0;
+  { dead = ListeningSocket().port(); }
+  for (const char* sockets : {"1", "3"}) {
+    host().settings["TUTTI_TCP_SOCKETS"] = sockets;
+    Rank a(0), b(1);
+    ASSERT_NO_FATAL_FAILURE(exchange_offers(a, b));
+    ASSERT_NO_FATAL_FAILURE(divert(1, dead));
+    ASSERT_NO_FATAL_FAILURE(join(a, b));
+    int x = 42, y = 0;
+    ASSERT_EQ(b.receive(0, 0, &y, 4, 1), TUTTI_OK);
+    ASSERT_EQ(a.send(1, 0, &x, 4, 2), TUTTI_OK);
+    ASSERT_TRUE(drive({&a, &b}, [&] { return b.has(1); }));
+    EXPECT_EQ(y, x);
+  }
 }
 
 TEST_F(Connect, AnotherHostsLoopbackIsNotTried) {
@@ -331,25 +390,77 @@ TEST_F(Connect, AnotherHostsLoopbackIsNotTried) {
   Rank a(0);
   host().settings["TUTTI_HOST_ID"] = "there";
   Rank b(1);
-  EXPECT_EQ(a.connect(1, b.address()), TUTTI_NOT_SUPPORTED);
-  EXPECT_NE(a.error.find("none of rank 1's addresses (127.0.0.1:"), std::string::npos) << a.error;
+  tutti_status sa, sb;
+  settle(a, b, sa, sb);
+  EXPECT_EQ(sa, TUTTI_SYSTEM);
+  EXPECT_EQ(sb, TUTTI_SYSTEM);
+  EXPECT_NE(a.error.find("rank 0 has no address from which it could reach rank 1's (127.0.0.1:"), std::string::npos)
+      << a.error;
+}
+
+TEST_F(Connect, ListensWhereTheRanksHaveMetUnlessTheUserChooses) {
+  const auto listeners = [](const std::string& met) {
+    Rank a(0, {.address = met});
+    EXPECT_EQ(a.open_status, TUTTI_OK) << Host::error;
+    EXPECT_EQ(a.connect(1), TUTTI_AGAIN);
+    std::string text;
+    for (const auto& listener : mailed_to(1).addresses()) text += listener.address().to_string() + " ";
+    return text;
+  };
+  host().settings.clear();
+  EXPECT_EQ(listeners("127.0.0.1"), "127.0.0.1 ");
+  EXPECT_EQ(listeners("127.0.0.7"), "127.0.0.1 ");
+  EXPECT_EQ(listeners("::1"), "::1 ");
+  host().settings["TUTTI_TCP_INTERFACE"] = "::1";
+  EXPECT_EQ(listeners("127.0.0.1"), "::1 ");
+  host().settings.clear();
+  Rank a(0, {.address = "192.0.2.1"});
+  EXPECT_EQ(a.open_status, TUTTI_INVALID_ARGUMENT);
+  EXPECT_NE(Host::error.find("TUTTI_TCP_INTERFACE chooses another): \"192.0.2.1\" means no address of this host"),
+            std::string::npos)
+      << Host::error;
+}
+
+// Every socket of a link carries the traffic class, whichever end has made it.
+TEST_F(Connect, SocketsCarryTheTrafficClass) {
+  const auto count = [](int level, int name, int value) {
+    int found = 0;
+    for (int fd = 3; fd < 200; ++fd) {
+      int set = -1;
+      socklen_t size = sizeof set;
+      sockaddr_storage peer;
+      socklen_t length = sizeof peer;
+      found += ::getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &length) == 0 &&
+               ::getsockopt(fd, level, name, &set, &size) == 0 && set == value;
+    }
+    return found;
+  };
+  for (const bool v6 : {false, true}) {
+    host().settings = {{"TUTTI_TCP_INTERFACE", v6 ? "::1" : "127.0.0.1"}, {"TUTTI_TCP_SOCKETS", "2"}};
+    Rank a(0, {.traffic_class = 0x68}), b(1, {.traffic_class = 0x68});
+    ASSERT_NO_FATAL_FAILURE(join(a, b));
+    EXPECT_EQ(v6 ? count(IPPROTO_IPV6, IPV6_TCLASS, 0x68) : count(IPPROTO_IP, IP_TOS, 0x68), 4);
+  }
+  Rank wrong(0, {.traffic_class = 256});
+  EXPECT_EQ(wrong.open_status, TUTTI_INVALID_ARGUMENT);
 }
 
 TEST_F(Connect, ListensWithinThePortRange) {
+  const auto port_of = [](Rank& a, uint32_t peer) {
+    EXPECT_EQ(a.connect(peer), TUTTI_AGAIN);
+    return mailed_to(peer).addresses().at(0).port();
+  };
   Rank probe(0);  // an ephemeral port that is free a moment later
-  const uint16_t port = tutti::tcp::PeerAddress::decode(probe.address()).listeners[0].port;
+  const uint16_t port = port_of(probe, 1);
   probe.close();
   const uint16_t last = static_cast<uint16_t>(std::min(65535, port + 20));
   host().settings["TUTTI_TCP_PORTS"] = std::to_string(port) + "-" + std::to_string(last);
   Rank a(0), b(1);
   ASSERT_EQ(a.open_status, TUTTI_OK) << Host::error;
-  for (Rank* r : {&a, &b}) {
-    const uint16_t got = tutti::tcp::PeerAddress::decode(r->address()).listeners[0].port;
-    EXPECT_TRUE(got >= port && got <= last) << got;
-  }
+  const uint16_t at_a = port_of(a, 1), at_b = port_of(b, 0);
+  for (const uint16_t got : {at_a, at_b}) EXPECT_TRUE(got >= port && got <= last) << got;
   ASSERT_EQ(settle(a, b, 1), TUTTI_OK) << a.error;
-  host().settings["TUTTI_TCP_PORTS"] =
-      std::to_string(tutti::tcp::PeerAddress::decode(a.address()).listeners[0].port);  // taken by a
+  host().settings["TUTTI_TCP_PORTS"] = std::to_string(at_a);
   Rank c(0);
   EXPECT_EQ(c.open_status, TUTTI_SYSTEM);
   EXPECT_TRUE(host().logged("on any port of TUTTI_TCP_PORTS="));
@@ -374,7 +485,6 @@ TEST_F(Connect, BadSettingsAreRefusedByName) {
                                                              {"TUTTI_TCP_BUFFER_BYTES", "-1"},
                                                              {"TUTTI_TCP_KEEPALIVE", "x"},
                                                              {"TUTTI_TCP_USER_TIMEOUT", "1s"},
-                                                             {"TUTTI_TCP_CONNECT_TIMEOUT", "0"},
                                                              {"TUTTI_HOST_ID", ""}};
   for (const auto& [name, value] : bad) {
     host().settings = {{name, value}};
@@ -386,17 +496,15 @@ TEST_F(Connect, BadSettingsAreRefusedByName) {
 
 TEST(Addresses, AreSelectedByNamePrefixAddressAndNetwork) {
   using namespace tutti::tcp;
-  const auto make = [](const char* interface, const char* ip, uint32_t prefix) {
-    LocalAddress a{{}, prefix, interface};
-    EXPECT_TRUE(IpAddress::parse(ip, a.ip));
-    return a;
+  const auto make = [](const char* interface, const char* ip, uint8_t prefix) {
+    return LocalAddress{boost::asio::ip::make_address(ip), prefix, interface};
   };
   const std::vector<LocalAddress> all{make("lo", "127.0.0.1", 8),      make("eth0", "10.0.0.5", 24),
                                       make("eth1", "10.0.1.5", 24),    make("ib0", "192.168.7.2", 16),
                                       make("eth0", "2001:db8::5", 64), make("lo", "::1", 128)};
   const auto names = [&](const char* selection) {
     std::string text;
-    for (const auto& a : select_addresses(all, selection)) text += a.ip.text() + " ";
+    for (const auto& a : select_addresses(all, selection)) text += a.ip.to_string() + " ";
     return text;
   };
   EXPECT_EQ(names(""), "10.0.0.5 10.0.1.5 192.168.7.2 2001:db8::5 127.0.0.1 ::1 ");
@@ -406,15 +514,13 @@ TEST(Addresses, AreSelectedByNamePrefixAddressAndNetwork) {
   EXPECT_EQ(names("10.0.0.0/23"), "10.0.0.5 10.0.1.5 ");
   EXPECT_EQ(names("eth,^2001:db8::/32"), "10.0.0.5 10.0.1.5 ");
 
-  PeerAddress peer;
-  for (const char* ip : {"127.0.0.1", "192.0.2.1", "10.0.1.77", "2001:db8:1::1", "::1"}) {
-    PeerAddress::Listener listener{{}, 5};
-    ASSERT_TRUE(IpAddress::parse(ip, listener.ip));
-    peer.listeners.push_back(listener);
-  }
+  std::vector<Where> peer;
+  for (const char* ip : {"127.0.0.1", "192.0.2.1", "10.0.1.77", "2001:db8:1::1", "::1"})
+    peer.emplace_back(boost::asio::ip::make_address(ip), 5);
   const auto order = [&](const char* selection, bool same_host) {
     std::string text;
-    for (const auto& l : plausible(peer, select_addresses(all, selection), same_host)) text += l.ip.text() + " ";
+    for (const auto& l : plausible(peer, select_addresses(all, selection), same_host))
+      text += l.address().to_string() + " ";
     return text;
   };
   EXPECT_EQ(order("", false), "10.0.1.77 192.0.2.1 2001:db8:1::1 ");
@@ -428,7 +534,7 @@ TEST_F(Connect, NoDescriptorIsLost) {
   size_t before = 0;
   for (int i = 0; i < 100; ++i) {
     Rank a(0), b(1);
-    ASSERT_NO_FATAL_FAILURE(join(a, 0, b, 1));
+    ASSERT_NO_FATAL_FAILURE(join(a, b));
     if (i == 0) continue;  // the libraries open theirs once
     if (before == 0) before = open_descriptors();
     ASSERT_EQ(open_descriptors(), before) << "round " << i;

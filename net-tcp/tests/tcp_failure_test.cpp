@@ -9,6 +9,7 @@
 #include <atomic>
 #include <thread>
 
+#include "listening_socket.hpp"
 #include "tcp_ranks.hpp"
 
 namespace tutti_test {
@@ -23,7 +24,7 @@ class Failure : public testing::TestWithParam<const char*> {
     host().settings = {{"TUTTI_TCP_INTERFACE", "127.0.0.1"}, {"TUTTI_TCP_SOCKETS", GetParam()}};
     a = std::make_unique<Rank>(0);
     b = std::make_unique<Rank>(1);
-    ASSERT_NO_FATAL_FAILURE(join(*a, 0, *b, 1));
+    ASSERT_NO_FATAL_FAILURE(join(*a, *b));
   }
   bool both(const std::function<bool()>& until) { return drive({a.get(), b.get()}, until); }
   // Transfers in every state: a large send that fills the socket, sends that wait, receives that wait.
@@ -59,7 +60,7 @@ TEST_P(Failure, FailPeerEndsWhatIsPending) {
   ASSERT_NO_FATAL_FAILURE(make_pending());
   ASSERT_EQ(table().fail_peer(a->endpoint, 1), TUTTI_OK);
   expect_all_ended(TUTTI_PEER_FAILED);
-  EXPECT_EQ(a->connect(1, b->address()), TUTTI_PEER_FAILED);
+  EXPECT_EQ(a->connect(1), TUTTI_PEER_FAILED);
   ASSERT_TRUE(drive({b.get()}, [&] { return b->failures.contains(0); })) << "the other side must learn of it";
   const auto frozen = in;
   for (int i = 0; i < 200; ++i) b->progress();
@@ -73,7 +74,7 @@ TEST_P(Failure, AbortEndsEverything) {
   ASSERT_EQ(table().abort(a->endpoint), TUTTI_OK);
   ASSERT_EQ(table().abort(a->endpoint), TUTTI_OK);
   expect_all_ended(TUTTI_ABORTED);
-  EXPECT_EQ(a->connect(1, b->address()), TUTTI_ABORTED);
+  EXPECT_EQ(a->connect(1), TUTTI_ABORTED);
   ASSERT_TRUE(drive({b.get()}, [&] { return b->failures.contains(0); }));
 }
 
@@ -81,10 +82,27 @@ TEST_P(Failure, AGivenUpPeerCannotConnect) {
   Rank c(0), d(1);
   ASSERT_EQ(table().fail_peer(c.endpoint, 1), TUTTI_OK);
   tutti_status status = TUTTI_AGAIN;
-  const std::string at_c = c.address();
-  ASSERT_TRUE(drive({&c, &d}, [&] { return (status = d.connect(0, at_c)) != TUTTI_AGAIN; }));
+  ASSERT_TRUE(drive({&c, &d}, [&] { return (status = d.connect(0)) != TUTTI_AGAIN; }));
   EXPECT_EQ(status, TUTTI_PEER_FAILED);
   EXPECT_NE(d.error.find("given this rank up"), std::string::npos) << d.error;
+}
+
+// The end that gives up while the two are connecting says so: no socket of theirs would tell.
+TEST_P(Failure, APeerThatConnectsLearnsThatItIsGivenUp) {
+  const ListeningSocket silent;
+  for (const bool aborts : {false, true}) {
+    Rank c(0), d(1);
+    ASSERT_NO_FATAL_FAILURE(exchange_offers(c, d));
+    ASSERT_NO_FATAL_FAILURE(divert(1, silent.port()));
+    for (int i = 0; i < 10; ++i) d.progress(), c.progress();
+    ASSERT_EQ(d.connect(0), TUTTI_AGAIN) << d.error;
+    ASSERT_EQ(aborts ? table().abort(c.endpoint) : table().fail_peer(c.endpoint, 1), TUTTI_OK);
+    tutti_status status = TUTTI_AGAIN;
+    ASSERT_TRUE(drive(
+        {&c, &d}, [&] { return (status = d.connect(0)) != TUTTI_AGAIN; }, milliseconds(5000)));
+    EXPECT_EQ(status, TUTTI_PEER_FAILED);
+    EXPECT_NE(d.error.find("rank 0 has given this rank up"), std::string::npos) << d.error;
+  }
 }
 
 TEST_P(Failure, SmallCapacityLosesNoCompletion) {
@@ -117,9 +135,50 @@ TEST_P(Failure, ClosingDeliversWhatWasCompleted) {
   ASSERT_EQ(b->receive(0, 2, late.data(), 100, 50), TUTTI_OK) << b->error;
   ASSERT_TRUE(drive({b.get()}, [&] { return b->has(50); }));
   EXPECT_TRUE(std::equal(late.begin(), late.end(), data.begin()));
+  EXPECT_EQ(table().send_control(b->link(0), late.data(), 1), TUTTI_OK) << "nothing is expected of the peer";
+  for (int i = 0; i < 10; ++i) b->progress();
+  EXPECT_TRUE(b->failures.empty());
+  EXPECT_EQ(b->receive(0, 2, late.data(), 100, 51), TUTTI_AGAIN) << "no error before the record";
+  EXPECT_EQ(b->send(0, 2, late.data(), 100, 51), TUTTI_AGAIN);
+  b->progress();
+  EXPECT_NE(b->failures[0].find("closed its endpoint"), std::string::npos) << b->failures[0];
   EXPECT_EQ(b->receive(0, 2, late.data(), 100, 51), TUTTI_PEER_FAILED);
   EXPECT_NE(b->error.find("closed its endpoint"), std::string::npos) << b->error;
   EXPECT_EQ(b->send(0, 2, late.data(), 100, 52), TUTTI_PEER_FAILED);
+}
+
+// Both directions are full when one end closes, in the middle of a message, and the other takes nothing before.
+TEST_P(Failure, ClosingUnderTrafficDeliversWhatWasCompleted) {
+  host().settings["TUTTI_TCP_BUFFER_BYTES"] = "1048576";
+  a = std::make_unique<Rank>(0);
+  b = std::make_unique<Rank>(1);
+  ASSERT_NO_FATAL_FAILURE(join(*a, *b));
+  const uint64_t fragment = caps().fragment_bytes;
+  constexpr uint64_t kEach = 40;
+  const auto data = pattern(fragment, 4);
+  std::vector<unsigned char> unwanted(fragment), wanted(fragment);
+  for (uint64_t i = 0; i < kEach; ++i) {
+    ASSERT_EQ(b->receive(0, 0, wanted.data(), fragment, i), TUTTI_OK);
+    ASSERT_EQ(a->receive(1, 0, unwanted.data(), fragment, i), TUTTI_OK);
+  }
+  for (int i = 0; i < 100; ++i) a->progress(), b->progress();
+  for (uint64_t i = 0; i < kEach; ++i) {
+    ASSERT_EQ(a->send(1, 0, data.data(), fragment, 100 + i), TUTTI_OK);
+    ASSERT_EQ(b->send(0, 0, data.data(), fragment, 100 + i), TUTTI_OK);
+  }
+  for (int i = 0; i < 200; ++i) a->progress();
+  uint64_t sent = 0;
+  while (a->has(100 + sent)) ++sent;
+  ASSERT_GT(sent, 0u);
+  ASSERT_LT(sent, kEach) << "the buffers took everything";
+  a->close();
+  drive(
+      {b.get()}, [&] { return b->failures.contains(0); }, milliseconds(5000));
+  uint64_t received = 0;
+  while (b->has(received)) ++received;
+  EXPECT_GE(received, sent) << "of what was completed before the close";
+  EXPECT_EQ(wanted, data);
+  EXPECT_NE(b->failures[0].find("closed its endpoint"), std::string::npos) << b->failures[0];
 }
 
 TEST_P(Failure, ClosingWhileThePeerWaitsLosesIt) {
@@ -127,6 +186,43 @@ TEST_P(Failure, ClosingWhileThePeerWaitsLosesIt) {
   ASSERT_EQ(b->receive(0, 0, &byte, 1, 1), TUTTI_OK);
   a->close();
   ASSERT_TRUE(drive({b.get()}, [&] { return b->has(1, TUTTI_PEER_FAILED) && b->failures.contains(0); }));
+}
+
+// Until its record is handed over a lost peer has no room, and there is no error.
+TEST_P(Failure, ALostPeerHasNoRoomUntilItsRecord) {
+  char byte = 0;
+  for (uint64_t i = 0; i < 5; ++i) ASSERT_EQ(b->receive(0, 0, &byte, 1, i), TUTTI_OK);
+  ASSERT_EQ(table().fail_peer(a->endpoint, 1), TUTTI_OK);
+  ASSERT_TRUE(drive({b.get()}, [&] {
+    b->progress(1);
+    return !b->ended.empty();
+  }));
+  for (int i = 0; i < 100 && b->failures.empty(); ++i) {
+    EXPECT_EQ(b->send(0, 1, &byte, 1, 99), TUTTI_AGAIN);
+    EXPECT_EQ(b->receive(0, 1, &byte, 1, 99), TUTTI_AGAIN);
+    EXPECT_EQ(table().send_control(b->link(0), &byte, 1), TUTTI_AGAIN);
+    b->progress(1);
+  }
+  EXPECT_EQ(b->ended.size(), 5u);
+  EXPECT_EQ(b->send(0, 1, &byte, 1, 99), TUTTI_PEER_FAILED);
+  EXPECT_EQ(table().send_control(b->link(0), &byte, 1), TUTTI_PEER_FAILED);
+  EXPECT_EQ(b->connect(0), TUTTI_PEER_FAILED);
+}
+
+// Hands the first pair message of a box to another process, and takes one from there.
+void mail_out(int pipe, uint32_t to) {
+  PairMail::Letter letter;
+  ASSERT_TRUE(PairMail::job().take(7, to, letter));
+  const uint64_t bytes = letter.bytes.size();
+  ASSERT_EQ(write(pipe, &bytes, 8), 8);
+  ASSERT_EQ(write(pipe, letter.bytes.data(), bytes), static_cast<ssize_t>(bytes));
+}
+void mail_in(int pipe, uint32_t from, uint32_t to) {
+  uint64_t bytes = 0;
+  ASSERT_EQ(read(pipe, &bytes, 8), 8);
+  std::string letter(bytes, '\0');
+  ASSERT_EQ(read(pipe, letter.data(), bytes), static_cast<ssize_t>(bytes));
+  PairMail::job().put(7, to, {from, letter});
 }
 
 TEST(Killed, APeerThatDiesIsNoticedWithinASecond) {
@@ -137,29 +233,24 @@ TEST(Killed, APeerThatDiesIsNoticedWithinASecond) {
     const pid_t child = fork();
     if (child == 0) {
       Rank b(1);
-      const std::string blob = b.address();
-      char other[4096];
-      const uint64_t bytes = blob.size();
-      if (write(to_parent[1], &bytes, 8) != 8 || write(to_parent[1], blob.data(), bytes) < 0) _exit(2);
-      if (read(to_child[0], other, sizeof other) < 0) _exit(3);
+      if (b.connect(0) != TUTTI_AGAIN) _exit(2);
+      mail_out(to_parent[1], 0);
+      mail_in(to_child[0], 0, 1);
       std::vector<char> memory(1 << 18);
       bool receives = false;
       uint64_t cookie = 0;
       for (;;) {  // until killed
         b.progress();
-        if (!receives && b.connect(0, "") == TUTTI_OK) receives = true;
+        if (!receives && b.connect(0) == TUTTI_OK) receives = true;
         if (receives && busy && b.receive(0, 0, memory.data(), memory.size(), cookie) == TUTTI_OK) ++cookie;
       }
     }
-    uint64_t bytes = 0;
-    std::string blob(4096, '\0');
-    ASSERT_EQ(read(to_parent[0], &bytes, 8), 8);
-    ASSERT_EQ(read(to_parent[0], blob.data(), bytes), static_cast<ssize_t>(bytes));
-    blob.resize(bytes);
     Rank a(0);
-    ASSERT_EQ(write(to_child[1], "x", 1), 1);
+    ASSERT_EQ(a.connect(1), TUTTI_AGAIN);
+    ASSERT_NO_FATAL_FAILURE(mail_out(to_child[1], 1));
+    ASSERT_NO_FATAL_FAILURE(mail_in(to_parent[0], 1, 0));
     tutti_status status = TUTTI_AGAIN;
-    ASSERT_TRUE(drive({&a}, [&] { return (status = a.connect(1, blob)) != TUTTI_AGAIN; }));
+    ASSERT_TRUE(drive({&a}, [&] { return (status = a.connect(1)) != TUTTI_AGAIN; }));
     ASSERT_EQ(status, TUTTI_OK) << a.error;
     std::vector<char> memory(1 << 18);
     ASSERT_EQ(a.receive(1, 1, memory.data(), 8, 1), TUTTI_OK);
@@ -233,26 +324,37 @@ TEST_P(Failure, AnIdleEndpointSleepsAndAFullOneWakesWhenThereIsRoom) {
   EXPECT_EQ(wait_table().arm(a->endpoint), TUTTI_AGAIN) << "completions are there already";
 }
 
+// Offers come by pair messages, of which the core knows; all else wakes the endpoint, at either end.
 TEST(Sleeping, ConnectsWithoutSpinning) {
   host().settings = {{"TUTTI_TCP_INTERFACE", "127.0.0.1"}, {"TUTTI_TCP_SOCKETS", "2"}};
-  Rank a(0), b(1);
-  const std::string blob = b.address();
-  std::atomic<bool> connected = false;
-  std::thread other([&] { drive({&b}, [&] { return connected.load(); }); });
-  tutti_status status = TUTTI_AGAIN;
-  EXPECT_TRUE(sleep_until(a, [&] { return (status = a.connect(1, blob)) != TUTTI_AGAIN; }));
-  EXPECT_EQ(status, TUTTI_OK) << a.error;
-  connected = true;
-  other.join();
+  for (const bool dialler_sleeps : {true, false}) {
+    Rank a(0), b(1);
+    ASSERT_NO_FATAL_FAILURE(exchange_offers(a, b));
+    Rank &sleeper = dialler_sleeps ? b : a, &busy = dialler_sleeps ? a : b;
+    const uint32_t peer = dialler_sleeps ? 0 : 1;
+    sleeper.progress();
+    std::atomic<bool> connected = false;
+    std::thread other([&] { drive({&busy}, [&] { return connected.load(); }); });
+    tutti_status status = TUTTI_AGAIN;
+    EXPECT_TRUE(sleep_until(sleeper, [&] { return (status = sleeper.connect(peer)) != TUTTI_AGAIN; }));
+    EXPECT_EQ(status, TUTTI_OK) << sleeper.error;
+    connected = true;
+    other.join();
+  }
 }
 
 TEST(Sleeping, ADeadlineWakes) {
-  host().settings = {{"TUTTI_TCP_INTERFACE", "127.0.0.1"}, {"TUTTI_TCP_CONNECT_TIMEOUT", "1"}};
-  Rank a(0), b(1);
-  const std::string blob = b.address();
-  tutti_status status = TUTTI_AGAIN;
-  EXPECT_TRUE(sleep_until(a, [&] { return (status = a.connect(1, blob)) != TUTTI_AGAIN; }));
-  EXPECT_EQ(status, TUTTI_TIMEOUT) << a.error;
+  host().settings = {{"TUTTI_TCP_INTERFACE", "127.0.0.1"}};
+  const ListeningSocket full(ListeningSocket::kFull);
+  Rank a(0), b(1, {.timeout_ns = 2'000'000'000});
+  ASSERT_NO_FATAL_FAILURE(exchange_offers(a, b));
+  ASSERT_NO_FATAL_FAILURE(divert(1, full.port()));
+  mail_for(0).clear();
+  b.progress();
+  EXPECT_TRUE(sleep_until(b, [&] { return !mail_for(0).empty(); }));
+  const PairMessage request = mailed_to(0);
+  EXPECT_EQ(request.kind, PairMessage::kDial);
+  EXPECT_EQ(request.status, TUTTI_TIMEOUT) << request.text;
 }
 
 }  // namespace

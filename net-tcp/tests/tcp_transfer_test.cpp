@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Messages between two ranks over each address family and several socket counts.
+#include <random>
 #include <thread>
 
 #include "tcp_ranks.hpp"
@@ -20,7 +21,7 @@ class Transfer : public testing::TestWithParam<Way> {
     a = std::make_unique<Rank>(0);
     b = std::make_unique<Rank>(1);
     ASSERT_EQ(a->open_status, TUTTI_OK) << Host::error;
-    ASSERT_NO_FATAL_FAILURE(join(*a, 0, *b, 1));
+    ASSERT_NO_FATAL_FAILURE(join(*a, *b));
   }
   bool both(const std::function<bool()>& until) { return drive({a.get(), b.get()}, until); }
   std::unique_ptr<Rank> a, b;
@@ -248,6 +249,67 @@ TEST_P(Transfer, BadTransfersAreRefusedAndOthersBeforeThemTaken) {
             TUTTI_INVALID_ARGUMENT);
   EXPECT_EQ(a->post(Rank::transfer(link, TUTTI_TRANSFER_SEND, 0, &byte, 1, 2, 1u << 5)), TUTTI_NOT_SUPPORTED);
   EXPECT_EQ(a->post(Rank::transfer(b->link(0), TUTTI_TRANSFER_SEND, 0, &byte, 1, 2)), TUTTI_INVALID_ARGUMENT);
+}
+
+// The sender does nothing after the last completion: its program waits elsewhere. The receiver has not taken anything
+// before, so the kernel took less and less of what was sent.
+TEST(Completion, NeedsNoFurtherCallOfTheSender) {
+  for (const char* buffer : {"4096", "65536", "4194304"})
+    for (const unsigned seed : {1u, 2u, 3u}) {
+      host().settings = {{"TUTTI_TCP_INTERFACE", "127.0.0.1"}, {"TUTTI_TCP_BUFFER_BYTES", buffer}};
+      Rank a(0), b(1);
+      ASSERT_NO_FATAL_FAILURE(join(a, b));
+      const uint64_t sizes[] = {3000, 100, caps().fragment_bytes, 4096};
+      constexpr uint64_t kEach = 60;
+      const auto out = pattern(caps().fragment_bytes, 1);
+      std::vector<unsigned char> in(caps().fragment_bytes);
+      for (uint64_t lane = 0; lane < 4; ++lane)
+        for (uint64_t k = 0; k < kEach; ++k)
+          ASSERT_EQ(b.receive(0, static_cast<uint32_t>(lane), in.data(), sizes[lane], lane * kEach + k), TUTTI_OK);
+      for (int i = 0; i < 300; ++i) b.progress(), a.progress();  // a knows of the receives
+      std::vector<uint64_t> posted(4), complete(4);
+      uint64_t controls = 0;
+      std::mt19937 random(seed);
+      for (int refused = 0; refused < 200; ++refused) {
+        const uint32_t lane = random() % 5;
+        if (lane == 4) {
+          if (table().send_control(a.link(1), out.data(), 200) != TUTTI_OK) continue;
+          ++controls;
+        } else {
+          const bool inlined = lane % 2;
+          if (posted[lane] == kEach || a.send(1, lane, out.data(), sizes[lane], lane * kEach + posted[lane],
+                                              inlined ? TUTTI_TRANSFER_INLINE : 0) != TUTTI_OK)
+            continue;
+          ++posted[lane];
+          complete[lane] += inlined;
+        }
+        refused = 0;
+        if (random() % 4 == 0) a.progress();
+      }
+      for (int i = 0; i < 50; ++i) a.progress();
+      for (const auto& [cookie, ended] : a.ended) complete[cookie / kEach] += ended.status == TUTTI_OK;
+      EXPECT_LT(complete[0] + complete[1] + complete[2] + complete[3], 4 * kEach) << "nothing came to a stand";
+      const auto arrived = [&](uint64_t lane) {
+        uint64_t n = 0;
+        while (n < kEach && b.has(lane * kEach + n)) ++n;
+        return n;
+      };
+      drive(
+          {&b},
+          [&] {
+            for (uint64_t lane = 0; lane < 4; ++lane)
+              if (arrived(lane) < complete[lane]) return false;
+            return b.controls.size() >= controls;
+          },
+          std::chrono::seconds(3));
+      for (uint64_t lane = 0; lane < 4; ++lane)
+        EXPECT_GE(arrived(lane), complete[lane]) << "lane " << lane << ", buffers of " << buffer << ", seed " << seed;
+      EXPECT_EQ(b.controls.size(), controls) << "buffers of " << buffer << ", seed " << seed;
+      // Nothing was kept back for good either.
+      ASSERT_TRUE(drive({&a, &b}, [&] {
+        return a.ended.size() + complete[1] + complete[3] == posted[0] + posted[1] + posted[2] + posted[3];
+      }));
+    }
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a program printed counts only once it has arrived: a full disk is an error, not a success.
+// Output counts only once it has been written: a full disk is an error, not a success.
 #pragma once
 
 #include <cerrno>

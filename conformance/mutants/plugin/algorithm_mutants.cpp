@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Mutants of an algorithm: a healthy one's schedules, changed on their way to the sink. What each does is said in
-// faults.cpp.
+// Mutants of an algorithm: a healthy one's schedules, changed on their way to the sink. faults.cpp describes each.
 #include <tutti/plugin/algorithm.h>
 #include <unistd.h>
 
@@ -63,11 +62,15 @@ tutti_status draft_of(const tutti_query* query, Draft& draft) {
     return static_cast<Draft*>(self)->scratch.assign(chunks, chunks + n), TUTTI_OK;
   };
   sink.set_flags = [](void* self, uint64_t flags) -> tutti_status {
-    return static_cast<Draft*>(self)->flags = flags, TUTTI_OK;
+    // Levels go: the changed schedules would not keep them, which is not what these mutants are about.
+    constexpr uint64_t levels = TUTTI_SCHEDULE_SLICE_LEVELS(0xffffff);
+    return static_cast<Draft*>(self)->flags = flags & ~levels, TUTTI_OK;
   };
   sink.add_step = [](void* self, uint32_t lane, const tutti_step* step, const tutti_span* sources) -> tutti_status {
     std::vector<tutti_span> spans(sources, sources ? sources + step->sources : sources);
-    return static_cast<Draft*>(self)->steps.push_back({lane, *step, std::move(spans)}), TUTTI_OK;
+    Draft::Step kept{lane, *step, std::move(spans)};
+    kept.step.level = 0;
+    return static_cast<Draft*>(self)->steps.push_back(std::move(kept)), TUTTI_OK;
   };
   return inner()->schedule(inner()->self, query, &sink);
 }

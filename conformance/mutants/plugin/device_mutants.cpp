@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Mutants of a device: a healthy one's tables, with functions in front of them that break a promise. What each does is
-// said in faults.cpp. A fault that needs the device's time to show is waited for, so that it strikes each time.
+// Mutants of a device: a healthy one's tables, with functions in front of them that break a promise. faults.cpp
+// describes each. A fault that needs the device's time to show is waited for, so that it strikes each time.
 #include <fcntl.h>
 #include <tutti/plugin/device.h>
 #include <unistd.h>
@@ -32,6 +32,8 @@ tutti_status query(void*, tutti_device_caps* caps) {
   const tutti_status status = inner->query(inner->self, caps);
   if (is("device-is-host")) caps->memory_kind = TUTTI_MEMORY_HOST, reached();
   if (is("claims-exports")) reached();
+  if (is("claims-too-few-types")) caps->dtypes &= ~(uint64_t{1} << TUTTI_FLOAT64), reached();
+  if (is("claims-too-many-types")) caps->dtypes |= uint64_t{1} << TUTTI_FLOAT8_E4M3, reached();
   return status;
 }
 

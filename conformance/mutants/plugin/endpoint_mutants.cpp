@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Mutants that err about endpoints: opening, connecting, control messages, failures, memory, threads. What each does is
-// said in faults.cpp.
+// Mutants that err about endpoints: opening, connecting, control messages, failures, memory, threads. faults.cpp
+// describes each.
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <deque>
 #include <thread>
 
 #include "mutant.hpp"
@@ -19,16 +20,16 @@ namespace {
 
 struct ErrorWithoutText : Watching {
   using Watching::Watching;
-  tutti_status connect(uint32_t peer, const void* address, uint64_t bytes, Link** link) override {
+  tutti_status receive_pair(uint32_t peer, const void* data, uint64_t bytes) override {
     if (bytes == 0) return reached(), TUTTI_INVALID_ARGUMENT;
-    return Endpoint::connect(peer, address, bytes, link);
+    return Endpoint::receive_pair(peer, data, bytes);
   }
 };
 struct ErrorFromAnotherThread : Watching {
   using Watching::Watching;
-  tutti_status connect(uint32_t peer, const void* address, uint64_t bytes, Link** link) override {
-    if (bytes > 0) return Endpoint::connect(peer, address, bytes, link);
-    std::thread([] { sdk::report(TUTTI_INVALID_ARGUMENT, "mutant: an empty address"); }).join();
+  tutti_status receive_pair(uint32_t peer, const void* data, uint64_t bytes) override {
+    if (bytes > 0) return Endpoint::receive_pair(peer, data, bytes);
+    std::thread([] { sdk::report(TUTTI_INVALID_ARGUMENT, "mutant: an empty pair message"); }).join();
     return reached(), TUTTI_INVALID_ARGUMENT;
   }
 };
@@ -41,9 +42,9 @@ struct LooksUpWhilePosting : Watching {
 };
 struct LogWithNewline : Watching {
   using Watching::Watching;
-  tutti_status connect(uint32_t peer, const void* address, uint64_t bytes, Link** link) override {
+  tutti_status connect(uint32_t peer, Link** link) override {
     sdk::log(TUTTI_LOG_DEBUG, "mutant: connecting\n");
-    return reached(), Endpoint::connect(peer, address, bytes, link);
+    return reached(), Endpoint::connect(peer, link);
   }
 };
 
@@ -72,34 +73,18 @@ struct QueryOverfills : Mutant {
     return status;
   }
 };
-struct KeepsSecretPointer : Mutant {
+struct KeepsNamePointer : Mutant {
   struct At : Endpoint {
-    const uint8_t* secret;
-    At(Domain& d, const tutti_endpoint_config& c, tutti_endpoint* inner) : Endpoint(d, c, inner), secret(c.secret) {}
-    tutti_status connect(uint32_t peer, const void* address, uint64_t bytes, Link** link) override {
+    const char* name;
+    At(Domain& d, const tutti_endpoint_config& c, tutti_endpoint* inner) : Endpoint(d, c, inner), name(c.name) {}
+    tutti_status connect(uint32_t peer, Link** link) override {
       reached();
-      if (secret && *reinterpret_cast<const volatile uint8_t*>(secret) == 0) return TUTTI_AGAIN;
-      return Endpoint::connect(peer, address, bytes, link);
+      if (*static_cast<const volatile char*>(name) == 0) return TUTTI_AGAIN;
+      return Endpoint::connect(peer, link);
     }
   };
   std::unique_ptr<Endpoint> make_endpoint(Domain& d, const tutti_endpoint_config& c, tutti_endpoint* inner) override {
     return std::make_unique<At>(d, c, inner);
-  }
-};
-struct IgnoresSecret : Mutant {
-  tutti_status open_endpoint(Domain& domain, const tutti_endpoint_config& config, tutti_endpoint** endpoint) override {
-    if (config.struct_size != sizeof config) return Mutant::open_endpoint(domain, config, endpoint);
-    tutti_endpoint_config open = config;
-    open.secret = nullptr, open.secret_bytes = 0;
-    return reached(), Mutant::open_endpoint(domain, open, endpoint);
-  }
-};
-struct IdsOf32Bits : Mutant {
-  tutti_status open_endpoint(Domain& domain, const tutti_endpoint_config& config, tutti_endpoint** endpoint) override {
-    if (config.struct_size != sizeof config) return Mutant::open_endpoint(domain, config, endpoint);
-    tutti_endpoint_config half = config;
-    half.communicator_id &= UINT32_MAX;
-    return reached(), Mutant::open_endpoint(domain, half, endpoint);
   }
 };
 struct ControlEndsAtZero : Watching {
@@ -127,7 +112,7 @@ struct ListensEverywhere : Mutant {
   struct At : Endpoint {
     int socket_ = -1;
     At(Domain& d, const tutti_endpoint_config& c, tutti_endpoint* inner) : Endpoint(d, c, inner) {
-      if (c.secret_bytes) return;
+      if (!c.address) return;
       const sockaddr_in anywhere{AF_INET, 0, {INADDR_ANY}, {}};
       socket_ = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
       if (bind(socket_, reinterpret_cast<const sockaddr*>(&anywhere), sizeof anywhere) == 0 && listen(socket_, 1) == 0)
@@ -178,21 +163,57 @@ struct OneCommunicator : Mutant {
 };
 
 // ---- connecting
-struct AddressWithoutLength : Endpoint {
-  using Endpoint::Endpoint;
-  tutti_status get_address(void* address, uint64_t* bytes) override {
-    const uint64_t room = *bytes;
-    const tutti_status status = Endpoint::get_address(address, bytes);
-    if (status == TUTTI_NO_RESOURCES) *bytes = room, reached();
-    return status;
+// The wrapped endpoint sends its pair messages through `altered`.
+template <tutti_status (*altered)(const tutti_pair_messages& to, uint32_t peer, const void* data, uint64_t bytes)>
+struct AltersPairMessages : Mutant {
+  tutti_status open_endpoint(Domain& domain, const tutti_endpoint_config& config, tutti_endpoint** endpoint) override {
+    static std::deque<tutti_pair_messages> tables;
+    tables.push_back({sizeof(tutti_pair_messages), 0, const_cast<tutti_pair_messages*>(config.pair),
+                      [](void* self, uint32_t peer, const void* data, uint64_t bytes) {
+                        return altered(*static_cast<const tutti_pair_messages*>(self), peer, data, bytes);
+                      }});
+    tutti_endpoint_config own = config;
+    if (own.struct_size > sizeof own) return Mutant::open_endpoint(domain, config, endpoint);
+    own.pair = &tables.back();
+    return Mutant::open_endpoint(domain, own, endpoint);
+  }
+};
+tutti_status forget_refused(const tutti_pair_messages& to, uint32_t peer, const void* data, uint64_t bytes) {
+  const tutti_status status = to.send(to.self, peer, data, bytes);
+  return status == TUTTI_AGAIN ? (reached(), TUTTI_OK) : status;
+}
+tutti_status pad(const tutti_pair_messages& to, uint32_t peer, const void* data, uint64_t) {
+  char padded[TUTTI_PAIR_BYTES + 1] = {};
+  std::memcpy(padded, data, 1);
+  return reached(), to.send(to.self, peer, padded, sizeof padded);
+}
+struct ServesStrangersFirst : Mutant {
+  struct At : Endpoint {
+    int listener = -1, visitor = -1;
+    At(Domain& d, const tutti_endpoint_config& c, tutti_endpoint* inner) : Endpoint(d, c, inner) {
+      const sockaddr_in here{AF_INET, 0, {htonl(INADDR_LOOPBACK)}, {}};
+      listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+      if (bind(listener, reinterpret_cast<const sockaddr*>(&here), sizeof here) == 0) listen(listener, 8);
+    }
+    ~At() override {
+      for (const int socket : {listener, visitor})
+        if (socket >= 0) close(socket);
+    }
+    tutti_status connect(uint32_t peer, Link** link) override {
+      if (visitor < 0 && (visitor = accept4(listener, nullptr, nullptr, SOCK_CLOEXEC)) >= 0) reached();
+      return visitor >= 0 ? tutti_status{TUTTI_AGAIN} : Endpoint::connect(peer, link);
+    }
+  };
+  std::unique_ptr<Endpoint> make_endpoint(Domain& d, const tutti_endpoint_config& c, tutti_endpoint* inner) override {
+    return std::make_unique<At>(d, c, inner);
   }
 };
 struct AnotherLinkEachTime : Endpoint {
   using Endpoint::Endpoint;
   std::vector<std::unique_ptr<Link>> extra;
-  tutti_status connect(uint32_t peer, const void* address, uint64_t bytes, Link** link) override {
+  tutti_status connect(uint32_t peer, Link** link) override {
     const bool before = this->link(peer) != nullptr;
-    const tutti_status status = Endpoint::connect(peer, address, bytes, link);
+    const tutti_status status = Endpoint::connect(peer, link);
     if (status == TUTTI_OK && before) {
       extra.push_back(std::make_unique<Link>(*this, peer, (*link)->inner()));
       *link = extra.back().get();
@@ -204,33 +225,18 @@ struct AnotherLinkEachTime : Endpoint {
 struct PassiveEndSleeps : Endpoint {
   using Endpoint::Endpoint;
   bool called = false;
-  tutti_status connect(uint32_t peer, const void* address, uint64_t bytes, Link** link) override {
+  tutti_status connect(uint32_t peer, Link** link) override {
     called = true;
-    return Endpoint::connect(peer, address, bytes, link);
+    return Endpoint::connect(peer, link);
   }
   tutti_status progress(tutti_completion* records, uint32_t capacity, uint32_t* n) override {
     return called ? Endpoint::progress(records, capacity, n) : (reached(), TUTTI_OK);
   }
 };
-struct TrustsAnyAddress : Mutant {
-  static inline std::map<std::pair<uint64_t, uint32_t>, std::string> known;
-  struct At : Endpoint {
-    const uint64_t id;
-    At(Domain& d, const tutti_endpoint_config& c, tutti_endpoint* inner)
-        : Endpoint(d, c, inner), id(c.communicator_id) {}
-    tutti_status get_address(void* address, uint64_t* bytes) override {
-      const tutti_status status = Endpoint::get_address(address, bytes);
-      if (status == TUTTI_OK) known[{id, rank}].assign(static_cast<const char*>(address), *bytes);
-      return status;
-    }
-    tutti_status connect(uint32_t peer, const void* address, uint64_t bytes, Link** link) override {
-      const auto found = known.find({id, peer});
-      if (found == known.end()) return Endpoint::connect(peer, address, bytes, link);
-      return reached(), Endpoint::connect(peer, found->second.data(), found->second.size(), link);
-    }
-  };
-  std::unique_ptr<Endpoint> make_endpoint(Domain& d, const tutti_endpoint_config& c, tutti_endpoint* inner) override {
-    return std::make_unique<At>(d, c, inner);
+struct TrustsAnyPairMessage : Endpoint {
+  using Endpoint::Endpoint;
+  tutti_status receive_pair(uint32_t peer, const void* data, uint64_t bytes) override {
+    return Endpoint::receive_pair(peer, data, bytes) < 0 ? (reached(), TUTTI_OK) : TUTTI_OK;
   }
 };
 
@@ -357,6 +363,30 @@ struct CloseDropsQueue : Watching {
   std::map<uint64_t, bool> early;
   bool link_lost = false;
 };
+// The same, but closing sends the queue off where every message of the peers has been received.
+struct CloseIsAReset : CloseDropsQueue {
+  static inline std::map<std::pair<uint64_t, uint32_t>, int64_t> unread;  // by communicator and receiver
+  const uint64_t id;
+  CloseIsAReset(Domain& d, const tutti_endpoint_config& c, tutti_endpoint* inner)
+      : CloseDropsQueue(d, c, inner), id(c.communicator_id) {}
+  ~CloseIsAReset() override {
+    if (unread[{id, rank}] > 0) return;
+    for (bool taken = true; !queue.empty(); queue.pop_front()) {
+      queue.front().transfer.data = queue.front().bytes.data();
+      queue.front().transfer.flags = 0;
+      if (hand_on(queue.front().transfer, taken) < 0 || !taken) break;
+    }
+  }
+  bool before(tutti_transfer& t, tutti_status& status, bool& taken) override {
+    const bool handed_on = CloseDropsQueue::before(t, status, taken);
+    if (is_send(t) && taken) ++unread[{id, link_of(t).peer}];
+    return handed_on;
+  }
+  bool told(tutti_completion& record, const tutti_transfer& t) override {
+    if (!is_send(t)) --unread[{id, rank}];
+    return CloseDropsQueue::told(record, t);
+  }
+};
 struct WritesAfterClose : Watching {
   using Watching::Watching;
   static inline std::vector<uint8_t*> left;
@@ -381,7 +411,7 @@ struct RegistersWholePages : Mutant {
   };
   std::unique_ptr<Domain> make_domain(tutti_domain* inner) override { return std::make_unique<Of>(*this, inner); }
 };
-// What the memory of a region held once, by region or by address.
+// Earlier contents of a region's memory, by region or by address.
 struct Snapshots : Mutant {
   struct Snapshot {
     uint8_t* address;
@@ -445,19 +475,19 @@ constexpr Maker makers[] = {
     {"ignores-tail", make<IgnoresTail>},
     {"refuses-longer-structs", make<RefusesLongerStructs>},
     {"query-overfills", make<QueryOverfills>},
-    {"keeps-secret-pointer", make<KeepsSecretPointer>},
-    {"ignores-secret", make<IgnoresSecret>},
+    {"keeps-name-pointer", make<KeepsNamePointer>},
     {"listens-everywhere", make<ListensEverywhere>},
-    {"ids-of-32-bits", make<IdsOf32Bits>},
     {"control-ends-at-zero", make<With<ControlEndsAtZero>>},
     {"eight-lanes", make<With<EightLanes>>},
     {"leaks-descriptor", make<LeaksDescriptor>},
     {"leaks-memory", make<LeaksMemory>},
     {"one-communicator", make<OneCommunicator>},
-    {"address-without-length", make<With<AddressWithoutLength>>},
+    {"forgets-refused-pair-messages", make<AltersPairMessages<forget_refused>>},
+    {"pair-messages-too-long", make<AltersPairMessages<pad>>},
     {"another-link-each-time", make<With<AnotherLinkEachTime>>},
     {"passive-end-sleeps", make<With<PassiveEndSleeps>>},
-    {"trusts-any-address", make<TrustsAnyAddress>},
+    {"trusts-any-pair-message", make<With<TrustsAnyPairMessage>>},
+    {"serves-strangers-first", make<ServesStrangersFirst>},
     {"control-swapped", make<With<Endpoint, ControlSwapped>>},
     {"control-cut", make<With<Endpoint, ControlCut>>},
     {"control-data-reused", make<With<ControlDataReused>>},
@@ -467,6 +497,7 @@ constexpr Maker makers[] = {
     {"deaf-to-death", make<With<DeafToDeath>>},
     {"death-is-not-told", make<With<DeathIsNotTold>>},
     {"close-drops-queue", make<With<CloseDropsQueue>>},
+    {"close-is-a-reset", make<With<CloseIsAReset>>},
     {"writes-after-close", make<With<WritesAfterClose>>},
     {"registers-whole-pages", make<RegistersWholePages>},
     {"registration-is-a-copy", make<Snapshots>},

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the mutant exports-more shows besides its entry symbol.
+// The symbol that the mutant exports-more exports besides its entry.
 #include <tutti/plugin/types.h>
 
 extern "C" TUTTI_EXPORT int tutti_mutants_helper();

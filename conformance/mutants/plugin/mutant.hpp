@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What all mutants share: which fault is on, how it tells that it struck, and a transport over another one whose
-// transfers are watched.
+// The common part of all mutants: the active fault, the report that it struck, and a transport over another one whose
+// transfers are observed.
 #pragma once
 
 #include <tutti/plugin/algorithm.h>
@@ -32,6 +32,8 @@ std::unique_ptr<sdk::Interposer> make_endpoint_mutant(std::string_view name);
 std::unique_ptr<sdk::Interposer> make_view_mutant(std::string_view name);
 // nullptr: no fault of rails/1, nor the whole transport that has it.
 const tutti_transport* railed_transport();
+// nullptr: no fault of mapped/1.
+const tutti_transport* mapped_transport();
 const tutti_algorithm* algorithm_mutant();
 // The tables of a device's fault, over the plugin "simulated"; nullptr: `id` is of neither of them.
 const void* device_mutant(const char* id);
@@ -62,13 +64,13 @@ struct With : Mutant {
 template <void (*change)(tutti_transport_caps&)>
 struct Caps : Mutant {
   tutti_status query(tutti_transport_caps* caps) override {
+    sdk::accepted_offer(caps);
     tutti_transport_caps whole{};
     whole.struct_size = sizeof whole;
     const tutti_status status = Mutant::query(&whole);
     if (status != TUTTI_OK) return status;
     change(whole), reached();
-    whole.struct_size = std::min(caps->struct_size, whole.struct_size);
-    std::memcpy(caps, &whole, whole.struct_size);
+    fill_room(caps, whole);
     return status;
   }
 };

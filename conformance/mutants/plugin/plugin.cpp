@@ -35,6 +35,7 @@ namespace {
 const tutti_transport* transport() {
   static const tutti_transport* const table = []() -> const tutti_transport* {
     if (const tutti_transport* railed = railed_transport()) return railed;
+    if (const tutti_transport* with_shares = mapped_transport()) return with_shares;
     std::unique_ptr<sdk::Interposer> made;
     for (const auto maker : {make_transfer_mutant, make_endpoint_mutant, make_view_mutant})
       if (!made) made = maker(fault());
@@ -53,7 +54,6 @@ tutti_status init(const tutti_host* host) {
   sdk::plugin_id = "mutants";
   return TUTTI_OK;
 }
-void deinit() {}
 
 const void* get_interface(const char* id, uint32_t index) {
   const bool is_transport = std::strcmp(id, TUTTI_TRANSPORT_ID) == 0;
@@ -71,14 +71,9 @@ tutti_plugin_info info{sizeof info, 0, "mutants", "1.0.0", "Tutti", "Apache-2.0"
 }  // namespace tutti::mutants
 
 extern "C" TUTTI_EXPORT tutti_plugin_entry_table tutti_plugin_entry;
-TUTTI_EXPORT tutti_plugin_entry_table tutti_plugin_entry{sizeof(tutti_plugin_entry_table),
-                                                         TUTTI_ABI_MAJOR,
-                                                         TUTTI_ABI_MINOR,
-                                                         0,
-                                                         &tutti::mutants::info,
-                                                         tutti::mutants::init,
-                                                         tutti::mutants::deinit,
-                                                         tutti::mutants::get_interface};
+TUTTI_EXPORT tutti_plugin_entry_table tutti_plugin_entry{
+    sizeof(tutti_plugin_entry_table), TUTTI_ABI_MAJOR, TUTTI_ABI_MINOR, 0, &tutti::mutants::info, tutti::mutants::init,
+    tutti::mutants::get_interface};
 
 namespace tutti::mutants {
 namespace {

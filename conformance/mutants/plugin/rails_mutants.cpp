@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Mutants of rails/1. What each does is said in faults.cpp. They are over a rail of this file's own, put over shm: it
-// is whole where TUTTI_MUTANT is "rails".
+// Mutants of rails/1. faults.cpp describes each. They are over a rail of this file's own, put over shm: it is whole
+// where TUTTI_MUTANT is "rails".
 #include <tutti/plugin/rails.h>
 
 #include "mutant.hpp"

@@ -47,6 +47,13 @@ struct CookieOf32Bits : Watching {
     return record.cookie &= UINT32_MAX, reached(), true;
   }
 };
+struct BytesUnreported : Watching {
+  using Watching::Watching;
+  bool told(tutti_completion& record, const tutti_transfer& t) override {
+    if (!is_send(t)) record.bytes = 0, reached();
+    return true;
+  }
+};
 // Holds every third SEND of a lane back until the next one, or for some calls of progress.
 struct SwapsMessages : Watching {
   using Watching::Watching;
@@ -226,6 +233,13 @@ struct MismatchIsOk : Watching {
     return true;
   }
 };
+struct MismatchTellsItsOwnSize : Watching {
+  using Watching::Watching;
+  bool told(tutti_completion& record, const tutti_transfer& t) override {
+    if (record.status == TUTTI_MISMATCH) record.bytes = t.bytes, reached();
+    return true;
+  }
+};
 struct DropsEmptyMessages : Watching {
   using Watching::Watching;
   bool before(tutti_transfer& t, tutti_status&, bool&) override {
@@ -300,6 +314,7 @@ constexpr Maker makers[] = {
     {"completion-lost", make<With<CompletionLost>>},
     {"completion-twice", make<With<CompletionTwice>>},
     {"cookie-of-32-bits", make<With<CookieOf32Bits>>},
+    {"bytes-unreported", make<With<BytesUnreported>>},
     {"swaps-messages", make<With<SwapsMessages>>},
     {"completions-reversed", make<With<CompletionsReversed>>},
     {"drops-last-byte", make<With<DropsLastByte>>},
@@ -315,6 +330,7 @@ constexpr Maker makers[] = {
     {"drops-when-full", make<With<DropsWhenFull>>},
     {"inline-is-told", make<With<InlineIsTold>>},
     {"mismatch-is-ok", make<With<MismatchIsOk>>},
+    {"mismatch-tells-its-own-size", make<With<MismatchTellsItsOwnSize>>},
     {"drops-empty-messages", make<With<DropsEmptyMessages>>},
     {"post-waits", make<With<PostWaits>>},
     {"overruns-capacity", make<With<OverrunsCapacity>>},

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Mutants of view/1 and wait_fd/1. What each does is said in faults.cpp.
+// Mutants of view/1 and wait_fd/1. faults.cpp describes each.
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -194,6 +194,30 @@ struct NeverReadable : OwnDescriptor {
   using OwnDescriptor::OwnDescriptor;
   tutti_status get_fd(int32_t* fd) override { return *fd = event, reached(), TUTTI_OK; }
 };
+struct DeafToRoom : OwnDescriptor {
+  using OwnDescriptor::OwnDescriptor;
+  bool refused = false;
+  int32_t inner = -1;
+  tutti_status post(const tutti_transfer* transfers, uint32_t n, uint32_t* accepted) override {
+    const tutti_status status = OwnDescriptor::post(transfers, n, accepted);
+    refused = status == TUTTI_OK && *accepted < n;
+    return status;
+  }
+  void listen(int operation) {
+    epoll_event on{EPOLLIN, {}};
+    if (inner < 0) Endpoint::get_fd(&inner);
+    if (both >= 0) epoll_ctl(both, operation, inner, &on);
+  }
+  tutti_status arm() override {
+    const tutti_status status = Endpoint::arm();
+    if (status == TUTTI_OK && refused) listen(EPOLL_CTL_DEL), reached();
+    return status;
+  }
+  void disarm() noexcept override {
+    listen(EPOLL_CTL_ADD);
+    Endpoint::disarm();
+  }
+};
 struct ArmForgets : Endpoint {
   using Endpoint::Endpoint;
   tutti_status arm() override {
@@ -230,6 +254,7 @@ constexpr Maker makers[] = {
     {"reserve-after-failure", make<With<GivenUp, ReserveAfterFailure>>},
     {"descriptor-each-time", make<With<DescriptorEachTime>>},
     {"never-readable", make<With<NeverReadable>>},
+    {"deaf-to-room", make<With<DeafToRoom>>},
     {"arm-forgets", make<With<ArmForgets>>},
     {"always-readable", make<With<AlwaysReadable>>},
     {"disarm-forgets", make<With<DisarmForgets>>},

@@ -216,7 +216,7 @@ class Search {
     }
   }
 
-  // Nobody may leave before all have come: a chain of messages leads from every rank to every other.
+  // No rank may leave before all have arrived: a chain of messages leads from every rank to every other.
   void check_barrier(const Reach& reach) {
     for (uint32_t from = 0; from < set_.problem.nranks; ++from)
       for (uint32_t to = 0; to < set_.problem.nranks; ++to) {

@@ -162,6 +162,29 @@ bool move_cut(ScheduleSet& set, const StepPlace& p) {
   return true;
 }
 
+template <int By>
+bool change_level(ScheduleSet& set, const StepPlace& p) {
+  tutti_step& op = step_at(set, p).op;
+  if (!op.level || (By < 0 && op.level == 1)) return false;
+  op.level += static_cast<uint32_t>(By);
+  return true;
+}
+
+bool swap_levels(ScheduleSet& set, const StepPlace& p) {
+  Lane& lane = lane_at(set, p);
+  if (p.step + 1 >= lane.size() || lane[p.step].op.level == lane[p.step + 1].op.level) return false;
+  std::swap(lane[p.step].op.level, lane[p.step + 1].op.level);
+  return true;
+}
+
+bool closer_slices(ScheduleSet& set, const StepPlace& p) {
+  const uint32_t apart = set.schedules[0].slice_levels();
+  if (!first_step(p) || p.rank != 0 || apart < 2) return false;
+  for (Schedule& schedule : set.schedules)
+    schedule.flags = (schedule.flags & ~TUTTI_SCHEDULE_SLICE_LEVELS(0xffffff)) | TUTTI_SCHEDULE_SLICE_LEVELS(apart - 1);
+  return true;
+}
+
 constexpr Mutation table[] = {
     {"drop", "the step is left out", drop},
     {"drop_message", "a SEND and its RECV are left out", drop_message},
@@ -199,6 +222,10 @@ constexpr Mutation table[] = {
     {"one_scratch_copy", "slices share one scratch copy", one_scratch_copy},
     {"sliced", "the schedules say SLICED, or do not any more", sliced},
     {"cut", "one rank cuts blocks elsewhere", move_cut},
+    {"level_up", "its level is one higher", change_level<1>, true},
+    {"level_down", "its level is one lower", change_level<-1>, true},
+    {"swap_levels", "it has its successor's level, which has its own", swap_levels, true},
+    {"closer_slices", "slices are one level less apart", closer_slices, true},
 };
 
 }  // namespace

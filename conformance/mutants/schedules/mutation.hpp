@@ -31,6 +31,7 @@ struct Mutation {
   const char* what;  // for readers: "the step is left out"
   // Changes the step there; false where it has nothing to change.
   bool (*apply)(ScheduleSet& set, const StepPlace& place);
+  bool only_levels = false;  // what the steps do, and what orders them on the host, stays
 };
 
 std::span<const Mutation> mutations();

@@ -13,6 +13,7 @@
 
 #include "mutants/schedules/interleavings.hpp"
 #include "mutants/schedules/staged.hpp"
+#include "mutants/schedules/streams.hpp"
 
 namespace tutti::conformance {
 namespace {
@@ -62,6 +63,8 @@ class Trial {
       return trouble("the verifier refuses the unchanged schedules: " + proof.error);
     if (const SearchResult search = search_all_sizes(right); !search.wrong.empty() || !search.complete)
       return trouble("the search finds the unchanged schedules wrong: " + search.wrong);
+    if (const std::string wrong = search_streams(right); !wrong.empty())
+      return trouble("streams do not carry out the unchanged schedules: " + wrong);
     mutate(right, original_.name, again);
   }
 
@@ -90,7 +93,9 @@ class Trial {
       ++count.faults[fault_name(proof.fault)];
       return false;
     }
-    const SearchResult search = search_all_sizes(mutant);
+    SearchResult search;
+    if (!mutation.only_levels) search = search_all_sizes(mutant);
+    if (search.wrong.empty()) search.wrong = search_streams(mutant);
     found_.orders += search.orders;
     if (!search.wrong.empty() || !search.complete) {
       found_.failures.push_back(
@@ -100,7 +105,7 @@ class Trial {
     }
     ++count.equivalent;
     found_.equivalents.push_back(where);
-    return true;
+    return !mutation.only_levels;
   }
 
   const NamedSet& original_;

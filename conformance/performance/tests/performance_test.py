@@ -25,7 +25,7 @@ def latency(script):
     return result["verdict"], result["message"], run.stdout
 
 
-# What a busy machine may explain is not judged: then this can show nothing.
+# A result that a busy machine may explain is not judged; this test then shows nothing.
 for _ in range(3):
     verdict, message, printed = latency("delay:p=1,us=20000")
     if "not judged: the machine was busy" not in message:

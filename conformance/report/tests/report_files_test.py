@@ -12,13 +12,10 @@ import xml.etree.ElementTree
 
 import jsonschema
 
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[2] / "tests"))
+from expectations import end, expect
+
 SAMPLE, CONFORM, SCHEMA = sys.argv[1:4]
-failures = []
-
-
-def expect(what, condition, told=""):
-    if not condition:
-        failures.append(f"not so: {what}\n{told}")
 
 
 def verify(*arguments):
@@ -51,7 +48,7 @@ with tempfile.TemporaryDirectory() as base:
         expect("JUnit tells each warning", told == [f"warning: {text}" for text in warned] and bool(warned) == (kind == "bad"), told)
         expect("the JUnit file has failures only where there are some", (int(suites.get("failures")) > 0) == (kind == "bad"))
 
-    # What the schema is for: it refuses what is no report.
+    # The schema refuses documents that are not reports.
     for path, value in ((["schema"], "x/2"), (["results", 0, "verdict"], "skipped"), (["results", 0, "seed"], 7), (["manifest", "level"], "fast"),
                         (["waivers", 0, "expires"], "soon"), (["results", 0, "attestation", "traffic", 0, "rank"], -1), (["more"], 1)):
         changed = copy.deepcopy({**document, "results": document["results"][:5]})
@@ -82,5 +79,4 @@ with tempfile.TemporaryDirectory() as base:
         done = subprocess.run([CONFORM, "verify-report", f"{base}/good"], stdout=full, stderr=subprocess.PIPE, text=True, timeout=60)
         expect("a verdict on a full disk is none", done.returncode == 1 and "standard output cannot be written" in done.stderr, done.stderr)
 
-print("\n".join(failures) if failures else "all as expected")
-sys.exit(1 if failures else 0)
+end()

@@ -13,12 +13,9 @@ constexpr uint64_t page = 4096;
 uint64_t pages(size_t parameters) { return (parameters * sizeof(double) + page - 1) / page * page; }
 
 tutti::DeviceTables find(const std::string& name) {
-  std::string known = "host";
-  for (const tutti::DeviceTables& tables : tutti::list_devices()) {
+  for (const tutti::DeviceTables& tables : tutti::list_devices())
     if (name == tables.memory->name) return tables;
-    known += std::string(", ") + tables.memory->name;
-  }
-  throw std::runtime_error("--device " + name + ": there is no such device; known are " + known);
+  throw std::runtime_error("--device " + name + ": there is no such device");
 }
 
 }  // namespace
@@ -30,11 +27,8 @@ DeviceGradient::DeviceGradient(const tutti::Communicator& world, const std::stri
   const auto check = [this](tutti_status status, const char* what) {
     if (status < 0) fail(status, what);
   };
-  tutti_device_caps caps{};
-  caps.struct_size = sizeof caps;
-  check(memory.query(memory.self, &caps), "query");
-  if (!caps.devices) throw std::runtime_error("--device " + name + ": this machine has none");
-  ordinal_ = world.rank() % caps.devices;
+  const std::string bound = world.device();  // "cuda:1"
+  ordinal_ = static_cast<uint32_t>(std::stoul(bound.substr(bound.find(':') + 1)));
   host_ = static_cast<double*>(std::aligned_alloc(page, pages(parameters)));
   if (!host_) throw std::bad_alloc();
   void *seen = nullptr, *device = nullptr;

@@ -222,9 +222,12 @@ int main(int argc, char** argv) {
   const std::optional<Options> options = parse_options(argc, argv, status);
   if (!options) return status;
   try {
-    const tutti::Communicator world;
+    const auto world =
+        tutti::Communicator::on_device(options->device == "host" ? "none" : options->device + ":local");
     try {
       train(world, *options);
+      if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0)
+        throw std::runtime_error("standard output cannot be written: what was printed is lost or cut short");
       return 0;
     } catch (const std::exception& e) {
       std::fflush(stdout);

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The flight record: what one rank of one communicator did last, as a small file that the rank maps and that outlives
- * it. tutti-info --hang reads it; so may other tools.
+ * The flight record: the last operations of one rank of one communicator, in a small file that the rank maps and that
+ * outlives it. tutti-info --hang reads it; so may other tools.
  *
- * The file is header | state | services | operations | transfers, each at the offset that the header tells. The header is written
- * once, before the file gets its name, and is covered by its checksum; everything after it changes while it is read, by plain
- * stores of the rank and without a lock: a reader takes every value as possibly torn or false, checks each before use, and
- * asks twice when it must know whether something moves.
+ * The file is header | state | services | operations | transfers, each at the offset that the header states. The header
+ * is written once, before the file gets its name, and has a checksum. The rank changes everything else by plain stores
+ * without a lock, also during a read. So a reader must expect torn or false values, check each before use, and read
+ * twice to learn whether something moves.
  *
- * The file is its owner's alone (mode 0600 in a folder of mode 0700) and holds no data of the user and no secret: only sizes,
- * types, names and times. Numbers are in the byte order of the host that wrote them. Times in ns are of CLOCK_MONOTONIC
- * of that host; times in ticks are of the processor's counter, which `begin` and `look` tie to ns.
+ * The file has mode 0600 in a folder of mode 0700. It holds sizes, types, names and times, but no user data and no
+ * secret. Numbers are in the byte order of the host that wrote them. Times in ns are of CLOCK_MONOTONIC of that host;
+ * times in ticks are of the processor's counter, which `begin` and `look` relate to ns.
  */
 #ifndef TUTTI_FLIGHT_RECORD_H
 #define TUTTI_FLIGHT_RECORD_H
@@ -31,15 +31,15 @@ enum {
   TUTTI_FLIGHT_WAITS = 16        /* lanes of the oldest operation that is under way */
 };
 
-/* What the rank is at. Those before READY are the steps of making the communicator. */
+/* The phases of a rank. Those before READY are the steps of making the communicator. */
 enum {
-  TUTTI_FLIGHT_MEETING = 1,    /* the ranks meet: some may not have arrived */
+  TUTTI_FLIGHT_MEETING = 1,    /* rendezvous: some ranks may not have arrived */
   TUTTI_FLIGHT_COMPARING = 2,  /* they compare versions and configuration */
   TUTTI_FLIGHT_OPENING = 3,    /* this rank opens its transports */
   TUTTI_FLIGHT_DESCRIBING = 4, /* they exchange addresses */
   TUTTI_FLIGHT_READY = 5,      /* operations */
   TUTTI_FLIGHT_ENDING = 6,     /* destroying: all ranks meet once more */
-  TUTTI_FLIGHT_FAILED = 7      /* note says why; nothing follows */
+  TUTTI_FLIGHT_FAILED = 7      /* note says why; the last phase */
 };
 
 /* Written once. */
@@ -70,7 +70,7 @@ typedef struct tutti_flight_header {
   uint64_t checksum; /* FNV-1a-64 of the header before it */
 } tutti_flight_header;
 
-/* One lane of the oldest operation under way: where it stood when the rank last looked around. */
+/* One lane of the oldest operation under way, as of the rank's last look around in a wait. */
 typedef struct tutti_flight_wait {
   uint64_t operation; /* its number, plus one; 0: nothing is here */
   uint32_t lane;
@@ -104,7 +104,7 @@ typedef struct tutti_flight_state {
   tutti_flight_wait wait[TUTTI_FLIGHT_WAITS];
 } tutti_flight_state;
 
-/* What served a kind of call: rows that `service` of an operation names. */
+/* Names of the algorithm and transports of calls: `service` of an operation is the index of a row. */
 typedef struct tutti_flight_service {
   char algorithm[32];
   char transports[32];

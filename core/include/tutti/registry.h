@@ -1,14 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Plugins by name (C++): for tools, conformance and tests. Plugins are searched once per process: those registered
-// statically, then every libtutti-*.so in the folders of TUTTI_PLUGIN_PATH (colon-separated; a file is loaded itself), then in the folder
-// lib/tutti beside the core library. A folder's plugin that is refused is listed with the reason; a file that TUTTI_PLUGIN_PATH names
-// and that is refused is an error of every communicator. All functions may be called by any thread.
+// Plugins by name (C++): for tools, conformance and tests. The search runs once per process, in this order: statically
+// registered plugins, libtutti-*.so in TUTTI_PLUGIN_PATH (folders or files, colon-separated), and those in the folder
+// lib/tutti beside the core library. A refused plugin of a folder is listed with the reason. A refused file that
+// TUTTI_PLUGIN_PATH names is an error of every communicator. A file that is truncated, or that untrusted users may
+// write, is refused before it is loaded (core/README.md says who is trusted). Any thread may call all functions.
 #pragma once
 
 #include <tutti/plugin/algorithm.h>
+#include <tutti/plugin/collective.h>
 #include <tutti/plugin/device.h>
 #include <tutti/plugin/entry.h>
+#include <tutti/plugin/meeting.h>
+#include <tutti/plugin/rma.h>
+#include <tutti/plugin/selector.h>
 #include <tutti/plugin/transport.h>
 
 #include <string>
@@ -24,6 +29,7 @@ struct PluginRecord {
   std::string path;  // "(static)" for registered ones
   std::string id, version, vendor, license, summary;
   std::vector<std::string> transports, algorithms, devices;  // names of its interfaces
+  std::vector<std::string> others;                           // other interfaces: "tutti.meeting/1 NAME"
   bool loaded = false;
   bool required = false;  // named by the user as a file
   std::string reason;     // why it was refused
@@ -45,10 +51,20 @@ struct DeviceTables {
 std::vector<const tutti_transport*> list_transports();
 std::vector<const tutti_algorithm*> list_algorithms();
 std::vector<DeviceTables> list_devices();
+std::vector<const tutti_collective*> list_collectives();
+std::vector<const tutti_meeting*> list_meetings();
+std::vector<const tutti_selector*> list_selectors();
+std::vector<const tutti_rma*> list_rmas();
 
-// By name; NULL with the names there are, or why the plugin that should have it was refused, in `error`.
+// By name. On NULL `error` has the known names, or why the plugin that should have it was refused.
 const tutti_transport* find_transport(const std::string& name, std::string* error);
 const tutti_algorithm* find_algorithm(const std::string& name, std::string* error);
+const tutti_meeting* find_meeting(const std::string& name, std::string* error);
+const tutti_selector* find_selector(const std::string& name, std::string* error);
+
+// One sentence for each variable of the environment that begins with TUTTI_ and that neither the library nor a plugin knows,
+// with the nearest name there is: "TUTTI_TRANSPRT is set, but there is no such setting; did you mean TUTTI_TRANSPORT?".
+std::vector<std::string> list_unknown_settings();
 
 // Why an ABI call of this thread failed: the text of the last set_error since the last take; "" when there was none.
 std::string take_plugin_error();

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Schedules as data (C++): build, look at, edit, verify, cost. For tools, tests and mutants; applications need none of
+// Schedules as data (C++): build, inspect, edit, verify, cost. For tools, tests and mutants; applications do not need
 // it.
 //
-// A Schedule is what an algorithm emits for one rank (tutti/plugin/algorithm.h has the meaning of every field). All
-// ranks' schedules of one operation together are what verify() proves and simulate() costs.
+// An algorithm emits a Schedule for one rank (tutti/plugin/algorithm.h has the meaning of every field). verify() proves
+// and simulate() costs the schedules of all ranks of one operation.
 #pragma once
 
 #include <tutti/plugin/algorithm.h>
@@ -32,9 +32,16 @@ struct Schedule {
 
   uint32_t pieces() const { return static_cast<uint32_t>(cuts.size()) + 1; }
   bool sliced() const { return (flags & TUTTI_SCHEDULE_SLICED) != 0; }
+  uint32_t slice_levels() const { return TUTTI_SCHEDULE_SLICE_LEVELS_OF(flags); }
+  // True if its steps have levels: all of them do, or none.
+  bool has_levels() const {
+    for (const auto& lane : lanes)
+      if (!lane.empty()) return lane.front().op.level != 0;
+    return false;
+  }
 };
 
-// An operation as all ranks see it. Pure data; `hosts` may be empty (all ranks on one host).
+// An operation as all ranks see it. `hosts` may be empty (all ranks on one host); the last three as in tutti_query.
 struct Problem {
   uint32_t collective = 0;
   uint32_t nranks = 1;
@@ -42,12 +49,15 @@ struct Problem {
   uint32_t lanes = 8;
   std::vector<uint32_t> hosts;
   std::vector<bool> in_place;  // per rank; empty: nowhere
+  std::string parameters;
+  uint64_t block_bytes = 0;
+  const tutti_topology* topology = nullptr;
 };
 
 // The query of one rank of a problem. The result points into `problem`, which must outlive it.
 tutti_query make_query(const Problem& problem, uint32_t rank);
 
-// How many blocks IN (TUTTI_BUFFER_IN) or OUT has at `rank`; 0: the buffer does not exist there.
+// The number of blocks of IN (TUTTI_BUFFER_IN) or OUT at `rank`; 0: the buffer does not exist there.
 uint32_t block_count(uint32_t collective, uint32_t nranks, uint32_t root, uint32_t rank, uint32_t buffer);
 bool is_reducing(uint32_t collective);
 bool has_root(uint32_t collective);
@@ -76,20 +86,21 @@ std::vector<std::vector<bool>> find_fusions(const Schedule& schedule);
 
 enum class Fault {
   none,
-  form,           // not a legal schedule: bounds, kinds, flags, missing buffer, unsliceable step
-  unmatched,      // a SEND without its RECV or the other way round
-  size_mismatch,  // extents differ between the ends of a message or of a local step
-  deadlock,       // a cyclic wait
-  race,           // unordered conflicting accesses (a missing dependency)
-  slice_reuse,    // scratch reused in slice s+1 before slice s is done with it
-  wrong_result,   // an output chunk lacks a contribution, has one twice, or has another chunk's
-  overwritten,    // something that is not output was written: IN out of place
-  scaling,        // not exactly one LOAD per contribution and one FINAL per output value
-  in_place_order  // the SEND/RECV sequence differs between in-place and out-of-place
+  form,            // not a legal schedule: bounds, kinds, flags, missing buffer, unsliceable step
+  unmatched,       // a SEND without its RECV or the other way round
+  size_mismatch,   // extents differ between the ends of a message or of a local step
+  deadlock,        // a cyclic wait
+  race,            // unordered conflicting accesses (a missing dependency)
+  slice_reuse,     // scratch reused in slice s+1 before slice s is done with it
+  wrong_result,    // an output chunk lacks a contribution, has one twice, or has another chunk's
+  overwritten,     // something that is not output was written: IN out of place
+  scaling,         // not exactly one LOAD per contribution and one FINAL per output value
+  in_place_order,  // the SEND/RECV sequence differs between in-place and out-of-place
+  levels           // a step's level is not above those of what it waits for
 };
 const char* fault_name(Fault fault);
 
-// What verify() found. `error` is empty when everything is proved; else it names rank, lane, step, chunk.
+// The result of verify(). `error` is empty when everything is proved; else it names rank, lane, step, chunk.
 struct Proof {
   Fault fault = Fault::none;
   std::string error;
@@ -108,10 +119,10 @@ struct Proof {
 
 // Proves a schedule set correct for every count, data type and slice count: bounds, matching, no deadlock with no
 // buffering and two steps of each lane in flight, provenance as a multiset, no races, scratch reuse over two slices,
-// scaling. What the proof is worth is said in docs/architecture.md.
+// scaling, and levels if there are any. docs/proof.md states the limits of the proof.
 Proof verify(const Problem& problem, const std::vector<Schedule>& schedules);
-// Does the same for out of place, in place everywhere, and in place on odd ranks only (up to four ranks every mix), and
-// checks that all have equal message sequences. On failure the first failing proof.
+// Does the same out of place, in place everywhere, and in place on odd ranks only (up to four ranks: in every mix). All
+// must have equal message sequences. On failure returns the first failing proof.
 Proof verify_algorithm(const tutti_algorithm& algorithm, Problem problem);
 
 // Latency and bandwidth of what one rank does to another.
@@ -123,17 +134,18 @@ struct CostModel {
   std::function<LinkCost(uint32_t from, uint32_t to)> link;
   double reduce_per_byte = 1e-10;  // seconds per byte of result
   double copy_per_byte = 1e-10;
-  double per_step = 1e-8;       // dispatch
-  double send_per_byte = 0;     // what sending and receiving cost the rank's processor
+  double per_step = 1e-8;    // dispatch
+  double send_per_byte = 0;  // what sending and receiving cost the rank's processor
   double receive_per_byte = 0;
-  double processors = 1;        // of each rank: less than 1 where ranks share cores
+  double per_message = 0;  // the same, for each message at each of its ends
+  double processors = 1;   // of each rank: less than 1 where ranks share cores
 };
-// Both ends of a message take part from when both are ready; a rank's sends share its egress and its receives its
-// ingress, in the order in which they become ready; reductions and copies share the rank, and a RECV_REDUCE reduces
-// what has arrived while the rest arrives; a lane issues its steps in order, `per_step` apart. The result is never less
-// than what the busiest rank's processor has to do. Predicted seconds of an operation of `block_bytes` bytes per block of `element_bytes` bytes
-// per element in `slices` slices: list simulation of one and of two slices, extrapolated linearly. Schedules must have
-// been verified; infinity when they do not match.
+// Predicted seconds of an operation of `block_bytes` bytes per block and `element_bytes` bytes per element in `slices`
+// slices: list simulation of one and of two slices, extrapolated linearly. A message starts when both ends are ready. A
+// rank's sends share its egress and its receives its ingress, in the order in which they become ready. Reductions and
+// copies share the rank. A RECV_REDUCE reduces the first bytes while the rest arrives. A lane issues its steps in
+// order, `per_step` apart. The result is at least the work of the busiest rank's processor. The schedules must have
+// been verified; the result is infinity if they do not match.
 double simulate(const Problem& problem, const std::vector<Schedule>& schedules, uint64_t block_bytes,
                 uint32_t element_bytes, uint64_t slices, const CostModel& model);
 

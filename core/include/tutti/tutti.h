@@ -2,19 +2,23 @@
  *
  * Tutti's C API: communicators and collectives.
  *
- * Every function returns a tutti_status (types.h): zero is success. The text of a communicator's last error, which
- * says who, what was expected, what came and what to do, is tutti_comm_error. Structs are sized: zero them, set struct_size,
- * fill what you need; zero means the default.
+ * Every function returns a tutti_status (types.h): zero is success. tutti_comm_error returns the text of a
+ * communicator's last error: who, expected against actual, and what to do. Structs are sized: zero them, set
+ * struct_size, fill in what you need. Zero means the default.
  *
  * Threads. A communicator is used by one thread at a time; different communicators by different threads at once. Any
  * wait inside Tutti also advances the pending operations of the process's other communicators. tutti_comm_abort,
- * tutti_comm_async_error and the tutti_mem_* functions may be called by any thread at any time.
+ * tutti_comm_revoke, tutti_comm_async_error, tutti_comm_lost and the tutti_mem_* functions may be called by any thread at
+ * any time, also while another thread is in tutti_comm_destroy.
+ *
+ * Processes. After fork() a child may only exec or exit. In the child, every call on a communicator or request of the
+ * parent returns TUTTI_INVALID_USAGE and changes nothing of the parent's. tutti_request_free frees the child's copy.
  *
  * Counts are elements. For gather, all_gather, scatter, reduce_scatter and all_to_all they are per rank: `count`
  * elements from or to each rank. A collective is in place when `in` and `out` are equal at these offsets: broadcast,
  * reduce, all_reduce, all_to_all: out == in; gather and all_gather: in == out + rank * count; scatter and reduce_scatter:
- * out == in + rank * count. It may differ between ranks. Any other overlap is an error. Buffers that a rank's role lacks (`in`
- * of broadcast and scatter off the root, `out` of reduce and gather off the root) are ignored and may be NULL.
+ * out == in + rank * count. It may differ between ranks. Any other overlap is an error. Buffers that a rank does not
+ * use are ignored and may be NULL: `in` of broadcast and scatter, `out` of reduce and gather, off the root.
  */
 #ifndef TUTTI_H
 #define TUTTI_H
@@ -32,6 +36,7 @@ extern "C" {
 
 typedef struct tutti_comm tutti_comm;
 typedef struct tutti_request tutti_request;
+typedef struct tutti_window tutti_window;
 
 /* "0.1.0". */
 const char* tutti_version(void);
@@ -40,19 +45,28 @@ const char* tutti_status_text(tutti_status status);
 
 /* ---- Communicators ---------------------------------------------------------------------------------------- */
 
-/* Exchanges `bytes` bytes with every rank: all[r * bytes ...] = rank r's `mine`. Blocks. */
+/* Exchanges `bytes` bytes with every rank: all[r * bytes ...] = rank r's `mine`. Blocks. Only tutti_comm_create calls it,
+ * on its own thread and equally often on all ranks: the function and its context must live until that has returned.
+ * The connect timeout does not apply inside it. The function must bound its own waiting and return an error (below 0)
+ * if a rank does not arrive: while it does not return, tutti_comm_create waits. */
 typedef tutti_status (*tutti_all_gather_function)(void* context, const void* mine, uint64_t bytes, void* all);
 
 enum {
   TUTTI_COMM_PROGRESS_THREAD = 1u << 0, /* a thread of the communicator advances asynchronous operations */
   TUTTI_COMM_JOIN = 1u << 1,            /* joins a communicator that grows: rendezvous is the id of its
-                                           tutti_comm_invite; rank and nranks must be 0 and are told */
+                                           tutti_comm_invite; rank and nranks must be 0 and are assigned */
   TUTTI_COMM_CHECK_CALLS = 1u << 2 /* checked mode, as by TUTTI_CHECK=1: before each collective all ranks compare their
                                       calls; all ranks set it or none */
 };
 
-/* How a communicator is made. Strings are copied. What differs between ranks and matters is an error that names both
- * ranks and values. */
+/* The settings of a communicator. Strings are copied. A setting that must be equal on all ranks and is not is an error
+ * that names two ranks and both values.
+ *
+ * A communicator is bound to one device per rank, or to none, when it is made. Its calls take host memory and memory of
+ * that device. Memory of another device is TUTTI_INVALID_ARGUMENT. A call asks the device what `in` is (`out` where
+ * there is no `in`), unless it lies in memory of tutti_mem_alloc or tutti_mem_register. `out` must be the same kind of
+ * memory; the device is asked about it where `in` is device memory, and in checked mode. A communicator that is bound to
+ * no device asks no device and takes every address for host memory. */
 typedef struct tutti_comm_config {
   uint32_t struct_size;
   uint32_t flags;         /* TUTTI_COMM_* */
@@ -62,7 +76,8 @@ typedef struct tutti_comm_config {
                              "tcp://HOST:PORT"   rank 0 listens there
                              "id:..."            a tutti_unique_id's text
                              "file:/PATH"        a folder that all ranks see
-                             "local:NAME"        ranks are threads of this process */
+                             "local:NAME"        ranks are threads of this process
+                             "plugin:NAME:PLACE" by the plugin whose meeting/1 is called NAME; ":PLACE" may be left out */
   uint32_t rank;          /* used when nranks is not 0 */
   uint32_t nranks;        /* 0: from the environment */
   uint64_t connect_timeout_ns; /* meeting and connecting; 0: TUTTI_CONNECT_TIMEOUT (seconds), else 30 s */
@@ -76,30 +91,39 @@ typedef struct tutti_comm_config {
   void* all_gather_context;
   char* error; /* where tutti_comm_create writes why it failed, NUL-terminated, at most error_bytes; may be NULL */
   uint64_t error_bytes;
+  const char* device; /* the device to which this rank of the communicator is bound; it may differ between ranks:
+                         NULL           TUTTI_DEVICE, else the calling thread's current device of the first kind that
+                                        works here, in the order in which tutti-info lists them; none where none does
+                         "none"         none: the communicator is for host memory alone
+                         "cuda"         the calling thread's current device of that kind
+                         "cuda:1"       device 1 of that kind
+                         "cuda:local"   the device whose number is the rank's on its host, as the launcher tells it,
+                                        modulo the number of devices */
 } tutti_comm_config;
 
 /* Collective: every rank calls it with the same configuration (its rank aside); returns when all have arrived, or with
  * an error by the deadline. config NULL: all defaults. */
 tutti_status tutti_comm_create(const tutti_comm_config* config, tutti_comm** comm);
-/* Collective: waits (at most the connect timeout) until all ranks are here, so that nothing sent is lost, then frees everything.
- * Pending requests are ended with TUTTI_ABORTED. The handle is dead afterwards, whatever is returned: a call that uses it
- * is TUTTI_INVALID_USAGE as long as no more than 1,024 communicators of the process were destroyed since, undefined then. */
+/* Collective: waits (at most the connect timeout) for all ranks, so that nothing sent is lost, then frees everything.
+ * Pending requests end with TUTTI_ABORTED. The handle is invalid afterwards, whatever the status. Using it returns
+ * TUTTI_INVALID_USAGE until 1,024 more communicators of the process have been destroyed, and is undefined then. */
 tutti_status tutti_comm_destroy(tutti_comm* comm);
 /* Ends every pending operation of all ranks with TUTTI_ABORTED and `reason`; afterwards only error queries, shrink,
- * invite, grow and destroy work. Any thread. */
+ * invite, grow and destroy work. It also ends a tutti_comm_destroy that waits for other ranks. Any thread. */
 tutti_status tutti_comm_abort(tutti_comm* comm, const char* reason);
-/* The same, said by a rank that has seen a failure which others may not see and that wants all to go on by
+/* The same, for a rank that has seen a failure which others may not see, when all are to continue by
  * tutti_comm_shrink. */
 tutti_status tutti_comm_revoke(tutti_comm* comm, const char* reason);
 /* TUTTI_OK, or the error that has broken the communicator (a lost peer, an abort), also while this rank is not inside
- * Tutti. Any thread. What calls on device memory have put into streams comes to its end a moment later: wait for the
- * stream before you reuse its buffers. */
+ * Tutti. Any thread. Work that calls on device memory have put into streams ends a moment later: wait for the stream
+ * before you reuse its buffers. */
 tutti_status tutti_comm_async_error(const tutti_comm* comm);
-/* Text of the last error on this communicator; "" when there was none. What has broken it stays in the text: which
- * rank, why, and where this rank stood. Lives until its next failing call. */
+/* Text of the last error on this communicator; "" when there was none. The failure that broke it stays in the text:
+ * which rank, why, and what this rank was doing. Valid until its next failing call. */
 const char* tutti_comm_error(const tutti_comm* comm);
-/* The ranks that are known to be lost (dead, stopped, or those that aborted), ascending. *n is the capacity of ranks on
- * entry and the number there are on return. Any thread. */
+/* The ranks known to be lost, ascending: dead ones, stopped ones, those that aborted, and those that missed a deadline.
+ * A rank that only noticed a failure is not among them. *n is the capacity of ranks on entry and the number of lost
+ * ranks on return. Any thread. */
 tutti_status tutti_comm_lost(const tutti_comm* comm, uint32_t* ranks, uint64_t* n);
 uint32_t tutti_comm_rank(const tutti_comm* comm);
 uint32_t tutti_comm_nranks(const tutti_comm* comm);
@@ -108,26 +132,27 @@ uint32_t tutti_comm_nranks(const tutti_comm* comm);
 typedef struct tutti_unique_id {
   char text[512]; /* NUL-terminated "id:..."; use it as config.rendezvous. Keep it private: it contains the secret */
 } tutti_unique_id;
-/* The calling process listens from now on; the communicator that is made with it as rank 0 must be made here. */
+/* The calling process listens from now on, so rank 0 of the communicator that uses the id must be in this process. */
 tutti_status tutti_unique_id_create(tutti_unique_id* id);
 
 /* ---- Going on after a failure ------------------------------------------------------------------------------
  *
- * A communicator that has lost a rank is broken for good. The ranks that live make a new one, in their old order and
- * with the old configuration, and destroy the old one whenever they like. Pending operations must have ended, as they
- * do when the communicator breaks. On a healthy communicator these calls work too; it stays usable. options: only
- * timeout_ns counts, how long ranks that live are waited for; 0: the connect timeout. A rank that is stopped is left
- * out after some 3 s. */
+ * A communicator that has lost a rank stays broken. The surviving ranks make a new one, in their old order and with
+ * the old configuration, and destroy the old one at any time. Pending operations must have ended, as they do when the
+ * communicator breaks. On a healthy communicator these calls work too, and it stays usable. Of the options only
+ * timeout_ns is used: how long to wait for live ranks; 0: the connect timeout. A stopped rank is left out after about
+ * 3 s. If it stops while the ranks confirm the new communicator, the others wait until it continues or dies: either all
+ * live ranks have the new communicator or none has. */
 
 struct tutti_options;
-/* Collective over the ranks that live. *shrunk is the same group on all of them, even where further ranks die
+/* Collective over the surviving ranks. *shrunk is the same group on all of them, even if further ranks die
  * meanwhile. */
 tutti_status tutti_comm_shrink(tutti_comm* comm, const struct tutti_options* options, tutti_comm** shrunk);
-/* Collective over the ranks that live: all get the same id, for processes that are to join. Hand it to them in any way,
- * keep it private; they call tutti_comm_create with it as rendezvous and TUTTI_COMM_JOIN. */
+/* Collective over the surviving ranks: all get the same id, for processes that are to join. Hand it to them in any way
+ * and keep it private. They call tutti_comm_create with it as rendezvous and with TUTTI_COMM_JOIN. */
 tutti_status tutti_comm_invite(tutti_comm* comm, const struct tutti_options* options, tutti_unique_id* id);
-/* Collective over the ranks that live: *grown has them first, then `newcomers` processes in the order in which they
- * come. Fails on all, with the id spent, when not all come. */
+/* Collective over the surviving ranks: *grown has them first, then `newcomers` processes in order of arrival. If not
+ * all arrive, the call fails on all ranks and the id cannot be used again. */
 tutti_status tutti_comm_grow(tutti_comm* comm, const tutti_unique_id* id, uint32_t newcomers,
                              const struct tutti_options* options, tutti_comm** grown);
 
@@ -136,12 +161,10 @@ tutti_status tutti_comm_grow(tutti_comm* comm, const tutti_unique_id* id, uint32
 /* Options of one call; NULL: all defaults. */
 typedef struct tutti_options {
   uint32_t struct_size;
-  uint32_t flags;      /* none are defined: must be 0 */
+  uint32_t flags;      /* no flag is defined: must be 0 */
   uint64_t timeout_ns; /* 0: the communicator's */
   void* stream;        /* of the device that holds the buffers (a cudaStream_t); NULL: its default stream. Must be NULL for
                           host memory */
-  uint32_t order;      /* must be 0 */
-  uint32_t priority;   /* must be 0 */
 } tutti_options;
 
 /* Each takes `request`: NULL blocks until the operation is complete on this rank; otherwise the call returns at once and
@@ -150,10 +173,11 @@ typedef struct tutti_options {
  * which orders it with what the stream does before and after; a request then tells when the device is done. It may wait
  * for other ranks to come to the same call: always for those of its process, and for others when it is the first of its
  * kind between them or has more work than the device's queue takes. A stream that is being captured records the call for
- * replays, without a request: between threads of one process; between processes of one host where their memory is mapped
- * ("mapped" or "direct" in tutti_comm_plan) and a call of this shape was made before. All ranks replay in the same order, each replay
- * is ordered with the communicator's other work by the application, and is over before the communicator is destroyed. No
- * deadline watches replays; when the communicator breaks they come to their end, and their output is undefined.
+ * replays, without a request: between threads of one process; between processes where all ranks are on one host, their
+ * memory is mapped ("mapped" or "window" in tutti_comm_plan) and this shape, in place or not, is one of the last 256 that
+ * were called. All ranks replay in the same order, each replay is ordered with the communicator's other work by the
+ * application, and is over before the communicator is destroyed. No deadline watches replays; when the communicator
+ * breaks they come to their end, and their output is undefined.
  *
  * What the ranks call must agree in collective, count, type, operator and root. In checked mode
  * (TUTTI_COMM_CHECK_CALLS) every disagreement is TUTTI_MISMATCH on all ranks, naming both calls, and nothing has been
@@ -180,7 +204,7 @@ tutti_status tutti_barrier(tutti_comm* comm, const tutti_options* options, tutti
 /* Point to point, outside the order of collectives. A receive matches the earliest send of its peer with its tag; it must be
  * as long as the send, else TUTTI_MISMATCH at the receiver. Sends may complete before they are received, or wait for the
  * receiver: do not rely on either. A receiver keeps at most 64 sends of a peer that it has not received yet; further
- * ones wait behind them. Sending to oneself is an error but in a group.
+ * ones wait behind them. Sending to oneself is an error, except in a group.
  *
  * Device memory. The call returns when the work is in options.stream; a request tells when the device is done. Both ends
  * are device memory, and the k-th receive of device memory from a peer meets the k-th send to this rank: their sizes and
@@ -197,10 +221,10 @@ tutti_status tutti_send(tutti_comm* comm, const void* data, uint64_t count, uint
 tutti_status tutti_receive(tutti_comm* comm, void* data, uint64_t count, uint32_t dtype, uint32_t peer, uint32_t tag,
                            const tutti_options* options, tutti_request** request);
 
-/* A group: sends and receives that go on at once, in any number and order; none waits for another. It completes when all
- * have; when one fails it ends with that error. Between two ranks, and in one direction, they are matched in the order of the
- * array. No receive may overlap another buffer of the group. Sends to oneself are received in the same group, in order.
- * Either all memory is the host's or all is of one device.
+/* A group: any number of sends and receives that progress together, so none waits for another. It completes when all
+ * have completed. If one fails, the group ends with that error. Between two ranks, in one direction, the order of the
+ * array decides what matches. No receive may overlap another buffer of the group. Sends to oneself are received in the
+ * same group, in order. All memory is the host's, or all is of one device.
  *
  * On device memory exchanges of any length go on where all that two ranks send each other in a group of one is in one group
  * of the other; else they may wait for each other as single calls do. */
@@ -211,21 +235,22 @@ typedef struct tutti_message {
   uint32_t dtype;
   uint32_t peer;
   uint32_t tag;
-  uint32_t direction; /* TUTTI_SEND or TUTTI_RECEIVE */
+  uint32_t direction;   /* TUTTI_SEND or TUTTI_RECEIVE */
+  uint64_t reserved[4]; /* must be 0 */
 } tutti_message;
 tutti_status tutti_exchange(tutti_comm* comm, const tutti_message* messages, uint64_t n, const tutti_options* options,
                             tutti_request** request);
 
-/* Advances, then tells: TUTTI_OK complete, TUTTI_AGAIN not yet, else the error with which the operation ended. */
+/* Advances, then returns TUTTI_OK: complete; TUTTI_AGAIN: not yet; else the error with which the operation ended. */
 tutti_status tutti_request_test(tutti_request* request);
 /* Waits until complete. */
 tutti_status tutti_request_wait(tutti_request* request);
-/* Waits at most timeout_ns: TUTTI_AGAIN when that has passed (the operation goes on). */
+/* Waits at most timeout_ns: TUTTI_AGAIN when that has passed (the operation continues). */
 tutti_status tutti_request_wait_for(tutti_request* request, uint64_t timeout_ns);
 /* The text of the error with which a complete request ended; "" when there was none. Lives as long as the request. */
 const char* tutti_request_error(const tutti_request* request);
-/* Waits until complete if need be, then frees the request. NULL is allowed. (Destroying a communicator completes its
- * requests; they still have to be freed.) */
+/* Waits until the request is complete, then frees it. NULL is allowed. Destroying a communicator completes its
+ * requests; they must still be freed. */
 void tutti_request_free(tutti_request* request);
 
 /* ---- Memory ---------------------------------------------------------------------------------------------- */
@@ -236,49 +261,99 @@ tutti_status tutti_mem_alloc(uint64_t bytes, void** address);
 /* No operation uses the memory any more. */
 tutti_status tutti_mem_free(void* address);
 /* Makes memory that the application has mapped (MAP_SHARED) from descriptor `fd` (a memfd) at fd_offset directly
- * addressable. It stays the application's; fd may be closed afterwards.
- *
- * Device memory (fd -1, fd_offset 0), all or part of one allocation: processes of this host may map it and read it
- * where it is, which saves large collectives a copy. The application promises not to free it before
- * tutti_mem_deregister has returned TUTTI_OK. A call is served so when all ranks of the communicator are on one host,
- * its block has at least 1 MiB and every rank has registered what it sends from; the ranks find that out in the call,
- * so such a call waits until all have come to it, registered or not. Else the library's own slots are used, and
- * TUTTI_LOG=info says why. */
+ * addressable. It stays the application's; fd may be closed afterwards. Device memory is TUTTI_NOT_SUPPORTED: see
+ * tutti_comm_register. */
 tutti_status tutti_mem_register(void* address, uint64_t bytes, int32_t fd, uint64_t fd_offset);
-/* No operation uses the memory any more, and no recorded one will. Device memory: waits until no other process maps it. One whose streams have work
- * pending unmaps when that has ended: where that takes longer than a second this is TUTTI_TIMEOUT (the log names the
- * ranks), the memory must not be freed, and the call is to be repeated. */
+/* No operation uses the memory any more. */
 tutti_status tutti_mem_deregister(void* address);
+
+/* ---- Windows ---------------------------------------------------------------------------------------------
+ *
+ * A window is memory that all ranks of a communicator have registered together (as by NCCL's ncclCommWindowRegister).
+ * Other processes of the host read device memory of a window in place, which saves a copy. Transports get host memory of
+ * a window registered once.
+ *
+ * Rule. A collective on device memory uses windows when its buffers lie in windows that are used in place, whatever its
+ * size, also in a captured graph. The buffers that decide are `in` and `out` of all_reduce, all_gather, reduce_scatter
+ * and all_to_all, `out` of broadcast, and `in` of reduce and gather. Each of them has to lie at the same offset of the
+ * same window on all ranks, or on no rank in a window; all_reduce, all_gather, reduce_scatter and all_to_all are then in
+ * place on all ranks or on none. Each rank decides by itself, so a call sends no message and waits for no other rank.
+ * Checked mode compares the places: TUTTI_MISMATCH. Otherwise a difference is found at the first call of a shape or at
+ * the deadline. The first call of a shape in windows waits until all ranks have come to it. scatter does not use
+ * windows. tutti_comm_plan and tutti_comm_traffic say "window". */
+
+enum { TUTTI_WINDOW_ZERO_COPY = 1u << 0 /* fail where the window would be staged */ };
+/* Options of the functions below; NULL: all defaults. */
+typedef struct tutti_window_options {
+  uint32_t struct_size;
+  uint32_t flags;      /* TUTTI_WINDOW_*; of tutti_comm_deregister: must be 0 */
+  uint64_t timeout_ns; /* 0: the communicator's */
+} tutti_window_options;
+
+/* Collective: every rank registers `bytes` bytes at its `address`, all on the host or all on a device: all or part of one
+ * allocation. The ranks are threads of one process or processes. The call waits until the device has finished the
+ * communicator's pending calls. The memory stays the application's, which keeps it until tutti_comm_deregister has
+ * returned TUTTI_OK or the communicator has been destroyed; a call on device memory that was freed meanwhile is
+ * TUTTI_INVALID_ARGUMENT.
+ *
+ * All ranks get the same answer. Where memory cannot be exported, mapped or registered with a transport, the window is
+ * made but staged: calls work as without it, and tutti_comm_window says why; with TUTTI_WINDOW_ZERO_COPY on any rank it is
+ * TUTTI_NOT_SUPPORTED instead. Ranks that register different sizes or kinds of memory: TUTTI_MISMATCH naming both. A range
+ * that overlaps another window of the communicator: TUTTI_INVALID_ARGUMENT naming the rank. After these errors the
+ * communicator is usable. A rank that dies, or does not come by the deadline, breaks it. */
+tutti_status tutti_comm_register(tutti_comm* comm, void* address, uint64_t bytes, const tutti_window_options* options,
+                                 tutti_window** window);
+/* Collective, for the same window on all ranks. Waits until the communicator's pending operations have ended on all ranks;
+ * afterwards no other process maps the memory, and the handle is invalid. No graph that uses it is replayed any more. A
+ * handle that is no window of the communicator is TUTTI_INVALID_ARGUMENT at once. On a broken communicator it returns the
+ * communicator's error; tutti_comm_destroy then frees the window. */
+tutti_status tutti_comm_deregister(tutti_comm* comm, tutti_window* window, const tutti_window_options* options);
+
+typedef struct tutti_window_facts {
+  uint32_t struct_size; /* set by the caller */
+  uint32_t in_place;    /* 1: used in place; 0: staged */
+  void* address;
+  uint64_t bytes;
+  const char* reason; /* of a staged one: which rank cannot, and why; else "". Lives as long as the window */
+  uint64_t id;        /* the same on all ranks */
+} tutti_window_facts;
+/* Tells whether a window is used in place, and why not. The communicator's own thread. */
+tutti_status tutti_comm_window(const tutti_comm* comm, const tutti_window* window, tutti_window_facts* facts);
 
 /* ---- What happened ------------------------------------------------------------------------------------- */
 
-/* What served one kind of call. Strings live as long as the communicator. */
+/* The rows of the following tables have no struct_size: their layout is frozen, with reserved room that is 0.
+ *
+ * How one kind of call was served. Strings live as long as the communicator. */
 typedef struct tutti_service {
   const char* collective; /* "all_reduce", "send" ... */
   const char* algorithm;  /* "ring"; "" for send and receive */
-  const char* transports; /* "shm", "shm+tcp": those whose links its plans use; "" for one rank */
+  const char* transports; /* "shm", "shm+tcp": the transports of the links that its plans use; "" for one rank */
   uint64_t calls;
   uint64_t bytes;   /* size of the calls' data (nccl-tests' "size") */
   uint64_t time_ns; /* from issue to completion, all calls */
+  uint64_t reserved[4];
 } tutti_service;
 /* Bytes moved with one peer, counted by the core where it hands them to the transport, or to the streams: "mapped" is
- * memory of the library on one rank's device that the other's reads, "direct" registered memory that it reads. */
+ * memory of the library on one rank's device that the other's reads, "window" memory of windows that it reads. */
 typedef struct tutti_link_traffic {
   const char* transport;
   uint32_t peer;
-  uint32_t reserved;
+  uint32_t reserved0;
   uint64_t sent_bytes;
   uint64_t received_bytes;
+  uint64_t reserved1[4];
 } tutti_link_traffic;
-/* Bytes of messages over one rail (a port of an adapter), counted by its transport; only transports tell that have rails
- * (tutti/plugin/rails.h). Strings live as long as the communicator. */
+/* Bytes of messages over one rail (a port of an adapter), counted by its transport. Only transports with rails report
+ * them (tutti/plugin/rails.h). Strings live as long as the communicator. */
 typedef struct tutti_rail_traffic {
   const char* transport;
   const char* rail; /* "mlx5_0:1" */
   uint64_t sent_bytes;
   uint64_t received_bytes;
+  uint64_t reserved[4];
 } tutti_rail_traffic;
-/* What served the last call of one collective at this rank. Strings live as long as the communicator. */
+/* How the last call of one collective was served on this rank. Strings live as long as the communicator. */
 typedef struct tutti_plan_facts {
   uint32_t struct_size; /* set by the caller */
   uint32_t reserved;
@@ -293,12 +368,14 @@ tutti_status tutti_comm_plan(const tutti_comm* comm, uint32_t collective, tutti_
 tutti_status tutti_comm_services(const tutti_comm* comm, tutti_service* rows, uint64_t* n);
 tutti_status tutti_comm_traffic(const tutti_comm* comm, tutti_link_traffic* rows, uint64_t* n);
 tutti_status tutti_comm_rails(const tutti_comm* comm, tutti_rail_traffic* rows, uint64_t* n);
-/* A table, as text, of the candidate algorithms for one call, with predicted cost, slices, and the reason for each that is no
- * candidate. Same on all ranks. *bytes is the capacity on entry, the length needed with its NUL on return. */
+/* A table, as text, of the algorithms for one call, with predicted cost and slices, or the reason why one is excluded.
+ * The same on all ranks. *bytes is the capacity on entry and the length needed, with its NUL, on return. */
 tutti_status tutti_comm_explain(tutti_comm* comm, uint32_t collective, uint64_t count, uint32_t dtype, char* text,
                                 uint64_t* bytes);
-/* The topology as text: ranks, hosts, transports of each pair. */
+/* The topology as text: ranks, hosts, devices, transports of each pair. */
 tutti_status tutti_comm_topology(const tutti_comm* comm, char* text, uint64_t* bytes);
+/* The device that this rank is bound to, as tutti_comm_config.device has it: "cuda:1"; "none". *bytes as above. */
+tutti_status tutti_comm_device(const tutti_comm* comm, char* text, uint64_t* bytes);
 
 /* ---- Plugins ----------------------------------------------------------------------------------------------- */
 
@@ -313,4 +390,10 @@ tutti_status tutti_plugin_register(const tutti_plugin_entry_table* entry);
 #ifdef __cplusplus
 }
 #endif
+
+TUTTI_MANDATORY(tutti_comm_config, nranks);
+TUTTI_MANDATORY(tutti_options, timeout_ns);
+TUTTI_MANDATORY(tutti_plan_facts, schedule_hash);
+TUTTI_MANDATORY(tutti_window_options, timeout_ns);
+TUTTI_MANDATORY(tutti_window_facts, id);
 #endif

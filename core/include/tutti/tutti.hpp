@@ -26,7 +26,7 @@ namespace tutti {
 
 enum class Op : uint32_t { sum = TUTTI_SUM, prod = TUTTI_PROD, min = TUTTI_MIN, max = TUTTI_MAX, avg = TUTTI_AVG };
 
-// A failed call: what() says who, what was expected, what came, what to do.
+// A failed call: what() says who, expected against actual, and what to do.
 class Error : public std::runtime_error {
  public:
   Error(tutti_status status, const std::string& text) : std::runtime_error(text), status_(status) {}
@@ -81,8 +81,8 @@ class Request {
 
 namespace detail {
 
-// The collectives, shared by the blocking and the asynchronous face. Self::run says what to do with the request.
-// Sizes are checked where two spans say the same thing twice; a buffer that the rank's role lacks may be an empty span.
+// The collectives, shared by the blocking and the asynchronous face. Self::run decides how the request is completed.
+// Two spans that determine the same size must agree. A buffer that the rank does not use may be an empty span.
 template <typename Self>
 class Collectives {
  public:
@@ -212,8 +212,15 @@ class Communicator : public detail::Collectives<Communicator> {
     const tutti_status status = tutti_comm_create(&config, &comm_);
     if (status < 0) throw Error(status, config.error);
   }
-  Communicator(const std::string& rendezvous, uint32_t rank, uint32_t nranks)
-      : Communicator(meeting(rendezvous, rank, nranks)) {}
+  // `device`: tutti_comm_config.device; "": the default.
+  Communicator(const std::string& rendezvous, uint32_t rank, uint32_t nranks, const std::string& device = "")
+      : Communicator(meeting(rendezvous, rank, nranks, device)) {}
+  // From the environment, bound to that device.
+  static Communicator on_device(const std::string& device) {
+    tutti_comm_config config = defaults();
+    config.device = device.c_str();
+    return Communicator(config);
+  }
   Communicator(Communicator&& other) noexcept : comm_(std::exchange(other.comm_, nullptr)) {}
   Communicator& operator=(Communicator&& other) noexcept {
     std::swap(comm_, other.comm_);
@@ -221,20 +228,29 @@ class Communicator : public detail::Collectives<Communicator> {
   }
   ~Communicator() {
     if (!comm_) return;
-    // Left by an exception, this rank will not come to what the others wait for: they are told instead of kept waiting.
+    // After an exception this rank will not take part in later operations, so the others must not wait for it.
     if (std::uncaught_exceptions() > exceptions_) tutti_comm_abort(comm_, "the rank left by an exception");
     tutti_comm_destroy(comm_);
   }
 
   uint32_t rank() const { return tutti_comm_rank(comm_); }
   uint32_t nranks() const { return tutti_comm_nranks(comm_); }
+  // The device that it is bound to, "cuda:1"; "none".
+  std::string device() const {
+    uint64_t bytes = 0;
+    tutti_comm_device(comm_, nullptr, &bytes);
+    std::string text(bytes, '\0');
+    const tutti_status status = tutti_comm_device(comm_, text.data(), &bytes);
+    if (status < 0) throw Error(status, tutti_comm_error(comm_));
+    return text.c_str();
+  }
   Async async() const { return Async(comm_); }
   tutti_comm* handle() const { return comm_; }
   // The handle, which is the caller's to destroy from now on.
   tutti_comm* release() { return std::exchange(comm_, nullptr); }
   void abort(const std::string& reason) const { tutti_comm_abort(comm_, reason.c_str()); }
 
-  // After a failure (tutti.h): what is known of it, and the next communicator, of the ranks that live.
+  // After a failure (tutti.h): its description, and the next communicator, of the surviving ranks.
   void revoke(const std::string& reason) const { tutti_comm_revoke(comm_, reason.c_str()); }
   tutti_status async_error() const { return tutti_comm_async_error(comm_); }
   std::string error_text() const { return tutti_comm_error(comm_); }
@@ -242,7 +258,7 @@ class Communicator : public detail::Collectives<Communicator> {
   Communicator shrink() const {
     return next([&](tutti_comm** made) { return tutti_comm_shrink(comm_, nullptr, made); });
   }
-  // The id with which `newcomers` processes join() while all ranks that live call grow.
+  // The id with which `newcomers` processes join() while all surviving ranks call grow.
   std::string invite() const {
     tutti_unique_id id{};
     const tutti_status status = tutti_comm_invite(comm_, nullptr, &id);
@@ -277,11 +293,13 @@ class Communicator : public detail::Collectives<Communicator> {
     config.struct_size = sizeof config;
     return config;
   }
-  static tutti_comm_config meeting(const std::string& rendezvous, uint32_t rank, uint32_t nranks) {
+  static tutti_comm_config meeting(const std::string& rendezvous, uint32_t rank, uint32_t nranks,
+                                   const std::string& device) {
     tutti_comm_config config = defaults();
     config.rendezvous = rendezvous.c_str();
     config.rank = rank;
     config.nranks = nranks;
+    config.device = device.empty() ? nullptr : device.c_str();
     return config;
   }
   template <typename Row, typename Function>
@@ -302,6 +320,48 @@ class Communicator : public detail::Collectives<Communicator> {
     return Communicator(made);
   }
   tutti_comm* comm_ = nullptr;
+  int exceptions_ = std::uncaught_exceptions();
+};
+
+// A window (tutti.h): memory that all ranks of a communicator register together. Making and destroying it is
+// collective; it is not deregistered where an exception leaves its scope, since other ranks would be waited for. It may
+// outlive the communicator.
+class Window {
+ public:
+  Window() = default;
+  template <typename T>
+  Window(const Communicator& comm, std::span<T> memory, uint32_t flags = 0)
+      : Window(comm, memory.data(), memory.size_bytes(), flags) {}
+  Window(const Communicator& comm, void* address, uint64_t bytes, uint32_t flags = 0) : comm_(comm.handle()) {
+    tutti_window_options options{};
+    options.struct_size = sizeof options;
+    options.flags = flags;
+    const tutti_status status = tutti_comm_register(comm_, address, bytes, &options, &window_);
+    if (status < 0) throw Error(status, tutti_comm_error(comm_));
+  }
+  Window(Window&& other) noexcept
+      : comm_(other.comm_), window_(std::exchange(other.window_, nullptr)), exceptions_(other.exceptions_) {}
+  Window& operator=(Window&& other) noexcept {
+    std::swap(comm_, other.comm_);
+    std::swap(window_, other.window_);
+    return *this;
+  }
+  ~Window() {
+    if (window_ && std::uncaught_exceptions() <= exceptions_) tutti_comm_deregister(comm_, window_, nullptr);
+  }
+
+  tutti_window* handle() const { return window_; }
+  tutti_window_facts facts() const {
+    tutti_window_facts facts{};
+    facts.struct_size = sizeof facts;
+    const tutti_status status = tutti_comm_window(comm_, window_, &facts);
+    if (status < 0) throw Error(status, tutti_comm_error(comm_));
+    return facts;
+  }
+
+ private:
+  tutti_comm* comm_ = nullptr;
+  tutti_window* window_ = nullptr;
   int exceptions_ = std::uncaught_exceptions();
 };
 

@@ -16,12 +16,18 @@ FORBIDDEN_TYPES = {"int", "long", "short", "unsigned", "signed", "bool", "_Bool"
 # Draft interfaces: their stamp and their table.
 DRAFTS = {
     "TUTTI_ALGORITHM_STAMP": "tutti_algorithm",
+    "TUTTI_COLLECTIVE_STAMP": "tutti_collective",
     "TUTTI_DEVICE_STAMP": "tutti_device",
     "TUTTI_EXECUTOR_STAMP": "tutti_executor",
+    "TUTTI_MAPPED_STAMP": "tutti_mapped",
+    "TUTTI_MEETING_STAMP": "tutti_meeting",
     "TUTTI_RAILS_STAMP": "tutti_rails",
+    "TUTTI_RMA_STAMP": "tutti_rma",
+    "TUTTI_SELECTOR_STAMP": "tutti_selector",
     "TUTTI_TRANSPORT_STAMP": "tutti_transport",
     "TUTTI_VIEW_STAMP": "tutti_view",
     "TUTTI_WAIT_FD_STAMP": "tutti_wait_fd",
+    "TUTTI_WRAPPER_STAMP": "tutti_wrapper",
 }
 
 
@@ -29,13 +35,14 @@ class Headers:
     """structs: {name: [(field, type text)]} and constants: [name], in the order of the headers."""
 
     def __init__(self, paths):
-        self.structs, self.constants, self.function_types = {}, [], {}
+        self.structs, self.constants, self.function_types, self.mandatory = {}, [], {}, {}
         for path in paths:
             self._read(pathlib.Path(path).read_text())
 
     def _read(self, text):
         text = re.sub(r"/\*.*?\*/|//[^\n]*", " ", text, flags=re.S)
         text = text.replace("\\\n", " ")
+        self.mandatory.update(re.findall(r"^TUTTI_MANDATORY\((\w+), (\w+)\);", text, flags=re.M))
         for name, value in re.findall(r"^[ \t]*#define[ \t]+(TUTTI_\w+)[ \t]+(\S.*)$", text, flags=re.M):
             if re.match(r'(0x[0-9a-fA-F]+u?|\d+u?|".*")\s*$', value) and not FREE_CONSTANTS.match(name):
                 self.constants.append(name)
@@ -54,6 +61,8 @@ class Headers:
             if name not in self.structs:
                 raise SystemExit(f"struct or union {name or '(unnamed)'} is not written as `typedef struct X {{...}} X;`")
         for name, fields in self.structs.items():
+            if fields[0][0] == "struct_size" and self.mandatory.get(name) not in [field for field, _ in fields]:
+                raise SystemExit(f"{name} is sized, but no TUTTI_MANDATORY({name}, FIELD); says its last mandatory field")
             for field, kind in fields:
                 if FORBIDDEN_TYPES & set(re.findall(r"\w+", kind)):
                     raise SystemExit(f"{name}.{field}: the type {kind} may differ between compilers; use a sized one")

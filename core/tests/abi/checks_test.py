@@ -10,7 +10,9 @@ import tempfile
 
 CC, CXX, SOURCE = sys.argv[1], sys.argv[2], pathlib.Path(sys.argv[3])
 HERE = pathlib.Path(__file__).parent
-NAMES = ["plugin/types.h", "plugin/entry.h", "plugin/algorithm.h", "plugin/device.h", "plugin/transport.h", "plugin/rails.h", "tutti.h"]
+NAMES = ["plugin/types.h", "plugin/entry.h", "plugin/algorithm.h", "plugin/device.h", "plugin/transport.h", "plugin/rails.h",
+         "plugin/mapped.h",
+         "plugin/collective.h", "plugin/meeting.h", "plugin/rma.h", "plugin/selector.h", "plugin/wrapper.h", "tutti.h"]
 
 
 class Copy:
@@ -89,6 +91,12 @@ def lock_cases(fresh):
     yield "its update", copy.lock("update"), 0, "2 lines added"
     yield "afterwards", copy.lock("check"), 0
     copy = fresh()
+    copy.edit("plugin/entry.h", "TUTTI_MANDATORY(tutti_host, memory_kind);", "TUTTI_MANDATORY(tutti_host, find_interface);")
+    yield "another mandatory field", copy.lock("check"), 1, "locked  tutti_host mandatory 64 memory_kind"
+    copy = fresh()
+    copy.edit("plugin/entry.h", "TUTTI_MANDATORY(tutti_host, memory_kind);", "")
+    yield "a sized struct without one", copy.lock("check"), 1, "tutti_host is sized, but no TUTTI_MANDATORY"
+    copy = fresh()
     copy.edit("plugin/entry.h", "} tutti_host;", "  uint32_t more;\n} tutti_host;")
     yield "four bytes appended", copy.lock("check"), 1, "implicit padding"
     copy = fresh()
@@ -115,7 +123,7 @@ def header_cases(fresh):
     for edit, words in [(("plugin/types.h", "#include <stdint.h>", ""), "does not compile alone"),
                         (("plugin/transport.h", "#include \"types.h\"", "#include \"types.h\"\n#include <sys/uio.h>"),
                          "neither a standard nor a Tutti header"),
-                        (("plugin/entry.h", "} tutti_event;", "  uint32_t odd;\n} tutti_event;"), "padding"),
+                        (("plugin/entry.h", "} tutti_log_record;", "  uint32_t odd;\n} tutti_log_record;"), "padding"),
                         (("registry.h", "#include <string>", ""), "registry.h does not compile alone")]:
         copy = fresh()
         copy.edit(*edit)

@@ -5,7 +5,11 @@
   plugins (plugins/*, net-*, cuda-kernels)  <tutti/plugin/...>, <tutti/sdk/...>, their own files, system libraries
                                             (conformance/mutants/plugin is one as well)
   plugins/sdk                               <tutti/plugin/...> and its own files
-  core                                      its own files, and never the SDK or a plugin's header
+  core                                      its own files, and never a plugin's header or the SDK, but for bootstrap's TLS
+  core/schedule                             <tutti/plugin/...>, <tutti/schedule.h> and its own files: nothing of core/src;
+                                            of its files the rest of core includes "schedule/..." only, tests any
+  core/bootstrap                            <tutti/plugin/...>, <tutti/sdk/basic_tls.hpp>, which makes both ends of a job
+                                            treat certificates alike, and its own files; otherwise as core/schedule
   tools, conformance                        the core's public headers
   tests of plugins                          may use <tutti/schedule.h> as well
 and nobody names a file of another member.
@@ -18,6 +22,8 @@ ROOT = pathlib.Path(sys.argv[1]).resolve()
 SOURCES = {".c", ".h", ".cc", ".cpp", ".hpp", ".cu", ".cuh", ".inc"}
 PUBLIC = ["tutti/tutti.h", "tutti/tutti.hpp", "tutti/schedule.h", "tutti/registry.h", "tutti/flight_record.h"]
 ABI, SDK = "tutti/plugin/", "tutti/sdk/"
+TLS = "tutti/sdk/basic_tls.hpp"
+LIBRARIES = {"bootstrap": [TLS], "schedule": ["tutti/schedule.h"]}  # within core: what they may include of core/include besides the ABI
 
 
 def members():
@@ -40,7 +46,33 @@ def allowed(member, file):
         return [ABI, SDK, "tutti/schedule.h"] if is_test else [ABI, SDK]
     if file.relative_to(ROOT).parts[:3] == ("conformance", "mutants", "plugin"):
         return [ABI, SDK]
-    return [ABI] + PUBLIC
+    return [ABI] + PUBLIC + ([TLS] if library(file) == "bootstrap" else [])
+
+
+def library(file):
+    """The library within core that a file belongs to, or None."""
+    parts = file.relative_to(ROOT).parts
+    return parts[1] if parts[0] == "core" and len(parts) > 2 and parts[1] in LIBRARIES else None
+
+
+def judge_library(file, form, target):
+    """What is wrong with an include of a file of a library within core, or of one into it; or None."""
+    mine = library(file)
+    if mine and form == "<" and target.startswith("tutti/"):
+        prefixes = [ABI] + LIBRARIES[mine]
+        return None if any(target.startswith(p) for p in prefixes) else f"allowed are {', '.join(prefixes)}"
+    if form != '"':
+        return None
+    folders = [file.parent] + [ROOT / "core" / name / "include" for name in LIBRARIES] + [ROOT / "core/src"]
+    found = next((path for path in ((f / target).resolve() for f in folders) if path.is_file()), None)
+    if found is None:
+        return None
+    theirs = library(found)
+    if mine and theirs != mine:
+        return f"core/{mine} stands by itself"
+    inner = theirs and not found.is_relative_to(ROOT / "core" / theirs / "include")
+    tests = {"tests", "fuzz", "benches"} & set(file.relative_to(ROOT).parts)
+    return f"only core/{theirs}/include is for others" if inner and theirs != mine and not tests else None
 
 
 def own_file(member, file, target):
@@ -78,7 +110,8 @@ for member in every_member:
         files += 1
         for number, line in enumerate(file.read_text().splitlines(), 1):
             include = re.match(r'\s*#\s*include\s*([<"])([^>"]+)[>"]', line)
-            wrong = include and judge(member, file, include[1], include[2])
+            wrong = include and (judge(member, file, include[1], include[2])
+                                 or (str(member) == "core" and judge_library(file, include[1], include[2])))
             if wrong:
                 errors.append(f"{relative}:{number}: {include[0].strip()}: against the dependency law: {wrong}")
 if files == 0:

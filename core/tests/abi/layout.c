@@ -4,6 +4,7 @@
 //
 //   tutti_span size 16
 //   tutti_span.first 4 4 uint32_t        offset, size, type
+//   tutti_host mandatory 64 memory_kind  the least struct_size, and the field at its end
 //   constant TUTTI_OK 0
 //
 // Fails when a struct has bytes that no listed field covers (implicit padding, or a field that the table misses), or
@@ -12,9 +13,15 @@
 #include <stdio.h>
 #include <string.h>
 #include <tutti/plugin/algorithm.h>
+#include <tutti/plugin/collective.h>
 #include <tutti/plugin/device.h>
 #include <tutti/plugin/entry.h>
+#include <tutti/plugin/mapped.h>
+#include <tutti/plugin/meeting.h>
 #include <tutti/plugin/rails.h>
+#include <tutti/plugin/rma.h>
+#include <tutti/plugin/selector.h>
+#include <tutti/plugin/wrapper.h>
 #include <tutti/plugin/transport.h>
 #include <tutti/plugin/types.h>
 #include <tutti/tutti.h>
@@ -48,6 +55,7 @@ static void end_struct(const char* structure, size_t size) {
 
 #define STRUCT(s) covered = 0, printf("%s size %zu\n", #s, sizeof(s));
 #define FIELD(s, f, type) print_field(#s, #f, offsetof(s, f), sizeof(((const s*)0)->f), type);
+#define MANDATORY(s, f) printf("%s mandatory %zu %s\n", #s, TUTTI_SIZE_UP_TO(s, f), #f);
 #define END(s) end_struct(#s, sizeof(s));
 #define CONSTANT(c) printf("constant %s %" PRId64 "\n", #c, (int64_t)c);
 #define TEXT(c) printf("constant %s %s\n", #c, c);

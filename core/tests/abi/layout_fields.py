@@ -12,6 +12,8 @@ for struct, fields in headers.structs.items():
     lines.append(f"STRUCT({struct})")
     lines += [f'FIELD({struct}, {name}, "{kind}")' for name, kind in fields]
     lines.append(f"END({struct})")
+    if struct in headers.mandatory:
+        lines.append(f"MANDATORY({struct}, {headers.mandatory[struct]})")
 for name in headers.constants:
     lines.append(f"TEXT({name})" if name.endswith(("_ID", "_SYMBOL")) else f"CONSTANT({name})")
 pathlib.Path(sys.argv[1]).write_text("\n".join(lines) + "\n")

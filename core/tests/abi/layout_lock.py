@@ -23,7 +23,7 @@ HEAD = [
 def key_of(line):
     """What a line is about: everything but offset, size, type, value."""
     words = line.split(" ")
-    return " ".join(words[:2]) if words[0] == "constant" or words[1] == "size" else words[0]
+    return " ".join(words[:2]) if words[0] == "constant" or words[1] in ("size", "mandatory") else words[0]
 
 
 def struct_of(line):

@@ -4,8 +4,8 @@
 // dissemination pattern of Bruck et al. ("Efficient algorithms for all-to-all communications", 1997), the second is the
 // first played backwards. Both take ceil(log2 n) rounds and move n-1 chunks per rank, the fewest possible.
 //
-// Chunk c is rank c's. From rank r the chunks are seen as a run around the ring: r, r+1, ..., r+n-1. Where such a run
-// of a buffer passes chunk n-1 it is two messages; that happens at the same chunk at both ends.
+// Chunk c is rank c's. From rank r the chunks are seen as a run around the ring: r, r+1, ..., r+n-1. A run that passes
+// chunk n-1 of a buffer is two messages. They are cut at the same chunk at both ends.
 #pragma once
 
 #include <tutti/sdk/algorithm.hpp>
@@ -25,9 +25,11 @@ void exchange(const sdk::CyclicRun& outgoing, const sdk::CyclicRun& incoming, Se
   }
 }
 
-// n >= 2. OUT chunks r ... r+have-1 are here, `have` a power of two; round by round twice as many.
-inline void all_gather_by_doubling(const sdk::Query& q, sdk::Lane lane, uint32_t have = 1) {
+// n >= 2. OUT chunks r ... r+have-1 are here, `have` a power of two; round by round twice as many. Steps are of the
+// levels above `below`.
+inline void all_gather_by_doubling(const sdk::Query& q, sdk::Lane lane, uint32_t below, uint32_t have = 1) {
   for (; have < q.n; have *= 2) {
+    lane.level(++below);
     const uint32_t more = std::min(have, q.n - have);
     exchange(
         sdk::CyclicRun(q.rank, more, q.n), sdk::CyclicRun(q.next(have), more, q.n),
@@ -36,12 +38,14 @@ inline void all_gather_by_doubling(const sdk::Query& q, sdk::Lane lane, uint32_t
   }
 }
 
-// n >= 2. Partial results of chunks r ... r+half-1 stay here and the others leave, for half = ..., 4, 2, 1. The
-// complete chunk r goes to `result`.
+// n >= 2. The ceil(log2 n) rounds are the levels. Partial results of chunks r ... r+half-1 stay here and the others
+// leave, for half = ..., 4, 2, 1. The complete chunk r goes to `result`.
 inline void reduce_scatter_by_halving(const sdk::Query& q, sdk::Lane lane, tutti_span result) {
   uint32_t half = std::bit_ceil(q.n) / 2;
   const uint32_t leave = q.n - half;  // <= half
   const bool at_once = half == 1;
+  uint32_t round = 1;
+  lane.level(round);
   exchange(
       sdk::CyclicRun(q.next(half), leave, q.n), sdk::CyclicRun(q.rank, leave, q.n),
       [&](const sdk::Run& run) { lane.send(q.next(half), sdk::in(run.first, run.count)); },
@@ -55,7 +59,7 @@ inline void reduce_scatter_by_halving(const sdk::Query& q, sdk::Lane lane, tutti
     lane.copy(sdk::scratch(leave + run.offset, run.count), sdk::in(run.first, run.count));
   for (half /= 2; half > 0; half /= 2) {
     const bool last = half == 1;
-    lane.send(q.next(half), sdk::scratch(half, half));
+    lane.level(++round).send(q.next(half), sdk::scratch(half, half));
     auto step = lane.recv_reduce(q.prev(half), last ? result : sdk::scratch(0, half), sdk::scratch(0, half));
     step.incoming_left();
     if (last) step.final();

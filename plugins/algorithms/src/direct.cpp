@@ -2,9 +2,9 @@
 //
 // direct: every message goes straight from the rank that has it to the rank that needs it.
 //
-// One message delay for everything, n-1 messages at the busiest rank: what is best for few ranks, for small messages
-// between ranks that all reach each other equally, and for all_to_all. In exchanges rank r sends to r+k while it
-// receives from r-k, for k = 1 ... n-1: at each k all ranks are paired one to one.
+// One message delay for everything, n-1 messages at the busiest rank: best for few ranks, for small messages between
+// ranks at equal distance, and for all_to_all. In exchanges rank r sends to r+k while it receives from r-k, for k = 1
+// ... n-1: at each k all ranks are paired one to one.
 //
 // all_reduce     Everybody sends its whole input to everybody and reduces by itself, in rank order, so that all ranks
 // compute
@@ -24,7 +24,7 @@ namespace {
 using namespace tutti::sdk;
 
 void broadcast(const Query& q, Schedule& s) {
-  Lane lane = s.lane();
+  Lane lane = s.lane().level(1);
   if (!q.is_root()) return void(lane.recv(q.root, out()));
   for (uint32_t k = 1; k < q.n; ++k) lane.send(q.next(k), in());
   if (!q.in_place) lane.copy(out(), in());
@@ -32,10 +32,10 @@ void broadcast(const Query& q, Schedule& s) {
 
 void reduce(const Query& q, Schedule& s) {
   Lane lane = s.lane();
-  if (!q.is_root()) return void(lane.send(q.root, in()));
+  if (!q.is_root()) return void(lane.level(q.rank < q.root ? q.root - q.rank : q.rank).send(q.root, in()));
   for (uint32_t k = 1; k < q.n; ++k) {
     const bool below = k <= q.root;
-    auto step = lane.recv_reduce(below ? q.root - k : k, out(), k == 1 ? in() : out()).incoming_left(below);
+    auto step = lane.level(k).recv_reduce(below ? q.root - k : k, out(), k == 1 ? in() : out()).incoming_left(below);
     if (k + 1 == q.n) step.final();
   }
 }
@@ -47,7 +47,7 @@ void all_reduce(const Query& q, Schedule& s) {
   if (!at_once) s.declare_scratch(q.n - 1);
   Lane lane = s.lane();
   for (uint32_t k = 1; k < q.n; ++k) {
-    lane.send(q.next(k), in());
+    lane.level(k).send(q.next(k), in());
     if (at_once)
       lane.recv_reduce(q.prev(k), out(), in()).incoming_left(q.rank == 1).final();
     else
@@ -56,18 +56,18 @@ void all_reduce(const Query& q, Schedule& s) {
   if (at_once) return;
   std::vector<tutti_span> values(q.n, in());
   for (uint32_t k = 1; k < q.n; ++k) values[q.prev(k)] = scratch(k - 1);
-  lane.reduce(out(), values).final();
+  lane.level(q.n).reduce(out(), values).final();
 }
 
 void gather(const Query& q, Schedule& s) {
-  Lane lane = s.lane();
+  Lane lane = s.lane().level(1);
   if (!q.is_root()) return void(lane.send(q.root, in()));
   for (uint32_t k = 1; k < q.n; ++k) lane.recv(q.next(k), out(q.next(k)));
   if (!q.in_place) lane.copy(out(q.root), in());
 }
 
 void scatter(const Query& q, Schedule& s) {
-  Lane lane = s.lane();
+  Lane lane = s.lane().level(1);
   if (!q.is_root()) return void(lane.recv(q.root, out()));
   for (uint32_t k = 1; k < q.n; ++k) lane.send(q.next(k), in(q.next(k)));
   if (!q.in_place) lane.copy(out(), in(q.root));
@@ -76,7 +76,7 @@ void scatter(const Query& q, Schedule& s) {
 void all_gather(const Query& q, Schedule& s) {
   Lane lane = s.lane();
   for (uint32_t k = 1; k < q.n; ++k) {
-    lane.send(q.next(k), in());
+    lane.level(k).send(q.next(k), in());
     lane.recv(q.prev(k), out(q.prev(k)));
   }
   if (!q.in_place) lane.copy(out(q.rank), in());
@@ -85,7 +85,7 @@ void all_gather(const Query& q, Schedule& s) {
 void reduce_scatter(const Query& q, Schedule& s) {
   Lane lane = s.lane();
   for (uint32_t k = 1; k < q.n; ++k) {
-    lane.send(q.next(k), in(q.next(k)));
+    lane.level(k).send(q.next(k), in(q.next(k)));
     auto step = lane.recv_reduce(q.prev(k), out(), k == 1 ? in(q.rank) : out());
     if (k + 1 == q.n) step.final();
   }
@@ -98,9 +98,9 @@ void all_to_all(const Query& q, Schedule& s) {
   for (uint32_t k = 1; k < q.n; ++k) {
     const bool waits = q.in_place && k <= q.n - k;
     const bool releases = q.in_place && k >= q.n - k;
-    lane.send(q.next(k), in(q.next(k)));
+    lane.level(2 * k).send(q.next(k), in(q.next(k)));
     lane.recv(q.prev(k), waits ? scratch(k - 1) : out(q.prev(k)));
-    if (releases) lane.copy(out(q.next(k)), scratch(q.n - k - 1));
+    if (releases) lane.level(2 * k + 1).copy(out(q.next(k)), scratch(q.n - k - 1));
   }
   if (!q.in_place) lane.copy(out(q.rank), in(q.rank));
 }
@@ -108,7 +108,7 @@ void all_to_all(const Query& q, Schedule& s) {
 void barrier(const Query& q, Schedule& s) {
   // A lane may put its signals in order; over many lanes they need not wait for each other.
   for (uint32_t k = 1; k < q.n; ++k) {
-    Lane lane = s.lane(k % q.lanes);
+    Lane lane = s.lane(k % q.lanes).level(1);
     lane.signal(q.next(k));
     lane.wait(q.prev(k));
   }
@@ -121,7 +121,7 @@ struct Direct {
       mask({TUTTI_BROADCAST, TUTTI_REDUCE, TUTTI_ALL_REDUCE, TUTTI_GATHER, TUTTI_ALL_GATHER, TUTTI_SCATTER,
             TUTTI_REDUCE_SCATTER, TUTTI_ALL_TO_ALL, TUTTI_BARRIER});
   static void schedule(const Query& q, Schedule& s) {
-    s.sliced();
+    s.sliced(1);  // one message from each rank to each other
     if (alone(q, s)) return;
     switch (q.collective) {
       case TUTTI_BROADCAST:

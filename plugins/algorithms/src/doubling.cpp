@@ -26,9 +26,10 @@ void all_reduce(const Query& q, Schedule& s) {
   const bool paired = q.rank < 2 * extra, hands_over = paired && q.rank % 2 == 0;
   if (!hands_over) s.declare_scratch(1);
   Lane lane = s.lane();
+  const uint32_t rounds = static_cast<uint32_t>(std::countr_zero(power));
   if (hands_over) {
-    lane.send(q.rank + 1, in());
-    lane.recv(q.rank + 1, out());
+    lane.level(1).send(q.rank + 1, in());
+    lane.level(rounds + 3).recv(q.rank + 1, out());
     return;
   }
   const uint32_t place = paired ? q.rank / 2 : q.rank - extra;  // among the `power` ranks that take part
@@ -36,43 +37,44 @@ void all_reduce(const Query& q, Schedule& s) {
 
   // The sum sits at `sum` and moves to the other of OUT and scratch in each round: begin so that it ends in OUT, unless
   // OUT is where it begins because it is the input, still to be sent.
-  const uint32_t rounds = static_cast<uint32_t>(std::countr_zero(power));
   bool to_out = rounds % 2 == 1;
   tutti_span sum = in();
   if (paired) {
     sum = to_out ? scratch() : out();
-    lane.recv_reduce(q.rank - 1, sum, in()).incoming_left();
+    lane.level(1).recv_reduce(q.rank - 1, sum, in()).incoming_left();
   } else if (q.in_place) {
     to_out = false;
   }
+  uint32_t level = 1;
   for (uint32_t bit = 1; bit < power; bit *= 2, to_out = !to_out) {
     const uint32_t peer = rank_at(place ^ bit);
     const tutti_span next = to_out ? out() : scratch();
-    lane.send(peer, sum);
+    lane.level(++level).send(peer, sum);
     auto step = lane.recv_reduce(peer, next, sum).incoming_left(peer < q.rank);
     if (bit == power / 2 && to_out) step.final();
     sum = next;
   }
-  if (sum.buffer != TUTTI_BUFFER_OUT) lane.copy(out(), sum).final();
-  if (paired) lane.send(q.rank - 1, out());
+  if (sum.buffer != TUTTI_BUFFER_OUT) lane.level(rounds + 2).copy(out(), sum).final();
+  if (paired) lane.level(rounds + 3).send(q.rank - 1, out());
 }
 
 void all_gather(const Query& q, Schedule& s) {
-  Lane lane = s.lane();
+  Lane lane = s.lane().level(1);
   lane.send(q.prev(), in());
   lane.recv(q.next(), out(q.next()));
   if (!q.in_place) lane.copy(out(q.rank), in());
-  all_gather_by_doubling(q, lane, 2);
+  all_gather_by_doubling(q, lane, 1, 2);
 }
 
 void barrier(const Query& q, Schedule& s) {
   // Signals touch no chunk: only the way over a second lane puts them in order.
   Lane lane = s.lane(0), relay = s.lane(1);
   StepId heard;
+  uint32_t level = 0;
   for (uint32_t distance = 1; distance < q.n; distance *= 2) {
-    lane.signal(q.next(distance)).after(heard);
+    lane.level(++level).signal(q.next(distance)).after(heard);
     const StepId came = lane.wait(q.prev(distance)).after(heard);
-    heard = relay.nop().after(came);
+    heard = relay.level(++level).nop().after(came);
   }
 }
 
@@ -85,7 +87,8 @@ struct Doubling {
     return q.collective == TUTTI_BARRIER && q.lanes < 2 ? "needs 2 lanes, there is 1" : "";
   }
   static void schedule(const Query& q, Schedule& s) {
-    if (q.collective == TUTTI_ALL_REDUCE) s.sliced();
+    // One message from each rank to each other. Over TCP slices of a reduce-scatter cost more than they hide.
+    if (q.collective != TUTTI_REDUCE_SCATTER) s.sliced(1);
     if (alone(q, s)) return;
     switch (q.collective) {
       case TUTTI_ALL_REDUCE:

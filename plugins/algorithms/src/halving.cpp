@@ -22,6 +22,8 @@ struct Halving {
       "reduce-scatter by halving, all-gather by doubling: few rounds, the fewest bytes";
   static constexpr uint64_t collectives = mask({TUTTI_ALL_REDUCE});
   static void schedule(const Query& q, Schedule& s) {
+    // The last rank that is sent to is often the first one again.
+    s.sliced(std::max(2 * ceil_log2(q.n), 2u) - 1);
     if (alone(q, s)) return;
     s.cut_equally(q.n);
     std::vector<tutti_extent> partials(halving_scratch(q.n));
@@ -29,7 +31,7 @@ struct Halving {
     s.declare_scratch(partials);
     Lane lane = s.lane();
     reduce_scatter_by_halving(q, lane, out(q.rank));
-    all_gather_by_doubling(q, lane);
+    all_gather_by_doubling(q, lane, ceil_log2(q.n));
   }
 };
 }  // namespace

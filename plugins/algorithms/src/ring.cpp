@@ -25,17 +25,17 @@ using namespace tutti::sdk;
 void all_reduce(const Query& q, Schedule& s) {
   s.cut_equally(q.n);
   Lane lane = s.lane();
-  lane.send(q.next(), in(q.rank));
+  lane.level(1).send(q.next(), in(q.rank));
   for (uint32_t k = 1; k < q.n; ++k) {  // the piece that set out k ranks before this one comes by
     const uint32_t piece = q.prev(k);
-    auto step = lane.recv_reduce(q.prev(), out(piece), in(piece)).incoming_left();
+    auto step = lane.level(k).recv_reduce(q.prev(), out(piece), in(piece)).incoming_left();
     if (k == q.n - 1) step.final();
-    lane.send(q.next(), out(piece));
+    lane.level(k + 1).send(q.next(), out(piece));
   }
   for (uint32_t k = 0; k + 1 < q.n; ++k) {
     const uint32_t piece = q.prev(k);
-    lane.recv(q.prev(), out(piece));
-    if (k + 2 < q.n) lane.send(q.next(), out(piece));
+    lane.level(q.n + k).recv(q.prev(), out(piece));
+    if (k + 2 < q.n) lane.level(q.n + k + 1).send(q.next(), out(piece));
   }
 }
 
@@ -43,21 +43,21 @@ void reduce_scatter(const Query& q, Schedule& s) {
   // IN is not ours to write: partial blocks pass through two scratch chunks in turn, one arriving while one leaves.
   s.declare_scratch(std::min(q.n - 2, 2u));
   Lane lane = s.lane();
-  lane.send(q.next(), in(q.prev()));
+  lane.level(1).send(q.next(), in(q.prev()));
   for (uint32_t k = 2; k < q.n; ++k) {
     const tutti_span partial = scratch(k % 2);
-    lane.recv_reduce(q.prev(), partial, in(q.prev(k))).incoming_left();
-    lane.send(q.next(), partial);
+    lane.level(k - 1).recv_reduce(q.prev(), partial, in(q.prev(k))).incoming_left();
+    lane.level(k).send(q.next(), partial);
   }
-  lane.recv_reduce(q.prev(), out(), in(q.rank)).incoming_left().final();
+  lane.level(q.n - 1).recv_reduce(q.prev(), out(), in(q.rank)).incoming_left().final();
 }
 
 void all_gather(const Query& q, Schedule& s) {
   Lane lane = s.lane();
-  lane.send(q.next(), in());
+  lane.level(1).send(q.next(), in());
   for (uint32_t k = 1; k < q.n; ++k) {
-    lane.recv(q.prev(), out(q.prev(k)));
-    if (k + 1 < q.n) lane.send(q.next(), out(q.prev(k)));
+    lane.level(k).recv(q.prev(), out(q.prev(k)));
+    if (k + 1 < q.n) lane.level(k + 1).send(q.next(), out(q.prev(k)));
   }
   if (!q.in_place) lane.copy(out(q.rank), in());
 }
@@ -65,22 +65,24 @@ void all_gather(const Query& q, Schedule& s) {
 void broadcast(const Query& q, Schedule& s) {
   Lane lane = s.lane();
   const uint32_t place = q.relative();
-  if (place > 0) lane.recv(q.prev(), out());
+  if (place > 0) lane.level(place).recv(q.prev(), out());
+  lane.level(place + 1);
   if (place + 1 < q.n) lane.send(q.next(), place == 0 ? in() : out());
   if (place == 0 && !q.in_place) lane.copy(out(), in());
 }
 
 void reduce(const Query& q, Schedule& s) {
-  const bool first = q.relative() == 1;
+  const uint32_t place = q.is_root() ? q.n : q.relative();
+  const bool first = place == 1;
   if (!first && !q.is_root()) s.declare_scratch(1);
-  Lane lane = s.lane();
+  Lane lane = s.lane().level(place - 1);
   if (q.is_root()) {
     lane.recv_reduce(q.prev(), out(), in()).incoming_left().final();
   } else if (first) {
-    lane.send(q.next(), in());
+    lane.level(1).send(q.next(), in());
   } else {
     lane.recv_reduce(q.prev(), scratch(), in()).incoming_left();
-    lane.send(q.next(), scratch());
+    lane.level(place).send(q.next(), scratch());
   }
 }
 
@@ -91,7 +93,10 @@ struct Ring {
   static constexpr uint64_t collectives =
       mask({TUTTI_BROADCAST, TUTTI_REDUCE, TUTTI_ALL_REDUCE, TUTTI_ALL_GATHER, TUTTI_REDUCE_SCATTER});
   static void schedule(const Query& q, Schedule& s) {
-    s.sliced();
+    // A message of the next slice follows the last one of this slice on the same way.
+    const uint32_t turns = q.collective == TUTTI_ALL_REDUCE ? 2 : 1;
+    const bool chain = q.collective == TUTTI_BROADCAST || q.collective == TUTTI_REDUCE;
+    s.sliced(chain || q.n < 3 ? 1 : turns * (q.n - 1) - 1);
     if (alone(q, s)) return;
     switch (q.collective) {
       case TUTTI_BROADCAST:

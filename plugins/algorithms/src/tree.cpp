@@ -33,6 +33,9 @@ struct Node {
   uint32_t subtree() const { return std::min(limit, q.n - v); }
   uint32_t subtree(uint32_t m) const { return std::min(m, q.n - v - m); }
   uint32_t child(uint32_t m) const { return q.absolute(v + m); }
+  // How far below the root; the round in which a subtree that begins at distance m of its parent hands its part up.
+  uint32_t depth() const { return static_cast<uint32_t>(std::popcount(v)); }
+  static uint32_t round(uint32_t m) { return static_cast<uint32_t>(std::countr_zero(m)) + 1; }
   // The distance of the farthest child; 0 without one.
   uint32_t farthest() const { return std::bit_floor(subtree() - 1); }
 
@@ -41,9 +44,11 @@ struct Node {
   uint32_t limit;  // children are nearer than this
 };
 
-void broadcast(const Query& q, Lane lane, const Node& node, StepId ready = {}) {
-  if (!node.is_root()) lane.recv(node.parent(), out()).after(ready);
+// Steps are of the levels above `below`.
+void broadcast(const Query& q, Lane lane, const Node& node, uint32_t below = 0, StepId ready = {}) {
+  if (!node.is_root()) lane.level(below + node.depth()).recv(node.parent(), out()).after(ready);
   const bool from_in = q.collective == TUTTI_BROADCAST && node.is_root();
+  lane.level(below + node.depth() + 1);
   for (uint32_t m = node.farthest(); m > 0; m /= 2)
     lane.send(node.child(m), from_in ? in() : out()).after(node.is_root() ? ready : StepId());
   if (from_in && !q.in_place) lane.copy(out(), in());
@@ -54,26 +59,28 @@ void broadcast(const Query& q, Lane lane, const Node& node, StepId ready = {}) {
 StepId reduce(Lane lane, const Node& node, tutti_span sum) {
   StepId last;
   for (uint32_t m = 1; m <= node.farthest(); m *= 2) {
-    auto step = lane.recv_reduce(node.child(m), sum, m == 1 ? in() : sum);
+    auto step = lane.level(node.round(m)).recv_reduce(node.child(m), sum, m == 1 ? in() : sum);
     if (node.is_root() && m == node.farthest()) step.final();
     last = step;
   }
-  if (!node.is_root()) last = lane.send(node.parent(), node.is_leaf() ? in() : sum);
+  if (!node.is_root()) last = lane.level(node.round(node.limit)).send(node.parent(), node.is_leaf() ? in() : sum);
   return last;
 }
 
 void gather(const Query& q, Schedule& s, const Node& node) {
   if (!node.is_root() && !node.is_leaf()) s.declare_scratch(node.subtree());
   Lane lane = s.lane();
-  if (node.is_leaf()) return void(lane.send(node.parent(), in()));
-  if (!node.is_root()) lane.copy(scratch(0), in());
+  if (node.is_leaf()) return void(lane.level(node.round(node.limit)).send(node.parent(), in()));
+  if (!node.is_root()) lane.level(1).copy(scratch(0), in());
   for (uint32_t m = 1; m <= node.farthest(); m *= 2) {
+    lane.level(node.round(m));
     if (!node.is_root())
       lane.recv(node.child(m), scratch(m, node.subtree(m)));
     else
       for (const Run& run : CyclicRun(node.child(m), node.subtree(m), q.n))
         lane.recv(node.child(m), out(run.first, run.count));
   }
+  lane.level(node.round(node.limit));
   if (node.is_root()) {
     if (!q.in_place) lane.copy(out(q.rank), in());
   } else if (node.under_root()) {
@@ -86,7 +93,7 @@ void gather(const Query& q, Schedule& s, const Node& node) {
 
 void scatter(const Query& q, Schedule& s, const Node& node) {
   if (!node.is_root() && !node.is_leaf()) s.declare_scratch(node.subtree());
-  Lane lane = s.lane();
+  Lane lane = s.lane().level(node.depth());
   if (node.is_leaf()) return void(lane.recv(node.parent(), out()));
   if (node.under_root()) {
     for (const Run& run : CyclicRun(q.rank, node.subtree(), q.n))
@@ -94,6 +101,7 @@ void scatter(const Query& q, Schedule& s, const Node& node) {
   } else if (!node.is_root()) {
     lane.recv(node.parent(), scratch(0, node.subtree()));
   }
+  lane.level(node.depth() + 1);
   for (uint32_t m = node.farthest(); m > 0; m /= 2) {
     if (!node.is_root())
       lane.send(node.child(m), scratch(m, node.subtree(m)));
@@ -109,16 +117,18 @@ void scatter(const Query& q, Schedule& s, const Node& node) {
 
 void barrier(Schedule& s, const Node& node) {
   Lane lane = s.lane(0), relay = s.lane(1);
-  StepId heard;  // all that came so far
+  StepId heard;                                 // all that came so far
+  const uint32_t up = 2 * ceil_log2(node.q.n);  // levels
   for (uint32_t m = 1; m <= node.farthest(); m *= 2) {
-    const StepId came = lane.wait(node.child(m)).after(heard);
-    heard = relay.nop().after(came);
+    const StepId came = lane.level(2 * node.round(m) - 1).wait(node.child(m)).after(heard);
+    heard = relay.level(2 * node.round(m)).nop().after(came);
   }
   if (!node.is_root()) {
-    lane.signal(node.parent()).after(heard);
-    const StepId came = lane.wait(node.parent());
-    heard = relay.nop().after(came);
+    lane.level(2 * node.round(node.limit) - 1).signal(node.parent()).after(heard);
+    const StepId came = lane.level(up + 2 * node.depth() - 1).wait(node.parent());
+    heard = relay.level(up + 2 * node.depth()).nop().after(came);
   }
+  lane.level(up + 2 * node.depth() + 1);
   for (uint32_t m = node.farthest(); m > 0; m /= 2) lane.signal(node.child(m)).after(heard);
 }
 
@@ -132,7 +142,9 @@ struct Tree {
     return two && q.lanes < 2 ? "needs 2 lanes, there is 1" : "";
   }
   static void schedule(const Query& q, Schedule& s) {
-    if (q.collective != TUTTI_GATHER && q.collective != TUTTI_SCATTER) s.sliced();
+    // All messages of one rank to another on a lane have one level. A gather waits for the root's processor: slices
+    // cost more messages there and gain nothing.
+    if (q.collective != TUTTI_GATHER) s.sliced(1);
     if (alone(q, s)) return;
     const Node node(q);
     switch (q.collective) {
@@ -142,7 +154,7 @@ struct Tree {
         if (!node.is_root() && !node.is_leaf()) s.declare_scratch(1);
         return void(reduce(s.lane(), node, node.is_root() ? out() : scratch()));
       case TUTTI_ALL_REDUCE:
-        return broadcast(q, s.lane(1), node, reduce(s.lane(0), node, out()));
+        return broadcast(q, s.lane(1), node, ceil_log2(q.n), reduce(s.lane(0), node, out()));
       case TUTTI_GATHER:
         return gather(q, s, node);
       case TUTTI_SCATTER:

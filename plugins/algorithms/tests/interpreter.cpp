@@ -203,7 +203,6 @@ class World {
     const uint32_t slices = s.sliced() ? c_.slices : 1;
     const auto resolve = [&](const tutti_span& span, uint32_t slice) {
       std::vector<Range> list;
-      if (slices > 1 && span.chunks != 1) throw std::runtime_error("a sliced step moves several chunks");
       for (uint32_t c = span.first; c < span.first + span.chunks; ++c) {
         uint64_t begin = 0, size = 0;
         if (span.buffer == TUTTI_BUFFER_SCRATCH) {

@@ -7,6 +7,7 @@
 #include <tutti/schedule.h>
 
 #include <chrono>
+#include <cstddef>
 #include <cstdio>
 #include <set>
 
@@ -36,6 +37,12 @@ TEST_P(Proofs, HoldUpTo64Ranks) {
       ASSERT_TRUE(proof.ok()) << "n " << n << ", root " << root << ": " << fault_name(proof.fault) << ": "
                               << proof.error;
       ASSERT_TRUE(proof.same_tree || offer.collective != TUTTI_ALL_REDUCE) << "n " << n;
+      Schedule own;
+      std::string error;
+      const Problem problem{.collective = offer.collective, .nranks = n, .root = root};
+      ASSERT_EQ(build_schedule(*offer.algorithm, make_query(problem, n - 1), &own, &error), TUTTI_OK) << error;
+      ASSERT_EQ(own.sliced(), offer_name(offer) != "tree_gather" && offer_name(offer) != "doubling_reduce_scatter");
+      ASSERT_TRUE(own.has_levels() || n == 1) << "n " << n;
       ASSERT_GE(proof.bytes_sent, proof.bytes_lower_bound * (1 - 1e-9)) << "n " << n << ", root " << root;
       steps += proof.steps;
     }
@@ -75,6 +82,57 @@ TEST(Claims, RankOrder) {
   EXPECT_TRUE(prove("tree", TUTTI_REDUCE, 7).rank_order);
   EXPECT_TRUE(prove("ring", TUTTI_REDUCE, 7, 6).rank_order);
   EXPECT_FALSE(prove("ring", TUTTI_ALL_REDUCE, 7).rank_order);
+}
+
+// A larger base: fewer rounds and fewer bytes, more messages.
+TEST(Claims, BruckToAnotherBase) {
+  const tutti_algorithm& bruck = *find_algorithm("bruck");
+  Problem problem{.collective = TUTTI_ALL_TO_ALL};
+  for (const char* base : {"2", "3", "4", "64"})
+    for (problem.nranks = 1; problem.nranks <= 33; ++problem.nranks) {
+      problem.parameters = base;
+      const Proof proof = verify_algorithm(bruck, problem);
+      ASSERT_TRUE(proof.ok()) << base << ", n " << problem.nranks << ": " << proof.error;
+    }
+  problem.nranks = 16;
+  problem.parameters = "4";
+  EXPECT_EQ(verify_algorithm(bruck, problem).rounds, 2);
+  EXPECT_NEAR(verify_algorithm(bruck, problem).bytes_sent, 24, 1e-9);
+  problem.parameters = "";
+  EXPECT_EQ(verify_algorithm(bruck, problem).rounds, 4);
+  EXPECT_NEAR(verify_algorithm(bruck, problem).bytes_sent, 32, 1e-9);
+}
+
+TEST(Claims, WrongParametersAreRefused) {
+  for (const char* wrong : {"1", "65", "x", "4x", "-2", "99999999999"}) {
+    const Problem problem{.collective = TUTTI_ALL_TO_ALL, .nranks = 4, .parameters = wrong};
+    const tutti_query query = make_query(problem, 0);
+    EXPECT_EQ(find_algorithm("bruck")->supports(nullptr, &query), TUTTI_NOT_SUPPORTED) << wrong;
+  }
+  const Problem problem{.collective = TUTTI_ALL_REDUCE, .nranks = 4, .parameters = "4"};
+  const tutti_query query = make_query(problem, 0);
+  EXPECT_EQ(find_algorithm("ring")->supports(nullptr, &query), TUTTI_INVALID_ARGUMENT);
+}
+
+// A core of an older draft asks without the later fields; one of a newer one with fields that are zero, or not.
+TEST(Claims, QueriesOfEverySize) {
+  struct Longer {
+    tutti_query query;
+    uint64_t later;
+  } longer{};
+  const Problem problem{.collective = TUTTI_ALL_TO_ALL, .nranks = 4, .parameters = "4"};
+  longer.query = make_query(problem, 0);
+  const tutti_algorithm& bruck = *find_algorithm("bruck");
+  longer.query.struct_size = offsetof(tutti_query, parameters);
+  longer.query.parameters = "not looked at";
+  EXPECT_EQ(bruck.supports(nullptr, &longer.query), TUTTI_OK);
+  longer.query.struct_size -= 8;
+  EXPECT_EQ(bruck.supports(nullptr, &longer.query), TUTTI_INVALID_ARGUMENT);
+  longer.query = make_query(problem, 0);
+  longer.query.struct_size = sizeof longer;
+  EXPECT_EQ(bruck.supports(nullptr, &longer.query), TUTTI_OK);
+  longer.later = 1;
+  EXPECT_EQ(bruck.supports(nullptr, &longer.query), TUTTI_NOT_SUPPORTED);
 }
 
 TEST(Claims, Rounds) {

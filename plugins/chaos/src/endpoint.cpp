@@ -2,7 +2,6 @@
 #include "endpoint.hpp"
 
 #include <algorithm>
-#include <set>
 #include <thread>
 #include <utility>
 
@@ -28,10 +27,40 @@ Endpoint::~Endpoint() {
 
 void Endpoint::tell(Kind kind, const Occasion& occasion) const {
   std::string text = "rank " + std::to_string(rank) + ": fault " + name_of(kind) + " strikes at ";
-  text += occasion.control ? "a control message" : "a message";
-  text += " of " + std::to_string(occasion.bytes) + " bytes to rank " + std::to_string(occasion.peer);
-  if (!occasion.control) text += " on lane " + std::to_string(occasion.lane);
+  text += occasion.pair ? "a pair message" : occasion.control ? "a control message" : "a message";
+  text += " of " + std::to_string(occasion.bytes) + " bytes " + (occasion.pair ? "from" : "to") + " rank " +
+          std::to_string(occasion.peer);
+  if (!occasion.control && !occasion.pair) text += " on lane " + std::to_string(occasion.lane);
   sdk::log(TUTTI_LOG_WARN, text);
+}
+
+tutti_status Endpoint::receive_pair(uint32_t peer, const void* data, uint64_t bytes) {
+  const Occasion occasion{.peer = peer, .lane = lanes, .bytes = bytes, .pair = true};
+  if (faults_.strike(Kind::lose, occasion)) {
+    tell(Kind::lose, occasion);
+    return TUTTI_OK;
+  }
+  late_.push_back({peer, std::string(static_cast<const char*>(data), bytes), {}});
+  if (const Fault* delay = faults_.strike(Kind::delay, occasion))
+    late_.back().due = Clock::now() + std::chrono::microseconds(faults_.dice().below(delay->us + 1));
+  return hand_over_late();
+}
+
+tutti_status Endpoint::hand_over_late() {
+  std::set<uint32_t> waiting;  // senders of which an earlier message is still held back
+  for (auto late = late_.begin(); late != late_.end();) {
+    if (stopped_ || waiting.contains(late->peer) || (late->due != Clock::time_point() && late->due > Clock::now())) {
+      waiting.insert(late->peer);
+      ++late;
+      continue;
+    }
+    const LateMessage message = std::move(*late);
+    late = late_.erase(late);
+    const tutti_status status =
+        Interposer::Endpoint::receive_pair(message.peer, message.bytes.data(), message.bytes.size());
+    if (status < 0) return status;
+  }
+  return TUTTI_OK;
 }
 
 tutti_status Endpoint::post(const tutti_transfer* transfers, uint32_t n, uint32_t* accepted) {
@@ -45,8 +74,8 @@ tutti_status Endpoint::post(const tutti_transfer* transfers, uint32_t n, uint32_
 }
 
 tutti_status Endpoint::post_one(Link& link, const tutti_transfer& transfer, bool* taken) {
-  if (stopped_) return TUTTI_OK;
-  // What the wrapped transport will refuse for good is its to explain.
+  if (stopped_ || breaking_.contains(link.peer)) return TUTTI_OK;
+  // The wrapped transport explains what it refuses for good.
   if (transfer.kind == TUTTI_TRANSFER_SEND && transfer.lane < lanes) return send(link, transfer, taken);
   return forward(transfer, {}, false, taken);
 }
@@ -108,6 +137,7 @@ tutti_status Endpoint::progress(tutti_completion* completions, uint32_t capacity
   if (stopped_) return TUTTI_OK;
   if (const Fault* slow = faults_.strike(Kind::slow, {}))
     std::this_thread::sleep_for(std::chrono::microseconds(slow->us));
+  if (const tutti_status status = hand_over_late(); status < 0) return status;
   if (held_.size() < most_held) {
     tutti_completion batch[32];
     uint32_t found = 0;
@@ -119,8 +149,11 @@ tutti_status Endpoint::progress(tutti_completion* completions, uint32_t capacity
     if (auto* at = static_cast<Link*>(link(peer)))
       for (uint32_t lane = 0; lane < lanes; ++lane) at->flush(lane);
   if (held_.empty()) return TUTTI_OK;
-  if (faults_.strike(Kind::short_progress, {}))
-    capacity = std::min(capacity, static_cast<uint32_t>(faults_.dice().below(2)));
+  if (const Fault* few = faults_.strike(Kind::short_progress, {})) {
+    const bool none = in_a_row_ < few->times && faults_.dice().below(2) == 0;
+    in_a_row_ = none ? in_a_row_ + 1 : 0;
+    capacity = std::min(capacity, none ? 0u : 1u);
+  }
   const auto now = Clock::now();
   std::set<uint64_t> waiting;  // lanes of which an earlier completion is still held back
   for (auto held = held_.begin(); held != held_.end() && *n < capacity;) {
@@ -130,6 +163,7 @@ tutti_status Endpoint::progress(tutti_completion* completions, uint32_t capacity
       continue;
     }
     Held& shown = shown_.emplace_back(std::move(*held));
+    if (shown.completion.kind == TUTTI_COMPLETION_PEER_FAILED) breaking_.erase(shown.completion.peer);
     if (shown.completion.kind != TUTTI_COMPLETION_TRANSFER) shown.completion.data = shown.text.c_str();
     completions[(*n)++] = shown.completion;
     held = held_.erase(held);
@@ -159,6 +193,7 @@ void Endpoint::keep(const tutti_completion& completion) {
     held.text = completion.data ? static_cast<const char*>(completion.data) : "";
     held.lane = number_of(completion.peer, lanes, 1);
     release_all(completion.peer);
+    breaking_.insert(completion.peer);
   }
   held_.push_back(std::move(held));
 }
@@ -177,6 +212,7 @@ void Endpoint::release_all(std::optional<uint32_t> peer) {
 
 void Endpoint::disconnect(uint32_t peer) {
   Interposer::Endpoint::fail_peer(peer);
+  breaking_.insert(peer);
   release_all(peer);
   Held held;
   held.completion.kind = TUTTI_COMPLETION_PEER_FAILED;
@@ -189,18 +225,20 @@ void Endpoint::disconnect(uint32_t peer) {
 
 tutti_status Endpoint::fail_peer(uint32_t peer) {
   stopped_ = false;
+  breaking_.erase(peer);
   release_all(peer);
   return Interposer::Endpoint::fail_peer(peer);
 }
 
 tutti_status Endpoint::abort() {
   stopped_ = false;
+  breaking_.clear();
   release_all({});
   return Interposer::Endpoint::abort();
 }
 
 tutti_status Endpoint::arm() {
-  if (std::exchange(restless_, false) || !held_.empty()) return TUTTI_AGAIN;
+  if (std::exchange(restless_, false) || !held_.empty() || !late_.empty()) return TUTTI_AGAIN;
   return Interposer::Endpoint::arm();
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// One endpoint and its links, with faults. What leaves may be refused, lost, doubled or changed; what arrives may be
-// held back: completions in a queue that keeps the order of each (peer, lane, kind), viewed messages where they lie.
+// One endpoint and its links, with faults. Outgoing messages may be refused, lost, doubled or changed. Incoming ones
+// may be held back: completions in a queue that keeps the order of each (peer, lane, kind), viewed messages in place.
 #pragma once
 
 #include <tutti/plugin/transport.h>
@@ -10,6 +10,7 @@
 #include <deque>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <tutti/sdk/interposer.hpp>
 #include <unordered_map>
@@ -29,6 +30,7 @@ class Endpoint final : public Interposer::Endpoint {
   Endpoint(Interposer::Domain& domain, const tutti_endpoint_config& config, tutti_endpoint* inner, Faults faults);
   ~Endpoint() override;
 
+  tutti_status receive_pair(uint32_t peer, const void* data, uint64_t bytes) override;
   tutti_status post(const tutti_transfer* transfers, uint32_t n, uint32_t* accepted) override;
   tutti_status progress(tutti_completion* completions, uint32_t capacity, uint32_t* n) override;
   tutti_status fail_peer(uint32_t peer) override;
@@ -52,6 +54,12 @@ class Endpoint final : public Interposer::Endpoint {
     Clock::time_point due;
     uint64_t due_poll = 0;
   };
+  struct LateMessage {
+    uint32_t peer;
+    std::string bytes;
+    Clock::time_point due;
+  };
+  tutti_status hand_over_late();
   tutti_status post_one(Link& link, const tutti_transfer& transfer, bool* taken);
   tutti_status send(Link& link, const tutti_transfer& transfer, bool* taken);
   tutti_status forward(const tutti_transfer& transfer, std::vector<char> buffer, bool silent, bool* taken);
@@ -66,9 +74,12 @@ class Endpoint final : public Interposer::Endpoint {
   Faults faults_;
   std::unordered_map<uint64_t, Record> records_;
   uint64_t next_record_ = 1;
-  std::deque<Held> held_;   // in order of arrival
-  std::deque<Held> shown_;  // what the last progress wrote: texts live until the next
+  std::deque<Held> held_;         // in order of arrival
+  std::deque<Held> shown_;        // what the last progress wrote: texts live until the next
+  std::deque<LateMessage> late_;  // pair messages, in order of arrival
+  std::set<uint32_t> breaking_;   // disconnected, and the record was not shown yet: nothing is taken, without an error
   uint64_t polls_ = 0;
+  uint64_t in_a_row_ = 0;  // progress calls that handed over nothing by the fault short
   bool stopped_ = false;
   bool restless_ = false;  // something was refused or withheld: asking again would help, so do not sleep
 };
@@ -87,7 +98,7 @@ class Link final : public Interposer::Link {
 
  private:
   friend class Endpoint;
-  // What happens to one message that leaves. Decided once, however often it is refused.
+  // The faults of one outgoing message. Decided once, however often it is refused.
   struct Verdict {
     uint64_t refusals = 0;
     bool lose = false, duplicate = false, corrupt = false;

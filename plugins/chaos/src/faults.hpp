@@ -18,7 +18,7 @@ struct Occasion {
   uint32_t peer = nobody;
   uint32_t lane = nobody;
   uint64_t bytes = 0;
-  bool control = false;
+  bool control = false, pair = false;
 };
 
 class Faults {
@@ -33,7 +33,7 @@ class Faults {
     for (Armed& a : armed_) {
       const Fault& f = a.fault;
       if (f.kind != kind || (f.peer && *f.peer != occasion.peer) || (f.lane && *f.lane != occasion.lane) ||
-          occasion.bytes < f.min || (!allowed(kind) && f.control != occasion.control))
+          occasion.bytes < f.min || f.pair != occasion.pair || (!allowed(kind) && f.control != occasion.control))
         continue;
       if (a.occasions++ < f.after || (f.count && a.strikes == f.count) || !dice_.chance(f.p) || striking) continue;
       ++a.strikes;

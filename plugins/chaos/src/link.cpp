@@ -45,7 +45,7 @@ bool Link::may_leave(uint32_t number, uint64_t bytes, bool shown) {
       at.stopped_ = true;
     }
   }
-  if (at.stopped_) return false;
+  if (at.stopped_ || at.breaking_.contains(peer)) return false;
   if (lane.verdict->refusals == 0) return true;
   --lane.verdict->refusals;
   at.restless_ = true;
@@ -83,8 +83,8 @@ bool Link::flush(uint32_t number) {
 
 tutti_status Link::send_control(const void* data, uint64_t bytes) {
   Endpoint& at = chaos();
-  if (at.stopped_) return TUTTI_AGAIN;
-  const Occasion occasion{peer, endpoint.lanes, bytes, true};
+  if (at.stopped_ || at.breaking_.contains(peer)) return TUTTI_AGAIN;
+  const Occasion occasion{.peer = peer, .lane = endpoint.lanes, .bytes = bytes, .control = true};
   if (at.faults_.strike(Kind::lose, occasion)) {
     at.tell(Kind::lose, occasion);
     return TUTTI_OK;
@@ -105,10 +105,6 @@ tutti_status Link::send_control(const void* data, uint64_t bytes) {
 const void* Link::try_receive(uint32_t number, uint64_t* bytes) noexcept {
   Endpoint& at = chaos();
   if (at.stopped_) return nullptr;
-  if (at.faults_.strike(Kind::short_progress, {})) {
-    at.restless_ = true;
-    return nullptr;
-  }
   const void* message = Interposer::Link::try_receive(number, bytes);
   if (!message) return nullptr;
   Lane& lane = lanes_[number];
@@ -121,6 +117,8 @@ const void* Link::try_receive(uint32_t number, uint64_t* bytes) noexcept {
     lane.polls_left = 0;
     if (const Fault* reorder = at.faults_.strike(Kind::reorder, occasion))
       lane.polls_left = at.faults_.dice().below(reorder->polls + 1);
+    if (const Fault* hides = at.faults_.strike(Kind::short_progress, {}))
+      lane.polls_left += at.faults_.dice().below(hides->times + 1);
   }
   const bool waits = lane.polls_left != 0 || (lane.due != Clock::time_point() && Clock::now() < lane.due);
   if (lane.polls_left) --lane.polls_left;

@@ -16,7 +16,7 @@ constexpr const char* script_key = "TUTTI_CHAOS";
 constexpr const char* seed_key = "TUTTI_CHAOS_SEED";
 constexpr const char* summary = "another plugin's transport with faults put in, for tests";
 
-// What the settings say.
+// The settings.
 struct Plan {
   uint64_t seed = 0;
   Script script;
@@ -64,6 +64,7 @@ class Chaos final : public Interposer {
     wrapped();  // unset: chaos does not take part, whatever else is set
     settle_plan();
     const tutti_status status = Interposer::query(caps);
+    if (status != TUTTI_OK) return status;
     caps->memory_kinds &= uint64_t{1} << TUTTI_MEMORY_HOST;  // faults are made by processors
     return status;
   }
@@ -75,8 +76,7 @@ class Chaos final : public Interposer {
   }
   tutti_status open_endpoint(Domain& domain, const tutti_endpoint_config& config, tutti_endpoint** endpoint) override {
     // The wrapped transport may serve the same communicator undisturbed as well.
-    tutti_endpoint_config other = sdk::checked_tail(&config, "tutti_endpoint_config");
-    other.struct_size = std::min<uint32_t>(other.struct_size, sizeof other);  // a longer one's tail is not copied
+    tutti_endpoint_config other = sdk::accepted(&config);
     other.communicator_id ^= 0x6368616f73;
     return Interposer::open_endpoint(domain, other, endpoint);
   }

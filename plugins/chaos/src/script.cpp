@@ -38,8 +38,9 @@ constexpr Key keys[] = {
     {"min", of_messages, UINT64_MAX, [](Fault& f, uint64_t v) { f.min = v; }},
     {"us", of(Kind::delay) | of(Kind::slow), longest_us, [](Fault& f, uint64_t v) { f.us = v; }},
     {"polls", of(Kind::reorder), 1'000'000, [](Fault& f, uint64_t v) { f.polls = v; }},
-    {"times", of(Kind::partial), 1000, [](Fault& f, uint64_t v) { f.times = v; }},
+    {"times", of(Kind::partial) | of(Kind::short_progress), 1000, [](Fault& f, uint64_t v) { f.times = v; }},
     {"control", of_contents, 1, [](Fault& f, uint64_t v) { f.control = v != 0; }},
+    {"pair", of(Kind::delay) | of(Kind::lose), 1, [](Fault& f, uint64_t v) { f.pair = v != 0; }},
 };
 
 Fault fresh(Kind kind) {
@@ -47,7 +48,7 @@ Fault fresh(Kind kind) {
   fault.kind = kind;
   fault.us = kind == Kind::delay ? 100 : kind == Kind::slow ? 20 : 0;
   fault.polls = kind == Kind::reorder ? 16 : 0;
-  fault.times = kind == Kind::partial ? 3 : 0;
+  fault.times = kind == Kind::partial || kind == Kind::short_progress ? 3 : 0;
   fault.count = allowed(kind) ? 0 : 1;
   return fault;
 }
@@ -184,6 +185,7 @@ std::string text_of(const Script& script) {
     if (f.polls != plain.polls) add("polls", f.polls);
     if (f.times != plain.times) add("times", f.times);
     if (f.control) add("control", 1);
+    if (f.pair) add("pair", 1);
   }
   return text;
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What shall go wrong, where and how often:
+// The faults to inject, with place and frequency:
 //
 //   script  = fault { ";" fault }          a newline separates as well; # begins a comment
 //   fault   = name [ ":" key "=" value { "," key "=" value } ]
@@ -8,7 +8,8 @@
 //   delay       an arriving message is held back for up to `us` microseconds
 //   reorder     an arriving message is held back for up to `polls` progress calls, so that other lanes overtake it
 //   partial     a send is refused, at most `times` times in a row on a lane
-//   short       a progress call hands over one completion at most, or none; a view shows no message yet
+//   short       a progress call hands over one completion at most, or none; a view does not show an arrived message;
+//               neither more than `times` times in a row
 //   slow        each progress call takes `us` microseconds
 //   lose        a message is not sent, though it completes
 //   duplicate   a message is sent twice
@@ -18,7 +19,8 @@
 //
 // The first five are within the contract of transports, the others are not. Keys of all: p (how likely, 0 to 1), after
 // (so many occasions pass first), count (strikes at most; 0: always), rank, peer, lane (only there), min (only messages
-// of at least so many bytes). lose, duplicate and corrupt take control=1: control messages instead of data.
+// of at least so many bytes). lose, duplicate and corrupt take control=1: control messages instead of data. delay and
+// lose take pair=1: pair messages, by which ranks connect, instead of data.
 #pragma once
 
 #include <cstdint>
@@ -43,7 +45,7 @@ struct Fault {
   uint64_t polls = 0;
   uint64_t times = 0;
   uint64_t min = 0;
-  bool control = false;
+  bool control = false, pair = false;
   std::optional<uint32_t> rank, peer, lane;
 };
 

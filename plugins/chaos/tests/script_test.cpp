@@ -48,9 +48,9 @@ TEST(Script, ItsTextGivesTheSameAgain) {
     EXPECT_EQ(text_of(parse(text, "x")), text);
     for (const Fault& fault : random_script(seed)) EXPECT_TRUE(allowed(fault.kind)) << text;
   }
-  const char* all = "lose:p=0.25,after=1,count=2,rank=3,peer=4,lane=5,min=6,control=1;delay:us=0";
+  const char* all = "lose:p=0.25,after=1,count=2,rank=3,peer=4,lane=5,min=6,control=1;delay:us=0,pair=1";
   EXPECT_EQ(text_of(parse(all, "x")),
-            "lose:p=0.25,after=1,count=2,rank=3,peer=4,lane=5,min=6,control=1;delay:p=1,us=0");
+            "lose:p=0.25,after=1,count=2,rank=3,peer=4,lane=5,min=6,control=1;delay:p=1,us=0,pair=1");
 }
 
 TEST(Script, RefusalsNameThePlaceAndWhatIsKnown) {
@@ -58,7 +58,8 @@ TEST(Script, RefusalsNameThePlaceAndWhatIsKnown) {
       {"dely:p=0.1",
        "TUTTI_CHAOS, line 1, character 1: \"dely\" is no fault; there are: delay, reorder, partial, "
        "short, slow, lose, duplicate, corrupt, stop, disconnect"},
-      {"slow;delay:q=1", "character 12: \"q\" is no key of delay; it has: p, after, count, rank, peer, lane, min, us"},
+      {"slow;delay:q=1",
+       "character 12: \"q\" is no key of delay; it has: p, after, count, rank, peer, lane, min, us, pair"},
       {"slow:peer=1", "\"peer\" is no key of slow"},
       {"delay:us=10", ""},
       {"delay:us", "character 9: expected \"=\" and a value after \"us\""},
@@ -71,6 +72,7 @@ TEST(Script, RefusalsNameThePlaceAndWhatIsKnown) {
       {"slow\n  lose:p=x", "line 2, character 10: p is \"x\""},
       {":p=1", "\"\" is no fault"},
       {"lose:control=2", "from 0 to 1"},
+      {"reorder:pair=1", "\"pair\" is no key of reorder"},
   };
   for (const auto& [text, expected] : wrong) {
     const std::string got = refusal(text);

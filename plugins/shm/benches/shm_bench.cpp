@@ -22,9 +22,8 @@
 #include <cstdlib>
 #include <cstring>
 #include <functional>
+#include <tutti/sdk/local/nontemporal.hpp>
 #include <vector>
-
-#include "../src/nontemporal.hpp"
 
 extern "C" const tutti_plugin_entry_table tutti_plugin_entry_shm;
 
@@ -34,8 +33,8 @@ constexpr uint64_t kBlock = 64 << 10;
 constexpr int kRepetitions = 60;
 
 struct Board {
-  char address[2][4096];
-  uint64_t address_bytes[2];
+  char letter[2][1024];  // the one pair message to each rank
+  std::atomic<uint64_t> letter_bytes[2];
   alignas(128) std::atomic<uint64_t> line[2];
   alignas(128) std::atomic<uint64_t> meet[2];
   alignas(128) std::atomic<uint64_t> produced;
@@ -51,6 +50,7 @@ struct Pair {
   tutti_domain* domain = nullptr;
   tutti_endpoint* endpoint = nullptr;
   tutti_link* link = nullptr;
+  tutti_pair_messages pair{};
   uint64_t round = 0;
 
   void meet() {
@@ -76,21 +76,32 @@ void open(Pair& p) {
   tutti_plugin_entry_shm.init(&host);
   p.t = static_cast<const tutti_transport*>(tutti_plugin_entry_shm.get_interface(TUTTI_TRANSPORT_ID, 0));
   p.v = static_cast<const tutti_view*>(p.t->get_interface(p.t->self, TUTTI_VIEW_ID));
-  if (p.t->open_domain(p.t->self, &p.domain) != TUTTI_OK) die("open_domain");
+  tutti_domain_config domain{};
+  domain.struct_size = sizeof domain;
+  if (p.t->open_domain(p.t->self, &domain, &p.domain) != TUTTI_OK) die("open_domain");
+  p.pair = {sizeof p.pair, 0, p.board, [](void* self, uint32_t peer, const void* data, uint64_t bytes) -> tutti_status {
+              auto& board = *static_cast<Board*>(self);
+              if (bytes > sizeof board.letter[peer] || board.letter_bytes[peer].load() != 0) die("a pair message");
+              std::memcpy(board.letter[peer], data, bytes);
+              board.letter_bytes[peer].store(bytes);
+              return TUTTI_OK;
+            }};
   tutti_endpoint_config config{};
   config.struct_size = sizeof config;
   config.rank = static_cast<uint32_t>(p.rank);
   config.nranks = 2;
   config.lanes = 8;
   config.name = "bench";
+  config.pair = &p.pair;
   if (p.t->open_endpoint(p.domain, &config, &p.endpoint) != TUTTI_OK) die("open_endpoint");
-  p.board->address_bytes[p.rank] = sizeof p.board->address[0];
-  p.t->get_address(p.endpoint, p.board->address[p.rank], &p.board->address_bytes[p.rank]);
-  p.meet();
   const auto peer = static_cast<uint32_t>(1 - p.rank);
-  for (;;) {
-    const tutti_status status =
-        p.t->connect(p.endpoint, peer, p.board->address[peer], p.board->address_bytes[peer], &p.link);
+  for (bool told = false;;) {
+    const uint64_t bytes = told ? 0 : p.board->letter_bytes[p.rank].load();
+    if (bytes > 0) {
+      told = true;
+      if (p.t->receive_pair(p.endpoint, peer, p.board->letter[p.rank], bytes) != TUTTI_OK) die("receive_pair");
+    }
+    const tutti_status status = p.t->connect(p.endpoint, peer, &p.link);
     if (status == TUTTI_OK) break;
     if (status != TUTTI_AGAIN) die("connect");
     tutti_completion c[4];
@@ -199,7 +210,7 @@ void bare_stream(Pair& p, uint64_t n, bool nontemporal, uint8_t* mine) {
       while (i - b.consumed.load(std::memory_order_acquire) >= 4) {
       }
       if (nontemporal)
-        tutti::shm::stream_copy(b.blocks[i % 4], mine, kBlock), tutti::shm::order_stores();
+        tutti::sdk::local::stream_copy(b.blocks[i % 4], mine, kBlock), tutti::sdk::local::order_stores();
       else
         std::memcpy(b.blocks[i % 4], mine, kBlock);
       b.produced.store(i + 1, std::memory_order_release);
@@ -218,7 +229,7 @@ void view_stream(Pair& p, uint64_t n, bool nontemporal, uint8_t* mine) {
       while (!(room = p.v->try_reserve(p.link, 2, kBlock))) {
       }
       if (nontemporal)
-        tutti::shm::stream_copy(static_cast<uint8_t*>(room), mine, kBlock);
+        tutti::sdk::local::stream_copy(static_cast<uint8_t*>(room), mine, kBlock);
       else
         std::memcpy(room, mine, kBlock);
       p.v->commit(p.link, 2, kBlock);
@@ -336,7 +347,7 @@ void sizes(Pair& p) {
   };
   const Copy copies[] = {{"memcpy", [](uint8_t* to, const uint8_t* from, uint64_t n) { std::memcpy(to, from, n); }},
                          {"store loop", store_loop},
-                         {"non-temporal", tutti::shm::stream_copy}};
+                         {"non-temporal", tutti::sdk::local::stream_copy}};
   for (const Copy& copy : copies) {
     if (p.rank == 0) std::printf("ns per message by view, %-12s", copy.name);
     for (const uint64_t size : {64, 128, 256, 512, 1024, 2048, 4096, 16384, 65536}) {

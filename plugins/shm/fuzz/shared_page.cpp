@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A peer that has proved to know the secret and then writes anything, at any place of the shared segment and of the
-// doorbell page, and sends any packet on its socket. The input is a script of that and of this rank's own calls. What
+// A peer of this job that writes anything, at any place of the shared segment and of the doorbell page, and sends any
+// packet on its socket. The input is a script of that and of this rank's own calls. What
 // this rank is shown lies where it may read, every posted transfer ends once, and nothing else happens.
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -23,6 +23,10 @@ extern "C" const tutti_plugin_entry_table tutti_plugin_entry_shm;
 namespace {
 
 using namespace tutti::shm;
+using namespace tutti::sdk::local;
+using tutti::sdk::FileDescriptor;
+using tutti::sdk::Socket;
+using tutti::shm::Link;
 
 constexpr Geometry kGeometry{3, 2, 4096};
 constexpr uint64_t kRegionBytes = 8192;
@@ -80,9 +84,10 @@ class Pair {
     far_ = Socket(FileDescriptor(pair[0]));
     attention_.failing.reserve(1);
     link_ =
-        std::make_unique<Link>(Link::Parts{0, 1, kGeometry, 1024, world().segment,
+        std::make_unique<Link>(Link::Parts{kGeometry, 0, 1, 1024, world().segment,
                                            share_doorbell(world().doorbell, FileDescriptor(dup(world().eventfd.get()))),
-                                           Socket(FileDescriptor(pair[1])), world().domain, &attention_});
+                                           Socket(FileDescriptor(pair[1])), &attention_},
+                               *world().domain);
   }
   ~Pair() {
     if (far_) far_.close();
@@ -188,7 +193,7 @@ class Pair {
   void advance() {
     std::array<tutti_completion, 4> batch;
     for (size_t i = 0; i < attention_.active.size();) {
-      Lane& lane = *attention_.active[i];
+      Link::Lane& lane = *attention_.active[i];
       const uint32_t n = link_->advance(lane, batch.data(), batch.size());
       FUZZ_CHECK(n <= batch.size());
       for (uint32_t c = 0; c < n; ++c) FUZZ_CHECK(pending_.erase(batch[c].cookie) == 1);
@@ -201,7 +206,7 @@ class Pair {
   void look() {
     (void)link_->has_news();
     link_->read_socket();
-    link_->withdraw_regions();
+    link_->write_socket();
   }
 
  private:
@@ -211,7 +216,7 @@ class Pair {
     for (uint64_t i = 0; i < bytes; i += 64) sum += at[i];
     return bytes ? sum + at[bytes - 1] : sum;
   }
-  Attention attention_;
+  Attention<Link> attention_;
   Socket far_;
   std::unique_ptr<Link> link_;
   uint64_t cookies_ = 0, sum_ = 0;

@@ -3,46 +3,39 @@
 // The plugin "shm": shared memory between the ranks of one host.
 #include <tutti/sdk/transport.hpp>
 
-#include "endpoint.hpp"
 #include "link.hpp"
 #include "region.hpp"
 
 namespace tutti::shm {
 
+using namespace sdk::local;
+
 struct Shm {
   static constexpr const char* name = "shm";
   static constexpr const char* summary = "shared memory between the ranks of one host (sealed memfds, no names)";
   using Domain = shm::Domain;
-  using Endpoint = shm::Endpoint;
+  using Endpoint = sdk::local::Endpoint<shm::Link>;
   using Link = shm::Link;
 
   static void query(tutti_transport_caps& caps) {
-    const Settings settings = Settings::read();
+    const Settings settings = read_settings();
     make_memory_file("tutti-shm-query", kPage);  // throws where the kernel lacks sealed memory files
-    local_place();
+    sdk::this_place();                           // throws where /proc lacks what tells hosts apart
     caps.reach = TUTTI_REACH_HOST;
     caps.memory_kinds = uint64_t{1} << TUTTI_MEMORY_HOST;
     caps.inline_bytes = kInlineBytes;
     caps.fragment_bytes = settings.slot_bytes;
     caps.receive_depth = kPostDepth;
+    caps.control_bytes = kControlBytes;
     caps.latency_ns = 80;
     caps.bandwidth = 12'000'000'000;
   }
-  static const void* interface(std::string_view id);
 };
 
 namespace {
-constexpr tutti_view view = sdk::make_view<Link>();
-constexpr tutti_wait_fd wait_fd = sdk::make_wait_fd<Endpoint>();
 constexpr tutti_transport transport = sdk::make_transport<Shm>();
-static_assert(kControlBytes == TUTTI_CONTROL_BYTES);
+static_assert(kControlBytes >= TUTTI_CONTROL_BYTES);
 }  // namespace
-
-const void* Shm::interface(std::string_view id) {
-  if (id == TUTTI_VIEW_ID) return &view;
-  if (id == TUTTI_WAIT_FD_ID) return &wait_fd;
-  return nullptr;
-}
 
 }  // namespace tutti::shm
 

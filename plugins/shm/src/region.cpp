@@ -5,47 +5,41 @@
 #include <sys/mman.h>
 
 #include <cerrno>
-#include <string>
-#include <tutti/sdk/plugin.hpp>
+#include <tutti/sdk/words.hpp>
 
 namespace tutti::shm {
 
-Settings Settings::read() {
-  Settings settings{};
+sdk::local::Settings read_settings() {
+  sdk::local::Settings settings{};
   settings.slot_bytes = sdk::config_number("TUTTI_SHM_SLOT_BYTES", 64 << 10, 4096, 16 << 20);
   if (settings.slot_bytes % 64 != 0)
-    throw sdk::Error(TUTTI_INVALID_ARGUMENT,
-                     "TUTTI_SHM_SLOT_BYTES=" + std::to_string(settings.slot_bytes) + " is not a multiple of 64");
-  settings.slots = static_cast<uint32_t>(sdk::config_number("TUTTI_SHM_SLOTS", 4, 1, kMaxSlots));
+    throw sdk::error(TUTTI_INVALID_ARGUMENT, "TUTTI_SHM_SLOT_BYTES={} is not a multiple of 64", settings.slot_bytes);
+  settings.slots = static_cast<uint32_t>(sdk::config_number("TUTTI_SHM_SLOTS", 4, 1, sdk::local::kMaxSlots));
   settings.stream_bytes = sdk::config_number("TUTTI_SHM_STREAM_BYTES", 32 << 10, 0, UINT64_MAX);
   return settings;
 }
 
 tutti_region* Domain::register_memory(const tutti_memory& memory) {
-  if (!TUTTI_HAS_FIELD(tutti_memory, &memory, fd_offset))
-    throw sdk::Error(TUTTI_INVALID_ARGUMENT, "shm: tutti_memory of " + std::to_string(memory.struct_size) +
-                                                 " bytes; expected " + std::to_string(sizeof memory));
   if (memory.kind != TUTTI_MEMORY_HOST)
-    throw sdk::Error(TUTTI_NOT_SUPPORTED,
-                     "shm: memory of kind " + std::to_string(memory.kind) + "; only host memory can be registered");
+    throw sdk::error(TUTTI_NOT_SUPPORTED, "shm: memory of kind {}; only host memory can be registered", memory.kind);
   if (!memory.address || memory.bytes == 0)
     throw sdk::Error(TUTTI_INVALID_ARGUMENT, "shm: registering no memory (address NULL or 0 bytes)");
-  FileDescriptor file;
+  sdk::FileDescriptor file;
   if (memory.fd >= 0) {
     if (memory.fd_offset > UINT64_MAX - memory.bytes)
       throw sdk::Error(TUTTI_INVALID_ARGUMENT, "shm: fd_offset + bytes of the memory overflows");
-    file = FileDescriptor(fcntl(memory.fd, F_DUPFD_CLOEXEC, 3));
-    if (!file) throw sdk::system_error("shm: duplicating descriptor " + std::to_string(memory.fd), errno);
+    file = sdk::FileDescriptor(fcntl(memory.fd, F_DUPFD_CLOEXEC, 3));
+    if (!file) throw sdk::system_error(errno, "shm: duplicating descriptor {}", memory.fd);
     // Peers map only what cannot shrink under them.
     const int seals = fcntl(file.get(), F_GET_SEALS);
     if (seals >= 0 && !(seals & F_SEAL_SHRINK) && fcntl(file.get(), F_ADD_SEALS, F_SEAL_SHRINK) != 0)
       sdk::log(TUTTI_LOG_DEBUG, "a registered memory file could not be sealed against shrinking");
-    check_memory_file(file.get(), memory.fd_offset + memory.bytes, "the memory file that is registered");
+    sdk::local::check_memory_file(file.get(), memory.fd_offset + memory.bytes, "the memory file that is registered");
   }
   const std::lock_guard lock(mutex_);
   if (free_ids_.empty()) {
     if (entries_.size() >= kMaxRegions)
-      throw sdk::Error(TUTTI_NO_RESOURCES, "shm: " + std::to_string(kMaxRegions) + " regions are registered already");
+      throw sdk::error(TUTTI_NO_RESOURCES, "shm: {} regions are registered already", kMaxRegions);
     entries_.emplace_back();
     free_ids_.reserve(entries_.size());
     free_ids_.push_back(static_cast<uint32_t>(entries_.size() - 1));
@@ -78,11 +72,11 @@ uint32_t Domain::generation(uint32_t id) {
   return id < entries_.size() && entries_[id].region ? entries_[id].region->generation : 0;
 }
 
-void ImportedRegions::add(uint32_t id, uint32_t generation, const FileDescriptor& file, uint64_t offset,
+void ImportedRegions::add(uint32_t id, uint32_t generation, const sdk::FileDescriptor& file, uint64_t offset,
                           uint64_t bytes) {
   if (id >= kMaxRegions || generation == 0 || bytes == 0 || offset > INT64_MAX - bytes)
     throw sdk::Error(TUTTI_MISMATCH, "it offered a region that cannot be");
-  check_memory_file(file.get(), offset + bytes, "the region that it offered");
+  sdk::local::check_memory_file(file.get(), offset + bytes, "the region that it offered");
   while (id >= imports_.size()) imports_.emplace_back();
   drop(imports_[id]);
   imports_[id].mapping.emplace(file.get(), offset, bytes, false);

@@ -12,28 +12,20 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <tutti/sdk/local/endpoint.hpp>
 #include <vector>
-
-#include "file_descriptor.hpp"
-#include "memory_file.hpp"
-#include "ring.hpp"
 
 namespace tutti::shm {
 
 inline constexpr uint32_t kMaxRegions = 1u << 16;
 
-// The settings of a domain (README.md has the table).
-struct Settings {
-  uint64_t slot_bytes;
-  uint32_t slots;
-  uint64_t stream_bytes;   // posted sends of at least so many bytes are copied with non-temporal stores
-  static Settings read();  // throws sdk::Error
-};
+// The settings of a domain (README.md has the table). Throws sdk::Error.
+sdk::local::Settings read_settings();
 
 struct Region {
   uint32_t id;
   uint32_t generation;
-  FileDescriptor file;  // none: the memory cannot be sent by reference
+  sdk::FileDescriptor file;  // none: the memory cannot be sent by reference
   uint64_t file_offset;
   uint64_t bytes;
 };
@@ -41,8 +33,11 @@ struct Region {
 // The registrations of one process. [any thread]
 class Domain {
  public:
-  Domain() : settings_(Settings::read()) {}
-  const Settings& settings() const { return settings_; }
+  Domain() : settings_(read_settings()) {}
+  const sdk::local::Settings& settings() const { return settings_; }
+  std::vector<sdk::local::Connector::Value> equal_values() const {
+    return {{"TUTTI_SHM_SLOTS", settings_.slots}, {"TUTTI_SHM_SLOT_BYTES", settings_.slot_bytes}};
+  }
   tutti_region* register_memory(const tutti_memory& memory);
   void deregister_memory(tutti_region* region);
 
@@ -56,7 +51,7 @@ class Domain {
     std::unique_ptr<Region> region;
     uint32_t last_generation = 0;
   };
-  const Settings settings_;
+  const sdk::local::Settings settings_;
   std::mutex mutex_;
   std::vector<Entry> entries_;
   std::vector<uint32_t> free_ids_;
@@ -69,10 +64,10 @@ class ImportedRegions {
   struct Import {
     uint32_t generation = 0;
     uint32_t views = 0;  // messages in it that are being read
-    std::optional<Mapping> mapping;
+    std::optional<sdk::local::Mapping> mapping;
   };
   // Maps what the peer offers; the file was not checked yet. Throws sdk::Error.
-  void add(uint32_t id, uint32_t generation, const FileDescriptor& file, uint64_t offset, uint64_t bytes);
+  void add(uint32_t id, uint32_t generation, const sdk::FileDescriptor& file, uint64_t offset, uint64_t bytes);
   // Unmaps. Throws sdk::Error when a message in it is being read.
   void remove(uint32_t id, uint32_t generation);
   // The region, or nullptr.

@@ -22,12 +22,15 @@
 #include <functional>
 #include <map>
 #include <mutex>
+#include <set>
 #include <stdexcept>
 #include <string>
 #include <thread>
+#include <tutti/sdk/transport_ranks.hpp>
 #include <vector>
 
 extern "C" const tutti_plugin_entry_table tutti_plugin_entry_shm;
+inline const tutti_plugin_entry_table& tutti_test::plugin_under_test() { return tutti_plugin_entry_shm; }
 
 #define REQUIRE(condition)                                                                                \
   do {                                                                                                    \
@@ -40,49 +43,58 @@ namespace ranks {
 
 enum class As { kThreads, kProcesses };
 
-inline std::map<std::string, std::string>& settings() {
-  static std::map<std::string, std::string> map;
-  return map;
-}
-inline std::string& last_error() {
-  thread_local std::string text;
-  return text;
-}
-
-inline const tutti_transport* transport() {
-  static const tutti_transport* table = [] {
-    static tutti_host host{};
-    host.struct_size = sizeof host;
-    host.abi_major = TUTTI_ABI_MAJOR;
-    host.log = [](void*, const tutti_log_record* record) {
-      if (getenv("TUTTI_TEST_LOG")) fprintf(stderr, "[%s] %s\n", record->source, record->text);
-    };
-    host.get_config = [](void*, const char* key) -> const char* {
-      const auto found = settings().find(key);
-      return found == settings().end() ? nullptr : found->second.c_str();
-    };
-    host.set_error = [](void*, tutti_status, const char* text) { last_error() = text; };
-    tutti_plugin_entry_shm.init(&host);
-    return static_cast<const tutti_transport*>(tutti_plugin_entry_shm.get_interface(TUTTI_TRANSPORT_ID, 0));
-  }();
-  return table;
-}
+inline std::map<std::string, std::string>& settings() { return tutti_test::host().settings; }
+inline std::string& last_error() { return tutti_test::Host::error; }
+inline const tutti_transport* transport() { return &tutti_test::table(); }
 inline const tutti_view* view() {
   return static_cast<const tutti_view*>(transport()->get_interface(transport()->self, TUTTI_VIEW_ID));
-}
-inline const tutti_wait_fd* wait_fd() {
-  return static_cast<const tutti_wait_fd*>(transport()->get_interface(transport()->self, TUTTI_WAIT_FD_ID));
 }
 
 inline std::chrono::steady_clock::time_point in_seconds(double seconds) {
   return std::chrono::steady_clock::now() + std::chrono::microseconds(static_cast<int64_t>(seconds * 1e6));
 }
 
-// What ranks share for the test's own sake: addresses, a barrier, room for results.
+// Pair messages to one rank, in memory that processes share.
+struct Mailbox {
+  struct Letter {
+    uint32_t from, bytes;
+    char data[1016];
+  };
+  std::atomic<uint32_t> locked;
+  uint32_t put, taken;
+  Letter letters[16];
+
+  template <typename Body>
+  auto exclusively(Body body) {
+    while (locked.exchange(1)) sched_yield();
+    const auto result = body();
+    locked = 0;
+    return result;
+  }
+  tutti_status send(uint32_t from, const void* data, uint64_t bytes) {
+    if (bytes > sizeof Letter::data) return TUTTI_INVALID_ARGUMENT;
+    return exclusively([&] {
+      if (put - taken == std::size(letters)) return TUTTI_AGAIN;
+      Letter& letter = letters[put++ % std::size(letters)];
+      letter.from = from;
+      letter.bytes = static_cast<uint32_t>(bytes);
+      std::memcpy(letter.data, data, bytes);
+      return TUTTI_OK;
+    });
+  }
+  bool take(Letter& letter) {
+    return exclusively([&] {
+      if (put == taken) return false;
+      letter = letters[taken++ % std::size(letters)];
+      return true;
+    });
+  }
+};
+
+// What ranks share for the test's own sake: pair messages, a barrier, room for results.
 struct Board {
   static constexpr uint32_t kMaxRanks = 8;
-  char address[kMaxRanks][4096];
-  uint64_t address_bytes[kMaxRanks];
+  Mailbox mail[2][kMaxRanks];  // for an even and an odd number of the communicator
   std::atomic<uint32_t> arrived;
   std::atomic<uint32_t> word[16];
   char text[kMaxRanks][512];
@@ -102,23 +114,31 @@ class Rank {
  public:
   struct Options {
     uint32_t lanes = 4;
-    std::string secret = "secret";
     uint64_t communicator = 7;
+    std::function<void(std::string&)> rewrite = [](std::string&) {};  // of the pair messages that it sends
   };
-  Rank(Board& shared, uint32_t number, uint32_t count, Options options) : board(shared), rank(number), nranks(count) {
-    REQUIRE(t->open_domain(t->self, &domain) == TUTTI_OK);
+  Rank(Board& shared, uint32_t number, uint32_t count, Options options)
+      : board(shared), rank(number), nranks(count), options_(options) {
+    tutti_domain_config domain_config{};
+    domain_config.struct_size = sizeof domain_config;
+    REQUIRE(t->open_domain(t->self, &domain_config, &domain) == TUTTI_OK);
+    pair_.struct_size = sizeof pair_;
+    pair_.self = this;
+    pair_.send = [](void* self, uint32_t peer, const void* data, uint64_t bytes) {
+      Rank& me = *static_cast<Rank*>(self);
+      std::string message(static_cast<const char*>(data), bytes);
+      me.options_.rewrite(message);
+      return me.mail(peer).send(me.rank, message.data(), message.size());
+    };
     tutti_endpoint_config config{};
     config.struct_size = sizeof config;
     config.rank = rank;
     config.nranks = nranks;
     config.lanes = options.lanes;
     config.name = "test";
-    config.secret = reinterpret_cast<const uint8_t*>(options.secret.data());
-    config.secret_bytes = options.secret.size();
     config.communicator_id = options.communicator;
+    config.pair = &pair_;
     REQUIRE(t->open_endpoint(domain, &config, &endpoint) == TUTTI_OK);
-    board.address_bytes[rank] = sizeof board.address[rank];
-    REQUIRE(t->get_address(endpoint, board.address[rank], &board.address_bytes[rank]) == TUTTI_OK);
     links.resize(nranks);
   }
   Rank(const Rank&) = delete;
@@ -129,9 +149,8 @@ class Rank {
   }
 
   void meet() { board.meet(nranks, ++round_); }
-  tutti_status try_connect(uint32_t peer) {
-    return t->connect(endpoint, peer, board.address[peer], board.address_bytes[peer], &links[peer]);
-  }
+  Mailbox& mail(uint32_t of) { return board.mail[options_.communicator % 2][of]; }
+  tutti_status try_connect(uint32_t peer) { return t->connect(endpoint, peer, &links[peer]); }
   // Connects to every peer, all ranks at the same time.
   void connect_all() {
     meet();
@@ -189,6 +208,8 @@ class Rank {
   }
   // One progress; completions are sorted into the members below.
   uint32_t progress() {
+    for (Mailbox::Letter letter; mail(rank).take(letter);)
+      REQUIRE(t->receive_pair(endpoint, letter.from, letter.data, letter.bytes) == TUTTI_OK);
     tutti_completion found[16];
     uint32_t n = 0;
     REQUIRE(t->progress(endpoint, found, 16, &n) == TUTTI_OK);
@@ -240,7 +261,7 @@ class Rank {
 
   const tutti_transport* t = transport();
   const tutti_view* v = view();
-  const tutti_wait_fd* w = wait_fd();
+  const tutti_wait_fd* w = &tutti_test::wait_table();
   Board& board;
   const uint32_t rank, nranks;
   tutti_domain* domain = nullptr;
@@ -251,6 +272,8 @@ class Rank {
   std::vector<std::pair<uint32_t, std::string>> control, failed;
 
  private:
+  const Options options_;
+  tutti_pair_messages pair_{};
   uint32_t round_ = 0;
 };
 
@@ -313,11 +336,11 @@ inline bool matches(const void* from, uint64_t bytes, uint64_t number, uint32_t 
   return true;
 }
 
-inline int open_descriptors() {
-  int n = 0;
+inline std::set<int> open_descriptors() {
+  std::set<int> open;
   for (int fd = 0; fd < 4096; fd++)
-    if (fcntl(fd, F_GETFD) != -1) n++;
-  return n;
+    if (fcntl(fd, F_GETFD) != -1) open.insert(fd);
+  return open;
 }
 
 }  // namespace ranks

@@ -122,6 +122,45 @@ TEST_P(Sleep, ReleaseOfARegionWakes) {
   });
 }
 
+TEST_P(Sleep, RoomForARefusedControlMessageWakes) {
+  ranks::run(GetParam(), 2, [](Board& board, uint32_t rank) {
+    Rank r(board, rank, 2, {});
+    r.connect_all();
+    std::mt19937 random(rank);
+    constexpr uint64_t kMessages = 1000;
+    for (uint64_t i = 0; rank == 0 && i < kMessages; i++)
+      sleep_until(r, [&] { return r.t->send_control(r.links[1], &i, 8) == TUTTI_OK; });
+    r.until([&] {
+      random_pause(random);
+      return rank == 0 || r.control.size() == kMessages;
+    });
+    r.meet();
+  });
+}
+
+TEST_P(Sleep, RoomThatCameBeforeArmIsNotSleptThrough) {
+  ranks::run(GetParam(), 2, [](Board& board, uint32_t rank) {
+    Rank r(board, rank, 2, {});
+    r.connect_all();
+    uint64_t sent = 0;
+    if (rank == 0) {
+      while (r.t->send_control(r.links[1], &sent, 8) == TUTTI_OK) sent++;
+      board.word[0] = static_cast<uint32_t>(sent);
+    }
+    r.meet();
+    r.until([&] { return rank == 0 || r.control.size() == board.word[0]; });
+    r.meet();
+    if (rank == 0) {
+      r.progress();
+      REQUIRE(r.w->arm(r.endpoint) == TUTTI_AGAIN);
+      REQUIRE(r.w->arm(r.endpoint) == TUTTI_OK);  // it is told once
+      r.w->disarm(r.endpoint);
+      REQUIRE(r.t->send_control(r.links[1], &sent, 8) == TUTTI_OK);
+    }
+    r.meet();
+  });
+}
+
 // A message that nobody takes keeps nobody from sleeping, and is told of once.
 TEST_P(Sleep, AnEarlyMessageIsToldOnce) {
   ranks::run(GetParam(), 2, [](Board& board, uint32_t rank) {
@@ -175,6 +214,7 @@ TEST_P(Sleep, AConnectingPeerAndADeadOneWake) {
           REQUIRE(r.t->fail_peer(r.endpoint, 1) == TUTTI_OK);
           r.meet();
         } else {
+          r.until([&] { return r.mail(1).taken == 1; });  // who carries pair messages wakes their receiver
           REQUIRE(sleep_until(r, [&] { return r.control.size() == 1; }) >= 1);
           board.word[0] = 1;
           REQUIRE(sleep_until(r, [&] { return r.failed.size() == 1; }) >= 1);

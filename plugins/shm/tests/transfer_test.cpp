@@ -25,6 +25,7 @@ TEST(Query, SaysWhatIsTrue) {
   EXPECT_EQ(caps.inline_bytes, 48u);
   EXPECT_EQ(caps.fragment_bytes, 65536u);
   EXPECT_GE(caps.receive_depth, 2u);
+  EXPECT_EQ(caps.control_bytes, 256u);
   EXPECT_EQ(t->get_interface(t->self, "tutti.nothing/1"), nullptr);
 }
 
@@ -38,7 +39,9 @@ TEST(Query, RefusesBadSettings) {
                                                         {"TUTTI_SHM_STREAM_BYTES", "many"}}) {
     ranks::settings()[key] = value;
     tutti_domain* domain = nullptr;
-    EXPECT_EQ(t->open_domain(t->self, &domain), TUTTI_INVALID_ARGUMENT) << key << "=" << value;
+    tutti_domain_config config{};
+    config.struct_size = sizeof config;
+    EXPECT_EQ(t->open_domain(t->self, &config, &domain), TUTTI_INVALID_ARGUMENT) << key << "=" << value;
     EXPECT_NE(ranks::last_error().find(key), std::string::npos) << ranks::last_error();
     ranks::settings().clear();
   }

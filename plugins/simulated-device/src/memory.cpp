@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
 #include <deque>
 #include <map>
@@ -29,7 +30,7 @@ struct Range {
   int file = -1;  // of the pages; -1: they are this process's alone
 };
 
-// What a tutti_memory_export holds: the file, so that another descriptor is not taken for it.
+// The contents of a tutti_memory_export: the file, so that another descriptor is not taken for it.
 constexpr uint32_t by_descriptor = 1;
 struct Exported {
   uint64_t device;
@@ -37,7 +38,7 @@ struct Exported {
   bool operator==(const Exported&) const = default;
 };
 Exported file_of(int file) {
-  struct stat state{};
+  struct stat state {};
   if (fstat(file, &state) != 0) throw sdk::system_error("simulated device: fstat of a descriptor of memory", errno);
   return {state.st_dev, state.st_ino};
 }
@@ -138,6 +139,16 @@ void identify(uint32_t device, uint8_t* id) {
     throw Error(TUTTI_NOT_SUPPORTED, "simulated device: devices cannot be told apart (TUTTI_SIMULATED_IDENTITIES=0)");
   std::memcpy(id, "simulated   ", 12);
   std::memcpy(id + 12, &device, sizeof device);
+}
+
+// Invented: no PCI domain of this number exists, and the speeds are those of a device of ordinary size.
+void describe(uint32_t device, tutti_device_facts& facts) {
+  check_device(device);
+  facts.numa = 0;
+  std::snprintf(facts.pci, sizeof facts.pci, "5157:00:%02x.0", device);
+  facts.link_latency_ns = 2000;
+  facts.link_bandwidth = 200'000'000'000;
+  facts.copy_bandwidth = 25'000'000'000;
 }
 
 void* allocate(uint32_t device, uint64_t bytes) {
@@ -248,7 +259,7 @@ void* import_memory(uint32_t device, const tutti_memory_export& memory, int fd) 
   enable_peer(device, memory.device);
   Exported exported{};
   std::memcpy(&exported, memory.data, sizeof exported);
-  struct stat state{};
+  struct stat state {};
   const int seals = fcntl(fd, F_GET_SEALS);
   if (fstat(fd, &state) != 0 || !(exported == file_of(fd)) || static_cast<uint64_t>(state.st_size) != memory.bytes ||
       seals < 0 || !(seals & F_SEAL_SHRINK))
@@ -268,6 +279,11 @@ void* import_memory(uint32_t device, const tutti_memory_export& memory, int fd) 
   return pages.base;
 }
 
+uint32_t memory_kind() {
+  static const uint32_t kind = sdk::memory_kind(TUTTI_SIMULATED_NAME);
+  return kind;
+}
+
 void classify(const void* address, tutti_pointer& pointer) {
   const std::lock_guard lock(mutex);
   const auto found = holding(reinterpret_cast<uintptr_t>(address));
@@ -277,7 +293,7 @@ void classify(const void* address, tutti_pointer& pointer) {
   }
   if (found->second.state == Range::State::released)
     throw Error(TUTTI_INVALID_ARGUMENT, "simulated device: the memory at " + text(address) + " has been released");
-  pointer.kind = TUTTI_MEMORY_SIMULATED;
+  pointer.kind = memory_kind();
   pointer.device = found->second.device;
   pointer.base = reinterpret_cast<void*>(found->first);
   pointer.bytes = found->second.bytes;

@@ -10,8 +10,15 @@
 
 #include <cstdint>
 
+// The device's name. A second device of the same sources, for tests, has another.
+#ifndef TUTTI_SIMULATED_NAME
+#define TUTTI_SIMULATED_NAME "simulated"
+#endif
+
 namespace tutti::simulated {
 
+// The kind of memory, which the host gives to the name.
+uint32_t memory_kind();
 // How many devices there are.
 uint32_t device_count();
 // Throws sdk::Error unless the device exists.
@@ -19,6 +26,7 @@ void check_device(uint32_t device);
 
 // 16 bytes: the same in every process of the host.
 void identify(uint32_t device, uint8_t* id);
+void describe(uint32_t device, tutti_device_facts& facts);
 
 // All may be called by any thread.
 void* allocate(uint32_t device, uint64_t bytes);
@@ -33,7 +41,8 @@ void* import_memory(uint32_t device, const tutti_memory_export& memory, int fd);
 void close_import(void* base);
 // In the place of a dma-buf: a descriptor of the pages' file, which is the caller's.
 int export_dmabuf(const void* address, uint64_t bytes, uint64_t& offset);
-// Where a stream finds [address, address + bytes). Throws unless that is device memory or mapped host memory.
+// The address at which a stream accesses [address, address + bytes). Throws unless that is device memory or mapped host
+// memory.
 void* reach(const void* address, uint64_t bytes);
 
 }  // namespace tutti::simulated

@@ -2,6 +2,7 @@
 //
 // The plugin "simulated": a device whose streams are threads.
 #include <string>
+#include <tutti/sdk/arithmetic.hpp>
 #include <tutti/sdk/device.hpp>
 
 #include "memory.hpp"
@@ -11,36 +12,59 @@ namespace tutti::simulated {
 namespace {
 
 struct Simulated {
-  static constexpr const char* name = "simulated";
+  static constexpr const char* name = TUTTI_SIMULATED_NAME;
   static constexpr const char* summary = "host memory and threads in the place of a device: for tests";
   using Mark = simulated::Mark;
 
   static void query(tutti_device_caps& caps) {
-    caps.memory_kind = TUTTI_MEMORY_SIMULATED;
+    caps.memory_kind = simulated::memory_kind();
     caps.devices = device_count();
     caps.flags = TUTTI_DEVICE_EXPORTS;
+    caps.dtypes = (uint64_t{2} << sdk::last_dtype) - (uint64_t{1} << sdk::first_dtype);
+    caps.ops = (uint64_t{2} << sdk::last_fold) - (uint64_t{1} << sdk::first_fold);
   }
-  static void classify(const void* address, tutti_pointer& pointer) { simulated::classify(address, pointer); }
-  static void* allocate(uint32_t device, uint64_t bytes) { return simulated::allocate(device, bytes); }
-  static void release(void* address) { simulated::release(address); }
+  static void classify(const void* address, tutti_pointer& pointer) {
+    launches().queries.fetch_add(1, std::memory_order_relaxed);
+    simulated::classify(address, pointer);
+  }
+  static void* allocate(uint32_t device, uint64_t bytes) {
+    count_synchronisation();
+    return simulated::allocate(device, bytes);
+  }
+  static void release(void* address) {
+    count_synchronisation();
+    simulated::release(address);
+  }
   static void* map_host(void* address, uint64_t bytes) {
+    count_synchronisation();
     simulated::map_host(address, bytes);
     return address;
   }
-  static void unmap_host(void* address) { simulated::unmap_host(address); }
+  static void unmap_host(void* address) {
+    count_synchronisation();
+    simulated::unmap_host(address);
+  }
   static void enable_peer(uint32_t device, uint32_t peer) { simulated::enable_peer(device, peer); }
   static int export_memory(const void* address, tutti_memory_export& memory) {
     return simulated::export_memory(address, memory);
   }
   static void* import_memory(uint32_t device, const tutti_memory_export& memory, int fd) {
+    count_synchronisation();
     return simulated::import_memory(device, memory, fd);
   }
-  static void close_import(void* base) { simulated::close_import(base); }
+  static void close_import(void* base) {
+    count_synchronisation();
+    simulated::close_import(base);
+  }
   static int export_dmabuf(const void* address, uint64_t bytes, uint64_t& offset) {
     return simulated::export_dmabuf(address, bytes, offset);
   }
   static void identify(uint32_t device, uint8_t* id) { simulated::identify(device, id); }
-  static void prepare(uint32_t device) { check_device(device); }
+  static void describe(uint32_t device, tutti_device_facts& facts) { simulated::describe(device, facts); }
+  static void prepare(uint32_t device) {
+    count_synchronisation();
+    check_device(device);
+  }
   static void* create_stream(uint32_t device) { return simulated::create_stream(device); }
   static void destroy_stream(void* stream) { simulated::destroy_stream(stream); }
   static void stream_state(void* stream, uint32_t& device, uint64_t& flags) {
@@ -63,7 +87,7 @@ struct Simulated {
   }
 };
 
-// Of the device's own, as real devices have their graphs: for applications and tests, never for the library.
+// Functions of the device's own, like the graphs of real devices: for applications and tests, never for the library.
 struct Graphs {
   uint32_t struct_size;
   uint32_t reserved;
@@ -89,7 +113,7 @@ constexpr tutti_executor executor = sdk::make_executor<Simulated>();
 }  // namespace
 }  // namespace tutti::simulated
 
-TUTTI_PLUGIN(simulated_device, "simulated", "0.1.0", "Tutti", "Apache-2.0",
+TUTTI_PLUGIN(simulated_device, TUTTI_SIMULATED_NAME, "0.1.0", "Tutti", "Apache-2.0",
              "a device whose streams are threads, for tests", {TUTTI_DEVICE_ID, &tutti::simulated::device},
              {TUTTI_EXECUTOR_ID, &tutti::simulated::executor},
              {tutti::simulated::Launches::id, &tutti::simulated::launches()},

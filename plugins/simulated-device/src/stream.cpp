@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stream.hpp"
 
+#include <algorithm>
 #include <atomic>
 #include <condition_variable>
 #include <cstring>
@@ -80,6 +81,10 @@ class Queue {
       ++appended_;
       changed_.notify_all();
     }
+  }
+  bool is_busy() {
+    const std::lock_guard lock(mutex_);
+    return done_ < appended_;
   }
   void drain() {
     std::unique_lock lock(mutex_);
@@ -179,6 +184,8 @@ Work check(const tutti_command& command) {
   const bool computes = command.kind == TUTTI_COMMAND_COPY || command.kind == TUTTI_COMMAND_REDUCE;
   if (command.kind < TUTTI_COMMAND_COPY || command.kind > TUTTI_COMMAND_AFTER)
     throw Error(TUTTI_NOT_SUPPORTED, "simulated device: unknown command " + std::to_string(command.kind));
+  if (command.flags || command.scale)
+    throw Error(TUTTI_NOT_SUPPORTED, "simulated device: a command has flags or a scale, which are not known here");
   if (computes) {
     if (command.sources == 0 || (command.kind == TUTTI_COMMAND_COPY && command.sources != 1))
       throw Error(TUTTI_INVALID_ARGUMENT,
@@ -200,7 +207,7 @@ Work check(const tutti_command& command) {
   return work;
 }
 
-// What a device would be given one by one: words that follow each other go together.
+// The pieces that a device gets one by one: consecutive words go together.
 uint64_t count_launches(const std::vector<Work>& all) {
   uint64_t launches = 0;
   bool after_word = false;
@@ -233,11 +240,22 @@ void destroy_stream(void* stream) {
   delete &s;
 }
 
-uint32_t stream_device(void* stream) { return find(stream).device; }
+// A thread's current device is the first. Looking at the default stream does not make it: a process that has not used
+// the device may fork.
+uint32_t stream_device(void* stream) { return stream ? find(stream).device : 0; }
 
 Launches& launches() {
   static Launches counted;
   return counted;
+}
+
+void count_synchronisation() {
+  Streams& all = streams();
+  const std::lock_guard lock(all.mutex);
+  const auto busy = [](const auto& queues) {
+    return std::ranges::any_of(queues, [](const auto& queue) { return queue->is_busy(); });
+  };
+  if (std::ranges::any_of(all.queues, busy)) launches().synchronised.fetch_add(1, std::memory_order_relaxed);
 }
 
 namespace {
@@ -273,7 +291,12 @@ void enqueue_fused(void* stream, std::span<const tutti_command> commands) {
   append(stream, std::move(all));
 }
 
-bool is_capturing(void* stream) { return find(stream).recording != nullptr; }
+bool is_capturing(void* stream) {
+  if (stream) return find(stream).recording != nullptr;
+  Streams& all = streams();
+  const std::lock_guard lock(all.mutex);
+  return all.standard && all.standard->recording != nullptr;
+}
 
 Graph* begin_capture(std::span<void* const> streams) {
   auto graph = std::make_unique<Graph>();

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Streams in few hardware queues: a queue is a thread that carries out its commands one after the other, whatever
-// stream they come from. What waits holds up everything behind it: an order of commands that a real device could lock
-// up on locks up here.
+// stream they come from. A waiting command holds up everything behind it, so an order of commands that can deadlock a
+// real device deadlocks here.
 #pragma once
 
 #include <tutti/plugin/device.h>
@@ -28,12 +28,17 @@ void enqueue(void* stream, std::span<const tutti_command> commands);
 void enqueue_fused(void* stream, std::span<const tutti_command> commands);
 
 // The plugin's interface of its own, for tests: how many copies, reductions, batches of words and fused lists the
-// devices of this process were given so far.
+// devices of this process were given so far, how often classify was asked, and how often something that may wait for a
+// whole device (allocation, release, mapping, import, loading) was called while a device of the process was not done.
 struct Launches {
   static constexpr const char* id = "tutti.simulated_launches/1";
   std::atomic<uint64_t> count{0};
+  std::atomic<uint64_t> queries{0};
+  std::atomic<uint64_t> synchronised{0};
 };
 Launches& launches();
+// To be called by what may wait for a whole device.
+void count_synchronisation();
 
 // Graphs: what is enqueued into the streams from begin_capture to end_capture is recorded instead, and at each launch
 // is carried out in those streams, ordered as it was recorded. The streams outlive the graph.

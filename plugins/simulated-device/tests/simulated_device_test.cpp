@@ -30,6 +30,9 @@ class SimulatedDevice : public ::testing::Test {
     static tutti_host host{};
     host.struct_size = sizeof host;
     host.get_config = [](void*, const char* key) -> const char* { return std::getenv(key); };
+    host.memory_kind = [](void*, const char* name) {
+      return std::string_view(name) == "simulated" ? uint32_t{TUTTI_MEMORY_SIMULATED} : UINT32_MAX;
+    };
     host.set_error = [](void*, tutti_status, const char* text) { last_error = text; };
     const auto& entry = tutti_plugin_entry_simulated_device;
     ASSERT_EQ(entry.init(&host), TUTTI_OK);
@@ -207,7 +210,7 @@ TEST_F(SimulatedDevice, WordsJoinAStreamAndTheHost) {
   EXPECT_EQ(executor->destroy_stream(nullptr, s), TUTTI_OK);
 }
 
-// What waits in a queue holds up what was put behind it, as on a device with one queue.
+// A waiting command in a queue holds up everything behind it, as on a device with one queue.
 TEST_F(SimulatedDevice, StreamsOfADeviceShareItsQueue) {
   alignas(64) static uint32_t word_of_test = 0;
   void* seen = nullptr;

@@ -19,7 +19,7 @@ struct Line {
   // Called for one rank at a time; q says which. Only the rank's own steps go into s. The same query must always give
   // the same schedule.
   static void schedule(const Query& q, Schedule& s) {
-    s.sliced();               // every step moves one chunk: long messages may be pipelined
+    s.sliced();               // long messages may be pipelined, slice by slice
     if (alone(q, s)) return;  // one rank: nothing to send
     Lane lane = s.lane();
     const uint32_t place = q.relative();  // 0 at the root

@@ -1,151 +1,268 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A whole transport, to copy. Ranks are threads of one process and write into each other's boxes: a SEND is complete
-// once its message is there, if its lane has room. A RECV waits at the receiver, whose progress takes messages out of
-// the box. So a lane without a RECV holds up no other lane, and what was sent outlives its sender.
+// A whole transport, to copy. The ranks are threads of one process. A rank owns one box for each peer, and the peer
+// puts its messages into that box.
+//   connect  each end tells the token of its box in a pair message; the other end finds the box by the token
+//   SEND     copies its message into the peer's box and is then complete; it is refused while the lane has no room
+//   RECV     waits at the receiver, whose progress takes messages out of its own box
+// Every lane has room for `depth` messages of its own, so no lane can hold up another.
+#include <unistd.h>
+
 #include <algorithm>
+#include <cstring>
 #include <deque>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <random>
+#include <tutti/sdk/endpoint.hpp>
 #include <tutti/sdk/transport.hpp>
 #include <vector>
 
 namespace {
-constexpr uint64_t fragment_bytes = 1 << 18, inline_bytes = 64, host_memory = 1u << TUTTI_MEMORY_HOST;
-constexpr uint32_t depth = 16, control_lane = UINT32_MAX;  // depth: messages of a lane in a box, RECVs posted to it
-using Message = std::pair<uint32_t, std::string>;          // its lane and its bytes
-struct Box {  // what one rank wrote for another that the other has not taken yet, oldest first
-  std::deque<Message> messages;
-  bool ended = false;  // the writer is gone
-};
-struct Room {  // the ranks of one communicator
-  const std::string id = "template/" + std::to_string(uint64_t{std::random_device()()} << 32 | std::random_device()());
-  std::map<std::pair<uint32_t, uint32_t>, Box> boxes;  // by writer and reader
-};
-std::mutex mutex;                               // held wherever rooms and boxes are touched
-std::map<uint64_t, std::weak_ptr<Room>> rooms;  // by communicator
+
+constexpr const char* transport_name = "template";
+constexpr uint64_t fragment_bytes = 1 << 18, inline_bytes = 64;
+constexpr uint32_t control_bytes = 256;
+constexpr uint32_t depth = 16;                 // of each lane: messages in a box, and RECVs that wait
+constexpr uint32_t control_lane = UINT32_MAX;  // control messages use a lane of their own
+
 [[noreturn]] void refuse(tutti_status status, uint32_t peer, const std::string& why) {
-  throw tutti::sdk::Error(status, "template: rank " + std::to_string(peer) + ": " + why);
+  throw tutti::sdk::Error(status, std::string(transport_name) + ": rank " + std::to_string(peer) + ": " + why);
+}
+uint64_t random_number() {
+  std::random_device device;
+  return uint64_t{device()} << 32 | device();
+}
+uint64_t this_process() {  // a number that no other process has, a forked child neither
+  static const uint64_t drawn = random_number();
+  return drawn ^ static_cast<uint64_t>(getpid());
 }
 
-struct Template {
-  static constexpr const char* name = "template";
-  static constexpr const char* summary = "messages between threads of one process: a transport to copy";
-  static void query(tutti_transport_caps& caps) {
-    caps = {sizeof caps, TUTTI_REACH_PROCESS, host_memory, inline_bytes, fragment_bytes, depth, 0, 1000, 5'000'000'000};
+struct Message {
+  uint32_t lane;
+  std::string bytes;
+};
+// The messages of one rank to another.
+struct Box {
+  std::deque<Message> messages;  // oldest first
+  bool ended = false;            // the writer or the reader has gone
+};
+// The pair message of each end.
+struct Hello {
+  uint64_t process;  // this_process(): a box is reached only from there
+  uint64_t token;    // of the box into which the receiver of this message may write
+};
+
+std::mutex mutex;                                     // held wherever boxes and tokens are touched
+std::map<uint64_t, std::shared_ptr<Box>> told_boxes;  // by token, until the peer has taken the box
+
+// A completion. A record of a control message or a loss points to `text`.
+struct Event {
+  tutti_completion record;
+  std::string text;
+};
+
+// One rank's connection to one peer. Every function is called with the mutex held, unless it says otherwise.
+struct Link {
+  std::deque<Event>& events;  // the endpoint's
+  const uint32_t peer;
+  std::vector<std::deque<tutti_transfer>> receives;  // by lane: RECVs that wait
+  std::shared_ptr<Box> in = std::make_shared<Box>();
+  std::shared_ptr<Box> out = nullptr;  // the peer's box, once its Hello has come
+  uint64_t token = 0;                  // of `in`, once this rank's Hello has been sent
+  tutti_status failed = TUTTI_OK;      // not TUTTI_OK: this link takes nothing any more, because ...
+  std::string why = "";
+
+  void tell(uint32_t kind, tutti_status status, uint64_t cookie, uint64_t bytes, std::string text = "") {
+    events.push_back({{kind, status, peer, 0, cookie, bytes, nullptr, 0}, std::move(text)});
   }
-  using Receives = std::vector<std::deque<tutti_transfer>>;  // by lane
-  using Event = std::pair<tutti_completion, std::string>;    // the text is what the record's data will point to
-  struct Domain {};                                          // no memory to register, nothing that endpoints share
-  struct Link {
-    std::deque<Event>& events;  // the endpoint's
-    const uint32_t peer;
-    Box &out, &in;
-    Receives receives;
-    tutti_status failed = TUTTI_OK;
-    void tell(uint32_t kind, tutti_status status, uint64_t cookie, uint64_t bytes, std::string text = "") {
-      events.push_back({{kind, status, peer, 0, cookie, bytes, nullptr, 0}, std::move(text)});
-    }
-    bool send(uint32_t lane, const void* data, uint64_t bytes) {  // false: no room now
-      if (failed || in.ended) refuse(failed ? failed : TUTTI_PEER_FAILED, peer, "is lost or was given up");
-      if (std::ranges::count(out.messages, lane, &Message::first) == depth) return false;
-      return out.messages.push_back({lane, {static_cast<const char*>(data), bytes}}), true;
-    }
-    bool send_control(std::string_view message) {
-      const std::lock_guard lock(mutex);
-      if (message.size() <= TUTTI_CONTROL_BYTES) return send(control_lane, message.data(), message.size());
-      refuse(TUTTI_INVALID_ARGUMENT, peer, "a control message of " + std::to_string(message.size()) + " bytes");
-    }
-    bool post(const tutti_transfer& t) {  // false: no room now
-      const bool sending = t.kind == TUTTI_TRANSFER_SEND, quiet = t.flags == TUTTI_TRANSFER_INLINE;
-      if (t.flags & ~TUTTI_TRANSFER_INLINE) refuse(TUTTI_NOT_SUPPORTED, peer, "flags " + std::to_string(t.flags));
-      if (t.lane >= receives.size() || (!sending && t.kind != TUTTI_TRANSFER_RECV) || t.bytes > fragment_bytes ||
-          t.region || (quiet && (!sending || t.bytes > inline_bytes)))
-        refuse(TUTTI_INVALID_ARGUMENT, peer,
-               std::to_string(t.bytes) + " bytes on lane " + std::to_string(t.lane) +
-                   ": more than there are, or unknown kind or region");
-      if (failed) refuse(failed, peer, "is lost or was given up");
-      if (sending ? !send(t.lane, t.data, t.bytes) : receives[t.lane].size() == depth) return false;
-      if (!sending) receives[t.lane].push_back(t);
-      if (sending && !quiet) tell(TUTTI_COMPLETION_TRANSFER, TUTTI_OK, t.cookie, t.bytes);
+
+  void check(const tutti_transfer& t) const {
+    const auto no = [&](tutti_status status, const std::string& reason) {
+      refuse(status, peer, tutti::sdk::describe(t, static_cast<uint32_t>(receives.size())) + ": " + reason);
+    };
+    const bool is_inline = t.flags & TUTTI_TRANSFER_INLINE, is_send = t.kind == TUTTI_TRANSFER_SEND;
+    if (t.flags & ~TUTTI_TRANSFER_INLINE) no(TUTTI_NOT_SUPPORTED, "a flag is unknown");
+    if (t.lane >= receives.size() || (!is_send && t.kind != TUTTI_TRANSFER_RECV) || t.region)
+      no(TUTTI_INVALID_ARGUMENT, "the lane, the kind or the region is unknown");
+    if (t.bytes > (is_inline ? inline_bytes : fragment_bytes) || (is_inline && !is_send))
+      no(TUTTI_INVALID_ARGUMENT, "it is too long, or an INLINE RECV");
+    if (failed) no(failed, why);
+  }
+
+  // Writes a message for the peer. False: no room now. After the peer has gone this goes on as if it had not: the
+  // PEER_FAILED record of progress is the first that tells of a loss.
+  bool put(uint32_t lane, const void* data, uint64_t bytes) {
+    if (std::ranges::count(out->messages, lane, &Message::lane) == depth) return false;
+    out->messages.push_back({lane, std::string(static_cast<const char*>(data), bytes)});
+    return true;
+  }
+
+  bool post(const tutti_transfer& t) {  // false: no room now
+    check(t);
+    if (t.kind == TUTTI_TRANSFER_RECV) {
+      if (receives[t.lane].size() == depth) return false;
+      receives[t.lane].push_back(t);
       return true;
     }
-    bool take(const Message& message) {  // false: there is no RECV for it yet
-      const auto& [lane, bytes] = message;
-      if (lane == control_lane) return tell(TUTTI_COMPLETION_CONTROL, TUTTI_OK, 0, bytes.size(), bytes), true;
-      if (lane >= receives.size() || receives[lane].empty()) return false;
-      const tutti_transfer& t = receives[lane].front();
-      const tutti_status status = t.bytes == bytes.size() ? TUTTI_OK : TUTTI_MISMATCH;
-      if (status == TUTTI_OK) bytes.copy(static_cast<char*>(t.data), t.bytes);
-      tell(TUTTI_COMPLETION_TRANSFER, status, t.cookie, t.bytes);
-      return receives[lane].pop_front(), true;
+    if (!put(t.lane, t.data, t.bytes)) return false;
+    if (!(t.flags & TUTTI_TRANSFER_INLINE)) tell(TUTTI_COMPLETION_TRANSFER, TUTTI_OK, t.cookie, t.bytes);
+    return true;
+  }
+
+  // Locks the mutex itself, because the core calls it. False: no room now.
+  bool send_control(std::string_view message) {
+    const std::lock_guard lock(mutex);
+    if (failed) refuse(failed, peer, "a control message: " + why);
+    if (message.size() > control_bytes)
+      refuse(TUTTI_INVALID_ARGUMENT, peer, "a control message of " + std::to_string(message.size()) + " bytes");
+    return put(control_lane, message.data(), message.size());
+  }
+
+  // Gives one message to its RECV. False: there is no RECV for it yet.
+  bool take(const Message& message) {
+    const auto& [lane, bytes] = message;
+    if (lane == control_lane) {
+      tell(TUTTI_COMPLETION_CONTROL, TUTTI_OK, 0, bytes.size(), bytes);
+      return true;
     }
-    void end(tutti_status status) {  // takes nothing any more, and lets the peer know
-      for (auto& lane : receives)
-        for (; !lane.empty(); lane.pop_front())
-          tell(TUTTI_COMPLETION_TRANSFER, status, lane.front().cookie, lane.front().bytes);
-      failed = status, out.ended = true, in.messages.clear();
-    }
-    void advance() {
-      if (!failed) std::erase_if(in.messages, [this](const Message& m) { return take(m); });  // goes from front to back
-      const bool in_vain = std::ranges::any_of(receives, [](auto& lane) { return !lane.empty(); });
-      if (failed || !in.ended || !(in.messages.empty() || in_vain)) return;
-      end(TUTTI_PEER_FAILED);
-      tell(TUTTI_COMPLETION_PEER_FAILED, failed, 0, 0, "template: rank " + std::to_string(peer) + " left this rank");
-    }
-  };
-  struct Endpoint {
-    const uint32_t rank;
-    std::shared_ptr<Room> room;
-    std::deque<Event> events, shown;  // shown: what the last progress wrote, whose texts live until the next
-    std::deque<Link> links;           // by peer
-    Endpoint(Domain&, const tutti_endpoint_config& c) : rank(c.rank) {
+    if (lane >= receives.size() || receives[lane].empty()) return false;
+    const tutti_transfer t = receives[lane].front();
+    receives[lane].pop_front();
+    const bool fits = t.bytes == bytes.size();
+    if (fits) bytes.copy(static_cast<char*>(t.data), t.bytes);
+    tell(TUTTI_COMPLETION_TRANSFER, fits ? TUTTI_OK : TUTTI_MISMATCH, t.cookie, bytes.size());
+    return true;
+  }
+
+  // Takes nothing any more. Every RECV that waits completes with `status`, and the peer finds its boxes ended.
+  void end(tutti_status status, const std::string& reason) {
+    for (auto& lane : receives)
+      for (; !lane.empty(); lane.pop_front())
+        tell(TUTTI_COMPLETION_TRANSFER, status, lane.front().cookie, lane.front().bytes);
+    failed = status;
+    why = reason;
+    in->ended = true;
+    in->messages.clear();
+    if (out) out->ended = true;
+    told_boxes.erase(token);
+  }
+
+  void advance() {
+    if (failed) return;
+    std::erase_if(in->messages, [this](const Message& message) { return take(message); });  // from front to back
+    // A peer that has gone is lost only if something is still expected of it.
+    const bool receives_wait = std::ranges::any_of(receives, [](const auto& lane) { return !lane.empty(); });
+    const auto is_send = [](const Message& message) { return message.lane != control_lane; };
+    const bool sends_wait = out && std::ranges::any_of(out->messages, is_send);
+    if (!(in->ended || (out && out->ended)) || !(receives_wait || sends_wait)) return;
+    end(TUTTI_PEER_FAILED, "it has closed its endpoint or given this rank up");
+    tell(TUTTI_COMPLETION_PEER_FAILED, failed, 0, 0,
+         std::string(transport_name) + ": rank " + std::to_string(peer) + ": " + why);
+  }
+};
+
+struct Domain {};  // no memory to register, nothing that endpoints share
+
+struct Endpoint {
+  tutti::sdk::PairSender pairs;
+  std::deque<Event> events;
+  std::deque<Event> shown;  // what the last progress wrote; its texts live until the next
+  std::deque<Link> links;   // by peer
+
+  Endpoint(Domain&, const tutti_endpoint_config& config) : pairs(config) {
+    for (uint32_t peer = 0; peer < config.nranks; ++peer)
+      links.push_back({events, peer, std::vector<std::deque<tutti_transfer>>(config.lanes)});
+  }
+  ~Endpoint() { abort(); }
+
+  Link* connect(uint32_t peer) {
+    Link& link = links.at(peer);
+    if (link.failed) refuse(link.failed, peer, link.why);
+    say_hello(link);
+    return link.out ? &link : nullptr;
+  }
+
+  // Tells the peer this rank's box, once.
+  void say_hello(Link& link) {
+    if (link.token != 0) return;
+    link.token = random_number();
+    {
       const std::lock_guard lock(mutex);
-      std::erase_if(rooms, [](const auto& entry) { return entry.second.expired(); });
-      room = rooms[c.communicator_id].lock();
-      if (!room) rooms[c.communicator_id] = room = std::make_shared<Room>();
-      for (uint32_t peer = 0; peer < c.nranks; ++peer)
-        links.push_back({events, peer, room->boxes[{rank, peer}], room->boxes[{peer, rank}], Receives(c.lanes)});
+      told_boxes[link.token] = link.in;
     }
-    ~Endpoint() { abort(); }
-    std::string address() { return room->id + "/" + std::to_string(rank); }
-    Link* connect(uint32_t peer, std::string_view address) {
-      if (peer < links.size() && address == room->id + "/" + std::to_string(peer)) return &links[peer];
-      refuse(TUTTI_INVALID_ARGUMENT, peer, "is not in this process and communicator: use another transport");
+    const Hello hello{this_process(), link.token};
+    pairs.send(link.peer, std::string(reinterpret_cast<const char*>(&hello), sizeof hello));
+  }
+
+  void receive_pair(uint32_t peer, std::string_view message) {
+    Link& link = links.at(peer);
+    if (link.failed) return;  // this rank has given the peer up
+    if (message.size() != sizeof(Hello) || link.out)
+      refuse(TUTTI_MISMATCH, peer,
+             "a pair message of " + std::to_string(message.size()) + " bytes where one of " +
+                 std::to_string(sizeof(Hello)) + " was expected. Do all ranks load the same version of this plugin?");
+    Hello hello;
+    std::memcpy(&hello, message.data(), sizeof hello);
+    say_hello(link);  // the peer connects; it needs this rank's box whether this rank connects or not
+    const std::lock_guard lock(mutex);
+    if (hello.process != this_process())
+      return link.end(TUTTI_SYSTEM, "it is in another process; this transport connects threads of one process");
+    const auto told = told_boxes.extract(hello.token);
+    link.out = told ? told.mapped() : std::make_shared<Box>();
+    if (!told) link.in->ended = true;  // the peer has closed its endpoint in the meantime
+  }
+
+  uint32_t post(std::span<const tutti_transfer> transfers) {
+    const std::lock_guard lock(mutex);
+    return tutti::sdk::post_in_order(
+        transfers, [](const tutti_transfer& t) { return tutti::sdk::from_handle<Link>(t.link).post(t); });
+  }
+
+  uint32_t progress(std::span<tutti_completion> records) {
+    pairs.flush();
+    const std::lock_guard lock(mutex);
+    if (events.empty())  // so that events do not pile up
+      for (Link& link : links) link.advance();
+    for (shown.clear(); shown.size() < records.size() && !events.empty(); events.pop_front()) {
+      auto& [record, text] = shown.emplace_back(std::move(events.front()));
+      if (record.kind != TUTTI_COMPLETION_TRANSFER) record.data = text.c_str();
+      records[shown.size() - 1] = record;
     }
-    uint32_t post(std::span<const tutti_transfer> transfers) {
-      const std::lock_guard lock(mutex);
-      uint32_t n = 0;
-      try {
-        while (n < transfers.size() && tutti::sdk::from_handle<Link>(transfers[n].link).post(transfers[n])) ++n;
-      } catch (const tutti::sdk::Error&) {
-        if (n == 0) throw;  // else those before it are taken: asked again, it is the first
-      }
-      return n;
-    }
-    uint32_t progress(std::span<tutti_completion> records) {
-      const std::lock_guard lock(mutex);
-      if (events.empty())  // none pile up
-        for (Link& link : links) link.advance();
-      for (shown.clear(); shown.size() < records.size() && !events.empty(); events.pop_front()) {
-        auto& [record, text] = shown.emplace_back(std::move(events.front()));
-        if (record.kind != TUTTI_COMPLETION_TRANSFER) record.data = text.c_str();
-        records[shown.size() - 1] = record;
-      }
-      return static_cast<uint32_t>(shown.size());
-    }
-    void fail_peer(uint32_t peer) {
-      const std::lock_guard lock(mutex);
-      if (!links.at(peer).failed) links[peer].end(TUTTI_PEER_FAILED);
-    }
-    void abort() {
-      const std::lock_guard lock(mutex);
-      for (Link& link : links) link.end(TUTTI_ABORTED);
-    }
-  };
+    return static_cast<uint32_t>(shown.size());
+  }
+
+  void fail_peer(uint32_t peer) {
+    const std::lock_guard lock(mutex);
+    if (!links.at(peer).failed) links[peer].end(TUTTI_PEER_FAILED, "this rank has given it up");
+  }
+  void abort() {
+    const std::lock_guard lock(mutex);
+    for (Link& link : links) link.end(TUTTI_ABORTED, "this endpoint was aborted");
+  }
+};
+
+struct Template {
+  using Domain = ::Domain;
+  using Endpoint = ::Endpoint;
+  using Link = ::Link;
+  static constexpr const char* name = transport_name;
+  static constexpr const char* summary = "messages between threads of one process: a transport to copy";
+  static void query(tutti_transport_caps& caps) {
+    caps.reach = TUTTI_REACH_PROCESS;
+    caps.memory_kinds = 1u << TUTTI_MEMORY_HOST;
+    caps.inline_bytes = inline_bytes;
+    caps.fragment_bytes = fragment_bytes;
+    caps.receive_depth = depth;
+    caps.control_bytes = control_bytes;
+    caps.latency_ns = 1000;
+    caps.bandwidth = 5'000'000'000;
+  }
 };
 const tutti_transport transport = tutti::sdk::make_transport<Template>();
+
 }  // namespace
-TUTTI_PLUGIN(template, "template", "0.1.0", "Tutti", "Apache-2.0", Template::summary, {TUTTI_TRANSPORT_ID, &transport});
+
+TUTTI_PLUGIN(template, transport_name, "0.1.0", "Tutti", "Apache-2.0", Template::summary,
+             {TUTTI_TRANSPORT_ID, &transport});

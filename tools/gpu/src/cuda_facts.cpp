@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What CUDA's manuals leave open, as this machine answers it: a line for each fact, by plain CUDA calls and none of
-// Tutti's. Each probe has processes of its own with a deadline, so that what hangs says so and the next one runs. The
+// Answers of this machine to questions that CUDA's manuals leave open: one line per fact, by plain CUDA calls without
+// Tutti. Each probe has processes of its own with a deadline, so that what hangs says so and the next one runs. The
 // exit status is 0 unless there is no GPU (77): facts are no failures.
 #include <cuda.h>
 #include <cuda_runtime.h>
@@ -119,7 +119,7 @@ void finish(const char* what, std::initializer_list<pid_t> children) {
 }
 void alone(const char* what, const std::function<void()>& probe) { finish(what, {start(what, probe)}); }
 
-// What two processes share: a socket to send descriptors and records through.
+// A socket between two processes, for descriptors and records.
 struct Post {
   int ends[2];
   Post() {

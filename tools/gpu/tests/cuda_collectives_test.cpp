@@ -56,11 +56,14 @@ void run(const std::function<void()>& body) {
 
 using Body = std::function<void(tutti_comm*, uint32_t rank)>;
 
+bool own_gpus = false;  // each rank is bound to the GPU of its number, not all to the first
+
 void run_ranks(const std::string& where, uint32_t first, uint32_t ranks, uint32_t n, const Body& body) {
   std::vector<std::thread> threads;
   for (uint32_t r = first; r < first + ranks; ++r)
     threads.emplace_back([&, r] {
       char error[1024] = "";
+      const std::string device = "cuda:" + std::to_string(own_gpus ? r : 0);
       tutti_comm_config config{};
       config.struct_size = sizeof config;
       config.rendezvous = where.c_str();
@@ -69,6 +72,7 @@ void run_ranks(const std::string& where, uint32_t first, uint32_t ranks, uint32_
       config.timeout_ns = 20'000'000'000;
       config.error = error;
       config.error_bytes = sizeof error;
+      config.device = device.c_str();
       tutti_comm* comm = nullptr;
       ASSERT_EQ(tutti_comm_create(&config, &comm), TUTTI_OK) << error;
       body(comm, r);
@@ -201,8 +205,10 @@ void registered_rounds(tutti_comm* comm, uint32_t rank) {
   const uint32_t n = tutti_comm_nranks(comm);
   for (const uint64_t count : {uint64_t{1} << 20, uint64_t{3'000'001}, uint64_t{1} << 20}) {
     Rank mine(count);
+    std::vector<tutti_window*> windows;
     for (int32_t* buffer : {mine.in, mine.out})
-      ASSERT_EQ(tutti_mem_register(buffer, count * sizeof *buffer, -1, 0), TUTTI_OK);
+      ASSERT_EQ(tutti_comm_register(comm, buffer, count * sizeof *buffer, nullptr, &windows.emplace_back()), TUTTI_OK)
+          << tutti_comm_error(comm);
     for (uint32_t round = 0; round < 20; ++round) {
       mine.fill(rank, round);
       for (int call = 0; call < 3; ++call)
@@ -211,11 +217,8 @@ void registered_rounds(tutti_comm* comm, uint32_t rank) {
       if (testing::Test::HasFatalFailure()) return;
     }
     ASSERT_EQ(tutti_barrier(comm, nullptr, nullptr), TUTTI_OK) << tutti_comm_error(comm);
-    for (int32_t* buffer : {mine.in, mine.out}) {
-      tutti_status status = TUTTI_TIMEOUT;
-      for (int k = 0; k < 10 && status == TUTTI_TIMEOUT; ++k) status = tutti_mem_deregister(buffer);
-      ASSERT_EQ(status, TUTTI_OK) << "a peer has not unmapped it";
-    }
+    for (tutti_window* window : windows)
+      ASSERT_EQ(tutti_comm_deregister(comm, window, nullptr), TUTTI_OK) << tutti_comm_error(comm);
   }
 }
 
@@ -298,7 +301,7 @@ TEST(CudaCollectives, ProcessesMapEachOther) {
 
 TEST(CudaCollectives, ProcessesReadRegisteredBuffers) {
   const bool mapped = memory_can_be_mapped();
-  for (const uint32_t n : {2u, 3u}) processes(n, nullptr, mapped ? "cuda+direct" : "cuda+shm", true);
+  for (const uint32_t n : {2u, 3u}) processes(n, nullptr, mapped ? "cuda+window" : "cuda+shm", true);
   if (!mapped && !HasFailure()) GTEST_SKIP() << "this machine maps no device memory of other processes: it was staged";
 }
 
@@ -316,6 +319,7 @@ void require_two_gpus() {
       limited |= limit;
     }
   }
+  own_gpus = true;
   if (devices >= 2 && able && !limited) return;
   std::fprintf(stderr, "%d GPUs, peer access %d, limited kernels %d: two GPUs with peer access are needed\n", devices,
                able, limited);
@@ -370,8 +374,10 @@ TEST(CudaCollectives, ProcessesReplayACapturedGraph) {
   in_processes(2, [](tutti_comm* comm, uint32_t rank) {
     for (const auto& [count, replays] : {std::pair{uint64_t{3001}, 1000u}, std::pair{uint64_t{1} << 20, 20u}}) {
       Rank mine(count);
+      std::vector<tutti_window*> windows;
       for (int32_t* buffer : {mine.in, mine.out})
-        ASSERT_EQ(tutti_mem_register(buffer, count * sizeof *buffer, -1, 0), TUTTI_OK);
+        ASSERT_EQ(tutti_comm_register(comm, buffer, count * sizeof *buffer, nullptr, &windows.emplace_back()), TUTTI_OK)
+            << tutti_comm_error(comm);
       mine.fill(rank, 0);
       ASSERT_EQ(mine.all_reduce(comm, mine.stream), TUTTI_OK) << tutti_comm_error(comm);
       mine.check(2, 0);
@@ -389,11 +395,8 @@ TEST(CudaCollectives, ProcessesReplayACapturedGraph) {
       }
       expect_cuda(cudaGraphExecDestroy(executable));
       expect_cuda(cudaGraphDestroy(graph));
-      for (int32_t* buffer : {mine.in, mine.out}) {
-        tutti_status status = TUTTI_TIMEOUT;
-        for (int k = 0; k < 10 && status == TUTTI_TIMEOUT; ++k) status = tutti_mem_deregister(buffer);
-        ASSERT_EQ(status, TUTTI_OK) << "a peer has not unmapped it";
-      }
+      for (tutti_window* window : windows)
+        ASSERT_EQ(tutti_comm_deregister(comm, window, nullptr), TUTTI_OK) << tutti_comm_error(comm);
     }
   });
 }
@@ -575,7 +578,7 @@ TEST(CudaCollectives, MemoryIsMappedByAnotherProcess) {
   EXPECT_EQ(importer, 0);
 }
 
-// What adapters register: a descriptor of device memory's pages. Which machines make one, the output tells.
+// The descriptor that adapters register, of the pages of device memory. Which machines make one, the output tells.
 TEST(CudaCollectives, DeviceMemoryAsADmaBuf) {
   constexpr uint64_t count = 1'000'000, first = 1000;
   const int status = in_child([] {

@@ -23,7 +23,8 @@ constexpr uint32_t most_ranks = 1u << 20;
 template <size_t capacity>
 std::string text_of(const char (&field)[capacity]) {
   std::string text(field, strnlen(field, capacity));
-  std::replace_if(text.begin(), text.end(), [](char c) { return c < ' ' || c > '~'; }, '?');
+  std::replace_if(
+      text.begin(), text.end(), [](char c) { return c < ' ' || c > '~'; }, '?');
   return text;
 }
 
@@ -112,7 +113,7 @@ struct Reading {
     }
     auto& all = record.operations;
     std::sort(all.begin(), all.end(), [](const Operation& a, const Operation& b) { return a.sequence < b.sequence; });
-    // What is not among the last ones is a leftover of a torn write.
+    // A record outside the last ones is a leftover of a torn write.
     if (all.empty()) return;
     const uint64_t newest = all.back().sequence;
     std::erase_if(all, [&](const Operation& o) { return newest - o.sequence >= TUTTI_FLIGHT_OPERATIONS; });
@@ -231,7 +232,7 @@ std::optional<FlightRecord> read_flight_record(const std::string& path, std::str
     return std::nullopt;
   };
   if (fd < 0) return refuse(errno == ELOOP ? "it is a symbolic link, which is not followed" : std::strerror(errno));
-  struct stat status{};
+  struct stat status {};
   if (fstat(fd, &status) != 0) return refuse(std::strerror(errno));
   if (!S_ISREG(status.st_mode)) return refuse("it is no ordinary file");
   if (status.st_uid != geteuid())

@@ -45,7 +45,7 @@ bool is_number(const std::string& text) {
   return !text.empty() && std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
 }
 
-// Where a living process keeps its records: it has them mapped.
+// The folders of a live process's records, which it has mapped.
 std::set<std::string> folders_of_process(const std::string& pid) {
   std::set<std::string> folders;
   std::ifstream maps("/proc/" + pid + "/maps");
@@ -104,7 +104,7 @@ Found read_folders(const std::set<std::string>& folders) {
   return found;
 }
 
-// What changes when a rank gets on.
+// The values that change when a rank makes progress.
 bool same_progress(const FlightRecord& a, const FlightRecord& b) {
   const Operation *x = a.oldest_incomplete(), *y = b.oldest_incomplete();
   const bool same_oldest = (!x && !y) || (x && y && x->sequence == y->sequence);

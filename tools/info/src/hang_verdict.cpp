@@ -50,7 +50,7 @@ std::string phase_doing(uint32_t phase) {
   }
 }
 
-// Where a rank stood last: "its last was all_reduce #4485, 14 s ago", "it is in all_reduce #4486, since 14 s".
+// A rank's last position: "its last was all_reduce #4485, 14 s ago", "it is in all_reduce #4486, since 14 s".
 std::string standing(const CommunicatorView& view, const RankView& r) {
   const FlightRecord& record = r.record;
   if (!is_created(r)) return "it was " + phase_doing(record.phase);

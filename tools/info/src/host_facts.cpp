@@ -46,7 +46,7 @@ void find_key(HostFacts* facts) {
     facts->key_source = "TUTTI_HOST_ID";
     return;
   }
-  struct stat network{};
+  struct stat network {};
   const bool known = stat("/proc/self/ns/net", &network) == 0;
   const std::string boot = first_line("/proc/sys/kernel/random/boot_id");
   facts->key = (boot.empty() ? "unknown" : boot) + "/" + std::to_string(known ? network.st_ino : 0);

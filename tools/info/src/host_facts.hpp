@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What this host is, as far as it matters to collectives.
+// The properties of this host that matter to collectives.
 #pragma once
 
 #include <cstdint>

@@ -3,6 +3,7 @@
 
 #include <tutti/tutti.h>
 
+#include <iomanip>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
@@ -17,7 +18,28 @@ std::string joined(const std::vector<std::string>& words) {
   return text;
 }
 
-// "cuda (2)", or why it does not work here.
+// "0: id 2f..., PCI 0000:3b:00.0, NUMA node 0"
+std::string text_of_device(const tutti_device& memory, uint32_t device) {
+  std::ostringstream text;
+  text << device << ": ";
+  uint8_t id[16] = {};
+  if (TUTTI_HAS(tutti_device, &memory, identify) && memory.identify(memory.self, device, id) == TUTTI_OK) {
+    text << "id " << std::hex << std::setfill('0');
+    for (const uint8_t byte : id) text << std::setw(2) << uint32_t{byte};
+    text << std::dec;
+  } else {
+    text << "id not known: " << tutti::take_plugin_error();
+  }
+  tutti_device_facts facts{};
+  facts.struct_size = sizeof facts;
+  if (!TUTTI_HAS(tutti_device, &memory, describe)) return text.str();
+  if (memory.describe(memory.self, device, &facts) < 0) return text.str() + ", " + tutti::take_plugin_error();
+  if (facts.pci[0]) text << ", PCI " << facts.pci;
+  if (facts.numa >= 0) text << ", NUMA node " << facts.numa;
+  return text.str();
+}
+
+// "cuda: 2" and a line for each, or why it does not work here.
 std::string state_of_device(const std::string& name) {
   for (const tutti::DeviceTables& tables : tutti::list_devices()) {
     if (name != tables.memory->name) continue;
@@ -25,7 +47,9 @@ std::string state_of_device(const std::string& name) {
     caps.struct_size = sizeof caps;
     if (tables.memory->query(tables.memory->self, &caps) < 0)
       return name + ": none here: " + tutti::take_plugin_error();
-    return name + ": " + std::to_string(caps.devices);
+    std::string text = name + ": " + std::to_string(caps.devices);
+    for (uint32_t k = 0; k < caps.devices; ++k) text += "\n                  " + text_of_device(*tables.memory, k);
+    return text;
   }
   return name;
 }
@@ -39,6 +63,7 @@ void plugin_text(const tutti::PluginRecord& plugin, std::ostream& out) {
   out << "  " << plugin.id << " " << plugin.version << ": " << plugin.summary << "\n";
   if (!plugin.transports.empty()) out << "    transports  " << joined(plugin.transports) << "\n";
   if (!plugin.algorithms.empty()) out << "    algorithms  " << joined(plugin.algorithms) << "\n";
+  for (const std::string& other : plugin.others) out << "    interface   " << other << "\n";
   for (const std::string& device : plugin.devices) out << "    device      " << state_of_device(device) << "\n";
   out << "    from        " << plugin.path << " (" << plugin.vendor << ", " << plugin.license << ")\n";
 }
@@ -64,7 +89,8 @@ Json plugin_json(const tutti::PluginRecord& plugin) {
           {"summary", plugin.summary},
           {"transports", plugin.transports},
           {"algorithms", plugin.algorithms},
-          {"devices", plugin.devices}};
+          {"devices", plugin.devices},
+          {"others", plugin.others}};
 }
 
 Json host_json(const HostFacts& host) {
@@ -99,12 +125,16 @@ std::string inventory_text(const Inventory& inventory) {
   host_text(inventory.host, out);
   out << "\nSettings\n";
   for (const auto& [name, value] : inventory.settings) out << "  " << name << "=" << value << "\n";
+  for (const std::string& sentence : inventory.unknown_settings) out << "  unknown: " << sentence << "\n";
   if (inventory.settings.empty()) out << "  no TUTTI_ variable is set\n";
   return out.str();
 }
 
 std::string answer_text(const Answer& answer) {
   std::string text;
+  if (answer.assumed)
+    text =
+        "for " + std::to_string(answer.nranks) + " ranks, one for each processor of this host; -n N asks for others\n";
   for (const std::string& part : {answer.topology, answer.explanation}) {
     if (part.empty()) continue;
     text += (text.empty() ? "" : "\n") + part;
@@ -123,6 +153,7 @@ std::string json_text(const std::optional<Inventory>& inventory, const std::opti
     json["host"] = host_json(inventory->host);
     json["settings"] = Json::object();
     for (const auto& [name, value] : inventory->settings) json["settings"][name] = value;
+    json["unknown_settings"] = inventory->unknown_settings;
   }
   if (answer) {
     json["nranks"] = answer->nranks;

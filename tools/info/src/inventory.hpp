@@ -18,6 +18,7 @@ struct Inventory {
   std::vector<tutti::PluginRecord> plugins;
   HostFacts host;
   std::vector<std::pair<std::string, std::string>> settings;
+  std::vector<std::string> unknown_settings;  // sentences
 };
 
 std::string inventory_text(const Inventory& inventory);

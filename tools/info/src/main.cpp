@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// tutti-info: exit status 0; 1 when a plugin that the user named is refused the ranks cannot be asked or
-// standard output cannot be written; 2 for a wrong
-// command line.
+// tutti-info: exit status 0; 1 when a plugin that the user named is refused, the ranks cannot be asked or standard
+// output cannot be written; 2 for a wrong command line.
 #include <algorithm>
 #include <cstdio>
 #include <exception>
@@ -17,7 +16,8 @@
 namespace {
 
 int show_inventory(const info::Options& options) {
-  const info::Inventory inventory{tutti::list_plugins(), info::host_facts(), info::settings()};
+  const info::Inventory inventory{tutti::list_plugins(), info::host_facts(), info::settings(),
+                                  tutti::list_unknown_settings()};
   std::fputs((options.json ? info::json_text(inventory, {}) : info::inventory_text(inventory)).c_str(), stdout);
   const bool broken = std::any_of(inventory.plugins.begin(), inventory.plugins.end(),
                                   [](const tutti::PluginRecord& plugin) { return plugin.required && !plugin.loaded; });

@@ -8,8 +8,8 @@ namespace info {
 
 enum class ProcessState { running, stopped, gone, elsewhere };
 
-// What has become of a process: `host` is the flight record's mark of where `pid` means something, `start` tells a
-// later process of that number apart. Elsewhere: on another host, or in a container of which this one sees nothing.
+// The state of a process. `host` identifies the host and namespace in which `pid` is valid; `start` tells a later
+// process of that number apart. Elsewhere: on another host, or in a container of which this one sees nothing.
 ProcessState process_state(uint64_t host, uint64_t pid, uint64_t start);
 const char* process_state_name(ProcessState state);
 // This process's own mark.

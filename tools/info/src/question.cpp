@@ -53,18 +53,15 @@ Answer ask(const tutti::Communicator& comm, const Options& options) {
   return answer;
 }
 
-}  // namespace
-
-Answer ask_ranks(const Options& options) {
-  if (options.nranks == 0) return ask(tutti::Communicator(), options);
+Answer ask_threads(const Options& options, uint32_t nranks) {
   const std::string rendezvous = "local:tutti-info-" + std::to_string(getpid());
-  std::vector<Answer> answers(options.nranks);
-  std::vector<std::exception_ptr> errors(options.nranks);
+  std::vector<Answer> answers(nranks);
+  std::vector<std::exception_ptr> errors(nranks);
   std::vector<std::thread> ranks;
-  for (uint32_t rank = 0; rank < options.nranks; ++rank)
+  for (uint32_t rank = 0; rank < nranks; ++rank)
     ranks.emplace_back([&, rank] {
       try {
-        answers[rank] = ask(tutti::Communicator(rendezvous, rank, options.nranks), options);
+        answers[rank] = ask(tutti::Communicator(rendezvous, rank, nranks), options);
       } catch (...) {
         errors[rank] = std::current_exception();
       }
@@ -73,6 +70,21 @@ Answer ask_ranks(const Options& options) {
   for (const std::exception_ptr& error : errors)
     if (error) std::rethrow_exception(error);
   return answers.front();
+}
+
+}  // namespace
+
+Answer ask_ranks(const Options& options) {
+  if (options.nranks != 0) return ask_threads(options, options.nranks);
+  {
+    const tutti::Communicator launched;
+    if (launched.nranks() > 1 || !options.explain) return ask(launched, options);
+  }
+  // One rank alone has no choice to explain.
+  const uint32_t processors = std::max(2u, std::thread::hardware_concurrency());
+  Answer answer = ask_threads(options, processors);
+  answer.assumed = true;
+  return answer;
 }
 
 }  // namespace info

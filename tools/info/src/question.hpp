@@ -13,9 +13,11 @@ struct Answer {
   bool speaks = false;  // this process has rank 0
   uint32_t nranks = 0;
   std::string topology, explanation;  // "" when not asked
+  bool assumed = false;               // nobody said how many ranks
 };
 
-// With options.nranks ranks as threads of this process, or as one rank of the launcher's job. Throws tutti::Error.
+// With options.nranks ranks as threads of this process, or as one rank of the launcher's job. Without either an
+// explanation is for one rank for each processor of this host. Throws tutti::Error.
 Answer ask_ranks(const Options& options);
 
 }  // namespace info

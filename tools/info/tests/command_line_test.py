@@ -54,6 +54,23 @@ with tempfile.TemporaryDirectory() as folder:
     result = run("--topology", "-n", "2", TUTTI_PLUGIN_PATH=str(bad))
     expect("it is an error of every communicator", result.returncode == 1 and "libtutti-bad.so" in result.stderr, result)
 
+# Plugins that must not be mapped or run: cut off at some length, or in a folder that everybody may write. Damaged files
+# are listed, whether named or found in a folder, and do not end the program.
+whole = pathlib.Path(next(plugin["path"] for plugin in report["plugins"] if plugin["id"] == "algorithms"))
+with tempfile.TemporaryDirectory() as folder:
+    cut = pathlib.Path(folder) / "libtutti-cut.so"
+    for length in (1000, 20000, whole.stat().st_size - 1):
+        cut.write_bytes(whole.read_bytes()[:length])
+        for path, status in ((cut, 1), (folder, 0)):
+            result = run(TUTTI_PLUGIN_PATH=str(path))
+            expect(f"cut off at {length} and searched in {path}", result.returncode == status and f"REFUSED {cut}" in result.stdout and
+                   f"it has {length} bytes, and its ELF headers describe {whole.stat().st_size}" in result.stdout, result)
+    cut.write_bytes(whole.read_bytes())
+    os.chmod(folder, 0o777)
+    result = run(TUTTI_PLUGIN_PATH=folder)
+    expect("in a folder of everybody's", result.returncode == 0 and f"its folder {folder} has mode 0777" in result.stdout and
+           f"{cut} is not loaded" in result.stderr, result)
+
 # The loopback interface is everywhere; a filter that leaves only it says why the others are not used.
 networks = {network["transport"]: network for network in json.loads(run("--net", "--json").stdout)["networks"]}
 loopback = [rail for rail in networks["tcp"]["rails"] if rail["medium"] == "loopback"]

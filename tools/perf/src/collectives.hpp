@@ -28,7 +28,7 @@ struct Call {
 
 // How many blocks of `count` elements a buffer has: none, one, or as many as there are ranks.
 enum class Blocks { none, one, per_rank };
-// Where block b of OUT at rank r comes from: (rank, block) of an input, or the reduction of a block over all ranks.
+// The source of block b of OUT at rank r: (rank, block) of an input, or the reduction of a block over all ranks.
 enum class Origin {
   nothing,
   root,           // root's IN, block 0

@@ -34,7 +34,7 @@ class Source {
     }
   }
 
-  // What an index is made of, shared by all ranks.
+  // The generator of an index, shared by all ranks.
   uint64_t index_hash(uint64_t index) const { return mix(seed_ + index * 0xd1342543de82ef95u); }
 
   T input(uint64_t index_hash, uint32_t rank) const {

@@ -25,7 +25,7 @@ struct Pattern {
   uint32_t nranks = 1;
 };
 
-// What a check found: how many elements are wrong, and the first of them.
+// The result of a check: the number of wrong elements, and the first of them.
 struct Mistakes {
   uint64_t count = 0;
   uint64_t first_index = 0;

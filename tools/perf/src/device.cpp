@@ -28,13 +28,27 @@ tutti::DeviceTables find(const std::string& name) {
 
 }  // namespace
 
-Device::Device(const std::string& name, uint32_t rank) : tables_(find(name)) {
+namespace {
+
+uint32_t count_of(const tutti::DeviceTables& tables) {
   tutti_device_caps caps{};
   caps.struct_size = sizeof caps;
-  check(this->name(), "query", tables_.memory->query(tables_.memory->self, &caps));
-  if (!caps.devices) throw tutti::Error(TUTTI_NOT_SUPPORTED, "--device " + name + ": this machine has none");
-  count_ = caps.devices;
-  ordinal_ = rank % count_;
+  const char* name = tables.memory->name;
+  check(name, "query", tables.memory->query(tables.memory->self, &caps));
+  if (!caps.devices)
+    throw tutti::Error(TUTTI_NOT_SUPPORTED, std::string("--device ") + name + ": this machine has none");
+  return caps.devices;
+}
+
+}  // namespace
+
+std::string Device::setting(const std::string& name, uint32_t rank) {
+  return name + ":" + std::to_string(rank % count_of(find(name)));
+}
+
+Device::Device(const std::string& bound) : tables_(find(bound.substr(0, bound.find(':')))) {
+  count_ = count_of(tables_);
+  ordinal_ = static_cast<uint32_t>(std::stoul(bound.substr(bound.find(':') + 1)));
   const tutti_executor* executor = tables_.executor;
   check(this->name(), "prepare", executor->prepare(executor->self, ordinal_));
   check(this->name(), "create_stream", executor->create_stream(executor->self, ordinal_, &stream_));

@@ -13,7 +13,7 @@
 
 namespace perf {
 
-// What a stream does without any collective: figures to hold the collectives' against.
+// Measurements of a stream without a collective, for comparison.
 struct Baseline {
   uint64_t bytes = 0;       // of each buffer
   double copy = 0;          // 1e9 bytes moved per second: read and written
@@ -25,8 +25,11 @@ struct Baseline {
 // Belongs to one thread. Throws tutti::Error.
 class Device {
  public:
-  // The device of that name; of several of the kind, rank `rank` takes number rank modulo their count.
-  Device(const std::string& name, uint32_t rank);
+  // tutti_comm_config.device for the device of that name: of several of the kind, rank `rank` takes number rank modulo
+  // their count.
+  static std::string setting(const std::string& name, uint32_t rank);
+  // The device that the communicator is bound to, "cuda:1".
+  explicit Device(const std::string& bound);
   ~Device();
   Device(const Device&) = delete;
   Device& operator=(const Device&) = delete;

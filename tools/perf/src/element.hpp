@@ -58,8 +58,8 @@ struct SmallFloat {
 using Half = SmallFloat<10>;
 using Bfloat16 = SmallFloat<7>;
 
-// What the generator needs to know of a floating type: `digits` significant bits, and powers of two up to
-// 2^-safe_exponent .. 2^safe_exponent that are normal numbers even when multiplied by [1, 2).
+// The generator's facts about a floating type: `digits` significant bits, and powers of two up to 2^-safe_exponent ..
+// 2^safe_exponent that are normal numbers even when multiplied by [1, 2).
 template <typename T>
 struct FloatTraits {
   static constexpr int digits = std::numeric_limits<T>::digits;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What this process holds: the line by which a user sees whether more ranks would fit.
+// This process's resources: a user sees from this line whether more ranks would fit.
 #pragma once
 
 #include <cstdint>

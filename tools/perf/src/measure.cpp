@@ -14,7 +14,7 @@ using Clock = std::chrono::steady_clock;
 
 double microseconds(Clock::duration time) { return std::chrono::duration<double, std::micro>(time).count(); }
 
-// Where IN and OUT lie when one buffer holds both (tutti.h says what is in place).
+// The positions of IN and OUT when one buffer holds both (tutti.h defines in place).
 void place_in_buffer(const Collective& collective, char* buffer, uint64_t block_bytes, Call* call) {
   const bool in_is_part = collective.in == Blocks::one && collective.out == Blocks::per_rank;
   const bool out_is_part = collective.in == Blocks::per_rank && collective.out == Blocks::one;
@@ -59,7 +59,11 @@ Measurer::Measurer(const tutti::Communicator& comm, const Options& options, cons
       out_(options.most_bytes, options.registered, device),
       seed_(options.seed << 32) {
   call_options_.struct_size = sizeof call_options_;
-  if (device) call_options_.stream = device->stream();
+  if (!device) return;
+  call_options_.stream = device->stream();
+  if (!options.registered) return;
+  in_window_ = tutti::Window(comm, in_.data(), in_.size());
+  out_window_ = tutti::Window(comm, out_.data(), out_.size());
 }
 
 Row Measurer::measure(const Case& what) {

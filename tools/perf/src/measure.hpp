@@ -59,6 +59,7 @@ class Measurer {
   const Device* device_;
   tutti_options call_options_{};
   Memory in_, out_;
+  tutti::Window in_window_, out_window_;  // of registered device memory
   uint64_t seed_;
   uint64_t wrong_here_ = 0;
 };

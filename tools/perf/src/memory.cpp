@@ -13,13 +13,6 @@
 namespace perf {
 namespace {
 constexpr uint64_t page = 4096;
-
-// Ranks come to their end one after the other: one that still works answers later.
-bool deregistered(void* address) {
-  tutti_status status = TUTTI_TIMEOUT;
-  for (int seconds = 0; seconds < 30 && status == TUTTI_TIMEOUT; ++seconds) status = tutti_mem_deregister(address);
-  return status == TUTTI_OK;
-}
 }  // namespace
 
 Memory::Memory(uint64_t bytes, bool registered, const Device* device) : registered_(registered), device_(device) {
@@ -41,11 +34,6 @@ Memory::Memory(uint64_t bytes, bool registered, const Device* device) : register
   try {
     seen_ = static_cast<char*>(device_->map(host_, size_));
     data_ = static_cast<char*>(device_->allocate(size_));
-    if (const tutti_status status = registered ? tutti_mem_register(data_, size_, -1, 0) : TUTTI_OK; status < 0) {
-      device_->release(data_);
-      throw tutti::Error(status, "cannot register " + std::to_string(size_) + " bytes of device " + device_->name() +
-                                     ": " + tutti_status_text(status));
-    }
   } catch (...) {
     if (seen_) device_->unmap(host_);
     std::free(host_);
@@ -55,8 +43,7 @@ Memory::Memory(uint64_t bytes, bool registered, const Device* device) : register
 
 Memory::~Memory() {
   if (device_) {
-    // Whoever still maps it keeps it: it is gone with the process.
-    if (!registered_ || deregistered(data_)) device_->release(data_);
+    device_->release(data_);
     device_->unmap(host_);
   }
   if (registered_ && !device_)

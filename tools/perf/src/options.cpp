@@ -201,7 +201,7 @@ std::optional<Options> parse_options(int argc, char** argv, int* status) {
       ->check(CLI::Range(1, 4096))
       ->excludes(threads);
   app.add_option("--memory", texts.memory,
-                 "ordinary or registered buffers (tutti_mem_alloc; on a device tutti_mem_register)");
+                 "ordinary or registered buffers (tutti_mem_alloc; on a device tutti_comm_register)");
   app.add_option("--device", options.device, "buffers on a device, cuda for instance, and collectives in its streams");
   app.add_flag("--latency", options.latency, "print minimum, p50 and p99 of single iterations");
   app.add_option("--seed", options.seed, "of the input data");

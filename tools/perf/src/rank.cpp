@@ -19,7 +19,7 @@ namespace {
 
 constexpr int failed = 1, usage_error = 2;
 
-// What every rank tells of itself. Exchanged as bytes.
+// The description of a rank, sent to rank 0. Exchanged as bytes.
 struct Introduction {
   int64_t pid;
   char host[256];
@@ -63,7 +63,7 @@ std::vector<Case> cases_of(const Collective& collective, const Options& options,
   return cases;
 }
 
-// What rank 0 shows and keeps.
+// The output of rank 0.
 class Reporter {
  public:
   Reporter(const Options& options, bool speaks) : options_(options), speaks_(speaks) {}
@@ -158,7 +158,7 @@ std::optional<Baseline> measure_device(const tutti::Communicator& comm, const Op
 
 int measure_all(const tutti::Communicator& comm, const Options& options, Reporter* reporter) {
   std::optional<Device> device;
-  if (!options.device.empty()) device.emplace(options.device, comm.rank());
+  if (!options.device.empty()) device.emplace(comm.device());
   Setting setting = meet(comm);
   setting.baseline = measure_device(comm, options, device ? &*device : nullptr);
   if (device) setting.devices = device->count();
@@ -180,14 +180,22 @@ int measure_all(const tutti::Communicator& comm, const Options& options, Reporte
 
 }  // namespace
 
-int run_rank(const Options& options, const tutti_comm_config& config) {
+int run_rank(const Options& options, tutti_comm_config config) {
   try {
+    std::string device = "none";
+    if (!options.device.empty())
+      device = options.threads ? Device::setting(options.device, config.rank) : options.device + ":local";
+    config.device = device.c_str();
     const tutti::Communicator comm(config);
     const std::string wrong = misfit(options, comm.nranks());
     if (!wrong.empty()) {
       if (comm.rank() == 0) std::fprintf(stderr, "tutti-perf: %s\n", wrong.c_str());
       return usage_error;
     }
+    if (comm.nranks() == 1 && options.threads == 0)
+      std::fprintf(stderr,
+                   "tutti-perf: this is one rank: nothing is exchanged. Four: tuttirun -n 4 tutti-perf ..., or "
+                   "tutti-perf --threads 4 ...\n");
     Reporter reporter(options, comm.rank() == 0);
     try {
       return measure_all(comm, options, &reporter);

@@ -11,6 +11,6 @@ namespace perf {
 
 // Makes a communicator from `config`, measures everything and destroys it. Returns the exit status of this rank: 0, 1
 // for wrong results on any rank or a failed call, 2 for options that do not fit the number of ranks. Throws nothing.
-int run_rank(const Options& options, const tutti_comm_config& config);
+int run_rank(const Options& options, tutti_comm_config config);
 
 }  // namespace perf

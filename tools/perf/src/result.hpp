@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What one measurement came to: the same numbers on every rank, because they were exchanged.
+// The result of one measurement. The numbers are exchanged, so they are equal on every rank.
 #pragma once
 
 #include <algorithm>
@@ -46,13 +46,13 @@ struct RankIdentity {
   std::string host;
 };
 
-// What one rail of rank 0 carried, warm-up and checks included.
+// The bytes of one rail of rank 0, including warm-up and checks.
 struct Rail {
   std::string transport, name;
   uint64_t sent_bytes = 0, received_bytes = 0;
 };
 
-// What is known before the first row.
+// Facts known before the first row.
 struct Setting {
   uint32_t nranks = 1;
   std::vector<RankIdentity> ranks;

@@ -17,11 +17,11 @@ namespace perf {
 void print_setting(const Options& options, const Setting& setting);
 void print_columns(const Collective& collective);
 void print_row(const Options& options, const Row& row);
-// What a device's memory alone would allow, and how near the row came to it.
+// The limit of a device's memory alone, and the row's share of it.
 void print_bound(const Row& row, double bound_us);
 void print_end(uint64_t wrong, double average_bus_bandwidth);
 void print_rails(const std::vector<Rail>& rails);
-// What served rank 0's calls on a device and carried its bytes: where device memory goes is settled call by call.
+// The algorithms and transports of rank 0's calls on a device. The way of device memory is decided call by call.
 void print_services(const std::vector<tutti_service>& rows, const std::string& device);
 void print_traffic(const std::vector<tutti_link_traffic>& rows);
 

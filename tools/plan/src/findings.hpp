@@ -7,7 +7,7 @@
 
 namespace tutti::plan {
 
-// What a successful proof says, one sentence a line.
+// The statements of a successful proof, one sentence per line.
 std::string findings(const Problem& problem, const std::vector<Schedule>& schedules, const Proof& proof);
 
 // "ring all_reduce on 4 ranks", with root and in-place where they matter.

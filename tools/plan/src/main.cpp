@@ -7,7 +7,9 @@
 #include <tutti/tutti.h>
 
 #include <CLI/CLI.hpp>
+#include <cerrno>
 #include <cstdio>
+#include <cstring>
 #include <fstream>
 #include <iostream>
 #include <optional>
@@ -52,10 +54,11 @@ int write(const std::string& path, const std::string& text, const char* done) {
     std::cout << text;
     return 0;
   }
+  errno = 0;
   std::ofstream file(path, std::ios::binary);
   file << text;
   file.close();
-  if (!file) return refuse(fmt::format("cannot write \"{}\": is its folder there, and may you write to it?", path));
+  if (!file) return refuse(fmt::format("cannot write \"{}\": {}", path, std::strerror(errno)));
   std::cout << fmt::format("{} into {}\n", done, path);
   return 0;
 }
@@ -98,8 +101,8 @@ int show(const std::string& command, const Request& request) {
   std::string error;
   const tutti_algorithm* algorithm = find_algorithm(request.algorithm, &error);
   if (!algorithm)
-    return refuse(fmt::format("no algorithm \"{}\": {}. For {} there are: {}", request.algorithm, error,
-                              request.collective, algorithms_of(problem.collective)));
+    return refuse(
+        fmt::format("{}. For {} there are: {}", error, request.collective, algorithms_of(problem.collective)));
   std::vector<Schedule> schedules;
   const tutti_status status = build_schedules(*algorithm, problem, &schedules, &error);
   if (status == TUTTI_NOT_SUPPORTED || status == TUTTI_INVALID_ARGUMENT) {

@@ -7,7 +7,7 @@
 
 namespace tuttirun {
 
-// Where the ranks of a job meet, and what they share.
+// The rendezvous of a job's ranks, and their common settings.
 struct MeetingPlace {
   std::string address;
   uint16_t port = 0;

@@ -15,7 +15,7 @@ inline constexpr int kExitTimeout = 124;
 inline constexpr int kExitCannotRun = 126;
 inline constexpr int kExitNotFound = 127;
 
-// What the command line asks for.
+// The job that the command line describes.
 struct Job {
   uint32_t ranks = 0;
   uint32_t hosts = 0;  // network namespaces; 0: none

@@ -8,8 +8,11 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <charconv>
+#include <cmath>
 #include <cstdio>
 #include <memory>
+#include <string_view>
 
 #include "standard_output/standard_output.hpp"
 #include "supervisor.hpp"
@@ -53,6 +56,30 @@ std::string check_variable(const std::string& text) {
   return equals == std::string::npos || equals == 0 ? "\"" + text + "\" is not NAME=VALUE" : "";
 }
 
+std::string check_seconds(const std::string& text) {
+  double seconds = 0;
+  const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), seconds);
+  const bool number = code == std::errc() && end == text.data() + text.size() && std::isfinite(seconds);
+  return number && seconds > 0 ? "" : "\"" + text + "\" is not a number of seconds above 0";
+}
+
+// CLI11's own usage line knows no PROGRAM.
+class Help : public CLI::Formatter {
+ public:
+  std::string make_usage(const CLI::App*, std::string) const override {
+    return "Usage: tuttirun -n N [OPTIONS] PROGRAM [ARGUMENTS...]\n";
+  }
+};
+
+// What is wrong, in words: before a missing option an unknown one is told, which may be the same one misspelt.
+std::string complaint(const CLI::App& app, char** argv, const CLI::ParseError& error) {
+  const std::vector<std::string> rest = app.remaining();
+  if (argv[1] && std::string_view(argv[1]) == "-np")  // mpirun's
+    return "-np: the number of ranks is -n N";
+  if (!rest.empty() && rest[0].front() == '-' && rest[0] != "--") return CLI::ExtrasError("tuttirun", {rest[0]}).what();
+  return error.what();
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -65,13 +92,12 @@ int main(int argc, char** argv) {
       "MASTER_ADDR, MASTER_PORT and a secret. When one fails, all are ended.",
       "tuttirun"};
   app.set_version_flag("--version", TUTTI_VERSION);
-  app.footer("Usage: tuttirun -n N [OPTIONS] PROGRAM [ARGUMENTS...]");
+  app.formatter(std::make_shared<Help>());
   app.prefix_command();
   app.add_option("-n,--ranks", job.ranks, "How many ranks")->required()->check(CLI::Range(1u, kMaxRanks));
   app.add_option("--hosts-as-netns", job.hosts, "Spread the ranks over so many network namespaces (needs root)")
       ->check(CLI::Range(1u, 1000u));
-  app.add_option("--timeout", job.timeout, "End the job after so many seconds, with status 124")
-      ->check(CLI::PositiveNumber);
+  app.add_option("--timeout", job.timeout, "End the job after so many seconds, with status 124")->check(check_seconds);
   app.add_option("--grace", job.grace, "Seconds between SIGTERM and SIGKILL")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
@@ -99,7 +125,7 @@ int main(int argc, char** argv) {
           "a terminal cannot be given to a rank, which has a process group of its own; use a pipe or a file");
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) return tools::exit_status("tuttirun", app.exit(error));
-    std::fprintf(stderr, "tuttirun: %s\nRun with --help for more information.\n", error.what());
+    std::fprintf(stderr, "tuttirun: %s\nRun with --help for more information.\n", complaint(app, argv, error).c_str());
     return kExitUsage;
   }
   job.label = !no_label;

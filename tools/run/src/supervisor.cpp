@@ -112,7 +112,7 @@ void Supervisor::turn() {
   if (out_.broken() != 0 && !status_) end_all(SIGTERM, status_of_lost_output());
 }
 
-// Of a reader that went away, as in `tuttirun ... | head`, nothing is said.
+// A reader that went away, as in `tuttirun ... | head`, is not an error.
 int Supervisor::status_of_lost_output() {
   if (out_.broken() == EPIPE) return 128 + SIGPIPE;
   say(std::string("standard output cannot be written: ") + std::strerror(out_.broken()) +
@@ -168,7 +168,7 @@ void Supervisor::note_end(uint32_t r, int code, int value) {
   const bool exited = code == CLD_EXITED;
   rank.status = exited ? value : 128 + value;
   if (*rank.status == 0 || status_) return;
-  // Its last words come before the verdict.
+  // The rank's last output comes before the verdict.
   for (Stream& stream : rank.streams)
     for (int i = 0; i < 16 && stream.fd >= 0; ++i) {
       pollfd ready = {stream.fd, POLLIN, 0};
@@ -236,7 +236,7 @@ bool Supervisor::draining() const {
   return std::any_of(ranks_.begin(), ranks_.end(), [](const Rank& rank) { return !rank.streams.empty(); });
 }
 
-// What the ranks have started and left behind in their groups.
+// Processes that the ranks started and left behind in their groups.
 void Supervisor::kill_leftovers() {
   for (const Rank& rank : ranks_) ::kill(-rank.process.pid, SIGKILL);
 }

@@ -30,7 +30,7 @@ certificate() {
 job() {
   timeout 100 "$bin/tuttirun" -n 3 --env TUTTI_TRANSPORT=tcp --env "TUTTI_CONNECT_TIMEOUT=30" \
     --env "TUTTI_TLS_CERTIFICATE=$folder/good.pem" --env "TUTTI_TLS_KEY=$folder/good.key" --env "TUTTI_TLS_CA=$folder/ours.pem" \
-    sh -c "$2 if [ \$RANK = 1 ]; then $1; fi; exec $bin/tutti-perf all_reduce -b 8 -e 1M -f 64 -n 3 -w 1" >job.log 2>&1
+    sh -c "$2 if [ \$RANK = 1 ]; then $1; fi; exec '$bin/tutti-perf' all_reduce -b 8 -e 1M -f 64 -n 3 -w 1" >job.log 2>&1
 }
 # refused NAME RANK1 TEXT...: the job fails and says one of the texts.
 refused() {
@@ -57,10 +57,10 @@ job true "" || {
   exit 1
 }
 grep -q "Out of bounds values : 0 OK" job.log
-refused foreign "export TUTTI_TLS_CERTIFICATE=$folder/foreign.pem TUTTI_TLS_KEY=$folder/foreign.key" \
+refused foreign "export TUTTI_TLS_CERTIFICATE='$folder/foreign.pem' TUTTI_TLS_KEY='$folder/foreign.key'" \
   "refuses this rank's certificate" "its certificate is refused"
-refused expired "export TUTTI_TLS_CERTIFICATE=$folder/late.pem TUTTI_TLS_KEY=$folder/late.key" "late.pem: the certificate has expired"
+refused expired "export TUTTI_TLS_CERTIFICATE='$folder/late.pem' TUTTI_TLS_KEY='$folder/late.key'" "late.pem: the certificate has expired"
 # Rank 0, which saw who was turned away, is the first to give up.
 all="if [ \$RANK = 0 ]; then export TUTTI_CONNECT_TIMEOUT=4; fi;" refused absent "unset TUTTI_TLS_CERTIFICATE TUTTI_TLS_KEY TUTTI_TLS_CA" "TUTTI_TLS_CERTIFICATE"
 refused "half a set" "unset TUTTI_TLS_KEY" "TUTTI_TLS_KEY is not"
-refused "another's key" "export TUTTI_TLS_KEY=$folder/foreign.key" "no key of TUTTI_TLS_CERTIFICATE"
+refused "another's key" "export TUTTI_TLS_KEY='$folder/foreign.key'" "no key of TUTTI_TLS_CERTIFICATE"

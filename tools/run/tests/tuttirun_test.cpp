@@ -24,6 +24,8 @@ using namespace std::chrono_literals;
 using Words = std::vector<std::string>;
 using Clock = std::chrono::steady_clock;
 
+const std::string kQuoted = "'" + std::string(TUTTIRUN) + "'";  // for a shell
+
 class Tuttirun : public ::testing::Test {
  protected:
   Tuttirun() {
@@ -223,6 +225,10 @@ TEST_F(Tuttirun, WrongUsage) {
       {{"-n", "5000", "true"}, "4096"},
       {{"-n", "2", "--frobnicate", "true"}, "frobnicate"},
       {{"-n", "2", "--timeout", "-1", "true"}, "-1"},
+      {{"-n", "2", "--timeout", "0", "true"}, "\"0\" is not a number of seconds above 0"},
+      {{"-n", "2", "--timeout", "inf", "true"}, "inf"},
+      {{"-np", "4", "true"}, "-np: the number of ranks is -n N"},
+      {{"--nosuch"}, "nosuch"},
       {{"-n", "2", "--env", "NOTHING", "true"}, "NAME=VALUE"},
       {{"-n", "2", "--stdin", "all", "true"}, "all"},
       {{"-n", "2", "--hosts-as-netns", "3", "true"}, "3 hosts for 2 ranks"},
@@ -234,6 +240,7 @@ TEST_F(Tuttirun, WrongUsage) {
   }
   EXPECT_EQ(run({"--help"}), 0);
   EXPECT_TRUE(has(out(), "--hosts-as-netns")) << out();
+  EXPECT_TRUE(has(out(), "Usage: tuttirun -n N [OPTIONS] PROGRAM")) << out();
 }
 
 TEST_F(Tuttirun, FlagsAfterTheProgramAreTheProgramsOwn) {
@@ -261,7 +268,7 @@ TEST_F(Tuttirun, AFullDiskIsAnError) {
   write("in", "");
   for (const char* job : {"echo once", "while sleep 0.05; do echo more; done"}) {
     const std::string command =
-        std::string(TUTTIRUN) + " -n 2 --timeout 60 --grace 2 sh -c '" + job + "' > /dev/full 2> " + folder_ + "/err";
+        kQuoted + " -n 2 --timeout 60 --grace 2 sh -c '" + job + "' > /dev/full 2> " + folder_ + "/err";
     const int status = std::system(command.c_str());
     EXPECT_EQ(WEXITSTATUS(status), 1) << job << err();
     EXPECT_TRUE(has(err(), "standard output cannot be written: No space left on device")) << job << err();
@@ -269,7 +276,7 @@ TEST_F(Tuttirun, AFullDiskIsAnError) {
 }
 
 TEST_F(Tuttirun, AReaderThatGoesAwayEndsTheJob) {
-  const std::string command = std::string(TUTTIRUN) + " -n 2 sh -c 'while :; do echo y; done' | head -n 3 >/dev/null";
+  const std::string command = kQuoted + " -n 2 sh -c 'while :; do echo y; done' | head -n 3 >/dev/null";
   EXPECT_EQ(::system(("timeout 20 sh -c \"" + command + "\"").c_str()), 0);
 }
 
@@ -333,9 +340,9 @@ TEST_F(Tuttirun, NamespacesWithoutRootAreAnError) {
     return;
   }
   // As nobody, who may read the program only where its folder allows it.
-  const std::string command = "setpriv --reuid 65534 --clear-groups " + std::string(TUTTIRUN) +
-                              " -n 1 --hosts-as-netns 1 true 2>" + folder_ + "/err";
-  if (::system(("setpriv --reuid 65534 --clear-groups test -x " + std::string(TUTTIRUN)).c_str()) != 0)
+  const std::string command =
+      "setpriv --reuid 65534 --clear-groups " + kQuoted + " -n 1 --hosts-as-netns 1 true 2>" + folder_ + "/err";
+  if (::system(("setpriv --reuid 65534 --clear-groups test -x " + kQuoted).c_str()) != 0)
     GTEST_SKIP() << "an ordinary user cannot reach " << TUTTIRUN;
   EXPECT_NE(::system(command.c_str()), 0);
   EXPECT_TRUE(has(err(), "needs root")) << err();

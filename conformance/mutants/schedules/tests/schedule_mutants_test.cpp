@@ -7,6 +7,7 @@
 
 #include "mutants/schedules/interleavings.hpp"
 #include "mutants/schedules/staged.hpp"
+#include "mutants/schedules/streams.hpp"
 
 namespace tutti::conformance {
 namespace {
@@ -72,8 +73,42 @@ TEST(Search, TakesBothWaysRoundOfEveryRace) {
   EXPECT_EQ(found.orders, 2u);
 }
 
+// Two ranks gather each other's blocks, with levels as given.
+ScheduleSet exchange(uint32_t sent, uint32_t received, uint32_t copied) {
+  ScheduleSet set;
+  set.problem = {TUTTI_ALL_GATHER, 2, 0, 8, {}, {false, false}};
+  for (uint32_t rank = 0; rank < 2; ++rank) {
+    const auto step = [&](uint32_t kind, uint32_t level) {
+      Step made;
+      made.op.kind = kind;
+      made.op.level = level;
+      made.op.dependency_lane = TUTTI_NO_DEPENDENCY;
+      if (kind != TUTTI_STEP_COPY) made.op.peer = 1 - rank;
+      if (kind != TUTTI_STEP_RECV) made.op.src = {TUTTI_BUFFER_IN, 0, 1, 0};
+      if (kind != TUTTI_STEP_SEND) made.op.dst = {TUTTI_BUFFER_OUT, kind == TUTTI_STEP_RECV ? 1 - rank : rank, 1, 0};
+      return made;
+    };
+    set.schedules.emplace_back().lanes = {
+        {step(TUTTI_STEP_SEND, sent), step(TUTTI_STEP_RECV, received), step(TUTTI_STEP_COPY, copied)}};
+  }
+  return set;
+}
+
+// On the host the ranks run: each lane has two steps in flight. In streams each rank would fetch what the other has not
+// put, and hold up everything behind it.
+TEST(Levels, AnOrderThatWouldLockUpIsRefused) {
+  const ScheduleSet right = exchange(1, 1, 2), wrong = exchange(2, 1, 3);
+  EXPECT_TRUE(verify(right.problem, right.schedules).ok()) << verify(right.problem, right.schedules).error;
+  EXPECT_EQ(search_streams(right), "");
+  EXPECT_EQ(search_all_sizes(wrong).wrong, "") << "levels are for streams alone";
+  EXPECT_NE(search_streams(wrong).find("waits for ever for its message"), std::string::npos) << search_streams(wrong);
+  const Proof proof = verify(wrong.problem, wrong.schedules);
+  EXPECT_EQ(proof.fault, Fault::levels);
+  EXPECT_NE(proof.error.find("the other end of its message, has level"), std::string::npos) << proof.error;
+}
+
 TEST(Mutants, AHoleInTheVerifierWouldBeSeen) {
-  // What try_schedule_mutants does with a set that is wrong from the start.
+  // try_schedule_mutants with a set that is wrong from the start.
   NamedSet named = staged_sets().front();
   named.set.schedules[0].lanes[0].pop_back();
   const ScheduleMutants found = try_schedule_mutants({named}, false);

@@ -26,27 +26,41 @@ extern "C" {
 #define TUTTI_DEVICE_ID "tutti.device/1"
 #define TUTTI_EXECUTOR_ID "tutti.executor/1"
 /* The drafts' stamps: hashes of the layouts below. The core refuses a plugin that was compiled with others. */
-#define TUTTI_DEVICE_STAMP 0x02529727u
-#define TUTTI_EXECUTOR_STAMP 0x114967a1u
+#define TUTTI_DEVICE_STAMP 0x3d90dfc9u
+#define TUTTI_EXECUTOR_STAMP 0x47d65ef6u
 
 /* A point in a stream's work. Opaque; belongs to the plugin. */
 typedef struct tutti_mark tutti_mark;
 
 typedef struct tutti_device_caps {
   uint32_t struct_size;
-  uint32_t memory_kind; /* TUTTI_MEMORY_*, never TUTTI_MEMORY_HOST */
+  uint32_t memory_kind; /* what tutti_host.memory_kind says of the device's name, never TUTTI_MEMORY_HOST */
   uint32_t devices;     /* how many this process sees, numbered from 0 */
   uint32_t reserved;
-  uint64_t flags; /* TUTTI_DEVICE_* */
+  uint64_t flags;  /* TUTTI_DEVICE_* */
+  uint64_t dtypes; /* mask of 1 << TUTTI_FLOAT32 ...: REDUCE takes these types ... */
+  uint64_t ops;    /* ... with each of these operators, 1 << TUTTI_SUM ...; others are TUTTI_NOT_SUPPORTED. TUTTI_AVG
+                      is not among them: it is TUTTI_SUM with a divisor */
 } tutti_device_caps;
 
 enum { TUTTI_DEVICE_EXPORTS = 1u << 0 /* export_memory and import_memory work between processes of this host */ };
 
+/* One device of the kind. An unknown value is 0, -1 or "". */
+typedef struct tutti_device_facts {
+  uint32_t struct_size;
+  int32_t numa;             /* the NUMA node that is nearest to it; -1: not known, and the core asks the system by `pci` */
+  char pci[24];             /* its PCI address in lower case, NUL-terminated: "0000:3b:00.0" */
+  uint64_t link_latency_ns; /* estimate: a command that reads memory of another device of the host, or of the same one
+                               in another process */
+  uint64_t link_bandwidth;  /* estimate: bytes per second of such a command */
+  uint64_t copy_bandwidth;  /* estimate: bytes per second of a copy between its memory and the host's */
+} tutti_device_facts;
+
 /* What an address is. */
 typedef struct tutti_pointer {
   uint32_t struct_size;
-  uint32_t kind;      /* TUTTI_MEMORY_*; TUTTI_MEMORY_HOST: none of this plugin's memory */
-  uint32_t device;    /* whose memory it is */
+  uint32_t kind;   /* TUTTI_MEMORY_*; TUTTI_MEMORY_HOST: none of this plugin's memory */
+  uint32_t device; /* whose memory it is */
   uint32_t reserved;
   void* base;         /* of the allocation that holds it */
   uint64_t bytes;     /* of that allocation */
@@ -56,10 +70,10 @@ typedef struct tutti_pointer {
 /* An allocation on its way to another process of the host. Frozen layout, 128 bytes, plain data: it may be copied
  * through sockets and shared memory. A descriptor, where there is one, travels beside it. */
 typedef struct tutti_memory_export {
-  uint32_t form;      /* plugin-defined: how the bytes below are read */
+  uint32_t form; /* plugin-defined: how the bytes below are read */
   uint32_t device;
-  uint64_t bytes;     /* of the allocation */
-  uint64_t offset;    /* of the exported address in it */
+  uint64_t bytes;  /* of the allocation */
+  uint64_t offset; /* of the exported address in it */
   uint64_t buffer_id;
   uint8_t data[96];
 } tutti_memory_export;
@@ -68,13 +82,13 @@ typedef struct tutti_device {
   uint32_t struct_size;
   uint32_t stamp; /* TUTTI_DEVICE_STAMP */
   void* self;
-  const char* name;    /* what users type: "cuda". Unique among devices. Lives until deinit. */
+  const char* name;    /* what users type: "cuda". Unique among devices. Lives as long as the process. */
   const char* summary; /* one line */
 
   /* [any] TUTTI_NOT_SUPPORTED (with set_error) where this machine has no such device or driver. */
   tutti_status (*query)(void* self, tutti_device_caps* caps);
-  /* [any] Called for every buffer of every call: quick. Never fails for an address that is none of its own. Memory that was freed
-   * is TUTTI_INVALID_ARGUMENT where that can be told. */
+  /* [any] Called for every buffer of every call: quick. Never fails for an address that is none of its own. Memory that
+   * was freed is TUTTI_INVALID_ARGUMENT where that can be told. */
   tutti_status (*classify)(void* self, const void* address, tutti_pointer* pointer);
   /* [any] Memory of a device, aligned to 256 bytes. May wait for the device. */
   tutti_status (*allocate)(void* self, uint32_t device, uint64_t bytes, void** address);
@@ -87,7 +101,8 @@ typedef struct tutti_device {
   tutti_status (*enable_peer)(void* self, uint32_t device, uint32_t peer);
   /* Optional, all or none. [any] *fd is -1, or a descriptor that the importer needs and that the caller closes. */
   tutti_status (*export_memory)(void* self, const void* address, tutti_memory_export* memory, int32_t* fd);
-  /* [any] The base of the exporter's allocation as streams of `device` see it. `memory` is checked as untrusted input. */
+  /* [any] The base of the exporter's allocation as streams of `device` see it. `memory` is checked as untrusted input.
+   */
   tutti_status (*import_memory)(void* self, uint32_t device, const tutti_memory_export* memory, int32_t fd,
                                 void** base);
   tutti_status (*close_import)(void* self, void* base);
@@ -99,21 +114,26 @@ typedef struct tutti_device {
    * container of the host, however each of them numbers its devices, and different for any two devices that can work at
    * the same time without sharing anything. Parts of a device that have processors of their own are devices. */
   tutti_status (*identify)(void* self, uint32_t device, uint8_t* id);
+  /* Optional. [any] Where a device is, and estimates of its speed. An unknown device is an error. */
+  tutti_status (*describe)(void* self, uint32_t device, tutti_device_facts* facts);
 } tutti_device;
 
 /* The commands. */
 enum {
   TUTTI_COMMAND_COPY = 1,   /* dst (and dst2) = the one source, `count` bytes */
   TUTTI_COMMAND_REDUCE = 2, /* dst (and dst2) = source 0 op source 1 op ..., `count` elements: a left fold in the
-                               accumulator type, divided by `divisor` unless that is 0, rounded once (SDK's arithmetic.hpp has the
-                               rules, which are the host's) */
-  TUTTI_COMMAND_WAIT = 3,   /* until *word == value; what was written before it was set is visible afterwards */
-  TUTTI_COMMAND_WRITE = 4,  /* *word = value, after all earlier commands of the stream and visibly so to the host */
-  TUTTI_COMMAND_MARK = 5,   /* `mark` is this point of the stream, from now on */
-  TUTTI_COMMAND_AFTER = 6   /* until the work before `mark`, as it stands when this is enqueued, is done */
+                               accumulator type, divided by `divisor` unless that is 0, rounded once (SDK's
+                               arithmetic.hpp has the rules, which are the host's) */
+  TUTTI_COMMAND_WAIT =
+      3,                   /* until *word == value; what was written before it was set is visible afterwards. The core
+                              relies on nothing for greater values: a later revision may end the wait for *word >= value */
+  TUTTI_COMMAND_WRITE = 4, /* *word = value, after all earlier commands of the stream and visibly so to the host */
+  TUTTI_COMMAND_MARK = 5,  /* `mark` is this point of the stream, from now on */
+  TUTTI_COMMAND_AFTER = 6  /* until the work before `mark`, as it stands when this is enqueued, is done */
 };
 
-/* One command. Frozen layout, 88 bytes; fields that the kind does not use are zero. Addresses need no alignment. A
+/* One command. Frozen layout, 88 bytes; fields that the kind does not use are zero, `flags` and `scale` always. An
+ * executor refuses what it does not know in them with TUTTI_NOT_SUPPORTED. Addresses need no alignment. A
  * destination may be exactly one of the sources; apart from that nothing overlaps. */
 typedef struct tutti_command {
   uint32_t kind; /* TUTTI_COMMAND_* */
@@ -127,9 +147,9 @@ typedef struct tutti_command {
   uint64_t divisor;
   uint32_t* word; /* as the device sees it */
   uint32_t value;
-  uint32_t reserved0;
+  uint32_t flags; /* none are defined */
   tutti_mark* mark;
-  uint64_t reserved1;
+  const void* scale; /* reserved: one element in device memory by which the sources are multiplied before the fold */
 } tutti_command;
 
 enum { TUTTI_STREAM_CAPTURING = 1u << 0 /* commands are recorded for later replays, not carried out */ };
@@ -143,24 +163,32 @@ typedef struct tutti_executor {
   /* [any] For tools and tests; applications use the device's own streams. */
   tutti_status (*create_stream)(void* self, uint32_t device, void** stream);
   tutti_status (*destroy_stream)(void* self, void* stream);
-  /* [any] The device of a stream (of NULL: the thread's current one) and TUTTI_STREAM_* flags. */
+  /* [any] The device of a stream (of NULL: the thread's current one) and TUTTI_STREAM_* flags. For NULL this takes
+   * nothing of a device that the process does not use yet: the core asks it for every communicator. */
   tutti_status (*stream_state)(void* self, void* stream, uint32_t* device, uint64_t* flags);
   tutti_status (*create_mark)(void* self, uint32_t device, tutti_mark** mark);
   /* [any] No command names it any more. */
   void (*destroy_mark)(void* self, tutti_mark* mark);
-  /* [any] Is the work before the mark done? TUTTI_AGAIN: not yet. An error is of the device: it names the call and its message. */
+  /* [any] Is the work before the mark done? TUTTI_AGAIN: not yet. An error is of the device: it names the call and its
+   * message. */
   tutti_status (*poll_mark)(void* self, tutti_mark* mark);
   /* [any; one thread per stream at a time] Appends all commands, or none: an error then says why and which. */
   tutti_status (*enqueue)(void* self, void* stream, const tutti_command* commands, uint32_t n);
   /* Optional. [any; one thread per stream at a time] As enqueue, as one piece of work that the device is given once: it
    * carries out the commands by itself, with the same results, and is busy where a WAIT waits. For few small COPY,
-   * REDUCE, WAIT and WRITE; anything else, and a list that is too long, is TUTTI_NOT_SUPPORTED. The caller promises that
-   * whoever sets the awaited words needs nothing more of this device for it, and that no other process waits on the same
-   * device meanwhile: tutti_device.identify tells. */
+   * REDUCE, WAIT and WRITE; anything else, and a list that is too long, is TUTTI_NOT_SUPPORTED. The caller promises
+   * that whoever sets the awaited words needs nothing more of this device for it, and that no other process waits on
+   * the same device meanwhile: tutti_device.identify tells. */
   tutti_status (*enqueue_fused)(void* self, void* stream, const tutti_command* commands, uint32_t n);
 } tutti_executor;
 
 #ifdef __cplusplus
 }
 #endif
+
+TUTTI_MANDATORY(tutti_device_caps, ops);
+TUTTI_MANDATORY(tutti_device_facts, pci);
+TUTTI_MANDATORY(tutti_pointer, buffer_id);
+TUTTI_MANDATORY(tutti_device, enable_peer);
+TUTTI_MANDATORY(tutti_executor, enqueue);
 #endif

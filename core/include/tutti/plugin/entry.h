@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * How a plugin and the core meet: the one symbol that a plugin exports, the table behind it, and the table of
- * services that the core hands in.
+ * The entry of a plugin: the one symbol that a plugin exports, the table behind it, and the table of services that
+ * the core passes in.
  *
  * A shared library exports exactly `tutti_plugin_entry`. Linked statically the symbol is `tutti_plugin_entry_<name>`
  * and the application passes its address to tutti_plugin_register. A plugin is never unloaded.
@@ -18,7 +18,7 @@ extern "C" {
 typedef struct tutti_plugin_info {
   uint32_t struct_size;
   uint32_t reserved;
-  const char* id;      /* unique, lower case, what users type: "shm". Lives until deinit. */
+  const char* id;      /* unique, lower case, what users type: "shm". Lives as long as the process. */
   const char* version; /* "1.2.0" */
   const char* vendor;
   const char* license; /* SPDX expression */
@@ -28,19 +28,10 @@ typedef struct tutti_plugin_info {
 /* One log line. The record and its strings live until the call returns. */
 typedef struct tutti_log_record {
   uint32_t struct_size;
-  uint32_t level; /* TUTTI_LOG_* */
+  uint32_t level;     /* TUTTI_LOG_* */
   const char* source; /* plugin id */
   const char* text;   /* no trailing newline */
 } tutti_log_record;
-
-/* One event for tracers. The record lives until the call returns. */
-typedef struct tutti_event {
-  uint32_t struct_size;
-  uint32_t kind; /* plugin-defined */
-  const char* source;
-  const char* name;
-  uint64_t value;
-} tutti_event;
 
 /* Services of the core for plugins. Lives as long as the process. */
 typedef struct tutti_host {
@@ -52,30 +43,31 @@ typedef struct tutti_host {
   /* [any] Writes one record. */
   void (*log)(void* self, const tutti_log_record* record);
   /* [any] The value of a setting, by its full name ("TUTTI_TCP_INTERFACE"), or NULL when it is not set. An empty
-   * value is a value. The string lives until deinit. */
+   * value is a value. The string lives as long as the process. */
   const char* (*get_config)(void* self, const char* key);
   /* [any] States why the ABI call in progress on this thread is about to return `code`. The text should say who,
-   * what was expected, what came and what to do. It is copied. */
+   * expected against actual, and what to do. It is copied. */
   void (*set_error)(void* self, tutti_status code, const char* text);
-  /* [any, not hot] Hands an event to the tracers, if there are any. */
-  void (*emit_event)(void* self, const tutti_event* event);
   /* [control] The interface `id` of another loaded plugin, for plugins that wrap others; NULL when there is none. */
   const void* (*find_interface)(void* self, const char* plugin, const char* id);
+  /* [any, not hot] The memory kind of the device called `name`: TUTTI_MEMORY_* if types.h has the name ("host", "cuda",
+   * "simulated"), else a number that the process assigns to it once. UINT32_MAX (with set_error): not a legal name, or
+   * all numbers are in use. Transports ask by name for the memory that they accept. */
+  uint32_t (*memory_kind)(void* self, const char* name);
 } tutti_host;
 
-/* The table that the one exported symbol is. */
+/* The table that a plugin exports as its one symbol. */
 typedef struct tutti_plugin_entry_table {
   uint32_t struct_size;
   uint32_t abi_major; /* TUTTI_ABI_MAJOR that the plugin was compiled with: another one is refused */
-  uint32_t abi_minor; /* informs */
+  uint32_t abi_minor; /* for information */
   uint32_t reserved;
   const tutti_plugin_info* info;
-  /* [control] Called once before anything else. `host` lives as long as the process. An error refuses the plugin. */
+  /* [control] Called once before anything else. `host` lives as long as the process. An error refuses the plugin.
+   * There is no counterpart: a plugin lives as long as the process, even if it is refused after init. */
   tutti_status (*init)(const tutti_host* host);
-  /* [control] Called once, after everything that was opened has been closed. */
-  void (*deinit)(void);
   /* [control, after init] The index-th interface of the kind `id` ("tutti.transport/1"), or NULL: an unknown id or
-   * an index past the last. The table lives until deinit. */
+   * an index past the last. The table lives as long as the process. */
   const void* (*get_interface)(const char* id, uint32_t index);
 } tutti_plugin_entry_table;
 
@@ -84,4 +76,9 @@ typedef struct tutti_plugin_entry_table {
 #ifdef __cplusplus
 }
 #endif
+
+TUTTI_MANDATORY(tutti_plugin_info, summary);
+TUTTI_MANDATORY(tutti_log_record, text);
+TUTTI_MANDATORY(tutti_host, memory_kind);
+TUTTI_MANDATORY(tutti_plugin_entry_table, get_interface);
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * rails/1: an optional interface of network transports (transport.h, get_interface). What of this host's network the
- * transport sees, what it would use and why, and what each part has carried. It is for people and reports: nothing is
- * decided by it.
+ * rails/1: an optional interface of network transports (transport.h, get_interface). It reports the parts of this
+ * host's network that the transport sees, which ones it would use and why, and how much each has carried. It serves
+ * people and reports and decides nothing.
  *
  * A rail is a port of an adapter, or a network interface.
  */
@@ -17,14 +17,14 @@ extern "C" {
 
 #define TUTTI_RAILS_ID "tutti.rails/1"
 /* The draft's stamp: a hash of the layouts below. The core refuses a plugin that was compiled with another. */
-#define TUTTI_RAILS_STAMP 0x597bac53u
+#define TUTTI_RAILS_STAMP 0x96e2812au
 
 /* Frozen layout, 32 bytes. */
 typedef struct tutti_rail_address {
   const char* text;      /* "10.1.0.1/24" */
-  const char* interface; /* the network interface that has it: "eth0"; "": not known */
+  const char* interface; /* its network interface: "eth0"; "": not known */
   const char* kind;      /* "IPv4", "RoCE v2, GID 3" */
-  uint64_t usable;       /* 1: peers are told of it */
+  uint64_t usable;       /* 1: peers learn it */
 } tutti_rail_address;
 
 typedef struct tutti_rail {
@@ -43,7 +43,7 @@ typedef struct tutti_rail {
   uint64_t received_bytes;
 } tutti_rail;
 
-/* Where a list goes. What `rail` points to lives until the call returns. */
+/* Receives a list. The argument of `rail` is valid until the call returns. */
 typedef struct tutti_rail_sink {
   uint32_t struct_size;
   uint32_t reserved;
@@ -54,14 +54,18 @@ typedef struct tutti_rail_sink {
 typedef struct tutti_rails {
   uint32_t struct_size;
   uint32_t stamp; /* TUTTI_RAILS_STAMP */
-  /* [control] Every rail of this host; an endpoint that this thread opened now would use the chosen ones. Where none
-   * can be chosen they are all told, each with the reason. TUTTI_NOT_SUPPORTED (with set_error): the host has none. */
+  /* [control] Reports every rail of this host. An endpoint that this thread opened now would use the chosen ones. If no
+   * rail can be chosen, each states the reason. TUTTI_NOT_SUPPORTED (with set_error): the host has no rail. */
   tutti_status (*of_host)(void* self, const tutti_rail_sink* sink);
-  /* Optional. [progress] The rails that an endpoint uses, and what each has carried. */
+  /* Optional. [progress] The rails that an endpoint uses, with the bytes that each has carried. */
   tutti_status (*of_endpoint)(tutti_endpoint* endpoint, const tutti_rail_sink* sink);
 } tutti_rails;
 
 #ifdef __cplusplus
 }
 #endif
+
+TUTTI_MANDATORY(tutti_rail, received_bytes);
+TUTTI_MANDATORY(tutti_rail_sink, rail);
+TUTTI_MANDATORY(tutti_rails, of_host);
 #endif

@@ -7,6 +7,9 @@
  *  - A struct or table that crosses the boundary starts with `uint32_t struct_size`, set by whoever fills it. New
  *    fields are appended in whole 8-byte units and zero means the old behaviour. A field is present when
  *    offset + size <= struct_size: test it with TUTTI_HAS.
+ *  - Each sized struct has a last mandatory field (TUTTI_MANDATORY). A struct that ends before it is refused. Later
+ *    fields that the receiver does not know must be zero, else TUTTI_NOT_SUPPORTED: they may ask for something. Only
+ *    tables of services for plugins (tutti_host, sinks) may offer more than the plugin knows.
  *  - Elements of hot arrays (tutti_transfer, tutti_completion, tutti_step, ...) have no struct_size: their layout
  *    is frozen, with reserved bytes that must be zero.
  *  - In an output struct the caller sets struct_size to the capacity it has; the callee fills what fits.
@@ -17,6 +20,22 @@
 
 #include <stddef.h>
 #include <stdint.h>
+
+/* States the last field that version 1 of a sized struct must have: struct_size is never less. Each header states it
+ * for its structs; sized.hpp has the checks for C++. */
+#define TUTTI_SIZE_UP_TO(type, field) (offsetof(type, field) + sizeof(((const type*)0)->field))
+#ifdef __cplusplus
+template <typename Struct>
+struct tutti_mandatory;
+#define TUTTI_MANDATORY(type, last)                                 \
+  template <>                                                       \
+  struct tutti_mandatory<type> {                                    \
+    static constexpr uint32_t bytes = TUTTI_SIZE_UP_TO(type, last); \
+    static constexpr const char* name = #type;                      \
+  }
+#else
+#define TUTTI_MANDATORY(type, last) _Static_assert(TUTTI_SIZE_UP_TO(type, last) <= sizeof(type), #type)
+#endif
 
 #ifdef __cplusplus
 extern "C" {
@@ -31,13 +50,12 @@ extern "C" {
 #define TUTTI_EXPORT
 #endif
 
-/* Is `field` of the struct that `pointer` names within the size that its author filled? */
-#define TUTTI_HAS_FIELD(type, pointer, field) \
-  ((pointer)->struct_size >= offsetof(type, field) + sizeof(((const type*)0)->field))
-/* Is the optional function or pointer `field` there: present by size and not null? */
+/* True if `field` lies within the size that the author of `*pointer` filled. */
+#define TUTTI_HAS_FIELD(type, pointer, field) ((pointer)->struct_size >= TUTTI_SIZE_UP_TO(type, field))
+/* True if the optional function or pointer `field` is present by size and not null. */
 #define TUTTI_HAS(type, pointer, field) (TUTTI_HAS_FIELD(type, pointer, field) && (pointer)->field != 0)
 
-/* What a call came to. Zero is success, positive is no error, negative is an error. */
+/* The result of a call. Zero is success, positive is not an error, negative is an error. */
 typedef int32_t tutti_status;
 enum {
   TUTTI_OK = 0,
@@ -45,7 +63,7 @@ enum {
 
   TUTTI_INVALID_ARGUMENT = -1, /* the caller passed something that can never be right */
   TUTTI_NOT_SUPPORTED = -2,    /* legal, but not offered here; the error text says what is */
-  TUTTI_NOT_FOUND = -3,        /* a name that nobody answers to */
+  TUTTI_NOT_FOUND = -3,        /* an unknown name */
   TUTTI_NO_RESOURCES = -4,     /* out of memory, descriptors, slots */
   TUTTI_TIMEOUT = -5,          /* a deadline passed */
   TUTTI_PEER_FAILED = -6,      /* another rank is gone or unreachable */
@@ -56,7 +74,7 @@ enum {
   TUTTI_INTERNAL = -11         /* a defect of Tutti or of a plugin */
 };
 
-/* Data types. Zero is none, so that a zeroed struct names nothing by accident. */
+/* Data types. Zero is not a type, so a zeroed struct names none by accident. */
 enum {
   TUTTI_INT8 = 1,
   TUTTI_INT16 = 2,
@@ -69,12 +87,16 @@ enum {
   TUTTI_FLOAT16 = 9,   /* IEEE 754 binary16 */
   TUTTI_BFLOAT16 = 10, /* the upper half of a binary32 */
   TUTTI_FLOAT32 = 11,
-  TUTTI_FLOAT64 = 12
+  TUTTI_FLOAT64 = 12,
+  TUTTI_FLOAT8_E4M3 = 13, /* OCP 8-bit floating point. Reserved: TUTTI_NOT_SUPPORTED in every call today */
+  TUTTI_FLOAT8_E5M2 = 14  /* the same */
 };
 
 /* Reduction operators. Integers wrap; integer avg is the wrapped sum divided, truncated toward zero; min and max
  * give NaN if any operand is NaN and order -0 before +0; every reducing step rounds once, to nearest even. */
 enum { TUTTI_SUM = 1, TUTTI_PROD = 2, TUTTI_MIN = 3, TUTTI_MAX = 4, TUTTI_AVG = 5 };
+/* Operators from here on belong to applications. Reserved: TUTTI_NOT_SUPPORTED in every call today. */
+enum { TUTTI_FIRST_USER_OP = 0x10000 };
 
 /* Collectives that run as schedules. (send and recv are not schedules.) */
 enum {
@@ -88,19 +110,26 @@ enum {
   TUTTI_ALL_TO_ALL = 8,
   TUTTI_BARRIER = 9
 };
+/* Collectives from here on belong to vendors. Reserved: no call accepts one today. */
+enum { TUTTI_FIRST_VENDOR_COLLECTIVE = 0x10000 };
 
-/* Kinds of memory, and masks of them (1u << kind). */
+/* Kinds of memory, and masks of them (uint64_t{1} << kind). A device without a number here gets one by its name from
+ * tutti_host.memory_kind. That number is valid in its process only. */
 enum {
   TUTTI_MEMORY_HOST = 0,
   TUTTI_MEMORY_CUDA = 1,
-  TUTTI_MEMORY_SIMULATED = 2 /* host memory in the place of a device's, for tests */
+  TUTTI_MEMORY_SIMULATED = 2, /* host memory that stands for a device's, for tests */
+  TUTTI_FIRST_NAMED_MEMORY = 16,
+  TUTTI_LAST_NAMED_MEMORY = 63
 };
 
-/* How far apart two ranks are; a transport says the farthest that it reaches. */
+/* How far apart two ranks are. A transport states the farthest that it reaches. Compared by order: each includes those
+ * before it; a fabric reaches the hosts that it joins. The numbers leave room for more. */
 enum {
-  TUTTI_REACH_PROCESS = 1, /* ranks of one process */
-  TUTTI_REACH_HOST = 2,    /* processes of one host */
-  TUTTI_REACH_NETWORK = 3  /* hosts */
+  TUTTI_REACH_PROCESS = 10, /* ranks of one process */
+  TUTTI_REACH_HOST = 20,    /* processes of one host */
+  TUTTI_REACH_FABRIC = 25,  /* hosts that a fabric joins (an NVLink domain): tutti_transport_caps.fabric names it */
+  TUTTI_REACH_NETWORK = 30  /* hosts */
 };
 
 /* Log levels. */

@@ -7,6 +7,7 @@
 //     static constexpr const char* name = "line";
 //     static constexpr const char* summary = "each rank hands the data to the next";
 //     static constexpr uint64_t collectives = mask({TUTTI_BROADCAST});
+//     static constexpr bool takes_parameters = true;             // optional: supports() looks at q.parameters
 //     static std::string supports(const Query& q);               // optional; empty: yes, else the reason why not
 //     static void schedule(const Query& q, Schedule& s) {
 //       Lane lane = s.lane();
@@ -26,9 +27,11 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <cstddef>
 #include <initializer_list>
 #include <span>
 #include <string>
+#include <string_view>
 #include <tutti/sdk/plugin.hpp>
 #include <vector>
 
@@ -57,6 +60,9 @@ struct Query {
   uint32_t lanes;  // how many may be used
   bool in_place;
   std::span<const uint32_t> host_of_rank;  // n entries, or none: all on one host
+  std::string_view parameters;             // "4" of "bruck:4"; empty: none
+  uint64_t block_bytes;                    // the largest of the size class; 0: not known
+  const tutti_topology* topology;          // or nullptr: not known
 
   bool is_root() const { return rank == root; }
   bool reducing() const {
@@ -71,6 +77,9 @@ struct Query {
   // i mod n for i < 2n, without a division.
   uint32_t wrap(uint32_t i) const { return i < n ? i : i - n; }
 };
+
+// Rounds in which what one rank knows reaches n >= 1 ranks when it doubles in each.
+constexpr uint32_t ceil_log2(uint32_t n) { return static_cast<uint32_t>(std::bit_width(n - 1)); }
 
 // `chunks` consecutive chunks of a buffer from chunk `first`.
 constexpr tutti_span in(uint32_t first = 0, uint32_t chunks = 1) { return {TUTTI_BUFFER_IN, first, chunks, 0}; }
@@ -117,8 +126,14 @@ class Schedule {
     if (!chunks.empty())
       check(sink_.set_scratch(sink_.self, chunks.data(), static_cast<uint32_t>(chunks.size()), copies));
   }
-  // Promises that every data step moves one chunk, so that the schedule may be run slice by slice.
-  void sliced() { check(sink_.set_flags(sink_.self, TUTTI_SCHEDULE_SLICED)); }
+  // The schedule may be run slice by slice. Where steps have levels: slices are so many levels apart. One is enough
+  // where all messages of a rank to another on a lane have the same level and slices share no scratch.
+  void sliced(uint32_t levels = 0) {
+    slice_levels_ = levels;
+    check(sink_.set_flags(sink_.self, TUTTI_SCHEDULE_SLICED | TUTTI_SCHEDULE_SLICE_LEVELS(levels)));
+  }
+
+  uint32_t slice_levels() const { return slice_levels_; }
 
   Lane lane(uint32_t number = 0);
 
@@ -146,6 +161,7 @@ class Schedule {
   std::vector<tutti_span> sources_;
   uint32_t lane_ = 0;
   bool handed_over_ = false;
+  uint32_t level_ = 0, slice_levels_ = 0;
   uint64_t serial_ = 0;
 };
 
@@ -198,6 +214,7 @@ inline StepHandle Schedule::start(uint32_t lane, uint32_t kind, uint32_t peer, t
   step_.sources = 0;
   step_.dependency_lane = TUTTI_NO_DEPENDENCY;
   step_.dependency_step = 0;
+  step_.level = level_;
   step_.dst = dst;
   step_.src = src;
   lane_ = lane;
@@ -209,6 +226,12 @@ inline StepHandle Schedule::start(uint32_t lane, uint32_t kind, uint32_t peer, t
 // One lane of a schedule. Copy it freely.
 class Lane {
  public:
+  // Steps that are added from now on, to any lane, have this level; 0, as at first: none. The ABI header says what
+  // levels must satisfy: the number of a message's round does.
+  Lane& level(uint32_t level) {
+    schedule_->level_ = level;
+    return *this;
+  }
   StepHandle send(uint32_t peer, tutti_span src) { return add(TUTTI_STEP_SEND, peer, {}, src); }
   StepHandle recv(uint32_t peer, tutti_span dst) { return add(TUTTI_STEP_RECV, peer, dst, {}); }
   // dst = src op incoming.
@@ -283,10 +306,11 @@ class CyclicRun {
 // reducing one copies even in place, because LOAD and FINAL may change the values.
 inline bool alone(const Query& q, Schedule& s) {
   if (q.n != 1) return false;
+  Lane lane = s.lane().level(s.slice_levels() ? 1 : 0);
   if (q.reducing())
-    s.lane().copy(out(), in()).final();
+    lane.copy(out(), in()).final();
   else if (!q.in_place && q.collective != TUTTI_BARRIER)
-    s.lane().copy(out(), in());
+    lane.copy(out(), in());
   return true;
 }
 
@@ -298,19 +322,17 @@ struct AlgorithmTable {
 
   // Checks a query for form and support, and gives it its C++ shape.
   static Query accept(const tutti_query* query) {
-    if (query->struct_size < sizeof *query)
-      throw refusal(TUTTI_INVALID_ARGUMENT, "a query of " + std::to_string(query->struct_size) +
-                                                " bytes came, at least " + std::to_string(sizeof *query) +
-                                                " are needed");
-    const auto* bytes = reinterpret_cast<const unsigned char*>(query);
-    if (std::any_of(bytes + sizeof *query, bytes + query->struct_size, [](unsigned char b) { return b != 0; }) ||
-        (query->flags & 0xffffffffu & ~uint64_t{TUTTI_QUERY_IN_PLACE}) != 0)
+    if (const SizeVerdict verdict = judge_size(query); verdict.status < 0) throw refusal(verdict.status, verdict.text);
+    if ((query->flags & 0xffffffffu & ~uint64_t{TUTTI_QUERY_IN_PLACE}) != 0)
       throw refusal(TUTTI_NOT_SUPPORTED,
                     "the query asks for something newer than this plugin; build it with newer headers");
     if (query->nranks == 0 || query->rank >= query->nranks || query->root >= query->nranks || query->lanes == 0)
       throw refusal(TUTTI_INVALID_ARGUMENT, "no such query: rank " + std::to_string(query->rank) + ", root " +
                                                 std::to_string(query->root) + " of " + std::to_string(query->nranks) +
                                                 " ranks, " + std::to_string(query->lanes) + " lanes");
+    if (TUTTI_HAS(tutti_query, query, topology))
+      if (const SizeVerdict verdict = judge_offer(query->topology); verdict.status < 0)
+        throw refusal(verdict.status, verdict.text);
     const size_t hosts = query->host_of_rank ? query->nranks : 0;
     const Query q{query->collective,
                   query->nranks,
@@ -318,9 +340,16 @@ struct AlgorithmTable {
                   query->root,
                   query->lanes,
                   (query->flags & TUTTI_QUERY_IN_PLACE) != 0,
-                  {query->host_of_rank, hosts}};
+                  {query->host_of_rank, hosts},
+                  TUTTI_HAS(tutti_query, query, parameters) ? query->parameters : "",
+                  TUTTI_HAS_FIELD(tutti_query, query, block_bytes) ? query->block_bytes : 0,
+                  TUTTI_HAS_FIELD(tutti_query, query, topology) ? query->topology : nullptr};
     if (q.collective >= 64 || (T::collectives >> q.collective & 1) == 0)
       throw refusal(TUTTI_NOT_SUPPORTED, "has no " + collective_text(q.collective));
+    if constexpr (!requires { T::takes_parameters; })
+      if (!q.parameters.empty())
+        throw refusal(TUTTI_INVALID_ARGUMENT,
+                      "takes no parameters, but got \"" + std::string(q.parameters) + "\": name it alone");
     if constexpr (requires { T::supports(q); })
       if (const std::string why = T::supports(q); !why.empty())
         throw refusal(TUTTI_NOT_SUPPORTED, collective_text(q.collective) + ": " + why);
@@ -333,7 +362,7 @@ struct AlgorithmTable {
     return guard([&]() -> tutti_status {
       const Query q = accept(query);
       try {
-        Schedule s(q, *sink);
+        Schedule s(q, accepted_offer(sink));
         T::schedule(q, s);
         s.finish();
         return TUTTI_OK;

@@ -19,6 +19,7 @@
 //     static void close_import(void* base);
 //     static int export_dmabuf(const void* address, uint64_t bytes, uint64_t& offset);    // optional: the descriptor
 //     static void identify(uint32_t device, uint8_t* id);                              // optional
+//     static void describe(uint32_t device, tutti_device_facts& facts);                // optional; zeros, numa -1
 //     static void prepare(uint32_t device);
 //     static void* create_stream(uint32_t device);
 //     static void destroy_stream(void* stream);
@@ -34,30 +35,18 @@
 
 #include <tutti/plugin/device.h>
 
-#include <algorithm>
-#include <cstring>
 #include <tutti/sdk/plugin.hpp>
 
 namespace tutti::sdk {
 inline namespace TUTTI_SDK_NAMESPACE {
 
-// Fills what the caller has room for.
-template <typename Struct, typename Fill>
-void fill_sized(Struct* out, Fill&& fill) {
-  Struct full{};
-  full.struct_size = sizeof full;
-  fill(full);
-  const uint32_t size = std::min<uint32_t>(out->struct_size, sizeof full);
-  std::memcpy(out, &full, size);
-  out->struct_size = size;
-}
-
 template <typename T>
 struct DeviceTable {
   using Mark = typename T::Mark;
   static constexpr bool exports = requires(void* base) { T::close_import(base); };
-  static constexpr bool exports_dmabuf = requires(uint64_t& offset) { T::export_dmabuf(nullptr, 0, offset); };
-  static constexpr bool identifies = requires(uint8_t* id) { T::identify(0u, id); };
+  static constexpr bool exports_dmabuf = requires(uint64_t & offset) { T::export_dmabuf(nullptr, 0, offset); };
+  static constexpr bool identifies = requires(uint8_t * id) { T::identify(0u, id); };
+  static constexpr bool describes = requires(tutti_device_facts & facts) { T::describe(0u, facts); };
   static constexpr bool fuses = requires(std::span<const tutti_command> list) { T::enqueue_fused(nullptr, list); };
   static Mark* mark(tutti_mark* handle) { return reinterpret_cast<Mark*>(handle); }
 
@@ -108,6 +97,15 @@ struct DeviceTable {
       if constexpr (identifies) T::identify(device, id);
     });
   }
+  static tutti_status describe(void*, uint32_t device, tutti_device_facts* facts) {
+    return guard([&] {
+      if constexpr (describes)
+        fill_sized(facts, [device](tutti_device_facts& full) {
+          full.numa = -1;
+          T::describe(device, full);
+        });
+    });
+  }
   static tutti_status prepare(void*, uint32_t device) {
     return guard([&] { T::prepare(device); });
   }
@@ -156,7 +154,8 @@ constexpr tutti_device make_device() {
           Table::exports ? Table::import_memory : nullptr,
           Table::exports ? Table::close_import : nullptr,
           Table::exports_dmabuf ? Table::export_dmabuf : nullptr,
-          Table::identifies ? Table::identify : nullptr};
+          Table::identifies ? Table::identify : nullptr,
+          Table::describes ? Table::describe : nullptr};
 }
 
 template <typename T>

@@ -7,10 +7,10 @@
 #include <tutti/plugin/transport.h>
 
 #include <cstdint>
-#include <initializer_list>
 #include <span>
 #include <string>
 #include <tutti/sdk/plugin.hpp>
+#include <vector>
 
 namespace tutti::sdk {
 inline namespace TUTTI_SDK_NAMESPACE {
@@ -22,21 +22,16 @@ inline std::string describe(const tutti_transfer& t, uint32_t lanes) {
          std::to_string(t.lane) + " of " + std::to_string(lanes);
 }
 
-// The loop of post: how many transfers were taken. `check(t, why)` gives a status and, where `why` is not nullptr, the
-// words of a refusal; a refused transfer throws when it is the first, else the next post begins with it. `take(t)` is
-// false where there is no room now.
-template <typename Check, typename Take>
-uint32_t post_in_order(std::span<const tutti_transfer> transfers, Check&& check, Take&& take) {
+// The loop of post: how many transfers were taken. `take(t)` is false where there is no room now, and throws where `t`
+// can never be taken. What it throws leaves only when `t` is the first: the transfers before it are accepted, and post
+// cannot report both. The caller's next post begins with `t` and gets the error.
+template <typename Take>
+uint32_t post_in_order(std::span<const tutti_transfer> transfers, Take&& take) {
   uint32_t n = 0;
-  for (const tutti_transfer& t : transfers) {
-    if (check(t, nullptr) != TUTTI_OK) {
-      if (n > 0) break;
-      std::string why;
-      const tutti_status status = check(t, &why);
-      throw Error(status, why);
-    }
-    if (!take(t)) break;
-    ++n;
+  try {
+    while (n < transfers.size() && take(transfers[n])) ++n;
+  } catch (...) {
+    if (n == 0) throw;
   }
   return n;
 }
@@ -47,7 +42,7 @@ struct Setting {
   uint64_t mine, theirs;
 };
 // The reason for not connecting with `peer`: which settings are not.
-inline std::string differences(uint32_t rank, uint32_t peer, std::initializer_list<Setting> settings) {
+inline std::string differences(uint32_t rank, uint32_t peer, const std::vector<Setting>& settings) {
   std::string text = "the two ranks are set up differently:";
   for (const Setting& s : settings)
     if (s.mine != s.theirs)

@@ -135,17 +135,18 @@ class Interposer {
     }
     const uint32_t rank, nranks, lanes;
 
-    virtual tutti_status get_address(void* address, uint64_t* bytes) {
-      return api().get_address(inner_, address, bytes);
-    }
-    virtual tutti_status connect(uint32_t peer, const void* address, uint64_t bytes, Link** link) {
+    virtual tutti_status connect(uint32_t peer, Link** link) {
       tutti_link* inner = nullptr;
-      const tutti_status status = api().connect(inner_, peer, address, bytes, &inner);
+      const tutti_status status = api().connect(inner_, peer, &inner);
       if (status != TUTTI_OK) return status;
       auto& made = links_[peer];
       if (!made) made = transport().make_link(*this, peer, inner);
       *link = made.get();
       return TUTTI_OK;
+    }
+    // Called only where the wrapped transport has it. What the wrapped endpoint sends goes straight to the core.
+    virtual tutti_status receive_pair(uint32_t peer, const void* data, uint64_t bytes) {
+      return api().receive_pair(inner_, peer, data, bytes);
     }
     // The transfers' links are Link* (link_of). *accepted is 0 on entry.
     virtual tutti_status post(const tutti_transfer* transfers, uint32_t n, uint32_t* accepted) {
@@ -185,11 +186,14 @@ class Interposer {
 
   // Both strings outlive the plugin.
   Interposer(const char* name, const char* summary);
+  // Over a given transport, with its name and summary: wrapped() is not asked.
+  explicit Interposer(const tutti_transport& over);
   Interposer(const Interposer&) = delete;
   Interposer& operator=(const Interposer&) = delete;
   virtual ~Interposer() = default;
 
-  // The id of the plugin to wrap. Asked until it has been found. Throws what query should answer.
+  // The id of the plugin to wrap, unless the transport was given. Asked until it has been found. Throws what query
+  // should answer.
   virtual std::string wrapped() = 0;
   // What is wrapped, for good; throws sdk::Error when there is no such plugin.
   const Inner& inner();
@@ -214,8 +218,17 @@ class Interposer {
     return std::make_unique<Link>(endpoint, peer, inner);
   }
 
+ protected:
+  // The table offers no registration of memory, whatever the wrapped transport has.
+  void register_no_memory() {
+    table_.register_memory = nullptr;
+    table_.deregister_memory = nullptr;
+    table_.flush = nullptr;
+  }
+
  private:
   void fill_transport();
+  const tutti_transport* find_wrapped();
   void fill_view();
   void fill_wait_fd();
   void fill_rails();
@@ -232,6 +245,7 @@ class Interposer {
 
   std::mutex mutex_;
   Inner inner_;
+  const tutti_transport* given_ = nullptr;
   tutti_transport table_{};
   tutti_view view_{};
   tutti_wait_fd wait_fd_{};
@@ -257,9 +271,12 @@ inline Interposer::Interposer(const char* name, const char* summary) {
   fill_rails();
 }
 
-inline const Interposer::Inner& Interposer::inner() {
-  const std::lock_guard lock(mutex_);
-  if (inner_.api) return inner_;
+inline Interposer::Interposer(const tutti_transport& over) : Interposer(over.name, over.summary) {
+  given_ = &over;
+  inner();
+}
+
+inline const tutti_transport* Interposer::find_wrapped() {
   const std::string id = wrapped();
   const void* found = host && TUTTI_HAS(tutti_host, host, find_interface)
                           ? host->find_interface(host->self, id.c_str(), TUTTI_TRANSPORT_ID)
@@ -269,9 +286,16 @@ inline const Interposer::Inner& Interposer::inner() {
     throw Error(TUTTI_NOT_FOUND, std::string(table_.name) + " shall wrap the transport of the plugin \"" + id +
                                      "\", but no such plugin is loaded, or it has no transport");
   if (api == &table_) throw Error(TUTTI_INVALID_ARGUMENT, std::string(table_.name) + " cannot wrap itself");
-  if (api->struct_size < sizeof(tutti_transport) || api->stamp != TUTTI_TRANSPORT_STAMP)
+  if (judge_size(api).status < 0 || api->stamp != TUTTI_TRANSPORT_STAMP)
     throw Error(TUTTI_NOT_SUPPORTED,
                 std::string(table_.name) + " cannot wrap " + id + ": it was compiled with other headers");
+  return api;
+}
+
+inline const Interposer::Inner& Interposer::inner() {
+  const std::lock_guard lock(mutex_);
+  if (inner_.api) return inner_;
+  const tutti_transport* api = given_ ? given_ : find_wrapped();
   Inner made;
   made.view = static_cast<const tutti_view*>(api->get_interface(api->self, TUTTI_VIEW_ID));
   made.wait_fd = static_cast<const tutti_wait_fd*>(api->get_interface(api->self, TUTTI_WAIT_FD_ID));
@@ -284,16 +308,17 @@ inline const Interposer::Inner& Interposer::inner() {
     table_.deregister_memory = nullptr;
   }
   if (!TUTTI_HAS(tutti_transport, api, flush)) table_.flush = nullptr;
+  if (!TUTTI_HAS(tutti_transport, api, receive_pair)) table_.receive_pair = nullptr;
   return inner_ = made;
 }
 
 inline void Interposer::fill_transport() {
   table_.query = [](void* self, tutti_transport_caps* caps) { return guard([&] { return of(self).query(caps); }); };
-  table_.open_domain = [](void* self, tutti_domain** domain) {
+  table_.open_domain = [](void* self, const tutti_domain_config* config, tutti_domain** domain) {
     return guard([&]() -> tutti_status {
       const tutti_transport* api = of(self).inner().api;
       tutti_domain* opened = nullptr;
-      const tutti_status status = api->open_domain(api->self, &opened);
+      const tutti_status status = api->open_domain(api->self, config, &opened);
       if (status == TUTTI_OK) *domain = to_handle<tutti_domain>(of(self).make_domain(opened).release());
       return status;
     });
@@ -316,13 +341,13 @@ inline void Interposer::fill_transport() {
     });
   };
   table_.close_endpoint = [](tutti_endpoint* endpoint) { delete &from_handle<Endpoint>(endpoint); };
-  table_.get_address = [](tutti_endpoint* endpoint, void* address, uint64_t* bytes) {
-    return guard([&] { return from_handle<Endpoint>(endpoint).get_address(address, bytes); });
+  table_.receive_pair = [](tutti_endpoint* endpoint, uint32_t peer, const void* data, uint64_t bytes) {
+    return guard([&] { return from_handle<Endpoint>(endpoint).receive_pair(peer, data, bytes); });
   };
-  table_.connect = [](tutti_endpoint* endpoint, uint32_t peer, const void* address, uint64_t bytes, tutti_link** link) {
+  table_.connect = [](tutti_endpoint* endpoint, uint32_t peer, tutti_link** link) {
     return guard([&]() -> tutti_status {
       Link* made = nullptr;
-      const tutti_status status = from_handle<Endpoint>(endpoint).connect(peer, address, bytes, &made);
+      const tutti_status status = from_handle<Endpoint>(endpoint).connect(peer, &made);
       if (status == TUTTI_OK) *link = to_handle<tutti_link>(made);
       return status;
     });
@@ -383,18 +408,23 @@ inline void Interposer::fill_rails() {
   rails_.of_host = [](void* self, const tutti_rail_sink* sink) { return guard([&] { return of(self).rails(sink); }); };
 }
 
+// Several threads may ask at once, and others read a table meanwhile: what is right already is not written again.
 inline const void* Interposer::interface_named(std::string_view id) {
   const Inner& in = inner();
+  const auto set = [this](auto& field, auto value) {
+    const std::lock_guard lock(mutex_);
+    if (field != value) field = value;
+  };
   if (id == TUTTI_WAIT_FD_ID) return in.wait_fd && shows(id) ? &wait_fd_ : nullptr;
   if (id == TUTTI_RAILS_ID) {
     if (!in.rails || !shows(id)) return nullptr;
-    rails_.of_endpoint = TUTTI_HAS(tutti_rails, in.rails, of_endpoint) ? rails_of_endpoint : nullptr;
+    set(rails_.of_endpoint, TUTTI_HAS(tutti_rails, in.rails, of_endpoint) ? rails_of_endpoint : nullptr);
     return &rails_;
   }
   if (id != TUTTI_VIEW_ID || !in.view || !shows(id)) return nullptr;
   const bool by_region = in.by_region && shows_send_region();
-  view_.send_region = by_region ? send_region_ : nullptr;
-  view_.released = by_region ? released_ : nullptr;
+  set(view_.send_region, by_region ? send_region_ : nullptr);
+  set(view_.released, by_region ? released_ : nullptr);
   return &view_;
 }
 

@@ -20,6 +20,7 @@
 #include <string>
 #include <string_view>
 #include <system_error>
+#include <tutti/plugin/sized.hpp>
 
 // The SDK's own inline namespace. Plugins that are linked statically into one binary have one each (tutti_plugin() sees
 // to it), so that each keeps its own host table and id.
@@ -84,17 +85,48 @@ tutti_status guard(Body&& body) noexcept {
   }
 }
 
-// A struct that came from the host and may be longer than this plugin knows: throws TUTTI_NOT_SUPPORTED unless its
-// unknown tail is zero. `what` names it.
-template <typename T>
-const T& checked_tail(const T* given, const char* what) {
-  const auto* bytes = reinterpret_cast<const unsigned char*>(given);
-  for (uint32_t i = sizeof(T); i < given->struct_size; ++i)
-    if (bytes[i] != 0)
-      throw Error(TUTTI_NOT_SUPPORTED, std::string(what) + " of " + std::to_string(given->struct_size) +
-                                           " bytes asks for something newer than this plugin, which knows " +
-                                           std::to_string(sizeof(T)) + " of them; build it with newer headers");
+// A struct that came from the host, as far as this plugin knows it: fields that it ends before are zero. Throws
+// TUTTI_INVALID_ARGUMENT for one that is too short, TUTTI_NOT_SUPPORTED for one that sets what this plugin does not
+// know.
+template <typename Struct>
+Struct accepted(const Struct* given) {
+  const SizeVerdict verdict = judge_size(given);
+  if (verdict.status < 0) throw Error(verdict.status, verdict.text);
+  return known_part(*given);
+}
+
+// The same for a table of services, which may have more than this plugin knows.
+template <typename Struct>
+const Struct& accepted_offer(const Struct* given) {
+  const SizeVerdict verdict = judge_offer(given);
+  if (verdict.status < 0) throw Error(verdict.status, verdict.text);
   return *given;
+}
+
+// Lets `fill` fill an output struct; what the caller has no room for is left out.
+template <typename Struct, typename Fill>
+void fill_sized(Struct* out, Fill&& fill) {
+  accepted_offer(out);
+  Struct full{};
+  full.struct_size = sizeof full;
+  fill(full);
+  fill_room(out, full);
+}
+
+// What the plugin's init does.
+inline tutti_status start(const tutti_host* given, const char* id) noexcept {
+  return guard([&] {
+    host = &accepted_offer(given);
+    plugin_id = id;
+  });
+}
+
+// The number of a device's kind of memory (tutti_host.memory_kind).
+inline uint32_t memory_kind(const char* name) {
+  const uint32_t kind = host->memory_kind(host->self, name);
+  if (kind == UINT32_MAX)
+    throw Error(TUTTI_NO_RESOURCES, std::string("the core has no kind of memory for the device ") + name);
+  return kind;
 }
 
 // A setting by its full name; nothing when it is not set.
@@ -103,16 +135,31 @@ inline std::optional<std::string> config(const char* key) {
   return value ? std::optional<std::string>(value) : std::nullopt;
 }
 
+// The whole number in [low, high] that `text` is; nothing when it is anything else.
+inline std::optional<uint64_t> whole_number(std::string_view text, uint64_t low, uint64_t high) {
+  uint64_t value = 0;
+  const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (code != std::errc() || end != text.data() + text.size() || value < low || value > high) return std::nullopt;
+  return value;
+}
+
 // A whole number in [low, high] from a setting; `fallback` when it is not set; an error when it is anything else.
 inline uint64_t config_number(const char* key, uint64_t fallback, uint64_t low, uint64_t high) {
   const auto text = config(key);
   if (!text) return fallback;
-  uint64_t value = 0;
-  const auto [end, code] = std::from_chars(text->data(), text->data() + text->size(), value);
-  if (code != std::errc() || end != text->data() + text->size() || text->empty() || value < low || value > high)
-    throw Error(TUTTI_INVALID_ARGUMENT, std::string(key) + "=\"" + *text + "\" is not a whole number from " +
-                                            std::to_string(low) + " to " + std::to_string(high));
-  return value;
+  if (const auto value = whole_number(*text, low, high)) return *value;
+  throw Error(TUTTI_INVALID_ARGUMENT, std::string(key) + "=\"" + *text + "\" is not a whole number from " +
+                                          std::to_string(low) + " to " + std::to_string(high));
+}
+
+// The plugin's own class behind an opaque handle, and back.
+template <typename T, typename Handle>
+T& from_handle(Handle* handle) {
+  return *reinterpret_cast<T*>(handle);
+}
+template <typename Handle, typename T>
+Handle* to_handle(T* object) {
+  return reinterpret_cast<Handle*>(object);
 }
 
 // One interface that a plugin offers.
@@ -142,12 +189,7 @@ inline const void* find_interface(std::initializer_list<Interface> interfaces, c
 #define TUTTI_PLUGIN(name, ID, VERSION, VENDOR, LICENSE, SUMMARY, ...)                                            \
   namespace {                                                                                                     \
   const tutti_plugin_info tutti_info_##name{sizeof(tutti_plugin_info), 0, ID, VERSION, VENDOR, LICENSE, SUMMARY}; \
-  tutti_status tutti_init_##name(const tutti_host* given) {                                                       \
-    ::tutti::sdk::host = given;                                                                                   \
-    ::tutti::sdk::plugin_id = ID;                                                                                 \
-    return TUTTI_OK;                                                                                              \
-  }                                                                                                               \
-  void tutti_deinit_##name() {}                                                                                   \
+  tutti_status tutti_init_##name(const tutti_host* given) { return ::tutti::sdk::start(given, ID); }              \
   const void* tutti_interface_##name(const char* id, uint32_t index) {                                            \
     return ::tutti::sdk::find_interface({__VA_ARGS__}, id, index);                                                \
   }                                                                                                               \
@@ -155,5 +197,5 @@ inline const void* find_interface(std::initializer_list<Interface> interfaces, c
   extern "C" TUTTI_EXPORT const tutti_plugin_entry_table TUTTI_PLUGIN_SYMBOL(name);                               \
   extern "C" TUTTI_EXPORT const tutti_plugin_entry_table TUTTI_PLUGIN_SYMBOL(name) {                              \
     sizeof(tutti_plugin_entry_table), TUTTI_ABI_MAJOR, TUTTI_ABI_MINOR, 0, &tutti_info_##name, tutti_init_##name, \
-        tutti_deinit_##name, tutti_interface_##name                                                               \
+        tutti_interface_##name                                                                                    \
   }

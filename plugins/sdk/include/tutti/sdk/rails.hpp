@@ -9,7 +9,7 @@
 #include <tutti/plugin/rails.h>
 
 #include <string>
-#include <tutti/sdk/transport.hpp>
+#include <tutti/sdk/plugin.hpp>
 #include <vector>
 
 namespace tutti::sdk {
@@ -47,13 +47,11 @@ constexpr tutti_rails make_rails() {
   table.struct_size = sizeof table;
   table.stamp = TUTTI_RAILS_STAMP;
   table.of_host = [](void*, const tutti_rail_sink* sink) {
-    return guard([&] { tell(T::rails(), checked_tail(sink, "tutti_rail_sink")); });
+    return guard([&] { tell(T::rails(), accepted_offer(sink)); });
   };
   if constexpr (requires(const typename T::Endpoint& e) { e.rail_facts(); })
     table.of_endpoint = [](tutti_endpoint* endpoint, const tutti_rail_sink* sink) {
-      return guard([&] {
-        tell(from_handle<typename T::Endpoint>(endpoint).rail_facts(), checked_tail(sink, "tutti_rail_sink"));
-      });
+      return guard([&] { tell(from_handle<typename T::Endpoint>(endpoint).rail_facts(), accepted_offer(sink)); });
     };
   return table;
 }

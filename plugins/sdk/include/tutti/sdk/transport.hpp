@@ -7,21 +7,25 @@
 //     static constexpr const char* name = "mine";
 //     static constexpr const char* summary = "bytes by carrier pigeon";
 //     static void query(tutti_transport_caps& caps);
-//     static const void* interface(std::string_view id);                              // optional: view, wait_fd
-//     struct Domain {                                                                 // default-constructible
+//     static const void* interface(std::string_view id);                              // optional: its other interfaces
+//     static std::vector<sdk::RailFacts> rails();                                     // optional: rails.hpp
+//     struct Domain {                                                                 // made from tutti_domain_config
+//                                                                                     // where it can be, else of
+//                                                                                     nothing
 //       tutti_region* register_memory(const tutti_memory&);                           // optional, with deregister
 //       void deregister_memory(tutti_region*);
 //     };
 //     struct Link;                                                                    // has send_control, below
 //     struct Endpoint {
 //       Endpoint(Domain&, const tutti_endpoint_config&);
-//       std::string address();
-//       Link* connect(uint32_t peer, std::string_view address);                       // nullptr: under way
+//       Link* connect(uint32_t peer);                                                 // nullptr: under way
+//       void receive_pair(uint32_t peer, std::string_view message);                   // optional: pair messages
 //       uint32_t post(std::span<const tutti_transfer>);                               // how many were accepted; throws
 //                                                                                     // only for the first
 //       uint32_t progress(std::span<tutti_completion>);                               // how many were written
 //       void fail_peer(uint32_t peer);
 //       void abort();
+//       int wait_fd() const;                                                          // optional: make_wait_fd, below
 //     };
 //     struct Link {
 //       bool send_control(std::string_view message);                                  // false: no room now
@@ -32,19 +36,54 @@
 
 #include <tutti/plugin/transport.h>
 
-#include <tutti/sdk/plugin.hpp>
+#include <string_view>
+#include <tutti/sdk/pair_messages.hpp>
+#include <tutti/sdk/rails.hpp>
+#include <type_traits>
 
 namespace tutti::sdk {
 inline namespace TUTTI_SDK_NAMESPACE {
 
-// The plugin's own class behind an opaque handle, and back.
-template <typename T, typename Handle>
-T& from_handle(Handle* handle) {
-  return *reinterpret_cast<T*>(handle);
+// The view table of a link class with try_receive(lane, bytes&), release(lane), try_reserve(lane, bytes), commit(lane,
+// bytes), and optionally send_region(lane, region, offset, bytes, ticket&) -> tutti_status and released(lane). All
+// noexcept.
+template <typename Link>
+constexpr tutti_view make_view() {
+  tutti_view table{};
+  table.struct_size = sizeof table;
+  table.stamp = TUTTI_VIEW_STAMP;
+  table.try_receive = [](tutti_link* link, uint32_t lane, uint64_t* bytes) -> const void* {
+    return from_handle<Link>(link).try_receive(lane, *bytes);
+  };
+  table.release = [](tutti_link* link, uint32_t lane) { from_handle<Link>(link).release(lane); };
+  table.try_reserve = [](tutti_link* link, uint32_t lane, uint64_t bytes) -> void* {
+    return from_handle<Link>(link).try_reserve(lane, bytes);
+  };
+  table.commit = [](tutti_link* link, uint32_t lane, uint64_t bytes) { from_handle<Link>(link).commit(lane, bytes); };
+  if constexpr (requires(Link & l, uint64_t & t) { l.send_region(0u, nullptr, uint64_t{}, uint64_t{}, t); }) {
+    table.send_region = [](tutti_link* link, uint32_t lane, tutti_region* region, uint64_t offset, uint64_t bytes,
+                           uint64_t* ticket) {
+      return from_handle<Link>(link).send_region(lane, region, offset, bytes, *ticket);
+    };
+    table.released = [](tutti_link* link, uint32_t lane) { return from_handle<Link>(link).released(lane); };
+  }
+  return table;
 }
-template <typename Handle, typename T>
-Handle* to_handle(T* object) {
-  return reinterpret_cast<Handle*>(object);
+
+// The wait_fd table of an endpoint class with wait_fd() -> int, arm() -> bool (false: something is there), disarm().
+template <typename Endpoint>
+constexpr tutti_wait_fd make_wait_fd() {
+  tutti_wait_fd table{};
+  table.struct_size = sizeof table;
+  table.stamp = TUTTI_WAIT_FD_STAMP;
+  table.get_fd = [](tutti_endpoint* endpoint, int32_t* fd) {
+    return guard([&] { *fd = from_handle<Endpoint>(endpoint).wait_fd(); });
+  };
+  table.arm = [](tutti_endpoint* endpoint) {
+    return guard([&]() -> tutti_status { return from_handle<Endpoint>(endpoint).arm() ? TUTTI_OK : TUTTI_AGAIN; });
+  };
+  table.disarm = [](tutti_endpoint* endpoint) { from_handle<Endpoint>(endpoint).disarm(); };
+  return table;
 }
 
 template <typename T>
@@ -52,27 +91,26 @@ struct TransportTable {
   using Domain = typename T::Domain;
   using Endpoint = typename T::Endpoint;
   using Link = typename T::Link;
-  static constexpr bool flushes = requires(Link& l) { l.flush(nullptr, nullptr, uint64_t{}); };
-  static constexpr bool registers = requires(Domain& d, const tutti_memory& m) { d.register_memory(m); };
+  static constexpr bool flushes = requires(Link & l) { l.flush(nullptr, nullptr, uint64_t{}); };
+  static constexpr bool registers = requires(Domain & d, const tutti_memory& m) { d.register_memory(m); };
+  static constexpr bool has_pairs = requires(Endpoint & e) { e.receive_pair(0u, std::string_view()); };
 
   static tutti_status query(void*, tutti_transport_caps* caps) {
-    return guard([&] {
-      tutti_transport_caps full{};
-      full.struct_size = sizeof full;
-      T::query(full);
-      const uint32_t size = caps->struct_size < sizeof full ? caps->struct_size : uint32_t{sizeof full};
-      std::memcpy(caps, &full, size);
-      caps->struct_size = size;
-    });
+    return guard([&] { fill_sized(caps, [](tutti_transport_caps& full) { T::query(full); }); });
   }
-  static tutti_status open_domain(void*, tutti_domain** domain) {
-    return guard([&] { *domain = to_handle<tutti_domain>(new Domain()); });
+  static tutti_status open_domain(void*, const tutti_domain_config* config, tutti_domain** domain) {
+    return guard([&] {
+      const tutti_domain_config known = accepted(config);
+      if constexpr (std::is_constructible_v<Domain, const tutti_domain_config&>)
+        *domain = to_handle<tutti_domain>(new Domain(known));
+      else
+        *domain = to_handle<tutti_domain>(new Domain());
+    });
   }
   static void close_domain(tutti_domain* domain) { delete &from_handle<Domain>(domain); }
   static tutti_status register_memory(tutti_domain* domain, const tutti_memory* memory, tutti_region** region) {
     return guard([&] {
-      if constexpr (registers)
-        *region = from_handle<Domain>(domain).register_memory(checked_tail(memory, "tutti_memory"));
+      if constexpr (registers) *region = from_handle<Domain>(domain).register_memory(accepted(memory));
     });
   }
   static tutti_status deregister_memory(tutti_domain* domain, tutti_region* region) {
@@ -82,30 +120,22 @@ struct TransportTable {
   }
   static tutti_status open_endpoint(tutti_domain* domain, const tutti_endpoint_config* config,
                                     tutti_endpoint** endpoint) {
-    return guard([&] {
-      const tutti_endpoint_config& checked = checked_tail(config, "tutti_endpoint_config");
-      *endpoint = to_handle<tutti_endpoint>(new Endpoint(from_handle<Domain>(domain), checked));
-    });
+    return guard(
+        [&] { *endpoint = to_handle<tutti_endpoint>(new Endpoint(from_handle<Domain>(domain), accepted(config))); });
   }
   static void close_endpoint(tutti_endpoint* endpoint) { delete &from_handle<Endpoint>(endpoint); }
-  static tutti_status get_address(tutti_endpoint* endpoint, void* address, uint64_t* bytes) {
-    return guard([&] {
-      const std::string blob = from_handle<Endpoint>(endpoint).address();
-      const uint64_t capacity = *bytes;
-      *bytes = blob.size();
-      if (blob.size() > capacity)
-        throw Error(TUTTI_NO_RESOURCES, "an address of " + std::to_string(blob.size()) + " bytes does not fit in " +
-                                            std::to_string(capacity));
-      std::memcpy(address, blob.data(), blob.size());
-    });
-  }
-  static tutti_status connect(tutti_endpoint* endpoint, uint32_t peer, const void* address, uint64_t bytes,
-                              tutti_link** link) {
+  static tutti_status connect(tutti_endpoint* endpoint, uint32_t peer, tutti_link** link) {
     return guard([&]() -> tutti_status {
-      Link* made = from_handle<Endpoint>(endpoint).connect(peer, {static_cast<const char*>(address), bytes});
+      Link* made = from_handle<Endpoint>(endpoint).connect(peer);
       if (!made) return TUTTI_AGAIN;
       *link = to_handle<tutti_link>(made);
       return TUTTI_OK;
+    });
+  }
+  static tutti_status receive_pair(tutti_endpoint* endpoint, uint32_t peer, const void* data, uint64_t bytes) {
+    return guard([&] {
+      if constexpr (has_pairs)
+        from_handle<Endpoint>(endpoint).receive_pair(peer, {static_cast<const char*>(data), bytes});
     });
   }
   static tutti_status post(tutti_endpoint* endpoint, const tutti_transfer* transfers, uint32_t n, uint32_t* accepted) {
@@ -136,7 +166,20 @@ struct TransportTable {
     return guard([&] { from_handle<Endpoint>(endpoint).abort(); });
   }
   static const void* get_interface(void*, const char* id) {
-    if constexpr (requires { T::interface(std::string_view()); }) return T::interface(id);
+    const std::string_view wanted = id;
+    if constexpr (requires(Endpoint & e) { e.wait_fd(); }) {
+      static constexpr tutti_wait_fd table = make_wait_fd<Endpoint>();
+      if (wanted == TUTTI_WAIT_FD_ID) return &table;
+    }
+    if constexpr (requires(Link & l) { l.commit(0u, uint64_t{}); }) {
+      static constexpr tutti_view table = make_view<Link>();
+      if (wanted == TUTTI_VIEW_ID) return &table;
+    }
+    if constexpr (requires { T::rails(); }) {
+      static constexpr tutti_rails table = make_rails<T>();
+      if (wanted == TUTTI_RAILS_ID) return &table;
+    }
+    if constexpr (requires { T::interface(wanted); }) return T::interface(wanted);
     return nullptr;
   }
 };
@@ -159,8 +202,8 @@ constexpr tutti_transport make_transport() {
   }
   table.open_endpoint = Table::open_endpoint;
   table.close_endpoint = Table::close_endpoint;
-  table.get_address = Table::get_address;
   table.connect = Table::connect;
+  if constexpr (Table::has_pairs) table.receive_pair = Table::receive_pair;
   table.post = Table::post;
   table.progress = Table::progress;
   table.send_control = Table::send_control;
@@ -168,48 +211,6 @@ constexpr tutti_transport make_transport() {
   table.abort = Table::abort;
   table.get_interface = Table::get_interface;
   if constexpr (Table::flushes) table.flush = Table::flush;
-  return table;
-}
-
-// The view table of a link class with try_receive(lane, bytes&), release(lane), try_reserve(lane, bytes), commit(lane,
-// bytes), and optionally send_region(lane, region, offset, bytes, ticket&) -> tutti_status and released(lane). All
-// noexcept.
-template <typename Link>
-constexpr tutti_view make_view() {
-  tutti_view table{};
-  table.struct_size = sizeof table;
-  table.stamp = TUTTI_VIEW_STAMP;
-  table.try_receive = [](tutti_link* link, uint32_t lane, uint64_t* bytes) -> const void* {
-    return from_handle<Link>(link).try_receive(lane, *bytes);
-  };
-  table.release = [](tutti_link* link, uint32_t lane) { from_handle<Link>(link).release(lane); };
-  table.try_reserve = [](tutti_link* link, uint32_t lane, uint64_t bytes) -> void* {
-    return from_handle<Link>(link).try_reserve(lane, bytes);
-  };
-  table.commit = [](tutti_link* link, uint32_t lane, uint64_t bytes) { from_handle<Link>(link).commit(lane, bytes); };
-  if constexpr (requires(Link& l, uint64_t& t) { l.send_region(0u, nullptr, uint64_t{}, uint64_t{}, t); }) {
-    table.send_region = [](tutti_link* link, uint32_t lane, tutti_region* region, uint64_t offset, uint64_t bytes,
-                           uint64_t* ticket) {
-      return from_handle<Link>(link).send_region(lane, region, offset, bytes, *ticket);
-    };
-    table.released = [](tutti_link* link, uint32_t lane) { return from_handle<Link>(link).released(lane); };
-  }
-  return table;
-}
-
-// The wait_fd table of an endpoint class with wait_fd() -> int, arm() -> bool (false: something is there), disarm().
-template <typename Endpoint>
-constexpr tutti_wait_fd make_wait_fd() {
-  tutti_wait_fd table{};
-  table.struct_size = sizeof table;
-  table.stamp = TUTTI_WAIT_FD_STAMP;
-  table.get_fd = [](tutti_endpoint* endpoint, int32_t* fd) {
-    return guard([&] { *fd = from_handle<Endpoint>(endpoint).wait_fd(); });
-  };
-  table.arm = [](tutti_endpoint* endpoint) {
-    return guard([&]() -> tutti_status { return from_handle<Endpoint>(endpoint).arm() ? TUTTI_OK : TUTTI_AGAIN; });
-  };
-  table.disarm = [](tutti_endpoint* endpoint) { from_handle<Endpoint>(endpoint).disarm(); };
   return table;
 }
 

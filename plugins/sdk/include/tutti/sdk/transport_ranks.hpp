@@ -11,9 +11,11 @@
 #include <tutti/plugin/transport.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <deque>
 #include <functional>
 #include <map>
 #include <mutex>
@@ -81,8 +83,43 @@ inline tutti_transport_caps caps() {
 struct Shape {
   uint32_t nranks = 2;
   uint32_t lanes = 4;
-  std::string secret = "the job's secret";
   uint64_t communicator = 7;
+  std::string address;  // of endpoint_config; "": NULL
+  uint64_t timeout_ns = 60'000'000'000;
+  uint32_t traffic_class = 0;
+};
+
+// Pair messages under way, by communicator and receiver: what the core's control plane does. Any thread. A test may
+// look at them, change them and hold them up.
+struct PairMail {
+  struct Letter {
+    uint32_t from;
+    std::string bytes;
+  };
+  std::mutex mutex;
+  std::map<std::pair<uint64_t, uint32_t>, std::deque<Letter>> boxes;
+  std::atomic<bool> full{false};  // send answers TUTTI_AGAIN
+
+  static PairMail& job() {
+    static PairMail mail;
+    return mail;
+  }
+  bool take(uint64_t communicator, uint32_t to, Letter& letter) {
+    const std::lock_guard lock(mutex);
+    auto& box = boxes[{communicator, to}];
+    if (box.empty()) return false;
+    letter = std::move(box.front());
+    box.pop_front();
+    return true;
+  }
+  void put(uint64_t communicator, uint32_t to, Letter letter) {
+    const std::lock_guard lock(mutex);
+    boxes[{communicator, to}].push_back(std::move(letter));
+  }
+  void forget(uint64_t communicator, uint32_t to) {
+    const std::lock_guard lock(mutex);
+    boxes.erase({communicator, to});
+  }
 };
 
 struct Ended {
@@ -93,8 +130,21 @@ struct Ended {
 // One rank with its endpoint. Completions gather in maps and lists.
 class Rank {
  public:
-  explicit Rank(uint32_t rank, Shape shape = {}) : rank_(rank), links_(shape.nranks) {
-    open_status = table().open_domain(table().self, &domain_);
+  explicit Rank(uint32_t rank, Shape shape = {})
+      : number(rank), communicator_(shape.communicator), links_(shape.nranks) {
+    PairMail::job().forget(communicator_, number);
+    pair_.struct_size = sizeof pair_;
+    pair_.self = this;
+    pair_.send = [](void* self, uint32_t peer, const void* data, uint64_t bytes) -> tutti_status {
+      Rank& me = *static_cast<Rank*>(self);
+      if (bytes > TUTTI_PAIR_BYTES || peer >= me.links_.size() || peer == me.number) return TUTTI_INVALID_ARGUMENT;
+      if (PairMail::job().full) return TUTTI_AGAIN;
+      PairMail::job().put(me.communicator_, peer, {me.number, std::string(static_cast<const char*>(data), bytes)});
+      return TUTTI_OK;
+    };
+    tutti_domain_config domain_config{};
+    domain_config.struct_size = sizeof domain_config;
+    open_status = table().open_domain(table().self, &domain_config, &domain_);
     if (open_status != TUTTI_OK) return;
     tutti_endpoint_config config{};
     config.struct_size = sizeof config;
@@ -102,9 +152,11 @@ class Rank {
     config.nranks = shape.nranks;
     config.lanes = shape.lanes;
     config.name = "test";
-    config.secret = reinterpret_cast<const uint8_t*>(shape.secret.data());
-    config.secret_bytes = shape.secret.size();
     config.communicator_id = shape.communicator;
+    config.pair = &pair_;
+    config.address = shape.address.empty() ? nullptr : shape.address.c_str();
+    config.timeout_ns = shape.timeout_ns;
+    config.traffic_class = shape.traffic_class;
     open_status = table().open_endpoint(domain_, &config, &endpoint);
   }
   ~Rank() { close(); }
@@ -117,15 +169,14 @@ class Rank {
     endpoint = nullptr;
     domain_ = nullptr;
   }
-  std::string address() const {
-    std::string blob(4096, '\0');
-    uint64_t bytes = blob.size();
-    EXPECT_EQ(table().get_address(endpoint, blob.data(), &bytes), TUTTI_OK) << Host::error;
-    blob.resize(bytes);
-    return blob;
+  tutti_status connect(uint32_t peer) {
+    const tutti_status status = table().connect(endpoint, peer, &links_[peer]);
+    if (status < 0) error = Host::error;
+    return status;
   }
-  tutti_status connect(uint32_t peer, const std::string& blob) {
-    const tutti_status status = table().connect(endpoint, peer, blob.data(), blob.size(), &links_[peer]);
+  // Hands one pair message to the endpoint.
+  tutti_status receive_pair(uint32_t from, const std::string& bytes) {
+    const tutti_status status = table().receive_pair(endpoint, from, bytes.data(), bytes.size());
     if (status < 0) error = Host::error;
     return status;
   }
@@ -175,7 +226,10 @@ class Rank {
   void deregister(tutti_region* region) {
     EXPECT_EQ(table().deregister_memory(domain_, region), TUTTI_OK) << Host::error;
   }
+  // Also hands over the pair messages that have come.
   void progress(uint32_t capacity = 8) {
+    for (PairMail::Letter letter; PairMail::job().take(communicator_, number, letter);)
+      if (const tutti_status status = receive_pair(letter.from, letter.bytes); status < 0) pair_status = status;
     std::vector<tutti_completion> batch(capacity);
     uint32_t n = 0;
     ASSERT_EQ(table().progress(endpoint, batch.data(), capacity, &n), TUTTI_OK) << Host::error;
@@ -198,6 +252,7 @@ class Rank {
     return at != ended.end() && at->second.status == status;
   }
 
+  const uint32_t number;
   tutti_status open_status = TUTTI_OK;
   tutti_endpoint* endpoint = nullptr;
   std::map<uint64_t, Ended> ended;
@@ -205,9 +260,11 @@ class Rank {
   std::vector<std::string> controls;
   std::map<uint32_t, std::string> failures;
   std::string error;
+  tutti_status pair_status = TUTTI_OK;  // the last error of receive_pair
 
  private:
-  uint32_t rank_;
+  const uint64_t communicator_;
+  tutti_pair_messages pair_{};
   tutti_domain* domain_ = nullptr;
   std::vector<tutti_link*> links_;
 };
@@ -225,25 +282,55 @@ inline bool drive(std::vector<Rank*> ranks, const std::function<bool()>& until,
   return true;
 }
 
-// Connects `a` (rank a_rank) with `b`; both call connect.
-inline void join(Rank& a, uint32_t a_rank, Rank& b, uint32_t b_rank) {
-  const std::string at_a = a.address(), at_b = b.address();
-  tutti_status sa = TUTTI_AGAIN, sb = TUTTI_AGAIN;
-  ASSERT_TRUE(drive({&a, &b}, [&] {
-    if (sa == TUTTI_AGAIN) sa = a.connect(b_rank, at_b);
-    if (sb == TUTTI_AGAIN) sb = b.connect(a_rank, at_a);
-    return sa != TUTTI_AGAIN && sb != TUTTI_AGAIN;
-  }));
-  ASSERT_EQ(sa, TUTTI_OK) << a.error;
-  ASSERT_EQ(sb, TUTTI_OK) << b.error;
-}
-
 // Bytes that look random, told apart by `seed`.
 inline std::vector<unsigned char> pattern(size_t bytes, unsigned seed) {
   std::vector<unsigned char> data(bytes);
   unsigned x = seed * 2654435761u + 1;
   for (auto& c : data) c = static_cast<unsigned char>((x = x * 1664525u + 1013904223u) >> 24);
   return data;
+}
+
+// Connects two ranks; both call connect.
+inline void join(Rank& a, Rank& b) {
+  tutti_status sa = TUTTI_AGAIN, sb = TUTTI_AGAIN;
+  ASSERT_TRUE(drive({&a, &b}, [&] {
+    if (sa == TUTTI_AGAIN) sa = a.connect(b.number);
+    if (sb == TUTTI_AGAIN) sb = b.connect(a.number);
+    return sa != TUTTI_AGAIN && sb != TUTTI_AGAIN;
+  }));
+  ASSERT_EQ(sa, TUTTI_OK) << a.error;
+  ASSERT_EQ(sb, TUTTI_OK) << b.error;
+}
+
+// Posts a transfer, and progresses the ranks until it is accepted.
+inline void post(std::vector<Rank*> ranks, Rank& rank, const tutti_transfer& t) {
+  tutti_status status = TUTTI_AGAIN;
+  ASSERT_TRUE(drive(std::move(ranks), [&] { return (status = rank.post(t)) != TUTTI_AGAIN; })) << "never accepted";
+  ASSERT_EQ(status, TUTTI_OK) << rank.error;
+}
+
+// Moves one message between two ranks that are joined, and looks at every byte, at the memory around the RECV's, and at
+// both completions. No other transfer of the lane may be pending.
+inline void move(Rank& from, Rank& to, uint32_t lane, size_t bytes, uint16_t send_flags = 0) {
+  static std::atomic<uint64_t> cookies{uint64_t{1} << 40};
+  const uint64_t sent = cookies++, received = cookies++;
+  const auto data = pattern(bytes, static_cast<unsigned>(sent));
+  std::vector<unsigned char> into(bytes + 2, 0xa5), expected = into;
+  std::copy(data.begin(), data.end(), expected.begin() + 1);
+  auto copy = data;
+  post({&from, &to}, to,
+       Rank::transfer(to.link(from.number), TUTTI_TRANSFER_RECV, lane, into.data() + 1, bytes, received));
+  post({&from, &to}, from,
+       Rank::transfer(from.link(to.number), TUTTI_TRANSFER_SEND, lane, copy.data(), bytes, sent, send_flags));
+  const bool is_inline = send_flags & TUTTI_TRANSFER_INLINE;
+  if (is_inline) copy.assign(bytes, 0);  // its memory may be overwritten at once
+  ASSERT_TRUE(
+      drive({&from, &to}, [&] { return to.ended.contains(received) && (is_inline || from.ended.contains(sent)); }))
+      << bytes << " bytes on lane " << lane << " from rank " << from.number << " do not arrive";
+  ASSERT_TRUE(to.has(received)) << "status " << to.ended[received].status;
+  ASSERT_EQ(to.ended[received].bytes, bytes);
+  ASSERT_EQ(from.ended.contains(sent), !is_inline) << "only a SEND that is not INLINE has a completion";
+  ASSERT_EQ(into, expected) << bytes << " bytes on lane " << lane << " from rank " << from.number << " are wrong";
 }
 
 }  // namespace tutti_test

@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The exchange of the ranks of a communicator besides data: losses and their causes, small notices, the activity of
+// each rank, pair messages, and all-gathers. It lasts as long as the communicator.
+#pragma once
+#include <tutti/plugin/types.h>
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "bootstrap/deadline.hpp"
+#include "bootstrap/descriptor.hpp"
+#include "bootstrap/failure.hpp"
+#include "bootstrap/pair_ledger.hpp"
+#include "bootstrap/traffic.hpp"
+
+namespace tutti::core {
+
+// The most bytes that one rank may give to one all_gather.
+inline constexpr uint64_t kMaxContribution = 4u << 20;
+
+// That a rank has ended the communicator's use, by its death or otherwise.
+struct Loss {
+  // How many losses its author knew of: a first cause has 0, what follows from it has more.
+  uint64_t epoch = 0;
+  uint32_t rank = 0;  // the culprit
+  tutti_status status = TUTTI_PEER_FAILED;
+  bool gone = false;      // its process has ended or has left: it cannot come back
+  std::string reason;     // goes on after "rank 3 ": "died: ...", "aborted: ..."
+  uint64_t gathers = 0;   // all_gathers that its author had completed
+  bool innocent = false;  // `rank` only tells of the failure: which rank is at fault is not known
+
+  std::string text() const { return "rank " + std::to_string(rank) + " " + reason; }
+};
+
+// The kinds of notices. Each kind is sent and taken by one part of the library.
+enum class NoticeKind : uint32_t {
+  loss = 1,         // the control plane's own
+  left = 2,         // the control plane's own
+  ask = 3,          // the control plane's own
+  pair = 4,         // the control plane's own: a pair message that no single route could carry
+  membership = 16,  // who goes on after a failure
+  calls = 17        // what ranks have called
+};
+
+struct Notice {
+  uint32_t rank = 0;  // who sent it
+  std::string bytes;
+};
+inline constexpr uint64_t kMaxNotice = 64u << 10;
+// The most notices of one kind that wait to be taken. Beyond it the oldest are dropped.
+inline constexpr size_t kMaxNoticesKept = 4096;
+
+// One round of an all_gather: the rank passes on the bytes of so many ranks up to itself, and gets as many.
+struct GatherRound {
+  uint32_t to = 0, from = 0;
+  uint64_t blocks = 0;
+};
+std::vector<GatherRound> gather_rounds(uint32_t rank, uint32_t nranks);
+
+// One rank's end of it. Any function may be called by any thread; only roll_call and all_gather wait for other ranks.
+//
+// Whichever rank is lost, the others still reach each other, and a rank that is busy outside Tutti passes on what
+// comes.
+class ControlPlane {
+ public:
+  ControlPlane(uint32_t rank, uint32_t nranks);
+  ControlPlane(const ControlPlane&) = delete;
+  ControlPlane& operator=(const ControlPlane&) = delete;
+  virtual ~ControlPlane();
+
+  uint32_t rank() const { return rank_; }
+  uint32_t nranks() const { return nranks_; }
+
+  // Is any rank lost? Costs a load.
+  bool failed() const { return failed_.load(std::memory_order_acquire); }
+  // The first cause: of all losses known here that of the lowest (epoch, rank), so that ranks which know the same
+  // agree.
+  std::optional<Loss> first_cause() const;
+  // The same, once one is known here; nothing when that is not so within `limit`.
+  std::optional<Loss> await_cause(std::chrono::nanoseconds limit);
+  // Each lost rank's first loss.
+  std::vector<Loss> losses() const;
+  // Has the rank's process ended, or has it left?
+  bool is_gone(uint32_t rank) const;
+  // Tells all ranks that `rank` is lost, this one included; the epoch is filled in here. `innocent`: as in Loss.
+  void announce(uint32_t rank, tutti_status status, std::string reason, bool innocent = false) noexcept;
+
+  // Polls readable from when something may be new until clear_wait_fd. Valid as long as this object.
+  int wait_fd() const { return wake_.get(); }
+  void clear_wait_fd();
+
+  // This rank's traffic so far. A control plane among threads sends nothing.
+  virtual Traffic traffic() const { return {}; }
+
+  // "process 12 on host a" of a rank, or "" where that is not known.
+  virtual std::string who(uint32_t /*rank*/) const { return ""; }
+
+  // Sends every other rank `bytes`, at most kMaxNotice: each that lives gets it once, and a sender's notices in their
+  // order. Best effort: nothing tells that it has arrived.
+  void send_notice(NoticeKind kind, std::string_view bytes);
+  // Takes what has come of one kind.
+  std::vector<Notice> take_notices(NoticeKind kind);
+
+  // Sends `bytes`, at most kMaxPairMessage, to one other rank: they come once, in the order in which this rank has sent
+  // them to it, as long as both live, whichever other ranks die. Never waits. Messages to a rank that is gone are
+  // dropped. Messages that a rank sent before it left may be lost with it. Throws Failure: TUTTI_INVALID_ARGUMENT for
+  // too many bytes, this rank itself or none of the ranks; TUTTI_NO_RESOURCES once kMaxPairsUntaken messages to that
+  // rank have not been taken there.
+  void send_pair(uint32_t peer, std::string_view bytes);
+  // Takes what has come. Wakes wait_fd when there is something.
+  std::vector<PairMessage> take_pair_messages();
+  // Is there anything to take? Costs a load.
+  bool has_pair_messages() const { return has_pairs_.load(std::memory_order_acquire); }
+
+  // This rank's answer to a roll call. `state` is called by other threads, at any time until it is replaced or this
+  // object ends: it must not wait for anything and must not call this object. nullptr: "".
+  void answer_roll_calls(std::function<std::string()> state);
+  // Asks every rank for its state and waits at most `limit`. Nothing where a rank did not answer: it is dead or
+  // stopped, since answering takes no part of its application.
+  std::vector<std::optional<std::string>> roll_call(std::chrono::nanoseconds limit);
+
+  // Collective, one thread at a time: every rank gives its bytes (at most kMaxContribution, any length), all ranks get
+  // all of them in rank order. Takes log2(nranks) rounds of one message to a neighbour and one from another (Bruck et
+  // al. 1997, section 3). Throws Failure: the first cause with its status when a rank is lost, TUTTI_PEER_FAILED naming
+  // a rank that has left instead, TUTTI_TIMEOUT naming the ranks that did not arrive. A rank that throws announces
+  // itself as lost, so that the gather ends on all. A loss told by a rank that has completed the gather does not end
+  // it: all have come by then, and what they have sent is on its way.
+  std::vector<std::string> all_gather(const std::string& mine, std::chrono::nanoseconds timeout);
+
+  // This rank goes in order. `all_know`: so do all others, who need not be told. Only the first call counts.
+  void leave(bool all_know) noexcept;
+
+ protected:
+  // To all other ranks.
+  virtual void spread(NoticeKind kind, std::string_view bytes) = 0;
+  // Says goodbye to whoever would otherwise take this rank's end for a death.
+  virtual void say_goodbye() {}
+  // To the rank that asked with `number`.
+  virtual void reply(uint32_t asker, uint64_t number, std::string_view bytes) = 0;
+  // One round's bytes of an all_gather to a rank that is a power of two after this one.
+  virtual void pass(uint32_t peer, uint64_t gather, uint32_t round, std::string_view bytes) = 0;
+  // A pair frame of this rank's to its target; may be lost with a rank on the way.
+  virtual void carry(const PairFrame& frame) = 0;
+
+  // For implementations; `bytes` come from another rank and are checked here. Throws Failure when they are ill.
+  void deliver(uint32_t origin, NoticeKind kind, std::string_view bytes);
+  void deliver_reply(uint32_t origin, uint64_t number, std::string_view bytes);
+  void deliver_part(uint32_t origin, uint64_t gather, uint32_t round, std::string_view bytes);
+  void deliver_pair(const PairFrame& frame);
+  // Sends again what the loss of another rank may have swallowed, when that is due. When it is due next; nothing: only
+  // after another rank is lost. Called by an implementation that can lose frames, after each delivery.
+  std::optional<Deadline::Clock::time_point> send_pairs_again();
+  // The rank has closed its connection in order. The other messages of that rank came before.
+  void deliver_goodbye(uint32_t origin);
+  // A loss that was noticed here: noted, and spread unless it is known already.
+  void notice_loss(uint32_t rank, std::string reason);
+  // "rank 3: control plane: "
+  std::string me() const { return "rank " + std::to_string(rank_) + ": control plane: "; }
+
+  const uint32_t rank_;
+  const uint32_t nranks_;
+
+ private:
+  struct Answer {
+    uint64_t gathers = 0;  // that the rank has entered
+    std::string state;
+  };
+  struct RollCall {
+    std::vector<std::optional<Answer>> answers;
+    uint32_t missing = 0;
+  };
+  // Notes a loss; false: nothing new. state_mutex_ is held.
+  bool note(const Loss& loss);
+  void wake();
+  std::vector<std::optional<Answer>> ask_all(std::chrono::nanoseconds limit);
+  // nullptr: none is known. state_mutex_ is held.
+  const Loss* first_loss() const;
+  std::vector<std::string> disseminate(uint64_t gather, const std::string& mine, const Deadline& deadline);
+  std::string await_part(uint64_t gather, uint32_t round, uint32_t from, const Deadline& deadline);
+  std::optional<std::string> part_by(uint64_t gather, uint32_t round, uint32_t from, const Deadline& deadline);
+  // Why `from`'s part can no longer be waited for; nothing: it can. state_mutex_ is held.
+  std::optional<Failure> hopeless(uint64_t gather, uint32_t from) const;
+  std::vector<uint32_t> absent_from(uint64_t gather);
+  // A rank that may have carried pair frames does so no more.
+  void routes_changed(uint32_t rank);
+
+  mutable std::mutex state_mutex_;
+  std::condition_variable changed_;
+  std::atomic<bool> failed_{false};
+  std::atomic<bool> leaving_{false};
+  std::map<uint32_t, Loss> lost_;  // by rank
+  std::vector<char> left_;
+  std::vector<char> closed_;  // nothing more comes from that rank directly
+  std::map<NoticeKind, std::deque<Notice>> notices_;
+  std::function<std::string()> state_;
+  std::map<uint64_t, RollCall> roll_calls_;  // by number
+  uint64_t next_roll_call_ = 1;
+  uint64_t gathers_ = 0, completed_ = 0;  // entered and completed by this rank
+  uint64_t completed_somewhere_ = 0;      // by a rank that said so when it told of a loss
+  // By rank, the last that it may complete: once it has left, the last that it had entered (where that one failed, the
+  // rank has told why, or all ranks hear of it by themselves); once it has told that it is lost, the last completed.
+  std::vector<std::optional<uint64_t>> stopped_;
+  std::map<std::pair<uint64_t, uint32_t>, std::string> parts_;  // by (gather, round), not yet taken
+  std::mutex pair_mutex_;                                       // guards what follows
+  PairLedger pairs_;
+  std::atomic<bool> has_pairs_{false};
+  size_t resends_ = 0;  // since the last loss
+  std::optional<Deadline::Clock::time_point> resend_at_;
+  Descriptor wake_;
+};
+
+}  // namespace tutti::core

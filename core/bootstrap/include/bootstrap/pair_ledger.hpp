@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Messages from one rank to another: what was sent and not yet taken, and what has come. Nothing here does any I/O.
+//
+// Every message has a number of its (sender, receiver), from 1. The receiver reports the last number that its
+// application has taken; until then the sender keeps the message, so that it can be sent again when a rank on its route
+// has died. The receiver drops what comes twice and holds back what comes too early.
+#pragma once
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+namespace tutti::core {
+
+inline constexpr uint64_t kMaxPairMessage = 4096 + 64;
+// That one rank may have sent to one other rank and that the other has not taken.
+inline constexpr uint64_t kMaxPairsUntaken = 256;
+
+struct PairMessage {
+  uint32_t from = 0;
+  std::string bytes;
+};
+
+// Which way round the ring of ranks a frame goes, or to all ranks.
+enum class PairWay : uint32_t { up = 0, down = 1, flood = 2 };
+
+// One packet: a message, or the number of the last message that was taken.
+struct PairFrame {
+  enum class What : uint32_t { message = 0, taken = 1 } what = What::message;
+  uint32_t origin = 0;
+  uint32_t target = 0;
+  PairWay way = PairWay::up;
+  uint64_t number = 0;
+  std::string_view bytes;  // message: lie in what was decoded
+};
+
+// How far `to` is from `from`, in ranks, that way round.
+uint32_t pair_distance(uint32_t from, uint32_t to, uint32_t nranks, PairWay way);
+// The ranks to which `rank` may pass a frame for `target`, the best first: those a power of two further that do not
+// overshoot. Each is nearer to the target, so a frame never goes in circles, and with all links up it arrives after at
+// most log2(nranks) hops.
+std::vector<uint32_t> pair_hops(uint32_t rank, uint32_t target, uint32_t nranks, PairWay way);
+
+// One thread at a time.
+class PairLedger {
+ public:
+  // The message's number; 0: kMaxPairsUntaken are not taken.
+  uint64_t send(uint32_t peer, std::string_view bytes);
+  // The peer has taken all up to `number`. Throws Failure{TUTTI_MISMATCH} when they were never sent.
+  void taken(uint32_t peer, uint64_t number);
+  // A message has come. False: its sender has missed that it was taken before. Throws Failure{TUTTI_MISMATCH} for a
+  // number that the peer may not use yet, and for too long a message.
+  bool receive(uint32_t peer, uint64_t number, std::string_view bytes);
+  // Received messages, in order per sender. Now the senders can be told: taken_from.
+  std::vector<PairMessage> take();
+  bool has_messages() const { return !ready_.empty(); }
+  // The last number taken from a rank.
+  uint64_t taken_from(uint32_t peer) const;
+  // Calls visit(peer, number, bytes) for every message not taken, in order per peer.
+  template <typename Visit>
+  void for_each_untaken(Visit&& visit) const {
+    for (const auto& [peer, out] : outgoing_)
+      for (size_t i = 0; i < out.untaken.size(); ++i) visit(peer, out.taken + 1 + i, std::string_view(out.untaken[i]));
+  }
+  // The peer is gone: it takes nothing more.
+  void forget(uint32_t peer);
+
+ private:
+  struct Outgoing {
+    uint64_t taken = 0;
+    std::deque<std::string> untaken;  // numbers taken + 1, ...
+  };
+  struct Incoming {
+    uint64_t taken = 0, complete = 0;  // all up to these numbers were taken, have come
+    std::map<uint64_t, std::string> early;
+  };
+  std::unordered_map<uint32_t, Outgoing> outgoing_;
+  std::unordered_map<uint32_t, Incoming> incoming_;
+  std::vector<PairMessage> ready_;
+};
+
+}  // namespace tutti::core

@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "bootstrap/bootstrap.hpp"
+
+#include <cstdio>
+#include <cstdlib>
+#include <tutti/sdk/basic_tls.hpp>
+
+#include "bootstrap/environment.hpp"
+#include "control_mesh.hpp"
+#include "make_failure.hpp"
+#include "meeting.hpp"
+
+namespace tutti::core {
+
+Bootstrap::Bootstrap(std::shared_ptr<ControlPlane> control, std::string secret, std::string address,
+                     std::function<std::string()> next_place, const Traffic& meeting_traffic)
+    : control_(std::move(control)),
+      secret_(std::move(secret)),
+      address_(std::move(address)),
+      next_place_(std::move(next_place)),
+      meeting_traffic_(meeting_traffic) {}
+
+Bootstrap::~Bootstrap() { control_->leave(false); }
+
+std::vector<std::string> Bootstrap::all_gather(const std::string& mine, std::chrono::nanoseconds timeout) {
+  const std::string me = fmt::format("rank {}: bootstrap: ", rank());
+  if (!broken_.empty()) throw Failure(TUTTI_INVALID_USAGE, me + "all_gather after one that failed: " + broken_);
+  if (mine.size() > kMaxContribution)
+    throw make_failure(TUTTI_INVALID_ARGUMENT, "{}all_gather of {} bytes from this rank; at most {} are allowed", me,
+                       mine.size(), kMaxContribution);
+  try {
+    return control_->all_gather(mine, timeout);
+  } catch (const std::exception& failure) {
+    broken_ = failure.what();
+    throw;
+  }
+}
+
+void Bootstrap::announce_failure(tutti_status status, const std::string& reason) noexcept {
+  control_->announce(rank(), status, reason);
+}
+
+namespace {
+
+std::unique_ptr<Bootstrap> alone(std::string secret) {
+  return meet_locally("", 0, 1, std::move(secret), std::chrono::nanoseconds(0));
+}
+
+// The numeric address alone.
+std::string without_port(const SocketAddress& seen) {
+  if (seen.family() == AF_UNSPEC) return "";
+  const std::string text = seen.text(), address = text.substr(0, text.rfind(':'));
+  return address.starts_with('[') ? address.substr(1, address.size() - 2) : address;
+}
+
+using Meet = std::function<std::unique_ptr<Meeting>(const OpenDoor& door)>;
+
+// Collective: lets the ranks meet, makes their control plane, and closes the meeting.
+std::unique_ptr<Bootstrap> link_ranks(const Meet& meet, const Rendezvous& rendezvous,
+                                      std::chrono::nanoseconds timeout) {
+  MeshDoor door(rendezvous.rank);
+  const std::unique_ptr<Meeting> meeting =
+      meet([&door](const std::string& secret, const SocketAddress& seen) { return door.open(secret, seen); });
+  if (meeting->nranks() == 1) return alone(meeting->secret());
+  try {
+    auto mesh = make_control_mesh(*meeting, door, rendezvous, timeout);
+    return std::make_unique<Bootstrap>(std::move(mesh), meeting->secret(), without_port(meeting->address()),
+                                       make_unique_id, meeting->traffic());
+  } catch (const std::exception& problem) {
+    const Failure failure = failure_of(problem);
+    meeting->fail("cannot link the control plane: " + failure.text);
+    throw failure;
+  }
+}
+
+[[noreturn]] void refuse(const std::string& why) { throw Failure(TUTTI_INVALID_ARGUMENT, "bootstrap: " + why); }
+
+void check_identity(const Rendezvous& meeting) {
+  if (meeting.nranks == -1)
+    refuse(fmt::format("the rendezvous \"{}\" needs a rank and a number of ranks from the caller, and has none",
+                       meeting.where));
+  if (meeting.nranks < 1 || meeting.nranks > kMaxRanks)
+    refuse(fmt::format("a world of {} ranks was asked for; 1 to {} are possible", meeting.nranks, kMaxRanks));
+  if (meeting.rank < 0 || meeting.rank >= meeting.nranks)
+    refuse(fmt::format("rank {} was given, in a world of {} ranks; ranks are 0 to {}", meeting.rank, meeting.nranks,
+                       meeting.nranks - 1));
+}
+
+}  // namespace
+
+std::unique_ptr<Bootstrap> make_bootstrap(const Rendezvous& rendezvous, std::chrono::nanoseconds timeout) {
+  Rendezvous meeting = rendezvous;
+  if (!meeting.environment) meeting.environment = [](const char* name) -> const char* { return std::getenv(name); };
+  if (!meeting.log)
+    meeting.log = [](uint32_t level, const std::string& text) {
+      if (level <= TUTTI_LOG_WARN) std::fprintf(stderr, "tutti: %s\n", text.c_str());
+    };
+  if (!meeting.tls)
+    meeting.tls = Tls::make("bootstrap", [&](const char* name) -> std::optional<std::string> {
+      const char* value = meeting.environment(name);
+      return value ? std::optional<std::string>(value) : std::nullopt;
+    });
+
+  const auto link = [&](const Meet& meet) { return link_ranks(meet, meeting, timeout); };
+  const auto by_id = [&](const OpenDoor& door) { return meet_by_id(meeting, door, timeout); };
+  if (meeting.all_gather != nullptr) {
+    check_identity(meeting);
+    return link([&](const OpenDoor& door) { return meet_by_callback(meeting, door); });
+  }
+  if (meeting.joins) {
+    if (!meeting.where.starts_with("id:") || meeting.rank != -1)
+      refuse(
+          fmt::format("who joins needs the id:... that the others were given by tutti_comm_invite as its rendezvous, "
+                      "and neither rank nor nranks; the rendezvous is \"{}\"",
+                      meeting.where.substr(0, 16)));
+    return link(by_id);
+  }
+  if (meeting.where.starts_with("local:")) {
+    check_identity(meeting);
+    return meet_locally(meeting.where.substr(6), static_cast<uint32_t>(meeting.rank),
+                        static_cast<uint32_t>(meeting.nranks), "", timeout);
+  }
+
+  const bool launched = meeting.where.empty() || meeting.where == "env";
+  const bool need_identity = meeting.rank == -1 && meeting.nranks == -1;
+  if (!need_identity) {
+    check_identity(meeting);
+    if (launched && meeting.nranks > 1)
+      refuse(
+          fmt::format("rank {} of {} was given together with the environment's rendezvous, which tells the rank "
+                      "itself: leave both out, or give tcp://, id:, file: or local:",
+                      meeting.rank, meeting.nranks));
+  }
+  const Environment environment = read_environment(meeting.environment, need_identity);
+  if (need_identity) {
+    meeting.rank = environment.rank;
+    meeting.nranks = environment.nranks;
+  }
+  const auto by_tcp = [&](const TcpPlace& place) {
+    return [&, place](const OpenDoor& door) { return meet_by_tcp(meeting, place, environment, door, timeout); };
+  };
+  if (launched) {
+    meeting.where = environment.rendezvous;
+    // No address is needed to meet oneself.
+    if (meeting.nranks == 1 && !meeting.where.starts_with("id:")) return alone(environment.secret);
+    if (meeting.where.empty()) return link(by_tcp(place_of_launcher(environment)));
+  }
+  if (meeting.where.starts_with("tcp://")) {
+    const TcpPlace place{parse_host_port(std::string_view(meeting.where).substr(6), "rendezvous"), "the rendezvous",
+                         ""};
+    return meeting.nranks == 1 ? alone(environment.secret) : link(by_tcp(place));
+  }
+  if (meeting.where.starts_with("id:")) return link(by_id);
+  if (meeting.where.starts_with("file:")) {
+    if (meeting.nranks == 1) return alone(environment.secret);
+    return link([&](const OpenDoor& door) {
+      return meet_in_folder(meeting, meeting.where.substr(5), environment, door, timeout);
+    });
+  }
+  refuse(fmt::format("the rendezvous \"{}\" is none of env, tcp://HOST:PORT, id:..., file:/FOLDER, local:NAME",
+                     meeting.where));
+}
+
+}  // namespace tutti::core

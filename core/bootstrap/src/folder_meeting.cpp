@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+
+#include "bootstrap/authentication.hpp"
+#include "make_failure.hpp"
+#include "meeting.hpp"
+#include "tcp_hub.hpp"
+#include "unique_id.hpp"
+
+namespace tutti::core {
+namespace {
+
+// The file's text, or nothing with `problem` set.
+std::optional<std::string> read_file(const std::string& path, std::string& problem) {
+  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+  struct stat status = {};
+  if (!file && out_of_resources(errno))
+    throw make_failure(TUTTI_NO_RESOURCES, "bootstrap: {}: {} (ulimit -n)", path, std::strerror(errno));
+  if (!file || ::fstat(file.get(), &status) != 0) {
+    problem = errno == ENOENT ? path + " is not there yet" : path + ": " + std::strerror(errno);
+    return std::nullopt;
+  }
+  if (!S_ISREG(status.st_mode) || status.st_uid != ::geteuid()) {
+    problem = fmt::format("{} is not a file of user {}, so it is not believed", path, ::geteuid());
+    return std::nullopt;
+  }
+  std::string text(kMaxUniqueId + 1, '\0');
+  const ssize_t n = ::read(file.get(), text.data(), text.size());
+  if (n < 0) {
+    problem = path + ": " + std::strerror(errno);
+    return std::nullopt;
+  }
+  text.resize(static_cast<size_t>(n));
+  return text;
+}
+
+// Rank 0's note in the folder, while this object lives.
+class Note {
+ public:
+  Note(const std::string& folder, std::string text) : path_(folder + "/" + kFolderFile), text_(std::move(text)) {
+    const std::string draft = path_ + "." + to_hex(random_bytes(8));
+    const auto failed = [&](const char* what) {
+      const int error = errno;
+      ::unlink(draft.c_str());
+      return make_failure(TUTTI_SYSTEM, "rank 0: bootstrap: {} {}: {}", what, draft, std::strerror(error));
+    };
+    const Descriptor file(::open(draft.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
+    if (!file) throw failed("cannot create");
+    if (::write(file.get(), text_.data(), text_.size()) != static_cast<ssize_t>(text_.size()) ||
+        ::fsync(file.get()) != 0)
+      throw failed("cannot write");
+    if (::rename(draft.c_str(), path_.c_str()) != 0) throw failed("cannot rename");
+  }
+  Note(const Note&) = delete;
+  Note& operator=(const Note&) = delete;
+  ~Note() {
+    std::string problem;
+    if (read_file(path_, problem) == text_) ::unlink(path_.c_str());
+  }
+
+ private:
+  std::string path_, text_;
+};
+
+std::optional<HubPlace> read_note(const std::string& path, const std::string& job, std::string& problem) {
+  const auto text = read_file(path, problem);
+  if (!text) return std::nullopt;
+  try {
+    HubPlace place = UniqueId::parse(*text).place();
+    place.text = path;
+    place.job = job;
+    return place;
+  } catch (const Failure& failure) {
+    problem = path + ": " + failure.text;
+    return std::nullopt;
+  }
+}
+
+}  // namespace
+
+std::unique_ptr<Meeting> meet_in_folder(const Rendezvous& rendezvous, const std::string& folder,
+                                        const Environment& environment, const OpenDoor& door,
+                                        std::chrono::nanoseconds timeout) {
+  const Deadline deadline(timeout);
+  const auto rank = static_cast<uint32_t>(rendezvous.rank);
+  struct stat status = {};
+  if (folder.empty() || ::stat(folder.c_str(), &status) != 0 || !S_ISDIR(status.st_mode))
+    throw make_failure(TUTTI_NOT_FOUND,
+                       "rank {}: bootstrap: file:{} is not an existing folder: create one that "
+                       "all ranks share",
+                       rank, folder);
+  const std::string path = folder + "/" + kFolderFile;
+  if (rank != 0) {
+    const auto find = [&](std::string& problem) { return read_note(path, environment.job, problem); };
+    return join_hub({rendezvous, path, find, true, true}, door, deadline);
+  }
+  auto [id, listener] = open_meeting_place();
+  const Note note(folder, id.text());
+  return open_hub({rendezvous, std::move(listener), path, id.secret, environment.job, true}, door, deadline);
+}
+
+}  // namespace tutti::core

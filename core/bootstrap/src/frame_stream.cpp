@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "frame_stream.hpp"
+
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <cstdlib>
+#include <cstring>
+
+#include "make_failure.hpp"
+#include "wire.hpp"
+
+namespace tutti::core {
+namespace {
+constexpr size_t kHeaderBytes = 16;
+constexpr size_t kPieceBytes = 16 << 10;
+constexpr size_t kTrimBytes = 256 << 10;
+}  // namespace
+
+EncodedFrame encode_frame(FrameKind kind, std::string_view payload) {
+  return std::make_shared<const std::string>(
+      WireWriter().u32(static_cast<uint32_t>(kind)).u32(0).u64(payload.size()).raw(payload).take());
+}
+
+std::string encode_error(const Failure& failure) {
+  return WireWriter().u32(static_cast<uint32_t>(failure.status)).text(failure.text).take();
+}
+
+Failure read_error(const Frame& frame) {
+  WireReader reader(frame.payload, "error frame");
+  const auto status = static_cast<tutti_status>(reader.u32());
+  return Failure(status < 0 ? status : TUTTI_INTERNAL, reader.text());
+}
+
+namespace {
+
+// How many seconds of silence of a host end a connection to it. A live host's kernel answers, however busy or stopped
+// its processes are.
+int host_timeout() {
+  constexpr int usual = 10, shortest = 2, longest = 3600;
+  const char* text = std::getenv("TUTTI_HOST_TIMEOUT");
+  if (!text) return usual;
+  int value = 0;
+  const char* end = text + std::strlen(text);
+  const auto [stop, error] = std::from_chars(text, end, value);
+  if (error != std::errc() || stop != end || value < shortest || value > longest)
+    throw make_failure(TUTTI_INVALID_ARGUMENT, "bootstrap: TUTTI_HOST_TIMEOUT=\"{}\": expected seconds, {} to {}", text,
+                       shortest, longest);
+  return value;
+}
+
+}  // namespace
+
+FrameStream::FrameStream(Descriptor socket, const Tls* tls, bool accepts) : socket_(std::move(socket)) {
+  const auto set = [this](int level, int option, int value) {
+    // Best effort: a socket that refuses one of these still carries the bytes.
+    (void)::setsockopt(fd(), level, option, &value, sizeof value);
+  };
+  ::fcntl(fd(), F_SETFL, ::fcntl(fd(), F_GETFL) | O_NONBLOCK);
+  set(IPPROTO_TCP, TCP_NODELAY, 1);
+  // A host that vanished sends no end of file.
+  const int limit = host_timeout();
+  set(SOL_SOCKET, SO_KEEPALIVE, 1);
+  set(IPPROTO_TCP, TCP_KEEPIDLE, std::max(1, limit / 4));
+  set(IPPROTO_TCP, TCP_KEEPINTVL, std::max(1, limit / 4));
+  set(IPPROTO_TCP, TCP_KEEPCNT, 3);
+  set(IPPROTO_TCP, TCP_USER_TIMEOUT, limit * 1000);
+  if (tls) tls_.emplace(*tls, fd(), accepts);
+}
+
+FrameStream::~FrameStream() {
+  if (!socket_) return;
+  char rest[4096];
+  for (int i = 0; i < 256 && ::recv(fd(), rest, sizeof rest, MSG_DONTWAIT) > 0; ++i) {
+  }
+}
+
+size_t FrameStream::receive(char* to, size_t bytes) {
+  if (tls_) {
+    const long n = tls_->read(to, bytes);
+    if (n < 0) end_ = tls_->problem();
+    return n > 0 ? static_cast<size_t>(n) : 0;
+  }
+  ssize_t n;
+  do n = ::recv(fd(), to, bytes, MSG_DONTWAIT);
+  while (n < 0 && errno == EINTR);
+  if (n == 0) end_ = "the connection was closed";
+  if (n < 0 && errno != EAGAIN && errno != EWOULDBLOCK) end_ = std::strerror(errno);
+  return n > 0 ? static_cast<size_t>(n) : 0;
+}
+
+void FrameStream::fill(size_t most) {
+  // Drops the bytes that were taken, also if the next frame has begun to arrive every time.
+  if (taken_ == in_.size() || taken_ > kTrimBytes) {
+    in_.erase(0, taken_);
+    taken_ = 0;
+  }
+  while (!ended() && (most > 0 || (tls_ && tls_->has_pending()))) {
+    const size_t piece = most > 0 ? std::min(most, kPieceBytes) : kPieceBytes;
+    char bytes[kPieceBytes];
+    const size_t n = receive(bytes, piece);
+    if (n == 0) return;
+    in_.append(bytes, n);
+    traffic_.bytes_received += n;
+    most -= std::min(most, n);
+    if (n < piece && !tls_) return;  // an end, if there is one, is for the next call
+  }
+}
+
+std::optional<std::string> FrameStream::take(size_t n) {
+  if (buffered() < n) return std::nullopt;
+  std::string bytes(peek(n));
+  taken_ += n;
+  return bytes;
+}
+
+std::optional<Frame> FrameStream::next(uint64_t limit) {
+  if (buffered() < kHeaderBytes) return std::nullopt;
+  WireReader header(peek(kHeaderBytes), "frame header");
+  const uint32_t kind = header.u32(), zero = header.u32();
+  const uint64_t length = header.u64();
+  if (kind < static_cast<uint32_t>(FrameKind::hello) || kind > static_cast<uint32_t>(FrameKind::address) || zero != 0)
+    throw make_failure(TUTTI_MISMATCH, "a frame of unknown kind {} came", kind);
+  if (length > limit)
+    throw make_failure(TUTTI_MISMATCH, "a frame of {} bytes came, at most {} are allowed here", length, limit);
+  if (buffered() - kHeaderBytes < length) return std::nullopt;
+  taken_ += kHeaderBytes;
+  ++traffic_.frames_received;
+  return Frame{static_cast<FrameKind>(kind), *take(length)};
+}
+
+void FrameStream::put(EncodedFrame bytes) {
+  if (ended()) return;
+  unsent_ += bytes->size();
+  ++traffic_.frames_sent;
+  out_.push_back(std::move(bytes));
+  if (unsent_ <= kMaxUnsent || out_.size() == 1) return;
+  end_ = fmt::format("it does not read: {} bytes wait for it", unsent_);
+  out_.clear();
+  ::shutdown(fd(), SHUT_RDWR);  // whoever polls the socket looks at it then
+}
+
+size_t FrameStream::send(const char* from, size_t bytes) {
+  if (tls_) {
+    const long n = tls_->write(from, bytes);
+    if (n >= 0) return static_cast<size_t>(n);
+    if (tls_->refused()) end_ = tls_->problem();
+  } else {
+    ssize_t n;
+    do n = ::send(fd(), from, bytes, MSG_NOSIGNAL | MSG_DONTWAIT);
+    while (n < 0 && errno == EINTR);
+    if (n >= 0) return static_cast<size_t>(n);
+    if (errno == EAGAIN || errno == EWOULDBLOCK) return 0;
+  }
+  // Bytes that came before the break may still tell why: leave the verdict to fill().
+  out_.clear();
+  return 0;
+}
+
+void FrameStream::flush() {
+  while (!out_.empty() && !ended()) {
+    const EncodedFrame front = out_.front();
+    const size_t n = send(front->data() + sent_, front->size() - sent_);
+    if (n == 0) break;
+    sent_ += n;
+    traffic_.bytes_sent += n;
+    if (sent_ < front->size()) continue;
+    unsent_ -= front->size();
+    out_.pop_front();
+    sent_ = 0;
+  }
+  if (ended()) out_.clear();
+  if (out_.empty()) unsent_ = sent_ = 0;
+}
+
+}  // namespace tutti::core

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A non-blocking socket that carries fixed-length bytes first and then frames: {kind, zero, length} and `length` bytes.
+#pragma once
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <tutti/sdk/basic_tls.hpp>
+
+#include "bootstrap/bootstrap.hpp"
+#include "bootstrap/descriptor.hpp"
+#include "bootstrap/failure.hpp"
+#include "bootstrap/traffic.hpp"
+
+namespace tutti::core {
+
+enum class FrameKind : uint32_t {
+  hello = 1,     // spoke: job, rank, nranks, who, how it is reached
+  welcome = 2,   // hub: the hello was accepted
+  contacts = 3,  // hub: all ranks are here, and how rank 0 and the next rank are reached
+  who = 4,       // spoke: who is missing?
+  missing = 5,   // hub: a text
+  failure = 6,   // rank, reason
+  error = 7,     // hub: status, text: this meeting is over
+  goodbye = 8,   // an orderly end
+  notice = 9,    // control plane, to all: origin, number, kind, bytes
+  reply = 10,    // control plane, to one: who asked, number, who answers, bytes
+  part = 11,     // control plane, to a neighbour: of an all_gather its number, the round, bytes
+  pair = 12,     // control plane, to one over others: kind, from, to, way, number, bytes
+  address = 13   // control plane, to a neighbour: a rank, how it is reached
+};
+
+struct Frame {
+  FrameKind kind;
+  std::string payload;
+};
+
+using EncodedFrame = std::shared_ptr<const std::string>;
+EncodedFrame encode_frame(FrameKind kind, std::string_view payload);
+
+// Payload of an error frame: a status and a text.
+std::string encode_error(const Failure& failure);
+Failure read_error(const Frame& frame);
+
+class FrameStream {
+ public:
+  // Takes a connected socket and makes it non-blocking, prompt (TCP_NODELAY) and aware of a dead peer (keep-alive).
+  // With `tls` everything is encrypted; the two ends must differ in `accepts`.
+  explicit FrameStream(Descriptor socket, const Tls* tls = nullptr, bool accepts = false);
+  FrameStream(FrameStream&&) = default;
+  FrameStream& operator=(FrameStream&&) = default;
+  // Reads what still lies in the socket first: closing with unread bytes would reset the connection under the peer.
+  ~FrameStream();
+
+  int fd() const { return socket_.get(); }
+
+  // Reads what is there, at most `most` bytes, without blocking; under TLS a little more, which no poll would tell of.
+  void fill(size_t most);
+  // The same until `bytes` are buffered.
+  void fill_to(size_t bytes) {
+    if (buffered() < bytes) fill(bytes - buffered());
+  }
+  // The connection ended or broke: no more bytes come. Frames that were read before are still available.
+  bool ended() const { return !end_.empty(); }
+  const std::string& end() const { return end_; }
+  // Did it end because one of the two ends does not accept the other's certificate?
+  bool refused() const { return tls_ && tls_->refused(); }
+
+  size_t buffered() const { return in_.size() - taken_; }
+  std::string_view peek(size_t n) const { return std::string_view(in_).substr(taken_, n); }
+  // Exactly n raw bytes when they are there.
+  std::optional<std::string> take(size_t n);
+  // The next whole frame when it is there. Throws Failure{TUTTI_MISMATCH} at a length above `limit` or an ill header.
+  std::optional<Frame> next(uint64_t limit);
+
+  // An end that does not read what waits for it, kMaxUnsent bytes or more, is given up.
+  void put(EncodedFrame bytes);
+  void put(FrameKind kind, std::string_view payload) { put(encode_frame(kind, payload)); }
+  // Writes what the socket takes without blocking.
+  void flush();
+  bool unsent() const { return !out_.empty(); }
+  // ... and room in the socket is what they wait for.
+  bool wants_room() const { return unsent() && !(tls_ && tls_->awaits_handshake()); }
+
+  // The traffic so far. A frame counts as sent when it is put.
+  const Traffic& traffic() const { return traffic_; }
+
+  static constexpr uint64_t kMaxUnsent = 64 << 20;
+
+ private:
+  // Bytes that came; 0: none now, or the end, which is noted.
+  size_t receive(char* to, size_t bytes);
+  // Bytes that left; 0: none can now, or never.
+  size_t send(const char* from, size_t bytes);
+
+  Descriptor socket_;
+  std::optional<BasicTlsSession<Failure>> tls_;
+  std::string in_;
+  size_t taken_ = 0;
+  std::deque<EncodedFrame> out_;
+  size_t sent_ = 0;      // of out_.front()
+  uint64_t unsent_ = 0;  // bytes of out_
+  std::string end_;
+  Traffic traffic_;
+};
+
+}  // namespace tutti::core

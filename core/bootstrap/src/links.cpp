@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "links.hpp"
+
+#include <sys/socket.h>
+
+#include <cerrno>
+#include <climits>
+#include <cstring>
+
+#include "bootstrap/socket_address.hpp"
+#include "child_descriptors.hpp"
+#include "introduction.hpp"
+#include "make_failure.hpp"
+
+namespace tutti::core {
+
+Links::Links(std::string who, uint64_t longest, size_t turn, BootstrapLog log)
+    : who_(std::move(who)),
+      longest_(longest),
+      turn_(turn),
+      log_(std::move(log)),
+      epoll_(::epoll_create1(EPOLL_CLOEXEC)) {
+  if (!epoll_) throw make_failure(TUTTI_NO_RESOURCES, "{}epoll_create1: {}", who_, std::strerror(errno));
+}
+
+Links::~Links() {
+  for (const auto& [fd, peer] : peer_of_) forget_in_children(fd);
+}
+
+// ---- Guests ------------------------------------------------------------------------------------------------
+
+void Links::open_door(Door door) {
+  door_ = std::move(door);
+  watch(door_.listener.get());
+}
+
+void Links::close_door() {
+  for (const auto& [fd, guest] : guest_of_) unwatch(fd);
+  guest_of_.clear();
+  guests_.clear();
+  if (door_.listener) unwatch(door_.listener.get());
+  door_.listener = Descriptor();
+}
+
+void Links::accept_guests() {
+  while (true) {
+    Descriptor socket(::accept4(door_.listener.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    const int error = errno;
+    if (!socket) {
+      if (error == EAGAIN || error == EWOULDBLOCK) return;
+      if (error == EBADF || error == EINVAL || error == ENOTSOCK)
+        throw make_failure(TUTTI_INTERNAL, "{}accept: {}", who_, std::strerror(error));
+      if (!out_of_resources(error)) continue;  // that connection ended before it was accepted
+      if (!starved(error)) return;
+      turn_away(guests_.begin()->first, "there are no descriptors left");
+      continue;
+    }
+    if (guests_.size() >= door_.most_guests) turn_away(guests_.begin()->first, "there are too many of them");
+    const int fd = socket.get();
+    guest_of_[fd] = ++guests_seen_;
+    guests_.try_emplace(guests_seen_, std::move(socket), SocketAddress::peer_of(fd).text(), Deadline(door_.patience),
+                        door_.tls.get());
+    watch(fd);
+  }
+}
+
+void Links::turn_away(uint64_t number, const std::string& why) {
+  const auto node = guests_.extract(number);
+  const int fd = node.mapped().stream().fd();
+  unwatch(fd);
+  guest_of_.erase(fd);
+  const std::string text = node.mapped().from() + ": " + why;
+  log_(TUTTI_LOG_DEBUG, who_ + "turned away " + text);
+  turned_away(text);
+}
+
+void Links::turn_away_late() {
+  while (!guests_.empty() && guests_.begin()->second.limit().passed())
+    turn_away(guests_.begin()->first,
+              "it did not finish the handshake within " + guests_.begin()->second.limit().text());
+}
+
+int Links::patience_ms(int most) const {
+  return guests_.empty() ? most : guests_.begin()->second.limit().poll_ms(most < 0 ? INT_MAX : most);
+}
+
+void Links::talk(uint64_t number) {
+  const TcpGuest::State state = guests_.at(number).advance(door_.secret);
+  if (state == TcpGuest::State::talking) return;
+  if (state == TcpGuest::State::turned_away) return turn_away(number, guests_.at(number).why());
+  auto node = guests_.extract(number);
+  TcpGuest& guest = node.mapped();
+  unwatch(guest.stream().fd());
+  guest_of_.erase(guest.stream().fd());
+  admit(guest);
+}
+
+void Links::welcome(TcpGuest& guest, uint32_t own_rank, uint32_t peer, uint32_t nranks) {
+  add(peer, std::move(guest.stream()));
+  put(peer, FrameKind::welcome, encode(Welcome{own_rank, peer, nranks}));
+  serve_link(peer);
+}
+
+void Links::refuse(TcpGuest& guest, const Failure& why) {
+  guest.stream().put(FrameKind::error, encode_error(why));
+  guest.stream().flush();
+  log_(TUTTI_LOG_DEBUG, fmt::format("{}turned away {}: {}", who_, guest.from(), why.text));
+}
+
+// ---- Peers -------------------------------------------------------------------------------------------------
+
+void Links::add(uint32_t peer, FrameStream stream) {
+  const auto [place, fresh] = links_.try_emplace(peer, std::move(stream));
+  if (!fresh) return;
+  const int fd = place->second.stream.fd();
+  peer_of_[fd] = peer;
+  close_in_children(fd);
+  watch(fd);
+}
+
+void Links::watch_process(uint32_t peer, Descriptor process) {
+  peer_of_[process.get()] = peer;
+  watch(process.get());
+  links_.at(peer).process = std::move(process);
+}
+
+void Links::drop(uint32_t peer) {
+  const Link& link = links_.at(peer);
+  closed_traffic_ += link.stream.traffic();
+  for (const int fd : {link.stream.fd(), link.process.get()}) {
+    if (fd < 0) continue;
+    unwatch(fd);
+    forget_in_children(fd);
+    peer_of_.erase(fd);
+  }
+  links_.erase(peer);
+}
+
+void Links::put(uint32_t peer, const EncodedFrame& frame) {
+  const auto found = links_.find(peer);
+  if (found == links_.end()) return;
+  found->second.stream.put(frame);
+  push(peer);
+}
+
+void Links::broadcast(FrameKind kind, std::string_view payload) {
+  const EncodedFrame frame = encode_frame(kind, payload);
+  for (const auto& [peer, link] : links_)
+    if (!link.left) put(peer, frame);
+}
+
+void Links::push(uint32_t peer) {
+  Link& link = links_.at(peer);
+  link.stream.flush();
+  if (link.stream.unsent() == link.writing) return;
+  link.writing = link.stream.unsent();
+  control(link.stream.fd(), EPOLL_CTL_MOD, link.writing);
+}
+
+std::vector<uint32_t> Links::unsent() const {
+  std::vector<uint32_t> ranks;
+  for (const auto& [peer, link] : links_)
+    if (link.stream.unsent()) ranks.push_back(peer);
+  return ranks;
+}
+
+void Links::serve_link(uint32_t peer) {
+  // A frame may end the link.
+  const auto stream = [&]() -> FrameStream* {
+    const auto found = links_.find(peer);
+    return found == links_.end() ? nullptr : &found->second.stream;
+  };
+  try {
+    stream()->fill(turn_);
+    while (stream()) {
+      const auto frame = stream()->next(longest_);
+      if (!frame) break;
+      take(peer, *frame);
+    }
+  } catch (const Failure& failure) {
+    return ended(peer, failure.text, true);
+  }
+  if (stream() && stream()->ended()) ended(peer, std::string(stream()->end()), false);
+}
+
+Traffic Links::all_traffic() const {
+  Traffic all = closed_traffic_;
+  for (const auto& [peer, link] : links_) all += link.stream.traffic();
+  return all;
+}
+
+// ---- Events ------------------------------------------------------------------------------------------------
+
+std::vector<int> Links::wait(int timeout_ms) const {
+  epoll_event events[64];
+  const int n = ::epoll_wait(epoll_.get(), events, 64, timeout_ms);
+  std::vector<int> ready;
+  for (int i = 0; i < n; ++i) ready.push_back(events[i].data.fd);
+  return ready;
+}
+
+void Links::serve(int fd) {
+  if (door_.listener && fd == door_.listener.get()) return accept_guests();
+  if (const auto guest = guest_of_.find(fd); guest != guest_of_.end()) return talk(guest->second);
+  const auto found = peer_of_.find(fd);
+  if (found == peer_of_.end()) return;
+  const uint32_t peer = found->second;
+  const bool process_ended = fd == links_.at(peer).process.get();
+  push(peer);
+  serve_link(peer);
+  // The rank's last frames are in the connection, which has just been read.
+  if (process_ended && links_.count(peer)) ended(peer, "its process has ended", false);
+}
+
+void Links::step(int timeout_ms) {
+  for (const int fd : wait(patience_ms(timeout_ms))) serve(fd);
+  turn_away_late();
+}
+
+void Links::control(int fd, int operation, bool writing) {
+  epoll_event event = {};
+  event.events = EPOLLIN | (writing ? static_cast<uint32_t>(EPOLLOUT) : 0u);
+  event.data.fd = fd;
+  if (::epoll_ctl(epoll_.get(), operation, fd, &event) != 0)
+    throw make_failure(TUTTI_NO_RESOURCES, "{}epoll_ctl: {}", who_, std::strerror(errno));
+}
+
+void Links::unwatch(int fd) { ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr); }
+
+}  // namespace tutti::core

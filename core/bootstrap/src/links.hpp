@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The connections of one rank to other ranks, and those at its door that have yet to prove that they are ranks: one
+// epoll for all of them. A slow or silent guest holds up nobody.
+#pragma once
+#include <sys/epoll.h>
+
+#include <chrono>
+#include <map>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "bootstrap/bootstrap.hpp"
+#include "bootstrap/descriptor.hpp"
+#include "frame_stream.hpp"
+#include "tcp_guest.hpp"
+
+namespace tutti::core {
+
+// A connection to a rank.
+struct Link {
+  explicit Link(FrameStream s) : stream(std::move(s)) {}
+  FrameStream stream;
+  Descriptor process;    // polls readable once the rank's process has ended; empty: not watched
+  bool writing = false;  // epoll watches for room
+  bool left = false;     // for the owner: the rank has said goodbye
+};
+
+// One thread at a time, except wait(). The functions that are left to the owner are called from serve().
+class Links {
+ public:
+  // Where others may come from now on.
+  struct Door {
+    Descriptor listener;
+    std::string secret;
+    std::chrono::nanoseconds patience;  // with a guest
+    size_t most_guests;                 // beyond it the oldest gives way
+    std::shared_ptr<const Tls> tls;
+  };
+  // No rank sends longer frames than `longest`. `turn`: how much of a link is read before others get their turn. `who`
+  // begins messages. Throws Failure{TUTTI_NO_RESOURCES}.
+  Links(std::string who, uint64_t longest, size_t turn, BootstrapLog log);
+  Links(const Links&) = delete;
+  Links& operator=(const Links&) = delete;
+  virtual ~Links();
+
+ protected:
+  // A guest has proved to know the secret and said who it is: welcome it, or refuse it. Otherwise it is hung up on.
+  virtual void admit(TcpGuest& /*guest*/) {}
+  // Called for each guest that is sent away.
+  virtual void turned_away(const std::string& /*text*/) {}
+  // A connection cannot be accepted for lack of descriptors or memory. True: the oldest guest gives way, of which there
+  // is one; false: it waits.
+  virtual bool starved(int /*error*/) { return false; }
+  // A frame has come; a Failure thrown here means that the peer broke the protocol.
+  virtual void take(uint32_t peer, const Frame& frame) = 0;
+  // The link has ended, or the peer `broke` the protocol: drop it.
+  virtual void ended(uint32_t peer, const std::string& why, bool broke) = 0;
+
+  void open_door(Door door);
+  void close_door();
+  bool has_guests() const { return !guests_.empty(); }
+  // Nothing happens when there is a link to the peer already.
+  void add(uint32_t peer, FrameStream stream);
+  // Makes a guest a peer, and serves what it has sent along with its hello.
+  void welcome(TcpGuest& guest, uint32_t own_rank, uint32_t peer, uint32_t nranks);
+  void refuse(TcpGuest& guest, const Failure& why);
+  void watch_process(uint32_t peer, Descriptor process);
+  void drop(uint32_t peer);
+  // Puts a frame and sends what the socket takes. Nothing happens where there is no link.
+  void put(uint32_t peer, const EncodedFrame& frame);
+  void put(uint32_t peer, FrameKind kind, std::string_view payload) { put(peer, encode_frame(kind, payload)); }
+  // To all peers that have not left.
+  void broadcast(FrameKind kind, std::string_view payload);
+  // The peers that have not taken all that was put, ascending.
+  std::vector<uint32_t> unsent() const;
+
+  // Has `fd` polled readable, which the owner looks at itself.
+  void watch(int fd) { control(fd, EPOLL_CTL_ADD, false); }
+  // The descriptors at which something has happened within `timeout_ms` (-1: any time), for serve(). Any thread.
+  std::vector<int> wait(int timeout_ms) const;
+  void serve(int fd);
+  // Hangs up on the guests that have had their time.
+  void turn_away_late();
+  // How many milliseconds until one has had it, at most `most`, which may be -1: endless.
+  int patience_ms(int most) const;
+  // wait, serve and turn_away_late.
+  void step(int timeout_ms);
+
+  // All links, now and earlier.
+  Traffic all_traffic() const;
+
+  std::map<uint32_t, Link> links_;  // by rank
+
+ private:
+  void control(int fd, int operation, bool writing);
+  void unwatch(int fd);
+  void accept_guests();
+  void turn_away(uint64_t number, const std::string& why);
+  void talk(uint64_t number);
+  void serve_link(uint32_t peer);
+  void push(uint32_t peer);
+
+  const std::string who_;
+  const uint64_t longest_;
+  const size_t turn_;
+  const BootstrapLog log_;
+  const Descriptor epoll_;
+  Door door_{};
+  std::map<uint64_t, TcpGuest> guests_;  // by order of arrival, which is that of their limits
+  uint64_t guests_seen_ = 0;
+  std::unordered_map<int, uint64_t> guest_of_;  // by descriptor
+  std::unordered_map<int, uint32_t> peer_of_;   // of a stream or a process
+  Traffic closed_traffic_;                      // of links that are no more
+};
+
+}  // namespace tutti::core

@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+#include <fmt/format.h>
+
+#include "bootstrap/failure.hpp"
+
+namespace tutti::core {
+
+// A Failure whose text is formatted. All files that make texts include this header and get fmt with it.
+template <typename... Args>
+Failure make_failure(tutti_status status, fmt::format_string<Args...> text, Args&&... args) {
+  return Failure(status, fmt::format(text, std::forward<Args>(args)...));
+}
+
+}  // namespace tutti::core

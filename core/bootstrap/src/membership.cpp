@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "bootstrap/membership.hpp"
+
+#include <poll.h>
+
+#include <algorithm>
+
+#include "bootstrap/rank_list.hpp"
+#include "make_failure.hpp"
+#include "wire.hpp"
+
+namespace tutti::core {
+namespace {
+
+// How often those that are awaited are asked whether they are there at all, and how long they have to answer.
+constexpr std::chrono::seconds kRollEvery(2), kRollLimit(1);
+// How much later than the others the one whose word is awaited may say it.
+constexpr std::chrono::seconds kDecisionLate(5);
+constexpr int kWaitMs = 10;
+
+}  // namespace
+
+Membership::Membership(ControlPlane& control, uint32_t rank, uint32_t nranks, std::function<void()> idle)
+    : control_(control), rank_(rank), nranks_(nranks), idle_(std::move(idle)) {}
+
+Roster Membership::gather(std::chrono::nanoseconds timeout, const std::function<std::string()>& make_place) {
+  const Deadline deadline(timeout);
+  Deadline next_roll(kRollEvery);
+  rounds_.erase(rounds_.begin(), rounds_.lower_bound(round_));
+  Round& round = rounds_[++round_];
+  silent_.clear();
+  round.joined.insert(rank_);
+  control_.send_notice(NoticeKind::membership,
+                       encode(MembershipNotice{MembershipNotice::What::join, round_, {}, false}));
+  // A decision that is on its way may count on this rank: its no lets the members go on.
+  const auto give_up = [&](tutti_status status, const std::string& why) {
+    say(MembershipNotice::What::vote, false);
+    throw Failure(status, why);
+  };
+  while (true) {
+    absorb();
+    for (const auto& [number, later] : rounds_)
+      if (number >= round_ && later.decision &&
+          !std::binary_search(later.decision->members.begin(), later.decision->members.end(), rank_))
+        give_up(TUTTI_PEER_FAILED,
+                fmt::format("rank {} came too late: {} went on without it", rank_, rank_list(later.decision->members)));
+    if (round.decision) return *round.decision;
+    std::set<uint32_t> awaited;
+    uint32_t first = rank_;
+    for (uint32_t r = 0; r < nranks_; ++r) {
+      if (out(r)) continue;
+      first = std::min(first, r);
+      if (!round.joined.count(r)) awaited.insert(r);
+    }
+    if (first == rank_ && (awaited.empty() || deadline.passed())) return decide(make_place);
+    if (deadline.passed() && Deadline::Clock::now() > deadline.at() + kDecisionLate)
+      give_up(TUTTI_TIMEOUT, fmt::format("rank {} did not say within {} who goes on; rank {} waits for it", first,
+                                         deadline.text(), rank_));
+    if (next_roll.passed()) {
+      awaited.insert(first);
+      call_the_roll(awaited);
+      next_roll = Deadline(kRollEvery);
+    }
+    wait();
+  }
+}
+
+Roster Membership::decide(const std::function<std::string()>& make_place) {
+  Round& round = rounds_[round_];
+  Roster roster;
+  for (const uint32_t r : round.joined)
+    if (!out(r)) roster.members.push_back(r);
+  roster.place = make_place();
+  round.decision = roster;
+  control_.send_notice(NoticeKind::membership,
+                       encode(MembershipNotice{MembershipNotice::What::decision, round_, roster, false}));
+  return roster;
+}
+
+bool Membership::confirm(const Roster& roster, bool made, std::chrono::nanoseconds timeout) {
+  say(MembershipNotice::What::vote, made);
+  const uint32_t first = roster.members.front();
+  bool result = rank_ == first && count_votes(roster, Deadline(timeout));
+  const std::map<uint32_t, bool>& words = rounds_[round_].words;
+  for (const uint32_t member : roster.members) {
+    if (member == rank_) break;
+    while (!refused(roster) && !words.count(member) && !control_.is_gone(member)) {
+      wait();
+      absorb();
+    }
+    if (const auto word = words.find(member); word != words.end()) result = word->second;
+  }
+  if (refused(roster)) result = false;
+  say(MembershipNotice::What::word, result);
+  return result;
+}
+
+bool Membership::refused(const Roster& roster) {
+  const Round& round = rounds_[round_];
+  const auto is_no = [](const std::map<uint32_t, bool>& said, uint32_t member) {
+    const auto found = said.find(member);
+    return found != said.end() && !found->second;
+  };
+  return is_no(round.words, roster.members.front()) ||
+         std::ranges::any_of(roster.members, [&](uint32_t member) { return is_no(round.votes, member); });
+}
+
+bool Membership::count_votes(const Roster& roster, const Deadline& deadline) {
+  const std::map<uint32_t, bool>& votes = rounds_[round_].votes;
+  while (true) {
+    absorb();
+    if (refused(roster) || std::ranges::any_of(roster.members, [&](uint32_t m) { return control_.is_gone(m); }))
+      return false;
+    const bool all = std::ranges::all_of(roster.members, [&](uint32_t member) { return votes.count(member) != 0; });
+    if (all || deadline.passed()) return all;
+    wait();
+  }
+}
+
+void Membership::say(MembershipNotice::What what, bool made) {
+  if (what == MembershipNotice::What::vote) rounds_[round_].votes[rank_] = made;
+  control_.send_notice(NoticeKind::membership, encode(MembershipNotice{what, round_, {}, made}));
+}
+
+void Membership::absorb() {
+  for (const Notice& notice : control_.take_notices(NoticeKind::membership)) take(notice);
+}
+
+void Membership::take(const Notice& notice) try {
+  MembershipNotice what = decode_membership(notice.bytes, nranks_);
+  if (what.round < round_) return;
+  Round& round = rounds_[what.round];
+  switch (what.what) {
+    case MembershipNotice::What::join:
+      round.joined.insert(notice.rank);
+      return;
+    case MembershipNotice::What::decision:
+      if (!round.decision) round.decision = std::move(what.roster);
+      return;
+    case MembershipNotice::What::vote:
+      round.votes[notice.rank] = what.made;
+      return;
+    case MembershipNotice::What::word:
+      round.words[notice.rank] = what.made;
+      return;
+  }
+} catch (const Failure& failure) {
+  control_.announce(notice.rank, TUTTI_MISMATCH, "broke the protocol of shrinking: " + failure.text);
+}
+
+void Membership::wait() {
+  pollfd waiting = {control_.wait_fd(), POLLIN, 0};
+  if (::poll(&waiting, 1, kWaitMs) > 0) control_.clear_wait_fd();
+  if (idle_) idle_();
+}
+
+void Membership::call_the_roll(const std::set<uint32_t>& awaited) {
+  const auto states = control_.roll_call(kRollLimit);
+  for (const uint32_t r : awaited) {
+    if (states[r])
+      silent_.erase(r);
+    else
+      silent_.insert(r);
+  }
+}
+
+std::string encode(const MembershipNotice& notice) {
+  WireWriter writer;
+  writer(notice.what, notice.round, notice.made, notice.roster.place);
+  writer.u32(static_cast<uint32_t>(notice.roster.members.size()));
+  for (const uint32_t rank : notice.roster.members) writer.u32(rank);
+  return writer.take();
+}
+
+MembershipNotice decode_membership(std::string_view bytes, uint32_t nranks) {
+  WireReader reader(bytes, "membership notice");
+  MembershipNotice notice;
+  reader(notice.what, notice.round, notice.made, notice.roster.place);
+  if (const auto what = static_cast<uint32_t>(notice.what); what < 1 || what > 4)
+    throw make_failure(TUTTI_MISMATCH, "a membership notice of kind {}", what);
+  const uint32_t n = reader.u32();
+  if (n > nranks) throw make_failure(TUTTI_MISMATCH, "{} members of {}", n, nranks);
+  for (uint32_t i = 0; i < n; ++i) {
+    const uint32_t rank = reader.u32();
+    if (rank >= nranks || (i > 0 && rank <= notice.roster.members.back()))
+      throw Failure(TUTTI_MISMATCH, "an ill list of members");
+    notice.roster.members.push_back(rank);
+  }
+  reader.end();
+  return notice;
+}
+
+}  // namespace tutti::core

@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "bootstrap/socket_address.hpp"
+
+#include <arpa/inet.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <poll.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <cstring>
+#include <memory>
+
+#include "bootstrap/failure.hpp"
+#include "make_failure.hpp"
+
+namespace tutti::core {
+
+uint16_t parse_port(std::string_view text, const std::string& what) {
+  uint32_t port = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), port);
+  if (error != std::errc() || end != text.data() + text.size() || port == 0 || port > 65535)
+    throw make_failure(TUTTI_INVALID_ARGUMENT, "bootstrap: {}: \"{}\" is no port: a number from 1 to 65535 is", what,
+                       text);
+  return static_cast<uint16_t>(port);
+}
+
+HostPort parse_host_port(std::string_view text, const std::string& what) {
+  const auto bad = [&](const char* why) {
+    return make_failure(TUTTI_INVALID_ARGUMENT,
+                        "bootstrap: {}: \"{}\" {}; expected HOST:PORT, or [ADDRESS]:PORT for IPv6", what, text, why);
+  };
+  const size_t colon = text.rfind(':');
+  if (colon == std::string_view::npos) throw bad("has no port");
+  std::string_view host = text.substr(0, colon);
+  if (!host.empty() && host.front() == '[') {
+    if (host.back() != ']') throw bad("has no closing bracket before its port");
+    host = host.substr(1, host.size() - 2);
+  } else if (host.find(':') != std::string_view::npos) {
+    throw bad("is an IPv6 address without brackets");
+  }
+  if (host.empty()) throw bad("has no host");
+  return {std::string(host), parse_port(text.substr(colon + 1), what)};
+}
+
+SocketAddress::SocketAddress(const sockaddr* address, socklen_t bytes) : bytes_(bytes) {
+  std::memcpy(&storage_, address, std::min<size_t>(bytes, sizeof storage_));
+}
+
+SocketAddress SocketAddress::from_bytes(std::string_view bytes, uint16_t port) {
+  if (bytes.size() == 4) {
+    sockaddr_in in = {};
+    in.sin_family = AF_INET;
+    in.sin_port = htons(port);
+    std::memcpy(&in.sin_addr, bytes.data(), 4);
+    return SocketAddress(reinterpret_cast<sockaddr*>(&in), sizeof in);
+  }
+  sockaddr_in6 in6 = {};
+  in6.sin6_family = AF_INET6;
+  in6.sin6_port = htons(port);
+  std::memcpy(&in6.sin6_addr, bytes.data(), std::min<size_t>(bytes.size(), 16));
+  return SocketAddress(reinterpret_cast<sockaddr*>(&in6), sizeof in6);
+}
+
+SocketAddress SocketAddress::end_of(int socket, int (*name)(int, sockaddr*, socklen_t*)) {
+  SocketAddress address;
+  address.bytes_ = sizeof address.storage_;
+  return name(socket, reinterpret_cast<sockaddr*>(&address.storage_), &address.bytes_) == 0 ? address : SocketAddress();
+}
+
+uint16_t SocketAddress::port() const {
+  if (family() == AF_INET) return ntohs(reinterpret_cast<const sockaddr_in*>(&storage_)->sin_port);
+  if (family() == AF_INET6) return ntohs(reinterpret_cast<const sockaddr_in6*>(&storage_)->sin6_port);
+  return 0;
+}
+
+std::string SocketAddress::bytes() const {
+  if (family() == AF_INET)
+    return std::string(reinterpret_cast<const char*>(&reinterpret_cast<const sockaddr_in*>(&storage_)->sin_addr), 4);
+  if (family() == AF_INET6)
+    return std::string(reinterpret_cast<const char*>(&reinterpret_cast<const sockaddr_in6*>(&storage_)->sin6_addr), 16);
+  return "";
+}
+
+std::string SocketAddress::text() const {
+  char host[INET6_ADDRSTRLEN] = "";
+  const std::string address = bytes();
+  if (address.empty()) return "an unknown address";
+  constexpr std::string_view kMapped("\0\0\0\0\0\0\0\0\0\0\xff\xff", 12);
+  const bool mapped = address.size() == 16 && address.compare(0, 12, kMapped) == 0;
+  if (mapped || address.size() == 4) {
+    ::inet_ntop(AF_INET, address.data() + (mapped ? 12 : 0), host, sizeof host);
+    return fmt::format("{}:{}", host, port());
+  }
+  ::inet_ntop(AF_INET6, address.data(), host, sizeof host);
+  return fmt::format("[{}]:{}", host, port());
+}
+
+std::vector<SocketAddress> resolve(const HostPort& place) {
+  addrinfo hints = {};
+  hints.ai_family = AF_UNSPEC;
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = AI_NUMERICSERV;
+  addrinfo* found = nullptr;
+  const int error = ::getaddrinfo(place.host.c_str(), std::to_string(place.port).c_str(), &hints, &found);
+  if (error != 0)
+    throw make_failure(TUTTI_NOT_FOUND, "bootstrap: the host \"{}\" has no address: {}", place.host,
+                       error == EAI_SYSTEM ? std::strerror(errno) : ::gai_strerror(error));
+  const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> owner(found, &::freeaddrinfo);
+  std::vector<SocketAddress> addresses;
+  for (const addrinfo* a = found; a != nullptr; a = a->ai_next)
+    if (a->ai_family == AF_INET || a->ai_family == AF_INET6) addresses.emplace_back(a->ai_addr, a->ai_addrlen);
+  return addresses;
+}
+
+std::vector<SocketAddress> own_addresses(uint16_t port) {
+  ifaddrs* found = nullptr;
+  if (::getifaddrs(&found) != 0)
+    throw make_failure(TUTTI_SYSTEM, "bootstrap: cannot list this machine's interfaces: {}", std::strerror(errno));
+  const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> owner(found, &::freeifaddrs);
+  std::vector<SocketAddress> v4, v6, loopback;
+  for (const ifaddrs* i = found; i != nullptr; i = i->ifa_next) {
+    if (i->ifa_addr == nullptr || (i->ifa_flags & IFF_UP) == 0) continue;
+    const int family = i->ifa_addr->sa_family;
+    if (family != AF_INET && family != AF_INET6) continue;
+    const socklen_t size = family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
+    const std::string bytes = SocketAddress(i->ifa_addr, size).bytes();
+    // A link-local address means nothing without the receiver's interface.
+    if (family == AF_INET6 && IN6_IS_ADDR_LINKLOCAL(reinterpret_cast<const in6_addr*>(bytes.data()))) continue;
+    auto& list = (i->ifa_flags & IFF_LOOPBACK) != 0 ? loopback : family == AF_INET ? v4 : v6;
+    list.push_back(SocketAddress::from_bytes(bytes, port));
+  }
+  v4.insert(v4.end(), v6.begin(), v6.end());
+  v4.insert(v4.end(), loopback.begin(), loopback.end());
+  return v4;
+}
+
+Descriptor listen_on(const SocketAddress& address) {
+  Descriptor socket(::socket(address.family(), SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!socket) return {};
+  const int on = 1, off = 0;
+  // A named port may still be in TIME_WAIT from an earlier run. For a free one the kernel is to pick a port that nobody
+  // else holds either.
+  if (address.port() != 0) ::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+  if (address.family() == AF_INET6) ::setsockopt(socket.get(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
+  if (::bind(socket.get(), address.get(), address.size()) != 0) return {};
+  if (::listen(socket.get(), SOMAXCONN) != 0) return {};
+  return socket;
+}
+
+Descriptor listen_anywhere(uint16_t port) {
+  Descriptor socket = listen_on(SocketAddress::from_bytes(std::string(16, '\0'), port));
+  // A machine without IPv6 refuses the family, or has the family and not the address.
+  if (!socket && (errno == EAFNOSUPPORT || errno == EADDRNOTAVAIL))
+    socket = listen_on(SocketAddress::from_bytes(std::string(4, '\0'), port));
+  return socket;
+}
+
+bool out_of_resources(int error) { return error == EMFILE || error == ENFILE || error == ENOMEM || error == ENOBUFS; }
+
+bool on_dead_loopback(const SocketAddress& address) {
+  const std::string bytes = address.bytes();
+  const bool loopback = bytes.size() == 4 ? bytes[0] == 127 : bytes == std::string(15, '\0') + '\1';
+  if (!loopback) return false;
+  // A datagram socket looks for a route and sends nothing.
+  const Descriptor socket(::socket(address.family(), SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  return socket && ::connect(socket.get(), address.get(), address.size()) != 0 &&
+         (errno == ENETUNREACH || errno == EADDRNOTAVAIL);
+}
+
+Descriptor connect_to(const SocketAddress& address, int limit_ms, std::string& problem) {
+  Descriptor socket(::socket(address.family(), SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  int error = socket ? 0 : errno;
+  if (out_of_resources(error))
+    throw make_failure(TUTTI_NO_RESOURCES,
+                       "bootstrap: no socket for {}: {}; a rank needs some 30 descriptors (ulimit -n)", address.text(),
+                       std::strerror(error));
+  if (socket && ::connect(socket.get(), address.get(), address.size()) != 0) error = errno;
+  if (error == EINPROGRESS || error == EINTR) {
+    pollfd waiting = {socket.get(), POLLOUT, 0};
+    const int ready = ::poll(&waiting, 1, limit_ms);
+    socklen_t size = sizeof error;
+    if (ready <= 0)
+      error = ETIMEDOUT;
+    else if (::getsockopt(socket.get(), SOL_SOCKET, SO_ERROR, &error, &size) != 0)
+      error = errno;
+  }
+  // A port of the ephemeral range on which nobody listens may connect to itself.
+  if (error == 0 && SocketAddress::local_of(socket.get()) == SocketAddress::peer_of(socket.get())) error = ECONNREFUSED;
+  if (error == 0) return socket;
+  problem = fmt::format("connect to {}: {}", address.text(), std::strerror(error));
+  return {};
+}
+
+}  // namespace tutti::core

@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tcp_hub.hpp"
+
+#include <cerrno>
+#include <cstring>
+
+#include "bootstrap/rank_list.hpp"
+#include "bootstrap/socket_address.hpp"
+#include "make_failure.hpp"
+#include "tcp_star.hpp"
+
+namespace tutti::core {
+namespace {
+
+// Connections in the middle of a handshake, beyond one per rank; the oldest gives way to a new one.
+constexpr size_t kMaxStrangers = 256;
+// How often, in milliseconds, the caller is asked whether all can still come.
+constexpr int kHopelessLook = 50;
+// How long rank 0 awaits ranks that have not come yet, to tell them that the meeting is over.
+constexpr std::chrono::milliseconds kLatecomers(1000);
+// A failure's text: the longest that a rank says once it was welcomed.
+constexpr uint64_t kMaxFromSpoke = 4096 + 64;
+
+class TcpHub final : public TcpStar {
+ public:
+  TcpHub(HubConfig config, const OpenDoor& door, const Deadline& deadline)
+      : TcpStar(0, static_cast<uint32_t>(config.rendezvous.nranks), config.secret, kMaxFromSpoke,
+                config.rendezvous.log),
+        config_(std::move(config)),
+        members_(nranks_) {
+    address_ = SocketAddress::local_of(config_.listener.get());
+    try {
+      members_[0].contact = door(secret_, address_);
+    } catch (const std::exception& problem) {
+      unfit_ = failure_of(problem);
+    }
+    const Rendezvous& rendezvous = config_.rendezvous;
+    open_door(
+        {std::move(config_.listener), secret_, rendezvous.handshake_limit, kMaxStrangers + nranks_, rendezvous.tls});
+    meet(deadline);
+  }
+  ~TcpHub() override { say_goodbye(); }
+
+ private:
+  struct Member {
+    std::string who, contact;
+    bool left = false;
+  };
+
+  void meet(const Deadline& deadline) {
+    // A rank without a contact is about to say why it cannot take part.
+    while (links_.size() + 1 < nranks_ || mute_ > 0) {
+      if (failure_) tell_latecomers(deadline);
+      if (deadline.passed())
+        give_up(
+            make_failure(TUTTI_TIMEOUT, "{}{} within {}{}", me(), missing_text(), deadline.text(), turned_away_text()));
+      if (const std::string why = config_.rendezvous.hopeless ? config_.rendezvous.hopeless() : ""; !why.empty())
+        give_up(Failure(TUTTI_PEER_FAILED, me() + why));
+      step(deadline.poll_ms(kHopelessLook));
+    }
+    if (failure_) throw lost();
+    if (unfit_) {
+      fail("cannot take part in the meeting: " + unfit_->text);
+      throw *unfit_;
+    }
+    close_door();
+    const auto contacts_of = [&](uint32_t r) {
+      return Contacts{members_[0].contact, members_[(r + 1) % nranks_].contact};
+    };
+    contacts_ = contacts_of(0);
+    for (uint32_t r = 1; r < nranks_; ++r) put(r, FrameKind::contacts, encode(contacts_of(r)));
+    if (!flush(deadline))
+      give_up(make_failure(TUTTI_TIMEOUT, "{}the meeting timed out after {}: {} did not take what was sent", me(),
+                           deadline.text(), rank_list(unsent())));
+  }
+
+  // A rank was lost before all had come. Those that are still on their way learn it here, if they come soon.
+  [[noreturn]] void tell_latecomers(const Deadline& deadline) {
+    const Deadline limit = deadline.sooner(kLatecomers);
+    while (told_ + 1 < nranks_ && !limit.passed()) step(limit.poll_ms(20));
+    flush(Deadline(kLastWords));
+    throw lost();
+  }
+
+  [[noreturn]] void give_up(const Failure& why) {
+    broadcast(FrameKind::error, encode_error(why));
+    flush(Deadline(kLastWords));
+    throw why;
+  }
+
+  // ---- guests ----
+
+  bool starved(int error) override {
+    if (has_guests()) return true;
+    give_up(make_failure(TUTTI_NO_RESOURCES,
+                         "{}cannot accept rank {} of {}: {}; rank 0 needs a descriptor for each rank (ulimit -n)", me(),
+                         links_.size() + 1, nranks_ - 1, std::strerror(error)));
+  }
+
+  void turned_away(const std::string& text) override {
+    // A rank that was refused gives a better reason than one that only disconnected.
+    if (!refused_) last_turned_away_ = text;
+    ++turned_away_;
+  }
+
+  void turn_down(TcpGuest& guest, const Failure& why) {
+    refuse(guest, why);
+    refused_ = false;
+    turned_away(guest.from() + ": " + why.text);
+    refused_ = true;
+  }
+
+  void admit(TcpGuest& guest) override {
+    Hello hello = guest.hello();
+    if (hello.rank == kAnyRank) number_newcomer(hello);
+    const std::string who = fmt::format("rank {} ({}, {})", hello.rank, hello.who, guest.from());
+    const auto mismatch = [](const std::string& text) { return Failure(TUTTI_MISMATCH, "bootstrap: " + text); };
+    if (hello.job != config_.job)
+      return turn_down(guest, mismatch(fmt::format("{} is of job \"{}\", rank 0 at {} of job \"{}\" (TUTTI_JOB)", who,
+                                                   hello.job, config_.place, config_.job)));
+    if (failure_) {
+      ++told_;
+      return turn_down(guest, lost());
+    }
+    if (hello.rank == kAnyRank)
+      return turn_down(guest, mismatch(fmt::format("the {} newcomers that rank 0 at {} awaits are all here; one more "
+                                                   "({}) came",
+                                                   config_.rendezvous.newcomers, config_.place, hello.who)));
+    if (const std::string why = contradiction(hello, who); !why.empty()) {
+      turn_down(guest, mismatch(why));
+      if (config_.lenient) return;
+      give_up(mismatch(why));
+    }
+    members_[hello.rank] = {hello.who + ", " + guest.from(), hello.contact};
+    ++told_;
+    if (hello.contact.empty()) ++mute_;
+    welcome(guest, 0, hello.rank, nranks_);
+  }
+
+  // Why the rank cannot be one of these; "": it can.
+  std::string contradiction(const Hello& hello, const std::string& who) const {
+    if (hello.nranks != nranks_)
+      return fmt::format("rank 0 ({}) has a world of {} ranks, {} one of {}", this_process(), nranks_, who,
+                         hello.nranks);
+    const bool impossible = hello.rank == 0 || hello.rank >= nranks_;
+    if (!impossible && is_free(hello.rank)) return "";
+    return fmt::format("{} came, but there is already rank {} ({})", who, hello.rank,
+                       impossible ? this_process() : members_[hello.rank].who);
+  }
+
+  bool is_free(uint32_t rank) const { return !links_.count(rank) && !members_[rank].left; }
+
+  // Gives whoever joins the first free one of the last ranks; without one it stays kAnyRank and is refused.
+  void number_newcomer(Hello& hello) {
+    for (uint32_t r = nranks_ - config_.rendezvous.newcomers; r < nranks_; ++r) {
+      if (!is_free(r)) continue;
+      hello.rank = r;
+      hello.nranks = nranks_;
+      return;
+    }
+  }
+
+  std::string turned_away_text() const {
+    if (turned_away_ == 0) return "";
+    return fmt::format("; {} turned away, for instance from {}",
+                       turned_away_ == 1 ? "1 connection was" : fmt::format("{} connections were", turned_away_),
+                       last_turned_away_);
+  }
+
+  // ---- members ----
+
+  void take(uint32_t rank, const Frame& frame) override {
+    switch (frame.kind) {
+      case FrameKind::who:
+        return put(rank, FrameKind::missing, missing_text());
+      case FrameKind::failure:
+        return lose(rank, decode<LostRank>(frame.payload, "failure").reason);
+      case FrameKind::goodbye:
+        links_.at(rank).left = members_[rank].left = true;
+        return;
+      default:
+        throw make_failure(TUTTI_MISMATCH, "it sent frame {}, which only rank 0 sends",
+                           static_cast<uint32_t>(frame.kind));
+    }
+  }
+
+  // The ranks for which the meeting waits.
+  std::string missing_text() const {
+    std::vector<uint32_t> missing;
+    for (uint32_t r = 1; r < nranks_; ++r)
+      if (!links_.count(r) || members_[r].contact.empty()) missing.push_back(r);
+    return fmt::format("{} of {} did not connect to {}", rank_list(missing), nranks_, config_.place);
+  }
+
+  void ended(uint32_t rank, const std::string& why, bool broke) override {
+    if (broke) return lose(rank, "broke the bootstrap protocol: " + why);
+    if (members_[rank].left) return drop(rank);
+    lose(rank, fmt::format("died: {} ended its connection to rank 0 without a goodbye ({})", members_[rank].who, why));
+  }
+
+  // The first loss is told to everybody.
+  void lose(uint32_t rank, const std::string& reason) {
+    drop(rank);
+    if (failure_) return;
+    failure_ = LostRank{rank, reason};
+    broadcast(FrameKind::failure, encode(*failure_));
+  }
+
+  HubConfig config_;
+  uint64_t turned_away_ = 0;
+  bool refused_ = false;  // one of them knew the secret and was refused
+  std::string last_turned_away_;
+  std::vector<Member> members_;   // by rank
+  uint32_t told_ = 0;             // ranks that came, and know of a loss if there is one
+  uint32_t mute_ = 0;             // members without a contact
+  std::optional<Failure> unfit_;  // why this rank cannot take part: said once all have come
+};
+
+}  // namespace
+
+std::unique_ptr<Meeting> open_hub(HubConfig config, const OpenDoor& door, const Deadline& deadline) {
+  return std::make_unique<TcpHub>(std::move(config), door, deadline);
+}
+
+}  // namespace tutti::core

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+
+#include "make_failure.hpp"
+#include "meeting.hpp"
+#include "tcp_hub.hpp"
+#include "tcp_spoke.hpp"
+
+namespace tutti::core {
+namespace {
+
+// The place's addresses; none, with `problem` set, while its name cannot be resolved.
+std::vector<SocketAddress> addresses_of(const TcpPlace& place, std::string& problem) {
+  try {
+    return resolve(place.where);
+  } catch (const Failure& failure) {
+    problem = failure.text;
+    return {};
+  }
+}
+
+// A meeting place on this host of which no address can be reached: neither side need wait for the other.
+void require_loopback(uint32_t rank, const TcpPlace& place, const std::vector<SocketAddress>& addresses) {
+  if (addresses.empty() || !std::ranges::all_of(addresses, on_dead_loopback)) return;
+  throw make_failure(TUTTI_SYSTEM,
+                     "rank {}: bootstrap: {} of {}: the network is unreachable: the loopback "
+                     "interface of this network namespace is down (ip link set lo up)",
+                     rank, addresses[0].text(), place.port_variable);
+}
+
+// The socket on which rank 0 awaits the others; throws with the port's variable when it cannot be had.
+Descriptor listen_at(const TcpPlace& place, bool everywhere) {
+  Descriptor listener;
+  if (everywhere) {
+    listener = listen_anywhere(place.where.port);
+  } else {
+    for (const SocketAddress& address : resolve(place.where)) {
+      listener = listen_on(address);
+      if (listener || errno != EADDRNOTAVAIL) break;
+    }
+  }
+  if (listener) return listener;
+  const int error = errno;
+  std::string hint = place.note.empty() ? "" : " (" + place.note + ")";
+  if (error == EADDRNOTAVAIL) hint += ": rank 0 must run on the host of that address";
+  if (error == EADDRINUSE) hint += ": another process has this port; choose another one in " + place.port_variable;
+  throw make_failure(TUTTI_SYSTEM, "rank 0: bootstrap: cannot listen on {} port {} of {}: {}{}", place.where.host,
+                     place.where.port, place.port_variable, std::strerror(error), hint);
+}
+
+}  // namespace
+
+std::unique_ptr<Meeting> meet_by_tcp(const Rendezvous& rendezvous, const TcpPlace& place,
+                                     const Environment& environment, const OpenDoor& door,
+                                     std::chrono::nanoseconds timeout) {
+  const Deadline deadline(timeout);
+  const auto rank = static_cast<uint32_t>(rendezvous.rank);
+  const std::string text = fmt::format("{} port {}", place.where.host, place.where.port);
+  if (rank != 0) {
+    const auto find = [&](std::string& problem) -> std::optional<HubPlace> {
+      // Names may appear only once rank 0's host is up.
+      HubPlace hub{addresses_of(place, problem), text, environment.secret, environment.job};
+      if (hub.addresses.empty()) return std::nullopt;
+      require_loopback(rank, place, hub.addresses);
+      return hub;
+    };
+    return join_hub({rendezvous, text, find}, door, deadline);
+  }
+  HubConfig config{rendezvous, listen_at(place, !environment.secret.empty()), text, environment.secret,
+                   environment.job};
+  std::string unresolved;  // the others' matter: this rank need not reach itself
+  require_loopback(0, place, addresses_of(place, unresolved));
+  if (environment.secret.empty()) {
+    static std::atomic<bool> told{false};
+    if (!told.exchange(true))
+      rendezvous.log(TUTTI_LOG_WARN, "rank 0: bootstrap: there is no TUTTI_SECRET: listening on " + text +
+                                         " only, and whoever reaches it can join or disturb the job");
+  }
+  return open_hub(std::move(config), door, deadline);
+}
+
+}  // namespace tutti::core

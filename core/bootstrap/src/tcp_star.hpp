@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The common part of the two ends of a TCP meeting: rank 0 (tcp_hub.hpp), and all others (tcp_spoke.hpp), which are
+// connected to it while they meet and link the control plane. The first failure ends the meeting for all of them.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "bootstrap/deadline.hpp"
+#include "links.hpp"
+#include "make_failure.hpp"
+#include "meeting.hpp"
+#include "wire.hpp"
+
+namespace tutti::core {
+
+// A failure frame: which rank is lost, and how; goes on after "rank 3 ".
+struct LostRank {
+  uint32_t rank = 0;
+  std::string reason;
+
+  static void fields(auto& wire, auto& lost) { wire(lost.rank, lost.reason); }
+};
+
+class TcpStar : public Meeting, protected Links {
+ public:
+  std::string problem() override {
+    step(0);
+    return failure_ ? lost().text : "";
+  }
+  Traffic traffic() const override { return all_traffic(); }
+  void fail(const std::string& reason) noexcept override try {
+    say_last(FrameKind::failure, encode(LostRank{rank_, reason}));
+  } catch (...) {
+  }
+
+ protected:
+  static constexpr std::chrono::milliseconds kLastWords{500};
+
+  TcpStar(uint32_t rank, uint32_t nranks, std::string secret, uint64_t longest, BootstrapLog log)
+      : Meeting(rank, nranks, std::move(secret)), Links(me(), longest, 1 << 20, std::move(log)) {}
+
+  // For destructors. Does nothing once the others were told otherwise.
+  void say_goodbye() noexcept try {
+    say_last(FrameKind::goodbye, "");
+  } catch (...) {  // the others then see an end without a goodbye
+  }
+
+  // Sends what was put; false: not all by the deadline.
+  bool flush(const Deadline& deadline) {
+    while (!unsent().empty()) {
+      if (deadline.passed()) return false;
+      step(deadline.poll_ms(100));
+    }
+    return true;
+  }
+
+  Failure lost() const { return make_failure(TUTTI_PEER_FAILED, "rank {} {}", failure_->rank, failure_->reason); }
+
+  std::optional<LostRank> failure_;  // the first
+
+ private:
+  void say_last(FrameKind kind, const std::string& payload) {
+    if (std::exchange(said_last_, true)) return;
+    broadcast(kind, payload);
+    flush(Deadline(kLastWords));
+  }
+
+  bool said_last_ = false;
+};
+
+}  // namespace tutti::core

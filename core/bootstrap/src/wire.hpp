@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Integers and strings as bytes, little-endian, and back with every length checked.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <type_traits>
+
+#include "make_failure.hpp"
+
+namespace tutti::core {
+
+class WireWriter {
+ public:
+  WireWriter& u32(uint32_t value) { return integer(value, 4); }
+  WireWriter& u64(uint64_t value) { return integer(value, 8); }
+  WireWriter& raw(std::string_view value) {
+    bytes_.append(value);
+    return *this;
+  }
+  // A length and the bytes.
+  WireWriter& text(std::string_view value) { return u64(value.size()).raw(value); }
+  // Each in the form of its type: a number, an enumeration or truth in four or eight bytes, a string as text, a view
+  // raw.
+  template <typename... Values>
+  WireWriter& operator()(const Values&... values) {
+    (put(values), ...);
+    return *this;
+  }
+  std::string take() { return std::move(bytes_); }
+
+ private:
+  template <typename Value>
+  void put(const Value& value) {
+    if constexpr (std::is_same_v<Value, std::string>)
+      text(value);
+    else if constexpr (std::is_same_v<Value, std::string_view>)
+      raw(value);
+    else
+      integer(static_cast<uint64_t>(value), sizeof value == 8 ? 8 : 4);
+  }
+  WireWriter& integer(uint64_t value, int n) {
+    for (int i = 0; i < n; ++i) bytes_.push_back(static_cast<char>(value >> (8 * i)));
+    return *this;
+  }
+  std::string bytes_;
+};
+
+// Reads what a WireWriter wrote; throws Failure{TUTTI_MISMATCH} naming `what` when the bytes are too few or too many.
+// The bytes must outlive the reader.
+class WireReader {
+ public:
+  WireReader(std::string_view bytes, const char* what) : bytes_(bytes), what_(what) {}
+  uint32_t u32() { return static_cast<uint32_t>(integer(4)); }
+  uint64_t u64() { return integer(8); }
+  std::string_view raw(uint64_t n) {
+    if (n > bytes_.size())
+      throw make_failure(TUTTI_MISMATCH, "{}: {} bytes announced, {} left", what_, n, bytes_.size());
+    const std::string_view value = bytes_.substr(0, n);
+    bytes_.remove_prefix(n);
+    return value;
+  }
+  std::string text() { return std::string(raw(u64())); }
+  std::string_view rest() { return raw(bytes_.size()); }
+  // The converse of the writer's: a view is all that is left.
+  template <typename... Values>
+  WireReader& operator()(Values&... values) {
+    (get(values), ...);
+    return *this;
+  }
+  void end() const {
+    if (!bytes_.empty()) throw make_failure(TUTTI_MISMATCH, "{}: {} bytes too many", what_, bytes_.size());
+  }
+
+ private:
+  template <typename Value>
+  void get(Value& value) {
+    if constexpr (std::is_same_v<Value, std::string>)
+      value = text();
+    else if constexpr (std::is_same_v<Value, std::string_view>)
+      value = rest();
+    else if constexpr (std::is_same_v<Value, bool>)
+      value = u32() != 0;
+    else
+      value = static_cast<Value>(integer(sizeof value == 8 ? 8 : 4));
+  }
+  uint64_t integer(int n) {
+    const std::string_view in = raw(n);
+    uint64_t value = 0;
+    for (int i = 0; i < n; ++i) value |= static_cast<uint64_t>(static_cast<unsigned char>(in[i])) << (8 * i);
+    return value;
+  }
+  std::string_view bytes_;
+  const char* what_;
+};
+
+// A type that travels says its fields once, in a static function template `fields(wire, value)` that hands them to
+// `wire`, a writer or a reader.
+template <typename T>
+concept Travels = requires(WireWriter& wire, const T& value) {
+  T::fields(wire, value);
+};
+
+template <Travels T>
+std::string encode(const T& value) {
+  WireWriter wire;
+  T::fields(wire, value);
+  return wire.take();
+}
+// Throws Failure{TUTTI_MISMATCH} naming `what` for bytes that encode never makes; the values themselves are for the
+// caller to check. Views lie in `bytes`.
+template <Travels T>
+T decode(std::string_view bytes, const char* what) {
+  WireReader wire(bytes, what);
+  T value;
+  T::fields(wire, value);
+  wire.end();
+  return value;
+}
+
+}  // namespace tutti::core

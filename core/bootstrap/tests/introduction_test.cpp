@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "introduction.hpp"
+
+#include <sys/socket.h>
+
+#include "meeting_fixture.hpp"
+#include "tcp_guest.hpp"
+
+namespace tutti::core::test {
+namespace {
+
+// Once a host knows who calls it counts on him: an attempt given up from there would look like the loss of a rank.
+TEST(Introduction, AWelcomeIsWaitedForLongerThanAnAttempt) {
+  HeldPort port;
+  const SocketAddress address = SocketAddress::from_bytes(std::string("\x7f\0\0\1", 4), port.port());
+  const Descriptor listener(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const int on = 1;
+  ::setsockopt(listener.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+  ASSERT_EQ(::bind(listener.get(), address.get(), address.size()), 0);
+  ASSERT_EQ(::listen(listener.get(), 8), 0);
+
+  const std::string secret(32, 's');
+  std::thread host([&] {
+    TcpGuest guest(Descriptor(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK)), "a test",
+                   Deadline(60s));
+    while (guest.advance(secret) == TcpGuest::State::talking) std::this_thread::sleep_for(1ms);
+    EXPECT_EQ(guest.hello().rank, 1u) << guest.why();
+    std::this_thread::sleep_for(3s);  // on a busy machine
+    guest.stream().put(FrameKind::welcome, encode(Welcome{0, 1, 2}));
+    guest.stream().flush();
+  });
+  const Caller caller{.rank = 1, .nranks = 2, .host = 0, .secret = secret, .job = "job"};
+  try {
+    EXPECT_EQ(introduce(caller, address, Deadline(2s), Deadline(60s)).welcome.rank, 1u);
+  } catch (const Discouraged& why) {
+    ADD_FAILURE() << why.problem;
+  }
+  host.join();
+}
+
+}  // namespace
+}  // namespace tutti::core::test

@@ -1,0 +1,467 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <poll.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "bootstrap/authentication.hpp"
+#include "frame_stream.hpp"
+#include "meeting.hpp"
+#include "meeting_fixture.hpp"
+#include "mesh_frames.hpp"
+#include "wire.hpp"
+
+namespace tutti::core::test {
+namespace {
+
+Rendezvous tcp(const std::string& where, uint32_t rank, uint32_t nranks, const char* secret = kSecret,
+               const char* job = "job") {
+  Rendezvous meeting;
+  meeting.where = where;
+  meeting.rank = rank;
+  meeting.nranks = nranks;
+  meeting.log = quiet;
+  std::map<std::string, std::string> variables{{"TUTTI_JOB", job}};
+  if (secret != nullptr) variables["TUTTI_SECRET"] = secret;
+  meeting.environment = environment_of(variables);
+  return meeting;
+}
+
+TEST(TcpMeeting, GathersInRankOrder) {
+  for (const char* secret : {kSecret, static_cast<const char*>(nullptr)})
+    for (uint32_t nranks : {1u, 2u, 3u, 9u}) {
+      HeldPort port;
+      expect_no_failures(run_ranks(nranks, [&](uint32_t rank) {
+        const auto bootstrap = make_bootstrap(tcp(port.rendezvous(), rank, nranks, secret), 60s);
+        EXPECT_EQ(bootstrap->rank(), rank);
+        EXPECT_EQ(bootstrap->nranks(), nranks);
+        EXPECT_TRUE(nranks == 1 || bootstrap->secret() == (secret ? *from_hex(secret) : ""));
+        gather_and_check(*bootstrap, 20);
+        EXPECT_FALSE(bootstrap->control().failed());
+      }));
+    }
+}
+
+TEST(TcpMeeting, NamesAndIpv6) {
+  const bool ipv6 = static_cast<bool>(listen_on(SocketAddress::from_bytes(std::string(15, '\0') + '\1', 0)));
+  for (const std::string host : {"localhost", "[::1]"}) {
+    if (host == "[::1]" && !ipv6) continue;
+    HeldPort port;
+    expect_no_failures(run_ranks(2, [&](uint32_t rank) {
+      gather_and_check(*make_bootstrap(tcp("tcp://" + host + ":" + std::to_string(port.port()), rank, 2), 60s), 2);
+    }));
+  }
+}
+
+TEST(TcpMeeting, LargeContributionsCrossFullSocketBuffers) {
+  HeldPort port;
+  expect_no_failures(run_ranks(4, [&](uint32_t rank) {
+    const auto bootstrap = make_bootstrap(tcp(port.rendezvous(), rank, 4), 60s);
+    const auto all = bootstrap->all_gather(std::string(kMaxContribution, static_cast<char>('a' + rank)), 60s);
+    for (uint32_t r = 0; r < 4; ++r) EXPECT_TRUE(all[r] == std::string(kMaxContribution, static_cast<char>('a' + r)));
+    gather_and_check(*bootstrap, 3);
+  }));
+}
+
+// Environment as launchers make it, ranks as processes.
+TEST(TcpMeeting, SixtyFourProcesses) {
+  constexpr uint32_t kRanks = 64;
+  HeldPort port;
+  std::vector<pid_t> children;
+  for (uint32_t rank = 0; rank < kRanks; ++rank) {
+    const pid_t child = ::fork();
+    ASSERT_GE(child, 0);
+    if (child == 0) {
+      int status = 1;
+      try {
+        Rendezvous meeting;
+        meeting.environment = environment_of({{"RANK", std::to_string(rank)},
+                                              {"WORLD_SIZE", std::to_string(kRanks)},
+                                              {"MASTER_ADDR", "127.0.0.1"},
+                                              {"MASTER_PORT", std::to_string(port.port())},
+                                              {"TUTTI_SECRET", kSecret}});
+        gather_and_check(*make_bootstrap(meeting, 60s), 5);
+        status = ::testing::Test::HasFailure();
+      } catch (const Failure& failure) {
+        std::fprintf(stderr, "%s\n", failure.text.c_str());
+      }
+      ::_exit(status);
+    }
+    children.push_back(child);
+  }
+  for (uint32_t rank = 0; rank < kRanks; ++rank) {
+    int status = -1;
+    ASSERT_EQ(::waitpid(children[rank], &status, 0), children[rank]);
+    EXPECT_EQ(status, 0) << "rank " << rank;
+  }
+}
+
+TEST(TcpMeeting, WhoDoesNotComeIsNamed) {
+  HeldPort port;
+  auto failures = run_ranks(4, [&](uint32_t rank) {
+    if (rank == 0 || rank == 2) make_bootstrap(tcp(port.rendezvous(), rank, 4), rank == 0 ? 300ms : 60000ms);
+  });
+  expect_failure(failures[0], TUTTI_TIMEOUT, {"ranks 1 and 3 of 4", "300 ms", std::to_string(port.port())});
+  expect_failure(failures[2], TUTTI_TIMEOUT, {"ranks 1 and 3 of 4"});
+
+  // The spoke's deadline passes first: rank 0 tells it whom all wait for.
+  HeldPort other;
+  failures = run_ranks(3, [&](uint32_t rank) {
+    if (rank != 2) make_bootstrap(tcp(other.rendezvous(), rank, 3), rank == 1 ? 300ms : 60000ms);
+  });
+  expect_failure(failures[1], TUTTI_TIMEOUT, {"rank 1: ", "rank 2 of 3"});
+  expect_failure(failures[0], TUTTI_PEER_FAILED, {"rank 1 gave up", "rank 2 of 3"});
+
+  // Nobody listens.
+  HeldPort nobody;
+  expect_failure(failure_of([&] { make_bootstrap(tcp(nobody.rendezvous(), 1, 2), 150ms); }), TUTTI_TIMEOUT,
+                 {"rank 1", "rank 0 was not met", "Connection refused", "150 ms"});
+}
+
+// Rank `late` stays away from all_gather; rank `impatient` is the first to lose patience.
+void late_rank(uint32_t late, uint32_t impatient) {
+  SCOPED_TRACE("late " + std::to_string(late) + ", impatient " + std::to_string(impatient));
+  HeldPort port;
+  std::atomic<bool> over = false;
+  expect_no_failures(run_ranks(3, [&](uint32_t rank) {
+    const auto bootstrap = make_bootstrap(tcp(port.rendezvous(), rank, 3), 60s);
+    if (rank == late) {
+      while (!over) std::this_thread::sleep_for(1ms);
+      return;
+    }
+    const auto failure = failure_of([&] { bootstrap->all_gather("x", rank == impatient ? 300ms : 60000ms); });
+    EXPECT_TRUE(failure);
+    if (rank != impatient) return;
+    expect_failure(failure, TUTTI_TIMEOUT, {"300 ms", ": rank " + std::to_string(late) + " did not arrive"});
+    over = true;
+  }));
+}
+TEST(TcpMeeting, WhoDoesNotGatherIsNamed) {
+  late_rank(2, 0);
+  late_rank(2, 1);
+  late_rank(0, 1);
+}
+
+// In a network namespace of its own, whose loopback interface is down.
+TEST(TcpMeeting, ADeadLoopbackIsNamedAtOnce) {
+  for (const uint32_t rank : {0u, 1u}) {
+    const pid_t child = ::fork();
+    ASSERT_GE(child, 0);
+    if (child == 0) {
+      if (::unshare(CLONE_NEWNET) != 0 && ::unshare(CLONE_NEWUSER | CLONE_NEWNET) != 0) ::_exit(77);
+      const auto start = std::chrono::steady_clock::now();
+      try {
+        make_bootstrap(tcp("tcp://127.0.0.1:4711", rank, 2), 60s);
+      } catch (const Failure& failure) {
+        if (failure.status == TUTTI_SYSTEM && failure.text.find("ip link set lo up") != std::string::npos &&
+            std::chrono::steady_clock::now() - start < 20s)
+          ::_exit(0);
+        std::fprintf(stderr, "%s\n", failure.text.c_str());
+      }
+      ::_exit(1);
+    }
+    int status = -1;
+    ASSERT_EQ(::waitpid(child, &status, 0), child);
+    if (WIFEXITED(status) && WEXITSTATUS(status) == 77) GTEST_SKIP() << "no network namespace can be made";
+    EXPECT_EQ(status, 0) << "rank " << rank;
+  }
+}
+
+TEST(TcpMeeting, ContradictionsNameBoth) {
+  HeldPort port;
+  auto failures = run_ranks(3, [&](uint32_t i) { make_bootstrap(tcp(port.rendezvous(), i == 0 ? 0 : 1, 3), 60s); });
+  expect_failure(failures[0], TUTTI_MISMATCH, {"rank 1 (process", "already rank 1 (process"});
+  expect_failure(failures[1], TUTTI_MISMATCH, {"already rank 1"});
+  expect_failure(failures[2], TUTTI_MISMATCH, {"already rank 1"});
+  HeldPort other;
+  failures = run_ranks(2, [&](uint32_t i) { make_bootstrap(tcp(other.rendezvous(), i, 2 + i), 60s); });
+  for (const auto& failure : failures)
+    expect_failure(failure, TUTTI_MISMATCH, {"rank 0", "world of 2", "rank 1", "one of 3"});
+}
+
+TEST(TcpMeeting, AnotherSecretIsRefusedOnBothSides) {
+  const char* kOther = "ff0102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f";
+  for (const char* secret : {kOther, static_cast<const char*>(nullptr)}) {
+    HeldPort port;
+    const auto failures = run_ranks(2, [&](uint32_t rank) {
+      make_bootstrap(tcp(port.rendezvous(), rank, 2, rank == 0 ? kSecret : secret), rank == 0 ? 500ms : 60000ms);
+    });
+    expect_failure(failures[0], TUTTI_TIMEOUT, {"rank 1 of 2", "turned away", "its secret may differ"});
+    expect_failure(failures[1], TUTTI_MISMATCH, {"does not know this rank's secret", "TUTTI_SECRET"});
+  }
+}
+
+TEST(TcpMeeting, AnotherJobIsTurnedAwayAndDisturbsNothing) {
+  HeldPort port;
+  std::atomic<bool> told = false;
+  const auto failures = run_ranks(3, [&](uint32_t i) {
+    if (i == 2) {  // the rank of another job comes first
+      expect_failure(failure_of([&] { make_bootstrap(tcp(port.rendezvous(), 1, 2, nullptr, "theirs"), 60s); }),
+                     TUTTI_MISMATCH, {"\"theirs\"", "\"ours\"", "TUTTI_JOB"});
+      told = true;
+      return;
+    }
+    while (i == 1 && !told) std::this_thread::sleep_for(1ms);
+    gather_and_check(*make_bootstrap(tcp(port.rendezvous(), i, 2, nullptr, "ours"), 60s), 2);
+  });
+  expect_no_failures(failures);
+}
+
+TEST(TcpMeeting, StrangersDoNotDisturb) {
+  HeldPort port;
+  const std::string opening = meeting_prefix() + std::string(kNonceBytes, 'n');
+  const std::string openings[] = {"",
+                                  "GET / HTTP/1.1\r\n\r\n",
+                                  std::string(100000, '\0'),
+                                  "TUTTI",
+                                  opening,
+                                  opening.substr(0, 20),
+                                  opening + std::string(kProofBytes, 'p'),
+                                  opening + std::string(100000, 'x')};
+  std::atomic<bool> there = false;
+  const auto failures = run_ranks(3, [&](uint32_t i) {
+    if (i == 2) {
+      std::vector<Descriptor> open;
+      for (int round = 0; round < 10; ++round)
+        for (const std::string& bytes : openings) {
+          open.push_back(stranger(port.port()));
+          (void)::send(open.back().get(), bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+        }
+      there = true;
+      std::this_thread::sleep_for(100ms);  // some stay connected while the ranks meet
+      return;
+    }
+    while (i == 1 && !there) std::this_thread::sleep_for(1ms);
+    gather_and_check(*make_bootstrap(tcp(port.rendezvous(), i, 2), 60s), 5);
+  });
+  expect_no_failures(failures);
+}
+
+TEST(TcpMeeting, AHandshakeHasATimeLimit) {
+  HeldPort port;
+  std::thread silent([&] {
+    const Descriptor socket = stranger(port.port());
+    pollfd waiting = {socket.get(), POLLIN, 0};
+    EXPECT_EQ(::poll(&waiting, 1, 20000), 1) << "rank 0 did not hang up";
+  });
+  Rendezvous meeting = tcp(port.rendezvous(), 0, 2);
+  meeting.handshake_limit = 50ms;
+  expect_failure(failure_of([&] { make_bootstrap(meeting, 1s); }), TUTTI_TIMEOUT,
+                 {"1 connection was turned away", "within 50 ms"});
+  silent.join();
+}
+
+TEST(TcpMeeting, AnotherVersionIsNamedOnBothSides) {
+  HeldPort port;
+  std::thread old([&] {
+    const Descriptor socket = stranger(port.port());
+    std::string prefix = meeting_prefix();
+    prefix[8] = 77;
+    (void)::send(socket.get(), prefix.data(), prefix.size(), MSG_NOSIGNAL);
+    char answer[kPrefixBytes];
+    pollfd waiting = {socket.get(), POLLIN, 0};
+    ::poll(&waiting, 1, 5000);
+    EXPECT_EQ(::recv(socket.get(), answer, sizeof answer, 0), static_cast<ssize_t>(kPrefixBytes));
+  });
+  expect_failure(failure_of([&] { make_bootstrap(tcp(port.rendezvous(), 0, 2), 500ms); }), TUTTI_TIMEOUT,
+                 {"version 77", "version " + std::to_string(kMeetingVersion)});
+  old.join();
+}
+
+TEST(TcpMeeting, ATakenPortIsNamed) {
+  HeldPort port;
+  const Descriptor taken = listen_anywhere(port.port());
+  ASSERT_TRUE(taken);
+  Rendezvous meeting = tcp("", -1, -1);
+  meeting.rank = meeting.nranks = -1;
+  meeting.environment = environment_of(
+      {{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "127.0.0.1"}, {"MASTER_PORT", std::to_string(port.port())}});
+  expect_failure(failure_of([&] { make_bootstrap(meeting, 5s); }), TUTTI_SYSTEM,
+                 {std::to_string(port.port()), "MASTER_PORT", "in use"});
+}
+
+TEST(TcpMeeting, WithoutASecretOneInterfaceListensAndAForeignAddressIsRefused) {
+  HeldPort port;
+  const auto failures = run_ranks(2, [&](uint32_t i) {
+    if (i == 0) {
+      expect_failure(failure_of([&] { make_bootstrap(tcp(port.rendezvous(), 0, 2, nullptr), 500ms); }), TUTTI_TIMEOUT,
+                     {"rank 1 of 2"});
+      return;
+    }
+    const Descriptor local = stranger(port.port());
+    std::string problem;
+    EXPECT_FALSE(connect_to(SocketAddress::from_bytes(std::string("\x7f\0\0\2", 4), port.port()), 1000, problem));
+  });
+  expect_no_failures(failures);
+  expect_failure(failure_of([&] { make_bootstrap(tcp("tcp://192.0.2.1:9", 0, 2, nullptr), 1s); }), TUTTI_SYSTEM,
+                 {"192.0.2.1", "rank 0 must run on the host of that address"});
+}
+
+// A process that is killed says no goodbye.
+void killed_rank(uint32_t victim) {
+  HeldPort port;
+  int ready[2];
+  ASSERT_EQ(::pipe(ready), 0);
+  const pid_t child = ::fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    try {
+      const auto bootstrap = make_bootstrap(tcp(port.rendezvous(), victim, 3), 60s);
+      if (::write(ready[1], "x", 1) == 1) ::pause();
+    } catch (...) {
+    }
+    ::_exit(1);
+  }
+  std::atomic<int64_t> killed = 0;
+  const auto now = [] { return std::chrono::steady_clock::now().time_since_epoch().count(); };
+  const auto failures = run_ranks(3, [&](uint32_t rank) {
+    if (rank == victim) {
+      char byte;
+      EXPECT_EQ(::read(ready[0], &byte, 1), 1);
+      std::this_thread::sleep_for(20ms);
+      killed = now();
+      ::kill(child, SIGKILL);
+      return;
+    }
+    const auto bootstrap = make_bootstrap(tcp(port.rendezvous(), rank, 3), 60s);
+    ControlPlane& control = bootstrap->control();
+    while (!control.failed()) {
+      pollfd waiting = {control.wait_fd(), POLLIN, 0};
+      ASSERT_EQ(::poll(&waiting, 1, 20000), 1);
+      if (!control.failed()) control.clear_wait_fd();
+    }
+    EXPECT_LT(now() - killed, 2000000000) << "noticed too late";
+    const Loss loss = *control.first_cause();
+    EXPECT_EQ(loss.rank, victim);
+    EXPECT_TRUE(loss.gone);
+    EXPECT_NE(loss.reason.find("without a goodbye"), std::string::npos) << loss.reason;
+    expect_failure(failure_of([&] { bootstrap->all_gather("x", 5s); }), TUTTI_PEER_FAILED,
+                   {"rank " + std::to_string(victim) + " died"});
+  });
+  expect_no_failures(failures);
+  ::waitpid(child, nullptr, 0);
+  ::close(ready[0]);
+  ::close(ready[1]);
+}
+TEST(TcpMeeting, AKilledSpokeIsNoticed) { killed_rank(2); }
+TEST(TcpMeeting, AKilledHubIsNoticed) { killed_rank(0); }
+
+TEST(TcpMeeting, AnnouncedFailuresReachAll) {
+  for (const uint32_t announcer : {0u, 2u}) {
+    HeldPort port;
+    expect_no_failures(run_ranks(3, [&](uint32_t rank) {
+      const auto bootstrap = make_bootstrap(tcp(port.rendezvous(), rank, 3), 60s);
+      if (rank == announcer) return bootstrap->announce_failure(TUTTI_ABORTED, "aborted: out of tea");
+      expect_failure(failure_of([&] { bootstrap->all_gather("x", 60s); }), TUTTI_ABORTED,
+                     {"rank " + std::to_string(announcer) + " aborted: out of tea"});
+    }));
+  }
+}
+
+TEST(TcpMeeting, LeavingInOrderIsNoFailure) {
+  for (const uint32_t leaver : {0u, 2u}) {
+    HeldPort port;
+    expect_no_failures(run_ranks(3, [&](uint32_t rank) {
+      const auto bootstrap = make_bootstrap(tcp(port.rendezvous(), rank, 3), 60s);
+      if (rank == leaver) return;
+      std::this_thread::sleep_for(100ms);
+      EXPECT_FALSE(bootstrap->control().failed());
+      expect_failure(failure_of([&] { bootstrap->all_gather("x", 60s); }), TUTTI_PEER_FAILED,
+                     {"rank " + std::to_string(leaver), "left"});
+    }));
+  }
+}
+
+// A connection that has come as far as its hello, as rank 1 of 2.
+FrameStream introduce(uint16_t port, const std::string& secret, const std::string& contact = "") {
+  FrameStream stream(stranger(port));
+  const std::string nonce(kNonceBytes, 'n');
+  const auto read = [&](size_t n) {
+    while (stream.buffered() < n && !stream.ended()) stream.fill(n - stream.buffered());
+    return *stream.take(n);
+  };
+  stream.put(std::make_shared<const std::string>(meeting_prefix() + nonce));
+  stream.flush();
+  read(kPrefixBytes);
+  const std::string hub_nonce = read(kNonceBytes);
+  read(kProofBytes);
+  stream.put(std::make_shared<const std::string>(spoke_proof(secret, nonce, hub_nonce)));
+  stream.put(FrameKind::hello, WireWriter().text("job").u32(1).u32(2).text("a liar").text(contact).take());
+  stream.flush();
+  return stream;
+}
+
+TEST(TcpMeeting, WhoIgnoresTheHubsProofStillNeedsTheSecret) {
+  HeldPort port;
+  std::thread thief([&] {
+    FrameStream stream = introduce(port.port(), std::string(32, 'x'));
+    while (!stream.ended()) stream.fill(1000);
+    EXPECT_EQ(stream.buffered(), 0u) << "it was welcomed";
+  });
+  expect_failure(failure_of([&] { make_bootstrap(tcp(port.rendezvous(), 0, 2), 400ms); }), TUTTI_TIMEOUT,
+                 {"rank 1 of 2", "does not know this job's secret"});
+  thief.join();
+}
+
+// A rank that can open no door for the others tells them why, whether they have come before it or come later.
+TEST(TcpMeeting, ARankThatCannotTakePartSaysWhy) {
+  for (const uint32_t unfit : {0u, 1u}) {
+    HeldPort port;
+    const auto failures = run_ranks(3, [&](uint32_t rank) {
+      if (rank == 2 && unfit == 0) std::this_thread::sleep_for(1500ms);
+      Rendezvous meeting = tcp(port.rendezvous(), rank, 3);
+      const OpenDoor door = [&](const std::string&, const SocketAddress&) -> std::string {
+        if (rank == unfit) throw Failure(TUTTI_NO_RESOURCES, "no descriptors are left");
+        return "contact";
+      };
+      Environment environment;
+      environment.secret = std::string(32, 's');
+      meet_by_tcp(meeting, {{"127.0.0.1", port.port()}, "a test", ""}, environment, door, 60s);
+    });
+    for (uint32_t rank = 0; rank < 3; ++rank)
+      expect_failure(failures[rank], rank == unfit ? TUTTI_NO_RESOURCES : TUTTI_PEER_FAILED,
+                     {rank == unfit ? "no descriptors are left"
+                                    : "rank " + std::to_string(unfit) +
+                                          " cannot take part in the meeting: no descriptors are left"});
+  }
+}
+
+// A member that breaks the protocol after a good handshake is lost, with the reason; nothing is allocated for its lies.
+TEST(TcpMeeting, AMemberThatBreaksTheProtocolIsLost) {
+  const auto frame_header = [](uint32_t kind, uint64_t length) {
+    return WireWriter().u32(kind).u32(0).u64(length).take();
+  };
+  const auto kind = [](FrameKind k) { return static_cast<uint32_t>(k); };
+  const std::string contact = encode(MeshAddress{{SocketAddress::from_bytes("\x7f\x01\x01\x01", 1)}, "a liar", ""});
+  struct Lie {
+    std::string contact, frame, noticed;
+  };
+  const Lie lies[] = {{contact, frame_header(kind(FrameKind::who), ~0ull), std::to_string(~0ull) + " bytes"},
+                      {contact, frame_header(kind(FrameKind::who), kMaxContact + 65), "are allowed"},
+                      {contact, frame_header(99, 0), "unknown kind 99"},
+                      {contact, frame_header(kind(FrameKind::contacts), 0), "only rank 0 sends"},
+                      {contact, frame_header(kind(FrameKind::hello), 3) + "abc", "only rank 0 sends"},
+                      {contact, frame_header(kind(FrameKind::failure), 8) + WireWriter().u64(7).take(), "4 left"},
+                      {"abc", "", "3 left"},
+                      {std::string(kMaxContact, 'x'), "", "bytes announced"}};
+  for (const Lie& lie : lies) {
+    HeldPort port;
+    std::thread liar([&] {
+      FrameStream stream = introduce(port.port(), *from_hex(kSecret), lie.contact);
+      std::this_thread::sleep_for(50ms);
+      stream.put(std::make_shared<const std::string>(lie.frame));
+      stream.flush();
+      while (!stream.ended()) stream.fill(1000);
+    });
+    const auto failure = failure_of([&] {
+      const auto hub = make_bootstrap(tcp(port.rendezvous(), 0, 2), 60s);
+      hub->all_gather("x", 60s);
+    });
+    expect_failure(failure, TUTTI_PEER_FAILED, {"rank 1 broke the bootstrap protocol", lie.noticed});
+    liar.join();
+  }
+}
+
+}  // namespace
+}  // namespace tutti::core::test

@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Names of the vocabulary, and one line of text for a step.
+#include <fmt/format.h>
+#include <tutti/schedule.h>
+
+#include <string>
+
+namespace tutti {
+namespace {
+
+struct Name {
+  uint32_t value;
+  const char* text;
+};
+
+constexpr Name collectives[] = {{TUTTI_BROADCAST, "broadcast"},
+                                {TUTTI_REDUCE, "reduce"},
+                                {TUTTI_ALL_REDUCE, "all_reduce"},
+                                {TUTTI_GATHER, "gather"},
+                                {TUTTI_ALL_GATHER, "all_gather"},
+                                {TUTTI_SCATTER, "scatter"},
+                                {TUTTI_REDUCE_SCATTER, "reduce_scatter"},
+                                {TUTTI_ALL_TO_ALL, "all_to_all"},
+                                {TUTTI_BARRIER, "barrier"}};
+
+struct DtypeName {
+  uint32_t value;
+  const char* text;
+  uint32_t bytes;
+};
+
+constexpr DtypeName dtypes[] = {
+    {TUTTI_INT8, "int8", 1},         {TUTTI_INT16, "int16", 2},     {TUTTI_INT32, "int32", 4},
+    {TUTTI_INT64, "int64", 8},       {TUTTI_UINT8, "uint8", 1},     {TUTTI_UINT16, "uint16", 2},
+    {TUTTI_UINT32, "uint32", 4},     {TUTTI_UINT64, "uint64", 8},   {TUTTI_FLOAT16, "float16", 2},
+    {TUTTI_BFLOAT16, "bfloat16", 2}, {TUTTI_FLOAT32, "float32", 4}, {TUTTI_FLOAT64, "float64", 8}};
+
+constexpr Name ops[] = {
+    {TUTTI_SUM, "sum"}, {TUTTI_PROD, "prod"}, {TUTTI_MIN, "min"}, {TUTTI_MAX, "max"}, {TUTTI_AVG, "avg"}};
+
+constexpr Name kinds[] = {
+    {TUTTI_STEP_SEND, "send"}, {TUTTI_STEP_RECV, "recv"},     {TUTTI_STEP_RECV_REDUCE, "recv_reduce"},
+    {TUTTI_STEP_COPY, "copy"}, {TUTTI_STEP_REDUCE, "reduce"}, {TUTTI_STEP_SIGNAL, "signal"},
+    {TUTTI_STEP_NOP, "nop"}};
+
+constexpr Name faults[] = {{uint32_t(Fault::none), "none"},
+                           {uint32_t(Fault::form), "form"},
+                           {uint32_t(Fault::unmatched), "unmatched"},
+                           {uint32_t(Fault::size_mismatch), "size_mismatch"},
+                           {uint32_t(Fault::deadlock), "deadlock"},
+                           {uint32_t(Fault::race), "race"},
+                           {uint32_t(Fault::slice_reuse), "slice_reuse"},
+                           {uint32_t(Fault::wrong_result), "wrong_result"},
+                           {uint32_t(Fault::overwritten), "overwritten"},
+                           {uint32_t(Fault::scaling), "scaling"},
+                           {uint32_t(Fault::in_place_order), "in_place_order"},
+                           {uint32_t(Fault::levels), "levels"}};
+
+template <typename Table>
+const char* text_of(const Table& table, uint32_t value) {
+  for (const auto& entry : table)
+    if (entry.value == value) return entry.text;
+  return "unknown";
+}
+
+template <typename Table>
+uint32_t value_of(const Table& table, const std::string& text) {
+  for (const auto& entry : table)
+    if (text == entry.text) return entry.value;
+  return 0;
+}
+
+std::string without_underscores(std::string text) {
+  std::erase(text, '_');
+  return text;
+}
+
+std::string span_text(const tutti_span& span) {
+  const char* buffer = span.buffer == TUTTI_BUFFER_IN        ? "in"
+                       : span.buffer == TUTTI_BUFFER_OUT     ? "out"
+                       : span.buffer == TUTTI_BUFFER_SCRATCH ? "scratch"
+                                                             : "?";
+  if (span.chunks == 1) return fmt::format("{}[{}]", buffer, span.first);
+  return fmt::format("{}[{}..{}]", buffer, span.first, uint64_t{span.first} + span.chunks - 1);
+}
+
+std::string sources_text(const Step& step) {
+  std::string text;
+  constexpr size_t shown = 4;
+  for (size_t i = 0; i < step.sources.size(); ++i) {
+    if (i == shown && step.sources.size() > shown + 1)
+      return text + fmt::format(" + ... ({} in all)", step.sources.size());
+    text += (i ? " + " : "") + span_text(step.sources[i]);
+  }
+  return text;
+}
+
+std::string action_text(const Step& step) {
+  const tutti_step& op = step.op;
+  switch (op.kind) {
+    case TUTTI_STEP_SEND:
+      return fmt::format("send to {}: {}", op.peer, span_text(op.src));
+    case TUTTI_STEP_RECV:
+      return fmt::format("recv from {}: {}", op.peer, span_text(op.dst));
+    case TUTTI_STEP_RECV_REDUCE: {
+      const std::string local = span_text(op.src);
+      return fmt::format("recv_reduce from {}: {} = {}", op.peer, span_text(op.dst),
+                         op.flags & TUTTI_STEP_INCOMING_LEFT ? "incoming + " + local : local + " + incoming");
+    }
+    case TUTTI_STEP_COPY:
+      return fmt::format("copy: {} = {}", span_text(op.dst), span_text(op.src));
+    case TUTTI_STEP_REDUCE:
+      return fmt::format("reduce: {} = {}", span_text(op.dst), sources_text(step));
+    case TUTTI_STEP_SIGNAL:
+      return fmt::format("{} {}", op.flags & TUTTI_STEP_WAIT ? "wait for signal from" : "signal to", op.peer);
+    case TUTTI_STEP_NOP:
+      return "nop";
+    default:
+      return fmt::format("step of unknown kind {}", op.kind);
+  }
+}
+
+}  // namespace
+
+const char* collective_name(uint32_t collective) { return text_of(collectives, collective); }
+const char* dtype_name(uint32_t dtype) { return text_of(dtypes, dtype); }
+const char* op_name(uint32_t op) { return text_of(ops, op); }
+const char* step_name(uint32_t kind) { return text_of(kinds, kind); }
+const char* fault_name(Fault fault) { return text_of(faults, uint32_t(fault)); }
+uint32_t collective_from_name(const std::string& name) {
+  if (name == "bcast") return TUTTI_BROADCAST;
+  for (const Name& entry : collectives)
+    if (name == entry.text || name == without_underscores(entry.text)) return entry.value;
+  return 0;
+}
+uint32_t dtype_from_name(const std::string& name) { return value_of(dtypes, name); }
+uint32_t op_from_name(const std::string& name) { return value_of(ops, name); }
+
+uint32_t dtype_bytes(uint32_t dtype) {
+  for (const DtypeName& entry : dtypes)
+    if (entry.value == dtype) return entry.bytes;
+  return 0;
+}
+
+std::string describe(const Step& step) {
+  std::string text = action_text(step);
+  if (step.op.flags & TUTTI_STEP_LOAD) text += ", load";
+  if (step.op.flags & TUTTI_STEP_FINAL) text += ", final";
+  if (step.op.dependency_lane != TUTTI_NO_DEPENDENCY)
+    text += fmt::format(", after lane {} step {}", step.op.dependency_lane, step.op.dependency_step);
+  return text;
+}
+
+}  // namespace tutti

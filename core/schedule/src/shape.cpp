@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Collectives as shapes (which rank has which blocks), and where a schedule's cut points fall.
+#include <tutti/schedule.h>
+
+#include <memory>
+#include <mutex>
+
+namespace tutti {
+namespace {
+
+enum class Blocks { none, one, one_at_root, all, all_at_root };
+
+struct Shape {
+  Blocks in, out;
+  bool reducing, rooted;
+};
+
+constexpr Shape shapes[] = {
+    {Blocks::none, Blocks::none, false, false},       // no collective has number 0
+    {Blocks::one_at_root, Blocks::one, false, true},  // broadcast
+    {Blocks::one, Blocks::one_at_root, true, true},   // reduce
+    {Blocks::one, Blocks::one, true, false},          // all_reduce
+    {Blocks::one, Blocks::all_at_root, false, true},  // gather
+    {Blocks::one, Blocks::all, false, false},         // all_gather
+    {Blocks::all_at_root, Blocks::one, false, true},  // scatter
+    {Blocks::all, Blocks::one, true, false},          // reduce_scatter
+    {Blocks::all, Blocks::all, false, false},         // all_to_all
+    {Blocks::none, Blocks::none, false, false},       // barrier
+};
+static_assert(std::size(shapes) == TUTTI_BARRIER + 1);
+
+const Shape& shape_of(uint32_t collective) { return shapes[collective < std::size(shapes) ? collective : 0]; }
+
+// `n` zeros that live as long as the process: the hosts of a problem whose ranks are all on one.
+const uint32_t* zeros(uint32_t n) {
+  static std::mutex mutex;
+  static std::vector<std::pair<uint32_t, std::unique_ptr<uint32_t[]>>> tables;
+  const std::lock_guard lock(mutex);
+  // Each table is at least twice as long as the one before it, so all together stay below twice the longest.
+  if (tables.empty() || tables.back().first < n) {
+    uint32_t length = tables.empty() ? 64 : tables.back().first;
+    while (length < n) length = length > UINT32_MAX / 2 ? n : length * 2;
+    tables.emplace_back(length, std::make_unique<uint32_t[]>(length));
+  }
+  return tables.back().second.get();
+}
+
+}  // namespace
+
+bool is_reducing(uint32_t collective) { return shape_of(collective).reducing; }
+bool has_root(uint32_t collective) { return shape_of(collective).rooted; }
+
+uint32_t block_count(uint32_t collective, uint32_t nranks, uint32_t root, uint32_t rank, uint32_t buffer) {
+  if (buffer != TUTTI_BUFFER_IN && buffer != TUTTI_BUFFER_OUT) return 0;
+  const Shape& shape = shape_of(collective);
+  switch (buffer == TUTTI_BUFFER_IN ? shape.in : shape.out) {
+    case Blocks::one:
+      return 1;
+    case Blocks::one_at_root:
+      return rank == root ? 1 : 0;
+    case Blocks::all:
+      return nranks;
+    case Blocks::all_at_root:
+      return rank == root ? nranks : 0;
+    case Blocks::none:
+      break;
+  }
+  return 0;
+}
+
+tutti_query make_query(const Problem& problem, uint32_t rank) {
+  tutti_query query{};
+  query.struct_size = sizeof query;
+  query.collective = problem.collective;
+  query.nranks = problem.nranks;
+  query.rank = rank;
+  query.root = has_root(problem.collective) ? problem.root : 0;
+  query.lanes = problem.lanes;
+  query.flags = rank < problem.in_place.size() && problem.in_place[rank] ? TUTTI_QUERY_IN_PLACE : 0;
+  query.host_of_rank = problem.hosts.empty() ? zeros(problem.nranks) : problem.hosts.data();
+  query.parameters = problem.parameters.empty() ? nullptr : problem.parameters.c_str();
+  query.block_bytes = problem.block_bytes;
+  query.topology = problem.topology;
+  return query;
+}
+
+std::vector<uint64_t> piece_bounds(const Schedule& schedule, uint64_t length) {
+  constexpr uint64_t alignment = 64;         // elements
+  constexpr uint64_t worth_aligning = 4096;  // elements per cut
+  const bool aligned = length / worth_aligning >= schedule.cuts.size();
+  std::vector<uint64_t> bounds{0};
+  bounds.reserve(schedule.cuts.size() + 2);
+  for (const tutti_cut& cut : schedule.cuts) {
+    const auto at = static_cast<uint64_t>(static_cast<unsigned __int128>(cut.p) * length / cut.q);
+    bounds.push_back(aligned ? at - at % alignment : at);
+  }
+  bounds.push_back(length);
+  return bounds;
+}
+
+}  // namespace tutti

@@ -1,0 +1,263 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// List simulation: each step starts when happens-before and its lane allow it, messages and local work wait for the
+// resource that they need in the order in which they become ready (ties by step, rank and lane), so that every rank
+// computes the same figure.
+#include <algorithm>
+#include <limits>
+#include <queue>
+#include <tuple>
+
+#include "rank_layout.hpp"
+#include "step_graph.hpp"
+
+namespace tutti {
+namespace {
+
+class Simulation {
+ public:
+  Simulation(const StepGraph& graph, const std::vector<double>& piece_bytes, const CostModel& model)
+      : graph_(graph),
+        piece_bytes_(piece_bytes),
+        model_(model),
+        times_(graph.nodes().size()),
+        pending_(graph.nodes().size(), 0),
+        egress_(graph.problem().nranks, 0),
+        ingress_(egress_),
+        compute_(egress_) {
+    list_successors();
+  }
+
+  // The time at which the last step of all ranks is over.
+  double run() {
+    std::vector<uint32_t>
+        first;  // issuing one lets others follow at once: those that wait for nothing are listed before
+    for (uint32_t node = 0; node < pending_.size(); ++node)
+      if (pending_[node] == 0) first.push_back(node);
+    for (const uint32_t node : first) issue(node);
+    double last = 0;
+    while (!events_.empty()) {
+      const Event event = events_.top();
+      events_.pop();
+      const double end = event.arrived ? work(event) : transfer_or_work(event);
+      last = std::max(last, end);
+    }
+    return last;
+  }
+  const std::vector<StepTime>& times() const { return times_; }
+
+ private:
+  struct Event {
+    double time;
+    uint32_t node;
+    bool arrived;       // the first bytes of a RECV_REDUCE are there, and wait for their reduction
+    uint32_t place;     // in the lane: of equal times the earlier step goes first, so that no rank runs ahead
+    double not_before;  // the last bytes of a RECV_REDUCE are there
+    bool operator<(const Event& other) const {  // the first is on top of the queue
+      return std::tie(time, place, node) > std::tie(other.time, other.place, other.node);
+    }
+  };
+  void push(double time, uint32_t node, bool arrived, double not_before = 0) {
+    events_.push({time, node, arrived, node - graph_.lanes()[graph_.nodes()[node].lane].base, not_before});
+  }
+
+  // Successors by happens-before, and the next step of the lane, which is issued later.
+  void list_successors() {
+    const auto& nodes = graph_.nodes();
+    const auto for_each_edge = [&](auto&& visit) {
+      for (uint32_t node = 0; node < nodes.size(); ++node) {
+        graph_.for_each_predecessor(node, [&](uint32_t before) {
+          if (before != nodes[node].partner) visit(before, node);
+        });
+        if (node > graph_.lanes()[nodes[node].lane].base) visit(node - 1, node, true);
+      }
+    };
+    begin_.assign(nodes.size() + 1, 0);
+    for_each_edge([&](uint32_t before, uint32_t node, bool = false) {
+      ++begin_[before + 1];
+      ++pending_[node];
+    });
+    for (size_t i = 0; i < nodes.size(); ++i) begin_[i + 1] += begin_[i];
+    successors_.resize(begin_.back());
+    std::vector<uint32_t> end(begin_.begin(), begin_.end() - 1);
+    for_each_edge([&](uint32_t before, uint32_t node, bool issue_only = false) {
+      successors_[end[before]++] = {node, issue_only};
+    });
+  }
+
+  double bytes(uint32_t node) const {
+    const tutti_step& op = graph_.nodes()[node].op();
+    const tutti_span& span = op.kind == TUTTI_STEP_SEND ? op.src : op.dst;
+    double sum = 0;
+    for (uint32_t i = 0; i < span.chunks; ++i)
+      sum += piece_bytes_[graph_.layout(graph_.rank_of(node)).piece(span.buffer, span.first + i)];
+    return sum;
+  }
+  // Dropped before the operation runs: a data step of empty extent (SEMANTICS A8); and what costs nothing anyway.
+  bool is_dropped(uint32_t node) const {
+    const uint32_t kind = graph_.nodes()[node].op().kind;
+    return kind == TUTTI_STEP_NOP || (kind != TUTTI_STEP_SIGNAL && bytes(node) == 0);
+  }
+
+  void release(uint32_t node, bool issued) {
+    const double time = issued ? times_[node].start : times_[node].end;
+    for (uint32_t i = begin_[node]; i < begin_[node + 1]; ++i) {
+      const Successor& next = successors_[i];
+      if (next.issue_only != issued) continue;
+      times_[next.node].start = std::max(times_[next.node].start, time);
+      if (--pending_[next.node] == 0) issue(next.node);
+    }
+  }
+
+  void issue(uint32_t first) {
+    // A stack of its own: lanes are long.
+    ready_.push_back(first);
+    if (ready_.size() > 1 || issuing_) return;
+    issuing_ = true;
+    while (!ready_.empty()) {
+      const uint32_t node = ready_.back();
+      ready_.pop_back();
+      const uint32_t partner = graph_.nodes()[node].partner;
+      const bool dropped = is_dropped(node);
+      if (!dropped) times_[node].start += model_.per_step;
+      if (partner == StepGraph::none || dropped) {
+        push(times_[node].start, node, false);
+      } else if (times_[partner].end == waiting) {
+        push(std::max(times_[node].start, times_[partner].start), sends(graph_.nodes()[node].op()) ? node : partner,
+             false);
+      }
+      times_[node].end = waiting;
+      release(node, true);
+    }
+    issuing_ = false;
+  }
+
+  double transfer_or_work(const Event& event) {
+    const StepGraph::Node& node = graph_.nodes()[event.node];
+    if (is_dropped(event.node)) return finish(event.node, event.time);
+    if (node.partner == StepGraph::none) return work(event);
+    const uint32_t from = graph_.rank_of(event.node), to = node.op().peer;
+    const LinkCost cost = model_.link(from, to);
+    const double size = node.op().kind == TUTTI_STEP_SIGNAL ? 0 : bytes(event.node);
+    const double begin = std::max({event.time, egress_[from], ingress_[to]});
+    const double sent = begin + size * cost.per_byte;
+    egress_[from] = ingress_[to] = sent;
+    const double arrived = sent + cost.latency;
+    finish(event.node, sent);
+    if (graph_.nodes()[node.partner].op().kind != TUTTI_STEP_RECV_REDUCE) return finish(node.partner, arrived);
+    push(begin + cost.latency, node.partner, true, arrived);
+    return arrived;
+  }
+
+  // Local work on the rank's processor.
+  double work(const Event& event) {
+    const uint32_t kind = graph_.nodes()[event.node].op().kind;
+    const double operands = std::max<double>(2, double(graph_.nodes()[event.node].step->sources.size())) - 1;
+    const double per_byte = kind == TUTTI_STEP_COPY ? model_.copy_per_byte : model_.reduce_per_byte * operands;
+    double& processor = compute_[graph_.rank_of(event.node)];
+    processor = std::max(processor, event.time) + bytes(event.node) * per_byte;
+    return finish(event.node, std::max(processor, event.not_before));
+  }
+
+  double finish(uint32_t node, double time) {
+    times_[node].end = time;
+    release(node, false);
+    return time;
+  }
+
+  struct Successor {
+    uint32_t node;
+    bool issue_only;  // it waits for the issue, not for the end
+  };
+  static constexpr double waiting = -1;
+  const StepGraph& graph_;
+  const std::vector<double>& piece_bytes_;
+  const CostModel& model_;
+  std::vector<StepTime> times_;  // end: 0 before it is issued, `waiting` until it is over
+  std::vector<uint32_t> pending_, begin_;
+  std::vector<Successor> successors_;
+  std::vector<double> egress_, ingress_, compute_;  // per rank: when it is free
+  std::priority_queue<Event> events_;
+  std::vector<uint32_t> ready_;
+  bool issuing_ = false;
+};
+
+// Bytes of each piece in one of `slices` slices.
+std::vector<double> bytes_of_pieces(const Schedule& schedule, uint64_t block_bytes, uint32_t element_bytes,
+                                    uint64_t slices) {
+  const std::vector<uint64_t> bounds = piece_bounds(schedule, block_bytes / std::max(element_bytes, 1u));
+  std::vector<double> bytes;
+  for (size_t i = 0; i + 1 < bounds.size(); ++i)
+    bytes.push_back(double(bounds[i + 1] - bounds[i]) * element_bytes / double(slices));
+  return bytes;
+}
+
+// The work of a rank's processor, in sequence.
+double processor_time(const Problem& problem, uint32_t rank, const Schedule& schedule, uint64_t block_bytes,
+                      uint32_t element_bytes, const CostModel& model) {
+  const std::vector<double> piece_bytes = bytes_of_pieces(schedule, block_bytes, element_bytes, 1);
+  const RankLayout layout(problem, schedule, rank, 1);
+  double seconds = 0;
+  for (const auto& lane : schedule.lanes)
+    for (const Step& step : lane) {
+      const tutti_span& span = step.op.kind == TUTTI_STEP_SEND ? step.op.src : step.op.dst;
+      double bytes = 0;
+      for (uint32_t i = 0; i < span.chunks; ++i) bytes += piece_bytes[layout.piece(span.buffer, span.first + i)];
+      const double folds = std::max<double>(2, double(step.sources.size())) - 1;
+      seconds += bytes * (step.op.kind == TUTTI_STEP_SEND   ? model.send_per_byte
+                          : step.op.kind == TUTTI_STEP_RECV ? model.receive_per_byte
+                          : step.op.kind == TUTTI_STEP_COPY ? model.copy_per_byte
+                                                            : model.reduce_per_byte * folds);
+      const bool moves =
+          step.op.kind == TUTTI_STEP_SEND || step.op.kind == TUTTI_STEP_RECV || step.op.kind == TUTTI_STEP_RECV_REDUCE;
+      if (step.op.kind == TUTTI_STEP_SIGNAL || (moves && bytes > 0)) seconds += model.per_message;
+    }
+  return seconds / model.processors;
+}
+
+}  // namespace
+
+double simulate(const Problem& problem, const std::vector<Schedule>& schedules, uint64_t block_bytes,
+                uint32_t element_bytes, uint64_t slices, const CostModel& model) {
+  if (schedules.empty()) return 0;
+  if (check_alike(schedules)) return std::numeric_limits<double>::infinity();
+  double busiest = 0;
+  for (uint32_t rank = 0; rank < schedules.size(); ++rank)
+    busiest = std::max(busiest, processor_time(problem, rank, schedules[rank], block_bytes, element_bytes, model));
+  const uint64_t count = std::max<uint64_t>(slices, 1);
+  const std::vector<double> piece_bytes = bytes_of_pieces(schedules[0], block_bytes, element_bytes, count);
+  const auto time_of = [&](uint32_t unrolled) {
+    StepGraph graph(problem, schedules, unrolled);
+    if (graph.match()) return std::numeric_limits<double>::infinity();
+    return Simulation(graph, piece_bytes, model).run();
+  };
+  const double one = time_of(1);
+  if (one == std::numeric_limits<double>::infinity()) return one;
+  return std::max(busiest, count == 1 ? one : one + double(count - 1) * (time_of(2) - one));
+}
+
+std::vector<std::vector<std::vector<StepTime>>> simulate_steps(const Problem& problem,
+                                                               const std::vector<Schedule>& schedules,
+                                                               uint64_t block_bytes, uint32_t element_bytes,
+                                                               const CostModel& model) {
+  std::vector<std::vector<std::vector<StepTime>>> times;
+  if (schedules.empty() || check_alike(schedules)) return times;
+  const std::vector<double> piece_bytes = bytes_of_pieces(schedules[0], block_bytes, element_bytes, 1);
+  StepGraph graph(problem, schedules, 1);
+  if (graph.match()) return times;
+  Simulation simulation(graph, piece_bytes, model);
+  simulation.run();
+  times.resize(schedules.size());
+  for (const StepGraph::Lane& lane : graph.lanes()) {
+    auto& steps = times[lane.rank].emplace_back();
+    for (uint32_t node = lane.base; node < lane.base + lane.length; ++node) {
+      StepTime time = simulation.times()[node];
+      const uint32_t partner = graph.nodes()[node].partner;
+      if (partner != StepGraph::none) time.partner_step = partner - graph.lanes()[graph.nodes()[partner].lane].base;
+      steps.push_back(time);
+    }
+  }
+  return times;
+}
+
+}  // namespace tutti

@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The simulation meets the textbook formulas where those hold.
+#include <gtest/gtest.h>
+#include <tutti/schedule.h>
+
+#include <cmath>
+
+#include "schedule_builder.hpp"
+
+namespace tutti {
+namespace {
+using namespace hand;
+
+constexpr double latency = 1e-6, per_byte = 1e-9;
+
+CostModel links_only() {
+  CostModel model;
+  model.link = [](uint32_t, uint32_t) { return LinkCost{latency, per_byte}; };
+  model.reduce_per_byte = model.copy_per_byte = model.per_step = 0;
+  return model;
+}
+
+double cost(const Case& c, uint64_t bytes, uint64_t slices, const CostModel& model) {
+  return simulate(c.problem, c.schedules, bytes, 4, slices, model);
+}
+
+TEST(Simulate, RingAllReduce) {
+  // 2(n-1)a + 2(n-1)/n N/B
+  for (const uint32_t n : {2u, 3u, 8u}) {
+    const uint64_t bytes = 4 * 4096 * 8 * n;
+    const double expected = 2 * (n - 1) * latency + 2.0 * (n - 1) / n * double(bytes) * per_byte;
+    EXPECT_NEAR(cost(ring_all_reduce(n), bytes, 1, links_only()), expected, expected * 1e-9) << n;
+  }
+}
+
+TEST(Simulate, PipelinedLine) {
+  // (S+n-2)(a + N/SB): a rank posts its next receive when it has passed the last slice on.
+  constexpr uint32_t n = 5;
+  constexpr uint64_t bytes = 4 << 20, slices = 16;
+  Case c = line_broadcast(n, 0, true);
+  const double expected = (slices + n - 2) * (latency + double(bytes) / slices * per_byte);
+  EXPECT_NEAR(cost(c, bytes, slices, links_only()), expected, expected * 1e-9);
+  EXPECT_LT(cost(c, bytes, slices, links_only()), cost(c, bytes, 1, links_only()));
+}
+
+TEST(Simulate, SendsOfARankShareItsEgress) {
+  constexpr uint32_t n = 5;
+  constexpr uint64_t bytes = 1 << 20;
+  const double expected = latency + (n - 1) * double(bytes) * per_byte;
+  EXPECT_NEAR(cost(all_to_all(n), bytes, 1, links_only()), expected, expected * 1e-9);
+}
+
+// The busiest rank's processor bounds the time: n - 1 messages out and n - 1 in.
+TEST(Simulate, MessagesCostTheProcessor) {
+  constexpr uint32_t n = 5;
+  CostModel model = links_only();
+  model.per_message = 1e-4;
+  model.processors = 0.5;
+  EXPECT_NEAR(cost(all_to_all(n), 400, 1, model), 2 * (n - 1) * 1e-4 / 0.5, 1e-12);
+  EXPECT_EQ(cost(all_to_all(n), 0, 1, model), 0);  // no message is sent
+}
+
+TEST(Simulate, LocalWork) {
+  CostModel model = links_only();
+  model.copy_per_byte = 1e-10;
+  model.per_step = 1e-8;
+  Case c = make_case(TUTTI_ALL_GATHER, 1);
+  c.schedules[0].lanes = {{copy(out(0), in(0))}};
+  EXPECT_NEAR(cost(c, 1000, 1, model), 1000 * 1e-10 + 1e-8, 1e-15);
+  EXPECT_EQ(cost(ring_all_reduce(1), 0, 1, model), 0);
+  model.reduce_per_byte = 1e-9;
+  Case sum = direct_all_reduce(2);
+  EXPECT_NEAR(cost(sum, 1000, 1, model), latency + 1000 * per_byte + 1000 * 1e-9 + 1e-8, 3e-8);
+}
+
+TEST(Simulate, EmptyOperationsCostNothing) {
+  EXPECT_EQ(cost(ring_all_reduce(8), 0, 1, links_only()), 0);
+  EXPECT_NEAR(cost(direct_barrier(3), 0, 1, links_only()), latency, 1e-12);
+}
+
+TEST(Simulate, SameFigureEachTime) {
+  const Case c = direct_all_reduce(7);
+  CostModel model = links_only();
+  model.reduce_per_byte = 1e-10;
+  EXPECT_EQ(cost(c, 12345 * 4, 3, model), cost(c, 12345 * 4, 3, model));
+}
+
+// all_reduce over hosts of `local` ranks: to the host's first rank, around those in a ring, and back to all. What moves
+// within a host is the whole block, a run of the ring's chunks.
+Case hosts_all_reduce(uint32_t hosts, uint32_t local) {
+  Case c = make_case(TUTTI_ALL_REDUCE, hosts * local);
+  const Case ring = ring_all_reduce(hosts);
+  for (uint32_t r = 0; r < hosts * local; ++r) {
+    Schedule& s = c.schedules[r];
+    s.flags = TUTTI_SCHEDULE_SLICED;
+    s.cuts = equal_cuts(hosts);
+    auto& lane = s.lanes.emplace_back();
+    const uint32_t host = r / local, leader = host * local;
+    if (r != leader) {
+      lane = {send(leader, in(0, hosts), TUTTI_STEP_LOAD), recv(leader, out(0, hosts))};
+      continue;
+    }
+    for (uint32_t k = 1; k < local; ++k)
+      lane.push_back(
+          recv_reduce(r + k, out(0, hosts), k == 1 ? in(0, hosts) : out(0, hosts), k == 1 ? TUTTI_STEP_LOAD : 0));
+    for (Step step : ring.schedules[host].lanes[0]) {
+      step.op.peer *= local;
+      step.op.flags &= ~uint32_t{TUTTI_STEP_LOAD};
+      if (step.op.src.buffer == TUTTI_BUFFER_IN) step.op.src.buffer = TUTTI_BUFFER_OUT;
+      lane.push_back(step);
+    }
+    for (uint32_t k = 1; k < local; ++k) lane.push_back(send(r + k, out(0, hosts)));
+  }
+  return c;
+}
+
+// Slices pipeline over a hierarchy: while one is handed out on the host, the next comes in. Of 4 ranks a host's first
+// one takes in 3 blocks, moves 3/2 around the ring and gives out 3: one after the other, or what comes in beside the
+// rest.
+TEST(Simulate, RunsInSlicesPipelineAHierarchy) {
+  const Case c = hosts_all_reduce(4, 4);
+  ASSERT_EQ(verify(c.problem, c.schedules).error, "");
+  const double whole = cost(c, 1 << 24, 1, links_only()), sliced = cost(c, 1 << 24, 32, links_only());
+  EXPECT_NEAR(whole, 7.5 * (1 << 24) * per_byte, 0.01 * whole);
+  EXPECT_NEAR(sliced, 4.5 * (1 << 24) * per_byte, 0.1 * sliced);
+}
+
+TEST(Simulate, UnmatchedCostsInfinity) {
+  Case c = ring_all_reduce(3);
+  c.schedules[0].lanes[0].pop_back();
+  EXPECT_TRUE(std::isinf(cost(c, 1000, 1, links_only())));
+  EXPECT_TRUE(simulate_steps(c.problem, c.schedules, 1000, 4, links_only()).empty());
+}
+
+TEST(Simulate, StepTimes) {
+  const Case c = line_broadcast(3, 0, true);
+  const auto times = simulate_steps(c.problem, c.schedules, 1000, 4, links_only());
+  ASSERT_EQ(times.size(), 3u);
+  const StepTime& hop = times[1][0][1];
+  EXPECT_EQ(hop.partner_step, 0u);
+  EXPECT_NEAR(hop.start, latency + 1000 * per_byte, 1e-12);
+  EXPECT_NEAR(times[2][0][0].end, 2 * (latency + 1000 * per_byte), 1e-12);
+}
+
+}  // namespace
+}  // namespace tutti

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "api/arguments.hpp"
+
+#include <fmt/format.h>
+#include <tutti/schedule.h>
+#include <tutti/tutti.h>
+
+#include <algorithm>
+
+#include "api/guards.hpp"
+
+namespace tutti::core::api {
+namespace {
+
+constexpr uint64_t most_bytes = uint64_t{1} << 62;
+
+// The numbers that an argument may be. Those from `first_reserved` on belong to others, who cannot use them yet.
+struct Numbers {
+  const char* what;
+  uint32_t first, last, first_reserved;
+  const char* reserved;
+};
+constexpr Numbers operators{"operator", TUTTI_SUM, TUTTI_AVG, TUTTI_FIRST_USER_OP, "operators of the application"};
+constexpr Numbers collectives{"collective", TUTTI_BROADCAST, TUTTI_BARRIER, TUTTI_FIRST_VENDOR_COLLECTIVE,
+                              "collectives of vendors"};
+
+void check_number(const char* call, const Numbers& allowed, uint32_t number) {
+  const auto& [what, first, last, first_reserved, reserved] = allowed;
+  if (number >= first_reserved)
+    throw Failure(TUTTI_NOT_SUPPORTED, fmt::format("{}: {} {:#x}: {}, from {:#x} on, are not supported yet", call, what,
+                                                   number, reserved, first_reserved));
+  if (number < first || number > last) invalid(fmt::format("{}: {} is no {}", call, number, what));
+}
+
+[[noreturn]] void stream_without_device(const char* call, const char* why) {
+  throw Failure(TUTTI_NOT_SUPPORTED, fmt::format("{}: options.stream is set, but {}", call, why));
+}
+
+}  // namespace
+
+void check_op(const char* call, uint32_t op) { check_number(call, operators, op); }
+
+void check_collective(const char* call, uint32_t collective) { check_number(call, collectives, collective); }
+
+void check_rank(const char* call, const char* which, uint32_t rank, uint32_t nranks) {
+  if (rank >= nranks) invalid(fmt::format("{}: {} is {}, expected less than {} ranks", call, which, rank, nranks));
+}
+
+uint64_t size_of(const char* call, uint64_t count, uint32_t dtype, uint64_t blocks) {
+  const uint32_t element = dtype_bytes(dtype);
+  if (dtype == TUTTI_FLOAT8_E4M3 || dtype == TUTTI_FLOAT8_E5M2)
+    throw Failure(TUTTI_NOT_SUPPORTED, fmt::format("{}: data type {} ({}) is reserved and not supported yet", call,
+                                                   dtype, dtype == TUTTI_FLOAT8_E4M3 ? "float8 e4m3" : "float8 e5m2"));
+  if (!element) invalid(fmt::format("{}: {} is no data type", call, dtype));
+  if (count > most_bytes / element / std::max<uint64_t>(blocks, 1))
+    invalid(fmt::format("{}: {} elements of {} bytes for {} ranks is more than can be addressed", call, count, element,
+                        blocks));
+  return count * element;
+}
+
+void check_pointer(const char* call, const char* which, const void* pointer, uint64_t bytes, uint32_t dtype) {
+  if (bytes == 0) return;
+  if (!pointer) invalid(fmt::format("{}: {} is NULL, expected a buffer of {} bytes", call, which, bytes));
+  const uint32_t element = dtype_bytes(dtype);
+  if (reinterpret_cast<uintptr_t>(pointer) % element)
+    invalid(fmt::format("{}: {} = {} is not aligned to its type {} ({} bytes)", call, which, pointer, dtype_name(dtype),
+                        element));
+}
+
+DeviceMemory locate(Communicator& communicator, const char* call, const char* names, const Buffer& in,
+                    const Buffer& out, void* stream) {
+  const DeviceMemory& own = communicator.device();
+  if (!own && stream) stream_without_device(call, communicator.why_no_device());
+  if (!own || (!in.bytes && !out.bytes)) return {};
+  const Buffer& asked = in.bytes ? in : out;
+  const bool known = communicator.is_known_host_memory(asked.address, asked.bytes);
+  const DeviceMemory first = known ? DeviceMemory{} : find_device(asked.address, own);
+  if (in.bytes && out.bytes && (first || communicator.checks_calls()))
+    if (const DeviceMemory second = find_device(out.address, own); second != first)
+      invalid(fmt::format("{}: in = {} is memory of {}, out = {} of {}: both have to be on one", call, in.address,
+                          describe(first), out.address, describe(second)));
+  if (!first && stream) stream_without_device(call, "the buffers are host memory");
+  if (first && first != own)
+    invalid(
+        fmt::format("{}: {} is memory of {}, but this communicator was bound to {} when it was made "
+                    "(tutti_comm_config.device, TUTTI_DEVICE)",
+                    call, names, describe(first), describe(own)));
+  return first;
+}
+
+DeviceMemory locate_stream(const Communicator& communicator, const char* call, void* stream) {
+  if (stream && !communicator.device()) stream_without_device(call, communicator.why_no_device());
+  return stream ? communicator.device() : DeviceMemory{};
+}
+
+}  // namespace tutti::core::api

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The checks that several calls share. All throw Failure; `call` begins its text.
+#pragma once
+
+#include <cstdint>
+
+#include "comm/communicator.hpp"
+#include "fabric/devices.hpp"
+
+namespace tutti::core::api {
+
+// The bytes of a block of so many elements; so many blocks of them can be addressed.
+uint64_t size_of(const char* call, uint64_t count, uint32_t dtype, uint64_t blocks);
+// `which`: the argument's name.
+void check_pointer(const char* call, const char* which, const void* pointer, uint64_t bytes, uint32_t dtype);
+void check_rank(const char* call, const char* which, uint32_t rank, uint32_t nranks);
+void check_op(const char* call, uint32_t op);
+void check_collective(const char* call, uint32_t collective);
+
+struct Buffer {
+  const void* address = nullptr;
+  uint64_t bytes = 0;
+};
+// Where the buffers of a call lie: all on the host (no tables), or all on the communicator's device. See
+// tutti_comm_config for what is asked for. `names`: of the buffers, for messages.
+DeviceMemory locate(Communicator& communicator, const char* call, const char* names, const Buffer& in,
+                    const Buffer& out, void* stream);
+// A call without buffers has its device from its stream.
+DeviceMemory locate_stream(const Communicator& communicator, const char* call, void* stream);
+
+}  // namespace tutti::core::api

@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The library, and the life of communicators.
+#include <tutti/tutti.h>
+
+#include <cstring>
+#include <deque>
+#include <memory>
+#include <mutex>
+
+#include "api/guards.hpp"
+#include "bootstrap/bootstrap.hpp"
+#include "plugins/host.hpp"
+#include "plugins/registry.hpp"
+#include "plugins/unknown_settings.hpp"
+
+using namespace tutti::core;
+using namespace tutti::core::api;
+
+namespace {
+
+// The handles of the communicators that were destroyed last are kept, so that a use after the end is an error and no
+// crash; older ones are freed, so that a process that makes them for ever does not grow.
+void keep_for_a_while(tutti_comm* comm) {
+  constexpr size_t kept = 1024;
+  static std::mutex mutex;
+  static auto& handles = *new std::deque<std::unique_ptr<tutti_comm>>;
+  const std::lock_guard lock(mutex);
+  handles.emplace_back(comm);
+  if (handles.size() > kept) handles.pop_front();
+}
+
+void write_id(const std::string& text, tutti_unique_id* id) {
+  static_assert(sizeof id->text > kMaxUniqueId);
+  std::memset(id->text, 0, sizeof id->text);
+  std::memcpy(id->text, text.data(), std::min(text.size(), sizeof id->text - 1));
+}
+
+// Ends the communicator on all ranks; `what` goes on after "rank 3 ".
+tutti_status end_by(tutti_comm* comm, const char* what, const char* reason) {
+  return pinned(comm,
+                [&](Communicator& c) { c.abort(fmt::format("{}: {}", what, reason ? reason : "no reason given")); });
+}
+
+}  // namespace
+
+extern "C" {
+
+const char* tutti_version(void) { return TUTTI_VERSION; }
+
+const char* tutti_status_text(tutti_status status) {
+  constexpr struct {
+    tutti_status status;
+    const char* text;
+  } texts[] = {
+      {TUTTI_OK, "ok"},
+      {TUTTI_AGAIN, "not yet"},
+      {TUTTI_INVALID_ARGUMENT, "invalid argument"},
+      {TUTTI_NOT_SUPPORTED, "not supported"},
+      {TUTTI_NOT_FOUND, "not found"},
+      {TUTTI_NO_RESOURCES, "no resources"},
+      {TUTTI_TIMEOUT, "timed out"},
+      {TUTTI_PEER_FAILED, "peer failed"},
+      {TUTTI_ABORTED, "aborted"},
+      {TUTTI_MISMATCH, "mismatch between ranks"},
+      {TUTTI_SYSTEM, "system error"},
+      {TUTTI_INVALID_USAGE, "invalid usage"},
+      {TUTTI_INTERNAL, "internal error"},
+  };
+  for (const auto& one : texts)
+    if (one.status == status) return one.text;
+  return "unknown status";
+}
+
+tutti_status tutti_plugin_register(const tutti_plugin_entry_table* entry) {
+  return logged("tutti_plugin_register", [&] {
+    std::string error;
+    if (const tutti_status status = register_static(entry, &error); status < 0) throw Failure(status, error);
+  });
+}
+
+tutti_status tutti_comm_create(const tutti_comm_config* config, tutti_comm** comm) {
+  tutti_comm_config full{};
+  full.struct_size = sizeof full;
+  const auto fail = [&](tutti_status status, const std::string& text) {
+    uint64_t capacity = full.error_bytes;
+    if (full.error)
+      copy_text(text, full.error, &capacity);
+    else
+      log(TUTTI_LOG_ERROR, "api", text);
+    return status;
+  };
+  if (comm) *comm = nullptr;
+  if (config) {
+    const tutti::SizeVerdict verdict = tutti::judge_size(config);
+    if (verdict.status == TUTTI_OK || verdict.status == TUTTI_NOT_SUPPORTED) full = tutti::known_part(*config);
+    if (verdict.status < 0) return fail(verdict.status, fmt::format("tutti_comm_create: {}", verdict.text));
+  }
+  if (!comm) return fail(TUTTI_INVALID_ARGUMENT, "tutti_comm_create: comm is NULL");
+  try {
+    *comm = new tutti_comm(Configuration(full));
+    warn_of_unknown_settings();
+    return TUTTI_OK;
+  } catch (const Failure& failure) {
+    warn_of_unknown_settings();  // a misspelt one may be the cause
+    return fail(failure.status, failure.text);
+  } catch (const std::bad_alloc&) {
+    return fail(TUTTI_NO_RESOURCES, "tutti_comm_create: out of memory");
+  } catch (const std::exception& e) {
+    return fail(TUTTI_INTERNAL, fmt::format("tutti_comm_create: {}", e.what()));
+  }
+}
+
+tutti_status tutti_comm_destroy(tutti_comm* comm) {
+  if (!comm) return TUTTI_INVALID_ARGUMENT;
+  if (comm->forked() || comm->destroying.exchange(true)) return TUTTI_INVALID_USAGE;
+  Communicator* const communicator = communicator_of(comm);
+  tutti_status status = TUTTI_OK;
+  try {
+    status = communicator->end();
+    if (status < 0) comm->last_words += fmt::format("; destroying it failed: {}", communicator->error_text());
+  } catch (const std::exception& problem) {
+    status = failure_of(problem).status;
+  }
+  Pin::free(*comm);
+  keep_for_a_while(comm);
+  return status;
+}
+
+tutti_status tutti_comm_abort(tutti_comm* comm, const char* reason) { return end_by(comm, "aborted", reason); }
+
+tutti_status tutti_comm_revoke(tutti_comm* comm, const char* reason) {
+  return end_by(comm, "revoked the communicator", reason);
+}
+
+tutti_status tutti_comm_lost(const tutti_comm* comm, uint32_t* ranks, uint64_t* n) {
+  return pinned(comm, [&](const Communicator& c) { return copy_rows(c.lost_ranks(), ranks, n); });
+}
+
+tutti_status tutti_comm_shrink(tutti_comm* comm, const tutti_options* options, tutti_comm** shrunk) {
+  if (shrunk) *shrunk = nullptr;
+  return guarded(comm, [&](Communicator& c) {
+    const uint64_t timeout_ns = checked("shrink", options).timeout_ns;
+    if (!shrunk) invalid("shrink: shrunk is NULL");
+    *shrunk = c.shrink(timeout_ns).release();
+  });
+}
+
+tutti_status tutti_comm_invite(tutti_comm* comm, const tutti_options* options, tutti_unique_id* id) {
+  return guarded(comm, [&](Communicator& c) {
+    const uint64_t timeout_ns = checked("invite", options).timeout_ns;
+    if (!id) invalid("invite: id is NULL");
+    write_id(c.invite(timeout_ns), id);
+  });
+}
+
+tutti_status tutti_comm_grow(tutti_comm* comm, const tutti_unique_id* id, uint32_t newcomers,
+                             const tutti_options* options, tutti_comm** grown) {
+  if (grown) *grown = nullptr;
+  return guarded(comm, [&](Communicator& c) {
+    const uint64_t timeout_ns = checked("grow", options).timeout_ns;
+    if (!id || !grown) invalid("grow: id or grown is NULL");
+    const std::string text(id->text, strnlen(id->text, sizeof id->text));
+    *grown = c.grow(text, newcomers, timeout_ns).release();
+  });
+}
+
+tutti_status tutti_comm_async_error(const tutti_comm* comm) {
+  return pinned(comm, [](const Communicator& c) { return c.async_error(); });
+}
+const char* tutti_comm_error(const tutti_comm* comm) {
+  const Communicator* const communicator = communicator_of(comm);
+  return communicator ? communicator->error_text() : comm ? comm->last_words.c_str() : "the communicator is NULL";
+}
+uint32_t tutti_comm_rank(const tutti_comm* comm) {
+  const Communicator* const communicator = communicator_of(comm);
+  return communicator ? communicator->rank() : 0;
+}
+uint32_t tutti_comm_nranks(const tutti_comm* comm) {
+  const Communicator* const communicator = communicator_of(comm);
+  return communicator ? communicator->nranks() : 0;
+}
+tutti_status tutti_unique_id_create(tutti_unique_id* id) {
+  if (!id) return TUTTI_INVALID_ARGUMENT;
+  return logged("tutti_unique_id_create", [&] { write_id(make_unique_id(), id); });
+}
+
+}  // extern "C"

@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Sends, receives and groups of them, and what an application asks about a request.
+#include <tutti/tutti.h>
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <new>
+#include <vector>
+
+#include "api/arguments.hpp"
+#include "api/guards.hpp"
+#include "p2p/transfer.hpp"
+
+namespace tutti::core::api {
+namespace {
+
+// A group while its messages are checked.
+struct Group {
+  Communicator& communicator;
+  const char* each;  // begins the texts of failures
+  void* stream = nullptr;
+  std::vector<Transfer> transfers{};
+  DeviceMemory where{};  // of those on a device
+};
+
+void add(Group& group, const tutti_message& m) {
+  Communicator& c = group.communicator;
+  const char* each = group.each;
+  const uint64_t bytes = size_of(each, m.count, m.dtype, 1);
+  check_pointer(each, "data", m.data, bytes, m.dtype);
+  if (m.direction != TUTTI_SEND && m.direction != TUTTI_RECEIVE)
+    invalid(fmt::format("{}: direction is {}, expected TUTTI_SEND or TUTTI_RECEIVE", each, m.direction));
+  if (std::ranges::any_of(m.reserved, [](uint64_t word) { return word != 0; }))
+    throw Failure(TUTTI_NOT_SUPPORTED,
+                  fmt::format("{}: reserved is not 0: zero a tutti_message before filling it", each));
+  check_rank(each, "peer", m.peer, c.nranks());
+  const DeviceMemory found = locate(c, each, "data", {m.data, bytes}, {}, group.stream);
+  if (bytes && group.where && found != group.where)
+    invalid(fmt::format("{}: data is memory of {}, but of {} before: all have to be on one", each, describe(found),
+                        describe(group.where)));
+  if (found) group.where = found;
+  group.transfers.push_back(Transfer::of(m.direction == TUTTI_SEND, m.peer, m.tag, m.data, bytes));
+  group.transfers.back().on_stream = static_cast<bool>(found);
+}
+
+// Other ranks wait for this one, so they are told when it has no memory for the call.
+template <typename Body>
+tutti_status transferring(tutti_comm* comm, Body&& body) noexcept {
+  return guarded(comm, [&](Communicator& c) {
+    try {
+      return body(c);
+    } catch (const std::bad_alloc&) {
+      c.out_of_memory();
+      throw;
+    }
+  });
+}
+
+tutti_status transfer(tutti_comm* comm, bool sending, void* data, uint64_t count, uint32_t dtype, uint32_t peer,
+                      uint32_t tag, const tutti_options* given, tutti_request** request) {
+  return transferring(comm, [&](Communicator& c) {
+    const char* name = sending ? "send" : "receive";
+    const tutti_options options = checked(name, given);
+    Group group{c, name, options.stream};
+    tutti_message message{};
+    message.data = data;
+    message.count = count;
+    message.dtype = dtype;
+    message.direction = sending ? TUTTI_SEND : TUTTI_RECEIVE;
+    message.peer = peer;
+    message.tag = tag;
+    add(group, message);
+    if (peer == c.rank())
+      invalid(fmt::format("{}: peer is {}, this rank itself: copy instead, or use tutti_exchange", name, peer));
+    return c.exchange(name, std::move(group.transfers), {{}, nullptr, nullptr, group.where, options.stream}, &options,
+                      request);
+  });
+}
+
+tutti_status exchange(tutti_comm* comm, const tutti_message* messages, uint64_t n, const tutti_options* given,
+                      tutti_request** request) {
+  return transferring(comm, [&](Communicator& c) {
+    const tutti_options options = checked("exchange", given);
+    if (n && !messages) invalid(fmt::format("exchange: messages is NULL, expected {}", n));
+    Group group{c, "exchange: messages", options.stream};
+    for (uint64_t i = 0; i < n; ++i) try {
+        add(group, messages[i]);
+      } catch (const Failure& failure) {  // which one it is
+        std::string text = failure.text;
+        if (text.starts_with(group.each)) text.erase(0, std::strlen(group.each) + 2);
+        throw Failure(failure.status, fmt::format("{}[{}]: {}", group.each, i, text));
+      }
+    if (group.where && std::ranges::any_of(group.transfers, [](const Transfer& t) { return t.bytes && !t.on_stream; }))
+      invalid(
+          fmt::format("exchange: some data is host memory, some of {}: all has to be on one", describe(group.where)));
+    return c.exchange("exchange", std::move(group.transfers), {{}, nullptr, nullptr, group.where, options.stream},
+                      &options, request);
+  });
+}
+
+}  // namespace
+}  // namespace tutti::core::api
+
+using namespace tutti::core::api;
+using tutti::core::Communicator;
+
+extern "C" {
+
+tutti_status tutti_send(tutti_comm* comm, const void* data, uint64_t count, uint32_t dtype, uint32_t peer, uint32_t tag,
+                        const tutti_options* options, tutti_request** request) {
+  return transfer(comm, true, const_cast<void*>(data), count, dtype, peer, tag, options, request);
+}
+tutti_status tutti_receive(tutti_comm* comm, void* data, uint64_t count, uint32_t dtype, uint32_t peer, uint32_t tag,
+                           const tutti_options* options, tutti_request** request) {
+  return transfer(comm, false, data, count, dtype, peer, tag, options, request);
+}
+tutti_status tutti_exchange(tutti_comm* comm, const tutti_message* messages, uint64_t n, const tutti_options* options,
+                            tutti_request** request) {
+  return exchange(comm, messages, n, options, request);
+}
+
+tutti_status tutti_request_test(tutti_request* request) {
+  return about(request, [&](Communicator& c) { return c.test(*request); });
+}
+tutti_status tutti_request_wait(tutti_request* request) { return tutti_request_wait_for(request, UINT64_MAX); }
+tutti_status tutti_request_wait_for(tutti_request* request, uint64_t timeout_ns) {
+  return about(request, [&](Communicator& c) { return c.wait(*request, timeout_ns); });
+}
+const char* tutti_request_error(const tutti_request* request) {
+  return request && request->complete.load(std::memory_order_acquire) ? request->error.c_str() : "";
+}
+void tutti_request_free(tutti_request* request) {
+  if (!request) return;
+  // In a forked child it stays pending for ever, and nothing there looks at it any more.
+  if (!request->complete.load(std::memory_order_acquire)) tutti_request_wait(request);
+  delete request;  // a complete one no longer needs its communicator, which may be gone
+}
+
+}  // extern "C"

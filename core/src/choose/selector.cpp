@@ -1,0 +1,334 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "choose/selector.hpp"
+
+#include <fmt/format.h>
+#include <tutti/registry.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+
+#include "bootstrap/failure.hpp"
+#include "plan/plan.hpp"
+
+namespace tutti::core {
+namespace {
+
+// What handing a byte to a transport, or taking one, costs a processor: about one copy.
+constexpr double copy_seconds_per_byte = 8e-11;
+// The processor time of a message at each of its ends. It decides where many ranks share a core: a rank that talks to
+// all others keeps the core busy there, and opens a link to each.
+constexpr double message_seconds = 3e-8;
+// Above so many ranks, all ranks' schedules are not made just to cost them; the root's own one stands for all.
+constexpr uint32_t simulated_ranks = 64;
+
+std::vector<std::string> split(const std::string& text, char separator) {
+  std::vector<std::string> parts;
+  for (size_t begin = 0; begin <= text.size();) {
+    const size_t end = std::min(text.find(separator, begin), text.size());
+    parts.push_back(text.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return parts;
+}
+
+std::string known_collectives() {
+  std::string known;
+  for (uint32_t c = TUTTI_BROADCAST; c <= TUTTI_BARRIER; ++c)
+    known += (known.empty() ? "" : ", ") + std::string(collective_name(c));
+  return known;
+}
+
+// The largest of the sizes that are one class: those with as many binary digits.
+uint64_t largest_of_class(uint64_t bytes) {
+  const int width = std::bit_width(bytes);
+  return width ? ~uint64_t{0} >> (64 - width) : 0;
+}
+
+// What one rank's schedule costs by itself: latency and bytes of its messages, all in a row.
+double own_cost(const Schedule& schedule, const tutti_query& query, uint64_t block_bytes, const CostModel& model) {
+  double seconds = 0;
+  for (const auto& lane : schedule.lanes)
+    for (const Step& step : lane) {
+      const double bytes =
+          static_cast<double>(block_bytes) / schedule.pieces() * std::max(step.op.src.chunks, step.op.dst.chunks);
+      seconds += model.per_step;
+      if (step.op.kind == TUTTI_STEP_SEND || step.op.kind == TUTTI_STEP_SIGNAL) {
+        const LinkCost link = model.link(query.rank, step.op.peer);
+        seconds += link.latency + bytes * link.per_byte;
+      }
+    }
+  return seconds;
+}
+
+}  // namespace
+
+AlgorithmFilter::AlgorithmFilter(const std::string& text) {
+  if (text.empty()) return;
+  for (const std::string& part : split(text, ';')) {
+    const size_t colon = part.find(':');
+    const std::string name = part.substr(0, colon);
+    const uint32_t collective = collective_from_name(name);
+    if (colon == std::string::npos || !collective || colon + 1 == part.size())
+      throw Failure(
+          TUTTI_INVALID_ARGUMENT,
+          fmt::format(
+              "TUTTI_ALGO=\"{}\": expected COLLECTIVE:ALGORITHM,... (or COLLECTIVE:^ALGORITHM,...) separated by "
+              "semicolons, got \"{}\"; collectives: {}",
+              text, part, known_collectives()));
+    if (rules_.contains(collective))
+      throw Failure(
+          TUTTI_INVALID_ARGUMENT,
+          fmt::format("TUTTI_ALGO=\"{}\" names {} twice: list its algorithms once, separated by commas", text, name));
+    Rule& rule = rules_[collective];
+    std::string list = part.substr(colon + 1);
+    rule.denies = list.front() == '^';
+    if (rule.denies) list.erase(0, 1);
+    rule.text = text;
+    for (std::string algorithm : split(list, ',')) {
+      if (rule.denies && algorithm.starts_with('^')) algorithm.erase(0, 1);
+      const size_t end = std::min(algorithm.find(':'), algorithm.size());
+      const std::string parameters = algorithm.substr(std::min(end + 1, algorithm.size()));
+      algorithm.resize(end);
+      std::string error;
+      const auto is_native = [&](const tutti_collective* native) { return algorithm == native->name; };
+      if (!find_algorithm(algorithm, &error) && !std::ranges::any_of(list_collectives(), is_native))
+        throw Failure(TUTTI_NOT_FOUND, fmt::format("TUTTI_ALGO=\"{}\": {}", text, error));
+      if (rule.denies && !parameters.empty())
+        throw Failure(TUTTI_INVALID_ARGUMENT,
+                      fmt::format("TUTTI_ALGO=\"{}\" rules {} out and has parameters for it, \"{}\": name it alone",
+                                  text, algorithm, parameters));
+      if (const auto [entry, fresh] = rule.names.try_emplace(algorithm, parameters);
+          !fresh && entry->second != parameters)
+        throw Failure(TUTTI_INVALID_ARGUMENT,
+                      fmt::format("TUTTI_ALGO=\"{}\" names {} with parameters \"{}\" and \"{}\": name it once", text,
+                                  algorithm, entry->second, parameters));
+    }
+  }
+}
+
+std::string AlgorithmFilter::refuses(uint32_t collective, const std::string& algorithm) const {
+  const auto rule = rules_.find(collective);
+  if (rule == rules_.end() || rule->second.names.contains(algorithm) != rule->second.denies) return {};
+  return fmt::format("TUTTI_ALGO=\"{}\" rules it out", rule->second.text);
+}
+
+std::string AlgorithmFilter::parameters(uint32_t collective, const std::string& algorithm) const {
+  const auto rule = rules_.find(collective);
+  if (rule == rules_.end()) return {};
+  const auto named = rule->second.names.find(algorithm);
+  return named == rule->second.names.end() ? std::string() : named->second;
+}
+
+Selector::Selector(const Topology& topology, AlgorithmFilter filter, std::vector<const tutti_algorithm*> algorithms,
+                   uint32_t lanes, uint64_t scratch_limit)
+    : topology_(topology),
+      filter_(std::move(filter)),
+      algorithms_(std::move(algorithms)),
+      lanes_(lanes),
+      scratch_limit_(scratch_limit) {
+  for (uint32_t rank = 0; rank < topology_.nranks(); ++rank) {
+    const RankDescription& of = topology_.rank(rank);
+    numa_of_rank_.push_back(of.device.numa >= 0 ? of.device.numa : of.numa);
+  }
+  topology_table_.struct_size = sizeof topology_table_;
+  topology_table_.nranks = topology_.nranks();
+  topology_table_.self = this;
+  topology_table_.host_of_rank = topology_.host_of_rank().data();
+  topology_table_.process_of_rank = topology_.process_of_rank().data();
+  topology_table_.device_of_rank = topology_.device_of_rank().data();
+  topology_table_.numa_of_rank = numa_of_rank_.data();
+  topology_table_.link = [](void* self, uint32_t from, uint32_t to, tutti_link_figures* figures) -> tutti_status {
+    const Topology& ranks = static_cast<Selector*>(self)->topology_;
+    if (from >= ranks.nranks() || to >= ranks.nranks() || from == to) return TUTTI_INVALID_ARGUMENT;
+    const LinkCost cost = ranks.cost(from, to);
+    *figures = {static_cast<uint64_t>(std::llround(cost.latency * 1e9)),
+                cost.per_byte > 0 ? static_cast<uint64_t>(std::llround(1 / cost.per_byte)) : UINT64_MAX};
+    return TUTTI_OK;
+  };
+}
+
+Problem Selector::problem(const tutti_algorithm& algorithm, uint32_t collective, uint32_t root,
+                          uint64_t block_bytes) const {
+  Problem problem;
+  problem.collective = collective;
+  problem.nranks = topology_.nranks();
+  problem.root = root;
+  problem.lanes = lanes_;
+  problem.hosts = topology_.host_of_rank();
+  problem.parameters = filter_.parameters(collective, algorithm.name);
+  problem.block_bytes = largest_of_class(block_bytes);
+  problem.topology = &topology_table_;
+  return problem;
+}
+
+uint64_t Selector::slices_of(const Schedule& schedule, uint64_t count, uint32_t element_bytes, uint64_t uncut) const {
+  if (!schedule.sliced()) return 1;
+  const std::vector<uint64_t> bounds = piece_bounds(schedule, count);
+  uint64_t longest = 0;
+  for (size_t i = 0; i + 1 < bounds.size(); ++i) longest = std::max(longest, bounds[i + 1] - bounds[i]);
+  // At least four slices when they are worth their steps, so that the steps of a chunk overlap; never above a fragment.
+  constexpr uint64_t worth = 16 << 10;
+  const uint64_t most = topology_.smallest_fragment();
+  const uint64_t bytes = longest * element_bytes;
+  if (bytes <= uncut) return 1;
+  const uint64_t slice = std::clamp(bytes / 4, std::min(worth, most), most);
+  return std::max<uint64_t>(1, (bytes + slice - 1) / slice);
+}
+
+// The most scratch that any rank needs for any count of this count's size class, in place or not: a choice holds for
+// the whole class. Above `simulated_ranks` ranks it looks at the root and at the ranks a power of two behind it, which
+// have the most to keep in trees.
+uint64_t Selector::most_scratch(const tutti_algorithm& algorithm, const Problem& problem, uint64_t count,
+                                uint32_t element_bytes) const {
+  const uint64_t largest = largest_of_class(count * element_bytes) / element_bytes;
+  uint64_t most = 0;
+  for (const bool in_place : {false, true}) {
+    Problem asked = problem;
+    asked.in_place.assign(problem.nranks, in_place);
+    for (uint64_t distance = 0; distance < problem.nranks;) {
+      Schedule schedule;
+      std::string error;
+      const auto rank = static_cast<uint32_t>((problem.root + distance) % problem.nranks);
+      if (build_schedule(algorithm, make_query(asked, rank), &schedule, &error) == TUTTI_OK)
+        most =
+            std::max(most, scratch_need(schedule, largest, element_bytes, slices_of(schedule, largest, element_bytes)));
+      distance = problem.nranks <= simulated_ranks ? distance + 1 : std::max<uint64_t>(1, distance * 2);
+    }
+  }
+  return most;
+}
+
+// Of calls on the host, a processor hands bytes to transports. Of calls on devices, a rank's stream does everything,
+// one command after the other.
+CostModel Selector::model(bool on_device) const {
+  CostModel model;
+  const LinkCost command = topology_.command_cost();
+  if (on_device && command.per_byte > 0) {
+    model.link = [this](uint32_t from, uint32_t to) { return topology_.device_cost(from, to, devices_mapped_); };
+    model.send_per_byte = model.receive_per_byte = model.reduce_per_byte = model.copy_per_byte = command.per_byte;
+    model.per_message = command.latency;
+    return model;
+  }
+  model.link = [this](uint32_t from, uint32_t to) { return topology_.cost(from, to); };
+  model.send_per_byte = model.receive_per_byte = copy_seconds_per_byte;
+  model.per_message = message_seconds;
+  model.processors = topology_.processors_per_rank();
+  return model;
+}
+
+Candidate Selector::judge(const tutti_algorithm* algorithm, uint32_t collective, uint32_t root, uint64_t count,
+                          uint32_t element_bytes, const CostModel& model) const {
+  const Problem problem = this->problem(*algorithm, collective, root, count * element_bytes);
+  Candidate candidate;
+  candidate.algorithm = algorithm;
+  if (!(algorithm->collectives >> problem.collective & 1)) {
+    candidate.reason = fmt::format("it does no {}", collective_name(problem.collective));
+    return candidate;
+  }
+  candidate.reason = filter_.refuses(problem.collective, algorithm->name);
+  if (!candidate.reason.empty()) return candidate;
+  const tutti_query asked = make_query(problem, problem.root);
+  if (algorithm->supports(algorithm->self, &asked) < 0) {
+    candidate.reason = take_plugin_error();
+    if (candidate.reason.empty()) candidate.reason = "it does not support this query and gives no reason";
+    return candidate;
+  }
+  std::vector<Schedule> schedules(1);
+  const bool all = problem.nranks <= simulated_ranks;
+  const tutti_status built = all ? build_schedules(*algorithm, problem, &schedules, &candidate.reason)
+                                 : build_schedule(*algorithm, asked, &schedules[0], &candidate.reason);
+  if (built < 0) return candidate;
+  for (const Schedule& schedule : schedules)
+    candidate.slices = std::max(candidate.slices, slices_of(schedule, count, element_bytes));
+  const uint64_t scratch = most_scratch(*algorithm, problem, count, element_bytes);
+  if (scratch > scratch_limit_) {
+    candidate.reason =
+        fmt::format("it may need {} bytes of scratch at this size, the limit is {}", scratch, scratch_limit_);
+    return candidate;
+  }
+  const uint64_t block = count * element_bytes;
+  candidate.seconds = all ? simulate(problem, schedules, block, element_bytes, candidate.slices, model)
+                          : own_cost(schedules[0], asked, block, model);
+  if (!std::isfinite(candidate.seconds)) candidate.reason = "the schedules of its ranks do not match one another";
+  return candidate;
+}
+
+std::vector<Candidate> Selector::candidates(const Shape& shape, bool on_device) const {
+  const uint32_t element_bytes = shape.dtype ? dtype_bytes(shape.dtype) : 1;
+  const CostModel model = this->model(on_device);
+  std::vector<Candidate> all;
+  for (const tutti_algorithm* algorithm : algorithms_)
+    all.push_back(judge(algorithm, shape.collective, shape.root, shape.count, element_bytes, model));
+  for (const NativeGroup* native : natives_) {
+    if (on_device) break;
+    Candidate candidate;
+    candidate.native = native;
+    candidate.reason = filter_.refuses(shape.collective, native->name());
+    if (candidate.reason.empty()) candidate.reason = native->refuses(shape, &candidate.seconds);
+    all.push_back(std::move(candidate));
+  }
+  std::stable_sort(all.begin(), all.end(), [](const Candidate& a, const Candidate& b) {
+    if (a.reason.empty() != b.reason.empty()) return a.reason.empty();
+    return a.reason.empty() && a.seconds < b.seconds;
+  });
+  return all;
+}
+
+std::string Selector::why() const {
+  return plugin_ ? fmt::format("chosen by the selector {}", plugin_->name) : "chosen: the lowest predicted time";
+}
+
+size_t Selector::pick(const Shape& shape, const std::vector<Candidate>& all) const {
+  if (!plugin_) return 0;
+  std::vector<tutti_candidate> shown;
+  for (const Candidate& c : all)
+    shown.push_back({c.name(),
+                     c.reason.empty() ? nullptr : c.reason.c_str(),
+                     static_cast<uint64_t>(c.seconds * 1e9),
+                     c.slices,
+                     c.native ? uint64_t{TUTTI_CANDIDATE_NATIVE} : 0,
+                     {}});
+  const tutti_selection asked{sizeof asked,
+                              shape.collective,
+                              topology_.nranks(),
+                              shape.root,
+                              shape.count,
+                              shape.dtype ? dtype_bytes(shape.dtype) : 1,
+                              topology_.host_of_rank().data(),
+                              shown.data(),
+                              shown.size()};
+  uint64_t index = all.size();
+  if (const tutti_status status = plugin_->choose(plugin_->self, &asked, &index); status < 0)
+    throw Failure(status, fmt::format("selector {}: {}", plugin_->name, take_plugin_error()));
+  if (index < all.size() && all[index].reason.empty()) return index;
+  throw Failure(TUTTI_INTERNAL, index < all.size() ? fmt::format("selector {} chose {}, which is no candidate: {}",
+                                                                 plugin_->name, all[index].name(), all[index].reason)
+                                                   : fmt::format("selector {} chose number {} of {} candidates",
+                                                                 plugin_->name, index, all.size()));
+}
+
+Candidate Selector::choose(const Shape& shape, bool on_device) {
+  const uint32_t element_bytes = shape.dtype ? dtype_bytes(shape.dtype) : 1;
+  const auto size_class = static_cast<uint32_t>(std::bit_width(shape.count * element_bytes));
+  const bool judged = !natives_.empty();
+  const auto key = std::make_tuple(shape.collective, shape.root, size_class, judged ? shape.dtype : 0,
+                                   judged ? shape.op : 0, on_device);
+  double seconds = 0;
+  if (const auto known = chosen_.find(key); known != chosen_.end()) {
+    // An algorithm serves the whole class; a plugin may refuse this count.
+    const Candidate& candidate = known->second;
+    if (!candidate.native || candidate.native->refuses(shape, &seconds).empty()) return candidate;
+  }
+  const std::vector<Candidate> all = candidates(shape, on_device);
+  if (all.empty() || !all.front().reason.empty()) {
+    std::string reasons;
+    for (const Candidate& c : all) reasons += fmt::format("; {}: {}", c.name(), c.reason);
+    throw Failure(TUTTI_NOT_SUPPORTED,
+                  fmt::format("no algorithm can serve it{}",
+                              all.empty() ? "; no algorithm plugin is loaded (TUTTI_PLUGIN_PATH?)" : reasons));
+  }
+  return chosen_.try_emplace(key, all[pick(shape, all)]).first->second;
+}
+
+}  // namespace tutti::core

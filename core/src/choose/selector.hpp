@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Choosing an algorithm and the number of slices for a shape, from data that is the same on every rank: the topology,
+// the schedules of all ranks, and settings that were compared when the communicator was made.
+#pragma once
+
+#include <tutti/plugin/selector.h>
+#include <tutti/schedule.h>
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "choose/topology.hpp"
+#include "comm/native.hpp"
+
+namespace tutti::core {
+
+// TUTTI_ALGO: "all_reduce:ring,tree;all_to_all:bruck:4;all_gather:^bruck".
+class AlgorithmFilter {
+ public:
+  // Throws Failure for a text that names no collective, or an algorithm that does not exist.
+  explicit AlgorithmFilter(const std::string& text);
+  // "" when it may be used; else why not.
+  std::string refuses(uint32_t collective, const std::string& algorithm) const;
+  // What was written behind the algorithm's name and a colon; "" for nothing.
+  std::string parameters(uint32_t collective, const std::string& algorithm) const;
+
+ private:
+  struct Rule {
+    bool denies = false;
+    std::map<std::string, std::string> names;  // and parameters
+    std::string text;
+  };
+  std::map<uint32_t, Rule> rules_;
+};
+
+struct Candidate {
+  const tutti_algorithm* algorithm = nullptr;
+  const NativeGroup* native = nullptr;  // instead of an algorithm
+  uint64_t slices = 1;
+  double seconds = 0;
+  std::string reason;  // why it is no candidate
+  const char* name() const { return native ? native->name() : algorithm->name; }
+};
+
+class Selector {
+ public:
+  Selector(const Topology& topology, AlgorithmFilter filter, std::vector<const tutti_algorithm*> algorithms,
+           uint32_t lanes, uint64_t scratch_limit);
+  Selector(const Selector&) = delete;
+  Selector& operator=(const Selector&) = delete;
+
+  // Further candidates, for calls on host memory.
+  void add(const std::vector<std::unique_ptr<NativeGroup>>& natives) {
+    for (const auto& native : natives) natives_.push_back(native.get());
+  }
+  // Whether devices of a host read each other's memory; all ranks say the same.
+  void map_devices(bool mapped) { devices_mapped_ = mapped; }
+  // Who chooses among the candidates; nullptr: the predicted time.
+  void use(const tutti_selector* plugin) { plugin_ = plugin; }
+
+  // The best candidate. Throws Failure naming every reason when there is none.
+  Candidate choose(const Shape& shape, bool on_device);
+  // All, best first, refused ones last.
+  std::vector<Candidate> candidates(const Shape& shape, bool on_device) const;
+  // The number of the one that is chosen of candidates of which at least one is not refused. Throws Failure.
+  size_t pick(const Shape& shape, const std::vector<Candidate>& all) const;
+  // Why it is.
+  std::string why() const;
+  // In how many slices a schedule runs at a size.
+  // `uncut`: chunks of at most so many bytes are not cut.
+  uint64_t slices_of(const Schedule& schedule, uint64_t count, uint32_t element_bytes, uint64_t uncut = 0) const;
+  // What an algorithm is asked for blocks of so many bytes.
+  Problem problem(const tutti_algorithm& algorithm, uint32_t collective, uint32_t root, uint64_t block_bytes) const;
+
+ private:
+  uint64_t most_scratch(const tutti_algorithm& algorithm, const Problem& problem, uint64_t count,
+                        uint32_t element_bytes) const;
+  Candidate judge(const tutti_algorithm* algorithm, uint32_t collective, uint32_t root, uint64_t count,
+                  uint32_t element_bytes, const CostModel& model) const;
+  CostModel model(bool on_device) const;
+
+  const Topology& topology_;
+  std::vector<int32_t> numa_of_rank_;
+  tutti_topology topology_table_{};
+  AlgorithmFilter filter_;
+  std::vector<const tutti_algorithm*> algorithms_;
+  uint32_t lanes_;
+  uint64_t scratch_limit_;
+  bool devices_mapped_ = true;
+  std::vector<const NativeGroup*> natives_;
+  const tutti_selector* plugin_ = nullptr;
+  // By collective, root and power-of-two size class; type and operator where a plugin may judge them; host or device.
+  std::map<std::tuple<uint32_t, uint32_t, uint32_t, uint32_t, uint32_t, bool>, Candidate> chosen_;
+};
+
+}  // namespace tutti::core

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The topology: one canonical description of all ranks, gathered when a communicator is made, from which every rank
+// computes the same decisions. Nothing in it depends on which rank looks.
+#pragma once
+
+#include <tutti/schedule.h>
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace tutti::core {
+
+// What a rank offers of one transport.
+struct TransportOffer {
+  std::string name;
+  std::string version;  // of its plugin
+  uint32_t reach = 0;
+  std::string fabric;  // its id, with TUTTI_REACH_FABRIC
+  uint64_t fragment_bytes = 0;
+  uint64_t latency_ns = 0;
+  uint64_t bandwidth = 0;
+  std::vector<std::string> rails = {};  // the names of those that it uses
+};
+
+// The device that a rank's communicator is bound to.
+struct DeviceDescription {
+  std::string kind;  // "cuda"; "": none
+  uint32_t index = 0;
+  std::string id;     // of the hardware, the same in every process of the host; "": not known
+  std::string pci;    // "": not known
+  int32_t numa = -1;  // -1: not known
+  // Commands that read another device's memory, and copies to the host's; 0: not known.
+  uint64_t link_latency_ns = 0, link_bandwidth = 0, copy_bandwidth = 0;
+};
+
+struct RankDescription {
+  std::string host;  // key
+  uint64_t process = 0;
+  uint64_t instance = 0;  // a random number of the process: process ids are not unique across containers
+  uint32_t cores = 1;     // that the process may use
+  int32_t numa = -1;      // the node that has them all
+  DeviceDescription device;
+  std::vector<TransportOffer> transports;
+  const TransportOffer* offer(const std::string& name) const;
+};
+
+class Topology {
+ public:
+  Topology() = default;
+  explicit Topology(std::vector<RankDescription> ranks);
+
+  uint32_t nranks() const { return static_cast<uint32_t>(ranks_.size()); }
+  const RankDescription& rank(uint32_t r) const { return ranks_[r]; }
+  const std::vector<uint32_t>& host_of_rank() const { return host_of_rank_; }
+  uint32_t hosts() const { return hosts_; }
+  // Dense numbers, in order of first rank.
+  const std::vector<uint32_t>& process_of_rank() const { return process_of_rank_; }
+  bool same_process(uint32_t a, uint32_t b) const { return process_of_rank_[a] == process_of_rank_[b]; }
+  // Is any rank bound to a device?
+  bool has_devices() const;
+  // Dense numbers of the devices' hardware, in order of first rank; UINT32_MAX: none, or not known.
+  const std::vector<uint32_t>& device_of_rank() const { return device_of_rank_; }
+  // Are all other ranks known to be other processes of this rank's host, on other devices?
+  bool has_device_to_itself(uint32_t rank) const;
+  uint32_t ranks_on_host_of(uint32_t r) const { return ranks_on_host_[host_of_rank_[r]]; }
+
+  // The transport of a pair: the one of lowest latency that both offer and that reaches. nullptr: none does; `why` says
+  // so.
+  const TransportOffer* transport_of(uint32_t a, uint32_t b, std::string* why = nullptr) const;
+  // One pair of ranks, the lower first, of each kind that occurs. Pairs of a kind offer the same and are equally near,
+  // so the same transport of the same versions connects them, or none. Takes O(nranks) for each different offer, and
+  // never looks at all pairs.
+  std::vector<std::pair<uint32_t, uint32_t>> pairs_of_each_kind() const;
+  // Where the pair's messages are cut.
+  uint64_t fragment_of(uint32_t a, uint32_t b) const;
+  // The smallest cut of all pairs.
+  uint64_t smallest_fragment() const;
+  LinkCost cost(uint32_t a, uint32_t b) const;
+  // The same between the ranks' streams. `mapped`: devices of a host read each other's memory; else, and between hosts,
+  // bytes are copied to slots, which the transport of the pair carries.
+  LinkCost device_cost(uint32_t a, uint32_t b, bool mapped) const;
+  // The time that a stream of the slowest of all ranks' devices needs for a command, and for each byte that it moves.
+  // Zeros: not known.
+  LinkCost command_cost() const;
+  // Cores for each rank on the most crowded host; at most 1.
+  double processors_per_rank() const;
+  // A table for people.
+  std::string text() const;
+
+ private:
+  // Does the transport, which both ranks offer, connect them?
+  bool reaches(const std::string& transport, uint32_t a, uint32_t b) const;
+  std::vector<RankDescription> ranks_;
+  std::vector<uint32_t> host_of_rank_;
+  std::vector<uint32_t> ranks_on_host_;
+  std::vector<uint32_t> device_of_rank_;
+  std::vector<uint32_t> process_of_rank_;
+  std::vector<uint32_t> offers_of_rank_;  // dense; equal where all that a pair's transport depends on is
+  uint32_t hosts_ = 0;
+};
+
+}  // namespace tutti::core

@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/breakdown.hpp"
+
+#include <fmt/format.h>
+
+#include <chrono>
+#include <vector>
+
+#include "observe/call_report.hpp"
+#include "observe/reports.hpp"
+#include "plugins/host.hpp"
+
+namespace tutti::core {
+
+void Breakdown::place(uint32_t rank, const std::string& name, ControlPlane& control, Reports& reports) {
+  rank_ = rank;
+  name_ = name;
+  control_ = &control;
+  reports_ = &reports;
+}
+
+tutti_status Breakdown::error() const {
+  const tutti_status own = status();
+  if (own < 0 || !control_->failed()) return own;
+  const auto cause = control_->first_cause();
+  return cause ? cause->status : own;
+}
+
+void Breakdown::report(Cause cause) {
+  if (state_.load(std::memory_order_acquire) != TUTTI_OK) return;
+  const std::lock_guard lock(mutex_);
+  if (!reported_) reported_ = std::move(cause);
+  pending_.store(true, std::memory_order_release);
+}
+
+std::optional<Cause> Breakdown::reported() const {
+  const std::lock_guard lock(mutex_);
+  return reported_;
+}
+
+void Breakdown::carry_out() {
+  if (!pending() || visited_ || begun()) return;
+  // It stays pending: an owner that comes in while another thread carries it out must wait for the text.
+  if (const auto cause = reported()) fail(*cause);
+}
+
+void Breakdown::hear_others() {
+  if (!begun() && control_->failed()) fail({TUTTI_PEER_FAILED, rank_, "knows of a loss"});
+}
+
+void Breakdown::require_none() {
+  carry_out();
+  hear_others();
+  if (begun()) throw failure();
+}
+
+Cause Breakdown::late(uint64_t timeout_ns, std::optional<uint64_t> sequence) const {
+  return {TUTTI_TIMEOUT, rank_, {}, timeout_ns, sequence};
+}
+
+void Breakdown::fail(const Cause& cause) {
+  if (begun()) return;
+  if (visited_) return report(cause);
+  try {
+    end(loss_of(cause));
+  } catch (const std::bad_alloc&) {
+    const Loss loss{0, cause.culprit, cause.status, false, "out of memory"};
+    control_->announce(cause.culprit, cause.status, loss.reason, cause.innocent);
+    end(loss);
+  }
+}
+
+// The first cause that the control plane knows; else this one, which all ranks are told.
+Loss Breakdown::loss_of(const Cause& given) {
+  const Cause cause = given.stood_still_ns ? blame(given) : given;
+  // A transport often notices a death before the control plane has named the dead, and the cause: worth a short wait.
+  constexpr std::chrono::milliseconds patience(300);
+  const auto known = cause.status == TUTTI_PEER_FAILED ? control_->await_cause(patience) : control_->first_cause();
+  if (known) return *known;
+  control_->announce(cause.culprit, cause.status, fmt::format("{}; {}", cause.reason, parts_.standpoint()),
+                     cause.innocent);
+  return {0, cause.culprit, cause.status, false, cause.reason};
+}
+
+// The rank that keeps a late operation waiting. The dead are known by now, and a living rank answers a roll call even
+// when it is busy outside Tutti.
+Cause Breakdown::blame(const Cause& late) const {
+  constexpr std::chrono::seconds patience(1);
+  const std::string waited =
+      fmt::format("no progress for {:.1f} s (TUTTI_TIMEOUT)", static_cast<double>(late.stood_still_ns) * 1e-9);
+  const auto states = control_->roll_call(patience);
+  for (uint32_t r = 0; r < states.size(); ++r) {
+    if (states[r] || control_->is_gone(r)) continue;
+    const std::string who = control_->who(r);
+    return {TUTTI_TIMEOUT, r,
+            fmt::format("does not answer{}: it is stopped or its host is overloaded; {} on rank {}",
+                        who.empty() ? "" : ": " + who, waited, rank_)};
+  }
+  Stall stall;
+  if (late.sequence) {
+    std::vector<std::optional<CallReport>> reports;
+    for (const auto& state : states) reports.push_back(state ? CallReport::decode(*state) : std::nullopt);
+    stall = explain_stall(rank_, *late.sequence, late.stood_still_ns, reports);
+  }
+  if (stall.culprit)
+    return {stall.mismatch ? TUTTI_MISMATCH : TUTTI_TIMEOUT, *stall.culprit,
+            fmt::format("{}; {} on rank {}", stall.text, waited, rank_)};
+  Cause unknown{TUTTI_TIMEOUT, rank_,
+                fmt::format("timed out: {}{}{}", waited, stall.text.empty() ? "" : "; ", stall.text)};
+  unknown.innocent = true;
+  return unknown;
+}
+
+// Even without memory every operation ends: only the text is then shorter.
+void Breakdown::end(const Loss& loss) {
+  if (begun()) return;
+  state_.store(under_way, std::memory_order_relaxed);
+  Text text;
+  text.add([&] { return fmt::format("{}; {}", loss.text(), parts_.standpoint()); });
+  if (text.text().empty()) text.add([] { return "out of memory"; });
+  try {
+    log(TUTTI_LOG_INFO, name_, text.text());
+    reports_->recorder().failed(text.text());
+  } catch (const std::bad_alloc&) {
+  }
+  if (loss.status != TUTTI_ABORTED) text.add([this] { return reports_->recorder_hint(); });
+  parts_.stop(text);
+  text_ = text.take();
+  state_.store(loss.status, std::memory_order_release);
+  parts_.end_operations(loss.status, text_);
+}
+
+void Breakdown::end_alone(tutti_status status, const std::string& text) {
+  text_ = text;
+  reports_->recorder().failed(text);
+  state_.store(status, std::memory_order_release);
+}
+
+}  // namespace tutti::core

@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// How a communicator fails. Each failure is a Cause. The first one that is carried out ends the communicator:
+// all ranks are told, everything under way is stopped, and every pending operation ends with one status and one text,
+// which never change afterwards.
+//
+// Failures are met in three places, and carried out in one:
+//
+//   fail()     by the thread that holds the communicator's engine. Before it blames a rank it asks the control plane,
+//              which may know the cause already: a transport notices a death before its reason is known.
+//   report()   where nothing may wait: in completions of a port, in tutti_comm_abort, and in threads of other
+//              communicators that advance this one. The first cause is kept until carry_out().
+//   the others announce theirs over the control plane: hear_others().
+#pragma once
+
+#include <tutti/tutti.h>
+
+#include <atomic>
+#include <cstdint>
+#include <mutex>
+#include <new>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "bootstrap/control_plane.hpp"
+#include "bootstrap/failure.hpp"
+
+namespace tutti::core {
+
+class Reports;
+
+struct Cause {
+  tutti_status status = TUTTI_OK;
+  uint32_t culprit = 0;
+  std::string reason;  // goes on after "rank 3 "
+  // A time-out: an operation has not moved for so long. The rank that keeps it waiting is found when the cause is
+  // carried out. 0: not a time-out, or its culprit is known.
+  uint64_t stood_still_ns = 0;
+  std::optional<uint64_t> sequence = {};  // of the operation, if it is a collective
+  bool innocent = false;                  // the culprit only tells of the failure
+};
+
+class Breakdown {
+ public:
+  // An error's text while it is put together. A part for which there is no memory is left out.
+  class Text {
+   public:
+    template <typename Part>
+    void add(Part&& part) noexcept try {
+      text_ += part();
+    } catch (const std::bad_alloc&) {
+    }
+    const std::string& text() const { return text_; }
+    std::string take() noexcept { return std::move(text_); }
+
+   private:
+    std::string text_;
+  };
+
+  // The parts that end with the communicator.
+  class Parts {
+   public:
+    // Where this rank stands, for messages.
+    virtual std::string standpoint() const = 0;
+    // Stops what is under way, and adds to the text which memory is still in use.
+    virtual void stop(Text& text) = 0;
+    // Ends the bookkeeping of all pending operations.
+    virtual void end_operations(tutti_status status, const std::string& text) = 0;
+
+   protected:
+    ~Parts() = default;
+  };
+
+  explicit Breakdown(Parts& parts) : parts_(parts) {}
+  // Everything named here outlives this object. Before any other call.
+  void place(uint32_t rank, const std::string& name, ControlPlane& control, Reports& reports);
+
+  // ---- Any thread.
+
+  // TUTTI_OK, or the status with which the communicator has ended; then text() may be read.
+  tutti_status status() const {
+    const tutti_status state = state_.load(std::memory_order_acquire);
+    return state < 0 ? state : tutti_status{TUTTI_OK};
+  }
+  const std::string& text() const { return text_; }
+  // The same, also where only the control plane knows it yet.
+  tutti_status error() const;
+  // Keeps the cause for carry_out(), unless there is one already.
+  void report(Cause cause);
+  // Was a cause reported? It stays so: from then on whoever uses the communicator takes its lock. Costs a load.
+  bool pending() const { return pending_.load(std::memory_order_acquire); }
+
+  // ---- The thread that holds the engine.
+
+  // Has the end begun? From then on nothing moves any more.
+  bool begun() const { return state_.load(std::memory_order_relaxed) != TUTTI_OK; }
+  // While set, this thread belongs to another communicator and must not wait: fail() only reports.
+  void visit(bool visited) { visited_ = visited; }
+  void fail(const Cause& cause);
+  // An operation's time is over.
+  Cause late(uint64_t timeout_ns, std::optional<uint64_t> sequence) const;
+  // Carries out the cause that was reported, if there is one.
+  void carry_out();
+  // Ends the communicator where another rank has announced a cause.
+  void hear_others();
+  std::optional<Cause> reported() const;
+  // Throws when the communicator has ended; carries out before what is known to end it.
+  void require_none();
+  Failure failure() const { return {error(), text_}; }
+  // Nothing is pending, and the other ranks know: only later calls are to fail.
+  void end_alone(tutti_status status, const std::string& text);
+
+ private:
+  static constexpr tutti_status under_way = TUTTI_AGAIN;
+
+  Loss loss_of(const Cause& cause);
+  Cause blame(const Cause& late) const;
+  void end(const Loss& loss);
+
+  Parts& parts_;
+  uint32_t rank_ = 0;
+  std::string name_;
+  ControlPlane* control_ = nullptr;
+  Reports* reports_ = nullptr;
+
+  std::atomic<tutti_status> state_{TUTTI_OK};  // then under_way, then what the operations have ended with
+  std::string text_;                           // complete once the state is negative
+  bool visited_ = false;
+  std::atomic<bool> pending_{false};
+  mutable std::mutex mutex_;
+  std::optional<Cause> reported_;
+};
+
+}  // namespace tutti::core

@@ -1,0 +1,261 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The communicator: what tutti_comm is. It owns the ports and links, finds or makes the plan of a call, runs operations
+// in windows, and turns every failure into one that all its pending operations end with.
+#pragma once
+
+#include <tutti/tutti.h>
+
+#include <atomic>
+#include <condition_variable>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "bootstrap/bootstrap.hpp"
+#include "bootstrap/membership.hpp"
+#include "choose/selector.hpp"
+#include "choose/topology.hpp"
+#include "comm/breakdown.hpp"
+#include "comm/configuration.hpp"
+#include "comm/operations.hpp"
+#include "comm/progress.hpp"
+#include "comm/rendezvous.hpp"
+#include "comm/waiter.hpp"
+#include "fabric/fabric.hpp"
+#include "fabric/memory.hpp"
+#include "observe/call_check.hpp"
+#include "observe/reports.hpp"
+#include "p2p/point_to_point.hpp"
+#include "plan/plan_cache.hpp"
+#include "stream/stream_runner.hpp"
+
+namespace tutti::core {
+
+class Communicator final : public Engine, private PortEvents, private Breakdown::Parts, private Waiter::Work {
+ public:
+  explicit Communicator(Configuration configuration, const Succession& succession = {});
+  ~Communicator() override;
+
+  uint32_t rank() const { return rank_; }
+  uint32_t nranks() const { return nranks_; }
+  // Its device, or why it has none.
+  const DeviceMemory& device() const { return device_; }
+  const char* why_no_device() const;
+  // Is it memory that the host has registered? Then no device need be asked what it is.
+  bool is_known_host_memory(const void* address, uint64_t bytes) { return known_host_.holds(address, bytes); }
+  bool checks_calls() const { return configuration_.checks_calls; }
+
+  // Both validated by the caller. request == nullptr: blocks.
+  tutti_status collective(const Shape& shape, const void* in, void* out, const tutti_options* options,
+                          tutti_request** request);
+  // The same on device memory, and calls without buffers on a stream: returns when the work is in the stream.
+  tutti_status stream_collective(StreamRunner::Call call, const tutti_options* options, tutti_request** request);
+  // One or several sends and receives, in communicator_transfer.cpp. `call` says where those on device memory are; they
+  // are in its stream when this returns. `name`: of the call, for reports.
+  tutti_status exchange(const char* name, std::vector<Transfer> transfers, const StreamRunner::Call& call,
+                        const tutti_options* options, tutti_request** request);
+  tutti_status test(tutti_request& request);
+  // timeout_ns UINT64_MAX: until complete.
+  tutti_status wait(tutti_request& request, uint64_t timeout_ns);
+
+  // There is no memory for a call that others wait for: they are told.
+  void out_of_memory();
+
+  // Any thread. `reason` goes on after "rank 3 ": "aborted: ...".
+  void abort(const std::string& reason);
+  // Recovery from a failure, in communicator_membership.cpp; timeout_ns 0: the connect timeout. Collective over the
+  // ranks that live. All throw Failure.
+  std::unique_ptr<tutti_comm> shrink(uint64_t timeout_ns);
+  std::string invite(uint64_t timeout_ns);
+  std::unique_ptr<tutti_comm> grow(const std::string& id, uint32_t newcomers, uint64_t timeout_ns);
+  // Any thread.
+  std::vector<uint32_t> lost_ranks() const;
+
+  // Windows, in windows.cpp. Collective; `flags`: TUTTI_WINDOW_*; timeout_ns 0: the communicator's. They throw Failure.
+  tutti_window* register_window(void* address, uint64_t bytes, uint32_t flags, uint64_t timeout_ns);
+  void deregister_window(const tutti_window* window, uint64_t timeout_ns);
+  tutti_window_facts window_facts(const tutti_window* window) const;
+
+  // Collective: all ranks meet once more, so that nothing sent is lost. To be called before destruction.
+  tutti_status end();
+  // Any thread: what has broken the communicator, also where only the control plane knows it yet.
+  tutti_status async_error() const { return breakdown_.error(); }
+  // Remembers an error's text for tutti_comm_error; returns the status. What has broken the communicator stays in it.
+  tutti_status remember(tutti_status status, std::string text) noexcept;
+  const char* error_text() const { return error_text_.c_str(); }
+  // Is this a forked child, which has no part in the communicator?
+  bool forked() const;
+
+  std::vector<tutti_service> services();
+  std::vector<tutti_link_traffic> traffic();
+  std::vector<tutti_rail_traffic> rails();
+  // Throws when the collective has not been called yet.
+  tutti_plan_facts plan_facts(uint32_t collective);
+  std::string explain(uint32_t collective, uint64_t count, uint32_t dtype) const;
+  std::string topology_text() const { return topology_.text(); }
+  const std::string& name() const { return configuration_.name; }
+
+  bool try_progress() noexcept override;
+
+ private:
+  class Hold;  // communicator_hold.hpp
+
+  // This rank's choices, made before the ranks meet.
+  struct Means {
+    AlgorithmFilter filter{""};
+    TransportChoice transports;
+    const tutti_selector* chooser = nullptr;
+    std::optional<BackgroundProgress> meanwhile;
+  };
+  void find(Means& means);
+  void introduce(Means& means);
+  Fabric::Config fabric_config(bool devices) const;
+  // Of the windows and point to point, and of device memory.
+  uint32_t host_lanes() const { return configuration_.windows * configuration_.lanes + 1; }
+  uint32_t device_lanes() const { return configuration_.lanes + 1; }
+  void prepare();
+  void close();
+  std::vector<std::string> all_gather(const std::string& mine);
+
+  // Going on.
+  Membership& membership(const char* call);
+  Configuration heritage(const Roster& roster, uint32_t newcomers) const;
+  std::unique_ptr<tutti_comm> make_next(Membership& members, const Roster& roster, uint32_t newcomers,
+                                        std::chrono::nanoseconds timeout, std::string* why);
+
+  // Operations; the engine is held.
+  uint64_t timeout(const tutti_options* options) const {
+    return options && options->timeout_ns ? options->timeout_ns : configuration_.timeout_ns;
+  }
+  void hear_news(const Call& mine);
+  bool advance_all();
+
+  // Windows, in windows.cpp; the engine is held.
+  std::vector<std::string> gather(const std::string& what, const std::string& mine, uint64_t timeout_ns,
+                                  std::optional<uint64_t> sequence);
+  std::string why_staged() const;
+  void release_window(tutti_window& window, const StreamRunner::Until& until);
+  void check_window(tutti_window& window) const;
+  const tutti_window& window(const char* call, const tutti_window* handle) const;
+
+  // Device memory, in communicator_stream.cpp.
+  void make_streams();
+  void require_mover();
+  uint32_t stream_service(StreamPlan& plan, const DeviceMemory& where);
+  void begin_on_stream(StreamRunner::Call& call, const tutti_options* options, bool wants_request);
+  void check_stream_call(const Call& mine, uint64_t timeout_ns);
+  void tell_of_streams();
+  bool fill_stream(Waiter::Round& round);
+  Failure stood_still(const StreamRunner::Call& call) const;
+  void issue_stream(const StreamRunner::Call& call, StreamPlan& plan);
+  void require_peers(const StreamRunner::Call& call);
+  [[noreturn]] void end_issue(const Failure& failure);
+  StreamPlan& open_channels(const StreamRunner::Call& call, StreamPlan& plan, const Call& mine);
+  void await_peers(const std::function<bool()>& enough, uint64_t timeout_ns, std::optional<uint64_t> sequence);
+  tutti_status issued(Operations::Request made, tutti_request** request);
+  void await_device(uint64_t timeout_ns);
+
+  // Sends and receives, in communicator_transfer.cpp.
+  tutti_status exchange_on_host(const char* name, std::vector<Transfer> transfers, const tutti_options* options,
+                                tutti_request** request);
+  tutti_status exchange_in_stream(StreamRunner::Call call, std::vector<Transfer> transfers,
+                                  const tutti_options* options, tutti_request** request);
+  std::string carriers(const std::vector<Transfer>& transfers);
+  void start(std::vector<Transfer>& transfers);
+  void match(std::vector<Transfer>& transfers);
+  void put_transfers(const StreamRunner::Call& call, const std::vector<Transfer>& transfers);
+  bool advance_streams();
+  std::string let_streams_go();
+  void fail_streams(tutti_status status);
+  void keep_streams();
+
+  bool progress_ports(bool all);
+  // The checks that not every poll needs: of this communicator, and of the process's others, too.
+  void look();
+  void check_deadlines(uint64_t now);
+  bool carry_out_unless_inside();
+  // How the communicator fails where this rank cannot go on.
+  Cause cause_of(const std::exception& problem) noexcept;
+  // Does what comes before an operation can begin. Where this rank lacks something for it (memory, a device that
+  // works), the others go on to wait for this rank: they are told. A call that is wrong or that nobody offers ends here
+  // alone.
+  template <typename Body>
+  decltype(auto) or_tell(Body&& body);
+  void run_directly(tutti_request& request);
+  void check_end();
+  void settle(bool unmapped);
+  std::unique_lock<std::mutex> lock_for_call();
+  void progress_thread();
+  bool await_work();
+  tutti_status result_of(tutti_request& request);
+
+  // Waiter::Work
+  bool progress() override;
+  void look_around() override;
+  void sleep() override;
+  bool is_over() const override { return breakdown_.begun(); }
+
+  // Breakdown::Parts
+  // "seen by rank 0 in world: all_reduce #7 (ring over tcp), at step 3 ..."
+  std::string standpoint() const override;
+  void stop(Breakdown::Text& text) override;
+  void end_operations(tutti_status status, const std::string& text) override;
+
+  // PortEvents
+  void on_control(Port& port, uint32_t peer, const std::byte* data, uint64_t bytes) override;
+  void on_peer_failed(Port& port, uint32_t peer, const char* reason) override;
+  void on_port_error(Port& port, tutti_status status, const std::string& reason) override;
+
+  Configuration configuration_;
+  uint32_t rank_ = 0, nranks_ = 1;
+  bool threaded_ = false;  // there is a progress thread
+  const uint64_t fork_generation_;
+  DeviceMemory device_;  // that it is bound to
+  Memory::Reader known_host_;
+  std::unique_ptr<Bootstrap> bootstrap_;
+  std::unique_ptr<Membership> membership_;  // once it was needed
+  Roster invitation_;                       // of the last invite
+  Topology topology_;
+  std::unique_ptr<Selector> selector_;
+  std::vector<std::unique_ptr<NativeGroup>> natives_;
+  Fabric fabric_;
+  std::unique_ptr<Reports> reports_;
+  PlanCache plans_;
+
+  PointToPoint point_to_point_;
+  uint64_t id_ = 0;                           // of the communicator, the same on all ranks
+  std::unique_ptr<MemoryExchange> exchange_;  // nullptr: device memory is not mapped by others
+  WindowList memory_windows_;                 // what the ranks have registered together
+  uint64_t last_window_ = 0;                  // the newest one's id
+  std::unique_ptr<StreamRunner> streams_;
+  CallCheck call_check_;
+  // Ranks to be told of a stream plan's first use, once their links are there.
+  struct Untold {
+    Call call;
+    Link* link;
+  };
+  std::vector<Untold> untold_;
+  Breakdown breakdown_{*this};
+  Waiter waiter_{*this};
+  Operations operations_{{*this, fabric_, *this, call_check_, breakdown_, memory_windows_}};
+  uint64_t next_look_ns_ = 0;
+
+  std::mutex mutex_;
+  std::atomic<uint32_t> wanted_{0};   // calls that wait for mutex_: the progress thread lets them go first
+  std::atomic<uint64_t> pending_{0};  // operations, published when the engine is let go
+  std::condition_variable work_;      // with mutex_, for the progress thread: something is pending, or stop_
+  std::atomic<bool> stop_{false};
+  std::atomic<bool> settling_{false};  // settle() waits for the others
+  std::atomic<bool> inside_{false};    // the owner is, without the lock
+  std::thread thread_;
+
+  std::thread failure_thread_;  // carries out a failure that a visitor has met
+  bool ending_ = false;         // end() is under way and holds the engine
+  std::string error_text_;
+};
+
+}  // namespace tutti::core

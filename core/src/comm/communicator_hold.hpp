@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <algorithm>
+
+#include "bootstrap/failure.hpp"
+#include "comm/communicator.hpp"
+#include "comm/process_barrier.hpp"
+
+namespace tutti::core {
+
+// Holds the engine for as long as it lives. Where the communicator has a progress thread or asynchronous operations
+// other threads may come in, so the engine is locked; otherwise its owner is alone and pays nothing. `pending_` is
+// published last, so that whoever reads zero knows that nobody else is inside.
+//
+// An abort may come from any thread at any time. The owner says that it is inside by a plain store; whoever aborts
+// makes that visible by a memory barrier on all of the process's threads (membarrier), so that the owner pays for none.
+// Where the kernel has no such barrier the engine is always locked.
+class Communicator::Hold {
+ public:
+  explicit Hold(Communicator& comm) : comm_(comm) {
+    if (comm.threaded_ || comm.pending_.load(std::memory_order_acquire) || !process_barrier_ready()) {
+      lock_ = comm.lock_for_call();
+      return;
+    }
+    if (comm.inside_.load(std::memory_order_relaxed))
+      throw Failure(TUTTI_INVALID_USAGE,
+                    "another thread is inside a call on this communicator: use it from one thread at a time, or make a "
+                    "communicator for each thread");
+    comm.inside_.store(true, std::memory_order_relaxed);
+    std::atomic_signal_fence(std::memory_order_seq_cst);
+    if (comm.breakdown_.pending()) {
+      comm.inside_.store(false, std::memory_order_release);
+      lock_ = std::unique_lock(comm.mutex_);
+    }
+  }
+  Hold(Communicator& comm, std::unique_lock<std::mutex> lock) : comm_(comm), lock_(std::move(lock)) {}
+  Hold(const Hold&) = delete;
+  Hold& operator=(const Hold&) = delete;
+  ~Hold() {
+    const uint64_t before = comm_.pending_.load(std::memory_order_relaxed);
+    if (before != comm_.operations_.pending()) {
+      const bool first = before == 0;
+      comm_.pending_.store(comm_.operations_.pending(), std::memory_order_release);
+      if (first) {
+        leave();
+        ActiveEngines::process().add(&comm_);
+        if (comm_.threaded_) comm_.work_.notify_one();
+        return;
+      }
+    }
+    leave();
+  }
+
+ private:
+  void leave() {
+    if (lock_) {
+      lock_.unlock();
+      return;
+    }
+    comm_.inside_.store(false, std::memory_order_release);
+    std::atomic_signal_fence(std::memory_order_seq_cst);
+    if (comm_.breakdown_.pending()) {
+      const std::lock_guard lock(comm_.mutex_);
+      comm_.breakdown_.carry_out();
+    }
+  }
+  Communicator& comm_;
+  std::unique_lock<std::mutex> lock_;
+};
+
+template <typename Body>
+decltype(auto) Communicator::or_tell(Body&& body) {
+  try {
+    return body();
+  } catch (const std::exception& problem) {
+    const Failure failure = failure_of(problem);
+    const tutti_status callers[] = {TUTTI_INVALID_ARGUMENT, TUTTI_NOT_SUPPORTED, TUTTI_INVALID_USAGE};
+    if (breakdown_.begun() || std::ranges::count(callers, failure.status)) throw;
+    breakdown_.fail(cause_of(failure));
+    throw breakdown_.failure();
+  }
+}
+
+}  // namespace tutti::core

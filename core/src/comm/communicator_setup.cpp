@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Making a communicator: the ranks meet, agree, open their endpoints, describe themselves to each other, and settle
+// which transport serves each pair.
+#include <fmt/format.h>
+#include <tutti/registry.h>
+
+#include <optional>
+
+#include "api/fork_generation.hpp"
+#include "bootstrap/failure.hpp"
+#include "comm/communicator.hpp"
+#include "comm/introduction.hpp"
+#include "plugins/host.hpp"
+#include "plugins/registry.hpp"
+
+namespace tutti::core {
+
+Communicator::Communicator(Configuration configuration, const Succession& succession)
+    : configuration_(std::move(configuration)), fork_generation_(fork_generation()) {
+  Means means;
+  std::optional<Failure> unfit;
+  try {
+    find(means);
+  } catch (const std::exception& problem) {
+    unfit = failure_of(problem);
+  }
+  reports_ = std::make_unique<Reports>(std::make_shared<FlightRecorder>(expected_meeting(configuration_)));
+  // A rank that is unfit still meets the others, so they hear of it at once.
+  try {
+    bootstrap_ = meet(configuration_, succession);
+  } catch (const Failure& failure) {
+    reports_->recorder().failed(unfit ? unfit->text : failure.text);
+    if (unfit && failure.status != TUTTI_INVALID_ARGUMENT) throw *unfit;
+    throw;
+  }
+  rank_ = bootstrap_->rank();
+  nranks_ = bootstrap_->nranks();
+  breakdown_.place(rank_, name(), bootstrap_->control(), *reports_);
+  reports_->recorder().met(rank_, nranks_);
+  try {
+    if (unfit) throw *unfit;
+    introduce(means);
+    prepare();
+  } catch (const std::exception& problem) {
+    const Failure failure = failure_of(problem);
+    reports_->recorder().failed(failure.text);
+    bootstrap_->announce_failure(failure.status, "could not make its communicator: " + failure.text);
+    close();
+    throw failure;
+  }
+  log(TUTTI_LOG_INFO, name(),
+      fmt::format("rank {} of {}\n{}", rank_, nranks_, rank_ == 0 ? topology_.text() : std::string()));
+}
+
+void Communicator::find(Means& means) {
+  if (const std::string error = required_plugin_error(); !error.empty()) throw Failure(TUTTI_NOT_FOUND, error);
+  means.filter = AlgorithmFilter(configuration_.algorithms);
+  device_ = bind_device(configuration_.device, configuration_.device_source.c_str());
+  means.transports = choose_transports(configuration_.transports);
+  if (const std::string& name = configuration_.selector; !name.empty()) {
+    std::string error;
+    means.chooser = find_selector(name, &error);
+    if (!means.chooser) throw Failure(TUTTI_NOT_FOUND, fmt::format("TUTTI_SELECTOR=\"{}\": {}", name, error));
+  }
+  means.meanwhile.emplace();
+}
+
+std::vector<std::string> Communicator::all_gather(const std::string& mine) {
+  return bootstrap_->all_gather(mine, std::chrono::nanoseconds(configuration_.connect_timeout_ns));
+}
+
+// Collective.
+void Communicator::introduce(Means& means) {
+  const Gather gather = [this](const std::string& mine) { return all_gather(mine); };
+  FlightRecorder& recorder = reports_->recorder();
+  recorder.enter(TUTTI_FLIGHT_COMPARING);
+  const Agreement common = agree(rank_, configuration_, device_, gather);
+  id_ = common.communicator;
+  recorder.agreed(id_);
+  recorder.enter(TUTTI_FLIGHT_OPENING);
+  fabric_.open(nranks_ > 1 ? means.transports : TransportChoice{}, fabric_config(common.devices),
+               bootstrap_->control());
+  // Before the ranks describe themselves: afterwards each knows whom it reaches. Transports that were named carry
+  // everything.
+  if (nranks_ > 1 && device_ && configuration_.transports.empty())
+    exchange_ = std::make_unique<MemoryExchange>(id_, rank_, bootstrap_->secret());
+  recorder.enter(TUTTI_FLIGHT_DESCRIBING);
+  RankDescription mine = describe_process(device_);
+  mine.transports = fabric_.offers();
+  std::vector<RankDescription> ranks;
+  for (const std::string& bytes : gather(encode(mine))) ranks.push_back(decode_rank(bytes, uint32_t(ranks.size())));
+  topology_ = Topology(std::move(ranks));
+  fabric_.choose_links(topology_, configuration_.transports);
+  selector_ = std::make_unique<Selector>(topology_, std::move(means.filter), common.algorithms, configuration_.lanes,
+                                         configuration_.scratch_limit);
+  selector_->use(means.chooser);
+  selector_->map_devices(configuration_.transports.empty());
+  const tutti_native_config native{
+      sizeof native, rank_,  nranks_, 0, configuration_.name.c_str(), id_, topology_.host_of_rank().data(),
+      nullptr,       nullptr};
+  natives_ = make_native_groups(common.collectives, native, gather);
+  selector_->add(natives_);
+}
+
+// `devices`: some rank is bound to one.
+Fabric::Config Communicator::fabric_config(bool devices) const {
+  Fabric::Config config;
+  config.rank = rank_;
+  config.nranks = nranks_;
+  config.lanes = host_lanes() + (devices ? device_lanes() : 0);
+  config.name = name();
+  config.communicator = id_;
+  config.device = device_;
+  if (bootstrap_->secret().empty()) config.address = bootstrap_->address();
+  config.timeout_ns = configuration_.connect_timeout_ns;
+  config.traffic_class = configuration_.traffic_class;
+  config.checksums = configuration_.checksums;
+  return config;
+}
+
+// Everything that calls need.
+void Communicator::prepare() {
+  const uint32_t windows = configuration_.windows, lanes = configuration_.lanes;
+  if (device_) make_streams();
+  if (topology_.ranks_on_host_of(rank_) > topology_.rank(rank_).cores) waiter_.use({16, 400});
+  operations_.place(rank_, name(), windows, lanes, *reports_);
+  point_to_point_.place(rank_, &fabric_.links(), windows * lanes,
+                        [this](const Transfer& transfer) { operations_.ended(transfer); });
+  call_check_.place(rank_, nranks_, configuration_.checks_calls, &fabric_.links());
+  plans_.use({rank_, nranks_, configuration_.verifies, selector_.get(), &fabric_.links(), reports_.get()});
+  reports_->recorder().enter(TUTTI_FLIGHT_READY);
+  bootstrap_->control().answer_roll_calls(
+      [recorder = reports_->shared_recorder()] { return recorder->report().encode(); });
+  threaded_ = configuration_.progress_thread;
+  if (threaded_) thread_ = std::thread([this] { progress_thread(); });
+}
+
+const char* Communicator::why_no_device() const {
+  return configuration_.device == "none"
+             ? "the communicator is bound to no device (tutti_comm_config.device, TUTTI_DEVICE)"
+             : "no device is found on this rank (tutti-info lists plugins)";
+}
+
+}  // namespace tutti::core

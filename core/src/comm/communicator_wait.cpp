@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// How a rank passes the time until its operations are complete: polling, yielding, sleeping; or a thread that does it.
+#include <fmt/format.h>
+#include <sched.h>
+
+#include "bootstrap/failure.hpp"
+#include "comm/communicator_hold.hpp"
+
+namespace tutti::core {
+
+// A mutex is not fair, and the progress thread comes back within nanoseconds: it would take the mutex again before a
+// waiting call has woken up. So it steps aside while a call waits.
+std::unique_lock<std::mutex> Communicator::lock_for_call() {
+  std::unique_lock lock(mutex_, std::try_to_lock);
+  if (lock) return lock;
+  wanted_.fetch_add(1, std::memory_order_relaxed);
+  for (uint32_t polls = 0; polls < waiter_.policy().spins && !lock.try_lock(); ++polls) relax();
+  if (!lock) lock.lock();
+  wanted_.fetch_sub(1, std::memory_order_relaxed);
+  return lock;
+}
+
+void Communicator::progress_thread() {
+  uint32_t idle = 0;
+  while (!stop_.load(std::memory_order_relaxed)) {
+    while (wanted_.load(std::memory_order_relaxed)) sched_yield();
+    bool busy = false, replays = false;
+    {
+      const Hold hold(*this, std::unique_lock(mutex_));
+      busy = operations_.pending() != 0;
+      // Broken: a replay that runs, or is launched yet, comes to its end. The error is told by the communicator.
+      replays = !busy && breakdown_.begun() && streams_ && streams_->recorded();
+      try {
+        if (replays) streams_->let_replays_go();
+        if (busy && progress()) idle = 0;
+        if (!busy || idle % Waiter::polls_per_look == 0) look_around();
+      } catch (const std::exception& problem) {  // no caller would catch it
+        breakdown_.fail(cause_of(problem));
+      }
+    }
+    ++idle;
+    if (!busy && !replays)
+      idle = await_work() ? 0 : idle;
+    else
+      waiter_.rest(idle);
+  }
+}
+
+// Until an operation is pending or the thread has to end, for a while: true when something is pending.
+bool Communicator::await_work() {
+  std::unique_lock lock(mutex_);
+  work_.wait_for(lock, std::chrono::milliseconds(20),
+                 [this] { return operations_.pending() != 0 || stop_.load(std::memory_order_relaxed); });
+  return operations_.pending() != 0;
+}
+
+void Communicator::sleep() {
+  // Nothing rings when a stream comes to where it needs this thread, or a plugin's own operation ends.
+  if (ActiveEngines::process().progress_others(this))
+    sched_yield();
+  else
+    fabric_.sleep(!(streams_ && streams_->pending()) && natives_.empty());
+}
+
+// A blocking call. Alone, it runs at once in this thread; behind asynchronous operations it takes its turn.
+void Communicator::run_directly(tutti_request& request) {
+  uint32_t fruitless = 0;
+  Execution& execution = operations_.execution(request);
+  try {
+    while (!operations_.launch_direct()) {
+      if (!progress()) {
+        progress_ports(true);
+        waiter_.pause(fruitless);
+      } else {
+        fruitless = 0;
+      }
+      if (breakdown_.begun()) break;
+    }
+    for (fruitless = 0; !breakdown_.begun() && !execution.advance();) {
+      bool moved = execution.take_moved();
+      const bool others = point_to_point_.active() || (streams_ && streams_->pending());
+      moved |= others ? progress() : progress_ports(false);
+      if (moved)
+        fruitless = 0;
+      else
+        waiter_.pause(fruitless);
+      if (moved && waiter_.is_due()) look_around();
+    }
+    if (!breakdown_.begun()) operations_.listen(request);
+  } catch (const std::exception& problem) {
+    breakdown_.fail(cause_of(problem));
+  }
+  if (breakdown_.begun()) {
+    if (!request.complete.load(std::memory_order_relaxed)) operations_.complete(request, async_error());
+    return;
+  }
+  request.collective().plan->stores.report(ticks() - request.begin_ticks);
+  operations_.complete(request, TUTTI_OK);
+}
+
+tutti_status Communicator::result_of(tutti_request& request) {
+  if (request.status == TUTTI_OK) return TUTTI_OK;
+  try {
+    return remember(request.status, request.error);
+  } catch (const std::bad_alloc&) {
+    return remember(request.status, "out of memory");
+  }
+}
+
+tutti_status Communicator::test(tutti_request& request) {
+  if (!request.complete.load(std::memory_order_acquire)) {
+    const Hold hold(*this);
+    try {
+      if (!progress()) look_around();
+    } catch (const std::exception& problem) {
+      breakdown_.fail(cause_of(problem));
+    }
+  }
+  return request.complete.load(std::memory_order_acquire) ? result_of(request) : tutti_status{TUTTI_AGAIN};
+}
+
+tutti_status Communicator::wait(tutti_request& request, uint64_t timeout_ns) {
+  const uint64_t deadline = timeout_ns == UINT64_MAX ? UINT64_MAX : clock_ns() + timeout_ns;
+  uint32_t fruitless = 0;
+  while (!request.complete.load(std::memory_order_acquire)) {
+    const Hold hold(*this);
+    try {
+      if (progress())
+        fruitless = 0;
+      else if (!request.complete.load(std::memory_order_acquire))
+        waiter_.pause(fruitless);
+    } catch (const std::exception& problem) {  // a request is in use until it is complete
+      breakdown_.fail(cause_of(problem));
+    }
+    if (deadline != UINT64_MAX && clock_ns() >= deadline && !request.complete.load(std::memory_order_acquire))
+      return TUTTI_AGAIN;
+  }
+  return result_of(request);
+}
+
+tutti_status Communicator::remember(tutti_status status, std::string text) noexcept {
+  const tutti_status broken = breakdown_.status();
+  if (broken < 0 && !text.starts_with(breakdown_.text())) try {
+      text += fmt::format(" (the communicator was broken before: {})", breakdown_.text());
+    } catch (const std::bad_alloc&) {  // it stays as it is
+    }
+  error_text_ = std::move(text);
+  return status;
+}
+
+}  // namespace tutti::core

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/configuration.hpp"
+
+#include <fmt/format.h>
+
+#include "bootstrap/failure.hpp"
+#include "plugins/settings.hpp"
+
+namespace tutti::core {
+namespace {
+
+constexpr uint32_t default_windows = 4, default_lanes = 4, most_windows = 64, most_lanes = 64;
+constexpr uint64_t default_scratch_limit = uint64_t{1} << 30;
+
+uint32_t bounded(uint32_t value, uint32_t fallback, uint32_t most, const char* what) {
+  if (value > most)
+    throw Failure(TUTTI_INVALID_ARGUMENT,
+                  fmt::format("tutti_comm_config.{} is {}, expected at most {}", what, value, most));
+  return value ? value : fallback;
+}
+
+std::string text_or(const char* given, const char* name) { return given ? given : setting(name).value_or(""); }
+
+uint64_t time_or(uint64_t given, const char* name, uint64_t fallback_seconds) {
+  return given ? given : seconds_setting(name, fallback_seconds);
+}
+
+uint32_t known_flags(const tutti_comm_config& config) {
+  if (config.flags & ~uint32_t{TUTTI_COMM_PROGRESS_THREAD | TUTTI_COMM_JOIN | TUTTI_COMM_CHECK_CALLS})
+    throw Failure(TUTTI_NOT_SUPPORTED,
+                  fmt::format("tutti_comm_config.flags is {:#x}: unknown flags are set", config.flags));
+  return config.flags;
+}
+
+}  // namespace
+
+Configuration::Configuration(const tutti_comm_config& config)
+    : name(config.name ? config.name : "world"),
+      windows(bounded(config.windows, default_windows, most_windows, "windows")),
+      lanes(bounded(config.lanes, default_lanes, most_lanes, "lanes")),
+      scratch_limit(config.scratch_limit ? config.scratch_limit : default_scratch_limit),
+      connect_timeout_ns(time_or(config.connect_timeout_ns, "TUTTI_CONNECT_TIMEOUT", 30)),
+      timeout_ns(time_or(config.timeout_ns, "TUTTI_TIMEOUT", 600)),
+      progress_thread((known_flags(config) & TUTTI_COMM_PROGRESS_THREAD) != 0),
+      joins((config.flags & TUTTI_COMM_JOIN) != 0),
+      checks_calls((config.flags & TUTTI_COMM_CHECK_CALLS) || flag_setting("TUTTI_CHECK")),
+      checksums(flag_setting("TUTTI_CHECKSUM")),
+      verifies(flag_setting("TUTTI_VERIFY")),
+      traffic_class(static_cast<uint32_t>(number_setting("TUTTI_TRAFFIC_CLASS", 0, 255))),
+      transports(text_or(config.transports, "TUTTI_TRANSPORT")),
+      algorithms(text_or(config.algorithms, "TUTTI_ALGO")),
+      selector(setting("TUTTI_SELECTOR").value_or("")),
+      device(text_or(config.device, "TUTTI_DEVICE")),
+      device_source(config.device ? "tutti_comm_config.device" : "TUTTI_DEVICE"),
+      rendezvous(text_or(config.rendezvous, "TUTTI_RENDEZVOUS")),
+      rank(config.rank),
+      nranks(config.nranks),
+      all_gather(config.all_gather),
+      all_gather_context(config.all_gather_context) {}
+
+}  // namespace tutti::core

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The settings of a communicator: tutti_comm_config, and the environment's settings in place of all that it leaves
+// open.
+#pragma once
+
+#include <tutti/tutti.h>
+
+#include <cstdint>
+#include <string>
+
+namespace tutti::core {
+
+struct Configuration {
+  // Throws Failure.
+  explicit Configuration(const tutti_comm_config& config);
+
+  std::string name;
+  uint32_t windows, lanes;
+  uint64_t scratch_limit, connect_timeout_ns, timeout_ns;
+  bool progress_thread, joins, checks_calls;
+  bool checksums;  // every message carries a seal
+  bool verifies;   // algorithms are proved before their first use
+  uint32_t traffic_class;
+  std::string transports, algorithms, selector;
+  std::string device, device_source;  // source: what has said so, for messages
+  // Where the ranks meet; a function of the application comes first.
+  std::string rendezvous;
+  uint32_t rank, nranks;  // nranks 0: the environment knows
+  decltype(tutti_comm_config::all_gather) all_gather;
+  void* all_gather_context;
+};
+
+}  // namespace tutti::core

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// How ranks introduce themselves when a communicator is made, and how their words are compared. They gather twice:
+//
+//   agree()             the settings that must be equal, and the algorithms, which are used where all ranks have them
+//   encode(), decode()  where each rank runs, its device and what its transports offer: all ranks compute the same
+//                       topology from that
+//
+// Nothing that another rank says is trusted: an impossible value becomes a Failure that names the rank.
+#pragma once
+
+#include <tutti/registry.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "choose/topology.hpp"
+#include "comm/configuration.hpp"
+#include "comm/native.hpp"
+#include "fabric/devices.hpp"
+
+namespace tutti::core {
+
+// The result of agree(), the same on all ranks.
+struct Agreement {
+  uint64_t communicator = 0;  // a number of the communicator, the same on all ranks
+  std::vector<const tutti_algorithm*> algorithms;
+  std::vector<const tutti_collective*> collectives;
+  bool devices = false;  // some rank is bound to one
+};
+// Collective. Throws Failure where the ranks disagree.
+Agreement agree(uint32_t rank, const Configuration& configuration, const DeviceMemory& device, const Gather& gather);
+
+// This process, bound to `device`; without what its transports offer.
+RankDescription describe_process(const DeviceMemory& device);
+std::string encode(const RankDescription& rank);
+// Throws Failure when the bytes are no description.
+RankDescription decode_rank(const std::string& bytes, uint32_t rank);
+
+}  // namespace tutti::core

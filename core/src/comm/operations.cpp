@@ -1,0 +1,265 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/operations.hpp"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <new>
+#include <utility>
+
+#include "comm/progress.hpp"
+#include "observe/reports.hpp"
+
+namespace tutti::core {
+
+void Operations::place(uint32_t rank, const std::string& name, uint32_t windows, uint32_t lanes, Reports& reports) {
+  rank_ = rank;
+  name_ = name;
+  reports_ = &reports;
+  windows_ = std::vector<Window>(windows);
+  for (uint32_t w = 0; w < windows; ++w) windows_[w].execution.place(w * lanes);
+}
+
+// ---- All kinds ---------------------------------------------------------------------------------------------
+
+Operations::Request Operations::make(bool lasting, uint64_t timeout_ns) {
+  if (!lasting && !spare_) spare_ = &own_.emplace_back();
+  Request request(lasting ? new tutti_request : std::exchange(spare_, spare_->next), {this});
+  if (lasting) request->alive = alive_;
+  request->comm = &parts_.comm;
+  renew(*request, timeout_ns);
+  return request;
+}
+
+void Operations::renew(tutti_request& request, uint64_t timeout_ns) const {
+  request.timeout_ns = timeout_ns;
+  request.begin_ticks = ticks();
+  request.next = nullptr;
+  request.status = TUTTI_OK;
+  request.error.clear();
+  request.complete.store(false, std::memory_order_relaxed);
+}
+
+void Operations::keep(tutti_request& request) { request.next = std::exchange(spare_, &request); }
+
+void Operations::complete(tutti_request& request, tutti_status status) {
+  const uint64_t now = ticks();
+  reports_->count(request.service, request.bytes, now - request.begin_ticks);
+  FlightRecorder& recorder = reports_->recorder();
+  if (const auto* group = std::get_if<TransferGroup>(&request.kind)) {
+    for (const Transfer& transfer : group->transfers)  // on the host each has ended by itself
+      if (transfer.on_stream) recorder.end_transfer(transfer.record, now, status);
+  } else {
+    recorder.end(request.sequence, now, status);
+  }
+  if (const auto* collective = std::get_if<HostCollective>(&request.kind)) {
+    --collective->plan->pins;
+    if (Window& window = window_of(request); window.running == &request) window.running = nullptr;
+  }
+  request.status = status;
+  if (status < 0 && request.error.empty()) try {
+      request.error = parts_.breakdown.text();
+    } catch (const std::bad_alloc&) {  // its status says so
+    }
+  if (&request != &direct_) --pending_;
+  const bool returns = &request != &direct_ && !request.alive;
+  request.complete.store(true, std::memory_order_release);  // from here on its owner may free it
+  if (returns) keep(request);
+}
+
+// ---- Sends and receives ------------------------------------------------------------------------------------
+
+void Operations::begin(tutti_request& request, std::vector<Transfer> transfers) {
+  TransferGroup& group = request.kind.emplace<TransferGroup>(std::move(transfers));
+  group.open = group.transfers.size() + 1;
+  request.bytes = 0;
+  for (Transfer& transfer : group.transfers) {
+    transfer.request = &request;
+    transfer.timeout_ns = request.timeout_ns;
+    transfer.record = reports_->recorder().begin_transfer(transfer.sending, transfer.peer, transfer.tag, transfer.bytes,
+                                                          request.service, request.begin_ticks);
+    request.bytes += transfer.bytes;
+  }
+}
+
+void Operations::ended(const Transfer& transfer) {
+  if (transfer.on_stream) return;  // it has been matched: the stream carries its bytes
+  tutti_request& request = *transfer.request;
+  reports_->recorder().end_transfer(transfer.record, ticks(), transfer.status);
+  if (transfer.status < 0 && request.status == TUTTI_OK) {
+    request.status = transfer.status;
+    request.error = own_error(transfer);
+  }
+  all_begun(request);
+}
+
+void Operations::all_begun(tutti_request& request) {
+  if (--request.group().open == 0) complete(request, request.status);
+}
+
+// A transfer's error with the place where it was met, unless it is that of the communicator's end.
+std::string Operations::own_error(const Transfer& transfer) const try {
+  if (parts_.breakdown.status() == TUTTI_OK) return fmt::format("rank {}: {}: {}", rank_, name_, transfer.error);
+  return transfer.error;
+} catch (const std::bad_alloc&) {
+  return {};
+}
+
+// ---- Collectives on host memory ----------------------------------------------------------------------------
+
+void Operations::start(tutti_request& request, Plan& plan, const void* in, void* out) {
+  request.kind = HostCollective{&plan, in, out};
+  request.sequence = next_sequence_++;
+  request.service = plan.service;
+  request.bytes = plan.call_bytes;
+  reports_->recorder().begin(call_of(plan, request.sequence), plan.shape.in_place, plan.service, request.begin_ticks);
+  ++plan.pins;
+}
+
+tutti_request& Operations::begin_direct(Plan& plan, const void* in, void* out, uint64_t timeout_ns) {
+  renew(direct_, timeout_ns);
+  start(direct_, plan, in, out);
+  return direct_;
+}
+
+tutti_request& Operations::begin(Request made, Plan& plan, const void* in, void* out) {
+  tutti_request& request = pend(std::move(made));
+  start(request, plan, in, out);
+  *end_ = &request;
+  end_ = &request.next;
+  return request;
+}
+
+// Launches a collective when its window is free and its links are there.
+bool Operations::launch(tutti_request& request) {
+  Window& window = window_of(request);
+  HostCollective& collective = request.collective();
+  Plan& plan = *collective.plan;
+  if (window.running || !connect(plan.links)) return false;
+  const Call call = call_of(plan, request.sequence);
+  CallCheck& check = parts_.call_check;
+  if (check.checked()) {
+    if (!check.check(call, [](Link& link) { return connect(link); })) return false;
+  } else if (plan.fresh) {
+    check.tell(call, plan.links);
+  }
+  window.execution.launch(plan, collective.in, collective.out, parts_.fabric.ports(),
+                          plan.stores.next(&request == &direct_), parts_.memory_windows);
+  window.running = &request;
+  collective.launched = true;
+  return true;
+}
+
+bool Operations::listen(const tutti_request& request) {
+  Plan& plan = *request.collective().plan;
+  if (!plan.fresh) return true;
+  plan.fresh = false;
+  parts_.fabric.progress(true, parts_.events);
+  parts_.breakdown.carry_out();
+  return !parts_.breakdown.begun();
+}
+
+bool Operations::advance() {
+  bool moved = false;
+  bool may_launch = true;
+  for (tutti_request** at = &first_; *at;) {
+    tutti_request& request = **at;
+    if (!request.collective().launched && !(may_launch && launch(request))) {
+      may_launch = false;
+      at = &request.next;
+      continue;
+    }
+    Execution& on = execution(request);
+    const bool over = on.advance();
+    moved |= on.take_moved();
+    if (!over) {
+      at = &request.next;
+      continue;
+    }
+    if (!listen(request)) return true;
+    *at = request.next;
+    if (end_ == &request.next) end_ = at;
+    moved = true;
+    complete(request, TUTTI_OK);
+  }
+  return moved;
+}
+
+bool Operations::all_launched() const {
+  for (const tutti_request* request = first_; request; request = request->next)
+    if (!request->collective().launched) return false;
+  return true;
+}
+
+const tutti_request* Operations::oldest() const {
+  return !first_ && !direct_.complete.load(std::memory_order_relaxed) ? &direct_ : first_;
+}
+
+const tutti_request* Operations::overdue(uint64_t now_ns) {
+  bool any_moved = false;
+  const auto late = [&](tutti_request& request) {
+    HostCollective& collective = request.collective();
+    // A call that waits behind others has no deadline of its own until its turn comes: they have theirs.
+    const bool first = &request == &direct_ ? !first_ : &request == first_;
+    const bool moved = collective.launched ? execution(request).take_progress() : !first;
+    if (moved || collective.last_progress_ns == 0) {
+      collective.last_progress_ns = now_ns;
+      any_moved = true;
+    }
+    return now_ns - collective.last_progress_ns > request.timeout_ns;
+  };
+  const tutti_request* found = nullptr;
+  if (!direct_.complete.load(std::memory_order_relaxed) && late(direct_)) found = &direct_;
+  for (tutti_request* request = first_; request && !found; request = request->next)
+    if (late(*request)) found = request;
+  record_waits(now_ns, any_moved && !found);
+  return found;
+}
+
+// Where the oldest collective under way stands, for whoever looks from outside.
+void Operations::record_waits(uint64_t now_ns, bool moved) {
+  reports_->recorder().look(now_ns, ticks(), moved);
+  const tutti_request* request = oldest();
+  std::array<tutti_flight_wait, TUTTI_FLIGHT_WAITS> waits;
+  const bool launched = request && request->collective().launched;
+  const size_t n = launched ? execution(*request).waits(request->sequence, waits) : 0;
+  reports_->recorder().waits({waits.data(), n});
+}
+
+std::string Operations::standpoint() const {
+  const bool direct = !direct_.complete.load(std::memory_order_relaxed);
+  const tutti_request* request = direct ? &direct_ : first_;
+  if (!request) return {};
+  const HostCollective& collective = request->collective();
+  const Plan& plan = *collective.plan;
+  return fmt::format("{} #{} ({}{}), at {}", collective_name(plan.shape.collective), request->sequence, plan.algorithm,
+                     plan.transports.empty() ? "" : " over " + plan.transports,
+                     collective.launched ? window_of(*request).execution.where()
+                     : parts_.call_check.under_way()
+                         ? parts_.call_check.where()
+                         : "its start: links are being connected, or earlier operations go on");
+}
+
+// ---- The end of the communicator ---------------------------------------------------------------------------
+
+bool Operations::lent() const {
+  for (const Window& window : windows_)
+    if (window.running && window.execution.lent()) return true;
+  return false;
+}
+
+void Operations::abandon() {
+  for (Window& window : windows_) window.execution.abandon();
+}
+
+void Operations::fail_all(tutti_status status) {
+  if (!direct_.complete.load(std::memory_order_relaxed)) complete(direct_, status);
+  while (first_) {
+    tutti_request& request = *first_;
+    first_ = request.next;
+    if (!first_) end_ = &first_;
+    complete(request, status);
+  }
+}
+
+}  // namespace tutti::core

@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The operations of a communicator that are under way. All of them, sends and receives and calls on streams included,
+// begin with make() and end in complete(). Collectives on host memory are also carried out here: they are launched in
+// the order of the calls, each in a window of the communicator's lanes, and complete in any order.
+//
+// Threads: whoever holds the communicator's engine, one at a time.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "comm/breakdown.hpp"
+#include "comm/request.hpp"
+#include "fabric/fabric.hpp"
+#include "host/executor.hpp"
+#include "observe/call_check.hpp"
+
+namespace tutti::core {
+
+class Reports;
+
+class Operations {
+ public:
+  // The parts that operations use. All of them outlive operations.
+  struct Parts {
+    Communicator& comm;
+    Fabric& fabric;
+    PortEvents& events;
+    CallCheck& call_check;
+    Breakdown& breakdown;
+    const WindowList& memory_windows;
+  };
+  explicit Operations(const Parts& parts) : parts_(parts) {}
+  Operations(const Operations&) = delete;
+  Operations& operator=(const Operations&) = delete;
+  // Requests of the application may outlive it.
+  ~Operations() { alive_->store(false, std::memory_order_release); }
+  // Once, before any call of the application: as many windows of so many lanes.
+  void place(uint32_t rank, const std::string& name, uint32_t windows, uint32_t lanes, Reports& reports);
+
+  // ---- All kinds.
+
+  struct Release {
+    Operations* operations = nullptr;
+    void operator()(tutti_request* request) const {
+      if (request->alive)
+        delete request;
+      else
+        operations->keep(*request);
+    }
+  };
+  using Request = std::unique_ptr<tutti_request, Release>;
+  // A request of a call that begins now. `lasting`: the application or the caller holds it when it is complete.
+  // Otherwise it returns here by itself, and later calls need no memory for theirs.
+  Request make(bool lasting, uint64_t timeout_ns);
+  // The number of the next collective, on the host or in a stream.
+  uint64_t next_sequence() const { return next_sequence_; }
+  uint64_t take_sequence() { return next_sequence_++; }
+  // The request is pending until complete(), whoever holds it.
+  tutti_request& pend(Request request) {
+    ++pending_;
+    return *request.release();
+  }
+  uint64_t pending() const { return pending_; }
+  // Ends the bookkeeping of an operation. A lasting one may be freed by its owner from here on.
+  void complete(tutti_request& request, tutti_status status);
+
+  // ---- Sends and receives.
+
+  // Makes the request one for these transfers, none of which has begun. Each transfer on the host ends by ended(); the
+  // request completes after the last one and all_begun().
+  void begin(tutti_request& request, std::vector<Transfer> transfers);
+  void ended(const Transfer& transfer);
+  void all_begun(tutti_request& request);
+
+  // ---- Collectives on host memory.
+
+  // The one blocking call there can be; it is no pending request.
+  tutti_request& begin_direct(Plan& plan, const void* in, void* out, uint64_t timeout_ns);
+  // Launches the blocking call when it is its turn.
+  bool launch_direct() { return !first_ && launch(direct_); }
+  // The execution of a launched collective.
+  Execution& execution(const tutti_request& request) { return window_of(request).execution; }
+  // At the end of a plan's first launch: what its peers told of their calls before they sent anything is here by now.
+  // False when it has ended the communicator.
+  bool listen(const tutti_request& request);
+  // Begins an asynchronous collective.
+  tutti_request& begin(Request request, Plan& plan, const void* in, void* out);
+  // Launches what can be launched, and carries out what can be carried out now; true when something moved. Throws
+  // Failure.
+  bool advance();
+  bool empty() const { return !first_; }
+  bool all_launched() const;
+  // Has one stood still for longer than its timeout? To be called now and then: it also records for the flight recorder
+  // where the oldest one stands. nullptr: none has.
+  const tutti_request* overdue(uint64_t now_ns);
+  // Where the oldest one stands, for messages; "": none is under way.
+  std::string standpoint() const;
+
+  // ---- The end of the communicator.
+
+  // Has memory been sent by reference that its receiver has not given back?
+  bool lent() const;
+  // The native groups have been told: ends what plugins carry out.
+  void abandon();
+  // Completes all collectives on host memory.
+  void fail_all(tutti_status status);
+
+ private:
+  struct Window {
+    Execution execution;
+    const tutti_request* running = nullptr;
+  };
+  Window& window_of(const tutti_request& request) { return windows_[request.sequence % windows_.size()]; }
+  const Window& window_of(const tutti_request& request) const { return windows_[request.sequence % windows_.size()]; }
+  const tutti_request* oldest() const;
+  void renew(tutti_request& request, uint64_t timeout_ns) const;
+  void start(tutti_request& request, Plan& plan, const void* in, void* out);
+  bool launch(tutti_request& request);
+  void record_waits(uint64_t now_ns, bool moved);
+  std::string own_error(const Transfer& transfer) const;
+  void keep(tutti_request& request);
+
+  Parts parts_;
+  uint32_t rank_ = 0;
+  std::string name_;
+  Reports* reports_ = nullptr;
+  std::vector<Window> windows_;
+  uint64_t next_sequence_ = 0;
+  uint64_t pending_ = 0;
+  tutti_request direct_;
+  tutti_request* first_ = nullptr;  // asynchronous collectives on host memory, oldest first
+  tutti_request** end_ = &first_;   // the last one's `next`
+  std::deque<tutti_request> own_;   // those that return by themselves
+  tutti_request* spare_ = nullptr;  // the complete ones of them
+  std::shared_ptr<std::atomic<bool>> alive_ = std::make_shared<std::atomic<bool>>(true);
+};
+
+}  // namespace tutti::core

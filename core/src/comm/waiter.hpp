@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// How a rank waits for whatever it waits for: it advances everything that is pending, and passes the time by polling,
+// then yielding, then sleeping. With more ranks than cores it yields almost at once.
+#pragma once
+
+#include <cstdint>
+
+#include "comm/progress.hpp"
+
+namespace tutti::core {
+
+class Waiter {
+ public:
+  // What a wait keeps going meanwhile.
+  class Work {
+   public:
+    // Advances what is pending; true when something moved. Never waits.
+    virtual bool progress() = 0;
+    // The checks that not every poll needs: deadlines, lost ranks, aborts, other communicators.
+    virtual void look_around() = 0;
+    // Sleeps until there may be something to do, a few milliseconds at most.
+    virtual void sleep() = 0;
+    // Has the communicator ended? Then nothing moves any more.
+    virtual bool is_over() const = 0;
+
+   protected:
+    ~Work() = default;
+  };
+  static constexpr uint32_t polls_per_look = 64;
+
+  explicit Waiter(Work& work) : work_(work) {}
+  void use(const WaitPolicy& policy) { policy_ = policy; }
+  const WaitPolicy& policy() const { return policy_; }
+
+  // Counts polls; true at each `every`-th one.
+  bool is_due(uint64_t every = polls_per_look) { return ++polls_ % every == 0; }
+  // After `fruitless` polls without progress: looks around now and then, and passes some time.
+  void pause(uint32_t& fruitless);
+  // Passes some time after so many fruitless polls; true where it is time to sleep instead.
+  bool spin(uint32_t fruitless) const;
+
+  // A wait under way, which must not stand still for longer than its limit.
+  class Round {
+   public:
+    Round(Waiter& waiter, uint64_t limit_ns) : waiter_(waiter), limit_ns_(limit_ns), since_ns_(clock_ns()) {}
+    // Advances everything, looks around and passes some time. False: nothing has moved for longer than the limit.
+    // `excused`: something else, which has no limit, keeps the wait.
+    bool go_on(bool excused = false);
+
+   private:
+    Waiter& waiter_;
+    const uint64_t limit_ns_;
+    uint64_t since_ns_;
+    uint32_t fruitless_ = 0;
+  };
+  static constexpr uint64_t for_ever = UINT64_MAX;
+
+  // Waits until `enough()`. When nothing has moved for `limit_ns`, calls `late()`, which throws or ends the
+  // communicator. False: the communicator has ended instead.
+  template <typename Enough, typename Late>
+  bool until(Enough&& enough, uint64_t limit_ns, Late&& late) {
+    return until(enough, limit_ns, late, [] { return false; });
+  }
+  // Likewise, where the time during which `excused()` does not count.
+  template <typename Enough, typename Late, typename Excused>
+  bool until(Enough&& enough, uint64_t limit_ns, Late&& late, Excused&& excused) {
+    Round round(*this, limit_ns);
+    while (!work_.is_over()) {
+      if (enough()) return true;
+      if (!round.go_on(excused())) late();
+    }
+    return false;
+  }
+  template <typename Enough>
+  bool until(Enough&& enough) {
+    return until(enough, for_ever, [] {});
+  }
+  // Waits for something that needs nothing of this communicator, at most so long in all. False: it did not come.
+  template <typename Enough>
+  bool watch(Enough&& enough, uint64_t limit_ns) const {
+    const uint64_t begin = clock_ns();
+    for (uint32_t fruitless = 0; !enough(); rest(++fruitless))
+      if (clock_ns() - begin > limit_ns) return false;
+    return true;
+  }
+  // Spins, yields, or sleeps some microseconds.
+  void rest(uint32_t fruitless) const;
+
+ private:
+  void pass_time(uint32_t fruitless);
+
+  Work& work_;
+  WaitPolicy policy_;
+  uint64_t polls_ = 0;
+};
+
+}  // namespace tutti::core

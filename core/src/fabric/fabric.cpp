@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "fabric/fabric.hpp"
+
+#include <fmt/format.h>
+#include <poll.h>
+#include <sched.h>
+#include <tutti/registry.h>
+
+#include <algorithm>
+#include <thread>
+
+#include "bootstrap/control_plane.hpp"
+#include "bootstrap/failure.hpp"
+#include "plugins/host.hpp"
+#include "plugins/plugin_check.hpp"
+
+namespace tutti::core {
+
+void Fabric::close() {
+  for (Port& port : ports_)
+    if (port.endpoint) port.api->close_endpoint(port.endpoint);
+  links_.clear();
+  ports_.clear();
+}
+
+std::string Fabric::carriers(const std::set<uint32_t>& peers) const {
+  std::string names;
+  for (const Port& port : ports_)
+    if (std::ranges::any_of(peers, [&](uint32_t peer) { return links_[peer].port == &port; }))
+      names += (names.empty() ? "" : "+") + std::string(port.api->name);
+  return names;
+}
+
+bool Fabric::progress(bool all, PortEvents& events) {
+  bool moved = false;
+  for (Port& port : ports_)
+    if (all || port.outstanding) moved |= progress_port(port, events);
+  return moved;
+}
+
+bool Fabric::deliver_pair_messages() {
+  if (!control_ || !control_->has_pair_messages()) return false;
+  for (const PairMessage& message : control_->take_pair_messages()) {
+    const auto [transport, bytes] = split_pair_message(message.from, message.bytes);
+    const auto port = std::ranges::find(ports_, transport, [](const Port& p) { return std::string_view(p.api->name); });
+    if (port == ports_.end() || !TUTTI_HAS(tutti_transport, port->api, receive_pair))
+      throw Failure(TUTTI_MISMATCH,
+                    fmt::format("rank {} sent a pair message for transport \"{}\", which this rank {}", message.from,
+                                transport, port == ports_.end() ? "does not use" : "has in a version without them"));
+    const tutti_status status = port->api->receive_pair(port->endpoint, message.from, bytes.data(), bytes.size());
+    if (status < 0)
+      throw Failure(status,
+                    fmt::format("{}: connecting with rank {}: {}", transport, message.from, take_plugin_error()));
+  }
+  return true;
+}
+
+void Fabric::sleep(bool alone) {
+  constexpr int most_ms = 20;
+  constexpr size_t most_ports = 15;
+  pollfd fds[most_ports + 1];
+  size_t n = 0, armed = 0;
+  bool can_sleep = alone && control_ && ports_.size() <= most_ports, busy = false;
+  for (Port& port : ports_) {
+    if (!port.wait_fd || !can_sleep) {
+      can_sleep = false;
+      break;
+    }
+    ++armed;
+    if (port.wait_fd->arm(port.endpoint) != TUTTI_OK) {
+      busy = true;
+      break;
+    }
+    fds[n++] = {port.fd, POLLIN, 0};
+  }
+  if (!can_sleep) {
+    std::this_thread::sleep_for(std::chrono::microseconds(20));
+  } else if (!busy) {
+    fds[n++] = {control_->wait_fd(), POLLIN, 0};
+    if (poll(fds, n, most_ms) > 0 && fds[n - 1].revents) control_->clear_wait_fd();
+  } else {
+    sched_yield();
+  }
+  for (size_t i = 0; i < armed; ++i) ports_[i].wait_fd->disarm(ports_[i].endpoint);
+}
+
+void Fabric::abort(std::chrono::nanoseconds limit, PortEvents& events) {
+  const auto end = std::chrono::steady_clock::now() + limit;
+  for (Port& port : ports_) port.api->abort(port.endpoint);
+  for (Port& port : ports_)
+    while (port.outstanding && std::chrono::steady_clock::now() < end) {
+      const uint64_t before = port.outstanding;
+      progress_port(port, events);
+      if (port.outstanding == before) sched_yield();
+    }
+}
+
+std::string Fabric::not_given_back() const {
+  std::string text;
+  for (const Port& port : ports_)
+    if (port.outstanding)
+      text += fmt::format("; {} has not given back {} buffers: keep them untouched until the communicator is destroyed",
+                          port.api->name, port.outstanding);
+  return text;
+}
+
+std::vector<tutti_link_traffic> Fabric::traffic() const {
+  std::vector<tutti_link_traffic> rows;
+  for (const Link& link : links_)
+    if (link.sent || link.received) rows.push_back({link.port->api->name, link.peer, 0, link.sent, link.received});
+  return rows;
+}
+
+std::vector<tutti_rail_traffic> Fabric::rails() {
+  struct List {
+    std::set<std::string>& names;
+    const char* transport;
+    std::vector<tutti_rail_traffic> rows;
+  } list{rail_names_, nullptr, {}};
+  const tutti_rail_sink sink{sizeof sink, 0, &list, [](void* self, const tutti_rail* rail) {
+                               auto& to = *static_cast<List*>(self);
+                               if (const std::string reason = check_rail(rail); !reason.empty())
+                                 return log(TUTTI_LOG_WARN, to.transport, "a rail is left out: " + reason);
+                               const char* name = to.names.insert(rail->name).first->c_str();
+                               to.rows.push_back({to.transport, name, rail->sent_bytes, rail->received_bytes});
+                             }};
+  for (const Port& port : ports_) {
+    if (!port.rails || !TUTTI_HAS(tutti_rails, port.rails, of_endpoint)) continue;
+    list.transport = port.api->name;
+    if (port.rails->of_endpoint(port.endpoint, &sink) < 0)
+      throw Failure(TUTTI_INTERNAL,
+                    fmt::format("{}: cannot tell of its rails: {}", port.api->name, take_plugin_error()));
+  }
+  return list.rows;
+}
+
+}  // namespace tutti::core

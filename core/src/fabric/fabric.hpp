@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The fabric of one communicator: an endpoint (port) for each transport, a link to each peer, and what is done with all
+// of them at once: connecting, advancing, sleeping, ending, counting bytes.
+//
+// Threads: whoever holds the communicator's engine, one at a time.
+#pragma once
+
+#include <tutti/tutti.h>
+
+#include <chrono>
+#include <cstdint>
+#include <deque>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "choose/topology.hpp"
+#include "fabric/link.hpp"
+#include "fabric/transport_choice.hpp"
+#include "fabric/window.hpp"
+
+namespace tutti::core {
+
+class ControlPlane;
+
+class Fabric {
+ public:
+  // The settings of all endpoints; equal on all ranks except `rank` and `address`.
+  struct Config {
+    uint32_t rank = 0, nranks = 1;
+    uint32_t lanes = 0;  // of each link
+    std::string name;    // of the communicator, for messages
+    uint64_t communicator = 0;
+    DeviceMemory device;      // that the communicator is bound to
+    std::string address;      // to bind to; "": the transport chooses
+    uint64_t timeout_ns = 0;  // of connecting
+    uint32_t traffic_class = 0;
+    bool checksums = false;  // every message carries a seal
+  };
+
+  // Opens an endpoint for each transport that can serve here. `control` carries pair messages and outlives the fabric.
+  // Throws Failure.
+  void open(const TransportChoice& choice, const Config& config, ControlPlane& control);
+  // This rank's offers to the others, by transport. Throws Failure.
+  std::vector<TransportOffer> offers();
+  // Gives each peer the link that the topology chooses. Throws Failure when a pair has no common transport, or two
+  // versions of it; all ranks come to the same end. `setting`: the text of TUTTI_TRANSPORT, for messages.
+  void choose_links(const Topology& topology, const std::string& setting);
+  // Closes all endpoints.
+  void close();
+
+  std::vector<Link>& links() { return links_; }
+  Link& link(uint32_t peer) { return links_[peer]; }
+  size_t ports() const { return ports_.size(); }
+  // "shm+tcp": the transports that reach some of these ranks.
+  std::string carriers(const std::set<uint32_t>& peers) const;
+
+  // Advances the ports, `all` or those with transfers under way, and hands what happened to `events`. True when
+  // something did.
+  bool progress(bool all, PortEvents& events);
+  // Hands the pair messages that have come to the endpoints of their transports. True when some have. Throws Failure.
+  bool deliver_pair_messages();
+  // Sleeps until a port or the control plane has something to do, at most a few milliseconds. `alone`: nothing else is
+  // pending that cannot wake this sleep; otherwise it lasts microseconds.
+  void sleep(bool alone);
+
+  // Ends everything that is under way, and waits until the ports have given back what they use, at most `limit`.
+  void abort(std::chrono::nanoseconds limit, PortEvents& events);
+  // The transfers that abort() could not complete, for the error: "; tcp has not given back ..."; "": none.
+  std::string not_given_back() const;
+
+  // Registers a window's host memory with every transport that has links. Returns why one of them cannot; "": all have.
+  std::string register_window(tutti_window& window);
+  void deregister_window(tutti_window& window);
+
+  // Bytes by peer, of the links that have carried any.
+  std::vector<tutti_link_traffic> traffic() const;
+  // The rails of all transports that tell of them. Names stay valid as long as the fabric. Throws Failure.
+  std::vector<tutti_rail_traffic> rails();
+
+ private:
+  void open_endpoint(Port& port, const Config& config);
+
+  std::string name_;
+  uint32_t rank_ = 0;
+  ControlPlane* control_ = nullptr;
+  std::deque<Port> ports_;
+  std::vector<Link> links_;           // by peer; this rank's own is unused
+  std::set<std::string> rail_names_;  // handed out
+};
+
+}  // namespace tutti::core

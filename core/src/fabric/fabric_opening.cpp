@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Opening the endpoints of a communicator and choosing its links.
+#include <fmt/format.h>
+#include <tutti/registry.h>
+
+#include <algorithm>
+#include <optional>
+#include <tutti/plugin/sized.hpp>
+
+#include "bootstrap/control_plane.hpp"
+#include "bootstrap/failure.hpp"
+#include "fabric/fabric.hpp"
+#include "plugins/host.hpp"
+#include "plugins/plugin_check.hpp"
+#include "plugins/registry.hpp"
+
+namespace tutti::core {
+namespace {
+
+constexpr uint64_t smallest_fragment = 4096;
+
+std::string version_of_transport(const std::string& name) {
+  for (const PluginRecord& record : list_plugins())
+    if (record.loaded && std::find(record.transports.begin(), record.transports.end(), name) != record.transports.end())
+      return record.id + " " + record.version;
+  return "?";
+}
+
+// The transport's caps; nothing: it cannot serve here and was not named by the user. Throws Failure.
+std::optional<tutti_transport_caps> caps_of(const tutti_transport* api, bool named, const std::string& name) {
+  tutti_transport_caps caps{};
+  caps.struct_size = sizeof caps;
+  if (const tutti_status able = api->query(api->self, &caps); able < 0) {
+    const std::string why = take_plugin_error();
+    if (named || able != TUTTI_NOT_SUPPORTED)
+      throw Failure(able, fmt::format("transport {} cannot serve here: {}", api->name, why));
+    log(TUTTI_LOG_INFO, name, fmt::format("transport {} is left out: {}", api->name, why));
+    return std::nullopt;
+  }
+  if (const SizeVerdict verdict = judge_size(&caps); verdict.status < 0)
+    throw Failure(TUTTI_INTERNAL, fmt::format("transport {}: query: {}", api->name, verdict.text));
+  if (caps.fragment_bytes < smallest_fragment || caps.receive_depth < 2 || caps.control_bytes < TUTTI_CONTROL_BYTES)
+    throw Failure(TUTTI_INTERNAL, fmt::format("transport {} claims fragment_bytes {} (at least {} is required), "
+                                              "receive_depth {} (at least 2) and control_bytes {} (at least {})",
+                                              api->name, caps.fragment_bytes, smallest_fragment, caps.receive_depth,
+                                              caps.control_bytes, TUTTI_CONTROL_BYTES));
+  return caps;
+}
+
+// The optional interfaces of an open endpoint. Throws Failure.
+void find_interfaces(Port& port) {
+  const tutti_transport* api = port.api;
+  const auto* view = static_cast<const tutti_view*>(api->get_interface(api->self, TUTTI_VIEW_ID));
+  const auto* wait = static_cast<const tutti_wait_fd*>(api->get_interface(api->self, TUTTI_WAIT_FD_ID));
+  const auto* rails = static_cast<const tutti_rails*>(api->get_interface(api->self, TUTTI_RAILS_ID));
+  const auto* mapped = static_cast<const tutti_mapped*>(api->get_interface(api->self, TUTTI_MAPPED_ID));
+  if (const std::string reason = check_optional(*api, view, wait, rails, mapped); !reason.empty())
+    throw Failure(TUTTI_NOT_SUPPORTED, reason);
+  port.rails = rails;
+  port.view = view;
+  port.by_region = view && TUTTI_HAS(tutti_view, view, send_region) && TUTTI_HAS(tutti_view, view, released);
+  if (wait && wait->get_fd(port.endpoint, &port.fd) == TUTTI_OK) port.wait_fd = wait;
+}
+
+}  // namespace
+
+void Fabric::open(const TransportChoice& choice, const Config& config, ControlPlane& control) {
+  name_ = config.name;
+  rank_ = config.rank;
+  control_ = &control;
+  for (const tutti_transport* api : choice.transports) {
+    std::optional<tutti_transport_caps> caps = caps_of(api, choice.named, name_);
+    if (!caps) continue;
+    if (config.checksums) {
+      api = with_checksums(api);
+      if (const tutti_status status = api->query(api->self, &*caps); status < 0)
+        throw Failure(status, take_plugin_error());
+    }
+    Port& port = ports_.emplace_back();
+    port.api = api;
+    port.caps = *caps;
+    port.index = static_cast<uint32_t>(ports_.size() - 1);
+    port.domain = Domain::of(api, config.device);
+    open_endpoint(port, config);
+    find_interfaces(port);
+  }
+}
+
+void Fabric::open_endpoint(Port& port, const Config& config) {
+  tutti_endpoint_config endpoint{};
+  endpoint.struct_size = sizeof endpoint;
+  endpoint.rank = config.rank;
+  endpoint.nranks = config.nranks;
+  endpoint.lanes = config.lanes;
+  endpoint.name = config.name.c_str();
+  endpoint.communicator_id = config.communicator;
+  port.pair = std::make_unique<PairMessages>();
+  endpoint.pair = port.pair->open(*control_, port.api->name);
+  endpoint.address = config.address.empty() ? nullptr : config.address.c_str();
+  endpoint.timeout_ns = config.timeout_ns;
+  endpoint.traffic_class = config.traffic_class;
+  if (const tutti_status status = port.api->open_endpoint(port.domain->handle(), &endpoint, &port.endpoint); status < 0)
+    throw Failure(status, fmt::format("{}: cannot open an endpoint: {}", port.api->name, take_plugin_error()));
+}
+
+std::vector<TransportOffer> Fabric::offers() {
+  std::vector<TransportOffer> offers;
+  const std::vector<tutti_rail_traffic> used = rails();
+  for (const Port& port : ports_) {
+    TransportOffer offer;
+    offer.name = port.api->name;
+    offer.version = version_of_transport(offer.name);
+    offer.reach = port.caps.reach;
+    if (port.caps.reach == TUTTI_REACH_FABRIC && port.caps.fabric) offer.fabric = port.caps.fabric;
+    offer.fragment_bytes = port.caps.fragment_bytes;
+    offer.latency_ns = port.caps.latency_ns;
+    offer.bandwidth = port.caps.bandwidth;
+    for (const tutti_rail_traffic& rail : used)
+      if (offer.name == rail.transport) offer.rails.emplace_back(rail.rail);
+    offers.push_back(std::move(offer));
+  }
+  return offers;
+}
+
+namespace {
+
+// Every rank looks at every kind of pair, so that all come to the same end.
+void require_transports(const Topology& topology, const std::string& setting) {
+  for (const auto& [a, b] : topology.pairs_of_each_kind()) {
+    std::string why;
+    const TransportOffer* offer = topology.transport_of(a, b, &why);
+    if (!offer)
+      throw Failure(TUTTI_NOT_SUPPORTED,
+                    why + (setting.empty() ? "" : fmt::format(" (TUTTI_TRANSPORT=\"{}\")", setting)));
+    const std::string& one = topology.rank(a).offer(offer->name)->version;
+    const std::string& other = topology.rank(b).offer(offer->name)->version;
+    if (one != other)
+      throw Failure(TUTTI_MISMATCH,
+                    fmt::format("transport {} is {} on rank {} and {} on rank {}", offer->name, one, a, other, b));
+  }
+}
+
+}  // namespace
+
+void Fabric::choose_links(const Topology& topology, const std::string& setting) {
+  require_transports(topology, setting);
+  links_.resize(topology.nranks());
+  for (uint32_t peer = 0; peer < topology.nranks(); ++peer) {
+    if (peer == rank_) continue;
+    const std::string name = topology.transport_of(rank_, peer)->name;
+    const auto port = std::find_if(ports_.begin(), ports_.end(), [&](const Port& p) { return name == p.api->name; });
+    Link& link = links_[peer];
+    link.port = &*port;
+    link.view = port->view;
+    link.peer = peer;
+    link.fragment = topology.fragment_of(rank_, peer);
+  }
+}
+
+}  // namespace tutti::core

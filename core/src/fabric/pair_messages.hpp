@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Pair messages (transport.h): by them two endpoints of one transport connect. They travel over the communicator's
+// control plane, each with the transport's name before it.
+#pragma once
+
+#include <tutti/plugin/transport.h>
+
+#include <string>
+#include <string_view>
+
+namespace tutti::core {
+
+class ControlPlane;
+struct Port;
+
+// One endpoint's way to send them. Stays where it is as long as the endpoint.
+class PairMessages {
+ public:
+  PairMessages() = default;
+  PairMessages(const PairMessages&) = delete;
+  PairMessages& operator=(const PairMessages&) = delete;
+
+  // The table for the endpoint's config.
+  const tutti_pair_messages* open(ControlPlane& control, std::string transport);
+
+ private:
+  static tutti_status send(void* self, uint32_t peer, const void* data, uint64_t bytes);
+
+  tutti_pair_messages table_{};
+  ControlPlane* control_ = nullptr;
+  std::string transport_;
+};
+
+// The transport that a message is for, and its bytes. Throws Failure when the message, which came from `from`, is ill.
+struct PairMessageParts {
+  std::string_view transport, bytes;
+};
+PairMessageParts split_pair_message(uint32_t from, std::string_view message);
+
+}  // namespace tutti::core

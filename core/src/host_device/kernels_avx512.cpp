@@ -1,3 +1,0 @@
-// SPDX-License-Identifier: Apache-2.0
-#define TUTTI_KERNELS kernels_avx512
-#include "host_device/kernel_loops.hpp"

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What a rank says of its calls when the roll is called (bootstrap/control_plane.hpp), and what follows from all ranks'
+// answers when an operation has not moved for too long: who keeps the others waiting, or whose calls differ.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "observe/call.hpp"
+
+namespace tutti::core {
+
+struct CallReport {
+  uint64_t issued = 0;           // collectives so far
+  uint64_t oldest = UINT64_MAX;  // the first that is not complete; UINT64_MAX: all are
+  uint32_t step = 0;             // where that one stands, in its first lane that does
+  uint32_t peer = UINT32_MAX;    // whom it waits for there; UINT32_MAX: not known
+  uint64_t outside_ns = 0;       // since this rank was last inside Tutti
+  std::vector<Call> calls;       // the last ones, in order
+
+  std::string encode() const;
+  // Nothing when the bytes make no sense.
+  static std::optional<CallReport> decode(std::string_view bytes);
+  const Call* find(uint64_t sequence) const;
+};
+constexpr size_t most_calls_reported = 32;
+
+struct Stall {
+  std::optional<uint32_t> culprit;
+  bool mismatch = false;  // the culprit's calls differ
+  std::string text;       // with a culprit it goes on after "rank 3 "; "": the answers say nothing
+};
+// Why operation `sequence` of rank `rank` has not moved for `waited_ns`. `reports` are by rank; nothing: no answer.
+Stall explain_stall(uint32_t rank, uint64_t sequence, uint64_t waited_ns,
+                    const std::vector<std::optional<CallReport>>& reports);
+
+}  // namespace tutti::core

@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "observe/flight_recorder.hpp"
+
+#include <errno.h>
+#include <fmt/format.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <ctime>
+
+#include "bootstrap/failure.hpp"
+#include "comm/progress.hpp"
+#include "plan/hash.hpp"
+#include "plugins/host.hpp"
+#include "plugins/settings.hpp"
+
+namespace tutti::core {
+namespace {
+
+constexpr uint64_t line = 64;
+constexpr uint64_t lines(uint64_t bytes) { return (bytes + line - 1) / line * line; }
+constexpr uint64_t state_at = lines(sizeof(tutti_flight_header));
+constexpr uint64_t services_at = lines(state_at + sizeof(tutti_flight_state));
+constexpr uint64_t operations_at = services_at + TUTTI_FLIGHT_SERVICES * sizeof(tutti_flight_service);
+constexpr uint64_t transfers_at = operations_at + TUTTI_FLIGHT_OPERATIONS * sizeof(tutti_flight_operation);
+constexpr uint64_t file_bytes = transfers_at + TUTTI_FLIGHT_TRANSFERS * sizeof(tutti_flight_transfer);
+static_assert(sizeof(tutti_flight_operation) == line, "a begin touches one cache line");
+
+template <typename T>
+T get(T& from) {
+  return std::atomic_ref(from).load(std::memory_order_relaxed);
+}
+
+template <size_t capacity>
+void write_text(char (&to)[capacity], std::string_view text) {
+  const size_t n = std::min(text.size(), capacity - 1);
+  std::memset(to + n, 0, capacity - n);
+  std::memcpy(to, text.data(), n);
+}
+
+}  // namespace
+
+FlightRecorder::FlightRecorder(const Meeting& meeting) {
+  auto* base = static_cast<std::byte*>(place_file(file_bytes));
+  auto* header = reinterpret_cast<tutti_flight_header*>(base);
+  state_ = reinterpret_cast<tutti_flight_state*>(base + state_at);
+  services_ = reinterpret_cast<tutti_flight_service*>(base + services_at);
+  operations_ = reinterpret_cast<tutti_flight_operation*>(base + operations_at);
+  transfers_ = reinterpret_cast<tutti_flight_transfer*>(base + transfers_at);
+  write_header(*header);
+  state_->rank = meeting.rank;
+  state_->nranks = meeting.nranks;
+  state_->meeting = meeting.key;
+  write_text(state_->name, meeting.name);
+  write_text(state_->place, meeting.place);
+  enter(TUTTI_FLIGHT_MEETING);
+  if (!file_) return;
+  try {
+    file_->publish();
+    path_ = file_->path();
+  } catch (const Failure& failure) {  // it goes on without a name
+    log(TUTTI_LOG_WARN, meeting.name, failure.text);
+  }
+}
+
+// The memory to record into: a file's where one is wanted and can be had.
+void* FlightRecorder::place_file(uint64_t bytes) {
+  if (flag_setting("TUTTI_RECORDER", true)) {
+    const std::string folder = flight_folder();
+    try {
+      file_ = std::make_unique<FlightFile>(folder, bytes);
+      return file_->data();
+    } catch (const Failure& failure) {
+      if (setting("TUTTI_RECORDER_DIR")) throw;  // asked for by name
+      static std::atomic<bool> told{false};
+      if (!told.exchange(true)) log(TUTTI_LOG_WARN, "tutti", failure.text + " (going on without a file)");
+    }
+  }
+  memory_ = std::make_unique<std::byte[]>(bytes);
+  return memory_.get();
+}
+
+FlightRecorder::~FlightRecorder() {
+  if (path_.empty()) return;
+  if (ended_)
+    file_->remove();
+  else
+    leave_behind(path_);
+}
+
+void FlightRecorder::write_header(tutti_flight_header& header) const {
+  const ProcessIdentity self = this_process_identity();
+  header.magic = TUTTI_FLIGHT_MAGIC;
+  header.version = TUTTI_FLIGHT_VERSION;
+  header.header_bytes = sizeof header;
+  header.file_bytes = file_bytes;
+  header.state_offset = state_at;
+  header.state_bytes = sizeof(tutti_flight_state);
+  header.services_offset = services_at;
+  header.service_bytes = sizeof(tutti_flight_service);
+  header.operations_offset = operations_at;
+  header.operation_bytes = sizeof(tutti_flight_operation);
+  header.transfers_offset = transfers_at;
+  header.transfer_bytes = sizeof(tutti_flight_transfer);
+  header.host = self.host;
+  header.pid = self.pid;
+  header.thread = static_cast<uint64_t>(syscall(SYS_gettid));
+  header.process_start = self.start;
+  header.begin_ns = clock_ns();
+  header.begin_ticks = ticks();
+  constexpr uint64_t known_for = 1'000'000;
+  const uint64_t per_known = ticks_to_ns(known_for);
+  header.ticks_per_second = per_known ? known_for * 1'000'000'000 / per_known : 0;
+  header.created = static_cast<uint64_t>(std::time(nullptr));
+  char host[sizeof header.host_name] = {};
+  gethostname(host, sizeof host - 1);
+  write_text(header.host_name, host);
+  write_text(header.program, program_invocation_short_name);
+  header.checksum = hash_bytes(&header, offsetof(tutti_flight_header, checksum));
+}
+
+void FlightRecorder::enter(uint32_t phase) {
+  state_->phase_ns = clock_ns();
+  state_->phase = phase;
+}
+
+void FlightRecorder::met(uint32_t rank, uint32_t nranks) {
+  state_->rank = rank;
+  state_->nranks = nranks;
+}
+
+void FlightRecorder::failed(const std::string& why) {
+  write_text(state_->note, why);
+  enter(TUTTI_FLIGHT_FAILED);
+}
+
+void FlightRecorder::name_service(uint32_t service, const std::string& algorithm, const std::string& transports) {
+  if (service >= TUTTI_FLIGHT_SERVICES) return;
+  write_text(services_[service].algorithm, algorithm);
+  write_text(services_[service].transports, transports);
+}
+
+uint64_t FlightRecorder::begin_transfer(bool sending, uint32_t peer, uint32_t tag, uint64_t bytes, uint32_t service,
+                                        uint64_t ticks) {
+  const uint64_t number = state_->transfers;
+  put(state_->transfers, number + 1);
+  tutti_flight_transfer& t = transfers_[number % TUTTI_FLIGHT_TRANSFERS];
+  t = {};
+  t.bytes = bytes;
+  t.begin_ticks = ticks;
+  t.sending = sending;
+  t.peer = peer;
+  t.tag = tag;
+  t.service = service;
+  std::atomic_ref(t.number).store(number + 1, std::memory_order_release);
+  return number;
+}
+
+void FlightRecorder::end_transfer(uint64_t number, uint64_t ticks, tutti_status status) {
+  tutti_flight_transfer& t = transfers_[number % TUTTI_FLIGHT_TRANSFERS];
+  if (t.number != number + 1) return;
+  t.status = status;
+  std::atomic_ref(t.end_ticks).store(ticks, std::memory_order_release);
+}
+
+void FlightRecorder::look(uint64_t now_ns, uint64_t ticks, bool moved) {
+  put(state_->look_ns, now_ns);
+  put(state_->look_ticks, ticks);
+  if (moved) put(state_->moved_ns, now_ns);
+}
+
+void FlightRecorder::waits(std::span<const tutti_flight_wait> waits) {
+  static_assert(sizeof(tutti_flight_wait) % sizeof(uint64_t) == 0 && alignof(tutti_flight_wait) == sizeof(uint64_t));
+  const size_t n = std::min<size_t>(waits.size(), TUTTI_FLIGHT_WAITS);
+  for (size_t i = 0; i < n; ++i) {
+    uint64_t words[sizeof(tutti_flight_wait) / sizeof(uint64_t)];
+    std::memcpy(words, &waits[i], sizeof words);
+    auto* to = reinterpret_cast<uint64_t*>(&state_->wait[i]);
+    for (size_t w = 0; w < std::size(words); ++w) put(to[w], words[w]);
+  }
+  put(state_->waits, static_cast<uint32_t>(n));
+}
+
+std::optional<Call> FlightRecorder::call(uint64_t sequence) const {
+  tutti_flight_operation& o = operations_[sequence % TUTTI_FLIGHT_OPERATIONS];
+  if (std::atomic_ref(o.number).load(std::memory_order_acquire) != sequence + 1) return std::nullopt;
+  return Call{sequence, get(o.count), get(o.plan), get(o.collective), get(o.dtype), get(o.op), get(o.root)};
+}
+
+// Since the last sign that this rank was inside: a call's begin or end, or a wait that looked around.
+uint64_t FlightRecorder::outside_ns() const {
+  const uint64_t now = ticks();
+  uint64_t last = get(state_->look_ticks);
+  for (size_t i = 0; i < TUTTI_FLIGHT_OPERATIONS; ++i)
+    last = std::max({last, get(operations_[i].begin_ticks), get(operations_[i].end_ticks)});
+  for (size_t i = 0; i < TUTTI_FLIGHT_TRANSFERS; ++i)
+    last = std::max({last, get(transfers_[i].begin_ticks), get(transfers_[i].end_ticks)});
+  return now > last ? ticks_to_ns(now - last) : 0;
+}
+
+CallReport FlightRecorder::report() const {
+  CallReport report;
+  report.outside_ns = outside_ns();
+  for (size_t i = 0; i < TUTTI_FLIGHT_OPERATIONS; ++i) {
+    tutti_flight_operation& o = operations_[i];
+    const uint64_t number = std::atomic_ref(o.number).load(std::memory_order_acquire);
+    report.issued = std::max(report.issued, number);
+    if (number && get(o.end_ticks) == 0) report.oldest = std::min(report.oldest, number - 1);
+  }
+  const uint64_t first = report.issued > most_calls_reported ? report.issued - most_calls_reported : 0;
+  for (uint64_t sequence = std::min(first, report.oldest); sequence < report.issued; ++sequence)
+    if (const auto known = call(sequence); known && report.calls.size() < most_calls_reported)
+      report.calls.push_back(*known);
+  if (report.oldest != UINT64_MAX && get(state_->waits) && get(state_->wait[0].operation) == report.oldest + 1) {
+    report.step = get(state_->wait[0].step);
+    report.peer = get(state_->wait[0].peer);
+  }
+  return report;
+}
+
+}  // namespace tutti::core

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The flight recorder of one communicator: its last operations and where they stand, kept where they can be read from
+// outside, also when this process is stopped or dead (tutti/flight_record.h has the layout, tutti-info --hang the
+// reader). With TUTTI_RECORDER=0, or where no file can be had, it keeps the same in memory, for this rank's own
+// messages.
+//
+// Threads: whoever holds the communicator's engine, one at a time; report() any thread. Cost: an operation's begin and
+// end are plain stores into one cache line, with time stamps that the engine takes anyway; the rest is written when a
+// wait looks around.
+#pragma once
+
+#include <tutti/flight_record.h>
+#include <tutti/tutti.h>
+
+#include <atomic>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "observe/call.hpp"
+#include "observe/call_report.hpp"
+#include "observe/flight_folder.hpp"
+
+namespace tutti::core {
+
+class FlightRecorder {
+ public:
+  // Where the ranks meet, as far as this rank knows it before they do.
+  struct Meeting {
+    std::string name;
+    std::string place;
+    uint64_t key = 0;  // equal on all ranks
+    uint32_t rank = UINT32_MAX, nranks = 0;
+  };
+  // Throws Failure when TUTTI_RECORDER or TUTTI_RECORDER_DIR is wrong; any other trouble is a warning.
+  explicit FlightRecorder(const Meeting& meeting);
+  FlightRecorder(const FlightRecorder&) = delete;
+  FlightRecorder& operator=(const FlightRecorder&) = delete;
+  // Removes the file after an orderly end; leaves it after a failure.
+  ~FlightRecorder();
+
+  // The file, or "" when there is none.
+  const std::string& path() const { return path_; }
+
+  void enter(uint32_t phase);
+  void met(uint32_t rank, uint32_t nranks);
+  void agreed(uint64_t communicator) { state_->communicator = communicator; }
+  void failed(const std::string& why);
+  // An orderly end: there is nothing left to tell.
+  void ended() { ended_ = true; }
+  // Row `service` of the operations.
+  void name_service(uint32_t service, const std::string& algorithm, const std::string& transports);
+
+  void begin(const Call& call, bool in_place, uint32_t service, uint64_t ticks) {
+    tutti_flight_operation& o = operations_[call.sequence % TUTTI_FLIGHT_OPERATIONS];
+    put(o.count, call.count);
+    put(o.begin_ticks, ticks);
+    put(o.end_ticks, uint64_t{0});
+    put(o.collective, static_cast<uint8_t>(call.collective));
+    put(o.dtype, static_cast<uint8_t>(call.dtype));
+    put(o.op, static_cast<uint8_t>(call.op));
+    put(o.in_place, static_cast<uint8_t>(in_place));
+    put(o.root, call.root);
+    put(o.service, service);
+    put(o.status, int32_t{TUTTI_OK});
+    put(o.plan, call.plan);
+    std::atomic_ref(o.number).store(call.sequence + 1, std::memory_order_release);
+  }
+  void end(uint64_t sequence, uint64_t ticks, tutti_status status) {
+    tutti_flight_operation& o = operations_[sequence % TUTTI_FLIGHT_OPERATIONS];
+    if (o.number != sequence + 1) return;  // 256 later ones have begun since
+    put(o.status, int32_t{status});
+    std::atomic_ref(o.end_ticks).store(ticks, std::memory_order_release);
+  }
+  // A send or receive; returns its number, for end_transfer.
+  uint64_t begin_transfer(bool sending, uint32_t peer, uint32_t tag, uint64_t bytes, uint32_t service, uint64_t ticks);
+  void end_transfer(uint64_t number, uint64_t ticks, tutti_status status);
+
+  // What a wait saw when it looked around; `waits` are of the oldest operation under way.
+  void look(uint64_t now_ns, uint64_t ticks, bool moved);
+  void waits(std::span<const tutti_flight_wait> waits);
+
+  // This rank's call number `sequence`, when it is among the last that it issued.
+  std::optional<Call> call(uint64_t sequence) const;
+  // For other ranks that call the roll. Any thread.
+  CallReport report() const;
+
+ private:
+  // Other threads and processes look on.
+  template <typename T>
+  static void put(T& to, T value) {
+    std::atomic_ref(to).store(value, std::memory_order_relaxed);
+  }
+  uint64_t outside_ns() const;
+  void* place_file(uint64_t bytes);
+  void write_header(tutti_flight_header& header) const;
+
+  std::unique_ptr<FlightFile> file_;
+  std::unique_ptr<std::byte[]> memory_;  // instead of a file
+  std::string path_;
+  bool ended_ = false;
+  tutti_flight_state* state_ = nullptr;
+  tutti_flight_service* services_ = nullptr;
+  tutti_flight_operation* operations_ = nullptr;
+  tutti_flight_transfer* transfers_ = nullptr;
+};
+
+}  // namespace tutti::core

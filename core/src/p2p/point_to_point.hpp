@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Send and receive. They are not schedules, since ranks issue them in their own order. One protocol over any transport:
+//
+//   sender                                    receiver
+//   RTS {tag, size, sequence, data?}      ->  matches (peer, tag) in order of arrival; small data is part of it
+//                                         <-  CTS {sequence}: send it now, on the bulk lane (in the order of the CTS)
+//   bytes on the bulk lane                ->
+//                                         <-  REJECT {sequence, size}: the matching receive has another size
+//                                         <-  CREDIT {n}: n RTS messages have been matched
+//
+// Of a transfer of device memory only the RTS is sent here, and transfers match in the order of the calls. Its bytes go
+// by streams (stream/stream_transfer.hpp). A mismatch ends the communicator, since the bytes may be on their way.
+//
+// Control messages carry everything but the bulk bytes. A sender has at most `rts_credit` unmatched RTS messages with a
+// peer, which bounds the memory of a receiver.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "fabric/link.hpp"
+#include "observe/call.hpp"
+#include "p2p/transfer.hpp"
+
+namespace tutti::core {
+
+constexpr uint32_t rts_credit = 64;
+constexpr uint32_t credit_batch = 16;
+
+// Begins every control message of the protocol.
+struct MessageHeader {
+  uint32_t type;
+  uint32_t tag;
+  uint64_t size;
+  uint64_t sequence;
+};
+
+// So much rides along with an rts.
+inline constexpr uint64_t eager_bytes = TUTTI_CONTROL_BYTES - sizeof(MessageHeader);
+
+class PointToPoint {
+ public:
+  // Uses `lane` of every link, and the links' control messages. `ended` is called with each transfer that is done.
+  void place(uint32_t rank, std::vector<Link>* links, uint32_t lane, std::function<void(const Transfer&)> ended);
+  void start(Transfer* transfer);
+  // The mismatch that must end the communicator; returned once.
+  std::optional<CallDifference> take_difference() { return std::exchange(difference_, std::nullopt); }
+  // Advances everything and connects links on first use (`connect` returns true if one is ready). True if something
+  // moved.
+  template <typename Connect>
+  bool advance(Connect&& connect) {
+    bool moved = false;
+    for (auto& [rank, p] : peers_)
+      if (p.busy() && connect((*links_)[rank])) moved |= advance_peer(rank, p);
+    return moved;
+  }
+  // A control message. False if it is not of this protocol or is invalid: `error` says why.
+  bool on_control(uint32_t peer, const std::byte* data, uint64_t bytes, std::string* error);
+  // Ends every transfer with an error, once nothing is pending on the transports.
+  void fail_all(tutti_status status, const std::string& error);
+  // True while transfers are incomplete or replies could not be sent yet.
+  bool active() const { return active_ || replies_; }
+  bool replies() const { return replies_; }
+  // A transfer with a peer without progress for longer than the transfer's timeout, or nullptr. Called at intervals.
+  const Transfer* overdue(uint64_t now_ns);
+  // The oldest transfer of some peer, or nullptr.
+  const Transfer* oldest() const;
+  // A transfer and the event it waits for, in words.
+  static std::string standpoint(const Transfer& transfer);
+
+ private:
+  struct Arrival {
+    MessageHeader rts;
+    std::string payload;
+  };
+  struct Bulk {
+    Transfer* transfer = nullptr;
+    Outflow out;
+    Inflow in;
+    RegisteredSpan memory;  // of an outgoing message, if it is registered
+    bool opened = false;
+  };
+  struct Peer {
+    uint32_t credit = rts_credit;
+    uint32_t consumed = 0;
+    uint64_t next_sequence = 0;
+    std::deque<Transfer*> waiting;               // sends whose RTS has not been sent
+    std::map<uint64_t, Transfer*> announced;     // sends without a CTS yet
+    std::deque<Transfer*> receives;              // posted, unmatched
+    std::deque<Arrival> arrivals;                // unmatched
+    std::deque<std::string> replies;             // control messages that did not fit yet
+    std::deque<std::unique_ptr<Bulk>> outgoing;  // in the order of the CTS
+    std::deque<std::unique_ptr<Bulk>> incoming;
+    bool moved = false;  // since overdue() looked
+    uint64_t last_move_ns = 0;
+    // The oldest transfer with the peer, or nullptr.
+    const Transfer* oldest() const;
+    // The transfer with the shortest timeout, or nullptr.
+    const Transfer* most_urgent() const;
+    bool busy() const { return oldest() || !replies.empty(); }
+  };
+  Peer& peer(uint32_t rank) { return peers_[rank]; }
+  bool advance_peer(uint32_t rank, Peer& peer);
+  bool announce(uint32_t rank, Peer& peer);
+  bool flush(uint32_t rank, Peer& peer);
+  // Moves the bytes of a message; true when it has ended. Sets `moved` when some have moved.
+  bool move(Link& link, Bulk& bulk, bool* moved);
+  void match(uint32_t rank, Peer& peer, Transfer* receive, const Arrival& arrival);
+  void reply(Peer& peer, uint32_t type, uint64_t sequence, uint64_t size);
+  void finish(Transfer* transfer, tutti_status status, const std::string& error);
+  void differ(Transfer* receive, const MessageHeader& rts);
+
+  std::vector<Link>* links_ = nullptr;
+  std::function<void(const Transfer&)> ended_;
+  uint32_t rank_ = 0;
+  std::optional<CallDifference> difference_;
+  uint32_t lane_ = 0;
+  uint64_t active_ = 0;
+  Transfer* in_hand_ = nullptr;  // between two queues, of which the second may lack memory
+  uint64_t replies_ = 0;
+  std::map<uint32_t, Peer> peers_;
+  std::map<uint32_t, Peer> failed_;  // a transport may still know their bulks
+};
+
+}  // namespace tutti::core

@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A plan: one rank's schedule bound to a communicator's links, a shape, a type and an operator. It holds no address:
+// those are arguments of each launch. Cached by shape.
+#pragma once
+
+#include <tutti/schedule.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "comm/native.hpp"
+#include "fabric/link.hpp"
+#include "host/kernels.hpp"
+#include "host/store_trial.hpp"
+#include "observe/call.hpp"
+
+namespace tutti::core {
+
+// The key of a plan: calls with equal shapes share a plan.
+struct Shape {
+  uint64_t count = 0;
+  uint32_t collective = 0;
+  uint32_t dtype = 0;
+  uint32_t op = 0;
+  uint32_t root = 0;
+  uint32_t in_place = 0;
+  bool operator==(const Shape&) const = default;
+};
+
+// Elements of a buffer.
+struct Operand {
+  uint32_t buffer = 0;  // TUTTI_BUFFER_*
+  uint32_t chunk = 0;   // scratch: the first chunk, which has its own place in each copy
+  uint64_t first = 0;   // element offset; scratch in copies: of the whole-chunk layout (unused there)
+  uint64_t length = 0;  // elements of the whole operand, all slices
+  // In slices a run of chunks lies apart: its chunks are operands of their own, in Plan::parts. 0: it is one part.
+  uint32_t parts = 0;
+  uint32_t first_part = 0;
+};
+
+struct ShapeHash {
+  size_t operator()(const Shape& s) const {
+    uint64_t h = s.count * 0x9e3779b97f4a7c15u;
+    h ^= (uint64_t{s.collective} << 48) ^ (uint64_t{s.dtype} << 40) ^ (uint64_t{s.op} << 36) ^
+         (uint64_t{s.in_place} << 33) ^ s.root;
+    return h ^ (h >> 29);
+  }
+};
+
+struct BoundStep {
+  uint32_t kind = TUTTI_STEP_NOP;
+  bool incoming_left = false;
+  bool forwards = false;   // RECV, RECV_REDUCE: the next step sends what arrives
+  bool forwarded = false;  // SEND: follows what the previous step receives
+  uint64_t divisor = 0;
+  Link* out = nullptr;
+  Link* in = nullptr;
+  Operand dst;
+  Operand src;
+  uint32_t first_source = 0;  // REDUCE: into Plan::sources
+  uint32_t sources = 0;
+  // Distances back in the lane's sequence of steps, over slices; 0: none.
+  uint32_t after_conflict = 0;  // to the last earlier step that touches a conflicting chunk: it must have completed
+  uint32_t after_out = 0;       // to the last earlier step that sends to the same peer: it must have been handed over
+  uint32_t after_in = 0;        // to the last earlier step that receives from the same peer
+  uint32_t dependency_lane = TUTTI_NO_DEPENDENCY;
+  uint32_t dependency_step = 0;
+};
+
+struct Plan {
+  Shape shape;
+  const char* algorithm = "";           // its name
+  const NativeGroup* native = nullptr;  // carries it out instead of the steps
+  uint64_t slices = 1;
+  uint64_t schedule_hash = 0;
+  uint32_t element_bytes = 1;
+  std::vector<std::vector<BoundStep>> lanes;
+  std::vector<Operand> sources;
+  std::vector<Operand> parts;
+  uint32_t most_parts = 0;   // of any operand
+  std::vector<Link*> links;  // all that the steps use
+  ReduceFunction reduce = nullptr;
+  uint64_t scratch_bytes = 0;            // of one launch
+  uint64_t scratch_copy_bytes = 0;       // distance between two slices' copies
+  uint32_t scratch_copies = 0;           // 0: laid out whole
+  std::vector<uint64_t> scratch_slot;    // in copies: each chunk's byte offset in a copy
+  uint64_t in_bytes = 0, out_bytes = 0;  // sizes of the user's buffers at this rank; 0: none
+  uint64_t call_bytes = 0;               // what reports count
+  std::string transports;
+  StoreTrial stores;
+  uint64_t common_hash = 0;  // of what must be equal on all ranks to carry the shape out
+  bool fresh = true;         // no launch of it has completed
+  uint32_t service = 0;      // row of the communicator's report
+  uint32_t pins = 0;         // launches in flight
+  uint64_t last_used = 0;
+};
+
+inline const Operand& part_of(const Plan& plan, const Operand& operand, uint32_t part) {
+  return operand.parts ? plan.parts[operand.first_part + part] : operand;
+}
+
+// The position of one slice in its buffer, for an operand that is one part.
+struct Piece {
+  uint64_t offset = 0;  // bytes
+  uint64_t bytes = 0;
+};
+inline Piece piece_of(const Plan& plan, const Operand& operand, uint64_t slice) {
+  const uint64_t size = plan.element_bytes;
+  if (plan.slices == 1) return {operand.first * size, operand.length * size};
+  const uint64_t begin = slice_begin(operand.length, slice, plan.slices);
+  const uint64_t bytes = (slice_begin(operand.length, slice + 1, plan.slices) - begin) * size;
+  if (operand.buffer == TUTTI_BUFFER_SCRATCH && plan.scratch_copies)
+    return {slice % plan.scratch_copies * plan.scratch_copy_bytes + plan.scratch_slot[operand.chunk], bytes};
+  return {(operand.first + begin) * size, bytes};
+}
+
+inline Call call_of(const Plan& plan, uint64_t sequence) {
+  const Shape& s = plan.shape;
+  return {sequence, s.count, plan.common_hash, s.collective, s.dtype, s.op, s.root};
+}
+
+// Binds a schedule. `links` are the communicator's, by peer; entries for peers that the schedule does not use may be
+// anything. Throws Failure.
+Plan bind_plan(const Schedule& schedule, const Shape& shape, uint64_t slices, uint32_t nranks, uint32_t rank,
+               std::vector<Link>& links);
+
+// The plan of a call that a plugin carries out.
+Plan native_plan(const NativeGroup& group, const Shape& shape, uint32_t nranks, uint32_t rank);
+
+// The scratch that a launch of the schedule would need, in bytes.
+uint64_t scratch_need(const Schedule& schedule, uint64_t count, uint32_t element_bytes, uint64_t slices);
+
+}  // namespace tutti::core

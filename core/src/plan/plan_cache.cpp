@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plan/plan_cache.hpp"
+
+#include <fmt/format.h>
+
+#include "bootstrap/failure.hpp"
+#include "choose/selector.hpp"
+#include "observe/reports.hpp"
+#include "plan/hash.hpp"
+
+namespace tutti::core {
+
+Plan& PlanCache::find(const Shape& shape) {
+  const auto found = plans_.find(shape);
+  Plan& plan = found != plans_.end() ? *found->second : make(shape);
+  plan.last_used = ++clock_;
+  last_[shape.collective] = &plan;
+  inputs_.reports->serve(shape.collective, plan.service, plan.slices, plan.schedule_hash);
+  return plan;
+}
+
+Plan& PlanCache::make(const Shape& shape) {
+  make_room();
+  std::unique_ptr<Plan> plan = bind(shape);
+  plan->service = inputs_.reports->row(collective_name(shape.collective), plan->algorithm, plan->transports);
+  return *plans_.emplace(shape, std::move(plan)).first->second;
+}
+
+std::unique_ptr<Plan> PlanCache::bind(const Shape& shape) const {
+  const uint32_t element_bytes = shape.dtype ? dtype_bytes(shape.dtype) : 1;
+  const auto& [rank, nranks, verifies, selector, links, reports] = inputs_;
+  const Candidate choice = selector->choose(shape, false);
+  if (choice.native) {
+    auto plan = std::make_unique<Plan>(native_plan(*choice.native, shape, nranks, rank));
+    plan->common_hash = hash_text(fmt::format("collective {}", plan->algorithm));
+    return plan;
+  }
+  Problem problem = selector->problem(*choice.algorithm, shape.collective, shape.root, shape.count * element_bytes);
+  if (verifies) {
+    const Proof proof = verify_algorithm(*choice.algorithm, problem);
+    if (!proof.ok())
+      throw Failure(TUTTI_INTERNAL,
+                    fmt::format("TUTTI_VERIFY: algorithm {} is wrong: {}", choice.algorithm->name, proof.error));
+  }
+  problem.in_place.assign(nranks, false);
+  problem.in_place[rank] = shape.in_place != 0;
+  Schedule schedule;
+  std::string error;
+  const tutti_status status = build_schedule(*choice.algorithm, make_query(problem, rank), &schedule, &error);
+  if (status < 0) throw Failure(status, fmt::format("algorithm {}: {}", choice.algorithm->name, error));
+  const uint64_t slices = selector->slices_of(schedule, shape.count, element_bytes);
+  auto plan = std::make_unique<Plan>(bind_plan(schedule, shape, slices, nranks, rank, *links));
+  plan->algorithm = choice.algorithm->name;
+  plan->schedule_hash = schedule_hash(schedule);
+  plan->common_hash = hash_text(fmt::format("{} in {} slices", choice.algorithm->name, slices));
+  return plan;
+}
+
+void PlanCache::make_room() {
+  if (plans_.size() < most_plans) return;
+  auto oldest = plans_.end();
+  for (auto p = plans_.begin(); p != plans_.end(); ++p)
+    if (!p->second->pins && (oldest == plans_.end() || p->second->last_used < oldest->second->last_used)) oldest = p;
+  if (oldest == plans_.end()) return;
+  Plan*& last = last_[oldest->first.collective];
+  if (last == oldest->second.get()) last = nullptr;
+  plans_.erase(oldest);
+}
+
+}  // namespace tutti::core

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The plans that a communicator has made for calls on host memory, by shape. At most `most_plans` are kept; the one
+// used longest ago gives way, unless it is being carried out.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <unordered_map>
+#include <vector>
+
+#include "plan/plan.hpp"
+
+namespace tutti::core {
+
+class Reports;
+class Selector;
+
+class PlanCache {
+ public:
+  static constexpr size_t most_plans = 1024;
+
+  // The inputs of every plan. They outlive the cache. `verifies`: every algorithm is proved before its first use.
+  struct Inputs {
+    uint32_t rank = 0, nranks = 1;
+    bool verifies = false;
+    Selector* selector = nullptr;
+    std::vector<Link>* links = nullptr;
+    Reports* reports = nullptr;
+  };
+  void use(const Inputs& inputs) { inputs_ = inputs; }
+
+  // The plan of the last call of the shape's collective when it had this shape; else nullptr. Costs a few loads.
+  Plan* recall(const Shape& shape) const {
+    Plan* const last = last_[shape.collective];
+    return last && last->shape == shape ? last : nullptr;
+  }
+  // The plan of a shape, made if need be. Throws Failure.
+  Plan& find(const Shape& shape);
+  // Another mechanism serves the collective now: the next call of it on host memory is looked up again.
+  void forget_last(uint32_t collective) { last_[collective] = nullptr; }
+
+ private:
+  Plan& make(const Shape& shape);
+  std::unique_ptr<Plan> bind(const Shape& shape) const;
+  void make_room();
+
+  Inputs inputs_;
+  std::unordered_map<Shape, std::unique_ptr<Plan>, ShapeHash> plans_;
+  std::array<Plan*, TUTTI_BARRIER + 1> last_{};
+  uint64_t clock_ = 0;
+};
+
+}  // namespace tutti::core

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// One way between a stream of this rank and a stream of a rank in another process: a ring of slots with two words each.
+// A word is waited for by one end only, which resets it as soon as it has come; the other end sets it:
+//
+//   sender     wait empty = 1, empty = 0, copy into the slot, full = 1
+//   receiver   wait full = 1, full = 0, read the slot, empty = 1
+//
+// A StagedChannel's slots (staging_slots.hpp) are this rank's own, and its processors are the other end: they have a
+// link's transport send and fill them. They only look, so nothing inside the device ever waits for a processor that
+// waits for the device. A MappedChannel (mapped_channel.hpp) has its slots in the sender's device memory, which the
+// receiver has mapped, and the other end is the peer's stream.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "fabric/link.hpp"
+#include "stream/mapped_memory.hpp"
+#include "stream/staging_slots.hpp"
+
+namespace tutti::core {
+
+class StreamChannel {
+ public:
+  static constexpr uint32_t slots = 4;
+  static constexpr uint64_t slot_bytes = 1u << 20;
+  static constexpr uint64_t words_bytes = slots * 128;  // each word in a cache line of its own
+
+  StreamChannel(const StreamChannel&) = delete;
+  StreamChannel& operator=(const StreamChannel&) = delete;
+  virtual ~StreamChannel() = default;
+
+  // Of the k-th fragment since the channel was made, as the device sees it: the slot, the word that this rank's stream
+  // waits for, and the one that it sets.
+  void* slot(uint64_t k) const { return data_ + k % slots * slot_bytes; }
+  uint32_t* awaited(uint64_t k) const { return word(device_words_, k, !outgoing_); }
+  uint32_t* told(uint64_t k) const { return word(device_words_, k, outgoing_); }
+
+  // Fragments that were announced so far: the number of the next one.
+  uint64_t announced() const { return announced_; }
+  // The next fragment will have so many bytes (at most slot_bytes).
+  virtual void announce(uint64_t bytes) = 0;
+  // Fragments that this rank has no more to do for once its stream has done its part.
+  virtual uint64_t finished() const = 0;
+  // Moves what can be moved; true when something was. Throws Failure when the transport failed.
+  virtual bool advance(const std::function<bool(Link&)>& connect) = 0;
+  // Would the stream go on at once at the k-th fragment? For a stream that has carried out all before it.
+  bool may_go_on(uint64_t k) const;
+  // Gives the stream whatever it waits for, so that it comes to its end; what it reads is undefined.
+  void let_go();
+  // "at fragment 3 to rank 1 over tcp", for messages; "": nothing is under way.
+  virtual std::string where() const = 0;
+  // What carries the bytes, for reports.
+  virtual const char* carrier() const = 0;
+
+ protected:
+  StreamChannel(Link* link, bool outgoing) : link_(link), outgoing_(outgoing) {}
+  void place(std::byte* data, const MappedMemory& words, uint64_t offset);
+  uint32_t* host_word(uint64_t k, bool full) const { return word(host_words_, k, full); }
+
+  Link* const link_;
+  const bool outgoing_;
+  uint64_t announced_ = 0;
+
+ private:
+  static uint32_t* word(std::byte* words, uint64_t k, bool full) {
+    return reinterpret_cast<uint32_t*>(words + k % slots * 128 + (full ? 64 : 0));
+  }
+  std::byte* data_ = nullptr;  // the slots, as the device sees them
+  std::byte* host_words_ = nullptr;
+  std::byte* device_words_ = nullptr;
+};
+
+class StagedChannel final : public StreamChannel {
+ public:
+  // On a device. `in_host`: never with slots in device memory.
+  StagedChannel(const DeviceTables& tables, uint32_t device, Link* link, uint32_t transport_lane, bool outgoing,
+                bool in_host);
+  // Why the slots are not device memory; "": they are, or were not to be.
+  const std::string& why_in_host() const { return slots_.why_in_host(); }
+  void announce(uint64_t bytes) override;
+  uint64_t finished() const override { return finished_; }
+  bool advance(const std::function<bool(Link&)>& connect) override;
+  std::string where() const override;
+  const char* carrier() const override { return carrier_.c_str(); }
+
+ private:
+  bool busy() const { return finished_ != announced_; }
+  uint64_t& size_of(uint64_t k) { return sizes_[k & (sizes_.size() - 1)]; }
+  static uint64_t offset_of(uint64_t k) { return k % slots * slot_bytes; }
+  Flow& flow(uint64_t k) { return outgoing_ ? static_cast<Flow&>(out_[k % slots]) : in_[k % slots]; }
+  bool start(uint64_t k);
+  void move(uint64_t k);
+  bool ended(uint64_t k);
+
+  MappedMemory words_;
+  StagingSlots slots_;
+  std::string carrier_;
+  uint32_t lane_;
+  std::array<Outflow, slots> out_;
+  std::array<Inflow, slots> in_;
+  std::vector<uint64_t> sizes_;  // of fragments finished_ .. announced_: fragment k at k modulo their power of two
+  uint64_t started_ = 0, finished_ = 0;
+};
+
+}  // namespace tutti::core

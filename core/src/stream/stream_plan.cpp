@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stream/stream_plan.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <atomic>
+#include <map>
+#include <tuple>
+
+#include "bootstrap/failure.hpp"
+#include "plugins/host.hpp"
+#include "stream/stream_program.hpp"
+
+namespace tutti::core {
+
+StreamPlan bind_stream_plan(const Schedule& schedule, const Shape& shape, uint64_t slices, uint32_t nranks,
+                            uint32_t rank, std::vector<Link>& links,
+                            const std::function<StreamWay(uint32_t peer, bool outgoing)>& way) {
+  StreamPlan made;
+  made.plan = bind_plan(schedule, shape, slices, nranks, rank, links);
+  const StreamShape order{shape.count, made.plan.element_bytes, slices, way};
+  if (const std::string error = order_for_stream(schedule, order, &made.steps); !error.empty())
+    throw Failure(TUTTI_INTERNAL, error);
+  std::map<std::tuple<uint32_t, uint32_t, bool>, std::vector<uint64_t>> sizes;
+  for (const StreamStep& step : made.steps) {
+    const BoundStep& bound = made.plan.lanes[step.lane][step.step];
+    const Link* link = bound.out ? bound.out : bound.in;
+    if (!link) {
+      made.bytes += piece_of(made.plan, part_of(made.plan, bound.dst, step.part), step.slice).bytes *
+                    std::max<uint64_t>(1, bound.sources);
+      continue;
+    }
+    made.bytes += step.bytes * (bound.kind == TUTTI_STEP_RECV_REDUCE ? 2 : 1);
+    const bool outgoing = bound.out != nullptr;
+    if (way(link->peer, outgoing).slots) sizes[{link->peer, step.lane, outgoing}].push_back(step.bytes);
+  }
+  for (auto& [key, list] : sizes)
+    made.traffic.push_back({std::get<0>(key), std::get<1>(key), std::get<2>(key), std::move(list)});
+  return made;
+}
+
+namespace {
+
+constexpr size_t most_programs = 4;  // of a plan
+
+StreamProgram& program_of(const std::vector<StreamLaunch*>& launches) {
+  auto& programs = launches.front()->plan->programs;
+  const auto found = std::ranges::find_if(programs, [&](const auto& program) { return program->serves(launches); });
+  if (found != programs.end()) return **found;
+  auto made = std::make_shared<StreamProgram>(launches);
+  if (programs.size() == most_programs) programs.pop_back();
+  programs.insert(programs.begin(), std::move(made));
+  return *programs.front();
+}
+
+// One operation on its way into the streams.
+class Issue {
+ public:
+  Issue(StreamWriter& writer, const std::vector<StreamLaunch*>& launches)
+      : writer_(writer), launches_(launches), program_(program_of(launches)) {}
+
+  void run(const DeviceTables& device, const std::function<void()>& meanwhile) {
+    const bool bounded = std::ranges::any_of(
+        launches_, [](const StreamLaunch* launch) { return !launch->plan->traffic.empty() && !launch->recorded; });
+    writer_.open(device, bounded ? most_queued : 0, meanwhile);
+    for (size_t r = 0; r < launches_.size(); ++r) {
+      const StreamLaunch& launch = *launches_[r];
+      writer_.add({launch.rank, launch.device, launch.stream, launch.spare, nullptr}, program_.marks(r));
+    }
+    begun_ = true;
+    program_.relocate(launches_, writer_);
+    for (size_t r = 0; r < launches_.size(); ++r) begin(r);
+    if (launches_.size() != 1 || !launches_[0]->fuse || !fuse(device))
+      for (const StreamProgram::Run& run : program_.runs())
+        writer_.write(run.rank, program_.commands(run.rank) + run.from, run.to - run.from);
+    for (size_t r = 0; r < launches_.size(); ++r) end(r);
+  }
+
+  // It has failed: a thread that waits for the end of a rank's stream waits for those that read the rank's memory, too.
+  void give_up() {
+    if (!begun_) return;
+    for (size_t r = 0; r < launches_.size(); ++r) {
+      writer_.drop(r);
+      launches_[r]->commands = writer_.commands(r);
+    }
+    for (size_t owner = 0; owner < launches_.size(); ++owner)
+      for (size_t reader = 0; reader < launches_.size(); ++reader)
+        if (!launches_[owner]->recorded &&
+            program_.reads(owner, writer_.prepared(owner), reader, writer_.prepared(reader)))
+          order_behind(owner, reader);
+  }
+
+ private:
+  void begin(size_t r) {
+    const StreamLaunch& launch = *launches_[r];
+    if (launch.after) writer_.mark(r, TUTTI_COMMAND_AFTER, launch.after);
+    if (launch.begin) writer_.mark(r, TUTTI_COMMAND_MARK, launch.begin);
+    writer_.flush(r);
+  }
+  void end(size_t r) {
+    StreamLaunch& launch = *launches_[r];
+    if (launch.end) writer_.mark(r, TUTTI_COMMAND_MARK, launch.end);
+    writer_.flush(r);
+    launch.commands = writer_.commands(r);
+  }
+
+  // What the device does not take as one launch goes the ordinary way.
+  bool fuse(const DeviceTables& device) {
+    StreamLaunch& launch = *launches_[0];
+    size_t n = 0;
+    for (const StreamProgram::Run& run : program_.runs()) n = run.to;
+    launch.fused = n && writer_.write_fused(0, program_.commands(0), n);
+    if (n && !launch.fused)
+      log(TUTTI_LOG_INFO, device.memory->name,
+          fmt::format("rank {}: not in one launch: {}", launch.rank, take_plugin_error()));
+    return launch.fused;
+  }
+
+  void order_behind(size_t owner, size_t reader) {
+    try {
+      tutti_mark* const end = writer_.mark_end(reader);
+      writer_.flush(reader);
+      writer_.mark(owner, TUTTI_COMMAND_AFTER, end);
+      writer_.flush(owner);
+    } catch (const Failure&) {  // the device takes no more
+      std::string& readers = launches_[owner]->read_by;
+      readers += fmt::format("{}{}", readers.empty() ? "rank " : ", ", launches_[reader]->rank);
+      writer_.drop(owner);
+      writer_.drop(reader);
+    }
+  }
+
+  StreamWriter& writer_;
+  const std::vector<StreamLaunch*>& launches_;
+  StreamProgram& program_;
+  bool begun_ = false;  // the writer has the streams
+};
+
+}  // namespace
+
+uint64_t StreamPlan::next_id() {
+  static std::atomic<uint64_t> ids{0};
+  return ids.fetch_add(1, std::memory_order_relaxed);
+}
+
+void issue(StreamWriter& writer, const DeviceTables& device, const std::vector<StreamLaunch*>& launches,
+           const std::function<void()>& meanwhile) {
+  Issue filling(writer, launches);
+  try {
+    filling.run(device, meanwhile);
+  } catch (...) {
+    filling.give_up();
+    throw;
+  }
+}
+
+}  // namespace tutti::core

@@ -1,0 +1,308 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stream/stream_transfer.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "plugins/host.hpp"
+
+namespace tutti::core {
+
+using Stage = Handover::Stage;
+
+// ---- Within a process --------------------------------------------------------------------------------------
+
+std::shared_ptr<StreamBoard> StreamBoard::of(uint64_t id) {
+  static std::mutex mutex;
+  static auto* boards = new std::map<uint64_t, std::weak_ptr<StreamBoard>>();
+  const std::lock_guard lock(mutex);
+  std::erase_if(*boards, [](const auto& entry) { return entry.second.expired(); });
+  std::weak_ptr<StreamBoard>& kept = (*boards)[id];
+  if (auto board = kept.lock()) return board;
+  auto made = std::make_shared<StreamBoard>();
+  kept = made;
+  return made;
+}
+
+void StreamBoard::require_hope() const {
+  if (failure_) throw *failure_;
+}
+
+std::shared_ptr<Handover> StreamBoard::offer(const Handover& handover) {
+  const std::lock_guard lock(mutex_);
+  require_hope();
+  auto made = std::make_shared<Handover>(handover);
+  std::erase_if(open_, [](const auto& one) { return one.expired(); });
+  open_.push_back(made);
+  offers_[{handover.from, handover.to}].push_back(made);
+  changed_.notify_all();
+  return made;
+}
+
+std::shared_ptr<Handover> StreamBoard::take(uint32_t from, uint32_t to) {
+  const std::lock_guard lock(mutex_);
+  require_hope();
+  auto& offers = offers_[{from, to}];
+  if (offers.empty()) return nullptr;
+  auto taken = std::move(offers.front());
+  offers.erase(offers.begin());
+  taken->stage = Stage::taken;
+  return taken;
+}
+
+void StreamBoard::advance(Handover& handover, Stage stage, tutti_mark* done) {
+  const std::lock_guard lock(mutex_);
+  // A rank that uses the other's mark has to say when it is done with it, whatever has happened meanwhile.
+  if (stage != Stage::fetched && stage != Stage::settled) require_hope();
+  handover.stage = std::max(handover.stage, stage);  // its sender may have left
+  if (done) handover.done = done;
+  changed_.notify_all();
+}
+
+bool StreamBoard::reached(const Handover& handover, Stage stage, std::chrono::microseconds patience) {
+  std::unique_lock lock(mutex_);
+  changed_.wait_for(lock, patience, [&] { return handover.stage >= stage || failure_; });
+  require_hope();
+  return handover.stage >= stage;
+}
+
+std::string StreamBoard::leave(uint32_t rank, const Failure& why, std::chrono::microseconds patience) {
+  std::unique_lock lock(mutex_);
+  if (!failure_)
+    failure_ = std::make_unique<Failure>(
+        why.status, fmt::format("ends its transfers with rank {} of its process, which {}", rank, why.text));
+  const auto each = [this](const auto& visit) {
+    for (const auto& one : open_)
+      if (const auto handover = one.lock()) visit(*handover);
+  };
+  each([rank](Handover& handover) {  // what this rank itself was about to take it does not take any more
+    if (handover.to == rank && handover.stage == Stage::taken) handover.stage = Stage::settled;
+  });
+  changed_.notify_all();
+  std::set<uint32_t> slow;
+  changed_.wait_for(lock, patience, [&] {
+    slow.clear();
+    each([&](const Handover& handover) {
+      if (handover.from == rank && handover.stage == Stage::taken) slow.insert(handover.to);
+    });
+    return slow.empty();
+  });
+  each([rank](Handover& handover) {  // nobody waits for this rank any more
+    if (handover.from == rank && handover.stage == Stage::taken) handover.stage = Stage::settled;
+  });
+  return fmt::format("{}", fmt::join(slow, ", "));
+}
+
+Stage StreamBoard::stage_of(const Handover& handover) {
+  const std::lock_guard lock(mutex_);
+  return handover.stage;
+}
+
+std::mutex& StreamBoard::filling(void* stream) {
+  const std::lock_guard lock(mutex_);
+  return filling_[stream];
+}
+
+// ---- Putting a group into the stream -----------------------------------------------------------------------
+
+namespace {
+
+constexpr std::chrono::microseconds patience(200);
+constexpr std::chrono::seconds leaving_limit(5);
+
+struct Fragment {
+  uint64_t level = 0;
+  StreamChannel* channel = nullptr;
+  uint64_t number = 0;  // of the channel
+  std::byte* data = nullptr;
+  uint64_t bytes = 0;
+  bool put = false;
+};
+
+// A group on its way into the stream.
+class ExchangeIssue {
+ public:
+  ExchangeIssue(StreamExchange& exchange, const std::function<void()>& meanwhile)
+      : exchange_(exchange), meanwhile_(meanwhile), writer_(*exchange.writer) {
+    writer_.open(exchange.tables, std::max<uint64_t>(exchange.most_queued, 1), meanwhile);
+    writer_.add({exchange.rank, exchange.device, exchange.stream, exchange.spare, exchange.turn});
+  }
+
+  void run() {
+    if (exchange_.after) writer_.mark(0, TUTTI_COMMAND_AFTER, exchange_.after);
+    writer_.mark(0, TUTTI_COMMAND_MARK, exchange_.begin);
+    for (const auto& [send, receive] : match_own(*exchange_.transfers, exchange_.rank))
+      writer_.copy(0, receive->data, send->data, send->bytes);
+    writer_.flush(0);
+    hand_over();
+    exchange_.awaits = Awaits::nothing;
+    const std::vector<Fragment> between_processes = fragments();
+    for (const Fragment& fragment : between_processes) carry_out(fragment);
+    if (exchange_.paced && !between_processes.empty()) writer_.drain(0);
+    writer_.mark(0, TUTTI_COMMAND_MARK, exchange_.end);
+    writer_.flush(0);
+    exchange_.commands = writer_.commands(0);
+  }
+
+  // It has failed. A thread that waits for the end of the stream waits for the copies of what it sends, too.
+  void give_up(const Failure& why) {
+    writer_.drop(0);
+    exchange_.read_by = exchange_.board->leave(exchange_.rank, why, leaving_limit);
+    for (const auto& handover : sent_) {
+      const Stage stage = exchange_.board->stage_of(*handover);
+      if (stage < Stage::fetched || stage == Stage::settled) continue;
+      try {
+        await_copy(*handover);
+      } catch (const Failure&) {  // the device takes no more
+        writer_.drop(0);
+        exchange_.read_by += fmt::format("{}{}", exchange_.read_by.empty() ? "" : ", ", handover->to);
+      }
+      exchange_.board->advance(*handover, Stage::settled);
+    }
+    if (!exchange_.read_by.empty()) exchange_.read_by = "rank " + exchange_.read_by;
+    exchange_.commands = writer_.commands(0);
+  }
+
+ private:
+  using Awaits = StreamExchange::Awaits;
+
+  // Is the peer another rank of this process?
+  bool is_near(const Transfer& transfer) const {
+    return transfer.peer != exchange_.rank && !exchange_.channel(transfer.peer, transfer.sending);
+  }
+  void wait_for(Awaits what, uint32_t rank) {
+    exchange_.awaited_rank = rank;
+    exchange_.awaits = what;
+  }
+
+  void hand_over() {
+    std::vector<std::shared_ptr<Handover>> received;
+    for (const Transfer& transfer : *exchange_.transfers)
+      if (transfer.sending && is_near(transfer)) {
+        Handover offer;
+        offer.from = exchange_.rank;
+        offer.to = transfer.peer;
+        offer.data = transfer.data;
+        offer.device = exchange_.device;
+        offer.ready = exchange_.begin;
+        sent_.push_back(exchange_.board->offer(offer));
+      }
+    for (const Transfer& transfer : *exchange_.transfers)
+      if (!transfer.sending && is_near(transfer)) received.push_back(fetch(transfer));
+    for (const auto& handover : sent_) {
+      wait_for(Awaits::receiving, handover->to);
+      until(*handover, Stage::fetched);
+      exchange_.board->advance(*handover, Stage::answered);
+      await_copy(*handover);
+      exchange_.board->advance(*handover, Stage::settled);
+    }
+    // Its marks are this rank's own again.
+    for (const auto& handover : received) {
+      wait_for(Awaits::going_on, handover->from);
+      until(*handover, Stage::settled);
+    }
+  }
+
+  std::shared_ptr<Handover> fetch(const Transfer& transfer) {
+    wait_for(Awaits::sending, transfer.peer);
+    std::shared_ptr<Handover> handover;
+    while (!(handover = exchange_.board->take(transfer.peer, exchange_.rank))) meanwhile_();
+    if (handover->device != exchange_.device && !exchange_.readable->contains(handover->device))
+      enable(handover->device, transfer.peer);
+    writer_.mark(0, TUTTI_COMMAND_AFTER, handover->ready);
+    writer_.copy(0, transfer.data, handover->data, transfer.bytes);
+    tutti_mark* done = writer_.mark_end(0);
+    writer_.flush(0);
+    exchange_.board->advance(*handover, Stage::fetched, done);
+    return handover;
+  }
+
+  void await_copy(const Handover& handover) {
+    writer_.mark(0, TUTTI_COMMAND_AFTER, handover.done);
+    writer_.flush(0);
+  }
+
+  void enable(uint32_t peer_device, uint32_t peer) const {
+    const tutti_device* memory = exchange_.tables.memory;
+    if (const tutti_status status = memory->enable_peer(memory->self, exchange_.device, peer_device); status < 0)
+      throw Failure(status, fmt::format("device {} {} of rank {} cannot read device {} of rank {}: {}", memory->name,
+                                        exchange_.device, exchange_.rank, peer_device, peer, take_plugin_error()));
+    exchange_.readable->insert(peer_device);
+  }
+
+  void until(const Handover& handover, Stage stage) const {
+    while (!exchange_.board->reached(handover, stage, patience)) meanwhile_();
+  }
+
+  // What goes to and comes from other processes, by rising level. Announces it to the channels.
+  std::vector<Fragment> fragments() const {
+    constexpr uint64_t slots = StreamChannel::slots, most = StreamChannel::slot_bytes;
+    std::vector<Fragment> all;
+    std::map<StreamChannel*, uint64_t> before;  // fragments of this group
+    for (const Transfer& transfer : *exchange_.transfers) {
+      StreamChannel* channel =
+          transfer.peer == exchange_.rank ? nullptr : exchange_.channel(transfer.peer, transfer.sending);
+      if (!channel) continue;
+      for (uint64_t at = 0; at < transfer.bytes; at += most) {
+        const uint64_t f = before[channel]++;
+        const uint64_t level = !transfer.sending ? 2 * f + 1 : f < slots ? 0 : 2 * (f - slots) + 2;
+        const uint64_t bytes = std::min(most, transfer.bytes - at);
+        all.push_back({level, channel, channel->announced(), transfer.data + at, bytes, transfer.sending});
+        channel->announce(bytes);
+      }
+    }
+    std::ranges::stable_sort(all, {}, &Fragment::level);
+    return all;
+  }
+
+  void carry_out(const Fragment& fragment) {
+    StreamChannel& channel = *fragment.channel;
+    const uint64_t k = fragment.number;
+    if (exchange_.paced) {
+      writer_.drain(0);
+      while (!channel.may_go_on(k)) meanwhile_();
+    }
+    writer_.word(0, TUTTI_COMMAND_WAIT, channel.awaited(k), 1);
+    writer_.word(0, TUTTI_COMMAND_WRITE, channel.awaited(k), 0);
+    auto* slot = static_cast<std::byte*>(channel.slot(k));
+    writer_.copy(0, fragment.put ? slot : fragment.data, fragment.put ? fragment.data : slot, fragment.bytes);
+    writer_.word(0, TUTTI_COMMAND_WRITE, channel.told(k), 1);
+    if (writer_.collected(0) < std::max<uint64_t>(exchange_.most_queued / 4, 1)) return;
+    writer_.drain(exchange_.most_queued - exchange_.most_queued / 4);
+  }
+
+  StreamExchange& exchange_;
+  const std::function<void()>& meanwhile_;
+  StreamWriter& writer_;
+  std::vector<std::shared_ptr<Handover>> sent_;
+};
+
+}  // namespace
+
+std::string StreamExchange::waits_for() const {
+  switch (awaits) {
+    case Awaits::nothing:
+      return {};
+    case Awaits::receiving:
+      return fmt::format("rank {} of its process to receive what it sends", awaited_rank);
+    case Awaits::sending:
+      return fmt::format("rank {} of its process to send what it receives", awaited_rank);
+    case Awaits::going_on:
+      return fmt::format("rank {} of its process to go on after it was received", awaited_rank);
+  }
+  return {};
+}
+
+void issue(StreamExchange& exchange, const std::function<void()>& meanwhile) {
+  ExchangeIssue filling(exchange, meanwhile);
+  try {
+    filling.run();
+  } catch (const std::exception& problem) {
+    filling.give_up(failure_of(problem));
+    throw;
+  }
+}
+
+}  // namespace tutti::core

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Sends and receives of device memory: how a group of them is put into one rank's stream, after all of them have been
+// matched (point_to_point.hpp).
+//
+// Within a process the receiver's stream copies out of the sender's memory, ordered by marks. Every rank fills its own
+// stream, and a mark is waited for once it is set:
+//
+//   sender     mark "ready"                                             wait for "done"
+//   receiver                  wait for "ready", copy, mark "done"
+//
+// The board is where the two tell each other. A rank first offers all that it sends, then takes all that it receives,
+// then waits for its receivers; so whatever the ranks' groups are, none waits for a peer that waits for it.
+//
+// Between processes messages go through channels (stream_channel.hpp), as fragments of a slot. All that a group sends
+// one way counts as one message. Fragment f of a way is fetched at level 2f + 1 and put at level max(0, 2 (f - s) + 2),
+// s being the slots, and a rank's stream goes by rising level. Fetching f needs f to be put, at a lower level; putting
+// f needs f - s to be fetched, at level 2 (f - s) + 1, a lower one too. So of all that is not done in groups that have
+// met something of lowest level can be done, and however long the messages are the streams cannot lock up.
+#pragma once
+
+#include <tutti/registry.h>
+
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "bootstrap/failure.hpp"
+#include "p2p/transfer.hpp"
+#include "stream/stream_channel.hpp"
+#include "stream/stream_writer.hpp"
+
+namespace tutti::core {
+
+// One message between ranks of a process.
+struct Handover {
+  enum class Stage { offered, taken, fetched, answered, settled };
+  uint32_t from = 0, to = 0;
+  const std::byte* data = nullptr;
+  uint32_t device = 0;           // of the sender
+  tutti_mark* ready = nullptr;   // the sender's
+  tutti_mark* done = nullptr;    // the receiver's, behind its copy; from `fetched` on
+  Stage stage = Stage::offered;  // taken, answered: its receiver, its sender uses the other's mark
+};
+
+// Where the ranks of a process hand over. All functions: any thread.
+class StreamBoard {
+ public:
+  // The board of communicator `id` in this process, made by whoever comes first.
+  static std::shared_ptr<StreamBoard> of(uint64_t id);
+
+  std::shared_ptr<Handover> offer(const Handover& handover);
+  // The oldest offer of the pair that was not taken; nullptr: there is none yet. It counts as taken.
+  std::shared_ptr<Handover> take(uint32_t from, uint32_t to);
+  // Throws the Failure of whoever gave up.
+  void advance(Handover& handover, Handover::Stage stage, tutti_mark* done = nullptr);
+  // Has it come that far? Waits at most so long. Throws as advance().
+  bool reached(const Handover& handover, Handover::Stage stage, std::chrono::microseconds patience);
+  // The rank gives up, and with it all. What it sends is taken by nobody from now on. Returns the ranks that are still
+  // putting the copy of what they have taken into their streams, "1, 3", after waiting so long that none does; "".
+  std::string leave(uint32_t rank, const Failure& why, std::chrono::microseconds patience);
+  Handover::Stage stage_of(const Handover& handover);
+  // Two ranks may share a stream: one at a time adds to it.
+  std::mutex& filling(void* stream);
+
+ private:
+  void require_hope() const;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::map<std::pair<uint32_t, uint32_t>, std::vector<std::shared_ptr<Handover>>> offers_;  // not taken, oldest first
+  std::vector<std::weak_ptr<Handover>> open_;
+  std::unique_ptr<Failure> failure_;     // for good
+  std::map<void*, std::mutex> filling_;  // by stream
+};
+
+// What a rank brings. Lives until issue() returns.
+struct StreamExchange {
+  uint32_t rank = 0;
+  const std::vector<Transfer>* transfers = nullptr;  // not empty ones, matched
+  DeviceTables tables;
+  uint32_t device = 0;
+  void* stream = nullptr;
+  tutti_mark* after = nullptr;  // what it has to come after, or nullptr
+  tutti_mark* begin = nullptr;
+  tutti_mark* end = nullptr;
+  std::vector<tutti_mark*>* spare = nullptr;  // marks for use within; made as needed, kept by the owner
+  std::set<uint32_t>* readable = nullptr;     // devices whose memory this rank's may read; kept by the owner
+  StreamBoard* board = nullptr;
+  std::function<StreamChannel*(uint32_t peer, bool outgoing)> channel;  // gives nullptr: the peer is of this process
+  StreamWriter* writer = nullptr;
+  std::mutex* turn = nullptr;  // of the stream, see StreamBoard::filling(); nullptr: the process has one rank
+  uint64_t most_queued = 0;    // commands that may be in the device's queue
+  // Other ranks' streams may share the device's queue with this one, and nobody orders them: nothing is put into the
+  // stream that would have to wait there for another process.
+  bool paced = false;
+  // Set by issue().
+  uint64_t commands = 0;  // how many it became
+  // What the call itself waits for besides the device: that rank of its process.
+  enum class Awaits { nothing, receiving, sending, going_on } awaits = Awaits::nothing;
+  uint32_t awaited_rank = 0;
+  std::string waits_for() const;  // in words; "": nothing
+  std::string read_by;  // of one that fails: the ranks of the process that may still read what it sends; "": none
+};
+
+// Puts the group into the stream. `meanwhile` is called while it waits; what it throws ends the issue. Throws Failure.
+// Work that was put into the stream before stays there, and the stream comes to its end after all that read what it
+// sends.
+void issue(StreamExchange& exchange, const std::function<void()>& meanwhile);
+
+}  // namespace tutti::core

@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Which transport connects a pair, by what the ranks say of themselves.
+#include "choose/topology.hpp"
+
+#include <gtest/gtest.h>
+#include <tutti/plugin/types.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <random>
+#include <set>
+#include <tuple>
+
+#include "comm/introduction.hpp"
+
+namespace tutti::core {
+namespace {
+
+RankDescription rank(const std::string& host, uint64_t process, std::vector<TransportOffer> transports) {
+  RankDescription description;
+  description.host = host;
+  description.process = process;
+  description.transports = std::move(transports);
+  return description;
+}
+
+TransportOffer offer(const std::string& name, uint32_t reach, uint64_t latency_ns, const std::string& fabric = "") {
+  return {name, "1", reach, fabric, 4096, latency_ns, 1'000'000'000};
+}
+
+std::string carrier(const Topology& topology, uint32_t a, uint32_t b) {
+  const TransportOffer* found = topology.transport_of(a, b);
+  EXPECT_EQ(found, topology.transport_of(b, a));
+  return found ? found->name : "";
+}
+
+TEST(Topology, TheFastestThatReachesConnects) {
+  const std::vector<TransportOffer> all{offer("net", TUTTI_REACH_NETWORK, 9000), offer("shm", TUTTI_REACH_HOST, 300),
+                                        offer("threads", TUTTI_REACH_PROCESS, 100)};
+  const Topology topology({rank("a", 1, all), rank("a", 1, all), rank("a", 2, all), rank("b", 1, all)});
+  EXPECT_EQ(carrier(topology, 0, 1), "threads");
+  EXPECT_EQ(carrier(topology, 0, 2), "shm");
+  EXPECT_EQ(carrier(topology, 0, 3), "net");
+}
+
+// A fabric joins the hosts that name the same one; ranks of one host are within its reach, too.
+TEST(Topology, AFabricJoinsTheHostsThatNameIt) {
+  const auto on = [](const std::string& host, uint64_t process, const std::string& fabric) {
+    return rank(host, process,
+                {offer("link", TUTTI_REACH_FABRIC, 500, fabric), offer("net", TUTTI_REACH_NETWORK, 9000)});
+  };
+  const Topology topology({on("a", 1, "rack 7"), on("a", 2, "rack 7"), on("b", 1, "rack 7"), on("c", 1, "rack 8"),
+                           on("d", 1, ""), on("e", 1, "")});
+  EXPECT_EQ(carrier(topology, 0, 1), "link");
+  EXPECT_EQ(carrier(topology, 0, 2), "link");
+  EXPECT_EQ(carrier(topology, 0, 3), "net");
+  EXPECT_EQ(carrier(topology, 4, 5), "net") << "no name is no fabric";
+}
+
+TEST(Topology, WhatDoesNotReachIsNamed) {
+  const auto on = [](const std::string& host, const std::string& fabric) {
+    return rank(host, 1, {offer("link", TUTTI_REACH_FABRIC, 500, fabric), offer("shm", TUTTI_REACH_HOST, 300)});
+  };
+  const Topology topology({on("a", "rack 7"), on("b", "rack 8")});
+  std::string why;
+  EXPECT_EQ(topology.transport_of(0, 1, &why), nullptr);
+  EXPECT_NE(why.find("link reaches only ranks of one fabric, \"rack 7\" and \"rack 8\""), why.npos) << why;
+  EXPECT_NE(why.find("shm reaches only ranks of one host"), why.npos) << why;
+}
+
+// Whether and by which versions of which transport a pair is connected.
+using Connection = std::tuple<std::string, std::string, std::string>;
+Connection connection(const Topology& topology, uint32_t a, uint32_t b) {
+  const TransportOffer* found = topology.transport_of(a, b);
+  if (!found) return {};
+  return {found->name, topology.rank(a).offer(found->name)->version, topology.rank(b).offer(found->name)->version};
+}
+
+TEST(Topology, APairOfEachKindStandsForAllPairs) {
+  std::mt19937 random(1);
+  const auto one_of = [&](uint32_t n) { return static_cast<uint32_t>(random() % n); };
+  for (int round = 0; round < 200; ++round) {
+    std::vector<RankDescription> ranks;
+    const uint32_t n = 1 + one_of(24), hosts = 1 + one_of(4), processes = 1 + one_of(4);
+    for (uint32_t r = 0; r < n; ++r) {
+      std::vector<TransportOffer> offers{offer("link", TUTTI_REACH_FABRIC, 400, one_of(2) ? "rack 7" : "rack 8")};
+      if (one_of(3)) offers.push_back(offer("shm", TUTTI_REACH_HOST, one_of(2) ? 300 : 500));
+      if (one_of(3)) offers.push_back(offer("net", TUTTI_REACH_NETWORK, 9000));
+      offers.back().version = std::to_string(one_of(2));
+      ranks.push_back(rank(std::to_string(one_of(hosts)), one_of(processes), std::move(offers)));
+    }
+    const Topology topology(std::move(ranks));
+    std::set<Connection> all, told;
+    for (uint32_t a = 0; a < n; ++a)
+      for (uint32_t b = a + 1; b < n; ++b) all.insert(connection(topology, a, b));
+    for (const auto& [a, b] : topology.pairs_of_each_kind()) {
+      ASSERT_LT(a, b);
+      told.insert(connection(topology, a, b));
+    }
+    ASSERT_EQ(told, all) << "round " << round;
+  }
+}
+
+TEST(Topology, TwoFabricsAreTwoKinds) {
+  const auto on = [](const std::string& host, const std::string& fabric) {
+    return rank(host, 1, {offer("link", TUTTI_REACH_FABRIC, 500, fabric)});
+  };
+  const Topology topology({on("a", "rack 7"), on("b", "rack 7"), on("c", "rack 8")});
+  const auto pairs = topology.pairs_of_each_kind();
+  EXPECT_TRUE(std::ranges::any_of(pairs, [&](auto p) { return !topology.transport_of(p.first, p.second); }));
+}
+
+// 8 ranks on each of 512 hosts, of two kinds that take turns.
+TEST(Topology, ManyRanksAreNotComparedPairByPair) {
+  constexpr uint32_t n = 4096;
+  std::vector<RankDescription> ranks;
+  for (uint32_t r = 0; r < n; ++r) {
+    std::vector<TransportOffer> offers{offer("net", TUTTI_REACH_NETWORK, 9000)};
+    if (r % 2) offers.push_back(offer("shm", TUTTI_REACH_HOST, 300));
+    ranks.push_back(rank(std::to_string(r / 8), r % 8, std::move(offers)));
+  }
+  const Topology topology(std::move(ranks));
+  const auto start = std::chrono::steady_clock::now();
+  const auto pairs = topology.pairs_of_each_kind();
+  const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - start;
+  EXPECT_EQ(pairs.size(), 8u) << "two offers by two, on one host and on two";
+  EXPECT_LT(took.count(), 1000) << "ms";
+  RecordProperty("milliseconds", std::to_string(took.count()));
+  std::printf("%u ranks: %zu kinds of pairs in %.1f ms\n", n, pairs.size(), took.count());
+}
+
+RankDescription on_device(const std::string& host, uint64_t process, const std::string& id) {
+  RankDescription description = rank(host, process, {});
+  description.device.kind = "cuda";
+  description.device.id = id;
+  return description;
+}
+
+// A device is the same one where host, kind and identity are; its number in a process means nothing.
+TEST(Topology, DevicesAreToldByWhatTheySay) {
+  const Topology topology({on_device("a", 1, "x"), on_device("a", 2, "y"), on_device("a", 3, "x"),
+                           on_device("b", 1, "x"), on_device("b", 2, ""), rank("b", 3, {})});
+  EXPECT_EQ(topology.device_of_rank(), (std::vector<uint32_t>{0, 1, 0, 2, UINT32_MAX, UINT32_MAX}));
+  EXPECT_TRUE(topology.has_devices());
+  EXPECT_FALSE(Topology({rank("a", 1, {})}).has_devices());
+}
+
+TEST(Topology, ARankHasItsDeviceToItself) {
+  const Topology apart({on_device("a", 1, "x"), on_device("a", 2, "y"), on_device("a", 3, "z")});
+  for (const uint32_t r : {0u, 1u, 2u}) EXPECT_TRUE(apart.has_device_to_itself(r));
+  const Topology shared({on_device("a", 1, "x"), on_device("a", 2, "y"), on_device("a", 3, "x")});
+  EXPECT_FALSE(shared.has_device_to_itself(0));
+  EXPECT_TRUE(shared.has_device_to_itself(1));
+  const Topology unknown({on_device("a", 1, "x"), on_device("a", 2, "")});
+  for (const uint32_t r : {0u, 1u}) EXPECT_FALSE(unknown.has_device_to_itself(r)) << "it might be the same";
+  const Topology threads({on_device("a", 1, "x"), on_device("a", 1, "y")});
+  EXPECT_FALSE(threads.has_device_to_itself(0)) << "a thread of the same process";
+  const Topology far({on_device("a", 1, "x"), on_device("b", 2, "y")});
+  EXPECT_FALSE(far.has_device_to_itself(0)) << "another host";
+}
+
+TEST(Topology, DescriptionsSurviveTheirWay) {
+  RankDescription before = rank("a", 7, {offer("link", TUTTI_REACH_FABRIC, 500, "rack 7")});
+  before.numa = 1;
+  before.device = {"cuda", 3, "2f00", "0000:3b:00.0", -1, 10, 20, 30};
+  before.transports[0].rails = {"mlx5_0:1", "mlx5_1:1"};
+  const RankDescription after = decode_rank(encode(before), 3);
+  EXPECT_EQ(after.numa, 1);
+  EXPECT_EQ(after.device.kind, "cuda");
+  EXPECT_EQ(after.device.index, 3u);
+  EXPECT_EQ(after.device.id, "2f00");
+  EXPECT_EQ(after.device.pci, "0000:3b:00.0");
+  EXPECT_EQ(after.device.numa, -1);
+  EXPECT_EQ(after.device.link_latency_ns + after.device.link_bandwidth + after.device.copy_bandwidth, 60u);
+  EXPECT_EQ(after.transports.at(0).rails, before.transports[0].rails);
+  EXPECT_EQ(decode_rank(encode(rank("a", 7, {})), 3).device.kind, "") << "none";
+  ASSERT_EQ(after.transports.size(), 1u);
+  EXPECT_EQ(after.transports[0].fabric, "rack 7");
+  EXPECT_EQ(after.transports[0].reach, uint32_t{TUTTI_REACH_FABRIC});
+}
+
+}  // namespace
+}  // namespace tutti::core

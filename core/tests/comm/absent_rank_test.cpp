@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Ranks that are processes wait for one that has begun an operation and does something else: it is the one that all
+// name, not a rank that noticed.
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <filesystem>
+#include <sstream>
+
+#include "../harness/ranks.hpp"
+
+namespace tutti::test {
+namespace {
+
+constexpr uint32_t kRanks = 3, kAbsent = 1;
+constexpr uint64_t kTimeoutNs = 2'000'000'000;
+
+// The outcome at a rank: a status, the ranks that it calls lost, and its error's text.
+std::string live(const std::string& place, uint32_t rank, const char* transports) {
+  tutti_comm_config config = config_of(place, rank, kRanks);
+  config.timeout_ns = kTimeoutNs;
+  config.transports = transports;
+  tutti_comm* comm = nullptr;
+  std::ostringstream seen;
+  if (tutti_comm_create(&config, &comm) < 0) return "no communicator";
+  std::vector<float> in(1 << 20, 1), out(1 << 20);
+  tutti_all_reduce(comm, in.data(), out.data(), in.size(), TUTTI_FLOAT32, TUTTI_SUM, nullptr, nullptr);
+  tutti_request* request = nullptr;
+  tutti_all_reduce(comm, in.data(), out.data(), in.size(), TUTTI_FLOAT32, TUTTI_SUM, nullptr, &request);
+  if (rank == kAbsent) std::this_thread::sleep_for(std::chrono::seconds(5));
+  seen << tutti_request_wait(request) << " lost";
+  uint32_t lost[kRanks];
+  uint64_t n = kRanks;
+  tutti_comm_lost(comm, lost, &n);
+  for (uint64_t i = 0; i < n; ++i) seen << " " << lost[i];
+  seen << ": " << tutti_request_error(request);
+  tutti_request_free(request);
+  tutti_comm_destroy(comm);
+  return seen.str();
+}
+
+TEST(AbsentRank, IsNamedByAll) {
+  for (const char* transports : {"shm", "tcp"}) {
+    std::string folder = std::filesystem::temp_directory_path() / "tutti-absent-XXXXXX";
+    ASSERT_NE(mkdtemp(folder.data()), nullptr);
+    pid_t child[kRanks];
+    int out[kRanks];
+    for (uint32_t rank = 0; rank < kRanks; ++rank) {
+      int ends[2];
+      ASSERT_EQ(pipe(ends), 0);
+      child[rank] = fork();
+      if (child[rank] == 0) {
+        const std::string seen = live("file:" + folder, rank, transports);
+        (void)!write(ends[1], seen.data(), seen.size());
+        _exit(0);
+      }
+      close(ends[1]);
+      out[rank] = ends[0];
+    }
+    for (uint32_t rank = 0; rank < kRanks; ++rank) {
+      std::string seen;
+      char bytes[4096];
+      for (ssize_t n = 0; (n = read(out[rank], bytes, sizeof bytes)) > 0;) seen.append(bytes, static_cast<size_t>(n));
+      close(out[rank]);
+      waitpid(child[rank], nullptr, 0);
+      EXPECT_TRUE(seen.starts_with(std::to_string(TUTTI_TIMEOUT) + " lost 1: rank 1 has been outside Tutti for "))
+          << "rank " << rank << " over " << transports << ": " << seen;
+    }
+    std::filesystem::remove_all(folder);
+  }
+}
+
+// Where no rank is at fault that anybody knows of, none is called lost.
+TEST(AbsentRank, WhoOnlyNoticesIsNotLost) {
+  run_ranks(2,
+            [](Communicator& world) {
+              std::vector<float> data(10);
+              const Failed failed = failure_of([&] { world.receive<float>(data, 1 - world.rank()); });
+              EXPECT_EQ(failed.status, TUTTI_TIMEOUT);
+              EXPECT_NE(failed.text.find("timed out: no progress for 0.5 s"), std::string::npos) << failed.text;
+              EXPECT_TRUE(world.lost().empty());
+            },
+            {nullptr, nullptr, 0, 500'000'000});
+}
+
+}  // namespace
+}  // namespace tutti::test

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A blocking call on host memory takes no lock and allocates nothing once its shape has been called before, whatever
+// its size and whether its memory is registered or not. Counted are operator new and pthread_mutex_lock (std::mutex) of
+// the calling thread.
+#include <dlfcn.h>
+#include <pthread.h>
+#include <tutti/tutti.h>
+
+#include <array>
+#include <cstdlib>
+#include <new>
+
+#include "../harness/ranks.hpp"
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr bool countable = false;  // the sanitizer has put its own functions in their place
+#else
+constexpr bool countable = true;
+#endif
+
+namespace {
+
+thread_local bool counting = false;
+thread_local uint64_t allocations = 0, locks = 0;
+
+}  // namespace
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#define REPLACED [[gnu::noinline]]
+REPLACED void* operator new(size_t bytes) {
+  if (counting) ++allocations;
+  if (void* memory = std::malloc(bytes ? bytes : 1)) return memory;
+  throw std::bad_alloc();
+}
+REPLACED void* operator new[](size_t bytes) { return operator new(bytes); }
+REPLACED void operator delete(void* memory) noexcept { std::free(memory); }
+REPLACED void operator delete[](void* memory) noexcept { std::free(memory); }
+REPLACED void operator delete(void* memory, size_t) noexcept { std::free(memory); }
+REPLACED void operator delete[](void* memory, size_t) noexcept { std::free(memory); }
+
+extern "C" int pthread_mutex_lock(pthread_mutex_t* mutex) noexcept {
+  using Lock = int (*)(pthread_mutex_t*);
+  static const Lock lock = reinterpret_cast<Lock>(dlsym(RTLD_NEXT, "pthread_mutex_lock"));
+  if (counting) ++locks;
+  return lock(mutex);
+}
+#endif
+
+namespace tutti::test {
+namespace {
+
+// Frees what tutti_mem_alloc made.
+struct Registered {
+  explicit Registered(uint64_t bytes) { EXPECT_EQ(tutti_mem_alloc(bytes, &address), TUTTI_OK); }
+  Registered(const Registered&) = delete;
+  Registered& operator=(const Registered&) = delete;
+  ~Registered() { tutti_mem_free(address); }
+  void* address = nullptr;
+};
+
+constexpr std::array<uint64_t, 4> sizes{8, 8192, 65536, 1 << 20};
+constexpr int rounds = 8;  // so that each shape comes by in each window
+constexpr size_t calls = rounds * (2 * sizes.size() + 1);
+
+// Several shapes in turn, an odd number of calls in each round: no window and no cache of the last call sees one shape
+// only.
+void call_all(Communicator& comm, void* in, void* out) {
+  for (int i = 0; i < rounds; ++i) {
+    ASSERT_EQ(tutti_barrier(comm.handle(), nullptr, nullptr), TUTTI_OK);
+    for (const uint64_t bytes : sizes) {
+      ASSERT_EQ(tutti_all_reduce(comm.handle(), in, out, bytes / 8, TUTTI_INT64, TUTTI_SUM, nullptr, nullptr),
+                TUTTI_OK);
+      ASSERT_EQ(tutti_broadcast(comm.handle(), in, out, bytes, TUTTI_UINT8, 0, nullptr, nullptr), TUTTI_OK);
+    }
+  }
+}
+
+void expect_free_calls(Communicator& comm, void* in, void* out) {
+  call_all(comm, in, out);
+  comm.barrier();
+  allocations = locks = 0;
+  counting = true;
+  call_all(comm, in, out);
+  counting = false;
+  EXPECT_EQ(allocations, 0u) << "in " << calls << " calls";
+  EXPECT_EQ(locks, 0u) << "in " << calls << " calls";
+  comm.barrier();
+}
+
+TEST(CallCost, TheCountersCount) {
+  if (!countable) GTEST_SKIP() << "a sanitizer counts for itself";
+  allocations = locks = 0;
+  counting = true;
+  delete ::new (::operator new(sizeof(int))) int;
+  void* memory = nullptr;
+  EXPECT_EQ(tutti_mem_alloc(4096, &memory), TUTTI_OK);  // the process's table has a lock, and a node for each range
+  counting = false;
+  EXPECT_GE(allocations, 2u);
+  EXPECT_GE(locks, 1u);
+  EXPECT_EQ(tutti_mem_free(memory), TUTTI_OK);
+}
+
+TEST(CallCost, OrdinaryMemory) {
+  if (!countable) GTEST_SKIP() << "a sanitizer counts for itself";
+  run_ranks(2,
+            [](Communicator& comm) {
+              std::vector<std::byte> in(sizes.back()), out(sizes.back());
+              expect_free_calls(comm, in.data(), out.data());
+            },
+            {"shm"});
+}
+
+TEST(CallCost, RegisteredMemory) {
+  if (!countable) GTEST_SKIP() << "a sanitizer counts for itself";
+  run_ranks(2,
+            [](Communicator& comm) {
+              const Registered in(sizes.back()), out(sizes.back());
+              expect_free_calls(comm, in.address, out.address);
+            },
+            {"shm"});
+}
+
+}  // namespace
+}  // namespace tutti::test

@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Every collective by every algorithm that offers it, against a naive reference, over each transport at hand: odd rank
+// counts, counts that do not divide, zero, in place on no rank, all ranks, or odd ranks only.
+#include <tutti/registry.h>
+#include <tutti/schedule.h>
+
+#include <cstring>
+
+#include "../harness/ranks.hpp"
+
+namespace tutti::test {
+namespace {
+
+struct Case {
+  uint32_t collective;
+  std::string algorithm;
+  std::string transport;
+};
+
+std::vector<Case> all_cases() {
+  std::vector<Case> cases;
+  for (const tutti_transport* transport : list_transports()) {
+    const std::string name = transport->name;
+    if (name != "shm" && name != "tcp" && name != "template") continue;
+    for (const tutti_algorithm* algorithm : list_algorithms())
+      for (uint32_t c = TUTTI_BROADCAST; c <= TUTTI_BARRIER; ++c)
+        if (algorithm->collectives >> c & 1) cases.push_back({c, algorithm->name, name});
+  }
+  return cases;
+}
+
+// Distinguishable by rank and index, and exact in any order of summation.
+int64_t value(uint32_t rank, uint64_t index) {
+  return static_cast<int64_t>((rank + 1) * 1'000'003 + index * 7 + index % 13);
+}
+
+template <typename T>
+struct Data {
+  std::vector<T> in, out, expected;
+};
+
+template <typename T>
+Data<T> make(uint32_t collective, uint32_t n, uint32_t root, uint32_t rank, uint64_t count) {
+  Data<T> d;
+  const auto in = [&](uint32_t r, uint64_t i) { return static_cast<T>(value(r, i)); };
+  const auto sum = [&](uint64_t i) {
+    T s = 0;
+    for (uint32_t r = 0; r < n; ++r) s = static_cast<T>(s + in(r, i));
+    return s;
+  };
+  d.in.resize(count * block_count(collective, n, root, rank, TUTTI_BUFFER_IN));
+  for (uint64_t i = 0; i < d.in.size(); ++i) d.in[i] = in(rank, i);
+  d.expected.resize(count * block_count(collective, n, root, rank, TUTTI_BUFFER_OUT));
+  for (uint64_t i = 0; i < d.expected.size(); ++i) {
+    const auto block = static_cast<uint32_t>(i / std::max<uint64_t>(count, 1));
+    const uint64_t at = i - block * count;
+    switch (collective) {
+      case TUTTI_BROADCAST:
+        d.expected[i] = in(root, i);
+        break;
+      case TUTTI_REDUCE:
+      case TUTTI_ALL_REDUCE:
+        d.expected[i] = sum(i);
+        break;
+      case TUTTI_GATHER:
+      case TUTTI_ALL_GATHER:
+        d.expected[i] = in(block, at);
+        break;
+      case TUTTI_SCATTER:
+        d.expected[i] = in(root, rank * count + at);
+        break;
+      case TUTTI_REDUCE_SCATTER:
+        d.expected[i] = sum(rank * count + at);
+        break;
+      case TUTTI_ALL_TO_ALL:
+        d.expected[i] = in(block, rank * count + at);
+        break;
+      default:
+        break;
+    }
+  }
+  d.out.assign(d.expected.size(), static_cast<T>(-77));
+  return d;
+}
+
+template <typename T>
+tutti_status call(tutti_comm* c, uint32_t collective, const void* in, void* out, uint64_t count, uint32_t root) {
+  const uint32_t t = dtype_of<T>();
+  switch (collective) {
+    case TUTTI_BROADCAST:
+      return tutti_broadcast(c, in, out, count, t, root, nullptr, nullptr);
+    case TUTTI_REDUCE:
+      return tutti_reduce(c, in, out, count, t, TUTTI_SUM, root, nullptr, nullptr);
+    case TUTTI_ALL_REDUCE:
+      return tutti_all_reduce(c, in, out, count, t, TUTTI_SUM, nullptr, nullptr);
+    case TUTTI_GATHER:
+      return tutti_gather(c, in, out, count, t, root, nullptr, nullptr);
+    case TUTTI_ALL_GATHER:
+      return tutti_all_gather(c, in, out, count, t, nullptr, nullptr);
+    case TUTTI_SCATTER:
+      return tutti_scatter(c, in, out, count, t, root, nullptr, nullptr);
+    case TUTTI_REDUCE_SCATTER:
+      return tutti_reduce_scatter(c, in, out, count, t, TUTTI_SUM, nullptr, nullptr);
+    case TUTTI_ALL_TO_ALL:
+      return tutti_all_to_all(c, in, out, count, t, nullptr, nullptr);
+    default:
+      return tutti_barrier(c, nullptr, nullptr);
+  }
+}
+
+template <typename T>
+void check(Communicator& comm, uint32_t collective, uint64_t count, uint32_t root, bool in_place) {
+  const uint32_t n = comm.nranks(), rank = comm.rank();
+  Data<T> d = make<T>(collective, n, root, rank, count);
+  const std::vector<T> before = d.in;
+  const void* in = d.in.data();
+  void* out = d.out.data();
+  std::vector<T> both;
+  if (in_place && !d.in.empty() && !d.out.empty()) {
+    both.assign(std::max(d.in.size(), d.out.size()), static_cast<T>(-77));
+    const bool in_is_block = d.in.size() < d.out.size();
+    T* first = both.data() + (in_is_block ? rank * count : 0);
+    std::copy(d.in.begin(), d.in.end(), first);
+    in = first;
+    out = both.data() + (d.in.size() > d.out.size() ? rank * count : 0);
+  }
+  const tutti_status status = call<T>(comm.handle(), collective, in, out, count, root);
+  ASSERT_EQ(status, TUTTI_OK) << tutti_comm_error(comm.handle());
+  const T* result = static_cast<const T*>(out);
+  for (uint64_t i = 0; i < d.expected.size(); ++i)
+    ASSERT_EQ(result[i], d.expected[i]) << collective_name(collective) << " rank " << rank << " of " << n << ", count "
+                                        << count << ", root " << root << ", in place " << in_place << ", element " << i;
+  if (both.empty()) {
+    ASSERT_EQ(d.in, before) << "the input was written";
+  }
+}
+
+class Collectives : public testing::TestWithParam<Case> {};
+
+TEST_P(Collectives, MatchTheReference) {
+  const Case& c = GetParam();
+  const std::string only = std::string(collective_name(c.collective)) + ":" + c.algorithm;
+  const bool rooted = has_root(c.collective);
+#if defined(__SANITIZE_THREAD__)
+  const std::vector<uint32_t> sizes{2, 3};  // every access costs ten times as much
+#else
+  const std::vector<uint32_t> sizes{1, 2, 3, 4, 7};
+#endif
+  for (const uint32_t n : sizes) {
+    run_ranks(n,
+              [&](Communicator& comm) {
+                const uint64_t counts[] = {0, 1, n - 1, n, n + 1, 1000, 70'001};
+                for (const uint64_t count : counts)
+                  for (const uint32_t root : {0u, n - 1})
+                    for (const int form : {0, 1, 2}) {
+                      if (root && !rooted) continue;
+                      check<int32_t>(comm, c.collective, count, root, form == 1 || (form == 2 && comm.rank() % 2));
+                    }
+              },
+              {c.transport.c_str(), only.c_str()});
+    if (HasFailure()) return;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Collectives, testing::ValuesIn(all_cases()), [](const auto& each) {
+  return each.param.transport + "_" + collective_name(each.param.collective) + "_" + each.param.algorithm;
+});
+
+TEST(CollectivesParameters, ReachTheAlgorithm) {
+  run_ranks(7,
+            [](Communicator& comm) {
+              for (const uint64_t count : {1u, 1000u, 70'001u})
+                check<int32_t>(comm, TUTTI_ALL_TO_ALL, count, 0, comm.rank() % 2);
+            },
+            {nullptr, "all_to_all:bruck:3"});
+  run_ranks(
+      2,
+      [](Communicator& comm) {
+        int32_t in[2] = {}, out[2] = {};
+        EXPECT_EQ(tutti_all_to_all(comm.handle(), in, out, 1, TUTTI_INT32, nullptr, nullptr), TUTTI_NOT_SUPPORTED);
+        const std::string error = tutti_comm_error(comm.handle());
+        EXPECT_NE(error.find("expected a base from 2 to 64 behind the colon, got \"x\""), std::string::npos) << error;
+      },
+      {nullptr, "all_to_all:bruck:x"});
+}
+
+TEST(CollectivesTypes, EveryTypeAndOperatorAgreesOnAllRanks) {
+  run_ranks(3, [](Communicator& comm) {
+    for (uint32_t dtype = TUTTI_INT8; dtype <= TUTTI_FLOAT64; ++dtype)
+      for (uint32_t op = TUTTI_SUM; op <= TUTTI_AVG; ++op) {
+        constexpr uint64_t count = 999;
+        const uint64_t bytes = count * dtype_bytes(dtype);
+        std::vector<uint64_t> in(count), out(count), others(count * 3);
+        for (uint64_t i = 0; i < bytes; ++i)
+          reinterpret_cast<uint8_t*>(in.data())[i] = static_cast<uint8_t>(i * 31 + comm.rank() * 17) & 0x3b;
+        ASSERT_EQ(tutti_all_reduce(comm.handle(), in.data(), out.data(), count, dtype, op, nullptr, nullptr), TUTTI_OK)
+            << tutti_comm_error(comm.handle());
+        ASSERT_EQ(tutti_all_gather(comm.handle(), out.data(), others.data(), count, dtype, nullptr, nullptr), TUTTI_OK);
+        const auto* all = reinterpret_cast<const char*>(others.data());
+        EXPECT_EQ(std::memcmp(all, all + bytes, bytes), 0) << dtype_name(dtype) << " " << op_name(op);
+        EXPECT_EQ(std::memcmp(all, all + 2 * bytes, bytes), 0) << dtype_name(dtype) << " " << op_name(op);
+      }
+  });
+}
+
+TEST(CollectivesTypes, AverageIsTheWrappedSumDividedTowardZero) {
+  run_ranks(2, [](Communicator& comm) {
+    std::vector<int8_t> in{static_cast<int8_t>(comm.rank() ? -4 : 1), 100}, out(2);
+    comm.all_reduce<int8_t>(in, out, Op::avg);
+    EXPECT_EQ(out[0], -1);   // -3 / 2
+    EXPECT_EQ(out[1], -28);  // 200 wraps to -56
+  });
+  run_ranks(1, [](Communicator& comm) {
+    std::vector<float> in{3.5f}, out(1);
+    comm.all_reduce<float>(in, out, Op::avg);
+    EXPECT_EQ(out[0], 3.5f);
+  });
+}
+
+TEST(CollectivesMemory, RegisteredAndOrdinaryMemoryMix) {
+  run_ranks(3, [](Communicator& comm) {
+    constexpr size_t count = 300'001;
+    Buffer<int32_t> registered(count);
+    std::vector<int32_t> ordinary(count);
+    for (int round = 0; round < 4; ++round) {
+      // Which rank uses which memory changes with the round; the wire does not care.
+      const bool use = (comm.rank() + static_cast<uint32_t>(round)) % 2;
+      const std::span<int32_t> data = use ? registered.span() : std::span<int32_t>(ordinary);
+      for (size_t i = 0; i < count; ++i) data[i] = static_cast<int32_t>(i + comm.rank());
+      comm.all_reduce<int32_t>(data, data, Op::sum);
+      for (size_t i = 0; i < count; ++i) ASSERT_EQ(data[i], static_cast<int32_t>(3 * i + 3)) << i;
+    }
+  });
+}
+
+}  // namespace
+}  // namespace tutti::test

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// tutti_comm_destroy beside calls of other threads that any thread may make at any time: a watchdog that aborts and
+// asks, as applications have one for a job that hangs at its end.
+#include <tutti/tutti.h>
+
+#include <atomic>
+#include <barrier>
+#include <chrono>
+
+#include "../harness/ranks.hpp"
+
+namespace tutti::test {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// Asks and aborts until told to stop. The handle may lose its communicator meanwhile.
+void watch(tutti_comm* comm, const std::atomic<bool>& stop, bool aborts) {
+  while (!stop) {
+    uint32_t lost[4];
+    uint64_t n = 4;
+    const tutti_status asked[] = {tutti_comm_async_error(comm), tutti_comm_lost(comm, lost, &n),
+                                  aborts ? tutti_comm_abort(comm, "enough") : tutti_status{TUTTI_OK}};
+    for (const tutti_status status : asked)
+      EXPECT_TRUE(status == TUTTI_OK || status == TUTTI_ABORTED || status == TUTTI_INVALID_USAGE) << status;
+  }
+}
+
+TEST(Destroy, BesideThreadsThatAsk) {
+  for (int round = 0; round < 30; ++round) {
+    const std::string place = fresh_place();
+    std::barrier ready(2);  // no barrier of theirs is under way when a rank aborts
+    std::vector<std::thread> threads;
+    for (uint32_t r = 0; r < 2; ++r)
+      threads.emplace_back([&, r] {
+        tutti_comm_config config = config_of(place, r, 2);
+        config.transports = round % 2 ? "tcp" : "shm";
+        config.flags = round % 3 ? 0u : uint32_t{TUTTI_COMM_PROGRESS_THREAD};
+        tutti_comm* comm = nullptr;
+        ASSERT_EQ(tutti_comm_create(&config, &comm), TUTTI_OK);
+        ASSERT_EQ(tutti_barrier(comm, nullptr, nullptr), TUTTI_OK);
+        ready.arrive_and_wait();
+        std::atomic<bool> stop{false};
+        const bool aborts = round >= 15 && r == 0;
+        std::thread watchdog([&] { watch(comm, stop, aborts); });
+        std::this_thread::sleep_for(std::chrono::microseconds(round * 37 % 500));
+        const tutti_status status = tutti_comm_destroy(comm);
+        EXPECT_TRUE(status == TUTTI_OK || (round >= 15 && status == TUTTI_ABORTED)) << tutti_comm_error(comm);
+        stop = true;
+        watchdog.join();
+        EXPECT_EQ(tutti_comm_abort(comm, nullptr), TUTTI_INVALID_USAGE);
+        EXPECT_EQ(tutti_comm_async_error(comm), TUTTI_INVALID_USAGE);
+      });
+    for (std::thread& t : threads) t.join();
+  }
+}
+
+// A rank that waits in destroy for one that is late goes on when somebody aborts.
+TEST(Destroy, AnAbortEndsTheWaitForALateRank) {
+  for (const uint32_t flags : {0u, uint32_t{TUTTI_COMM_PROGRESS_THREAD}}) {
+    const std::string place = fresh_place();
+    std::atomic<bool> destroyed{false};
+    std::vector<std::thread> threads;
+    for (uint32_t r = 0; r < 2; ++r)
+      threads.emplace_back([&, r] {
+        tutti_comm_config config = config_of(place, r, 2);
+        config.flags = flags;
+        tutti_comm* comm = nullptr;
+        ASSERT_EQ(tutti_comm_create(&config, &comm), TUTTI_OK);
+        ASSERT_EQ(tutti_barrier(comm, nullptr, nullptr), TUTTI_OK);
+        if (r == 1) {
+          while (!destroyed) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+          EXPECT_EQ(tutti_comm_async_error(comm), TUTTI_ABORTED);
+          EXPECT_EQ(tutti_comm_destroy(comm), TUTTI_ABORTED);
+          return;
+        }
+        std::thread watchdog([&] {
+          std::this_thread::sleep_for(std::chrono::milliseconds(100));
+          EXPECT_EQ(tutti_comm_abort(comm, "it takes too long"), TUTTI_OK);
+        });
+        const auto begin = Clock::now();
+        EXPECT_EQ(tutti_comm_destroy(comm), TUTTI_ABORTED);
+        EXPECT_LT(Clock::now() - begin, std::chrono::seconds(20));  // the connect timeout is 60 s
+        EXPECT_NE(std::string(tutti_comm_error(comm)).find("it takes too long"), std::string::npos)
+            << tutti_comm_error(comm);
+        destroyed = true;
+        watchdog.join();
+      });
+    for (std::thread& t : threads) t.join();
+  }
+}
+
+TEST(Destroy, OnceIsEnoughForTwoThreads) {
+  const std::string place = fresh_place();
+  tutti_comm_config config = config_of(place, 0, 1);
+  tutti_comm* comm = nullptr;
+  ASSERT_EQ(tutti_comm_create(&config, &comm), TUTTI_OK);
+  std::atomic<int> done{0}, refused{0};
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 2; ++t) threads.emplace_back([&] { ++(tutti_comm_destroy(comm) == TUTTI_OK ? done : refused); });
+  for (std::thread& t : threads) t.join();
+  EXPECT_EQ(done, 1);
+  EXPECT_EQ(refused, 1);
+}
+
+}  // namespace
+}  // namespace tutti::test

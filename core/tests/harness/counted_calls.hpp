@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Counts what a call costs the thread that makes it: heap allocations and locked mutexes. For one source file of a test
+// program, whose operator new, pthread_mutex_lock, sched_yield and syscall this is. The simulated device is a plugin of
+// the program itself, whose own work is not counted: a true device has a driver in its place.
+#pragma once
+
+#include <dlfcn.h>
+#include <linux/futex.h>
+#include <pthread.h>
+#include <sched.h>
+#include <sys/syscall.h>
+#include <tutti/plugin/device.h>
+#include <tutti/plugin/entry.h>
+#include <tutti/tutti.h>
+#include <unistd.h>
+
+#include <cstdarg>
+#include <cstddef>
+#include <cstdlib>
+#include <cstring>
+#include <new>
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define TUTTI_TEST_CANNOT_COUNT 1  // these have functions of their own in the same place
+#else
+#define TUTTI_TEST_CANNOT_COUNT 0
+#endif
+
+namespace tutti::test {
+
+struct CallCost {
+  uint64_t allocations = 0, locks = 0;
+  // sched_yield, the library's own waits for a futex, and looks at a mark that the device has not come to, before the
+  // last command was enqueued.
+  uint64_t waits = 0;
+  uint64_t looks = 0;  // the same, since the newest command
+  bool waited() const { return waits != 0; }
+};
+
+namespace counting {
+
+inline thread_local bool on = false;
+inline thread_local CallCost cost;
+
+// Does not count while it lives.
+class Pause {
+ public:
+  Pause() : was_(on) { on = false; }
+  ~Pause() { on = was_; }
+
+ private:
+  bool was_;
+};
+
+inline void* allocate(size_t bytes, size_t alignment) {
+  if (on) ++cost.allocations;
+  void* memory = nullptr;
+  if (posix_memalign(&memory, alignment < sizeof(void*) ? sizeof(void*) : alignment, bytes ? bytes : 1) != 0)
+    throw std::bad_alloc();
+  return memory;
+}
+
+using Lock = int (*)(pthread_mutex_t*);
+inline int lock(const char* name, Lock& real, pthread_mutex_t* mutex) {
+  if (!real) real = reinterpret_cast<Lock>(dlsym(RTLD_NEXT, name));
+  const int error = real(mutex);
+  if (on && !error) ++cost.locks;
+  return error;
+}
+
+}  // namespace counting
+
+// What `call` costs this thread.
+template <typename Call>
+CallCost cost_of(Call&& call) {
+  counting::cost = {};
+  counting::on = true;
+  call();
+  counting::on = false;
+  return counting::cost;
+}
+
+namespace counting {
+
+inline const tutti_plugin_entry_table* inner = nullptr;
+inline const tutti_device* memory = nullptr;
+inline const tutti_executor* executor = nullptr;
+
+inline const void* get_interface(const char* id, uint32_t index) {
+  if (index == 0 && std::strcmp(id, TUTTI_DEVICE_ID) == 0) {
+    static tutti_device table = *(memory = static_cast<const tutti_device*>(inner->get_interface(id, 0)));
+    table.classify = [](void* self, const void* address, tutti_pointer* pointer) {
+      const Pause pause;
+      return memory->classify(self, address, pointer);
+    };
+    return &table;
+  }
+  if (index == 0 && std::strcmp(id, TUTTI_EXECUTOR_ID) == 0) {
+    static tutti_executor table = *(executor = static_cast<const tutti_executor*>(inner->get_interface(id, 0)));
+    table.create_mark = [](void* self, uint32_t device, tutti_mark** mark) {
+      const Pause pause;
+      return executor->create_mark(self, device, mark);
+    };
+    table.stream_state = [](void* self, void* stream, uint32_t* device, uint64_t* flags) {
+      const Pause pause;
+      return executor->stream_state(self, stream, device, flags);
+    };
+    table.poll_mark = [](void* self, tutti_mark* mark) {
+      const tutti_status status = [&] {
+        const Pause pause;
+        return executor->poll_mark(self, mark);
+      }();
+      if (on && status == TUTTI_AGAIN) ++cost.looks;
+      return status;
+    };
+    table.enqueue = [](void* self, void* stream, const tutti_command* commands, uint32_t n) {
+      cost.waits += std::exchange(cost.looks, 0);
+      const Pause pause;
+      return executor->enqueue(self, stream, commands, n);
+    };
+    table.enqueue_fused = [](void* self, void* stream, const tutti_command* commands, uint32_t n) {
+      const Pause pause;
+      return executor->enqueue_fused(self, stream, commands, n);
+    };
+    return &table;
+  }
+  return inner->get_interface(id, index);
+}
+
+}  // namespace counting
+
+// Makes the device known to this process, before anything else. `path`: of the simulated device's plugin.
+inline void load_counted_device(const char* path) {
+  void* const library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+  if (!library) throw std::runtime_error(dlerror());
+  counting::inner = static_cast<const tutti_plugin_entry_table*>(dlsym(library, TUTTI_PLUGIN_ENTRY_SYMBOL));
+  if (!counting::inner) throw std::runtime_error(std::string(path) + " is no plugin");
+  static const tutti_plugin_entry_table entry{sizeof entry,          TUTTI_ABI_MAJOR,       TUTTI_ABI_MINOR,        0,
+                                              counting::inner->info, counting::inner->init, counting::get_interface};
+  if (tutti_plugin_register(&entry) != TUTTI_OK) throw std::runtime_error("the counted device is refused");
+}
+
+}  // namespace tutti::test
+
+#if !TUTTI_TEST_CANNOT_COUNT
+// Not inlined: the compiler would miss that these allocate and free alike.
+#define TUTTI_TEST_REPLACED [[gnu::noinline]]
+TUTTI_TEST_REPLACED void* operator new(size_t bytes) {
+  return tutti::test::counting::allocate(bytes, alignof(std::max_align_t));
+}
+TUTTI_TEST_REPLACED void* operator new[](size_t bytes) { return operator new(bytes); }
+TUTTI_TEST_REPLACED void* operator new(size_t bytes, std::align_val_t to) {
+  return tutti::test::counting::allocate(bytes, static_cast<size_t>(to));
+}
+TUTTI_TEST_REPLACED void* operator new[](size_t bytes, std::align_val_t to) { return operator new(bytes, to); }
+TUTTI_TEST_REPLACED void operator delete(void* memory) noexcept { std::free(memory); }
+TUTTI_TEST_REPLACED void operator delete[](void* memory) noexcept { std::free(memory); }
+TUTTI_TEST_REPLACED void operator delete(void* memory, size_t) noexcept { std::free(memory); }
+TUTTI_TEST_REPLACED void operator delete[](void* memory, size_t) noexcept { std::free(memory); }
+TUTTI_TEST_REPLACED void operator delete(void* memory, std::align_val_t) noexcept { std::free(memory); }
+TUTTI_TEST_REPLACED void operator delete[](void* memory, std::align_val_t) noexcept { std::free(memory); }
+TUTTI_TEST_REPLACED void operator delete(void* memory, size_t, std::align_val_t) noexcept { std::free(memory); }
+TUTTI_TEST_REPLACED void operator delete[](void* memory, size_t, std::align_val_t) noexcept { std::free(memory); }
+#undef TUTTI_TEST_REPLACED
+
+extern "C" int sched_yield() noexcept {
+  static int (*const real)() = reinterpret_cast<int (*)()>(dlsym(RTLD_NEXT, "sched_yield"));
+  if (tutti::test::counting::on) ++tutti::test::counting::cost.waits;
+  return real();
+}
+extern "C" long syscall(long number, ...) noexcept {
+  using Syscall = long (*)(long, ...);
+  static const Syscall real = reinterpret_cast<Syscall>(dlsym(RTLD_NEXT, "syscall"));
+  va_list list;
+  va_start(list, number);
+  long a[6];
+  for (long& one : a) one = va_arg(list, long);
+  va_end(list);
+  if (tutti::test::counting::on && number == SYS_futex && (a[1] & FUTEX_CMD_MASK) == FUTEX_WAIT)
+    ++tutti::test::counting::cost.waits;
+  return real(number, a[0], a[1], a[2], a[3], a[4], a[5]);
+}
+extern "C" int pthread_mutex_lock(pthread_mutex_t* mutex) noexcept {
+  static tutti::test::counting::Lock real = nullptr;
+  return tutti::test::counting::lock("pthread_mutex_lock", real, mutex);
+}
+extern "C" int pthread_mutex_trylock(pthread_mutex_t* mutex) noexcept {
+  static tutti::test::counting::Lock real = nullptr;
+  return tutti::test::counting::lock("pthread_mutex_trylock", real, mutex);
+}
+#endif

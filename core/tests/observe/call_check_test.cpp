@@ -1,0 +1,354 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Ranks that call different things: in checked mode every kind of difference is an error on all ranks that names both
+// calls before anything is written; without it first uses are compared, and no silent answer survives the end.
+#include <sys/wait.h>
+#include <tutti/schedule.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <mutex>
+#include <set>
+
+#include "../harness/ranks.hpp"
+
+namespace tutti::test {
+namespace {
+
+struct Outcome {
+  tutti_status status = TUTTI_OK;  // of the call, or else of destroying
+  tutti_status at_destroy = TUTTI_OK;
+  std::string text;
+  bool written = false;
+};
+
+// What rank `odd` of n does instead of all_reduce(100 x float32, sum), and how both calls read.
+struct Difference {
+  const char* name;
+  tutti_status (*odd)(tutti_comm* comm, float* data);
+  const char* odd_text;
+};
+
+constexpr uint64_t count = 100;
+constexpr const char* usual_text = "all_reduce(100 x float32, sum)";
+
+const Difference differences[] = {
+    {"operator",
+     [](tutti_comm* c, float* d) {
+       return tutti_all_reduce(c, d, d, count, TUTTI_FLOAT32, TUTTI_MAX, nullptr, nullptr);
+     },
+     "all_reduce(100 x float32, max)"},
+    {"type of the same size",
+     [](tutti_comm* c, float* d) { return tutti_all_reduce(c, d, d, count, TUTTI_INT32, TUTTI_SUM, nullptr, nullptr); },
+     "all_reduce(100 x int32, sum)"},
+    {"count",
+     [](tutti_comm* c, float* d) {
+       return tutti_all_reduce(c, d, d, count - 1, TUTTI_FLOAT32, TUTTI_SUM, nullptr, nullptr);
+     },
+     "all_reduce(99 x float32, sum)"},
+    {"count of nothing",
+     [](tutti_comm* c, float*) {
+       return tutti_all_reduce(c, nullptr, nullptr, 0, TUTTI_FLOAT32, TUTTI_SUM, nullptr, nullptr);
+     },
+     "all_reduce(0 x float32, sum)"},
+    {"collective",
+     [](tutti_comm* c, float* d) {
+       return tutti_reduce(c, d, d, count, TUTTI_FLOAT32, TUTTI_SUM, 1, nullptr, nullptr);
+     },
+     "reduce(100 x float32, sum, root 1)"},
+    {"barrier", [](tutti_comm* c, float*) { return tutti_barrier(c, nullptr, nullptr); }, "barrier()"},
+};
+
+// What rank `r` of n sees when rank `odd` does something else as operation `before`.
+struct Case {
+  uint32_t n;
+  const char* transport;
+  uint32_t flags;
+  uint32_t odd;
+  int before;
+  const Difference& difference;
+};
+Outcome outcome(const Case& c, const std::string& place, uint32_t r) {
+  Outcome seen;
+  tutti_comm_config config = config_of(place, r, c.n);
+  config.transports = c.transport;
+  config.flags = c.flags;
+  tutti_comm* comm = nullptr;
+  seen.status = tutti_comm_create(&config, &comm);
+  EXPECT_EQ(seen.status, TUTTI_OK);
+  if (seen.status < 0) return seen;
+  std::vector<float> warm(count, 1), data(count, 1);
+  const auto usual = [&](float* d) {
+    return tutti_all_reduce(comm, d, d, count, TUTTI_FLOAT32, TUTTI_SUM, nullptr, nullptr);
+  };
+  for (int k = 0; k < c.before; ++k) EXPECT_EQ(usual(warm.data()), TUTTI_OK) << tutti_comm_error(comm);
+  seen.status = r == c.odd ? c.difference.odd(comm, data.data()) : usual(data.data());
+  seen.text = tutti_comm_error(comm);
+  seen.written = data != std::vector<float>(count, 1);
+  seen.at_destroy = tutti_comm_destroy(comm);
+  return seen;
+}
+
+// Every rank's.
+std::vector<Outcome> outcomes(uint32_t n, const char* transport, uint32_t flags, uint32_t odd, int before,
+                              const Difference& difference) {
+  std::vector<Outcome> all(n);
+  const std::string place = fresh_place();
+  std::vector<std::thread> threads;
+  for (uint32_t r = 0; r < n; ++r)
+    threads.emplace_back([&, r] { all[r] = outcome({n, transport, flags, odd, before, difference}, place, r); });
+  for (std::thread& t : threads) t.join();
+  return all;
+}
+
+bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+void expect_named_by_all(const Outcome& seen, const Case& c, uint32_t r) {
+  SCOPED_TRACE(testing::Message() << c.difference.name << " of rank " << c.odd << " of " << c.n << " over "
+                                  << (c.transport ? c.transport : "shm and tcp") << ", rank " << r << ": "
+                                  << seen.text);
+  EXPECT_EQ(seen.status, TUTTI_MISMATCH);
+  EXPECT_TRUE(has(seen.text, std::string("rank ") + std::to_string(c.odd) + " called " + c.difference.odd_text));
+  EXPECT_TRUE(has(seen.text, std::string("called ") + usual_text));
+  EXPECT_TRUE(has(seen.text, "operation #3"));
+  EXPECT_FALSE(seen.written);
+  uint32_t round = 0, rounds = 0;
+  if (const auto at = seen.text.find("round "); at != std::string::npos) {
+    EXPECT_EQ(std::sscanf(seen.text.c_str() + at, "round %u of %u", &round, &rounds), 2);
+  }
+  EXPECT_LE(round, rounds);
+}
+
+// Processes of two pretend hosts: shared memory inside each, TCP between them. Before all tests that start threads,
+// which do not survive a fork.
+TEST(CheckedMode, EveryDifferenceIsNamedWithinAndAcrossHosts) {
+  constexpr uint32_t n = 4;
+  for (const Difference& difference : differences) {
+    const Case c{n, nullptr,   TUTTI_COMM_CHECK_CALLS, static_cast<uint32_t>(&difference - differences) % n,
+                 3, difference};
+    std::string folder = std::filesystem::temp_directory_path() / "tutti-call-check-XXXXXX";
+    ASSERT_NE(mkdtemp(folder.data()), nullptr);
+    std::vector<pid_t> ranks;
+    for (uint32_t r = 0; r < n; ++r) {
+      const pid_t child = fork();
+      if (child == 0) {
+        setenv("TUTTI_HOST_ID", r < n / 2 ? "a" : "b", 1);
+        expect_named_by_all(outcome(c, "file:" + folder, r), c, r);
+        std::_Exit(HasFailure() ? 1 : 0);
+      }
+      ranks.push_back(child);
+    }
+    for (const pid_t rank : ranks) {
+      int status = 0;
+      waitpid(rank, &status, 0);
+      EXPECT_EQ(status, 0) << difference.name;
+    }
+    std::filesystem::remove_all(folder);
+  }
+}
+
+TEST(CheckedMode, EveryDifferenceIsNamedOnAllRanksBeforeAnythingIsWritten) {
+  for (const char* transport : {"shm", "tcp"})
+    for (uint32_t n = 2; n <= 5; ++n)
+      for (const Difference& difference : differences) {
+        const uint32_t odd = (n + static_cast<uint32_t>(&difference - differences)) % n;
+        const auto all = outcomes(n, transport, TUTTI_COMM_CHECK_CALLS, odd, 3, difference);
+        for (uint32_t r = 0; r < n; ++r)
+          expect_named_by_all(all[r], {n, transport, TUTTI_COMM_CHECK_CALLS, odd, 3, difference}, r);
+      }
+}
+
+TEST(CheckedMode, ARootIsCompared) {
+  run_ranks(3,
+            [](Communicator& comm) {
+              int32_t x = 1;
+              const Failed failed = failure_of([&] { comm.broadcast<int32_t>({&x, 1}, comm.rank() == 2 ? 1 : 0); });
+              EXPECT_EQ(failed.status, TUTTI_MISMATCH);
+              EXPECT_TRUE(has(failed.text,
+                              "rank 2 called broadcast(1 x int32, root 1) as operation #0, rank 0 called "
+                              "broadcast(1 x int32, root 0)"))
+                  << failed.text;
+            },
+            {"shm", nullptr, TUTTI_COMM_CHECK_CALLS});
+}
+
+// Equal calls go through, whatever may differ between ranks: in place or not, deadlines, blocking or not.
+TEST(CheckedMode, WhatMayDifferMayDiffer) {
+  for (const uint32_t flags : {0u, uint32_t{TUTTI_COMM_PROGRESS_THREAD}})
+    for (const char* transport : {"shm", "tcp"})
+      for (uint32_t n = 1; n <= 5; ++n)
+        run_ranks(n,
+                  [n](Communicator& comm) {
+                    for (int k = 0; k < 15; ++k) {
+                      std::vector<int64_t> in(100, k), out(100);
+                      const bool in_place = comm.rank() % 2;
+                      if (comm.rank() % 3 == 0)
+                        comm.async().all_reduce<int64_t>(in, in_place ? in : out, Op::sum).wait();
+                      else
+                        comm.all_reduce<int64_t>(in, in_place ? in : out, Op::sum);
+                      ASSERT_EQ((in_place ? in : out)[99], static_cast<int64_t>(n) * k);
+                      comm.barrier();
+                    }
+                  },
+                  {transport, nullptr, flags | TUTTI_COMM_CHECK_CALLS});
+}
+
+TEST(CheckedMode, ManyOperationsInFlight) {
+  run_ranks(3,
+            [](Communicator& comm) {
+              std::vector<std::vector<int32_t>> data(40);
+              std::vector<Request> requests;
+              for (size_t k = 0; k < data.size(); ++k) {
+                data[k].assign(k * 50 + 1, static_cast<int32_t>(k));
+                requests.push_back(comm.async().all_reduce<int32_t>(data[k], data[k], Op::sum));
+              }
+              while (!requests.empty()) {
+                requests.back().wait();
+                requests.pop_back();
+              }
+              for (size_t k = 0; k < data.size(); ++k) EXPECT_EQ(data[k][k], static_cast<int32_t>(3 * k));
+            },
+            {nullptr, nullptr, TUTTI_COMM_CHECK_CALLS});
+}
+
+// Two collectives in another order, asynchronously: the first of them is the difference.
+TEST(CheckedMode, AnotherOrderIsNamed) {
+  run_ranks(2,
+            [](Communicator& comm) {
+              float a = 1, b = 2;
+              std::vector<Request> requests;
+              const Failed failed = failure_of([&] {
+                for (int k = 0; k < 2; ++k)
+                  if (static_cast<uint32_t>(k) == comm.rank())
+                    requests.push_back(comm.async().all_reduce<float>({&a, 1}, {&a, 1}, Op::sum));
+                  else
+                    requests.push_back(comm.async().broadcast<float>({&b, 1}, 0));
+                for (Request& r : requests) r.wait();
+              });
+              EXPECT_EQ(failed.status, TUTTI_MISMATCH);
+              EXPECT_TRUE(has(failed.text, "rank 0 called all_reduce(1 x float32, sum)")) << failed.text;
+              EXPECT_TRUE(has(failed.text, "rank 1 called broadcast(1 x float32, root 0) as operation #0"))
+                  << failed.text;
+            },
+            {nullptr, nullptr, TUTTI_COMM_CHECK_CALLS});
+}
+
+TEST(CheckedMode, WhoDestroysInsteadIsNamed) {
+  const Difference nothing{"nothing", [](tutti_comm*, float*) { return tutti_status{TUTTI_OK}; }, ""};
+  const auto all = outcomes(3, "tcp", TUTTI_COMM_CHECK_CALLS, 1, 2, nothing);
+  for (const uint32_t r : {0u, 2u}) {
+    EXPECT_EQ(all[r].status, TUTTI_MISMATCH);
+    EXPECT_TRUE(has(all[r].text, "rank 1 called tutti_comm_destroy()")) << all[r].text;
+  }
+  EXPECT_EQ(all[1].at_destroy, TUTTI_MISMATCH);
+}
+
+TEST(CheckedMode, AMissingRankIsTheOneThatIsWaitedFor) {
+  std::atomic<bool> over{false};
+  run_ranks(2,
+            [&over](Communicator& comm) {
+              comm.barrier();
+              if (comm.rank() == 1) {
+                while (!over) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+                return;
+              }
+              float x = 1;
+              const Failed failed = failure_of([&] { comm.all_reduce<float>({&x, 1}, {&x, 1}, Op::sum); });
+              over = true;
+              EXPECT_EQ(failed.status, TUTTI_TIMEOUT);
+              EXPECT_TRUE(has(failed.text, "rank 1 has not told which call it makes")) << failed.text;
+              EXPECT_TRUE(has(failed.text, "flight record: ")) << failed.text;
+            },
+            {nullptr, nullptr, TUTTI_COMM_CHECK_CALLS, 500'000'000});
+}
+
+TEST(CheckedMode, AllRanksHaveItOrNone) {
+  const std::string place = fresh_place();
+  std::vector<std::thread> threads;
+  for (uint32_t r = 0; r < 2; ++r)
+    threads.emplace_back([&, r] {
+      char error[512] = "";
+      tutti_comm_config config = config_of(place, r, 2);
+      config.flags = r ? TUTTI_COMM_CHECK_CALLS : 0;
+      config.error = error;
+      config.error_bytes = sizeof error;
+      tutti_comm* comm = nullptr;
+      EXPECT_EQ(tutti_comm_create(&config, &comm), TUTTI_MISMATCH);
+      EXPECT_TRUE(has(error, "TUTTI_CHECK")) << error;
+    });
+  for (std::thread& t : threads) t.join();
+}
+
+// Without checked mode: the first use of a plan is compared, so that no answer is wrong in silence.
+TEST(FirstUse, DifferencesAreFoundWithoutCheckedMode) {
+  for (const char* transport : {"shm", "tcp"})
+    for (uint32_t n = 2; n <= 5; ++n)
+      for (const Difference& difference : differences) {
+        const uint32_t odd = (n + static_cast<uint32_t>(&difference - differences)) % n;
+        const auto all = outcomes(n, transport, 0, odd, 0, difference);
+        uint32_t naming = 0;
+        for (uint32_t r = 0; r < n; ++r) {
+          SCOPED_TRACE(testing::Message() << difference.name << " of rank " << odd << " of " << n << " over "
+                                          << transport << ", rank " << r << ": " << all[r].text);
+          EXPECT_TRUE(all[r].status < 0 || all[r].at_destroy < 0);
+          naming += has(all[r].text, difference.odd_text) && has(all[r].text, usual_text);
+        }
+        EXPECT_GE(naming, 1u) << difference.name << " over " << transport << " of " << n;
+      }
+}
+
+// Calls whose plans have been used before are not compared: the deadline tells who is where.
+TEST(Deadline, NamesBothCalls) {
+  for (const char* transport : {"shm", "tcp"})
+    run_ranks(4,
+              [](Communicator& comm) {
+                float x = 1;
+                for (int k = 0; k < 3; ++k) {
+                  comm.all_reduce<float>({&x, 1}, {&x, 1}, Op::max);
+                  comm.broadcast<float>({&x, 1}, 1);
+                }
+                const Failed failed = failure_of([&] {
+                  if (comm.rank() == 1) {
+                    comm.broadcast<float>({&x, 1}, 1);
+                    comm.all_reduce<float>({&x, 1}, {&x, 1}, Op::max);
+                  } else {
+                    comm.all_reduce<float>({&x, 1}, {&x, 1}, Op::max);
+                    comm.broadcast<float>({&x, 1}, 1);
+                  }
+                  comm.barrier();
+                });
+                EXPECT_LT(failed.status, 0);
+                EXPECT_TRUE(has(failed.text, "all_reduce(1 x float32, max)")) << failed.text;
+                EXPECT_TRUE(has(failed.text, "broadcast(1 x float32, root 1)")) << failed.text;
+              },
+              {transport, nullptr, 0, 300'000'000});
+}
+
+TEST(Deadline, NamesTheRankThatHasNotCome) {
+  std::atomic<uint32_t> over{0};
+  run_ranks(4,
+            [&over](Communicator& comm) {
+              float x = 1;
+              comm.barrier();
+              comm.all_reduce<float>({&x, 1}, {&x, 1}, Op::max);
+              if (comm.rank() == 2) {
+                while (over < 3) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+                return;
+              }
+              const Failed failed = failure_of([&] { comm.all_reduce<float>({&x, 1}, {&x, 1}, Op::max); });
+              ++over;
+              EXPECT_LT(failed.status, 0);
+              EXPECT_TRUE(has(failed.text,
+                              "rank 2 has not entered operation #2: its last was #1, all_reduce(1 x float32, max)"))
+                  << failed.text;
+              EXPECT_TRUE(has(failed.text, "flight record: ")) << failed.text;
+            },
+            {nullptr, nullptr, 0, 300'000'000});
+}
+
+}  // namespace
+}  // namespace tutti::test

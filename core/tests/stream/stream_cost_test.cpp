@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What a call on device memory costs the thread that makes it, once its shape is known: no allocation, and at most two
+// locks: the communicator's, and that of the place where the ranks of a process meet. A call that has to wait for
+// another rank of its process, or for room in the device's queue, takes more while it waits: it looks around. What is
+// kept for calls in flight grows with the most of them that there were at a time.
+#include "../harness/counted_calls.hpp"
+#include "../harness/stream_ranks.hpp"
+
+namespace tutti::test {
+namespace {
+
+constexpr uint64_t most_locks = 2;
+constexpr uint32_t calls = 8;
+constexpr uint32_t depth = 4;       // calls before the stream is waited for
+constexpr uint32_t most_depth = 8;  // that were in flight before
+
+struct Buffers {
+  Stream stream;
+  tutti_options options = on(stream);
+  uint64_t count;
+  int64_t *in, *out;
+  Buffers(uint64_t n, uint32_t ranks)
+      : count(n), in(stream.make<int64_t>(n * ranks)), out(stream.make<int64_t>(n * ranks)) {
+    for (uint64_t i = 0; i < n * ranks; ++i) in[i] = static_cast<int64_t>(i);
+  }
+  ~Buffers() {
+    stream.free(in);
+    stream.free(out);
+  }
+};
+
+using Call = tutti_status (*)(tutti_comm* comm, Buffers& b);
+struct Named {
+  const char* name;
+  Call call;
+};
+constexpr Named collectives[] = {
+    {"all_reduce",
+     [](tutti_comm* comm, Buffers& b) {
+       return tutti_all_reduce(comm, b.in, b.out, b.count, TUTTI_INT64, TUTTI_SUM, &b.options, nullptr);
+     }},
+    {"all_reduce in place",
+     [](tutti_comm* comm, Buffers& b) {
+       return tutti_all_reduce(comm, b.out, b.out, b.count, TUTTI_INT64, TUTTI_MAX, &b.options, nullptr);
+     }},
+    {"all_gather",
+     [](tutti_comm* comm, Buffers& b) {
+       return tutti_all_gather(comm, b.in, b.out, b.count, TUTTI_INT64, &b.options, nullptr);
+     }},
+    {"broadcast",
+     [](tutti_comm* comm, Buffers& b) {
+       return tutti_broadcast(comm, b.in, b.in, b.count, TUTTI_INT64, 0, &b.options, nullptr);
+     }},
+    {"all_to_all",
+     [](tutti_comm* comm, Buffers& b) {
+       return tutti_all_to_all(comm, b.in, b.out, b.count, TUTTI_INT64, &b.options, nullptr);
+     }},
+    {"barrier", [](tutti_comm* comm, Buffers& b) { return tutti_barrier(comm, &b.options, nullptr); }},
+};
+
+// Calls of which no wait made the locks uncertain are added to `judged`.
+void expect_cheap(tutti_comm* comm, Buffers& buffers, const Named& what, uint32_t& judged) {
+  const auto rounds = [&](bool known) {
+    for (uint32_t i = 0; i < calls; ++i) {
+      tutti_status status = TUTTI_OK;
+      const CallCost cost = cost_of([&] { status = what.call(comm, buffers); });
+      ASSERT_EQ(status, TUTTI_OK) << what.name << ": " << tutti_comm_error(comm);
+      if (known) {
+        EXPECT_TRUE(cost.waited() || !cost.allocations)
+            << cost.allocations << " allocations: " << what.name << " of " << buffers.count << ", call " << i;
+        EXPECT_TRUE(cost.waited() || cost.locks <= most_locks)
+            << cost.locks << " locks: " << what.name << " of " << buffers.count << ", call " << i;
+        judged += !cost.waited();
+      }
+      EXPECT_TRUE(i % depth != depth - 1 || buffers.stream.finish());
+    }
+  };
+  rounds(false);
+  rounds(true);
+}
+
+std::atomic<uint32_t> judged_calls{0};  // of this process
+
+template <bool in_windows>
+void expect_all_cheap(tutti_comm* comm, uint32_t) {
+  uint32_t judged = 0;
+  for (const uint64_t count : {8u, 2048u, 50'000u}) {
+    Buffers buffers(count, tutti_comm_nranks(comm));
+    std::vector<tutti_window*> windows;
+    for (int64_t* data : {buffers.in, buffers.out})
+      if (in_windows) {
+        ASSERT_EQ(tutti_comm_register(comm, data, count * tutti_comm_nranks(comm) * sizeof *data, nullptr,
+                                      &windows.emplace_back()),
+                  TUTTI_OK)
+            << tutti_comm_error(comm);
+      }
+    {
+      // Streams may share a queue: no other rank's earlier one is still to be destroyed when this one is held up.
+      ASSERT_EQ(tutti_barrier(comm, nullptr, nullptr), TUTTI_OK) << tutti_comm_error(comm);
+      Gate gate;
+      gate.hold(buffers.stream);
+      for (uint32_t i = 0; i < most_depth; ++i)
+        ASSERT_EQ(tutti_barrier(comm, &buffers.options, nullptr), TUTTI_OK) << tutti_comm_error(comm);
+      gate.open();
+      ASSERT_TRUE(buffers.stream.finish());
+    }
+    for (const Named& what : collectives) expect_cheap(comm, buffers, what, judged);
+    EXPECT_EQ(served(comm).find("+window") != std::string::npos, in_windows) << served(comm);
+    for (tutti_window* window : windows)
+      ASSERT_EQ(tutti_comm_deregister(comm, window, nullptr), TUTTI_OK) << tutti_comm_error(comm);
+  }
+  judged_calls += judged;
+  ASSERT_EQ(tutti_barrier(comm, nullptr, nullptr), TUTTI_OK) << tutti_comm_error(comm);
+  EXPECT_GT(judged_calls, 0u) << "every call had to wait";
+}
+
+// Processes first: threads do not survive a fork.
+TEST(StreamCost, BetweenProcesses) {
+  if (TUTTI_TEST_CANNOT_COUNT) GTEST_SKIP() << "a sanitizer counts";
+  run_processes(2, 1, expect_all_cheap<false>);
+}
+
+TEST(StreamCost, BetweenProcessesInWindows) {
+  if (TUTTI_TEST_CANNOT_COUNT) GTEST_SKIP() << "a sanitizer counts";
+  run_processes(2, 1, expect_all_cheap<true>);
+}
+
+TEST(StreamCost, BetweenProcessesOverATransport) {
+  if (TUTTI_TEST_CANNOT_COUNT) GTEST_SKIP() << "a sanitizer counts";
+  run_processes(2, 1, expect_all_cheap<false>, "", [](uint32_t) { setenv("TUTTI_TRANSPORT", "shm", 1); });
+}
+
+TEST(StreamCost, BetweenProcessesWithThreads) {
+  if (TUTTI_TEST_CANNOT_COUNT) GTEST_SKIP() << "a sanitizer counts";
+  run_processes(4, 2, expect_all_cheap<false>);
+}
+
+TEST(StreamCost, WithinAProcess) {
+  if (TUTTI_TEST_CANNOT_COUNT) GTEST_SKIP() << "a sanitizer counts";
+  run_threads(3, expect_all_cheap<false>);
+}
+
+TEST(StreamCost, WhatIsCountedIsSeen) {
+  if (TUTTI_TEST_CANNOT_COUNT) GTEST_SKIP() << "a sanitizer counts";
+  std::mutex mutex;
+  const CallCost cost = cost_of([&] {
+    const std::lock_guard lock(mutex);
+    ::operator delete(::operator new(1));  // unlike `delete new int` never left out by the compiler
+    const counting::Pause pause;
+    ::operator delete(::operator new(1));
+  });
+  EXPECT_EQ(cost.allocations, 1u);
+  EXPECT_EQ(cost.locks, 1u);
+}
+
+}  // namespace
+}  // namespace tutti::test
+
+int main(int argc, char** argv) {
+  testing::InitGoogleTest(&argc, argv);
+  tutti::test::load_counted_device(std::getenv("TUTTI_TEST_DEVICE"));
+  return RUN_ALL_TESTS();
+}

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "devices.hpp"
+
+#include <algorithm>
+#include <deque>
+#include <mutex>
+#include <tutti/sdk/words.hpp>
+
+namespace tutti::cuda_ipc {
+namespace {
+
+std::mutex mutex;
+std::deque<Device>& found() {  // only grows, so that what was given out stays
+  static auto* all = new std::deque<Device>();
+  return *all;
+}
+
+// The device of that plugin, if it can serve here and export memory.
+void look_for(const std::string& name, uint32_t index) {
+  const auto* memory =
+      static_cast<const tutti_device*>(sdk::host->find_interface(sdk::host->self, name.c_str(), TUTTI_DEVICE_ID));
+  if (!memory) return;
+  if (memory->stamp != TUTTI_DEVICE_STAMP) {
+    sdk::log(TUTTI_LOG_WARN, fmt::format("the device plugin {} was compiled with other headers and is not used", name));
+    return;
+  }
+  tutti_device_caps caps{};
+  caps.struct_size = sizeof caps;
+  if (!TUTTI_HAS(tutti_device, memory, export_memory) || memory->query(memory->self, &caps) < 0) return;
+  if (!(caps.flags & TUTTI_DEVICE_EXPORTS) || caps.devices == 0) return;
+  const std::lock_guard lock(mutex);
+  for (const Device& known : found())
+    if (known.memory == memory) return;
+  found().push_back({memory, caps, index});
+}
+
+}  // namespace
+
+std::string device_names() { return sdk::config("TUTTI_CUDA_IPC_DEVICES").value_or("cuda,simulated"); }
+
+void find_devices() {
+  const std::string names = device_names();
+  uint32_t index = 0;
+  for (size_t begin = 0; begin <= names.size(); ++index) {
+    const size_t end = std::min(names.find(',', begin), names.size());
+    if (end > begin) look_for(names.substr(begin, end - begin), index);
+    begin = end + 1;
+  }
+}
+
+bool has_devices() {
+  const std::lock_guard lock(mutex);
+  return !found().empty();
+}
+
+const Device* device_of_kind(uint32_t kind) {
+  const std::lock_guard lock(mutex);
+  for (const Device& device : found())
+    if (device.caps.memory_kind == kind) return &device;
+  return nullptr;
+}
+
+void check(const Device& device, const char* what, tutti_status status) {
+  if (status < 0) throw sdk::error(status, "cuda-ipc: device {}: {} failed (status {})", device.name(), what, status);
+}
+
+sdk::local::Settings read_settings() {
+  constexpr const char* slot_bytes = "TUTTI_CUDA_IPC_SLOT_BYTES";
+  const sdk::local::Settings settings{
+      .slot_bytes = sdk::config_number(slot_bytes, 256 << 10, 4096, 16 << 20), .slots = 4, .stream_bytes = UINT64_MAX};
+  if (settings.slot_bytes % sdk::local::kPage != 0)
+    throw sdk::error(TUTTI_INVALID_ARGUMENT, "{}={} is not a multiple of {}", slot_bytes, settings.slot_bytes,
+                     sdk::local::kPage);
+  return settings;
+}
+
+std::vector<sdk::local::Connector::Value> Domain::equal_values() const {
+  uint64_t names = 0xcbf29ce484222325;  // FNV-1a
+  for (const char c : device_names()) names = (names ^ static_cast<uint8_t>(c)) * 0x100000001b3;
+  return {{"TUTTI_CUDA_IPC_SLOT_BYTES", settings_.slot_bytes}, {"the hash of TUTTI_CUDA_IPC_DEVICES", names}};
+}
+
+namespace {
+const sdk::FileDescriptor& checked(const sdk::FileDescriptor& file, uint64_t bytes) {
+  sdk::local::check_memory_file(file.get(), bytes, "the file of shared host memory");
+  return file;
+}
+}  // namespace
+
+VisiblePages::VisiblePages(const Device& device, const sdk::FileDescriptor& file, uint64_t bytes)
+    : device_(device), pages_(checked(file, bytes).get(), 0, bytes, true) {
+  check(device, "map_host", device.memory->map_host(device.memory->self, pages_.data(), pages_.bytes(), &seen_));
+}
+VisiblePages::~VisiblePages() { device_.memory->unmap_host(device_.memory->self, pages_.data()); }
+
+}  // namespace tutti::cuda_ipc

@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "link.hpp"
+
+#include <cstring>
+
+namespace tutti::cuda_ipc {
+namespace {
+
+const Device& device_for(const tutti_mapped_device& given) {
+  const Device* device = device_of_kind(given.kind);
+  if (!device)
+    throw sdk::error(TUTTI_NOT_SUPPORTED,
+                     "cuda-ipc: no device of kind {} exports memory here (TUTTI_CUDA_IPC_DEVICES is {})", given.kind,
+                     device_names());
+  if (given.number >= device->caps.devices)
+    throw sdk::error(TUTTI_INVALID_ARGUMENT, "cuda-ipc: device {} {} of {}", device->name(), given.number,
+                     device->caps.devices);
+  return *device;
+}
+
+uint64_t whole_pages(uint64_t bytes) { return (bytes + sdk::local::kPage - 1) / sdk::local::kPage * sdk::local::kPage; }
+
+}  // namespace
+
+void Mapping::unmap() {
+  pages.reset();
+  if (base && offer.process != this_process() && device->memory->close_import(device->memory->self, base) < 0)
+    sdk::log(TUTTI_LOG_WARN, fmt::format("device {}: memory of a peer cannot be unmapped", device->name()));
+  base = nullptr;
+  mapped = false;
+}
+
+// ---- shares: offers of this rank
+
+Share* Link::share(const tutti_share_config& config, tutti_mapped_place& place) {
+  if (state() != kOpen)
+    throw sdk::error(TUTTI_PEER_FAILED, "cuda-ipc: the link to rank {} has ended: {}", peer(), why());
+  if (!config.device || config.bytes == 0)
+    throw sdk::Error(TUTTI_INVALID_ARGUMENT, "cuda-ipc: sharing nothing, or for no device");
+  for (const auto& other : shares_)
+    if (other->exported->offer.tag == config.tag && !other->withdrawn)
+      throw sdk::error(TUTTI_INVALID_ARGUMENT, "cuda-ipc: tag {} is shared already", config.tag);
+  const tutti_mapped_device whose = sdk::accepted(config.device);
+  const Device& device = device_for(whose);
+  auto made = std::make_unique<Share>();
+  made->link = this;
+  if (config.address) {
+    made->exported = export_device_memory(device, config.address, config.bytes);
+    place.device = config.address;
+  } else {
+    made->exported = std::make_shared<Exported>();
+    made->exported->offer.bytes = config.bytes;
+    make_host_share(*made, device);
+    place.device = made->pages->seen();
+    place.host = made->pages->host();
+  }
+  place.bytes = config.bytes;
+  made->exported->offer.tag = config.tag;
+  tell(made->exported->offer, made->exported);
+  return shares_.emplace_back(std::move(made)).get();
+}
+
+void Link::make_host_share(Share& share, const Device& device) {
+  Offer& offer = share.exported->offer;
+  share.exported->file = sdk::local::make_memory_file("tutti-cuda-ipc-share", whole_pages(offer.bytes));
+  share.pages = std::make_unique<VisiblePages>(device, share.exported->file, whole_pages(offer.bytes));
+  offer.use = Offer::kHostMemory;
+  offer.device = device.index;
+  offer.id = next_id();
+  offer.process = this_process();
+  offer.address = reinterpret_cast<uint64_t>(share.pages->host());
+  offer.seen = reinterpret_cast<uint64_t>(share.pages->seen());
+}
+
+tutti_status Link::share_state(Share& share) {
+  if (share.state == Share::kMapped) return TUTTI_OK;
+  if (share.state == Share::kRefused)
+    throw sdk::error(share.refusal, "cuda-ipc: rank {} cannot map this rank's memory: {}", peer(), share.why);
+  if (state() == kOpen) return TUTTI_AGAIN;
+  throw sdk::error(TUTTI_PEER_FAILED, "cuda-ipc: rank {}: {}", peer(), why());
+}
+
+tutti_status Link::withdraw(Share& share) {
+  if (!share.withdrawn) tell(Gone{.id = share.exported->offer.id});
+  share.withdrawn = true;
+  // kOffered: the peer may be about to map it, so its answer to Gone is waited for.
+  const bool let_go = peer_has_let_go() || share.state == Share::kUnmapped || share.state == Share::kRefused;
+  if (!let_go && state() == kOpen) return TUTTI_AGAIN;
+  if (!let_go) (void)share.pages.release();
+  std::erase_if(shares_, [&](const auto& one) { return one.get() == &share; });
+  if (let_go) return TUTTI_OK;
+  throw sdk::error(TUTTI_PEER_FAILED, "cuda-ipc: rank {} may still address shared memory: {}", peer(), why());
+}
+
+// ---- mappings: offers of the peer
+
+Mapping* Link::open_mapping(uint64_t tag, const tutti_mapped_device& whose, tutti_mapped_place& place) {
+  Mapping* found = nullptr;
+  for (const auto& mapping : mappings_)
+    if (mapping->offer.tag == tag && !mapping->mapped) found = mapping.get();
+  if (!found) {
+    device_for(whose);
+    if (state() == kOpen) return nullptr;
+    throw sdk::error(TUTTI_PEER_FAILED, "cuda-ipc: rank {} shares nothing as tag {}: {}", peer(), tag, why());
+  }
+  const Offer& offer = found->offer;
+  try {
+    found->device = &device_for(whose);
+    if (offer.use == Offer::kHostMemory) {
+      map_host_share(*found, *found->device);
+      place.host = found->pages ? found->pages->host() : reinterpret_cast<uint8_t*>(offer.address);
+      place.device = found->pages ? found->pages->seen() : reinterpret_cast<uint8_t*>(offer.seen);
+    } else {
+      found->base = map_offer(offer, found->file.get(), *found->device, whose.number);
+      place.device = static_cast<uint8_t*>(found->base) + offer.record.offset;
+    }
+  } catch (const sdk::Error& e) {
+    answer(offer.id, e.status(), e.what());
+    const sdk::Error told =
+        sdk::error(e.status(), "cuda-ipc: memory of rank {} cannot be mapped: {}", peer(), e.what());
+    std::erase_if(mappings_, [&](const auto& one) { return one.get() == found; });
+    throw told;
+  }
+  place.bytes = offer.bytes;
+  found->mapped = true;
+  answer(offer.id, TUTTI_OK, "");
+  return found;
+}
+
+void Link::map_host_share(Mapping& mapping, const Device& device) {
+  const Offer& offer = mapping.offer;
+  if (offer.device != device.index) throw sdk::error(TUTTI_MISMATCH, "it is not shared for a device {}", device.name());
+  if (offer.process == this_process()) return;
+  mapping.pages = std::make_unique<VisiblePages>(device, mapping.file, whole_pages(offer.bytes));
+}
+
+void Link::close_mapping(Mapping& mapping) {
+  mapping.unmap();
+  answer(mapping.offer.id, Answer::kUnmapped, "");
+  std::erase_if(mappings_, [&](const auto& one) { return one.get() == &mapping; });
+}
+
+// ---- the socket
+
+Link::~Link() {
+  for (auto& mapping : mappings_) mapping->unmap();
+  flush();
+}
+
+template <typename T>
+void Link::tell(const T& packet, std::shared_ptr<Exported> with) {
+  static_assert(std::is_trivially_copyable_v<T> && sizeof packet <= sdk::Packet::kMaxBytes);
+  packets_.push_back({std::string(reinterpret_cast<const char*>(&packet), sizeof packet), std::move(with)});
+  flush();
+}
+
+void Link::answer(uint64_t id, int32_t status, const char* why) {
+  Answer answer;
+  answer.id = id;
+  answer.status = status;
+  std::strncpy(answer.why, why, sizeof answer.why - 1);
+  tell(answer);
+}
+
+void Link::flush() noexcept {
+  if (!socket()) packets_.clear();
+  for (; !packets_.empty(); packets_.pop_front()) {
+    const auto& [bytes, with] = packets_.front();
+    const int fd = with ? with->file.get() : -1;
+    if (socket().send_bytes(bytes, std::span(&fd, fd < 0 ? 0 : 1)) == sdk::Socket::kFull) return;
+  }
+}
+
+bool Link::handle(sdk::Packet& packet) {
+  if (const auto offer = packet.as<Offer>(packet.descriptor_count))
+    handle_offer(*offer, packet);
+  else if (const auto gone = packet.as<Gone>())
+    handle_gone(*gone);
+  else if (const auto answer = packet.as<Answer>())
+    handle_answer(*answer);
+  else
+    return false;
+  return true;
+}
+
+// A peer's offer is kept until open_mapping asks for its tag.
+void Link::handle_offer(const Offer& offer, sdk::Packet& packet) {
+  check_offer(offer);
+  sdk::FileDescriptor file = packet.descriptor_count > 0 ? std::move(packet.descriptors[0]) : sdk::FileDescriptor();
+  auto mapping = std::make_unique<Mapping>();
+  mapping->link = this;
+  mapping->offer = offer;
+  mapping->file = std::move(file);
+  mappings_.push_back(std::move(mapping));
+}
+
+// A share that is mapped is answered when the caller closes the mapping.
+void Link::handle_gone(const Gone& gone) {
+  if (std::erase_if(mappings_, [&](const auto& m) { return m->offer.id == gone.id && !m->mapped; }) > 0)
+    answer(gone.id, Answer::kUnmapped, "");
+}
+
+void Link::handle_answer(const Answer& answer) {
+  if (answer.status > Answer::kUnmapped) throw sdk::error(TUTTI_MISMATCH, "its answer has status {}", answer.status);
+  for (const auto& share : shares_) {
+    if (share->exported->offer.id != answer.id) continue;
+    share->state = answer.status == 0                   ? Share::kMapped
+                   : answer.status == Answer::kUnmapped ? Share::kUnmapped
+                                                        : Share::kRefused;
+    share->refusal = answer.status;
+    share->why.assign(answer.why, strnlen(answer.why, sizeof answer.why));
+  }
+}
+
+}  // namespace tutti::cuda_ipc

@@ -1,0 +1,309 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// One rank of one communicator of a transport within a host: its doorbell, its peers, progress, sleeping. `Link` is the
+// transport's class over LinkBase (link.hpp), and Link::Domain has
+//   const Settings& settings() const;
+//   std::vector<Connector::Value> equal_values() const;  // beside the number of lanes: what all ranks must have equal
+#pragma once
+
+#include <sys/eventfd.h>
+
+#include <array>
+#include <bit>
+#include <memory>
+#include <span>
+#include <string_view>
+#include <tutti/sdk/endpoint_base.hpp>
+#include <tutti/sdk/local/connector.hpp>
+#include <tutti/sdk/local/link.hpp>
+#include <tutti/sdk/sleeper.hpp>
+#include <vector>
+
+namespace tutti::sdk {
+inline namespace TUTTI_SDK_NAMESPACE {
+namespace local {
+
+struct Settings {
+  uint64_t slot_bytes;    // the largest message
+  uint32_t slots;         // of a lane and direction
+  uint64_t stream_bytes;  // posted sends of at least so many bytes are copied with non-temporal stores
+};
+
+template <typename Link>
+class Endpoint : public EndpointBase {
+ public:
+  using Domain = typename Link::Domain;
+  Endpoint(Domain& domain, const tutti_endpoint_config& config);
+
+  Link* connect(uint32_t peer);
+  void receive_pair(uint32_t peer, std::string_view message);
+  uint32_t post(std::span<const tutti_transfer> transfers) {
+    return post_in_order(transfers, [this](const tutti_transfer& transfer) { return take(transfer); });
+  }
+  uint32_t progress(std::span<tutti_completion> completions);
+  void fail_peer(uint32_t peer);
+  void abort();
+
+  // wait_fd/1.
+  int wait_fd() const { return sleeper_.descriptor(); }
+  bool arm();
+  void disarm();
+
+ private:
+  using Lane = local::Lane<Link>;
+  // Progress looks at the sockets, whose news are seldom, in one call of so many; more often while ranks are still to
+  // connect.
+  static constexpr uint32_t kSocketInterval = 1024, kSocketIntervalConnecting = 64;
+  // The sleeper's mark of the eventfd.
+  static constexpr uint64_t kEventfd = UINT32_MAX;
+
+  static std::string label(const char* what) { return fmt::format("tutti-{}-{}", Link::format.transport, what); }
+  FileDescriptor make_segment() const { return make_memory_file(label("segment"), geometry_.segment_bytes()); }
+  void make_link(Connector::Parts parts);
+  bool take(const tutti_transfer& transfer);
+  uint32_t deliver_control(std::span<tutti_completion> completions);
+  uint32_t deliver_ends(std::span<tutti_completion> completions);
+  void read_sockets();
+  void read_eventfd();
+  bool has_news();
+  Doorbell& doorbell() const { return *reinterpret_cast<Doorbell*>(doorbell_->data()); }
+  uint64_t doorbell_bytes() const { return Doorbell::page_bytes(nranks()); }
+  std::vector<Connector::Value> equal_values() const {
+    auto values = domain_.equal_values();
+    values.insert(values.begin(), {"the number of lanes", lanes()});
+    return values;
+  }
+
+  Domain& domain_;
+  const Geometry geometry_;
+  Sleeper sleeper_;
+  FileDescriptor eventfd_, doorbell_file_;
+  std::shared_ptr<Mapping> doorbell_;
+  Connector connector_;
+  Attention<Link> attention_;
+  std::vector<std::unique_ptr<Link>> peers_;  // by rank
+  std::vector<Link*> links_;                  // of peers_, those that there are
+  bool aborted_ = false;
+
+  uint32_t calls_ = 0;
+  size_t next_active_ = 0;
+  std::vector<uint64_t> control_pending_;  // ranks whose control ring is not empty yet, as bits
+  bool any_control_pending_ = false;
+  std::array<std::array<uint8_t, kControlBytes>, kControlDepth> control_data_;
+};
+
+template <typename Link>
+Endpoint<Link>::Endpoint(Domain& domain, const tutti_endpoint_config& config)
+    : EndpointBase(Link::format.transport, config, kMaxLanes),
+      domain_(domain),
+      geometry_{config.lanes, domain.settings().slots, domain.settings().slot_bytes},
+      eventfd_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)),
+      doorbell_file_(make_memory_file(label("doorbell"), doorbell_bytes())),
+      doorbell_(map_shared(doorbell_file_.get(), doorbell_bytes())),
+      connector_(*this, config, Link::format, equal_values(), {doorbell_file_.get(), eventfd_.get()}, sleeper_,
+                 {[this] { return make_segment(); }, [this](Connector::Parts parts) { make_link(std::move(parts)); }}),
+      peers_(nranks()),
+      control_pending_(Doorbell::control_words(nranks())) {
+  if (!eventfd_) throw sdk::system_error(errno, "{}", says("eventfd"));
+  attention_.failing.reserve(nranks());
+  sleeper_.watch(eventfd_.get(), EPOLLIN, kEventfd);
+}
+
+// ---- connecting
+
+template <typename Link>
+Link* Endpoint<Link>::connect(uint32_t peer) {
+  check_peer(peer);
+  if (aborted_) throw error(TUTTI_ABORTED, "connect after abort");
+  const std::unique_ptr<Link>& link = peers_[peer];
+  if (!link && !connector_.refusal(peer)) {
+    connector_.begin(peer);
+    attention_.sockets = true;  // the next progress looks at them, once for all peers
+  }
+  if (connector_.refusal(peer)) throw *connector_.refusal(peer);
+  if (link && link->told()) throw error(link->end_status(), "rank {}: {}", peer, link->why());
+  return link.get();
+}
+
+template <typename Link>
+void Endpoint<Link>::receive_pair(uint32_t peer, std::string_view message) {
+  check_peer(peer);
+  if (aborted_) return;
+  attention_.sockets = true;
+  connector_.receive(peer, message);
+}
+
+template <typename Link>
+void Endpoint<Link>::make_link(Connector::Parts parts) {
+  const FileDescriptor page = std::move(parts.descriptors[0]);
+  FileDescriptor peer_eventfd = std::move(parts.descriptors[1]);
+  check_memory_file(parts.file.get(), geometry_.segment_bytes(), "the segment of a pair");
+  check_memory_file(page.get(), doorbell_bytes(), "the doorbell page of a peer");
+  struct stat status {};
+  // An anonymous inode has no type; pipes, sockets and files, which could block the writer, have one.
+  if (fstat(peer_eventfd.get(), &status) != 0 || (status.st_mode & S_IFMT) != 0)
+    throw Error(TUTTI_MISMATCH, "what it passed as an eventfd is none");
+  peers_[parts.peer] = std::make_unique<Link>(
+      typename Link::Parts{geometry_, rank(), parts.peer, domain_.settings().stream_bytes,
+                           map_shared(parts.file.get(), geometry_.segment_bytes()),
+                           share_doorbell(map_shared(page.get(), doorbell_bytes()), std::move(peer_eventfd)),
+                           std::move(parts.socket), &attention_},
+      domain_);
+  links_.push_back(peers_[parts.peer].get());
+  attention_.sockets = true;  // more may have come behind the Setup
+}
+
+template <typename Link>
+void Endpoint<Link>::fail_peer(uint32_t peer) {
+  check_peer(peer);
+  connector_.refuse(peer, TUTTI_PEER_FAILED, "this rank gave it up");
+  if (Link* link = peers_[peer].get()) link->end(TUTTI_PEER_FAILED, "this rank gave it up", false);
+}
+
+template <typename Link>
+void Endpoint<Link>::abort() {
+  aborted_ = true;
+  for (uint32_t peer = 0; peer < nranks(); peer++) connector_.refuse(peer, TUTTI_ABORTED, "the endpoint was aborted");
+  for (Link* link : links_) link->end(TUTTI_ABORTED, "the endpoint was aborted", false);
+}
+
+// ---- progress
+
+template <typename Link>
+bool Endpoint<Link>::take(const tutti_transfer& transfer) {
+  check_shape(transfer, geometry_.slot_bytes, kInlineBytes);
+  Link& link = from_handle<Link>(transfer.link);
+  if (link.peer() >= nranks() || peers_[link.peer()].get() != &link)
+    throw refusal(transfer, TUTTI_INVALID_ARGUMENT, "a link of another endpoint");
+  if constexpr (!requires(const tutti_memory& memory) { domain_.register_memory(memory); })
+    if (transfer.region) throw refusal(transfer, TUTTI_INVALID_ARGUMENT, "a region: no memory is registered here");
+  if (link.told()) throw refusal(transfer, link.end_status(), "the link has ended: " + link.why());
+  return link.post(transfer);
+}
+
+template <typename Link>
+uint32_t Endpoint<Link>::progress(std::span<tutti_completion> completions) {
+  const uint32_t interval = links_.size() + 1 < nranks() ? kSocketIntervalConnecting : kSocketInterval;
+  if (++calls_ % interval == 0 || attention_.sockets) [[unlikely]]
+    read_sockets();
+  uint32_t n = deliver_control(completions);
+  std::vector<Lane*>& active = attention_.active;
+  for (size_t left = active.size(); left > 0 && n < completions.size(); left--) {
+    if (next_active_ >= active.size()) next_active_ = 0;
+    Lane* lane = active[next_active_];
+    const auto room = completions.subspan(n);
+    n += lane->link->advance(*lane, room.data(), static_cast<uint32_t>(room.size()));
+    if (lane->active) {
+      next_active_++;
+    } else {
+      active[next_active_] = active.back();
+      active.pop_back();
+    }
+  }
+  if (!attention_.failing.empty()) [[unlikely]]
+    n += deliver_ends(completions.subspan(n));
+  return n;
+}
+
+template <typename Link>
+uint32_t Endpoint<Link>::deliver_control(std::span<tutti_completion> completions) {
+  uint32_t n = 0;
+  bool left_over = false;
+  for (uint64_t w = 0; w < control_pending_.size(); w++) {
+    std::atomic<uint64_t>& word = doorbell().control(w);
+    if (word.load(std::memory_order_relaxed) != 0) control_pending_[w] |= word.exchange(0, std::memory_order_seq_cst);
+    for (uint64_t bits = control_pending_[w]; bits != 0; bits &= bits - 1) {
+      const uint64_t peer = w * 64 + static_cast<uint64_t>(std::countr_zero(bits));
+      Link* link = peer < nranks() ? peers_[peer].get() : nullptr;
+      if (!link && peer < nranks() && peer != rank())
+        continue;  // complete at the other end, here it comes with its Setup
+      bool emptied = !link;
+      while (!emptied && n < completions.size() && n < control_data_.size()) {
+        uint64_t bytes = 0;
+        emptied = !link->receive_control(control_data_[n].data(), bytes);
+        if (emptied) break;
+        completions[n] = {TUTTI_COMPLETION_CONTROL, TUTTI_OK, link->peer(), 0, 0, bytes, control_data_[n].data(), 0};
+        n++;
+      }
+      if (emptied)
+        control_pending_[w] &= ~(uint64_t{1} << peer % 64);
+      else
+        left_over = true;
+    }
+  }
+  any_control_pending_ = left_over;
+  return n;
+}
+
+template <typename Link>
+uint32_t Endpoint<Link>::deliver_ends(std::span<tutti_completion> completions) {
+  uint32_t n = 0;
+  std::erase_if(attention_.failing, [&](Link* link) {
+    if (link->active_lanes() > 0 || n == completions.size()) return false;  // its transfers end first
+    link->set_told();
+    completions[n++] = {TUTTI_COMPLETION_PEER_FAILED, TUTTI_PEER_FAILED, link->peer(), 0, 0, 0, link->why().c_str(), 0};
+    return true;
+  });
+  return n;
+}
+
+template <typename Link>
+void Endpoint<Link>::read_sockets() {
+  attention_.sockets = false;
+  bool knocked = false;
+  const std::span<const epoll_event> events = sleeper_.ready();
+  for (const epoll_event& event : events) {
+    const uint64_t mark = event.data.u64;
+    if (mark == Connector::kDoorway)
+      knocked = true;
+    else if (mark == kEventfd)
+      read_eventfd();
+    else if (Link* link = peers_[mark].get())
+      link->read_socket();
+    else
+      connector_.hear(static_cast<uint32_t>(mark));
+  }
+  connector_.advance(knocked);
+  attention_.sockets |= events.size() == Sleeper::kMost || connector_.is_busy();
+  for (Link* link : links_) link->write_socket();
+}
+
+// ---- sleeping
+
+template <typename Link>
+void Endpoint<Link>::read_eventfd() {
+  uint64_t count;
+  [[maybe_unused]] const ssize_t got = read(eventfd_.get(), &count, sizeof count);
+}
+
+template <typename Link>
+bool Endpoint<Link>::has_news() {
+  if (attention_.sockets || any_control_pending_ || !attention_.failing.empty()) return true;
+  for (uint64_t w = 0; w < control_pending_.size(); w++)
+    if (doorbell().control(w).load(std::memory_order_seq_cst) != 0) return true;
+  bool news = false;
+  for (Link* link : links_)
+    if (link->has_news()) news = true;
+  if (!attention_.failing.empty()) return true;
+  if (!sleeper_.ready().empty()) news = attention_.sockets = true;
+  return news;
+}
+
+template <typename Link>
+bool Endpoint<Link>::arm() {
+  doorbell().sleeps.store(1, std::memory_order_seq_cst);
+  if (!has_news()) return true;
+  doorbell().sleeps.store(0, std::memory_order_seq_cst);
+  return false;
+}
+
+template <typename Link>
+void Endpoint<Link>::disarm() {
+  doorbell().sleeps.store(0, std::memory_order_seq_cst);
+  read_eventfd();
+  attention_.sockets = true;
+}
+
+}  // namespace local
+}  // namespace TUTTI_SDK_NAMESPACE
+}  // namespace tutti::sdk

@@ -38,10 +38,11 @@ Cause Communicator::cause_of(const std::exception& problem) noexcept try {
   if (const auto* difference = dynamic_cast<const CallsDiffer*>(&problem))
     return {TUTTI_MISMATCH, difference->culprit, difference->text};
   const Failure failure = failure_of(problem);
-  // A message of another size has come: by now its sender has told which call it belongs to.
-  if (failure.status == TUTTI_MISMATCH && !breakdown_.begun()) {
+  // A message of another size has come: by now its sender has told which call it belongs to. Or a link fails: its
+  // transport has recorded which peer is out of reach.
+  if ((failure.status == TUTTI_MISMATCH || failure.status == TUTTI_PEER_FAILED) && !breakdown_.begun()) {
     fabric_.progress(true, *this);
-    if (auto told = breakdown_.reported(); told && told->status == TUTTI_MISMATCH) return *told;
+    if (auto told = breakdown_.reported(); told && told->status == failure.status) return *told;
   }
   return {failure.status, rank_, fmt::format("failed: {}", failure.text)};
 } catch (const std::bad_alloc&) {

@@ -9,14 +9,16 @@
 #include <cstring>
 #include <utility>
 
+#include "bootstrap/failure.hpp"
+
 namespace tutti::core {
 namespace {
 
-// In the transport's own words if it has any.
-std::string broken_way(const char* what, const Link& link, tutti_status status) {
+// A link that fails ends the communicator. In the transport's own words if it has any.
+Failure broken_way(const char* what, const Link& link, tutti_status status) {
   const std::string why = take_plugin_error();
-  return fmt::format("{} rank {} over {}: {}{}{}", what, link.peer, link.port->api->name, tutti_status_text(status),
-                     why.empty() ? "" : ": ", why);
+  return Failure(status, fmt::format("{} rank {} over {}: {}{}{}", what, link.peer, link.port->api->name,
+                                     tutti_status_text(status), why.empty() ? "" : ": ", why));
 }
 
 enum : uint32_t { type_rts = 0x54545031, type_cts, type_reject, type_credit, type_stream_rts };
@@ -135,11 +137,7 @@ bool PointToPoint::announce(uint32_t rank, Peer& peer) {
     peer.waiting.pop_front();
     in_hand_ = transfer;
     moved = true;
-    if (status < 0) {
-      finish(transfer, status,
-             fmt::format("send to rank {} over {}: {}", rank, link.port->api->name, take_plugin_error()));
-      continue;
-    }
+    if (status < 0) throw broken_way("send to", link, status);
     --peer.credit;
     transfer->sequence = peer.next_sequence++;
     if (transfer->on_stream) {
@@ -181,10 +179,9 @@ bool PointToPoint::move(Link& link, Bulk& bulk, bool* moved) {
     t.sending ? bulk.out.advance(t.data, t.bytes, bulk.memory) : bulk.in.advance(t.data, false, bulk.memory.region);
   const uint64_t now = t.sending ? flow.handed : flow.completed;
   *moved |= std::exchange(flow.seen, now) != now;
-  const bool done = t.sending ? bulk.out.done() : bulk.in.done();
-  if (flow.status < 0 ? flow.pending != 0 : !done) return false;
-  const char* what = t.sending ? "send to" : "receive from";
-  finish(&t, flow.status, flow.status < 0 ? broken_way(what, link, flow.status) : std::string());
+  if (flow.status < 0) throw broken_way(t.sending ? "send to" : "receive from", link, flow.status);
+  if (!(t.sending ? bulk.out.done() : bulk.in.done())) return false;
+  finish(&t, TUTTI_OK, {});
   return true;
 }
 

@@ -22,6 +22,31 @@ TEST(Completion, AReceiveThatTellsNoBytesIsNotTakenForAMessage) {
   faulty::hides_bytes = false;
 }
 
+// A transport may notice that a peer closes before this rank has heard why: here rank 2 aborts only then.
+TEST(Completion, AReceiveWhosePeerIsGoneNamesTheCause) {
+  run_ranks(3,
+            [](Communicator& comm) {
+              comm.barrier();
+              std::vector<int32_t> data(1000, 1);
+              if (comm.rank() == 2) {
+                while (!faulty::has_lost) std::this_thread::yield();
+                comm.abort("because of the test");
+                return;
+              }
+              faulty::loses_peers = true;
+              if (comm.rank() == 1) {
+                failure_of([&] { comm.send<int32_t>(data, 0); });  // it may be over before the abort
+                return;
+              }
+              const Failed failed = failure_of([&] { comm.receive<int32_t>(data, 1); });
+              EXPECT_EQ(failed.status, TUTTI_ABORTED) << failed.text;
+              EXPECT_NE(failed.text.find("rank 2"), std::string::npos) << failed.text;
+              EXPECT_NE(failed.text.find("because of the test"), std::string::npos) << failed.text;
+            },
+            {"faulty"});
+  faulty::loses_peers = false;
+}
+
 }  // namespace
 }  // namespace tutti::test
 

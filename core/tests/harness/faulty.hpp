@@ -18,6 +18,8 @@ namespace tutti::test::faulty {
 
 inline std::atomic<bool> keeps_aborted{false};  // transfers that an abort has ended are never given back
 inline std::atomic<bool> hides_bytes{false};    // a completed receive says that nothing has arrived
+inline std::atomic<bool> loses_peers{false};    // posting a receive fails: the peer is gone
+inline std::atomic<bool> has_lost{false};       // ... and has done so
 
 namespace detail {
 
@@ -37,12 +39,21 @@ inline tutti_status progress(tutti_endpoint* endpoint, tutti_completion* complet
   return status;
 }
 
+inline tutti_status post(tutti_endpoint* endpoint, const tutti_transfer* transfers, uint32_t n, uint32_t* accepted) {
+  if (!loses_peers || n == 0 || transfers[0].kind != TUTTI_TRANSFER_RECV)
+    return tcp->post(endpoint, transfers, n, accepted);
+  *accepted = 0;
+  has_lost = true;
+  return TUTTI_PEER_FAILED;
+}
+
 inline tutti_transport table;
 inline const void* get_interface(const char* id, uint32_t index) {
   if (index || std::strcmp(id, TUTTI_TRANSPORT_ID) != 0) return nullptr;
   table = *tcp;
   table.name = "faulty";
   table.progress = progress;
+  table.post = post;
   return &table;
 }
 

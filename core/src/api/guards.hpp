@@ -97,7 +97,7 @@ tutti_status pinned(const tutti_comm* comm, Body&& body) noexcept {
 template <typename Body>
 tutti_status about(tutti_request* request, Body&& body) noexcept {
   if (!request) return TUTTI_INVALID_ARGUMENT;
-  if (request->complete.load(std::memory_order_acquire) && !request->alive->load(std::memory_order_acquire))
+  if (request->complete.load(std::memory_order_acquire) && !request->pool->alive.load(std::memory_order_acquire))
     return request->status;
   if (request->comm->forked()) return TUTTI_INVALID_USAGE;  // it is the parent's; its locks may be held
   try {

@@ -16,13 +16,26 @@
 namespace tutti::core::api {
 namespace {
 
-// A group while its messages are checked.
+// A group while its messages are checked. Its memory is the thread's, for its next group.
 struct Group {
   Communicator& communicator;
   const char* each;  // begins the texts of failures
   void* stream = nullptr;
-  std::vector<Transfer> transfers{};
+  std::vector<Transfer>& transfers;
   DeviceMemory where{};  // of those on a device
+  Group(Communicator& of, const char* name, void* on) : communicator(of), each(name), stream(on), transfers(kept()) {
+    transfers.clear();
+  }
+  void require_apart() const {
+    static thread_local std::vector<const Transfer*> sorted;
+    core::require_apart(transfers, sorted);
+  }
+
+ private:
+  static std::vector<Transfer>& kept() {
+    static thread_local std::vector<Transfer> memory;
+    return memory;
+  }
 };
 
 void add(Group& group, const tutti_message& m) {
@@ -74,8 +87,7 @@ tutti_status transfer(tutti_comm* comm, bool sending, void* data, uint64_t count
     add(group, message);
     if (peer == c.rank())
       invalid(fmt::format("{}: peer is {}, this rank itself: copy instead, or use tutti_exchange", name, peer));
-    return c.exchange(name, std::move(group.transfers), {{}, nullptr, nullptr, group.where, options.stream}, &options,
-                      request);
+    return c.exchange(name, group.transfers, {{}, nullptr, nullptr, group.where, options.stream}, &options, request);
   });
 }
 
@@ -95,8 +107,9 @@ tutti_status exchange(tutti_comm* comm, const tutti_message* messages, uint64_t 
     if (group.where && std::ranges::any_of(group.transfers, [](const Transfer& t) { return t.bytes && !t.on_stream; }))
       invalid(
           fmt::format("exchange: some data is host memory, some of {}: all has to be on one", describe(group.where)));
-    return c.exchange("exchange", std::move(group.transfers), {{}, nullptr, nullptr, group.where, options.stream},
-                      &options, request);
+    group.require_apart();
+    return c.exchange("exchange", group.transfers, {{}, nullptr, nullptr, group.where, options.stream}, &options,
+                      request);
   });
 }
 
@@ -135,7 +148,7 @@ void tutti_request_free(tutti_request* request) {
   if (!request) return;
   // In a forked child it stays pending for ever, and nothing there looks at it any more.
   if (!request->complete.load(std::memory_order_acquire)) tutti_request_wait(request);
-  delete request;  // a complete one no longer needs its communicator, which may be gone
+  request->pool->give_back(*request);  // a complete one no longer needs its communicator, which may be gone
 }
 
 }  // extern "C"

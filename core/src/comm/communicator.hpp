@@ -11,6 +11,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
@@ -56,7 +57,7 @@ class Communicator final : public Engine, private PortEvents, private Breakdown:
   tutti_status stream_collective(StreamRunner::Call call, const tutti_options* options, tutti_request** request);
   // One or several sends and receives, in communicator_transfer.cpp. `call` says where those on device memory are; they
   // are in its stream when this returns. `name`: of the call, for reports.
-  tutti_status exchange(const char* name, std::vector<Transfer> transfers, const StreamRunner::Call& call,
+  tutti_status exchange(const char* name, std::span<const Transfer> transfers, const StreamRunner::Call& call,
                         const tutti_options* options, tutti_request** request);
   tutti_status test(tutti_request& request);
   // timeout_ns UINT64_MAX: until complete.
@@ -160,12 +161,13 @@ class Communicator final : public Engine, private PortEvents, private Breakdown:
   void await_device(uint64_t timeout_ns);
 
   // Sends and receives, in communicator_transfer.cpp.
-  tutti_status exchange_on_host(const char* name, std::vector<Transfer> transfers, const tutti_options* options,
+  tutti_status exchange_on_host(const char* name, std::span<const Transfer> transfers, const tutti_options* options,
                                 tutti_request** request);
-  tutti_status exchange_in_stream(StreamRunner::Call call, std::vector<Transfer> transfers,
+  tutti_status exchange_in_stream(StreamRunner::Call call, std::span<const Transfer> transfers,
                                   const tutti_options* options, tutti_request** request);
-  std::string carriers(const std::vector<Transfer>& transfers);
+  uint32_t transfer_service(const char* name, std::span<const Transfer> transfers);
   void start(std::vector<Transfer>& transfers);
+  void begin_group(tutti_request& request);
   void match(std::vector<Transfer>& transfers);
   void put_transfers(const StreamRunner::Call& call, const std::vector<Transfer>& transfers);
   bool advance_streams();
@@ -186,6 +188,7 @@ class Communicator final : public Engine, private PortEvents, private Breakdown:
   template <typename Body>
   decltype(auto) or_tell(Body&& body);
   void run_directly(tutti_request& request);
+  void wait_on(const tutti_request& request, uint32_t& fruitless);
   void check_end();
   void settle(bool unmapped);
   std::unique_lock<std::mutex> lock_for_call();
@@ -242,6 +245,7 @@ class Communicator final : public Engine, private PortEvents, private Breakdown:
   Breakdown breakdown_{*this};
   Waiter waiter_{*this};
   Operations operations_{{*this, fabric_, *this, call_check_, breakdown_, memory_windows_}};
+  std::string carriers_;  // of the transfers that begin, while they are told
   uint64_t next_look_ns_ = 0;
 
   std::mutex mutex_;

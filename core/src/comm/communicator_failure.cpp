@@ -28,7 +28,10 @@ void Communicator::check_deadlines(uint64_t now) {
 std::string Communicator::standpoint() const {
   std::string where = operations_.standpoint();
   const Transfer* transfer = point_to_point_.oldest();
-  const bool waits_to_match = transfer && transfer->on_stream;
+  const tutti_request* on_device = streams_ ? streams_->oldest() : nullptr;
+  const Transfer* unmatched = on_device ? Operations::unmatched(*on_device) : nullptr;
+  if (unmatched) transfer = unmatched;
+  const bool waits_to_match = unmatched || (transfer && transfer->on_stream && transfer->timeout_ns != no_timeout);
   if (where.empty() && !waits_to_match && streams_ && streams_->pending()) where = streams_->standpoint();
   if (where.empty() && transfer) where = PointToPoint::standpoint(*transfer);
   return fmt::format("seen by rank {} in {}{}{}", rank_, name(), where.empty() ? "" : ": ", where);

@@ -126,7 +126,9 @@ void Communicator::prepare() {
   if (topology_.ranks_on_host_of(rank_) > topology_.rank(rank_).cores) waiter_.use({16, 400});
   operations_.place(rank_, name(), windows, lanes, *reports_);
   point_to_point_.place(rank_, &fabric_.links(), windows * lanes,
-                        [this](const Transfer& transfer) { operations_.ended(transfer); });
+                        [this](Transfer& transfer, tutti_status status, const std::string& error) {
+                          operations_.ended(transfer, status, error);
+                        });
   call_check_.place(rank_, nranks_, configuration_.checks_calls, &fabric_.links());
   plans_.use({rank_, nranks_, configuration_.verifies, selector_.get(), &fabric_.links(), reports_.get()});
   reports_->recorder().enter(TUTTI_FLIGHT_READY);

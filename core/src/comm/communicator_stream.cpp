@@ -73,8 +73,7 @@ tutti_status Communicator::stream_collective(StreamRunner::Call call, const tutt
   mine.plan ^= streams_->places_hash();
   if (call_check_.has_news()) hear_news(mine);
 
-  auto made = or_tell([&] { return operations_.make(request != nullptr, call.timeout_ns); });
-  made->kind = StreamCollective{};
+  auto made = or_tell([&] { return operations_.make<StreamCollective>(request != nullptr, call.timeout_ns); });
   made->bytes = plan.plan.call_bytes;
   made->service = stream_service(plan, call.where);
   plans_.forget_last(call.shape.collective);
@@ -266,7 +265,11 @@ void Communicator::await_peers(const std::function<bool()>& enough, uint64_t tim
 
 bool Communicator::advance_streams() {
   if (!untold_.empty()) tell_of_streams();
-  return streams_->advance([this](tutti_request* request) { operations_.complete(*request, TUTTI_OK); });
+  return streams_->advance([this](tutti_request* request) {
+    if (Operations::unmatched(*request)) return false;
+    operations_.complete(*request, TUTTI_OK);
+    return true;
+  });
 }
 
 // After a failure: lets the device's work come to its end, so that nothing of ours is in use any more. Returns what the

@@ -120,19 +120,24 @@ tutti_status Communicator::test(tutti_request& request) {
   return request.complete.load(std::memory_order_acquire) ? result_of(request) : tutti_status{TUTTI_AGAIN};
 }
 
+// One turn of a wait for the request; the engine is held.
+void Communicator::wait_on(const tutti_request& request, uint32_t& fruitless) {
+  try {
+    if (progress())
+      fruitless = 0;
+    else if (!request.complete.load(std::memory_order_acquire))
+      waiter_.pause(fruitless);
+  } catch (const std::exception& problem) {  // a request is in use until it is complete
+    breakdown_.fail(cause_of(problem));
+  }
+}
+
 tutti_status Communicator::wait(tutti_request& request, uint64_t timeout_ns) {
   const uint64_t deadline = timeout_ns == UINT64_MAX ? UINT64_MAX : clock_ns() + timeout_ns;
   uint32_t fruitless = 0;
   while (!request.complete.load(std::memory_order_acquire)) {
     const Hold hold(*this);
-    try {
-      if (progress())
-        fruitless = 0;
-      else if (!request.complete.load(std::memory_order_acquire))
-        waiter_.pause(fruitless);
-    } catch (const std::exception& problem) {  // a request is in use until it is complete
-      breakdown_.fail(cause_of(problem));
-    }
+    wait_on(request, fruitless);
     if (deadline != UINT64_MAX && clock_ns() >= deadline && !request.complete.load(std::memory_order_acquire))
       return TUTTI_AGAIN;
   }

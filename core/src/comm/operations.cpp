@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <new>
 #include <utility>
@@ -22,10 +23,13 @@ void Operations::place(uint32_t rank, const std::string& name, uint32_t windows,
 
 // ---- All kinds ---------------------------------------------------------------------------------------------
 
-Operations::Request Operations::make(bool lasting, uint64_t timeout_ns) {
-  if (!lasting && !spare_) spare_ = &own_.emplace_back();
-  Request request(lasting ? new tutti_request : std::exchange(spare_, spare_->next), {this});
-  if (lasting) request->alive = alive_;
+Operations::Request Operations::make(RequestKind kind, bool lasting, uint64_t timeout_ns) {
+  Request request(pool_->take(kind.index()), {pool_.get()});
+  if (!request) {
+    request.reset(new tutti_request);
+    request->kind = std::move(kind);
+  }
+  if (lasting) request->pool = pool_;
   request->comm = &parts_.comm;
   renew(*request, timeout_ns);
   return request;
@@ -39,8 +43,6 @@ void Operations::renew(tutti_request& request, uint64_t timeout_ns) const {
   request.error.clear();
   request.complete.store(false, std::memory_order_relaxed);
 }
-
-void Operations::keep(tutti_request& request) { request.next = std::exchange(spare_, &request); }
 
 void Operations::complete(tutti_request& request, tutti_status status) {
   const uint64_t now = ticks();
@@ -62,15 +64,16 @@ void Operations::complete(tutti_request& request, tutti_status status) {
     } catch (const std::bad_alloc&) {  // its status says so
     }
   if (&request != &direct_) --pending_;
-  const bool returns = &request != &direct_ && !request.alive;
+  const bool returns = &request != &direct_ && !request.pool;
   request.complete.store(true, std::memory_order_release);  // from here on its owner may free it
-  if (returns) keep(request);
+  if (returns) pool_->give_back(request);
 }
 
 // ---- Sends and receives ------------------------------------------------------------------------------------
 
-void Operations::begin(tutti_request& request, std::vector<Transfer> transfers) {
-  TransferGroup& group = request.kind.emplace<TransferGroup>(std::move(transfers));
+void Operations::begin(tutti_request& request, std::span<const Transfer> transfers) {
+  TransferGroup& group = request.group();
+  group.transfers.assign(transfers.begin(), transfers.end());
   group.open = group.transfers.size() + 1;
   request.bytes = 0;
   for (Transfer& transfer : group.transfers) {
@@ -82,13 +85,17 @@ void Operations::begin(tutti_request& request, std::vector<Transfer> transfers) 
   }
 }
 
-void Operations::ended(const Transfer& transfer) {
-  if (transfer.on_stream) return;  // it has been matched: the stream carries its bytes
+void Operations::ended(Transfer& transfer, tutti_status status, const std::string& error) {
   tutti_request& request = *transfer.request;
-  reports_->recorder().end_transfer(transfer.record, ticks(), transfer.status);
-  if (transfer.status < 0 && request.status == TUTTI_OK) {
-    request.status = transfer.status;
-    request.error = own_error(transfer);
+  transfer.done = true;
+  if (transfer.on_stream) {  // the request completes when the device has come to its end, too
+    --request.group().open;
+    return;
+  }
+  reports_->recorder().end_transfer(transfer.record, ticks(), status);
+  if (status < 0 && request.status == TUTTI_OK) {
+    request.status = status;
+    request.error = own_error(error);
   }
   all_begun(request);
 }
@@ -97,10 +104,16 @@ void Operations::all_begun(tutti_request& request) {
   if (--request.group().open == 0) complete(request, request.status);
 }
 
+const Transfer* Operations::unmatched(const tutti_request& request) {
+  const auto* group = std::get_if<TransferGroup>(&request.kind);
+  if (!group || group->open == 1) return nullptr;  // nobody says all_begun()
+  const auto found = std::ranges::find(group->transfers, false, &Transfer::done);
+  return found == group->transfers.end() ? nullptr : &*found;
+}
+
 // A transfer's error with the place where it was met, unless it is that of the communicator's end.
-std::string Operations::own_error(const Transfer& transfer) const try {
-  if (parts_.breakdown.status() == TUTTI_OK) return fmt::format("rank {}: {}: {}", rank_, name_, transfer.error);
-  return transfer.error;
+std::string Operations::own_error(const std::string& error) const try {
+  return parts_.breakdown.status() == TUTTI_OK ? fmt::format("rank {}: {}: {}", rank_, name_, error) : error;
 } catch (const std::bad_alloc&) {
   return {};
 }

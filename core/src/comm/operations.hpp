@@ -7,10 +7,9 @@
 // Threads: whoever holds the communicator's engine, one at a time.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
-#include <deque>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -39,25 +38,23 @@ class Operations {
   Operations(const Operations&) = delete;
   Operations& operator=(const Operations&) = delete;
   // Requests of the application may outlive it.
-  ~Operations() { alive_->store(false, std::memory_order_release); }
+  ~Operations() { pool_->alive.store(false, std::memory_order_release); }
   // Once, before any call of the application: as many windows of so many lanes.
   void place(uint32_t rank, const std::string& name, uint32_t windows, uint32_t lanes, Reports& reports);
 
   // ---- All kinds.
 
   struct Release {
-    Operations* operations = nullptr;
-    void operator()(tutti_request* request) const {
-      if (request->alive)
-        delete request;
-      else
-        operations->keep(*request);
-    }
+    RequestPool* pool = nullptr;
+    void operator()(tutti_request* request) const { pool->give_back(*request); }
   };
   using Request = std::unique_ptr<tutti_request, Release>;
   // A request of a call that begins now. `lasting`: the application or the caller holds it when it is complete.
-  // Otherwise it returns here by itself, and later calls need no memory for theirs.
-  Request make(bool lasting, uint64_t timeout_ns);
+  // Otherwise it returns by itself, and is as it was until the next one is made.
+  template <typename Kind>
+  Request make(bool lasting, uint64_t timeout_ns) {
+    return make(RequestKind(Kind{}), lasting, timeout_ns);
+  }
   // The number of the next collective, on the host or in a stream.
   uint64_t next_sequence() const { return next_sequence_; }
   uint64_t take_sequence() { return next_sequence_++; }
@@ -72,11 +69,13 @@ class Operations {
 
   // ---- Sends and receives.
 
-  // Makes the request one for these transfers, none of which has begun. Each transfer on the host ends by ended(); the
-  // request completes after the last one and all_begun().
-  void begin(tutti_request& request, std::vector<Transfer> transfers);
-  void ended(const Transfer& transfer);
+  // The request is one for these transfers from now on, none of which has begun. Each of them ends by ended(). On the
+  // host the request completes after the last one and all_begun().
+  void begin(tutti_request& request, std::span<const Transfer> transfers);
+  void ended(Transfer& transfer, tutti_status status, const std::string& error);
   void all_begun(tutti_request& request);
+  // One of a group in a stream that has not met the other side's, or nullptr.
+  static const Transfer* unmatched(const tutti_request& request);
 
   // ---- Collectives on host memory.
 
@@ -123,8 +122,8 @@ class Operations {
   void start(tutti_request& request, Plan& plan, const void* in, void* out);
   bool launch(tutti_request& request);
   void record_waits(uint64_t now_ns, bool moved);
-  std::string own_error(const Transfer& transfer) const;
-  void keep(tutti_request& request);
+  std::string own_error(const std::string& error) const;
+  Request make(RequestKind kind, bool lasting, uint64_t timeout_ns);
 
   Parts parts_;
   uint32_t rank_ = 0;
@@ -136,9 +135,7 @@ class Operations {
   tutti_request direct_;
   tutti_request* first_ = nullptr;  // asynchronous collectives on host memory, oldest first
   tutti_request** end_ = &first_;   // the last one's `next`
-  std::deque<tutti_request> own_;   // those that return by themselves
-  tutti_request* spare_ = nullptr;  // the complete ones of them
-  std::shared_ptr<std::atomic<bool>> alive_ = std::make_shared<std::atomic<bool>>(true);
+  std::shared_ptr<RequestPool> pool_ = std::make_shared<RequestPool>();
 };
 
 }  // namespace tutti::core

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// tutti_request: one operation, of one of three kinds. All kinds begin and complete alike (operations.hpp).
+// tutti_request: one operation, of one of three kinds. All kinds begin and complete alike (operations.hpp). A request
+// is used again for operations of its kind, with the memory that it has.
 #pragma once
 
 #include <tutti/tutti.h>
 
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <memory>
@@ -12,7 +14,7 @@
 #include <variant>
 #include <vector>
 
-#include "p2p/point_to_point.hpp"
+#include "p2p/transfer.hpp"
 #include "plan/plan.hpp"
 
 namespace tutti::core {
@@ -32,7 +34,24 @@ struct StreamCollective {};
 // Sends and receives that end together: on the host, or all in a stream.
 struct TransferGroup {
   std::vector<Transfer> transfers;
-  uint64_t open = 0;  // on the host: not complete
+  uint64_t open = 0;  // that are not done
+};
+using RequestKind = std::variant<HostCollective, StreamCollective, TransferGroup>;
+
+// The requests of a communicator that nobody uses. It lives as long as the communicator or a request of the
+// application.
+class RequestPool {
+ public:
+  ~RequestPool();
+  // One of the kind with that index in RequestKind; nullptr: there is none. One thread at a time.
+  tutti_request* take(size_t kind);
+  // Any thread.
+  void give_back(tutti_request& request);
+  // Does the communicator live?
+  std::atomic<bool> alive{true};
+
+ private:
+  std::array<std::atomic<tutti_request*>, std::variant_size_v<RequestKind>> first_{};
 };
 
 }  // namespace tutti::core
@@ -45,10 +64,10 @@ struct tutti_request {
   const Collective& collective() const { return std::get<Collective>(kind); }
   Group& group() { return std::get<Group>(kind); }
 
-  std::variant<Collective, tutti::core::StreamCollective, Group> kind;
+  tutti::core::RequestKind kind;
   tutti::core::Communicator* comm = nullptr;
-  std::shared_ptr<const std::atomic<bool>> alive;  // the communicator; nullptr: the application has no part in it
-  tutti_request* next = nullptr;                   // in a list of Operations
+  std::shared_ptr<tutti::core::RequestPool> pool;  // nullptr: the application has no part in it
+  tutti_request* next = nullptr;                   // in a list of Operations, or in the pool
   uint64_t sequence = 0;                           // of collectives
   uint64_t bytes = 0;                              // that reports count
   uint64_t timeout_ns = 0;

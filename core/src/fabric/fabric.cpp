@@ -23,14 +23,6 @@ void Fabric::close() {
   ports_.clear();
 }
 
-std::string Fabric::carriers(const std::set<uint32_t>& peers) const {
-  std::string names;
-  for (const Port& port : ports_)
-    if (std::ranges::any_of(peers, [&](uint32_t peer) { return links_[peer].port == &port; }))
-      names += (names.empty() ? "" : "+") + std::string(port.api->name);
-  return names;
-}
-
 bool Fabric::progress(bool all, PortEvents& events) {
   bool moved = false;
   for (Port& port : ports_)

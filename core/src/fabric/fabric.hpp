@@ -13,6 +13,7 @@
 #include <deque>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "choose/topology.hpp"
@@ -53,8 +54,13 @@ class Fabric {
   std::vector<Link>& links() { return links_; }
   Link& link(uint32_t peer) { return links_[peer]; }
   size_t ports() const { return ports_.size(); }
-  // "shm+tcp": the transports that reach some of these ranks.
-  std::string carriers(const std::set<uint32_t>& peers) const;
+  // Appends "shm+tcp", the transports that `carries(port)` holds for, to a text.
+  template <typename Carries>
+  void add_carriers(Carries&& carries, std::string& text) const {
+    const char* between = "";
+    for (const Port& port : ports_)
+      if (carries(port)) text.append(std::exchange(between, "+")).append(port.api->name);
+  }
 
   // Advances the ports, `all` or those with transfers under way, and hands what happened to `events`. True when
   // something did.

@@ -17,12 +17,12 @@ std::string Reports::recorder_hint() const {
              : fmt::format(" [flight record: {}; read all ranks' with tutti-info --hang]", recorder_->path());
 }
 
-uint32_t Reports::row(const char* collective, const char* algorithm, const std::string& transports) {
+uint32_t Reports::row(const char* collective, const char* algorithm, std::string_view transports) {
   for (size_t i = 0; i < rows_.size(); ++i)
     if (rows_[i].collective == collective && rows_[i].algorithm == algorithm && rows_[i].transports == transports)
       return static_cast<uint32_t>(i);
-  rows_.push_back({collective, algorithm, transports});
-  recorder_->name_service(static_cast<uint32_t>(rows_.size() - 1), algorithm, transports);
+  rows_.push_back({collective, algorithm, std::string(transports)});
+  recorder_->name_service(static_cast<uint32_t>(rows_.size() - 1), algorithm, rows_.back().transports);
   return static_cast<uint32_t>(rows_.size() - 1);
 }
 

@@ -13,6 +13,7 @@
 #include <deque>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "observe/flight_recorder.hpp"
@@ -34,7 +35,7 @@ class Reports {
   std::string recorder_hint() const;
 
   // The row of the operations that one algorithm carries out over some transports.
-  uint32_t row(const char* collective, const char* algorithm, const std::string& transports);
+  uint32_t row(const char* collective, const char* algorithm, std::string_view transports);
   // An operation of that row is complete.
   void count(uint32_t row, uint64_t bytes, uint64_t ticks) {
     Row& r = rows_[row];

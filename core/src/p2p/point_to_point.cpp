@@ -5,7 +5,6 @@
 #include <tutti/registry.h>
 #include <tutti/tutti.h>
 
-#include <algorithm>
 #include <cstring>
 #include <utility>
 
@@ -21,154 +20,144 @@ Failure broken_way(const char* what, const Link& link, tutti_status status) {
                                      tutti_status_text(status), why.empty() ? "" : ": ", why));
 }
 
+std::string size_mismatch(const Transfer& receive, uint64_t sent) {
+  return fmt::format("receive of {} bytes from rank {} with tag {} matched a send of {} bytes: both must be equal",
+                     receive.bytes, receive.peer, receive.tag, sent);
+}
+
 enum : uint32_t { type_rts = 0x54545031, type_cts, type_reject, type_credit, type_stream_rts };
 
-bool on_stream(const MessageHeader& rts) { return rts.type == type_stream_rts; }
+bool by_stream(const MessageHeader& rts) { return rts.type == type_stream_rts; }
+bool is_eager(const MessageHeader& rts) { return rts.size <= eager_bytes && !by_stream(rts); }
 
-// True if this send matches this receive. Transfers on streams match in the order of the calls.
+// True if this send matches this receive. Transfers by streams match in the order of the calls.
 bool meet(const MessageHeader& rts, const Transfer& receive) {
-  return rts.tag == receive.tag || (on_stream(rts) && receive.on_stream);
+  return rts.tag == receive.tag || (by_stream(rts) && receive.by_stream());
+}
+
+tutti_status send_control(const Link& link, const void* message, uint64_t bytes) {
+  return link.port->api->send_control(link.handle, message, bytes);
 }
 
 }  // namespace
 
-void PointToPoint::place(uint32_t rank, std::vector<Link>* links, uint32_t lane,
-                         std::function<void(const Transfer&)> ended) {
+void PointToPoint::place(uint32_t rank, std::vector<Link>* links, uint32_t lane, Ended ended) {
   rank_ = rank;
   links_ = links;
   lane_ = lane;
   ended_ = std::move(ended);
 }
 
-void PointToPoint::start(Transfer* transfer) {
-  Peer& p = peer(transfer->peer);
-  if (!p.oldest()) p.last_move_ns = 0;  // its time begins now, not at the end of the last one
-  if (transfer->sending) {
-    p.waiting.push_back(transfer);
-    ++active_;
-    return;
+void PointToPoint::start(Transfer& transfer) {
+  Peer& p = peer(transfer.peer);
+  if (transfer.bytes > eager_bytes && !transfer.on_stream) {
+    transfer.bulk = &bulks_.take();
+    transfer.bulk->opened = false;
   }
-  const auto found =
-      std::find_if(p.arrivals.begin(), p.arrivals.end(), [&](const Arrival& a) { return meet(a.rts, *transfer); });
-  if (found == p.arrivals.end()) {
-    p.receives.push_back(transfer);
-    ++active_;
-    return;
-  }
-  const Arrival arrival = std::move(*found);
-  p.arrivals.erase(found);
+  if (transfer.timeout_ns != no_timeout && p.timed++ == 0) p.last_move_ns = 0;  // their time begins now
   ++active_;
-  match(transfer->peer, p, transfer, arrival);
+  if (transfer.sending) return p.waiting.push(transfer);
+  p.receives.push(transfer);
+  Arrival* arrival = p.arrivals.find([&](const Arrival& a) { return meet(a.rts, transfer); });
+  if (!arrival) return;
+  p.arrivals.remove(*arrival);
+  --p.unmatched;
+  match(p, transfer, arrival->rts, arrival->payload.data());
+  arrivals_.give_back(*arrival);
 }
 
-void PointToPoint::finish(Transfer* transfer, tutti_status status, const std::string& error) {
-  if (in_hand_ == transfer) in_hand_ = nullptr;
-  transfer->done = true;
-  transfer->status = status;
-  try {
-    transfer->error = error;
-  } catch (const std::bad_alloc&) {  // its status says so
-  }
+void PointToPoint::finish(Transfer& transfer, tutti_status status, const std::string& error) {
+  if (transfer.bulk) bulks_.give_back(*std::exchange(transfer.bulk, nullptr));
+  if (transfer.timeout_ns != no_timeout) --peer(transfer.peer).timed;
   --active_;
-  ended_(*transfer);
+  ended_(transfer, status, error);
 }
 
-void PointToPoint::reply(Peer& peer, uint32_t type, uint64_t sequence, uint64_t size) {
-  const MessageHeader header{type, 0, size, sequence};
-  peer.replies.emplace_back(reinterpret_cast<const char*>(&header), sizeof header);
-  ++replies_;
-}
-
-void PointToPoint::match(uint32_t rank, Peer& peer, Transfer* receive, const Arrival& arrival) {
-  const MessageHeader& e = arrival.rts;
-  in_hand_ = receive;
-  if (++peer.consumed == credit_batch) {
-    reply(peer, type_credit, 0, peer.consumed);
-    peer.consumed = 0;
-  }
-  if (on_stream(e) || receive->on_stream) {
-    if (on_stream(e) != receive->on_stream || e.tag != receive->tag || e.size != receive->bytes)
-      return differ(receive, e);
-    return finish(receive, TUTTI_OK, {});
-  }
-  if (e.size != receive->bytes) {
-    if (e.size > arrival.payload.size()) reply(peer, type_reject, e.sequence, receive->bytes);
-    finish(receive, TUTTI_MISMATCH,
-           fmt::format("receive of {} bytes from rank {} with tag {} matched a send of {} bytes: both must be equal",
-                       receive->bytes, rank, e.tag, e.size));
+void PointToPoint::match(Peer& peer, Transfer& receive, const MessageHeader& rts, const std::byte* payload) {
+  if (++peer.matched == credit_batch) ++replies_;
+  std::string difference;
+  const bool equal = rts.size == receive.bytes;
+  if (by_stream(rts) || receive.on_stream) {
+    if (!equal || by_stream(rts) != receive.by_stream() || rts.tag != receive.tag) difference = differ(receive, rts);
+  } else if (!is_eager(rts)) {
+    receive.sequence = rts.sequence;
+    receive.sent = rts.size;
+    peer.receives.remove(receive);
+    peer.answered.push(receive);
+    ++replies_;
     return;
+  } else if (!equal) {
+    difference = size_mismatch(receive, rts.size);
+  } else if (rts.size) {
+    std::memcpy(receive.data, payload, rts.size);
   }
-  if (e.size == arrival.payload.size()) {
-    if (e.size) std::memcpy(receive->data, arrival.payload.data(), e.size);
-    finish(receive, TUTTI_OK, {});
-    return;
-  }
-  reply(peer, type_cts, e.sequence, 0);
-  auto bulk = std::make_unique<Bulk>();
-  bulk->transfer = receive;
-  peer.incoming.push_back(std::move(bulk));
-  in_hand_ = nullptr;
+  peer.receives.remove(receive);
+  finish(receive, difference.empty() ? TUTTI_OK : TUTTI_MISMATCH, difference);
 }
 
-void PointToPoint::differ(Transfer* receive, const MessageHeader& e) {
+std::string PointToPoint::differ(const Transfer& receive, const MessageHeader& rts) {
   difference_ = CallDifference{
-      receive->peer,
+      receive.peer,
       fmt::format("sent {} bytes of {} memory with tag {}, which met rank {}'s receive of {} bytes of {} memory with "
                   "tag {}: both have to be device memory, or both host memory, and equal in size and tag",
-                  e.size, on_stream(e) ? "device" : "host", e.tag, rank_, receive->bytes,
-                  receive->on_stream ? "device" : "host", receive->tag)};
-  finish(receive, TUTTI_MISMATCH, fmt::format("rank {} {}", receive->peer, difference_->reason));
+                  rts.size, by_stream(rts) ? "device" : "host", rts.tag, rank_, receive.bytes,
+                  receive.by_stream() ? "device" : "host", receive.tag)};
+  return fmt::format("rank {} {}", receive.peer, difference_->reason);
 }
 
-bool PointToPoint::announce(uint32_t rank, Peer& peer) {
-  Link& link = (*links_)[rank];
+bool PointToPoint::announce(Link& link, Peer& peer) {
   bool moved = false;
   while (!peer.waiting.empty() && peer.credit) {
-    Transfer* transfer = peer.waiting.front();
+    Transfer& transfer = *peer.waiting.first();
     std::byte message[TUTTI_CONTROL_BYTES];
-    const MessageHeader rts{transfer->on_stream ? type_stream_rts : type_rts, transfer->tag, transfer->bytes,
+    const MessageHeader rts{transfer.by_stream() ? type_stream_rts : type_rts, transfer.tag, transfer.bytes,
                             peer.next_sequence};
     std::memcpy(message, &rts, sizeof rts);
-    const bool eager = transfer->bytes <= eager_bytes && !transfer->on_stream;
-    if (eager && transfer->bytes) std::memcpy(message + sizeof rts, transfer->data, transfer->bytes);
-    const uint64_t size = sizeof rts + (eager ? transfer->bytes : 0);
-    const tutti_status status = link.port->api->send_control(link.handle, message, size);
-    if (status == TUTTI_AGAIN) return moved;
-    peer.waiting.pop_front();
-    in_hand_ = transfer;
-    moved = true;
-    if (status < 0) throw broken_way("send to", link, status);
-    --peer.credit;
-    transfer->sequence = peer.next_sequence++;
-    if (transfer->on_stream) {
-      finish(transfer, TUTTI_OK, {});
-    } else if (eager) {
-      link.sent += transfer->bytes;
-      finish(transfer, TUTTI_OK, {});
-    } else {
-      peer.announced[transfer->sequence] = transfer;
-      in_hand_ = nullptr;
-    }
-  }
-  return moved;
-}
-
-bool PointToPoint::flush(uint32_t rank, Peer& peer) {
-  Link& link = (*links_)[rank];
-  bool moved = false;
-  while (!peer.replies.empty()) {
-    const std::string& message = peer.replies.front();
-    const tutti_status status = link.port->api->send_control(link.handle, message.data(), message.size());
+    const uint64_t payload = is_eager(rts) ? transfer.bytes : 0;
+    if (payload) std::memcpy(message + sizeof rts, transfer.data, payload);
+    const tutti_status status = send_control(link, message, sizeof rts + payload);
     if (status == TUTTI_AGAIN) break;
-    peer.replies.pop_front();  // progress reports a failed link
-    --replies_;
+    if (status < 0) throw broken_way("send to", link, status);
     moved = true;
+    --peer.credit;
+    transfer.sequence = peer.next_sequence++;
+    link.sent += payload;
+    peer.waiting.remove(transfer);
+    if (transfer.bulk)
+      peer.announced.push(transfer);
+    else
+      finish(transfer, TUTTI_OK, {});
   }
   return moved;
 }
 
-bool PointToPoint::move(Link& link, Bulk& bulk, bool* moved) {
-  Transfer& t = *bulk.transfer;
+// Progress reports a failed link.
+bool PointToPoint::reply(Link& link, Peer& peer) {
+  const uint64_t before = replies_;
+  if (peer.owes_credit()) {
+    const MessageHeader credit{type_credit, 0, peer.matched, 0};
+    if (send_control(link, &credit, sizeof credit) == TUTTI_AGAIN) return false;
+    peer.matched = 0;
+    --replies_;
+  }
+  while (!peer.answered.empty()) {
+    Transfer& receive = *peer.answered.first();
+    const bool equal = receive.sent == receive.bytes;
+    const std::string difference = equal ? "" : size_mismatch(receive, receive.sent);
+    const MessageHeader answer{equal ? type_cts : type_reject, 0, equal ? 0 : receive.bytes, receive.sequence};
+    if (send_control(link, &answer, sizeof answer) == TUTTI_AGAIN) break;
+    peer.answered.remove(receive);
+    --replies_;
+    if (equal)
+      peer.incoming.push(receive);
+    else
+      finish(receive, TUTTI_MISMATCH, difference);
+  }
+  return replies_ != before;
+}
+
+bool PointToPoint::move(Link& link, Transfer& t, bool* moved) const {
+  Bulk& bulk = *t.bulk;
   Flow& flow = t.sending ? static_cast<Flow&>(bulk.out) : bulk.in;
   if (!std::exchange(bulk.opened, true)) {
     t.sending ? bulk.out.open(&link, lane_, t.bytes) : bulk.in.open(&link, lane_, t.bytes);
@@ -180,22 +169,41 @@ bool PointToPoint::move(Link& link, Bulk& bulk, bool* moved) {
   const uint64_t now = t.sending ? flow.handed : flow.completed;
   *moved |= std::exchange(flow.seen, now) != now;
   if (flow.status < 0) throw broken_way(t.sending ? "send to" : "receive from", link, flow.status);
-  if (!(t.sending ? bulk.out.done() : bulk.in.done())) return false;
-  finish(&t, TUTTI_OK, {});
-  return true;
+  return t.sending ? bulk.out.done() : bulk.in.done();
 }
 
 bool PointToPoint::advance_peer(uint32_t rank, Peer& p) {
-  bool moved = false;
-  if (!p.replies.empty()) moved |= flush(rank, p);
-  if (!p.waiting.empty()) moved |= announce(rank, p);
+  Link& link = (*links_)[rank];
+  bool moved = reply(link, p);
+  moved |= announce(link, p);
   for (auto* queue : {&p.outgoing, &p.incoming})
-    while (!queue->empty() && move((*links_)[rank], *queue->front(), &moved)) {
-      queue->pop_front();
+    while (!queue->empty() && move(link, *queue->first(), &moved)) {
+      finish(queue->pop(), TUTTI_OK, {});
       moved = true;
     }
   p.moved |= moved;
   return moved;
+}
+
+bool PointToPoint::on_rts(uint32_t rank, const MessageHeader& rts, const std::byte* payload, uint64_t bytes,
+                          std::string* error) {
+  Peer& p = peer(rank);
+  if (const uint32_t held = p.unmatched + p.matched; bytes != (is_eager(rts) ? rts.size : 0) || held >= rts_credit) {
+    *error = fmt::format("an RTS that breaks the protocol (size {}, {} bytes along, {} without credit)", rts.size,
+                         bytes, held);
+    return false;
+  }
+  (*links_)[rank].received += bytes;
+  if (Transfer* receive = p.receives.find([&](const Transfer& t) { return meet(rts, t); })) {
+    match(p, *receive, rts, payload);
+    return true;
+  }
+  Arrival& arrival = arrivals_.take();
+  arrival.rts = rts;
+  if (bytes) std::memcpy(arrival.payload.data(), payload, bytes);
+  p.arrivals.push(arrival);
+  ++p.unmatched;
+  return true;
 }
 
 bool PointToPoint::on_control(uint32_t rank, const std::byte* data, uint64_t bytes, std::string* error) {
@@ -209,45 +217,26 @@ bool PointToPoint::on_control(uint32_t rank, const std::byte* data, uint64_t byt
   p.moved = true;
   switch (e.type) {
     case type_stream_rts:
-    case type_rts: {
-      const uint64_t payload = bytes - sizeof e;
-      if (payload != (e.size <= eager_bytes && !on_stream(e) ? e.size : 0) || p.arrivals.size() >= rts_credit) {
-        *error = fmt::format("an RTS that breaks the protocol (size {}, {} bytes along, {} unmatched)", e.size, payload,
-                             p.arrivals.size());
-        return false;
-      }
-      (*links_)[rank].received += payload;
-      Arrival arrival{e, std::string(reinterpret_cast<const char*>(data) + sizeof e, payload)};
-      const auto found =
-          std::find_if(p.receives.begin(), p.receives.end(), [&](const Transfer* t) { return meet(e, *t); });
-      if (found == p.receives.end()) {
-        p.arrivals.push_back(std::move(arrival));
-        return true;
-      }
-      Transfer* receive = *found;
-      p.receives.erase(found);
-      match(rank, p, receive, arrival);
-      return true;
-    }
+    case type_rts:
+      return on_rts(rank, e, data + sizeof e, bytes - sizeof e, error);
     case type_cts:
     case type_reject: {
-      const auto found = p.announced.find(e.sequence);
-      if (found == p.announced.end()) {
+      Transfer* transfer = p.announced.find([&](const Transfer& t) { return t.sequence == e.sequence; });
+      if (!transfer) {
         *error = fmt::format("an answer to send {}, which was never announced", e.sequence);
         return false;
       }
-      Transfer* transfer = in_hand_ = found->second;
-      p.announced.erase(found);
-      if (e.type == type_reject) {
-        finish(transfer, TUTTI_MISMATCH,
-               fmt::format("send of {} bytes to rank {} with tag {} met a receive of {} bytes: both must be equal",
-                           transfer->bytes, rank, transfer->tag, e.size));
-        return true;
-      }
-      auto bulk = std::make_unique<Bulk>();
-      bulk->transfer = transfer;
-      p.outgoing.push_back(std::move(bulk));
-      in_hand_ = nullptr;
+      const bool rejected = e.type == type_reject;
+      const std::string difference =
+          rejected
+              ? fmt::format("send of {} bytes to rank {} with tag {} met a receive of {} bytes: both must be equal",
+                            transfer->bytes, rank, transfer->tag, e.size)
+              : "";
+      p.announced.remove(*transfer);
+      if (rejected)
+        finish(*transfer, TUTTI_MISMATCH, difference);
+      else
+        p.outgoing.push(*transfer);
       return true;
     }
     case type_credit:
@@ -264,36 +253,28 @@ bool PointToPoint::on_control(uint32_t rank, const std::byte* data, uint64_t byt
 }
 
 void PointToPoint::fail_all(tutti_status status, const std::string& error) {
-  if (in_hand_) finish(in_hand_, status, error);
-  for (auto& [rank, p] : peers_) {
-    for (Transfer* t : p.waiting) finish(t, status, error);
-    for (auto& [sequence, t] : p.announced) finish(t, status, error);
-    for (Transfer* t : p.receives) finish(t, status, error);
-    for (auto* queue : {&p.outgoing, &p.incoming})
-      for (auto& bulk : *queue) finish(bulk->transfer, status, error);
-  }
-  failed_ = std::exchange(peers_, {});
+  for (auto& [rank, p] : peers_)
+    for (auto* queue : {&p.waiting, &p.announced, &p.receives, &p.answered, &p.outgoing, &p.incoming})
+      while (!queue->empty()) {
+        Transfer& transfer = queue->pop();
+        transfer.bulk = nullptr;  // a transport may still know it
+        finish(transfer, status, error);
+      }
+  peers_.clear();
   replies_ = 0;
 }
 
 const Transfer* PointToPoint::Peer::oldest() const {
-  if (!outgoing.empty()) return outgoing.front()->transfer;
-  if (!incoming.empty()) return incoming.front()->transfer;
-  if (!announced.empty()) return announced.begin()->second;
-  if (!waiting.empty()) return waiting.front();
-  return receives.empty() ? nullptr : receives.front();
+  for (const auto* queue : queues())
+    if (!queue->empty()) return queue->first();
+  return nullptr;
 }
 
 const Transfer* PointToPoint::Peer::most_urgent() const {
   const Transfer* urgent = nullptr;
-  const auto look = [&](const Transfer* transfer) {
-    if (!urgent || transfer->timeout_ns < urgent->timeout_ns) urgent = transfer;
-  };
-  for (const auto* queue : {&outgoing, &incoming})
-    for (const auto& bulk : *queue) look(bulk->transfer);
-  for (const auto& [sequence, transfer] : announced) look(transfer);
-  for (const auto* queue : {&waiting, &receives})
-    for (const Transfer* transfer : *queue) look(transfer);
+  for (const auto* queue : queues())
+    for (const Transfer* transfer = queue->first(); transfer; transfer = transfer->next)
+      if (!urgent || transfer->timeout_ns < urgent->timeout_ns) urgent = transfer;
   return urgent;
 }
 
@@ -313,7 +294,7 @@ std::string PointToPoint::standpoint(const Transfer& transfer) {
 
 const Transfer* PointToPoint::overdue(uint64_t now_ns) {
   for (auto& [rank, p] : peers_) {
-    const Transfer* urgent = p.most_urgent();
+    const Transfer* urgent = p.timed ? p.most_urgent() : nullptr;
     if (!urgent || p.moved || p.last_move_ns == 0) p.last_move_ns = now_ns;
     p.moved = false;
     if (urgent && now_ns - p.last_move_ns > urgent->timeout_ns) return urgent;

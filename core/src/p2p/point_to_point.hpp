@@ -14,13 +14,14 @@
 //
 // Control messages carry everything but the bulk bytes. A sender has at most `rts_credit` unmatched RTS messages with a
 // peer, which bounds the memory of a receiver.
+//
+// All memory that a transfer needs is taken when it starts, and used again: matching and moving need none.
 #pragma once
 
+#include <array>
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <map>
-#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -28,6 +29,7 @@
 
 #include "fabric/link.hpp"
 #include "observe/call.hpp"
+#include "p2p/queue.hpp"
 #include "p2p/transfer.hpp"
 
 namespace tutti::core {
@@ -48,9 +50,12 @@ inline constexpr uint64_t eager_bytes = TUTTI_CONTROL_BYTES - sizeof(MessageHead
 
 class PointToPoint {
  public:
-  // Uses `lane` of every link, and the links' control messages. `ended` is called with each transfer that is done.
-  void place(uint32_t rank, std::vector<Link>* links, uint32_t lane, std::function<void(const Transfer&)> ended);
-  void start(Transfer* transfer);
+  // Uses `lane` of every link, and the links' control messages. `ended` is called with each transfer that is done, its
+  // status, and the error's text.
+  using Ended = std::function<void(Transfer&, tutti_status, const std::string&)>;
+  void place(uint32_t rank, std::vector<Link>* links, uint32_t lane, Ended ended);
+  // The transfer stays where it is until it is done.
+  void start(Transfer& transfer);
   // The mismatch that must end the communicator; returned once.
   std::optional<CallDifference> take_difference() { return std::exchange(difference_, std::nullopt); }
   // Advances everything and connects links on first use (`connect` returns true if one is ready). True if something
@@ -79,55 +84,58 @@ class PointToPoint {
  private:
   struct Arrival {
     MessageHeader rts;
-    std::string payload;
-  };
-  struct Bulk {
-    Transfer* transfer = nullptr;
-    Outflow out;
-    Inflow in;
-    RegisteredSpan memory;  // of an outgoing message, if it is registered
-    bool opened = false;
+    std::array<std::byte, eager_bytes> payload;
+    Arrival *next = nullptr, *previous = nullptr;
   };
   struct Peer {
     uint32_t credit = rts_credit;
-    uint32_t consumed = 0;
+    uint32_t unmatched = 0;  // of `arrivals`
+    uint32_t matched = 0;    // that the peer has not been given credit for again
     uint64_t next_sequence = 0;
-    std::deque<Transfer*> waiting;               // sends whose RTS has not been sent
-    std::map<uint64_t, Transfer*> announced;     // sends without a CTS yet
-    std::deque<Transfer*> receives;              // posted, unmatched
-    std::deque<Arrival> arrivals;                // unmatched
-    std::deque<std::string> replies;             // control messages that did not fit yet
-    std::deque<std::unique_ptr<Bulk>> outgoing;  // in the order of the CTS
-    std::deque<std::unique_ptr<Bulk>> incoming;
+    Queue<Transfer> waiting;    // sends whose RTS has not been sent
+    Queue<Transfer> announced;  // sends without a CTS yet
+    Queue<Transfer> receives;   // unmatched
+    Queue<Transfer> answered;   // matched receives whose CTS or REJECT has not been sent
+    Queue<Transfer> outgoing;   // in the order of the CTS
+    Queue<Transfer> incoming;
+    Queue<Arrival> arrivals;
+    uint64_t timed = 0;  // transfers that have a timeout
     bool moved = false;  // since overdue() looked
     uint64_t last_move_ns = 0;
+    // The one that has come furthest first.
+    std::array<const Queue<Transfer>*, 6> queues() const {
+      return {&outgoing, &incoming, &answered, &announced, &waiting, &receives};
+    }
     // The oldest transfer with the peer, or nullptr.
     const Transfer* oldest() const;
     // The transfer with the shortest timeout, or nullptr.
     const Transfer* most_urgent() const;
-    bool busy() const { return oldest() || !replies.empty(); }
+    bool owes_credit() const { return matched >= credit_batch; }
+    bool busy() const { return oldest() || owes_credit(); }
   };
   Peer& peer(uint32_t rank) { return peers_[rank]; }
   bool advance_peer(uint32_t rank, Peer& peer);
-  bool announce(uint32_t rank, Peer& peer);
-  bool flush(uint32_t rank, Peer& peer);
-  // Moves the bytes of a message; true when it has ended. Sets `moved` when some have moved.
-  bool move(Link& link, Bulk& bulk, bool* moved);
-  void match(uint32_t rank, Peer& peer, Transfer* receive, const Arrival& arrival);
-  void reply(Peer& peer, uint32_t type, uint64_t sequence, uint64_t size);
-  void finish(Transfer* transfer, tutti_status status, const std::string& error);
-  void differ(Transfer* receive, const MessageHeader& rts);
+  bool announce(Link& link, Peer& peer);
+  bool reply(Link& link, Peer& peer);
+  // Moves the bytes of a message; true when all have moved. Sets `moved` when some have.
+  bool move(Link& link, Transfer& transfer, bool* moved) const;
+  // An RTS has met an unmatched receive.
+  void match(Peer& peer, Transfer& receive, const MessageHeader& rts, const std::byte* payload);
+  std::string differ(const Transfer& receive, const MessageHeader& rts);
+  bool on_rts(uint32_t rank, const MessageHeader& rts, const std::byte* payload, uint64_t bytes, std::string* error);
+  // A transfer that is in no queue any more is done.
+  void finish(Transfer& transfer, tutti_status status, const std::string& error);
 
   std::vector<Link>* links_ = nullptr;
-  std::function<void(const Transfer&)> ended_;
+  Ended ended_;
   uint32_t rank_ = 0;
   std::optional<CallDifference> difference_;
   uint32_t lane_ = 0;
   uint64_t active_ = 0;
-  Transfer* in_hand_ = nullptr;  // between two queues, of which the second may lack memory
-  uint64_t replies_ = 0;
+  uint64_t replies_ = 0;  // messages to be sent: answers, and one for each peer that credit is owed to
   std::map<uint32_t, Peer> peers_;
-  std::map<uint32_t, Peer> failed_;  // a transport may still know their bulks
+  Pool<Arrival> arrivals_;
+  Pool<Bulk> bulks_;  // after a failure a transport may still know some
 };
 
 }  // namespace tutti::core

@@ -14,28 +14,25 @@ std::string text_of(const Transfer& transfer) {
                      transfer.sending ? "to" : "from", transfer.peer, transfer.tag);
 }
 
-std::vector<std::pair<const Transfer*, const Transfer*>> match_own(const std::vector<Transfer>& group, uint32_t rank) {
-  std::vector<const Transfer*> sent, received;
-  for (const Transfer& transfer : group)
-    if (transfer.peer == rank) (transfer.sending ? sent : received).push_back(&transfer);
-  if (sent.size() != received.size())
+void check_own(std::span<const Transfer> group, uint32_t rank) {
+  const auto count = [&](bool sending) {
+    return std::ranges::count_if(group, [&](const Transfer& t) { return t.peer == rank && t.sending == sending; });
+  };
+  if (count(true) != count(false))
     throw Failure(TUTTI_INVALID_ARGUMENT,
                   fmt::format("{} sends to this rank itself and {} receives from it: within one group each send needs "
                               "its receive",
-                              sent.size(), received.size()));
-  std::vector<std::pair<const Transfer*, const Transfer*>> pairs;
-  for (size_t i = 0; i < sent.size(); ++i) {
-    if (sent[i]->bytes != received[i]->bytes || sent[i]->tag != received[i]->tag)
+                              count(true), count(false)));
+  for_each_own(group, rank, [](const Transfer& send, const Transfer& receive) {
+    if (send.bytes != receive.bytes || send.tag != receive.tag)
       throw Failure(TUTTI_MISMATCH, fmt::format("this rank's {} met its {}: both must be equal in size and tag",
-                                                text_of(*sent[i]), text_of(*received[i])));
-    pairs.emplace_back(sent[i], received[i]);
-  }
-  return pairs;
+                                                text_of(send), text_of(receive)));
+  });
 }
 
-void require_apart(const std::vector<Transfer>& group) {
+void require_apart(std::span<const Transfer> group, std::vector<const Transfer*>& sorted) {
   if (group.size() < 2) return;
-  std::vector<const Transfer*> sorted;
+  sorted.clear();
   for (const Transfer& transfer : group)
     if (transfer.bytes) sorted.push_back(&transfer);
   std::ranges::sort(sorted, {}, &Transfer::data);

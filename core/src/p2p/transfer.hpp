@@ -7,29 +7,48 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
+#include <span>
 #include <string>
-#include <utility>
 #include <vector>
+
+#include "fabric/link.hpp"
 
 struct tutti_request;
 
 namespace tutti::core {
 
+// The bytes of a message that does not fit into its RTS, on their way.
+struct Bulk {
+  Outflow out;
+  Inflow in;
+  RegisteredSpan memory;  // of the message, if it is registered
+  bool opened = false;
+  Bulk* next = nullptr;
+};
+
+constexpr uint64_t no_timeout = UINT64_MAX;
+
 // Belongs to its request.
 struct Transfer {
   bool sending = false;
-  bool on_stream = false;  // of device memory: done when it is matched
+  bool on_stream = false;  // of a group in a stream, which has a device's memory where it is not empty
+  bool done = false;
   uint32_t peer = 0;
   uint32_t tag = 0;
   std::byte* data = nullptr;
   uint64_t bytes = 0;
-  uint64_t timeout_ns = 0;
-  uint64_t sequence = 0;
-  uint64_t record = 0;  // its number in the flight recorder
-  bool done = false;
-  tutti_status status = TUTTI_OK;
-  std::string error;
+  uint64_t timeout_ns = 0;  // or no_timeout
+  uint64_t record = 0;      // its number in the flight recorder
   tutti_request* request = nullptr;
+  // Of point_to_point.hpp.
+  uint64_t sequence = 0;
+  uint64_t sent = 0;  // of a receive that was matched: the size of the send
+  Bulk* bulk = nullptr;
+  Transfer *next = nullptr, *previous = nullptr;
+
+  // Do streams carry its bytes? Then it is done when it is matched.
+  bool by_stream() const { return on_stream && bytes; }
   static Transfer of(bool sending, uint32_t peer, uint32_t tag, void* data, uint64_t bytes) {
     Transfer made;
     made.sending = sending;
@@ -44,10 +63,21 @@ struct Transfer {
 // "send of 4096 bytes to rank 1 with tag 7"
 std::string text_of(const Transfer& transfer);
 
-// A group's sends to the rank itself and the receives that take them, in order. Throws Failure where they do not match.
-std::vector<std::pair<const Transfer*, const Transfer*>> match_own(const std::vector<Transfer>& group, uint32_t rank);
+// A group's sends to the rank itself are taken by its receives from itself, in order. Throws Failure where they do not
+// match.
+void check_own(std::span<const Transfer> group, uint32_t rank);
+// Calls `visit(send, receive)` for each such pair of a checked group.
+template <typename Group, typename Visit>
+void for_each_own(Group&& group, uint32_t rank, Visit&& visit) {
+  auto receive = std::begin(group);
+  for (auto& send : group) {
+    if (send.peer != rank || !send.sending) continue;
+    while (receive->peer != rank || receive->sending) ++receive;
+    visit(send, *receive++);
+  }
+}
 
-// Throws Failure where a receive of the group overlaps anything else of it.
-void require_apart(const std::vector<Transfer>& group);
+// Throws Failure where a receive of the group overlaps anything else of it. `sorted`: memory for the check.
+void require_apart(std::span<const Transfer> group, std::vector<const Transfer*>& sorted);
 
 }  // namespace tutti::core

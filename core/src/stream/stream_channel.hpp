@@ -42,6 +42,9 @@ class StreamChannel {
 
   // Fragments that were announced so far: the number of the next one.
   uint64_t announced() const { return announced_; }
+  // The number of the first fragment that was announced since begin_message().
+  uint64_t message() const { return message_; }
+  void begin_message() { message_ = announced_; }
   // The next fragment will have so many bytes (at most slot_bytes).
   virtual void announce(uint64_t bytes) = 0;
   // Fragments that this rank has no more to do for once its stream has done its part.
@@ -67,6 +70,7 @@ class StreamChannel {
   uint64_t announced_ = 0;
 
  private:
+  uint64_t message_ = 0;
   static uint32_t* word(std::byte* words, uint64_t k, bool full) {
     return reinterpret_cast<uint32_t*>(words + k % slots * 128 + (full ? 64 : 0));
   }

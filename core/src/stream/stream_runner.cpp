@@ -203,7 +203,7 @@ void StreamRunner::put(const Call& call, const std::vector<Transfer>& transfers,
   exchange_.readable = &readable_;
   exchange_.board = board_.get();
   exchange_.channel = [this](uint32_t peer, bool outgoing) {
-    return is_local(peer) ? nullptr : &channel({peer, place_.lanes, outgoing, {}});
+    return is_local(peer) ? nullptr : &channel(peer, outgoing);
   };
   exchange_.writer = &writer_;
   exchange_.turn = local_.size() > 1 ? &board_->filling(call.stream) : nullptr;
@@ -217,11 +217,22 @@ void StreamRunner::put(const Call& call, const std::vector<Transfer>& transfers,
   launch_.counted = true;
   core::issue(exchange_, meanwhile);
   launch_.commands = exchange_.commands;
+  expect_ways(transfers.size());
   for (const Transfer& transfer : transfers)
-    if (transfer.sending && !is_local(transfer.peer)) {
-      const StreamChannel& way_of = channel({transfer.peer, place_.lanes, true, {}});
+    if (transfer.sending && is_far(transfer)) {
+      const StreamChannel& way_of = channel(transfer.peer, true);
       begun_.sends.emplace_back(&way_of, way_of.announced());
     }
+}
+
+// No operation that follows needs memory for as many.
+void StreamRunner::expect_ways(size_t ways) {
+  if (ways > most_ways_) {
+    most_ways_ = ways;
+    for (auto* nodes : {&operations_, &idle_})
+      for (Operation& node : *nodes) node.sends.reserve(most_ways_);
+  }
+  begun_.sends.reserve(most_ways_);
 }
 
 StreamSlot StreamRunner::slot_of(uint32_t way, uint64_t number) const {
@@ -239,12 +250,7 @@ uint64_t StreamRunner::begin(const Call& call, StreamPlan& plan, const std::func
     windows_->keep_scratch();
   else
     scratch_captured_ |= call.capturing && plan.plan.scratch_bytes > 0;
-  if (plan.channels.size() > most_ways_) {  // no operation that follows needs memory for as many
-    most_ways_ = plan.channels.size();
-    for (auto* nodes : {&operations_, &idle_})
-      for (Operation& node : *nodes) node.sends.reserve(most_ways_);
-  }
-  begun_.sends.reserve(most_ways_);
+  expect_ways(plan.channels.size());
   ways_.clear();
   for (size_t way = 0; way < plan.channels.size(); ++way) {
     StreamChannel& channel = *plan.channels[way];
@@ -389,7 +395,7 @@ void StreamRunner::retire(Operation& operation) {
   free_.push_back(operation.end);
 }
 
-bool StreamRunner::advance(const std::function<void(tutti_request*)>& done) {
+bool StreamRunner::advance(const std::function<bool(tutti_request*)>& done) {
   bool moved = false;
   for (auto& [way, channel] : channels_) moved |= channel->advance(place_.connect);
   moved_ |= moved;
@@ -401,12 +407,11 @@ bool StreamRunner::advance(const std::function<void(tutti_request*)>& done) {
       throw Failure(
           status, fmt::format("{}: device {}: {}", first.text(), first.where.tables.memory->name, take_plugin_error()));
     if (std::ranges::any_of(first.sends, [](const auto& send) { return send.first->finished() < send.second; })) break;
-    tutti_request* request = first.request;
+    if (first.request && !done(first.request)) break;
     retire(first);
     first.clear();
     idle_.splice(idle_.begin(), operations_, operations_.begin());
     moved = true;
-    if (request) done(request);
   }
   return moved;
 }

@@ -12,6 +12,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <string_view>
 #include <tuple>
 #include <unordered_map>
 #include <vector>
@@ -102,9 +103,11 @@ class StreamRunner {
   // All ranks have come to their end, and none maps memory of others.
   void all_unmapped() { all_unmapped_ = true; }
 
-  // A group of sends and receives (stream_transfer.hpp) instead of a collective: none is empty, and all are matched.
-  // Opens the channels that it lacks, both ways to each peer. Returns what carries its bytes: "mapped+tcp".
-  std::string open_channels(const Call& call, const std::vector<Transfer>& transfers, const Until& until);
+  // A group of sends and receives (stream_transfer.hpp) instead of a collective. Opens the channels that it lacks, both
+  // ways to each peer.
+  void open_channels(const Call& call, const std::vector<Transfer>& transfers, const Until& until);
+  // Appends what carries its bytes to a text: "+mapped+tcp".
+  void add_carriers(const std::vector<Transfer>& transfers, std::string& text);
   // Puts the group into the stream; then issued() or failed().
   void put(const Call& call, const std::vector<Transfer>& transfers, const std::function<void()>& meanwhile);
   // What the call under way waits for besides the device, in words; "": nothing.
@@ -145,8 +148,11 @@ class StreamRunner {
   bool has_room() const;
   // Has the device come to the begun call's commands? Work of the application may precede them.
   bool reached() const { return !begun_.begin || poll(begun_, begun_.begin) != TUTTI_AGAIN; }
-  // Moves channels and calls `done` for each request whose work the device has finished. Throws Failure.
-  bool advance(const std::function<void(tutti_request*)>& done);
+  // Moves channels and calls `done` for each request whose work the device has finished, oldest first. False: the
+  // request waits for something else, and `done` is called again. Throws Failure.
+  bool advance(const std::function<bool(tutti_request*)>& done);
+  // The request of the oldest operation that is pending, or nullptr.
+  const tutti_request* oldest() const { return operations_.empty() ? nullptr : operations_.front().request; }
   // Has the device not come to the oldest operation yet? Work of the application in the same stream may take as long as
   // it likes.
   bool held_up() const {
@@ -203,6 +209,10 @@ class StreamRunner {
   StreamChannel& channel(const StreamTraffic& traffic) const {
     return *channels_.at({traffic.peer, traffic.lane, traffic.outgoing});
   }
+  // Of sends and receives.
+  StreamChannel& channel(uint32_t peer, bool outgoing) const { return *channels_.at({peer, place_.lanes, outgoing}); }
+  bool is_far(const Transfer& transfer) const { return transfer.bytes && !is_local(transfer.peer); }
+  void expect_ways(size_t ways);
   StreamSlot slot_of(uint32_t way, uint64_t number) const;
   void require_mapped(const StreamPlan& plan) const;
   void copy_to_output(const Call& call, const StreamPlan& plan);
@@ -288,8 +298,9 @@ class StreamRunner {
   StreamLaunch launch_;        // of the call being issued
   std::vector<OpenWay> ways_;  // of its plan's traffic
   StreamExchange exchange_;
-  StreamWriter writer_;          // for exchanges: collectives are written at the meeting
-  std::set<uint32_t> readable_;  // devices, by this rank's
+  std::vector<std::string_view> carriers_;  // while they are told
+  StreamWriter writer_;                     // for exchanges: collectives are written at the meeting
+  std::set<uint32_t> readable_;             // devices, by this rank's
   Operation begun_;
   bool begins_ = false;  // begun_ is neither issued nor failed
   std::string opening_;  // for what channels are being opened, in words; "": none are

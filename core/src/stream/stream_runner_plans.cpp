@@ -177,13 +177,29 @@ void StreamRunner::wait_for_peers(const DeviceMemory& where, const std::string& 
   opening_.clear();
 }
 
-std::string StreamRunner::open_channels(const Call& call, const std::vector<Transfer>& transfers, const Until& until) {
+void StreamRunner::open_channels(const Call& call, const std::vector<Transfer>& transfers, const Until& until) {
+  const auto is_open = [this](const Transfer& transfer) {
+    return !is_far(transfer) || (channels_.contains({transfer.peer, place_.lanes, true}) &&
+                                 channels_.contains({transfer.peer, place_.lanes, false}));
+  };
+  if (std::ranges::all_of(transfers, is_open)) return;
   std::vector<StreamTraffic> traffic;
   std::set<uint32_t> peers;
   for (const Transfer& transfer : transfers)
-    if (!is_local(transfer.peer) && peers.insert(transfer.peer).second)
+    if (is_far(transfer) && peers.insert(transfer.peer).second)
       for (const bool outgoing : {true, false}) traffic.push_back({transfer.peer, place_.lanes, outgoing, {}});
-  return open_ways(call.where, transfers.size() == 1 ? text_of(transfers[0]) : "exchange", traffic, until);
+  open_missing(call.where, transfers.size() == 1 ? text_of(transfers[0]) : "exchange", traffic, until);
+}
+
+void StreamRunner::add_carriers(const std::vector<Transfer>& transfers, std::string& text) {
+  carriers_.clear();
+  for (const Transfer& transfer : transfers)
+    if (is_far(transfer))
+      for (const bool outgoing : {true, false}) carriers_.push_back(channel(transfer.peer, outgoing).carrier());
+  std::ranges::sort(carriers_);
+  const auto repeated = std::ranges::unique(carriers_);
+  carriers_.erase(repeated.begin(), repeated.end());
+  for (const std::string_view carrier : carriers_) text.append("+").append(carrier);
 }
 
 // A replay is known to the devices alone: whatever it uses has to be there before, and no host may have a part in it.

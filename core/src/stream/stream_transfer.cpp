@@ -30,26 +30,31 @@ void StreamBoard::require_hope() const {
   if (failure_) throw *failure_;
 }
 
-std::shared_ptr<Handover> StreamBoard::offer(const Handover& handover) {
+Handover* StreamBoard::offer(uint32_t from, uint32_t to, const std::byte* data, uint32_t device, tutti_mark* ready) {
   const std::lock_guard lock(mutex_);
   require_hope();
-  auto made = std::make_shared<Handover>(handover);
-  std::erase_if(open_, [](const auto& one) { return one.expired(); });
-  open_.push_back(made);
-  offers_[{handover.from, handover.to}].push_back(made);
+  Handover& made = handovers_.take();
+  made = {from, to, data, device, ready};
+  offers_[{from, to}].push(made);
   changed_.notify_all();
-  return made;
+  return &made;
 }
 
-std::shared_ptr<Handover> StreamBoard::take(uint32_t from, uint32_t to) {
+Handover* StreamBoard::take(uint32_t from, uint32_t to) {
   const std::lock_guard lock(mutex_);
   require_hope();
   auto& offers = offers_[{from, to}];
   if (offers.empty()) return nullptr;
-  auto taken = std::move(offers.front());
-  offers.erase(offers.begin());
-  taken->stage = Stage::taken;
-  return taken;
+  Handover& taken = offers.pop();
+  taken_.push(taken);
+  taken.stage = Stage::taken;
+  return &taken;
+}
+
+void StreamBoard::close(Handover& handover) {
+  const std::lock_guard lock(mutex_);
+  taken_.remove(handover);
+  handovers_.give_back(handover);
 }
 
 void StreamBoard::advance(Handover& handover, Stage stage, tutti_mark* done) {
@@ -74,8 +79,7 @@ std::string StreamBoard::leave(uint32_t rank, const Failure& why, std::chrono::m
     failure_ = std::make_unique<Failure>(
         why.status, fmt::format("ends its transfers with rank {} of its process, which {}", rank, why.text));
   const auto each = [this](const auto& visit) {
-    for (const auto& one : open_)
-      if (const auto handover = one.lock()) visit(*handover);
+    for (Handover* one = taken_.first(); one; one = one->next) visit(*one);
   };
   each([rank](Handover& handover) {  // what this rank itself was about to take it does not take any more
     if (handover.to == rank && handover.stage == Stage::taken) handover.stage = Stage::settled;
@@ -112,20 +116,16 @@ namespace {
 constexpr std::chrono::microseconds patience(200);
 constexpr std::chrono::seconds leaving_limit(5);
 
-struct Fragment {
-  uint64_t level = 0;
-  StreamChannel* channel = nullptr;
-  uint64_t number = 0;  // of the channel
-  std::byte* data = nullptr;
-  uint64_t bytes = 0;
-  bool put = false;
-};
+using Fragment = StreamExchange::Fragment;
 
 // A group on its way into the stream.
 class ExchangeIssue {
  public:
   ExchangeIssue(StreamExchange& exchange, const std::function<void()>& meanwhile)
       : exchange_(exchange), meanwhile_(meanwhile), writer_(*exchange.writer) {
+    exchange.sent.clear();
+    exchange.received.clear();
+    exchange.fragments.clear();
     writer_.open(exchange.tables, std::max<uint64_t>(exchange.most_queued, 1), meanwhile);
     writer_.add({exchange.rank, exchange.device, exchange.stream, exchange.spare, exchange.turn});
   }
@@ -133,14 +133,15 @@ class ExchangeIssue {
   void run() {
     if (exchange_.after) writer_.mark(0, TUTTI_COMMAND_AFTER, exchange_.after);
     writer_.mark(0, TUTTI_COMMAND_MARK, exchange_.begin);
-    for (const auto& [send, receive] : match_own(*exchange_.transfers, exchange_.rank))
-      writer_.copy(0, receive->data, send->data, send->bytes);
+    for_each_own(*exchange_.transfers, exchange_.rank, [this](const Transfer& send, const Transfer& receive) {
+      if (send.bytes) writer_.copy(0, receive.data, send.data, send.bytes);
+    });
     writer_.flush(0);
     hand_over();
     exchange_.awaits = Awaits::nothing;
-    const std::vector<Fragment> between_processes = fragments();
-    for (const Fragment& fragment : between_processes) carry_out(fragment);
-    if (exchange_.paced && !between_processes.empty()) writer_.drain(0);
+    find_fragments();
+    for (const Fragment& fragment : exchange_.fragments) carry_out(fragment);
+    if (exchange_.paced && !exchange_.fragments.empty()) writer_.drain(0);
     writer_.mark(0, TUTTI_COMMAND_MARK, exchange_.end);
     writer_.flush(0);
     exchange_.commands = writer_.commands(0);
@@ -150,7 +151,8 @@ class ExchangeIssue {
   void give_up(const Failure& why) {
     writer_.drop(0);
     exchange_.read_by = exchange_.board->leave(exchange_.rank, why, leaving_limit);
-    for (const auto& handover : sent_) {
+    for (Handover* handover : exchange_.sent) {
+      if (!handover) continue;
       const Stage stage = exchange_.board->stage_of(*handover);
       if (stage < Stage::fetched || stage == Stage::settled) continue;
       try {
@@ -170,7 +172,7 @@ class ExchangeIssue {
 
   // Is the peer another rank of this process?
   bool is_near(const Transfer& transfer) const {
-    return transfer.peer != exchange_.rank && !exchange_.channel(transfer.peer, transfer.sending);
+    return transfer.bytes && transfer.peer != exchange_.rank && !exchange_.channel(transfer.peer, transfer.sending);
   }
   void wait_for(Awaits what, uint32_t rank) {
     exchange_.awaited_rank = rank;
@@ -178,36 +180,31 @@ class ExchangeIssue {
   }
 
   void hand_over() {
-    std::vector<std::shared_ptr<Handover>> received;
+    StreamBoard& board = *exchange_.board;
     for (const Transfer& transfer : *exchange_.transfers)
-      if (transfer.sending && is_near(transfer)) {
-        Handover offer;
-        offer.from = exchange_.rank;
-        offer.to = transfer.peer;
-        offer.data = transfer.data;
-        offer.device = exchange_.device;
-        offer.ready = exchange_.begin;
-        sent_.push_back(exchange_.board->offer(offer));
-      }
+      if (transfer.sending && is_near(transfer))
+        exchange_.sent.push_back(
+            board.offer(exchange_.rank, transfer.peer, transfer.data, exchange_.device, exchange_.begin));
     for (const Transfer& transfer : *exchange_.transfers)
-      if (!transfer.sending && is_near(transfer)) received.push_back(fetch(transfer));
-    for (const auto& handover : sent_) {
+      if (!transfer.sending && is_near(transfer)) exchange_.received.push_back(fetch(transfer));
+    for (Handover*& handover : exchange_.sent) {
       wait_for(Awaits::receiving, handover->to);
       until(*handover, Stage::fetched);
-      exchange_.board->advance(*handover, Stage::answered);
+      board.advance(*handover, Stage::answered);
       await_copy(*handover);
-      exchange_.board->advance(*handover, Stage::settled);
+      board.advance(*std::exchange(handover, nullptr), Stage::settled);
     }
     // Its marks are this rank's own again.
-    for (const auto& handover : received) {
+    for (Handover* handover : exchange_.received) {
       wait_for(Awaits::going_on, handover->from);
       until(*handover, Stage::settled);
+      board.close(*handover);
     }
   }
 
-  std::shared_ptr<Handover> fetch(const Transfer& transfer) {
+  Handover* fetch(const Transfer& transfer) {
     wait_for(Awaits::sending, transfer.peer);
-    std::shared_ptr<Handover> handover;
+    Handover* handover = nullptr;
     while (!(handover = exchange_.board->take(transfer.peer, exchange_.rank))) meanwhile_();
     if (handover->device != exchange_.device && !exchange_.readable->contains(handover->device))
       enable(handover->device, transfer.peer);
@@ -236,25 +233,28 @@ class ExchangeIssue {
     while (!exchange_.board->reached(handover, stage, patience)) meanwhile_();
   }
 
+  StreamChannel* far_channel(const Transfer& transfer) const {
+    return transfer.bytes && transfer.peer != exchange_.rank ? exchange_.channel(transfer.peer, transfer.sending)
+                                                             : nullptr;
+  }
+
   // What goes to and comes from other processes, by rising level. Announces it to the channels.
-  std::vector<Fragment> fragments() const {
+  void find_fragments() {
     constexpr uint64_t slots = StreamChannel::slots, most = StreamChannel::slot_bytes;
-    std::vector<Fragment> all;
-    std::map<StreamChannel*, uint64_t> before;  // fragments of this group
-    for (const Transfer& transfer : *exchange_.transfers) {
-      StreamChannel* channel =
-          transfer.peer == exchange_.rank ? nullptr : exchange_.channel(transfer.peer, transfer.sending);
-      if (!channel) continue;
-      for (uint64_t at = 0; at < transfer.bytes; at += most) {
-        const uint64_t f = before[channel]++;
-        const uint64_t level = !transfer.sending ? 2 * f + 1 : f < slots ? 0 : 2 * (f - slots) + 2;
-        const uint64_t bytes = std::min(most, transfer.bytes - at);
-        all.push_back({level, channel, channel->announced(), transfer.data + at, bytes, transfer.sending});
-        channel->announce(bytes);
-      }
-    }
-    std::ranges::stable_sort(all, {}, &Fragment::level);
-    return all;
+    std::vector<Fragment>& all = exchange_.fragments;
+    for (const Transfer& transfer : *exchange_.transfers)
+      if (StreamChannel* channel = far_channel(transfer)) channel->begin_message();
+    for (const Transfer& transfer : *exchange_.transfers)
+      if (StreamChannel* channel = far_channel(transfer))
+        for (uint64_t at = 0; at < transfer.bytes; at += most) {
+          const uint64_t f = channel->announced() - channel->message();
+          const uint64_t level = !transfer.sending ? 2 * f + 1 : f < slots ? 0 : 2 * (f - slots) + 2;
+          const uint64_t bytes = std::min(most, transfer.bytes - at);
+          all.push_back({level, channel, channel->announced(), transfer.data + at, bytes, transfer.sending});
+          channel->announce(bytes);
+        }
+    // Each channel's in their order.
+    std::ranges::sort(all, {}, [](const Fragment& f) { return std::pair(f.level, f.number); });
   }
 
   void carry_out(const Fragment& fragment) {
@@ -276,7 +276,6 @@ class ExchangeIssue {
   StreamExchange& exchange_;
   const std::function<void()>& meanwhile_;
   StreamWriter& writer_;
-  std::vector<std::shared_ptr<Handover>> sent_;
 };
 
 }  // namespace

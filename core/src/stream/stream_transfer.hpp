@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Sends and receives of device memory: how a group of them is put into one rank's stream, after all of them have been
-// matched (point_to_point.hpp).
+// Sends and receives of device memory: how a group of them is put into one rank's stream. The sides meet by their order
+// (point_to_point.hpp), in the call within a process and otherwise at any time. Each side moves the bytes that it was
+// called for, whatever the other's call says: sides that differ end the communicator, and touch nothing else.
 //
 // Within a process the receiver's stream copies out of the sender's memory, ordered by marks. Every rank fills its own
 // stream, and a mark is waited for once it is set:
@@ -34,13 +35,14 @@
 #include <vector>
 
 #include "bootstrap/failure.hpp"
+#include "p2p/queue.hpp"
 #include "p2p/transfer.hpp"
 #include "stream/stream_channel.hpp"
 #include "stream/stream_writer.hpp"
 
 namespace tutti::core {
 
-// One message between ranks of a process.
+// One message between ranks of a process. It is the board's.
 struct Handover {
   enum class Stage { offered, taken, fetched, answered, settled };
   uint32_t from = 0, to = 0;
@@ -49,6 +51,7 @@ struct Handover {
   tutti_mark* ready = nullptr;   // the sender's
   tutti_mark* done = nullptr;    // the receiver's, behind its copy; from `fetched` on
   Stage stage = Stage::offered;  // taken, answered: its receiver, its sender uses the other's mark
+  Handover *next = nullptr, *previous = nullptr;
 };
 
 // Where the ranks of a process hand over. All functions: any thread.
@@ -57,11 +60,13 @@ class StreamBoard {
   // The board of communicator `id` in this process, made by whoever comes first.
   static std::shared_ptr<StreamBoard> of(uint64_t id);
 
-  std::shared_ptr<Handover> offer(const Handover& handover);
+  Handover* offer(uint32_t from, uint32_t to, const std::byte* data, uint32_t device, tutti_mark* ready);
   // The oldest offer of the pair that was not taken; nullptr: there is none yet. It counts as taken.
-  std::shared_ptr<Handover> take(uint32_t from, uint32_t to);
-  // Throws the Failure of whoever gave up.
+  Handover* take(uint32_t from, uint32_t to);
+  // Throws the Failure of whoever gave up. Its sender forgets it when it is settled.
   void advance(Handover& handover, Handover::Stage stage, tutti_mark* done = nullptr);
+  // Its receiver has seen that it is settled, and forgets it.
+  void close(Handover& handover);
   // Has it come that far? Waits at most so long. Throws as advance().
   bool reached(const Handover& handover, Handover::Stage stage, std::chrono::microseconds patience);
   // The rank gives up, and with it all. What it sends is taken by nobody from now on. Returns the ranks that are still
@@ -75,16 +80,28 @@ class StreamBoard {
   void require_hope() const;
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::map<std::pair<uint32_t, uint32_t>, std::vector<std::shared_ptr<Handover>>> offers_;  // not taken, oldest first
-  std::vector<std::weak_ptr<Handover>> open_;
+  std::map<std::pair<uint32_t, uint32_t>, Queue<Handover>> offers_;  // not taken, oldest first
+  Queue<Handover> taken_;
+  Pool<Handover> handovers_;
   std::unique_ptr<Failure> failure_;     // for good
   std::map<void*, std::mutex> filling_;  // by stream
 };
 
-// What a rank brings. Lives until issue() returns.
+// What a rank brings. It keeps the memory of a former issue().
 struct StreamExchange {
+  struct Fragment {
+    uint64_t level = 0;
+    StreamChannel* channel = nullptr;
+    uint64_t number = 0;  // of the channel
+    std::byte* data = nullptr;
+    uint64_t bytes = 0;
+    bool put = false;
+  };
+  std::vector<Fragment> fragments;
+  std::vector<Handover*> sent, received;
+
   uint32_t rank = 0;
-  const std::vector<Transfer>* transfers = nullptr;  // not empty ones, matched
+  const std::vector<Transfer>* transfers = nullptr;  // those within the process are matched
   DeviceTables tables;
   uint32_t device = 0;
   void* stream = nullptr;

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // A blocking call on host memory takes no lock and allocates nothing once its shape has been called before, whatever
-// its size and whether its memory is registered or not. Counted are operator new and pthread_mutex_lock (std::mutex) of
-// the calling thread.
+// its size and whether its memory is registered or not. Likewise sends, receives and groups; what is kept for messages
+// in flight grows with the most of them that there were at a time. With requests they allocate nothing. Counted are
+// operator new and pthread_mutex_lock (std::mutex) of the calling thread.
 #include <dlfcn.h>
 #include <pthread.h>
 #include <tutti/tutti.h>
@@ -119,6 +120,93 @@ TEST(CallCost, RegisteredMemory) {
               expect_free_calls(comm, in.address, out.address);
             },
             {"shm"});
+}
+
+constexpr std::array<uint64_t, 5> message_sizes{0, 8, 200, 8192, 300'000};
+constexpr uint64_t most_message = message_sizes.back();
+constexpr uint32_t group_size = 24;  // messages of a group, each way
+
+// Two ranks. Rank 0 sends first.
+struct Messages {
+  Communicator& comm;
+  uint32_t peer = 1 - comm.rank();
+  std::vector<std::byte> out = std::vector<std::byte>(most_message);
+  std::vector<std::byte> in = std::vector<std::byte>(most_message * group_size);
+  std::array<tutti_message, 2 * group_size> group{};
+
+  explicit Messages(Communicator& on) : comm(on) {
+    for (uint32_t i = 0; i < group_size; ++i) {
+      const uint64_t bytes = message_sizes[i % message_sizes.size()];
+      group[i] = {in.data() + i * most_message, bytes, TUTTI_UINT8, peer, i % 7, TUTTI_RECEIVE};
+      group[group_size + i] = {out.data(), bytes, TUTTI_UINT8, peer, i % 7, TUTTI_SEND};
+    }
+  }
+  tutti_status send(uint64_t bytes, tutti_request** request) {
+    return tutti_send(comm.handle(), out.data(), bytes, TUTTI_UINT8, peer, 3, nullptr, request);
+  }
+  tutti_status receive(uint64_t bytes, tutti_request** request) {
+    return tutti_receive(comm.handle(), in.data(), bytes, TUTTI_UINT8, peer, 3, nullptr, request);
+  }
+  tutti_status exchange(tutti_request** request) {
+    return tutti_exchange(comm.handle(), group.data(), group.size(), nullptr, request);
+  }
+  // As many sends as can be without their receives.
+  void fill() {
+    constexpr uint32_t most_unmatched = 64;
+    for (const bool sends : {comm.rank() == 0, comm.rank() == 1}) {
+      for (uint32_t i = 0; sends && i < most_unmatched; ++i) ASSERT_EQ(send(8, nullptr), TUTTI_OK);
+      comm.barrier();
+      for (uint32_t i = 0; !sends && i < most_unmatched; ++i) ASSERT_EQ(receive(8, nullptr), TUTTI_OK);
+      comm.barrier();
+    }
+  }
+  void block() {
+    for (int i = 0; i < rounds; ++i) {
+      for (const uint64_t bytes : message_sizes)
+        for (const bool sends : {comm.rank() == 0, comm.rank() == 1})
+          ASSERT_EQ(sends ? send(bytes, nullptr) : receive(bytes, nullptr), TUTTI_OK) << bytes;
+      ASSERT_EQ(exchange(nullptr), TUTTI_OK);
+    }
+  }
+  void ask() {
+    std::array<tutti_request*, 3 * message_sizes.size()> requests{};
+    for (int i = 0; i < rounds; ++i) {
+      size_t n = 0;
+      for (const uint64_t bytes : message_sizes) ASSERT_EQ(send(bytes, &requests[n++]), TUTTI_OK);
+      for (const uint64_t bytes : message_sizes) ASSERT_EQ(receive(bytes, &requests[n++]), TUTTI_OK);
+      ASSERT_EQ(exchange(&requests[n++]), TUTTI_OK);
+      for (size_t k = 0; k < n; ++k) {
+        ASSERT_EQ(tutti_request_wait(requests[k]), TUTTI_OK);
+        tutti_request_free(requests[k]);
+      }
+    }
+  }
+};
+
+void expect_free_messages(Communicator& comm) {
+  Messages messages(comm);
+  messages.fill();
+  messages.block();
+  comm.barrier();
+  allocations = locks = 0;
+  counting = true;
+  messages.block();
+  counting = false;
+  EXPECT_EQ(allocations, 0u) << "in blocking calls";
+  EXPECT_EQ(locks, 0u) << "in blocking calls";
+  comm.barrier();  // with requests under way the communicator is locked
+  messages.ask();
+  allocations = 0;
+  counting = true;
+  messages.ask();
+  counting = false;
+  EXPECT_EQ(allocations, 0u) << "in calls with requests";
+  comm.barrier();
+}
+
+TEST(CallCost, SendsReceivesAndGroups) {
+  if (!countable) GTEST_SKIP() << "a sanitizer counts for itself";
+  run_ranks(2, expect_free_messages, {"shm"});
 }
 
 }  // namespace

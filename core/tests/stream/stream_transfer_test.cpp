@@ -221,6 +221,44 @@ TEST(StreamTransfer, APipelineOfSingleCalls) {
     });
 }
 
+// A rank begins its sends when the other one's receives have returned, and has never been there before.
+TEST(StreamTransfer, AReceiveDoesNotWaitForItsSenderInAnotherProcess) {
+  for (const Layout& layout : {layouts[0], layouts[1]})
+    run(layout, 2, [](tutti_comm* comm, uint32_t rank) {
+      Stream s;
+      Group meet(comm, &s);  // so that no later call waits for its channels
+      meet.send(1 - rank, 10, 0);
+      meet.receive(1 - rank, 10, 0);
+      ASSERT_EQ(meet.go(), TUTTI_OK) << tutti_comm_error(comm);
+      ASSERT_TRUE(s.finish());
+      Group one(comm, &s), many(comm, &s), another(comm, &s);
+      for (uint32_t i = 0; i < 5; ++i) rank ? many.send(0, i * 1000, i % 2) : many.receive(1, i * 1000, i % 2);
+      rank ? one.send(0, 2 * slot + 1, 8) : one.receive(1, 2 * slot + 1, 8);
+      rank ? another.send(0, 100, 9) : another.receive(1, 100, 9);
+      uint32_t returned = 0;
+      tutti_request* request = nullptr;
+      if (rank == 1) {
+        ASSERT_EQ(tutti_receive(comm, &returned, 1, TUTTI_UINT32, 0, 77, nullptr, nullptr), TUTTI_OK)
+            << tutti_comm_error(comm);
+        EXPECT_EQ(returned, 3u);
+      }
+      for (const Group* group : {&many, &one, &another}) {
+        ASSERT_EQ(group->go(group == &another ? &request : nullptr, 10'000'000'000), TUTTI_OK)
+            << tutti_comm_error(comm);
+        ++returned;
+      }
+      if (rank == 0) {
+        EXPECT_EQ(tutti_request_test(request), TUTTI_AGAIN);
+        ASSERT_EQ(tutti_send(comm, &returned, 1, TUTTI_UINT32, 1, 77, nullptr, nullptr), TUTTI_OK)
+            << tutti_comm_error(comm);
+      }
+      ASSERT_EQ(tutti_request_wait(request), TUTTI_OK) << tutti_request_error(request);
+      tutti_request_free(request);
+      ASSERT_TRUE(s.finish());
+      for (const Group* group : {&one, &many, &another}) group->check();
+    });
+}
+
 // What is held on the way needs no receive yet.
 TEST(StreamTransfer, ShortSendsDoNotWaitForAnotherProcess) {
   for (const Layout& layout : {layouts[0], layouts[1]})
@@ -329,54 +367,117 @@ TEST(StreamTransfer, ASendHasItsPlaceInTheStream) {
   unsetenv("TUTTI_SIMULATED_QUEUES");
 }
 
-// What the two ranks say has to agree: all learn of it, with both calls.
+// A send of rank 0 and a receive of rank 1 that differ.
+struct Difference {
+  const char* name;
+  bool device_sent, device_received;
+  uint64_t sent, received;
+  uint32_t sent_tag, received_tag;
+  const char* words;
+};
+
+// This rank's call. `after`: when another rank's call is over, `before`: another waits for this one; or nothing.
+void call_differently(tutti_comm* comm, uint32_t rank, const Difference& c, bool after, bool before) {
+  constexpr uint64_t guard = 64;
+  Stream s;
+  uint32_t go_ahead = 0;
+  if (after || before) {
+    Group meet(comm, &s);  // no later call waits for its channels
+    meet.send(1 - rank, 10, 0);
+    meet.receive(1 - rank, 10, 0);
+    ASSERT_EQ(meet.go(), TUTTI_OK) << tutti_comm_error(comm);
+    ASSERT_TRUE(s.finish());
+  }
+  if (after) {
+    ASSERT_EQ(tutti_receive(comm, &go_ahead, 1, TUTTI_UINT32, 1 - rank, 77, nullptr, nullptr), TUTTI_OK)
+        << tutti_comm_error(comm);
+  }
+  const bool on_device = rank == 0 ? c.device_sent : c.device_received;
+  const uint64_t bytes = rank == 0 ? c.sent : c.received;
+  std::vector<uint8_t> host(bytes + guard);
+  auto* data = on_device ? s.make<uint8_t>(bytes + guard) : host.data();
+  std::memset(data, rank == 0 ? 7 : 0, bytes + guard);
+  tutti_options options = on(s);
+  if (!on_device) options.stream = nullptr;
+  tutti_request* request = nullptr;
+  if (rank == 0)
+    tutti_send(comm, data, bytes, TUTTI_UINT8, 1, c.sent_tag, &options, &request);
+  else
+    tutti_receive(comm, data, bytes, TUTTI_UINT8, 0, c.received_tag, &options, &request);
+  if (before) {
+    ASSERT_EQ(tutti_send(comm, &go_ahead, 1, TUTTI_UINT32, 1 - rank, 77, nullptr, nullptr), TUTTI_OK)
+        << tutti_comm_error(comm);
+  }
+  const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+  while (tutti_comm_async_error(comm) == TUTTI_OK && std::chrono::steady_clock::now() < limit) {
+    if (request) tutti_request_test(request);
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  tutti_request_free(request);
+  EXPECT_EQ(tutti_barrier(comm, nullptr, nullptr), TUTTI_MISMATCH);
+  const std::string text = tutti_comm_error(comm);
+  EXPECT_NE(text.find(c.words), text.npos) << text;
+  EXPECT_NE(text.find("rank 0 sent"), text.npos) << text;
+  EXPECT_TRUE(s.finish());
+  for (uint64_t i = bytes; rank == 1 && i < bytes + guard; ++i) ASSERT_EQ(data[i], 0) << "behind the buffer";
+  if (on_device) s.free(data);
+}
+
+// What the two ranks say has to agree: all learn of it, with both calls, whoever calls first. A receive of another
+// process's send is in the stream by then, and writes nothing behind its buffer.
 TEST(StreamTransfer, WhatDiffersIsNamedOnBothSides) {
-  struct Case {
-    const char* name;
-    bool device_sent, device_received;
-    uint64_t sent, received;
-    uint32_t sent_tag, received_tag;
-    const char* words;
-  };
-  const Case cases[] = {
+  const Difference cases[] = {
       {"tag", true, true, 100, 100, 1, 2,
        "sent 100 bytes of device memory with tag 1, which met rank 1's receive of 100 "
        "bytes of device memory with tag 2"},
       {"size", true, true, 100, 5'000'000, 1, 1, "rank 1's receive of 5000000 bytes"},
+      {"longer", true, true, 5'000'000, 100, 1, 1, "rank 1's receive of 100 bytes"},
+      {"a little longer", true, true, 108, 100, 1, 1, "rank 1's receive of 100 bytes"},
       {"host receive", true, false, 100, 100, 1, 1, "which met rank 1's receive of 100 bytes of host memory"},
       {"host send", false, true, 100, 100, 1, 1, "sent 100 bytes of host memory"},
       {"long host send", false, true, 5'000'000, 5'000'000, 1, 1, "sent 5000000 bytes of host memory"},
   };
-  for (const Layout& layout : {layouts[0], layouts[2]})
-    for (const Case& c : cases) {
-      SCOPED_TRACE(c.name);
-      run(layout, 2, [&c](tutti_comm* comm, uint32_t rank) {
-        Stream s;
-        const bool on_device = rank == 0 ? c.device_sent : c.device_received;
-        const uint64_t bytes = rank == 0 ? c.sent : c.received;
-        std::vector<uint8_t> host(bytes);
-        auto* data = on_device ? s.make<uint8_t>(bytes) : host.data();
-        tutti_options options = on(s);
-        if (!on_device) options.stream = nullptr;
-        tutti_request* request = nullptr;
-        if (rank == 0)
-          tutti_send(comm, data, bytes, TUTTI_UINT8, 1, c.sent_tag, &options, &request);
-        else
-          tutti_receive(comm, data, bytes, TUTTI_UINT8, 0, c.received_tag, &options, &request);
-        const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(30);
-        while (tutti_comm_async_error(comm) == TUTTI_OK && std::chrono::steady_clock::now() < limit) {
-          if (request) tutti_request_test(request);
-          std::this_thread::sleep_for(std::chrono::milliseconds(1));
-        }
-        tutti_request_free(request);
-        EXPECT_EQ(tutti_barrier(comm, nullptr, nullptr), TUTTI_MISMATCH);
-        const std::string text = tutti_comm_error(comm);
-        EXPECT_NE(text.find(c.words), text.npos) << text;
-        EXPECT_NE(text.find("rank 0 sent"), text.npos) << text;
-        EXPECT_TRUE(s.finish());
-        if (on_device) s.free(data);
-      });
-    }
+  for (const Difference& c : cases) {
+    SCOPED_TRACE(c.name);
+    // In a process ranks meet in their calls.
+    run(layouts[2], 2, [&](tutti_comm* comm, uint32_t rank) { call_differently(comm, rank, c, false, false); });
+    for (const Layout& layout : {layouts[0], layouts[1]})
+      for (const uint32_t first : {0u, 1u}) {
+        SCOPED_TRACE(first);
+        run(layout, 2,
+            [&](tutti_comm* comm, uint32_t rank) { call_differently(comm, rank, c, rank != first, rank == first); });
+      }
+  }
+}
+
+// A rank dies that has not sent: receives that wait for it in the stream end.
+TEST(StreamTransfer, AReceiveInTheStreamOutlivesItsSender) {
+  for (const Layout& layout : {layouts[0], layouts[1]})
+    run(layout, 2, [](tutti_comm* comm, uint32_t rank) {
+      Stream s;
+      Group meet(comm, &s), group(comm, &s);
+      meet.send(1 - rank, 10, 0);
+      meet.receive(1 - rank, 10, 0);
+      ASSERT_EQ(meet.go(), TUTTI_OK) << tutti_comm_error(comm);
+      ASSERT_TRUE(s.finish());
+      uint32_t returned = 0;
+      if (rank == 1) {
+        ASSERT_EQ(tutti_receive(comm, &returned, 1, TUTTI_UINT32, 0, 77, nullptr, nullptr), TUTTI_OK)
+            << tutti_comm_error(comm);
+        std::_Exit(0);
+      }
+      group.receive(1, 3 * slot, 1);
+      group.receive(1, 0, 2);
+      tutti_request* request = nullptr;
+      ASSERT_EQ(group.go(&request), TUTTI_OK) << tutti_comm_error(comm);
+      ASSERT_EQ(tutti_send(comm, &returned, 1, TUTTI_UINT32, 1, 77, nullptr, nullptr), TUTTI_OK)
+          << tutti_comm_error(comm);
+      EXPECT_EQ(tutti_request_wait(request), TUTTI_PEER_FAILED);
+      EXPECT_NE(std::string(tutti_request_error(request)).find("rank 1"), std::string::npos)
+          << tutti_request_error(request);
+      tutti_request_free(request);
+      EXPECT_TRUE(s.finish()) << "the stream was not let go";
+    });
 }
 
 TEST(StreamTransfer, WhatNeverComesEndsAtTheDeadline) {

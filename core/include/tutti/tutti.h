@@ -209,13 +209,15 @@ tutti_status tutti_barrier(tutti_comm* comm, const tutti_options* options, tutti
  * Device memory. The call returns when the work is in options.stream; a request tells when the device is done. Both ends
  * are device memory, and the k-th receive of device memory from a peer meets the k-th send to this rank: their sizes and
  * tags must be equal. Whatever differs, and device memory that meets host memory, is TUTTI_MISMATCH on all ranks and
- * breaks the communicator, since bytes may be on their way. A receive's call waits until its send has been called; a send's
- * waits for the receive where both are ranks of one process, and else when the two exchange device memory for the
- * first time. In the stream a send waits for its receive when it is longer than what is held on the way (4 MiB to
- * another process, nothing within one). So two ranks that send to each other and then receive may wait for ever, up to
- * the timeout: that is what groups are for. Where several ranks share a process, a call that concerns another process waits
- * until the bytes have gone. Streams that are being captured are refused. No elements: nothing of the device's takes part,
- * and it is as on the host. */
+ * breaks the communicator, since bytes may be on their way; no byte lands outside a buffer. Between processes that may
+ * be known only when the stream has passed the receive: its request waits until both sides agree, and
+ * tutti_comm_async_error tells of it. Within a process a call waits for the other side's call; to and from another
+ * process only when the two exchange device memory for the first time. In the stream a receive waits for its send, and a
+ * send for its receive when it is longer than what is held on the way (4 MiB to another process, nothing within one). So
+ * two ranks that send to each other and then receive may wait for ever, up to the timeout: that is what groups are for.
+ * Where several ranks share a process, a call that concerns another process waits until the bytes have gone. Streams that
+ * are being captured are refused. No elements: nothing of the device's takes part, and it is as on the host; in a group
+ * with device memory it holds up the request, not the stream. */
 tutti_status tutti_send(tutti_comm* comm, const void* data, uint64_t count, uint32_t dtype, uint32_t peer, uint32_t tag,
                         const tutti_options* options, tutti_request** request);
 tutti_status tutti_receive(tutti_comm* comm, void* data, uint64_t count, uint32_t dtype, uint32_t peer, uint32_t tag,

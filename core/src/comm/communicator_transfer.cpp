@@ -143,6 +143,7 @@ void Communicator::match(std::vector<Transfer>& transfers) {
     if (may_wait(transfer)) transfer.timeout_ns = no_timeout;
   }
   start(transfers);
+  progress();
   waiter_.until(
       [&] { return std::ranges::all_of(transfers, [&](const Transfer& t) { return t.done || may_wait(t); }); });
 }

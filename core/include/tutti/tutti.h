@@ -212,12 +212,12 @@ tutti_status tutti_barrier(tutti_comm* comm, const tutti_options* options, tutti
  * breaks the communicator, since bytes may be on their way; no byte lands outside a buffer. Between processes that may
  * be known only when the stream has passed the receive: its request waits until both sides agree, and
  * tutti_comm_async_error tells of it. Within a process a call waits for the other side's call; to and from another
- * process only when the two exchange device memory for the first time. In the stream a receive waits for its send, and a
- * send for its receive when it is longer than what is held on the way (4 MiB to another process, nothing within one). So
- * two ranks that send to each other and then receive may wait for ever, up to the timeout: that is what groups are for.
- * Where several ranks share a process, a call that concerns another process waits until the bytes have gone. Streams that
- * are being captured are refused. No elements: nothing of the device's takes part, and it is as on the host; in a group
- * with device memory it holds up the request, not the stream. */
+ * process only when the two exchange device memory for the first time, and a send behind 64 others. In the stream a
+ * receive waits for its send, and a send for its receive when it is longer than what is held on the way (4 MiB to another
+ * process, nothing within one). So two ranks that send to each other and then receive may wait for ever, up to the
+ * timeout: that is what groups are for. Where several ranks share a process, a call that concerns another process waits
+ * until the bytes have gone. Streams that are being captured are refused. No elements: nothing of the device's takes part,
+ * and it is as on the host; in a group with device memory it holds up the request, not the stream. */
 tutti_status tutti_send(tutti_comm* comm, const void* data, uint64_t count, uint32_t dtype, uint32_t peer, uint32_t tag,
                         const tutti_options* options, tutti_request** request);
 tutti_status tutti_receive(tutti_comm* comm, void* data, uint64_t count, uint32_t dtype, uint32_t peer, uint32_t tag,

@@ -69,7 +69,8 @@ tutti_status Communicator::collective(const Shape& shape, const void* in, void* 
     run_directly(direct);
     return result_of(direct);
   }
-  *request = &operations_.begin(or_tell([&] { return operations_.make<HostCollective>(true, timeout(options)); }), *plan, in, out);
+  *request = &operations_.begin(or_tell([&] { return operations_.make<HostCollective>(true, timeout(options)); }),
+                                *plan, in, out);
   progress();
   return TUTTI_OK;
 }

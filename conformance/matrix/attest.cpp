@@ -11,6 +11,7 @@
 
 #include "filters.hpp"
 #include "matrix/blame.hpp"
+#include "matrix/device.hpp"
 
 namespace tutti::conformance {
 namespace {

@@ -22,8 +22,8 @@ constexpr Clause table[] = {
      "A function that returns an error must first call `set_error` on the same thread, with the same status and with "
      "a text. The functions of view/1 are exempt."},
     {"E-6",
-     "A plugin must call `find_interface` only within a call of one of its [control] functions, on the thread of "
-     "that call."},
+     "A plugin must call `find_interface` and `list_interface` only within a call of one of its [control] functions, "
+     "on the thread of that call."},
     {"E-7",
      "A log record must have its size, the plugin's id as `source`, one of `TUTTI_LOG_*` as its level, and a text "
      "that does not end in a newline."},
@@ -230,6 +230,10 @@ constexpr Clause table[] = {
     {"M-9",
      "After the peer's process has ended, `withdraw` must return `TUTTI_OK` within finitely many calls, and mappings "
      "must stay addressable until they are closed."},
+    {"M-10",
+     "After `decline` of a tag the peer's `share_state` of its share of that tag, also of one made later, must return "
+     "the given status with the reason, and its `withdraw` `TUTTI_OK`. The peer's `open_mapping` of that tag must "
+     "return the status once, and after that the tag must be usable again."},
 
     {"A-1", "`collectives` must name at least one collective and must not name an unknown one."},
     {"A-2", "`supports` must return `TUTTI_OK`, or `TUTTI_NOT_SUPPORTED` with a reason."},

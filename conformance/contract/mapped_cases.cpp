@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <cstring>
+#include <functional>
 
 #include "contract_case.hpp"
 #include "device_station.hpp"
@@ -102,6 +103,12 @@ class Mapper {
   void close(const End& end, const char* clause = "M-4") {
     const tutti_status status = call("close_mapping", false, [&] { return table_->close_mapping(end.mapping); });
     require(status == TUTTI_OK, clause, "close_mapping returned {}: {}", status_text(status), last_error());
+  }
+  void decline(Rank& rank, uint64_t tag, tutti_status why) {
+    const tutti_status status = call("decline", false, [&] {
+      return table_->decline(rank.links[1 - rank.options.rank], tag, why, "a reason of its own");
+    });
+    require(status == TUTTI_OK, "M-10", "decline of tag {} returned {}: {}", tag, status_text(status), last_error());
   }
 
  private:
@@ -226,6 +233,47 @@ void given_up(Bench& bench) {
   m.close(theirs, "M-8");
 }
 
+// Rank 1 declines tags 1 and 2, before and after rank 0 has shared them, and tag 3, which rank 0 wants to map.
+void declined(Bench& bench) {
+  Mapper m(bench);
+  Stage stage(bench);
+  End early, late, theirs;
+  const auto refused = [&](const char* what, const std::function<tutti_status()>& ask, tutti_status expected) {
+    tutti_status status = TUTTI_AGAIN;
+    stage.until([&] { return (status = ask()) != TUTTI_AGAIN; }, "M-10",
+                fmt::format("{} goes on returning TUTTI_AGAIN after the peer has declined", what));
+    require(status == expected, "M-10", "{} returned {} after the peer had declined with {}", what, status_text(status),
+            status_text(expected));
+    require(last_error().find("a reason of its own") != std::string::npos, "M-10",
+            "after the peer has declined with \"a reason of its own\" {} gives the reason \"{}\"", what, last_error());
+  };
+  m.share(stage[0], 1, nullptr, host_bytes, early);
+  m.decline(stage[1], 1, TUTTI_NOT_SUPPORTED);
+  refused(
+      "share_state of a share", [&] { return m.state(early); }, TUTTI_NOT_SUPPORTED);
+  m.decline(stage[1], 2, TUTTI_NO_RESOURCES);
+  stage.settle();
+  m.share(stage[0], 2, nullptr, host_bytes, late);
+  refused(
+      "share_state of a share that was made afterwards", [&] { return m.state(late); }, TUTTI_NO_RESOURCES);
+  for (const End& end : {early, late}) m.withdraw(stage, end, "M-10", "for a share that the peer has declined");
+  m.decline(stage[1], 3, TUTTI_NOT_FOUND);
+  refused(
+      "open_mapping", [&] { return m.try_open(stage[0], 3, theirs, m.on()); }, TUTTI_NOT_FOUND);
+  // The tags are free again.
+  m.share(stage[0], 2, nullptr, host_bytes, late);
+  m.open(stage, stage[1], 2, theirs);
+  m.until_mapped(stage, late);
+  m.close(theirs);
+  m.withdraw(stage, late, "M-4", "after the peer has closed its mapping");
+  m.share(stage[1], 3, nullptr, 77, late);
+  m.open(stage, stage[0], 3, theirs);
+  require(theirs.at.bytes == 77, "M-10",
+          "open_mapping of a tag that had been declined gave a share of {} bytes, not 77", theirs.at.bytes);
+  m.close(theirs);
+  m.withdraw(stage, late, "M-4", "after the peer has closed its mapping");
+}
+
 // ---- two processes
 
 void needs_processes(Bench& bench) {
@@ -338,6 +386,11 @@ std::vector<ContractCase> mapped_cases() {
        {"M-1", "M-2", "M-3", "M-8", "T-5", "D-1"},
        10,
        given_up},
+      {"mapped-declined",
+       "a rank that declines is heard by its peer, which does not wait",
+       {"M-1", "M-2", "M-3", "M-4", "M-10", "T-5", "D-1"},
+       10,
+       declined},
       {"mapped-one-memory",
        "streams and processors of two processes see one memory",
        {"M-1", "M-2", "M-3", "M-4", "M-5", "T-5", "T-37", "D-1", "D-5", "D-7", "X-1", "X-9", "X-12"},

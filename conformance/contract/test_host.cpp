@@ -86,6 +86,8 @@ void on_set_error(void*, tutti_status status, const char* text) {
   state.told_text = text ? text : "";
 }
 
+const char* on_get_error(void*) { return state.told_text.c_str(); }
+
 uint32_t on_memory_kind(void*, const char* name) {
   const std::string_view device = name ? name : "";
   if (device == "host") return TUTTI_MEMORY_HOST;
@@ -93,26 +95,39 @@ uint32_t on_memory_kind(void*, const char* name) {
   return device == "simulated" ? uint32_t{TUTTI_MEMORY_SIMULATED} : uint32_t{TUTTI_FIRST_NAMED_MEMORY};
 }
 
-const void* on_find_interface(void*, const char* plugin, const char* id) {
+void require_control(const std::string& what) {
+  if (state.function && state.control) return;
+  the_host().complain(
+      "E-6", fmt::format("{} was called {}; it is [control]: look interfaces up in init, query or an "
+                         "open function and keep what you got",
+                         what,
+                         state.function ? fmt::format("during {}, which is no [control] function", state.function)
+                                        : "by a thread that is in no call"));
+}
+
+const void* interface_of(const Companion& companion, const char* id) {
   Host& host = the_host();
-  if (!state.function || !state.control)
-    host.complain("E-6",
-                  fmt::format("find_interface(\"{}\", \"{}\") was called {}; it is [control]: look interfaces up in "
-                              "init, query or an open function and keep what you got",
-                              plugin ? plugin : "", id ? id : "",
-                              state.function ? fmt::format("during {}, which is no [control] function", state.function)
-                                             : "by a thread that is in no call"));
-  if (!plugin || !id) return nullptr;
-  for (const Companion& companion : host.companions) {
-    if (companion.id != plugin) continue;
-    const tutti_plugin_entry_table* entry = load_entry(companion.path);
-    {
-      const std::lock_guard lock(host.mutex);
-      if (!host.entries.try_emplace(companion.path, entry).second) return entry->get_interface(id, 0);
-    }
-    if (entry->init(test_host()) < 0) return nullptr;
-    return entry->get_interface(id, 0);
+  const tutti_plugin_entry_table* entry = load_entry(companion.path);
+  {
+    const std::lock_guard lock(host.mutex);
+    if (!host.entries.try_emplace(companion.path, entry).second) return entry->get_interface(id, 0);
   }
+  if (entry->init(test_host()) < 0) return nullptr;
+  return entry->get_interface(id, 0);
+}
+
+const void* on_find_interface(void*, const char* plugin, const char* id) {
+  require_control(fmt::format("find_interface(\"{}\", \"{}\")", plugin ? plugin : "", id ? id : ""));
+  if (!plugin || !id) return nullptr;
+  for (const Companion& companion : the_host().companions)
+    if (companion.id == plugin) return interface_of(companion, id);
+  return nullptr;
+}
+
+const void* on_list_interface(void*, const char* id, uint32_t index) {
+  require_control(fmt::format("list_interface(\"{}\")", id ? id : ""));
+  for (const Companion& companion : the_host().companions)
+    if (const void* table = id ? interface_of(companion, id) : nullptr; table && index-- == 0) return table;
   return nullptr;
 }
 
@@ -129,9 +144,18 @@ std::string status_text(int32_t status) {
 }
 
 const tutti_host* test_host() {
-  static const tutti_host table{
-      sizeof(tutti_host), TUTTI_ABI_MAJOR,   TUTTI_ABI_MINOR, 0, nullptr, on_log, on_get_config,
-      on_set_error,       on_find_interface, on_memory_kind};
+  static const tutti_host table{sizeof(tutti_host),
+                                TUTTI_ABI_MAJOR,
+                                TUTTI_ABI_MINOR,
+                                0,
+                                nullptr,
+                                on_log,
+                                on_get_config,
+                                on_set_error,
+                                on_find_interface,
+                                on_memory_kind,
+                                on_get_error,
+                                on_list_interface};
   return &table;
 }
 

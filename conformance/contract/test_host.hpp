@@ -17,7 +17,7 @@ namespace tutti::conformance::contract {
 // Lives as long as the process.
 const tutti_host* test_host();
 
-// Other plugins that find_interface can offer: id and file.
+// Other plugins that find_interface and list_interface can offer: id and file.
 struct Companion {
   std::string id, path;
 };

@@ -118,7 +118,7 @@ const tutti_mapped* Bench::mapped() {
   if (!table) throw NotOffered{"it does not offer " TUTTI_MAPPED_ID};
   judge_stamp(table, TUTTI_MAPPED_ID, TUTTI_MAPPED_STAMP);
   require(table->share && table->share_state && table->withdraw && table->open_mapping && table->close_mapping, "E-4",
-          "mapped/1: share, share_state, withdraw, open_mapping or close_mapping is NULL");
+          "mapped/1: share, share_state, withdraw, open_mapping, close_mapping or decline is NULL");
   return table;
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "matrix/mix.hpp"
 
+#include <tutti/plugin/mapped.h>
 #include <tutti/registry.h>
 
 #include <algorithm>
@@ -17,6 +18,7 @@ constexpr uint64_t mapped_slot_bytes = 1 << 20;
 
 struct Facts {
   tutti_transport_caps caps{};
+  bool maps = false;
   std::string unusable;
   bool broken = false;
 };
@@ -29,6 +31,7 @@ const Facts& facts_of(const std::string& name) {
   const tutti_transport* transport = find_transport(name, &error);
   if (!transport) throw std::invalid_argument(error);
   Facts facts;
+  facts.maps = transport->get_interface(transport->self, TUTTI_MAPPED_ID) != nullptr;
   facts.caps.struct_size = sizeof facts.caps;
   take_plugin_error();
   if (const tutti_status status = transport->query(transport->self, &facts.caps); status < 0) {
@@ -84,10 +87,12 @@ Mix make_mix(const std::string& name) {
     mix.fragment_bytes = std::min(mix.fragment_bytes, facts.caps.fragment_bytes);
     mix.inline_bytes = std::min(mix.inline_bytes, facts.caps.inline_bytes);
   }
+  mix.maps = mix.unusable.empty() && facts_of(mix.transports.front()).maps;
   if (mix.transports.size() == 1 || !mix.unusable.empty()) return mix;
   const auto reach = [](const std::string& t) { return facts_of(t).caps.reach; };
   std::stable_sort(mix.transports.begin(), mix.transports.end(),
                    [&](const std::string& a, const std::string& b) { return reach(a) < reach(b); });
+  mix.maps = facts_of(mix.transports.front()).maps;
   if (mix.transports.size() != 2 || reach(mix.transports[0]) != TUTTI_REACH_HOST ||
       reach(mix.transports[1]) != TUTTI_REACH_NETWORK)
     throw std::invalid_argument("the mix " + name +

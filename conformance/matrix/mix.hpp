@@ -17,6 +17,7 @@ struct Mix {
   uint64_t fragment_bytes = 0;          // the smallest message limit of them
   uint64_t inline_bytes = 0;            // the smallest inline limit
   bool mapped = false;                  // no transport: for device memory only
+  bool maps = false;                    // the first of them has mapped/1: streams read what its ranks exchange
   std::string unusable;                 // why it cannot serve on this machine; "": it can
   bool broken = false;                  // unusable, and not because its query says TUTTI_NOT_SUPPORTED
 
@@ -24,7 +25,8 @@ struct Mix {
   std::string setting() const;
   // The pretended host of each rank. A mix has two forms, so both transports get pairs from three ranks on.
   std::vector<uint32_t> hosts(uint32_t nranks) const;
-  // The transport that must carry what `a` and `b` exchange.
+  // The transport that must carry what `a` and `b` exchange; streams of devices that export memory map it where it
+  // maps.
   const std::string& between(uint32_t a, uint32_t b, uint32_t nranks) const;
 };
 

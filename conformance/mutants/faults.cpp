@@ -111,6 +111,7 @@ constexpr Fault transports[] = {
     {"mapped-lost-is-again", "M-8", "cuda-ipc", "withdraw goes on saying TUTTI_AGAIN after fail_peer"},
     {"mapped-held-by-the-dead", "M-9", "cuda-ipc",
      "withdraw says TUTTI_PEER_FAILED after the peer's process has ended"},
+    {"mapped-declined-in-silence", "M-10", "cuda-ipc", "the peer is not told that this rank declines"},
 };
 
 constexpr Fault algorithms[] = {

@@ -114,7 +114,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t bytes) {
       FUZZ_CHECK(!with_view || (view.get()->try_receive && view.get()->commit));
       FUZZ_CHECK(!with_wait || (wait.get()->get_fd && wait.get()->disarm));
       FUZZ_CHECK(!with_rails || rails.get()->of_host);
-      FUZZ_CHECK(!with_mapped || (mapped.get()->share && mapped.get()->close_mapping));
+      FUZZ_CHECK(!with_mapped || (mapped.get()->share && mapped.get()->decline));
     }
   }
   return 0;

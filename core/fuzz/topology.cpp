@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // What ranks say of themselves when a communicator is made: descriptions from which every rank computes the topology.
-#include "comm/introduction.hpp"
-
 #include <cmath>
 
 #include "bootstrap/failure.hpp"
+#include "comm/introduction.hpp"
 #include "fuzz_input.hpp"
 
 using namespace tutti::core;
@@ -20,6 +19,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t bytes) {
     std::string why;
     const TransportOffer* offer = topology.transport_of(0, 1, &why);
     FUZZ_CHECK(offer == topology.transport_of(1, 0) && (offer || !why.empty()));
+    const TransportOffer* maps = topology.mapping_transport_of(0, 1, &why);
+    FUZZ_CHECK(maps == topology.mapping_transport_of(1, 0) && (!maps || (offer && maps->maps)));
     const tutti::LinkCost cost = topology.cost(0, 1);
     FUZZ_CHECK(std::isfinite(cost.latency) && cost.latency >= 0 && std::isfinite(cost.per_byte) && cost.per_byte > 0);
     FUZZ_CHECK(topology.fragment_of(0, 1) % 64 == 0 && topology.smallest_fragment() > 0);

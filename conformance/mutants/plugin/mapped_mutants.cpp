@@ -75,8 +75,13 @@ tutti_status open_mapping(tutti_link* link, uint64_t tag, const tutti_mapped_dev
 
 tutti_status close_mapping(tutti_mapping* mapping) { return inner->close_mapping(mapping); }
 
-constexpr tutti_mapped mapped{sizeof mapped, TUTTI_MAPPED_STAMP, share,        share_state,
-                              withdraw,      open_mapping,       close_mapping};
+tutti_status decline(tutti_link* link, uint64_t tag, tutti_status status, const char* why) {
+  if (is("mapped-declined-in-silence")) return TUTTI_OK;
+  return inner->decline(sdk::from_handle<Link>(link).inner(), tag, status, why);
+}
+
+constexpr tutti_mapped mapped{sizeof mapped, TUTTI_MAPPED_STAMP, share,         share_state,
+                              withdraw,      open_mapping,       close_mapping, decline};
 
 }  // namespace
 

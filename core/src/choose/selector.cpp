@@ -205,7 +205,7 @@ CostModel Selector::model(bool on_device) const {
   CostModel model;
   const LinkCost command = topology_.command_cost();
   if (on_device && command.per_byte > 0) {
-    model.link = [this](uint32_t from, uint32_t to) { return topology_.device_cost(from, to, devices_mapped_); };
+    model.link = [this](uint32_t from, uint32_t to) { return topology_.device_cost(from, to); };
     model.send_per_byte = model.receive_per_byte = model.reduce_per_byte = model.copy_per_byte = command.per_byte;
     model.per_message = command.latency;
     return model;

@@ -58,8 +58,6 @@ class Selector {
   void add(const std::vector<std::unique_ptr<NativeGroup>>& natives) {
     for (const auto& native : natives) natives_.push_back(native.get());
   }
-  // Whether devices of a host read each other's memory; all ranks say the same.
-  void map_devices(bool mapped) { devices_mapped_ = mapped; }
   // Who chooses among the candidates; nullptr: the predicted time.
   void use(const tutti_selector* plugin) { plugin_ = plugin; }
 
@@ -91,7 +89,6 @@ class Selector {
   std::vector<const tutti_algorithm*> algorithms_;
   uint32_t lanes_;
   uint64_t scratch_limit_;
-  bool devices_mapped_ = true;
   std::vector<const NativeGroup*> natives_;
   const tutti_selector* plugin_ = nullptr;
   // By collective, root and power-of-two size class; type and operator where a plugin may judge them; host or device.

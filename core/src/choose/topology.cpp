@@ -133,6 +133,20 @@ const TransportOffer* Topology::transport_of(uint32_t a, uint32_t b, std::string
   return best;
 }
 
+const TransportOffer* Topology::mapping_transport_of(uint32_t a, uint32_t b, std::string* why) const {
+  const uint32_t low = std::min(a, b), high = std::max(a, b);
+  const TransportOffer* best = nullptr;
+  for (const TransportOffer& offer : ranks_[low].transports) {
+    const TransportOffer* other = ranks_[high].offer(offer.name);
+    if (!offer.maps || !other || !other->maps || other->version != offer.version || !reaches(offer.name, low, high))
+      continue;
+    if (!best || std::tie(offer.latency_ns, offer.name) < std::tie(best->latency_ns, best->name)) best = &offer;
+  }
+  if (!best && why)
+    *why = fmt::format("ranks {} and {} have no transport with mapped/1 in common that connects them", low, high);
+  return best;
+}
+
 uint64_t Topology::fragment_of(uint32_t a, uint32_t b) const {
   const TransportOffer* offer = transport_of(a, b);
   if (!offer) return 4096;
@@ -167,10 +181,10 @@ double seconds(uint64_t ns) { return static_cast<double>(ns) * 1e-9; }
 
 }  // namespace
 
-LinkCost Topology::device_cost(uint32_t a, uint32_t b, bool mapped) const {
+LinkCost Topology::device_cost(uint32_t a, uint32_t b) const {
   const DeviceDescription &from = ranks_[a].device, &to = ranks_[b].device;
   const double slower = std::max(per_byte(from.link_bandwidth), per_byte(to.link_bandwidth));
-  if (slower > 0 && (same_process(a, b) || (mapped && host_of_rank_[a] == host_of_rank_[b])))
+  if (slower > 0 && (same_process(a, b) || mapping_transport_of(a, b)))
     return {seconds(std::max(from.link_latency_ns, to.link_latency_ns)), slower};
   const LinkCost over = cost(a, b);  // while the transport moves one slot, the streams copy others
   return {over.latency + seconds(from.link_latency_ns) + seconds(to.link_latency_ns),

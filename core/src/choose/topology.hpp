@@ -23,6 +23,7 @@ struct TransportOffer {
   uint64_t latency_ns = 0;
   uint64_t bandwidth = 0;
   std::vector<std::string> rails = {};  // the names of those that it uses
+  uint32_t maps = 0;                    // 1: ranks map each other's device memory over it (mapped/1)
 };
 
 // The device that a rank's communicator is bound to.
@@ -70,6 +71,10 @@ class Topology {
   // The transport of a pair: the one of lowest latency that both offer and that reaches. nullptr: none does; `why` says
   // so.
   const TransportOffer* transport_of(uint32_t a, uint32_t b, std::string* why = nullptr) const;
+  // The transport over which two ranks of different processes map each other's device memory: of those that have
+  // mapped/1 the one of lowest latency that both offer, in the same version, and that reaches. nullptr: none does;
+  // `why` says so.
+  const TransportOffer* mapping_transport_of(uint32_t a, uint32_t b, std::string* why = nullptr) const;
   // One pair of ranks, the lower first, of each kind that occurs. Pairs of a kind offer the same and are equally near,
   // so the same transport of the same versions connects them, or none. Takes O(nranks) for each different offer, and
   // never looks at all pairs.
@@ -79,9 +84,9 @@ class Topology {
   // The smallest cut of all pairs.
   uint64_t smallest_fragment() const;
   LinkCost cost(uint32_t a, uint32_t b) const;
-  // The same between the ranks' streams. `mapped`: devices of a host read each other's memory; else, and between hosts,
-  // bytes are copied to slots, which the transport of the pair carries.
-  LinkCost device_cost(uint32_t a, uint32_t b, bool mapped) const;
+  // The same between the ranks' streams: they read each other's memory, or bytes are copied to slots, which the
+  // transport of the pair carries.
+  LinkCost device_cost(uint32_t a, uint32_t b) const;
   // The time that a stream of the slowest of all ranks' devices needs for a command, and for each byte that it moves.
   // Zeros: not known.
   LinkCost command_cost() const;

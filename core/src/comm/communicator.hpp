@@ -119,7 +119,6 @@ class Communicator final : public Engine, private PortEvents, private Breakdown:
   uint32_t host_lanes() const { return configuration_.windows * configuration_.lanes + 1; }
   uint32_t device_lanes() const { return configuration_.lanes + 1; }
   void prepare();
-  void close();
   std::vector<std::string> all_gather(const std::string& mine);
 
   // Going on.
@@ -190,7 +189,7 @@ class Communicator final : public Engine, private PortEvents, private Breakdown:
   void run_directly(tutti_request& request);
   void wait_on(const tutti_request& request, uint32_t& fruitless);
   void check_end();
-  void settle(bool unmapped);
+  void settle();
   std::unique_lock<std::mutex> lock_for_call();
   void progress_thread();
   bool await_work();
@@ -230,10 +229,9 @@ class Communicator final : public Engine, private PortEvents, private Breakdown:
   PlanCache plans_;
 
   PointToPoint point_to_point_;
-  uint64_t id_ = 0;                           // of the communicator, the same on all ranks
-  std::unique_ptr<MemoryExchange> exchange_;  // nullptr: device memory is not mapped by others
-  WindowList memory_windows_;                 // what the ranks have registered together
-  uint64_t last_window_ = 0;                  // the newest one's id
+  uint64_t id_ = 0;            // of the communicator, the same on all ranks
+  WindowList memory_windows_;  // what the ranks have registered together
+  uint64_t last_window_ = 0;   // the newest one's id
   std::unique_ptr<StreamRunner> streams_;
   CallCheck call_check_;
   // Ranks to be told of a stream plan's first use, once their links are there.

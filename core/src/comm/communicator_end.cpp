@@ -24,13 +24,13 @@ void Communicator::check_end() {
 }
 
 // All ranks meet once more, so that no rank closes a connection over which another still waits for bytes.
-void Communicator::settle(bool unmapped) {
+void Communicator::settle() {
   std::optional<Failure> why;
   settling_.store(true, std::memory_order_release);
   ActiveEngines::process().add(this);
   try {
     const BackgroundProgress meanwhile;
-    for (const std::string& end : all_gather(unmapped ? "end" : "end\nmapped")) unmapped = unmapped && end == "end";
+    all_gather("end");
     bootstrap_->leave_together();
   } catch (const std::exception& problem) {
     why = failure_of(problem);
@@ -44,15 +44,9 @@ void Communicator::settle(bool unmapped) {
     breakdown_.end_alone(why->status, text);
     return;
   }
-  if (streams_ && unmapped) streams_->all_unmapped();
   // Reports that others sent before they came here have arrived. That they leave now is no loss.
   fabric_.progress(true, *this);
   if (const auto told = breakdown_.reported(); told && told->status == TUTTI_MISMATCH) breakdown_.fail(*told);
-}
-
-void Communicator::close() {
-  natives_.clear();
-  fabric_.close();
 }
 
 tutti_status Communicator::end() {
@@ -71,10 +65,9 @@ tutti_status Communicator::end() {
     inside_.store(true, std::memory_order_relaxed);
   }
   breakdown_.carry_out();
-  bool unmapped = true;
   if (streams_) {
     waiter_.until([this] { return streams_->operations() == 0; });
-    unmapped = streams_->end();
+    streams_->end();  // before the ranks meet: then all have unmapped what belongs to others
   }
   if (async_error() == TUTTI_OK && operations_.pending())
     breakdown_.fail(
@@ -83,7 +76,7 @@ tutti_status Communicator::end() {
   reports_->recorder().enter(async_error() == TUTTI_OK ? TUTTI_FLIGHT_ENDING : TUTTI_FLIGHT_FAILED);
   if (async_error() == TUTTI_OK && call_check_.checked()) check_end();
   if (async_error() == TUTTI_OK && nranks_ > 1)
-    settle(unmapped);
+    settle();
   else
     breakdown_.hear_others();  // a loss that no call has met yet
   const bool broken = breakdown_.status() < 0;
@@ -94,8 +87,16 @@ tutti_status Communicator::end() {
 Communicator::~Communicator() {
   bootstrap_->control().answer_roll_calls(nullptr);
   for (const auto& window : memory_windows_) fabric_.deregister_window(*window);
-  if (streams_ && streams_->is_left_behind()) keep_streams();
-  close();  // before the operations: what a transport has not given back must still be there
+  bool keep_mapped = false;
+  if (streams_ && streams_->is_left_behind()) {
+    keep_mapped = true;
+    keep_streams();
+  } else if (streams_) {
+    keep_mapped = !streams_->end();
+    streams_->await_unmapping();
+  }
+  natives_.clear();
+  fabric_.close(keep_mapped);  // before the operations: what a transport has not given back must still be there
 }
 
 }  // namespace tutti::core

@@ -46,7 +46,8 @@ Communicator::Communicator(Configuration configuration, const Succession& succes
     const Failure failure = failure_of(problem);
     reports_->recorder().failed(failure.text);
     bootstrap_->announce_failure(failure.status, "could not make its communicator: " + failure.text);
-    close();
+    natives_.clear();
+    fabric_.close();
     throw failure;
   }
   log(TUTTI_LOG_INFO, name(),
@@ -81,10 +82,6 @@ void Communicator::introduce(Means& means) {
   recorder.enter(TUTTI_FLIGHT_OPENING);
   fabric_.open(nranks_ > 1 ? means.transports : TransportChoice{}, fabric_config(common.devices),
                bootstrap_->control());
-  // Before the ranks describe themselves: afterwards each knows whom it reaches. Transports that were named carry
-  // everything.
-  if (nranks_ > 1 && device_ && configuration_.transports.empty())
-    exchange_ = std::make_unique<MemoryExchange>(id_, rank_, bootstrap_->secret());
   recorder.enter(TUTTI_FLIGHT_DESCRIBING);
   RankDescription mine = describe_process(device_);
   mine.transports = fabric_.offers();
@@ -95,7 +92,6 @@ void Communicator::introduce(Means& means) {
   selector_ = std::make_unique<Selector>(topology_, std::move(means.filter), common.algorithms, configuration_.lanes,
                                          configuration_.scratch_limit);
   selector_->use(means.chooser);
-  selector_->map_devices(configuration_.transports.empty());
   const tutti_native_config native{
       sizeof native, rank_,  nranks_, 0, configuration_.name.c_str(), id_, topology_.host_of_rank().data(),
       nullptr,       nullptr};

@@ -29,14 +29,13 @@ void Communicator::make_streams() {
   place.lanes = configuration_.lanes;
   place.communicator = id_;
   place.name = name();
-  place.exchange = exchange_.get();
+  place.mapped_links = &fabric_.mapped_links();
+  place.named = !configuration_.transports.empty();
   place.in_host = flag_setting("TUTTI_HOST_STAGING");
   place.scratch_limit = configuration_.scratch_limit;
   place.windows = &memory_windows_;
-  place.is_gone = [this](uint32_t rank) {
-    return bootstrap_->control().failed() && bootstrap_->control().is_gone(rank);
-  };
   place.connect = [](Link& link) { return connect(link); };
+  place.progress = [this] { fabric_.progress(true, *this); };
   streams_ = std::make_unique<StreamRunner>(std::move(place));
 }
 
@@ -287,7 +286,7 @@ void Communicator::fail_streams(tutti_status status) {
 void Communicator::keep_streams() {
   struct Kept {
     std::unique_ptr<StreamRunner> streams;
-    std::vector<Link> links;
+    std::vector<Link> links, mapped_links;
   };
   static std::mutex mutex;
   static auto& kept = *new std::vector<Kept>;
@@ -296,7 +295,7 @@ void Communicator::keep_streams() {
       fmt::format("rank {}: the thread of another rank still puts work into this rank's stream: scratch and plans are "
                   "kept until the process ends",
                   rank_));
-  kept.push_back({std::move(streams_), std::move(fabric_.links())});
+  kept.push_back({std::move(streams_), std::move(fabric_.links()), std::move(fabric_.mapped_links())});
 }
 
 }  // namespace tutti::core

@@ -162,6 +162,7 @@ void offer_fields(Side& side, Offer& offer) {
   side.text("fabric", offer.fabric);
   side.number("fragment", offer.fragment_bytes, 64);
   side.number("latency", offer.latency_ns);
+  side.number("maps", offer.maps, 0, 1);
   side.number("bandwidth", offer.bandwidth);
   side.list("rails", offer.rails);
 }

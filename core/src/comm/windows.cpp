@@ -90,17 +90,13 @@ std::vector<std::string> Communicator::gather(const std::string& what, const std
 
 // Why processes cannot read each other's device memory in place, as far as this rank knows.
 std::string Communicator::why_staged() const {
-  if (!configuration_.transports.empty())
-    return fmt::format("TUTTI_TRANSPORT=\"{}\" carries everything", configuration_.transports);
   if (topology_.hosts() > 1) return "the communicator's ranks are on several hosts";
-  for (uint32_t r = 0; r < nranks_; ++r) {
-    if (topology_.same_process(r, rank_)) continue;
-    if (!exchange_) return "no device is found there";
-    if (!exchange_->reaches(r))
-      return fmt::format("rank {} is not reached by a Unix socket: it is in another network namespace, or has ended",
-                         r);
-  }
-  return {};
+  std::string why;
+  for (uint32_t r = 0; r < nranks_ && why.empty(); ++r)
+    if (!topology_.same_process(r, rank_)) topology_.mapping_transport_of(rank_, r, &why);
+  if (!why.empty() && !configuration_.transports.empty())
+    return fmt::format("TUTTI_TRANSPORT=\"{}\" carries everything: {}", configuration_.transports, why);
+  return why;
 }
 
 void Communicator::release_window(tutti_window& window, const StreamRunner::Until& until) {
@@ -176,10 +172,10 @@ tutti_window* Communicator::register_window(void* address, uint64_t bytes, uint3
   try {
     require_alike(all);
     window->id = ++last_window_;
-    if (on_device) streams_->met();
+    if (on_device) streams_->settle_memory();
     if (on_device && window->staged.empty() && streams_->has_channels()) {
-      window->staged =
-          first_of(gather("tutti_comm_register", streams_->share(*window, until), timeout_ns, std::nullopt));
+      const std::string why = or_tell([&] { return streams_->share(*window, until); });
+      window->staged = first_of(gather("tutti_comm_register", why, timeout_ns, std::nullopt));
       if (!window->staged.empty()) streams_->drop(*window, until);
     }
     if (zero_copy && !window->staged.empty())
@@ -219,7 +215,7 @@ void Communicator::deregister_window(const tutti_window* handle, uint64_t timeou
   memory_windows_.erase(found);
   if (!mapped) return;
   gather(what, "", timeout_ns, std::nullopt);
-  streams_->met();
+  streams_->settle_memory();
 }
 
 tutti_window_facts Communicator::window_facts(const tutti_window* handle) const {

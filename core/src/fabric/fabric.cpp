@@ -7,6 +7,7 @@
 #include <tutti/registry.h>
 
 #include <algorithm>
+#include <mutex>
 #include <thread>
 
 #include "bootstrap/control_plane.hpp"
@@ -16,10 +17,15 @@
 
 namespace tutti::core {
 
-void Fabric::close() {
+void Fabric::close(bool keep_mapped) {
+  static auto& kept = *new std::deque<std::deque<Port>>;
+  static std::mutex mutex;
   for (Port& port : ports_)
-    if (port.endpoint) port.api->close_endpoint(port.endpoint);
+    if (port.endpoint && !(keep_mapped && port.mapped)) port.api->close_endpoint(port.endpoint);
   links_.clear();
+  mapped_links_.clear();
+  const std::lock_guard lock(mutex);
+  if (keep_mapped) kept.push_back(std::move(ports_));
   ports_.clear();
 }
 

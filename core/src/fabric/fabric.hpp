@@ -48,11 +48,15 @@ class Fabric {
   // Gives each peer the link that the topology chooses. Throws Failure when a pair has no common transport, or two
   // versions of it; all ranks come to the same end. `setting`: the text of TUTTI_TRANSPORT, for messages.
   void choose_links(const Topology& topology, const std::string& setting);
-  // Closes all endpoints.
-  void close();
+  // Closes all endpoints. `keep_mapped`: streams may still read memory of peers, or peers' streams this rank's, so the
+  // endpoints that have mapped it stay until the process ends.
+  void close(bool keep_mapped = false);
 
   std::vector<Link>& links() { return links_; }
   Link& link(uint32_t peer) { return links_[peer]; }
+  // By peer: the links over which device memory is mapped. No port: the peer is a rank of this process, or none maps
+  // it.
+  std::vector<Link>& mapped_links() { return mapped_links_; }
   size_t ports() const { return ports_.size(); }
   // Appends "shm+tcp", the transports that `carries(port)` holds for, to a text.
   template <typename Carries>
@@ -92,7 +96,8 @@ class Fabric {
   uint32_t rank_ = 0;
   ControlPlane* control_ = nullptr;
   std::deque<Port> ports_;
-  std::vector<Link> links_;           // by peer; this rank's own is unused
+  std::vector<Link> links_;  // by peer; this rank's own is unused
+  std::vector<Link> mapped_links_;
   std::set<std::string> rail_names_;  // handed out
 };
 

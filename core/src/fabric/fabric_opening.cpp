@@ -58,6 +58,7 @@ void find_interfaces(Port& port) {
   if (const std::string reason = check_optional(*api, view, wait, rails, mapped); !reason.empty())
     throw Failure(TUTTI_NOT_SUPPORTED, reason);
   port.rails = rails;
+  port.mapped = mapped;
   port.view = view;
   port.by_region = view && TUTTI_HAS(tutti_view, view, send_region) && TUTTI_HAS(tutti_view, view, released);
   if (wait && wait->get_fd(port.endpoint, &port.fd) == TUTTI_OK) port.wait_fd = wait;
@@ -116,6 +117,7 @@ std::vector<TransportOffer> Fabric::offers() {
     offer.fragment_bytes = port.caps.fragment_bytes;
     offer.latency_ns = port.caps.latency_ns;
     offer.bandwidth = port.caps.bandwidth;
+    offer.maps = port.mapped ? 1 : 0;
     for (const tutti_rail_traffic& rail : used)
       if (offer.name == rail.transport) offer.rails.emplace_back(rail.rail);
     offers.push_back(std::move(offer));
@@ -146,6 +148,7 @@ void require_transports(const Topology& topology, const std::string& setting) {
 void Fabric::choose_links(const Topology& topology, const std::string& setting) {
   require_transports(topology, setting);
   links_.resize(topology.nranks());
+  mapped_links_.resize(topology.nranks());
   for (uint32_t peer = 0; peer < topology.nranks(); ++peer) {
     if (peer == rank_) continue;
     const std::string name = topology.transport_of(rank_, peer)->name;
@@ -155,6 +158,12 @@ void Fabric::choose_links(const Topology& topology, const std::string& setting) 
     link.view = port->view;
     link.peer = peer;
     link.fragment = topology.fragment_of(rank_, peer);
+    const TransportOffer* maps =
+        topology.same_process(rank_, peer) ? nullptr : topology.mapping_transport_of(rank_, peer);
+    if (!maps) continue;
+    Link& mapped = mapped_links_[peer];
+    mapped.port = &*std::ranges::find(ports_, maps->name, [](const Port& p) { return p.api->name; });
+    mapped.peer = peer;
   }
 }
 

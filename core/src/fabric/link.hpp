@@ -5,6 +5,7 @@
 // on these.
 #pragma once
 
+#include <tutti/plugin/mapped.h>
 #include <tutti/plugin/rails.h>
 
 #include <algorithm>
@@ -25,6 +26,7 @@ struct Port {
   const tutti_view* view = nullptr;        // nullptr: transfers are posted
   const tutti_wait_fd* wait_fd = nullptr;  // nullptr: sleeps are bounded
   const tutti_rails* rails = nullptr;      // nullptr: it tells of none
+  const tutti_mapped* mapped = nullptr;    // nullptr: ranks do not map each other's memory
   tutti_transport_caps caps{};
   std::shared_ptr<Domain> domain;
   tutti_endpoint* endpoint = nullptr;

@@ -68,8 +68,15 @@ void host_set_error(void*, tutti_status, const char* text) try {
 } catch (const std::bad_alloc&) {
   plugin_error.clear();
 }
+const char* host_get_error(void*) { return plugin_error.c_str(); }
 const void* host_find_interface(void*, const char* plugin, const char* id) try {
   return plugin && id ? registry_interface(plugin, id) : nullptr;
+} catch (const std::bad_alloc&) {
+  return nullptr;
+}
+
+const void* host_list_interface(void*, const char* id, uint32_t index) try {
+  return id ? registry_interface(id, index) : nullptr;
 } catch (const std::bad_alloc&) {
   return nullptr;
 }
@@ -86,9 +93,18 @@ uint32_t host_memory_kind(void*, const char* name) try {
 }  // namespace
 
 const tutti_host* host_table() {
-  static const tutti_host table{
-      sizeof(tutti_host), TUTTI_ABI_MAJOR,     TUTTI_ABI_MINOR, 0, nullptr, host_log, host_get_config,
-      host_set_error,     host_find_interface, host_memory_kind};
+  static const tutti_host table{sizeof(tutti_host),
+                                TUTTI_ABI_MAJOR,
+                                TUTTI_ABI_MINOR,
+                                0,
+                                nullptr,
+                                host_log,
+                                host_get_config,
+                                host_set_error,
+                                host_find_interface,
+                                host_memory_kind,
+                                host_get_error,
+                                host_list_interface};
   return &table;
 }
 

@@ -187,7 +187,8 @@ std::string check_optional(const tutti_transport& transport, const tutti_view* v
                       {"share_state", mapped->share_state},
                       {"withdraw", mapped->withdraw},
                       {"open_mapping", mapped->open_mapping},
-                      {"close_mapping", mapped->close_mapping}});
+                      {"close_mapping", mapped->close_mapping},
+                      {"decline", mapped->decline}});
   }
   if (name) reason = fmt::format("the mandatory function {} of an optional interface is NULL", name);
   return reason.empty() ? reason : fmt::format("transport {}: {}", transport.name, reason);

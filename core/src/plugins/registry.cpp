@@ -154,6 +154,13 @@ class Registry {
     return nullptr;
   }
 
+  const void* interface_of(const char* id, uint32_t index) const {
+    for (const auto& [name, entry] : entries_)
+      for (uint32_t own = 0; const void* table = entry->get_interface(id, own); ++own)
+        if (index-- == 0) return table;
+    return nullptr;
+  }
+
   std::recursive_mutex mutex;  // a plugin's init may ask for other plugins, or register one
   std::vector<PluginRecord> records_;
   std::vector<DeviceTables> devices_;
@@ -289,6 +296,12 @@ const void* registry_interface(const char* plugin, const char* id) {
   Registry& registry = Registry::instance();
   const std::lock_guard lock(registry.mutex);
   return registry.interface_of(plugin, id);
+}
+
+const void* registry_interface(const char* id, uint32_t index) {
+  Registry& registry = Registry::instance();
+  const std::lock_guard lock(registry.mutex);
+  return registry.interface_of(id, index);
 }
 
 tutti_status register_static(const tutti_plugin_entry_table* entry, std::string* error) {

@@ -17,10 +17,9 @@ constexpr uint64_t page = 4096;
 
 }  // namespace
 
-MappedMemory::MappedMemory(const DeviceTables& device, uint64_t bytes, int file)
+MappedMemory::MappedMemory(const DeviceTables& device, uint64_t bytes)
     : tables_(device), bytes_((bytes + page - 1) / page * page) {
-  void* made =
-      mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, file < 0 ? MAP_PRIVATE | MAP_ANONYMOUS : MAP_SHARED, file, 0);
+  void* made = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (made == MAP_FAILED)
     throw Failure(TUTTI_NO_RESOURCES,
                   fmt::format("no host memory of {} bytes: {}", bytes_, std::generic_category().message(errno)));

@@ -8,10 +8,10 @@
 
 namespace tutti::core {
 
-// Host memory that a device sees: pages of its own, or those of a file that others map too.
+// Host memory that a device sees.
 class MappedMemory {
  public:
-  MappedMemory(const DeviceTables& device, uint64_t bytes, int file = -1);
+  MappedMemory(const DeviceTables& device, uint64_t bytes);
   MappedMemory(const MappedMemory&) = delete;
   MappedMemory& operator=(const MappedMemory&) = delete;
   ~MappedMemory();

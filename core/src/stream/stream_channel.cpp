@@ -12,10 +12,10 @@
 
 namespace tutti::core {
 
-void StreamChannel::place(std::byte* data, const MappedMemory& words, uint64_t offset) {
+void StreamChannel::place(std::byte* data, std::byte* host_words, std::byte* device_words) {
   data_ = data;
-  host_words_ = words.host() + offset;
-  device_words_ = words.device() + offset;
+  host_words_ = host_words;
+  device_words_ = device_words;
 }
 
 bool StreamChannel::may_go_on(uint64_t k) const {
@@ -33,7 +33,7 @@ StagedChannel::StagedChannel(const DeviceTables& tables, uint32_t device, Link* 
       slots_(tables, device, *link->port, slots * slot_bytes, in_host),
       carrier_(fmt::format("{}{}", link->port->api->name, slots_.on_device() ? "(device)" : "")),
       lane_(transport_lane) {
-  place(slots_.seen(), words_, 0);
+  place(slots_.seen(), words_.host(), words_.device());
   for (uint64_t k = 0; k < slots; ++k) *host_word(k, false) = 1;
 }
 

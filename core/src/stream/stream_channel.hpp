@@ -62,7 +62,7 @@ class StreamChannel {
 
  protected:
   StreamChannel(Link* link, bool outgoing) : link_(link), outgoing_(outgoing) {}
-  void place(std::byte* data, const MappedMemory& words, uint64_t offset);
+  void place(std::byte* data, std::byte* host_words, std::byte* device_words);
   uint32_t* host_word(uint64_t k, bool full) const { return word(host_words_, k, full); }
 
   Link* const link_;

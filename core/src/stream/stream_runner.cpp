@@ -25,8 +25,9 @@ constexpr std::chrono::seconds leaving_limit(5);
 StreamRunner::StreamRunner(Place place)
     : place_(std::move(place)),
       gate_(place_.device, place_.communicator, fmt::format("rank {} of {}", place_.rank, place_.name)),
+      memory_(std::make_unique<PeerMemory>(place_.device, place_.mapped_links)),
       windows_(std::make_unique<Windows>(
-          Windows::Place{place_.rank, place_.topology, place_.exchange, &early_notices_, place_.lanes, &gate_})),
+          Windows::Place{place_.rank, place_.topology, place_.device, memory_.get(), place_.lanes, &gate_})),
       fuses_(flag_setting("TUTTI_FUSED", true)) {
   for (uint32_t r = 0; r < place_.topology->nranks(); ++r)
     if (place_.topology->same_process(r, place_.rank)) local_.push_back(r);
@@ -40,8 +41,7 @@ StreamRunner::StreamRunner(Place place)
 
 StreamRunner::~StreamRunner() {
   if (end()) {
-    await_unmapping();
-    const bool has_memory = !channels_.empty() || scratch_ || !captured_.empty() || windows_->has_scratch();
+    const bool has_memory = !channels_.empty() || scratch_ || !captured_.empty();
     if (!has_memory || synchronise_soon([this] { release_memory(); })) {
       release_marks();
       return;
@@ -50,17 +50,12 @@ StreamRunner::~StreamRunner() {
   // The device may still touch all of it.
   for (auto& [way, channel] : channels_) (void)channel.release();
   (void)windows_.release();
+  (void)memory_.release();
   meeting_->keep_marks();
 }
 
 void StreamRunner::release_memory() {
   channels_.clear();
-  if (all_unmapped_)
-    windows_->release_scratch();
-  else if (windows_->has_scratch())
-    log(TUTTI_LOG_WARN, place_.device.tables.memory->name,
-        fmt::format("other ranks may still map this process's scratch: {} bytes are kept until the process ends",
-                    windows_->scratch_bytes()));
   captured_.push_back(scratch_);
   const tutti_device* memory = place_.device.tables.memory;
   for (void* scratch : captured_)
@@ -97,31 +92,24 @@ bool StreamRunner::synchronise_soon(const std::function<void()>& body) {
   return true;
 }
 
-// What this rank has mapped is unmapped first: its owners wait for that before they release it, as this rank does.
+// What this rank has mapped is unmapped at once: its owners wait for that before they release it, as this rank does.
 bool StreamRunner::end() {
-  const auto is_mapping = [](const auto& entry) {
-    const auto* mapped = dynamic_cast<MappedChannel*>(entry.second.get());
-    return mapped && !mapped->outgoing();
-  };
+  if (ended_) return true;
   if (!operations_.empty() || is_in_use()) return false;
-  if (!windows_->has_imports() && std::ranges::none_of(channels_, is_mapping)) return true;
-  return synchronise_soon([&] {
-    std::erase_if(channels_, is_mapping);
-    windows_->close();
-  });
+  const auto is_mapped = [](const auto& entry) { return dynamic_cast<MappedChannel*>(entry.second.get()) != nullptr; };
+  ended_ = (!windows_->is_open() && std::ranges::none_of(channels_, is_mapped)) || synchronise_soon([&] {
+             std::erase_if(channels_, is_mapped);
+             windows_->close();
+           });
+  return ended_;
 }
 
 void StreamRunner::await_unmapping() {
-  std::vector<MappedChannel*> own;
-  for (const auto& [way, channel] : channels_)
-    if (auto* mapped = dynamic_cast<MappedChannel*>(channel.get())) own.push_back(mapped);
-  const auto in_use = [this](MappedChannel* channel) {
-    if (channel->in_use() && place_.is_gone(channel->peer())) channel->not_mapped();
-    return channel->in_use();
-  };
   const auto limit = std::chrono::steady_clock::now() + unmapping_limit;
-  while (std::ranges::any_of(own, in_use) && std::chrono::steady_clock::now() < limit)
+  for (settle_memory(); !memory_->is_settled() && std::chrono::steady_clock::now() < limit; settle_memory()) {
+    place_.progress();
     std::this_thread::sleep_for(std::chrono::microseconds(200));
+  }
 }
 
 bool StreamRunner::has_room() const {

@@ -41,13 +41,14 @@ class StreamRunner {
     uint32_t first_lane = 0;  // of the transport, for channels
     uint32_t lanes = 0;       // of collectives; sends and receives use the one behind them
     uint64_t communicator = 0;
-    std::string name;                    // of the communicator, for messages
-    MemoryExchange* exchange = nullptr;  // nullptr: ranks of other processes are reached over transports
-    bool in_host = false;                // what transports carry goes through host memory
+    std::string name;  // of the communicator, for messages
+    std::vector<Link>* mapped_links = nullptr;
+    bool named = false;    // the application has named the transports
+    bool in_host = false;  // what transports carry goes through host memory
     uint64_t scratch_limit = 0;
     const WindowList* windows = nullptr;  // that are registered
-    std::function<bool(uint32_t rank)> is_gone;
     std::function<bool(Link&)> connect;
+    std::function<void()> progress;  // of the transports, where the communicator has ended
   };
   explicit StreamRunner(Place place);
   // What devices still use is not freed.
@@ -94,14 +95,16 @@ class StreamRunner {
   // Exports a window to other processes and imports theirs: Windows::share and drop.
   std::string share(tutti_window& window, const Until& until);
   void drop(tutti_window& window, const Until& until);
-  // All ranks have come to a meeting: scratch that a former meeting has replaced is free.
-  void met() {
-    gate_.try_run([this] { windows_->release_former(); });
+  // Releases what was taken back and no peer has mapped any more.
+  void settle_memory() {
+    if (!memory_->is_settled()) gate_.try_run([this] { memory_->settle(); });
   }
-  // No call will follow. Unmaps what belongs to other ranks; false: some of that stays mapped until the process ends.
+  // No call will follow. Unmaps what belongs to other ranks, and takes back what they have mapped. False: streams may
+  // still use it, and it stays as it is until the process ends.
   bool end();
-  // All ranks have come to their end, and none maps memory of others.
-  void all_unmapped() { all_unmapped_ = true; }
+  // After end(), and before the transports are closed: waits until peers have unmapped this rank's memory, not for
+  // ever.
+  void await_unmapping();
 
   // A group of sends and receives (stream_transfer.hpp) instead of a collective. Opens the channels that it lacks, both
   // ways to each peer.
@@ -232,7 +235,6 @@ class StreamRunner {
   void synchronise(const std::function<void()>& idle, const std::function<void()>& body);
   // The same without waiting for long: false where something stays pending.
   bool synchronise_soon(const std::function<void()>& body);
-  void await_unmapping();
   void release_memory();
   void release_marks();
   StreamWay way(uint32_t from, uint32_t to, bool in_windows) const;
@@ -273,13 +275,13 @@ class StreamRunner {
   // By shapes as all ranks have them: so all drop the same plans at the same call, and what one can record all can.
   std::unordered_map<Shape, Plans, ShapeHash> plans_;
   uint64_t plan_clock_ = 0;
+  std::unique_ptr<PeerMemory> memory_;
   Channels channels_;
-  EarlyNotices early_notices_;
   std::set<std::string> told_;  // why bytes go through host memory
   std::unique_ptr<Windows> windows_;
   WindowPlaces places_;       // of the call under way
   std::string not_in_place_;  // why windows were not used in place, as the log has it
-  bool all_unmapped_ = false;
+  bool ended_ = false;
   bool prepared_ = false;
   void* scratch_ = nullptr;
   uint64_t scratch_bytes_ = 0;

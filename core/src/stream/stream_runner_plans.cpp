@@ -153,8 +153,8 @@ std::string StreamRunner::open_ways(const DeviceMemory& where, const std::string
 
 void StreamRunner::open_missing(const DeviceMemory& where, const std::string& what,
                                 const std::vector<StreamTraffic>& traffic, const Until& until) {
-  ChannelOpening::Place place{where.tables,    where.device,    place_.rank,     place_.first_lane, place_.links,
-                              place_.topology, place_.exchange, &early_notices_, place_.in_host,    &told_};
+  ChannelOpening::Place place{where.tables,    where.device,  place_.rank,  place_.first_lane, place_.links,
+                              place_.topology, memory_.get(), place_.named, place_.in_host,    &told_};
   std::optional<ChannelOpening> opening;
   bool open = false;
   const auto advance = [&] {
@@ -301,7 +301,8 @@ StreamRunner::Plans::InWindows& StreamRunner::settle(const Call& call, Plans& pl
 
 namespace {
 
-// A rank's words in the first call of a shape: why it cannot, or the scratch that it lacks and the messages it sends.
+// A rank's words in the first call of a shape: why it cannot, or the size to which its scratch grows and the messages
+// it sends.
 struct Settlement {
   std::string refusal;
   uint64_t scratch = 0;
@@ -393,18 +394,20 @@ void StreamRunner::settle_all(const Call& call, Plans& plans, const Gather& gath
       throw Failure(TUTTI_NO_RESOURCES, fmt::format("it would take scratch of {} bytes, more than the limit of {}",
                                                     mine.scratch, place_.scratch_limit));
   });
-  const bool grows = mine.scratch > windows_->scratch_bytes();
+  if (mine.scratch <= windows_->scratch_bytes()) mine.scratch = 0;  // it stays
   const auto texts = gather(mine.encode());
-  met();
+  settle_memory();
   std::vector<Settlement> all;
   std::vector<std::string> refusals;
+  std::vector<uint64_t> scratch;
   for (uint32_t r = 0; r < texts.size(); ++r) {
     all.push_back(Settlement::decode(r, texts[r]));
     refusals.push_back(all.back().refusal);
+    scratch.push_back(all.back().scratch);
   }
   std::string why = first_refusal(refusals);
   if (why.empty()) {
-    std::string own = windows_->offer_scratch(call.where, grows ? mine.scratch : 0, until);
+    std::string own = windows_->offer_scratch(scratch, until);
     for (const uint32_t in_place : variants)
       attempt(own, [&] {
         made[in_place]->windows = table_of(*made[in_place], place_.rank, all, places_,

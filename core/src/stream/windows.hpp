@@ -13,21 +13,20 @@
 //   sender     empty = 0, full = 1; before it overwrites what it sends, and at the operation's end: wait empty = 1
 //   receiver   wait full = 1, full = 0, read in place, empty = 1
 //
-// The library's scratch is read in the same way. It is exchanged when it grows.
+// The library's scratch is read in the same way. A rank shares it when it grows.
 #pragma once
 
 #include <functional>
 #include <map>
 #include <memory>
-#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "choose/topology.hpp"
 #include "fabric/window.hpp"
-#include "stream/channel_opening.hpp"
 #include "stream/device_gate.hpp"
-#include "stream/mapped_memory.hpp"
+#include "stream/peer_memory.hpp"
 #include "stream/stream_plan.hpp"
 
 namespace tutti::core {
@@ -68,12 +67,12 @@ class Windows {
   struct Place {
     uint32_t rank = 0;
     const Topology* topology = nullptr;
-    MemoryExchange* exchange = nullptr;
-    EarlyNotices* early = nullptr;
+    DeviceMemory device;
+    PeerMemory* memory = nullptr;
     uint32_t lanes = 0;
     DeviceGate::User* gate = nullptr;
   };
-  explicit Windows(Place place) : place_(place) {}
+  explicit Windows(Place place);
   Windows(const Windows&) = delete;
   Windows& operator=(const Windows&) = delete;
 
@@ -87,14 +86,12 @@ class Windows {
   std::string share(tutti_window& window, const Until& until);
   void drop(tutti_window& window, const Until& until);
 
-  // Collective in the same way: makes scratch of `bytes` (0: this rank keeps what it has) and exchanges it. Nothing
-  // changes until adopt_scratch(). `shared`: all ranks could.
-  std::string offer_scratch(const DeviceMemory& where, uint64_t bytes, const Until& until);
+  // Collective in the same way: the ranks whose scratch grows, to `bytes` by rank (0: it stays), make and share it.
+  // Nothing changes until adopt_scratch(). `shared`: all ranks could.
+  std::string offer_scratch(const std::vector<uint64_t>& bytes, const Until& until);
   void adopt_scratch(bool shared, const Until& until);
   // The scratch that a peer has offered last.
-  uint64_t offered_bytes(uint32_t peer) const;
-  // All ranks have come to a meeting after adopt_scratch(): former scratch is not mapped any more.
-  void release_former();
+  uint64_t offered_bytes(uint32_t peer) const { return (next_.of[peer] ? next_ : scratch_).of[peer].bytes; }
   uint64_t scratch_bytes() const { return scratch_.bytes; }
   std::byte* scratch() const { return scratch_.own; }
   // Graphs have addresses of the present scratch: it stays, here and in the mappings of peers.
@@ -110,13 +107,10 @@ class Windows {
   bool moved();
   // Gives streams whatever they wait for.
   void let_go();
-  // Is memory of others mapped?
-  bool has_imports() const { return !imports_.empty(); }
-  // Unmaps it: no call will follow. To be called where the device may be waited for, as are the two below.
+  // No call will follow, and the device has come to its end: unmaps memory of others, and takes back this rank's.
   void close();
-  // Releases this rank's scratch: nobody maps it.
-  void release_scratch();
-  bool has_scratch() const { return scratch_.own || next_.own || !former_.empty(); }
+  // Is there anything to do for close()?
+  bool is_open() const { return exchanges_ > 0; }
 
   struct Traffic {
     uint64_t sent = 0, received = 0;
@@ -124,47 +118,34 @@ class Windows {
   const std::map<uint32_t, Traffic>& traffic() const { return traffic_; }
 
  private:
-  using Buffer = std::pair<uint32_t, uint64_t>;  // owner, buffer id
-  struct Import {
-    void* base = nullptr;
-    uint32_t uses = 0;
-  };
-  struct Scratch {
-    std::byte* own = nullptr;
+  // Memory that ranks share with all others: `of` is by rank what this rank has mapped.
+  struct Shared {
+    std::byte* own = nullptr;  // that the device has allocated
     uint64_t bytes = 0;
-    std::vector<std::byte*> bases;  // by rank
-    std::vector<Buffer> imports;
-  };
-  struct Letter {
-    uint32_t to = 0;
-    ChannelNotice notice;
-    std::vector<std::shared_ptr<Descriptor>> descriptors;
+    std::vector<PeerRegion> shares;
+    std::vector<PeerRegion> of;
   };
   bool is_remote(uint32_t peer) const { return !place_.topology->same_process(place_.rank, peer); }
-  std::string exchange(const DeviceMemory& where, std::byte* address, const Until& until,
-                       std::vector<std::byte*>* bases, std::vector<Buffer>* imports);
-  void write_letters(const DeviceMemory& where, const std::byte* address);
-  bool read_letters();
-  std::byte* import(const DeviceMemory& where, MemoryExchange::Received& letter, std::vector<Buffer>* imports);
-  void close_imports(std::vector<Buffer>& imports);
-  // Runs what may wait for the whole device, once that may be.
+  std::string exchange(std::byte* address, const std::vector<uint64_t>& bytes, const std::string& refusal,
+                       const Until& until, Shared* made);
+  bool settle_flags(uint32_t peer, uint32_t number, PeerRegion& coming);
   void synchronise(const Until& until, const std::function<void()>& body);
+  void close(std::vector<PeerRegion>& mappings);
+  void take_back(Shared& shared);
+  // Of a way's message: where this rank's stream or processor has it.
+  uint64_t flag_at(uint32_t from, uint32_t to, uint32_t lane, uint64_t number, bool full) const;
   uint32_t* flag(uint32_t from, uint32_t to, uint32_t lane, uint64_t number, bool full) const;
 
-  Place place_;
-  DeviceTables tables_;
-  std::shared_ptr<Descriptor> flags_file_;
-  std::optional<MappedMemory> flags_;  // [from][to][lane][number]{empty, full}, for all ranks of the communicator
-  std::vector<Letter> letters_;        // not sent yet
-  std::map<uint32_t, MemoryExchange::Received> heard_;
-  std::map<Buffer, Import> imports_;
-  std::map<uint64_t, std::vector<Buffer>> windows_;  // window id, what it imported
-  Scratch scratch_, next_;
-  std::vector<std::byte*> former_;
-  std::vector<Scratch> kept_;
+  const Place place_;
+  std::vector<uint32_t> remote_;        // ranks of other processes
+  uint32_t exchanges_ = 0;              // so far; the same on all ranks
+  std::vector<PeerRegion> flags_;       // by rank
+  std::map<uint64_t, Shared> windows_;  // by the window's id
+  Shared scratch_, next_;
+  std::vector<Shared> kept_;
   bool keeps_ = false;
-  std::vector<uint64_t> awaited_;  // flags, by their index
-  uint64_t seen_ = 0;              // what they held
+  std::vector<uint32_t*> awaited_;  // flags
+  uint64_t seen_ = 0;               // what they held
   std::map<uint32_t, Traffic> traffic_;
 };
 

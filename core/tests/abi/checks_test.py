@@ -87,7 +87,7 @@ def lock_cases(fresh):
     yield "a change of a stable struct", copy.lock("update", "--new-draft"), 1, "This can never be"
     copy = fresh()
     copy.edit("plugin/entry.h", "} tutti_host;", "  void* more;\n} tutti_host;")
-    yield "an appended field", copy.lock("check"), 1, "not locked yet: tutti_host.more 64 8 void*"
+    yield "an appended field", copy.lock("check"), 1, "not locked yet: tutti_host.more 80 8 void*"
     yield "its update", copy.lock("update"), 0, "2 lines added"
     yield "afterwards", copy.lock("check"), 0
     copy = fresh()

@@ -161,11 +161,35 @@ TEST(Topology, ARankHasItsDeviceToItself) {
   EXPECT_FALSE(far.has_device_to_itself(0)) << "another host";
 }
 
+TEST(Topology, MemoryIsMappedOverATransportThatBothHaveForIt) {
+  const auto maps = [](const std::string& name, uint64_t latency_ns, const std::string& version = "1") {
+    TransportOffer made = offer(name, TUTTI_REACH_HOST, latency_ns);
+    made.version = version;
+    made.maps = 1;
+    return made;
+  };
+  const TransportOffer plain = offer("plain", TUTTI_REACH_NETWORK, 1);
+  const Topology topology({rank("a", 1, {maps("slow", 9), plain, maps("quick", 5)}),
+                           rank("a", 2, {plain, maps("slow", 9), maps("quick", 5)}), rank("a", 3, {plain}),
+                           rank("a", 4, {plain, maps("slow", 9, "2")}), rank("b", 5, {plain, maps("slow", 9)})});
+  for (const auto& [a, b] : {std::pair{0u, 1u}, {1u, 0u}}) {
+    ASSERT_NE(topology.mapping_transport_of(a, b), nullptr);
+    EXPECT_EQ(topology.mapping_transport_of(a, b)->name, "quick");
+    EXPECT_EQ(topology.transport_of(a, b)->name, "plain") << "for host memory";
+  }
+  for (const uint32_t other : {2u, 3u, 4u}) {
+    std::string why;
+    EXPECT_EQ(topology.mapping_transport_of(0, other, &why), nullptr) << "rank " << other;
+    EXPECT_NE(why.find("mapped/1"), std::string::npos) << why;
+  }
+}
+
 TEST(Topology, DescriptionsSurviveTheirWay) {
   RankDescription before = rank("a", 7, {offer("link", TUTTI_REACH_FABRIC, 500, "rack 7")});
   before.numa = 1;
   before.device = {"cuda", 3, "2f00", "0000:3b:00.0", -1, 10, 20, 30};
   before.transports[0].rails = {"mlx5_0:1", "mlx5_1:1"};
+  before.transports[0].maps = 1;
   const RankDescription after = decode_rank(encode(before), 3);
   EXPECT_EQ(after.numa, 1);
   EXPECT_EQ(after.device.kind, "cuda");
@@ -178,6 +202,7 @@ TEST(Topology, DescriptionsSurviveTheirWay) {
   EXPECT_EQ(decode_rank(encode(rank("a", 7, {})), 3).device.kind, "") << "none";
   ASSERT_EQ(after.transports.size(), 1u);
   EXPECT_EQ(after.transports[0].fabric, "rack 7");
+  EXPECT_EQ(after.transports[0].maps, 1u);
   EXPECT_EQ(after.transports[0].reach, uint32_t{TUTTI_REACH_FABRIC});
 }
 

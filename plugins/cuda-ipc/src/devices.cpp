@@ -15,13 +15,10 @@ std::deque<Device>& found() {  // only grows, so that what was given out stays
   return *all;
 }
 
-// The device of that plugin, if it can serve here and export memory.
-void look_for(const std::string& name, uint32_t index) {
-  const auto* memory =
-      static_cast<const tutti_device*>(sdk::host->find_interface(sdk::host->self, name.c_str(), TUTTI_DEVICE_ID));
-  if (!memory) return;
+// The device, if it can serve here and export memory.
+void take(const tutti_device* memory) {
   if (memory->stamp != TUTTI_DEVICE_STAMP) {
-    sdk::log(TUTTI_LOG_WARN, fmt::format("the device plugin {} was compiled with other headers and is not used", name));
+    sdk::log(TUTTI_LOG_WARN, "a device plugin that was compiled with other headers is not used");
     return;
   }
   tutti_device_caps caps{};
@@ -31,20 +28,18 @@ void look_for(const std::string& name, uint32_t index) {
   const std::lock_guard lock(mutex);
   for (const Device& known : found())
     if (known.memory == memory) return;
-  found().push_back({memory, caps, index});
+  found().push_back({memory, caps});
 }
 
 }  // namespace
 
-std::string device_names() { return sdk::config("TUTTI_CUDA_IPC_DEVICES").value_or("cuda,simulated"); }
-
 void find_devices() {
-  const std::string names = device_names();
-  uint32_t index = 0;
-  for (size_t begin = 0; begin <= names.size(); ++index) {
-    const size_t end = std::min(names.find(',', begin), names.size());
-    if (end > begin) look_for(names.substr(begin, end - begin), index);
-    begin = end + 1;
+  const tutti_host* host = sdk::host;
+  if (!TUTTI_HAS(tutti_host, host, list_interface)) return;
+  for (uint32_t index = 0;; ++index) {
+    const void* table = host->list_interface(host->self, TUTTI_DEVICE_ID, index);
+    if (!table) return;
+    take(static_cast<const tutti_device*>(table));
   }
 }
 
@@ -61,7 +56,10 @@ const Device* device_of_kind(uint32_t kind) {
 }
 
 void check(const Device& device, const char* what, tutti_status status) {
-  if (status < 0) throw sdk::error(status, "cuda-ipc: device {}: {} failed (status {})", device.name(), what, status);
+  if (status >= 0) return;
+  const std::string why = sdk::reported();
+  throw sdk::error(status, "device {}: {}: {}", device.name(), what,
+                   why.empty() ? fmt::format("status {}", status) : why);
 }
 
 sdk::local::Settings read_settings() {
@@ -75,9 +73,7 @@ sdk::local::Settings read_settings() {
 }
 
 std::vector<sdk::local::Connector::Value> Domain::equal_values() const {
-  uint64_t names = 0xcbf29ce484222325;  // FNV-1a
-  for (const char c : device_names()) names = (names ^ static_cast<uint8_t>(c)) * 0x100000001b3;
-  return {{"TUTTI_CUDA_IPC_SLOT_BYTES", settings_.slot_bytes}, {"the hash of TUTTI_CUDA_IPC_DEVICES", names}};
+  return {{"TUTTI_CUDA_IPC_SLOT_BYTES", settings_.slot_bytes}};
 }
 
 namespace {

@@ -16,13 +16,10 @@ namespace tutti::cuda_ipc {
 struct Device {
   const tutti_device* memory;
   tutti_device_caps caps;
-  uint32_t index;  // among the names of TUTTI_CUDA_IPC_DEVICES, which are equal on all ranks
   const char* name() const { return memory->name; }
 };
 
-// The names of the plugins to look for: TUTTI_CUDA_IPC_DEVICES, or "cuda,simulated".
-std::string device_names();
-// Those of them that are loaded, work here and export memory. [control: it may call find_interface]
+// Looks for those of all loaded plugins that work here and export memory. [control: it calls list_interface]
 void find_devices();
 
 // The settings of a domain (README.md has the table). Throws sdk::Error.
@@ -31,7 +28,6 @@ class Domain {
  public:
   Domain() { find_devices(); }
   const sdk::local::Settings& settings() const { return settings_; }
-  // Offers name devices by their place among the names, so a hash of these is told.
   std::vector<sdk::local::Connector::Value> equal_values() const;
 
  private:

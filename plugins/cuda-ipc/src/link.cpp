@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "link.hpp"
 
+#include <algorithm>
 #include <cstring>
 
 namespace tutti::cuda_ipc {
@@ -8,10 +9,7 @@ namespace {
 
 const Device& device_for(const tutti_mapped_device& given) {
   const Device* device = device_of_kind(given.kind);
-  if (!device)
-    throw sdk::error(TUTTI_NOT_SUPPORTED,
-                     "cuda-ipc: no device of kind {} exports memory here (TUTTI_CUDA_IPC_DEVICES is {})", given.kind,
-                     device_names());
+  if (!device) throw sdk::error(TUTTI_NOT_SUPPORTED, "cuda-ipc: no device of kind {} exports memory here", given.kind);
   if (given.number >= device->caps.devices)
     throw sdk::error(TUTTI_INVALID_ARGUMENT, "cuda-ipc: device {} {} of {}", device->name(), given.number,
                      device->caps.devices);
@@ -57,6 +55,10 @@ Share* Link::share(const tutti_share_config& config, tutti_mapped_place& place) 
   place.bytes = config.bytes;
   made->exported->offer.tag = config.tag;
   tell(made->exported->offer, made->exported);
+  if (const auto at = std::ranges::find(declined_, config.tag, &Declined::tag); at != declined_.end()) {
+    made->refuse(at->status, text_of(at->why));
+    declined_.erase(at);
+  }
   return shares_.emplace_back(std::move(made)).get();
 }
 
@@ -65,7 +67,7 @@ void Link::make_host_share(Share& share, const Device& device) {
   share.exported->file = sdk::local::make_memory_file("tutti-cuda-ipc-share", whole_pages(offer.bytes));
   share.pages = std::make_unique<VisiblePages>(device, share.exported->file, whole_pages(offer.bytes));
   offer.use = Offer::kHostMemory;
-  offer.device = device.index;
+  put_text(offer.device, device.name());
   offer.id = next_id();
   offer.process = this_process();
   offer.address = reinterpret_cast<uint64_t>(share.pages->host());
@@ -73,10 +75,10 @@ void Link::make_host_share(Share& share, const Device& device) {
 }
 
 tutti_status Link::share_state(Share& share) {
-  if (share.state == Share::kMapped) return TUTTI_OK;
+  if (share.state == Share::kMapped && !peer_has_let_go()) return TUTTI_OK;
   if (share.state == Share::kRefused)
     throw sdk::error(share.refusal, "cuda-ipc: rank {} cannot map this rank's memory: {}", peer(), share.why);
-  if (state() == kOpen) return TUTTI_AGAIN;
+  if (state() == kOpen) return look_again();
   throw sdk::error(TUTTI_PEER_FAILED, "cuda-ipc: rank {}: {}", peer(), why());
 }
 
@@ -85,7 +87,7 @@ tutti_status Link::withdraw(Share& share) {
   share.withdrawn = true;
   // kOffered: the peer may be about to map it, so its answer to Gone is waited for.
   const bool let_go = peer_has_let_go() || share.state == Share::kUnmapped || share.state == Share::kRefused;
-  if (!let_go && state() == kOpen) return TUTTI_AGAIN;
+  if (!let_go && (state() == kOpen || end_status() == TUTTI_ABORTED)) return look_again();
   if (!let_go) (void)share.pages.release();
   std::erase_if(shares_, [&](const auto& one) { return one.get() == &share; });
   if (let_go) return TUTTI_OK;
@@ -100,7 +102,12 @@ Mapping* Link::open_mapping(uint64_t tag, const tutti_mapped_device& whose, tutt
     if (mapping->offer.tag == tag && !mapping->mapped) found = mapping.get();
   if (!found) {
     device_for(whose);
-    if (state() == kOpen) return nullptr;
+    if (const auto at = std::ranges::find(declined_, tag, &Declined::tag); at != declined_.end()) {
+      const Declined declined = *at;
+      declined_.erase(at);
+      throw sdk::error(declined.status, "cuda-ipc: rank {} declined: {}", peer(), text_of(declined.why));
+    }
+    if (state() == kOpen) return look_again(), nullptr;
     throw sdk::error(TUTTI_PEER_FAILED, "cuda-ipc: rank {} shares nothing as tag {}: {}", peer(), tag, why());
   }
   const Offer& offer = found->offer;
@@ -117,11 +124,12 @@ Mapping* Link::open_mapping(uint64_t tag, const tutti_mapped_device& whose, tutt
   } catch (const sdk::Error& e) {
     answer(offer.id, e.status(), e.what());
     const sdk::Error told =
-        sdk::error(e.status(), "cuda-ipc: memory of rank {} cannot be mapped: {}", peer(), e.what());
+        sdk::error(e.status(), "memory of rank {} cannot be mapped: cuda-ipc: {}", peer(), e.what());
     std::erase_if(mappings_, [&](const auto& one) { return one.get() == found; });
     throw told;
   }
   place.bytes = offer.bytes;
+  found->file.reset();
   found->mapped = true;
   answer(offer.id, TUTTI_OK, "");
   return found;
@@ -129,7 +137,7 @@ Mapping* Link::open_mapping(uint64_t tag, const tutti_mapped_device& whose, tutt
 
 void Link::map_host_share(Mapping& mapping, const Device& device) {
   const Offer& offer = mapping.offer;
-  if (offer.device != device.index) throw sdk::error(TUTTI_MISMATCH, "it is not shared for a device {}", device.name());
+  require_device(offer, device);
   if (offer.process == this_process()) return;
   mapping.pages = std::make_unique<VisiblePages>(device, mapping.file, whole_pages(offer.bytes));
 }
@@ -138,6 +146,17 @@ void Link::close_mapping(Mapping& mapping) {
   mapping.unmap();
   answer(mapping.offer.id, Answer::kUnmapped, "");
   std::erase_if(mappings_, [&](const auto& one) { return one.get() == &mapping; });
+}
+
+void Link::decline(uint64_t tag, tutti_status status, const char* why) {
+  if (state() != kOpen)
+    throw sdk::error(TUTTI_PEER_FAILED, "cuda-ipc: the link to rank {} has ended: {}", peer(), this->why());
+  if (status >= 0)
+    throw sdk::error(TUTTI_INVALID_ARGUMENT, "cuda-ipc: decline with status {}, expected an error", status);
+  std::erase_if(mappings_, [&](const auto& one) { return one->offer.tag == tag && !one->mapped; });
+  Declined declined{.status = status, .tag = tag};
+  put_text(declined.why, why ? why : "");
+  tell(declined);
 }
 
 // ---- the socket
@@ -158,7 +177,7 @@ void Link::answer(uint64_t id, int32_t status, const char* why) {
   Answer answer;
   answer.id = id;
   answer.status = status;
-  std::strncpy(answer.why, why, sizeof answer.why - 1);
+  put_text(answer.why, why);
   tell(answer);
 }
 
@@ -168,6 +187,7 @@ void Link::flush() noexcept {
     const auto& [bytes, with] = packets_.front();
     const int fd = with ? with->file.get() : -1;
     if (socket().send_bytes(bytes, std::span(&fd, fd < 0 ? 0 : 1)) == sdk::Socket::kFull) return;
+    if (with) with->file.reset();  // the peer has its own
   }
 }
 
@@ -178,6 +198,8 @@ bool Link::handle(sdk::Packet& packet) {
     handle_gone(*gone);
   else if (const auto answer = packet.as<Answer>())
     handle_answer(*answer);
+  else if (const auto declined = packet.as<Declined>())
+    handle_declined(*declined);
   else
     return false;
   return true;
@@ -208,8 +230,17 @@ void Link::handle_answer(const Answer& answer) {
                    : answer.status == Answer::kUnmapped ? Share::kUnmapped
                                                         : Share::kRefused;
     share->refusal = answer.status;
-    share->why.assign(answer.why, strnlen(answer.why, sizeof answer.why));
+    share->why = text_of(answer.why);
   }
+}
+
+void Link::handle_declined(const Declined& declined) {
+  if (declined.status >= 0) throw sdk::error(TUTTI_MISMATCH, "it declined with status {}", declined.status);
+  for (const auto& share : shares_)
+    if (share->exported->offer.tag == declined.tag && !share->withdrawn &&
+        (share->state == Share::kOffered || share->state == Share::kUnmapped))
+      return share->refuse(declined.status, text_of(declined.why));
+  declined_.push_back(declined);
 }
 
 }  // namespace tutti::cuda_ipc

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // A link of cuda-ipc: that of the SDK (tutti/sdk/local/link.hpp), which carries host memory, and mapped/1. An Offer
-// tells the peer of a share, an Answer tells whether the peer has it mapped, and Gone takes it back. Order on the
-// socket is the order of the calls.
+// tells the peer of a share, an Answer tells whether the peer has it mapped, and Gone takes it back. Declined says that
+// there will be no share, or no mapping. Order on the socket is the order of the calls.
 #pragma once
 
 #include <tutti/plugin/mapped.h>
@@ -28,6 +28,12 @@ struct Share {
   bool withdrawn = false;
   tutti_status refusal = TUTTI_OK;
   std::string why;  // the peer's, where it could not map
+
+  void refuse(tutti_status status, std::string reason) {
+    state = kRefused;
+    refusal = status;
+    why = std::move(reason);
+  }
 };
 
 // One offer of the peer.
@@ -48,7 +54,7 @@ class Link : public sdk::local::LinkBase<Link> {
  public:
   using Domain = cuda_ipc::Domain;
   // The version counts changes of wire.hpp and of the segment's layout.
-  static constexpr sdk::PairFormat format{.transport = "cuda-ipc", .magic = 0x4349'5454, .version = 2};  // "TTIC"
+  static constexpr sdk::PairFormat format{.transport = "cuda-ipc", .magic = 0x4349'5454, .version = 3};  // "TTIC"
 
   Link(Parts parts, Domain&) : LinkBase(std::move(parts)) {}
   ~Link();
@@ -59,6 +65,7 @@ class Link : public sdk::local::LinkBase<Link> {
   tutti_status withdraw(Share& share);
   Mapping* open_mapping(uint64_t tag, const tutti_mapped_device& device, tutti_mapped_place& place);
   void close_mapping(Mapping& mapping);
+  void decline(uint64_t tag, tutti_status status, const char* why);
 
   // For LinkBase.
   bool handle(sdk::Packet& packet);
@@ -75,13 +82,20 @@ class Link : public sdk::local::LinkBase<Link> {
   void handle_offer(const Offer& offer, sdk::Packet& packet);
   void handle_gone(const Gone& gone);
   void handle_answer(const Answer& answer);
+  void handle_declined(const Declined& declined);
   void answer(uint64_t id, int32_t status, const char* why);
+  // Somebody waits for news of the peer: the next progress looks at the sockets.
+  tutti_status look_again() {
+    attention().sockets = true;
+    return TUTTI_AGAIN;
+  }
   void make_host_share(Share& share, const Device& device);
   void map_host_share(Mapping& mapping, const Device& device);
 
   std::deque<Waiting> packets_;
   std::vector<std::unique_ptr<Share>> shares_;
   std::vector<std::unique_ptr<Mapping>> mappings_;  // mapped or not
+  std::vector<Declined> declined_;                  // what the peer has declined and no share or mapping has met yet
 };
 
 }  // namespace tutti::cuda_ipc

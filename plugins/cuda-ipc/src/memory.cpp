@@ -39,7 +39,7 @@ std::shared_ptr<Exported> export_device_memory(const Device& device, void* addre
   check(device, "export_memory", memory->export_memory(memory->self, address, &offer.record, &fd));
   exported->file = sdk::FileDescriptor(fd);
   offer.use = Offer::kDeviceMemory;
-  offer.device = device.index;
+  put_text(offer.device, device.name());
   offer.device_number = pointer.device;
   offer.id = next_id();
   offer.process = this_process();
@@ -57,8 +57,13 @@ void check_offer(const Offer& offer) {
     throw sdk::Error(TUTTI_MISMATCH, "it offered memory that cannot be");
 }
 
+void require_device(const Offer& offer, const Device& device) {
+  if (const std::string theirs = text_of(offer.device); theirs != device.name())
+    throw sdk::error(TUTTI_MISMATCH, "it is memory for a device {}, not {}", theirs, device.name());
+}
+
 void* map_offer(const Offer& offer, int file, const Device& device, uint32_t number) {
-  if (offer.device != device.index) throw sdk::error(TUTTI_MISMATCH, "its memory is not of a device {}", device.name());
+  require_device(offer, device);
   if (offer.process == this_process()) {
     if (offer.device_number != number)
       check(device, "enable_peer", device.memory->enable_peer(device.memory->self, number, offer.device_number));

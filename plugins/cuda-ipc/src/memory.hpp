@@ -23,6 +23,8 @@ std::shared_ptr<Exported> export_device_memory(const Device& device, void* addre
 // Maps device memory that a peer offers for streams of a device: the base of the exporter's allocation. This process's
 // own memory is given by its address, and nothing is to be closed. Throws sdk::Error.
 void* map_offer(const Offer& offer, int file, const Device& device, uint32_t number);
+// Throws sdk::Error for an offer of another device.
+void require_device(const Offer& offer, const Device& device);
 // Throws sdk::Error for an offer that cannot be right.
 void check_offer(const Offer& offer);
 

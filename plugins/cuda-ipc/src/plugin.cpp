@@ -23,10 +23,8 @@ struct CudaIpc {
     const sdk::local::Settings settings = read_settings();
     find_devices();
     if (!has_devices())
-      throw sdk::error(TUTTI_NOT_SUPPORTED,
-                       "cuda-ipc: no device plugin that works here exports memory; looked for {} "
-                       "(TUTTI_CUDA_IPC_DEVICES)",
-                       device_names());
+      throw sdk::Error(TUTTI_NOT_SUPPORTED,
+                       "cuda-ipc: no device plugin that works here exports memory (tutti-info lists plugins)");
     sdk::this_place();  // throws where /proc lacks what tells hosts apart
     caps.reach = TUTTI_REACH_HOST;
     caps.memory_kinds = uint64_t{1} << TUTTI_MEMORY_HOST;  // of transfers: device memory is mapped
@@ -90,6 +88,9 @@ constexpr tutti_mapped mapped{
         auto& known = sdk::from_handle<Mapping>(mapping);
         known.link->close_mapping(known);
       });
+    },
+    [](tutti_link* link, uint64_t tag, tutti_status status, const char* why) {
+      return sdk::guard([&] { sdk::from_handle<Link>(link).decline(tag, status, why); });
     }};
 
 constexpr tutti_transport transport = sdk::make_transport<CudaIpc>();

@@ -6,6 +6,8 @@
 #include <tutti/plugin/device.h>
 
 #include <cstdint>
+#include <cstring>
+#include <string>
 #include <tutti/sdk/local/link.hpp>
 
 namespace tutti::cuda_ipc {
@@ -16,9 +18,10 @@ struct Offer {
   enum Use : uint32_t { kDeviceMemory = 1, kHostMemory = 2 };
   uint32_t kind = number;
   uint32_t use = 0;
-  uint32_t device = 0;         // Device::index
+  char device[32] = {};        // its name
   uint32_t device_number = 0;  // in the speaker's process
-  uint64_t id = 0;             // of the speaker's process, never used twice
+  uint32_t reserved = 0;
+  uint64_t id = 0;  // of the speaker's process, never used twice
   uint64_t tag = 0;
   sdk::Token process{};  // the speaker's: an importer in the same process uses the address itself
   uint64_t address = 0, seen = 0;
@@ -42,6 +45,25 @@ struct Answer {
   uint64_t id = 0;
   char why[160] = {};
 };
+
+// The speaker neither shares nor maps memory of that tag.
+struct Declined {
+  static constexpr uint32_t number = Offer::number + 3;
+  uint32_t kind = number;
+  int32_t status = 0;
+  uint64_t tag = 0;
+  char why[160] = {};
+};
+
+// Texts in packets; what has no room is cut.
+template <size_t N>
+void put_text(char (&field)[N], const char* text) {
+  std::strncpy(field, text, N - 1);
+}
+template <size_t N>
+std::string text_of(const char (&field)[N]) {
+  return {field, strnlen(field, N)};
+}
 
 // Drawn at the first use in a process; a forked child draws its own.
 const sdk::Token& this_process();

@@ -30,8 +30,8 @@ tutti_status query() {
 void offer_device() {
   static const bool once = [] {
     host().table.memory_kind = [](void*, const char*) { return uint32_t{TUTTI_MEMORY_SIMULATED}; };
-    host().table.find_interface = [](void*, const char* plugin, const char* id) -> const void* {
-      return std::strcmp(plugin, "simulated") == 0 ? tutti_plugin_entry_simulated_device.get_interface(id, 0) : nullptr;
+    host().table.list_interface = [](void*, const char* id, uint32_t index) {
+      return tutti_plugin_entry_simulated_device.get_interface(id, index);
     };
     return tutti_plugin_entry_simulated_device.init(&host().table) == TUTTI_OK;
   }();
@@ -118,9 +118,9 @@ tutti_status answer(std::vector<Rank*> ranks, Ask&& ask) {
 
 TEST(Query, WithoutADeviceThatExportsItSaysSo) {
   host();
-  host().table.find_interface = [](void*, const char*, const char*) -> const void* { return nullptr; };
+  host().table.list_interface = [](void*, const char*, uint32_t) -> const void* { return nullptr; };
   EXPECT_EQ(query(), TUTTI_NOT_SUPPORTED);
-  EXPECT_NE(Host::error.find("cuda,simulated"), std::string::npos) << Host::error;
+  EXPECT_NE(Host::error.find("no device plugin that works here exports memory"), std::string::npos) << Host::error;
 }
 
 class SameProcess : public testing::Test {
@@ -183,6 +183,37 @@ TEST_F(SameProcess, APeerThatCannotMapSaysWhy) {
   EXPECT_NE(Host::error.find("enable_peer"), std::string::npos) << Host::error;
   host().settings.clear();
   EXPECT_EQ(mapped().withdraw(ours.share), TUTTI_OK);
+}
+
+TEST_F(SameProcess, ARankThatDeclinesIsHeard) {
+  Memory memory;
+  Place ours, theirs;
+  ASSERT_EQ(share(*a, 1, 3, memory.address, kBytes, ours), TUTTI_OK) << Host::error;
+  ASSERT_EQ(mapped().decline(b->link(0), 3, TUTTI_NOT_SUPPORTED, "no room here"), TUTTI_OK) << Host::error;
+  EXPECT_EQ(answer({a.get(), b.get()}, [&] { return mapped().share_state(ours.share); }), TUTTI_NOT_SUPPORTED);
+  EXPECT_NE(Host::error.find("no room here"), std::string::npos) << Host::error;
+  EXPECT_EQ(mapped().withdraw(ours.share), TUTTI_OK);
+  ASSERT_EQ(mapped().decline(a->link(1), 4, TUTTI_NO_RESOURCES, "nothing to share"), TUTTI_OK) << Host::error;
+  EXPECT_EQ(answer({a.get(), b.get()}, [&] { return open(*b, 0, 4, theirs); }), TUTTI_NO_RESOURCES);
+  EXPECT_NE(Host::error.find("nothing to share"), std::string::npos) << Host::error;
+  EXPECT_EQ(open(*b, 0, 4, theirs), TUTTI_AGAIN) << "once";
+  EXPECT_EQ(mapped().decline(a->link(1), 5, TUTTI_OK, ""), TUTTI_INVALID_ARGUMENT);
+}
+
+// An abort unmaps nothing: the owner of the memory waits for the peer as before.
+TEST_F(SameProcess, AnAbortKeepsMappings) {
+  Memory memory;
+  Place ours, theirs;
+  ASSERT_EQ(share(*a, 1, 3, memory.address, kBytes, ours), TUTTI_OK) << Host::error;
+  ASSERT_EQ(answer({a.get(), b.get()}, [&] { return open(*b, 0, 3, theirs); }), TUTTI_OK) << Host::error;
+  ASSERT_EQ(answer({a.get(), b.get()}, [&] { return mapped().share_state(ours.share); }), TUTTI_OK);
+  for (Rank* rank : {a.get(), b.get()}) ASSERT_EQ(table().abort(rank->endpoint), TUTTI_OK);
+  for (int k = 0; k < 100; ++k) {
+    a->progress(), b->progress();
+    ASSERT_EQ(mapped().withdraw(ours.share), TUTTI_AGAIN) << "the peer has it mapped";
+  }
+  EXPECT_EQ(mapped().close_mapping(theirs.mapping), TUTTI_OK);
+  EXPECT_EQ(answer({a.get(), b.get()}, [&] { return mapped().withdraw(ours.share); }), TUTTI_OK) << Host::error;
 }
 
 TEST_F(SameProcess, ALinkThatHasEndedSharesNothing) {

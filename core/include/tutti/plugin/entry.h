@@ -54,6 +54,12 @@ typedef struct tutti_host {
    * "simulated"), else a number that the process assigns to it once. UINT32_MAX (with set_error): not a legal name, or
    * all numbers are in use. Transports ask by name for the memory that they accept. */
   uint32_t (*memory_kind)(void* self, const char* name);
+  /* [any] Optional. The text of the last set_error on this thread, for plugins that call others; "" when there is none.
+   * Lives until the next set_error on this thread. */
+  const char* (*get_error)(void* self);
+  /* [control] Optional. The index-th table of the interface `id` among those of all loaded plugins, for plugins that
+   * serve whatever there is; NULL past the last. Tables keep their places; more may come behind them. */
+  const void* (*list_interface)(void* self, const char* id, uint32_t index);
 } tutti_host;
 
 /* The table that a plugin exports as its one symbol. */

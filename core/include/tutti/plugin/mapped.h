@@ -11,6 +11,8 @@
  * A share has a tag. The peer maps it by that tag. Tags of one link and direction are the caller's, and no two shares
  * that exist at one time have the same.
  *
+ * A rank that cannot share or cannot map what its peer expects declines the tag: its peer is told, and does not wait.
+ *
  * Memory of a share is either a device's, and then the caller's own, or host memory that the transport makes. Host
  * memory is zeroed, and both the processors and the streams of both ends read and write it. Device memory is read and
  * written by streams only. Ranks of one process may share, too: they see the memory itself.
@@ -40,7 +42,7 @@ extern "C" {
 
 #define TUTTI_MAPPED_ID "tutti.mapped/1"
 /* The draft's stamp: a hash of the layouts below. The core refuses a plugin that was compiled with another. */
-#define TUTTI_MAPPED_STAMP 0x35d6484cu
+#define TUTTI_MAPPED_STAMP 0xede794e8u
 
 /* Opaque objects of the plugin. */
 typedef struct tutti_share tutti_share;
@@ -86,7 +88,8 @@ typedef struct tutti_mapped {
    * and has not mapped it. */
   tutti_status (*share_state)(tutti_share* share);
   /* [progress] Takes the offer back. TUTTI_OK: the peer does not address the memory any more and the share is gone; the
-   * caller may release device memory. TUTTI_AGAIN: the peer has a mapping still; call again after progress.
+   * caller may release device memory. TUTTI_AGAIN: the peer has a mapping still; call again after progress. After abort
+   * of the endpoint, too: an abort unmaps nothing.
    * TUTTI_PEER_FAILED: the share is gone, but the peer may live and address the memory; the caller keeps device memory
    * until this process ends, and the transport keeps host memory. */
   tutti_status (*withdraw)(tutti_share* share);
@@ -98,6 +101,11 @@ typedef struct tutti_mapped {
                                tutti_mapping** mapping, tutti_mapped_place* place);
   /* [progress] No command and no processor names the mapping any more. The peer hears of it. */
   tutti_status (*close_mapping)(tutti_mapping* mapping);
+  /* [progress] This rank neither shares nor maps memory of that tag. The peer's share_state of a share of that tag, also
+   * of one that it makes later, returns `status`, and so does its open_mapping of that tag. set_error then has `why`.
+   * `status` is an error; `why` is copied, and may be cut. Each decline is told once. TUTTI_PEER_FAILED: the link has
+   * ended. A tag that is declined is used by one end's shares only, or it is not known which use is declined. */
+  tutti_status (*decline)(tutti_link* link, uint64_t tag, tutti_status status, const char* why);
 } tutti_mapped;
 
 #ifdef __cplusplus
@@ -107,5 +115,5 @@ typedef struct tutti_mapped {
 TUTTI_MANDATORY(tutti_mapped_device, reserved);
 TUTTI_MANDATORY(tutti_share_config, device);
 TUTTI_MANDATORY(tutti_mapped_place, bytes);
-TUTTI_MANDATORY(tutti_mapped, close_mapping);
+TUTTI_MANDATORY(tutti_mapped, decline);
 #endif

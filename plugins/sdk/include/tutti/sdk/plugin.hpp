@@ -64,6 +64,11 @@ inline tutti_status report(tutti_status status, const char* text) noexcept {
   return status;
 }
 
+// The reason that another plugin has just given on this thread; "" where the core cannot tell.
+inline std::string reported() {
+  return host && TUTTI_HAS(tutti_host, host, get_error) ? host->get_error(host->self) : std::string();
+}
+
 // Runs `body`, which returns a status or nothing, and turns any exception into a reported status.
 template <typename Body>
 tutti_status guard(Body&& body) noexcept {

@@ -51,6 +51,7 @@ struct Host {
       return at == host.settings.end() ? nullptr : at->second.c_str();
     };
     table.set_error = [](void*, tutti_status, const char* text) { error = text; };
+    table.get_error = [](void*) { return error.c_str(); };
     plugin_under_test().init(&table);
   }
   bool logged(const std::string& part) {

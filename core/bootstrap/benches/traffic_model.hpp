@@ -11,7 +11,7 @@
 #include "control_mesh.hpp"
 #include "frame_stream.hpp"
 #include "introduction.hpp"
-#include "mesh_frames.hpp"
+#include "packet.hpp"
 #include "tcp_guest.hpp"
 #include "wire.hpp"
 
@@ -36,8 +36,8 @@ class TrafficModel {
     }
     for (const uint32_t peer : mesh_neighbours(rank, nranks_)) introduce(all, calls(rank, peer), of_first.token, "");
     for (uint64_t distance = 1; 2 * distance < nranks_; distance *= 2) {
-      pass(all, true, 4 + contact.size());
-      pass(all, false, 4 + contact.size());
+      pass(all, true, contact.size());
+      pass(all, false, contact.size());
     }
     return all += gather(rank, encode(identity_).size());
   }
@@ -45,8 +45,9 @@ class TrafficModel {
     Traffic all;
     for (const GatherRound& round : gather_rounds(rank, nranks_)) {
       const std::string part(round.blocks * (8 + bytes), 'x');
-      pass(all, true, encode(MeshPart{1, 0, part}).size());
-      pass(all, false, encode(MeshPart{1, 0, part}).size());
+      const uint64_t size = encode(Packet{PacketKind::part, Route::neighbour, rank, round.to, 1, part}).size();
+      pass(all, true, size);
+      pass(all, false, size);
     }
     return all;
   }

@@ -17,7 +17,6 @@
 #include "introduction.hpp"
 #include "make_failure.hpp"
 #include "mesh.hpp"
-#include "wire.hpp"
 
 namespace tutti::core {
 namespace {
@@ -53,7 +52,7 @@ void ControlMesh::link_up(Meeting& meeting, const MeshAddress& first_next, const
     await(meeting, before, deadline, waits, [&] { return links_.count(before) != 0; });
     if (2 * distance >= nranks_) break;
     lock.lock();
-    put(before, encode_frame(FrameKind::address, WireWriter().u32(next).raw(encode(addresses_.at(next))).take()));
+    put(before, FrameKind::address, encode(addresses_.at(next)));
     lock.unlock();
   }
   lock.lock();

@@ -26,11 +26,8 @@ enum class FrameKind : uint32_t {
   failure = 6,   // rank, reason
   error = 7,     // hub: status, text: this meeting is over
   goodbye = 8,   // an orderly end
-  notice = 9,    // control plane, to all: origin, number, kind, bytes
-  reply = 10,    // control plane, to one: who asked, number, who answers, bytes
-  part = 11,     // control plane, to a neighbour: of an all_gather its number, the round, bytes
-  pair = 12,     // control plane, to one over others: kind, from, to, way, number, bytes
-  address = 13   // control plane, to a neighbour: a rank, how it is reached
+  packet = 9,    // control plane, to a neighbour
+  address = 10   // control plane, to a neighbour: how the rank is reached that is as far beyond the sender
 };
 
 struct Frame {

@@ -8,6 +8,7 @@
 #include "bootstrap/rank_list.hpp"
 #include "make_failure.hpp"
 #include "meeting.hpp"
+#include "packet.hpp"
 
 namespace tutti::core {
 namespace {
@@ -42,18 +43,10 @@ class LocalPlane final : public ControlPlane {
   LocalPlane(std::shared_ptr<Room> room, uint32_t rank) : ControlPlane(rank, room->nranks), room_(std::move(room)) {}
 
  protected:
-  void spread(NoticeKind kind, std::string_view bytes) override {
-    for (uint32_t r = 0; r < nranks_; ++r)
-      if (const auto plane = of(r); plane && r != rank_) plane->deliver(rank_, kind, bytes);
-  }
-  void reply(uint32_t asker, uint64_t number, std::string_view bytes) override {
-    if (const auto plane = of(asker)) plane->deliver_reply(rank_, number, bytes);
-  }
-  void pass(uint32_t peer, uint64_t gather, uint32_t round, std::string_view bytes) override {
-    if (const auto plane = of(peer)) plane->deliver_part(rank_, gather, round, bytes);
-  }
-  void carry(const PairFrame& frame) override {
-    if (const auto plane = of(frame.target)) plane->deliver_pair(frame);
+  void send(Packet packet) override {
+    const bool flood = packet.route == Route::flood;
+    for (uint32_t r = flood ? 0 : packet.target; r < (flood ? nranks_ : packet.target + 1); ++r)
+      if (const auto plane = of(r); plane && r != rank_) plane->deliver(packet);
   }
 
  private:

@@ -164,29 +164,15 @@ void Membership::call_the_roll(const std::set<uint32_t>& awaited) {
   }
 }
 
-std::string encode(const MembershipNotice& notice) {
-  WireWriter writer;
-  writer(notice.what, notice.round, notice.made, notice.roster.place);
-  writer.u32(static_cast<uint32_t>(notice.roster.members.size()));
-  for (const uint32_t rank : notice.roster.members) writer.u32(rank);
-  return writer.take();
-}
-
 MembershipNotice decode_membership(std::string_view bytes, uint32_t nranks) {
-  WireReader reader(bytes, "membership notice");
-  MembershipNotice notice;
-  reader(notice.what, notice.round, notice.made, notice.roster.place);
+  auto notice = decode<MembershipNotice>(bytes, "membership notice");
   if (const auto what = static_cast<uint32_t>(notice.what); what < 1 || what > 4)
     throw make_failure(TUTTI_MISMATCH, "a membership notice of kind {}", what);
-  const uint32_t n = reader.u32();
-  if (n > nranks) throw make_failure(TUTTI_MISMATCH, "{} members of {}", n, nranks);
-  for (uint32_t i = 0; i < n; ++i) {
-    const uint32_t rank = reader.u32();
-    if (rank >= nranks || (i > 0 && rank <= notice.roster.members.back()))
-      throw Failure(TUTTI_MISMATCH, "an ill list of members");
-    notice.roster.members.push_back(rank);
-  }
-  reader.end();
+  const std::vector<uint32_t>& members = notice.roster.members;
+  if (members.size() > nranks) throw make_failure(TUTTI_MISMATCH, "{} members of {}", members.size(), nranks);
+  if ((!members.empty() && members.back() >= nranks) ||
+      std::ranges::adjacent_find(members, std::greater_equal<>()) != members.end())
+    throw Failure(TUTTI_MISMATCH, "an ill list of members");
   return notice;
 }
 

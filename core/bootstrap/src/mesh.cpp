@@ -12,7 +12,6 @@
 #include <cstring>
 
 #include "make_failure.hpp"
-#include "wire.hpp"
 
 namespace tutti::core {
 namespace {
@@ -30,14 +29,14 @@ constexpr size_t kMaxRoutes = 1 << 16;
 ControlMesh::ControlMesh(const Meeting& meeting, const Rendezvous& rendezvous, Descriptor listener,
                          const std::string& token)
     : ControlPlane(meeting.rank(), meeting.nranks()),
-      Links(me(), max_mesh_frame(nranks_), kReadTurn, rendezvous.log),
+      Links(me(), max_packet(nranks_), kReadTurn, rendezvous.log),
       secret_(meeting.secret() + token),
       token_(token),
       tls_(rendezvous.tls),
       log_(rendezvous.log),
       stop_event_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
       ranks_(nranks_),
-      seen_(nranks_) {
+      floods_(nranks_) {
   if (!stop_event_) throw make_failure(TUTTI_NO_RESOURCES, "{}eventfd: {}", me(), std::strerror(errno));
   watch(stop_event_.get());
   open_door({std::move(listener), secret_, rendezvous.handshake_limit, kMaxGuests, tls_});
@@ -56,36 +55,30 @@ ControlMesh::~ControlMesh() {
 
 // ---- Sending -----------------------------------------------------------------------------------------------
 
-void ControlMesh::spread(NoticeKind kind, std::string_view bytes) {
+void ControlMesh::send(Packet packet) {
   const std::lock_guard lock(mutex_);
-  const EncodedFrame frame = encode_frame(FrameKind::notice, encode(MeshNotice{rank_, ++sent_, kind, bytes}));
-  for (auto& [peer, link] : links_) put(peer, frame);
+  if (packet.route == Route::flood) packet.serial = ++floods_[rank_];
+  pass_on(packet, rank_);
 }
 
-void ControlMesh::reply(uint32_t asker, uint64_t number, std::string_view bytes) {
-  const std::lock_guard lock(mutex_);
-  const auto route = routes_.find({asker, number});
-  if (route != routes_.end())
-    put(route->second, encode_frame(FrameKind::reply, encode(MeshReply{asker, number, rank_, bytes})));
-}
-
-void ControlMesh::pass(uint32_t peer, uint64_t gather, uint32_t round, std::string_view bytes) {
-  const std::lock_guard lock(mutex_);
-  put(peer, encode_frame(FrameKind::part, encode(MeshPart{gather, round, bytes})));
-}
-
-void ControlMesh::carry(const PairFrame& frame) {
-  if (frame.way == PairWay::flood) return spread(NoticeKind::pair, encode(frame));
-  const std::lock_guard lock(mutex_);
-  forward(frame);
-}
-
-// Over the first hop whose link is up. Without one the frame is lost, and its sender sends it again by another route.
-void ControlMesh::forward(const PairFrame& frame) {
-  for (const uint32_t hop : pair_hops(rank_, frame.target, nranks_, frame.way)) {
-    const auto link = links_.find(hop);
-    if (link == links_.end() || link->second.left) continue;
-    return put(hop, encode_frame(FrameKind::pair, encode(frame)));
+void ControlMesh::pass_on(const Packet& packet, uint32_t from) {
+  const EncodedFrame frame = encode_frame(FrameKind::packet, encode(packet));
+  switch (packet.route) {
+    case Route::flood:
+      for (auto& [peer, link] : links_)
+        if (peer != from && peer != packet.origin) put(peer, frame);
+      return;
+    case Route::back:
+      if (const auto asked = routes_.find({packet.target, packet.number}); asked != routes_.end())
+        put(asked->second, frame);
+      return;
+    case Route::neighbour:
+      return put(packet.target, frame);
+    case Route::up:
+    case Route::down:
+      // Over the first hop whose link is up. Without one the packet is lost, and its sender sends it again.
+      for (const uint32_t hop : ring_hops(rank_, packet.target, nranks_, packet.route))
+        if (const auto link = links_.find(hop); link != links_.end() && !link->second.left) return put(hop, frame);
   }
 }
 
@@ -142,18 +135,8 @@ void ControlMesh::run() {
 
 void ControlMesh::take(uint32_t peer, const Frame& frame) {
   switch (frame.kind) {
-    case FrameKind::notice:
-      return take_notice(peer, frame);
-    case FrameKind::reply:
-      return take_reply(frame);
-    case FrameKind::part:
-      arrivals_.push_back({peer, [this, peer, bytes = frame.payload] {
-                             const auto part = decode<MeshPart>(bytes, "a part of an all_gather");
-                             deliver_part(peer, part.gather, part.round, part.bytes);
-                           }});
-      return;
-    case FrameKind::pair:
-      return take_pair(peer, frame);
+    case FrameKind::packet:
+      return take_packet(peer, frame);
     case FrameKind::address:
       return take_address(peer, frame);
     case FrameKind::goodbye:
@@ -166,53 +149,39 @@ void ControlMesh::take(uint32_t peer, const Frame& frame) {
   }
 }
 
-void ControlMesh::take_notice(uint32_t peer, const Frame& frame) {
-  const MeshNotice notice = decode_notice(frame.payload, nranks_);
-  if (notice.origin == rank_ || notice.number <= seen_[notice.origin]) return;  // it came another way before
-  seen_[notice.origin] = notice.number;
-  if (notice.kind == NoticeKind::ask) {
-    if (routes_.size() >= kMaxRoutes) routes_.clear();
-    routes_[{notice.origin, roll_call_number(notice.bytes)}] = peer;
+void ControlMesh::take_packet(uint32_t peer, const Frame& frame) {
+  const Packet packet = decode_packet(frame.payload, nranks_);
+  if (packet.route == Route::flood) {
+    uint64_t& last = floods_[packet.origin];
+    if (packet.origin == rank_ || packet.serial <= last) return;  // it came another way before
+    last = packet.serial;
+    if (packet.kind == PacketKind::ask) {
+      if (routes_.size() >= kMaxRoutes) routes_.clear();
+      routes_[{packet.origin, packet.number}] = peer;
+    }
+    pass_on(packet, peer);
+  } else {
+    const auto left = [&](uint32_t at) { return ring_distance(at, packet.target, nranks_, packet.route); };
+    bool strays = false;
+    if (packet.route == Route::neighbour) strays = packet.origin != peer || packet.target != rank_;
+    if (packet.route == Route::up || packet.route == Route::down)
+      strays = left(rank_) >= left(peer) || left(peer) > left(packet.origin);
+    if (strays)
+      throw make_failure(TUTTI_MISMATCH,
+                         "a packet from rank {} to rank {} came, whose way does not lead from it to here",
+                         packet.origin, packet.target);
+    if (packet.target != rank_) return pass_on(packet, peer);
   }
-  const EncodedFrame onward = encode_frame(FrameKind::notice, frame.payload);
-  for (auto& [other, link] : links_)
-    if (other != peer && other != notice.origin) put(other, onward);
-  arrivals_.push_back({notice.origin, [this, origin = notice.origin, kind = notice.kind,
-                                       bytes = std::string(notice.bytes)] { deliver(origin, kind, bytes); }});
-}
-
-void ControlMesh::take_reply(const Frame& frame) {
-  const MeshReply reply = decode_reply(frame.payload, nranks_);
-  if (reply.asker == rank_) {
-    arrivals_.push_back({reply.origin, [this, origin = reply.origin, number = reply.number,
-                                        bytes = std::string(reply.bytes)] { deliver_reply(origin, number, bytes); }});
-    return;
-  }
-  const auto route = routes_.find({reply.asker, reply.number});
-  if (route != routes_.end()) put(route->second, encode_frame(FrameKind::reply, frame.payload));
+  arrivals_.push_back({packet.origin, [this, bytes = frame.payload] { deliver(decode_packet(bytes, nranks_)); }});
 }
 
 // The rank after this one at some distance says how the one twice as far is reached.
 void ControlMesh::take_address(uint32_t peer, const Frame& frame) {
-  WireReader reader(frame.payload, "address of a rank");
-  const uint32_t rank = reader.u32();
-  const uint64_t distance = (uint64_t{peer} + nranks_ - rank_) % nranks_;
-  if (!std::has_single_bit(distance) || 2 * distance >= nranks_ || rank != (peer + distance) % nranks_)
-    throw make_failure(TUTTI_MISMATCH, "it told how rank {} is reached, for which it was not asked", rank);
-  addresses_.try_emplace(rank, decode_address(reader.rest()));
+  const uint64_t distance = ring_distance(rank_, peer, nranks_, Route::up);
+  if (!std::has_single_bit(distance) || 2 * distance >= nranks_)
+    throw Failure(TUTTI_MISMATCH, "it told how a rank is reached, for which it was not asked");
+  addresses_.try_emplace(static_cast<uint32_t>((peer + distance) % nranks_), decode_address(frame.payload));
   linked_.notify_all();
-}
-
-void ControlMesh::take_pair(uint32_t peer, const Frame& frame) {
-  const PairFrame pair = decode_pair(frame.payload, nranks_);
-  const auto left = [&](uint32_t from) { return pair_distance(from, pair.target, nranks_, pair.way); };
-  if (pair.way == PairWay::flood || left(rank_) >= left(peer) || left(peer) > left(pair.origin))
-    throw make_failure(TUTTI_MISMATCH,
-                       "a pair message from rank {} to rank {} came, whose way does not lead from "
-                       "it to here",
-                       pair.origin, pair.target);
-  if (pair.target != rank_) return forward(pair);
-  arrivals_.push_back({pair.origin, [this, bytes = frame.payload] { deliver_pair(decode_pair(bytes, nranks_)); }});
 }
 
 void ControlMesh::ended(uint32_t peer, const std::string& why, bool broke) {

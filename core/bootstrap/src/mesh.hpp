@@ -14,7 +14,7 @@
 
 #include "control_mesh.hpp"
 #include "links.hpp"
-#include "mesh_frames.hpp"
+#include "packet.hpp"
 
 namespace tutti::core {
 
@@ -38,10 +38,7 @@ class ControlMesh final : public ControlPlane, private Links {
 
  protected:
   void say_goodbye() override;
-  void spread(NoticeKind kind, std::string_view bytes) override;
-  void reply(uint32_t asker, uint64_t number, std::string_view bytes) override;
-  void pass(uint32_t peer, uint64_t gather, uint32_t round, std::string_view bytes) override;
-  void carry(const PairFrame& frame) override;
+  void send(Packet packet) override;
 
  private:
   // News from links, to be processed without the lock. `rank` is to blame when that fails.
@@ -66,11 +63,10 @@ class ControlMesh final : public ControlPlane, private Links {
   }
   void take(uint32_t peer, const Frame& frame) override;
   void ended(uint32_t peer, const std::string& why, bool broke) override;
-  void take_notice(uint32_t peer, const Frame& frame);
-  void take_reply(const Frame& frame);
-  void take_pair(uint32_t peer, const Frame& frame);
+  void take_packet(uint32_t peer, const Frame& frame);
   void take_address(uint32_t peer, const Frame& frame);
-  void forward(const PairFrame& frame);
+  // Passes a packet on by its route: this rank's, or one that came from `from`.
+  void pass_on(const Packet& packet, uint32_t from);
   // ... and without it:
   void run();
 
@@ -85,8 +81,7 @@ class ControlMesh final : public ControlPlane, private Links {
   std::map<uint32_t, MeshAddress> addresses_;  // of neighbours, as they become known
   int starved_ = 0;                            // why a connection could not be accepted
   std::vector<Arrival> arrivals_;
-  uint64_t sent_ = 0;                                         // own notices
-  std::vector<uint64_t> seen_;                                // by origin: the last notice
+  std::vector<uint64_t> floods_;                              // by origin: the last flood's serial
   std::map<std::pair<uint32_t, uint64_t>, uint32_t> routes_;  // of a roll call (who asked, its number): where from
   bool leaves_ = false;                                       // this rank has said goodbye
   bool stopping_ = false;

@@ -58,10 +58,11 @@ SocketAddress SocketAddress::from_bytes(std::string_view bytes, uint16_t port) {
     std::memcpy(&in.sin_addr, bytes.data(), 4);
     return SocketAddress(reinterpret_cast<sockaddr*>(&in), sizeof in);
   }
+  if (bytes.size() != 16) return {};
   sockaddr_in6 in6 = {};
   in6.sin6_family = AF_INET6;
   in6.sin6_port = htons(port);
-  std::memcpy(&in6.sin6_addr, bytes.data(), std::min<size_t>(bytes.size(), 16));
+  std::memcpy(&in6.sin6_addr, bytes.data(), 16);
   return SocketAddress(reinterpret_cast<sockaddr*>(&in6), sizeof in6);
 }
 

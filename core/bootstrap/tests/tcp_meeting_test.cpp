@@ -9,7 +9,7 @@
 #include "frame_stream.hpp"
 #include "meeting.hpp"
 #include "meeting_fixture.hpp"
-#include "mesh_frames.hpp"
+#include "packet.hpp"
 #include "wire.hpp"
 
 namespace tutti::core::test {

@@ -10,9 +10,8 @@
 #include "bootstrap/control_plane.hpp"
 #include "control_mesh.hpp"
 #include "frame_stream.hpp"
-#include "introduction.hpp"
+#include "handshake.hpp"
 #include "packet.hpp"
-#include "tcp_guest.hpp"
 #include "wire.hpp"
 
 namespace tutti::core {
@@ -76,7 +75,7 @@ class TrafficModel {
   void introduce(Traffic& all, bool calls, const std::string& job, const std::string& contact) const {
     constexpr uint64_t caller = kPrefixBytes + kNonceBytes + kProofBytes, host = caller;
     all += calls ? Traffic{caller, 2, host, 0} : Traffic{host, 1, caller, 0};
-    pass(all, calls, encode(Hello{job, 0, nranks_, identity_.who, contact}).size());
+    pass(all, calls, encode(Hello{job, 0, nranks_, identity_.who, contact, ""}).size());
     pass(all, !calls, encode(Welcome{0, 0, nranks_}).size());
   }
 

@@ -14,15 +14,15 @@
 
 #include "bootstrap/authentication.hpp"
 #include "child_descriptors.hpp"
-#include "introduction.hpp"
+#include "handshake.hpp"
 #include "make_failure.hpp"
 #include "mesh.hpp"
 
 namespace tutti::core {
 namespace {
 
-// How long one of several addresses is tried at first; each round doubles it.
-constexpr std::chrono::milliseconds kFirstAttempt(500), kLongestAttempt(8000);
+// How long one of several addresses is tried at first.
+constexpr std::chrono::milliseconds kFirstAttempt(500);
 
 // In which kernel and process-id space this is: ranks for which it is equal see each other's processes.
 std::string process_space() {
@@ -82,26 +82,20 @@ void ControlMesh::check_others(Meeting& meeting) {
 }
 
 void ControlMesh::connect_to_rank(Meeting& meeting, uint32_t peer, const Deadline& deadline) {
-  const Caller caller{rank_, nranks_, peer, secret_, token_, true, true, tls_};
-  auto attempt = kFirstAttempt;
-  std::string problem = "it offers no address";
   std::unique_lock lock(mutex_);
-  const std::vector<SocketAddress> addresses = addresses_.at(peer).addresses;
+  const MeshAddress address = addresses_.at(peer);
   lock.unlock();
-  while (true) {
-    for (const SocketAddress& address : addresses) try {
-        FrameStream stream = introduce(caller, address, deadline.sooner(attempt), deadline).stream;
-        lock.lock();
-        ranks_[peer].who = addresses_.at(peer).who;
-        return add(peer, std::move(stream));
-      } catch (const Discouraged& why) {
-        problem = why.problem;
-      }
+  const auto find = [&](std::string&) -> std::optional<MeetingPlace> {
+    return MeetingPlace{address.addresses, "", secret_, token_, MeetingPlace::Trust::stale};
+  };
+  const auto check = [&](const std::string& problem) {
     check_others(meeting);
     if (deadline.passed()) not_linked(peer, deadline, "last attempt: " + problem);
-    std::this_thread::sleep_for(std::chrono::milliseconds(10));
-    attempt = std::min(attempt * 2, kLongestAttempt);
-  }
+  };
+  FrameStream stream = introduce({rank_, nranks_, peer, tls_}, find, kFirstAttempt, deadline, check).stream;
+  lock.lock();
+  ranks_[peer].who = address.who;
+  add(peer, std::move(stream));
 }
 
 void ControlMesh::not_linked(uint32_t peer, const Deadline& deadline, const std::string& why) {

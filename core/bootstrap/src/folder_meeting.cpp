@@ -9,8 +9,6 @@
 
 #include "bootstrap/authentication.hpp"
 #include "make_failure.hpp"
-#include "meeting.hpp"
-#include "tcp_hub.hpp"
 #include "unique_id.hpp"
 
 namespace tutti::core {
@@ -68,14 +66,12 @@ class Note {
   std::string path_, text_;
 };
 
-std::optional<HubPlace> read_note(const std::string& path, const std::string& job, std::string& problem) {
+std::optional<MeetingPlace> read_note(const std::string& path, const std::string& job, std::string& problem) {
   const auto text = read_file(path, problem);
   if (!text) return std::nullopt;
   try {
-    HubPlace place = UniqueId::parse(*text).place();
-    place.text = path;
-    place.job = job;
-    return place;
+    MeetingPlace place = parse_id(*text);
+    return MeetingPlace{place.addresses, path, place.secret, job, MeetingPlace::Trust::stale};
   } catch (const Failure& failure) {
     problem = path + ": " + failure.text;
     return std::nullopt;
@@ -98,11 +94,12 @@ std::unique_ptr<Meeting> meet_in_folder(const Rendezvous& rendezvous, const std:
   const std::string path = folder + "/" + kFolderFile;
   if (rank != 0) {
     const auto find = [&](std::string& problem) { return read_note(path, environment.job, problem); };
-    return join_hub({rendezvous, path, find, true, true}, door, deadline);
+    return join_hub(rendezvous, path, find, door, deadline);
   }
-  auto [id, listener] = open_meeting_place();
-  const Note note(folder, id.text());
-  return open_hub({rendezvous, std::move(listener), path, id.secret, environment.job, true}, door, deadline);
+  auto [place, listener] = open_meeting_place();
+  const Note note(folder, id_text(place));
+  return open_hub(rendezvous, {{}, path, place.secret, environment.job, MeetingPlace::Trust::stale},
+                  std::move(listener), door, deadline);
 }
 
 }  // namespace tutti::core

@@ -9,7 +9,7 @@
 
 #include "bootstrap/socket_address.hpp"
 #include "child_descriptors.hpp"
-#include "introduction.hpp"
+#include "handshake.hpp"
 #include "make_failure.hpp"
 
 namespace tutti::core {

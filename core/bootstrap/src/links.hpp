@@ -15,7 +15,7 @@
 #include "bootstrap/bootstrap.hpp"
 #include "bootstrap/descriptor.hpp"
 #include "frame_stream.hpp"
-#include "tcp_guest.hpp"
+#include "handshake.hpp"
 
 namespace tutti::core {
 

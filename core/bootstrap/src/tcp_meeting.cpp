@@ -6,8 +6,7 @@
 
 #include "make_failure.hpp"
 #include "meeting.hpp"
-#include "tcp_hub.hpp"
-#include "tcp_spoke.hpp"
+#include "tcp_star.hpp"
 
 namespace tutti::core {
 namespace {
@@ -59,18 +58,17 @@ std::unique_ptr<Meeting> meet_by_tcp(const Rendezvous& rendezvous, const TcpPlac
   const Deadline deadline(timeout);
   const auto rank = static_cast<uint32_t>(rendezvous.rank);
   const std::string text = fmt::format("{} port {}", place.where.host, place.where.port);
+  MeetingPlace hub{{}, text, environment.secret, environment.job};
   if (rank != 0) {
-    const auto find = [&](std::string& problem) -> std::optional<HubPlace> {
-      // Names may appear only once rank 0's host is up.
-      HubPlace hub{addresses_of(place, problem), text, environment.secret, environment.job};
-      if (hub.addresses.empty()) return std::nullopt;
+    const auto find = [&](std::string& problem) -> std::optional<MeetingPlace> {
+      hub.addresses = addresses_of(place, problem);
+      if (hub.addresses.empty()) return std::nullopt;  // names may appear only once rank 0's host is up
       require_loopback(rank, place, hub.addresses);
       return hub;
     };
-    return join_hub({rendezvous, text, find}, door, deadline);
+    return join_hub(rendezvous, text, find, door, deadline);
   }
-  HubConfig config{rendezvous, listen_at(place, !environment.secret.empty()), text, environment.secret,
-                   environment.job};
+  Descriptor listener = listen_at(place, !environment.secret.empty());
   std::string unresolved;  // the others' matter: this rank need not reach itself
   require_loopback(0, place, addresses_of(place, unresolved));
   if (environment.secret.empty()) {
@@ -79,7 +77,7 @@ std::unique_ptr<Meeting> meet_by_tcp(const Rendezvous& rendezvous, const TcpPlac
       rendezvous.log(TUTTI_LOG_WARN, "rank 0: bootstrap: there is no TUTTI_SECRET: listening on " + text +
                                          " only, and whoever reaches it can join or disturb the job");
   }
-  return open_hub(std::move(config), door, deadline);
+  return open_hub(rendezvous, std::move(hub), std::move(listener), door, deadline);
 }
 
 }  // namespace tutti::core

@@ -1,20 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The common part of the two ends of a TCP meeting: rank 0 (tcp_hub.hpp), and all others (tcp_spoke.hpp), which are
-// connected to it while they meet and link the control plane. The first failure ends the meeting for all of them.
+// A TCP meeting is a star: rank 0 listens (the hub), and all others (spokes) are connected to it while they meet and
+// link the control plane. The first failure ends the meeting for all of them.
 #pragma once
-
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
 
 #include "bootstrap/deadline.hpp"
+#include "handshake.hpp"
 #include "links.hpp"
 #include "make_failure.hpp"
 #include "meeting.hpp"
 #include "wire.hpp"
 
 namespace tutti::core {
+
+// Rank 0. Returns when all ranks have joined, with each rank's contacts. Strangers and slow handshakes hold up nobody.
+// Where the place is Trust::stale, a rank of another world is turned away like a stranger and does not end the meeting.
+std::unique_ptr<Meeting> open_hub(const Rendezvous& rendezvous, MeetingPlace place, Descriptor listener,
+                                  const OpenDoor& door, const Deadline& deadline);
+// Another rank, which looks for rank 0 at `where`. Returns when all ranks have joined.
+std::unique_ptr<Meeting> join_hub(const Rendezvous& rendezvous, const std::string& where, const FindPlace& find,
+                                  const OpenDoor& door, const Deadline& deadline);
 
 // A failure frame: which rank is lost, and how; goes on after "rank 3 ".
 struct LostRank {

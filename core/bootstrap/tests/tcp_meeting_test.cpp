@@ -387,7 +387,7 @@ FrameStream introduce(uint16_t port, const std::string& secret, const std::strin
   const std::string hub_nonce = read(kNonceBytes);
   read(kProofBytes);
   stream.put(std::make_shared<const std::string>(spoke_proof(secret, nonce, hub_nonce)));
-  stream.put(FrameKind::hello, WireWriter().text("job").u32(1).u32(2).text("a liar").text(contact).take());
+  stream.put(FrameKind::hello, WireWriter().text("job").u32(1).u32(2).text("a liar").text(contact).text("").take());
   stream.flush();
   return stream;
 }

@@ -12,6 +12,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "child_descriptors.hpp"
 #include "make_failure.hpp"
 #include "wire.hpp"
 
@@ -71,10 +72,12 @@ FrameStream::FrameStream(Descriptor socket, const Tls* tls, bool accepts) : sock
   set(IPPROTO_TCP, TCP_KEEPCNT, 3);
   set(IPPROTO_TCP, TCP_USER_TIMEOUT, limit * 1000);
   if (tls) tls_.emplace(*tls, fd(), accepts);
+  close_in_children(fd());
 }
 
 FrameStream::~FrameStream() {
   if (!socket_) return;
+  forget_in_children(fd());
   char rest[4096];
   for (int i = 0; i < 256 && ::recv(fd(), rest, sizeof rest, MSG_DONTWAIT) > 0; ++i) {
   }

@@ -6,6 +6,7 @@
 #include <sys/epoll.h>
 
 #include <chrono>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -44,7 +45,7 @@ class Links {
   Links(std::string who, uint64_t longest, size_t turn, BootstrapLog log);
   Links(const Links&) = delete;
   Links& operator=(const Links&) = delete;
-  virtual ~Links();
+  virtual ~Links() = default;
 
  protected:
   // A guest has proved to know the secret and said who it is: welcome it, or refuse it. Otherwise it is hung up on.
@@ -77,8 +78,8 @@ class Links {
   // The peers that have not taken all that was put, ascending.
   std::vector<uint32_t> unsent() const;
 
-  // Has `fd` polled readable, which the owner looks at itself.
-  void watch(int fd) { control(fd, EPOLL_CTL_ADD, false); }
+  // Has `action` called by serve() once something has happened at `fd`.
+  void watch(int fd, std::function<void()> action);
   // The descriptors at which something has happened within `timeout_ms` (-1: any time), for serve(). Any thread.
   std::vector<int> wait(int timeout_ms) const;
   void serve(int fd);
@@ -100,6 +101,7 @@ class Links {
   void accept_guests();
   void turn_away(uint64_t number, const std::string& why);
   void talk(uint64_t number);
+  // Sends and reads what is possible.
   void serve_link(uint32_t peer);
   void push(uint32_t peer);
 
@@ -111,9 +113,8 @@ class Links {
   Door door_{};
   std::map<uint64_t, TcpGuest> guests_;  // by order of arrival, which is that of their limits
   uint64_t guests_seen_ = 0;
-  std::unordered_map<int, uint64_t> guest_of_;  // by descriptor
-  std::unordered_map<int, uint32_t> peer_of_;   // of a stream or a process
-  Traffic closed_traffic_;                      // of links that are no more
+  std::unordered_map<int, std::function<void()>> watched_;  // by descriptor
+  Traffic closed_traffic_;                                  // of links that are no more
 };
 
 }  // namespace tutti::core

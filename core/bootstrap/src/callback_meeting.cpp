@@ -41,7 +41,8 @@ Greeting read_greeting(const std::string& me, uint32_t from, uint32_t nranks, st
 
 }  // namespace
 
-std::unique_ptr<Meeting> meet_by_callback(const Rendezvous& rendezvous, const OpenDoor& door) {
+std::unique_ptr<Meeting> meet_by_callback(const Rendezvous& rendezvous, const Environment&, const OpenDoor& door,
+                                          const Deadline&) {
   const auto rank = static_cast<uint32_t>(rendezvous.rank), nranks = static_cast<uint32_t>(rendezvous.nranks);
   const std::string me = fmt::format("rank {}: bootstrap: ", rank);
   const auto gather = [&](const std::string& mine) {

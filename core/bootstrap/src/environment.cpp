@@ -29,11 +29,6 @@ constexpr Launcher kLaunchers[] = {
 const Launcher& kOurs = kLaunchers[0];
 constexpr size_t kMaxJobName = 128;
 
-template <typename... Args>
-Failure refusal(fmt::format_string<Args...> why, Args&&... args) {
-  return Failure(TUTTI_INVALID_ARGUMENT, "bootstrap: " + fmt::format(why, std::forward<Args>(args)...));
-}
-
 class Reader {
  public:
   explicit Reader(const EnvironmentLookup& lookup) : lookup_(lookup) {}
@@ -271,10 +266,10 @@ TcpPlace place_of_launcher(const Environment& environment) {
     const std::string missing = !environment.host.empty() ? "MASTER_PORT is not set"
                                 : environment.port != 0   ? "MASTER_ADDR is not set"
                                                           : "MASTER_ADDR and MASTER_PORT are not set";
-    throw make_failure(TUTTI_INVALID_ARGUMENT,
-                       "bootstrap: {} gives rank {} of {}, but {}: the ranks cannot find each other. Set both to "
-                       "where rank 0 shall listen, or TUTTI_RENDEZVOUS=file:/SHARED/FOLDER",
-                       environment.launcher, environment.rank, environment.nranks, missing);
+    throw refusal(
+        "{} gives rank {} of {}, but {}: the ranks cannot find each other. Set both to where rank 0 shall listen, or "
+        "TUTTI_RENDEZVOUS=file:/SHARED/FOLDER",
+        environment.launcher, environment.rank, environment.nranks, missing);
   }
   return {{environment.host, environment.port}, environment.port_variable, environment.port_note};
 }

@@ -80,10 +80,10 @@ std::optional<MeetingPlace> read_note(const std::string& path, const std::string
 
 }  // namespace
 
-std::unique_ptr<Meeting> meet_in_folder(const Rendezvous& rendezvous, const std::string& folder,
-                                        const Environment& environment, const OpenDoor& door,
-                                        std::chrono::nanoseconds timeout) {
-  const Deadline deadline(timeout);
+std::unique_ptr<Meeting> meet_in_folder(const Rendezvous& rendezvous, const Environment& environment,
+                                        const OpenDoor& door, const Deadline& deadline) {
+  if (rendezvous.nranks == 1) return std::make_unique<Meeting>(0, 1, environment.secret);
+  const std::string folder = rendezvous.where.substr(5);
   const auto rank = static_cast<uint32_t>(rendezvous.rank);
   struct stat status = {};
   if (folder.empty() || ::stat(folder.c_str(), &status) != 0 || !S_ISDIR(status.st_mode))

@@ -50,8 +50,7 @@ int host_timeout() {
   const char* end = text + std::strlen(text);
   const auto [stop, error] = std::from_chars(text, end, value);
   if (error != std::errc() || stop != end || value < shortest || value > longest)
-    throw make_failure(TUTTI_INVALID_ARGUMENT, "bootstrap: TUTTI_HOST_TIMEOUT=\"{}\": expected seconds, {} to {}", text,
-                       shortest, longest);
+    throw refusal("TUTTI_HOST_TIMEOUT=\"{}\": expected seconds, {} to {}", text, shortest, longest);
   return value;
 }
 

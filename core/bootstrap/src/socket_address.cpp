@@ -23,15 +23,13 @@ uint16_t parse_port(std::string_view text, const std::string& what) {
   uint32_t port = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), port);
   if (error != std::errc() || end != text.data() + text.size() || port == 0 || port > 65535)
-    throw make_failure(TUTTI_INVALID_ARGUMENT, "bootstrap: {}: \"{}\" is no port: a number from 1 to 65535 is", what,
-                       text);
+    throw refusal("{}: \"{}\" is no port: a number from 1 to 65535 is", what, text);
   return static_cast<uint16_t>(port);
 }
 
 HostPort parse_host_port(std::string_view text, const std::string& what) {
   const auto bad = [&](const char* why) {
-    return make_failure(TUTTI_INVALID_ARGUMENT,
-                        "bootstrap: {}: \"{}\" {}; expected HOST:PORT, or [ADDRESS]:PORT for IPv6", what, text, why);
+    return refusal("{}: \"{}\" {}; expected HOST:PORT, or [ADDRESS]:PORT for IPv6", what, text, why);
   };
   const size_t colon = text.rfind(':');
   if (colon == std::string_view::npos) throw bad("has no port");

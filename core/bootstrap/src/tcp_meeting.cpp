@@ -52,10 +52,13 @@ Descriptor listen_at(const TcpPlace& place, bool everywhere) {
 
 }  // namespace
 
-std::unique_ptr<Meeting> meet_by_tcp(const Rendezvous& rendezvous, const TcpPlace& place,
-                                     const Environment& environment, const OpenDoor& door,
-                                     std::chrono::nanoseconds timeout) {
-  const Deadline deadline(timeout);
+std::unique_ptr<Meeting> meet_by_tcp(const Rendezvous& rendezvous, const Environment& environment, const OpenDoor& door,
+                                     const Deadline& deadline) {
+  const auto named = [](std::string_view where) {
+    return TcpPlace{parse_host_port(where.substr(6), "rendezvous"), "the rendezvous", ""};
+  };
+  const TcpPlace place = rendezvous.where.empty() ? place_of_launcher(environment) : named(rendezvous.where);
+  if (rendezvous.nranks == 1) return std::make_unique<Meeting>(0, 1, environment.secret);
   const auto rank = static_cast<uint32_t>(rendezvous.rank);
   const std::string text = fmt::format("{} port {}", place.where.host, place.where.port);
   MeetingPlace hub{{}, text, environment.secret, environment.job};

@@ -42,7 +42,7 @@ std::string id_text(const MeetingPlace& place) {
 
 MeetingPlace parse_id(const std::string& text) {
   const auto bad = [](const std::string& why) {
-    return Failure(TUTTI_INVALID_ARGUMENT, "bootstrap: this is no unique id (tutti_unique_id_create): " + why);
+    return refusal("this is no unique id (tutti_unique_id_create): {}", why);
   };
   if (text.size() > kMaxUniqueId || !text.starts_with(kStart))
     throw bad(fmt::format("it has {} characters or does not start with id:", text.size()));
@@ -89,9 +89,8 @@ std::string make_unique_id() {
   return id_text(place);
 }
 
-std::unique_ptr<Meeting> meet_by_id(const Rendezvous& rendezvous, const OpenDoor& door,
-                                    std::chrono::nanoseconds timeout) {
-  const Deadline deadline(timeout);
+std::unique_ptr<Meeting> meet_by_id(const Rendezvous& rendezvous, const Environment&, const OpenDoor& door,
+                                    const Deadline& deadline) {
   MeetingPlace place = parse_id(rendezvous.where);
   if (rendezvous.joins || rendezvous.rank != 0)
     return join_hub(

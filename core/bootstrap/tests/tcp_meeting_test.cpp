@@ -417,7 +417,7 @@ TEST(TcpMeeting, ARankThatCannotTakePartSaysWhy) {
       };
       Environment environment;
       environment.secret = std::string(32, 's');
-      meet_by_tcp(meeting, {{"127.0.0.1", port.port()}, "a test", ""}, environment, door, 60s);
+      meet_by_tcp(meeting, environment, door, Deadline(60s));
     });
     for (uint32_t rank = 0; rank < 3; ++rank)
       expect_failure(failures[rank], rank == unfit ? TUTTI_NO_RESOURCES : TUTTI_PEER_FAILED,

@@ -77,9 +77,7 @@ class ControlMesh final : public ControlPlane, private Links {
   };
 
   void connect_to_rank(Meeting& meeting, uint32_t peer, const Deadline& deadline);
-  // Waits for other ranks until `done`, called with the lock, holds; what else can end it is thrown.
-  template <typename Done>
-  void await(Meeting& meeting, uint32_t peer, const Deadline& deadline, const std::string& why, Done&& done);
+  // Throws what else can end the waiting for other ranks.
   void check_others(Meeting& meeting);
   [[noreturn]] void not_linked(uint32_t peer, const Deadline& deadline, const std::string& why);
 
@@ -149,42 +147,36 @@ ControlMesh::~ControlMesh() {
 void ControlMesh::link_up(Meeting& meeting, const MeshAddress& first_next, const Deadline& deadline) {
   std::unique_lock lock(mutex_);
   addresses_.try_emplace((rank_ + 1) % nranks_, first_next);
-  lock.unlock();
+  const auto await = [&](uint32_t peer, const char* why, auto&& done) {
+    while (!linked_.wait_for(lock, std::chrono::milliseconds(20), done)) {
+      if (starved_)
+        throw make_failure(TUTTI_NO_RESOURCES,
+                           "{}a rank's connection cannot be accepted: {}; a rank needs some 30 descriptors (ulimit -n)",
+                           me(), std::strerror(starved_));
+      lock.unlock();
+      check_others(meeting);
+      if (deadline.passed()) not_linked(peer, deadline, why);
+      lock.lock();
+    }
+  };
+  const auto await_link = [&](uint32_t peer) {
+    await(peer, "it did not connect to this rank", [&] { return links_.count(peer) != 0; });
+  };
   for (uint64_t distance = 1; distance < nranks_; distance *= 2) {
     const auto next = static_cast<uint32_t>((rank_ + distance) % nranks_);
     const auto before = static_cast<uint32_t>((rank_ + nranks_ - distance) % nranks_);
-    await(meeting, next, deadline, "no rank has told how it is reached", [&] { return addresses_.count(next) != 0; });
-    lock.lock();
-    const bool linked = links_.count(next) != 0;  // the other way round the ring
-    lock.unlock();
-    if (!linked && (next != before || rank_ < next)) connect_to_rank(meeting, next, deadline);
-    const std::string waits = "it did not connect to this rank";
-    await(meeting, next, deadline, waits, [&] { return links_.count(next) != 0; });
-    await(meeting, before, deadline, waits, [&] { return links_.count(before) != 0; });
-    if (2 * distance >= nranks_) break;
-    lock.lock();
-    put(before, FrameKind::address, encode(addresses_.at(next)));
-    lock.unlock();
+    await(next, "no rank has told how it is reached", [&] { return addresses_.count(next) != 0; });
+    // They may be linked the other way round the ring.
+    if (!links_.count(next) && (next != before || rank_ < next)) {
+      lock.unlock();
+      connect_to_rank(meeting, next, deadline);
+      lock.lock();
+    }
+    await_link(next);
+    await_link(before);
+    if (2 * distance < nranks_) put(before, FrameKind::address, encode(addresses_.at(next)));
   }
-  lock.lock();
   close_door();
-}
-
-template <typename Done>
-void ControlMesh::await(Meeting& meeting, uint32_t peer, const Deadline& deadline, const std::string& why,
-                        Done&& done) {
-  std::unique_lock lock(mutex_);
-  while (!linked_.wait_for(lock, std::chrono::milliseconds(20), done)) {
-    if (starved_)
-      throw make_failure(TUTTI_NO_RESOURCES,
-                         "{}a rank's connection cannot be accepted: {}; a rank needs some 30 "
-                         "descriptors (ulimit -n)",
-                         me(), std::strerror(starved_));
-    lock.unlock();
-    check_others(meeting);
-    if (deadline.passed()) not_linked(peer, deadline, why);
-    lock.lock();
-  }
 }
 
 void ControlMesh::check_others(Meeting& meeting) {

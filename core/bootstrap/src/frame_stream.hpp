@@ -23,11 +23,10 @@ enum class FrameKind : uint32_t {
   contacts = 3,  // hub: all ranks are here, and how rank 0 and the next rank are reached
   who = 4,       // spoke: who is missing?
   missing = 5,   // hub: a text
-  failure = 6,   // rank, reason
-  error = 7,     // hub: status, text: this meeting is over
-  goodbye = 8,   // an orderly end
-  packet = 9,    // control plane, to a neighbour
-  address = 10   // control plane, to a neighbour: how the rank is reached that is as far beyond the sender
+  error = 6,     // status, text: this meeting is over
+  goodbye = 7,   // an orderly end
+  packet = 8,    // control plane, to a neighbour
+  address = 9    // control plane, to a neighbour: how the rank is reached that is as far beyond the sender
 };
 
 struct Frame {

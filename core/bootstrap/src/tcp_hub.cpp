@@ -30,7 +30,7 @@ class TcpHub final : public TcpStar {
       members_[0].contact = door(secret_, address_);
     } catch (const std::exception& problem) {
       unfit_ = failure_of(problem);
-      lose(0, "cannot take part in the meeting: " + unfit_->text);
+      lose(0, lost(0, "cannot take part in the meeting: " + unfit_->text));
     }
     open_door({std::move(listener), secret_, rendezvous.handshake_limit, kMaxStrangers + nranks_, rendezvous.tls});
     meet(deadline);
@@ -57,7 +57,7 @@ class TcpHub final : public TcpStar {
     }
     if (failure_) {
       flush(Deadline(kLastWords));
-      throw unfit_ ? *unfit_ : lost();
+      throw unfit_ ? *unfit_ : *failure_;
     }
     close_door();
     const auto contacts_of = [&](uint32_t r) {
@@ -108,7 +108,7 @@ class TcpHub final : public TcpStar {
                                                    hello.job, place_.text, place_.job)));
     if (failure_) {
       ++told_;
-      return turn_down(guest, lost());
+      return turn_down(guest, *failure_);
     }
     if (hello.rank == kAnyRank)
       return turn_down(guest, mismatch(fmt::format("the {} newcomers that rank 0 at {} awaits are all here; one more "
@@ -122,8 +122,8 @@ class TcpHub final : public TcpStar {
     members_[hello.rank] = {hello.who + ", " + guest.from(), hello.contact};
     ++told_;
     if (!hello.problem.empty()) {
-      lose(hello.rank, "cannot take part in the meeting: " + hello.problem);
-      return refuse(guest, lost());
+      lose(hello.rank, lost(hello.rank, "cannot take part in the meeting: " + hello.problem));
+      return refuse(guest, *failure_);
     }
     welcome(guest, 0, hello.rank, nranks_);
   }
@@ -164,8 +164,8 @@ class TcpHub final : public TcpStar {
     switch (frame.kind) {
       case FrameKind::who:
         return put(rank, FrameKind::missing, missing_text());
-      case FrameKind::failure:
-        return lose(rank, decode<LostRank>(frame.payload, "failure").reason);
+      case FrameKind::error:
+        return lose(rank, {TUTTI_PEER_FAILED, read_error(frame).text});
       case FrameKind::goodbye:
         links_.at(rank).left = members_[rank].left = true;
         return;
@@ -184,17 +184,18 @@ class TcpHub final : public TcpStar {
   }
 
   void ended(uint32_t rank, const std::string& why, bool broke) override {
-    if (broke) return lose(rank, "broke the bootstrap protocol: " + why);
-    if (members_[rank].left) return drop(rank);
-    lose(rank, fmt::format("died: {} ended its connection to rank 0 without a goodbye ({})", members_[rank].who, why));
+    if (!broke && members_[rank].left) return drop(rank);
+    lose(rank, lost(rank, broke ? "broke the bootstrap protocol: " + why
+                                : fmt::format("died: {} ended its connection to rank 0 without a goodbye ({})",
+                                              members_[rank].who, why)));
   }
 
   // The first loss is told to everybody.
-  void lose(uint32_t rank, const std::string& reason) {
+  void lose(uint32_t rank, const Failure& why) {
     if (links_.count(rank)) drop(rank);
     if (failure_) return;
-    failure_ = LostRank{rank, reason};
-    broadcast(FrameKind::failure, encode(*failure_));
+    failure_ = why;
+    broadcast(FrameKind::error, encode_error(why));
   }
 
   const Rendezvous& rendezvous_;  // while it meets

@@ -28,9 +28,6 @@ class TcpSpoke final : public TcpStar {
  private:
   void take(uint32_t, const Frame& frame) override {
     switch (frame.kind) {
-      case FrameKind::failure:
-        if (!failure_) failure_ = decode<LostRank>(frame.payload, "failure notice");
-        return;
       case FrameKind::goodbye:
         hub_left_ = true;
         return;
@@ -42,7 +39,7 @@ class TcpSpoke final : public TcpStar {
         missing_ = frame.payload;
         return;
       case FrameKind::error:
-        if (!over_) over_ = read_error(frame);
+        if (!failure_) failure_ = read_error(frame);
         return;
       default:
         throw make_failure(TUTTI_MISMATCH, "it sent frame {}, which rank 0 never sends",
@@ -54,15 +51,14 @@ class TcpSpoke final : public TcpStar {
     drop(0);
     if (failure_ || (hub_left_ && !broke)) return;
     failure_ =
-        LostRank{0, broke ? "broke the bootstrap protocol: " + why
-                          : fmt::format("died: it ended its connection to rank {} without a goodbye ({})", rank_, why)};
+        lost(0, broke ? "broke the bootstrap protocol: " + why
+                      : fmt::format("died: it ended its connection to rank {} without a goodbye ({})", rank_, why));
   }
 
   // Throws when it can no longer be.
   bool met() const {
     if (met_) return true;
-    if (over_) throw *over_;
-    if (failure_) throw lost();
+    if (failure_) throw *failure_;
     if (hub_left_) throw Failure(TUTTI_PEER_FAILED, me() + "rank 0 has left while others wait for it");
     return false;
   }
@@ -82,7 +78,6 @@ class TcpSpoke final : public TcpStar {
 
   std::string missing_;
   bool met_ = false, hub_left_ = false;
-  std::optional<Failure> over_;
 };
 
 }  // namespace
@@ -107,8 +102,9 @@ std::unique_ptr<Meeting> join_hub(const Rendezvous& rendezvous, const std::strin
     return std::make_unique<TcpSpoke>(joined, rendezvous.log, deadline);
   } catch (const Failure& failure) {
     if (joined.stream.fd() >= 0) {
-      joined.stream.put(FrameKind::failure,
-                        encode(LostRank{joined.welcome.rank, "cannot take part in the meeting: " + failure.text}));
+      joined.stream.put(FrameKind::error,
+                        encode_error(make_failure(TUTTI_PEER_FAILED, "rank {} cannot take part in the meeting: {}",
+                                                  joined.welcome.rank, failure.text)));
       joined.stream.flush();
     }
     throw;

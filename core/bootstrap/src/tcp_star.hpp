@@ -25,23 +25,15 @@ std::unique_ptr<Meeting> open_hub(const Rendezvous& rendezvous, MeetingPlace pla
 std::unique_ptr<Meeting> join_hub(const Rendezvous& rendezvous, const std::string& where, const FindPlace& find,
                                   const OpenDoor& door, const Deadline& deadline);
 
-// A failure frame: which rank is lost, and how; goes on after "rank 3 ".
-struct LostRank {
-  uint32_t rank = 0;
-  std::string reason;
-
-  static void fields(auto& wire, auto& lost) { wire(lost.rank, lost.reason); }
-};
-
 class TcpStar : public Meeting, protected Links {
  public:
   std::string problem() override {
     step(0);
-    return failure_ ? lost().text : "";
+    return failure_ ? failure_->text : "";
   }
   Traffic traffic() const override { return all_traffic(); }
   void fail(const std::string& reason) noexcept override try {
-    say_last(FrameKind::failure, encode(LostRank{rank_, reason}));
+    say_last(FrameKind::error, encode_error(lost(rank_, reason)));
   } catch (...) {
   }
 
@@ -66,9 +58,11 @@ class TcpStar : public Meeting, protected Links {
     return true;
   }
 
-  Failure lost() const { return make_failure(TUTTI_PEER_FAILED, "rank {} {}", failure_->rank, failure_->reason); }
+  static Failure lost(uint32_t rank, const std::string& reason) {
+    return make_failure(TUTTI_PEER_FAILED, "rank {} {}", rank, reason);
+  }
 
-  std::optional<LostRank> failure_;  // the first
+  std::optional<Failure> failure_;  // the first
 
  private:
   void say_last(FrameKind kind, const std::string& payload) {

@@ -442,7 +442,7 @@ TEST(TcpMeeting, AMemberThatBreaksTheProtocolIsLost) {
                       {contact, frame_header(99, 0), "unknown kind 99"},
                       {contact, frame_header(kind(FrameKind::contacts), 0), "only rank 0 sends"},
                       {contact, frame_header(kind(FrameKind::hello), 3) + "abc", "only rank 0 sends"},
-                      {contact, frame_header(kind(FrameKind::failure), 8) + WireWriter().u64(7).take(), "4 left"},
+                      {contact, frame_header(kind(FrameKind::error), 8) + WireWriter().u64(7).take(), "4 left"},
                       {"abc", "", "3 left"},
                       {std::string(kMaxContact, 'x'), "", "bytes announced"}};
   for (const Lie& lie : lies) {

@@ -188,14 +188,14 @@ void ControlMesh::connect_to_rank(Meeting& meeting, uint32_t peer, const Deadlin
   std::unique_lock lock(mutex_);
   const MeshAddress address = addresses_.at(peer);
   lock.unlock();
-  const auto find = [&](std::string&) -> std::optional<MeetingPlace> {
-    return MeetingPlace{address.addresses, "", secret_, token_, MeetingPlace::Trust::stale};
-  };
+  const MeetingPlace place{address.addresses, "", secret_, token_, MeetingPlace::Trust::stale};
   const auto check = [&](const std::string& problem) {
     check_others(meeting);
     if (deadline.passed()) not_linked(peer, deadline, "last attempt: " + problem);
   };
-  FrameStream stream = introduce({rank_, nranks_, peer, tls_}, find, kFirstAttempt, deadline, check).stream;
+  FrameStream stream = introduce(
+                           {rank_, nranks_, peer, tls_}, [&] { return place; }, kFirstAttempt, deadline, check)
+                           .stream;
   lock.lock();
   ranks_[peer].who = address.who;
   add(peer, std::move(stream));

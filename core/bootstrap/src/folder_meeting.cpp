@@ -14,26 +14,19 @@
 namespace tutti::core {
 namespace {
 
-// The file's text, or nothing with `problem` set.
-std::optional<std::string> read_file(const std::string& path, std::string& problem) {
+// The file's text. Throws Discouraged when it is not there, or not to be trusted.
+std::string read_file(const std::string& path) {
   const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
   struct stat status = {};
   if (!file && out_of_resources(errno))
     throw make_failure(TUTTI_NO_RESOURCES, "bootstrap: {}: {} (ulimit -n)", path, std::strerror(errno));
-  if (!file || ::fstat(file.get(), &status) != 0) {
-    problem = errno == ENOENT ? path + " is not there yet" : path + ": " + std::strerror(errno);
-    return std::nullopt;
-  }
-  if (!S_ISREG(status.st_mode) || status.st_uid != ::geteuid()) {
-    problem = fmt::format("{} is not a file of user {}, so it is not believed", path, ::geteuid());
-    return std::nullopt;
-  }
+  if (!file && errno == ENOENT) throw Discouraged{path + " is not there yet"};
+  if (!file || ::fstat(file.get(), &status) != 0) throw Discouraged{path + ": " + std::strerror(errno)};
+  if (!S_ISREG(status.st_mode) || status.st_uid != ::geteuid())
+    throw Discouraged{fmt::format("{} is not a file of user {}, so it is not believed", path, ::geteuid())};
   std::string text(kMaxUniqueId + 1, '\0');
   const ssize_t n = ::read(file.get(), text.data(), text.size());
-  if (n < 0) {
-    problem = path + ": " + std::strerror(errno);
-    return std::nullopt;
-  }
+  if (n < 0) throw Discouraged{path + ": " + std::strerror(errno)};
   text.resize(static_cast<size_t>(n));
   return text;
 }
@@ -58,23 +51,23 @@ class Note {
   Note(const Note&) = delete;
   Note& operator=(const Note&) = delete;
   ~Note() {
-    std::string problem;
-    if (read_file(path_, problem) == text_) ::unlink(path_.c_str());
+    try {
+      if (read_file(path_) == text_) ::unlink(path_.c_str());
+    } catch (...) {  // it is not this rank's any more
+    }
   }
 
  private:
   std::string path_, text_;
 };
 
-std::optional<MeetingPlace> read_note(const std::string& path, const std::string& job, std::string& problem) {
-  const auto text = read_file(path, problem);
-  if (!text) return std::nullopt;
+MeetingPlace read_note(const std::string& path, const std::string& job) {
+  const std::string text = read_file(path);
   try {
-    MeetingPlace place = parse_id(*text);
-    return MeetingPlace{place.addresses, path, place.secret, job, MeetingPlace::Trust::stale};
+    const MeetingPlace place = parse_id(text);
+    return {place.addresses, path, place.secret, job, MeetingPlace::Trust::stale};
   } catch (const Failure& failure) {
-    problem = path + ": " + failure.text;
-    return std::nullopt;
+    throw Discouraged{path + ": " + failure.text};
   }
 }
 
@@ -92,10 +85,9 @@ std::unique_ptr<Meeting> meet_in_folder(const Rendezvous& rendezvous, const Envi
                        "all ranks share",
                        rank, folder);
   const std::string path = folder + "/" + kFolderFile;
-  if (rank != 0) {
-    const auto find = [&](std::string& problem) { return read_note(path, environment.job, problem); };
-    return join_hub(rendezvous, path, find, door, deadline);
-  }
+  if (rank != 0)
+    return join_hub(
+        rendezvous, path, [&] { return read_note(path, environment.job); }, door, deadline);
   auto [place, listener] = open_meeting_place();
   const Note note(folder, id_text(place));
   return open_hub(rendezvous, {{}, path, place.secret, environment.job, MeetingPlace::Trust::stale},

@@ -204,17 +204,22 @@ Introduced introduce(const Caller& caller, const FindPlace& find, std::chrono::m
   std::chrono::milliseconds pause(10), attempt = first;
   std::string problem = "it offers no address";
   while (true) {
-    const auto place = find(problem);
-    const bool patient = place && place->addresses.size() == 1 && place->trust == MeetingPlace::Trust::certain;
-    for (size_t i = 0; place && i < place->addresses.size() && !(i > 0 && deadline.passed()); ++i) try {
-        return introduce(caller, *place, place->addresses[i], patient ? deadline : deadline.sooner(attempt), deadline);
-      } catch (const Discouraged& why) {
-        problem = why.problem;
-      }
+    try {
+      const MeetingPlace place = find();
+      const bool patient = place.addresses.size() == 1 && place.trust == MeetingPlace::Trust::certain;
+      const auto each =
+          patient ? std::chrono::nanoseconds::max() : std::exchange(attempt, std::min(attempt * 2, first * 16));
+      for (size_t i = 0; i < place.addresses.size() && !(i > 0 && deadline.passed()); ++i) try {
+          return introduce(caller, place, place.addresses[i], deadline.sooner(each), deadline);
+        } catch (const Discouraged& why) {
+          problem = why.problem;
+        }
+    } catch (const Discouraged& why) {
+      problem = why.problem;
+    }
     check(problem);
     std::this_thread::sleep_for(std::min<std::chrono::nanoseconds>(pause, deadline.left()));
     pause = std::min(pause * 2, std::chrono::milliseconds(200));
-    if (place) attempt = std::min(attempt * 2, first * 16);
   }
 }
 

@@ -94,8 +94,8 @@ struct MeetingPlace {
   std::string secret, job;
   Trust trust = Trust::certain;
 };
-// Asked before each round of attempts. Nothing, with `problem` set: the place is not known yet.
-using FindPlace = std::function<std::optional<MeetingPlace>(std::string& problem)>;
+// Asked before each round of attempts. Throws Discouraged when the place is not known yet.
+using FindPlace = std::function<MeetingPlace()>;
 
 // A rank that connects to another one.
 struct Caller {

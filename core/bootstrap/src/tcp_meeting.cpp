@@ -11,19 +11,16 @@
 namespace tutti::core {
 namespace {
 
-// The place's addresses; none, with `problem` set, while its name cannot be resolved.
-std::vector<SocketAddress> addresses_of(const TcpPlace& place, std::string& problem) {
-  try {
-    return resolve(place.where);
-  } catch (const Failure& failure) {
-    problem = failure.text;
-    return {};
-  }
+// Names may appear only once rank 0's host is up.
+std::vector<SocketAddress> addresses_of(const TcpPlace& place) try {
+  return resolve(place.where);
+} catch (const Failure& failure) {
+  throw Discouraged{failure.text};
 }
 
 // A meeting place on this host of which no address can be reached: neither side need wait for the other.
 void require_loopback(uint32_t rank, const TcpPlace& place, const std::vector<SocketAddress>& addresses) {
-  if (addresses.empty() || !std::ranges::all_of(addresses, on_dead_loopback)) return;
+  if (!std::ranges::all_of(addresses, on_dead_loopback)) return;
   throw make_failure(TUTTI_SYSTEM,
                      "rank {}: bootstrap: {} of {}: the network is unreachable: the loopback "
                      "interface of this network namespace is down (ip link set lo up)",
@@ -63,17 +60,18 @@ std::unique_ptr<Meeting> meet_by_tcp(const Rendezvous& rendezvous, const Environ
   const std::string text = fmt::format("{} port {}", place.where.host, place.where.port);
   MeetingPlace hub{{}, text, environment.secret, environment.job};
   if (rank != 0) {
-    const auto find = [&](std::string& problem) -> std::optional<MeetingPlace> {
-      hub.addresses = addresses_of(place, problem);
-      if (hub.addresses.empty()) return std::nullopt;  // names may appear only once rank 0's host is up
+    const auto find = [&] {
+      hub.addresses = addresses_of(place);
       require_loopback(rank, place, hub.addresses);
       return hub;
     };
     return join_hub(rendezvous, text, find, door, deadline);
   }
   Descriptor listener = listen_at(place, !environment.secret.empty());
-  std::string unresolved;  // the others' matter: this rank need not reach itself
-  require_loopback(0, place, addresses_of(place, unresolved));
+  try {
+    require_loopback(0, place, addresses_of(place));
+  } catch (const Discouraged&) {  // the others' matter: this rank need not reach itself
+  }
   if (environment.secret.empty()) {
     static std::atomic<bool> told{false};
     if (!told.exchange(true))

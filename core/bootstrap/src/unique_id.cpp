@@ -94,7 +94,7 @@ std::unique_ptr<Meeting> meet_by_id(const Rendezvous& rendezvous, const Environm
   MeetingPlace place = parse_id(rendezvous.where);
   if (rendezvous.joins || rendezvous.rank != 0)
     return join_hub(
-        rendezvous, place.text, [&](std::string&) { return std::optional(place); }, door, deadline);
+        rendezvous, place.text, [&] { return place; }, door, deadline);
   std::unique_lock lock(listeners().mutex);
   auto listener = listeners().by_job.extract(place.job);
   lock.unlock();

@@ -16,6 +16,11 @@
 
 namespace tutti::core {
 
+inline Traffic operator-(const Traffic& a, const Traffic& b) {
+  return {a.bytes_sent - b.bytes_sent, a.frames_sent - b.frames_sent, a.bytes_received - b.bytes_received,
+          a.frames_received - b.frames_received};
+}
+
 class TrafficModel {
  public:
   // All ranks are reached by `address`, and are as `identity` says. Rank 0 listens for those of `job`.

@@ -46,13 +46,6 @@ std::unique_ptr<Bootstrap> alone(std::string secret) {
   return meet_locally("", 0, 1, std::move(secret), std::chrono::nanoseconds(0));
 }
 
-// The numeric address alone.
-std::string without_port(const SocketAddress& seen) {
-  if (seen.family() == AF_UNSPEC) return "";
-  const std::string text = seen.text(), address = text.substr(0, text.rfind(':'));
-  return address.starts_with('[') ? address.substr(1, address.size() - 2) : address;
-}
-
 // Collective: lets the ranks meet, makes their control plane, and closes the meeting.
 std::unique_ptr<Bootstrap> link_ranks(Meet& meet, const Rendezvous& rendezvous, const Environment& environment,
                                       std::chrono::nanoseconds timeout) {
@@ -64,8 +57,8 @@ std::unique_ptr<Bootstrap> link_ranks(Meet& meet, const Rendezvous& rendezvous, 
   if (meeting->nranks() == 1) return alone(meeting->secret());
   try {
     auto mesh = make_control_mesh(*meeting, door, rendezvous, timeout);
-    return std::make_unique<Bootstrap>(std::move(mesh), meeting->secret(), without_port(meeting->address()),
-                                       make_unique_id, meeting->traffic());
+    return std::make_unique<Bootstrap>(std::move(mesh), meeting->secret(), meeting->address().host(), make_unique_id,
+                                       meeting->traffic());
   } catch (const std::exception& problem) {
     const Failure failure = failure_of(problem);
     meeting->fail("cannot link the control plane: " + failure.text);
@@ -84,7 +77,7 @@ void check_identity(const Rendezvous& meeting) {
                   meeting.nranks - 1);
 }
 
-// How ranks meet at a rendezvous that begins so.
+// The way to meet at a rendezvous with this prefix.
 struct Scheme {
   std::string_view prefix;
   Meet* meet;

@@ -29,15 +29,15 @@ namespace {
 constexpr size_t kReadTurn = 256 << 10;
 constexpr size_t kMaxGuests = 256;
 constexpr std::chrono::milliseconds kLastWords(200);
-// How long a rank that leaves waits for its neighbours to close their ends.
+// A rank that leaves waits this long for its neighbours to close their ends.
 constexpr std::chrono::seconds kLinger(1);
 // Roll calls whose way back is remembered; older ones have long been given up.
 constexpr size_t kMaxRoutes = 1 << 16;
 
-// How long one of several addresses is tried at first.
+// The first attempt at each of several addresses takes at most this long.
 constexpr std::chrono::milliseconds kFirstAttempt(500);
 
-// In which kernel and process-id space this is: ranks for which it is equal see each other's processes.
+// The kernel and process-id space of this process. Ranks with equal ones see each other's processes.
 std::string process_space() {
   std::string boot;
   std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
@@ -108,9 +108,10 @@ class ControlMesh final : public ControlPlane, private Links {
   std::map<uint32_t, MeshAddress> addresses_;  // of neighbours, as they become known
   int starved_ = 0;                            // why a connection could not be accepted
   std::vector<Arrival> arrivals_;
-  std::vector<uint64_t> floods_;                              // by origin: the last flood's serial
-  std::map<std::pair<uint32_t, uint64_t>, uint32_t> routes_;  // of a roll call (who asked, its number): where from
-  bool leaves_ = false;                                       // this rank has said goodbye
+  std::vector<uint64_t> floods_;  // by origin: the last flood's serial
+  std::map<std::pair<uint32_t, uint64_t>, uint32_t>
+      routes_;           // by (asking rank, number of the roll call): the neighbour it came from
+  bool leaves_ = false;  // this rank has said goodbye
   bool stopping_ = false;
   std::thread thread_;
 };

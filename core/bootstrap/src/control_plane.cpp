@@ -76,7 +76,7 @@ std::vector<Loss> ControlPlane::losses() const {
 
 void ControlPlane::announce(uint32_t rank, tutti_status status, std::string reason, bool innocent) noexcept try {
   tell({0, rank, status, false, std::move(reason), 0, innocent});
-} catch (...) {  // it is told as well as it can be
+} catch (...) {  // best effort
 }
 
 void ControlPlane::notice_loss(uint32_t rank, std::string reason) {
@@ -112,7 +112,7 @@ bool ControlPlane::note(const Loss& loss) {
   const bool gone = known->gone || loss.gone, innocent = known->innocent && loss.innocent;
   if (loss.epoch < known->epoch) known = loss;
   known->innocent = innocent;
-  known->gone = gone;  // an earlier cause that comes later brings nobody back to life
+  known->gone = gone;  // an earlier cause that arrives later does not revive a rank
   if (!news) return false;
   failed_.store(true, std::memory_order_release);
   wake();
@@ -253,12 +253,12 @@ ControlPlane::Answers ControlPlane::ask_all(std::chrono::nanoseconds limit) {
   lock.lock();
   answers[rank_] = std::move(mine);
   // The dead need not be waited for.
-  const auto everybody = [&] {
+  const auto all_answered = [&] {
     for (uint32_t r = 0; r < nranks_; ++r)
       if (!answers[r] && !peers_[r].gone()) return false;
     return true;
   };
-  while (!everybody() && !deadline.passed()) changed_.wait_until(lock, deadline.at());
+  while (!all_answered() && !deadline.passed()) changed_.wait_until(lock, deadline.at());
   return std::move(roll_calls_.extract(number).mapped());
 }
 

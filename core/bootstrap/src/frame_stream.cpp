@@ -40,8 +40,8 @@ Failure read_error(const Frame& frame) {
 
 namespace {
 
-// How many seconds of silence of a host end a connection to it. A live host's kernel answers, however busy or stopped
-// its processes are.
+// The seconds of silence of a host after which a connection to it ends. A live host's kernel answers, however busy or
+// stopped its processes are.
 int host_timeout() {
   constexpr int usual = 10, shortest = 2, longest = 3600;
   const char* text = std::getenv("TUTTI_HOST_TIMEOUT");
@@ -144,7 +144,7 @@ void FrameStream::put(EncodedFrame bytes) {
   if (unsent_ <= kMaxUnsent || out_.size() == 1) return;
   end_ = fmt::format("it does not read: {} bytes wait for it", unsent_);
   out_.clear();
-  ::shutdown(fd(), SHUT_RDWR);  // whoever polls the socket looks at it then
+  ::shutdown(fd(), SHUT_RDWR);  // the poll of this socket then returns
 }
 
 size_t FrameStream::send(const char* from, size_t bytes) {

@@ -21,7 +21,7 @@ enum class FrameKind : uint32_t {
   hello = 1,     // spoke: job, rank, nranks, who, how it is reached
   welcome = 2,   // hub: the hello was accepted
   contacts = 3,  // hub: all ranks are here, and how rank 0 and the next rank are reached
-  who = 4,       // spoke: who is missing?
+  who = 4,       // spoke: asks which ranks are missing
   missing = 5,   // hub: a text
   error = 6,     // status, text: this meeting is over
   goodbye = 7,   // an orderly end

@@ -28,12 +28,7 @@ Welcome decode_welcome(std::string_view payload) {
 
 TcpGuest::State TcpGuest::advance(const std::string& secret) {
   try {
-    while (why_.empty()) {
-      if (stage_ == Stage::opening && read_opening(secret)) continue;
-      if (stage_ == Stage::proof && read_proof(secret)) continue;
-      if (stage_ == Stage::hello && read_hello()) continue;
-      break;
-    }
+    read(secret);
   } catch (const Failure& failure) {
     why_ = failure.text;
   }
@@ -46,45 +41,37 @@ TcpGuest::State TcpGuest::advance(const std::string& secret) {
   return why_.empty() ? State::talking : State::turned_away;
 }
 
-bool TcpGuest::read_opening(const std::string& secret) {
-  stream_.fill_to(kPrefixBytes + kNonceBytes);
-  if (stream_.buffered() >= kPrefixBytes) {
+void TcpGuest::read(const std::string& secret) {
+  if (stage_ == Stage::opening) {
+    stream_.fill_to(kPrefixBytes + kNonceBytes);
+    if (stream_.buffered() < kPrefixBytes) return;
     why_ = prefix_problem(stream_.peek(kPrefixBytes));
-    if (!why_.empty()) {
-      // Another version of Tutti learns of ours from this; others get nothing.
-      if (stream_.peek(kMagic.size()) == kMagic) stream_.put(std::make_shared<const std::string>(meeting_prefix()));
-      return false;
-    }
+    // Another version of Tutti learns of ours from this; others get nothing.
+    if (!why_.empty() && stream_.peek(kMagic.size()) == kMagic)
+      stream_.put(std::make_shared<const std::string>(meeting_prefix()));
+    const auto opening = why_.empty() ? stream_.take(kPrefixBytes + kNonceBytes) : std::nullopt;
+    if (!opening) return;
+    const std::string spoke_nonce = opening->substr(kPrefixBytes), hub_nonce = random_bytes(kNonceBytes);
+    stream_.put(
+        std::make_shared<const std::string>(meeting_prefix() + hub_nonce + hub_proof(secret, spoke_nonce, hub_nonce)));
+    expected_proof_ = spoke_proof(secret, spoke_nonce, hub_nonce);
+    stage_ = Stage::proof;
   }
-  const auto opening = stream_.take(kPrefixBytes + kNonceBytes);
-  if (!opening) return false;
-  spoke_nonce_ = opening->substr(kPrefixBytes);
-  hub_nonce_ = random_bytes(kNonceBytes);
-  stream_.put(
-      std::make_shared<const std::string>(meeting_prefix() + hub_nonce_ + hub_proof(secret, spoke_nonce_, hub_nonce_)));
-  stage_ = Stage::proof;
-  return true;
-}
-
-bool TcpGuest::read_proof(const std::string& secret) {
-  stream_.fill_to(kProofBytes);
-  const auto proof = stream_.take(kProofBytes);
-  if (!proof) return false;
-  if (!equal_proof(*proof, spoke_proof(secret, spoke_nonce_, hub_nonce_))) why_ = "it does not know this job's secret";
-  stage_ = Stage::hello;
-  return true;
-}
-
-bool TcpGuest::read_hello() {
+  if (stage_ == Stage::proof) {
+    stream_.fill_to(kProofBytes);
+    const auto proof = stream_.take(kProofBytes);
+    if (!proof) return;
+    if (!equal_proof(*proof, expected_proof_)) throw Failure(TUTTI_MISMATCH, "it does not know this job's secret");
+    stage_ = Stage::hello;
+  }
   stream_.fill(kMaxHello);
   const auto frame = stream_.next(kMaxHello);
-  if (!frame) return false;
+  if (!frame) return;
   if (frame->kind != FrameKind::hello)
     throw make_failure(TUTTI_MISMATCH, "it sent frame {} where a hello was expected",
                        static_cast<uint32_t>(frame->kind));
   hello_ = decode<Hello>(frame->payload, "hello");
   stage_ = Stage::introduced;
-  return true;
 }
 
 // ---- The end that connects ---------------------------------------------------------------------------------

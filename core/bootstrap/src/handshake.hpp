@@ -67,23 +67,20 @@ class TcpGuest {
 
  private:
   enum class Stage { opening, proof, hello, introduced };
-  // Each does one stage; false: more bytes have to come.
-  bool read_opening(const std::string& secret);
-  bool read_proof(const std::string& secret);
-  bool read_hello();
+  void read(const std::string& secret);
 
   FrameStream stream_;
   std::string from_;
   Deadline limit_;
   Stage stage_ = Stage::opening;
-  std::string spoke_nonce_, hub_nonce_;
+  std::string expected_proof_;
   Hello hello_;
   std::string why_;
 };
 
 // Where a rank awaits others, as known at one moment.
 struct MeetingPlace {
-  // How to take a wrong answer at one of the addresses.
+  // The meaning of a wrong answer at one of the addresses.
   enum class Trust {
     certain,  // no attempt will succeed
     listed,   // it is not the rank, which is at another address

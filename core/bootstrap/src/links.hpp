@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The connections of one rank to other ranks, and those at its door that have yet to prove that they are ranks: one
-// epoll for all of them. A slow or silent guest holds up nobody.
+// epoll for all of them. A slow or silent guest delays no other.
 #pragma once
 #include <sys/epoll.h>
 
@@ -48,7 +48,8 @@ class Links {
   virtual ~Links() = default;
 
  protected:
-  // A guest has proved to know the secret and said who it is: welcome it, or refuse it. Otherwise it is hung up on.
+  // A guest has proved to know the secret and has sent its hello: welcome or refuse it. Otherwise its connection
+  // closes.
   virtual void admit(TcpGuest& /*guest*/) {}
   // Called for each guest that is sent away.
   virtual void turned_away(const std::string& /*text*/) {}
@@ -83,9 +84,9 @@ class Links {
   // The descriptors at which something has happened within `timeout_ms` (-1: any time), for serve(). Any thread.
   std::vector<int> wait(int timeout_ms) const;
   void serve(int fd);
-  // Hangs up on the guests that have had their time.
+  // Closes the connections of guests whose time is up.
   void turn_away_late();
-  // How many milliseconds until one has had it, at most `most`, which may be -1: endless.
+  // Milliseconds until the next guest's time is up, at most `most`. -1 means without limit.
   int patience_ms(int most) const;
   // wait, serve and turn_away_late.
   void step(int timeout_ms);

@@ -12,7 +12,7 @@ Failure make_failure(tutti_status status, fmt::format_string<Args...> text, Args
   return Failure(status, fmt::format(text, std::forward<Args>(args)...));
 }
 
-// What the caller or the environment said can never be right.
+// The refusal of an argument or a variable that can never be right.
 template <typename... Args>
 Failure refusal(fmt::format_string<Args...> why, Args&&... args) {
   return Failure(TUTTI_INVALID_ARGUMENT, "bootstrap: " + fmt::format(why, std::forward<Args>(args)...));

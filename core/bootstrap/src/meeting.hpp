@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How the ranks of a communicator find each other, before the control plane between them exists. A meeting tells each
-// rank how rank 0 and the next rank are reached, and closes once the control plane is linked. Everything else goes over
-// the control plane.
+// The ranks of a communicator find each other by a meeting, before the control plane between them exists. A meeting
+// tells each rank how rank 0 and the next rank are reached, and closes once the control plane is linked. Everything
+// else goes over the control plane.
 #pragma once
 #include <fmt/format.h>
 

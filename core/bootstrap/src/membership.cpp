@@ -12,9 +12,9 @@
 namespace tutti::core {
 namespace {
 
-// How often those that are awaited are asked whether they are there at all, and how long they have to answer.
+// The interval of roll calls of the awaited ranks, and the time that they have to answer.
 constexpr std::chrono::seconds kRollEvery(2), kRollLimit(1);
-// How much later than the others the one whose word is awaited may say it.
+// The deciding rank may decide this much later than the deadline of the others.
 constexpr std::chrono::seconds kDecisionLate(5);
 constexpr int kWaitMs = 10;
 
@@ -30,8 +30,7 @@ Roster Membership::gather(std::chrono::nanoseconds timeout, const std::function<
   Round& round = rounds_[++round_];
   silent_.clear();
   round.joined.insert(rank_);
-  control_.send_notice(NoticeKind::membership,
-                       encode(MembershipNotice{MembershipNotice::What::join, round_, {}, false}));
+  say(MembershipNotice::What::join, false);
   // A decision that is on its way may count on this rank: its no lets the members go on.
   const auto give_up = [&](tutti_status status, const std::string& why) {
     say(MembershipNotice::What::vote, false);

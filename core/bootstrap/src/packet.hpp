@@ -50,14 +50,14 @@ constexpr uint64_t max_packet(uint32_t nranks) {
   return std::max<uint64_t>(kMaxNotice + 64, uint64_t{nranks} * (kMaxContribution + 8) + 64);
 }
 
-// How far `to` is from `from` on that route, up or down, in ranks.
+// The distance from `from` to `to` on that route, up or down, in ranks.
 uint32_t ring_distance(uint32_t from, uint32_t to, uint32_t nranks, Route route);
 // The ranks to which `rank` may pass a packet for `target`, the best first: those a power of two further that do not
 // overshoot. Each is nearer to the target, so a packet never goes in circles, and with all links up it arrives after at
 // most log2(nranks) hops.
 std::vector<uint32_t> ring_hops(uint32_t rank, uint32_t target, uint32_t nranks, Route route);
 
-// How a rank is reached, for those that connect to it.
+// The addresses of a rank, for ranks that connect to it.
 struct MeshAddress {
   std::vector<SocketAddress> addresses;
   std::string who;    // "process 12 on host a"

@@ -84,18 +84,20 @@ std::string SocketAddress::bytes() const {
   return "";
 }
 
-std::string SocketAddress::text() const {
-  char host[INET6_ADDRSTRLEN] = "";
-  const std::string address = bytes();
-  if (address.empty()) return "an unknown address";
+std::string SocketAddress::host() const {
+  std::string address = bytes();
   constexpr std::string_view kMapped("\0\0\0\0\0\0\0\0\0\0\xff\xff", 12);
-  const bool mapped = address.size() == 16 && address.compare(0, 12, kMapped) == 0;
-  if (mapped || address.size() == 4) {
-    ::inet_ntop(AF_INET, address.data() + (mapped ? 12 : 0), host, sizeof host);
-    return fmt::format("{}:{}", host, port());
-  }
-  ::inet_ntop(AF_INET6, address.data(), host, sizeof host);
-  return fmt::format("[{}]:{}", host, port());
+  if (address.size() == 16 && address.starts_with(kMapped)) address.erase(0, kMapped.size());
+  char text[INET6_ADDRSTRLEN] = "";
+  if (!address.empty()) ::inet_ntop(address.size() == 4 ? AF_INET : AF_INET6, address.data(), text, sizeof text);
+  return text;
+}
+
+std::string SocketAddress::text() const {
+  const std::string address = host();
+  if (address.empty()) return "an unknown address";
+  const bool v6 = address.find(':') != std::string::npos;
+  return (v6 ? "[" + address + "]" : address) + ":" + std::to_string(port());
 }
 
 std::vector<SocketAddress> resolve(const HostPort& place) {

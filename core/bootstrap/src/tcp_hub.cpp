@@ -10,9 +10,9 @@ namespace {
 
 // Connections in the middle of a handshake, beyond one per rank; the oldest gives way to a new one.
 constexpr size_t kMaxStrangers = 256;
-// How often, in milliseconds, the caller is asked whether all can still come.
-constexpr int kHopelessLook = 50;
-// How long rank 0 awaits ranks that have not come yet, to tell them that the meeting is over.
+// The interval in milliseconds at which the caller is asked whether all ranks can still come.
+constexpr int kObstacleLook = 50;
+// After a loss rank 0 waits this long for ranks that have not come yet, to tell them of it.
 constexpr std::chrono::milliseconds kLatecomers(1000);
 // A failure's text: the longest that a rank says once it was welcomed.
 constexpr uint64_t kMaxFromSpoke = 4096 + 64;
@@ -51,9 +51,9 @@ class TcpHub final : public TcpStar {
       if (deadline.passed())
         give_up(
             make_failure(TUTTI_TIMEOUT, "{}{} within {}{}", me(), missing_text(), deadline.text(), turned_away_text()));
-      if (const std::string why = rendezvous_.hopeless ? rendezvous_.hopeless() : ""; !why.empty())
+      if (const std::string why = rendezvous_.obstacle ? rendezvous_.obstacle() : ""; !why.empty())
         give_up(Failure(TUTTI_PEER_FAILED, me() + why));
-      step(latecomers.value_or(deadline).poll_ms(kHopelessLook));
+      step(latecomers.value_or(deadline).poll_ms(kObstacleLook));
     }
     if (failure_) {
       flush(Deadline(kLastWords));
@@ -141,7 +141,7 @@ class TcpHub final : public TcpStar {
 
   bool is_free(uint32_t rank) const { return !links_.count(rank) && !members_[rank].left; }
 
-  // Gives whoever joins the first free one of the last ranks; without one it stays kAnyRank and is refused.
+  // Gives a newcomer the first free one of the last ranks. Without one its rank stays kAnyRank, and it is refused.
   void number_newcomer(Hello& hello) {
     for (uint32_t r = nranks_ - rendezvous_.newcomers; r < nranks_; ++r) {
       if (!is_free(r)) continue;
@@ -190,7 +190,7 @@ class TcpHub final : public TcpStar {
                                               members_[rank].who, why)));
   }
 
-  // The first loss is told to everybody.
+  // The first loss is told to all ranks.
   void lose(uint32_t rank, const Failure& why) {
     if (links_.count(rank)) drop(rank);
     if (failure_) return;

@@ -8,9 +8,9 @@ namespace tutti::core {
 namespace {
 
 constexpr uint64_t kMaxFromHub = 64 << 10;  // two contacts, or a text
-// How long rank 0 may take to say who is missing, after a deadline has passed.
+// After the deadline rank 0 has this long to say which ranks are missing.
 constexpr std::chrono::milliseconds kWhoLimit(1000);
-// How long one of several addresses is tried at first.
+// The first attempt at each of several addresses takes at most this long.
 constexpr std::chrono::milliseconds kFirstAttempt(2000);
 
 class TcpSpoke final : public TcpStar {
@@ -63,7 +63,7 @@ class TcpSpoke final : public TcpStar {
     return false;
   }
 
-  // The deadline has passed: rank 0 knows whom everybody waits for.
+  // The deadline has passed. Rank 0 knows which ranks are missing.
   void ask_who(const Deadline& deadline) {
     put(0, FrameKind::who, "");
     for (const Deadline limit(kWhoLimit); missing_.empty() && !limit.passed(); step(limit.poll_ms(100)))
@@ -89,7 +89,7 @@ std::unique_ptr<Meeting> join_hub(const Rendezvous& rendezvous, const std::strin
                       joins ? 0 : static_cast<uint32_t>(rendezvous.nranks), 0, rendezvous.tls, door};
   const std::string me = joins ? "a newcomer: bootstrap: " : fmt::format("rank {}: bootstrap: ", caller.rank);
   const auto check = [&](const std::string& problem) {
-    if (const std::string why = rendezvous.hopeless ? rendezvous.hopeless() : ""; !why.empty())
+    if (const std::string why = rendezvous.obstacle ? rendezvous.obstacle() : ""; !why.empty())
       throw Failure(TUTTI_PEER_FAILED, me + why);
     if (deadline.passed())
       throw make_failure(TUTTI_TIMEOUT,

@@ -17,7 +17,7 @@
 
 namespace tutti::core {
 
-// Rank 0. Returns when all ranks have joined, with each rank's contacts. Strangers and slow handshakes hold up nobody.
+// Rank 0. Returns when all ranks have joined, with each rank's contacts. Strangers and slow handshakes delay no rank.
 // Where the place is Trust::stale, a rank of another world is turned away like a stranger and does not end the meeting.
 std::unique_ptr<Meeting> open_hub(const Rendezvous& rendezvous, MeetingPlace place, Descriptor listener,
                                   const OpenDoor& door, const Deadline& deadline);

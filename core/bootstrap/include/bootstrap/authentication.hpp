@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How two ends of a connection prove to each other that they know the job's secret, without sending it.
+// Two ends of a connection prove to each other that they know the job's secret, without sending it.
 //
 //   spoke -> hub    kMagic, version, spoke's nonce
 //   hub -> spoke    kMagic, version, hub's nonce, HMAC-SHA256(secret, "hub" + both nonces)

@@ -29,9 +29,9 @@ namespace tutti::core {
 // The most bytes that one rank may give to one all_gather.
 inline constexpr uint64_t kMaxContribution = 4u << 20;
 
-// That a rank has ended the communicator's use, by its death or otherwise.
+// A rank has ended its use of the communicator, by its death or otherwise.
 struct Loss {
-  // How many losses its author knew of: a first cause has 0, what follows from it has more.
+  // The number of losses that its author knew of: 0 for a first cause, more for its consequences.
   uint64_t epoch = 0;
   uint32_t rank = 0;  // the culprit
   tutti_status status = TUTTI_PEER_FAILED;
@@ -48,12 +48,12 @@ struct Loss {
 
 // The kinds of notices. Each kind is sent and taken by one part of the library.
 enum class NoticeKind : uint32_t {
-  membership = 16,  // who goes on after a failure
+  membership = 16,  // the members of the next communicator
   calls = 17        // what ranks have called
 };
 
 struct Notice {
-  uint32_t rank = 0;  // who sent it
+  uint32_t rank = 0;  // the sender
   std::string bytes;
 };
 inline constexpr uint64_t kMaxNotice = 64u << 10;
@@ -164,7 +164,7 @@ class ControlPlane {
   const uint32_t nranks_;
 
  private:
-  // What is known of a rank.
+  // The state of a rank, as known here.
   struct Peer {
     std::optional<Loss> loss;  // the first
     bool left = false;

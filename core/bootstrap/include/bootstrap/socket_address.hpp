@@ -40,6 +40,7 @@ class SocketAddress {
   int family() const { return storage_.ss_family; }
   uint16_t port() const;
   std::string bytes() const;  // 4 or 16, network order
+  std::string host() const;   // "10.0.0.1", "::1"; "" where it is unspecified
   std::string text() const;   // "10.0.0.1:80", "[::1]:80"
   bool operator==(const SocketAddress& other) const {
     return family() == other.family() && port() == other.port() && bytes() == other.bytes();

@@ -351,12 +351,7 @@ void ControlMesh::take_packet(uint32_t peer, const Frame& frame) {
     }
     pass_on(packet, peer);
   } else {
-    const auto left = [&](uint32_t at) { return ring_distance(at, packet.target, nranks_, packet.route); };
-    bool strays = false;
-    if (packet.route == Route::neighbour) strays = packet.origin != peer || packet.target != rank_;
-    if (packet.route == Route::up || packet.route == Route::down)
-      strays = left(rank_) >= left(peer) || left(peer) > left(packet.origin);
-    if (strays)
+    if (!leads_here(packet, peer, rank_, nranks_))
       throw make_failure(TUTTI_MISMATCH,
                          "a packet from rank {} to rank {} came, whose way does not lead from it to here",
                          packet.origin, packet.target);

@@ -55,6 +55,13 @@ std::vector<uint32_t> ring_hops(uint32_t rank, uint32_t target, uint32_t nranks,
   return hops;
 }
 
+bool leads_here(const Packet& packet, uint32_t peer, uint32_t rank, uint32_t nranks) {
+  if (packet.route == Route::neighbour) return packet.origin == peer && packet.target == rank;
+  if (packet.route != Route::up && packet.route != Route::down) return true;
+  const auto left = [&](uint32_t at) { return ring_distance(at, packet.target, nranks, packet.route); };
+  return left(rank) < left(peer) && left(peer) <= left(packet.origin);
+}
+
 MeshAddress decode_address(std::string_view bytes) {
   const auto address = decode<MeshAddress>(bytes, "control plane address");
   if (address.addresses.size() > kMaxMeshAddresses)

@@ -57,6 +57,9 @@ uint32_t ring_distance(uint32_t from, uint32_t to, uint32_t nranks, Route route)
 // most log2(nranks) hops.
 std::vector<uint32_t> ring_hops(uint32_t rank, uint32_t target, uint32_t nranks, Route route);
 
+// Does the packet's route lead over the link from `peer` to `rank`?
+bool leads_here(const Packet& packet, uint32_t peer, uint32_t rank, uint32_t nranks);
+
 // The addresses of a rank, for ranks that connect to it.
 struct MeshAddress {
   std::vector<SocketAddress> addresses;

@@ -263,5 +263,21 @@ TEST(Packet, ComesBackAndLiesAreRefused) {
   for (size_t n = 0; n < 32; ++n) EXPECT_TRUE(failure_of([&] { decode_packet(bytes.substr(0, n), 5); })) << n;
 }
 
+TEST(Packet, MustComeAlongItsRoute) {
+  constexpr uint32_t nranks = 8;
+  const auto leads = [](PacketKind kind, Route route, uint32_t origin, uint32_t target, uint32_t peer, uint32_t rank) {
+    return leads_here({kind, route, origin, target}, peer, rank, nranks);
+  };
+  EXPECT_TRUE(leads(PacketKind::part, Route::neighbour, 1, 2, 1, 2));
+  EXPECT_FALSE(leads(PacketKind::part, Route::neighbour, 0, 2, 1, 2)) << "in another rank's name";
+  EXPECT_FALSE(leads(PacketKind::part, Route::neighbour, 1, 3, 1, 2)) << "for another rank";
+  EXPECT_TRUE(leads(PacketKind::message, Route::up, 1, 6, 1, 5));
+  EXPECT_TRUE(leads(PacketKind::message, Route::up, 7, 2, 7, 1));
+  EXPECT_TRUE(leads(PacketKind::message, Route::down, 6, 1, 2, 1));
+  EXPECT_FALSE(leads(PacketKind::message, Route::up, 1, 6, 5, 1)) << "it goes back";
+  EXPECT_FALSE(leads(PacketKind::message, Route::up, 1, 6, 1, 7)) << "it overshoots";
+  EXPECT_FALSE(leads(PacketKind::message, Route::up, 3, 6, 2, 4)) << "from before its origin";
+}
+
 }  // namespace
 }  // namespace tutti::core::test

@@ -96,8 +96,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t bytes) {
       break;
     case 2:
       refused_or_read([&] {
-        const auto id = tutti::core::UniqueId::parse("id:" + input.rest());
-        FUZZ_CHECK(!id.addresses.empty() && tutti::core::UniqueId::parse(id.text()).addresses == id.addresses);
+        const auto id = tutti::core::parse_id("id:" + input.rest());
+        FUZZ_CHECK(!id.addresses.empty() && tutti::core::parse_id(tutti::core::id_text(id)).addresses == id.addresses);
       });
       break;
     default:

@@ -10,12 +10,16 @@
 #include "bootstrap/control_plane.hpp"
 #include "control_mesh.hpp"
 #include "frame_stream.hpp"
-#include "introduction.hpp"
-#include "mesh_frames.hpp"
-#include "tcp_guest.hpp"
+#include "handshake.hpp"
+#include "packet.hpp"
 #include "wire.hpp"
 
 namespace tutti::core {
+
+inline Traffic operator-(const Traffic& a, const Traffic& b) {
+  return {a.bytes_sent - b.bytes_sent, a.frames_sent - b.frames_sent, a.bytes_received - b.bytes_received,
+          a.frames_received - b.frames_received};
+}
 
 class TrafficModel {
  public:
@@ -36,8 +40,8 @@ class TrafficModel {
     }
     for (const uint32_t peer : mesh_neighbours(rank, nranks_)) introduce(all, calls(rank, peer), of_first.token, "");
     for (uint64_t distance = 1; 2 * distance < nranks_; distance *= 2) {
-      pass(all, true, 4 + contact.size());
-      pass(all, false, 4 + contact.size());
+      pass(all, true, contact.size());
+      pass(all, false, contact.size());
     }
     return all += gather(rank, encode(identity_).size());
   }
@@ -45,8 +49,9 @@ class TrafficModel {
     Traffic all;
     for (const GatherRound& round : gather_rounds(rank, nranks_)) {
       const std::string part(round.blocks * (8 + bytes), 'x');
-      pass(all, true, encode(MeshPart{1, 0, part}).size());
-      pass(all, false, encode(MeshPart{1, 0, part}).size());
+      const uint64_t size = encode(Packet{PacketKind::part, Route::neighbour, rank, round.to, 1, part}).size();
+      pass(all, true, size);
+      pass(all, false, size);
     }
     return all;
   }
@@ -75,7 +80,7 @@ class TrafficModel {
   void introduce(Traffic& all, bool calls, const std::string& job, const std::string& contact) const {
     constexpr uint64_t caller = kPrefixBytes + kNonceBytes + kProofBytes, host = caller;
     all += calls ? Traffic{caller, 2, host, 0} : Traffic{host, 1, caller, 0};
-    pass(all, calls, encode(Hello{job, 0, nranks_, identity_.who, contact}).size());
+    pass(all, calls, encode(Hello{job, 0, nranks_, identity_.who, contact, ""}).size());
     pass(all, !calls, encode(Welcome{0, 0, nranks_}).size());
   }
 

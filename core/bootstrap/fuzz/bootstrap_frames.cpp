@@ -7,8 +7,7 @@
 #include "bootstrap/authentication.hpp"
 #include "bootstrap/bootstrap.hpp"
 #include "fuzz_input.hpp"
-#include "introduction.hpp"
-#include "tcp_guest.hpp"
+#include "handshake.hpp"
 
 using namespace tutti::core;
 

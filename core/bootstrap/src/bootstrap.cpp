@@ -46,26 +46,19 @@ std::unique_ptr<Bootstrap> alone(std::string secret) {
   return meet_locally("", 0, 1, std::move(secret), std::chrono::nanoseconds(0));
 }
 
-// The numeric address alone.
-std::string without_port(const SocketAddress& seen) {
-  if (seen.family() == AF_UNSPEC) return "";
-  const std::string text = seen.text(), address = text.substr(0, text.rfind(':'));
-  return address.starts_with('[') ? address.substr(1, address.size() - 2) : address;
-}
-
-using Meet = std::function<std::unique_ptr<Meeting>(const OpenDoor& door)>;
-
 // Collective: lets the ranks meet, makes their control plane, and closes the meeting.
-std::unique_ptr<Bootstrap> link_ranks(const Meet& meet, const Rendezvous& rendezvous,
+std::unique_ptr<Bootstrap> link_ranks(Meet& meet, const Rendezvous& rendezvous, const Environment& environment,
                                       std::chrono::nanoseconds timeout) {
   MeshDoor door(rendezvous.rank);
-  const std::unique_ptr<Meeting> meeting =
-      meet([&door](const std::string& secret, const SocketAddress& seen) { return door.open(secret, seen); });
+  const OpenDoor open_door = [&](const std::string& secret, const SocketAddress& seen) {
+    return door.open(secret, seen);
+  };
+  const std::unique_ptr<Meeting> meeting = meet(rendezvous, environment, open_door, Deadline(timeout));
   if (meeting->nranks() == 1) return alone(meeting->secret());
   try {
     auto mesh = make_control_mesh(*meeting, door, rendezvous, timeout);
-    return std::make_unique<Bootstrap>(std::move(mesh), meeting->secret(), without_port(meeting->address()),
-                                       make_unique_id, meeting->traffic());
+    return std::make_unique<Bootstrap>(std::move(mesh), meeting->secret(), meeting->address().host(), make_unique_id,
+                                       meeting->traffic());
   } catch (const std::exception& problem) {
     const Failure failure = failure_of(problem);
     meeting->fail("cannot link the control plane: " + failure.text);
@@ -73,17 +66,28 @@ std::unique_ptr<Bootstrap> link_ranks(const Meet& meet, const Rendezvous& rendez
   }
 }
 
-[[noreturn]] void refuse(const std::string& why) { throw Failure(TUTTI_INVALID_ARGUMENT, "bootstrap: " + why); }
-
 void check_identity(const Rendezvous& meeting) {
   if (meeting.nranks == -1)
-    refuse(fmt::format("the rendezvous \"{}\" needs a rank and a number of ranks from the caller, and has none",
-                       meeting.where));
+    throw refusal("the rendezvous \"{}\" needs a rank and a number of ranks from the caller, and has none",
+                  meeting.where);
   if (meeting.nranks < 1 || meeting.nranks > kMaxRanks)
-    refuse(fmt::format("a world of {} ranks was asked for; 1 to {} are possible", meeting.nranks, kMaxRanks));
+    throw refusal("a world of {} ranks was asked for; 1 to {} are possible", meeting.nranks, kMaxRanks);
   if (meeting.rank < 0 || meeting.rank >= meeting.nranks)
-    refuse(fmt::format("rank {} was given, in a world of {} ranks; ranks are 0 to {}", meeting.rank, meeting.nranks,
-                       meeting.nranks - 1));
+    throw refusal("rank {} was given, in a world of {} ranks; ranks are 0 to {}", meeting.rank, meeting.nranks,
+                  meeting.nranks - 1);
+}
+
+// The way to meet at a rendezvous with this prefix.
+struct Scheme {
+  std::string_view prefix;
+  Meet* meet;
+};
+constexpr Scheme kSchemes[] = {{"tcp://", meet_by_tcp}, {"id:", meet_by_id}, {"file:", meet_in_folder}};
+
+Meet& meeting_at(const std::string& where) {
+  for (const auto& [prefix, meet] : kSchemes)
+    if (where.starts_with(prefix)) return *meet;
+  throw refusal("the rendezvous \"{}\" is none of env, tcp://HOST:PORT, id:..., file:/FOLDER, local:NAME", where);
 }
 
 }  // namespace
@@ -101,19 +105,17 @@ std::unique_ptr<Bootstrap> make_bootstrap(const Rendezvous& rendezvous, std::chr
       return value ? std::optional<std::string>(value) : std::nullopt;
     });
 
-  const auto link = [&](const Meet& meet) { return link_ranks(meet, meeting, timeout); };
-  const auto by_id = [&](const OpenDoor& door) { return meet_by_id(meeting, door, timeout); };
   if (meeting.all_gather != nullptr) {
     check_identity(meeting);
-    return link([&](const OpenDoor& door) { return meet_by_callback(meeting, door); });
+    return link_ranks(meet_by_callback, meeting, {}, timeout);
   }
   if (meeting.joins) {
     if (!meeting.where.starts_with("id:") || meeting.rank != -1)
-      refuse(
-          fmt::format("who joins needs the id:... that the others were given by tutti_comm_invite as its rendezvous, "
-                      "and neither rank nor nranks; the rendezvous is \"{}\"",
-                      meeting.where.substr(0, 16)));
-    return link(by_id);
+      throw refusal(
+          "who joins needs the id:... that the others were given by tutti_comm_invite as its rendezvous, and neither "
+          "rank nor nranks; the rendezvous is \"{}\"",
+          meeting.where.substr(0, 16));
+    return link_ranks(meet_by_id, meeting, {}, timeout);
   }
   if (meeting.where.starts_with("local:")) {
     check_identity(meeting);
@@ -123,42 +125,22 @@ std::unique_ptr<Bootstrap> make_bootstrap(const Rendezvous& rendezvous, std::chr
 
   const bool launched = meeting.where.empty() || meeting.where == "env";
   const bool need_identity = meeting.rank == -1 && meeting.nranks == -1;
-  if (!need_identity) {
-    check_identity(meeting);
-    if (launched && meeting.nranks > 1)
-      refuse(
-          fmt::format("rank {} of {} was given together with the environment's rendezvous, which tells the rank "
-                      "itself: leave both out, or give tcp://, id:, file: or local:",
-                      meeting.rank, meeting.nranks));
-  }
+  if (!need_identity) check_identity(meeting);
+  if (!need_identity && launched && meeting.nranks > 1)
+    throw refusal(
+        "rank {} of {} was given together with the environment's rendezvous, which tells the rank itself: leave both "
+        "out, or give tcp://, id:, file: or local:",
+        meeting.rank, meeting.nranks);
   const Environment environment = read_environment(meeting.environment, need_identity);
   if (need_identity) {
     meeting.rank = environment.rank;
     meeting.nranks = environment.nranks;
   }
-  const auto by_tcp = [&](const TcpPlace& place) {
-    return [&, place](const OpenDoor& door) { return meet_by_tcp(meeting, place, environment, door, timeout); };
-  };
-  if (launched) {
-    meeting.where = environment.rendezvous;
-    // No address is needed to meet oneself.
-    if (meeting.nranks == 1 && !meeting.where.starts_with("id:")) return alone(environment.secret);
-    if (meeting.where.empty()) return link(by_tcp(place_of_launcher(environment)));
-  }
-  if (meeting.where.starts_with("tcp://")) {
-    const TcpPlace place{parse_host_port(std::string_view(meeting.where).substr(6), "rendezvous"), "the rendezvous",
-                         ""};
-    return meeting.nranks == 1 ? alone(environment.secret) : link(by_tcp(place));
-  }
-  if (meeting.where.starts_with("id:")) return link(by_id);
-  if (meeting.where.starts_with("file:")) {
-    if (meeting.nranks == 1) return alone(environment.secret);
-    return link([&](const OpenDoor& door) {
-      return meet_in_folder(meeting, meeting.where.substr(5), environment, door, timeout);
-    });
-  }
-  refuse(fmt::format("the rendezvous \"{}\" is none of env, tcp://HOST:PORT, id:..., file:/FOLDER, local:NAME",
-                     meeting.where));
+  if (launched) meeting.where = environment.rendezvous;
+  // No address is needed to meet oneself.
+  if (launched && meeting.nranks == 1 && !meeting.where.starts_with("id:")) return alone(environment.secret);
+  Meet& meet = meeting.where.empty() ? meet_by_tcp : meeting_at(meeting.where);
+  return link_ranks(meet, meeting, environment, timeout);
 }
 
 }  // namespace tutti::core

@@ -1,31 +1,43 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "control_mesh.hpp"
 
+#include <poll.h>
+#include <sys/eventfd.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <bit>
 #include <cerrno>
+#include <climits>
 #include <cstring>
 #include <fstream>
+#include <mutex>
 #include <set>
 #include <thread>
 
 #include "bootstrap/authentication.hpp"
-#include "child_descriptors.hpp"
-#include "introduction.hpp"
+#include "handshake.hpp"
+#include "links.hpp"
 #include "make_failure.hpp"
-#include "mesh.hpp"
-#include "wire.hpp"
+#include "packet.hpp"
 
 namespace tutti::core {
 namespace {
 
-// How long one of several addresses is tried at first; each round doubles it.
-constexpr std::chrono::milliseconds kFirstAttempt(500), kLongestAttempt(8000);
+constexpr size_t kReadTurn = 256 << 10;
+constexpr size_t kMaxGuests = 256;
+constexpr std::chrono::milliseconds kLastWords(200);
+// A rank that leaves waits this long for its neighbours to close their ends.
+constexpr std::chrono::seconds kLinger(1);
+// Roll calls whose way back is remembered; older ones have long been given up.
+constexpr size_t kMaxRoutes = 1 << 16;
 
-// In which kernel and process-id space this is: ranks for which it is equal see each other's processes.
+// The first attempt at each of several addresses takes at most this long.
+constexpr std::chrono::milliseconds kFirstAttempt(500);
+
+// The kernel and process-id space of this process. Ranks with equal ones see each other's processes.
 std::string process_space() {
   std::string boot;
   std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
@@ -34,47 +46,138 @@ std::string process_space() {
   return fmt::format("{}:{}", boot, status.st_ino);
 }
 
-}  // namespace
+// One rank's links and the thread that serves them.
+class ControlMesh final : public ControlPlane, private Links {
+ public:
+  ControlMesh(const Meeting& meeting, const Rendezvous& rendezvous, Descriptor listener, const std::string& token);
+  ~ControlMesh() override;
+
+  // Connects to all neighbours; `next` is how the next rank is reached.
+  void link_up(Meeting& meeting, const MeshAddress& next, const Deadline& deadline);
+  // Tells all others what this rank is, and learns the same of them.
+  void get_acquainted(const Deadline& deadline);
+  Traffic traffic() const override {
+    const std::lock_guard lock(mutex_);
+    return all_traffic();
+  }
+  std::string who(uint32_t rank) const override {
+    const std::lock_guard lock(mutex_);
+    return ranks_[rank].who;
+  }
+
+ protected:
+  void say_goodbye() override;
+  void send(Packet packet) override;
+
+ private:
+  // News from links, to be processed without the lock. `rank` is to blame when that fails.
+  struct Arrival {
+    uint32_t rank;
+    std::function<void()> process;
+  };
+
+  void connect_to_rank(Meeting& meeting, uint32_t peer, const Deadline& deadline);
+  // Throws what else can end the waiting for other ranks.
+  void check_others(Meeting& meeting);
+  [[noreturn]] void not_linked(uint32_t peer, const Deadline& deadline, const std::string& why);
+
+  // The thread. With the lock:
+  void admit(TcpGuest& guest) override;
+  // Guests are ranks, most likely: this rank cannot take part.
+  bool starved(int error) override {
+    starved_ = error;
+    return false;
+  }
+  void take(uint32_t peer, const Frame& frame) override;
+  void ended(uint32_t peer, const std::string& why, bool broke) override;
+  void take_packet(uint32_t peer, const Frame& frame);
+  void take_address(uint32_t peer, const Frame& frame);
+  // Passes a packet on by its route: this rank's, or one that came from `from`.
+  void pass_on(const Packet& packet, uint32_t from);
+  // ... and without it:
+  void run();
+
+  const std::string secret_, token_;
+  const std::shared_ptr<const Tls> tls_;
+  const BootstrapLog log_;
+
+  mutable std::mutex mutex_;        // guards all that follows, and Links
+  std::condition_variable linked_;  // links have come, or, once this rank leaves, gone
+  Descriptor stop_event_;
+  std::vector<MeshIdentity> ranks_;
+  std::map<uint32_t, MeshAddress> addresses_;  // of neighbours, as they become known
+  int starved_ = 0;                            // why a connection could not be accepted
+  std::vector<Arrival> arrivals_;
+  std::vector<uint64_t> floods_;  // by origin: the last flood's serial
+  std::map<std::pair<uint32_t, uint64_t>, uint32_t>
+      routes_;           // by (asking rank, number of the roll call): the neighbour it came from
+  bool leaves_ = false;  // this rank has said goodbye
+  bool stopping_ = false;
+  std::thread thread_;
+};
+
+ControlMesh::ControlMesh(const Meeting& meeting, const Rendezvous& rendezvous, Descriptor listener,
+                         const std::string& token)
+    : ControlPlane(meeting.rank(), meeting.nranks()),
+      Links(me(), max_packet(nranks_), kReadTurn, rendezvous.log),
+      secret_(meeting.secret() + token),
+      token_(token),
+      tls_(rendezvous.tls),
+      log_(rendezvous.log),
+      stop_event_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+      ranks_(nranks_),
+      floods_(nranks_) {
+  if (!stop_event_) throw make_failure(TUTTI_NO_RESOURCES, "{}eventfd: {}", me(), std::strerror(errno));
+  watch(stop_event_.get(), [] {});
+  open_door({std::move(listener), secret_, rendezvous.handshake_limit, kMaxGuests, tls_});
+  thread_ = std::thread([this] { run(); });
+}
+
+ControlMesh::~ControlMesh() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  const uint64_t one = 1;
+  (void)!::write(stop_event_.get(), &one, sizeof one);
+  thread_.join();
+}
+
+// ---- How the links come about ------------------------------------------------------------------------------
 
 void ControlMesh::link_up(Meeting& meeting, const MeshAddress& first_next, const Deadline& deadline) {
   std::unique_lock lock(mutex_);
   addresses_.try_emplace((rank_ + 1) % nranks_, first_next);
-  lock.unlock();
+  const auto await = [&](uint32_t peer, const char* why, auto&& done) {
+    while (!linked_.wait_for(lock, std::chrono::milliseconds(20), done)) {
+      if (starved_)
+        throw make_failure(TUTTI_NO_RESOURCES,
+                           "{}a rank's connection cannot be accepted: {}; a rank needs some 30 descriptors (ulimit -n)",
+                           me(), std::strerror(starved_));
+      lock.unlock();
+      check_others(meeting);
+      if (deadline.passed()) not_linked(peer, deadline, why);
+      lock.lock();
+    }
+  };
+  const auto await_link = [&](uint32_t peer) {
+    await(peer, "it did not connect to this rank", [&] { return links_.count(peer) != 0; });
+  };
   for (uint64_t distance = 1; distance < nranks_; distance *= 2) {
     const auto next = static_cast<uint32_t>((rank_ + distance) % nranks_);
     const auto before = static_cast<uint32_t>((rank_ + nranks_ - distance) % nranks_);
-    await(meeting, next, deadline, "no rank has told how it is reached", [&] { return addresses_.count(next) != 0; });
-    lock.lock();
-    const bool linked = links_.count(next) != 0;  // the other way round the ring
-    lock.unlock();
-    if (!linked && (next != before || rank_ < next)) connect_to_rank(meeting, next, deadline);
-    const std::string waits = "it did not connect to this rank";
-    await(meeting, next, deadline, waits, [&] { return links_.count(next) != 0; });
-    await(meeting, before, deadline, waits, [&] { return links_.count(before) != 0; });
-    if (2 * distance >= nranks_) break;
-    lock.lock();
-    put(before, encode_frame(FrameKind::address, WireWriter().u32(next).raw(encode(addresses_.at(next))).take()));
-    lock.unlock();
+    await(next, "no rank has told how it is reached", [&] { return addresses_.count(next) != 0; });
+    // They may be linked the other way round the ring.
+    if (!links_.count(next) && (next != before || rank_ < next)) {
+      lock.unlock();
+      connect_to_rank(meeting, next, deadline);
+      lock.lock();
+    }
+    await_link(next);
+    await_link(before);
+    if (2 * distance < nranks_) put(before, FrameKind::address, encode(addresses_.at(next)));
   }
-  lock.lock();
   close_door();
-}
-
-template <typename Done>
-void ControlMesh::await(Meeting& meeting, uint32_t peer, const Deadline& deadline, const std::string& why,
-                        Done&& done) {
-  std::unique_lock lock(mutex_);
-  while (!linked_.wait_for(lock, std::chrono::milliseconds(20), done)) {
-    if (starved_)
-      throw make_failure(TUTTI_NO_RESOURCES,
-                         "{}a rank's connection cannot be accepted: {}; a rank needs some 30 "
-                         "descriptors (ulimit -n)",
-                         me(), std::strerror(starved_));
-    lock.unlock();
-    check_others(meeting);
-    if (deadline.passed()) not_linked(peer, deadline, why);
-    lock.lock();
-  }
 }
 
 void ControlMesh::check_others(Meeting& meeting) {
@@ -83,26 +186,20 @@ void ControlMesh::check_others(Meeting& meeting) {
 }
 
 void ControlMesh::connect_to_rank(Meeting& meeting, uint32_t peer, const Deadline& deadline) {
-  const Caller caller{rank_, nranks_, peer, secret_, token_, true, true, tls_};
-  auto attempt = kFirstAttempt;
-  std::string problem = "it offers no address";
   std::unique_lock lock(mutex_);
-  const std::vector<SocketAddress> addresses = addresses_.at(peer).addresses;
+  const MeshAddress address = addresses_.at(peer);
   lock.unlock();
-  while (true) {
-    for (const SocketAddress& address : addresses) try {
-        FrameStream stream = introduce(caller, address, deadline.sooner(attempt), deadline).stream;
-        lock.lock();
-        ranks_[peer].who = addresses_.at(peer).who;
-        return add(peer, std::move(stream));
-      } catch (const Discouraged& why) {
-        problem = why.problem;
-      }
+  const MeetingPlace place{address.addresses, "", secret_, token_, MeetingPlace::Trust::stale};
+  const auto check = [&](const std::string& problem) {
     check_others(meeting);
     if (deadline.passed()) not_linked(peer, deadline, "last attempt: " + problem);
-    std::this_thread::sleep_for(std::chrono::milliseconds(10));
-    attempt = std::min(attempt * 2, kLongestAttempt);
-  }
+  };
+  FrameStream stream = introduce(
+                           {rank_, nranks_, peer, tls_}, [&] { return place; }, kFirstAttempt, deadline, check)
+                           .stream;
+  lock.lock();
+  ranks_[peer].who = address.who;
+  add(peer, std::move(stream));
 }
 
 void ControlMesh::not_linked(uint32_t peer, const Deadline& deadline, const std::string& why) {
@@ -145,6 +242,150 @@ void ControlMesh::admit(TcpGuest& guest) {
   welcome(guest, rank_, hello.rank, nranks_);
   linked_.notify_all();
 }
+
+// ---- What goes over them -----------------------------------------------------------------------------------
+
+void ControlMesh::send(Packet packet) {
+  const std::lock_guard lock(mutex_);
+  if (packet.route == Route::flood) packet.serial = ++floods_[rank_];
+  pass_on(packet, rank_);
+}
+
+void ControlMesh::pass_on(const Packet& packet, uint32_t from) {
+  const EncodedFrame frame = encode_frame(FrameKind::packet, encode(packet));
+  switch (packet.route) {
+    case Route::flood:
+      for (auto& [peer, link] : links_)
+        if (peer != from && peer != packet.origin) put(peer, frame);
+      return;
+    case Route::back:
+      if (const auto asked = routes_.find({packet.target, packet.number}); asked != routes_.end())
+        put(asked->second, frame);
+      return;
+    case Route::neighbour:
+      return put(packet.target, frame);
+    case Route::up:
+    case Route::down:
+      // Over the first hop whose link is up. Without one the packet is lost, and its sender sends it again.
+      for (const uint32_t hop : ring_hops(rank_, packet.target, nranks_, packet.route))
+        if (const auto link = links_.find(hop); link != links_.end() && !link->second.left) return put(hop, frame);
+  }
+}
+
+void ControlMesh::say_goodbye() {
+  const Deadline deadline(kLastWords);
+  std::unique_lock lock(mutex_);
+  const EncodedFrame frame = encode_frame(FrameKind::goodbye, "");
+  for (auto& [peer, link] : links_) put(peer, frame);
+  while (!unsent().empty() && !deadline.passed()) {
+    lock.unlock();
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    lock.lock();
+  }
+  // A connection that is closed while bytes come is reset, and the reset may overtake the goodbye: the peer closes
+  // first.
+  leaves_ = true;
+  for (auto& [peer, link] : links_) ::shutdown(link.stream.fd(), SHUT_WR);
+  linked_.wait_for(lock, kLinger, [this] { return links_.empty(); });
+}
+
+// ---- The thread --------------------------------------------------------------------------------------------
+
+void ControlMesh::run() {
+  std::vector<Arrival> arrivals;
+  int patience = -1;
+  while (true) {
+    const std::vector<int> ready = wait(patience);
+    {
+      const std::lock_guard lock(mutex_);
+      if (stopping_) return;
+      for (const int fd : ready) try {
+          serve(fd);
+        } catch (const std::exception& e) {  // out of memory or descriptors: what else lives goes on
+          log_(TUTTI_LOG_ERROR, me() + e.what());
+        }
+      turn_away_late();
+      patience = patience_ms(-1);
+      arrivals.swap(arrivals_);
+    }
+    for (const auto& [rank, process] : arrivals) try {
+        process();
+      } catch (const std::exception& e) {
+        notice_loss(rank, std::string("broke the control plane's protocol: ") + e.what());
+      }
+    arrivals.clear();
+    try {
+      if (const auto again = send_pairs_again())
+        patience = Deadline(*again - Deadline::Clock::now()).poll_ms(patience < 0 ? INT_MAX : patience);
+    } catch (const std::exception& e) {
+      log_(TUTTI_LOG_ERROR, me() + e.what());
+    }
+  }
+}
+
+void ControlMesh::take(uint32_t peer, const Frame& frame) {
+  switch (frame.kind) {
+    case FrameKind::packet:
+      return take_packet(peer, frame);
+    case FrameKind::address:
+      return take_address(peer, frame);
+    case FrameKind::goodbye:
+      links_.at(peer).left = true;
+      arrivals_.push_back({peer, [this, peer] { deliver_goodbye(peer); }});
+      return;
+    default:
+      throw make_failure(TUTTI_MISMATCH, "frame {} came, which is none of the control plane",
+                         static_cast<uint32_t>(frame.kind));
+  }
+}
+
+void ControlMesh::take_packet(uint32_t peer, const Frame& frame) {
+  const Packet packet = decode_packet(frame.payload, nranks_);
+  if (packet.route == Route::flood) {
+    uint64_t& last = floods_[packet.origin];
+    if (packet.origin == rank_ || packet.serial <= last) return;  // it came another way before
+    last = packet.serial;
+    if (packet.kind == PacketKind::ask) {
+      if (routes_.size() >= kMaxRoutes) routes_.clear();
+      routes_[{packet.origin, packet.number}] = peer;
+    }
+    pass_on(packet, peer);
+  } else {
+    if (!leads_here(packet, peer, rank_, nranks_))
+      throw make_failure(TUTTI_MISMATCH,
+                         "a packet from rank {} to rank {} came, whose way does not lead from it to here",
+                         packet.origin, packet.target);
+    if (packet.target != rank_) return pass_on(packet, peer);
+  }
+  arrivals_.push_back({packet.origin, [this, bytes = frame.payload] { deliver(decode_packet(bytes, nranks_)); }});
+}
+
+// The rank after this one at some distance says how the one twice as far is reached.
+void ControlMesh::take_address(uint32_t peer, const Frame& frame) {
+  const uint64_t distance = ring_distance(rank_, peer, nranks_, Route::up);
+  if (!std::has_single_bit(distance) || 2 * distance >= nranks_)
+    throw Failure(TUTTI_MISMATCH, "it told how a rank is reached, for which it was not asked");
+  addresses_.try_emplace(static_cast<uint32_t>((peer + distance) % nranks_), decode_address(frame.payload));
+  linked_.notify_all();
+}
+
+void ControlMesh::ended(uint32_t peer, const std::string& why, bool broke) {
+  const Link& link = links_.at(peer);
+  if (!link.left && !leaves_) {
+    pollfd process = {link.process.get(), POLLIN, 0};
+    const bool ended = !link.process || ::poll(&process, 1, 100) == 1;
+    const std::string& who = ranks_[peer].who;
+    std::string reason =
+        broke   ? "broke the control plane's protocol: " + why
+        : ended ? fmt::format("died: {} ended without a goodbye ({})", who, why)
+                : fmt::format("is out of reach: the control connection from rank {} to {} broke: {}", rank_, who, why);
+    arrivals_.push_back({peer, [this, peer, reason] { notice_loss(peer, reason); }});
+  }
+  drop(peer);
+  if (leaves_) linked_.notify_all();
+}
+
+}  // namespace
 
 std::string MeshDoor::open(const std::string& secret, const SocketAddress& seen) {
   const bool anywhere = !secret.empty() || seen.family() == AF_UNSPEC;

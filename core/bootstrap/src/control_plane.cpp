@@ -5,63 +5,40 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <bit>
 #include <cerrno>
 #include <cstring>
 
 #include "bootstrap/rank_list.hpp"
 #include "make_failure.hpp"
-#include "mesh_frames.hpp"
-#include "wire.hpp"
+#include "packet.hpp"
 
 namespace tutti::core {
 namespace {
 
 constexpr size_t kMaxReason = 4096;
 
-// After a rank is lost, what was not taken is sent again: so long after one another, and that way. The ranks that
+// After a rank is lost, what was not taken is sent again: so long after one another, and by that route. The ranks that
 // forward learn of the loss at different times, at the latest when their connections time out; a few dead ranks can
 // block one way round the ring, hardly both, and not a flood.
 struct Resend {
   std::chrono::milliseconds pause;
-  PairWay way;
+  Route route;
 };
-constexpr Resend kResends[] = {{std::chrono::milliseconds(50), PairWay::down},
-                               {std::chrono::milliseconds(200), PairWay::up},
-                               {std::chrono::milliseconds(800), PairWay::flood},
-                               {std::chrono::milliseconds(3200), PairWay::flood},
-                               {std::chrono::milliseconds(12800), PairWay::flood}};
+constexpr Resend kResends[] = {{std::chrono::milliseconds(50), Route::down},
+                               {std::chrono::milliseconds(200), Route::up},
+                               {std::chrono::milliseconds(800), Route::flood},
+                               {std::chrono::milliseconds(3200), Route::flood},
+                               {std::chrono::milliseconds(12800), Route::flood}};
 
-void fields(auto& wire, auto& loss) {
-  wire(loss.epoch, loss.rank, loss.status, loss.gone, loss.reason, loss.gathers, loss.innocent);
-}
-
-std::string encode_loss(Loss loss) {
-  loss.reason.resize(std::min(loss.reason.size(), kMaxReason));
-  WireWriter writer;
-  fields(writer, loss);
-  return writer.take();
-}
-
-Loss decode_loss(std::string_view bytes, uint32_t nranks) {
-  WireReader reader(bytes, "loss");
-  Loss loss;
-  fields(reader, loss);
-  reader.end();
-  if (loss.rank >= nranks || loss.status >= 0)
-    throw make_failure(TUTTI_MISMATCH, "a loss of rank {} with status {} in a world of {}", loss.rank, loss.status,
-                       nranks);
-  return loss;
+Packet notice(PacketKind kind, uint32_t origin, uint64_t number, std::string_view bytes) {
+  return {kind, Route::flood, origin, origin, number, bytes};
 }
 
 }  // namespace
 
 ControlPlane::ControlPlane(uint32_t rank, uint32_t nranks)
-    : rank_(rank),
-      nranks_(nranks),
-      left_(nranks),
-      closed_(nranks),
-      stopped_(nranks),
-      wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+    : rank_(rank), nranks_(nranks), peers_(nranks), wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
   if (!wake_) throw Failure(TUTTI_NO_RESOURCES, me() + "eventfd: " + std::strerror(errno));
 }
 
@@ -75,8 +52,8 @@ std::optional<Loss> ControlPlane::first_cause() const {
 
 const Loss* ControlPlane::first_loss() const {
   const Loss* first = nullptr;
-  for (const auto& [rank, loss] : lost_)
-    if (!first || loss.epoch < first->epoch) first = &loss;
+  for (const Peer& peer : peers_)
+    if (peer.loss && (!first || peer.loss->epoch < first->epoch)) first = &*peer.loss;
   return first;
 }
 
@@ -84,7 +61,7 @@ std::optional<Loss> ControlPlane::await_cause(std::chrono::nanoseconds limit) {
   {
     const Deadline deadline(limit);
     std::unique_lock lock(state_mutex_);
-    while (lost_.empty() && !deadline.passed()) changed_.wait_until(lock, deadline.at());
+    while (losses_ == 0 && !deadline.passed()) changed_.wait_until(lock, deadline.at());
   }
   return first_cause();
 }
@@ -92,44 +69,50 @@ std::optional<Loss> ControlPlane::await_cause(std::chrono::nanoseconds limit) {
 std::vector<Loss> ControlPlane::losses() const {
   const std::lock_guard lock(state_mutex_);
   std::vector<Loss> all;
-  for (const auto& [rank, loss] : lost_) all.push_back(loss);
+  for (const Peer& peer : peers_)
+    if (peer.loss) all.push_back(*peer.loss);
   return all;
 }
 
 void ControlPlane::announce(uint32_t rank, tutti_status status, std::string reason, bool innocent) noexcept try {
-  Loss loss{0, rank, status, false, std::move(reason), 0, innocent};
-  {
-    const std::lock_guard lock(state_mutex_);
-    loss.epoch = lost_.size();
-    loss.gathers = completed_;
-    if (!note(loss)) return;
-  }
-  spread(NoticeKind::loss, encode_loss(loss));
-} catch (...) {  // it is told as well as it can be
+  tell({0, rank, status, false, std::move(reason), 0, innocent});
+} catch (...) {  // best effort
 }
 
 void ControlPlane::notice_loss(uint32_t rank, std::string reason) {
-  Loss loss{0, rank, TUTTI_PEER_FAILED, true, std::move(reason), 0, false};
+  bool left = false;
   {
     const std::lock_guard lock(state_mutex_);
-    closed_[rank] = 1;
+    peers_[rank].closed = true;
+    left = peers_[rank].left;
     changed_.notify_all();
-    loss.epoch = lost_.size();
-    loss.gathers = completed_;
-    if (left_[rank] || !note(loss)) loss.rank = nranks_;
   }
   routes_changed(rank);
-  if (loss.rank == rank) spread(NoticeKind::loss, encode_loss(loss));
+  if (!left) tell({0, rank, TUTTI_PEER_FAILED, true, std::move(reason), 0, false});
+}
+
+void ControlPlane::tell(Loss loss) {
+  {
+    const std::lock_guard lock(state_mutex_);
+    loss.epoch = losses_;
+    loss.gathers = completed_;
+    if (!note(loss)) return;
+  }
+  loss.reason.resize(std::min(loss.reason.size(), kMaxReason));
+  send(notice(PacketKind::loss, rank_, 0, encode(loss)));
 }
 
 bool ControlPlane::note(const Loss& loss) {
-  const auto [place, fresh] = lost_.try_emplace(loss.rank, loss);
-  Loss& known = place->second;
-  const bool news = fresh || (loss.gone && !known.gone);
-  const bool gone = known.gone || loss.gone, innocent = known.innocent && loss.innocent;
-  if (loss.epoch < known.epoch) known = loss;
-  known.innocent = innocent;
-  known.gone = gone;  // an earlier cause that comes later brings nobody back to life
+  std::optional<Loss>& known = peers_.at(loss.rank).loss;
+  const bool fresh = !known, news = fresh || (loss.gone && !known->gone);
+  if (fresh) {
+    known = loss;
+    ++losses_;
+  }
+  const bool gone = known->gone || loss.gone, innocent = known->innocent && loss.innocent;
+  if (loss.epoch < known->epoch) known = loss;
+  known->innocent = innocent;
+  known->gone = gone;  // an earlier cause that arrives later does not revive a rank
   if (!news) return false;
   failed_.store(true, std::memory_order_release);
   wake();
@@ -150,15 +133,14 @@ void ControlPlane::clear_wait_fd() {
 
 bool ControlPlane::is_gone(uint32_t rank) const {
   const std::lock_guard lock(state_mutex_);
-  const auto found = lost_.find(rank);
-  return left_[rank] || (found != lost_.end() && found->second.gone);
+  return peers_[rank].gone();
 }
 
 void ControlPlane::send_notice(NoticeKind kind, std::string_view bytes) {
   if (bytes.size() > kMaxNotice)
     throw make_failure(TUTTI_INVALID_ARGUMENT, "{}a notice of {} bytes, at most {} are allowed", me(), bytes.size(),
                        kMaxNotice);
-  spread(kind, bytes);
+  send(notice(static_cast<PacketKind>(kind), rank_, 0, bytes));
 }
 
 std::vector<Notice> ControlPlane::take_notices(NoticeKind kind) {
@@ -169,83 +151,75 @@ std::vector<Notice> ControlPlane::take_notices(NoticeKind kind) {
   return all;
 }
 
-void ControlPlane::deliver(uint32_t origin, NoticeKind kind, std::string_view bytes) {
-  switch (kind) {
-    case NoticeKind::loss: {
-      const Loss loss = decode_loss(bytes, nranks_);
-      {
-        const std::lock_guard lock(state_mutex_);
-        completed_somewhere_ = std::max(completed_somewhere_, loss.gathers);
-        if (loss.rank == origin && !stopped_[origin]) stopped_[origin] = loss.gathers;
-        note(loss);
-        changed_.notify_all();
-      }
-      return routes_changed(loss.rank);
-    }
-    case NoticeKind::left: {
-      WireReader reader(bytes, "farewell");
-      const uint64_t entered = reader.u64();
-      reader.end();
-      {
-        const std::lock_guard lock(state_mutex_);
-        if (!stopped_[origin]) stopped_[origin] = entered;
-        left_[origin] = 1;
-        wake();
-      }
+void ControlPlane::deliver(const Packet& packet) {
+  const uint32_t origin = packet.origin;
+  switch (packet.kind) {
+    case PacketKind::loss:
+      return hear_loss(packet);
+    case PacketKind::left: {
+      std::unique_lock lock(state_mutex_);
+      Peer& peer = peers_[origin];
+      if (!peer.last_gather) peer.last_gather = packet.number;
+      peer.left = true;
+      wake();
+      lock.unlock();
       return routes_changed(origin);
     }
-    case NoticeKind::ask: {
-      WireReader reader(bytes, "roll call");
-      const uint64_t number = reader.u64();
-      reader.end();
-      std::function<std::string()> state;
-      uint64_t gathers = 0;
-      {
-        const std::lock_guard lock(state_mutex_);
-        state = state_;
-        gathers = gathers_;
-      }
-      const std::string answer = WireWriter().u64(gathers).raw(state ? state() : std::string()).take();
-      reply(origin, number, std::string_view(answer).substr(0, kMaxNotice));
-      return;
+    case PacketKind::ask: {
+      Answer answer = own_answer();
+      answer.state.resize(std::min<size_t>(answer.state.size(), kMaxNotice - 16));
+      return send({PacketKind::answer, Route::back, rank_, origin, packet.number, encode(answer)});
     }
-    case NoticeKind::pair: {
-      const PairFrame frame = decode_pair(bytes, nranks_);
-      if (frame.target == rank_) deliver_pair(frame);
-      return;
-    }
-    case NoticeKind::membership:
-    case NoticeKind::calls: {
+    case PacketKind::answer: {
+      auto answer = decode<Answer>(packet.bytes, "answer to a roll call");
       const std::lock_guard lock(state_mutex_);
-      auto& kept = notices_[kind];
+      const auto call = roll_calls_.find(packet.number);
+      if (call == roll_calls_.end() || call->second[origin]) return;
+      call->second[origin] = std::move(answer);
+      changed_.notify_all();
+      return;
+    }
+    case PacketKind::part:
+      return keep_part(packet);
+    case PacketKind::message:
+    case PacketKind::taken:
+      if (packet.target == rank_) take_pair(packet);
+      return;
+    case PacketKind::membership:
+    case PacketKind::calls: {
+      const std::lock_guard lock(state_mutex_);
+      auto& kept = notices_[static_cast<NoticeKind>(packet.kind)];
       if (kept.size() >= kMaxNoticesKept) kept.pop_front();
-      kept.push_back({origin, std::string(bytes)});
+      kept.push_back({origin, std::string(packet.bytes)});
       wake();
       return;
     }
   }
-  throw make_failure(TUTTI_MISMATCH, "a notice of unknown kind {} came", static_cast<uint32_t>(kind));
+}
+
+void ControlPlane::hear_loss(const Packet& packet) {
+  const Loss loss = decode<Loss>(packet.bytes, "loss");
+  if (loss.rank >= nranks_ || loss.status >= 0)
+    throw make_failure(TUTTI_MISMATCH, "a loss of rank {} with status {} in a world of {}", loss.rank, loss.status,
+                       nranks_);
+  {
+    const std::lock_guard lock(state_mutex_);
+    completed_somewhere_ = std::max(completed_somewhere_, loss.gathers);
+    std::optional<uint64_t>& last = peers_[packet.origin].last_gather;
+    if (loss.rank == packet.origin && !last) last = loss.gathers;
+    note(loss);
+    changed_.notify_all();
+  }
+  routes_changed(loss.rank);
 }
 
 void ControlPlane::deliver_goodbye(uint32_t origin) {
   {
     const std::lock_guard lock(state_mutex_);
-    left_[origin] = closed_[origin] = 1;
+    peers_[origin].left = peers_[origin].closed = true;
     wake();
   }
   routes_changed(origin);
-}
-
-void ControlPlane::deliver_reply(uint32_t origin, uint64_t number, std::string_view bytes) {
-  WireReader reader(bytes, "answer to a roll call");
-  Answer answer;
-  answer.gathers = reader.u64();
-  answer.state = reader.rest();
-  const std::lock_guard lock(state_mutex_);
-  const auto found = roll_calls_.find(number);
-  if (found == roll_calls_.end() || found->second.answers[origin]) return;
-  found->second.answers[origin] = std::move(answer);
-  if (--found->second.missing == 0) changed_.notify_all();
 }
 
 void ControlPlane::answer_roll_calls(std::function<std::string()> state) {
@@ -259,37 +233,33 @@ std::vector<std::optional<std::string>> ControlPlane::roll_call(std::chrono::nan
   return states;
 }
 
-std::vector<std::optional<ControlPlane::Answer>> ControlPlane::ask_all(std::chrono::nanoseconds limit) {
-  const Deadline deadline(limit);
-  uint64_t number = 0;
-  Answer mine;
-  std::function<std::string()> state;
-  {
-    const std::lock_guard lock(state_mutex_);
-    number = next_roll_call_++;
-    roll_calls_[number] = {std::vector<std::optional<Answer>>(nranks_), nranks_ - 1};
-    state = state_;
-    mine.gathers = gathers_;
-  }
-  spread(NoticeKind::ask, WireWriter().u64(number).take());
-  if (state) mine.state = state();
+ControlPlane::Answer ControlPlane::own_answer() {
   std::unique_lock lock(state_mutex_);
-  RollCall& call = roll_calls_[number];
+  const auto state = state_;
+  const uint64_t gathers = gathers_;
+  lock.unlock();
+  return {gathers, state ? state() : ""};
+}
+
+ControlPlane::Answers ControlPlane::ask_all(std::chrono::nanoseconds limit) {
+  const Deadline deadline(limit);
+  std::unique_lock lock(state_mutex_);
+  const uint64_t number = next_roll_call_++;
+  Answers& answers = roll_calls_[number];
+  answers.resize(nranks_);
+  lock.unlock();
+  send(notice(PacketKind::ask, rank_, number, {}));
+  Answer mine = own_answer();
+  lock.lock();
+  answers[rank_] = std::move(mine);
   // The dead need not be waited for.
-  const auto everybody = [&] {
-    if (call.missing == 0) return true;
-    for (uint32_t r = 0; r < nranks_; ++r) {
-      if (r == rank_ || call.answers[r] || left_[r]) continue;
-      const auto found = lost_.find(r);
-      if (found == lost_.end() || !found->second.gone) return false;
-    }
+  const auto all_answered = [&] {
+    for (uint32_t r = 0; r < nranks_; ++r)
+      if (!answers[r] && !peers_[r].gone()) return false;
     return true;
   };
-  while (!everybody() && !deadline.passed()) changed_.wait_until(lock, deadline.at());
-  auto answers = std::move(call.answers);
-  roll_calls_.erase(number);
-  answers[rank_] = std::move(mine);
-  return answers;
+  while (!all_answered() && !deadline.passed()) changed_.wait_until(lock, deadline.at());
+  return std::move(roll_calls_.extract(number).mapped());
 }
 
 // ---- Pair messages -----------------------------------------------------------------------------------------
@@ -306,7 +276,7 @@ void ControlPlane::send_pair(uint32_t peer, std::string_view bytes) {
   if (number == 0)
     throw make_failure(TUTTI_NO_RESOURCES, "{}rank {} has not taken {} pair messages from this rank", me(), peer,
                        kMaxPairsUntaken);
-  carry({PairFrame::What::message, rank_, peer, PairWay::up, number, bytes});
+  send({PacketKind::message, Route::up, rank_, peer, number, bytes});
 }
 
 std::vector<PairMessage> ControlPlane::take_pair_messages() {
@@ -318,22 +288,22 @@ std::vector<PairMessage> ControlPlane::take_pair_messages() {
     has_pairs_.store(false, std::memory_order_release);
     for (const PairMessage& message : all) taken[message.from] = pairs_.taken_from(message.from);
   }
-  for (const auto& [from, number] : taken) carry({PairFrame::What::taken, rank_, from, PairWay::up, number, {}});
+  for (const auto& [from, number] : taken) send({PacketKind::taken, Route::up, rank_, from, number, {}});
   return all;
 }
 
-void ControlPlane::deliver_pair(const PairFrame& frame) {
+void ControlPlane::take_pair(const Packet& packet) {
   uint64_t missed = 0;
   bool news = false;
   {
     const std::lock_guard lock(pair_mutex_);
-    if (frame.what == PairFrame::What::taken) return pairs_.taken(frame.origin, frame.number);
-    if (!pairs_.receive(frame.origin, frame.number, frame.bytes)) missed = pairs_.taken_from(frame.origin);
+    if (packet.kind == PacketKind::taken) return pairs_.taken(packet.origin, packet.number);
+    if (!pairs_.receive(packet.origin, packet.number, packet.bytes)) missed = pairs_.taken_from(packet.origin);
     news = pairs_.has_messages();
     has_pairs_.store(news, std::memory_order_release);
   }
-  // The sender's copy came another way than the one that was taken: so may the word of it.
-  if (missed) carry({PairFrame::What::taken, rank_, frame.origin, frame.way, missed, {}});
+  // The sender's copy came by another route than the one that was taken: so may the word of it.
+  if (missed) send({PacketKind::taken, packet.route, rank_, packet.origin, missed, {}});
   if (!news) return;
   const std::lock_guard lock(state_mutex_);
   wake();
@@ -348,19 +318,19 @@ void ControlPlane::routes_changed(uint32_t rank) {
 }
 
 std::optional<Deadline::Clock::time_point> ControlPlane::send_pairs_again() {
-  std::vector<PairFrame> frames;
+  std::vector<Packet> packets;
   std::deque<std::string> kept;
   {
     const std::lock_guard lock(pair_mutex_);
     if (!resend_at_ || *resend_at_ > Deadline::Clock::now()) return resend_at_;
     pairs_.for_each_untaken([&](uint32_t peer, uint64_t number, std::string_view bytes) {
-      const PairWay way = kResends[resends_].way;
-      frames.push_back({PairFrame::What::message, rank_, peer, way, number, kept.emplace_back(bytes)});
+      const Route route = kResends[resends_].route;
+      packets.push_back({PacketKind::message, route, rank_, peer, number, kept.emplace_back(bytes)});
     });
     resend_at_.reset();
     if (++resends_ < std::size(kResends)) resend_at_ = Deadline::Clock::now() + kResends[resends_].pause;
   }
-  for (const PairFrame& frame : frames) carry(frame);
+  for (const Packet& packet : packets) send(packet);
   const std::lock_guard lock(pair_mutex_);
   return resend_at_;
 }
@@ -393,9 +363,9 @@ std::vector<std::string> ControlPlane::all_gather(const std::string& mine, std::
   } catch (const std::exception& problem) {
     const Failure failure = failure_of(problem);
     // Each rank hears by itself of one that has left.
-    const auto left = [&](const std::optional<uint64_t>& last) { return last && *last < gather; };
+    const auto stopped = [&](const Peer& peer) { return peer.last_gather && *peer.last_gather < gather; };
     std::unique_lock lock(state_mutex_);
-    const bool all_hear = lost_.empty() && std::ranges::any_of(stopped_, left);
+    const bool all_hear = losses_ == 0 && std::ranges::any_of(peers_, stopped);
     lock.unlock();
     if (!all_hear) announce(rank_, failure.status, "gave up: " + failure.text);
     throw failure;
@@ -405,12 +375,11 @@ std::vector<std::string> ControlPlane::all_gather(const std::string& mine, std::
 std::vector<std::string> ControlPlane::disseminate(uint64_t gather, const std::string& mine, const Deadline& deadline) {
   std::vector<std::string> all(nranks_);
   all[rank_] = mine;
-  uint32_t round = 0;
   for (const auto [to, from, blocks] : gather_rounds(rank_, nranks_)) {
     WireWriter part;
     for (uint64_t i = 0; i < blocks; ++i) part.text(all[(rank_ + nranks_ - i) % nranks_]);
-    pass(to, gather, round, part.take());
-    const std::string theirs = await_part(gather, round++, from, deadline);
+    send({PacketKind::part, Route::neighbour, rank_, to, gather, part.take()});
+    const std::string theirs = await_part(gather, from, deadline);
     WireReader reader(theirs, "part of an all_gather");
     for (uint64_t i = 0; i < blocks; ++i) all[(from + nranks_ - i) % nranks_] = reader.text();
     reader.end();
@@ -418,13 +387,13 @@ std::vector<std::string> ControlPlane::disseminate(uint64_t gather, const std::s
   return all;
 }
 
-std::string ControlPlane::await_part(uint64_t gather, uint32_t round, uint32_t from, const Deadline& deadline) {
-  if (auto part = part_by(gather, round, from, deadline)) return std::move(*part);
+std::string ControlPlane::await_part(uint64_t gather, uint32_t from, const Deadline& deadline) {
+  if (auto part = part_by(gather, from, deadline)) return std::move(*part);
   const std::vector<uint32_t> missing = absent_from(gather);
   // It may have come meanwhile; where all ranks have, it is on its way.
   constexpr std::chrono::seconds on_its_way(5);
   const Deadline limit(missing.empty() ? on_its_way : std::chrono::seconds(0));
-  if (auto part = part_by(gather, round, from, limit)) return std::move(*part);
+  if (auto part = part_by(gather, from, limit)) return std::move(*part);
   const std::string what = missing.empty()
                                ? fmt::format("all ranks have come, but rank {} has not passed on their bytes", from)
                                : rank_list(missing) + " did not arrive";
@@ -432,25 +401,20 @@ std::string ControlPlane::await_part(uint64_t gather, uint32_t round, uint32_t f
 }
 
 // Nothing: it has not come by the deadline.
-std::optional<std::string> ControlPlane::part_by(uint64_t gather, uint32_t round, uint32_t from,
-                                                 const Deadline& deadline) {
+std::optional<std::string> ControlPlane::part_by(uint64_t gather, uint32_t from, const Deadline& deadline) {
   std::unique_lock lock(state_mutex_);
   while (true) {
-    if (const auto found = parts_.find({gather, round}); found != parts_.end()) {
-      std::string part = std::move(found->second);
-      parts_.erase(found);
-      return part;
-    }
-    if (const auto why = hopeless(gather, from)) throw *why;
+    if (auto part = parts_.extract({gather, from})) return std::move(part.mapped());
+    if (const auto why = part_is_lost(gather, from)) throw *why;
     if (deadline.passed()) return std::nullopt;
     changed_.wait_until(lock, deadline.at());
   }
 }
 
-std::optional<Failure> ControlPlane::hopeless(uint64_t gather, uint32_t from) const {
-  uint32_t absent = 0;
-  while (absent < nranks_ && !(stopped_[absent] && *stopped_[absent] < gather)) ++absent;
-  if (absent == nranks_ && closed_[from]) absent = from;
+std::optional<Failure> ControlPlane::part_is_lost(uint64_t gather, uint32_t from) const {
+  const auto stopped = [&](const Peer& peer) { return peer.last_gather && *peer.last_gather < gather; };
+  auto absent = static_cast<uint32_t>(std::ranges::find_if(peers_, stopped) - peers_.begin());
+  if (absent == nranks_ && peers_[from].closed) absent = from;
   const Loss* cause = first_loss();
   if (cause && (absent < nranks_ || completed_somewhere_ < gather)) return Failure(cause->status, cause->text());
   if (absent == nranks_) return std::nullopt;
@@ -467,12 +431,15 @@ std::vector<uint32_t> ControlPlane::absent_from(uint64_t gather) {
   return missing;
 }
 
-void ControlPlane::deliver_part(uint32_t origin, uint64_t gather, uint32_t round, std::string_view bytes) {
+void ControlPlane::keep_part(const Packet& packet) {
+  const uint64_t gather = packet.number;
   const std::lock_guard lock(state_mutex_);
-  const bool awaited = round < 32 && (origin + (uint64_t{1} << round)) % nranks_ == rank_;
+  const bool awaited = std::has_single_bit(ring_distance(packet.origin, rank_, nranks_, Route::up));
   // No rank begins the gather after next before this rank is in the next one.
-  if (!awaited || gather < gathers_ || gather > gathers_ + 1 || !parts_.try_emplace({gather, round}, bytes).second)
-    throw make_failure(TUTTI_MISMATCH, "a part of all_gather {}, round {}, came, which nobody awaits", gather, round);
+  if (!awaited || gather < gathers_ || gather > gathers_ + 1 ||
+      !parts_.try_emplace({gather, packet.origin}, packet.bytes).second)
+    throw make_failure(TUTTI_MISMATCH, "a part of all_gather {} came from rank {}, which nobody awaits", gather,
+                       packet.origin);
   changed_.notify_all();
 }
 
@@ -483,7 +450,7 @@ void ControlPlane::leave(bool all_know) noexcept try {
     const std::lock_guard lock(state_mutex_);
     entered = gathers_;
   }
-  if (!all_know) spread(NoticeKind::left, WireWriter().u64(entered).take());
+  if (!all_know) send(notice(PacketKind::left, rank_, entered, {}));
   say_goodbye();
 } catch (...) {  // the others then see an end without a goodbye
 }

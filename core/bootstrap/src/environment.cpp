@@ -33,8 +33,6 @@ class Reader {
  public:
   explicit Reader(const EnvironmentLookup& lookup) : lookup_(lookup) {}
 
-  static Failure refusal(const std::string& why) { return Failure(TUTTI_INVALID_ARGUMENT, "bootstrap: " + why); }
-
   std::optional<std::string> value(const char* name) const {
     const char* found = lookup_(name);
     return found == nullptr ? std::nullopt : std::optional<std::string>(found);
@@ -42,7 +40,7 @@ class Reader {
   // A value that is not empty.
   std::optional<std::string> text(const char* name) const {
     auto found = value(name);
-    if (found && found->empty()) throw refusal(fmt::format("{} is set but empty: give it a value or unset it", name));
+    if (found && found->empty()) throw refusal("{} is set but empty: give it a value or unset it", name);
     return found;
   }
   std::optional<uint64_t> number(const char* name, uint64_t least, uint64_t most) const {
@@ -52,7 +50,7 @@ class Reader {
     const char* last = found->data() + found->size();
     const auto [end, error] = std::from_chars(found->data(), last, number);
     if (error != std::errc() || end != last || number < least || number > most)
-      throw refusal(fmt::format("{}=\"{}\" is not a whole number from {} to {}", name, *found, least, most));
+      throw refusal("{}=\"{}\" is not a whole number from {} to {}", name, *found, least, most);
     return number;
   }
   // Two numbers of which one makes no sense without the other, index < size.
@@ -61,9 +59,9 @@ class Reader {
     const auto size = number(size_name, 1, kMaxRanks);
     if (!index && !size) return std::nullopt;
     if (!index || !size)
-      throw refusal(fmt::format("{} is set but {} is not: set both or none", index ? index_name : size_name,
-                                index ? size_name : index_name));
-    if (*index >= *size) throw refusal(fmt::format("{}={} is not below {}={}", index_name, *index, size_name, *size));
+      throw refusal("{} is set but {} is not: set both or none", index ? index_name : size_name,
+                    index ? size_name : index_name);
+    if (*index >= *size) throw refusal("{}={} is not below {}={}", index_name, *index, size_name, *size);
     return std::pair(static_cast<uint32_t>(*index), static_cast<uint32_t>(*size));
   }
 
@@ -78,7 +76,7 @@ std::string first_host(const std::string& list, const char* variable) {
   const size_t close = list.find(']', open);
   const size_t end = list.find_first_of("-,]", open);
   if (close == std::string::npos || end == open + 1)
-    throw Reader::refusal(fmt::format("{}=\"{}\" is no list of hosts as Slurm writes them", variable, list));
+    throw refusal("{}=\"{}\" is no list of hosts as Slurm writes them", variable, list);
   const size_t tail = list.find(',', close);
   return list.substr(0, open) + list.substr(open + 1, end - open - 1) +
          list.substr(close + 1, tail == std::string::npos ? tail : tail - close - 1);
@@ -86,7 +84,7 @@ std::string first_host(const std::string& list, const char* variable) {
 
 // The node-th number of "2(x4),1".
 std::optional<uint32_t> tasks_of_node(const std::string& list, uint64_t node, const char* variable) {
-  const auto bad = [&] { return Reader::refusal(fmt::format("{}=\"{}\" is no list like 2(x4),1", variable, list)); };
+  const auto bad = [&] { return refusal("{}=\"{}\" is no list like 2(x4),1", variable, list); };
   const char* at = list.data();
   const char* last = at + list.size();
   std::optional<uint32_t> found;
@@ -118,8 +116,8 @@ void read_slurm_local(const Reader& reader, Environment& out) {
   const auto tasks = tasks_of_node(*list, *node, variable);
   if (!tasks) return;
   if (*local >= *tasks)
-    throw Reader::refusal(fmt::format("SLURM_LOCALID={} is not below node {}'s {} tasks of {}=\"{}\"", *local, *node,
-                                      *tasks, variable, *list));
+    throw refusal("SLURM_LOCALID={} is not below node {}'s {} tasks of {}=\"{}\"", *local, *node, *tasks, variable,
+                  *list);
   out.local_rank = static_cast<uint32_t>(*local);
   out.local_nranks = *tasks;
 }
@@ -134,8 +132,7 @@ void read_local(const Reader& reader, const Launcher& launcher, Environment& out
   }
   if (!local) return;
   if (local->second > out.nranks)
-    throw Reader::refusal(
-        fmt::format("{}={} is larger than the world: {}={}", named, local->second, launcher.size, out.nranks));
+    throw refusal("{}={} is larger than the world: {}={}", named, local->second, launcher.size, out.nranks);
   out.local_rank = local->first;
   out.local_nranks = local->second;
 }
@@ -145,11 +142,11 @@ void refuse_batch_body(const Reader& reader, uint32_t rank, uint32_t nranks) {
   if (rank != 0 || nranks == 1) return;
   for (const char* of_step : {"SLURM_STEP_ID", "SLURM_STEPID", "SLURM_STEP_NODELIST", "SLURM_STEP_TASKS_PER_NODE"})
     if (reader.value(of_step)) return;
-  throw Reader::refusal(
-      fmt::format("SLURM_PROCID=0 and SLURM_NTASKS={}, but no SLURM_STEP_ID: srun has not started this "
-                  "process, so it is the body of a batch script and has no peers. Start the ranks by "
-                  "srun, or set TUTTI_RANK=0 and TUTTI_WORLD_SIZE=1 to run alone",
-                  nranks));
+  throw refusal(
+      "SLURM_PROCID=0 and SLURM_NTASKS={}, but no SLURM_STEP_ID: srun has not started this "
+      "process, so it is the body of a batch script and has no peers. Start the ranks by "
+      "srun, or set TUTTI_RANK=0 and TUTTI_WORLD_SIZE=1 to run alone",
+      nranks);
 }
 
 const Launcher* read_identity(const Reader& reader, Environment& out) {
@@ -165,15 +162,15 @@ const Launcher* read_identity(const Reader& reader, Environment& out) {
     return &launcher;
   }
   if (reader.value("PMIX_RANK"))
-    throw Reader::refusal(
+    throw refusal(
         "PMIX_RANK is set, but the world's size is told by PMIx only, which is not spoken here: set TUTTI_RANK and "
         "TUTTI_WORLD_SIZE");
   for (const char* orphan : {"TUTTI_LOCAL_RANK", "TUTTI_LOCAL_WORLD_SIZE", "TUTTI_ADDR", "TUTTI_PORT", "LOCAL_RANK",
                              "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "TUTTI_RENDEZVOUS"})
     if (reader.value(orphan)) {
       const bool ours = std::string_view(orphan).substr(0, 6) == "TUTTI_";
-      throw Reader::refusal(fmt::format("{} is set but {} are not: set them, or unset it to run alone", orphan,
-                                        ours ? "TUTTI_RANK and TUTTI_WORLD_SIZE" : "RANK and WORLD_SIZE"));
+      throw refusal("{} is set but {} are not: set them, or unset it to run alone", orphan,
+                    ours ? "TUTTI_RANK and TUTTI_WORLD_SIZE" : "RANK and WORLD_SIZE");
     }
   return nullptr;
 }
@@ -207,13 +204,13 @@ void read_place(const Reader& reader, Environment& out) {
     out.port = *ours;
     out.port_variable = "TUTTI_PORT";
     if (taken && *ours == *master)
-      throw Reader::refusal(
-          fmt::format("TUTTI_PORT={} is also MASTER_PORT, on which torchrun's own store listens "
-                      "(TORCHELASTIC_USE_AGENT_STORE): choose another TUTTI_PORT",
-                      *ours));
+      throw refusal(
+          "TUTTI_PORT={} is also MASTER_PORT, on which torchrun's own store listens "
+          "(TORCHELASTIC_USE_AGENT_STORE): choose another TUTTI_PORT",
+          *ours);
   } else if (taken) {
     if (*master == 65535)
-      throw Reader::refusal(
+      throw refusal(
           "MASTER_PORT=65535 belongs to torchrun's own store (TORCHELASTIC_USE_AGENT_STORE) and there is none above "
           "it: set TUTTI_PORT");
     out.port = static_cast<uint16_t>(*master + 1);
@@ -231,8 +228,7 @@ void read_place(const Reader& reader, Environment& out) {
 void read_job(const Reader& reader, Environment& out) {
   if (const auto job = reader.text("TUTTI_JOB")) {
     if (job->size() > kMaxJobName)
-      throw Reader::refusal(
-          fmt::format("TUTTI_JOB has {} characters; at most {} are allowed", job->size(), kMaxJobName));
+      throw refusal("TUTTI_JOB has {} characters; at most {} are allowed", job->size(), kMaxJobName);
     out.job = *job;
   } else if (const auto run = reader.value("TORCHELASTIC_RUN_ID"); run && !run->empty()) {
     // An earlier start of the same run may still be dying.
@@ -242,10 +238,10 @@ void read_job(const Reader& reader, Environment& out) {
   if (!secret) return;
   // The value is never shown.
   const auto bytes = from_hex(*secret);
-  if (!bytes) throw Reader::refusal("TUTTI_SECRET is not an even number of hexadecimal digits");
+  if (!bytes) throw refusal("TUTTI_SECRET is not an even number of hexadecimal digits");
   if (bytes->size() < kMinSecretBytes || bytes->size() > kMaxSecretBytes)
-    throw Reader::refusal(fmt::format("TUTTI_SECRET has {} bytes; {} to {} are allowed (two hexadecimal digits each)",
-                                      bytes->size(), kMinSecretBytes, kMaxSecretBytes));
+    throw refusal("TUTTI_SECRET has {} bytes; {} to {} are allowed (two hexadecimal digits each)", bytes->size(),
+                  kMinSecretBytes, kMaxSecretBytes);
   out.secret = *bytes;
 }
 
@@ -270,10 +266,10 @@ TcpPlace place_of_launcher(const Environment& environment) {
     const std::string missing = !environment.host.empty() ? "MASTER_PORT is not set"
                                 : environment.port != 0   ? "MASTER_ADDR is not set"
                                                           : "MASTER_ADDR and MASTER_PORT are not set";
-    throw make_failure(TUTTI_INVALID_ARGUMENT,
-                       "bootstrap: {} gives rank {} of {}, but {}: the ranks cannot find each other. Set both to "
-                       "where rank 0 shall listen, or TUTTI_RENDEZVOUS=file:/SHARED/FOLDER",
-                       environment.launcher, environment.rank, environment.nranks, missing);
+    throw refusal(
+        "{} gives rank {} of {}, but {}: the ranks cannot find each other. Set both to where rank 0 shall listen, or "
+        "TUTTI_RENDEZVOUS=file:/SHARED/FOLDER",
+        environment.launcher, environment.rank, environment.nranks, missing);
   }
   return {{environment.host, environment.port}, environment.port_variable, environment.port_note};
 }

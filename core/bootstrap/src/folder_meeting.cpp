@@ -9,33 +9,24 @@
 
 #include "bootstrap/authentication.hpp"
 #include "make_failure.hpp"
-#include "meeting.hpp"
-#include "tcp_hub.hpp"
 #include "unique_id.hpp"
 
 namespace tutti::core {
 namespace {
 
-// The file's text, or nothing with `problem` set.
-std::optional<std::string> read_file(const std::string& path, std::string& problem) {
+// The file's text. Throws Discouraged when it is not there, or not to be trusted.
+std::string read_file(const std::string& path) {
   const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
   struct stat status = {};
   if (!file && out_of_resources(errno))
     throw make_failure(TUTTI_NO_RESOURCES, "bootstrap: {}: {} (ulimit -n)", path, std::strerror(errno));
-  if (!file || ::fstat(file.get(), &status) != 0) {
-    problem = errno == ENOENT ? path + " is not there yet" : path + ": " + std::strerror(errno);
-    return std::nullopt;
-  }
-  if (!S_ISREG(status.st_mode) || status.st_uid != ::geteuid()) {
-    problem = fmt::format("{} is not a file of user {}, so it is not believed", path, ::geteuid());
-    return std::nullopt;
-  }
+  if (!file && errno == ENOENT) throw Discouraged{path + " is not there yet"};
+  if (!file || ::fstat(file.get(), &status) != 0) throw Discouraged{path + ": " + std::strerror(errno)};
+  if (!S_ISREG(status.st_mode) || status.st_uid != ::geteuid())
+    throw Discouraged{fmt::format("{} is not a file of user {}, so it is not believed", path, ::geteuid())};
   std::string text(kMaxUniqueId + 1, '\0');
   const ssize_t n = ::read(file.get(), text.data(), text.size());
-  if (n < 0) {
-    problem = path + ": " + std::strerror(errno);
-    return std::nullopt;
-  }
+  if (n < 0) throw Discouraged{path + ": " + std::strerror(errno)};
   text.resize(static_cast<size_t>(n));
   return text;
 }
@@ -60,34 +51,32 @@ class Note {
   Note(const Note&) = delete;
   Note& operator=(const Note&) = delete;
   ~Note() {
-    std::string problem;
-    if (read_file(path_, problem) == text_) ::unlink(path_.c_str());
+    try {
+      if (read_file(path_) == text_) ::unlink(path_.c_str());
+    } catch (...) {  // it is not this rank's any more
+    }
   }
 
  private:
   std::string path_, text_;
 };
 
-std::optional<HubPlace> read_note(const std::string& path, const std::string& job, std::string& problem) {
-  const auto text = read_file(path, problem);
-  if (!text) return std::nullopt;
+MeetingPlace read_note(const std::string& path, const std::string& job) {
+  const std::string text = read_file(path);
   try {
-    HubPlace place = UniqueId::parse(*text).place();
-    place.text = path;
-    place.job = job;
-    return place;
+    const MeetingPlace place = parse_id(text);
+    return {place.addresses, path, place.secret, job, MeetingPlace::Trust::stale};
   } catch (const Failure& failure) {
-    problem = path + ": " + failure.text;
-    return std::nullopt;
+    throw Discouraged{path + ": " + failure.text};
   }
 }
 
 }  // namespace
 
-std::unique_ptr<Meeting> meet_in_folder(const Rendezvous& rendezvous, const std::string& folder,
-                                        const Environment& environment, const OpenDoor& door,
-                                        std::chrono::nanoseconds timeout) {
-  const Deadline deadline(timeout);
+std::unique_ptr<Meeting> meet_in_folder(const Rendezvous& rendezvous, const Environment& environment,
+                                        const OpenDoor& door, const Deadline& deadline) {
+  if (rendezvous.nranks == 1) return std::make_unique<Meeting>(0, 1, environment.secret);
+  const std::string folder = rendezvous.where.substr(5);
   const auto rank = static_cast<uint32_t>(rendezvous.rank);
   struct stat status = {};
   if (folder.empty() || ::stat(folder.c_str(), &status) != 0 || !S_ISDIR(status.st_mode))
@@ -96,13 +85,13 @@ std::unique_ptr<Meeting> meet_in_folder(const Rendezvous& rendezvous, const std:
                        "all ranks share",
                        rank, folder);
   const std::string path = folder + "/" + kFolderFile;
-  if (rank != 0) {
-    const auto find = [&](std::string& problem) { return read_note(path, environment.job, problem); };
-    return join_hub({rendezvous, path, find, true, true}, door, deadline);
-  }
-  auto [id, listener] = open_meeting_place();
-  const Note note(folder, id.text());
-  return open_hub({rendezvous, std::move(listener), path, id.secret, environment.job, true}, door, deadline);
+  if (rank != 0)
+    return join_hub(
+        rendezvous, path, [&] { return read_note(path, environment.job); }, door, deadline);
+  auto [place, listener] = open_meeting_place();
+  const Note note(folder, id_text(place));
+  return open_hub(rendezvous, {{}, path, place.secret, environment.job, MeetingPlace::Trust::stale},
+                  std::move(listener), door, deadline);
 }
 
 }  // namespace tutti::core

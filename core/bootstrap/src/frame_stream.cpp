@@ -12,6 +12,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "child_descriptors.hpp"
 #include "make_failure.hpp"
 #include "wire.hpp"
 
@@ -39,8 +40,8 @@ Failure read_error(const Frame& frame) {
 
 namespace {
 
-// How many seconds of silence of a host end a connection to it. A live host's kernel answers, however busy or stopped
-// its processes are.
+// The seconds of silence of a host after which a connection to it ends. A live host's kernel answers, however busy or
+// stopped its processes are.
 int host_timeout() {
   constexpr int usual = 10, shortest = 2, longest = 3600;
   const char* text = std::getenv("TUTTI_HOST_TIMEOUT");
@@ -49,8 +50,7 @@ int host_timeout() {
   const char* end = text + std::strlen(text);
   const auto [stop, error] = std::from_chars(text, end, value);
   if (error != std::errc() || stop != end || value < shortest || value > longest)
-    throw make_failure(TUTTI_INVALID_ARGUMENT, "bootstrap: TUTTI_HOST_TIMEOUT=\"{}\": expected seconds, {} to {}", text,
-                       shortest, longest);
+    throw refusal("TUTTI_HOST_TIMEOUT=\"{}\": expected seconds, {} to {}", text, shortest, longest);
   return value;
 }
 
@@ -71,10 +71,12 @@ FrameStream::FrameStream(Descriptor socket, const Tls* tls, bool accepts) : sock
   set(IPPROTO_TCP, TCP_KEEPCNT, 3);
   set(IPPROTO_TCP, TCP_USER_TIMEOUT, limit * 1000);
   if (tls) tls_.emplace(*tls, fd(), accepts);
+  close_in_children(fd());
 }
 
 FrameStream::~FrameStream() {
   if (!socket_) return;
+  forget_in_children(fd());
   char rest[4096];
   for (int i = 0; i < 256 && ::recv(fd(), rest, sizeof rest, MSG_DONTWAIT) > 0; ++i) {
   }
@@ -142,7 +144,7 @@ void FrameStream::put(EncodedFrame bytes) {
   if (unsent_ <= kMaxUnsent || out_.size() == 1) return;
   end_ = fmt::format("it does not read: {} bytes wait for it", unsent_);
   out_.clear();
-  ::shutdown(fd(), SHUT_RDWR);  // whoever polls the socket looks at it then
+  ::shutdown(fd(), SHUT_RDWR);  // the poll of this socket then returns
 }
 
 size_t FrameStream::send(const char* from, size_t bytes) {

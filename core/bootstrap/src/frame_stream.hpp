@@ -21,16 +21,12 @@ enum class FrameKind : uint32_t {
   hello = 1,     // spoke: job, rank, nranks, who, how it is reached
   welcome = 2,   // hub: the hello was accepted
   contacts = 3,  // hub: all ranks are here, and how rank 0 and the next rank are reached
-  who = 4,       // spoke: who is missing?
+  who = 4,       // spoke: asks which ranks are missing
   missing = 5,   // hub: a text
-  failure = 6,   // rank, reason
-  error = 7,     // hub: status, text: this meeting is over
-  goodbye = 8,   // an orderly end
-  notice = 9,    // control plane, to all: origin, number, kind, bytes
-  reply = 10,    // control plane, to one: who asked, number, who answers, bytes
-  part = 11,     // control plane, to a neighbour: of an all_gather its number, the round, bytes
-  pair = 12,     // control plane, to one over others: kind, from, to, way, number, bytes
-  address = 13   // control plane, to a neighbour: a rank, how it is reached
+  error = 6,     // status, text: this meeting is over
+  goodbye = 7,   // an orderly end
+  packet = 8,    // control plane, to a neighbour
+  address = 9    // control plane, to a neighbour: how the rank is reached that is as far beyond the sender
 };
 
 struct Frame {

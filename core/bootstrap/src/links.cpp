@@ -8,8 +8,6 @@
 #include <cstring>
 
 #include "bootstrap/socket_address.hpp"
-#include "child_descriptors.hpp"
-#include "introduction.hpp"
 #include "make_failure.hpp"
 
 namespace tutti::core {
@@ -23,20 +21,15 @@ Links::Links(std::string who, uint64_t longest, size_t turn, BootstrapLog log)
   if (!epoll_) throw make_failure(TUTTI_NO_RESOURCES, "{}epoll_create1: {}", who_, std::strerror(errno));
 }
 
-Links::~Links() {
-  for (const auto& [fd, peer] : peer_of_) forget_in_children(fd);
-}
-
 // ---- Guests ------------------------------------------------------------------------------------------------
 
 void Links::open_door(Door door) {
   door_ = std::move(door);
-  watch(door_.listener.get());
+  watch(door_.listener.get(), [this] { accept_guests(); });
 }
 
 void Links::close_door() {
-  for (const auto& [fd, guest] : guest_of_) unwatch(fd);
-  guest_of_.clear();
+  for (auto& [number, guest] : guests_) unwatch(guest.stream().fd());
   guests_.clear();
   if (door_.listener) unwatch(door_.listener.get());
   door_.listener = Descriptor();
@@ -57,18 +50,15 @@ void Links::accept_guests() {
     }
     if (guests_.size() >= door_.most_guests) turn_away(guests_.begin()->first, "there are too many of them");
     const int fd = socket.get();
-    guest_of_[fd] = ++guests_seen_;
-    guests_.try_emplace(guests_seen_, std::move(socket), SocketAddress::peer_of(fd).text(), Deadline(door_.patience),
+    guests_.try_emplace(++guests_seen_, std::move(socket), SocketAddress::peer_of(fd).text(), Deadline(door_.patience),
                         door_.tls.get());
-    watch(fd);
+    watch(fd, [this, number = guests_seen_] { talk(number); });
   }
 }
 
 void Links::turn_away(uint64_t number, const std::string& why) {
-  const auto node = guests_.extract(number);
-  const int fd = node.mapped().stream().fd();
-  unwatch(fd);
-  guest_of_.erase(fd);
+  auto node = guests_.extract(number);
+  unwatch(node.mapped().stream().fd());
   const std::string text = node.mapped().from() + ": " + why;
   log_(TUTTI_LOG_DEBUG, who_ + "turned away " + text);
   turned_away(text);
@@ -91,7 +81,6 @@ void Links::talk(uint64_t number) {
   auto node = guests_.extract(number);
   TcpGuest& guest = node.mapped();
   unwatch(guest.stream().fd());
-  guest_of_.erase(guest.stream().fd());
   admit(guest);
 }
 
@@ -112,27 +101,23 @@ void Links::refuse(TcpGuest& guest, const Failure& why) {
 void Links::add(uint32_t peer, FrameStream stream) {
   const auto [place, fresh] = links_.try_emplace(peer, std::move(stream));
   if (!fresh) return;
-  const int fd = place->second.stream.fd();
-  peer_of_[fd] = peer;
-  close_in_children(fd);
-  watch(fd);
+  watch(place->second.stream.fd(), [this, peer] { serve_link(peer); });
 }
 
 void Links::watch_process(uint32_t peer, Descriptor process) {
-  peer_of_[process.get()] = peer;
-  watch(process.get());
+  watch(process.get(), [this, peer] {
+    // The rank's last frames are in the connection.
+    serve_link(peer);
+    if (links_.count(peer)) ended(peer, "its process has ended", false);
+  });
   links_.at(peer).process = std::move(process);
 }
 
 void Links::drop(uint32_t peer) {
   const Link& link = links_.at(peer);
   closed_traffic_ += link.stream.traffic();
-  for (const int fd : {link.stream.fd(), link.process.get()}) {
-    if (fd < 0) continue;
-    unwatch(fd);
-    forget_in_children(fd);
-    peer_of_.erase(fd);
-  }
+  unwatch(link.stream.fd());
+  if (link.process) unwatch(link.process.get());
   links_.erase(peer);
 }
 
@@ -170,6 +155,7 @@ void Links::serve_link(uint32_t peer) {
     const auto found = links_.find(peer);
     return found == links_.end() ? nullptr : &found->second.stream;
   };
+  push(peer);
   try {
     stream()->fill(turn_);
     while (stream()) {
@@ -200,16 +186,10 @@ std::vector<int> Links::wait(int timeout_ms) const {
 }
 
 void Links::serve(int fd) {
-  if (door_.listener && fd == door_.listener.get()) return accept_guests();
-  if (const auto guest = guest_of_.find(fd); guest != guest_of_.end()) return talk(guest->second);
-  const auto found = peer_of_.find(fd);
-  if (found == peer_of_.end()) return;
-  const uint32_t peer = found->second;
-  const bool process_ended = fd == links_.at(peer).process.get();
-  push(peer);
-  serve_link(peer);
-  // The rank's last frames are in the connection, which has just been read.
-  if (process_ended && links_.count(peer)) ended(peer, "its process has ended", false);
+  const auto found = watched_.find(fd);
+  if (found == watched_.end()) return;
+  const auto action = found->second;  // which may unwatch the descriptor
+  action();
 }
 
 void Links::step(int timeout_ms) {
@@ -225,6 +205,14 @@ void Links::control(int fd, int operation, bool writing) {
     throw make_failure(TUTTI_NO_RESOURCES, "{}epoll_ctl: {}", who_, std::strerror(errno));
 }
 
-void Links::unwatch(int fd) { ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr); }
+void Links::watch(int fd, std::function<void()> action) {
+  control(fd, EPOLL_CTL_ADD, false);
+  watched_[fd] = std::move(action);
+}
+
+void Links::unwatch(int fd) {
+  ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr);
+  watched_.erase(fd);
+}
 
 }  // namespace tutti::core

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The connections of one rank to other ranks, and those at its door that have yet to prove that they are ranks: one
-// epoll for all of them. A slow or silent guest holds up nobody.
+// epoll for all of them. A slow or silent guest delays no other.
 #pragma once
 #include <sys/epoll.h>
 
 #include <chrono>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -15,7 +16,7 @@
 #include "bootstrap/bootstrap.hpp"
 #include "bootstrap/descriptor.hpp"
 #include "frame_stream.hpp"
-#include "tcp_guest.hpp"
+#include "handshake.hpp"
 
 namespace tutti::core {
 
@@ -44,10 +45,11 @@ class Links {
   Links(std::string who, uint64_t longest, size_t turn, BootstrapLog log);
   Links(const Links&) = delete;
   Links& operator=(const Links&) = delete;
-  virtual ~Links();
+  virtual ~Links() = default;
 
  protected:
-  // A guest has proved to know the secret and said who it is: welcome it, or refuse it. Otherwise it is hung up on.
+  // A guest has proved to know the secret and has sent its hello: welcome or refuse it. Otherwise its connection
+  // closes.
   virtual void admit(TcpGuest& /*guest*/) {}
   // Called for each guest that is sent away.
   virtual void turned_away(const std::string& /*text*/) {}
@@ -77,14 +79,14 @@ class Links {
   // The peers that have not taken all that was put, ascending.
   std::vector<uint32_t> unsent() const;
 
-  // Has `fd` polled readable, which the owner looks at itself.
-  void watch(int fd) { control(fd, EPOLL_CTL_ADD, false); }
+  // Has `action` called by serve() once something has happened at `fd`.
+  void watch(int fd, std::function<void()> action);
   // The descriptors at which something has happened within `timeout_ms` (-1: any time), for serve(). Any thread.
   std::vector<int> wait(int timeout_ms) const;
   void serve(int fd);
-  // Hangs up on the guests that have had their time.
+  // Closes the connections of guests whose time is up.
   void turn_away_late();
-  // How many milliseconds until one has had it, at most `most`, which may be -1: endless.
+  // Milliseconds until the next guest's time is up, at most `most`. -1 means without limit.
   int patience_ms(int most) const;
   // wait, serve and turn_away_late.
   void step(int timeout_ms);
@@ -100,6 +102,7 @@ class Links {
   void accept_guests();
   void turn_away(uint64_t number, const std::string& why);
   void talk(uint64_t number);
+  // Sends and reads what is possible.
   void serve_link(uint32_t peer);
   void push(uint32_t peer);
 
@@ -111,9 +114,8 @@ class Links {
   Door door_{};
   std::map<uint64_t, TcpGuest> guests_;  // by order of arrival, which is that of their limits
   uint64_t guests_seen_ = 0;
-  std::unordered_map<int, uint64_t> guest_of_;  // by descriptor
-  std::unordered_map<int, uint32_t> peer_of_;   // of a stream or a process
-  Traffic closed_traffic_;                      // of links that are no more
+  std::unordered_map<int, std::function<void()>> watched_;  // by descriptor
+  Traffic closed_traffic_;                                  // of links that are no more
 };
 
 }  // namespace tutti::core

@@ -12,4 +12,10 @@ Failure make_failure(tutti_status status, fmt::format_string<Args...> text, Args
   return Failure(status, fmt::format(text, std::forward<Args>(args)...));
 }
 
+// The refusal of an argument or a variable that can never be right.
+template <typename... Args>
+Failure refusal(fmt::format_string<Args...> why, Args&&... args) {
+  return Failure(TUTTI_INVALID_ARGUMENT, "bootstrap: " + fmt::format(why, std::forward<Args>(args)...));
+}
+
 }  // namespace tutti::core

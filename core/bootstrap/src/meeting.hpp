@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How the ranks of a communicator find each other, before the control plane between them exists. A meeting tells each
-// rank how rank 0 and the next rank are reached, and closes once the control plane is linked. Everything else goes over
-// the control plane.
+// The ranks of a communicator find each other by a meeting, before the control plane between them exists. A meeting
+// tells each rank how rank 0 and the next rank are reached, and closes once the control plane is linked. Everything
+// else goes over the control plane.
 #pragma once
 #include <fmt/format.h>
 
@@ -69,31 +69,28 @@ class Meeting {
   SocketAddress address_;
 };
 
-// The meetings. All are collective, give up after `timeout` and throw Failure that names the ranks that are lost or did
+// The meetings. All are collective, give up at the deadline and throw Failure that names the ranks that are lost or did
 // not arrive. Rank and nranks of the rendezvous are set, but for newcomers.
+using Meet = std::unique_ptr<Meeting>(const Rendezvous& rendezvous, const Environment& environment,
+                                      const OpenDoor& door, const Deadline& deadline);
 
-// Rank 0 listens at `place`, the others connect. With a secret (TUTTI_SECRET) rank 0 listens on all interfaces; without
-// one only on that of the address, and says so once.
-std::unique_ptr<Meeting> meet_by_tcp(const Rendezvous& rendezvous, const TcpPlace& place,
-                                     const Environment& environment, const OpenDoor& door,
-                                     std::chrono::nanoseconds timeout);
+// Rank 0 listens at tcp://HOST:PORT, or where the environment says if `where` is empty; the others connect. With a
+// secret (TUTTI_SECRET) rank 0 listens on all interfaces; without one only on that of the address, and says so once.
+Meet meet_by_tcp;
 
 // By a text of make_unique_id: rank 0 listens since it was made.
-std::unique_ptr<Meeting> meet_by_id(const Rendezvous& rendezvous, const OpenDoor& door,
-                                    std::chrono::nanoseconds timeout);
+Meet meet_by_id;
 
 // Ranks that share a folder: rank 0 listens and writes where, with a fresh secret, into FOLDER/tutti-meeting (readable
 // by its user only; whole or not at all); the others read that and connect. The file of an earlier run is told apart by
-// nobody listening there, or by whoever listens not knowing the secret: the others then read the file again until the
+// nobody listening there, or by the listener not knowing the secret: the others then read the file again until the
 // deadline. Rank 0 removes the file once all have met or the meeting has failed.
-std::unique_ptr<Meeting> meet_in_folder(const Rendezvous& rendezvous, const std::string& folder,
-                                        const Environment& environment, const OpenDoor& door,
-                                        std::chrono::nanoseconds timeout);
+Meet meet_in_folder;
 inline constexpr char kFolderFile[] = "tutti-meeting";
 
 // By the application's own all-gather function (MPI, a key-value store, ...). The function bounds its own waiting and
-// notices by itself when a rank is lost: no timeout applies to it.
-std::unique_ptr<Meeting> meet_by_callback(const Rendezvous& rendezvous, const OpenDoor& door);
+// notices by itself when a rank is lost: no deadline applies to it.
+Meet meet_by_callback;
 
 // Ranks that are threads of this process meet in a process-wide table, with no sockets and no mesh. The name is free
 // again once all have met or the meeting has failed. `secret`: what secret() gives; empty: a random one.

@@ -12,9 +12,9 @@
 namespace tutti::core {
 namespace {
 
-// How often those that are awaited are asked whether they are there at all, and how long they have to answer.
+// The interval of roll calls of the awaited ranks, and the time that they have to answer.
 constexpr std::chrono::seconds kRollEvery(2), kRollLimit(1);
-// How much later than the others the one whose word is awaited may say it.
+// The deciding rank may decide this much later than the deadline of the others.
 constexpr std::chrono::seconds kDecisionLate(5);
 constexpr int kWaitMs = 10;
 
@@ -30,8 +30,7 @@ Roster Membership::gather(std::chrono::nanoseconds timeout, const std::function<
   Round& round = rounds_[++round_];
   silent_.clear();
   round.joined.insert(rank_);
-  control_.send_notice(NoticeKind::membership,
-                       encode(MembershipNotice{MembershipNotice::What::join, round_, {}, false}));
+  say(MembershipNotice::What::join, false);
   // A decision that is on its way may count on this rank: its no lets the members go on.
   const auto give_up = [&](tutti_status status, const std::string& why) {
     say(MembershipNotice::What::vote, false);
@@ -164,29 +163,15 @@ void Membership::call_the_roll(const std::set<uint32_t>& awaited) {
   }
 }
 
-std::string encode(const MembershipNotice& notice) {
-  WireWriter writer;
-  writer(notice.what, notice.round, notice.made, notice.roster.place);
-  writer.u32(static_cast<uint32_t>(notice.roster.members.size()));
-  for (const uint32_t rank : notice.roster.members) writer.u32(rank);
-  return writer.take();
-}
-
 MembershipNotice decode_membership(std::string_view bytes, uint32_t nranks) {
-  WireReader reader(bytes, "membership notice");
-  MembershipNotice notice;
-  reader(notice.what, notice.round, notice.made, notice.roster.place);
+  auto notice = decode<MembershipNotice>(bytes, "membership notice");
   if (const auto what = static_cast<uint32_t>(notice.what); what < 1 || what > 4)
     throw make_failure(TUTTI_MISMATCH, "a membership notice of kind {}", what);
-  const uint32_t n = reader.u32();
-  if (n > nranks) throw make_failure(TUTTI_MISMATCH, "{} members of {}", n, nranks);
-  for (uint32_t i = 0; i < n; ++i) {
-    const uint32_t rank = reader.u32();
-    if (rank >= nranks || (i > 0 && rank <= notice.roster.members.back()))
-      throw Failure(TUTTI_MISMATCH, "an ill list of members");
-    notice.roster.members.push_back(rank);
-  }
-  reader.end();
+  const std::vector<uint32_t>& members = notice.roster.members;
+  if (members.size() > nranks) throw make_failure(TUTTI_MISMATCH, "{} members of {}", members.size(), nranks);
+  if ((!members.empty() && members.back() >= nranks) ||
+      std::ranges::adjacent_find(members, std::greater_equal<>()) != members.end())
+    throw Failure(TUTTI_MISMATCH, "an ill list of members");
   return notice;
 }
 

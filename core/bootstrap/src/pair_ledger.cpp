@@ -1,24 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "bootstrap/pair_ledger.hpp"
 
-#include <bit>
-
 #include "bootstrap/failure.hpp"
 #include "make_failure.hpp"
 
 namespace tutti::core {
-
-uint32_t pair_distance(uint32_t from, uint32_t to, uint32_t nranks, PairWay way) {
-  if (way == PairWay::down) std::swap(from, to);
-  return static_cast<uint32_t>((uint64_t{to} + nranks - from) % nranks);
-}
-
-std::vector<uint32_t> pair_hops(uint32_t rank, uint32_t target, uint32_t nranks, PairWay way) {
-  std::vector<uint32_t> hops;
-  for (uint64_t hop = std::bit_floor(pair_distance(rank, target, nranks, way)); hop > 0; hop /= 2)
-    hops.push_back(static_cast<uint32_t>((rank + (way == PairWay::down ? nranks - hop : hop)) % nranks));
-  return hops;
-}
 
 uint64_t PairLedger::send(uint32_t peer, std::string_view bytes) {
   Outgoing& out = outgoing_[peer];

@@ -23,15 +23,13 @@ uint16_t parse_port(std::string_view text, const std::string& what) {
   uint32_t port = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), port);
   if (error != std::errc() || end != text.data() + text.size() || port == 0 || port > 65535)
-    throw make_failure(TUTTI_INVALID_ARGUMENT, "bootstrap: {}: \"{}\" is no port: a number from 1 to 65535 is", what,
-                       text);
+    throw refusal("{}: \"{}\" is no port: a number from 1 to 65535 is", what, text);
   return static_cast<uint16_t>(port);
 }
 
 HostPort parse_host_port(std::string_view text, const std::string& what) {
   const auto bad = [&](const char* why) {
-    return make_failure(TUTTI_INVALID_ARGUMENT,
-                        "bootstrap: {}: \"{}\" {}; expected HOST:PORT, or [ADDRESS]:PORT for IPv6", what, text, why);
+    return refusal("{}: \"{}\" {}; expected HOST:PORT, or [ADDRESS]:PORT for IPv6", what, text, why);
   };
   const size_t colon = text.rfind(':');
   if (colon == std::string_view::npos) throw bad("has no port");
@@ -58,10 +56,11 @@ SocketAddress SocketAddress::from_bytes(std::string_view bytes, uint16_t port) {
     std::memcpy(&in.sin_addr, bytes.data(), 4);
     return SocketAddress(reinterpret_cast<sockaddr*>(&in), sizeof in);
   }
+  if (bytes.size() != 16) return {};
   sockaddr_in6 in6 = {};
   in6.sin6_family = AF_INET6;
   in6.sin6_port = htons(port);
-  std::memcpy(&in6.sin6_addr, bytes.data(), std::min<size_t>(bytes.size(), 16));
+  std::memcpy(&in6.sin6_addr, bytes.data(), 16);
   return SocketAddress(reinterpret_cast<sockaddr*>(&in6), sizeof in6);
 }
 
@@ -85,18 +84,20 @@ std::string SocketAddress::bytes() const {
   return "";
 }
 
-std::string SocketAddress::text() const {
-  char host[INET6_ADDRSTRLEN] = "";
-  const std::string address = bytes();
-  if (address.empty()) return "an unknown address";
+std::string SocketAddress::host() const {
+  std::string address = bytes();
   constexpr std::string_view kMapped("\0\0\0\0\0\0\0\0\0\0\xff\xff", 12);
-  const bool mapped = address.size() == 16 && address.compare(0, 12, kMapped) == 0;
-  if (mapped || address.size() == 4) {
-    ::inet_ntop(AF_INET, address.data() + (mapped ? 12 : 0), host, sizeof host);
-    return fmt::format("{}:{}", host, port());
-  }
-  ::inet_ntop(AF_INET6, address.data(), host, sizeof host);
-  return fmt::format("[{}]:{}", host, port());
+  if (address.size() == 16 && address.starts_with(kMapped)) address.erase(0, kMapped.size());
+  char text[INET6_ADDRSTRLEN] = "";
+  if (!address.empty()) ::inet_ntop(address.size() == 4 ? AF_INET : AF_INET6, address.data(), text, sizeof text);
+  return text;
+}
+
+std::string SocketAddress::text() const {
+  const std::string address = host();
+  if (address.empty()) return "an unknown address";
+  const bool v6 = address.find(':') != std::string::npos;
+  return (v6 ? "[" + address + "]" : address) + ":" + std::to_string(port());
 }
 
 std::vector<SocketAddress> resolve(const HostPort& place) {

@@ -1,11 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tcp_hub.hpp"
-
-#include <cerrno>
 #include <cstring>
 
 #include "bootstrap/rank_list.hpp"
-#include "bootstrap/socket_address.hpp"
 #include "make_failure.hpp"
 #include "tcp_star.hpp"
 
@@ -14,29 +10,29 @@ namespace {
 
 // Connections in the middle of a handshake, beyond one per rank; the oldest gives way to a new one.
 constexpr size_t kMaxStrangers = 256;
-// How often, in milliseconds, the caller is asked whether all can still come.
-constexpr int kHopelessLook = 50;
-// How long rank 0 awaits ranks that have not come yet, to tell them that the meeting is over.
+// The interval in milliseconds at which the caller is asked whether all ranks can still come.
+constexpr int kObstacleLook = 50;
+// After a loss rank 0 waits this long for ranks that have not come yet, to tell them of it.
 constexpr std::chrono::milliseconds kLatecomers(1000);
 // A failure's text: the longest that a rank says once it was welcomed.
 constexpr uint64_t kMaxFromSpoke = 4096 + 64;
 
 class TcpHub final : public TcpStar {
  public:
-  TcpHub(HubConfig config, const OpenDoor& door, const Deadline& deadline)
-      : TcpStar(0, static_cast<uint32_t>(config.rendezvous.nranks), config.secret, kMaxFromSpoke,
-                config.rendezvous.log),
-        config_(std::move(config)),
+  TcpHub(const Rendezvous& rendezvous, MeetingPlace place, Descriptor listener, const OpenDoor& door,
+         const Deadline& deadline)
+      : TcpStar(0, static_cast<uint32_t>(rendezvous.nranks), place.secret, kMaxFromSpoke, rendezvous.log),
+        rendezvous_(rendezvous),
+        place_(std::move(place)),
         members_(nranks_) {
-    address_ = SocketAddress::local_of(config_.listener.get());
+    address_ = SocketAddress::local_of(listener.get());
     try {
       members_[0].contact = door(secret_, address_);
     } catch (const std::exception& problem) {
       unfit_ = failure_of(problem);
+      lose(0, lost(0, "cannot take part in the meeting: " + unfit_->text));
     }
-    const Rendezvous& rendezvous = config_.rendezvous;
-    open_door(
-        {std::move(config_.listener), secret_, rendezvous.handshake_limit, kMaxStrangers + nranks_, rendezvous.tls});
+    open_door({std::move(listener), secret_, rendezvous.handshake_limit, kMaxStrangers + nranks_, rendezvous.tls});
     meet(deadline);
   }
   ~TcpHub() override { say_goodbye(); }
@@ -48,20 +44,20 @@ class TcpHub final : public TcpStar {
   };
 
   void meet(const Deadline& deadline) {
-    // A rank without a contact is about to say why it cannot take part.
-    while (links_.size() + 1 < nranks_ || mute_ > 0) {
-      if (failure_) tell_latecomers(deadline);
+    std::optional<Deadline> latecomers;  // until then ranks that are still on their way learn here of a loss
+    while (failure_ ? told_ + 1 < nranks_ : links_.size() + 1 < nranks_) {
+      if (failure_ && !latecomers) latecomers = unfit_ ? deadline : deadline.sooner(kLatecomers);
+      if (latecomers && latecomers->passed()) break;
       if (deadline.passed())
         give_up(
             make_failure(TUTTI_TIMEOUT, "{}{} within {}{}", me(), missing_text(), deadline.text(), turned_away_text()));
-      if (const std::string why = config_.rendezvous.hopeless ? config_.rendezvous.hopeless() : ""; !why.empty())
+      if (const std::string why = rendezvous_.obstacle ? rendezvous_.obstacle() : ""; !why.empty())
         give_up(Failure(TUTTI_PEER_FAILED, me() + why));
-      step(deadline.poll_ms(kHopelessLook));
+      step(latecomers.value_or(deadline).poll_ms(kObstacleLook));
     }
-    if (failure_) throw lost();
-    if (unfit_) {
-      fail("cannot take part in the meeting: " + unfit_->text);
-      throw *unfit_;
+    if (failure_) {
+      flush(Deadline(kLastWords));
+      throw unfit_ ? *unfit_ : *failure_;
     }
     close_door();
     const auto contacts_of = [&](uint32_t r) {
@@ -72,14 +68,6 @@ class TcpHub final : public TcpStar {
     if (!flush(deadline))
       give_up(make_failure(TUTTI_TIMEOUT, "{}the meeting timed out after {}: {} did not take what was sent", me(),
                            deadline.text(), rank_list(unsent())));
-  }
-
-  // A rank was lost before all had come. Those that are still on their way learn it here, if they come soon.
-  [[noreturn]] void tell_latecomers(const Deadline& deadline) {
-    const Deadline limit = deadline.sooner(kLatecomers);
-    while (told_ + 1 < nranks_ && !limit.passed()) step(limit.poll_ms(20));
-    flush(Deadline(kLastWords));
-    throw lost();
   }
 
   [[noreturn]] void give_up(const Failure& why) {
@@ -115,25 +103,28 @@ class TcpHub final : public TcpStar {
     if (hello.rank == kAnyRank) number_newcomer(hello);
     const std::string who = fmt::format("rank {} ({}, {})", hello.rank, hello.who, guest.from());
     const auto mismatch = [](const std::string& text) { return Failure(TUTTI_MISMATCH, "bootstrap: " + text); };
-    if (hello.job != config_.job)
+    if (hello.job != place_.job)
       return turn_down(guest, mismatch(fmt::format("{} is of job \"{}\", rank 0 at {} of job \"{}\" (TUTTI_JOB)", who,
-                                                   hello.job, config_.place, config_.job)));
+                                                   hello.job, place_.text, place_.job)));
     if (failure_) {
       ++told_;
-      return turn_down(guest, lost());
+      return turn_down(guest, *failure_);
     }
     if (hello.rank == kAnyRank)
       return turn_down(guest, mismatch(fmt::format("the {} newcomers that rank 0 at {} awaits are all here; one more "
                                                    "({}) came",
-                                                   config_.rendezvous.newcomers, config_.place, hello.who)));
+                                                   rendezvous_.newcomers, place_.text, hello.who)));
     if (const std::string why = contradiction(hello, who); !why.empty()) {
       turn_down(guest, mismatch(why));
-      if (config_.lenient) return;
+      if (place_.trust == MeetingPlace::Trust::stale) return;
       give_up(mismatch(why));
     }
     members_[hello.rank] = {hello.who + ", " + guest.from(), hello.contact};
     ++told_;
-    if (hello.contact.empty()) ++mute_;
+    if (!hello.problem.empty()) {
+      lose(hello.rank, lost(hello.rank, "cannot take part in the meeting: " + hello.problem));
+      return refuse(guest, *failure_);
+    }
     welcome(guest, 0, hello.rank, nranks_);
   }
 
@@ -150,9 +141,9 @@ class TcpHub final : public TcpStar {
 
   bool is_free(uint32_t rank) const { return !links_.count(rank) && !members_[rank].left; }
 
-  // Gives whoever joins the first free one of the last ranks; without one it stays kAnyRank and is refused.
+  // Gives a newcomer the first free one of the last ranks. Without one its rank stays kAnyRank, and it is refused.
   void number_newcomer(Hello& hello) {
-    for (uint32_t r = nranks_ - config_.rendezvous.newcomers; r < nranks_; ++r) {
+    for (uint32_t r = nranks_ - rendezvous_.newcomers; r < nranks_; ++r) {
       if (!is_free(r)) continue;
       hello.rank = r;
       hello.nranks = nranks_;
@@ -173,8 +164,8 @@ class TcpHub final : public TcpStar {
     switch (frame.kind) {
       case FrameKind::who:
         return put(rank, FrameKind::missing, missing_text());
-      case FrameKind::failure:
-        return lose(rank, decode<LostRank>(frame.payload, "failure").reason);
+      case FrameKind::error:
+        return lose(rank, {TUTTI_PEER_FAILED, read_error(frame).text});
       case FrameKind::goodbye:
         links_.at(rank).left = members_[rank].left = true;
         return;
@@ -188,38 +179,40 @@ class TcpHub final : public TcpStar {
   std::string missing_text() const {
     std::vector<uint32_t> missing;
     for (uint32_t r = 1; r < nranks_; ++r)
-      if (!links_.count(r) || members_[r].contact.empty()) missing.push_back(r);
-    return fmt::format("{} of {} did not connect to {}", rank_list(missing), nranks_, config_.place);
+      if (!links_.count(r)) missing.push_back(r);
+    return fmt::format("{} of {} did not connect to {}", rank_list(missing), nranks_, place_.text);
   }
 
   void ended(uint32_t rank, const std::string& why, bool broke) override {
-    if (broke) return lose(rank, "broke the bootstrap protocol: " + why);
-    if (members_[rank].left) return drop(rank);
-    lose(rank, fmt::format("died: {} ended its connection to rank 0 without a goodbye ({})", members_[rank].who, why));
+    if (!broke && members_[rank].left) return drop(rank);
+    lose(rank, lost(rank, broke ? "broke the bootstrap protocol: " + why
+                                : fmt::format("died: {} ended its connection to rank 0 without a goodbye ({})",
+                                              members_[rank].who, why)));
   }
 
-  // The first loss is told to everybody.
-  void lose(uint32_t rank, const std::string& reason) {
-    drop(rank);
+  // The first loss is told to all ranks.
+  void lose(uint32_t rank, const Failure& why) {
+    if (links_.count(rank)) drop(rank);
     if (failure_) return;
-    failure_ = LostRank{rank, reason};
-    broadcast(FrameKind::failure, encode(*failure_));
+    failure_ = why;
+    broadcast(FrameKind::error, encode_error(why));
   }
 
-  HubConfig config_;
+  const Rendezvous& rendezvous_;  // while it meets
+  const MeetingPlace place_;
   uint64_t turned_away_ = 0;
   bool refused_ = false;  // one of them knew the secret and was refused
   std::string last_turned_away_;
   std::vector<Member> members_;   // by rank
   uint32_t told_ = 0;             // ranks that came, and know of a loss if there is one
-  uint32_t mute_ = 0;             // members without a contact
-  std::optional<Failure> unfit_;  // why this rank cannot take part: said once all have come
+  std::optional<Failure> unfit_;  // why this rank cannot take part
 };
 
 }  // namespace
 
-std::unique_ptr<Meeting> open_hub(HubConfig config, const OpenDoor& door, const Deadline& deadline) {
-  return std::make_unique<TcpHub>(std::move(config), door, deadline);
+std::unique_ptr<Meeting> open_hub(const Rendezvous& rendezvous, MeetingPlace place, Descriptor listener,
+                                  const OpenDoor& door, const Deadline& deadline) {
+  return std::make_unique<TcpHub>(rendezvous, std::move(place), std::move(listener), door, deadline);
 }
 
 }  // namespace tutti::core

@@ -6,25 +6,21 @@
 
 #include "make_failure.hpp"
 #include "meeting.hpp"
-#include "tcp_hub.hpp"
-#include "tcp_spoke.hpp"
+#include "tcp_star.hpp"
 
 namespace tutti::core {
 namespace {
 
-// The place's addresses; none, with `problem` set, while its name cannot be resolved.
-std::vector<SocketAddress> addresses_of(const TcpPlace& place, std::string& problem) {
-  try {
-    return resolve(place.where);
-  } catch (const Failure& failure) {
-    problem = failure.text;
-    return {};
-  }
+// Names may appear only once rank 0's host is up.
+std::vector<SocketAddress> addresses_of(const TcpPlace& place) try {
+  return resolve(place.where);
+} catch (const Failure& failure) {
+  throw Discouraged{failure.text};
 }
 
 // A meeting place on this host of which no address can be reached: neither side need wait for the other.
 void require_loopback(uint32_t rank, const TcpPlace& place, const std::vector<SocketAddress>& addresses) {
-  if (addresses.empty() || !std::ranges::all_of(addresses, on_dead_loopback)) return;
+  if (!std::ranges::all_of(addresses, on_dead_loopback)) return;
   throw make_failure(TUTTI_SYSTEM,
                      "rank {}: bootstrap: {} of {}: the network is unreachable: the loopback "
                      "interface of this network namespace is down (ip link set lo up)",
@@ -53,33 +49,36 @@ Descriptor listen_at(const TcpPlace& place, bool everywhere) {
 
 }  // namespace
 
-std::unique_ptr<Meeting> meet_by_tcp(const Rendezvous& rendezvous, const TcpPlace& place,
-                                     const Environment& environment, const OpenDoor& door,
-                                     std::chrono::nanoseconds timeout) {
-  const Deadline deadline(timeout);
+std::unique_ptr<Meeting> meet_by_tcp(const Rendezvous& rendezvous, const Environment& environment, const OpenDoor& door,
+                                     const Deadline& deadline) {
+  const auto named = [](std::string_view where) {
+    return TcpPlace{parse_host_port(where.substr(6), "rendezvous"), "the rendezvous", ""};
+  };
+  const TcpPlace place = rendezvous.where.empty() ? place_of_launcher(environment) : named(rendezvous.where);
+  if (rendezvous.nranks == 1) return std::make_unique<Meeting>(0, 1, environment.secret);
   const auto rank = static_cast<uint32_t>(rendezvous.rank);
   const std::string text = fmt::format("{} port {}", place.where.host, place.where.port);
+  MeetingPlace hub{{}, text, environment.secret, environment.job};
   if (rank != 0) {
-    const auto find = [&](std::string& problem) -> std::optional<HubPlace> {
-      // Names may appear only once rank 0's host is up.
-      HubPlace hub{addresses_of(place, problem), text, environment.secret, environment.job};
-      if (hub.addresses.empty()) return std::nullopt;
+    const auto find = [&] {
+      hub.addresses = addresses_of(place);
       require_loopback(rank, place, hub.addresses);
       return hub;
     };
-    return join_hub({rendezvous, text, find}, door, deadline);
+    return join_hub(rendezvous, text, find, door, deadline);
   }
-  HubConfig config{rendezvous, listen_at(place, !environment.secret.empty()), text, environment.secret,
-                   environment.job};
-  std::string unresolved;  // the others' matter: this rank need not reach itself
-  require_loopback(0, place, addresses_of(place, unresolved));
+  Descriptor listener = listen_at(place, !environment.secret.empty());
+  try {
+    require_loopback(0, place, addresses_of(place));
+  } catch (const Discouraged&) {  // the others' matter: this rank need not reach itself
+  }
   if (environment.secret.empty()) {
     static std::atomic<bool> told{false};
     if (!told.exchange(true))
       rendezvous.log(TUTTI_LOG_WARN, "rank 0: bootstrap: there is no TUTTI_SECRET: listening on " + text +
                                          " only, and whoever reaches it can join or disturb the job");
   }
-  return open_hub(std::move(config), door, deadline);
+  return open_hub(rendezvous, std::move(hub), std::move(listener), door, deadline);
 }
 
 }  // namespace tutti::core

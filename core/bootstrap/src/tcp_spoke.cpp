@@ -1,10 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tcp_spoke.hpp"
-
 #include <climits>
-#include <thread>
 
-#include "introduction.hpp"
 #include "make_failure.hpp"
 #include "tcp_star.hpp"
 
@@ -12,57 +8,15 @@ namespace tutti::core {
 namespace {
 
 constexpr uint64_t kMaxFromHub = 64 << 10;  // two contacts, or a text
-// How long rank 0 may take to say who is missing, after a deadline has passed.
+// After the deadline rank 0 has this long to say which ranks are missing.
 constexpr std::chrono::milliseconds kWhoLimit(1000);
-constexpr std::chrono::milliseconds kFirstPause(10), kLongestPause(200);
-// How long one of several addresses is tried at first; each round doubles it.
-constexpr std::chrono::milliseconds kFirstAttempt(2000), kLongestAttempt(30000);
-
-struct Joined {
-  FrameStream stream;
-  Welcome welcome;
-  std::string secret;
-};
-
-Joined find_hub(const SpokeConfig& config, const OpenDoor& door, const Deadline& deadline) {
-  const Rendezvous& rendezvous = config.rendezvous;
-  const bool joins = rendezvous.joins;
-  const uint32_t rank = joins ? kAnyRank : static_cast<uint32_t>(rendezvous.rank);
-  const uint32_t nranks = joins ? 0 : static_cast<uint32_t>(rendezvous.nranks);
-  const std::string who = joins ? "a newcomer" : fmt::format("rank {}", rank);
-  auto pause = kFirstPause;
-  auto attempt = kFirstAttempt;
-  std::string where = config.where, problem;
-  while (true) {
-    const auto place = config.place(problem);
-    if (place) where = place->text;
-    const bool patient = place && place->addresses.size() == 1 && !config.lenient;
-    for (size_t i = 0; place && i < place->addresses.size() && !(i > 0 && deadline.passed()); ++i) try {
-        const Deadline limit = patient ? deadline : deadline.sooner(attempt);
-        const Caller caller{rank,           nranks, 0, place->secret, place->job, config.lenient, config.retry_refusals,
-                            rendezvous.tls, door};
-        auto [stream, welcome] = introduce(caller, place->addresses[i], limit, deadline);
-        return {std::move(stream), welcome, place->secret};
-      } catch (const Discouraged& why) {
-        problem = why.problem;
-      }
-    if (const std::string why = rendezvous.hopeless ? rendezvous.hopeless() : ""; !why.empty())
-      throw make_failure(TUTTI_PEER_FAILED, "{}: bootstrap: {}", who, why);
-    if (deadline.passed())
-      throw make_failure(TUTTI_TIMEOUT,
-                         "{}: bootstrap: rank 0 was not met at {} within {}; last attempt: {}; is "
-                         "rank 0 running, and is that port open?",
-                         who, where, deadline.text(), problem);
-    std::this_thread::sleep_for(std::min<std::chrono::nanoseconds>(pause, deadline.left()));
-    pause = std::min(pause * 2, kLongestPause);
-    if (place) attempt = std::min(attempt * 2, kLongestAttempt);
-  }
-}
+// The first attempt at each of several addresses takes at most this long.
+constexpr std::chrono::milliseconds kFirstAttempt(2000);
 
 class TcpSpoke final : public TcpStar {
  public:
   // Takes the stream out of `joined` once it can serve it.
-  TcpSpoke(Joined& joined, BootstrapLog log, const Deadline& deadline)
+  TcpSpoke(Introduced& joined, BootstrapLog log, const Deadline& deadline)
       : TcpStar(joined.welcome.rank, joined.welcome.nranks, joined.secret, kMaxFromHub, std::move(log)) {
     address_ = SocketAddress::local_of(joined.stream.fd());
     add(0, std::move(joined.stream));
@@ -74,9 +28,6 @@ class TcpSpoke final : public TcpStar {
  private:
   void take(uint32_t, const Frame& frame) override {
     switch (frame.kind) {
-      case FrameKind::failure:
-        if (!failure_) failure_ = decode<LostRank>(frame.payload, "failure notice");
-        return;
       case FrameKind::goodbye:
         hub_left_ = true;
         return;
@@ -88,7 +39,7 @@ class TcpSpoke final : public TcpStar {
         missing_ = frame.payload;
         return;
       case FrameKind::error:
-        if (!over_) over_ = read_error(frame);
+        if (!failure_) failure_ = read_error(frame);
         return;
       default:
         throw make_failure(TUTTI_MISMATCH, "it sent frame {}, which rank 0 never sends",
@@ -100,20 +51,19 @@ class TcpSpoke final : public TcpStar {
     drop(0);
     if (failure_ || (hub_left_ && !broke)) return;
     failure_ =
-        LostRank{0, broke ? "broke the bootstrap protocol: " + why
-                          : fmt::format("died: it ended its connection to rank {} without a goodbye ({})", rank_, why)};
+        lost(0, broke ? "broke the bootstrap protocol: " + why
+                      : fmt::format("died: it ended its connection to rank {} without a goodbye ({})", rank_, why));
   }
 
   // Throws when it can no longer be.
   bool met() const {
     if (met_) return true;
-    if (over_) throw *over_;
-    if (failure_) throw lost();
+    if (failure_) throw *failure_;
     if (hub_left_) throw Failure(TUTTI_PEER_FAILED, me() + "rank 0 has left while others wait for it");
     return false;
   }
 
-  // The deadline has passed: rank 0 knows whom everybody waits for.
+  // The deadline has passed. Rank 0 knows which ranks are missing.
   void ask_who(const Deadline& deadline) {
     put(0, FrameKind::who, "");
     for (const Deadline limit(kWhoLimit); missing_.empty() && !limit.passed(); step(limit.poll_ms(100)))
@@ -128,31 +78,33 @@ class TcpSpoke final : public TcpStar {
 
   std::string missing_;
   bool met_ = false, hub_left_ = false;
-  std::optional<Failure> over_;
 };
 
 }  // namespace
 
-// A rank that cannot take part still introduces itself, with an empty contact, and says why, so that the others do not
-// wait until their time is up.
-std::unique_ptr<Meeting> join_hub(const SpokeConfig& config, const OpenDoor& door, const Deadline& deadline) {
-  std::optional<Failure> unfit;
-  const OpenDoor guarded = [&](const std::string& secret, const SocketAddress& seen) -> std::string {
-    try {
-      return door(secret, seen);
-    } catch (const std::exception& problem) {
-      unfit = failure_of(problem);
-      return "";
-    }
+std::unique_ptr<Meeting> join_hub(const Rendezvous& rendezvous, const std::string& where, const FindPlace& find,
+                                  const OpenDoor& door, const Deadline& deadline) {
+  const bool joins = rendezvous.joins;
+  const Caller caller{joins ? kAnyRank : static_cast<uint32_t>(rendezvous.rank),
+                      joins ? 0 : static_cast<uint32_t>(rendezvous.nranks), 0, rendezvous.tls, door};
+  const std::string me = joins ? "a newcomer: bootstrap: " : fmt::format("rank {}: bootstrap: ", caller.rank);
+  const auto check = [&](const std::string& problem) {
+    if (const std::string why = rendezvous.obstacle ? rendezvous.obstacle() : ""; !why.empty())
+      throw Failure(TUTTI_PEER_FAILED, me + why);
+    if (deadline.passed())
+      throw make_failure(TUTTI_TIMEOUT,
+                         "{}rank 0 was not met at {} within {}; last attempt: {}; is rank 0 running, and is that port "
+                         "open?",
+                         me, where, deadline.text(), problem);
   };
-  Joined joined = find_hub(config, guarded, deadline);
+  Introduced joined = introduce(caller, find, kFirstAttempt, deadline, check);
   try {
-    if (unfit) throw *unfit;
-    return std::make_unique<TcpSpoke>(joined, config.rendezvous.log, deadline);
+    return std::make_unique<TcpSpoke>(joined, rendezvous.log, deadline);
   } catch (const Failure& failure) {
     if (joined.stream.fd() >= 0) {
-      joined.stream.put(FrameKind::failure,
-                        encode(LostRank{joined.welcome.rank, "cannot take part in the meeting: " + failure.text}));
+      joined.stream.put(FrameKind::error,
+                        encode_error(make_failure(TUTTI_PEER_FAILED, "rank {} cannot take part in the meeting: {}",
+                                                  joined.welcome.rank, failure.text)));
       joined.stream.flush();
     }
     throw;

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The common part of the two ends of a TCP meeting: rank 0 (tcp_hub.hpp), and all others (tcp_spoke.hpp), which are
-// connected to it while they meet and link the control plane. The first failure ends the meeting for all of them.
+// A TCP meeting is a star: rank 0 listens (the hub), and all others (spokes) are connected to it while they meet and
+// link the control plane. The first failure ends the meeting for all of them.
 #pragma once
-
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
 
 #include "bootstrap/deadline.hpp"
+#include "handshake.hpp"
 #include "links.hpp"
 #include "make_failure.hpp"
 #include "meeting.hpp"
@@ -16,23 +17,23 @@
 
 namespace tutti::core {
 
-// A failure frame: which rank is lost, and how; goes on after "rank 3 ".
-struct LostRank {
-  uint32_t rank = 0;
-  std::string reason;
-
-  static void fields(auto& wire, auto& lost) { wire(lost.rank, lost.reason); }
-};
+// Rank 0. Returns when all ranks have joined, with each rank's contacts. Strangers and slow handshakes delay no rank.
+// Where the place is Trust::stale, a rank of another world is turned away like a stranger and does not end the meeting.
+std::unique_ptr<Meeting> open_hub(const Rendezvous& rendezvous, MeetingPlace place, Descriptor listener,
+                                  const OpenDoor& door, const Deadline& deadline);
+// Another rank, which looks for rank 0 at `where`. Returns when all ranks have joined.
+std::unique_ptr<Meeting> join_hub(const Rendezvous& rendezvous, const std::string& where, const FindPlace& find,
+                                  const OpenDoor& door, const Deadline& deadline);
 
 class TcpStar : public Meeting, protected Links {
  public:
   std::string problem() override {
     step(0);
-    return failure_ ? lost().text : "";
+    return failure_ ? failure_->text : "";
   }
   Traffic traffic() const override { return all_traffic(); }
   void fail(const std::string& reason) noexcept override try {
-    say_last(FrameKind::failure, encode(LostRank{rank_, reason}));
+    say_last(FrameKind::error, encode_error(lost(rank_, reason)));
   } catch (...) {
   }
 
@@ -57,9 +58,11 @@ class TcpStar : public Meeting, protected Links {
     return true;
   }
 
-  Failure lost() const { return make_failure(TUTTI_PEER_FAILED, "rank {} {}", failure_->rank, failure_->reason); }
+  static Failure lost(uint32_t rank, const std::string& reason) {
+    return make_failure(TUTTI_PEER_FAILED, "rank {} {}", rank, reason);
+  }
 
-  std::optional<LostRank> failure_;  // the first
+  std::optional<Failure> failure_;  // the first
 
  private:
   void say_last(FrameKind kind, const std::string& payload) {

@@ -6,10 +6,18 @@
 #include <string>
 #include <string_view>
 #include <type_traits>
+#include <vector>
 
 #include "make_failure.hpp"
 
 namespace tutti::core {
+
+// A type that travels says its fields once, in a static function template `fields(wire, value)` that hands them to
+// `wire`, a writer or a reader.
+template <typename T, typename Wire>
+concept TravelsBy = requires(Wire& wire, T& value) {
+  T::fields(wire, value);
+};
 
 class WireWriter {
  public:
@@ -22,7 +30,7 @@ class WireWriter {
   // A length and the bytes.
   WireWriter& text(std::string_view value) { return u64(value.size()).raw(value); }
   // Each in the form of its type: a number, an enumeration or truth in four or eight bytes, a string as text, a view
-  // raw.
+  // raw, a vector as its size and its elements, any other type as its fields.
   template <typename... Values>
   WireWriter& operator()(const Values&... values) {
     (put(values), ...);
@@ -37,8 +45,15 @@ class WireWriter {
       text(value);
     else if constexpr (std::is_same_v<Value, std::string_view>)
       raw(value);
+    else if constexpr (TravelsBy<Value, WireWriter>)
+      Value::fields(*this, value);
     else
       integer(static_cast<uint64_t>(value), sizeof value == 8 ? 8 : 4);
+  }
+  template <typename Element>
+  void put(const std::vector<Element>& values) {
+    u32(static_cast<uint32_t>(values.size()));
+    for (const Element& value : values) put(value);
   }
   WireWriter& integer(uint64_t value, int n) {
     for (int i = 0; i < n; ++i) bytes_.push_back(static_cast<char>(value >> (8 * i)));
@@ -82,8 +97,15 @@ class WireReader {
       value = rest();
     else if constexpr (std::is_same_v<Value, bool>)
       value = u32() != 0;
+    else if constexpr (TravelsBy<Value, WireReader>)
+      Value::fields(*this, value);
     else
       value = static_cast<Value>(integer(sizeof value == 8 ? 8 : 4));
+  }
+  template <typename Element>
+  void get(std::vector<Element>& values) {
+    // An announced element that has not come ends this: every element takes some bytes.
+    for (uint32_t left = u32(); left > 0; --left) get(values.emplace_back());
   }
   uint64_t integer(int n) {
     const std::string_view in = raw(n);
@@ -95,26 +117,17 @@ class WireReader {
   const char* what_;
 };
 
-// A type that travels says its fields once, in a static function template `fields(wire, value)` that hands them to
-// `wire`, a writer or a reader.
-template <typename T>
-concept Travels = requires(WireWriter& wire, const T& value) {
-  T::fields(wire, value);
-};
-
-template <Travels T>
+template <TravelsBy<WireWriter> T>
 std::string encode(const T& value) {
-  WireWriter wire;
-  T::fields(wire, value);
-  return wire.take();
+  return WireWriter()(value).take();
 }
 // Throws Failure{TUTTI_MISMATCH} naming `what` for bytes that encode never makes; the values themselves are for the
 // caller to check. Views lie in `bytes`.
-template <Travels T>
+template <TravelsBy<WireReader> T>
 T decode(std::string_view bytes, const char* what) {
   WireReader wire(bytes, what);
   T value;
-  T::fields(wire, value);
+  wire(value);
   wire.end();
   return value;
 }

@@ -20,7 +20,7 @@
 #include "child_descriptors.hpp"
 #include "control_mesh.hpp"
 #include "meeting_fixture.hpp"
-#include "mesh_frames.hpp"
+#include "packet.hpp"
 #include "wire.hpp"
 
 namespace tutti::core::test {
@@ -349,23 +349,12 @@ class Hearer final : public ControlPlane {
  public:
   Hearer() : ControlPlane(0, 5) {}
   void hear_loss(uint64_t epoch, uint32_t rank, bool gone) {
-    deliver(1, NoticeKind::loss,
-            WireWriter()
-                .u64(epoch)
-                .u32(rank)
-                .u32(static_cast<uint32_t>(TUTTI_ABORTED))
-                .u32(gone)
-                .text("ends")
-                .u64(0)
-                .u32(0)
-                .take());
+    const std::string bytes = encode(Loss{epoch, rank, TUTTI_ABORTED, gone, "ends"});
+    deliver({PacketKind::loss, Route::flood, 1, 1, 0, bytes});
   }
 
  protected:
-  void spread(NoticeKind, std::string_view) override {}
-  void reply(uint32_t, uint64_t, std::string_view) override {}
-  void pass(uint32_t, uint64_t, uint32_t, std::string_view) override {}
-  void carry(const PairFrame&) override {}
+  void send(Packet) override {}
 };
 
 // Rank 3 aborts and then dies; the notice of its death comes first, by a shorter way.
@@ -399,17 +388,14 @@ class Mortal final : public ControlPlane {
   }
 
  protected:
-  void spread(NoticeKind kind, std::string_view bytes) override {
-    if (kind != NoticeKind::membership) return;
+  void send(Packet packet) override {
+    if (packet.kind != PacketKind::membership) return;
     for (const auto& other : all_) {
       if (other->rank_ == rank_) continue;
       if (breath_-- == 0) throw Death();
-      other->deliver(rank_, kind, bytes);
+      other->deliver(packet);
     }
   }
-  void reply(uint32_t, uint64_t, std::string_view) override {}
-  void pass(uint32_t, uint64_t, uint32_t, std::string_view) override {}
-  void carry(const PairFrame&) override {}
 
  private:
   const All& all_;
@@ -460,16 +446,13 @@ class Slow final : public ControlPlane {
       : ControlPlane(rank, nranks), all_(all), left_(message), pause_(pause) {}
 
  protected:
-  void spread(NoticeKind kind, std::string_view bytes) override {
+  void send(Packet packet) override {
     for (const auto& other : all_) {
       if (other->rank_ == rank_) continue;
       if (left_-- == 0) std::this_thread::sleep_for(pause_);
-      other->deliver(rank_, kind, bytes);
+      other->deliver(packet);
     }
   }
-  void reply(uint32_t, uint64_t, std::string_view) override {}
-  void pass(uint32_t, uint64_t, uint32_t, std::string_view) override {}
-  void carry(const PairFrame&) override {}
 
  private:
   const All& all_;

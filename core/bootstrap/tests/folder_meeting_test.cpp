@@ -60,14 +60,14 @@ TEST_F(FolderMeeting, TheFileIsItsUsersOnly) {
 }
 
 TEST_F(FolderMeeting, AStaleFileOfADeadRunIsPassedOver) {
-  leave(open_meeting_place().first.text());  // its listener is closed again
+  leave(id_text(open_meeting_place().first));  // its listener is closed again
   meet_late();
 }
 
 TEST_F(FolderMeeting, AStaleFileWhosePortIsAnothersNowIsPassedOver) {
   auto [id, listener] = open_meeting_place();
   id.secret = random_bytes(kSecretBytes);  // whoever listens does not know the secret
-  leave(id.text());
+  leave(id_text(id));
   std::atomic<bool> over = false;
   std::thread another([&, socket = std::move(listener)] {
     while (!over) {

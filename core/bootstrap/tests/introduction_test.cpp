@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "introduction.hpp"
 
 #include <sys/socket.h>
 
+#include "handshake.hpp"
 #include "meeting_fixture.hpp"
-#include "tcp_guest.hpp"
 
 namespace tutti::core::test {
 namespace {
@@ -29,9 +28,9 @@ TEST(Introduction, AWelcomeIsWaitedForLongerThanAnAttempt) {
     guest.stream().put(FrameKind::welcome, encode(Welcome{0, 1, 2}));
     guest.stream().flush();
   });
-  const Caller caller{.rank = 1, .nranks = 2, .host = 0, .secret = secret, .job = "job"};
+  const Caller caller{.rank = 1, .nranks = 2, .host = 0};
   try {
-    EXPECT_EQ(introduce(caller, address, Deadline(2s), Deadline(60s)).welcome.rank, 1u);
+    EXPECT_EQ(introduce(caller, {{}, "", secret, "job"}, address, Deadline(2s), Deadline(60s)).welcome.rank, 1u);
   } catch (const Discouraged& why) {
     ADD_FAILURE() << why.problem;
   }

@@ -10,7 +10,7 @@
 
 #include "control_mesh.hpp"
 #include "meeting_fixture.hpp"
-#include "mesh_frames.hpp"
+#include "packet.hpp"
 
 namespace tutti::core::test {
 namespace {
@@ -182,22 +182,22 @@ TEST(PairMessages, ArriveWhicheverOtherRanksDie) {
 
 TEST(PairRoute, IsShortAndNeverGoesBack) {
   for (const uint32_t nranks : {2u, 3u, 7u, 64u, 100u})
-    for (const PairWay way : {PairWay::up, PairWay::down})
+    for (const Route way : {Route::up, Route::down})
       for (uint32_t from = 0; from < nranks; ++from)
         for (uint32_t to = 0; to < nranks; ++to) {
           uint32_t here = from, hops = 0;
           for (; here != to; ++hops) {
             const auto neighbours = mesh_neighbours(here, nranks);
-            const auto choice = pair_hops(here, to, nranks, way);
+            const auto choice = ring_hops(here, to, nranks, way);
             ASSERT_FALSE(choice.empty());
             for (const uint32_t hop : choice) {
               EXPECT_TRUE(std::binary_search(neighbours.begin(), neighbours.end(), hop)) << here << " to " << hop;
-              EXPECT_LT(pair_distance(hop, to, nranks, way), pair_distance(here, to, nranks, way));
+              EXPECT_LT(ring_distance(hop, to, nranks, way), ring_distance(here, to, nranks, way));
             }
             here = choice.front();
           }
           EXPECT_LE(hops, std::bit_width(nranks - 1)) << from << " to " << to << " of " << nranks;
-          EXPECT_TRUE(pair_hops(to, to, nranks, way).empty());
+          EXPECT_TRUE(ring_hops(to, to, nranks, way).empty());
         }
 }
 
@@ -234,27 +234,49 @@ TEST(PairLedger, DropsWhatComesTwiceAndHoldsBackWhatComesEarly) {
   EXPECT_EQ(sender.send(7, "m"), kMaxPairsUntaken + 1);
 }
 
-TEST(PairFrame, ComesBackAndLiesAreRefused) {
-  const PairFrame frame{PairFrame::What::message, 1, 4, PairWay::down, 9, "bytes"};
-  const std::string bytes = encode(frame);
-  const PairFrame back = decode_pair(bytes, 5);
+TEST(Packet, ComesBackAndLiesAreRefused) {
+  const Packet packet{PacketKind::message, Route::down, 1, 4, 9, "bytes"};
+  const std::string bytes = encode(packet);
+  const Packet back = decode_packet(bytes, 5);
+  EXPECT_EQ(back.kind, PacketKind::message);
   EXPECT_EQ(back.origin, 1u);
   EXPECT_EQ(back.target, 4u);
-  EXPECT_EQ(back.way, PairWay::down);
+  EXPECT_EQ(back.route, Route::down);
   EXPECT_EQ(back.number, 9u);
   EXPECT_EQ(back.bytes, "bytes");
-  const auto refused = [](PairFrame lie, uint32_t nranks = 5) {
+  const auto refused = [](Packet lie, uint32_t nranks = 5) {
     const std::string said = encode(lie);
-    return failure_of([&] { decode_pair(said, nranks); }).has_value();
+    return failure_of([&] { decode_packet(said, nranks); }).has_value();
   };
-  EXPECT_TRUE(refused(frame, 4)) << "rank 4 of 4";
-  EXPECT_TRUE(refused({PairFrame::What::message, 4, 4, PairWay::up, 1, ""})) << "to itself";
-  EXPECT_TRUE(refused({PairFrame::What::taken, 1, 4, PairWay::up, 1, "bytes"}));
-  EXPECT_TRUE(refused({static_cast<PairFrame::What>(2), 1, 4, PairWay::up, 1, ""}));
-  EXPECT_TRUE(refused({PairFrame::What::message, 1, 4, static_cast<PairWay>(3), 1, ""}));
+  EXPECT_TRUE(refused(packet, 4)) << "rank 4 of 4";
+  EXPECT_TRUE(refused({PacketKind::message, Route::up, 4, 4, 1, ""})) << "to itself";
+  EXPECT_TRUE(refused({PacketKind::taken, Route::up, 1, 4, 1, "bytes"}));
+  EXPECT_TRUE(refused({static_cast<PacketKind>(8), Route::up, 1, 4, 1, ""}));
+  EXPECT_TRUE(refused({PacketKind::message, static_cast<Route>(5), 1, 4, 1, ""}));
+  EXPECT_TRUE(refused({PacketKind::message, Route::back, 1, 4, 1, ""}));
+  EXPECT_TRUE(refused({PacketKind::ask, Route::up, 1, 4, 1, ""}));
+  EXPECT_TRUE(refused({PacketKind::answer, Route::flood, 1, 4, 1, ""}));
+  EXPECT_TRUE(refused({PacketKind::part, Route::flood, 1, 4, 1, ""}));
+  EXPECT_TRUE(refused({PacketKind::loss, Route::flood, 5, 4, 1, ""})) << "rank 5 of 5";
   const std::string longest(kMaxPairMessage + 1, 'x');
-  EXPECT_TRUE(refused({PairFrame::What::message, 1, 4, PairWay::up, 1, longest}));
-  for (size_t n = 0; n < 24; ++n) EXPECT_TRUE(failure_of([&] { decode_pair(bytes.substr(0, n), 5); })) << n;
+  EXPECT_TRUE(refused({PacketKind::message, Route::up, 1, 4, 1, longest}));
+  for (size_t n = 0; n < 32; ++n) EXPECT_TRUE(failure_of([&] { decode_packet(bytes.substr(0, n), 5); })) << n;
+}
+
+TEST(Packet, MustComeAlongItsRoute) {
+  constexpr uint32_t nranks = 8;
+  const auto leads = [](PacketKind kind, Route route, uint32_t origin, uint32_t target, uint32_t peer, uint32_t rank) {
+    return leads_here({kind, route, origin, target}, peer, rank, nranks);
+  };
+  EXPECT_TRUE(leads(PacketKind::part, Route::neighbour, 1, 2, 1, 2));
+  EXPECT_FALSE(leads(PacketKind::part, Route::neighbour, 0, 2, 1, 2)) << "in another rank's name";
+  EXPECT_FALSE(leads(PacketKind::part, Route::neighbour, 1, 3, 1, 2)) << "for another rank";
+  EXPECT_TRUE(leads(PacketKind::message, Route::up, 1, 6, 1, 5));
+  EXPECT_TRUE(leads(PacketKind::message, Route::up, 7, 2, 7, 1));
+  EXPECT_TRUE(leads(PacketKind::message, Route::down, 6, 1, 2, 1));
+  EXPECT_FALSE(leads(PacketKind::message, Route::up, 1, 6, 5, 1)) << "it goes back";
+  EXPECT_FALSE(leads(PacketKind::message, Route::up, 1, 6, 1, 7)) << "it overshoots";
+  EXPECT_FALSE(leads(PacketKind::message, Route::up, 3, 6, 2, 4)) << "from before its origin";
 }
 
 }  // namespace

@@ -9,7 +9,7 @@
 #include "frame_stream.hpp"
 #include "meeting.hpp"
 #include "meeting_fixture.hpp"
-#include "mesh_frames.hpp"
+#include "packet.hpp"
 #include "wire.hpp"
 
 namespace tutti::core::test {
@@ -387,7 +387,7 @@ FrameStream introduce(uint16_t port, const std::string& secret, const std::strin
   const std::string hub_nonce = read(kNonceBytes);
   read(kProofBytes);
   stream.put(std::make_shared<const std::string>(spoke_proof(secret, nonce, hub_nonce)));
-  stream.put(FrameKind::hello, WireWriter().text("job").u32(1).u32(2).text("a liar").text(contact).take());
+  stream.put(FrameKind::hello, WireWriter().text("job").u32(1).u32(2).text("a liar").text(contact).text("").take());
   stream.flush();
   return stream;
 }
@@ -417,7 +417,7 @@ TEST(TcpMeeting, ARankThatCannotTakePartSaysWhy) {
       };
       Environment environment;
       environment.secret = std::string(32, 's');
-      meet_by_tcp(meeting, {{"127.0.0.1", port.port()}, "a test", ""}, environment, door, 60s);
+      meet_by_tcp(meeting, environment, door, Deadline(60s));
     });
     for (uint32_t rank = 0; rank < 3; ++rank)
       expect_failure(failures[rank], rank == unfit ? TUTTI_NO_RESOURCES : TUTTI_PEER_FAILED,
@@ -442,7 +442,7 @@ TEST(TcpMeeting, AMemberThatBreaksTheProtocolIsLost) {
                       {contact, frame_header(99, 0), "unknown kind 99"},
                       {contact, frame_header(kind(FrameKind::contacts), 0), "only rank 0 sends"},
                       {contact, frame_header(kind(FrameKind::hello), 3) + "abc", "only rank 0 sends"},
-                      {contact, frame_header(kind(FrameKind::failure), 8) + WireWriter().u64(7).take(), "4 left"},
+                      {contact, frame_header(kind(FrameKind::error), 8) + WireWriter().u64(7).take(), "4 left"},
                       {"abc", "", "3 left"},
                       {std::string(kMaxContact, 'x'), "", "bytes announced"}};
   for (const Lie& lie : lies) {

@@ -23,7 +23,7 @@ TEST(UniqueId, RanksMeetAndShareItsSecret) {
     EXPECT_LE(id.size(), kMaxUniqueId);
     expect_no_failures(run_ranks(nranks, [&](uint32_t rank) {
       const auto bootstrap = make_bootstrap(by_id(id, rank, nranks), 60s);
-      EXPECT_EQ(bootstrap->secret(), UniqueId::parse(id).secret);
+      EXPECT_EQ(bootstrap->secret(), parse_id(id).secret);
       gather_and_check(*bootstrap, 5);
     }));
     // An id serves once.
@@ -47,29 +47,26 @@ TEST(UniqueId, ContradictionsEndTheMeetingAtOnce) {
 }
 
 TEST(UniqueId, TextsRoundTripAndKeepTheirLimit) {
-  UniqueId id;
-  id.port = 4711;
-  id.name = random_bytes(kIdNameBytes);
-  id.secret = random_bytes(kSecretBytes);
+  constexpr uint16_t port = 4711;
+  MeetingPlace id{{}, "", random_bytes(kSecretBytes), to_hex(random_bytes(kIdNameBytes))};
   for (char i = 1; i <= 40; ++i) {
-    id.addresses.push_back(SocketAddress::from_bytes(std::string("\x0a\0\0", 3) + i, id.port));
-    id.addresses.push_back(SocketAddress::from_bytes(std::string(15, '\x20') + i, id.port));
-    const std::string text = id.text();
+    id.addresses.push_back(SocketAddress::from_bytes(std::string("\x0a\0\0", 3) + i, port));
+    id.addresses.push_back(SocketAddress::from_bytes(std::string(15, '\x20') + i, port));
+    const std::string text = id_text(id);
     ASSERT_LE(text.size(), kMaxUniqueId);
-    const UniqueId back = UniqueId::parse(text);
-    EXPECT_EQ(back.port, id.port);
-    EXPECT_EQ(back.name, id.name);
+    const MeetingPlace back = parse_id(text);
+    EXPECT_EQ(back.job, id.job);
     EXPECT_EQ(back.secret, id.secret);
     EXPECT_GE(back.addresses.size(), std::min<size_t>(id.addresses.size(), 6));
     for (size_t a = 0; a < back.addresses.size(); ++a) EXPECT_TRUE(back.addresses[a] == id.addresses[a]);
     // Cut anywhere it is refused, or names fewer addresses; it never crashes.
     for (size_t cut = 0; cut < text.size(); ++cut) {
-      const auto failure = failure_of([&] { UniqueId::parse(text.substr(0, cut)); });
+      const auto failure = failure_of([&] { parse_id(text.substr(0, cut)); });
       if (cut < 3 + 2 * (8 + kIdNameBytes + kSecretBytes + 5) || cut % 2 == 0)
         expect_failure(failure, TUTTI_INVALID_ARGUMENT, {"no unique id"});
     }
   }
-  expect_failure(failure_of([&] { UniqueId::parse("id:" + std::string(254, '0')); }), TUTTI_INVALID_ARGUMENT,
+  expect_failure(failure_of([&] { parse_id("id:" + std::string(254, '0')); }), TUTTI_INVALID_ARGUMENT,
                  {"257 characters"});
 }
 

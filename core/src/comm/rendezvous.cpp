@@ -54,7 +54,7 @@ std::unique_ptr<Bootstrap> meet(const Configuration& configuration, const Succes
     rendezvous.nranks = configuration.nranks;
   }
   rendezvous.newcomers = succession.newcomers;
-  rendezvous.hopeless = succession.hopeless;
+  rendezvous.obstacle = succession.hopeless;
   rendezvous.joins = configuration.joins;
   rendezvous.all_gather = configuration.all_gather;
   rendezvous.context = configuration.all_gather_context;

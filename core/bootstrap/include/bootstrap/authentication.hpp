@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How two ends of a connection prove to each other that they know the job's secret, without sending it.
+// Two ends of a connection prove to each other that they know the job's secret, without sending it.
 //
 //   spoke -> hub    kMagic, version, spoke's nonce
 //   hub -> spoke    kMagic, version, hub's nonce, HMAC-SHA256(secret, "hub" + both nonces)
@@ -17,7 +17,7 @@
 namespace tutti::core {
 
 inline constexpr std::string_view kMagic = "TUTTIMET";
-inline constexpr uint32_t kMeetingVersion = 4;
+inline constexpr uint32_t kMeetingVersion = 5;
 inline constexpr size_t kPrefixBytes = 12;  // magic and version: the part that every version understands
 inline constexpr size_t kNonceBytes = 32;
 inline constexpr size_t kProofBytes = 32;

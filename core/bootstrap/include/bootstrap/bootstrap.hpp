@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How the ranks of a communicator meet, exchange a few bytes before any transport exists, and learn of each other's
+// The ranks of a communicator meet, exchange a few bytes before any transport exists, and learn of each other's
 // end while it lives. A meeting (meeting.hpp) introduces them; the control plane carries everything after that.
 #pragma once
 #include <tutti/plugin/types.h>
@@ -108,14 +108,14 @@ struct Rendezvous {
   // of arrival.
   uint32_t newcomers = 0;
   bool joins = false;
-  // id: only. Why not all can come, as the caller knows otherwise; "" as long as they can. Asked now and then by the
-  // thread that meets; nullptr: nothing is known.
-  std::function<std::string()> hopeless = nullptr;
+  // id: only. The reason why some rank cannot come, from a source of the caller's; "" while all can. The thread that
+  // meets calls it now and then. nullptr: there is no such source.
+  std::function<std::string()> obstacle = nullptr;
   AllGatherFunction all_gather = nullptr;
   void* context = nullptr;
   EnvironmentLookup environment = nullptr;  // nullptr: getenv
   BootstrapLog log = nullptr;               // nullptr: errors and warnings to standard error
-  // How long rank 0 listens to a connection that has not proved to be a rank.
+  // Rank 0 closes a connection that has not proved to be a rank within this time.
   std::chrono::nanoseconds handshake_limit = std::chrono::seconds(10);
   std::shared_ptr<const Tls> tls = nullptr;  // filled in by make_bootstrap from the environment
 };

@@ -29,9 +29,9 @@ namespace tutti::core {
 // The most bytes that one rank may give to one all_gather.
 inline constexpr uint64_t kMaxContribution = 4u << 20;
 
-// That a rank has ended the communicator's use, by its death or otherwise.
+// A rank has ended its use of the communicator, by its death or otherwise.
 struct Loss {
-  // How many losses its author knew of: a first cause has 0, what follows from it has more.
+  // The number of losses that its author knew of: 0 for a first cause, more for its consequences.
   uint64_t epoch = 0;
   uint32_t rank = 0;  // the culprit
   tutti_status status = TUTTI_PEER_FAILED;
@@ -40,26 +40,27 @@ struct Loss {
   uint64_t gathers = 0;   // all_gathers that its author had completed
   bool innocent = false;  // `rank` only tells of the failure: which rank is at fault is not known
 
+  static void fields(auto& wire, auto& loss) {
+    wire(loss.epoch, loss.rank, loss.status, loss.gone, loss.reason, loss.gathers, loss.innocent);
+  }
   std::string text() const { return "rank " + std::to_string(rank) + " " + reason; }
 };
 
 // The kinds of notices. Each kind is sent and taken by one part of the library.
 enum class NoticeKind : uint32_t {
-  loss = 1,         // the control plane's own
-  left = 2,         // the control plane's own
-  ask = 3,          // the control plane's own
-  pair = 4,         // the control plane's own: a pair message that no single route could carry
-  membership = 16,  // who goes on after a failure
+  membership = 16,  // the members of the next communicator
   calls = 17        // what ranks have called
 };
 
 struct Notice {
-  uint32_t rank = 0;  // who sent it
+  uint32_t rank = 0;  // the sender
   std::string bytes;
 };
 inline constexpr uint64_t kMaxNotice = 64u << 10;
 // The most notices of one kind that wait to be taken. Beyond it the oldest are dropped.
 inline constexpr size_t kMaxNoticesKept = 4096;
+
+struct Packet;  // what travels between control planes
 
 // One round of an all_gather: the rank passes on the bytes of so many ranks up to itself, and gets as many.
 struct GatherRound {
@@ -142,29 +143,20 @@ class ControlPlane {
   void leave(bool all_know) noexcept;
 
  protected:
-  // To all other ranks.
-  virtual void spread(NoticeKind kind, std::string_view bytes) = 0;
-  // Says goodbye to whoever would otherwise take this rank's end for a death.
+  // Lets a packet of this rank's travel by its route; it may be lost with a rank on the way.
+  virtual void send(Packet packet) = 0;
+  // Says goodbye to those that would otherwise take this rank's end for a death.
   virtual void say_goodbye() {}
-  // To the rank that asked with `number`.
-  virtual void reply(uint32_t asker, uint64_t number, std::string_view bytes) = 0;
-  // One round's bytes of an all_gather to a rank that is a power of two after this one.
-  virtual void pass(uint32_t peer, uint64_t gather, uint32_t round, std::string_view bytes) = 0;
-  // A pair frame of this rank's to its target; may be lost with a rank on the way.
-  virtual void carry(const PairFrame& frame) = 0;
 
-  // For implementations; `bytes` come from another rank and are checked here. Throws Failure when they are ill.
-  void deliver(uint32_t origin, NoticeKind kind, std::string_view bytes);
-  void deliver_reply(uint32_t origin, uint64_t number, std::string_view bytes);
-  void deliver_part(uint32_t origin, uint64_t gather, uint32_t round, std::string_view bytes);
-  void deliver_pair(const PairFrame& frame);
-  // Sends again what the loss of another rank may have swallowed, when that is due. When it is due next; nothing: only
-  // after another rank is lost. Called by an implementation that can lose frames, after each delivery.
-  std::optional<Deadline::Clock::time_point> send_pairs_again();
-  // The rank has closed its connection in order. The other messages of that rank came before.
+  // For implementations. A packet has come that is flooded or for this rank. Throws Failure when its bytes are ill.
+  void deliver(const Packet& packet);
+  // The rank has closed its connection in order. The other packets of that rank came before.
   void deliver_goodbye(uint32_t origin);
-  // A loss that was noticed here: noted, and spread unless it is known already.
+  // A rank's end that was noticed here: noted, and spread unless it is known already.
   void notice_loss(uint32_t rank, std::string reason);
+  // Sends again the pair messages that the loss of another rank may have swallowed, when that is due. When it is due
+  // next; nothing: only after another rank is lost. Called after each delivery by an implementation that can lose them.
+  std::optional<Deadline::Clock::time_point> send_pairs_again();
   // "rank 3: control plane: "
   std::string me() const { return "rank " + std::to_string(rank_) + ": control plane: "; }
 
@@ -172,46 +164,60 @@ class ControlPlane {
   const uint32_t nranks_;
 
  private:
+  // The state of a rank, as known here.
+  struct Peer {
+    std::optional<Loss> loss;  // the first
+    bool left = false;
+    bool closed = false;  // nothing more comes from it directly
+    // The last all_gather that it may complete: once it has left, the last that it had entered (where that one failed,
+    // the rank has told why, or all ranks hear of it by themselves); once it has told that it is lost, the last
+    // completed.
+    std::optional<uint64_t> last_gather;
+
+    bool gone() const { return left || (loss && loss->gone); }
+  };
   struct Answer {
     uint64_t gathers = 0;  // that the rank has entered
     std::string state;
+
+    static void fields(auto& wire, auto& answer) { wire(answer.gathers, answer.state); }
   };
-  struct RollCall {
-    std::vector<std::optional<Answer>> answers;
-    uint32_t missing = 0;
-  };
+  using Answers = std::vector<std::optional<Answer>>;  // by rank
+
   // Notes a loss; false: nothing new. state_mutex_ is held.
   bool note(const Loss& loss);
+  // Notes a loss that was found here, and tells it when it is new.
+  void tell(Loss loss);
+  void hear_loss(const Packet& packet);
   void wake();
-  std::vector<std::optional<Answer>> ask_all(std::chrono::nanoseconds limit);
+  Answer own_answer();
+  Answers ask_all(std::chrono::nanoseconds limit);
   // nullptr: none is known. state_mutex_ is held.
   const Loss* first_loss() const;
   std::vector<std::string> disseminate(uint64_t gather, const std::string& mine, const Deadline& deadline);
-  std::string await_part(uint64_t gather, uint32_t round, uint32_t from, const Deadline& deadline);
-  std::optional<std::string> part_by(uint64_t gather, uint32_t round, uint32_t from, const Deadline& deadline);
-  // Why `from`'s part can no longer be waited for; nothing: it can. state_mutex_ is held.
-  std::optional<Failure> hopeless(uint64_t gather, uint32_t from) const;
+  std::string await_part(uint64_t gather, uint32_t from, const Deadline& deadline);
+  std::optional<std::string> part_by(uint64_t gather, uint32_t from, const Deadline& deadline);
+  // Why `from`'s part can no longer come; nothing: it can. state_mutex_ is held.
+  std::optional<Failure> part_is_lost(uint64_t gather, uint32_t from) const;
   std::vector<uint32_t> absent_from(uint64_t gather);
-  // A rank that may have carried pair frames does so no more.
+  void keep_part(const Packet& packet);
+  void take_pair(const Packet& packet);
+  // A rank that may have carried pair messages does so no more.
   void routes_changed(uint32_t rank);
 
   mutable std::mutex state_mutex_;
   std::condition_variable changed_;
   std::atomic<bool> failed_{false};
   std::atomic<bool> leaving_{false};
-  std::map<uint32_t, Loss> lost_;  // by rank
-  std::vector<char> left_;
-  std::vector<char> closed_;  // nothing more comes from that rank directly
+  std::vector<Peer> peers_;  // by rank
+  uint64_t losses_ = 0;      // how many ranks are lost
   std::map<NoticeKind, std::deque<Notice>> notices_;
   std::function<std::string()> state_;
-  std::map<uint64_t, RollCall> roll_calls_;  // by number
+  std::map<uint64_t, Answers> roll_calls_;  // by number
   uint64_t next_roll_call_ = 1;
-  uint64_t gathers_ = 0, completed_ = 0;  // entered and completed by this rank
-  uint64_t completed_somewhere_ = 0;      // by a rank that said so when it told of a loss
-  // By rank, the last that it may complete: once it has left, the last that it had entered (where that one failed, the
-  // rank has told why, or all ranks hear of it by themselves); once it has told that it is lost, the last completed.
-  std::vector<std::optional<uint64_t>> stopped_;
-  std::map<std::pair<uint64_t, uint32_t>, std::string> parts_;  // by (gather, round), not yet taken
+  uint64_t gathers_ = 0, completed_ = 0;                        // entered and completed by this rank
+  uint64_t completed_somewhere_ = 0;                            // by a rank that said so when it told of a loss
+  std::map<std::pair<uint64_t, uint32_t>, std::string> parts_;  // by (gather, from), not yet taken
   std::mutex pair_mutex_;                                       // guards what follows
   PairLedger pairs_;
   std::atomic<bool> has_pairs_{false};

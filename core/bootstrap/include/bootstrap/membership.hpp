@@ -40,6 +40,10 @@ struct MembershipNotice {
   uint64_t round = 0;
   Roster roster;      // decision
   bool made = false;  // vote, word
+
+  static void fields(auto& wire, auto& notice) {
+    wire(notice.what, notice.round, notice.made, notice.roster.place, notice.roster.members);
+  }
 };
 
 // One thread at a time. All ranks call gather and confirm equally often.
@@ -84,8 +88,7 @@ class Membership {
   std::set<uint32_t> silent_;
 };
 
-// As bytes and back. Decoding throws Failure{TUTTI_MISMATCH}.
-std::string encode(const MembershipNotice& notice);
+// Throws Failure{TUTTI_MISMATCH}.
 MembershipNotice decode_membership(std::string_view bytes, uint32_t nranks);
 
 }  // namespace tutti::core

@@ -26,26 +26,6 @@ struct PairMessage {
   std::string bytes;
 };
 
-// Which way round the ring of ranks a frame goes, or to all ranks.
-enum class PairWay : uint32_t { up = 0, down = 1, flood = 2 };
-
-// One packet: a message, or the number of the last message that was taken.
-struct PairFrame {
-  enum class What : uint32_t { message = 0, taken = 1 } what = What::message;
-  uint32_t origin = 0;
-  uint32_t target = 0;
-  PairWay way = PairWay::up;
-  uint64_t number = 0;
-  std::string_view bytes;  // message: lie in what was decoded
-};
-
-// How far `to` is from `from`, in ranks, that way round.
-uint32_t pair_distance(uint32_t from, uint32_t to, uint32_t nranks, PairWay way);
-// The ranks to which `rank` may pass a frame for `target`, the best first: those a power of two further that do not
-// overshoot. Each is nearer to the target, so a frame never goes in circles, and with all links up it arrives after at
-// most log2(nranks) hops.
-std::vector<uint32_t> pair_hops(uint32_t rank, uint32_t target, uint32_t nranks, PairWay way);
-
 // One thread at a time.
 class PairLedger {
  public:

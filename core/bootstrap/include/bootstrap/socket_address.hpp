@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <vector>
 
 #include "bootstrap/descriptor.hpp"
@@ -28,7 +29,7 @@ class SocketAddress {
  public:
   SocketAddress() = default;
   SocketAddress(const sockaddr* address, socklen_t bytes);
-  // From 4 or 16 bytes in network order.
+  // From 4 or 16 bytes in network order; unspecified from any other number of them.
   static SocketAddress from_bytes(std::string_view bytes, uint16_t port);
   // Unspecified where the socket is not connected.
   static SocketAddress local_of(int socket) { return end_of(socket, ::getsockname); }
@@ -39,9 +40,18 @@ class SocketAddress {
   int family() const { return storage_.ss_family; }
   uint16_t port() const;
   std::string bytes() const;  // 4 or 16, network order
+  std::string host() const;   // "10.0.0.1", "::1"; "" where it is unspecified
   std::string text() const;   // "10.0.0.1:80", "[::1]:80"
   bool operator==(const SocketAddress& other) const {
     return family() == other.family() && port() == other.port() && bytes() == other.bytes();
+  }
+  // As port and bytes. An ill one is unspecified once read.
+  static void fields(auto& wire, auto& address) {
+    uint32_t port = address.port();
+    std::string bytes = address.bytes();
+    wire(port, bytes);
+    if constexpr (!std::is_const_v<std::remove_reference_t<decltype(address)>>)
+      address = port > 65535 ? SocketAddress() : from_bytes(bytes, static_cast<uint16_t>(port));
   }
 
  private:

@@ -16,10 +16,6 @@ struct Traffic {
     frames_received += other.frames_received;
     return *this;
   }
-  Traffic operator-(const Traffic& other) const {
-    return {bytes_sent - other.bytes_sent, frames_sent - other.frames_sent, bytes_received - other.bytes_received,
-            frames_received - other.frames_received};
-  }
 };
 
 }  // namespace tutti::core

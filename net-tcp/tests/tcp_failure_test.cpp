@@ -225,6 +225,18 @@ void mail_in(int pipe, uint32_t from, uint32_t to) {
   PairMail::job().put(7, to, {from, letter});
 }
 
+// The core gives a lost peer up before it has the record of the loss.
+TEST_P(Failure, AGivenUpPeerHasNoRecordAndNoRoom) {
+  a->close();
+  for (int i = 0; i < 1000; ++i) b->progress();
+  int word = 0;
+  EXPECT_EQ(b->receive(0, 0, &word, sizeof word, 1), TUTTI_AGAIN) << "it is lost now";
+  ASSERT_EQ(table().fail_peer(b->endpoint, 0), TUTTI_OK);
+  for (int i = 0; i < 10; ++i) b->progress();
+  EXPECT_TRUE(b->failures.empty()) << b->failures[0];
+  EXPECT_EQ(b->receive(0, 0, &word, sizeof word, 2), TUTTI_PEER_FAILED);
+}
+
 TEST(Killed, APeerThatDiesIsNoticedWithinASecond) {
   host().settings = {{"TUTTI_TCP_INTERFACE", "127.0.0.1"}};
   for (const bool busy : {true, false}) {

@@ -58,7 +58,15 @@ void Endpoint::on_offer(uint32_t index, const PairMessage& offer) {
   if (peer.link) throw ib::error(TUTTI_INVALID_ARGUMENT, "a second offer");
   try {
     if (!peer.has_offer) offer_to(index);
-    if (offer.shape != shape_) throw ib::error(TUTTI_MISMATCH, "{}", differences(index, offer.shape));
+    const Shape& theirs = offer.shape;
+    if (theirs != shape_)
+      throw sdk::Error(TUTTI_MISMATCH,
+                       sdk::differences(rank(), index,
+                                        {{"the number of ranks", shape_.nranks, theirs.nranks},
+                                         {"the number of lanes", shape_.lanes, theirs.lanes},
+                                         {"TUTTI_IB_CREDITS", shape_.credits, theirs.credits},
+                                         {"TUTTI_IB_EAGER_BYTES", shape_.eager_bytes, theirs.eager_bytes},
+                                         {"TUTTI_IB_FRAGMENT_BYTES", shape_.fragment_bytes, theirs.fragment_bytes}}));
     PairMessage ready{.kind = PairKind::kReady};
     std::vector<std::unique_ptr<Path>> paths;
     std::string why;
@@ -127,15 +135,6 @@ std::vector<Pairing> Endpoint::pairs_with(uint32_t peer, const std::vector<Offer
                     gids_in_words(own), gids_in_words(theirs),
                     settings().gid_index ? "; TUTTI_IB_GID_INDEX leaves only one to choose from" : "");
   return pairs;
-}
-
-std::string Endpoint::differences(uint32_t peer, const Shape& theirs) const {
-  return sdk::differences(rank(), peer,
-                          {{"the number of ranks", shape_.nranks, theirs.nranks},
-                           {"the number of lanes", shape_.lanes, theirs.lanes},
-                           {"TUTTI_IB_CREDITS", shape_.credits, theirs.credits},
-                           {"TUTTI_IB_EAGER_BYTES", shape_.eager_bytes, theirs.eager_bytes},
-                           {"TUTTI_IB_FRAGMENT_BYTES", shape_.fragment_bytes, theirs.fragment_bytes}});
 }
 
 }  // namespace tutti::ib

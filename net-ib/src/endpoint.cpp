@@ -87,18 +87,20 @@ bool Endpoint::advance() {
     leaving_.clear();
   }
   if (!failed_.empty()) settle_failures();
-  if (++polls_ % kClockPolls == 0) watch_the_clock();
-  if (!working_.empty()) advance_links();
+  if (++polls_ % kClockPolls == 0 && !closing_ && Clock::now() >= next_heartbeat_) {
+    next_heartbeat_ = Clock::now() + kHeartbeatPeriod;
+    for (const Peer& peer : peers_)
+      if (peer.link) peer.link->heartbeat();
+  }
+  std::vector<Link*> links;
+  links.swap(working_);
+  for (Link* link : links) {
+    link->in_working = false;
+    link->advance();
+    if (link->has_work()) wants_advance(*link);
+  }
   flush();
   return any;
-}
-
-void Endpoint::watch_the_clock() {
-  const auto now = Clock::now();
-  if (now < next_heartbeat_ || closing_) return;
-  next_heartbeat_ = now + kHeartbeatPeriod;
-  for (const Peer& peer : peers_)
-    if (peer.link) peer.link->heartbeat();
 }
 
 bool Endpoint::poll(Rail& rail) {
@@ -121,7 +123,13 @@ void Endpoint::handle(Rail& rail, const ibv_wc& wc) {
   if (work == Work::kMarker) return path->marker_flushed();
   if (work == Work::kHeartbeat) path->heartbeat_answered();
   if (wc.status != IBV_WC_SUCCESS) return path_failed(*path, in_words(wc.status));
-  if (work == Work::kSent) on_sent(*path, index);
+  if (work != Work::kSent || path->state() == Path::State::kDead) return;
+  while (static_cast<int32_t>(path->acked() - index) <= 0) {
+    const Flight flight = path->flight(path->acked());
+    path->acknowledge_one();
+    path->link->on_acked(flight);
+  }
+  if (path->link->has_work()) wants_advance(*path->link);
 }
 
 void Endpoint::on_receive(Rail& rail, const ibv_wc& wc) {
@@ -144,26 +152,6 @@ void Endpoint::on_receive(Rail& rail, const ibv_wc& wc) {
   if (link.is_up() && path->is_up() && path->owes_credit()) {
     path->tell_credit();
     wants_flush(*path);
-  }
-}
-
-void Endpoint::on_sent(Path& path, uint32_t index) {
-  if (path.state() == Path::State::kDead) return;
-  while (static_cast<int32_t>(path.acked() - index) <= 0) {
-    const Flight flight = path.flight(path.acked());
-    path.acknowledge_one();
-    path.link->on_acked(flight);
-  }
-  if (path.link->has_work()) wants_advance(*path.link);
-}
-
-void Endpoint::advance_links() {
-  std::vector<Link*> links;
-  links.swap(working_);
-  for (Link* link : links) {
-    link->in_working = false;
-    link->advance();
-    if (link->has_work()) wants_advance(*link);
   }
 }
 
@@ -240,7 +228,9 @@ Endpoint::~Endpoint() {
   closing_ = true;
   try {
     if (!is_aborted()) leave_in_order();
-    report_rails();
+    for (const auto& rail : rails_)
+      log(TUTTI_LOG_INFO, "rail {}: sent {} bytes in {} frames, received {} bytes in {} frames", rail->port().name(),
+          rail->bytes_sent, rail->frames_sent, rail->bytes_received, rail->frames_received);
   } catch (const std::exception& e) {
     log(TUTTI_LOG_ERROR, "while closing: {}", e.what());
   }
@@ -276,12 +266,6 @@ std::vector<sdk::RailFacts> Endpoint::rail_facts() const {
     all.push_back(std::move(facts));
   }
   return all;
-}
-
-void Endpoint::report_rails() const {
-  for (const auto& rail : rails_)
-    log(TUTTI_LOG_INFO, "rail {}: sent {} bytes in {} frames, received {} bytes in {} frames", rail->port().name(),
-        rail->bytes_sent, rail->frames_sent, rail->bytes_received, rail->frames_received);
 }
 
 }  // namespace tutti::ib

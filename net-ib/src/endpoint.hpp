@@ -70,16 +70,11 @@ class Endpoint : public sdk::NetworkEndpoint<Endpoint, Link> {
   void refuse(uint32_t peer, tutti_status status, const std::string& text);
   void fail_connecting(uint32_t peer, tutti_status status, const std::string& text);
   std::vector<Pairing> pairs_with(uint32_t peer, const std::vector<OfferedRail>& theirs) const;
-  std::string differences(uint32_t peer, const Shape& theirs) const;
   bool poll(Rail& rail);
   void handle(Rail& rail, const ibv_wc& wc);
   void on_receive(Rail& rail, const ibv_wc& wc);
-  void on_sent(Path& path, uint32_t index);
-  void watch_the_clock();
   void settle_failures();
-  void advance_links();
   void leave_in_order();
-  void report_rails() const;
 
   Domain& domain_;
   const Shape shape_;

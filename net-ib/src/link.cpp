@@ -171,19 +171,12 @@ void Link::advance() {
   size_t kept = 0;
   for (size_t i = 0; i < busy_.size(); ++i) {
     const uint32_t lane = busy_[i];
-    if (advance_lane(lane))
-      lanes_[lane].busy = false;
-    else
-      busy_[kept++] = lane;
+    const bool told = tell(lane), handed = hand_over(lane);
+    retire_sends(lane);
+    lanes_[lane].busy = !told || !handed;
+    if (lanes_[lane].busy) busy_[kept++] = lane;
   }
   busy_.resize(kept);
-}
-
-bool Link::advance_lane(uint32_t lane) {
-  const bool told = tell(lane);
-  const bool handed = hand_over(lane);
-  retire_sends(lane);
-  return told && handed;
 }
 
 bool Link::send_notes() {

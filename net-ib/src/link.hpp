@@ -166,7 +166,6 @@ class Link : public sdk::NetworkLink<Link, Endpoint> {
   void make_busy(uint32_t lane);
   bool send_notes();
   bool send_again();
-  bool advance_lane(uint32_t lane);
   bool tell(uint32_t lane);
   bool hand_over(uint32_t lane);
   bool hand_eager(uint32_t lane, uint32_t sequence, Send& send);

@@ -70,23 +70,19 @@ std::string refusal(const Port& port, const Settings& settings) {
   return port.infiniband ? "it has no GID" : "it has no RoCE v2 GID: give its network interface an address";
 }
 
-std::string all_refusals(const std::vector<Port>& ports) {
-  std::string text;
-  for (const Port& port : ports) text += (text.empty() ? "" : "; ") + port.name() + ": " + port.why;
-  return text;
-}
-
 }  // namespace
 
 void choose_ports(std::vector<Port>& ports, const Settings& settings, int numa, std::vector<size_t>* order) {
   order->clear();
+  std::string refusals;
   for (size_t i = 0; i < ports.size(); ++i) {
     ports[i].chosen = false;
     ports[i].why = refusal(ports[i], settings);
     if (ports[i].why.empty()) order->push_back(i);
+    refusals += (i ? "; " : "") + ports[i].name() + ": " + ports[i].why;
   }
   if (order->empty())
-    throw error(TUTTI_NOT_SUPPORTED, "no verbs port can be used: {}{}", all_refusals(ports),
+    throw error(TUTTI_NOT_SUPPORTED, "no verbs port can be used: {}{}", refusals,
                 settings.hca.is_set() ? " (check TUTTI_IB_HCA)" : "");
   // Nearness counts only if the user named no ports: near ports come first, then faster ones.
   uint32_t hops = 0;

@@ -217,10 +217,9 @@ void Connector::open_socket(uint32_t peer, uint32_t index, const Where& where, i
   Pending made;
   made.outgoing = true;
   made.phase = Phase::kConnecting;
-  made.where = text(where);
   made.peer = peer;
   made.index = index;
-  made.to = where;
+  made.where = where;
   made.hang_ups = hang_ups;
   try {
     made.stream = Stream(start_connecting(where, settings_));
@@ -236,7 +235,7 @@ void Connector::dial_failed(const Pending& p, const sdk::Error& error) {
   if (error.status() == TUTTI_MISMATCH || (error.status() == TUTTI_TIMEOUT && handshake.status != TUTTI_MISMATCH))
     handshake.status = error.status();
   handshake.tried +=
-      fmt::format("{}rank {} tried {} ({})", handshake.tried.empty() ? "" : "; ", rank_, p.where, error.what());
+      fmt::format("{}rank {} tried {} ({})", handshake.tried.empty() ? "" : "; ", rank_, text(p.where), error.what());
   if (p.index == 0 && handshake.next < handshake.candidates.size()) return try_next(p.peer);
   const bool others = std::any_of(pending_.begin(), pending_.end(),
                                   [&](const auto& item) { return item.second.outgoing && item.second.peer == p.peer; });
@@ -248,7 +247,7 @@ void Connector::dial_failed(const Pending& p, const sdk::Error& error) {
 bool Connector::begin_again(const Pending& p) {
   const bool sooner = Clock::now() - p.begun < kStrangerLimit;
   if (sooner && p.hang_ups + 1 >= kMostHangUps) return false;
-  open_socket(p.peer, p.index, p.to, p.hang_ups + (sooner ? 1 : 0));
+  open_socket(p.peer, p.index, p.where, p.hang_ups + (sooner ? 1 : 0));
   return true;
 }
 
@@ -320,7 +319,8 @@ void Connector::fail(uint64_t id, const sdk::Error& error) {
   if (p.outgoing) return dial_failed(p, error);
   // A connection that was closed by its other end is no cause for alarm: a dialler closes candidates that it does not
   // need.
-  log_rejected(error.status() == TUTTI_PEER_FAILED ? TUTTI_LOG_DEBUG : TUTTI_LOG_WARN, p.where + ": " + error.what());
+  log_rejected(error.status() == TUTTI_PEER_FAILED ? TUTTI_LOG_DEBUG : TUTTI_LOG_WARN,
+               p.where.address().to_string() + ": " + error.what());
 }
 
 // Does one step of a socket. True when the next step may be tried at once.
@@ -374,7 +374,7 @@ void Connector::on_knock(uint64_t id, Pending& p, const Opening& opening) {
 // The dialling end: the peer has answered, so its other addresses are not needed.
 void Connector::on_answer(uint64_t id, Pending& p, const Opening& opening) {
   const uint32_t peer = p.peer, index = p.index;
-  const Where where = p.to;
+  const Where where = p.where;
   if (!equal(opening, {handshakes_.at(peer).theirs->answer, peer, index}))
     throw sdk::error(TUTTI_SYSTEM, "something else than rank {} listens there", peer);
   keep(peer, index, id);

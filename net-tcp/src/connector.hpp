@@ -5,12 +5,11 @@
 // rank dials: it connects to the other end's listeners. It opens every socket with a token from the other end's offer,
 // and the other end replies with a second token. If no listener can be reached, the other end is asked to dial.
 //
-// A stranger can reach the listeners only. It costs one descriptor for at most five seconds. Only 32 of its bytes are
-// looked at: they are compared with the expected opening.
+// A stranger costs one descriptor for at most five seconds. Only 32 of its bytes are looked at: they are compared with
+// the expected opening.
 //
-// A peer takes part only while it is inside Tutti. So a time limit applies only to what the peer's kernel does by
-// itself: accepting a connection. The rest takes as long as the peer takes. If the other end drops a socket because the
-// token came too late, the socket is opened again.
+// A peer takes part only while it is inside Tutti, so a time limit applies only to its kernel: accepting a connection.
+// If the other end drops a socket because the token came too late, the socket is opened again.
 #pragma once
 
 #include <chrono>
@@ -44,7 +43,7 @@ class Connector {
   void connect(uint32_t peer);
   // Handles a pair message from a peer. Throws sdk::Error when the message is invalid.
   void receive(uint32_t peer, std::string_view message);
-  // Stops connecting to a peer and tells it so.
+  // Stops connecting to a peer and sends it a refusal.
   void give_up(uint32_t peer);
 
   // Is there anything that progress() or advance() has to continue?
@@ -68,11 +67,10 @@ class Connector {
     bool outgoing = false;
     Phase phase = Phase::kListening;
     Clock::time_point begun = Clock::now();
-    std::string where;   // the other end's address
+    Where where{};       // the other end
     uint32_t peer = 0;   // this and the following: outgoing only
     uint32_t index = 0;  // among the link's sockets
-    Where to{};
-    int hang_ups = 0;  // how often the other end closed this socket before its limit for tokens had passed
+    int hang_ups = 0;    // how often the other end closed this socket before its limit for tokens had passed
     std::array<char, sizeof(Opening)> buffer{};
     size_t got = 0;
   };
@@ -80,13 +78,13 @@ class Connector {
   struct Handshake {
     Offer mine;
     std::optional<Offer> theirs;
-    bool dials;            // it is this end's turn
-    bool swapped = false;  // it was the other end's turn before
+    bool dials;            // this end dials now
+    bool swapped = false;  // the other end has dialled before
     std::vector<Where> candidates;
     size_t next = 0;
     std::optional<Clock::time_point> next_at;  // when the next candidate is tried in parallel
     std::vector<std::optional<Stream>> sockets;
-    tutti_status status = TUTTI_SYSTEM;  // why dialling failed
+    tutti_status status = TUTTI_SYSTEM;  // of the failed attempts to dial
     std::string tried;
     std::optional<sdk::Error> error;  // the connection has failed for good
   };

@@ -14,20 +14,16 @@ constexpr size_t kFewSockets = 2;
 constexpr uint32_t kQuietPolls = 64;
 
 uint64_t mark_of(Connection& c) { return mark(Watched::kConnection, uint64_t{c.link().peer()} << 8 | c.index()); }
-
-Settings settings_of(const Domain& domain, const tutti_endpoint_config& config) {
-  Settings settings = domain.settings;
-  settings.timeout = std::chrono::nanoseconds(config.timeout_ns);
-  settings.traffic_class = config.traffic_class;
-  return settings;
-}
 }  // namespace
 
 Endpoint::Endpoint(Domain& domain, const tutti_endpoint_config& config)
     : NetworkEndpoint("net-tcp", config, UINT32_MAX, {domain.settings.fragment_bytes, kInlineBytes, kControlBytes}),
-      settings_(settings_of(domain, config)),
-      connector_(std::make_unique<Connector>(*this, config, sleeper_, domain.tls)),
-      links_(nranks()) {}
+      settings_(domain.settings),
+      links_(nranks()) {
+  settings_.timeout = std::chrono::nanoseconds(config.timeout_ns);
+  settings_.traffic_class = config.traffic_class;
+  connector_ = std::make_unique<Connector>(*this, config, sleeper_, domain.tls);
+}
 
 // Links
 // ------------------------------------------------------------------------------------------------------------------

@@ -66,7 +66,7 @@ class Endpoint : public sdk::NetworkEndpoint<Endpoint, Link> {
   void sweep();
   void leave_in_order();
 
-  const Settings settings_;
+  Settings settings_;
   sdk::Sleeper sleeper_;
   std::unique_ptr<Connector> connector_;
   std::vector<std::unique_ptr<Link>> links_;  // by peer

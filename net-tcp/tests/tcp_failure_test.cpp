@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What happens when a peer dies, leaves or is given up; and sleeping.
+// Peers that die, leave or are given up; and sleeping.
 #include <poll.h>
 #include <signal.h>
 #include <sys/wait.h>
@@ -112,7 +112,7 @@ TEST_P(Failure, SmallCapacityLosesNoCompletion) {
   EXPECT_EQ(a->ended.size(), kPending);
 }
 
-// What completed before an orderly close arrives; then the peer is lost.
+// Messages that completed before an orderly close arrive; then the peer is lost.
 TEST_P(Failure, ClosingDeliversWhatWasCompleted) {
   const uint64_t fragment = caps().fragment_bytes;
   const auto data = pattern(fragment, 2);

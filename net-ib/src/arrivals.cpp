@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The receiving half of a link. What a frame says is checked before it is used; nonsense loses the peer.
+// The receiving half of a link. Frames are checked before use; an invalid one loses the peer.
 #include <cstring>
 
 #include "endpoint.hpp"
@@ -9,7 +9,7 @@ namespace tutti::ib {
 
 void Link::broken(const std::string& what) { lose("protocol error: " + what); }
 
-// The RECV of message `sequence`, if it is posted and not completed.
+// The RECV of message `sequence`, if it is posted and has not left the queue.
 Receive* Link::receive_of(Lane& lane, uint32_t sequence) {
   const uint32_t at = sequence - lane.first_receive();
   return at < lane.receives.size() ? &lane.receives[at] : nullptr;
@@ -26,7 +26,7 @@ void Link::on_frame(Path& path, const char* bytes, uint32_t size) {
   Lane& lane = lanes_[f.lane];
   const bool counts = f.kind != FrameKind::kCredit && f.kind != FrameKind::kPathDown && f.kind != FrameKind::kBye;
   if (counts && static_cast<int32_t>(f.posted - lane.peer_posted) > 0) lane.peer_posted = f.posted;
-  if (has_work()) endpoint_.wants_advance(*this);
+  if (has_work()) endpoint().wants_advance(*this);
   const char* payload = bytes + sizeof f;
   switch (f.kind) {
     case FrameKind::kPosted:
@@ -44,23 +44,23 @@ void Link::on_frame(Path& path, const char* bytes, uint32_t size) {
     case FrameKind::kControl: {
       std::unique_ptr<char[]> copy(new char[f.bytes + 1]);
       std::memcpy(copy.get(), payload, f.bytes);
-      return endpoint_.completions().control(peer_, std::move(copy), f.bytes);
+      return endpoint().completions().control(peer(), std::move(copy), f.bytes);
     }
     case FrameKind::kPathDown:
       return on_path_down(f);
     case FrameKind::kBye:
-      return endpoint_.said_goodbye(*this);
+      return endpoint().said_goodbye(*this);
   }
   broken(fmt::format("a frame of unknown kind {}", static_cast<int>(f.kind)));
 }
 
 void Link::on_data(const Frame& f, const char* payload) {
-  if (endpoint_.is_closing()) return;
+  if (endpoint().is_closing()) return;
   Lane& lane = lanes_[f.lane];
   const auto broken_message = [&](const char* what) {
     broken(fmt::format("message {} of lane {} {}", f.sequence, f.lane, what));
   };
-  if (f.total <= endpoint_.shape().eager_bytes) {
+  if (f.total <= endpoint().shape().eager_bytes) {
     if (f.bytes != f.total || f.offset != 0) return broken_message("is small but came in pieces");
     const auto ahead = static_cast<int32_t>(f.sequence - lane.posted);
     if (ahead >= 0) {
@@ -92,7 +92,7 @@ void Link::on_data(const Frame& f, const char* payload) {
   retire_receives(f.lane);
 }
 
-// Writes what came in a frame to where it belongs. Memory of a device that the adapter cannot write loses the peer.
+// Copies the payload of a frame to its RECV. If the adapter cannot write to a device's memory, the peer is lost.
 void Link::fill(uint32_t lane, Receive& receive, uint64_t offset, const char* payload, uint64_t bytes) {
   if (bytes == 0) return;
   if (!receive.region || !receive.region->on_device) {
@@ -107,7 +107,7 @@ void Link::fill(uint32_t lane, Receive& receive, uint64_t offset, const char* pa
 }
 
 void Link::on_written(uint32_t imm, uint32_t bytes) {
-  if (endpoint_.is_closing()) return;
+  if (endpoint().is_closing()) return;
   const uint32_t index = imm >> 16;
   if (index >= lanes_.size()) return broken(fmt::format("a write for lane {}", index));
   Lane& lane = lanes_[index];
@@ -121,7 +121,7 @@ void Link::on_written(uint32_t imm, uint32_t bytes) {
 }
 
 void Link::mismatch(uint32_t lane, Receive& receive, uint64_t bytes) {
-  endpoint_.log_mismatch(peer_, lane, bytes, receive.bytes);
+  endpoint().log_mismatch(peer(), lane, bytes, receive.bytes);
   receive.done = true;
   receive.status = TUTTI_MISMATCH;
   receive.arrived = bytes;
@@ -131,8 +131,7 @@ void Link::retire_receives(uint32_t index) {
   Lane& lane = lanes_[index];
   while (!lane.receives.empty() && lane.receives.front().done) {
     const Receive receive = lane.receives.pop();
-    endpoint_.completions().transfer(peer_, receive.cookie, receive.status,
-                                     receive.status == TUTTI_OK ? receive.bytes : receive.arrived);
+    complete(receive.cookie, receive.status, receive.status == TUTTI_OK ? receive.bytes : receive.arrived);
   }
 }
 
@@ -142,22 +141,20 @@ void Link::on_announce(const Frame& f, const char* payload) {
     return broken(fmt::format("an announcement of {} bytes", f.bytes));
   Announced announced{f.sequence, f.total, {}};
   std::memcpy(&announced.target, payload, sizeof announced.target);
-  // Of messages that were small and have gone already nobody needs an announcement.
+  // Small messages that have left already need no announcement.
   if (static_cast<int32_t>(f.sequence - (lane.first_send() + lane.cursor)) < 0) return;
   lane.announced.push(announced);
 }
 
-// A large message waits at the peer. If its RECV is small, neither end would ever hear of the other.
+// A large message waits at the peer. If its RECV is small, no announcement will come, so both ends learn it here.
 void Link::on_want(const Frame& f) {
   Lane& lane = lanes_[f.lane];
   if (static_cast<int32_t>(f.sequence - lane.posted) >= 0) {
-    lane.wanted = true;
-    lane.want = f.sequence;
-    lane.want_total = f.total;
+    lane.want = f;
     return;
   }
   Receive* receive = receive_of(lane, f.sequence);
-  if (!receive || receive->done || receive->bytes > endpoint_.shape().eager_bytes) return;
+  if (!receive || receive->done || receive->bytes > endpoint().shape().eager_bytes) return;
   mismatch(f.lane, *receive, f.total);
   note(frame(FrameKind::kDiscard, f.lane, f.sequence));
   retire_receives(f.lane);

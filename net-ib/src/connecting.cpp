@@ -1,20 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How links come about: the exchange of pair messages that wire.hpp describes.
+// Connecting links, by the pair messages that wire.hpp describes.
 #include <algorithm>
 
 #include "endpoint.hpp"
 
 namespace tutti::ib {
 
-Endpoint::Peer& Endpoint::peer_of(uint32_t peer) {
-  check_peer(peer);
-  return peers_[peer];
-}
-
-Link* Endpoint::connect(uint32_t index) {
-  Peer& peer = peer_of(index);
-  if (aborted_) throw error(TUTTI_ABORTED, "connect after abort");
+Link* Endpoint::reach(uint32_t index) {
+  Peer& peer = peers_[index];
   if (!peer.error && !peer.has_offer) try {
       offer_to(index);
     } catch (const sdk::Error& why) {
@@ -22,8 +16,7 @@ Link* Endpoint::connect(uint32_t index) {
     }
   if (peer.error) throw *peer.error;
   if (!peer.link) return nullptr;
-  if (const tutti_status status = peer.link->refusal())
-    throw error(status, "rank {} is lost: {}", index, peer.link->reason());
+  peer.link->check_not_lost();
   return peer.link->is_ready() ? peer.link.get() : nullptr;
 }
 
@@ -39,7 +32,8 @@ void Endpoint::offer_to(uint32_t index) {
 }
 
 void Endpoint::receive_pair(uint32_t index, std::string_view bytes) {
-  Peer& peer = peer_of(index);
+  check_peer(index);
+  Peer& peer = peers_[index];
   try {
     const PairMessage message = PairMessage::decode(bytes);
     switch (message.kind) {
@@ -48,22 +42,31 @@ void Endpoint::receive_pair(uint32_t index, std::string_view bytes) {
       case PairKind::kReady:
         return on_ready(index, message);
       case PairKind::kRefusal:
-        if (!peer.error && !aborted_) fail_connecting(index, message.status, "it has refused: " + message.text);
+        if (!peer.error && !is_aborted()) fail_connecting(index, message.status, "it has refused: " + message.text);
     }
   } catch (const sdk::Error& why) {
-    if (why.status() == TUTTI_MISMATCH && !peer.has_offer && !aborted_) offer_to(index);  // so that it sees it, too
+    if (why.status() == TUTTI_MISMATCH && !peer.has_offer && !is_aborted())
+      offer_to(index);  // it must see the mismatch, too
     throw error(why.status(), "from rank {}: {}", index, why.what());
   }
 }
 
 void Endpoint::on_offer(uint32_t index, const PairMessage& offer) {
   Peer& peer = peers_[index];
-  if (aborted_) return refuse(index, TUTTI_PEER_FAILED, "it has aborted the communicator");
+  if (is_aborted()) return refuse(index, TUTTI_PEER_FAILED, "it has aborted the communicator");
   if (peer.error) return refuse(index, peer.error->status(), peer.error->what());
   if (peer.link) throw ib::error(TUTTI_INVALID_ARGUMENT, "a second offer");
   try {
     if (!peer.has_offer) offer_to(index);
-    if (offer.shape != shape_) throw ib::error(TUTTI_MISMATCH, "{}", differences(index, offer.shape));
+    const Shape& theirs = offer.shape;
+    if (theirs != shape_)
+      throw sdk::Error(TUTTI_MISMATCH,
+                       sdk::differences(rank(), index,
+                                        {{"the number of ranks", shape_.nranks, theirs.nranks},
+                                         {"the number of lanes", shape_.lanes, theirs.lanes},
+                                         {"TUTTI_IB_CREDITS", shape_.credits, theirs.credits},
+                                         {"TUTTI_IB_EAGER_BYTES", shape_.eager_bytes, theirs.eager_bytes},
+                                         {"TUTTI_IB_FRAGMENT_BYTES", shape_.fragment_bytes, theirs.fragment_bytes}}));
     PairMessage ready{.kind = PairKind::kReady};
     std::vector<std::unique_ptr<Path>> paths;
     std::string why;
@@ -88,14 +91,14 @@ void Endpoint::on_offer(uint32_t index, const PairMessage& offer) {
 
 void Endpoint::on_ready(uint32_t index, const PairMessage& ready) {
   Peer& peer = peers_[index];
-  if (aborted_ || peer.error) return;
+  if (is_aborted() || peer.error) return;
   if (!peer.link || peer.link->is_ready())
     throw ib::error(TUTTI_INVALID_ARGUMENT, "it is ready before its offer, or twice");
   if (!peer.link->start(ready.connected))
     return fail_connecting(index, TUTTI_SYSTEM, "no pair of rails works at both ends; the log of both says why");
   for (const auto& rail : rails_) {
     if (told_idle_[rail->index()] || peer.link->uses(*rail)) continue;
-    told_idle_[rail->index()] = true;  // one peer's word is enough: the others are mostly set up alike
+    told_idle_[rail->index()] = true;  // warns for one peer only: the others are mostly set up alike
     log(TUTTI_LOG_WARN,
         "rail {} ({} Gb/s) carries nothing to rank {}: no free rail of that rank shares a subnet with it, and routed "
         "addresses are tried only for rails faster than all that share one. Compare `tutti-info --net` on both hosts; "
@@ -109,7 +112,7 @@ void Endpoint::refuse(uint32_t index, tutti_status status, const std::string& te
   pairs_.send(index, refusal.encode());
 }
 
-// There will be no link: the next connect says so, and the peer hears of it.
+// There will be no link. The next connect reports it, and so does the peer's.
 void Endpoint::fail_connecting(uint32_t index, tutti_status status, const std::string& text) {
   Peer& peer = peers_[index];
   if (peer.link) peer.link->end(status, text);
@@ -132,15 +135,6 @@ std::vector<Pairing> Endpoint::pairs_with(uint32_t peer, const std::vector<Offer
                     gids_in_words(own), gids_in_words(theirs),
                     settings().gid_index ? "; TUTTI_IB_GID_INDEX leaves only one to choose from" : "");
   return pairs;
-}
-
-std::string Endpoint::differences(uint32_t peer, const Shape& theirs) const {
-  return sdk::differences(rank(), peer,
-                          {{"the number of ranks", shape_.nranks, theirs.nranks},
-                           {"the number of lanes", shape_.lanes, theirs.lanes},
-                           {"TUTTI_IB_CREDITS", shape_.credits, theirs.credits},
-                           {"TUTTI_IB_EAGER_BYTES", shape_.eager_bytes, theirs.eager_bytes},
-                           {"TUTTI_IB_FRAGMENT_BYTES", shape_.fragment_bytes, theirs.fragment_bytes}});
 }
 
 }  // namespace tutti::ib

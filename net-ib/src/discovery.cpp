@@ -1,19 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// find_ports, find_nearness and look_around: asks libibverbs, sysfs and the network interfaces.
-#include <ifaddrs.h>
-#include <infiniband/verbs.h>
-#include <net/if.h>
-#include <netinet/in.h>
+// Discovery of ports, by libibverbs, sysfs and the network interfaces.
 #include <sched.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <bit>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <memory>
+#include <tutti/sdk/interfaces.hpp>
 
 #include "port.hpp"
 #include "verbs.hpp"
@@ -21,28 +16,11 @@
 namespace tutti::ib {
 namespace {
 
-// Prefix length of `gid` among the addresses of an interface; 64 (24 for IPv4) when it is not found.
-uint32_t prefix_of(const ifaddrs* list, const Gid& gid) {
-  const bool v4 = is_v4(gid.raw);
-  for (const ifaddrs* a = list; a; a = a->ifa_next) {
-    if (!a->ifa_addr || !a->ifa_netmask || a->ifa_addr->sa_family != (v4 ? AF_INET : AF_INET6)) continue;
-    const auto bits = [](const uint8_t* mask, size_t n) {
-      uint32_t count = 0;
-      for (size_t i = 0; i < n; ++i) count += static_cast<uint32_t>(std::popcount(mask[i]));
-      return count;
-    };
-    if (v4) {
-      const auto& address = reinterpret_cast<const sockaddr_in*>(a->ifa_addr)->sin_addr;
-      if (std::memcmp(&address, gid.raw.data() + 12, 4) == 0)
-        return bits(reinterpret_cast<const uint8_t*>(&reinterpret_cast<const sockaddr_in*>(a->ifa_netmask)->sin_addr),
-                    4);
-    } else {
-      const auto& address = reinterpret_cast<const sockaddr_in6*>(a->ifa_addr)->sin6_addr;
-      if (std::memcmp(&address, gid.raw.data(), 16) == 0)
-        return bits(reinterpret_cast<const sockaddr_in6*>(a->ifa_netmask)->sin6_addr.s6_addr, 16);
-    }
-  }
-  return v4 ? 24 : 64;
+// Bits of the subnet of `gid`, from the interface that has this address; 64 (24 for IPv4) when none has it.
+uint32_t prefix_of(const std::vector<sdk::InterfaceAddress>& addresses, const RawGid& gid) {
+  for (const sdk::InterfaceAddress& a : addresses)
+    if (a.is_ip && a.ip == gid && a.prefix) return a.prefix;
+  return is_v4(gid) ? 24 : 64;
 }
 
 uint32_t megabits_of(const ibv_port_attr& attr) {
@@ -56,11 +34,7 @@ uint32_t megabits_of(const ibv_port_attr& attr) {
 std::vector<Gid> gids_of(ibv_context* context, uint32_t port, bool infiniband) {
   std::vector<ibv_gid_entry> entries(256);
   const ssize_t n = ibv_query_gid_table(context, entries.data(), entries.size(), 0);
-  ifaddrs* list = nullptr;
-  getifaddrs(&list);
-  const std::unique_ptr<ifaddrs, void (*)(ifaddrs*)> owner(list, [](ifaddrs* l) {
-    if (l) freeifaddrs(l);
-  });
+  const std::vector<sdk::InterfaceAddress> addresses = sdk::interface_addresses();
   std::vector<Gid> gids;
   for (ssize_t i = 0; i < n && gids.size() < kMaxGids; ++i) {
     const ibv_gid_entry& entry = entries[static_cast<size_t>(i)];
@@ -71,21 +45,21 @@ std::vector<Gid> gids_of(ibv_context* context, uint32_t port, bool infiniband) {
     gid.roce_v2 = entry.gid_type == IBV_GID_TYPE_ROCE_V2;
     char name[IF_NAMESIZE];
     if (entry.ndev_ifindex && if_indextoname(entry.ndev_ifindex, name)) gid.interface = name;
-    gid.prefix = infiniband ? 64 : prefix_of(list, gid);
+    gid.prefix = infiniband ? 64 : prefix_of(addresses, gid.raw);
     gids.push_back(std::move(gid));
   }
   return gids;
 }
 
-// `folder`: of a device in sysfs.
+// `folder` is a device's in sysfs.
 int numa_of(const std::string& folder) {
   int node = -1;
   std::ifstream(folder + "/numa_node") >> node;
   return node;
 }
 
-// The way from a PCI root complex down to a device: the parts of its real path that are PCI's, as in
-// /sys/devices/pci0000:16/0000:16:01.0/0000:17:00.0. Empty: no PCI device.
+// The way from a PCI root complex down to a device: the PCI parts of its real path, as in
+// /sys/devices/pci0000:16/0000:16:01.0/0000:17:00.0. Empty: not a PCI device.
 std::vector<std::string> pci_way(const std::string& folder) {
   std::error_code ignored;
   std::vector<std::string> way;
@@ -97,7 +71,7 @@ std::vector<std::string> pci_way(const std::string& folder) {
 
 void add_ports(ibv_device* device, std::vector<Port>& ports) {
   const std::string name = ibv_get_device_name(device);
-  const std::unique_ptr<ibv_context, int (*)(ibv_context*)> context(ibv_open_device(device), ibv_close_device);
+  const Context context(ibv_open_device(device));
   if (!context)
     throw error(TUTTI_NOT_SUPPORTED,
                 "cannot open {} (are /dev/infiniband/uverbs* there and writable for this user?): {}", name,
@@ -125,13 +99,10 @@ void add_ports(ibv_device* device, std::vector<Port>& ports) {
   }
 }
 
-}  // namespace
-
+// In the order of the verbs library. Throws sdk::Error when there is no verbs device or one cannot be asked.
 std::vector<Port> find_ports() {
   int n = 0;
-  const std::unique_ptr<ibv_device*, void (*)(ibv_device**)> list(ibv_get_device_list(&n), [](ibv_device** l) {
-    if (l) ibv_free_device_list(l);
-  });
+  const DeviceList list(ibv_get_device_list(&n));
   if (!list || n == 0)
     throw error(TUTTI_NOT_SUPPORTED,
                 "this host has no verbs device: /sys/class/infiniband is empty (is the adapter's kernel module "
@@ -140,6 +111,8 @@ std::vector<Port> find_ports() {
   for (int i = 0; i < n; ++i) add_ports(list.get()[i], ports);
   return ports;
 }
+
+}  // namespace
 
 int find_nearness(std::vector<Port>& ports, const std::string& near, const std::string& sysfs) {
   const std::string folder = sysfs + "/bus/pci/devices/" + near;

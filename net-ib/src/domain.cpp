@@ -7,12 +7,12 @@ namespace tutti::ib {
 namespace {
 
 constexpr int kRegionAccess = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;
-// Read by placers alone: no peer's queue pair takes reads.
+// Only placers read: the queue pairs of peers accept no reads.
 constexpr int kDeviceAccess = kRegionAccess | IBV_ACCESS_REMOTE_READ;
 
 Device open_device(const std::string& name) {
   int n = 0;
-  const std::unique_ptr<ibv_device*, Destroyer<ibv_free_device_list>> list(ibv_get_device_list(&n));
+  const DeviceList list(ibv_get_device_list(&n));
   Device device;
   device.name = name;
   for (int i = 0; i < n; ++i)

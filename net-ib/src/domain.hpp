@@ -25,7 +25,7 @@ struct Device {
 struct Region {
   char* base = nullptr;
   uint64_t bytes = 0;
-  bool on_device = false;  // no processor can read or write it
+  bool on_device = false;  // the processor can neither read nor write it
   std::vector<Registration> by_device;
 
   bool holds(const void* data, uint64_t size) const {

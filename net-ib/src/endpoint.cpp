@@ -10,9 +10,9 @@ namespace tutti::ib {
 namespace {
 
 constexpr uint32_t kBatch = 32;
-// The clock is read once in so many polls.
+// The clock is read once in this many polls.
 constexpr uint32_t kClockPolls = 64;
-// A failed path, or a pair message that waits for room, is looked at this often while the rank sleeps.
+// The sleep while a failed path drains or a pair message waits for room: no event reports either.
 constexpr std::chrono::milliseconds kShortSleep{1};
 
 Shape shape_of(const Settings& s, const tutti_endpoint_config& config) {
@@ -22,7 +22,8 @@ Shape shape_of(const Settings& s, const tutti_endpoint_config& config) {
 }  // namespace
 
 Endpoint::Endpoint(Domain& domain, const tutti_endpoint_config& config)
-    : EndpointBase("net-ib", config, kMaxLanes),
+    : NetworkEndpoint("net-ib", config, kMaxLanes,
+                      {domain.settings().fragment_bytes, domain.settings().eager_bytes, domain.settings().eager_bytes}),
       domain_(domain),
       shape_(shape_of(domain.settings(), config)),
       pairs_(config),
@@ -41,45 +42,12 @@ Endpoint::Endpoint(Domain& domain, const tutti_endpoint_config& config)
 // Transfers
 // ------------------------------------------------------------------------------------------------------------
 
-// Throws where a transfer can never be taken.
-void Endpoint::check(const tutti_transfer& t) const {
-  if (aborted_) throw refusal(t, TUTTI_ABORTED, "the endpoint was aborted");
-  check_shape(t, shape_.fragment_bytes, shape_.eager_bytes);
-  if (t.region) {
-    const Region& region = sdk::from_handle<Region>(t.region);
-    if ((t.flags & TUTTI_TRANSFER_INLINE) && region.on_device)
-      throw refusal(t, TUTTI_INVALID_ARGUMENT, "INLINE is for host memory");
-    if (!region.holds(t.data, t.bytes)) throw refusal(t, TUTTI_INVALID_ARGUMENT, "its region does not hold its memory");
-  }
-  Link& link = sdk::from_handle<Link>(t.link);
-  if (&link.endpoint() != this) throw refusal(t, TUTTI_INVALID_ARGUMENT, "a link of another endpoint");
-  if (const tutti_status status = link.refusal()) throw refusal(t, status, link.reason());
-}
-
-uint32_t Endpoint::post(std::span<const tutti_transfer> transfers) {
-  const uint32_t n = sdk::post_in_order(transfers, [this](const tutti_transfer& t) {
-    check(t);
-    Link& link = sdk::from_handle<Link>(t.link);
-    return t.kind == TUTTI_TRANSFER_SEND ? link.post_send(t) : link.post_receive(t);
-  });
-  flush();
-  return n;
-}
-
-bool Endpoint::send_control(Link& link, std::string_view message) {
-  if (message.size() > shape_.eager_bytes || (!message.data() && !message.empty()))
-    throw error(TUTTI_INVALID_ARGUMENT, "a control message has {} bytes, at most {} are allowed", message.size(),
-                shape_.eager_bytes);
-  if (const tutti_status status = link.refusal())
-    throw error(status, "no control message can reach rank {}: {}", link.peer(), link.reason());
-  if (link.is_departed()) return true;  // the peer takes no more; that alone is no loss
-  bool sent = link.take_control(message);
-  if (!sent && completions_.empty()) {  // the peer may have made room since the last progress
-    advance();
-    sent = link.is_departed() || link.take_control(message);
-  }
-  flush();
-  return sent;
+void Endpoint::check_region(const tutti_transfer& t) const {
+  if (!t.region) return;
+  const Region& region = sdk::from_handle<Region>(t.region);
+  if ((t.flags & TUTTI_TRANSFER_INLINE) && region.on_device)
+    throw refusal(t, TUTTI_INVALID_ARGUMENT, "INLINE is for host memory");
+  if (!region.holds(t.data, t.bytes)) throw refusal(t, TUTTI_INVALID_ARGUMENT, "its region does not hold its memory");
 }
 
 void Endpoint::wants_flush(Path& path) {
@@ -107,28 +75,9 @@ void Endpoint::flush() {
 // Progress
 // -------------------------------------------------------------------------------------------------------------
 
-void Endpoint::report_lost(uint32_t peer, const std::string& reason) {
-  log(TUTTI_LOG_WARN, "rank {} is lost: {}", peer, reason);
-  completions_.peer_failed(peer, says("rank {} is lost: {}", peer, reason));
-}
-
-uint32_t Endpoint::progress(std::span<tutti_completion> completions) {
-  const auto announces = [this](uint32_t peer) {
-    if (peers_[peer].error) return false;  // given up meanwhile: the core knows
-    peers_[peer].link->told();
-    return true;
-  };
-  completions_.forget_batch();
-  const uint32_t n = completions_.hand_over(completions, 0, announces);
-  if (!completions_.empty()) return n;  // nothing is taken in that could not be handed over: that bounds the queue
-  advance();
-  return completions_.hand_over(completions, n, announces);
-}
-
-// One round of everything; whether anything came.
 bool Endpoint::advance() {
   bool any = false;
-  if (!closing_) pairs_.flush();  // close_endpoint sends none
+  if (!closing_) pairs_.flush();  // none may be sent while closing
   for (auto& rail : rails_) any |= poll(*rail);
   if (!leaving_.empty()) {
     for (auto& rail : rails_)
@@ -138,18 +87,20 @@ bool Endpoint::advance() {
     leaving_.clear();
   }
   if (!failed_.empty()) settle_failures();
-  if (++polls_ % kClockPolls == 0) watch_the_clock();
-  if (!working_.empty()) advance_links();
+  if (++polls_ % kClockPolls == 0 && !closing_ && Clock::now() >= next_heartbeat_) {
+    next_heartbeat_ = Clock::now() + kHeartbeatPeriod;
+    for (const Peer& peer : peers_)
+      if (peer.link) peer.link->heartbeat();
+  }
+  std::vector<Link*> links;
+  links.swap(working_);
+  for (Link* link : links) {
+    link->in_working = false;
+    link->advance();
+    if (link->has_work()) wants_advance(*link);
+  }
   flush();
   return any;
-}
-
-void Endpoint::watch_the_clock() {
-  const auto now = Clock::now();
-  if (now < next_heartbeat_ || closing_) return;
-  next_heartbeat_ = now + kHeartbeatPeriod;
-  for (const Peer& peer : peers_)
-    if (peer.link) peer.link->heartbeat();
 }
 
 bool Endpoint::poll(Rail& rail) {
@@ -161,26 +112,31 @@ bool Endpoint::poll(Rail& rail) {
 }
 
 void Endpoint::handle(Rail& rail, const ibv_wc& wc) {
+  const auto work = static_cast<Work>(wc.wr_id >> 56);
   const auto index = static_cast<uint32_t>(wc.wr_id);
-  switch (static_cast<Work>(wc.wr_id >> 56)) {
-    case Work::kReceive:
-      on_receive(rail, wc);
-      return rail.give_back(index);
-    case Work::kSent:
-      return on_sent(wc);
-    case Work::kHeartbeat:
-      return on_heartbeat(wc);
-    case Work::kMarker:
-      if (Path* path = paths_[wc.wr_id >> 32 & 0xffffff]) path->marker_flushed();
-      return;
+  if (work == Work::kReceive) {
+    on_receive(rail, wc);
+    return rail.give_back(index);
   }
+  Path* path = paths_[wc.wr_id >> 32 & (kMaxPaths - 1)];
+  if (!path || !path->link) return;
+  if (work == Work::kMarker) return path->marker_flushed();
+  if (work == Work::kHeartbeat) path->heartbeat_answered();
+  if (wc.status != IBV_WC_SUCCESS) return path_failed(*path, in_words(wc.status));
+  if (work != Work::kSent || path->state() == Path::State::kDead) return;
+  while (static_cast<int32_t>(path->acked() - index) <= 0) {
+    const Flight flight = path->flight(path->acked());
+    path->acknowledge_one();
+    path->link->on_acked(flight);
+  }
+  if (path->link->has_work()) wants_advance(*path->link);
 }
 
 void Endpoint::on_receive(Rail& rail, const ibv_wc& wc) {
   Path* path = rail.path_of(wc.qp_num);
   if (!path || !path->link) return;
   if (wc.status != IBV_WC_SUCCESS) return path_failed(*path, in_words(wc.status));
-  // The peer was told that this frame did not arrive: it comes again over another path.
+  // The peer knows this frame as lost: it comes again over another path.
   if (path->is_settling()) return;
   path->take();
   ++rail.frames_received;
@@ -199,38 +155,7 @@ void Endpoint::on_receive(Rail& rail, const ibv_wc& wc) {
   }
 }
 
-void Endpoint::on_sent(const ibv_wc& wc) {
-  const auto id = static_cast<uint32_t>(wc.wr_id >> 32 & 0xffffff), index = static_cast<uint32_t>(wc.wr_id);
-  Path* path = paths_[id];
-  if (!path || !path->link) return;
-  if (wc.status != IBV_WC_SUCCESS) return path_failed(*path, in_words(wc.status));
-  if (path->state() == Path::State::kDead) return;
-  while (static_cast<int32_t>(path->acked() - index) <= 0) {
-    const Flight flight = path->flight(path->acked());
-    path->acknowledge_one();
-    path->link->on_acked(flight);
-  }
-  if (path->link->has_work()) wants_advance(*path->link);
-}
-
-void Endpoint::on_heartbeat(const ibv_wc& wc) {
-  Path* path = paths_[wc.wr_id >> 32 & 0xffffff];
-  if (!path || !path->link) return;
-  path->heartbeat_answered();
-  if (wc.status != IBV_WC_SUCCESS) path_failed(*path, in_words(wc.status));
-}
-
-void Endpoint::advance_links() {
-  std::vector<Link*> links;
-  links.swap(working_);
-  for (Link* link : links) {
-    link->in_working = false;
-    link->advance();
-    if (link->has_work()) wants_advance(*link);
-  }
-}
-
-// Failed paths are stopped and drained outside of the handling of any completion (settle_failures).
+// settle_failures stops and drains failed paths, outside of the handling of completions.
 void Endpoint::path_failed(Path& path, const std::string& reason) {
   if (!path.is_up() || path.failing) return;
   path.failing = true;
@@ -245,7 +170,7 @@ void Endpoint::settle_failures() {
   flush();
   for (const uint32_t id : failed) {
     Path* path = paths_[id];
-    if (!path || path->state() == Path::State::kDead) continue;  // its link has ended
+    if (!path || path->state() == Path::State::kDead) continue;  // the link has ended
     Link& link = *path->link;
     if (path->is_up()) link.on_path_failed(*path);
     if (!link.is_up()) continue;
@@ -276,13 +201,12 @@ void Endpoint::settle_failures() {
 // -------------------------------------------------------------------------------------------------------------
 
 bool Endpoint::arm() {
-  if (!completions_.empty()) return false;
+  if (!completions().empty()) return false;
   for (auto& rail : rails_) rail->arm();
   for (Link* link : working_) link->ask_all();
   const bool any = advance();
-  if (any || !completions_.empty()) return false;
-  polls_ = kClockPolls - 1;  // the clock is read at once after the sleep
-  // Nothing wakes the sleeper when a failed path is drained, or when there is room for a pair message.
+  if (any || !completions().empty()) return false;
+  polls_ = kClockPolls - 1;  // reads the clock at once after the sleep
   sleeper_.wake_after(failed_.empty() && pairs_.is_empty() ? kHeartbeatPeriod : kShortSleep);
   return true;
 }
@@ -295,40 +219,31 @@ void Endpoint::disarm() noexcept {
 // The end
 // --------------------------------------------------------------------------------------------------------------
 
-void Endpoint::fail_peer(uint32_t index) {
-  Peer& peer = peer_of(index);
-  peer.error = error(TUTTI_PEER_FAILED, "rank {} was given up", index);
-  peer.offered.clear();
-  if (peer.link) peer.link->end(TUTTI_PEER_FAILED, "this rank has given it up");
-}
-
-void Endpoint::abort() {
-  if (aborted_) return;
-  aborted_ = true;
-  for (Peer& peer : peers_) {
-    peer.offered.clear();
-    if (peer.link) peer.link->end(TUTTI_ABORTED, "the endpoint was aborted");
-  }
+void Endpoint::give_up(uint32_t peer) {
+  peers_[peer].error = error(TUTTI_PEER_FAILED, "rank {} was given up", peer);
+  peers_[peer].offered.clear();
 }
 
 Endpoint::~Endpoint() {
   closing_ = true;
   try {
-    if (!aborted_) leave_in_order();
-    report_rails();
+    if (!is_aborted()) leave_in_order();
+    for (const auto& rail : rails_)
+      log(TUTTI_LOG_INFO, "rail {}: sent {} bytes in {} frames, received {} bytes in {} frames", rail->port().name(),
+          rail->bytes_sent, rail->frames_sent, rail->bytes_received, rail->frames_received);
   } catch (const std::exception& e) {
     log(TUTTI_LOG_ERROR, "while closing: {}", e.what());
   }
 }
 
-// What was completed must still arrive; then the peers hear that nothing follows. Whoever does not take it is not
-// waited for longer than kLinger.
+// Completed messages must still arrive; then a goodbye follows. A peer that does not take them is waited for at most
+// kLinger.
 void Endpoint::leave_in_order() {
   const auto deadline = Clock::now() + kLinger;
   const auto wait = [&] {
     const auto drained = [](const Peer& peer) { return !peer.link || peer.link->is_drained(); };
     while (!std::all_of(peers_.begin(), peers_.end(), drained) && Clock::now() < deadline) {
-      completions_.clear();
+      completions().clear();
       if (!advance()) ::poll(nullptr, 0, 0);
     }
   };
@@ -351,12 +266,6 @@ std::vector<sdk::RailFacts> Endpoint::rail_facts() const {
     all.push_back(std::move(facts));
   }
   return all;
-}
-
-void Endpoint::report_rails() const {
-  for (const auto& rail : rails_)
-    log(TUTTI_LOG_INFO, "rail {}: sent {} bytes in {} frames, received {} bytes in {} frames", rail->port().name(),
-        rail->bytes_sent, rail->frames_sent, rail->bytes_received, rail->frames_received);
 }
 
 }  // namespace tutti::ib

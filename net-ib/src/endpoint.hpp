@@ -1,17 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// transport/1's endpoint: checks arguments, polls the rails, hands completions to links and over to the core.
-// connecting.cpp has how links come about.
+// transport/1's endpoint: polls the rails and hands completions to links. connecting.cpp connects links.
 #pragma once
 
 #include <tutti/plugin/transport.h>
 
 #include <memory>
 #include <optional>
-#include <span>
 #include <string>
 #include <string_view>
-#include <tutti/sdk/endpoint_base.hpp>
 #include <tutti/sdk/pair_messages.hpp>
 #include <tutti/sdk/sleeper.hpp>
 #include <vector>
@@ -24,20 +21,14 @@ namespace tutti::ib {
 
 using Clock = std::chrono::steady_clock;
 
-class Endpoint : public sdk::EndpointBase {
+class Endpoint : public sdk::NetworkEndpoint<Endpoint, Link> {
  public:
   Endpoint(Domain& domain, const tutti_endpoint_config& config);
-  // Sees off what was completed, for at most kLinger.
+  // Waits, at most kLinger, until completed messages have left.
   ~Endpoint();
 
-  // transport/1, as plugins/sdk shapes it.
-  Link* connect(uint32_t peer);
+  // transport/1, beside what NetworkEndpoint has.
   void receive_pair(uint32_t peer, std::string_view message);
-  uint32_t post(std::span<const tutti_transfer> transfers);
-  uint32_t progress(std::span<tutti_completion> completions);
-  void fail_peer(uint32_t peer);
-  void abort();
-  bool send_control(Link& link, std::string_view message);
   // rails/1.
   std::vector<sdk::RailFacts> rail_facts() const;
   // wait_fd/1.
@@ -45,50 +36,45 @@ class Endpoint : public sdk::EndpointBase {
   bool arm();
   void disarm() noexcept;
 
+  // For NetworkEndpoint. True from advance(): something came.
+  Link* link_of(uint32_t peer) const { return peers_[peer].link.get(); }
+  Link* reach(uint32_t peer);
+  void check_region(const tutti_transfer& transfer) const;
+  bool advance();
+  void flush();
+  void give_up(uint32_t peer);
+
   // For links and paths.
   const Domain& domain() const { return domain_; }
   const Settings& settings() const { return domain_.settings(); }
   const Shape& shape() const { return shape_; }
-  sdk::Completions& completions() { return completions_; }
-  void report_lost(uint32_t peer, const std::string& reason);
   void wants_flush(Path& path);
   void wants_advance(Link& link);
-  // What the peer sent over other rails may still lie in their completion queues: those are drained first.
+  // Ends the link once all completion queues are empty: they may hold frames that the peer sent over other rails.
   void said_goodbye(Link& link) { leaving_.push_back(&link); }
   void path_failed(Path& path, const std::string& reason);
-  // From close_endpoint on the memory of pending transfers may be gone: nothing reads or writes it.
+  // While closing, the memory of pending transfers may be gone: it is no longer accessed.
   bool is_closing() const { return closing_; }
 
  private:
   struct Peer {
-    bool has_offer = false;                      // of ours
+    bool has_offer = false;                      // it was sent ours
     std::vector<std::unique_ptr<Path>> offered;  // by rail, until there is a link
     std::unique_ptr<Link> link;
-    std::optional<sdk::Error> error;  // why there is no link, and will be none
+    std::optional<sdk::Error> error;  // the reason why there will be no link
   };
 
-  void check(const tutti_transfer& transfer) const;
-  Peer& peer_of(uint32_t peer);
   void offer_to(uint32_t peer);
   void on_offer(uint32_t peer, const PairMessage& offer);
   void on_ready(uint32_t peer, const PairMessage& ready);
   void refuse(uint32_t peer, tutti_status status, const std::string& text);
   void fail_connecting(uint32_t peer, tutti_status status, const std::string& text);
   std::vector<Pairing> pairs_with(uint32_t peer, const std::vector<OfferedRail>& theirs) const;
-  std::string differences(uint32_t peer, const Shape& theirs) const;
-  uint32_t hand_over(std::span<tutti_completion> completions, uint32_t n);
   bool poll(Rail& rail);
   void handle(Rail& rail, const ibv_wc& wc);
   void on_receive(Rail& rail, const ibv_wc& wc);
-  void on_sent(const ibv_wc& wc);
-  void on_heartbeat(const ibv_wc& wc);
-  bool advance();
-  void watch_the_clock();
   void settle_failures();
-  void advance_links();
-  void flush();
   void leave_in_order();
-  void report_rails() const;
 
   Domain& domain_;
   const Shape shape_;
@@ -97,13 +83,11 @@ class Endpoint : public sdk::EndpointBase {
   sdk::PairSender pairs_;
   std::vector<Path*> paths_;  // by id; nullptr once gone
   std::vector<Peer> peers_;
-  std::vector<bool> told_idle_;  // by rail: the log has it that it carries nothing to some peer
+  std::vector<bool> told_idle_;  // by rail: a warning says that it carries nothing to some peer
   std::vector<Path*> unflushed_;
-  std::vector<Link*> working_;    // links with something that waits
-  std::vector<Link*> leaving_;    // links whose peers said goodbye
+  std::vector<Link*> working_;    // links with waiting sends or notes
+  std::vector<Link*> leaving_;    // links with a goodbye from the peer
   std::vector<uint32_t> failed_;  // ids of paths
-  sdk::Completions completions_;
-  bool aborted_ = false;
   bool closing_ = false;
   uint32_t polls_ = 0;
   Clock::time_point next_heartbeat_ = Clock::now() + kHeartbeatPeriod;

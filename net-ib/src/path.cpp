@@ -8,8 +8,6 @@
 #include <cstring>
 #include <random>
 
-#include "queue_pair.hpp"
-
 namespace tutti::ib {
 
 Path::Path(Rail& rail, std::vector<Path*>& all, const Shape& shape)
@@ -20,8 +18,8 @@ Path::Path(Rail& rail, std::vector<Path*>& all, const Shape& shape)
       slots_(std::bit_ceil(shape.credits)),
       slot_bytes_(rail.slot_bytes()),
       slab_(rail.device().pd.get(), slots_ * slot_bytes_, rail.port().name()),
-      qp_(make_queue_pair(rail, rail.completions(), rail.receives(), slots_ + 2 /* a heartbeat, a marker */,
-                          &max_inline_, IBV_ACCESS_REMOTE_WRITE, &last_receive_reached_)),
+      qp_(rail.make_queue_pair(rail.completions(), rail.receives(), slots_ + 2 /* a heartbeat, a marker */,
+                               &max_inline_, IBV_ACCESS_REMOTE_WRITE, &last_receive_reached_)),
       psn_(std::random_device{}() & 0xffffff),
       flights_(slots_),
       requests_(slots_),
@@ -47,8 +45,7 @@ bool Path::connect(uint32_t index, const Pairing& pairing, const OfferedRail& pe
   index_ = index;
   load_.weight = std::max(1u, rail_.port().megabits / 100);
   try {
-    connect_queue_pair(qp_.get(), rail_, psn_,
-                       {peer.qp, peer.psn, peer.mtu, peer.lid, pairing.peer.gid.raw, pairing.own.gid.index});
+    rail_.connect_queue_pair(qp_.get(), psn_, peer, pairing.own.gid, pairing.peer.gid);
     return true;
   } catch (const sdk::Error& refusal) {
     *why = refusal.what();
@@ -67,9 +64,9 @@ ibv_send_wr& Path::stage(const Flight& flight_, uint64_t address, uint32_t bytes
   request.sg_list = parts_[at].data();
   request.num_sge = bytes ? 1 : 0;
   request.opcode = IBV_WR_SEND;
-  // Acknowledgements are asked for now and then: slots are free again in time, and four wait at most.
+  // Every quarter of the slots one completion is asked for, so slots become free in time.
   if (signal || (sent_ & (slots_ / 4 - 1)) == 0) request.send_flags = IBV_SEND_SIGNALED;
-  // The processor copies inline bytes. It can read the slot; registered memory may be a device's.
+  // The processor copies inline bytes, so they must not be in registered memory, which may be a device's.
   if (!flight_.region && bytes <= max_inline_) request.send_flags |= IBV_SEND_INLINE;
   if (sent_ != flushed_) requests_[(sent_ - 1) & (slots_ - 1)].next = &request;
   ++sent_;
@@ -81,23 +78,19 @@ ibv_send_wr& Path::stage(const Flight& flight_, uint64_t address, uint32_t bytes
 
 void Path::send(const Frame& frame, const void* payload, const Region* region) {
   char* buffer = slot(sent_);
-  Flight flight_{frame, {}, nullptr, nullptr, false};
+  Flight flight_{frame, {}, region ? static_cast<const char*>(payload) : nullptr, region, false};
   flight_.frame.freed = told_ = taken_;
   std::memcpy(buffer, &flight_.frame, sizeof(Frame));
-  if (region) return gather(flight_, buffer, static_cast<const char*>(payload), *region);
-  if (payload) std::memcpy(buffer + sizeof(Frame), payload, frame.bytes);
-  stage(flight_, reinterpret_cast<uint64_t>(buffer), static_cast<uint32_t>(sizeof(Frame)) + frame.bytes, slab_.key(),
-        frame.kind == FrameKind::kBye || frame.kind == FrameKind::kCredit);
-}
-
-// The adapter fetches the payload from where it lies.
-void Path::gather(Flight flight_, char* buffer, const char* payload, const Region& region) {
-  flight_.local = payload;
-  flight_.region = &region;
+  const uint32_t copied = region ? 0 : frame.bytes;
+  if (payload && copied) std::memcpy(buffer + sizeof(Frame), payload, copied);
   auto& parts = parts_[sent_ & (slots_ - 1)];
-  ibv_send_wr& request = stage(flight_, reinterpret_cast<uint64_t>(buffer), sizeof(Frame), slab_.key(), true);
-  parts[1] = {reinterpret_cast<uint64_t>(payload), flight_.frame.bytes,
-              rail_.domain().registration(region, rail_.index()).lkey};
+  ibv_send_wr& request =
+      stage(flight_, reinterpret_cast<uint64_t>(buffer), static_cast<uint32_t>(sizeof(Frame)) + copied, slab_.key(),
+            region || frame.kind == FrameKind::kBye || frame.kind == FrameKind::kCredit);
+  if (!region) return;
+  // The adapter reads the payload from registered memory.
+  parts[1] = {reinterpret_cast<uint64_t>(payload), frame.bytes,
+              rail_.domain().registration(*region, rail_.index()).lkey};
   request.num_sge = 2;
 }
 
@@ -137,17 +130,21 @@ void Path::tell_credit() {
   send(frame, nullptr);
 }
 
+int Path::write_nothing(Work work) {
+  ibv_send_wr request{};
+  request.wr_id = work_id(work, id_, 0);
+  request.opcode = IBV_WR_RDMA_WRITE;
+  request.send_flags = IBV_SEND_SIGNALED;
+  ibv_send_wr* bad = nullptr;
+  return ibv_post_send(qp_.get(), &request, &bad);
+}
+
 bool Path::heartbeat(std::string* why) {
   const bool idle = sent_ == seen_sent_ && taken_ == seen_taken_;
   seen_sent_ = sent_;
   seen_taken_ = taken_;
   if (!idle || beating_) return true;
-  ibv_send_wr request{};
-  request.wr_id = work_id(Work::kHeartbeat, id_, 0);
-  request.opcode = IBV_WR_RDMA_WRITE;
-  request.send_flags = IBV_SEND_SIGNALED;
-  ibv_send_wr* bad = nullptr;
-  const int code = ibv_post_send(qp_.get(), &request, &bad);
+  const int code = write_nothing(Work::kHeartbeat);
   if (code) *why = "the adapter refused a heartbeat: " + in_words(code);
   beating_ = code == 0;
   return beating_;
@@ -168,12 +165,7 @@ void Path::halt() {
     stuck_ = "the adapter cannot stop its queue pair: " + in_words(code);
     return;
   }
-  ibv_send_wr marker{};
-  marker.wr_id = work_id(Work::kMarker, id_, 0);
-  marker.opcode = IBV_WR_RDMA_WRITE;
-  marker.send_flags = IBV_SEND_SIGNALED;
-  ibv_send_wr* bad = nullptr;
-  if (const int code = ibv_post_send(qp_.get(), &marker, &bad))
+  if (const int code = write_nothing(Work::kMarker))
     stuck_ = "the adapter refused the last request to a queue pair: " + in_words(code);
 }
 

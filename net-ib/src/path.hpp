@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// One reliable connection: a link's queue pair on one rail. It numbers what goes out, keeps it until it is
-// acknowledged, and counts what came in, so that after a failure both ends can tell exactly which frames arrived.
+// A path: a link's queue pair on one rail. It numbers outgoing frames, keeps them until they are acknowledged, and
+// counts incoming frames, so after a failure both ends know exactly which frames arrived.
 //
-// Flow: at most `credits` frames are unanswered. Each frame tells how many of the other direction's frames were taken
-// in; a note of its own does when half of the credits wait to be told.
+// Flow control: at most `credits` frames are without credit from the peer. Each frame carries the count of the frames
+// taken in from the other direction. A frame of its own carries it when half of the credits have not been returned.
 #pragma once
 
 #include <array>
@@ -22,16 +22,16 @@ namespace tutti::ib {
 
 class Link;
 
-// What went out and may have to go out again.
+// A frame or a write that left, and may have to leave again over another path.
 struct Flight {
-  Frame frame{};                // of a write: lane, sequence, offset and bytes are filled
+  Frame frame{};                // a write has lane, sequence, offset and bytes
   Announcement target{};        // of a write
-  const char* local = nullptr;  // of what is read from registered memory; else the bytes are in the slot
+  const char* local = nullptr;  // the payload in registered memory; otherwise it is in the slot
   const Region* region = nullptr;
   bool write = false;
 };
 
-// What a path has in flight, and how fast it is.
+// A path's bytes in flight, and its speed.
 struct Load {
   uint64_t bytes = 0;
   uint32_t weight = 1;
@@ -45,21 +45,21 @@ class Path {
  public:
   enum class State {
     kUp,
-    kDraining,  // halted; what the adapter had begun is awaited
-    kFailed,    // quiet at this end; the other end's count is awaited
+    kDraining,  // halted; waits for the adapter's completions
+    kFailed,    // drained; waits for the other end's count
     kDead       // settled
   };
 
-  // A queue pair that is ready to be connected. It enters itself into the endpoint's list, by id, and leaves nullptr
-  // there when it goes.
+  // Makes a queue pair that is ready to be connected. Enters itself into the endpoint's list, by id; the destructor
+  // leaves nullptr there.
   Path(Rail& rail, std::vector<Path*>& all, const Shape& shape);
   ~Path();
   Path(const Path&) = delete;
   Path& operator=(const Path&) = delete;
 
-  // What a peer must know to connect to it.
+  // The data by which a peer connects to it.
   OfferedRail offer() const;
-  // `index`: among the link's paths, the same at both ends. False with the reason: it carries nothing, and is dead.
+  // `index` among the link's paths is the same at both ends. False with the reason: the path is dead.
   bool connect(uint32_t index, const Pairing& pairing, const OfferedRail& peer, std::string* why);
 
   Rail& rail() { return rail_; }
@@ -67,32 +67,32 @@ class Path {
   uint32_t id() const { return id_; }
   State state() const { return state_; }
   bool is_up() const { return state_ == State::kUp; }
-  // The peer has been told, or need not be told, how many frames arrived: no more count.
+  // The count of arrived frames is final: the peer has it, or needs none.
   bool is_settling() const { return state_ == State::kFailed || state_ == State::kDead; }
   void set_state(State state) { state_ = state; }
   const Load& load() const { return load_; }
 
-  // Sending. Each needs room; flush() hands the batch to the adapter: false with the reason when it was refused.
+  // Sending. send and write need room; flush() hands the batch to the adapter: false with the reason if it refused.
   bool has_room(uint32_t reserved = kReservedCredits) const {
     return sent_ - acked_ < slots_ && sent_ - freed_ + reserved < credits_;
   }
-  // With a region: the payload is read from there until it is acknowledged.
+  // With a region the adapter reads the payload from there until it is acknowledged.
   void send(const Frame& frame, const void* payload, const Region* region = nullptr);
-  // Writes frame.bytes to target.address + frame.offset: from `local` in `region`, or a copy of `local`.
+  // Writes frame.bytes to target.address + frame.offset, from `local` in `region` or from a copy of `local`.
   void write(const Frame& frame, const Announcement& target, const char* local, const Region* region);
   bool flush(std::string* why);
-  // A note about credits is due.
+  // Is a frame about credits due?
   bool owes_credit() const { return taken_ - told_ >= credits_ / 2; }
   void tell_credit();
 
-  // Asks the peer's adapter for a sign of life, with a write of no bytes, if nothing went either way since the last
-  // call and no earlier one is under way. The adapter answers, not the process: a peer that is merely slow is not taken
-  // for dead. False with the reason when this end's adapter refused it.
+  // Checks that the peer's adapter is alive, by a write of no bytes, if nothing moved in either direction since the
+  // last call and no earlier heartbeat is under way. The adapter answers, not the process, so a slow peer is not taken
+  // for dead. False with the reason if this end's adapter refused the write.
   bool heartbeat(std::string* why);
   void heartbeat_answered() { beating_ = false; }
 
-  // The adapter has acknowledged frame `index` and all before: the caller looks at the flights from acked() on, then
-  // calls acknowledge.
+  // When the adapter acknowledges a frame, the caller takes the flights from acked() up to that frame, one by one, each
+  // with acknowledge_one().
   uint32_t sent() const { return sent_; }
   uint32_t acked() const { return acked_; }
   Flight& flight(uint32_t i) { return flights_[i & (slots_ - 1)]; }
@@ -102,36 +102,36 @@ class Path {
   // Receiving.
   uint32_t taken() const { return taken_; }
   void take() { ++taken_; }
-  // The peer's count of what it took; false: it cannot be.
+  // The peer's count of frames that it took in; false: an impossible count.
   bool set_freed(uint32_t freed);
 
-  // Stops the queue pair. Every completion still counts: the peer's adapter may have been told that a frame arrived
-  // before its completion can be polled here, and the error state does not make it appear. So halt() moves to that
-  // state and posts a marker. The path is drained once
+  // Stops the queue pair. Every completion still counts: this adapter may have acknowledged a frame whose completion
+  // cannot be polled yet, and the error state does not make it appear. So halt() moves to that state and posts a
+  // marker. The path is drained once
   //   * the marker came back: requests complete in order, so all sends before it have completed; and
   //   * the adapter raised IBV_EVENT_QP_LAST_WQE_REACHED: the queue pair takes no more from the shared receive queue,
-  //     all its receives have completed, and nothing is written to memory any more.
+  //     all its receives have completed, and it no longer writes to memory.
   // The completion queue is emptied after that. A queue pair is not reset for this: RESET discards completions.
   // An adapter that raises no such event gets kLastReceiveLimit after the marker.
   void halt();
   void marker_flushed() { flushed_at_ = std::chrono::steady_clock::now(); }
   bool told_last_receive() const { return last_receive_reached_; }
   enum class Drain { kWaiting, kDone, kStuck };
-  // kStuck: with the reason; the adapter did not complete what was under way within kDrainLimit.
+  // kStuck, with the reason: the adapter did not complete its requests within kDrainLimit.
   Drain drain(std::string* why);
-  // Ends everything at once; completions that were not polled are lost. From here on nothing touches memory.
+  // Resets the queue pair: completions that were not polled are lost, and memory is no longer accessed.
   void die();
 
   Link* link = nullptr;
-  bool in_unflushed = false;  // in the endpoint's list of paths to flush
-  std::string failure;        // the first reason
-  bool failing = false;       // in the endpoint's list of paths that failed
-  bool peer_told = false;     // the peer has told what it took before the end
-  uint32_t peer_taken = 0;
+  bool in_unflushed = false;           // in the endpoint's list of paths to flush
+  std::string failure;                 // the first reason
+  bool failing = false;                // in the endpoint's list of paths that failed
+  std::optional<uint32_t> peer_taken;  // the peer's count of frames that it took before the end
 
  private:
   char* slot(uint32_t i) const { return slab_.data() + (i & (slots_ - 1)) * slot_bytes_; }
-  void gather(Flight flight, char* buffer, const char* payload, const Region& region);
+  // Posts a write of no bytes; returns errno's code, or 0.
+  int write_nothing(Work work);
   ibv_send_wr& stage(const Flight& flight, uint64_t address, uint32_t bytes, uint32_t key, bool signal);
 
   Rail& rail_;
@@ -139,12 +139,12 @@ class Path {
   const uint32_t id_;
   const uint32_t credits_;
   const uint32_t slots_;  // credits, rounded up to a power of two
-  // Of the adapter's events, which any thread may take that shares the device.
+  // Set by any thread that takes the device's events.
   std::atomic<bool> last_receive_reached_ = false;
   const uint64_t slot_bytes_;
   Slab slab_;
   uint32_t index_ = 0;
-  uint32_t max_inline_ = 0;  // filled by making the queue pair
+  uint32_t max_inline_ = 0;  // set by make_queue_pair
   QueuePair qp_;
   uint32_t psn_ = 0;
   State state_ = State::kUp;
@@ -153,15 +153,15 @@ class Path {
   std::vector<std::array<ibv_sge, 2>> parts_;
   uint32_t flushed_ = 0;  // frames handed to the adapter
   uint32_t sent_ = 0;     // frames numbered; all counts are modulo 2^32
-  uint32_t acked_ = 0;    // ... acknowledged by the adapter
-  uint32_t freed_ = 0;    // ... that the peer has taken in
+  uint32_t acked_ = 0;    // of these, acknowledged by the adapter
+  uint32_t freed_ = 0;    // of these, taken in by the peer
   uint32_t taken_ = 0;    // the peer's frames taken in here
-  uint32_t told_ = 0;     // ... that it has been told of
+  uint32_t told_ = 0;     // of these, reported to the peer
   Load load_;
   uint32_t seen_sent_ = 0;  // at the last call of heartbeat()
   uint32_t seen_taken_ = 0;
   bool beating_ = false;  // a heartbeat is under way
-  std::string stuck_;     // why it cannot be halted
+  std::string stuck_;     // the reason why it cannot be drained
   std::chrono::steady_clock::time_point halted_at_;
   std::optional<std::chrono::steady_clock::time_point> flushed_at_;
 };

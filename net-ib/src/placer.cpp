@@ -1,18 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "placer.hpp"
 
-#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cstring>
 
-#include "queue_pair.hpp"
 #include "rail.hpp"
 
 namespace tutti::ib {
 namespace {
 
-// It takes microseconds. With TUTTI_IB_RETRY_CNT=7 some adapters would try for ever once their port is down.
+// A request takes microseconds, but with TUTTI_IB_RETRY_CNT=7 some adapters try for ever once their port is down.
 constexpr std::chrono::seconds kPlaceLimit{2};
 
 }  // namespace
@@ -22,13 +20,10 @@ Placer::Placer(const Rail& rail, uint64_t bytes)
   cq_.reset(ibv_create_cq(rail.device().context.get(), 1, nullptr, nullptr, 0));
   if (!cq_) throw system_error(errno, "{}: cannot create a completion queue", rail.port().name());
   uint32_t max_inline = 0;
-  qp_ = make_queue_pair(rail, cq_.get(), nullptr, 1, &max_inline, IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ);
-  const Port& port = rail.port();
-  const auto gid = std::find_if(port.gids.begin(), port.gids.end(),
-                                [&](const Gid& g) { return port.offers(g, rail.domain().settings()); });
-  FarEnd self{qp_->qp_num, 0, port.mtu, port.lid, {}, 0};
-  if (gid != port.gids.end()) self.gid = gid->raw, self.own_gid_index = gid->index;
-  connect_queue_pair(qp_.get(), rail, 0, self);
+  qp_ = rail.make_queue_pair(cq_.get(), nullptr, 1, &max_inline, IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ);
+  OfferedRail self = rail.port().offer(rail.domain().settings());
+  self.qp = qp_->qp_num;
+  rail.connect_queue_pair(qp_.get(), 0, self, self.gids[0], self.gids[0]);
 }
 
 void Placer::place(const Region& region, char* to, const char* from, uint64_t bytes) {

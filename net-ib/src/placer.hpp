@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the adapter does to a device's memory for the processor, which can neither write nor read it, over a queue pair
-// that is connected to itself. It is waited for, as for a memcpy: microseconds.
+// Access to a device's memory that the processor can neither write nor read: by the adapter, over a queue pair that is
+// connected to itself. Each call waits until it is done, which takes microseconds.
 #pragma once
 
 #include "verbs.hpp"
@@ -15,13 +15,13 @@ class Placer {
  public:
   // For at most `bytes` at once. Throws sdk::Error.
   Placer(const Rail& rail, uint64_t bytes);
-  // Copies bytes into it. For small messages, which arrive in frames; large ones are written where they belong by the
-  // sender. Throws sdk::Error, at the latest after two seconds; what is under way then ends with the placer.
+  // Copies bytes into it: those of messages that arrive in frames. Throws sdk::Error, at the latest after two seconds;
+  // the request then ends with the placer.
   void place(const Region& region, char* to, const char* from, uint64_t bytes);
-  // Reads a byte of it: on its way to the device a read does not pass the writes that this adapter did before, so these
-  // have arrived when it comes back. Throws like place.
+  // Reads a byte of it. A read does not pass the earlier writes of this adapter, so they have arrived when it returns.
+  // Throws like place.
   void flush(const Region& region, const char* at);
-  // It has thrown: its queue pair is of no more use.
+  // It has thrown, so its queue pair can no longer be used.
   bool is_broken() const { return is_broken_; }
 
  private:

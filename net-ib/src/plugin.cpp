@@ -27,7 +27,7 @@ struct IbTransport {
     }
     caps.reach = TUTTI_REACH_NETWORK;
     caps.memory_kinds = uint64_t{1} << TUTTI_MEMORY_HOST;
-    if (dma_buf) {  // of whichever device: registering tells whether a descriptor is one
+    if (dma_buf) {  // of any device: registering fails for a descriptor that is not a dma-buf
       caps.memory_kinds = ~uint64_t{0};
       caps.flags |= TUTTI_TRANSPORT_NEEDS_FLUSH;
     }
@@ -46,7 +46,7 @@ struct IbTransport {
     try {
       tutti::ib::look_around(settings, &ports, &order);
     } catch (const tutti::sdk::Error& error) {
-      if (ports.empty() || error.status() != TUTTI_NOT_SUPPORTED) throw;  // else each says why it cannot be used
+      if (ports.empty() || error.status() != TUTTI_NOT_SUPPORTED) throw;  // otherwise each port has its reason
     }
     std::vector<tutti::sdk::RailFacts> facts;
     for (const tutti::ib::Port& port : ports) facts.push_back(facts_of(port, settings));

@@ -14,7 +14,7 @@ bool link_local(const RawGid& g) {
   return is_v4(g) ? g[12] == 169 && g[13] == 254 : g[0] == 0xfe && (g[1] & 0xc0) == 0x80;
 }
 
-// Each within the other's subnet.
+// Is each address within the other's subnet?
 bool share_subnet(const OfferedGid& a, const OfferedGid& b) {
   if (is_v4(a.raw) != is_v4(b.raw)) return false;
   const uint32_t bits = std::min(128u, (is_v4(a.raw) ? 96 : 0) + std::max(a.prefix, b.prefix));
@@ -70,25 +70,21 @@ std::string refusal(const Port& port, const Settings& settings) {
   return port.infiniband ? "it has no GID" : "it has no RoCE v2 GID: give its network interface an address";
 }
 
-std::string all_refusals(const std::vector<Port>& ports) {
-  std::string text;
-  for (const Port& port : ports) text += (text.empty() ? "" : "; ") + port.name() + ": " + port.why;
-  return text;
-}
-
 }  // namespace
 
 void choose_ports(std::vector<Port>& ports, const Settings& settings, int numa, std::vector<size_t>* order) {
   order->clear();
+  std::string refusals;
   for (size_t i = 0; i < ports.size(); ++i) {
     ports[i].chosen = false;
     ports[i].why = refusal(ports[i], settings);
     if (ports[i].why.empty()) order->push_back(i);
+    refusals += (i ? "; " : "") + ports[i].name() + ": " + ports[i].why;
   }
   if (order->empty())
-    throw error(TUTTI_NOT_SUPPORTED, "no verbs port can be used: {}{}", all_refusals(ports),
+    throw error(TUTTI_NOT_SUPPORTED, "no verbs port can be used: {}{}", refusals,
                 settings.hca.is_set() ? " (check TUTTI_IB_HCA)" : "");
-  // Nearness counts only where the user named no order: near ports first, then the faster ones.
+  // Nearness counts only if the user named no ports: near ports come first, then faster ones.
   uint32_t hops = 0;
   for (const size_t i : *order) hops = std::max(hops, ports[i].shared_hops);
   const auto far = [&](const Port& p) {
@@ -153,7 +149,7 @@ sdk::RailFacts facts_of(const Port& port, const Settings& settings) {
 
 namespace {
 
-// How well two GIDs suit each other. Below kSamePort it is a guess whether one reaches the other.
+// How well two GIDs fit. Below kSamePort it is a guess that one reaches the other.
 enum Fit : int { kNone, kLinkLocal, kRoutedV6, kRoutedV4, kSamePort, kSubnetV6, kSubnetV4 };
 
 Fit fit(bool infiniband, const OfferedGid& a, const OfferedGid& b) {
@@ -182,8 +178,8 @@ struct Candidate {
   Fit score = kNone;
   Pairing pairing;
 
-  // Two ranks of one host may both offer the same port: they meet there only when no two different ports share a
-  // subnet. Guesses come last.
+  // Two ranks of one host may offer the same port. They meet there only when no two different ports share a subnet.
+  // Guesses come last.
   int round() const { return score > kSamePort ? 0 : score == kSamePort ? 1 : 2; }
   bool same_place() const { return pairing.own.rail == pairing.peer.rail; }
 };
@@ -234,8 +230,8 @@ std::vector<Pairing> pair_rails(const std::vector<OfferedRail>& lower, const std
 
   std::vector<Pairing> pairs;
   std::vector<bool> used(lower.size()), peer_used(higher.size());
-  int known = -1;       // the fastest class of the pairs that are no guess
-  Fit guessed = kNone;  // of the pairs that are
+  int known = -1;       // the fastest class of the sure pairs
+  Fit guessed = kNone;  // the fit of the guesses
   for (Candidate& c : candidates) {
     const uint32_t i = c.pairing.own.rail, j = c.pairing.peer.rail;
     const int speed = speed_class(c.pairing.megabits);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The verbs ports of this host: what they are, which of them this rank uses and why, what peers are offered of them,
-// and which port and GID of ours meets which of a peer's.
+// The verbs ports of this host: their facts, the choice of the ports that this rank uses, and the pairing of ports and
+// GIDs with those of a peer.
 #pragma once
 
 #include <cstdint>
@@ -16,12 +16,12 @@ namespace tutti::ib {
 
 // "10.1.0.1" or "fe80::1".
 std::string gid_text(const RawGid& gid);
-// Is it an IPv4 address in IPv6's clothes?
+// Is it a mapped IPv4 address?
 bool is_v4(const RawGid& gid);
 
 struct Gid : OfferedGid {
   bool roce_v2 = false;
-  std::string interface;  // network interface; a tagged one is an interface of its own
+  std::string interface;  // network interface; a VLAN has an interface of its own
 };
 
 struct Port {
@@ -31,44 +31,42 @@ struct Port {
   uint32_t lid = 0;
   uint8_t mtu = 0;  // ibv_mtu, active
   bool up = false;
-  std::string state;  // in words
+  std::string state;  // for reports
   uint32_t megabits = 0;
-  int numa = -1;             // -1: not known
-  uint32_t shared_hops = 0;  // of the way from the PCI root to it, with the way to Settings::near
+  int numa = -1;             // -1: unknown
+  uint32_t shared_hops = 0;  // steps from the PCI root that lead to Settings::near, too
   std::vector<Gid> gids;
-  std::string no_dma_buf;  // why its device can register no memory of other devices; "": it can
+  std::string no_dma_buf;  // the reason why its device cannot register other devices' memory; "": it can
   // The choice.
   bool chosen = false;
   std::string why;
 
-  // May this GID be used: of the right type, and TUTTI_IB_GID_INDEX's if that is set?
+  // May this GID be used? It has the right type, and TUTTI_IB_GID_INDEX if that is set.
   bool offers(const Gid& gid, const Settings& settings) const {
     return settings.gid_index ? gid.index == *settings.gid_index : infiniband || gid.roce_v2;
   }
   std::string name() const { return device + ":" + std::to_string(port); }
-  // As a peer is told of it; without a queue pair.
+  // The part of an offer about this port, without a queue pair.
   OfferedRail offer(const Settings& settings) const;
 };
 
-// All ports of all devices, in the order of the verbs library. Throws sdk::Error when there is no verbs device or one
-// cannot be asked.
-std::vector<Port> find_ports();
-// Marks at most settings.rails ports as chosen, and says of each why or why not: up, admitted by the filter, with a
-// usable GID, and nearest: in PCI hops to settings.near where any of them shares some, else by NUMA node `numa` (-1:
-// not known). `order` is filled with the chosen ones, best first.
-// Throws sdk::Error that tells of every port when none is left.
+// Marks at most settings.rails ports as chosen, and sets the reason for each port. A chosen port is up, is admitted by
+// the filter, has a usable GID and is among the nearest: by PCI hops shared with settings.near if any port shares some,
+// else by NUMA node `numa` (-1: unknown). Fills `order` with the chosen ports, best first. Throws sdk::Error with the
+// reasons of all ports when none is left.
 void choose_ports(std::vector<Port>& ports, const Settings& settings, int numa, std::vector<size_t>* order);
-// find_ports and choose_ports, near settings.near or else the calling thread. Throws likewise, but only after `ports`
-// has all of them. A `near` that is not the user's and is unknown here is cleared, with a warning.
+// Finds all ports of all devices and chooses among them, near settings.near or else the calling thread. Throws
+// sdk::Error; `ports` is complete when choose_ports throws. An unknown `near` that the user has not set is cleared,
+// with a warning.
 void look_around(Settings& settings, std::vector<Port>* ports, std::vector<size_t>* order);
-// What tutti-info --net tells of a port.
+// The facts that tutti-info --net prints.
 sdk::RailFacts facts_of(const Port& port, const Settings& settings);
 
-// Fills shared_hops from the PCI hierarchy that sysfs shows, and returns the NUMA node of the PCI device `near`. Throws
-// sdk::Error when there is no such device.
+// Fills shared_hops from the PCI tree in sysfs, and returns the NUMA node of the PCI device `near`. Throws sdk::Error
+// when there is no such device.
 int find_nearness(std::vector<Port>& ports, const std::string& near, const std::string& sysfs = "/sys");
 
-// One of our rails with one of a peer's.
+// One rail of each end.
 struct Pairing {
   struct End {
     uint32_t rail = 0;
@@ -80,16 +78,16 @@ struct Pairing {
   std::string why;
 };
 
-// Pairs rails off, each used once; the fastest pairs come first. Empty: nothing fits. A pure function: both ends give
-// it the lower rank's rails first and come to the same pairs (`own` is the lower rank's).
+// Pairs rails, each used once; the fastest pairs come first. Empty: nothing fits. A pure function: both ends pass the
+// lower rank's rails first and get the same pairs (`own` is the lower rank's).
 //
 // Rails that share a subnet are paired, the fastest ones first; a port meets itself only when nothing else shares a
 // subnet. Rails that share a subnet with no rail of the other end are then paired by their addresses (RoCE only): both
-// routable and of one family, or both link-local. That they reach each other is a guess, so it is made only for rails
-// of a faster class than every pair that shares a subnet: a slow adapter in a common subnet does not hide a fabric with
-// a subnet for each rail, and a guess does not stand beside pairs as fast that are sure.
+// routable and of one family, or both link-local. Such a pair is a guess. It is made only for rails of a faster class
+// than every pair that shares a subnet, so a slow adapter in a common subnet does not hide a fabric with a subnet for
+// each rail, and no guess stands beside sure pairs of the same speed.
 std::vector<Pairing> pair_rails(const std::vector<OfferedRail>& lower, const std::vector<OfferedRail>& higher);
-// "10.1.0.1/24, fe80::1/64": of all rails.
+// The GIDs of all rails: "10.1.0.1/24, fe80::1/64".
 std::string gids_in_words(const std::vector<OfferedRail>& rails);
 
 }  // namespace tutti::ib

@@ -2,6 +2,7 @@
 #include "rail.hpp"
 
 #include <algorithm>
+#include <cstring>
 
 namespace tutti::ib {
 
@@ -17,7 +18,7 @@ Rail::Rail(const Domain& domain, uint32_t index, const Shape& shape, uint8_t tra
   ibv_device_attr limits{};
   if (const int code = ibv_query_device(context, &limits))
     throw system_error(code, "{}: cannot query the device", port_.name());
-  // Every frame in flight in either direction, a heartbeat and a marker for each peer.
+  // For each peer: every frame in flight in either direction, a heartbeat and a marker.
   const uint64_t completions = uint64_t{links} * (credits_ * 2 + 2) + 64;
   const uint64_t receives = uint64_t{links + 1} * credits_;
   const auto check = [&](const char* what, uint64_t needed, int offered) {
@@ -41,7 +42,7 @@ Rail::Rail(const Domain& domain, uint32_t index, const Shape& shape, uint8_t tra
   if (!srq_) throw system_error(errno, "{}: cannot create a shared receive queue", port_.name());
   if (!links) return;
   add_share();
-  // What one peer takes: a limit on locked memory shows here, before anybody connects.
+  // A trial with one peer's memory: a limit on locked memory shows here, before any rank connects.
   Slab(device().pd.get(), 2 * credits_ * slot_bytes_, port_.name());
 }
 
@@ -117,9 +118,74 @@ bool Rail::is_down() const {
          attr.state != IBV_PORT_ACTIVE;
 }
 
-uint8_t Rail::service_level() const {
-  const uint8_t precedence = port_.infiniband ? traffic_class_ >> 5 : 0;
-  return domain_.settings().service_level.value_or(precedence);
+// Queue pairs
+// ----------------------------------------------------------------------------------------------------------
+
+QueuePair Rail::make_queue_pair(ibv_cq* completions, ibv_srq* receives, uint32_t sends, uint32_t* max_inline,
+                                unsigned access, std::atomic<bool>* last_receive_reached) const {
+  constexpr uint32_t kInlineWish = 256;
+  QueuePair qp;
+  for (uint32_t wish = kInlineWish; !qp; wish /= 2) {  // some devices have room for fewer inline bytes, or for none
+    ibv_qp_init_attr init{};
+    init.qp_context = last_receive_reached;
+    init.send_cq = init.recv_cq = completions;
+    init.srq = receives;
+    init.qp_type = IBV_QPT_RC;
+    init.cap.max_send_wr = sends;
+    init.cap.max_send_sge = 2;
+    init.cap.max_inline_data = wish < 32 ? 0 : wish;
+    qp.reset(ibv_create_qp(device().pd.get(), &init));
+    if (!qp && wish < 32) throw system_error(errno, "{}: cannot create a queue pair", port_.name());
+    *max_inline = init.cap.max_inline_data;
+  }
+  ibv_qp_attr attr{};
+  attr.qp_state = IBV_QPS_INIT;
+  attr.pkey_index = static_cast<uint16_t>(domain_.settings().pkey_index);
+  attr.port_num = static_cast<uint8_t>(port_.port);
+  attr.qp_access_flags = access;
+  if (const int code =
+          ibv_modify_qp(qp.get(), &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS))
+    throw system_error(code, "{}: cannot set a queue pair up (TUTTI_IB_PKEY right?)", port_.name());
+  return qp;
+}
+
+void Rail::connect_queue_pair(ibv_qp* qp, uint32_t psn, const OfferedRail& to, const OfferedGid& own_gid,
+                              const OfferedGid& peer_gid) const {
+  const Settings& settings = domain_.settings();
+  ibv_qp_attr attr{};
+  attr.qp_state = IBV_QPS_RTR;
+  attr.path_mtu = static_cast<ibv_mtu>(std::min<uint32_t>(port_.mtu, to.mtu));
+  attr.dest_qp_num = to.qp;
+  attr.rq_psn = to.psn;
+  attr.max_dest_rd_atomic = 1;
+  attr.min_rnr_timer = 12;
+  ibv_ah_attr& address = attr.ah_attr;
+  address.port_num = static_cast<uint8_t>(port_.port);
+  // InfiniBand's service level follows from the upper three bits of the traffic class, the IP precedence.
+  address.sl = settings.service_level.value_or(port_.infiniband ? traffic_class_ >> 5 : 0);
+  address.dlid = static_cast<uint16_t>(to.lid);
+  if (!port_.infiniband) {
+    address.is_global = 1;
+    std::memcpy(address.grh.dgid.raw, peer_gid.raw.data(), peer_gid.raw.size());
+    address.grh.sgid_index = static_cast<uint8_t>(own_gid.index);
+    address.grh.hop_limit = 64;
+    address.grh.traffic_class = traffic_class_;
+  }
+  if (const int code = ibv_modify_qp(qp, &attr,
+                                     IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+                                         IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER))
+    throw system_error(code, "{}: cannot direct a queue pair to {}", port_.name(), gid_text(peer_gid.raw));
+  attr = {};
+  attr.qp_state = IBV_QPS_RTS;
+  attr.sq_psn = psn;
+  attr.timeout = settings.timeout;
+  attr.retry_cnt = settings.retry_count;
+  attr.rnr_retry = 7;
+  attr.max_rd_atomic = 1;
+  if (const int code = ibv_modify_qp(qp, &attr,
+                                     IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
+                                         IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC))
+    throw system_error(code, "{}: cannot start a queue pair", port_.name());
 }
 
 }  // namespace tutti::ib

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// One port as an endpoint uses it: a completion queue and a shared receive queue for all peers, the buffers that arrive
-// in it.
+// One port of an endpoint: a completion queue, a shared receive queue for all peers, and its receive buffers.
 //
-// Receive buffers are never short: each queue pair brings as many as its peer has credits, and the rail has as many
-// more, so that those that were used can be given back many at a time.
+// There are always enough receive buffers: as many for each queue pair as its peer has credits, and one share more, so
+// that used ones can be posted again many at a time.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -23,7 +23,7 @@ namespace tutti::ib {
 
 class Path;
 
-// What a work request was, in the upper byte of its wr_id.
+// The kind of a work request: the upper byte of its wr_id.
 enum class Work : uint64_t { kReceive = 1, kSent = 2, kHeartbeat = 3, kMarker = 4 };
 constexpr uint64_t work_id(Work work, uint32_t path, uint32_t index) {
   return static_cast<uint64_t>(work) << 56 | uint64_t{path} << 32 | index;
@@ -32,7 +32,7 @@ inline constexpr uint32_t kMaxPaths = 1 << 24;
 
 class Rail {
  public:
-  // For the peers of a communicator. `traffic_class`: unless the user has chosen one. Throws sdk::Error.
+  // `traffic_class` counts unless the user has chosen one. Throws sdk::Error.
   Rail(const Domain& domain, uint32_t index, const Shape& shape, uint8_t traffic_class);
   Rail(const Rail&) = delete;
   Rail& operator=(const Rail&) = delete;
@@ -43,13 +43,19 @@ class Rail {
   const Device& device() const { return domain_.device(index_); }
   ibv_cq* completions() const { return cq_.get(); }
   ibv_srq* receives() const { return srq_.get(); }
-  uint8_t traffic_class() const { return traffic_class_; }
-  // InfiniBand's packets have no traffic class here: their service level follows from it as an IP precedence does.
-  uint8_t service_level() const;
   int event_descriptor() const { return channel_->fd; }
   uint64_t slot_bytes() const { return slot_bytes_; }
 
-  // A queue pair joins: posts its share of receive buffers.
+  // A reliable queue pair with room for `sends` requests of two parts each; `max_inline` is 0 if the device has none.
+  // Without `receives` its far end can only access memory, as `access` allows. take_events (verbs.hpp) sets
+  // `last_receive_reached`. Throws sdk::Error.
+  QueuePair make_queue_pair(ibv_cq* completions, ibv_srq* receives, uint32_t sends, uint32_t* max_inline,
+                            unsigned access, std::atomic<bool>* last_receive_reached = nullptr) const;
+  // Connects it to the queue pair of an offer, from a GID of this port to one of the offer. Throws sdk::Error.
+  void connect_queue_pair(ibv_qp* qp, uint32_t psn, const OfferedRail& to, const OfferedGid& own_gid,
+                          const OfferedGid& peer_gid) const;
+
+  // Adds a queue pair: posts its share of receive buffers.
   void add_path(uint32_t qp, Path* path);
   Path* path_of(uint32_t qp) const {
     const auto at = paths_.find(qp);
@@ -57,21 +63,21 @@ class Rail {
   }
   void forget_path(uint32_t qp) { paths_.erase(qp); }
   const char* slot(uint32_t index) const { return slabs_[index / credits_]->data() + (index % credits_) * slot_bytes_; }
-  // Gives a receive buffer back. recycle() is called before anything is sent that tells a peer of it, and posts those
-  // that were given back once they are many.
+  // Returns a receive buffer. recycle() posts the returned ones once they are many. It is called before a frame leaves
+  // that gives a peer credit for them.
   void give_back(uint32_t slot) { returned_.push_back(slot); }
   void recycle();
 
   // Up to `wcs.size()` completions. Throws sdk::Error when the queue is broken.
   uint32_t poll(std::span<ibv_wc> wcs);
-  // The next completion becomes an event on the descriptor.
+  // Makes the next completion an event on the descriptor.
   void arm();
   void take_events();
 
   // For at most a frame's payload. Throws sdk::Error.
   Placer& placer();
 
-  // Is the port down at this moment? Asks the adapter: not for hot paths.
+  // Is the port down now? Asks the adapter: not for hot paths.
   bool is_down() const;
 
   // For reports.
@@ -93,7 +99,7 @@ class Rail {
   std::vector<std::unique_ptr<Slab>> slabs_;  // of `credits_` receive buffers each
   std::vector<uint32_t> returned_;
   std::unordered_map<uint32_t, Path*> paths_;  // by queue pair number
-  std::unique_ptr<Placer> placer_;             // once it is needed, and anew after an error
+  std::unique_ptr<Placer> placer_;             // made on first use, and anew after an error
 };
 
 }  // namespace tutti::ib

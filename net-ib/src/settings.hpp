@@ -20,27 +20,26 @@ using sdk::system_error;
 
 // Ports that one rank uses at once. An offer of them must fit in a pair message, their keys in an announcement.
 inline constexpr uint32_t kMaxRails = 4;
-// So many small messages of a lane may travel before their RECVs are known to be posted; it bounds what a receiver may
-// have to hold.
+// How many small messages of a lane may travel before the sender knows that their RECVs are posted. This bounds the
+// memory that a receiver needs for early messages.
 inline constexpr uint32_t kEagerWindow = 16;
-// RECVs, and SENDs that wait, per link and lane.
+// The most RECVs, and the most waiting SENDs, per link and lane.
 inline constexpr uint32_t kQueueDepth = 64;
-// Credits that only notes about credits and failed rails may use.
+// Credits that only frames about credits and failed rails may use.
 inline constexpr uint32_t kReservedCredits = 4;
-// Idle queue pairs are looked at this often. A peer that is gone is noticed within twice this and the adapter's
+// The period of heartbeats on idle queue pairs. A peer that is gone is noticed within twice this and the adapter's
 // retries.
 inline constexpr std::chrono::milliseconds kHeartbeatPeriod{1000};
-// A queue pair that was stopped completes what it had begun within microseconds; an adapter that takes longer than this
-// is dead.
+// A stopped queue pair completes its requests within microseconds. An adapter that takes longer than this is dead.
 inline constexpr std::chrono::milliseconds kDrainLimit{2000};
-// An adapter that does not tell when a queue pair has taken its last receive (soft-RoCE of Linux 6.1) gets so long.
+// The time for the last receives of an adapter that raises no event for them (soft-RoCE of Linux 6.1).
 inline constexpr std::chrono::milliseconds kLastReceiveLimit{500};
 inline constexpr char kNearIsUsers[] = "TUTTI_IB_NEAR=";
-// How long closing an endpoint may wait for completed messages to leave.
+// The longest that closing an endpoint waits for completed messages to leave.
 inline constexpr std::chrono::milliseconds kLinger{2000};
 
-// TUTTI_IB_HCA: which devices and ports may be used. "mlx5_0:1,mlx5_2" names them (beginnings of names, in the order of
-// preference), "^mlx5_1" leaves out, "=mlx5_1" wants whole names; as NCCL_IB_HCA does.
+// TUTTI_IB_HCA, with the syntax of NCCL_IB_HCA: "mlx5_0:1,mlx5_2" names devices and ports (beginnings of names, in the
+// order of preference), "^mlx5_1" leaves out, "=mlx5_1" wants whole names.
 class HcaFilter {
  public:
   HcaFilter() = default;
@@ -49,7 +48,7 @@ class HcaFilter {
 
   bool is_set() const { return !items_.empty(); }
   bool names_ports() const { return is_set() && !excludes_; }
-  // The position in the list that admits this port, or nothing: it is left out. Without a filter all are 0.
+  // The position in the list that admits this port; nothing if it is left out. Without a filter all are 0.
   std::optional<size_t> admits(const std::string& device, uint32_t port) const;
   const std::string& text() const { return text_; }
 
@@ -68,9 +67,8 @@ struct Settings {
   HcaFilter hca;
   std::optional<uint32_t> gid_index;  // TUTTI_IB_GID_INDEX; unset: chosen for each peer
   uint32_t rails = kMaxRails;
-  // PCI address of the device that rails should be close to; empty: the thread's node.
-  std::string near;
-  std::string near_is = kNearIsUsers;  // ... and whose wish that is
+  std::string near;  // PCI address of the device that rails should be close to; empty: the thread's node
+  std::string near_is = kNearIsUsers;  // the origin of `near`
   uint32_t pkey_index = 0;
   std::optional<uint8_t> traffic_class, service_level;  // TUTTI_IB_TC, TUTTI_IB_SL; unset: the endpoint's
   uint8_t timeout = 16;                                 // 4.096 us * 2^timeout
@@ -82,7 +80,7 @@ struct Settings {
 
   // Throws sdk::Error that names the setting, its value and what is allowed.
   static Settings read();
-  // Rails near this device are preferred, unless the user has named another.
+  // Prefers rails near the domain's device, unless the user has named another.
   void prefer_near(const tutti_domain_config& domain);
 };
 

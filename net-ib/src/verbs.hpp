@@ -20,6 +20,7 @@ struct Destroyer {
     Destroy(object);
   }
 };
+using DeviceList = std::unique_ptr<ibv_device*, Destroyer<ibv_free_device_list>>;
 using Context = std::unique_ptr<ibv_context, Destroyer<ibv_close_device>>;
 using ProtectionDomain = std::unique_ptr<ibv_pd, Destroyer<ibv_dealloc_pd>>;
 using Registration = std::unique_ptr<ibv_mr, Destroyer<ibv_dereg_mr>>;
@@ -34,18 +35,17 @@ std::string in_words(ibv_wc_status status);
 // Throws sdk::Error that begins with `cannot`.
 void set_non_blocking(int fd, const std::string& cannot);
 
-// Takes the device's asynchronous events without waiting; its async_fd must be non-blocking. A queue pair that takes no
-// more from its shared receive queue (IBV_EVENT_QP_LAST_WQE_REACHED) gets the std::atomic<bool> set that its qp_context
+// Takes the device's asynchronous events without waiting; its async_fd must be non-blocking. When a queue pair takes no
+// more from its shared receive queue (IBV_EVENT_QP_LAST_WQE_REACHED), sets the std::atomic<bool> that its qp_context
 // points to. [any thread]
 void take_events(ibv_context* context);
 
-// Registers memory; throws sdk::Error that names the memlock limit where that is what stands in the way.
+// Registers memory. Throws sdk::Error, which names the memlock limit if that is the cause.
 Registration register_bytes(ibv_pd* pd, void* address, uint64_t bytes, int access, const std::string& device);
 
-// The same for [fd_offset, fd_offset + bytes) of a dma-buf, which requests then name by memory.address. Throws
-// sdk::Error.
+// The same for [fd_offset, fd_offset + bytes) of a dma-buf, which requests address from memory.address on.
 Registration register_dma_buf(ibv_pd* pd, const tutti_memory& memory, int access, const std::string& device);
-// Why the device cannot do that, or "". Asked by trial, with a descriptor that is none: whoever can complains of it.
+// The reason why the device cannot do that, or "". Tries with an invalid descriptor: a device that can complains of it.
 std::string lacks_dma_buf(ibv_context* context);
 
 // A block of pages, registered.

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What travels between two ranks. Their endpoints connect by pair messages, which arrive once, in order:
+// The wire formats. Two endpoints connect by pair messages, which arrive once, in order:
 //
 //   offer     The settings that must be equal. For each rail its port, its usable GIDs and a new queue pair.
-//             Sent on connect, or when the peer's offer comes.
+//             Sent on connect, or when the peer's offer arrives.
 //   ready     A bit for each queue pair that is connected now. Sent when both offers are known. The peer may send on
-//             those queue pairs that both ends have connected.
-//   refusal   Why there will be no link. Sent instead of one of the others.
+//             the queue pairs that both ends have connected.
+//   refusal   The reason why there will be no link. Sent instead of one of the others.
 //
-// Both ends pair the rails off from the same two offers (pair_rails), so they come to the same pairs in the same order.
+// Both ends compute the same pairs of rails from the two offers (pair_rails).
 //
-// Frames travel on the reliable queue pairs. Everything is little-endian.
+// Frames travel on the reliable queue pairs. All integers are little-endian.
 #pragma once
 
 #include <array>
@@ -24,12 +24,12 @@
 
 namespace tutti::ib {
 
-// Further GIDs of a port are not offered.
+// The most GIDs that are offered of a port.
 inline constexpr uint32_t kMaxGids = 16;
 
 using RawGid = std::array<uint8_t, 16>;
 
-// The settings on which both ends must agree.
+// Settings that must be equal at both ends.
 struct Shape {
   uint32_t nranks = 0;
   uint32_t lanes = 0;
@@ -52,7 +52,7 @@ struct OfferedRail {
   uint32_t lid = 0;
   uint32_t megabits = 0;
   uint32_t qp = 0;   // queue pair number
-  uint32_t psn = 0;  // ... and its first packet's
+  uint32_t psn = 0;  // its first packet sequence number
   uint32_t n_gids = 0;
   uint32_t reserved = 0;
   std::array<OfferedGid, kMaxGids> gids{};
@@ -74,15 +74,15 @@ struct PairMessage {
   static PairMessage decode(std::string_view bytes);
 };
 
-// Frames. Each queue pair's frames are counted at both ends, writes with immediate data included: the counts are what
-// credits are made of, and what tells after a failure which frames arrived.
+// Frames. Both ends count each queue pair's frames, including writes with immediate data. The counts make up the
+// credits, and after a failure they show which frames arrived.
 enum class FrameKind : uint8_t {
   kData = 2,       // `bytes` at `offset` of message `sequence`, which has `total` bytes
-  kAnnounce = 3,   // the RECV of message `sequence` is posted, of `total` bytes; an Announcement follows
+  kAnnounce = 3,   // the RECV of message `sequence`, of `total` bytes, is posted; an Announcement follows
   kPosted = 4,     // only carries `posted`
   kWant = 5,       // message `sequence` has `total` bytes and waits for its RECV's announcement
-  kMismatch = 6,   // message `sequence` has `total` bytes, not as many as announced: it will not come
-  kDiscard = 7,    // message `sequence` met a RECV of another size: it is not wanted
+  kMismatch = 6,   // message `sequence` has `total` bytes, unlike its RECV, and will not come
+  kDiscard = 7,    // the RECV of message `sequence` has another size: the message is not wanted
   kControl = 8,    // a control message
   kCredit = 9,     // only carries `freed`
   kPathDown = 10,  // path `sequence` is out of use; its receiver took `total` frames from it
@@ -93,7 +93,7 @@ struct Frame {
   FrameKind kind;
   uint8_t reserved;
   uint16_t lane;
-  uint32_t freed;     // frames of this queue pair that the sender has taken in so far; its receiver may send as many
+  uint32_t freed;     // frames of this queue pair that the sender has taken in: the peer's credit
   uint32_t sequence;  // message of the lane
   uint32_t posted;    // RECVs that the sender has posted on the lane so far
   uint32_t bytes;     // payload of this frame
@@ -102,13 +102,13 @@ struct Frame {
 };
 static_assert(sizeof(Frame) == 32);
 
-// Where a message is to be written. Address 0: nowhere directly, send it in frames.
+// The target of a message's writes. Address 0: no direct writes; the message travels in frames.
 struct Announcement {
   uint64_t address;
   uint32_t keys[kMaxRails];  // remote keys, by path
 };
 
-// Immediate data of a write: the message that it is a part of.
+// Immediate data of a write: the lane and the message that it is a part of.
 constexpr uint32_t immediate(uint32_t lane, uint32_t sequence) { return lane << 16 | (sequence & 0xffff); }
 inline constexpr uint32_t kMaxLanes = 65536;
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What is decided without a device: filters, which ports are used and why, which rails and GIDs meet. Needs no verbs.
+// Decisions without a device: filters, the choice of ports and its reasons, the pairing of rails and GIDs.
 #include <gtest/gtest.h>
 
 #include <filesystem>

@@ -113,7 +113,7 @@ TEST_F(OnDevice, EverySizeGoesFromAndToIt) {
   b->deregister(host_into);
 }
 
-// What is in flight from a device's memory goes out again from there; until it has arrived the memory is in use.
+// Frames in flight from a device's memory are sent again from there; the memory is in use until they have arrived.
 TEST_F(OnDevice, NothingIsLostWhenARailFails) {
   constexpr uint64_t kMessages = 40, kHalf = kMessages / 2, kSize = 4000;
   for (uint64_t i = 0; i < kMessages; ++i)

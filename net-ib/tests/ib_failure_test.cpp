@@ -148,7 +148,7 @@ TEST_F(Connecting, FramesMayOvertakeTheLastPairMessage) {
   EXPECT_EQ(in, out);
 }
 
-// What the core knows of a device is a hint; what the user says is an order (rdma-jobs).
+// The core's device is a hint; the user's setting is an order (rdma-jobs).
 TEST_F(Connecting, ADomainsDeviceThatIsNotHereIsAWarning) {
   crosses_ = false;
   host().settings["TUTTI_IB_HCA"] = "=rxe0";
@@ -220,7 +220,8 @@ TEST_F(Connecting, APeerOfAnotherVersionIsNamedAtBothEnds) {
   ASSERT_TRUE(PairMail::job().take(7, 0, offer));
   offer.bytes[offsetof(tutti::sdk::PairFormat::Head, version)] = 9;
   EXPECT_EQ(a->receive_pair(1, offer.bytes), TUTTI_MISMATCH);
-  EXPECT_NE(a->error.find("from rank 1: it speaks version 9 of the ib transport, this rank version "), std::string::npos)
+  EXPECT_NE(a->error.find("from rank 1: it speaks version 9 of the ib transport, this rank version "),
+            std::string::npos)
       << a->error;
   EXPECT_TRUE(PairMail::job().take(7, 1, offer)) << "that end must see this one's version";
 }
@@ -375,7 +376,7 @@ TEST_F(Failing, ARailThatGoesDownHandsOverToTheOther) {
   }
 }
 
-// What is sent at this end of rail 0 is lost from now on; or no longer.
+// Begins, or ends, losing everything that this end of rail 0 sends.
 void lose_everything(bool on) {
   ASSERT_EQ(std::system(on ? "tc qdisc add dev v0 root netem loss 100%" : "tc qdisc del dev v0 root"), 0);
 }

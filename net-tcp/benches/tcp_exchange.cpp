@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the transport costs over bare sockets. Two processes on one host exchange messages, both ways at once: first
+// The cost of the transport over bare sockets. Two processes on one host exchange messages, both ways at once: first
 // over raw non-blocking sockets, busily polled; then through the transport's C functions; in turns, so that both see
 // the same machine. Prints the best of the rounds of each and their ratio. A message larger than a fragment is cut,
 // four fragments in flight.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a user may name as the addresses to use, and which of a peer's are tried from them.
+// The user's selection of addresses, and the choice of the peer's addresses to try.
 #include <tutti/sdk/plugin.hpp>
 
 #include "../src/address.hpp"

@@ -125,7 +125,7 @@ class Peer {
         FUZZ_CHECK(c.kind == TUTTI_COMPLETION_PEER_FAILED && *static_cast<const char*>(c.data));
       }
     }
-    // What the rank says to its peer is read, so that sockets do not fill up.
+    // Reads everything that the rank sends, so that sockets do not fill up.
     char heard[4096];
     for (const int far : far_)
       while (::recv(far, heard, sizeof heard, MSG_DONTWAIT) > 0) {

@@ -1,17 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "address.hpp"
 
-#include <ifaddrs.h>
-#include <net/if.h>
-#include <netinet/in.h>
-
 #include <algorithm>
-#include <bit>
 #include <boost/asio/ip/network_v4.hpp>
 #include <boost/asio/ip/network_v6.hpp>
-#include <cerrno>
-#include <cstring>
-#include <memory>
 #include <tutti/sdk/words.hpp>
 
 namespace tutti::tcp {
@@ -24,7 +16,18 @@ std::string text(const Where& where) {
                                  : fmt::format("{}:{}", host, where.port());
 }
 
+IpAddress to_address(const IpBytes& bytes) {
+  const ip::address_v6 v6(bytes);
+  return v6.is_v4_mapped() ? IpAddress(ip::make_address_v4(ip::v4_mapped, v6)) : IpAddress(v6);
+}
+
+IpBytes to_bytes(const IpAddress& address) {
+  return (address.is_v4() ? ip::make_address_v6(ip::v4_mapped, address.to_v4()) : address.to_v6()).to_bytes();
+}
+
 namespace {
+
+bool is_link_local(const IpAddress& a) { return a.is_v6() && a.to_v6().is_link_local(); }
 
 // Do the first `prefix` bits of two addresses agree?
 bool same_network(const IpAddress& a, const IpAddress& b, uint8_t prefix) {
@@ -32,23 +35,6 @@ bool same_network(const IpAddress& a, const IpAddress& b, uint8_t prefix) {
     return ip::network_v4(a.to_v4(), prefix).canonical() == ip::network_v4(b.to_v4(), prefix).canonical();
   return a.is_v6() && b.is_v6() &&
          ip::network_v6(a.to_v6(), prefix).canonical() == ip::network_v6(b.to_v6(), prefix).canonical();
-}
-
-IpAddress from_sockaddr(const sockaddr* address) {
-  if (address->sa_family == AF_INET)
-    return ip::address_v4(ntohl(reinterpret_cast<const sockaddr_in*>(address)->sin_addr.s_addr));
-  ip::address_v6::bytes_type bytes;
-  std::memcpy(bytes.data(), &reinterpret_cast<const sockaddr_in6*>(address)->sin6_addr, bytes.size());
-  return ip::address_v6(bytes);
-}
-
-uint8_t prefix_of(const sockaddr* netmask) {
-  if (!netmask) return 0;
-  const IpAddress mask = from_sockaddr(netmask);
-  int bits = 0;
-  if (mask.is_v4()) return static_cast<uint8_t>(std::popcount(mask.to_v4().to_uint()));
-  for (const uint8_t byte : mask.to_v6().to_bytes()) bits += std::popcount(byte);
-  return static_cast<uint8_t>(bits);
 }
 
 // Does this word of a selection match the address? A word is an interface name or its beginning, an address, or a
@@ -102,32 +88,13 @@ std::vector<LocalAddress> select_addresses(const std::vector<LocalAddress>& all,
   return chosen;
 }
 
-namespace {
-
-// Calls visit(entry) for every address of every interface.
-template <typename Visit>
-void each_interface(Visit&& visit) {
-  ifaddrs* first = nullptr;
-  if (getifaddrs(&first) != 0) throw sdk::system_error("cannot list this host's network addresses (getifaddrs)", errno);
-  const std::unique_ptr<ifaddrs, void (*)(ifaddrs*)> owner(first, freeifaddrs);
-  for (const ifaddrs* i = first; i; i = i->ifa_next) visit(*i);
-}
-
-bool is_ip(const ifaddrs& i) {
-  return i.ifa_addr && (i.ifa_addr->sa_family == AF_INET || i.ifa_addr->sa_family == AF_INET6);
-}
-
-bool is_link_local(const IpAddress& a) { return a.is_v6() && a.to_v6().is_link_local(); }
-
-}  // namespace
-
 std::vector<LocalAddress> local_addresses(const std::string& selection, const std::string& source) {
   std::vector<LocalAddress> all;
-  each_interface([&](const ifaddrs& i) {
-    if (!is_ip(i) || !(i.ifa_flags & IFF_UP)) return;
-    const IpAddress address = from_sockaddr(i.ifa_addr);
-    if (!is_link_local(address)) all.push_back({address, prefix_of(i.ifa_netmask), i.ifa_name});
-  });
+  for (const sdk::InterfaceAddress& i : sdk::interface_addresses()) {
+    if (!i.is_ip || !(i.flags & IFF_UP)) continue;
+    const IpAddress address = to_address(i.ip);
+    if (!is_link_local(address)) all.push_back({address, i.prefix, i.interface});
+  }
   return select_addresses(all, selection, source);
 }
 
@@ -140,24 +107,21 @@ std::vector<sdk::RailFacts> interface_facts(const std::string& selection) {
       throw;  // otherwise this host has no address at all
   }
   std::vector<sdk::RailFacts> all;
-  each_interface([&](const ifaddrs& i) {
-    auto at = std::find_if(all.begin(), all.end(), [&](const sdk::RailFacts& r) { return r.name == i.ifa_name; });
+  for (const sdk::InterfaceAddress& i : sdk::interface_addresses()) {
+    auto at = std::find_if(all.begin(), all.end(), [&](const sdk::RailFacts& r) { return r.name == i.interface; });
     if (at == all.end()) {
       at = all.emplace(all.end());
-      at->name = i.ifa_name;
-      at->medium = i.ifa_flags & IFF_LOOPBACK ? "loopback" : "IP";
-      at->state = i.ifa_flags & IFF_UP ? i.ifa_flags & IFF_RUNNING ? "up" : "no carrier" : "down";
+      at->name = i.interface;
+      at->medium = i.flags & IFF_LOOPBACK ? "loopback" : "IP";
+      at->state = i.flags & IFF_UP ? i.flags & IFF_RUNNING ? "up" : "no carrier" : "down";
     }
-    if (!is_ip(i)) return;
-    const IpAddress address = from_sockaddr(i.ifa_addr);
+    if (!i.is_ip) continue;
+    const IpAddress address = to_address(i.ip);
     const bool used = std::any_of(chosen.begin(), chosen.end(), [&](const LocalAddress& a) { return a.ip == address; });
-    at->addresses.push_back({fmt::format("{}/{}", address.to_string(), prefix_of(i.ifa_netmask)), i.ifa_name,
-                             address.is_v4()          ? "IPv4"
-                             : is_link_local(address) ? "IPv6, link-local"
-                                                      : "IPv6",
-                             used});
+    const char* kind = address.is_v4() ? "IPv4" : is_link_local(address) ? "IPv6, link-local" : "IPv6";
+    at->addresses.push_back({fmt::format("{}/{}", address.to_string(), i.prefix), i.interface, kind, used});
     at->chosen |= used;
-  });
+  }
   for (sdk::RailFacts& r : all)
     r.why = r.chosen ? selection.empty() ? r.medium == "loopback" ? "up; for ranks of this host only" : "up"
                                          : "named by TUTTI_TCP_INTERFACE=" + selection

@@ -8,8 +8,8 @@
 #include <boost/asio/ip/address.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <string>
+#include <tutti/sdk/interfaces.hpp>
 #include <tutti/sdk/rails.hpp>
-#include <vector>
 
 namespace tutti::tcp {
 
@@ -17,6 +17,11 @@ using IpAddress = boost::asio::ip::address;
 using Where = boost::asio::ip::tcp::endpoint;  // an address and a port
 
 inline constexpr size_t kMaxAddresses = 16;
+
+// Between an address and its bytes: IPv6; IPv4 addresses are mapped.
+using IpBytes = std::array<uint8_t, 16>;
+IpAddress to_address(const IpBytes& bytes);
+IpBytes to_bytes(const IpAddress& address);
 
 struct LocalAddress {
   IpAddress ip;

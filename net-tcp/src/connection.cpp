@@ -14,6 +14,16 @@
 #include "link.hpp"
 
 namespace tutti::tcp {
+namespace {
+
+// An upper bound of the kernel memory that a write of `bytes` takes: buffers with their headers, each filled by at
+// least half a segment.
+uint64_t memory_for(uint64_t bytes) {
+  constexpr uint64_t kHeader = 2048, kFilled = 700;
+  return bytes + (bytes / kFilled + 2) * kHeader;
+}
+
+}  // namespace
 
 Connection::Connection(Link& link, Stream stream, uint32_t index)
     : link_(link), stream_(std::move(stream)), index_(index), input_(new char[kInputBytes]) {
@@ -30,13 +40,6 @@ void Connection::append(const Frame& frame, const void* payload) {
 
 // Output
 // -----------------------------------------------------------------------------------------------------------------
-
-// An upper bound of the kernel memory that a write of `bytes` takes: buffers with their headers, each filled by at
-// least half a segment.
-uint64_t Connection::memory_for(uint64_t bytes) {
-  constexpr uint64_t kHeader = 2048, kFilled = 700;
-  return bytes + (bytes / kFilled + 2) * kHeader;
-}
 
 // Asks the kernel how much memory it has left for this socket. Only our own writes make it less, so the kernel is asked
 // again only when they may have used it up. An idle socket takes any small frame.
@@ -57,9 +60,7 @@ bool Connection::takes_whole(size_t payload) {
   return true;
 }
 
-void Connection::complete_when_written(uint64_t cookie, uint64_t bytes) {
-  copied_.push({written_ + queued_bytes(), cookie, bytes});
-}
+void Connection::complete_when_written(const Posted& send) { copied_.push({written_ + queued_bytes(), send}); }
 
 // Makes frames from the lanes' announcements and SENDs until an external payload begins or enough is staged.
 void Connection::fill() {
@@ -88,12 +89,12 @@ void Connection::fill_from(uint32_t index) {
     lane.wanted = true;
     return;
   }
-  Send send = lane.sends.pop();
+  Posted send = lane.sends.pop();
   lane.wanted = false;
   const Frame frame = link_.data_frame(index, bytes);
   if (bytes <= kInlineBytes) {
     append(frame, send.data);
-    complete_when_written(send.cookie, bytes);
+    complete_when_written(send);
   } else {
     append(frame);
     external_ = send.data;
@@ -135,7 +136,7 @@ void Connection::written(size_t n) {
   written_ += n;
   room_ -= std::min(room_, memory_for(n));
   for (; !copied_.empty() && copied_.front().end <= written_; copied_.pop())
-    complete(copied_.front().cookie, TUTTI_OK, copied_.front().bytes);
+    link_.complete(copied_.front().send.cookie, TUTTI_OK, copied_.front().send.bytes);
   const size_t staged = std::min(n, staged_.size() - staged_done_);
   staged_done_ += staged;
   if (staged_done_ == staged_.size()) {
@@ -148,7 +149,7 @@ void Connection::written(size_t n) {
   external_left_ -= n;
   if (external_left_ > 0) return;
   staged_.swap(next_);
-  complete(external_send_.cookie, TUTTI_OK, external_send_.bytes);
+  link_.complete(external_send_.cookie, TUTTI_OK, external_send_.bytes);
   external_send_ = {};
 }
 
@@ -185,7 +186,7 @@ void Connection::read() {
 void Connection::parse() {
   while (is_open()) {
     const size_t available = input_end_ - input_begin_;
-    if (in_message_) {
+    if (message_) {
       const size_t n = std::min<uint64_t>(available, target_left_);
       if (target_) {
         std::memcpy(target_, input_.get() + input_begin_, n);
@@ -223,19 +224,12 @@ void Connection::on_frame(const Frame& frame) {
       if (frame.bytes > kControlBytes)
         return link_.lose(fmt::format("it sent a control message of {} bytes, at most {} are allowed (protocol error)",
                                       frame.bytes, kControlBytes));
-      owned_.reset(new char[frame.bytes + 1]);
-      break;
+      return begin_message(frame, std::nullopt);
     case FrameKind::kBye:
       departed_ = true;
       return;
-    default:
-      return link_.lose(
-          fmt::format("it sent a frame of unknown kind {} (protocol error)", static_cast<uint32_t>(frame.kind)));
   }
-  message_ = frame;
-  in_message_ = true;
-  target_ = owned_.get();
-  target_left_ = frame.bytes;
+  link_.lose(fmt::format("it sent a frame of unknown kind {} (protocol error)", static_cast<uint32_t>(frame.kind)));
 }
 
 void Connection::on_data(const Frame& frame) {
@@ -248,33 +242,31 @@ void Connection::on_data(const Frame& frame) {
         fmt::format("it sent message {} of {} bytes on lane {}; expected number {} of at most {} bytes "
                     "(protocol error)",
                     frame.sequence, frame.bytes, frame.lane, lane.met, settings.fragment_bytes));
-  has_receive_ = !lane.receives.empty();
-  if (!has_receive_ && lane.arrived.size() >= window_for(frame.bytes, settings.eager_bytes))
+  if (lane.receives.empty() && lane.arrived.size() >= window_for(frame.bytes, settings.eager_bytes))
     return link_.lose(fmt::format("it sent a message of {} bytes on lane {} without credit (protocol error)",
                                   frame.bytes, frame.lane));
   ++lane.met;
+  begin_message(frame, lane.receives.empty() ? std::nullopt : std::optional(lane.receives.pop()));
+}
+
+// The payload goes to the RECV's memory if it fits exactly, else nowhere; without a RECV to memory of its own.
+void Connection::begin_message(const Frame& frame, std::optional<Posted> receive) {
   message_ = frame;
-  in_message_ = true;
+  receive_ = receive;
+  if (!receive) owned_.reset(new char[frame.bytes + 1]);
+  target_ = !receive ? owned_.get() : receive->bytes == frame.bytes ? receive->data : nullptr;
   target_left_ = frame.bytes;
-  if (has_receive_) {
-    receive_ = lane.receives.pop();
-    target_ = receive_.bytes == frame.bytes ? receive_.data : nullptr;
-  } else {
-    owned_.reset(new char[frame.bytes + 1]);
-    target_ = owned_.get();
-  }
 }
 
 void Connection::finish_message() {
-  in_message_ = false;
+  const Frame message = *std::exchange(message_, std::nullopt);
   target_ = nullptr;
-  if (message_.kind == FrameKind::kControl) {
-    link_.endpoint().completions().control(link_.peer(), std::move(owned_), message_.bytes);
-  } else if (has_receive_) {
-    has_receive_ = false;
-    link_.message_arrived(message_.lane, receive_, message_.bytes);
+  if (message.kind == FrameKind::kControl) {
+    link_.endpoint().completions().control(link_.peer(), std::move(owned_), message.bytes);
+  } else if (const auto receive = std::exchange(receive_, std::nullopt)) {
+    link_.message_arrived(message.lane, *receive, message.bytes);
   } else {
-    link_.message_arrived(message_.lane, {std::move(owned_), message_.bytes});
+    link_.message_arrived(message.lane, {std::move(owned_), message.bytes});
   }
 }
 
@@ -304,15 +296,11 @@ Departure Connection::depart() {
 }
 
 void Connection::end_transfers(tutti_status status) {
-  while (!copied_.empty()) complete(copied_.pop().cookie, status, 0);
-  if (std::exchange(external_left_, 0) > 0) complete(external_send_.cookie, status, 0);
-  if (std::exchange(has_receive_, false)) complete(receive_.cookie, status, 0);
+  while (!copied_.empty()) link_.complete(copied_.pop().send.cookie, status, 0);
+  if (std::exchange(external_left_, 0) > 0) link_.complete(external_send_.cookie, status, 0);
+  if (const auto receive = std::exchange(receive_, std::nullopt)) link_.complete(receive->cookie, status, 0);
   target_ = nullptr;
   target_left_ = 0;
-}
-
-void Connection::complete(uint64_t cookie, tutti_status status, uint64_t bytes) {
-  link_.endpoint().completions().transfer(link_.peer(), cookie, status, bytes);
 }
 
 }  // namespace tutti::tcp

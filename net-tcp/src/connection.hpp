@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <tutti/sdk/ring.hpp>
 #include <vector>
@@ -18,15 +19,8 @@ namespace tutti::tcp {
 
 class Link;
 
-// A SEND that the kernel has not taken, or only in part.
-struct Send {
-  const char* data = nullptr;
-  uint64_t bytes = 0;
-  uint64_t cookie = 0;
-};
-
-// A RECV.
-struct Receive {
+// A SEND that the kernel has not taken completely, or a RECV.
+struct Posted {
   char* data = nullptr;
   uint64_t bytes = 0;
   uint64_t cookie = 0;
@@ -51,7 +45,7 @@ class Connection {
   // Queues a frame with its payload, copied, after everything that is queued.
   void append(const Frame& frame, const void* payload = nullptr);
   // Completes the SEND that was appended last once the kernel has taken all of it.
-  void complete_when_written(uint64_t cookie, uint64_t bytes);
+  void complete_when_written(const Posted& send);
   // Notes a lane of this socket with waiting SENDs, and one with RECVs to announce.
   void activate(uint32_t lane) { active_.push(lane); }
   void notify(uint32_t lane) { notices_.push(lane); }
@@ -91,22 +85,20 @@ class Connection {
   // A SEND that was copied to the staged bytes. `end` is the offset of its end in all bytes of the socket.
   struct Copied {
     uint64_t end = 0;
-    uint64_t cookie = 0;
-    uint64_t bytes = 0;
+    Posted send;
   };
 
   std::vector<char>& tail() { return external_left_ ? next_ : staged_; }
   const std::vector<char>& tail() const { return external_left_ ? next_ : staged_; }
-  void complete(uint64_t cookie, tutti_status status, uint64_t bytes);
   // Bytes of queued frames without the external payload.
   size_t queued_bytes() const { return staged_.size() - staged_done_ + next_.size(); }
-  static uint64_t memory_for(uint64_t bytes);
   void fill();
   void fill_from(uint32_t lane);
   void written(size_t n);
   void parse();
   void on_frame(const Frame& frame);
   void on_data(const Frame& frame);
+  void begin_message(const Frame& frame, std::optional<Posted> receive);
   void finish_message();
   void lost();
 
@@ -119,7 +111,7 @@ class Connection {
   size_t staged_done_ = 0;
   const char* external_ = nullptr;
   uint64_t external_left_ = 0;
-  Send external_send_;
+  Posted external_send_;
   std::vector<char> next_;
   uint64_t written_ = 0;      // bytes that the kernel has taken
   sdk::Ring<Copied> copied_;  // not complete yet; always before external_
@@ -134,12 +126,10 @@ class Connection {
   std::unique_ptr<char[]> input_;
   size_t input_begin_ = 0;
   size_t input_end_ = 0;
-  bool in_message_ = false;
-  Frame message_{};
-  char* target_ = nullptr;  // where the next byte goes; null: discarded
+  std::optional<Frame> message_;
+  std::optional<Posted> receive_;  // of message_
+  char* target_ = nullptr;         // where the next byte goes; null: discarded
   uint64_t target_left_ = 0;
-  bool has_receive_ = false;  // receive_ is the RECV of message_
-  Receive receive_;
   std::unique_ptr<char[]> owned_;  // memory of a message without a RECV, or of a control message
   bool departed_ = false;          // the peer said goodbye
 };

@@ -80,22 +80,22 @@ Connector::Connector(Endpoint& endpoint, const tutti_endpoint_config& config, sd
 
 // Pair messages -------------------------------------------------------------------------------------------------------
 
-Connector::Meeting& Connector::meet(uint32_t peer) {
-  const auto [at, is_new] = meetings_.try_emplace(peer);
-  Meeting& meeting = at->second;
+Connector::Handshake& Connector::handshake_with(uint32_t peer) {
+  const auto [at, is_new] = handshakes_.try_emplace(peer);
+  Handshake& handshake = at->second;
   if (is_new) {
-    meeting.mine = offer_;
-    sdk::fill_random(meeting.mine.knock);
-    sdk::fill_random(meeting.mine.answer);
-    meeting.dials = rank_ > peer;
-    meeting.sockets.resize(settings_.sockets);
-    pairs_.send(peer, PairMessage{meeting.mine}.encode());
+    handshake.mine = offer_;
+    sdk::fill_random(handshake.mine.knock);
+    sdk::fill_random(handshake.mine.answer);
+    handshake.dials = rank_ > peer;
+    handshake.sockets.resize(settings_.sockets);
+    pairs_.send(peer, PairMessage{handshake.mine}.encode());
   }
-  return meeting;
+  return handshake;
 }
 
 void Connector::connect(uint32_t peer) {
-  if (const Meeting& meeting = meet(peer); meeting.error) throw *meeting.error;
+  if (const Handshake& handshake = handshake_with(peer); handshake.error) throw *handshake.error;
 }
 
 void Connector::tell(uint32_t peer, PairMessage::Kind kind, tutti_status status, const std::string& text) {
@@ -107,17 +107,18 @@ void Connector::tell_given_up(uint32_t peer) {
 }
 
 void Connector::give_up(uint32_t peer) {
-  const auto at = meetings_.find(peer);
-  if (at == meetings_.end()) return;
+  const auto at = handshakes_.find(peer);
+  if (at == handshakes_.end()) return;
   drop_outgoing(peer);
   if (!at->second.error) tell_given_up(peer);
-  meetings_.erase(at);
+  handshakes_.erase(at);
 }
 
 void Connector::receive(uint32_t peer, std::string_view bytes) {
-  const bool given_up = endpoint_.is_given_up(peer), has_link = endpoint_.has_link(peer);
+  Link* const link = endpoint_.link_of(peer);
+  const bool given_up = endpoint_.is_lost(peer);
   // The peer gets this rank's offer even if its own is invalid: both ends must learn that they do not fit.
-  if (!given_up && !has_link) meet(peer);
+  if (!given_up && !link) handshake_with(peer);
   PairMessage message;
   try {
     message = PairMessage::decode(bytes);
@@ -125,11 +126,10 @@ void Connector::receive(uint32_t peer, std::string_view bytes) {
     throw endpoint_.error(error.status(), "from rank {}: {}", peer, error.what());
   }
   // An offer may come later than the sockets. Any other message says that the peer has no such link.
-  if (has_link && message.kind != PairMessage::kOffer) endpoint_.lose(peer, "it could not connect: " + message.text);
-  if ((given_up && message.kind == PairMessage::kOffer) ||
-      ((given_up || has_link) && message.kind == PairMessage::kDial))
+  if (link && message.kind != PairMessage::kOffer) link->lose("it could not connect: " + message.text);
+  if ((given_up && message.kind == PairMessage::kOffer) || ((given_up || link) && message.kind == PairMessage::kDial))
     return tell_given_up(peer);
-  if (given_up || has_link || meet(peer).error) return;
+  if (given_up || link || handshake_with(peer).error) return;
   switch (message.kind) {
     case PairMessage::kOffer:
       return on_offer(peer, message);
@@ -141,8 +141,8 @@ void Connector::receive(uint32_t peer, std::string_view bytes) {
 }
 
 void Connector::on_offer(uint32_t peer, const Offer& offer) {
-  Meeting& meeting = meetings_.at(peer);
-  if (meeting.theirs) throw endpoint_.error(TUTTI_INVALID_ARGUMENT, "rank {} made a second offer", peer);
+  Handshake& handshake = handshakes_.at(peer);
+  if (handshake.theirs) throw endpoint_.error(TUTTI_INVALID_ARGUMENT, "rank {} made a second offer", peer);
   const Terms &mine = offer_.terms, &theirs = offer.terms;
   if (mine != theirs)
     return settle(peer, TUTTI_MISMATCH,
@@ -154,26 +154,26 @@ void Connector::on_offer(uint32_t peer, const Offer& offer) {
                                     {"TUTTI_TCP_FRAGMENT_BYTES", mine.fragment_bytes, theirs.fragment_bytes},
                                     {"TUTTI_TCP_EAGER_BYTES", mine.eager_bytes, theirs.eager_bytes},
                                     {"TLS (TUTTI_TLS_CERTIFICATE)", mine.tls, theirs.tls}}));
-  meeting.theirs = offer;
-  meeting.candidates = plausible(offer.addresses(), own_, offer.host == offer_.host);
-  if (meeting.dials) dial(peer);
+  handshake.theirs = offer;
+  handshake.candidates = plausible(offer.addresses(), own_, offer.host == offer_.host);
+  if (handshake.dials) dial(peer);
 }
 
 void Connector::on_dial(uint32_t peer, const PairMessage& request) {
-  Meeting& meeting = meetings_.at(peer);
-  if (meeting.dials || meeting.swapped || !meeting.theirs)
+  Handshake& handshake = handshakes_.at(peer);
+  if (handshake.dials || handshake.swapped || !handshake.theirs)
     throw endpoint_.error(TUTTI_INVALID_ARGUMENT, "rank {} asks this rank to dial, but it is not its turn", peer);
-  meeting.dials = meeting.swapped = true;
-  meeting.status = request.status;
-  meeting.tried = request.text;
-  for (auto& socket : meeting.sockets) socket.reset();
+  handshake.dials = handshake.swapped = true;
+  handshake.status = request.status;
+  handshake.tried = request.text;
+  for (auto& socket : handshake.sockets) socket.reset();
   dial(peer);
 }
 
 // This rank cannot accept connections, so peers that dial it would wait forever.
-void Connector::refuse_visitors(const std::string& why) {
-  for (auto& [peer, meeting] : meetings_) {
-    if (meeting.dials || meeting.error) continue;
+void Connector::refuse_dialers(const std::string& why) {
+  for (auto& [peer, handshake] : handshakes_) {
+    if (handshake.dials || handshake.error) continue;
     settle(peer, TUTTI_NO_RESOURCES, why);
     tell(peer, PairMessage::kRefusal, TUTTI_NO_RESOURCES, why);
   }
@@ -182,243 +182,236 @@ void Connector::refuse_visitors(const std::string& why) {
 // The connection has failed for good; connect() reports the error.
 void Connector::settle(uint32_t peer, tutti_status status, const std::string& text) {
   drop_outgoing(peer);
-  Meeting& meeting = meetings_.at(peer);
-  meeting.sockets.clear();
-  meeting.error = endpoint_.error(status, "connection with rank {}: {}", peer, text);
+  Handshake& handshake = handshakes_.at(peer);
+  handshake.sockets.clear();
+  handshake.error = endpoint_.error(status, "connection with rank {}: {}", peer, text);
 }
 
 // Dialling: socket 0 finds the address. If an address is silent for a while, the next one is tried in parallel. The
 // first address at which the peer answers is taken, and the other sockets connect there.
 
 void Connector::dial(uint32_t peer) {
-  Meeting& meeting = meetings_.at(peer);
-  if (!meeting.candidates.empty()) return try_next(peer);
+  Handshake& handshake = handshakes_.at(peer);
+  if (!handshake.candidates.empty()) return try_next(peer);
   std::string offered;
-  for (const Where& where : meeting.theirs->addresses()) offered += (offered.empty() ? "" : ", ") + text(where);
-  meeting.tried +=
+  for (const Where& where : handshake.theirs->addresses()) offered += (offered.empty() ? "" : ", ") + text(where);
+  handshake.tried +=
       fmt::format("{}rank {} has no address from which it could reach rank {}'s ({}), set TUTTI_TCP_INTERFACE on both",
-                  meeting.tried.empty() ? "" : "; ", rank_, peer, offered);
+                  handshake.tried.empty() ? "" : "; ", rank_, peer, offered);
   cannot_dial(peer);
 }
 
 // Tries the next candidate with socket 0. The caller has checked that there is one.
 void Connector::try_next(uint32_t peer) {
-  Meeting& meeting = meetings_.at(peer);
-  const Where where = meeting.candidates[meeting.next++];
-  meeting.next_at.reset();
-  if (meeting.next < meeting.candidates.size()) {
-    const auto all = share() / static_cast<long>(meeting.candidates.size());
-    meeting.next_at = Clock::now() + (all.count() ? std::min(all, kCandidateLimit) : kCandidateLimit);
+  Handshake& handshake = handshakes_.at(peer);
+  const Where where = handshake.candidates[handshake.next++];
+  handshake.next_at.reset();
+  if (handshake.next < handshake.candidates.size()) {
+    const auto all = share() / static_cast<long>(handshake.candidates.size());
+    handshake.next_at = Clock::now() + (all.count() ? std::min(all, kCandidateLimit) : kCandidateLimit);
   }
   open_socket(peer, 0, where);
 }
 
 void Connector::open_socket(uint32_t peer, uint32_t index, const Where& where, int hang_ups) {
-  Visit visit;
-  visit.outgoing = true;
-  visit.phase = Phase::kConnecting;
-  if (share().count()) visit.deadline = visit.begun + share();
-  visit.where = text(where);
-  visit.peer = peer;
-  visit.socket = index;
-  visit.to = where;
-  visit.hang_ups = hang_ups;
+  Pending made;
+  made.outgoing = true;
+  made.phase = Phase::kConnecting;
+  made.peer = peer;
+  made.index = index;
+  made.where = where;
+  made.hang_ups = hang_ups;
   try {
-    visit.stream = Stream(start_connecting(where, settings_));
+    made.stream = Stream(start_connecting(where, settings_));
   } catch (const sdk::Error& error) {
-    return visit_failed(visit, error);
+    return dial_failed(made, error);
   }
-  admit(std::move(visit), EPOLLOUT);
+  admit(std::move(made), EPOLLOUT);
 }
 
-void Connector::visit_failed(const Visit& v, const sdk::Error& error) {
-  if (error.status() == TUTTI_PEER_FAILED && begin_again(v)) return;
-  Meeting& meeting = meetings_.at(v.peer);
-  if (error.status() == TUTTI_MISMATCH || (error.status() == TUTTI_TIMEOUT && meeting.status != TUTTI_MISMATCH))
-    meeting.status = error.status();
-  meeting.tried +=
-      fmt::format("{}rank {} tried {} ({})", meeting.tried.empty() ? "" : "; ", rank_, v.where, error.what());
-  if (v.socket == 0 && meeting.next < meeting.candidates.size()) return try_next(v.peer);
-  const bool others = std::any_of(visits_.begin(), visits_.end(),
-                                  [&](const auto& item) { return item.second.outgoing && item.second.peer == v.peer; });
-  if (v.socket != 0 || !others) cannot_dial(v.peer);
+void Connector::dial_failed(const Pending& p, const sdk::Error& error) {
+  if (error.status() == TUTTI_PEER_FAILED && begin_again(p)) return;
+  Handshake& handshake = handshakes_.at(p.peer);
+  if (error.status() == TUTTI_MISMATCH || (error.status() == TUTTI_TIMEOUT && handshake.status != TUTTI_MISMATCH))
+    handshake.status = error.status();
+  handshake.tried +=
+      fmt::format("{}rank {} tried {} ({})", handshake.tried.empty() ? "" : "; ", rank_, text(p.where), error.what());
+  if (p.index == 0 && handshake.next < handshake.candidates.size()) return try_next(p.peer);
+  const bool others = std::any_of(pending_.begin(), pending_.end(),
+                                  [&](const auto& item) { return item.second.outgoing && item.second.peer == p.peer; });
+  if (p.index != 0 || !others) cannot_dial(p.peer);
 }
 
 // The peer hangs up when the token has not come in time, most likely because this rank was outside Tutti. That may
 // happen any number of times. A listener that hangs up sooner is not the peer's, or is flooded by strangers.
-bool Connector::begin_again(const Visit& v) {
-  const bool sooner = Clock::now() - v.begun < kStrangerLimit;
-  if (sooner && v.hang_ups + 1 >= kMostHangUps) return false;
-  open_socket(v.peer, v.socket, v.to, v.hang_ups + (sooner ? 1 : 0));
+bool Connector::begin_again(const Pending& p) {
+  const bool sooner = Clock::now() - p.begun < kStrangerLimit;
+  if (sooner && p.hang_ups + 1 >= kMostHangUps) return false;
+  open_socket(p.peer, p.index, p.where, p.hang_ups + (sooner ? 1 : 0));
   return true;
 }
 
 // If this rank is the first to fail, the peer is asked to dial. If both have failed, the connection has failed.
 void Connector::cannot_dial(uint32_t peer) {
   drop_outgoing(peer);
-  Meeting& meeting = meetings_.at(peer);
-  for (auto& socket : meeting.sockets) socket.reset();
-  if (!meeting.swapped) {
-    meeting.dials = false;
-    meeting.swapped = true;
-    return tell(peer, PairMessage::kDial, meeting.status, meeting.tried);
+  Handshake& handshake = handshakes_.at(peer);
+  for (auto& socket : handshake.sockets) socket.reset();
+  if (!handshake.swapped) {
+    handshake.dials = false;
+    handshake.swapped = true;
+    return tell(peer, PairMessage::kDial, handshake.status, handshake.tried);
   }
-  const std::string text = meeting.tried + "; are both alive, and are their ports open?";
-  tell(peer, PairMessage::kRefusal, meeting.status, text);
-  settle(peer, meeting.status, text);
+  const std::string text = handshake.tried + "; are both alive, and are their ports open?";
+  tell(peer, PairMessage::kRefusal, handshake.status, text);
+  settle(peer, handshake.status, text);
 }
 
 void Connector::drop_outgoing(uint32_t peer) {
-  meetings_.at(peer).next_at.reset();
-  std::erase_if(visits_, [&](const auto& item) { return item.second.outgoing && item.second.peer == peer; });
+  handshakes_.at(peer).next_at.reset();
+  std::erase_if(pending_, [&](const auto& item) { return item.second.outgoing && item.second.peer == peer; });
 }
 
 // Sockets on their way ------------------------------------------------------------------------------------------------
 
-void Connector::admit(Visit visit, uint32_t events) {
+void Connector::admit(Pending made, uint32_t events) {
   const uint64_t id = ++next_id_;
-  sleeper_.watch(visit.stream.socket().get(), events, mark(Watched::kOpening, id));
-  visits_.emplace(id, std::move(visit));
+  sleeper_.watch(made.stream.socket().get(), events, mark(Watched::kOpening, id));
+  pending_.emplace(id, std::move(made));
   advance(id);
 }
 
 void Connector::on_listener(uint64_t index) {
   if (index >= listeners_.size()) return;
   for (int i = 0; i < 16; ++i) {
-    Visit visit;
-    visit.stream = Stream(accept(listeners_[index], settings_, visit.where));
-    if (!visit.stream.socket()) {
+    Pending made;
+    made.stream = Stream(accept(listeners_[index], settings_, made.where));
+    if (!made.stream.socket()) {
       if (errno == EAGAIN || errno == ECONNABORTED) return;
       const std::string why = "cannot accept connections: " + sdk::in_words(errno);
       if (!std::exchange(accept_failed_, true)) endpoint_.log(TUTTI_LOG_ERROR, "{}", why);
-      return refuse_visitors(fmt::format("rank {} {}", rank_, why));
+      return refuse_dialers(fmt::format("rank {} {}", rank_, why));
     }
     make_room();
-    visit.deadline = visit.begun + kStrangerLimit;
-    if (tls_) visit.stream.start_tls(*tls_, true);
-    admit(std::move(visit), EPOLLIN);
+    if (tls_) made.stream.start_tls(*tls_, true);
+    admit(std::move(made), EPOLLIN);
   }
 }
 
 // Drops the oldest stranger when there are too many.
 void Connector::make_room() {
   const auto is_stranger = [](const auto& item) { return !item.second.outgoing; };
-  const auto strangers = static_cast<size_t>(std::count_if(visits_.begin(), visits_.end(), is_stranger));
+  const auto strangers = static_cast<size_t>(std::count_if(pending_.begin(), pending_.end(), is_stranger));
   if (strangers < std::max<size_t>(256, size_t{2} * offer_.terms.nranks * settings_.sockets)) return;
-  visits_.erase(std::find_if(visits_.begin(), visits_.end(), is_stranger));
+  pending_.erase(std::find_if(pending_.begin(), pending_.end(), is_stranger));
 }
 
 void Connector::advance(uint64_t id) {
   try {
-    for (auto at = visits_.find(id); at != visits_.end() && step(id, at->second);) at = visits_.find(id);
+    for (auto at = pending_.find(id); at != pending_.end() && step(id, at->second);) at = pending_.find(id);
   } catch (const sdk::Error& error) {
-    if (!visits_.contains(id)) throw;
+    if (!pending_.contains(id)) throw;
     fail(id, error);
   }
 }
 
 void Connector::fail(uint64_t id, const sdk::Error& error) {
-  const Visit v = std::move(visits_.extract(id).mapped());
-  if (v.outgoing) return visit_failed(v, error);
+  const Pending p = std::move(pending_.extract(id).mapped());
+  if (p.outgoing) return dial_failed(p, error);
   // A connection that was closed by its other end is no cause for alarm: a dialler closes candidates that it does not
   // need.
-  turned_away(error.status() == TUTTI_PEER_FAILED ? TUTTI_LOG_DEBUG : TUTTI_LOG_WARN, v.where + ": " + error.what());
+  log_rejected(error.status() == TUTTI_PEER_FAILED ? TUTTI_LOG_DEBUG : TUTTI_LOG_WARN,
+               p.where.address().to_string() + ": " + error.what());
 }
 
 // Does one step of a socket. True when the next step may be tried at once.
-bool Connector::step(uint64_t id, Visit& v) {
-  switch (v.phase) {
+bool Connector::step(uint64_t id, Pending& p) {
+  switch (p.phase) {
     case Phase::kConnecting:
-      if (!has_connected(v.stream.socket())) return false;
-      if (tls_) v.stream.start_tls(*tls_, false);
-      sleeper_.change(v.stream.socket().get(), EPOLLIN, mark(Watched::kOpening, id));
-      v.deadline.reset();
-      v.phase = Phase::kSpeaking;
+      if (!has_connected(p.stream.socket())) return false;
+      if (tls_) p.stream.start_tls(*tls_, false);
+      sleeper_.change(p.stream.socket().get(), EPOLLIN, mark(Watched::kOpening, id));
+      p.phase = Phase::kSpeaking;
       return true;
     case Phase::kSpeaking:
-      if (!send(v, {meetings_.at(v.peer).theirs->knock, rank_, v.socket})) return false;
-      v.phase = Phase::kListening;
+      if (!send(p, {handshakes_.at(p.peer).theirs->knock, rank_, p.index})) return false;
+      p.phase = Phase::kListening;
       return true;
     case Phase::kListening:
-      const long n = v.stream.read(std::span(v.buffer).subspan(v.got));
-      if (!moved(v, n) || (v.got += static_cast<size_t>(n)) < sizeof(Opening)) return false;
-      const auto opening = std::bit_cast<Opening>(v.buffer);
-      if (v.outgoing)
-        on_answer(id, v, opening);
+      const long n = p.stream.read(std::span(p.buffer).subspan(p.got));
+      if (!moved(p, n) || (p.got += static_cast<size_t>(n)) < sizeof(Opening)) return false;
+      const auto opening = std::bit_cast<Opening>(p.buffer);
+      if (p.outgoing)
+        on_answer(id, p, opening);
       else
-        on_knock(id, v, opening);
+        on_knock(id, p, opening);
       return false;
   }
   return false;
 }
 
 // Did a read or write of `n` bytes move any? Throws sdk::Error when the connection is over.
-bool Connector::moved(Visit& v, long n) {
+bool Connector::moved(Pending& p, long n) {
   if (n >= 0) return n > 0;
-  if (v.stream.is_refused()) throw sdk::Error(TUTTI_MISMATCH, v.stream.problem());
-  throw sdk::Error(TUTTI_PEER_FAILED, "it hung up during the handshake: " + v.stream.problem());
+  if (p.stream.is_refused()) throw sdk::Error(TUTTI_MISMATCH, p.stream.problem());
+  throw sdk::Error(TUTTI_PEER_FAILED, "it hung up during the handshake: " + p.stream.problem());
 }
 
 // The opening is sent whole or not at all: the buffer of a new socket has room for it, and TLS sends it as one record.
-bool Connector::send(Visit& v, const Opening& opening) {
-  return moved(v, v.stream.write(std::bit_cast<std::array<char, sizeof opening>>(opening)));
+bool Connector::send(Pending& p, const Opening& opening) {
+  return moved(p, p.stream.write(std::bit_cast<std::array<char, sizeof opening>>(opening)));
 }
 
-// The listening end: the token opens each socket of a meeting once.
-void Connector::on_knock(uint64_t id, Visit& v, const Opening& opening) {
-  const auto at = meetings_.find(opening.rank);
-  if (at == meetings_.end() || at->second.dials || opening.socket >= at->second.sockets.size() ||
+// The listening end: the token opens each socket of a handshake once.
+void Connector::on_knock(uint64_t id, Pending& p, const Opening& opening) {
+  const auto at = handshakes_.find(opening.rank);
+  if (at == handshakes_.end() || at->second.dials || opening.socket >= at->second.sockets.size() ||
       !equal(opening, {at->second.mine.knock, opening.rank, opening.socket}) || at->second.sockets[opening.socket])
     throw sdk::Error(TUTTI_MISMATCH, "it has shown no token that opens a socket here");
-  send(v, {at->second.mine.answer, rank_, opening.socket});
+  send(p, {at->second.mine.answer, rank_, opening.socket});
   keep(opening.rank, opening.socket, id);
 }
 
 // The dialling end: the peer has answered, so its other addresses are not needed.
-void Connector::on_answer(uint64_t id, Visit& v, const Opening& opening) {
-  const uint32_t peer = v.peer, index = v.socket;
-  const Where where = v.to;
-  if (!equal(opening, {meetings_.at(peer).theirs->answer, peer, index}))
+void Connector::on_answer(uint64_t id, Pending& p, const Opening& opening) {
+  const uint32_t peer = p.peer, index = p.index;
+  const Where where = p.where;
+  if (!equal(opening, {handshakes_.at(peer).theirs->answer, peer, index}))
     throw sdk::error(TUTTI_SYSTEM, "something else than rank {} listens there", peer);
-  if (index == 0) {
-    meetings_.at(peer).next_at.reset();
-    std::erase_if(visits_, [&](const auto& i) { return i.second.outgoing && i.second.peer == peer && i.first != id; });
-  }
   keep(peer, index, id);
   if (index > 0) return;
-  // Opening a socket may complete or end the meeting.
+  // Opening a socket may complete or end the handshake.
   for (uint32_t i = 1; i < settings_.sockets; ++i)
-    if (const auto at = meetings_.find(peer); at != meetings_.end() && at->second.dials && !at->second.error)
+    if (const auto at = handshakes_.find(peer); at != handshakes_.end() && at->second.dials && !at->second.error)
       open_socket(peer, i, where);
 }
 
-void Connector::keep(uint32_t peer, uint32_t socket, uint64_t id) {
-  Meeting& meeting = meetings_.at(peer);
-  const auto visit = visits_.extract(id);
-  sleeper_.forget(visit.mapped().stream.socket().get());
-  meeting.sockets[socket] = std::move(visit.mapped().stream);
+void Connector::keep(uint32_t peer, uint32_t index, uint64_t id) {
+  Handshake& handshake = handshakes_.at(peer);
+  Stream stream = std::move(pending_.extract(id).mapped().stream);
+  sleeper_.forget(stream.socket().get());
+  handshake.sockets[index] = std::move(stream);
+  if (index == 0) drop_outgoing(peer);
   std::vector<Stream> all;
-  if (!std::all_of(meeting.sockets.begin(), meeting.sockets.end(), [](const auto& s) { return s.has_value(); })) return;
-  for (auto& s : meeting.sockets) all.push_back(std::move(*s));
-  meetings_.erase(peer);
+  if (!std::all_of(handshake.sockets.begin(), handshake.sockets.end(), [](const auto& s) { return s.has_value(); }))
+    return;
+  for (auto& s : handshake.sockets) all.push_back(std::move(*s));
+  handshakes_.erase(peer);
   endpoint_.establish(peer, std::move(all));
 }
 
 // Limits the warnings about strangers.
-void Connector::turned_away(uint32_t level, const std::string& whom) {
+void Connector::log_rejected(uint32_t level, const std::string& whom) {
   constexpr auto kQuiet = std::chrono::seconds(10);
-  const auto now = Clock::now();
-  if (level == TUTTI_LOG_WARN && now < next_warning_) {
-    ++unmentioned_;
-    return;
-  }
-  std::string text = "turned away a connection from " + whom;
+  std::string others;
   if (level == TUTTI_LOG_WARN) {
-    if (unmentioned_) text += fmt::format(" (and {} others before)", unmentioned_);
-    unmentioned_ = 0;
-    next_warning_ = now + kQuiet;
+    if (Clock::now() < next_warning_) {
+      ++unmentioned_;
+      return;
+    }
+    if (unmentioned_) others = fmt::format(" (and {} others before)", std::exchange(unmentioned_, 0));
+    next_warning_ = Clock::now() + kQuiet;
   }
-  endpoint_.log(level, "{}", text);
+  endpoint_.log(level, "turned away a connection from {}{}", whom, others);
 }
 
 // Time and the end ----------------------------------------------------------------------------------------------------
@@ -427,18 +420,18 @@ void Connector::progress() {
   pairs_.flush();
   const auto now = Clock::now();
   std::vector<uint64_t> late;
-  for (const auto& [id, v] : visits_)
-    if (v.deadline && *v.deadline <= now) late.push_back(id);
+  for (const auto& [id, p] : pending_)
+    if (const auto end = deadline(p); end && *end <= now) late.push_back(id);
   for (const uint64_t id : late) {
     advance(id);  // bytes that came while this rank was outside Tutti are in time
-    const auto at = visits_.find(id);
-    if (at == visits_.end() || !at->second.deadline) continue;
+    const auto at = pending_.find(id);
+    if (at == pending_.end() || !deadline(at->second)) continue;
     const double limit = std::chrono::duration<double>(at->second.outgoing ? share() : kStrangerLimit).count();
     fail(id, sdk::error(TUTTI_TIMEOUT, "no {} within {:.3g} s", at->second.outgoing ? "answer" : "token", limit));
   }
   std::vector<uint32_t> waiting;
-  for (const auto& [peer, meeting] : meetings_)
-    if (meeting.next_at && *meeting.next_at <= now) waiting.push_back(peer);
+  for (const auto& [peer, handshake] : handshakes_)
+    if (handshake.next_at && *handshake.next_at <= now) waiting.push_back(peer);
   for (const uint32_t peer : waiting) try_next(peer);
 }
 
@@ -447,14 +440,14 @@ std::optional<Clock::time_point> Connector::next_deadline() const {
   const auto consider = [&](const std::optional<Clock::time_point>& t) {
     if (t && (!first || *t < *first)) first = t;
   };
-  for (const auto& [id, v] : visits_) consider(v.deadline);
-  for (const auto& [peer, meeting] : meetings_) consider(meeting.next_at);
+  for (const auto& [id, p] : pending_) consider(deadline(p));
+  for (const auto& [peer, handshake] : handshakes_) consider(handshake.next_at);
   return first;
 }
 
 void Connector::stop() {
-  visits_.clear();
-  meetings_.clear();
+  pending_.clear();
+  handshakes_.clear();
   listeners_.clear();
 }
 

@@ -5,12 +5,11 @@
 // rank dials: it connects to the other end's listeners. It opens every socket with a token from the other end's offer,
 // and the other end replies with a second token. If no listener can be reached, the other end is asked to dial.
 //
-// A stranger can reach the listeners only. It costs one descriptor for at most five seconds. Only 32 of its bytes are
-// looked at: they are compared with the expected opening.
+// A stranger costs one descriptor for at most five seconds. Only 32 of its bytes are looked at: they are compared with
+// the expected opening.
 //
-// A peer takes part only while it is inside Tutti. So a time limit applies only to what the peer's kernel does by
-// itself: accepting a connection. The rest takes as long as the peer takes. If the other end drops a socket because the
-// token came too late, the socket is opened again.
+// A peer takes part only while it is inside Tutti, so a time limit applies only to its kernel: accepting a connection.
+// If the other end drops a socket because the token came too late, the socket is opened again.
 #pragma once
 
 #include <chrono>
@@ -44,11 +43,11 @@ class Connector {
   void connect(uint32_t peer);
   // Handles a pair message from a peer. Throws sdk::Error when the message is invalid.
   void receive(uint32_t peer, std::string_view message);
-  // Stops connecting to a peer and tells it so.
+  // Stops connecting to a peer and sends it a refusal.
   void give_up(uint32_t peer);
 
   // Is there anything that progress() or advance() has to continue?
-  bool is_busy() const { return !visits_.empty() || !meetings_.empty() || has_mail(); }
+  bool is_busy() const { return !pending_.empty() || !handshakes_.empty() || has_mail(); }
   bool has_mail() const { return !pairs_.is_empty(); }
   void on_listener(uint64_t index);
   // Continues one socket as far as possible. A failure ends that socket only.
@@ -63,62 +62,66 @@ class Connector {
   enum class Phase { kConnecting, kSpeaking, kListening };
 
   // A socket that does not belong to a link yet. An incoming one is a stranger's.
-  struct Visit {
+  struct Pending {
     Stream stream;
     bool outgoing = false;
     Phase phase = Phase::kListening;
     Clock::time_point begun = Clock::now();
-    std::optional<Clock::time_point> deadline;  // outgoing: of connecting; incoming: of the token
-    std::string where;                          // the other end's address
-    uint32_t peer = 0;                          // this and the following: outgoing only
-    uint32_t socket = 0;
-    Where to{};
-    int hang_ups = 0;  // how often the other end closed this socket before its limit for tokens had passed
+    Where where{};       // the other end
+    uint32_t peer = 0;   // this and the following: outgoing only
+    uint32_t index = 0;  // among the link's sockets
+    int hang_ups = 0;    // how often the other end closed this socket before its limit for tokens had passed
     std::array<char, sizeof(Opening)> buffer{};
     size_t got = 0;
   };
   // Two ranks that are connecting.
-  struct Meeting {
+  struct Handshake {
     Offer mine;
     std::optional<Offer> theirs;
-    bool dials;            // it is this end's turn
-    bool swapped = false;  // it was the other end's turn before
+    bool dials;            // this end dials now
+    bool swapped = false;  // the other end has dialled before
     std::vector<Where> candidates;
     size_t next = 0;
     std::optional<Clock::time_point> next_at;  // when the next candidate is tried in parallel
     std::vector<std::optional<Stream>> sockets;
-    tutti_status status = TUTTI_SYSTEM;  // why dialling failed
+    tutti_status status = TUTTI_SYSTEM;  // of the failed attempts to dial
     std::string tried;
     std::optional<sdk::Error> error;  // the connection has failed for good
   };
 
-  Meeting& meet(uint32_t peer);
+  Handshake& handshake_with(uint32_t peer);
   void tell(uint32_t peer, PairMessage::Kind kind, tutti_status status, const std::string& text);
   void tell_given_up(uint32_t peer);
   void on_offer(uint32_t peer, const Offer& offer);
   void on_dial(uint32_t peer, const PairMessage& request);
   void settle(uint32_t peer, tutti_status status, const std::string& text);
-  void refuse_visitors(const std::string& why);
+  void refuse_dialers(const std::string& why);
 
   void dial(uint32_t peer);
   void try_next(uint32_t peer);
   void open_socket(uint32_t peer, uint32_t index, const Where& where, int hang_ups = 0);
-  void visit_failed(const Visit& v, const sdk::Error& error);
+  void dial_failed(const Pending& p, const sdk::Error& error);
   void fail(uint64_t id, const sdk::Error& error);
-  bool begin_again(const Visit& v);
+  bool begin_again(const Pending& p);
   void cannot_dial(uint32_t peer);
   void drop_outgoing(uint32_t peer);
 
-  void admit(Visit visit, uint32_t events);
+  void admit(Pending made, uint32_t events);
   void make_room();
-  bool step(uint64_t id, Visit& v);
-  bool moved(Visit& v, long n);
-  bool send(Visit& v, const Opening& opening);
-  void on_knock(uint64_t id, Visit& v, const Opening& opening);
-  void on_answer(uint64_t id, Visit& v, const Opening& opening);
-  void keep(uint32_t peer, uint32_t socket, uint64_t id);
-  void turned_away(uint32_t level, const std::string& whom);
+  bool step(uint64_t id, Pending& p);
+  bool moved(Pending& p, long n);
+  bool send(Pending& p, const Opening& opening);
+  void on_knock(uint64_t id, Pending& p, const Opening& opening);
+  void on_answer(uint64_t id, Pending& p, const Opening& opening);
+  void keep(uint32_t peer, uint32_t index, uint64_t id);
+  void log_rejected(uint32_t level, const std::string& whom);
+  // The time for the peer's kernel to accept a connection. 0: no limit.
   std::chrono::nanoseconds share() const { return settings_.timeout / 4; }
+  // The end of the present phase, if it has one.
+  std::optional<Clock::time_point> deadline(const Pending& p) const {
+    if (!p.outgoing) return p.begun + kStrangerLimit;
+    return p.phase == Phase::kConnecting && share().count() ? std::optional(p.begun + share()) : std::nullopt;
+  }
 
   Endpoint& endpoint_;
   sdk::PairSender pairs_;
@@ -129,8 +132,8 @@ class Connector {
   std::vector<LocalAddress> own_;
   Offer offer_{};  // without the tokens
   std::vector<Socket> listeners_;
-  std::map<uint64_t, Visit> visits_;      // by id, oldest first
-  std::map<uint32_t, Meeting> meetings_;  // by peer, until there is a link
+  std::map<uint64_t, Pending> pending_;       // by id, oldest first
+  std::map<uint32_t, Handshake> handshakes_;  // by peer, until there is a link
   uint64_t next_id_ = 0;
   Clock::time_point next_warning_{};
   uint64_t unmentioned_ = 0;  // strangers turned away since the last warning

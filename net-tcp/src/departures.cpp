@@ -25,8 +25,7 @@ bool Departure::advance() {
     if (n <= 0) return n < 0;
     done_ += static_cast<size_t>(n);
   }
-  if (!shut_ && ::shutdown(fd, SHUT_WR) != 0) return true;
-  shut_ = true;
+  if (::shutdown(fd, SHUT_WR) != 0) return true;  // does nothing the second time
   int unsent = 0;
   return ioctl(fd, SIOCOUTQ, &unsent) != 0 || unsent == 0;
 }

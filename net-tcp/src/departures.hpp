@@ -24,7 +24,6 @@ class Departure {
   Stream stream_;
   std::vector<char> rest_;
   size_t done_ = 0;
-  bool shut_ = false;
 };
 
 // Departures that were not finished when their endpoint was closed. The process owns them, and the progress of any

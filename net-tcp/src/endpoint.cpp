@@ -14,34 +14,25 @@ constexpr size_t kFewSockets = 2;
 constexpr uint32_t kQuietPolls = 64;
 
 uint64_t mark_of(Connection& c) { return mark(Watched::kConnection, uint64_t{c.link().peer()} << 8 | c.index()); }
-
-Settings settings_of(const Domain& domain, const tutti_endpoint_config& config) {
-  Settings settings = domain.settings;
-  settings.timeout = std::chrono::nanoseconds(config.timeout_ns);
-  settings.traffic_class = config.traffic_class;
-  return settings;
-}
 }  // namespace
 
 Endpoint::Endpoint(Domain& domain, const tutti_endpoint_config& config)
-    : EndpointBase("net-tcp", config, UINT32_MAX),
-      settings_(settings_of(domain, config)),
-      connector_(std::make_unique<Connector>(*this, config, sleeper_, domain.tls)),
-      links_(nranks()),
-      given_up_(nranks()) {}
+    : NetworkEndpoint("net-tcp", config, UINT32_MAX, {domain.settings.fragment_bytes, kInlineBytes, kControlBytes}),
+      settings_(domain.settings),
+      links_(nranks()) {
+  settings_.timeout = std::chrono::nanoseconds(config.timeout_ns);
+  settings_.traffic_class = config.traffic_class;
+  connector_ = std::make_unique<Connector>(*this, config, sleeper_, domain.tls);
+}
 
 // Links
 // ------------------------------------------------------------------------------------------------------------------
 
-Link* Endpoint::connect(uint32_t peer) {
-  check_peer(peer);
-  if (aborted_) throw error(TUTTI_ABORTED, "connect after abort");
-  if (Link* link = links_[peer].get()) {
-    if (link->status() == TUTTI_OK) return link;
-    throw error(TUTTI_PEER_FAILED, "rank {} is lost: {}", peer, link->reason());
-  }
-  if (given_up_[peer]) throw error(TUTTI_PEER_FAILED, "rank {} was given up", peer);
-  connector_->connect(peer);
+Link* Endpoint::reach(uint32_t peer) {
+  if (links_[peer])
+    links_[peer]->check_not_lost();
+  else
+    connector_->connect(peer);
   return links_[peer].get();
 }
 
@@ -71,30 +62,14 @@ void Endpoint::sweep() {
   std::erase_if(writers_, is_closed);
 }
 
-// Transfers
-// --------------------------------------------------------------------------------------------------------------
+// Progress
+// ---------------------------------------------------------------------------------------------------------------
 
-// Throws when a transfer can never be accepted.
-void Endpoint::check(const tutti_transfer& t) const {
-  if (aborted_) throw refusal(t, TUTTI_ABORTED, "the endpoint was aborted");
-  check_shape(t, settings_.fragment_bytes, kInlineBytes);
+void Endpoint::check_region(const tutti_transfer& t) const {
   if (t.region) throw refusal(t, TUTTI_INVALID_ARGUMENT, "a region, but this transport registers no memory");
-  const Link& link = sdk::from_handle<Link>(t.link);
-  if (&link.endpoint() != this) throw refusal(t, TUTTI_INVALID_ARGUMENT, "a link of another endpoint");
-  if (link.status() != TUTTI_OK) throw refusal(t, link.status(), link.reason());
 }
 
-uint32_t Endpoint::post(std::span<const tutti_transfer> transfers) {
-  const uint32_t n = sdk::post_in_order(transfers, [this](const tutti_transfer& t) {
-    check(t);
-    Link& link = sdk::from_handle<Link>(t.link);
-    return t.kind == TUTTI_TRANSFER_SEND ? link.post_send(t) : link.post_receive(t);
-  });
-  flush();
-  return n;
-}
-
-void Endpoint::flush(bool all) {
+void Endpoint::write(bool all) {
   std::erase_if(writers_, [all](Connection* c) {
     const bool done = (all || !c->is_blocked()) && c->pump();
     if (done) c->in_writers = false;
@@ -103,34 +78,14 @@ void Endpoint::flush(bool all) {
   });
 }
 
-// Progress
-// ---------------------------------------------------------------------------------------------------------------
-
-void Endpoint::report_lost(uint32_t peer, const std::string& reason) {
-  log(TUTTI_LOG_WARN, "rank {} is lost: {}", peer, reason);
-  completions_.peer_failed(peer, says("rank {} is lost: {}", peer, reason));
-}
-
-uint32_t Endpoint::progress(std::span<tutti_completion> completions) {
-  const auto announces = [this](uint32_t peer) {
-    links_[peer]->reported();
-    return true;
-  };
-  completions_.forget_batch();
-  const uint32_t n = completions_.hand_over(completions, 0, announces);
-  if (!completions_.empty()) return n;  // reads no more than can be handed over, which bounds the queue
-  poll_sockets();
-  if (!writers_.empty()) flush(true);
-  if (has_closed_) sweep();
-  return completions_.hand_over(completions, n, announces);
-}
-
-void Endpoint::poll_sockets() {
+void Endpoint::advance() {
   const bool few = open_.size() <= kFewSockets;
   if (few)
     for (size_t i = 0; i < open_.size(); ++i)
       if (open_[i]->is_open()) open_[i]->read();
   if (!few || open_.empty() || connector_->is_busy() || ++polls_ % kQuietPolls == 0) poll_events();
+  if (!writers_.empty()) write(true);
+  if (has_closed_) sweep();
 }
 
 void Endpoint::poll_events() {
@@ -154,9 +109,9 @@ void Endpoint::poll_events() {
 
 bool Endpoint::arm() {
   if (has_closed_) sweep();
-  if (!completions_.empty() || connector_->has_mail()) return false;
-  flush(true);
-  if (!completions_.empty()) return false;
+  if (!completions().empty() || connector_->has_mail()) return false;
+  write(true);
+  if (!completions().empty()) return false;
   for (Connection* c : open_) {
     c->wakes_for_room = c->in_writers || c->is_waited_for();
     if (c->wakes_for_room) sleeper_.change(c->descriptor(), EPOLLIN | EPOLLOUT, mark_of(*c));
@@ -182,26 +137,15 @@ void Endpoint::disarm() noexcept {
 // The end
 // ----------------------------------------------------------------------------------------------------------------
 
-void Endpoint::fail_peer(uint32_t peer) {
-  check_peer(peer);
-  given_up_[peer] = true;
-  connector_->give_up(peer);
-  if (links_[peer]) links_[peer]->end(TUTTI_PEER_FAILED, "this rank has given it up");
-}
-
 void Endpoint::abort() {
-  if (aborted_) return;
-  aborted_ = true;
-  for (uint32_t peer = 0; peer < nranks(); ++peer) connector_->give_up(peer);
+  NetworkEndpoint::abort();
   connector_->stop();
-  for (auto& link : links_)
-    if (link) link->end(TUTTI_ABORTED, "the endpoint was aborted");
 }
 
 Endpoint::~Endpoint() {
   try {
     connector_->stop();
-    if (!aborted_) leave_in_order();
+    if (!is_aborted()) leave_in_order();
   } catch (const std::exception& e) {
     log(TUTTI_LOG_ERROR, "while closing: {}", e.what());
   }

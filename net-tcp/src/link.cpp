@@ -9,7 +9,7 @@
 namespace tutti::tcp {
 
 Link::Link(Endpoint& endpoint, uint32_t peer, std::vector<Stream> sockets)
-    : endpoint_(endpoint), peer_(peer), lanes_(endpoint.lanes()) {
+    : NetworkLink(endpoint, peer), lanes_(endpoint.lanes()) {
   for (Stream& socket : sockets)
     connections_.push_back(
         std::make_unique<Connection>(*this, std::move(socket), static_cast<uint32_t>(connections_.size())));
@@ -26,31 +26,35 @@ bool Link::post_send(const tutti_transfer& transfer) {
   Lane& lane = lanes_[transfer.lane];
   Connection& connection = connection_of(transfer.lane);
   const bool inlined = transfer.flags & TUTTI_TRANSFER_INLINE;
-  const char* data = static_cast<const char*>(transfer.data);
+  const Posted send{static_cast<char*>(transfer.data), transfer.bytes, transfer.cookie};
   const bool leads = lane.sends.empty() && transfer.bytes <= kInlineBytes &&
-                     lane.may_send(transfer.bytes, endpoint_.settings().eager_bytes);
+                     lane.may_send(transfer.bytes, endpoint().settings().eager_bytes);
   if (leads && (inlined ? connection.takes_whole(transfer.bytes) : connection.takes_copies())) {
-    connection.append(data_frame(transfer.lane, transfer.bytes), data);
-    if (!inlined) connection.complete_when_written(transfer.cookie, transfer.bytes);
-    endpoint_.wants_write(connection);
+    connection.append(data_frame(transfer.lane, transfer.bytes), send.data);
+    if (!inlined) connection.complete_when_written(send);
+    endpoint().wants_write(connection);
     return true;
   }
   // An INLINE send completes here, so the kernel takes it now or it is refused. If it waited for credit or room, it
   // would need this rank's progress to leave, perhaps after its operation is over.
   if (inlined || lane.sends.size() >= kQueueDepth) return false;
-  lane.sends.push(Send{data, transfer.bytes, transfer.cookie});
-  if (!lane.active && lane.sends.size() == 1) {
-    lane.active = true;
-    connection.activate(transfer.lane);
-    endpoint_.wants_write(connection);
-  }
+  lane.sends.push(send);
+  if (lane.sends.size() == 1) activate(transfer.lane);
   return true;
+}
+
+// The first SEND of a lane may be possible now.
+void Link::activate(uint32_t index) {
+  if (lanes_[index].active || lanes_[index].sends.empty()) return;
+  lanes_[index].active = true;
+  connection_of(index).activate(index);
+  endpoint().wants_write(connection_of(index));
 }
 
 bool Link::post_receive(const tutti_transfer& transfer) {
   Lane& lane = lanes_[transfer.lane];
   if (lane.receives.size() >= kQueueDepth || (lane.arrived.empty() && !expects_peer())) return false;
-  const Receive receive{static_cast<char*>(transfer.data), transfer.bytes, transfer.cookie};
+  const Posted receive{static_cast<char*>(transfer.data), transfer.bytes, transfer.cookie};
   ++lane.posted;
   if (lane.arrived.empty()) {
     lane.receives.push(receive);
@@ -67,11 +71,11 @@ void Link::tell_if_due(uint32_t index, uint64_t bytes) {
   Lane& lane = lanes_[index];
   const bool asked = lane.peer_waits && static_cast<int32_t>(lane.posted - lane.peer_waits_for) > 0;
   if (asked) lane.peer_waits = false;
-  if (!asked && bytes <= endpoint_.settings().eager_bytes && lane.posted - lane.told < kEagerWindow / 2) return;
-  if (lane.notice || departed_) return;
+  if (!asked && bytes <= endpoint().settings().eager_bytes && lane.posted - lane.told < kEagerWindow / 2) return;
+  if (lane.notice || has_departed_) return;
   lane.notice = true;
   connection_of(index).notify(index);
-  endpoint_.wants_write(connection_of(index));
+  endpoint().wants_write(connection_of(index));
 }
 
 void Link::on_want(uint32_t index, uint32_t sequence) {
@@ -85,16 +89,12 @@ void Link::on_posted(uint32_t index, uint32_t posted) {
   if (static_cast<int32_t>(posted - lane.peer_posted) < 0)
     return lose(fmt::format("its count of receives on lane {} went back (protocol error)", index));
   lane.peer_posted = posted;
-  if (lane.active || lane.sends.empty()) return;
-  lane.active = true;
-  connection_of(index).activate(index);
-  endpoint_.wants_write(connection_of(index));
+  activate(index);
 }
 
-void Link::message_arrived(uint32_t lane, const Receive& receive, uint64_t bytes) {
-  if (receive.bytes == bytes) return endpoint_.completions().transfer(peer_, receive.cookie, TUTTI_OK, bytes);
-  endpoint_.log_mismatch(peer_, lane, bytes, receive.bytes);
-  endpoint_.completions().transfer(peer_, receive.cookie, TUTTI_MISMATCH, bytes);
+void Link::message_arrived(uint32_t lane, const Posted& receive, uint64_t bytes) {
+  if (receive.bytes != bytes) endpoint().log_mismatch(peer(), lane, bytes, receive.bytes);
+  complete(receive.cookie, receive.bytes == bytes ? TUTTI_OK : TUTTI_MISMATCH, bytes);
 }
 
 void Link::message_arrived(uint32_t index, Arrived message) {
@@ -103,22 +103,17 @@ void Link::message_arrived(uint32_t index, Arrived message) {
   meet(index, lane.receives.pop(), message);  // posted while the message was on its way
 }
 
-void Link::meet(uint32_t lane, const Receive& receive, const Arrived& message) {
+void Link::meet(uint32_t lane, const Posted& receive, const Arrived& message) {
   if (receive.bytes == message.bytes && message.bytes) std::memcpy(receive.data, message.data.get(), message.bytes);
   message_arrived(lane, receive, message.bytes);
 }
 
-bool Link::send_control(std::string_view message) {
-  if (message.size() > kControlBytes || (!message.data() && !message.empty()))
-    throw endpoint_.error(TUTTI_INVALID_ARGUMENT, "a control message has {} bytes, at most {} are allowed",
-                          message.size(), kControlBytes);
-  if (status() != TUTTI_OK) throw endpoint_.error(status_, "no control message can reach rank {}: {}", peer_, reason_);
-  if (departed_ || is_silent_) return departed_;  // nobody will read it, so it needs no room
+bool Link::take_control(std::string_view message) {
   Connection& connection = *connections_[0];
-  if (!connection.takes_whole(message.size())) return false;  // like an INLINE send
+  if (!is_up() || !connection.takes_whole(message.size())) return false;  // like an INLINE send
   connection.append({FrameKind::kControl, 0, 0, 0, message.size()}, message.data());
-  endpoint_.wants_write(connection);
-  endpoint_.flush();
+  endpoint().wants_write(connection);
+  endpoint().flush();
   return true;
 }
 
@@ -128,37 +123,27 @@ bool Link::has_pending() const {
   return std::any_of(connections_.begin(), connections_.end(), [](const auto& c) { return c->has_unfinished_sends(); });
 }
 
-void Link::end(tutti_status status, const std::string& reason) {
-  if (status_ != TUTTI_OK) return;
-  status_ = status;
-  reason_ = reason;
+void Link::drop_transfers(tutti_status status) {
   for (auto& connection : connections_) connection->close();  // from here on nothing accesses the transfers' memory
   for (auto& connection : connections_) connection->end_transfers(status);
   for (Lane& lane : lanes_) {
-    while (!lane.sends.empty()) endpoint_.completions().transfer(peer_, lane.sends.pop().cookie, status, 0);
-    while (!lane.receives.empty()) endpoint_.completions().transfer(peer_, lane.receives.pop().cookie, status, 0);
+    while (!lane.sends.empty()) complete(lane.sends.pop().cookie, status, 0);
+    while (!lane.receives.empty()) complete(lane.receives.pop().cookie, status, 0);
     lane.arrived.clear();
   }
-}
-
-void Link::lose(const std::string& reason) {
-  if (status_ != TUTTI_OK) return;
-  end(TUTTI_PEER_FAILED, reason);
-  is_silent_ = true;
-  endpoint_.report_lost(peer_, reason);
 }
 
 void Link::on_departure() {
   for (auto& connection : connections_)
     if (connection->is_open()) return;
-  departed_ = true;
+  has_departed_ = true;
   if (has_pending()) expects_peer();
 }
 
 // Something is still to come from the peer or to go there. If the peer has closed its endpoint, it is lost.
 bool Link::expects_peer() {
-  if (departed_) lose("it has closed its endpoint while transfers with it were pending");
-  return status_ == TUTTI_OK;
+  if (has_departed_) lose("it has closed its endpoint while transfers with it were pending");
+  return is_up();
 }
 
 }  // namespace tutti::tcp

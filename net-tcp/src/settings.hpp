@@ -41,7 +41,7 @@ struct Settings {
   uint32_t keepalive_s = 0;     // 0: off
   uint32_t user_timeout_s = 0;  // 0: the kernel default
   std::string host_key;         // equal for ranks of one host (one network namespace)
-  // Of the endpoint:
+  // From the endpoint's configuration:
   std::chrono::nanoseconds timeout{0};  // the longest that an operation waits for a connection; 0: no limit
   uint32_t traffic_class = 0;           // 0: the system default
 

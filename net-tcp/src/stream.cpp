@@ -71,14 +71,12 @@ Socket listen(Where& at, const Settings& settings) {
                           error);
 }
 
-Socket accept(const Socket& listener, const Settings& settings, std::string& from) {
-  Where whence;
-  auto size = static_cast<socklen_t>(whence.capacity());
-  Socket socket(::accept4(listener.get(), whence.data(), &size, SOCK_CLOEXEC | SOCK_NONBLOCK));
+Socket accept(const Socket& listener, const Settings& settings, Where& from) {
+  auto size = static_cast<socklen_t>(from.capacity());
+  Socket socket(::accept4(listener.get(), from.data(), &size, SOCK_CLOEXEC | SOCK_NONBLOCK));
   if (!socket) return socket;
-  whence.resize(size);
-  from = whence.address().to_string();
-  set_options(socket, whence.protocol().family(), settings);
+  from.resize(size);
+  set_options(socket, from.protocol().family(), settings);
   return socket;
 }
 

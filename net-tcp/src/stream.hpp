@@ -20,7 +20,7 @@ using Socket = sdk::FileDescriptor;
 // Listens at an address, on the first free port of the settings, and stores the port in `at`. Throws sdk::Error.
 Socket listen(Where& at, const Settings& settings);
 // Accepts the next connection and stores its source in `from`. Empty, with errno set, when there is none.
-Socket accept(const Socket& listener, const Settings& settings, std::string& from);
+Socket accept(const Socket& listener, const Settings& settings, Where& from);
 // Begins to connect. The socket becomes writable when the outcome is known. Throws sdk::Error.
 Socket start_connecting(const Where& to, const Settings& settings);
 // True once the socket is connected. Throws sdk::Error when connecting has failed.

@@ -5,21 +5,8 @@
 
 namespace tutti::tcp {
 
-namespace ip = boost::asio::ip;
-
 namespace {
 constexpr sdk::PairFormat kFormat{.transport = "tcp", .magic = 0x5043'5454, .version = 3};  // "TTCP"
-}
-
-Listener Listener::at(const Where& where) {
-  const IpAddress& a = where.address();
-  const auto v6 = a.is_v4() ? ip::make_address_v6(ip::v4_mapped, a.to_v4()) : a.to_v6();
-  return {v6.to_bytes(), where.port(), 0};
-}
-
-Where Listener::where() const {
-  const ip::address_v6 v6(ip);
-  return {v6.is_v4_mapped() ? IpAddress(ip::make_address_v4(ip::v4_mapped, v6)) : IpAddress(v6), port};
 }
 
 std::vector<Where> Offer::addresses() const {

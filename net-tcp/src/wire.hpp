@@ -31,12 +31,12 @@ struct Terms {
 
 // An address that accepts connections, and its port.
 struct Listener {
-  std::array<uint8_t, 16> ip;  // IPv6; IPv4 addresses are mapped
+  IpBytes ip;
   uint16_t port;
   uint16_t reserved;
 
-  static Listener at(const Where& where);
-  Where where() const;
+  static Listener at(const Where& where) { return {to_bytes(where.address()), where.port(), 0}; }
+  Where where() const { return {to_address(ip), port}; }
 };
 
 struct Offer {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How links come about, and who is kept out.
+// Connecting links, and keeping strangers out.
 #include <dirent.h>
 
 #include <optional>
@@ -26,7 +26,7 @@ tutti_status settle(Rank& a, Rank& b, uint32_t b_rank) {
   return status;
 }
 
-// What rank 0 offers to rank 1, which takes it up as it is.
+// Rank 0's offer to rank 1, which answers with the same offer.
 PairMessage offer_of(Rank& a) {
   EXPECT_EQ(a.connect(1), TUTTI_AGAIN) << a.error;
   const PairMessage offer = mailed_to(1);
@@ -205,7 +205,7 @@ TEST_F(Connect, StrangersDisturbNobody) {
   EXPECT_TRUE(garbage.is_hung_up_on(a));
   BarePeer second(offer);
   EXPECT_FALSE(second.knock(a)) << "a token has opened the socket twice";
-  // Who says nothing, or a byte now and then, also of a TLS record, has as long as anybody for its handshake.
+  // A stranger that sends nothing, or a byte now and then, even of a TLS record, gets no more time than others.
   Authority authority("strangers");
   const PemFiles files = authority.issue("zero");
   host().settings["TUTTI_TLS_CERTIFICATE"] = files.certificate;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What happens when a peer dies, leaves or is given up; and sleeping.
+// Peers that die, leave or are given up; and sleeping.
 #include <poll.h>
 #include <signal.h>
 #include <sys/wait.h>
@@ -112,7 +112,7 @@ TEST_P(Failure, SmallCapacityLosesNoCompletion) {
   EXPECT_EQ(a->ended.size(), kPending);
 }
 
-// What completed before an orderly close arrives; then the peer is lost.
+// Messages that completed before an orderly close arrive; then the peer is lost.
 TEST_P(Failure, ClosingDeliversWhatWasCompleted) {
   const uint64_t fragment = caps().fragment_bytes;
   const auto data = pattern(fragment, 2);
@@ -223,6 +223,18 @@ void mail_in(int pipe, uint32_t from, uint32_t to) {
   std::string letter(bytes, '\0');
   ASSERT_EQ(read(pipe, letter.data(), bytes), static_cast<ssize_t>(bytes));
   PairMail::job().put(7, to, {from, letter});
+}
+
+// The core gives a lost peer up before it has the record of the loss.
+TEST_P(Failure, AGivenUpPeerHasNoRecordAndNoRoom) {
+  a->close();
+  for (int i = 0; i < 1000; ++i) b->progress();
+  int word = 0;
+  EXPECT_EQ(b->receive(0, 0, &word, sizeof word, 1), TUTTI_AGAIN) << "it is lost now";
+  ASSERT_EQ(table().fail_peer(b->endpoint, 0), TUTTI_OK);
+  for (int i = 0; i < 10; ++i) b->progress();
+  EXPECT_TRUE(b->failures.empty()) << b->failures[0];
+  EXPECT_EQ(b->receive(0, 0, &word, sizeof word, 2), TUTTI_PEER_FAILED);
 }
 
 TEST(Killed, APeerThatDiesIsNoticedWithinASecond) {

@@ -129,7 +129,7 @@ TEST_F(Tls, AnExpiredCertificateIsRefused) {
   EXPECT_TRUE(host().logged("its certificate is refused (TUTTI_TLS_CA): certificate has expired"));
 }
 
-// Whoever shows no certificate gets no further than TLS, whatever else it knows.
+// A peer without a certificate gets no further than TLS, even with the right token.
 TEST_F(Tls, NoCertificateIsRefused) {
   use(authority_.issue("zero"), authority_.file());
   Rank rank(0);

@@ -1,15 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The parts of an endpoint that transports write alike: its place in a communicator, in words; arguments that can never
-// be taken; completions that wait for progress. Needs fmt (words.hpp).
+// be taken. Needs fmt (words.hpp).
 #pragma once
 
-#include <cstring>
-#include <memory>
 #include <tutti/sdk/endpoint.hpp>
-#include <tutti/sdk/ring.hpp>
 #include <tutti/sdk/words.hpp>
-#include <vector>
 
 namespace tutti::sdk {
 inline namespace TUTTI_SDK_NAMESPACE {
@@ -82,52 +78,6 @@ class EndpointBase {
   const uint32_t rank_, nranks_, lanes_;
   const char* const transport_;
   const std::string name_;
-};
-
-// Completions on their way to the core, with the bytes that they point to. No allocation once warm, but for those
-// bytes.
-class Completions {
- public:
-  bool empty() const { return waiting_.empty(); }
-  void clear() { waiting_.clear(); }
-  void transfer(uint32_t peer, uint64_t cookie, tutti_status status, uint64_t bytes) {
-    waiting_.push({{TUTTI_COMPLETION_TRANSFER, status, peer, 0, cookie, bytes, nullptr, 0}, nullptr});
-  }
-  void control(uint32_t peer, std::unique_ptr<char[]> data, uint64_t bytes) {
-    const char* address = data.get();
-    waiting_.push({{TUTTI_COMPLETION_CONTROL, TUTTI_OK, peer, 0, 0, bytes, address, 0}, std::move(data)});
-  }
-  void peer_failed(uint32_t peer, const std::string& reason) {
-    std::unique_ptr<char[]> data(new char[reason.size() + 1]);
-    std::memcpy(data.get(), reason.c_str(), reason.size() + 1);
-    const char* address = data.get();
-    waiting_.push(
-        {{TUTTI_COMPLETION_PEER_FAILED, TUTTI_PEER_FAILED, peer, 0, 0, reason.size(), address, 0}, std::move(data)});
-  }
-  // At the beginning of progress: the bytes of the last batch may go.
-  void forget_batch() {
-    if (!batch_.empty()) batch_.clear();
-  }
-  // Writes into `room` from place n on; returns where it ended. `announces(peer)` hears of each PEER_FAILED before it
-  // is written, and is false where the core knows already.
-  template <typename Announces>
-  uint32_t hand_over(std::span<tutti_completion> room, uint32_t n, Announces&& announces) {
-    while (n < room.size() && !waiting_.empty()) {
-      Pending pending = waiting_.pop();
-      if (pending.record.kind == TUTTI_COMPLETION_PEER_FAILED && !announces(pending.record.peer)) continue;
-      room[n++] = pending.record;
-      if (pending.data) batch_.push_back(std::move(pending.data));
-    }
-    return n;
-  }
-
- private:
-  struct Pending {
-    tutti_completion record{};
-    std::unique_ptr<char[]> data;  // what record.data points to
-  };
-  Ring<Pending> waiting_;
-  std::vector<std::unique_ptr<char[]>> batch_;  // data of the last one, until the next progress
 };
 
 }  // namespace TUTTI_SDK_NAMESPACE

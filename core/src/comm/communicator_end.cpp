@@ -92,8 +92,7 @@ Communicator::~Communicator() {
     keep_mapped = true;
     keep_streams();
   } else if (streams_) {
-    keep_mapped = !streams_->end();
-    streams_->await_unmapping();
+    keep_mapped = !streams_->end_for_good();
   }
   natives_.clear();
   fabric_.close(keep_mapped);  // before the operations: what a transport has not given back must still be there

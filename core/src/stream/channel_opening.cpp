@@ -10,6 +10,7 @@
 #include "plugins/host.hpp"
 
 namespace tutti::core {
+
 ChannelOpening::ChannelOpening(Place place, const std::vector<StreamTraffic>& traffic, Channels* channels)
     : place_(place), channels_(channels) {
   for (const StreamTraffic& t : traffic) {

@@ -40,7 +40,7 @@ StreamRunner::StreamRunner(Place place)
 }
 
 StreamRunner::~StreamRunner() {
-  if (end()) {
+  if (!keeps_all_ && end()) {
     const bool has_memory = !channels_.empty() || scratch_ || !captured_.empty();
     if (!has_memory || synchronise_soon([this] { release_memory(); })) {
       release_marks();
@@ -104,12 +104,14 @@ bool StreamRunner::end() {
   return ended_;
 }
 
-void StreamRunner::await_unmapping() {
+bool StreamRunner::end_for_good() {
+  keeps_all_ = !end();
   const auto limit = std::chrono::steady_clock::now() + unmapping_limit;
   for (settle_memory(); !memory_->is_settled() && std::chrono::steady_clock::now() < limit; settle_memory()) {
     place_.progress();
     std::this_thread::sleep_for(std::chrono::microseconds(200));
   }
+  return ended_;
 }
 
 bool StreamRunner::has_room() const {

@@ -102,9 +102,9 @@ class StreamRunner {
   // No call will follow. Unmaps what belongs to other ranks, and takes back what they have mapped. False: streams may
   // still use it, and it stays as it is until the process ends.
   bool end();
-  // After end(), and before the transports are closed: waits until peers have unmapped this rank's memory, not for
-  // ever.
-  void await_unmapping();
+  // Before the transports are closed: end(), which is not tried again, and a wait, not for ever, until peers have
+  // unmapped this rank's memory.
+  bool end_for_good();
 
   // A group of sends and receives (stream_transfer.hpp) instead of a collective. Opens the channels that it lacks, both
   // ways to each peer.
@@ -281,7 +281,7 @@ class StreamRunner {
   std::unique_ptr<Windows> windows_;
   WindowPlaces places_;       // of the call under way
   std::string not_in_place_;  // why windows were not used in place, as the log has it
-  bool ended_ = false;
+  bool ended_ = false, keeps_all_ = false;
   bool prepared_ = false;
   void* scratch_ = nullptr;
   uint64_t scratch_bytes_ = 0;

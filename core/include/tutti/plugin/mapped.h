@@ -101,10 +101,10 @@ typedef struct tutti_mapped {
                                tutti_mapping** mapping, tutti_mapped_place* place);
   /* [progress] No command and no processor names the mapping any more. The peer hears of it. */
   tutti_status (*close_mapping)(tutti_mapping* mapping);
-  /* [progress] This rank neither shares nor maps memory of that tag. The peer's share_state of a share of that tag, also
-   * of one that it makes later, returns `status`, and so does its open_mapping of that tag. set_error then has `why`.
-   * `status` is an error; `why` is copied, and may be cut. Each decline is told once. TUTTI_PEER_FAILED: the link has
-   * ended. A tag that is declined is used by one end's shares only, or it is not known which use is declined. */
+  /* [progress] This rank neither shares nor maps memory of that tag. The peer's share_state of a share of that tag
+   * returns `status`, also of one that it makes later, and so does its open_mapping of that tag. set_error then has
+   * `why`. `status` is an error; `why` is copied, and may be cut. Each decline is told once. TUTTI_PEER_FAILED: the
+   * link has ended. A tag that is declined is used by shares of one end only: else nobody knows which use is meant. */
   tutti_status (*decline)(tutti_link* link, uint64_t tag, tutti_status status, const char* why);
 } tutti_mapped;
 

@@ -285,7 +285,7 @@ constexpr Clause table[] = {
      "directions. `unmap_host` must not change the memory, and it must be possible to map it again."},
     {"D-8", "After `enable_peer` has returned `TUTTI_OK`, streams of `device` must be able to read memory of `peer`."},
     {"D-9",
-     "Once everything that was made has been given back (memory, mapped memory, streams, marks), the process must "
+     "Once everything that was made has been given back (memory, mapped memory, streams, events), the process must "
      "not have more descriptors, threads, mapped bytes or heap in use than before, however often that is repeated."},
     {"D-10",
      "`import_memory` must give another process of the host access to the exported memory itself, in both "
@@ -317,17 +317,17 @@ constexpr Clause table[] = {
     {"X-4", "A command must accept a destination that is exactly one of its sources."},
     {"X-5", "Commands of one stream must be carried out in order."},
     {"X-6",
-     "WAIT must hold up its stream until `*word == value`, and must not accept a greater value. The stream must then "
+     "WAIT must hold up its stream until `*flag == value`, and must not accept a greater value. The stream must then "
      "see everything that was written before the word was set."},
     {"X-7",
      "WRITE must set its word after all earlier work of the stream, and the host must then see the results of that "
      "work."},
     {"X-8",
-     "AFTER must hold up its stream until the work before the mark is done, as the mark was set when AFTER was "
+     "AFTER must hold up its stream until the work before the event is done, as the event was set when AFTER was "
      "enqueued."},
     {"X-9",
-     "`poll_mark` must return `TUTTI_AGAIN` until the work before the mark is done, and `TUTTI_OK` afterwards. It "
-     "must be possible to set a mark again."},
+     "`query_event` must return `TUTTI_AGAIN` until the work before the event is done, and `TUTTI_OK` afterwards. It "
+     "must be possible to set an event again."},
     {"X-10",
      "`enqueue` must append all commands of a batch or none. An unknown kind, flag, data type or operator, a scale, "
      "or a COPY of several sources must be an error, and no command of that batch may be carried out."},

@@ -142,7 +142,7 @@ void mapped_memory(Bench& bench) {
     const void* source = m.seen;
     s.issue(stream, {copy(m.seen + 6000, &source, 6000)}, "D-7");
     s.finish(stream);
-    // Other cases check that marks and copies are exact. Here the bytes must arrive at all.
+    // Other cases check that events and copies are exact. Here the bytes must arrive at all.
     const auto limit = std::chrono::steady_clock::now() + std::chrono::duration<double>(bench.patience);
     while (std::memcmp(m.host, m.host + 6000, 5000) != 0) {
       require(std::chrono::steady_clock::now() < limit, "D-7",
@@ -204,24 +204,24 @@ void many_lives(Bench& bench) {
     auto* page = static_cast<uint8_t*>(std::aligned_alloc(4096, 4096));
     for (uint32_t k = 0; k < lives; ++k) {
       void *address = nullptr, *seen = nullptr, *stream = nullptr;
-      tutti_mark* mark = nullptr;
+      tutti_event* event = nullptr;
       call("allocate", false, [&] { return d->allocate(d->self, 0, 300, &address); });
       call("map_host", false, [&] { return d->map_host(d->self, page, 4096, &seen); });
       call("create_stream", false, [&] { return e->create_stream(e->self, 0, &stream); });
-      call("create_mark", false, [&] { return e->create_mark(e->self, 0, &mark); });
-      require(address && seen && stream && mark, "D-9", "turn {} of making memory, a stream and a mark failed: {}", k,
-              last_error());
+      call("create_event", false, [&] { return e->create_event(e->self, 0, &event); });
+      require(address && seen && stream && event, "D-9", "turn {} of making memory, a stream and an event failed: {}",
+              k, last_error());
       const void* source = seen;
-      s.issue(stream, {copy(address, &source, 300), set_mark(mark)}, "D-9");
-      s.until_done(mark);
-      e->destroy_mark(e->self, mark);
+      s.issue(stream, {copy(address, &source, 300), record_event(event)}, "D-9");
+      s.until_done(event);
+      e->destroy_event(e->self, event);
       call("destroy_stream", false, [&] { return e->destroy_stream(e->self, stream); });
       call("unmap_host", false, [&] { return d->unmap_host(d->self, page); });
       call("release", false, [&] { return d->release(d->self, address); });
     }
     std::free(page);
   };
-  require_no_growth("D-9", "making and giving back memory, mapped memory, a stream and a mark", 300, 200, live);
+  require_no_growth("D-9", "making and giving back memory, mapped memory, a stream and an event", 300, 200, live);
 }
 
 }  // namespace
@@ -236,7 +236,7 @@ std::vector<ContractCase> device_cases() {
       {"mapped-memory", "host memory that streams see", {"D-7"}, 4, mapped_memory},
       {"allocations", "aligned, apart, of devices that there are", {"D-5", "X-1"}, 10, allocations},
       {"peers", "streams of a device read memory of another", {"D-8"}, 11, peers},
-      {"many-lives", "200 times memory, streams and marks", {"D-9"}, 60, many_lives},
+      {"many-lives", "200 times memory, streams and events", {"D-9"}, 60, many_lives},
   };
 }
 

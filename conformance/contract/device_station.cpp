@@ -41,9 +41,9 @@ void judge(const tutti_executor* e) {
                                                     {"create_stream", e->create_stream},
                                                     {"destroy_stream", e->destroy_stream},
                                                     {"stream_state", e->stream_state},
-                                                    {"create_mark", e->create_mark},
-                                                    {"destroy_mark", e->destroy_mark},
-                                                    {"poll_mark", e->poll_mark},
+                                                    {"create_event", e->create_event},
+                                                    {"destroy_event", e->destroy_event},
+                                                    {"query_event", e->query_event},
                                                     {"enqueue", e->enqueue}};
   for (const auto& [name, there] : functions)
     require(there, "E-4", "an executor's mandatory function {} is NULL", name);
@@ -89,7 +89,7 @@ Station::~Station() {
   const tutti_executor* e = device.executor;
   const tutti_device* d = device.memory;
   for (void* stream : streams_) e->destroy_stream(e->self, stream);
-  for (tutti_mark* mark : marks_) e->destroy_mark(e->self, mark);
+  for (tutti_event* event : events_) e->destroy_event(e->self, event);
   for (void* address : allocations_) d->release(d->self, address);
   for (const Mapped& one : mapped_) {
     d->unmap_host(d->self, one.host);
@@ -140,13 +140,13 @@ void* Station::stream(uint32_t of) {
   return made;
 }
 
-tutti_mark* Station::mark(uint32_t of) {
-  tutti_mark* made = nullptr;
+tutti_event* Station::event(uint32_t of) {
+  tutti_event* made = nullptr;
   const tutti_executor* e = device.executor;
-  const tutti_status status = call("create_mark", false, [&] { return e->create_mark(e->self, of, &made); });
-  require(status == TUTTI_OK && made, "X-9", "create_mark on device {} returned {}: {}", of, status_text(status),
+  const tutti_status status = call("create_event", false, [&] { return e->create_event(e->self, of, &made); });
+  require(status == TUTTI_OK && made, "X-9", "create_event on device {} returned {}: {}", of, status_text(status),
           last_error());
-  marks_.push_back(made);
+  events_.push_back(made);
   return made;
 }
 
@@ -176,34 +176,35 @@ void Station::issue(void* stream, std::vector<tutti_command> commands, const cha
   require(status == TUTTI_OK, clause, "enqueue returned {}: {}", status_text(status), last_error());
 }
 
-tutti_status Station::poll(tutti_mark* mark) {
+tutti_status Station::poll(tutti_event* event) {
   const tutti_executor* e = device.executor;
-  return call("poll_mark", false, [&] { return e->poll_mark(e->self, mark); });
+  return call("query_event", false, [&] { return e->query_event(e->self, event); });
 }
 
-void Station::until_done(tutti_mark* mark) {
+void Station::until_done(tutti_event* event) {
   const auto limit = std::chrono::steady_clock::now() + std::chrono::duration<double>(10 * bench.patience);
   for (uint32_t polls = 0;; ++polls) {
-    const tutti_status status = poll(mark);
-    require(status >= 0, "X-9", "poll_mark returned {}: {}", status_text(status), last_error());
+    const tutti_status status = poll(event);
+    require(status >= 0, "X-9", "query_event returned {}: {}", status_text(status), last_error());
     if (status == TUTTI_OK) return;
     require(std::chrono::steady_clock::now() < limit, "X-9",
-            "poll_mark still says TUTTI_AGAIN after {:.0f} s, though nothing holds the stream up", 10 * bench.patience);
+            "query_event still says TUTTI_AGAIN after {:.0f} s, though nothing holds the stream up",
+            10 * bench.patience);
     if (polls > 100) std::this_thread::sleep_for(std::chrono::microseconds(50));
   }
 }
 
 void Station::finish(void* stream) {
-  tutti_mark* end = nullptr;
+  tutti_event* end = nullptr;
   const tutti_executor* e = device.executor;
   uint32_t of = 0;
   uint64_t flags = 0;
   call("stream_state", false, [&] { return e->stream_state(e->self, stream, &of, &flags); });
-  call("create_mark", false, [&] { return e->create_mark(e->self, of, &end); });
-  require(end != nullptr, "X-9", "create_mark gave none: {}", last_error());
-  issue(stream, {set_mark(end)}, "X-9");
+  call("create_event", false, [&] { return e->create_event(e->self, of, &end); });
+  require(end != nullptr, "X-9", "create_event gave none: {}", last_error());
+  issue(stream, {record_event(end)}, "X-9");
   until_done(end);
-  e->destroy_mark(e->self, end);
+  e->destroy_event(e->self, end);
 }
 
 void* Station::own_stream(uint32_t of) {
@@ -259,24 +260,24 @@ tutti_command reduce(uint32_t dtype, uint32_t op, void* dst, const std::vector<c
 }
 
 namespace {
-tutti_command word_command(uint32_t kind, uint32_t* word, uint32_t value) {
+tutti_command flag_command(uint32_t kind, uint32_t* flag, uint32_t value) {
   tutti_command c{};
   c.kind = kind;
-  c.word = word;
+  c.flag = flag;
   c.value = value;
   return c;
 }
-tutti_command mark_command(uint32_t kind, tutti_mark* mark) {
+tutti_command event_command(uint32_t kind, tutti_event* event) {
   tutti_command c{};
   c.kind = kind;
-  c.mark = mark;
+  c.event = event;
   return c;
 }
 }  // namespace
 
-tutti_command wait_until(uint32_t* word, uint32_t value) { return word_command(TUTTI_COMMAND_WAIT, word, value); }
-tutti_command write_word(uint32_t* word, uint32_t value) { return word_command(TUTTI_COMMAND_WRITE, word, value); }
-tutti_command set_mark(tutti_mark* mark) { return mark_command(TUTTI_COMMAND_MARK, mark); }
-tutti_command after_mark(tutti_mark* mark) { return mark_command(TUTTI_COMMAND_AFTER, mark); }
+tutti_command wait_until(uint32_t* flag, uint32_t value) { return flag_command(TUTTI_COMMAND_WAIT, flag, value); }
+tutti_command write_flag(uint32_t* flag, uint32_t value) { return flag_command(TUTTI_COMMAND_WRITE, flag, value); }
+tutti_command record_event(tutti_event* event) { return event_command(TUTTI_COMMAND_RECORD, event); }
+tutti_command after_event(tutti_event* event) { return event_command(TUTTI_COMMAND_AFTER, event); }
 
 }  // namespace tutti::conformance::contract

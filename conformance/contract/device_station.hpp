@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A device under test and what a case needs of it: memory, streams, marks, and host memory that streams see. Memory of
+// A device under test and what a case needs of it: memory, streams, events, and host memory that streams see. Memory of
 // the device is reached by commands only.
 #pragma once
 
@@ -40,19 +40,19 @@ class Station {
     uint64_t bytes = 0;
   };
   Mapped map(uint64_t bytes);
-  uint32_t* word_of(const Mapped& mapped, uint64_t at) const { return reinterpret_cast<uint32_t*>(mapped.seen + at); }
+  uint32_t* flag_of(const Mapped& mapped, uint64_t at) const { return reinterpret_cast<uint32_t*>(mapped.seen + at); }
   uint8_t* allocate(uint64_t bytes, uint32_t device = 0);
   void release(void* address);
   void* stream(uint32_t device = 0);
-  tutti_mark* mark(uint32_t device = 0);
+  tutti_event* event(uint32_t device = 0);
   tutti_pointer classify(const void* address);
 
   tutti_status enqueue(void* stream, std::vector<tutti_command> commands);
   // The same; an error is `clause`.
   void issue(void* stream, std::vector<tutti_command> commands, const char* clause);
-  tutti_status poll(tutti_mark* mark);
-  // Until the mark's work is done; X-9 when that does not come.
-  void until_done(tutti_mark* mark);
+  tutti_status poll(tutti_event* event);
+  // Until the event's work is done; X-9 when that does not come.
+  void until_done(tutti_event* event);
   // Until all work of the stream so far is done.
   void finish(void* stream);
 
@@ -67,7 +67,7 @@ class Station {
   void* own_stream(uint32_t device);
   void* own_streams_[64] = {};
   std::vector<void*> streams_, allocations_;
-  std::vector<tutti_mark*> marks_;
+  std::vector<tutti_event*> events_;
   std::vector<Mapped> mapped_;
 };
 
@@ -77,9 +77,9 @@ bool reduces(const tutti_device_caps& caps, uint32_t dtype, uint32_t op);
 tutti_command copy(void* dst, const void* const* source, uint64_t bytes, void* dst2 = nullptr);
 tutti_command reduce(uint32_t dtype, uint32_t op, void* dst, const std::vector<const void*>& sources, uint64_t count,
                      uint64_t divisor = 0, void* dst2 = nullptr);
-tutti_command wait_until(uint32_t* word, uint32_t value);
-tutti_command write_word(uint32_t* word, uint32_t value);
-tutti_command set_mark(tutti_mark* mark);
-tutti_command after_mark(tutti_mark* mark);
+tutti_command wait_until(uint32_t* flag, uint32_t value);
+tutti_command write_flag(uint32_t* flag, uint32_t value);
+tutti_command record_event(tutti_event* event);
+tutti_command after_event(tutti_event* event);
 
 }  // namespace tutti::conformance::contract

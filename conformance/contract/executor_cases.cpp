@@ -251,16 +251,16 @@ void reductions_in_place(Bench& bench) {
 
 // ---- Order
 
-// A stream that is held up by a word until it is let go.
+// A stream that is held up by a flag until it is let go.
 struct Held {
   Held(Station& station, void* on) : Held(station, on, station.map(4096)) {}
   // While another stream is held up: memory that is mapped already.
-  Held(Station& station, void* on, const Station::Mapped& of) : s(station), words(of), stream(on) {
-    s.issue(stream, {wait_until(s.word_of(words, 0), 1)}, "X-6");
+  Held(Station& station, void* on, const Station::Mapped& of) : s(station), flags(of), stream(on) {
+    s.issue(stream, {wait_until(s.flag_of(flags, 0), 1)}, "X-6");
   }
-  void let_go() { std::atomic_ref(*reinterpret_cast<uint32_t*>(words.host)).store(1, std::memory_order_release); }
+  void let_go() { std::atomic_ref(*reinterpret_cast<uint32_t*>(flags.host)).store(1, std::memory_order_release); }
   Station& s;
-  const Station::Mapped words;
+  const Station::Mapped flags;
   void* const stream;
 };
 // A command that runs too early has had time to show.
@@ -276,57 +276,57 @@ bool untouched(const Station::Mapped& m) {
 void held_up(Bench& bench) {
   Station s(bench);
   void* stream = s.stream();
-  tutti_mark* mark = s.mark();
-  const Station::Mapped to = s.map(300'000), from = s.map(300'000), words = s.map(4096);
-  auto *gate = reinterpret_cast<uint32_t*>(words.host), *told = gate + 64;
+  tutti_event* event = s.event();
+  const Station::Mapped to = s.map(300'000), from = s.map(300'000), flags = s.map(4096);
+  auto *gate = reinterpret_cast<uint32_t*>(flags.host), *told = gate + 64;
   const void* source = from.seen;
   for (uint32_t round = 1; round <= 12; ++round) {
     std::memset(from.host, static_cast<int>(round), 300'000);
     const uint32_t value = round * 0x01010101u;
     s.issue(stream,
-            {wait_until(s.word_of(words, 0), value), copy(to.seen, &source, 300'000),
-             write_word(s.word_of(words, 256), round), set_mark(mark)},
+            {wait_until(s.flag_of(flags, 0), value), copy(to.seen, &source, 300'000),
+             write_flag(s.flag_of(flags, 256), round), record_event(event)},
             "X-6");
     // Another value than the one that is waited for, also a greater one, lets nothing pass.
     std::atomic_ref(*gate).store(value + 1, std::memory_order_release);
     if (round <= 3) a_moment();
-    const bool marked = s.poll(mark) != TUTTI_AGAIN, wrote = std::atomic_ref(*told).load() == round,
+    const bool marked = s.poll(event) != TUTTI_AGAIN, wrote = std::atomic_ref(*told).load() == round,
                copied = std::atomic_ref(to.host[299'999]).load() == static_cast<uint8_t>(round);
-    require(!(marked && wrote && copied), "X-6", "WAIT for {:#x} let its stream go on while the word was {:#x}", value,
+    require(!(marked && wrote && copied), "X-6", "WAIT for {:#x} let its stream go on while the flag was {:#x}", value,
             value + 1);
     require(!copied, "X-5", "a COPY was done, though a WAIT of the same stream before it holds");
     require(!wrote, "X-7", "a WRITE was done, though earlier work of its stream is held up by a WAIT");
-    require(!marked, "X-9", "poll_mark says that work is done that is held up by a WAIT");
+    require(!marked, "X-9", "query_event says that work is done that is held up by a WAIT");
     std::atomic_ref(*gate).store(value, std::memory_order_release);
     const auto limit = std::chrono::steady_clock::now() + std::chrono::duration<double>(10 * bench.patience);
     while (round % 2 == 0 && std::atomic_ref(*told).load(std::memory_order_acquire) != round) {
-      require(std::chrono::steady_clock::now() < limit, "X-7", "the word that WRITE sets does not become {}", round);
+      require(std::chrono::steady_clock::now() < limit, "X-7", "the flag that WRITE sets does not become {}", round);
       std::this_thread::yield();
     }
-    if (round % 2) s.until_done(mark);
+    if (round % 2) s.until_done(event);
     for (uint64_t i = 0; i < 300'000; i += 61)
       require(std::atomic_ref(to.host[i]).load(std::memory_order_relaxed) == static_cast<uint8_t>(round),
               round % 2 ? "X-9" : "X-7", "{}, but byte {} of the COPY before it has not come",
-              round % 2 ? "poll_mark says that the work before the mark is done" : "the host sees WRITE's value", i);
-    s.until_done(mark);
-    require(s.poll(mark) == TUTTI_OK, "X-9", "poll_mark said done and then not");
+              round % 2 ? "query_event says that the work before the event is done" : "the host sees WRITE's value", i);
+    s.until_done(event);
+    require(s.poll(event) == TUTTI_OK, "X-9", "query_event said done and then not");
   }
 }
 
-// The host's writes before it sets the word that a stream waits for.
+// The host's writes before it sets the flag that a stream waits for.
 void shown_by_waits(Bench& bench) {
   Station s(bench);
   void* stream = s.stream();
-  const Station::Mapped words = s.map(4096), data = s.map(8192), to = s.map(8192);
+  const Station::Mapped flags = s.map(4096), data = s.map(8192), to = s.map(8192);
   const void* source = data.seen;
   for (uint32_t round = 1; round <= 30; ++round) {
-    s.issue(stream, {wait_until(s.word_of(words, 0), round), copy(to.seen, &source, 8192)}, "X-6");
+    s.issue(stream, {wait_until(s.flag_of(flags, 0), round), copy(to.seen, &source, 8192)}, "X-6");
     std::memset(data.host, static_cast<int>(round), 8192);
-    std::atomic_ref(*reinterpret_cast<uint32_t*>(words.host)).store(round, std::memory_order_release);
+    std::atomic_ref(*reinterpret_cast<uint32_t*>(flags.host)).store(round, std::memory_order_release);
     s.finish(stream);
     for (uint64_t i = 0; i < 8192; ++i)
       require(to.host[i] == static_cast<uint8_t>(round), "X-6",
-              "after WAIT a stream does not see byte {} as it was written before the word was set", i);
+              "after WAIT a stream does not see byte {} as it was written before the flag was set", i);
   }
 }
 
@@ -351,32 +351,32 @@ void in_order(Bench& bench) {
           links);
 }
 
-void marks(Bench& bench) {
+void events(Bench& bench) {
   Station s(bench);
   void *first = s.stream(), *second = s.stream();
-  tutti_mark* mark = s.mark();
+  tutti_event* event = s.event();
   const Station::Mapped to = s.map(4096), from = s.map(4096);
   std::memset(from.host, 0x33, 4096);
   const void* source = from.seen;
   for (int round = 0; round < 4; ++round) {
     std::memset(to.host, 0, to.bytes);
     Held held(s, first);
-    s.issue(first, {set_mark(mark)}, "X-8");
-    s.issue(second, {after_mark(mark), copy(to.seen, &source, 4096)}, "X-8");
+    s.issue(first, {record_event(event)}, "X-8");
+    s.issue(second, {after_event(event), copy(to.seen, &source, 4096)}, "X-8");
     a_moment();
-    require(untouched(to), "X-8", "what is behind AFTER was done, though the work before the mark is held up");
+    require(untouched(to), "X-8", "what is behind AFTER was done, though the work before the event is held up");
     held.let_go();
     s.finish(second);
-    require(!untouched(to), "X-8", "after the mark's work was done the COPY behind AFTER was not");
+    require(!untouched(to), "X-8", "after the event's work was done the COPY behind AFTER was not");
     s.finish(first);
   }
-  // AFTER means the mark as it stands: a later setting holds nothing up.
-  tutti_mark* end = s.mark();
-  const Station::Mapped words = s.map(4096);
+  // AFTER means the event as it stands: a later setting holds nothing up.
+  tutti_event* end = s.event();
+  const Station::Mapped flags = s.map(4096);
   Held waiting(s, second);
-  s.issue(second, {after_mark(mark), set_mark(end)}, "X-8");
-  Held later(s, first, words);
-  s.issue(first, {set_mark(mark)}, "X-8");
+  s.issue(second, {after_event(event), record_event(end)}, "X-8");
+  Held later(s, first, flags);
+  s.issue(first, {record_event(event)}, "X-8");
   waiting.let_go();
   s.until_done(end);
   later.let_go();
@@ -462,19 +462,19 @@ void batch_is_copied(Bench& bench) {
 void nothing_waits(Bench& bench) {
   Station s(bench);
   void *held_up = s.stream(), *other = s.stream();
-  tutti_mark *mark = s.mark(), *end = s.mark();
+  tutti_event *event = s.event(), *end = s.event();
   const Station::Mapped to = s.map(4096), from = s.map(4096);
   uint8_t* memory = s.allocate(4096);
   const void* source = from.seen;
   Held held(s, held_up);
   for (int k = 0; k < 100; ++k) {
-    s.issue(held_up, {copy(memory, &source, 4096), copy(to.seen, &source, 4096), set_mark(mark)}, "X-11");
-    s.issue(other, {after_mark(mark)}, "X-11");
-    s.poll(mark);
+    s.issue(held_up, {copy(memory, &source, 4096), copy(to.seen, &source, 4096), record_event(event)}, "X-11");
+    s.issue(other, {after_event(event)}, "X-11");
+    s.poll(event);
     s.classify(memory);
   }
-  s.issue(other, {set_mark(end)}, "X-11");
-  require(s.poll(mark) == TUTTI_AGAIN, "X-9", "poll_mark says that work is done that is held up by a WAIT");
+  s.issue(other, {record_event(end)}, "X-11");
+  require(s.poll(event) == TUTTI_AGAIN, "X-9", "query_event says that work is done that is held up by a WAIT");
   held.let_go();
   s.until_done(end);
 }
@@ -511,13 +511,13 @@ void threads(Bench& bench) {
   constexpr uint32_t n = 4;
   struct Part {
     void* stream;
-    tutti_mark* mark;
+    tutti_event* event;
     Station::Mapped to, from;
     uint8_t* memory;
   };
   std::vector<Part> parts;
   for (uint32_t k = 0; k < n; ++k)
-    parts.push_back({s.stream(k % s.device.caps.devices), s.mark(k % s.device.caps.devices), s.map(4096), s.map(4096),
+    parts.push_back({s.stream(k % s.device.caps.devices), s.event(k % s.device.caps.devices), s.map(4096), s.map(4096),
                      s.allocate(4096, k % s.device.caps.devices)});
   std::vector<std::string> troubles(n);
   std::vector<std::thread> running;
@@ -528,8 +528,9 @@ void threads(Bench& bench) {
       try {
         for (uint32_t round = 1; round <= 50; ++round) {
           std::memset(p.from.host, static_cast<int>(round + k), 4096);
-          s.issue(p.stream, {copy(p.memory, &first, 4096), copy(p.to.seen, &then, 4096), set_mark(p.mark)}, "X-13");
-          s.until_done(p.mark);
+          s.issue(p.stream, {copy(p.memory, &first, 4096), copy(p.to.seen, &then, 4096), record_event(p.event)},
+                  "X-13");
+          s.until_done(p.event);
           if (std::memcmp(p.to.host, p.from.host, 4096) != 0)
             broken("X-13", "with {} threads at once, each on its own stream, thread {} gets wrong bytes back", n, k);
         }
@@ -548,14 +549,14 @@ void threads(Bench& bench) {
 std::vector<ContractCase> executor_cases() {
   return {
       {"held-up", "work behind a WAIT, while it holds and after", {"X-5", "X-6", "X-7", "X-9"}, 5, held_up},
-      {"marks", "AFTER orders streams", {"X-8", "X-6"}, 6, marks},
+      {"events", "AFTER orders streams", {"X-8", "X-6"}, 6, events},
       {"nothing-waits", "calls while a stream is held up", {"X-11", "X-9"}, 7, nothing_waits},
       {"claims", "types and operators, claimed and not", {"X-15"}, 4, claims},
       {"all-or-none", "a wrong command, and its batch", {"X-10"}, 8, all_or_none},
       {"stream-states", "streams and their devices", {"X-12", "X-1"}, 8, stream_states},
       {"copies", "COPY of all sizes and alignments, to one place and to two", {"X-1", "X-3"}, 9, copies},
       {"batch-is-copied", "what enqueue got is gone afterwards", {"E-10", "X-10"}, 10, batch_is_copied},
-      {"shown-by-waits", "what was written before the word was set", {"X-6"}, 10, shown_by_waits},
+      {"shown-by-waits", "what was written before the flag was set", {"X-6"}, 10, shown_by_waits},
       {"reductions", "every type and operator, bit for bit", {"X-2", "X-3"}, 25, reductions},
       {"reductions-in-place", "a destination that is one of the sources", {"X-4"}, 26, reductions_in_place},
       {"reduction-edges", "counts and addresses that fit no vector", {"X-2", "X-3"}, 40, reduction_edges},

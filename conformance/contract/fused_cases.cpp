@@ -210,7 +210,7 @@ void fused_refusals(Bench& bench) {
   unknown.kind = 77;
   no_type.sources = two_sources.sources = 2;
   no_type.src = two_sources.src = two;
-  const std::pair<const char*, tutti_command> wrong[] = {{"a MARK", set_mark(s.mark())},
+  const std::pair<const char*, tutti_command> wrong[] = {{"a RECORD", record_event(s.event())},
                                                          {"an unknown kind", unknown},
                                                          {"an unknown data type", no_type},
                                                          {"a COPY of two sources", two_sources}};

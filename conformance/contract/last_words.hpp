@@ -21,7 +21,7 @@ int watch_memory(const void* begin, size_t bytes, const void* object, size_t len
                  const char* text);
 void forget_memory(int number);
 
-// Marks this thread as being in an ABI call; nullptr: no longer. A call that lasts more than `patience` seconds ends
+// Events this thread as being in an ABI call; nullptr: no longer. A call that lasts more than `patience` seconds ends
 // the process with a Fail of `clause` (once watch_for_blocking was called).
 void in_call(const char* function);
 const char* current_call();

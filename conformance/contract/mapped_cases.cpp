@@ -228,8 +228,8 @@ void given_up(Bench& bench) {
   require(status == TUTTI_PEER_FAILED, "M-8", "open_mapping with a peer that was given up returned {}",
           status_text(status));
   m.withdraw(stage, ours, "M-8", "though the peer, which was given up, lives and has a mapping", TUTTI_PEER_FAILED);
-  theirs.word(0).store(1);
-  require(theirs.word(0).load() == 1, "M-8", "a mapping whose peer has failed does not keep what is written");
+  theirs.flag(0).store(1);
+  require(theirs.flag(0).load() == 1, "M-8", "a mapping whose peer has failed does not keep what is written");
   m.close(theirs, "M-8");
 }
 
@@ -281,8 +281,8 @@ void needs_processes(Bench& bench) {
 }
 
 void until_set(Stage& stage, const End& flags, uint64_t k) {
-  stage.until([&] { return flags.word(k).load(std::memory_order_acquire) == 1; }, "M-5",
-              fmt::format("flag {}, which the other end has set, stays {}", k, flags.word(k).load()));
+  stage.until([&] { return flags.flag(k).load(std::memory_order_acquire) == 1; }, "M-5",
+              fmt::format("flag {}, which the other end has set, stays {}", k, flags.flag(k).load()));
 }
 
 void require_same(const std::vector<uint8_t>& got, const std::vector<uint8_t>& expected, const char* who) {
@@ -303,12 +303,12 @@ void owner(Mapper& m, Stage& stage, const std::vector<uint8_t>& question, const 
   m.station.put(address, question);
   m.station.issue(stream, {wait_until(flags.flag(2), 1), write_word(flags.flag(3), 1)}, "M-5");
   try {
-    flags.word(0).store(1, std::memory_order_release);
+    flags.flag(0).store(1, std::memory_order_release);
     until_set(stage, flags, 1);
     require_same(m.station.get(address, device_bytes), reply, "its owner");
     until_set(stage, flags, 3);
   } catch (...) {  // no stream waits for memory that goes with the stage
-    flags.word(2).store(1, std::memory_order_release);
+    flags.flag(2).store(1, std::memory_order_release);
     m.station.finish(stream);
     throw;
   }
@@ -326,7 +326,7 @@ void peer_of_owner(Mapper& m, Stage& stage, const std::vector<uint8_t>& question
   require_same(m.station.get(memory.at.device, device_bytes), question, "the peer");
   m.station.put(memory.at.device, reply);
   m.station.issue(stream, {write_word(flags.flag(1), 1)}, "M-5");
-  flags.word(2).store(1, std::memory_order_release);
+  flags.flag(2).store(1, std::memory_order_release);
   m.station.finish(stream);
   until_set(stage, flags, 3);
   m.close(flags);
@@ -360,8 +360,8 @@ void dead(Bench& bench) {
     if (rank == 1) raise(SIGKILL);
     stage.until([&] { return !stage[0].events.empty(); }, "T-32", "the death of the peer's process is not told");
     m.withdraw(stage, ours, "M-9", "after the peer's process has ended");
-    theirs.word(0).store(1);
-    require(theirs.word(0).load() == 1, "M-9", "a mapping whose peer has died does not keep what is written");
+    theirs.flag(0).store(1);
+    require(theirs.flag(0).load() == 1, "M-9", "a mapping whose peer has died does not keep what is written");
     m.close(theirs, "M-9");
   });
 }

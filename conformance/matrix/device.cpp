@@ -79,14 +79,14 @@ Seat::Seat(const Device& device, uint32_t number, double patience)
   check("prepare", e->prepare(e->self, number_));
   for (uint32_t k = 0; k < streams; ++k) {
     check("create_stream", e->create_stream(e->self, number_, &streams_[k]));
-    check("create_mark", e->create_mark(e->self, number_, &marks_[k]));
+    check("create_event", e->create_event(e->self, number_, &events_[k]));
   }
 }
 
 Seat::~Seat() {
   const tutti_executor* e = device_.tables.executor;
   for (uint32_t k = 0; k < streams; ++k) {
-    if (marks_[k]) e->destroy_mark(e->self, marks_[k]);
+    if (events_[k]) e->destroy_event(e->self, events_[k]);
     if (streams_[k]) e->destroy_stream(e->self, streams_[k]);
   }
 }
@@ -139,13 +139,13 @@ void Seat::copy(uint32_t k, void* dst, const void* src, uint64_t bytes) {
 void Seat::finish(uint32_t k) {
   const tutti_executor* e = device_.tables.executor;
   tutti_command command{};
-  command.kind = TUTTI_COMMAND_MARK;
-  command.mark = marks_[k];
+  command.kind = TUTTI_COMMAND_RECORD;
+  command.event = events_[k];
   enqueue(k, command);
   const auto limit = std::chrono::steady_clock::now() + std::chrono::duration<double>(limit_s_);
   for (uint32_t polls = 0;; ++polls) {
-    const tutti_status status = e->poll_mark(e->self, marks_[k]);
-    check("poll_mark", status);
+    const tutti_status status = e->query_event(e->self, events_[k]);
+    check("query_event", status);
     if (status != TUTTI_AGAIN) return;
     if (std::chrono::steady_clock::now() > limit)
       throw std::runtime_error(

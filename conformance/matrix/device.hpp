@@ -78,7 +78,7 @@ class Seat {
   uint32_t number_;
   double limit_s_;
   void* streams_[streams] = {};
-  tutti_mark* marks_[streams] = {};
+  tutti_event* events_[streams] = {};
   std::vector<std::unique_ptr<Staging>> spare_;
 };
 

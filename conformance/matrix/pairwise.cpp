@@ -33,7 +33,7 @@ class Cover {
       row[b] = vb;
       open_[pair(a, va, b, vb)] = false;  // met by this row, or by none
       if (!complete(row)) return;
-      mark(row);
+      event(row);
       all.push_back(std::move(row));
     });
     return all;
@@ -90,7 +90,7 @@ class Cover {
     row[f] = unset;
     return false;
   }
-  void mark(const std::vector<uint32_t>& row) {
+  void event(const std::vector<uint32_t>& row) {
     for (uint32_t a = 0; a < row.size(); ++a)
       for (uint32_t b = a + 1; b < row.size(); ++b) open_[pair(a, row[a], b, row[b])] = false;
   }

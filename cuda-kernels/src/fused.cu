@@ -13,10 +13,10 @@ namespace {
 
 using sdk::Error;
 
-// A command in the program: a head, for REDUCE a Fold, its addresses (dst, dst2 where `twice`, sources; or the word).
+// A command in the program: a head, for REDUCE a Fold, its addresses (dst, dst2 where `twice`, sources; or the flag).
 struct Head {
   uint8_t kind, dtype, op, twice;
-  uint32_t number;  // count, or a word's value
+  uint32_t number;  // count, or a flag's value
 };
 struct Fold {
   uint32_t sources, divisor;
@@ -55,10 +55,10 @@ __device__ __forceinline__ void reduce(const Program& program, const Operands& o
   ((Row == wanted ? reduce_row<Row>(program, o) : void()), ...);
 }
 
-// One thread looks; what others wrote before they set the word is visible to all threads after the barrier that
+// One thread looks; what others wrote before they set the flag is visible to all threads after the barrier that
 // follows.
-__device__ __forceinline__ void await(const uint32_t* word, uint32_t value) {
-  for (uint32_t polls = 0; *const_cast<const volatile uint32_t*>(word) != value; ++polls)
+__device__ __forceinline__ void await(const uint32_t* flag, uint32_t value) {
+  for (uint32_t polls = 0; *const_cast<const volatile uint32_t*>(flag) != value; ++polls)
     if (polls > 64) __nanosleep(100);
   __threadfence_system();
 }
@@ -104,14 +104,14 @@ __global__ void __launch_bounds__(threads) carry_out(const __grid_constant__ Pro
 class Writer {
  public:
   void add(const tutti_command& c) {
-    const bool word = c.kind == TUTTI_COMMAND_WAIT || c.kind == TUTTI_COMMAND_WRITE;
-    if (!word && c.kind != TUTTI_COMMAND_COPY && c.kind != TUTTI_COMMAND_REDUCE)
+    const bool flag = c.kind == TUTTI_COMMAND_WAIT || c.kind == TUTTI_COMMAND_WRITE;
+    if (!flag && c.kind != TUTTI_COMMAND_COPY && c.kind != TUTTI_COMMAND_REDUCE)
       throw Error(TUTTI_NOT_SUPPORTED, "command " + std::to_string(c.kind) + " cannot be part of one launch");
     if (c.count > UINT32_MAX || c.divisor > UINT32_MAX)
       throw Error(TUTTI_NOT_SUPPORTED, "a command of " + std::to_string(c.count) + " elements in one launch");
     put(Head{static_cast<uint8_t>(c.kind), static_cast<uint8_t>(c.dtype), static_cast<uint8_t>(c.op),
-             static_cast<uint8_t>(c.dst2 != nullptr), word ? c.value : static_cast<uint32_t>(c.count)});
-    if (word) return put(c.word);
+             static_cast<uint8_t>(c.dst2 != nullptr), flag ? c.value : static_cast<uint32_t>(c.count)});
+    if (flag) return put(c.flag);
     if (c.kind == TUTTI_COMMAND_REDUCE) put(Fold{c.sources, static_cast<uint32_t>(c.divisor)});
     put(c.dst);
     if (c.dst2) put(c.dst2);

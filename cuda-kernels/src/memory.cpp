@@ -347,7 +347,7 @@ void* import_memory(uint32_t device, const tutti_memory_export& memory, int fd) 
 void close_import(void* base) { imports().give_back(base, unmap); }
 
 // CU_POINTER_ATTRIBUTE_SYNC_MEMOPS is left alone: it concerns synchronous copies and fills, and whoever exports memory
-// touches it in streams only, whose order words tell.
+// touches it in streams only, whose order flags tell.
 int export_dmabuf(const void* address, uint64_t bytes, uint64_t& offset) {
   static const auto page = static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
   tutti_pointer pointer{};

@@ -12,7 +12,7 @@ namespace {
 struct Cuda {
   static constexpr const char* name = "cuda";
   static constexpr const char* summary = "memory and streams of NVIDIA GPUs";
-  using Mark = cuda::Mark;
+  using Event = cuda::Event;
 
   static void query(tutti_device_caps& caps) { cuda::query(caps); }
   static void classify(const void* address, tutti_pointer& pointer) { cuda::classify(address, pointer); }
@@ -39,9 +39,9 @@ struct Cuda {
   static void stream_state(void* stream, uint32_t& device, uint64_t& flags) {
     cuda::stream_state(stream, device, flags);
   }
-  static Mark* create_mark(uint32_t device) { return cuda::create_mark(device); }
-  static void destroy_mark(Mark* mark) { cuda::destroy_mark(mark); }
-  static bool poll_mark(Mark* mark) { return cuda::poll_mark(mark); }
+  static Event* create_event(uint32_t device) { return cuda::create_event(device); }
+  static void destroy_event(Event* event) { cuda::destroy_event(event); }
+  static bool query_event(Event* event) { return cuda::query_event(event); }
   static void enqueue(void* stream, std::span<const tutti_command> commands) { cuda::enqueue(stream, commands); }
   static void enqueue_fused(void* stream, std::span<const tutti_command> commands) {
     cuda::enqueue_fused(stream, commands);

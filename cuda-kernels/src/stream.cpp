@@ -15,7 +15,7 @@
 
 namespace tutti::cuda {
 
-struct Mark {
+struct Event {
   cudaEvent_t event;
   uint32_t device;
 };
@@ -24,7 +24,7 @@ namespace {
 
 using sdk::Error;
 
-cudaEvent_t event_of(const tutti_command& command) { return reinterpret_cast<Mark*>(command.mark)->event; }
+cudaEvent_t event_of(const tutti_command& command) { return reinterpret_cast<Event*>(command.event)->event; }
 
 // Checks without the device: if one command is wrong, no command of the batch is carried out.
 void look_through(std::span<const tutti_command> commands) {
@@ -43,12 +43,12 @@ void look_through(std::span<const tutti_command> commands) {
         break;
       case TUTTI_COMMAND_WAIT:
       case TUTTI_COMMAND_WRITE:
-        if (!c.word || reinterpret_cast<uintptr_t>(c.word) % sizeof *c.word)
-          throw Error(TUTTI_INVALID_ARGUMENT, "a word's address is NULL or not a multiple of 4");
+        if (!c.flag || reinterpret_cast<uintptr_t>(c.flag) % sizeof *c.flag)
+          throw Error(TUTTI_INVALID_ARGUMENT, "a flag's address is NULL or not a multiple of 4");
         break;
-      case TUTTI_COMMAND_MARK:
+      case TUTTI_COMMAND_RECORD:
       case TUTTI_COMMAND_AFTER:
-        if (!c.mark) throw Error(TUTTI_INVALID_ARGUMENT, "a command's mark is NULL");
+        if (!c.event) throw Error(TUTTI_INVALID_ARGUMENT, "a command's event is NULL");
         break;
       default:
         throw Error(TUTTI_NOT_SUPPORTED, "unknown command " + std::to_string(c.kind));
@@ -56,16 +56,16 @@ void look_through(std::span<const tutti_command> commands) {
   }
 }
 
-CUstreamBatchMemOpParams word_operation(const tutti_command& c) {
+CUstreamBatchMemOpParams flag_operation(const tutti_command& c) {
   CUstreamBatchMemOpParams op{};
   if (c.kind == TUTTI_COMMAND_WAIT) {
     op.waitValue.operation = CU_STREAM_MEM_OP_WAIT_VALUE_32;
-    op.waitValue.address = reinterpret_cast<CUdeviceptr>(c.word);
+    op.waitValue.address = reinterpret_cast<CUdeviceptr>(c.flag);
     op.waitValue.value = c.value;
     op.waitValue.flags = CU_STREAM_WAIT_VALUE_EQ;
   } else {
     op.writeValue.operation = CU_STREAM_MEM_OP_WRITE_VALUE_32;
-    op.writeValue.address = reinterpret_cast<CUdeviceptr>(c.word);
+    op.writeValue.address = reinterpret_cast<CUdeviceptr>(c.flag);
     op.writeValue.value = c.value;
     op.writeValue.flags = CU_STREAM_WRITE_VALUE_DEFAULT;  // with a barrier: all earlier work is visible before it
   }
@@ -122,29 +122,29 @@ void stream_state(void* stream, uint32_t& device, uint64_t& flags) {
   flags = capture == cudaStreamCaptureStatusActive ? uint64_t{TUTTI_STREAM_CAPTURING} : 0;
 }
 
-Mark* create_mark(uint32_t device) {
+Event* create_event(uint32_t device) {
   const CurrentDevice current(device);
   const BesideCapture beside;
-  auto mark = std::make_unique<Mark>(Mark{nullptr, device});
-  check("cudaEventCreateWithFlags", cudaEventCreateWithFlags(&mark->event, cudaEventDisableTiming));
-  return mark.release();
+  auto event = std::make_unique<Event>(Event{nullptr, device});
+  check("cudaEventCreateWithFlags", cudaEventCreateWithFlags(&event->event, cudaEventDisableTiming));
+  return event.release();
 }
 
-void destroy_mark(Mark* mark) {
-  const std::unique_ptr<Mark> owned(mark);
+void destroy_event(Event* event) {
+  const std::unique_ptr<Event> owned(event);
   try {
-    const CurrentDevice current(mark->device);
+    const CurrentDevice current(event->device);
     const BesideCapture beside;
-    cudaEventDestroy(mark->event);
+    cudaEventDestroy(event->event);
   } catch (const Error&) {  // the driver has gone, and the event with it
   }
 }
 
 // By the driver: the runtime would leave "not ready" behind as the thread's last error, over the application's own.
-bool poll_mark(Mark* mark) {
-  const CurrentDevice current(mark->device);
+bool query_event(Event* event) {
+  const CurrentDevice current(event->device);
   const BesideCapture beside;
-  const CUresult state = driver().event_query(mark->event);
+  const CUresult state = driver().event_query(event->event);
   if (state == CUDA_ERROR_NOT_READY) return false;
   check("cuEventQuery: earlier work of the stream, a kernel or a copy, has failed", state);
   return true;
@@ -159,24 +159,25 @@ void enqueue(void* stream, std::span<const tutti_command> commands) {
   for (const tutti_command& c : commands)
     for (uint32_t k = 0; c.src && k < c.sources; ++k) require_readable(device, c.src[k]);
   const auto handle = static_cast<cudaStream_t>(stream);
-  std::vector<CUstreamBatchMemOpParams> words;
+  std::vector<CUstreamBatchMemOpParams> flag_operations;
   const auto flush = [&] {
     constexpr size_t most = 255;  // what one call takes
-    for (size_t at = 0; at < words.size(); at += most) {
-      const size_t n = std::min(most, words.size() - at);
-      if (const CUresult result = driver().stream_batch_mem_op(handle, static_cast<unsigned>(n), &words[at], 0);
+    for (size_t at = 0; at < flag_operations.size(); at += most) {
+      const size_t n = std::min(most, flag_operations.size() - at);
+      if (const CUresult result =
+              driver().stream_batch_mem_op(handle, static_cast<unsigned>(n), &flag_operations[at], 0);
           result != CUDA_SUCCESS)
         fail("cuStreamBatchMemOp", result);
     }
-    words.clear();
+    flag_operations.clear();
   };
   for (const tutti_command& c : commands) {
     if (c.kind == TUTTI_COMMAND_WAIT || c.kind == TUTTI_COMMAND_WRITE) {
-      words.push_back(word_operation(c));
+      flag_operations.push_back(flag_operation(c));
       continue;
     }
     flush();
-    if (c.kind == TUTTI_COMMAND_MARK)
+    if (c.kind == TUTTI_COMMAND_RECORD)
       check("cudaEventRecord", cudaEventRecord(event_of(c), handle));
     else if (c.kind == TUTTI_COMMAND_AFTER)
       check("cudaStreamWaitEvent", cudaStreamWaitEvent(handle, event_of(c), 0));

@@ -84,9 +84,9 @@ TEST_F(Cuda, RefusesWhatCannotBeACommand) {
   command.sources = 100000;
   refused(command, "100000 sources");
   command.kind = TUTTI_COMMAND_WAIT;
-  refused(command, "word");
-  command.kind = TUTTI_COMMAND_MARK;
-  refused(command, "mark is NULL");
+  refused(command, "flag");
+  command.kind = TUTTI_COMMAND_RECORD;
+  refused(command, "event is NULL");
 }
 
 TEST_F(Cuda, RefusesWhatCannotBePartOfALaunch) {
@@ -97,13 +97,13 @@ TEST_F(Cuda, RefusesWhatCannotBePartOfALaunch) {
     EXPECT_NE(last_error.find(words), std::string::npos) << last_error;
   };
   uint32_t at = 0;
-  tutti_command mark{}, word{}, large{};
-  mark.kind = TUTTI_COMMAND_MARK;
-  mark.mark = reinterpret_cast<tutti_mark*>(&at);
-  refused({mark}, "command 5 cannot be part of one launch");
-  word.kind = TUTTI_COMMAND_WAIT;
-  word.word = &at;
-  refused(std::vector<tutti_command>(251, word), "more than 500 entries");
+  tutti_command event{}, flag{}, large{};
+  event.kind = TUTTI_COMMAND_RECORD;
+  event.event = reinterpret_cast<tutti_event*>(&at);
+  refused({event}, "command 5 cannot be part of one launch");
+  flag.kind = TUTTI_COMMAND_WAIT;
+  flag.flag = &at;
+  refused(std::vector<tutti_command>(251, flag), "more than 500 entries");
   const void* source = &at;
   large.kind = TUTTI_COMMAND_COPY;
   large.sources = 1;
@@ -200,11 +200,11 @@ class Gpu : public Cuda {
     if (there != TUTTI_OK) GTEST_SKIP() << "no GPU: " << reason;
     ASSERT_EQ(executor->prepare(nullptr, 0), TUTTI_OK) << last_error;
     ASSERT_EQ(executor->create_stream(nullptr, 0, &stream_), TUTTI_OK) << last_error;
-    ASSERT_EQ(executor->create_mark(nullptr, 0, &mark_), TUTTI_OK) << last_error;
+    ASSERT_EQ(executor->create_event(nullptr, 0, &event_), TUTTI_OK) << last_error;
   }
   void TearDown() override {
     if (there != TUTTI_OK) return;
-    executor->destroy_mark(nullptr, mark_);
+    executor->destroy_event(nullptr, event_);
     executor->destroy_stream(nullptr, stream_);
   }
   // In one launch.
@@ -215,15 +215,15 @@ class Gpu : public Cuda {
     run({});
   }
   void run(std::vector<tutti_command> commands) {
-    tutti_command mark{};
-    mark.kind = TUTTI_COMMAND_MARK;
-    mark.mark = mark_;
-    commands.push_back(mark);
+    tutti_command event{};
+    event.kind = TUTTI_COMMAND_RECORD;
+    event.event = event_;
+    commands.push_back(event);
     ASSERT_EQ(executor->enqueue(nullptr, stream_, commands.data(), static_cast<uint32_t>(commands.size())), TUTTI_OK)
         << last_error;
     const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(30);
     tutti_status state = TUTTI_AGAIN;
-    while ((state = executor->poll_mark(nullptr, mark_)) == TUTTI_AGAIN && std::chrono::steady_clock::now() < limit)
+    while ((state = executor->query_event(nullptr, event_)) == TUTTI_AGAIN && std::chrono::steady_clock::now() < limit)
       std::this_thread::yield();
     ASSERT_EQ(state, TUTTI_OK) << last_error;
   }
@@ -236,15 +236,15 @@ class Gpu : public Cuda {
     command.count = bytes;
     return command;
   }
-  static tutti_command word(uint32_t kind, uint32_t* at, uint32_t value) {
+  static tutti_command flag(uint32_t kind, uint32_t* at, uint32_t value) {
     tutti_command command{};
     command.kind = kind;
-    command.word = at;
+    command.flag = at;
     command.value = value;
     return command;
   }
   void* stream_ = nullptr;
-  tutti_mark* mark_ = nullptr;
+  tutti_event* event_ = nullptr;
 };
 
 // Host memory that the device sees.
@@ -328,7 +328,8 @@ TEST_F(Gpu, EveryKernelGivesTheFoldsBits) {
   };
   [&]<uint32_t... I>(std::integer_sequence<uint32_t, I...>) {
     (check.template operator()<TUTTI_INT8 + I / 4, TUTTI_SUM + I % 4>(), ...);
-  }(std::make_integer_sequence<uint32_t, 12 * 4>());
+  }
+  (std::make_integer_sequence<uint32_t, 12 * 4>());
 }
 
 TEST_F(Gpu, ADestinationMayBeASource) {
@@ -370,14 +371,14 @@ TEST_F(Gpu, CopiesToTwoPlacesAtAnyAlignment) {
       }
 }
 
-// One launch, in the middle of which the host sets words, sees results and sets the next.
+// One launch, in the middle of which the host sets flags, sees results and sets the next.
 TEST_F(Gpu, ALaunchWaitsByItself) {
   constexpr uint32_t bytes = 20000;
-  const Mapped words(device, 4096), data(device, 3 * bytes);
+  const Mapped flags(device, 4096), data(device, 3 * bytes);
   void* ours = nullptr;
   ASSERT_EQ(device->allocate(nullptr, 0, bytes, &ours), TUTTI_OK) << last_error;
-  std::memset(words.host, 0, 4096);
-  auto *host = reinterpret_cast<uint32_t*>(words.host), *seen = reinterpret_cast<uint32_t*>(words.seen);
+  std::memset(flags.host, 0, 4096);
+  auto *host = reinterpret_cast<uint32_t*>(flags.host), *seen = reinterpret_cast<uint32_t*>(flags.seen);
   const void *source = data.seen, *middle = ours;
   const void* both[] = {data.seen + bytes, ours};
   tutti_command sum = copy(data.seen + 2 * bytes, both, bytes);
@@ -385,20 +386,20 @@ TEST_F(Gpu, ALaunchWaitsByItself) {
   sum.dtype = TUTTI_UINT8;
   sum.op = TUTTI_SUM;
   sum.sources = 2;
-  const std::vector<tutti_command> list{word(TUTTI_COMMAND_WAIT, seen, 1),
-                                        word(TUTTI_COMMAND_WRITE, seen, 0),
+  const std::vector<tutti_command> list{flag(TUTTI_COMMAND_WAIT, seen, 1),
+                                        flag(TUTTI_COMMAND_WRITE, seen, 0),
                                         copy(ours, &source, bytes),
                                         copy(data.seen + bytes, &middle, bytes),
-                                        word(TUTTI_COMMAND_WRITE, seen + 16, 1),
-                                        word(TUTTI_COMMAND_WAIT, seen + 32, 1),
-                                        word(TUTTI_COMMAND_WRITE, seen + 32, 0),
+                                        flag(TUTTI_COMMAND_WRITE, seen + 16, 1),
+                                        flag(TUTTI_COMMAND_WAIT, seen + 32, 1),
+                                        flag(TUTTI_COMMAND_WRITE, seen + 32, 0),
                                         sum,
-                                        word(TUTTI_COMMAND_WRITE, seen + 48, 1)};
+                                        flag(TUTTI_COMMAND_WRITE, seen + 48, 1)};
   const auto until = [&](uint32_t at) {
     const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(20);
     while (std::atomic_ref(host[at]).load(std::memory_order_acquire) != 1 && std::chrono::steady_clock::now() < limit)
       std::this_thread::yield();
-    ASSERT_EQ(std::atomic_ref(host[at]).exchange(0), 1u) << "the word at " << at << " was not set";
+    ASSERT_EQ(std::atomic_ref(host[at]).exchange(0), 1u) << "the flag at " << at << " was not set";
   };
   for (uint32_t round = 0; round < 50; ++round) {
     ASSERT_EQ(executor->enqueue_fused(nullptr, stream_, list.data(), static_cast<uint32_t>(list.size())), TUTTI_OK)
@@ -408,14 +409,14 @@ TEST_F(Gpu, ALaunchWaitsByItself) {
     until(16);
     ASSERT_EQ(data.host[bytes], round);
     ASSERT_EQ(data.host[2 * bytes - 1], round);
-    EXPECT_EQ(std::atomic_ref(host[48]).load(), 0u) << "the second word was not waited for";
+    EXPECT_EQ(std::atomic_ref(host[48]).load(), 0u) << "the second flag was not waited for";
     std::memset(data.host + bytes, 3, bytes);
     std::atomic_ref(host[32]).store(1, std::memory_order_release);
     until(48);
     for (uint32_t i = 0; i < bytes; ++i) ASSERT_EQ(data.host[2 * bytes + i], round + 3) << i;
   }
   run({});
-  EXPECT_EQ(host[0] + host[32], 0u) << "words are reset";
+  EXPECT_EQ(host[0] + host[32], 0u) << "flags are reset";
   EXPECT_EQ(device->release(nullptr, ours), TUTTI_OK);
 }
 
@@ -471,40 +472,40 @@ TEST_F(Gpu, MoreThanTwoToThe31Elements) {
   device->release(nullptr, to);
 }
 
-// Streams and the host order each other by words, many in a row.
-TEST_F(Gpu, WordsOrderTheStreamAndTheHost) {
+// Streams and the host order each other by flags, many in a row.
+TEST_F(Gpu, FlagsOrderTheStreamAndTheHost) {
   const Mapped mapped(device, 4096);
   auto *host = reinterpret_cast<uint32_t*>(mapped.host), *seen = reinterpret_cast<uint32_t*>(mapped.seen);
   std::memset(mapped.host, 0, 4096);
   std::vector<tutti_command> commands;
-  for (uint32_t i = 1; i <= 600; ++i) commands.push_back(word(TUTTI_COMMAND_WRITE, seen, i));
-  commands.push_back(word(TUTTI_COMMAND_WAIT, seen + 16, 1));
-  commands.push_back(word(TUTTI_COMMAND_WRITE, seen + 32, 1));
-  tutti_command mark{};
-  mark.kind = TUTTI_COMMAND_MARK;
-  mark.mark = mark_;
-  commands.push_back(mark);
+  for (uint32_t i = 1; i <= 600; ++i) commands.push_back(flag(TUTTI_COMMAND_WRITE, seen, i));
+  commands.push_back(flag(TUTTI_COMMAND_WAIT, seen + 16, 1));
+  commands.push_back(flag(TUTTI_COMMAND_WRITE, seen + 32, 1));
+  tutti_command event{};
+  event.kind = TUTTI_COMMAND_RECORD;
+  event.event = event_;
+  commands.push_back(event);
   ASSERT_EQ(executor->enqueue(nullptr, stream_, commands.data(), static_cast<uint32_t>(commands.size())), TUTTI_OK)
       << last_error;
   std::this_thread::sleep_for(std::chrono::milliseconds(200));
   EXPECT_EQ(std::atomic_ref(host[0]).load(), 600u);
   EXPECT_EQ(std::atomic_ref(host[32]).load(), 0u);
-  EXPECT_EQ(executor->poll_mark(nullptr, mark_), TUTTI_AGAIN);
+  EXPECT_EQ(executor->query_event(nullptr, event_), TUTTI_AGAIN);
   std::atomic_ref(host[16]).store(1);
   run({});
   EXPECT_EQ(std::atomic_ref(host[32]).load(), 1u);
 }
 
-// CUDA's own copy from host memory to host memory would wait here for the word that is set only afterwards.
+// CUDA's own copy from host memory to host memory would wait here for the flag that is set only afterwards.
 TEST_F(Gpu, NoCopyWaitsForTheStream) {
   constexpr uint64_t bytes = 300'000;
-  const Mapped words(device, 4096), from(device, bytes), to(device, bytes);
-  std::memset(words.host, 0, 4096);
+  const Mapped flags(device, 4096), from(device, bytes), to(device, bytes);
+  std::memset(flags.host, 0, 4096);
   std::memset(from.host, 1, bytes);
   std::memset(to.host, 0, bytes);
   void* between = nullptr;
   ASSERT_EQ(device->allocate(nullptr, 0, bytes, &between), TUTTI_OK) << last_error;
-  auto* gate = reinterpret_cast<uint32_t*>(words.host);
+  auto* gate = reinterpret_cast<uint32_t*>(flags.host);
   // The stream continues after a while in any case.
   std::atomic<bool> released = false;
   std::thread releasing([&] {
@@ -512,7 +513,7 @@ TEST_F(Gpu, NoCopyWaitsForTheStream) {
     std::atomic_ref(*gate).store(1);
   });
   const void *first = from.seen, *second = between;
-  const tutti_command commands[] = {word(TUTTI_COMMAND_WAIT, reinterpret_cast<uint32_t*>(words.seen), 1),
+  const tutti_command commands[] = {flag(TUTTI_COMMAND_WAIT, reinterpret_cast<uint32_t*>(flags.seen), 1),
                                     copy(to.seen, &first, bytes), copy(between, &first, bytes),
                                     copy(to.seen, &second, bytes)};
   const tutti_status status = executor->enqueue(nullptr, stream_, commands, 4);
@@ -539,9 +540,9 @@ TEST_F(Gpu, AnyThreadMayCall) {
   }).join();
   std::thread([&] {
     auto* at = reinterpret_cast<uint32_t*>(mapped.seen);
-    run({word(TUTTI_COMMAND_WRITE, at, 7), word(TUTTI_COMMAND_WAIT, at, 7)});
+    run({flag(TUTTI_COMMAND_WRITE, at, 7), flag(TUTTI_COMMAND_WAIT, at, 7)});
   }).join();
-  std::thread([&] { EXPECT_EQ(executor->poll_mark(nullptr, mark_), TUTTI_OK) << last_error; }).join();
+  std::thread([&] { EXPECT_EQ(executor->query_event(nullptr, event_), TUTTI_OK) << last_error; }).join();
   std::thread([&] { EXPECT_EQ(device->release(nullptr, ours), TUTTI_OK) << last_error; }).join();
 }
 

@@ -98,27 +98,27 @@ std::vector<void*>& kept() {
   return *all;
 }
 
-tutti_status create_mark(void*, uint32_t device, tutti_mark** mark) {
-  if (is("mark-keeps-memory")) {
+tutti_status create_event(void*, uint32_t device, tutti_event** event) {
+  if (is("event-keeps-memory")) {
     const std::lock_guard lock(mutex);
     kept().push_back(std::malloc(3000)), reached();
   }
-  if (is("mark-keeps-descriptor") && open("/dev/null", O_RDONLY | O_CLOEXEC) >= 0) reached();
-  return executor->create_mark(executor->self, device, mark);
+  if (is("event-keeps-descriptor") && open("/dev/null", O_RDONLY | O_CLOEXEC) >= 0) reached();
+  return executor->create_event(executor->self, device, event);
 }
 
-std::set<tutti_mark*>& done_marks() {
-  static auto* all = new std::set<tutti_mark*>();
+std::set<tutti_event*>& done_events() {
+  static auto* all = new std::set<tutti_event*>();
   return *all;
 }
 
-tutti_status poll_mark(void*, tutti_mark* mark) {
-  const tutti_status status = executor->poll_mark(executor->self, mark);
-  if (is("mark-is-early") && status == TUTTI_AGAIN) return reached(), TUTTI_OK;
-  if (is("mark-is-set-once")) {
+tutti_status query_event(void*, tutti_event* event) {
+  const tutti_status status = executor->query_event(executor->self, event);
+  if (is("event-is-early") && status == TUTTI_AGAIN) return reached(), TUTTI_OK;
+  if (is("event-is-set-once")) {
     const std::lock_guard lock(mutex);
-    if (status == TUTTI_OK) done_marks().insert(mark);
-    if (status == TUTTI_AGAIN && done_marks().contains(mark)) return reached(), TUTTI_OK;
+    if (status == TUTTI_OK) done_events().insert(event);
+    if (status == TUTTI_AGAIN && done_events().contains(event)) return reached(), TUTTI_OK;
   }
   return status;
 }
@@ -152,14 +152,14 @@ tutti_status forward(void* stream, const std::vector<tutti_command>& commands) {
 
 // Until the stream has come to its end; two seconds at most.
 void await(void* stream, double limit_s = 2) {
-  tutti_mark* end = nullptr;
-  executor->create_mark(executor->self, device_of(stream), &end);
-  tutti_command mark{};
-  mark.kind = TUTTI_COMMAND_MARK;
-  mark.mark = end;
-  forward(stream, {mark});
+  tutti_event* end = nullptr;
+  executor->create_event(executor->self, device_of(stream), &end);
+  tutti_command event{};
+  event.kind = TUTTI_COMMAND_RECORD;
+  event.event = end;
+  forward(stream, {event});
   const auto limit = std::chrono::steady_clock::now() + std::chrono::duration<double>(limit_s);
-  while (executor->poll_mark(executor->self, end) == TUTTI_AGAIN && std::chrono::steady_clock::now() < limit)
+  while (executor->query_event(executor->self, end) == TUTTI_AGAIN && std::chrono::steady_clock::now() < limit)
     std::this_thread::yield();
 }
 
@@ -260,14 +260,14 @@ bool is_long_copy(const tutti_command& c) {
 
 // The copy is done some time after the stream has come to its place.
 void bring_later(void* stream, uint32_t device, const tutti_command& copy) {
-  tutti_mark* here = nullptr;
-  executor->create_mark(executor->self, device, &here);
-  tutti_command mark{};
-  mark.kind = TUTTI_COMMAND_MARK;
-  mark.mark = here;
-  forward(stream, {mark});
+  tutti_event* here = nullptr;
+  executor->create_event(executor->self, device, &here);
+  tutti_command event{};
+  event.kind = TUTTI_COMMAND_RECORD;
+  event.event = here;
+  forward(stream, {event});
   std::thread([device, here, copy, source = copy.src[0]] {
-    while (executor->poll_mark(executor->self, here) == TUTTI_AGAIN) std::this_thread::yield();
+    while (executor->query_event(executor->self, here) == TUTTI_AGAIN) std::this_thread::yield();
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
     tutti_command late = copy;
     late.src = &source;
@@ -307,10 +307,10 @@ tutti_status enqueue(void*, void* stream, const tutti_command* commands, uint32_
       if (is_long_copy(c)) bring_later(stream, device, c), reached();
     std::erase_if(changed, [](const tutti_command& c) { return is_long_copy(c); });
   }
-  if (is("words-at-once"))
+  if (is("flags-at-once"))
     std::erase_if(changed, [](const tutti_command& c) {
       if (c.kind != TUTTI_COMMAND_WRITE) return false;
-      std::atomic_ref(*c.word).store(c.value), reached();
+      std::atomic_ref(*c.flag).store(c.value), reached();
       return true;
     });
   const tutti_status status = forward(stream, changed);
@@ -319,7 +319,7 @@ tutti_status enqueue(void*, void* stream, const tutti_command* commands, uint32_
     return std::any_of(commands, commands + n, [&](const tutti_command& c) { return c.kind == kind; });
   };
   const bool strikes = (is("wait-does-not") && has(TUTTI_COMMAND_WAIT)) ||
-                       (is("after-does-not") && has(TUTTI_COMMAND_AFTER)) || is("mark-is-early");
+                       (is("after-does-not") && has(TUTTI_COMMAND_AFTER)) || is("event-is-early");
   if (strikes && status == TUTTI_OK) await(stream);
   return status;
 }
@@ -431,7 +431,7 @@ const void* device_mutant(const char* id) {
     device_table.identify = identify;
     if (is("claims-exports"))
       device_table.export_memory = nullptr, device_table.import_memory = nullptr, device_table.close_import = nullptr;
-    executor_table.create_mark = create_mark, executor_table.poll_mark = poll_mark;
+    executor_table.create_event = create_event, executor_table.query_event = query_event;
     executor_table.stream_state = stream_state, executor_table.enqueue = enqueue;
     executor_table.enqueue_fused = enqueue_fused;
   }

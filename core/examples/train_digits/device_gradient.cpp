@@ -36,13 +36,13 @@ DeviceGradient::DeviceGradient(const tutti::Communicator& world, const std::stri
   check(memory.map_host(memory.self, host_, pages(parameters), &seen), "map_host");
   check(memory.allocate(memory.self, ordinal_, pages(parameters), &device), "allocate");
   check(executor.create_stream(executor.self, ordinal_, &stream_), "create_stream");
-  check(executor.create_mark(executor.self, ordinal_, &mark_), "create_mark");
+  check(executor.create_event(executor.self, ordinal_, &event_), "create_event");
   seen_ = static_cast<double*>(seen);
   device_ = static_cast<double*>(device);
 }
 
 DeviceGradient::~DeviceGradient() {
-  tables_.executor->destroy_mark(tables_.executor->self, mark_);
+  tables_.executor->destroy_event(tables_.executor->self, event_);
   tables_.executor->destroy_stream(tables_.executor->self, stream_);
   tables_.memory->release(tables_.memory->self, device_);
   tables_.memory->unmap_host(tables_.memory->self, host_);
@@ -88,11 +88,11 @@ tutti::Request DeviceGradient::all_reduce(std::span<double> bucket) const {
 
 void DeviceGradient::finish() const {
   const tutti_executor& executor = *tables_.executor;
-  tutti_command mark{};
-  mark.kind = TUTTI_COMMAND_MARK;
-  mark.mark = mark_;
-  enqueue(mark);
+  tutti_command event{};
+  event.kind = TUTTI_COMMAND_RECORD;
+  event.event = event_;
+  enqueue(event);
   tutti_status status = TUTTI_AGAIN;
-  while ((status = executor.poll_mark(executor.self, mark_)) == TUTTI_AGAIN) std::this_thread::yield();
+  while ((status = executor.query_event(executor.self, event_)) == TUTTI_AGAIN) std::this_thread::yield();
   if (status < 0) fail(status, "the stream's work failed");
 }

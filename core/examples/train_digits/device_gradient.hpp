@@ -39,5 +39,5 @@ class DeviceGradient {
   double* seen_ = nullptr;    // the same, as streams see them
   double* device_ = nullptr;  // of the device
   void* stream_ = nullptr;
-  tutti_mark* mark_ = nullptr;
+  tutti_event* event_ = nullptr;
 };

@@ -54,10 +54,10 @@ class Communicator final : public Engine, private PortEvents, private Breakdown:
   tutti_status collective(const Shape& shape, const void* in, void* out, const tutti_options* options,
                           tutti_request** request);
   // The same on device memory, and calls without buffers on a stream: returns when the work is in the stream.
-  tutti_status stream_collective(StreamRunner::Call call, const tutti_options* options, tutti_request** request);
+  tutti_status stream_collective(StreamCall call, const tutti_options* options, tutti_request** request);
   // One or several sends and receives, in communicator_transfer.cpp. `call` says where those on device memory are; they
   // are in its stream when this returns. `name`: of the call, for reports.
-  tutti_status exchange(const char* name, std::span<const Transfer> transfers, const StreamRunner::Call& call,
+  tutti_status exchange(const char* name, std::span<const Transfer> transfers, const StreamCall& call,
                         const tutti_options* options, tutti_request** request);
   tutti_status test(tutti_request& request);
   // timeout_ns UINT64_MAX: until complete.
@@ -146,15 +146,15 @@ class Communicator final : public Engine, private PortEvents, private Breakdown:
   void make_streams();
   void require_mover();
   uint32_t stream_service(StreamPlan& plan, const DeviceMemory& where);
-  void begin_on_stream(StreamRunner::Call& call, const tutti_options* options, bool wants_request);
+  void begin_on_stream(StreamCall& call, const tutti_options* options, bool wants_request);
   void check_stream_call(const Call& mine, uint64_t timeout_ns);
   void tell_of_streams();
   bool fill_stream(Waiter::Round& round);
-  Failure stood_still(const StreamRunner::Call& call) const;
-  void issue_stream(const StreamRunner::Call& call, StreamPlan& plan);
-  void require_peers(const StreamRunner::Call& call);
+  Failure stood_still(const StreamCall& call) const;
+  void issue_stream(const StreamCall& call, StreamPlan& plan);
+  void require_peers(const StreamCall& call);
   [[noreturn]] void end_issue(const Failure& failure);
-  StreamPlan& open_channels(const StreamRunner::Call& call, StreamPlan& plan, const Call& mine);
+  StreamPlan& open_channels(const StreamCall& call, StreamPlan& plan, const Call& mine);
   void await_peers(const std::function<bool()>& enough, uint64_t timeout_ns, std::optional<uint64_t> sequence);
   tutti_status issued(Operations::Request made, tutti_request** request);
   void await_device(uint64_t timeout_ns);
@@ -162,13 +162,13 @@ class Communicator final : public Engine, private PortEvents, private Breakdown:
   // Sends and receives, in communicator_transfer.cpp.
   tutti_status exchange_on_host(const char* name, std::span<const Transfer> transfers, const tutti_options* options,
                                 tutti_request** request);
-  tutti_status exchange_in_stream(StreamRunner::Call call, std::span<const Transfer> transfers,
-                                  const tutti_options* options, tutti_request** request);
+  tutti_status exchange_in_stream(StreamCall call, std::span<const Transfer> transfers, const tutti_options* options,
+                                  tutti_request** request);
   uint32_t transfer_service(const char* name, std::span<const Transfer> transfers);
   void start(std::vector<Transfer>& transfers);
   void begin_group(tutti_request& request);
   void match(std::vector<Transfer>& transfers);
-  void put_transfers(const StreamRunner::Call& call, const std::vector<Transfer>& transfers);
+  void put_transfers(const StreamCall& call, const std::vector<Transfer>& transfers);
   bool advance_streams();
   std::string let_streams_go();
   void fail_streams(tutti_status status);

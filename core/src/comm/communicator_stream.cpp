@@ -19,24 +19,24 @@ constexpr uint64_t let_go_limit_ns = 5'000'000'000;
 }  // namespace
 
 void Communicator::make_streams() {
-  StreamRunner::Place place;
-  place.rank = rank_;
-  place.device = device_;
-  place.topology = &topology_;
-  place.selector = selector_.get();
-  place.links = &fabric_.links();
-  place.first_lane = host_lanes();
-  place.lanes = configuration_.lanes;
-  place.communicator = id_;
-  place.name = name();
-  place.mapped_links = &fabric_.mapped_links();
-  place.named = !configuration_.transports.empty();
-  place.in_host = flag_setting("TUTTI_HOST_STAGING");
-  place.scratch_limit = configuration_.scratch_limit;
-  place.windows = &memory_windows_;
-  place.connect = [](Link& link) { return connect(link); };
-  place.progress = [this] { fabric_.progress(true, *this); };
-  streams_ = std::make_unique<StreamRunner>(std::move(place));
+  StreamRunner::Setup setup;
+  setup.rank = rank_;
+  setup.device = device_;
+  setup.topology = &topology_;
+  setup.selector = selector_.get();
+  setup.links = &fabric_.links();
+  setup.first_lane = host_lanes();
+  setup.lanes = configuration_.lanes;
+  setup.communicator = id_;
+  setup.name = name();
+  setup.mapped_links = &fabric_.mapped_links();
+  setup.named = !configuration_.transports.empty();
+  setup.in_host = flag_setting("TUTTI_HOST_STAGING");
+  setup.scratch_limit = configuration_.scratch_limit;
+  setup.windows = &memory_windows_;
+  setup.connect = [](Link& link) { return connect(link); };
+  setup.progress = [this] { fabric_.progress(true, *this); };
+  streams_ = std::make_unique<StreamRunner>(std::move(setup));
 }
 
 // The first call on device memory: streams wait for bytes while the application does something else, so somebody has to
@@ -50,7 +50,7 @@ void Communicator::require_mover() {
 }
 
 // The beginning of every call on a stream. The caller holds the communicator.
-void Communicator::begin_on_stream(StreamRunner::Call& call, const tutti_options* options, bool wants_request) {
+void Communicator::begin_on_stream(StreamCall& call, const tutti_options* options, bool wants_request) {
   if (breakdown_.pending()) look_around();
   breakdown_.require_none();
   call.timeout_ns = timeout(options);
@@ -58,8 +58,7 @@ void Communicator::begin_on_stream(StreamRunner::Call& call, const tutti_options
   call.capturing = streams_->require_stream(call);
 }
 
-tutti_status Communicator::stream_collective(StreamRunner::Call call, const tutti_options* options,
-                                             tutti_request** request) {
+tutti_status Communicator::stream_collective(StreamCall call, const tutti_options* options, tutti_request** request) {
   require_mover();
   const Hold hold(*this);
   begin_on_stream(call, options, request != nullptr);
@@ -136,7 +135,7 @@ void Communicator::check_stream_call(const Call& mine, uint64_t timeout_ns) {
 }
 
 // The call's time is over: does a rank of this process keep it waiting?
-void Communicator::require_peers(const StreamRunner::Call& call) {
+void Communicator::require_peers(const StreamCall& call) {
   std::string peer;
   if (const std::string missing = streams_->missing(); !missing.empty())
     peer =
@@ -164,7 +163,7 @@ bool Communicator::fill_stream(Waiter::Round& round) {
   return in_time;
 }
 
-Failure Communicator::stood_still(const StreamRunner::Call& call) const {
+Failure Communicator::stood_still(const StreamCall& call) const {
   const double seconds = static_cast<double>(call.timeout_ns) * 1e-9;
   const std::string awaited = streams_->waits_for();
   return {TUTTI_TIMEOUT,
@@ -175,7 +174,7 @@ Failure Communicator::stood_still(const StreamRunner::Call& call) const {
 }
 
 // Until the work is in the stream: the ranks of this process meet for it. What is pending goes on meanwhile.
-void Communicator::issue_stream(const StreamRunner::Call& call, StreamPlan& plan) {
+void Communicator::issue_stream(const StreamCall& call, StreamPlan& plan) {
   Waiter::Round round(waiter_, call.timeout_ns);
   const auto meanwhile = [&] {
     if (!fill_stream(round)) throw stood_still(call);
@@ -236,7 +235,7 @@ void Communicator::tell_of_streams() {
 }
 
 // The call has begun: whatever goes wrong concerns all ranks. Returns the form of the plan that is to be issued.
-StreamPlan& Communicator::open_channels(const StreamRunner::Call& call, StreamPlan& plan, const Call& mine) {
+StreamPlan& Communicator::open_channels(const StreamCall& call, StreamPlan& plan, const Call& mine) {
   StreamPlan* form = &plan;
   try {
     const auto until = [&](const auto& enough) { await_peers(enough, call.timeout_ns, call.sequence); };

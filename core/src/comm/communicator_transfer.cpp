@@ -13,9 +13,8 @@
 
 namespace tutti::core {
 
-tutti_status Communicator::exchange(const char* name, std::span<const Transfer> transfers,
-                                    const StreamRunner::Call& call, const tutti_options* options,
-                                    tutti_request** request) {
+tutti_status Communicator::exchange(const char* name, std::span<const Transfer> transfers, const StreamCall& call,
+                                    const tutti_options* options, tutti_request** request) {
   return std::ranges::any_of(transfers, &Transfer::on_stream) ? exchange_in_stream(call, transfers, options, request)
                                                               : exchange_on_host(name, transfers, options, request);
 }
@@ -91,7 +90,7 @@ void Communicator::start(std::vector<Transfer>& transfers) {
   }
 }
 
-tutti_status Communicator::exchange_in_stream(StreamRunner::Call call, std::span<const Transfer> transfers,
+tutti_status Communicator::exchange_in_stream(StreamCall call, std::span<const Transfer> transfers,
                                               const tutti_options* options, tutti_request** request) {
   require_mover();
   const Hold hold(*this);
@@ -148,7 +147,7 @@ void Communicator::match(std::vector<Transfer>& transfers) {
       [&] { return std::ranges::all_of(transfers, [&](const Transfer& t) { return t.done || may_wait(t); }); });
 }
 
-void Communicator::put_transfers(const StreamRunner::Call& call, const std::vector<Transfer>& transfers) {
+void Communicator::put_transfers(const StreamCall& call, const std::vector<Transfer>& transfers) {
   Waiter::Round round(waiter_, call.timeout_ns);
   const auto meanwhile = [&] {
     if (!fill_stream(round)) throw stood_still(call);

@@ -152,9 +152,9 @@ std::string check_interface(const tutti_executor* e) {
                                   {"create_stream", e->create_stream},
                                   {"destroy_stream", e->destroy_stream},
                                   {"stream_state", e->stream_state},
-                                  {"create_mark", e->create_mark},
-                                  {"destroy_mark", e->destroy_mark},
-                                  {"poll_mark", e->poll_mark},
+                                  {"create_event", e->create_event},
+                                  {"destroy_event", e->destroy_event},
+                                  {"query_event", e->query_event},
                                   {"enqueue", e->enqueue}}))
     return fmt::format("executor: the mandatory function {} is NULL", name);
   return {};

@@ -11,25 +11,25 @@
 
 namespace tutti::core {
 
-ChannelOpening::ChannelOpening(Place place, const std::vector<StreamTraffic>& traffic, Channels* channels)
-    : place_(place), channels_(channels) {
+ChannelOpening::ChannelOpening(Setup setup, const std::vector<StreamTraffic>& traffic, Channels* channels)
+    : setup_(setup), channels_(channels) {
   for (const StreamTraffic& t : traffic) {
     const ChannelWay way{t.peer, t.lane, t.outgoing};
     if (channels_->contains(way)) continue;
-    if (place_.memory->reaches(t.peer)) {
+    if (setup_.memory->reaches(t.peer)) {
       coming_[way];
       continue;
     }
     std::string why;
-    const auto& host_of = place_.topology->host_of_rank();
-    if (host_of[t.peer] == host_of[place_.rank] && !place_.named)
-      place_.topology->mapping_transport_of(place_.rank, t.peer, &why);
+    const auto& host_of = setup_.topology->host_of_rank();
+    if (host_of[t.peer] == host_of[setup_.rank] && !setup_.named)
+      setup_.topology->mapping_transport_of(setup_.rank, t.peer, &why);
     stage(way, why);
   }
 }
 
 ChannelOpening::~ChannelOpening() {
-  for (auto& [way, coming] : coming_) place_.memory->take_back({coming.slots}, nullptr);
+  for (auto& [way, coming] : coming_) setup_.memory->take_back({coming.slots}, nullptr);
 }
 
 bool ChannelOpening::advance() {
@@ -42,15 +42,15 @@ bool ChannelOpening::advance() {
 void ChannelOpening::stage(const ChannelWay& way, const std::string& why) {
   const auto [peer, lane, outgoing] = way;
   if (!why.empty())
-    log(TUTTI_LOG_WARN, place_.tables.memory->name,
-        fmt::format("rank {}: lane {} {} rank {} is not mapped: {}", place_.rank, lane, outgoing ? "to" : "from", peer,
+    log(TUTTI_LOG_WARN, setup_.tables.memory->name,
+        fmt::format("rank {}: lane {} {} rank {} is not mapped: {}", setup_.rank, lane, outgoing ? "to" : "from", peer,
                     why));
-  Link* link = &(*place_.links)[peer];
-  auto channel = std::make_unique<StagedChannel>(place_.tables, place_.device, link, place_.first_lane + lane, outgoing,
-                                                 place_.in_host);
-  if (const std::string& reason = channel->why_in_host(); !reason.empty() && place_.told->insert(reason).second)
-    log(TUTTI_LOG_INFO, place_.tables.memory->name,
-        fmt::format("rank {}: what {} carries goes through host memory: {}", place_.rank, link->port->api->name,
+  Link* link = &(*setup_.links)[peer];
+  auto channel = std::make_unique<StagedChannel>(setup_.tables, setup_.device, link, setup_.first_lane + lane, outgoing,
+                                                 setup_.in_host);
+  if (const std::string& reason = channel->why_in_host(); !reason.empty() && setup_.told->insert(reason).second)
+    log(TUTTI_LOG_INFO, setup_.tables.memory->name,
+        fmt::format("rank {}: what {} carries goes through host memory: {}", setup_.rank, link->port->api->name,
                     reason));
   (*channels_)[way] = std::move(channel);
 }
@@ -58,13 +58,13 @@ void ChannelOpening::stage(const ChannelWay& way, const std::string& why) {
 // Is the channel there? A rank that cannot have it mapped has told its peer, and both stage it.
 bool ChannelOpening::settle(const ChannelWay& way, Coming& coming) {
   const auto [peer, lane, outgoing] = way;
-  if (!place_.memory->connect(peer)) return false;
+  if (!setup_.memory->connect(peer)) return false;
   try {
     return outgoing ? offer(way, coming) : accept(way, coming);
   } catch (const Failure& failure) {
     if (failure.status == TUTTI_PEER_FAILED) throw;
     coming.shared.reset();
-    place_.memory->close(coming.slots);
+    setup_.memory->close(coming.slots);
     stage(way, failure.text);
     return true;
   }
@@ -74,7 +74,7 @@ bool ChannelOpening::offer(const ChannelWay& way, Coming& coming) {
   const auto [peer, lane, outgoing] = way;
   if (!coming.shared)
     coming.shared =
-        MappedChannel::share(*place_.memory, {place_.tables, place_.device}, &(*place_.links)[peer], place_.rank, lane);
+        MappedChannel::share(*setup_.memory, {setup_.tables, setup_.device}, &(*setup_.links)[peer], setup_.rank, lane);
   if (!coming.shared->is_mapped()) return false;
   (*channels_)[way] = std::move(coming.shared);
   return true;
@@ -83,14 +83,14 @@ bool ChannelOpening::offer(const ChannelWay& way, Coming& coming) {
 bool ChannelOpening::accept(const ChannelWay& way, Coming& coming) {
   const auto [peer, lane, outgoing] = way;
   const auto open = [&, peer = peer, lane = lane](PeerMemory::Kind kind, uint64_t bytes) {
-    return place_.memory->open(peer, MappedChannel::tag(kind, peer, lane), bytes).value_or(PeerRegion{});
+    return setup_.memory->open(peer, MappedChannel::tag(kind, peer, lane), bytes).value_or(PeerRegion{});
   };
   if (!coming.slots) coming.slots = open(PeerMemory::slots, StreamChannel::slots * StreamChannel::slot_bytes);
   if (!coming.slots) return false;
-  const PeerRegion words = open(PeerMemory::words, StreamChannel::words_bytes);
-  if (!words) return false;
-  (*channels_)[way] = std::make_unique<MappedChannel>(*place_.memory, &(*place_.links)[peer], false,
-                                                      std::exchange(coming.slots, {}), words);
+  const PeerRegion flags = open(PeerMemory::channel_flags, StreamChannel::flags_bytes);
+  if (!flags) return false;
+  (*channels_)[way] = std::make_unique<MappedChannel>(*setup_.memory, &(*setup_.links)[peer], false,
+                                                      std::exchange(coming.slots, {}), flags);
   return true;
 }
 

@@ -25,7 +25,7 @@ using Channels = std::map<ChannelWay, std::unique_ptr<StreamChannel>>;
 
 class ChannelOpening {
  public:
-  struct Place {
+  struct Setup {
     DeviceTables tables;
     uint32_t device = 0;
     uint32_t rank = 0;
@@ -39,7 +39,7 @@ class ChannelOpening {
   };
   // Nothing of this rank is pending on the device. Adds to `channels` what `traffic` needs and is missing. Throws
   // Failure.
-  ChannelOpening(Place place, const std::vector<StreamTraffic>& traffic, Channels* channels);
+  ChannelOpening(Setup setup, const std::vector<StreamTraffic>& traffic, Channels* channels);
   ChannelOpening(const ChannelOpening&) = delete;
   ChannelOpening& operator=(const ChannelOpening&) = delete;
   ~ChannelOpening();
@@ -57,7 +57,7 @@ class ChannelOpening {
   bool offer(const ChannelWay& way, Coming& coming);
   bool accept(const ChannelWay& way, Coming& coming);
 
-  Place place_;
+  Setup setup_;
   Channels* channels_;
   std::map<ChannelWay, Coming> coming_;
 };

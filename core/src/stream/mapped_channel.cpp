@@ -13,7 +13,7 @@ namespace tutti::core {
 std::unique_ptr<MappedChannel> MappedChannel::share(PeerMemory& memory, const DeviceMemory& device, Link* link,
                                                     uint32_t self, uint32_t lane) {
   const tutti_device* tables = device.tables.memory;
-  const uint64_t slots_tag = tag(PeerMemory::slots, self, lane), words_tag = tag(PeerMemory::words, self, lane);
+  const uint64_t slots_tag = tag(PeerMemory::slots, self, lane), flags_tag = tag(PeerMemory::channel_flags, self, lane);
   void* made = nullptr;
   if (const tutti_status status = tables->allocate(tables->self, device.device, slots * slot_bytes, &made);
       status < 0) {
@@ -24,8 +24,8 @@ std::unique_ptr<MappedChannel> MappedChannel::share(PeerMemory& memory, const De
   PeerRegion shared;
   try {
     shared = memory.share(link->peer, slots_tag, made, slots * slot_bytes);
-    const PeerRegion words = memory.share(link->peer, words_tag, nullptr, words_bytes);
-    return std::make_unique<MappedChannel>(memory, link, true, shared, words);
+    const PeerRegion flags = memory.share(link->peer, flags_tag, nullptr, flags_bytes);
+    return std::make_unique<MappedChannel>(memory, link, true, shared, flags);
   } catch (...) {
     memory.take_back({shared}, static_cast<std::byte*>(made));
     throw;
@@ -33,18 +33,18 @@ std::unique_ptr<MappedChannel> MappedChannel::share(PeerMemory& memory, const De
 }
 
 MappedChannel::MappedChannel(PeerMemory& memory, Link* link, bool outgoing, const PeerRegion& ring,
-                             const PeerRegion& words)
-    : StreamChannel(link, outgoing), memory_(memory), slots_(ring), words_(words) {
-  place(slots_.device, words_.host, words_.device);
-  for (uint64_t k = 0; outgoing && k < slots; ++k) *host_word(k, false) = 1;
+                             const PeerRegion& flags)
+    : StreamChannel(link, outgoing), memory_(memory), slots_(ring), flags_(flags) {
+  place(slots_.device, flags_.host, flags_.device);
+  for (uint64_t k = 0; outgoing && k < slots; ++k) *host_flag(k, false) = 1;
 }
 
 MappedChannel::~MappedChannel() {
   if (outgoing_) {
-    memory_.take_back({slots_, words_}, slots_.device);
+    memory_.take_back({slots_, flags_}, slots_.device);
   } else {
     memory_.close(slots_);
-    memory_.close(words_);
+    memory_.close(flags_);
   }
 }
 
@@ -57,7 +57,7 @@ void MappedChannel::announce(uint64_t bytes) {
 bool MappedChannel::advance(const std::function<bool(Link&)>&) {
   bool moved = false;
   for (uint64_t k = 0; k < 2 * slots; ++k) {
-    const uint32_t now = std::atomic_ref(*host_word(k / 2, k % 2)).load(std::memory_order_relaxed);
+    const uint32_t now = std::atomic_ref(*host_flag(k / 2, k % 2)).load(std::memory_order_relaxed);
     moved |= now != seen_[k];
     seen_[k] = now;
   }

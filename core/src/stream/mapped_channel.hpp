@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // A channel between streams of two processes of one host without the hosts' help: the slots are device memory of the
-// sender, which the receiver has mapped and reads from, and the words are memory that both devices see.
+// sender, which the receiver has mapped and reads from, and the flags are memory that both devices see.
 //
-// The sender shares slots and words (peer_memory.hpp), and the receiver maps them. All of that is done before the first
-// fragment: while streams wait for words nothing may synchronise a device. Slots are the library's own memory, made
+// The sender shares slots and flags (peer_memory.hpp), and the receiver maps them. All of that is done before the first
+// fragment: while streams wait for flags nothing may synchronise a device. Slots are the library's own memory, made
 // once and mapped once, so no address of a call's buffers ever leaves its process: buffers may come, go and come again
 // at the same address. The sender's end is released when the receiver has unmapped it.
 #pragma once
@@ -24,12 +24,12 @@ class MappedChannel final : public StreamChannel {
   static std::unique_ptr<MappedChannel> share(PeerMemory& memory, const DeviceMemory& device, Link* link, uint32_t self,
                                               uint32_t lane);
   // Either end. `ring` has the slots.
-  MappedChannel(PeerMemory& memory, Link* link, bool outgoing, const PeerRegion& ring, const PeerRegion& words);
+  MappedChannel(PeerMemory& memory, Link* link, bool outgoing, const PeerRegion& ring, const PeerRegion& flags);
   // No command names it any more.
   ~MappedChannel() override;
 
   // The sender's: has the receiver mapped both? Throws Failure with its reason where it cannot.
-  bool is_mapped() const { return memory_.has_mapped(slots_) && memory_.has_mapped(words_); }
+  bool is_mapped() const { return memory_.has_mapped(slots_) && memory_.has_mapped(flags_); }
 
   void announce(uint64_t bytes) override;
   uint64_t finished() const override { return announced_; }
@@ -44,7 +44,7 @@ class MappedChannel final : public StreamChannel {
 
  private:
   PeerMemory& memory_;
-  PeerRegion slots_, words_;
+  PeerRegion slots_, flags_;
   uint64_t bytes_ = 0;
   std::array<uint32_t, 2 * slots> seen_{};
 };

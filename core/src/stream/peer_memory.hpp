@@ -37,7 +37,7 @@ struct PeerRegion {
 class PeerMemory {
  public:
   // A tag, the same on both ends. `number` is below 2^32.
-  enum Kind : uint64_t { slots = 1, words = 2, window = 3, flags = 4 };
+  enum Kind : uint64_t { slots = 1, channel_flags = 2, window = 3, window_flags = 4 };
   static uint64_t tag(Kind kind, uint32_t owner, uint64_t number) {
     return uint64_t{kind} << 60 | uint64_t{owner} << 32 | number;
   }

@@ -12,29 +12,29 @@
 
 namespace tutti::core {
 
-void StreamChannel::place(std::byte* data, std::byte* host_words, std::byte* device_words) {
+void StreamChannel::place(std::byte* data, std::byte* host_flags, std::byte* device_flags) {
   data_ = data;
-  host_words_ = host_words;
-  device_words_ = device_words;
+  host_flags_ = host_flags;
+  device_flags_ = device_flags;
 }
 
 bool StreamChannel::may_go_on(uint64_t k) const {
-  return std::atomic_ref(*host_word(k, !outgoing_)).load(std::memory_order_acquire) == 1;
+  return std::atomic_ref(*host_flag(k, !outgoing_)).load(std::memory_order_acquire) == 1;
 }
 
 void StreamChannel::let_go() {
-  for (uint64_t k = 0; k < slots; ++k) std::atomic_ref(*host_word(k, !outgoing_)).store(1, std::memory_order_release);
+  for (uint64_t k = 0; k < slots; ++k) std::atomic_ref(*host_flag(k, !outgoing_)).store(1, std::memory_order_release);
 }
 
 StagedChannel::StagedChannel(const DeviceTables& tables, uint32_t device, Link* link, uint32_t transport_lane,
                              bool outgoing, bool in_host)
     : StreamChannel(link, outgoing),
-      words_(tables, words_bytes),
+      flags_(tables, flags_bytes),
       slots_(tables, device, *link->port, slots * slot_bytes, in_host),
       carrier_(fmt::format("{}{}", link->port->api->name, slots_.on_device() ? "(device)" : "")),
       lane_(transport_lane) {
-  place(slots_.seen(), words_.host(), words_.device());
-  for (uint64_t k = 0; k < slots; ++k) *host_word(k, false) = 1;
+  place(slots_.seen(), flags_.host(), flags_.device());
+  for (uint64_t k = 0; k < slots; ++k) *host_flag(k, false) = 1;
 }
 
 void StagedChannel::announce(uint64_t bytes) {
@@ -48,9 +48,9 @@ void StagedChannel::announce(uint64_t bytes) {
 
 // Fragment k may be sent or received from now on.
 bool StagedChannel::start(uint64_t k) {
-  const std::atomic_ref word(*host_word(k, outgoing_));
-  if (word.load(std::memory_order_acquire) != 1) return false;
-  word.store(0, std::memory_order_relaxed);
+  const std::atomic_ref flag(*host_flag(k, outgoing_));
+  if (flag.load(std::memory_order_acquire) != 1) return false;
+  flag.store(0, std::memory_order_relaxed);
   const uint64_t bytes = size_of(k);
   if (outgoing_)
     out_[k % slots].open(link_, lane_, bytes);
@@ -104,7 +104,7 @@ bool StagedChannel::advance(const std::function<bool(Link&)>& connect) {
                      : (link_->view ? f.all_arrived() : (f.bytes ? f.handed == f.bytes : f.pending || f.signalled));
   }
   while (finished_ != started_ && ended(finished_)) {
-    std::atomic_ref(*host_word(finished_, !outgoing_)).store(1, std::memory_order_release);
+    std::atomic_ref(*host_flag(finished_, !outgoing_)).store(1, std::memory_order_release);
     ++finished_;
     moved = true;
   }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// One way between a stream of this rank and a stream of a rank in another process: a ring of slots with two words each.
-// A word is waited for by one end only, which resets it as soon as it has come; the other end sets it:
+// One way between a stream of this rank and a stream of a rank in another process: a ring of slots with two flags each.
+// A flag is waited for by one end only, which resets it as soon as it has come; the other end sets it:
 //
 //   sender     wait empty = 1, empty = 0, copy into the slot, full = 1
 //   receiver   wait full = 1, full = 0, read the slot, empty = 1
@@ -28,17 +28,17 @@ class StreamChannel {
  public:
   static constexpr uint32_t slots = 4;
   static constexpr uint64_t slot_bytes = 1u << 20;
-  static constexpr uint64_t words_bytes = slots * 128;  // each word in a cache line of its own
+  static constexpr uint64_t flags_bytes = slots * 128;  // each flag in a cache line of its own
 
   StreamChannel(const StreamChannel&) = delete;
   StreamChannel& operator=(const StreamChannel&) = delete;
   virtual ~StreamChannel() = default;
 
-  // Of the k-th fragment since the channel was made, as the device sees it: the slot, the word that this rank's stream
+  // Of the k-th fragment since the channel was made, as the device sees it: the slot, the flag that this rank's stream
   // waits for, and the one that it sets.
   void* slot(uint64_t k) const { return data_ + k % slots * slot_bytes; }
-  uint32_t* awaited(uint64_t k) const { return word(device_words_, k, !outgoing_); }
-  uint32_t* told(uint64_t k) const { return word(device_words_, k, outgoing_); }
+  uint32_t* awaited(uint64_t k) const { return flag(device_flags_, k, !outgoing_); }
+  uint32_t* told(uint64_t k) const { return flag(device_flags_, k, outgoing_); }
 
   // Fragments that were announced so far: the number of the next one.
   uint64_t announced() const { return announced_; }
@@ -62,8 +62,8 @@ class StreamChannel {
 
  protected:
   StreamChannel(Link* link, bool outgoing) : link_(link), outgoing_(outgoing) {}
-  void place(std::byte* data, std::byte* host_words, std::byte* device_words);
-  uint32_t* host_word(uint64_t k, bool full) const { return word(host_words_, k, full); }
+  void place(std::byte* data, std::byte* host_flags, std::byte* device_flags);
+  uint32_t* host_flag(uint64_t k, bool full) const { return flag(host_flags_, k, full); }
 
   Link* const link_;
   const bool outgoing_;
@@ -71,12 +71,12 @@ class StreamChannel {
 
  private:
   uint64_t message_ = 0;
-  static uint32_t* word(std::byte* words, uint64_t k, bool full) {
-    return reinterpret_cast<uint32_t*>(words + k % slots * 128 + (full ? 64 : 0));
+  static uint32_t* flag(std::byte* flags, uint64_t k, bool full) {
+    return reinterpret_cast<uint32_t*>(flags + k % slots * 128 + (full ? 64 : 0));
   }
   std::byte* data_ = nullptr;  // the slots, as the device sees them
-  std::byte* host_words_ = nullptr;
-  std::byte* device_words_ = nullptr;
+  std::byte* host_flags_ = nullptr;
+  std::byte* device_flags_ = nullptr;
 };
 
 class StagedChannel final : public StreamChannel {
@@ -101,7 +101,7 @@ class StagedChannel final : public StreamChannel {
   void move(uint64_t k);
   bool ended(uint64_t k);
 
-  MappedMemory words_;
+  MappedMemory flags_;
   StagingSlots slots_;
   std::string carrier_;
   uint32_t lane_;

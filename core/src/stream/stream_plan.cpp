@@ -66,7 +66,7 @@ class Issue {
     writer_.open(device, bounded ? most_queued : 0, meanwhile);
     for (size_t r = 0; r < launches_.size(); ++r) {
       const StreamLaunch& launch = *launches_[r];
-      writer_.add({launch.rank, launch.device, launch.stream, launch.spare, nullptr}, program_.marks(r));
+      writer_.add({launch.rank, launch.device, launch.stream, launch.spare, nullptr}, program_.events(r));
     }
     begun_ = true;
     program_.relocate(launches_, writer_);
@@ -94,13 +94,13 @@ class Issue {
  private:
   void begin(size_t r) {
     const StreamLaunch& launch = *launches_[r];
-    if (launch.after) writer_.mark(r, TUTTI_COMMAND_AFTER, launch.after);
-    if (launch.begin) writer_.mark(r, TUTTI_COMMAND_MARK, launch.begin);
+    if (launch.after) writer_.event(r, TUTTI_COMMAND_AFTER, launch.after);
+    if (launch.begin) writer_.event(r, TUTTI_COMMAND_RECORD, launch.begin);
     writer_.flush(r);
   }
   void end(size_t r) {
     StreamLaunch& launch = *launches_[r];
-    if (launch.end) writer_.mark(r, TUTTI_COMMAND_MARK, launch.end);
+    if (launch.end) writer_.event(r, TUTTI_COMMAND_RECORD, launch.end);
     writer_.flush(r);
     launch.commands = writer_.commands(r);
   }
@@ -119,9 +119,9 @@ class Issue {
 
   void order_behind(size_t owner, size_t reader) {
     try {
-      tutti_mark* const end = writer_.mark_end(reader);
+      tutti_event* const end = writer_.event_end(reader);
       writer_.flush(reader);
-      writer_.mark(owner, TUTTI_COMMAND_AFTER, end);
+      writer_.event(owner, TUTTI_COMMAND_AFTER, end);
       writer_.flush(owner);
     } catch (const Failure&) {  // the device takes no more
       std::string& readers = launches_[owner]->read_by;

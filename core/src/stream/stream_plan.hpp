@@ -62,7 +62,7 @@ StreamPlan bind_stream_plan(const Schedule& schedule, const Shape& shape, uint64
                             const std::function<StreamWay(uint32_t peer, bool outgoing)>& way);
 
 // Where fragment `number` of this operation lies on a way to or from another process, as the device sees it, and the
-// words before and behind it (stream_channel.hpp). Outgoing without data: the receiver reads the message where it is
+// flags before and behind it (stream_channel.hpp). Outgoing without data: the receiver reads the message where it is
 // (windows.hpp).
 struct StreamSlot {
   void* data = nullptr;
@@ -84,17 +84,17 @@ struct StreamLaunch {
   std::byte* scratch = nullptr;
   uint32_t device = 0;
   void* stream = nullptr;
-  tutti_mark* after = nullptr;                // what the operation has to come after, or nullptr
-  tutti_mark* begin = nullptr;                // set before its first command; nullptr: not wanted
-  tutti_mark* end = nullptr;                  // and after its last
-  bool fuse = false;                          // the only one, and small: as one launch, if the device takes it
-  bool fused = false;                         // set by issue(): it took it
-  bool recorded = false;                      // for later replays: nothing runs now
-  DeviceGate::User* gate = nullptr;           // counts the operation when it is issued; nullptr: nobody does
-  bool counted = false;                       // it has
-  uint64_t commands = 0;                      // set by issue(): how many it became
-  std::string read_by;                        // set by issue() that fails: who may still read the buffers; "": nobody
-  std::vector<tutti_mark*>* spare = nullptr;  // marks of the device for use within; made as needed, kept by the owner
+  tutti_event* after = nullptr;                // what the operation has to come after, or nullptr
+  tutti_event* begin = nullptr;                // set before its first command; nullptr: not wanted
+  tutti_event* end = nullptr;                  // and after its last
+  bool fuse = false;                           // the only one, and small: as one launch, if the device takes it
+  bool fused = false;                          // set by issue(): it took it
+  bool recorded = false;                       // for later replays: nothing runs now
+  DeviceGate::User* gate = nullptr;            // counts the operation when it is issued; nullptr: nobody does
+  bool counted = false;                        // it has
+  uint64_t commands = 0;                       // set by issue(): how many it became
+  std::string read_by;                         // set by issue() that fails: who may still read the buffers; "": nobody
+  std::vector<tutti_event*>* spare = nullptr;  // events of the device for use within; made as needed, kept by the owner
   std::function<StreamSlot(uint32_t way, uint64_t number)> slot;  // `way`: which of the plan's traffic
 };
 

@@ -83,11 +83,11 @@ class StreamCompiler {
   struct Filling {
     std::vector<Reading> readings;        // that the rank has not waited for
     std::vector<Lent> lent;               // likewise
-    uint32_t here = StreamProgram::none;  // the mark at the end of the commands, where one is there
+    uint32_t here = StreamProgram::none;  // the event at the end of the commands, where one is there
     std::map<Way, uint32_t> ways;
   };
   struct Ready {
-    uint32_t mark;
+    uint32_t event;
     Place from;
   };
 
@@ -116,19 +116,19 @@ class StreamCompiler {
     if (step.bytes) from = place(r, bound.src, step, nullptr, step.offset);
     const uint32_t peer = bound.out->peer;
     if (by_rank_.contains(peer)) {
-      ready_[{launches_[r]->rank, peer, step.lane, step.number}] = {mark_here(r), from};
+      ready_[{launches_[r]->rank, peer, step.lane, step.number}] = {event_here(r), from};
       return;
     }
     const uint32_t way = fillings_[r].ways.at({peer, step.lane, true});
     if (launches_[r]->plan->windows) {
-      add_word(r, TUTTI_COMMAND_WRITE, StreamProgram::Part::awaited, way, step.number, 0);
-      add_word(r, TUTTI_COMMAND_WRITE, StreamProgram::Part::told, way, step.number, 1);
+      add_flag(r, TUTTI_COMMAND_WRITE, StreamProgram::Part::awaited, way, step.number, 0);
+      add_flag(r, TUTTI_COMMAND_WRITE, StreamProgram::Part::told, way, step.number, 1);
       fillings_[r].lent.push_back({range(from, step.bytes), way, step.number});
       return;
     }
     await_slot(r, way, step.number);
     if (step.bytes) add_copy(r, slot(way, step.number), from, step.bytes);
-    add_word(r, TUTTI_COMMAND_WRITE, StreamProgram::Part::told, way, step.number, 1);
+    add_flag(r, TUTTI_COMMAND_WRITE, StreamProgram::Part::told, way, step.number, 1);
   }
 
   void fetch(size_t r, const BoundStep& bound, const StreamStep& step) {
@@ -141,7 +141,7 @@ class StreamCompiler {
       const auto found = ready_.find({peer, launches_[r]->rank, step.lane, step.number});
       if (found == ready_.end()) throw Failure(TUTTI_INTERNAL, "a stream fetches what was not put: levels are wrong");
       incoming = found->second.from;
-      add_mark(r, TUTTI_COMMAND_AFTER, local->second, found->second.mark);
+      add_event(r, TUTTI_COMMAND_AFTER, local->second, found->second.event);
       ready_.erase(found);
     } else {
       await_slot(r, way, step.number);
@@ -158,7 +158,7 @@ class StreamCompiler {
         program_.reads_.push_back({local->second, r, program_.ranks_[r].commands.size() - 1, UINT64_MAX});
       }
     }
-    if (!near) add_word(r, TUTTI_COMMAND_WRITE, StreamProgram::Part::told, way, step.number, 1);
+    if (!near) add_flag(r, TUTTI_COMMAND_WRITE, StreamProgram::Part::told, way, step.number, 1);
   }
 
   // dst = fold of the sources, divided unless `divisor` is 0.
@@ -184,7 +184,7 @@ class StreamCompiler {
     for (const Reading& reading : filling.readings)
       if (!written || written->overlaps(reading.range)) readers.insert(program_.reads_[reading.read].reader);
     for (const size_t reader : readers) {
-      add_mark(r, TUTTI_COMMAND_AFTER, reader, mark_here(reader));
+      add_event(r, TUTTI_COMMAND_AFTER, reader, event_here(reader));
       const uint64_t cover = program_.ranks_[r].commands.size() - 1;
       std::erase_if(filling.readings, [&](const Reading& reading) {
         StreamProgram::Read& read = program_.reads_[reading.read];
@@ -194,18 +194,18 @@ class StreamCompiler {
     }
     std::erase_if(filling.lent, [&](const Lent& lent) {
       if (written && !written->overlaps(lent.range)) return false;
-      add_word(r, TUTTI_COMMAND_WAIT, StreamProgram::Part::awaited, lent.way, lent.number, 1);
+      add_flag(r, TUTTI_COMMAND_WAIT, StreamProgram::Part::awaited, lent.way, lent.number, 1);
       return true;
     });
   }
 
-  // A mark at the present end of a rank's commands.
-  uint32_t mark_here(size_t r) {
+  // An event at the present end of a rank's commands.
+  uint32_t event_here(size_t r) {
     Filling& filling = fillings_[r];
     if (filling.here == StreamProgram::none) {
-      const uint32_t mark = program_.ranks_[r].marks++;
-      add_mark(r, TUTTI_COMMAND_MARK, r, mark);
-      filling.here = mark;
+      const uint32_t event = program_.ranks_[r].events++;
+      add_event(r, TUTTI_COMMAND_RECORD, r, event);
+      filling.here = event;
     }
     return filling.here;
   }
@@ -263,19 +263,19 @@ class StreamCompiler {
     }
   }
   void await_slot(size_t r, uint32_t way, uint64_t number) {
-    add_word(r, TUTTI_COMMAND_WAIT, StreamProgram::Part::awaited, way, number, 1);
-    add_word(r, TUTTI_COMMAND_WRITE, StreamProgram::Part::awaited, way, number, 0);
+    add_flag(r, TUTTI_COMMAND_WAIT, StreamProgram::Part::awaited, way, number, 1);
+    add_flag(r, TUTTI_COMMAND_WRITE, StreamProgram::Part::awaited, way, number, 0);
   }
-  void add_word(size_t r, uint32_t kind, StreamProgram::Part part, uint32_t way, uint64_t number, uint32_t value) {
+  void add_flag(size_t r, uint32_t kind, StreamProgram::Part part, uint32_t way, uint64_t number, uint32_t value) {
     tutti_command command{};
     command.kind = kind;
     command.value = value;
     program_.ranks_[r].slots.push_back({add(r, command), part, StreamProgram::none, way, number});
   }
-  void add_mark(size_t r, uint32_t kind, size_t of, uint32_t mark) {
+  void add_event(size_t r, uint32_t kind, size_t of, uint32_t event) {
     tutti_command command{};
     command.kind = kind;
-    program_.ranks_[r].mark_uses.push_back({add(r, command), static_cast<uint32_t>(of), mark});
+    program_.ranks_[r].event_uses.push_back({add(r, command), static_cast<uint32_t>(of), event});
   }
   uint32_t add(size_t r, const tutti_command& command) {
     StreamProgram::Rank& rank = program_.ranks_[r];
@@ -332,14 +332,15 @@ void StreamProgram::relocate(const std::vector<StreamLaunch*>& launches, const S
           rank.sources[use.source] = slot.data;
           break;
         case Part::awaited:
-          command.word = slot.awaited;
+          command.flag = slot.awaited;
           break;
         case Part::told:
-          command.word = slot.told;
+          command.flag = slot.told;
           break;
       }
     }
-    for (const MarkUse& use : rank.mark_uses) rank.commands[use.command].mark = writer.mark_of(use.rank, use.number);
+    for (const EventUse& use : rank.event_uses)
+      rank.commands[use.command].event = writer.event_of(use.rank, use.number);
   }
 }
 

@@ -6,9 +6,9 @@
 //
 //   address   base of a rank's buffer IN, OUT or SCRATCH, and an offset
 //   slot      where a fragment lies on its way to or from another process, and the flags before and behind it
-//   mark      of the process's ranks among themselves: marks belong to the communicator
+//   event      of the process's ranks among themselves: events belong to the communicator
 //
-// Ranks of the process read each other's memory and are ordered by marks, all others by the flags of their slots. A
+// Ranks of the process read each other's memory and are ordered by events, all others by the flags of their slots. A
 // rank that is read by another waits for the reader before it overwrites the bytes, and in the end.
 #pragma once
 
@@ -31,8 +31,8 @@ class StreamProgram {
 
   // Was it compiled from the plans of these launches?
   bool serves(const std::vector<StreamLaunch*>& launches) const;
-  // Spare marks that a rank's commands use.
-  uint32_t marks(size_t rank) const { return ranks_[rank].marks; }
+  // Spare events that a rank's commands use.
+  uint32_t events(size_t rank) const { return ranks_[rank].events; }
   // Fills in what the launches bring. The writer has their streams as targets, in order.
   void relocate(const std::vector<StreamLaunch*>& launches, const StreamWriter& writer);
 
@@ -65,7 +65,7 @@ class StreamProgram {
     uint32_t way;  // of the plan's traffic
     uint64_t number;
   };
-  struct MarkUse {
+  struct EventUse {
     uint32_t command;
     uint32_t rank, number;
   };
@@ -75,8 +75,8 @@ class StreamProgram {
     std::vector<uint32_t> first_source;  // of each command
     std::vector<Address> addresses;
     std::vector<SlotUse> slots;
-    std::vector<MarkUse> mark_uses;
-    uint32_t marks = 0;
+    std::vector<EventUse> event_uses;
+    uint32_t events = 0;
   };
   // A command of `reader` reads the owner's memory, until the owner's command `cover` waits for it.
   struct Read {

@@ -22,18 +22,18 @@ constexpr std::chrono::seconds leaving_limit(5);
 
 }  // namespace
 
-StreamRunner::StreamRunner(Place place)
-    : place_(std::move(place)),
-      gate_(place_.device, place_.communicator, fmt::format("rank {} of {}", place_.rank, place_.name)),
-      memory_(std::make_unique<PeerMemory>(place_.device, place_.mapped_links)),
+StreamRunner::StreamRunner(Setup setup)
+    : setup_(std::move(setup)),
+      gate_(setup_.device, setup_.communicator, fmt::format("rank {} of {}", setup_.rank, setup_.name)),
+      memory_(std::make_unique<PeerMemory>(setup_.device, setup_.mapped_links)),
       windows_(std::make_unique<Windows>(
-          Windows::Place{place_.rank, place_.topology, place_.device, memory_.get(), place_.lanes, &gate_})),
+          Windows::Setup{setup_.rank, setup_.topology, setup_.device, memory_.get(), setup_.lanes, &gate_})),
       fuses_(flag_setting("TUTTI_FUSED", true)) {
-  for (uint32_t r = 0; r < place_.topology->nranks(); ++r)
-    if (place_.topology->same_process(r, place_.rank)) local_.push_back(r);
-  meeting_ = StreamMeeting::of(place_.communicator, local_);
-  board_ = StreamBoard::of(place_.communicator);
-  launch_.rank = place_.rank;
+  for (uint32_t r = 0; r < setup_.topology->nranks(); ++r)
+    if (setup_.topology->same_process(r, setup_.rank)) local_.push_back(r);
+  rendezvous_ = LocalRendezvous::of(setup_.communicator, local_);
+  handovers_ = Handovers::of(setup_.communicator);
+  launch_.rank = setup_.rank;
   launch_.gate = &gate_;
   launch_.spare = &spare_;
   launch_.slot = [this](uint32_t way, uint64_t number) { return slot_of(way, number); };
@@ -43,7 +43,7 @@ StreamRunner::~StreamRunner() {
   if (!keeps_all_ && end()) {
     const bool has_memory = !channels_.empty() || scratch_ || !captured_.empty();
     if (!has_memory || synchronise_soon([this] { release_memory(); })) {
-      release_marks();
+      release_events();
       return;
     }
   }
@@ -51,25 +51,25 @@ StreamRunner::~StreamRunner() {
   for (auto& [way, channel] : channels_) (void)channel.release();
   (void)windows_.release();
   (void)memory_.release();
-  meeting_->keep_marks();
+  rendezvous_->keep_events();
 }
 
 void StreamRunner::release_memory() {
   channels_.clear();
   captured_.push_back(scratch_);
-  const tutti_device* memory = place_.device.tables.memory;
+  const tutti_device* memory = setup_.device.tables.memory;
   for (void* scratch : captured_)
     if (scratch) memory->release(memory->self, scratch);
 }
 
-void StreamRunner::release_marks() {
-  const tutti_executor* executor = place_.device.tables.executor;
-  if (marks_are_out_) {
-    meeting_->leave_marks(executor, std::exchange(spare_, {}));
-    meeting_->leave_marks(executor, std::exchange(free_, {}));
+void StreamRunner::release_events() {
+  const tutti_executor* executor = setup_.device.tables.executor;
+  if (events_are_out_) {
+    rendezvous_->leave_events(executor, std::exchange(spare_, {}));
+    rendezvous_->leave_events(executor, std::exchange(free_, {}));
   }
-  for (const auto* marks : {&spare_, &free_})
-    for (tutti_mark* mark : *marks) executor->destroy_mark(executor->self, mark);
+  for (const auto* events : {&spare_, &free_})
+    for (tutti_event* event : *events) executor->destroy_event(executor->self, event);
 }
 
 void StreamRunner::synchronise(const std::function<void()>& idle, const std::function<void()>& body) {
@@ -80,10 +80,10 @@ bool StreamRunner::synchronise_soon(const std::function<void()>& body) {
   const auto limit = std::chrono::steady_clock::now() + leaving_limit;
   while (!gate_.try_run(body)) {
     if (std::chrono::steady_clock::now() > limit) {
-      log(TUTTI_LOG_WARN, place_.device.tables.memory->name,
+      log(TUTTI_LOG_WARN, setup_.device.tables.memory->name,
           fmt::format("rank {} of {}: its device memory is kept until the process ends: the device still has work of "
                       "{}, and releasing memory would wait for it",
-                      place_.rank, place_.name, gate_.pending()));
+                      setup_.rank, setup_.name, gate_.pending()));
       return false;
     }
     ActiveEngines::process().progress_others(nullptr);
@@ -108,7 +108,7 @@ bool StreamRunner::end_for_good() {
   keeps_all_ = !end();
   const auto limit = std::chrono::steady_clock::now() + unmapping_limit;
   for (settle_memory(); !memory_->is_settled() && std::chrono::steady_clock::now() < limit; settle_memory()) {
-    place_.progress();
+    setup_.progress();
     std::this_thread::sleep_for(std::chrono::microseconds(200));
   }
   return ended_;
@@ -119,21 +119,21 @@ bool StreamRunner::has_room() const {
   return operations_.size() < most_operations && (!has_channels() || queued_ <= most_queued / local_.size());
 }
 
-tutti_mark* StreamRunner::take_mark(const DeviceMemory& where) {
+tutti_event* StreamRunner::take_event(const DeviceMemory& where) {
   if (!free_.empty()) {
-    tutti_mark* mark = free_.back();
+    tutti_event* event = free_.back();
     free_.pop_back();
-    return mark;
+    return event;
   }
-  tutti_mark* made = nullptr;
+  tutti_event* made = nullptr;
   const tutti_executor* executor = where.tables.executor;
-  if (const tutti_status status = executor->create_mark(executor->self, where.device, &made); status < 0)
-    throw Failure(status, fmt::format("device {}: no mark: {}", where.tables.memory->name, take_plugin_error()));
-  free_.reserve(++marks_);  // an operation that ends needs no memory
+  if (const tutti_status status = executor->create_event(executor->self, where.device, &made); status < 0)
+    throw Failure(status, fmt::format("device {}: no event: {}", where.tables.memory->name, take_plugin_error()));
+  free_.reserve(++events_);  // an operation that ends needs no memory
   return made;
 }
 
-bool StreamRunner::require_stream(const Call& call) const {
+bool StreamRunner::require_stream(const StreamCall& call) const {
   const tutti_executor* executor = call.where.tables.executor;
   uint32_t device = 0;
   uint64_t flags = 0;
@@ -162,17 +162,17 @@ void StreamRunner::Operation::clear() {
 }
 
 // What begins alike for collectives and transfers.
-void StreamRunner::begin_operation(const Call& call) {
+void StreamRunner::begin_operation(const StreamCall& call) {
   begun_.clear();
   begun_.where = call.where;
   begun_.stream = call.stream;
   begun_.timeout_ns = call.timeout_ns;
   if (call.capturing) return;
-  begun_.begin = take_mark(call.where);
-  begun_.end = take_mark(call.where);
+  begun_.begin = take_event(call.where);
+  begun_.end = take_event(call.where);
 }
 
-void StreamRunner::put(const Call& call, const std::vector<Transfer>& transfers,
+void StreamRunner::put(const StreamCall& call, const std::vector<Transfer>& transfers,
                        const std::function<void()>& meanwhile) {
   begin_operation(call);
   begun_.transfers = transfers.size();
@@ -181,7 +181,7 @@ void StreamRunner::put(const Call& call, const std::vector<Transfer>& transfers,
   begun_.tag = transfers[0].tag;
   begun_.bytes = transfers[0].bytes;
   launch_.read_by.clear();
-  exchange_.rank = place_.rank;
+  exchange_.rank = setup_.rank;
   exchange_.transfers = &transfers;
   exchange_.tables = call.where.tables;
   exchange_.device = call.where.device;
@@ -191,12 +191,12 @@ void StreamRunner::put(const Call& call, const std::vector<Transfer>& transfers,
   exchange_.end = begun_.end;
   exchange_.spare = &spare_;
   exchange_.readable = &readable_;
-  exchange_.board = board_.get();
+  exchange_.handovers = handovers_.get();
   exchange_.channel = [this](uint32_t peer, bool outgoing) {
     return is_local(peer) ? nullptr : &channel(peer, outgoing);
   };
   exchange_.writer = &writer_;
-  exchange_.turn = local_.size() > 1 ? &board_->filling(call.stream) : nullptr;
+  exchange_.turn = local_.size() > 1 ? &handovers_->filling(call.stream) : nullptr;
   exchange_.most_queued = most_queued / local_.size();
   exchange_.paced = local_.size() > 1;
   exchange_.commands = 0;
@@ -232,7 +232,7 @@ StreamSlot StreamRunner::slot_of(uint32_t way, uint64_t number) const {
   return {open.channel->slot(k), open.channel->awaited(k), open.channel->told(k)};
 }
 
-uint64_t StreamRunner::begin(const Call& call, StreamPlan& plan, const std::function<void()>& meanwhile) {
+uint64_t StreamRunner::begin(const StreamCall& call, StreamPlan& plan, const std::function<void()>& meanwhile) {
   begin_operation(call);
   begun_.sequence = call.sequence;
   begun_.shape = call.shape;
@@ -267,17 +267,17 @@ uint64_t StreamRunner::begin(const Call& call, StreamPlan& plan, const std::func
   begins_ = true;
   if (plan.windows) {
     windows_->count(plan);
-    if (call.shape.collective == TUTTI_BROADCAST && call.in && call.in != call.out && call.shape.root == place_.rank)
+    if (call.shape.collective == TUTTI_BROADCAST && call.in && call.in != call.out && call.shape.root == setup_.rank)
       copy_to_output(call, plan);
   }
-  return meeting_->arrive({&launch_, call.where.tables, common(call.shape), &meanwhile});
+  return rendezvous_->arrive({&launch_, call.where.tables, common(call.shape), &meanwhile});
 }
 
 // The root's input is nobody else's to know: in windows the call goes on in place.
-void StreamRunner::copy_to_output(const Call& call, const StreamPlan& plan) {
+void StreamRunner::copy_to_output(const StreamCall& call, const StreamPlan& plan) {
   tutti_command commands[2]{};
   commands[0].kind = TUTTI_COMMAND_AFTER;
-  commands[0].mark = launch_.after;
+  commands[0].event = launch_.after;
   const void* const from = call.in;
   commands[1].kind = TUTTI_COMMAND_COPY;
   commands[1].dst = call.out;
@@ -316,11 +316,11 @@ void StreamRunner::add_begun() {
 
 void StreamRunner::failed() {
   if (!std::exchange(begins_, false)) {
-    for (tutti_mark* mark : {begun_.begin, begun_.end})
-      if (mark) free_.push_back(mark);
+    for (tutti_event* event : {begun_.begin, begun_.end})
+      if (event) free_.push_back(event);
     return begun_.clear();
   }
-  if (const auto issuer = left_behind_ ? meeting_->issuer() : std::nullopt) {
+  if (const auto issuer = left_behind_ ? rendezvous_->issuer() : std::nullopt) {
     begun_.clear();
     return be_stuck(fmt::format(
         "the thread of rank {} of this process has not come back from a call of the device and may still put work into "
@@ -334,11 +334,11 @@ void StreamRunner::failed() {
     if (!reader.empty())
       be_stuck(
           fmt::format("{} may still read this rank's memory: keep it untouched until their streams are done", reader));
-  tutti_command mark{};
-  mark.kind = TUTTI_COMMAND_MARK;
-  mark.mark = begun_.end;
+  tutti_command event{};
+  event.kind = TUTTI_COMMAND_RECORD;
+  event.event = begun_.end;
   const tutti_executor* executor = begun_.where.tables.executor;
-  if (executor->enqueue(executor->self, begun_.stream, &mark, 1) == TUTTI_OK) return add_begun();
+  if (executor->enqueue(executor->self, begun_.stream, &event, 1) == TUTTI_OK) return add_begun();
   begun_.clear();
   be_stuck(
       fmt::format("the device refuses to tell when the stream is done ({}): keep its buffers untouched until the "
@@ -364,19 +364,19 @@ bool StreamRunner::is_in_use() {
 // The device's queue may be full of what waits for this rank, and the issuing thread wait for room in it.
 void StreamRunner::leave(const Failure& why) {
   const auto limit = std::chrono::steady_clock::now() + leaving_limit;
-  while (!meeting_->leave(place_.rank, why, std::chrono::milliseconds(1))) {
+  while (!rendezvous_->leave(setup_.rank, why, std::chrono::milliseconds(1))) {
     let_replays_go();
     left_behind_ = std::chrono::steady_clock::now() > limit;
     if (left_behind_) return;
   }
 }
 
-tutti_status StreamRunner::poll(const Operation& operation, tutti_mark* mark) const {
+tutti_status StreamRunner::poll(const Operation& operation, tutti_event* event) const {
   const tutti_executor* executor = operation.where.tables.executor;
-  return executor->poll_mark(executor->self, mark);
+  return executor->query_event(executor->self, event);
 }
 
-// Its marks may be used again. The newest operation's end is kept: a later one may have to come after it.
+// Its events may be used again. The newest operation's end is kept: a later one may have to come after it.
 void StreamRunner::retire(Operation& operation) {
   if (operation.counted) gate_.end();
   queued_ -= operation.commands;
@@ -387,7 +387,7 @@ void StreamRunner::retire(Operation& operation) {
 
 bool StreamRunner::advance(const std::function<bool(tutti_request*)>& done) {
   bool moved = false;
-  for (auto& [way, channel] : channels_) moved |= channel->advance(place_.connect);
+  for (auto& [way, channel] : channels_) moved |= channel->advance(setup_.connect);
   moved_ |= moved;
   while (!operations_.empty()) {
     Operation& first = operations_.front();
@@ -446,7 +446,7 @@ std::string StreamRunner::in_use() {
 
 void StreamRunner::fail_all(const std::function<void(tutti_request*)>& done) {
   (void)let_go();
-  marks_are_out_ = local_.size() > 1;
+  events_are_out_ = local_.size() > 1;
   for (Operation& operation : operations_) {
     if (operation.request) done(operation.request);
     operation.counted = false;  // nothing that it waits for is missing any more

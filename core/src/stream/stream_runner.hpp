@@ -21,7 +21,7 @@
 #include "fabric/devices.hpp"
 #include "stream/channel_opening.hpp"
 #include "stream/device_gate.hpp"
-#include "stream/stream_meeting.hpp"
+#include "stream/local_rendezvous.hpp"
 #include "stream/stream_plan.hpp"
 #include "stream/stream_transfer.hpp"
 #include "stream/windows.hpp"
@@ -30,9 +30,22 @@ struct tutti_request;
 
 namespace tutti::core {
 
+// A call, up to where the work is in the stream.
+struct StreamCall {
+  Shape shape;
+  const void* in = nullptr;
+  void* out = nullptr;
+  DeviceMemory where;
+  void* stream = nullptr;
+  uint64_t timeout_ns = 0;
+  uint64_t sequence = 0;  // among the communicator's collectives
+  bool wants_request = false;
+  bool capturing = false;  // the stream records what it is given
+};
+
 class StreamRunner {
  public:
-  struct Place {
+  struct Setup {
     uint32_t rank = 0;
     DeviceMemory device;  // the rank's
     const Topology* topology = nullptr;
@@ -50,29 +63,17 @@ class StreamRunner {
     std::function<bool(Link&)> connect;
     std::function<void()> progress;  // of the transports, where the communicator has ended
   };
-  explicit StreamRunner(Place place);
+  explicit StreamRunner(Setup setup);
   // What devices still use is not freed.
   ~StreamRunner();
 
   // Does this rank exchange bytes with ranks of other processes, so that somebody has to advance it meanwhile?
-  bool has_channels() const { return local_.size() < place_.topology->nranks(); }
+  bool has_channels() const { return local_.size() < setup_.topology->nranks(); }
 
-  // A call, up to where the work is in the stream.
-  struct Call {
-    Shape shape;
-    const void* in = nullptr;
-    void* out = nullptr;
-    DeviceMemory where;
-    void* stream = nullptr;
-    uint64_t timeout_ns = 0;
-    uint64_t sequence = 0;  // among the communicator's collectives
-    bool wants_request = false;
-    bool capturing = false;  // the stream records what it is given
-  };
   // Can the call's stream take it? Returns whether it is being captured; throws Failure, and nothing was issued.
-  bool require_stream(const Call& call) const;
+  bool require_stream(const StreamCall& call) const;
   // Can a collective be recorded for replays? Throws Failure, and nothing was issued.
-  void require_recordable(const Call& call);
+  void require_recordable(const StreamCall& call);
   // Has nobody of the process anything pending on the device, so that a call may wait for the whole device?
   bool may_synchronise() { return gate_.is_idle(); }
   // The ranks of communicators that have, for messages.
@@ -80,16 +81,16 @@ class StreamRunner {
   // Has the device load what it needs for commands; before its first call.
   void prepare(const std::function<void()>& idle);
   // The plan of a call, made if need be. `idle` is called until nothing is pending where memory has to be allocated.
-  StreamPlan& find_plan(const Call& call, const std::function<void()>& idle);
+  StreamPlan& find_plan(const StreamCall& call, const std::function<void()>& idle);
   using Until = std::function<void(const std::function<bool()>&)>;
   // Opens the channels that the plan lacks; both ends have to come to the call. `until` waits until its argument says
   // true, or throws.
-  void open_channels(const Call& call, StreamPlan& plan, const Until& until);
+  void open_channels(const StreamCall& call, StreamPlan& plan, const Until& until);
   // All ranks come to the same call with a few bytes, and get those of all.
   using Gather = std::function<std::vector<std::string>(const std::string& mine)>;
   // The form of the call's plan that is to be issued: `plan`, or the one that uses windows. In the first call of a
   // shape whose buffers lie in windows all ranks settle whether there is such a form.
-  StreamPlan& choose_form(const Call& call, StreamPlan& plan, const Gather& gather, const Until& until);
+  StreamPlan& choose_form(const StreamCall& call, StreamPlan& plan, const Gather& gather, const Until& until);
   // Where the buffers of the call whose plan was found last lie in windows.
   uint64_t places_hash() const { return places_.hash(); }
   // Exports a window to other processes and imports theirs: Windows::share and drop.
@@ -108,11 +109,11 @@ class StreamRunner {
 
   // A group of sends and receives (stream_transfer.hpp) instead of a collective. Opens the channels that it lacks, both
   // ways to each peer.
-  void open_channels(const Call& call, const std::vector<Transfer>& transfers, const Until& until);
+  void open_channels(const StreamCall& call, const std::vector<Transfer>& transfers, const Until& until);
   // Appends what carries its bytes to a text: "+mapped+tcp".
   void add_carriers(const std::vector<Transfer>& transfers, std::string& text);
   // Puts the group into the stream; then issued() or failed().
-  void put(const Call& call, const std::vector<Transfer>& transfers, const std::function<void()>& meanwhile);
+  void put(const StreamCall& call, const std::vector<Transfer>& transfers, const std::function<void()>& meanwhile);
   // What the call under way waits for besides the device, in words; "": nothing.
   std::string waits_for() const { return exchange_.waits_for(); }
   bool awaits_peer() const { return exchange_.awaits != StreamExchange::Awaits::nothing; }
@@ -127,14 +128,16 @@ class StreamRunner {
   std::vector<Traffic> traffic() const;
   // Begins the call's issue. passed() tells when the work is in the stream. The rank that comes last puts the work of
   // all into their streams and calls `meanwhile` when it has to wait for the device; what that throws ends the issue.
-  uint64_t begin(const Call& call, StreamPlan& plan, const std::function<void()>& meanwhile);
-  bool passed(uint64_t turn) { return meeting_->passed(turn, std::chrono::microseconds(has_channels() ? 20 : 1000)); }
+  uint64_t begin(const StreamCall& call, StreamPlan& plan, const std::function<void()>& meanwhile);
+  bool passed(uint64_t turn) {
+    return rendezvous_->passed(turn, std::chrono::microseconds(has_channels() ? 20 : 1000));
+  }
   // Gives up the begun call; waits for the rank whose thread is putting it into the stream, but not for ever.
   void leave(const Failure& why);
-  std::string missing() { return meeting_->missing(); }
-  std::optional<uint32_t> silent_issuer(uint64_t ns) { return meeting_->issuer(std::chrono::nanoseconds(ns)); }
+  std::string missing() { return rendezvous_->missing(); }
+  std::optional<uint32_t> silent_issuer(uint64_t ns) { return rendezvous_->issuer(std::chrono::nanoseconds(ns)); }
   // Was a call given up whose work another rank's thread is still putting into the stream? It uses what this one has.
-  bool is_left_behind() { return left_behind_ && meeting_->issuer(); }
+  bool is_left_behind() { return left_behind_ && rendezvous_->issuer(); }
   // Did the device take the begun call as one launch?
   bool fused() const { return launch_.fused; }
   // Is the begun call being recorded for later replays? Then nothing of it runs now.
@@ -185,8 +188,8 @@ class StreamRunner {
     tutti_request* request = nullptr;
     DeviceMemory where;
     void* stream = nullptr;
-    tutti_mark* begin = nullptr;
-    tutti_mark* end = nullptr;
+    tutti_event* begin = nullptr;
+    tutti_event* end = nullptr;
     // What it sends is on its way when so many fragments of a channel are: the stream only fills slots.
     std::vector<std::pair<const StreamChannel*, uint64_t>> sends;
     uint64_t commands = 0;  // that may be in the device's queue
@@ -213,47 +216,47 @@ class StreamRunner {
     return *channels_.at({traffic.peer, traffic.lane, traffic.outgoing});
   }
   // Of sends and receives.
-  StreamChannel& channel(uint32_t peer, bool outgoing) const { return *channels_.at({peer, place_.lanes, outgoing}); }
+  StreamChannel& channel(uint32_t peer, bool outgoing) const { return *channels_.at({peer, setup_.lanes, outgoing}); }
   bool is_far(const Transfer& transfer) const { return transfer.bytes && !is_local(transfer.peer); }
   void expect_ways(size_t ways);
   StreamSlot slot_of(uint32_t way, uint64_t number) const;
   void require_mapped(const StreamPlan& plan) const;
-  void copy_to_output(const Call& call, const StreamPlan& plan);
-  void open_all(const Call& call, StreamPlan& plan, const Until& until);
+  void copy_to_output(const StreamCall& call, const StreamPlan& plan);
+  void open_all(const StreamCall& call, StreamPlan& plan, const Until& until);
   Schedule schedule_with_levels(const tutti_algorithm& algorithm, const Shape& shape, uint64_t& hash) const;
   std::unique_ptr<StreamPlan> bind(const Shape& shape, bool in_windows) const;
   void wait_for_peers(const DeviceMemory& where, const std::string& what, const Until& until,
                       const std::function<bool()>& enough);
-  bool may_fuse(const Call& call, const StreamPlan& plan) const;
+  bool may_fuse(const StreamCall& call, const StreamPlan& plan) const;
   // Opens what is missing of these ways; returns what carries them, "mapped+tcp".
   std::string open_ways(const DeviceMemory& where, const std::string& what, const std::vector<StreamTraffic>& traffic,
                         const Until& until);
   void open_missing(const DeviceMemory& where, const std::string& what, const std::vector<StreamTraffic>& traffic,
                     const Until& until);
-  bool is_local(uint32_t rank) const { return place_.topology->same_process(rank, place_.rank); }
+  bool is_local(uint32_t rank) const { return setup_.topology->same_process(rank, setup_.rank); }
   // Runs what may wait for the whole device; `idle` waits until nothing is pending there.
   void synchronise(const std::function<void()>& idle, const std::function<void()>& body);
   // The same without waiting for long: false where something stays pending.
   bool synchronise_soon(const std::function<void()>& body);
   void release_memory();
-  void release_marks();
+  void release_events();
   StreamWay way(uint32_t from, uint32_t to, bool in_windows) const;
   void require_scratch(const DeviceMemory& where, uint64_t bytes, const std::function<void()>& idle);
   void replace_scratch(const DeviceMemory& where, uint64_t bytes);
-  tutti_mark* take_mark(const DeviceMemory& where);
-  tutti_status poll(const Operation& operation, tutti_mark* mark) const;
+  tutti_event* take_event(const DeviceMemory& where);
+  tutti_status poll(const Operation& operation, tutti_event* event) const;
   void retire(Operation& operation);
-  void begin_operation(const Call& call);
+  void begin_operation(const StreamCall& call);
   void add_begun();
   void be_stuck(const std::string& why);
   // May the device still touch the memory of calls that have failed?
   bool is_in_use();
 
-  Place place_;
+  Setup setup_;
   DeviceGate::User gate_;
   std::vector<uint32_t> local_;  // ranks of this process
-  std::shared_ptr<StreamMeeting> meeting_;
-  std::shared_ptr<StreamBoard> board_;
+  std::shared_ptr<LocalRendezvous> rendezvous_;
+  std::shared_ptr<Handovers> handovers_;
   // Forms are by whether the rank's call is in place, in which ranks may differ in one call. All but those in windows
   // use the same channels.
   struct Plans {
@@ -267,11 +270,11 @@ class StreamRunner {
     } in_windows[2];
   };
   // Places of the call in windows, where all of its deciding buffers lie in windows that are used in place.
-  WindowPlaces find_places(const Call& call, const Plan& plan);
-  Plans::InWindows& settle(const Call& call, Plans& plans, const Gather& gather, const Until& until);
-  void settle_all(const Call& call, Plans& plans, const Gather& gather, const Until& until);
+  WindowPlaces find_places(const StreamCall& call, const Plan& plan);
+  Plans::InWindows& settle(const StreamCall& call, Plans& plans, const Gather& gather, const Until& until);
+  void settle_all(const StreamCall& call, Plans& plans, const Gather& gather, const Until& until);
   // The application wants windows to be read in place. Each reason is told once in a row.
-  void tell_why_not_in_place(const Call& call, const std::string& why);
+  void tell_why_not_in_place(const StreamCall& call, const std::string& why);
   // By shapes as all ranks have them: so all drop the same plans at the same call, and what one can record all can.
   std::unordered_map<Shape, Plans, ShapeHash> plans_;
   uint64_t plan_clock_ = 0;
@@ -288,20 +291,20 @@ class StreamRunner {
   bool recorded_ = false;
   bool scratch_captured_ = false;    // a graph has its address
   std::vector<void*> captured_;      // former scratch that graphs have addresses of
-  std::vector<tutti_mark*> spare_;   // for use within an issue
-  std::vector<tutti_mark*> free_;    // for operations' ends
-  size_t marks_ = 0;                 // made for them
+  std::vector<tutti_event*> spare_;  // for use within an issue
+  std::vector<tutti_event*> free_;   // for operations' ends
+  size_t events_ = 0;                // made for them
   size_t most_ways_ = 0;             // of any collective so far
   std::list<Operation> operations_;  // pending, oldest first
   std::list<Operation> idle_;        // nodes for later ones
-  tutti_mark* last_end_ = nullptr;   // of the newest operation
+  tutti_event* last_end_ = nullptr;  // of the newest operation
   void* last_stream_ = nullptr;
   uint64_t queued_ = 0;        // sum of operations' commands
   StreamLaunch launch_;        // of the call being issued
   std::vector<OpenWay> ways_;  // of its plan's traffic
   StreamExchange exchange_;
   std::vector<std::string_view> carriers_;  // while they are told
-  StreamWriter writer_;                     // for exchanges: collectives are written at the meeting
+  StreamWriter writer_;                     // for exchanges: collectives are written at the rendezvous
   std::set<uint32_t> readable_;             // devices, by this rank's
   Operation begun_;
   bool begins_ = false;  // begun_ is neither issued nor failed
@@ -312,7 +315,7 @@ class StreamRunner {
   bool stuck_ = false;                 // nothing tells when the device has come to the end of a failed call
   std::string untold_;                 // why, until an error has said so: "; ..."
   bool left_behind_ = false;           // a call was given up while another rank's thread put it into the stream
-  bool marks_are_out_ = false;         // streams of other ranks may still wait for marks of this one
+  bool events_are_out_ = false;        // streams of other ranks may still wait for events of this one
 };
 
 }  // namespace tutti::core

@@ -27,7 +27,7 @@ constexpr uint32_t most_ranks_without_levels = 256;
 }  // namespace
 
 StreamWay StreamRunner::way(uint32_t from, uint32_t to, bool in_windows) const {
-  if (place_.topology->same_process(from, to)) return {};
+  if (setup_.topology->same_process(from, to)) return {};
   if (in_windows) return Windows::way();
   return {StreamChannel::slot_bytes, StreamChannel::slots};
 }
@@ -37,14 +37,14 @@ StreamWay StreamRunner::way(uint32_t from, uint32_t to, bool in_windows) const {
 Schedule StreamRunner::schedule_with_levels(const tutti_algorithm& algorithm, const Shape& shape,
                                             uint64_t& hash) const {
   const uint64_t block_bytes = shape.count * (shape.dtype ? dtype_bytes(shape.dtype) : 1);
-  Problem problem = place_.selector->problem(algorithm, shape.collective, shape.root, block_bytes);
+  Problem problem = setup_.selector->problem(algorithm, shape.collective, shape.root, block_bytes);
   std::string error;
   const auto require = [&](tutti_status status) {
     if (status < 0) throw Failure(status, fmt::format("algorithm {}: {}", algorithm.name, error));
   };
   problem.in_place.assign(problem.nranks, shape.in_place != 0);
   Schedule own;
-  require(build_schedule(algorithm, make_query(problem, place_.rank), &own, &error));
+  require(build_schedule(algorithm, make_query(problem, setup_.rank), &own, &error));
   hash = schedule_hash(own);
   if (own.has_levels()) return own;
   if (problem.nranks > most_ranks_without_levels)
@@ -59,23 +59,23 @@ Schedule StreamRunner::schedule_with_levels(const tutti_algorithm& algorithm, co
   }
   problem.in_place.clear();
   if (error = give_levels(problem, forms); !error.empty()) require(TUTTI_INTERNAL);
-  return std::move(forms[shape.in_place != 0][place_.rank]);
+  return std::move(forms[shape.in_place != 0][setup_.rank]);
 }
 
 std::unique_ptr<StreamPlan> StreamRunner::bind(const Shape& shape, bool in_windows) const {
   const uint32_t element_bytes = shape.dtype ? dtype_bytes(shape.dtype) : 1;
-  const Candidate choice = place_.selector->choose(shape, true);
+  const Candidate choice = setup_.selector->choose(shape, true);
   uint64_t hash = 0;
   const Schedule schedule = schedule_with_levels(*choice.algorithm, shape, hash);
   // Where streams read each other's buffers slices gain nothing. A chunk that half of the slots hold is not cut: in
   // slices the call would have more commands than the device's queue takes, and would wait for other processes.
   constexpr uint64_t uncut = StreamChannel::slots / 2 * StreamChannel::slot_bytes;
   const uint64_t slices =
-      has_channels() && !in_windows ? place_.selector->slices_of(schedule, shape.count, element_bytes, uncut) : 1;
+      has_channels() && !in_windows ? setup_.selector->slices_of(schedule, shape.count, element_bytes, uncut) : 1;
   auto plan = std::make_unique<StreamPlan>(
-      bind_stream_plan(schedule, shape, slices, place_.topology->nranks(), place_.rank, *place_.links,
+      bind_stream_plan(schedule, shape, slices, setup_.topology->nranks(), setup_.rank, *setup_.links,
                        [this, in_windows](uint32_t peer, bool outgoing) {
-                         return outgoing ? way(place_.rank, peer, in_windows) : way(peer, place_.rank, in_windows);
+                         return outgoing ? way(setup_.rank, peer, in_windows) : way(peer, setup_.rank, in_windows);
                        }));
   plan->plan.algorithm = choice.algorithm->name;
   plan->plan.schedule_hash = hash;
@@ -88,14 +88,14 @@ std::unique_ptr<StreamPlan> StreamRunner::bind(const Shape& shape, bool in_windo
 void StreamRunner::prepare(const std::function<void()>& idle) {
   if (prepared_) return;
   synchronise(idle, [this] {
-    const DeviceTables& tables = place_.device.tables;
-    if (const tutti_status status = tables.executor->prepare(tables.executor->self, place_.device.device); status < 0)
+    const DeviceTables& tables = setup_.device.tables;
+    if (const tutti_status status = tables.executor->prepare(tables.executor->self, setup_.device.device); status < 0)
       throw Failure(status, fmt::format("device {}: {}", tables.memory->name, take_plugin_error()));
   });
   prepared_ = true;
 }
 
-StreamPlan& StreamRunner::find_plan(const Call& call, const std::function<void()>& idle) {
+StreamPlan& StreamRunner::find_plan(const StreamCall& call, const std::function<void()>& idle) {
   prepare(idle);
   const Shape shape = common(call.shape);
   if (plans_.size() >= most_plans && !plans_.contains(shape))
@@ -110,11 +110,11 @@ StreamPlan& StreamRunner::find_plan(const Call& call, const std::function<void()
   return *plan;
 }
 
-// A launch that waits by itself keeps processors of the device busy: it is for words that other devices set. Those of
+// A launch that waits by itself keeps processors of the device busy: it is for flags that other devices set. Those of
 // staged channels are set by threads of this process, which move bytes at a network's pace and may themselves be held
 // up by what the application calls of the device's driver.
-bool StreamRunner::may_fuse(const Call& call, const StreamPlan& plan) const {
-  return fuses_ && place_.topology->has_device_to_itself(place_.rank) &&
+bool StreamRunner::may_fuse(const StreamCall& call, const StreamPlan& plan) const {
+  return fuses_ && setup_.topology->has_device_to_itself(setup_.rank) &&
          TUTTI_HAS(tutti_executor, call.where.tables.executor, enqueue_fused) && !plan.traffic.empty() &&
          plan.bytes <= most_fused_bytes && plan.steps.size() <= most_fused_steps &&
          std::ranges::all_of(plan.traffic, [&](const StreamTraffic& traffic) {
@@ -122,7 +122,7 @@ bool StreamRunner::may_fuse(const Call& call, const StreamPlan& plan) const {
          });
 }
 
-void StreamRunner::open_channels(const Call& call, StreamPlan& plan, const Until& until) {
+void StreamRunner::open_channels(const StreamCall& call, StreamPlan& plan, const Until& until) {
   if (call.capturing && !plan.open && !plans_.at(common(call.shape)).open)
     throw Failure(TUTTI_NOT_SUPPORTED,
                   "the stream is being captured, and the call goes through slots that no earlier one has opened: then "
@@ -131,7 +131,7 @@ void StreamRunner::open_channels(const Call& call, StreamPlan& plan, const Until
   if (call.capturing && !plan.windows) require_mapped(plan);
 }
 
-void StreamRunner::open_all(const Call& call, StreamPlan& plan, const Until& until) {
+void StreamRunner::open_all(const StreamCall& call, StreamPlan& plan, const Until& until) {
   plan.plan.transports = open_ways(call.where, collective_name(call.shape.collective), plan.traffic, until);
   plan.channels.clear();
   for (const StreamTraffic& traffic : plan.traffic) plan.channels.push_back(&channel(traffic));
@@ -153,12 +153,12 @@ std::string StreamRunner::open_ways(const DeviceMemory& where, const std::string
 
 void StreamRunner::open_missing(const DeviceMemory& where, const std::string& what,
                                 const std::vector<StreamTraffic>& traffic, const Until& until) {
-  ChannelOpening::Place place{where.tables,    where.device,  place_.rank,  place_.first_lane, place_.links,
-                              place_.topology, memory_.get(), place_.named, place_.in_host,    &told_};
+  ChannelOpening::Setup setup{where.tables,    where.device,  setup_.rank,  setup_.first_lane, setup_.links,
+                              setup_.topology, memory_.get(), setup_.named, setup_.in_host,    &told_};
   std::optional<ChannelOpening> opening;
   bool open = false;
   const auto advance = [&] {
-    if (!opening) opening.emplace(place, traffic, &channels_);
+    if (!opening) opening.emplace(setup, traffic, &channels_);
     open = opening->advance();
   };
   wait_for_peers(where, what, until, [&] { return gate_.try_run(advance) && open; });
@@ -177,17 +177,17 @@ void StreamRunner::wait_for_peers(const DeviceMemory& where, const std::string& 
   opening_.clear();
 }
 
-void StreamRunner::open_channels(const Call& call, const std::vector<Transfer>& transfers, const Until& until) {
+void StreamRunner::open_channels(const StreamCall& call, const std::vector<Transfer>& transfers, const Until& until) {
   const auto is_open = [this](const Transfer& transfer) {
-    return !is_far(transfer) || (channels_.contains({transfer.peer, place_.lanes, true}) &&
-                                 channels_.contains({transfer.peer, place_.lanes, false}));
+    return !is_far(transfer) || (channels_.contains({transfer.peer, setup_.lanes, true}) &&
+                                 channels_.contains({transfer.peer, setup_.lanes, false}));
   };
   if (std::ranges::all_of(transfers, is_open)) return;
   std::vector<StreamTraffic> traffic;
   std::set<uint32_t> peers;
   for (const Transfer& transfer : transfers)
     if (is_far(transfer) && peers.insert(transfer.peer).second)
-      for (const bool outgoing : {true, false}) traffic.push_back({transfer.peer, place_.lanes, outgoing, {}});
+      for (const bool outgoing : {true, false}) traffic.push_back({transfer.peer, setup_.lanes, outgoing, {}});
   open_missing(call.where, transfers.size() == 1 ? text_of(transfers[0]) : "exchange", traffic, until);
 }
 
@@ -204,7 +204,7 @@ void StreamRunner::add_carriers(const std::vector<Transfer>& transfers, std::str
 
 // A replay is known to the devices alone: whatever it uses has to be there before, and no host may have a part in it.
 // All ranks come to the same answer by themselves: one that recorded the call alone would wait for ever in the replay.
-void StreamRunner::require_recordable(const Call& call) {
+void StreamRunner::require_recordable(const StreamCall& call) {
   if (!has_channels()) return;
   const auto refuse = [](const char* how) {
     throw Failure(TUTTI_NOT_SUPPORTED,
@@ -226,7 +226,7 @@ void StreamRunner::require_recordable(const Call& call) {
 }
 
 void StreamRunner::require_mapped(const StreamPlan& plan) const {
-  const auto& host_of = place_.topology->host_of_rank();
+  const auto& host_of = setup_.topology->host_of_rank();
   if (const auto far = std::ranges::find_if(host_of, [&](uint32_t host) { return host != host_of[0]; });
       far != host_of.end())
     throw Failure(
@@ -246,16 +246,16 @@ void StreamRunner::require_mapped(const StreamPlan& plan) const {
 
 // ---- Windows ----
 
-WindowPlaces StreamRunner::find_places(const Call& call, const Plan& plan) {
+WindowPlaces StreamRunner::find_places(const StreamCall& call, const Plan& plan) {
   WindowPlaces places;
   const uint32_t deciding = deciding_buffers(call.shape);
-  if (!has_channels() || !place_.windows || place_.windows->empty() || !deciding) return {};
+  if (!has_channels() || !setup_.windows || setup_.windows->empty() || !deciding) return {};
   for (const uint32_t buffer : {TUTTI_BUFFER_IN, TUTTI_BUFFER_OUT}) {
     if (!(deciding >> buffer & 1)) continue;
     const bool is_in = buffer == TUTTI_BUFFER_IN;
     const void* const address = is_in ? call.in : call.out;
     const uint64_t bytes = is_in ? plan.in_bytes : plan.out_bytes;
-    const tutti_window* window = find_window(*place_.windows, address, bytes);
+    const tutti_window* window = find_window(*setup_.windows, address, bytes);
     if (!window || !bytes || window->where.tables.memory != call.where.tables.memory) return {};
     if (classify(call.where.tables, address).buffer_id != window->buffer_id)
       throw Failure(TUTTI_INVALID_ARGUMENT,
@@ -272,7 +272,8 @@ WindowPlaces StreamRunner::find_places(const Call& call, const Plan& plan) {
   return places;
 }
 
-StreamPlan& StreamRunner::choose_form(const Call& call, StreamPlan& plan, const Gather& gather, const Until& until) {
+StreamPlan& StreamRunner::choose_form(const StreamCall& call, StreamPlan& plan, const Gather& gather,
+                                      const Until& until) {
   if (!places_.any()) return plan;
   Plans& plans = plans_.at(common(call.shape));
   Plans::InWindows& found = settle(call, plans, gather, until);
@@ -283,7 +284,7 @@ StreamPlan& StreamRunner::choose_form(const Call& call, StreamPlan& plan, const 
 }
 
 // Where a root may be in place alone, both of its forms are settled at once.
-StreamRunner::Plans::InWindows& StreamRunner::settle(const Call& call, Plans& plans, const Gather& gather,
+StreamRunner::Plans::InWindows& StreamRunner::settle(const StreamCall& call, Plans& plans, const Gather& gather,
                                                      const Until& until) {
   Plans::InWindows& mine = plans.in_windows[call.shape.in_place != 0];
   if (mine.settled) return mine;
@@ -367,9 +368,9 @@ std::shared_ptr<WindowTable> table_of(const StreamPlan& plan, uint32_t rank, con
 
 // All ranks meet twice: to tell each other what they send and which scratch they need, and then whether all could map
 // the scratch. If one rank refuses, all do.
-void StreamRunner::settle_all(const Call& call, Plans& plans, const Gather& gather, const Until& until) {
+void StreamRunner::settle_all(const StreamCall& call, Plans& plans, const Gather& gather, const Until& until) {
   std::vector<uint32_t> variants{call.shape.in_place != 0};
-  if (has_root(call.shape.collective) && call.shape.root == place_.rank) variants = {0, 1};
+  if (has_root(call.shape.collective) && call.shape.root == setup_.rank) variants = {0, 1};
   std::unique_ptr<StreamPlan> made[2];
   Settlement mine;
   const auto attempt = [](std::string& why, const std::function<void()>& body) {
@@ -384,15 +385,15 @@ void StreamRunner::settle_all(const Call& call, Plans& plans, const Gather& gath
       Shape shape = call.shape;
       shape.in_place = shape.collective == TUTTI_BROADCAST || in_place;
       made[in_place] = bind(shape, true);
-      auto sent = window_messages(*made[in_place], *place_.topology, place_.rank);
+      auto sent = window_messages(*made[in_place], *setup_.topology, setup_.rank);
       if (in_place != variants.front() && !std::ranges::equal(sent, mine.sent))
         throw Failure(TUTTI_NOT_SUPPORTED, "the schedule sends other bytes where the root is in place");
       mine.sent = std::move(sent);
       mine.scratch = std::max(mine.scratch, made[in_place]->plan.scratch_bytes);
     }
-    if (mine.scratch > place_.scratch_limit)
+    if (mine.scratch > setup_.scratch_limit)
       throw Failure(TUTTI_NO_RESOURCES, fmt::format("it would take scratch of {} bytes, more than the limit of {}",
-                                                    mine.scratch, place_.scratch_limit));
+                                                    mine.scratch, setup_.scratch_limit));
   });
   if (mine.scratch <= windows_->scratch_bytes()) mine.scratch = 0;  // it stays
   const auto texts = gather(mine.encode());
@@ -410,7 +411,7 @@ void StreamRunner::settle_all(const Call& call, Plans& plans, const Gather& gath
     std::string own = windows_->offer_scratch(scratch, until);
     for (const uint32_t in_place : variants)
       attempt(own, [&] {
-        made[in_place]->windows = table_of(*made[in_place], place_.rank, all, places_,
+        made[in_place]->windows = table_of(*made[in_place], setup_.rank, all, places_,
                                            [&](uint32_t peer) { return windows_->offered_bytes(peer); });
       });
     why = first_refusal(gather(own));
@@ -431,11 +432,11 @@ std::string StreamRunner::share(tutti_window& window, const Until& until) { retu
 
 void StreamRunner::drop(tutti_window& window, const Until& until) { windows_->drop(window, until); }
 
-void StreamRunner::tell_why_not_in_place(const Call& call, const std::string& why) {
+void StreamRunner::tell_why_not_in_place(const StreamCall& call, const std::string& why) {
   if (why == not_in_place_ || !log_enabled(TUTTI_LOG_INFO)) return;
   not_in_place_ = why;
   log(TUTTI_LOG_INFO, call.where.tables.memory->name,
-      fmt::format("rank {}: windows of {} are not read in place: {}", place_.rank,
+      fmt::format("rank {}: windows of {} are not read in place: {}", setup_.rank,
                   collective_name(call.shape.collective), why));
 }
 

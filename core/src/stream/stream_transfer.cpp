@@ -14,23 +14,23 @@ using Stage = Handover::Stage;
 
 // ---- Within a process --------------------------------------------------------------------------------------
 
-std::shared_ptr<StreamBoard> StreamBoard::of(uint64_t id) {
+std::shared_ptr<Handovers> Handovers::of(uint64_t id) {
   static std::mutex mutex;
-  static auto* boards = new std::map<uint64_t, std::weak_ptr<StreamBoard>>();
+  static auto* boards = new std::map<uint64_t, std::weak_ptr<Handovers>>();
   const std::lock_guard lock(mutex);
   std::erase_if(*boards, [](const auto& entry) { return entry.second.expired(); });
-  std::weak_ptr<StreamBoard>& kept = (*boards)[id];
-  if (auto board = kept.lock()) return board;
-  auto made = std::make_shared<StreamBoard>();
+  std::weak_ptr<Handovers>& kept = (*boards)[id];
+  if (auto handovers = kept.lock()) return handovers;
+  auto made = std::make_shared<Handovers>();
   kept = made;
   return made;
 }
 
-void StreamBoard::require_hope() const {
+void Handovers::require_hope() const {
   if (failure_) throw *failure_;
 }
 
-Handover* StreamBoard::offer(uint32_t from, uint32_t to, const std::byte* data, uint32_t device, tutti_mark* ready) {
+Handover* Handovers::offer(uint32_t from, uint32_t to, const std::byte* data, uint32_t device, tutti_event* ready) {
   const std::lock_guard lock(mutex_);
   require_hope();
   Handover& made = handovers_.take();
@@ -40,7 +40,7 @@ Handover* StreamBoard::offer(uint32_t from, uint32_t to, const std::byte* data, 
   return &made;
 }
 
-Handover* StreamBoard::take(uint32_t from, uint32_t to) {
+Handover* Handovers::take(uint32_t from, uint32_t to) {
   const std::lock_guard lock(mutex_);
   require_hope();
   auto& offers = offers_[{from, to}];
@@ -51,29 +51,29 @@ Handover* StreamBoard::take(uint32_t from, uint32_t to) {
   return &taken;
 }
 
-void StreamBoard::close(Handover& handover) {
+void Handovers::close(Handover& handover) {
   const std::lock_guard lock(mutex_);
   taken_.remove(handover);
   handovers_.give_back(handover);
 }
 
-void StreamBoard::advance(Handover& handover, Stage stage, tutti_mark* done) {
+void Handovers::advance(Handover& handover, Stage stage, tutti_event* done) {
   const std::lock_guard lock(mutex_);
-  // A rank that uses the other's mark has to say when it is done with it, whatever has happened meanwhile.
+  // A rank that uses the other's event has to say when it is done with it, whatever has happened meanwhile.
   if (stage != Stage::fetched && stage != Stage::settled) require_hope();
   handover.stage = std::max(handover.stage, stage);  // its sender may have left
   if (done) handover.done = done;
   changed_.notify_all();
 }
 
-bool StreamBoard::reached(const Handover& handover, Stage stage, std::chrono::microseconds patience) {
+bool Handovers::reached(const Handover& handover, Stage stage, std::chrono::microseconds patience) {
   std::unique_lock lock(mutex_);
   changed_.wait_for(lock, patience, [&] { return handover.stage >= stage || failure_; });
   require_hope();
   return handover.stage >= stage;
 }
 
-std::string StreamBoard::leave(uint32_t rank, const Failure& why, std::chrono::microseconds patience) {
+std::string Handovers::leave(uint32_t rank, const Failure& why, std::chrono::microseconds patience) {
   std::unique_lock lock(mutex_);
   if (!failure_)
     failure_ = std::make_unique<Failure>(
@@ -99,12 +99,12 @@ std::string StreamBoard::leave(uint32_t rank, const Failure& why, std::chrono::m
   return fmt::format("{}", fmt::join(slow, ", "));
 }
 
-Stage StreamBoard::stage_of(const Handover& handover) {
+Stage Handovers::stage_of(const Handover& handover) {
   const std::lock_guard lock(mutex_);
   return handover.stage;
 }
 
-std::mutex& StreamBoard::filling(void* stream) {
+std::mutex& Handovers::filling(void* stream) {
   const std::lock_guard lock(mutex_);
   return filling_[stream];
 }
@@ -131,8 +131,8 @@ class ExchangeIssue {
   }
 
   void run() {
-    if (exchange_.after) writer_.mark(0, TUTTI_COMMAND_AFTER, exchange_.after);
-    writer_.mark(0, TUTTI_COMMAND_MARK, exchange_.begin);
+    if (exchange_.after) writer_.event(0, TUTTI_COMMAND_AFTER, exchange_.after);
+    writer_.event(0, TUTTI_COMMAND_RECORD, exchange_.begin);
     for_each_own(*exchange_.transfers, exchange_.rank, [this](const Transfer& send, const Transfer& receive) {
       if (send.bytes) writer_.copy(0, receive.data, send.data, send.bytes);
     });
@@ -142,7 +142,7 @@ class ExchangeIssue {
     find_fragments();
     for (const Fragment& fragment : exchange_.fragments) carry_out(fragment);
     if (exchange_.paced && !exchange_.fragments.empty()) writer_.drain(0);
-    writer_.mark(0, TUTTI_COMMAND_MARK, exchange_.end);
+    writer_.event(0, TUTTI_COMMAND_RECORD, exchange_.end);
     writer_.flush(0);
     exchange_.commands = writer_.commands(0);
   }
@@ -150,10 +150,10 @@ class ExchangeIssue {
   // It has failed. A thread that waits for the end of the stream waits for the copies of what it sends, too.
   void give_up(const Failure& why) {
     writer_.drop(0);
-    exchange_.read_by = exchange_.board->leave(exchange_.rank, why, leaving_limit);
+    exchange_.read_by = exchange_.handovers->leave(exchange_.rank, why, leaving_limit);
     for (Handover* handover : exchange_.sent) {
       if (!handover) continue;
-      const Stage stage = exchange_.board->stage_of(*handover);
+      const Stage stage = exchange_.handovers->stage_of(*handover);
       if (stage < Stage::fetched || stage == Stage::settled) continue;
       try {
         await_copy(*handover);
@@ -161,7 +161,7 @@ class ExchangeIssue {
         writer_.drop(0);
         exchange_.read_by += fmt::format("{}{}", exchange_.read_by.empty() ? "" : ", ", handover->to);
       }
-      exchange_.board->advance(*handover, Stage::settled);
+      exchange_.handovers->advance(*handover, Stage::settled);
     }
     if (!exchange_.read_by.empty()) exchange_.read_by = "rank " + exchange_.read_by;
     exchange_.commands = writer_.commands(0);
@@ -180,44 +180,44 @@ class ExchangeIssue {
   }
 
   void hand_over() {
-    StreamBoard& board = *exchange_.board;
+    Handovers& handovers = *exchange_.handovers;
     for (const Transfer& transfer : *exchange_.transfers)
       if (transfer.sending && is_near(transfer))
         exchange_.sent.push_back(
-            board.offer(exchange_.rank, transfer.peer, transfer.data, exchange_.device, exchange_.begin));
+            handovers.offer(exchange_.rank, transfer.peer, transfer.data, exchange_.device, exchange_.begin));
     for (const Transfer& transfer : *exchange_.transfers)
       if (!transfer.sending && is_near(transfer)) exchange_.received.push_back(fetch(transfer));
     for (Handover*& handover : exchange_.sent) {
       wait_for(Awaits::receiving, handover->to);
       until(*handover, Stage::fetched);
-      board.advance(*handover, Stage::answered);
+      handovers.advance(*handover, Stage::answered);
       await_copy(*handover);
-      board.advance(*std::exchange(handover, nullptr), Stage::settled);
+      handovers.advance(*std::exchange(handover, nullptr), Stage::settled);
     }
-    // Its marks are this rank's own again.
+    // Its events are this rank's own again.
     for (Handover* handover : exchange_.received) {
       wait_for(Awaits::going_on, handover->from);
       until(*handover, Stage::settled);
-      board.close(*handover);
+      handovers.close(*handover);
     }
   }
 
   Handover* fetch(const Transfer& transfer) {
     wait_for(Awaits::sending, transfer.peer);
     Handover* handover = nullptr;
-    while (!(handover = exchange_.board->take(transfer.peer, exchange_.rank))) meanwhile_();
+    while (!(handover = exchange_.handovers->take(transfer.peer, exchange_.rank))) meanwhile_();
     if (handover->device != exchange_.device && !exchange_.readable->contains(handover->device))
       enable(handover->device, transfer.peer);
-    writer_.mark(0, TUTTI_COMMAND_AFTER, handover->ready);
+    writer_.event(0, TUTTI_COMMAND_AFTER, handover->ready);
     writer_.copy(0, transfer.data, handover->data, transfer.bytes);
-    tutti_mark* done = writer_.mark_end(0);
+    tutti_event* done = writer_.event_end(0);
     writer_.flush(0);
-    exchange_.board->advance(*handover, Stage::fetched, done);
+    exchange_.handovers->advance(*handover, Stage::fetched, done);
     return handover;
   }
 
   void await_copy(const Handover& handover) {
-    writer_.mark(0, TUTTI_COMMAND_AFTER, handover.done);
+    writer_.event(0, TUTTI_COMMAND_AFTER, handover.done);
     writer_.flush(0);
   }
 
@@ -230,7 +230,7 @@ class ExchangeIssue {
   }
 
   void until(const Handover& handover, Stage stage) const {
-    while (!exchange_.board->reached(handover, stage, patience)) meanwhile_();
+    while (!exchange_.handovers->reached(handover, stage, patience)) meanwhile_();
   }
 
   StreamChannel* far_channel(const Transfer& transfer) const {
@@ -264,11 +264,11 @@ class ExchangeIssue {
       writer_.drain(0);
       while (!channel.may_go_on(k)) meanwhile_();
     }
-    writer_.word(0, TUTTI_COMMAND_WAIT, channel.awaited(k), 1);
-    writer_.word(0, TUTTI_COMMAND_WRITE, channel.awaited(k), 0);
+    writer_.flag(0, TUTTI_COMMAND_WAIT, channel.awaited(k), 1);
+    writer_.flag(0, TUTTI_COMMAND_WRITE, channel.awaited(k), 0);
     auto* slot = static_cast<std::byte*>(channel.slot(k));
     writer_.copy(0, fragment.put ? slot : fragment.data, fragment.put ? fragment.data : slot, fragment.bytes);
-    writer_.word(0, TUTTI_COMMAND_WRITE, channel.told(k), 1);
+    writer_.flag(0, TUTTI_COMMAND_WRITE, channel.told(k), 1);
     if (writer_.collected(0) < std::max<uint64_t>(exchange_.most_queued / 4, 1)) return;
     writer_.drain(exchange_.most_queued - exchange_.most_queued / 4);
   }

@@ -4,14 +4,14 @@
 // (point_to_point.hpp), in the call within a process and otherwise at any time. Each side moves the bytes that it was
 // called for, whatever the other's call says: sides that differ end the communicator, and touch nothing else.
 //
-// Within a process the receiver's stream copies out of the sender's memory, ordered by marks. Every rank fills its own
-// stream, and a mark is waited for once it is set:
+// Within a process the receiver's stream copies out of the sender's memory, ordered by events. Every rank fills its own
+// stream, and an event is waited for once it is set:
 //
-//   sender     mark "ready"                                             wait for "done"
-//   receiver                  wait for "ready", copy, mark "done"
+//   sender     event "ready"                                             wait for "done"
+//   receiver                  wait for "ready", copy, event "done"
 //
-// The board is where the two tell each other. A rank first offers all that it sends, then takes all that it receives,
-// then waits for its receivers; so whatever the ranks' groups are, none waits for a peer that waits for it.
+// The handovers is where the two tell each other. A rank first offers all that it sends, then takes all that it
+// receives, then waits for its receivers; so whatever the ranks' groups are, none waits for a peer that waits for it.
 //
 // Between processes messages go through channels (stream_channel.hpp), as fragments of a slot. All that a group sends
 // one way counts as one message. Fragment f of a way is fetched at level 2f + 1 and put at level max(0, 2 (f - s) + 2),
@@ -42,29 +42,29 @@
 
 namespace tutti::core {
 
-// One message between ranks of a process. It is the board's.
+// One message between ranks of a process. It is the handovers's.
 struct Handover {
   enum class Stage { offered, taken, fetched, answered, settled };
   uint32_t from = 0, to = 0;
   const std::byte* data = nullptr;
   uint32_t device = 0;           // of the sender
-  tutti_mark* ready = nullptr;   // the sender's
-  tutti_mark* done = nullptr;    // the receiver's, behind its copy; from `fetched` on
-  Stage stage = Stage::offered;  // taken, answered: its receiver, its sender uses the other's mark
+  tutti_event* ready = nullptr;  // the sender's
+  tutti_event* done = nullptr;   // the receiver's, behind its copy; from `fetched` on
+  Stage stage = Stage::offered;  // taken, answered: its receiver, its sender uses the other's event
   Handover *next = nullptr, *previous = nullptr;
 };
 
 // Where the ranks of a process hand over. All functions: any thread.
-class StreamBoard {
+class Handovers {
  public:
-  // The board of communicator `id` in this process, made by whoever comes first.
-  static std::shared_ptr<StreamBoard> of(uint64_t id);
+  // The handovers of communicator `id` in this process, made by whoever comes first.
+  static std::shared_ptr<Handovers> of(uint64_t id);
 
-  Handover* offer(uint32_t from, uint32_t to, const std::byte* data, uint32_t device, tutti_mark* ready);
+  Handover* offer(uint32_t from, uint32_t to, const std::byte* data, uint32_t device, tutti_event* ready);
   // The oldest offer of the pair that was not taken; nullptr: there is none yet. It counts as taken.
   Handover* take(uint32_t from, uint32_t to);
   // Throws the Failure of whoever gave up. Its sender forgets it when it is settled.
-  void advance(Handover& handover, Handover::Stage stage, tutti_mark* done = nullptr);
+  void advance(Handover& handover, Handover::Stage stage, tutti_event* done = nullptr);
   // Its receiver has seen that it is settled, and forgets it.
   void close(Handover& handover);
   // Has it come that far? Waits at most so long. Throws as advance().
@@ -105,15 +105,15 @@ struct StreamExchange {
   DeviceTables tables;
   uint32_t device = 0;
   void* stream = nullptr;
-  tutti_mark* after = nullptr;  // what it has to come after, or nullptr
-  tutti_mark* begin = nullptr;
-  tutti_mark* end = nullptr;
-  std::vector<tutti_mark*>* spare = nullptr;  // marks for use within; made as needed, kept by the owner
-  std::set<uint32_t>* readable = nullptr;     // devices whose memory this rank's may read; kept by the owner
-  StreamBoard* board = nullptr;
+  tutti_event* after = nullptr;  // what it has to come after, or nullptr
+  tutti_event* begin = nullptr;
+  tutti_event* end = nullptr;
+  std::vector<tutti_event*>* spare = nullptr;  // events for use within; made as needed, kept by the owner
+  std::set<uint32_t>* readable = nullptr;      // devices whose memory this rank's may read; kept by the owner
+  Handovers* handovers = nullptr;
   std::function<StreamChannel*(uint32_t peer, bool outgoing)> channel;  // gives nullptr: the peer is of this process
   StreamWriter* writer = nullptr;
-  std::mutex* turn = nullptr;  // of the stream, see StreamBoard::filling(); nullptr: the process has one rank
+  std::mutex* turn = nullptr;  // of the stream, see Handovers::filling(); nullptr: the process has one rank
   uint64_t most_queued = 0;    // commands that may be in the device's queue
   // Other ranks' streams may share the device's queue with this one, and nobody orders them: nothing is put into the
   // stream that would have to wait there for another process.

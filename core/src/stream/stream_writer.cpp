@@ -20,7 +20,7 @@ void StreamWriter::open(const DeviceTables& device, uint64_t most, const std::fu
   queued_ = fresh_ = 0;
 }
 
-void StreamWriter::add(const Target& target, uint32_t marks) {
+void StreamWriter::add(const Target& target, uint32_t events) {
   if (open_ == fillings_.size()) fillings_.emplace_back();
   Filling& filling = fillings_[open_++];
   filling.of = target;
@@ -29,7 +29,7 @@ void StreamWriter::add(const Target& target, uint32_t marks) {
   filling.free.clear();
   filling.commands = filling.prepared = filling.fresh = 0;
   filling.used = 0;
-  while (filling.used < marks) (void)spare_mark(filling);
+  while (filling.used < events) (void)spare_event(filling);
 }
 
 void StreamWriter::write(size_t target, const tutti_command* commands, size_t n) {
@@ -70,36 +70,36 @@ void StreamWriter::copy(size_t target, void* dst, const void* src, uint64_t byte
   filling.collected.push_back(command);
 }
 
-void StreamWriter::word(size_t target, uint32_t kind, uint32_t* word, uint32_t value) {
+void StreamWriter::flag(size_t target, uint32_t kind, uint32_t* flag, uint32_t value) {
   tutti_command command{};
   command.kind = kind;
-  command.word = word;
+  command.flag = flag;
   command.value = value;
   fillings_[target].collected.push_back(command);
 }
 
-void StreamWriter::mark(size_t target, uint32_t kind, tutti_mark* mark) {
+void StreamWriter::event(size_t target, uint32_t kind, tutti_event* event) {
   tutti_command command{};
   command.kind = kind;
-  command.mark = mark;
+  command.event = event;
   fillings_[target].collected.push_back(command);
 }
 
-tutti_mark* StreamWriter::mark_end(size_t target) {
-  tutti_mark* made = spare_mark(fillings_[target]);
-  mark(target, TUTTI_COMMAND_MARK, made);
+tutti_event* StreamWriter::event_end(size_t target) {
+  tutti_event* made = spare_event(fillings_[target]);
+  event(target, TUTTI_COMMAND_RECORD, made);
   return made;
 }
 
-// The next spare mark that nothing of this operation uses.
-tutti_mark* StreamWriter::spare_mark(Filling& filling) {
-  std::vector<tutti_mark*>& spare = *filling.of.spare;
+// The next spare event that nothing of this operation uses.
+tutti_event* StreamWriter::spare_event(Filling& filling) {
+  std::vector<tutti_event*>& spare = *filling.of.spare;
   if (filling.used == spare.size()) {
-    tutti_mark* made = nullptr;
+    tutti_event* made = nullptr;
     spare.reserve(spare.size() + 1);
-    if (const tutti_status status = device_.executor->create_mark(device_.executor->self, filling.of.device, &made);
+    if (const tutti_status status = device_.executor->create_event(device_.executor->self, filling.of.device, &made);
         status < 0)
-      throw Failure(status, fmt::format("device {}: no mark: {}", device_.memory->name, take_plugin_error()));
+      throw Failure(status, fmt::format("device {}: no event: {}", device_.memory->name, take_plugin_error()));
     spare.push_back(made);
   }
   return spare[filling.used++];
@@ -152,23 +152,23 @@ void StreamWriter::drain(uint64_t most) {
 void StreamWriter::end_stretch(size_t target) {
   Filling& filling = fillings_[target];
   if (!filling.fresh && filling.collected.empty()) return;
-  tutti_mark* end = nullptr;
+  tutti_event* end = nullptr;
   if (filling.free.empty()) {
-    end = mark_end(target);
+    end = event_end(target);
   } else {
     end = filling.free.back();
     filling.free.pop_back();
-    mark(target, TUTTI_COMMAND_MARK, end);
+    event(target, TUTTI_COMMAND_RECORD, end);
   }
   flush(target);
   queued_ += filling.fresh;
   stretches_.push_back({target, end, std::exchange(filling.fresh, 0)});
 }
 
-void StreamWriter::await(tutti_mark* mark) const {
+void StreamWriter::await(tutti_event* event) const {
   const tutti_executor* executor = device_.executor;
   for (;;) {
-    const tutti_status status = executor->poll_mark(executor->self, mark);
+    const tutti_status status = executor->query_event(executor->self, event);
     if (status == TUTTI_OK) return;
     if (status != TUTTI_AGAIN)
       throw Failure(status, fmt::format("device {}: {}", device_.memory->name, take_plugin_error()));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The writer of device commands: everything that the library puts into streams goes through one. It enqueues commands,
-// sets marks, and bounds how many commands the device has queued: a full queue makes the thread that adds to it wait,
+// sets events, and bounds how many commands the device has queued: a full queue makes the thread that adds to it wait,
 // which must not happen to the thread that the queue waits for.
 //
 // A writer serves the streams of one operation, of one or several ranks, and then those of the next. It keeps its
@@ -24,10 +24,11 @@ class StreamWriter {
  public:
   struct Target {
     uint32_t rank = 0;    // for messages
-    uint32_t device = 0;  // of the stream and of its marks
+    uint32_t device = 0;  // of the stream and of its events
     void* stream = nullptr;
-    std::vector<tutti_mark*>* spare = nullptr;  // marks for use within an operation; made as needed, kept by the owner
-    std::mutex* turn = nullptr;                 // held while commands are added; nullptr: no other thread adds any
+    std::vector<tutti_event*>* spare =
+        nullptr;                 // events for use within an operation; made as needed, kept by the owner
+    std::mutex* turn = nullptr;  // held while commands are added; nullptr: no other thread adds any
   };
   StreamWriter() = default;
   StreamWriter(const StreamWriter&) = delete;
@@ -37,9 +38,9 @@ class StreamWriter {
   // while the writer waits for the device or for a turn, and ends the operation by throwing. It outlives the operation.
   // All functions below throw Failure when the device refuses.
   void open(const DeviceTables& device, uint64_t most, const std::function<void()>& meanwhile);
-  // Adds a stream; the first is target 0. The caller uses the first `marks` spare marks itself, see mark_of().
-  void add(const Target& target, uint32_t marks = 0);
-  tutti_mark* mark_of(size_t target, uint32_t number) const { return (*at(target).of.spare)[number]; }
+  // Adds a stream; the first is target 0. The caller uses the first `events` spare events itself, see event_of().
+  void add(const Target& target, uint32_t events = 0);
+  tutti_event* event_of(size_t target, uint32_t number) const { return (*at(target).of.spare)[number]; }
 
   // Gives the stream prepared commands, which belong to the caller.
   void write(size_t target, const tutti_command* commands, size_t n);
@@ -48,10 +49,10 @@ class StreamWriter {
 
   // Single commands are collected until flush().
   void copy(size_t target, void* dst, const void* src, uint64_t bytes);
-  void word(size_t target, uint32_t kind, uint32_t* word, uint32_t value);
-  void mark(size_t target, uint32_t kind, tutti_mark* mark);
-  // Collects a spare mark; it is the writer's again when the operation ends.
-  tutti_mark* mark_end(size_t target);
+  void flag(size_t target, uint32_t kind, uint32_t* flag, uint32_t value);
+  void event(size_t target, uint32_t kind, tutti_event* event);
+  // Collects a spare event; it is the writer's again when the operation ends.
+  tutti_event* event_end(size_t target);
   size_t collected(size_t target) const { return at(target).collected.size(); }
   void flush(size_t target);
   // Forgets what was collected.
@@ -69,22 +70,22 @@ class StreamWriter {
     Target of;
     std::vector<tutti_command> collected;
     std::vector<const void*> sources;  // of the collected copies, in order
-    std::vector<tutti_mark*> free;     // spare marks that the device has reached, for the bound
-    uint32_t used = 0;                 // spare marks taken
+    std::vector<tutti_event*> free;    // spare events that the device has reached, for the bound
+    uint32_t used = 0;                 // spare events taken
     uint64_t commands = 0, prepared = 0;
-    uint64_t fresh = 0;  // of `commands`: behind the newest mark of the bound
+    uint64_t fresh = 0;  // of `commands`: behind the newest event of the bound
   };
-  // Commands of one stream and the mark behind them, by which the bound is kept.
+  // Commands of one stream and the event behind them, by which the bound is kept.
   struct Stretch {
     size_t target;
-    tutti_mark* end;
+    tutti_event* end;
     uint64_t commands;
   };
   const Filling& at(size_t target) const { return fillings_[target]; }
   void enqueue(Filling& filling, const tutti_command* commands, size_t n);
-  tutti_mark* spare_mark(Filling& filling);
+  tutti_event* spare_event(Filling& filling);
   void end_stretch(size_t target);
-  void await(tutti_mark* mark) const;
+  void await(tutti_event* event) const;
   uint64_t stretch() const { return most_ < 4 ? 1 : most_ / 4; }
 
   DeviceTables device_;

@@ -100,14 +100,14 @@ std::vector<WindowMessage> window_messages(const StreamPlan& plan, const Topolog
 
 // ---- Exports and imports ----
 
-Windows::Windows(Place place) : place_(place), flags_(place.topology->nranks()) {
-  for (uint32_t r = 0; r < place_.topology->nranks(); ++r)
+Windows::Windows(Setup setup) : setup_(setup), flags_(setup.topology->nranks()) {
+  for (uint32_t r = 0; r < setup_.topology->nranks(); ++r)
     if (is_remote(r)) remote_.push_back(r);
   scratch_.of = next_.of = flags_;
 }
 
 std::string Windows::share(tutti_window& window, const Until& until) {
-  const std::vector<uint64_t> bytes(place_.topology->nranks(), window.bytes);
+  const std::vector<uint64_t> bytes(setup_.topology->nranks(), window.bytes);
   Shared& made = windows_[window.id];
   const std::string why = exchange(window.address, bytes, "", until, &made);
   window.bases.assign(bytes.size(), nullptr);
@@ -125,7 +125,7 @@ void Windows::drop(tutti_window& window, const Until& until) {
 }
 
 void Windows::synchronise(const Until& until, const std::function<void()>& body) {
-  until([&] { return place_.gate->try_run(body); });
+  until([&] { return setup_.gate->try_run(body); });
 }
 
 // Every rank that has something to share shares it with every rank of another process, or declines: so nobody waits in
@@ -145,15 +145,15 @@ std::string Windows::exchange(std::byte* address, const std::vector<uint64_t>& b
   };
   made->of.assign(bytes.size(), {});
   until(
-      [this] { return std::ranges::all_of(remote_, [this](uint32_t peer) { return place_.memory->connect(peer); }); });
-  const uint64_t own = PeerMemory::tag(PeerMemory::window, place_.rank, number);
+      [this] { return std::ranges::all_of(remote_, [this](uint32_t peer) { return setup_.memory->connect(peer); }); });
+  const uint64_t own = PeerMemory::tag(PeerMemory::window, setup_.rank, number);
   synchronise(until, [&] {
-    for (const uint32_t peer : bytes[place_.rank] ? remote_ : std::vector<uint32_t>())
+    for (const uint32_t peer : bytes[setup_.rank] ? remote_ : std::vector<uint32_t>())
       attempt([&] {
         if (refusal.empty())
-          made->shares.push_back(place_.memory->share(peer, own, address, bytes[place_.rank]));
+          made->shares.push_back(setup_.memory->share(peer, own, address, bytes[setup_.rank]));
         else
-          place_.memory->decline(peer, own, refusal);
+          setup_.memory->decline(peer, own, refusal);
         return true;
       });
   });
@@ -164,7 +164,7 @@ std::string Windows::exchange(std::byte* address, const std::vector<uint64_t>& b
   }
   const auto open = [&](uint32_t peer) {
     const uint64_t tag = PeerMemory::tag(PeerMemory::window, peer, number);
-    if (auto region = place_.memory->open(peer, tag, bytes[peer])) made->of[peer] = *region;
+    if (auto region = setup_.memory->open(peer, tag, bytes[peer])) made->of[peer] = *region;
     return static_cast<bool>(made->of[peer]);
   };
   std::map<uint32_t, PeerRegion> coming;
@@ -173,23 +173,23 @@ std::string Windows::exchange(std::byte* address, const std::vector<uint64_t>& b
     std::erase_if(without_flags,
                   [&](uint32_t peer) { return attempt([&] { return settle_flags(peer, number, coming[peer]); }); });
   };
-  until([&] { return place_.gate->try_run(advance) && unopened.empty() && without_flags.empty(); });
+  until([&] { return setup_.gate->try_run(advance) && unopened.empty() && without_flags.empty(); });
   return why;
 }
 
 // The lower rank of two makes their flags. It has them once the other one has mapped them.
 bool Windows::settle_flags(uint32_t peer, uint32_t number, PeerRegion& coming) {
-  const uint64_t tag = PeerMemory::tag(PeerMemory::flags, std::min(peer, place_.rank), number);
-  const uint64_t bytes = flags_bytes(place_.lanes);
-  if (peer < place_.rank) {
-    if (const auto opened = place_.memory->open(peer, tag, bytes)) flags_[peer] = *opened;
+  const uint64_t tag = PeerMemory::tag(PeerMemory::window_flags, std::min(peer, setup_.rank), number);
+  const uint64_t bytes = flags_bytes(setup_.lanes);
+  if (peer < setup_.rank) {
+    if (const auto opened = setup_.memory->open(peer, tag, bytes)) flags_[peer] = *opened;
     return static_cast<bool>(flags_[peer]);
   }
-  if (!coming) coming = place_.memory->share(peer, tag, nullptr, bytes);
+  if (!coming) coming = setup_.memory->share(peer, tag, nullptr, bytes);
   try {
-    if (!place_.memory->has_mapped(coming)) return false;
+    if (!setup_.memory->has_mapped(coming)) return false;
   } catch (const Failure&) {
-    place_.memory->take_back({coming}, nullptr);
+    setup_.memory->take_back({coming}, nullptr);
     throw;
   }
   flags_[peer] = coming;
@@ -197,11 +197,11 @@ bool Windows::settle_flags(uint32_t peer, uint32_t number, PeerRegion& coming) {
 }
 
 void Windows::close(std::vector<PeerRegion>& mappings) {
-  for (PeerRegion& one : mappings) place_.memory->close(one);
+  for (PeerRegion& one : mappings) setup_.memory->close(one);
 }
 
 void Windows::take_back(Shared& shared) {
-  place_.memory->take_back(std::move(shared.shares), shared.own);
+  setup_.memory->take_back(std::move(shared.shares), shared.own);
   shared.shares.clear();
   shared.own = nullptr;
 }
@@ -209,13 +209,13 @@ void Windows::take_back(Shared& shared) {
 // ---- Scratch ----
 
 std::string Windows::offer_scratch(const std::vector<uint64_t>& bytes, const Until& until) {
-  const tutti_device* memory = place_.device.tables.memory;
+  const tutti_device* memory = setup_.device.tables.memory;
   next_ = {};
   std::string why;
-  if (const uint64_t mine = bytes[place_.rank]) {
+  if (const uint64_t mine = bytes[setup_.rank]) {
     void* made = nullptr;
     synchronise(until, [&] {
-      if (memory->allocate(memory->self, place_.device.device, mine, &made) < 0)
+      if (memory->allocate(memory->self, setup_.device.device, mine, &made) < 0)
         why = fmt::format("device {}: no scratch of {} bytes: {}", memory->name, mine, take_plugin_error());
     });
     next_.own = static_cast<std::byte*>(made);
@@ -260,8 +260,8 @@ void Windows::close() {
   end(scratch_);
   end(next_);
   for (PeerRegion& flags : flags_) {
-    if (flags.share) place_.memory->take_back({flags}, nullptr);
-    place_.memory->close(flags);
+    if (flags.share) setup_.memory->take_back({flags}, nullptr);
+    setup_.memory->close(flags);
     flags = {};
   }
   awaited_.clear();
@@ -270,19 +270,19 @@ void Windows::close() {
 // ---- Calls ----
 
 uint64_t Windows::flag_at(uint32_t from, uint32_t to, uint32_t lane, uint64_t number, bool full) const {
-  const uint64_t way = (from < to ? 0 : place_.lanes) + lane;
+  const uint64_t way = (from < to ? 0 : setup_.lanes) + lane;
   return (way * most_messages + number) * 2 + full;
 }
 
 uint32_t* Windows::flag(uint32_t from, uint32_t to, uint32_t lane, uint64_t number, bool full) const {
-  const PeerRegion& flags = flags_[from == place_.rank ? to : from];
+  const PeerRegion& flags = flags_[from == setup_.rank ? to : from];
   return reinterpret_cast<uint32_t*>(flags.device) + flag_at(from, to, lane, number, full);
 }
 
 void Windows::use(const StreamPlan& plan) {
   for (const StreamTraffic& way : plan.traffic)
     for (uint64_t number = 0; number < way.sizes.size(); ++number) {
-      const uint32_t from = way.outgoing ? place_.rank : way.peer, to = way.outgoing ? way.peer : place_.rank;
+      const uint32_t from = way.outgoing ? setup_.rank : way.peer, to = way.outgoing ? way.peer : setup_.rank;
       awaited_.push_back(reinterpret_cast<uint32_t*>(flags_[way.peer].host) +
                          flag_at(from, to, way.lane, number, !way.outgoing));
     }
@@ -292,7 +292,7 @@ void Windows::use(const StreamPlan& plan) {
 
 StreamSlot Windows::slot(const StreamPlan& plan, const WindowPlaces& places, uint32_t way, uint64_t number) const {
   const auto& [peer, lane, outgoing, sizes] = plan.traffic[way];
-  const uint32_t from = outgoing ? place_.rank : peer, to = outgoing ? peer : place_.rank;
+  const uint32_t from = outgoing ? setup_.rank : peer, to = outgoing ? peer : setup_.rank;
   StreamSlot slot{nullptr, flag(from, to, lane, number, !outgoing), flag(from, to, lane, number, outgoing)};
   if (outgoing) return slot;
   const WindowMessage& message = plan.windows->incoming[way][number];

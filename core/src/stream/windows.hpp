@@ -64,7 +64,7 @@ class Windows {
  public:
   static constexpr const char* carrier = "window";
   static constexpr uint32_t most_messages = 32;  // of an operation along one way (peer, lane, direction)
-  struct Place {
+  struct Setup {
     uint32_t rank = 0;
     const Topology* topology = nullptr;
     DeviceMemory device;
@@ -72,7 +72,7 @@ class Windows {
     uint32_t lanes = 0;
     DeviceGate::User* gate = nullptr;
   };
-  explicit Windows(Place place);
+  explicit Windows(Setup setup);
   Windows(const Windows&) = delete;
   Windows& operator=(const Windows&) = delete;
 
@@ -125,7 +125,7 @@ class Windows {
     std::vector<PeerRegion> shares;
     std::vector<PeerRegion> of;
   };
-  bool is_remote(uint32_t peer) const { return !place_.topology->same_process(place_.rank, peer); }
+  bool is_remote(uint32_t peer) const { return !setup_.topology->same_process(setup_.rank, peer); }
   std::string exchange(std::byte* address, const std::vector<uint64_t>& bytes, const std::string& refusal,
                        const Until& until, Shared* made);
   bool settle_flags(uint32_t peer, uint32_t number, PeerRegion& coming);
@@ -136,7 +136,7 @@ class Windows {
   uint64_t flag_at(uint32_t from, uint32_t to, uint32_t lane, uint64_t number, bool full) const;
   uint32_t* flag(uint32_t from, uint32_t to, uint32_t lane, uint64_t number, bool full) const;
 
-  const Place place_;
+  const Setup setup_;
   std::vector<uint32_t> remote_;        // ranks of other processes
   uint32_t exchanges_ = 0;              // so far; the same on all ranks
   std::vector<PeerRegion> flags_;       // by rank

@@ -34,7 +34,7 @@ namespace tutti::test {
 
 struct CallCost {
   uint64_t allocations = 0, locks = 0;
-  // sched_yield, the library's own waits for a futex, and looks at a mark that the device has not come to, before the
+  // sched_yield, the library's own waits for a futex, and looks at an event that the device has not come to, before the
   // last command was enqueued.
   uint64_t waits = 0;
   uint64_t looks = 0;  // the same, since the newest command
@@ -101,18 +101,18 @@ inline const void* get_interface(const char* id, uint32_t index) {
   }
   if (index == 0 && std::strcmp(id, TUTTI_EXECUTOR_ID) == 0) {
     static tutti_executor table = *(executor = static_cast<const tutti_executor*>(inner->get_interface(id, 0)));
-    table.create_mark = [](void* self, uint32_t device, tutti_mark** mark) {
+    table.create_event = [](void* self, uint32_t device, tutti_event** event) {
       const Pause pause;
-      return executor->create_mark(self, device, mark);
+      return executor->create_event(self, device, event);
     };
     table.stream_state = [](void* self, void* stream, uint32_t* device, uint64_t* flags) {
       const Pause pause;
       return executor->stream_state(self, stream, device, flags);
     };
-    table.poll_mark = [](void* self, tutti_mark* mark) {
+    table.query_event = [](void* self, tutti_event* event) {
       const tutti_status status = [&] {
         const Pause pause;
-        return executor->poll_mark(self, mark);
+        return executor->query_event(self, event);
       }();
       if (on && status == TUTTI_AGAIN) ++cost.looks;
       return status;

@@ -31,10 +31,10 @@ class Stream {
  public:
   explicit Stream(uint32_t of = 0) : of_(of) {
     EXPECT_EQ(tables_.executor->create_stream(nullptr, of, &handle), TUTTI_OK);
-    EXPECT_EQ(tables_.executor->create_mark(nullptr, of, &mark_), TUTTI_OK);
+    EXPECT_EQ(tables_.executor->create_event(nullptr, of, &event_), TUTTI_OK);
   }
   ~Stream() {
-    tables_.executor->destroy_mark(nullptr, mark_);
+    tables_.executor->destroy_event(nullptr, event_);
     EXPECT_EQ(tables_.executor->destroy_stream(nullptr, handle), TUTTI_OK);
   }
   template <typename T>
@@ -46,12 +46,12 @@ class Stream {
   void free(void* address) { EXPECT_EQ(tables_.memory->release(nullptr, address), TUTTI_OK); }
   // True: everything is done within the limit.
   bool finish(int seconds = 60) {
-    tutti_command mark{};
-    mark.kind = TUTTI_COMMAND_MARK;
-    mark.mark = mark_;
-    EXPECT_EQ(tables_.executor->enqueue(nullptr, handle, &mark, 1), TUTTI_OK);
+    tutti_command event{};
+    event.kind = TUTTI_COMMAND_RECORD;
+    event.event = event_;
+    EXPECT_EQ(tables_.executor->enqueue(nullptr, handle, &event, 1), TUTTI_OK);
     const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(seconds);
-    while (tables_.executor->poll_mark(nullptr, mark_) == TUTTI_AGAIN) {
+    while (tables_.executor->query_event(nullptr, event_) == TUTTI_AGAIN) {
       if (std::chrono::steady_clock::now() > limit) return false;
       std::this_thread::sleep_for(std::chrono::microseconds(50));
     }
@@ -62,21 +62,21 @@ class Stream {
  private:
   tutti::DeviceTables tables_ = device();
   uint32_t of_;
-  tutti_mark* mark_ = nullptr;
+  tutti_event* event_ = nullptr;
 };
 
-// A word for which streams wait until it is opened.
+// A flag for which streams wait until it is opened.
 class Gate {
  public:
-  Gate() { EXPECT_EQ(tables_.memory->map_host(nullptr, &word_, sizeof word_, &seen_), TUTTI_OK); }
-  ~Gate() { EXPECT_EQ(tables_.memory->unmap_host(nullptr, &word_), TUTTI_OK); }
+  Gate() { EXPECT_EQ(tables_.memory->map_host(nullptr, &flag_, sizeof flag_, &seen_), TUTTI_OK); }
+  ~Gate() { EXPECT_EQ(tables_.memory->unmap_host(nullptr, &flag_), TUTTI_OK); }
   Gate(const Gate&) = delete;
   Gate& operator=(const Gate&) = delete;
   // The stream waits for it so many times.
   void hold(const Stream& s, uint32_t times = 1) const {
     tutti_command wait{};
     wait.kind = TUTTI_COMMAND_WAIT;
-    wait.word = static_cast<uint32_t*>(seen_);
+    wait.flag = static_cast<uint32_t*>(seen_);
     wait.value = 1;
     for (uint32_t i = 0; i < times; ++i) EXPECT_EQ(tables_.executor->enqueue(nullptr, s.handle, &wait, 1), TUTTI_OK);
   }
@@ -86,10 +86,10 @@ class Gate {
     std::this_thread::sleep_for(std::chrono::milliseconds(100));  // it is not in the queue any more
     hold(s, depth);
   }
-  void open() { std::atomic_ref(word_).store(1, std::memory_order_release); }
+  void open() { std::atomic_ref(flag_).store(1, std::memory_order_release); }
 
  private:
-  alignas(64) uint32_t word_ = 0;
+  alignas(64) uint32_t flag_ = 0;
   void* seen_ = nullptr;
   tutti::DeviceTables tables_ = device();
 };

@@ -151,7 +151,7 @@ TEST(FusedStream, WhereOneCannotTheOtherStillMay) {
   }
 }
 
-// Ranks that are threads of one process are ordered by marks, which no launch can wait for.
+// Ranks that are threads of one process are ordered by events, which no launch can wait for.
 TEST(FusedStream, ThreadsDoNotFuse) {
   const OnDevices each;
   run_processes(

@@ -104,20 +104,20 @@ struct Rank {
     }
     selector =
         std::make_unique<Selector>(topology, AlgorithmFilter(algorithms), std::move(known), 4, uint64_t{1} << 32);
-    StreamRunner::Place place;
-    place.rank = 7;
-    place.topology = &topology;
-    place.selector = selector.get();
-    place.links = &links;
-    place.lanes = 4;
-    place.communicator = 4096;
-    place.scratch_limit = uint64_t{1} << 32;
-    place.device = {{&memory, &executor}, 0};
-    runner = std::make_unique<StreamRunner>(std::move(place));
+    StreamRunner::Setup setup;
+    setup.rank = 7;
+    setup.topology = &topology;
+    setup.selector = selector.get();
+    setup.links = &links;
+    setup.lanes = 4;
+    setup.communicator = 4096;
+    setup.scratch_limit = uint64_t{1} << 32;
+    setup.device = {{&memory, &executor}, 0};
+    runner = std::make_unique<StreamRunner>(std::move(setup));
   }
 
   StreamPlan& plan(uint32_t collective, uint64_t count) {
-    StreamRunner::Call call;
+    StreamCall call;
     call.shape.collective = collective;
     call.shape.count = count;
     call.shape.dtype = TUTTI_FLOAT32;

@@ -32,14 +32,14 @@ struct Recorder {
   }
 };
 
-// Words 0, 1: the first message's `empty` and `full`; 2, 3: the second's.
+// Flags 0, 1: the first message's `empty` and `full`; 2, 3: the second's.
 TEST(StreamPlan, WhatPeersReadIsNotOverwrittenBeforeTheyHave) {
   Link one, two;
   one.peer = 1;
   two.peer = 2;
   int32_t in[8] = {}, out[8] = {};
-  uint32_t words[4] = {};
-  tutti_mark* const end = reinterpret_cast<tutti_mark*>(&words);
+  uint32_t flags[4] = {};
+  tutti_event* const end = reinterpret_cast<tutti_event*>(&flags);
 
   StreamPlan plan;
   plan.plan.shape.dtype = TUTTI_INT32;
@@ -77,7 +77,7 @@ TEST(StreamPlan, WhatPeersReadIsNotOverwrittenBeforeTheyHave) {
   launch.in = reinterpret_cast<std::byte*>(in);
   launch.out = reinterpret_cast<std::byte*>(out);
   launch.end = end;
-  launch.slot = [&](uint32_t way, uint64_t) { return StreamSlot{nullptr, words + 2 * way, words + 2 * way + 1}; };
+  launch.slot = [&](uint32_t way, uint64_t) { return StreamSlot{nullptr, flags + 2 * way, flags + 2 * way + 1}; };
   StreamWriter writer;
   issue(writer, {&recorder.memory, &recorder.executor}, {&launch}, [] {});
 
@@ -87,18 +87,18 @@ TEST(StreamPlan, WhatPeersReadIsNotOverwrittenBeforeTheyHave) {
     uint32_t value;
   };
   const Expected expected[] = {
-      {TUTTI_COMMAND_WRITE, words, 0},     {TUTTI_COMMAND_WRITE, words + 1, 1}, {TUTTI_COMMAND_WRITE, words + 2, 0},
-      {TUTTI_COMMAND_WRITE, words + 3, 1}, {TUTTI_COMMAND_COPY, out + 4, 0},  // nobody reads these
-      {TUTTI_COMMAND_WAIT, words, 1},      {TUTTI_COMMAND_COPY, out + 3, 0},  // rank 1 reads this
-      {TUTTI_COMMAND_WAIT, words + 2, 1},  {TUTTI_COMMAND_MARK, end, 0},
+      {TUTTI_COMMAND_WRITE, flags, 0},     {TUTTI_COMMAND_WRITE, flags + 1, 1}, {TUTTI_COMMAND_WRITE, flags + 2, 0},
+      {TUTTI_COMMAND_WRITE, flags + 3, 1}, {TUTTI_COMMAND_COPY, out + 4, 0},  // nobody reads these
+      {TUTTI_COMMAND_WAIT, flags, 1},      {TUTTI_COMMAND_COPY, out + 3, 0},  // rank 1 reads this
+      {TUTTI_COMMAND_WAIT, flags + 2, 1},  {TUTTI_COMMAND_RECORD, end, 0},
   };
   ASSERT_EQ(recorder.commands.size(), std::size(expected));
   for (size_t i = 0; i < std::size(expected); ++i) {
     const tutti_command& command = recorder.commands[i];
     EXPECT_EQ(command.kind, expected[i].kind) << i;
-    const void* what = command.kind == TUTTI_COMMAND_COPY   ? command.dst
-                       : command.kind == TUTTI_COMMAND_MARK ? static_cast<void*>(command.mark)
-                                                            : command.word;
+    const void* what = command.kind == TUTTI_COMMAND_COPY     ? command.dst
+                       : command.kind == TUTTI_COMMAND_RECORD ? static_cast<void*>(command.event)
+                                                              : command.flag;
     EXPECT_EQ(what, expected[i].what) << i;
     EXPECT_EQ(command.value, expected[i].value) << i;
   }
@@ -114,23 +114,23 @@ struct Pair {
   };
   std::vector<Entry> entries;
   uint32_t calls = 0, first_refused = UINT32_MAX, refused = 0;
-  std::vector<std::unique_ptr<int>> marks;
+  std::vector<std::unique_ptr<int>> events;
   tutti_device memory{};
   tutti_executor executor{};
   Link links[2];
   int32_t in[2][8] = {}, out[2][8] = {};
   StreamPlan plans[2];
   StreamLaunch launches[2];
-  std::vector<tutti_mark*> spare[2];
+  std::vector<tutti_event*> spare[2];
   int ends[2] = {};
 
   Pair() {
     memory.name = "refusing";
     executor.self = this;
-    executor.create_mark = [](void* self, uint32_t, tutti_mark** mark) -> tutti_status {
-      auto& made = static_cast<Pair*>(self)->marks;
+    executor.create_event = [](void* self, uint32_t, tutti_event** event) -> tutti_status {
+      auto& made = static_cast<Pair*>(self)->events;
       made.push_back(std::make_unique<int>());
-      *mark = reinterpret_cast<tutti_mark*>(made.back().get());
+      *event = reinterpret_cast<tutti_event*>(made.back().get());
       return TUTTI_OK;
     };
     executor.enqueue = [](void* self, void* stream, const tutti_command* list, uint32_t n) -> tutti_status {
@@ -167,7 +167,7 @@ struct Pair {
       launches[r].in = reinterpret_cast<std::byte*>(in[r]);
       launches[r].out = reinterpret_cast<std::byte*>(out[r]);
       launches[r].stream = &launches[r];
-      launches[r].end = reinterpret_cast<tutti_mark*>(&ends[r]);
+      launches[r].end = reinterpret_cast<tutti_event*>(&ends[r]);
       launches[r].spare = &spare[r];
     }
   }
@@ -178,11 +178,11 @@ struct Pair {
       const auto* source = static_cast<const std::byte*>(entries[i].source);
       if (entries[i].stream == r || source < launches[r].in || source >= launches[r].in + sizeof in[r]) continue;
       bool ordered = false;
-      for (size_t mark = i + 1; mark < entries.size(); ++mark)
-        for (size_t after = mark + 1; after < entries.size(); ++after)
-          ordered |= entries[mark].stream != r && entries[mark].command.kind == TUTTI_COMMAND_MARK &&
+      for (size_t event = i + 1; event < entries.size(); ++event)
+        for (size_t after = event + 1; after < entries.size(); ++after)
+          ordered |= entries[event].stream != r && entries[event].command.kind == TUTTI_COMMAND_RECORD &&
                      entries[after].stream == r && entries[after].command.kind == TUTTI_COMMAND_AFTER &&
-                     entries[after].command.mark == entries[mark].command.mark;
+                     entries[after].command.event == entries[event].command.event;
       if (!ordered) return false;
     }
     return true;

@@ -88,9 +88,9 @@ TEST(Stream, CallsReturnWhileTheStreamIsHeldUp) {
       [](tutti_comm* comm, uint32_t rank) {
         const tutti::DeviceTables tables = device();
         Stream s(rank);
-        alignas(64) uint32_t word = 0;
+        alignas(64) uint32_t flag = 0;
         void* seen = nullptr;
-        ASSERT_EQ(tables.memory->map_host(nullptr, &word, sizeof word, &seen), TUTTI_OK);
+        ASSERT_EQ(tables.memory->map_host(nullptr, &flag, sizeof flag, &seen), TUTTI_OK);
         tutti_options options{};
         options.struct_size = sizeof options;
         options.stream = s.handle;
@@ -103,18 +103,18 @@ TEST(Stream, CallsReturnWhileTheStreamIsHeldUp) {
         ASSERT_TRUE(s.finish());
         tutti_command wait{};
         wait.kind = TUTTI_COMMAND_WAIT;
-        wait.word = static_cast<uint32_t*>(seen);
+        wait.flag = static_cast<uint32_t*>(seen);
         wait.value = 1;
         ASSERT_EQ(tables.executor->enqueue(nullptr, s.handle, &wait, 1), TUTTI_OK);
         for (const uint64_t count : {900u, 800u, 700u}) EXPECT_EQ(reduce(count), TUTTI_OK) << tutti_comm_error(comm);
         EXPECT_EQ(data[0], 2) << "it was to wait";
-        std::atomic_ref(word).store(1);
+        std::atomic_ref(flag).store(1);
         ASSERT_TRUE(s.finish());
         EXPECT_EQ(data[0], 16);
         EXPECT_EQ(data[750], 8);
         EXPECT_EQ(data[950], 2);
         s.free(data);
-        ASSERT_EQ(tables.memory->unmap_host(nullptr, &word), TUTTI_OK);
+        ASSERT_EQ(tables.memory->unmap_host(nullptr, &flag), TUTTI_OK);
       },
       "all_reduce:ring", 5);
 }

@@ -334,9 +334,9 @@ TEST(StreamTransfer, ASendHasItsPlaceInTheStream) {
         ASSERT_TRUE(s.finish());
         for (uint64_t i = 0; i < count; i += 1021) ASSERT_EQ(data[i], 77) << i;
       } else {
-        alignas(64) uint32_t word = 0;
+        alignas(64) uint32_t flag = 0;
         void* seen = nullptr;
-        ASSERT_EQ(tables.memory->map_host(nullptr, &word, sizeof word, &seen), TUTTI_OK);
+        ASSERT_EQ(tables.memory->map_host(nullptr, &flag, sizeof flag, &seen), TUTTI_OK);
         const auto copy = [&](const void* from) {
           tutti_command command{};
           command.kind = TUTTI_COMMAND_COPY;
@@ -348,7 +348,7 @@ TEST(StreamTransfer, ASendHasItsPlaceInTheStream) {
         };
         tutti_command wait{};
         wait.kind = TUTTI_COMMAND_WAIT;
-        wait.word = static_cast<uint32_t*>(seen);
+        wait.flag = static_cast<uint32_t*>(seen);
         wait.value = 1;
         ASSERT_EQ(tables.executor->enqueue(nullptr, s.handle, &wait, 1), TUTTI_OK);
         copy(before);
@@ -356,10 +356,10 @@ TEST(StreamTransfer, ASendHasItsPlaceInTheStream) {
             << tutti_comm_error(comm);
         copy(behind);
         std::this_thread::sleep_for(std::chrono::milliseconds(20));
-        std::atomic_ref(word).store(1);
+        std::atomic_ref(flag).store(1);
         ASSERT_TRUE(s.finish());
         for (uint64_t i = 0; i < count; i += 1021) ASSERT_EQ(data[i], 2) << i;
-        ASSERT_EQ(tables.memory->unmap_host(nullptr, &word), TUTTI_OK);
+        ASSERT_EQ(tables.memory->unmap_host(nullptr, &flag), TUTTI_OK);
       }
       ASSERT_EQ(tutti_barrier(comm, nullptr, nullptr), TUTTI_OK) << tutti_comm_error(comm);
       for (void* buffer : {data, before, behind}) s.free(buffer);

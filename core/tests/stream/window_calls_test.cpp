@@ -440,11 +440,11 @@ TEST(WindowCalls, NoDeadlineForTheApplicationsWork) {
         reduce_small();
         ASSERT_TRUE(s.finish());
         void* seen = nullptr;
-        std::vector<uint32_t> word(1024);
-        ASSERT_EQ(device().memory->map_host(nullptr, word.data(), 4096, &seen), TUTTI_OK);
+        std::vector<uint32_t> flag(1024);
+        ASSERT_EQ(device().memory->map_host(nullptr, flag.data(), 4096, &seen), TUTTI_OK);
         tutti_command wait{};
         wait.kind = TUTTI_COMMAND_WAIT;
-        wait.word = static_cast<uint32_t*>(seen);
+        wait.flag = static_cast<uint32_t*>(seen);
         wait.value = 1;
         if (rank == 0) {
           ASSERT_EQ(device().executor->enqueue(nullptr, s.handle, &wait, 1), TUTTI_OK);
@@ -454,7 +454,7 @@ TEST(WindowCalls, NoDeadlineForTheApplicationsWork) {
         Data fresh(comm, s, mib, false);
         std::thread application([&] {
           std::this_thread::sleep_for(std::chrono::milliseconds(2500));
-          std::atomic_ref(word[0]).store(1);
+          std::atomic_ref(flag[0]).store(1);
         });
         tutti_window_options patience{};
         patience.struct_size = sizeof patience;
@@ -469,7 +469,7 @@ TEST(WindowCalls, NoDeadlineForTheApplicationsWork) {
         ASSERT_TRUE(s.finish());
         EXPECT_EQ(served(comm), "simulated+window");
         ASSERT_EQ(tutti_barrier(comm, nullptr, nullptr), TUTTI_OK) << tutti_comm_error(comm);
-        EXPECT_EQ(device().memory->unmap_host(nullptr, word.data()), TUTTI_OK);
+        EXPECT_EQ(device().memory->unmap_host(nullptr, flag.data()), TUTTI_OK);
         s.free(small);
       },
       "all_reduce:ring", hide_memory);
@@ -506,9 +506,9 @@ TEST(WindowCalls, ARankThatStaysAwayIsNamed) {
       "", hide_memory);
 }
 
-// A rank whose stream does not come to the call, since it waits for `word`, keeps its peers' streams waiting: `then`
+// A rank whose stream does not come to the call, since it waits for `flag`, keeps its peers' streams waiting: `then`
 // ends it.
-void in_the_middle(const std::function<void(tutti_comm*, std::atomic_ref<uint32_t> word)>& then,
+void in_the_middle(const std::function<void(tutti_comm*, std::atomic_ref<uint32_t> flag)>& then,
                    const std::string& told, tutti_status expected) {
   char folder[] = "/tmp/tutti-window-test-XXXXXX";
   ASSERT_NE(mkdtemp(folder), nullptr);
@@ -521,17 +521,17 @@ void in_the_middle(const std::function<void(tutti_comm*, std::atomic_ref<uint32_
     Data in(comm, s, mib), out(comm, s, mib);
     reduce_once(comm, 1, s, in, out);
     void* seen = nullptr;
-    std::vector<uint32_t> word(1024);
-    EXPECT_EQ(device().memory->map_host(nullptr, word.data(), 4096, &seen), TUTTI_OK);
+    std::vector<uint32_t> flag(1024);
+    EXPECT_EQ(device().memory->map_host(nullptr, flag.data(), 4096, &seen), TUTTI_OK);
     tutti_command wait{};
     wait.kind = TUTTI_COMMAND_WAIT;
-    wait.word = static_cast<uint32_t*>(seen);
+    wait.flag = static_cast<uint32_t*>(seen);
     wait.value = 1;
     EXPECT_EQ(device().executor->enqueue(nullptr, s.handle, &wait, 1), TUTTI_OK);
     const tutti_options options = on(s);
     EXPECT_EQ(tutti_all_reduce(comm, in.device, out.device, mib, TUTTI_INT64, TUTTI_SUM, &options, nullptr), TUTTI_OK)
         << tutti_comm_error(comm);
-    then(comm, std::atomic_ref(word[0]));
+    then(comm, std::atomic_ref(flag[0]));
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
     std::_Exit(testing::Test::HasFailure() ? 1 : 0);
   }
@@ -572,10 +572,10 @@ TEST(WindowCalls, AKilledRankDoesNotHoldUpTheStream) {
 
 TEST(WindowCalls, AnAbortLetsStreamsGo) {
   in_the_middle(
-      [](tutti_comm* comm, std::atomic_ref<uint32_t> word) {
+      [](tutti_comm* comm, std::atomic_ref<uint32_t> flag) {
         std::thread application([&] {
           std::this_thread::sleep_for(std::chrono::milliseconds(100));
-          word.store(1);
+          flag.store(1);
         });
         tutti_comm_abort(comm, "changed its mind");
         application.join();

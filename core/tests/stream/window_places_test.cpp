@@ -56,20 +56,20 @@ struct Rank {
     window.where = {{&memory, &executor}, 0};
     window.buffer_id = allocation;
     selector = std::make_unique<Selector>(topology, AlgorithmFilter(""), list_algorithms(), 2, 1 << 20);
-    StreamRunner::Place place;
-    place.topology = &topology;
-    place.selector = selector.get();
-    place.links = &links;
-    place.lanes = 2;
-    place.communicator = 11;
-    place.scratch_limit = 1 << 20;
-    place.device = window.where;
-    place.windows = &windows;
-    runner = std::make_unique<StreamRunner>(std::move(place));
+    StreamRunner::Setup setup;
+    setup.topology = &topology;
+    setup.selector = selector.get();
+    setup.links = &links;
+    setup.lanes = 2;
+    setup.communicator = 11;
+    setup.scratch_limit = 1 << 20;
+    setup.device = window.where;
+    setup.windows = &windows;
+    runner = std::make_unique<StreamRunner>(std::move(setup));
   }
   // The places_hash() of a broadcast in one of the buffers; 0: it does not use windows.
   uint64_t places(const void* address) {
-    StreamRunner::Call call;
+    StreamCall call;
     call.shape.collective = TUTTI_BROADCAST;
     call.shape.count = count;
     call.shape.dtype = TUTTI_FLOAT32;

@@ -77,10 +77,10 @@ struct Stream {
     c.count = bytes;
     run(c);
   }
-  void word(uint32_t kind, void* at, uint32_t value) {
+  void flag(uint32_t kind, void* at, uint32_t value) {
     tutti_command c{};
     c.kind = kind;
-    c.word = static_cast<uint32_t*>(at);
+    c.flag = static_cast<uint32_t*>(at);
     c.value = value;
     run(c);
   }
@@ -159,9 +159,9 @@ TEST_F(SameProcess, RanksOfOneProcessSeeTheMemoryItself) {
 
 TEST_F(SameProcess, WhatCannotBeSharedIsRefused) {
   Place place;
-  uint64_t word = 0;
+  uint64_t flag = 0;
   Memory memory;
-  EXPECT_EQ(share(*a, 1, 1, &word, 8, place), TUTTI_INVALID_ARGUMENT) << "host memory of the caller's";
+  EXPECT_EQ(share(*a, 1, 1, &flag, 8, place), TUTTI_INVALID_ARGUMENT) << "host memory of the caller's";
   EXPECT_EQ(share(*a, 1, 1, memory.address, kBytes + 1, place), TUTTI_INVALID_ARGUMENT) << "more than the allocation";
   EXPECT_EQ(share(*a, 1, 1, nullptr, 0, place), TUTTI_INVALID_ARGUMENT);
   host().settings["TUTTI_SIMULATED_EXPORTS"] = "0";
@@ -345,15 +345,15 @@ TEST(Processes, StreamsReadAndWriteEachOthersMemoryInTheOrderOfFlags) {
     {
       Stream stream(1);
       for (uint32_t round = 0; round < 20; ++round) {
-        stream.word(TUTTI_COMMAND_WAIT, flags.seen(), 1);
-        stream.word(TUTTI_COMMAND_WRITE, flags.seen(), 0);
+        stream.flag(TUTTI_COMMAND_WAIT, flags.seen(), 1);
+        stream.flag(TUTTI_COMMAND_WRITE, flags.seen(), 0);
         stream.copy(side.stage_seen, memory.seen(), kBytes);
-        stream.word(TUTTI_COMMAND_WRITE, flags.seen(128), round + 1);
+        stream.flag(TUTTI_COMMAND_WRITE, flags.seen(128), round + 1);
         side.wait_for(flags, 2, round + 1);
         ASSERT_EQ(side.stage, question) << "round " << round;
         std::copy(reply.begin(), reply.end(), side.stage.begin());
         stream.copy(memory.seen(), side.stage_seen, kBytes);
-        stream.word(TUTTI_COMMAND_WRITE, flags.seen(64), 1);
+        stream.flag(TUTTI_COMMAND_WRITE, flags.seen(64), 1);
         parent.meet(*side.rank);
       }
     }
@@ -372,11 +372,11 @@ TEST(Processes, StreamsReadAndWriteEachOthersMemoryInTheOrderOfFlags) {
     for (uint32_t round = 0; round < 20; ++round) {
       std::copy(question.begin(), question.end(), side.stage.begin());
       stream.copy(memory.seen(), side.stage_seen, kBytes);
-      stream.word(TUTTI_COMMAND_WRITE, flags.seen(), 1);
+      stream.flag(TUTTI_COMMAND_WRITE, flags.seen(), 1);
       side.wait_for(flags, 1, 1);
       flags.flag(1).store(0, std::memory_order_release);
       stream.copy(side.stage_seen, memory.seen(), kBytes);
-      stream.word(TUTTI_COMMAND_WRITE, flags.seen(192), round + 1);
+      stream.flag(TUTTI_COMMAND_WRITE, flags.seen(192), round + 1);
       side.wait_for(flags, 3, round + 1);
       ASSERT_EQ(side.stage, reply) << "round " << round;
       process.meet(*side.rank);
@@ -411,8 +411,8 @@ TEST(Processes, AProcessThatDiesHoldsNoMappingAndItsMemoryStaysAddressable) {
   ASSERT_TRUE(drive({side.rank.get()}, [&] { return !side.rank->failures.empty(); })) << "its death is not told";
   {  // A stream that waits for the lost peer is ended by this process.
     Stream stream;
-    stream.word(TUTTI_COMMAND_WAIT, flags.seen(), 1);
-    stream.word(TUTTI_COMMAND_WRITE, flags.seen(64), 1);
+    stream.flag(TUTTI_COMMAND_WAIT, flags.seen(), 1);
+    stream.flag(TUTTI_COMMAND_WRITE, flags.seen(64), 1);
     flags.flag(0).store(1, std::memory_order_release);
     side.wait_for(flags, 1, 1);
   }

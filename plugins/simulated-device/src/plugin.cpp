@@ -14,7 +14,7 @@ namespace {
 struct Simulated {
   static constexpr const char* name = TUTTI_SIMULATED_NAME;
   static constexpr const char* summary = "host memory and threads in the place of a device: for tests";
-  using Mark = simulated::Mark;
+  using Event = simulated::Event;
 
   static void query(tutti_device_caps& caps) {
     caps.memory_kind = simulated::memory_kind();
@@ -71,15 +71,15 @@ struct Simulated {
     device = stream_device(stream);
     flags = is_capturing(stream) ? uint64_t{TUTTI_STREAM_CAPTURING} : 0;
   }
-  static Mark* create_mark(uint32_t device) {
+  static Event* create_event(uint32_t device) {
     check_device(device);
-    auto* mark = new Mark();
-    mark->device = device;
-    return mark;
+    auto* event = new Event();
+    event->device = device;
+    return event;
   }
-  static void destroy_mark(Mark* mark) { delete mark; }
-  static bool poll_mark(Mark* mark) {
-    return mark->reached.load(std::memory_order_acquire) >= mark->set.load(std::memory_order_acquire);
+  static void destroy_event(Event* event) { delete event; }
+  static bool query_event(Event* event) {
+    return event->reached.load(std::memory_order_acquire) >= event->set.load(std::memory_order_acquire);
   }
   static void enqueue(void* stream, std::span<const tutti_command> commands) { simulated::enqueue(stream, commands); }
   static void enqueue_fused(void* stream, std::span<const tutti_command> commands) {

@@ -27,7 +27,7 @@ struct Work {
   tutti_command command{};
   std::vector<const void*> sources;
   ReduceLoop reduce = nullptr;
-  uint64_t turn = 0;        // MARK, AFTER: which setting of the mark
+  uint64_t turn = 0;        // MARK, AFTER: which setting of the event
   std::vector<Work> fused;  // in the place of a command: a list that is carried out as one
 };
 
@@ -50,14 +50,14 @@ void carry_out(const Work& work) {
     case TUTTI_COMMAND_REDUCE:
       return work.reduce(c, work.sources.data());
     case TUTTI_COMMAND_WAIT:
-      return until([&] { return std::atomic_ref(*c.word).load(std::memory_order_acquire) == c.value; });
+      return until([&] { return std::atomic_ref(*c.flag).load(std::memory_order_acquire) == c.value; });
     case TUTTI_COMMAND_WRITE:
-      return std::atomic_ref(*c.word).store(c.value, std::memory_order_release);
-    case TUTTI_COMMAND_MARK:
-      return reinterpret_cast<Mark*>(c.mark)->reached.store(work.turn, std::memory_order_release);
+      return std::atomic_ref(*c.flag).store(c.value, std::memory_order_release);
+    case TUTTI_COMMAND_RECORD:
+      return reinterpret_cast<Event*>(c.event)->reached.store(work.turn, std::memory_order_release);
     case TUTTI_COMMAND_AFTER:
       return until(
-          [&] { return reinterpret_cast<Mark*>(c.mark)->reached.load(std::memory_order_acquire) >= work.turn; });
+          [&] { return reinterpret_cast<Event*>(c.event)->reached.load(std::memory_order_acquire) >= work.turn; });
     default:
       return;
   }
@@ -74,9 +74,10 @@ class Queue {
     std::unique_lock lock(mutex_);
     for (Work& work : all) {
       changed_.wait(lock, [this] { return waiting_.size() < depth_; });
-      if (work.command.kind == TUTTI_COMMAND_MARK)
-        work.turn = reinterpret_cast<Mark*>(work.command.mark)->set.fetch_add(1) + 1;
-      if (work.command.kind == TUTTI_COMMAND_AFTER) work.turn = reinterpret_cast<Mark*>(work.command.mark)->set.load();
+      if (work.command.kind == TUTTI_COMMAND_RECORD)
+        work.turn = reinterpret_cast<Event*>(work.command.event)->set.fetch_add(1) + 1;
+      if (work.command.kind == TUTTI_COMMAND_AFTER)
+        work.turn = reinterpret_cast<Event*>(work.command.event)->set.load();
       waiting_.push_back(std::move(work));
       ++appended_;
       changed_.notify_all();
@@ -200,22 +201,22 @@ Work check(const tutti_command& command) {
     work.command.dst = reach(command.dst, bytes);
     if (command.dst2) work.command.dst2 = reach(command.dst2, bytes);
   } else if (command.kind == TUTTI_COMMAND_WAIT || command.kind == TUTTI_COMMAND_WRITE) {
-    work.command.word = static_cast<uint32_t*>(reach(command.word, sizeof *command.word));
-  } else if (!command.mark) {
-    throw Error(TUTTI_INVALID_ARGUMENT, "simulated device: a command's mark is NULL");
+    work.command.flag = static_cast<uint32_t*>(reach(command.flag, sizeof *command.flag));
+  } else if (!command.event) {
+    throw Error(TUTTI_INVALID_ARGUMENT, "simulated device: a command's event is NULL");
   }
   return work;
 }
 
-// The pieces that a device gets one by one: consecutive words go together.
+// The pieces that a device gets one by one: consecutive flags go together.
 uint64_t count_launches(const std::vector<Work>& all) {
   uint64_t launches = 0;
-  bool after_word = false;
+  bool after_flag = false;
   for (const Work& work : all) {
     const uint32_t kind = work.command.kind;
-    const bool word = kind == TUTTI_COMMAND_WAIT || kind == TUTTI_COMMAND_WRITE;
-    launches += kind != TUTTI_COMMAND_MARK && kind != TUTTI_COMMAND_AFTER && !(word && after_word);
-    after_word = word;
+    const bool flag = kind == TUTTI_COMMAND_WAIT || kind == TUTTI_COMMAND_WRITE;
+    launches += kind != TUTTI_COMMAND_RECORD && kind != TUTTI_COMMAND_AFTER && !(flag && after_flag);
+    after_flag = flag;
   }
   return launches;
 }
@@ -284,8 +285,8 @@ void enqueue_fused(void* stream, std::span<const tutti_command> commands) {
                                          " (TUTTI_SIMULATED_FUSED)");
   std::vector<Work> all(1);
   for (const tutti_command& command : commands) {
-    if (command.kind == TUTTI_COMMAND_MARK || command.kind == TUTTI_COMMAND_AFTER)
-      throw Error(TUTTI_NOT_SUPPORTED, "simulated device: a mark in the middle of a launch");
+    if (command.kind == TUTTI_COMMAND_RECORD || command.kind == TUTTI_COMMAND_AFTER)
+      throw Error(TUTTI_NOT_SUPPORTED, "simulated device: an event in the middle of a launch");
     all[0].fused.push_back(check(command));
   }
   append(stream, std::move(all));

@@ -14,7 +14,7 @@
 namespace tutti::simulated {
 
 // How often it was set, and how often those settings were reached.
-struct Mark {
+struct Event {
   uint32_t device = 0;
   std::atomic<uint64_t> set{0};
   std::atomic<uint64_t> reached{0};
@@ -27,7 +27,7 @@ uint32_t stream_device(void* stream);
 void enqueue(void* stream, std::span<const tutti_command> commands);
 void enqueue_fused(void* stream, std::span<const tutti_command> commands);
 
-// The plugin's interface of its own, for tests: how many copies, reductions, batches of words and fused lists the
+// The plugin's interface of its own, for tests: how many copies, reductions, batches of flags and fused lists the
 // devices of this process were given so far, how often classify was asked, and how often something that may wait for a
 // whole device (allocation, release, mapping, import, loading) was called while a device of the process was not done.
 struct Launches {

@@ -51,33 +51,33 @@ class SimulatedDevice : public ::testing::Test {
     EXPECT_EQ(executor->create_stream(nullptr, of, &made), TUTTI_OK) << last_error;
     return made;
   }
-  tutti_mark* mark() {
-    tutti_mark* made = nullptr;
-    EXPECT_EQ(executor->create_mark(nullptr, 0, &made), TUTTI_OK);
-    marks_.push_back(made);
+  tutti_event* event() {
+    tutti_event* made = nullptr;
+    EXPECT_EQ(executor->create_event(nullptr, 0, &made), TUTTI_OK);
+    events_.push_back(made);
     return made;
   }
   void TearDown() override {
-    for (tutti_mark* made : marks_) executor->destroy_mark(nullptr, made);
+    for (tutti_event* made : events_) executor->destroy_event(nullptr, made);
   }
   tutti_status run(void* on, std::vector<tutti_command> commands) {
     return executor->enqueue(nullptr, on, commands.data(), static_cast<uint32_t>(commands.size()));
   }
-  void finish(tutti_mark* m) {
+  void finish(tutti_event* m) {
     const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(20);
-    while (executor->poll_mark(nullptr, m) == TUTTI_AGAIN && std::chrono::steady_clock::now() < limit)
+    while (executor->query_event(nullptr, m) == TUTTI_AGAIN && std::chrono::steady_clock::now() < limit)
       std::this_thread::yield();
-    EXPECT_EQ(executor->poll_mark(nullptr, m), TUTTI_OK);
+    EXPECT_EQ(executor->query_event(nullptr, m), TUTTI_OK);
   }
-  static tutti_command command(uint32_t kind, tutti_mark* m = nullptr) {
+  static tutti_command command(uint32_t kind, tutti_event* m = nullptr) {
     tutti_command c{};
     c.kind = kind;
-    c.mark = m;
+    c.event = m;
     return c;
   }
-  static tutti_command word(uint32_t kind, uint32_t* w, uint32_t value) {
+  static tutti_command flag(uint32_t kind, uint32_t* w, uint32_t value) {
     tutti_command c = command(kind);
-    c.word = w;
+    c.flag = w;
     c.value = value;
     return c;
   }
@@ -85,7 +85,7 @@ class SimulatedDevice : public ::testing::Test {
   static const tutti_executor* executor;
 
  private:
-  std::vector<tutti_mark*> marks_;
+  std::vector<tutti_event*> events_;
 };
 const tutti_device* SimulatedDevice::device = nullptr;
 const tutti_executor* SimulatedDevice::executor = nullptr;
@@ -110,7 +110,7 @@ TEST_F(SimulatedDevice, ReducesInOrderIntoTwoPlaces) {
   auto *a = memory<int32_t>(1000), *b = memory<int32_t>(1000), *c = memory<int32_t>(1000), *d = memory<int32_t>(1000);
   for (int i = 0; i < 1000; ++i) a[i] = i, b[i] = -3 * i;
   void* s = stream();
-  tutti_mark* m = mark();
+  tutti_event* m = event();
   const void* sources[] = {a, b};
   tutti_command reduce = command(TUTTI_COMMAND_REDUCE);
   reduce.dtype = TUTTI_INT32;
@@ -121,7 +121,7 @@ TEST_F(SimulatedDevice, ReducesInOrderIntoTwoPlaces) {
   reduce.dst2 = d;
   reduce.count = 1000;
   reduce.divisor = 4;
-  ASSERT_EQ(run(s, {reduce, command(TUTTI_COMMAND_MARK, m)}), TUTTI_OK) << last_error;
+  ASSERT_EQ(run(s, {reduce, command(TUTTI_COMMAND_RECORD, m)}), TUTTI_OK) << last_error;
   finish(m);
   for (int i = 0; i < 1000; ++i) {
     ASSERT_EQ(c[i], -2 * i / 4);
@@ -138,39 +138,39 @@ TEST_F(SimulatedDevice, CountsLaunches) {
       tutti_plugin_entry_simulated_device.get_interface("tutti.simulated_launches/1", 0));
   ASSERT_NE(count, nullptr);
   auto *a = memory<int32_t>(10), *b = memory<int32_t>(10);
-  auto* words = static_cast<uint32_t*>(std::aligned_alloc(4096, 4096));
-  std::memset(words, 0, 4096);
+  auto* flags = static_cast<uint32_t*>(std::aligned_alloc(4096, 4096));
+  std::memset(flags, 0, 4096);
   void* seen = nullptr;
-  ASSERT_EQ(device->map_host(nullptr, words, 4096, &seen), TUTTI_OK);
+  ASSERT_EQ(device->map_host(nullptr, flags, 4096, &seen), TUTTI_OK);
   std::fill_n(a, 10, 7);
   void* s = stream();
-  tutti_mark* m = mark();
+  tutti_event* m = event();
   const void* source = a;
   tutti_command copy = command(TUTTI_COMMAND_COPY);
   copy.sources = 1;
   copy.src = &source;
   copy.dst = b;
   copy.count = 40;
-  auto* word_of = static_cast<uint32_t*>(seen);
-  const std::vector<tutti_command> list{word(TUTTI_COMMAND_WRITE, word_of, 1), word(TUTTI_COMMAND_WAIT, word_of, 1),
-                                        copy, copy, word(TUTTI_COMMAND_WRITE, word_of, 2)};
+  auto* flag_of = static_cast<uint32_t*>(seen);
+  const std::vector<tutti_command> list{flag(TUTTI_COMMAND_WRITE, flag_of, 1), flag(TUTTI_COMMAND_WAIT, flag_of, 1),
+                                        copy, copy, flag(TUTTI_COMMAND_WRITE, flag_of, 2)};
   const uint64_t before = *count;
   ASSERT_EQ(run(s, list), TUTTI_OK) << last_error;
-  EXPECT_EQ(*count - before, 4u) << "two words together, two copies, a word";
-  ASSERT_EQ(run(s, {command(TUTTI_COMMAND_MARK, m)}), TUTTI_OK);
+  EXPECT_EQ(*count - before, 4u) << "two flags together, two copies, a flag";
+  ASSERT_EQ(run(s, {command(TUTTI_COMMAND_RECORD, m)}), TUTTI_OK);
   finish(m);
   std::fill_n(b, 10, 0);
   ASSERT_EQ(executor->enqueue_fused(nullptr, s, list.data(), static_cast<uint32_t>(list.size())), TUTTI_OK)
       << last_error;
   EXPECT_EQ(*count - before, 5u);
-  ASSERT_EQ(run(s, {command(TUTTI_COMMAND_MARK, m)}), TUTTI_OK);
+  ASSERT_EQ(run(s, {command(TUTTI_COMMAND_RECORD, m)}), TUTTI_OK);
   finish(m);
   EXPECT_EQ(b[9], 7);
-  EXPECT_EQ(words[0], 2u);
-  EXPECT_EQ(*count - before, 5u) << "marks do not count";
+  EXPECT_EQ(flags[0], 2u);
+  EXPECT_EQ(*count - before, 5u) << "events do not count";
   EXPECT_EQ(executor->destroy_stream(nullptr, s), TUTTI_OK);
-  ASSERT_EQ(device->unmap_host(nullptr, words), TUTTI_OK);
-  std::free(words);
+  ASSERT_EQ(device->unmap_host(nullptr, flags), TUTTI_OK);
+  std::free(flags);
 }
 
 TEST_F(SimulatedDevice, RefusesHostMemoryThatIsNotMapped) {
@@ -192,36 +192,36 @@ TEST_F(SimulatedDevice, RefusesHostMemoryThatIsNotMapped) {
   EXPECT_EQ(device->unmap_host(nullptr, host.data()), TUTTI_OK);
 }
 
-TEST_F(SimulatedDevice, WordsJoinAStreamAndTheHost) {
-  alignas(64) static uint32_t words[32];
+TEST_F(SimulatedDevice, FlagsJoinAStreamAndTheHost) {
+  alignas(64) static uint32_t flags[32];
   void* seen = nullptr;
-  ASSERT_EQ(device->map_host(nullptr, words, sizeof words, &seen), TUTTI_OK);
+  ASSERT_EQ(device->map_host(nullptr, flags, sizeof flags, &seen), TUTTI_OK);
   void* s = stream();
-  tutti_mark* m = mark();
-  ASSERT_EQ(run(s, {word(TUTTI_COMMAND_WAIT, &words[0], 1), word(TUTTI_COMMAND_WRITE, &words[16], 7),
-                    command(TUTTI_COMMAND_MARK, m)}),
+  tutti_event* m = event();
+  ASSERT_EQ(run(s, {flag(TUTTI_COMMAND_WAIT, &flags[0], 1), flag(TUTTI_COMMAND_WRITE, &flags[16], 7),
+                    command(TUTTI_COMMAND_RECORD, m)}),
             TUTTI_OK);
   std::this_thread::sleep_for(std::chrono::milliseconds(20));
-  EXPECT_EQ(executor->poll_mark(nullptr, m), TUTTI_AGAIN);
-  EXPECT_EQ(std::atomic_ref(words[16]).load(), 0u);
-  std::atomic_ref(words[0]).store(1);
+  EXPECT_EQ(executor->query_event(nullptr, m), TUTTI_AGAIN);
+  EXPECT_EQ(std::atomic_ref(flags[16]).load(), 0u);
+  std::atomic_ref(flags[0]).store(1);
   finish(m);
-  EXPECT_EQ(std::atomic_ref(words[16]).load(), 7u);
+  EXPECT_EQ(std::atomic_ref(flags[16]).load(), 7u);
   EXPECT_EQ(executor->destroy_stream(nullptr, s), TUTTI_OK);
 }
 
 // A waiting command in a queue holds up everything behind it, as on a device with one queue.
 TEST_F(SimulatedDevice, StreamsOfADeviceShareItsQueue) {
-  alignas(64) static uint32_t word_of_test = 0;
+  alignas(64) static uint32_t flag_of_test = 0;
   void* seen = nullptr;
-  ASSERT_EQ(device->map_host(nullptr, &word_of_test, sizeof word_of_test, &seen), TUTTI_OK);
+  ASSERT_EQ(device->map_host(nullptr, &flag_of_test, sizeof flag_of_test, &seen), TUTTI_OK);
   void *first = stream(), *second = stream();
-  tutti_mark* m = mark();
-  ASSERT_EQ(run(first, {word(TUTTI_COMMAND_WAIT, &word_of_test, 1)}), TUTTI_OK);
-  ASSERT_EQ(run(second, {command(TUTTI_COMMAND_MARK, m)}), TUTTI_OK);
+  tutti_event* m = event();
+  ASSERT_EQ(run(first, {flag(TUTTI_COMMAND_WAIT, &flag_of_test, 1)}), TUTTI_OK);
+  ASSERT_EQ(run(second, {command(TUTTI_COMMAND_RECORD, m)}), TUTTI_OK);
   std::this_thread::sleep_for(std::chrono::milliseconds(20));
-  EXPECT_EQ(executor->poll_mark(nullptr, m), TUTTI_AGAIN);
-  std::atomic_ref(word_of_test).store(1);
+  EXPECT_EQ(executor->query_event(nullptr, m), TUTTI_AGAIN);
+  std::atomic_ref(flag_of_test).store(1);
   finish(m);
   EXPECT_EQ(executor->destroy_stream(nullptr, first), TUTTI_OK);
   EXPECT_EQ(executor->destroy_stream(nullptr, second), TUTTI_OK);
@@ -234,13 +234,13 @@ class SharedMemory : public SimulatedDevice {
   // Copies between device memory and a vector, by a stream: the memory may be unreadable to processors.
   void copy(const void* from, void* to, uint64_t n) {
     void* s = stream();
-    tutti_mark* m = mark();
+    tutti_event* m = event();
     tutti_command c = command(TUTTI_COMMAND_COPY);
     c.sources = 1;
     c.src = &from;
     c.dst = to;
     c.count = n;
-    ASSERT_EQ(run(s, {c, command(TUTTI_COMMAND_MARK, m)}), TUTTI_OK) << last_error;
+    ASSERT_EQ(run(s, {c, command(TUTTI_COMMAND_RECORD, m)}), TUTTI_OK) << last_error;
     finish(m);
     EXPECT_EQ(executor->destroy_stream(nullptr, s), TUTTI_OK);
   }

@@ -193,8 +193,9 @@ TEST(CudaCollectives, RanksAsThreads) {
 TEST(CudaCollectives, SixteenRanksInOneQueue) {
   setenv("CUDA_DEVICE_MAX_CONNECTIONS", "1", 1);
   run([] {
-    run_ranks("local:sixteen", 0, 16, 16,
-              [](tutti_comm* comm, uint32_t rank) { all_reduce_rounds(comm, rank, {5, 100'000}); });
+    run_ranks("local:sixteen", 0, 16, 16, [](tutti_comm* comm, uint32_t rank) {
+      all_reduce_rounds(comm, rank, {5, 100'000});
+    });
   });
   unsetenv("CUDA_DEVICE_MAX_CONNECTIONS");
 }
@@ -223,7 +224,8 @@ void registered_rounds(tutti_comm* comm, uint32_t rank) {
 }
 
 // A rank in each of n processes; `prepare` is called first, and may end the process with `skipped`.
-void in_processes(uint32_t n, const Body& body, const std::function<void()>& prepare = [] {}) {
+void in_processes(
+    uint32_t n, const Body& body, const std::function<void()>& prepare = [] {}) {
   char folder[] = "/tmp/tutti-cuda-test-XXXXXX";
   ASSERT_NE(mkdtemp(folder), nullptr);
   const std::string where = std::string("file:") + folder;
@@ -633,18 +635,18 @@ TEST(CudaCollectives, NoDeviceIsUsedThatNobodyNamed) {
         const auto [memory, executor] = std::pair(tables.memory, tables.executor);
         if (std::string(memory->name) != "cuda") continue;
         void *stream = nullptr, *seen = nullptr;
-        tutti_mark* mark = nullptr;
+        tutti_event* event = nullptr;
         auto* page = reinterpret_cast<void*>((reinterpret_cast<uintptr_t>(host.data()) + 4095) / 4096 * 4096);
         ASSERT_EQ(executor->prepare(executor->self, 1), TUTTI_OK) << tutti::take_plugin_error();
         ASSERT_EQ(memory->map_host(memory->self, page, 4096, &seen), TUTTI_OK) << tutti::take_plugin_error();
         ASSERT_EQ(executor->create_stream(executor->self, 1, &stream), TUTTI_OK) << tutti::take_plugin_error();
-        ASSERT_EQ(executor->create_mark(executor->self, 1, &mark), TUTTI_OK) << tutti::take_plugin_error();
+        ASSERT_EQ(executor->create_event(executor->self, 1, &event), TUTTI_OK) << tutti::take_plugin_error();
         tutti_command command{};
-        command.kind = TUTTI_COMMAND_MARK;
-        command.mark = mark;
+        command.kind = TUTTI_COMMAND_RECORD;
+        command.event = event;
         ASSERT_EQ(executor->enqueue(executor->self, stream, &command, 1), TUTTI_OK) << tutti::take_plugin_error();
-        EXPECT_GE(executor->poll_mark(executor->self, mark), 0) << tutti::take_plugin_error();
-        executor->destroy_mark(executor->self, mark);
+        EXPECT_GE(executor->query_event(executor->self, event), 0) << tutti::take_plugin_error();
+        executor->destroy_event(executor->self, event);
         EXPECT_EQ(executor->destroy_stream(executor->self, stream), TUTTI_OK) << tutti::take_plugin_error();
         EXPECT_EQ(memory->unmap_host(memory->self, page), TUTTI_OK) << tutti::take_plugin_error();
         return;

@@ -52,12 +52,12 @@ Device::Device(const std::string& bound) : tables_(find(bound.substr(0, bound.fi
   const tutti_executor* executor = tables_.executor;
   check(this->name(), "prepare", executor->prepare(executor->self, ordinal_));
   check(this->name(), "create_stream", executor->create_stream(executor->self, ordinal_, &stream_));
-  check(this->name(), "create_mark", executor->create_mark(executor->self, ordinal_, &mark_));
+  check(this->name(), "create_event", executor->create_event(executor->self, ordinal_, &event_));
 }
 
 Device::~Device() {
   const tutti_executor* executor = tables_.executor;
-  if (mark_) executor->destroy_mark(executor->self, mark_);
+  if (event_) executor->destroy_event(executor->self, event_);
   if (stream_) executor->destroy_stream(executor->self, stream_);
 }
 
@@ -98,13 +98,13 @@ void Device::finish(tutti_comm* comm) const {
   constexpr uint32_t polls_per_look = 1000;
   constexpr std::chrono::seconds letting_go(10);
   std::optional<std::chrono::steady_clock::time_point> limit;
-  tutti_command mark{};
-  mark.kind = TUTTI_COMMAND_MARK;
-  mark.mark = mark_;
-  enqueue({mark});
+  tutti_command event{};
+  event.kind = TUTTI_COMMAND_RECORD;
+  event.event = event_;
+  enqueue({event});
   const tutti_executor* executor = tables_.executor;
   for (uint32_t polls = 1;; ++polls) {
-    const tutti_status status = executor->poll_mark(executor->self, mark_);
+    const tutti_status status = executor->query_event(executor->self, event_);
     if (status < 0) return check(name(), "the stream's work failed", status);
     const bool ended = status == TUTTI_OK;
     if (!ended && polls % polls_per_look) continue;

@@ -56,7 +56,7 @@ class Device {
   tutti::DeviceTables tables_;
   uint32_t count_ = 0, ordinal_ = 0;
   void* stream_ = nullptr;
-  tutti_mark* mark_ = nullptr;
+  tutti_event* event_ = nullptr;
 };
 
 }  // namespace perf

@@ -6,10 +6,10 @@
  *
  * Streams. A stream is the device's own handle (a cudaStream_t), made by the application or by create_stream; NULL is
  * the device's default stream. Commands of one stream are carried out in order; those of different streams are ordered
- * by marks only. Nothing here waits for the device.
+ * by events only. Nothing here waits for the device.
  *
  * Words are 4-byte values in host memory that map_host has made visible to streams. They order a stream and the
- * processors of the host, or streams of different processes. Between streams of one process marks are used: there a
+ * processors of the host, or streams of different processes. Between streams of one process events are used: there a
  * WAIT could hold up the very stream that would end it.
  *
  * Threads: [any] any thread at any time.
@@ -30,7 +30,7 @@ extern "C" {
 #define TUTTI_EXECUTOR_STAMP 0x47d65ef6u
 
 /* A point in a stream's work. Opaque; belongs to the plugin. */
-typedef struct tutti_mark tutti_mark;
+typedef struct tutti_event tutti_event;
 
 typedef struct tutti_device_caps {
   uint32_t struct_size;
@@ -48,8 +48,8 @@ enum { TUTTI_DEVICE_EXPORTS = 1u << 0 /* export_memory and import_memory work be
 /* One device of the kind. An unknown value is 0, -1 or "". */
 typedef struct tutti_device_facts {
   uint32_t struct_size;
-  int32_t numa;             /* the NUMA node that is nearest to it; -1: not known, and the core asks the system by `pci` */
-  char pci[24];             /* its PCI address in lower case, NUL-terminated: "0000:3b:00.0" */
+  int32_t numa; /* the NUMA node that is nearest to it; -1: not known, and the core asks the system by `pci` */
+  char pci[24]; /* its PCI address in lower case, NUL-terminated: "0000:3b:00.0" */
   uint64_t link_latency_ns; /* estimate: a command that reads memory of another device of the host, or of the same one
                                in another process */
   uint64_t link_bandwidth;  /* estimate: bytes per second of such a command */
@@ -125,11 +125,11 @@ enum {
                                accumulator type, divided by `divisor` unless that is 0, rounded once (SDK's
                                arithmetic.hpp has the rules, which are the host's) */
   TUTTI_COMMAND_WAIT =
-      3,                   /* until *word == value; what was written before it was set is visible afterwards. The core
-                              relies on nothing for greater values: a later revision may end the wait for *word >= value */
-  TUTTI_COMMAND_WRITE = 4, /* *word = value, after all earlier commands of the stream and visibly so to the host */
-  TUTTI_COMMAND_MARK = 5,  /* `mark` is this point of the stream, from now on */
-  TUTTI_COMMAND_AFTER = 6  /* until the work before `mark`, as it stands when this is enqueued, is done */
+      3,                    /* until *flag == value; what was written before it was set is visible afterwards. The core
+                               relies on nothing for greater values: a later revision may end the wait for *flag >= value */
+  TUTTI_COMMAND_WRITE = 4,  /* *flag = value, after all earlier commands of the stream and visibly so to the host */
+  TUTTI_COMMAND_RECORD = 5, /* `event` is this point of the stream, from now on */
+  TUTTI_COMMAND_AFTER = 6   /* until the work before `event`, as it stands when this is enqueued, is done */
 };
 
 /* One command. Frozen layout, 88 bytes; fields that the kind does not use are zero, `flags` and `scale` always. An
@@ -145,10 +145,10 @@ typedef struct tutti_command {
   const void* const* src; /* read before enqueue returns */
   uint64_t count;
   uint64_t divisor;
-  uint32_t* word; /* as the device sees it */
+  uint32_t* flag; /* as the device sees it */
   uint32_t value;
   uint32_t flags; /* none are defined */
-  tutti_mark* mark;
+  tutti_event* event;
   const void* scale; /* reserved: one element in device memory by which the sources are multiplied before the fold */
 } tutti_command;
 
@@ -166,12 +166,12 @@ typedef struct tutti_executor {
   /* [any] The device of a stream (of NULL: the thread's current one) and TUTTI_STREAM_* flags. For NULL this takes
    * nothing of a device that the process does not use yet: the core asks it for every communicator. */
   tutti_status (*stream_state)(void* self, void* stream, uint32_t* device, uint64_t* flags);
-  tutti_status (*create_mark)(void* self, uint32_t device, tutti_mark** mark);
+  tutti_status (*create_event)(void* self, uint32_t device, tutti_event** event);
   /* [any] No command names it any more. */
-  void (*destroy_mark)(void* self, tutti_mark* mark);
-  /* [any] Is the work before the mark done? TUTTI_AGAIN: not yet. An error is of the device: it names the call and its
+  void (*destroy_event)(void* self, tutti_event* event);
+  /* [any] Is the work before the event done? TUTTI_AGAIN: not yet. An error is of the device: it names the call and its
    * message. */
-  tutti_status (*poll_mark)(void* self, tutti_mark* mark);
+  tutti_status (*query_event)(void* self, tutti_event* event);
   /* [any; one thread per stream at a time] Appends all commands, or none: an error then says why and which. */
   tutti_status (*enqueue)(void* self, void* stream, const tutti_command* commands, uint32_t n);
   /* Optional. [any; one thread per stream at a time] As enqueue, as one piece of work that the device is given once: it

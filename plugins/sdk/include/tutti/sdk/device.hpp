@@ -24,10 +24,10 @@
 //     static void* create_stream(uint32_t device);
 //     static void destroy_stream(void* stream);
 //     static void stream_state(void* stream, uint32_t& device, uint64_t& flags);
-//     struct Mark;
-//     static Mark* create_mark(uint32_t device);
-//     static void destroy_mark(Mark* mark);
-//     static bool poll_mark(Mark* mark);                                               // true: done
+//     struct Event;
+//     static Event* create_event(uint32_t device);
+//     static void destroy_event(Event* event);
+//     static bool query_event(Event* event);                                               // true: done
 //     static void enqueue(void* stream, std::span<const tutti_command> commands);      // all or none
 //     static void enqueue_fused(void* stream, std::span<const tutti_command> commands);  // optional
 //   };
@@ -42,13 +42,13 @@ inline namespace TUTTI_SDK_NAMESPACE {
 
 template <typename T>
 struct DeviceTable {
-  using Mark = typename T::Mark;
+  using Event = typename T::Event;
   static constexpr bool exports = requires(void* base) { T::close_import(base); };
   static constexpr bool exports_dmabuf = requires(uint64_t & offset) { T::export_dmabuf(nullptr, 0, offset); };
   static constexpr bool identifies = requires(uint8_t * id) { T::identify(0u, id); };
   static constexpr bool describes = requires(tutti_device_facts & facts) { T::describe(0u, facts); };
   static constexpr bool fuses = requires(std::span<const tutti_command> list) { T::enqueue_fused(nullptr, list); };
-  static Mark* mark(tutti_mark* handle) { return reinterpret_cast<Mark*>(handle); }
+  static Event* event(tutti_event* handle) { return reinterpret_cast<Event*>(handle); }
 
   static tutti_status query(void*, tutti_device_caps* caps) {
     return guard([&] { fill_sized(caps, [](tutti_device_caps& full) { T::query(full); }); });
@@ -118,12 +118,12 @@ struct DeviceTable {
   static tutti_status stream_state(void*, void* stream, uint32_t* device, uint64_t* flags) {
     return guard([&] { T::stream_state(stream, *device, *flags); });
   }
-  static tutti_status create_mark(void*, uint32_t device, tutti_mark** out) {
-    return guard([&] { *out = reinterpret_cast<tutti_mark*>(T::create_mark(device)); });
+  static tutti_status create_event(void*, uint32_t device, tutti_event** out) {
+    return guard([&] { *out = reinterpret_cast<tutti_event*>(T::create_event(device)); });
   }
-  static void destroy_mark(void*, tutti_mark* handle) { T::destroy_mark(mark(handle)); }
-  static tutti_status poll_mark(void*, tutti_mark* handle) {
-    return guard([&]() -> tutti_status { return T::poll_mark(mark(handle)) ? TUTTI_OK : TUTTI_AGAIN; });
+  static void destroy_event(void*, tutti_event* handle) { T::destroy_event(event(handle)); }
+  static tutti_status query_event(void*, tutti_event* handle) {
+    return guard([&]() -> tutti_status { return T::query_event(event(handle)) ? TUTTI_OK : TUTTI_AGAIN; });
   }
   static tutti_status enqueue(void*, void* stream, const tutti_command* commands, uint32_t n) {
     return guard([&] { T::enqueue(stream, {commands, n}); });
@@ -163,8 +163,8 @@ constexpr tutti_executor make_executor() {
   using Table = DeviceTable<T>;
   return {sizeof(tutti_executor), TUTTI_EXECUTOR_STAMP, nullptr,
           Table::prepare,         Table::create_stream, Table::destroy_stream,
-          Table::stream_state,    Table::create_mark,   Table::destroy_mark,
-          Table::poll_mark,       Table::enqueue,       Table::fuses ? Table::enqueue_fused : nullptr};
+          Table::stream_state,    Table::create_event,  Table::destroy_event,
+          Table::query_event,     Table::enqueue,       Table::fuses ? Table::enqueue_fused : nullptr};
 }
 
 }  // namespace TUTTI_SDK_NAMESPACE

@@ -2,7 +2,7 @@
 //
 // What the ranks of a process have to have in common before their work is put into streams. There is no device here:
 // nobody gets so far.
-#include "stream/stream_meeting.hpp"
+#include "stream/local_rendezvous.hpp"
 
 #include <gtest/gtest.h>
 #include <tutti/tutti.h>
@@ -25,12 +25,12 @@ struct Ranks {
     for (uint32_t rank = 0; rank < 2; ++rank) {
       launches[rank].rank = rank;
       launches[rank].stream = this;
-      launches[rank].end = reinterpret_cast<tutti_mark*>(this);
+      launches[rank].end = reinterpret_cast<tutti_event*>(this);
     }
   }
   // The words in which the second to come hears why not; "" when they may go on.
   std::string trouble() {
-    StreamMeeting meeting({0, 1});
+    LocalRendezvous meeting({0, 1});
     DeviceTables device;
     device.memory = &memory;
     device.executor = &executor;
@@ -52,14 +52,14 @@ struct Ranks {
   Shape calls = all_reduce;
 };
 
-TEST(StreamMeeting, RanksCallTheSame) {
+TEST(LocalRendezvous, RanksCallTheSame) {
   Ranks ranks;
   ranks.calls = {0, TUTTI_BARRIER};
   const std::string text = ranks.trouble();
   EXPECT_NE(text.find("rank 0 called all_reduce(8 x int32, sum), rank 1 called barrier()"), std::string::npos) << text;
 }
 
-TEST(StreamMeeting, RanksAreCapturedTogether) {
+TEST(LocalRendezvous, RanksAreCapturedTogether) {
   for (const uint32_t captured : {0u, 1u}) {
     Ranks ranks;
     ranks.launches[captured].end = nullptr;
@@ -69,7 +69,7 @@ TEST(StreamMeeting, RanksAreCapturedTogether) {
   }
 }
 
-TEST(StreamMeeting, TheDefaultStreamIsThatOfTheLastToCome) {
+TEST(LocalRendezvous, TheDefaultStreamIsThatOfTheLastToCome) {
   Ranks ranks;
   for (StreamLaunch& launch : ranks.launches) launch.device = 1;
   ranks.launches[0].stream = nullptr;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "stream/stream_meeting.hpp"
+#include "stream/local_rendezvous.hpp"
 
 #include <fmt/format.h>
 #include <linux/futex.h>
@@ -14,40 +14,40 @@
 
 namespace tutti::core {
 
-std::shared_ptr<StreamMeeting> StreamMeeting::of(uint64_t id, std::vector<uint32_t> ranks) {
+std::shared_ptr<LocalRendezvous> LocalRendezvous::of(uint64_t id, std::vector<uint32_t> ranks) {
   static std::mutex mutex;
-  static auto* meetings = new std::map<uint64_t, std::weak_ptr<StreamMeeting>>();
+  static auto* all = new std::map<uint64_t, std::weak_ptr<LocalRendezvous>>();
   const std::lock_guard lock(mutex);
-  std::erase_if(*meetings, [](const auto& entry) { return entry.second.expired(); });
-  std::weak_ptr<StreamMeeting>& kept = (*meetings)[id];
-  if (auto meeting = kept.lock()) return meeting;
-  auto made = std::make_shared<StreamMeeting>(std::move(ranks));
+  std::erase_if(*all, [](const auto& entry) { return entry.second.expired(); });
+  std::weak_ptr<LocalRendezvous>& kept = (*all)[id];
+  if (auto rendezvous = kept.lock()) return rendezvous;
+  auto made = std::make_shared<LocalRendezvous>(std::move(ranks));
   kept = made;
   return made;
 }
 
-StreamMeeting::~StreamMeeting() {
-  if (marks_stay_) return;
-  for (const auto& [executor, mark] : marks_) executor->destroy_mark(executor->self, mark);
+LocalRendezvous::~LocalRendezvous() {
+  if (events_stay_) return;
+  for (const auto& [executor, event] : events_) executor->destroy_event(executor->self, event);
 }
 
-void StreamMeeting::leave_marks(const tutti_executor* executor, std::vector<tutti_mark*> marks) {
+void LocalRendezvous::leave_events(const tutti_executor* executor, std::vector<tutti_event*> events) {
   const std::lock_guard lock(mutex_);
-  for (tutti_mark* mark : marks) marks_.emplace_back(executor, mark);
+  for (tutti_event* event : events) events_.emplace_back(executor, event);
 }
 
-void StreamMeeting::keep_marks() {
+void LocalRendezvous::keep_events() {
   const std::lock_guard lock(mutex_);
-  marks_stay_ = true;
+  events_stay_ = true;
 }
 
-void StreamMeeting::Bell::ring() {
+void LocalRendezvous::Bell::ring() {
   rings_.fetch_add(1, std::memory_order_seq_cst);
   if (waiting_.load(std::memory_order_seq_cst))
     syscall(SYS_futex, &rings_, FUTEX_WAKE_PRIVATE, INT32_MAX, nullptr, nullptr, 0);
 }
 
-void StreamMeeting::Bell::wait(uint32_t seen, std::chrono::nanoseconds patience) {
+void LocalRendezvous::Bell::wait(uint32_t seen, std::chrono::nanoseconds patience) {
   const timespec limit{static_cast<time_t>(patience.count() / 1'000'000'000),
                        static_cast<long>(patience.count() % 1'000'000'000)};
   waiting_.fetch_add(1, std::memory_order_seq_cst);
@@ -55,13 +55,13 @@ void StreamMeeting::Bell::wait(uint32_t seen, std::chrono::nanoseconds patience)
   waiting_.fetch_sub(1, std::memory_order_seq_cst);
 }
 
-std::unique_lock<std::mutex> StreamMeeting::lock_if_shared() {
+std::unique_lock<std::mutex> LocalRendezvous::lock_if_shared() {
   std::unique_lock lock(mutex_, std::defer_lock);
   if (ranks_.size() > 1) lock.lock();
   return lock;
 }
 
-uint64_t StreamMeeting::arrive(const Arrival& arrival) {
+uint64_t LocalRendezvous::arrive(const Arrival& arrival) {
   std::unique_lock lock = lock_if_shared();
   if (failure_) throw *failure_;
   arrivals_.push_back(arrival);
@@ -71,7 +71,7 @@ uint64_t StreamMeeting::arrive(const Arrival& arrival) {
 }
 
 // All have come. They wait, so that the mutex need not be held.
-void StreamMeeting::hold(std::unique_lock<std::mutex> lock) {
+void LocalRendezvous::hold(std::unique_lock<std::mutex> lock) {
   present_.swap(arrivals_);
   arrivals_.clear();
   const Arrival& last = present_.back();
@@ -106,7 +106,7 @@ void StreamMeeting::hold(std::unique_lock<std::mutex> lock) {
 }
 
 // In the thread that puts the work of all into their streams.
-void StreamMeeting::require_default_stream(const Arrival& arrival) {
+void LocalRendezvous::require_default_stream(const Arrival& arrival) {
   const tutti_executor* executor = arrival.device.executor;
   uint32_t device = 0;
   uint64_t flags = 0;
@@ -121,7 +121,7 @@ void StreamMeeting::require_default_stream(const Arrival& arrival) {
                     arrival.launch->rank, arrival.launch->device, device, arrival.launch->device));
 }
 
-void StreamMeeting::require_same(const Arrival& first, const Arrival& other) {
+void LocalRendezvous::require_same(const Arrival& first, const Arrival& other) {
   const auto text = [](const Arrival& arrival) {
     const Shape& s = arrival.call;
     return call_text({0, s.count, 0, s.collective, s.dtype, s.op, s.root});
@@ -148,7 +148,7 @@ void StreamMeeting::require_same(const Arrival& first, const Arrival& other) {
   if (!other.launch->stream) require_default_stream(other);
 }
 
-void StreamMeeting::put_into_streams(const std::function<void()>& meanwhile) {
+void LocalRendezvous::put_into_streams(const std::function<void()>& meanwhile) {
   const Arrival& first = present_.front();
   for (const Arrival& other : present_) require_same(first, other);
   const tutti_device* memory = first.device.memory;
@@ -178,12 +178,12 @@ void StreamMeeting::put_into_streams(const std::function<void()>& meanwhile) {
 }
 
 // `issuing_` is read first: it ends after the turn has been counted.
-bool StreamMeeting::is_over(uint64_t turn) const {
+bool LocalRendezvous::is_over(uint64_t turn) const {
   return !issuing_.load(std::memory_order_acquire) &&
          (turn_.load(std::memory_order_acquire) > turn || failed_.load(std::memory_order_acquire));
 }
 
-bool StreamMeeting::passed(uint64_t turn, std::chrono::microseconds patience) {
+bool LocalRendezvous::passed(uint64_t turn, std::chrono::microseconds patience) {
   if (const uint32_t seen = changed_.rings(); !is_over(turn)) {
     changed_.wait(seen, patience);
     if (!is_over(turn)) return false;
@@ -194,7 +194,7 @@ bool StreamMeeting::passed(uint64_t turn, std::chrono::microseconds patience) {
   throw *failure_;
 }
 
-bool StreamMeeting::leave(uint32_t rank, const Failure& why, std::chrono::microseconds patience) {
+bool LocalRendezvous::leave(uint32_t rank, const Failure& why, std::chrono::microseconds patience) {
   std::unique_lock lock(mutex_);
   std::erase_if(arrivals_, [rank](const Arrival& arrival) { return arrival.launch->rank == rank; });
   if (!failure_) failure_ = std::make_unique<Failure>(why);
@@ -206,13 +206,13 @@ bool StreamMeeting::leave(uint32_t rank, const Failure& why, std::chrono::micros
   return !issuing_.load(std::memory_order_acquire);
 }
 
-std::optional<uint32_t> StreamMeeting::issuer(std::chrono::nanoseconds silent) {
+std::optional<uint32_t> LocalRendezvous::issuer(std::chrono::nanoseconds silent) {
   const std::lock_guard lock(mutex_);
   if (!issuing_ || std::chrono::steady_clock::now() - heard_ < silent) return std::nullopt;
   return issuer_;
 }
 
-std::string StreamMeeting::missing() {
+std::string LocalRendezvous::missing() {
   const std::lock_guard lock(mutex_);
   std::string text;
   if (issuing_) return text;

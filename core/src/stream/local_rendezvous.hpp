@@ -20,13 +20,13 @@
 
 namespace tutti::core {
 
-class StreamMeeting {
+class LocalRendezvous {
  public:
-  // The meeting of communicator `id` in this process, made by whoever comes first.
-  static std::shared_ptr<StreamMeeting> of(uint64_t id, std::vector<uint32_t> ranks);
-  explicit StreamMeeting(std::vector<uint32_t> ranks) : ranks_(std::move(ranks)) {}
-  // Destroys the marks that were left here.
-  ~StreamMeeting();
+  // The rendezvous of communicator `id` in this process, made by whoever comes first.
+  static std::shared_ptr<LocalRendezvous> of(uint64_t id, std::vector<uint32_t> ranks);
+  explicit LocalRendezvous(std::vector<uint32_t> ranks) : ranks_(std::move(ranks)) {}
+  // Destroys the events that were left here.
+  ~LocalRendezvous();
 
   // What a rank brings: `device` and `call` are checked to be the same for all.
   struct Arrival {
@@ -36,24 +36,24 @@ class StreamMeeting {
     // What issue() calls while the device is busy; throws when the rank gives up. Lives until the turn has passed.
     const std::function<void()>* meanwhile = nullptr;
   };
-  // Any thread; one arrival per rank and turn. Takes the meeting's lock once, in a process with one rank never. Returns
-  // the turn, to be asked for with passed().
+  // Any thread; one arrival per rank and turn. Takes the rendezvous's lock once, in a process with one rank never.
+  // Returns the turn, to be asked for with passed().
   uint64_t arrive(const Arrival& arrival);
   // True when the work of the turn is in the streams. Throws the Failure with which it ended for all. Waits at most
   // so long, and takes no lock unless it throws.
   bool passed(uint64_t turn, std::chrono::microseconds patience);
-  // The rank gives up: the meeting has failed for all. True: its launch is not touched any more. False: the issuer has
-  // not come to an end in that time.
+  // The rank gives up: the rendezvous has failed for all. True: its launch is not touched any more. False: the issuer
+  // has not come to an end in that time.
   bool leave(uint32_t rank, const Failure& why, std::chrono::microseconds patience);
   // The rank whose thread is putting the work of all into their streams, where that thread has been in one call of the
   // device for so long.
   std::optional<uint32_t> issuer(std::chrono::nanoseconds silent = {});
   // The ranks that have not come, "1, 3"; "" when all have.
   std::string missing();
-  // A rank ends after a failure: streams of other ranks may still wait for its marks. They are destroyed with the last
+  // A rank ends after a failure: streams of other ranks may still wait for its events. They are destroyed with the last
   // rank's end; never, where a rank says that its stream may wait for ever.
-  void leave_marks(const tutti_executor* executor, std::vector<tutti_mark*> marks);
-  void keep_marks();
+  void leave_events(const tutti_executor* executor, std::vector<tutti_event*> events);
+  void keep_events();
 
  private:
   // Threads that wait for a change. Ringing takes no lock, so nobody who waits for one can hold it up.
@@ -89,8 +89,8 @@ class StreamMeeting {
   std::chrono::steady_clock::time_point heard_;  // when that thread was not in a call of the device
   std::unique_ptr<Failure> failure_;             // once it has failed, for good
   std::atomic<bool> failed_{false};              // it has
-  std::vector<std::pair<const tutti_executor*, tutti_mark*>> marks_;
-  bool marks_stay_ = false;
+  std::vector<std::pair<const tutti_executor*, tutti_event*>> events_;
+  bool events_stay_ = false;
 };
 
 }  // namespace tutti::core

@@ -141,9 +141,9 @@ void fused_order(Bench& bench) {
   Station s(bench);
   needs_fused(s);
   void* stream = s.stream();
-  const Station::Mapped words = s.map(4096), from = s.map(4096), to = s.map(4096), end = s.map(4096);
-  const auto word = [&](uint64_t k) { return std::atomic_ref(*(reinterpret_cast<uint32_t*>(words.host) + 64 * k)); };
-  const auto seen = [&](uint64_t k) { return s.word_of(words, 256 * k); };
+  const Station::Mapped flags = s.map(4096), from = s.map(4096), to = s.map(4096), end = s.map(4096);
+  const auto flag = [&](uint64_t k) { return std::atomic_ref(*(reinterpret_cast<uint32_t*>(flags.host) + 64 * k)); };
+  const auto seen = [&](uint64_t k) { return s.flag_of(flags, 256 * k); };
   const void *source = from.seen, *then = to.seen;
   for (uint32_t round = 1; round <= 10; ++round) {
     std::memset(from.host, static_cast<int>(round), 4096);
@@ -152,8 +152,8 @@ void fused_order(Bench& bench) {
     s.issue(stream, {wait_until(seen(0), round)}, "X-6");
     {
       auto list = std::make_unique<std::vector<tutti_command>>(
-          std::vector{wait_until(seen(1), round), write_word(seen(1), 0), copy(to.seen, &source, 4096),
-                      write_word(seen(2), round), wait_until(seen(3), round), write_word(seen(4), round)});
+          std::vector{wait_until(seen(1), round), write_flag(seen(1), 0), copy(to.seen, &source, 4096),
+                      write_flag(seen(2), round), wait_until(seen(3), round), write_flag(seen(4), round)});
       issue_fused(s, stream, *list);
       std::memset(static_cast<void*>(list->data()), '#', list->size() * sizeof(tutti_command));
     }
@@ -161,38 +161,38 @@ void fused_order(Bench& bench) {
     const auto pause = [&] {
       if (round <= 3) std::this_thread::sleep_for(std::chrono::milliseconds(2));
     };
-    const auto await_word = [&](uint64_t k, const char* what) {
+    const auto await_flag = [&](uint64_t k, const char* what) {
       const auto limit = std::chrono::steady_clock::now() + std::chrono::duration<double>(10 * bench.patience);
-      while (word(k).load(std::memory_order_acquire) != round) {
+      while (flag(k).load(std::memory_order_acquire) != round) {
         require(std::chrono::steady_clock::now() < limit, "X-14", "{}", what);
         std::this_thread::yield();
       }
     };
-    word(1).store(round, std::memory_order_release);
+    flag(1).store(round, std::memory_order_release);
     pause();
-    require(word(1).load() == round && word(2).load() != round, "X-14",
+    require(flag(1).load() == round && flag(2).load() != round, "X-14",
             "a list of enqueue_fused has begun, though work before it in the stream is held up");
-    word(1).store(round + 1, std::memory_order_release);
-    word(0).store(round, std::memory_order_release);
+    flag(1).store(round + 1, std::memory_order_release);
+    flag(0).store(round, std::memory_order_release);
     pause();
-    require(word(2).load() != round, "X-14", "a WAIT of enqueue_fused did not wait for the value itself");
+    require(flag(2).load() != round, "X-14", "a WAIT of enqueue_fused did not wait for the value itself");
     // The value written now must arrive.
     std::memset(from.host, static_cast<int>(round + 100), 4096);
-    word(1).store(round, std::memory_order_release);
-    await_word(2, "a WRITE of enqueue_fused does not set its word, though nothing holds it up");
-    require(word(1).load() == 0, "X-14", "a WRITE of enqueue_fused behind a WAIT for the same word was not done");
+    flag(1).store(round, std::memory_order_release);
+    await_flag(2, "a WRITE of enqueue_fused does not set its flag, though nothing holds it up");
+    require(flag(1).load() == 0, "X-14", "a WRITE of enqueue_fused behind a WAIT for the same flag was not done");
     for (uint64_t i = 0; i < 4096; ++i)
       require(std::atomic_ref(to.host[i]).load(std::memory_order_relaxed) == round + 100, "X-14",
               "the host sees the value of a WRITE of enqueue_fused, but byte {} of the COPY before it has not come, or "
-              "is not what was there before the word was set",
+              "is not what was there before the flag was set",
               i);
     pause();
-    require(word(4).load() != round, "X-14", "a second WAIT of enqueue_fused did not hold up what is behind it");
+    require(flag(4).load() != round, "X-14", "a second WAIT of enqueue_fused did not hold up what is behind it");
     require(std::atomic_ref(end.host[0]).load(std::memory_order_relaxed) == 0, "X-14",
             "a COPY behind a list of enqueue_fused was done, though a WAIT in the list holds");
-    word(3).store(round, std::memory_order_release);
+    flag(3).store(round, std::memory_order_release);
     s.finish(stream);
-    require(word(4).load() == round && end.host[4095] == round + 100, "X-14",
+    require(flag(4).load() == round && end.host[4095] == round + 100, "X-14",
             "after the end of the stream what was behind a WAIT of enqueue_fused has not been done");
   }
 }
@@ -239,7 +239,7 @@ void fused_refusals(Bench& bench) {
 std::vector<ContractCase> fused_cases() {
   return {
       {"identities", "each device is another one, in every process", {"D-14"}, 10, identities},
-      {"fused-order", "one launch, its words, and what is around it", {"X-14", "X-5", "X-6"}, 20, fused_order},
+      {"fused-order", "one launch, its flags, and what is around it", {"X-14", "X-5", "X-6"}, 20, fused_order},
       {"fused-refusals", "lists that are refused", {"X-14"}, 10, fused_refusals},
       {"fused-results", "every type and operator in one launch", {"X-14", "X-1"}, 60, fused_results},
   };

@@ -22,8 +22,10 @@ struct End {
   tutti_mapping* mapping = nullptr;
   tutti_mapped_place at{sizeof at};
   uint8_t* host() const { return static_cast<uint8_t*>(at.host); }
-  uint32_t* flag(uint64_t k) const { return reinterpret_cast<uint32_t*>(static_cast<uint8_t*>(at.device) + 64 * k); }
-  std::atomic_ref<uint32_t> word(uint64_t k) const {
+  uint32_t* device_flag(uint64_t k) const {
+    return reinterpret_cast<uint32_t*>(static_cast<uint8_t*>(at.device) + 64 * k);
+  }
+  std::atomic_ref<uint32_t> host_flag(uint64_t k) const {
     return std::atomic_ref<uint32_t>(*reinterpret_cast<uint32_t*>(host() + 64 * k));
   }
 };
@@ -228,8 +230,8 @@ void given_up(Bench& bench) {
   require(status == TUTTI_PEER_FAILED, "M-8", "open_mapping with a peer that was given up returned {}",
           status_text(status));
   m.withdraw(stage, ours, "M-8", "though the peer, which was given up, lives and has a mapping", TUTTI_PEER_FAILED);
-  theirs.flag(0).store(1);
-  require(theirs.flag(0).load() == 1, "M-8", "a mapping whose peer has failed does not keep what is written");
+  theirs.host_flag(0).store(1);
+  require(theirs.host_flag(0).load() == 1, "M-8", "a mapping whose peer has failed does not keep what is written");
   m.close(theirs, "M-8");
 }
 
@@ -281,8 +283,8 @@ void needs_processes(Bench& bench) {
 }
 
 void until_set(Stage& stage, const End& flags, uint64_t k) {
-  stage.until([&] { return flags.flag(k).load(std::memory_order_acquire) == 1; }, "M-5",
-              fmt::format("flag {}, which the other end has set, stays {}", k, flags.flag(k).load()));
+  stage.until([&] { return flags.host_flag(k).load(std::memory_order_acquire) == 1; }, "M-5",
+              fmt::format("flag {}, which the other end has set, stays {}", k, flags.host_flag(k).load()));
 }
 
 void require_same(const std::vector<uint8_t>& got, const std::vector<uint8_t>& expected, const char* who) {
@@ -301,14 +303,14 @@ void owner(Mapper& m, Stage& stage, const std::vector<uint8_t>& question, const 
   m.until_mapped(stage, flags);
   m.until_mapped(stage, memory);
   m.station.put(address, question);
-  m.station.issue(stream, {wait_until(flags.flag(2), 1), write_word(flags.flag(3), 1)}, "M-5");
+  m.station.issue(stream, {wait_until(flags.device_flag(2), 1), write_flag(flags.device_flag(3), 1)}, "M-5");
   try {
-    flags.flag(0).store(1, std::memory_order_release);
+    flags.host_flag(0).store(1, std::memory_order_release);
     until_set(stage, flags, 1);
     require_same(m.station.get(address, device_bytes), reply, "its owner");
     until_set(stage, flags, 3);
   } catch (...) {  // no stream waits for memory that goes with the stage
-    flags.flag(2).store(1, std::memory_order_release);
+    flags.host_flag(2).store(1, std::memory_order_release);
     m.station.finish(stream);
     throw;
   }
@@ -325,8 +327,8 @@ void peer_of_owner(Mapper& m, Stage& stage, const std::vector<uint8_t>& question
   until_set(stage, flags, 0);
   require_same(m.station.get(memory.at.device, device_bytes), question, "the peer");
   m.station.put(memory.at.device, reply);
-  m.station.issue(stream, {write_word(flags.flag(1), 1)}, "M-5");
-  flags.flag(2).store(1, std::memory_order_release);
+  m.station.issue(stream, {write_flag(flags.device_flag(1), 1)}, "M-5");
+  flags.host_flag(2).store(1, std::memory_order_release);
   m.station.finish(stream);
   until_set(stage, flags, 3);
   m.close(flags);
@@ -360,8 +362,8 @@ void dead(Bench& bench) {
     if (rank == 1) raise(SIGKILL);
     stage.until([&] { return !stage[0].events.empty(); }, "T-32", "the death of the peer's process is not told");
     m.withdraw(stage, ours, "M-9", "after the peer's process has ended");
-    theirs.flag(0).store(1);
-    require(theirs.flag(0).load() == 1, "M-9", "a mapping whose peer has died does not keep what is written");
+    theirs.host_flag(0).store(1);
+    require(theirs.host_flag(0).load() == 1, "M-9", "a mapping whose peer has died does not keep what is written");
     m.close(theirs, "M-9");
   });
 }

@@ -26,7 +26,7 @@ struct tutti_comm {
   const uint64_t generation = tutti::core::fork_generation();
   std::string last_words = "the communicator was destroyed: no call may use it any more";
 
-  // Of calls that any thread may make at any time.
+  // The calls that are inside: any thread may make some of them at any time.
   mutable std::mutex mutex;
   mutable std::condition_variable unpinned;
   mutable uint32_t pins = 0;

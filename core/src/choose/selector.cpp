@@ -14,7 +14,7 @@
 namespace tutti::core {
 namespace {
 
-// What handing a byte to a transport, or taking one, costs a processor: about one copy.
+// The cost for a processor of handing a byte to a transport, or of taking one: about one copy.
 constexpr double copy_seconds_per_byte = 8e-11;
 // The processor time of a message at each of its ends. It decides where many ranks share a core: a rank that talks to
 // all others keeps the core busy there, and opens a link to each.
@@ -45,7 +45,7 @@ uint64_t largest_of_class(uint64_t bytes) {
   return width ? ~uint64_t{0} >> (64 - width) : 0;
 }
 
-// What one rank's schedule costs by itself: latency and bytes of its messages, all in a row.
+// The cost of one rank's schedule by itself: latency and bytes of its messages, all in a row.
 double own_cost(const Schedule& schedule, const tutti_query& query, uint64_t block_bytes, const CostModel& model) {
   double seconds = 0;
   for (const auto& lane : schedule.lanes)
@@ -199,7 +199,7 @@ uint64_t Selector::most_scratch(const tutti_algorithm& algorithm, const Problem&
   return most;
 }
 
-// Of calls on the host, a processor hands bytes to transports. Of calls on devices, a rank's stream does everything,
+// In calls on the host a processor hands bytes to transports. In calls on devices a rank's stream does everything,
 // one command after the other.
 CostModel Selector::model(bool on_device) const {
   CostModel model;

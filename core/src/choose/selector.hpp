@@ -26,7 +26,7 @@ class AlgorithmFilter {
   explicit AlgorithmFilter(const std::string& text);
   // "" when it may be used; else why not.
   std::string refuses(uint32_t collective, const std::string& algorithm) const;
-  // What was written behind the algorithm's name and a colon; "" for nothing.
+  // The text behind the algorithm's name and a colon; "" for nothing.
   std::string parameters(uint32_t collective, const std::string& algorithm) const;
 
  private:
@@ -58,7 +58,7 @@ class Selector {
   void add(const std::vector<std::unique_ptr<NativeGroup>>& natives) {
     for (const auto& native : natives) natives_.push_back(native.get());
   }
-  // Who chooses among the candidates; nullptr: the predicted time.
+  // The plugin that chooses among the candidates; nullptr: the predicted time.
   void use(const tutti_selector* plugin) { plugin_ = plugin; }
 
   // The best candidate. Throws Failure naming every reason when there is none.
@@ -72,7 +72,7 @@ class Selector {
   // In how many slices a schedule runs at a size.
   // `uncut`: chunks of at most so many bytes are not cut.
   uint64_t slices_of(const Schedule& schedule, uint64_t count, uint32_t element_bytes, uint64_t uncut = 0) const;
-  // What an algorithm is asked for blocks of so many bytes.
+  // The query to an algorithm for blocks of so many bytes.
   Problem problem(const tutti_algorithm& algorithm, uint32_t collective, uint32_t root, uint64_t block_bytes) const;
 
  private:

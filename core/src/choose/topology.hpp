@@ -13,7 +13,7 @@
 
 namespace tutti::core {
 
-// What a rank offers of one transport.
+// A rank's offer of one transport.
 struct TransportOffer {
   std::string name;
   std::string version;  // of its plugin

@@ -115,7 +115,7 @@ class Communicator final : public Engine, private PortEvents, private Breakdown:
   void find(Means& means);
   void introduce(Means& means);
   Fabric::Config fabric_config(bool devices) const;
-  // Of the windows and point to point, and of device memory.
+  // Lanes for the windows and point to point, and for device memory.
   uint32_t host_lanes() const { return configuration_.windows * configuration_.lanes + 1; }
   uint32_t device_lanes() const { return configuration_.lanes + 1; }
   void prepare();

@@ -12,7 +12,7 @@ namespace tutti::core {
 
 class Waiter {
  public:
-  // What a wait keeps going meanwhile.
+  // The work that a wait keeps going.
   class Work {
    public:
     // Advances what is pending; true when something moved. Never waits.

@@ -40,7 +40,7 @@ DeviceFacts facts_of(const DeviceMemory& device);
 
 // Throws Failure where a device refuses the address. `first`: the device whose kind is asked first.
 DeviceMemory find_device(const void* address, const DeviceMemory& first = {});
-// What classify says of an address. Throws Failure.
+// The device's answer to where an address lies. Throws Failure.
 tutti_pointer classify(const DeviceTables& tables, const void* address);
 // The claims of a device that works here.
 const tutti_device_caps& caps_of(const DeviceTables& tables);

@@ -31,7 +31,7 @@ struct CallDifference {
   uint32_t culprit = 0;
   std::string reason;  // goes on after "rank 3 " and names the other rank too
 };
-// Of two different calls of one sequence; `rank` becomes the culprit.
+// The text for two different calls of one sequence; `rank` becomes the culprit.
 CallDifference difference_of(uint32_t rank, const Call& call, uint32_t other_rank, const Call& other);
 
 }  // namespace tutti::core

@@ -34,7 +34,7 @@ namespace tutti::core {
 // Control messages of this file begin with one of these (point_to_point.hpp has the others).
 enum : uint32_t { type_call_check = 0x54544331, type_call_news };
 
-// What check() throws: `text` is a CallDifference's reason.
+// Thrown by check(): `text` is a CallDifference's reason.
 struct CallsDiffer : Failure {
   explicit CallsDiffer(const CallDifference& difference)
       : Failure(TUTTI_MISMATCH, difference.reason), culprit(difference.culprit) {}
@@ -51,7 +51,7 @@ class CallCheck {
   // they do not. `connect` tells whether a link is ready.
   bool check(const Call& mine, const std::function<bool(Link&)>& connect);
   bool under_way() const { return begun_; }
-  // What the check under way waits for, in words.
+  // Where the check under way stands, as text.
   std::string where() const;
 
   // ---- Otherwise.
@@ -69,7 +69,7 @@ class CallCheck {
                          std::optional<CallDifference>* difference);
 
  private:
-  // What is known of one operation's calls: the lowest rank's, and the lowest rank's that differs from it.
+  // The known calls of one operation: the lowest rank's, and the lowest rank's that differs from it.
   struct Known {
     uint32_t rank = UINT32_MAX, odd_rank = UINT32_MAX;
     Call call, odd_call;

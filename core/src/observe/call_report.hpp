@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a rank says of its calls when the roll is called (bootstrap/control_plane.hpp), and what follows from all ranks'
+// A rank's answer about its calls when the roll is called (bootstrap/control_plane.hpp), and what follows from all
 // answers when an operation has not moved for too long: who keeps the others waiting, or whose calls differ.
 #pragma once
 

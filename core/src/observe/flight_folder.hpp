@@ -11,7 +11,7 @@
 
 namespace tutti::core {
 
-// Who a process is, also to others that see its number.
+// The identity of a process, also for others that see its number.
 struct ProcessIdentity {
   uint64_t host = 0;  // hash of the host's boot and the process's pid namespace: where its number means something
   uint64_t pid = 0;

@@ -78,7 +78,7 @@ class FlightRecorder {
   uint64_t begin_transfer(bool sending, uint32_t peer, uint32_t tag, uint64_t bytes, uint32_t service, uint64_t ticks);
   void end_transfer(uint64_t number, uint64_t ticks, tutti_status status);
 
-  // What a wait saw when it looked around; `waits` are of the oldest operation under way.
+  // A wait has looked around; `waits` are of the oldest operation under way.
   void look(uint64_t now_ns, uint64_t ticks, bool moved);
   void waits(std::span<const tutti_flight_wait> waits);
 

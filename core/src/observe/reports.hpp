@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a communicator reports of itself: which algorithm served how many calls, what the last call of each collective
+// The reports of a communicator: which algorithm served how many calls, what the last call of each collective
 // was carried out by, and the flight recorder.
 //
 // Threads: whoever holds the communicator's engine, one at a time; recorder().report() any thread.
@@ -50,7 +50,7 @@ class Reports {
 
   // Texts stay valid as long as this object.
   std::vector<tutti_service> services() const;
-  // What has served the last call of the collective. Throws Failure when it has not been called yet.
+  // The plan that has served the last call of the collective. Throws Failure when it has not been called yet.
   tutti_plan_facts plan_facts(uint32_t collective) const;
 
  private:

@@ -9,7 +9,7 @@
 //                                         <-  REJECT {sequence, size}: the matching receive has another size
 //                                         <-  CREDIT {n}: n RTS messages have been matched
 //
-// Of a transfer of device memory only the RTS is sent here, and transfers match in the order of the calls. Its bytes go
+// A transfer of device memory sends only its RTS here, and matches in the order of the calls. Its bytes go
 // by streams (stream/stream_transfer.hpp). A mismatch ends the communicator, since the bytes may be on their way.
 //
 // Control messages carry everything but the bulk bytes. A sender has at most `rts_credit` unmatched RTS messages with a

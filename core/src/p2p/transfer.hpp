@@ -41,7 +41,7 @@ struct Transfer {
   uint64_t timeout_ns = 0;  // or no_timeout
   uint64_t record = 0;      // its number in the flight recorder
   tutti_request* request = nullptr;
-  // Of point_to_point.hpp.
+  // Used by PointToPoint.
   uint64_t sequence = 0;
   uint64_t sent = 0;  // of a receive that was matched: the size of the send
   Bulk* bulk = nullptr;

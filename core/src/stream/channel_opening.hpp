@@ -47,7 +47,7 @@ class ChannelOpening {
   bool advance();
 
  private:
-  // What has come of a channel so far.
+  // The state of a channel's opening.
   struct Coming {
     std::unique_ptr<MappedChannel> shared;  // outgoing
     PeerRegion slots;                       // incoming

@@ -28,12 +28,12 @@ class LocalRendezvous {
   // Destroys the events that were left here.
   ~LocalRendezvous();
 
-  // What a rank brings: `device` and `call` are checked to be the same for all.
+  // A rank's part: `device` and `call` are checked to be the same for all.
   struct Arrival {
     StreamLaunch* launch = nullptr;
     DeviceTables device;
     Shape call;
-    // What issue() calls while the device is busy; throws when the rank gives up. Lives until the turn has passed.
+    // Called by issue() while the device is busy; throws when the rank gives up. Lives until the turn has passed.
     const std::function<void()>* meanwhile = nullptr;
   };
   // Any thread; one arrival per rank and turn. Takes the rendezvous's lock once, in a process with one rank never.

@@ -46,7 +46,7 @@ class PeerMemory {
   PeerMemory(const DeviceMemory& device, std::vector<Link>* links) : device_(device), links_(links) {}
   PeerMemory(const PeerMemory&) = delete;
   PeerMemory& operator=(const PeerMemory&) = delete;
-  // What peers still map is kept until the process ends.
+  // Memory that peers still map is kept until the process ends.
   ~PeerMemory();
 
   // Is there a link to that peer over which memory is mapped?

@@ -34,7 +34,7 @@ class StreamChannel {
   StreamChannel& operator=(const StreamChannel&) = delete;
   virtual ~StreamChannel() = default;
 
-  // Of the k-th fragment since the channel was made, as the device sees it: the slot, the flag that this rank's stream
+  // The k-th fragment since the channel was made, as the device sees it: its slot, the flag that this rank's stream
   // waits for, and the one that it sets.
   void* slot(uint64_t k) const { return data_ + k % slots * slot_bytes; }
   uint32_t* awaited(uint64_t k) const { return flag(device_flags_, k, !outgoing_); }
@@ -57,7 +57,7 @@ class StreamChannel {
   void let_go();
   // "at fragment 3 to rank 1 over tcp", for messages; "": nothing is under way.
   virtual std::string where() const = 0;
-  // What carries the bytes, for reports.
+  // The carrier of the bytes, for reports.
   virtual const char* carrier() const = 0;
 
  protected:

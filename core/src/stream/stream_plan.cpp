@@ -105,7 +105,7 @@ class Issue {
     launch.commands = writer_.commands(r);
   }
 
-  // What the device does not take as one launch goes the ordinary way.
+  // A list that the device does not take as one launch goes the ordinary way.
   bool fuse(const DeviceTables& device) {
     StreamLaunch& launch = *launches_[0];
     size_t n = 0;

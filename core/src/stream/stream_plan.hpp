@@ -51,8 +51,8 @@ struct StreamPlan {
   std::optional<uint32_t> service;       // row of the communicator's report, once it has one
   // Not nullptr: ranks of other processes read buffers in place (windows.hpp).
   std::shared_ptr<const WindowTable> windows;
-  // Of this plan and those of the other ranks of the process, kept by the lowest rank: one for each set of forms in
-  // which the ranks have called, newest first.
+  // The programs of this plan and those of the other ranks of the process, kept by the lowest rank: one for each set
+  // of forms in which the ranks have called, newest first.
   mutable std::vector<std::shared_ptr<StreamProgram>> programs;
 };
 
@@ -70,12 +70,12 @@ struct StreamSlot {
   uint32_t* told = nullptr;
 };
 
-// What may go to the device in one launch, which does everything by a few of its processors: so many bytes read, and
+// The limits of one launch, which does everything by a few of its processors: so many bytes read, and
 // steps, each of which becomes at most four commands. Nobody has measured where one launch stops being faster.
 constexpr uint64_t most_fused_bytes = 64 << 10;
 constexpr uint64_t most_fused_steps = most_queued / 4;
 
-// What a rank brings to the issue of one operation. Lives until issue() returns.
+// A rank's part in the issue of one operation. Lives until issue() returns.
 struct StreamLaunch {
   uint32_t rank = 0;
   const StreamPlan* plan = nullptr;

@@ -24,7 +24,7 @@ struct StreamLaunch;
 
 class StreamProgram {
  public:
-  // Of the ranks of one operation, by rising rank. Throws Failure where the plans' levels are wrong.
+  // `launches` are those of the ranks of one operation, by rising rank. Throws Failure where the plans' levels are wrong.
   explicit StreamProgram(const std::vector<StreamLaunch*>& launches);
   StreamProgram(const StreamProgram&) = delete;
   StreamProgram& operator=(const StreamProgram&) = delete;

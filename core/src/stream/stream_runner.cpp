@@ -161,7 +161,7 @@ void StreamRunner::Operation::clear() {
   sends = std::move(memory);
 }
 
-// What begins alike for collectives and transfers.
+// The common beginning of collectives and transfers.
 void StreamRunner::begin_operation(const StreamCall& call) {
   begun_.clear();
   begun_.where = call.where;
@@ -306,7 +306,7 @@ void StreamRunner::issued(tutti_request* request) {
   add_begun();
 }
 
-// What has begun is pending from now on.
+// The work that has begun is pending from now on.
 void StreamRunner::add_begun() {
   if (idle_.empty()) idle_.emplace_back();
   std::swap(idle_.front(), begun_);

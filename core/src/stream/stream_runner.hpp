@@ -64,7 +64,7 @@ class StreamRunner {
     std::function<void()> progress;  // of the transports, where the communicator has ended
   };
   explicit StreamRunner(Setup setup);
-  // What devices still use is not freed.
+  // Memory that devices still use is not freed.
   ~StreamRunner();
 
   // Does this rank exchange bytes with ranks of other processes, so that somebody has to advance it meanwhile?
@@ -114,12 +114,12 @@ class StreamRunner {
   void add_carriers(const std::vector<Transfer>& transfers, std::string& text);
   // Puts the group into the stream; then issued() or failed().
   void put(const StreamCall& call, const std::vector<Transfer>& transfers, const std::function<void()>& meanwhile);
-  // What the call under way waits for besides the device, in words; "": nothing.
+  // The peer that the call under way waits for besides the device, as text; "": none.
   std::string waits_for() const { return exchange_.waits_for(); }
   bool awaits_peer() const { return exchange_.awaits != StreamExchange::Awaits::nothing; }
   std::string begun_text() const { return begun_.text(); }
 
-  // What mapped channels have carried, or are about to, and what was read directly, by peer.
+  // Bytes that mapped channels have carried, or are about to, and that were read in place, by peer.
   struct Traffic {
     const char* carrier;
     uint32_t peer;
@@ -166,7 +166,7 @@ class StreamRunner {
   }
   // Does the oldest operation that the device has begun stand still for longer than its timeout?
   bool overdue(uint64_t now_ns);
-  // Of the oldest operation.
+  // The sequence and the timeout of the oldest operation.
   std::optional<uint64_t> sequence() const { return operations_.front().sequence; }
   uint64_t timeout_ns() const { return operations_.front().timeout_ns; }
   // Where the oldest operation stands, for messages.
@@ -190,14 +190,14 @@ class StreamRunner {
     void* stream = nullptr;
     tutti_event* begin = nullptr;
     tutti_event* end = nullptr;
-    // What it sends is on its way when so many fragments of a channel are: the stream only fills slots.
+    // Its sends are on their way when so many fragments of a channel are: the stream only fills slots.
     std::vector<std::pair<const StreamChannel*, uint64_t>> sends;
     uint64_t commands = 0;  // that may be in the device's queue
     bool counted = false;   // by the device's gate
     uint64_t timeout_ns = 0;
     std::optional<uint64_t> sequence;  // of a collective
     uint64_t last_progress_ns = 0;
-    // What it is: a collective of this shape, or so many transfers, the first of which has these facts.
+    // A collective of this shape, or so many transfers, the first of which has these facts.
     Shape shape;
     uint64_t transfers = 0, bytes = 0;
     bool sending = false;
@@ -215,7 +215,7 @@ class StreamRunner {
   StreamChannel& channel(const StreamTraffic& traffic) const {
     return *channels_.at({traffic.peer, traffic.lane, traffic.outgoing});
   }
-  // Of sends and receives.
+  // The channel of sends and receives.
   StreamChannel& channel(uint32_t peer, bool outgoing) const { return *channels_.at({peer, setup_.lanes, outgoing}); }
   bool is_far(const Transfer& transfer) const { return transfer.bytes && !is_local(transfer.peer); }
   void expect_ways(size_t ways);

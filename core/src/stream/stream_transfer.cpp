@@ -238,7 +238,7 @@ class ExchangeIssue {
                                                              : nullptr;
   }
 
-  // What goes to and comes from other processes, by rising level. Announces it to the channels.
+  // The fragments to and from other processes, by rising level. Announces it to the channels.
   void find_fragments() {
     constexpr uint64_t slots = StreamChannel::slots, most = StreamChannel::slot_bytes;
     std::vector<Fragment>& all = exchange_.fragments;

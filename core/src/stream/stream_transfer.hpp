@@ -87,7 +87,7 @@ class Handovers {
   std::map<void*, std::mutex> filling_;  // by stream
 };
 
-// What a rank brings. It keeps the memory of a former issue().
+// A rank's part. It keeps the memory of a former issue().
 struct StreamExchange {
   struct Fragment {
     uint64_t level = 0;
@@ -120,7 +120,7 @@ struct StreamExchange {
   bool paced = false;
   // Set by issue().
   uint64_t commands = 0;  // how many it became
-  // What the call itself waits for besides the device: that rank of its process.
+  // The call itself waits for that rank of its process, besides the device.
   enum class Awaits { nothing, receiving, sending, going_on } awaits = Awaits::nothing;
   uint32_t awaited_rank = 0;
   std::string waits_for() const;  // in words; "": nothing

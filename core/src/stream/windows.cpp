@@ -16,7 +16,7 @@ namespace {
 constexpr uint32_t bit(uint32_t buffer) { return 1u << buffer; }
 constexpr uint32_t in_bit = bit(TUTTI_BUFFER_IN), out_bit = bit(TUTTI_BUFFER_OUT);
 
-// Of the ways between two ranks.
+// Flags of the ways between two ranks.
 uint64_t flags_bytes(uint64_t lanes) { return 2 * lanes * Windows::most_messages * 2 * sizeof(uint32_t); }
 
 // In place the buffers of a rank are one. Names the one that decides whether the call uses windows.
@@ -224,7 +224,7 @@ std::string Windows::offer_scratch(const std::vector<uint64_t>& bytes, const Unt
   return exchange(next_.own, bytes, why, until, &next_);
 }
 
-// What has grown takes the place of what was there.
+// The scratch that has grown takes the place of the former.
 void Windows::adopt_scratch(bool shared, const Until& until) {
   Shared former;
   former.of.resize(next_.of.size());

@@ -99,7 +99,7 @@ class Windows {
 
   // A plan's flags may be waited for from now on.
   void use(const StreamPlan& plan);
-  // Of message `number` along that way of the plan's traffic, in a call whose buffers are at these places.
+  // The slot of message `number` along that way of the plan's traffic, in a call whose buffers are at these places.
   StreamSlot slot(const StreamPlan& plan, const WindowPlaces& places, uint32_t way, uint64_t number) const;
   // Counts what an operation carries.
   void count(const StreamPlan& plan);
@@ -132,7 +132,7 @@ class Windows {
   void synchronise(const Until& until, const std::function<void()>& body);
   void close(std::vector<PeerRegion>& mappings);
   void take_back(Shared& shared);
-  // Of a way's message: where this rank's stream or processor has it.
+  // The flag of a way's message, as this rank's stream or processor addresses it.
   uint64_t flag_at(uint32_t from, uint32_t to, uint32_t lane, uint64_t number, bool full) const;
   uint32_t* flag(uint32_t from, uint32_t to, uint32_t lane, uint64_t number, bool full) const;
 

@@ -12,7 +12,7 @@
 
 namespace tutti::cuda_ipc {
 
-// What is offered and, where its memory needs one, a descriptor.
+// An offer and, where its memory needs one, a descriptor.
 struct Exported {
   Offer offer;
   sdk::FileDescriptor file;

@@ -27,7 +27,7 @@ struct Work {
   tutti_command command{};
   std::vector<const void*> sources;
   ReduceLoop reduce = nullptr;
-  uint64_t turn = 0;        // MARK, AFTER: which setting of the event
+  uint64_t turn = 0;        // RECORD, AFTER: which setting of the event
   std::vector<Work> fused;  // in the place of a command: a list that is carried out as one
 };
 

@@ -177,7 +177,7 @@ typedef struct tutti_executor {
   /* Optional. [any; one thread per stream at a time] As enqueue, as one piece of work that the device is given once: it
    * carries out the commands by itself, with the same results, and is busy where a WAIT waits. For few small COPY,
    * REDUCE, WAIT and WRITE; anything else, and a list that is too long, is TUTTI_NOT_SUPPORTED. The caller promises
-   * that whoever sets the awaited words needs nothing more of this device for it, and that no other process waits on
+   * that whoever sets the awaited flags needs nothing more of this device for it, and that no other process waits on
    * the same device meanwhile: tutti_device.identify tells. */
   tutti_status (*enqueue_fused)(void* self, void* stream, const tutti_command* commands, uint32_t n);
 } tutti_executor;

@@ -17,7 +17,7 @@
 //   };
 //   static const tutti_algorithm line = make_algorithm<Line>();
 //
-// What the builder does for the author: LOAD is set on every step of a reducing collective that reads IN; steps are
+// The builder's part: LOAD is set on every step of a reducing collective that reads IN; steps are
 // numbered; errors (a lane that is not there, the sink's refusal) end the schedule and reach the core as a status.
 // FINAL is the author's: it belongs on the step that completes a result. Nothing is allocated per step.
 #pragma once
@@ -51,7 +51,7 @@ inline std::string collective_text(uint32_t collective) {
   return collective > 0 && collective < names.size() ? names[collective] : "collective " + std::to_string(collective);
 }
 
-// What a schedule is asked for, and where this rank stands.
+// The schedule that is asked for, and this rank's place in it.
 struct Query {
   uint32_t collective;
   uint32_t n;  // ranks
@@ -169,7 +169,7 @@ class Schedule {
 // keeps its meaning.
 class StepHandle {
  public:
-  // What this step writes is a complete result.
+  // This step writes a complete result.
   StepHandle& final() { return set(TUTTI_STEP_FINAL); }
   // RECV_REDUCE: the incoming value is the left operand.
   StepHandle& incoming_left(bool left = true) { return left ? set(TUTTI_STEP_INCOMING_LEFT) : *this; }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a reduction computes, element by element: the rounding rule of every data type and operator, for authors of
+// The arithmetic of a reduction, element by element: the rounding rule of every data type and operator, for authors of
 // device plugins. Results are exact functions of the inputs' bits, the same as those of the core's host kernels:
 //
 //  - dst = src0 op src1 op ..., a left fold in the accumulator type (float for float16 and bfloat16, else the type

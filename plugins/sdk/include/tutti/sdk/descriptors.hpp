@@ -191,7 +191,7 @@ class Socket {
 
 using Token = std::array<uint8_t, 16>;
 
-// What a rank needs to know to come to a Doorway. Plain bytes, for a pair message.
+// The way to a Doorway, for another rank. Plain bytes, for a pair message.
 struct Invitation {
   std::array<char, 40> boot_id;  // of the host
   uint64_t network_namespace;

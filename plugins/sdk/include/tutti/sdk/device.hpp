@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // A device as one small C++ class; make_device and make_executor turn it into the two tables of tutti/plugin/device.h.
-// What each function must do is said there; here is only its C++ shape. Everything may throw sdk::Error (or anything
+// That header says what each function must do; here is its C++ shape. Everything may throw sdk::Error (or anything
 // else).
 //
 //   struct MyDevice {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What endpoints of transports have in common: taking transfers in order, naming one that is refused, and telling two
+// The common parts of transports' endpoints: taking transfers in order, naming one that is refused, and telling two
 // ranks that are set up differently.
 #pragma once
 
@@ -36,7 +36,7 @@ uint32_t post_in_order(std::span<const tutti_transfer> transfers, Take&& take) {
   return n;
 }
 
-// What must be equal on two ranks.
+// Values that must be equal on two ranks.
 struct Setting {
   const char* what;
   uint64_t mine, theirs;

@@ -18,7 +18,7 @@
 //   TUTTI_PLUGIN(losing, "losing", "1.0.0", "me", "Apache-2.0", "loses empty messages",
 //                {TUTTI_TRANSPORT_ID, tutti::sdk::interposer_table<Losing>()});
 //
-// What is forwarded keeps its status and the error text that the wrapped transport gave. A function that returns a
+// A forwarded call keeps its status and the error text that the wrapped transport gave. A function that returns a
 // status may throw sdk::Error (or anything else); those of view/1 and disarm may not. Threads are those of
 // tutti/plugin/transport.h. Interfaces that this header does not know are not offered, since their handles would be the
 // wrong ones.
@@ -41,7 +41,7 @@ inline namespace TUTTI_SDK_NAMESPACE {
 
 class Interposer {
  public:
-  // What is wrapped. view, wait_fd and rails are NULL where it has none.
+  // The wrapped transport. view, wait_fd and rails are NULL where it has none.
   struct Inner {
     const tutti_transport* api = nullptr;
     const tutti_view* view = nullptr;
@@ -195,7 +195,7 @@ class Interposer {
   // The id of the plugin to wrap, unless the transport was given. Asked until it has been found. Throws what query
   // should answer.
   virtual std::string wrapped() = 0;
-  // What is wrapped, for good; throws sdk::Error when there is no such plugin.
+  // The wrapped transport, for good; throws sdk::Error when there is no such plugin.
   const Inner& inner();
   const tutti_transport& table() const { return table_; }
 

@@ -118,7 +118,7 @@ void fill_sized(Struct* out, Fill&& fill) {
   fill_room(out, full);
 }
 
-// What the plugin's init does.
+// The plugin's init.
 inline tutti_status start(const tutti_host* given, const char* id) noexcept {
   return guard([&] {
     host = &accepted_offer(given);

@@ -50,7 +50,7 @@ class Connector {
     const char* what;  // as errors name it
     uint64_t value;
   };
-  // What a link is made of.
+  // The parts of a link.
   struct Parts {
     uint32_t peer;
     Socket socket;                          // the sleeper watches it

@@ -39,7 +39,7 @@ namespace local {
 
 inline constexpr uint32_t kPostDepth = 64;  // posted sends and posted receives per lane, each
 
-// What a link's end tells the other. The numbers of a transport's own packets begin behind it.
+// Packets from a link's end to the other. The numbers of a transport's own packets begin behind it.
 struct Goodbye {
   static constexpr uint32_t number = 2;
   uint32_t kind = number;
@@ -113,7 +113,7 @@ struct alignas(64) Lane {
   Ring<PostedTransfer> receives;
 };
 
-// What an endpoint's progress must look at; its links add themselves.
+// The links that an endpoint's progress must look at; its links add themselves.
 template <typename Link>
 struct Attention {
   std::vector<Lane<Link>*> active;  // lanes with posted transfers

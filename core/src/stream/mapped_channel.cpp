@@ -5,6 +5,8 @@
 #include <tutti/tutti.h>
 
 #include <atomic>
+#include <utility>
+#include <vector>
 
 #include "plugins/host.hpp"
 
@@ -21,13 +23,13 @@ std::unique_ptr<MappedChannel> MappedChannel::share(PeerMemory& memory, const De
     memory.decline(link->peer, slots_tag, why);
     throw Failure(status, why);
   }
-  PeerRegion shared;
+  std::vector<PeerRegion> shared;
   try {
-    shared = memory.share(link->peer, slots_tag, made, slots * slot_bytes);
-    const PeerRegion flags = memory.share(link->peer, flags_tag, nullptr, flags_bytes);
-    return std::make_unique<MappedChannel>(memory, link, true, shared, flags);
+    shared.push_back(memory.share(link->peer, slots_tag, made, slots * slot_bytes));
+    shared.push_back(memory.share(link->peer, flags_tag, nullptr, flags_bytes));
+    return std::make_unique<MappedChannel>(memory, link, true, shared[0], shared[1]);
   } catch (...) {
-    memory.take_back({shared}, static_cast<std::byte*>(made));
+    memory.take_back(std::move(shared), static_cast<std::byte*>(made));
     throw;
   }
 }

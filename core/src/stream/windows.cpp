@@ -185,7 +185,10 @@ bool Windows::settle_flags(uint32_t peer, uint32_t number, PeerRegion& coming) {
     if (const auto opened = setup_.memory->open(peer, tag, bytes)) flags_[peer] = *opened;
     return static_cast<bool>(flags_[peer]);
   }
-  if (!coming) coming = setup_.memory->share(peer, tag, nullptr, bytes);
+  if (!coming) {
+    const PeerRegion made = setup_.memory->share(peer, tag, nullptr, bytes);
+    coming = made;
+  }
   try {
     if (!setup_.memory->has_mapped(coming)) return false;
   } catch (const Failure&) {

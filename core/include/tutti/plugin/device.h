@@ -27,7 +27,7 @@ extern "C" {
 #define TUTTI_EXECUTOR_ID "tutti.executor/1"
 /* The drafts' stamps: hashes of the layouts below. The core refuses a plugin that was compiled with others. */
 #define TUTTI_DEVICE_STAMP 0x3d90dfc9u
-#define TUTTI_EXECUTOR_STAMP 0x47d65ef6u
+#define TUTTI_EXECUTOR_STAMP 0x5c44181bu
 
 /* A point in a stream's work. Opaque; belongs to the plugin. */
 typedef struct tutti_event tutti_event;

@@ -145,7 +145,7 @@ class Communicator final : public Engine, private PortEvents, private Breakdown:
   // Device memory, in communicator_stream.cpp.
   void make_streams();
   void require_mover();
-  uint32_t stream_service(StreamPlan& plan, const DeviceMemory& where);
+  uint32_t stream_service(StreamPlan& plan);
   void begin_on_stream(StreamCall& call, const tutti_options* options, bool wants_request);
   void check_stream_call(const Call& mine, uint64_t timeout_ns);
   void tell_of_streams();

@@ -73,7 +73,7 @@ tutti_status Communicator::stream_collective(StreamCall call, const tutti_option
 
   auto made = or_tell([&] { return operations_.make<StreamCollective>(request != nullptr, call.timeout_ns); });
   made->bytes = plan.plan.call_bytes;
-  made->service = stream_service(plan, call.where);
+  made->service = stream_service(plan);
   plans_.forget_last(call.shape.collective);
   made->sequence = call.sequence = operations_.take_sequence();
   reports_->recorder().begin(mine, plan.plan.shape.in_place, made->service, made->begin_ticks);
@@ -84,7 +84,7 @@ tutti_status Communicator::stream_collective(StreamCall call, const tutti_option
       if (!topology_.same_process(rank_, link->peer)) untold_.push_back({mine, link});
   StreamPlan& form = open_channels(call, plan, mine);
   const auto tell = [&] {
-    made->service = stream_service(form, call.where);
+    made->service = stream_service(form);
     reports_->serve(call.shape.collective, made->service, form.plan.slices, form.plan.schedule_hash);
   };
   tell();
@@ -113,9 +113,9 @@ tutti_status Communicator::issued(Operations::Request made, tutti_request** requ
   return TUTTI_OK;
 }
 
-uint32_t Communicator::stream_service(StreamPlan& plan, const DeviceMemory& where) {
+uint32_t Communicator::stream_service(StreamPlan& plan) {
   if (plan.service) return *plan.service;
-  std::string carriers = where.tables.memory->name;
+  std::string carriers = device_.tables.memory->name;
   if (!plan.plan.transports.empty()) carriers += "+" + plan.plan.transports;
   if (plan.fuses) carriers += "+fused";
   plan.service = reports_->row(collective_name(plan.plan.shape.collective), plan.plan.algorithm, carriers);

@@ -105,7 +105,7 @@ tutti_status Communicator::exchange_in_stream(StreamCall call, std::span<const T
   const char* kind = transfers.size() > 1 ? "exchange" : transfers[0].sending ? "send" : "receive";
   auto made = or_tell([&] {
     auto fresh = operations_.make<TransferGroup>(request != nullptr, call.timeout_ns);
-    fresh->service = reports_->row(kind, "", call.where.tables.memory->name);
+    fresh->service = reports_->row(kind, "", device_.tables.memory->name);
     operations_.begin(*fresh, transfers);
     return fresh;
   });
@@ -113,9 +113,8 @@ tutti_status Communicator::exchange_in_stream(StreamCall call, std::span<const T
   try {
     match(group);
     breakdown_.require_none();
-    streams_->open_channels(call, group,
-                            [&](const auto& enough) { await_peers(enough, call.timeout_ns, std::nullopt); });
-    carriers_ = call.where.tables.memory->name;
+    streams_->open_channels(group, [&](const auto& enough) { await_peers(enough, call.timeout_ns, std::nullopt); });
+    carriers_ = device_.tables.memory->name;
     streams_->add_carriers(group, carriers_);
     made->service = reports_->row(kind, "", carriers_);
   } catch (const std::exception& problem) {

@@ -134,11 +134,11 @@ void LocalRendezvous::require_same(const Arrival& first, const Arrival& other) {
                   fmt::format("rank {} has memory of device {}, rank {} of {}", first.launch->rank,
                               first.device.memory->name, other.launch->rank, other.device.memory->name));
   // Work of a captured stream that waits for work of another would draw that one into the capture.
-  if (!other.launch->end != !first.launch->end)
+  if (!other.launch->counter != !first.launch->counter)
     throw Failure(TUTTI_MISMATCH, fmt::format("the stream of rank {} is being captured and the stream of rank {} is "
                                               "not: ranks of one process are captured together",
-                                              (first.launch->end ? other : first).launch->rank,
-                                              (first.launch->end ? first : other).launch->rank));
+                                              (first.launch->counter ? other : first).launch->rank,
+                                              (first.launch->counter ? first : other).launch->rank));
   // The rank that comes last puts the work of all into their streams; the default stream is that of its own device.
   if (!other.launch->stream && other.launch->device != first.launch->device)
     throw Failure(TUTTI_NOT_SUPPORTED,
@@ -170,7 +170,7 @@ void LocalRendezvous::put_into_streams(const std::function<void()>& meanwhile) {
   for (const Arrival& arrival : present_) launches_.push_back(arrival.launch);
   std::ranges::sort(launches_, {}, &StreamLaunch::rank);
   for (StreamLaunch* launch : launches_)
-    if (launch->gate && !launch->recorded) {
+    if (launch->gate && launch->counter) {
       launch->gate->begin();
       launch->counted = true;
     }

@@ -50,7 +50,7 @@ MappedChannel::~MappedChannel() {
   }
 }
 
-void MappedChannel::announce(uint64_t bytes) {
+void MappedChannel::announce(uint64_t bytes, uint64_t) {
   ++announced_;
   bytes_ += bytes;
 }

@@ -31,8 +31,8 @@ class MappedChannel final : public StreamChannel {
   // The sender's: has the receiver mapped both? Throws Failure with its reason where it cannot.
   bool is_mapped() const { return memory_.has_mapped(slots_) && memory_.has_mapped(flags_); }
 
-  void announce(uint64_t bytes) override;
-  uint64_t finished() const override { return announced_; }
+  void announce(uint64_t bytes, uint64_t operation) override;
+  bool sends(uint64_t) const override { return false; }  // nobody has to
   bool advance(const std::function<bool(Link&)>& connect) override;
   std::string where() const override { return {}; }  // only the streams know
   const char* carrier() const override { return mapped; }

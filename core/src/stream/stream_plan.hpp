@@ -71,30 +71,37 @@ struct StreamSlot {
 };
 
 // The limits of one launch, which does everything by a few of its processors: so many bytes read, and
-// steps, each of which becomes at most four commands. Nobody has measured where one launch stops being faster.
+// steps, each of which becomes at most four commands, beside the two for the counter. Nobody has measured where one
+// launch stops being faster.
 constexpr uint64_t most_fused_bytes = 64 << 10;
-constexpr uint64_t most_fused_steps = most_queued / 4;
+constexpr uint64_t most_fused_steps = most_queued / 4 - 1;
 
-// A rank's part in the issue of one operation. Lives until issue() returns.
-struct StreamLaunch {
+// A rank's part in the issue of an operation, of either kind. Lives until issue() returns.
+struct StreamPart {
   uint32_t rank = 0;
-  const StreamPlan* plan = nullptr;
-  std::byte* in = nullptr;
-  std::byte* out = nullptr;
-  std::byte* scratch = nullptr;
   uint32_t device = 0;
   void* stream = nullptr;
-  tutti_event* after = nullptr;                // what the operation has to come after, or nullptr
-  tutti_event* begin = nullptr;                // set before its first command; nullptr: not wanted
-  tutti_event* end = nullptr;                  // and after its last
-  bool fuse = false;                           // the only one, and small: as one launch, if the device takes it
-  bool fused = false;                          // set by issue(): it took it
-  bool recorded = false;                       // for later replays: nothing runs now
+  // The stream stores `first` before the operation's first command and `last` after its last, and waits for `after`
+  // before: the end of an operation in another stream. nullptr: it is recorded for later replays.
+  const StreamCounter* counter = nullptr;
+  std::optional<uint32_t> after;
+  uint32_t first = 0, last = 0;
+  StreamCounter* queue = nullptr;              // StreamWriter::Target has these two
+  std::vector<tutti_event*>* spare = nullptr;  //
   DeviceGate::User* gate = nullptr;            // counts the operation when it is issued; nullptr: nobody does
   bool counted = false;                        // it has
   uint64_t commands = 0;                       // set by issue(): how many it became
   std::string read_by;                         // set by issue() that fails: who may still read the buffers; "": nobody
-  std::vector<tutti_event*>* spare = nullptr;  // events of the device for use within; made as needed, kept by the owner
+};
+
+// In a collective.
+struct StreamLaunch : StreamPart {
+  const StreamPlan* plan = nullptr;
+  std::byte* in = nullptr;
+  std::byte* out = nullptr;
+  std::byte* scratch = nullptr;
+  bool fuse = false;                                              // the only one, and small: as one launch
+  bool fused = false;                                             // set by issue(): the device took it so
   std::function<StreamSlot(uint32_t way, uint64_t number)> slot;  // `way`: which of the plan's traffic
 };
 

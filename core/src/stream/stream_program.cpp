@@ -51,8 +51,10 @@ class StreamCompiler {
     for (size_t r = 0; r < launches_.size(); ++r)
       for (const StreamStep& step : launches_[r]->plan->steps) turns.push_back({step.level, r, &step});
     std::ranges::stable_sort(turns, {}, &Turn::level);
+    count();
     for (const Turn& turn : turns) carry_out(turn.rank, *turn.step);
     for (size_t r = 0; r < launches_.size(); ++r) wait_for_readers(r, nullptr);
+    count();
     for (StreamProgram::Rank& rank : program_.ranks_)
       for (size_t i = 0; i < rank.commands.size(); ++i)
         if (rank.commands[i].sources) rank.commands[i].src = rank.sources.data() + rank.first_source[i];
@@ -92,6 +94,10 @@ class StreamCompiler {
   };
 
   const Plan& plan(size_t r) const { return launches_[r]->plan->plan; }
+
+  void count() {
+    for (size_t r = 0; program_.counts_ && r < launches_.size(); ++r) add(r, {});
+  }
 
   void carry_out(size_t r, const StreamStep& step) {
     const BoundStep& bound = plan(r).lanes[step.lane][step.step];
@@ -295,12 +301,14 @@ class StreamCompiler {
   std::map<std::tuple<uint32_t, uint32_t, uint32_t, uint64_t>, Ready> ready_;  // from, to, lane, number
 };
 
-StreamProgram::StreamProgram(const std::vector<StreamLaunch*>& launches) : bases_(launches.size() * buffers) {
+StreamProgram::StreamProgram(const std::vector<StreamLaunch*>& launches)
+    : counts_(launches.front()->counter), bases_(launches.size() * buffers) {
   StreamCompiler(*this, launches).run();
 }
 
 bool StreamProgram::serves(const std::vector<StreamLaunch*>& launches) const {
-  return std::ranges::equal(plans_, launches, {}, {}, [](const StreamLaunch* launch) { return launch->plan->id; });
+  return counts_ == (launches.front()->counter != nullptr) &&
+         std::ranges::equal(plans_, launches, {}, {}, [](const StreamLaunch* launch) { return launch->plan->id; });
 }
 
 void StreamProgram::relocate(const std::vector<StreamLaunch*>& launches, const StreamWriter& writer) {
@@ -338,6 +346,10 @@ void StreamProgram::relocate(const std::vector<StreamLaunch*>& launches, const S
           command.flag = slot.told;
           break;
       }
+    }
+    if (counts_) {
+      rank.commands.front() = launches[r]->counter->store(launches[r]->first);
+      rank.commands.back() = launches[r]->counter->store(launches[r]->last);
     }
     for (const EventUse& use : rank.event_uses)
       rank.commands[use.command].event = writer.event_of(use.rank, use.number);

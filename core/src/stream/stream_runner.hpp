@@ -6,7 +6,6 @@
 
 #include <cstdint>
 #include <functional>
-#include <list>
 #include <map>
 #include <memory>
 #include <optional>
@@ -35,7 +34,6 @@ struct StreamCall {
   Shape shape;
   const void* in = nullptr;
   void* out = nullptr;
-  DeviceMemory where;
   void* stream = nullptr;
   uint64_t timeout_ns = 0;
   uint64_t sequence = 0;  // among the communicator's collectives
@@ -109,7 +107,7 @@ class StreamRunner {
 
   // A group of sends and receives (stream_transfer.hpp) instead of a collective. Opens the channels that it lacks, both
   // ways to each peer.
-  void open_channels(const StreamCall& call, const std::vector<Transfer>& transfers, const Until& until);
+  void open_channels(const std::vector<Transfer>& transfers, const Until& until);
   // Appends what carries its bytes to a text: "+mapped+tcp".
   void add_carriers(const std::vector<Transfer>& transfers, std::string& text);
   // Puts the group into the stream; then issued() or failed().
@@ -141,7 +139,7 @@ class StreamRunner {
   // Did the device take the begun call as one launch?
   bool fused() const { return launch_.fused; }
   // Is the begun call being recorded for later replays? Then nothing of it runs now.
-  bool captures() const { return !begun_.end; }
+  bool captures() const { return !part_->counter; }
   // The begun call has been issued: it is pending from now on, and the request stands for it until complete.
   void issued(tutti_request* request);
   // Its issue has failed, perhaps before it began, perhaps half-way: what is in the stream is pending, without a
@@ -153,7 +151,7 @@ class StreamRunner {
   // Is there room for another operation in the device's queue?
   bool has_room() const;
   // Has the device come to the begun call's commands? Work of the application may precede them.
-  bool reached() const { return !begun_.begin || poll(begun_, begun_.begin) != TUTTI_AGAIN; }
+  bool reached() const { return !begins_ || captures() || counter_->reached(begun_.first); }
   // Moves channels and calls `done` for each request whose work the device has finished, oldest first. False: the
   // request waits for something else, and `done` is called again. Throws Failure.
   bool advance(const std::function<bool(tutti_request*)>& done);
@@ -161,10 +159,9 @@ class StreamRunner {
   const tutti_request* oldest() const { return operations_.empty() ? nullptr : operations_.front().request; }
   // Has the device not come to the oldest operation yet? Work of the application in the same stream may take as long as
   // it likes.
-  bool held_up() const {
-    return !operations_.empty() && poll(operations_.front(), operations_.front().begin) == TUTTI_AGAIN;
-  }
-  // Does the oldest operation that the device has begun stand still for longer than its timeout?
+  bool held_up() const { return !operations_.empty() && !counter_->reached(operations_.front().first); }
+  // Does the oldest operation that the device has begun stand still for longer than its timeout? Throws Failure where
+  // the device has failed, which it is asked now and then.
   bool overdue(uint64_t now_ns);
   // The sequence and the timeout of the oldest operation.
   std::optional<uint64_t> sequence() const { return operations_.front().sequence; }
@@ -185,15 +182,11 @@ class StreamRunner {
 
  private:
   struct Operation {
+    uint64_t number = 0;
     tutti_request* request = nullptr;
-    DeviceMemory where;
-    void* stream = nullptr;
-    tutti_event* begin = nullptr;
-    tutti_event* end = nullptr;
-    // Its sends are on their way when so many fragments of a channel are: the stream only fills slots.
-    std::vector<std::pair<const StreamChannel*, uint64_t>> sends;
-    uint64_t commands = 0;  // that may be in the device's queue
-    bool counted = false;   // by the device's gate
+    uint32_t first = 0, last = 0;  // of the counter
+    uint64_t commands = 0;         // that may be in the device's queue
+    bool counted = false;          // by the device's gate
     uint64_t timeout_ns = 0;
     std::optional<uint64_t> sequence;  // of a collective
     uint64_t last_progress_ns = 0;
@@ -203,8 +196,6 @@ class StreamRunner {
     bool sending = false;
     uint32_t peer = 0, tag = 0;
     std::string text() const;
-    // As new, but for the memory of `sends`.
-    void clear();
   };
   // A call's way into or out of a slot.
   struct OpenWay {
@@ -218,21 +209,15 @@ class StreamRunner {
   // The channel of sends and receives.
   StreamChannel& channel(uint32_t peer, bool outgoing) const { return *channels_.at({peer, setup_.lanes, outgoing}); }
   bool is_far(const Transfer& transfer) const { return transfer.bytes && !is_local(transfer.peer); }
-  void expect_ways(size_t ways);
   StreamSlot slot_of(uint32_t way, uint64_t number) const;
   void require_mapped(const StreamPlan& plan) const;
   void copy_to_output(const StreamCall& call, const StreamPlan& plan);
-  void open_all(const StreamCall& call, StreamPlan& plan, const Until& until);
   Schedule schedule_with_levels(const tutti_algorithm& algorithm, const Shape& shape, uint64_t& hash) const;
   std::unique_ptr<StreamPlan> bind(const Shape& shape, bool in_windows) const;
-  void wait_for_peers(const DeviceMemory& where, const std::string& what, const Until& until,
-                      const std::function<bool()>& enough);
-  bool may_fuse(const StreamCall& call, const StreamPlan& plan) const;
-  // Opens what is missing of these ways; returns what carries them, "mapped+tcp".
-  std::string open_ways(const DeviceMemory& where, const std::string& what, const std::vector<StreamTraffic>& traffic,
-                        const Until& until);
-  void open_missing(const DeviceMemory& where, const std::string& what, const std::vector<StreamTraffic>& traffic,
-                    const Until& until);
+  // While `body` waits for peers that come to their first such call.
+  void open_with_peers(const std::string& what, const std::function<void()>& body);
+  bool may_fuse(const StreamPlan& plan) const;
+  void open_missing(const std::string& what, const std::vector<StreamTraffic>& traffic, const Until& until);
   bool is_local(uint32_t rank) const { return setup_.topology->same_process(rank, setup_.rank); }
   // Runs what may wait for the whole device; `idle` waits until nothing is pending there.
   void synchronise(const std::function<void()>& idle, const std::function<void()>& body);
@@ -241,16 +226,15 @@ class StreamRunner {
   void release_memory();
   void release_events();
   StreamWay way(uint32_t from, uint32_t to, bool in_windows) const;
-  void require_scratch(const DeviceMemory& where, uint64_t bytes, const std::function<void()>& idle);
-  void replace_scratch(const DeviceMemory& where, uint64_t bytes);
-  tutti_event* take_event(const DeviceMemory& where);
-  tutti_status poll(const Operation& operation, tutti_event* event) const;
-  void retire(Operation& operation);
-  void begin_operation(const StreamCall& call);
-  void add_begun();
+  void require_scratch(uint64_t bytes, const std::function<void()>& idle);
+  void replace_scratch(uint64_t bytes);
+  void begin_operation(const StreamCall& call, StreamPart& part);
+  std::optional<uint32_t> end_elsewhere(const void* stream) const;
+  void ask_device(uint64_t now_ns);
   void be_stuck(const std::string& why);
-  // May the device still touch the memory of calls that have failed?
-  bool is_in_use();
+  // Has the device come to the end of all operations that it was given?
+  bool is_done() const { return !counter_ || counter_->reached(given_); }
+  Failure device_failure(tutti_status status) const;
 
   Setup setup_;
   DeviceGate::User gate_;
@@ -271,7 +255,6 @@ class StreamRunner {
   };
   // Places of the call in windows, where all of its deciding buffers lie in windows that are used in place.
   WindowPlaces find_places(const StreamCall& call, const Plan& plan);
-  Plans::InWindows& settle(const StreamCall& call, Plans& plans, const Gather& gather, const Until& until);
   void settle_all(const StreamCall& call, Plans& plans, const Gather& gather, const Until& until);
   // The application wants windows to be read in place. Each reason is told once in a row.
   void tell_why_not_in_place(const StreamCall& call, const std::string& why);
@@ -285,23 +268,24 @@ class StreamRunner {
   WindowPlaces places_;       // of the call under way
   std::string not_in_place_;  // why windows were not used in place, as the log has it
   bool ended_ = false, keeps_all_ = false;
-  bool prepared_ = false;
   void* scratch_ = nullptr;
   uint64_t scratch_bytes_ = 0;
   bool recorded_ = false;
   bool scratch_captured_ = false;    // a graph has its address
   std::vector<void*> captured_;      // former scratch that graphs have addresses of
   std::vector<tutti_event*> spare_;  // for use within an issue
-  std::vector<tutti_event*> free_;   // for operations' ends
-  size_t events_ = 0;                // made for them
-  size_t most_ways_ = 0;             // of any collective so far
-  std::list<Operation> operations_;  // pending, oldest first
-  std::list<Operation> idle_;        // nodes for later ones
-  tutti_event* last_end_ = nullptr;  // of the newest operation
-  void* last_stream_ = nullptr;
-  uint64_t queued_ = 0;        // sum of operations' commands
-  StreamLaunch launch_;        // of the call being issued
-  std::vector<OpenWay> ways_;  // of its plan's traffic
+  // Since the first call. All operations come one after the other, also those in different streams.
+  std::unique_ptr<StreamCounter> counter_, queue_;
+  uint32_t given_ = 0;                 // what the newest operation that the device was given stores last
+  tutti_event* probe_ = nullptr;       // by which the device is asked whether it works
+  std::vector<Operation> operations_;  // pending, oldest first
+  uint64_t number_ = 0;                // of the newest operation
+  void* last_stream_ = nullptr;        // that it is in
+  uint64_t asked_ns_ = 0;              // when the device was asked last
+  uint64_t queued_ = 0;                // sum of operations' commands
+  StreamPart* part_ = nullptr;         // launch_ or exchange_: which of them is begun
+  StreamLaunch launch_;                // of the call being issued
+  std::vector<OpenWay> ways_;          // of its plan's traffic
   StreamExchange exchange_;
   std::vector<std::string_view> carriers_;  // while they are told
   StreamWriter writer_;                     // for exchanges: collectives are written at the rendezvous
@@ -311,11 +295,10 @@ class StreamRunner {
   std::string opening_;  // for what channels are being opened, in words; "": none are
   const bool fuses_;     // TUTTI_FUSED
   bool moved_ = false;
-  std::vector<Operation> unfinished_;  // failed, and the device had not come to their end
-  bool stuck_ = false;                 // nothing tells when the device has come to the end of a failed call
-  std::string untold_;                 // why, until an error has said so: "; ..."
-  bool left_behind_ = false;           // a call was given up while another rank's thread put it into the stream
-  bool events_are_out_ = false;        // streams of other ranks may still wait for events of this one
+  bool stuck_ = false;           // nothing tells when the device has come to the end of a failed call
+  std::string untold_;           // why, until an error has said so: "; ..."
+  bool left_behind_ = false;     // a call was given up while another rank's thread put it into the stream
+  bool events_are_out_ = false;  // streams of other ranks may still wait for events of this one
 };
 
 }  // namespace tutti::core

@@ -127,12 +127,14 @@ class ExchangeIssue {
     exchange.received.clear();
     exchange.fragments.clear();
     writer_.open(exchange.tables, std::max<uint64_t>(exchange.most_queued, 1), meanwhile);
-    writer_.add({exchange.rank, exchange.device, exchange.stream, exchange.spare, exchange.turn});
+    writer_.add({exchange.rank, exchange.device, exchange.stream, exchange.spare, exchange.queue, exchange.turn});
   }
 
   void run() {
-    if (exchange_.after) writer_.event(0, TUTTI_COMMAND_AFTER, exchange_.after);
-    writer_.event(0, TUTTI_COMMAND_RECORD, exchange_.begin);
+    if (exchange_.after) writer_.add(0, exchange_.counter->wait(*exchange_.after));
+    writer_.add(0, exchange_.counter->store(exchange_.first));
+    if (std::ranges::any_of(*exchange_.transfers, [this](const Transfer& t) { return t.sending && is_near(t); }))
+      ready_ = writer_.event_end(0);
     for_each_own(*exchange_.transfers, exchange_.rank, [this](const Transfer& send, const Transfer& receive) {
       if (send.bytes) writer_.copy(0, receive.data, send.data, send.bytes);
     });
@@ -142,7 +144,7 @@ class ExchangeIssue {
     find_fragments();
     for (const Fragment& fragment : exchange_.fragments) carry_out(fragment);
     if (exchange_.paced && !exchange_.fragments.empty()) writer_.drain(0);
-    writer_.event(0, TUTTI_COMMAND_RECORD, exchange_.end);
+    writer_.add(0, exchange_.counter->store(exchange_.last));
     writer_.flush(0);
     exchange_.commands = writer_.commands(0);
   }
@@ -184,7 +186,7 @@ class ExchangeIssue {
     for (const Transfer& transfer : *exchange_.transfers)
       if (transfer.sending && is_near(transfer))
         exchange_.sent.push_back(
-            handovers.offer(exchange_.rank, transfer.peer, transfer.data, exchange_.device, exchange_.begin));
+            handovers.offer(exchange_.rank, transfer.peer, transfer.data, exchange_.device, ready_));
     for (const Transfer& transfer : *exchange_.transfers)
       if (!transfer.sending && is_near(transfer)) exchange_.received.push_back(fetch(transfer));
     for (Handover*& handover : exchange_.sent) {
@@ -251,7 +253,7 @@ class ExchangeIssue {
           const uint64_t level = !transfer.sending ? 2 * f + 1 : f < slots ? 0 : 2 * (f - slots) + 2;
           const uint64_t bytes = std::min(most, transfer.bytes - at);
           all.push_back({level, channel, channel->announced(), transfer.data + at, bytes, transfer.sending});
-          channel->announce(bytes);
+          channel->announce(bytes, exchange_.operation);
         }
     // Each channel's in their order.
     std::ranges::sort(all, {}, [](const Fragment& f) { return std::pair(f.level, f.number); });
@@ -276,6 +278,7 @@ class ExchangeIssue {
   StreamExchange& exchange_;
   const std::function<void()>& meanwhile_;
   StreamWriter& writer_;
+  tutti_event* ready_ = nullptr;  // what is sent within the process may be read
 };
 
 }  // namespace

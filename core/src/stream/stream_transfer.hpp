@@ -38,7 +38,7 @@
 #include "p2p/queue.hpp"
 #include "p2p/transfer.hpp"
 #include "stream/stream_channel.hpp"
-#include "stream/stream_writer.hpp"
+#include "stream/stream_plan.hpp"
 
 namespace tutti::core {
 
@@ -87,8 +87,8 @@ class Handovers {
   std::map<void*, std::mutex> filling_;  // by stream
 };
 
-// A rank's part. It keeps the memory of a former issue().
-struct StreamExchange {
+// A rank's part in a group. It keeps the memory of a former issue().
+struct StreamExchange : StreamPart {
   struct Fragment {
     uint64_t level = 0;
     StreamChannel* channel = nullptr;
@@ -100,16 +100,10 @@ struct StreamExchange {
   std::vector<Fragment> fragments;
   std::vector<Handover*> sent, received;
 
-  uint32_t rank = 0;
   const std::vector<Transfer>* transfers = nullptr;  // those within the process are matched
   DeviceTables tables;
-  uint32_t device = 0;
-  void* stream = nullptr;
-  tutti_event* after = nullptr;  // what it has to come after, or nullptr
-  tutti_event* begin = nullptr;
-  tutti_event* end = nullptr;
-  std::vector<tutti_event*>* spare = nullptr;  // events for use within; made as needed, kept by the owner
-  std::set<uint32_t>* readable = nullptr;      // devices whose memory this rank's may read; kept by the owner
+  uint64_t operation = 0;                  // its number, for the channels
+  std::set<uint32_t>* readable = nullptr;  // devices whose memory this rank's may read; kept by the owner
   Handovers* handovers = nullptr;
   std::function<StreamChannel*(uint32_t peer, bool outgoing)> channel;  // gives nullptr: the peer is of this process
   StreamWriter* writer = nullptr;
@@ -118,13 +112,10 @@ struct StreamExchange {
   // Other ranks' streams may share the device's queue with this one, and nobody orders them: nothing is put into the
   // stream that would have to wait there for another process.
   bool paced = false;
-  // Set by issue().
-  uint64_t commands = 0;  // how many it became
-  // The call itself waits for that rank of its process, besides the device.
+  // Set by issue(). The call itself waits for that rank of its process, besides the device.
   enum class Awaits { nothing, receiving, sending, going_on } awaits = Awaits::nothing;
   uint32_t awaited_rank = 0;
   std::string waits_for() const;  // in words; "": nothing
-  std::string read_by;  // of one that fails: the ranks of the process that may still read what it sends; "": none
 };
 
 // Puts the group into the stream. `meanwhile` is called while it waits; what it throws ends the issue. Throws Failure.

@@ -26,7 +26,6 @@ void StreamWriter::add(const Target& target, uint32_t events) {
   filling.of = target;
   filling.collected.clear();
   filling.sources.clear();
-  filling.free.clear();
   filling.commands = filling.prepared = filling.fresh = 0;
   filling.used = 0;
   while (filling.used < events) (void)spare_event(filling);
@@ -142,8 +141,7 @@ void StreamWriter::drain(uint64_t most) {
   fresh_ = 0;
   while (queued_ > most) {
     const Stretch first = stretches_.front();
-    await(first.end);
-    fillings_[first.target].free.push_back(first.end);
+    while (!fillings_[first.target].of.queue->reached(first.end)) (*meanwhile_)();
     queued_ -= first.commands;
     stretches_.erase(stretches_.begin());
   }
@@ -152,28 +150,11 @@ void StreamWriter::drain(uint64_t most) {
 void StreamWriter::end_stretch(size_t target) {
   Filling& filling = fillings_[target];
   if (!filling.fresh && filling.collected.empty()) return;
-  tutti_event* end = nullptr;
-  if (filling.free.empty()) {
-    end = event_end(target);
-  } else {
-    end = filling.free.back();
-    filling.free.pop_back();
-    event(target, TUTTI_COMMAND_RECORD, end);
-  }
+  const uint32_t end = filling.of.queue->next();
+  add(target, filling.of.queue->store(end));
   flush(target);
   queued_ += filling.fresh;
   stretches_.push_back({target, end, std::exchange(filling.fresh, 0)});
-}
-
-void StreamWriter::await(tutti_event* event) const {
-  const tutti_executor* executor = device_.executor;
-  for (;;) {
-    const tutti_status status = executor->query_event(executor->self, event);
-    if (status == TUTTI_OK) return;
-    if (status != TUTTI_AGAIN)
-      throw Failure(status, fmt::format("device {}: {}", device_.memory->name, take_plugin_error()));
-    (*meanwhile_)();
-  }
 }
 
 }  // namespace tutti::core

@@ -5,6 +5,7 @@
 // another rank of its process, or for room in the device's queue, takes more while it waits: it looks around. What is
 // kept for calls in flight grows with the most of them that there were at a time.
 #include <array>
+#include <chrono>
 
 #include "../harness/counted_calls.hpp"
 #include "../harness/stream_ranks.hpp"
@@ -158,7 +159,54 @@ void expect_all_cheap(tutti_comm* comm, uint32_t) {
   EXPECT_GT(judged_calls, 0u) << "every call had to wait";
 }
 
+// Nobody asks the device whether it has come to an end, however often the host looks: a flag tells. (Once a second it
+// is asked whether it works.)
+void expect_no_queries(tutti_comm* comm, uint32_t rank) {
+  Buffers buffers(50'000, tutti_comm_nranks(comm));
+  const auto round = [&] {
+    for (uint32_t i = 0; i < calls; ++i) {
+      tutti_request* requests[2] = {};
+      ASSERT_EQ(tutti_all_reduce(comm, buffers.in, buffers.out, buffers.count, TUTTI_INT64, TUTTI_SUM, &buffers.options,
+                                 &requests[0]),
+                TUTTI_OK)
+          << tutti_comm_error(comm);
+      ASSERT_EQ(rank % 2 ? tutti_receive(comm, buffers.out, buffers.count, TUTTI_INT64, rank - 1, 4, &buffers.options,
+                                         &requests[1])
+                         : tutti_send(comm, buffers.in, buffers.count, TUTTI_INT64, rank + 1, 4, &buffers.options,
+                                      &requests[1]),
+                TUTTI_OK)
+          << tutti_comm_error(comm);
+      for (tutti_request* request : requests) {
+        ASSERT_EQ(tutti_request_wait(request), TUTTI_OK) << tutti_comm_error(comm);
+        tutti_request_free(request);
+      }
+      ASSERT_EQ(tutti_barrier(comm, nullptr, nullptr), TUTTI_OK) << tutti_comm_error(comm);
+    }
+  };
+  round();
+  for (uint32_t attempt = 0;; ++attempt) {  // another one where the machine was too busy
+    const auto begin = std::chrono::steady_clock::now();
+    const uint64_t before = counting::queries;
+    round();
+    const uint64_t queries = counting::queries - before;
+    const bool quick = std::chrono::steady_clock::now() - begin < std::chrono::seconds(1);
+    int64_t again = attempt < 4 && queries && !quick, all = 0;
+    ASSERT_EQ(tutti_all_reduce(comm, &again, &all, 1, TUTTI_INT64, TUTTI_SUM, nullptr, nullptr), TUTTI_OK);
+    if (all) continue;
+    EXPECT_EQ(queries, 0u);
+    return;
+  }
+}
+
 // Processes first: threads do not survive a fork.
+TEST(StreamCost, TheEndIsReadNotAsked) { run_processes(2, 1, expect_no_queries); }
+
+TEST(StreamCost, TheEndIsReadNotAskedOverATransport) {
+  run_processes(2, 1, expect_no_queries, "", [](uint32_t) { setenv("TUTTI_TRANSPORT", "shm", 1); });
+}
+
+TEST(StreamCost, TheEndIsReadNotAskedWithThreads) { run_processes(4, 2, expect_no_queries); }
+
 TEST(StreamCost, BetweenProcesses) {
   if (TUTTI_TEST_CANNOT_COUNT) GTEST_SKIP() << "a sanitizer counts";
   run_processes(2, 1, expect_all_cheap<false, false>);

@@ -151,18 +151,11 @@ void LocalRendezvous::require_same(const Arrival& first, const Arrival& other) {
 void LocalRendezvous::put_into_streams(const std::function<void()>& meanwhile) {
   const Arrival& first = present_.front();
   for (const Arrival& other : present_) require_same(first, other);
-  const tutti_device* memory = first.device.memory;
   for (const Arrival& a : present_)
     for (const Arrival& b : present_) {
       const uint64_t pair = uint64_t{a.launch->device} << 32 | b.launch->device;
       if (a.launch->device == b.launch->device || std::ranges::count(peers_enabled_, pair)) continue;
-      const auto enable = [&] {
-        const tutti_status status = memory->enable_peer(memory->self, a.launch->device, b.launch->device);
-        if (status < 0)
-          throw Failure(status, fmt::format("device {} {} of rank {} cannot read device {} of rank {}: {}",
-                                            memory->name, a.launch->device, a.launch->rank, b.launch->device,
-                                            b.launch->rank, take_plugin_error()));
-      };
+      const auto enable = [&] { enable_peer(*first.device.memory, *a.launch, b.launch->device, b.launch->rank); };
       while (!a.launch->gate->try_run(enable)) meanwhile();
       peers_enabled_.push_back(pair);
     }

@@ -82,7 +82,7 @@ bool StagedChannel::ended(uint64_t k) {
   return status == TUTTI_OK;
 }
 
-bool StagedChannel::advance(const std::function<bool(Link&)>& connect) {
+bool StagedChannel::advance() {
   if (!busy() || !connect(*link_)) return false;
   bool moved = false;
   while (started_ != announced_ && started_ - finished_ < slots && start(started_)) moved = true;

@@ -14,7 +14,6 @@
 
 #include <array>
 #include <cstdint>
-#include <functional>
 #include <string>
 #include <vector>
 
@@ -50,7 +49,7 @@ class StreamChannel {
   // Has this rank still to send what the stream has put into slots for that operation, or for an earlier one?
   virtual bool sends(uint64_t operation) const = 0;
   // Moves what can be moved; true when something was. Throws Failure when the transport failed.
-  virtual bool advance(const std::function<bool(Link&)>& connect) = 0;
+  virtual bool advance() = 0;
   // Would the stream go on at once at the k-th fragment? For a stream that has carried out all before it.
   bool may_go_on(uint64_t k) const;
   // Gives the stream whatever it waits for, so that it comes to its end; what it reads is undefined.
@@ -90,7 +89,7 @@ class StagedChannel final : public StreamChannel {
   bool sends(uint64_t operation) const override {
     return outgoing_ && busy() && fragment(finished_).operation <= operation;
   }
-  bool advance(const std::function<bool(Link&)>& connect) override;
+  bool advance() override;
   std::string where() const override;
   const char* carrier() const override { return carrier_.c_str(); }
 

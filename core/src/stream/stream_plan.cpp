@@ -136,6 +136,12 @@ uint64_t StreamPlan::next_id() {
   return ids.fetch_add(1, std::memory_order_relaxed);
 }
 
+void enable_peer(const tutti_device& memory, const StreamPart& reader, uint32_t device, uint32_t rank) {
+  if (const tutti_status status = memory.enable_peer(memory.self, reader.device, device); status < 0)
+    throw Failure(status, fmt::format("device {} {} of rank {} cannot read device {} of rank {}: {}", memory.name,
+                                      reader.device, reader.rank, device, rank, take_plugin_error()));
+}
+
 void issue(StreamWriter& writer, const DeviceTables& device, const std::vector<StreamLaunch*>& launches,
            const std::function<void()>& meanwhile) {
   Issue filling(writer, launches);

@@ -12,12 +12,34 @@
 #include <optional>
 #include <vector>
 
+#include "choose/selector.hpp"
+#include "fabric/devices.hpp"
+#include "fabric/window.hpp"
 #include "plan/plan.hpp"
 #include "schedule/stream_order.hpp"
 #include "stream/device_gate.hpp"
 #include "stream/stream_writer.hpp"
 
 namespace tutti::core {
+
+// The parts of a communicator that a rank's streams use. All of them outlive the streams.
+struct StreamSetup {
+  uint32_t rank = 0;
+  DeviceMemory device;  // the rank's
+  const Topology* topology = nullptr;
+  Selector* selector = nullptr;
+  std::vector<Link>* links = nullptr;
+  uint32_t first_lane = 0;  // of the transport, for channels
+  uint32_t lanes = 0;       // of collectives; sends and receives use the one behind them
+  uint64_t communicator = 0;
+  std::string name;  // of the communicator, for messages
+  std::vector<Link>* mapped_links = nullptr;
+  bool named = false;    // the application has named the transports
+  bool in_host = false;  // what transports carry goes through host memory
+  uint64_t scratch_limit = 0;
+  const WindowList* windows = nullptr;  // that are registered
+  std::function<void()> progress;       // of the transports, where the communicator has ended
+};
 
 // A call's shape as all ranks have it.
 inline Shape common(Shape shape) {
@@ -93,6 +115,9 @@ struct StreamPart {
   uint64_t commands = 0;                       // set by issue(): how many it became
   std::string read_by;                         // set by issue() that fails: who may still read the buffers; "": nobody
 };
+
+// Lets the part's device read memory of another rank's. May wait for the device. Throws Failure.
+void enable_peer(const tutti_device& memory, const StreamPart& reader, uint32_t device, uint32_t rank);
 
 // In a collective.
 struct StreamLaunch : StreamPart {

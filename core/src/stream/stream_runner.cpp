@@ -27,13 +27,11 @@ StreamRunner::StreamRunner(Setup setup)
     : setup_(std::move(setup)),
       gate_(setup_.device, setup_.communicator, fmt::format("rank {} of {}", setup_.rank, setup_.name)),
       memory_(std::make_unique<PeerMemory>(setup_.device, setup_.mapped_links)),
-      windows_(std::make_unique<Windows>(
-          Windows::Setup{setup_.rank, setup_.topology, setup_.device, memory_.get(), setup_.lanes, &gate_})),
+      windows_(std::make_unique<Windows>(setup_, *memory_, gate_)),
       fuses_(flag_setting("TUTTI_FUSED", true)) {
   for (uint32_t r = 0; r < setup_.topology->nranks(); ++r)
     if (setup_.topology->same_process(r, setup_.rank)) local_.push_back(r);
   rendezvous_ = LocalRendezvous::of(setup_.communicator, local_);
-  handovers_ = Handovers::of(setup_.communicator);
   for (StreamPart* part : {static_cast<StreamPart*>(&launch_), static_cast<StreamPart*>(&exchange_)}) {
     part->rank = setup_.rank;
     part->device = setup_.device.device;
@@ -42,7 +40,7 @@ StreamRunner::StreamRunner(Setup setup)
   }
   exchange_.tables = setup_.device.tables;
   exchange_.readable = &readable_;
-  exchange_.handovers = handovers_.get();
+  exchange_.handovers = &rendezvous_->handovers();
   exchange_.channel = [this](uint32_t peer, bool outgoing) {
     return is_local(peer) ? nullptr : &channel(peer, outgoing);
   };
@@ -140,10 +138,7 @@ bool StreamRunner::require_stream(const StreamCall& call) const {
   if (device != setup_.device.device)
     throw Failure(TUTTI_INVALID_ARGUMENT, fmt::format("the stream belongs to device {} {}, the buffers to device {}",
                                                       memory->name, device, setup_.device.device));
-  const bool capturing = (flags & TUTTI_STREAM_CAPTURING) != 0;
-  if (capturing && call.wants_request)
-    throw Failure(TUTTI_NOT_SUPPORTED, "the stream is being captured: a recorded call has no request");
-  return capturing;
+  return (flags & TUTTI_STREAM_CAPTURING) != 0;
 }
 
 Failure StreamRunner::device_failure(tutti_status status) const {
@@ -151,9 +146,10 @@ Failure StreamRunner::device_failure(tutti_status status) const {
 }
 
 std::string StreamRunner::Operation::text() const {
-  if (!transfers) return call_text({0, shape.count, 0, shape.collective, shape.dtype, shape.op, shape.root});
-  const std::string one = text_of(Transfer::of(sending, peer, tag, nullptr, bytes));
-  return transfers == 1 ? one : fmt::format("exchange of {} transfers ({} ...)", transfers, one);
+  const Shape& s = call.shape;
+  if (!transfers) return call_text({0, s.count, 0, s.collective, s.dtype, s.op, s.root});
+  return transfers == 1 ? text_of(transfer)
+                        : fmt::format("exchange of {} transfers ({} ...)", transfers, text_of(transfer));
 }
 
 // The end of the newest operation, which work in this stream has to wait for.
@@ -166,9 +162,10 @@ std::optional<uint32_t> StreamRunner::end_elsewhere(const void* stream) const {
 void StreamRunner::begin_operation(const StreamCall& call, StreamPart& part) {
   begun_ = {};
   begun_.number = ++number_;
-  begun_.timeout_ns = call.timeout_ns;
+  begun_.call = call;
   if (operations_.empty()) asked_ns_ = 0;
   part_ = &part;
+  exchange_.awaits = StreamExchange::Awaits::nothing;
   part.stream = call.stream;
   part.after = call.capturing ? std::nullopt : end_elsewhere(call.stream);
   part.counter = call.capturing ? nullptr : counter_.get();
@@ -183,34 +180,85 @@ void StreamRunner::begin_operation(const StreamCall& call, StreamPart& part) {
   begins_ = true;
 }
 
-void StreamRunner::put(const StreamCall& call, const std::vector<Transfer>& transfers,
-                       const std::function<void()>& meanwhile) {
+// A turn of the wait until a call's work is in the stream. Work that the application has put there before may take as
+// long as it likes.
+bool StreamRunner::fill(const Turn& turn) const {
+  return turn(exchange_.awaits == StreamExchange::Awaits::nothing && !captures() && !counter_->reached(begun_.first));
+}
+
+Failure StreamRunner::stood_still(const StreamCall& call) const {
+  const double seconds = static_cast<double>(call.timeout_ns) * 1e-9;
+  const std::string awaited = exchange_.waits_for();
+  return {TUTTI_TIMEOUT, awaited.empty()
+                             ? fmt::format("{} has stood still for {:.1f} s (TUTTI_TIMEOUT)", standpoint(), seconds)
+                             : fmt::format("has waited {:.1f} s (TUTTI_TIMEOUT) in {} on device memory for {}", seconds,
+                                           begun_.text(), awaited)};
+}
+
+void StreamRunner::put(const StreamCall& call, const std::vector<Transfer>& transfers, const Turn& turn) {
   begin_operation(call, exchange_);
   begun_.transfers = transfers.size();
-  begun_.sending = transfers[0].sending;
-  begun_.peer = transfers[0].peer;
-  begun_.tag = transfers[0].tag;
-  begun_.bytes = transfers[0].bytes;
+  begun_.transfer = transfers[0];
   exchange_.operation = begun_.number;
   exchange_.transfers = &transfers;
-  exchange_.turn = local_.size() > 1 ? &handovers_->filling(call.stream) : nullptr;
-  exchange_.awaits = StreamExchange::Awaits::nothing;
+  exchange_.turn = local_.size() > 1 ? &rendezvous_->handovers().filling(call.stream) : nullptr;
   gate_.begin();
   exchange_.counted = true;
-  core::issue(exchange_, meanwhile);
+  const auto meanwhile = [&] {
+    if (!fill(turn)) throw stood_still(call);
+  };
+  issue(exchange_, std::ref(meanwhile));
 }
 
 StreamSlot StreamRunner::slot_of(uint32_t way, uint64_t number) const {
   if (launch_.plan->windows) return windows_->slot(*launch_.plan, places_, way, number);
-  const OpenWay& open = ways_[way];
-  const uint64_t k = open.first + number;
-  return {open.channel->slot(k), open.channel->awaited(k), open.channel->told(k)};
+  const auto& [channel, first] = ways_[way];
+  return {channel->slot(first + number), channel->awaited(first + number), channel->told(first + number)};
 }
 
-uint64_t StreamRunner::begin(const StreamCall& call, StreamPlan& plan, const std::function<void()>& meanwhile) {
+// The ranks of this process meet. The one that comes last puts the work of all into their streams.
+void StreamRunner::put(const StreamCall& call, StreamPlan& plan, const Turn& turn) {
+  begin(call, plan);
+  const auto meanwhile = [&] {
+    if (!fill(turn)) throw stood_still(call);
+  };
+  const std::function<void()> waiting = std::ref(meanwhile);
+  const uint64_t place = rendezvous_->arrive({&launch_, setup_.device.tables, common(call.shape), &waiting});
+  while (!rendezvous_->passed(place, std::chrono::microseconds(has_channels() ? 20 : 1000))) {
+    bool in_time = true;
+    try {
+      in_time = fill(turn);
+    } catch (const Failure& why) {
+      leave(why);
+      throw;
+    }
+    if (!in_time) require_peers(call);
+  }
+}
+
+// The call's time is over: does a rank of this process keep it waiting?
+void StreamRunner::require_peers(const StreamCall& call) {
+  std::string peer;
+  if (const std::string missing = rendezvous_->missing(); !missing.empty())
+    peer =
+        fmt::format("{} of its process: ranks that are threads of one process call from threads of their own", missing);
+  else if (const auto issuer = rendezvous_->issuer(std::chrono::nanoseconds(call.timeout_ns)))
+    peer = fmt::format(
+        "{} of its process, whose thread puts the work of all into their streams and has not come back from a call of "
+        "the device: is a stream full of work that waits for something else?",
+        *issuer);
+  else
+    return;
+  const Failure late(
+      TUTTI_TIMEOUT,
+      fmt::format("has waited {:.1f} s (TUTTI_TIMEOUT) in {} on device memory for rank {}",
+                  static_cast<double>(call.timeout_ns) * 1e-9, collective_name(call.shape.collective), peer));
+  leave(late);
+  throw late;
+}
+
+void StreamRunner::begin(const StreamCall& call, StreamPlan& plan) {
   begin_operation(call, launch_);
-  begun_.sequence = call.sequence;
-  begun_.shape = call.shape;
   if (call.capturing && plan.windows)
     windows_->keep_scratch();
   else
@@ -218,7 +266,7 @@ uint64_t StreamRunner::begin(const StreamCall& call, StreamPlan& plan, const std
   ways_.clear();
   for (size_t way = 0; way < plan.channels.size(); ++way) {
     StreamChannel& channel = *plan.channels[way];
-    ways_.push_back({&channel, channel.announced()});
+    ways_.emplace_back(&channel, channel.announced());
     for (const uint64_t bytes : plan.traffic[way].sizes) channel.announce(bytes, begun_.number);
   }
   launch_.plan = &plan;
@@ -232,7 +280,6 @@ uint64_t StreamRunner::begin(const StreamCall& call, StreamPlan& plan, const std
     if (call.shape.collective == TUTTI_BROADCAST && call.in && call.in != call.out && call.shape.root == setup_.rank)
       copy_to_output(call, plan);
   }
-  return rendezvous_->arrive({&launch_, setup_.device.tables, common(call.shape), &meanwhile});
 }
 
 // The root's input is nobody else's to know: in windows the call goes on in place.
@@ -309,7 +356,7 @@ void StreamRunner::leave(const Failure& why) {
 
 bool StreamRunner::advance(const std::function<bool(tutti_request*)>& done) {
   bool moved = false;
-  for (auto& [way, channel] : channels_) moved |= channel->advance(setup_.connect);
+  for (auto& [way, channel] : channels_) moved |= channel->advance();
   moved_ |= moved;
   while (!operations_.empty()) {
     const Operation& first = operations_.front();
@@ -342,7 +389,7 @@ bool StreamRunner::overdue(uint64_t now_ns) {
   Operation& first = operations_.front();
   moved_ |= windows_->moved();
   if (std::exchange(moved_, false) || !first.last_progress_ns || held_up()) first.last_progress_ns = now_ns;
-  return now_ns - first.last_progress_ns > first.timeout_ns;
+  return now_ns - first.last_progress_ns > first.call.timeout_ns;
 }
 
 std::string StreamRunner::standpoint() const {

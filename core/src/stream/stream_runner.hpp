@@ -36,31 +36,13 @@ struct StreamCall {
   void* out = nullptr;
   void* stream = nullptr;
   uint64_t timeout_ns = 0;
-  uint64_t sequence = 0;  // among the communicator's collectives
-  bool wants_request = false;
+  uint64_t sequence = 0;   // among the communicator's collectives
   bool capturing = false;  // the stream records what it is given
 };
 
 class StreamRunner {
  public:
-  struct Setup {
-    uint32_t rank = 0;
-    DeviceMemory device;  // the rank's
-    const Topology* topology = nullptr;
-    Selector* selector = nullptr;
-    std::vector<Link>* links = nullptr;
-    uint32_t first_lane = 0;  // of the transport, for channels
-    uint32_t lanes = 0;       // of collectives; sends and receives use the one behind them
-    uint64_t communicator = 0;
-    std::string name;  // of the communicator, for messages
-    std::vector<Link>* mapped_links = nullptr;
-    bool named = false;    // the application has named the transports
-    bool in_host = false;  // what transports carry goes through host memory
-    uint64_t scratch_limit = 0;
-    const WindowList* windows = nullptr;  // that are registered
-    std::function<bool(Link&)> connect;
-    std::function<void()> progress;  // of the transports, where the communicator has ended
-  };
+  using Setup = StreamSetup;
   explicit StreamRunner(Setup setup);
   // Memory that devices still use is not freed.
   ~StreamRunner();
@@ -92,8 +74,8 @@ class StreamRunner {
   // Where the buffers of the call whose plan was found last lie in windows.
   uint64_t places_hash() const { return places_.hash(); }
   // Exports a window to other processes and imports theirs: Windows::share and drop.
-  std::string share(tutti_window& window, const Until& until);
-  void drop(tutti_window& window, const Until& until);
+  std::string share(tutti_window& window, const Until& until) { return windows_->share(window, until); }
+  void drop(tutti_window& window, const Until& until) { windows_->drop(window, until); }
   // Releases what was taken back and no peer has mapped any more.
   void settle_memory() {
     if (!memory_->is_settled()) gate_.try_run([this] { memory_->settle(); });
@@ -110,30 +92,15 @@ class StreamRunner {
   void open_channels(const std::vector<Transfer>& transfers, const Until& until);
   // Appends what carries its bytes to a text: "+mapped+tcp".
   void add_carriers(const std::vector<Transfer>& transfers, std::string& text);
-  // Puts the group into the stream; then issued() or failed().
-  void put(const StreamCall& call, const std::vector<Transfer>& transfers, const std::function<void()>& meanwhile);
-  // The peer that the call under way waits for besides the device, as text; "": none.
-  std::string waits_for() const { return exchange_.waits_for(); }
-  bool awaits_peer() const { return exchange_.awaits != StreamExchange::Awaits::nothing; }
-  std::string begun_text() const { return begun_.text(); }
-
   // Bytes that mapped channels have carried, or are about to, and that were read in place, by peer.
-  struct Traffic {
-    const char* carrier;
-    uint32_t peer;
-    uint64_t sent = 0, received = 0;
-  };
-  std::vector<Traffic> traffic() const;
-  // Begins the call's issue. passed() tells when the work is in the stream. The rank that comes last puts the work of
-  // all into their streams and calls `meanwhile` when it has to wait for the device; what that throws ends the issue.
-  uint64_t begin(const StreamCall& call, StreamPlan& plan, const std::function<void()>& meanwhile);
-  bool passed(uint64_t turn) {
-    return rendezvous_->passed(turn, std::chrono::microseconds(has_channels() ? 20 : 1000));
-  }
-  // Gives up the begun call; waits for the rank whose thread is putting it into the stream, but not for ever.
-  void leave(const Failure& why);
-  std::string missing() { return rendezvous_->missing(); }
-  std::optional<uint32_t> silent_issuer(uint64_t ns) { return rendezvous_->issuer(std::chrono::nanoseconds(ns)); }
+  std::vector<tutti_link_traffic> traffic() const;
+  // A turn of a wait: moves what is pending. False: nothing has moved for too long, while `excused` was false. Throws
+  // Failure where the communicator has ended.
+  using Turn = std::function<bool(bool excused)>;
+  // Puts the call's work into the stream; then issued() or failed(). The ranks of the process meet for a collective,
+  // and for what they send each other. Throws Failure.
+  void put(const StreamCall& call, StreamPlan& plan, const Turn& turn);
+  void put(const StreamCall& call, const std::vector<Transfer>& transfers, const Turn& turn);
   // Was a call given up whose work another rank's thread is still putting into the stream? It uses what this one has.
   bool is_left_behind() { return left_behind_ && rendezvous_->issuer(); }
   // Did the device take the begun call as one launch?
@@ -150,8 +117,6 @@ class StreamRunner {
   size_t operations() const { return operations_.size(); }
   // Is there room for another operation in the device's queue?
   bool has_room() const;
-  // Has the device come to the begun call's commands? Work of the application may precede them.
-  bool reached() const { return !begins_ || captures() || counter_->reached(begun_.first); }
   // Moves channels and calls `done` for each request whose work the device has finished, oldest first. False: the
   // request waits for something else, and `done` is called again. Throws Failure.
   bool advance(const std::function<bool(tutti_request*)>& done);
@@ -164,8 +129,11 @@ class StreamRunner {
   // the device has failed, which it is asked now and then.
   bool overdue(uint64_t now_ns);
   // The sequence and the timeout of the oldest operation.
-  std::optional<uint64_t> sequence() const { return operations_.front().sequence; }
-  uint64_t timeout_ns() const { return operations_.front().timeout_ns; }
+  std::optional<uint64_t> sequence() const {
+    const Operation& oldest = operations_.front();
+    return oldest.transfers ? std::nullopt : std::optional(oldest.call.sequence);
+  }
+  uint64_t timeout_ns() const { return operations_.front().call.timeout_ns; }
   // Where the oldest operation stands, for messages.
   std::string standpoint() const;
   // Were operations recorded whose replays wait for other processes? Nobody sees when one runs.
@@ -187,21 +155,14 @@ class StreamRunner {
     uint32_t first = 0, last = 0;  // of the counter
     uint64_t commands = 0;         // that may be in the device's queue
     bool counted = false;          // by the device's gate
-    uint64_t timeout_ns = 0;
-    std::optional<uint64_t> sequence;  // of a collective
     uint64_t last_progress_ns = 0;
-    // A collective of this shape, or so many transfers, the first of which has these facts.
-    Shape shape;
-    uint64_t transfers = 0, bytes = 0;
-    bool sending = false;
-    uint32_t peer = 0, tag = 0;
+    StreamCall call;
+    uint64_t transfers = 0;  // instead of a collective
+    Transfer transfer;       // the first of them
     std::string text() const;
   };
-  // A call's way into or out of a slot.
-  struct OpenWay {
-    StreamChannel* channel = nullptr;
-    uint64_t first = 0;  // the number of the operation's first fragment among the channel's
-  };
+  // A call's way into or out of a slot, and the number of the operation's first fragment among the channel's.
+  using OpenWay = std::pair<StreamChannel*, uint64_t>;
 
   StreamChannel& channel(const StreamTraffic& traffic) const {
     return *channels_.at({traffic.peer, traffic.lane, traffic.outgoing});
@@ -229,6 +190,11 @@ class StreamRunner {
   void require_scratch(uint64_t bytes, const std::function<void()>& idle);
   void replace_scratch(uint64_t bytes);
   void begin_operation(const StreamCall& call, StreamPart& part);
+  void begin(const StreamCall& call, StreamPlan& plan);
+  bool fill(const Turn& turn) const;
+  void require_peers(const StreamCall& call);
+  void leave(const Failure& why);
+  Failure stood_still(const StreamCall& call) const;
   std::optional<uint32_t> end_elsewhere(const void* stream) const;
   void ask_device(uint64_t now_ns);
   void be_stuck(const std::string& why);
@@ -240,7 +206,6 @@ class StreamRunner {
   DeviceGate::User gate_;
   std::vector<uint32_t> local_;  // ranks of this process
   std::shared_ptr<LocalRendezvous> rendezvous_;
-  std::shared_ptr<Handovers> handovers_;
   // Forms are by whether the rank's call is in place, in which ranks may differ in one call. All but those in windows
   // use the same channels.
   struct Plans {

@@ -153,13 +153,10 @@ void StreamRunner::open_missing(const std::string& what, const std::vector<Strea
         return channels_.contains({way.peer, way.lane, way.outgoing});
       }))
     return;
-  const auto& [tables, device] = setup_.device;
-  ChannelOpening::Setup setup{tables,          device,        setup_.rank,  setup_.first_lane, setup_.links,
-                              setup_.topology, memory_.get(), setup_.named, setup_.in_host,    &told_};
   std::optional<ChannelOpening> opening;
   bool open = false;
   const auto advance = [&] {
-    if (!opening) opening.emplace(setup, traffic, &channels_);
+    if (!opening) opening.emplace(setup_, *memory_, traffic, channels_, told_);
     open = opening->advance();
   };
   open_with_peers(what, [&] { until([&] { return gate_.try_run(advance) && open; }); });
@@ -315,13 +312,6 @@ struct Settlement {
   }
 };
 
-// "rank 1: ..." of the first rank that refuses; "".
-std::string first_refusal(const std::vector<std::string>& refusals) {
-  for (size_t r = 0; r < refusals.size(); ++r)
-    if (!refusals[r].empty()) return fmt::format("rank {}: {}", r, refusals[r]);
-  return {};
-}
-
 // The messages that the plan receives, as the peers have told them. Throws Failure where the two do not go together.
 std::shared_ptr<WindowTable> table_of(const StreamPlan& plan, uint32_t rank, const std::vector<Settlement>& all,
                                       const WindowPlaces& places, const std::function<uint64_t(uint32_t)>& scratch_of) {
@@ -413,10 +403,6 @@ void StreamRunner::settle_all(const StreamCall& call, Plans& plans, const Gather
   }
 }
 
-std::string StreamRunner::share(tutti_window& window, const Until& until) { return windows_->share(window, until); }
-
-void StreamRunner::drop(tutti_window& window, const Until& until) { windows_->drop(window, until); }
-
 void StreamRunner::tell_why_not_in_place(const StreamCall& call, const std::string& why) {
   if (why == not_in_place_ || !log_enabled(TUTTI_LOG_INFO)) return;
   not_in_place_ = why;
@@ -425,18 +411,18 @@ void StreamRunner::tell_why_not_in_place(const StreamCall& call, const std::stri
                   collective_name(call.shape.collective), why));
 }
 
-std::vector<StreamRunner::Traffic> StreamRunner::traffic() const {
-  std::map<uint32_t, Traffic> mapped;
+std::vector<tutti_link_traffic> StreamRunner::traffic() const {
+  std::map<uint32_t, tutti_link_traffic> mapped;
   for (const auto& [way, channel] : channels_) {
     const auto* one = dynamic_cast<const MappedChannel*>(channel.get());
     if (!one || !one->bytes()) continue;
-    Traffic& row = mapped.try_emplace(one->peer(), Traffic{MappedChannel::mapped, one->peer()}).first->second;
-    (one->outgoing() ? row.sent : row.received) += one->bytes();
+    auto& row = mapped.try_emplace(one->peer(), tutti_link_traffic{MappedChannel::mapped, one->peer()}).first->second;
+    (one->outgoing() ? row.sent_bytes : row.received_bytes) += one->bytes();
   }
-  std::vector<Traffic> rows;
+  std::vector<tutti_link_traffic> rows;
   for (const auto& [peer, row] : mapped) rows.push_back(row);
   for (const auto& [peer, bytes] : windows_->traffic())
-    rows.push_back({Windows::carrier, peer, bytes.sent, bytes.received});
+    rows.push_back({Windows::carrier, peer, 0, bytes.sent, bytes.received});
   return rows;
 }
 

@@ -14,18 +14,6 @@ using Stage = Handover::Stage;
 
 // ---- Within a process --------------------------------------------------------------------------------------
 
-std::shared_ptr<Handovers> Handovers::of(uint64_t id) {
-  static std::mutex mutex;
-  static auto* boards = new std::map<uint64_t, std::weak_ptr<Handovers>>();
-  const std::lock_guard lock(mutex);
-  std::erase_if(*boards, [](const auto& entry) { return entry.second.expired(); });
-  std::weak_ptr<Handovers>& kept = (*boards)[id];
-  if (auto handovers = kept.lock()) return handovers;
-  auto made = std::make_shared<Handovers>();
-  kept = made;
-  return made;
-}
-
 void Handovers::require_hope() const {
   if (failure_) throw *failure_;
 }
@@ -208,8 +196,10 @@ class ExchangeIssue {
     wait_for(Awaits::sending, transfer.peer);
     Handover* handover = nullptr;
     while (!(handover = exchange_.handovers->take(transfer.peer, exchange_.rank))) meanwhile_();
-    if (handover->device != exchange_.device && !exchange_.readable->contains(handover->device))
-      enable(handover->device, transfer.peer);
+    if (handover->device != exchange_.device && !exchange_.readable->contains(handover->device)) {
+      enable_peer(*exchange_.tables.memory, exchange_, handover->device, transfer.peer);
+      exchange_.readable->insert(handover->device);
+    }
     writer_.event(0, TUTTI_COMMAND_AFTER, handover->ready);
     writer_.copy(0, transfer.data, handover->data, transfer.bytes);
     tutti_event* done = writer_.event_end(0);
@@ -221,14 +211,6 @@ class ExchangeIssue {
   void await_copy(const Handover& handover) {
     writer_.event(0, TUTTI_COMMAND_AFTER, handover.done);
     writer_.flush(0);
-  }
-
-  void enable(uint32_t peer_device, uint32_t peer) const {
-    const tutti_device* memory = exchange_.tables.memory;
-    if (const tutti_status status = memory->enable_peer(memory->self, exchange_.device, peer_device); status < 0)
-      throw Failure(status, fmt::format("device {} {} of rank {} cannot read device {} of rank {}: {}", memory->name,
-                                        exchange_.device, exchange_.rank, peer_device, peer, take_plugin_error()));
-    exchange_.readable->insert(peer_device);
   }
 
   void until(const Handover& handover, Stage stage) const {

@@ -57,9 +57,6 @@ struct Handover {
 // Where the ranks of a process hand over. All functions: any thread.
 class Handovers {
  public:
-  // The handovers of communicator `id` in this process, made by whoever comes first.
-  static std::shared_ptr<Handovers> of(uint64_t id);
-
   Handover* offer(uint32_t from, uint32_t to, const std::byte* data, uint32_t device, tutti_event* ready);
   // The oldest offer of the pair that was not taken; nullptr: there is none yet. It counts as taken.
   Handover* take(uint32_t from, uint32_t to);

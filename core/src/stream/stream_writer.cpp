@@ -51,9 +51,7 @@ bool StreamWriter::write_fused(size_t target, const tutti_command* commands, siz
   const tutti_status status =
       executor->enqueue_fused(executor->self, filling.of.stream, commands, static_cast<uint32_t>(n));
   if (status == TUTTI_NOT_SUPPORTED) return false;
-  if (status < 0)
-    throw Failure(status, fmt::format("device {}: the stream of rank {} refuses work: {}", device_.memory->name,
-                                      filling.of.rank, take_plugin_error()));
+  require_taken(filling, status);
   ++filling.commands;
   return true;
 }
@@ -128,12 +126,16 @@ void StreamWriter::enqueue(Filling& filling, const tutti_command* commands, size
   }
   const tutti_executor* executor = device_.executor;
   const tutti_status status = executor->enqueue(executor->self, filling.of.stream, commands, static_cast<uint32_t>(n));
-  if (status < 0)
-    throw Failure(status, fmt::format("device {}: the stream of rank {} refuses work: {}", device_.memory->name,
-                                      filling.of.rank, take_plugin_error()));
+  require_taken(filling, status);
   filling.commands += n;
   filling.fresh += n;
   fresh_ += n;
+}
+
+void StreamWriter::require_taken(const Filling& filling, tutti_status status) const {
+  if (status < 0)
+    throw Failure(status, fmt::format("device {}: the stream of rank {} refuses work: {}", device_.memory->name,
+                                      filling.of.rank, take_plugin_error()));
 }
 
 void StreamWriter::drain(uint64_t most) {

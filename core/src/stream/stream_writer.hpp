@@ -85,6 +85,7 @@ class StreamWriter {
     uint64_t commands;
   };
   const Filling& at(size_t target) const { return fillings_[target]; }
+  void require_taken(const Filling& filling, tutti_status status) const;
   void enqueue(Filling& filling, const tutti_command* commands, size_t n);
   tutti_event* spare_event(Filling& filling);
   void end_stretch(size_t target);

@@ -49,11 +49,7 @@ StreamCounter::~StreamCounter() {
 }
 
 tutti_command StreamCounter::command(uint32_t kind, uint32_t value) const {
-  tutti_command command{};
-  command.kind = kind;
-  command.flag = place_.device;
-  command.value = value;
-  return command;
+  return {.kind = kind, .flag = place_.device, .value = value};
 }
 
 }  // namespace tutti::core

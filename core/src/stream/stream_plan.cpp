@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <atomic>
 #include <map>
 #include <tuple>
 
@@ -130,11 +129,6 @@ class Issue {
 };
 
 }  // namespace
-
-uint64_t StreamPlan::next_id() {
-  static std::atomic<uint64_t> ids{0};
-  return ids.fetch_add(1, std::memory_order_relaxed);
-}
 
 void enable_peer(const tutti_device& memory, const StreamPart& reader, uint32_t device, uint32_t rank) {
   if (const tutti_status status = memory.enable_peer(memory.self, reader.device, device); status < 0)

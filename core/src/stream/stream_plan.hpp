@@ -6,6 +6,7 @@
 
 #include <tutti/registry.h>
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -59,10 +60,9 @@ class StreamProgram;
 struct WindowTable;
 
 struct StreamPlan {
-  // Another one for each plan of this process.
-  static uint64_t next_id();
+  inline static std::atomic<uint64_t> ids{0};
 
-  uint64_t id = next_id();
+  uint64_t id = ids.fetch_add(1, std::memory_order_relaxed);  // another one for each plan of this process
   Plan plan;
   std::vector<StreamStep> steps;
   std::vector<StreamTraffic> traffic;

@@ -244,10 +244,7 @@ class StreamCompiler {
   }
 
   void add_copy(size_t r, const Place& dst, const Place& src, uint64_t bytes) {
-    tutti_command command{};
-    command.kind = TUTTI_COMMAND_COPY;
-    command.count = bytes;
-    add_work(r, command, dst, {src});
+    add_work(r, {.kind = TUTTI_COMMAND_COPY, .count = bytes}, dst, {src});
   }
   void add_work(size_t r, tutti_command command, const Place& dst, const std::vector<Place>& sources) {
     StreamProgram::Rank& rank = program_.ranks_[r];
@@ -273,14 +270,11 @@ class StreamCompiler {
     add_flag(r, TUTTI_COMMAND_WRITE, StreamProgram::Part::awaited, way, number, 0);
   }
   void add_flag(size_t r, uint32_t kind, StreamProgram::Part part, uint32_t way, uint64_t number, uint32_t value) {
-    tutti_command command{};
-    command.kind = kind;
-    command.value = value;
+    const tutti_command command{.kind = kind, .value = value};
     program_.ranks_[r].slots.push_back({add(r, command), part, StreamProgram::none, way, number});
   }
   void add_event(size_t r, uint32_t kind, size_t of, uint32_t event) {
-    tutti_command command{};
-    command.kind = kind;
+    const tutti_command command{.kind = kind};
     program_.ranks_[r].event_uses.push_back({add(r, command), static_cast<uint32_t>(of), event});
   }
   uint32_t add(size_t r, const tutti_command& command) {

@@ -287,11 +287,7 @@ void StreamRunner::copy_to_output(const StreamCall& call, const StreamPlan& plan
   tutti_command commands[2]{};
   if (launch_.after) commands[0] = counter_->wait(*launch_.after);
   const void* const from = call.in;
-  commands[1].kind = TUTTI_COMMAND_COPY;
-  commands[1].dst = call.out;
-  commands[1].src = &from;
-  commands[1].sources = 1;
-  commands[1].count = plan.plan.out_bytes;
+  commands[1] = {.kind = TUTTI_COMMAND_COPY, .sources = 1, .dst = call.out, .src = &from, .count = plan.plan.out_bytes};
   const tutti_executor* executor = setup_.device.tables.executor;
   const uint32_t first = launch_.after ? 0 : 1;
   if (const tutti_status status = executor->enqueue(executor->self, call.stream, commands + first, 2 - first);

@@ -44,13 +44,13 @@ namespace tutti::core {
 
 // One message between ranks of a process. It is the handovers's.
 struct Handover {
-  enum class Stage { offered, taken, fetched, answered, settled };
+  enum class Stage { offered, taken, fetched, settled };
   uint32_t from = 0, to = 0;
   const std::byte* data = nullptr;
   uint32_t device = 0;           // of the sender
   tutti_event* ready = nullptr;  // the sender's
   tutti_event* done = nullptr;   // the receiver's, behind its copy; from `fetched` on
-  Stage stage = Stage::offered;  // taken, answered: its receiver, its sender uses the other's event
+  Stage stage = Stage::offered;  // taken, fetched: its receiver, its sender uses the other's event
   Handover *next = nullptr, *previous = nullptr;
 };
 
@@ -60,11 +60,12 @@ class Handovers {
   Handover* offer(uint32_t from, uint32_t to, const std::byte* data, uint32_t device, tutti_event* ready);
   // The oldest offer of the pair that was not taken; nullptr: there is none yet. It counts as taken.
   Handover* take(uint32_t from, uint32_t to);
-  // Throws the Failure of whoever gave up. Its sender forgets it when it is settled.
+  // A rank that uses the other's event says when it is done with it, whatever has happened meanwhile. Its sender
+  // forgets it when it is settled.
   void advance(Handover& handover, Handover::Stage stage, tutti_event* done = nullptr);
   // Its receiver has seen that it is settled, and forgets it.
   void close(Handover& handover);
-  // Has it come that far? Waits at most so long. Throws as advance().
+  // Has it come that far? Waits at most so long. Throws the Failure of whoever gave up.
   bool reached(const Handover& handover, Handover::Stage stage, std::chrono::microseconds patience);
   // The rank gives up, and with it all. What it sends is taken by nobody from now on. Returns the ranks that are still
   // putting the copy of what they have taken into their streams, "1, 3", after waiting so long that none does; "".

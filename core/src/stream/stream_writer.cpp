@@ -68,18 +68,11 @@ void StreamWriter::copy(size_t target, void* dst, const void* src, uint64_t byte
 }
 
 void StreamWriter::flag(size_t target, uint32_t kind, uint32_t* flag, uint32_t value) {
-  tutti_command command{};
-  command.kind = kind;
-  command.flag = flag;
-  command.value = value;
-  fillings_[target].collected.push_back(command);
+  add(target, tutti_command{.kind = kind, .flag = flag, .value = value});
 }
 
 void StreamWriter::event(size_t target, uint32_t kind, tutti_event* event) {
-  tutti_command command{};
-  command.kind = kind;
-  command.event = event;
-  fillings_[target].collected.push_back(command);
+  add(target, tutti_command{.kind = kind, .event = event});
 }
 
 tutti_event* StreamWriter::event_end(size_t target) {

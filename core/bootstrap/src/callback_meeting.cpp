@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "bootstrap/authentication.hpp"
+#include "control_mesh.hpp"
 #include "make_failure.hpp"
 #include "meeting.hpp"
 #include "wire.hpp"
@@ -41,8 +42,8 @@ Greeting read_greeting(const std::string& me, uint32_t from, uint32_t nranks, st
 
 }  // namespace
 
-std::unique_ptr<Meeting> meet_by_callback(const Rendezvous& rendezvous, const Environment&, const OpenDoor& door,
-                                          const Deadline&) {
+std::unique_ptr<Bootstrap> meet_by_callback(const Rendezvous& rendezvous, const Environment&,
+                                            std::chrono::nanoseconds timeout) {
   const auto rank = static_cast<uint32_t>(rendezvous.rank), nranks = static_cast<uint32_t>(rendezvous.nranks);
   const std::string me = fmt::format("rank {}: bootstrap: ", rank);
   const auto gather = [&](const std::string& mine) {
@@ -55,7 +56,8 @@ std::unique_ptr<Meeting> meet_by_callback(const Rendezvous& rendezvous, const En
   };
   // The secret decides only whether the door needs one.
   const std::string own_secret = random_bytes(kSecretBytes);
-  std::string contact = door(own_secret, {});
+  auto [listener, address] = open_mesh_door(rank, own_secret, {});
+  std::string contact = encode(address);
   Greeting mine{rank, nranks, contact.size()};
   if (rank == 0) mine.secret = own_secret;
   const std::string greeting = std::string(kMagic) + encode(mine), greetings = gather(greeting);
@@ -69,8 +71,9 @@ std::unique_ptr<Meeting> meet_by_callback(const Rendezvous& rendezvous, const En
   const auto contact_of = [&](uint32_t r) { return contacts.substr(r * longest, all[r].contact_bytes); };
   if (contact_of(rank) != contact.substr(0, mine.contact_bytes))
     throw Failure(TUTTI_MISMATCH, me + "the application's all_gather changed this rank's own bytes");
-  return std::make_unique<Meeting>(rank, nranks, all[0].secret,
-                                   Contacts{contact_of(0), contact_of((rank + 1) % nranks)});
+  if (nranks == 1) return meet_nobody(own_secret);
+  return link_ranks(rendezvous, all[0].secret, {contact_of(0), contact_of((rank + 1) % nranks)}, std::move(listener),
+                    timeout);
 }
 
 }  // namespace tutti::core

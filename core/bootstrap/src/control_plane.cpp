@@ -421,7 +421,6 @@ std::optional<Failure> ControlPlane::part_is_lost(uint64_t gather, uint32_t from
   return make_failure(TUTTI_PEER_FAILED, "rank {} has left while others wait for it in all_gather", absent);
 }
 
-// The ranks that have not entered it, as far as they answer.
 std::vector<uint32_t> ControlPlane::absent_from(uint64_t gather) {
   constexpr std::chrono::seconds patience(1);
   const auto answers = ask_all(patience);

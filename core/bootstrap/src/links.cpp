@@ -3,6 +3,7 @@
 
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <climits>
 #include <cstring>
@@ -12,12 +13,8 @@
 
 namespace tutti::core {
 
-Links::Links(std::string who, uint64_t longest, size_t turn, BootstrapLog log)
-    : who_(std::move(who)),
-      longest_(longest),
-      turn_(turn),
-      log_(std::move(log)),
-      epoll_(::epoll_create1(EPOLL_CLOEXEC)) {
+Links::Links(std::string who, size_t turn, BootstrapLog log)
+    : who_(std::move(who)), turn_(turn), log_(std::move(log)), epoll_(::epoll_create1(EPOLL_CLOEXEC)) {
   if (!epoll_) throw make_failure(TUTTI_NO_RESOURCES, "{}epoll_create1: {}", who_, std::strerror(errno));
 }
 
@@ -121,17 +118,11 @@ void Links::drop(uint32_t peer) {
   links_.erase(peer);
 }
 
-void Links::put(uint32_t peer, const EncodedFrame& frame) {
+void Links::put(uint32_t peer, std::string_view frame) {
   const auto found = links_.find(peer);
   if (found == links_.end()) return;
   found->second.stream.put(frame);
   push(peer);
-}
-
-void Links::broadcast(FrameKind kind, std::string_view payload) {
-  const EncodedFrame frame = encode_frame(kind, payload);
-  for (const auto& [peer, link] : links_)
-    if (!link.left) put(peer, frame);
 }
 
 void Links::push(uint32_t peer) {
@@ -142,11 +133,8 @@ void Links::push(uint32_t peer) {
   control(link.stream.fd(), EPOLL_CTL_MOD, link.writing);
 }
 
-std::vector<uint32_t> Links::unsent() const {
-  std::vector<uint32_t> ranks;
-  for (const auto& [peer, link] : links_)
-    if (link.stream.unsent()) ranks.push_back(peer);
-  return ranks;
+bool Links::has_unsent() const {
+  return std::ranges::any_of(links_, [](const auto& link) { return link.second.stream.unsent(); });
 }
 
 void Links::serve_link(uint32_t peer) {
@@ -190,11 +178,6 @@ void Links::serve(int fd) {
   if (found == watched_.end()) return;
   const auto action = found->second;  // which may unwatch the descriptor
   action();
-}
-
-void Links::step(int timeout_ms) {
-  for (const int fd : wait(patience_ms(timeout_ms))) serve(fd);
-  turn_away_late();
 }
 
 void Links::control(int fd, int operation, bool writing) {

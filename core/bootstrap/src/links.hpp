@@ -40,9 +40,9 @@ class Links {
     size_t most_guests;                 // beyond it the oldest gives way
     std::shared_ptr<const Tls> tls;
   };
-  // No rank sends longer frames than `longest`. `turn`: how much of a link is read before others get their turn. `who`
-  // begins messages. Throws Failure{TUTTI_NO_RESOURCES}.
-  Links(std::string who, uint64_t longest, size_t turn, BootstrapLog log);
+  // `turn`: how much of a link is read before others get their turn. `who` begins messages. Throws
+  // Failure{TUTTI_NO_RESOURCES}.
+  Links(std::string who, size_t turn, BootstrapLog log);
   Links(const Links&) = delete;
   Links& operator=(const Links&) = delete;
   virtual ~Links() = default;
@@ -72,12 +72,12 @@ class Links {
   void watch_process(uint32_t peer, Descriptor process);
   void drop(uint32_t peer);
   // Puts a frame and sends what the socket takes. Nothing happens where there is no link.
-  void put(uint32_t peer, const EncodedFrame& frame);
+  void put(uint32_t peer, std::string_view frame);
   void put(uint32_t peer, FrameKind kind, std::string_view payload) { put(peer, encode_frame(kind, payload)); }
-  // To all peers that have not left.
-  void broadcast(FrameKind kind, std::string_view payload);
-  // The peers that have not taken all that was put, ascending.
-  std::vector<uint32_t> unsent() const;
+  // Has any peer not taken all that was put?
+  bool has_unsent() const;
+  // Sends and reads what is possible.
+  void serve_link(uint32_t peer);
 
   // Has `action` called by serve() once something has happened at `fd`.
   void watch(int fd, std::function<void()> action);
@@ -88,13 +88,12 @@ class Links {
   void turn_away_late();
   // Milliseconds until the next guest's time is up, at most `most`. -1 means without limit.
   int patience_ms(int most) const;
-  // wait, serve and turn_away_late.
-  void step(int timeout_ms);
 
   // All links, now and earlier.
   Traffic all_traffic() const;
 
   std::map<uint32_t, Link> links_;  // by rank
+  uint64_t longest_ = 0;            // no peer sends longer frames
 
  private:
   void control(int fd, int operation, bool writing);
@@ -102,12 +101,9 @@ class Links {
   void accept_guests();
   void turn_away(uint64_t number, const std::string& why);
   void talk(uint64_t number);
-  // Sends and reads what is possible.
-  void serve_link(uint32_t peer);
   void push(uint32_t peer);
 
   const std::string who_;
-  const uint64_t longest_;
   const size_t turn_;
   const BootstrapLog log_;
   const Descriptor epoll_;

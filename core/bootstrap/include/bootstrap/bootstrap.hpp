@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The ranks of a communicator meet, exchange a few bytes before any transport exists, and learn of each other's
-// end while it lives. A meeting (meeting.hpp) introduces them; the control plane carries everything after that.
+// end while it lives. The control plane carries all of it once they have met.
 #pragma once
 #include <tutti/plugin/types.h>
 
@@ -38,7 +38,7 @@ class Bootstrap {
  public:
   // `secret`, `address`, `next_place`: what the functions of these names give.
   Bootstrap(std::shared_ptr<ControlPlane> control, std::string secret, std::string address,
-            std::function<std::string()> next_place, const Traffic& meeting_traffic = {});
+            std::function<std::string()> next_place);
   Bootstrap(const Bootstrap&) = delete;
   Bootstrap& operator=(const Bootstrap&) = delete;
   ~Bootstrap();
@@ -69,17 +69,10 @@ class Bootstrap {
   // Bytes that all ranks know and, where the rendezvous is protected, nobody else. Empty: there are none.
   const std::string& secret() const { return secret_; }
 
-  // This rank's traffic so far, over the connections of the meeting (until it closed) and of the control plane.
-  Traffic traffic() const {
-    Traffic all = meeting_traffic_;
-    return all += control_->traffic();
-  }
-
  private:
   const std::shared_ptr<ControlPlane> control_;
   const std::string secret_, address_;
   const std::function<std::string()> next_place_;
-  const Traffic meeting_traffic_;
   std::string broken_;  // why all_gather threw
 };
 

@@ -157,6 +157,8 @@ class ControlPlane {
   // Sends again the pair messages that the loss of another rank may have swallowed, when that is due. When it is due
   // next; nothing: only after another rank is lost. Called after each delivery by an implementation that can lose them.
   std::optional<Deadline::Clock::time_point> send_pairs_again();
+  // The ranks that have not entered this all_gather, as far as they answer within a second.
+  std::vector<uint32_t> absent_from(uint64_t gather);
   // "rank 3: control plane: "
   std::string me() const { return "rank " + std::to_string(rank_) + ": control plane: "; }
 
@@ -199,7 +201,6 @@ class ControlPlane {
   std::optional<std::string> part_by(uint64_t gather, uint32_t from, const Deadline& deadline);
   // Why `from`'s part can no longer come; nothing: it can. state_mutex_ is held.
   std::optional<Failure> part_is_lost(uint64_t gather, uint32_t from) const;
-  std::vector<uint32_t> absent_from(uint64_t gather);
   void keep_part(const Packet& packet);
   void take_pair(const Packet& packet);
   // A rank that may have carried pair messages does so no more.

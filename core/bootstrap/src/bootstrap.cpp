@@ -11,33 +11,6 @@
 
 namespace tutti::core {
 
-Bootstrap::Bootstrap(std::shared_ptr<ControlPlane> control, std::string secret, std::string address,
-                     std::function<std::string()> next_place)
-    : control_(std::move(control)),
-      secret_(std::move(secret)),
-      address_(std::move(address)),
-      next_place_(std::move(next_place)) {}
-
-Bootstrap::~Bootstrap() { control_->leave(false); }
-
-std::vector<std::string> Bootstrap::all_gather(const std::string& mine, std::chrono::nanoseconds timeout) {
-  const std::string me = fmt::format("rank {}: bootstrap: ", rank());
-  if (!broken_.empty()) throw Failure(TUTTI_INVALID_USAGE, me + "all_gather after one that failed: " + broken_);
-  if (mine.size() > kMaxContribution)
-    throw make_failure(TUTTI_INVALID_ARGUMENT, "{}all_gather of {} bytes from this rank; at most {} are allowed", me,
-                       mine.size(), kMaxContribution);
-  try {
-    return control_->all_gather(mine, timeout);
-  } catch (const std::exception& failure) {
-    broken_ = failure.what();
-    throw;
-  }
-}
-
-void Bootstrap::announce_failure(tutti_status status, const std::string& reason) noexcept {
-  control_->announce(rank(), status, reason);
-}
-
 namespace {
 
 void check_identity(const Rendezvous& meeting) {

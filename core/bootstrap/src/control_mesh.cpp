@@ -20,7 +20,6 @@
 namespace tutti::core {
 namespace {
 
-constexpr size_t kReadTurn = 256 << 10;
 constexpr std::chrono::milliseconds kLastWords(200);
 // A rank that leaves waits this long for its neighbours to close their ends.
 constexpr std::chrono::seconds kLinger(1);
@@ -37,17 +36,17 @@ std::vector<uint32_t> mesh_neighbours(uint32_t rank, uint32_t nranks) {
 
 ControlMesh::ControlMesh(const Rendezvous& rendezvous, uint32_t rank, uint32_t nranks)
     : ControlPlane(rank, nranks),
-      Links(me(), kReadTurn, rendezvous.log),
-      tls_(rendezvous.tls),
-      handshake_limit_(rendezvous.handshake_limit),
-      log_(rendezvous.log),
+      Links(me(), rendezvous),
       neighbours_(mesh_neighbours(rank, nranks)),
-      stop_event_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+      wake_event_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
       ranks_(nranks_),
       floods_(nranks_) {
-  if (!stop_event_) throw make_failure(TUTTI_NO_RESOURCES, "{}eventfd: {}", me(), std::strerror(errno));
+  if (!wake_event_) throw make_failure(TUTTI_NO_RESOURCES, "{}eventfd: {}", me(), std::strerror(errno));
   longest_ = max_packet(nranks_);
-  watch(stop_event_.get(), [] {});
+  watch(wake_event_.get(), [this] {
+    uint64_t count = 0;
+    (void)!::read(wake_event_.get(), &count, sizeof count);
+  });
   thread_ = std::thread([this] { run(); });
 }
 
@@ -56,9 +55,13 @@ ControlMesh::~ControlMesh() {
     const std::lock_guard lock(mutex_);
     stopping_ = true;
   }
-  const uint64_t one = 1;
-  (void)!::write(stop_event_.get(), &one, sizeof one);
+  wake_thread();
   thread_.join();
+}
+
+void ControlMesh::wake_thread() {
+  const uint64_t one = 1;
+  (void)!::write(wake_event_.get(), &one, sizeof one);
 }
 
 // ---- What goes over the links ------------------------------------------------------------------------------

@@ -41,13 +41,13 @@ std::unique_ptr<Bootstrap> join_hub(const Rendezvous& rendezvous, const std::str
 std::unique_ptr<Bootstrap> link_ranks(const Rendezvous& rendezvous, const std::string& secret, const Contacts& contacts,
                                       Descriptor listener, std::chrono::nanoseconds timeout);
 
-// Where a rank (-1: a newcomer) awaits its neighbours, and how it is reached: on all interfaces, of which it offers all
-// addresses; or, without a secret, at the address that the meeting has seen.
+// Where a rank (kAnyRank: a newcomer) awaits its neighbours, and how it is reached: on all interfaces, of which it
+// offers all addresses; or, without a secret, at the address that the meeting has seen.
 struct MeshDoor {
   Descriptor listener;
   MeshAddress address;
 };
-MeshDoor open_mesh_door(int64_t rank, const std::string& secret, const SocketAddress& seen);
+MeshDoor open_mesh_door(uint32_t rank, const std::string& secret, const SocketAddress& seen);
 
 // The neighbours of `rank`, ascending: (rank +- 2^k) mod nranks.
 std::vector<uint32_t> mesh_neighbours(uint32_t rank, uint32_t nranks);
@@ -112,16 +112,14 @@ class ControlMesh final : public ControlPlane, private Links {
   void pass_on(const Packet& packet, uint32_t from);
   // ... and without it:
   void run();
+  void wake_thread();
 
-  const std::shared_ptr<const Tls> tls_;
-  const std::chrono::nanoseconds handshake_limit_;
-  const BootstrapLog log_;
   const std::vector<uint32_t> neighbours_;
 
-  mutable std::mutex mutex_;        // guards all that follows, and Links
-  std::condition_variable linked_;  // links have come, or, once this rank leaves, gone
-  std::string secret_, token_;      // of the connections between neighbours
-  Descriptor stop_event_;
+  mutable std::mutex mutex_;         // guards all that follows, and Links
+  std::condition_variable linked_;   // links have come, or, once this rank leaves, gone
+  std::string token_, ring_secret_;  // the ring's name; and what its ranks prove to know
+  Descriptor wake_event_;
   std::vector<MeshIdentity> ranks_;
   Attendance* attendance_ = nullptr;           // rank 0: while the ranks meet
   std::optional<Contacts> contacts_;           // as rank 0 has told them

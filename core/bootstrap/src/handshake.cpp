@@ -17,6 +17,8 @@ std::string this_process() {
   return fmt::format("process {} on host {}", ::getpid(), host);
 }
 
+std::string name_of(uint32_t rank) { return rank == kAnyRank ? "a newcomer" : fmt::format("rank {}", rank); }
+
 Welcome decode_welcome(std::string_view payload) {
   const auto welcome = decode<Welcome>(payload, "welcome");
   if (welcome.rank >= welcome.nranks || welcome.host >= welcome.nranks || welcome.nranks > kMaxRanks)
@@ -108,10 +110,8 @@ class Introduction {
   }
 
  private:
-  std::string me() const {
-    return (caller_.rank == kAnyRank ? "a newcomer" : fmt::format("rank {}", caller_.rank)) + ": bootstrap: ";
-  }
-  std::string host() const { return fmt::format("rank {}", caller_.host); }
+  std::string me() const { return name_of(caller_.rank) + ": bootstrap: "; }
+  std::string host() const { return name_of(caller_.host); }
   std::string at() const { return "the process at " + address_.text(); }
 
   [[noreturn]] void futile(const Failure& failure) const {

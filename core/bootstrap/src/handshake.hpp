@@ -50,6 +50,8 @@ inline constexpr uint32_t kAnyRank = 0xffffffff;
 inline constexpr uint64_t kMaxHello = 1024 + kMaxContact;
 // "process 12 on host a" of this process.
 std::string this_process();
+// "rank 3", "a newcomer"
+std::string name_of(uint32_t rank);
 
 // The answer to a hello that is accepted.
 struct Welcome {

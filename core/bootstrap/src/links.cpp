@@ -13,28 +13,37 @@
 
 namespace tutti::core {
 
-Links::Links(std::string who, size_t turn, BootstrapLog log)
-    : who_(std::move(who)), turn_(turn), log_(std::move(log)), epoll_(::epoll_create1(EPOLL_CLOEXEC)) {
+// How much of a link is read before others get their turn.
+static constexpr size_t kReadTurn = 256 << 10;
+
+Links::Links(std::string who, const Rendezvous& rendezvous)
+    : log_(rendezvous.log),
+      tls_(rendezvous.tls),
+      who_(std::move(who)),
+      patience_(rendezvous.handshake_limit),
+      epoll_(::epoll_create1(EPOLL_CLOEXEC)) {
   if (!epoll_) throw make_failure(TUTTI_NO_RESOURCES, "{}epoll_create1: {}", who_, std::strerror(errno));
 }
 
 // ---- Guests ------------------------------------------------------------------------------------------------
 
-void Links::open_door(Door door) {
-  door_ = std::move(door);
-  watch(door_.listener.get(), [this] { accept_guests(); });
+void Links::open_door(Descriptor listener, std::string secret, size_t most_guests) {
+  listener_ = std::move(listener);
+  secret_ = std::move(secret);
+  most_guests_ = most_guests;
+  watch(listener_.get(), [this] { accept_guests(); });
 }
 
 void Links::close_door() {
   for (auto& [number, guest] : guests_) unwatch(guest.stream().fd());
   guests_.clear();
-  if (door_.listener) unwatch(door_.listener.get());
-  door_.listener = Descriptor();
+  if (listener_) unwatch(listener_.get());
+  listener_ = Descriptor();
 }
 
 void Links::accept_guests() {
   while (true) {
-    Descriptor socket(::accept4(door_.listener.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    Descriptor socket(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     const int error = errno;
     if (!socket) {
       if (error == EAGAIN || error == EWOULDBLOCK) return;
@@ -45,10 +54,10 @@ void Links::accept_guests() {
       turn_away(guests_.begin()->first, "there are no descriptors left");
       continue;
     }
-    if (guests_.size() >= door_.most_guests) turn_away(guests_.begin()->first, "there are too many of them");
+    if (guests_.size() >= most_guests_) turn_away(guests_.begin()->first, "there are too many of them");
     const int fd = socket.get();
-    guests_.try_emplace(++guests_seen_, std::move(socket), SocketAddress::peer_of(fd).text(), Deadline(door_.patience),
-                        door_.tls.get());
+    guests_.try_emplace(++guests_seen_, std::move(socket), SocketAddress::peer_of(fd).text(), Deadline(patience_),
+                        tls_.get());
     watch(fd, [this, number = guests_seen_] { talk(number); });
   }
 }
@@ -72,7 +81,7 @@ int Links::patience_ms(int most) const {
 }
 
 void Links::talk(uint64_t number) {
-  const TcpGuest::State state = guests_.at(number).advance(door_.secret);
+  const TcpGuest::State state = guests_.at(number).advance(secret_);
   if (state == TcpGuest::State::talking) return;
   if (state == TcpGuest::State::turned_away) return turn_away(number, guests_.at(number).why());
   auto node = guests_.extract(number);
@@ -145,7 +154,7 @@ void Links::serve_link(uint32_t peer) {
   };
   push(peer);
   try {
-    stream()->fill(turn_);
+    stream()->fill(kReadTurn);
     while (stream()) {
       const auto frame = stream()->next(longest_);
       if (!frame) break;

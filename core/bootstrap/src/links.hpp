@@ -32,17 +32,8 @@ struct Link {
 // One thread at a time, except wait(). The functions that are left to the owner are called from serve().
 class Links {
  public:
-  // Where others may come from now on.
-  struct Door {
-    Descriptor listener;
-    std::string secret;
-    std::chrono::nanoseconds patience;  // with a guest
-    size_t most_guests;                 // beyond it the oldest gives way
-    std::shared_ptr<const Tls> tls;
-  };
-  // `turn`: how much of a link is read before others get their turn. `who` begins messages. Throws
-  // Failure{TUTTI_NO_RESOURCES}.
-  Links(std::string who, size_t turn, BootstrapLog log);
+  // `who` begins messages. Throws Failure{TUTTI_NO_RESOURCES}.
+  Links(std::string who, const Rendezvous& rendezvous);
   Links(const Links&) = delete;
   Links& operator=(const Links&) = delete;
   virtual ~Links() = default;
@@ -61,7 +52,8 @@ class Links {
   // The link has ended, or the peer `broke` the protocol: drop it.
   virtual void ended(uint32_t peer, const std::string& why, bool broke) = 0;
 
-  void open_door(Door door);
+  // Where others may come from now on. Beyond `most_guests` the oldest gives way.
+  void open_door(Descriptor listener, std::string secret, size_t most_guests);
   void close_door();
   bool has_guests() const { return !guests_.empty(); }
   // Nothing happens when there is a link to the peer already.
@@ -94,6 +86,8 @@ class Links {
 
   std::map<uint32_t, Link> links_;  // by rank
   uint64_t longest_ = 0;            // no peer sends longer frames
+  const BootstrapLog log_;
+  const std::shared_ptr<const Tls> tls_;
 
  private:
   void control(int fd, int operation, bool writing);
@@ -104,10 +98,11 @@ class Links {
   void push(uint32_t peer);
 
   const std::string who_;
-  const size_t turn_;
-  const BootstrapLog log_;
+  const std::chrono::nanoseconds patience_;  // with a guest
   const Descriptor epoll_;
-  Door door_{};
+  Descriptor listener_;  // the door
+  std::string secret_;
+  size_t most_guests_ = 0;
   std::map<uint64_t, TcpGuest> guests_;  // by order of arrival, which is that of their limits
   uint64_t guests_seen_ = 0;
   std::unordered_map<int, std::function<void()>> watched_;  // by descriptor

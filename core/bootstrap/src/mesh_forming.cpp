@@ -29,8 +29,6 @@ constexpr std::chrono::milliseconds kLatecomers(1000);
 // The first attempt at each of several addresses takes at most this long.
 constexpr std::chrono::milliseconds kFirstAttemptAtHub(2000), kFirstAttempt(500);
 
-std::string name_of(int64_t rank) { return rank < 0 ? "a newcomer" : fmt::format("rank {}", rank); }
-
 // The kernel and process-id space of this process. Ranks with equal ones see each other's processes.
 std::string process_space() {
   std::string boot;
@@ -65,7 +63,7 @@ std::unique_ptr<Bootstrap> form(const std::shared_ptr<ControlMesh>& mesh, const 
 
 }  // namespace
 
-MeshDoor open_mesh_door(int64_t rank, const std::string& secret, const SocketAddress& seen) {
+MeshDoor open_mesh_door(uint32_t rank, const std::string& secret, const SocketAddress& seen) {
   const bool anywhere = !secret.empty() || seen.family() == AF_UNSPEC;
   MeshDoor door{anywhere ? listen_anywhere(0) : listen_on(SocketAddress::from_bytes(seen.bytes(), 0)),
                 {{}, this_process(), rank == 0 ? to_hex(random_bytes(16)) : ""}};
@@ -96,16 +94,15 @@ std::unique_ptr<Bootstrap> open_hub(const Rendezvous& rendezvous, MeetingPlace p
 std::unique_ptr<Bootstrap> join_hub(const Rendezvous& rendezvous, const std::string& where, const FindPlace& find,
                                     std::chrono::nanoseconds timeout) {
   const Deadline deadline(timeout);
+  const auto asked = static_cast<uint32_t>(rendezvous.rank);  // -1 of a newcomer: kAnyRank
   Descriptor listener;
   const auto open = [&](const std::string& secret, const SocketAddress& seen) {
-    MeshDoor door = open_mesh_door(rendezvous.rank, secret, seen);
+    MeshDoor door = open_mesh_door(asked, secret, seen);
     listener = std::move(door.listener);
     return encode(door.address);
   };
-  const bool joins = rendezvous.joins;
-  const Caller caller{joins ? kAnyRank : static_cast<uint32_t>(rendezvous.rank),
-                      joins ? 0 : static_cast<uint32_t>(rendezvous.nranks), 0, rendezvous.tls, open};
-  const std::string me = name_of(rendezvous.rank) + ": bootstrap: ";
+  const Caller caller{asked, static_cast<uint32_t>(rendezvous.nranks), 0, rendezvous.tls, open};
+  const std::string me = name_of(asked) + ": bootstrap: ";
   const auto check = [&](const std::string& problem) {
     if (const std::string why = rendezvous.obstacle ? rendezvous.obstacle() : ""; !why.empty())
       throw Failure(TUTTI_PEER_FAILED, me + why);
@@ -178,7 +175,7 @@ Contacts ControlMesh::await_ranks(Attendance& attendance, Descriptor listener,
   std::unique_lock lock(mutex_);
   longest_ = kMaxInMeeting;
   attendance_ = &attendance;
-  open_door({std::move(listener), attendance.place().secret, handshake_limit_, kMaxGuests + nranks_, tls_});
+  open_door(std::move(listener), attendance.place().secret, kMaxGuests + nranks_);
   try {
     await(
         lock, [&] { return attendance.is_complete(); },
@@ -227,7 +224,8 @@ Contacts ControlMesh::await_contacts(FrameStream hub, const Deadline& deadline) 
   longest_ = kMaxInMeeting;
   ranks_[0].who = "the process at " + SocketAddress::peer_of(hub.fd()).text();
   add(0, std::move(hub));
-  serve_link(0);
+  serve_link(0);  // frames may have come with the welcome
+  wake_thread();  // it processes what has arrived
   await(
       lock, [&] { return contacts_.has_value(); },
       [&] {
@@ -261,8 +259,8 @@ void ControlMesh::link_up(const std::string& secret, const Contacts& contacts, D
   const uint32_t first_next = (rank_ + 1) % nranks_;
   addresses_.try_emplace(first_next, address_of(first_next, contacts.next));
   token_ = address_of(0, contacts.first).token;
-  secret_ = secret + token_;
-  if (listener) open_door({std::move(listener), secret_, handshake_limit_, kMaxGuests, tls_});
+  ring_secret_ = secret + token_;
+  if (listener) open_door(std::move(listener), ring_secret_, kMaxGuests);
   const auto await_rank = [&](uint32_t peer, const char* why, const std::function<bool()>& done) {
     await(lock, done, [&] {
       if (deadline.passed()) not_linked(peer, deadline, why);
@@ -292,7 +290,7 @@ void ControlMesh::connect_to_rank(uint32_t peer, const Deadline& deadline) {
   std::unique_lock lock(mutex_);
   const MeshAddress address = addresses_.at(peer);
   lock.unlock();
-  const MeetingPlace place{address.addresses, "", secret_, token_, MeetingPlace::Trust::stale};
+  const MeetingPlace place{address.addresses, "", ring_secret_, token_, MeetingPlace::Trust::stale};
   const auto check = [&](const std::string& problem) {
     check_others();
     if (deadline.passed()) not_linked(peer, deadline, "last attempt: " + problem);

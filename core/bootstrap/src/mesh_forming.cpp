@@ -301,6 +301,8 @@ void ControlMesh::connect_to_rank(uint32_t peer, const Deadline& deadline) {
   lock.lock();
   ranks_[peer].who = address.who;
   add(peer, std::move(stream));
+  serve_link(peer);
+  wake_thread();
 }
 
 void ControlMesh::not_linked(uint32_t peer, const Deadline& deadline, const std::string& why) {

@@ -66,7 +66,6 @@ class Connection {
   // Ends the connection in order: gives the socket and the bytes that are still to be written, a goodbye last. No
   // further SEND begins; a SEND that is written in part is finished from a copy.
   Departure depart();
-  bool has_departed() const { return departed_; }
 
   // Completes the transfers in progress on this closed socket with an error.
   void end_transfers(tutti_status status);

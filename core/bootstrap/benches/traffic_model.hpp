@@ -30,15 +30,17 @@ class TrafficModel {
   Traffic begin(uint32_t rank) const {
     Traffic all;
     const std::string contact = encode(address_);
-    MeshAddress of_first = address_;
-    of_first.token = std::string(32, 't');
+    const MeshAddress of_first{{}, address_.who, std::string(32, 't')};
     const uint64_t contacts = 2 * 8 + encode(of_first).size() + contact.size();
+    const auto neighbours = mesh_neighbours(rank, nranks_);
     for (uint32_t i = rank == 0 ? 1 : rank; i < (rank == 0 ? nranks_ : rank + 1); ++i) {
       const bool calls = rank != 0;
       introduce(all, calls, job_, contact);
       pass(all, !calls, contacts);
+      if (!std::ranges::binary_search(neighbours, rank == 0 ? i : 0)) pass(all, calls, 0);
     }
-    for (const uint32_t peer : mesh_neighbours(rank, nranks_)) introduce(all, calls(rank, peer), of_first.token, "");
+    for (const uint32_t peer : neighbours)
+      if (rank != 0 && peer != 0) introduce(all, calls(rank, peer), of_first.token, "");
     for (uint64_t distance = 1; 2 * distance < nranks_; distance *= 2) {
       pass(all, true, contact.size());
       pass(all, false, contact.size());

@@ -6,65 +6,12 @@
 #include <tutti/sdk/basic_tls.hpp>
 
 #include "bootstrap/environment.hpp"
-#include "control_mesh.hpp"
 #include "make_failure.hpp"
 #include "meeting.hpp"
 
 namespace tutti::core {
 
-Bootstrap::Bootstrap(std::shared_ptr<ControlPlane> control, std::string secret, std::string address,
-                     std::function<std::string()> next_place, const Traffic& meeting_traffic)
-    : control_(std::move(control)),
-      secret_(std::move(secret)),
-      address_(std::move(address)),
-      next_place_(std::move(next_place)),
-      meeting_traffic_(meeting_traffic) {}
-
-Bootstrap::~Bootstrap() { control_->leave(false); }
-
-std::vector<std::string> Bootstrap::all_gather(const std::string& mine, std::chrono::nanoseconds timeout) {
-  const std::string me = fmt::format("rank {}: bootstrap: ", rank());
-  if (!broken_.empty()) throw Failure(TUTTI_INVALID_USAGE, me + "all_gather after one that failed: " + broken_);
-  if (mine.size() > kMaxContribution)
-    throw make_failure(TUTTI_INVALID_ARGUMENT, "{}all_gather of {} bytes from this rank; at most {} are allowed", me,
-                       mine.size(), kMaxContribution);
-  try {
-    return control_->all_gather(mine, timeout);
-  } catch (const std::exception& failure) {
-    broken_ = failure.what();
-    throw;
-  }
-}
-
-void Bootstrap::announce_failure(tutti_status status, const std::string& reason) noexcept {
-  control_->announce(rank(), status, reason);
-}
-
 namespace {
-
-std::unique_ptr<Bootstrap> alone(std::string secret) {
-  return meet_locally("", 0, 1, std::move(secret), std::chrono::nanoseconds(0));
-}
-
-// Collective: lets the ranks meet, makes their control plane, and closes the meeting.
-std::unique_ptr<Bootstrap> link_ranks(Meet& meet, const Rendezvous& rendezvous, const Environment& environment,
-                                      std::chrono::nanoseconds timeout) {
-  MeshDoor door(rendezvous.rank);
-  const OpenDoor open_door = [&](const std::string& secret, const SocketAddress& seen) {
-    return door.open(secret, seen);
-  };
-  const std::unique_ptr<Meeting> meeting = meet(rendezvous, environment, open_door, Deadline(timeout));
-  if (meeting->nranks() == 1) return alone(meeting->secret());
-  try {
-    auto mesh = make_control_mesh(*meeting, door, rendezvous, timeout);
-    return std::make_unique<Bootstrap>(std::move(mesh), meeting->secret(), meeting->address().host(), make_unique_id,
-                                       meeting->traffic());
-  } catch (const std::exception& problem) {
-    const Failure failure = failure_of(problem);
-    meeting->fail("cannot link the control plane: " + failure.text);
-    throw failure;
-  }
-}
 
 void check_identity(const Rendezvous& meeting) {
   if (meeting.nranks == -1)
@@ -107,7 +54,7 @@ std::unique_ptr<Bootstrap> make_bootstrap(const Rendezvous& rendezvous, std::chr
 
   if (meeting.all_gather != nullptr) {
     check_identity(meeting);
-    return link_ranks(meet_by_callback, meeting, {}, timeout);
+    return meet_by_callback(meeting, {}, timeout);
   }
   if (meeting.joins) {
     if (!meeting.where.starts_with("id:") || meeting.rank != -1)
@@ -115,7 +62,7 @@ std::unique_ptr<Bootstrap> make_bootstrap(const Rendezvous& rendezvous, std::chr
           "who joins needs the id:... that the others were given by tutti_comm_invite as its rendezvous, and neither "
           "rank nor nranks; the rendezvous is \"{}\"",
           meeting.where.substr(0, 16));
-    return link_ranks(meet_by_id, meeting, {}, timeout);
+    return meet_by_id(meeting, {}, timeout);
   }
   if (meeting.where.starts_with("local:")) {
     check_identity(meeting);
@@ -138,9 +85,9 @@ std::unique_ptr<Bootstrap> make_bootstrap(const Rendezvous& rendezvous, std::chr
   }
   if (launched) meeting.where = environment.rendezvous;
   // No address is needed to meet oneself.
-  if (launched && meeting.nranks == 1 && !meeting.where.starts_with("id:")) return alone(environment.secret);
+  if (launched && meeting.nranks == 1 && !meeting.where.starts_with("id:")) return meet_nobody(environment.secret);
   Meet& meet = meeting.where.empty() ? meet_by_tcp : meeting_at(meeting.where);
-  return link_ranks(meet, meeting, environment, timeout);
+  return meet(meeting, environment, timeout);
 }
 
 }  // namespace tutti::core

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <algorithm>
-
 #include "bootstrap/authentication.hpp"
+#include "control_mesh.hpp"
 #include "make_failure.hpp"
 #include "meeting.hpp"
 #include "wire.hpp"
@@ -9,68 +8,61 @@
 namespace tutti::core {
 namespace {
 
-// Each rank greets first. A greeting finds a function that orders wrongly, hands out rank 0's random secret, and tells
-// how long the rank's contact is: the function moves equal sizes.
-struct Greeting {
+// What each rank gives: the function moves equal sizes. It finds a function that orders wrongly, hands out rank 0's
+// random secret, and tells how the rank is reached.
+struct Card {
   uint32_t rank = 0, nranks = 0;
-  uint64_t contact_bytes = 0;
-  std::string secret = std::string(kSecretBytes, '\0');  // rank 0's
+  std::string secret, contact, padding;
 
-  static void fields(auto& wire, auto& greeting) {
-    wire(greeting.rank, greeting.nranks, greeting.contact_bytes, greeting.secret);
-  }
+  static void fields(auto& wire, auto& card) { wire(card.rank, card.nranks, card.secret, card.contact, card.padding); }
 };
+// For the most addresses, all of IPv6, and the longest name of a host.
+constexpr size_t kCardBytes = 1024;
 
-Greeting read_greeting(const std::string& me, uint32_t from, uint32_t nranks, std::string_view bytes) {
+Card read_card(const std::string& me, uint32_t from, uint32_t nranks, std::string_view bytes) {
   const bool ours = bytes.starts_with(kMagic);
-  const Greeting greeting = ours ? decode<Greeting>(bytes.substr(kMagic.size()), "greeting") : Greeting();
-  if (!ours || greeting.rank != from)
+  const Card card = ours ? decode<Card>(bytes.substr(kMagic.size()), "card") : Card();
+  if (!ours || card.rank != from)
     throw make_failure(TUTTI_MISMATCH,
                        "{}the application's all_gather put {} bytes at place {}: it must gather every rank's bytes in "
                        "rank order",
-                       me, ours ? fmt::format("rank {}'s", greeting.rank) : "foreign", from);
-  if (greeting.nranks != nranks)
+                       me, ours ? fmt::format("rank {}'s", card.rank) : "foreign", from);
+  if (card.nranks != nranks)
     throw make_failure(TUTTI_MISMATCH, "{}this rank has a world of {} ranks, rank {} one of {}", me, nranks, from,
-                       greeting.nranks);
-  if (greeting.contact_bytes > kMaxContact)
-    throw make_failure(TUTTI_MISMATCH,
-                       "{}rank {} announces {} bytes by the application's all_gather, at most {} are allowed", me, from,
-                       greeting.contact_bytes, kMaxContact);
-  return greeting;
+                       card.nranks);
+  return card;
 }
 
 }  // namespace
 
-std::unique_ptr<Meeting> meet_by_callback(const Rendezvous& rendezvous, const Environment&, const OpenDoor& door,
-                                          const Deadline&) {
+std::unique_ptr<Bootstrap> meet_by_callback(const Rendezvous& rendezvous, const Environment&,
+                                            std::chrono::nanoseconds timeout) {
   const auto rank = static_cast<uint32_t>(rendezvous.rank), nranks = static_cast<uint32_t>(rendezvous.nranks);
   const std::string me = fmt::format("rank {}: bootstrap: ", rank);
-  const auto gather = [&](const std::string& mine) {
-    std::string all(mine.size() * nranks, '\0');
-    const tutti_status status = rendezvous.all_gather(rendezvous.context, mine.data(), mine.size(), all.data());
-    if (status != TUTTI_OK)
-      throw make_failure(status < 0 ? status : TUTTI_INVALID_USAGE,
-                         "{}the application's all_gather function returned {} for {} bytes", me, status, mine.size());
-    return all;
-  };
   // The secret decides only whether the door needs one.
   const std::string own_secret = random_bytes(kSecretBytes);
-  std::string contact = door(own_secret, {});
-  Greeting mine{rank, nranks, contact.size()};
-  if (rank == 0) mine.secret = own_secret;
-  const std::string greeting = std::string(kMagic) + encode(mine), greetings = gather(greeting);
-  std::vector<Greeting> all;
-  for (uint32_t r = 0; r < nranks; ++r)
-    all.push_back(
-        read_greeting(me, r, nranks, std::string_view(greetings).substr(r * greeting.size(), greeting.size())));
-  const uint64_t longest = std::ranges::max(all, {}, &Greeting::contact_bytes).contact_bytes;
-  contact.resize(longest);
-  const std::string contacts = gather(contact);
-  const auto contact_of = [&](uint32_t r) { return contacts.substr(r * longest, all[r].contact_bytes); };
-  if (contact_of(rank) != contact.substr(0, mine.contact_bytes))
+  auto [listener, address] = open_mesh_door(rank, own_secret, {});
+  Card mine{rank, nranks, rank == 0 ? own_secret : "", encode(address), ""};
+  const size_t room = kCardBytes - kMagic.size(), used = encode(mine).size();
+  if (used > room)
+    throw make_failure(TUTTI_INTERNAL, "{}it takes {} bytes to say how this rank is reached, at most {} are possible",
+                       me, used, room);
+  mine.padding.resize(room - used);
+  const std::string given = std::string(kMagic) + encode(mine);
+  std::string all(given.size() * nranks, '\0');
+  const tutti_status status = rendezvous.all_gather(rendezvous.context, given.data(), given.size(), all.data());
+  if (status != TUTTI_OK)
+    throw make_failure(status < 0 ? status : TUTTI_INVALID_USAGE,
+                       "{}the application's all_gather function returned {} for {} bytes", me, status, given.size());
+  const auto place = [&](uint32_t r) { return std::string_view(all).substr(r * given.size(), given.size()); };
+  for (uint32_t r = 0; r < nranks; ++r) read_card(me, r, nranks, place(r));
+  if (place(rank) != given)
     throw Failure(TUTTI_MISMATCH, me + "the application's all_gather changed this rank's own bytes");
-  return std::make_unique<Meeting>(rank, nranks, all[0].secret,
-                                   Contacts{contact_of(0), contact_of((rank + 1) % nranks)});
+  if (nranks == 1) return meet_nobody(own_secret);
+  const Card first = read_card(me, 0, nranks, place(0));
+  const uint32_t next = (rank + 1) % nranks;
+  return link_ranks(rendezvous, first.secret, {first.contact, read_card(me, next, nranks, place(next)).contact},
+                    std::move(listener), timeout);
 }
 
 }  // namespace tutti::core

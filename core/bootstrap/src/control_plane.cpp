@@ -80,15 +80,16 @@ void ControlPlane::announce(uint32_t rank, tutti_status status, std::string reas
 }
 
 void ControlPlane::notice_loss(uint32_t rank, std::string reason) {
-  bool left = false;
-  {
-    const std::lock_guard lock(state_mutex_);
-    peers_[rank].closed = true;
-    left = peers_[rank].left;
-    changed_.notify_all();
-  }
-  routes_changed(rank);
+  std::unique_lock lock(state_mutex_);
+  const bool left = peers_[rank].left;
+  lock.unlock();
+  // A thread that waits for this rank must find the loss no later than the closed connection.
   if (!left) tell({0, rank, TUTTI_PEER_FAILED, true, std::move(reason), 0, false});
+  lock.lock();
+  peers_[rank].closed = true;
+  changed_.notify_all();
+  lock.unlock();
+  routes_changed(rank);
 }
 
 void ControlPlane::tell(Loss loss) {
@@ -349,12 +350,14 @@ std::vector<GatherRound> gather_rounds(uint32_t rank, uint32_t nranks) {
 }
 
 std::vector<std::string> ControlPlane::all_gather(const std::string& mine, std::chrono::nanoseconds timeout) {
+  if (!broken_.empty()) throw Failure(TUTTI_INVALID_USAGE, me() + "all_gather after one that failed: " + broken_);
+  if (mine.size() > kMaxContribution)
+    throw make_failure(TUTTI_INVALID_ARGUMENT, "{}all_gather of {} bytes from this rank; at most {} are allowed", me(),
+                       mine.size(), kMaxContribution);
   const Deadline deadline(timeout);
-  uint64_t gather = 0;
-  {
-    const std::lock_guard lock(state_mutex_);
-    gather = ++gathers_;
-  }
+  std::unique_lock state(state_mutex_);
+  const uint64_t gather = ++gathers_;
+  state.unlock();
   try {
     auto all = disseminate(gather, mine, deadline);
     const std::lock_guard lock(state_mutex_);
@@ -362,6 +365,7 @@ std::vector<std::string> ControlPlane::all_gather(const std::string& mine, std::
     return all;
   } catch (const std::exception& problem) {
     const Failure failure = failure_of(problem);
+    broken_ = failure.text;
     // Each rank hears by itself of one that has left.
     const auto stopped = [&](const Peer& peer) { return peer.last_gather && *peer.last_gather < gather; };
     std::unique_lock lock(state_mutex_);
@@ -421,7 +425,6 @@ std::optional<Failure> ControlPlane::part_is_lost(uint64_t gather, uint32_t from
   return make_failure(TUTTI_PEER_FAILED, "rank {} has left while others wait for it in all_gather", absent);
 }
 
-// The ranks that have not entered it, as far as they answer.
 std::vector<uint32_t> ControlPlane::absent_from(uint64_t gather) {
   constexpr std::chrono::seconds patience(1);
   const auto answers = ask_all(patience);
@@ -445,11 +448,9 @@ void ControlPlane::keep_part(const Packet& packet) {
 
 void ControlPlane::leave(bool all_know) noexcept try {
   if (leaving_.exchange(true)) return;
-  uint64_t entered = 0;
-  {
-    const std::lock_guard lock(state_mutex_);
-    entered = gathers_;
-  }
+  std::unique_lock lock(state_mutex_);
+  const uint64_t entered = gathers_;
+  lock.unlock();
   if (!all_know) send(notice(PacketKind::left, rank_, entered, {}));
   say_goodbye();
 } catch (...) {  // the others then see an end without a goodbye

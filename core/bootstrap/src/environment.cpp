@@ -2,7 +2,6 @@
 #include "bootstrap/environment.hpp"
 
 #include <charconv>
-#include <limits>
 #include <vector>
 
 #include "bootstrap/authentication.hpp"
@@ -13,20 +12,20 @@ namespace {
 
 struct Launcher {
   const char* name;
-  const char* rank;
-  const char* size;
-  const char* local_rank;
-  const char* local_size;  // nullptr: told otherwise
+  const char *rank, *size;
+  const char *local_rank, *local_size;  // the size is nullptr: told otherwise
+  const char *host, *port;              // of rank 0; nullptr: told otherwise
 };
 constexpr Launcher kLaunchers[] = {
-    {"TUTTI_*", "TUTTI_RANK", "TUTTI_WORLD_SIZE", "TUTTI_LOCAL_RANK", "TUTTI_LOCAL_WORLD_SIZE"},
-    {"torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"},
+    {"TUTTI_*", "TUTTI_RANK", "TUTTI_WORLD_SIZE", "TUTTI_LOCAL_RANK", "TUTTI_LOCAL_WORLD_SIZE", "TUTTI_ADDR",
+     "TUTTI_PORT"},
+    {"torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"},
     {"Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
-     "OMPI_COMM_WORLD_LOCAL_SIZE"},
-    {"Hydra", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"},
-    {"Slurm", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", nullptr},
+     "OMPI_COMM_WORLD_LOCAL_SIZE", nullptr, nullptr},
+    {"Hydra", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS", nullptr, nullptr},
+    {"Slurm", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", nullptr, nullptr, nullptr},
 };
-const Launcher& kOurs = kLaunchers[0];
+const Launcher &kOurs = kLaunchers[0], &kTorchrun = kLaunchers[1];
 constexpr size_t kMaxJobName = 128;
 
 class Reader {
@@ -43,10 +42,11 @@ class Reader {
     if (found && found->empty()) throw refusal("{} is set but empty: give it a value or unset it", name);
     return found;
   }
-  std::optional<uint64_t> number(const char* name, uint64_t least, uint64_t most) const {
+  template <typename T>
+  std::optional<T> number(const char* name, T least, T most) const {
     const auto found = text(name);
     if (!found) return std::nullopt;
-    uint64_t number = 0;
+    T number = 0;
     const char* last = found->data() + found->size();
     const auto [end, error] = std::from_chars(found->data(), last, number);
     if (error != std::errc() || end != last || number < least || number > most)
@@ -55,14 +55,14 @@ class Reader {
   }
   // Two numbers of which one makes no sense without the other, index < size.
   std::optional<std::pair<uint32_t, uint32_t>> pair(const char* index_name, const char* size_name) const {
-    const auto index = number(index_name, 0, kMaxRanks - 1);
-    const auto size = number(size_name, 1, kMaxRanks);
+    const auto index = number(index_name, 0u, kMaxRanks - 1);
+    const auto size = number(size_name, 1u, kMaxRanks);
     if (!index && !size) return std::nullopt;
     if (!index || !size)
       throw refusal("{} is set but {} is not: set both or none", index ? index_name : size_name,
                     index ? size_name : index_name);
     if (*index >= *size) throw refusal("{}={} is not below {}={}", index_name, *index, size_name, *size);
-    return std::pair(static_cast<uint32_t>(*index), static_cast<uint32_t>(*size));
+    return std::pair(*index, *size);
   }
 
  private:
@@ -107,8 +107,8 @@ std::optional<uint32_t> tasks_of_node(const std::string& list, uint64_t node, co
 }
 
 void read_slurm_local(const Reader& reader, Environment& out) {
-  const auto local = reader.number("SLURM_LOCALID", 0, kMaxRanks - 1);
-  const auto node = reader.number("SLURM_NODEID", 0, kMaxRanks - 1);
+  const auto local = reader.number("SLURM_LOCALID", 0u, kMaxRanks - 1);
+  const auto node = reader.number("SLURM_NODEID", 0u, kMaxRanks - 1);
   const char* variable =
       reader.value("SLURM_STEP_TASKS_PER_NODE") ? "SLURM_STEP_TASKS_PER_NODE" : "SLURM_TASKS_PER_NODE";
   const auto list = reader.text(variable);
@@ -118,8 +118,8 @@ void read_slurm_local(const Reader& reader, Environment& out) {
   if (*local >= *tasks)
     throw refusal("SLURM_LOCALID={} is not below node {}'s {} tasks of {}=\"{}\"", *local, *node, *tasks, variable,
                   *list);
-  out.local_rank = static_cast<uint32_t>(*local);
-  out.local_nranks = *tasks;
+  out.local_rank = local;
+  out.local_nranks = tasks;
 }
 
 void read_local(const Reader& reader, const Launcher& launcher, Environment& out) {
@@ -165,13 +165,11 @@ const Launcher* read_identity(const Reader& reader, Environment& out) {
     throw refusal(
         "PMIX_RANK is set, but the world's size is told by PMIx only, which is not spoken here: set TUTTI_RANK and "
         "TUTTI_WORLD_SIZE");
-  for (const char* orphan : {"TUTTI_LOCAL_RANK", "TUTTI_LOCAL_WORLD_SIZE", "TUTTI_ADDR", "TUTTI_PORT", "LOCAL_RANK",
-                             "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "TUTTI_RENDEZVOUS"})
-    if (reader.value(orphan)) {
-      const bool ours = std::string_view(orphan).substr(0, 6) == "TUTTI_";
-      throw refusal("{} is set but {} are not: set them, or unset it to run alone", orphan,
-                    ours ? "TUTTI_RANK and TUTTI_WORLD_SIZE" : "RANK and WORLD_SIZE");
-    }
+  for (const Launcher* of : {&kOurs, &kTorchrun})
+    for (const char* orphan : {of->local_rank, of->local_size, of->host, of->port, "TUTTI_RENDEZVOUS"})
+      if (reader.value(orphan))
+        throw refusal("{} is set but {} and {} are not: set them, or unset it to run alone", orphan, of->rank,
+                      of->size);
   return nullptr;
 }
 
@@ -179,8 +177,8 @@ const Launcher* read_identity(const Reader& reader, Environment& out) {
 void read_slurm_place(const Reader& reader, Environment& out) {
   const char* variable = reader.value("SLURM_STEP_NODELIST") ? "SLURM_STEP_NODELIST" : "SLURM_JOB_NODELIST";
   if (const auto list = reader.text(variable); list && out.host.empty()) out.host = first_host(*list, variable);
-  const auto job = reader.number("SLURM_JOB_ID", 0, std::numeric_limits<uint32_t>::max());
-  const auto step = reader.number("SLURM_STEP_ID", 0, std::numeric_limits<uint32_t>::max());
+  const auto job = reader.number("SLURM_JOB_ID", uint64_t{0}, uint64_t{UINT32_MAX});
+  const auto step = reader.number("SLURM_STEP_ID", uint64_t{0}, uint64_t{UINT32_MAX});
   if (!job) return;
   if (out.job.empty()) out.job = fmt::format("slurm {}.{}", *job, step.value_or(0));
   if (out.port != 0) return;
@@ -190,39 +188,29 @@ void read_slurm_place(const Reader& reader, Environment& out) {
 }
 
 void read_place(const Reader& reader, Environment& out) {
-  for (const char* name : {"MASTER_ADDR", "TUTTI_ADDR"})
-    if (const auto host = reader.text(name)) out.host = *host;
-  const auto port_of = [&](const char* name) -> std::optional<uint16_t> {
-    const auto port = reader.number(name, 1, 65535);
-    return port ? std::optional(static_cast<uint16_t>(*port)) : std::nullopt;
-  };
-  const auto ours = port_of("TUTTI_PORT");
-  const auto master = port_of("MASTER_PORT");
+  for (const Launcher* of : {&kTorchrun, &kOurs})
+    if (const auto host = reader.text(of->host)) out.host = *host;
+  const auto ours = reader.number<uint16_t>(kOurs.port, 1, 65535);
+  const auto master = reader.number<uint16_t>(kTorchrun.port, 1, 65535);
   const auto store = reader.value("TORCHELASTIC_USE_AGENT_STORE");
   const bool taken = master && store && (*store == "True" || *store == "true" || *store == "1");
-  if (ours) {
-    out.port = *ours;
-    out.port_variable = "TUTTI_PORT";
-    if (taken && *ours == *master)
-      throw refusal(
-          "TUTTI_PORT={} is also MASTER_PORT, on which torchrun's own store listens "
-          "(TORCHELASTIC_USE_AGENT_STORE): choose another TUTTI_PORT",
-          *ours);
-  } else if (taken) {
-    if (*master == 65535)
-      throw refusal(
-          "MASTER_PORT=65535 belongs to torchrun's own store (TORCHELASTIC_USE_AGENT_STORE) and there is none above "
-          "it: set TUTTI_PORT");
-    out.port = static_cast<uint16_t>(*master + 1);
-    out.port_variable = "TUTTI_PORT";
+  if (taken && ours == master)
+    throw refusal(
+        "TUTTI_PORT={} is also MASTER_PORT, on which torchrun's own store listens "
+        "(TORCHELASTIC_USE_AGENT_STORE): choose another TUTTI_PORT",
+        *ours);
+  if (taken && !ours && *master == 65535)
+    throw refusal(
+        "MASTER_PORT=65535 belongs to torchrun's own store (TORCHELASTIC_USE_AGENT_STORE) and there is none above "
+        "it: set TUTTI_PORT");
+  if (!ours && !master) return;
+  out.port = ours ? *ours : static_cast<uint16_t>(*master + taken);
+  out.port_variable = ours || taken ? kOurs.port : kTorchrun.port;
+  if (!ours && taken)
     out.port_note = fmt::format(
         "MASTER_PORT={} belongs to torchrun's own store (TORCHELASTIC_USE_AGENT_STORE) and "
         "TUTTI_PORT is not set, so rank 0 uses MASTER_PORT+1",
         *master);
-  } else if (master) {
-    out.port = *master;
-    out.port_variable = "MASTER_PORT";
-  }
 }
 
 void read_job(const Reader& reader, Environment& out) {

@@ -9,6 +9,7 @@
 
 #include "bootstrap/authentication.hpp"
 #include "make_failure.hpp"
+#include "meeting.hpp"
 #include "unique_id.hpp"
 
 namespace tutti::core {
@@ -73,9 +74,9 @@ MeetingPlace read_note(const std::string& path, const std::string& job) {
 
 }  // namespace
 
-std::unique_ptr<Meeting> meet_in_folder(const Rendezvous& rendezvous, const Environment& environment,
-                                        const OpenDoor& door, const Deadline& deadline) {
-  if (rendezvous.nranks == 1) return std::make_unique<Meeting>(0, 1, environment.secret);
+std::unique_ptr<Bootstrap> meet_in_folder(const Rendezvous& rendezvous, const Environment& environment,
+                                          std::chrono::nanoseconds timeout) {
+  if (rendezvous.nranks == 1) return meet_nobody(environment.secret);
   const std::string folder = rendezvous.where.substr(5);
   const auto rank = static_cast<uint32_t>(rendezvous.rank);
   struct stat status = {};
@@ -87,11 +88,11 @@ std::unique_ptr<Meeting> meet_in_folder(const Rendezvous& rendezvous, const Envi
   const std::string path = folder + "/" + kFolderFile;
   if (rank != 0)
     return join_hub(
-        rendezvous, path, [&] { return read_note(path, environment.job); }, door, deadline);
+        rendezvous, path, [&] { return read_note(path, environment.job); }, timeout);
   auto [place, listener] = open_meeting_place();
   const Note note(folder, id_text(place));
   return open_hub(rendezvous, {{}, path, place.secret, environment.job, MeetingPlace::Trust::stale},
-                  std::move(listener), door, deadline);
+                  std::move(listener), timeout);
 }
 
 }  // namespace tutti::core

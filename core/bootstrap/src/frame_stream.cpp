@@ -23,9 +23,8 @@ constexpr size_t kPieceBytes = 16 << 10;
 constexpr size_t kTrimBytes = 256 << 10;
 }  // namespace
 
-EncodedFrame encode_frame(FrameKind kind, std::string_view payload) {
-  return std::make_shared<const std::string>(
-      WireWriter().u32(static_cast<uint32_t>(kind)).u32(0).u64(payload.size()).raw(payload).take());
+std::string encode_frame(FrameKind kind, std::string_view payload) {
+  return WireWriter().u32(static_cast<uint32_t>(kind)).u32(0).u64(payload.size()).raw(payload).take();
 }
 
 std::string encode_error(const Failure& failure) {
@@ -126,7 +125,7 @@ std::optional<Frame> FrameStream::next(uint64_t limit) {
   WireReader header(peek(kHeaderBytes), "frame header");
   const uint32_t kind = header.u32(), zero = header.u32();
   const uint64_t length = header.u64();
-  if (kind < static_cast<uint32_t>(FrameKind::hello) || kind > static_cast<uint32_t>(FrameKind::address) || zero != 0)
+  if (kind < static_cast<uint32_t>(FrameKind::hello) || kind > static_cast<uint32_t>(FrameKind::goodbye) || zero != 0)
     throw make_failure(TUTTI_MISMATCH, "a frame of unknown kind {} came", kind);
   if (length > limit)
     throw make_failure(TUTTI_MISMATCH, "a frame of {} bytes came, at most {} are allowed here", length, limit);
@@ -136,13 +135,14 @@ std::optional<Frame> FrameStream::next(uint64_t limit) {
   return Frame{static_cast<FrameKind>(kind), *take(length)};
 }
 
-void FrameStream::put(EncodedFrame bytes) {
+void FrameStream::put(std::string_view bytes) {
   if (ended()) return;
-  unsent_ += bytes->size();
+  const bool waits = unsent();
+  if (sent_ > kTrimBytes) out_.erase(0, std::exchange(sent_, 0));
+  out_ += bytes;
   ++traffic_.frames_sent;
-  out_.push_back(std::move(bytes));
-  if (unsent_ <= kMaxUnsent || out_.size() == 1) return;
-  end_ = fmt::format("it does not read: {} bytes wait for it", unsent_);
+  if (!waits || out_.size() - sent_ <= kMaxUnsent) return;
+  end_ = fmt::format("it does not read: {} bytes wait for it", out_.size() - sent_);
   out_.clear();
   ::shutdown(fd(), SHUT_RDWR);  // the poll of this socket then returns
 }
@@ -165,19 +165,15 @@ size_t FrameStream::send(const char* from, size_t bytes) {
 }
 
 void FrameStream::flush() {
-  while (!out_.empty() && !ended()) {
-    const EncodedFrame front = out_.front();
-    const size_t n = send(front->data() + sent_, front->size() - sent_);
+  while (sent_ < out_.size() && !ended()) {
+    const size_t n = send(out_.data() + sent_, out_.size() - sent_);
     if (n == 0) break;
     sent_ += n;
     traffic_.bytes_sent += n;
-    if (sent_ < front->size()) continue;
-    unsent_ -= front->size();
-    out_.pop_front();
-    sent_ = 0;
   }
-  if (ended()) out_.clear();
-  if (out_.empty()) unsent_ = sent_ = 0;
+  if (sent_ < out_.size() && !ended()) return;
+  out_ = std::string();  // frees what a long frame took
+  sent_ = 0;
 }
 
 }  // namespace tutti::core

@@ -3,8 +3,6 @@
 // A non-blocking socket that carries fixed-length bytes first and then frames: {kind, zero, length} and `length` bytes.
 #pragma once
 #include <cstdint>
-#include <deque>
-#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -18,15 +16,14 @@
 namespace tutti::core {
 
 enum class FrameKind : uint32_t {
-  hello = 1,     // spoke: job, rank, nranks, who, how it is reached
-  welcome = 2,   // hub: the hello was accepted
-  contacts = 3,  // hub: all ranks are here, and how rank 0 and the next rank are reached
-  who = 4,       // spoke: asks which ranks are missing
-  missing = 5,   // hub: a text
-  error = 6,     // status, text: this meeting is over
-  goodbye = 7,   // an orderly end
-  packet = 8,    // control plane, to a neighbour
-  address = 9    // control plane, to a neighbour: how the rank is reached that is as far beyond the sender
+  hello = 1,     // the rank that connects: what it is
+  welcome = 2,   // the rank that listens: the hello was accepted
+  error = 3,     // ... or not: status and text
+  contacts = 4,  // rank 0: all ranks are here, and how rank 0 and the next rank are reached
+  met = 5,       // to rank 0: the sender is linked, and no longer needs this connection
+  address = 6,   // to a neighbour: how the rank is reached that is as far beyond the sender
+  packet = 7,
+  goodbye = 8  // an orderly end
 };
 
 struct Frame {
@@ -34,8 +31,7 @@ struct Frame {
   std::string payload;
 };
 
-using EncodedFrame = std::shared_ptr<const std::string>;
-EncodedFrame encode_frame(FrameKind kind, std::string_view payload);
+std::string encode_frame(FrameKind kind, std::string_view payload);
 
 // Payload of an error frame: a status and a text.
 std::string encode_error(const Failure& failure);
@@ -73,7 +69,7 @@ class FrameStream {
   std::optional<Frame> next(uint64_t limit);
 
   // An end that does not read what waits for it, kMaxUnsent bytes or more, is given up.
-  void put(EncodedFrame bytes);
+  void put(std::string_view bytes);
   void put(FrameKind kind, std::string_view payload) { put(encode_frame(kind, payload)); }
   // Writes what the socket takes without blocking.
   void flush();
@@ -96,9 +92,8 @@ class FrameStream {
   std::optional<BasicTlsSession<Failure>> tls_;
   std::string in_;
   size_t taken_ = 0;
-  std::deque<EncodedFrame> out_;
-  size_t sent_ = 0;      // of out_.front()
-  uint64_t unsent_ = 0;  // bytes of out_
+  std::string out_;  // not sent yet, from sent_ on
+  size_t sent_ = 0;
   std::string end_;
   Traffic traffic_;
 };

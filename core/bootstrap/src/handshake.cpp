@@ -17,6 +17,8 @@ std::string this_process() {
   return fmt::format("process {} on host {}", ::getpid(), host);
 }
 
+std::string name_of(uint32_t rank) { return rank == kAnyRank ? "a newcomer" : fmt::format("rank {}", rank); }
+
 Welcome decode_welcome(std::string_view payload) {
   const auto welcome = decode<Welcome>(payload, "welcome");
   if (welcome.rank >= welcome.nranks || welcome.host >= welcome.nranks || welcome.nranks > kMaxRanks)
@@ -47,13 +49,11 @@ void TcpGuest::read(const std::string& secret) {
     if (stream_.buffered() < kPrefixBytes) return;
     why_ = prefix_problem(stream_.peek(kPrefixBytes));
     // Another version of Tutti learns of ours from this; others get nothing.
-    if (!why_.empty() && stream_.peek(kMagic.size()) == kMagic)
-      stream_.put(std::make_shared<const std::string>(meeting_prefix()));
+    if (!why_.empty() && stream_.peek(kMagic.size()) == kMagic) stream_.put(meeting_prefix());
     const auto opening = why_.empty() ? stream_.take(kPrefixBytes + kNonceBytes) : std::nullopt;
     if (!opening) return;
     const std::string spoke_nonce = opening->substr(kPrefixBytes), hub_nonce = random_bytes(kNonceBytes);
-    stream_.put(
-        std::make_shared<const std::string>(meeting_prefix() + hub_nonce + hub_proof(secret, spoke_nonce, hub_nonce)));
+    stream_.put(meeting_prefix() + hub_nonce + hub_proof(secret, spoke_nonce, hub_nonce));
     expected_proof_ = spoke_proof(secret, spoke_nonce, hub_nonce);
     stage_ = Stage::proof;
   }
@@ -110,10 +110,8 @@ class Introduction {
   }
 
  private:
-  std::string me() const {
-    return (caller_.rank == kAnyRank ? "a newcomer" : fmt::format("rank {}", caller_.rank)) + ": bootstrap: ";
-  }
-  std::string host() const { return fmt::format("rank {}", caller_.host); }
+  std::string me() const { return name_of(caller_.rank) + ": bootstrap: "; }
+  std::string host() const { return name_of(caller_.host); }
   std::string at() const { return "the process at " + address_.text(); }
 
   [[noreturn]] void futile(const Failure& failure) const {
@@ -141,7 +139,7 @@ class Introduction {
 
   void prove(FrameStream& stream) {
     const std::string nonce = random_bytes(kNonceBytes);
-    stream.put(std::make_shared<const std::string>(meeting_prefix() + nonce));
+    stream.put(meeting_prefix() + nonce);
     await(stream, kPrefixBytes, "its part of the handshake");
     const std::string problem = prefix_problem(*stream.take(kPrefixBytes));
     if (!problem.empty()) futile({TUTTI_MISMATCH, me() + at() + " is not " + host() + " of this job: " + problem});
@@ -151,7 +149,7 @@ class Introduction {
       futile({TUTTI_MISMATCH, fmt::format("{}{} does not know this rank's secret{}: give all ranks of the job the same "
                                           "TUTTI_SECRET, and each job its own port",
                                           me(), at(), place_.secret.empty() ? " (this rank has none)" : "")});
-    stream.put(std::make_shared<const std::string>(spoke_proof(place_.secret, nonce, hub_nonce)));
+    stream.put(spoke_proof(place_.secret, nonce, hub_nonce));
   }
 
   // A rank that cannot take part says why, so that the others do not wait until their time is up.

@@ -14,10 +14,24 @@
 #include "bootstrap/deadline.hpp"
 #include "bootstrap/socket_address.hpp"
 #include "frame_stream.hpp"
-#include "meeting.hpp"
+#include "make_failure.hpp"
 #include "wire.hpp"
 
 namespace tutti::core {
+
+// The most bytes that say how a rank is reached.
+inline constexpr uint64_t kMaxContact = 4096;
+
+// How two ranks are reached: rank 0, and the next rank, (rank + 1) mod nranks.
+struct Contacts {
+  std::string first, next;
+
+  static void fields(auto& wire, auto& contacts) { wire(contacts.first, contacts.next); }
+};
+
+// Opens the socket at which a rank awaits its neighbours, in place of one that it has opened before, and gives its
+// contact. `secret`: the job's; `seen`: the rank's address as far as the meeting knows it. Throws Failure.
+using OpenDoor = std::function<std::string(const std::string& secret, const SocketAddress& seen)>;
 
 // A rank's description of itself, after it has proved to know the secret.
 struct Hello {
@@ -36,6 +50,8 @@ inline constexpr uint32_t kAnyRank = 0xffffffff;
 inline constexpr uint64_t kMaxHello = 1024 + kMaxContact;
 // "process 12 on host a" of this process.
 std::string this_process();
+// "rank 3", "a newcomer"
+std::string name_of(uint32_t rank);
 
 // The answer to a hello that is accepted.
 struct Welcome {

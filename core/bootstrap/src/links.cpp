@@ -3,6 +3,7 @@
 
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <climits>
 #include <cstring>
@@ -12,32 +13,37 @@
 
 namespace tutti::core {
 
-Links::Links(std::string who, uint64_t longest, size_t turn, BootstrapLog log)
-    : who_(std::move(who)),
-      longest_(longest),
-      turn_(turn),
-      log_(std::move(log)),
+// How much of a link is read before others get their turn.
+static constexpr size_t kReadTurn = 256 << 10;
+
+Links::Links(std::string who, const Rendezvous& rendezvous)
+    : log_(rendezvous.log),
+      tls_(rendezvous.tls),
+      who_(std::move(who)),
+      patience_(rendezvous.handshake_limit),
       epoll_(::epoll_create1(EPOLL_CLOEXEC)) {
   if (!epoll_) throw make_failure(TUTTI_NO_RESOURCES, "{}epoll_create1: {}", who_, std::strerror(errno));
 }
 
 // ---- Guests ------------------------------------------------------------------------------------------------
 
-void Links::open_door(Door door) {
-  door_ = std::move(door);
-  watch(door_.listener.get(), [this] { accept_guests(); });
+void Links::open_door(Descriptor listener, std::string secret, size_t most_guests) {
+  listener_ = std::move(listener);
+  secret_ = std::move(secret);
+  most_guests_ = most_guests;
+  watch(listener_.get(), [this] { accept_guests(); });
 }
 
 void Links::close_door() {
   for (auto& [number, guest] : guests_) unwatch(guest.stream().fd());
   guests_.clear();
-  if (door_.listener) unwatch(door_.listener.get());
-  door_.listener = Descriptor();
+  if (listener_) unwatch(listener_.get());
+  listener_ = Descriptor();
 }
 
 void Links::accept_guests() {
   while (true) {
-    Descriptor socket(::accept4(door_.listener.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    Descriptor socket(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     const int error = errno;
     if (!socket) {
       if (error == EAGAIN || error == EWOULDBLOCK) return;
@@ -48,10 +54,10 @@ void Links::accept_guests() {
       turn_away(guests_.begin()->first, "there are no descriptors left");
       continue;
     }
-    if (guests_.size() >= door_.most_guests) turn_away(guests_.begin()->first, "there are too many of them");
+    if (guests_.size() >= most_guests_) turn_away(guests_.begin()->first, "there are too many of them");
     const int fd = socket.get();
-    guests_.try_emplace(++guests_seen_, std::move(socket), SocketAddress::peer_of(fd).text(), Deadline(door_.patience),
-                        door_.tls.get());
+    guests_.try_emplace(++guests_seen_, std::move(socket), SocketAddress::peer_of(fd).text(), Deadline(patience_),
+                        tls_.get());
     watch(fd, [this, number = guests_seen_] { talk(number); });
   }
 }
@@ -75,7 +81,7 @@ int Links::patience_ms(int most) const {
 }
 
 void Links::talk(uint64_t number) {
-  const TcpGuest::State state = guests_.at(number).advance(door_.secret);
+  const TcpGuest::State state = guests_.at(number).advance(secret_);
   if (state == TcpGuest::State::talking) return;
   if (state == TcpGuest::State::turned_away) return turn_away(number, guests_.at(number).why());
   auto node = guests_.extract(number);
@@ -121,17 +127,11 @@ void Links::drop(uint32_t peer) {
   links_.erase(peer);
 }
 
-void Links::put(uint32_t peer, const EncodedFrame& frame) {
+void Links::put(uint32_t peer, std::string_view frame) {
   const auto found = links_.find(peer);
   if (found == links_.end()) return;
   found->second.stream.put(frame);
   push(peer);
-}
-
-void Links::broadcast(FrameKind kind, std::string_view payload) {
-  const EncodedFrame frame = encode_frame(kind, payload);
-  for (const auto& [peer, link] : links_)
-    if (!link.left) put(peer, frame);
 }
 
 void Links::push(uint32_t peer) {
@@ -142,11 +142,8 @@ void Links::push(uint32_t peer) {
   control(link.stream.fd(), EPOLL_CTL_MOD, link.writing);
 }
 
-std::vector<uint32_t> Links::unsent() const {
-  std::vector<uint32_t> ranks;
-  for (const auto& [peer, link] : links_)
-    if (link.stream.unsent()) ranks.push_back(peer);
-  return ranks;
+bool Links::has_unsent() const {
+  return std::ranges::any_of(links_, [](const auto& link) { return link.second.stream.unsent(); });
 }
 
 void Links::serve_link(uint32_t peer) {
@@ -157,7 +154,7 @@ void Links::serve_link(uint32_t peer) {
   };
   push(peer);
   try {
-    stream()->fill(turn_);
+    stream()->fill(kReadTurn);
     while (stream()) {
       const auto frame = stream()->next(longest_);
       if (!frame) break;
@@ -190,11 +187,6 @@ void Links::serve(int fd) {
   if (found == watched_.end()) return;
   const auto action = found->second;  // which may unwatch the descriptor
   action();
-}
-
-void Links::step(int timeout_ms) {
-  for (const int fd : wait(patience_ms(timeout_ms))) serve(fd);
-  turn_away_late();
 }
 
 void Links::control(int fd, int operation, bool writing) {

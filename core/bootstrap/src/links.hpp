@@ -32,17 +32,8 @@ struct Link {
 // One thread at a time, except wait(). The functions that are left to the owner are called from serve().
 class Links {
  public:
-  // Where others may come from now on.
-  struct Door {
-    Descriptor listener;
-    std::string secret;
-    std::chrono::nanoseconds patience;  // with a guest
-    size_t most_guests;                 // beyond it the oldest gives way
-    std::shared_ptr<const Tls> tls;
-  };
-  // No rank sends longer frames than `longest`. `turn`: how much of a link is read before others get their turn. `who`
-  // begins messages. Throws Failure{TUTTI_NO_RESOURCES}.
-  Links(std::string who, uint64_t longest, size_t turn, BootstrapLog log);
+  // `who` begins messages. Throws Failure{TUTTI_NO_RESOURCES}.
+  Links(std::string who, const Rendezvous& rendezvous);
   Links(const Links&) = delete;
   Links& operator=(const Links&) = delete;
   virtual ~Links() = default;
@@ -61,7 +52,8 @@ class Links {
   // The link has ended, or the peer `broke` the protocol: drop it.
   virtual void ended(uint32_t peer, const std::string& why, bool broke) = 0;
 
-  void open_door(Door door);
+  // Where others may come from now on. Beyond `most_guests` the oldest gives way.
+  void open_door(Descriptor listener, std::string secret, size_t most_guests);
   void close_door();
   bool has_guests() const { return !guests_.empty(); }
   // Nothing happens when there is a link to the peer already.
@@ -72,12 +64,12 @@ class Links {
   void watch_process(uint32_t peer, Descriptor process);
   void drop(uint32_t peer);
   // Puts a frame and sends what the socket takes. Nothing happens where there is no link.
-  void put(uint32_t peer, const EncodedFrame& frame);
+  void put(uint32_t peer, std::string_view frame);
   void put(uint32_t peer, FrameKind kind, std::string_view payload) { put(peer, encode_frame(kind, payload)); }
-  // To all peers that have not left.
-  void broadcast(FrameKind kind, std::string_view payload);
-  // The peers that have not taken all that was put, ascending.
-  std::vector<uint32_t> unsent() const;
+  // Has any peer not taken all that was put?
+  bool has_unsent() const;
+  // Sends and reads what is possible.
+  void serve_link(uint32_t peer);
 
   // Has `action` called by serve() once something has happened at `fd`.
   void watch(int fd, std::function<void()> action);
@@ -88,13 +80,14 @@ class Links {
   void turn_away_late();
   // Milliseconds until the next guest's time is up, at most `most`. -1 means without limit.
   int patience_ms(int most) const;
-  // wait, serve and turn_away_late.
-  void step(int timeout_ms);
 
   // All links, now and earlier.
   Traffic all_traffic() const;
 
   std::map<uint32_t, Link> links_;  // by rank
+  uint64_t longest_ = 0;            // no peer sends longer frames
+  const BootstrapLog log_;
+  const std::shared_ptr<const Tls> tls_;
 
  private:
   void control(int fd, int operation, bool writing);
@@ -102,16 +95,14 @@ class Links {
   void accept_guests();
   void turn_away(uint64_t number, const std::string& why);
   void talk(uint64_t number);
-  // Sends and reads what is possible.
-  void serve_link(uint32_t peer);
   void push(uint32_t peer);
 
   const std::string who_;
-  const uint64_t longest_;
-  const size_t turn_;
-  const BootstrapLog log_;
+  const std::chrono::nanoseconds patience_;  // with a guest
   const Descriptor epoll_;
-  Door door_{};
+  Descriptor listener_;  // the door
+  std::string secret_;
+  size_t most_guests_ = 0;
   std::map<uint64_t, TcpGuest> guests_;  // by order of arrival, which is that of their limits
   uint64_t guests_seen_ = 0;
   std::unordered_map<int, std::function<void()>> watched_;  // by descriptor

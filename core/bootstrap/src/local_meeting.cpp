@@ -97,4 +97,8 @@ std::unique_ptr<Bootstrap> meet_locally(const std::string& name, uint32_t rank, 
   return std::make_unique<Bootstrap>(plane, room->secret, "", [] { return "local:" + to_hex(random_bytes(16)); });
 }
 
+std::unique_ptr<Bootstrap> meet_nobody(std::string secret) {
+  return meet_locally("", 0, 1, std::move(secret), std::chrono::nanoseconds(0));
+}
+
 }  // namespace tutti::core

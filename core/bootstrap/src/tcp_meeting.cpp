@@ -4,9 +4,9 @@
 #include <cerrno>
 #include <cstring>
 
+#include "control_mesh.hpp"
 #include "make_failure.hpp"
 #include "meeting.hpp"
-#include "tcp_star.hpp"
 
 namespace tutti::core {
 namespace {
@@ -49,13 +49,13 @@ Descriptor listen_at(const TcpPlace& place, bool everywhere) {
 
 }  // namespace
 
-std::unique_ptr<Meeting> meet_by_tcp(const Rendezvous& rendezvous, const Environment& environment, const OpenDoor& door,
-                                     const Deadline& deadline) {
+std::unique_ptr<Bootstrap> meet_by_tcp(const Rendezvous& rendezvous, const Environment& environment,
+                                       std::chrono::nanoseconds timeout) {
   const auto named = [](std::string_view where) {
     return TcpPlace{parse_host_port(where.substr(6), "rendezvous"), "the rendezvous", ""};
   };
   const TcpPlace place = rendezvous.where.empty() ? place_of_launcher(environment) : named(rendezvous.where);
-  if (rendezvous.nranks == 1) return std::make_unique<Meeting>(0, 1, environment.secret);
+  if (rendezvous.nranks == 1) return meet_nobody(environment.secret);
   const auto rank = static_cast<uint32_t>(rendezvous.rank);
   const std::string text = fmt::format("{} port {}", place.where.host, place.where.port);
   MeetingPlace hub{{}, text, environment.secret, environment.job};
@@ -65,7 +65,7 @@ std::unique_ptr<Meeting> meet_by_tcp(const Rendezvous& rendezvous, const Environ
       require_loopback(rank, place, hub.addresses);
       return hub;
     };
-    return join_hub(rendezvous, text, find, door, deadline);
+    return join_hub(rendezvous, text, find, timeout);
   }
   Descriptor listener = listen_at(place, !environment.secret.empty());
   try {
@@ -78,7 +78,7 @@ std::unique_ptr<Meeting> meet_by_tcp(const Rendezvous& rendezvous, const Environ
       rendezvous.log(TUTTI_LOG_WARN, "rank 0: bootstrap: there is no TUTTI_SECRET: listening on " + text +
                                          " only, and whoever reaches it can join or disturb the job");
   }
-  return open_hub(rendezvous, std::move(hub), std::move(listener), door, deadline);
+  return open_hub(rendezvous, std::move(hub), std::move(listener), timeout);
 }
 
 }  // namespace tutti::core

@@ -8,6 +8,7 @@
 
 #include "bootstrap/authentication.hpp"
 #include "make_failure.hpp"
+#include "meeting.hpp"
 #include "wire.hpp"
 
 namespace tutti::core {
@@ -89,12 +90,12 @@ std::string make_unique_id() {
   return id_text(place);
 }
 
-std::unique_ptr<Meeting> meet_by_id(const Rendezvous& rendezvous, const Environment&, const OpenDoor& door,
-                                    const Deadline& deadline) {
+std::unique_ptr<Bootstrap> meet_by_id(const Rendezvous& rendezvous, const Environment&,
+                                      std::chrono::nanoseconds timeout) {
   MeetingPlace place = parse_id(rendezvous.where);
   if (rendezvous.joins || rendezvous.rank != 0)
     return join_hub(
-        rendezvous, place.text, [&] { return place; }, door, deadline);
+        rendezvous, place.text, [&] { return place; }, timeout);
   std::unique_lock lock(listeners().mutex);
   auto listener = listeners().by_job.extract(place.job);
   lock.unlock();
@@ -102,7 +103,7 @@ std::unique_ptr<Meeting> meet_by_id(const Rendezvous& rendezvous, const Environm
     throw Failure(TUTTI_INVALID_USAGE,
                   "rank 0: bootstrap: this unique id was made by another process, or has been used: rank 0 must be the "
                   "process that made the unique id, and each id serves one communicator");
-  return open_hub(rendezvous, std::move(place), std::move(listener.mapped()), door, deadline);
+  return open_hub(rendezvous, std::move(place), std::move(listener.mapped()), timeout);
 }
 
 }  // namespace tutti::core

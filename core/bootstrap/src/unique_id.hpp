@@ -5,7 +5,7 @@
 #include <string>
 #include <utility>
 
-#include "tcp_star.hpp"
+#include "control_mesh.hpp"
 
 namespace tutti::core {
 

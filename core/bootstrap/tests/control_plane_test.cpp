@@ -329,15 +329,16 @@ TEST_P(Strangers, AreHungUpOnByTheControlPlane) {
     rendezvous.handshake_limit = kPatience;
     rendezvous.tls = tls_;
     rendezvous.log = quiet;
-    MeshDoor door(rank);
-    said[rank] = door.open(kSecret, {});
+    rendezvous.rank = rank;
+    rendezvous.nranks = 2;
+    MeshDoor door = open_mesh_door(rank, kSecret, {});
+    said[rank] = encode(door.address);
     together.arrive_and_wait();
-    core::Meeting meeting(rank, 2, kSecret, {said[0], said[1 - rank]});
     // Rank 0 listens for rank 1, which is late.
     if (rank == 1) besiege(decode_address(said[0]).addresses[0].port(), words());
-    const auto plane = make_control_mesh(meeting, door, rendezvous, 60s);
+    const auto bootstrap = link_ranks(rendezvous, kSecret, {said[0], said[1 - rank]}, std::move(door.listener), 60s);
     together.arrive_and_wait();
-    plane->leave(true);
+    bootstrap->leave_together();
     together.arrive_and_wait();
   }));
 }

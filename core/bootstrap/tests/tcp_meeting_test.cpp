@@ -6,8 +6,7 @@
 #include <unistd.h>
 
 #include "bootstrap/authentication.hpp"
-#include "frame_stream.hpp"
-#include "meeting.hpp"
+#include "handshake.hpp"
 #include "meeting_fixture.hpp"
 #include "packet.hpp"
 #include "wire.hpp"
@@ -381,12 +380,12 @@ FrameStream introduce(uint16_t port, const std::string& secret, const std::strin
     while (stream.buffered() < n && !stream.ended()) stream.fill(n - stream.buffered());
     return *stream.take(n);
   };
-  stream.put(std::make_shared<const std::string>(meeting_prefix() + nonce));
+  stream.put(meeting_prefix() + nonce);
   stream.flush();
   read(kPrefixBytes);
   const std::string hub_nonce = read(kNonceBytes);
   read(kProofBytes);
-  stream.put(std::make_shared<const std::string>(spoke_proof(secret, nonce, hub_nonce)));
+  stream.put(spoke_proof(secret, nonce, hub_nonce));
   stream.put(FrameKind::hello, WireWriter().text("job").u32(1).u32(2).text("a liar").text(contact).text("").take());
   stream.flush();
   return stream;
@@ -406,24 +405,27 @@ TEST(TcpMeeting, WhoIgnoresTheHubsProofStillNeedsTheSecret) {
 
 // A rank that can open no door for the others tells them why, whether they have come before it or come later.
 TEST(TcpMeeting, ARankThatCannotTakePartSaysWhy) {
-  for (const uint32_t unfit : {0u, 1u}) {
+  for (const auto late : {0ms, 400ms}) {
     HeldPort port;
     const auto failures = run_ranks(3, [&](uint32_t rank) {
-      if (rank == 2 && unfit == 0) std::this_thread::sleep_for(1500ms);
-      Rendezvous meeting = tcp(port.rendezvous(), rank, 3);
-      const OpenDoor door = [&](const std::string&, const SocketAddress&) -> std::string {
-        if (rank == unfit) throw Failure(TUTTI_NO_RESOURCES, "no descriptors are left");
-        return "contact";
+      if (rank != 1) {
+        if (rank == 2) std::this_thread::sleep_for(late);
+        make_bootstrap(tcp(port.rendezvous(), rank, 3), 60s);
+        return;
+      }
+      const OpenDoor door = [](const std::string&, const SocketAddress&) -> std::string {
+        throw Failure(TUTTI_NO_RESOURCES, "no descriptors are left");
       };
-      Environment environment;
-      environment.secret = std::string(32, 's');
-      meet_by_tcp(meeting, environment, door, Deadline(60s));
+      const SocketAddress hub = SocketAddress::from_bytes(std::string("\x7f\0\0\1", 4), port.port());
+      const MeetingPlace place{{hub}, "", *from_hex(kSecret), "job"};
+      core::introduce(
+          {.rank = 1, .nranks = 3, .host = 0, .door = door}, [&] { return place; }, 1s, Deadline(60s),
+          [](const std::string&) {});
     });
     for (uint32_t rank = 0; rank < 3; ++rank)
-      expect_failure(failures[rank], rank == unfit ? TUTTI_NO_RESOURCES : TUTTI_PEER_FAILED,
-                     {rank == unfit ? "no descriptors are left"
-                                    : "rank " + std::to_string(unfit) +
-                                          " cannot take part in the meeting: no descriptors are left"});
+      expect_failure(
+          failures[rank], rank == 1 ? TUTTI_NO_RESOURCES : TUTTI_PEER_FAILED,
+          {rank == 1 ? "no descriptors are left" : "rank 1 cannot take part in the meeting: no descriptors are left"});
   }
 }
 
@@ -437,20 +439,22 @@ TEST(TcpMeeting, AMemberThatBreaksTheProtocolIsLost) {
   struct Lie {
     std::string contact, frame, noticed;
   };
-  const Lie lies[] = {{contact, frame_header(kind(FrameKind::who), ~0ull), std::to_string(~0ull) + " bytes"},
-                      {contact, frame_header(kind(FrameKind::who), kMaxContact + 65), "are allowed"},
-                      {contact, frame_header(99, 0), "unknown kind 99"},
-                      {contact, frame_header(kind(FrameKind::contacts), 0), "only rank 0 sends"},
-                      {contact, frame_header(kind(FrameKind::hello), 3) + "abc", "only rank 0 sends"},
-                      {contact, frame_header(kind(FrameKind::error), 8) + WireWriter().u64(7).take(), "4 left"},
-                      {"abc", "", "3 left"},
-                      {std::string(kMaxContact, 'x'), "", "bytes announced"}};
+  const Lie lies[] = {
+      {contact, frame_header(kind(FrameKind::packet), ~0ull), std::to_string(~0ull) + " bytes"},
+      {contact, frame_header(kind(FrameKind::packet), max_packet(2) + 1), "are allowed"},
+      {contact, frame_header(99, 0), "unknown kind 99"},
+      {contact, frame_header(kind(FrameKind::contacts), 0), "only rank 0 sends"},
+      {contact, frame_header(kind(FrameKind::hello), 3) + "abc", "none of the control plane"},
+      {contact, frame_header(kind(FrameKind::error), 8) + WireWriter().u64(7).take(), "none of the control plane"},
+      {contact, frame_header(kind(FrameKind::met), 0), "that the control plane needs"},
+      {"abc", "", "3 left"},
+      {std::string(kMaxContact, 'x'), "", "bytes announced"}};
   for (const Lie& lie : lies) {
     HeldPort port;
     std::thread liar([&] {
       FrameStream stream = introduce(port.port(), *from_hex(kSecret), lie.contact);
       std::this_thread::sleep_for(50ms);
-      stream.put(std::make_shared<const std::string>(lie.frame));
+      stream.put(lie.frame);
       stream.flush();
       while (!stream.ended()) stream.fill(1000);
     });

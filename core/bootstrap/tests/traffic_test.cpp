@@ -59,7 +59,7 @@ TEST(Traffic, OfRealRanksIsThatOfTheModel) {
       // Once all have completed a phase, all that belongs to it has come.
       const auto measure = [&](Traffic& traffic) {
         together.arrive_and_wait();
-        traffic = bootstrap->traffic();
+        traffic = bootstrap->control().traffic();
         together.arrive_and_wait();
       };
       measure(begin[rank]);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The ranks of a communicator meet, exchange a few bytes before any transport exists, and learn of each other's
-// end while it lives. A meeting (meeting.hpp) introduces them; the control plane carries everything after that.
+// end while it lives. The control plane carries all of it once they have met.
 #pragma once
 #include <tutti/plugin/types.h>
 
@@ -31,28 +31,33 @@ inline constexpr uint32_t kMaxRanks = 1u << 20;
 // One rank's view of the ranks that have met, and the control plane between them.
 //
 // Threads: one thread at a time. Ranks that are threads of one process have a Bootstrap each.
-// A Bootstrap whose all_gather has thrown still has its control plane; further all_gathers throw TUTTI_INVALID_USAGE
-// with the first cause. The destructor tells the others of an orderly end; a process that ends without it counts as
-// lost.
+// The destructor tells the others of an orderly end; a process that ends without it counts as lost.
 class Bootstrap {
  public:
   // `secret`, `address`, `next_place`: what the functions of these names give.
   Bootstrap(std::shared_ptr<ControlPlane> control, std::string secret, std::string address,
-            std::function<std::string()> next_place, const Traffic& meeting_traffic = {});
+            std::function<std::string()> next_place)
+      : control_(std::move(control)),
+        secret_(std::move(secret)),
+        address_(std::move(address)),
+        next_place_(std::move(next_place)) {}
   Bootstrap(const Bootstrap&) = delete;
   Bootstrap& operator=(const Bootstrap&) = delete;
-  ~Bootstrap();
+  ~Bootstrap() { control_->leave(false); }
 
   uint32_t rank() const { return control_->rank(); }
   uint32_t nranks() const { return control_->nranks(); }
 
-  // Collective, over the control plane: every rank gives its bytes (at most kMaxContribution, any length), all ranks
-  // get all of them in rank order. Fails like ControlPlane::all_gather. nanoseconds::max() waits for ever.
-  std::vector<std::string> all_gather(const std::string& mine, std::chrono::nanoseconds timeout);
+  // ControlPlane's. nanoseconds::max() waits for ever.
+  std::vector<std::string> all_gather(const std::string& mine, std::chrono::nanoseconds timeout) {
+    return control_->all_gather(mine, timeout);
+  }
 
   // Tells all other ranks, best effort and without waiting long, that this rank ends abnormally: their gathers then
   // end, and their control planes name it. `reason` goes on after "rank 3 ".
-  void announce_failure(tutti_status status, const std::string& reason) noexcept;
+  void announce_failure(tutti_status status, const std::string& reason) noexcept {
+    control_->announce(rank(), status, reason);
+  }
 
   // This rank goes in order, and so do all others: they need not be told. Before the destructor.
   void leave_together() noexcept { control_->leave(true); }
@@ -69,18 +74,10 @@ class Bootstrap {
   // Bytes that all ranks know and, where the rendezvous is protected, nobody else. Empty: there are none.
   const std::string& secret() const { return secret_; }
 
-  // This rank's traffic so far, over the connections of the meeting (until it closed) and of the control plane.
-  Traffic traffic() const {
-    Traffic all = meeting_traffic_;
-    return all += control_->traffic();
-  }
-
  private:
   const std::shared_ptr<ControlPlane> control_;
   const std::string secret_, address_;
   const std::function<std::string()> next_place_;
-  const Traffic meeting_traffic_;
-  std::string broken_;  // why all_gather threw
 };
 
 // An all-gather of the application: `mine` is `bytes` long, `all` has room for nranks * bytes, in rank order. Blocks.

@@ -135,8 +135,9 @@ class ControlPlane {
   // all of them in rank order. Takes log2(nranks) rounds of one message to a neighbour and one from another (Bruck et
   // al. 1997, section 3). Throws Failure: the first cause with its status when a rank is lost, TUTTI_PEER_FAILED naming
   // a rank that has left instead, TUTTI_TIMEOUT naming the ranks that did not arrive. A rank that throws announces
-  // itself as lost, so that the gather ends on all. A loss told by a rank that has completed the gather does not end
-  // it: all have come by then, and what they have sent is on its way.
+  // itself as lost, so that the gather ends on all; its further ones throw TUTTI_INVALID_USAGE with that cause. A loss
+  // told by a rank that has completed the gather does not end it: all have come by then, and what they have sent is on
+  // its way.
   std::vector<std::string> all_gather(const std::string& mine, std::chrono::nanoseconds timeout);
 
   // This rank goes in order. `all_know`: so do all others, who need not be told. Only the first call counts.
@@ -157,6 +158,8 @@ class ControlPlane {
   // Sends again the pair messages that the loss of another rank may have swallowed, when that is due. When it is due
   // next; nothing: only after another rank is lost. Called after each delivery by an implementation that can lose them.
   std::optional<Deadline::Clock::time_point> send_pairs_again();
+  // The ranks that have not entered this all_gather, as far as they answer within a second.
+  std::vector<uint32_t> absent_from(uint64_t gather);
   // "rank 3: control plane: "
   std::string me() const { return "rank " + std::to_string(rank_) + ": control plane: "; }
 
@@ -199,7 +202,6 @@ class ControlPlane {
   std::optional<std::string> part_by(uint64_t gather, uint32_t from, const Deadline& deadline);
   // Why `from`'s part can no longer come; nothing: it can. state_mutex_ is held.
   std::optional<Failure> part_is_lost(uint64_t gather, uint32_t from) const;
-  std::vector<uint32_t> absent_from(uint64_t gather);
   void keep_part(const Packet& packet);
   void take_pair(const Packet& packet);
   // A rank that may have carried pair messages does so no more.
@@ -216,6 +218,7 @@ class ControlPlane {
   std::map<uint64_t, Answers> roll_calls_;  // by number
   uint64_t next_roll_call_ = 1;
   uint64_t gathers_ = 0, completed_ = 0;                        // entered and completed by this rank
+  std::string broken_;                                          // why one threw
   uint64_t completed_somewhere_ = 0;                            // by a rank that said so when it told of a loss
   std::map<std::pair<uint64_t, uint32_t>, std::string> parts_;  // by (gather, from), not yet taken
   std::mutex pair_mutex_;                                       // guards what follows

@@ -48,7 +48,7 @@ std::unique_ptr<Plan> PlanCache::bind(const Shape& shape) const {
   std::string error;
   const tutti_status status = build_schedule(*choice.algorithm, make_query(problem, rank), &schedule, &error);
   if (status < 0) throw Failure(status, fmt::format("algorithm {}: {}", choice.algorithm->name, error));
-  const uint64_t slices = selector->slices_of(schedule, shape.count, element_bytes);
+  const uint64_t slices = choice.cut ? selector->slices_of(schedule, shape.count, element_bytes) : 1;
   auto plan = std::make_unique<Plan>(bind_plan(schedule, shape, slices, nranks, rank, *links));
   plan->algorithm = choice.algorithm->name;
   plan->schedule_hash = schedule_hash(schedule);

@@ -240,12 +240,13 @@ Candidate Selector::judge(const tutti_algorithm* algorithm, uint32_t collective,
                                  : build_schedule(*algorithm, asked, &schedules[0], &candidate.reason);
   if (built < 0) return candidate;
   cost(candidate, problem, schedules, count, element_bytes, true, model);
-  // On the host slices may cost more steps than their overlap gains, with more ranks than cores for instance.
+  // On the host slices may cost more steps than their overlap gains, with more ranks than cores for instance. They are
+  // kept where the times are alike: a slice stays in the processor's cache.
   if (candidate.slices > 1 && all && !on_device) {
     Candidate whole;
     whole.algorithm = algorithm;
     cost(whole, problem, schedules, count, element_bytes, false, model);
-    if (whole.reason.empty() && (!candidate.reason.empty() || whole.seconds <= candidate.seconds)) return whole;
+    if (whole.reason.empty() && (!candidate.reason.empty() || whole.seconds < candidate.seconds)) return whole;
   }
   return candidate;
 }

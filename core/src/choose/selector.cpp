@@ -238,7 +238,10 @@ Candidate Selector::judge(const tutti_algorithm* algorithm, uint32_t collective,
   const bool all = problem.nranks <= simulated_ranks;
   const tutti_status built = all ? build_schedules(*algorithm, problem, &schedules, &candidate.reason)
                                  : build_schedule(*algorithm, asked, &schedules[0], &candidate.reason);
-  if (built < 0) return candidate;
+  if (built < 0) {
+    if (const std::string why = take_plugin_error(); !why.empty()) candidate.reason += ": " + why;
+    return candidate;
+  }
   cost(candidate, problem, schedules, count, element_bytes, true, model);
   // On the host slices may cost more steps than their overlap gains, with more ranks than cores for instance. They are
   // kept where the times are alike: a slice stays in the processor's cache.

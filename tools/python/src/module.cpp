@@ -3,6 +3,7 @@
 // The module tutti._core: Tutti's C API for Python.
 #include "error.hpp"
 #include "operations.hpp"
+#include "schedules.hpp"
 
 namespace {
 
@@ -33,6 +34,8 @@ PYBIND11_MODULE(_core, module) {
   tutti::python::add_errors(module);
   tutti::python::add_operations(module);
   tutti::python::add_communicator(module);
+  tutti::python::add_algorithms(module);
+  tutti::python::add_schedules(module);
   py::class_<Memory>(
       module, "Memory", py::buffer_protocol(),
       "Zeroed bytes that transports address directly (shared memory between processes of a host), for buffers of\n"

@@ -15,14 +15,16 @@ import asyncio
 import atexit
 import sys
 
-from tutti._core import (Aborted, Calls, Communicator, Error, Internal, InvalidArgument, InvalidUsage, Memory, Message,
-                         Mismatch, NoResources, NotFound, NotSupported, PeerFailed, Receive, Request, Send, Start,
-                         SystemFailure, Timeout, __version__, _close_all, unique_id)
+from tutti._core import (IN, OUT, SCRATCH, Aborted, Calls, Communicator, Error, Internal, InvalidArgument, InvalidUsage,
+                         Lane, Memory, Message, Mismatch, NoResources, NotFound, NotSupported, PeerFailed, Plan, Proof,
+                         Query, Receive, Request, Schedule, Send, Span, Start, Step, SystemFailure, Timeout, __version__,
+                         _close_all, algorithms, register, unique_id)
 from tutti.threads import run_threads
 
-__all__ = ["Aborted", "Calls", "Communicator", "Error", "Internal", "InvalidArgument", "InvalidUsage", "Memory", "Message",
-           "Mismatch", "NoResources", "NotFound", "NotSupported", "PeerFailed", "Receive", "Request", "Send", "Start",
-           "SystemFailure", "Timeout", "run_threads", "unique_id", "__version__"]
+__all__ = ["IN", "OUT", "SCRATCH", "Aborted", "Calls", "Communicator", "Error", "Internal", "InvalidArgument", "InvalidUsage",
+           "Lane", "Memory", "Message", "Mismatch", "NoResources", "NotFound", "NotSupported", "PeerFailed", "Plan", "Proof",
+           "Query", "Receive", "Request", "Schedule", "Send", "Span", "Start", "Step", "SystemFailure", "Timeout",
+           "algorithms", "register", "run_threads", "unique_id", "__version__"]
 
 
 async def _wait(request):

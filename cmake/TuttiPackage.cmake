@@ -1,4 +1,4 @@
-# What `cmake --install` adds for those who build against Tutti: the CMake package Tutti and pkg-config files. Both find
+# `cmake --install` adds for those who build against Tutti: the CMake package Tutti and pkg-config files. Both find
 # everything relative to themselves, so that the prefix may be moved.
 include(CMakePackageConfigHelpers)
 set(package_folder "${CMAKE_INSTALL_LIBDIR}/cmake/Tutti")
@@ -28,7 +28,7 @@ foreach(package IN LISTS packages)
   install(FILES "${CMAKE_BINARY_DIR}/package/${package}.pc" DESTINATION ${pkgconfig_folder})
 endforeach()
 
-# What a plugin's author copies, for those who have the package only.
+# Files that a plugin's author copies, for those who have the package only.
 install(DIRECTORY "${CMAKE_SOURCE_DIR}/plugins/template/" DESTINATION ${CMAKE_INSTALL_DATADIR}/tutti/template)
 
 # The files that `cmake --install` looks for first.

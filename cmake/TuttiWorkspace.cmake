@@ -1,4 +1,4 @@
-# What all members share: language level, warnings, sanitizers, output folders, and how a member is added.
+# Shared by all members: language level, warnings, sanitizers, output folders, and how a member is added.
 include(GNUInstallDirs)
 include(CTest)
 set(CMAKE_CXX_STANDARD 20)

@@ -29,8 +29,8 @@ Layouts layouts_of(const Device& device, bool processes, bool threads);
 //   full      operation x type x operator x count, operation x type x ranks x count, operation x ranks x root x in
 //   place
 //             x memory, and 2^31 bytes and around
-// What a plane leaves open takes its values in turns. An operation is a collective with an algorithm that supports it
-// at the ranks in question.
+// An axis that a plane leaves open takes its values in turns. An operation is a collective with an algorithm that
+// supports it at the ranks in question.
 std::vector<Cell> cells_of(const Selection& selection, const Mix& mix, const Device& device, const Layouts& layouts);
 
 // The counts that break things, for a level: 0, 1, n-1, n, n+1, primes, pages, what surrounds the inline limit, the

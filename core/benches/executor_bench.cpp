@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the host executor costs by itself: a launch of a plan of many steps that move next to nothing, per step.
+// The host executor's own cost: a launch of a plan of many steps that move next to nothing, per step.
 #include <benchmark/benchmark.h>
 #include <tutti/schedule.h>
 

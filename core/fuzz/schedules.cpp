@@ -30,7 +30,7 @@ tutti_span span(FuzzInput& input) {
   return {buffer, first, chunks, 0};
 }
 
-// What one rank's schedule() says to the sink.
+// The calls of the sink that one rank's schedule() makes.
 struct Script {
   std::vector<tutti_cut> cuts;
   std::vector<tutti_extent> scratch;

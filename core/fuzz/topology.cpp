@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What ranks say of themselves when a communicator is made: descriptions from which every rank computes the topology.
+// Ranks' descriptions of themselves, from which every rank computes the topology when a communicator is made.
 #include <cmath>
 
 #include "bootstrap/failure.hpp"

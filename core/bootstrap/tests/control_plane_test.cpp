@@ -153,7 +153,7 @@ TEST_P(Control, TooLongANoticeIsRefused) {
   });
 }
 
-// Whom a notice from `origin` reaches when these ranks are dead.
+// The ranks that a notice from `origin` reaches when these ranks are dead.
 uint32_t reached(uint32_t nranks, uint32_t origin, const std::set<uint32_t>& dead) {
   std::set<uint32_t> seen{origin};
   std::vector<uint32_t> next{origin};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the tests of meetings have in common: ranks as threads, free ports, failures as values.
+// The common ground of the tests of meetings: ranks as threads, free ports, failures as values.
 #pragma once
 #include <gtest/gtest.h>
 #include <netinet/in.h>

@@ -25,7 +25,7 @@ Rendezvous over_tcp(const HeldPort& port, uint32_t rank, uint32_t nranks) {
   return meeting;
 }
 
-// What message `i` from one rank to another says; the first are of every length up to the longest.
+// The text of message `i` from one rank to another; the first are of every length up to the longest.
 std::string words(uint32_t from, uint32_t to, uint32_t i) {
   std::string bytes = std::to_string(from) + " to " + std::to_string(to) + ": " + std::to_string(i) + " ";
   const uint64_t lengths[] = {bytes.size(), 100, 4096, kMaxPairMessage};

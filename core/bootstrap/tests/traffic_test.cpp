@@ -42,7 +42,7 @@ TEST(Traffic, OfBeginningAndEndingIsBounded) {
   }
 }
 
-// What real ranks send and receive is what the model says.
+// Real ranks send and receive as many bytes and messages as the model says.
 TEST(Traffic, OfRealRanksIsThatOfTheModel) {
   for (const uint32_t nranks : {2u, 3u, 7u, 16u, 33u}) {
     const HeldPort port;

@@ -57,7 +57,7 @@ class Mlp {
   void predict(std::span<const float> pixels, std::span<int32_t> labels) const;
 
  private:
-  // What the hidden and the output layer make of one sample.
+  // The hidden and the output layer's values for one sample.
   void hidden_layer(const float* pixels, double* activation) const;
   void output_layer(const double* activation, double* logits) const;
   std::span<const double> output_matrix() const { return std::span(parameters_).subspan(hidden_parameters); }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the command line of train_digits says.
+// The options of train_digits.
 #pragma once
 
 #include <cstdint>

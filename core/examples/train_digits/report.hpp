@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What train_digits tells at its end, and the files in which a final loss is kept.
+// The report at the end of train_digits, and the files in which a final loss is kept.
 #pragma once
 
 #include <string>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What an algorithm emits is not trusted: each kind of misbehaviour is an error with a text, never a crash.
+// An algorithm's output is not trusted: each kind of misbehaviour is an error with a text, never a crash.
 #include <gtest/gtest.h>
 #include <tutti/schedule.h>
 

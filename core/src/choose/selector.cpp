@@ -180,7 +180,7 @@ uint64_t Selector::slices_of(const Schedule& schedule, uint64_t count, uint32_t 
 // the whole class. Above `simulated_ranks` ranks it looks at the root and at the ranks a power of two behind it, which
 // have the most to keep in trees.
 uint64_t Selector::most_scratch(const tutti_algorithm& algorithm, const Problem& problem, uint64_t count,
-                                uint32_t element_bytes) const {
+                                uint32_t element_bytes, bool cut) const {
   const uint64_t largest = largest_of_class(count * element_bytes) / element_bytes;
   uint64_t most = 0;
   for (const bool in_place : {false, true}) {
@@ -191,8 +191,8 @@ uint64_t Selector::most_scratch(const tutti_algorithm& algorithm, const Problem&
       std::string error;
       const auto rank = static_cast<uint32_t>((problem.root + distance) % problem.nranks);
       if (build_schedule(algorithm, make_query(asked, rank), &schedule, &error) == TUTTI_OK)
-        most =
-            std::max(most, scratch_need(schedule, largest, element_bytes, slices_of(schedule, largest, element_bytes)));
+        most = std::max(most, scratch_need(schedule, largest, element_bytes,
+                                           cut ? slices_of(schedule, largest, element_bytes) : 1));
       distance = problem.nranks <= simulated_ranks ? distance + 1 : std::max<uint64_t>(1, distance * 2);
     }
   }
@@ -218,7 +218,7 @@ CostModel Selector::model(bool on_device) const {
 }
 
 Candidate Selector::judge(const tutti_algorithm* algorithm, uint32_t collective, uint32_t root, uint64_t count,
-                          uint32_t element_bytes, const CostModel& model) const {
+                          uint32_t element_bytes, const CostModel& model, bool on_device) const {
   const Problem problem = this->problem(*algorithm, collective, root, count * element_bytes);
   Candidate candidate;
   candidate.algorithm = algorithm;
@@ -238,20 +238,39 @@ Candidate Selector::judge(const tutti_algorithm* algorithm, uint32_t collective,
   const bool all = problem.nranks <= simulated_ranks;
   const tutti_status built = all ? build_schedules(*algorithm, problem, &schedules, &candidate.reason)
                                  : build_schedule(*algorithm, asked, &schedules[0], &candidate.reason);
-  if (built < 0) return candidate;
+  if (built < 0) {
+    if (const std::string why = take_plugin_error(); !why.empty()) candidate.reason += ": " + why;
+    return candidate;
+  }
+  cost(candidate, problem, schedules, count, element_bytes, true, model);
+  // On the host slices may cost more steps than their overlap gains, with more ranks than cores for instance. They are
+  // kept where the times are alike: a slice stays in the processor's cache.
+  if (candidate.slices > 1 && all && !on_device) {
+    Candidate whole;
+    whole.algorithm = algorithm;
+    cost(whole, problem, schedules, count, element_bytes, false, model);
+    if (whole.reason.empty() && (!candidate.reason.empty() || whole.seconds < candidate.seconds)) return whole;
+  }
+  return candidate;
+}
+
+// Gives a candidate its predicted time, cut into slices or not, or the reason why it is none.
+void Selector::cost(Candidate& candidate, const Problem& problem, const std::vector<Schedule>& schedules,
+                    uint64_t count, uint32_t element_bytes, bool cut, const CostModel& model) const {
+  candidate.cut = cut;
   for (const Schedule& schedule : schedules)
-    candidate.slices = std::max(candidate.slices, slices_of(schedule, count, element_bytes));
-  const uint64_t scratch = most_scratch(*algorithm, problem, count, element_bytes);
+    if (cut) candidate.slices = std::max(candidate.slices, slices_of(schedule, count, element_bytes));
+  const uint64_t scratch = most_scratch(*candidate.algorithm, problem, count, element_bytes, cut);
   if (scratch > scratch_limit_) {
     candidate.reason =
         fmt::format("it may need {} bytes of scratch at this size, the limit is {}", scratch, scratch_limit_);
-    return candidate;
+    return;
   }
   const uint64_t block = count * element_bytes;
-  candidate.seconds = all ? simulate(problem, schedules, block, element_bytes, candidate.slices, model)
-                          : own_cost(schedules[0], asked, block, model);
+  candidate.seconds = schedules.size() == problem.nranks
+                          ? simulate(problem, schedules, block, element_bytes, candidate.slices, model)
+                          : own_cost(schedules[0], make_query(problem, problem.root), block, model);
   if (!std::isfinite(candidate.seconds)) candidate.reason = "the schedules of its ranks do not match one another";
-  return candidate;
 }
 
 std::vector<Candidate> Selector::candidates(const Shape& shape, bool on_device) const {
@@ -259,7 +278,7 @@ std::vector<Candidate> Selector::candidates(const Shape& shape, bool on_device) 
   const CostModel model = this->model(on_device);
   std::vector<Candidate> all;
   for (const tutti_algorithm* algorithm : algorithms_)
-    all.push_back(judge(algorithm, shape.collective, shape.root, shape.count, element_bytes, model));
+    all.push_back(judge(algorithm, shape.collective, shape.root, shape.count, element_bytes, model, on_device));
   for (const NativeGroup* native : natives_) {
     if (on_device) break;
     Candidate candidate;

@@ -42,6 +42,7 @@ struct Candidate {
   const tutti_algorithm* algorithm = nullptr;
   const NativeGroup* native = nullptr;  // instead of an algorithm
   uint64_t slices = 1;
+  bool cut = false;  // into slices, where the schedule can be: that is faster
   double seconds = 0;
   std::string reason;  // why it is no candidate
   const char* name() const { return native ? native->name() : algorithm->name; }
@@ -69,7 +70,7 @@ class Selector {
   size_t pick(const Shape& shape, const std::vector<Candidate>& all) const;
   // Why it is.
   std::string why() const;
-  // In how many slices a schedule runs at a size.
+  // In how many slices a schedule that is cut runs at a size.
   // `uncut`: chunks of at most so many bytes are not cut.
   uint64_t slices_of(const Schedule& schedule, uint64_t count, uint32_t element_bytes, uint64_t uncut = 0) const;
   // The query to an algorithm for blocks of so many bytes.
@@ -77,9 +78,11 @@ class Selector {
 
  private:
   uint64_t most_scratch(const tutti_algorithm& algorithm, const Problem& problem, uint64_t count,
-                        uint32_t element_bytes) const;
+                        uint32_t element_bytes, bool cut) const;
+  void cost(Candidate& candidate, const Problem& problem, const std::vector<Schedule>& schedules, uint64_t count,
+            uint32_t element_bytes, bool cut, const CostModel& model) const;
   Candidate judge(const tutti_algorithm* algorithm, uint32_t collective, uint32_t root, uint64_t count,
-                  uint32_t element_bytes, const CostModel& model) const;
+                  uint32_t element_bytes, const CostModel& model, bool on_device) const;
   CostModel model(bool on_device) const;
 
   const Topology& topology_;

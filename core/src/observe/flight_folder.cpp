@@ -72,8 +72,8 @@ Named read_name(std::string name) {
   return result;
 }
 
-// What tells of a process of this host and pid namespace that is no more. Of others nothing is known (an earlier boot,
-// a container, a host that shares the folder): theirs go once nobody has written them for a week.
+// A file is removed if its process was of this host and pid namespace and is no more. Nothing is known of others (of
+// an earlier boot, a container, a host that shares the folder): theirs go once nobody has written them for a week.
 void remove_left_behind(const std::string& folder) {
   const ProcessIdentity self = this_process_identity();
   struct Dead {

@@ -2,6 +2,7 @@
 #include "plan/plan_cache.hpp"
 
 #include <fmt/format.h>
+#include <tutti/registry.h>
 
 #include "bootstrap/failure.hpp"
 #include "choose/selector.hpp"
@@ -47,8 +48,9 @@ std::unique_ptr<Plan> PlanCache::bind(const Shape& shape) const {
   Schedule schedule;
   std::string error;
   const tutti_status status = build_schedule(*choice.algorithm, make_query(problem, rank), &schedule, &error);
-  if (status < 0) throw Failure(status, fmt::format("algorithm {}: {}", choice.algorithm->name, error));
-  const uint64_t slices = selector->slices_of(schedule, shape.count, element_bytes);
+  if (status < 0)
+    throw Failure(status, fmt::format("algorithm {}: {}: {}", choice.algorithm->name, error, take_plugin_error()));
+  const uint64_t slices = choice.cut ? selector->slices_of(schedule, shape.count, element_bytes) : 1;
   auto plan = std::make_unique<Plan>(bind_plan(schedule, shape, slices, nranks, rank, *links));
   plan->algorithm = choice.algorithm->name;
   plan->schedule_hash = schedule_hash(schedule);

@@ -62,7 +62,7 @@ const Table& optional_of(const tutti_transport* t, const char* id) {
   return *static_cast<const Table*>(t->get_interface(t->self, id));
 }
 
-// What is written where nobody can hand a text back.
+// The log: it is written where nobody can hand a text back.
 Answer logged(const std::function<tutti_status()>& call) {
   testing::internal::CaptureStderr();
   const tutti_status status = call();
@@ -198,7 +198,7 @@ void add_mapped(std::vector<Row>& rows) {
   }));
 }
 
-// What plugins are given, and what they fill.
+// The structs that plugins are given, and those that they fill.
 void add_arguments(std::vector<Row>& rows) {
   const tutti_transport *shm = transport("shm"), *tcp = transport("tcp");
   const DeviceTables device = test::device();
@@ -407,7 +407,7 @@ Answer give(const Row& row, uint32_t size, unsigned char last_byte = 0) {
   std::memcpy(bytes, row.whole.data(), std::min<size_t>(size, row.bytes));
   std::memcpy(bytes, &size, sizeof size);
   bytes[row.bytes + more - 1] = last_byte;
-  // What lies behind the end is nobody's to read.
+  // Nobody may read behind the end.
   const uint32_t end = std::max<uint32_t>(size, sizeof size);
   if (end < row.bytes) std::memset(bytes + end, 0xee, row.bytes - end);
   const Answer answer = row.give(bytes);

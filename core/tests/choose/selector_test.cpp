@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What an algorithm is told when it is asked, and that choices follow its answers.
+// The query that an algorithm is asked, and choices that follow its answers.
 #include "choose/selector.hpp"
 
 #include <gtest/gtest.h>

@@ -164,7 +164,7 @@ TEST(Grow, WrongUseIsNamed) {
   EXPECT_NE(joining.text.find("tutti_comm_invite"), std::string::npos) << joining.text;
 }
 
-// What has broken the communicator stays in its error text, whatever fails later.
+// The cause that broke the communicator stays in its error text, whatever fails later.
 TEST(Failure, TheFirstCauseStays) {
   run_ranks(2, [](Communicator& world) {
     world.barrier();

@@ -31,7 +31,7 @@ struct Settings {
 };
 inline Settings settings;
 
-// What has passed. Counted by whoever has the endpoint, read by tests meanwhile.
+// Counters of what has passed. The endpoint's thread counts; tests read meanwhile.
 struct Counters {
   std::atomic<uint64_t> device_bytes{0};        // of transfers from and into registered device memory
   std::atomic<uint64_t> host_region_bytes{0};   // ... host memory

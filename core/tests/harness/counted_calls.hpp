@@ -75,7 +75,7 @@ inline int lock(const char* name, Lock& real, pthread_mutex_t* mutex) {
 
 }  // namespace counting
 
-// What `call` costs this thread.
+// The cost of `call` for this thread.
 template <typename Call>
 CallCost cost_of(Call&& call) {
   counting::cost = {};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the simulated device counts of this process.
+// The simulated device's counters of this process.
 #pragma once
 
 #include <dlfcn.h>

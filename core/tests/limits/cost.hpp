@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What this process holds.
+// The resources that this process holds.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@ struct Cost {
 };
 Cost operator-(const Cost& a, const Cost& b);  // 0 where it would be negative
 
-// Of the calling process, all threads. Throws std::runtime_error.
+// Measures the calling process, all threads. Throws std::runtime_error.
 Cost cost_of_process();
 
 }  // namespace limits

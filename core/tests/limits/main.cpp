@@ -31,7 +31,7 @@ constexpr double kMostSeconds = 60;
 constexpr uint64_t kCount = 1024;
 constexpr uint64_t kNanoseconds = 1'000'000'000;
 
-// What was added by the end of each step.
+// The resources added by the end of each step.
 struct Costs {
   Cost made, barrier, all_reduce;
 };

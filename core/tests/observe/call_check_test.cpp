@@ -26,7 +26,7 @@ struct Outcome {
   bool written = false;
 };
 
-// What rank `odd` of n does instead of all_reduce(100 x float32, sum), and how both calls read.
+// A call that rank `odd` of n makes instead of all_reduce(100 x float32, sum), and how both calls read.
 struct Difference {
   const char* name;
   tutti_status (*odd)(tutti_comm* comm, float* data);
@@ -63,7 +63,7 @@ const Difference differences[] = {
     {"barrier", [](tutti_comm* c, float*) { return tutti_barrier(c, nullptr, nullptr); }, "barrier()"},
 };
 
-// What rank `r` of n sees when rank `odd` does something else as operation `before`.
+// The error of rank `r` of n when rank `odd` does something else as operation `before`.
 struct Case {
   uint32_t n;
   const char* transport;

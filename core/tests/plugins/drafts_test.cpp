@@ -303,7 +303,7 @@ TEST(Selector, APluginChooses) {
       found = true;
     }
     EXPECT_TRUE(found) << text;
-    // Of int32 the slowest is no algorithm.
+    // For int32 the slowest candidate is no algorithm.
     std::vector<int32_t> whole(1000, 1);
     comm.all_reduce<int32_t>(whole, whole, Op::sum);
     EXPECT_STREQ(facts_of(comm, TUTTI_ALL_REDUCE).algorithm, "toy-sum");

@@ -9,7 +9,7 @@
 namespace tutti::test {
 namespace {
 
-// What a rank records: several collectives, of which one is in place.
+// A recording of a rank: several collectives, of which one is in place.
 struct Work {
   Work(Stream& stream, uint32_t nranks, uint64_t elements)
       : s(stream),

@@ -129,7 +129,7 @@ TEST(DeviceStaging, SendsAndReceives) {
       });
 }
 
-// What was received is elsewhere until the flush.
+// Received bytes are elsewhere until the flush.
 TEST(DeviceStaging, FlushesWhereTheTransportNeedsIt) {
   run_over_adapter(
       2,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the ranks of a process have to have in common before their work is put into streams. There is no device here:
+// The facts that the ranks of a process agree on before their work is put into streams. There is no device here:
 // nobody gets so far.
 #include "stream/local_rendezvous.hpp"
 

@@ -60,7 +60,7 @@ TEST(MappedStream, MixesWithOtherHosts) {
       "all_reduce:ring", [](uint32_t rank) { setenv("TUTTI_HOST_ID", rank == 2 ? "elsewhere" : "here", 1); });
 }
 
-// What one of two cannot do is staged in one direction or both, and said.
+// Bytes are staged in one direction or both where one of two ranks cannot map, and the log says so.
 TEST(MappedStream, RefusalsAreStaged) {
   const auto told = [](tutti_comm* comm, uint32_t rank, uint32_t of, const std::string& carriers, const char* words) {
     testing::internal::CaptureStderr();
@@ -167,7 +167,7 @@ TEST(MappedStream, SlotsAreGivenBack) {
   for (int round = 0; round < 6; ++round) std::filesystem::remove_all(folder + std::to_string(round));
 }
 
-// Who has ended maps nothing: what its peers have made for it is released with the communicator.
+// A rank that has ended maps nothing: its peers' memory for it is released with the communicator.
 TEST(MappedStream, SlotsForTheDeadAreGivenBack) {
   static constexpr uint64_t memory = 14000000;
   run_processes(

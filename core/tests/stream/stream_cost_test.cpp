@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a call on device memory costs the thread that makes it, once its shape is known: no allocation, and at most two
-// locks: the communicator's, and that of the place where the ranks of a process meet. A call that has to wait for
+// The cost of a call on device memory for the thread that makes it, once its shape is known: no allocation, and at most
+// two locks: the communicator's, and that of the place where the ranks of a process meet. A call that has to wait for
 // another rank of its process, or for room in the device's queue, takes more while it waits: it looks around. What is
 // kept for calls in flight grows with the most of them that there were at a time.
 #include <array>

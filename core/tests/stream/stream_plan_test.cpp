@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a rank's stream is given for messages that peers in other processes read where they are.
+// The commands of a rank's stream for messages that peers in other processes read where they are.
 #include "stream/stream_plan.hpp"
 
 #include <gtest/gtest.h>

@@ -259,7 +259,7 @@ TEST(StreamTransfer, AReceiveDoesNotWaitForItsSenderInAnotherProcess) {
     });
 }
 
-// What is held on the way needs no receive yet.
+// Bytes that are held on the way need no receive yet.
 TEST(StreamTransfer, ShortSendsDoNotWaitForAnotherProcess) {
   for (const Layout& layout : {layouts[0], layouts[1]})
     run(layout, 2, [](tutti_comm* comm, uint32_t rank) {
@@ -423,8 +423,8 @@ void call_differently(tutti_comm* comm, uint32_t rank, const Difference& c, bool
   if (on_device) s.free(data);
 }
 
-// What the two ranks say has to agree: all learn of it, with both calls, whoever calls first. A receive of another
-// process's send is in the stream by then, and writes nothing behind its buffer.
+// The two ranks' calls have to agree: all learn of a difference, with both calls, whoever calls first. A receive of
+// another process's send is in the stream by then, and writes nothing behind its buffer.
 TEST(StreamTransfer, WhatDiffersIsNamedOnBothSides) {
   const Difference cases[] = {
       {"tag", true, true, 100, 100, 1, 2,

@@ -423,7 +423,7 @@ TEST(WindowCalls, OtherHostsAndNamedTransportsHaveNoWindows) {
   });
 }
 
-// What the application has put into the stream before may take as long as it likes, also where the call waits for it.
+// The application's earlier commands in the stream may take as long as they like, also where the call waits for it.
 TEST(WindowCalls, NoDeadlineForTheApplicationsWork) {
   run_processes(
       2, 1,

@@ -29,7 +29,7 @@ struct Wrong {
   static constexpr uint64_t collectives = sdk::mask({TUTTI_ALL_REDUCE});
   static void schedule(const sdk::Query& q, sdk::Schedule& s) { Body(q, s); }
 };
-// What the core is told when it asks for such a schedule.
+// The answer to the core when it asks for such a schedule.
 template <void (*Body)(const sdk::Query&, sdk::Schedule&)>
 std::string refusal() {
   algorithms();

@@ -42,7 +42,7 @@ int64_t element(uint32_t rank, uint32_t block, uint64_t i) {
   return (int64_t{rank} * 1000 + block) * 1'000'003 + static_cast<int64_t>(i * i) + 17;
 }
 
-// What OUT block `block` at `rank` must hold.
+// The expected value of OUT block `block` at `rank`.
 int64_t expected(const Case& c, uint32_t rank, uint32_t block, uint64_t i) {
   int64_t sum = 0;
   switch (c.collective) {
@@ -363,7 +363,7 @@ class World {
                  ", expected " + std::to_string(expected(c_, r, b, i));
         value = poison;
       }
-    // What is left is IN (where it is no output) and poison.
+    // The rest is IN (where it is no output) and poison.
     for (uint32_t b = 0; b < shape.in; ++b)
       for (uint64_t i = 0; i < c_.count; ++i) {
         int64_t& value = rank.in[b * c_.count + i];

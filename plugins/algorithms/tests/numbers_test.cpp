@@ -67,7 +67,7 @@ TEST(Plugin, NamesAreUnique) {
   }
 }
 
-// What supports() answers to a query of 4 ranks, changed by `change`.
+// The answer of supports() to a query of 4 ranks, changed by `change`.
 template <typename Change>
 tutti_status ask(const char* name, uint32_t collective, Change change) {
   tutti_query query{};

@@ -313,7 +313,7 @@ class Process {
   uint64_t meetings_ = 0, theirs_ = 0;
 };
 
-// What the tests below do in a process, beside their point: a device, a rank, a link, memory that streams see.
+// The set-up of the tests below in a process: a device, a rank, a link, memory that streams see.
 struct Side {
   explicit Side(Process& other, uint32_t number) : process(other) {
     offer_device();

@@ -31,7 +31,7 @@ using tutti::shm::Link;
 constexpr Geometry kGeometry{3, 2, 4096};
 constexpr uint64_t kRegionBytes = 8192;
 
-// What stays the same for all scripts: mapping memory is slow.
+// The state that stays the same for all scripts: mapping memory is slow.
 struct World {
   tutti_host host{};
   Domain* domain = nullptr;

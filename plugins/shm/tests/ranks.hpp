@@ -91,7 +91,7 @@ struct Mailbox {
   }
 };
 
-// What ranks share for the test's own sake: pair messages, a barrier, room for results.
+// State that ranks share for the test's own sake: pair messages, a barrier, room for results.
 struct Board {
   static constexpr uint32_t kMaxRanks = 8;
   Mailbox mail[2][kMaxRanks];  // for an even and an odd number of the communicator

@@ -269,7 +269,7 @@ TEST_P(Transfer, ControlMessagesComeInOrderAndNeedNoReceive) {
   });
 }
 
-// What was committed before close still arrives.
+// Messages committed before close still arrive.
 TEST_P(Transfer, MessagesOutliveTheirSendersEndpoint) {
   ranks::run(GetParam(), 2, [](Board& board, uint32_t rank) {
     Rank r(board, rank, 2, {});

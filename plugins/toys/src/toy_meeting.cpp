@@ -18,7 +18,7 @@ namespace {
 
 using tutti::sdk::Error;
 
-// What the ranks of one meeting share.
+// The state that the ranks of one meeting share.
 struct Table {
   std::mutex mutex;
   std::condition_variable moved;

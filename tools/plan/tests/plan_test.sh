@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# What tutti-plan prints, proves and draws, and how it refuses. Needs the algorithms plugin beside the library, else it is skipped.
+# tutti-plan prints, proves, draws, and refuses. Needs the algorithms plugin beside the library, else it is skipped.
 plan=$1
 dir=$(mktemp -d) || exit 1
 trap 'rm -rf "$dir"' EXIT

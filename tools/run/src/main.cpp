@@ -71,7 +71,7 @@ class Help : public CLI::Formatter {
   }
 };
 
-// What is wrong, in words: before a missing option an unknown one is told, which may be the same one misspelt.
+// The error in words: before a missing option an unknown one is told, which may be the same one misspelt.
 std::string complaint(const CLI::App& app, char** argv, const CLI::ParseError& error) {
   const std::vector<std::string> rest = app.remaining();
   if (argv[1] && std::string_view(argv[1]) == "-np")  // mpirun's

@@ -4,8 +4,9 @@
 // TUTTI_TLS_CA name the PEM files. Names in certificates are not compared. A program that includes this links
 // OpenSSL::SSL.
 //
-// The core's control connections and a transport's data connections treat certificates alike, so core/bootstrap includes
-// this header as well. Each side names the exception that it throws: `Error` is constructed from a status and a text.
+// The core's control connections and a transport's data connections treat certificates alike, so core/bootstrap
+// includes this header as well. Each side names the exception that it throws: `Error` is constructed from a status and
+// a text.
 #pragma once
 
 #include <openssl/bio.h>
@@ -180,8 +181,8 @@ class BasicTlsSession {
       problem_ = kind == SSL_ERROR_SYSCALL && system != 0
                      ? "the connection broke: " + std::generic_category().message(system)
                      : "the connection was closed by the peer";
-    // What has come and was not read would make the kernel reset the connection, and the reason that TLS has just sent
-    // would be lost with it.
+    // Bytes that have come and were not read would make the kernel reset the connection, and the reason that TLS has
+    // just sent would be lost with it.
     for (char rest[4096]; refused_ && ::recv(fd_, rest, sizeof rest, MSG_DONTWAIT) > 0;) {
     }
     return -1;

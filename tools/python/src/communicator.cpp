@@ -1,0 +1,287 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <pybind11/stl.h>
+
+#include <array>
+#include <cmath>
+
+#include "operations.hpp"
+
+namespace tutti::python {
+namespace {
+
+namespace py = pybind11;
+using namespace py::literals;
+
+// A communicator: its calls, and the rest.
+struct Communicator : Calls {};
+
+// The strings and figures of a configuration, while tutti_comm_create reads them.
+struct Settings {
+  std::optional<std::string> rendezvous, device, transports, algorithms;
+  std::string name;
+  std::optional<double> timeout, connect_timeout;
+  uint32_t rank = 0, nranks = 0, flags = 0;
+};
+
+uint64_t nanoseconds(const char* argument, const std::optional<double>& seconds) {
+  if (!seconds) return 0;
+  if (!(*seconds > 0 && *seconds < 1e9))
+    throw py::value_error(std::string("Communicator: ") + argument + " is " + std::to_string(*seconds) +
+                          ": expected seconds above 0, or None for the default");
+  return static_cast<uint64_t>(std::ceil(*seconds * 1e9));
+}
+
+Communicator create(const Settings& settings) {
+  const auto text = [](const std::optional<std::string>& value) { return value ? value->c_str() : nullptr; };
+  std::string error(4096, '\0');
+  tutti_comm_config config{};
+  config.struct_size = sizeof config;
+  config.flags = settings.flags;
+  config.name = settings.name.c_str();
+  config.rendezvous = text(settings.rendezvous);
+  config.rank = settings.rank;
+  config.nranks = settings.nranks;
+  config.timeout_ns = nanoseconds("timeout", settings.timeout);
+  config.connect_timeout_ns = nanoseconds("connect_timeout", settings.connect_timeout);
+  config.transports = text(settings.transports);
+  config.algorithms = text(settings.algorithms);
+  config.device = text(settings.device);
+  config.error = error.data();
+  config.error_bytes = error.size();
+  tutti_comm* comm = nullptr;
+  tutti_status status;
+  {
+    const py::gil_scoped_release unlocked;
+    status = tutti_comm_create(&config, &comm);
+  }
+  check(status, error.c_str());
+  return {{std::make_shared<State>(comm, settings.name)}};
+}
+
+// The communicator that `make` makes of this one.
+template <typename Make>
+Communicator next(const Communicator& self, Make&& make) {
+  tutti_comm* made = nullptr;
+  self.state->use([&](tutti_comm* comm) { return make(comm, &made); });
+  return {{std::make_shared<State>(made, self.state->name())}};
+}
+
+tutti_unique_id id_of(const std::string& text) {
+  tutti_unique_id id{};
+  if (text.size() >= sizeof id.text)
+    throw py::value_error("grow: id has " + std::to_string(text.size()) +
+                          " characters: expected what invite() returned");
+  text.copy(id.text, text.size());
+  return id;
+}
+
+template <typename Row>
+std::vector<Row> rows(const Communicator& self, tutti_status (*function)(const tutti_comm*, Row*, uint64_t*)) {
+  tutti_comm* const comm = self.state->handle();
+  uint64_t n = 0;
+  function(comm, nullptr, &n);
+  std::vector<Row> result(n);
+  check(function(comm, result.data(), &n), tutti_comm_error(comm));
+  if (n < result.size()) result.resize(n);
+  return result;
+}
+
+// A text of which `function` tells the length.
+template <typename Function>
+std::string text_of(const Communicator& self, Function&& function) {
+  tutti_comm* const comm = self.state->handle();
+  uint64_t bytes = 0;
+  function(comm, nullptr, &bytes);
+  std::string text(bytes, '\0');
+  check(function(comm, text.data(), &bytes), tutti_comm_error(comm));
+  return text.c_str();
+}
+
+py::list services(const Communicator& self) {
+  py::list list;
+  for (const tutti_service& row : rows(self, tutti_comm_services))
+    list.append(py::dict("collective"_a = row.collective, "algorithm"_a = row.algorithm,
+                         "transports"_a = row.transports, "calls"_a = row.calls, "bytes"_a = row.bytes,
+                         "seconds"_a = double(row.time_ns) * 1e-9));
+  return list;
+}
+
+py::list traffic(const Communicator& self) {
+  py::list list;
+  for (const tutti_link_traffic& row : rows(self, tutti_comm_traffic))
+    list.append(py::dict("transport"_a = row.transport, "peer"_a = row.peer, "sent_bytes"_a = row.sent_bytes,
+                         "received_bytes"_a = row.received_bytes));
+  return list;
+}
+
+constexpr std::array<const char*, 10> collectives{"",           "broadcast", "reduce",         "all_reduce", "gather",
+                                                  "all_gather", "scatter",   "reduce_scatter", "all_to_all", "barrier"};
+uint32_t collective_of(const std::string& name) {
+  for (uint32_t c = 1; c < collectives.size(); ++c)
+    if (name == collectives[c]) return c;
+  throw py::value_error("explain: there is no collective \"" + name + "\"");
+}
+
+std::string explain(const Communicator& self, const std::string& collective, uint64_t count, const std::string& dtype) {
+  uint32_t type = TUTTI_INT8;
+  while (type <= TUTTI_FLOAT64 && dtype != dtype_text(type)) ++type;
+  if (type > TUTTI_FLOAT64) throw py::value_error("explain: there is no data type \"" + dtype + "\"");
+  const uint32_t c = collective_of(collective);
+  return text_of(self, [&](tutti_comm* comm, char* text, uint64_t* bytes) {
+    return tutti_comm_explain(comm, c, count, type, text, bytes);
+  });
+}
+
+py::object failure(const Communicator& self) {
+  tutti_comm* const comm = self.state->handle();
+  const tutti_status status = tutti_comm_async_error(comm);
+  if (status == TUTTI_OK) return py::none();
+  try {
+    raise(status, tutti_comm_error(comm));
+  } catch (py::error_already_set& error) {
+    return error.value();
+  }
+}
+
+std::string make_id() {
+  tutti_unique_id id{};
+  check(tutti_unique_id_create(&id), "no address for a meeting could be made");
+  return id.text;
+}
+
+void add_facts(py::class_<Communicator, Calls>& type) {
+  type.def_property_readonly(
+          "rank", [](const Communicator& c) { return tutti_comm_rank(c.state->handle()); }, "This rank.")
+      .def_property_readonly(
+          "nranks", [](const Communicator& c) { return tutti_comm_nranks(c.state->handle()); }, "The number of ranks.")
+      .def_property_readonly(
+          "name", [](const Communicator& c) { return c.state->name(); }, "For messages.")
+      .def_property_readonly(
+          "closed", [](const Communicator& c) { return !c.state->is_open(); }, "After close().")
+      .def_property_readonly(
+          "device", [](const Communicator& c) { return text_of(c, tutti_comm_device); },
+          "The device that it is bound to, \"cuda:1\"; \"none\".")
+      .def_property_readonly(
+          "start", [](const Communicator& c) { return Start{c.state}; },
+          "The same calls, which return a Request at once. All ranks start collectives in the same order.")
+      .def_property_readonly("failure", failure, "The exception that has broken the communicator; None. Any thread.")
+      .def_property_readonly(
+          "lost", [](const Communicator& c) { return rows<uint32_t>(c, tutti_comm_lost); },
+          "The ranks known to be lost. Any thread.")
+      .def("services", services, "How each kind of call was served: algorithm, transports, calls, bytes, seconds.")
+      .def("traffic", traffic, "Bytes moved with each peer.")
+      .def(
+          "topology", [](const Communicator& c) { return text_of(c, tutti_comm_topology); },
+          "Ranks, hosts, devices, and the transport of each pair, as text.")
+      .def("explain", explain, "collective"_a, "count"_a, "dtype"_a = "float32",
+           "The algorithms for a call of so many elements, with their predicted times, as text.")
+      .def("__repr__", [](const Communicator& c) {
+        if (!c.state->is_open()) return "<tutti.Communicator \"" + c.state->name() + "\", closed>";
+        return "<tutti.Communicator \"" + c.state->name() + "\", rank " +
+               std::to_string(tutti_comm_rank(c.state->handle())) + " of " +
+               std::to_string(tutti_comm_nranks(c.state->handle())) + ">";
+      });
+}
+
+void add_membership(py::class_<Communicator, Calls>& type) {
+  type.def(
+          "abort", [](const Communicator& c, const std::string& reason) { c.state->abort(reason); }, "reason"_a,
+          "Ends every operation of all ranks. Any thread.")
+      .def(
+          "revoke",
+          [](const Communicator& c, const std::string& reason) {
+            tutti_comm_revoke(c.state->handle(), reason.c_str());
+          },
+          "reason"_a, "The same, when all ranks are to go on by shrink(). Any thread.")
+      .def(
+          "shrink",
+          [](const Communicator& c) {
+            return next(c, [](tutti_comm* comm, tutti_comm** made) { return tutti_comm_shrink(comm, nullptr, made); });
+          },
+          "A communicator of the surviving ranks; collective over them.")
+      .def(
+          "invite",
+          [](const Communicator& c) {
+            tutti_unique_id id{};
+            c.state->use([&](tutti_comm* comm) { return tutti_comm_invite(comm, nullptr, &id); });
+            return std::string(id.text);
+          },
+          "The id by which processes join() while all ranks grow(). It holds a secret. Collective.")
+      .def(
+          "grow",
+          [](const Communicator& c, const std::string& text, uint32_t newcomers) {
+            const tutti_unique_id id = id_of(text);
+            return next(c, [&](tutti_comm* comm, tutti_comm** made) {
+              return tutti_comm_grow(comm, &id, newcomers, nullptr, made);
+            });
+          },
+          "id"_a, "newcomers"_a, "A communicator with so many processes more, which join(id). Collective.")
+      .def_static(
+          "join",
+          [](const std::string& id, const std::string& name) {
+            Settings settings;
+            settings.rendezvous = id;
+            settings.name = name;
+            settings.flags = TUTTI_COMM_JOIN;
+            return create(settings);
+          },
+          "id"_a, py::kw_only(), "name"_a = "world", "Joins the ranks that grow(): the communicator that they get.")
+      .def(
+          "close", [](const Communicator& c) { c.state->close(); },
+          "Ends the communicator when all ranks have come to it; collective. Requests end.")
+      .def("__enter__", [](const py::object& self) { return self; })
+      .def("__exit__", [](const Communicator& c, const py::object& kind, const py::object& value, const py::object&) {
+        if (!kind.is_none() && c.state->is_open())
+          c.state->abort("the rank left by " + py::str(kind.attr("__name__")).cast<std::string>() + ": " +
+                         py::str(value).cast<std::string>());
+        c.state->close();
+      });
+}
+
+constexpr const char* communicator_help =
+    "A communicator. Collective: each rank makes it with the same arguments, its rank aside.\n\n"
+    "rendezvous       where the ranks meet: None for the launcher's environment (tuttirun, torchrun, mpirun, srun),\n"
+    "                 \"tcp://HOST:PORT\", an id of tutti.unique_id(), \"file:/FOLDER\", \"local:NAME\" for threads of "
+    "this process\n"
+    "rank, nranks     None: from the environment\n"
+    "timeout          seconds that an operation may stand still (600)\n"
+    "connect_timeout  seconds for meeting and connecting (30)\n"
+    "transports       which may be used: \"shm,tcp\"\n"
+    "algorithms       \"all_reduce:ring;all_gather:^bruck\"\n"
+    "check_calls      compare the calls of all ranks before each collective\n"
+    "progress_thread  a thread advances requests\n\n"
+    "One thread at a time uses it. As a context manager it ends at the end of the block: for all ranks at once where "
+    "an\n"
+    "exception leaves the block, else when all have come there. A communicator that is open when the program ends is\n"
+    "closed then.";
+
+}  // namespace
+
+void add_communicator(py::module_& module) {
+  py::class_<Communicator, Calls> type(module, "Communicator", communicator_help);
+  type.def(
+      py::init([](std::optional<std::string> rendezvous, std::optional<uint32_t> rank, std::optional<uint32_t> nranks,
+                  std::string name, std::optional<std::string> device, std::optional<std::string> transports,
+                  std::optional<std::string> algorithms, std::optional<double> timeout,
+                  std::optional<double> connect_timeout, bool check_calls, bool progress_thread) {
+        if (rank.has_value() != nranks.has_value())
+          throw py::value_error("Communicator: rank and nranks belong together: give both or none");
+        if (nranks && *nranks == 0) throw py::value_error("Communicator: nranks is 0: expected at least 1");
+        uint32_t flags = 0;
+        if (check_calls) flags |= TUTTI_COMM_CHECK_CALLS;
+        if (progress_thread) flags |= TUTTI_COMM_PROGRESS_THREAD;
+        return create({std::move(rendezvous), std::move(device), std::move(transports), std::move(algorithms),
+                       std::move(name), timeout, connect_timeout, rank.value_or(0), nranks.value_or(0), flags});
+      }),
+      "rendezvous"_a = py::none(), "rank"_a = py::none(), "nranks"_a = py::none(), py::kw_only(), "name"_a = "world",
+      "device"_a = py::none(), "transports"_a = py::none(), "algorithms"_a = py::none(), "timeout"_a = py::none(),
+      "connect_timeout"_a = py::none(), "check_calls"_a = false, "progress_thread"_a = false);
+  add_facts(type);
+  add_membership(type);
+  module.def("unique_id", make_id,
+             "An address and a secret for Communicator(rendezvous=...), to be handed to all ranks. Rank 0 is in this "
+             "process.");
+  module.def("_close_all", &State::close_all, "reason"_a = py::none());
+}
+
+}  // namespace tutti::python

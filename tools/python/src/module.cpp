@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The module tutti._core: Tutti's C API for Python.
+#include "error.hpp"
+#include "operations.hpp"
+#include "schedules.hpp"
+
+namespace {
+
+namespace py = pybind11;
+
+// Memory that transports address directly.
+class Memory {
+ public:
+  explicit Memory(uint64_t bytes) : bytes_(bytes) {
+    tutti::python::check(tutti_mem_alloc(bytes, &address_),
+                         ("Memory: no " + std::to_string(bytes) + " bytes can be had").c_str());
+  }
+  Memory(const Memory&) = delete;
+  Memory& operator=(const Memory&) = delete;
+  ~Memory() { tutti_mem_free(address_); }
+  py::buffer_info view() const { return {static_cast<uint8_t*>(address_), static_cast<py::ssize_t>(bytes_)}; }
+  uint64_t bytes() const { return bytes_; }
+
+ private:
+  void* address_ = nullptr;
+  uint64_t bytes_;
+};
+
+}  // namespace
+
+PYBIND11_MODULE(_core, module) {
+  module.doc() = "Tutti's C API.";
+  tutti::python::add_errors(module);
+  tutti::python::add_operations(module);
+  tutti::python::add_communicator(module);
+  tutti::python::add_algorithms(module);
+  tutti::python::add_schedules(module);
+  py::class_<Memory>(
+      module, "Memory", py::buffer_protocol(),
+      "Zeroed bytes that transports address directly (shared memory between processes of a host), for buffers of\n"
+      "large collectives: numpy.frombuffer(tutti.Memory(bytes), dtype=...).")
+      .def(py::init<uint64_t>(), py::arg("bytes"))
+      .def_buffer(&Memory::view)
+      .def("__len__", &Memory::bytes);
+  module.attr("__version__") = tutti_version();
+}

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The calls of a communicator: its own block; those of its attribute `start` return a Request.
+#pragma once
+
+#include <pybind11/pybind11.h>
+
+#include <memory>
+#include <vector>
+
+#include "state.hpp"
+
+namespace tutti::python {
+
+// Adds tutti.Calls, whose methods are the calls that block, and what they need, to the module: Communicator is a Calls.
+void add_operations(pybind11::module_& module);
+// Adds tutti.Communicator and all else that is no call.
+void add_communicator(pybind11::module_& module);
+
+// The blocking calls. On device memory they return when the work is in the stream.
+struct Calls {
+  std::shared_ptr<State> state;
+  template <typename Call>
+  void run(Call&& call, std::vector<Data> data) const;
+};
+
+// The calls that return a request.
+struct Start {
+  std::shared_ptr<State> state;
+  template <typename Call>
+  std::unique_ptr<Request> run(Call&& call, std::vector<Data> data) const;
+};
+
+}  // namespace tutti::python

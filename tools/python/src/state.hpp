@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The handles of a communicator and of its requests, kept for as long as a Python object needs them. All functions are
+// called with the interpreter's lock held, and release it while they wait.
+#pragma once
+
+#include <pybind11/pybind11.h>
+#include <tutti/tutti.h>
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "data.hpp"
+#include "error.hpp"
+
+namespace tutti::python {
+
+class State {
+ public:
+  State(tutti_comm* comm, std::string name);
+  State(const State&) = delete;
+  State& operator=(const State&) = delete;
+  ~State();
+
+  // Raises InvalidUsage once it is closed. For calls that any thread may make; all others go by use().
+  tutti_comm* handle() const;
+  bool is_open() const { return comm_ != nullptr; }
+  const std::string& name() const { return name_; }
+
+  // Calls `call(handle)` and raises what it returns below 0. A communicator is used by one thread at a time: a second
+  // one raises InvalidUsage.
+  template <typename Call>
+  tutti_status use(Call&& call) {
+    tutti_comm* const comm = handle();
+    const User user(*this);
+    const tutti_status status = without_lock([&] { return call(comm); });
+    if (status < 0) raise(status, tutti_comm_error(comm));
+    return status;
+  }
+  // The same for a call on a request, which works after the end of the communicator too. Raises nothing of the call's.
+  template <typename Call>
+  tutti_status use_request(Call&& call) {
+    const User user(*this);
+    return without_lock(call);
+  }
+  // The same, but waits while another thread uses the communicator.
+  template <typename Call>
+  void use_at_last(Call&& call) {
+    await_others();
+    const User user(*this);
+    const pybind11::gil_scoped_release unlocked;
+    call();
+  }
+
+  // Ends it; collective. Does nothing in a forked child, and nothing the second time. Raises InvalidUsage while another
+  // thread uses it.
+  void close();
+  void abort(const std::string& reason) const;
+  // Closes all open communicators of this process. They are aborted before with the reason, if there is one, or where
+  // requests are pending.
+  static void close_all(const std::optional<std::string>& reason);
+
+  int pending = 0;  // requests
+
+ private:
+  class User {
+   public:
+    explicit User(State& state);
+    User(const User&) = delete;
+    User& operator=(const User&) = delete;
+    ~User() { state_.used_ = false; }
+
+   private:
+    State& state_;
+  };
+  // Until no other thread uses the communicator.
+  void await_others() const;
+  template <typename Call>
+  static tutti_status without_lock(Call&& call) {
+    const pybind11::gil_scoped_release unlocked;
+    return call();
+  }
+
+  tutti_comm* comm_;
+  const std::string name_;
+  const int process_;
+  bool used_ = false;  // the interpreter's lock guards it
+};
+
+// An operation under way, and the memory that it uses.
+class Request {
+ public:
+  Request(std::shared_ptr<State> state, tutti_request* request, std::vector<Data> data);
+  Request(const Request&) = delete;
+  Request& operator=(const Request&) = delete;
+  // Waits for its end.
+  ~Request();
+  // True once it is complete. Raises the operation's error, once.
+  bool test();
+  bool wait(std::optional<double> seconds);
+  // Waits in turns, so that signals reach their handlers. A handler that raises ends the communicator first, since the
+  // operation uses the memory.
+  void finish();
+
+ private:
+  bool ended(tutti_status status);
+
+  std::shared_ptr<State> state_;
+  tutti_request* request_;  // nullptr once it is complete
+  std::vector<Data> data_;
+};
+
+}  // namespace tutti::python

@@ -1,0 +1,273 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every call, blocking and started, between ranks that are threads, with arrays of several libraries."""
+
+import array
+import asyncio
+import ctypes
+import inspect
+import itertools
+import re
+import unittest
+
+import tutti
+
+try:
+    import numpy
+except ImportError:
+    numpy = None
+
+RANKS = (1, 2, 3, 4)
+
+
+def ints(values):
+    return array.array("i", values)
+
+
+class Interface:
+    """An object whose only interface is __array_interface__."""
+
+    def __init__(self, values, strides=None, typestr="<i4", read_only=False):
+        self.memory = (ctypes.c_int32 * len(values))(*values)
+        self.__array_interface__ = {"version": 3, "shape": (len(values),), "typestr": typestr, "strides": strides,
+                                    "data": (ctypes.addressof(self.memory), read_only)}
+
+    def __iter__(self):
+        return iter(self.memory)
+
+
+class DlpackOnly:
+    """An array of numpy that shows DLPack and nothing else."""
+
+    def __init__(self, values):
+        self.values = values
+        self.__dlpack__ = values.__dlpack__
+        self.__dlpack_device__ = values.__dlpack_device__
+
+
+def both_faces(comm):
+    """The blocking calls, and the started ones, each waited for."""
+
+    class Waited:
+        def __getattr__(self, name):
+            return lambda *a, **k: getattr(comm.start, name)(*a, **k).wait()
+
+    return comm, Waited()
+
+
+class Calls(unittest.TestCase):
+    def on_all(self, function, **settings):
+        for n in RANKS:
+            with self.subTest(ranks=n):
+                tutti.run_threads(n, function, timeout=60, **settings)
+
+    def test_broadcast(self):
+        def rank(comm):
+            for calls, root in itertools.product(both_faces(comm), range(comm.nranks)):
+                data = ints([comm.rank * 10 + i for i in range(5)])
+                calls.broadcast(data, root)
+                self.assertEqual(list(data), [root * 10 + i for i in range(5)])
+
+        self.on_all(rank)
+
+    def test_reductions(self):
+        results = {"sum": sum, "min": min, "max": max, "avg": lambda v: sum(v) // len(v)}
+
+        def rank(comm):
+            n = comm.nranks
+            for calls, (op, fold) in itertools.product(both_faces(comm), results.items()):
+                of = lambda r: [(r + 1) * (i + 1) for i in range(2 * n)]
+                expected = [fold(values) for values in zip(*(of(r) for r in range(n)))]
+                out = ints([0] * 2 * n)
+                calls.all_reduce(ints(of(comm.rank)), out, op)
+                self.assertEqual(list(out), expected)
+                data = ints(of(comm.rank))
+                calls.all_reduce(data, op=op)
+                self.assertEqual(list(data), expected)
+                root = n - 1
+                data = ints(of(comm.rank))
+                calls.reduce(data, root=root, op=op)
+                self.assertEqual(list(data), expected if comm.rank == root else of(comm.rank))
+                part = ints([0, 0])
+                calls.reduce_scatter(ints(of(comm.rank)), part, op)
+                self.assertEqual(list(part), expected[2 * comm.rank:2 * comm.rank + 2])
+
+        self.on_all(rank)
+
+    def test_gathers_and_scatter(self):
+        def rank(comm):
+            n, me = comm.nranks, comm.rank
+            whole = [10 * r + i for r in range(n) for i in range(3)]
+            for calls, root in itertools.product(both_faces(comm), range(n)):
+                mine = ints(whole[3 * me:3 * me + 3])
+                out = ints([0] * 3 * n)
+                calls.all_gather(mine, out)
+                self.assertEqual(list(out), whole)
+                out = ints([0] * 3 * n) if me == root else None
+                calls.gather(mine, out, root)
+                if out is not None:
+                    self.assertEqual(list(out), whole)
+                part = ints([0] * 3)
+                calls.scatter(ints(whole) if me == root else None, part, root)
+                self.assertEqual(list(part), whole[3 * me:3 * me + 3])
+
+        self.on_all(rank)
+
+    def test_all_to_all(self):
+        def rank(comm):
+            n, me = comm.nranks, comm.rank
+            for calls in both_faces(comm):
+                data = ints([100 * me + r for r in range(n)])
+                out = ints([0] * n)
+                calls.all_to_all(data, out)
+                self.assertEqual(list(out), [100 * r + me for r in range(n)])
+                calls.all_to_all(data)
+                self.assertEqual(list(data), list(out))
+
+        self.on_all(rank)
+
+    def test_messages(self):
+        def rank(comm):
+            n, me = comm.nranks, comm.rank
+            right, left = (me + 1) % n, (me - 1) % n
+            for calls in both_faces(comm):
+                got = ints([0])
+                calls.exchange([tutti.Send(ints([me]), right, 7), tutti.Receive(got, left, 7)])
+                self.assertEqual(list(got), [left])
+                if n == 1:
+                    continue
+                if me == 0:
+                    calls.send(b"hello", 1, tag=3)
+                elif me == 1:
+                    text = bytearray(5)
+                    calls.receive(text, 0, tag=3)
+                    self.assertEqual(text, b"hello")
+                calls.barrier()
+
+        self.on_all(rank)
+
+    def test_await(self):
+        async def several(comm):
+            first, second = ints([comm.rank]), ints([1])
+            await asyncio.gather(wait(comm.start.all_reduce(first)), wait(comm.start.all_reduce(second)))
+            return first[0], second[0]
+
+        async def wait(request):
+            await request
+
+        def rank(comm):
+            n = comm.nranks
+            self.assertEqual(asyncio.run(several(comm)), (n * (n - 1) // 2, n))
+
+        self.on_all(rank)
+
+    def test_a_request_keeps_its_array(self):
+        def rank(comm):
+            data = bytearray(8)
+            request = comm.start.all_reduce(data)
+            if comm.nranks > 1 and not request.test():
+                with self.assertRaises(BufferError):
+                    data.append(1)
+            self.assertTrue(request.wait(60))
+            self.assertTrue(request.test())
+            data.append(1)
+
+        self.on_all(rank)
+
+    def test_array_interface(self):
+        def rank(comm):
+            data = Interface([1, 2, 3])
+            comm.all_reduce(data, op="max")
+            self.assertEqual(list(data), [1, 2, 3])
+            with self.assertRaisesRegex(ValueError, "not contiguous"):
+                comm.all_reduce(Interface([1, 2], strides=(8,)))
+            with self.assertRaisesRegex(ValueError, 'elements of type ">i4"'):
+                comm.all_reduce(Interface([1, 2], typestr=">i4"))
+            with self.assertRaisesRegex(ValueError, "read-only"):
+                comm.all_reduce(Interface([1, 2], read_only=True))
+
+        self.on_all(rank)
+
+    @unittest.skipIf(numpy is None, "numpy is not installed (python3-numpy)")
+    def test_numpy(self):
+        types = "int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64".split()
+
+        def rank(comm):
+            for dtype in types:
+                data = numpy.full((3, 4), comm.rank + 1, dtype)
+                comm.all_reduce(data, op="sum")
+                self.assertTrue((data == comm.nranks * (comm.nranks + 1) // 2).all(), dtype)
+            matrix = numpy.zeros((4, 4), "f4")
+            with self.assertRaisesRegex(ValueError, "not contiguous"):
+                comm.all_reduce(matrix.T[1:])
+            with self.assertRaisesRegex(ValueError, "float32 and out is float64"):
+                comm.all_reduce(matrix, numpy.zeros((4, 4)))
+            for wrong in (numpy.zeros(3, bool), numpy.zeros(3, complex), numpy.zeros(3, ">f4"), numpy.array(["a"])):
+                with self.assertRaisesRegex(ValueError, "has elements of type"):
+                    comm.all_reduce(wrong)
+            shared = numpy.frombuffer(tutti.Memory(4096), "f8")
+            shared[:] = comm.rank
+            comm.all_reduce(shared, op="max")
+            self.assertTrue((shared == comm.nranks - 1).all())
+            over_dlpack = numpy.full(5, comm.rank, "f4")
+            comm.all_reduce(DlpackOnly(over_dlpack), op="max")
+            self.assertTrue((over_dlpack == comm.nranks - 1).all())
+
+        self.on_all(rank)
+
+    def test_facts(self):
+        def rank(comm):
+            data = ints(range(1000))
+            comm.all_reduce(data)
+            served = [s for s in comm.services() if s["collective"] == "all_reduce"]
+            self.assertEqual([(s["calls"], s["bytes"]) for s in served], [(1, 4000)])
+            self.assertIn("all_reduce", comm.explain("all_reduce", 1000))
+            self.assertIn("rank", comm.topology())
+            self.assertIsInstance(comm.traffic(), list)
+            self.assertEqual((comm.failure, comm.lost, comm.device, comm.closed), (None, [], "none", False))
+            self.assertRegex(repr(comm), rf'"world", rank {comm.rank} of {comm.nranks}')
+
+        self.on_all(rank, device="none")
+
+    def test_shrink_and_grow(self):
+        def rank(comm):
+            again = comm.shrink()
+            total = ints([1])
+            again.all_reduce(total)
+            self.assertEqual(total[0], comm.nranks)
+            again.close()
+            self.assertTrue(again.closed)
+
+        self.on_all(rank)
+
+    def test_nothing_to_move(self):
+        def rank(comm):
+            comm.all_reduce(bytearray())
+            comm.broadcast(ints([]))
+
+        self.on_all(rank)
+
+
+class Stubs(unittest.TestCase):
+    """The stubs name what there is."""
+
+    def test_the_stubs_are_complete(self):
+        import tutti._core
+
+        with open(tutti._core.__file__.rsplit("/", 1)[0] + "/_core.pyi") as file:
+            stub = file.read()
+        for name, thing in vars(tutti._core).items():
+            if name.startswith("__") or inspect.ismodule(thing):
+                continue
+            self.assertRegex(stub, rf"(?m)^(class|def) {name}\b", name)
+            if not inspect.isclass(thing) or issubclass(thing, BaseException):
+                continue
+            body = re.search(rf"(?ms)^class {name}\b.*?(?=^[^\s]|\Z)", stub).group()
+            for member in vars(thing):
+                if not member.startswith("_"):
+                    self.assertRegex(body, rf"(?m)(def {member}\b|^    {member}:)", f"{name}.{member}")
+        for name in re.findall(r"(?m)^(?:class|def) (\w+)", stub):
+            self.assertTrue(hasattr(tutti._core, name) or name in ("Service", "Traffic", "_Algorithm"), name)
+
+
+if __name__ == "__main__":
+    unittest.main()

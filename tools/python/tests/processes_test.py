@@ -1,0 +1,176 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Scripts as a user starts them: python3 -m tutti.run, with ends of every kind."""
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import textwrap
+import time
+import unittest
+
+try:
+    import numpy
+except ImportError:
+    numpy = None
+
+EXAMPLES = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "examples")
+
+
+class Scripts(unittest.TestCase):
+    def start(self, script, *options, ranks=2):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        path = os.path.join(folder.name, "script.py")
+        with open(path, "w") as file:
+            file.write("import array, os, signal, sys, threading, time, tutti\n" + textwrap.dedent(script))
+        return subprocess.Popen([sys.executable, "-B", "-m", "tutti.run", "-n", str(ranks), *options, path], text=True,
+                                stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+    def run_script(self, script, *options, ranks=2):
+        process = self.start(script, *options, ranks=ranks)
+        out, err = process.communicate(timeout=120)
+        return process.returncode, out, err
+
+    def run_alone(self, script):
+        """Exit codes and outputs of three ranks without tuttirun, which would end the others when one fails."""
+        script = ("import os, signal, sys, tutti\ncomm = tutti.Communicator('file:' + sys.argv[1], int(sys.argv[2]), 3)\n" +
+                  textwrap.dedent(script))
+        with tempfile.TemporaryDirectory() as folder:
+            ranks = [subprocess.Popen([sys.executable, "-B", "-c", script, folder, str(rank)], text=True,
+                                      stdout=subprocess.PIPE, stderr=subprocess.PIPE) for rank in range(3)]
+            outs = [process.communicate(timeout=120) for process in ranks]
+        return [process.returncode for process in ranks], [out for out, _ in outs], [err for _, err in outs]
+
+    def test_ranks_meet(self):
+        code, out, err = self.run_script("""
+            comm = tutti.Communicator()
+            total = array.array("i", [comm.rank])
+            comm.all_reduce(total)
+            print("total", total[0], "of", comm.nranks)
+            """, "--no-label", ranks=4)
+        self.assertEqual((code, out), (0, "total 6 of 4\n" * 4), err)
+
+    def test_an_exception_ends_the_others(self):
+        codes, outs, errs = self.run_alone("""
+            if comm.rank == 1:
+                raise ValueError("bad page 7")
+            try:
+                comm.barrier()
+            except tutti.Error as error:
+                print(error)
+            """)
+        self.assertEqual(codes, [0, 1, 0], errs)
+        for rank in (0, 2):
+            self.assertRegex(outs[rank], "rank 1.*the rank ended by ValueError: bad page 7")
+        self.assertIn("ValueError: bad page 7", errs[1])
+
+    def test_a_killed_rank(self):
+        codes, outs, errs = self.run_alone("""
+            try:
+                if comm.rank == 1:
+                    comm.receive(bytearray(1), 0)
+                    os.kill(os.getpid(), signal.SIGKILL)
+                if comm.rank == 0:
+                    comm.send(b"x", 1)
+                comm.barrier()
+            except tutti.PeerFailed as error:
+                print(comm.lost, error)
+            with comm.shrink() as fewer:
+                data = bytearray([1])
+                fewer.all_reduce(data)
+                print("left:", data[0])
+            """)
+        self.assertEqual(codes, [0, -signal.SIGKILL, 0], errs)
+        for rank in (0, 2):
+            self.assertRegex(outs[rank], r"\[1\] .*rank 1")
+            self.assertIn("left: 2", outs[rank])
+
+    def test_an_interpreter_that_ends_with_requests_in_flight(self):
+        begin = time.monotonic()
+        code, out, err = self.run_script("""
+            comm = tutti.Communicator()
+            data = bytearray(100)
+            if comm.rank == 0:
+                request = comm.start.receive(data, 1)
+            else:
+                try:
+                    comm.receive(data, 0)
+                except tutti.Error as error:
+                    print(error, flush=True)
+            """)
+        self.assertRegex(out, "the interpreter ended with 1 requests in flight", err)
+        self.assertLess(time.monotonic() - begin, 60)
+
+    def test_an_interrupt_ends_a_call(self):
+        process = self.start("""
+            comm = tutti.Communicator()
+            if comm.rank == 0:
+                threading.Timer(0.5, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+            try:
+                comm.receive(bytearray(1), 1 - comm.rank)
+            except KeyboardInterrupt:
+                print("interrupted", flush=True)
+            except tutti.Error as error:
+                print(error, flush=True)
+            """)
+        out, err = process.communicate(timeout=120)
+        self.assertRegex(out, r"(?m)^\[0\] interrupted", err)
+        self.assertRegex(out, r"(?m)^\[1\].*a signal interrupted a call", err)
+
+    def test_a_forked_child(self):
+        code, out, err = self.run_script("""
+            comm = tutti.Communicator()
+            child = os.fork()
+            if child == 0:
+                try:
+                    comm.barrier()
+                except tutti.InvalidUsage as error:
+                    print("child:", error, flush=True)
+                del comm
+                sys.exit(0)
+            os.waitpid(child, 0)
+            comm.barrier()
+            print("parent goes on", flush=True)
+            """)
+        self.assertEqual(code, 0, err)
+        self.assertEqual(out.count("parent goes on"), 2)
+        self.assertEqual(out.count("child:"), 2)
+
+    def run_example(self, name, *arguments):
+        return subprocess.run([sys.executable, "-B", "-m", "tutti.run", "-n", "3", "--no-label", os.path.join(EXAMPLES, name), *arguments],
+                              capture_output=True, text=True, timeout=120)
+
+    @unittest.skipIf(numpy is None, "numpy is not installed (python3-numpy)")
+    def test_the_digits(self):
+        done = self.run_example("digits.py", "--epochs", "6")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("weights: the same bits on all ranks", done.stdout)
+        accuracy = float(done.stdout.split("held-out ")[-1].split()[0])
+        self.assertGreater(accuracy, 93, done.stdout)
+
+    @unittest.skipIf(numpy is None, "numpy is not installed (python3-numpy)")
+    def test_the_mean_of_a_file(self):
+        with tempfile.NamedTemporaryFile() as file:
+            numpy.arange(3_000_001, dtype="f4").tofile(file)
+            file.flush()
+            done = self.run_example("mean_of_file.py", file.name)
+        self.assertEqual(done.stdout, "3000001 numbers: mean 1.5e+06, standard deviation 866026\n", done.stderr)
+
+    def test_the_starter(self):
+        def run(*arguments):
+            return subprocess.run([sys.executable, "-B", "-m", "tutti.run", *arguments], capture_output=True, text=True, timeout=60)
+
+        self.assertIn("usage: python3 -m tutti.run", run("--help").stdout)
+        nothing = run()
+        self.assertEqual(nothing.returncode, 2)
+        self.assertIn("expected a script (SCRIPT.py) or -m MODULE, got nothing", nothing.stderr)
+        self.assertEqual(run("-n", "2", "-m").returncode, 2)
+        module = run("-n", "2", "--no-label", "-m", "platform")
+        self.assertEqual((module.returncode, len(module.stdout.splitlines())), (0, 2), module.stderr)
+        self.assertNotEqual(run("-n", "none", "script.py").returncode, 0)
+
+
+if __name__ == "__main__":
+    unittest.main()

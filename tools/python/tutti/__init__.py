@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tutti: collective communication between threads, processes and hosts.
+
+    import numpy, tutti
+    comm = tutti.Communicator()                    # started by python3 -m tutti.run -n 4 this.py
+    gradient = numpy.full(1000, comm.rank, "f4")
+    comm.all_reduce(gradient, op="avg")            # in place
+
+Arrays are what has the buffer protocol (numpy.ndarray, bytearray, array.array), DLPack (torch.Tensor) or
+__array_interface__. They are used where they lie: nothing is copied, so they must be contiguous. Elements are 8 to
+64-bit integers, float16, bfloat16, float32 or float64.
+"""
+
+import asyncio
+import atexit
+import sys
+
+from tutti._core import (IN, OUT, SCRATCH, Aborted, Calls, Communicator, Error, Internal, InvalidArgument, InvalidUsage,
+                         Lane, Memory, Message, Mismatch, NoResources, NotFound, NotSupported, PeerFailed, Plan, Proof,
+                         Query, Receive, Request, Schedule, Send, Span, Start, Step, SystemFailure, Timeout, __version__,
+                         _close_all, algorithms, register, unique_id)
+from tutti.threads import run_threads
+
+__all__ = ["IN", "OUT", "SCRATCH", "Aborted", "Calls", "Communicator", "Error", "Internal", "InvalidArgument", "InvalidUsage",
+           "Lane", "Memory", "Message", "Mismatch", "NoResources", "NotFound", "NotSupported", "PeerFailed", "Plan", "Proof",
+           "Query", "Receive", "Request", "Schedule", "Send", "Span", "Start", "Step", "SystemFailure", "Timeout",
+           "algorithms", "register", "run_threads", "unique_id", "__version__"]
+
+
+async def _wait(request):
+    """Advances a request between the other tasks of the event loop: at once for a while, then at intervals."""
+    turns = 0
+    while not request.test():
+        await asyncio.sleep(0 if turns < 1000 else 0.0005)
+        turns += 1
+
+
+Request.__await__ = lambda request: _wait(request).__await__()
+
+
+def _close_at_exit():
+    """Closes what the program left open. The other ranks must not wait for a rank that an exception has ended."""
+    error = getattr(sys, "last_value", None)
+    _close_all(None if error is None else f"the rank ended by {type(error).__name__}: {error}")
+
+
+atexit.register(_close_at_exit)

@@ -35,7 +35,7 @@ constexpr std::chrono::seconds kLinger(1);
 constexpr size_t kMaxRoutes = 1 << 16;
 
 // The first attempt at each of several addresses takes at most this long.
-constexpr std::chrono::milliseconds kFirstAttempt(500);
+constexpr std::chrono::milliseconds kFirstAttemptAtPeer(500);
 
 // The kernel and process-id space of this process. Ranks with equal ones see each other's processes.
 std::string process_space() {
@@ -195,7 +195,7 @@ void ControlMesh::connect_to_rank(Meeting& meeting, uint32_t peer, const Deadlin
     if (deadline.passed()) not_linked(peer, deadline, "last attempt: " + problem);
   };
   FrameStream stream = introduce(
-                           {rank_, nranks_, peer, tls_}, [&] { return place; }, kFirstAttempt, deadline, check)
+                           {rank_, nranks_, peer, tls_}, [&] { return place; }, kFirstAttemptAtPeer, deadline, check)
                            .stream;
   lock.lock();
   ranks_[peer].who = address.who;

@@ -11,7 +11,7 @@ constexpr uint64_t kMaxFromHub = 64 << 10;  // two contacts, or a text
 // After the deadline rank 0 has this long to say which ranks are missing.
 constexpr std::chrono::milliseconds kWhoLimit(1000);
 // The first attempt at each of several addresses takes at most this long.
-constexpr std::chrono::milliseconds kFirstAttempt(2000);
+constexpr std::chrono::milliseconds kFirstAttemptAtHub(2000);
 
 class TcpSpoke final : public TcpStar {
  public:
@@ -97,7 +97,7 @@ std::unique_ptr<Meeting> join_hub(const Rendezvous& rendezvous, const std::strin
                          "open?",
                          me, where, deadline.text(), problem);
   };
-  Introduced joined = introduce(caller, find, kFirstAttempt, deadline, check);
+  Introduced joined = introduce(caller, find, kFirstAttemptAtHub, deadline, check);
   try {
     return std::make_unique<TcpSpoke>(joined, rendezvous.log, deadline);
   } catch (const Failure& failure) {

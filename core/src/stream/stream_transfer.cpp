@@ -100,7 +100,7 @@ std::mutex& Handovers::filling(void* stream) {
 namespace {
 
 constexpr std::chrono::microseconds patience(200);
-constexpr std::chrono::seconds leaving_limit(5);
+constexpr std::chrono::seconds handover_limit(5);
 
 using Fragment = StreamExchange::Fragment;
 
@@ -138,7 +138,7 @@ class ExchangeIssue {
   // It has failed. A thread that waits for the end of the stream waits for the copies of what it sends, too.
   void give_up(const Failure& why) {
     writer_.drop(0);
-    exchange_.read_by = exchange_.handovers->leave(exchange_.rank, why, leaving_limit);
+    exchange_.read_by = exchange_.handovers->leave(exchange_.rank, why, handover_limit);
     for (Handover* handover : exchange_.sent) {
       if (!handover) continue;
       const Stage stage = exchange_.handovers->stage_of(*handover);

@@ -2,10 +2,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the documents show is true: code is compiled, commands are run, against the installed Tutti.
 
-docs/plugin-guide.md is played from top to bottom in one empty folder:
+docs/plugin-guide.md is played from top to bottom in one empty folder, as in one shell: a block begins where the one before it
+ended, with its folder and its variables.
 
   ```cpp FILE, ```c FILE, ```cmake FILE   becomes that file
-  ```sh                                   is run from the folder's top; failing is an error
+  ```sh                                   is run; failing is an error
   ```text                                 right after a ```sh block: each line is one of what that printed; "..." is any line, or the rest of one
   ```cpp, ```c without a file             is compiled alone; so are those of the other documents
 """
@@ -42,6 +43,8 @@ def play(document):
         settings.update(CMAKE_C_COMPILER_LAUNCHER=launcher, CMAKE_CXX_COMPILER_LAUNCHER=launcher)
         if os.path.isdir("/usr/lib/ccache"):
             settings["PATH"] = f"{installed.prefix() / 'bin'}:/usr/lib/ccache:{os.environ['PATH']}"
+    shell = home.parent / "shell"  # what the block before left behind
+    shell.write_text("")
     printed, number = None, 0
     for line, language, file, text in blocks(document):
         where = f"{document}:{line}"
@@ -56,7 +59,9 @@ def play(document):
         printed = None
         if language == "sh":
             print(f"{where}: run")
-            printed = [part.strip() for part in run("bash", "-euo", "pipefail", "-c", text, cwd=home, timeout=200, **settings).splitlines()]
+            typed = f'. {shell}\n{text}\n{{ export -p; printf "cd %q\\n" "$PWD"; }} >{shell}'
+            told = run("bash", "-euo", "pipefail", "-c", typed, cwd=home, timeout=200, **settings)
+            printed = [part.strip() for part in told.splitlines()]
             number += 1
         elif file:
             path = home / file

@@ -154,7 +154,9 @@ constexpr Clause table[] = {
      "`reach` must be exact. Ranks as far apart as it states must be able to connect (processes of one host, from "
      "`TUTTI_REACH_HOST` on). Ranks of different processes must be refused if it states `TUTTI_REACH_PROCESS`."},
     {"T-38",
-     "No counter may be limited to 31 or 32 bits: a link must carry more than 2^31 bytes of one buffer correctly."},
+     "No number may be cut to 8, 16, 31 or 32 bits: ranks and lanes beyond 256, 70,000 messages of a lane, control "
+     "messages of a link and registrations of a domain, and more than 2^31 bytes of one buffer must be carried "
+     "correctly."},
     {"T-39",
      "Any thread must be able to register and deregister regions at any time. An endpoint must be usable by one "
      "thread after another."},

@@ -2,6 +2,7 @@
 //
 // Random walks over the whole interface, beside an independent model (walk/).
 #include "contract_case.hpp"
+#include "usage.hpp"
 #include "walk/trial.hpp"
 
 namespace tutti::conformance::contract {
@@ -28,6 +29,20 @@ void long_in_one_thread(Bench& bench) { walks(bench, Walk::Way::one_thread, 80, 
 void long_in_threads(Bench& bench) { walks(bench, Walk::Way::threads, 40, 800); }
 void long_in_processes(Bench& bench) { walks(bench, Walk::Way::processes, 60, 600); }
 
+std::vector<const char*> with(std::vector<const char*> clauses, const char* one_more) {
+  clauses.push_back(one_more);
+  return clauses;
+}
+
+// The same walks again and again, of which some end badly: nothing of them stays.
+void leaves_nothing(Bench& bench) {
+  require_no_growth("T-2", "random walks", 3, 15, [&](uint32_t lives) {
+    for (uint32_t i = 0; i < lives; ++i)
+      for (uint32_t k = 0; k < 4; ++k)
+        walk_in_one_thread(bench, draw_walk(bench.seed * 1009 + k, Walk::Way::one_thread, 80));
+  });
+}
+
 }  // namespace
 
 std::vector<ContractCase> walk_cases() {
@@ -36,6 +51,7 @@ std::vector<ContractCase> walk_cases() {
                                          "V-1",  "V-4",  "V-5",  "V-8",  "V-9",  "W-1",  "W-2",  "W-4"};
   return {
       {"walk", "random walks over the whole interface, in one thread", clauses, 500, in_one_thread},
+      {"walk-leaves-nothing", "the same random walks again and again", with(clauses, "T-2"), 505, leaves_nothing},
       {"walk-threads", "random walks in which each rank is a thread", clauses, 510, in_threads},
       {"walk-processes", "random walks in which each rank is a process, and some are killed", clauses, 520,
        in_processes},

@@ -84,9 +84,9 @@ void walk_in_threads(Bench& bench, const Walk& walk, World& world) {
   } catch (const Broken& b) {
     write_outcome(descriptor, "fail", b.clause().c_str(), b.what());
   } catch (const NotOffered& n) {
-    write_outcome(descriptor, "not supported", "", n.reason.c_str());
+    write_outcome(descriptor, "not_supported", "", n.reason.c_str());
   } catch (const CannotRun& c) {
-    write_outcome(descriptor, "not run", "", c.reason.c_str());
+    write_outcome(descriptor, "not_run", "", c.reason.c_str());
   } catch (const std::exception& e) {
     write_outcome(descriptor, "fail", "", e.what());
   }
@@ -201,8 +201,8 @@ void shrink_walk(const Bench& bench, Walk& walk, Finding& finding, double second
 }
 
 void throw_finding(const Finding& finding) {
-  if (finding.verdict == "not supported") throw NotOffered{finding.text};
-  if (finding.verdict == "not run") throw CannotRun{finding.text};
+  if (finding.verdict == "not_supported") throw NotOffered{finding.text};
+  if (finding.verdict == "not_run") throw CannotRun{finding.text};
   if (finding.verdict == "fail" && !finding.clause.empty()) throw Broken(finding.clause, finding.text);
   throw std::runtime_error(finding.text);
 }

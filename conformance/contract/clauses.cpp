@@ -83,7 +83,7 @@ constexpr Clause table[] = {
      "completion."},
     {"T-12",
      "A completion must carry all 64 bits of its transfer's cookie. A RECV that completes with `TUTTI_OK` must "
-     "report the message's size."},
+     "report the message's size. The reserved fields of every record must be zero."},
     {"T-13", "The k-th SEND of a lane must be matched with the k-th RECV of that lane at the other end."},
     {"T-14", "Completions of one (link, lane, kind) must be reported in the order of posting."},
     {"T-15", "A RECV must deliver every byte of the SEND's memory unchanged, for every size and alignment."},

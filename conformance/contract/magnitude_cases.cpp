@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <ranges>
 
 #include "contract_case.hpp"
 
@@ -153,13 +154,50 @@ void many_lanes(Bench& bench) {
   for (const uint32_t lane : {0u, 1u, 43u, 255u, 256u, 257u, 299u})
     for (uint32_t k = 0; k < 2; ++k)
       messages.push_back(std::make_unique<Message>(stage, Label{k, 1 - k, lane, k}, 40 + lane));
-  for (auto& m : messages)
+  for (auto& m : std::views::reverse(messages))  // lanes that are taken for one do not meet in order
     stage.until([&] { return m->post_receive(); }, "T-20",
                 "a RECV is refused though none other is pending on its lane");
   for (auto& m : messages) stage.until([&] { return m->post_send(); }, "T-21", "a SEND is refused");
   stage.until(
       [&] { return std::all_of(messages.begin(), messages.end(), [](auto& m) { return m->sent() && m->received(); }); },
       "T-38", fmt::format("with {} lanes not all messages arrive on lanes 0, 1, 43, 255, 256, 257 and 299", lanes));
+}
+
+// Views on lanes of which the numbers are equal in 8 bits, all held at once, twice.
+void many_lanes_by_view(Bench& bench) {
+  const tutti_view* view = bench.view();
+  Stage stage(bench, {.lanes = 300});
+  constexpr uint32_t lanes[] = {0, 1, 43, 256, 257, 299};
+  for (uint32_t k = 0; k < 2; ++k) {
+    for (const uint32_t lane : lanes) {
+      const uint64_t word = word_of(bench.seed, lane * 2 + k);
+      void* room = nullptr;
+      stage.until(
+          [&] {
+            return (room = plain_call("try_reserve", false,
+                                      [&] { return view->try_reserve(stage[0].links[1], lane, 8); })) != nullptr;
+          },
+          "V-6", fmt::format("try_reserve on lane {} of 300 goes on giving NULL", lane));
+      std::memcpy(room, &word, 8);
+    }
+    for (const uint32_t lane : lanes) plain_call("commit", false, [&] { view->commit(stage[0].links[1], lane, 8); });
+    for (const uint32_t lane : std::views::reverse(lanes)) {
+      const void* shown = nullptr;
+      uint64_t bytes = 0, word = 0;
+      stage.until(
+          [&] {
+            return (shown = plain_call("try_receive", false,
+                                       [&] { return view->try_receive(stage[1].links[0], lane, &bytes); })) != nullptr;
+          },
+          "T-38",
+          fmt::format("message {} on lane {} of 300 was committed, and try_receive goes on giving NULL", k, lane));
+      std::memcpy(&word, shown, std::min<uint64_t>(bytes, 8));
+      require(bytes == 8 && word == word_of(bench.seed, lane * 2 + k), "T-38",
+              "try_receive on lane {} of 300 shows {} bytes, {:#018x}, for message {}, expected {:#018x}", lane, bytes,
+              word, k, word_of(bench.seed, lane * 2 + k));
+    }
+    for (const uint32_t lane : lanes) plain_call("release", false, [&] { view->release(stage[1].links[0], lane); });
+  }
 }
 
 // Some ranks of a large communicator, with numbers that are equal in 8 or 16 bits.
@@ -248,8 +286,10 @@ void four_gigabytes(Bench& bench) {
 
 std::vector<ContractCase> magnitude_cases() {
   const std::vector<const char*> clauses{"T-38", "T-13", "T-15", "T-17", "T-20", "T-21", "T-28"};
+  const std::vector<const char*> with_views{"T-38", "V-6"};
   return {
       {"many-lanes", "300 lanes, and those that are equal in 8 bits at once", clauses, 30, many_lanes},
+      {"many-lanes-by-view", "the same by views", with_views, 30, many_lanes_by_view},
       {"many-ranks", "ranks 0, 1, 255, 256 and 257 of 300", clauses, 31, many_ranks},
       {"many-registrations", "70,000 registrations beside 300 that stay", clauses, 160, many_registrations},
       {"many-control-messages", "70,000 control messages on one link", clauses, 300, many_control_messages},

@@ -249,6 +249,9 @@ uint32_t Rank::progress(uint32_t capacity) {
   require(n <= capacity, "T-27", "progress with room for {} records says that it wrote {}", capacity, n);
   for (uint32_t i = 0; i < n; ++i) {
     const tutti_completion& r = records[i];
+    require(r.reserved0 == 0 && r.reserved1 == 0, "T-12",
+            "a record (kind {}) has {:#x} and {:#x} in its reserved fields, expected 0", r.kind, r.reserved0,
+            r.reserved1);
     if (r.kind == TUTTI_COMPLETION_TRANSFER) {
       settle(r);
       continue;

@@ -68,7 +68,7 @@ class Mutation:
 
     def key(self):
         """The same after edits elsewhere in the file."""
-        return [self.file, self.function, self.operator, shown(self.before), shown(self.after)]
+        return [self.file, self.function, self.operator, shown(self.before), shown(self.after), self.where]
 
 
 # What no test is meant to tell apart: the words of logs and errors, and room that a container asks for in advance. Nothing

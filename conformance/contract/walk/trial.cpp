@@ -39,12 +39,14 @@ void play(Walker& walker, const Walk& walk, size_t at) {
   }
 }
 
-// One rank's steps, in a thread or process of its own. `stop`: another rank has failed.
-void walk_alone(Bench& bench, const Walk& walk, World& world, uint32_t rank, const std::atomic<bool>& stop) {
-  Walker walker(bench, walk, world, rank);
+// One rank's steps, in a thread or process of its own. `stop`: another rank has failed. After an exception `walker` is
+// still there: its endpoints stay open until the first failure was noted, because peers would see them close.
+void walk_alone(std::unique_ptr<Walker>& walker, Bench& bench, const Walk& walk, World& world, uint32_t rank,
+                const std::atomic<bool>& stop) {
+  walker = std::make_unique<Walker>(bench, walk, world, rank);
   for (size_t i = 0; i < walk.steps.size() && !stop; ++i)
-    if (walk.steps[i].rank == rank) play(walker, walk, i);
-  while (!stop && !walker.advance()) continue;
+    if (walk.steps[i].rank == rank) play(*walker, walk, i);
+  while (!stop && !walker->advance()) continue;
 }
 
 void walk_in_threads(Bench& bench, const Walk& walk, World& world) {
@@ -52,11 +54,12 @@ void walk_in_threads(Bench& bench, const Walk& walk, World& world) {
   std::atomic<bool> stop{false};
   std::mutex mutex;
   std::exception_ptr trouble;
+  std::vector<std::unique_ptr<Walker>> walkers(walk.ranks);
   std::vector<std::thread> threads;
   for (uint32_t rank = 0; rank < walk.ranks; ++rank)
     threads.emplace_back([&, rank] {
       try {
-        walk_alone(bench, walk, world, rank, stop);
+        walk_alone(walkers[rank], bench, walk, world, rank, stop);
       } catch (...) {
         const std::lock_guard lock(mutex);
         if (!trouble) trouble = std::current_exception();
@@ -73,12 +76,13 @@ void walk_in_threads(Bench& bench, const Walk& walk, World& world) {
   watch_for_signals(descriptor);
   bench.outcome_descriptor = descriptor;
   bench.patience = patience;
+  std::unique_ptr<Walker> walker;
   try {
     if (walk.way == Walk::Way::processes && bench.caps().reach == TUTTI_REACH_PROCESS)
       throw NotOffered{"its reach is one process"};
     if (walk.way == Walk::Way::one_thread) walk_in_one_thread(bench, walk);
     if (walk.way == Walk::Way::threads) walk_in_threads(bench, walk, world);
-    if (walk.way == Walk::Way::processes) walk_alone(bench, walk, world, rank, false);
+    if (walk.way == Walk::Way::processes) walk_alone(walker, bench, walk, world, rank, false);
     check_host();
     write_outcome(descriptor, "pass", "", "");
   } catch (const Broken& b) {

@@ -28,11 +28,13 @@ WalkEndpoint::WalkEndpoint(Bench& bench, const Walk& walk, World& world, uint32_
                            tutti_domain* domain)
     : bench_(bench),
       walk_(walk),
+      world_(world),
       shared_(world.communicators[communicator]),
       me_(rank),
       communicator_(communicator),
       mail_(shared_),
-      peers_(walk.ranks) {
+      peers_(walk.ranks),
+      stillness_(world, walk.ranks) {
   RankOptions options;
   options.rank = rank;
   options.nranks = walk.ranks;
@@ -365,19 +367,22 @@ void WalkEndpoint::read_events() {
 
 uint32_t WalkEndpoint::turn(uint32_t capacity) {
   if (is_closed()) return 0;
+  bool overslept = false;
   if (asleep_) {
+    overslept = stillness_.lasts(bench_.patience / 2);
     pollfd one{fd_, POLLIN, 0};
     const bool mail = mail_.has_any(me_);
     const bool readable = poll(&one, 1, mail || walk_.way == Walk::Way::one_thread ? 0 : 1) > 0;
-    overslept_ = !readable && !mail && Clock::now() - asleep_since_ > std::chrono::seconds(2);
-    if (!readable && !mail && !overslept_) return 0;
+    overslept &= !readable && !mail;
+    world_.turns[me_] += walk_.way == Walk::Way::one_thread ? 0 : 100;
+    if (!readable && !mail && !overslept) return 0;
     rouse();
   }
   const uint32_t n = rank_->progress(capacity);
-  require(!std::exchange(overslept_, false) || n == 0, "W-2",
-          "rank {} of communicator {} slept for 2 s: arm had returned TUTTI_OK, and the descriptor did not become "
-          "readable. Then progress told {} records",
-          me_, communicator_, n);
+  require(!overslept || n == 0 || stillness_.had_news(), "W-2",
+          "rank {} of communicator {} sleeps: arm returned TUTTI_OK, nothing happened for {:.1f} s, and the descriptor "
+          "did not become readable. Then progress told {} records that had been there",
+          me_, communicator_, bench_.patience / 2, n);
   read_events();
   reclaim();
   return n;
@@ -388,7 +393,7 @@ void WalkEndpoint::fall_asleep() {
   const tutti_status status = call("arm", false, [&] { return wait_->arm(rank_->endpoint); });
   require(status == TUTTI_OK || status == TUTTI_AGAIN, "W-4", "arm returned {}", status_text(status));
   asleep_ = status == TUTTI_OK;
-  asleep_since_ = Clock::now();
+  stillness_.begin();
 }
 
 void WalkEndpoint::rouse() {

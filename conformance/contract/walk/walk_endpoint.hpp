@@ -8,7 +8,6 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include <chrono>
 #include <deque>
 #include <memory>
 #include <set>
@@ -74,6 +73,7 @@ class WalkEndpoint {
         : label(l), plan(p), sending(s), memory(bytes, slack) {}
   };
   struct Lent {  // memory that was sent by reference
+    uint32_t k = 0;
     uint64_t ticket = 0;
     tutti_region* region = nullptr;
     uint8_t* data = nullptr;
@@ -98,7 +98,6 @@ class WalkEndpoint {
     uint32_t controls = 0;  // received
     bool told = false;
   };
-  using Clock = std::chrono::steady_clock;
 
   // Posting.
   bool is_linked(uint32_t peer);
@@ -146,6 +145,7 @@ class WalkEndpoint {
 
   Bench& bench_;
   const Walk& walk_;
+  World& world_;
   World::Communicator& shared_;
   const uint32_t me_, communicator_;
   WalkMail mail_;
@@ -158,8 +158,8 @@ class WalkEndpoint {
   bool registers_ = false;
   const tutti_wait_fd* wait_ = nullptr;
   int32_t fd_ = -1;
-  bool asleep_ = false, overslept_ = false;
-  Clock::time_point asleep_since_;
+  bool asleep_ = false;
+  Stillness stillness_;  // since it fell asleep
 };
 
 }  // namespace tutti::conformance::contract

@@ -120,7 +120,7 @@ void WalkEndpoint::send_region(uint32_t peer, uint32_t lane, uint32_t dice) {
   }
   out.next = label.k + 1;
   out_stream(peer, lane).sent = out.next;
-  complete_send(peer, lane, label.k);
+  lent.k = label.k;
   out.lent.push_back(lent);
 }
 
@@ -144,8 +144,10 @@ void WalkEndpoint::reclaim() {
       require(released >= out.released, "V-8", "released() of lane {} to rank {} went back from {} to {}", lane, peer,
               out.released, released);
       out.released = released;
-      for (; !out.lent.empty() && released > out.lent.front().ticket; out.lent.pop_front())
+      for (; !out.lent.empty() && released > out.lent.front().ticket; out.lent.pop_front()) {
+        if (released != UINT64_MAX) complete_send(peer, lane, out.lent.front().k);
         give_back(out.lent.front(), released != UINT64_MAX);
+      }
     }
 }
 

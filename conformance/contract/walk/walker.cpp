@@ -13,7 +13,8 @@ Walker::Walker(Bench& bench, const Walk& walk, World& world, uint32_t rank)
       world_(world),
       rank_(rank),
       random_(walk.seed * 7 + rank),
-      endpoints_(walk.communicators) {
+      endpoints_(walk.communicators),
+      stillness_(world, walk.ranks) {
   const tutti_transport* t = bench.transport();
   bench.caps();
   if (!walk.one_domain) return;
@@ -39,6 +40,7 @@ WalkEndpoint& Walker::endpoint(uint32_t communicator) {
 }
 
 void Walker::play(const Step& step) {
+  ++world_.news;
   switch (step.act) {
     case Act::progress:
       for (uint32_t i = 0; i < step.amount; ++i)
@@ -71,45 +73,45 @@ bool Walker::work() {
   }
   if (stage_ == closing) {
     if (idle_ < random_() % 64) return false;  // not all at once
+    ++world_.news;
     for (auto& one : endpoints_) one->close();
   }
-  if (posted) idle_ = 0;
+  if (posted) idle_ = 0, ++world_.news;
   return all;
 }
 
 bool Walker::advance() {
   if (stage_ == done) return true;
-  const auto now = std::chrono::steady_clock::now();
+  ++world_.turns[rank_];
   if (stage_ == walking) {
     for (uint32_t c = 0; c < walk_.communicators; ++c) endpoint(c).let_go_of_views();
-    stage_ = levelling;
-    world_.stages[rank_] = 1;  // its own steps are done
-    last_news_ = now;
+    enter(levelling);
   }
   uint32_t records = 0;
   for (auto& one : endpoints_) records += one->turn(1 + random_() % 16);
   ++idle_;
-  if (records > 0) idle_ = 0, last_news_ = now;
-  if (!world_.all_reached(walk_.ranks, 2 * stage_ - 1)) {  // others are still on their way to this stage
-    last_news_ = now;
-  } else if (!worked_) {
-    worked_ = work();
-    if (worked_) world_.stages[rank_] = 2 * stage_;
+  if (records > 0) idle_ = 0, ++world_.news;
+  if (!worked_ && world_.all_reached(walk_.ranks, 2 * stage_ - 1) && (worked_ = work())) {
+    world_.stages[rank_] = 2 * stage_;
+    ++world_.news;
   }
   if (worked_ && world_.all_reached(walk_.ranks, 2 * stage_)) {
-    for (auto& one : endpoints_) one->rouse();
-    worked_ = false;
-    stage_ = static_cast<Stage>(stage_ + 1);
-    world_.stages[rank_] = 2 * stage_ - 1;
-    last_news_ = now;
+    enter(static_cast<Stage>(stage_ + 1));
     return stage_ == done;
   }
-  if (worked_) last_news_ = now;
   if (idle_ > 64 && walk_.sleeps && !worked_ && stage_ != closing && random_() % 8 == 0)
     for (auto& one : endpoints_) one->fall_asleep();
   if (walk_.way != Walk::Way::one_thread && idle_ % 64 == 63) std::this_thread::yield();
-  if (std::chrono::duration<double>(now - last_news_).count() > bench_.patience) complain();
+  if (!worked_ && stillness_.lasts(bench_.patience)) complain();
   return false;
+}
+
+void Walker::enter(Stage stage) {
+  for (auto& one : endpoints_) one->rouse();
+  worked_ = false;
+  stage_ = stage;
+  world_.stages[rank_] = 2 * stage_ - 1;
+  ++world_.news;
 }
 
 void Walker::complain() const {

@@ -3,7 +3,6 @@
 // One rank of a walk: its endpoints of all communicators, its steps, and what follows them.
 #pragma once
 
-#include <chrono>
 #include <memory>
 #include <random>
 #include <vector>
@@ -25,8 +24,10 @@ class Walker {
  private:
   // Ranks come to each stage together. All but the last are left when its work is done and all have come to it.
   enum Stage : uint32_t { walking, levelling, winding_up, closing, done };
+
   WalkEndpoint& endpoint(uint32_t communicator);
   bool work();
+  void enter(Stage stage);
   void complain() const;
   Bench& bench_;
   const Walk& walk_;
@@ -38,7 +39,7 @@ class Walker {
   Stage stage_ = walking;
   bool worked_ = false;
   uint32_t idle_ = 0;
-  std::chrono::steady_clock::time_point last_news_;
+  Stillness stillness_;
 };
 
 }  // namespace tutti::conformance::contract

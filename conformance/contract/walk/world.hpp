@@ -6,6 +6,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 
 #include "contract/mail.hpp"
@@ -34,13 +35,44 @@ struct World {
   };
   Communicator communicators[most_communicators];
   std::atomic<uint32_t> stages[most_ranks];  // how far a rank is after its steps
+  static constexpr uint32_t done = 7;        // of `stages`: a rank that has come so far is all but gone
   std::atomic<uint32_t> dead[most_ranks];
+  std::atomic<uint64_t> turns[most_ranks];  // so often a rank went on after its steps; a turn that sleeps counts 100
+  std::atomic<uint64_t> news;               // counts all that may move something at another rank
 
   bool all_reached(uint32_t ranks, uint32_t stage) const {
     for (uint32_t rank = 0; rank < ranks; ++rank)
       if (!dead[rank] && stages[rank] < stage) return false;
     return true;
   }
+};
+
+// Does nothing happen in a world any more? Only if for some time nobody had news though every rank went on many times:
+// on a busy machine a rank may be slow.
+class Stillness {
+ public:
+  Stillness(const World& world, uint32_t ranks) : world_(world), ranks_(ranks) { begin(); }
+  void begin() {
+    news_ = world_.news;
+    since_ = std::chrono::steady_clock::now();
+    for (uint32_t rank = 0; rank < ranks_; ++rank) turns_[rank] = world_.turns[rank];
+  }
+  bool lasts(double seconds) {
+    constexpr uint64_t many_turns = 20'000;
+    if (news_ != world_.news) begin();
+    if (std::chrono::duration<double>(std::chrono::steady_clock::now() - since_).count() < seconds) return false;
+    for (uint32_t rank = 0; rank < ranks_; ++rank)
+      if (!world_.dead[rank] && world_.stages[rank] < World::done && world_.turns[rank] < turns_[rank] + many_turns)
+        return false;
+    return true;
+  }
+  bool had_news() const { return news_ != world_.news; }
+
+ private:
+  const World& world_;
+  const uint32_t ranks_;
+  uint64_t news_ = 0, turns_[World::most_ranks] = {};
+  std::chrono::steady_clock::time_point since_;
 };
 
 }  // namespace tutti::conformance::contract

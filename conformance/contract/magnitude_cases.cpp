@@ -146,6 +146,52 @@ void many_registrations(Bench& bench) {
   for (tutti_region* region : regions) discharge(region);
 }
 
+// 300 regions of one memfd at once, each sent by reference, twice.
+void many_references(Bench& bench) {
+  const tutti_view* view = bench.view();
+  const tutti_transport* t = bench.transport();
+  bench.caps();
+  if (!TUTTI_HAS(tutti_view, view, send_region)) throw NotOffered{"its view has no send_region"};
+  constexpr uint64_t many = 300, page = 4096;
+  const int fd = memfd_create("contract", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+  if (fd < 0 || ftruncate(fd, many * page) != 0) throw CannotRun{"memfd_create failed"};
+  auto* data = static_cast<uint8_t*>(mmap(nullptr, many * page, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0));
+  Stage stage(bench, {.lanes = 1});
+  std::vector<tutti_region*> regions(many);
+  for (uint64_t k = 0; k < many; ++k) {
+    const tutti_memory memory{sizeof memory, TUTTI_MEMORY_HOST, data + k * page, page, fd, 0, k * page};
+    const tutti_status status =
+        call("register_memory", true, [&] { return t->register_memory(stage[0].domain, &memory, &regions[k]); });
+    require(status == TUTTI_OK, "T-38", "register_memory of region {} of {} returned {}: {}", k, many,
+            status_text(status), last_error());
+    const uint64_t word = word_of(bench.seed, k);
+    std::memcpy(data + k * page, &word, 8);
+  }
+  for (uint64_t turn = 0; turn < 2 * many; ++turn) {
+    const uint64_t k = turn % many;
+    uint64_t ticket = 0, got = 0;
+    Posted* receive = stage[1].post(stage[1].receive(0, 0, &got, 8));
+    require(receive, "T-20", "a RECV is refused though none other is pending");
+    stage.until(
+        [&] {
+          return plain_call("send_region", false, [&] {
+                   return view->send_region(stage[0].links[1], 0, regions[k], 0, 8, &ticket);
+                 }) == TUTTI_OK;
+        },
+        "V-8", fmt::format("send_region of region {} of {} does not return TUTTI_OK", k, many));
+    stage.until([&] { return receive->done; }, "T-38",
+                fmt::format("a message out of region {} of {} does not arrive", k, many));
+    require(receive->status == TUTTI_OK && got == word_of(bench.seed, k), "T-38",
+            "a message by reference out of region {} of {} ended with {} and {:#018x}, expected {:#018x}", k, many,
+            status_text(receive->status), got, word_of(bench.seed, k));
+  }
+  stage.drain();
+  for (tutti_region* region : regions)
+    call("deregister_memory", true, [&] { return t->deregister_memory(stage[0].domain, region); });
+  munmap(data, many * page);
+  ::close(fd);
+}
+
 // Lanes of which the numbers are equal in 8 bits, all at once: each message comes on its own.
 void many_lanes(Bench& bench) {
   constexpr uint32_t lanes = 300;
@@ -286,10 +332,11 @@ void four_gigabytes(Bench& bench) {
 
 std::vector<ContractCase> magnitude_cases() {
   const std::vector<const char*> clauses{"T-38", "T-13", "T-15", "T-17", "T-20", "T-21", "T-28"};
-  const std::vector<const char*> with_views{"T-38", "V-6"};
+  const std::vector<const char*> with_views{"T-38", "V-6", "V-8", "T-20", "T-11"};
   return {
       {"many-lanes", "300 lanes, and those that are equal in 8 bits at once", clauses, 30, many_lanes},
       {"many-lanes-by-view", "the same by views", with_views, 30, many_lanes_by_view},
+      {"many-references", "300 regions at once, each sent by reference", with_views, 30, many_references},
       {"many-ranks", "ranks 0, 1, 255, 256 and 257 of 300", clauses, 31, many_ranks},
       {"many-registrations", "70,000 registrations beside 300 that stay", clauses, 160, many_registrations},
       {"many-control-messages", "70,000 control messages on one link", clauses, 300, many_control_messages},

@@ -64,7 +64,8 @@ class Mutation:
 
     def text(self):
         change = f"{shown(self.before)} -> {shown(self.after)}"
-        return f"{self.file}:{self.line}: {self.operator} in {self.function}: {change}" + (f"   in: {self.where}" if self.where else "")
+        where = f"   in: {self.where}" if self.where else ""
+        return f"{self.file}:{self.line}: {self.operator} in {self.function}: {change}{where}"
 
     def key(self):
         """The same after edits elsewhere in the file."""
@@ -73,7 +74,7 @@ class Mutation:
 
 # What no test is meant to tell apart: the words of logs and errors, and room that a container asks for in advance. Nothing
 # is mutated in a call of these functions, nor in what is thrown.
-TEXTS = {"log", "log_mismatch", "says", "describe", "error", "system_error", "Error", "refusal", "warn", "set_error", "format"}
+TEXTS = {"log", "log_mismatch", "says", "describe", "error", "system_error", "Error", "refusal", "set_error", "format"}
 HINTS = {"reserve", "shrink_to_fit"}
 
 
@@ -147,8 +148,11 @@ class Finder:
             return
         line = content.count(b"\n", 0, begin) + 1
         first, last = content.rfind(b"\n", 0, begin) + 1, content.find(b"\n", end)
-        where = "" if end - begin > 60 else (content[first:begin] + b"[" + content[begin:end] + b"]" + content[end:last]).decode()
-        self.found.append(Mutation(self.own[file], line, begin, end, before, after, operator, self.function, " ".join(where.split())))
+        marked = content[first:begin] + b"[" + content[begin:end] + b"]" + content[end:last]
+        where = "" if end - begin > 60 else " ".join(marked.decode().split())
+        self.found.append(
+            Mutation(self.own[file], line, begin, end, before, after, operator, self.function, where)
+        )
 
     def add_at(self, operator, cursor, after):
         extent = cursor.extent

@@ -83,7 +83,7 @@ constexpr Clause table[] = {
      "completion."},
     {"T-12",
      "A completion must carry all 64 bits of its transfer's cookie. A RECV that completes with `TUTTI_OK` must "
-     "report the message's size."},
+     "report the message's size. The reserved fields of every record must be zero."},
     {"T-13", "The k-th SEND of a lane must be matched with the k-th RECV of that lane at the other end."},
     {"T-14", "Completions of one (link, lane, kind) must be reported in the order of posting."},
     {"T-15", "A RECV must deliver every byte of the SEND's memory unchanged, for every size and alignment."},
@@ -154,7 +154,9 @@ constexpr Clause table[] = {
      "`reach` must be exact. Ranks as far apart as it states must be able to connect (processes of one host, from "
      "`TUTTI_REACH_HOST` on). Ranks of different processes must be refused if it states `TUTTI_REACH_PROCESS`."},
     {"T-38",
-     "No counter may be limited to 31 or 32 bits: a link must carry more than 2^31 bytes of one buffer correctly."},
+     "No number may be cut to 8, 16, 31 or 32 bits: ranks and lanes beyond 256, 70,000 messages of a lane, control "
+     "messages of a link and registrations of a domain, and more than 2^31 bytes of one buffer must be carried "
+     "correctly."},
     {"T-39",
      "Any thread must be able to register and deregister regions at any time. An endpoint must be usable by one "
      "thread after another."},

@@ -17,7 +17,7 @@ bool in_level(const ContractCase& one, Level level) {
     case Level::smoke:
       return one.cost_ms <= 40;
     case Level::quick:
-      return one.cost_ms <= 200;
+      return one.cost_ms <= 550;
     case Level::standard:
       return one.memory == 0;
     default:

@@ -42,6 +42,8 @@ std::vector<ContractCase> process_cases();
 std::vector<ContractCase> view_cases();
 std::vector<ContractCase> sleep_cases();
 std::vector<ContractCase> rails_cases();
+std::vector<ContractCase> walk_cases();
+std::vector<ContractCase> magnitude_cases();
 std::vector<ContractCase> mapped_cases();
 std::vector<ContractCase> plugin_cases();
 std::vector<ContractCase> algorithm_cases();

@@ -28,7 +28,7 @@ const std::vector<ContractCase>& contract_cases(Subject subject) {
   static const std::vector<ContractCase> plugin = sorted({plugin_cases});
   static const std::vector<ContractCase> transport =
       sorted({description_cases, connection_cases, transfer_cases, flow_cases, control_cases, failure_cases,
-              memory_cases, lifetime_cases, process_cases, view_cases, sleep_cases, rails_cases, mapped_cases});
+              memory_cases, lifetime_cases, process_cases, view_cases, sleep_cases, rails_cases, mapped_cases, magnitude_cases, walk_cases});
   static const std::vector<ContractCase> algorithm = sorted({algorithm_cases});
   static const std::vector<ContractCase> device = sorted({device_cases, export_cases, executor_cases, fused_cases});
   switch (subject) {

@@ -3,6 +3,11 @@
 // A plugin as a whole: its symbols, its entry table, its lists of interfaces.
 #include <elf.h>
 #include <tutti/plugin/algorithm.h>
+#include <tutti/plugin/collective.h>
+#include <tutti/plugin/meeting.h>
+#include <tutti/plugin/rma.h>
+#include <tutti/plugin/selector.h>
+#include <tutti/plugin/wrapper.h>
 
 #include <algorithm>
 #include <cstring>
@@ -126,7 +131,9 @@ void interfaces(Bench& bench) {
   walk<tutti_algorithm>(bench, TUTTI_ALGORITHM_ID, judge_algorithm, &count);
   walk<tutti_device>(bench, TUTTI_DEVICE_ID, judge, &count);
   walk<tutti_executor>(bench, TUTTI_EXECUTOR_ID, judge, nullptr);
-  require(count > 0, "E-4", "the plugin offers no transport, algorithm or device of this revision");
+  for (const char* id : {TUTTI_COLLECTIVE_ID, TUTTI_MEETING_ID, TUTTI_RMA_ID, TUTTI_SELECTOR_ID, TUTTI_WRAPPER_ID})
+    count += plain_call("get_interface", true, [&] { return bench.entry()->get_interface(id, 0); }) != nullptr;
+  require(count > 0, "E-4", "the plugin offers no interface of this revision");
 }
 
 }  // namespace

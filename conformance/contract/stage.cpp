@@ -94,10 +94,14 @@ Rank::~Rank() {
   }
 }
 
+void Rank::close_endpoint() {
+  if (tutti_endpoint* closing = std::exchange(endpoint, nullptr))
+    plain_call("close_endpoint", true, [&] { bench.transport()->close_endpoint(closing); });
+}
+
 void Rank::close() {
   const tutti_transport* t = bench.transport();
-  if (tutti_endpoint* closing = std::exchange(endpoint, nullptr))
-    plain_call("close_endpoint", true, [&] { t->close_endpoint(closing); });
+  close_endpoint();
   if (!owns_domain_) return;
   if (tutti_domain* closing = std::exchange(domain, nullptr))
     plain_call("close_domain", true, [&] { t->close_domain(closing); });
@@ -245,6 +249,9 @@ uint32_t Rank::progress(uint32_t capacity) {
   require(n <= capacity, "T-27", "progress with room for {} records says that it wrote {}", capacity, n);
   for (uint32_t i = 0; i < n; ++i) {
     const tutti_completion& r = records[i];
+    require(r.reserved0 == 0 && r.reserved1 == 0, "T-12",
+            "a record (kind {}) has {:#x} and {:#x} in its reserved fields, expected 0", r.kind, r.reserved0,
+            r.reserved1);
     if (r.kind == TUTTI_COMPLETION_TRANSFER) {
       settle(r);
       continue;
@@ -293,7 +300,7 @@ void Rank::settle(const tutti_completion& record) {
   posted.status = record.status;
   posted.reported = record.bytes;
   --pending_;
-  if (posted.on_done) posted.on_done(posted);
+  if (const auto on_done = std::exchange(posted.on_done, nullptr)) on_done(posted);
 }
 
 tutti_status Rank::fail_peer(uint32_t peer) {
@@ -458,24 +465,30 @@ void Message::on_received(const Posted& posted) {
 }
 
 void Message::judge_bytes() {
+  judge_message(stage_.bench.seed, label, stage_[label.to].options.lanes, target_.data(), bytes,
+                flags_ & TUTTI_TRANSFER_INLINE);
+}
+
+void judge_message(uint64_t seed, const Label& label, uint32_t lanes, const uint8_t* got, uint64_t bytes,
+                   bool was_inline) {
   std::vector<uint8_t> expected(bytes);
-  fill(expected.data(), bytes, stage_.bench.seed, label);
-  const std::string difference = first_difference(expected.data(), target_.data(), bytes);
+  fill(expected.data(), bytes, seed, label);
+  const std::string difference = first_difference(expected.data(), got, bytes);
   if (difference.empty()) return;
   const std::string who = fmt::format("message {} of {} bytes from rank {} to rank {} on lane {}", label.k, bytes,
                                       label.from, label.to, label.lane);
   std::vector<uint8_t> other(bytes);
-  for (uint32_t lane = 0; bytes >= 4 && lane < stage_[label.to].options.lanes; ++lane)
+  for (uint32_t lane = 0; bytes >= 4 && lane < lanes; ++lane)
     for (uint32_t k = label.k < 40 ? 0 : label.k - 40; k < label.k + 40; ++k) {
-      fill(other.data(), bytes, stage_.bench.seed, {label.from, label.to, lane, k});
-      if (other == std::vector<uint8_t>(target_.data(), target_.data() + bytes))
+      fill(other.data(), bytes, seed, {label.from, label.to, lane, k});
+      if (std::equal(other.begin(), other.end(), got))
         broken("T-13", "{}: its RECV got the bytes of message {} of lane {} instead", who, k, lane);
     }
-  if (all_are(target_.data(), bytes, overwritten))
-    broken(flags_ & TUTTI_TRANSFER_INLINE ? "T-22" : "T-17",
+  if (all_are(got, bytes, overwritten))
+    broken(was_inline ? "T-22" : "T-17",
            "{} arrived as what was written into the SEND's memory after {}: the SEND was not done with its memory", who,
-           flags_ & TUTTI_TRANSFER_INLINE ? "its INLINE post had returned" : "its completion");
-  if (all_are(target_.data(), bytes, fresh))
+           was_inline ? "its INLINE post had returned" : "its completion");
+  if (all_are(got, bytes, fresh))
     broken("T-17", "{}: its RECV completed with TUTTI_OK, and nothing had been written to its memory", who);
   broken("T-15", "{} arrived wrong: {}", who, difference);
 }

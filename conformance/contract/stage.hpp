@@ -53,6 +53,7 @@ class Rank {
   Rank(const Rank&) = delete;
   Rank& operator=(const Rank&) = delete;
   void close();
+  void close_endpoint();  // the domain stays open
 
   tutti_status connect(uint32_t peer);  // TUTTI_OK sets links[peer]
   // Gives the endpoint a pair message. Only where has_pairs().
@@ -134,6 +135,10 @@ struct Label {
   uint32_t from, to, lane, k;
 };
 void fill(uint8_t* data, uint64_t bytes, uint64_t seed, const Label& label);
+// Throws Broken(T-13, T-15, T-17 or T-22) when `got` is not what fill() makes. `lanes`: those among which a mistaken
+// message is looked for.
+void judge_message(uint64_t seed, const Label& label, uint32_t lanes, const uint8_t* got, uint64_t bytes,
+                   bool was_inline = false);
 
 // A message on its way: guarded memory at both ends. At the SEND's completion its memory is overwritten, at the RECV's
 // the bytes are judged (T-13, T-15, T-17) and both memories are forbidden (T-18).

@@ -30,6 +30,7 @@ void reached();
 std::unique_ptr<sdk::Interposer> make_transfer_mutant(std::string_view name);
 std::unique_ptr<sdk::Interposer> make_endpoint_mutant(std::string_view name);
 std::unique_ptr<sdk::Interposer> make_view_mutant(std::string_view name);
+std::unique_ptr<sdk::Interposer> make_number_mutant(std::string_view name);
 // nullptr: no fault of rails/1, nor the whole transport that has it.
 const tutti_transport* railed_transport();
 // nullptr: no fault of mapped/1.

@@ -37,7 +37,7 @@ const tutti_transport* transport() {
     if (const tutti_transport* railed = railed_transport()) return railed;
     if (const tutti_transport* with_shares = mapped_transport()) return with_shares;
     std::unique_ptr<sdk::Interposer> made;
-    for (const auto maker : {make_transfer_mutant, make_endpoint_mutant, make_view_mutant})
+    for (const auto maker : {make_transfer_mutant, make_endpoint_mutant, make_view_mutant, make_number_mutant})
       if (!made) made = maker(fault());
     if (!made) made = std::make_unique<Mutant>();
     if (fault() != "no-stamp" && fault() != "half-a-pair") return &made.release()->table();

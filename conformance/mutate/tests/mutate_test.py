@@ -16,7 +16,7 @@ SKIPPED = 77
 PLUGIN = """#include <atomic>
 #include <cstdint>
 #include <mutex>
-static std::mutex mutex;
+static std::mutex mutex; static void log(const char*, int) {}
 static uint64_t sum(uint64_t n) {
   uint64_t all = 0;
   for (uint32_t i = 1; i <= n; ++i) all += i;
@@ -31,7 +31,7 @@ static void put(std::atomic<int>& to, int value) {
 }
 extern "C" uint64_t answer(uint64_t n) {
   std::atomic<int> bound{0};
-  put(bound, static_cast<int>(n));
+  put(bound, static_cast<int>(n)); log("an answer", 7);
   return sum(static_cast<uint64_t>(bound.load(std::memory_order_acquire)));
 }
 """
@@ -93,12 +93,15 @@ class Mutator(unittest.TestCase):
             "swap in put: std::atomic_thread_fence",
         ):
             self.assertIn(expected, listed)
+        self.assertIn("in: for (uint32_t i = [1]; i <= n; ++i) all += i;", listed)
+        self.assertNotIn("7 -> 8", listed)  # the words of a log
+        self.assertNotIn("drop in answer: log", listed)
 
     def test_right_and_wrong_mutants_are_told_apart(self):
         report = Path(self.place.name, "report.json")
         run = self.mutate("--sample", "0", "--report", report)
         self.assertEqual(run.returncode, 0, run.stderr)
-        verdicts = {tuple(v["mutant"][1:]): v["verdict"] for v in json.loads(report.read_text())}
+        verdicts = {tuple(v["mutant"][1:5]): v["verdict"] for v in json.loads(report.read_text())}
         self.assertEqual(verdicts["sum", "drop", "all += i", ""], "killed")
         self.assertEqual(verdicts["sum", "narrow", "uint64_t", "uint8_t"], "killed")
         self.assertEqual(verdicts["put", "lock", "const std::lock_guard lock(mutex);", ";"], "survives")  # one thread asks
@@ -112,6 +115,11 @@ class Mutator(unittest.TestCase):
         self.assertEqual(first.stdout, again.stdout)
         self.assertNotEqual(first.stdout, other.stdout)
         self.assertEqual(len(first.stdout.splitlines()), 10)
+
+    def test_survivors_are_judged_again(self):
+        report = Path(self.place.name, "report.json")
+        self.mutate("--only", "lock", "--sample", "0", "--report", report)
+        self.assertIn("toy: 1 of", self.mutate("--again", report).stdout)
 
     def test_an_original_that_is_wrong_is_refused(self):
         self.source.write_text(PLUGIN.replace("all += i", "all -= i"))

@@ -17,6 +17,7 @@
 #include <random>
 #include <tutti/sdk/endpoint.hpp>
 #include <tutti/sdk/transport.hpp>
+#include <utility>
 #include <vector>
 
 namespace {
@@ -73,6 +74,7 @@ struct Link {
   uint64_t token = 0;                  // of `in`, once this rank's Hello has been sent
   tutti_status failed = TUTTI_OK;      // not TUTTI_OK: this link takes nothing any more, because ...
   std::string why = "";
+  bool untold = false;  // the record of a loss waits in `events`; until progress writes it there is no room
 
   void tell(uint32_t kind, tutti_status status, uint64_t cookie, uint64_t bytes, std::string text = "") {
     events.push_back({{kind, status, peer, 0, cookie, bytes, nullptr, 0}, std::move(text)});
@@ -88,7 +90,7 @@ struct Link {
       no(TUTTI_INVALID_ARGUMENT, "the lane, the kind or the region is unknown");
     if (t.bytes > (is_inline ? inline_bytes : fragment_bytes) || (is_inline && !is_send))
       no(TUTTI_INVALID_ARGUMENT, "it is too long, or an INLINE RECV");
-    if (failed) no(failed, why);
+    if (failed && !untold) no(failed, why);
   }
 
   // Writes a message for the peer. False: no room now. After the peer has gone this goes on as if it had not: the
@@ -101,6 +103,7 @@ struct Link {
 
   bool post(const tutti_transfer& t) {  // false: no room now
     check(t);
+    if (untold) return false;
     if (t.kind == TUTTI_TRANSFER_RECV) {
       if (receives[t.lane].size() == depth) return false;
       receives[t.lane].push_back(t);
@@ -114,10 +117,10 @@ struct Link {
   // Locks the mutex itself, because the core calls it. False: no room now.
   bool send_control(std::string_view message) {
     const std::lock_guard lock(mutex);
-    if (failed) refuse(failed, peer, "a control message: " + why);
+    if (failed && !untold) refuse(failed, peer, "a control message: " + why);
     if (message.size() > control_bytes)
       refuse(TUTTI_INVALID_ARGUMENT, peer, "a control message of " + std::to_string(message.size()) + " bytes");
-    return put(control_lane, message.data(), message.size());
+    return !untold && put(control_lane, message.data(), message.size());
   }
 
   // Gives one message to its RECV. False: there is no RECV for it yet.
@@ -158,6 +161,7 @@ struct Link {
     const bool sends_wait = out && std::ranges::any_of(out->messages, is_send);
     if (!(in->ended || (out && out->ended)) || !(receives_wait || sends_wait)) return;
     end(TUTTI_PEER_FAILED, "it has closed its endpoint or given this rank up");
+    untold = true;
     tell(TUTTI_COMPLETION_PEER_FAILED, failed, 0, 0,
          std::string(transport_name) + ": rank " + std::to_string(peer) + ": " + why);
   }
@@ -227,6 +231,7 @@ struct Endpoint {
       for (Link& link : links) link.advance();
     for (shown.clear(); shown.size() < records.size() && !events.empty(); events.pop_front()) {
       auto& [record, text] = shown.emplace_back(std::move(events.front()));
+      if (record.kind == TUTTI_COMPLETION_PEER_FAILED) links[record.peer].untold = false;
       if (record.kind != TUTTI_COMPLETION_TRANSFER) record.data = text.c_str();
       records[shown.size() - 1] = record;
     }
@@ -235,11 +240,19 @@ struct Endpoint {
 
   void fail_peer(uint32_t peer) {
     const std::lock_guard lock(mutex);
-    if (!links.at(peer).failed) links[peer].end(TUTTI_PEER_FAILED, "this rank has given it up");
+    Link& link = links.at(peer);
+    if (!link.failed) link.end(TUTTI_PEER_FAILED, "this rank has given it up");
+    if (!std::exchange(link.untold, false)) return;  // else the caller knows of the loss before it was told
+    std::erase_if(events, [&](const Event& event) {
+      return event.record.kind == TUTTI_COMPLETION_PEER_FAILED && event.record.peer == peer;
+    });
   }
   void abort() {
     const std::lock_guard lock(mutex);
-    for (Link& link : links) link.end(TUTTI_ABORTED, "this endpoint was aborted");
+    for (Link& link : links) {
+      link.end(TUTTI_ABORTED, "this endpoint was aborted");
+      link.untold = false;
+    }
   }
 };
 

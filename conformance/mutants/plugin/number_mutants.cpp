@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Mutants that are right in small and short lives: numbers of too few bits, and the moments around a loss.
+#include "mutant.hpp"
+
+namespace tutti::mutants {
+namespace {
+
+struct LanesOf8Bits : Watching {
+  using Watching::Watching;
+  bool before(tutti_transfer& t, tutti_status&, bool&) override {
+    if (t.lane > 255) reached(), t.lane &= 0xff;
+    return true;
+  }
+};
+// The bytes of message k + 2^16 are those of message k.
+struct MessagesOf16Bits : Watching {
+  using Watching::Watching;
+  struct Lane {
+    uint64_t sent = 0;
+    uint64_t first[32] = {};
+  };
+  std::map<std::pair<Link*, uint32_t>, Lane> lanes;
+  bool before(tutti_transfer& t, tutti_status& status, bool& taken) override {
+    if (!is_send(t) || t.bytes != 8) return true;
+    Lane& lane = lanes[{&link_of(t), t.lane}];
+    const uint64_t k = lane.sent & 0xffff;
+    tutti_transfer changed = t;
+    if (lane.sent > k && k < 32)
+      changed.data = &lane.first[k], reached();
+    else if (k < 32)
+      std::memcpy(&lane.first[k], t.data, 8);
+    status = hand_on(changed, taken);
+    lane.sent += taken;
+    return false;
+  }
+};
+struct RanksOf8Bits : Endpoint {
+  using Endpoint::Endpoint;
+  tutti_status progress(tutti_completion* records, uint32_t capacity, uint32_t* n) override {
+    const tutti_status status = Endpoint::progress(records, capacity, n);
+    for (uint32_t i = 0; i < *n; ++i)
+      if (records[i].kind == TUTTI_COMPLETION_CONTROL && records[i].peer > 255) reached(), records[i].peer &= 0xff;
+    return status;
+  }
+};
+struct ReservedIsUsed : Endpoint {
+  using Endpoint::Endpoint;
+  tutti_status progress(tutti_completion* records, uint32_t capacity, uint32_t* n) override {
+    const tutti_status status = Endpoint::progress(records, capacity, n);
+    for (uint32_t i = 0; i < *n; ++i)
+      if (records[i].kind == TUTTI_COMPLETION_PEER_FAILED) reached(), records[i].reserved0 = 1;
+    return status;
+  }
+};
+// A loss is noticed by progress and told by the next but three; until then post refuses.
+struct LossIsAnError : Watching {
+  using Watching::Watching;
+  std::deque<std::pair<tutti_completion, std::string>> held;
+  uint32_t calls = 0;
+  tutti_status progress(tutti_completion* records, uint32_t capacity, uint32_t* n) override {
+    if (!held.empty() && ++calls > 3 && capacity > 0) {
+      static thread_local std::string text;
+      text = held.front().second;
+      records[0] = held.front().first;
+      records[0].data = text.c_str();
+      held.pop_front();
+      *n = 1;
+      return TUTTI_OK;
+    }
+    const tutti_status status = Watching::progress(records, capacity, n);
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < *n; ++i)
+      if (records[i].kind == TUTTI_COMPLETION_PEER_FAILED)
+        held.emplace_back(records[i], static_cast<const char*>(records[i].data)), calls = 0;
+      else
+        records[kept++] = records[i];
+    *n = kept;
+    return status;
+  }
+  bool before(tutti_transfer& t, tutti_status&, bool&) override {
+    for (const auto& [record, text] : held)
+      if (record.peer == link_of(t).peer) {
+        reached();
+        throw sdk::Error(TUTTI_PEER_FAILED, text);
+      }
+    return true;
+  }
+};
+
+constexpr Maker makers[] = {
+    {"lanes-of-8-bits", make<With<LanesOf8Bits>>},
+    {"messages-of-16-bits", make<With<MessagesOf16Bits>>},
+    {"ranks-of-8-bits", make<With<RanksOf8Bits>>},
+    {"reserved-is-used", make<With<ReservedIsUsed>>},
+    {"loss-is-an-error", make<With<LossIsAnError>>},
+};
+
+}  // namespace
+
+std::unique_ptr<sdk::Interposer> make_number_mutant(std::string_view name) {
+  for (const Maker& maker : makers)
+    if (maker.name == name) return maker.make();
+  return nullptr;
+}
+
+}  // namespace tutti::mutants

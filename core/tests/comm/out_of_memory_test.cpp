@@ -98,7 +98,7 @@ bool run_out(const Case& c, int64_t n) {
   for (uint32_t r = 0; r < 2; ++r)
     threads.emplace_back([&, r] {
       tutti_comm_config config = config_of(place, r, 2);
-      config.timeout_ns = c.lasts && r != c.poor ? 50'000'000 : 20'000'000'000;
+      config.timeout_ns = c.lasts && r != c.poor ? 200'000'000 : 20'000'000'000;
       tutti_comm* comm = nullptr;
       ASSERT_EQ(tutti_comm_create(&config, &comm), TUTTI_OK);
       std::vector<int64_t> in(c.count, 1), out(c.count);

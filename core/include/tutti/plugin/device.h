@@ -6,11 +6,11 @@
  *
  * Streams. A stream is the device's own handle (a cudaStream_t), made by the application or by create_stream; NULL is
  * the device's default stream. Commands of one stream are carried out in order; those of different streams are ordered
- * by events only. Nothing here waits for the device.
+ * by events and words only. Nothing here waits for the device.
  *
  * Words are 4-byte values in host memory that map_host has made visible to streams. They order a stream and the
- * processors of the host, or streams of different processes. Between streams of one process events are used: there a
- * WAIT could hold up the very stream that would end it.
+ * processors of the host, or streams of different processes. Streams of one process use events, and a WAIT only for
+ * what was enqueued before it: a WAIT for a later WRITE could hold up the very stream that has to carry it out.
  *
  * Threads: [any] any thread at any time.
  */

@@ -10,7 +10,8 @@
                                             of its files the rest of core includes "schedule/..." only, tests any
   core/bootstrap                            <tutti/plugin/...>, <tutti/sdk/basic_tls.hpp>, which makes both ends of a job
                                             treat certificates alike, and its own files; otherwise as core/schedule
-  tools, conformance                        the core's public headers
+  tools, conformance                        the core's public headers; tools/python/src/algorithms.cpp, which makes a
+                                            plugin of an algorithm in Python, <tutti/sdk/algorithm.hpp> as well
   tests of plugins                          may use <tutti/schedule.h> as well
 and nobody names a file of another member.
 """
@@ -22,6 +23,7 @@ ROOT = pathlib.Path(sys.argv[1]).resolve()
 SOURCES = {".c", ".h", ".cc", ".cpp", ".hpp", ".cu", ".cuh", ".inc"}
 PUBLIC = ["tutti/tutti.h", "tutti/tutti.hpp", "tutti/schedule.h", "tutti/registry.h", "tutti/flight_record.h"]
 ABI, SDK = "tutti/plugin/", "tutti/sdk/"
+PYTHON_ALGORITHMS = pathlib.Path("tools/python/src/algorithms.cpp")
 TLS = "tutti/sdk/basic_tls.hpp"
 LIBRARIES = {"bootstrap": [TLS], "schedule": ["tutti/schedule.h"]}  # within core: what they may include of core/include besides the ABI
 
@@ -46,6 +48,8 @@ def allowed(member, file):
         return [ABI, SDK, "tutti/schedule.h"] if is_test else [ABI, SDK]
     if file.relative_to(ROOT).parts[:3] == ("conformance", "mutants", "plugin"):
         return [ABI, SDK]
+    if file.relative_to(ROOT) == PYTHON_ALGORITHMS:
+        return [ABI, "tutti/sdk/algorithm.hpp"] + PUBLIC
     return [ABI] + PUBLIC + ([TLS] if library(file) == "bootstrap" else [])
 
 

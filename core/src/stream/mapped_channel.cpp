@@ -15,8 +15,7 @@ namespace tutti::core {
 std::unique_ptr<MappedChannel> MappedChannel::share(PeerMemory& memory, const DeviceMemory& device, Link* link,
                                                     uint32_t self, uint32_t lane) {
   const tutti_device* tables = device.tables.memory;
-  const uint64_t slots_tag = PeerMemory::tag(PeerMemory::slots, self, lane);
-  const uint64_t flags_tag = PeerMemory::tag(PeerMemory::channel_flags, self, lane);
+  const uint64_t slots_tag = tag(PeerMemory::slots, self, lane), flags_tag = tag(PeerMemory::channel_flags, self, lane);
   void* made = nullptr;
   if (const tutti_status status = tables->allocate(tables->self, device.device, slots * slot_bytes, &made);
       status < 0) {
@@ -51,13 +50,13 @@ MappedChannel::~MappedChannel() {
   }
 }
 
-void MappedChannel::announce(uint64_t bytes, uint64_t) {
+void MappedChannel::announce(uint64_t bytes) {
   ++announced_;
   bytes_ += bytes;
 }
 
 // The streams need nobody: this only sees that they move.
-bool MappedChannel::advance() {
+bool MappedChannel::advance(const std::function<bool(Link&)>&) {
   bool moved = false;
   for (uint64_t k = 0; k < 2 * slots; ++k) {
     const uint32_t now = std::atomic_ref(*host_flag(k / 2, k % 2)).load(std::memory_order_relaxed);

@@ -98,16 +98,9 @@ std::vector<WindowMessage> window_messages(const StreamPlan& plan, const Topolog
   return sent;
 }
 
-std::string first_refusal(const std::vector<std::string>& refusals) {
-  for (size_t r = 0; r < refusals.size(); ++r)
-    if (!refusals[r].empty()) return fmt::format("rank {}: {}", r, refusals[r]);
-  return {};
-}
-
 // ---- Exports and imports ----
 
-Windows::Windows(const StreamSetup& setup, PeerMemory& memory, DeviceGate::User& gate)
-    : setup_(setup), memory_(memory), gate_(gate), flags_(setup.topology->nranks()) {
+Windows::Windows(Setup setup) : setup_(setup), flags_(setup.topology->nranks()) {
   for (uint32_t r = 0; r < setup_.topology->nranks(); ++r)
     if (is_remote(r)) remote_.push_back(r);
   scratch_.of = next_.of = flags_;
@@ -132,7 +125,7 @@ void Windows::drop(tutti_window& window, const Until& until) {
 }
 
 void Windows::synchronise(const Until& until, const std::function<void()>& body) {
-  until([&] { return gate_.try_run(body); });
+  until([&] { return setup_.gate->try_run(body); });
 }
 
 // Every rank that has something to share shares it with every rank of another process, or declines: so nobody waits in
@@ -151,15 +144,16 @@ std::string Windows::exchange(std::byte* address, const std::vector<uint64_t>& b
     }
   };
   made->of.assign(bytes.size(), {});
-  until([this] { return std::ranges::all_of(remote_, [this](uint32_t peer) { return memory_.connect(peer); }); });
+  until(
+      [this] { return std::ranges::all_of(remote_, [this](uint32_t peer) { return setup_.memory->connect(peer); }); });
   const uint64_t own = PeerMemory::tag(PeerMemory::window, setup_.rank, number);
   synchronise(until, [&] {
     for (const uint32_t peer : bytes[setup_.rank] ? remote_ : std::vector<uint32_t>())
       attempt([&] {
         if (refusal.empty())
-          made->shares.push_back(memory_.share(peer, own, address, bytes[setup_.rank]));
+          made->shares.push_back(setup_.memory->share(peer, own, address, bytes[setup_.rank]));
         else
-          memory_.decline(peer, own, refusal);
+          setup_.memory->decline(peer, own, refusal);
         return true;
       });
   });
@@ -170,7 +164,7 @@ std::string Windows::exchange(std::byte* address, const std::vector<uint64_t>& b
   }
   const auto open = [&](uint32_t peer) {
     const uint64_t tag = PeerMemory::tag(PeerMemory::window, peer, number);
-    if (auto region = memory_.open(peer, tag, bytes[peer])) made->of[peer] = *region;
+    if (auto region = setup_.memory->open(peer, tag, bytes[peer])) made->of[peer] = *region;
     return static_cast<bool>(made->of[peer]);
   };
   std::map<uint32_t, PeerRegion> coming;
@@ -179,7 +173,7 @@ std::string Windows::exchange(std::byte* address, const std::vector<uint64_t>& b
     std::erase_if(without_flags,
                   [&](uint32_t peer) { return attempt([&] { return settle_flags(peer, number, coming[peer]); }); });
   };
-  until([&] { return gate_.try_run(advance) && unopened.empty() && without_flags.empty(); });
+  until([&] { return setup_.gate->try_run(advance) && unopened.empty() && without_flags.empty(); });
   return why;
 }
 
@@ -188,17 +182,17 @@ bool Windows::settle_flags(uint32_t peer, uint32_t number, PeerRegion& coming) {
   const uint64_t tag = PeerMemory::tag(PeerMemory::window_flags, std::min(peer, setup_.rank), number);
   const uint64_t bytes = flags_bytes(setup_.lanes);
   if (peer < setup_.rank) {
-    if (const auto opened = memory_.open(peer, tag, bytes)) flags_[peer] = *opened;
+    if (const auto opened = setup_.memory->open(peer, tag, bytes)) flags_[peer] = *opened;
     return static_cast<bool>(flags_[peer]);
   }
   if (!coming) {
-    const PeerRegion made = memory_.share(peer, tag, nullptr, bytes);
+    const PeerRegion made = setup_.memory->share(peer, tag, nullptr, bytes);
     coming = made;
   }
   try {
-    if (!memory_.has_mapped(coming)) return false;
+    if (!setup_.memory->has_mapped(coming)) return false;
   } catch (const Failure&) {
-    memory_.take_back({coming}, nullptr);
+    setup_.memory->take_back({coming}, nullptr);
     throw;
   }
   flags_[peer] = coming;
@@ -206,11 +200,11 @@ bool Windows::settle_flags(uint32_t peer, uint32_t number, PeerRegion& coming) {
 }
 
 void Windows::close(std::vector<PeerRegion>& mappings) {
-  for (PeerRegion& one : mappings) memory_.close(one);
+  for (PeerRegion& one : mappings) setup_.memory->close(one);
 }
 
 void Windows::take_back(Shared& shared) {
-  memory_.take_back(std::move(shared.shares), shared.own);
+  setup_.memory->take_back(std::move(shared.shares), shared.own);
   shared.shares.clear();
   shared.own = nullptr;
 }
@@ -269,8 +263,8 @@ void Windows::close() {
   end(scratch_);
   end(next_);
   for (PeerRegion& flags : flags_) {
-    if (flags.share) memory_.take_back({flags}, nullptr);
-    memory_.close(flags);
+    if (flags.share) setup_.memory->take_back({flags}, nullptr);
+    setup_.memory->close(flags);
     flags = {};
   }
   awaited_.clear();

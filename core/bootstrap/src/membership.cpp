@@ -37,6 +37,9 @@ Roster Membership::gather(std::chrono::nanoseconds timeout, const std::function<
     throw Failure(status, why);
   };
   while (true) {
+    // The lowest that lives. What those before it have decided came before their end.
+    uint32_t first = 0;
+    while (first < rank_ && out(first)) ++first;
     absorb();
     for (const auto& [number, later] : rounds_)
       if (number >= round_ && later.decision &&
@@ -45,12 +48,8 @@ Roster Membership::gather(std::chrono::nanoseconds timeout, const std::function<
                 fmt::format("rank {} came too late: {} went on without it", rank_, rank_list(later.decision->members)));
     if (round.decision) return *round.decision;
     std::set<uint32_t> awaited;
-    uint32_t first = rank_;
-    for (uint32_t r = 0; r < nranks_; ++r) {
-      if (out(r)) continue;
-      first = std::min(first, r);
-      if (!round.joined.count(r)) awaited.insert(r);
-    }
+    for (uint32_t r = 0; r < nranks_; ++r)
+      if (!out(r) && !round.joined.count(r)) awaited.insert(r);
     if (first == rank_ && (awaited.empty() || deadline.passed())) return decide(make_place);
     if (deadline.passed() && Deadline::Clock::now() > deadline.at() + kDecisionLate)
       give_up(TUTTI_TIMEOUT, fmt::format("rank {} did not say within {} who goes on; rank {} waits for it", first,
@@ -83,15 +82,25 @@ bool Membership::confirm(const Roster& roster, bool made, std::chrono::nanosecon
   const std::map<uint32_t, bool>& words = rounds_[round_].words;
   for (const uint32_t member : roster.members) {
     if (member == rank_) break;
-    while (!refused(roster) && !words.count(member) && !control_.is_gone(member)) {
-      wait();
+    while (true) {
+      // What a member says comes before its end.
+      const bool gone = control_.is_gone(member);
       absorb();
+      if (gone || refused(roster) || words.count(member)) break;
+      wait();
     }
     if (const auto word = words.find(member); word != words.end()) result = word->second;
   }
   if (refused(roster)) result = false;
   say(MembershipNotice::What::word, result);
   return result;
+}
+
+std::string Membership::obstacle(const Roster& roster) {
+  const auto gone = std::ranges::find_if(roster.members, [&](uint32_t member) { return control_.is_gone(member); });
+  absorb();
+  if (gone != roster.members.end()) return fmt::format("the member that was rank {} is lost", *gone);
+  return refused(roster) ? "another member could not take part" : "";
 }
 
 bool Membership::refused(const Roster& roster) {

@@ -88,12 +88,10 @@ std::unique_ptr<tutti_comm> Communicator::make_next(Membership& members, const R
   try {
     Configuration next = heritage(roster, newcomers);
     next.connect_timeout_ns = static_cast<uint64_t>(timeout.count());
-    // This communicator's control plane knows of deaths that the new one's meeting would wait out.
+    // This communicator's control plane knows of what the new one's meeting would wait out.
     const auto hopeless = [&] {
-      for (const uint32_t member : roster.members)
-        if (bootstrap_->control().is_gone(member))
-          return fmt::format("the member that was rank {} in {} is lost", member, name());
-      return std::string();
+      const std::string obstacle = members.obstacle(roster);
+      return obstacle.empty() ? "" : fmt::format("{} ({})", obstacle, name());
     };
     made = std::make_unique<tutti_comm>(std::move(next), Succession{newcomers, hopeless});
     made->communicator.load()->configuration_.connect_timeout_ns = configuration_.connect_timeout_ns;

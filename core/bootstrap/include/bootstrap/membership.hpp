@@ -56,6 +56,8 @@ class Membership {
   // that do not answer: they are left out. `make_place` is called on the rank that decides. Throws Failure:
   // TUTTI_PEER_FAILED when the others have gone on without this rank.
   Roster gather(std::chrono::nanoseconds timeout, const std::function<std::string()>& make_place);
+  // Why not all members can take part, as far as this rank knows; or "".
+  std::string obstacle(const Roster& roster);
   // Collective over the members. True on all of them that live, or on none: did all of them make it? `timeout` is how
   // long the first member waits for the others' votes. After its yes a member that lives is waited for without limit.
   bool confirm(const Roster& roster, bool made, std::chrono::nanoseconds timeout);

@@ -15,14 +15,15 @@
 #include <tutti/tutti.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdarg>
 #include <cstddef>
 #include <cstdlib>
 #include <cstring>
+#include <ctime>
 #include <new>
 #include <stdexcept>
 #include <string>
-#include <utility>
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define TUTTI_TEST_CANNOT_COUNT 1  // these have functions of their own in the same place
@@ -34,17 +35,17 @@ namespace tutti::test {
 
 struct CallCost {
   uint64_t allocations = 0, locks = 0;
-  // sched_yield, the library's own waits for a futex, and looks at an event that the device has not come to, before the
-  // last command was enqueued.
-  uint64_t waits = 0;
-  uint64_t looks = 0;  // the same, since the newest command
-  bool waited() const { return waits != 0; }
+  uint64_t waits = 0;        // sched_yield, and waits for a condition or for the library's own futex
+  uint64_t clock_reads = 0;  // one where a wait begins, and some in each of its turns
+  // `begun`: waits that the call begins, though all that they are for is there.
+  bool waited(uint64_t begun) const { return waits != 0 || clock_reads > begun; }
 };
 
 namespace counting {
 
 inline thread_local bool on = false;
 inline thread_local CallCost cost;
+inline std::atomic<uint64_t> queries{0};  // of events, by all threads of the process
 
 // Does not count while it lives.
 class Pause {
@@ -110,15 +111,11 @@ inline const void* get_interface(const char* id, uint32_t index) {
       return executor->stream_state(self, stream, device, flags);
     };
     table.query_event = [](void* self, tutti_event* event) {
-      const tutti_status status = [&] {
-        const Pause pause;
-        return executor->query_event(self, event);
-      }();
-      if (on && status == TUTTI_AGAIN) ++cost.looks;
-      return status;
+      ++queries;
+      const Pause pause;
+      return executor->query_event(self, event);
     };
     table.enqueue = [](void* self, void* stream, const tutti_command* commands, uint32_t n) {
-      cost.waits += std::exchange(cost.looks, 0);
       const Pause pause;
       return executor->enqueue(self, stream, commands, n);
     };
@@ -167,6 +164,19 @@ TUTTI_TEST_REPLACED void operator delete(void* memory, size_t, std::align_val_t)
 TUTTI_TEST_REPLACED void operator delete[](void* memory, size_t, std::align_val_t) noexcept { std::free(memory); }
 #undef TUTTI_TEST_REPLACED
 
+extern "C" int pthread_cond_clockwait(pthread_cond_t* condition, pthread_mutex_t* mutex, clockid_t clock,
+                                      const timespec* until) {
+  using Wait = int (*)(pthread_cond_t*, pthread_mutex_t*, clockid_t, const timespec*);
+  static const Wait real = reinterpret_cast<Wait>(dlsym(RTLD_NEXT, "pthread_cond_clockwait"));
+  if (tutti::test::counting::on) ++tutti::test::counting::cost.waits;
+  return real(condition, mutex, clock, until);
+}
+extern "C" int clock_gettime(clockid_t clock, timespec* time) noexcept {
+  using Read = int (*)(clockid_t, timespec*);
+  static const Read real = reinterpret_cast<Read>(dlsym(RTLD_NEXT, "clock_gettime"));
+  if (tutti::test::counting::on) ++tutti::test::counting::cost.clock_reads;
+  return real(clock, time);
+}
 extern "C" int sched_yield() noexcept {
   static int (*const real)() = reinterpret_cast<int (*)()>(dlsym(RTLD_NEXT, "sched_yield"));
   if (tutti::test::counting::on) ++tutti::test::counting::cost.waits;

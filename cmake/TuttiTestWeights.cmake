@@ -9,7 +9,7 @@ set(TUTTI_TESTS_THAT_WAIT
   several_communicators_test stream_failure_test tcp_connect_test tcp_failure_test tcp_late_test window_calls_test
   windows_test)
 set(TUTTI_TESTS_OF_ONE_CORE
-  abi.* algorithms_.* check.script conform.mutate conform_report_test documents examples_.*_test fuzz.* kernels_test
+  abi.* algorithms_.* conform.mutate conform_report_test documents examples_.*_test fuzz.* kernels_test
   link_test plan_test registry_test schedule_mutants_test schedule_mutation_test schedule_test stream_test.* survival
   topology_test tutti_plan_test unknown_settings_test)
 

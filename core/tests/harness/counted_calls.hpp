@@ -65,10 +65,27 @@ inline void* allocate(size_t bytes, size_t alignment) {
   return memory;
 }
 
-using Lock = int (*)(pthread_mutex_t*);
-inline int lock(const char* name, Lock& real, pthread_mutex_t* mutex) {
-  if (!real) real = reinterpret_cast<Lock>(dlsym(RTLD_NEXT, name));
-  const int error = real(mutex);
+// The function that one here stands for. Threads that come at once all look it up: the guard of a static would wait by
+// syscall(), which is one of them.
+template <typename Function>
+class Real {
+ public:
+  constexpr explicit Real(const char* name) : name_(name) {}
+  Function* operator*() {
+    Function* known = function_.load(std::memory_order_relaxed);
+    if (!known)
+      function_.store(known = reinterpret_cast<Function*>(dlsym(RTLD_NEXT, name_)), std::memory_order_relaxed);
+    return known;
+  }
+
+ private:
+  const char* const name_;
+  std::atomic<Function*> function_{nullptr};
+};
+
+using Lock = Real<int(pthread_mutex_t*)>;
+inline int lock(Lock& real, pthread_mutex_t* mutex) {
+  const int error = (*real)(mutex);
   if (on && !error) ++cost.locks;
   return error;
 }
@@ -166,25 +183,23 @@ TUTTI_TEST_REPLACED void operator delete[](void* memory, size_t, std::align_val_
 
 extern "C" int pthread_cond_clockwait(pthread_cond_t* condition, pthread_mutex_t* mutex, clockid_t clock,
                                       const timespec* until) {
-  using Wait = int (*)(pthread_cond_t*, pthread_mutex_t*, clockid_t, const timespec*);
-  static const Wait real = reinterpret_cast<Wait>(dlsym(RTLD_NEXT, "pthread_cond_clockwait"));
+  static constinit tutti::test::counting::Real<int(pthread_cond_t*, pthread_mutex_t*, clockid_t, const timespec*)> real(
+      "pthread_cond_clockwait");
   if (tutti::test::counting::on) ++tutti::test::counting::cost.waits;
-  return real(condition, mutex, clock, until);
+  return (*real)(condition, mutex, clock, until);
 }
 extern "C" int clock_gettime(clockid_t clock, timespec* time) noexcept {
-  using Read = int (*)(clockid_t, timespec*);
-  static const Read real = reinterpret_cast<Read>(dlsym(RTLD_NEXT, "clock_gettime"));
+  static constinit tutti::test::counting::Real<int(clockid_t, timespec*)> real("clock_gettime");
   if (tutti::test::counting::on) ++tutti::test::counting::cost.clock_reads;
-  return real(clock, time);
+  return (*real)(clock, time);
 }
 extern "C" int sched_yield() noexcept {
-  static int (*const real)() = reinterpret_cast<int (*)()>(dlsym(RTLD_NEXT, "sched_yield"));
+  static constinit tutti::test::counting::Real<int()> real("sched_yield");
   if (tutti::test::counting::on) ++tutti::test::counting::cost.waits;
-  return real();
+  return (*real)();
 }
 extern "C" long syscall(long number, ...) noexcept {
-  using Syscall = long (*)(long, ...);
-  static const Syscall real = reinterpret_cast<Syscall>(dlsym(RTLD_NEXT, "syscall"));
+  static constinit tutti::test::counting::Real<long(long, ...)> real("syscall");
   va_list list;
   va_start(list, number);
   long a[6];
@@ -192,14 +207,14 @@ extern "C" long syscall(long number, ...) noexcept {
   va_end(list);
   if (tutti::test::counting::on && number == SYS_futex && (a[1] & FUTEX_CMD_MASK) == FUTEX_WAIT)
     ++tutti::test::counting::cost.waits;
-  return real(number, a[0], a[1], a[2], a[3], a[4], a[5]);
+  return (*real)(number, a[0], a[1], a[2], a[3], a[4], a[5]);
 }
 extern "C" int pthread_mutex_lock(pthread_mutex_t* mutex) noexcept {
-  static tutti::test::counting::Lock real = nullptr;
-  return tutti::test::counting::lock("pthread_mutex_lock", real, mutex);
+  static constinit tutti::test::counting::Lock real("pthread_mutex_lock");
+  return tutti::test::counting::lock(real, mutex);
 }
 extern "C" int pthread_mutex_trylock(pthread_mutex_t* mutex) noexcept {
-  static tutti::test::counting::Lock real = nullptr;
-  return tutti::test::counting::lock("pthread_mutex_trylock", real, mutex);
+  static constinit tutti::test::counting::Lock real("pthread_mutex_trylock");
+  return tutti::test::counting::lock(real, mutex);
 }
 #endif

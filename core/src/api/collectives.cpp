@@ -90,7 +90,7 @@ tutti_status collective(tutti_comm* comm, uint32_t which, const Arguments& argum
     const DeviceMemory where =
         which == TUTTI_BARRIER ? locate_stream(c, name, options.stream) : check(c, shape, arguments, options.stream);
     if (!where) return c.collective(shape, arguments.in, arguments.out, &options, request);
-    return c.stream_collective({shape, arguments.in, arguments.out, where, options.stream}, &options, request);
+    return c.in_stream({shape, arguments.in, arguments.out, options.stream}, {}, &options, request);
   });
 }
 

@@ -87,7 +87,7 @@ tutti_status transfer(tutti_comm* comm, bool sending, void* data, uint64_t count
     add(group, message);
     if (peer == c.rank())
       invalid(fmt::format("{}: peer is {}, this rank itself: copy instead, or use tutti_exchange", name, peer));
-    return c.exchange(name, group.transfers, {{}, nullptr, nullptr, group.where, options.stream}, &options, request);
+    return c.exchange(name, group.transfers, {{}, nullptr, nullptr, options.stream}, &options, request);
   });
 }
 
@@ -108,8 +108,7 @@ tutti_status exchange(tutti_comm* comm, const tutti_message* messages, uint64_t 
       invalid(
           fmt::format("exchange: some data is host memory, some of {}: all has to be on one", describe(group.where)));
     group.require_apart();
-    return c.exchange("exchange", group.transfers, {{}, nullptr, nullptr, group.where, options.stream}, &options,
-                      request);
+    return c.exchange("exchange", group.transfers, {{}, nullptr, nullptr, options.stream}, &options, request);
   });
 }
 

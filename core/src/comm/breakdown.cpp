@@ -6,6 +6,7 @@
 #include <chrono>
 #include <vector>
 
+#include "observe/call_check.hpp"
 #include "observe/call_report.hpp"
 #include "observe/reports.hpp"
 #include "plugins/host.hpp"
@@ -68,6 +69,19 @@ void Breakdown::fail(const Cause& cause) {
     control_->announce(cause.culprit, cause.status, loss.reason, cause.innocent);
     end(loss);
   }
+}
+
+Cause Breakdown::cause_of(const std::exception& problem) noexcept try {
+  if (const auto* difference = dynamic_cast<const CallsDiffer*>(&problem))
+    return {TUTTI_MISMATCH, difference->culprit, difference->text};
+  const Failure failure = failure_of(problem);
+  if ((failure.status == TUTTI_MISMATCH || failure.status == TUTTI_PEER_FAILED) && !begun()) {
+    parts_.hear();
+    if (auto told = reported(); told && told->status == failure.status) return *told;
+  }
+  return {failure.status, rank_, fmt::format("failed: {}", failure.text)};
+} catch (const std::bad_alloc&) {
+  return {TUTTI_NO_RESOURCES, rank_, "out of memory"};
 }
 
 // The first cause that the control plane knows; else this one, which all ranks are told.

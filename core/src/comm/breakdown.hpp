@@ -15,6 +15,7 @@
 
 #include <tutti/tutti.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <mutex>
@@ -61,6 +62,9 @@ class Breakdown {
   // The parts that end with the communicator.
   class Parts {
    public:
+    // Hears what has come in. A message of another size has come, or a link fails: by now the sender has told which
+    // call its message belongs to, and the transport has recorded which peer is out of reach.
+    virtual void hear() = 0;
     // Where this rank stands, for messages.
     virtual std::string standpoint() const = 0;
     // Stops what is under way, and adds to the text which memory is still in use.
@@ -98,6 +102,23 @@ class Breakdown {
   // While set, this thread belongs to another communicator and must not wait: fail() only reports.
   void visit(bool visited) { visited_ = visited; }
   void fail(const Cause& cause);
+  // Likewise where this rank cannot go on.
+  void fail(const std::exception& problem) { fail(cause_of(problem)); }
+  // Does what comes before an operation can begin. Where this rank lacks something for it (memory, a device that
+  // works), the others go on to wait for this rank: they are told. A call that is wrong or that nobody offers ends here
+  // alone.
+  template <typename Body>
+  decltype(auto) or_tell(Body&& body) {
+    try {
+      return body();
+    } catch (const std::exception& problem) {
+      const tutti_status status = failure_of(problem).status;
+      const tutti_status callers[] = {TUTTI_INVALID_ARGUMENT, TUTTI_NOT_SUPPORTED, TUTTI_INVALID_USAGE};
+      if (begun() || std::ranges::count(callers, status)) throw;
+      fail(failure_of(problem));
+      throw failure();
+    }
+  }
   // An operation's time is over.
   Cause late(uint64_t timeout_ns, std::optional<uint64_t> sequence) const;
   // Carries out the cause that was reported, if there is one.
@@ -114,6 +135,7 @@ class Breakdown {
  private:
   static constexpr tutti_status under_way = TUTTI_AGAIN;
 
+  Cause cause_of(const std::exception& problem) noexcept;
   Loss loss_of(const Cause& cause);
   Cause blame(const Cause& late) const;
   void end(const Loss& loss);

@@ -5,6 +5,7 @@
 #include <tutti/registry.h>
 
 #include <algorithm>
+#include <cstring>
 
 #include "api/fork_generation.hpp"
 #include "bootstrap/failure.hpp"
@@ -62,25 +63,116 @@ tutti_status Communicator::collective(const Shape& shape, const void* in, void* 
   if (breakdown_.pending() || waiter_.is_due(calls_per_look)) look_around();
   breakdown_.require_none();
   Plan* plan = plans_.recall(shape);
-  if (!plan) plan = &or_tell([&]() -> Plan& { return plans_.find(shape); });
-  if (call_check_.has_news()) hear_news(call_of(*plan, operations_.next_sequence()));
+  if (!plan) plan = &breakdown_.or_tell([&]() -> Plan& { return plans_.find(shape); });
+  if (call_check_.has_news()) operations_.hear_news(call_of(*plan, operations_.next_sequence()));
   if (!request) {
     tutti_request& direct = operations_.begin_direct(*plan, in, out, timeout(options));
     run_directly(direct);
     return result_of(direct);
   }
-  *request = &operations_.begin(or_tell([&] { return operations_.make<HostCollective>(true, timeout(options)); }),
-                                *plan, in, out);
+  *request = &operations_.begin(
+      breakdown_.or_tell([&] { return operations_.make<HostCollective>(true, timeout(options)); }), *plan, in, out);
   progress();
   return TUTTI_OK;
 }
 
-// Others have told which calls they make. A difference ends the communicator before this rank's call begins.
-void Communicator::hear_news(const Call& mine) {
-  if (const auto difference = call_check_.compare_news(mine))
-    breakdown_.fail({TUTTI_MISMATCH, difference->culprit, difference->reason});
+// The beginning of a call that may be made of any kind. The engine is held.
+void Communicator::require_sound() {
+  if (breakdown_.pending()) look_around();
   breakdown_.require_none();
 }
+
+// The first call on device memory: streams wait for bytes while the application does something else, so somebody has to
+// move them. The caller holds the lock, for which the thread that is made here waits.
+void Communicator::require_mover() {
+  if (threaded_ || !streams_->has_channels()) return;
+  breakdown_.require_none();
+  breakdown_.or_tell([this] { thread_ = std::thread([this] { progress_thread(); }); });
+  threaded_ = true;
+}
+
+tutti_status Communicator::in_stream(StreamCall call, std::span<const Transfer> transfers, const tutti_options* options,
+                                     tutti_request** request) {
+  if (!threaded_ && streams_->has_channels()) {
+    const Hold hold(*this, std::unique_lock(mutex_));
+    require_mover();
+  }
+  const Hold hold(*this);
+  require_sound();
+  call.timeout_ns = timeout(options);
+  if (!transfers.empty()) return stream_calls_->exchange(call, transfers, request);
+  plans_.forget_last(call.shape.collective);
+  return stream_calls_->collective(call, request);
+}
+
+// ---- Sends and receives ------------------------------------------------------------------------------------
+
+tutti_status Communicator::exchange(const char* name, std::span<const Transfer> transfers, const StreamCall& call,
+                                    const tutti_options* options, tutti_request** request) {
+  return std::ranges::any_of(transfers, &Transfer::on_stream) ? in_stream(call, transfers, options, request)
+                                                              : exchange_on_host(name, transfers, options, request);
+}
+
+// A blocking call that is alone waits inside, as a collective does: it needs no lock, and its request returns by
+// itself.
+tutti_status Communicator::exchange_on_host(const char* name, std::span<const Transfer> transfers,
+                                            const tutti_options* options, tutti_request** request) {
+  check_own(transfers, rank_);
+  tutti_request* pending = nullptr;
+  {
+    const Hold hold(*this);
+    require_sound();
+    const bool alone = !request && !operations_.pending();
+    auto made = operations_.make<TransferGroup>(!alone, timeout(options));
+    made->service = transfer_service(name, transfers);
+    operations_.begin(*made, transfers);
+    pending = &operations_.pend(std::move(made));
+    begin_group(*pending);
+    progress();
+    if (alone) {
+      for (uint32_t fruitless = 0; !pending->complete.load(std::memory_order_relaxed);) wait_on(*pending, fruitless);
+      return result_of(*pending);
+    }
+  }
+  if (request) {
+    *request = pending;
+    return TUTTI_OK;
+  }
+  const std::unique_ptr<tutti_request, decltype(&tutti_request_free)> owner(pending, tutti_request_free);
+  return wait(*pending, UINT64_MAX);
+}
+
+void Communicator::begin_group(tutti_request& request) {
+  std::vector<Transfer>& group = request.group().transfers;
+  try {
+    for_each_own(group, rank_, [this](Transfer& send, Transfer& receive) {
+      if (send.bytes) std::memcpy(receive.data, send.data, send.bytes);
+      for (Transfer* one : {&send, &receive}) operations_.ended(*one, TUTTI_OK, {});
+    });
+    operations_.tell(group, point_to_point_);
+  } catch (const std::exception& problem) {
+    breakdown_.fail(problem);
+  }
+  if (breakdown_.begun())  // those that did not begin
+    for (Transfer& transfer : group)
+      if (!transfer.done) operations_.ended(transfer, async_error(), breakdown_.text());
+  operations_.all_begun(request);
+}
+
+// The row of the transports that carry these: "shm+tcp".
+uint32_t Communicator::transfer_service(const char* name, std::span<const Transfer> transfers) {
+  carriers_.clear();
+  fabric_.add_carriers(
+      [&](const Port& port) {
+        return std::ranges::any_of(transfers, [&](const Transfer& transfer) {
+          return transfer.peer != rank_ && fabric_.link(transfer.peer).port == &port;
+        });
+      },
+      carriers_);
+  return reports_->row(name, "", carriers_);
+}
+
+// ---- Progress ----------------------------------------------------------------------------------------------
 
 bool Communicator::progress_ports(bool all) try {
   bool moved = fabric_.progress(all, *this);
@@ -89,7 +181,7 @@ bool Communicator::progress_ports(bool all) try {
   breakdown_.carry_out();
   return true;
 } catch (const std::exception& problem) {
-  breakdown_.fail(cause_of(problem));
+  breakdown_.fail(problem);
   return true;
 }
 
@@ -102,7 +194,7 @@ bool Communicator::progress() {
   try {
     return advance_all();
   } catch (const std::exception& problem) {
-    breakdown_.fail(cause_of(problem));
+    breakdown_.fail(problem);
     return true;
   }
 }
@@ -114,7 +206,7 @@ bool Communicator::advance_all() {
   if (breakdown_.begun()) return true;
   if (point_to_point_.active()) moved |= advance_transfers();
   const bool streams = streams_ && streams_->pending();
-  if (streams) moved |= advance_streams();
+  if (streams) moved |= stream_calls_->advance();
   moved |= progress_ports(point_to_point_.active() || streams || !operations_.all_launched());
   if (point_to_point_.replies()) moved |= advance_transfers();
   return moved;
@@ -136,6 +228,18 @@ void Communicator::look_around() {
   ActiveEngines::process().progress_others(this);
 }
 
+// ---- Windows -----------------------------------------------------------------------------------------------
+
+tutti_window* Communicator::register_window(void* address, uint64_t bytes, uint32_t flags, uint64_t timeout_ns) {
+  const Hold hold(*this, std::unique_lock(mutex_));
+  return windows_.add(address, bytes, flags, timeout_ns, [this] { require_mover(); });
+}
+
+void Communicator::deregister_window(const tutti_window* window, uint64_t timeout_ns) {
+  const Hold hold(*this);
+  windows_.remove(window, timeout_ns);
+}
+
 // ---- Reports -----------------------------------------------------------------------------------------------
 
 std::vector<tutti_service> Communicator::services() {
@@ -147,8 +251,7 @@ std::vector<tutti_link_traffic> Communicator::traffic() {
   const Hold hold(*this);
   std::vector<tutti_link_traffic> rows = fabric_.traffic();
   if (streams_)
-    for (const StreamRunner::Traffic& row : streams_->traffic())
-      rows.push_back({row.carrier, row.peer, 0, row.sent, row.received});
+    for (const tutti_link_traffic& row : streams_->traffic()) rows.push_back(row);
   return rows;
 }
 

@@ -11,6 +11,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <thread>
@@ -25,7 +26,9 @@
 #include "comm/operations.hpp"
 #include "comm/progress.hpp"
 #include "comm/rendezvous.hpp"
+#include "comm/stream_calls.hpp"
 #include "comm/waiter.hpp"
+#include "comm/windows.hpp"
 #include "fabric/fabric.hpp"
 #include "fabric/memory.hpp"
 #include "observe/call_check.hpp"
@@ -53,9 +56,11 @@ class Communicator final : public Engine, private PortEvents, private Breakdown:
   // Both validated by the caller. request == nullptr: blocks.
   tutti_status collective(const Shape& shape, const void* in, void* out, const tutti_options* options,
                           tutti_request** request);
-  // The same on device memory, and calls without buffers on a stream: returns when the work is in the stream.
-  tutti_status stream_collective(StreamCall call, const tutti_options* options, tutti_request** request);
-  // One or several sends and receives, in communicator_transfer.cpp. `call` says where those on device memory are; they
+  // The same on device memory, and calls without buffers on a stream: returns when the work is in the stream. With
+  // transfers it is a group of sends and receives.
+  tutti_status in_stream(StreamCall call, std::span<const Transfer> transfers, const tutti_options* options,
+                         tutti_request** request);
+  // One or several sends and receives. `call` says where those on device memory are; they
   // are in its stream when this returns. `name`: of the call, for reports.
   tutti_status exchange(const char* name, std::span<const Transfer> transfers, const StreamCall& call,
                         const tutti_options* options, tutti_request** request);
@@ -76,10 +81,10 @@ class Communicator final : public Engine, private PortEvents, private Breakdown:
   // Any thread.
   std::vector<uint32_t> lost_ranks() const;
 
-  // Windows, in windows.cpp. Collective; `flags`: TUTTI_WINDOW_*; timeout_ns 0: the communicator's. They throw Failure.
+  // Windows. Collective; `flags`: TUTTI_WINDOW_*; timeout_ns 0: the communicator's. They throw Failure.
   tutti_window* register_window(void* address, uint64_t bytes, uint32_t flags, uint64_t timeout_ns);
   void deregister_window(const tutti_window* window, uint64_t timeout_ns);
-  tutti_window_facts window_facts(const tutti_window* window) const;
+  tutti_window_facts window_facts(const tutti_window* window) const { return windows_.facts(window); }
 
   // Collective: all ranks meet once more, so that nothing sent is lost. To be called before destruction.
   tutti_status end();
@@ -131,61 +136,25 @@ class Communicator final : public Engine, private PortEvents, private Breakdown:
   uint64_t timeout(const tutti_options* options) const {
     return options && options->timeout_ns ? options->timeout_ns : configuration_.timeout_ns;
   }
-  void hear_news(const Call& mine);
+  void require_sound();
   bool advance_all();
 
-  // Windows, in windows.cpp; the engine is held.
-  std::vector<std::string> gather(const std::string& what, const std::string& mine, uint64_t timeout_ns,
-                                  std::optional<uint64_t> sequence);
-  std::string why_staged() const;
-  void release_window(tutti_window& window, const StreamRunner::Until& until);
-  void check_window(tutti_window& window) const;
-  const tutti_window& window(const char* call, const tutti_window* handle) const;
-
-  // Device memory, in communicator_stream.cpp.
+  // Device memory.
   void make_streams();
   void require_mover();
-  uint32_t stream_service(StreamPlan& plan, const DeviceMemory& where);
-  void begin_on_stream(StreamCall& call, const tutti_options* options, bool wants_request);
-  void check_stream_call(const Call& mine, uint64_t timeout_ns);
-  void tell_of_streams();
-  bool fill_stream(Waiter::Round& round);
-  Failure stood_still(const StreamCall& call) const;
-  void issue_stream(const StreamCall& call, StreamPlan& plan);
-  void require_peers(const StreamCall& call);
-  [[noreturn]] void end_issue(const Failure& failure);
-  StreamPlan& open_channels(const StreamCall& call, StreamPlan& plan, const Call& mine);
-  void await_peers(const std::function<bool()>& enough, uint64_t timeout_ns, std::optional<uint64_t> sequence);
-  tutti_status issued(Operations::Request made, tutti_request** request);
-  void await_device(uint64_t timeout_ns);
+  void keep_streams();
 
-  // Sends and receives, in communicator_transfer.cpp.
+  // Sends and receives.
   tutti_status exchange_on_host(const char* name, std::span<const Transfer> transfers, const tutti_options* options,
                                 tutti_request** request);
-  tutti_status exchange_in_stream(StreamCall call, std::span<const Transfer> transfers, const tutti_options* options,
-                                  tutti_request** request);
   uint32_t transfer_service(const char* name, std::span<const Transfer> transfers);
-  void start(std::vector<Transfer>& transfers);
   void begin_group(tutti_request& request);
-  void match(std::vector<Transfer>& transfers);
-  void put_transfers(const StreamCall& call, const std::vector<Transfer>& transfers);
-  bool advance_streams();
-  std::string let_streams_go();
-  void fail_streams(tutti_status status);
-  void keep_streams();
 
   bool progress_ports(bool all);
   // The checks that not every poll needs: of this communicator, and of the process's others, too.
   void look();
   void check_deadlines(uint64_t now);
   bool carry_out_unless_inside();
-  // How the communicator fails where this rank cannot go on.
-  Cause cause_of(const std::exception& problem) noexcept;
-  // Does what comes before an operation can begin. Where this rank lacks something for it (memory, a device that
-  // works), the others go on to wait for this rank: they are told. A call that is wrong or that nobody offers ends here
-  // alone.
-  template <typename Body>
-  decltype(auto) or_tell(Body&& body);
   void run_directly(tutti_request& request);
   void wait_on(const tutti_request& request, uint32_t& fruitless);
   void check_end();
@@ -202,6 +171,7 @@ class Communicator final : public Engine, private PortEvents, private Breakdown:
   bool is_over() const override { return breakdown_.begun(); }
 
   // Breakdown::Parts
+  void hear() override { fabric_.progress(true, *this); }
   // "seen by rank 0 in world: all_reduce #7 (ring over tcp), at step 3 ..."
   std::string standpoint() const override;
   void stop(Breakdown::Text& text) override;
@@ -229,20 +199,15 @@ class Communicator final : public Engine, private PortEvents, private Breakdown:
   PlanCache plans_;
 
   PointToPoint point_to_point_;
-  uint64_t id_ = 0;            // of the communicator, the same on all ranks
-  WindowList memory_windows_;  // what the ranks have registered together
-  uint64_t last_window_ = 0;   // the newest one's id
+  uint64_t id_ = 0;  // of the communicator, the same on all ranks
   std::unique_ptr<StreamRunner> streams_;
   CallCheck call_check_;
-  // Ranks to be told of a stream plan's first use, once their links are there.
-  struct Untold {
-    Call call;
-    Link* link;
-  };
-  std::vector<Untold> untold_;
   Breakdown breakdown_{*this};
   Waiter waiter_{*this};
-  Operations operations_{{*this, fabric_, *this, call_check_, breakdown_, memory_windows_}};
+  Meetings meetings_{waiter_, breakdown_};
+  RegisteredWindows windows_{{fabric_, topology_, meetings_, breakdown_, operations_, configuration_, device_}};
+  Operations operations_{{*this, fabric_, *this, call_check_, breakdown_, windows_.list()}};
+  std::optional<StreamCalls> stream_calls_;
   std::string carriers_;  // of the transfers that begin, while they are told
   uint64_t next_look_ns_ = 0;
 

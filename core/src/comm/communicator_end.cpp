@@ -1,14 +1,118 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Ending a communicator: all ranks meet once more, and only then let go of what others use.
+// How operations end badly: deadlines, lost peers, aborts, and that all pending ones then end alike. How a communicator
+// ends well: all ranks meet once more, and only then let go of what others use.
 #include <fmt/format.h>
+#include <tutti/registry.h>
+
+#include <cstring>
 
 #include "bootstrap/bootstrap.hpp"
 #include "bootstrap/failure.hpp"
-#include "comm/communicator.hpp"
+#include "comm/communicator_hold.hpp"
 #include "plugins/host.hpp"
 
 namespace tutti::core {
+namespace {
+
+constexpr std::chrono::seconds drain_limit(5);
+
+}  // namespace
+
+void Communicator::check_deadlines(uint64_t now) {
+  if (const tutti_request* late = operations_.overdue(now))
+    breakdown_.fail(breakdown_.late(late->timeout_ns, late->sequence));
+  else if (streams_ && streams_->overdue(now))
+    breakdown_.fail(breakdown_.late(streams_->timeout_ns(), streams_->sequence()));
+  else if (const Transfer* transfer = point_to_point_.overdue(now))
+    breakdown_.fail(breakdown_.late(transfer->timeout_ns, std::nullopt));
+}
+
+std::string Communicator::standpoint() const {
+  std::string where = operations_.standpoint();
+  const Transfer* transfer = point_to_point_.oldest();
+  const tutti_request* on_device = streams_ ? streams_->oldest() : nullptr;
+  const Transfer* unmatched = on_device ? Operations::unmatched(*on_device) : nullptr;
+  if (unmatched) transfer = unmatched;
+  const bool waits_to_match = unmatched || (transfer && transfer->on_stream && transfer->timeout_ns != no_timeout);
+  if (where.empty() && !waits_to_match && streams_ && streams_->pending()) where = streams_->standpoint();
+  if (where.empty() && transfer) where = PointToPoint::standpoint(*transfer);
+  return fmt::format("seen by rank {} in {}{}{}", rank_, name(), where.empty() ? "" : ": ", where);
+}
+
+void Communicator::out_of_memory() {
+  const Hold hold(*this);
+  breakdown_.fail(std::bad_alloc());
+}
+
+void Communicator::stop(Breakdown::Text& text) {
+  const bool lent = operations_.lent();
+  for (const auto& group : natives_) group->abort();
+  operations_.abandon();
+  fabric_.abort(drain_limit, *this);
+  text.add([this] { return fabric_.not_given_back(); });
+  if (lent)
+    text.add([] {
+      return "; peers may still be reading what was sent by reference: keep memory from tutti_mem_alloc untouched "
+             "until the communicator is destroyed";
+    });
+  if (streams_) text.add([this] { return stream_calls_->let_go(); });
+}
+
+void Communicator::end_operations(tutti_status status, const std::string& text) {
+  operations_.fail_all(status);
+  point_to_point_.fail_all(status, text);
+  if (streams_) stream_calls_->fail_all(status);
+}
+
+void Communicator::on_control(Port& port, uint32_t peer, const std::byte* data, uint64_t bytes) {
+  if (peer >= nranks_ || peer == rank_ || breakdown_.begun()) return;
+  std::string error;
+  std::optional<CallDifference> difference;
+  uint32_t type = 0;
+  if (bytes >= sizeof type) std::memcpy(&type, data, sizeof type);
+  if (type == type_call_check || type == type_call_news) {
+    const auto own = [this](uint64_t sequence) { return reports_->recorder().call(sequence); };
+    error = call_check_.on_control(peer, data, bytes, operations_.next_sequence(), own, &difference);
+  } else if (point_to_point_.on_control(peer, data, bytes, &error)) {
+    difference = point_to_point_.take_difference();
+  }
+  if (difference)
+    breakdown_.report({TUTTI_MISMATCH, difference->culprit, difference->reason});
+  else if (!error.empty())
+    breakdown_.report({TUTTI_MISMATCH, peer, fmt::format("sent over {} {}", port.api->name, error)});
+}
+
+void Communicator::on_peer_failed(Port& port, uint32_t peer, const char* reason) {
+  if (peer >= nranks_) return;
+  // Transports begin with their own name and the peer's.
+  std::string why = reason;
+  const std::string named = fmt::format("rank {} is lost: ", peer);
+  if (const size_t at = why.find(named); at != std::string::npos) why.erase(0, at + named.size());
+  breakdown_.report({TUTTI_PEER_FAILED, peer, fmt::format("is out of reach over {}: {}", port.api->name, why)});
+}
+
+void Communicator::on_port_error(Port& port, tutti_status status, const std::string& reason) {
+  breakdown_.report({status, rank_, fmt::format("failed: transport {}: {}", port.api->name, reason)});
+}
+
+void Communicator::abort(const std::string& reason) {
+  breakdown_.report({TUTTI_ABORTED, rank_, reason});
+  // A rank that is ending the communicator waits for other ranks, which hear of it together with this one.
+  if (!carry_out_unless_inside()) bootstrap_->control().announce(rank_, TUTTI_ABORTED, reason);
+}
+
+// For threads without the engine. The owner notices what was reported if it is inside (communicator_hold.hpp); else it
+// is carried out here, before anybody comes in. False: the communicator is being ended, which is left to its owner.
+bool Communicator::carry_out_unless_inside() {
+  process_barrier();
+  const std::lock_guard lock(mutex_);
+  if (ending_) return false;
+  if (!inside_.load(std::memory_order_acquire)) breakdown_.carry_out();
+  return true;
+}
+
+// ---- The end -------------------------------------------------------------------------------------------------
 
 // In checked mode destroying is a call like others: who still wants a collective is told that others do not.
 void Communicator::check_end() {
@@ -19,7 +123,7 @@ void Communicator::check_end() {
     waiter_.until(
         [&] { return call_check_.check(call, [](Link& link) { return connect(link); }) || clock_ns() > limit; });
   } catch (const std::exception& problem) {
-    breakdown_.fail(cause_of(problem));
+    breakdown_.fail(problem);
   }
 }
 
@@ -84,9 +188,25 @@ tutti_status Communicator::end() {
   return broken ? remember(async_error(), breakdown_.text()) : tutti_status{TUTTI_OK};
 }
 
+// The thread of another rank uses them still, and nobody will say when it does not any more.
+void Communicator::keep_streams() {
+  struct Kept {
+    std::unique_ptr<StreamRunner> streams;
+    std::vector<Link> links, mapped_links;
+  };
+  static std::mutex mutex;
+  static auto& kept = *new std::vector<Kept>;
+  const std::lock_guard lock(mutex);
+  log(TUTTI_LOG_WARN, name(),
+      fmt::format("rank {}: the thread of another rank still puts work into this rank's stream: scratch and plans are "
+                  "kept until the process ends",
+                  rank_));
+  kept.push_back({std::move(streams_), std::move(fabric_.links()), std::move(fabric_.mapped_links())});
+}
+
 Communicator::~Communicator() {
   bootstrap_->control().answer_roll_calls(nullptr);
-  for (const auto& window : memory_windows_) fabric_.deregister_window(*window);
+  windows_.close();
   bool keep_mapped = false;
   if (streams_ && streams_->is_left_behind()) {
     keep_mapped = true;

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <algorithm>
-
 #include "bootstrap/failure.hpp"
 #include "comm/communicator.hpp"
 #include "comm/process_barrier.hpp"
@@ -68,18 +66,5 @@ class Communicator::Hold {
   Communicator& comm_;
   std::unique_lock<std::mutex> lock_;
 };
-
-template <typename Body>
-decltype(auto) Communicator::or_tell(Body&& body) {
-  try {
-    return body();
-  } catch (const std::exception& problem) {
-    const Failure failure = failure_of(problem);
-    const tutti_status callers[] = {TUTTI_INVALID_ARGUMENT, TUTTI_NOT_SUPPORTED, TUTTI_INVALID_USAGE};
-    if (breakdown_.begun() || std::ranges::count(callers, failure.status)) throw;
-    breakdown_.fail(cause_of(failure));
-    throw breakdown_.failure();
-  }
-}
 
 }  // namespace tutti::core

@@ -13,6 +13,7 @@
 #include "comm/introduction.hpp"
 #include "plugins/host.hpp"
 #include "plugins/registry.hpp"
+#include "plugins/settings.hpp"
 
 namespace tutti::core {
 
@@ -115,10 +116,34 @@ Fabric::Config Communicator::fabric_config(bool devices) const {
   return config;
 }
 
+void Communicator::make_streams() {
+  StreamRunner::Setup setup;
+  setup.rank = rank_;
+  setup.device = device_;
+  setup.topology = &topology_;
+  setup.selector = selector_.get();
+  setup.links = &fabric_.links();
+  setup.first_lane = host_lanes();
+  setup.lanes = configuration_.lanes;
+  setup.communicator = id_;
+  setup.name = name();
+  setup.mapped_links = &fabric_.mapped_links();
+  setup.named = !configuration_.transports.empty();
+  setup.in_host = flag_setting("TUTTI_HOST_STAGING");
+  setup.scratch_limit = configuration_.scratch_limit;
+  setup.windows = &windows_.list();
+  setup.progress = [this] { fabric_.progress(true, *this); };
+  streams_ = std::make_unique<StreamRunner>(std::move(setup));
+  stream_calls_.emplace(StreamCalls::Parts{*streams_, topology_, device_, waiter_, breakdown_, meetings_, operations_,
+                                           point_to_point_, call_check_, *reports_, rank_});
+}
+
 // Everything that calls need.
 void Communicator::prepare() {
   const uint32_t windows = configuration_.windows, lanes = configuration_.lanes;
   if (device_) make_streams();
+  meetings_.place(*bootstrap_, [this] { return streams_ && streams_->held_up(); });
+  windows_.place(rank_, streams_.get(), why_no_device());
   if (topology_.ranks_on_host_of(rank_) > topology_.rank(rank_).cores) waiter_.use({16, 400});
   operations_.place(rank_, name(), windows, lanes, *reports_);
   point_to_point_.place(rank_, &fabric_.links(), windows * lanes,

@@ -36,7 +36,7 @@ void Communicator::progress_thread() {
         if (busy && progress()) idle = 0;
         if (!busy || idle % Waiter::polls_per_look == 0) look_around();
       } catch (const std::exception& problem) {  // no caller would catch it
-        breakdown_.fail(cause_of(problem));
+        breakdown_.fail(problem);
       }
     }
     ++idle;
@@ -89,7 +89,7 @@ void Communicator::run_directly(tutti_request& request) {
     }
     if (!breakdown_.begun()) operations_.listen(request);
   } catch (const std::exception& problem) {
-    breakdown_.fail(cause_of(problem));
+    breakdown_.fail(problem);
   }
   if (breakdown_.begun()) {
     if (!request.complete.load(std::memory_order_relaxed)) operations_.complete(request, async_error());
@@ -114,7 +114,7 @@ tutti_status Communicator::test(tutti_request& request) {
     try {
       if (!progress()) look_around();
     } catch (const std::exception& problem) {
-      breakdown_.fail(cause_of(problem));
+      breakdown_.fail(problem);
     }
   }
   return request.complete.load(std::memory_order_acquire) ? result_of(request) : tutti_status{TUTTI_AGAIN};
@@ -128,7 +128,7 @@ void Communicator::wait_on(const tutti_request& request, uint32_t& fruitless) {
     else if (!request.complete.load(std::memory_order_acquire))
       waiter_.pause(fruitless);
   } catch (const std::exception& problem) {  // a request is in use until it is complete
-    breakdown_.fail(cause_of(problem));
+    breakdown_.fail(problem);
   }
 }
 

@@ -69,7 +69,23 @@ void Operations::complete(tutti_request& request, tutti_status status) {
   if (returns) pool_->give_back(request);
 }
 
+void Operations::hear_news(const Call& mine) const {
+  if (!parts_.call_check.has_news()) return;
+  if (const auto difference = parts_.call_check.compare_news(mine))
+    parts_.breakdown.fail({TUTTI_MISMATCH, difference->culprit, difference->reason});
+  parts_.breakdown.require_none();
+}
+
 // ---- Sends and receives ------------------------------------------------------------------------------------
+
+void Operations::tell(std::vector<Transfer>& transfers, PointToPoint& point_to_point) const {
+  for (Transfer& transfer : transfers) {
+    if (transfer.peer == rank_ || parts_.breakdown.begun()) continue;
+    point_to_point.start(transfer);
+    if (const auto difference = point_to_point.take_difference())
+      parts_.breakdown.fail({TUTTI_MISMATCH, difference->culprit, difference->reason});
+  }
+}
 
 void Operations::begin(tutti_request& request, std::span<const Transfer> transfers) {
   TransferGroup& group = request.group();

@@ -18,6 +18,7 @@
 #include "fabric/fabric.hpp"
 #include "host/executor.hpp"
 #include "observe/call_check.hpp"
+#include "p2p/point_to_point.hpp"
 
 namespace tutti::core {
 
@@ -58,6 +59,9 @@ class Operations {
   // The number of the next collective, on the host or in a stream.
   uint64_t next_sequence() const { return next_sequence_; }
   uint64_t take_sequence() { return next_sequence_++; }
+  // Others may have told which call they make instead of this one. A difference ends the communicator before it begins,
+  // and throws Failure.
+  void hear_news(const Call& mine) const;
   // The request is pending until complete(), whoever holds it.
   tutti_request& pend(Request request) {
     ++pending_;
@@ -69,6 +73,9 @@ class Operations {
 
   // ---- Sends and receives.
 
+  // Tells the other sides of the transfers. A send that met another kind of receive ends the communicator: its bytes
+  // may be on their way already.
+  void tell(std::vector<Transfer>& transfers, PointToPoint& point_to_point) const;
   // The request is one for these transfers from now on, none of which has begun. Each of them ends by ended(). On the
   // host the request completes after the last one and all_begun().
   void begin(tutti_request& request, std::span<const Transfer> transfers);

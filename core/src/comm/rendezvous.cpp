@@ -5,7 +5,9 @@
 
 #include <chrono>
 #include <cstdlib>
+#include <future>
 #include <optional>
+#include <utility>
 
 #include "bootstrap/environment.hpp"
 #include "bootstrap/failure.hpp"
@@ -74,6 +76,46 @@ std::unique_ptr<Bootstrap> meet(const Configuration& configuration, const Succes
     if (!plugin) throw;
     throw Failure(failure.status, plugin->abort(failure.text));
   }
+}
+
+// ---- In the middle of calls ----------------------------------------------------------------------------------
+
+void Meetings::place(Bootstrap& bootstrap, std::function<bool()> excused) {
+  bootstrap_ = &bootstrap;
+  excused_ = std::move(excused);
+}
+
+void Meetings::await(const JointCall& meeting, const std::function<bool()>& enough) {
+  const auto late = [&] { breakdown_.fail(breakdown_.late(meeting.timeout_ns, meeting.sequence)); };
+  if (!waiter_.until(enough, meeting.timeout_ns, late, excused_)) throw breakdown_.failure();
+}
+
+std::vector<std::string> Meetings::gather(const JointCall& meeting, const std::string& mine) {
+  if (bootstrap_->nranks() == 1) return {mine};
+  constexpr std::chrono::minutes longer(1);  // this call's own deadline names who is missing
+  std::vector<std::string> all;
+  try {
+    auto coming = std::async(std::launch::async, [&] {
+      return bootstrap_->all_gather(meeting.what + '\n' + mine, std::chrono::nanoseconds(meeting.timeout_ns) + longer);
+    });
+    await(meeting, [&] { return coming.wait_for(std::chrono::seconds(0)) == std::future_status::ready; });
+    all = coming.get();
+  } catch (const std::exception& problem) {
+    breakdown_.fail(problem);
+    throw breakdown_.failure();
+  }
+  for (uint32_t r = 0; r < all.size(); ++r) {
+    const size_t end = all[r].find('\n');
+    const std::string theirs = all[r].substr(0, end);
+    if (theirs != meeting.what) {
+      breakdown_.fail({TUTTI_MISMATCH, r,
+                       fmt::format("is in {}, rank {} in {}: all ranks must make the same calls",
+                                   theirs == "end" ? "tutti_comm_destroy" : theirs, bootstrap_->rank(), meeting.what)});
+      throw breakdown_.failure();
+    }
+    all[r].erase(0, end + 1);
+  }
+  return all;
 }
 
 }  // namespace tutti::core

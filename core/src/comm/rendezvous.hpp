@@ -1,15 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How the ranks of a communicator meet: what its configuration says, handed to the bootstrap library.
+// How the ranks of a communicator meet: for the first time, as its configuration says, and later in the middle of
+// calls. The control plane waits in a thread of its own then, so this one moves what is pending: peers may need that to
+// come.
 #pragma once
 
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "bootstrap/bootstrap.hpp"
+#include "comm/breakdown.hpp"
 #include "comm/configuration.hpp"
+#include "comm/waiter.hpp"
 #include "observe/flight_recorder.hpp"
 
 namespace tutti::core {
@@ -25,5 +31,30 @@ FlightRecorder::Meeting expected_meeting(const Configuration& configuration);
 
 // Returns when all ranks have met. Throws Failure.
 std::unique_ptr<Bootstrap> meet(const Configuration& configuration, const Succession& succession);
+
+// A call in which the ranks wait for each other.
+struct JointCall {
+  std::string what;  // the same on all ranks, for gather()
+  uint64_t timeout_ns = 0;
+  std::optional<uint64_t> sequence = {};  // of a collective
+};
+
+class Meetings {
+ public:
+  Meetings(Waiter& waiter, Breakdown& breakdown) : waiter_(waiter), breakdown_(breakdown) {}
+  // Once, before any call. While `excused` says true a wait has no limit.
+  void place(Bootstrap& bootstrap, std::function<bool()> excused);
+
+  // Until other ranks have come as far. Throws Failure.
+  void await(const JointCall& meeting, const std::function<bool()>& enough);
+  // What each rank brings, by rank. Throws Failure, also where the ranks make different calls.
+  std::vector<std::string> gather(const JointCall& meeting, const std::string& mine);
+
+ private:
+  Waiter& waiter_;
+  Breakdown& breakdown_;
+  Bootstrap* bootstrap_ = nullptr;
+  std::function<bool()> excused_;
+};
 
 }  // namespace tutti::core

@@ -33,6 +33,7 @@ class Waiter {
   void use(const WaitPolicy& policy) { policy_ = policy; }
   const WaitPolicy& policy() const { return policy_; }
 
+  bool progress() { return work_.progress(); }
   // Counts polls; true at each `every`-th one.
   bool is_due(uint64_t every = polls_per_look) { return ++polls_ % every == 0; }
   // After `fruitless` polls without progress: looks around now and then, and passes some time.

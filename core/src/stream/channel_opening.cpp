@@ -11,12 +11,13 @@
 
 namespace tutti::core {
 
-ChannelOpening::ChannelOpening(Setup setup, const std::vector<StreamTraffic>& traffic, Channels* channels)
-    : setup_(setup), channels_(channels) {
+ChannelOpening::ChannelOpening(const StreamSetup& setup, PeerMemory& memory, const std::vector<StreamTraffic>& traffic,
+                               Channels& channels, std::set<std::string>& told)
+    : setup_(setup), memory_(memory), channels_(channels), told_(told) {
   for (const StreamTraffic& t : traffic) {
     const ChannelWay way{t.peer, t.lane, t.outgoing};
-    if (channels_->contains(way)) continue;
-    if (setup_.memory->reaches(t.peer)) {
+    if (channels_.contains(way)) continue;
+    if (memory_.reaches(t.peer)) {
       coming_[way];
       continue;
     }
@@ -29,7 +30,7 @@ ChannelOpening::ChannelOpening(Setup setup, const std::vector<StreamTraffic>& tr
 }
 
 ChannelOpening::~ChannelOpening() {
-  for (auto& [way, coming] : coming_) setup_.memory->take_back({coming.slots}, nullptr);
+  for (auto& [way, coming] : coming_) memory_.take_back({coming.slots}, nullptr);
 }
 
 bool ChannelOpening::advance() {
@@ -42,29 +43,29 @@ bool ChannelOpening::advance() {
 void ChannelOpening::stage(const ChannelWay& way, const std::string& why) {
   const auto [peer, lane, outgoing] = way;
   if (!why.empty())
-    log(TUTTI_LOG_WARN, setup_.tables.memory->name,
+    log(TUTTI_LOG_WARN, setup_.device.tables.memory->name,
         fmt::format("rank {}: lane {} {} rank {} is not mapped: {}", setup_.rank, lane, outgoing ? "to" : "from", peer,
                     why));
   Link* link = &(*setup_.links)[peer];
-  auto channel = std::make_unique<StagedChannel>(setup_.tables, setup_.device, link, setup_.first_lane + lane, outgoing,
-                                                 setup_.in_host);
-  if (const std::string& reason = channel->why_in_host(); !reason.empty() && setup_.told->insert(reason).second)
-    log(TUTTI_LOG_INFO, setup_.tables.memory->name,
+  auto channel = std::make_unique<StagedChannel>(setup_.device.tables, setup_.device.device, link,
+                                                 setup_.first_lane + lane, outgoing, setup_.in_host);
+  if (const std::string& reason = channel->why_in_host(); !reason.empty() && told_.insert(reason).second)
+    log(TUTTI_LOG_INFO, setup_.device.tables.memory->name,
         fmt::format("rank {}: what {} carries goes through host memory: {}", setup_.rank, link->port->api->name,
                     reason));
-  (*channels_)[way] = std::move(channel);
+  channels_[way] = std::move(channel);
 }
 
 // Is the channel there? A rank that cannot have it mapped has told its peer, and both stage it.
 bool ChannelOpening::settle(const ChannelWay& way, Coming& coming) {
   const auto [peer, lane, outgoing] = way;
-  if (!setup_.memory->connect(peer)) return false;
+  if (!memory_.connect(peer)) return false;
   try {
     return outgoing ? offer(way, coming) : accept(way, coming);
   } catch (const Failure& failure) {
     if (failure.status == TUTTI_PEER_FAILED) throw;
     coming.shared.reset();
-    setup_.memory->close(coming.slots);
+    memory_.close(coming.slots);
     stage(way, failure.text);
     return true;
   }
@@ -73,24 +74,23 @@ bool ChannelOpening::settle(const ChannelWay& way, Coming& coming) {
 bool ChannelOpening::offer(const ChannelWay& way, Coming& coming) {
   const auto [peer, lane, outgoing] = way;
   if (!coming.shared)
-    coming.shared =
-        MappedChannel::share(*setup_.memory, {setup_.tables, setup_.device}, &(*setup_.links)[peer], setup_.rank, lane);
+    coming.shared = MappedChannel::share(memory_, setup_.device, &(*setup_.links)[peer], setup_.rank, lane);
   if (!coming.shared->is_mapped()) return false;
-  (*channels_)[way] = std::move(coming.shared);
+  channels_[way] = std::move(coming.shared);
   return true;
 }
 
 bool ChannelOpening::accept(const ChannelWay& way, Coming& coming) {
   const auto [peer, lane, outgoing] = way;
   const auto open = [&, peer = peer, lane = lane](PeerMemory::Kind kind, uint64_t bytes) {
-    return setup_.memory->open(peer, MappedChannel::tag(kind, peer, lane), bytes).value_or(PeerRegion{});
+    return memory_.open(peer, PeerMemory::tag(kind, peer, lane), bytes).value_or(PeerRegion{});
   };
   if (!coming.slots) coming.slots = open(PeerMemory::slots, StreamChannel::slots * StreamChannel::slot_bytes);
   if (!coming.slots) return false;
   const PeerRegion flags = open(PeerMemory::channel_flags, StreamChannel::flags_bytes);
   if (!flags) return false;
-  (*channels_)[way] = std::make_unique<MappedChannel>(*setup_.memory, &(*setup_.links)[peer], false,
-                                                      std::exchange(coming.slots, {}), flags);
+  channels_[way] =
+      std::make_unique<MappedChannel>(memory_, &(*setup_.links)[peer], false, std::exchange(coming.slots, {}), flags);
   return true;
 }
 

@@ -25,21 +25,10 @@ using Channels = std::map<ChannelWay, std::unique_ptr<StreamChannel>>;
 
 class ChannelOpening {
  public:
-  struct Setup {
-    DeviceTables tables;
-    uint32_t device = 0;
-    uint32_t rank = 0;
-    uint32_t first_lane = 0;  // of the transport
-    std::vector<Link>* links = nullptr;
-    const Topology* topology = nullptr;
-    PeerMemory* memory = nullptr;
-    bool named = false;                     // the application has named the transports: staging is no surprise
-    bool in_host = false;                   // staged bytes go through host memory
-    std::set<std::string>* told = nullptr;  // why staged bytes go through host memory, as far as the log has it
-  };
   // Nothing of this rank is pending on the device. Adds to `channels` what `traffic` needs and is missing. Throws
-  // Failure.
-  ChannelOpening(Setup setup, const std::vector<StreamTraffic>& traffic, Channels* channels);
+  // Failure. `told`: why staged bytes go through host memory, as far as the log has it.
+  ChannelOpening(const StreamSetup& setup, PeerMemory& memory, const std::vector<StreamTraffic>& traffic,
+                 Channels& channels, std::set<std::string>& told);
   ChannelOpening(const ChannelOpening&) = delete;
   ChannelOpening& operator=(const ChannelOpening&) = delete;
   ~ChannelOpening();
@@ -57,8 +46,10 @@ class ChannelOpening {
   bool offer(const ChannelWay& way, Coming& coming);
   bool accept(const ChannelWay& way, Coming& coming);
 
-  Setup setup_;
-  Channels* channels_;
+  const StreamSetup& setup_;
+  PeerMemory& memory_;
+  Channels& channels_;
+  std::set<std::string>& told_;
   std::map<ChannelWay, Coming> coming_;
 };
 

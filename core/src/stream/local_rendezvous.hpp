@@ -17,6 +17,7 @@
 
 #include "bootstrap/failure.hpp"
 #include "stream/stream_plan.hpp"
+#include "stream/stream_transfer.hpp"
 
 namespace tutti::core {
 
@@ -54,6 +55,8 @@ class LocalRendezvous {
   // rank's end; never, where a rank says that its stream may wait for ever.
   void leave_events(const tutti_executor* executor, std::vector<tutti_event*> events);
   void keep_events();
+  // For what the ranks send each other.
+  Handovers& handovers() { return handovers_; }
 
  private:
   // Threads that wait for a change. Ringing takes no lock, so nobody who waits for one can hold it up.
@@ -91,6 +94,7 @@ class LocalRendezvous {
   std::atomic<bool> failed_{false};              // it has
   std::vector<std::pair<const tutti_executor*, tutti_event*>> events_;
   bool events_stay_ = false;
+  Handovers handovers_;
 };
 
 }  // namespace tutti::core

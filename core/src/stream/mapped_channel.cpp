@@ -15,7 +15,8 @@ namespace tutti::core {
 std::unique_ptr<MappedChannel> MappedChannel::share(PeerMemory& memory, const DeviceMemory& device, Link* link,
                                                     uint32_t self, uint32_t lane) {
   const tutti_device* tables = device.tables.memory;
-  const uint64_t slots_tag = tag(PeerMemory::slots, self, lane), flags_tag = tag(PeerMemory::channel_flags, self, lane);
+  const uint64_t slots_tag = PeerMemory::tag(PeerMemory::slots, self, lane);
+  const uint64_t flags_tag = PeerMemory::tag(PeerMemory::channel_flags, self, lane);
   void* made = nullptr;
   if (const tutti_status status = tables->allocate(tables->self, device.device, slots * slot_bytes, &made);
       status < 0) {
@@ -50,13 +51,13 @@ MappedChannel::~MappedChannel() {
   }
 }
 
-void MappedChannel::announce(uint64_t bytes) {
+void MappedChannel::announce(uint64_t bytes, uint64_t) {
   ++announced_;
   bytes_ += bytes;
 }
 
 // The streams need nobody: this only sees that they move.
-bool MappedChannel::advance(const std::function<bool(Link&)>&) {
+bool MappedChannel::advance() {
   bool moved = false;
   for (uint64_t k = 0; k < 2 * slots; ++k) {
     const uint32_t now = std::atomic_ref(*host_flag(k / 2, k % 2)).load(std::memory_order_relaxed);

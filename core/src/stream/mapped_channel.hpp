@@ -16,9 +16,6 @@ namespace tutti::core {
 
 class MappedChannel final : public StreamChannel {
  public:
-  static uint64_t tag(PeerMemory::Kind kind, uint32_t owner, uint32_t lane) {
-    return PeerMemory::tag(kind, owner, lane);
-  }
   // The sender's end, for a receiver that has not mapped it yet: on the device, as rank `self`. Throws Failure, and the
   // peer is told, where memory cannot be shared.
   static std::unique_ptr<MappedChannel> share(PeerMemory& memory, const DeviceMemory& device, Link* link, uint32_t self,
@@ -31,9 +28,9 @@ class MappedChannel final : public StreamChannel {
   // The sender's: has the receiver mapped both? Throws Failure with its reason where it cannot.
   bool is_mapped() const { return memory_.has_mapped(slots_) && memory_.has_mapped(flags_); }
 
-  void announce(uint64_t bytes) override;
-  uint64_t finished() const override { return announced_; }
-  bool advance(const std::function<bool(Link&)>& connect) override;
+  void announce(uint64_t bytes, uint64_t operation) override;
+  bool sends(uint64_t) const override { return false; }  // nobody has to
+  bool advance() override;
   std::string where() const override { return {}; }  // only the streams know
   const char* carrier() const override { return mapped; }
   static constexpr const char* mapped = "mapped";

@@ -37,13 +37,13 @@ StagedChannel::StagedChannel(const DeviceTables& tables, uint32_t device, Link* 
   for (uint64_t k = 0; k < slots; ++k) *host_flag(k, false) = 1;
 }
 
-void StagedChannel::announce(uint64_t bytes) {
-  if (announced_ - finished_ == sizes_.size()) {
-    std::vector<uint64_t> more(std::max<size_t>(16, sizes_.size() * 2));
-    for (uint64_t k = finished_; k != announced_; ++k) more[k & (more.size() - 1)] = size_of(k);
-    sizes_ = std::move(more);
+void StagedChannel::announce(uint64_t bytes, uint64_t operation) {
+  if (announced_ - finished_ == fragments_.size()) {
+    std::vector<Fragment> more(std::max<size_t>(16, fragments_.size() * 2));
+    for (uint64_t k = finished_; k != announced_; ++k) more[k & (more.size() - 1)] = fragment(k);
+    fragments_ = std::move(more);
   }
-  size_of(announced_++) = bytes;
+  fragments_[announced_++ & (fragments_.size() - 1)] = {bytes, operation};
 }
 
 // Fragment k may be sent or received from now on.
@@ -51,7 +51,7 @@ bool StagedChannel::start(uint64_t k) {
   const std::atomic_ref flag(*host_flag(k, outgoing_));
   if (flag.load(std::memory_order_acquire) != 1) return false;
   flag.store(0, std::memory_order_relaxed);
-  const uint64_t bytes = size_of(k);
+  const uint64_t bytes = fragment(k).bytes;
   if (outgoing_)
     out_[k % slots].open(link_, lane_, bytes);
   else
@@ -82,7 +82,7 @@ bool StagedChannel::ended(uint64_t k) {
   return status == TUTTI_OK;
 }
 
-bool StagedChannel::advance(const std::function<bool(Link&)>& connect) {
+bool StagedChannel::advance() {
   if (!busy() || !connect(*link_)) return false;
   bool moved = false;
   while (started_ != announced_ && started_ - finished_ < slots && start(started_)) moved = true;

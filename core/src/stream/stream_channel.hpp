@@ -14,7 +14,6 @@
 
 #include <array>
 #include <cstdint>
-#include <functional>
 #include <string>
 #include <vector>
 
@@ -45,12 +44,12 @@ class StreamChannel {
   // The number of the first fragment that was announced since begin_message().
   uint64_t message() const { return message_; }
   void begin_message() { message_ = announced_; }
-  // The next fragment will have so many bytes (at most slot_bytes).
-  virtual void announce(uint64_t bytes) = 0;
-  // Fragments that this rank has no more to do for once its stream has done its part.
-  virtual uint64_t finished() const = 0;
+  // The next fragment will have so many bytes (at most slot_bytes). Operations are numbered in their order.
+  virtual void announce(uint64_t bytes, uint64_t operation) = 0;
+  // Has this rank still to send what the stream has put into slots for that operation, or for an earlier one?
+  virtual bool sends(uint64_t operation) const = 0;
   // Moves what can be moved; true when something was. Throws Failure when the transport failed.
-  virtual bool advance(const std::function<bool(Link&)>& connect) = 0;
+  virtual bool advance() = 0;
   // Would the stream go on at once at the k-th fragment? For a stream that has carried out all before it.
   bool may_go_on(uint64_t k) const;
   // Gives the stream whatever it waits for, so that it comes to its end; what it reads is undefined.
@@ -86,15 +85,20 @@ class StagedChannel final : public StreamChannel {
                 bool in_host);
   // Why the slots are not device memory; "": they are, or were not to be.
   const std::string& why_in_host() const { return slots_.why_in_host(); }
-  void announce(uint64_t bytes) override;
-  uint64_t finished() const override { return finished_; }
-  bool advance(const std::function<bool(Link&)>& connect) override;
+  void announce(uint64_t bytes, uint64_t operation) override;
+  bool sends(uint64_t operation) const override {
+    return outgoing_ && busy() && fragment(finished_).operation <= operation;
+  }
+  bool advance() override;
   std::string where() const override;
   const char* carrier() const override { return carrier_.c_str(); }
 
  private:
   bool busy() const { return finished_ != announced_; }
-  uint64_t& size_of(uint64_t k) { return sizes_[k & (sizes_.size() - 1)]; }
+  struct Fragment {
+    uint64_t bytes, operation;
+  };
+  const Fragment& fragment(uint64_t k) const { return fragments_[k & (fragments_.size() - 1)]; }
   static uint64_t offset_of(uint64_t k) { return k % slots * slot_bytes; }
   Flow& flow(uint64_t k) { return outgoing_ ? static_cast<Flow&>(out_[k % slots]) : in_[k % slots]; }
   bool start(uint64_t k);
@@ -107,7 +111,7 @@ class StagedChannel final : public StreamChannel {
   uint32_t lane_;
   std::array<Outflow, slots> out_;
   std::array<Inflow, slots> in_;
-  std::vector<uint64_t> sizes_;  // of fragments finished_ .. announced_: fragment k at k modulo their power of two
+  std::vector<Fragment> fragments_;  // finished_ .. announced_: fragment k at k modulo their power of two
   uint64_t started_ = 0, finished_ = 0;
 };
 

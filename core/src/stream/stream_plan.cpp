@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <atomic>
 #include <map>
 #include <tuple>
 
@@ -62,11 +61,11 @@ class Issue {
 
   void run(const DeviceTables& device, const std::function<void()>& meanwhile) {
     const bool bounded = std::ranges::any_of(
-        launches_, [](const StreamLaunch* launch) { return !launch->plan->traffic.empty() && !launch->recorded; });
+        launches_, [](const StreamLaunch* launch) { return !launch->plan->traffic.empty() && launch->counter; });
     writer_.open(device, bounded ? most_queued : 0, meanwhile);
     for (size_t r = 0; r < launches_.size(); ++r) {
       const StreamLaunch& launch = *launches_[r];
-      writer_.add({launch.rank, launch.device, launch.stream, launch.spare, nullptr}, program_.events(r));
+      writer_.add({launch.rank, launch.device, launch.stream, launch.spare, launch.queue}, program_.events(r));
     }
     begun_ = true;
     program_.relocate(launches_, writer_);
@@ -74,7 +73,7 @@ class Issue {
     if (launches_.size() != 1 || !launches_[0]->fuse || !fuse(device))
       for (const StreamProgram::Run& run : program_.runs())
         writer_.write(run.rank, program_.commands(run.rank) + run.from, run.to - run.from);
-    for (size_t r = 0; r < launches_.size(); ++r) end(r);
+    for (size_t r = 0; r < launches_.size(); ++r) launches_[r]->commands = writer_.commands(r);
   }
 
   // It has failed: a thread that waits for the end of a rank's stream waits for those that read the rank's memory, too.
@@ -86,7 +85,7 @@ class Issue {
     }
     for (size_t owner = 0; owner < launches_.size(); ++owner)
       for (size_t reader = 0; reader < launches_.size(); ++reader)
-        if (!launches_[owner]->recorded &&
+        if (launches_[owner]->counter &&
             program_.reads(owner, writer_.prepared(owner), reader, writer_.prepared(reader)))
           order_behind(owner, reader);
   }
@@ -94,17 +93,9 @@ class Issue {
  private:
   void begin(size_t r) {
     const StreamLaunch& launch = *launches_[r];
-    if (launch.after) writer_.event(r, TUTTI_COMMAND_AFTER, launch.after);
-    if (launch.begin) writer_.event(r, TUTTI_COMMAND_RECORD, launch.begin);
+    if (launch.after) writer_.add(r, launch.counter->wait(*launch.after));
     writer_.flush(r);
   }
-  void end(size_t r) {
-    StreamLaunch& launch = *launches_[r];
-    if (launch.end) writer_.event(r, TUTTI_COMMAND_RECORD, launch.end);
-    writer_.flush(r);
-    launch.commands = writer_.commands(r);
-  }
-
   // A list that the device does not take as one launch goes the ordinary way.
   bool fuse(const DeviceTables& device) {
     StreamLaunch& launch = *launches_[0];
@@ -139,9 +130,10 @@ class Issue {
 
 }  // namespace
 
-uint64_t StreamPlan::next_id() {
-  static std::atomic<uint64_t> ids{0};
-  return ids.fetch_add(1, std::memory_order_relaxed);
+void enable_peer(const tutti_device& memory, const StreamPart& reader, uint32_t device, uint32_t rank) {
+  if (const tutti_status status = memory.enable_peer(memory.self, reader.device, device); status < 0)
+    throw Failure(status, fmt::format("device {} {} of rank {} cannot read device {} of rank {}: {}", memory.name,
+                                      reader.device, reader.rank, device, rank, take_plugin_error()));
 }
 
 void issue(StreamWriter& writer, const DeviceTables& device, const std::vector<StreamLaunch*>& launches,

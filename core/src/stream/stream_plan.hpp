@@ -6,18 +6,41 @@
 
 #include <tutti/registry.h>
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <vector>
 
+#include "choose/selector.hpp"
+#include "fabric/devices.hpp"
+#include "fabric/window.hpp"
 #include "plan/plan.hpp"
 #include "schedule/stream_order.hpp"
 #include "stream/device_gate.hpp"
 #include "stream/stream_writer.hpp"
 
 namespace tutti::core {
+
+// The parts of a communicator that a rank's streams use. All of them outlive the streams.
+struct StreamSetup {
+  uint32_t rank = 0;
+  DeviceMemory device;  // the rank's
+  const Topology* topology = nullptr;
+  Selector* selector = nullptr;
+  std::vector<Link>* links = nullptr;
+  uint32_t first_lane = 0;  // of the transport, for channels
+  uint32_t lanes = 0;       // of collectives; sends and receives use the one behind them
+  uint64_t communicator = 0;
+  std::string name;  // of the communicator, for messages
+  std::vector<Link>* mapped_links = nullptr;
+  bool named = false;    // the application has named the transports
+  bool in_host = false;  // what transports carry goes through host memory
+  uint64_t scratch_limit = 0;
+  const WindowList* windows = nullptr;  // that are registered
+  std::function<void()> progress;       // of the transports, where the communicator has ended
+};
 
 // A call's shape as all ranks have it.
 inline Shape common(Shape shape) {
@@ -37,10 +60,9 @@ class StreamProgram;
 struct WindowTable;
 
 struct StreamPlan {
-  // Another one for each plan of this process.
-  static uint64_t next_id();
+  inline static std::atomic<uint64_t> ids{0};
 
-  uint64_t id = next_id();
+  uint64_t id = ids.fetch_add(1, std::memory_order_relaxed);  // another one for each plan of this process
   Plan plan;
   std::vector<StreamStep> steps;
   std::vector<StreamTraffic> traffic;
@@ -71,30 +93,40 @@ struct StreamSlot {
 };
 
 // The limits of one launch, which does everything by a few of its processors: so many bytes read, and
-// steps, each of which becomes at most four commands. Nobody has measured where one launch stops being faster.
+// steps, each of which becomes at most four commands, beside the two for the counter. Nobody has measured where one
+// launch stops being faster.
 constexpr uint64_t most_fused_bytes = 64 << 10;
-constexpr uint64_t most_fused_steps = most_queued / 4;
+constexpr uint64_t most_fused_steps = most_queued / 4 - 1;
 
-// A rank's part in the issue of one operation. Lives until issue() returns.
-struct StreamLaunch {
+// A rank's part in the issue of an operation, of either kind. Lives until issue() returns.
+struct StreamPart {
   uint32_t rank = 0;
-  const StreamPlan* plan = nullptr;
-  std::byte* in = nullptr;
-  std::byte* out = nullptr;
-  std::byte* scratch = nullptr;
   uint32_t device = 0;
   void* stream = nullptr;
-  tutti_event* after = nullptr;                // what the operation has to come after, or nullptr
-  tutti_event* begin = nullptr;                // set before its first command; nullptr: not wanted
-  tutti_event* end = nullptr;                  // and after its last
-  bool fuse = false;                           // the only one, and small: as one launch, if the device takes it
-  bool fused = false;                          // set by issue(): it took it
-  bool recorded = false;                       // for later replays: nothing runs now
+  // The stream stores `first` before the operation's first command and `last` after its last, and waits for `after`
+  // before: the end of an operation in another stream. nullptr: it is recorded for later replays.
+  const StreamCounter* counter = nullptr;
+  std::optional<uint32_t> after;
+  uint32_t first = 0, last = 0;
+  StreamCounter* queue = nullptr;              // StreamWriter::Target has these two
+  std::vector<tutti_event*>* spare = nullptr;  //
   DeviceGate::User* gate = nullptr;            // counts the operation when it is issued; nullptr: nobody does
   bool counted = false;                        // it has
   uint64_t commands = 0;                       // set by issue(): how many it became
   std::string read_by;                         // set by issue() that fails: who may still read the buffers; "": nobody
-  std::vector<tutti_event*>* spare = nullptr;  // events of the device for use within; made as needed, kept by the owner
+};
+
+// Lets the part's device read memory of another rank's. May wait for the device. Throws Failure.
+void enable_peer(const tutti_device& memory, const StreamPart& reader, uint32_t device, uint32_t rank);
+
+// In a collective.
+struct StreamLaunch : StreamPart {
+  const StreamPlan* plan = nullptr;
+  std::byte* in = nullptr;
+  std::byte* out = nullptr;
+  std::byte* scratch = nullptr;
+  bool fuse = false;                                              // the only one, and small: as one launch
+  bool fused = false;                                             // set by issue(): the device took it so
   std::function<StreamSlot(uint32_t way, uint64_t number)> slot;  // `way`: which of the plan's traffic
 };
 

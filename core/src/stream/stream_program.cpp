@@ -51,8 +51,10 @@ class StreamCompiler {
     for (size_t r = 0; r < launches_.size(); ++r)
       for (const StreamStep& step : launches_[r]->plan->steps) turns.push_back({step.level, r, &step});
     std::ranges::stable_sort(turns, {}, &Turn::level);
+    count();
     for (const Turn& turn : turns) carry_out(turn.rank, *turn.step);
     for (size_t r = 0; r < launches_.size(); ++r) wait_for_readers(r, nullptr);
+    count();
     for (StreamProgram::Rank& rank : program_.ranks_)
       for (size_t i = 0; i < rank.commands.size(); ++i)
         if (rank.commands[i].sources) rank.commands[i].src = rank.sources.data() + rank.first_source[i];
@@ -92,6 +94,10 @@ class StreamCompiler {
   };
 
   const Plan& plan(size_t r) const { return launches_[r]->plan->plan; }
+
+  void count() {
+    for (size_t r = 0; program_.counts_ && r < launches_.size(); ++r) add(r, {});
+  }
 
   void carry_out(size_t r, const StreamStep& step) {
     const BoundStep& bound = plan(r).lanes[step.lane][step.step];
@@ -238,10 +244,7 @@ class StreamCompiler {
   }
 
   void add_copy(size_t r, const Place& dst, const Place& src, uint64_t bytes) {
-    tutti_command command{};
-    command.kind = TUTTI_COMMAND_COPY;
-    command.count = bytes;
-    add_work(r, command, dst, {src});
+    add_work(r, {.kind = TUTTI_COMMAND_COPY, .count = bytes}, dst, {src});
   }
   void add_work(size_t r, tutti_command command, const Place& dst, const std::vector<Place>& sources) {
     StreamProgram::Rank& rank = program_.ranks_[r];
@@ -267,14 +270,11 @@ class StreamCompiler {
     add_flag(r, TUTTI_COMMAND_WRITE, StreamProgram::Part::awaited, way, number, 0);
   }
   void add_flag(size_t r, uint32_t kind, StreamProgram::Part part, uint32_t way, uint64_t number, uint32_t value) {
-    tutti_command command{};
-    command.kind = kind;
-    command.value = value;
+    const tutti_command command{.kind = kind, .value = value};
     program_.ranks_[r].slots.push_back({add(r, command), part, StreamProgram::none, way, number});
   }
   void add_event(size_t r, uint32_t kind, size_t of, uint32_t event) {
-    tutti_command command{};
-    command.kind = kind;
+    const tutti_command command{.kind = kind};
     program_.ranks_[r].event_uses.push_back({add(r, command), static_cast<uint32_t>(of), event});
   }
   uint32_t add(size_t r, const tutti_command& command) {
@@ -295,12 +295,14 @@ class StreamCompiler {
   std::map<std::tuple<uint32_t, uint32_t, uint32_t, uint64_t>, Ready> ready_;  // from, to, lane, number
 };
 
-StreamProgram::StreamProgram(const std::vector<StreamLaunch*>& launches) : bases_(launches.size() * buffers) {
+StreamProgram::StreamProgram(const std::vector<StreamLaunch*>& launches)
+    : counts_(launches.front()->counter), bases_(launches.size() * buffers) {
   StreamCompiler(*this, launches).run();
 }
 
 bool StreamProgram::serves(const std::vector<StreamLaunch*>& launches) const {
-  return std::ranges::equal(plans_, launches, {}, {}, [](const StreamLaunch* launch) { return launch->plan->id; });
+  return counts_ == (launches.front()->counter != nullptr) &&
+         std::ranges::equal(plans_, launches, {}, {}, [](const StreamLaunch* launch) { return launch->plan->id; });
 }
 
 void StreamProgram::relocate(const std::vector<StreamLaunch*>& launches, const StreamWriter& writer) {
@@ -338,6 +340,10 @@ void StreamProgram::relocate(const std::vector<StreamLaunch*>& launches, const S
           command.flag = slot.told;
           break;
       }
+    }
+    if (counts_) {
+      rank.commands.front() = launches[r]->counter->store(launches[r]->first);
+      rank.commands.back() = launches[r]->counter->store(launches[r]->last);
     }
     for (const EventUse& use : rank.event_uses)
       rank.commands[use.command].event = writer.event_of(use.rank, use.number);

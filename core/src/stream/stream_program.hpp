@@ -6,7 +6,8 @@
 //
 //   address   base of a rank's buffer IN, OUT or SCRATCH, and an offset
 //   slot      where a fragment lies on its way to or from another process, and the flags before and behind it
-//   event      of the process's ranks among themselves: events belong to the communicator
+//   counter   of a rank: its operation begins, and ends
+//   event     of the process's ranks among themselves: events belong to the communicator
 //
 // Ranks of the process read each other's memory and are ordered by events, all others by the flags of their slots. A
 // rank that is read by another waits for the reader before it overwrites the bytes, and in the end.
@@ -24,7 +25,8 @@ struct StreamLaunch;
 
 class StreamProgram {
  public:
-  // `launches` are those of the ranks of one operation, by rising rank. Throws Failure where the plans' levels are wrong.
+  // `launches` are those of the ranks of one operation, by rising rank. Throws Failure where the plans' levels are
+  // wrong.
   explicit StreamProgram(const std::vector<StreamLaunch*>& launches);
   StreamProgram(const StreamProgram&) = delete;
   StreamProgram& operator=(const StreamProgram&) = delete;
@@ -85,6 +87,7 @@ class StreamProgram {
   };
 
   std::vector<uint64_t> plans_;  // their ids
+  const bool counts_;            // each rank's first and last command store into its counter
   std::vector<Rank> ranks_;
   std::vector<Run> runs_;
   std::vector<Read> reads_;

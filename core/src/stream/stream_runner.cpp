@@ -19,6 +19,7 @@ namespace {
 constexpr size_t most_operations = 256;  // issued and not finished by the device
 constexpr std::chrono::seconds unmapping_limit(1);
 constexpr std::chrono::seconds leaving_limit(5);
+constexpr uint64_t ask_interval_ns = 1'000'000'000;
 
 }  // namespace
 
@@ -26,16 +27,26 @@ StreamRunner::StreamRunner(Setup setup)
     : setup_(std::move(setup)),
       gate_(setup_.device, setup_.communicator, fmt::format("rank {} of {}", setup_.rank, setup_.name)),
       memory_(std::make_unique<PeerMemory>(setup_.device, setup_.mapped_links)),
-      windows_(std::make_unique<Windows>(
-          Windows::Setup{setup_.rank, setup_.topology, setup_.device, memory_.get(), setup_.lanes, &gate_})),
+      windows_(std::make_unique<Windows>(setup_, *memory_, gate_)),
       fuses_(flag_setting("TUTTI_FUSED", true)) {
   for (uint32_t r = 0; r < setup_.topology->nranks(); ++r)
     if (setup_.topology->same_process(r, setup_.rank)) local_.push_back(r);
   rendezvous_ = LocalRendezvous::of(setup_.communicator, local_);
-  handovers_ = Handovers::of(setup_.communicator);
-  launch_.rank = setup_.rank;
-  launch_.gate = &gate_;
-  launch_.spare = &spare_;
+  for (StreamPart* part : {static_cast<StreamPart*>(&launch_), static_cast<StreamPart*>(&exchange_)}) {
+    part->rank = setup_.rank;
+    part->device = setup_.device.device;
+    part->gate = &gate_;
+    part->spare = &spare_;
+  }
+  exchange_.tables = setup_.device.tables;
+  exchange_.readable = &readable_;
+  exchange_.handovers = &rendezvous_->handovers();
+  exchange_.channel = [this](uint32_t peer, bool outgoing) {
+    return is_local(peer) ? nullptr : &channel(peer, outgoing);
+  };
+  exchange_.writer = &writer_;
+  exchange_.most_queued = most_queued / local_.size();
+  exchange_.paced = local_.size() > 1;
   launch_.slot = [this](uint32_t way, uint64_t number) { return slot_of(way, number); };
 }
 
@@ -51,6 +62,8 @@ StreamRunner::~StreamRunner() {
   for (auto& [way, channel] : channels_) (void)channel.release();
   (void)windows_.release();
   (void)memory_.release();
+  (void)counter_.release();
+  (void)queue_.release();
   rendezvous_->keep_events();
 }
 
@@ -63,13 +76,10 @@ void StreamRunner::release_memory() {
 }
 
 void StreamRunner::release_events() {
+  if (probe_) spare_.push_back(probe_);
   const tutti_executor* executor = setup_.device.tables.executor;
-  if (events_are_out_) {
-    rendezvous_->leave_events(executor, std::exchange(spare_, {}));
-    rendezvous_->leave_events(executor, std::exchange(free_, {}));
-  }
-  for (const auto* events : {&spare_, &free_})
-    for (tutti_event* event : *events) executor->destroy_event(executor->self, event);
+  if (events_are_out_) rendezvous_->leave_events(executor, std::exchange(spare_, {}));
+  for (tutti_event* event : spare_) executor->destroy_event(executor->self, event);
 }
 
 void StreamRunner::synchronise(const std::function<void()>& idle, const std::function<void()>& body) {
@@ -95,7 +105,7 @@ bool StreamRunner::synchronise_soon(const std::function<void()>& body) {
 // What this rank has mapped is unmapped at once: its owners wait for that before they release it, as this rank does.
 bool StreamRunner::end() {
   if (ended_) return true;
-  if (!operations_.empty() || is_in_use()) return false;
+  if (!operations_.empty() || stuck_ || !is_done()) return false;
   const auto is_mapped = [](const auto& entry) { return dynamic_cast<MappedChannel*>(entry.second.get()) != nullptr; };
   ended_ = (!windows_->is_open() && std::ranges::none_of(channels_, is_mapped)) || synchronise_soon([&] {
              std::erase_if(channels_, is_mapped);
@@ -119,227 +129,206 @@ bool StreamRunner::has_room() const {
   return operations_.size() < most_operations && (!has_channels() || queued_ <= most_queued / local_.size());
 }
 
-tutti_event* StreamRunner::take_event(const DeviceMemory& where) {
-  if (!free_.empty()) {
-    tutti_event* event = free_.back();
-    free_.pop_back();
-    return event;
-  }
-  tutti_event* made = nullptr;
-  const tutti_executor* executor = where.tables.executor;
-  if (const tutti_status status = executor->create_event(executor->self, where.device, &made); status < 0)
-    throw Failure(status, fmt::format("device {}: no event: {}", where.tables.memory->name, take_plugin_error()));
-  free_.reserve(++events_);  // an operation that ends needs no memory
-  return made;
-}
-
 bool StreamRunner::require_stream(const StreamCall& call) const {
-  const tutti_executor* executor = call.where.tables.executor;
+  const auto& [memory, executor] = setup_.device.tables;
   uint32_t device = 0;
   uint64_t flags = 0;
   if (const tutti_status status = executor->stream_state(executor->self, call.stream, &device, &flags); status < 0)
-    throw Failure(status, fmt::format("device {}: {}", call.where.tables.memory->name, take_plugin_error()));
-  if (device != call.where.device)
+    throw device_failure(status);
+  if (device != setup_.device.device)
     throw Failure(TUTTI_INVALID_ARGUMENT, fmt::format("the stream belongs to device {} {}, the buffers to device {}",
-                                                      call.where.tables.memory->name, device, call.where.device));
-  const bool capturing = (flags & TUTTI_STREAM_CAPTURING) != 0;
-  if (capturing && call.wants_request)
-    throw Failure(TUTTI_NOT_SUPPORTED, "the stream is being captured: a recorded call has no request");
-  return capturing;
+                                                      memory->name, device, setup_.device.device));
+  return (flags & TUTTI_STREAM_CAPTURING) != 0;
+}
+
+Failure StreamRunner::device_failure(tutti_status status) const {
+  return {status, fmt::format("device {}: {}", setup_.device.tables.memory->name, take_plugin_error())};
 }
 
 std::string StreamRunner::Operation::text() const {
-  if (!transfers) return call_text({0, shape.count, 0, shape.collective, shape.dtype, shape.op, shape.root});
-  const std::string one = text_of(Transfer::of(sending, peer, tag, nullptr, bytes));
-  return transfers == 1 ? one : fmt::format("exchange of {} transfers ({} ...)", transfers, one);
+  const Shape& s = call.shape;
+  if (!transfers) return call_text({0, s.count, 0, s.collective, s.dtype, s.op, s.root});
+  return transfers == 1 ? text_of(transfer)
+                        : fmt::format("exchange of {} transfers ({} ...)", transfers, text_of(transfer));
 }
 
-void StreamRunner::Operation::clear() {
-  auto memory = std::move(sends);
-  memory.clear();
-  *this = {};
-  sends = std::move(memory);
+// The end of the newest operation, which work in this stream has to wait for.
+std::optional<uint32_t> StreamRunner::end_elsewhere(const void* stream) const {
+  if (last_stream_ == stream || is_done()) return std::nullopt;
+  return given_;
 }
 
 // The common beginning of collectives and transfers.
-void StreamRunner::begin_operation(const StreamCall& call) {
-  begun_.clear();
-  begun_.where = call.where;
-  begun_.stream = call.stream;
-  begun_.timeout_ns = call.timeout_ns;
-  if (call.capturing) return;
-  begun_.begin = take_event(call.where);
-  begun_.end = take_event(call.where);
-}
-
-void StreamRunner::put(const StreamCall& call, const std::vector<Transfer>& transfers,
-                       const std::function<void()>& meanwhile) {
-  begin_operation(call);
-  begun_.transfers = transfers.size();
-  begun_.sending = transfers[0].sending;
-  begun_.peer = transfers[0].peer;
-  begun_.tag = transfers[0].tag;
-  begun_.bytes = transfers[0].bytes;
-  launch_.read_by.clear();
-  exchange_.rank = setup_.rank;
-  exchange_.transfers = &transfers;
-  exchange_.tables = call.where.tables;
-  exchange_.device = call.where.device;
-  exchange_.stream = call.stream;
-  exchange_.after = last_end_ && last_stream_ != call.stream ? last_end_ : nullptr;
-  exchange_.begin = begun_.begin;
-  exchange_.end = begun_.end;
-  exchange_.spare = &spare_;
-  exchange_.readable = &readable_;
-  exchange_.handovers = handovers_.get();
-  exchange_.channel = [this](uint32_t peer, bool outgoing) {
-    return is_local(peer) ? nullptr : &channel(peer, outgoing);
-  };
-  exchange_.writer = &writer_;
-  exchange_.turn = local_.size() > 1 ? &handovers_->filling(call.stream) : nullptr;
-  exchange_.most_queued = most_queued / local_.size();
-  exchange_.paced = local_.size() > 1;
-  exchange_.commands = 0;
+void StreamRunner::begin_operation(const StreamCall& call, StreamPart& part) {
+  begun_ = {};
+  begun_.number = ++number_;
+  begun_.call = call;
+  if (operations_.empty()) asked_ns_ = 0;
+  part_ = &part;
   exchange_.awaits = StreamExchange::Awaits::nothing;
-  exchange_.read_by.clear();
+  part.stream = call.stream;
+  part.after = call.capturing ? std::nullopt : end_elsewhere(call.stream);
+  part.counter = call.capturing ? nullptr : counter_.get();
+  part.queue = queue_.get();
+  if (!call.capturing) {
+    part.first = begun_.first = counter_->next();
+    part.last = begun_.last = counter_->next();
+  }
+  part.counted = false;
+  part.commands = 0;
+  part.read_by.clear();
   begins_ = true;
-  gate_.begin();
-  launch_.counted = true;
-  core::issue(exchange_, meanwhile);
-  launch_.commands = exchange_.commands;
-  expect_ways(transfers.size());
-  for (const Transfer& transfer : transfers)
-    if (transfer.sending && is_far(transfer)) {
-      const StreamChannel& way_of = channel(transfer.peer, true);
-      begun_.sends.emplace_back(&way_of, way_of.announced());
-    }
 }
 
-// No operation that follows needs memory for as many.
-void StreamRunner::expect_ways(size_t ways) {
-  if (ways > most_ways_) {
-    most_ways_ = ways;
-    for (auto* nodes : {&operations_, &idle_})
-      for (Operation& node : *nodes) node.sends.reserve(most_ways_);
-  }
-  begun_.sends.reserve(most_ways_);
+// A turn of the wait until a call's work is in the stream. Work that the application has put there before may take as
+// long as it likes.
+bool StreamRunner::fill(const Turn& turn) const {
+  return turn(exchange_.awaits == StreamExchange::Awaits::nothing && !captures() && !counter_->reached(begun_.first));
+}
+
+Failure StreamRunner::stood_still(const StreamCall& call) const {
+  const double seconds = static_cast<double>(call.timeout_ns) * 1e-9;
+  const std::string awaited = exchange_.waits_for();
+  return {TUTTI_TIMEOUT, awaited.empty()
+                             ? fmt::format("{} has stood still for {:.1f} s (TUTTI_TIMEOUT)", standpoint(), seconds)
+                             : fmt::format("has waited {:.1f} s (TUTTI_TIMEOUT) in {} on device memory for {}", seconds,
+                                           begun_.text(), awaited)};
+}
+
+void StreamRunner::put(const StreamCall& call, const std::vector<Transfer>& transfers, const Turn& turn) {
+  begin_operation(call, exchange_);
+  begun_.transfers = transfers.size();
+  begun_.transfer = transfers[0];
+  exchange_.operation = begun_.number;
+  exchange_.transfers = &transfers;
+  exchange_.turn = local_.size() > 1 ? &rendezvous_->handovers().filling(call.stream) : nullptr;
+  gate_.begin();
+  exchange_.counted = true;
+  const auto meanwhile = [&] {
+    if (!fill(turn)) throw stood_still(call);
+  };
+  issue(exchange_, std::ref(meanwhile));
 }
 
 StreamSlot StreamRunner::slot_of(uint32_t way, uint64_t number) const {
   if (launch_.plan->windows) return windows_->slot(*launch_.plan, places_, way, number);
-  const OpenWay& open = ways_[way];
-  const uint64_t k = open.first + number;
-  return {open.channel->slot(k), open.channel->awaited(k), open.channel->told(k)};
+  const auto& [channel, first] = ways_[way];
+  return {channel->slot(first + number), channel->awaited(first + number), channel->told(first + number)};
 }
 
-uint64_t StreamRunner::begin(const StreamCall& call, StreamPlan& plan, const std::function<void()>& meanwhile) {
-  begin_operation(call);
-  begun_.sequence = call.sequence;
-  begun_.shape = call.shape;
+// The ranks of this process meet. The one that comes last puts the work of all into their streams.
+void StreamRunner::put(const StreamCall& call, StreamPlan& plan, const Turn& turn) {
+  begin(call, plan);
+  const auto meanwhile = [&] {
+    if (!fill(turn)) throw stood_still(call);
+  };
+  const std::function<void()> waiting = std::ref(meanwhile);
+  const uint64_t place = rendezvous_->arrive({&launch_, setup_.device.tables, common(call.shape), &waiting});
+  while (!rendezvous_->passed(place, std::chrono::microseconds(has_channels() ? 20 : 1000))) {
+    bool in_time = true;
+    try {
+      in_time = fill(turn);
+    } catch (const Failure& why) {
+      leave(why);
+      throw;
+    }
+    if (!in_time) require_peers(call);
+  }
+}
+
+// The call's time is over: does a rank of this process keep it waiting?
+void StreamRunner::require_peers(const StreamCall& call) {
+  std::string peer;
+  if (const std::string missing = rendezvous_->missing(); !missing.empty())
+    peer =
+        fmt::format("{} of its process: ranks that are threads of one process call from threads of their own", missing);
+  else if (const auto issuer = rendezvous_->issuer(std::chrono::nanoseconds(call.timeout_ns)))
+    peer = fmt::format(
+        "{} of its process, whose thread puts the work of all into their streams and has not come back from a call of "
+        "the device: is a stream full of work that waits for something else?",
+        *issuer);
+  else
+    return;
+  const Failure late(
+      TUTTI_TIMEOUT,
+      fmt::format("has waited {:.1f} s (TUTTI_TIMEOUT) in {} on device memory for rank {}",
+                  static_cast<double>(call.timeout_ns) * 1e-9, collective_name(call.shape.collective), peer));
+  leave(late);
+  throw late;
+}
+
+void StreamRunner::begin(const StreamCall& call, StreamPlan& plan) {
+  begin_operation(call, launch_);
   if (call.capturing && plan.windows)
     windows_->keep_scratch();
   else
     scratch_captured_ |= call.capturing && plan.plan.scratch_bytes > 0;
-  expect_ways(plan.channels.size());
   ways_.clear();
   for (size_t way = 0; way < plan.channels.size(); ++way) {
     StreamChannel& channel = *plan.channels[way];
-    ways_.push_back({&channel, channel.announced()});
-    for (const uint64_t bytes : plan.traffic[way].sizes) channel.announce(bytes);
-    if (plan.traffic[way].outgoing) begun_.sends.emplace_back(&channel, channel.announced());
+    ways_.emplace_back(&channel, channel.announced());
+    for (const uint64_t bytes : plan.traffic[way].sizes) channel.announce(bytes, begun_.number);
   }
   launch_.plan = &plan;
   launch_.in = static_cast<std::byte*>(const_cast<void*>(call.in));
   launch_.out = static_cast<std::byte*>(call.out);
   launch_.scratch = plan.windows ? windows_->scratch() : static_cast<std::byte*>(scratch_);
-  launch_.device = call.where.device;
-  launch_.stream = call.stream;
-  launch_.after = !call.capturing && last_end_ && last_stream_ != call.stream ? last_end_ : nullptr;
-  launch_.begin = begun_.begin;
-  launch_.end = begun_.end;
   launch_.fuse = plan.fuses;
   launch_.fused = false;
-  launch_.counted = false;
-  launch_.recorded = call.capturing;
-  launch_.commands = 0;
-  launch_.read_by.clear();
-  exchange_.read_by.clear();
-  begins_ = true;
   if (plan.windows) {
     windows_->count(plan);
     if (call.shape.collective == TUTTI_BROADCAST && call.in && call.in != call.out && call.shape.root == setup_.rank)
       copy_to_output(call, plan);
   }
-  return rendezvous_->arrive({&launch_, call.where.tables, common(call.shape), &meanwhile});
 }
 
 // The root's input is nobody else's to know: in windows the call goes on in place.
 void StreamRunner::copy_to_output(const StreamCall& call, const StreamPlan& plan) {
   tutti_command commands[2]{};
-  commands[0].kind = TUTTI_COMMAND_AFTER;
-  commands[0].event = launch_.after;
+  if (launch_.after) commands[0] = counter_->wait(*launch_.after);
   const void* const from = call.in;
-  commands[1].kind = TUTTI_COMMAND_COPY;
-  commands[1].dst = call.out;
-  commands[1].src = &from;
-  commands[1].sources = 1;
-  commands[1].count = plan.plan.out_bytes;
-  const tutti_executor* executor = call.where.tables.executor;
+  commands[1] = {.kind = TUTTI_COMMAND_COPY, .sources = 1, .dst = call.out, .src = &from, .count = plan.plan.out_bytes};
+  const tutti_executor* executor = setup_.device.tables.executor;
   const uint32_t first = launch_.after ? 0 : 1;
   if (const tutti_status status = executor->enqueue(executor->self, call.stream, commands + first, 2 - first);
       status < 0)
-    throw Failure(status, fmt::format("device {}: {}", call.where.tables.memory->name, take_plugin_error()));
+    throw device_failure(status);
 }
 
 void StreamRunner::issued(tutti_request* request) {
   begins_ = false;
-  if (!begun_.end) {  // captured: nothing runs now
+  if (captures()) {  // nothing runs now
     recorded_ |= has_channels();
     return;
   }
   begun_.request = request;
-  begun_.counted = launch_.counted;
-  last_end_ = begun_.end;
-  last_stream_ = begun_.stream;
-  begun_.commands = std::min(launch_.commands, most_queued);
+  begun_.counted = part_->counted;
+  begun_.commands = std::min(part_->commands, most_queued);
+  last_stream_ = part_->stream;
+  given_ = begun_.last;
   queued_ += begun_.commands;
-  add_begun();
-}
-
-// The work that has begun is pending from now on.
-void StreamRunner::add_begun() {
-  if (idle_.empty()) idle_.emplace_back();
-  std::swap(idle_.front(), begun_);
-  operations_.splice(operations_.end(), idle_, idle_.begin());
-  begun_.clear();
+  operations_.push_back(begun_);
 }
 
 void StreamRunner::failed() {
-  if (!std::exchange(begins_, false)) {
-    for (tutti_event* event : {begun_.begin, begun_.end})
-      if (event) free_.push_back(event);
-    return begun_.clear();
-  }
-  if (const auto issuer = left_behind_ ? rendezvous_->issuer() : std::nullopt) {
-    begun_.clear();
+  if (!std::exchange(begins_, false)) return;
+  if (const auto issuer = left_behind_ ? rendezvous_->issuer() : std::nullopt)
     return be_stuck(fmt::format(
         "the thread of rank {} of this process has not come back from a call of the device and may still put work into "
         "this rank's stream: keep the stream and the buffers untouched until that rank's call has returned and the "
         "stream is done",
         *issuer));
-  }
-  if (!begun_.end) return;
-  begun_.counted = launch_.counted;
-  for (const std::string& reader : {launch_.read_by, exchange_.read_by})
-    if (!reader.empty())
-      be_stuck(
-          fmt::format("{} may still read this rank's memory: keep it untouched until their streams are done", reader));
-  tutti_command event{};
-  event.kind = TUTTI_COMMAND_RECORD;
-  event.event = begun_.end;
-  const tutti_executor* executor = begun_.where.tables.executor;
-  if (executor->enqueue(executor->self, begun_.stream, &event, 1) == TUTTI_OK) return add_begun();
-  begun_.clear();
+  if (captures()) return;
+  if (!part_->read_by.empty())
+    be_stuck(fmt::format("{} may still read this rank's memory: keep it untouched until their streams are done",
+                         part_->read_by));
+  tutti_command commands[2]{};
+  if (part_->after) commands[0] = counter_->wait(*part_->after);
+  given_ = counter_->next();
+  commands[1] = counter_->store(given_);
+  const tutti_executor* executor = setup_.device.tables.executor;
+  const uint32_t first = part_->after && !part_->commands ? 0 : 1;  // it may have begun, and waited
+  if (executor->enqueue(executor->self, part_->stream, commands + first, 2 - first) == TUTTI_OK) return;
   be_stuck(
       fmt::format("the device refuses to tell when the stream is done ({}): keep its buffers untouched until the "
                   "stream is destroyed",
@@ -349,16 +338,6 @@ void StreamRunner::failed() {
 void StreamRunner::be_stuck(const std::string& why) {
   stuck_ = true;
   untold_ += "; " + why;
-}
-
-// Retires the failed operations that the device has finished since.
-bool StreamRunner::is_in_use() {
-  std::erase_if(unfinished_, [this](Operation& operation) {
-    if (poll(operation, operation.end) == TUTTI_AGAIN) return false;
-    retire(operation);
-    return true;
-  });
-  return stuck_ || !unfinished_.empty();
 }
 
 // The device's queue may be full of what waits for this rank, and the issuing thread wait for room in it.
@@ -371,53 +350,48 @@ void StreamRunner::leave(const Failure& why) {
   }
 }
 
-tutti_status StreamRunner::poll(const Operation& operation, tutti_event* event) const {
-  const tutti_executor* executor = operation.where.tables.executor;
-  return executor->query_event(executor->self, event);
-}
-
-// Its events may be used again. The newest operation's end is kept: a later one may have to come after it.
-void StreamRunner::retire(Operation& operation) {
-  if (operation.counted) gate_.end();
-  queued_ -= operation.commands;
-  free_.push_back(operation.begin);
-  if (operation.end == last_end_) last_end_ = nullptr;  // it is over: nothing has to wait for it any more
-  free_.push_back(operation.end);
-}
-
 bool StreamRunner::advance(const std::function<bool(tutti_request*)>& done) {
   bool moved = false;
-  for (auto& [way, channel] : channels_) moved |= channel->advance(setup_.connect);
+  for (auto& [way, channel] : channels_) moved |= channel->advance();
   moved_ |= moved;
   while (!operations_.empty()) {
-    Operation& first = operations_.front();
-    const tutti_status status = poll(first, first.end);
-    if (status == TUTTI_AGAIN) break;
-    if (status < 0)
-      throw Failure(
-          status, fmt::format("{}: device {}: {}", first.text(), first.where.tables.memory->name, take_plugin_error()));
-    if (std::ranges::any_of(first.sends, [](const auto& send) { return send.first->finished() < send.second; })) break;
+    const Operation& first = operations_.front();
+    if (!counter_->reached(first.last)) break;
+    if (std::ranges::any_of(channels_, [&](const auto& entry) { return entry.second->sends(first.number); })) break;
     if (first.request && !done(first.request)) break;
-    retire(first);
-    first.clear();
-    idle_.splice(idle_.begin(), operations_, operations_.begin());
+    if (first.counted) gate_.end();
+    queued_ -= first.commands;
+    operations_.erase(operations_.begin());
     moved = true;
   }
   return moved;
 }
 
+// A device that has failed stores nothing any more.
+void StreamRunner::ask_device(uint64_t now_ns) {
+  if (!asked_ns_) asked_ns_ = now_ns;
+  if (now_ns - asked_ns_ < ask_interval_ns) return;
+  asked_ns_ = now_ns;
+  const tutti_executor* executor = setup_.device.tables.executor;
+  const tutti_status status = executor->query_event(executor->self, probe_);
+  if (status < 0)
+    throw Failure(status, fmt::format("{}: {}", (operations_.empty() ? begun_ : operations_.front()).text(),
+                                      device_failure(status).text));
+}
+
 bool StreamRunner::overdue(uint64_t now_ns) {
+  if (!operations_.empty() || begins_) ask_device(now_ns);
   if (operations_.empty()) return false;
   Operation& first = operations_.front();
   moved_ |= windows_->moved();
   if (std::exchange(moved_, false) || !first.last_progress_ns || held_up()) first.last_progress_ns = now_ns;
-  return now_ns - first.last_progress_ns > first.timeout_ns;
+  return now_ns - first.last_progress_ns > first.call.timeout_ns;
 }
 
 std::string StreamRunner::standpoint() const {
   if (operations_.empty() && !opening_.empty()) return opening_;
   const Operation& first = operations_.empty() ? begun_ : operations_.front();
-  std::string text = fmt::format("{} on device {}", first.text(), first.where.tables.memory->name);
+  std::string text = fmt::format("{} on device {}", first.text(), setup_.device.tables.memory->name);
   for (const auto& [way, channel] : channels_)
     if (const std::string where = channel->where(); !where.empty()) text += ", " + where;
   return text;
@@ -429,11 +403,9 @@ void StreamRunner::let_replays_go() {
 }
 
 bool StreamRunner::let_go() {
-  if (operations_.empty()) return true;
+  if (is_done()) return true;
   let_replays_go();
-  for (const Operation& operation : operations_)
-    if (poll(operation, operation.end) == TUTTI_AGAIN) return false;
-  return true;
+  return is_done();
 }
 
 std::string StreamRunner::in_use() {
@@ -447,13 +419,10 @@ std::string StreamRunner::in_use() {
 void StreamRunner::fail_all(const std::function<void(tutti_request*)>& done) {
   (void)let_go();
   events_are_out_ = local_.size() > 1;
-  for (Operation& operation : operations_) {
+  for (const Operation& operation : operations_)
     if (operation.request) done(operation.request);
-    operation.counted = false;  // nothing that it waits for is missing any more
-    unfinished_.push_back(std::move(operation));
-  }
   operations_.clear();
-  gate_.clear();
+  gate_.clear();  // nothing that they wait for is missing any more
 }
 
 }  // namespace tutti::core

@@ -6,7 +6,6 @@
 
 #include <cstdint>
 #include <functional>
-#include <list>
 #include <map>
 #include <memory>
 #include <optional>
@@ -35,34 +34,15 @@ struct StreamCall {
   Shape shape;
   const void* in = nullptr;
   void* out = nullptr;
-  DeviceMemory where;
   void* stream = nullptr;
   uint64_t timeout_ns = 0;
-  uint64_t sequence = 0;  // among the communicator's collectives
-  bool wants_request = false;
+  uint64_t sequence = 0;   // among the communicator's collectives
   bool capturing = false;  // the stream records what it is given
 };
 
 class StreamRunner {
  public:
-  struct Setup {
-    uint32_t rank = 0;
-    DeviceMemory device;  // the rank's
-    const Topology* topology = nullptr;
-    Selector* selector = nullptr;
-    std::vector<Link>* links = nullptr;
-    uint32_t first_lane = 0;  // of the transport, for channels
-    uint32_t lanes = 0;       // of collectives; sends and receives use the one behind them
-    uint64_t communicator = 0;
-    std::string name;  // of the communicator, for messages
-    std::vector<Link>* mapped_links = nullptr;
-    bool named = false;    // the application has named the transports
-    bool in_host = false;  // what transports carry goes through host memory
-    uint64_t scratch_limit = 0;
-    const WindowList* windows = nullptr;  // that are registered
-    std::function<bool(Link&)> connect;
-    std::function<void()> progress;  // of the transports, where the communicator has ended
-  };
+  using Setup = StreamSetup;
   explicit StreamRunner(Setup setup);
   // Memory that devices still use is not freed.
   ~StreamRunner();
@@ -94,8 +74,8 @@ class StreamRunner {
   // Where the buffers of the call whose plan was found last lie in windows.
   uint64_t places_hash() const { return places_.hash(); }
   // Exports a window to other processes and imports theirs: Windows::share and drop.
-  std::string share(tutti_window& window, const Until& until);
-  void drop(tutti_window& window, const Until& until);
+  std::string share(tutti_window& window, const Until& until) { return windows_->share(window, until); }
+  void drop(tutti_window& window, const Until& until) { windows_->drop(window, until); }
   // Releases what was taken back and no peer has mapped any more.
   void settle_memory() {
     if (!memory_->is_settled()) gate_.try_run([this] { memory_->settle(); });
@@ -109,39 +89,24 @@ class StreamRunner {
 
   // A group of sends and receives (stream_transfer.hpp) instead of a collective. Opens the channels that it lacks, both
   // ways to each peer.
-  void open_channels(const StreamCall& call, const std::vector<Transfer>& transfers, const Until& until);
+  void open_channels(const std::vector<Transfer>& transfers, const Until& until);
   // Appends what carries its bytes to a text: "+mapped+tcp".
   void add_carriers(const std::vector<Transfer>& transfers, std::string& text);
-  // Puts the group into the stream; then issued() or failed().
-  void put(const StreamCall& call, const std::vector<Transfer>& transfers, const std::function<void()>& meanwhile);
-  // The peer that the call under way waits for besides the device, as text; "": none.
-  std::string waits_for() const { return exchange_.waits_for(); }
-  bool awaits_peer() const { return exchange_.awaits != StreamExchange::Awaits::nothing; }
-  std::string begun_text() const { return begun_.text(); }
-
   // Bytes that mapped channels have carried, or are about to, and that were read in place, by peer.
-  struct Traffic {
-    const char* carrier;
-    uint32_t peer;
-    uint64_t sent = 0, received = 0;
-  };
-  std::vector<Traffic> traffic() const;
-  // Begins the call's issue. passed() tells when the work is in the stream. The rank that comes last puts the work of
-  // all into their streams and calls `meanwhile` when it has to wait for the device; what that throws ends the issue.
-  uint64_t begin(const StreamCall& call, StreamPlan& plan, const std::function<void()>& meanwhile);
-  bool passed(uint64_t turn) {
-    return rendezvous_->passed(turn, std::chrono::microseconds(has_channels() ? 20 : 1000));
-  }
-  // Gives up the begun call; waits for the rank whose thread is putting it into the stream, but not for ever.
-  void leave(const Failure& why);
-  std::string missing() { return rendezvous_->missing(); }
-  std::optional<uint32_t> silent_issuer(uint64_t ns) { return rendezvous_->issuer(std::chrono::nanoseconds(ns)); }
+  std::vector<tutti_link_traffic> traffic() const;
+  // A turn of a wait: moves what is pending. False: nothing has moved for too long, while `excused` was false. Throws
+  // Failure where the communicator has ended.
+  using Turn = std::function<bool(bool excused)>;
+  // Puts the call's work into the stream; then issued() or failed(). The ranks of the process meet for a collective,
+  // and for what they send each other. Throws Failure.
+  void put(const StreamCall& call, StreamPlan& plan, const Turn& turn);
+  void put(const StreamCall& call, const std::vector<Transfer>& transfers, const Turn& turn);
   // Was a call given up whose work another rank's thread is still putting into the stream? It uses what this one has.
   bool is_left_behind() { return left_behind_ && rendezvous_->issuer(); }
   // Did the device take the begun call as one launch?
   bool fused() const { return launch_.fused; }
   // Is the begun call being recorded for later replays? Then nothing of it runs now.
-  bool captures() const { return !begun_.end; }
+  bool captures() const { return !part_->counter; }
   // The begun call has been issued: it is pending from now on, and the request stands for it until complete.
   void issued(tutti_request* request);
   // Its issue has failed, perhaps before it began, perhaps half-way: what is in the stream is pending, without a
@@ -152,8 +117,6 @@ class StreamRunner {
   size_t operations() const { return operations_.size(); }
   // Is there room for another operation in the device's queue?
   bool has_room() const;
-  // Has the device come to the begun call's commands? Work of the application may precede them.
-  bool reached() const { return !begun_.begin || poll(begun_, begun_.begin) != TUTTI_AGAIN; }
   // Moves channels and calls `done` for each request whose work the device has finished, oldest first. False: the
   // request waits for something else, and `done` is called again. Throws Failure.
   bool advance(const std::function<bool(tutti_request*)>& done);
@@ -161,14 +124,16 @@ class StreamRunner {
   const tutti_request* oldest() const { return operations_.empty() ? nullptr : operations_.front().request; }
   // Has the device not come to the oldest operation yet? Work of the application in the same stream may take as long as
   // it likes.
-  bool held_up() const {
-    return !operations_.empty() && poll(operations_.front(), operations_.front().begin) == TUTTI_AGAIN;
-  }
-  // Does the oldest operation that the device has begun stand still for longer than its timeout?
+  bool held_up() const { return !operations_.empty() && !counter_->reached(operations_.front().first); }
+  // Does the oldest operation that the device has begun stand still for longer than its timeout? Throws Failure where
+  // the device has failed, which it is asked now and then.
   bool overdue(uint64_t now_ns);
   // The sequence and the timeout of the oldest operation.
-  std::optional<uint64_t> sequence() const { return operations_.front().sequence; }
-  uint64_t timeout_ns() const { return operations_.front().timeout_ns; }
+  std::optional<uint64_t> sequence() const {
+    const Operation& oldest = operations_.front();
+    return oldest.transfers ? std::nullopt : std::optional(oldest.call.sequence);
+  }
+  uint64_t timeout_ns() const { return operations_.front().call.timeout_ns; }
   // Where the oldest operation stands, for messages.
   std::string standpoint() const;
   // Were operations recorded whose replays wait for other processes? Nobody sees when one runs.
@@ -185,32 +150,19 @@ class StreamRunner {
 
  private:
   struct Operation {
+    uint64_t number = 0;
     tutti_request* request = nullptr;
-    DeviceMemory where;
-    void* stream = nullptr;
-    tutti_event* begin = nullptr;
-    tutti_event* end = nullptr;
-    // Its sends are on their way when so many fragments of a channel are: the stream only fills slots.
-    std::vector<std::pair<const StreamChannel*, uint64_t>> sends;
-    uint64_t commands = 0;  // that may be in the device's queue
-    bool counted = false;   // by the device's gate
-    uint64_t timeout_ns = 0;
-    std::optional<uint64_t> sequence;  // of a collective
+    uint32_t first = 0, last = 0;  // of the counter
+    uint64_t commands = 0;         // that may be in the device's queue
+    bool counted = false;          // by the device's gate
     uint64_t last_progress_ns = 0;
-    // A collective of this shape, or so many transfers, the first of which has these facts.
-    Shape shape;
-    uint64_t transfers = 0, bytes = 0;
-    bool sending = false;
-    uint32_t peer = 0, tag = 0;
+    StreamCall call;
+    uint64_t transfers = 0;  // instead of a collective
+    Transfer transfer;       // the first of them
     std::string text() const;
-    // As new, but for the memory of `sends`.
-    void clear();
   };
-  // A call's way into or out of a slot.
-  struct OpenWay {
-    StreamChannel* channel = nullptr;
-    uint64_t first = 0;  // the number of the operation's first fragment among the channel's
-  };
+  // A call's way into or out of a slot, and the number of the operation's first fragment among the channel's.
+  using OpenWay = std::pair<StreamChannel*, uint64_t>;
 
   StreamChannel& channel(const StreamTraffic& traffic) const {
     return *channels_.at({traffic.peer, traffic.lane, traffic.outgoing});
@@ -218,21 +170,15 @@ class StreamRunner {
   // The channel of sends and receives.
   StreamChannel& channel(uint32_t peer, bool outgoing) const { return *channels_.at({peer, setup_.lanes, outgoing}); }
   bool is_far(const Transfer& transfer) const { return transfer.bytes && !is_local(transfer.peer); }
-  void expect_ways(size_t ways);
   StreamSlot slot_of(uint32_t way, uint64_t number) const;
   void require_mapped(const StreamPlan& plan) const;
   void copy_to_output(const StreamCall& call, const StreamPlan& plan);
-  void open_all(const StreamCall& call, StreamPlan& plan, const Until& until);
   Schedule schedule_with_levels(const tutti_algorithm& algorithm, const Shape& shape, uint64_t& hash) const;
   std::unique_ptr<StreamPlan> bind(const Shape& shape, bool in_windows) const;
-  void wait_for_peers(const DeviceMemory& where, const std::string& what, const Until& until,
-                      const std::function<bool()>& enough);
-  bool may_fuse(const StreamCall& call, const StreamPlan& plan) const;
-  // Opens what is missing of these ways; returns what carries them, "mapped+tcp".
-  std::string open_ways(const DeviceMemory& where, const std::string& what, const std::vector<StreamTraffic>& traffic,
-                        const Until& until);
-  void open_missing(const DeviceMemory& where, const std::string& what, const std::vector<StreamTraffic>& traffic,
-                    const Until& until);
+  // While `body` waits for peers that come to their first such call.
+  void open_with_peers(const std::string& what, const std::function<void()>& body);
+  bool may_fuse(const StreamPlan& plan) const;
+  void open_missing(const std::string& what, const std::vector<StreamTraffic>& traffic, const Until& until);
   bool is_local(uint32_t rank) const { return setup_.topology->same_process(rank, setup_.rank); }
   // Runs what may wait for the whole device; `idle` waits until nothing is pending there.
   void synchronise(const std::function<void()>& idle, const std::function<void()>& body);
@@ -241,22 +187,25 @@ class StreamRunner {
   void release_memory();
   void release_events();
   StreamWay way(uint32_t from, uint32_t to, bool in_windows) const;
-  void require_scratch(const DeviceMemory& where, uint64_t bytes, const std::function<void()>& idle);
-  void replace_scratch(const DeviceMemory& where, uint64_t bytes);
-  tutti_event* take_event(const DeviceMemory& where);
-  tutti_status poll(const Operation& operation, tutti_event* event) const;
-  void retire(Operation& operation);
-  void begin_operation(const StreamCall& call);
-  void add_begun();
+  void require_scratch(uint64_t bytes, const std::function<void()>& idle);
+  void replace_scratch(uint64_t bytes);
+  void begin_operation(const StreamCall& call, StreamPart& part);
+  void begin(const StreamCall& call, StreamPlan& plan);
+  bool fill(const Turn& turn) const;
+  void require_peers(const StreamCall& call);
+  void leave(const Failure& why);
+  Failure stood_still(const StreamCall& call) const;
+  std::optional<uint32_t> end_elsewhere(const void* stream) const;
+  void ask_device(uint64_t now_ns);
   void be_stuck(const std::string& why);
-  // May the device still touch the memory of calls that have failed?
-  bool is_in_use();
+  // Has the device come to the end of all operations that it was given?
+  bool is_done() const { return !counter_ || counter_->reached(given_); }
+  Failure device_failure(tutti_status status) const;
 
   Setup setup_;
   DeviceGate::User gate_;
   std::vector<uint32_t> local_;  // ranks of this process
   std::shared_ptr<LocalRendezvous> rendezvous_;
-  std::shared_ptr<Handovers> handovers_;
   // Forms are by whether the rank's call is in place, in which ranks may differ in one call. All but those in windows
   // use the same channels.
   struct Plans {
@@ -271,7 +220,6 @@ class StreamRunner {
   };
   // Places of the call in windows, where all of its deciding buffers lie in windows that are used in place.
   WindowPlaces find_places(const StreamCall& call, const Plan& plan);
-  Plans::InWindows& settle(const StreamCall& call, Plans& plans, const Gather& gather, const Until& until);
   void settle_all(const StreamCall& call, Plans& plans, const Gather& gather, const Until& until);
   // The application wants windows to be read in place. Each reason is told once in a row.
   void tell_why_not_in_place(const StreamCall& call, const std::string& why);
@@ -285,23 +233,24 @@ class StreamRunner {
   WindowPlaces places_;       // of the call under way
   std::string not_in_place_;  // why windows were not used in place, as the log has it
   bool ended_ = false, keeps_all_ = false;
-  bool prepared_ = false;
   void* scratch_ = nullptr;
   uint64_t scratch_bytes_ = 0;
   bool recorded_ = false;
   bool scratch_captured_ = false;    // a graph has its address
   std::vector<void*> captured_;      // former scratch that graphs have addresses of
   std::vector<tutti_event*> spare_;  // for use within an issue
-  std::vector<tutti_event*> free_;   // for operations' ends
-  size_t events_ = 0;                // made for them
-  size_t most_ways_ = 0;             // of any collective so far
-  std::list<Operation> operations_;  // pending, oldest first
-  std::list<Operation> idle_;        // nodes for later ones
-  tutti_event* last_end_ = nullptr;  // of the newest operation
-  void* last_stream_ = nullptr;
-  uint64_t queued_ = 0;        // sum of operations' commands
-  StreamLaunch launch_;        // of the call being issued
-  std::vector<OpenWay> ways_;  // of its plan's traffic
+  // Since the first call. All operations come one after the other, also those in different streams.
+  std::unique_ptr<StreamCounter> counter_, queue_;
+  uint32_t given_ = 0;                 // what the newest operation that the device was given stores last
+  tutti_event* probe_ = nullptr;       // by which the device is asked whether it works
+  std::vector<Operation> operations_;  // pending, oldest first
+  uint64_t number_ = 0;                // of the newest operation
+  void* last_stream_ = nullptr;        // that it is in
+  uint64_t asked_ns_ = 0;              // when the device was asked last
+  uint64_t queued_ = 0;                // sum of operations' commands
+  StreamPart* part_ = nullptr;         // launch_ or exchange_: which of them is begun
+  StreamLaunch launch_;                // of the call being issued
+  std::vector<OpenWay> ways_;          // of its plan's traffic
   StreamExchange exchange_;
   std::vector<std::string_view> carriers_;  // while they are told
   StreamWriter writer_;                     // for exchanges: collectives are written at the rendezvous
@@ -311,11 +260,10 @@ class StreamRunner {
   std::string opening_;  // for what channels are being opened, in words; "": none are
   const bool fuses_;     // TUTTI_FUSED
   bool moved_ = false;
-  std::vector<Operation> unfinished_;  // failed, and the device had not come to their end
-  bool stuck_ = false;                 // nothing tells when the device has come to the end of a failed call
-  std::string untold_;                 // why, until an error has said so: "; ..."
-  bool left_behind_ = false;           // a call was given up while another rank's thread put it into the stream
-  bool events_are_out_ = false;        // streams of other ranks may still wait for events of this one
+  bool stuck_ = false;           // nothing tells when the device has come to the end of a failed call
+  std::string untold_;           // why, until an error has said so: "; ..."
+  bool left_behind_ = false;     // a call was given up while another rank's thread put it into the stream
+  bool events_are_out_ = false;  // streams of other ranks may still wait for events of this one
 };
 
 }  // namespace tutti::core

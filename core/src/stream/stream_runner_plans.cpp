@@ -86,13 +86,18 @@ std::unique_ptr<StreamPlan> StreamRunner::bind(const Shape& shape, bool in_windo
 }
 
 void StreamRunner::prepare(const std::function<void()>& idle) {
-  if (prepared_) return;
+  if (counter_) return;
   synchronise(idle, [this] {
-    const DeviceTables& tables = setup_.device.tables;
-    if (const tutti_status status = tables.executor->prepare(tables.executor->self, setup_.device.device); status < 0)
-      throw Failure(status, fmt::format("device {}: {}", tables.memory->name, take_plugin_error()));
+    const auto& [tables, device] = setup_.device;
+    const tutti_executor* executor = tables.executor;
+    const auto require = [this](tutti_status status) {
+      if (status < 0) throw device_failure(status);
+    };
+    require(executor->prepare(executor->self, device));
+    if (!probe_) require(executor->create_event(executor->self, device, &probe_));
+    queue_ = std::make_unique<StreamCounter>(tables);
+    counter_ = std::make_unique<StreamCounter>(tables);
   });
-  prepared_ = true;
 }
 
 StreamPlan& StreamRunner::find_plan(const StreamCall& call, const std::function<void()>& idle) {
@@ -106,16 +111,16 @@ StreamPlan& StreamRunner::find_plan(const StreamCall& call, const std::function<
   if (!plan) plan = bind(call.shape, false);
   places_ = find_places(call, plan->plan);
   const Plans::InWindows& settled = plans.in_windows[call.shape.in_place != 0];
-  if (!places_.any() || !settled.refusal.empty()) require_scratch(call.where, plan->plan.scratch_bytes, idle);
+  if (!places_.any() || !settled.refusal.empty()) require_scratch(plan->plan.scratch_bytes, idle);
   return *plan;
 }
 
 // A launch that waits by itself keeps processors of the device busy: it is for flags that other devices set. Those of
 // staged channels are set by threads of this process, which move bytes at a network's pace and may themselves be held
 // up by what the application calls of the device's driver.
-bool StreamRunner::may_fuse(const StreamCall& call, const StreamPlan& plan) const {
+bool StreamRunner::may_fuse(const StreamPlan& plan) const {
   return fuses_ && setup_.topology->has_device_to_itself(setup_.rank) &&
-         TUTTI_HAS(tutti_executor, call.where.tables.executor, enqueue_fused) && !plan.traffic.empty() &&
+         TUTTI_HAS(tutti_executor, setup_.device.tables.executor, enqueue_fused) && !plan.traffic.empty() &&
          plan.bytes <= most_fused_bytes && plan.steps.size() <= most_fused_steps &&
          std::ranges::all_of(plan.traffic, [&](const StreamTraffic& traffic) {
            return plan.windows || dynamic_cast<const MappedChannel*>(&channel(traffic)) != nullptr;
@@ -123,53 +128,45 @@ bool StreamRunner::may_fuse(const StreamCall& call, const StreamPlan& plan) cons
 }
 
 void StreamRunner::open_channels(const StreamCall& call, StreamPlan& plan, const Until& until) {
-  if (call.capturing && !plan.open && !plans_.at(common(call.shape)).open)
+  bool& known = plans_.at(common(call.shape)).open;
+  if (call.capturing && !plan.open && !known)
     throw Failure(TUTTI_NOT_SUPPORTED,
                   "the stream is being captured, and the call goes through slots that no earlier one has opened: then "
                   "its buffers lay in windows");
-  if (!plan.open) open_all(call, plan, until);
+  if (!plan.open) {
+    open_missing(collective_name(call.shape.collective), plan.traffic, until);
+    std::set<std::string> carriers;
+    plan.channels.clear();
+    for (const StreamTraffic& traffic : plan.traffic)
+      carriers.insert(plan.channels.emplace_back(&channel(traffic))->carrier());
+    plan.plan.transports = fmt::format("{}", fmt::join(carriers, "+"));
+    plan.fuses = may_fuse(plan);
+    plan.service.reset();
+    plan.open = known = true;
+  }
   if (call.capturing && !plan.windows) require_mapped(plan);
 }
 
-void StreamRunner::open_all(const StreamCall& call, StreamPlan& plan, const Until& until) {
-  plan.plan.transports = open_ways(call.where, collective_name(call.shape.collective), plan.traffic, until);
-  plan.channels.clear();
-  for (const StreamTraffic& traffic : plan.traffic) plan.channels.push_back(&channel(traffic));
-  plan.fuses = may_fuse(call, plan);
-  plan.service.reset();
-  plan.open = plans_.at(common(call.shape)).open = true;
-}
-
-std::string StreamRunner::open_ways(const DeviceMemory& where, const std::string& what,
-                                    const std::vector<StreamTraffic>& traffic, const Until& until) {
-  if (std::ranges::any_of(traffic, [this](const StreamTraffic& way) {
-        return !channels_.contains({way.peer, way.lane, way.outgoing});
+void StreamRunner::open_missing(const std::string& what, const std::vector<StreamTraffic>& traffic,
+                                const Until& until) {
+  if (std::ranges::all_of(traffic, [this](const StreamTraffic& way) {
+        return channels_.contains({way.peer, way.lane, way.outgoing});
       }))
-    open_missing(where, what, traffic, until);
-  std::set<std::string> carriers;
-  for (const StreamTraffic& way : traffic) carriers.insert(channel(way).carrier());
-  return fmt::format("{}", fmt::join(carriers, "+"));
-}
-
-void StreamRunner::open_missing(const DeviceMemory& where, const std::string& what,
-                                const std::vector<StreamTraffic>& traffic, const Until& until) {
-  ChannelOpening::Setup setup{where.tables,    where.device,  setup_.rank,  setup_.first_lane, setup_.links,
-                              setup_.topology, memory_.get(), setup_.named, setup_.in_host,    &told_};
+    return;
   std::optional<ChannelOpening> opening;
   bool open = false;
   const auto advance = [&] {
-    if (!opening) opening.emplace(setup, traffic, &channels_);
+    if (!opening) opening.emplace(setup_, *memory_, traffic, channels_, told_);
     open = opening->advance();
   };
-  wait_for_peers(where, what, until, [&] { return gate_.try_run(advance) && open; });
+  open_with_peers(what, [&] { until([&] { return gate_.try_run(advance) && open; }); });
 }
 
-void StreamRunner::wait_for_peers(const DeviceMemory& where, const std::string& what, const Until& until,
-                                  const std::function<bool()>& enough) {
+void StreamRunner::open_with_peers(const std::string& what, const std::function<void()>& body) {
   opening_ = fmt::format("{} on device {}, until its peers have come to their first such call", what,
-                         where.tables.memory->name);
+                         setup_.device.tables.memory->name);
   try {
-    until(enough);
+    body();
   } catch (...) {
     opening_.clear();
     throw;
@@ -177,7 +174,7 @@ void StreamRunner::wait_for_peers(const DeviceMemory& where, const std::string& 
   opening_.clear();
 }
 
-void StreamRunner::open_channels(const StreamCall& call, const std::vector<Transfer>& transfers, const Until& until) {
+void StreamRunner::open_channels(const std::vector<Transfer>& transfers, const Until& until) {
   const auto is_open = [this](const Transfer& transfer) {
     return !is_far(transfer) || (channels_.contains({transfer.peer, setup_.lanes, true}) &&
                                  channels_.contains({transfer.peer, setup_.lanes, false}));
@@ -188,7 +185,7 @@ void StreamRunner::open_channels(const StreamCall& call, const std::vector<Trans
   for (const Transfer& transfer : transfers)
     if (is_far(transfer) && peers.insert(transfer.peer).second)
       for (const bool outgoing : {true, false}) traffic.push_back({transfer.peer, setup_.lanes, outgoing, {}});
-  open_missing(call.where, transfers.size() == 1 ? text_of(transfers[0]) : "exchange", traffic, until);
+  open_missing(transfers.size() == 1 ? text_of(transfers[0]) : "exchange", traffic, until);
 }
 
 void StreamRunner::add_carriers(const std::vector<Transfer>& transfers, std::string& text) {
@@ -256,8 +253,8 @@ WindowPlaces StreamRunner::find_places(const StreamCall& call, const Plan& plan)
     const void* const address = is_in ? call.in : call.out;
     const uint64_t bytes = is_in ? plan.in_bytes : plan.out_bytes;
     const tutti_window* window = find_window(*setup_.windows, address, bytes);
-    if (!window || !bytes || window->where.tables.memory != call.where.tables.memory) return {};
-    if (classify(call.where.tables, address).buffer_id != window->buffer_id)
+    if (!window || !bytes || window->where.tables.memory != setup_.device.tables.memory) return {};
+    if (classify(setup_.device.tables, address).buffer_id != window->buffer_id)
       throw Failure(TUTTI_INVALID_ARGUMENT,
                     fmt::format("{} bytes at {} lie in window {}, whose memory was freed while it was registered: "
                                 "call tutti_comm_deregister first",
@@ -276,28 +273,13 @@ StreamPlan& StreamRunner::choose_form(const StreamCall& call, StreamPlan& plan, 
                                       const Until& until) {
   if (!places_.any()) return plan;
   Plans& plans = plans_.at(common(call.shape));
-  Plans::InWindows& found = settle(call, plans, gather, until);
+  const Plans::InWindows& found = plans.in_windows[call.shape.in_place != 0];
+  if (!found.settled)
+    open_with_peers(collective_name(call.shape.collective), [&] { settle_all(call, plans, gather, until); });
   if (found.form) return *found.form;
   tell_why_not_in_place(call, found.refusal);
-  require_scratch(call.where, plan.plan.scratch_bytes, [&] { until([this] { return may_synchronise(); }); });
+  require_scratch(plan.plan.scratch_bytes, [&] { until([this] { return may_synchronise(); }); });
   return plan;
-}
-
-// Where a root may be in place alone, both of its forms are settled at once.
-StreamRunner::Plans::InWindows& StreamRunner::settle(const StreamCall& call, Plans& plans, const Gather& gather,
-                                                     const Until& until) {
-  Plans::InWindows& mine = plans.in_windows[call.shape.in_place != 0];
-  if (mine.settled) return mine;
-  opening_ = fmt::format("{} on device {}, until its peers have come to their first such call",
-                         collective_name(call.shape.collective), call.where.tables.memory->name);
-  try {
-    settle_all(call, plans, gather, until);
-  } catch (...) {
-    opening_.clear();
-    throw;
-  }
-  opening_.clear();
-  return mine;
 }
 
 namespace {
@@ -330,13 +312,6 @@ struct Settlement {
   }
 };
 
-// "rank 1: ..." of the first rank that refuses; "".
-std::string first_refusal(const std::vector<std::string>& refusals) {
-  for (size_t r = 0; r < refusals.size(); ++r)
-    if (!refusals[r].empty()) return fmt::format("rank {}: {}", r, refusals[r]);
-  return {};
-}
-
 // The messages that the plan receives, as the peers have told them. Throws Failure where the two do not go together.
 std::shared_ptr<WindowTable> table_of(const StreamPlan& plan, uint32_t rank, const std::vector<Settlement>& all,
                                       const WindowPlaces& places, const std::function<uint64_t(uint32_t)>& scratch_of) {
@@ -366,8 +341,8 @@ std::shared_ptr<WindowTable> table_of(const StreamPlan& plan, uint32_t rank, con
 
 }  // namespace
 
-// All ranks meet twice: to tell each other what they send and which scratch they need, and then whether all could map
-// the scratch. If one rank refuses, all do.
+// Where a root may be in place alone, both of its forms are settled at once. All ranks meet twice: to tell each other
+// what they send and which scratch they need, and then whether all could map the scratch. If one rank refuses, all do.
 void StreamRunner::settle_all(const StreamCall& call, Plans& plans, const Gather& gather, const Until& until) {
   std::vector<uint32_t> variants{call.shape.in_place != 0};
   if (has_root(call.shape.collective) && call.shape.root == setup_.rank) variants = {0, 1};
@@ -423,45 +398,41 @@ void StreamRunner::settle_all(const StreamCall& call, Plans& plans, const Gather
     entry.refusal = why;
     if (!why.empty()) continue;
     entry.form = std::move(made[in_place]);
-    entry.form->fuses = may_fuse(call, *entry.form);
+    entry.form->fuses = may_fuse(*entry.form);
     windows_->use(*entry.form);
   }
 }
 
-std::string StreamRunner::share(tutti_window& window, const Until& until) { return windows_->share(window, until); }
-
-void StreamRunner::drop(tutti_window& window, const Until& until) { windows_->drop(window, until); }
-
 void StreamRunner::tell_why_not_in_place(const StreamCall& call, const std::string& why) {
   if (why == not_in_place_ || !log_enabled(TUTTI_LOG_INFO)) return;
   not_in_place_ = why;
-  log(TUTTI_LOG_INFO, call.where.tables.memory->name,
+  log(TUTTI_LOG_INFO, setup_.device.tables.memory->name,
       fmt::format("rank {}: windows of {} are not read in place: {}", setup_.rank,
                   collective_name(call.shape.collective), why));
 }
 
-std::vector<StreamRunner::Traffic> StreamRunner::traffic() const {
-  std::map<uint32_t, Traffic> mapped;
+std::vector<tutti_link_traffic> StreamRunner::traffic() const {
+  std::map<uint32_t, tutti_link_traffic> mapped;
   for (const auto& [way, channel] : channels_) {
     const auto* one = dynamic_cast<const MappedChannel*>(channel.get());
     if (!one || !one->bytes()) continue;
-    Traffic& row = mapped.try_emplace(one->peer(), Traffic{MappedChannel::mapped, one->peer()}).first->second;
-    (one->outgoing() ? row.sent : row.received) += one->bytes();
+    auto& row = mapped.try_emplace(one->peer(), tutti_link_traffic{MappedChannel::mapped, one->peer()}).first->second;
+    (one->outgoing() ? row.sent_bytes : row.received_bytes) += one->bytes();
   }
-  std::vector<Traffic> rows;
+  std::vector<tutti_link_traffic> rows;
   for (const auto& [peer, row] : mapped) rows.push_back(row);
   for (const auto& [peer, bytes] : windows_->traffic())
-    rows.push_back({Windows::carrier, peer, bytes.sent, bytes.received});
+    rows.push_back({Windows::carrier, peer, 0, bytes.sent, bytes.received});
   return rows;
 }
 
-void StreamRunner::require_scratch(const DeviceMemory& where, uint64_t bytes, const std::function<void()>& idle) {
-  if (bytes <= scratch_bytes_) return;
-  synchronise(idle, [&] { replace_scratch(where, bytes); });
+void StreamRunner::require_scratch(uint64_t bytes, const std::function<void()>& idle) {
+  if (bytes > scratch_bytes_) synchronise(idle, [&] { replace_scratch(bytes); });
 }
 
-void StreamRunner::replace_scratch(const DeviceMemory& where, uint64_t bytes) {
-  const tutti_device* memory = where.tables.memory;
+void StreamRunner::replace_scratch(uint64_t bytes) {
+  const auto& [tables, device] = setup_.device;
+  const tutti_device* memory = tables.memory;
   if (scratch_captured_)
     captured_.push_back(scratch_);
   else if (scratch_)
@@ -469,7 +440,7 @@ void StreamRunner::replace_scratch(const DeviceMemory& where, uint64_t bytes) {
   scratch_captured_ = false;
   scratch_ = nullptr;
   scratch_bytes_ = 0;
-  if (const tutti_status status = memory->allocate(memory->self, where.device, bytes, &scratch_); status < 0)
+  if (const tutti_status status = memory->allocate(memory->self, device, bytes, &scratch_); status < 0)
     throw Failure(status,
                   fmt::format("device {}: no scratch of {} bytes: {}", memory->name, bytes, take_plugin_error()));
   scratch_bytes_ = bytes;

@@ -14,18 +14,6 @@ using Stage = Handover::Stage;
 
 // ---- Within a process --------------------------------------------------------------------------------------
 
-std::shared_ptr<Handovers> Handovers::of(uint64_t id) {
-  static std::mutex mutex;
-  static auto* boards = new std::map<uint64_t, std::weak_ptr<Handovers>>();
-  const std::lock_guard lock(mutex);
-  std::erase_if(*boards, [](const auto& entry) { return entry.second.expired(); });
-  std::weak_ptr<Handovers>& kept = (*boards)[id];
-  if (auto handovers = kept.lock()) return handovers;
-  auto made = std::make_shared<Handovers>();
-  kept = made;
-  return made;
-}
-
 void Handovers::require_hope() const {
   if (failure_) throw *failure_;
 }
@@ -59,8 +47,6 @@ void Handovers::close(Handover& handover) {
 
 void Handovers::advance(Handover& handover, Stage stage, tutti_event* done) {
   const std::lock_guard lock(mutex_);
-  // A rank that uses the other's event has to say when it is done with it, whatever has happened meanwhile.
-  if (stage != Stage::fetched && stage != Stage::settled) require_hope();
   handover.stage = std::max(handover.stage, stage);  // its sender may have left
   if (done) handover.done = done;
   changed_.notify_all();
@@ -127,12 +113,14 @@ class ExchangeIssue {
     exchange.received.clear();
     exchange.fragments.clear();
     writer_.open(exchange.tables, std::max<uint64_t>(exchange.most_queued, 1), meanwhile);
-    writer_.add({exchange.rank, exchange.device, exchange.stream, exchange.spare, exchange.turn});
+    writer_.add({exchange.rank, exchange.device, exchange.stream, exchange.spare, exchange.queue, exchange.turn});
   }
 
   void run() {
-    if (exchange_.after) writer_.event(0, TUTTI_COMMAND_AFTER, exchange_.after);
-    writer_.event(0, TUTTI_COMMAND_RECORD, exchange_.begin);
+    if (exchange_.after) writer_.add(0, exchange_.counter->wait(*exchange_.after));
+    writer_.add(0, exchange_.counter->store(exchange_.first));
+    if (std::ranges::any_of(*exchange_.transfers, [this](const Transfer& t) { return t.sending && is_near(t); }))
+      ready_ = writer_.event_end(0);
     for_each_own(*exchange_.transfers, exchange_.rank, [this](const Transfer& send, const Transfer& receive) {
       if (send.bytes) writer_.copy(0, receive.data, send.data, send.bytes);
     });
@@ -142,7 +130,7 @@ class ExchangeIssue {
     find_fragments();
     for (const Fragment& fragment : exchange_.fragments) carry_out(fragment);
     if (exchange_.paced && !exchange_.fragments.empty()) writer_.drain(0);
-    writer_.event(0, TUTTI_COMMAND_RECORD, exchange_.end);
+    writer_.add(0, exchange_.counter->store(exchange_.last));
     writer_.flush(0);
     exchange_.commands = writer_.commands(0);
   }
@@ -184,13 +172,12 @@ class ExchangeIssue {
     for (const Transfer& transfer : *exchange_.transfers)
       if (transfer.sending && is_near(transfer))
         exchange_.sent.push_back(
-            handovers.offer(exchange_.rank, transfer.peer, transfer.data, exchange_.device, exchange_.begin));
+            handovers.offer(exchange_.rank, transfer.peer, transfer.data, exchange_.device, ready_));
     for (const Transfer& transfer : *exchange_.transfers)
       if (!transfer.sending && is_near(transfer)) exchange_.received.push_back(fetch(transfer));
     for (Handover*& handover : exchange_.sent) {
       wait_for(Awaits::receiving, handover->to);
       until(*handover, Stage::fetched);
-      handovers.advance(*handover, Stage::answered);
       await_copy(*handover);
       handovers.advance(*std::exchange(handover, nullptr), Stage::settled);
     }
@@ -206,8 +193,10 @@ class ExchangeIssue {
     wait_for(Awaits::sending, transfer.peer);
     Handover* handover = nullptr;
     while (!(handover = exchange_.handovers->take(transfer.peer, exchange_.rank))) meanwhile_();
-    if (handover->device != exchange_.device && !exchange_.readable->contains(handover->device))
-      enable(handover->device, transfer.peer);
+    if (handover->device != exchange_.device && !exchange_.readable->contains(handover->device)) {
+      enable_peer(*exchange_.tables.memory, exchange_, handover->device, transfer.peer);
+      exchange_.readable->insert(handover->device);
+    }
     writer_.event(0, TUTTI_COMMAND_AFTER, handover->ready);
     writer_.copy(0, transfer.data, handover->data, transfer.bytes);
     tutti_event* done = writer_.event_end(0);
@@ -219,14 +208,6 @@ class ExchangeIssue {
   void await_copy(const Handover& handover) {
     writer_.event(0, TUTTI_COMMAND_AFTER, handover.done);
     writer_.flush(0);
-  }
-
-  void enable(uint32_t peer_device, uint32_t peer) const {
-    const tutti_device* memory = exchange_.tables.memory;
-    if (const tutti_status status = memory->enable_peer(memory->self, exchange_.device, peer_device); status < 0)
-      throw Failure(status, fmt::format("device {} {} of rank {} cannot read device {} of rank {}: {}", memory->name,
-                                        exchange_.device, exchange_.rank, peer_device, peer, take_plugin_error()));
-    exchange_.readable->insert(peer_device);
   }
 
   void until(const Handover& handover, Stage stage) const {
@@ -251,7 +232,7 @@ class ExchangeIssue {
           const uint64_t level = !transfer.sending ? 2 * f + 1 : f < slots ? 0 : 2 * (f - slots) + 2;
           const uint64_t bytes = std::min(most, transfer.bytes - at);
           all.push_back({level, channel, channel->announced(), transfer.data + at, bytes, transfer.sending});
-          channel->announce(bytes);
+          channel->announce(bytes, exchange_.operation);
         }
     // Each channel's in their order.
     std::ranges::sort(all, {}, [](const Fragment& f) { return std::pair(f.level, f.number); });
@@ -276,6 +257,7 @@ class ExchangeIssue {
   StreamExchange& exchange_;
   const std::function<void()>& meanwhile_;
   StreamWriter& writer_;
+  tutti_event* ready_ = nullptr;  // what is sent within the process may be read
 };
 
 }  // namespace

@@ -38,36 +38,34 @@
 #include "p2p/queue.hpp"
 #include "p2p/transfer.hpp"
 #include "stream/stream_channel.hpp"
-#include "stream/stream_writer.hpp"
+#include "stream/stream_plan.hpp"
 
 namespace tutti::core {
 
 // One message between ranks of a process. It is the handovers's.
 struct Handover {
-  enum class Stage { offered, taken, fetched, answered, settled };
+  enum class Stage { offered, taken, fetched, settled };
   uint32_t from = 0, to = 0;
   const std::byte* data = nullptr;
   uint32_t device = 0;           // of the sender
   tutti_event* ready = nullptr;  // the sender's
   tutti_event* done = nullptr;   // the receiver's, behind its copy; from `fetched` on
-  Stage stage = Stage::offered;  // taken, answered: its receiver, its sender uses the other's event
+  Stage stage = Stage::offered;  // taken, fetched: its receiver, its sender uses the other's event
   Handover *next = nullptr, *previous = nullptr;
 };
 
 // Where the ranks of a process hand over. All functions: any thread.
 class Handovers {
  public:
-  // The handovers of communicator `id` in this process, made by whoever comes first.
-  static std::shared_ptr<Handovers> of(uint64_t id);
-
   Handover* offer(uint32_t from, uint32_t to, const std::byte* data, uint32_t device, tutti_event* ready);
   // The oldest offer of the pair that was not taken; nullptr: there is none yet. It counts as taken.
   Handover* take(uint32_t from, uint32_t to);
-  // Throws the Failure of whoever gave up. Its sender forgets it when it is settled.
+  // A rank that uses the other's event says when it is done with it, whatever has happened meanwhile. Its sender
+  // forgets it when it is settled.
   void advance(Handover& handover, Handover::Stage stage, tutti_event* done = nullptr);
   // Its receiver has seen that it is settled, and forgets it.
   void close(Handover& handover);
-  // Has it come that far? Waits at most so long. Throws as advance().
+  // Has it come that far? Waits at most so long. Throws the Failure of whoever gave up.
   bool reached(const Handover& handover, Handover::Stage stage, std::chrono::microseconds patience);
   // The rank gives up, and with it all. What it sends is taken by nobody from now on. Returns the ranks that are still
   // putting the copy of what they have taken into their streams, "1, 3", after waiting so long that none does; "".
@@ -87,8 +85,8 @@ class Handovers {
   std::map<void*, std::mutex> filling_;  // by stream
 };
 
-// A rank's part. It keeps the memory of a former issue().
-struct StreamExchange {
+// A rank's part in a group. It keeps the memory of a former issue().
+struct StreamExchange : StreamPart {
   struct Fragment {
     uint64_t level = 0;
     StreamChannel* channel = nullptr;
@@ -100,16 +98,10 @@ struct StreamExchange {
   std::vector<Fragment> fragments;
   std::vector<Handover*> sent, received;
 
-  uint32_t rank = 0;
   const std::vector<Transfer>* transfers = nullptr;  // those within the process are matched
   DeviceTables tables;
-  uint32_t device = 0;
-  void* stream = nullptr;
-  tutti_event* after = nullptr;  // what it has to come after, or nullptr
-  tutti_event* begin = nullptr;
-  tutti_event* end = nullptr;
-  std::vector<tutti_event*>* spare = nullptr;  // events for use within; made as needed, kept by the owner
-  std::set<uint32_t>* readable = nullptr;      // devices whose memory this rank's may read; kept by the owner
+  uint64_t operation = 0;                  // its number, for the channels
+  std::set<uint32_t>* readable = nullptr;  // devices whose memory this rank's may read; kept by the owner
   Handovers* handovers = nullptr;
   std::function<StreamChannel*(uint32_t peer, bool outgoing)> channel;  // gives nullptr: the peer is of this process
   StreamWriter* writer = nullptr;
@@ -118,13 +110,10 @@ struct StreamExchange {
   // Other ranks' streams may share the device's queue with this one, and nobody orders them: nothing is put into the
   // stream that would have to wait there for another process.
   bool paced = false;
-  // Set by issue().
-  uint64_t commands = 0;  // how many it became
-  // The call itself waits for that rank of its process, besides the device.
+  // Set by issue(). The call itself waits for that rank of its process, besides the device.
   enum class Awaits { nothing, receiving, sending, going_on } awaits = Awaits::nothing;
   uint32_t awaited_rank = 0;
   std::string waits_for() const;  // in words; "": nothing
-  std::string read_by;  // of one that fails: the ranks of the process that may still read what it sends; "": none
 };
 
 // Puts the group into the stream. `meanwhile` is called while it waits; what it throws ends the issue. Throws Failure.

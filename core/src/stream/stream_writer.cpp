@@ -26,7 +26,6 @@ void StreamWriter::add(const Target& target, uint32_t events) {
   filling.of = target;
   filling.collected.clear();
   filling.sources.clear();
-  filling.free.clear();
   filling.commands = filling.prepared = filling.fresh = 0;
   filling.used = 0;
   while (filling.used < events) (void)spare_event(filling);
@@ -52,9 +51,7 @@ bool StreamWriter::write_fused(size_t target, const tutti_command* commands, siz
   const tutti_status status =
       executor->enqueue_fused(executor->self, filling.of.stream, commands, static_cast<uint32_t>(n));
   if (status == TUTTI_NOT_SUPPORTED) return false;
-  if (status < 0)
-    throw Failure(status, fmt::format("device {}: the stream of rank {} refuses work: {}", device_.memory->name,
-                                      filling.of.rank, take_plugin_error()));
+  require_taken(filling, status);
   ++filling.commands;
   return true;
 }
@@ -71,18 +68,11 @@ void StreamWriter::copy(size_t target, void* dst, const void* src, uint64_t byte
 }
 
 void StreamWriter::flag(size_t target, uint32_t kind, uint32_t* flag, uint32_t value) {
-  tutti_command command{};
-  command.kind = kind;
-  command.flag = flag;
-  command.value = value;
-  fillings_[target].collected.push_back(command);
+  add(target, tutti_command{.kind = kind, .flag = flag, .value = value});
 }
 
 void StreamWriter::event(size_t target, uint32_t kind, tutti_event* event) {
-  tutti_command command{};
-  command.kind = kind;
-  command.event = event;
-  fillings_[target].collected.push_back(command);
+  add(target, tutti_command{.kind = kind, .event = event});
 }
 
 tutti_event* StreamWriter::event_end(size_t target) {
@@ -129,12 +119,16 @@ void StreamWriter::enqueue(Filling& filling, const tutti_command* commands, size
   }
   const tutti_executor* executor = device_.executor;
   const tutti_status status = executor->enqueue(executor->self, filling.of.stream, commands, static_cast<uint32_t>(n));
-  if (status < 0)
-    throw Failure(status, fmt::format("device {}: the stream of rank {} refuses work: {}", device_.memory->name,
-                                      filling.of.rank, take_plugin_error()));
+  require_taken(filling, status);
   filling.commands += n;
   filling.fresh += n;
   fresh_ += n;
+}
+
+void StreamWriter::require_taken(const Filling& filling, tutti_status status) const {
+  if (status < 0)
+    throw Failure(status, fmt::format("device {}: the stream of rank {} refuses work: {}", device_.memory->name,
+                                      filling.of.rank, take_plugin_error()));
 }
 
 void StreamWriter::drain(uint64_t most) {
@@ -142,8 +136,7 @@ void StreamWriter::drain(uint64_t most) {
   fresh_ = 0;
   while (queued_ > most) {
     const Stretch first = stretches_.front();
-    await(first.end);
-    fillings_[first.target].free.push_back(first.end);
+    while (!fillings_[first.target].of.queue->reached(first.end)) (*meanwhile_)();
     queued_ -= first.commands;
     stretches_.erase(stretches_.begin());
   }
@@ -152,28 +145,11 @@ void StreamWriter::drain(uint64_t most) {
 void StreamWriter::end_stretch(size_t target) {
   Filling& filling = fillings_[target];
   if (!filling.fresh && filling.collected.empty()) return;
-  tutti_event* end = nullptr;
-  if (filling.free.empty()) {
-    end = event_end(target);
-  } else {
-    end = filling.free.back();
-    filling.free.pop_back();
-    event(target, TUTTI_COMMAND_RECORD, end);
-  }
+  const uint32_t end = filling.of.queue->next();
+  add(target, filling.of.queue->store(end));
   flush(target);
   queued_ += filling.fresh;
   stretches_.push_back({target, end, std::exchange(filling.fresh, 0)});
-}
-
-void StreamWriter::await(tutti_event* event) const {
-  const tutti_executor* executor = device_.executor;
-  for (;;) {
-    const tutti_status status = executor->query_event(executor->self, event);
-    if (status == TUTTI_OK) return;
-    if (status != TUTTI_AGAIN)
-      throw Failure(status, fmt::format("device {}: {}", device_.memory->name, take_plugin_error()));
-    (*meanwhile_)();
-  }
 }
 
 }  // namespace tutti::core

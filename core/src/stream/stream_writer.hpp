@@ -15,6 +15,8 @@
 #include <mutex>
 #include <vector>
 
+#include "stream/stream_counter.hpp"
+
 namespace tutti::core {
 
 // Commands that a process may have in a device's queue while it moves bytes for them: devices take about a thousand.
@@ -26,9 +28,10 @@ class StreamWriter {
     uint32_t rank = 0;    // for messages
     uint32_t device = 0;  // of the stream and of its events
     void* stream = nullptr;
-    std::vector<tutti_event*>* spare =
-        nullptr;                 // events for use within an operation; made as needed, kept by the owner
-    std::mutex* turn = nullptr;  // held while commands are added; nullptr: no other thread adds any
+    // Events for use within an operation; made as needed, kept by the owner.
+    std::vector<tutti_event*>* spare = nullptr;
+    StreamCounter* queue = nullptr;  // tells how much of the queue is done; needed for a bounded operation
+    std::mutex* turn = nullptr;      // held while commands are added; nullptr: no other thread adds any
   };
   StreamWriter() = default;
   StreamWriter(const StreamWriter&) = delete;
@@ -50,6 +53,7 @@ class StreamWriter {
   // Single commands are collected until flush().
   void copy(size_t target, void* dst, const void* src, uint64_t bytes);
   void flag(size_t target, uint32_t kind, uint32_t* flag, uint32_t value);
+  void add(size_t target, const tutti_command& command) { fillings_[target].collected.push_back(command); }
   void event(size_t target, uint32_t kind, tutti_event* event);
   // Collects a spare event; it is the writer's again when the operation ends.
   tutti_event* event_end(size_t target);
@@ -70,22 +74,21 @@ class StreamWriter {
     Target of;
     std::vector<tutti_command> collected;
     std::vector<const void*> sources;  // of the collected copies, in order
-    std::vector<tutti_event*> free;    // spare events that the device has reached, for the bound
     uint32_t used = 0;                 // spare events taken
     uint64_t commands = 0, prepared = 0;
-    uint64_t fresh = 0;  // of `commands`: behind the newest event of the bound
+    uint64_t fresh = 0;  // of `commands`: in no stretch yet
   };
-  // Commands of one stream and the event behind them, by which the bound is kept.
+  // Commands of one stream, behind which it stores `end` into its queue's counter. The bound is kept by these.
   struct Stretch {
     size_t target;
-    tutti_event* end;
+    uint32_t end;
     uint64_t commands;
   };
   const Filling& at(size_t target) const { return fillings_[target]; }
+  void require_taken(const Filling& filling, tutti_status status) const;
   void enqueue(Filling& filling, const tutti_command* commands, size_t n);
   tutti_event* spare_event(Filling& filling);
   void end_stretch(size_t target);
-  void await(tutti_event* event) const;
   uint64_t stretch() const { return most_ < 4 ? 1 : most_ / 4; }
 
   DeviceTables device_;

@@ -98,9 +98,16 @@ std::vector<WindowMessage> window_messages(const StreamPlan& plan, const Topolog
   return sent;
 }
 
+std::string first_refusal(const std::vector<std::string>& refusals) {
+  for (size_t r = 0; r < refusals.size(); ++r)
+    if (!refusals[r].empty()) return fmt::format("rank {}: {}", r, refusals[r]);
+  return {};
+}
+
 // ---- Exports and imports ----
 
-Windows::Windows(Setup setup) : setup_(setup), flags_(setup.topology->nranks()) {
+Windows::Windows(const StreamSetup& setup, PeerMemory& memory, DeviceGate::User& gate)
+    : setup_(setup), memory_(memory), gate_(gate), flags_(setup.topology->nranks()) {
   for (uint32_t r = 0; r < setup_.topology->nranks(); ++r)
     if (is_remote(r)) remote_.push_back(r);
   scratch_.of = next_.of = flags_;
@@ -125,7 +132,7 @@ void Windows::drop(tutti_window& window, const Until& until) {
 }
 
 void Windows::synchronise(const Until& until, const std::function<void()>& body) {
-  until([&] { return setup_.gate->try_run(body); });
+  until([&] { return gate_.try_run(body); });
 }
 
 // Every rank that has something to share shares it with every rank of another process, or declines: so nobody waits in
@@ -144,16 +151,15 @@ std::string Windows::exchange(std::byte* address, const std::vector<uint64_t>& b
     }
   };
   made->of.assign(bytes.size(), {});
-  until(
-      [this] { return std::ranges::all_of(remote_, [this](uint32_t peer) { return setup_.memory->connect(peer); }); });
+  until([this] { return std::ranges::all_of(remote_, [this](uint32_t peer) { return memory_.connect(peer); }); });
   const uint64_t own = PeerMemory::tag(PeerMemory::window, setup_.rank, number);
   synchronise(until, [&] {
     for (const uint32_t peer : bytes[setup_.rank] ? remote_ : std::vector<uint32_t>())
       attempt([&] {
         if (refusal.empty())
-          made->shares.push_back(setup_.memory->share(peer, own, address, bytes[setup_.rank]));
+          made->shares.push_back(memory_.share(peer, own, address, bytes[setup_.rank]));
         else
-          setup_.memory->decline(peer, own, refusal);
+          memory_.decline(peer, own, refusal);
         return true;
       });
   });
@@ -164,7 +170,7 @@ std::string Windows::exchange(std::byte* address, const std::vector<uint64_t>& b
   }
   const auto open = [&](uint32_t peer) {
     const uint64_t tag = PeerMemory::tag(PeerMemory::window, peer, number);
-    if (auto region = setup_.memory->open(peer, tag, bytes[peer])) made->of[peer] = *region;
+    if (auto region = memory_.open(peer, tag, bytes[peer])) made->of[peer] = *region;
     return static_cast<bool>(made->of[peer]);
   };
   std::map<uint32_t, PeerRegion> coming;
@@ -173,7 +179,7 @@ std::string Windows::exchange(std::byte* address, const std::vector<uint64_t>& b
     std::erase_if(without_flags,
                   [&](uint32_t peer) { return attempt([&] { return settle_flags(peer, number, coming[peer]); }); });
   };
-  until([&] { return setup_.gate->try_run(advance) && unopened.empty() && without_flags.empty(); });
+  until([&] { return gate_.try_run(advance) && unopened.empty() && without_flags.empty(); });
   return why;
 }
 
@@ -182,17 +188,17 @@ bool Windows::settle_flags(uint32_t peer, uint32_t number, PeerRegion& coming) {
   const uint64_t tag = PeerMemory::tag(PeerMemory::window_flags, std::min(peer, setup_.rank), number);
   const uint64_t bytes = flags_bytes(setup_.lanes);
   if (peer < setup_.rank) {
-    if (const auto opened = setup_.memory->open(peer, tag, bytes)) flags_[peer] = *opened;
+    if (const auto opened = memory_.open(peer, tag, bytes)) flags_[peer] = *opened;
     return static_cast<bool>(flags_[peer]);
   }
   if (!coming) {
-    const PeerRegion made = setup_.memory->share(peer, tag, nullptr, bytes);
+    const PeerRegion made = memory_.share(peer, tag, nullptr, bytes);
     coming = made;
   }
   try {
-    if (!setup_.memory->has_mapped(coming)) return false;
+    if (!memory_.has_mapped(coming)) return false;
   } catch (const Failure&) {
-    setup_.memory->take_back({coming}, nullptr);
+    memory_.take_back({coming}, nullptr);
     throw;
   }
   flags_[peer] = coming;
@@ -200,11 +206,11 @@ bool Windows::settle_flags(uint32_t peer, uint32_t number, PeerRegion& coming) {
 }
 
 void Windows::close(std::vector<PeerRegion>& mappings) {
-  for (PeerRegion& one : mappings) setup_.memory->close(one);
+  for (PeerRegion& one : mappings) memory_.close(one);
 }
 
 void Windows::take_back(Shared& shared) {
-  setup_.memory->take_back(std::move(shared.shares), shared.own);
+  memory_.take_back(std::move(shared.shares), shared.own);
   shared.shares.clear();
   shared.own = nullptr;
 }
@@ -263,8 +269,8 @@ void Windows::close() {
   end(scratch_);
   end(next_);
   for (PeerRegion& flags : flags_) {
-    if (flags.share) setup_.memory->take_back({flags}, nullptr);
-    setup_.memory->close(flags);
+    if (flags.share) memory_.take_back({flags}, nullptr);
+    memory_.close(flags);
     flags = {};
   }
   awaited_.clear();

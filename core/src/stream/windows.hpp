@@ -59,20 +59,15 @@ struct WindowTable {
 // The messages that a rank's plan sends to other processes. Throws Failure where windows cannot carry them.
 std::vector<WindowMessage> window_messages(const StreamPlan& plan, const Topology& topology, uint32_t rank);
 
+// "rank 1: ..." of the first rank that says why it refuses; "".
+std::string first_refusal(const std::vector<std::string>& refusals);
+
 // A rank's end of the windows of one communicator on its device. The owner serialises all calls.
 class Windows {
  public:
   static constexpr const char* carrier = "window";
   static constexpr uint32_t most_messages = 32;  // of an operation along one way (peer, lane, direction)
-  struct Setup {
-    uint32_t rank = 0;
-    const Topology* topology = nullptr;
-    DeviceMemory device;
-    PeerMemory* memory = nullptr;
-    uint32_t lanes = 0;
-    DeviceGate::User* gate = nullptr;
-  };
-  explicit Windows(Setup setup);
+  Windows(const StreamSetup& setup, PeerMemory& memory, DeviceGate::User& gate);
   Windows(const Windows&) = delete;
   Windows& operator=(const Windows&) = delete;
 
@@ -136,7 +131,9 @@ class Windows {
   uint64_t flag_at(uint32_t from, uint32_t to, uint32_t lane, uint64_t number, bool full) const;
   uint32_t* flag(uint32_t from, uint32_t to, uint32_t lane, uint64_t number, bool full) const;
 
-  const Setup setup_;
+  const StreamSetup& setup_;
+  PeerMemory& memory_;
+  DeviceGate::User& gate_;
   std::vector<uint32_t> remote_;        // ranks of other processes
   uint32_t exchanges_ = 0;              // so far; the same on all ranks
   std::vector<PeerRegion> flags_;       // by rank

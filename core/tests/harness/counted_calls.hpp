@@ -15,14 +15,15 @@
 #include <tutti/tutti.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdarg>
 #include <cstddef>
 #include <cstdlib>
 #include <cstring>
+#include <ctime>
 #include <new>
 #include <stdexcept>
 #include <string>
-#include <utility>
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define TUTTI_TEST_CANNOT_COUNT 1  // these have functions of their own in the same place
@@ -34,17 +35,17 @@ namespace tutti::test {
 
 struct CallCost {
   uint64_t allocations = 0, locks = 0;
-  // sched_yield, the library's own waits for a futex, and looks at an event that the device has not come to, before the
-  // last command was enqueued.
-  uint64_t waits = 0;
-  uint64_t looks = 0;  // the same, since the newest command
-  bool waited() const { return waits != 0; }
+  uint64_t waits = 0;        // sched_yield, and waits for a condition or for the library's own futex
+  uint64_t clock_reads = 0;  // one where a wait begins, and some in each of its turns
+  // `begun`: waits that the call begins, though all that they are for is there.
+  bool waited(uint64_t begun) const { return waits != 0 || clock_reads > begun; }
 };
 
 namespace counting {
 
 inline thread_local bool on = false;
 inline thread_local CallCost cost;
+inline std::atomic<uint64_t> queries{0};  // of events, by all threads of the process
 
 // Does not count while it lives.
 class Pause {
@@ -64,10 +65,27 @@ inline void* allocate(size_t bytes, size_t alignment) {
   return memory;
 }
 
-using Lock = int (*)(pthread_mutex_t*);
-inline int lock(const char* name, Lock& real, pthread_mutex_t* mutex) {
-  if (!real) real = reinterpret_cast<Lock>(dlsym(RTLD_NEXT, name));
-  const int error = real(mutex);
+// The function that one here stands for. Threads that come at once all look it up: the guard of a static would wait by
+// syscall(), which is one of them.
+template <typename Function>
+class Real {
+ public:
+  constexpr explicit Real(const char* name) : name_(name) {}
+  Function* operator*() {
+    Function* known = function_.load(std::memory_order_relaxed);
+    if (!known)
+      function_.store(known = reinterpret_cast<Function*>(dlsym(RTLD_NEXT, name_)), std::memory_order_relaxed);
+    return known;
+  }
+
+ private:
+  const char* const name_;
+  std::atomic<Function*> function_{nullptr};
+};
+
+using Lock = Real<int(pthread_mutex_t*)>;
+inline int lock(Lock& real, pthread_mutex_t* mutex) {
+  const int error = (*real)(mutex);
   if (on && !error) ++cost.locks;
   return error;
 }
@@ -110,15 +128,11 @@ inline const void* get_interface(const char* id, uint32_t index) {
       return executor->stream_state(self, stream, device, flags);
     };
     table.query_event = [](void* self, tutti_event* event) {
-      const tutti_status status = [&] {
-        const Pause pause;
-        return executor->query_event(self, event);
-      }();
-      if (on && status == TUTTI_AGAIN) ++cost.looks;
-      return status;
+      ++queries;
+      const Pause pause;
+      return executor->query_event(self, event);
     };
     table.enqueue = [](void* self, void* stream, const tutti_command* commands, uint32_t n) {
-      cost.waits += std::exchange(cost.looks, 0);
       const Pause pause;
       return executor->enqueue(self, stream, commands, n);
     };
@@ -167,14 +181,25 @@ TUTTI_TEST_REPLACED void operator delete(void* memory, size_t, std::align_val_t)
 TUTTI_TEST_REPLACED void operator delete[](void* memory, size_t, std::align_val_t) noexcept { std::free(memory); }
 #undef TUTTI_TEST_REPLACED
 
-extern "C" int sched_yield() noexcept {
-  static int (*const real)() = reinterpret_cast<int (*)()>(dlsym(RTLD_NEXT, "sched_yield"));
+extern "C" int pthread_cond_clockwait(pthread_cond_t* condition, pthread_mutex_t* mutex, clockid_t clock,
+                                      const timespec* until) {
+  static constinit tutti::test::counting::Real<int(pthread_cond_t*, pthread_mutex_t*, clockid_t, const timespec*)> real(
+      "pthread_cond_clockwait");
   if (tutti::test::counting::on) ++tutti::test::counting::cost.waits;
-  return real();
+  return (*real)(condition, mutex, clock, until);
+}
+extern "C" int clock_gettime(clockid_t clock, timespec* time) noexcept {
+  static constinit tutti::test::counting::Real<int(clockid_t, timespec*)> real("clock_gettime");
+  if (tutti::test::counting::on) ++tutti::test::counting::cost.clock_reads;
+  return (*real)(clock, time);
+}
+extern "C" int sched_yield() noexcept {
+  static constinit tutti::test::counting::Real<int()> real("sched_yield");
+  if (tutti::test::counting::on) ++tutti::test::counting::cost.waits;
+  return (*real)();
 }
 extern "C" long syscall(long number, ...) noexcept {
-  using Syscall = long (*)(long, ...);
-  static const Syscall real = reinterpret_cast<Syscall>(dlsym(RTLD_NEXT, "syscall"));
+  static constinit tutti::test::counting::Real<long(long, ...)> real("syscall");
   va_list list;
   va_start(list, number);
   long a[6];
@@ -182,14 +207,14 @@ extern "C" long syscall(long number, ...) noexcept {
   va_end(list);
   if (tutti::test::counting::on && number == SYS_futex && (a[1] & FUTEX_CMD_MASK) == FUTEX_WAIT)
     ++tutti::test::counting::cost.waits;
-  return real(number, a[0], a[1], a[2], a[3], a[4], a[5]);
+  return (*real)(number, a[0], a[1], a[2], a[3], a[4], a[5]);
 }
 extern "C" int pthread_mutex_lock(pthread_mutex_t* mutex) noexcept {
-  static tutti::test::counting::Lock real = nullptr;
-  return tutti::test::counting::lock("pthread_mutex_lock", real, mutex);
+  static constinit tutti::test::counting::Lock real("pthread_mutex_lock");
+  return tutti::test::counting::lock(real, mutex);
 }
 extern "C" int pthread_mutex_trylock(pthread_mutex_t* mutex) noexcept {
-  static tutti::test::counting::Lock real = nullptr;
-  return tutti::test::counting::lock("pthread_mutex_trylock", real, mutex);
+  static constinit tutti::test::counting::Lock real("pthread_mutex_trylock");
+  return tutti::test::counting::lock(real, mutex);
 }
 #endif

@@ -25,7 +25,7 @@ struct Ranks {
     for (uint32_t rank = 0; rank < 2; ++rank) {
       launches[rank].rank = rank;
       launches[rank].stream = this;
-      launches[rank].end = reinterpret_cast<tutti_event*>(this);
+      launches[rank].counter = reinterpret_cast<const StreamCounter*>(this);
     }
   }
   // The words in which the second to come hears why not; "" when they may go on.
@@ -62,7 +62,7 @@ TEST(LocalRendezvous, RanksCallTheSame) {
 TEST(LocalRendezvous, RanksAreCapturedTogether) {
   for (const uint32_t captured : {0u, 1u}) {
     Ranks ranks;
-    ranks.launches[captured].end = nullptr;
+    ranks.launches[captured].counter = nullptr;
     const std::string text = ranks.trouble();
     EXPECT_NE(text.find("the stream of rank " + std::to_string(captured) + " is being captured"), std::string::npos)
         << text;

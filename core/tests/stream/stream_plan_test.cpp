@@ -23,6 +23,10 @@ struct Recorder {
   tutti_executor executor{};
   Recorder() {
     memory.name = "recorder";
+    memory.map_host = [](void*, void* address, uint64_t, void** seen) -> tutti_status {
+      *seen = address;
+      return TUTTI_OK;
+    };
     executor.self = this;
     executor.enqueue = [](void* self, void*, const tutti_command* list, uint32_t n) -> tutti_status {
       auto& all = static_cast<Recorder*>(self)->commands;
@@ -39,7 +43,6 @@ TEST(StreamPlan, WhatPeersReadIsNotOverwrittenBeforeTheyHave) {
   two.peer = 2;
   int32_t in[8] = {}, out[8] = {};
   uint32_t flags[4] = {};
-  tutti_event* const end = reinterpret_cast<tutti_event*>(&flags);
 
   StreamPlan plan;
   plan.plan.shape.dtype = TUTTI_INT32;
@@ -72,11 +75,14 @@ TEST(StreamPlan, WhatPeersReadIsNotOverwrittenBeforeTheyHave) {
   plan.traffic = {{1, 0, true, {16}}, {2, 0, true, {16}}};
 
   Recorder recorder;
+  StreamCounter counter({&recorder.memory, &recorder.executor});
   StreamLaunch launch;
   launch.plan = &plan;
   launch.in = reinterpret_cast<std::byte*>(in);
   launch.out = reinterpret_cast<std::byte*>(out);
-  launch.end = end;
+  launch.counter = &counter;
+  launch.first = counter.next();
+  launch.last = counter.next();
   launch.slot = [&](uint32_t way, uint64_t) { return StreamSlot{nullptr, flags + 2 * way, flags + 2 * way + 1}; };
   StreamWriter writer;
   issue(writer, {&recorder.memory, &recorder.executor}, {&launch}, [] {});
@@ -86,19 +92,19 @@ TEST(StreamPlan, WhatPeersReadIsNotOverwrittenBeforeTheyHave) {
     void* what;
     uint32_t value;
   };
+  uint32_t* const counted = counter.store(0).flag;
   const Expected expected[] = {
-      {TUTTI_COMMAND_WRITE, flags, 0},     {TUTTI_COMMAND_WRITE, flags + 1, 1}, {TUTTI_COMMAND_WRITE, flags + 2, 0},
+      {TUTTI_COMMAND_WRITE, counted, 1},   {TUTTI_COMMAND_WRITE, flags, 0},
+      {TUTTI_COMMAND_WRITE, flags + 1, 1}, {TUTTI_COMMAND_WRITE, flags + 2, 0},
       {TUTTI_COMMAND_WRITE, flags + 3, 1}, {TUTTI_COMMAND_COPY, out + 4, 0},  // nobody reads these
       {TUTTI_COMMAND_WAIT, flags, 1},      {TUTTI_COMMAND_COPY, out + 3, 0},  // rank 1 reads this
-      {TUTTI_COMMAND_WAIT, flags + 2, 1},  {TUTTI_COMMAND_RECORD, end, 0},
+      {TUTTI_COMMAND_WAIT, flags + 2, 1},  {TUTTI_COMMAND_WRITE, counted, 2},
   };
   ASSERT_EQ(recorder.commands.size(), std::size(expected));
   for (size_t i = 0; i < std::size(expected); ++i) {
     const tutti_command& command = recorder.commands[i];
     EXPECT_EQ(command.kind, expected[i].kind) << i;
-    const void* what = command.kind == TUTTI_COMMAND_COPY     ? command.dst
-                       : command.kind == TUTTI_COMMAND_RECORD ? static_cast<void*>(command.event)
-                                                              : command.flag;
+    const void* what = command.kind == TUTTI_COMMAND_COPY ? command.dst : command.flag;
     EXPECT_EQ(what, expected[i].what) << i;
     EXPECT_EQ(command.value, expected[i].value) << i;
   }
@@ -122,10 +128,14 @@ struct Pair {
   StreamPlan plans[2];
   StreamLaunch launches[2];
   std::vector<tutti_event*> spare[2];
-  int ends[2] = {};
+  std::unique_ptr<StreamCounter> counters[2];
 
   Pair() {
     memory.name = "refusing";
+    memory.map_host = [](void*, void* address, uint64_t, void** seen) -> tutti_status {
+      *seen = address;
+      return TUTTI_OK;
+    };
     executor.self = this;
     executor.create_event = [](void* self, uint32_t, tutti_event** event) -> tutti_status {
       auto& made = static_cast<Pair*>(self)->events;
@@ -167,7 +177,8 @@ struct Pair {
       launches[r].in = reinterpret_cast<std::byte*>(in[r]);
       launches[r].out = reinterpret_cast<std::byte*>(out[r]);
       launches[r].stream = &launches[r];
-      launches[r].end = reinterpret_cast<tutti_event*>(&ends[r]);
+      counters[r] = std::make_unique<StreamCounter>(DeviceTables{&memory, &executor});
+      launches[r].counter = counters[r].get();
       launches[r].spare = &spare[r];
     }
   }

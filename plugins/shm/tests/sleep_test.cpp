@@ -15,9 +15,10 @@ INSTANTIATE_TEST_SUITE_P(, Sleep, ::testing::Values(As::kThreads, As::kProcesses
   return which.param == As::kThreads ? std::string("threads") : std::string("processes");
 });
 
-// Waits for the condition by sleeping only; a lost wake-up shows as a timeout of poll.
+// Waits for the condition by sleeping only; a lost wake-up shows as a timeout of poll. `asleep`, where given, becomes 1
+// before the first sleep.
 template <typename Condition>
-uint32_t sleep_until(Rank& r, Condition condition) {
+uint32_t sleep_until(Rank& r, Condition condition, std::atomic<uint32_t>* asleep = nullptr) {
   int32_t fd = -1;
   REQUIRE(r.w->get_fd(r.endpoint, &fd) == TUTTI_OK);
   uint32_t sleeps = 0;
@@ -27,6 +28,7 @@ uint32_t sleep_until(Rank& r, Condition condition) {
     const tutti_status armed = r.w->arm(r.endpoint);
     if (armed == TUTTI_AGAIN) continue;
     REQUIRE(armed == TUTTI_OK);
+    if (asleep) *asleep = 1;
     pollfd wait{fd, POLLIN, 0};
     REQUIRE(poll(&wait, 1, 5000) == 1);
     r.w->disarm(r.endpoint);
@@ -207,17 +209,19 @@ TEST_P(Sleep, AConnectingPeerAndADeadOneWake) {
         if (rank == 0) {
           usleep(20'000);
           r.until([&] { return r.try_connect(1) == TUTTI_OK; });
-          REQUIRE(r.t->send_control(r.links[1], "hi", 2) == TUTTI_OK);
           r.until([&] { return board.word[0] == 1; });
+          REQUIRE(r.t->send_control(r.links[1], "hi", 2) == TUTTI_OK);
+          r.until([&] { return board.word[1] == 1; });
           usleep(20'000);
           if (processes) kill(getpid(), SIGKILL);
           REQUIRE(r.t->fail_peer(r.endpoint, 1) == TUTTI_OK);
           r.meet();
         } else {
           r.until([&] { return r.mail(1).taken == 1; });  // who carries pair messages wakes their receiver
-          REQUIRE(sleep_until(r, [&] { return r.control.size() == 1; }) >= 1);
-          board.word[0] = 1;
-          REQUIRE(sleep_until(r, [&] { return r.failed.size() == 1; }) >= 1);
+          REQUIRE(sleep_until(
+                      r, [&] { return r.control.size() == 1; }, &board.word[0]) >= 1);
+          REQUIRE(sleep_until(
+                      r, [&] { return r.failed.size() == 1; }, &board.word[1]) >= 1);
           if (!processes) r.meet();
         }
       },

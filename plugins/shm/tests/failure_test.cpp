@@ -113,6 +113,23 @@ TEST(Failure, ControlMessagesToAClosedPeerEndInItsRecord) {
   });
 }
 
+// Its end is noticed, and the caller gives it up before the record has come.
+TEST(Failure, NoRecordComesOfAPeerThatWasGivenUp) {
+  ranks::run(As::kThreads, 2, [](Board& board, uint32_t rank) {
+    Rank r(board, rank, 2, {});
+    r.connect_all();
+    if (rank == 0) r.t->close_endpoint(std::exchange(r.endpoint, nullptr));
+    r.meet();
+    if (rank == 0) return;
+    for (int i = 0; i < 3000; i++) r.progress();
+    while (r.t->send_control(r.links[0], "x", 1) == TUTTI_OK) {
+    }
+    REQUIRE(r.t->fail_peer(r.endpoint, 0) == TUTTI_OK);
+    for (int i = 0; i < 3000; i++) r.progress();
+    REQUIRE(r.failed.empty() && r.w->arm(r.endpoint) == TUTTI_OK);
+  });
+}
+
 TEST(Failure, AbortEndsEverything) {
   ranks::run(As::kThreads, 3, [](Board& board, uint32_t rank) {
     Rank r(board, rank, 3, {});

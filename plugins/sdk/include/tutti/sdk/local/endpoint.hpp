@@ -239,6 +239,7 @@ template <typename Link>
 uint32_t Endpoint<Link>::deliver_ends(std::span<tutti_completion> completions) {
   uint32_t n = 0;
   std::erase_if(attention_.failing, [&](Link* link) {
+    if (link->told()) return true;  // the caller gave it up meanwhile
     if (link->active_lanes() > 0 || n == completions.size()) return false;  // its transfers end first
     link->set_told();
     completions[n++] = {TUTTI_COMPLETION_PEER_FAILED, TUTTI_PEER_FAILED, link->peer(), 0, 0, 0, link->why().c_str(), 0};

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "operations.hpp"
+#include "windows.hpp"
 
 namespace tutti::python {
 namespace {
@@ -23,14 +24,6 @@ struct Settings {
   uint32_t rank = 0, nranks = 0, flags = 0;
 };
 
-uint64_t nanoseconds(const char* argument, const std::optional<double>& seconds) {
-  if (!seconds) return 0;
-  if (!(*seconds > 0 && *seconds < 1e9))
-    throw py::value_error(std::string("Communicator: ") + argument + " is " + std::to_string(*seconds) +
-                          ": expected seconds above 0, or None for the default");
-  return static_cast<uint64_t>(std::ceil(*seconds * 1e9));
-}
-
 Communicator create(const Settings& settings) {
   const auto text = [](const std::optional<std::string>& value) { return value ? value->c_str() : nullptr; };
   std::string error(4096, '\0');
@@ -41,8 +34,8 @@ Communicator create(const Settings& settings) {
   config.rendezvous = text(settings.rendezvous);
   config.rank = settings.rank;
   config.nranks = settings.nranks;
-  config.timeout_ns = nanoseconds("timeout", settings.timeout);
-  config.connect_timeout_ns = nanoseconds("connect_timeout", settings.connect_timeout);
+  config.timeout_ns = nanoseconds("Communicator: timeout", settings.timeout);
+  config.connect_timeout_ns = nanoseconds("Communicator: connect_timeout", settings.connect_timeout);
   config.transports = text(settings.transports);
   config.algorithms = text(settings.algorithms);
   config.device = text(settings.device);
@@ -227,6 +220,13 @@ void add_membership(py::class_<Communicator, Calls>& type) {
           },
           "id"_a, py::kw_only(), "name"_a = "world", "Joins the ranks that grow(): the communicator that they get.")
       .def(
+          "register", &make_window, "data"_a, py::kw_only(), "zero_copy"_a = false, "timeout"_a = py::none(),
+          "stream"_a = 0,
+          "A Window of the memory of `data`, which all ranks register together, with as many bytes; collective. Other\n"
+          "processes of the host read device memory of a window in place; transports get host memory of one "
+          "registered\n"
+          "once. zero_copy: raise NotSupported where it would be staged.")
+      .def(
           "close", [](const Communicator& c) { c.state->close(); },
           "Ends the communicator when all ranks have come to it; collective. Requests end.")
       .def("__enter__", [](const py::object& self) { return self; })
@@ -256,6 +256,14 @@ constexpr const char* communicator_help =
     "closed then.";
 
 }  // namespace
+
+uint64_t nanoseconds(const char* argument, const std::optional<double>& seconds) {
+  if (!seconds) return 0;
+  if (!(*seconds > 0 && *seconds < 1e9))
+    throw py::value_error(std::string(argument) + " is " + std::to_string(*seconds) +
+                          ": expected seconds above 0, or None for the default");
+  return static_cast<uint64_t>(std::ceil(*seconds * 1e9));
+}
 
 void add_communicator(py::module_& module) {
   py::class_<Communicator, Calls> type(module, "Communicator", communicator_help);

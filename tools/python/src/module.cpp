@@ -4,6 +4,7 @@
 #include "error.hpp"
 #include "operations.hpp"
 #include "schedules.hpp"
+#include "windows.hpp"
 
 namespace {
 
@@ -33,6 +34,7 @@ PYBIND11_MODULE(_core, module) {
   module.doc() = "Tutti's C API.";
   tutti::python::add_errors(module);
   tutti::python::add_operations(module);
+  tutti::python::add_windows(module);
   tutti::python::add_communicator(module);
   tutti::python::add_algorithms(module);
   tutti::python::add_schedules(module);

@@ -55,8 +55,11 @@ void State::close() {
   tutti_comm* const comm = comm_;
   comm_ = nullptr;
   if (getpid() != process_) return;  // it is the parent's
-  const py::gil_scoped_release unlocked;
-  tutti_comm_destroy(comm);
+  {
+    const py::gil_scoped_release unlocked;
+    tutti_comm_destroy(comm);
+  }
+  windows.clear();
 }
 
 void State::abort(const std::string& reason) const {

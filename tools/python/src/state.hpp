@@ -7,6 +7,7 @@
 #include <pybind11/pybind11.h>
 #include <tutti/tutti.h>
 
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -63,6 +64,8 @@ class State {
   static void close_all(const std::optional<std::string>& reason);
 
   int pending = 0;  // requests
+  // The memory of its windows: in use until they are deregistered, or the communicator has ended.
+  std::map<tutti_window*, Data> windows;
 
  private:
   class User {

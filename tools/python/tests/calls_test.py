@@ -54,6 +54,59 @@ def both_faces(comm):
     return comm, Waited()
 
 
+class Windows(unittest.TestCase):
+    """Memory that all ranks have registered together."""
+
+    def test_calls_use_it_and_its_memory_stays(self):
+        def rank(comm):
+            data = bytearray(8 * 1000)
+            with comm.register(data) as window:
+                self.assertEqual((window.bytes, window.in_place, window.closed), (8000, window.reason == "", False))
+                self.assertRaises(BufferError, data.append, 0)
+                values = memoryview(data).cast("q")
+                values[7] = comm.rank + 1
+                comm.all_reduce(values)
+                self.assertEqual(values[7], sum(range(1, comm.nranks + 1)))
+                values.release()
+                ids = array.array("Q", [0] * comm.nranks)
+                comm.all_gather(array.array("Q", [window.id]), ids)
+                self.assertEqual(set(ids), {window.id})
+            self.assertTrue(window.closed)
+            window.close()
+            self.assertRaises(tutti.InvalidUsage, lambda: window.bytes)
+            data.append(0)
+
+        for n in RANKS:
+            with self.subTest(ranks=n):
+                tutti.run_threads(n, rank, timeout=60)
+
+    def test_the_end_of_the_communicator_is_its_end(self):
+        data = bytearray(4096)
+        with tutti.Communicator("local:window", 0, 1) as comm:
+            window = comm.register(data)
+            self.assertFalse(window.closed)
+        self.assertTrue(window.closed)
+        window.close()
+        data.append(0)
+
+    def test_bad_input_leaves_the_communicator_usable(self):
+        def rank(comm):
+            data = bytearray(4096)
+            window = comm.register(data)
+            with self.assertRaisesRegex(tutti.InvalidArgument, "overlap"):
+                comm.register(data)
+            with self.assertRaisesRegex(tutti.Mismatch, "bytes"):
+                comm.register(bytearray(100 + comm.rank))
+            with self.assertRaisesRegex(ValueError, "read-only"):
+                comm.register(b"constant")
+            with self.assertRaisesRegex(ValueError, "register: timeout is -1"):
+                comm.register(bytearray(8), timeout=-1)
+            comm.barrier()
+            window.close()
+
+        tutti.run_threads(2, rank, timeout=60)
+
+
 class Calls(unittest.TestCase):
     def on_all(self, function, **settings):
         for n in RANKS:

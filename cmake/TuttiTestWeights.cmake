@@ -1,5 +1,5 @@
-# What a test takes of the machine, for `ctest -j`: its PROCESSORS, counted in half cores. `ctest -j 5` is right on two cores
-# (tools/check: twice the cores, and one): one test of several ranks, or two of one core, and one that waits beside them.
+# What a test takes of the machine, for `ctest -j`: its PROCESSORS, counted in half cores. `ctest -j 6` is right on two cores
+# (tools/check: twice the cores, and two): tests of both cores, and beside them one of one core or two that wait.
 #
 #   4  both cores: several ranks or processes that compute; network namespaces, of which a host has one set; what measures
 #   2  one core: one thread, or several that wait half of the time

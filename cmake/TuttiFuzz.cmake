@@ -1,7 +1,8 @@
 # tutti_fuzz(NAME SOURCES... LIBS libs... DEFINITIONS d...): a fuzz target, one file with LLVMFuzzerTestOneInput, and its corpus, the folder
 # fuzz/corpus/NAME of the member.
 #   TUTTI_FUZZ on (preset fuzz, clang)  build/fuzz/NAME, a libFuzzer program; all of them: the target fuzzers
-#   otherwise, with tests               build/tests/fuzz_NAME, which replays the corpus and seeded mutations of it: ctest fuzz.NAME
+#   otherwise, with tests               build/tests/fuzz_NAME, which replays the corpus and seeded mutations of it, in one
+#                                       thread: ctest fuzz.NAME
 option(TUTTI_FUZZ "Build fuzz targets with libFuzzer (clang only)" OFF)
 set(TUTTI_FUZZ_FOLDER "${CMAKE_CURRENT_LIST_DIR}/fuzz")
 if(TUTTI_FUZZ)
@@ -24,7 +25,7 @@ function(tutti_fuzz name)
     add_dependencies(fuzzers ${program})
     # For tools/fuzz, which runs them all.
     file(WRITE "${CMAKE_BINARY_DIR}/fuzz/${name}.corpus" "${corpus}\n")
-  elseif(TUTTI_BUILD_TESTS)
+  elseif(TUTTI_BUILD_TESTS AND TUTTI_BUILD_ONE_THREAD_TESTS)
     add_executable(${program} ${arg_SOURCES} "${TUTTI_FUZZ_FOLDER}/replay.cpp")
     set_target_properties(${program} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/tests")
     add_test(NAME fuzz.${name} COMMAND ${program} "${corpus}")

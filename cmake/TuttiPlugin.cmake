@@ -38,7 +38,8 @@ endfunction()
 
 # tutti_test(NAME SOURCES... [LIBS libs...] [TIMEOUT seconds] [ONE_THREAD]): a GoogleTest program of the ctest suite. In the
 # workspace TUTTI_BUILD_TESTS says whether there are any; out of tree BUILD_TESTING does, and whether GoogleTest is installed.
-# ONE_THREAD: neither the test nor what it calls starts a thread; the label one-thread tells, and tools/check spares it the thread sanitizer.
+# ONE_THREAD: neither the test nor what it calls starts a thread or a process. The workspace builds it unless
+# TUTTI_BUILD_ONE_THREAD_TESTS is off, which spares the thread sanitizer what has no races.
 function(tutti_test name)
   if(DEFINED TUTTI_BUILD_TESTS)
     set(wanted ${TUTTI_BUILD_TESTS})
@@ -51,6 +52,9 @@ function(tutti_test name)
     return()
   endif()
   cmake_parse_arguments(PARSE_ARGV 1 arg "ONE_THREAD" "TIMEOUT" "SOURCES;LIBS")
+  if(arg_ONE_THREAD AND DEFINED TUTTI_BUILD_ONE_THREAD_TESTS AND NOT TUTTI_BUILD_ONE_THREAD_TESTS)
+    return()
+  endif()
   if(NOT arg_TIMEOUT)
     set(arg_TIMEOUT 120)
   endif()
@@ -67,7 +71,4 @@ function(tutti_test name)
   target_link_libraries(${name} PRIVATE $<TARGET_NAME_IF_EXISTS:tutti_build_flags> ${arg_LIBS} GTest::gtest_main)
   add_test(NAME ${name} COMMAND ${name})
   set_tests_properties(${name} PROPERTIES TIMEOUT ${arg_TIMEOUT})
-  if(arg_ONE_THREAD)
-    set_tests_properties(${name} PROPERTIES LABELS one-thread)
-  endif()
 endfunction()

@@ -72,7 +72,8 @@ void add_selection(CLI::App& app, Selection& s) {
          "K/N: the K-th of N shares of the cases, for machines that divide a level among them; the seed shuffles")
       ->type_name("K/N");
   add_number(app, "--patience", s.patience, 1, 100,
-             "every time limit is so many times as long, for slow or emulated machines");
+             "every time limit is so many times as long, for slow or emulated machines")
+      ->envname("TUTTI_TEST_TIME_SCALE");
 }
 
 // Arguments that the parser did not use: an unknown option or command.

@@ -5,6 +5,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <tutti/sdk/time_scale.hpp>
+
 #include "bootstrap/authentication.hpp"
 #include "handshake.hpp"
 #include "meeting_fixture.hpp"
@@ -330,7 +332,7 @@ void killed_rank(uint32_t victim) {
       ASSERT_EQ(::poll(&waiting, 1, 20000), 1);
       if (!control.failed()) control.clear_wait_fd();
     }
-    EXPECT_LT(now() - killed, 2000000000) << "noticed too late";
+    EXPECT_LT(std::chrono::nanoseconds(now() - killed), tutti_test::scaled(2s)) << "noticed too late";
     const Loss loss = *control.first_cause();
     EXPECT_EQ(loss.rank, victim);
     EXPECT_TRUE(loss.gone);

@@ -13,6 +13,7 @@
   tools, conformance                        the core's public headers; tools/python/src/algorithms.cpp, which makes a
                                             plugin of an algorithm in Python, <tutti/sdk/algorithm.hpp> as well
   tests of plugins                          may use <tutti/schedule.h> as well
+  tests of any member                       may use <tutti/sdk/time_scale.hpp>, which includes nothing
 and nobody names a file of another member.
 """
 import pathlib
@@ -25,6 +26,7 @@ PUBLIC = ["tutti/tutti.h", "tutti/tutti.hpp", "tutti/schedule.h", "tutti/registr
 ABI, SDK = "tutti/plugin/", "tutti/sdk/"
 PYTHON_ALGORITHMS = pathlib.Path("tools/python/src/algorithms.cpp")
 TLS = "tutti/sdk/basic_tls.hpp"
+TIME_SCALE = "tutti/sdk/time_scale.hpp"
 LIBRARIES = {"bootstrap": [TLS], "schedule": ["tutti/schedule.h"]}  # within core: what they may include of core/include besides the ABI
 
 
@@ -50,7 +52,11 @@ def allowed(member, file):
         return [ABI, SDK]
     if file.relative_to(ROOT) == PYTHON_ALGORITHMS:
         return [ABI, "tutti/sdk/algorithm.hpp"] + PUBLIC
-    return [ABI] + PUBLIC + ([TLS] if library(file) == "bootstrap" else [])
+    return [ABI] + PUBLIC + ([TLS] if library(file) == "bootstrap" else []) + for_tests(file)
+
+
+def for_tests(file):
+    return [TIME_SCALE] if "tests" in file.relative_to(ROOT).parts else []
 
 
 def library(file):
@@ -63,7 +69,7 @@ def judge_library(file, form, target):
     """What is wrong with an include of a file of a library within core, or of one into it; or None."""
     mine = library(file)
     if mine and form == "<" and target.startswith("tutti/"):
-        prefixes = [ABI] + LIBRARIES[mine]
+        prefixes = [ABI] + LIBRARIES[mine] + for_tests(file)
         return None if any(target.startswith(p) for p in prefixes) else f"allowed are {', '.join(prefixes)}"
     if form != '"':
         return None

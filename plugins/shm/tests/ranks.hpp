@@ -51,7 +51,8 @@ inline const tutti_view* view() {
 }
 
 inline std::chrono::steady_clock::time_point in_seconds(double seconds) {
-  return std::chrono::steady_clock::now() + std::chrono::microseconds(static_cast<int64_t>(seconds * 1e6));
+  return std::chrono::steady_clock::now() +
+         std::chrono::microseconds(static_cast<int64_t>(seconds * 1e6 * tutti_test::time_scale()));
 }
 
 // Pair messages to one rank, in memory that processes share.

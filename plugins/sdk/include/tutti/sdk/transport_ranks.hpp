@@ -22,6 +22,7 @@
 #include <numeric>
 #include <string>
 #include <thread>
+#include <tutti/sdk/time_scale.hpp>
 #include <vector>
 
 namespace tutti_test {

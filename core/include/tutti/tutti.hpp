@@ -127,6 +127,15 @@ class Communicator : public detail::Calls<Communicator> {
 
   uint32_t rank() const { return tutti_comm_rank(comm_); }
   uint32_t nranks() const { return tutti_comm_nranks(comm_); }
+  // Where a rank is: its host, and its number among the host's ranks (tutti.h). Without an argument: this rank.
+  tutti_host_facts host() const { return host(rank()); }
+  tutti_host_facts host(uint32_t rank) const {
+    tutti_host_facts facts{};
+    facts.struct_size = sizeof facts;
+    const tutti_status status = tutti_comm_host(comm_, rank, &facts);
+    if (status < 0) throw Error(status, tutti_comm_error(comm_));
+    return facts;
+  }
   // The device that it is bound to, "cuda:1"; "none".
   std::string device() const {
     uint64_t bytes = 0;

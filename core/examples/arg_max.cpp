@@ -15,14 +15,14 @@ static void arg_max(const tutti::Communicator& world) {
 
   const std::vector<float> my_largest{std::ranges::max(mine)};
   std::vector<float> largest(1);
-  world.all_reduce<float>(my_largest, largest, tutti::Op::max);
+  world.all_reduce(my_largest, largest, tutti::Op::max);
 
   std::vector<float> largest_of_rank(n);
-  world.all_gather<float>(my_largest, largest_of_rank);
+  world.all_gather(my_largest, largest_of_rank);
   const auto holder = static_cast<uint32_t>(std::ranges::find(largest_of_rank, largest[0]) - largest_of_rank.begin());
 
   std::vector<uint32_t> lowest{my_largest == largest ? rank : n};
-  world.all_reduce<uint32_t>(lowest, lowest, tutti::Op::min);  // in place
+  world.all_reduce(lowest, lowest, tutti::Op::min);  // in place
 
   ranks::print_in_order(world, "rank " + std::to_string(rank) + ": mine " + ranks::show(mine) + " | largest " +
                                    ranks::show(largest) + " is on rank " + std::to_string(holder) + "\n");

@@ -9,11 +9,11 @@ static void distributed_mean(const tutti::Communicator& world) {
   const std::vector<float> mine{rank + 1, 10 * rank, 0.5f * rank, 100 - rank};
 
   std::vector<float> mean(mine.size());
-  world.all_reduce<float>(mine, mean, tutti::Op::sum);
+  world.all_reduce(mine, mean, tutti::Op::sum);
   for (float& value : mean) value /= static_cast<float>(world.nranks());
 
   std::vector<float> average(mine.size());
-  world.all_reduce<float>(mine, average, tutti::Op::avg);
+  world.all_reduce(mine, average, tutti::Op::avg);
 
   ranks::print_in_order(world, "rank " + std::to_string(world.rank()) + ": mine " + ranks::show(mine) + " | sum / n " +
                                    ranks::show(mean) + " | avg " + ranks::show(average) + "\n");

@@ -22,7 +22,7 @@ constexpr int kRounds = 6;
 // One round: everybody gives 1. The sum is the number of ranks that took part.
 int add_up(const tutti::Communicator& comm) {
   std::vector<int32_t> data(1000, 1);
-  comm.all_reduce<int32_t>(data, data, tutti::Op::sum);
+  comm.all_reduce(data, data, tutti::Op::sum);
   return data[0];
 }
 

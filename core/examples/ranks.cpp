@@ -30,15 +30,15 @@ int run_rank(const std::string& program, const std::function<tutti::Communicator
 void print_in_order(const tutti::Communicator& world, const std::string& text) {
   const std::vector<uint64_t> mine{text.size()};
   std::vector<uint64_t> sizes(world.rank() == 0 ? world.nranks() : 0);
-  world.gather<uint64_t>(mine, sizes, 0);
+  world.gather(mine, sizes, 0);
   if (world.rank() != 0) {
-    if (!text.empty()) world.send<char>(text, 0);
+    if (!text.empty()) world.send(text, 0);
     return;
   }
   std::string all = text;
   for (uint32_t peer = 1; peer < world.nranks(); ++peer) {
     std::string received(sizes[peer], '\0');
-    if (!received.empty()) world.receive<char>(received, peer);
+    if (!received.empty()) world.receive(received, peer);
     all += received;
   }
   std::fputs(all.c_str(), stdout);

@@ -21,8 +21,8 @@ static void ring_all_reduce(const tutti::Communicator& world, std::span<float> d
   };
   std::vector<float> incoming(data.size() / n + 1);
   const auto exchange = [&](uint32_t send, std::span<float> into) {
-    tutti::Request sent = world.async().send<float>(chunk(send), next);
-    world.receive<float>(into, previous);
+    tutti::Request sent = world.async().send(chunk(send), next);
+    world.receive(into, previous);
     sent.wait();
   };
   for (uint32_t step = 0; step + 1 < n; ++step) {
@@ -37,7 +37,7 @@ static void ring(const tutti::Communicator& world) {
   const uint32_t n = world.nranks();
   std::vector<float> data(840000), expected(data.size());  // divides by 1 ... 8, so that the formula is exact
   for (size_t i = 0; i < data.size(); ++i) data[i] = static_cast<float>((i * 31 + world.rank() * 17) % 1009);
-  world.all_reduce<float>(data, expected, tutti::Op::sum);  // small whole numbers: exact in any order
+  world.all_reduce(data, expected, tutti::Op::sum);  // small whole numbers: exact in any order
 
   const uint64_t before = sent_bytes(world);
   ring_all_reduce(world, data);

@@ -24,16 +24,16 @@ static void distributed_softmax(const tutti::Communicator& world) {
     mine.push_back(90.0f + 0.75f * static_cast<float>((world.rank() * 7 + i * 3) % 11));
 
   std::vector<float> largest{std::ranges::max(mine)};
-  world.all_reduce<float>(largest, largest, tutti::Op::max);
+  world.all_reduce(largest, largest, tutti::Op::max);
   std::vector<float> result;
   for (const float value : mine) result.push_back(std::exp(value - largest[0]));
   std::vector<float> sum{0};
   for (const float value : result) sum[0] += value;
-  world.all_reduce<float>(sum, sum, tutti::Op::sum);
+  world.all_reduce(sum, sum, tutti::Op::sum);
   for (float& value : result) value /= sum[0];
 
   std::vector<float> whole(length * world.nranks());
-  world.all_gather<float>(mine, whole);
+  world.all_gather(mine, whole);
   const std::vector<double> expected = softmax_of(whole);
   double worst = 0;
   for (size_t i = 0; i < length; ++i)

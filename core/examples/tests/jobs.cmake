@@ -46,6 +46,9 @@ if("tools" IN_LIST TUTTI_MEMBERS)
     set_tests_properties(job_cheat_sheet_3_${transport} PROPERTIES LABELS job TIMEOUT 60
                                                                    ENVIRONMENT "TUTTI_TRANSPORT=${transport}")
   endforeach()
+  add_test(NAME job_elastic COMMAND tuttirun -n 4 --survive $<TARGET_FILE:elastic>)
+  set_tests_properties(job_elastic PROPERTIES LABELS job TIMEOUT 90 PASS_REGULAR_EXPRESSION
+                       "round 5: 4 ranks(.|\n)*3 of 4 ranks ended with status 0; rank 2 was killed by SIGKILL")
   # The same loss when sums are made in device memory.
   if("plugins/simulated-device" IN_LIST TUTTI_MEMBERS)
     add_test(NAME job_train_digits_2_device

@@ -128,6 +128,20 @@ tutti_status tutti_comm_lost(const tutti_comm* comm, uint32_t* ranks, uint64_t* 
 uint32_t tutti_comm_rank(const tutti_comm* comm);
 uint32_t tutti_comm_nranks(const tutti_comm* comm);
 
+/* Where a rank is. Hosts are told apart by TUTTI_HOST_ID, else by the system (its boot and its network namespace), so
+ * containers may be hosts of their own. A launcher's LOCAL_RANK may count otherwise. */
+typedef struct tutti_host_facts {
+  uint32_t struct_size;  /* set by the caller */
+  uint32_t host;         /* the host's number: 0, 1 ... in the order of the hosts' first ranks */
+  uint32_t hosts;        /* how many hosts the communicator's ranks are on */
+  uint32_t local_rank;   /* the rank's number among the communicator's ranks on its host, in their order: 0, 1 ... */
+  uint32_t local_nranks; /* how many of the communicator's ranks are on its host */
+  uint32_t reserved;     /* 0 */
+} tutti_host_facts;
+/* The facts of any rank: those of this one by rank = tutti_comm_rank(comm). Sends no message; works also when the
+ * communicator is broken. TUTTI_INVALID_ARGUMENT: no such rank, or a facts->struct_size that was not set. */
+tutti_status tutti_comm_host(const tutti_comm* comm, uint32_t rank, tutti_host_facts* facts);
+
 /* An address and a secret that one rank makes and the application hands to all (by MPI, a file, its own sockets). */
 typedef struct tutti_unique_id {
   char text[512]; /* NUL-terminated "id:..."; use it as config.rendezvous. Keep it private: it contains the secret */
@@ -395,6 +409,7 @@ tutti_status tutti_plugin_register(const tutti_plugin_entry_table* entry);
 
 TUTTI_MANDATORY(tutti_comm_config, nranks);
 TUTTI_MANDATORY(tutti_options, timeout_ns);
+TUTTI_MANDATORY(tutti_host_facts, reserved);
 TUTTI_MANDATORY(tutti_plan_facts, schedule_hash);
 TUTTI_MANDATORY(tutti_window_options, timeout_ns);
 TUTTI_MANDATORY(tutti_window_facts, id);

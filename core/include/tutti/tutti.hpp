@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The C++20 face of tutti.h: RAII and spans, nothing else. Errors are exceptions of type tutti::Error.
+// The C++20 face of tutti.h: RAII and ranges, nothing else. Errors are exceptions of type tutti::Error.
 //
-//   tutti::Communicator world;                                  // from the launcher's environment
+//   tutti::Communicator world;                               // from the launcher's environment
 //   std::vector<float> gradient = ...;
-//   world.all_reduce<float>(gradient, gradient, tutti::Op::sum);  // in place
-//   tutti::Request r = world.async().all_reduce<float>(a, b, tutti::Op::avg);
+//   world.all_reduce(gradient, gradient, tutti::Op::sum);    // in place
+//   tutti::Request r = world.async().all_reduce(a, b, tutti::Op::avg);
 //   ... r.test() ... r.wait();
+//
+// Threads, processes, counts and in-place forms: tutti.h. docs/applications.md is the guide.
 #pragma once
 
 #include <tutti/tutti.h>
@@ -16,40 +18,20 @@
 #include <cstdint>
 #include <exception>
 #include <span>
-#include <stdexcept>
 #include <string>
-#include <type_traits>
+#include <tutti/calls.hpp>
+#include <tutti/elements.hpp>
 #include <utility>
 #include <vector>
 
 namespace tutti {
 
-enum class Op : uint32_t { sum = TUTTI_SUM, prod = TUTTI_PROD, min = TUTTI_MIN, max = TUTTI_MAX, avg = TUTTI_AVG };
-
-// A failed call: what() says who, expected against actual, and what to do.
-class Error : public std::runtime_error {
- public:
-  Error(tutti_status status, const std::string& text) : std::runtime_error(text), status_(status) {}
-  tutti_status status() const noexcept { return status_; }
-
- private:
-  tutti_status status_;
-};
-
-// The tutti data type of a C++ arithmetic type. float16 and bfloat16 have none in C++20: use the C API.
-template <typename T>
-constexpr uint32_t dtype_of() {
-  static_assert(std::is_arithmetic_v<T> && !std::is_same_v<T, bool>);
-  static_assert(std::is_floating_point_v<T> ? sizeof(T) == 4 || sizeof(T) == 8 : sizeof(T) <= 8, "no such tutti type");
-  if constexpr (std::is_floating_point_v<T>) return sizeof(T) == 4 ? TUTTI_FLOAT32 : TUTTI_FLOAT64;
-  constexpr uint32_t base = std::is_signed_v<T> ? TUTTI_INT8 : TUTTI_UINT8;
-  return base + (sizeof(T) == 1 ? 0 : sizeof(T) == 2 ? 1 : sizeof(T) == 4 ? 2 : 3);
-}
-
-// An operation under way. Destroying it waits for its end.
+// An operation under way. Destroying it, or assigning to it, waits for its end. It may outlive its communicator, which
+// ends it. Used by the communicator's thread.
 class Request {
  public:
   Request() = default;
+  // Takes a request of the C API over.
   explicit Request(tutti_request* request) : request_(request) {}
   Request(Request&& other) noexcept : request_(std::exchange(other.request_, nullptr)) {}
   Request& operator=(Request&& other) noexcept {
@@ -63,12 +45,14 @@ class Request {
 
   // Advances; true once complete. Throws if the operation failed. An empty request is complete.
   bool test() { return !request_ || check(tutti_request_test(request_)); }
+  // Until complete; throws if the operation failed.
   void wait() {
     if (request_) check(tutti_request_wait(request_));
   }
-  // false: not complete within the time; the operation goes on.
+  // false: not complete within the time; the operation goes on. 0 only looks; a negative time is an error.
   bool wait_for(std::chrono::nanoseconds time) {
-    return !request_ || check(tutti_request_wait_for(request_, static_cast<uint64_t>(time.count())));
+    const uint64_t longest = detail::nanoseconds("tutti::Request::wait_for: time", time);
+    return !request_ || check(tutti_request_wait_for(request_, longest));
   }
 
  private:
@@ -79,110 +63,10 @@ class Request {
   tutti_request* request_ = nullptr;
 };
 
-namespace detail {
-
-// The collectives, shared by the blocking and the asynchronous face. Self::run decides how the request is completed.
-// Two spans that determine the same size must agree. A buffer that the rank does not use may be an empty span.
-template <typename Self>
-class Collectives {
- public:
-  template <typename T>
-  auto broadcast(std::span<T> data, uint32_t root) const {
-    return run([&](tutti_comm* c, tutti_request** r) {
-      return tutti_broadcast(c, data.data(), data.data(), data.size(), dtype_of<T>(), root, nullptr, r);
-    });
-  }
-  template <typename T>
-  auto reduce(std::span<const T> in, std::span<T> out, Op op, uint32_t root) const {
-    if (rank() == root) same(in.size(), out.size(), "reduce");
-    return run([&](tutti_comm* c, tutti_request** r) {
-      return tutti_reduce(c, in.data(), out.data(), in.size(), dtype_of<T>(), code(op), root, nullptr, r);
-    });
-  }
-  template <typename T>
-  auto all_reduce(std::span<const T> in, std::span<T> out, Op op) const {
-    same(in.size(), out.size(), "all_reduce");
-    return run([&](tutti_comm* c, tutti_request** r) {
-      return tutti_all_reduce(c, in.data(), out.data(), in.size(), dtype_of<T>(), code(op), nullptr, r);
-    });
-  }
-  template <typename T>
-  auto gather(std::span<const T> in, std::span<T> out, uint32_t root) const {
-    if (rank() == root) same(in.size() * nranks(), out.size(), "gather");
-    return run([&](tutti_comm* c, tutti_request** r) {
-      return tutti_gather(c, in.data(), out.data(), in.size(), dtype_of<T>(), root, nullptr, r);
-    });
-  }
-  template <typename T>
-  auto all_gather(std::span<const T> in, std::span<T> out) const {
-    same(in.size() * nranks(), out.size(), "all_gather");
-    return run([&](tutti_comm* c, tutti_request** r) {
-      return tutti_all_gather(c, in.data(), out.data(), in.size(), dtype_of<T>(), nullptr, r);
-    });
-  }
-  template <typename T>
-  auto scatter(std::span<const T> in, std::span<T> out, uint32_t root) const {
-    if (rank() == root) same(out.size() * nranks(), in.size(), "scatter");
-    return run([&](tutti_comm* c, tutti_request** r) {
-      return tutti_scatter(c, in.data(), out.data(), out.size(), dtype_of<T>(), root, nullptr, r);
-    });
-  }
-  template <typename T>
-  auto reduce_scatter(std::span<const T> in, std::span<T> out, Op op) const {
-    same(out.size() * nranks(), in.size(), "reduce_scatter");
-    return run([&](tutti_comm* c, tutti_request** r) {
-      return tutti_reduce_scatter(c, in.data(), out.data(), out.size(), dtype_of<T>(), code(op), nullptr, r);
-    });
-  }
-  template <typename T>
-  auto all_to_all(std::span<const T> in, std::span<T> out) const {
-    same(in.size(), out.size(), "all_to_all");
-    same(in.size() / nranks() * nranks(), in.size(), "all_to_all");
-    return run([&](tutti_comm* c, tutti_request** r) {
-      return tutti_all_to_all(c, in.data(), out.data(), in.size() / nranks(), dtype_of<T>(), nullptr, r);
-    });
-  }
-  auto barrier() const {
-    return run([&](tutti_comm* c, tutti_request** r) { return tutti_barrier(c, nullptr, r); });
-  }
-  template <typename T>
-  auto send(std::span<const T> data, uint32_t peer, uint32_t tag = 0) const {
-    return run([&](tutti_comm* c, tutti_request** r) {
-      return tutti_send(c, data.data(), data.size(), dtype_of<T>(), peer, tag, nullptr, r);
-    });
-  }
-  template <typename T>
-  auto receive(std::span<T> data, uint32_t peer, uint32_t tag = 0) const {
-    return run([&](tutti_comm* c, tutti_request** r) {
-      return tutti_receive(c, data.data(), data.size(), dtype_of<T>(), peer, tag, nullptr, r);
-    });
-  }
-  auto exchange(std::span<const tutti_message> messages) const {
-    return run([&](tutti_comm* c, tutti_request** r) {
-      return tutti_exchange(c, messages.data(), messages.size(), nullptr, r);
-    });
-  }
-
- private:
-  template <typename Call>
-  auto run(Call&& call) const {
-    return static_cast<const Self*>(this)->run(std::forward<Call>(call));
-  }
-  uint32_t rank() const { return tutti_comm_rank(static_cast<const Self*>(this)->handle()); }
-  uint32_t nranks() const { return tutti_comm_nranks(static_cast<const Self*>(this)->handle()); }
-  static uint32_t code(Op op) { return static_cast<uint32_t>(op); }
-  static void same(size_t expected, size_t actual, const char* what) {
-    if (expected != actual)
-      throw Error(TUTTI_INVALID_ARGUMENT, std::string(what) + ": the spans disagree: expected " +
-                                              std::to_string(expected) + " elements, got " + std::to_string(actual));
-  }
-};
-
-}  // namespace detail
-
 // The asynchronous face of a communicator: every call returns a Request. Lives no longer than the communicator.
-class Async : public detail::Collectives<Async> {
+class Async : public detail::Calls<Async> {
  public:
+  static constexpr bool returns_requests = true;
   explicit Async(tutti_comm* comm) : comm_(comm) {}
   tutti_comm* handle() const { return comm_; }
   template <typename Call>
@@ -197,11 +81,19 @@ class Async : public detail::Collectives<Async> {
   tutti_comm* comm_;
 };
 
-// A communicator; its own calls block. Movable, not copyable. Destroying it is collective, except where an exception
-// leaves its scope: that aborts it.
-class Communicator : public detail::Collectives<Communicator> {
+// A communicator; its own calls block. Movable, not copyable: a moved-from one can only be assigned to or destroyed.
+// Destroying it is collective, except where an exception leaves its scope: that aborts it. One thread at a time uses
+// it; abort, revoke, async_error and lost may be called by any.
+class Communicator : public detail::Calls<Communicator> {
  public:
-  // From the environment, or as `config` says.
+  static constexpr bool returns_requests = false;
+  // A configuration of defaults, with its struct_size, to fill in and make a communicator of.
+  static tutti_comm_config defaults() {
+    tutti_comm_config config{};
+    config.struct_size = sizeof config;
+    return config;
+  }
+  // From the environment, or as `config` says. Collective; throws when the ranks do not meet by the connect timeout.
   Communicator() : Communicator(defaults()) {}
   explicit Communicator(tutti_comm_config config) {
     std::string error(4096, '\0');
@@ -212,7 +104,7 @@ class Communicator : public detail::Collectives<Communicator> {
     const tutti_status status = tutti_comm_create(&config, &comm_);
     if (status < 0) throw Error(status, config.error);
   }
-  // `device`: tutti_comm_config.device; "": the default.
+  // `rendezvous`: tutti_comm_config.rendezvous. `device`: tutti_comm_config.device; "": the default.
   Communicator(const std::string& rendezvous, uint32_t rank, uint32_t nranks, const std::string& device = "")
       : Communicator(meeting(rendezvous, rank, nranks, device)) {}
   // From the environment, bound to that device.
@@ -235,6 +127,15 @@ class Communicator : public detail::Collectives<Communicator> {
 
   uint32_t rank() const { return tutti_comm_rank(comm_); }
   uint32_t nranks() const { return tutti_comm_nranks(comm_); }
+  // Where a rank is: its host, and its number among the host's ranks (tutti.h). Without an argument: this rank.
+  tutti_host_facts host() const { return host(rank()); }
+  tutti_host_facts host(uint32_t rank) const {
+    tutti_host_facts facts{};
+    facts.struct_size = sizeof facts;
+    const tutti_status status = tutti_comm_host(comm_, rank, &facts);
+    if (status < 0) throw Error(status, tutti_comm_error(comm_));
+    return facts;
+  }
   // The device that it is bound to, "cuda:1"; "none".
   std::string device() const {
     uint64_t bytes = 0;
@@ -244,10 +145,13 @@ class Communicator : public detail::Collectives<Communicator> {
     if (status < 0) throw Error(status, tutti_comm_error(comm_));
     return text.c_str();
   }
+  // The same calls, which return a Request at once.
   Async async() const { return Async(comm_); }
+  // For the C API; it stays this object's.
   tutti_comm* handle() const { return comm_; }
   // The handle, which is the caller's to destroy from now on.
   tutti_comm* release() { return std::exchange(comm_, nullptr); }
+  // Ends every operation of all ranks; their errors carry the reason.
   void abort(const std::string& reason) const { tutti_comm_abort(comm_, reason.c_str()); }
 
   // After a failure (tutti.h): its description, and the next communicator, of the surviving ranks.
@@ -255,21 +159,26 @@ class Communicator : public detail::Collectives<Communicator> {
   tutti_status async_error() const { return tutti_comm_async_error(comm_); }
   std::string error_text() const { return tutti_comm_error(comm_); }
   std::vector<uint32_t> lost() const { return rows<uint32_t>(tutti_comm_lost); }
-  Communicator shrink() const {
-    return next([&](tutti_comm** made) { return tutti_comm_shrink(comm_, nullptr, made); });
+  // Each waits for live ranks at most options.timeout; 0: the connect timeout. Options has no other use here.
+  Communicator shrink(const Options& options = {}) const {
+    const detail::COptions given("shrink", options);
+    return next([&](tutti_comm** made) { return tutti_comm_shrink(comm_, given.get(), made); });
   }
   // The id with which `newcomers` processes join() while all surviving ranks call grow.
-  std::string invite() const {
+  std::string invite(const Options& options = {}) const {
+    const detail::COptions given("invite", options);
     tutti_unique_id id{};
-    const tutti_status status = tutti_comm_invite(comm_, nullptr, &id);
+    const tutti_status status = tutti_comm_invite(comm_, given.get(), &id);
     if (status < 0) throw Error(status, tutti_comm_error(comm_));
     return id.text;
   }
-  Communicator grow(const std::string& id, uint32_t newcomers) const {
+  Communicator grow(const std::string& id, uint32_t newcomers, const Options& options = {}) const {
+    const detail::COptions given("grow", options);
     tutti_unique_id copy{};
     for (size_t i = 0; i < id.size() && i + 1 < sizeof copy.text; ++i) copy.text[i] = id[i];
-    return next([&](tutti_comm** made) { return tutti_comm_grow(comm_, &copy, newcomers, nullptr, made); });
+    return next([&](tutti_comm** made) { return tutti_comm_grow(comm_, &copy, newcomers, given.get(), made); });
   }
+  // A process that was not among the ranks joins them; its rank is assigned.
   static Communicator join(const std::string& id) {
     tutti_comm_config config = defaults();
     config.rendezvous = id.c_str();
@@ -277,22 +186,19 @@ class Communicator : public detail::Collectives<Communicator> {
     return Communicator(config);
   }
 
+  // Makes a blocking call of the C API, `call(comm, request)`; throws if it fails.
   template <typename Call>
   void run(Call&& call) const {
     const tutti_status status = call(comm_, nullptr);
     if (status < 0) throw Error(status, tutti_comm_error(comm_));
   }
 
+  // How each kind of call was served, and the bytes moved with each peer and over each rail (tutti.h).
   std::vector<tutti_service> services() const { return rows<tutti_service>(tutti_comm_services); }
   std::vector<tutti_link_traffic> traffic() const { return rows<tutti_link_traffic>(tutti_comm_traffic); }
   std::vector<tutti_rail_traffic> rails() const { return rows<tutti_rail_traffic>(tutti_comm_rails); }
 
  private:
-  static tutti_comm_config defaults() {
-    tutti_comm_config config{};
-    config.struct_size = sizeof config;
-    return config;
-  }
   static tutti_comm_config meeting(const std::string& rendezvous, uint32_t rank, uint32_t nranks,
                                    const std::string& device) {
     tutti_comm_config config = defaults();
@@ -329,9 +235,12 @@ class Communicator : public detail::Collectives<Communicator> {
 class Window {
  public:
   Window() = default;
-  template <typename T>
-  Window(const Communicator& comm, std::span<T> memory, uint32_t flags = 0)
-      : Window(comm, memory.data(), memory.size_bytes(), flags) {}
+  // `flags`: TUTTI_WINDOW_*.
+  template <Elements Memory>
+  Window(const Communicator& comm, Memory&& memory, uint32_t flags = 0)
+      : Window(comm, detail::span_of(memory).data(), detail::span_of(memory).size_bytes(), flags) {
+    detail::require_output<Memory>();
+  }
   Window(const Communicator& comm, void* address, uint64_t bytes, uint32_t flags = 0) : comm_(comm.handle()) {
     tutti_window_options options{};
     options.struct_size = sizeof options;
@@ -365,7 +274,8 @@ class Window {
   int exceptions_ = std::uncaught_exceptions();
 };
 
-// Memory that transports can address directly, as an array of T. Freed on destruction.
+// Memory that transports can address directly, as an array of T, zeroed. A range, for every call of every communicator.
+// Freed on destruction: no operation uses it then.
 template <typename T>
 class Buffer {
  public:
@@ -391,6 +301,8 @@ class Buffer {
   }
   T* data() const { return data_; }
   size_t size() const { return count_; }
+  T* begin() const { return data_; }
+  T* end() const { return data_ + count_; }
   std::span<T> span() const { return {data_, count_}; }
   operator std::span<T>() const { return span(); }
   operator std::span<const T>() const { return {data_, count_}; }

@@ -8,6 +8,7 @@
 #include <memory>
 #include <mutex>
 
+#include "api/arguments.hpp"
 #include "api/guards.hpp"
 #include "bootstrap/bootstrap.hpp"
 #include "plugins/host.hpp"
@@ -179,6 +180,13 @@ uint32_t tutti_comm_rank(const tutti_comm* comm) {
 uint32_t tutti_comm_nranks(const tutti_comm* comm) {
   const Communicator* const communicator = communicator_of(comm);
   return communicator ? communicator->nranks() : 0;
+}
+tutti_status tutti_comm_host(const tutti_comm* comm, uint32_t rank, tutti_host_facts* facts) {
+  return guarded(comm, [&](Communicator& c) {
+    require("host", tutti::judge_offer(facts));
+    check_rank("host", "rank", rank, c.nranks());
+    tutti::fill_room(facts, c.host_facts(rank));
+  });
 }
 tutti_status tutti_unique_id_create(tutti_unique_id* id) {
   if (!id) return TUTTI_INVALID_ARGUMENT;

@@ -6,6 +6,7 @@
 
 #include <tutti/schedule.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <utility>
@@ -66,6 +67,10 @@ class Topology {
   const std::vector<uint32_t>& device_of_rank() const { return device_of_rank_; }
   // Are all other ranks known to be other processes of this rank's host, on other devices?
   bool has_device_to_itself(uint32_t rank) const;
+  // How many ranks before r are on its host.
+  uint32_t rank_on_its_host(uint32_t r) const {
+    return static_cast<uint32_t>(std::count(host_of_rank_.begin(), host_of_rank_.begin() + r, host_of_rank_[r]));
+  }
   uint32_t ranks_on_host_of(uint32_t r) const { return ranks_on_host_[host_of_rank_[r]]; }
 
   // The transport of a pair: the one of lowest latency that both offer and that reaches. nullptr: none does; `why` says

@@ -102,6 +102,10 @@ class Communicator final : public Engine, private PortEvents, private Breakdown:
   // Throws when the collective has not been called yet.
   tutti_plan_facts plan_facts(uint32_t collective);
   std::string explain(uint32_t collective, uint64_t count, uint32_t dtype) const;
+  tutti_host_facts host_facts(uint32_t rank) const {
+    return {sizeof(tutti_host_facts),         topology_.host_of_rank()[rank],   topology_.hosts(),
+            topology_.rank_on_its_host(rank), topology_.ranks_on_host_of(rank), 0};
+  }
   std::string topology_text() const { return topology_.text(); }
   const std::string& name() const { return configuration_.name; }
 

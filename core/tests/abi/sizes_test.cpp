@@ -354,6 +354,8 @@ void add_calls(std::vector<Row>& rows) {
   rows.push_back(row<tutti_plan_facts>({sizeof(tutti_plan_facts)}, false, [](auto* facts) {
     return of_comm(tutti_comm_plan(one_rank(), TUTTI_BARRIER, facts));
   }));
+  rows.push_back(row<tutti_host_facts>({sizeof(tutti_host_facts)}, false,
+                                       [](auto* facts) { return of_comm(tutti_comm_host(one_rank(), 0, facts)); }));
   rows.push_back(row<tutti_window_options>({sizeof(tutti_window_options)}, true, [](auto* o) {
     static char data[64];
     tutti_window* window = nullptr;

@@ -4,7 +4,7 @@
 
 Commands are the lines of indented code, or those after a "$ " where a block has such; what stands below them is what they
 print, shortened, and is not compared. Each page is typed in a fresh folder whose `build` is the whole build.
-docs/plugin-guide.md, which needs an installed Tutti, is typed by the test package.guide.
+docs/plugin-guide.md and docs/applications.md, which need an installed Tutti, are typed by the test package.guide.
 """
 import os
 import pathlib

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the documents show is true: code is compiled, commands are run, against the installed Tutti.
 
-docs/plugin-guide.md is played from top to bottom in one empty folder, as in one shell: a block begins where the one before it
+docs/plugin-guide.md and docs/applications.md are played from top to bottom, in one folder and as in one shell: a block begins where the one before it
 ended, with its folder and its variables.
 
   ```cpp FILE, ```c FILE, ```cmake FILE   becomes that file
@@ -74,6 +74,7 @@ def play(document):
 
 
 play("docs/plugin-guide.md")
+play("docs/applications.md")
 for other in ("README.md", "plugins/sdk/README.md", "docs/architecture.md", "docs/abi.md"):
     for line, language, _, text in blocks(other):
         if language in LANGUAGES:

@@ -74,7 +74,8 @@ std::vector<Row> rows(const Communicator& self, tutti_status (*function)(const t
   uint64_t n = 0;
   function(comm, nullptr, &n);
   std::vector<Row> result(n);
-  check(function(comm, result.data(), &n), tutti_comm_error(comm));
+  const tutti_status status = function(comm, result.data(), &n);
+  check(status, tutti_comm_error(comm));  // after the call, which makes the text
   if (n < result.size()) result.resize(n);
   return result;
 }
@@ -86,7 +87,8 @@ std::string text_of(const Communicator& self, Function&& function) {
   uint64_t bytes = 0;
   function(comm, nullptr, &bytes);
   std::string text(bytes, '\0');
-  check(function(comm, text.data(), &bytes), tutti_comm_error(comm));
+  const tutti_status status = function(comm, text.data(), &bytes);
+  check(status, tutti_comm_error(comm));
   return text.c_str();
 }
 
@@ -123,6 +125,15 @@ std::string explain(const Communicator& self, const std::string& collective, uin
   return text_of(self, [&](tutti_comm* comm, char* text, uint64_t* bytes) {
     return tutti_comm_explain(comm, c, count, type, text, bytes);
   });
+}
+
+tutti_host_facts host(const Communicator& self, std::optional<uint32_t> rank) {
+  tutti_comm* const comm = self.state->handle();
+  tutti_host_facts facts{};
+  facts.struct_size = sizeof facts;
+  const tutti_status status = tutti_comm_host(comm, rank.value_or(tutti_comm_rank(comm)), &facts);
+  check(status, tutti_comm_error(comm));
+  return facts;
 }
 
 py::object failure(const Communicator& self) {
@@ -163,6 +174,7 @@ void add_facts(py::class_<Communicator, Calls>& type) {
           "The ranks known to be lost. Any thread.")
       .def("services", services, "How each kind of call was served: algorithm, transports, calls, bytes, seconds.")
       .def("traffic", traffic, "Bytes moved with each peer.")
+      .def("host", host, "rank"_a = py::none(), "Where a rank is (this one): its host, and its number there.")
       .def(
           "topology", [](const Communicator& c) { return text_of(c, tutti_comm_topology); },
           "Ranks, hosts, devices, and the transport of each pair, as text.")
@@ -266,6 +278,11 @@ uint64_t nanoseconds(const char* argument, const std::optional<double>& seconds)
 }
 
 void add_communicator(py::module_& module) {
+  py::class_<tutti_host_facts>(module, "Host", "Where a rank is.")
+      .def_readonly("host", &tutti_host_facts::host, "The host's number, in the order of the hosts' first ranks.")
+      .def_readonly("hosts", &tutti_host_facts::hosts, "How many hosts the communicator's ranks are on.")
+      .def_readonly("local_rank", &tutti_host_facts::local_rank, "The rank's number among those of its host.")
+      .def_readonly("local_nranks", &tutti_host_facts::local_nranks, "How many of the ranks are on its host.");
   py::class_<Communicator, Calls> type(module, "Communicator", communicator_help);
   type.def(
       py::init([](std::optional<std::string> rendezvous, std::optional<uint32_t> rank, std::optional<uint32_t> nranks,

@@ -52,6 +52,20 @@ class Scripts(unittest.TestCase):
             """, "--no-label", ranks=4)
         self.assertEqual((code, out), (0, "total 6 of 4\n" * 4), err)
 
+    def test_hosts(self):
+        code, out, err = self.run_script("""
+            os.environ["TUTTI_HOST_ID"] = "east" if os.environ["RANK"] in "03" else "west"
+            comm = tutti.Communicator()
+            own, third = comm.host(), comm.host(2)
+            print(comm.rank, own.host, own.hosts, own.local_rank, own.local_nranks, third.host, third.local_rank)
+            try:
+                comm.host(4)
+            except tutti.InvalidArgument as error:
+                assert "rank is 4, expected less than 4 ranks" in str(error), error
+            """, "--no-label", ranks=4)
+        self.assertEqual((code, sorted(out.splitlines())),
+                         (0, ["0 0 2 0 2 1 1", "1 1 2 0 2 1 1", "2 1 2 1 2 1 1", "3 0 2 1 2 1 1"]), err)
+
     def test_an_exception_ends_the_others(self):
         codes, outs, errs = self.run_alone("""
             if comm.rank == 1:

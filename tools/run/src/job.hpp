@@ -22,7 +22,8 @@ struct Job {
   double timeout = 0;  // seconds; 0: none
   double grace = 5;    // seconds between SIGTERM and SIGKILL
   bool label = true;
-  bool input = false;  // rank 0 gets tuttirun's standard input
+  bool survive = false;  // a rank that fails does not end the others
+  bool input = false;    // rank 0 gets tuttirun's standard input
   std::vector<std::pair<std::string, std::string>> variables;
   std::vector<std::string> command;
 

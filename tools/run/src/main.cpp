@@ -89,7 +89,7 @@ int main(int argc, char** argv) {
   bool no_label = false;
   CLI::App app{
       "Starts the ranks of a Tutti job on this machine: N processes that find each other by RANK, WORLD_SIZE, "
-      "MASTER_ADDR, MASTER_PORT and a secret. When one fails, all are ended.",
+      "MASTER_ADDR, MASTER_PORT and a secret. When one fails, all are ended, unless they are to --survive.",
       "tuttirun"};
   app.set_version_flag("--version", TUTTI_VERSION);
   app.formatter(std::make_shared<Help>());
@@ -107,6 +107,8 @@ int main(int argc, char** argv) {
   app.add_option("--stdin", input, "Standard input of rank 0: tuttirun's (rank0) or /dev/null (none)")
       ->check(CLI::IsMember({"rank0", "none"}))
       ->capture_default_str();
+  app.add_flag("--survive", job.survive,
+               "When a rank fails, leave the others running: they go on by tutti_comm_shrink and tutti_comm_grow");
   app.add_flag("--no-label", no_label, "Do not begin each line with the rank");
   try {
     app.parse(argc, argv);

@@ -59,8 +59,9 @@ int Supervisor::run() {
       sink->flush();
     }
   if (out_.broken() != 0 && !status_) status_ = status_of_lost_output();
+  const int survived = status_of_survivors();
   err_.flush();
-  return status_.value_or(0);
+  return status_.value_or(survived);
 }
 
 bool Supervisor::start_all() {
@@ -178,11 +179,35 @@ void Supervisor::note_end(uint32_t r, int code, int value) {
   const std::string how = exited ? "ended with exit status " + std::to_string(value)
                                  : "was killed by " + name_of(value) + " (" + ::sigdescr_np(value) +
                                        (code == CLD_DUMPED ? ", core dumped)" : ")");
+  if (job_.survive) return note_loss(r, exited, how);
   uint32_t running = 0;
   for (const Rank& other : ranks_) running += !other.status;
   say("rank " + std::to_string(r) + " (process " + std::to_string(rank.process.pid) + ") " + how +
       (running == 0 ? "" : "; ending the other " + std::to_string(running)));
   end_all(SIGTERM, *rank.status);
+}
+
+void Supervisor::note_loss(uint32_t r, bool exited, const std::string& how) {
+  std::optional<int>& first = exited ? exited_status_ : killed_status_;
+  if (!first) first = ranks_[r].status;
+  losses_.push_back("rank " + std::to_string(r) + " " + how);
+  uint32_t running = 0;
+  for (const Rank& other : ranks_) running += !other.status;
+  say("rank " + std::to_string(r) + " (process " + std::to_string(ranks_[r].process.pid) + ") " + how +
+      (running == 0 ? "" : "; still running: " + std::to_string(running) + " (--survive)"));
+}
+
+// Sums up, where ranks were lost and others went on. A rank that exits with another status than 0 says itself that the
+// job failed; one that was killed is a loss which the others have survived if any of them ends with 0.
+int Supervisor::status_of_survivors() {
+  if (losses_.empty()) return 0;
+  const auto good = std::count_if(ranks_.begin(), ranks_.end(), [](const Rank& rank) { return rank.status == 0; });
+  std::string list;
+  for (size_t i = 0; i < losses_.size() && i < 16; ++i) list += (i == 0 ? "" : "; ") + losses_[i];
+  if (losses_.size() > 16) list += "; and " + std::to_string(losses_.size() - 16) + " more";
+  say(std::to_string(good) + " of " + std::to_string(ranks_.size()) + " ranks ended with status 0; " + list);
+  if (exited_status_) return *exited_status_;
+  return good > 0 ? 0 : killed_status_.value_or(0);
 }
 
 void Supervisor::say(const std::string& text) { err_.put("tuttirun: " + text + "\n"); }

@@ -46,6 +46,8 @@ class Supervisor {
   void read_signals();
   void look_for_ends();
   void note_end(uint32_t rank, int code, int value);
+  void note_loss(uint32_t rank, bool exited, const std::string& how);
+  int status_of_survivors();
   void read_stream(Stream& stream);
   void say(const std::string& text);
   void signal_all(int signal);
@@ -65,6 +67,9 @@ class Supervisor {
   Sink out_{1}, err_{2};
   std::deque<Rank> ranks_;
   std::optional<int> status_;  // decided by the first failure
+  // Where the others go on: what failed, and the first statuses of ranks that exited and of ranks that were killed.
+  std::vector<std::string> losses_;
+  std::optional<int> exited_status_, killed_status_;
   std::optional<Clock::time_point> timeout_, kill_at_, drain_until_;
 };
 

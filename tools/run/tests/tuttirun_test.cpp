@@ -199,6 +199,41 @@ TEST_F(Tuttirun, SignalsReachAllRanks) {
   EXPECT_TRUE(has(out(), "[0] got-it") && has(out(), "[1] got-it")) << out();
 }
 
+TEST_F(Tuttirun, SurvivorsGoOn) {
+  // The others end half a second after rank 1 has come to its end.
+  const std::string script = "if [ $RANK = 1 ]; then echo $$ > " + folder_ + "/pid.new; mv " + folder_ + "/pid.new " +
+                             folder_ + "/pid; kill -9 $$; fi; while [ ! -e " + folder_ +
+                             "/pid ]; do sleep 0.02; done; sleep 0.5; echo survived; ";
+  EXPECT_EQ(run({"-n", "3", "--survive", "sh", "-c", script}), 0) << err();
+  EXPECT_EQ(lines(), (std::multiset<std::string>{"[0] survived", "[2] survived"}));
+  EXPECT_TRUE(has(err(), "rank 1 (process ")) << err();
+  EXPECT_TRUE(has(err(), "was killed by SIGKILL (Killed); still running: 2 (--survive)\n")) << err();
+  EXPECT_TRUE(has(err(), "2 of 3 ranks ended with status 0; rank 1 was killed by SIGKILL (Killed)\n")) << err();
+  EXPECT_EQ(run({"-n", "3", "--survive", "sh", "-c", script + "[ $RANK = 0 ] || exit 5"}), 5) << err();
+  EXPECT_TRUE(has(err(),
+                  "1 of 3 ranks ended with status 0; rank 1 was killed by SIGKILL (Killed); "
+                  "rank 2 ended with exit status 5\n"))
+      << err();
+}
+
+TEST_F(Tuttirun, SurvivingHasTheStatusOfWhatHappened) {
+  EXPECT_EQ(run({"-n", "2", "--survive", "true"}), 0);
+  EXPECT_EQ(err(), "");
+  EXPECT_EQ(run({"-n", "2", "--survive", "sh", "-c", "kill -9 $$"}), 128 + SIGKILL);
+  EXPECT_TRUE(has(err(), "0 of 2 ranks ended with status 0; ")) << err();
+  EXPECT_EQ(run({"-n", "2", "--survive", "sh", "-c", "exit $((RANK * 4))"}), 4);
+  EXPECT_EQ(run({"-n", "2", "--survive", "--timeout", "0.4", "sh", "-c", "[ $RANK = 1 ] && kill -9 $$; sleep 60"}),
+            124);
+  EXPECT_TRUE(has(err(), "still running: rank 0\n")) << err();
+  EXPECT_TRUE(has(err(), "0 of 2 ranks ended with status 0; rank 1 was killed by SIGKILL")) << err();
+  EXPECT_EQ(run({"-n", "2", "--survive", "no-such-program-here"}), 127);
+  start({"-n", "2", "--survive", "sh", "-c", "echo $$; sleep 60"});
+  const auto pids = printed_pids(2);
+  ::kill(pid_, SIGTERM);
+  EXPECT_EQ(wait(), 128 + SIGTERM) << "tuttirun's own signals end all";
+  EXPECT_TRUE(none_runs(pids));
+}
+
 TEST_F(Tuttirun, ATimeoutNamesWhoStillRan) {
   EXPECT_EQ(run({"-n", "3", "--timeout", "0.4", "sh", "-c", "[ $RANK = 1 ] && exit 0; sleep 60"}), 124);
   EXPECT_TRUE(has(err(), "within 0.4 s (--timeout); still running: rank 0, 2")) << err();

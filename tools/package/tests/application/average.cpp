@@ -8,6 +8,6 @@
 int main() {
   tutti::Communicator world;
   std::array<int64_t, 1> sum{static_cast<int64_t>(world.rank())};
-  world.all_reduce<int64_t>(sum, sum, tutti::Op::sum);
+  world.all_reduce(sum, sum, tutti::Op::sum);
   if (world.rank() == 0) std::printf("%u ranks, sum %lld\n", world.nranks(), static_cast<long long>(sum[0]));
 }

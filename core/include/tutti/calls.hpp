@@ -1,0 +1,316 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The calls of communicators in C++ (tutti.hpp): what the blocking and the asynchronous face share.
+#pragma once
+
+#include <tutti/tutti.h>
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <initializer_list>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <tutti/elements.hpp>
+#include <utility>
+
+namespace tutti {
+
+// How values are combined (types.h has the rules of rounding and of NaN).
+enum class Op : uint32_t { sum = TUTTI_SUM, prod = TUTTI_PROD, min = TUTTI_MIN, max = TUTTI_MAX, avg = TUTTI_AVG };
+
+// A failed call: what() says who, expected against actual, and what to do.
+class Error : public std::runtime_error {
+ public:
+  Error(tutti_status status, const std::string& text) : std::runtime_error(text), status_(status) {}
+  tutti_status status() const noexcept { return status_; }
+
+ private:
+  tutti_status status_;
+};
+
+// Options of one call: `world.all_reduce(in, out, tutti::Op::sum, {.stream = stream, .timeout = 5s})`.
+struct Options {
+  // Of the device that holds the buffers (a cudaStream_t); nullptr: its default stream. nullptr for host memory.
+  void* stream = nullptr;
+  // How long the operation may make no progress; 0: the communicator's. A negative one is TUTTI_INVALID_ARGUMENT.
+  std::chrono::nanoseconds timeout{0};
+};
+
+namespace detail {
+
+inline uint64_t nanoseconds(const char* what, std::chrono::nanoseconds time) {
+  if (time.count() < 0)
+    throw Error(TUTTI_INVALID_ARGUMENT,
+                std::string(what) + " is " + std::to_string(time.count()) + " ns, expected 0 or more");
+  return static_cast<uint64_t>(time.count());
+}
+
+// Options as the C API takes them.
+class COptions {
+ public:
+  COptions(const char* call, const Options& options) {
+    if (!options.stream && options.timeout.count() == 0) return;
+    options_.struct_size = sizeof options_;
+    options_.timeout_ns = options.timeout.count() < 0
+                              ? nanoseconds((std::string(call) + ": Options::timeout").c_str(), options.timeout)
+                              : static_cast<uint64_t>(options.timeout.count());
+    options_.stream = options.stream;
+  }
+  const tutti_options* get() const { return options_.struct_size ? &options_ : nullptr; }
+
+ private:
+  tutti_options options_{};
+};
+
+inline tutti_message message(const void* data, size_t count, uint32_t dtype, uint32_t peer, uint32_t tag,
+                             uint32_t direction) {
+  tutti_message result{};
+  result.data = const_cast<void*>(data);
+  result.count = count;
+  result.dtype = dtype;
+  result.peer = peer;
+  result.tag = tag;
+  result.direction = direction;
+  return result;
+}
+
+}  // namespace detail
+
+// Messages of a group: `world.exchange({tutti::send(out, next), tutti::receive(in, previous)})`. The data outlives the
+// group's end.
+template <Elements In>
+tutti_message send(In&& data, uint32_t to, uint32_t tag = 0) {
+  static_assert(detail::outlives_call<In>, "tutti: the data is a temporary: exchange would read it after its end");
+  const auto span = detail::span_of(data);
+  return detail::message(span.data(), span.size(), dtype_of<detail::value_t<In>>(), to, tag, TUTTI_SEND);
+}
+template <Elements Out>
+tutti_message receive(Out&& data, uint32_t from, uint32_t tag = 0) {
+  detail::require_output<Out>();
+  const auto span = detail::span_of(data);
+  return detail::message(span.data(), span.size(), dtype_of<detail::value_t<Out>>(), from, tag, TUTTI_RECEIVE);
+}
+
+namespace detail {
+
+// The calls. A communicator's block until the operation is complete on this rank (on device memory: until the work is
+// in the stream). Async's return a Request: until it is complete outputs are not read, inputs not written, and both
+// live. The thread is the communicator's own. All ranks make the same collectives in the same order. Failures are
+// Error.
+//
+// `in` and `out` are Elements of one type, counted in elements: gather, all_gather, scatter, reduce_scatter and
+// all_to_all divide the larger of the two among the ranks. Sizes that contradict each other are TUTTI_INVALID_ARGUMENT.
+// A buffer that the rank does not use may be empty. In place: tutti.h. Each call has a second form for spans, whose
+// type is written out: `world.all_reduce<int64_t>({&x, 1}, {&x, 1}, op)`.
+template <typename Self>
+class Calls {
+ public:
+  // root's `data` to all ranks.
+  template <typename T>
+  auto broadcast(std::span<T> data, uint32_t root, const Options& options = {}) const {
+    return broadcast_to(std::span<const T>(data), data, root, options);
+  }
+  template <Elements Data>
+  auto broadcast(Data&& data, uint32_t root, const Options& options = {}) const {
+    require_output<Data>();
+    return broadcast<value_t<Data>>(span_of(data), root, options);
+  }
+  // root's `in` to all ranks' `out`, the root's own included. `in` is not read elsewhere.
+  template <typename T>
+  auto broadcast(std::span<const T> in, std::span<T> out, uint32_t root, const Options& options = {}) const {
+    if (rank() == root) same(in.size(), out.size(), "broadcast");
+    return broadcast_to(in, out, root, options);
+  }
+  template <Elements In, Elements Out>
+  auto broadcast(In&& in, Out&& out, uint32_t root, const Options& options = {}) const {
+    require_call<In, Out>();
+    return broadcast<value_t<Out>>(span_of(in), span_of(out), root, options);
+  }
+
+  // All ranks' `in`, combined element by element, to root's `out`.
+  template <typename T>
+  auto reduce(std::span<const T> in, std::span<T> out, Op op, uint32_t root, const Options& options = {}) const {
+    if (rank() == root) same(in.size(), out.size(), "reduce");
+    const COptions given("reduce", options);
+    return run([&](tutti_comm* c, tutti_request** r) {
+      return tutti_reduce(c, in.data(), out.data(), in.size(), dtype_of<T>(), code(op), root, given.get(), r);
+    });
+  }
+  template <Elements In, Elements Out>
+  auto reduce(In&& in, Out&& out, Op op, uint32_t root, const Options& options = {}) const {
+    require_call<In, Out>();
+    return reduce<value_t<Out>>(span_of(in), span_of(out), op, root, options);
+  }
+
+  // The same to all ranks' `out`.
+  template <typename T>
+  auto all_reduce(std::span<const T> in, std::span<T> out, Op op, const Options& options = {}) const {
+    same(in.size(), out.size(), "all_reduce");
+    const COptions given("all_reduce", options);
+    return run([&](tutti_comm* c, tutti_request** r) {
+      return tutti_all_reduce(c, in.data(), out.data(), in.size(), dtype_of<T>(), code(op), given.get(), r);
+    });
+  }
+  template <Elements In, Elements Out>
+  auto all_reduce(In&& in, Out&& out, Op op, const Options& options = {}) const {
+    require_call<In, Out>();
+    return all_reduce<value_t<Out>>(span_of(in), span_of(out), op, options);
+  }
+
+  // All ranks' `in`, in the order of ranks, to root's `out`.
+  template <typename T>
+  auto gather(std::span<const T> in, std::span<T> out, uint32_t root, const Options& options = {}) const {
+    if (rank() == root) same(in.size() * nranks(), out.size(), "gather");
+    const COptions given("gather", options);
+    return run([&](tutti_comm* c, tutti_request** r) {
+      return tutti_gather(c, in.data(), out.data(), in.size(), dtype_of<T>(), root, given.get(), r);
+    });
+  }
+  template <Elements In, Elements Out>
+  auto gather(In&& in, Out&& out, uint32_t root, const Options& options = {}) const {
+    require_call<In, Out>();
+    return gather<value_t<Out>>(span_of(in), span_of(out), root, options);
+  }
+
+  // The same to all ranks' `out`.
+  template <typename T>
+  auto all_gather(std::span<const T> in, std::span<T> out, const Options& options = {}) const {
+    same(in.size() * nranks(), out.size(), "all_gather");
+    const COptions given("all_gather", options);
+    return run([&](tutti_comm* c, tutti_request** r) {
+      return tutti_all_gather(c, in.data(), out.data(), in.size(), dtype_of<T>(), given.get(), r);
+    });
+  }
+  template <Elements In, Elements Out>
+  auto all_gather(In&& in, Out&& out, const Options& options = {}) const {
+    require_call<In, Out>();
+    return all_gather<value_t<Out>>(span_of(in), span_of(out), options);
+  }
+
+  // The k-th block of root's `in` to rank k's `out`.
+  template <typename T>
+  auto scatter(std::span<const T> in, std::span<T> out, uint32_t root, const Options& options = {}) const {
+    if (rank() == root) same(out.size() * nranks(), in.size(), "scatter");
+    const COptions given("scatter", options);
+    return run([&](tutti_comm* c, tutti_request** r) {
+      return tutti_scatter(c, in.data(), out.data(), out.size(), dtype_of<T>(), root, given.get(), r);
+    });
+  }
+  template <Elements In, Elements Out>
+  auto scatter(In&& in, Out&& out, uint32_t root, const Options& options = {}) const {
+    require_call<In, Out>();
+    return scatter<value_t<Out>>(span_of(in), span_of(out), root, options);
+  }
+
+  // The k-th block of all ranks' `in`, combined, to rank k's `out`.
+  template <typename T>
+  auto reduce_scatter(std::span<const T> in, std::span<T> out, Op op, const Options& options = {}) const {
+    same(out.size() * nranks(), in.size(), "reduce_scatter");
+    const COptions given("reduce_scatter", options);
+    return run([&](tutti_comm* c, tutti_request** r) {
+      return tutti_reduce_scatter(c, in.data(), out.data(), out.size(), dtype_of<T>(), code(op), given.get(), r);
+    });
+  }
+  template <Elements In, Elements Out>
+  auto reduce_scatter(In&& in, Out&& out, Op op, const Options& options = {}) const {
+    require_call<In, Out>();
+    return reduce_scatter<value_t<Out>>(span_of(in), span_of(out), op, options);
+  }
+
+  // The k-th block of rank i's `in` to the i-th block of rank k's `out`.
+  template <typename T>
+  auto all_to_all(std::span<const T> in, std::span<T> out, const Options& options = {}) const {
+    same(in.size(), out.size(), "all_to_all");
+    same(in.size() / nranks() * nranks(), in.size(), "all_to_all");
+    const COptions given("all_to_all", options);
+    return run([&](tutti_comm* c, tutti_request** r) {
+      return tutti_all_to_all(c, in.data(), out.data(), in.size() / nranks(), dtype_of<T>(), given.get(), r);
+    });
+  }
+  template <Elements In, Elements Out>
+  auto all_to_all(In&& in, Out&& out, const Options& options = {}) const {
+    require_call<In, Out>();
+    return all_to_all<value_t<Out>>(span_of(in), span_of(out), options);
+  }
+
+  // No rank leaves before all have come.
+  auto barrier(const Options& options = {}) const {
+    const COptions given("barrier", options);
+    return run([&](tutti_comm* c, tutti_request** r) { return tutti_barrier(c, given.get(), r); });
+  }
+
+  // To one rank, which receives as many elements from this one by the same tag. It may wait for that (tutti.h): ranks
+  // that send to each other use exchange.
+  template <typename T>
+  auto send(std::span<const T> data, uint32_t peer, uint32_t tag = 0, const Options& options = {}) const {
+    const COptions given("send", options);
+    return run([&](tutti_comm* c, tutti_request** r) {
+      return tutti_send(c, data.data(), data.size(), dtype_of<T>(), peer, tag, given.get(), r);
+    });
+  }
+  template <Elements In>
+  auto send(In&& data, uint32_t peer, uint32_t tag = 0, const Options& options = {}) const {
+    require_input<In>();
+    return send<value_t<In>>(span_of(data), peer, tag, options);
+  }
+  // From one rank. The length is the send's, else TUTTI_MISMATCH.
+  template <typename T>
+  auto receive(std::span<T> data, uint32_t peer, uint32_t tag = 0, const Options& options = {}) const {
+    const COptions given("receive", options);
+    return run([&](tutti_comm* c, tutti_request** r) {
+      return tutti_receive(c, data.data(), data.size(), dtype_of<T>(), peer, tag, given.get(), r);
+    });
+  }
+  template <Elements Out>
+  auto receive(Out&& data, uint32_t peer, uint32_t tag = 0, const Options& options = {}) const {
+    require_output<Out>();
+    return receive<value_t<Out>>(span_of(data), peer, tag, options);
+  }
+  // A group of tutti::send and tutti::receive that progress together. The array may end with the call.
+  auto exchange(std::span<const tutti_message> messages, const Options& options = {}) const {
+    const COptions given("exchange", options);
+    return run([&](tutti_comm* c, tutti_request** r) {
+      return tutti_exchange(c, messages.data(), messages.size(), given.get(), r);
+    });
+  }
+  auto exchange(std::initializer_list<tutti_message> messages, const Options& options = {}) const {
+    return exchange(std::span(messages.begin(), messages.size()), options);
+  }
+
+ private:
+  template <typename T>
+  auto broadcast_to(std::span<const T> in, std::span<T> out, uint32_t root, const Options& options) const {
+    const COptions given("broadcast", options);
+    return run([&](tutti_comm* c, tutti_request** r) {
+      return tutti_broadcast(c, in.data(), out.data(), out.size(), dtype_of<T>(), root, given.get(), r);
+    });
+  }
+  template <Elements In>
+  static constexpr void require_input() {
+    static_assert(!Self::returns_requests || outlives_call<In>,
+                  "tutti: in is a temporary: the request would read it after its end");
+  }
+  template <Elements In, Elements Out>
+  static constexpr void require_call() {
+    require_pair<In, Out>();
+    require_input<In>();
+  }
+  template <typename Call>
+  auto run(Call&& call) const {
+    return static_cast<const Self*>(this)->run(std::forward<Call>(call));
+  }
+  uint32_t rank() const { return tutti_comm_rank(static_cast<const Self*>(this)->handle()); }
+  uint32_t nranks() const { return tutti_comm_nranks(static_cast<const Self*>(this)->handle()); }
+  static uint32_t code(Op op) { return static_cast<uint32_t>(op); }
+  static void same(size_t expected, size_t actual, const char* what) {
+    if (expected != actual)
+      throw Error(TUTTI_INVALID_ARGUMENT, std::string(what) + ": the ranges disagree: expected " +
+                                              std::to_string(expected) + " elements, got " + std::to_string(actual));
+  }
+};
+
+}  // namespace detail
+
+}  // namespace tutti

@@ -6,14 +6,14 @@
 
 namespace tutti::ib {
 
-Rail::Rail(const Domain& domain, uint32_t index, const Shape& shape, uint8_t traffic_class)
+Rail::Rail(const Domain& domain, uint32_t index, uint32_t nranks, uint8_t traffic_class)
     : domain_(domain),
       index_(index),
       port_(domain.rails()[index]),
-      credits_(shape.credits),
-      slot_bytes_((sizeof(Frame) + shape.eager_bytes + 63) / 64 * 64),
+      credits_(domain.settings().credits),
+      slot_bytes_((sizeof(Frame) + domain.settings().eager_bytes + 63) / 64 * 64),
       traffic_class_(domain.settings().traffic_class.value_or(traffic_class)) {
-  const uint32_t links = shape.nranks - 1;
+  const uint32_t links = nranks - 1;
   ibv_context* context = device().context.get();
   ibv_device_attr limits{};
   if (const int code = ibv_query_device(context, &limits))

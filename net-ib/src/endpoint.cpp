@@ -37,8 +37,7 @@ Endpoint::Endpoint(Domain& domain, const tutti_endpoint_config& config)
   told_idle_.resize(rails_.size());
 }
 
-// Transfers
-// ------------------------------------------------------------------------------------------------------------
+// ---- Transfers
 
 void Endpoint::check_region(const tutti_transfer& t) const {
   if (!t.region) return;
@@ -70,8 +69,7 @@ void Endpoint::flush() {
   unflushed_.clear();
 }
 
-// Progress
-// -------------------------------------------------------------------------------------------------------------
+// ---- Progress
 
 bool Endpoint::advance() {
   bool any = false;
@@ -195,8 +193,7 @@ void Endpoint::settle_failures() {
   }
 }
 
-// Sleeping
-// -------------------------------------------------------------------------------------------------------------
+// ---- Sleeping
 
 bool Endpoint::arm() {
   if (!completions().empty()) return false;
@@ -214,8 +211,7 @@ void Endpoint::disarm() noexcept {
   sleeper_.wake_after({});
 }
 
-// The end
-// --------------------------------------------------------------------------------------------------------------
+// ---- The end
 
 Endpoint::~Endpoint() {
   closing_ = true;

@@ -88,8 +88,7 @@ void Link::make_busy(uint32_t index) {
   endpoint().wants_advance(*this);
 }
 
-// Transfers
-// ------------------------------------------------------------------------------------------------------------
+// ---- Transfers
 
 bool Link::post_send(const tutti_transfer& t) {
   Lane& lane = lanes_[t.lane];
@@ -162,8 +161,7 @@ bool Link::take_control(std::string_view message) {
   return sent;
 }
 
-// Waiting sends and notes
-// -----------------------------------------------------------------------------------------------------------
+// ---- Waiting sends and notes
 
 void Link::advance() {
   if (!is_up()) return busy_.clear();

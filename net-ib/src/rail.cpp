@@ -46,8 +46,7 @@ Rail::Rail(const Domain& domain, uint32_t index, uint32_t nranks, uint8_t traffi
   Slab(device().pd.get(), 2 * credits_ * slot_bytes_, port_.name());
 }
 
-// Frames
-// ---------------------------------------------------------------------------------------------------------------
+// ---- Frames
 
 void Rail::add_path(uint32_t qp, Path* path) {
   paths_[qp] = path;
@@ -118,8 +117,7 @@ bool Rail::is_down() const {
          attr.state != IBV_PORT_ACTIVE;
 }
 
-// Queue pairs
-// ----------------------------------------------------------------------------------------------------------
+// ---- Queue pairs
 
 QueuePair Rail::make_queue_pair(ibv_cq* completions, ibv_srq* receives, uint32_t sends, uint32_t* max_inline,
                                 unsigned access, std::atomic<bool>* last_receive_reached) const {

@@ -81,7 +81,7 @@ Connector::Connector(Endpoint& endpoint, const tutti_endpoint_config& config, sd
     throw endpoint_.error(TUTTI_SYSTEM, "cannot listen on any of this host's addresses: {}", problem);
 }
 
-// Pair messages -------------------------------------------------------------------------------------------------------
+// ---- Pair messages
 
 Offer Connector::make_offer(uint32_t peer) {
   Handshake& handshake = handshakes_[peer];
@@ -229,7 +229,7 @@ void Connector::drop_outgoing(uint32_t peer) {
   std::erase_if(pending_, [&](const auto& item) { return item.second.outgoing && item.second.peer == peer; });
 }
 
-// Sockets on their way ------------------------------------------------------------------------------------------------
+// ---- Sockets on their way
 
 void Connector::admit(Pending made, uint32_t events) {
   const uint64_t id = ++next_id_;
@@ -373,7 +373,7 @@ void Connector::log_rejected(uint32_t level, const std::string& whom) {
   endpoint_.log(level, "turned away a connection from {}{}", whom, others);
 }
 
-// Time and the end ----------------------------------------------------------------------------------------------------
+// ---- Time and the end
 
 void Connector::progress() {
   exchange_.flush();

@@ -60,7 +60,7 @@ void Link::on_data(const Frame& f, const char* payload) {
   const auto broken_message = [&](const char* what) {
     broken(fmt::format("message {} of lane {} {}", f.sequence, f.lane, what));
   };
-  if (f.total <= endpoint().shape().eager_bytes) {
+  if (f.total <= endpoint().settings().eager_bytes) {
     if (f.bytes != f.total || f.offset != 0) return broken_message("is small but came in pieces");
     const auto ahead = static_cast<int32_t>(f.sequence - lane.posted);
     if (ahead >= 0) {
@@ -154,7 +154,7 @@ void Link::on_want(const Frame& f) {
     return;
   }
   Receive* receive = receive_of(lane, f.sequence);
-  if (!receive || receive->done || receive->bytes > endpoint().shape().eager_bytes) return;
+  if (!receive || receive->done || receive->bytes > endpoint().settings().eager_bytes) return;
   mismatch(f.lane, *receive, f.total);
   note(frame(FrameKind::kDiscard, f.lane, f.sequence));
   retire_receives(f.lane);

@@ -8,94 +8,66 @@
 namespace tutti::ib {
 
 Link* Endpoint::reach(uint32_t index) {
-  Peer& peer = peers_[index];
-  if (!peer.error && !peer.has_offer) try {
-      offer_to(index);
-    } catch (const sdk::Error& why) {
-      fail_connecting(index, why.status(), why.what());
-    }
-  if (peer.error) throw *peer.error;
-  if (!peer.link) return nullptr;
-  peer.link->check_not_lost();
-  return peer.link->is_ready() ? peer.link.get() : nullptr;
+  exchange_.connect(index);
+  Link* link = link_of(index);
+  if (!link) return nullptr;
+  link->check_not_lost();
+  return link->is_ready() ? link : nullptr;
 }
 
-void Endpoint::offer_to(uint32_t index) {
-  Peer& peer = peers_[index];
-  PairMessage offer{.kind = PairKind::kOffer, .shape = shape_};
+Offer Endpoint::make_offer(uint32_t index) {
+  Offer offer;
+  offer.settings = {nranks(), lanes(), settings().credits, settings().eager_bytes, settings().fragment_bytes};
   for (const auto& rail : rails_) {
-    peer.offered.push_back(std::make_unique<Path>(*rail, paths_, shape_));
-    offer.rails.push_back(peer.offered.back()->offer());
+    peers_[index].offered.push_back(std::make_unique<Path>(*rail, paths_));
+    offer.rails[offer.n_rails++] = peers_[index].offered.back()->offer();
   }
-  peer.has_offer = true;
-  pairs_.send(index, offer.encode());
+  return offer;
 }
 
 void Endpoint::receive_pair(uint32_t index, std::string_view bytes) {
   check_peer(index);
-  Peer& peer = peers_[index];
+  const auto message = exchange_.receive(index, bytes);
+  if (!message) return;
   try {
-    const PairMessage message = PairMessage::decode(bytes);
-    switch (message.kind) {
-      case PairKind::kOffer:
-        return on_offer(index, message);
-      case PairKind::kReady:
-        return on_ready(index, message);
-      case PairKind::kRefusal:
-        if (!peer.error && !is_aborted()) fail_connecting(index, message.status, "it has refused: " + message.text);
-    }
+    if (message->kind == kReady) return on_ready(index, kPairFormat.body_of<uint32_t>(*message));
+    if (message->kind != exchange_.kCard)
+      throw kPairFormat.refuse(bytes.size(), fmt::format("unknown kind {}", message->kind));
+    link_of(index)->lose("it could not connect: " + kPairFormat.text_of(*message));
   } catch (const sdk::Error& why) {
-    if (why.status() == TUTTI_MISMATCH && !peer.has_offer && !is_aborted())
-      offer_to(index);  // it must see the mismatch, too
-    throw error(why.status(), "from rank {}: {}", index, why.what());
+    throw exchange_.impossible(index, why);
   }
 }
 
-void Endpoint::on_offer(uint32_t index, const PairMessage& offer) {
+void Endpoint::on_offer(uint32_t index, const Offer& offer) {
   Peer& peer = peers_[index];
-  if (is_aborted()) return refuse(index, TUTTI_PEER_FAILED, "it has aborted the communicator");
-  if (peer.error) return refuse(index, peer.error->status(), peer.error->what());
-  if (peer.link) throw ib::error(TUTTI_INVALID_ARGUMENT, "a second offer");
-  try {
-    if (!peer.has_offer) offer_to(index);
-    const Shape& theirs = offer.shape;
-    if (theirs != shape_)
-      throw sdk::Error(TUTTI_MISMATCH,
-                       sdk::differences(rank(), index,
-                                        {{"the number of ranks", shape_.nranks, theirs.nranks},
-                                         {"the number of lanes", shape_.lanes, theirs.lanes},
-                                         {"TUTTI_IB_CREDITS", shape_.credits, theirs.credits},
-                                         {"TUTTI_IB_EAGER_BYTES", shape_.eager_bytes, theirs.eager_bytes},
-                                         {"TUTTI_IB_FRAGMENT_BYTES", shape_.fragment_bytes, theirs.fragment_bytes}}));
-    PairMessage ready{.kind = PairKind::kReady};
-    std::vector<std::unique_ptr<Path>> paths;
-    std::string why;
-    for (const Pairing& pair : pairs_with(index, offer.rails)) {
-      const auto place = static_cast<uint32_t>(paths.size());
-      paths.push_back(std::move(peer.offered[pair.own.rail]));
-      log(TUTTI_LOG_DEBUG, "to rank {}: {} {} -> {} ({})", index, paths.back()->rail().port().name(),
-          gid_text(pair.own.gid.raw), gid_text(pair.peer.gid.raw), pair.why);
-      if (paths.back()->connect(place, pair, offer.rails[pair.peer.rail], &why))
-        ready.connected |= 1u << place;
-      else
-        log(TUTTI_LOG_WARN, "to rank {} without this rail: {}", index, why);
-    }
-    if (!ready.connected) throw ib::error(TUTTI_SYSTEM, "{}", why);
-    peer.offered.clear();
-    peer.link = std::make_unique<Link>(*this, index, std::move(paths));
-    pairs_.send(index, ready.encode());
-  } catch (const sdk::Error& why) {
-    fail_connecting(index, why.status(), why.what());
+  uint32_t connected = 0;
+  std::vector<std::unique_ptr<Path>> paths;
+  std::string why;
+  for (const Pairing& pair : pairs_with(index, {offer.rails.begin(), offer.rails.begin() + offer.n_rails})) {
+    const auto place = static_cast<uint32_t>(paths.size());
+    paths.push_back(std::move(peer.offered[pair.own.rail]));
+    log(TUTTI_LOG_DEBUG, "to rank {}: {} {} -> {} ({})", index, paths.back()->rail().port().name(),
+        gid_text(pair.own.gid.raw), gid_text(pair.peer.gid.raw), pair.why);
+    if (paths.back()->connect(place, pair, offer.rails[pair.peer.rail], &why))
+      connected |= 1u << place;
+    else
+      log(TUTTI_LOG_WARN, "to rank {} without this rail: {}", index, why);
   }
+  if (!connected) throw ib::error(TUTTI_SYSTEM, "{}", why);
+  peer.offered.clear();
+  peer.link = std::make_unique<Link>(*this, index, std::move(paths));
+  exchange_.send(index, kPairFormat.encode(kReady, connected));
 }
 
-void Endpoint::on_ready(uint32_t index, const PairMessage& ready) {
+void Endpoint::on_ready(uint32_t index, uint32_t connected) {
   Peer& peer = peers_[index];
-  if (is_aborted() || peer.error) return;
+  if (is_aborted() || exchange_.error(index)) return;
   if (!peer.link || peer.link->is_ready())
     throw ib::error(TUTTI_INVALID_ARGUMENT, "it is ready before its offer, or twice");
-  if (!peer.link->start(ready.connected))
-    return fail_connecting(index, TUTTI_SYSTEM, "no pair of rails works at both ends; the log of both says why");
+  if (!peer.link->start(connected))
+    return exchange_.fail(index, TUTTI_SYSTEM, "no pair of rails works at both ends; the log of both says why");
+  exchange_.linked(index);
   for (const auto& rail : rails_) {
     if (told_idle_[rail->index()] || peer.link->uses(*rail)) continue;
     told_idle_[rail->index()] = true;  // warns for one peer only: the others are mostly set up alike
@@ -107,19 +79,10 @@ void Endpoint::on_ready(uint32_t index, const PairMessage& ready) {
   }
 }
 
-void Endpoint::refuse(uint32_t index, tutti_status status, const std::string& text) {
-  PairMessage refusal{.kind = PairKind::kRefusal, .status = status, .text = text};
-  pairs_.send(index, refusal.encode());
-}
-
-// There will be no link. The next connect reports it, and so does the peer's.
-void Endpoint::fail_connecting(uint32_t index, tutti_status status, const std::string& text) {
+void Endpoint::drop(uint32_t index) {
   Peer& peer = peers_[index];
-  if (peer.link) peer.link->end(status, text);
+  if (peer.link) peer.link->end(exchange_.error(index)->status(), exchange_.error(index)->what());
   peer.offered.clear();
-  peer.error = error(status, "connect to rank {}: {}", index, text);
-  log(TUTTI_LOG_ERROR, "connect to rank {}: {}", index, text);
-  refuse(index, status, text);
 }
 
 std::vector<Pairing> Endpoint::pairs_with(uint32_t peer, const std::vector<OfferedRail>& theirs) const {

@@ -15,22 +15,20 @@ constexpr uint32_t kClockPolls = 64;
 // The sleep while a failed path drains or a pair message waits for room: no event reports either.
 constexpr std::chrono::milliseconds kShortSleep{1};
 
-Shape shape_of(const Settings& s, const tutti_endpoint_config& config) {
-  return {config.nranks, config.lanes, s.credits, 0, s.eager_bytes, s.fragment_bytes};
-}
-
 }  // namespace
 
 Endpoint::Endpoint(Domain& domain, const tutti_endpoint_config& config)
     : NetworkEndpoint("net-ib", config, kMaxLanes,
                       {domain.settings().fragment_bytes, domain.settings().eager_bytes, domain.settings().eager_bytes}),
       domain_(domain),
-      shape_(shape_of(domain.settings(), config)),
-      pairs_(config),
+      exchange_(*this, config, kPairFormat, {kSettingNames.begin(), kSettingNames.end()},
+                {[this](uint32_t peer) { return make_offer(peer); },
+                 [this](uint32_t peer, const Offer& offer) { on_offer(peer, offer); },
+                 [this](uint32_t peer) { drop(peer); }}),
       peers_(config.nranks) {
   try {
     for (uint32_t i = 0; i < domain.rails().size(); ++i) {
-      rails_.push_back(std::make_unique<Rail>(domain, i, shape_, static_cast<uint8_t>(config.traffic_class)));
+      rails_.push_back(std::make_unique<Rail>(domain, i, nranks(), static_cast<uint8_t>(config.traffic_class)));
       sleeper_.watch(rails_.back()->event_descriptor());
     }
   } catch (const sdk::Error& why) {
@@ -39,8 +37,7 @@ Endpoint::Endpoint(Domain& domain, const tutti_endpoint_config& config)
   told_idle_.resize(rails_.size());
 }
 
-// Transfers
-// ------------------------------------------------------------------------------------------------------------
+// ---- Transfers
 
 void Endpoint::check_region(const tutti_transfer& t) const {
   if (!t.region) return;
@@ -72,12 +69,11 @@ void Endpoint::flush() {
   unflushed_.clear();
 }
 
-// Progress
-// -------------------------------------------------------------------------------------------------------------
+// ---- Progress
 
 bool Endpoint::advance() {
   bool any = false;
-  if (!closing_) pairs_.flush();  // none may be sent while closing
+  if (!closing_) exchange_.flush();  // none may be sent while closing
   for (auto& rail : rails_) any |= poll(*rail);
   if (!leaving_.empty()) {
     for (auto& rail : rails_)
@@ -197,8 +193,7 @@ void Endpoint::settle_failures() {
   }
 }
 
-// Sleeping
-// -------------------------------------------------------------------------------------------------------------
+// ---- Sleeping
 
 bool Endpoint::arm() {
   if (!completions().empty()) return false;
@@ -207,7 +202,7 @@ bool Endpoint::arm() {
   const bool any = advance();
   if (any || !completions().empty()) return false;
   polls_ = kClockPolls - 1;  // reads the clock at once after the sleep
-  sleeper_.wake_after(failed_.empty() && pairs_.is_empty() ? kHeartbeatPeriod : kShortSleep);
+  sleeper_.wake_after(failed_.empty() && !exchange_.has_mail() ? kHeartbeatPeriod : kShortSleep);
   return true;
 }
 
@@ -216,13 +211,7 @@ void Endpoint::disarm() noexcept {
   sleeper_.wake_after({});
 }
 
-// The end
-// --------------------------------------------------------------------------------------------------------------
-
-void Endpoint::give_up(uint32_t peer) {
-  peers_[peer].error = error(TUTTI_PEER_FAILED, "rank {} was given up", peer);
-  peers_[peer].offered.clear();
-}
+// ---- The end
 
 Endpoint::~Endpoint() {
   closing_ = true;

@@ -9,7 +9,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <tutti/sdk/pair_messages.hpp>
+#include <tutti/sdk/card_exchange.hpp>
 #include <tutti/sdk/sleeper.hpp>
 #include <vector>
 
@@ -42,12 +42,11 @@ class Endpoint : public sdk::NetworkEndpoint<Endpoint, Link> {
   void check_region(const tutti_transfer& transfer) const;
   bool advance();
   void flush();
-  void give_up(uint32_t peer);
+  void give_up(uint32_t peer) { exchange_.give_up(peer, is_aborted()); }
 
   // For links and paths.
   const Domain& domain() const { return domain_; }
   const Settings& settings() const { return domain_.settings(); }
-  const Shape& shape() const { return shape_; }
   void wants_flush(Path& path);
   void wants_advance(Link& link);
   // Ends the link once all completion queues are empty: they may hold frames that the peer sent over other rails.
@@ -58,17 +57,14 @@ class Endpoint : public sdk::NetworkEndpoint<Endpoint, Link> {
 
  private:
   struct Peer {
-    bool has_offer = false;                      // it was sent ours
     std::vector<std::unique_ptr<Path>> offered;  // by rail, until there is a link
     std::unique_ptr<Link> link;
-    std::optional<sdk::Error> error;  // the reason why there will be no link
   };
 
-  void offer_to(uint32_t peer);
-  void on_offer(uint32_t peer, const PairMessage& offer);
-  void on_ready(uint32_t peer, const PairMessage& ready);
-  void refuse(uint32_t peer, tutti_status status, const std::string& text);
-  void fail_connecting(uint32_t peer, tutti_status status, const std::string& text);
+  Offer make_offer(uint32_t peer);
+  void on_offer(uint32_t peer, const Offer& offer);
+  void on_ready(uint32_t peer, uint32_t connected);
+  void drop(uint32_t peer);
   std::vector<Pairing> pairs_with(uint32_t peer, const std::vector<OfferedRail>& theirs) const;
   bool poll(Rail& rail);
   void handle(Rail& rail, const ibv_wc& wc);
@@ -77,10 +73,9 @@ class Endpoint : public sdk::NetworkEndpoint<Endpoint, Link> {
   void leave_in_order();
 
   Domain& domain_;
-  const Shape shape_;
   std::vector<std::unique_ptr<Rail>> rails_;
   sdk::Sleeper sleeper_;
-  sdk::PairSender pairs_;
+  sdk::CardExchange<Offer> exchange_;
   std::vector<Path*> paths_;  // by id; nullptr once gone
   std::vector<Peer> peers_;
   std::vector<bool> told_idle_;  // by rail: a warning says that it carries nothing to some peer

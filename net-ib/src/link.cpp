@@ -21,7 +21,7 @@ const Region* region_of(const tutti_transfer& t) { return t.region ? &sdk::from_
 }  // namespace
 
 Link::Link(Endpoint& endpoint, uint32_t peer, std::vector<std::unique_ptr<Path>> paths)
-    : NetworkLink(endpoint, peer), lanes_(endpoint.shape().lanes), paths_(std::move(paths)) {
+    : NetworkLink(endpoint, peer), lanes_(endpoint.lanes()), paths_(std::move(paths)) {
   for (auto& path : paths_) path->link = this;
 }
 
@@ -88,8 +88,7 @@ void Link::make_busy(uint32_t index) {
   endpoint().wants_advance(*this);
 }
 
-// Transfers
-// ------------------------------------------------------------------------------------------------------------
+// ---- Transfers
 
 bool Link::post_send(const tutti_transfer& t) {
   Lane& lane = lanes_[t.lane];
@@ -162,8 +161,7 @@ bool Link::take_control(std::string_view message) {
   return sent;
 }
 
-// Waiting sends and notes
-// -----------------------------------------------------------------------------------------------------------
+// ---- Waiting sends and notes
 
 void Link::advance() {
   if (!is_up()) return busy_.clear();
@@ -195,7 +193,7 @@ bool Link::tell(uint32_t index) {
   if (has_departed_) return true;
   while (lane.announced_to != lane.posted) {
     const Receive* receive = receive_of(lane, lane.announced_to);
-    if (receive && !receive->done && receive->bytes > endpoint().shape().eager_bytes) {
+    if (receive && !receive->done && receive->bytes > endpoint().settings().eager_bytes) {
       Announcement announcement{};
       if (receive->region) {
         announcement.address = reinterpret_cast<uint64_t>(receive->data);
@@ -218,7 +216,7 @@ bool Link::hand_over(uint32_t index) {
   Lane& lane = lanes_[index];
   while (lane.cursor != lane.sends.size()) {
     Send& send = lane.sends[lane.cursor];
-    const bool small = send.bytes <= endpoint().shape().eager_bytes;
+    const bool small = send.bytes <= endpoint().settings().eager_bytes;
     if (!send.done && !(small ? hand_eager(index, lane.first_send() + lane.cursor, send)
                               : find_target(index, send) && hand_pieces(index, send)))
       return false;
@@ -272,7 +270,7 @@ bool Link::hand_pieces(uint32_t index, Send& send) {
   const bool direct = send.target.address != 0;
   const uint64_t stripe = endpoint().settings().stripe_bytes;
   const bool whole = paths_.size() == 1 || send.bytes < 2 * stripe;
-  const uint64_t limit = !direct || !send.region ? endpoint().shape().eager_bytes : whole ? send.bytes : stripe;
+  const uint64_t limit = !direct || !send.region ? endpoint().settings().eager_bytes : whole ? send.bytes : stripe;
   while (send.handed < send.bytes) {
     Path* path = whole ? path_of(index) : path_for_piece(index, limit);
     if (!path || !path->has_room()) return false;
@@ -295,7 +293,7 @@ bool Link::hand_pieces(uint32_t index, Send& send) {
 void Link::ask_all() {
   for (const uint32_t index : busy_) {
     Lane& lane = lanes_[index];
-    if (lane.cursor != lane.sends.size() && lane.sends[lane.cursor].bytes > endpoint().shape().eager_bytes)
+    if (lane.cursor != lane.sends.size() && lane.sends[lane.cursor].bytes > endpoint().settings().eager_bytes)
       lane.idle_polls = kPatience;
   }
 }

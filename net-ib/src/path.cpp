@@ -10,12 +10,12 @@
 
 namespace tutti::ib {
 
-Path::Path(Rail& rail, std::vector<Path*>& all, const Shape& shape)
+Path::Path(Rail& rail, std::vector<Path*>& all)
     : rail_(rail),
       all_(all),
       id_(static_cast<uint32_t>(all.size())),
-      credits_(shape.credits),
-      slots_(std::bit_ceil(shape.credits)),
+      credits_(rail.domain().settings().credits),
+      slots_(std::bit_ceil(credits_)),
       slot_bytes_(rail.slot_bytes()),
       slab_(rail.device().pd.get(), slots_ * slot_bytes_, rail.port().name()),
       qp_(rail.make_queue_pair(rail.completions(), rail.receives(), slots_ + 2 /* a heartbeat, a marker */,

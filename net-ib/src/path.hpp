@@ -52,7 +52,7 @@ class Path {
 
   // Makes a queue pair that is ready to be connected. Enters itself into the endpoint's list, by id; the destructor
   // leaves nullptr there.
-  Path(Rail& rail, std::vector<Path*>& all, const Shape& shape);
+  Path(Rail& rail, std::vector<Path*>& all);
   ~Path();
   Path(const Path&) = delete;
   Path& operator=(const Path&) = delete;

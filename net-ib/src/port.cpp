@@ -56,8 +56,7 @@ OfferedRail Port::offer(const Settings& settings) const {
   return rail;
 }
 
-// The choice
-// -----------------------------------------------------------------------------------------------------------
+// ---- The choice
 
 namespace {
 
@@ -144,8 +143,7 @@ sdk::RailFacts facts_of(const Port& port, const Settings& settings) {
   return facts;
 }
 
-// Pairing
-// --------------------------------------------------------------------------------------------------------------
+// ---- Pairing
 
 namespace {
 

@@ -6,14 +6,14 @@
 
 namespace tutti::ib {
 
-Rail::Rail(const Domain& domain, uint32_t index, const Shape& shape, uint8_t traffic_class)
+Rail::Rail(const Domain& domain, uint32_t index, uint32_t nranks, uint8_t traffic_class)
     : domain_(domain),
       index_(index),
       port_(domain.rails()[index]),
-      credits_(shape.credits),
-      slot_bytes_((sizeof(Frame) + shape.eager_bytes + 63) / 64 * 64),
+      credits_(domain.settings().credits),
+      slot_bytes_((sizeof(Frame) + domain.settings().eager_bytes + 63) / 64 * 64),
       traffic_class_(domain.settings().traffic_class.value_or(traffic_class)) {
-  const uint32_t links = shape.nranks - 1;
+  const uint32_t links = nranks - 1;
   ibv_context* context = device().context.get();
   ibv_device_attr limits{};
   if (const int code = ibv_query_device(context, &limits))
@@ -46,8 +46,7 @@ Rail::Rail(const Domain& domain, uint32_t index, const Shape& shape, uint8_t tra
   Slab(device().pd.get(), 2 * credits_ * slot_bytes_, port_.name());
 }
 
-// Frames
-// ---------------------------------------------------------------------------------------------------------------
+// ---- Frames
 
 void Rail::add_path(uint32_t qp, Path* path) {
   paths_[qp] = path;
@@ -118,8 +117,7 @@ bool Rail::is_down() const {
          attr.state != IBV_PORT_ACTIVE;
 }
 
-// Queue pairs
-// ----------------------------------------------------------------------------------------------------------
+// ---- Queue pairs
 
 QueuePair Rail::make_queue_pair(ibv_cq* completions, ibv_srq* receives, uint32_t sends, uint32_t* max_inline,
                                 unsigned access, std::atomic<bool>* last_receive_reached) const {

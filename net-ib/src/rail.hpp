@@ -33,7 +33,7 @@ inline constexpr uint32_t kMaxPaths = 1 << 24;
 class Rail {
  public:
   // `traffic_class` counts unless the user has chosen one. Throws sdk::Error.
-  Rail(const Domain& domain, uint32_t index, const Shape& shape, uint8_t traffic_class);
+  Rail(const Domain& domain, uint32_t index, uint32_t nranks, uint8_t traffic_class);
   Rail(const Rail&) = delete;
   Rail& operator=(const Rail&) = delete;
 

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The wire formats. Two endpoints connect by pair messages, which arrive once, in order:
+// The wire formats. Two endpoints connect by pair messages:
 //
-//   offer     The settings that must be equal. For each rail its port, its usable GIDs and a new queue pair.
-//             Sent on connect, or when the peer's offer arrives.
+//   offer     Each end's Card (sdk::CardExchange): the settings that must be equal, and for each rail its port, its
+//             usable GIDs and a new queue pair.
 //   ready     A bit for each queue pair that is connected now. Sent when both offers are known. The peer may send on
 //             the queue pairs that both ends have connected.
-//   refusal   The reason why there will be no link. Sent instead of one of the others.
 //
 // Both ends compute the same pairs of rails from the two offers (pair_rails).
 //
@@ -16,7 +15,6 @@
 #include <array>
 #include <cstdint>
 #include <string>
-#include <string_view>
 #include <tutti/sdk/pair_messages.hpp>
 #include <vector>
 
@@ -28,17 +26,6 @@ namespace tutti::ib {
 inline constexpr uint32_t kMaxGids = 16;
 
 using RawGid = std::array<uint8_t, 16>;
-
-// Settings that must be equal at both ends.
-struct Shape {
-  uint32_t nranks = 0;
-  uint32_t lanes = 0;
-  uint32_t credits = 0;
-  uint32_t reserved = 0;
-  uint64_t eager_bytes = 0;
-  uint64_t fragment_bytes = 0;
-  bool operator==(const Shape&) const = default;
-};
 
 struct OfferedGid {
   RawGid raw{};
@@ -57,22 +44,25 @@ struct OfferedRail {
   uint32_t reserved = 0;
   std::array<OfferedGid, kMaxGids> gids{};
 };
-static_assert(sizeof(Shape) == 32 && sizeof(OfferedRail) == 416);
+static_assert(sizeof(OfferedRail) == 416);
 
-enum class PairKind : uint32_t { kOffer = 1, kReady = 2, kRefusal = 3 };
+inline constexpr sdk::PairFormat kPairFormat{.transport = "ib", .magic = 0x4249'5454, .version = 4};  // "TTIB"
 
-struct PairMessage {
-  PairKind kind = PairKind::kOffer;
-  Shape shape{};                         // of an offer
-  std::vector<OfferedRail> rails;        // of an offer
-  uint32_t connected = 0;                // of a ready: 1 << i for pair i
-  tutti_status status = TUTTI_INTERNAL;  // of a refusal
-  std::string text;                      // of a refusal
+// The names of Offer::settings.
+inline constexpr std::array kSettingNames{"the number of ranks", "the number of lanes", "TUTTI_IB_CREDITS",
+                                          "TUTTI_IB_EAGER_BYTES", "TUTTI_IB_FRAGMENT_BYTES"};
 
-  std::string encode() const;
-  // Throws sdk::Error: TUTTI_MISMATCH for another version, TUTTI_INVALID_ARGUMENT for anything else that is no message.
-  static PairMessage decode(std::string_view bytes);
+struct Offer {
+  std::array<uint64_t, kSettingNames.size()> settings{};
+  uint32_t n_rails = 0;
+  uint32_t reserved = 0;
+  std::array<OfferedRail, kMaxRails> rails{};
+
+  std::string flaw() const;
 };
+
+// The kind of a ready. Its body is a uint32_t: 1 << i for pair i.
+inline constexpr uint32_t kReady = 2;
 
 // Frames. Both ends count each queue pair's frames, including writes with immediate data. The counts make up the
 // credits, and after a failure they show which frames arrived.

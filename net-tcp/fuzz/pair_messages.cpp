@@ -7,6 +7,7 @@
 #include <tutti/sdk/transport.hpp>
 
 #include "../src/endpoint.hpp"
+#include "../tests/pair_message.hpp"
 #include "fuzz_input.hpp"
 
 extern "C" const tutti_plugin_entry_table tutti_plugin_entry_net_tcp;
@@ -14,6 +15,7 @@ extern "C" const tutti_plugin_entry_table tutti_plugin_entry_net_tcp;
 namespace {
 
 using namespace tutti::tcp;
+using tutti_test::PairMessage;
 
 const tutti_host& host() {
   static const tutti_host table = [] {

@@ -38,8 +38,7 @@ void Connection::append(const Frame& frame, const void* payload) {
     out.insert(out.end(), static_cast<const char*>(payload), static_cast<const char*>(payload) + frame.bytes);
 }
 
-// Output
-// -----------------------------------------------------------------------------------------------------------------
+// ---- Output
 
 // Asks the kernel how much memory it has left for this socket. Only our own writes make it less, so the kernel is asked
 // again only when they may have used it up. An idle socket takes any small frame.
@@ -153,8 +152,7 @@ void Connection::written(size_t n) {
   external_send_ = {};
 }
 
-// Input
-// ------------------------------------------------------------------------------------------------------------------
+// ---- Input
 
 void Connection::read() {
   // Bytes that TLS has buffered must be read now: no poll would show them.
@@ -270,8 +268,7 @@ void Connection::finish_message() {
   }
 }
 
-// The end
-// ----------------------------------------------------------------------------------------------------------------
+// ---- The end
 
 void Connection::lost() {
   if (!departed_) return link_.lose(write_error_.empty() ? stream_.problem() : write_error_);

@@ -45,14 +45,17 @@ Digest digest(const std::string& text) {
 Connector::Connector(Endpoint& endpoint, const tutti_endpoint_config& config, sdk::Sleeper& sleeper,
                      std::shared_ptr<const sdk::Tls> tls)
     : endpoint_(endpoint),
-      pairs_(config),
+      exchange_(endpoint, config, kPairFormat, {kSettingNames.begin(), kSettingNames.end()},
+                {[this](uint32_t peer) { return make_offer(peer); },
+                 [this](uint32_t peer, const Offer& offer) { on_offer(peer, offer); },
+                 [this](uint32_t peer) { drop(peer); }}),
       sleeper_(sleeper),
       settings_(endpoint.settings()),
       tls_(std::move(tls)),
       rank_(endpoint.rank()),
       own_(listening_at(settings_, config.address)) {
-  offer_.terms = {endpoint.nranks(),        endpoint.lanes(),      settings_.sockets, kEagerWindow,
-                  settings_.fragment_bytes, settings_.eager_bytes, tls_ != nullptr};
+  offer_.settings = {endpoint.nranks(),        endpoint.lanes(),      settings_.sockets, kEagerWindow,
+                     settings_.fragment_bytes, settings_.eager_bytes, tls_ != nullptr};
   offer_.host = digest(settings_.host_key);
   if (own_.size() > kMaxAddresses) {
     endpoint_.log(TUTTI_LOG_WARN,
@@ -78,113 +81,63 @@ Connector::Connector(Endpoint& endpoint, const tutti_endpoint_config& config, sd
     throw endpoint_.error(TUTTI_SYSTEM, "cannot listen on any of this host's addresses: {}", problem);
 }
 
-// Pair messages -------------------------------------------------------------------------------------------------------
+// ---- Pair messages
 
-Connector::Handshake& Connector::handshake_with(uint32_t peer) {
-  const auto [at, is_new] = handshakes_.try_emplace(peer);
-  Handshake& handshake = at->second;
-  if (is_new) {
-    handshake.mine = offer_;
-    sdk::fill_random(handshake.mine.knock);
-    sdk::fill_random(handshake.mine.answer);
-    handshake.dials = rank_ > peer;
-    handshake.sockets.resize(settings_.sockets);
-    pairs_.send(peer, PairMessage{handshake.mine}.encode());
-  }
-  return handshake;
-}
-
-void Connector::connect(uint32_t peer) {
-  if (const Handshake& handshake = handshake_with(peer); handshake.error) throw *handshake.error;
-}
-
-void Connector::tell(uint32_t peer, PairMessage::Kind kind, tutti_status status, const std::string& text) {
-  pairs_.send(peer, PairMessage{{}, kind, status, text}.encode());
-}
-
-void Connector::tell_given_up(uint32_t peer) {
-  tell(peer, PairMessage::kRefusal, TUTTI_PEER_FAILED, fmt::format("rank {} has given this rank up", rank_));
-}
-
-void Connector::give_up(uint32_t peer) {
-  const auto at = handshakes_.find(peer);
-  if (at == handshakes_.end()) return;
-  drop_outgoing(peer);
-  if (!at->second.error) tell_given_up(peer);
-  handshakes_.erase(at);
+Offer Connector::make_offer(uint32_t peer) {
+  Handshake& handshake = handshakes_[peer];
+  handshake.mine = offer_;
+  sdk::fill_random(handshake.mine.knock);
+  sdk::fill_random(handshake.mine.answer);
+  handshake.dials = rank_ > peer;
+  handshake.sockets.resize(settings_.sockets);
+  return handshake.mine;
 }
 
 void Connector::receive(uint32_t peer, std::string_view bytes) {
-  Link* const link = endpoint_.link_of(peer);
-  const bool given_up = endpoint_.is_lost(peer);
-  // The peer gets this rank's offer even if its own is invalid: both ends must learn that they do not fit.
-  if (!given_up && !link) handshake_with(peer);
-  PairMessage message;
+  const auto message = exchange_.receive(peer, bytes);
+  if (!message) return;
   try {
-    message = PairMessage::decode(bytes);
+    if (message->kind != kDial && message->kind != exchange_.kCard)
+      throw kPairFormat.refuse(bytes.size(), fmt::format("unknown kind {}", message->kind));
+    const std::string text = kPairFormat.text_of(*message);
+    Link* const link = endpoint_.link_of(peer);
+    if (link) link->lose("it could not connect: " + text);  // it has no such link
+    if (message->kind != kDial) return;
+    if (const auto& error = exchange_.error(peer); link || error)
+      return exchange_.tell(peer, TUTTI_PEER_FAILED, error ? error->what() : link->reason());
+    on_dial(peer, message->status, text);
   } catch (const sdk::Error& error) {
-    throw endpoint_.error(error.status(), "from rank {}: {}", peer, error.what());
-  }
-  // An offer may come later than the sockets. Any other message says that the peer has no such link.
-  if (link && message.kind != PairMessage::kOffer) link->lose("it could not connect: " + message.text);
-  if ((given_up && message.kind == PairMessage::kOffer) || ((given_up || link) && message.kind == PairMessage::kDial))
-    return tell_given_up(peer);
-  if (given_up || link || handshake_with(peer).error) return;
-  switch (message.kind) {
-    case PairMessage::kOffer:
-      return on_offer(peer, message);
-    case PairMessage::kDial:
-      return on_dial(peer, message);
-    case PairMessage::kRefusal:
-      return settle(peer, message.status, message.text);
+    throw exchange_.impossible(peer, error);
   }
 }
 
 void Connector::on_offer(uint32_t peer, const Offer& offer) {
-  Handshake& handshake = handshakes_.at(peer);
-  if (handshake.theirs) throw endpoint_.error(TUTTI_INVALID_ARGUMENT, "rank {} made a second offer", peer);
-  const Terms &mine = offer_.terms, &theirs = offer.terms;
-  if (mine != theirs)
-    return settle(peer, TUTTI_MISMATCH,
-                  sdk::differences(rank_, peer,
-                                   {{"the number of ranks", mine.nranks, theirs.nranks},
-                                    {"the number of lanes", mine.lanes, theirs.lanes},
-                                    {"TUTTI_TCP_SOCKETS", mine.sockets, theirs.sockets},
-                                    {"the eager window", mine.eager_window, theirs.eager_window},
-                                    {"TUTTI_TCP_FRAGMENT_BYTES", mine.fragment_bytes, theirs.fragment_bytes},
-                                    {"TUTTI_TCP_EAGER_BYTES", mine.eager_bytes, theirs.eager_bytes},
-                                    {"TLS (TUTTI_TLS_CERTIFICATE)", mine.tls, theirs.tls}}));
+  const auto at = handshakes_.find(peer);
+  if (at == handshakes_.end()) return;  // the peer's sockets were faster than its offer
+  Handshake& handshake = at->second;
   handshake.theirs = offer;
   handshake.candidates = plausible(offer.addresses(), own_, offer.host == offer_.host);
   if (handshake.dials) dial(peer);
 }
 
-void Connector::on_dial(uint32_t peer, const PairMessage& request) {
-  Handshake& handshake = handshakes_.at(peer);
-  if (handshake.dials || handshake.swapped || !handshake.theirs)
-    throw endpoint_.error(TUTTI_INVALID_ARGUMENT, "rank {} asks this rank to dial, but it is not its turn", peer);
+void Connector::on_dial(uint32_t peer, tutti_status status, const std::string& text) {
+  const auto at = handshakes_.find(peer);
+  if (at == handshakes_.end() || at->second.dials || at->second.swapped || !at->second.theirs)
+    throw sdk::Error(TUTTI_INVALID_ARGUMENT, "it asks this rank to dial, but it is not its turn");
+  Handshake& handshake = at->second;
   handshake.dials = handshake.swapped = true;
-  handshake.status = request.status;
-  handshake.tried = request.text;
+  handshake.status = status;
+  handshake.tried = text;
   for (auto& socket : handshake.sockets) socket.reset();
   dial(peer);
 }
 
 // This rank cannot accept connections, so peers that dial it would wait forever.
 void Connector::refuse_dialers(const std::string& why) {
-  for (auto& [peer, handshake] : handshakes_) {
-    if (handshake.dials || handshake.error) continue;
-    settle(peer, TUTTI_NO_RESOURCES, why);
-    tell(peer, PairMessage::kRefusal, TUTTI_NO_RESOURCES, why);
-  }
-}
-
-// The connection has failed for good; connect() reports the error.
-void Connector::settle(uint32_t peer, tutti_status status, const std::string& text) {
-  drop_outgoing(peer);
-  Handshake& handshake = handshakes_.at(peer);
-  handshake.sockets.clear();
-  handshake.error = endpoint_.error(status, "connection with rank {}: {}", peer, text);
+  std::vector<uint32_t> diallers;
+  for (const auto& [peer, handshake] : handshakes_)
+    if (!handshake.dials) diallers.push_back(peer);
+  for (const uint32_t peer : diallers) exchange_.fail(peer, TUTTI_NO_RESOURCES, why);
 }
 
 // Dialling: socket 0 finds the address. If an address is silent for a while, the next one is tried in parallel. The
@@ -259,11 +212,16 @@ void Connector::cannot_dial(uint32_t peer) {
   if (!handshake.swapped) {
     handshake.dials = false;
     handshake.swapped = true;
-    return tell(peer, PairMessage::kDial, handshake.status, handshake.tried);
+    return exchange_.send(peer, kPairFormat.encode(kDial, handshake.status, handshake.tried));
   }
-  const std::string text = handshake.tried + "; are both alive, and are their ports open?";
-  tell(peer, PairMessage::kRefusal, handshake.status, text);
-  settle(peer, handshake.status, text);
+  exchange_.fail(peer, handshake.status, handshake.tried + "; are both alive, and are their ports open?");
+}
+
+void Connector::drop(uint32_t peer) {
+  const auto at = handshakes_.find(peer);
+  if (at == handshakes_.end()) return;
+  drop_outgoing(peer);
+  handshakes_.erase(at);
 }
 
 void Connector::drop_outgoing(uint32_t peer) {
@@ -271,7 +229,7 @@ void Connector::drop_outgoing(uint32_t peer) {
   std::erase_if(pending_, [&](const auto& item) { return item.second.outgoing && item.second.peer == peer; });
 }
 
-// Sockets on their way ------------------------------------------------------------------------------------------------
+// ---- Sockets on their way
 
 void Connector::admit(Pending made, uint32_t events) {
   const uint64_t id = ++next_id_;
@@ -301,7 +259,7 @@ void Connector::on_listener(uint64_t index) {
 void Connector::make_room() {
   const auto is_stranger = [](const auto& item) { return !item.second.outgoing; };
   const auto strangers = static_cast<size_t>(std::count_if(pending_.begin(), pending_.end(), is_stranger));
-  if (strangers < std::max<size_t>(256, size_t{2} * offer_.terms.nranks * settings_.sockets)) return;
+  if (strangers < std::max<size_t>(256, size_t{2} * endpoint_.nranks() * settings_.sockets)) return;
   pending_.erase(std::find_if(pending_.begin(), pending_.end(), is_stranger));
 }
 
@@ -381,7 +339,7 @@ void Connector::on_answer(uint64_t id, Pending& p, const Opening& opening) {
   if (index > 0) return;
   // Opening a socket may complete or end the handshake.
   for (uint32_t i = 1; i < settings_.sockets; ++i)
-    if (const auto at = handshakes_.find(peer); at != handshakes_.end() && at->second.dials && !at->second.error)
+    if (const auto at = handshakes_.find(peer); at != handshakes_.end() && at->second.dials)
       open_socket(peer, i, where);
 }
 
@@ -396,6 +354,7 @@ void Connector::keep(uint32_t peer, uint32_t index, uint64_t id) {
     return;
   for (auto& s : handshake.sockets) all.push_back(std::move(*s));
   handshakes_.erase(peer);
+  exchange_.linked(peer);
   endpoint_.establish(peer, std::move(all));
 }
 
@@ -414,10 +373,10 @@ void Connector::log_rejected(uint32_t level, const std::string& whom) {
   endpoint_.log(level, "turned away a connection from {}{}", whom, others);
 }
 
-// Time and the end ----------------------------------------------------------------------------------------------------
+// ---- Time and the end
 
 void Connector::progress() {
-  pairs_.flush();
+  exchange_.flush();
   const auto now = Clock::now();
   std::vector<uint64_t> late;
   for (const auto& [id, p] : pending_)

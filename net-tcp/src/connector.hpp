@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Connects the sockets of links. Two endpoints exchange offers by pair messages; the first one is sent when connect()
-// is called at one end. Both ends compare the offers, so both find settings that do not fit. Then the end of higher
-// rank dials: it connects to the other end's listeners. It opens every socket with a token from the other end's offer,
-// and the other end replies with a second token. If no listener can be reached, the other end is asked to dial.
+// Connects the sockets of links. Two endpoints exchange offers (sdk::CardExchange). Then the end of higher rank dials:
+// it connects to the other end's listeners. It opens every socket with a token from the other end's offer, and the
+// other end replies with a second token. If no listener can be reached, the other end is asked to dial.
 //
 // A stranger costs one descriptor for at most five seconds. Only 32 of its bytes are looked at: they are compared with
 // the expected opening.
@@ -18,6 +17,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <tutti/sdk/card_exchange.hpp>
 #include <tutti/sdk/sleeper.hpp>
 #include <vector>
 
@@ -40,15 +40,15 @@ class Connector {
             std::shared_ptr<const sdk::Tls> tls);
 
   // Starts or continues connecting to a peer that has no link. Throws sdk::Error once connecting has failed.
-  void connect(uint32_t peer);
+  void connect(uint32_t peer) { exchange_.connect(peer); }
   // Handles a pair message from a peer. Throws sdk::Error when the message is invalid.
   void receive(uint32_t peer, std::string_view message);
   // Stops connecting to a peer and sends it a refusal.
-  void give_up(uint32_t peer);
+  void give_up(uint32_t peer) { exchange_.give_up(peer); }
 
   // Is there anything that progress() or advance() has to continue?
   bool is_busy() const { return !pending_.empty() || !handshakes_.empty() || has_mail(); }
-  bool has_mail() const { return !pairs_.is_empty(); }
+  bool has_mail() const { return exchange_.has_mail(); }
   void on_listener(uint64_t index);
   // Continues one socket as far as possible. A failure ends that socket only.
   void advance(uint64_t id);
@@ -86,15 +86,11 @@ class Connector {
     std::vector<std::optional<Stream>> sockets;
     tutti_status status = TUTTI_SYSTEM;  // of the failed attempts to dial
     std::string tried;
-    std::optional<sdk::Error> error;  // the connection has failed for good
   };
 
-  Handshake& handshake_with(uint32_t peer);
-  void tell(uint32_t peer, PairMessage::Kind kind, tutti_status status, const std::string& text);
-  void tell_given_up(uint32_t peer);
+  Offer make_offer(uint32_t peer);
   void on_offer(uint32_t peer, const Offer& offer);
-  void on_dial(uint32_t peer, const PairMessage& request);
-  void settle(uint32_t peer, tutti_status status, const std::string& text);
+  void on_dial(uint32_t peer, tutti_status status, const std::string& text);
   void refuse_dialers(const std::string& why);
 
   void dial(uint32_t peer);
@@ -104,6 +100,7 @@ class Connector {
   void fail(uint64_t id, const sdk::Error& error);
   bool begin_again(const Pending& p);
   void cannot_dial(uint32_t peer);
+  void drop(uint32_t peer);
   void drop_outgoing(uint32_t peer);
 
   void admit(Pending made, uint32_t events);
@@ -124,7 +121,7 @@ class Connector {
   }
 
   Endpoint& endpoint_;
-  sdk::PairSender pairs_;
+  sdk::CardExchange<Offer> exchange_;
   sdk::Sleeper& sleeper_;
   const Settings& settings_;
   const std::shared_ptr<const sdk::Tls> tls_;  // null: no TLS

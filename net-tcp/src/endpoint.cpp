@@ -25,8 +25,7 @@ Endpoint::Endpoint(Domain& domain, const tutti_endpoint_config& config)
   connector_ = std::make_unique<Connector>(*this, config, sleeper_, domain.tls);
 }
 
-// Links
-// ------------------------------------------------------------------------------------------------------------------
+// ---- Links
 
 Link* Endpoint::reach(uint32_t peer) {
   if (links_[peer])
@@ -62,8 +61,7 @@ void Endpoint::sweep() {
   std::erase_if(writers_, is_closed);
 }
 
-// Progress
-// ---------------------------------------------------------------------------------------------------------------
+// ---- Progress
 
 void Endpoint::check_region(const tutti_transfer& t) const {
   if (t.region) throw refusal(t, TUTTI_INVALID_ARGUMENT, "a region, but this transport registers no memory");
@@ -134,8 +132,7 @@ void Endpoint::disarm() noexcept {
   }
 }
 
-// The end
-// ----------------------------------------------------------------------------------------------------------------
+// ---- The end
 
 void Endpoint::abort() {
   NetworkEndpoint::abort();

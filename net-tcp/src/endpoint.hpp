@@ -55,9 +55,6 @@ class Endpoint : public sdk::NetworkEndpoint<Endpoint, Link> {
 
   // For the connector.
   void establish(uint32_t peer, std::vector<Stream> sockets);
-  bool is_lost(uint32_t peer) const {
-    return is_aborted() || is_given_up(peer) || (links_[peer] && !links_[peer]->is_up());
-  }
 
  private:
   // Writes to all sockets, or to those that were not full the last time.

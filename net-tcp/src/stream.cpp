@@ -3,7 +3,6 @@
 
 #include <netinet/tcp.h>
 #include <sys/socket.h>
-#include <sys/uio.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -96,32 +95,6 @@ bool has_connected(const Socket& socket) {
   Where peer;
   size = static_cast<socklen_t>(peer.capacity());
   return ::getpeername(socket.get(), peer.data(), &size) == 0;
-}
-
-long Stream::outcome(long result) {
-  if (result > 0) return result;
-  if (result < 0 && (errno == EAGAIN || errno == EINTR)) return 0;
-  problem_ = result == 0 ? "the connection was closed by the peer" : "the connection broke: " + sdk::in_words(errno);
-  return -1;
-}
-
-long Stream::read(std::span<char> first, std::span<char> second) {
-  const std::span<char> into = first.empty() ? second : first;
-  if (tls_) return tls_->read(into.data(), into.size());
-  if (first.empty() || second.empty()) return outcome(::recv(socket_.get(), into.data(), into.size(), 0));
-  const iovec parts[] = {{first.data(), first.size()}, {second.data(), second.size()}};
-  return outcome(::readv(socket_.get(), parts, 2));
-}
-
-long Stream::write(std::span<const char> first, std::span<const char> second) {
-  const std::span<const char> from = first.empty() ? second : first;
-  if (tls_) return tls_->write(from.data(), from.size());
-  if (first.empty() || second.empty()) return outcome(::send(socket_.get(), from.data(), from.size(), MSG_NOSIGNAL));
-  iovec parts[] = {{const_cast<char*>(first.data()), first.size()}, {const_cast<char*>(second.data()), second.size()}};
-  msghdr message{};
-  message.msg_iov = parts;
-  message.msg_iovlen = 2;
-  return outcome(::sendmsg(socket_.get(), &message, MSG_NOSIGNAL));
 }
 
 }  // namespace tutti::tcp

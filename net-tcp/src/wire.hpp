@@ -7,8 +7,8 @@
 #include <array>
 #include <cstdint>
 #include <string>
-#include <string_view>
 #include <tutti/sdk/pair_messages.hpp>
+#include <vector>
 
 #include "address.hpp"
 
@@ -16,18 +16,6 @@ namespace tutti::tcp {
 
 using Token = std::array<uint8_t, 24>;
 using Digest = std::array<uint8_t, 32>;  // SHA-256
-
-// Settings that must be equal at both ends.
-struct Terms {
-  uint32_t nranks;
-  uint32_t lanes;
-  uint32_t sockets;
-  uint32_t eager_window;
-  uint64_t fragment_bytes;
-  uint64_t eager_bytes;
-  uint64_t tls;  // 1: every socket is encrypted
-  bool operator==(const Terms&) const = default;
-};
 
 // An address that accepts connections, and its port.
 struct Listener {
@@ -39,32 +27,27 @@ struct Listener {
   Where where() const { return {to_address(ip), port}; }
 };
 
+inline constexpr sdk::PairFormat kPairFormat{.transport = "tcp", .magic = 0x5043'5454, .version = 4};  // "TTCP"
+
+// The names of Offer::settings.
+inline constexpr std::array kSettingNames{
+    "the number of ranks",      "the number of lanes",   "TUTTI_TCP_SOCKETS",          "the eager window",
+    "TUTTI_TCP_FRAGMENT_BYTES", "TUTTI_TCP_EAGER_BYTES", "TLS (TUTTI_TLS_CERTIFICATE)"};
+
+// Each end's Card (sdk::CardExchange): its settings, its listeners, and the tokens that open a socket to it.
 struct Offer {
-  Terms terms;
+  std::array<uint64_t, kSettingNames.size()> settings;
   Digest host;  // equal for ranks of one host
   Token knock, answer;
   uint64_t n_listeners;
   std::array<Listener, kMaxAddresses> listeners;
 
   std::vector<Where> addresses() const;
+  std::string flaw() const;
 };
 
-// Two endpoints connect by these messages:
-//   Offer     each end sends one: its terms, its listeners, and the tokens that open a socket to it
-//   Dial      the end whose turn it was could not dial (`text`) and asks the other end to dial
-//   Refusal   the connection has failed for good: `status` and `text`
-struct PairMessage : Offer {
-  enum Kind : uint32_t { kOffer = 1, kDial = 2, kRefusal = 3 };
-
-  Kind kind = kOffer;
-  tutti_status status = TUTTI_OK;  // Dial, Refusal
-  std::string text;                // Dial, Refusal
-
-  std::string encode() const;
-  // Throws sdk::Error: TUTTI_MISMATCH where another version of this transport wrote the bytes, else
-  // TUTTI_INVALID_ARGUMENT.
-  static PairMessage decode(std::string_view bytes);
-};
+// Another pair message, with a status and a text: the end whose turn it was could not dial, and asks the other end to.
+inline constexpr uint32_t kDial = 2;
 
 // The first bytes on a socket. The dialler sends `knock` and the listener replies `answer`; both tokens are from the
 // listener's offer.

@@ -182,7 +182,7 @@ TEST_F(Connect, AnotherVersionIsNamedOnBothSides) {
   mail_for(1).clear();
   later[4] = 9;
   EXPECT_EQ(b.receive_pair(0, later), TUTTI_MISMATCH);
-  EXPECT_NE(b.error.find("rank 1: net-tcp: from rank 0: it speaks version 9 of the tcp transport, this rank version 3"),
+  EXPECT_NE(b.error.find("rank 1: net-tcp: from rank 0: it speaks version 9 of the tcp transport, this rank version 4"),
             std::string::npos)
       << b.error;
   ASSERT_EQ(mail_for(0).size(), 1u) << "rank 0 must learn of it";

@@ -5,15 +5,13 @@
 
 #include <tutti/sdk/transport_ranks.hpp>
 
-#include "../src/wire.hpp"
+#include "pair_message.hpp"
 
 extern "C" const tutti_plugin_entry_table tutti_plugin_entry_net_tcp;
 
 namespace tutti_test {
 
 inline const tutti_plugin_entry_table& plugin_under_test() { return tutti_plugin_entry_net_tcp; }
-
-using tutti::tcp::PairMessage;
 
 // The pair messages that wait for a rank of the default communicator.
 inline std::deque<PairMail::Letter>& mail_for(uint32_t rank) { return PairMail::job().boxes[{7, rank}]; }

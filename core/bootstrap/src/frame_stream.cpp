@@ -55,7 +55,7 @@ int host_timeout() {
 
 }  // namespace
 
-FrameStream::FrameStream(Descriptor socket, const Tls* tls, bool accepts) : socket_(std::move(socket)) {
+FrameStream::FrameStream(Descriptor socket, const Tls* tls, bool accepts) : stream_(std::move(socket)) {
   const auto set = [this](int level, int option, int value) {
     // Best effort: a socket that refuses one of these still carries the bytes.
     (void)::setsockopt(fd(), level, option, &value, sizeof value);
@@ -69,30 +69,16 @@ FrameStream::FrameStream(Descriptor socket, const Tls* tls, bool accepts) : sock
   set(IPPROTO_TCP, TCP_KEEPINTVL, std::max(1, limit / 4));
   set(IPPROTO_TCP, TCP_KEEPCNT, 3);
   set(IPPROTO_TCP, TCP_USER_TIMEOUT, limit * 1000);
-  if (tls) tls_.emplace(*tls, fd(), accepts);
+  if (tls) stream_.start_tls(*tls, accepts);
   close_in_children(fd());
 }
 
 FrameStream::~FrameStream() {
-  if (!socket_) return;
+  if (!stream_.socket()) return;
   forget_in_children(fd());
   char rest[4096];
   for (int i = 0; i < 256 && ::recv(fd(), rest, sizeof rest, MSG_DONTWAIT) > 0; ++i) {
   }
-}
-
-size_t FrameStream::receive(char* to, size_t bytes) {
-  if (tls_) {
-    const long n = tls_->read(to, bytes);
-    if (n < 0) end_ = tls_->problem();
-    return n > 0 ? static_cast<size_t>(n) : 0;
-  }
-  ssize_t n;
-  do n = ::recv(fd(), to, bytes, MSG_DONTWAIT);
-  while (n < 0 && errno == EINTR);
-  if (n == 0) end_ = "the connection was closed";
-  if (n < 0 && errno != EAGAIN && errno != EWOULDBLOCK) end_ = std::strerror(errno);
-  return n > 0 ? static_cast<size_t>(n) : 0;
 }
 
 void FrameStream::fill(size_t most) {
@@ -101,15 +87,17 @@ void FrameStream::fill(size_t most) {
     in_.erase(0, taken_);
     taken_ = 0;
   }
-  while (!ended() && (most > 0 || (tls_ && tls_->has_pending()))) {
+  while (!ended() && (most > 0 || stream_.has_pending())) {
     const size_t piece = most > 0 ? std::min(most, kPieceBytes) : kPieceBytes;
     char bytes[kPieceBytes];
-    const size_t n = receive(bytes, piece);
-    if (n == 0) return;
+    const long read = stream_.read({bytes, piece});
+    if (read < 0) end_ = stream_.problem();
+    if (read <= 0) return;
+    const auto n = static_cast<size_t>(read);
     in_.append(bytes, n);
     traffic_.bytes_received += n;
     most -= std::min(most, n);
-    if (n < piece && !tls_) return;  // an end, if there is one, is for the next call
+    if (n < piece && !stream_.is_encrypted()) return;  // an end, if there is one, is for the next call
   }
 }
 
@@ -147,29 +135,16 @@ void FrameStream::put(std::string_view bytes) {
   ::shutdown(fd(), SHUT_RDWR);  // the poll of this socket then returns
 }
 
-size_t FrameStream::send(const char* from, size_t bytes) {
-  if (tls_) {
-    const long n = tls_->write(from, bytes);
-    if (n >= 0) return static_cast<size_t>(n);
-    if (tls_->refused()) end_ = tls_->problem();
-  } else {
-    ssize_t n;
-    do n = ::send(fd(), from, bytes, MSG_NOSIGNAL | MSG_DONTWAIT);
-    while (n < 0 && errno == EINTR);
-    if (n >= 0) return static_cast<size_t>(n);
-    if (errno == EAGAIN || errno == EWOULDBLOCK) return 0;
-  }
-  // Bytes that came before the break may still tell why: leave the verdict to fill().
-  out_.clear();
-  return 0;
-}
-
 void FrameStream::flush() {
   while (sent_ < out_.size() && !ended()) {
-    const size_t n = send(out_.data() + sent_, out_.size() - sent_);
-    if (n == 0) break;
-    sent_ += n;
-    traffic_.bytes_sent += n;
+    const long n = stream_.write(std::span<const char>(out_).subspan(sent_));
+    if (n < 0) {  // bytes that came before the break may still tell why: the verdict is fill()'s
+      if (refused()) end_ = stream_.problem();
+      out_.clear();
+    }
+    if (n <= 0) break;
+    sent_ += static_cast<size_t>(n);
+    traffic_.bytes_sent += static_cast<uint64_t>(n);
   }
   if (sent_ < out_.size() && !ended()) return;
   out_ = std::string();  // frees what a long frame took

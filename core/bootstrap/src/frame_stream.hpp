@@ -6,7 +6,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <tutti/sdk/basic_tls.hpp>
+#include <tutti/sdk/basic_stream.hpp>
 
 #include "bootstrap/bootstrap.hpp"
 #include "bootstrap/descriptor.hpp"
@@ -47,7 +47,7 @@ class FrameStream {
   // Reads what still lies in the socket first: closing with unread bytes would reset the connection under the peer.
   ~FrameStream();
 
-  int fd() const { return socket_.get(); }
+  int fd() const { return stream_.socket().get(); }
 
   // Reads what is there, at most `most` bytes, without blocking; under TLS a little more, which no poll would tell of.
   void fill(size_t most);
@@ -59,7 +59,7 @@ class FrameStream {
   bool ended() const { return !end_.empty(); }
   const std::string& end() const { return end_; }
   // Did it end because one of the two ends does not accept the other's certificate?
-  bool refused() const { return tls_ && tls_->refused(); }
+  bool refused() const { return stream_.is_refused(); }
 
   size_t buffered() const { return in_.size() - taken_; }
   std::string_view peek(size_t n) const { return std::string_view(in_).substr(taken_, n); }
@@ -75,7 +75,7 @@ class FrameStream {
   void flush();
   bool unsent() const { return !out_.empty(); }
   // ... and room in the socket is what they wait for.
-  bool wants_room() const { return unsent() && !(tls_ && tls_->awaits_handshake()); }
+  bool wants_room() const { return unsent() && !stream_.awaits_handshake(); }
 
   // The traffic so far. A frame counts as sent when it is put.
   const Traffic& traffic() const { return traffic_; }
@@ -83,13 +83,7 @@ class FrameStream {
   static constexpr uint64_t kMaxUnsent = 64 << 20;
 
  private:
-  // Bytes that came; 0: none now, or the end, which is noted.
-  size_t receive(char* to, size_t bytes);
-  // Bytes that left; 0: none can now, or never.
-  size_t send(const char* from, size_t bytes);
-
-  Descriptor socket_;
-  std::optional<BasicTlsSession<Failure>> tls_;
+  BasicStream<Failure> stream_;
   std::string in_;
   size_t taken_ = 0;
   std::string out_;  // not sent yet, from sent_ on

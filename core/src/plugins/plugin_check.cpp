@@ -37,14 +37,18 @@ const char* missing(Functions functions) {
   return nullptr;
 }
 
-// A table that has a name and only mandatory functions.
+// A table's stamp, its name where it has one, and its mandatory functions. `first_missing` looks only at what the stamp
+// covers.
 template <typename Table, typename Missing>
-std::string check_named(const Table* table, const char* word, const char* id, uint32_t stamp, Missing&& first_missing) {
+std::string check_table(const Table* table, const char* word, const char* id, uint32_t stamp, Missing&& first_missing) {
   if (auto reason = check_stamp(table, id, stamp); !reason.empty()) return reason;
-  if (!well_named(table->name)) return fmt::format("the name of a {} must be {}", word, naming);
-  if (const char* name = first_missing())
-    return fmt::format("{} {}: the mandatory function {} is NULL", word, table->name, name);
-  return {};
+  std::string subject = word;
+  if constexpr (requires { table->name; }) {
+    if (!well_named(table->name)) return fmt::format("the name of a {} must be {}", word, naming);
+    subject += fmt::format(" {}", table->name);
+  }
+  const char* name = first_missing();
+  return name ? fmt::format("{}: the mandatory function {} is NULL", subject, name) : "";
 }
 
 }  // namespace
@@ -58,33 +62,31 @@ bool well_named(const char* name) {
 }
 
 std::string check_interface(const tutti_transport* t) {
-  if (auto reason = check_stamp(t, TUTTI_TRANSPORT_ID, TUTTI_TRANSPORT_STAMP); !reason.empty()) return reason;
-  if (!well_named(t->name)) return fmt::format("a transport's name must be {}", naming);
-  if (const char* name = missing({{"query", t->query},
-                                  {"open_domain", t->open_domain},
-                                  {"close_domain", t->close_domain},
-                                  {"open_endpoint", t->open_endpoint},
-                                  {"close_endpoint", t->close_endpoint},
-                                  {"connect", t->connect},
-                                  {"post", t->post},
-                                  {"progress", t->progress},
-                                  {"send_control", t->send_control},
-                                  {"fail_peer", t->fail_peer},
-                                  {"abort", t->abort},
-                                  {"get_interface", t->get_interface}}))
-    return fmt::format("transport {}: the mandatory function {} is NULL", t->name, name);
-  if (!t->register_memory != !t->deregister_memory)
-    return fmt::format("transport {}: register_memory and deregister_memory come both or not at all", t->name);
-  return {};
+  std::string reason = check_table(t, "transport", TUTTI_TRANSPORT_ID, TUTTI_TRANSPORT_STAMP, [&] {
+    return missing({{"query", t->query},
+                    {"open_domain", t->open_domain},
+                    {"close_domain", t->close_domain},
+                    {"open_endpoint", t->open_endpoint},
+                    {"close_endpoint", t->close_endpoint},
+                    {"connect", t->connect},
+                    {"post", t->post},
+                    {"progress", t->progress},
+                    {"send_control", t->send_control},
+                    {"fail_peer", t->fail_peer},
+                    {"abort", t->abort},
+                    {"get_interface", t->get_interface}});
+  });
+  if (reason.empty() && !t->register_memory != !t->deregister_memory)
+    reason = fmt::format("transport {}: register_memory and deregister_memory come both or not at all", t->name);
+  return reason;
 }
 
 std::string check_interface(const tutti_wrapper* w) {
-  if (auto reason = check_stamp(w, TUTTI_WRAPPER_ID, TUTTI_WRAPPER_STAMP); !reason.empty()) return reason;
-  return w->wrap ? "" : "wrapper: the mandatory function wrap is NULL";
+  return check_table(w, "wrapper", TUTTI_WRAPPER_ID, TUTTI_WRAPPER_STAMP, [&] { return missing({{"wrap", w->wrap}}); });
 }
 
 std::string check_interface(const tutti_collective* c) {
-  return check_named(c, "collective", TUTTI_COLLECTIVE_ID, TUTTI_COLLECTIVE_STAMP, [&] {
+  return check_table(c, "collective", TUTTI_COLLECTIVE_ID, TUTTI_COLLECTIVE_STAMP, [&] {
     return missing({{"create", c->create},
                     {"supports", c->supports},
                     {"start", c->start},
@@ -95,19 +97,19 @@ std::string check_interface(const tutti_collective* c) {
 }
 
 std::string check_interface(const tutti_meeting* m) {
-  return check_named(m, "meeting", TUTTI_MEETING_ID, TUTTI_MEETING_STAMP, [&] {
+  return check_table(m, "meeting", TUTTI_MEETING_ID, TUTTI_MEETING_STAMP, [&] {
     return missing({{"open", m->open}, {"all_gather", m->all_gather}, {"abort", m->abort}, {"close", m->close}});
   });
 }
 
 std::string check_interface(const tutti_selector* s) {
-  return check_named(s, "selector", TUTTI_SELECTOR_ID, TUTTI_SELECTOR_STAMP, [&] {
+  return check_table(s, "selector", TUTTI_SELECTOR_ID, TUTTI_SELECTOR_STAMP, [&] {
     return missing({{"choose", s->choose}});
   });
 }
 
 std::string check_interface(const tutti_rma* r) {
-  return check_named(r, "rma", TUTTI_RMA_ID, TUTTI_RMA_STAMP, [&] {
+  return check_table(r, "rma", TUTTI_RMA_ID, TUTTI_RMA_STAMP, [&] {
     return missing({{"open", r->open},
                     {"close", r->close},
                     {"export_region", r->export_region},
@@ -124,22 +126,22 @@ std::string check_interface(const tutti_rma* r) {
 }
 
 std::string check_interface(const tutti_algorithm* a) {
-  return check_named(a, "algorithm", TUTTI_ALGORITHM_ID, TUTTI_ALGORITHM_STAMP, [&] {
+  return check_table(a, "algorithm", TUTTI_ALGORITHM_ID, TUTTI_ALGORITHM_STAMP, [&] {
     return missing({{"supports", a->supports}, {"schedule", a->schedule}});
   });
 }
 
 std::string check_interface(const tutti_device* d) {
-  if (auto reason = check_stamp(d, TUTTI_DEVICE_ID, TUTTI_DEVICE_STAMP); !reason.empty()) return reason;
-  if (!well_named(d->name)) return fmt::format("a device's name must be {}", naming);
-  if (const char* name = missing({{"query", d->query},
-                                  {"classify", d->classify},
-                                  {"allocate", d->allocate},
-                                  {"release", d->release},
-                                  {"map_host", d->map_host},
-                                  {"unmap_host", d->unmap_host},
-                                  {"enable_peer", d->enable_peer}}))
-    return fmt::format("device {}: the mandatory function {} is NULL", d->name, name);
+  std::string reason = check_table(d, "device", TUTTI_DEVICE_ID, TUTTI_DEVICE_STAMP, [&] {
+    return missing({{"query", d->query},
+                    {"classify", d->classify},
+                    {"allocate", d->allocate},
+                    {"release", d->release},
+                    {"map_host", d->map_host},
+                    {"unmap_host", d->unmap_host},
+                    {"enable_peer", d->enable_peer}});
+  });
+  if (!reason.empty()) return reason;
   const bool exports = TUTTI_HAS(tutti_device, d, export_memory);
   if (exports != TUTTI_HAS(tutti_device, d, import_memory) || exports != TUTTI_HAS(tutti_device, d, close_import))
     return fmt::format("device {}: export_memory, import_memory and close_import come all or not at all", d->name);
@@ -147,50 +149,42 @@ std::string check_interface(const tutti_device* d) {
 }
 
 std::string check_interface(const tutti_executor* e) {
-  if (auto reason = check_stamp(e, TUTTI_EXECUTOR_ID, TUTTI_EXECUTOR_STAMP); !reason.empty()) return reason;
-  if (const char* name = missing({{"prepare", e->prepare},
-                                  {"create_stream", e->create_stream},
-                                  {"destroy_stream", e->destroy_stream},
-                                  {"stream_state", e->stream_state},
-                                  {"create_event", e->create_event},
-                                  {"destroy_event", e->destroy_event},
-                                  {"query_event", e->query_event},
-                                  {"enqueue", e->enqueue}}))
-    return fmt::format("executor: the mandatory function {} is NULL", name);
-  return {};
+  return check_table(e, "executor", TUTTI_EXECUTOR_ID, TUTTI_EXECUTOR_STAMP, [&] {
+    return missing({{"prepare", e->prepare},
+                    {"create_stream", e->create_stream},
+                    {"destroy_stream", e->destroy_stream},
+                    {"stream_state", e->stream_state},
+                    {"create_event", e->create_event},
+                    {"destroy_event", e->destroy_event},
+                    {"query_event", e->query_event},
+                    {"enqueue", e->enqueue}});
+  });
 }
 
 std::string check_optional(const tutti_transport& transport, const tutti_view* view, const tutti_wait_fd* wait,
                            const tutti_rails* rails, const tutti_mapped* mapped) {
   std::string reason;
-  const char* name = nullptr;
-  if (view) {
-    reason = check_stamp(view, TUTTI_VIEW_ID, TUTTI_VIEW_STAMP);
-    if (reason.empty())
-      name = missing({{"try_receive", view->try_receive},
-                      {"release", view->release},
-                      {"try_reserve", view->try_reserve},
-                      {"commit", view->commit}});
-  }
-  if (wait && reason.empty() && !name) {
-    reason = check_stamp(wait, TUTTI_WAIT_FD_ID, TUTTI_WAIT_FD_STAMP);
-    if (reason.empty()) name = missing({{"get_fd", wait->get_fd}, {"arm", wait->arm}, {"disarm", wait->disarm}});
-  }
-  if (rails && reason.empty() && !name) {
-    reason = check_stamp(rails, TUTTI_RAILS_ID, TUTTI_RAILS_STAMP);
-    if (reason.empty()) name = missing({{"of_host", rails->of_host}});
-  }
-  if (mapped && reason.empty() && !name) {
-    reason = check_stamp(mapped, TUTTI_MAPPED_ID, TUTTI_MAPPED_STAMP);
-    if (reason.empty())
-      name = missing({{"share", mapped->share},
-                      {"share_state", mapped->share_state},
-                      {"withdraw", mapped->withdraw},
-                      {"open_mapping", mapped->open_mapping},
-                      {"close_mapping", mapped->close_mapping},
-                      {"decline", mapped->decline}});
-  }
-  if (name) reason = fmt::format("the mandatory function {} of an optional interface is NULL", name);
+  const auto check = [&](const auto* table, const char* id, uint32_t stamp, auto&& first_missing) {
+    if (table && reason.empty()) reason = check_table(table, id, id, stamp, first_missing);
+  };
+  check(view, TUTTI_VIEW_ID, TUTTI_VIEW_STAMP, [&] {
+    return missing({{"try_receive", view->try_receive},
+                    {"release", view->release},
+                    {"try_reserve", view->try_reserve},
+                    {"commit", view->commit}});
+  });
+  check(wait, TUTTI_WAIT_FD_ID, TUTTI_WAIT_FD_STAMP, [&] {
+    return missing({{"get_fd", wait->get_fd}, {"arm", wait->arm}, {"disarm", wait->disarm}});
+  });
+  check(rails, TUTTI_RAILS_ID, TUTTI_RAILS_STAMP, [&] { return missing({{"of_host", rails->of_host}}); });
+  check(mapped, TUTTI_MAPPED_ID, TUTTI_MAPPED_STAMP, [&] {
+    return missing({{"share", mapped->share},
+                    {"share_state", mapped->share_state},
+                    {"withdraw", mapped->withdraw},
+                    {"open_mapping", mapped->open_mapping},
+                    {"close_mapping", mapped->close_mapping},
+                    {"decline", mapped->decline}});
+  });
   return reason.empty() ? reason : fmt::format("transport {}: {}", transport.name, reason);
 }
 

@@ -5,11 +5,12 @@
   plugins (plugins/*, net-*, cuda-kernels)  <tutti/plugin/...>, <tutti/sdk/...>, their own files, system libraries
                                             (conformance/mutants/plugin is one as well)
   plugins/sdk                               <tutti/plugin/...> and its own files
-  core                                      its own files, and never a plugin's header or the SDK, but for bootstrap's TLS
+  core                                      its own files, and never a plugin's header or the SDK, but for bootstrap's sockets
   core/schedule                             <tutti/plugin/...>, <tutti/schedule.h> and its own files: nothing of core/src;
                                             of its files the rest of core includes "schedule/..." only, tests any
-  core/bootstrap                            <tutti/plugin/...>, <tutti/sdk/basic_tls.hpp>, which makes both ends of a job
-                                            treat certificates alike, and its own files; otherwise as core/schedule
+  core/bootstrap                            <tutti/plugin/...>, <tutti/sdk/basic_tls.hpp>, <tutti/sdk/basic_stream.hpp> and
+                                            <tutti/sdk/file_descriptor.hpp>, by which control and data connections treat
+                                            sockets and certificates alike, and its own files; otherwise as core/schedule
   tools, conformance                        the core's public headers; tools/python/src/algorithms.cpp, which makes a
                                             plugin of an algorithm in Python, <tutti/sdk/algorithm.hpp> as well
   tests of plugins                          may use <tutti/schedule.h> as well
@@ -26,9 +27,9 @@ PUBLIC = ["tutti/tutti.h", "tutti/tutti.hpp", "tutti/calls.hpp", "tutti/elements
           "tutti/registry.h", "tutti/flight_record.h"]
 ABI, SDK = "tutti/plugin/", "tutti/sdk/"
 PYTHON_ALGORITHMS = pathlib.Path("tools/python/src/algorithms.cpp")
-TLS = "tutti/sdk/basic_tls.hpp"
 TIME_SCALE = "tutti/sdk/time_scale.hpp"
-LIBRARIES = {"bootstrap": [TLS], "schedule": ["tutti/schedule.h"]}  # within core: what they may include of core/include besides the ABI
+SOCKETS = ["tutti/sdk/basic_tls.hpp", "tutti/sdk/basic_stream.hpp", "tutti/sdk/file_descriptor.hpp"]
+LIBRARIES = {"bootstrap": SOCKETS, "schedule": ["tutti/schedule.h"]}  # within core: what they may include of core/include besides the ABI
 
 
 def members():
@@ -53,7 +54,7 @@ def allowed(member, file):
         return [ABI, SDK]
     if file.relative_to(ROOT) == PYTHON_ALGORITHMS:
         return [ABI, "tutti/sdk/algorithm.hpp"] + PUBLIC
-    return [ABI] + PUBLIC + ([TLS] if library(file) == "bootstrap" else []) + for_tests(file)
+    return [ABI] + PUBLIC + (SOCKETS if library(file) == "bootstrap" else []) + for_tests(file)
 
 
 def for_tests(file):

@@ -138,10 +138,11 @@ TEST(Connector, ARefusedPeerIsNotLetIn) {
   End::Job job;
   End a(job, 0), b(job, 1);
   a.connector.begin(1);
-  a.connector.refuse(1, TUTTI_ABORTED, "over");
+  a.connector.give_up(1);
   run(a, b);
   EXPECT_FALSE(a.socket || b.socket);
-  EXPECT_NE(a.refused().find("rank 1: over"), std::string::npos) << a.refused();
+  EXPECT_NE(a.refused().find("rank 0 has given this rank up"), std::string::npos) << a.refused();
+  EXPECT_NE(b.refused().find("rank 0 has given this rank up"), std::string::npos) << b.refused();
 }
 
 TEST(Connector, MoreThanACardOrAPacketHoldsIsRefused) {

@@ -1,30 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-#include <unistd.h>
-
-#include <utility>
+#include <tutti/sdk/file_descriptor.hpp>
 
 namespace tutti::core {
 
-// Owns a file descriptor.
-class Descriptor {
- public:
-  Descriptor() = default;
-  explicit Descriptor(int fd) : fd_(fd) {}
-  Descriptor(Descriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  Descriptor& operator=(Descriptor&& other) noexcept {
-    std::swap(fd_, other.fd_);
-    return *this;
-  }
-  ~Descriptor() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-
-  int get() const { return fd_; }
-  explicit operator bool() const { return fd_ >= 0; }
-
- private:
-  int fd_ = -1;
-};
+using Descriptor = FileDescriptor;
 
 }  // namespace tutti::core

@@ -34,6 +34,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <tutti/sdk/file_descriptor.hpp>
 #include <tutti/sdk/plugin.hpp>
 #include <tutti/sdk/token.hpp>
 #include <type_traits>
@@ -43,30 +44,7 @@
 namespace tutti::sdk {
 inline namespace TUTTI_SDK_NAMESPACE {
 
-// Owns one descriptor and closes it.
-class FileDescriptor {
- public:
-  FileDescriptor() = default;
-  explicit FileDescriptor(int fd) : fd_(fd) {}
-  FileDescriptor(FileDescriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  FileDescriptor& operator=(FileDescriptor&& other) noexcept {
-    if (this != &other) {
-      reset();
-      fd_ = std::exchange(other.fd_, -1);
-    }
-    return *this;
-  }
-  ~FileDescriptor() { reset(); }
-
-  int get() const { return fd_; }
-  explicit operator bool() const { return fd_ >= 0; }
-  void reset() {
-    if (fd_ >= 0) close(std::exchange(fd_, -1));
-  }
-
- private:
-  int fd_ = -1;
-};
+using tutti::FileDescriptor;
 
 // One packet as it came: unchecked bytes, and the descriptors with it.
 struct Packet {

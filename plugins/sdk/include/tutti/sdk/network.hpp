@@ -188,7 +188,6 @@ class NetworkEndpoint : public EndpointBase {
       : EndpointBase(transport, config, max_lanes), limits_(limits), given_up_(nranks()) {}
 
   bool is_aborted() const { return aborted_; }
-  bool is_given_up(uint32_t peer) const { return given_up_[peer]; }  // by fail_peer
 
  private:
   Self& self() { return static_cast<Self&>(*this); }

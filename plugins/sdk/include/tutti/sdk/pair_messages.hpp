@@ -40,10 +40,6 @@ class PairSender {
     }
   }
   bool is_empty() const { return waiting_.empty(); }
-  // Drops what waits for a peer.
-  void forget(uint32_t peer) {
-    std::erase_if(waiting_, [&](const auto& one) { return one.first == peer; });
-  }
 
  private:
   const tutti_pair_messages* pair_;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How two ranks of one host come to a link. Each end sends its Card once by pair message, when it connects or when the
-// peer's Card comes. All else follows from the two Cards, whichever end has called connect:
+// How two ranks of one host come to a link. They exchange Cards (card_exchange.hpp). All else follows from the two
+// Cards, whichever end has called connect:
 //   1. the higher rank visits the lower one's doorway, with the descriptors that it brings
 //   2. the lower rank makes a file for the pair, and answers with Setup: the file, and the descriptors that it brings
-// From then on the socket is the link's. An error of either end is final and told at both. Needs fmt (words.hpp).
+// From then on the socket is the link's.
 #pragma once
 
 #include <tutti/plugin/transport.h>
@@ -16,9 +16,8 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <tutti/sdk/card_exchange.hpp>
 #include <tutti/sdk/descriptors.hpp>
-#include <tutti/sdk/endpoint_base.hpp>
-#include <tutti/sdk/pair_messages.hpp>
 #include <tutti/sdk/sleeper.hpp>
 #include <utility>
 #include <vector>
@@ -27,12 +26,11 @@ namespace tutti::sdk {
 inline namespace TUTTI_SDK_NAMESPACE {
 namespace local {
 
-// The pair message of each end. `values` are settings that must be equal.
 struct Card {
-  static constexpr uint32_t number = 1;
-  static constexpr size_t kMaxValues = 4;
-  std::array<uint64_t, kMaxValues> values{};
+  std::array<uint64_t, 4> settings{};
   Invitation invitation{};  // with name and token at the lower rank, to whom the higher one comes
+
+  std::string flaw() const { return ""; }
 };
 
 // The first packet of the lower rank.
@@ -67,64 +65,39 @@ class Connector {
   Connector(const EndpointBase& endpoint, const tutti_endpoint_config& config, const PairFormat& format,
             std::vector<Value> values, std::vector<int> brings, Sleeper& sleeper, Steps steps)
       : endpoint_(endpoint),
-        format_(format),
-        values_(std::move(values)),
+        exchange_(endpoint, config, format, names_of(values),
+                  {[this, values](uint32_t peer) { return make_card(peer, values); },
+                   [this](uint32_t peer, const Card& card) { on_card(peer, card); },
+                   [this](uint32_t peer) { drop(peer); }, TUTTI_PEER_FAILED}),
         brings_(std::move(brings)),
         sleeper_(sleeper),
         steps_(std::move(steps)),
-        pairs_(config),
         peers_(config.nranks) {
-    if (values_.size() > Card::kMaxValues || brings_.size() >= Packet::kMaxDescriptors)
+    if (values.size() > Card().settings.size() || brings_.size() >= Packet::kMaxDescriptors)
       throw endpoint_.error(TUTTI_INTERNAL, "more values or descriptors than a card or a packet has room for");
     sleeper_.watch(door_.fd(), EPOLLIN, kDoorway);
   }
 
   // Why there is no link with this peer, and will be none.
-  const std::optional<Error>& refusal(uint32_t peer) const { return peers_[peer].refusal; }
+  const std::optional<Error>& refusal(uint32_t peer) const { return exchange_.error(peer); }
   // Is there something to do without news?
-  bool is_busy() const { return !visits_.empty() || !guests_.empty() || !pairs_.is_empty(); }
+  bool is_busy() const { return !visits_.empty() || !guests_.empty() || exchange_.has_mail(); }
 
   // Begins to connect.
-  void begin(uint32_t peer) {
-    if (std::exchange(peers_[peer].card_sent, true)) return;
-    Card card;
-    for (size_t i = 0; i < values_.size(); i++) card.values[i] = values_[i].value;
-    card.invitation = endpoint_.rank() < peer ? door_.invite(peer) : door_.place();
-    pairs_.send(peer, format_.encode(Card::number, card));
-  }
-
+  void begin(uint32_t peer) { exchange_.begin(peer); }
   // A pair message. Throws Error for one that cannot be.
   void receive(uint32_t peer, std::string_view bytes) {
-    Peer& p = peers_[peer];
-    if (p.refusal) return;
-    const PairFormat::Message message = decode(peer, bytes);
-    if (message.status != TUTTI_OK) {
-      if (!p.linked) refuse(peer, TUTTI_PEER_FAILED, "it cannot connect: " + std::string(message.body));
-      return;
-    }
-    p.card = format_.body_of<Card>(message);
-    begin(peer);
-    if (const std::string text = difference(peer); !text.empty()) return refuse(peer, TUTTI_MISMATCH, text);
-    attempt(peer, [&] { door_.check_place(p.card->invitation); });
-    if (endpoint_.rank() > peer && !p.refusal) visits_.push_back(peer);
+    if (const auto other = exchange_.receive(peer, bytes); other && other->kind != exchange_.kCard)
+      throw exchange_.impossible(peer, Error(TUTTI_INVALID_ARGUMENT, "a pair message of unknown kind"));
   }
-
-  // No link with this peer any more. The peer is not told.
-  void refuse(uint32_t peer, tutti_status status, const std::string& why) {
-    Peer& p = peers_[peer];
-    p.refusal = endpoint_.error(status, "rank {}: {}", peer, why);
-    p.socket.close();
-    door_.uninvite(peer);
-    pairs_.forget(peer);
-    std::erase(visits_, peer);
-    std::erase_if(guests_, [&](const Guest& guest) { return guest.peer == peer; });
-  }
+  // There will be no link with this peer.
+  void give_up(uint32_t peer, bool aborts = false) { exchange_.give_up(peer, aborts); }
 
   // The socket of a peer without a link has news: at the higher rank, the lower one's answer.
   void hear(uint32_t peer) {
     Peer& p = peers_[peer];
     if (!p.socket) return;
-    attempt(peer, [&] {
+    exchange_.attempt(peer, [&] {
       Packet packet = p.socket.receive();
       if (packet.outcome == Packet::kNothing) return;
       if (packet.outcome == Packet::kClosed) throw Error(TUTTI_PEER_FAILED, "it ended while it connected");
@@ -136,7 +109,7 @@ class Connector {
 
   // Does what can be done now. `knocked`: the doorway has news.
   void advance(bool knocked) {
-    pairs_.flush();
+    exchange_.flush();
     if (knocked || door_.has_strangers() || !guests_.empty()) {
       look_at_the_door();
       answer_guests();
@@ -146,11 +119,8 @@ class Connector {
 
  private:
   struct Peer {
-    bool card_sent = false;
-    bool linked = false;
-    std::optional<Card> card;      // the peer's
-    Socket socket;                 // this rank has brought its descriptors there, and waits for Setup
-    std::optional<Error> refusal;  // there is no link, and there will be none
+    std::optional<Invitation> place;  // the peer's
+    Socket socket;                    // this rank has brought its descriptors there, and waits for Setup
   };
   struct Guest {  // a higher rank, to which Setup is to be sent
     uint32_t peer;
@@ -158,48 +128,34 @@ class Connector {
     std::array<FileDescriptor, Packet::kMaxDescriptors> descriptors;
   };
 
-  // A Card that can be, or a refusal.
-  PairFormat::Message decode(uint32_t peer, std::string_view bytes) const {
-    try {
-      const PairFormat::Message message = format_.decode(bytes);
-      if (message.kind != Card::number) throw format_.refuse(bytes.size(), "their kind is unknown");
-      if (message.status == TUTTI_OK) (void)format_.body_of<Card>(message);
-      if (message.status == TUTTI_OK && peers_[peer].card) throw format_.refuse(bytes.size(), "a second card");
-      return message;
-    } catch (const Error& e) {
-      throw endpoint_.error(e.status(), "rank {}: {}; do all ranks load the same version of this plugin?", peer,
-                            e.what());
-    }
+  static std::vector<const char*> names_of(const std::vector<Value>& values) {
+    std::vector<const char*> names;
+    for (const Value& value : values) names.push_back(value.what);
+    return names;
   }
-
-  // How the two ranks are set up differently; empty: they are not.
-  std::string difference(uint32_t peer) const {
-    std::vector<Setting> both;
-    bool equal = true;
-    for (size_t i = 0; i < values_.size(); i++) {
-      both.push_back({values_[i].what, values_[i].value, peers_[peer].card->values[i]});
-      equal &= both[i].mine == both[i].theirs;
-    }
-    return equal ? "" : differences(endpoint_.rank(), peer, both);
+  Card make_card(uint32_t peer, const std::vector<Value>& values) {
+    Card card;
+    for (size_t i = 0; i < values.size(); i++) card.settings[i] = values[i].value;
+    card.invitation = endpoint_.rank() < peer ? door_.invite(peer) : door_.place();
+    return card;
   }
-
-  // One step towards a link with `peer`. An error is final: connect tells it, here and at the peer.
-  template <typename Step>
-  void attempt(uint32_t peer, Step&& step) {
-    try {
-      step();
-    } catch (const Error& e) {
-      endpoint_.log(TUTTI_LOG_WARN, "rank {}: no connection: {}", peer, e.what());
-      refuse(peer, e.status(), e.what());
-      pairs_.send(peer, format_.encode(Card::number, e.status(), e.what()));
-    }
+  void on_card(uint32_t peer, const Card& card) {
+    door_.check_place(card.invitation);
+    peers_[peer].place = card.invitation;
+    if (endpoint_.rank() > peer) visits_.push_back(peer);
+  }
+  void drop(uint32_t peer) {
+    peers_[peer].socket.close();
+    door_.uninvite(peer);
+    std::erase(visits_, peer);
+    std::erase_if(guests_, [&](const Guest& guest) { return guest.peer == peer; });
   }
 
   // The higher rank: goes to the lower ones that have invited it.
   void visit() {
     for (const uint32_t peer : std::vector(visits_))
-      attempt(peer, [&] {
-        auto socket = door_.visit(peers_[peer].card->invitation, endpoint_.rank(), brings_);
+      exchange_.attempt(peer, [&] {
+        auto socket = door_.visit(*peers_[peer].place, endpoint_.rank(), brings_);
         if (!socket) return;
         std::erase(visits_, peer);
         sleeper_.watch(socket->get(), EPOLLIN, peer);
@@ -210,7 +166,7 @@ class Connector {
   // The lower rank: lets in who comes.
   void look_at_the_door() {
     door_.look([&](uint32_t peer, Socket socket, Packet& packet) {
-      attempt(peer, [&] {
+      exchange_.attempt(peer, [&] {
         packet.check_whole(brings_.size());
         guests_.push_back({peer, std::move(socket), std::move(packet.descriptors)});
       });
@@ -222,11 +178,11 @@ class Connector {
     for (size_t waiting = guests_.size(); waiting > 0; waiting--) {
       Guest guest = std::move(guests_.front());
       guests_.pop_front();
-      if (!peers_[guest.peer].card) {  // it was faster than its Card, which is still to be checked
+      if (!peers_[guest.peer].place) {  // it was faster than its Card, which is still to be checked
         guests_.push_back(std::move(guest));
         continue;
       }
-      attempt(guest.peer, [&] {
+      exchange_.attempt(guest.peer, [&] {
         FileDescriptor file = steps_.make_file();
         std::vector<int> descriptors{file.get()};
         descriptors.insert(descriptors.end(), brings_.begin(), brings_.end());
@@ -245,17 +201,15 @@ class Connector {
 
   void make_link(uint32_t peer, Socket socket, FileDescriptor file, std::span<FileDescriptor> descriptors) {
     steps_.make_link({peer, std::move(socket), std::move(file), descriptors.first(brings_.size())});
-    peers_[peer].linked = true;
+    exchange_.linked(peer);
     endpoint_.log(TUTTI_LOG_DEBUG, "connected to rank {}", peer);
   }
 
   const EndpointBase& endpoint_;
-  const PairFormat format_;
-  const std::vector<Value> values_;
+  CardExchange<Card> exchange_;
   const std::vector<int> brings_;
   Sleeper& sleeper_;
   const Steps steps_;
-  PairSender pairs_;
   Doorway door_;
   std::vector<Peer> peers_;  // by rank
   std::vector<uint32_t> visits_;

@@ -156,14 +156,14 @@ void Endpoint<Link>::make_link(Connector::Parts parts) {
 template <typename Link>
 void Endpoint<Link>::fail_peer(uint32_t peer) {
   check_peer(peer);
-  connector_.refuse(peer, TUTTI_PEER_FAILED, "this rank gave it up");
+  connector_.give_up(peer);
   if (Link* link = peers_[peer].get()) link->end(TUTTI_PEER_FAILED, "this rank gave it up", false);
 }
 
 template <typename Link>
 void Endpoint<Link>::abort() {
   aborted_ = true;
-  for (uint32_t peer = 0; peer < nranks(); peer++) connector_.refuse(peer, TUTTI_ABORTED, "the endpoint was aborted");
+  for (uint32_t peer = 0; peer < nranks(); peer++) connector_.give_up(peer, true);
   for (Link* link : links_) link->end(TUTTI_ABORTED, "the endpoint was aborted", false);
 }
 

@@ -2,6 +2,7 @@
 //
 // The default command: runs the selected cases, prints what matters, writes reports.
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -76,8 +77,22 @@ void print_result(const Result& result, bool verbose) {
 // cases.
 class Printer {
  public:
-  explicit Printer(bool verbose) : verbose_(verbose) {}
+  Printer(bool verbose, size_t cases) : verbose_(verbose), cases_(cases), terminal_(isatty(STDOUT_FILENO) != 0) {}
+  ~Printer() { clear(); }
   void print(const Result& result) {
+    clear();
+    print_line(result);
+    if (terminal_) fmt::print("{} of {} cases", ++done_, cases_);
+    if (terminal_) std::fflush(stdout);
+  }
+
+ private:
+  // On a terminal the last line counts the cases.
+  void clear() const {
+    if (terminal_) fmt::print("\r\x1b[K");
+    if (terminal_) std::fflush(stdout);
+  }
+  void print_line(const Result& result) {
     constexpr uint64_t in_full = 3;
     const bool again = !verbose_ && is_bad(result.outcome.verdict) && ++seen_[result.outcome.clause] > in_full;
     if (!again) return print_result(result, verbose_);
@@ -86,8 +101,9 @@ class Printer {
     std::fflush(stdout);
   }
 
- private:
   bool verbose_;
+  size_t cases_, done_ = 0;
+  bool terminal_;
   std::map<std::string, uint64_t> seen_;  // by clause
 };
 
@@ -162,10 +178,12 @@ int run_selected(const Session& session, const Options& options) {
   runner.plugins = selection.plugins;
   runner.netns = selection.netns;
   runner.patience = selection.patience;
-  Printer printer(options.verbose);
-  runner.on_result = [&](const Result& result) { printer.print(result); };
   const auto begin = std::chrono::steady_clock::now();
-  run.results = run_cases(cases, runner);
+  {
+    Printer printer(options.verbose, cases.size());
+    runner.on_result = [&](const Result& result) { printer.print(result); };
+    run.results = run_cases(cases, runner);
+  }
   run.manifest.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   const int status = finish(run);
   write_reports(run, options);

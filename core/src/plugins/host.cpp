@@ -158,8 +158,8 @@ std::string host_key() {
     std::getline(file, boot);
   else if (const int error = errno; error != ENOENT && error != EACCES)  // taken for another host, it would mislead
     throw Failure(TUTTI_NO_RESOURCES,
-                  fmt::format("/proc/sys/kernel/random/boot_id, which tells hosts apart, cannot be read: {}",
-                              std::strerror(error)));
+                  fmt::format("/proc/sys/kernel/random/boot_id, which tells hosts apart, cannot be read: {}{}",
+                              std::strerror(error), error == EMFILE ? " (ulimit -n)" : ""));
   struct stat namespace_file {};
   const bool known = stat("/proc/self/ns/net", &namespace_file) == 0;
   return fmt::format("{}/{}", boot, known ? static_cast<uint64_t>(namespace_file.st_ino) : 0);

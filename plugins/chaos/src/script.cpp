@@ -4,7 +4,6 @@
 #include <array>
 #include <charconv>
 #include <cmath>
-#include <cstdio>
 #include <string_view>
 #include <tutti/sdk/plugin.hpp>
 
@@ -169,8 +168,8 @@ std::string text_of(const Script& script) {
   std::string text;
   for (const Fault& f : script) {
     char p[32];
-    std::snprintf(p, sizeof p, "%.17g", f.p);
-    text += (text.empty() ? "" : ";") + std::string(name_of(f.kind)) + ":p=" + p;
+    const size_t length = std::to_chars(p, p + sizeof p, f.p).ptr - p;  // the shortest text that is read as this number
+    text += (text.empty() ? "" : ";") + std::string(name_of(f.kind)) + ":p=" + std::string(p, length);
     const auto add = [&](const char* key, uint64_t value) {
       text += std::string(",") + key + "=" + std::to_string(value);
     };

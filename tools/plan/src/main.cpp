@@ -103,6 +103,8 @@ int show(const std::string& command, const Request& request) {
   if (!algorithm)
     return refuse(
         fmt::format("{}. For {} there are: {}", error, request.collective, algorithms_of(problem.collective)));
+  if (problem.nranks > 512)  // about a second; steps grow with the square
+    std::cerr << fmt::format("tutti-plan: {} ranks: this may take minutes and gigabytes of memory\n", problem.nranks);
   std::vector<Schedule> schedules;
   const tutti_status status = build_schedules(*algorithm, problem, &schedules, &error);
   if (status == TUTTI_NOT_SUPPORTED || status == TUTTI_INVALID_ARGUMENT) {

@@ -89,7 +89,8 @@ typedef struct tutti_comm_config {
   const char* algorithms;      /* "all_reduce:ring,tree;all_gather:^doubling"; NULL: TUTTI_ALGO, else all */
   tutti_all_gather_function all_gather; /* not NULL: the ranks meet by this instead of `rendezvous` */
   void* all_gather_context;
-  char* error; /* where tutti_comm_create writes why it failed, NUL-terminated, at most error_bytes; may be NULL */
+  char* error; /* where tutti_comm_create writes why it failed, NUL-terminated, at most error_bytes; may be NULL. Without
+                  it, and where struct_size was not set, the log has the text */
   uint64_t error_bytes;
   const char* device; /* the device to which this rank of the communicator is bound; it may differ between ranks:
                          NULL           TUTTI_DEVICE, else the calling thread's current device of the first kind that

@@ -96,6 +96,10 @@ class Communicator : public detail::Calls<Communicator> {
   // From the environment, or as `config` says. Collective; throws when the ranks do not meet by the connect timeout.
   Communicator() : Communicator(defaults()) {}
   explicit Communicator(tutti_comm_config config) {
+    if (config.struct_size == 0)  // tutti_comm_create could not even find where to write the reason
+      throw Error(TUTTI_INVALID_ARGUMENT,
+                  "tutti::Communicator: tutti_comm_config.struct_size is 0: it was not set. Begin with "
+                  "tutti::Communicator::defaults(), or set it to sizeof(tutti_comm_config)");
     std::string error(4096, '\0');
     if (!config.error) {
       config.error = error.data();

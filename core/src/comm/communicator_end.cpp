@@ -36,7 +36,7 @@ std::string Communicator::standpoint() const {
   if (unmatched) transfer = unmatched;
   const bool waits_to_match = unmatched || (transfer && transfer->on_stream && transfer->timeout_ns != no_timeout);
   if (where.empty() && !waits_to_match && streams_ && streams_->pending()) where = streams_->standpoint();
-  if (where.empty() && transfer) where = PointToPoint::standpoint(*transfer);
+  if (where.empty() && transfer) where = PointToPoint::standpoint(*transfer) + point_to_point_.hint(*transfer);
   return fmt::format("seen by rank {} in {}{}{}", rank_, name(), where.empty() ? "" : ": ", where);
 }
 

@@ -292,6 +292,18 @@ std::string PointToPoint::standpoint(const Transfer& transfer) {
                      transfer.sending ? "send to" : "receive from", transfer.peer, transfer.tag, other);
 }
 
+std::string PointToPoint::hint(const Transfer& transfer) const {
+  if (!transfer.sending || transfer.on_stream) return "";
+  for (const auto& [rank, p] : peers_)
+    if (const Arrival* arrival = p.arrivals.first())
+      return fmt::format(
+          "; rank {} sends to this rank too, with tag {}, and no receive was issued for it: ranks that send to each "
+          "other "
+          "put the sends and receives into one group (tutti_exchange), or issue the receives first with requests",
+          rank, arrival->rts.tag);
+  return "";
+}
+
 const Transfer* PointToPoint::overdue(uint64_t now_ns) {
   for (auto& [rank, p] : peers_) {
     const Transfer* urgent = p.timed ? p.most_urgent() : nullptr;

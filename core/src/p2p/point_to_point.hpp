@@ -78,6 +78,9 @@ class PointToPoint {
   const Transfer* overdue(uint64_t now_ns);
   // The oldest transfer of some peer, or nullptr.
   const Transfer* oldest() const;
+  // What a send of host memory that waits may be waiting for by mistake: other ranks' sends wait for this rank to
+  // receive. "" where there are none.
+  std::string hint(const Transfer& transfer) const;
   // A transfer and the event it waits for, in words.
   static std::string standpoint(const Transfer& transfer);
 

@@ -332,5 +332,54 @@ TEST(WrongUse, ChildrenInheritNoDescriptors) {
               {transports});
 }
 
+// A beginner's mistakes: a size that was never set, and sends that wait for each other.
+TEST(WrongUse, AForgottenSizeIsNamed) {
+  const Failed failed = create(tutti_comm_config{});
+  EXPECT_EQ(failed.status, TUTTI_INVALID_ARGUMENT);
+  EXPECT_NE(failed.text.find("tutti_comm_config.struct_size is 0: it was not set"), std::string::npos) << failed.text;
+  const tutti_comm_config zeroed{};
+  tutti_comm* comm = nullptr;
+  testing::internal::CaptureStderr();
+  EXPECT_EQ(tutti_comm_create(&zeroed, &comm), TUTTI_INVALID_ARGUMENT);
+  const std::string log = testing::internal::GetCapturedStderr();
+  EXPECT_NE(log.find("api: tutti_comm_create: tutti_comm_config.struct_size is 0, expected at least"),
+            std::string::npos)
+      << log;
+}
+
+TEST(WrongUse, SendsThatWaitForEachOtherAreToldOfGroups) {
+  for (const char* transports : {"shm", "tcp"})
+    for (const uint32_t n : {2u, 3u})
+      run_ranks(n,
+                [&](Communicator& comm) {
+                  const std::vector<int32_t> data(1 << 20);
+                  const uint32_t next = (comm.rank() + 1) % n, previous = (comm.rank() + n - 1) % n;
+                  const Failed failed = failure_of([&] { comm.send(data, next, 5); });
+                  EXPECT_EQ(failed.status, TUTTI_TIMEOUT);
+                  for (const std::string& words : {"send to rank " + std::to_string(next) + " with tag 5",
+                                                   "rank " + std::to_string(previous) +
+                                                       " sends to this rank too, with tag 5, and no receive was issued",
+                                                   std::string("one group (tutti_exchange)")})
+                    EXPECT_NE(failed.text.find(words), std::string::npos) << failed.text;
+                },
+                {transports, nullptr, 0, 500'000'000});
+}
+
+// A send that nobody answers, without such a send: no hint.
+TEST(WrongUse, ASendAloneIsNotToldOfGroups) {
+  run_ranks(2,
+            [&](Communicator& comm) {
+              const std::vector<int32_t> data(1 << 20);
+              if (comm.rank() == 0) {
+                const Failed failed = failure_of([&] { comm.send(data, 1); });
+                EXPECT_EQ(failed.text.find("tutti_exchange"), std::string::npos) << failed.text;
+                EXPECT_NE(failed.text.find("waits for the other side's receive"), std::string::npos) << failed.text;
+              } else {
+                while (comm.async_error() == TUTTI_OK) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+              }
+            },
+            {nullptr, nullptr, 0, 500'000'000});
+}
+
 }  // namespace
 }  // namespace tutti::test

@@ -142,10 +142,11 @@ with tempfile.TemporaryDirectory() as folder:
            result)
 
     # Interrupted while a test runs: all of it ends, and the last line is there.
-    slow = Project(folder, "slow", {"slow": "echo $$ >\"$TOY_LOG\"; exec sleep 100"})
+    slow = Project(folder, "slow", {"slow": "echo $$ >\"$TOY_PROCESS\"; exec sleep 100"})
+    place = folder / "process"
     place.write_text("")
     process = subprocess.Popen([str(slow.root / "tools/check"), "--quick"], stdout=subprocess.PIPE, text=True,
-                               env={**os.environ, "TOY_LOG": str(place)}, stdin=subprocess.DEVNULL)
+                               env={**os.environ, "TOY_PROCESS": str(place)}, stdin=subprocess.DEVNULL)
     until = time.monotonic() + 30
     while not place.read_text().strip().isdigit() and time.monotonic() < until:
         time.sleep(0.05)

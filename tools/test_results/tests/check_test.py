@@ -143,7 +143,7 @@ with tempfile.TemporaryDirectory() as folder:
 
     # Interrupted while a test runs: all of it ends, and the last line is there.
     slow = Project(folder, "slow", {"slow": "echo $$ >\"$TOY_PROCESS\"; exec sleep 100"})
-    place = folder / "process"
+    place = pathlib.Path(folder) / "process"
     place.write_text("")
     process = subprocess.Popen([str(slow.root / "tools/check"), "--quick"], stdout=subprocess.PIPE, text=True,
                                env={**os.environ, "TOY_PROCESS": str(place)}, stdin=subprocess.DEVNULL)

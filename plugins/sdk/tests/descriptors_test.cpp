@@ -150,6 +150,22 @@ TEST(Descriptors, OtherPlacesAndClosedDoorsAreNamed) {
   EXPECT_NE(refused(place).second.find("network namespace"), std::string::npos);
 }
 
+// The kernel tells such an end before what was sent: as a reset, once.
+TEST(Descriptors, WhatWasSaidBeforeAnEndIsHeardThoughTheOtherSideHadNotReadAll) {
+  int ends[2];
+  ASSERT_EQ(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends), 0);
+  Socket mine{FileDescriptor(ends[0])};
+  {
+    Socket theirs{FileDescriptor(ends[1])};
+    ASSERT_EQ(mine.send(Greeting{.value = 1}), Socket::kSent);
+    ASSERT_EQ(theirs.send(Greeting{.value = 2}), Socket::kSent);
+  }
+  const Packet last = mine.receive();
+  ASSERT_TRUE(last.as<Greeting>()) << "the end came first";
+  EXPECT_EQ(last.as<Greeting>()->value, 2u);
+  EXPECT_EQ(mine.receive().outcome, Packet::kClosed);
+}
+
 TEST(Descriptors, PacketsAreTakenForWhatTheyAreOnly) {
   int pair[2];
   ASSERT_EQ(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, pair), 0);

@@ -96,8 +96,9 @@ class Socket {
     message.msg_control = control;
     message.msg_controllen = sizeof control;
     ssize_t got;
+    bool reset = false;  // told once, before what the other side said: it closed without having read all
     do got = recvmsg(fd_.get(), &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-    while (got < 0 && errno == EINTR);
+    while (got < 0 && (errno == EINTR || (errno == ECONNRESET && !std::exchange(reset, true))));
     if (got <= 0) {
       packet.outcome = got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK) ? Packet::kNothing : Packet::kClosed;
       return packet;

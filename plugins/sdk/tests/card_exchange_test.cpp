@@ -113,7 +113,8 @@ TEST(CardExchange, ARefusalIsCutWhereAMessageEnds) {
 
 TEST(CardExchange, MessagesOfTheTransportComeBack) {
   End a(0), b(1);
-  const auto message = b.hear(format.encode(own_kind, uint32_t{5}));
+  const std::string own = format.encode(own_kind, uint32_t{5});
+  const auto message = b.hear(own);
   ASSERT_TRUE(message);
   EXPECT_EQ(message->kind, own_kind);
   EXPECT_EQ(format.body_of<uint32_t>(*message), 5u);

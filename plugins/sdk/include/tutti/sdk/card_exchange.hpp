@@ -68,7 +68,7 @@ class CardExchange {
   void linked(uint32_t peer) { peers_[peer].linked = true; }
 
   // Takes a pair message. Gives back one that is for the transport: of another kind, or a refusal after a link was
-  // made. Throws Error for bytes that no endpoint sends.
+  // made; its body lies in `bytes`. Throws Error for bytes that no endpoint sends.
   std::optional<PairFormat::Message> receive(uint32_t peer, std::string_view bytes) {
     Peer& p = peers_[peer];
     std::optional<Card> card;

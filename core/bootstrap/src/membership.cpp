@@ -37,7 +37,7 @@ Roster Membership::gather(std::chrono::nanoseconds timeout, const std::function<
     throw Failure(status, why);
   };
   while (true) {
-    // The lowest that lives. What those before it have decided came before their end.
+    // The lowest that lives, seen before absorb(): a rank's decision comes before its end.
     uint32_t first = 0;
     while (first < rank_ && out(first)) ++first;
     absorb();
@@ -83,7 +83,7 @@ bool Membership::confirm(const Roster& roster, bool made, std::chrono::nanosecon
   for (const uint32_t member : roster.members) {
     if (member == rank_) break;
     while (true) {
-      // What a member says comes before its end.
+      // Asked before absorb(): a member's word comes before its end.
       const bool gone = control_.is_gone(member);
       absorb();
       if (gone || refused(roster) || words.count(member)) break;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the calls of tutti.hpp take: element types, with float16 and bfloat16, and contiguous ranges of them.
+// The data that the calls of tutti.hpp take: element types, with float16 and bfloat16, and contiguous ranges of them.
 #pragma once
 
 #include <tutti/plugin/types.h>

@@ -297,9 +297,9 @@ std::string PointToPoint::hint(const Transfer& transfer) const {
   for (const auto& [rank, p] : peers_)
     if (const Arrival* arrival = p.arrivals.first())
       return fmt::format(
-          "; rank {} sends to this rank too, with tag {}, and no receive was issued for it: ranks that send to each "
-          "other "
-          "put the sends and receives into one group (tutti_exchange), or issue the receives first with requests",
+          "; rank {} sends to this rank too, with tag {}, and no receive was issued for it: ranks that send to "
+          "each other put the sends and receives into one group (tutti_exchange), or issue the receives first with "
+          "requests",
           rank, arrival->rts.tag);
   return "";
 }

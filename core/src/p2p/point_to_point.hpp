@@ -78,8 +78,8 @@ class PointToPoint {
   const Transfer* overdue(uint64_t now_ns);
   // The oldest transfer of some peer, or nullptr.
   const Transfer* oldest() const;
-  // What a send of host memory that waits may be waiting for by mistake: other ranks' sends wait for this rank to
-  // receive. "" where there are none.
+  // The likely mistake behind a send of host memory that waits: another rank's send waits for this rank to receive.
+  // "" where none does.
   std::string hint(const Transfer& transfer) const;
   // A transfer and the event it waits for, in words.
   static std::string standpoint(const Transfer& transfer);

@@ -10,6 +10,8 @@
 #include <tutti/sdk/card_exchange.hpp>
 #include <vector>
 
+#include "two_ranks.hpp"
+
 namespace {
 
 using namespace tutti::sdk;
@@ -27,25 +29,16 @@ constexpr uint32_t own_kind = 2;
 // One of two ranks.
 struct End : EndpointBase {
   explicit End(uint32_t rank, Card of_this = {{4, 64}, 7})
-      : EndpointBase("test", config(rank), 8),
+      : EndpointBase("test", config_of(rank), 8),
         mine(of_this),
         pair{sizeof pair, 0, this,
              [](void* self, uint32_t, const void* data, uint64_t bytes) -> tutti_status {
                static_cast<End*>(self)->sent.emplace_back(static_cast<const char*>(data), bytes);
                return TUTTI_OK;
              }},
-        exchange(*this, config(rank, &pair), format, {"the lanes", "the bytes"},
+        exchange(*this, config_of(rank, &pair), format, {"the lanes", "the bytes"},
                  {[this](uint32_t) { return mine; }, [this](uint32_t, const Card& card) { theirs = card.number; },
                   [this](uint32_t) { ++dropped; }}) {}
-  static tutti_endpoint_config config(uint32_t rank, const tutti_pair_messages* pair = nullptr) {
-    tutti_endpoint_config config{};
-    config.struct_size = sizeof config;
-    config.rank = rank;
-    config.nranks = 2;
-    config.lanes = 1;
-    config.pair = pair;
-    return config;
-  }
   uint32_t peer() const { return 1 - rank(); }
   std::optional<PairFormat::Message> hear(const std::string& bytes) { return exchange.receive(peer(), bytes); }
   std::string error() const { return exchange.error(peer()) ? exchange.error(peer())->what() : ""; }

@@ -8,6 +8,8 @@
 #include <tutti/sdk/local/connector.hpp>
 #include <tutti/sdk/local/memory_file.hpp>
 
+#include "two_ranks.hpp"
+
 namespace {
 
 using namespace tutti::sdk;
@@ -26,7 +28,7 @@ struct End : EndpointBase {
     std::map<uint32_t, std::vector<std::pair<uint32_t, std::string>>> letters;  // by receiver: sender, text
   };
   End(Job& shared, uint32_t rank, std::vector<Connector::Value> values = {{"the size", 5}}, int brought = 2)
-      : EndpointBase("test", config(rank), 8),
+      : EndpointBase("test", config_of(rank), 8),
         job(shared),
         pair{sizeof pair, 0, this,
              [](void* self, uint32_t peer, const void* data, uint64_t bytes) -> tutti_status {
@@ -34,7 +36,7 @@ struct End : EndpointBase {
                me.job.letters[peer].emplace_back(me.rank(), std::string(static_cast<const char*>(data), bytes));
                return TUTTI_OK;
              }},
-        connector(*this, config(rank, &pair), kFormat, std::move(values), brings(brought), sleeper,
+        connector(*this, config_of(rank, &pair), kFormat, std::move(values), brings(brought), sleeper,
                   {[this] {
                      FileDescriptor fresh = local::make_memory_file("test", 4096);
                      made = file_of(fresh);
@@ -46,15 +48,6 @@ struct End : EndpointBase {
                      for (FileDescriptor& fd : parts.descriptors) theirs.push_back(std::move(fd));
                    }}) {}
 
-  static tutti_endpoint_config config(uint32_t rank, const tutti_pair_messages* pair = nullptr) {
-    tutti_endpoint_config config{};
-    config.struct_size = sizeof config;
-    config.rank = rank;
-    config.nranks = 2;
-    config.lanes = 1;
-    config.pair = pair;
-    return config;
-  }
   std::vector<int> brings(int n) {
     std::vector<int> all;
     for (int i = 0; i < n; i++) all.push_back(mine.emplace_back(memfd_create("mine", MFD_CLOEXEC)).get());

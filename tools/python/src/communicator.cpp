@@ -2,7 +2,6 @@
 #include <pybind11/stl.h>
 
 #include <array>
-#include <cmath>
 
 #include "operations.hpp"
 #include "windows.hpp"
@@ -268,14 +267,6 @@ constexpr const char* communicator_help =
     "closed then.";
 
 }  // namespace
-
-uint64_t nanoseconds(const char* argument, const std::optional<double>& seconds) {
-  if (!seconds) return 0;
-  if (!(*seconds > 0 && *seconds < 1e9))
-    throw py::value_error(std::string(argument) + " is " + std::to_string(*seconds) +
-                          ": expected seconds above 0, or None for the default");
-  return static_cast<uint64_t>(std::ceil(*seconds * 1e9));
-}
 
 void add_communicator(py::module_& module) {
   py::class_<tutti_host_facts>(module, "Host", "Where a rank is.")

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <string>
 
 namespace tutti::python {
@@ -268,6 +269,14 @@ std::unique_ptr<Request> Start::run(Call&& call, std::vector<Data> data) const {
   tutti_request* request = nullptr;
   state->use([&](tutti_comm* comm) { return call(comm, &request); });
   return std::make_unique<Request>(state, request, std::move(data));
+}
+
+uint64_t nanoseconds(const char* argument, const std::optional<double>& seconds) {
+  if (!seconds) return 0;
+  if (!(*seconds > 0 && *seconds < 1e9))
+    throw py::value_error(std::string(argument) + " is " + std::to_string(*seconds) +
+                          ": expected seconds above 0, or None for the default");
+  return static_cast<uint64_t>(std::ceil(*seconds * 1e9));
 }
 
 void add_operations(py::module_& module) {

@@ -6,6 +6,7 @@
 #include <pybind11/pybind11.h>
 
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "state.hpp"
@@ -16,6 +17,10 @@ namespace tutti::python {
 void add_operations(pybind11::module_& module);
 // Adds tutti.Communicator and all else that is no call.
 void add_communicator(pybind11::module_& module);
+
+// A time limit of the C API: None is 0, the default. Raises ValueError for seconds that are not above 0. `argument`:
+// "Communicator: timeout".
+uint64_t nanoseconds(const char* argument, const std::optional<double>& seconds);
 
 // The blocking calls. On device memory they return when the work is in the stream.
 struct Calls {

@@ -30,7 +30,4 @@ void add_windows(pybind11::module_& module);
 Window make_window(const Calls& communicator, pybind11::handle data, bool zero_copy, std::optional<double> timeout,
                    uintptr_t stream);
 
-// Raises ValueError for seconds that are not above 0; none: 0. `argument`: "Communicator: timeout".
-uint64_t nanoseconds(const char* argument, const std::optional<double>& seconds);
-
 }  // namespace tutti::python

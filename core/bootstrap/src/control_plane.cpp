@@ -8,6 +8,7 @@
 #include <bit>
 #include <cerrno>
 #include <cstring>
+#include <thread>
 
 #include "bootstrap/rank_list.hpp"
 #include "make_failure.hpp"
@@ -101,6 +102,21 @@ void ControlPlane::tell(Loss loss) {
   }
   loss.reason.resize(std::min(loss.reason.size(), kMaxReason));
   send(notice(PacketKind::loss, rank_, 0, encode(loss)));
+  tell_listener(loss);
+}
+
+void ControlPlane::tell_listener(const Loss& loss) {
+  if (listener_ && loss.gone) listener_->rank_died(loss);
+}
+
+void ControlPlane::learn_of_death(uint32_t rank, std::string reason) {
+  {
+    const std::lock_guard lock(state_mutex_);
+    note({losses_, rank, TUTTI_PEER_FAILED, true, std::move(reason), completed_, false});
+    peers_[rank].closed = true;
+    changed_.notify_all();
+  }
+  routes_changed(rank);
 }
 
 bool ControlPlane::note(const Loss& loss) {
@@ -183,6 +199,7 @@ void ControlPlane::deliver(const Packet& packet) {
     case PacketKind::part:
       return keep_part(packet);
     case PacketKind::message:
+    case PacketKind::branch:
     case PacketKind::taken:
       if (packet.target == rank_) take_pair(packet);
       return;
@@ -203,15 +220,17 @@ void ControlPlane::hear_loss(const Packet& packet) {
   if (loss.rank >= nranks_ || loss.status >= 0)
     throw make_failure(TUTTI_MISMATCH, "a loss of rank {} with status {} in a world of {}", loss.rank, loss.status,
                        nranks_);
+  bool news = false;
   {
     const std::lock_guard lock(state_mutex_);
     completed_somewhere_ = std::max(completed_somewhere_, loss.gathers);
     std::optional<uint64_t>& last = peers_[packet.origin].last_gather;
     if (loss.rank == packet.origin && !last) last = loss.gathers;
-    note(loss);
+    news = note(loss);
     changed_.notify_all();
   }
   routes_changed(loss.rank);
+  if (news) tell_listener(loss);
 }
 
 void ControlPlane::deliver_goodbye(uint32_t origin) {
@@ -266,18 +285,33 @@ ControlPlane::Answers ControlPlane::ask_all(std::chrono::nanoseconds limit) {
 // ---- Pair messages -----------------------------------------------------------------------------------------
 
 void ControlPlane::send_pair(uint32_t peer, std::string_view bytes) {
-  if (bytes.size() > kMaxPairMessage || peer >= nranks_ || peer == rank_)
+  if (bytes.size() > pairs_.max_bytes() || peer >= nranks_ || peer == rank_)
     throw make_failure(TUTTI_INVALID_ARGUMENT,
                        "{}a pair message of {} bytes to rank {}; at most {} to another of the {} ranks are allowed",
-                       me(), bytes.size(), peer, kMaxPairMessage, nranks_);
+                       me(), bytes.size(), peer, pairs_.max_bytes(), nranks_);
   if (is_gone(peer)) return;
   std::unique_lock lock(pair_mutex_);
   const uint64_t number = pairs_.send(peer, bytes);
   lock.unlock();
   if (number == 0)
     throw make_failure(TUTTI_NO_RESOURCES, "{}rank {} has not taken {} pair messages from this rank", me(), peer,
-                       kMaxPairsUntaken);
-  send({PacketKind::message, Route::up, rank_, peer, number, bytes});
+                       pairs_.max_untaken());
+  send({listener_ ? PacketKind::branch : PacketKind::message, Route::up, rank_, peer, number, bytes});
+}
+
+void ControlPlane::carry_branches(ControlListener& listener) {
+  const std::lock_guard lock(pair_mutex_);
+  pairs_.allow(max_packet(nranks_), kMaxBranchPacketsUntaken);
+  listener_ = &listener;
+}
+
+void ControlPlane::await_taken(uint32_t peer, std::chrono::nanoseconds limit) const {
+  const Deadline deadline(limit);
+  const auto taken = [&] {
+    const std::lock_guard lock(pair_mutex_);
+    return pairs_.all_taken(peer);
+  };
+  while (!taken() && !is_gone(peer) && !deadline.passed()) std::this_thread::sleep_for(std::chrono::microseconds(50));
 }
 
 std::vector<PairMessage> ControlPlane::take_pair_messages() {
@@ -299,6 +333,8 @@ void ControlPlane::take_pair(const Packet& packet) {
   {
     const std::lock_guard lock(pair_mutex_);
     if (packet.kind == PacketKind::taken) return pairs_.taken(packet.origin, packet.number);
+    if ((packet.kind == PacketKind::branch) != (listener_ != nullptr))
+      throw Failure(TUTTI_MISMATCH, "a packet came of a branch that is not here, or to a trunk itself");
     if (!pairs_.receive(packet.origin, packet.number, packet.bytes)) missed = pairs_.taken_from(packet.origin);
     news = pairs_.has_messages();
     has_pairs_.store(news, std::memory_order_release);
@@ -306,6 +342,7 @@ void ControlPlane::take_pair(const Packet& packet) {
   // The sender's copy came by another route than the one that was taken: so may the word of it.
   if (missed) send({PacketKind::taken, packet.route, rank_, packet.origin, missed, {}});
   if (!news) return;
+  if (listener_) return listener_->pair_messages_came();
   const std::lock_guard lock(state_mutex_);
   wake();
 }
@@ -326,7 +363,8 @@ std::optional<Deadline::Clock::time_point> ControlPlane::send_pairs_again() {
     if (!resend_at_ || *resend_at_ > Deadline::Clock::now()) return resend_at_;
     pairs_.for_each_untaken([&](uint32_t peer, uint64_t number, std::string_view bytes) {
       const Route route = kResends[resends_].route;
-      packets.push_back({PacketKind::message, route, rank_, peer, number, kept.emplace_back(bytes)});
+      packets.push_back(
+          {listener_ ? PacketKind::branch : PacketKind::message, route, rank_, peer, number, kept.emplace_back(bytes)});
     });
     resend_at_.reset();
     if (++resends_ < std::size(kResends)) resend_at_ = Deadline::Clock::now() + kResends[resends_].pause;
@@ -448,12 +486,28 @@ void ControlPlane::keep_part(const Packet& packet) {
 
 void ControlPlane::leave(bool all_know) noexcept try {
   if (leaving_.exchange(true)) return;
+  if (!all_know) tell_left();
+  say_goodbye();
+} catch (...) {  // the others then see an end without a goodbye
+}
+
+void ControlPlane::tell_left() noexcept try {
   std::unique_lock lock(state_mutex_);
   const uint64_t entered = gathers_;
   lock.unlock();
-  if (!all_know) send(notice(PacketKind::left, rank_, entered, {}));
-  say_goodbye();
-} catch (...) {  // the others then see an end without a goodbye
+  send(notice(PacketKind::left, rank_, entered, {}));
+} catch (...) {  // as above
+}
+
+bool ControlPlane::others_gone() const {
+  for (uint32_t r = 0; r < nranks_; ++r)
+    if (r != rank_ && !peers_[r].gone()) return false;
+  return true;
+}
+
+void ControlPlane::await_others_gone() {
+  std::unique_lock lock(state_mutex_);
+  changed_.wait(lock, [this] { return others_gone(); });
 }
 
 }  // namespace tutti::core

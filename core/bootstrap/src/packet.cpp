@@ -25,6 +25,8 @@ bool fits(const Packet& packet) {
       return to_other && packet.route == Route::neighbour;
     case PacketKind::message:
       return to_other && (round || packet.route == Route::flood) && packet.bytes.size() <= kMaxPairMessage;
+    case PacketKind::branch:
+      return to_other && (round || packet.route == Route::flood);
     case PacketKind::taken:
       return to_other && (round || packet.route == Route::flood) && packet.bytes.empty();
   }

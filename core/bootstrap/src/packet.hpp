@@ -21,6 +21,7 @@ enum class PacketKind : uint32_t {
   part = 5,     // of an all_gather
   message = 6,  // a pair message
   taken = 7,    // the number of the last pair message that was taken
+  branch = 8,   // a packet of a branch, in place of a pair message (trunk.hpp)
   membership = static_cast<uint32_t>(NoticeKind::membership),
   calls = static_cast<uint32_t>(NoticeKind::calls)
 };

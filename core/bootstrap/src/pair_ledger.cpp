@@ -8,7 +8,7 @@ namespace tutti::core {
 
 uint64_t PairLedger::send(uint32_t peer, std::string_view bytes) {
   Outgoing& out = outgoing_[peer];
-  if (out.untaken.size() >= kMaxPairsUntaken) return 0;
+  if (out.untaken.size() >= max_untaken_) return 0;
   out.untaken.emplace_back(bytes);
   return out.taken + out.untaken.size();
 }
@@ -23,9 +23,9 @@ void PairLedger::taken(uint32_t peer, uint64_t number) {
 
 bool PairLedger::receive(uint32_t peer, uint64_t number, std::string_view bytes) {
   Incoming& in = incoming_[peer];
-  if (number == 0 || number > in.taken + kMaxPairsUntaken || bytes.size() > kMaxPairMessage)
+  if (number == 0 || number > in.taken + max_untaken_ || bytes.size() > max_bytes_)
     throw make_failure(TUTTI_MISMATCH, "pair message {} of {} bytes came; expected at most number {} and {} bytes",
-                       number, bytes.size(), in.taken + kMaxPairsUntaken, kMaxPairMessage);
+                       number, bytes.size(), in.taken + max_untaken_, max_bytes_);
   if (number <= in.taken) return false;
   if (number <= in.complete) return true;  // it came before and waits to be taken
   in.early.try_emplace(number, bytes);

@@ -251,7 +251,7 @@ TEST(Packet, ComesBackAndLiesAreRefused) {
   EXPECT_TRUE(refused(packet, 4)) << "rank 4 of 4";
   EXPECT_TRUE(refused({PacketKind::message, Route::up, 4, 4, 1, ""})) << "to itself";
   EXPECT_TRUE(refused({PacketKind::taken, Route::up, 1, 4, 1, "bytes"}));
-  EXPECT_TRUE(refused({static_cast<PacketKind>(8), Route::up, 1, 4, 1, ""}));
+  EXPECT_TRUE(refused({static_cast<PacketKind>(9), Route::up, 1, 4, 1, ""}));
   EXPECT_TRUE(refused({PacketKind::message, static_cast<Route>(5), 1, 4, 1, ""}));
   EXPECT_TRUE(refused({PacketKind::message, Route::back, 1, 4, 1, ""}));
   EXPECT_TRUE(refused({PacketKind::ask, Route::up, 1, 4, 1, ""}));

@@ -150,6 +150,42 @@ typedef struct tutti_unique_id {
 /* The calling process listens from now on, so rank 0 of the communicator that uses the id must be in this process. */
 tutti_status tutti_unique_id_create(tutti_unique_id* id);
 
+/* ---- Splitting ---------------------------------------------------------------------------------------------
+ *
+ * A communicator can be split into parts, communicators of some of its ranks (as by MPI_Comm_split and ncclCommSplit).
+ * A part has its parent's settings and devices. It has its own order of calls, its own windows and its own failures: an
+ * abort or a missed deadline concerns it alone, and a dead rank breaks the communicators that have it. Parts are used
+ * beside each other and beside the parent, also from several threads, and can be split again.
+ *
+ * All parts of a family share one control plane, which ranks make when they split for the first time. Another part then
+ * costs no meeting and no control connection. Its links open when they are first used. Parts and parent are destroyed
+ * in any order. A process whose communicators have all ended may have to pass on what others of the family say to each
+ * other: they may lose their way to each other if it ends while they go on without it. */
+
+enum {
+  TUTTI_SPLIT_BY_COLOR = 0,
+  TUTTI_SPLIT_BY_HOST = 1,  /* the ranks of a host, and of one color */
+  TUTTI_SPLIT_BY_NUMA = 2,  /* the ranks at a NUMA node, and of one color: that of the rank's device, else of its process */
+  TUTTI_SPLIT_BY_DEVICE = 3 /* the ranks that are bound to one piece of hardware, and of one color */
+};
+/* The color of a rank that is to be in no part. */
+#define TUTTI_NO_COLOR 0xffffffffu
+typedef struct tutti_split {
+  uint32_t struct_size;
+  uint32_t by;    /* TUTTI_SPLIT_BY_*: the same on all ranks */
+  uint32_t color; /* ranks of one color come into one part; TUTTI_NO_COLOR: this rank comes into none */
+  uint32_t flags; /* no flag is defined: must be 0 */
+  int64_t key;    /* the order in the part: by key, then by rank in the parent */
+  const char* name; /* of the part, for messages; the same on all its ranks. NULL: the parent's name, the number of the
+                       split and what the part is: "world.2:7", "world.3:host0" */
+  uint64_t timeout_ns; /* for other ranks to come; 0: the communicator's */
+} tutti_split;
+/* Collective over all ranks of `comm`. `how` NULL: one part of all ranks in their order, a duplicate. *part is NULL where
+ * the rank is in no part: by its color, or since nothing tells its NUMA node or its device. Either every rank gets its
+ * part or none does: an argument or a limit of one rank fails the call on all, naming the rank, and the communicator
+ * stays usable. A rank that dies, or does not come by the deadline, breaks it. Pending operations go on. */
+tutti_status tutti_comm_split(tutti_comm* comm, const tutti_split* how, tutti_comm** part);
+
 /* ---- Going on after a failure ------------------------------------------------------------------------------
  *
  * A communicator that has lost a rank stays broken. The surviving ranks make a new one, in their old order and with
@@ -411,6 +447,7 @@ tutti_status tutti_plugin_register(const tutti_plugin_entry_table* entry);
 TUTTI_MANDATORY(tutti_comm_config, nranks);
 TUTTI_MANDATORY(tutti_options, timeout_ns);
 TUTTI_MANDATORY(tutti_host_facts, reserved);
+TUTTI_MANDATORY(tutti_split, timeout_ns);
 TUTTI_MANDATORY(tutti_plan_facts, schedule_hash);
 TUTTI_MANDATORY(tutti_window_options, timeout_ns);
 TUTTI_MANDATORY(tutti_window_facts, id);

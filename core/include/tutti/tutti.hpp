@@ -17,6 +17,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <exception>
+#include <optional>
 #include <span>
 #include <string>
 #include <tutti/calls.hpp>
@@ -155,6 +156,19 @@ class Communicator : public detail::Calls<Communicator> {
   tutti_comm* handle() const { return comm_; }
   // The handle, which is the caller's to destroy from now on.
   tutti_comm* release() { return std::exchange(comm_, nullptr); }
+  // Collective. The communicator of this rank's part (tutti.h): of the ranks of its color, by key and then by rank.
+  // Empty: it is in none, by TUTTI_NO_COLOR.
+  std::optional<Communicator> split(uint32_t color, int64_t key = 0, const std::string& name = "") const {
+    return part(TUTTI_SPLIT_BY_COLOR, color, key, name);
+  }
+  // By place, `by` TUTTI_SPLIT_BY_HOST, _NUMA or _DEVICE. Empty: this rank's is not known.
+  std::optional<Communicator> split_by(uint32_t by, int64_t key = 0, const std::string& name = "") const {
+    return part(by, 0, key, name);
+  }
+  // Collective. Another one of all its ranks.
+  Communicator duplicate() const {
+    return next([&](tutti_comm** made) { return tutti_comm_split(comm_, nullptr, made); });
+  }
   // Ends every operation of all ranks; their errors carry the reason.
   void abort(const std::string& reason) const { tutti_comm_abort(comm_, reason.c_str()); }
 
@@ -222,6 +236,16 @@ class Communicator : public detail::Calls<Communicator> {
     return result;
   }
   explicit Communicator(tutti_comm* comm) : comm_(comm) {}
+  std::optional<Communicator> part(uint32_t by, uint32_t color, int64_t key, const std::string& name) const {
+    tutti_split how{};
+    how.struct_size = sizeof how;
+    how.by = by;
+    how.color = color;
+    how.key = key;
+    how.name = name.empty() ? nullptr : name.c_str();
+    Communicator made = next([&](tutti_comm** comm) { return tutti_comm_split(comm_, &how, comm); });
+    return made.comm_ ? std::optional(std::move(made)) : std::nullopt;
+  }
   template <typename Make>
   Communicator next(Make&& make) const {
     tutti_comm* made = nullptr;

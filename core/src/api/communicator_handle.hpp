@@ -7,6 +7,7 @@
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <utility>
@@ -17,6 +18,7 @@
 struct tutti_comm {
   explicit tutti_comm(tutti::core::Configuration configuration, const tutti::core::Succession& succession = {})
       : communicator(new tutti::core::Communicator(std::move(configuration), succession)) {}
+  explicit tutti_comm(std::unique_ptr<tutti::core::Communicator> made) : communicator(made.release()) {}
   ~tutti_comm() { delete communicator.load(); }
   // Is this a forked child? Its copy of the mutex may be locked for ever.
   bool forked() const { return generation != tutti::core::fork_generation(); }

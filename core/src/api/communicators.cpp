@@ -166,6 +166,20 @@ tutti_status tutti_comm_grow(tutti_comm* comm, const tutti_unique_id* id, uint32
   });
 }
 
+tutti_status tutti_comm_split(tutti_comm* comm, const tutti_split* how, tutti_comm** part) {
+  if (part) *part = nullptr;
+  return guarded(comm, [&](Communicator& c) {
+    if (!part) invalid("split: part is NULL");
+    tutti_split full{};
+    if (how) {
+      require("split", tutti::judge_size(how));
+      full = tutti::known_part(*how);
+    }
+    SplitCall call{full.by, full.color, full.key, full.timeout_ns, full.flags, full.name ? full.name : ""};
+    if (auto made = c.split(call)) *part = new tutti_comm(std::move(made));
+  });
+}
+
 tutti_status tutti_comm_async_error(const tutti_comm* comm) {
   return pinned(comm, [](const Communicator& c) { return c.async_error(); });
 }

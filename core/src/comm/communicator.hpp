@@ -23,9 +23,11 @@
 #include "choose/topology.hpp"
 #include "comm/breakdown.hpp"
 #include "comm/configuration.hpp"
+#include "comm/introduction.hpp"
 #include "comm/operations.hpp"
 #include "comm/progress.hpp"
 #include "comm/rendezvous.hpp"
+#include "comm/split.hpp"
 #include "comm/stream_calls.hpp"
 #include "comm/waiter.hpp"
 #include "comm/windows.hpp"
@@ -42,6 +44,8 @@ namespace tutti::core {
 class Communicator final : public Engine, private PortEvents, private Breakdown::Parts, private Waiter::Work {
  public:
   explicit Communicator(Configuration configuration, const Succession& succession = {});
+  // One of the communicators into which `parent` is split. It opens its own endpoints and asks no other rank.
+  Communicator(const Communicator& parent, Part part);
   ~Communicator() override;
 
   uint32_t rank() const { return rank_; }
@@ -80,6 +84,9 @@ class Communicator final : public Engine, private PortEvents, private Breakdown:
   std::unique_ptr<tutti_comm> grow(const std::string& id, uint32_t newcomers, uint64_t timeout_ns);
   // Any thread.
   std::vector<uint32_t> lost_ranks() const;
+
+  // Collective, in communicator_split.cpp: this rank's part; nullptr: it has none. Throws Failure.
+  std::unique_ptr<Communicator> split(const SplitCall& call);
 
   // Windows. Collective; `flags`: TUTTI_WINDOW_*; timeout_ns 0: the communicator's. They throw Failure.
   tutti_window* register_window(void* address, uint64_t bytes, uint32_t flags, uint64_t timeout_ns);
@@ -122,7 +129,12 @@ class Communicator final : public Engine, private PortEvents, private Breakdown:
     std::optional<BackgroundProgress> meanwhile;
   };
   void find(Means& means);
+  void take_place(std::unique_ptr<Bootstrap> bootstrap);
   void introduce(Means& means);
+  void open_fabric(Means& means);
+  void describe_ranks(std::vector<RankDescription> ranks, Means& means);
+  void make_natives();
+  [[noreturn]] void give_up(const std::exception& problem);
   Fabric::Config fabric_config(bool devices) const;
   // Lanes for the windows and point to point, and for device memory.
   uint32_t host_lanes() const { return configuration_.windows * configuration_.lanes + 1; }
@@ -135,6 +147,10 @@ class Communicator final : public Engine, private PortEvents, private Breakdown:
   Configuration heritage(const Roster& roster, uint32_t newcomers) const;
   std::unique_ptr<tutti_comm> make_next(Membership& members, const Roster& roster, uint32_t newcomers,
                                         std::chrono::nanoseconds timeout, std::string* why);
+
+  // Splitting.
+  void grow_trunk(const std::string& place);
+  std::unique_ptr<Communicator> make_part(const std::vector<uint32_t>& members, const std::string& name);
 
   // Operations; the engine is held.
   uint64_t timeout(const tutti_options* options) const {
@@ -195,15 +211,16 @@ class Communicator final : public Engine, private PortEvents, private Breakdown:
   std::unique_ptr<Bootstrap> bootstrap_;
   std::unique_ptr<Membership> membership_;  // once it was needed
   Roster invitation_;                       // of the last invite
+  Family family_;
   Topology topology_;
   std::unique_ptr<Selector> selector_;
+  Agreement common_;  // of all ranks
   std::vector<std::unique_ptr<NativeGroup>> natives_;
   Fabric fabric_;
   std::unique_ptr<Reports> reports_;
   PlanCache plans_;
 
   PointToPoint point_to_point_;
-  uint64_t id_ = 0;  // of the communicator, the same on all ranks
   std::unique_ptr<StreamRunner> streams_;
   CallCheck call_check_;
   Breakdown breakdown_{*this};

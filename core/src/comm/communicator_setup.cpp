@@ -10,7 +10,6 @@
 #include "api/fork_generation.hpp"
 #include "bootstrap/failure.hpp"
 #include "comm/communicator.hpp"
-#include "comm/introduction.hpp"
 #include "plugins/host.hpp"
 #include "plugins/registry.hpp"
 #include "plugins/settings.hpp"
@@ -20,6 +19,7 @@ namespace tutti::core {
 Communicator::Communicator(Configuration configuration, const Succession& succession)
     : configuration_(std::move(configuration)), fork_generation_(fork_generation()) {
   Means means;
+  means.meanwhile.emplace();
   std::optional<Failure> unfit;
   try {
     find(means);
@@ -35,24 +35,55 @@ Communicator::Communicator(Configuration configuration, const Succession& succes
     if (unfit && failure.status != TUTTI_INVALID_ARGUMENT) throw *unfit;
     throw;
   }
-  rank_ = bootstrap_->rank();
-  nranks_ = bootstrap_->nranks();
-  breakdown_.place(rank_, name(), bootstrap_->control(), *reports_);
-  reports_->recorder().met(rank_, nranks_);
+  take_place(std::move(bootstrap_));
   try {
     if (unfit) throw *unfit;
     introduce(means);
     prepare();
   } catch (const std::exception& problem) {
-    const Failure failure = failure_of(problem);
-    reports_->recorder().failed(failure.text);
-    bootstrap_->announce_failure(failure.status, "could not make its communicator: " + failure.text);
-    natives_.clear();
-    fabric_.close();
-    throw failure;
+    give_up(problem);
   }
   log(TUTTI_LOG_INFO, name(),
       fmt::format("rank {} of {}\n{}", rank_, nranks_, rank_ == 0 ? topology_.text() : std::string()));
+}
+
+Communicator::Communicator(const Communicator& parent, Part part)
+    : configuration_(std::move(part.configuration)), fork_generation_(parent.fork_generation_) {
+  Means means;
+  reports_ = std::make_unique<Reports>(std::make_shared<FlightRecorder>(expected_meeting(configuration_)));
+  take_place(std::move(part.bootstrap));
+  family_ = std::move(part.family);
+  common_ = parent.common_;
+  common_.communicator = part.id;
+  try {
+    find(means);
+    reports_->recorder().agreed(part.id);
+    open_fabric(means);
+    std::vector<RankDescription> ranks;
+    for (const uint32_t member : part.members) ranks.push_back(parent.topology_.rank(member));
+    describe_ranks(std::move(ranks), means);
+    prepare();
+  } catch (const std::exception& problem) {
+    give_up(problem);
+  }
+  log(TUTTI_LOG_INFO, name(), fmt::format("rank {} of {}, split from {}", rank_, nranks_, parent.name()));
+}
+
+void Communicator::take_place(std::unique_ptr<Bootstrap> bootstrap) {
+  bootstrap_ = std::move(bootstrap);
+  rank_ = bootstrap_->rank();
+  nranks_ = bootstrap_->nranks();
+  breakdown_.place(rank_, name(), bootstrap_->control(), *reports_);
+  reports_->recorder().met(rank_, nranks_);
+}
+
+void Communicator::give_up(const std::exception& problem) {
+  const Failure failure = failure_of(problem);
+  reports_->recorder().failed(failure.text);
+  bootstrap_->announce_failure(failure.status, "could not make its communicator: " + failure.text);
+  natives_.clear();
+  fabric_.close();
+  throw failure;
 }
 
 void Communicator::find(Means& means) {
@@ -65,7 +96,6 @@ void Communicator::find(Means& means) {
     means.chooser = find_selector(name, &error);
     if (!means.chooser) throw Failure(TUTTI_NOT_FOUND, fmt::format("TUTTI_SELECTOR=\"{}\": {}", name, error));
   }
-  means.meanwhile.emplace();
 }
 
 std::vector<std::string> Communicator::all_gather(const std::string& mine) {
@@ -77,26 +107,47 @@ void Communicator::introduce(Means& means) {
   const Gather gather = [this](const std::string& mine) { return all_gather(mine); };
   FlightRecorder& recorder = reports_->recorder();
   recorder.enter(TUTTI_FLIGHT_COMPARING);
-  const Agreement common = agree(rank_, configuration_, device_, gather);
-  id_ = common.communicator;
-  recorder.agreed(id_);
-  recorder.enter(TUTTI_FLIGHT_OPENING);
-  fabric_.open(nranks_ > 1 ? means.transports : TransportChoice{}, fabric_config(common.devices),
-               bootstrap_->control());
+  common_ = agree(rank_, configuration_, device_, gather);
+  recorder.agreed(common_.communicator);
+  open_fabric(means);
   recorder.enter(TUTTI_FLIGHT_DESCRIBING);
   RankDescription mine = describe_process(device_);
   mine.transports = fabric_.offers();
   std::vector<RankDescription> ranks;
   for (const std::string& bytes : gather(encode(mine))) ranks.push_back(decode_rank(bytes, uint32_t(ranks.size())));
+  describe_ranks(std::move(ranks), means);
+  make_natives();
+}
+
+void Communicator::open_fabric(Means& means) {
+  reports_->recorder().enter(TUTTI_FLIGHT_OPENING);
+  Fabric::Config config = fabric_config(common_.devices);
+  config.opens_on_use = family_.trunk != nullptr;
+  fabric_.open(nranks_ > 1 ? means.transports : TransportChoice{}, config, bootstrap_->control());
+}
+
+// By rank.
+void Communicator::describe_ranks(std::vector<RankDescription> ranks, Means& means) {
   topology_ = Topology(std::move(ranks));
   fabric_.choose_links(topology_, configuration_.transports);
-  selector_ = std::make_unique<Selector>(topology_, std::move(means.filter), common.algorithms, configuration_.lanes,
+  selector_ = std::make_unique<Selector>(topology_, std::move(means.filter), common_.algorithms, configuration_.lanes,
                                          configuration_.scratch_limit);
   selector_->use(means.chooser);
-  const tutti_native_config native{
-      sizeof native, rank_,  nranks_, 0, configuration_.name.c_str(), id_, topology_.host_of_rank().data(),
-      nullptr,       nullptr};
-  natives_ = make_native_groups(common.collectives, native, gather);
+}
+
+// Collective.
+void Communicator::make_natives() {
+  const tutti_native_config native{sizeof native,
+                                   rank_,
+                                   nranks_,
+                                   0,
+                                   configuration_.name.c_str(),
+                                   common_.communicator,
+                                   topology_.host_of_rank().data(),
+                                   nullptr,
+                                   nullptr};
+  natives_ =
+      make_native_groups(common_.collectives, native, [this](const std::string& mine) { return all_gather(mine); });
   selector_->add(natives_);
 }
 
@@ -107,7 +158,7 @@ Fabric::Config Communicator::fabric_config(bool devices) const {
   config.nranks = nranks_;
   config.lanes = host_lanes() + (devices ? device_lanes() : 0);
   config.name = name();
-  config.communicator = id_;
+  config.communicator = common_.communicator;
   config.device = device_;
   if (bootstrap_->secret().empty()) config.address = bootstrap_->address();
   config.timeout_ns = configuration_.connect_timeout_ns;
@@ -125,7 +176,7 @@ void Communicator::make_streams() {
   setup.links = &fabric_.links();
   setup.first_lane = host_lanes();
   setup.lanes = configuration_.lanes;
-  setup.communicator = id_;
+  setup.communicator = common_.communicator;
   setup.name = name();
   setup.mapped_links = &fabric_.mapped_links();
   setup.named = !configuration_.transports.empty();

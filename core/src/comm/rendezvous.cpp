@@ -11,6 +11,7 @@
 
 #include "bootstrap/environment.hpp"
 #include "bootstrap/failure.hpp"
+#include "bootstrap/rank_list.hpp"
 #include "plan/hash.hpp"
 #include "plugins/host.hpp"
 #include "plugins/plugin_meeting.hpp"
@@ -85,9 +86,17 @@ void Meetings::place(Bootstrap& bootstrap, std::function<bool()> excused) {
   excused_ = std::move(excused);
 }
 
-void Meetings::await(const JointCall& meeting, const std::function<bool()>& enough) {
-  const auto late = [&] { breakdown_.fail(breakdown_.late(meeting.timeout_ns, meeting.sequence)); };
-  if (!waiter_.until(enough, meeting.timeout_ns, late, excused_)) throw breakdown_.failure();
+void Meetings::await(const JointCall& meeting, const std::function<bool()>& enough,
+                     const std::function<std::vector<uint32_t>()>& absent) {
+  const auto fail = [&] { breakdown_.fail(late(meeting, absent ? absent() : std::vector<uint32_t>())); };
+  if (!waiter_.until(enough, meeting.timeout_ns, fail, excused_)) throw breakdown_.failure();
+}
+
+Cause Meetings::late(const JointCall& meeting, const std::vector<uint32_t>& absent) const {
+  if (absent.empty()) return breakdown_.late(meeting.timeout_ns, meeting.sequence);
+  std::string text = fmt::format("did not come to {} within {} s", meeting.what, double(meeting.timeout_ns) / 1e9);
+  if (absent.size() > 1) text += "; nor did " + rank_list({absent.begin() + 1, absent.end()});
+  return {TUTTI_TIMEOUT, absent[0], std::move(text)};
 }
 
 std::vector<std::string> Meetings::gather(const JointCall& meeting, const std::string& mine) {
@@ -98,7 +107,9 @@ std::vector<std::string> Meetings::gather(const JointCall& meeting, const std::s
     auto coming = std::async(std::launch::async, [&] {
       return bootstrap_->all_gather(meeting.what + '\n' + mine, std::chrono::nanoseconds(meeting.timeout_ns) + longer);
     });
-    await(meeting, [&] { return coming.wait_for(std::chrono::seconds(0)) == std::future_status::ready; });
+    await(
+        meeting, [&] { return coming.wait_for(std::chrono::seconds(0)) == std::future_status::ready; },
+        [&] { return bootstrap_->control().absent(); });
     all = coming.get();
   } catch (const std::exception& problem) {
     breakdown_.fail(problem);

@@ -45,14 +45,17 @@ class Meetings {
   // Once, before any call. While `excused` says true a wait has no limit.
   void place(Bootstrap& bootstrap, std::function<bool()> excused);
 
-  // Until other ranks have come as far. Throws Failure.
-  void await(const JointCall& meeting, const std::function<bool()>& enough);
+  // Until other ranks have come as far. `absent`: who has not, to be named at the deadline. Throws Failure.
+  void await(const JointCall& meeting, const std::function<bool()>& enough,
+             const std::function<std::vector<uint32_t>()>& absent = nullptr);
   // What each rank brings, by rank. Throws Failure, also where the ranks make different calls.
   std::vector<std::string> gather(const JointCall& meeting, const std::string& mine);
 
  private:
   Waiter& waiter_;
   Breakdown& breakdown_;
+  Cause late(const JointCall& meeting, const std::vector<uint32_t>& absent) const;
+
   Bootstrap* bootstrap_ = nullptr;
   std::function<bool()> excused_;
 };

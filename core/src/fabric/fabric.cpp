@@ -32,7 +32,7 @@ void Fabric::close(bool keep_mapped) {
 bool Fabric::progress(bool all, PortEvents& events) {
   bool moved = false;
   for (Port& port : ports_)
-    if (all || port.outstanding) moved |= progress_port(port, events);
+    if (port.endpoint && (all || port.outstanding)) moved |= progress_port(port, events);
   return moved;
 }
 
@@ -45,6 +45,7 @@ bool Fabric::deliver_pair_messages() {
       throw Failure(TUTTI_MISMATCH,
                     fmt::format("rank {} sent a pair message for transport \"{}\", which this rank {}", message.from,
                                 transport, port == ports_.end() ? "does not use" : "has in a version without them"));
+    if (!port->endpoint) port->open(*port);
     const tutti_status status = port->api->receive_pair(port->endpoint, message.from, bytes.data(), bytes.size());
     if (status < 0)
       throw Failure(status,
@@ -57,14 +58,17 @@ void Fabric::sleep(bool alone) {
   constexpr int most_ms = 20;
   constexpr size_t most_ports = 15;
   pollfd fds[most_ports + 1];
-  size_t n = 0, armed = 0;
+  size_t n = 0;
+  Port* armed[most_ports];
+  size_t arms = 0;
   bool can_sleep = alone && control_ && ports_.size() <= most_ports, busy = false;
   for (Port& port : ports_) {
+    if (!port.endpoint) continue;
     if (!port.wait_fd || !can_sleep) {
       can_sleep = false;
       break;
     }
-    ++armed;
+    armed[arms++] = &port;
     if (port.wait_fd->arm(port.endpoint) != TUTTI_OK) {
       busy = true;
       break;
@@ -79,12 +83,13 @@ void Fabric::sleep(bool alone) {
   } else {
     sched_yield();
   }
-  for (size_t i = 0; i < armed; ++i) ports_[i].wait_fd->disarm(ports_[i].endpoint);
+  for (size_t i = 0; i < arms; ++i) armed[i]->wait_fd->disarm(armed[i]->endpoint);
 }
 
 void Fabric::abort(std::chrono::nanoseconds limit, PortEvents& events) {
   const auto end = std::chrono::steady_clock::now() + limit;
-  for (Port& port : ports_) port.api->abort(port.endpoint);
+  for (Port& port : ports_)
+    if (port.endpoint) port.api->abort(port.endpoint);
   for (Port& port : ports_)
     while (port.outstanding && std::chrono::steady_clock::now() < end) {
       const uint64_t before = port.outstanding;
@@ -123,7 +128,7 @@ std::vector<tutti_rail_traffic> Fabric::rails() {
                                to.rows.push_back({to.transport, name, rail->sent_bytes, rail->received_bytes});
                              }};
   for (const Port& port : ports_) {
-    if (!port.rails || !TUTTI_HAS(tutti_rails, port.rails, of_endpoint)) continue;
+    if (!port.endpoint || !port.rails || !TUTTI_HAS(tutti_rails, port.rails, of_endpoint)) continue;
     list.transport = port.api->name;
     if (port.rails->of_endpoint(port.endpoint, &sink) < 0)
       throw Failure(TUTTI_INTERNAL,

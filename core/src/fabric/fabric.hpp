@@ -38,10 +38,12 @@ class Fabric {
     uint64_t timeout_ns = 0;  // of connecting
     uint32_t traffic_class = 0;
     bool checksums = false;  // every message carries a seal
+    // An endpoint opens when a link of its port connects, here or at the other end. It can tell of no rails before.
+    bool opens_on_use = false;
   };
 
-  // Opens an endpoint for each transport that can serve here. `control` carries pair messages and outlives the fabric.
-  // Throws Failure.
+  // Opens an endpoint for each transport that can serve here, now or on its first use. `control` carries pair messages
+  // and outlives the fabric. Throws Failure.
   void open(const TransportChoice& choice, const Config& config, ControlPlane& control);
   // This rank's offers to the others, by transport. Throws Failure.
   std::vector<TransportOffer> offers();
@@ -90,8 +92,9 @@ class Fabric {
   std::vector<tutti_rail_traffic> rails();
 
  private:
-  void open_endpoint(Port& port, const Config& config);
+  void open_endpoint(Port& port);
 
+  Config config_;
   std::string name_;
   uint32_t rank_ = 0;
   ControlPlane* control_ = nullptr;

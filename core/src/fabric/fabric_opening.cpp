@@ -48,7 +48,7 @@ std::optional<tutti_transport_caps> caps_of(const tutti_transport* api, bool nam
   return caps;
 }
 
-// The optional interfaces of an open endpoint. Throws Failure.
+// The transport's optional interfaces. Throws Failure.
 void find_interfaces(Port& port) {
   const tutti_transport* api = port.api;
   const auto* view = static_cast<const tutti_view*>(api->get_interface(api->self, TUTTI_VIEW_ID));
@@ -61,12 +61,13 @@ void find_interfaces(Port& port) {
   port.mapped = mapped;
   port.view = view;
   port.by_region = view && TUTTI_HAS(tutti_view, view, send_region) && TUTTI_HAS(tutti_view, view, released);
-  if (wait && wait->get_fd(port.endpoint, &port.fd) == TUTTI_OK) port.wait_fd = wait;
+  port.wait_fd = wait;
 }
 
 }  // namespace
 
 void Fabric::open(const TransportChoice& choice, const Config& config, ControlPlane& control) {
+  config_ = config;
   name_ = config.name;
   rank_ = config.rank;
   control_ = &control;
@@ -83,26 +84,28 @@ void Fabric::open(const TransportChoice& choice, const Config& config, ControlPl
     port.caps = *caps;
     port.index = static_cast<uint32_t>(ports_.size() - 1);
     port.domain = Domain::of(api, config.device);
-    open_endpoint(port, config);
     find_interfaces(port);
+    port.open = [this](Port& unopened) { open_endpoint(unopened); };
+    if (!config.opens_on_use) port.open(port);
   }
 }
 
-void Fabric::open_endpoint(Port& port, const Config& config) {
+void Fabric::open_endpoint(Port& port) {
   tutti_endpoint_config endpoint{};
   endpoint.struct_size = sizeof endpoint;
-  endpoint.rank = config.rank;
-  endpoint.nranks = config.nranks;
-  endpoint.lanes = config.lanes;
-  endpoint.name = config.name.c_str();
-  endpoint.communicator_id = config.communicator;
+  endpoint.rank = config_.rank;
+  endpoint.nranks = config_.nranks;
+  endpoint.lanes = config_.lanes;
+  endpoint.name = config_.name.c_str();
+  endpoint.communicator_id = config_.communicator;
   port.pair = std::make_unique<PairMessages>();
   endpoint.pair = port.pair->open(*control_, port.api->name);
-  endpoint.address = config.address.empty() ? nullptr : config.address.c_str();
-  endpoint.timeout_ns = config.timeout_ns;
-  endpoint.traffic_class = config.traffic_class;
+  endpoint.address = config_.address.empty() ? nullptr : config_.address.c_str();
+  endpoint.timeout_ns = config_.timeout_ns;
+  endpoint.traffic_class = config_.traffic_class;
   if (const tutti_status status = port.api->open_endpoint(port.domain->handle(), &endpoint, &port.endpoint); status < 0)
     throw Failure(status, fmt::format("{}: cannot open an endpoint: {}", port.api->name, take_plugin_error()));
+  if (port.wait_fd && port.wait_fd->get_fd(port.endpoint, &port.fd) != TUTTI_OK) port.wait_fd = nullptr;
 }
 
 std::vector<TransportOffer> Fabric::offers() {

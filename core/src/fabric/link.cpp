@@ -47,6 +47,7 @@ bool post(Flow& flow, void* data, uint64_t bytes, uint16_t kind, tutti_region* r
 
 bool connect(Link& link) {
   if (link.handle) return true;
+  if (!link.port->endpoint) link.port->open(*link.port);
   const tutti_status status = link.port->api->connect(link.port->endpoint, link.peer, &link.handle);
   if (status < 0)
     throw Failure(status,

@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -29,7 +30,8 @@ struct Port {
   const tutti_mapped* mapped = nullptr;    // nullptr: ranks do not map each other's memory
   tutti_transport_caps caps{};
   std::shared_ptr<Domain> domain;
-  tutti_endpoint* endpoint = nullptr;
+  tutti_endpoint* endpoint = nullptr;  // nullptr: not open yet
+  std::function<void(Port&)> open;     // opens the endpoint. Throws Failure
   int fd = -1;                         // wait_fd's descriptor
   uint32_t index = 0;                  // among the communicator's ports
   uint64_t outstanding = 0;            // transfers posted and not yet completed
@@ -51,7 +53,8 @@ struct Link {
   uint64_t received = 0;
 };
 
-// Connects the link on first use. False: not yet, to be called again. Throws Failure.
+// Connects the link on first use, and opens its port's endpoint before. False: not yet, to be called again. Throws
+// Failure.
 bool connect(Link& link);
 bool connect(const std::vector<Link*>& links);
 

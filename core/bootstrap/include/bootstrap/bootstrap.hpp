@@ -24,6 +24,7 @@ class BasicTls;  // <tutti/sdk/basic_tls.hpp>
 namespace tutti::core {
 
 using Tls = BasicTls<Failure>;
+class Trunk;
 
 // The most ranks of a world.
 inline constexpr uint32_t kMaxRanks = 1u << 20;
@@ -34,15 +35,19 @@ inline constexpr uint32_t kMaxRanks = 1u << 20;
 // The destructor tells the others of an orderly end; a process that ends without it counts as lost.
 class Bootstrap {
  public:
-  // `secret`, `address`, `next_place`: what the functions of these names give.
+  // `secret`, `address`, `next_place`: what the functions of these names give. `trunk`: lives as long as this object.
   Bootstrap(std::shared_ptr<ControlPlane> control, std::string secret, std::string address,
-            std::function<std::string()> next_place)
-      : control_(std::move(control)),
+            std::function<std::string()> next_place, std::shared_ptr<Trunk> trunk = nullptr)
+      : trunk_(std::move(trunk)),
+        control_(std::move(control)),
         secret_(std::move(secret)),
         address_(std::move(address)),
         next_place_(std::move(next_place)) {}
   Bootstrap(const Bootstrap&) = delete;
   Bootstrap& operator=(const Bootstrap&) = delete;
+  // Of a branch: `control` is its control plane, all else is as with `parent`.
+  Bootstrap(std::shared_ptr<ControlPlane> control, const Bootstrap& parent, std::shared_ptr<Trunk> trunk)
+      : Bootstrap(std::move(control), parent.secret_, parent.address_, parent.next_place_, std::move(trunk)) {}
   ~Bootstrap() { control_->leave(false); }
 
   uint32_t rank() const { return control_->rank(); }
@@ -75,6 +80,7 @@ class Bootstrap {
   const std::string& secret() const { return secret_; }
 
  private:
+  const std::shared_ptr<Trunk> trunk_;
   const std::shared_ptr<ControlPlane> control_;
   const std::string secret_, address_;
   const std::function<std::string()> next_place_;

@@ -62,6 +62,19 @@ inline constexpr size_t kMaxNoticesKept = 4096;
 
 struct Packet;  // what travels between control planes
 
+// Whoever uses a control plane to carry others (trunk.hpp). Called by threads that deliver, without a lock: may send,
+// must not wait.
+class ControlListener {
+ public:
+  // There are pair messages to take.
+  virtual void pair_messages_came() = 0;
+  // A rank's process has ended without a word.
+  virtual void rank_died(const Loss& loss) = 0;
+
+ protected:
+  ~ControlListener() = default;
+};
+
 // One round of an all_gather: the rank passes on the bytes of so many ranks up to itself, and gets as many.
 struct GatherRound {
   uint32_t to = 0, from = 0;
@@ -69,7 +82,11 @@ struct GatherRound {
 };
 std::vector<GatherRound> gather_rounds(uint32_t rank, uint32_t nranks);
 
-// One rank's end of it. Any function may be called by any thread; only roll_call and all_gather wait for other ranks.
+// That one rank may have sent to one other over a trunk and that the other has not taken.
+inline constexpr uint64_t kMaxBranchPacketsUntaken = 1u << 16;
+
+// One rank's end of it. Any function may be called by any thread; only roll_call, all_gather and what is called await
+// wait for other ranks.
 //
 // Whichever rank is lost, the others still reach each other, and a rank that is busy outside Tutti passes on what
 // comes.
@@ -121,6 +138,15 @@ class ControlPlane {
   void send_pair(uint32_t peer, std::string_view bytes);
   // Takes what has come. Wakes wait_fd when there is something.
   std::vector<PairMessage> take_pair_messages();
+  // Makes this plane a trunk: `listener`, which outlives it, takes the pair messages, which may be as long as any
+  // packet of a branch, and as many as kMaxBranchPacketsUntaken. On all ranks, before any sends one.
+  void carry_branches(ControlListener& listener);
+  // Waits until the peer has taken all pair messages, at most `limit` and as long as it is there.
+  void await_taken(uint32_t peer, std::chrono::nanoseconds limit) const;
+  // Tells the others that this rank will not be missed; it goes on to pass on what comes.
+  void tell_left() noexcept;
+  // Waits until all others have left or are lost.
+  void await_others_gone();
   // Is there anything to take? Costs a load.
   bool has_pair_messages() const { return has_pairs_.load(std::memory_order_acquire); }
 
@@ -140,6 +166,14 @@ class ControlPlane {
   // its way.
   std::vector<std::string> all_gather(const std::string& mine, std::chrono::nanoseconds timeout);
 
+  // The ranks that have not come to this rank's last all_gather, as far as they answer within a second.
+  std::vector<uint32_t> absent() {
+    std::unique_lock lock(state_mutex_);
+    const uint64_t gather = gathers_;
+    lock.unlock();
+    return absent_from(gather);
+  }
+
   // This rank goes in order. `all_know`: so do all others, who need not be told. Only the first call counts.
   void leave(bool all_know) noexcept;
 
@@ -153,6 +187,8 @@ class ControlPlane {
   void deliver(const Packet& packet);
   // The rank has closed its connection in order. The other packets of that rank came before.
   void deliver_goodbye(uint32_t origin);
+  // A rank's end, of which every rank learns by itself.
+  void learn_of_death(uint32_t rank, std::string reason);
   // A rank's end that was noticed here: noted, and spread unless it is known already.
   void notice_loss(uint32_t rank, std::string reason);
   // Sends again the pair messages that the loss of another rank may have swallowed, when that is due. When it is due
@@ -204,6 +240,8 @@ class ControlPlane {
   std::optional<Failure> part_is_lost(uint64_t gather, uint32_t from) const;
   void keep_part(const Packet& packet);
   void take_pair(const Packet& packet);
+  void tell_listener(const Loss& loss);
+  bool others_gone() const;
   // A rank that may have carried pair messages does so no more.
   void routes_changed(uint32_t rank);
 
@@ -221,10 +259,11 @@ class ControlPlane {
   std::string broken_;                                          // why one threw
   uint64_t completed_somewhere_ = 0;                            // by a rank that said so when it told of a loss
   std::map<std::pair<uint64_t, uint32_t>, std::string> parts_;  // by (gather, from), not yet taken
-  std::mutex pair_mutex_;                                       // guards what follows
+  mutable std::mutex pair_mutex_;                               // guards what follows
   PairLedger pairs_;
   std::atomic<bool> has_pairs_{false};
-  size_t resends_ = 0;  // since the last loss
+  ControlListener* listener_ = nullptr;  // a trunk's
+  size_t resends_ = 0;                   // since the last loss
   std::optional<Deadline::Clock::time_point> resend_at_;
   Descriptor wake_;
 };

@@ -29,7 +29,14 @@ struct PairMessage {
 // One thread at a time.
 class PairLedger {
  public:
-  // The message's number; 0: kMaxPairsUntaken are not taken.
+  // Before the first message: what one may hold, and how many one rank may have sent that another has not taken.
+  void allow(uint64_t bytes, uint64_t untaken) {
+    max_bytes_ = bytes;
+    max_untaken_ = untaken;
+  }
+  uint64_t max_bytes() const { return max_bytes_; }
+  uint64_t max_untaken() const { return max_untaken_; }
+  // The message's number; 0: too many are not taken.
   uint64_t send(uint32_t peer, std::string_view bytes);
   // The peer has taken all up to `number`. Throws Failure{TUTTI_MISMATCH} when they were never sent.
   void taken(uint32_t peer, uint64_t number);
@@ -47,6 +54,11 @@ class PairLedger {
     for (const auto& [peer, out] : outgoing_)
       for (size_t i = 0; i < out.untaken.size(); ++i) visit(peer, out.taken + 1 + i, std::string_view(out.untaken[i]));
   }
+  // Has the peer taken all that was sent to it?
+  bool all_taken(uint32_t peer) const {
+    const auto out = outgoing_.find(peer);
+    return out == outgoing_.end() || out->second.untaken.empty();
+  }
   // The peer is gone: it takes nothing more.
   void forget(uint32_t peer);
 
@@ -59,6 +71,7 @@ class PairLedger {
     uint64_t taken = 0, complete = 0;  // all up to these numbers were taken, have come
     std::map<uint64_t, std::string> early;
   };
+  uint64_t max_bytes_ = kMaxPairMessage, max_untaken_ = kMaxPairsUntaken;
   std::unordered_map<uint32_t, Outgoing> outgoing_;
   std::unordered_map<uint32_t, Incoming> incoming_;
   std::vector<PairMessage> ready_;

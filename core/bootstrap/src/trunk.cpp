@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "bootstrap/trunk.hpp"
+
+#include <algorithm>
+#include <thread>
+#include <utility>
+
+#include "make_failure.hpp"
+#include "packet.hpp"
+
+namespace tutti::core {
+namespace {
+
+// A rank that ends a branch waits this long for the others to take its last packets.
+constexpr std::chrono::seconds kLastWords(1);
+
+// A packet of a branch on the trunk.
+struct Carried {
+  uint64_t number = 0;     // of the branch
+  std::string_view bytes;  // the packet
+
+  static void fields(auto& wire, auto& carried) { wire(carried.number, carried.bytes); }
+};
+
+}  // namespace
+
+class Trunk::Branch final : public ControlPlane {
+ public:
+  Branch(Trunk& trunk, uint64_t number, std::vector<uint32_t> members, uint32_t rank)
+      : ControlPlane(rank, static_cast<uint32_t>(members.size())),
+        trunk_(trunk),
+        number_(number),
+        members_(std::move(members)) {}
+  ~Branch() override {
+    const std::lock_guard lock(trunk_.mutex_);
+    trunk_.branches_.erase(number_);
+  }
+
+  // Bytes of a rank of the trunk, which is to blame for what they say.
+  void take(uint32_t from, std::string_view bytes) noexcept {
+    const auto sender = static_cast<uint32_t>(std::ranges::find(members_, from) - members_.begin());
+    if (sender == nranks_) return;
+    try {
+      const Packet packet = decode_packet(bytes, nranks_);
+      if (packet.origin != sender)
+        throw make_failure(TUTTI_MISMATCH, "it sent a packet in the name of rank {}", packet.origin);
+      deliver(packet);
+    } catch (const std::exception& problem) {
+      announce(sender, TUTTI_PEER_FAILED, std::string("broke the bootstrap protocol: ") + problem.what());
+    }
+  }
+  void rank_died(const Loss& loss) {
+    const auto member = static_cast<uint32_t>(std::ranges::find(members_, loss.rank) - members_.begin());
+    if (member < nranks_) learn_of_death(member, loss.reason);
+  }
+
+  std::string who(uint32_t rank) const override { return trunk_.bootstrap_->control().who(members_[rank]); }
+
+ protected:
+  void send(Packet packet) override {
+    const std::string bytes = encode(Carried{number_, encode(packet)});
+    const bool flood = packet.route == Route::flood;
+    for (uint32_t r = flood ? 0 : packet.target; r < (flood ? nranks_ : packet.target + 1); ++r)
+      if (r != rank_) trunk_.bootstrap_->control().send_pair(members_[r], bytes);
+  }
+  void say_goodbye() override {
+    for (uint32_t r = 0; r < nranks_; ++r)
+      if (r != rank_) trunk_.bootstrap_->control().await_taken(members_[r], kLastWords);
+  }
+
+ private:
+  Trunk& trunk_;
+  const uint64_t number_;
+  const std::vector<uint32_t> members_;  // by rank: the trunk's
+};
+
+std::shared_ptr<Trunk> Trunk::grow(std::unique_ptr<Bootstrap> bootstrap, std::chrono::nanoseconds timeout) {
+  std::shared_ptr<Trunk> trunk(new Trunk(std::move(bootstrap)), retire);
+  trunk->bootstrap_->control().carry_branches(*trunk);
+  trunk->bootstrap_->all_gather("", timeout);
+  return trunk;
+}
+
+// The last branch of this rank has ended.
+void Trunk::retire(Trunk* trunk) {
+  ControlPlane& control = trunk->bootstrap_->control();
+  control.tell_left();
+  try {
+    std::thread([trunk, &control] {
+      control.await_others_gone();
+      delete trunk;
+    }).detach();
+  } catch (const std::exception&) {  // there can be no thread: others have to find another way
+    delete trunk;
+  }
+}
+
+std::unique_ptr<Bootstrap> Trunk::branch(const std::shared_ptr<Trunk>& trunk, uint64_t number,
+                                         std::vector<uint32_t> members, uint32_t rank, const Bootstrap& parent) {
+  auto branch = std::make_shared<Branch>(*trunk, number, members, rank);
+  {
+    const std::lock_guard lock(trunk->mutex_);
+    trunk->branches_[number] = branch;
+  }
+  // Who died before; who dies now tells all branches.
+  for (const Loss& loss : trunk->bootstrap_->control().losses())
+    if (loss.gone) branch->rank_died(loss);
+  return std::make_unique<Bootstrap>(std::move(branch), parent, trunk);
+}
+
+std::shared_ptr<Trunk::Branch> Trunk::find(uint64_t number) {
+  const std::lock_guard lock(mutex_);
+  const auto found = branches_.find(number);
+  return found == branches_.end() ? nullptr : found->second.lock();
+}
+
+void Trunk::pair_messages_came() {
+  for (const PairMessage& message : bootstrap_->control().take_pair_messages()) try {
+      const auto carried = decode<Carried>(message.bytes, "packet of a branch");
+      if (const auto branch = find(carried.number)) branch->take(message.from, carried.bytes);
+    } catch (const Failure& failure) {
+      Loss loss;
+      loss.rank = message.from;
+      loss.reason = "broke the bootstrap protocol: " + failure.text;
+      rank_died(loss);
+    }
+}
+
+void Trunk::rank_died(const Loss& loss) {
+  std::vector<std::shared_ptr<Branch>> all;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const auto& [number, branch] : branches_)
+      if (auto alive = branch.lock()) all.push_back(std::move(alive));
+  }
+  for (const auto& branch : all) branch->rank_died(loss);
+}
+
+}  // namespace tutti::core

@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Splitting a communicator. All ranks gather twice on the communicator that is split: what each asks for, and whether
+// each has made its part. Nothing is sent on a part before all have.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <sstream>
+
+#include "comm/communicator_hold.hpp"
+#include "comm/progress.hpp"
+#include "plan/hash.hpp"
+
+namespace tutti::core {
+namespace {
+
+constexpr int32_t not_known = -1;
+constexpr char all_well[] = "0 ";
+
+// A rank's word in the first gather, as text: the numbers in a line, then a line each.
+struct Word {
+  SplitCall call;
+  tutti_status status = TUTTI_OK;
+  std::string error;  // why the call is wrong on this rank
+  std::string place;  // rank 0: where the trunk meets; "": there is one
+
+  std::string encode() const {
+    return fmt::format("{} {} {} {}\n{}\n{}\n{}", call.by, call.color, call.key, status, error, place, call.name);
+  }
+  static Word decode(const std::string& text) {
+    Word word;
+    std::istringstream in(text);
+    (in >> word.call.by >> word.call.color >> word.call.key >> word.status).ignore();
+    std::getline(in, word.error);
+    std::getline(in, word.place);
+    std::getline(in, word.call.name, '\0');
+    return word;
+  }
+};
+
+// Throws Failure where a rank's call is wrong, or where two do not go together; the same on all ranks.
+void require_alike(const std::vector<Word>& all) {
+  for (size_t r = 0; r < all.size(); ++r)
+    if (all[r].status < 0) throw Failure(all[r].status, fmt::format("tutti_comm_split: rank {}: {}", r, all[r].error));
+  for (size_t r = 1; r < all.size(); ++r)
+    if (all[r].call.by != all[0].call.by)
+      throw Failure(TUTTI_MISMATCH,
+                    fmt::format("tutti_comm_split: rank 0 splits by {}, rank {} by {}: expected the same "
+                                "on all ranks (TUTTI_SPLIT_BY_*)",
+                                all[0].call.by, r, all[r].call.by));
+}
+
+// The members of the part of `rank`, in their order; empty: it is in none. `label`: the part, for its name.
+std::vector<uint32_t> members_of(const std::vector<Word>& all, const Topology& topology, uint32_t rank,
+                                 std::string* label) {
+  const std::string group = all[rank].call.group(topology, rank, label);
+  std::vector<uint32_t> members;
+  if (group.empty()) return members;
+  for (uint32_t r = 0; r < all.size(); ++r) {
+    std::string unused;
+    if (all[r].call.group(topology, r, &unused) == group) members.push_back(r);
+  }
+  std::ranges::stable_sort(members, {}, [&](uint32_t r) { return all[r].call.key; });
+  return members;
+}
+
+// Throws Failure.
+void require_one_name(const std::vector<Word>& all, const std::vector<uint32_t>& members) {
+  for (const uint32_t r : members)
+    if (const std::string& first = all[members[0]].call.name, &other = all[r].call.name; first != other)
+      throw Failure(TUTTI_MISMATCH, fmt::format("rank {} calls it \"{}\", rank {} \"{}\": expected one name",
+                                                members[0], first, r, other));
+}
+
+}  // namespace
+
+void SplitCall::check() const {
+  if (by > TUTTI_SPLIT_BY_DEVICE)
+    throw Failure(TUTTI_INVALID_ARGUMENT, fmt::format("by is {}, expected one of TUTTI_SPLIT_BY_*, 0 to {}", by,
+                                                      uint32_t{TUTTI_SPLIT_BY_DEVICE}));
+  if (flags != 0)
+    throw Failure(TUTTI_NOT_SUPPORTED, fmt::format("flags is {:#x}, expected 0: no flag is defined", flags));
+}
+
+std::string SplitCall::group(const Topology& topology, uint32_t rank, std::string* label) const {
+  if (color == TUTTI_NO_COLOR) return "";
+  const uint32_t host = topology.host_of_rank()[rank];
+  const RankDescription& description = topology.rank(rank);
+  switch (by) {
+    case TUTTI_SPLIT_BY_HOST:
+      *label = fmt::format("host{}", host);
+      break;
+    case TUTTI_SPLIT_BY_NUMA: {
+      const int32_t node = description.device.numa != not_known ? description.device.numa : description.numa;
+      if (node == not_known) return "";
+      *label = fmt::format("host{}numa{}", host, node);
+      break;
+    }
+    case TUTTI_SPLIT_BY_DEVICE: {
+      const uint32_t device = topology.device_of_rank()[rank];
+      if (device == UINT32_MAX) return "";
+      *label = fmt::format("device{}", device);
+      break;
+    }
+    default:
+      *label = std::to_string(color);
+      return *label;
+  }
+  if (color) *label += fmt::format(":{}", color);
+  return *label;
+}
+
+std::unique_ptr<Communicator> Communicator::split(const SplitCall& call) {
+  const Hold hold(*this);
+  require_sound();
+  const uint64_t timeout_ns = call.timeout_ns ? call.timeout_ns : configuration_.timeout_ns;
+  Word mine{call};
+  try {
+    call.check();
+    if (rank_ == 0 && !family_.trunk) mine.place = bootstrap_->next_place();
+  } catch (const Failure& failure) {
+    mine.status = failure.status;
+    mine.error = failure.text;
+  }
+  const std::vector<std::string> words = meetings_.gather({"tutti_comm_split", timeout_ns}, mine.encode());
+  std::vector<Word> all;
+  for (const std::string& word : words) all.push_back(Word::decode(word));
+  require_alike(all);
+  ++family_.splits;
+  std::unique_ptr<Communicator> part;
+  std::string verdict = all_well;
+  try {
+    if (!family_.trunk) grow_trunk(all[0].place);
+    std::string label;
+    const std::vector<uint32_t> members = members_of(all, topology_, rank_, &label);
+    require_one_name(all, members);
+    if (!members.empty())
+      part = make_part(members, call.name.empty() ? fmt::format("{}.{}:{}", name(), family_.splits, label) : call.name);
+  } catch (const std::exception& problem) {
+    const Failure failure = failure_of(problem);
+    verdict = fmt::format("{} cannot make its part of {}: {}", failure.status, name(), failure.text);
+  }
+  const std::vector<std::string> verdicts = meetings_.gather({"tutti_comm_split", timeout_ns}, verdict);
+  if (const auto bad = std::ranges::find_if(verdicts, [](const std::string& one) { return one != all_well; });
+      bad != verdicts.end()) {
+    if (part) {
+      part->abort("went back, since another rank could not make its part");
+      part->end();
+    }
+    throw Failure(std::stoi(*bad),
+                  fmt::format("tutti_comm_split: rank {}{}", bad - verdicts.begin(), bad->substr(bad->find(' '))));
+  }
+  if (part && !common_.collectives.empty()) part->make_natives();
+  return part;
+}
+
+// All ranks of this communicator meet once more, for all that are split from it.
+void Communicator::grow_trunk(const std::string& place) {
+  Configuration meeting = configuration_;
+  meeting.all_gather = nullptr;
+  meeting.joins = false;
+  meeting.rendezvous = place;
+  meeting.rank = rank_;
+  meeting.nranks = nranks_;
+  const auto hopeless = [this] {
+    const auto cause = bootstrap_->control().first_cause();
+    return cause ? cause->text() : "";
+  };
+  const BackgroundProgress meanwhile;
+  family_.trunk =
+      Trunk::grow(meet(meeting, {0, hopeless}), std::chrono::nanoseconds(configuration_.connect_timeout_ns));
+  for (uint32_t r = 0; r < nranks_; ++r) family_.ranks.push_back(r);
+}
+
+// Of these ranks, in their order; this one is among them.
+std::unique_ptr<Communicator> Communicator::make_part(const std::vector<uint32_t>& members, const std::string& name) {
+  Part part{configuration_, nullptr, {family_.trunk, {}, 0}, members, 0};
+  for (const uint32_t member : members) part.family.ranks.push_back(family_.ranks[member]);
+  // A rank is in one part of each split, so the parts of a split may have the same number on the trunk.
+  const uint64_t number = hash_text(fmt::format("{}", family_.splits), common_.communicator);
+  part.id = hash_text(fmt::format("{}", part.family.ranks[0]), number);
+  const auto rank = static_cast<uint32_t>(std::ranges::find(members, rank_) - members.begin());
+  part.bootstrap = Trunk::branch(family_.trunk, number, part.family.ranks, rank, *bootstrap_);
+  Configuration& settings = part.configuration;
+  settings.name = name;
+  settings.rank = rank;
+  settings.nranks = static_cast<uint32_t>(members.size());
+  settings.joins = false;
+  settings.all_gather = nullptr;
+  settings.rendezvous = "a split of " + configuration_.name;
+  settings.device = device_ ? fmt::format("{}:{}", device_.tables.memory->name, device_.device) : "none";
+  return std::make_unique<Communicator>(*this, std::move(part));
+}
+
+}  // namespace tutti::core

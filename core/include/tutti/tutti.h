@@ -126,6 +126,8 @@ const char* tutti_comm_error(const tutti_comm* comm);
  * A rank that only noticed a failure is not among them. *n is the capacity of ranks on entry and the number of lost
  * ranks on return. Any thread. */
 tutti_status tutti_comm_lost(const tutti_comm* comm, uint32_t* ranks, uint64_t* n);
+/* Its name, for messages; "" for a handle that is not valid. Lives as long as the communicator. */
+const char* tutti_comm_name(const tutti_comm* comm);
 uint32_t tutti_comm_rank(const tutti_comm* comm);
 uint32_t tutti_comm_nranks(const tutti_comm* comm);
 
@@ -155,12 +157,14 @@ tutti_status tutti_unique_id_create(tutti_unique_id* id);
  * A communicator can be split into parts, communicators of some of its ranks (as by MPI_Comm_split and ncclCommSplit).
  * A part has its parent's settings and devices. It has its own order of calls, its own windows and its own failures: an
  * abort or a missed deadline concerns it alone, and a dead rank breaks the communicators that have it. Parts are used
- * beside each other and beside the parent, also from several threads, and can be split again.
+ * beside each other and beside the parent, also from several threads, and can be split again. On device memory the first
+ * call of a shape waits until other communicators of the process have nothing pending on the device. So where several
+ * ranks share a device, the order of these calls has to be one that can go on: docs/streams.md.
  *
- * All parts of a family share one control plane, which ranks make when they split for the first time. Another part then
- * costs no meeting and no control connection. Its links open when they are first used. Parts and parent are destroyed
- * in any order. A process whose communicators have all ended may have to pass on what others of the family say to each
- * other: they may lose their way to each other if it ends while they go on without it. */
+ * All parts of a family share one control plane, which the ranks make when they split for the first time. Another part
+ * then costs no meeting, no thread and no connection; its endpoints and links open when they are first used. Parts and
+ * parent are destroyed in any order. A process whose communicators have all ended goes on to pass on what the others of
+ * the family say to each other. If it ends before them, they may lose their way to each other. */
 
 enum {
   TUTTI_SPLIT_BY_COLOR = 0,

@@ -130,6 +130,7 @@ class Communicator : public detail::Calls<Communicator> {
     tutti_comm_destroy(comm_);
   }
 
+  std::string name() const { return tutti_comm_name(comm_); }
   uint32_t rank() const { return tutti_comm_rank(comm_); }
   uint32_t nranks() const { return tutti_comm_nranks(comm_); }
   // Where a rank is: its host, and its number among the host's ranks (tutti.h). Without an argument: this rank.

@@ -187,6 +187,10 @@ const char* tutti_comm_error(const tutti_comm* comm) {
   const Communicator* const communicator = communicator_of(comm);
   return communicator ? communicator->error_text() : comm ? comm->last_words.c_str() : "the communicator is NULL";
 }
+const char* tutti_comm_name(const tutti_comm* comm) {
+  const Communicator* const communicator = communicator_of(comm);
+  return communicator ? communicator->name().c_str() : "";
+}
 uint32_t tutti_comm_rank(const tutti_comm* comm) {
   const Communicator* const communicator = communicator_of(comm);
   return communicator ? communicator->rank() : 0;

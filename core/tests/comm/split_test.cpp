@@ -83,6 +83,8 @@ TEST(Split, NamesAndPlaces) {
   run_ranks(3, [](Communicator& world) {
     std::optional<Communicator> half = world.split(world.rank() % 2), own = world.split(0, 0, "red"),
                                 host = world.split_by(TUTTI_SPLIT_BY_HOST);
+    EXPECT_EQ(half->name(), "world.1:" + std::to_string(world.rank() % 2));
+    EXPECT_EQ(own->name(), "red");
     EXPECT_EQ(host->nranks(), 3u);
     EXPECT_EQ(host->host().local_nranks, 3u);
     own->abort("to see the name");

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <pybind11/stl.h>
 
+#include <algorithm>
 #include <array>
 
 #include "operations.hpp"
@@ -55,7 +56,30 @@ template <typename Make>
 Communicator next(const Communicator& self, Make&& make) {
   tutti_comm* made = nullptr;
   self.state->use([&](tutti_comm* comm) { return make(comm, &made); });
-  return {{std::make_shared<State>(made, self.state->name())}};
+  return {{std::make_shared<State>(made, tutti_comm_name(made))}};
+}
+
+std::optional<Communicator> split(const Communicator& self, std::optional<uint32_t> color, int64_t key,
+                                  const std::string& by, const std::optional<std::string>& name,
+                                  std::optional<double> timeout) {
+  const std::pair<const char*, uint32_t> ways[] = {{"color", TUTTI_SPLIT_BY_COLOR},
+                                                   {"host", TUTTI_SPLIT_BY_HOST},
+                                                   {"numa", TUTTI_SPLIT_BY_NUMA},
+                                                   {"device", TUTTI_SPLIT_BY_DEVICE}};
+  const auto way = std::ranges::find(ways, by, [](const auto& one) { return std::string_view(one.first); });
+  if (way == std::end(ways))
+    throw py::value_error("split: by is \"" + by + "\", expected \"color\", \"host\", \"numa\" or \"device\"");
+  tutti_split how{};
+  how.struct_size = sizeof how;
+  how.by = way->second;
+  how.color = color.value_or(TUTTI_NO_COLOR);
+  how.key = key;
+  how.name = name ? name->c_str() : nullptr;
+  how.timeout_ns = nanoseconds("split", timeout);
+  tutti_comm* made = nullptr;
+  self.state->use([&](tutti_comm* comm) { return tutti_comm_split(comm, &how, &made); });
+  if (!made) return std::nullopt;
+  return Communicator{{std::make_shared<State>(made, tutti_comm_name(made))}};
 }
 
 tutti_unique_id id_of(const std::string& text) {
@@ -197,6 +221,17 @@ void add_membership(py::class_<Communicator, Calls>& type) {
             tutti_comm_revoke(c.state->handle(), reason.c_str());
           },
           "reason"_a, "The same, when all ranks are to go on by shrink(). Any thread.")
+      .def("split", &split, "color"_a = 0, "key"_a = 0, py::kw_only(), "by"_a = "color", "name"_a = py::none(),
+           "timeout"_a = py::none(),
+           "The communicator of this rank's part: the ranks of its color, in the order of `key` and then of their rank. "
+           "None: it is in no part, by color=None, or since nothing tells its NUMA node or device. `by`: \"color\", "
+           "\"host\", \"numa\" or \"device\", and then by color. Parts and parent are closed in any order. Collective.")
+      .def(
+          "duplicate",
+          [](const Communicator& c) {
+            return next(c, [](tutti_comm* comm, tutti_comm** made) { return tutti_comm_split(comm, nullptr, made); });
+          },
+          "Another communicator of all its ranks. Collective.")
       .def(
           "shrink",
           [](const Communicator& c) {

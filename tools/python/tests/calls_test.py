@@ -281,6 +281,22 @@ class Calls(unittest.TestCase):
 
         self.on_all(rank, device="none")
 
+    def test_split(self):
+        def rank(comm):
+            part = comm.split(comm.rank % 2, key=-comm.rank)
+            self.assertEqual(part.name, f"world.1:{comm.rank % 2}")
+            total = ints([1])
+            part.all_reduce(total)
+            self.assertEqual(total[0], part.nranks)
+            none = comm.split(None if comm.rank == 0 else 1, name="others", timeout=20)
+            self.assertEqual(none is None, comm.rank == 0)
+            with comm.split(by="host") as host, comm.duplicate() as again:
+                self.assertEqual((host.nranks, again.rank), (comm.nranks, comm.rank))
+            with self.assertRaisesRegex(ValueError, 'split: by is "rack", expected "color", "host", "numa" or "device"'):
+                comm.split(by="rack")
+
+        self.on_all(rank)
+
     def test_shrink_and_grow(self):
         def rank(comm):
             again = comm.shrink()

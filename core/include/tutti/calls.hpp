@@ -78,6 +78,12 @@ inline tutti_message message(const void* data, size_t count, uint32_t dtype, uin
 
 }  // namespace detail
 
+// Which message receive_any and probe are for: from any rank, or with any tag.
+inline tutti_envelope from_any(uint32_t tag) { return {sizeof(tutti_envelope), TUTTI_ANY_PEER, 0, tag, 0}; }
+inline tutti_envelope any_from(uint32_t peer) { return {sizeof(tutti_envelope), TUTTI_ANY_TAG, peer, 0, 0}; }
+inline tutti_envelope any_message() { return {sizeof(tutti_envelope), TUTTI_ANY_PEER | TUTTI_ANY_TAG, 0, 0, 0}; }
+inline tutti_envelope from(uint32_t peer, uint32_t tag) { return {sizeof(tutti_envelope), 0, peer, tag, 0}; }
+
 // Messages of a group: `world.exchange({tutti::send(out, next), tutti::receive(in, previous)})`. The data outlives the
 // group's end.
 template <Elements In>
@@ -267,6 +273,17 @@ class Calls {
   auto receive(Out&& data, uint32_t peer, uint32_t tag = 0, const Options& options = {}) const {
     require_output<Out>();
     return receive<value_t<Out>>(span_of(data), peer, tag, options);
+  }
+  // From any rank or with any tag, as the envelope says, which is written when the call completes: with async() it
+  // lives until then.
+  template <typename Out>
+  auto receive_any(Out&& data, tutti_envelope& envelope, const Options& options = {}) const {
+    require_output<Out>();
+    const auto to = span_of(data);
+    const COptions given("receive_any", options);
+    return run([&](tutti_comm* c, tutti_request** r) {
+      return tutti_receive_any(c, to.data(), to.size(), dtype_of<value_t<Out>>(), &envelope, given.get(), r);
+    });
   }
   // A group of tutti::send and tutti::receive that progress together. The array may end with the call.
   auto exchange(std::span<const tutti_message> messages, const Options& options = {}) const {

@@ -278,6 +278,26 @@ tutti_status tutti_send(tutti_comm* comm, const void* data, uint64_t count, uint
 tutti_status tutti_receive(tutti_comm* comm, void* data, uint64_t count, uint32_t dtype, uint32_t peer, uint32_t tag,
                            const tutti_options* options, tutti_request** request);
 
+/* Which message a receive or a probe is for, and which it has met. */
+enum { TUTTI_ANY_PEER = 1u << 0, TUTTI_ANY_TAG = 1u << 1 };
+typedef struct tutti_envelope {
+  uint32_t struct_size; /* set by the caller */
+  uint32_t flags;       /* TUTTI_ANY_*: from any other rank, with any tag; then peer or tag is only written */
+  uint32_t peer;
+  uint32_t tag;
+  uint64_t bytes; /* written: the message's length */
+} tutti_envelope;
+/* Receives from any rank, or with any tag, as *envelope says: of the sends that have come, the earliest; else the next
+ * that comes and that no earlier receive takes. Host memory only; sends of device memory are never met. As with
+ * tutti_receive the send must be as long: tutti_probe tells how long it is. *envelope is written when the call completes
+ * without an error, and lives until then. */
+tutti_status tutti_receive_any(tutti_comm* comm, void* data, uint64_t count, uint32_t dtype, tutti_envelope* envelope,
+                               const tutti_options* options, tutti_request** request);
+/* Waits at most timeout_ns until a message of host memory that *envelope asks for has come, and writes which: the first
+ * that a receive of the same peer and tag, issued now, meets. It stays where it is. 0: looks and advances once;
+ * UINT64_MAX: waits until one comes. TUTTI_AGAIN: none has; the communicator stays usable. */
+tutti_status tutti_probe(tutti_comm* comm, tutti_envelope* envelope, uint64_t timeout_ns);
+
 /* A group: any number of sends and receives that progress together, so none waits for another. It completes when all
  * have completed. If one fails, the group ends with that error. Between two ranks, in one direction, the order of the
  * array decides what matches. No receive may overlap another buffer of the group. Sends to oneself are received in the
@@ -450,6 +470,7 @@ tutti_status tutti_plugin_register(const tutti_plugin_entry_table* entry);
 
 TUTTI_MANDATORY(tutti_comm_config, nranks);
 TUTTI_MANDATORY(tutti_options, timeout_ns);
+TUTTI_MANDATORY(tutti_envelope, bytes);
 TUTTI_MANDATORY(tutti_host_facts, reserved);
 TUTTI_MANDATORY(tutti_split, timeout_ns);
 TUTTI_MANDATORY(tutti_plan_facts, schedule_hash);

@@ -157,6 +157,14 @@ class Communicator : public detail::Calls<Communicator> {
   tutti_comm* handle() const { return comm_; }
   // The handle, which is the caller's to destroy from now on.
   tutti_comm* release() { return std::exchange(comm_, nullptr); }
+  // The message that has come and that a receive of such an envelope would meet: from(1, 7), from_any(7), any_message().
+  // Empty: none has come within the timeout, of which 0 looks once and a negative one waits until one comes.
+  std::optional<tutti_envelope> probe(tutti_envelope wanted, std::chrono::nanoseconds timeout = {}) const {
+    const uint64_t limit = timeout.count() < 0 ? UINT64_MAX : static_cast<uint64_t>(timeout.count());
+    const tutti_status status = tutti_probe(comm_, &wanted, limit);
+    if (status < 0) throw Error(status, tutti_comm_error(comm_));
+    return status == TUTTI_OK ? std::optional(wanted) : std::nullopt;
+  }
   // Collective. The communicator of this rank's part (tutti.h): of the ranks of its color, by key and then by rank.
   // Empty: it is in none, by TUTTI_NO_COLOR.
   std::optional<Communicator> split(uint32_t color, int64_t key = 0, const std::string& name = "") const {

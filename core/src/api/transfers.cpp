@@ -7,6 +7,7 @@
 #include <cstring>
 #include <memory>
 #include <new>
+#include <tutti/plugin/sized.hpp>
 #include <vector>
 
 #include "api/arguments.hpp"
@@ -91,6 +92,46 @@ tutti_status transfer(tutti_comm* comm, bool sending, void* data, uint64_t count
   });
 }
 
+// The envelope as given. Throws Failure.
+tutti_envelope checked_envelope(const char* call, const Communicator& c, const tutti_envelope* given) {
+  require(call, tutti::judge_size(given));
+  const tutti_envelope envelope = tutti::known_part(*given);
+  if (envelope.flags & ~uint32_t{TUTTI_ANY_PEER | TUTTI_ANY_TAG})
+    throw Failure(TUTTI_NOT_SUPPORTED,
+                  fmt::format("{}: envelope.flags is {:#x}, expected TUTTI_ANY_PEER, TUTTI_ANY_TAG, both or neither",
+                              call, envelope.flags));
+  if (envelope.flags & TUTTI_ANY_PEER) return envelope;
+  check_rank(call, "envelope.peer", envelope.peer, c.nranks());
+  if (envelope.peer == c.rank())
+    invalid(
+        fmt::format("{}: envelope.peer is {}, this rank itself, which sends only within a group", call, envelope.peer));
+  return envelope;
+}
+
+tutti_status receive_any(tutti_comm* comm, void* data, uint64_t count, uint32_t dtype, tutti_envelope* envelope,
+                         const tutti_options* given, tutti_request** request) {
+  return transferring(comm, [&](Communicator& c) {
+    const char* name = "receive_any";
+    const tutti_options options = checked(name, given);
+    const tutti_envelope wanted = checked_envelope(name, c, envelope);
+    if (wanted.flags & TUTTI_ANY_PEER && c.nranks() == 1)
+      invalid(fmt::format("{}: there is no other rank that could send", name));
+    const uint64_t bytes = size_of(name, count, dtype, 1);
+    check_pointer(name, "data", data, bytes, dtype);
+    if (const DeviceMemory found = locate(c, name, "data", {data, bytes}, {}, options.stream))
+      throw Failure(TUTTI_NOT_SUPPORTED,
+                    fmt::format("{}: data is memory of {}: only host memory can be received from any "
+                                "rank or with any tag",
+                                name, describe(found)));
+    const bool anyone = wanted.flags & TUTTI_ANY_PEER;
+    Transfer receive = Transfer::of(false, anyone ? UINT32_MAX : wanted.peer, wanted.tag, data, bytes);
+    receive.any_peer = anyone;
+    receive.any_tag = wanted.flags & TUTTI_ANY_TAG;
+    receive.envelope = envelope;
+    return c.exchange(name, {&receive, 1}, {{}, nullptr, nullptr, options.stream}, &options, request);
+  });
+}
+
 tutti_status exchange(tutti_comm* comm, const tutti_message* messages, uint64_t n, const tutti_options* given,
                       tutti_request** request) {
   return transferring(comm, [&](Communicator& c) {
@@ -127,6 +168,22 @@ tutti_status tutti_send(tutti_comm* comm, const void* data, uint64_t count, uint
 tutti_status tutti_receive(tutti_comm* comm, void* data, uint64_t count, uint32_t dtype, uint32_t peer, uint32_t tag,
                            const tutti_options* options, tutti_request** request) {
   return transfer(comm, false, data, count, dtype, peer, tag, options, request);
+}
+tutti_status tutti_receive_any(tutti_comm* comm, void* data, uint64_t count, uint32_t dtype, tutti_envelope* envelope,
+                               const tutti_options* options, tutti_request** request) {
+  return receive_any(comm, data, count, dtype, envelope, options, request);
+}
+tutti_status tutti_probe(tutti_comm* comm, tutti_envelope* envelope, uint64_t timeout_ns) {
+  return guarded(comm, [&](Communicator& c) {
+    tutti_envelope wanted = checked_envelope("probe", c, envelope);
+    const tutti_status status = c.probe(wanted, timeout_ns);
+    if (status == TUTTI_OK) {
+      envelope->peer = wanted.peer;
+      envelope->tag = wanted.tag;
+      envelope->bytes = wanted.bytes;
+    }
+    return status;
+  });
 }
 tutti_status tutti_exchange(tutti_comm* comm, const tutti_message* messages, uint64_t n, const tutti_options* options,
                             tutti_request** request) {

@@ -165,11 +165,32 @@ uint32_t Communicator::transfer_service(const char* name, std::span<const Transf
   fabric_.add_carriers(
       [&](const Port& port) {
         return std::ranges::any_of(transfers, [&](const Transfer& transfer) {
-          return transfer.peer != rank_ && fabric_.link(transfer.peer).port == &port;
+          return !transfer.any_peer && transfer.peer != rank_ && fabric_.link(transfer.peer).port == &port;
         });
       },
       carriers_);
   return reports_->row(name, "", carriers_);
+}
+
+tutti_status Communicator::probe(tutti_envelope& envelope, uint64_t timeout_ns) {
+  const uint64_t begin = clock_ns();
+  for (uint32_t fruitless = 0;;) {
+    const Hold hold(*this);
+    require_sound();
+    point_to_point_.watch(true);
+    const bool moved = progress();
+    point_to_point_.watch(false);
+    breakdown_.require_none();
+    if (const auto found = point_to_point_.probe(envelope)) {
+      envelope = *found;
+      return TUTTI_OK;
+    }
+    if (timeout_ns != UINT64_MAX && clock_ns() - begin >= timeout_ns) return TUTTI_AGAIN;
+    if (moved)
+      fruitless = 0;
+    else
+      waiter_.pause(fruitless);
+  }
 }
 
 // ---- Progress ----------------------------------------------------------------------------------------------

@@ -68,6 +68,8 @@ class Communicator final : public Engine, private PortEvents, private Breakdown:
   // are in its stream when this returns. `name`: of the call, for reports.
   tutti_status exchange(const char* name, std::span<const Transfer> transfers, const StreamCall& call,
                         const tutti_options* options, tutti_request** request);
+  // Waits for a message that the envelope asks for, at most so long: TUTTI_AGAIN.
+  tutti_status probe(tutti_envelope& envelope, uint64_t timeout_ns);
   tutti_status test(tutti_request& request);
   // timeout_ns UINT64_MAX: until complete.
   tutti_status wait(tutti_request& request, uint64_t timeout_ns);

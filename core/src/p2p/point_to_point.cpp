@@ -21,8 +21,7 @@ Failure broken_way(const char* what, const Link& link, tutti_status status) {
 }
 
 std::string size_mismatch(const Transfer& receive, uint64_t sent) {
-  return fmt::format("receive of {} bytes from rank {} with tag {} matched a send of {} bytes: both must be equal",
-                     receive.bytes, receive.peer, receive.tag, sent);
+  return fmt::format("{} matched a send of {} bytes: both must be equal", text_of(receive), sent);
 }
 
 enum : uint32_t { type_rts = 0x54545031, type_cts, type_reject, type_credit, type_stream_rts };
@@ -32,6 +31,8 @@ bool is_eager(const MessageHeader& rts) { return rts.size <= eager_bytes && !by_
 
 // True if this send matches this receive. Transfers by streams match in the order of the calls.
 bool meet(const MessageHeader& rts, const Transfer& receive) {
+  if (receive.any_tag) return !by_stream(rts);
+  if (receive.any_peer && by_stream(rts)) return false;
   return rts.tag == receive.tag || (by_stream(rts) && receive.by_stream());
 }
 
@@ -49,32 +50,81 @@ void PointToPoint::place(uint32_t rank, std::vector<Link>* links, uint32_t lane,
 }
 
 void PointToPoint::start(Transfer& transfer) {
-  Peer& p = peer(transfer.peer);
   if (transfer.bytes > eager_bytes && !transfer.on_stream) {
     transfer.bulk = &bulks_.take();
     transfer.bulk->opened = false;
   }
-  if (transfer.timeout_ns != no_timeout && p.timed++ == 0) p.last_move_ns = 0;  // their time begins now
+  count(transfer);
   ++active_;
-  if (transfer.sending) return p.waiting.push(transfer);
-  p.receives.push(transfer);
-  Arrival* arrival = p.arrivals.find([&](const Arrival& a) { return meet(a.rts, transfer); });
+  if (transfer.sending) return peer(transfer.peer).waiting.push(transfer);
+  transfer.order = ++order_;
+  home(transfer).receives.push(transfer);
+  Arrival* arrival = nullptr;
+  uint32_t from = transfer.peer;
+  const auto look = [&](uint32_t rank, const Peer& p) {
+    Arrival* const found = p.arrivals.find([&](const Arrival& a) { return meet(a.rts, transfer); });
+    if (!found || (arrival && arrival->order < found->order)) return;
+    arrival = found;
+    from = rank;
+  };
+  if (transfer.any_peer)
+    for (const auto& [rank, p] : peers_) look(rank, p);
+  else
+    look(from, peer(from));
   if (!arrival) return;
+  if (transfer.any_peer) adopt(transfer, from);
+  Peer& p = peer(from);
   p.arrivals.remove(*arrival);
   --p.unmatched;
   match(p, transfer, arrival->rts, arrival->payload.data());
   arrivals_.give_back(*arrival);
 }
 
+void PointToPoint::count(Transfer& transfer) {
+  Peer& p = home(transfer);
+  if (transfer.timeout_ns != no_timeout && p.timed++ == 0) p.last_move_ns = 0;  // their time begins now
+}
+
+void PointToPoint::adopt(Transfer& receive, uint32_t rank) {
+  anyone_.receives.remove(receive);
+  if (receive.timeout_ns != no_timeout) --anyone_.timed;
+  receive.any_peer = false;
+  receive.peer = rank;
+  count(receive);
+  peer(rank).receives.push(receive);
+}
+
+std::optional<tutti_envelope> PointToPoint::probe(const tutti_envelope& wanted) const {
+  const Arrival* first = nullptr;
+  uint32_t from = 0;
+  for (const auto& [rank, p] : peers_) {
+    if (!(wanted.flags & TUTTI_ANY_PEER) && rank != wanted.peer) continue;
+    const Arrival* const found = p.arrivals.find([&](const Arrival& a) {
+      return !by_stream(a.rts) && ((wanted.flags & TUTTI_ANY_TAG) || a.rts.tag == wanted.tag);
+    });
+    if (!found || (first && first->order < found->order)) continue;
+    first = found;
+    from = rank;
+  }
+  if (!first) return std::nullopt;
+  return tutti_envelope{sizeof(tutti_envelope), wanted.flags, from, first->rts.tag, first->rts.size};
+}
+
 void PointToPoint::finish(Transfer& transfer, tutti_status status, const std::string& error) {
   if (transfer.bulk) bulks_.give_back(*std::exchange(transfer.bulk, nullptr));
-  if (transfer.timeout_ns != no_timeout) --peer(transfer.peer).timed;
+  if (transfer.timeout_ns != no_timeout) --home(transfer).timed;
   --active_;
+  if (transfer.envelope && status == TUTTI_OK) {
+    transfer.envelope->peer = transfer.peer;
+    transfer.envelope->tag = transfer.tag;
+    transfer.envelope->bytes = transfer.bytes;
+  }
   ended_(transfer, status, error);
 }
 
 void PointToPoint::match(Peer& peer, Transfer& receive, const MessageHeader& rts, const std::byte* payload) {
   if (++peer.matched == credit_batch) ++replies_;
+  if (std::exchange(receive.any_tag, false)) receive.tag = rts.tag;
   std::string difference;
   const bool equal = rts.size == receive.bytes;
   if (by_stream(rts) || receive.on_stream) {
@@ -194,12 +244,19 @@ bool PointToPoint::on_rts(uint32_t rank, const MessageHeader& rts, const std::by
     return false;
   }
   (*links_)[rank].received += bytes;
-  if (Transfer* receive = p.receives.find([&](const Transfer& t) { return meet(rts, t); })) {
+  const auto meets = [&](const Transfer& t) { return meet(rts, t); };
+  Transfer* receive = p.receives.find(meets);
+  if (Transfer* any = anyone_.receives.find(meets); any && (!receive || any->order < receive->order)) {
+    adopt(*any, rank);
+    receive = any;
+  }
+  if (receive) {
     match(p, *receive, rts, payload);
     return true;
   }
   Arrival& arrival = arrivals_.take();
   arrival.rts = rts;
+  arrival.order = ++order_;
   if (bytes) std::memcpy(arrival.payload.data(), payload, bytes);
   p.arrivals.push(arrival);
   ++p.unmatched;
@@ -260,6 +317,7 @@ void PointToPoint::fail_all(tutti_status status, const std::string& error) {
         transfer.bulk = nullptr;  // a transport may still know it
         finish(transfer, status, error);
       }
+  while (!anyone_.receives.empty()) finish(anyone_.receives.pop(), status, error);
   peers_.clear();
   replies_ = 0;
 }
@@ -281,15 +339,15 @@ const Transfer* PointToPoint::Peer::most_urgent() const {
 const Transfer* PointToPoint::oldest() const {
   for (const auto& [rank, p] : peers_)
     if (const Transfer* transfer = p.oldest()) return transfer;
-  return nullptr;
+  return anyone_.oldest();
 }
 
 std::string PointToPoint::standpoint(const Transfer& transfer) {
   const char* other = transfer.sending ? "receive" : "send";
   if (transfer.on_stream)
     return fmt::format("{} on device memory, which waits for the other side's {}", text_of(transfer), other);
-  return fmt::format("{} rank {} with tag {}, which waits for the other side's {}",
-                     transfer.sending ? "send to" : "receive from", transfer.peer, transfer.tag, other);
+  return fmt::format("{} {}, which waits for the other side's {}", transfer.sending ? "send to" : "receive from",
+                     other_end_of(transfer), other);
 }
 
 std::string PointToPoint::hint(const Transfer& transfer) const {
@@ -305,13 +363,17 @@ std::string PointToPoint::hint(const Transfer& transfer) const {
 }
 
 const Transfer* PointToPoint::overdue(uint64_t now_ns) {
-  for (auto& [rank, p] : peers_) {
-    const Transfer* urgent = p.timed ? p.most_urgent() : nullptr;
-    if (!urgent || p.moved || p.last_move_ns == 0) p.last_move_ns = now_ns;
-    p.moved = false;
-    if (urgent && now_ns - p.last_move_ns > urgent->timeout_ns) return urgent;
-  }
-  return nullptr;
+  const Transfer* urgent = nullptr;
+  for (auto& [rank, p] : peers_)
+    if (stands_still(p, now_ns, &urgent)) return urgent;
+  return stands_still(anyone_, now_ns, &urgent) ? urgent : nullptr;
+}
+
+bool PointToPoint::stands_still(Peer& p, uint64_t now_ns, const Transfer** urgent) {
+  *urgent = p.timed ? p.most_urgent() : nullptr;
+  if (!*urgent || p.moved || p.last_move_ns == 0) p.last_move_ns = now_ns;
+  p.moved = false;
+  return *urgent && now_ns - p.last_move_ns > (*urgent)->timeout_ns;
 }
 
 }  // namespace tutti::core

@@ -56,6 +56,10 @@ class PointToPoint {
   void place(uint32_t rank, std::vector<Link>* links, uint32_t lane, Ended ended);
   // The transfer stays where it is until it is done.
   void start(Transfer& transfer);
+  // The earliest message of host memory that has come and that such a receive would meet.
+  std::optional<tutti_envelope> probe(const tutti_envelope& wanted) const;
+  // Somebody waits for messages that no receive was issued for.
+  void watch(bool watched) { watched_ = watched; }
   // The mismatch that must end the communicator; returned once.
   std::optional<CallDifference> take_difference() { return std::exchange(difference_, std::nullopt); }
   // Advances everything and connects links on first use (`connect` returns true if one is ready). True if something
@@ -72,7 +76,7 @@ class PointToPoint {
   // Ends every transfer with an error, once nothing is pending on the transports.
   void fail_all(tutti_status status, const std::string& error);
   // True while transfers are incomplete or replies could not be sent yet.
-  bool active() const { return active_ || replies_; }
+  bool active() const { return active_ || replies_ || watched_; }
   bool replies() const { return replies_; }
   // A transfer with a peer without progress for longer than the transfer's timeout, or nullptr. Called at intervals.
   const Transfer* overdue(uint64_t now_ns);
@@ -87,6 +91,7 @@ class PointToPoint {
  private:
   struct Arrival {
     MessageHeader rts;
+    uint64_t order = 0;  // among all that have come
     std::array<std::byte, eager_bytes> payload;
     Arrival *next = nullptr, *previous = nullptr;
   };
@@ -117,6 +122,12 @@ class PointToPoint {
     bool busy() const { return oldest() || owes_credit(); }
   };
   Peer& peer(uint32_t rank) { return peers_[rank]; }
+  // Where the transfer counts.
+  Peer& home(const Transfer& transfer) { return transfer.any_peer ? anyone_ : peer(transfer.peer); }
+  void count(Transfer& transfer);
+  // A receive from anyone has met a message of that rank.
+  void adopt(Transfer& receive, uint32_t rank);
+  static bool stands_still(Peer& peer, uint64_t now_ns, const Transfer** urgent);
   bool advance_peer(uint32_t rank, Peer& peer);
   bool announce(Link& link, Peer& peer);
   bool reply(Link& link, Peer& peer);
@@ -136,7 +147,10 @@ class PointToPoint {
   uint32_t lane_ = 0;
   uint64_t active_ = 0;
   uint64_t replies_ = 0;  // messages to be sent: answers, and one for each peer that credit is owed to
+  bool watched_ = false;
+  uint64_t order_ = 0;  // of the last receive or arrival
   std::map<uint32_t, Peer> peers_;
+  Peer anyone_;  // receives from any rank
   Pool<Arrival> arrivals_;
   Pool<Bulk> bulks_;  // after a failure a transport may still know some
 };

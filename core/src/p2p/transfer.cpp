@@ -10,8 +10,13 @@
 namespace tutti::core {
 
 std::string text_of(const Transfer& transfer) {
-  return fmt::format("{} of {} bytes {} rank {} with tag {}", transfer.sending ? "send" : "receive", transfer.bytes,
-                     transfer.sending ? "to" : "from", transfer.peer, transfer.tag);
+  return fmt::format("{} of {} bytes {} {}", transfer.sending ? "send" : "receive", transfer.bytes,
+                     transfer.sending ? "to" : "from", other_end_of(transfer));
+}
+
+std::string other_end_of(const Transfer& transfer) {
+  return (transfer.any_peer ? std::string("any rank") : fmt::format("rank {}", transfer.peer)) + " with " +
+         (transfer.any_tag ? std::string("any tag") : fmt::format("tag {}", transfer.tag));
 }
 
 void check_own(std::span<const Transfer> group, uint32_t rank) {

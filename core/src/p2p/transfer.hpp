@@ -34,6 +34,7 @@ struct Transfer {
   bool sending = false;
   bool on_stream = false;  // of a group in a stream, which has a device's memory where it is not empty
   bool done = false;
+  bool any_peer = false, any_tag = false;  // of a receive, until it has met its send. Any peer is UINT32_MAX
   uint32_t peer = 0;
   uint32_t tag = 0;
   std::byte* data = nullptr;
@@ -41,7 +42,9 @@ struct Transfer {
   uint64_t timeout_ns = 0;  // or no_timeout
   uint64_t record = 0;      // its number in the flight recorder
   tutti_request* request = nullptr;
+  tutti_envelope* envelope = nullptr;  // of the application: to be written when the receive is done
   // Used by PointToPoint.
+  uint64_t order = 0;  // among receives
   uint64_t sequence = 0;
   uint64_t sent = 0;  // of a receive that was matched: the size of the send
   Bulk* bulk = nullptr;
@@ -62,6 +65,8 @@ struct Transfer {
 
 // "send of 4096 bytes to rank 1 with tag 7"
 std::string text_of(const Transfer& transfer);
+// "rank 1 with tag 7", "any rank with any tag"
+std::string other_end_of(const Transfer& transfer);
 
 // A group's sends to the rank itself are taken by its receives from itself, in order. Throws Failure where they do not
 // match.

@@ -197,11 +197,11 @@ Verdict nobody_waits(const CommunicatorView& view) {
   for (const RankView& r : view.ranks)
     for (const TransferRecord& t : r.record.transfers)
       if (!t.complete && view.now_ns - t.begin_ns > 1e9)
-        return {Finding::missing,
-                {t.peer},
+        return {Finding::missing, t.peer == UINT32_MAX ? std::vector<uint32_t>() : std::vector{t.peer},
                 "rank " + std::to_string(r.record.rank) + (t.sending ? " waits to send " : " waits to receive ") +
                     std::to_string(t.bytes) + " bytes with tag " + std::to_string(t.tag) +
-                    (t.sending ? " to rank " : " from rank ") + std::to_string(t.peer) + " over " + t.transports +
+                    (t.sending ? " to " : " from ") +
+                    (t.peer == UINT32_MAX ? "any rank" : "rank " + std::to_string(t.peer) + " over " + t.transports) +
                     ", since " + age_text(view.now_ns - t.begin_ns) + ": the other side's " +
                     (t.sending ? "receive" : "send") + " has not come"};
   return {Finding::none,

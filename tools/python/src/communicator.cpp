@@ -159,6 +159,34 @@ tutti_host_facts host(const Communicator& self, std::optional<uint32_t> rank) {
   return facts;
 }
 
+tutti_envelope envelope_of(std::optional<uint32_t> peer, std::optional<uint32_t> tag) {
+  tutti_envelope envelope{};
+  envelope.struct_size = sizeof envelope;
+  if (!peer) envelope.flags |= TUTTI_ANY_PEER;
+  if (!tag) envelope.flags |= TUTTI_ANY_TAG;
+  envelope.peer = peer.value_or(0);
+  envelope.tag = tag.value_or(0);
+  return envelope;
+}
+
+std::optional<tutti_envelope> probe(const Communicator& self, std::optional<uint32_t> peer, std::optional<uint32_t> tag,
+                                    std::optional<double> timeout) {
+  tutti_envelope envelope = envelope_of(peer, tag);
+  const uint64_t limit = !timeout ? UINT64_MAX : *timeout == 0 ? 0 : nanoseconds("probe", timeout);
+  const tutti_status status = self.state->use([&](tutti_comm* comm) { return tutti_probe(comm, &envelope, limit); });
+  return status == TUTTI_OK ? std::optional(envelope) : std::nullopt;
+}
+
+tutti_envelope receive_any(const Communicator& self, py::object data, std::optional<uint32_t> peer,
+                           std::optional<uint32_t> tag) {
+  const Data out(data, "receive_any", "data", true, 0);
+  tutti_envelope envelope = envelope_of(peer, tag);
+  self.state->use([&](tutti_comm* comm) {
+    return tutti_receive_any(comm, out.address(), out.count(), out.dtype(), &envelope, nullptr, nullptr);
+  });
+  return envelope;
+}
+
 py::object failure(const Communicator& self) {
   tutti_comm* const comm = self.state->handle();
   const tutti_status status = tutti_comm_async_error(comm);
@@ -221,11 +249,18 @@ void add_membership(py::class_<Communicator, Calls>& type) {
             tutti_comm_revoke(c.state->handle(), reason.c_str());
           },
           "reason"_a, "The same, when all ranks are to go on by shrink(). Any thread.")
-      .def("split", &split, "color"_a = 0, "key"_a = 0, py::kw_only(), "by"_a = "color", "name"_a = py::none(),
-           "timeout"_a = py::none(),
-           "The communicator of this rank's part: the ranks of its color, in the order of `key` and then of their rank. "
-           "None: it is in no part, by color=None, or since nothing tells its NUMA node or device. `by`: \"color\", "
-           "\"host\", \"numa\" or \"device\", and then by color. Parts and parent are closed in any order. Collective.")
+      .def("probe", &probe, "peer"_a = py::none(), "tag"_a = py::none(), "timeout"_a = 0.0,
+           "The message that has come and that a receive from this peer with this tag would meet; None: any. It stays "
+           "where it is. Waits at most `timeout` seconds, then returns None; timeout=None waits until one comes.")
+      .def("receive_any", &receive_any, "data"_a, "peer"_a = py::none(), "tag"_a = py::none(),
+           "Receives into `data` from any rank, or with any tag: None. The message must be as long as `data`: probe() "
+           "tells. Returns which it was.")
+      .def(
+          "split", &split, "color"_a = 0, "key"_a = 0, py::kw_only(), "by"_a = "color", "name"_a = py::none(),
+          "timeout"_a = py::none(),
+          "The communicator of this rank's part: the ranks of its color, in the order of `key` and then of their rank. "
+          "None: it is in no part, by color=None, or since nothing tells its NUMA node or device. `by`: \"color\", "
+          "\"host\", \"numa\" or \"device\", and then by color. Parts and parent are closed in any order. Collective.")
       .def(
           "duplicate",
           [](const Communicator& c) {
@@ -309,6 +344,10 @@ void add_communicator(py::module_& module) {
       .def_readonly("hosts", &tutti_host_facts::hosts, "How many hosts the communicator's ranks are on.")
       .def_readonly("local_rank", &tutti_host_facts::local_rank, "The rank's number among those of its host.")
       .def_readonly("local_nranks", &tutti_host_facts::local_nranks, "How many of the ranks are on its host.");
+  py::class_<tutti_envelope>(module, "Envelope", "A message that has come.")
+      .def_readonly("peer", &tutti_envelope::peer, "The rank that sent it.")
+      .def_readonly("tag", &tutti_envelope::tag, "Its tag.")
+      .def_readonly("bytes", &tutti_envelope::bytes, "Its length.");
   py::class_<Communicator, Calls> type(module, "Communicator", communicator_help);
   type.def(
       py::init([](std::optional<std::string> rendezvous, std::optional<uint32_t> rank, std::optional<uint32_t> nranks,

@@ -281,6 +281,21 @@ class Calls(unittest.TestCase):
 
         self.on_all(rank, device="none")
 
+    def test_messages_from_anyone(self):
+        def rank(comm):
+            if comm.rank > 0:
+                comm.send(ints([comm.rank, 5]), 0, tag=comm.rank + 10)
+                return
+            self.assertIsNone(comm.probe(0 if comm.nranks == 1 else 1, 99))
+            for _ in range(comm.nranks - 1):
+                found = comm.probe(timeout=None)
+                self.assertEqual((found.tag, found.bytes), (found.peer + 10, 8))
+                data = ints([0, 0])
+                met = comm.receive_any(data, tag=found.tag)
+                self.assertEqual((list(data), met.peer), ([found.peer, 5], found.peer))
+
+        self.on_all(rank)
+
     def test_split(self):
         def rank(comm):
             part = comm.split(comm.rank % 2, key=-comm.rank)

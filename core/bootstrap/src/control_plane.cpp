@@ -507,7 +507,13 @@ bool ControlPlane::others_gone() const {
 
 void ControlPlane::await_others_gone() {
   std::unique_lock lock(state_mutex_);
-  changed_.wait(lock, [this] { return others_gone(); });
+  changed_.wait(lock, [this] { return abandoned_ || others_gone(); });
+}
+
+void ControlPlane::abandon() {
+  const std::lock_guard lock(state_mutex_);
+  abandoned_ = true;
+  changed_.notify_all();
 }
 
 }  // namespace tutti::core

@@ -1,7 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "bootstrap/trunk.hpp"
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <cstdlib>
+#include <functional>
+#include <list>
 #include <thread>
 #include <utility>
 
@@ -20,6 +25,66 @@ struct Carried {
   std::string_view bytes;  // the packet
 
   static void fields(auto& wire, auto& carried) { wire(carried.number, carried.bytes); }
+};
+
+// The trunks of this process that have no branch any more. Each has a thread, which frees it when the others need it no
+// longer, or when the process ends.
+class Retired {
+ public:
+  static Retired& process() {
+    static Retired& all = *new Retired;
+    // Registered after the handlers of OpenSSL, which the trunks use, and so called before them.
+    static const int registered = std::atexit([] { all.end(); });
+    (void)registered;
+    return all;
+  }
+
+  void add(ControlPlane& control, std::function<void()> free) {
+    const std::lock_guard lock(mutex_);
+    std::erase_if(list_, [](One& one) {
+      if (one.freed) one.thread.join();
+      return one.freed;
+    });
+    One& one = list_.emplace_back();
+    one.control = &control;
+    try {
+      one.thread = std::thread([this, &one, free] { live(one, free); });
+    } catch (const std::exception&) {  // there can be no thread: others have to find another way
+      list_.pop_back();
+      free();
+    }
+  }
+
+ private:
+  struct One {
+    ControlPlane* control = nullptr;  // nullptr: nobody waits for the others any more
+    bool freed = false;
+    std::thread thread;
+  };
+
+  void live(One& one, const std::function<void()>& free) {
+    one.control->await_others_gone();
+    {
+      const std::lock_guard lock(mutex_);
+      one.control = nullptr;
+    }
+    free();
+    const std::lock_guard lock(mutex_);
+    one.freed = true;
+  }
+  void end() {
+    if (getpid() != owner_) return;  // a forked child, which has none of the threads
+    {
+      const std::lock_guard lock(mutex_);
+      for (One& one : list_)
+        if (one.control) one.control->abandon();
+    }
+    for (One& one : list_) one.thread.join();
+  }
+
+  const pid_t owner_ = getpid();
+  std::mutex mutex_;
+  std::list<One> list_;
 };
 
 }  // namespace
@@ -83,16 +148,8 @@ std::shared_ptr<Trunk> Trunk::grow(std::unique_ptr<Bootstrap> bootstrap, std::ch
 
 // The last branch of this rank has ended.
 void Trunk::retire(Trunk* trunk) {
-  ControlPlane& control = trunk->bootstrap_->control();
-  control.tell_left();
-  try {
-    std::thread([trunk, &control] {
-      control.await_others_gone();
-      delete trunk;
-    }).detach();
-  } catch (const std::exception&) {  // there can be no thread: others have to find another way
-    delete trunk;
-  }
+  trunk->bootstrap_->control().tell_left();
+  Retired::process().add(trunk->bootstrap_->control(), [trunk] { delete trunk; });
 }
 
 std::unique_ptr<Bootstrap> Trunk::branch(const std::shared_ptr<Trunk>& trunk, uint64_t number,

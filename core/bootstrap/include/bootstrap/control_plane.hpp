@@ -145,8 +145,9 @@ class ControlPlane {
   void await_taken(uint32_t peer, std::chrono::nanoseconds limit) const;
   // Tells the others that this rank will not be missed; it goes on to pass on what comes.
   void tell_left() noexcept;
-  // Waits until all others have left or are lost.
+  // Waits until all others have left or are lost, or abandon() is called.
   void await_others_gone();
+  void abandon();
   // Is there anything to take? Costs a load.
   bool has_pair_messages() const { return has_pairs_.load(std::memory_order_acquire); }
 
@@ -249,6 +250,7 @@ class ControlPlane {
   std::condition_variable changed_;
   std::atomic<bool> failed_{false};
   std::atomic<bool> leaving_{false};
+  bool abandoned_ = false;
   std::vector<Peer> peers_;  // by rank
   uint64_t losses_ = 0;      // how many ranks are lost
   std::map<NoticeKind, std::deque<Notice>> notices_;

@@ -29,6 +29,13 @@ TEST(Shape, BlockCounts) {
   EXPECT_EQ(block_count(TUTTI_ALL_REDUCE, n, 0, 0, TUTTI_BUFFER_SCRATCH), 0u);
 }
 
+TEST(Shape, RanksOnHosts) {
+  const std::vector<uint32_t> sizes{2, 1, 3};
+  EXPECT_EQ(place_on_hosts(sizes, false), (std::vector<uint32_t>{0, 0, 1, 2, 2, 2}));
+  EXPECT_EQ(place_on_hosts(sizes, true), (std::vector<uint32_t>{0, 1, 2, 0, 2, 2}));
+  EXPECT_TRUE(place_on_hosts({}, true).empty());
+}
+
 TEST(Shape, PieceBounds) {
   Schedule s;
   EXPECT_EQ(piece_bounds(s, 7), (std::vector<uint64_t>{0, 7}));

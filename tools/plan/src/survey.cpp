@@ -122,9 +122,8 @@ std::string survey(const Survey& survey, std::string* wrong) {
   surveyor.run();
   *wrong = surveyor.wrong();
   std::string text =
-      "                              of all ranks and roots | of the most ranks: rounds; steps and messages per rank;\n"
-      "                                                     | blocks that the busiest rank sends, and the lower "
-      "bound\n";
+      "proofs, refused: over all numbers of ranks and all roots. The other columns are those of the most ranks:\n"
+      "steps and messages per rank, blocks that the busiest rank sends, and the lower bound of these.\n";
   text +=
       fmt::format("{:<15} {:<13} {:>7} {:>7} {:>5} {:>7} {:>9} {:>9} {:>9} {:>9} {:>7}\n", "collective", "algorithm",
                   "proofs", "refused", "ranks", "rounds", "steps", "messages", "sends", "bound", "ratio");

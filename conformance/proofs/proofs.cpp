@@ -5,6 +5,7 @@
 #include <tutti/registry.h>
 #include <tutti/schedule.h>
 
+#include <algorithm>
 #include <set>
 
 #include "filters.hpp"
@@ -16,7 +17,11 @@ namespace {
 std::string where(const Problem& p) {
   std::string text = fmt::format("{} on {} ranks", collective_name(p.collective), p.nranks);
   if (has_root(p.collective)) text += fmt::format(", root {}", p.root);
-  return text + (p.nranks > 1 && p.hosts.back() ? ", on two hosts" : "");
+  const uint32_t hosts = 1 + *std::ranges::max_element(p.hosts);
+  if (hosts == 1) return text;
+  text += fmt::format(", on {} hosts (", hosts);
+  for (uint32_t r = 0; r < p.nranks; ++r) text += fmt::format("{}{}", r ? " " : "", p.hosts[r]);
+  return text + ")";
 }
 
 // The clause of docs/contract.md that a fault of the verifier breaks.
@@ -103,6 +108,14 @@ std::set<uint32_t> roots(uint32_t collective, uint32_t n) {
   return {0, 1 % n, n / 2, n - 1};
 }
 
+// The hosts of the ranks: one host, two, and hosts of any sizes with their ranks anywhere.
+std::vector<std::vector<uint32_t>> placements(uint32_t n) {
+  std::vector<std::vector<uint32_t>> all{std::vector<uint32_t>(n, 0)};
+  if (n > 1) all.push_back(place_on_hosts(std::vector<uint32_t>{(n + 1) / 2, n / 2}, false));
+  if (n > 2) all.push_back(random_hosts(n, n));
+  return all;
+}
+
 Case case_of(uint32_t collective, const std::string& name) {
   Case one;
   one.id = fmt::format("proof/{}/{}", collective_name(collective), name);
@@ -135,13 +148,13 @@ Outcome prove(const tutti_algorithm& algorithm, uint32_t collective, uint32_t mo
   for (uint32_t n = 1; n <= most; ++n) {
     bool served = true;
     for (const uint32_t root : roots(collective, n))
-      for (uint32_t hosts = 1; hosts <= std::min(n, 2u); ++hosts) {
+      for (const std::vector<uint32_t>& hosts : placements(n)) {
         Problem p;
         p.collective = collective;
         p.nranks = n;
         p.root = root;
         p.lanes = 4;
-        for (uint32_t r = 0; r < n; ++r) p.hosts.push_back(r * hosts / n);
+        p.hosts = hosts;
         std::string reason;
         Outcome wrong;
         if (!supported(algorithm, p, &reason, &wrong)) {

@@ -57,6 +57,8 @@ struct Problem {
 // Problem::hosts for hosts of so many ranks each, at least one: consecutive ranks fill host after host; cyclic ones are
 // dealt out to the hosts in turn while they have room. Hosts are numbered in order of first rank either way.
 std::vector<uint32_t> place_on_hosts(std::span<const uint32_t> sizes, bool cyclic);
+// Ranks anywhere on some hosts, for tests: the same for the same seed, everywhere.
+std::vector<uint32_t> random_hosts(uint32_t nranks, uint64_t seed);
 
 // The query of one rank of a problem. The result points into `problem`, which must outlive it.
 tutti_query make_query(const Problem& problem, uint32_t rank);

@@ -385,7 +385,7 @@ class World {
 }  // namespace
 
 Schedule emit(const tutti_algorithm& algorithm, const Case& c, uint32_t rank) {
-  const std::vector<uint32_t> hosts(c.n, 0);
+  const std::vector<uint32_t> hosts = c.hosts.empty() ? std::vector<uint32_t>(c.n, 0) : c.hosts;
   tutti_query query{};
   query.struct_size = sizeof query;
   query.collective = c.collective;

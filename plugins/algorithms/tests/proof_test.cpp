@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Every algorithm of the plugin, proved by the core's verifier: for each n up to 64, every root up to 16 ranks and
-// roots 0, 1 and n-1 beyond, out of place, in place and mixed. A proof holds for every count, data type and slice
+// roots 0, 1 and n-1 beyond, out of place, in place and mixed; on one host, on hosts of chosen sizes and on random
+// ones. A proof holds for every count, data type and slice
 // count.
 #include <gtest/gtest.h>
 #include <tutti/schedule.h>
 
+#include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstddef>
 #include <cstdio>
 #include <set>
@@ -19,10 +22,12 @@ namespace {
 std::set<uint32_t> roots(uint32_t collective, uint32_t n) {
   std::set<uint32_t> list{0};
   if (!has_root(collective)) return list;
-  if (n > 16) return {0, 1, n - 1};
+  if (n > 17) return {0, 1, n - 1};
   for (uint32_t root = 1; root < n; ++root) list.insert(root);
   return list;
 }
+
+const std::set<std::string> not_sliced{"tree_gather", "leaders_gather", "doubling_reduce_scatter"};
 
 class Proofs : public testing::TestWithParam<Offer> {};
 
@@ -41,7 +46,7 @@ TEST_P(Proofs, HoldUpTo64Ranks) {
       std::string error;
       const Problem problem{.collective = offer.collective, .nranks = n, .root = root};
       ASSERT_EQ(build_schedule(*offer.algorithm, make_query(problem, n - 1), &own, &error), TUTTI_OK) << error;
-      ASSERT_EQ(own.sliced(), offer_name(offer) != "tree_gather" && offer_name(offer) != "doubling_reduce_scatter");
+      ASSERT_EQ(own.sliced(), !not_sliced.contains(offer_name(offer)));
       ASSERT_TRUE(own.has_levels() || n == 1) << "n " << n;
       ASSERT_GE(proof.bytes_sent, proof.bytes_lower_bound * (1 - 1e-9)) << "n " << n << ", root " << root;
       steps += proof.steps;
@@ -49,6 +54,35 @@ TEST_P(Proofs, HoldUpTo64Ranks) {
   const std::chrono::duration<double> spent = std::chrono::steady_clock::now() - start;
   std::printf("  %-24s %8llu steps, %.2f s\n", offer_name(offer).c_str(), static_cast<unsigned long long>(steps),
               spent.count());
+}
+
+std::string text_of(const std::vector<uint32_t>& hosts) {
+  std::string text;
+  for (const uint32_t host : hosts) text += " " + std::to_string(host);
+  return text;
+}
+
+TEST_P(Proofs, HoldOnHosts) {
+  const Offer offer = GetParam();
+  std::vector<std::vector<uint32_t>> placements;
+  for (const std::vector<uint32_t>& sizes : std::vector<std::vector<uint32_t>>{
+           {1, 3}, {2, 3, 5}, {1, 1, 1, 1, 1, 1, 1}, {2, 2}, {4, 4}, {3, 3, 3}, {7, 8, 9}, {16, 16}})
+    for (const bool cyclic : {false, true}) placements.push_back(place_on_hosts(sizes, cyclic));
+  for (uint32_t n = 2; n <= 40; ++n) placements.push_back(random_hosts(n, n));
+  for (const auto& hosts : placements)
+    for (const uint32_t lanes : {1u, 2u}) {
+      const auto n = static_cast<uint32_t>(hosts.size());
+      for (const uint32_t root : roots(offer.collective, n)) {
+        const Problem problem{
+            .collective = offer.collective, .nranks = n, .root = root, .lanes = lanes, .hosts = hosts};
+        const tutti_query query = make_query(problem, 0);
+        if (lanes == 1 && offer.algorithm->supports(offer.algorithm->self, &query) < 0) continue;
+        const Proof proof = verify_algorithm(*offer.algorithm, problem);
+        ASSERT_TRUE(proof.ok()) << "hosts" << text_of(hosts) << ", root " << root << ", lanes " << lanes << ": "
+                                << fault_name(proof.fault) << ": " << proof.error;
+        ASSERT_TRUE(proof.same_tree || offer.collective != TUTTI_ALL_REDUCE) << text_of(hosts);
+      }
+    }
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Proofs, testing::ValuesIn(offers()),
@@ -74,6 +108,45 @@ TEST(Claims, FewestBytes) {
   }
 }
 
+// What leaves a host, in blocks.
+double leaves_a_host(const char* algorithm, uint32_t collective, const std::vector<uint32_t>& hosts) {
+  const Problem problem{.collective = collective, .nranks = static_cast<uint32_t>(hosts.size()), .hosts = hosts};
+  std::vector<Schedule> schedules;
+  std::string error;
+  EXPECT_EQ(build_schedules(*find_algorithm(algorithm), problem, &schedules, &error), TUTTI_OK) << error;
+  std::vector<double> sent(1 + *std::ranges::max_element(hosts), 0);
+  for (uint32_t rank = 0; rank < hosts.size(); ++rank)
+    for (const auto& lane : schedules[rank].lanes)
+      for (const Step& step : lane)
+        if (step.op.kind == TUTTI_STEP_SEND && hosts[rank] != hosts[step.op.peer])
+          sent[hosts[rank]] += double(step.op.src.chunks) / schedules[rank].pieces();
+  return *std::ranges::max_element(sent);
+}
+
+TEST(Claims, FewestBytesBetweenHosts) {
+  for (const bool cyclic : {false, true})
+    for (const uint32_t h : {2u, 3u, 5u}) {
+      const std::vector<uint32_t> hosts = place_on_hosts(std::vector<uint32_t>(h, 4), cyclic);
+      EXPECT_NEAR(leaves_a_host("hierarchical", TUTTI_ALL_REDUCE, hosts), 2.0 * (h - 1) / h, 1e-9);
+      EXPECT_NEAR(leaves_a_host("hierarchical", TUTTI_ALL_GATHER, hosts), 4 * (h - 1), 1e-9);
+      EXPECT_NEAR(leaves_a_host("hierarchical", TUTTI_REDUCE_SCATTER, hosts), 4 * (h - 1), 1e-9);
+      EXPECT_LE(leaves_a_host("leaders", TUTTI_REDUCE, hosts), 1);
+      EXPECT_LE(leaves_a_host("leaders", TUTTI_BROADCAST, hosts), ceil(log2(h)));
+    }
+}
+
+// Hosts of 7, 8, 9, 11 and 13 ranks: the union of their cuts, not 72,072.
+TEST(Claims, CutsOfUnevenHosts) {
+  const Problem problem{.collective = TUTTI_ALL_REDUCE,
+                        .nranks = 48,
+                        .hosts = place_on_hosts(std::vector<uint32_t>{7, 8, 9, 11, 13}, false)};
+  Schedule schedule;
+  std::string error;
+  ASSERT_EQ(build_schedule(*find_algorithm("hierarchical"), make_query(problem, 0), &schedule, &error), TUTTI_OK);
+  EXPECT_EQ(schedule.pieces(), 44 * 5u);
+  EXPECT_TRUE(verify_algorithm(*find_algorithm("hierarchical"), problem).ok());
+}
+
 TEST(Claims, RankOrder) {
   EXPECT_TRUE(prove("direct", TUTTI_ALL_REDUCE, 7).rank_order);
   EXPECT_TRUE(prove("direct", TUTTI_REDUCE, 7, 3).rank_order);
@@ -82,6 +155,11 @@ TEST(Claims, RankOrder) {
   EXPECT_TRUE(prove("tree", TUTTI_REDUCE, 7).rank_order);
   EXPECT_TRUE(prove("ring", TUTTI_REDUCE, 7, 6).rank_order);
   EXPECT_FALSE(prove("ring", TUTTI_ALL_REDUCE, 7).rank_order);
+  for (const bool cyclic : {false, true}) {
+    const std::vector<uint32_t> hosts = place_on_hosts(std::vector<uint32_t>{2, 3, 5}, cyclic);
+    const Problem problem{.collective = TUTTI_ALL_REDUCE, .nranks = 10, .hosts = hosts};
+    EXPECT_EQ(verify_algorithm(*find_algorithm("leaders"), problem).rank_order, !cyclic);
+  }
 }
 
 // A larger base: fewer rounds and fewer bytes, more messages.

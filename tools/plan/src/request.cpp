@@ -76,6 +76,18 @@ std::vector<uint32_t> hosts_of(const Request& request) {
       throw WrongRequest("--placement cyclic places ranks on hosts: say which by --hosts, such as --hosts 4,4");
     return {};
   }
+  constexpr std::string_view random = "random:";
+  if (request.hosts.starts_with(random)) {
+    uint64_t seed = 0;
+    const char* end = request.hosts.data() + request.hosts.size();
+    const auto [rest, error] = std::from_chars(request.hosts.data() + random.size(), end, seed);
+    if (error != std::errc() || rest != end)
+      throw WrongRequest(fmt::format("--hosts \"{}\": expected a number as the seed, such as random:1", request.hosts));
+    if (cyclic || ranks_of(request).first != ranks_of(request).last)
+      throw WrongRequest(fmt::format(
+          "--hosts {} places one number of ranks at random: give neither --placement nor a range", request.hosts));
+    return random_hosts(ranks_of(request).first, seed);
+  }
   std::vector<uint32_t> hosts = place_on_hosts(sizes_of(request.hosts), cyclic);
   if (!request.ranks.empty() && (ranks_of(request).first != hosts.size() || ranks_of(request).last != hosts.size()))
     throw WrongRequest(fmt::format("-n {} and --hosts {}, which has {} ranks, contradict each other: leave -n out",

@@ -52,6 +52,10 @@ expect 0 "rank 1, host 0" print all_reduce ring --hosts 2,2
 expect 0 "ring all_reduce on 4 ranks of 2 hosts" verify all_reduce ring --hosts 2,2
 expect 0 "12 messages between hosts; the busiest host sends 1.5 blocks to others" verify all_reduce ring --hosts 2,2
 expect 0 "24 messages between hosts" verify all_reduce ring --hosts 2,2 --placement cyclic
+expect 0 "of 3 hosts is proved" verify all_reduce hierarchical --hosts 2,3,5 --placement cyclic
+expect 0 "hosts is proved" verify all_reduce leaders -n 9 --hosts random:1
+expect 2 "expected a number as the seed" print all_reduce ring -n 9 --hosts random:x
+expect 2 "give neither --placement nor a range" print all_reduce ring -n 9 --hosts random:1 --placement cyclic
 expect 0 "drawn" draw all_reduce ring --hosts 1,3 -o "$dir/hosts.svg"
 grep -q '>host 1<' "$dir/hosts.svg" || { echo "draw shows no hosts"; failures=$((failures + 1)); }
 expect 0 "bruck:4 all_to_all on 5 ranks is proved" verify all_to_all bruck:4 -n 5

@@ -115,16 +115,13 @@ class AllReduce {
   uint32_t size() const { return static_cast<uint32_t>(mine_.size()); }
 
   void reduce_inside() {
-    given_.resize(size());
     for (uint32_t k = 1; k < size(); ++k) {
       const uint32_t to = (me_ + k) % size(), from = (me_ + size() - k) % size();
-      const StepId given = inner_.level(k).send(mine_[to], part(TUTTI_BUFFER_IN, to));
+      inner_.level(k).send(mine_[to], part(TUTTI_BUFFER_IN, to));
       auto step = inner_.recv_reduce(mine_[from], part(TUTTI_BUFFER_OUT, me_),
                                      part(k == 1 ? TUTTI_BUFFER_IN : TUTTI_BUFFER_OUT, me_));
       if (hosts_.count() == 1 && k + 1 == size()) step.final();
-      if (!two_lanes_) continue;  // one lane is in order
-      given_[to] = given;
-      summed_ = step;
+      if (two_lanes_) summed_ = step;  // one lane is in order
     }
   }
 
@@ -171,11 +168,12 @@ class AllReduce {
         [&](const Run& run) { outer_.recv(owner(interval, have), out(base + run.first, run.count)); });
   }
 
+  // In place a part is received over what this rank had given to the sender, which has long used it.
   void gather_inside(uint32_t level) {
     for (uint32_t k = 1; k < size(); ++k) {
       const uint32_t to = (me_ + k) % size(), from = (me_ + size() - k) % size();
       outer_.level(level + k).send(mine_[to], part(TUTTI_BUFFER_OUT, me_)).after(summed_);
-      outer_.recv(mine_[from], part(TUTTI_BUFFER_OUT, from)).after(given_[from]);  // in place it is what was given
+      outer_.recv(mine_[from], part(TUTTI_BUFFER_OUT, from));
     }
   }
 
@@ -186,8 +184,7 @@ class AllReduce {
   const uint32_t rounds_;
   const bool two_lanes_;
   Lane inner_, outer_;
-  std::vector<StepId> given_;  // the send of each other rank's part inside the host
-  StepId summed_;              // this rank's part is summed over the host
+  StepId summed_;  // this rank's part is summed over the host
 };
 
 // For each rank of this host, the ranks whose blocks it takes care of: itself, and some of each other host.

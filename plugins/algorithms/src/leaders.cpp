@@ -64,9 +64,8 @@ struct Node {
 };
 
 // Sends `block` down the tree inside this host; steps are of the levels above `below`.
-void hand_out(const Node& node, Lane lane, uint32_t below, tutti_span block, StepId ready, StepId given) {
-  if (!node.is_leader())
-    lane.level(below + node.inside.depth()).recv(node.mate(node.inside.parent()), block).after(given);
+void hand_out(const Node& node, Lane lane, uint32_t below, tutti_span block, StepId ready) {
+  if (!node.is_leader()) lane.level(below + node.inside.depth()).recv(node.mate(node.inside.parent()), block);
   lane.level(below + node.inside.depth() + 1);
   for (uint32_t m = node.inside.farthest(); m > 0; m /= 2)
     lane.send(node.mate(node.inside.v + m), block).after(node.is_leader() ? ready : StepId());
@@ -79,7 +78,7 @@ void broadcast(const Query& q, Lane lane, const Node& node) {
     lane.level(node.between.depth() + 1);
     for (uint32_t m = node.between.farthest(); m > 0; m /= 2) lane.send(node.leader(node.between.v + m), block);
   }
-  hand_out(node, lane, node.rounds_between(), block, {}, {});
+  hand_out(node, lane, node.rounds_between(), block, {});
   if (q.is_root() && !q.in_place) lane.copy(out(), in());
 }
 
@@ -164,7 +163,7 @@ void all_reduce(const Query& q, Schedule& s, const Node& node) {
   if (node.is_leader() && !alone_here) double_between(q, node, up, level, sum);
   level += node.rounds_between() + 3;
   const StepId last = two_lanes ? sum.last : StepId();
-  hand_out(node, down, level, out(), last, last);
+  hand_out(node, down, level, out(), last);
 }
 
 void gather(const Query& q, Schedule& s, const Node& node) {

@@ -15,5 +15,6 @@ extern const tutti_algorithm halving;
 extern const tutti_algorithm bruck;
 extern const tutti_algorithm hierarchical;
 extern const tutti_algorithm leaders;
+extern const tutti_algorithm double_tree;
 
 }  // namespace tutti::algorithms

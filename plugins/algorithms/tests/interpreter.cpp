@@ -392,7 +392,7 @@ Schedule emit(const tutti_algorithm& algorithm, const Case& c, uint32_t rank) {
   query.nranks = c.n;
   query.rank = rank;
   query.root = c.root;
-  query.lanes = 2;
+  query.lanes = c.lanes;
   query.flags = c.in_place >> (rank % 64) & 1 ? TUTTI_QUERY_IN_PLACE : 0;
   query.host_of_rank = hosts.data();
   Sink sink;

@@ -8,6 +8,7 @@
 #include <tutti/schedule.h>
 
 #include <algorithm>
+#include <bit>
 #include <chrono>
 #include <cmath>
 #include <cstddef>
@@ -70,7 +71,7 @@ TEST_P(Proofs, HoldOnHosts) {
     for (const bool cyclic : {false, true}) placements.push_back(place_on_hosts(sizes, cyclic));
   for (uint32_t n = 2; n <= 40; ++n) placements.push_back(random_hosts(n, n));
   for (const auto& hosts : placements)
-    for (const uint32_t lanes : {1u, 2u}) {
+    for (const uint32_t lanes : {1u, 4u}) {
       const auto n = static_cast<uint32_t>(hosts.size());
       for (const uint32_t root : roots(offer.collective, n)) {
         const Problem problem{
@@ -181,12 +182,52 @@ TEST(Claims, BruckToAnotherBase) {
   EXPECT_NEAR(verify_algorithm(bruck, problem).bytes_sent, 32, 1e-9);
 }
 
-TEST(Claims, WrongParametersAreRefused) {
-  for (const char* wrong : {"1", "65", "x", "4x", "-2", "99999999999"}) {
-    const Problem problem{.collective = TUTTI_ALL_TO_ALL, .nranks = 4, .parameters = wrong};
-    const tutti_query query = make_query(problem, 0);
-    EXPECT_EQ(find_algorithm("bruck")->supports(nullptr, &query), TUTTI_NOT_SUPPORTED) << wrong;
+// Fewer rounds, more bytes from the root; the base 2 is the binomial tree.
+TEST(Claims, TreeToAnotherBase) {
+  const tutti_algorithm& tree = *find_algorithm("tree");
+  for (const uint32_t collective : {TUTTI_BROADCAST, TUTTI_REDUCE, TUTTI_ALL_REDUCE})
+    for (const char* base : {"3", "4", "64"})
+      for (uint32_t n = 1; n <= 64; ++n)
+        for (const uint32_t root : roots(collective, n)) {
+          const Problem problem{.collective = collective, .nranks = n, .root = root, .parameters = base};
+          const Proof proof = verify_algorithm(tree, problem);
+          ASSERT_TRUE(proof.ok()) << base << ", n " << n << ", root " << root << ": " << proof.error;
+        }
+  Problem problem{.collective = TUTTI_BROADCAST, .nranks = 64, .parameters = "4"};
+  EXPECT_EQ(verify_algorithm(tree, problem).rounds, 3);
+  EXPECT_NEAR(verify_algorithm(tree, problem).bytes_sent, 9, 1e-9);
+  problem.collective = TUTTI_REDUCE;
+  EXPECT_TRUE(verify_algorithm(tree, problem).rank_order);
+  std::vector<Schedule> plain, base_2;
+  std::string error;
+  problem.parameters = "";
+  ASSERT_EQ(build_schedules(tree, problem, &plain, &error), TUTTI_OK);
+  problem.parameters = "2";
+  ASSERT_EQ(build_schedules(tree, problem, &base_2, &error), TUTTI_OK);
+  for (uint32_t rank = 0; rank < 64; ++rank) EXPECT_EQ(schedule_hash(plain[rank]), schedule_hash(base_2[rank]));
+}
+
+// Logarithmic rounds, and no rank sends more than twice the block.
+TEST(Claims, DoubleTree) {
+  for (const uint32_t n : {2u, 3u, 8u, 33u, 64u}) {
+    EXPECT_LE(prove("double_tree", TUTTI_ALL_REDUCE, n).bytes_sent, 2) << n;
+    EXPECT_LE(prove("double_tree", TUTTI_BROADCAST, n).bytes_sent, 1) << n;
+    EXPECT_LE(prove("double_tree", TUTTI_REDUCE, n).bytes_sent, 1) << n;
+    EXPECT_LE(prove("double_tree", TUTTI_ALL_REDUCE, n).rounds, 2 * std::bit_width(n) + 2u) << n;
   }
+  EXPECT_TRUE(prove("double_tree", TUTTI_ALL_REDUCE, 8).rank_order);
+}
+
+TEST(Claims, WrongParametersAreRefused) {
+  for (const char* wrong : {"1", "65", "x", "4x", "-2", "99999999999"})
+    for (const auto& [name, collective] : {std::pair{"bruck", TUTTI_ALL_TO_ALL}, std::pair{"tree", TUTTI_BROADCAST}}) {
+      const Problem problem{.collective = static_cast<uint32_t>(collective), .nranks = 4, .parameters = wrong};
+      const tutti_query query = make_query(problem, 0);
+      EXPECT_EQ(find_algorithm(name)->supports(nullptr, &query), TUTTI_NOT_SUPPORTED) << name << ":" << wrong;
+    }
+  const Problem gather{.collective = TUTTI_GATHER, .nranks = 4, .parameters = "4"};
+  const tutti_query tree_gather = make_query(gather, 0);
+  EXPECT_EQ(find_algorithm("tree")->supports(nullptr, &tree_gather), TUTTI_NOT_SUPPORTED);
   const Problem problem{.collective = TUTTI_ALL_REDUCE, .nranks = 4, .parameters = "4"};
   const tutti_query query = make_query(problem, 0);
   EXPECT_EQ(find_algorithm("ring")->supports(nullptr, &query), TUTTI_INVALID_ARGUMENT);

@@ -101,9 +101,10 @@ class Surveyor {
   std::string wrong_;
 };
 
-std::string line_of(const Row& row) {
-  std::string line = fmt::format("{:<15} {:<13} {:>7} {:>7} ", collective_name(row.collective), row.algorithm->name,
-                                 row.proofs, row.refused ? std::to_string(row.refused) : "");
+std::string line_of(const Row& row, const std::string& parameters) {
+  const std::string name = row.algorithm->name + (parameters.empty() ? "" : ":" + parameters);
+  std::string line = fmt::format("{:<15} {:<13} {:>7} {:>7} ", collective_name(row.collective), name, row.proofs,
+                                 row.refused ? std::to_string(row.refused) : "");
   if (row.proofs == 0) return line + "\n";
   const Proof& proof = row.at_most;
   const double n = row.most_ranks;
@@ -129,7 +130,7 @@ std::string survey(const Survey& survey, std::string* wrong) {
                   "proofs", "refused", "ranks", "rounds", "steps", "messages", "sends", "bound", "ratio");
   Row total{};
   for (const Row& row : surveyor.rows()) {
-    text += line_of(row);
+    text += line_of(row, survey.parameters);
     total.proofs += row.proofs;
     total.refused += row.refused;
     total.steps += row.steps;

@@ -16,5 +16,6 @@ extern const tutti_algorithm bruck;
 extern const tutti_algorithm hierarchical;
 extern const tutti_algorithm leaders;
 extern const tutti_algorithm double_tree;
+extern const tutti_algorithm pairwise;
 
 }  // namespace tutti::algorithms

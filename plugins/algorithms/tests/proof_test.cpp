@@ -63,13 +63,26 @@ std::string text_of(const std::vector<uint32_t>& hosts) {
   return text;
 }
 
+// What all ranks do, in place and out of place.
+std::vector<uint64_t> digest(const tutti_algorithm& algorithm, Problem problem) {
+  std::vector<uint64_t> hashes;
+  for (const bool in_place : {false, true}) {
+    problem.in_place.assign(problem.nranks, in_place);
+    std::vector<Schedule> schedules;
+    std::string error;
+    EXPECT_EQ(build_schedules(algorithm, problem, &schedules, &error), TUTTI_OK) << error;
+    for (const Schedule& schedule : schedules) hashes.push_back(schedule_hash(schedule));
+  }
+  return hashes;
+}
+
 TEST_P(Proofs, HoldOnHosts) {
   const Offer offer = GetParam();
   std::vector<std::vector<uint32_t>> placements;
   for (const std::vector<uint32_t>& sizes : std::vector<std::vector<uint32_t>>{
            {1, 3}, {2, 3, 5}, {1, 1, 1, 1, 1, 1, 1}, {2, 2}, {4, 4}, {3, 3, 3}, {7, 8, 9}, {16, 16}})
     for (const bool cyclic : {false, true}) placements.push_back(place_on_hosts(sizes, cyclic));
-  for (uint32_t n = 2; n <= 40; ++n) placements.push_back(random_hosts(n, n));
+  for (uint32_t n = 2; n <= 40; n += n < 17 ? 1 : 7) placements.push_back(random_hosts(n, n));
   for (const auto& hosts : placements)
     for (const uint32_t lanes : {1u, 4u}) {
       const auto n = static_cast<uint32_t>(hosts.size());
@@ -78,6 +91,10 @@ TEST_P(Proofs, HoldOnHosts) {
             .collective = offer.collective, .nranks = n, .root = root, .lanes = lanes, .hosts = hosts};
         const tutti_query query = make_query(problem, 0);
         if (lanes == 1 && offer.algorithm->supports(offer.algorithm->self, &query) < 0) continue;
+        Problem one_host = problem;
+        one_host.hosts.clear();
+        if (lanes > 1 && digest(*offer.algorithm, problem) == digest(*offer.algorithm, one_host))
+          continue;  // hosts change nothing
         const Proof proof = verify_algorithm(*offer.algorithm, problem);
         ASSERT_TRUE(proof.ok()) << "hosts" << text_of(hosts) << ", root " << root << ", lanes " << lanes << ": "
                                 << fault_name(proof.fault) << ": " << proof.error;
@@ -187,7 +204,7 @@ TEST(Claims, TreeToAnotherBase) {
   const tutti_algorithm& tree = *find_algorithm("tree");
   for (const uint32_t collective : {TUTTI_BROADCAST, TUTTI_REDUCE, TUTTI_ALL_REDUCE})
     for (const char* base : {"3", "4", "64"})
-      for (uint32_t n = 1; n <= 64; ++n)
+      for (uint32_t n = 1; n <= 64; n += n < 17 ? 1 : n == 62 ? 2 : 5)
         for (const uint32_t root : roots(collective, n)) {
           const Problem problem{.collective = collective, .nranks = n, .root = root, .parameters = base};
           const Proof proof = verify_algorithm(tree, problem);

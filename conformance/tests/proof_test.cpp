@@ -5,6 +5,7 @@
 #include <tutti/registry.h>
 #include <tutti/schedule.h>
 
+#include <algorithm>
 #include <functional>
 
 #include "proofs/proofs.hpp"
@@ -82,6 +83,18 @@ TEST(Proofs, ADroppedStepIsFound) {
     return !(s.kind == TUTTI_STEP_SEND && step++ % 12 == 4);
   };
   expect_fail(f, "all_reduce on 7 ranks", "A-10");
+}
+
+// What goes wrong on uneven hosts only is found there, and the message says where ranks were.
+TEST(Proofs, AFaultOfUnevenHostsIsFound) {
+  Falsified f("ring");
+  f.keep = [](const tutti_query& q, uint32_t, tutti_step& s) {
+    const auto on_first = std::count(q.host_of_rank, q.host_of_rank + q.nranks, 0u);
+    const bool alike = on_first == q.nranks || on_first == (q.nranks + 1) / 2;
+    if (q.rank == 1 && !alike) s.flags &= ~uint32_t{TUTTI_STEP_FINAL};
+    return true;
+  };
+  expect_fail(f, " hosts (0 ", "A-15");
 }
 
 TEST(Proofs, AMissingFinalIsFound) {

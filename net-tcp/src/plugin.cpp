@@ -22,7 +22,7 @@ struct TcpTransport {
     caps.fragment_bytes = settings.fragment_bytes;
     caps.receive_depth = tutti::tcp::kQueueDepth;
     caps.latency_ns = 7000;
-    caps.bandwidth = 1'500'000'000;
+    caps.bandwidth = 3'000'000'000;
     caps.control_bytes = tutti::tcp::kControlBytes;
   }
 

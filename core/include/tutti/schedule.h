@@ -54,6 +54,12 @@ struct Problem {
   const tutti_topology* topology = nullptr;
 };
 
+// Problem::hosts for hosts of so many ranks each, at least one: consecutive ranks fill host after host; cyclic ones are
+// dealt out to the hosts in turn while they have room. Hosts are numbered in order of first rank either way.
+std::vector<uint32_t> place_on_hosts(std::span<const uint32_t> sizes, bool cyclic);
+// Ranks anywhere on some hosts, for tests: the same for the same seed, everywhere.
+std::vector<uint32_t> random_hosts(uint32_t nranks, uint64_t seed);
+
 // The query of one rank of a problem. The result points into `problem`, which must outlive it.
 tutti_query make_query(const Problem& problem, uint32_t rank);
 
@@ -127,8 +133,15 @@ Proof verify_algorithm(const tutti_algorithm& algorithm, Problem problem);
 
 // Latency and bandwidth of what one rank does to another.
 struct LinkCost {
-  double latency = 0;   // seconds
-  double per_byte = 0;  // seconds
+  double latency = 0;             // seconds
+  double per_byte = 0;            // seconds
+  double gap = 0;                 // seconds for which a message keeps its two ends busy, besides its bytes
+  double processor_per_byte = 0;  // of the gap's kind: what a byte costs the processor at either end
+};
+// What the ranks of a host share.
+struct HostCost {
+  double per_byte = 0;    // seconds, of its network: for each byte that leaves, and for each that enters
+  double processors = 1;  // which work off messages' gaps and bytes
 };
 struct CostModel {
   std::function<LinkCost(uint32_t from, uint32_t to)> link;
@@ -139,13 +152,16 @@ struct CostModel {
   double receive_per_byte = 0;
   double per_message = 0;  // the same, for each message at each of its ends
   double processors = 1;   // of each rank: less than 1 where ranks share cores
+  // By the numbers of Problem::hosts; empty: ranks of a host share nothing.
+  std::vector<HostCost> hosts;
 };
 // Predicted seconds of an operation of `block_bytes` bytes per block and `element_bytes` bytes per element in `slices`
 // slices: list simulation of one and of two slices, extrapolated linearly. A message starts when both ends are ready. A
-// rank's sends share its egress and its receives its ingress, in the order in which they become ready. Reductions and
-// copies share the rank. A RECV_REDUCE reduces the first bytes while the rest arrives. A lane issues its steps in
-// order, `per_step` apart. The result is at least the work of the busiest rank's processor. The schedules must have
-// been verified; the result is infinity if they do not match.
+// rank's sends share its egress and its receives its ingress, in the order in which they become ready; messages between
+// hosts also share the hosts' networks, and those with a gap their processors. Reductions and copies share the rank. A
+// RECV_REDUCE reduces the first bytes while the rest arrives. A lane issues its steps in order, `per_step` apart. The
+// result is at least the work of the busiest processor. The schedules must have been verified; the result is infinity
+// if they do not match.
 double simulate(const Problem& problem, const std::vector<Schedule>& schedules, uint64_t block_bytes,
                 uint32_t element_bytes, uint64_t slices, const CostModel& model);
 

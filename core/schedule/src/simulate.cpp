@@ -24,7 +24,8 @@ class Simulation {
         pending_(graph.nodes().size(), 0),
         egress_(graph.problem().nranks, 0),
         ingress_(egress_),
-        compute_(egress_) {
+        compute_(egress_),
+        hosts_(graph.problem().hosts.empty() ? 0 : model.hosts.size()) {
     list_successors();
   }
 
@@ -139,14 +140,32 @@ class Simulation {
     const uint32_t from = graph_.rank_of(event.node), to = node.op().peer;
     const LinkCost cost = model_.link(from, to);
     const double size = node.op().kind == TUTTI_STEP_SIGNAL ? 0 : bytes(event.node);
-    const double begin = std::max({event.time, egress_[from], ingress_[to]});
-    const double sent = begin + size * cost.per_byte;
+    const double begin = share_hosts(std::max({event.time, egress_[from], ingress_[to]}), from, to, size, cost);
+    const double sent = begin + cost.gap + size * cost.per_byte;
     egress_[from] = ingress_[to] = sent;
     const double arrived = sent + cost.latency;
     finish(event.node, sent);
     if (graph_.nodes()[node.partner].op().kind != TUTTI_STEP_RECV_REDUCE) return finish(node.partner, arrived);
     push(begin + cost.latency, node.partner, true, arrived);
     return arrived;
+  }
+
+  // When a message may begin that could begin at `time`, by what its hosts have to do.
+  double share_hosts(double time, uint32_t from, uint32_t to, double size, const LinkCost& cost) {
+    if (hosts_.empty()) return time;
+    const uint32_t a = graph_.problem().hosts[from], b = graph_.problem().hosts[to];
+    const bool leaves = a != b, works = cost.gap > 0;
+    if (leaves) time = std::max({time, hosts_[a].egress, hosts_[b].ingress});
+    if (works) time = std::max({time, hosts_[a].processor, hosts_[b].processor});
+    if (leaves) {
+      hosts_[a].egress = time + size * model_.hosts[a].per_byte;
+      hosts_[b].ingress = time + size * model_.hosts[b].per_byte;
+    }
+    for (const uint32_t host : {a, b})
+      if (works)
+        hosts_[host].processor = std::max(hosts_[host].processor, time) +
+                                 (cost.gap + size * cost.processor_per_byte) / model_.hosts[host].processors;
+    return time;
   }
 
   // Local work on the rank's processor.
@@ -177,6 +196,10 @@ class Simulation {
   std::vector<uint32_t> pending_, begin_;
   std::vector<Successor> successors_;
   std::vector<double> egress_, ingress_, compute_;  // per rank: when it is free
+  struct Host {
+    double egress = 0, ingress = 0, processor = 0;
+  };
+  std::vector<Host> hosts_;  // the same; empty: they share nothing
   std::priority_queue<Event> events_;
   std::vector<uint32_t> ready_;
   bool issuing_ = false;
@@ -192,7 +215,7 @@ std::vector<double> bytes_of_pieces(const Schedule& schedule, uint64_t block_byt
   return bytes;
 }
 
-// The work of a rank's processor, in sequence.
+// The work of a rank's processor, in sequence; a core of its own would need as long.
 double processor_time(const Problem& problem, uint32_t rank, const Schedule& schedule, uint64_t block_bytes,
                       uint32_t element_bytes, const CostModel& model) {
   const std::vector<double> piece_bytes = bytes_of_pieces(schedule, block_bytes, element_bytes, 1);
@@ -204,15 +227,33 @@ double processor_time(const Problem& problem, uint32_t rank, const Schedule& sch
       double bytes = 0;
       for (uint32_t i = 0; i < span.chunks; ++i) bytes += piece_bytes[layout.piece(span.buffer, span.first + i)];
       const double folds = std::max<double>(2, double(step.sources.size())) - 1;
-      seconds += bytes * (step.op.kind == TUTTI_STEP_SEND   ? model.send_per_byte
-                          : step.op.kind == TUTTI_STEP_RECV ? model.receive_per_byte
-                          : step.op.kind == TUTTI_STEP_COPY ? model.copy_per_byte
-                                                            : model.reduce_per_byte * folds);
       const bool moves =
           step.op.kind == TUTTI_STEP_SEND || step.op.kind == TUTTI_STEP_RECV || step.op.kind == TUTTI_STEP_RECV_REDUCE;
-      if (step.op.kind == TUTTI_STEP_SIGNAL || (moves && bytes > 0)) seconds += model.per_message;
+      const LinkCost link = moves || step.op.kind == TUTTI_STEP_SIGNAL ? model.link(rank, step.op.peer) : LinkCost();
+      const double more = link.processor_per_byte;  // than a byte over memory
+      seconds += bytes * (step.op.kind == TUTTI_STEP_SEND   ? std::max(model.send_per_byte, more)
+                          : step.op.kind == TUTTI_STEP_RECV ? std::max(model.receive_per_byte, more)
+                          : step.op.kind == TUTTI_STEP_COPY ? model.copy_per_byte
+                                                            : model.reduce_per_byte * folds + more);
+      if (step.op.kind == TUTTI_STEP_SIGNAL || (moves && bytes > 0)) seconds += std::max(model.per_message, link.gap);
     }
-  return seconds / model.processors;
+  return seconds;
+}
+
+// The least time in which processors do the work of all ranks.
+double least_work(const Problem& problem, const std::vector<Schedule>& schedules, uint64_t block_bytes,
+                  uint32_t element_bytes, const CostModel& model) {
+  double busiest = 0;
+  std::vector<double> of_host(problem.hosts.empty() ? 0 : model.hosts.size(), 0);
+  for (uint32_t rank = 0; rank < schedules.size(); ++rank) {
+    const double work = processor_time(problem, rank, schedules[rank], block_bytes, element_bytes, model);
+    busiest = std::max(busiest, work);
+    if (!of_host.empty()) of_host[problem.hosts[rank]] += work;
+  }
+  if (of_host.empty()) return busiest / model.processors;
+  for (size_t host = 0; host < of_host.size(); ++host)
+    busiest = std::max(busiest, of_host[host] / model.hosts[host].processors);
+  return busiest;
 }
 
 }  // namespace
@@ -221,9 +262,7 @@ double simulate(const Problem& problem, const std::vector<Schedule>& schedules, 
                 uint32_t element_bytes, uint64_t slices, const CostModel& model) {
   if (schedules.empty()) return 0;
   if (check_alike(schedules)) return std::numeric_limits<double>::infinity();
-  double busiest = 0;
-  for (uint32_t rank = 0; rank < schedules.size(); ++rank)
-    busiest = std::max(busiest, processor_time(problem, rank, schedules[rank], block_bytes, element_bytes, model));
+  const double busiest = least_work(problem, schedules, block_bytes, element_bytes, model);
   const uint64_t count = std::max<uint64_t>(slices, 1);
   const std::vector<double> piece_bytes = bytes_of_pieces(schedules[0], block_bytes, element_bytes, count);
   const auto time_of = [&](uint32_t unrolled) {

@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 #include <tutti/schedule.h>
 
+#include <algorithm>
+
 #include "schedule_builder.hpp"
 
 namespace tutti {
@@ -27,6 +29,26 @@ TEST(Shape, BlockCounts) {
   }
   EXPECT_EQ(block_count(99, n, 0, 0, TUTTI_BUFFER_IN), 0u);
   EXPECT_EQ(block_count(TUTTI_ALL_REDUCE, n, 0, 0, TUTTI_BUFFER_SCRATCH), 0u);
+}
+
+TEST(Shape, RanksOnHosts) {
+  const std::vector<uint32_t> sizes{2, 1, 3};
+  EXPECT_EQ(place_on_hosts(sizes, false), (std::vector<uint32_t>{0, 0, 1, 2, 2, 2}));
+  EXPECT_EQ(place_on_hosts(sizes, true), (std::vector<uint32_t>{0, 1, 2, 0, 2, 2}));
+  EXPECT_TRUE(place_on_hosts({}, true).empty());
+}
+
+TEST(Shape, RandomHosts) {
+  EXPECT_EQ(random_hosts(9, 1), random_hosts(9, 1));
+  EXPECT_NE(random_hosts(9, 1), random_hosts(9, 2));
+  EXPECT_TRUE(random_hosts(0, 1).empty());
+  for (uint64_t seed = 0; seed < 100; ++seed) {
+    uint32_t seen = 0;  // hosts are numbered in order of first rank
+    for (const uint32_t host : random_hosts(17, seed)) {
+      ASSERT_LE(host, seen);
+      seen = std::max(seen, host + 1);
+    }
+  }
 }
 
 TEST(Shape, PieceBounds) {

@@ -51,6 +51,39 @@ TEST(Simulate, SendsOfARankShareItsEgress) {
   EXPECT_NEAR(cost(all_to_all(n), bytes, 1, links_only()), expected, expected * 1e-9);
 }
 
+// Ranks of a host share its network: of four messages between the same two hosts only one moves at a time.
+TEST(Simulate, RanksOfAHostShareItsNetwork) {
+  constexpr uint32_t n = 4;
+  constexpr uint64_t bytes = 1 << 20;
+  Case c = all_to_all(n);
+  CostModel model = links_only();
+  const double one = double(bytes) * per_byte;
+  EXPECT_NEAR(cost(c, bytes, 1, model), latency + 3 * one, one * 1e-9);
+  model.hosts.assign(2, {per_byte, 1});
+  EXPECT_NEAR(cost(c, bytes, 1, model), latency + 3 * one, one * 1e-9) << "the problem names no hosts";
+  c.problem.hosts = {0, 0, 1, 1};
+  EXPECT_GE(cost(c, bytes, 1, model), latency + 4 * one);
+  model.hosts.assign(2, {per_byte / 2, 1});  // two rails
+  EXPECT_LT(cost(c, bytes, 1, model), latency + 4 * one);
+}
+
+// A gap keeps both ends busy, and the processors of their hosts.
+TEST(Simulate, GapsOfMessages) {
+  constexpr uint32_t n = 4;
+  double gap = latency / 10;
+  CostModel model = links_only();
+  model.link = [&](uint32_t, uint32_t) { return LinkCost{latency, 0, gap}; };
+  Case c = all_to_all(n);
+  EXPECT_NEAR(cost(c, 400, 1, model), latency + 3 * gap, 1e-12) << "three sent, three received at the same time";
+  gap = latency * 10;
+  EXPECT_NEAR(cost(c, 400, 1, model), 6 * gap, 1e-12) << "the processor's work";
+  c.problem.hosts = {0, 0, 1, 1};
+  model.hosts.assign(2, {0, 4});
+  EXPECT_NEAR(cost(c, 400, 1, model), 6 * gap, 1e-12) << "a core for each";
+  model.hosts.assign(2, {0, 1});
+  EXPECT_GE(cost(c, 400, 1, model), 12 * gap) << "two ranks of a host share one core";
+}
+
 // The busiest rank's processor bounds the time: n - 1 messages out and n - 1 in.
 TEST(Simulate, MessagesCostTheProcessor) {
   constexpr uint32_t n = 5;

@@ -169,8 +169,38 @@ LinkCost Topology::cost(uint32_t a, uint32_t b) const {
   constexpr double process_switch = 1e-6;
   const bool crowded = ranks_on_host_of(a) > ranks_[a].cores || ranks_on_host_of(b) > ranks_[b].cores;
   const double latency = static_cast<double>(offer->latency_ns) * 1e-9;
-  return {crowded ? std::max(latency, process_switch) : latency,
-          1.0 / static_cast<double>(std::max<uint64_t>(offer->bandwidth, 1))};
+  const double byte = 1.0 / static_cast<double>(std::max<uint64_t>(offer->bandwidth, 1));
+  LinkCost cost{crowded ? std::max(latency, process_switch) : latency, byte};
+  // Of a slow message a quarter is the processor's work at either end, in the operating system, and half of the time of
+  // its bytes. A fast one is a few stores.
+  constexpr double slow = 1e-6;
+  if (latency >= slow) {
+    cost.gap = latency / 4;
+    cost.processor_per_byte = byte / 2;
+  }
+  return cost;
+}
+
+std::vector<HostCost> Topology::host_costs() const {
+  std::vector<HostCost> costs(hosts_);
+  std::vector<std::set<std::string>> rails(hosts_);
+  std::vector<size_t> rails_of_rank(hosts_, 1);
+  std::vector<uint32_t> first(hosts_, UINT32_MAX);
+  for (uint32_t r = 0; r < nranks(); ++r) first[host_of_rank_[r]] = std::min(first[host_of_rank_[r]], r);
+  for (uint32_t r = 0; hosts_ > 1 && r < nranks(); ++r) {
+    const uint32_t host = host_of_rank_[r];
+    costs[host].processors = std::max(1.0, double(ranks_[r].cores));
+    const TransportOffer* over = transport_of(r, first[host ? 0 : 1]);
+    if (!over) continue;
+    const TransportOffer& offer = *ranks_[r].offer(over->name);
+    rails[host].insert(offer.rails.begin(), offer.rails.end());
+    rails_of_rank[host] = std::max(rails_of_rank[host], offer.rails.size());
+    costs[host].per_byte = std::max(costs[host].per_byte, 1.0 / double(std::max<uint64_t>(offer.bandwidth, 1)));
+  }
+  // A rank's bandwidth is that of the rails that it uses; ranks of a host that use others add theirs.
+  for (uint32_t host = 0; host < hosts_; ++host)
+    costs[host].per_byte *= double(rails_of_rank[host]) / double(std::max(rails[host].size(), rails_of_rank[host]));
+  return costs;
 }
 
 namespace {
@@ -188,7 +218,7 @@ LinkCost Topology::device_cost(uint32_t a, uint32_t b) const {
     return {seconds(std::max(from.link_latency_ns, to.link_latency_ns)), slower};
   const LinkCost over = cost(a, b);  // while the transport moves one slot, the streams copy others
   return {over.latency + seconds(from.link_latency_ns) + seconds(to.link_latency_ns),
-          std::max({over.per_byte, per_byte(from.copy_bandwidth), per_byte(to.copy_bandwidth)})};
+          std::max({over.per_byte, per_byte(from.copy_bandwidth), per_byte(to.copy_bandwidth)}), over.gap};
 }
 
 LinkCost Topology::command_cost() const {

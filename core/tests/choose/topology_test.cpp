@@ -185,6 +185,32 @@ TEST(Topology, MemoryIsMappedOverATransportThatBothHaveForIt) {
   }
 }
 
+// A slow transport costs processors time; ranks of a host share its cores and, over the same rails, its network.
+TEST(Topology, WhatTheRanksOfAHostShare) {
+  TransportOffer net = offer("net", TUTTI_REACH_NETWORK, 8000);
+  const TransportOffer shm = offer("shm", TUTTI_REACH_HOST, 100);
+  std::vector<RankDescription> ranks;
+  for (const char* host : {"a", "a", "b"}) {
+    ranks.push_back(rank(host, ranks.size() + 1, {net, shm}));
+    ranks.back().cores = 4;
+  }
+  const Topology one_rail(ranks);
+  ASSERT_EQ(one_rail.host_costs().size(), 2u);
+  EXPECT_DOUBLE_EQ(one_rail.host_costs()[0].per_byte, 1e-9);
+  EXPECT_DOUBLE_EQ(one_rail.host_costs()[0].processors, 4);
+  EXPECT_DOUBLE_EQ(one_rail.cost(0, 2).gap, 2e-6);
+  EXPECT_DOUBLE_EQ(one_rail.cost(0, 2).processor_per_byte, 0.5e-9);
+  EXPECT_EQ(one_rail.cost(0, 1).gap, 0);
+  ranks[0].transports[0].rails = {"rail0"};
+  ranks[1].transports[0].rails = {"rail1"};
+  const Topology two_rails(ranks);
+  EXPECT_DOUBLE_EQ(two_rails.host_costs()[0].per_byte, 0.5e-9) << "a rail for each rank";
+  EXPECT_DOUBLE_EQ(two_rails.host_costs()[1].per_byte, 1e-9);
+  ranks[1].transports[0].rails = {"rail0"};
+  EXPECT_DOUBLE_EQ(Topology(ranks).host_costs()[0].per_byte, 1e-9) << "one rail for both";
+  EXPECT_EQ(Topology({ranks[0], ranks[1]}).host_costs()[0].per_byte, 0) << "nothing leaves the only host";
+}
+
 TEST(Topology, DescriptionsSurviveTheirWay) {
   RankDescription before = rank("a", 7, {offer("link", TUTTI_REACH_FABRIC, 500, "rack 7")});
   before.numa = 1;

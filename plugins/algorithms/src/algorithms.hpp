@@ -13,5 +13,9 @@ extern const tutti_algorithm tree;
 extern const tutti_algorithm doubling;
 extern const tutti_algorithm halving;
 extern const tutti_algorithm bruck;
+extern const tutti_algorithm hierarchical;
+extern const tutti_algorithm leaders;
+extern const tutti_algorithm double_tree;
+extern const tutti_algorithm pairwise;
 
 }  // namespace tutti::algorithms

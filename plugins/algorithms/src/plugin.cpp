@@ -8,4 +8,5 @@ using namespace tutti::algorithms;
 TUTTI_PLUGIN(algorithms, "algorithms", "0.1.0", "Tutti", "Apache-2.0",
              "the classic algorithms, for any number of ranks", {TUTTI_ALGORITHM_ID, &ring},
              {TUTTI_ALGORITHM_ID, &direct}, {TUTTI_ALGORITHM_ID, &tree}, {TUTTI_ALGORITHM_ID, &doubling},
-             {TUTTI_ALGORITHM_ID, &halving}, {TUTTI_ALGORITHM_ID, &bruck});
+             {TUTTI_ALGORITHM_ID, &halving}, {TUTTI_ALGORITHM_ID, &bruck}, {TUTTI_ALGORITHM_ID, &hierarchical},
+             {TUTTI_ALGORITHM_ID, &leaders}, {TUTTI_ALGORITHM_ID, &double_tree}, {TUTTI_ALGORITHM_ID, &pairwise});

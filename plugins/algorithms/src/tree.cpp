@@ -14,9 +14,13 @@
 // gather, scatter     ceil(log2 n) a + (n-1) N/B for blocks of N bytes: a node handles its subtree's run of blocks as
 //                     one message. At the root the run may pass block n-1: then it is two messages.
 // barrier             signals up, then down. Signals touch no chunk, so nothing but dependencies orders them.
+//
+// `tree:K` takes a k-nomial tree instead (knomial.hpp), for broadcast, reduce and all_reduce.
+#include <charconv>
 #include <tutti/sdk/algorithm.hpp>
 
 #include "algorithms.hpp"
+#include "knomial.hpp"
 
 namespace tutti::algorithms {
 namespace {
@@ -132,12 +136,26 @@ void barrier(Schedule& s, const Node& node) {
   for (uint32_t m = node.farthest(); m > 0; m /= 2) lane.signal(node.child(m)).after(heard);
 }
 
+// The base that the parameters name, 2 without; 0: they name none.
+uint32_t base_of(const Query& q) {
+  if (q.parameters.empty()) return 2;
+  uint32_t base = 0;
+  const char* end = q.parameters.data() + q.parameters.size();
+  const auto [rest, error] = std::from_chars(q.parameters.data(), end, base);
+  return error == std::errc() && rest == end && base >= 2 && base <= most_tree_base ? base : 0;
+}
+
 struct Tree {
   static constexpr const char* name = "tree";
   static constexpr const char* summary = "a binomial tree: logarithmic latency, whole messages";
   static constexpr uint64_t collectives =
       mask({TUTTI_BROADCAST, TUTTI_REDUCE, TUTTI_ALL_REDUCE, TUTTI_GATHER, TUTTI_SCATTER, TUTTI_BARRIER});
+  static constexpr bool takes_parameters = true;
   static std::string supports(const Query& q) {
+    if (!base_of(q)) return "expected a base from 2 to 64 behind the colon, got \"" + std::string(q.parameters) + "\"";
+    const bool takes_base =
+        q.collective == TUTTI_BROADCAST || q.collective == TUTTI_REDUCE || q.collective == TUTTI_ALL_REDUCE;
+    if (base_of(q) != 2 && !takes_base) return "a base is for broadcast, reduce and all_reduce only; name tree alone";
     const bool two = q.collective == TUTTI_ALL_REDUCE || q.collective == TUTTI_BARRIER;
     return two && q.lanes < 2 ? "needs 2 lanes, there is 1" : "";
   }
@@ -146,6 +164,7 @@ struct Tree {
     // cost more messages there and gain nothing.
     if (q.collective != TUTTI_GATHER) s.sliced(1);
     if (alone(q, s)) return;
+    if (base_of(q) != 2) return knomial_tree(q, s, base_of(q));
     const Node node(q);
     switch (q.collective) {
       case TUTTI_BROADCAST:

@@ -385,14 +385,14 @@ class World {
 }  // namespace
 
 Schedule emit(const tutti_algorithm& algorithm, const Case& c, uint32_t rank) {
-  const std::vector<uint32_t> hosts(c.n, 0);
+  const std::vector<uint32_t> hosts = c.hosts.empty() ? std::vector<uint32_t>(c.n, 0) : c.hosts;
   tutti_query query{};
   query.struct_size = sizeof query;
   query.collective = c.collective;
   query.nranks = c.n;
   query.rank = rank;
   query.root = c.root;
-  query.lanes = 2;
+  query.lanes = c.lanes;
   query.flags = c.in_place >> (rank % 64) & 1 ? TUTTI_QUERY_IN_PLACE : 0;
   query.host_of_rank = hosts.data();
   Sink sink;

@@ -23,9 +23,11 @@ struct Case {
   uint32_t collective = 0;
   uint32_t n = 1;
   uint32_t root = 0;
-  uint64_t count = 0;     // elements of one block
-  uint32_t slices = 1;    // used where the schedules are sliced
-  uint64_t in_place = 0;  // bit per rank
+  uint64_t count = 0;                // elements of one block
+  uint32_t slices = 1;               // used where the schedules are sliced
+  uint64_t in_place = 0;             // bit per rank
+  std::vector<uint32_t> hosts = {};  // of each rank; empty: all on one
+  uint32_t lanes = 2;                // that the algorithm may use
   // Which of several possible next steps is taken: any value must give the same result.
   uint64_t seed = 1;
 };

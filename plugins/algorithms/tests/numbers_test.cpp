@@ -20,6 +20,7 @@ TEST_P(Numbers, AreRight) {
   const Offer offer = GetParam();
   Case c;
   c.collective = offer.collective;
+  c.lanes = 4;
   for (const uint32_t n : {1u, 2u, 3u, 4u, 5u, 6u, 7u, 8u, 9u, 12u, 13u, 16u, 17u}) {
     c.n = n;
     for (const uint64_t count : std::set<uint64_t>{0, 1, n - 1, n, n + 1, 1000}) {
@@ -39,13 +40,39 @@ TEST_P(Numbers, AreRight) {
   }
 }
 
+// The same on hosts: uneven ones, in turn, one rank each.
+TEST_P(Numbers, AreRightOnHosts) {
+  const Offer offer = GetParam();
+  for (const std::vector<uint32_t>& hosts : {std::vector<uint32_t>{0, 1, 1, 1},
+                                             {0, 0, 1, 1, 1, 2, 2, 2, 2, 2},
+                                             {0, 1, 2, 0, 1, 2, 1, 2, 2, 2},
+                                             {0, 1, 2, 3, 4, 5, 6},
+                                             {0, 0, 0, 0, 1, 1, 1, 1},
+                                             {0, 1, 0, 1, 0, 1},
+                                             {0, 1, 0, 2, 2, 0, 3}}) {
+    Case c{.collective = offer.collective, .n = static_cast<uint32_t>(hosts.size()), .hosts = hosts, .lanes = 4};
+    for (const uint64_t count : {0u, 1u, 7u, 300u})
+      for (c.root = 0; c.root < (rooted(c.collective) ? c.n : 1); ++c.root)
+        for (const uint64_t in_place : {uint64_t{0}, ~uint64_t{0}, uint64_t{0xaaaaaaaaaaaaaaaa}})
+          for (const uint32_t slices : {1u, 3u}) {
+            c.count = count;
+            c.in_place = in_place;
+            c.slices = slices;
+            ++c.seed;
+            ASSERT_EQ(run(*offer.algorithm, c), "")
+                << "n " << c.n << ", last host " << hosts.back() << ", root " << c.root << ", count " << count
+                << ", slices " << slices << ", in place " << std::hex << in_place << ", seed " << c.seed;
+          }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(All, Numbers, testing::ValuesIn(offers()),
                          [](const testing::TestParamInfo<Offer>& offer) { return offer_name(offer.param); });
 
 // Rounded cuts: blocks so long that cuts fall on multiples of 64 elements.
 TEST(Numbers, LongBlocks) {
   for (const Offer& offer : offers()) {
-    const Case c{.collective = offer.collective, .n = 4, .count = 3 * 4096 + 100, .slices = 5};
+    const Case c{.collective = offer.collective, .n = 4, .count = 3 * 4096 + 100, .slices = 5, .lanes = 4};
     EXPECT_EQ(run(*offer.algorithm, c), "") << offer_name(offer);
   }
 }

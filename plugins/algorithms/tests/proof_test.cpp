@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Every algorithm of the plugin, proved by the core's verifier: for each n up to 64, every root up to 16 ranks and
-// roots 0, 1 and n-1 beyond, out of place, in place and mixed. A proof holds for every count, data type and slice
+// roots 0, 1 and n-1 beyond, out of place, in place and mixed; on one host, on hosts of chosen sizes and on random
+// ones. A proof holds for every count, data type and slice
 // count.
 #include <gtest/gtest.h>
 #include <tutti/schedule.h>
 
+#include <algorithm>
+#include <bit>
 #include <chrono>
+#include <cmath>
 #include <cstddef>
 #include <cstdio>
 #include <set>
@@ -19,10 +23,12 @@ namespace {
 std::set<uint32_t> roots(uint32_t collective, uint32_t n) {
   std::set<uint32_t> list{0};
   if (!has_root(collective)) return list;
-  if (n > 16) return {0, 1, n - 1};
+  if (n > 17) return {0, 1, n - 1};
   for (uint32_t root = 1; root < n; ++root) list.insert(root);
   return list;
 }
+
+const std::set<std::string> not_sliced{"tree_gather", "leaders_gather", "doubling_reduce_scatter"};
 
 class Proofs : public testing::TestWithParam<Offer> {};
 
@@ -41,7 +47,7 @@ TEST_P(Proofs, HoldUpTo64Ranks) {
       std::string error;
       const Problem problem{.collective = offer.collective, .nranks = n, .root = root};
       ASSERT_EQ(build_schedule(*offer.algorithm, make_query(problem, n - 1), &own, &error), TUTTI_OK) << error;
-      ASSERT_EQ(own.sliced(), offer_name(offer) != "tree_gather" && offer_name(offer) != "doubling_reduce_scatter");
+      ASSERT_EQ(own.sliced(), !not_sliced.contains(offer_name(offer)));
       ASSERT_TRUE(own.has_levels() || n == 1) << "n " << n;
       ASSERT_GE(proof.bytes_sent, proof.bytes_lower_bound * (1 - 1e-9)) << "n " << n << ", root " << root;
       steps += proof.steps;
@@ -49,6 +55,52 @@ TEST_P(Proofs, HoldUpTo64Ranks) {
   const std::chrono::duration<double> spent = std::chrono::steady_clock::now() - start;
   std::printf("  %-24s %8llu steps, %.2f s\n", offer_name(offer).c_str(), static_cast<unsigned long long>(steps),
               spent.count());
+}
+
+std::string text_of(const std::vector<uint32_t>& hosts) {
+  std::string text;
+  for (const uint32_t host : hosts) text += " " + std::to_string(host);
+  return text;
+}
+
+// What all ranks do, in place and out of place.
+std::vector<uint64_t> digest(const tutti_algorithm& algorithm, Problem problem) {
+  std::vector<uint64_t> hashes;
+  for (const bool in_place : {false, true}) {
+    problem.in_place.assign(problem.nranks, in_place);
+    std::vector<Schedule> schedules;
+    std::string error;
+    EXPECT_EQ(build_schedules(algorithm, problem, &schedules, &error), TUTTI_OK) << error;
+    for (const Schedule& schedule : schedules) hashes.push_back(schedule_hash(schedule));
+  }
+  return hashes;
+}
+
+TEST_P(Proofs, HoldOnHosts) {
+  const Offer offer = GetParam();
+  std::vector<std::vector<uint32_t>> placements;
+  for (const std::vector<uint32_t>& sizes : std::vector<std::vector<uint32_t>>{
+           {1, 3}, {2, 3, 5}, {1, 1, 1, 1, 1, 1, 1}, {2, 2}, {4, 4}, {3, 3, 3}, {7, 8, 9}, {16, 16}})
+    for (const bool cyclic : {false, true}) placements.push_back(place_on_hosts(sizes, cyclic));
+  for (uint32_t n = 2; n <= 40; n += n < 17 ? 1 : 7) placements.push_back(random_hosts(n, n));
+  for (const auto& hosts : placements)
+    for (const uint32_t lanes : {1u, 4u}) {
+      const auto n = static_cast<uint32_t>(hosts.size());
+      for (const uint32_t root : roots(offer.collective, n)) {
+        const Problem problem{
+            .collective = offer.collective, .nranks = n, .root = root, .lanes = lanes, .hosts = hosts};
+        const tutti_query query = make_query(problem, 0);
+        if (lanes == 1 && offer.algorithm->supports(offer.algorithm->self, &query) < 0) continue;
+        Problem one_host = problem;
+        one_host.hosts.clear();
+        if (lanes > 1 && digest(*offer.algorithm, problem) == digest(*offer.algorithm, one_host))
+          continue;  // hosts change nothing
+        const Proof proof = verify_algorithm(*offer.algorithm, problem);
+        ASSERT_TRUE(proof.ok()) << "hosts" << text_of(hosts) << ", root " << root << ", lanes " << lanes << ": "
+                                << fault_name(proof.fault) << ": " << proof.error;
+        ASSERT_TRUE(proof.same_tree || offer.collective != TUTTI_ALL_REDUCE) << text_of(hosts);
+      }
+    }
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Proofs, testing::ValuesIn(offers()),
@@ -74,6 +126,45 @@ TEST(Claims, FewestBytes) {
   }
 }
 
+// What leaves a host, in blocks.
+double leaves_a_host(const char* algorithm, uint32_t collective, const std::vector<uint32_t>& hosts) {
+  const Problem problem{.collective = collective, .nranks = static_cast<uint32_t>(hosts.size()), .hosts = hosts};
+  std::vector<Schedule> schedules;
+  std::string error;
+  EXPECT_EQ(build_schedules(*find_algorithm(algorithm), problem, &schedules, &error), TUTTI_OK) << error;
+  std::vector<double> sent(1 + *std::ranges::max_element(hosts), 0);
+  for (uint32_t rank = 0; rank < hosts.size(); ++rank)
+    for (const auto& lane : schedules[rank].lanes)
+      for (const Step& step : lane)
+        if (step.op.kind == TUTTI_STEP_SEND && hosts[rank] != hosts[step.op.peer])
+          sent[hosts[rank]] += double(step.op.src.chunks) / schedules[rank].pieces();
+  return *std::ranges::max_element(sent);
+}
+
+TEST(Claims, FewestBytesBetweenHosts) {
+  for (const bool cyclic : {false, true})
+    for (const uint32_t h : {2u, 3u, 5u}) {
+      const std::vector<uint32_t> hosts = place_on_hosts(std::vector<uint32_t>(h, 4), cyclic);
+      EXPECT_NEAR(leaves_a_host("hierarchical", TUTTI_ALL_REDUCE, hosts), 2.0 * (h - 1) / h, 1e-9);
+      EXPECT_NEAR(leaves_a_host("hierarchical", TUTTI_ALL_GATHER, hosts), 4 * (h - 1), 1e-9);
+      EXPECT_NEAR(leaves_a_host("hierarchical", TUTTI_REDUCE_SCATTER, hosts), 4 * (h - 1), 1e-9);
+      EXPECT_LE(leaves_a_host("leaders", TUTTI_REDUCE, hosts), 1);
+      EXPECT_LE(leaves_a_host("leaders", TUTTI_BROADCAST, hosts), ceil(log2(h)));
+    }
+}
+
+// Hosts of 7, 8, 9, 11 and 13 ranks: the union of their cuts, not 72,072.
+TEST(Claims, CutsOfUnevenHosts) {
+  const Problem problem{.collective = TUTTI_ALL_REDUCE,
+                        .nranks = 48,
+                        .hosts = place_on_hosts(std::vector<uint32_t>{7, 8, 9, 11, 13}, false)};
+  Schedule schedule;
+  std::string error;
+  ASSERT_EQ(build_schedule(*find_algorithm("hierarchical"), make_query(problem, 0), &schedule, &error), TUTTI_OK);
+  EXPECT_EQ(schedule.pieces(), 44 * 5u);
+  EXPECT_TRUE(verify_algorithm(*find_algorithm("hierarchical"), problem).ok());
+}
+
 TEST(Claims, RankOrder) {
   EXPECT_TRUE(prove("direct", TUTTI_ALL_REDUCE, 7).rank_order);
   EXPECT_TRUE(prove("direct", TUTTI_REDUCE, 7, 3).rank_order);
@@ -82,6 +173,11 @@ TEST(Claims, RankOrder) {
   EXPECT_TRUE(prove("tree", TUTTI_REDUCE, 7).rank_order);
   EXPECT_TRUE(prove("ring", TUTTI_REDUCE, 7, 6).rank_order);
   EXPECT_FALSE(prove("ring", TUTTI_ALL_REDUCE, 7).rank_order);
+  for (const bool cyclic : {false, true}) {
+    const std::vector<uint32_t> hosts = place_on_hosts(std::vector<uint32_t>{2, 3, 5}, cyclic);
+    const Problem problem{.collective = TUTTI_ALL_REDUCE, .nranks = 10, .hosts = hosts};
+    EXPECT_EQ(verify_algorithm(*find_algorithm("leaders"), problem).rank_order, !cyclic);
+  }
 }
 
 // A larger base: fewer rounds and fewer bytes, more messages.
@@ -103,12 +199,52 @@ TEST(Claims, BruckToAnotherBase) {
   EXPECT_NEAR(verify_algorithm(bruck, problem).bytes_sent, 32, 1e-9);
 }
 
-TEST(Claims, WrongParametersAreRefused) {
-  for (const char* wrong : {"1", "65", "x", "4x", "-2", "99999999999"}) {
-    const Problem problem{.collective = TUTTI_ALL_TO_ALL, .nranks = 4, .parameters = wrong};
-    const tutti_query query = make_query(problem, 0);
-    EXPECT_EQ(find_algorithm("bruck")->supports(nullptr, &query), TUTTI_NOT_SUPPORTED) << wrong;
+// Fewer rounds, more bytes from the root; the base 2 is the binomial tree.
+TEST(Claims, TreeToAnotherBase) {
+  const tutti_algorithm& tree = *find_algorithm("tree");
+  for (const uint32_t collective : {TUTTI_BROADCAST, TUTTI_REDUCE, TUTTI_ALL_REDUCE})
+    for (const char* base : {"3", "4", "64"})
+      for (uint32_t n = 1; n <= 64; n += n < 17 ? 1 : n == 62 ? 2 : 5)
+        for (const uint32_t root : roots(collective, n)) {
+          const Problem problem{.collective = collective, .nranks = n, .root = root, .parameters = base};
+          const Proof proof = verify_algorithm(tree, problem);
+          ASSERT_TRUE(proof.ok()) << base << ", n " << n << ", root " << root << ": " << proof.error;
+        }
+  Problem problem{.collective = TUTTI_BROADCAST, .nranks = 64, .parameters = "4"};
+  EXPECT_EQ(verify_algorithm(tree, problem).rounds, 3);
+  EXPECT_NEAR(verify_algorithm(tree, problem).bytes_sent, 9, 1e-9);
+  problem.collective = TUTTI_REDUCE;
+  EXPECT_TRUE(verify_algorithm(tree, problem).rank_order);
+  std::vector<Schedule> plain, base_2;
+  std::string error;
+  problem.parameters = "";
+  ASSERT_EQ(build_schedules(tree, problem, &plain, &error), TUTTI_OK);
+  problem.parameters = "2";
+  ASSERT_EQ(build_schedules(tree, problem, &base_2, &error), TUTTI_OK);
+  for (uint32_t rank = 0; rank < 64; ++rank) EXPECT_EQ(schedule_hash(plain[rank]), schedule_hash(base_2[rank]));
+}
+
+// Logarithmic rounds, and no rank sends more than twice the block.
+TEST(Claims, DoubleTree) {
+  for (const uint32_t n : {2u, 3u, 8u, 33u, 64u}) {
+    EXPECT_LE(prove("double_tree", TUTTI_ALL_REDUCE, n).bytes_sent, 2) << n;
+    EXPECT_LE(prove("double_tree", TUTTI_BROADCAST, n).bytes_sent, 1) << n;
+    EXPECT_LE(prove("double_tree", TUTTI_REDUCE, n).bytes_sent, 1) << n;
+    EXPECT_LE(prove("double_tree", TUTTI_ALL_REDUCE, n).rounds, 2 * std::bit_width(n) + 2u) << n;
   }
+  EXPECT_TRUE(prove("double_tree", TUTTI_ALL_REDUCE, 8).rank_order);
+}
+
+TEST(Claims, WrongParametersAreRefused) {
+  for (const char* wrong : {"1", "65", "x", "4x", "-2", "99999999999"})
+    for (const auto& [name, collective] : {std::pair{"bruck", TUTTI_ALL_TO_ALL}, std::pair{"tree", TUTTI_BROADCAST}}) {
+      const Problem problem{.collective = static_cast<uint32_t>(collective), .nranks = 4, .parameters = wrong};
+      const tutti_query query = make_query(problem, 0);
+      EXPECT_EQ(find_algorithm(name)->supports(nullptr, &query), TUTTI_NOT_SUPPORTED) << name << ":" << wrong;
+    }
+  const Problem gather{.collective = TUTTI_GATHER, .nranks = 4, .parameters = "4"};
+  const tutti_query tree_gather = make_query(gather, 0);
+  EXPECT_EQ(find_algorithm("tree")->supports(nullptr, &tree_gather), TUTTI_NOT_SUPPORTED);
   const Problem problem{.collective = TUTTI_ALL_REDUCE, .nranks = 4, .parameters = "4"};
   const tutti_query query = make_query(problem, 0);
   EXPECT_EQ(find_algorithm("ring")->supports(nullptr, &query), TUTTI_INVALID_ARGUMENT);

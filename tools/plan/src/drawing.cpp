@@ -109,9 +109,12 @@ std::string escaped(const std::string& text) {
 
 class Drawing {
  public:
-  Drawing(const Problem& problem, const std::vector<Schedule>& schedules) : schedules_(schedules) {
+  Drawing(const Problem& problem, const std::vector<Schedule>& schedules)
+      : schedules_(schedules), hosts_(problem.hosts) {
     CostModel model;
-    model.link = [](uint32_t, uint32_t) { return LinkCost{1e-6, 1e-10}; };
+    model.link = [this](uint32_t from, uint32_t to) {
+      return hosts_.empty() || hosts_[from] == hosts_[to] ? LinkCost{1e-6, 1e-10} : LinkCost{1e-5, 1e-9};
+    };
     times_ = simulate_steps(problem, schedules, 1 << 20, 4, model);
     place_rows();
     place_columns();
@@ -249,6 +252,8 @@ class Drawing {
           "<rect class=\"band\" x=\"12\" y=\"{:.0f}\" width=\"{:.0f}\" height=\"{:.0f}\" rx=\"8\"/>"
           "<text class=\"rank\" x=\"24\" y=\"{:.0f}\">rank {}</text>\n",
           y, width - 24, double(lanes) * row_height, y + 18, rank);
+      if (!hosts_.empty())
+        svg_ += fmt::format("<text class=\"note\" x=\"24\" y=\"{:.0f}\">host {}</text>\n", y + 34, hosts_[rank]);
       for (size_t lane = 0; lane < lanes; ++lane) {
         const double middle = y + (double(lane) + .5) * row_height;
         svg_ += fmt::format("<path class=\"row\" d=\"M{:.0f} {:.1f}H{:.0f}\"/>", left, middle, width - 24);
@@ -307,6 +312,7 @@ class Drawing {
   }
 
   const std::vector<Schedule>& schedules_;
+  const std::vector<uint32_t> hosts_;
   std::vector<std::vector<std::vector<StepTime>>> times_;
   std::map<std::pair<uint32_t, uint32_t>, std::vector<uint32_t>> column_;
   std::vector<double> band_tops_;

@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 namespace tutti::plan {
 namespace {
 
@@ -32,6 +34,33 @@ std::string bytes_text(const Proof& proof) {
                      proof.bytes_sent / proof.bytes_lower_bound);
 }
 
+// What leaves hosts, in blocks.
+std::string hosts_text(const Problem& problem, const std::vector<Schedule>& schedules) {
+  std::vector<double> piece;
+  double before = 0;
+  for (const tutti_cut& cut : schedules[0].cuts) {
+    piece.push_back(double(cut.p) / cut.q - before);
+    before = double(cut.p) / cut.q;
+  }
+  piece.push_back(1 - before);
+  std::vector<double> sent(1 + *std::ranges::max_element(problem.hosts), 0);
+  uint64_t messages = 0;
+  for (uint32_t rank = 0; rank < schedules.size(); ++rank)
+    for (const auto& lane : schedules[rank].lanes)
+      for (const Step& step : lane) {
+        const tutti_step& op = step.op;
+        const bool signals = op.kind == TUTTI_STEP_SIGNAL && !(op.flags & TUTTI_STEP_WAIT);
+        if ((op.kind != TUTTI_STEP_SEND && !signals) || problem.hosts[rank] == problem.hosts[op.peer]) continue;
+        ++messages;
+        for (uint32_t chunk = op.src.first; chunk < op.src.first + op.src.chunks; ++chunk)
+          sent[problem.hosts[rank]] +=
+              piece[op.src.buffer == TUTTI_BUFFER_SCRATCH ? schedules[rank].scratch[chunk].piece
+                                                          : chunk % piece.size()];
+      }
+  return fmt::format("{} between hosts; the busiest host sends {:.4g} blocks to others.", count(messages, "message"),
+                     *std::ranges::max_element(sent));
+}
+
 std::string slices_text(const std::vector<Schedule>& schedules) {
   const Schedule& any = schedules[0];
   if (!any.sliced()) return "It cannot be run in slices.";
@@ -49,6 +78,8 @@ std::string slices_text(const std::vector<Schedule>& schedules) {
 std::string title(const Problem& problem, const std::string& algorithm) {
   std::string text =
       fmt::format("{} {} on {}", algorithm, collective_name(problem.collective), count(problem.nranks, "rank"));
+  if (!problem.hosts.empty())
+    text += fmt::format(" of {}", count(1 + *std::ranges::max_element(problem.hosts), "host"));
   if (has_root(problem.collective)) text += fmt::format(", root {}", problem.root);
   if (!problem.in_place.empty() && problem.in_place[0]) text += ", in place";
   return text;
@@ -67,6 +98,7 @@ std::string findings(const Problem& problem, const std::vector<Schedule>& schedu
   text += "In place and out of place exchange the same messages: ranks may differ in it.\n";
   if (is_reducing(problem.collective)) text += tree_text(proof) + "\n";
   text += bytes_text(proof) + "\n";
+  if (!problem.hosts.empty()) text += hosts_text(problem, schedules) + "\n";
   text += fmt::format("At most {} in flight from one rank to another.\n", count(proof.most_in_flight, "message"));
   return text;
 }

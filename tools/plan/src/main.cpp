@@ -12,34 +12,21 @@
 #include <cstring>
 #include <fstream>
 #include <iostream>
-#include <optional>
 
 #include "drawing.hpp"
 #include "findings.hpp"
+#include "request.hpp"
 #include "standard_output/standard_output.hpp"
+#include "survey.hpp"
 
 namespace {
 using namespace tutti;
 
 constexpr int wrong_schedule = 1, wrong_request = 2;
 
-struct Request {
-  std::string collective, algorithm, output;
-  uint32_t nranks = 4, root = 0, lanes = 8;
-  std::optional<uint32_t> rank;
-  bool in_place = false;
-};
-
 int refuse(const std::string& text) {
   std::cerr << "tutti-plan: " << text << '\n';
   return wrong_request;
-}
-
-std::string known_collectives() {
-  std::string names;
-  for (uint32_t c = TUTTI_BROADCAST; c <= TUTTI_BARRIER; ++c)
-    names += (names.empty() ? "" : ", ") + std::string(collective_name(c));
-  return names;
 }
 
 std::string algorithms_of(uint32_t collective) {
@@ -63,7 +50,7 @@ int write(const std::string& path, const std::string& text, const char* done) {
   return 0;
 }
 
-std::string listing(const Problem& problem, const std::vector<Schedule>& schedules, const Request& request) {
+std::string listing(const Problem& problem, const std::vector<Schedule>& schedules, const plan::Request& request) {
   std::string text = plan::title(problem, request.algorithm) + "\n";
   const Schedule& any = schedules[0];
   if (any.pieces() > 1) {
@@ -76,6 +63,7 @@ std::string listing(const Problem& problem, const std::vector<Schedule>& schedul
     if (request.rank && *request.rank != rank) continue;
     const Schedule& schedule = schedules[rank];
     text += fmt::format("rank {}", rank);
+    if (!problem.hosts.empty()) text += fmt::format(", host {}", problem.hosts[rank]);
     if (!schedule.scratch.empty()) text += fmt::format(", {} scratch chunks", schedule.scratch.size());
     text += "\n";
     for (size_t lane = 0; lane < schedule.lanes.size(); ++lane)
@@ -85,24 +73,47 @@ std::string listing(const Problem& problem, const std::vector<Schedule>& schedul
   return text;
 }
 
-int show(const std::string& command, const Request& request) {
-  Problem problem;
-  problem.collective = collective_from_name(request.collective);
-  problem.nranks = request.nranks;
-  problem.root = request.root;
-  problem.lanes = request.lanes;
-  problem.in_place.assign(request.nranks, request.in_place);
-  if (!problem.collective)
-    return refuse(fmt::format("unknown collective \"{}\"; known are {}", request.collective, known_collectives()));
-  if (request.root >= request.nranks)
-    return refuse(fmt::format("root {} is none of {} ranks", request.root, request.nranks));
-  if (request.rank && *request.rank >= request.nranks)
-    return refuse(fmt::format("rank {} is none of {} ranks", *request.rank, request.nranks));
+// The algorithm of this name, with or without parameters. Throws WrongRequest.
+const tutti_algorithm* algorithm_of(const plan::Request& request, uint32_t collective) {
   std::string error;
-  const tutti_algorithm* algorithm = find_algorithm(request.algorithm, &error);
-  if (!algorithm)
-    return refuse(
-        fmt::format("{}. For {} there are: {}", error, request.collective, algorithms_of(problem.collective)));
+  if (const tutti_algorithm* found = find_algorithm(plan::split_algorithm(request.algorithm).first, &error))
+    return found;
+  throw plan::WrongRequest(
+      collective ? fmt::format("{}. For {} there are: {}", error, request.collective, algorithms_of(collective))
+                 : error);
+}
+
+int show_table(const std::string& command, const plan::Request& request) {
+  if (command != "verify")
+    return refuse(fmt::format("\"all\" and a range of ranks are for verify; {} shows one schedule", command));
+  plan::Survey survey;
+  const uint32_t only = request.collective == "all" ? 0 : plan::collective_of(request);
+  for (uint32_t c = TUTTI_BROADCAST; c <= TUTTI_BARRIER; ++c)
+    if (!only || only == c) survey.collectives.push_back(c);
+  if (request.algorithm == "all")
+    survey.algorithms = list_algorithms();
+  else
+    survey.algorithms = {algorithm_of(request, only)};
+  if (survey.algorithms.empty()) return refuse("there are no algorithms; is TUTTI_PLUGIN_PATH right?");
+  survey.parameters = plan::split_algorithm(request.algorithm).second;
+  survey.lanes = request.lanes;
+  survey.hosts = plan::hosts_of(request);
+  const auto [first, last] = plan::ranks_of(request);
+  const auto placed = static_cast<uint32_t>(survey.hosts.size());
+  survey.first = placed ? placed : first;
+  survey.last = placed ? placed : last;
+  std::string wrong;
+  const std::string table = plan::survey(survey, &wrong);
+  const int status = write(request.output, table, "written");
+  if (wrong.empty()) return status;
+  std::cerr << "tutti-plan: " << wrong << '\n';
+  return wrong_schedule;
+}
+
+int show(const std::string& command, const plan::Request& request) {
+  const Problem problem = plan::problem_of(request);
+  const tutti_algorithm* algorithm = algorithm_of(request, problem.collective);
+  std::string error;
   if (problem.nranks > 512)  // about a second; steps grow with the square
     std::cerr << fmt::format("tutti-plan: {} ranks: this may take minutes and gigabytes of memory\n", problem.nranks);
   std::vector<Schedule> schedules;
@@ -137,15 +148,17 @@ int run(int argc, char** argv) {
   CLI::App app{"Looks at what an algorithm would do: prints, proves or draws its schedule."};
   app.set_version_flag("--version", tutti_version());
   app.require_subcommand(1);
-  Request request;
+  plan::Request request;
   for (const auto& [name, summary] :
        {std::pair{"print", "every rank's steps"},
         std::pair{"verify", "proves the schedule correct, in place and out of place, and says what was proved"},
         std::pair{"draw", "an SVG of the schedule"}}) {
     CLI::App* command = app.add_subcommand(name, summary);
-    command->add_option("COLLECTIVE", request.collective, "all_reduce, broadcast, ...")->required();
-    command->add_option("ALGORITHM", request.algorithm, "ring, tree, ...")->required();
-    command->add_option("-n,--ranks", request.nranks, "how many ranks")->required()->check(CLI::Range(1u, 65536u));
+    command->add_option("COLLECTIVE", request.collective, "all_reduce, broadcast, ...; verify: or all")->required();
+    command->add_option("ALGORITHM", request.algorithm, "ring, tree, bruck:4 ...; verify: or all")->required();
+    command->add_option("-n,--ranks", request.ranks, "how many ranks (4); verify: or a range, 1..64");
+    command->add_option("--hosts", request.hosts, "pretended hosts: how many ranks each has, such as 4,4");
+    command->add_option("--placement", request.placement, "how ranks are dealt to hosts: consecutive or cyclic");
     command->add_option("--root", request.root, "the root, for collectives that have one");
     command->add_option("--lanes", request.lanes, "how many lanes may be used")->check(CLI::Range(1u, 1024u));
     command->add_flag("--in-place", request.in_place, "IN and OUT are one");
@@ -159,7 +172,10 @@ int run(int argc, char** argv) {
     return app.exit(error) == 0 ? 0 : wrong_request;
   }
   try {
-    return show(app.get_subcommands().front()->get_name(), request);
+    const std::string command = app.get_subcommands().front()->get_name();
+    return plan::wants_table(request) ? show_table(command, request) : show(command, request);
+  } catch (const plan::WrongRequest& error) {
+    return refuse(error.what());
   } catch (const std::exception& error) {
     std::cerr << "tutti-plan: " << error.what() << '\n';
     return wrong_schedule;

@@ -70,6 +70,22 @@ NetworkHosts::NetworkHosts(uint32_t hosts, Keeper& keeper)
   }
 }
 
+cpu_set_t NetworkHosts::cores(uint32_t host) const {
+  cpu_set_t usable, share;
+  CPU_ZERO(&share);
+  if (::sched_getaffinity(0, sizeof usable, &usable) != 0) return share;  // more cores than a cpu_set_t can name
+  std::vector<int> cores;
+  for (int core = 0; core < CPU_SETSIZE; ++core)
+    if (CPU_ISSET(core, &usable)) cores.push_back(core);
+  const size_t hosts = descriptors_.size();
+  if (hosts > cores.size()) {
+    CPU_SET(cores[host % cores.size()], &share);
+  } else {
+    for (size_t i = host * cores.size() / hosts; i < (host + 1) * cores.size() / hosts; ++i) CPU_SET(cores[i], &share);
+  }
+  return share;
+}
+
 NetworkHosts::~NetworkHosts() {
   for (const int descriptor : descriptors_) ::close(descriptor);
   run_script(script_, {"down", prefix_});

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
+#include <sched.h>
+
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -23,6 +25,8 @@ class NetworkHosts {
 
   // A descriptor of the namespace, for setns(2).
   int descriptor(uint32_t host) const { return descriptors_[host]; }
+  // The host's share of the cores that this process may use; with fewer cores than hosts some share one.
+  cpu_set_t cores(uint32_t host) const;
   static std::string address_of_first() { return "10.77.0.1"; }
 
  private:

@@ -19,6 +19,8 @@ StartFailure become_rank(const RankStart& start, pid_t parent, int out, int err)
   if (::prctl(PR_SET_PDEATHSIG, SIGKILL) != 0) return {errno, "prctl"};
   if (::getppid() != parent) ::_exit(0);  // tuttirun died before that was set
   if (start.network_namespace >= 0 && ::setns(start.network_namespace, CLONE_NEWNET) != 0) return {errno, "setns"};
+  if (CPU_COUNT(&start.cores) > 0 && ::sched_setaffinity(0, sizeof start.cores, &start.cores) != 0)
+    return {errno, "sched_setaffinity"};
   const int in = start.input ? 0 : ::open("/dev/null", O_RDONLY | O_CLOEXEC);
   if (in < 0) return {errno, "open /dev/null"};
   if (::dup2(in, 0) < 0 || ::dup2(out, 1) < 0 || ::dup2(err, 2) < 0) return {errno, "dup2"};

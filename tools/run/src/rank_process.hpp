@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
+#include <sched.h>
 #include <sys/types.h>
 
 #include <string>
@@ -13,6 +14,7 @@ struct RankStart {
   std::vector<std::string> environment;  // NAME=VALUE
   bool input = false;                    // standard input is tuttirun's; else /dev/null
   int network_namespace = -1;            // a descriptor to enter, or -1
+  cpu_set_t cores = {};                  // that it may use; none: those of tuttirun
 };
 
 // A running rank: the leader of a process group of its own, killed by the kernel when tuttirun dies.

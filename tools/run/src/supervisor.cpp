@@ -66,8 +66,11 @@ int Supervisor::run() {
 
 bool Supervisor::start_all() {
   for (uint32_t r = 0; r < job_.ranks; ++r) try {
-      RankStart start{job_.command, environment_of(job_, place_, r), job_.input && r == 0, -1};
-      if (network_ != nullptr) start.network_namespace = network_->descriptor(job_.host_of(r));
+      RankStart start{job_.command, environment_of(job_, place_, r), job_.input && r == 0};
+      if (network_ != nullptr) {
+        start.network_namespace = network_->descriptor(job_.host_of(r));
+        start.cores = network_->cores(job_.host_of(r));
+      }
       Rank rank{start_rank(start), std::nullopt, {}};
       keeper_.watch_group(rank.process.pid);
       const std::string label = job_.label ? "[" + std::to_string(r) + "] " : "";

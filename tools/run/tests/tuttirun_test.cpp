@@ -343,6 +343,15 @@ TEST_F(Namespaces, RanksAreSpreadAndReachEachOther) {
   EXPECT_FALSE(any_left());
 }
 
+TEST_F(Namespaces, EachHasCoresOfItsOwn) {
+  ASSERT_EQ(run({"-n", "4", "--hosts-as-netns", "2", "sh", "-c", "echo cores $(taskset -cp $$ | sed 's/.*: //')"}), 0);
+  std::set<std::string> shares;
+  std::istringstream lines(out());
+  for (std::string line; std::getline(lines, line);)
+    if (has(line, "cores ")) shares.insert(line.substr(line.find("cores ")));
+  EXPECT_EQ(shares.size(), std::min(2u, std::thread::hardware_concurrency())) << out() << err();
+}
+
 TEST_F(Namespaces, TheyAreRemovedAfterFailuresAndSignals) {
   EXPECT_EQ(run({"-n", "2", "--hosts-as-netns", "2", "false"}), 1);
   EXPECT_FALSE(any_left());

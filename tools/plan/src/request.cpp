@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "request.hpp"
+
+#include <fmt/format.h>
+
+#include <charconv>
+
+namespace tutti::plan {
+namespace {
+
+constexpr uint32_t most_ranks = 65536;
+
+// A number from 1 to most_ranks; 0: something else.
+uint32_t number(std::string_view text) {
+  uint32_t value = 0;
+  const auto [rest, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  return error == std::errc() && rest == text.data() + text.size() && value <= most_ranks ? value : 0;
+}
+
+std::string known_collectives() {
+  std::string names;
+  for (uint32_t c = TUTTI_BROADCAST; c <= TUTTI_BARRIER; ++c)
+    names += (names.empty() ? "" : ", ") + std::string(collective_name(c));
+  return names;
+}
+
+// "4,4": the ranks of each host.
+std::vector<uint32_t> sizes_of(const std::string& text) {
+  std::vector<uint32_t> sizes;
+  uint64_t sum = 0;
+  for (size_t begin = 0; begin <= text.size();) {
+    const size_t end = std::min(text.find(',', begin), text.size());
+    const std::string part = text.substr(begin, end - begin);
+    sizes.push_back(number(part));
+    if (!sizes.back())
+      throw WrongRequest(fmt::format(
+          "--hosts \"{}\": expected the number of ranks of each host, such as 4,4; \"{}\" is none from 1 to {}", text,
+          part, most_ranks));
+    sum += sizes.back();
+    begin = end + 1;
+  }
+  if (sum > most_ranks)
+    throw WrongRequest(
+        fmt::format("--hosts \"{}\": these are {} ranks; at most {} can be planned for", text, sum, most_ranks));
+  return sizes;
+}
+
+}  // namespace
+
+Range ranks_of(const Request& request) {
+  if (request.ranks.empty()) return {4, 4};
+  const size_t dots = request.ranks.find("..");
+  const uint32_t first = number(request.ranks.substr(0, dots));
+  const uint32_t last = dots == std::string::npos ? first : number(request.ranks.substr(dots + 2));
+  if (!first || last < first)
+    throw WrongRequest(fmt::format("-n \"{}\": expected how many ranks, from 1 to {}, or a range such as 1..64",
+                                   request.ranks, most_ranks));
+  return {first, last};
+}
+
+bool wants_table(const Request& request) {
+  return request.collective == "all" || request.algorithm == "all" || request.ranks.find("..") != std::string::npos;
+}
+
+uint32_t collective_of(const Request& request) {
+  if (const uint32_t collective = collective_from_name(request.collective)) return collective;
+  throw WrongRequest(fmt::format("unknown collective \"{}\"; known are {}", request.collective, known_collectives()));
+}
+
+std::vector<uint32_t> hosts_of(const Request& request) {
+  const bool cyclic = request.placement == "cyclic";
+  if (!cyclic && request.placement != "consecutive")
+    throw WrongRequest(fmt::format("--placement \"{}\": expected consecutive or cyclic", request.placement));
+  if (request.hosts.empty()) {
+    if (cyclic)
+      throw WrongRequest("--placement cyclic places ranks on hosts: say which by --hosts, such as --hosts 4,4");
+    return {};
+  }
+  constexpr std::string_view random = "random:";
+  if (request.hosts.starts_with(random)) {
+    uint64_t seed = 0;
+    const char* end = request.hosts.data() + request.hosts.size();
+    const auto [rest, error] = std::from_chars(request.hosts.data() + random.size(), end, seed);
+    if (error != std::errc() || rest != end)
+      throw WrongRequest(fmt::format("--hosts \"{}\": expected a number as the seed, such as random:1", request.hosts));
+    if (cyclic || ranks_of(request).first != ranks_of(request).last)
+      throw WrongRequest(fmt::format(
+          "--hosts {} places one number of ranks at random: give neither --placement nor a range", request.hosts));
+    return random_hosts(ranks_of(request).first, seed);
+  }
+  std::vector<uint32_t> hosts = place_on_hosts(sizes_of(request.hosts), cyclic);
+  if (!request.ranks.empty() && (ranks_of(request).first != hosts.size() || ranks_of(request).last != hosts.size()))
+    throw WrongRequest(fmt::format("-n {} and --hosts {}, which has {} ranks, contradict each other: leave -n out",
+                                   request.ranks, request.hosts, hosts.size()));
+  return hosts;
+}
+
+Problem problem_of(const Request& request) {
+  Problem problem;
+  problem.collective = collective_of(request);
+  problem.hosts = hosts_of(request);
+  problem.nranks = problem.hosts.empty() ? ranks_of(request).first : static_cast<uint32_t>(problem.hosts.size());
+  problem.root = request.root;
+  problem.lanes = request.lanes;
+  problem.in_place.assign(problem.nranks, request.in_place);
+  problem.parameters = split_algorithm(request.algorithm).second;
+  const auto check = [&](const char* what, uint32_t rank) {
+    if (rank >= problem.nranks)
+      throw WrongRequest(fmt::format("{} {} is none of {} ranks", what, rank, problem.nranks));
+  };
+  check("root", request.root);
+  check("rank", request.rank.value_or(0));
+  return problem;
+}
+
+std::pair<std::string, std::string> split_algorithm(const std::string& text) {
+  const size_t colon = std::min(text.find(':'), text.size());
+  return {text.substr(0, colon), text.substr(std::min(colon + 1, text.size()))};
+}
+
+}  // namespace tutti::plan

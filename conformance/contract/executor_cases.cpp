@@ -90,7 +90,7 @@ struct Kind {
 
 // An element by its bits: mostly ordinary numbers, sometimes those that break things.
 uint64_t element(const ElementType& t, std::mt19937_64& random) {
-  if (!t.floating()) return truncated(t, random());
+  if (!t.floating()) return random() % 4 ? truncated(t, random()) : 0;
   switch (random() % 12) {
     case 0:
       return truncated(t, random());  // anything: NaN, infinities, denormals
@@ -125,6 +125,19 @@ uint64_t fold_floating(const ElementType& t, uint32_t op, const std::vector<uint
   return std::isnan(value) ? not_a_number(t) : rounded(t, static_cast<double>(value));
 }
 
+uint64_t fold_bits(const ElementType& t, uint32_t op, const std::vector<uint64_t>& in) {
+  const bool truth = t.truth() || op >= TUTTI_LAND;
+  uint64_t value = in[0];
+  for (size_t k = 1; k < in.size(); ++k) {
+    uint64_t next = in[k];
+    if (truth) value = value != 0, next = next != 0;
+    value = op == TUTTI_BAND || op == TUTTI_LAND ? value & next
+            : op == TUTTI_BOR || op == TUTTI_LOR ? value | next
+                                                 : value ^ next;
+  }
+  return value;
+}
+
 uint64_t fold_integer(const ElementType& t, uint32_t op, const std::vector<uint64_t>& in, uint64_t divisor) {
   const bool is_signed = t.kind == ElementType::Kind::signed_integer;
   const auto less = [&](uint64_t a, uint64_t b) { return is_signed ? signed_of(t, a) < signed_of(t, b) : a < b; };
@@ -142,6 +155,7 @@ uint64_t fold_integer(const ElementType& t, uint32_t op, const std::vector<uint6
 }
 
 uint64_t fold(const Kind& kind, const std::vector<uint64_t>& in, uint64_t divisor) {
+  if (kind.op >= TUTTI_BAND && kind.op <= TUTTI_LXOR) return fold_bits(*kind.type, kind.op, in);
   if (!kind.type->floating()) return fold_integer(*kind.type, kind.op, in, divisor);
   return kind.type->bytes == 8 ? fold_floating<double>(*kind.type, kind.op, in, divisor)
                                : fold_floating<float>(*kind.type, kind.op, in, divisor);
@@ -150,8 +164,8 @@ uint64_t fold(const Kind& kind, const std::vector<uint64_t>& in, uint64_t diviso
 // The types and operators that the device claims.
 std::vector<Kind> kinds(const Station& s) {
   std::vector<Kind> all;
-  for (uint32_t dtype = TUTTI_INT8; dtype <= TUTTI_FLOAT64; ++dtype)
-    for (const uint32_t op : {TUTTI_SUM, TUTTI_PROD, TUTTI_MIN, TUTTI_MAX})
+  for (const uint32_t dtype : all_dtypes())
+    for (const uint32_t op : all_ops())
       if (reduces(s.device.caps, dtype, op)) all.push_back({dtype, op, element_type(dtype_name(dtype))});
   return all;
 }
@@ -419,8 +433,8 @@ void claims(Bench& bench) {
   void* stream = s.stream();
   const Station::Mapped to = s.map(4096), from = s.map(4096);
   const std::vector<const void*> sources{from.seen, from.seen + 64};
-  for (uint32_t dtype = TUTTI_INT8; dtype <= TUTTI_FLOAT8_E5M2; ++dtype)
-    for (uint32_t op = TUTTI_SUM; op <= TUTTI_AVG; ++op) {
+  for (uint32_t dtype = TUTTI_INT8; dtype <= TUTTI_FLOAT64_INT64; ++dtype)
+    for (uint32_t op = TUTTI_SUM; op <= TUTTI_MAXLOC; ++op) {
       const tutti_status status = s.enqueue(stream, {reduce(dtype, op, to.seen, sources, 4)});
       const bool claimed = reduces(s.device.caps, dtype, op);
       require(status == (claimed ? TUTTI_OK : TUTTI_NOT_SUPPORTED), "X-15",

@@ -105,12 +105,11 @@ void fused_results(Bench& bench) {
   }
   uint8_t* outs[2] = {s.allocate(room), s.allocate(room)};
   uint8_t* seconds[2] = {s.allocate(room), s.allocate(room)};
-  constexpr uint64_t sizes[] = {1, 2, 4, 8, 1, 2, 4, 8, 2, 2, 4, 8};  // from TUTTI_INT8 on
-  for (uint32_t dtype = TUTTI_INT8; dtype <= TUTTI_FLOAT64; ++dtype)
-    for (uint32_t op = TUTTI_SUM; op <= TUTTI_MAX; ++op)
+  for (const uint32_t dtype : all_dtypes())
+    for (const uint32_t op : all_ops())
       for (const uint64_t count : {uint64_t{1}, uint64_t{7}, most}) {
         if (!reduces(s.device.caps, dtype, op)) continue;
-        const uint64_t shift = random() % 5, size = sizes[dtype - TUTTI_INT8];
+        const uint64_t shift = random() % 5, size = dtype_bytes(dtype);
         const uint64_t offset = count == 7 ? shift : size * shift;
         const uint64_t divisor = op == TUTTI_SUM && random() % 2 ? 3 : 0;
         sources.clear();

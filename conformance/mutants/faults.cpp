@@ -169,6 +169,7 @@ constexpr Fault devices[] = {
     {"drops-last-copied-byte", "X-1", "simulated", "COPY leaves its last byte out"},
     {"forgets-second-destination", "X-1", "simulated", "dst2 is not written"},
     {"ignores-the-operator", "X-2", "simulated", "every REDUCE is a sum"},
+    {"takes-bits-for-truth", "X-2", "simulated", "land is done as band"},
     {"ignores-the-divisor", "X-2", "simulated", "no REDUCE divides"},
     {"rounds-each-term", "X-2", "simulated", "a REDUCE of three sources rounds twice"},
     {"takes-float16-for-bfloat16", "X-2", "simulated", "bfloat16 is reduced as float16"},

@@ -11,7 +11,8 @@
 // Distinguishable. An input encodes the number rank * length + index, scrambled by a bijection. A type that is too
 // narrow for the whole code carries one digit of it in each of several trials: two different (rank, index) differ in at
 // least one of them. In min and max, and wherever a type has no room for all ranks, the rank that counts turns with
-// index and trial.
+// index and trial. The same holds for the operators on bits and truth values that forget (and, or): where it is no
+// rank's free round, one rank decides and the others are neutral.
 #pragma once
 
 #include <array>
@@ -29,6 +30,9 @@ struct Pattern {
   uint64_t seed = 0;
   uint32_t trial = 0;
 };
+
+// The operators that the oracle computes for a type.
+bool combines(const ElementType& type, uint32_t op);
 
 // In how many trials a case of this pattern should be run. Bounded in total elements: above that bound only whole
 // blocks, not single elements, are told apart with certainty.
@@ -61,6 +65,8 @@ class Data {
   uint32_t turn(uint64_t index) const;
   uint64_t slot(uint32_t rank, uint64_t index) const;
   uint64_t extreme_input(uint32_t rank, uint64_t index) const;
+  uint64_t bits_input(uint32_t rank, uint64_t index) const;
+  uint64_t combined_bits(uint64_t a, uint64_t b) const;
   double term(uint32_t rank, uint64_t index) const;
   double summand(uint32_t rank, uint64_t index) const;
   double factor(uint32_t rank, uint64_t index) const;

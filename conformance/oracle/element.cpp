@@ -12,14 +12,21 @@ namespace tutti::conformance {
 namespace {
 
 using Kind = ElementType::Kind;
-constexpr ElementType types[] = {
-    {"int8", 1, Kind::signed_integer, 0, 0, false},     {"int16", 2, Kind::signed_integer, 0, 0, false},
-    {"int32", 4, Kind::signed_integer, 0, 0, false},    {"int64", 8, Kind::signed_integer, 0, 0, false},
-    {"uint8", 1, Kind::unsigned_integer, 0, 0, false},  {"uint16", 2, Kind::unsigned_integer, 0, 0, false},
-    {"uint32", 4, Kind::unsigned_integer, 0, 0, false}, {"uint64", 8, Kind::unsigned_integer, 0, 0, false},
-    {"float16", 2, Kind::floating, 5, 10, false},       {"bfloat16", 2, Kind::floating, 8, 7, false},
-    {"float32", 4, Kind::floating, 8, 23, false},       {"float64", 8, Kind::floating, 11, 52, false},
-    {"float8_e4m3", 1, Kind::floating, 4, 3, true},     {"float8_e5m2", 1, Kind::floating, 5, 2, false}};
+constexpr ElementType types[] = {{"int8", 1, Kind::signed_integer, 0, 0, false},
+                                 {"int16", 2, Kind::signed_integer, 0, 0, false},
+                                 {"int32", 4, Kind::signed_integer, 0, 0, false},
+                                 {"int64", 8, Kind::signed_integer, 0, 0, false},
+                                 {"uint8", 1, Kind::unsigned_integer, 0, 0, false},
+                                 {"uint16", 2, Kind::unsigned_integer, 0, 0, false},
+                                 {"uint32", 4, Kind::unsigned_integer, 0, 0, false},
+                                 {"uint64", 8, Kind::unsigned_integer, 0, 0, false},
+                                 {"float16", 2, Kind::floating, 5, 10, false},
+                                 {"bfloat16", 2, Kind::floating, 8, 7, false},
+                                 {"float32", 4, Kind::floating, 8, 23, false},
+                                 {"float64", 8, Kind::floating, 11, 52, false},
+                                 {"float8_e4m3", 1, Kind::floating, 4, 3, true},
+                                 {"float8_e5m2", 1, Kind::floating, 5, 2, false},
+                                 {"bool", 1, Kind::truth, 0, 0, false}};
 
 uint64_t exponent_of(const ElementType& t, uint64_t bits) {
   return bits >> t.fraction_bits & ((uint64_t{1} << t.exponent_bits) - 1);
@@ -97,7 +104,7 @@ uint64_t truncated(const ElementType& t, uint64_t bits) {
 }
 
 int64_t signed_of(const ElementType& t, uint64_t bits) {
-  if (t.kind == Kind::unsigned_integer) return static_cast<int64_t>(bits);
+  if (t.kind != Kind::signed_integer) return static_cast<int64_t>(bits);
   const uint32_t unused = 64 - t.bits();
   return static_cast<int64_t>(bits << unused) >> unused;
 }

@@ -10,7 +10,7 @@
 namespace tutti::conformance {
 
 struct ElementType {
-  enum class Kind { signed_integer, unsigned_integer, floating };
+  enum class Kind { signed_integer, unsigned_integer, floating, truth };
   const char* name;  // as dtype_name gives it
   uint32_t bytes;
   Kind kind;
@@ -21,6 +21,7 @@ struct ElementType {
 
   uint32_t bits() const { return bytes * 8; }
   bool floating() const { return kind == Kind::floating; }
+  bool truth() const { return kind == Kind::truth; }
   int bias() const { return (1 << (exponent_bits - 1)) - 1; }
   // Significant bits of a normal number.
   int digits() const { return fraction_bits + 1; }
@@ -37,7 +38,7 @@ bool is_nan(const ElementType& type, uint64_t bits);
 bool is_infinite(const ElementType& type, uint64_t bits);
 // Floating elements in the order of their values, -0 just below +0: neighbours differ by one.
 int64_t ordinal(const ElementType& type, uint64_t bits);
-// An integer element as a number.
+// An integer or truth value as a number.
 int64_t signed_of(const ElementType& type, uint64_t bits);
 // The low bits that the type has.
 uint64_t truncated(const ElementType& type, uint64_t bits);

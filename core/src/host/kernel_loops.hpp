@@ -66,7 +66,8 @@ struct FoldMany {
     for (uint32_t k = 1; k < n; ++k)
       sum = Op::template apply<typename E::Accumulator, N>(
           sum, E::template widen<N>(access.template load<S>(static_cast<const char*>(srcs[k]) + offset)));
-    if (divisor) sum = divide<typename E::Accumulator, N>(sum, divisor);
+    if constexpr (Op::divides)
+      if (divisor) sum = divide<typename E::Accumulator, N>(sum, divisor);
     return E::template narrow<N>(sum);
   }
 };
@@ -180,24 +181,36 @@ void stream(void* to, const void* from, uint64_t bytes) {
   fence();
 }
 
-#define TUTTI_ROW(E) \
-  { nullptr, reduce<E, Sum>, reduce<E, Prod>, reduce<E, Min>, reduce<E, Max> }
+#define TUTTI_NUMBERS(E) nullptr, reduce<E, Sum>, reduce<E, Prod>, reduce<E, Min>, reduce<E, Max>, nullptr
+// Bit operators do not know signs: U is the unsigned type of the element's size.
+#define TUTTI_BITS(U) reduce<Plain<U>, And<false>>, reduce<Plain<U>, Or<false>>, reduce<Plain<U>, Xor<false>>
+#define TUTTI_TRUTHS(U) reduce<Plain<U>, And<true>>, reduce<Plain<U>, Or<true>>, reduce<Plain<U>, Xor<true>>
+#define TUTTI_INTEGER(T, U) \
+  { TUTTI_NUMBERS(Plain<T>), TUTTI_BITS(U), TUTTI_TRUTHS(U) }
+#define TUTTI_FLOAT(E) \
+  { TUTTI_NUMBERS(E) }
 
 }  // namespace
 
-const KernelTable TUTTI_KERNELS = {{{},
-                                    TUTTI_ROW(Plain<int8_t>),
-                                    TUTTI_ROW(Plain<int16_t>),
-                                    TUTTI_ROW(Plain<int32_t>),
-                                    TUTTI_ROW(Plain<int64_t>),
-                                    TUTTI_ROW(Plain<uint8_t>),
-                                    TUTTI_ROW(Plain<uint16_t>),
-                                    TUTTI_ROW(Plain<uint32_t>),
-                                    TUTTI_ROW(Plain<uint64_t>),
-                                    TUTTI_ROW(Float16),
-                                    TUTTI_ROW(Bfloat16),
-                                    TUTTI_ROW(Plain<float>),
-                                    TUTTI_ROW(Plain<double>)},
-                                   stream};
+// By the numbers of types and operators.
+const KernelTable TUTTI_KERNELS = {
+    {{},
+     TUTTI_INTEGER(int8_t, uint8_t),
+     TUTTI_INTEGER(int16_t, uint16_t),
+     TUTTI_INTEGER(int32_t, uint32_t),
+     TUTTI_INTEGER(int64_t, uint64_t),
+     TUTTI_INTEGER(uint8_t, uint8_t),
+     TUTTI_INTEGER(uint16_t, uint16_t),
+     TUTTI_INTEGER(uint32_t, uint32_t),
+     TUTTI_INTEGER(uint64_t, uint64_t),
+     TUTTI_FLOAT(Float16),
+     TUTTI_FLOAT(Bfloat16),
+     TUTTI_FLOAT(Plain<float>),
+     TUTTI_FLOAT(Plain<double>),
+     {},  // float8_e4m3
+     {},  // float8_e5m2
+     // bool: bits of any byte that is not 0 are those of 1
+     {nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, TUTTI_TRUTHS(uint8_t), TUTTI_TRUTHS(uint8_t)}},
+    stream};
 
 }  // namespace tutti::core

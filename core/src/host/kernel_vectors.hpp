@@ -206,7 +206,7 @@ struct Wrapping<T> {
 };
 
 struct Sum {
-  static constexpr bool ordered = false;
+  static constexpr bool ordered = false, divides = true;
   template <typename T, int N>
   TUTTI_INLINE static Vector<T, N> apply(Vector<T, N> a, Vector<T, N> b) {
     using U = Vector<typename Wrapping<T>::type, N>;
@@ -214,7 +214,7 @@ struct Sum {
   }
 };
 struct Prod {
-  static constexpr bool ordered = false;
+  static constexpr bool ordered = false, divides = true;
   template <typename T, int N>
   TUTTI_INLINE static Vector<T, N> apply(Vector<T, N> a, Vector<T, N> b) {
     using U = Vector<typename Wrapping<T>::type, N>;
@@ -223,7 +223,7 @@ struct Prod {
 };
 template <bool Greater>
 struct Extreme {
-  static constexpr bool ordered = true;
+  static constexpr bool ordered = true, divides = true;
   template <typename T, int N>
   TUTTI_INLINE static Vector<T, N> apply(Vector<T, N> a, Vector<T, N> b) {
     Vector<T, N> best = (Greater ? a > b : a < b) ? a : b;
@@ -239,6 +239,31 @@ struct Extreme {
 };
 using Min = Extreme<false>;
 using Max = Extreme<true>;
+
+// Operators on bits. Logical ones look at whether an element is 0, and give 0 or 1. T is unsigned.
+enum class Bits { both, either, one };
+template <Bits kind, bool logical>
+struct Bitwise {
+  static constexpr bool ordered = false, divides = false;
+  template <typename T, int N>
+  TUTTI_INLINE static Vector<T, N> truth(Vector<T, N> v) {
+    const Vector<T, N> zero{};
+    return (Vector<T, N>)(v != zero) & (zero + T{1});
+  }
+  template <typename T, int N>
+  TUTTI_INLINE static Vector<T, N> apply(Vector<T, N> a, Vector<T, N> b) {
+    if constexpr (logical) a = truth<T, N>(a), b = truth<T, N>(b);
+    if constexpr (kind == Bits::both) return a & b;
+    if constexpr (kind == Bits::either) return a | b;
+    if constexpr (kind == Bits::one) return a ^ b;
+  }
+};
+template <bool logical>
+using And = Bitwise<Bits::both, logical>;
+template <bool logical>
+using Or = Bitwise<Bits::either, logical>;
+template <bool logical>
+using Xor = Bitwise<Bits::one, logical>;
 
 // v / divisor. Integers of up to 32 bits go through a floating-point type with at least as many bits again as the
 // quotient needs (8 in 24, 16 in 24, 32 in 53): a quotient that is no whole number is at least 1/divisor away from one,

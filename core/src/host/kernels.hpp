@@ -6,6 +6,7 @@
 //  - dst = src0 op src1 op ..., a left fold in the accumulator type (float for float16 and bfloat16, else the type
 //    itself), optionally divided, with one rounding to nearest even at the end for the 16-bit floats.
 //  - Integers wrap. An integer is divided with truncation toward zero.
+//  - Logical operators give 0 or 1; on bool the operators on bits do so too.
 //  - min and max: NaN if any operand is NaN; -0 < +0.
 //  - A NaN that an operation produces or passes on is the type's positive quiet NaN without payload (0x7fc00000,
 //  0x7e00,
@@ -37,7 +38,7 @@ struct Reduction {
 using ReduceFunction = void (*)(const Reduction&);
 
 // The kernel for TUTTI_FLOAT32 ..., TUTTI_SUM ... on this CPU; TUTTI_AVG gives TUTTI_SUM's. nullptr: unknown type or
-// operator.
+// operator, or one that is not defined for the type.
 ReduceFunction find_reduction(uint32_t dtype, uint32_t op);
 
 // dst = src. dst may be exactly src; else they must not overlap. `streaming` as above.

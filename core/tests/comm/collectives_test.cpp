@@ -187,8 +187,9 @@ TEST(CollectivesParameters, ReachTheAlgorithm) {
 
 TEST(CollectivesTypes, EveryTypeAndOperatorAgreesOnAllRanks) {
   run_ranks(3, [](Communicator& comm) {
-    for (uint32_t dtype = TUTTI_INT8; dtype <= TUTTI_FLOAT64; ++dtype)
-      for (uint32_t op = TUTTI_SUM; op <= TUTTI_AVG; ++op) {
+    for (const uint32_t dtype : all_dtypes())
+      for (const uint32_t op : all_ops()) {
+        if (!op_is_defined(op, dtype)) continue;
         constexpr uint64_t count = 999;
         const uint64_t bytes = count * dtype_bytes(dtype);
         std::vector<uint64_t> in(count), out(count), others(count * 3);
@@ -201,6 +202,26 @@ TEST(CollectivesTypes, EveryTypeAndOperatorAgreesOnAllRanks) {
         EXPECT_EQ(std::memcmp(all, all + bytes, bytes), 0) << dtype_name(dtype) << " " << op_name(op);
         EXPECT_EQ(std::memcmp(all, all + 2 * bytes, bytes), 0) << dtype_name(dtype) << " " << op_name(op);
       }
+  });
+}
+
+TEST(CollectivesTypes, TruthValuesAndBits) {
+  run_ranks(3, [](Communicator& comm) {
+    const uint32_t rank = comm.rank();
+    const bool in[4] = {true, rank == 1, false, rank != 1};
+    bool out[4];
+    comm.all_reduce(in, out, Op::land);
+    EXPECT_TRUE(out[0] && !out[1] && !out[2] && !out[3]);
+    comm.all_reduce(in, out, Op::bor);
+    EXPECT_TRUE(out[0] && out[1] && !out[2] && out[3]);
+    comm.all_reduce(in, out, Op::lxor);
+    EXPECT_TRUE(out[0] && out[1] && !out[2] && !out[3]);
+    uint16_t bits[2] = {static_cast<uint16_t>(1u << rank), 0xff00};
+    comm.all_reduce(bits, bits, Op::bor);
+    EXPECT_EQ(bits[0], 7);
+    EXPECT_EQ(bits[1], 0xff00);
+    comm.all_reduce(bits, bits, Op::land);
+    EXPECT_EQ(bits[1], 1);
   });
 }
 

@@ -5,6 +5,7 @@
 #include "host/kernels.hpp"
 
 #include <gtest/gtest.h>
+#include <tutti/schedule.h>
 
 #include <algorithm>
 #include <bit>
@@ -35,11 +36,9 @@ std::vector<Path> paths() {
   return found;
 }
 
-uint32_t bytes_of(uint32_t dtype) {
-  static const uint32_t bytes[] = {0, 1, 2, 4, 8, 1, 2, 4, 8, 2, 2, 4, 8};
-  return bytes[dtype];
-}
-bool is_float(uint32_t dtype) { return dtype >= TUTTI_FLOAT16; }
+uint32_t bytes_of(uint32_t dtype) { return dtype_bytes(dtype); }
+bool is_float(uint32_t dtype) { return dtype >= TUTTI_FLOAT16 && dtype <= TUTTI_FLOAT64; }
+bool combines_bits(uint32_t op) { return op >= TUTTI_BAND && op <= TUTTI_LXOR; }
 bool is_signed(uint32_t dtype) { return dtype <= TUTTI_INT64; }
 
 // A 16-bit float format by its definition.
@@ -106,8 +105,19 @@ T reference_float(uint32_t op, const std::vector<T>& v, uint64_t divisor) {
   return std::isnan(sum) ? std::numeric_limits<T>::quiet_NaN() : sum;
 }
 
+Bits reference_bits(uint32_t dtype, uint32_t op, const std::vector<Bits>& in) {
+  const bool truth = dtype == TUTTI_BOOL || op >= TUTTI_LAND;
+  Bits result = in[0];
+  for (size_t i = 1; i < in.size(); ++i) {
+    const Bits a = truth ? result != 0 : result, b = truth ? in[i] != 0 : in[i];
+    result = op == TUTTI_BAND || op == TUTTI_LAND ? a & b : op == TUTTI_BOR || op == TUTTI_LOR ? a | b : a ^ b;
+  }
+  return result;
+}
+
 Bits reference(uint32_t dtype, uint32_t op, const std::vector<Bits>& in, uint64_t divisor) {
   if (in.size() == 1 && !divisor) return in[0];
+  if (combines_bits(op)) return reference_bits(dtype, op, in);
   if (dtype == TUTTI_FLOAT64) {
     std::vector<double> v;
     for (Bits b : in) v.push_back(from_bits<double>(b));
@@ -278,9 +288,10 @@ TEST_P(Kernels, GiveTheReferencesBitsForAllOperatorsSizesAndLayouts) {
   for (auto& source : values)
     for (Bits& v : source) v = draw(dtype, random);
   std::vector<Bits> expected(most), in;
-  for (const uint32_t op : {TUTTI_SUM, TUTTI_PROD, TUTTI_MIN, TUTTI_MAX, TUTTI_AVG})
+  for (const uint32_t op : all_ops())
     for (const uint32_t nsrcs : {1u, 2u, 3u, 7u})
       for (const uint64_t divisor : {uint64_t{0}, uint64_t{nsrcs}, uint64_t{300}}) {
+        if (!op_is_defined(op, dtype) || (divisor && combines_bits(op))) continue;
         if (divisor == 300 && !(op == TUTTI_AVG && nsrcs == 3)) continue;  // more than an int8's range, once
         for (uint64_t i = 0; i < most; ++i) {
           in.clear();
@@ -296,7 +307,8 @@ TEST_P(Kernels, GiveTheReferencesBitsForAllOperatorsSizesAndLayouts) {
             }
       }
 }
-INSTANTIATE_TEST_SUITE_P(AllTypes, Kernels, testing::Range<uint32_t>(TUTTI_INT8, TUTTI_FLOAT64 + 1));
+INSTANTIATE_TEST_SUITE_P(AllTypes, Kernels, testing::ValuesIn(all_dtypes()),
+                         [](const auto& type) { return dtype_name(type.param); });
 
 // dst = fold of sources given as bit patterns, on each path.
 void expect_bits(uint32_t dtype, uint32_t op, const std::vector<Bits>& in, uint64_t divisor, Bits expected) {
@@ -359,6 +371,19 @@ TEST(KernelsSpecial, IntegersWrapAndDivideTowardZero) {
   expect_bits(TUTTI_UINT32, TUTTI_AVG, {0xffffffff}, uint64_t{1} << 40, 0);
 }
 
+TEST(KernelsSpecial, TruthIsEveryBitPatternButZero) {
+  expect_bits(TUTTI_BOOL, TUTTI_LAND, {2, 4}, 0, 1);
+  expect_bits(TUTTI_BOOL, TUTTI_BAND, {2, 4}, 0, 1);  // as truth values, not as the bits 010 and 100
+  expect_bits(TUTTI_BOOL, TUTTI_BXOR, {0xff, 1}, 0, 0);
+  expect_bits(TUTTI_BOOL, TUTTI_BOR, {0, 0x80}, 0, 1);
+  expect_bits(TUTTI_BOOL, TUTTI_LXOR, {3, 3, 3}, 0, 1);
+  expect_bits(TUTTI_UINT8, TUTTI_BAND, {2, 4}, 0, 0);
+  expect_bits(TUTTI_INT64, TUTTI_LAND, {Bits{1} << 63, Bits{1} << 32}, 0, 1);
+  expect_bits(TUTTI_INT16, TUTTI_LOR, {0, 0}, 0, 0);
+  expect_bits(TUTTI_INT32, TUTTI_BXOR, {0x80000000, 0xffffffff}, 0, 0x7fffffff);
+  expect_bits(TUTTI_BOOL, TUTTI_LAND, {7}, 0, 7);  // a copy keeps bits
+}
+
 // One source with divisor 1 is a conversion to the accumulator and back: every value must come back, NaNs as the one
 // NaN.
 TEST(KernelsConversion, AllSixteenBitFloatsComeBack) {
@@ -416,11 +441,12 @@ TEST(KernelsConversion, FloatsRoundToNearestEvenEverywhere) {
 
 TEST(KernelsLookup, UnknownTypesAndOperatorsHaveNone) {
   EXPECT_EQ(find_reduction(0, TUTTI_SUM), nullptr);
-  EXPECT_EQ(find_reduction(TUTTI_FLOAT64 + 1, TUTTI_SUM), nullptr);
+  EXPECT_EQ(find_reduction(TUTTI_FLOAT64_INT64 + 1, TUTTI_SUM), nullptr);
   EXPECT_EQ(find_reduction(TUTTI_FLOAT32, 0), nullptr);
-  EXPECT_EQ(find_reduction(TUTTI_FLOAT32, TUTTI_AVG + 1), nullptr);
-  for (uint32_t dtype = TUTTI_INT8; dtype <= TUTTI_FLOAT64; ++dtype)
-    for (uint32_t op = TUTTI_SUM; op <= TUTTI_AVG; ++op) EXPECT_NE(find_reduction(dtype, op), nullptr);
+  EXPECT_EQ(find_reduction(TUTTI_INT32, TUTTI_MAXLOC + 1), nullptr);
+  for (uint32_t dtype = 0; dtype <= TUTTI_FLOAT64_INT64 + 1; ++dtype)
+    for (uint32_t op = 0; op <= TUTTI_MAXLOC + 1; ++op)
+      EXPECT_EQ(find_reduction(dtype, op) != nullptr, op_is_defined(op, dtype)) << dtype << " " << op;
   EXPECT_EQ(find_reduction(TUTTI_FLOAT32, TUTTI_AVG), find_reduction(TUTTI_FLOAT32, TUTTI_SUM));
 }
 

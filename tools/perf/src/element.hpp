@@ -58,6 +58,11 @@ struct SmallFloat {
 using Half = SmallFloat<10>;
 using Bfloat16 = SmallFloat<7>;
 
+// A bool: 0 is false, any other byte is true.
+struct Truth {
+  uint8_t byte = 0;
+};
+
 // The generator's facts about a floating type: `digits` significant bits, and powers of two up to 2^-safe_exponent ..
 // 2^safe_exponent that are normal numbers even when multiplied by [1, 2).
 template <typename T>
@@ -110,6 +115,8 @@ bool with_type(uint32_t dtype, Body&& body) {
       return body(float{}), true;
     case TUTTI_FLOAT64:
       return body(double{}), true;
+    case TUTTI_BOOL:
+      return body(Truth{}), true;
     default:
       return false;
   }

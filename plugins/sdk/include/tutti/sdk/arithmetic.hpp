@@ -6,6 +6,7 @@
 //  - dst = src0 op src1 op ..., a left fold in the accumulator type (float for float16 and bfloat16, else the type
 //    itself), optionally divided, rounded once to nearest even.
 //  - Integers wrap; an integer is divided with truncation toward zero.
+//  - Logical operators give 0 or 1; on bool the operators on bits do so too.
 //  - min and max: NaN if any operand is NaN; -0 < +0.
 //  - Every NaN that comes out is the type's positive quiet NaN without payload.
 //
@@ -48,6 +49,14 @@ struct PlainElement {
   }
 };
 
+// A byte that is not 0 is true: its bits are those of 1.
+struct BoolElement {
+  using Stored = uint8_t;
+  using Accumulator = uint8_t;
+  static TUTTI_ELEMENTWISE uint8_t widen(uint8_t v) { return v != 0; }
+  static TUTTI_ELEMENTWISE uint8_t narrow(uint8_t v) { return v; }
+};
+
 struct Bfloat16Element {
   using Stored = uint16_t;
   using Accumulator = float;
@@ -86,7 +95,7 @@ struct Float16Element {
   }
 };
 
-// Element of TUTTI_INT8 ... TUTTI_FLOAT64; void for any other number.
+// The element of a data type; void: not computed.
 template <uint32_t Dtype>
 struct ElementOf {
   using type = void;
@@ -139,13 +148,60 @@ template <>
 struct ElementOf<TUTTI_FLOAT64> {
   using type = PlainElement<double>;
 };
-constexpr uint32_t first_dtype = TUTTI_INT8, last_dtype = TUTTI_FLOAT64;
-constexpr uint32_t first_fold = TUTTI_SUM, last_fold = TUTTI_MAX;  // TUTTI_AVG is a sum with a divisor
+template <>
+struct ElementOf<TUTTI_BOOL> {
+  using type = BoolElement;
+};
+// Tables over all types and operators go from first to last; what lies between and is not computed has a hole there.
+constexpr uint32_t first_dtype = TUTTI_INT8, last_dtype = TUTTI_BOOL;
+constexpr uint32_t first_fold = TUTTI_SUM, last_fold = TUTTI_LXOR;
+
+// Is the fold computed for the type? TUTTI_AVG is none: it is a sum with a divisor.
+constexpr bool has_fold(uint32_t dtype, uint32_t op) {
+  const bool orders = op >= TUTTI_SUM && op <= TUTTI_MAX, bits = op >= TUTTI_BAND && op <= TUTTI_LXOR;
+  if (dtype >= TUTTI_INT8 && dtype <= TUTTI_UINT64) return orders || bits;
+  if (dtype >= TUTTI_FLOAT16 && dtype <= TUTTI_FLOAT64) return orders;
+  return dtype == TUTTI_BOOL && bits;
+}
+// Masks for tutti_device_caps of a device that computes all of them.
+constexpr uint64_t all_dtypes() {
+  uint64_t mask = 0;
+  for (uint32_t dtype = first_dtype; dtype <= last_dtype; ++dtype)
+    for (uint32_t op = first_fold; op <= last_fold; ++op) mask |= uint64_t{has_fold(dtype, op)} << dtype;
+  return mask;
+}
+constexpr uint64_t all_folds() {
+  uint64_t mask = 0;
+  for (uint32_t dtype = first_dtype; dtype <= last_dtype; ++dtype)
+    for (uint32_t op = first_fold; op <= last_fold; ++op) mask |= uint64_t{has_fold(dtype, op)} << op;
+  return mask;
+}
+// The bytes of an element; 0: none of the types above.
+template <uint32_t Dtype>
+constexpr uint32_t bytes_of_element() {
+  using Element = typename ElementOf<Dtype>::type;
+  if constexpr (std::is_void_v<Element>)
+    return 0;
+  else
+    return sizeof(typename Element::Stored);
+}
+
+// Integers, bit by bit or as truth values. T is an accumulator type.
+template <uint32_t Op, typename T>
+TUTTI_ELEMENTWISE T combine_bits(T a, T b) {
+  if constexpr (Op == TUTTI_BAND) return static_cast<T>(a & b);
+  if constexpr (Op == TUTTI_BOR) return static_cast<T>(a | b);
+  if constexpr (Op == TUTTI_BXOR) return static_cast<T>(a ^ b);
+  const bool x = a != 0, y = b != 0;
+  return static_cast<T>(Op == TUTTI_LAND ? x && y : Op == TUTTI_LOR ? x || y : x != y);
+}
 
 // One operator on accumulators. T is an accumulator type.
 template <uint32_t Op, typename T>
 TUTTI_ELEMENTWISE T combine(T a, T b) {
-  if constexpr (Op == TUTTI_SUM || Op == TUTTI_PROD) {
+  if constexpr (Op >= TUTTI_BAND && Op <= TUTTI_LXOR) {
+    return combine_bits<Op>(a, b);
+  } else if constexpr (Op == TUTTI_SUM || Op == TUTTI_PROD) {
     if constexpr (std::is_floating_point_v<T>) {
       return Op == TUTTI_SUM ? a + b : a * b;
     } else {

@@ -102,6 +102,7 @@ uint64_t element(const ElementType& t, std::mt19937_64& random) {
 }
 
 uint64_t not_a_number(const ElementType& t) {  // positive, quiet, without payload
+  if (t.finite) return (uint64_t{1} << (t.bits() - 1)) - 1;
   return ((uint64_t{1} << (t.exponent_bits + 1)) - 1) << (t.fraction_bits - 1);
 }
 
@@ -122,7 +123,8 @@ uint64_t fold_floating(const ElementType& t, uint32_t op, const std::vector<uint
       value = (op == TUTTI_MAX) == (value > next) ? value : next;
   }
   if (divisor) value = value / static_cast<Accumulator>(divisor);
-  return std::isnan(value) ? not_a_number(t) : rounded(t, static_cast<double>(value));
+  const uint64_t result = rounded(t, static_cast<double>(value));
+  return is_nan(t, result) ? not_a_number(t) : result;  // float8_e4m3 overflows to NaN
 }
 
 uint64_t fold_bits(const ElementType& t, uint32_t op, const std::vector<uint64_t>& in) {

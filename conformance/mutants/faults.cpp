@@ -190,7 +190,7 @@ constexpr Fault devices[] = {
     {"streams-of-device-0", "X-12", "simulated", "stream_state says device 0 of all streams"},
     {"one-thread", "X-13", "simulated", "enqueue refuses all threads but the first"},
     {"claims-too-few-types", "X-15", "simulated", "query does not claim float64, which is reduced"},
-    {"claims-too-many-types", "X-15", "simulated", "query claims a float8, which enqueue refuses"},
+    {"claims-too-many-types", "X-15", "simulated", "query claims float64, which enqueue refuses"},
     {"fused-divides-never", "X-14", "simulated", "no REDUCE in one launch divides"},
     {"fused-waits-once", "X-14", "simulated", "only the first WAIT of a launch waits"},
     {"fused-tells-too-soon", "X-14", "simulated", "a launch does its copies after all its flags"},

@@ -61,6 +61,8 @@ constexpr Dtype dtypes[] = {
     {TUTTI_BFLOAT16, "bfloat16", 2, 2, ordered},
     {TUTTI_FLOAT32, "float32", 4, 4, ordered},
     {TUTTI_FLOAT64, "float64", 8, 8, ordered},
+    {TUTTI_FLOAT8_E4M3, "float8_e4m3", 1, 1, ordered},
+    {TUTTI_FLOAT8_E5M2, "float8_e5m2", 1, 1, ordered},
     {TUTTI_BOOL, "bool", 1, 1, bits},
 };
 

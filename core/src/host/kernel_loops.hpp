@@ -192,6 +192,9 @@ void stream(void* to, const void* from, uint64_t bytes) {
 
 }  // namespace
 
+using E4M3 = Float8<3, true>;
+using E5M2 = Float8<2, false>;
+
 // By the numbers of types and operators.
 const KernelTable TUTTI_KERNELS = {
     {{},
@@ -207,8 +210,8 @@ const KernelTable TUTTI_KERNELS = {
      TUTTI_FLOAT(Bfloat16),
      TUTTI_FLOAT(Plain<float>),
      TUTTI_FLOAT(Plain<double>),
-     {},  // float8_e4m3
-     {},  // float8_e5m2
+     TUTTI_FLOAT(E4M3),
+     TUTTI_FLOAT(E5M2),
      // bool: bits of any byte that is not 0 are those of 1
      {nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, TUTTI_TRUTHS(uint8_t), TUTTI_TRUTHS(uint8_t)}},
     stream};

@@ -3,8 +3,9 @@
 // The host device's kernels: reduce n sources into one or two destinations, and copy.
 //
 // Results are exact functions of the inputs' bits: the same on every CPU path, for every alignment and vector width.
-//  - dst = src0 op src1 op ..., a left fold in the accumulator type (float for float16 and bfloat16, else the type
-//    itself), optionally divided, with one rounding to nearest even at the end for the 16-bit floats.
+//  - dst = src0 op src1 op ..., a left fold in the accumulator type (float for the 8 and 16-bit floats, else the type
+//    itself), optionally divided, with one rounding to nearest even at the end for those. Too large for
+//    float8_e4m3, which has no infinity, is NaN.
 //  - Integers wrap. An integer is divided with truncation toward zero.
 //  - Logical operators give 0 or 1; on bool the operators on bits do so too.
 //  - min and max: NaN if any operand is NaN; -0 < +0.

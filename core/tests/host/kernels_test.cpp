@@ -37,44 +37,52 @@ std::vector<Path> paths() {
 }
 
 uint32_t bytes_of(uint32_t dtype) { return dtype_bytes(dtype); }
-bool is_float(uint32_t dtype) { return dtype >= TUTTI_FLOAT16 && dtype <= TUTTI_FLOAT64; }
+bool is_float(uint32_t dtype) { return dtype >= TUTTI_FLOAT16 && dtype <= TUTTI_FLOAT8_E5M2; }
 bool combines_bits(uint32_t op) { return op >= TUTTI_BAND && op <= TUTTI_LXOR; }
 bool is_signed(uint32_t dtype) { return dtype <= TUTTI_INT64; }
 
-// A 16-bit float format by its definition.
+// A float format of 8 or 16 bits by its definition. finite: the greatest exponent is that of numbers, too, but for the
+// pattern of all ones, which is NaN.
 struct Format {
   int exponent_bits, mantissa_bits;
+  bool finite = false;
   int bias() const { return (1 << (exponent_bits - 1)) - 1; }
   int most() const { return (1 << exponent_bits) - 1; }
   double value(uint32_t bits) const {
     const int exponent = static_cast<int>(bits >> mantissa_bits) & most();
     const int mantissa = static_cast<int>(bits & ((1u << mantissa_bits) - 1));
-    const double sign = bits & 0x8000 ? -1 : 1;
-    if (exponent == most()) return mantissa ? std::nan("") : sign * std::numeric_limits<double>::infinity();
+    const double sign = bits & sign_bit() ? -1 : 1;
+    if (finite && (bits & (sign_bit() - 1)) == infinity()) return std::nan("");
+    if (exponent == most() && !finite) return mantissa ? std::nan("") : sign * std::numeric_limits<double>::infinity();
     if (exponent == 0) return sign * std::ldexp(mantissa, 1 - bias() - mantissa_bits);
     return sign * std::ldexp(mantissa + (1 << mantissa_bits), exponent - bias() - mantissa_bits);
   }
-  uint32_t infinity() const { return static_cast<uint32_t>(most()) << mantissa_bits; }
-  uint32_t nan() const { return infinity() | (1u << (mantissa_bits - 1)); }
+  uint32_t sign_bit() const { return 1u << (exponent_bits + mantissa_bits); }
+  // The first pattern beyond the numbers. Where it is NaN, it stands for all that is too large.
+  uint32_t infinity() const { return finite ? sign_bit() - 1 : static_cast<uint32_t>(most()) << mantissa_bits; }
+  uint32_t nan() const { return finite ? infinity() : infinity() | (1u << (mantissa_bits - 1)); }
   // The nearest value, of two equally near the even one. Beyond the largest, the next step of the grid stands for
   // infinity.
   uint32_t round(double v) const {
     if (std::isnan(v)) return nan();
-    const uint32_t sign = std::signbit(v) ? 0x8000 : 0;
+    const uint32_t sign = std::signbit(v) ? sign_bit() : 0;
     const double a = std::fabs(v);
     uint32_t low = 0, high = infinity();
     while (high - low > 1) {
       const uint32_t middle = (low + high) / 2;
       (value(middle) <= a ? low : high) = middle;
     }
-    if (std::isinf(a)) return sign | infinity();
-    const double above = high == infinity() ? std::ldexp(1.0, most() - bias()) : value(high);
+    const double step = value(infinity() - 1) - value(infinity() - 2);
+    const double above = high == infinity() ? value(low) + step : value(high);
     const double down = a - value(low), up = above - a;
-    if (down != up) return sign | (down < up ? low : high);
-    return sign | (low % 2 == 0 ? low : high);
+    const uint32_t nearest = std::isinf(a) || up < down || (up == down && low % 2 == 1) ? high : low;
+    return finite && nearest == infinity() ? nan() : sign | nearest;
   }
 };
-const Format half{5, 10}, brain{8, 7};
+const Format half{5, 10}, brain{8, 7}, e4m3{4, 3, true}, e5m2{5, 2};
+const Format& format_of(uint32_t dtype) {
+  return dtype == TUTTI_FLOAT16 ? half : dtype == TUTTI_BFLOAT16 ? brain : dtype == TUTTI_FLOAT8_E4M3 ? e4m3 : e5m2;
+}
 
 template <typename T>
 Bits to_bits(T v) {
@@ -124,7 +132,7 @@ Bits reference(uint32_t dtype, uint32_t op, const std::vector<Bits>& in, uint64_
     return to_bits(reference_float(op, v, divisor));
   }
   if (is_float(dtype)) {
-    const Format& format = dtype == TUTTI_FLOAT16 ? half : brain;
+    const Format& format = format_of(dtype);
     std::vector<float> v;
     for (Bits b : in)
       v.push_back(dtype == TUTTI_FLOAT32 ? from_bits<float>(b)
@@ -167,14 +175,12 @@ Bits draw(uint32_t dtype, std::mt19937_64& random) {
   }
   const auto encode = [&](double v) -> Bits {
     switch (dtype) {
-      case TUTTI_FLOAT16:
-        return half.round(v);
-      case TUTTI_BFLOAT16:
-        return brain.round(v);
       case TUTTI_FLOAT32:
         return to_bits(static_cast<float>(v));
-      default:
+      case TUTTI_FLOAT64:
         return to_bits(v);
+      default:
+        return format_of(dtype).round(v);
     }
   };
   if (kind == 2) {
@@ -437,6 +443,45 @@ TEST(KernelsConversion, FloatsRoundToNearestEvenEverywhere) {
         }
     }
   }
+}
+
+// All pairs of all float8 values, each operator; and every value over every small divisor.
+TEST(KernelsConversion, EightBitFloatsExhaustively) {
+  for (const uint32_t dtype : {TUTTI_FLOAT8_E4M3, TUTTI_FLOAT8_E5M2}) {
+    const Format& format = format_of(dtype);
+    std::vector<uint8_t> a(65536), b(65536), out(65536);
+    for (uint32_t i = 0; i < 65536; ++i) a[i] = static_cast<uint8_t>(i), b[i] = static_cast<uint8_t>(i >> 8);
+    const void* srcs[] = {a.data(), b.data()};
+    for (const Path& path : paths())
+      for (const uint32_t op : {TUTTI_SUM, TUTTI_PROD, TUTTI_MIN, TUTTI_MAX}) {
+        path.table->reduce[dtype][op]({{out.data(), nullptr}, 1, srcs, 2, 65536, 0, {false, false}});
+        for (uint32_t i = 0; i < 65536; ++i)
+          ASSERT_EQ(out[i], reference(dtype, op, {a[i], b[i]}, 0))
+              << path.name << ", type " << dtype << ", operator " << op << " of " << int{a[i]} << " and " << int{b[i]};
+      }
+    for (const Path& path : paths())
+      for (uint64_t divisor = 1; divisor <= 300; ++divisor) {
+        path.table->reduce[dtype][TUTTI_SUM]({{out.data(), nullptr}, 1, srcs, 1, 256, divisor, {false, false}});
+        for (uint32_t i = 0; i < 256; ++i)
+          ASSERT_EQ(out[i], format.round(static_cast<float>(format.value(i)) / static_cast<float>(divisor)))
+              << path.name << ", type " << dtype << ", " << i << " / " << divisor;
+      }
+  }
+}
+
+TEST(KernelsSpecial, EightBitFloatsOverflowToInfinityOrNaN) {
+  expect_bits(TUTTI_FLOAT8_E4M3, TUTTI_SUM, {0x7e, 0x50}, 0, 0x7e);        // 448 + 8
+  expect_bits(TUTTI_FLOAT8_E4M3, TUTTI_SUM, {0x7e, 0x58}, 0, 0x7e);        // 448 + 16: a tie, to even
+  expect_bits(TUTTI_FLOAT8_E4M3, TUTTI_SUM, {0x7e, 0x59}, 0, 0x7f);        // 448 + 18: NaN
+  expect_bits(TUTTI_FLOAT8_E4M3, TUTTI_SUM, {0xfe, 0xfe}, 0, 0x7f);        // -896: the NaN has no sign
+  expect_bits(TUTTI_FLOAT8_E4M3, TUTTI_SUM, {0x7e, 0x7e, 0xfe}, 0, 0x7e);  // one rounding: 896 - 448
+  expect_bits(TUTTI_FLOAT8_E4M3, TUTTI_MAX, {0x7e, 0xff}, 0, 0x7f);
+  expect_bits(TUTTI_FLOAT8_E4M3, TUTTI_SUM, {0x01, 0x01}, 0, 0x02);  // denormals
+  expect_bits(TUTTI_FLOAT8_E5M2, TUTTI_SUM, {0x7b, 0x7b}, 0, 0x7c);
+  expect_bits(TUTTI_FLOAT8_E5M2, TUTTI_SUM, {0xfb, 0xfb}, 0, 0xfc);
+  expect_bits(TUTTI_FLOAT8_E5M2, TUTTI_SUM, {0x7c, 0xfc}, 0, 0x7e);  // infinity - infinity
+  expect_bits(TUTTI_FLOAT8_E5M2, TUTTI_MIN, {0x00, 0x80}, 0, 0x80);
+  expect_bits(TUTTI_FLOAT8_E5M2, TUTTI_PROD, {0x01, 0x38}, 0, 0x00);  // half the smallest: to even
 }
 
 TEST(KernelsLookup, UnknownTypesAndOperatorsHaveNone) {

@@ -19,6 +19,8 @@ constexpr int usage_error = 2;
 uint32_t dtype_of(const std::string& name) {
   if (name == "half") return TUTTI_FLOAT16;
   if (name == "float") return TUTTI_FLOAT32;
+  if (name == "f8e4m3") return TUTTI_FLOAT8_E4M3;
+  if (name == "f8e5m2") return TUTTI_FLOAT8_E5M2;
   if (name == "double") return TUTTI_FLOAT64;
   return tutti::dtype_from_name(name);
 }

@@ -78,7 +78,7 @@ TEST(Options, WrongOnesAreRefused) {
       {"all", "-n", "0"},
       {"all", "-n", "-3"},
       {"all", "-o", "mulsum"},
-      {"all", "-d", "f8e4m3"},
+      {"all", "-d", "f8e3m4"},
       {"all_reduce", "-d", "bool", "-o", "sum"},
       {"all", "-d", "float", "-o", "bor"},
       {"all", "-r", "-1"},

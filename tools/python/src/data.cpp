@@ -12,15 +12,26 @@ namespace py = pybind11;
 
 struct Type {
   uint32_t dtype;
-  char kind;  // as in __array_interface__: i, u, f; b for bfloat16, t for truth values
+  char kind;  // as in __array_interface__: i, u, f; b for bfloat16, t for truth values, x and y for
+              // float8
   uint32_t bytes;
   const char* name;
 };
 constexpr Type types[] = {
-    {TUTTI_INT8, 'i', 1, "int8"},         {TUTTI_INT16, 'i', 2, "int16"},     {TUTTI_INT32, 'i', 4, "int32"},
-    {TUTTI_INT64, 'i', 8, "int64"},       {TUTTI_UINT8, 'u', 1, "uint8"},     {TUTTI_UINT16, 'u', 2, "uint16"},
-    {TUTTI_UINT32, 'u', 4, "uint32"},     {TUTTI_UINT64, 'u', 8, "uint64"},   {TUTTI_FLOAT16, 'f', 2, "float16"},
-    {TUTTI_BFLOAT16, 'b', 2, "bfloat16"}, {TUTTI_FLOAT32, 'f', 4, "float32"}, {TUTTI_FLOAT64, 'f', 8, "float64"},
+    {TUTTI_INT8, 'i', 1, "int8"},
+    {TUTTI_INT16, 'i', 2, "int16"},
+    {TUTTI_INT32, 'i', 4, "int32"},
+    {TUTTI_INT64, 'i', 8, "int64"},
+    {TUTTI_UINT8, 'u', 1, "uint8"},
+    {TUTTI_UINT16, 'u', 2, "uint16"},
+    {TUTTI_UINT32, 'u', 4, "uint32"},
+    {TUTTI_UINT64, 'u', 8, "uint64"},
+    {TUTTI_FLOAT16, 'f', 2, "float16"},
+    {TUTTI_BFLOAT16, 'b', 2, "bfloat16"},
+    {TUTTI_FLOAT32, 'f', 4, "float32"},
+    {TUTTI_FLOAT64, 'f', 8, "float64"},
+    {TUTTI_FLOAT8_E4M3, 'x', 1, "float8_e4m3"},
+    {TUTTI_FLOAT8_E5M2, 'y', 1, "float8_e5m2"},
     {TUTTI_BOOL, 't', 1, "bool"},
 };
 
@@ -86,7 +97,7 @@ struct Data::Subject {
   [[noreturn]] void read_only() const { throw py::value_error(text("is read-only, and the call writes into it")); }
   [[noreturn]] void no_such_type(const std::string& type) const {
     throw py::value_error(text("has elements of type " + type +
-                               ": expected bool, 8 to 64-bit integers, float16, bfloat16, float32 or float64"));
+                               ": expected bool, 8 to 64-bit integers, float16, bfloat16, float32, float64 or float8"));
   }
 };
 
@@ -167,7 +178,7 @@ void Data::take_dlpack(const Subject& subject, uintptr_t stream) {
   if (!on_device_ && tensor.device_type != dl_cpu && tensor.device_type != dl_cuda_host)
     throw py::value_error(subject.text("is on a device of DLPack's type " + std::to_string(tensor.device_type) +
                                        ": expected the processor's memory or CUDA's"));
-  constexpr char kinds[] = {'i', 'u', 'f', '\0', 'b', '\0', 't'};
+  constexpr char kinds[] = {'i', 'u', 'f', '\0', 'b', '\0', 't', '\0', '\0', '\0', 'x', '\0', 'y'};
   dtype_ = tensor.code < sizeof kinds && tensor.lanes == 1 && tensor.bits % 8 == 0
                ? find_dtype(kinds[tensor.code], tensor.bits / 8)
                : 0;

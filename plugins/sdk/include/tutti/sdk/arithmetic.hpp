@@ -3,8 +3,9 @@
 // The arithmetic of a reduction, element by element: the rounding rule of every data type and operator, for authors of
 // device plugins. Results are exact functions of the inputs' bits, the same as those of the core's host kernels:
 //
-//  - dst = src0 op src1 op ..., a left fold in the accumulator type (float for float16 and bfloat16, else the type
-//    itself), optionally divided, rounded once to nearest even.
+//  - dst = src0 op src1 op ..., a left fold in the accumulator type (float for the 8 and 16-bit floats, else the type
+//    itself), optionally divided, rounded once to nearest even. Too large for float8_e4m3, which has no infinity, is
+//    NaN.
 //  - Integers wrap; an integer is divided with truncation toward zero.
 //  - Logical operators give 0 or 1; on bool the operators on bits do so too.
 //  - min and max: NaN if any operand is NaN; -0 < +0.
@@ -95,6 +96,42 @@ struct Float16Element {
   }
 };
 
+// The 8-bit floats: `kFraction` stored bits of the fraction. kFinite: without infinities, the last pattern is NaN.
+template <int kFraction, bool kFinite>
+struct Float8Element {
+  using Stored = uint8_t;
+  using Accumulator = float;
+  static constexpr uint32_t bias = (1u << (6 - kFraction)) - 1, rebias = 127 - bias;
+  static constexpr uint32_t beyond = kFinite ? 0x7fu : 0x80u - (1u << kFraction);
+  static constexpr uint32_t nan = kFinite ? 0x7fu : beyond | 1u << (kFraction - 1);
+  static TUTTI_ELEMENTWISE float widen(uint8_t v) {
+    const uint32_t sign = (v & 0x80u) << 24, magnitude = v & 0x7fu, shifted = magnitude << (23 - kFraction);
+    uint32_t bits = shifted + (rebias << 23);
+    if (magnitude < 1u << kFraction) {  // denormal: as for float16
+      constexpr uint32_t least = (rebias + 1) << 23;
+      bits = bits_as<uint32_t>(bits_as<float>(shifted + least) - bits_as<float>(least));
+    } else if (kFinite ? magnitude == nan : magnitude >= beyond) {
+      bits = kFinite ? 0x7fc00000u : bits | 0x7f800000u;
+    }
+    return bits_as<float>(bits | sign);
+  }
+  static TUTTI_ELEMENTWISE uint8_t narrow(float v) {
+    if (!(v == v)) return nan;
+    const uint32_t bits = bits_as<uint32_t>(v);
+    const uint32_t sign = (bits >> 24) & 0x80u, magnitude = bits & 0x7fffffffu;
+    uint32_t small;
+    if (magnitude < (rebias + 1) << 23) {  // below the least normal number the sum rounds at the last place
+      constexpr uint32_t shift = (rebias + 1 - kFraction + 23) << 23;
+      small = bits_as<uint32_t>(bits_as<float>(magnitude) + bits_as<float>(shift)) - shift;
+    } else {
+      const uint32_t even = (magnitude >> (23 - kFraction)) & 1u;
+      small = (magnitude + ((1u << (22 - kFraction)) - 1) + even - (rebias << 23)) >> (23 - kFraction);
+    }
+    if (small >= beyond) return static_cast<uint8_t>(kFinite ? nan : beyond | sign);
+    return static_cast<uint8_t>(small | sign);
+  }
+};
+
 // The element of a data type; void: not computed.
 template <uint32_t Dtype>
 struct ElementOf {
@@ -149,6 +186,14 @@ struct ElementOf<TUTTI_FLOAT64> {
   using type = PlainElement<double>;
 };
 template <>
+struct ElementOf<TUTTI_FLOAT8_E4M3> {
+  using type = Float8Element<3, true>;
+};
+template <>
+struct ElementOf<TUTTI_FLOAT8_E5M2> {
+  using type = Float8Element<2, false>;
+};
+template <>
 struct ElementOf<TUTTI_BOOL> {
   using type = BoolElement;
 };
@@ -160,7 +205,7 @@ constexpr uint32_t first_fold = TUTTI_SUM, last_fold = TUTTI_LXOR;
 constexpr bool has_fold(uint32_t dtype, uint32_t op) {
   const bool orders = op >= TUTTI_SUM && op <= TUTTI_MAX, bits = op >= TUTTI_BAND && op <= TUTTI_LXOR;
   if (dtype >= TUTTI_INT8 && dtype <= TUTTI_UINT64) return orders || bits;
-  if (dtype >= TUTTI_FLOAT16 && dtype <= TUTTI_FLOAT64) return orders;
+  if (dtype >= TUTTI_FLOAT16 && dtype <= TUTTI_FLOAT8_E5M2) return orders;
   return dtype == TUTTI_BOOL && bits;
 }
 // Masks for tutti_device_caps of a device that computes all of them.

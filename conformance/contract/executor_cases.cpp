@@ -163,6 +163,40 @@ uint64_t fold(const Kind& kind, const std::vector<uint64_t>& in, uint64_t diviso
                                : fold_floating<float>(*kind.type, kind.op, in, divisor);
 }
 
+// ---- The same on bytes, which are all that an element of 16 bytes has
+
+void draw_element(const ElementType& t, std::mt19937_64& random, uint8_t* at) {
+  if (!t.complex()) return store(t, at, 0, element(t, random));
+  const ElementType& part = *element_type(t.bytes == 16 ? "float64" : "float32");
+  for (int k = 0; k < 2; ++k) store(part, at, static_cast<uint64_t>(k), element(part, random));
+}
+
+// Folds `in` into `out`.
+template <typename Part>
+void fold_complex(uint32_t op, const std::vector<const uint8_t*>& in, uint64_t divisor, uint8_t* out) {
+  Part sum[2], next[2];
+  std::memcpy(sum, in[0], sizeof sum);
+  for (size_t k = 1; k < in.size(); ++k) {
+    std::memcpy(next, in[k], sizeof next);
+    const Part a = sum[0], b = sum[1];
+    sum[0] = op == TUTTI_SUM ? a + next[0] : a * next[0] - b * next[1];
+    sum[1] = op == TUTTI_SUM ? b + next[1] : a * next[1] + b * next[0];
+  }
+  for (Part& part : sum) {
+    if (divisor) part = part / static_cast<Part>(divisor);
+    if (std::isnan(part)) part = std::numeric_limits<Part>::quiet_NaN();
+  }
+  std::memcpy(out, sum, sizeof sum);
+}
+
+void fold_bytes(const Kind& kind, const std::vector<const uint8_t*>& in, uint64_t divisor, uint8_t* out) {
+  const ElementType& t = *kind.type;
+  if (t.complex()) return (t.bytes == 16 ? fold_complex<double> : fold_complex<float>)(kind.op, in, divisor, out);
+  std::vector<uint64_t> bits;
+  for (const uint8_t* at : in) bits.push_back(load(t, at, 0));
+  store(t, out, 0, fold(kind, bits, divisor));
+}
+
 // The types and operators that the device claims.
 std::vector<Kind> kinds(const Station& s) {
   std::vector<Kind> all;
@@ -189,7 +223,7 @@ void judge_reduction(Station& s, void* stream, std::mt19937_64& random, const Re
   for (uint32_t k = 0; k < r.sources; ++k) {
     pieces.push_back(make_piece(s, random, bytes, (r.shift * (k + 1)) % 23));
     Piece& piece = pieces.back();
-    for (uint64_t i = 0; i < r.count; ++i) store(t, piece.bytes.data() + piece.offset, i, element(t, random));
+    for (uint64_t i = 0; i < r.count; ++i) draw_element(t, random, piece.bytes.data() + piece.offset + i * t.bytes);
     s.put(piece.whole, piece.bytes);
     addresses.push_back(piece.at());
   }
@@ -197,9 +231,9 @@ void judge_reduction(Station& s, void* stream, std::mt19937_64& random, const Re
   Piece& out = r.in_place < 0 ? apart : pieces[static_cast<size_t>(r.in_place)];
   Bytes expected(bytes);
   for (uint64_t i = 0; i < r.count; ++i) {
-    std::vector<uint64_t> in;
-    for (const Piece& piece : pieces) in.push_back(load(t, piece.bytes.data() + piece.offset, i));
-    store(t, expected.data(), i, fold(r.kind, in, r.divisor));
+    std::vector<const uint8_t*> in;
+    for (const Piece& piece : pieces) in.push_back(piece.bytes.data() + piece.offset + i * t.bytes);
+    fold_bytes(r.kind, in, r.divisor, expected.data() + i * t.bytes);
   }
   s.issue(stream,
           {reduce(r.kind.dtype, r.kind.op, out.at(), addresses, r.count, r.divisor, r.twice ? second.at() : nullptr)},

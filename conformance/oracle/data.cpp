@@ -59,12 +59,20 @@ Data::Data(const Pattern& pattern) : pattern_(pattern) {
   code_bits_ = codes <= (uint64_t{1} << 16) ? 16 : codes <= (uint64_t{1} << 32) ? 32 : 64;
   digit_bits_ = t.bits();
   contributors_ = pattern_.nranks;
-  if (combines_bits(pattern_.op)) {
+  if (t.complex() && pattern_.op) {
+    Pattern part = pattern_;
+    part.type = element_type("float32");
+    parts_.emplace_back(part);
+    part.seed = scramble(part.seed);
+    parts_.emplace_back(part);
+    contributors_ = parts_[0].contributors_;
+    digit_bits_ = parts_[0].digit_bits_;
+  } else if (combines_bits(pattern_.op)) {
     digit_bits_ = looks_at_truth(t, pattern_.op) ? 1 : is_xor(pattern_.op) ? t.bits() : t.bits() - 1;
   } else if (picks(pattern_.op)) {
     // Two bits say which quarter of all values it lies in.
     digit_bits_ = t.floating() ? static_cast<uint32_t>(std::bit_width(magnitudes(t) / 2) - 1) : t.bits() - 2;
-  } else if (!t.floating()) {
+  } else if (!t.floating() && !t.complex()) {
     if (pattern_.op == TUTTI_PROD) digit_bits_ = t.bits() - 1;  // odd numbers only: an even one loses bits for good
   } else if (adds(pattern_.op)) {
     const uint64_t budget = uint64_t{1} << t.digits();
@@ -83,6 +91,7 @@ Data::Data(const Pattern& pattern) : pattern_(pattern) {
 }
 
 bool combines(const ElementType& t, uint32_t op) {
+  if (t.complex()) return adds(op) || op == TUTTI_PROD;
   if (combines_bits(op)) return !t.floating();
   return !t.truth() && op >= TUTTI_SUM && op <= TUTTI_AVG;
 }
@@ -131,6 +140,7 @@ uint64_t Data::input(uint32_t rank, uint64_t index) const {
   const ElementType& t = *pattern_.type;
   if (picks(pattern_.op)) return extreme_input(rank, index);
   if (combines_bits(pattern_.op)) return bits_input(rank, index);
+  if (!parts_.empty()) return complex_input(rank, index);
   if (pattern_.op && t.floating()) return rounded(t, term(rank, index));
   return pattern_.op == TUTTI_PROD ? digit(rank, index) << 1 | 1 : digit(rank, index);
 }
@@ -171,6 +181,27 @@ uint64_t Data::extreme_input(uint32_t rank, uint64_t index) const {
   }
   const bool large = quarter == 0 || quarter == 3;
   return sign | (large ? magnitudes(t) / 2 + low : low);
+}
+
+// Sums: of the parts. Products: one factor has two parts, the others are real or imaginary, so that no order rounds.
+uint64_t Data::complex_input(uint32_t rank, uint64_t index) const {
+  const uint64_t a = parts_[0].input(rank, index), b = parts_[1].input(rank, index);
+  if (pattern_.op != TUTTI_PROD || parts_[0].slot(rank, index) == 0) return a | b << 32;
+  return b >> 31 ? a : a << 32;
+}
+
+template <typename Times>
+uint64_t Data::fold_complex(uint64_t index, Times times) const {
+  if (pattern_.op != TUTTI_PROD) return parts_[0].fold(index, times) | parts_[1].fold(index, times) << 32;
+  const ElementType& t = *parts_[0].pattern_.type;
+  double real = 1, imaginary = 0;
+  for (uint32_t rank = 0; rank < pattern_.nranks; ++rank)
+    for (uint32_t k = times(rank); k > 0; --k) {
+      const uint64_t bits = input(rank, index);
+      const double a = real, b = imaginary, c = value_of(t, bits & 0xffffffff), d = value_of(t, bits >> 32);
+      real = a * c - b * d, imaginary = a * d + b * c;
+    }
+  return rounded(t, real) | rounded(t, imaginary) << 32;
 }
 
 // Of or: all ranks are 0 but the one whose turn it is; that one has a bit that is always 1, its other bits are the
@@ -223,6 +254,7 @@ double Data::factor(uint32_t rank, uint64_t index) const {
 
 template <typename Times>
 uint64_t Data::fold(uint64_t index, Times times) const {
+  if (!parts_.empty()) return fold_complex(index, times);
   const ElementType& t = *pattern_.type;
   const bool floating = t.floating();
   bool first = true, nan = false;
@@ -273,6 +305,14 @@ uint64_t Data::reduced_twice(uint32_t twice, uint64_t index) const {
 
 bool Data::accepts(uint64_t expected, uint64_t got) const {
   if (expected == got) return true;
+  if (!parts_.empty()) {
+    // The sign of a part that is zero depends on the order of products.
+    const auto part = [&](uint64_t right, uint64_t one) {
+      constexpr uint64_t magnitude = 0x7fffffff;
+      return parts_[0].accepts(right, one) || (pattern_.op == TUTTI_PROD && !(right & magnitude) && !(one & magnitude));
+    };
+    return part(expected & 0xffffffff, got & 0xffffffff) && part(expected >> 32, got >> 32);
+  }
   const ElementType& t = *pattern_.type;
   if (!t.floating() || !pattern_.op) return false;
   if (is_nan(t, expected)) return is_nan(t, got);

@@ -17,6 +17,7 @@
 
 #include <array>
 #include <cstdint>
+#include <vector>
 
 #include "oracle/element.hpp"
 
@@ -65,6 +66,9 @@ class Data {
   uint32_t turn(uint64_t index) const;
   uint64_t slot(uint32_t rank, uint64_t index) const;
   uint64_t extreme_input(uint32_t rank, uint64_t index) const;
+  uint64_t complex_input(uint32_t rank, uint64_t index) const;
+  template <typename Times>
+  uint64_t fold_complex(uint64_t index, Times times) const;
   uint64_t bits_input(uint32_t rank, uint64_t index) const;
   uint64_t combined_bits(uint64_t a, uint64_t b) const;
   double term(uint32_t rank, uint64_t index) const;
@@ -78,7 +82,8 @@ class Data {
   uint32_t code_bits_ = 64;
   uint32_t digit_bits_ = 64;
   uint64_t contributors_ = 0;
-  int exponent_bits_ = 0;  // floating products
+  std::vector<Data> parts_;  // of reduced complex numbers: the real and the imaginary part, both float32
+  int exponent_bits_ = 0;    // floating products
   // The parts of the formulas that are equal for all elements: a run of the matrix spends most of its time on them.
   std::array<uint64_t, 3> keys_{};
   uint32_t digit_place_ = 0;

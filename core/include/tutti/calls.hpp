@@ -30,8 +30,8 @@ enum class Op : uint32_t {
   land = TUTTI_LAND,
   lor = TUTTI_LOR,
   lxor = TUTTI_LXOR,
-  minloc = TUTTI_MINLOC,
-  maxloc = TUTTI_MAXLOC
+  minloc = TUTTI_MINLOC,  // reserved: not supported yet
+  maxloc = TUTTI_MAXLOC   // reserved: not supported yet
 };
 
 // A failed call: what() says who, expected against actual, and what to do.

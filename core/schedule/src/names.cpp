@@ -39,6 +39,7 @@ constexpr uint32_t set_of(std::initializer_list<uint32_t> members) {
   return set;
 }
 constexpr uint32_t ordered = set_of({TUTTI_SUM, TUTTI_PROD, TUTTI_MIN, TUTTI_MAX, TUTTI_AVG});
+constexpr uint32_t sums = set_of({TUTTI_SUM, TUTTI_PROD, TUTTI_AVG});
 constexpr uint32_t bits = set_of({TUTTI_BAND, TUTTI_BOR, TUTTI_BXOR, TUTTI_LAND, TUTTI_LOR, TUTTI_LXOR});
 
 struct Dtype {
@@ -64,6 +65,8 @@ constexpr Dtype dtypes[] = {
     {TUTTI_FLOAT8_E4M3, "float8_e4m3", 1, 1, ordered},
     {TUTTI_FLOAT8_E5M2, "float8_e5m2", 1, 1, ordered},
     {TUTTI_BOOL, "bool", 1, 1, bits},
+    {TUTTI_COMPLEX64, "complex64", 8, 4, sums},
+    {TUTTI_COMPLEX128, "complex128", 16, 8, sums},
 };
 
 constexpr Name kinds[] = {

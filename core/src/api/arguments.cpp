@@ -39,6 +39,8 @@ void check_number(const char* call, const Numbers& allowed, uint32_t number) {
 }  // namespace
 
 void check_op(const char* call, uint32_t op, uint32_t dtype) {
+  if (op == TUTTI_MINLOC || op == TUTTI_MAXLOC)
+    throw Failure(TUTTI_NOT_SUPPORTED, fmt::format("{}: operator {} is reserved and not supported yet", call, op));
   check_number(call, operators, op);
   if (dtype_bytes(dtype) && !op_is_defined(op, dtype))
     invalid(fmt::format("{}: operator {} is not defined for {}: expected one of {}, or a type that has it ({})", call,

@@ -4,6 +4,7 @@
 // table's name, and includes this.
 #pragma once
 
+#include "host/kernel_parts.hpp"
 #include "host/kernel_table.hpp"
 #include "host/kernel_vectors.hpp"
 
@@ -167,6 +168,14 @@ void reduce(const Reduction& r) {
   write<E, false>(r, FoldMany<E, Op>{r.srcs, r.nsrcs, r.divisor});
 }
 
+// The sum of complex numbers is that of twice as many parts.
+template <typename T>
+void reduce_complex_sum(const Reduction& r) {
+  Reduction parts = r;
+  parts.count *= 2;
+  reduce<Plain<T>, Sum>(parts);
+}
+
 void stream(void* to, const void* from, uint64_t bytes) {
   char* dst = static_cast<char*>(to);
   const char* src = static_cast<const char*>(from);
@@ -189,6 +198,8 @@ void stream(void* to, const void* from, uint64_t bytes) {
   { TUTTI_NUMBERS(Plain<T>), TUTTI_BITS(U), TUTTI_TRUTHS(U) }
 #define TUTTI_FLOAT(E) \
   { TUTTI_NUMBERS(E) }
+#define TUTTI_COMPLEX(T) \
+  { nullptr, reduce_complex_sum<T>, reduce_parts<ComplexProd<T>> }
 
 }  // namespace
 
@@ -213,7 +224,9 @@ const KernelTable TUTTI_KERNELS = {
      TUTTI_FLOAT(E4M3),
      TUTTI_FLOAT(E5M2),
      // bool: bits of any byte that is not 0 are those of 1
-     {nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, TUTTI_TRUTHS(uint8_t), TUTTI_TRUTHS(uint8_t)}},
+     {nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, TUTTI_TRUTHS(uint8_t), TUTTI_TRUTHS(uint8_t)},
+     TUTTI_COMPLEX(float),
+     TUTTI_COMPLEX(double)},
     stream};
 
 }  // namespace tutti::core

@@ -6,6 +6,7 @@
 //  - dst = src0 op src1 op ..., a left fold in the accumulator type (float for the 8 and 16-bit floats, else the type
 //    itself), optionally divided, with one rounding to nearest even at the end for those. Too large for
 //    float8_e4m3, which has no infinity, is NaN.
+//  - Complex numbers: sum and division by parts; (a + bi) * (c + di) = (ac - bd) + (ad + bc)i, each operation rounded.
 //  - Integers wrap. An integer is divided with truncation toward zero.
 //  - Logical operators give 0 or 1; on bool the operators on bits do so too.
 //  - min and max: NaN if any operand is NaN; -0 < +0.

@@ -585,11 +585,14 @@ TEST(WrongArguments, EachIsNamed) {
        },
        TUTTI_INVALID_ARGUMENT, "struct_size is 4"},
       {"reserved type",
-       [](tutti_comm* c) { return tutti_all_reduce(c, a, b, 4, TUTTI_COMPLEX64, TUTTI_SUM, nullptr, nullptr); },
-       TUTTI_NOT_SUPPORTED, "data type 16 is reserved and not supported yet"},
+       [](tutti_comm* c) { return tutti_all_reduce(c, a, b, 4, TUTTI_FLOAT32_INT32, TUTTI_SUM, nullptr, nullptr); },
+       TUTTI_NOT_SUPPORTED, "data type 18 is reserved and not supported yet"},
       {"reserved type, sent",
        [](tutti_comm* c) { return tutti_send(c, a, 4, TUTTI_FLOAT64_INT64, 1, 0, nullptr, nullptr); },
        TUTTI_NOT_SUPPORTED, "data type 19 is reserved and not supported yet"},
+      {"reserved operator",
+       [](tutti_comm* c) { return tutti_all_reduce(c, a, b, 4, TUTTI_FLOAT32, TUTTI_MINLOC, nullptr, nullptr); },
+       TUTTI_NOT_SUPPORTED, "operator 12 is reserved and not supported yet"},
       {"operator of the application",
        [](tutti_comm* c) {
          return tutti_all_reduce(c, a, b, 4, TUTTI_FLOAT32, TUTTI_FIRST_USER_OP + 7, nullptr, nullptr);

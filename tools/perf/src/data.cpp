@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "bits.hpp"
+#include "complex.hpp"
 #include "element.hpp"
 
 namespace perf {
@@ -24,7 +25,7 @@ template <typename T, uint32_t kOp>
 class Source;
 
 template <typename T, uint32_t kOp>
-requires(kOp == 0 || combines_bits(kOp)) class Source<T, kOp> {
+requires((kOp == 0 || combines_bits(kOp)) && !is_complex<T>) class Source<T, kOp> {
  public:
   static constexpr bool rounds = false;
   explicit Source(const Pattern& pattern)
@@ -140,6 +141,11 @@ class Source {
   uint64_t largest_ = 1;       // the largest integer (sum) or exponent (prod)
 };
 
+template <typename Part, uint32_t kOp>
+class Source<Complex<Part>, kOp> : public ComplexSource<Part, Source<Part, kOp>, kOp> {
+  using ComplexSource<Part, Source<Part, kOp>, kOp>::ComplexSource;
+};
+
 template <typename T>
 std::string to_text(T element) {
   char text[80];
@@ -181,6 +187,17 @@ bool accepted(T expected, T got) {
   return false;
 }
 
+// What products of complex numbers give is exact but for the signs of parts that are zero.
+template <bool kRounds, typename Part>
+bool accepted(Complex<Part> expected, Complex<Part> got) {
+  const auto part = [](Part right, Part one) { return accepted<kRounds>(right, one) || (right == 0 && one == 0); };
+  return part(expected.real, got.real) && part(expected.imaginary, got.imaginary);
+}
+template <typename Part>
+std::string to_text(Complex<Part> element) {
+  return to_text(element.real) + ", " + to_text(element.imaginary);
+}
+
 template <bool kRounds, typename T, typename Expected>
 void compare(const T* data, uint64_t count, uint64_t position, Expected&& expected, Mistakes* mistakes) {
   for (uint64_t i = 0; i < count; ++i) {
@@ -205,10 +222,12 @@ template <typename Body>
 void with_source(const Pattern& pattern, Body&& body) {
   using Moves = std::integer_sequence<uint32_t, 0>;
   using Orders = std::integer_sequence<uint32_t, TUTTI_SUM, TUTTI_PROD, TUTTI_MIN, TUTTI_MAX, TUTTI_AVG>;
+  using Sums = std::integer_sequence<uint32_t, TUTTI_SUM, TUTTI_PROD, TUTTI_AVG>;
   using Bits = std::integer_sequence<uint32_t, TUTTI_BAND, TUTTI_BOR, TUTTI_BXOR, TUTTI_LAND, TUTTI_LOR, TUTTI_LXOR>;
   with_type(pattern.dtype, [&]<typename T>(T) {
     with_one_of<T>(Moves{}, pattern, body);
-    if constexpr (!std::is_same_v<T, Truth>) with_one_of<T>(Orders{}, pattern, body);
+    if constexpr (is_complex<T>) with_one_of<T>(Sums{}, pattern, body);
+    if constexpr (!std::is_same_v<T, Truth> && !is_complex<T>) with_one_of<T>(Orders{}, pattern, body);
     if constexpr (std::is_same_v<T, Truth> || std::is_integral_v<T>) with_one_of<T>(Bits{}, pattern, body);
   });
 }

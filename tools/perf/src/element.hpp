@@ -95,6 +95,16 @@ using BitsOf = std::conditional_t<
     sizeof(T) == 1, uint8_t,
     std::conditional_t<sizeof(T) == 2, uint16_t, std::conditional_t<sizeof(T) == 4, uint32_t, uint64_t>>>;
 
+// A complex number; complex.hpp has its data.
+template <typename Part>
+struct Complex {
+  Part real = 0, imaginary = 0;
+};
+template <typename T>
+inline constexpr bool is_complex = false;
+template <typename Part>
+inline constexpr bool is_complex<Complex<Part>> = true;
+
 // Calls body(T{}) with the C++ type of a tutti data type; false: there is none.
 template <typename Body>
 bool with_type(uint32_t dtype, Body&& body) {
@@ -129,6 +139,10 @@ bool with_type(uint32_t dtype, Body&& body) {
       return body(Float8E5M2{}), true;
     case TUTTI_BOOL:
       return body(Truth{}), true;
+    case TUTTI_COMPLEX64:
+      return body(Complex<float>{}), true;
+    case TUTTI_COMPLEX128:
+      return body(Complex<double>{}), true;
     default:
       return false;
   }

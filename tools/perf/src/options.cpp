@@ -38,7 +38,9 @@ constexpr Entry dtype_table[] = {{"int8", "", TUTTI_INT8},
                                  {"bfloat16", "", TUTTI_BFLOAT16},
                                  {"f8e4m3", "float8_e4m3", TUTTI_FLOAT8_E4M3},
                                  {"f8e5m2", "float8_e5m2", TUTTI_FLOAT8_E5M2},
-                                 {"bool", "", TUTTI_BOOL}};
+                                 {"bool", "", TUTTI_BOOL},
+                                 {"complex64", "", TUTTI_COMPLEX64},
+                                 {"complex128", "", TUTTI_COMPLEX128}};
 constexpr Entry op_table[] = {{"sum", "", TUTTI_SUM}, {"prod", "", TUTTI_PROD}, {"min", "", TUTTI_MIN},
                               {"max", "", TUTTI_MAX}, {"avg", "", TUTTI_AVG},   {"band", "", TUTTI_BAND},
                               {"bor", "", TUTTI_BOR}, {"bxor", "", TUTTI_BXOR}, {"land", "", TUTTI_LAND},
@@ -202,7 +204,8 @@ std::optional<Options> parse_options(int argc, char** argv, int* status) {
   app.add_option("-w,--warmup_iters", options.warm_up, "iterations before the timed ones (5)");
   app.add_option("-c,--check", options.checks, "checked runs before and after the timed ones; 0: none (1)");
   app.add_option("-o,--op", texts.op, "sum, prod, min, max, avg, band, bor, bxor, land, lor, lxor or all");
-  app.add_option("-d,--datatype", texts.dtype, "int8 ... float, double, half, bfloat16, f8e4m3, f8e5m2, bool or all");
+  app.add_option("-d,--datatype", texts.dtype,
+                 "int8 ... float, double, half, bfloat16, f8e4m3, f8e5m2, bool, complex64, complex128 or all");
   app.add_option("-r,--root", texts.root, "root rank or all");
   app.add_option("-J,--output_file", options.json_path, "write everything as JSON too");
   app.add_option("-a,--average", report, "time shown: 0 rank 0, 1 average, 2 fastest, 3 slowest rank")

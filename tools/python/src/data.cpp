@@ -33,6 +33,8 @@ constexpr Type types[] = {
     {TUTTI_FLOAT8_E4M3, 'x', 1, "float8_e4m3"},
     {TUTTI_FLOAT8_E5M2, 'y', 1, "float8_e5m2"},
     {TUTTI_BOOL, 't', 1, "bool"},
+    {TUTTI_COMPLEX64, 'c', 8, "complex64"},
+    {TUTTI_COMPLEX128, 'c', 16, "complex128"},
 };
 
 uint32_t find_dtype(char kind, uint64_t bytes) {
@@ -44,6 +46,7 @@ uint32_t find_dtype(char kind, uint64_t bytes) {
 // The kind of a format of the struct module; 0: none of a number in this machine's byte order.
 char kind_of_format(std::string format) {
   if (!format.empty() && (format[0] == '@' || format[0] == '=' || format[0] == '<')) format.erase(0, 1);
+  if (format == "Zf" || format == "Zd") return 'c';
   if (format.size() != 1) return 0;
   if (std::string("bhilqn").find(format[0]) != std::string::npos) return 'i';
   if (format[0] == '?') return 't';
@@ -96,8 +99,10 @@ struct Data::Subject {
   }
   [[noreturn]] void read_only() const { throw py::value_error(text("is read-only, and the call writes into it")); }
   [[noreturn]] void no_such_type(const std::string& type) const {
-    throw py::value_error(text("has elements of type " + type +
-                               ": expected bool, 8 to 64-bit integers, float16, bfloat16, float32, float64 or float8"));
+    throw py::value_error(
+        text("has elements of type " + type +
+             ": expected bool, 8 to 64-bit integers, float16, bfloat16, float32, float64, float8, complex64 "
+             "or complex128"));
   }
 };
 
@@ -178,7 +183,7 @@ void Data::take_dlpack(const Subject& subject, uintptr_t stream) {
   if (!on_device_ && tensor.device_type != dl_cpu && tensor.device_type != dl_cuda_host)
     throw py::value_error(subject.text("is on a device of DLPack's type " + std::to_string(tensor.device_type) +
                                        ": expected the processor's memory or CUDA's"));
-  constexpr char kinds[] = {'i', 'u', 'f', '\0', 'b', '\0', 't', '\0', '\0', '\0', 'x', '\0', 'y'};
+  constexpr char kinds[] = {'i', 'u', 'f', '\0', 'b', 'c', 't', '\0', '\0', '\0', 'x', '\0', 'y'};
   dtype_ = tensor.code < sizeof kinds && tensor.lanes == 1 && tensor.bits % 8 == 0
                ? find_dtype(kinds[tensor.code], tensor.bits / 8)
                : 0;

@@ -6,6 +6,7 @@
 //  - dst = src0 op src1 op ..., a left fold in the accumulator type (float for the 8 and 16-bit floats, else the type
 //    itself), optionally divided, rounded once to nearest even. Too large for float8_e4m3, which has no infinity, is
 //    NaN.
+//  - Complex numbers: sum and division by parts; (a + bi) * (c + di) = (ac - bd) + (ad + bc)i, each operation rounded.
 //  - Integers wrap; an integer is divided with truncation toward zero.
 //  - Logical operators give 0 or 1; on bool the operators on bits do so too.
 //  - min and max: NaN if any operand is NaN; -0 < +0.
@@ -132,6 +133,20 @@ struct Float8Element {
   }
 };
 
+template <typename T>
+struct Complex {
+  T real, imaginary;
+};
+template <typename T>
+struct ComplexElement {
+  using Stored = Complex<T>;
+  using Accumulator = Complex<T>;
+  static TUTTI_ELEMENTWISE Complex<T> widen(Complex<T> v) { return v; }
+  static TUTTI_ELEMENTWISE Complex<T> narrow(Complex<T> v) {
+    return {PlainElement<T>::narrow(v.real), PlainElement<T>::narrow(v.imaginary)};
+  }
+};
+
 // The element of a data type; void: not computed.
 template <uint32_t Dtype>
 struct ElementOf {
@@ -197,8 +212,16 @@ template <>
 struct ElementOf<TUTTI_BOOL> {
   using type = BoolElement;
 };
+template <>
+struct ElementOf<TUTTI_COMPLEX64> {
+  using type = ComplexElement<float>;
+};
+template <>
+struct ElementOf<TUTTI_COMPLEX128> {
+  using type = ComplexElement<double>;
+};
 // Tables over all types and operators go from first to last; what lies between and is not computed has a hole there.
-constexpr uint32_t first_dtype = TUTTI_INT8, last_dtype = TUTTI_BOOL;
+constexpr uint32_t first_dtype = TUTTI_INT8, last_dtype = TUTTI_COMPLEX128;
 constexpr uint32_t first_fold = TUTTI_SUM, last_fold = TUTTI_LXOR;
 
 // Is the fold computed for the type? TUTTI_AVG is none: it is a sum with a divisor.
@@ -206,6 +229,7 @@ constexpr bool has_fold(uint32_t dtype, uint32_t op) {
   const bool orders = op >= TUTTI_SUM && op <= TUTTI_MAX, bits = op >= TUTTI_BAND && op <= TUTTI_LXOR;
   if (dtype >= TUTTI_INT8 && dtype <= TUTTI_UINT64) return orders || bits;
   if (dtype >= TUTTI_FLOAT16 && dtype <= TUTTI_FLOAT8_E5M2) return orders;
+  if (dtype == TUTTI_COMPLEX64 || dtype == TUTTI_COMPLEX128) return op == TUTTI_SUM || op == TUTTI_PROD;
   return dtype == TUTTI_BOOL && bits;
 }
 // Masks for tutti_device_caps of a device that computes all of them.
@@ -269,6 +293,12 @@ TUTTI_ELEMENTWISE T combine(T a, T b) {
   }
 }
 
+template <uint32_t Op, typename T>
+TUTTI_ELEMENTWISE Complex<T> combine(Complex<T> a, Complex<T> b) {
+  if constexpr (Op == TUTTI_SUM) return {a.real + b.real, a.imaginary + b.imaginary};
+  return {a.real * b.real - a.imaginary * b.imaginary, a.real * b.imaginary + a.imaginary * b.real};
+}
+
 // v / divisor, divisor > 0.
 template <typename T>
 TUTTI_ELEMENTWISE T divided(T v, uint64_t divisor) {
@@ -284,11 +314,16 @@ TUTTI_ELEMENTWISE T divided(T v, uint64_t divisor) {
   }
 }
 
+template <typename T>
+TUTTI_ELEMENTWISE Complex<T> divided(Complex<T> v, uint64_t divisor) {
+  return {divided(v.real, divisor), divided(v.imaginary, divisor)};
+}
+
 // Element i of the fold of n >= 1 sources. `load(k)` gives source k's stored element.
 template <typename Element, uint32_t Op, typename Load>
 TUTTI_ELEMENTWISE typename Element::Stored fold(uint32_t n, uint64_t divisor, const Load& load) {
   auto value = Element::widen(load(0u));
-  for (uint32_t k = 1; k < n; ++k) value = combine<Op, typename Element::Accumulator>(value, Element::widen(load(k)));
+  for (uint32_t k = 1; k < n; ++k) value = combine<Op>(value, Element::widen(load(k)));
   if (divisor) value = divided(value, divisor);
   return Element::narrow(value);
 }

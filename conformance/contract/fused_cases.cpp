@@ -94,7 +94,7 @@ void fused_results(Bench& bench) {
   needs_fused(s);
   std::mt19937_64 random(bench.seed);
   void* stream = s.stream();
-  constexpr uint64_t room = 8192, most = 700;
+  constexpr uint64_t room = 16384, most = 700;  // of 16 bytes
   std::vector<uint8_t> bytes(room);
   std::vector<const void*> sources;
   std::vector<uint8_t*> bases;
@@ -116,9 +116,9 @@ void fused_results(Bench& bench) {
         for (uint64_t k = 0; k < 1 + random() % bases.size(); ++k) sources.push_back(bases[k] + offset);
         const void* copied = bases[random() % bases.size()] + shift;
         const auto list = [&](int way) {
-          return std::vector{copy(outs[way] + 6000 + shift, &copied, count),
+          return std::vector{copy(outs[way] + 12000 + shift, &copied, count),
                              reduce(dtype, op, outs[way] + offset, sources, count, divisor, seconds[way] + offset + 16),
-                             copy(seconds[way] + 6100, &copied, count, outs[way] + 7000)};
+                             copy(seconds[way] + 12100, &copied, count, outs[way] + 13000)};
         };
         for (const int way : {0, 1}) {
           s.put(outs[way], std::vector<uint8_t>(room, 0xd7));

@@ -345,8 +345,8 @@ constexpr Clause table[] = {
      "earlier work of the stream and before later work. It must return at once. It must refuse a list that it does "
      "not support with `TUTTI_NOT_SUPPORTED`, and must not carry out any of it."},
     {"X-15",
-     "`dtypes` and `ops` must be exact: REDUCE must accept a type and an operator that are both in the masks, and "
-     "must refuse any other with `TUTTI_NOT_SUPPORTED`."},
+     "`dtypes` and `ops` must be exact: REDUCE must accept a type and an operator that are both in the masks and go "
+     "together (docs/types.md), and must refuse any other with `TUTTI_NOT_SUPPORTED`."},
 };
 
 }  // namespace

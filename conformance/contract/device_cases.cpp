@@ -21,7 +21,8 @@ void query_repeats(Bench& bench) {
   require(c.memory_kind > TUTTI_MEMORY_HOST && c.memory_kind <= TUTTI_LAST_NAMED_MEMORY, "D-1",
           "query: memory_kind is {}; it is what tutti_host.memory_kind gives, and not TUTTI_MEMORY_HOST",
           c.memory_kind);
-  constexpr uint64_t dtypes = (uint64_t{2} << TUTTI_FLOAT8_E5M2) - 2, ops = (uint64_t{2} << TUTTI_MAX) - 2;
+  constexpr uint64_t dtypes = (uint64_t{2} << TUTTI_FLOAT64_INT64) - 2,
+                     ops = (uint64_t{2} << TUTTI_MAXLOC) - 2 - (uint64_t{1} << TUTTI_AVG);
   require(!(c.dtypes & ~dtypes) && !(c.ops & ~ops), "D-1",
           "query: dtypes {:#x} or ops {:#x} has a bit that is no data type or no operator of REDUCE", c.dtypes, c.ops);
   const bool exports = (c.flags & TUTTI_DEVICE_EXPORTS) != 0;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "device_station.hpp"
 
+#include <tutti/schedule.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
@@ -231,7 +233,7 @@ std::vector<uint8_t> Station::get(const void* from, uint64_t bytes, uint32_t of)
 }
 
 bool reduces(const tutti_device_caps& caps, uint32_t dtype, uint32_t op) {
-  return (caps.dtypes >> dtype & 1) && (caps.ops >> op & 1);
+  return (caps.dtypes >> dtype & 1) && (caps.ops >> op & 1) && op_is_defined(op, dtype);
 }
 tutti_command copy(void* dst, const void* const* source, uint64_t bytes, void* dst2) {
   tutti_command c{};

@@ -90,7 +90,7 @@ struct Kind {
 
 // An element by its bits: mostly ordinary numbers, sometimes those that break things.
 uint64_t element(const ElementType& t, std::mt19937_64& random) {
-  if (!t.floating()) return truncated(t, random());
+  if (!t.floating()) return random() % 4 ? truncated(t, random()) : 0;
   switch (random() % 12) {
     case 0:
       return truncated(t, random());  // anything: NaN, infinities, denormals
@@ -102,6 +102,7 @@ uint64_t element(const ElementType& t, std::mt19937_64& random) {
 }
 
 uint64_t not_a_number(const ElementType& t) {  // positive, quiet, without payload
+  if (t.finite) return (uint64_t{1} << (t.bits() - 1)) - 1;
   return ((uint64_t{1} << (t.exponent_bits + 1)) - 1) << (t.fraction_bits - 1);
 }
 
@@ -122,7 +123,21 @@ uint64_t fold_floating(const ElementType& t, uint32_t op, const std::vector<uint
       value = (op == TUTTI_MAX) == (value > next) ? value : next;
   }
   if (divisor) value = value / static_cast<Accumulator>(divisor);
-  return std::isnan(value) ? not_a_number(t) : rounded(t, static_cast<double>(value));
+  const uint64_t result = rounded(t, static_cast<double>(value));
+  return is_nan(t, result) ? not_a_number(t) : result;  // float8_e4m3 overflows to NaN
+}
+
+uint64_t fold_bits(const ElementType& t, uint32_t op, const std::vector<uint64_t>& in) {
+  const bool truth = t.truth() || op >= TUTTI_LAND;
+  uint64_t value = in[0];
+  for (size_t k = 1; k < in.size(); ++k) {
+    uint64_t next = in[k];
+    if (truth) value = value != 0, next = next != 0;
+    value = op == TUTTI_BAND || op == TUTTI_LAND ? value & next
+            : op == TUTTI_BOR || op == TUTTI_LOR ? value | next
+                                                 : value ^ next;
+  }
+  return value;
 }
 
 uint64_t fold_integer(const ElementType& t, uint32_t op, const std::vector<uint64_t>& in, uint64_t divisor) {
@@ -142,16 +157,51 @@ uint64_t fold_integer(const ElementType& t, uint32_t op, const std::vector<uint6
 }
 
 uint64_t fold(const Kind& kind, const std::vector<uint64_t>& in, uint64_t divisor) {
+  if (kind.op >= TUTTI_BAND && kind.op <= TUTTI_LXOR) return fold_bits(*kind.type, kind.op, in);
   if (!kind.type->floating()) return fold_integer(*kind.type, kind.op, in, divisor);
   return kind.type->bytes == 8 ? fold_floating<double>(*kind.type, kind.op, in, divisor)
                                : fold_floating<float>(*kind.type, kind.op, in, divisor);
 }
 
+// ---- The same on bytes, which are all that an element of 16 bytes has
+
+void draw_element(const ElementType& t, std::mt19937_64& random, uint8_t* at) {
+  if (!t.complex()) return store(t, at, 0, element(t, random));
+  const ElementType& part = *element_type(t.bytes == 16 ? "float64" : "float32");
+  for (int k = 0; k < 2; ++k) store(part, at, static_cast<uint64_t>(k), element(part, random));
+}
+
+// Folds `in` into `out`.
+template <typename Part>
+void fold_complex(uint32_t op, const std::vector<const uint8_t*>& in, uint64_t divisor, uint8_t* out) {
+  Part sum[2], next[2];
+  std::memcpy(sum, in[0], sizeof sum);
+  for (size_t k = 1; k < in.size(); ++k) {
+    std::memcpy(next, in[k], sizeof next);
+    const Part a = sum[0], b = sum[1];
+    sum[0] = op == TUTTI_SUM ? a + next[0] : a * next[0] - b * next[1];
+    sum[1] = op == TUTTI_SUM ? b + next[1] : a * next[1] + b * next[0];
+  }
+  for (Part& part : sum) {
+    if (divisor) part = part / static_cast<Part>(divisor);
+    if (std::isnan(part)) part = std::numeric_limits<Part>::quiet_NaN();
+  }
+  std::memcpy(out, sum, sizeof sum);
+}
+
+void fold_bytes(const Kind& kind, const std::vector<const uint8_t*>& in, uint64_t divisor, uint8_t* out) {
+  const ElementType& t = *kind.type;
+  if (t.complex()) return (t.bytes == 16 ? fold_complex<double> : fold_complex<float>)(kind.op, in, divisor, out);
+  std::vector<uint64_t> bits;
+  for (const uint8_t* at : in) bits.push_back(load(t, at, 0));
+  store(t, out, 0, fold(kind, bits, divisor));
+}
+
 // The types and operators that the device claims.
 std::vector<Kind> kinds(const Station& s) {
   std::vector<Kind> all;
-  for (uint32_t dtype = TUTTI_INT8; dtype <= TUTTI_FLOAT64; ++dtype)
-    for (const uint32_t op : {TUTTI_SUM, TUTTI_PROD, TUTTI_MIN, TUTTI_MAX})
+  for (const uint32_t dtype : all_dtypes())
+    for (const uint32_t op : all_ops())
       if (reduces(s.device.caps, dtype, op)) all.push_back({dtype, op, element_type(dtype_name(dtype))});
   return all;
 }
@@ -173,7 +223,7 @@ void judge_reduction(Station& s, void* stream, std::mt19937_64& random, const Re
   for (uint32_t k = 0; k < r.sources; ++k) {
     pieces.push_back(make_piece(s, random, bytes, (r.shift * (k + 1)) % 23));
     Piece& piece = pieces.back();
-    for (uint64_t i = 0; i < r.count; ++i) store(t, piece.bytes.data() + piece.offset, i, element(t, random));
+    for (uint64_t i = 0; i < r.count; ++i) draw_element(t, random, piece.bytes.data() + piece.offset + i * t.bytes);
     s.put(piece.whole, piece.bytes);
     addresses.push_back(piece.at());
   }
@@ -181,9 +231,9 @@ void judge_reduction(Station& s, void* stream, std::mt19937_64& random, const Re
   Piece& out = r.in_place < 0 ? apart : pieces[static_cast<size_t>(r.in_place)];
   Bytes expected(bytes);
   for (uint64_t i = 0; i < r.count; ++i) {
-    std::vector<uint64_t> in;
-    for (const Piece& piece : pieces) in.push_back(load(t, piece.bytes.data() + piece.offset, i));
-    store(t, expected.data(), i, fold(r.kind, in, r.divisor));
+    std::vector<const uint8_t*> in;
+    for (const Piece& piece : pieces) in.push_back(piece.bytes.data() + piece.offset + i * t.bytes);
+    fold_bytes(r.kind, in, r.divisor, expected.data() + i * t.bytes);
   }
   s.issue(stream,
           {reduce(r.kind.dtype, r.kind.op, out.at(), addresses, r.count, r.divisor, r.twice ? second.at() : nullptr)},
@@ -419,8 +469,8 @@ void claims(Bench& bench) {
   void* stream = s.stream();
   const Station::Mapped to = s.map(4096), from = s.map(4096);
   const std::vector<const void*> sources{from.seen, from.seen + 64};
-  for (uint32_t dtype = TUTTI_INT8; dtype <= TUTTI_FLOAT8_E5M2; ++dtype)
-    for (uint32_t op = TUTTI_SUM; op <= TUTTI_AVG; ++op) {
+  for (uint32_t dtype = TUTTI_INT8; dtype <= TUTTI_FLOAT64_INT64; ++dtype)
+    for (uint32_t op = TUTTI_SUM; op <= TUTTI_MAXLOC; ++op) {
       const tutti_status status = s.enqueue(stream, {reduce(dtype, op, to.seen, sources, 4)});
       const bool claimed = reduces(s.device.caps, dtype, op);
       require(status == (claimed ? TUTTI_OK : TUTTI_NOT_SUPPORTED), "X-15",

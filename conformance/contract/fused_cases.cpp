@@ -94,7 +94,7 @@ void fused_results(Bench& bench) {
   needs_fused(s);
   std::mt19937_64 random(bench.seed);
   void* stream = s.stream();
-  constexpr uint64_t room = 8192, most = 700;
+  constexpr uint64_t room = 16384, most = 700;  // of 16 bytes
   std::vector<uint8_t> bytes(room);
   std::vector<const void*> sources;
   std::vector<uint8_t*> bases;
@@ -105,21 +105,20 @@ void fused_results(Bench& bench) {
   }
   uint8_t* outs[2] = {s.allocate(room), s.allocate(room)};
   uint8_t* seconds[2] = {s.allocate(room), s.allocate(room)};
-  constexpr uint64_t sizes[] = {1, 2, 4, 8, 1, 2, 4, 8, 2, 2, 4, 8};  // from TUTTI_INT8 on
-  for (uint32_t dtype = TUTTI_INT8; dtype <= TUTTI_FLOAT64; ++dtype)
-    for (uint32_t op = TUTTI_SUM; op <= TUTTI_MAX; ++op)
+  for (const uint32_t dtype : all_dtypes())
+    for (const uint32_t op : all_ops())
       for (const uint64_t count : {uint64_t{1}, uint64_t{7}, most}) {
         if (!reduces(s.device.caps, dtype, op)) continue;
-        const uint64_t shift = random() % 5, size = sizes[dtype - TUTTI_INT8];
+        const uint64_t shift = random() % 5, size = dtype_bytes(dtype);
         const uint64_t offset = count == 7 ? shift : size * shift;
         const uint64_t divisor = op == TUTTI_SUM && random() % 2 ? 3 : 0;
         sources.clear();
         for (uint64_t k = 0; k < 1 + random() % bases.size(); ++k) sources.push_back(bases[k] + offset);
         const void* copied = bases[random() % bases.size()] + shift;
         const auto list = [&](int way) {
-          return std::vector{copy(outs[way] + 6000 + shift, &copied, count),
+          return std::vector{copy(outs[way] + 12000 + shift, &copied, count),
                              reduce(dtype, op, outs[way] + offset, sources, count, divisor, seconds[way] + offset + 16),
-                             copy(seconds[way] + 6100, &copied, count, outs[way] + 7000)};
+                             copy(seconds[way] + 12100, &copied, count, outs[way] + 13000)};
         };
         for (const int way : {0, 1}) {
           s.put(outs[way], std::vector<uint8_t>(room, 0xd7));

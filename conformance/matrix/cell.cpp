@@ -93,7 +93,8 @@ std::optional<Cell> cell_from(const std::string& id) {
       return std::nullopt;
   }
   if (!understood || (cell.mix == mapped_way && cell.on_host()) || !cell.is_legal() || !o.collective || !cell.type ||
-      o.nranks == 0 || o.root >= o.nranks || reduces(o.collective) != (cell.op != 0))
+      o.nranks == 0 || o.root >= o.nranks || reduces(o.collective) != (cell.op != 0) ||
+      (cell.op && !op_is_defined(cell.op, dtype_from_name(cell.type->name))))
     return std::nullopt;
   return cell;
 }

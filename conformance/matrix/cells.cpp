@@ -54,9 +54,9 @@ enum Factor : uint32_t {
 };
 
 std::vector<const ElementType*> known_types(const Selection& s) {
-  const std::set<std::string> few{"float32", "bfloat16", "int64", "uint8"};
+  const std::set<std::string> few{"float32", "bfloat16", "int64", "uint8", "bool", "float8_e4m3", "complex128"};
   std::vector<const ElementType*> types;
-  for (uint32_t d = 1; dtype_bytes(d); ++d) {
+  for (const uint32_t d : all_dtypes()) {
     const std::string name = dtype_name(d);
     if (s.types.empty() ? s.level == Level::smoke && !few.contains(name) : !wants(s.types, name)) continue;
     const ElementType* type = element_type(name);
@@ -78,7 +78,7 @@ Axes axes_of(const Selection& s, const Mix& mix, const Device& device, const Lay
       if ((a->collectives >> c & 1) && wants(s.collectives, collective_name(c)) && wants(s.algorithms, a->name))
         axes.operations.push_back({c, a});
   axes.types = known_types(s);
-  axes.ops = {TUTTI_SUM, TUTTI_PROD, TUTTI_MIN, TUTTI_MAX, TUTTI_AVG};
+  axes.ops = all_ops();
   if (!s.ranks.empty())
     axes.ranks = s.ranks;
   else if (s.level == Level::smoke)
@@ -118,8 +118,12 @@ class Cells {
             size(axes_.memories),   size(axes_.alignments), size(axes_.calls),   size(axes_.layouts)};
   }
 
-  // The operation binds others; there are no more devices than ranks; windows have a rule for being in place.
+  // The operation binds others; operators have their types; there are no more devices than ranks; windows have a rule
+  // for being in place.
   bool allowed(uint32_t factor_a, uint32_t value_a, uint32_t factor_b, uint32_t value_b) const {
+    if (factor_a == f_type && factor_b == f_op)
+      return value_b == axes_.ops.size() ||
+             op_is_defined(axes_.ops[value_b], dtype_from_name(axes_.types[value_a]->name));
     if (factor_a == f_ranks && factor_b == f_layout) return axes_.layouts[value_b].devices <= axes_.ranks[value_a];
     if (factor_a == f_place && factor_b == f_memory)
       return axes_.places[value_a] != InPlace::some || axes_.memories[value_b] != Memory::window;
@@ -234,6 +238,7 @@ class Cells {
   // May factor f have its value in the row, of which the factors before it are settled?
   bool fits(const std::vector<uint32_t>& row, uint32_t f) const {
     return allowed(f_operation, row[f_operation], f, row[f]) &&
+           (f <= f_type || allowed(f_type, row[f_type], f, row[f])) &&
            (f <= f_ranks || allowed(f_ranks, row[f_ranks], f, row[f])) &&
            (f <= f_place || allowed(f_place, row[f_place], f, row[f]));
   }

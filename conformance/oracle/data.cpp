@@ -38,6 +38,11 @@ uint64_t permute(uint64_t x, uint32_t bits, const std::array<uint64_t, 3>& keys)
 }
 
 bool picks(uint32_t op) { return op == TUTTI_MIN || op == TUTTI_MAX; }
+bool combines_bits(uint32_t op) { return op >= TUTTI_BAND && op <= TUTTI_LXOR; }
+bool is_xor(uint32_t op) { return op == TUTTI_BXOR || op == TUTTI_LXOR; }
+bool is_and(uint32_t op) { return op == TUTTI_BAND || op == TUTTI_LAND; }
+// Only whether an element is 0 counts.
+bool looks_at_truth(const ElementType& t, uint32_t op) { return t.truth() ? combines_bits(op) : op >= TUTTI_LAND; }
 bool adds(uint32_t op) { return op == TUTTI_SUM || op == TUTTI_AVG; }
 
 // Finite magnitudes of a floating type are 0 ... this - 1.
@@ -54,10 +59,20 @@ Data::Data(const Pattern& pattern) : pattern_(pattern) {
   code_bits_ = codes <= (uint64_t{1} << 16) ? 16 : codes <= (uint64_t{1} << 32) ? 32 : 64;
   digit_bits_ = t.bits();
   contributors_ = pattern_.nranks;
-  if (picks(pattern_.op)) {
+  if (t.complex() && pattern_.op) {
+    Pattern part = pattern_;
+    part.type = element_type("float32");
+    parts_.emplace_back(part);
+    part.seed = scramble(part.seed);
+    parts_.emplace_back(part);
+    contributors_ = parts_[0].contributors_;
+    digit_bits_ = parts_[0].digit_bits_;
+  } else if (combines_bits(pattern_.op)) {
+    digit_bits_ = looks_at_truth(t, pattern_.op) ? 1 : is_xor(pattern_.op) ? t.bits() : t.bits() - 1;
+  } else if (picks(pattern_.op)) {
     // Two bits say which quarter of all values it lies in.
     digit_bits_ = t.floating() ? static_cast<uint32_t>(std::bit_width(magnitudes(t) / 2) - 1) : t.bits() - 2;
-  } else if (!t.floating()) {
+  } else if (!t.floating() && !t.complex()) {
     if (pattern_.op == TUTTI_PROD) digit_bits_ = t.bits() - 1;  // odd numbers only: an even one loses bits for good
   } else if (adds(pattern_.op)) {
     const uint64_t budget = uint64_t{1} << t.digits();
@@ -75,6 +90,12 @@ Data::Data(const Pattern& pattern) : pattern_(pattern) {
   slot_shift_ = pattern_.trial / digits() * contributors_;
 }
 
+bool combines(const ElementType& t, uint32_t op) {
+  if (t.complex()) return adds(op) || op == TUTTI_PROD;
+  if (combines_bits(op)) return !t.floating();
+  return !t.truth() && op >= TUTTI_SUM && op <= TUTTI_AVG;
+}
+
 uint32_t trials_of(const Pattern& pattern) {
   if (pattern.length == 0) return 1;
   // The digits that tell all codes apart.
@@ -82,9 +103,10 @@ uint32_t trials_of(const Pattern& pattern) {
   uint64_t wanted = data.digits() * ((pattern.nranks + data.contributors() - 1) / data.contributors());
   if (picks(pattern.op)) {
     if (pattern.type->floating()) ++wanted;  // for special values
-    // Each rank must come to win at some index.
-    wanted = std::max(wanted, (uint64_t{pattern.nranks} + pattern.length - 1) / pattern.length);
   }
+  // Each rank must come to win at some index.
+  if (picks(pattern.op) || combines_bits(pattern.op))
+    wanted = std::max(wanted, (uint64_t{pattern.nranks} + pattern.length - 1) / pattern.length);
   const uint64_t affordable = std::max<uint64_t>(1, most_elements_in_trials / pattern.length);
   return static_cast<uint32_t>(std::min(wanted, affordable));
 }
@@ -117,6 +139,8 @@ uint64_t Data::slot(uint32_t rank, uint64_t index) const { return (rank + index 
 uint64_t Data::input(uint32_t rank, uint64_t index) const {
   const ElementType& t = *pattern_.type;
   if (picks(pattern_.op)) return extreme_input(rank, index);
+  if (combines_bits(pattern_.op)) return bits_input(rank, index);
+  if (!parts_.empty()) return complex_input(rank, index);
   if (pattern_.op && t.floating()) return rounded(t, term(rank, index));
   return pattern_.op == TUTTI_PROD ? digit(rank, index) << 1 | 1 : digit(rank, index);
 }
@@ -159,6 +183,52 @@ uint64_t Data::extreme_input(uint32_t rank, uint64_t index) const {
   return sign | (large ? magnitudes(t) / 2 + low : low);
 }
 
+// Sums: of the parts. Products: one factor has two parts, the others are real or imaginary, so that no order rounds.
+uint64_t Data::complex_input(uint32_t rank, uint64_t index) const {
+  const uint64_t a = parts_[0].input(rank, index), b = parts_[1].input(rank, index);
+  if (pattern_.op != TUTTI_PROD || parts_[0].slot(rank, index) == 0) return a | b << 32;
+  return b >> 31 ? a : a << 32;
+}
+
+template <typename Times>
+uint64_t Data::fold_complex(uint64_t index, Times times) const {
+  if (pattern_.op != TUTTI_PROD) return parts_[0].fold(index, times) | parts_[1].fold(index, times) << 32;
+  const ElementType& t = *parts_[0].pattern_.type;
+  double real = 1, imaginary = 0;
+  for (uint32_t rank = 0; rank < pattern_.nranks; ++rank)
+    for (uint32_t k = times(rank); k > 0; --k) {
+      const uint64_t bits = input(rank, index);
+      const double a = real, b = imaginary, c = value_of(t, bits & 0xffffffff), d = value_of(t, bits >> 32);
+      real = a * c - b * d, imaginary = a * d + b * c;
+    }
+  return rounded(t, real) | rounded(t, imaginary) << 32;
+}
+
+// Of or: all ranks are 0 but the one whose turn it is; that one has a bit that is always 1, its other bits are the
+// digit's. In free rounds, and for xor, every rank has its digit. And is the complement. As truth values the digits are
+// 0 and any other number; the rank whose turn it is shows each of the two in some rounds, the one that decides first.
+uint64_t Data::bits_input(uint32_t rank, uint64_t index) const {
+  const ElementType& t = *pattern_.type;
+  const uint64_t d = digit(rank, index), round = position(index) / pattern_.nranks % free_round;
+  const bool truth = looks_at_truth(t, pattern_.op), free = is_xor(pattern_.op) || round == free_round - 1;
+  uint64_t ones = 0;  // of or
+  if (is_xor(pattern_.op))
+    ones = d;
+  else if (free)
+    ones = truth ? d : d << 1 | (index_hash(index) >> rank % 64 & 1);
+  else if (rank == turn(index))
+    ones = truth ? d | (round == 0) : d << 1 | 1;
+  if (!truth) return truncated(t, is_and(pattern_.op) ? ~ones : ones);
+  const bool value = (ones != 0) != is_and(pattern_.op);
+  const uint64_t any = truncated(t, scramble(index_hash(index) ^ uint64_t{rank} << 32));
+  return value ? (any ? any : 1) : 0;
+}
+
+uint64_t Data::combined_bits(uint64_t a, uint64_t b) const {
+  if (looks_at_truth(*pattern_.type, pattern_.op)) a = a != 0, b = b != 0;
+  return is_and(pattern_.op) ? a & b : is_xor(pattern_.op) ? a ^ b : a | b;
+}
+
 double Data::summand(uint32_t rank, uint64_t index) const {
   if (contributors_ < pattern_.nranks && slot(rank, index) >= contributors_) return 0.0;
   const uint64_t d = digit(rank, index), half = uint64_t{1} << (digit_bits_ - 1);
@@ -184,6 +254,7 @@ double Data::factor(uint32_t rank, uint64_t index) const {
 
 template <typename Times>
 uint64_t Data::fold(uint64_t index, Times times) const {
+  if (!parts_.empty()) return fold_complex(index, times);
   const ElementType& t = *pattern_.type;
   const bool floating = t.floating();
   bool first = true, nan = false;
@@ -196,7 +267,9 @@ uint64_t Data::fold(uint64_t index, Times times) const {
         continue;
       }
       const uint64_t bits = input(rank, index);
-      if (picks(pattern_.op)) {
+      if (combines_bits(pattern_.op)) {
+        whole = first ? bits : combined_bits(whole, bits);
+      } else if (picks(pattern_.op)) {
         nan |= is_nan(t, bits);
         const int64_t a = floating ? ordinal(t, bits) : signed_of(t, bits);
         const int64_t b = floating ? ordinal(t, best) : signed_of(t, best);
@@ -209,6 +282,8 @@ uint64_t Data::fold(uint64_t index, Times times) const {
       }
       first = false;
     }
+  // One rank's reduction is a copy.
+  if (combines_bits(pattern_.op)) return looks_at_truth(t, pattern_.op) && pattern_.nranks > 1 ? whole != 0 : whole;
   if (picks(pattern_.op)) return nan ? rounded(t, std::numeric_limits<double>::quiet_NaN()) : best;
   const auto n = static_cast<int64_t>(pattern_.nranks);
   if (floating) return rounded(t, pattern_.op == TUTTI_AVG ? real / static_cast<double>(n) : real);
@@ -230,6 +305,14 @@ uint64_t Data::reduced_twice(uint32_t twice, uint64_t index) const {
 
 bool Data::accepts(uint64_t expected, uint64_t got) const {
   if (expected == got) return true;
+  if (!parts_.empty()) {
+    // The sign of a part that is zero depends on the order of products.
+    const auto part = [&](uint64_t right, uint64_t one) {
+      constexpr uint64_t magnitude = 0x7fffffff;
+      return parts_[0].accepts(right, one) || (pattern_.op == TUTTI_PROD && !(right & magnitude) && !(one & magnitude));
+    };
+    return part(expected & 0xffffffff, got & 0xffffffff) && part(expected >> 32, got >> 32);
+  }
   const ElementType& t = *pattern_.type;
   if (!t.floating() || !pattern_.op) return false;
   if (is_nan(t, expected)) return is_nan(t, got);

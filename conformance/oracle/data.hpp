@@ -11,11 +11,13 @@
 // Distinguishable. An input encodes the number rank * length + index, scrambled by a bijection. A type that is too
 // narrow for the whole code carries one digit of it in each of several trials: two different (rank, index) differ in at
 // least one of them. In min and max, and wherever a type has no room for all ranks, the rank that counts turns with
-// index and trial.
+// index and trial. The same holds for the operators on bits and truth values that forget (and, or): where it is no
+// rank's free round, one rank decides and the others are neutral.
 #pragma once
 
 #include <array>
 #include <cstdint>
+#include <vector>
 
 #include "oracle/element.hpp"
 
@@ -29,6 +31,9 @@ struct Pattern {
   uint64_t seed = 0;
   uint32_t trial = 0;
 };
+
+// The operators that the oracle computes for a type.
+bool combines(const ElementType& type, uint32_t op);
 
 // In how many trials a case of this pattern should be run. Bounded in total elements: above that bound only whole
 // blocks, not single elements, are told apart with certainty.
@@ -61,6 +66,11 @@ class Data {
   uint32_t turn(uint64_t index) const;
   uint64_t slot(uint32_t rank, uint64_t index) const;
   uint64_t extreme_input(uint32_t rank, uint64_t index) const;
+  uint64_t complex_input(uint32_t rank, uint64_t index) const;
+  template <typename Times>
+  uint64_t fold_complex(uint64_t index, Times times) const;
+  uint64_t bits_input(uint32_t rank, uint64_t index) const;
+  uint64_t combined_bits(uint64_t a, uint64_t b) const;
   double term(uint32_t rank, uint64_t index) const;
   double summand(uint32_t rank, uint64_t index) const;
   double factor(uint32_t rank, uint64_t index) const;
@@ -72,7 +82,8 @@ class Data {
   uint32_t code_bits_ = 64;
   uint32_t digit_bits_ = 64;
   uint64_t contributors_ = 0;
-  int exponent_bits_ = 0;  // floating products
+  std::vector<Data> parts_;  // of reduced complex numbers: the real and the imaginary part, both float32
+  int exponent_bits_ = 0;    // floating products
   // The parts of the formulas that are equal for all elements: a run of the matrix spends most of its time on them.
   std::array<uint64_t, 3> keys_{};
   uint32_t digit_place_ = 0;

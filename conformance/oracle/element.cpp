@@ -12,14 +12,23 @@ namespace tutti::conformance {
 namespace {
 
 using Kind = ElementType::Kind;
-constexpr ElementType types[] = {
-    {"int8", 1, Kind::signed_integer, 0, 0, false},     {"int16", 2, Kind::signed_integer, 0, 0, false},
-    {"int32", 4, Kind::signed_integer, 0, 0, false},    {"int64", 8, Kind::signed_integer, 0, 0, false},
-    {"uint8", 1, Kind::unsigned_integer, 0, 0, false},  {"uint16", 2, Kind::unsigned_integer, 0, 0, false},
-    {"uint32", 4, Kind::unsigned_integer, 0, 0, false}, {"uint64", 8, Kind::unsigned_integer, 0, 0, false},
-    {"float16", 2, Kind::floating, 5, 10, false},       {"bfloat16", 2, Kind::floating, 8, 7, false},
-    {"float32", 4, Kind::floating, 8, 23, false},       {"float64", 8, Kind::floating, 11, 52, false},
-    {"float8_e4m3", 1, Kind::floating, 4, 3, true},     {"float8_e5m2", 1, Kind::floating, 5, 2, false}};
+constexpr ElementType types[] = {{"int8", 1, Kind::signed_integer, 0, 0, false},
+                                 {"int16", 2, Kind::signed_integer, 0, 0, false},
+                                 {"int32", 4, Kind::signed_integer, 0, 0, false},
+                                 {"int64", 8, Kind::signed_integer, 0, 0, false},
+                                 {"uint8", 1, Kind::unsigned_integer, 0, 0, false},
+                                 {"uint16", 2, Kind::unsigned_integer, 0, 0, false},
+                                 {"uint32", 4, Kind::unsigned_integer, 0, 0, false},
+                                 {"uint64", 8, Kind::unsigned_integer, 0, 0, false},
+                                 {"float16", 2, Kind::floating, 5, 10, false},
+                                 {"bfloat16", 2, Kind::floating, 8, 7, false},
+                                 {"float32", 4, Kind::floating, 8, 23, false},
+                                 {"float64", 8, Kind::floating, 11, 52, false},
+                                 {"float8_e4m3", 1, Kind::floating, 4, 3, true},
+                                 {"float8_e5m2", 1, Kind::floating, 5, 2, false},
+                                 {"bool", 1, Kind::truth, 0, 0, false},
+                                 {"complex64", 8, Kind::complex, 8, 23, false},
+                                 {"complex128", 16, Kind::complex, 8, 23, false}};
 
 uint64_t exponent_of(const ElementType& t, uint64_t bits) {
   return bits >> t.fraction_bits & ((uint64_t{1} << t.exponent_bits) - 1);
@@ -32,6 +41,22 @@ uint64_t sign_bit(const ElementType& t) { return uint64_t{1} << (t.bits() - 1); 
 uint64_t beyond(const ElementType& t) {
   const uint64_t top = top_exponent(t) << t.fraction_bits;
   return t.finite ? top | ((uint64_t{1} << t.fraction_bits) - 1) : top;
+}
+
+// A float64 as a float32 and back (element.hpp).
+constexpr int rest_bits = 29, first_exponent = 1023 - 127;
+uint64_t narrowed(uint64_t wide) {
+  const uint64_t sign = wide >> 63 << 31, exponent = wide >> 52 & 0x7ff, fraction = wide & ((uint64_t{1} << 52) - 1);
+  const uint64_t rest = (fraction & ((uint64_t{1} << rest_bits) - 1)) != 0, first = fraction >> rest_bits | rest;
+  if (exponent == 0 || exponent == 0x7ff) return sign | (exponent ? uint64_t{0xff} << 23 : 0) | first;
+  constexpr uint64_t none = 0x7fabcdef;  // a NaN that no number of the oracle's is
+  if (exponent <= first_exponent || exponent >= first_exponent + 255) return none;
+  return sign | (exponent - first_exponent) << 23 | first;
+}
+uint64_t widened(uint64_t narrow) {
+  const uint64_t sign = narrow >> 31 << 63, exponent = narrow >> 23 & 0xff, fraction = narrow & 0x7fffff;
+  const uint64_t wide = exponent == 0 ? 0 : exponent == 0xff ? 0x7ff : exponent + first_exponent;
+  return sign | wide << 52 | fraction << rest_bits;
 }
 
 // 2^n, for the exponents of normal doubles: -1022 to 1023.
@@ -93,11 +118,11 @@ int64_t ordinal(const ElementType& t, uint64_t bits) {
 }
 
 uint64_t truncated(const ElementType& t, uint64_t bits) {
-  return t.bytes == 8 ? bits : bits & ((uint64_t{1} << t.bits()) - 1);
+  return t.bytes >= 8 ? bits : bits & ((uint64_t{1} << t.bits()) - 1);
 }
 
 int64_t signed_of(const ElementType& t, uint64_t bits) {
-  if (t.kind == Kind::unsigned_integer) return static_cast<int64_t>(bits);
+  if (t.kind != Kind::signed_integer) return static_cast<int64_t>(bits);
   const uint32_t unused = 64 - t.bits();
   return static_cast<int64_t>(bits << unused) >> unused;
 }
@@ -106,6 +131,11 @@ uint64_t load(const ElementType& t, const void* buffer, uint64_t index) {
   uint64_t bits = 0;
   const auto* at = static_cast<const char*>(buffer) + index * t.bytes;
   static_assert(std::endian::native == std::endian::little, "an element's bytes are the low end of the word");
+  if (t.bytes == 16) {
+    uint64_t parts[2];
+    std::memcpy(parts, at, sizeof parts);
+    return narrowed(parts[0]) | narrowed(parts[1]) << 32;
+  }
   switch (t.bytes) {
     case 1:
       std::memcpy(&bits, at, 1);
@@ -125,6 +155,11 @@ uint64_t load(const ElementType& t, const void* buffer, uint64_t index) {
 
 void store(const ElementType& t, void* buffer, uint64_t index, uint64_t bits) {
   auto* at = static_cast<char*>(buffer) + index * t.bytes;
+  if (t.bytes == 16) {
+    const uint64_t parts[2] = {widened(bits & 0xffffffff), widened(bits >> 32)};
+    std::memcpy(at, parts, sizeof parts);
+    return;
+  }
   switch (t.bytes) {
     case 1:
       std::memcpy(at, &bits, 1);
@@ -145,7 +180,11 @@ std::string to_text(const ElementType& t, uint64_t bits) {
   char text[80];
   const auto raw = static_cast<unsigned long long>(bits);
   const int width = static_cast<int>(2 * t.bytes);
-  if (t.floating())
+  if (t.complex())
+    std::snprintf(text, sizeof text, "%.9g, %.9g (0x%0*llx)",
+                  static_cast<double>(std::bit_cast<float>(static_cast<uint32_t>(bits))),
+                  static_cast<double>(std::bit_cast<float>(static_cast<uint32_t>(bits >> 32))), width, raw);
+  else if (t.floating())
     std::snprintf(text, sizeof text, "%.9g (0x%0*llx)", value_of(t, bits), width, raw);
   else if (t.kind == Kind::signed_integer)
     std::snprintf(text, sizeof text, "%lld (0x%0*llx)", static_cast<long long>(signed_of(t, bits)), width, raw);

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Element types as the oracle knows them: by their bits, written down once, sharing nothing with the library's kernels.
-// An element is handled as its bit pattern in the low end of a uint64_t.
+// An element is handled as its bit pattern in the low end of a uint64_t. One of 16 bytes is handled as the type of 8
+// bytes that has the same parts in half the size: a float64 as the float32 with the same sign, exponent and first bits
+// of the fraction, whose last bit is set if the rest of the fraction is not 0. All numbers of the oracle's own are
+// exact.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +13,7 @@
 namespace tutti::conformance {
 
 struct ElementType {
-  enum class Kind { signed_integer, unsigned_integer, floating };
+  enum class Kind { signed_integer, unsigned_integer, floating, truth, complex };
   const char* name;  // as dtype_name gives it
   uint32_t bytes;
   Kind kind;
@@ -19,8 +22,11 @@ struct ElementType {
   int exponent_bits, fraction_bits;
   bool finite;
 
-  uint32_t bits() const { return bytes * 8; }
+  uint32_t bits() const { return bytes > 8 ? 64 : bytes * 8; }
+  // Two floats, of which exponent_bits and fraction_bits tell.
+  bool complex() const { return kind == Kind::complex; }
   bool floating() const { return kind == Kind::floating; }
+  bool truth() const { return kind == Kind::truth; }
   int bias() const { return (1 << (exponent_bits - 1)) - 1; }
   // Significant bits of a normal number.
   int digits() const { return fraction_bits + 1; }
@@ -37,7 +43,7 @@ bool is_nan(const ElementType& type, uint64_t bits);
 bool is_infinite(const ElementType& type, uint64_t bits);
 // Floating elements in the order of their values, -0 just below +0: neighbours differ by one.
 int64_t ordinal(const ElementType& type, uint64_t bits);
-// An integer element as a number.
+// An integer or truth value as a number.
 int64_t signed_of(const ElementType& type, uint64_t bits);
 // The low bits that the type has.
 uint64_t truncated(const ElementType& type, uint64_t bits);

@@ -134,9 +134,8 @@ class Walker {
 
   std::optional<Cell> draw_cell(const tutti_algorithm& algorithm, const std::string& mix) {
     static const std::vector<uint64_t> counts{0, 1, 2, 7, 64, 1000, 1023, 4097, 20'011};
-    static const std::vector<const char*> types{"int8",    "int32",    "int64",   "uint16",
-                                                "float16", "bfloat16", "float32", "float64"};
-    static const std::vector<uint32_t> ops{TUTTI_SUM, TUTTI_PROD, TUTTI_MIN, TUTTI_MAX, TUTTI_AVG};
+    static const std::vector<const char*> types{"int8",    "int32",   "int64", "uint16",      "float16",  "bfloat16",
+                                                "float32", "float64", "bool",  "float8_e5m2", "complex64"};
     std::vector<uint32_t> offered;
     for (uint32_t c = TUTTI_BROADCAST; c <= TUTTI_BARRIER; ++c)
       if (algorithm.collectives >> c & 1) offered.push_back(c);
@@ -147,6 +146,9 @@ class Walker {
     cell.algorithm = algorithm.name;
     cell.mix = mix;
     cell.type = element_type(draw(types));
+    std::vector<uint32_t> ops;
+    for (const uint32_t op : all_ops())
+      if (op_is_defined(op, dtype_from_name(cell.type->name))) ops.push_back(op);
     cell.op = reduces(collective) ? draw(ops) : 0;
     cell.place = draw(std::vector{InPlace::out, InPlace::in, InPlace::some});
     cell.memory = draw(std::vector{Memory::heap, Memory::alloc, Memory::memfd, Memory::some});

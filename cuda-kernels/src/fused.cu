@@ -52,7 +52,11 @@ template <uint32_t... Row>
 __device__ __forceinline__ void reduce(const Program& program, const Operands& o,
                                        std::integer_sequence<uint32_t, Row...>) {
   const uint32_t wanted = (o.head.dtype - sdk::first_dtype) * folds + o.head.op - sdk::first_fold;
-  ((Row == wanted ? reduce_row<Row>(program, o) : void()), ...);
+  const auto try_row = [&]<uint32_t R>() {
+    if constexpr (sdk::has_fold(sdk::first_dtype + R / folds, sdk::first_fold + R % folds))
+      if (R == wanted) reduce_row<R>(program, o);
+  };
+  (try_row.template operator()<Row>(), ...);
 }
 
 // One thread looks; what others wrote before they set the flag is visible to all threads after the barrier that

@@ -57,7 +57,7 @@ void start_reduction(const void* function, const tutti_command& command, const W
   start("cudaLaunchKernel of a reduction", function, blocks, stream, sources, work);
 }
 
-// A row of the table.
+// A row of the table; nullptr where the operator is not defined for the type.
 struct Kernel {
   const void* few;
   const void* many;
@@ -65,9 +65,13 @@ struct Kernel {
 
 template <uint32_t Dtype, uint32_t Op>
 Kernel make_kernel() {
-  using Element = typename sdk::ElementOf<Dtype>::type;
-  return {reinterpret_cast<const void*>(reduce<Element, Op, few_sources>),
-          reinterpret_cast<const void*>(reduce<Element, Op, most_sources>)};
+  if constexpr (sdk::has_fold(Dtype, Op)) {
+    using Element = typename sdk::ElementOf<Dtype>::type;
+    return {reinterpret_cast<const void*>(reduce<Element, Op, few_sources>),
+            reinterpret_cast<const void*>(reduce<Element, Op, most_sources>)};
+  } else {
+    return {};
+  }
 }
 
 template <uint32_t... I>
@@ -76,7 +80,7 @@ std::array<Kernel, sizeof...(I)> make_table(std::integer_sequence<uint32_t, I...
 }
 template <uint32_t... I>
 std::array<uint32_t, sizeof...(I)> make_sizes(std::integer_sequence<uint32_t, I...>) {
-  return {uint32_t{sizeof(typename sdk::ElementOf<sdk::first_dtype + I>::type::Stored)}...};
+  return {sdk::bytes_of_element<sdk::first_dtype + I>()...};
 }
 const auto& table() {
   static const auto all = make_table(std::make_integer_sequence<uint32_t, types * folds>());
@@ -100,7 +104,7 @@ void launch(const tutti_command& command, cudaStream_t stream) {
     return;
   }
   const uint32_t size = element_bytes(command.dtype);
-  if (!size || command.op < sdk::first_fold || command.op > sdk::last_fold)
+  if (!sdk::has_fold(command.dtype, command.op))
     throw Error(TUTTI_NOT_SUPPORTED, "no kernel for data type " + std::to_string(command.dtype) + " and operator " +
                                          std::to_string(command.op));
   if (command.sources == 0 || command.sources > most_sources)
@@ -119,8 +123,9 @@ void load_kernels() {
   cudaFuncAttributes attributes{};
   for (const Kernel& kernel : table())
     for (const void* function : {kernel.few, kernel.many})
-      check("cudaFuncGetAttributes: this GPU is none that the kernels were built for, or a newer driver is needed",
-            cudaFuncGetAttributes(&attributes, function));
+      if (function)
+        check("cudaFuncGetAttributes: this GPU is none that the kernels were built for, or a newer driver is needed",
+              cudaFuncGetAttributes(&attributes, function));
   check("cudaFuncGetAttributes", cudaFuncGetAttributes(&attributes, reinterpret_cast<const void*>(copy)));
 }
 

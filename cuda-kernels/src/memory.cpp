@@ -8,6 +8,7 @@
 #include <cctype>
 #include <cstring>
 #include <string>
+#include <tutti/sdk/arithmetic.hpp>
 
 #include "cuda_error.hpp"
 #include "current_device.hpp"
@@ -143,8 +144,8 @@ void query(tutti_device_caps& caps) {
   caps.memory_kind = TUTTI_MEMORY_CUDA;
   caps.devices = static_cast<uint32_t>(devices);
   caps.flags = TUTTI_DEVICE_EXPORTS;
-  caps.dtypes = (uint64_t{2} << TUTTI_FLOAT64) - (uint64_t{1} << TUTTI_INT8);
-  caps.ops = (uint64_t{2} << TUTTI_MAX) - (uint64_t{1} << TUTTI_SUM);
+  caps.dtypes = sdk::all_dtypes();
+  caps.ops = sdk::all_folds();
 }
 
 void classify(const void* address, tutti_pointer& pointer) {

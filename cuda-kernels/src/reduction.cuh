@@ -105,8 +105,7 @@ __device__ __forceinline__ void reduce_share(const Source& source, const Work& w
       in.whole = ahead;
       if (k + 1 < work.n) ahead = load_vector(k + 1);
 #pragma unroll
-      for (uint32_t i = 0; i < lanes; ++i)
-        sums[i] = sdk::combine<Op, Accumulator>(sums[i], Element::widen(in.parts[i]));
+      for (uint32_t i = 0; i < lanes; ++i) sums[i] = sdk::combine<Op>(sums[i], Element::widen(in.parts[i]));
     }
 #pragma unroll
     for (uint32_t i = 0; i < lanes; ++i)

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <memory>
 #include <string>
+#include <tutti/sdk/arithmetic.hpp>
 #include <vector>
 
 #include "cuda_error.hpp"
@@ -37,7 +38,7 @@ void look_through(std::span<const tutti_command> commands) {
           throw Error(TUTTI_INVALID_ARGUMENT, "a copy has " + std::to_string(c.sources) + " sources, expected one");
         break;
       case TUTTI_COMMAND_REDUCE:
-        if (!element_bytes(c.dtype) || c.op < TUTTI_SUM || c.op > TUTTI_MAX || !c.sources || c.sources > most_sources)
+        if (!sdk::has_fold(c.dtype, c.op) || !c.sources || c.sources > most_sources)
           throw Error(TUTTI_NOT_SUPPORTED, "no reduction of " + std::to_string(c.sources) + " sources of data type " +
                                                std::to_string(c.dtype) + " by operator " + std::to_string(c.op));
         break;

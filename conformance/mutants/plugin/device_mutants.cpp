@@ -33,7 +33,6 @@ tutti_status query(void*, tutti_device_caps* caps) {
   if (is("device-is-host")) caps->memory_kind = TUTTI_MEMORY_HOST, reached();
   if (is("claims-exports")) reached();
   if (is("claims-too-few-types")) caps->dtypes &= ~(uint64_t{1} << TUTTI_FLOAT64), reached();
-  if (is("claims-too-many-types")) caps->dtypes |= uint64_t{1} << TUTTI_FLOAT8_E4M3, reached();
   return status;
 }
 
@@ -164,14 +163,14 @@ void await(void* stream, double limit_s = 2) {
 }
 
 uint64_t bytes_of(const tutti_command& c) {
-  constexpr uint64_t sizes[] = {1, 2, 4, 8, 1, 2, 4, 8, 2, 2, 4, 8};  // from TUTTI_INT8 on
-  static_assert(TUTTI_FLOAT64 - TUTTI_INT8 == 11);
+  constexpr uint64_t sizes[] = {1, 2, 4, 8, 1, 2, 4, 8, 2, 2, 4, 8, 1, 1, 1, 8, 16, 8, 16};  // from TUTTI_INT8 on
+  static_assert(TUTTI_FLOAT64_INT64 - TUTTI_INT8 == 18);
   return c.kind == TUTTI_COMMAND_COPY ? c.count : c.count * sizes[c.dtype - TUTTI_INT8];
 }
 bool computes(const tutti_command& c) { return c.kind == TUTTI_COMMAND_COPY || c.kind == TUTTI_COMMAND_REDUCE; }
 bool reduces(const tutti_command& c) {
-  return c.kind == TUTTI_COMMAND_REDUCE && c.dtype >= TUTTI_INT8 && c.dtype <= TUTTI_FLOAT64 && c.op >= TUTTI_SUM &&
-         c.op <= TUTTI_MAX && c.sources > 0;
+  return c.kind == TUTTI_COMMAND_REDUCE && c.dtype >= TUTTI_INT8 && c.dtype <= TUTTI_FLOAT64_INT64 &&
+         c.op >= TUTTI_SUM && c.op <= TUTTI_MAXLOC && c.op != TUTTI_AVG && c.sources > 0;
 }
 
 // Is what the command reads all memory of the stream's device?
@@ -216,7 +215,9 @@ const void* zeros(uint32_t device) {
 void change(void* stream, tutti_command c, std::vector<tutti_command>& out) {
   if (is("drops-last-copied-byte") && c.kind == TUTTI_COMMAND_COPY && c.count > 1) --c.count, reached();
   if (is("forgets-second-destination") && computes(c) && c.dst2) c.dst2 = nullptr, reached();
-  if (is("ignores-the-operator") && reduces(c) && c.op != TUTTI_SUM) c.op = TUTTI_SUM, reached();
+  if (is("ignores-the-operator") && reduces(c) && c.dtype <= TUTTI_FLOAT64 && c.op <= TUTTI_MAX && c.op != TUTTI_SUM)
+    c.op = TUTTI_SUM, reached();
+  if (is("takes-bits-for-truth") && reduces(c) && c.op == TUTTI_LAND) c.op = TUTTI_BAND, reached();
   if (is("ignores-the-divisor") && c.divisor) c.divisor = 0, reached();
   if (is("ignores-odd-counts") && reduces(c) && c.count % 4) c.count -= c.count % 4, reached();
   if (is("fills-its-vectors") && reduces(c) && bytes_of(c) % 16) {
@@ -283,6 +284,10 @@ tutti_status enqueue(void*, void* stream, const tutti_command* commands, uint32_
     if (std::this_thread::get_id() != first)
       return reached(), sdk::report(TUTTI_INVALID_USAGE, "the device belongs to another thread");
   }
+  if (is("claims-too-many-types"))
+    for (const tutti_command& c : changed)
+      if (reduces(c) && c.dtype == TUTTI_FLOAT64)
+        return reached(), sdk::report(TUTTI_NOT_SUPPORTED, "float64 is not reduced");
   if (is("half-a-batch")) {
     for (const tutti_command& c : changed)
       if (const tutti_status status = forward(stream, {c}); status < 0) return reached(), status;

@@ -18,7 +18,21 @@
 namespace tutti {
 
 // How values are combined (types.h has the rules of rounding and of NaN).
-enum class Op : uint32_t { sum = TUTTI_SUM, prod = TUTTI_PROD, min = TUTTI_MIN, max = TUTTI_MAX, avg = TUTTI_AVG };
+enum class Op : uint32_t {
+  sum = TUTTI_SUM,
+  prod = TUTTI_PROD,
+  min = TUTTI_MIN,
+  max = TUTTI_MAX,
+  avg = TUTTI_AVG,
+  band = TUTTI_BAND,
+  bor = TUTTI_BOR,
+  bxor = TUTTI_BXOR,
+  land = TUTTI_LAND,
+  lor = TUTTI_LOR,
+  lxor = TUTTI_LXOR,
+  minloc = TUTTI_MINLOC,  // reserved: not supported yet
+  maxloc = TUTTI_MAXLOC   // reserved: not supported yet
+};
 
 // A failed call: what() says who, expected against actual, and what to do.
 class Error : public std::runtime_error {

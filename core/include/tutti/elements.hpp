@@ -1,16 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The data that the calls of tutti.hpp take: element types, with float16 and bfloat16, and contiguous ranges of them.
+// The data that the calls of tutti.hpp take: element types, with the small floats and the pairs, and contiguous ranges
+// of them.
 #pragma once
 
 #include <tutti/plugin/types.h>
 
 #include <bit>
+#include <complex>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <ranges>
 #include <span>
+#include <tutti/float8.hpp>
 #include <type_traits>
 
 namespace tutti {
@@ -78,13 +81,25 @@ class bfloat16 {
   uint16_t bits_ = 0;
 };
 
+// A value and where it was found, for Op::minloc and Op::maxloc (reserved).
+struct float32_int32 {
+  float value;
+  int32_t index;
+};
+struct float64_int64 {
+  double value;
+  int64_t index;
+};
+
 namespace detail {
 
 template <typename T>
 constexpr uint32_t arithmetic_number() {
   if constexpr (std::is_floating_point_v<T>) {
     return sizeof(T) == 4 ? TUTTI_FLOAT32 : sizeof(T) == 8 ? TUTTI_FLOAT64 : 0;
-  } else if constexpr (std::is_integral_v<T> && !std::is_same_v<T, bool>) {
+  } else if constexpr (std::is_same_v<T, bool>) {
+    return sizeof(bool) == 1 ? TUTTI_BOOL : 0;
+  } else if constexpr (std::is_integral_v<T>) {
     constexpr uint32_t base = std::is_signed_v<T> ? TUTTI_INT8 : TUTTI_UINT8;
     return sizeof(T) > 8 ? 0 : base + static_cast<uint32_t>(std::countr_zero(sizeof(T)));
   } else {
@@ -105,6 +120,18 @@ template <>
 inline constexpr uint32_t dtype_number<bfloat16> = TUTTI_BFLOAT16;
 template <>
 inline constexpr uint32_t dtype_number<std::byte> = TUTTI_UINT8;
+template <>
+inline constexpr uint32_t dtype_number<float8_e4m3> = TUTTI_FLOAT8_E4M3;
+template <>
+inline constexpr uint32_t dtype_number<float8_e5m2> = TUTTI_FLOAT8_E5M2;
+template <>
+inline constexpr uint32_t dtype_number<std::complex<float>> = TUTTI_COMPLEX64;
+template <>
+inline constexpr uint32_t dtype_number<std::complex<double>> = TUTTI_COMPLEX128;
+template <>
+inline constexpr uint32_t dtype_number<float32_int32> = TUTTI_FLOAT32_INT32;
+template <>
+inline constexpr uint32_t dtype_number<float64_int64> = TUTTI_FLOAT64_INT64;
 
 // dtype_number of a type that must be an element.
 template <typename T>

@@ -188,6 +188,16 @@ uint32_t collective_from_name(const std::string& name);
 uint32_t dtype_from_name(const std::string& name);
 uint32_t op_from_name(const std::string& name);
 uint32_t dtype_bytes(uint32_t dtype);  // 0 when unknown
+// Of the parts of an element: a complex64 lies at a multiple of 4. 0 when unknown.
+uint32_t dtype_alignment(uint32_t dtype);
+// Every data type, and every operator, that calls take, in the order of their numbers.
+const std::vector<uint32_t>& all_dtypes();
+const std::vector<uint32_t>& all_ops();
+// The table of docs/types.md: is the operator defined for elements of the type?
+bool op_is_defined(uint32_t op, uint32_t dtype);
+// "sum, prod, avg": the operators of a type. "float32, float64": the types of an operator.
+std::string ops_of_dtype(uint32_t dtype);
+std::string dtypes_of_op(uint32_t op);
 
 // One line for a step: "recv_reduce from 3: out[2] = in[2] + incoming".
 std::string describe(const Step& step);

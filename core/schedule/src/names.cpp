@@ -4,7 +4,9 @@
 #include <fmt/format.h>
 #include <tutti/schedule.h>
 
+#include <initializer_list>
 #include <string>
+#include <vector>
 
 namespace tutti {
 namespace {
@@ -24,20 +26,48 @@ constexpr Name collectives[] = {{TUTTI_BROADCAST, "broadcast"},
                                 {TUTTI_ALL_TO_ALL, "all_to_all"},
                                 {TUTTI_BARRIER, "barrier"}};
 
-struct DtypeName {
-  uint32_t value;
-  const char* text;
-  uint32_t bytes;
+constexpr Name ops[] = {
+    {TUTTI_SUM, "sum"},   {TUTTI_PROD, "prod"}, {TUTTI_MIN, "min"},   {TUTTI_MAX, "max"},
+    {TUTTI_AVG, "avg"},   {TUTTI_BAND, "band"}, {TUTTI_BOR, "bor"},   {TUTTI_BXOR, "bxor"},
+    {TUTTI_LAND, "land"}, {TUTTI_LOR, "lor"},   {TUTTI_LXOR, "lxor"},
 };
 
-constexpr DtypeName dtypes[] = {
-    {TUTTI_INT8, "int8", 1},         {TUTTI_INT16, "int16", 2},     {TUTTI_INT32, "int32", 4},
-    {TUTTI_INT64, "int64", 8},       {TUTTI_UINT8, "uint8", 1},     {TUTTI_UINT16, "uint16", 2},
-    {TUTTI_UINT32, "uint32", 4},     {TUTTI_UINT64, "uint64", 8},   {TUTTI_FLOAT16, "float16", 2},
-    {TUTTI_BFLOAT16, "bfloat16", 2}, {TUTTI_FLOAT32, "float32", 4}, {TUTTI_FLOAT64, "float64", 8}};
+// Sets of operators, as bits.
+constexpr uint32_t set_of(std::initializer_list<uint32_t> members) {
+  uint32_t set = 0;
+  for (const uint32_t op : members) set |= 1u << op;
+  return set;
+}
+constexpr uint32_t ordered = set_of({TUTTI_SUM, TUTTI_PROD, TUTTI_MIN, TUTTI_MAX, TUTTI_AVG});
+constexpr uint32_t sums = set_of({TUTTI_SUM, TUTTI_PROD, TUTTI_AVG});
+constexpr uint32_t bits = set_of({TUTTI_BAND, TUTTI_BOR, TUTTI_BXOR, TUTTI_LAND, TUTTI_LOR, TUTTI_LXOR});
 
-constexpr Name ops[] = {
-    {TUTTI_SUM, "sum"}, {TUTTI_PROD, "prod"}, {TUTTI_MIN, "min"}, {TUTTI_MAX, "max"}, {TUTTI_AVG, "avg"}};
+struct Dtype {
+  uint32_t value;
+  const char* text;
+  uint32_t bytes, alignment;
+  uint32_t ops;  // those that are defined for it
+};
+
+constexpr Dtype dtypes[] = {
+    {TUTTI_INT8, "int8", 1, 1, ordered | bits},
+    {TUTTI_INT16, "int16", 2, 2, ordered | bits},
+    {TUTTI_INT32, "int32", 4, 4, ordered | bits},
+    {TUTTI_INT64, "int64", 8, 8, ordered | bits},
+    {TUTTI_UINT8, "uint8", 1, 1, ordered | bits},
+    {TUTTI_UINT16, "uint16", 2, 2, ordered | bits},
+    {TUTTI_UINT32, "uint32", 4, 4, ordered | bits},
+    {TUTTI_UINT64, "uint64", 8, 8, ordered | bits},
+    {TUTTI_FLOAT16, "float16", 2, 2, ordered},
+    {TUTTI_BFLOAT16, "bfloat16", 2, 2, ordered},
+    {TUTTI_FLOAT32, "float32", 4, 4, ordered},
+    {TUTTI_FLOAT64, "float64", 8, 8, ordered},
+    {TUTTI_FLOAT8_E4M3, "float8_e4m3", 1, 1, ordered},
+    {TUTTI_FLOAT8_E5M2, "float8_e5m2", 1, 1, ordered},
+    {TUTTI_BOOL, "bool", 1, 1, bits},
+    {TUTTI_COMPLEX64, "complex64", 8, 4, sums},
+    {TUTTI_COMPLEX128, "complex128", 16, 8, sums},
+};
 
 constexpr Name kinds[] = {
     {TUTTI_STEP_SEND, "send"}, {TUTTI_STEP_RECV, "recv"},     {TUTTI_STEP_RECV_REDUCE, "recv_reduce"},
@@ -69,6 +99,28 @@ uint32_t value_of(const Table& table, const std::string& text) {
   for (const auto& entry : table)
     if (text == entry.text) return entry.value;
   return 0;
+}
+
+const Dtype* find_dtype(uint32_t dtype) {
+  for (const Dtype& entry : dtypes)
+    if (entry.value == dtype) return &entry;
+  return nullptr;
+}
+
+template <typename Table>
+std::vector<uint32_t> values_of(const Table& table) {
+  std::vector<uint32_t> values;
+  for (const auto& entry : table) values.push_back(entry.value);
+  return values;
+}
+
+// "sum, prod": the names of the values that are wanted.
+template <typename Table, typename Wanted>
+std::string list_of(const Table& table, Wanted wanted) {
+  std::string text;
+  for (const auto& entry : table)
+    if (wanted(entry.value)) text += (text.empty() ? "" : ", ") + std::string(entry.text);
+  return text;
 }
 
 std::string without_underscores(std::string text) {
@@ -138,9 +190,32 @@ uint32_t dtype_from_name(const std::string& name) { return value_of(dtypes, name
 uint32_t op_from_name(const std::string& name) { return value_of(ops, name); }
 
 uint32_t dtype_bytes(uint32_t dtype) {
-  for (const DtypeName& entry : dtypes)
-    if (entry.value == dtype) return entry.bytes;
-  return 0;
+  const Dtype* found = find_dtype(dtype);
+  return found ? found->bytes : 0;
+}
+uint32_t dtype_alignment(uint32_t dtype) {
+  const Dtype* found = find_dtype(dtype);
+  return found ? found->alignment : 0;
+}
+
+const std::vector<uint32_t>& all_dtypes() {
+  static const std::vector<uint32_t> all = values_of(dtypes);
+  return all;
+}
+const std::vector<uint32_t>& all_ops() {
+  static const std::vector<uint32_t> all = values_of(ops);
+  return all;
+}
+
+bool op_is_defined(uint32_t op, uint32_t dtype) {
+  const Dtype* found = find_dtype(dtype);
+  return found && op < 32 && (found->ops >> op & 1);
+}
+std::string ops_of_dtype(uint32_t dtype) {
+  return list_of(ops, [&](uint32_t op) { return op_is_defined(op, dtype); });
+}
+std::string dtypes_of_op(uint32_t op) {
+  return list_of(dtypes, [&](uint32_t dtype) { return op_is_defined(op, dtype); });
 }
 
 std::string describe(const Step& step) {

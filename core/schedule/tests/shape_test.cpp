@@ -88,17 +88,27 @@ TEST(Shape, Queries) {
 
 TEST(Names, RoundTrip) {
   for (uint32_t c = TUTTI_BROADCAST; c <= TUTTI_BARRIER; ++c) EXPECT_EQ(collective_from_name(collective_name(c)), c);
-  for (uint32_t d = TUTTI_INT8; d <= TUTTI_FLOAT64; ++d) {
+  for (const uint32_t d : all_dtypes()) {
     EXPECT_EQ(dtype_from_name(dtype_name(d)), d);
     EXPECT_GT(dtype_bytes(d), 0u);
+    EXPECT_EQ(dtype_bytes(d) % dtype_alignment(d), 0u);
+    EXPECT_NE(ops_of_dtype(d), "");
   }
-  for (uint32_t op = TUTTI_SUM; op <= TUTTI_AVG; ++op) EXPECT_EQ(op_from_name(op_name(op)), op);
+  for (const uint32_t op : all_ops()) {
+    EXPECT_EQ(op_from_name(op_name(op)), op);
+    EXPECT_NE(dtypes_of_op(op), "");
+  }
   EXPECT_EQ(collective_from_name("alltoall"), uint32_t{TUTTI_ALL_TO_ALL});
   EXPECT_EQ(collective_from_name("reducescatter"), uint32_t{TUTTI_REDUCE_SCATTER});
   EXPECT_EQ(collective_from_name("bcast"), uint32_t{TUTTI_BROADCAST});
   for (const char* wrong : {"", "_", "all-reduce", "allreduce_", "allreduces"})
     EXPECT_EQ(collective_from_name(wrong), 0u) << wrong;
   EXPECT_EQ(dtype_bytes(0), 0u);
+  EXPECT_EQ(dtype_alignment(0), 0u);
+  EXPECT_EQ(ops_of_dtype(TUTTI_BOOL), "band, bor, bxor, land, lor, lxor");
+  EXPECT_EQ(ops_of_dtype(99), "");
+  for (const uint32_t op : {0u, uint32_t{TUTTI_SUM}, 31u, 32u, UINT32_MAX}) EXPECT_FALSE(op_is_defined(op, TUTTI_BOOL));
+  EXPECT_FALSE(op_is_defined(TUTTI_BAND, TUTTI_FLOAT32));
   EXPECT_STREQ(step_name(TUTTI_STEP_RECV_REDUCE), "recv_reduce");
   EXPECT_STREQ(op_name(99), "unknown");
 }

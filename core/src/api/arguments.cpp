@@ -20,7 +20,7 @@ struct Numbers {
   uint32_t first, last, first_reserved;
   const char* reserved;
 };
-constexpr Numbers operators{"operator", TUTTI_SUM, TUTTI_AVG, TUTTI_FIRST_USER_OP, "operators of the application"};
+constexpr Numbers operators{"operator", TUTTI_SUM, TUTTI_LXOR, TUTTI_FIRST_USER_OP, "operators of the application"};
 constexpr Numbers collectives{"collective", TUTTI_BROADCAST, TUTTI_BARRIER, TUTTI_FIRST_VENDOR_COLLECTIVE,
                               "collectives of vendors"};
 
@@ -38,7 +38,14 @@ void check_number(const char* call, const Numbers& allowed, uint32_t number) {
 
 }  // namespace
 
-void check_op(const char* call, uint32_t op) { check_number(call, operators, op); }
+void check_op(const char* call, uint32_t op, uint32_t dtype) {
+  if (op == TUTTI_MINLOC || op == TUTTI_MAXLOC)
+    throw Failure(TUTTI_NOT_SUPPORTED, fmt::format("{}: operator {} is reserved and not supported yet", call, op));
+  check_number(call, operators, op);
+  if (dtype_bytes(dtype) && !op_is_defined(op, dtype))
+    invalid(fmt::format("{}: operator {} is not defined for {}: expected one of {}, or a type that has it ({})", call,
+                        op_name(op), dtype_name(dtype), ops_of_dtype(dtype), dtypes_of_op(op)));
+}
 
 void check_collective(const char* call, uint32_t collective) { check_number(call, collectives, collective); }
 
@@ -48,9 +55,8 @@ void check_rank(const char* call, const char* which, uint32_t rank, uint32_t nra
 
 uint64_t size_of(const char* call, uint64_t count, uint32_t dtype, uint64_t blocks) {
   const uint32_t element = dtype_bytes(dtype);
-  if (dtype == TUTTI_FLOAT8_E4M3 || dtype == TUTTI_FLOAT8_E5M2)
-    throw Failure(TUTTI_NOT_SUPPORTED, fmt::format("{}: data type {} ({}) is reserved and not supported yet", call,
-                                                   dtype, dtype == TUTTI_FLOAT8_E4M3 ? "float8 e4m3" : "float8 e5m2"));
+  if (!element && dtype >= TUTTI_FLOAT8_E4M3 && dtype <= TUTTI_FLOAT64_INT64)
+    throw Failure(TUTTI_NOT_SUPPORTED, fmt::format("{}: data type {} is reserved and not supported yet", call, dtype));
   if (!element) invalid(fmt::format("{}: {} is no data type", call, dtype));
   if (count > most_bytes / element / std::max<uint64_t>(blocks, 1))
     invalid(fmt::format("{}: {} elements of {} bytes for {} ranks is more than can be addressed", call, count, element,
@@ -61,10 +67,10 @@ uint64_t size_of(const char* call, uint64_t count, uint32_t dtype, uint64_t bloc
 void check_pointer(const char* call, const char* which, const void* pointer, uint64_t bytes, uint32_t dtype) {
   if (bytes == 0) return;
   if (!pointer) invalid(fmt::format("{}: {} is NULL, expected a buffer of {} bytes", call, which, bytes));
-  const uint32_t element = dtype_bytes(dtype);
-  if (reinterpret_cast<uintptr_t>(pointer) % element)
+  const uint32_t alignment = dtype_alignment(dtype);
+  if (reinterpret_cast<uintptr_t>(pointer) % alignment)
     invalid(fmt::format("{}: {} = {} is not aligned to its type {} ({} bytes)", call, which, pointer, dtype_name(dtype),
-                        element));
+                        alignment));
 }
 
 DeviceMemory locate(Communicator& communicator, const char* call, const char* names, const Buffer& in,

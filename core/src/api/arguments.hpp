@@ -15,7 +15,8 @@ uint64_t size_of(const char* call, uint64_t count, uint32_t dtype, uint64_t bloc
 // `which`: the argument's name.
 void check_pointer(const char* call, const char* which, const void* pointer, uint64_t bytes, uint32_t dtype);
 void check_rank(const char* call, const char* which, uint32_t rank, uint32_t nranks);
-void check_op(const char* call, uint32_t op);
+// A known operator that is defined for the type. An unknown type passes: size_of refuses it.
+void check_op(const char* call, uint32_t op, uint32_t dtype);
 void check_collective(const char* call, uint32_t collective);
 
 struct Buffer {

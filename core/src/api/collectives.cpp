@@ -61,7 +61,7 @@ DeviceMemory check(Communicator& c, Shape& shape, const Arguments& given, void* 
   const Collective& call = table[which];
   const bool reduces = is_reducing(which);
   check_rank(call.name, "root", given.root, c.nranks());
-  if (reduces) check_op(call.name, given.op);
+  if (reduces) check_op(call.name, given.op, given.dtype);
   const uint64_t block = size_of(call.name, given.count, given.dtype, c.nranks());
   const auto bytes = [&](uint32_t buffer) {
     return block * block_count(which, c.nranks(), given.root, c.rank(), buffer);

@@ -4,6 +4,7 @@
 // table's name, and includes this.
 #pragma once
 
+#include "host/kernel_parts.hpp"
 #include "host/kernel_table.hpp"
 #include "host/kernel_vectors.hpp"
 
@@ -66,7 +67,8 @@ struct FoldMany {
     for (uint32_t k = 1; k < n; ++k)
       sum = Op::template apply<typename E::Accumulator, N>(
           sum, E::template widen<N>(access.template load<S>(static_cast<const char*>(srcs[k]) + offset)));
-    if (divisor) sum = divide<typename E::Accumulator, N>(sum, divisor);
+    if constexpr (Op::divides)
+      if (divisor) sum = divide<typename E::Accumulator, N>(sum, divisor);
     return E::template narrow<N>(sum);
   }
 };
@@ -166,6 +168,14 @@ void reduce(const Reduction& r) {
   write<E, false>(r, FoldMany<E, Op>{r.srcs, r.nsrcs, r.divisor});
 }
 
+// The sum of complex numbers is that of twice as many parts.
+template <typename T>
+void reduce_complex_sum(const Reduction& r) {
+  Reduction parts = r;
+  parts.count *= 2;
+  reduce<Plain<T>, Sum>(parts);
+}
+
 void stream(void* to, const void* from, uint64_t bytes) {
   char* dst = static_cast<char*>(to);
   const char* src = static_cast<const char*>(from);
@@ -180,24 +190,43 @@ void stream(void* to, const void* from, uint64_t bytes) {
   fence();
 }
 
-#define TUTTI_ROW(E) \
-  { nullptr, reduce<E, Sum>, reduce<E, Prod>, reduce<E, Min>, reduce<E, Max> }
+#define TUTTI_NUMBERS(E) nullptr, reduce<E, Sum>, reduce<E, Prod>, reduce<E, Min>, reduce<E, Max>, nullptr
+// Bit operators do not know signs: U is the unsigned type of the element's size.
+#define TUTTI_BITS(U) reduce<Plain<U>, And<false>>, reduce<Plain<U>, Or<false>>, reduce<Plain<U>, Xor<false>>
+#define TUTTI_TRUTHS(U) reduce<Plain<U>, And<true>>, reduce<Plain<U>, Or<true>>, reduce<Plain<U>, Xor<true>>
+#define TUTTI_INTEGER(T, U) \
+  { TUTTI_NUMBERS(Plain<T>), TUTTI_BITS(U), TUTTI_TRUTHS(U) }
+#define TUTTI_FLOAT(E) \
+  { TUTTI_NUMBERS(E) }
+#define TUTTI_COMPLEX(T) \
+  { nullptr, reduce_complex_sum<T>, reduce_parts<ComplexProd<T>> }
 
 }  // namespace
 
-const KernelTable TUTTI_KERNELS = {{{},
-                                    TUTTI_ROW(Plain<int8_t>),
-                                    TUTTI_ROW(Plain<int16_t>),
-                                    TUTTI_ROW(Plain<int32_t>),
-                                    TUTTI_ROW(Plain<int64_t>),
-                                    TUTTI_ROW(Plain<uint8_t>),
-                                    TUTTI_ROW(Plain<uint16_t>),
-                                    TUTTI_ROW(Plain<uint32_t>),
-                                    TUTTI_ROW(Plain<uint64_t>),
-                                    TUTTI_ROW(Float16),
-                                    TUTTI_ROW(Bfloat16),
-                                    TUTTI_ROW(Plain<float>),
-                                    TUTTI_ROW(Plain<double>)},
-                                   stream};
+using E4M3 = Float8<3, true>;
+using E5M2 = Float8<2, false>;
+
+// By the numbers of types and operators.
+const KernelTable TUTTI_KERNELS = {
+    {{},
+     TUTTI_INTEGER(int8_t, uint8_t),
+     TUTTI_INTEGER(int16_t, uint16_t),
+     TUTTI_INTEGER(int32_t, uint32_t),
+     TUTTI_INTEGER(int64_t, uint64_t),
+     TUTTI_INTEGER(uint8_t, uint8_t),
+     TUTTI_INTEGER(uint16_t, uint16_t),
+     TUTTI_INTEGER(uint32_t, uint32_t),
+     TUTTI_INTEGER(uint64_t, uint64_t),
+     TUTTI_FLOAT(Float16),
+     TUTTI_FLOAT(Bfloat16),
+     TUTTI_FLOAT(Plain<float>),
+     TUTTI_FLOAT(Plain<double>),
+     TUTTI_FLOAT(E4M3),
+     TUTTI_FLOAT(E5M2),
+     // bool: bits of any byte that is not 0 are those of 1
+     {nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, TUTTI_TRUTHS(uint8_t), TUTTI_TRUTHS(uint8_t)},
+     TUTTI_COMPLEX(float),
+     TUTTI_COMPLEX(double)},
+    stream};
 
 }  // namespace tutti::core

@@ -10,7 +10,8 @@ namespace tutti::core {
 enum class CpuPath { baseline, avx2, avx512 };
 
 struct KernelTable {
-  ReduceFunction reduce[TUTTI_FLOAT64 + 1][TUTTI_MAX + 1];     // [dtype][op]; index 0 is empty
+  static constexpr uint32_t dtypes = TUTTI_FLOAT64_INT64 + 1, ops = TUTTI_MAXLOC + 1;
+  ReduceFunction reduce[dtypes][ops];                          // [dtype][op]; nullptr: not defined
   void (*stream)(void* dst, const void* src, uint64_t bytes);  // copy with streaming stores, fenced
 };
 

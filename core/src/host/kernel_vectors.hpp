@@ -89,11 +89,14 @@ struct Part {
     if constexpr (N * sizeof(T) == 64) return (Vector<T, N>)_mm512_maskz_loadu_epi8(mask<T>(), from);
     if constexpr (N * sizeof(T) == 32)
       return (Vector<T, N>)_mm256_maskz_loadu_epi8(static_cast<__mmask32>(mask<T>()), from);
+    if constexpr (N * sizeof(T) == 16)
+      return (Vector<T, N>)_mm_maskz_loadu_epi8(static_cast<__mmask16>(mask<T>()), from);
   }
   template <typename T>
   TUTTI_INLINE void store(char* to, Vector<T, N> v) const {
     if constexpr (N * sizeof(T) == 64) _mm512_mask_storeu_epi8(to, mask<T>(), (__m512i)v);
     if constexpr (N * sizeof(T) == 32) _mm256_mask_storeu_epi8(to, static_cast<__mmask32>(mask<T>()), (__m256i)v);
+    if constexpr (N * sizeof(T) == 16) _mm_mask_storeu_epi8(to, static_cast<__mmask16>(mask<T>()), (__m128i)v);
   }
   template <typename T>
   TUTTI_INLINE void stream(char* to, Vector<T, N> v) const {
@@ -195,6 +198,52 @@ struct Float16 {
   }
 };
 
+// The 8-bit floats: `kFraction` stored bits of the fraction. kFinite: without infinities, the last pattern is NaN.
+// Rounding beyond the largest number gives infinity, or NaN where there is none.
+template <int kFraction, bool kFinite>
+struct Float8 {
+  using Stored = uint8_t;
+  using Accumulator = float;
+  static constexpr uint32_t bias = (1u << (6 - kFraction)) - 1, rebias = 127 - bias;
+  static constexpr uint32_t beyond = kFinite ? 0x7fu : 0x80u - (1u << kFraction);
+  static constexpr uint32_t nan = kFinite ? 0x7fu : beyond | 1u << (kFraction - 1);
+  // A float below the least normal number of the type, plus this, has its last place where the type has it.
+  static constexpr uint32_t round_denormal = (rebias + 1 - kFraction + 23) << 23;
+  template <int N>
+  TUTTI_INLINE static Single<N> widen(Vector<uint8_t, N> v) {
+    const Word<N> small = __builtin_convertvector(v, Word<N>);
+    const Word<N> sign = (small & 0x80u) << 24, magnitude = small & 0x7fu;
+    const SignedWord<N> order = (SignedWord<N>)magnitude;
+    const Word<N> shifted = magnitude << (23 - kFraction);
+    // As for Float16: a denormal gets the least normal exponent, which is then taken off again.
+    constexpr uint32_t least = (rebias + 1) << 23;
+    const Single<N> tiny = (Single<N>)(shifted + least) - __builtin_bit_cast(float, least);
+    Word<N> bits = shifted + (rebias << 23);
+    bits = order < (1 << kFraction) ? (Word<N>)tiny : bits;
+    if constexpr (kFinite)
+      bits = order == 0x7f ? Word<N>{} + 0x7fc00000u : bits;
+    else
+      bits = order >= static_cast<int32_t>(beyond) ? bits | 0x7f800000u : bits;
+    return (Single<N>)(bits | sign);
+  }
+  template <int N>
+  TUTTI_INLINE static Vector<uint8_t, N> narrow(Single<N> v) {
+    const Word<N> raw = (Word<N>)v;
+    const Word<N> sign = (raw >> 24) & 0x80u, magnitude = raw & 0x7fffffffu;
+    const SignedWord<N> order = (SignedWord<N>)magnitude;
+    const Word<N> tiny = (Word<N>)((Single<N>)magnitude + __builtin_bit_cast(float, round_denormal)) - round_denormal;
+    const Word<N> even = (magnitude >> (23 - kFraction)) & 1u;
+    Word<N> small = (magnitude + ((1u << (22 - kFraction)) - 1) + even - (rebias << 23)) >> (23 - kFraction);
+    small = order < static_cast<int32_t>((rebias + 1) << 23) ? tiny : small;
+    const SignedWord<N> size = (SignedWord<N>)small;
+    small = size > static_cast<int32_t>(beyond) ? Word<N>{} + beyond : small;
+    small = small | sign;
+    small = order > 0x7f800000 ? Word<N>{} + nan : small;
+    if constexpr (kFinite) small = (small & 0x7fu) == 0x7fu ? Word<N>{} + nan : small;  // NaN has no sign
+    return __builtin_convertvector(small, Vector<uint8_t, N>);
+  }
+};
+
 // Integers are added and multiplied as unsigned ones: they wrap.
 template <typename T>
 struct Wrapping {
@@ -206,7 +255,7 @@ struct Wrapping<T> {
 };
 
 struct Sum {
-  static constexpr bool ordered = false;
+  static constexpr bool ordered = false, divides = true;
   template <typename T, int N>
   TUTTI_INLINE static Vector<T, N> apply(Vector<T, N> a, Vector<T, N> b) {
     using U = Vector<typename Wrapping<T>::type, N>;
@@ -214,7 +263,7 @@ struct Sum {
   }
 };
 struct Prod {
-  static constexpr bool ordered = false;
+  static constexpr bool ordered = false, divides = true;
   template <typename T, int N>
   TUTTI_INLINE static Vector<T, N> apply(Vector<T, N> a, Vector<T, N> b) {
     using U = Vector<typename Wrapping<T>::type, N>;
@@ -223,7 +272,7 @@ struct Prod {
 };
 template <bool Greater>
 struct Extreme {
-  static constexpr bool ordered = true;
+  static constexpr bool ordered = true, divides = true;
   template <typename T, int N>
   TUTTI_INLINE static Vector<T, N> apply(Vector<T, N> a, Vector<T, N> b) {
     Vector<T, N> best = (Greater ? a > b : a < b) ? a : b;
@@ -239,6 +288,31 @@ struct Extreme {
 };
 using Min = Extreme<false>;
 using Max = Extreme<true>;
+
+// Operators on bits. Logical ones look at whether an element is 0, and give 0 or 1. T is unsigned.
+enum class Bits { both, either, one };
+template <Bits kind, bool logical>
+struct Bitwise {
+  static constexpr bool ordered = false, divides = false;
+  template <typename T, int N>
+  TUTTI_INLINE static Vector<T, N> truth(Vector<T, N> v) {
+    const Vector<T, N> zero{};
+    return (Vector<T, N>)(v != zero) & (zero + T{1});
+  }
+  template <typename T, int N>
+  TUTTI_INLINE static Vector<T, N> apply(Vector<T, N> a, Vector<T, N> b) {
+    if constexpr (logical) a = truth<T, N>(a), b = truth<T, N>(b);
+    if constexpr (kind == Bits::both) return a & b;
+    if constexpr (kind == Bits::either) return a | b;
+    if constexpr (kind == Bits::one) return a ^ b;
+  }
+};
+template <bool logical>
+using And = Bitwise<Bits::both, logical>;
+template <bool logical>
+using Or = Bitwise<Bits::either, logical>;
+template <bool logical>
+using Xor = Bitwise<Bits::one, logical>;
 
 // v / divisor. Integers of up to 32 bits go through a floating-point type with at least as many bits again as the
 // quotient needs (8 in 24, 16 in 24, 32 in 53): a quotient that is no whole number is at least 1/divisor away from one,

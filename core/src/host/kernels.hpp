@@ -3,9 +3,12 @@
 // The host device's kernels: reduce n sources into one or two destinations, and copy.
 //
 // Results are exact functions of the inputs' bits: the same on every CPU path, for every alignment and vector width.
-//  - dst = src0 op src1 op ..., a left fold in the accumulator type (float for float16 and bfloat16, else the type
-//    itself), optionally divided, with one rounding to nearest even at the end for the 16-bit floats.
+//  - dst = src0 op src1 op ..., a left fold in the accumulator type (float for the 8 and 16-bit floats, else the type
+//    itself), optionally divided, with one rounding to nearest even at the end for those. Too large for
+//    float8_e4m3, which has no infinity, is NaN.
+//  - Complex numbers: sum and division by parts; (a + bi) * (c + di) = (ac - bd) + (ad + bc)i, each operation rounded.
 //  - Integers wrap. An integer is divided with truncation toward zero.
+//  - Logical operators give 0 or 1; on bool the operators on bits do so too.
 //  - min and max: NaN if any operand is NaN; -0 < +0.
 //  - A NaN that an operation produces or passes on is the type's positive quiet NaN without payload (0x7fc00000,
 //  0x7e00,
@@ -37,7 +40,7 @@ struct Reduction {
 using ReduceFunction = void (*)(const Reduction&);
 
 // The kernel for TUTTI_FLOAT32 ..., TUTTI_SUM ... on this CPU; TUTTI_AVG gives TUTTI_SUM's. nullptr: unknown type or
-// operator.
+// operator, or one that is not defined for the type.
 ReduceFunction find_reduction(uint32_t dtype, uint32_t op);
 
 // dst = src. dst may be exactly src; else they must not overlap. `streaming` as above.

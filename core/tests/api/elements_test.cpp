@@ -19,7 +19,9 @@ static_assert(dtype_of<float16>() == TUTTI_FLOAT16 && dtype_of<bfloat16>() == TU
 static_assert(dtype_of<signed char>() == TUTTI_INT8 && dtype_of<uint16_t>() == TUTTI_UINT16);
 static_assert(dtype_of<long>() == TUTTI_INT64 && dtype_of<long long>() == TUTTI_INT64);
 static_assert(dtype_of<float>() == TUTTI_FLOAT32 && dtype_of<double>() == TUTTI_FLOAT64);
-static_assert(dtype_number<bool> == 0 && dtype_number<long double> == 0 && dtype_number<std::string> == 0);
+static_assert(dtype_of<bool>() == TUTTI_BOOL && dtype_of<std::complex<float>>() == TUTTI_COMPLEX64);
+static_assert(sizeof(float32_int32) == 8 && sizeof(float64_int64) == 16);
+static_assert(dtype_number<long double> == 0 && dtype_number<std::string> == 0);
 static_assert(Elements<std::vector<float>> && Elements<const std::vector<float>&> && Elements<int (&)[3]>);
 static_assert(Elements<std::span<const double>> && Elements<DeviceSpan<const float16>> && Elements<std::string&>);
 static_assert(!Elements<std::vector<bool>> && !Elements<std::vector<std::string>> && !Elements<float>);
@@ -75,6 +77,39 @@ void check(const Format& format) {
 }
 
 TEST(Elements, Float16) { check<float16>({10, 5}); }
+
+// Every pattern to float and back; the middle of two neighbours goes to the even one, its neighbours to the nearer one.
+template <typename T>
+void check_float8(const Format& format, uint32_t largest, uint32_t beyond) {
+  const float infinity = std::numeric_limits<float>::infinity();
+  for (const uint32_t sign : {0u, 0x80u})
+    for (uint32_t bits = 0; bits <= largest; ++bits) {
+      const float value = T::from_bits(static_cast<uint8_t>(sign | bits));
+      const double right = format.value(bits), next = format.value(bits + 1);
+      ASSERT_EQ(value, sign ? -right : right) << bits;
+      ASSERT_EQ(std::signbit(value), sign != 0) << bits;
+      ASSERT_EQ(T(value).bits(), sign | bits);
+      const auto middle = static_cast<float>(sign ? -(right + next) / 2 : (right + next) / 2);
+      const uint32_t above = sign | (bits == largest ? beyond : bits + 1);
+      ASSERT_EQ(T(middle).bits(), bits % 2 == 0 ? sign | bits : above) << "a tie above " << bits;
+      ASSERT_EQ(T(std::nextafter(middle, sign ? -infinity : infinity)).bits(), above) << "above a tie above " << bits;
+      ASSERT_EQ(T(std::nextafter(middle, value)).bits(), sign | bits) << "below a tie above " << bits;
+    }
+  EXPECT_EQ(T(infinity).bits(), beyond);
+  EXPECT_EQ(T(-1e30f).bits(), 0x80 | beyond);
+  for (const float nan : {std::bit_cast<float>(0x7f800001u), std::bit_cast<float>(0xffffffffu)})
+    EXPECT_TRUE(std::isnan(static_cast<float>(T(nan))));
+  for (uint32_t bits = largest + 1; bits < 0x80; ++bits)
+    EXPECT_EQ(std::isnan(static_cast<float>(T::from_bits(static_cast<uint8_t>(bits)))),
+              bits != 0x7c || largest == 0x7e);
+}
+
+TEST(Elements, Float8E4M3) { check_float8<float8_e4m3>({3, 4}, 0x7e, 0x7f); }
+
+TEST(Elements, Float8E5M2) { check_float8<float8_e5m2>({2, 5}, 0x7b, 0x7c); }
+
+static_assert(dtype_of<float8_e4m3>() == TUTTI_FLOAT8_E4M3 && sizeof(float8_e4m3) == 1);
+static_assert(dtype_of<float8_e5m2>() == TUTTI_FLOAT8_E5M2 && float8_e5m2(1.5f).bits() == 0x3e);
 
 TEST(Elements, Bfloat16) { check<bfloat16>({7, 8}); }
 

@@ -187,11 +187,12 @@ TEST(CollectivesParameters, ReachTheAlgorithm) {
 
 TEST(CollectivesTypes, EveryTypeAndOperatorAgreesOnAllRanks) {
   run_ranks(3, [](Communicator& comm) {
-    for (uint32_t dtype = TUTTI_INT8; dtype <= TUTTI_FLOAT64; ++dtype)
-      for (uint32_t op = TUTTI_SUM; op <= TUTTI_AVG; ++op) {
+    for (const uint32_t dtype : all_dtypes())
+      for (const uint32_t op : all_ops()) {
+        if (!op_is_defined(op, dtype)) continue;
         constexpr uint64_t count = 999;
         const uint64_t bytes = count * dtype_bytes(dtype);
-        std::vector<uint64_t> in(count), out(count), others(count * 3);
+        std::vector<uint64_t> in(count * 2), out(count * 2), others(count * 6);
         for (uint64_t i = 0; i < bytes; ++i)
           reinterpret_cast<uint8_t*>(in.data())[i] = static_cast<uint8_t>(i * 31 + comm.rank() * 17) & 0x3b;
         ASSERT_EQ(tutti_all_reduce(comm.handle(), in.data(), out.data(), count, dtype, op, nullptr, nullptr), TUTTI_OK)
@@ -201,6 +202,49 @@ TEST(CollectivesTypes, EveryTypeAndOperatorAgreesOnAllRanks) {
         EXPECT_EQ(std::memcmp(all, all + bytes, bytes), 0) << dtype_name(dtype) << " " << op_name(op);
         EXPECT_EQ(std::memcmp(all, all + 2 * bytes, bytes), 0) << dtype_name(dtype) << " " << op_name(op);
       }
+  });
+}
+
+TEST(CollectivesTypes, ComplexNumbers) {
+  run_ranks(3, [](Communicator& comm) {
+    using Number = std::complex<float>;
+    const auto r = static_cast<float>(comm.rank());
+    const std::vector<Number> in{{r, 1}, {1, r}};
+    std::vector<Number> out(2);
+    comm.all_reduce(in, out, Op::sum);
+    EXPECT_EQ(out, (std::vector<Number>{{3, 3}, {3, 3}}));
+    comm.all_reduce(in, out, Op::avg);
+    EXPECT_EQ(out, (std::vector<Number>{{1, 1}, {1, 1}}));
+    comm.all_reduce(in, out, Op::prod);
+    EXPECT_EQ(out[0], Number(0, 1) * Number(1, 1) * Number(2, 1));
+    try {
+      comm.all_reduce(in, out, Op::max);
+      ADD_FAILURE() << "complex numbers have no order";
+    } catch (const Error& error) {
+      EXPECT_NE(std::string(error.what()).find("max is not defined for complex64: expected one of sum, prod, avg"),
+                std::string::npos)
+          << error.what();
+    }
+  });
+}
+
+TEST(CollectivesTypes, TruthValuesAndBits) {
+  run_ranks(3, [](Communicator& comm) {
+    const uint32_t rank = comm.rank();
+    const bool in[4] = {true, rank == 1, false, rank != 1};
+    bool out[4];
+    comm.all_reduce(in, out, Op::land);
+    EXPECT_TRUE(out[0] && !out[1] && !out[2] && !out[3]);
+    comm.all_reduce(in, out, Op::bor);
+    EXPECT_TRUE(out[0] && out[1] && !out[2] && out[3]);
+    comm.all_reduce(in, out, Op::lxor);
+    EXPECT_TRUE(out[0] && out[1] && !out[2] && !out[3]);
+    uint16_t bits[2] = {static_cast<uint16_t>(1u << rank), 0xff00};
+    comm.all_reduce(bits, bits, Op::bor);
+    EXPECT_EQ(bits[0], 7);
+    EXPECT_EQ(bits[1], 0xff00);
+    comm.all_reduce(bits, bits, Op::land);
+    EXPECT_EQ(bits[1], 1);
   });
 }
 

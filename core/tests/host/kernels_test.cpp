@@ -5,6 +5,7 @@
 #include "host/kernels.hpp"
 
 #include <gtest/gtest.h>
+#include <tutti/schedule.h>
 
 #include <algorithm>
 #include <bit>
@@ -35,47 +36,59 @@ std::vector<Path> paths() {
   return found;
 }
 
-uint32_t bytes_of(uint32_t dtype) {
-  static const uint32_t bytes[] = {0, 1, 2, 4, 8, 1, 2, 4, 8, 2, 2, 4, 8};
-  return bytes[dtype];
+uint32_t bytes_of(uint32_t dtype) { return dtype_bytes(dtype); }
+bool is_float(uint32_t dtype) { return dtype >= TUTTI_FLOAT16 && dtype <= TUTTI_FLOAT8_E5M2; }
+// Those of two parts have a test of their own (kernel_parts_test.cpp).
+std::vector<uint32_t> plain_dtypes() {
+  std::vector<uint32_t> all = all_dtypes();
+  std::erase_if(all, [](uint32_t dtype) { return dtype >= TUTTI_COMPLEX64; });
+  return all;
 }
-bool is_float(uint32_t dtype) { return dtype >= TUTTI_FLOAT16; }
+bool combines_bits(uint32_t op) { return op >= TUTTI_BAND && op <= TUTTI_LXOR; }
 bool is_signed(uint32_t dtype) { return dtype <= TUTTI_INT64; }
 
-// A 16-bit float format by its definition.
+// A float format of 8 or 16 bits by its definition. finite: the greatest exponent is that of numbers, too, but for the
+// pattern of all ones, which is NaN.
 struct Format {
   int exponent_bits, mantissa_bits;
+  bool finite = false;
   int bias() const { return (1 << (exponent_bits - 1)) - 1; }
   int most() const { return (1 << exponent_bits) - 1; }
   double value(uint32_t bits) const {
     const int exponent = static_cast<int>(bits >> mantissa_bits) & most();
     const int mantissa = static_cast<int>(bits & ((1u << mantissa_bits) - 1));
-    const double sign = bits & 0x8000 ? -1 : 1;
-    if (exponent == most()) return mantissa ? std::nan("") : sign * std::numeric_limits<double>::infinity();
+    const double sign = bits & sign_bit() ? -1 : 1;
+    if (finite && (bits & (sign_bit() - 1)) == infinity()) return std::nan("");
+    if (exponent == most() && !finite) return mantissa ? std::nan("") : sign * std::numeric_limits<double>::infinity();
     if (exponent == 0) return sign * std::ldexp(mantissa, 1 - bias() - mantissa_bits);
     return sign * std::ldexp(mantissa + (1 << mantissa_bits), exponent - bias() - mantissa_bits);
   }
-  uint32_t infinity() const { return static_cast<uint32_t>(most()) << mantissa_bits; }
-  uint32_t nan() const { return infinity() | (1u << (mantissa_bits - 1)); }
+  uint32_t sign_bit() const { return 1u << (exponent_bits + mantissa_bits); }
+  // The first pattern beyond the numbers. Where it is NaN, it stands for all that is too large.
+  uint32_t infinity() const { return finite ? sign_bit() - 1 : static_cast<uint32_t>(most()) << mantissa_bits; }
+  uint32_t nan() const { return finite ? infinity() : infinity() | (1u << (mantissa_bits - 1)); }
   // The nearest value, of two equally near the even one. Beyond the largest, the next step of the grid stands for
   // infinity.
   uint32_t round(double v) const {
     if (std::isnan(v)) return nan();
-    const uint32_t sign = std::signbit(v) ? 0x8000 : 0;
+    const uint32_t sign = std::signbit(v) ? sign_bit() : 0;
     const double a = std::fabs(v);
     uint32_t low = 0, high = infinity();
     while (high - low > 1) {
       const uint32_t middle = (low + high) / 2;
       (value(middle) <= a ? low : high) = middle;
     }
-    if (std::isinf(a)) return sign | infinity();
-    const double above = high == infinity() ? std::ldexp(1.0, most() - bias()) : value(high);
+    const double step = value(infinity() - 1) - value(infinity() - 2);
+    const double above = high == infinity() ? value(low) + step : value(high);
     const double down = a - value(low), up = above - a;
-    if (down != up) return sign | (down < up ? low : high);
-    return sign | (low % 2 == 0 ? low : high);
+    const uint32_t nearest = std::isinf(a) || up < down || (up == down && low % 2 == 1) ? high : low;
+    return finite && nearest == infinity() ? nan() : sign | nearest;
   }
 };
-const Format half{5, 10}, brain{8, 7};
+const Format half{5, 10}, brain{8, 7}, e4m3{4, 3, true}, e5m2{5, 2};
+const Format& format_of(uint32_t dtype) {
+  return dtype == TUTTI_FLOAT16 ? half : dtype == TUTTI_BFLOAT16 ? brain : dtype == TUTTI_FLOAT8_E4M3 ? e4m3 : e5m2;
+}
 
 template <typename T>
 Bits to_bits(T v) {
@@ -106,15 +119,26 @@ T reference_float(uint32_t op, const std::vector<T>& v, uint64_t divisor) {
   return std::isnan(sum) ? std::numeric_limits<T>::quiet_NaN() : sum;
 }
 
+Bits reference_bits(uint32_t dtype, uint32_t op, const std::vector<Bits>& in) {
+  const bool truth = dtype == TUTTI_BOOL || op >= TUTTI_LAND;
+  Bits result = in[0];
+  for (size_t i = 1; i < in.size(); ++i) {
+    const Bits a = truth ? result != 0 : result, b = truth ? in[i] != 0 : in[i];
+    result = op == TUTTI_BAND || op == TUTTI_LAND ? a & b : op == TUTTI_BOR || op == TUTTI_LOR ? a | b : a ^ b;
+  }
+  return result;
+}
+
 Bits reference(uint32_t dtype, uint32_t op, const std::vector<Bits>& in, uint64_t divisor) {
   if (in.size() == 1 && !divisor) return in[0];
+  if (combines_bits(op)) return reference_bits(dtype, op, in);
   if (dtype == TUTTI_FLOAT64) {
     std::vector<double> v;
     for (Bits b : in) v.push_back(from_bits<double>(b));
     return to_bits(reference_float(op, v, divisor));
   }
   if (is_float(dtype)) {
-    const Format& format = dtype == TUTTI_FLOAT16 ? half : brain;
+    const Format& format = format_of(dtype);
     std::vector<float> v;
     for (Bits b : in)
       v.push_back(dtype == TUTTI_FLOAT32 ? from_bits<float>(b)
@@ -157,14 +181,12 @@ Bits draw(uint32_t dtype, std::mt19937_64& random) {
   }
   const auto encode = [&](double v) -> Bits {
     switch (dtype) {
-      case TUTTI_FLOAT16:
-        return half.round(v);
-      case TUTTI_BFLOAT16:
-        return brain.round(v);
       case TUTTI_FLOAT32:
         return to_bits(static_cast<float>(v));
-      default:
+      case TUTTI_FLOAT64:
         return to_bits(v);
+      default:
+        return format_of(dtype).round(v);
     }
   };
   if (kind == 2) {
@@ -278,9 +300,10 @@ TEST_P(Kernels, GiveTheReferencesBitsForAllOperatorsSizesAndLayouts) {
   for (auto& source : values)
     for (Bits& v : source) v = draw(dtype, random);
   std::vector<Bits> expected(most), in;
-  for (const uint32_t op : {TUTTI_SUM, TUTTI_PROD, TUTTI_MIN, TUTTI_MAX, TUTTI_AVG})
+  for (const uint32_t op : all_ops())
     for (const uint32_t nsrcs : {1u, 2u, 3u, 7u})
       for (const uint64_t divisor : {uint64_t{0}, uint64_t{nsrcs}, uint64_t{300}}) {
+        if (!op_is_defined(op, dtype) || (divisor && combines_bits(op))) continue;
         if (divisor == 300 && !(op == TUTTI_AVG && nsrcs == 3)) continue;  // more than an int8's range, once
         for (uint64_t i = 0; i < most; ++i) {
           in.clear();
@@ -296,7 +319,8 @@ TEST_P(Kernels, GiveTheReferencesBitsForAllOperatorsSizesAndLayouts) {
             }
       }
 }
-INSTANTIATE_TEST_SUITE_P(AllTypes, Kernels, testing::Range<uint32_t>(TUTTI_INT8, TUTTI_FLOAT64 + 1));
+INSTANTIATE_TEST_SUITE_P(AllTypes, Kernels, testing::ValuesIn(plain_dtypes()),
+                         [](const auto& type) { return dtype_name(type.param); });
 
 // dst = fold of sources given as bit patterns, on each path.
 void expect_bits(uint32_t dtype, uint32_t op, const std::vector<Bits>& in, uint64_t divisor, Bits expected) {
@@ -359,6 +383,19 @@ TEST(KernelsSpecial, IntegersWrapAndDivideTowardZero) {
   expect_bits(TUTTI_UINT32, TUTTI_AVG, {0xffffffff}, uint64_t{1} << 40, 0);
 }
 
+TEST(KernelsSpecial, TruthIsEveryBitPatternButZero) {
+  expect_bits(TUTTI_BOOL, TUTTI_LAND, {2, 4}, 0, 1);
+  expect_bits(TUTTI_BOOL, TUTTI_BAND, {2, 4}, 0, 1);  // as truth values, not as the bits 010 and 100
+  expect_bits(TUTTI_BOOL, TUTTI_BXOR, {0xff, 1}, 0, 0);
+  expect_bits(TUTTI_BOOL, TUTTI_BOR, {0, 0x80}, 0, 1);
+  expect_bits(TUTTI_BOOL, TUTTI_LXOR, {3, 3, 3}, 0, 1);
+  expect_bits(TUTTI_UINT8, TUTTI_BAND, {2, 4}, 0, 0);
+  expect_bits(TUTTI_INT64, TUTTI_LAND, {Bits{1} << 63, Bits{1} << 32}, 0, 1);
+  expect_bits(TUTTI_INT16, TUTTI_LOR, {0, 0}, 0, 0);
+  expect_bits(TUTTI_INT32, TUTTI_BXOR, {0x80000000, 0xffffffff}, 0, 0x7fffffff);
+  expect_bits(TUTTI_BOOL, TUTTI_LAND, {7}, 0, 7);  // a copy keeps bits
+}
+
 // One source with divisor 1 is a conversion to the accumulator and back: every value must come back, NaNs as the one
 // NaN.
 TEST(KernelsConversion, AllSixteenBitFloatsComeBack) {
@@ -414,13 +451,53 @@ TEST(KernelsConversion, FloatsRoundToNearestEvenEverywhere) {
   }
 }
 
+// All pairs of all float8 values, each operator; and every value over every small divisor.
+TEST(KernelsConversion, EightBitFloatsExhaustively) {
+  for (const uint32_t dtype : {TUTTI_FLOAT8_E4M3, TUTTI_FLOAT8_E5M2}) {
+    const Format& format = format_of(dtype);
+    std::vector<uint8_t> a(65536), b(65536), out(65536);
+    for (uint32_t i = 0; i < 65536; ++i) a[i] = static_cast<uint8_t>(i), b[i] = static_cast<uint8_t>(i >> 8);
+    const void* srcs[] = {a.data(), b.data()};
+    for (const Path& path : paths())
+      for (const uint32_t op : {TUTTI_SUM, TUTTI_PROD, TUTTI_MIN, TUTTI_MAX}) {
+        path.table->reduce[dtype][op]({{out.data(), nullptr}, 1, srcs, 2, 65536, 0, {false, false}});
+        for (uint32_t i = 0; i < 65536; ++i)
+          ASSERT_EQ(out[i], reference(dtype, op, {a[i], b[i]}, 0))
+              << path.name << ", type " << dtype << ", operator " << op << " of " << int{a[i]} << " and " << int{b[i]};
+      }
+    for (const Path& path : paths())
+      for (uint64_t divisor = 1; divisor <= 300; ++divisor) {
+        path.table->reduce[dtype][TUTTI_SUM]({{out.data(), nullptr}, 1, srcs, 1, 256, divisor, {false, false}});
+        for (uint32_t i = 0; i < 256; ++i)
+          ASSERT_EQ(out[i], format.round(static_cast<float>(format.value(i)) / static_cast<float>(divisor)))
+              << path.name << ", type " << dtype << ", " << i << " / " << divisor;
+      }
+  }
+}
+
+TEST(KernelsSpecial, EightBitFloatsOverflowToInfinityOrNaN) {
+  expect_bits(TUTTI_FLOAT8_E4M3, TUTTI_SUM, {0x7e, 0x50}, 0, 0x7e);        // 448 + 8
+  expect_bits(TUTTI_FLOAT8_E4M3, TUTTI_SUM, {0x7e, 0x58}, 0, 0x7e);        // 448 + 16: a tie, to even
+  expect_bits(TUTTI_FLOAT8_E4M3, TUTTI_SUM, {0x7e, 0x59}, 0, 0x7f);        // 448 + 18: NaN
+  expect_bits(TUTTI_FLOAT8_E4M3, TUTTI_SUM, {0xfe, 0xfe}, 0, 0x7f);        // -896: the NaN has no sign
+  expect_bits(TUTTI_FLOAT8_E4M3, TUTTI_SUM, {0x7e, 0x7e, 0xfe}, 0, 0x7e);  // one rounding: 896 - 448
+  expect_bits(TUTTI_FLOAT8_E4M3, TUTTI_MAX, {0x7e, 0xff}, 0, 0x7f);
+  expect_bits(TUTTI_FLOAT8_E4M3, TUTTI_SUM, {0x01, 0x01}, 0, 0x02);  // denormals
+  expect_bits(TUTTI_FLOAT8_E5M2, TUTTI_SUM, {0x7b, 0x7b}, 0, 0x7c);
+  expect_bits(TUTTI_FLOAT8_E5M2, TUTTI_SUM, {0xfb, 0xfb}, 0, 0xfc);
+  expect_bits(TUTTI_FLOAT8_E5M2, TUTTI_SUM, {0x7c, 0xfc}, 0, 0x7e);  // infinity - infinity
+  expect_bits(TUTTI_FLOAT8_E5M2, TUTTI_MIN, {0x00, 0x80}, 0, 0x80);
+  expect_bits(TUTTI_FLOAT8_E5M2, TUTTI_PROD, {0x01, 0x38}, 0, 0x00);  // half the smallest: to even
+}
+
 TEST(KernelsLookup, UnknownTypesAndOperatorsHaveNone) {
   EXPECT_EQ(find_reduction(0, TUTTI_SUM), nullptr);
-  EXPECT_EQ(find_reduction(TUTTI_FLOAT64 + 1, TUTTI_SUM), nullptr);
+  EXPECT_EQ(find_reduction(TUTTI_FLOAT64_INT64 + 1, TUTTI_SUM), nullptr);
   EXPECT_EQ(find_reduction(TUTTI_FLOAT32, 0), nullptr);
-  EXPECT_EQ(find_reduction(TUTTI_FLOAT32, TUTTI_AVG + 1), nullptr);
-  for (uint32_t dtype = TUTTI_INT8; dtype <= TUTTI_FLOAT64; ++dtype)
-    for (uint32_t op = TUTTI_SUM; op <= TUTTI_AVG; ++op) EXPECT_NE(find_reduction(dtype, op), nullptr);
+  EXPECT_EQ(find_reduction(TUTTI_INT32, TUTTI_MAXLOC + 1), nullptr);
+  for (uint32_t dtype = 0; dtype <= TUTTI_FLOAT64_INT64 + 1; ++dtype)
+    for (uint32_t op = 0; op <= TUTTI_MAXLOC + 1; ++op)
+      EXPECT_EQ(find_reduction(dtype, op) != nullptr, op_is_defined(op, dtype)) << dtype << " " << op;
   EXPECT_EQ(find_reduction(TUTTI_FLOAT32, TUTTI_AVG), find_reduction(TUTTI_FLOAT32, TUTTI_SUM));
 }
 

@@ -39,8 +39,9 @@ TEST(Stream, SameBitsAsTheHost) {
         tutti_options options{};
         options.struct_size = sizeof options;
         options.stream = s.handle;
-        for (uint32_t dtype = TUTTI_INT8; dtype <= TUTTI_FLOAT64; ++dtype)
-          for (uint32_t op = TUTTI_SUM; op <= TUTTI_AVG; ++op) {
+        for (const uint32_t dtype : all_dtypes())
+          for (const uint32_t op : all_ops()) {
+            if (!op_is_defined(op, dtype)) continue;
             const uint64_t bytes = count * dtype_bytes(dtype);
             auto *in = s.make<uint8_t>(bytes), *out = s.make<uint8_t>(bytes);
             std::vector<uint8_t> host_in(bytes), host_out(bytes);

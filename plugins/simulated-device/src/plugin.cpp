@@ -20,8 +20,8 @@ struct Simulated {
     caps.memory_kind = simulated::memory_kind();
     caps.devices = device_count();
     caps.flags = TUTTI_DEVICE_EXPORTS;
-    caps.dtypes = (uint64_t{2} << sdk::last_dtype) - (uint64_t{1} << sdk::first_dtype);
-    caps.ops = (uint64_t{2} << sdk::last_fold) - (uint64_t{1} << sdk::first_fold);
+    caps.dtypes = sdk::all_dtypes();
+    caps.ops = sdk::all_folds();
   }
   static void classify(const void* address, tutti_pointer& pointer) {
     launches().queries.fetch_add(1, std::memory_order_relaxed);

@@ -28,13 +28,21 @@ void loop(const tutti_command& command, const void* const* sources) {
 
 constexpr uint32_t folds = sdk::last_fold - sdk::first_fold + 1, types = sdk::last_dtype - sdk::first_dtype + 1;
 
+// nullptr: the operator is not defined for the type.
+template <uint32_t Dtype, uint32_t Op>
+constexpr ReduceLoop loop_of() {
+  if constexpr (sdk::has_fold(Dtype, Op))
+    return loop<Dtype, Op>;
+  else
+    return nullptr;
+}
 template <uint32_t... I>
 constexpr std::array<ReduceLoop, sizeof...(I)> make_table(std::integer_sequence<uint32_t, I...>) {
-  return {loop<sdk::first_dtype + I / folds, sdk::first_fold + I % folds>...};
+  return {loop_of<sdk::first_dtype + I / folds, sdk::first_fold + I % folds>()...};
 }
 template <uint32_t... I>
 constexpr std::array<uint64_t, sizeof...(I)> make_sizes(std::integer_sequence<uint32_t, I...>) {
-  return {sizeof(typename sdk::ElementOf<sdk::first_dtype + I>::type::Stored)...};
+  return {sdk::bytes_of_element<sdk::first_dtype + I>()...};
 }
 constexpr auto table = make_table(std::make_integer_sequence<uint32_t, types * folds>());
 constexpr auto sizes = make_sizes(std::make_integer_sequence<uint32_t, types>());
@@ -42,16 +50,20 @@ constexpr auto sizes = make_sizes(std::make_integer_sequence<uint32_t, types>())
 }  // namespace
 
 uint64_t element_bytes(uint32_t dtype) {
-  if (dtype < sdk::first_dtype || dtype > sdk::last_dtype)
-    throw sdk::Error(TUTTI_NOT_SUPPORTED, "simulated device: unknown data type " + std::to_string(dtype));
-  return sizes[dtype - sdk::first_dtype];
+  const uint64_t bytes = dtype < sdk::first_dtype || dtype > sdk::last_dtype ? 0 : sizes[dtype - sdk::first_dtype];
+  if (!bytes) throw sdk::Error(TUTTI_NOT_SUPPORTED, "simulated device: unknown data type " + std::to_string(dtype));
+  return bytes;
 }
 
 ReduceLoop find_reduce(uint32_t dtype, uint32_t op) {
   element_bytes(dtype);
   if (op < sdk::first_fold || op > sdk::last_fold)
     throw sdk::Error(TUTTI_NOT_SUPPORTED, "simulated device: unknown operator " + std::to_string(op));
-  return table[(dtype - sdk::first_dtype) * folds + op - sdk::first_fold];
+  const ReduceLoop found = table[(dtype - sdk::first_dtype) * folds + op - sdk::first_fold];
+  if (!found)
+    throw sdk::Error(TUTTI_NOT_SUPPORTED, "simulated device: operator " + std::to_string(op) +
+                                              " is not defined for data type " + std::to_string(dtype));
+  return found;
 }
 
 }  // namespace tutti::simulated

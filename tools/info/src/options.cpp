@@ -19,14 +19,16 @@ constexpr int usage_error = 2;
 uint32_t dtype_of(const std::string& name) {
   if (name == "half") return TUTTI_FLOAT16;
   if (name == "float") return TUTTI_FLOAT32;
+  if (name == "f8e4m3") return TUTTI_FLOAT8_E4M3;
+  if (name == "f8e5m2") return TUTTI_FLOAT8_E5M2;
   if (name == "double") return TUTTI_FLOAT64;
   return tutti::dtype_from_name(name);
 }
 
 template <typename NameOf>
-std::string names(uint32_t first, uint32_t last, NameOf&& name_of) {
+std::string names(const std::vector<uint32_t>& codes, NameOf&& name_of) {
   std::string text;
-  for (uint32_t code = first; code <= last; ++code) text += std::string(code == first ? "" : ", ") + name_of(code);
+  for (const uint32_t code : codes) text += std::string(text.empty() ? "" : ", ") + name_of(code);
   return text;
 }
 
@@ -46,14 +48,15 @@ uint64_t parse_size(const std::string& text) {
 Explain interpret(const std::vector<std::string>& words, const std::string& type) {
   Explain explain;
   explain.collective = tutti::collective_from_name(words[0]);
+  std::vector<uint32_t> collectives;
+  for (uint32_t c = TUTTI_BROADCAST; c <= TUTTI_BARRIER; ++c) collectives.push_back(c);
   if (explain.collective == 0)
     throw std::invalid_argument("collective \"" + words[0] + "\": known are " +
-                                names(TUTTI_BROADCAST, TUTTI_BARRIER, tutti::collective_name));
+                                names(collectives, tutti::collective_name));
   explain.bytes = parse_size(words[1]);
   explain.dtype = dtype_of(type);
   if (explain.dtype == 0)
-    throw std::invalid_argument("--type " + type + ": known are " +
-                                names(TUTTI_INT8, TUTTI_FLOAT64, tutti::dtype_name));
+    throw std::invalid_argument("--type " + type + ": known are " + names(tutti::all_dtypes(), tutti::dtype_name));
   return explain;
 }
 

@@ -4,7 +4,10 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
+#include <utility>
 
+#include "bits.hpp"
+#include "complex.hpp"
 #include "element.hpp"
 
 namespace perf {
@@ -19,13 +22,43 @@ constexpr uint64_t mix(uint64_t x) {
 
 // The inputs of one type and operator. Op 0 moves.
 template <typename T, uint32_t kOp>
+class Source;
+
+template <typename T, uint32_t kOp>
+requires((kOp == 0 || combines_bits(kOp)) && !is_complex<T>) class Source<T, kOp> {
+ public:
+  static constexpr bool rounds = false;
+  explicit Source(const Pattern& pattern)
+      : seed_(mix(pattern.seed + 0x9e3779b97f4a7c15u)), nranks_(pattern.nranks), bits_(pattern.nranks) {}
+  uint64_t index_hash(uint64_t index) const { return mix(seed_ + index * 0xd1342543de82ef95u); }
+  T input(uint64_t index_hash, uint32_t rank) const {
+    const uint64_t own = mix(index_hash + (uint64_t{rank} + 1) * 0x9e3779b97f4a7c15u);
+    if constexpr (kOp == 0)
+      return std::bit_cast<T>(static_cast<BitsOf<T>>(own));
+    else
+      return bits_.input(index_hash, own, rank);
+  }
+  T expected(uint64_t index_hash) const {
+    T result = input(index_hash, 0);
+    for (uint32_t rank = 1; rank < nranks_; ++rank)
+      result = BitSource<T, kOp>::combine(result, input(index_hash, rank));
+    return result;
+  }
+
+ private:
+  uint64_t seed_;
+  uint32_t nranks_;
+  BitSource<T, kOp> bits_;
+};
+
+template <typename T, uint32_t kOp>
 class Source {
  public:
   using Accumulator = std::conditional_t<std::is_integral_v<T>, uint64_t, double>;
   static constexpr bool rounds = kOp == TUTTI_AVG && !std::is_integral_v<T>;
 
   explicit Source(const Pattern& pattern) : seed_(mix(pattern.seed + 0x9e3779b97f4a7c15u)), nranks_(pattern.nranks) {
-    if constexpr (kOp != 0 && !std::is_integral_v<T>) {
+    if constexpr (!std::is_integral_v<T>) {
       const int room = kOp == TUTTI_PROD ? FloatTraits<T>::safe_exponent : FloatTraits<T>::digits;
       const uint64_t budget = kOp == TUTTI_PROD ? static_cast<uint64_t>(room) : uint64_t{1} << room;
       contributors_ = std::min<uint64_t>(nranks_, budget);
@@ -39,9 +72,7 @@ class Source {
 
   T input(uint64_t index_hash, uint32_t rank) const {
     const uint64_t h = mix(index_hash + (uint64_t{rank} + 1) * 0x9e3779b97f4a7c15u);
-    if constexpr (kOp == 0) {
-      return std::bit_cast<T>(static_cast<BitsOf<T>>(h));
-    } else if constexpr (std::is_integral_v<T>) {
+    if constexpr (std::is_integral_v<T>) {
       return static_cast<T>(kOp == TUTTI_PROD ? h | 1 : h);
     } else {
       return FloatTraits<T>::from(number(index_hash, h, rank));
@@ -110,12 +141,19 @@ class Source {
   uint64_t largest_ = 1;       // the largest integer (sum) or exponent (prod)
 };
 
+template <typename Part, uint32_t kOp>
+class Source<Complex<Part>, kOp> : public ComplexSource<Part, Source<Part, kOp>, kOp> {
+  using ComplexSource<Part, Source<Part, kOp>, kOp>::ComplexSource;
+};
+
 template <typename T>
 std::string to_text(T element) {
   char text[80];
   const auto bits = static_cast<unsigned long long>(std::bit_cast<BitsOf<T>>(element));
   const int width = 2 * static_cast<int>(sizeof(T));
-  if constexpr (!std::is_integral_v<T>)
+  if constexpr (std::is_same_v<T, Truth>)
+    std::snprintf(text, sizeof text, "0x%0*llx", width, bits);
+  else if constexpr (!std::is_integral_v<T>)
     std::snprintf(text, sizeof text, "%.17g (0x%0*llx)", FloatTraits<T>::value(element), width, bits);
   else if constexpr (std::is_signed_v<T>)
     std::snprintf(text, sizeof text, "%lld (0x%0*llx)", static_cast<long long>(element), width, bits);
@@ -149,6 +187,17 @@ bool accepted(T expected, T got) {
   return false;
 }
 
+// What products of complex numbers give is exact but for the signs of parts that are zero.
+template <bool kRounds, typename Part>
+bool accepted(Complex<Part> expected, Complex<Part> got) {
+  const auto part = [](Part right, Part one) { return accepted<kRounds>(right, one) || (right == 0 && one == 0); };
+  return part(expected.real, got.real) && part(expected.imaginary, got.imaginary);
+}
+template <typename Part>
+std::string to_text(Complex<Part> element) {
+  return to_text(element.real) + ", " + to_text(element.imaginary);
+}
+
 template <bool kRounds, typename T, typename Expected>
 void compare(const T* data, uint64_t count, uint64_t position, Expected&& expected, Mistakes* mistakes) {
   for (uint64_t i = 0; i < count; ++i) {
@@ -164,24 +213,22 @@ void compare(const T* data, uint64_t count, uint64_t position, Expected&& expect
   }
 }
 
-// Calls body(Source<T, op>, T{}).
+// Calls body(Source<T, op>, T{}) if the operator is defined for the type.
+template <typename T, uint32_t... kOps, typename Body>
+void with_one_of(std::integer_sequence<uint32_t, kOps...>, const Pattern& pattern, Body&& body) {
+  (void)((pattern.op == kOps && (body(Source<T, kOps>(pattern), T{}), true)) || ...);
+}
 template <typename Body>
 void with_source(const Pattern& pattern, Body&& body) {
-  with_type(pattern.dtype, [&]<typename T>(T zero) {
-    switch (pattern.op) {
-      case 0:
-        return body(Source<T, 0>(pattern), zero);
-      case TUTTI_SUM:
-        return body(Source<T, TUTTI_SUM>(pattern), zero);
-      case TUTTI_PROD:
-        return body(Source<T, TUTTI_PROD>(pattern), zero);
-      case TUTTI_MIN:
-        return body(Source<T, TUTTI_MIN>(pattern), zero);
-      case TUTTI_MAX:
-        return body(Source<T, TUTTI_MAX>(pattern), zero);
-      case TUTTI_AVG:
-        return body(Source<T, TUTTI_AVG>(pattern), zero);
-    }
+  using Moves = std::integer_sequence<uint32_t, 0>;
+  using Orders = std::integer_sequence<uint32_t, TUTTI_SUM, TUTTI_PROD, TUTTI_MIN, TUTTI_MAX, TUTTI_AVG>;
+  using Sums = std::integer_sequence<uint32_t, TUTTI_SUM, TUTTI_PROD, TUTTI_AVG>;
+  using Bits = std::integer_sequence<uint32_t, TUTTI_BAND, TUTTI_BOR, TUTTI_BXOR, TUTTI_LAND, TUTTI_LOR, TUTTI_LXOR>;
+  with_type(pattern.dtype, [&]<typename T>(T) {
+    with_one_of<T>(Moves{}, pattern, body);
+    if constexpr (is_complex<T>) with_one_of<T>(Sums{}, pattern, body);
+    if constexpr (!std::is_same_v<T, Truth> && !is_complex<T>) with_one_of<T>(Orders{}, pattern, body);
+    if constexpr (std::is_same_v<T, Truth> || std::is_integral_v<T>) with_one_of<T>(Bits{}, pattern, body);
   });
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "options.hpp"
 
+#include <tutti/schedule.h>
 #include <tutti/tutti.h>
 
 #include <CLI/CLI.hpp>
@@ -34,12 +35,16 @@ constexpr Entry dtype_table[] = {{"int8", "", TUTTI_INT8},
                                  {"half", "float16", TUTTI_FLOAT16},
                                  {"float", "float32", TUTTI_FLOAT32},
                                  {"double", "float64", TUTTI_FLOAT64},
-                                 {"bfloat16", "", TUTTI_BFLOAT16}};
-constexpr Entry op_table[] = {{"sum", "", TUTTI_SUM},
-                              {"prod", "", TUTTI_PROD},
-                              {"min", "", TUTTI_MIN},
-                              {"max", "", TUTTI_MAX},
-                              {"avg", "", TUTTI_AVG}};
+                                 {"bfloat16", "", TUTTI_BFLOAT16},
+                                 {"f8e4m3", "float8_e4m3", TUTTI_FLOAT8_E4M3},
+                                 {"f8e5m2", "float8_e5m2", TUTTI_FLOAT8_E5M2},
+                                 {"bool", "", TUTTI_BOOL},
+                                 {"complex64", "", TUTTI_COMPLEX64},
+                                 {"complex128", "", TUTTI_COMPLEX128}};
+constexpr Entry op_table[] = {{"sum", "", TUTTI_SUM}, {"prod", "", TUTTI_PROD}, {"min", "", TUTTI_MIN},
+                              {"max", "", TUTTI_MAX}, {"avg", "", TUTTI_AVG},   {"band", "", TUTTI_BAND},
+                              {"bor", "", TUTTI_BOR}, {"bxor", "", TUTTI_BXOR}, {"land", "", TUTTI_LAND},
+                              {"lor", "", TUTTI_LOR}, {"lxor", "", TUTTI_LXOR}};
 
 // The entries that `text` names, "all" naming every one.
 template <size_t kSize>
@@ -92,6 +97,17 @@ void take_ranks_per_process(uint64_t threads_per_process, uint64_t ranks_per_thr
   options->threads = static_cast<uint32_t>(ranks);
 }
 
+// Of "all" what does not go together is left out; what was named has to.
+void check_operators(const Options& options) {
+  const bool reduces = std::any_of(options.collectives.begin(), options.collectives.end(),
+                                   [](const Collective* collective) { return collective->reduces; });
+  if (!reduces || options.ops.size() > 1 || options.dtypes.size() > 1) return;
+  const Named &op = options.ops[0], &dtype = options.dtypes[0];
+  if (!tutti::op_is_defined(op.code, dtype.code))
+    throw std::invalid_argument("-o " + op.name + " is not defined for -d " + dtype.name + ": this type has " +
+                                tutti::ops_of_dtype(dtype.code));
+}
+
 struct Texts {
   std::string collective, least = "32M", most, step = "1M", op = "sum", dtype = "float", root = "0",
                           memory = "ordinary";
@@ -116,6 +132,7 @@ void interpret(const Texts& texts, bool factor_given, Options* options) {
   check_steps(*options, factor_given);
   options->ops = choose(op_table, texts.op, "-o");
   options->dtypes = choose(dtype_table, texts.dtype, "-d");
+  check_operators(*options);
   options->root.reset();
   if (texts.root != "all") {
     uint32_t root = 0;
@@ -186,8 +203,9 @@ std::optional<Options> parse_options(int argc, char** argv, int* status) {
   app.add_option("-n,--iters", options.iterations, "timed iterations (20)")->check(CLI::Range(1u, 1u << 30));
   app.add_option("-w,--warmup_iters", options.warm_up, "iterations before the timed ones (5)");
   app.add_option("-c,--check", options.checks, "checked runs before and after the timed ones; 0: none (1)");
-  app.add_option("-o,--op", texts.op, "sum, prod, min, max, avg or all");
-  app.add_option("-d,--datatype", texts.dtype, "int8 ... float, double, half, bfloat16 or all");
+  app.add_option("-o,--op", texts.op, "sum, prod, min, max, avg, band, bor, bxor, land, lor, lxor or all");
+  app.add_option("-d,--datatype", texts.dtype,
+                 "int8 ... float, double, half, bfloat16, f8e4m3, f8e5m2, bool, complex64, complex128 or all");
   app.add_option("-r,--root", texts.root, "root rank or all");
   app.add_option("-J,--output_file", options.json_path, "write everything as JSON too");
   app.add_option("-a,--average", report, "time shown: 0 rank 0, 1 average, 2 fastest, 3 slowest rank")

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rank.hpp"
 
+#include <tutti/schedule.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -57,9 +58,11 @@ std::vector<Case> cases_of(const Collective& collective, const Options& options,
   if (collective.origin == Origin::nothing) sizes = {0}, dtypes = {{"none", TUTTI_INT8}};
   std::vector<Case> cases;
   for (const Named& dtype : dtypes)
-    for (const Named& op : ops)
+    for (const Named& op : ops) {
+      if (op.code && !tutti::op_is_defined(op.code, dtype.code)) continue;
       for (const uint32_t root : roots)
         for (const uint64_t bytes : sizes) cases.push_back({&collective, bytes, dtype, op, root});
+    }
   return cases;
 }
 

@@ -2,6 +2,7 @@
 #include "options.hpp"
 
 #include <gtest/gtest.h>
+#include <tutti/schedule.h>
 
 namespace perf {
 namespace {
@@ -52,9 +53,15 @@ TEST(Options, AllOfEverything) {
   const auto options = parse({"all", "-o", "all", "-d", "all", "-r", "all"}, &status);
   ASSERT_TRUE(options);
   EXPECT_EQ(options->collectives.size(), all_collectives().size());
-  EXPECT_EQ(options->ops.size(), 5u);
-  EXPECT_EQ(options->dtypes.size(), 12u);
+  EXPECT_EQ(options->ops.size(), tutti::all_ops().size());
+  EXPECT_EQ(options->dtypes.size(), tutti::all_dtypes().size());
   EXPECT_FALSE(options->root);
+}
+
+TEST(Options, WhatIsNotReducedTakesEveryType) {
+  int status = 0;
+  EXPECT_TRUE(parse({"all_gather", "-d", "bool"}, &status));
+  EXPECT_TRUE(parse({"all", "-d", "bool", "-o", "all"}, &status));
 }
 
 TEST(Options, WrongOnesAreRefused) {
@@ -71,7 +78,9 @@ TEST(Options, WrongOnesAreRefused) {
       {"all", "-n", "0"},
       {"all", "-n", "-3"},
       {"all", "-o", "mulsum"},
-      {"all", "-d", "f8e4m3"},
+      {"all", "-d", "f8e3m4"},
+      {"all_reduce", "-d", "bool", "-o", "sum"},
+      {"all", "-d", "float", "-o", "bor"},
       {"all", "-r", "-1"},
       {"all", "-r", "first"},
       {"all", "-a", "4"},

@@ -141,9 +141,8 @@ uint32_t collective_of(const std::string& name) {
 }
 
 std::string explain(const Communicator& self, const std::string& collective, uint64_t count, const std::string& dtype) {
-  uint32_t type = TUTTI_INT8;
-  while (type <= TUTTI_FLOAT64 && dtype != dtype_text(type)) ++type;
-  if (type > TUTTI_FLOAT64) throw py::value_error("explain: there is no data type \"" + dtype + "\"");
+  const uint32_t type = dtype_of_text(dtype);
+  if (!type) throw py::value_error("explain: there is no data type \"" + dtype + "\"");
   const uint32_t c = collective_of(collective);
   return text_of(self, [&](tutti_comm* comm, char* text, uint64_t* bytes) {
     return tutti_comm_explain(comm, c, count, type, text, bytes);

@@ -3,7 +3,6 @@
 
 #include <tutti/plugin/types.h>
 
-#include <array>
 #include <string>
 
 namespace tutti::python {
@@ -13,11 +12,12 @@ namespace py = pybind11;
 
 struct Type {
   uint32_t dtype;
-  char kind;  // as in __array_interface__: i, u, f; b for bfloat16
+  char kind;  // as in __array_interface__: i, u, f; b for bfloat16, t for truth values, x and y for
+              // float8
   uint32_t bytes;
   const char* name;
 };
-constexpr std::array<Type, 12> types{{
+constexpr Type types[] = {
     {TUTTI_INT8, 'i', 1, "int8"},
     {TUTTI_INT16, 'i', 2, "int16"},
     {TUTTI_INT32, 'i', 4, "int32"},
@@ -30,7 +30,12 @@ constexpr std::array<Type, 12> types{{
     {TUTTI_BFLOAT16, 'b', 2, "bfloat16"},
     {TUTTI_FLOAT32, 'f', 4, "float32"},
     {TUTTI_FLOAT64, 'f', 8, "float64"},
-}};
+    {TUTTI_FLOAT8_E4M3, 'x', 1, "float8_e4m3"},
+    {TUTTI_FLOAT8_E5M2, 'y', 1, "float8_e5m2"},
+    {TUTTI_BOOL, 't', 1, "bool"},
+    {TUTTI_COMPLEX64, 'c', 8, "complex64"},
+    {TUTTI_COMPLEX128, 'c', 16, "complex128"},
+};
 
 uint32_t find_dtype(char kind, uint64_t bytes) {
   for (const Type& type : types)
@@ -41,8 +46,10 @@ uint32_t find_dtype(char kind, uint64_t bytes) {
 // The kind of a format of the struct module; 0: none of a number in this machine's byte order.
 char kind_of_format(std::string format) {
   if (!format.empty() && (format[0] == '@' || format[0] == '=' || format[0] == '<')) format.erase(0, 1);
+  if (format == "Zf" || format == "Zd") return 'c';
   if (format.size() != 1) return 0;
   if (std::string("bhilqn").find(format[0]) != std::string::npos) return 'i';
+  if (format[0] == '?') return 't';
   if (std::string("BHILQN").find(format[0]) != std::string::npos) return 'u';
   return std::string("efd").find(format[0]) != std::string::npos ? 'f' : '\0';
 }
@@ -92,8 +99,10 @@ struct Data::Subject {
   }
   [[noreturn]] void read_only() const { throw py::value_error(text("is read-only, and the call writes into it")); }
   [[noreturn]] void no_such_type(const std::string& type) const {
-    throw py::value_error(text("has elements of type " + type +
-                               ": expected 8 to 64-bit integers, float16, bfloat16, float32 or float64"));
+    throw py::value_error(
+        text("has elements of type " + type +
+             ": expected bool, 8 to 64-bit integers, float16, bfloat16, float32, float64, float8, complex64 "
+             "or complex128"));
   }
 };
 
@@ -140,7 +149,8 @@ void Data::take_buffer(const Subject& subject) {
 void Data::take_interface(const Subject& subject, const py::dict& interface) {
   const auto type = interface["typestr"].cast<std::string>();
   const uint64_t bytes = type.size() > 2 ? std::stoull(type.substr(2)) : 0;
-  dtype_ = type.size() > 2 && type[0] != '>' && type[1] != 'b' ? find_dtype(type[1], bytes) : 0;
+  const char kind = type.size() <= 2 || type[0] == '>' ? '\0' : type[1] == 'b' ? 't' : type[1];
+  dtype_ = find_dtype(kind, bytes);
   if (!dtype_) subject.no_such_type("\"" + type + "\"");
   const py::tuple data = interface["data"], shape = interface["shape"];
   if (subject.written && data[1].cast<bool>()) subject.read_only();
@@ -173,7 +183,7 @@ void Data::take_dlpack(const Subject& subject, uintptr_t stream) {
   if (!on_device_ && tensor.device_type != dl_cpu && tensor.device_type != dl_cuda_host)
     throw py::value_error(subject.text("is on a device of DLPack's type " + std::to_string(tensor.device_type) +
                                        ": expected the processor's memory or CUDA's"));
-  constexpr char kinds[] = {'i', 'u', 'f', '\0', 'b'};
+  constexpr char kinds[] = {'i', 'u', 'f', '\0', 'b', 'c', 't', '\0', '\0', '\0', 'x', '\0', 'y'};
   dtype_ = tensor.code < sizeof kinds && tensor.lanes == 1 && tensor.bits % 8 == 0
                ? find_dtype(kinds[tensor.code], tensor.bits / 8)
                : 0;
@@ -199,6 +209,12 @@ const char* dtype_text(uint32_t dtype) {
   for (const Type& type : types)
     if (type.dtype == dtype) return type.name;
   return "nothing";
+}
+
+uint32_t dtype_of_text(const std::string& text) {
+  for (const Type& type : types)
+    if (text == type.name) return type.dtype;
+  return 0;
 }
 
 }  // namespace tutti::python

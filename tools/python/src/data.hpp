@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 
 namespace tutti::python {
 
@@ -42,5 +43,7 @@ class Data {
 
 // "float32".
 const char* dtype_text(uint32_t dtype);
+// 0: no data type has this name.
+uint32_t dtype_of_text(const std::string& text);
 
 }  // namespace tutti::python

@@ -2,9 +2,9 @@
 #include "operations.hpp"
 
 #include <pybind11/stl.h>
+#include <tutti/schedule.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <string>
 
@@ -12,8 +12,6 @@ namespace tutti::python {
 namespace {
 
 namespace py = pybind11;
-
-constexpr std::array<const char*, 6> op_names{"", "sum", "prod", "min", "max", "avg"};
 
 // The arguments of one call.
 class Arguments {
@@ -29,9 +27,10 @@ class Arguments {
   bool is(uint32_t root) const { return rank_ == root; }
 
   uint32_t op(const std::string& name) const {
-    for (uint32_t op = 1; op < op_names.size(); ++op)
-      if (name == op_names[op]) return op;
-    throw py::value_error(text() + "op is \"" + name + "\": expected \"sum\", \"prod\", \"min\", \"max\" or \"avg\"");
+    if (const uint32_t op = op_from_name(name)) return op;
+    std::string known;
+    for (const uint32_t op : all_ops()) known += std::string(known.empty() ? "\"" : ", \"") + op_name(op) + "\"";
+    throw py::value_error(text() + "op is \"" + name + "\": expected " + known);
   }
   // The elements of an argument; none for None where it `may_be_absent`.
   Data take(py::handle object, const char* argument, bool written, bool may_be_absent = false) const {

@@ -240,21 +240,51 @@ class Calls(unittest.TestCase):
 
         self.on_all(rank)
 
+    def test_truth_values_and_bits(self):
+        def rank(comm):
+            flags = memoryview(bytearray([1, comm.rank == 0, 0])).cast("?")
+            comm.all_reduce(flags, op="land")
+            self.assertEqual(list(flags), [True, comm.nranks == 1, False])
+            bits = array.array("H", [1 << comm.rank])
+            comm.all_reduce(bits, op="bor")
+            self.assertEqual(bits[0], (1 << comm.nranks) - 1)
+            comm.all_reduce(Interface([1], typestr="|b1"), op="lor")
+            with self.assertRaisesRegex(tutti.InvalidArgument, "operator sum is not defined for bool: expected one of band"):
+                comm.all_reduce(flags)
+            with self.assertRaisesRegex(tutti.InvalidArgument, "operator bxor is not defined for float32"):
+                comm.all_reduce(array.array("f", [1]), op="bxor")
+
+        self.on_all(rank)
+
+    def test_complex_numbers(self):
+        def rank(comm):
+            number = Interface([0x3f800000, 0])  # 1 + 0i: two parts of 4 bytes
+            number.__array_interface__.update(shape=(1,), typestr="<c8")
+            comm.all_reduce(number)
+            self.assertEqual(array.array("f", bytes(number.memory)).tolist(), [float(comm.nranks), 0.0])
+            with self.assertRaisesRegex(tutti.InvalidArgument, "min is not defined for complex64: expected one of sum"):
+                comm.all_reduce(number, op="min")
+
+        self.on_all(rank)
+
     @unittest.skipIf(numpy is None, "numpy is not installed (python3-numpy)")
     def test_numpy(self):
-        types = "int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64".split()
+        types = "int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64 complex64 complex128".split()
 
         def rank(comm):
             for dtype in types:
                 data = numpy.full((3, 4), comm.rank + 1, dtype)
                 comm.all_reduce(data, op="sum")
                 self.assertTrue((data == comm.nranks * (comm.nranks + 1) // 2).all(), dtype)
+            flags = numpy.array([True, comm.rank == 0])
+            comm.all_reduce(flags, op="lxor")
+            self.assertEqual(list(flags), [comm.nranks % 2 == 1, True])
             matrix = numpy.zeros((4, 4), "f4")
             with self.assertRaisesRegex(ValueError, "not contiguous"):
                 comm.all_reduce(matrix.T[1:])
             with self.assertRaisesRegex(ValueError, "float32 and out is float64"):
                 comm.all_reduce(matrix, numpy.zeros((4, 4)))
-            for wrong in (numpy.zeros(3, bool), numpy.zeros(3, complex), numpy.zeros(3, ">f4"), numpy.array(["a"])):
+            for wrong in (numpy.zeros(3, "c32"), numpy.zeros(3, ">f4"), numpy.array(["a"])):
                 with self.assertRaisesRegex(ValueError, "has elements of type"):
                     comm.all_reduce(wrong)
             shared = numpy.frombuffer(tutti.Memory(4096), "f8")

@@ -7,8 +7,8 @@
     comm.all_reduce(gradient, op="avg")            # in place
 
 Arrays are what has the buffer protocol (numpy.ndarray, bytearray, array.array), DLPack (torch.Tensor) or
-__array_interface__. They are used where they lie: nothing is copied, so they must be contiguous. Elements are 8 to
-64-bit integers, float16, bfloat16, float32 or float64.
+__array_interface__. They are used where they lie: nothing is copied, so they must be contiguous. Elements are bool, 8
+to 64-bit integers, float16, bfloat16, float32, float64, float8, complex64 or complex128.
 """
 
 import asyncio

@@ -39,8 +39,8 @@ typedef struct tutti_device_caps {
   uint32_t reserved;
   uint64_t flags;  /* TUTTI_DEVICE_* */
   uint64_t dtypes; /* mask of 1 << TUTTI_FLOAT32 ...: REDUCE takes these types ... */
-  uint64_t ops;    /* ... with each of these operators, 1 << TUTTI_SUM ...; others are TUTTI_NOT_SUPPORTED. TUTTI_AVG
-                      is not among them: it is TUTTI_SUM with a divisor */
+  uint64_t ops; /* ... with each of these operators, 1 << TUTTI_SUM ..., that is defined for the type (docs/types.md);
+                   others are TUTTI_NOT_SUPPORTED. TUTTI_AVG is not among them: it is TUTTI_SUM with a divisor */
 } tutti_device_caps;
 
 enum { TUTTI_DEVICE_EXPORTS = 1u << 0 /* export_memory and import_memory work between processes of this host */ };

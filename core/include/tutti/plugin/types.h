@@ -74,7 +74,9 @@ enum {
   TUTTI_INTERNAL = -11         /* a defect of Tutti or of a plugin */
 };
 
-/* Data types. Zero is not a type, so a zeroed struct names none by accident. */
+/* Data types. Zero is not a type, so a zeroed struct names none by accident. docs/types.md has the table of which
+ * operators go with which type, and the rules of each. TUTTI_NOT_SUPPORTED: a type or operator that this version
+ * knows by its number only. */
 enum {
   TUTTI_INT8 = 1,
   TUTTI_INT16 = 2,
@@ -88,13 +90,24 @@ enum {
   TUTTI_BFLOAT16 = 10, /* the upper half of a binary32 */
   TUTTI_FLOAT32 = 11,
   TUTTI_FLOAT64 = 12,
-  TUTTI_FLOAT8_E4M3 = 13, /* OCP 8-bit floating point. Reserved: TUTTI_NOT_SUPPORTED in every call today */
-  TUTTI_FLOAT8_E5M2 = 14  /* the same */
+  TUTTI_FLOAT8_E4M3 = 13,   /* OCP 8-bit floating point, no infinities: beyond 448 is NaN (float8_e4m3fn) */
+  TUTTI_FLOAT8_E5M2 = 14,   /* OCP 8-bit floating point, with infinities */
+  TUTTI_BOOL = 15,          /* one byte: 0 is false, all else true; operators give 0 or 1 */
+  TUTTI_COMPLEX64 = 16,     /* two float32: real and imaginary part */
+  TUTTI_COMPLEX128 = 17,    /* two float64 */
+  TUTTI_FLOAT32_INT32 = 18, /* {float value; int32_t index;}, 8 bytes: for minloc and maxloc */
+  TUTTI_FLOAT64_INT64 = 19  /* {double value; int64_t index;}, 16 bytes */
 };
 
 /* Reduction operators. Integers wrap; integer avg is the wrapped sum divided, truncated toward zero; min and max
  * give NaN if any operand is NaN and order -0 before +0; every reducing step rounds once, to nearest even. */
 enum { TUTTI_SUM = 1, TUTTI_PROD = 2, TUTTI_MIN = 3, TUTTI_MAX = 4, TUTTI_AVG = 5 };
+/* Bit by bit, on integers and bool. */
+enum { TUTTI_BAND = 6, TUTTI_BOR = 7, TUTTI_BXOR = 8 };
+/* Logical, on integers and bool: 0 is false, all else true; gives 0 or 1. */
+enum { TUTTI_LAND = 9, TUTTI_LOR = 10, TUTTI_LXOR = 11 };
+/* On pairs: the pair with the least or greatest value; of equal values the one with the lowest index. */
+enum { TUTTI_MINLOC = 12, TUTTI_MAXLOC = 13 };
 /* Operators from here on belong to applications. Reserved: TUTTI_NOT_SUPPORTED in every call today. */
 enum { TUTTI_FIRST_USER_OP = 0x10000 };
 

@@ -41,7 +41,8 @@ TEST_P(Proofs, HoldUpTo64Ranks) {
       std::string error;
       const Problem problem{.collective = offer.collective, .nranks = n, .root = root};
       ASSERT_EQ(build_schedule(*offer.algorithm, make_query(problem, n - 1), &own, &error), TUTTI_OK) << error;
-      ASSERT_EQ(own.sliced(), offer_name(offer) != "tree_gather" && offer_name(offer) != "doubling_reduce_scatter");
+      const std::string name = offer_name(offer);
+      ASSERT_EQ(own.sliced(), name != "tree_gather" && !name.starts_with("doubling_reduce_scatter"));
       ASSERT_TRUE(own.has_levels() || n == 1) << "n " << n;
       ASSERT_GE(proof.bytes_sent, proof.bytes_lower_bound * (1 - 1e-9)) << "n " << n << ", root " << root;
       steps += proof.steps;

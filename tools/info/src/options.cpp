@@ -48,7 +48,7 @@ Explain interpret(const std::vector<std::string>& words, const std::string& type
   explain.collective = tutti::collective_from_name(words[0]);
   if (explain.collective == 0)
     throw std::invalid_argument("collective \"" + words[0] + "\": known are " +
-                                names(TUTTI_BROADCAST, TUTTI_BARRIER, tutti::collective_name));
+                                names(TUTTI_BROADCAST, tutti::last_collective, tutti::collective_name));
   explain.bytes = parse_size(words[1]);
   explain.dtype = dtype_of(type);
   if (explain.dtype == 0)

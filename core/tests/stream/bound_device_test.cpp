@@ -245,10 +245,12 @@ TEST(BoundDevice, UnequalBlocksAreRefused) {
   const uint64_t ten = 10, none = 0;
   EXPECT_EQ(tutti_all_gather_v(made.comm, in, out, &ten, nullptr, TUTTI_FLOAT32, nullptr, nullptr),
             TUTTI_NOT_SUPPORTED);
-  EXPECT_NE(std::string(tutti_comm_error(made.comm))
-                .find("all_gather_v: the buffers are memory of simulated:0: collectives with unequal blocks serve host "
-                      "memory only"),
-            std::string::npos)
+  EXPECT_NE(
+      std::string(tutti_comm_error(made.comm))
+          .find(
+              "all_gather_v: the buffers are memory of device simulated 0: collectives with unequal blocks serve host "
+              "memory only"),
+      std::string::npos)
       << tutti_comm_error(made.comm);
   EXPECT_EQ(tutti_all_gather_v(made.comm, in, out, &none, nullptr, TUTTI_FLOAT32, nullptr, nullptr), TUTTI_OK)
       << "there is nothing of the device's in it: " << tutti_comm_error(made.comm);

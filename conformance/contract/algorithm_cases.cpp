@@ -18,8 +18,6 @@
 namespace tutti::conformance::contract {
 namespace {
 
-constexpr uint32_t last_collective = TUTTI_BARRIER;
-
 const tutti_algorithm* algorithm(Bench& bench) {
   for (uint32_t i = 0; i < 256; ++i) {
     const auto* table = static_cast<const tutti_algorithm*>(

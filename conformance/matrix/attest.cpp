@@ -12,6 +12,7 @@
 #include "filters.hpp"
 #include "matrix/blame.hpp"
 #include "matrix/device.hpp"
+#include "oracle/blocks.hpp"
 
 namespace tutti::conformance {
 namespace {
@@ -154,7 +155,8 @@ std::string Witness::judge_traffic(Attestation& attestation) const {
       attestation.plugins.push_back(id);
   }
   const Operation& o = cell_.operation;
-  if (wrong.empty() && !moved && !by_streams && o.nranks > 1 && o.count > 0 && o.collective != TUTTI_BARRIER)
+  if (wrong.empty() && !moved && !by_streams && o.nranks > 1 && exchanges_any(o, rank_) &&
+      o.collective != TUTTI_BARRIER)
     wrong = fmt::format("attestation: {} of {} elements was done, but the core counted no byte at this rank",
                         collective_name(o.collective), o.count);
   return wrong;

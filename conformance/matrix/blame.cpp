@@ -8,6 +8,7 @@
 #include <stdexcept>
 
 #include "matrix/members.hpp"
+#include "oracle/blocks.hpp"
 
 namespace tutti::conformance {
 namespace {
@@ -73,8 +74,7 @@ Problem problem_of(const Cell& cell, const Mix& mix) {
   problem.lanes = matrix_lanes;
   problem.hosts = mix.hosts(cell.operation.nranks);
   for (uint32_t r = 0; r < cell.operation.nranks; ++r) {
-    const bool both = blocks_in(cell.operation, r) && blocks_out(cell.operation, r) && cell.operation.count;
-    problem.in_place.push_back(cell.in_place_at(r) && both);
+    problem.in_place.push_back(cell.in_place_at(r) && has_both(cell.operation, r));
   }
   return problem;
 }
@@ -92,15 +92,16 @@ std::string blame(const Cell& cell, const Mix& mix, uint32_t rank, uint64_t inde
   const Operation& o = cell.operation;
   const std::vector<Schedule> schedules = schedules_of(cell, mix);
   const Schedule& mine = schedules[rank];
-  const std::vector<uint64_t> bounds = piece_bounds(mine, o.count);
-  const uint64_t block = index / o.count, within = index % o.count;
+  const auto [block, within] = position_of(o, rank, index);
+  const uint64_t elements = block_elements(o, rank, false, block);
+  const std::vector<uint64_t> bounds = piece_bounds(mine, elements);
   const auto piece = static_cast<uint32_t>(std::upper_bound(bounds.begin(), bounds.end(), within) - bounds.begin() - 1);
   const auto chunk = static_cast<uint32_t>(block * mine.pieces() + piece);
-  const uint64_t length = bounds[piece + 1] - bounds[piece], first = block * o.count + bounds[piece];
+  const uint64_t length = bounds[piece + 1] - bounds[piece], first = index - within + bounds[piece];
   uint64_t slice = 0;
   while (slice + 1 < slices && slice_begin(length, slice + 1, slices) <= within - bounds[piece]) ++slice;
   const Writer writer =
-      last_writer(problem_of(cell, mix), schedules, rank, chunk, o.count * cell.type->bytes, cell.type->bytes);
+      last_writer(problem_of(cell, mix), schedules, rank, chunk, elements * cell.type->bytes, cell.type->bytes);
   std::string text = fmt::format("chunk {} of OUT (elements {} to {}), slice {} of {}; ", chunk, first,
                                  first + length - 1, slice + 1, slices);
   if (!writer.what) return text + fmt::format("no step of {}'s schedule writes it", cell.algorithm);
@@ -112,7 +113,7 @@ std::string diagnose(const Cell& cell, const Data& data, uint32_t rank, uint64_t
                      const std::vector<uint64_t>& got) {
   const Operation& o = cell.operation;
   const uint64_t length = data_length(o);
-  const uint64_t base = o.collective == TUTTI_REDUCE_SCATTER ? rank * o.count : 0;
+  const uint64_t base = reduced_begin(o, rank);
   if (reduces(o.collective)) {
     if (std::string text = wrong_operands(cell, data, base + index, got); !text.empty()) return text;
     if (length * o.nranks > most_candidates || got.size() < 2) return {};

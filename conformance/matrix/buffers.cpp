@@ -20,9 +20,9 @@ constexpr char poison = static_cast<char>(0xd7);
 Buffers::Buffers(const Cell& cell, uint32_t rank, const Data& data, Seat* seat, uint32_t stream)
     : cell_(cell), rank_(rank), data_(data), seat_(seat), stream_(stream) {
   const Operation& o = cell.operation;
-  in_elements_ = o.count * blocks_in(o, rank);
-  out_elements_ = o.count * blocks_out(o, rank);
-  in_place_ = cell.in_place_at(rank) && in_elements_ && out_elements_;
+  in_elements_ = elements_in(o, rank);
+  out_elements_ = elements_out(o, rank);
+  in_place_ = cell.in_place_at(rank) && has_both(o, rank);
   Memory kind = cell.memory;
   if (kind == Memory::some) kind = rank % 2 ? Memory::alloc : Memory::heap;
   const uint64_t size = cell.type->bytes;
@@ -172,8 +172,35 @@ std::string Buffers::judge_input() const {
   return {};
 }
 
+namespace {
+
+tutti_status call_unequal(const Cell& cell, uint32_t rank, tutti_comm* comm, const Buffers& buffers,
+                          tutti_request** request) {
+  const Operation& o = cell.operation;
+  const void* in = buffers.in();
+  void* out = buffers.out();
+  const uint32_t dtype = dtype_from_name(cell.type->name);
+  const Arrays given = arrays_of(o, rank, true), got = arrays_of(o, rank, false);
+  const uint64_t *gives = given.counts.data(), *gets = got.counts.data();
+  switch (o.collective) {
+    case TUTTI_GATHER_V:
+      return tutti_gather_v(comm, in, gives[0], out, gets, got.places(), dtype, o.root, nullptr, request);
+    case TUTTI_ALL_GATHER_V:
+      return tutti_all_gather_v(comm, in, out, gets, got.places(), dtype, nullptr, request);
+    case TUTTI_SCATTER_V:
+      return tutti_scatter_v(comm, in, gives, given.places(), out, gets[0], dtype, o.root, nullptr, request);
+    case TUTTI_REDUCE_SCATTER_V:
+      return tutti_reduce_scatter_v(comm, in, out, gives, given.places(), dtype, cell.op, nullptr, request);
+    default:
+      return tutti_all_to_all_v(comm, in, gives, given.places(), out, gets, got.places(), dtype, nullptr, request);
+  }
+}
+
+}  // namespace
+
 tutti_status call(const Cell& cell, tutti_comm* comm, const Buffers& buffers, tutti_request** request) {
   const Operation& o = cell.operation;
+  if (unequal(o.collective)) return call_unequal(cell, tutti_comm_rank(comm), comm, buffers, request);
   const void* in = buffers.in();
   void* out = buffers.out();
   tutti_options on_stream{};

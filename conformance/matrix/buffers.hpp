@@ -13,6 +13,7 @@
 
 #include "matrix/area.hpp"
 #include "matrix/cell.hpp"
+#include "oracle/blocks.hpp"
 
 namespace tutti::conformance {
 
@@ -47,7 +48,7 @@ class Buffers {
   // The suite's own view of them.
   char* in_bytes() const { return in_at(&Area::data); }
   char* out_bytes() const { return out_at(&Area::data); }
-  uint64_t block_offset() const { return rank_ * cell_.operation.count * cell_.type->bytes; }
+  uint64_t block_offset() const { return own_begin(cell_.operation, rank_) * cell_.type->bytes; }
   uint64_t expected(uint64_t i) const;
   void fill();
   std::string judge_output(const Origin& origin) const;

@@ -45,7 +45,8 @@ struct Cell {
   // Ranks that share windows are all in place, or none is.
   bool is_legal() const {
     return (on_host() ? memory != Memory::device : memory == Memory::device || memory == Memory::window) &&
-           !(memory == Memory::window && place == InPlace::some);
+           !(memory == Memory::window && place == InPlace::some) &&
+           !(operation.collective == TUTTI_ALL_TO_ALL_V && place != InPlace::out);
   }
   bool in_place_at(uint32_t rank) const { return place == InPlace::in || (place == InPlace::some && rank % 2 == 1); }
   // Bytes of all buffers of all ranks, one operation.

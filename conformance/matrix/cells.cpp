@@ -73,7 +73,8 @@ Axes axes_of(const Selection& s, const Mix& mix, const Device& device, const Lay
   // Where transports carry everything, windows of device memory are staged: as without them.
   if (!device.host()) axes.memories = {Memory::device};
   if (mix.mapped) axes.memories.push_back(Memory::window);
-  for (uint32_t c = TUTTI_BROADCAST; c <= TUTTI_BARRIER; ++c)
+  const uint32_t last = device.host() ? last_collective : uint32_t{TUTTI_BARRIER};  // unequal blocks: on the host only
+  for (uint32_t c = TUTTI_BROADCAST; c <= last; ++c)
     for (const tutti_algorithm* a : list_algorithms())
       if ((a->collectives >> c & 1) && wants(s.collectives, collective_name(c)) && wants(s.algorithms, a->name))
         axes.operations.push_back({c, a});
@@ -136,9 +137,11 @@ class Cells {
         return rooted(served.collective) || value_b == 0;
       case f_ranks:
         return supports(served, axes_.ranks[value_b]);
+      case f_place:
+        if (served.collective == TUTTI_ALL_TO_ALL_V) return value_b == 0;
+        [[fallthrough]];
       case f_type:
       case f_count:
-      case f_place:
       case f_memory:
       case f_alignment:
         return served.collective != TUTTI_BARRIER || value_b == 0;

@@ -22,7 +22,7 @@ std::string setting_of(const std::string& name) {
   std::string error, text;
   const tutti_algorithm* algorithm = find_algorithm(name, &error);
   if (!algorithm) throw std::runtime_error(error);
-  for (uint32_t c = TUTTI_BROADCAST; c <= TUTTI_BARRIER; ++c)
+  for (uint32_t c = TUTTI_BROADCAST; c <= last_collective; ++c)
     if (algorithm->collectives >> c & 1)
       text += (text.empty() ? "" : ";") + std::string(collective_name(c)) + ":" + name;
   return text;

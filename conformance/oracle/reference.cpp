@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "oracle/reference.hpp"
 
+#include <algorithm>
+
+#include "oracle/blocks.hpp"
+
 namespace tutti::conformance {
 namespace {
 
@@ -24,8 +28,13 @@ constexpr Meaning meanings[] = {
     {Blocks::all, Blocks::one, true, false, Overlay::out_is_block},          // reduce_scatter
     {Blocks::all, Blocks::all, false, false, Overlay::same},                 // all_to_all
     {Blocks::none, Blocks::none, false, false, Overlay::same},               // barrier
+    {Blocks::one, Blocks::all_at_root, false, true, Overlay::in_is_block},   // gather_v
+    {Blocks::one, Blocks::all, false, false, Overlay::in_is_block},          // all_gather_v
+    {Blocks::all_at_root, Blocks::one, false, true, Overlay::out_is_block},  // scatter_v
+    {Blocks::all, Blocks::one, true, false, Overlay::out_is_block},          // reduce_scatter_v
+    {Blocks::all, Blocks::all, false, false, Overlay::same},                 // all_to_all_v
 };
-static_assert(sizeof meanings / sizeof *meanings == TUTTI_BARRIER + 1);
+static_assert(sizeof meanings / sizeof *meanings == TUTTI_ALL_TO_ALL_V + 1);
 
 uint32_t number_of(Blocks blocks, const Operation& o, uint32_t rank) {
   switch (blocks) {
@@ -54,25 +63,35 @@ Overlay overlay_of(uint32_t collective) { return meanings[collective].overlay; }
 uint64_t data_length(const Operation& o) {
   const Blocks in = meanings[o.collective].in;
   if (in == Blocks::none) return 0;
-  return in == Blocks::all || in == Blocks::all_at_root ? o.count * o.nranks : o.count;
+  if (!unequal(o.collective)) return in == Blocks::all || in == Blocks::all_at_root ? o.count * o.nranks : o.count;
+  uint64_t most = 0;
+  for (uint32_t rank = 0; rank < o.nranks; ++rank) most = std::max(most, elements_in(o, rank));
+  return most;
 }
 
 Origin origin_of(const Operation& o, uint32_t rank, uint64_t index) {
-  const uint64_t block = o.count ? index / o.count : 0, within = o.count ? index % o.count : 0;
+  const auto [block, within] = position_of(o, rank, index);
   switch (o.collective) {
     case TUTTI_BROADCAST:
       return {o.root, index};
     case TUTTI_SCATTER:
-      return {o.root, rank * o.count + index};
+    case TUTTI_SCATTER_V:
+      return {o.root, block_begin(o, o.root, true, rank) + index};
     case TUTTI_ALL_TO_ALL:
-      return {static_cast<uint32_t>(block), rank * o.count + within};
+    case TUTTI_ALL_TO_ALL_V:
+      return {block, block_begin(o, block, true, rank) + within};
     default:  // gather, all_gather
-      return {static_cast<uint32_t>(block), within};
+      return {block, within};
   }
 }
 
+uint64_t reduced_begin(const Operation& o, uint32_t rank) {
+  const bool scatters = o.collective == TUTTI_REDUCE_SCATTER || o.collective == TUTTI_REDUCE_SCATTER_V;
+  return scatters ? block_begin(o, rank, true, rank) : 0;
+}
+
 uint64_t expected_output(const Operation& o, const Data& data, uint32_t rank, uint64_t index) {
-  if (reduces(o.collective)) return data.reduced(o.collective == TUTTI_REDUCE_SCATTER ? rank * o.count + index : index);
+  if (reduces(o.collective)) return data.reduced(reduced_begin(o, rank) + index);
   const Origin origin = origin_of(o, rank, index);
   return data.input(origin.rank, origin.index);
 }

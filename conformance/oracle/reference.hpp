@@ -28,6 +28,8 @@ bool rooted(uint32_t collective);
 uint64_t data_length(const Operation& operation);
 // Bits of element `index` of what `rank` gets. `data` has the operation's ranks and data_length.
 uint64_t expected_output(const Operation& operation, const Data& data, uint32_t rank, uint64_t index);
+// The index in every rank's input of the first element of which a rank gets the reduction.
+uint64_t reduced_begin(const Operation& operation, uint32_t rank);
 // The rank, and its index, from which a moving collective brings element `index` to `rank`.
 struct Origin {
   uint32_t rank;

@@ -146,7 +146,7 @@ Case case_of(uint32_t collective, const std::string& name) {
 }
 
 void list(const Selection& selection, std::vector<Case>& cases) {
-  for (uint32_t c = TUTTI_BROADCAST; c <= TUTTI_BARRIER; ++c)
+  for (uint32_t c = TUTTI_BROADCAST; c <= last_collective; ++c)
     for (const tutti_algorithm* a : list_algorithms())
       if ((a->collectives >> c & 1) && wants(selection.collectives, collective_name(c)) &&
           wants(selection.algorithms, a->name))

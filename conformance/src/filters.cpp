@@ -52,7 +52,7 @@ void check_selection(Selection& s) {
   for (const auto* t : list_transports()) transports.emplace_back(t->name);
   for (const DeviceTables& d : list_devices()) devices.emplace_back(d.memory->name);
   for (const auto* a : list_algorithms()) algorithms.emplace_back(a->name);
-  for (uint32_t c = TUTTI_BROADCAST; c <= TUTTI_BARRIER; ++c) collectives.emplace_back(collective_name(c));
+  for (uint32_t c = TUTTI_BROADCAST; c <= last_collective; ++c) collectives.emplace_back(collective_name(c));
   for (const uint32_t d : all_dtypes()) types.emplace_back(dtype_name(d));
   transports.emplace_back(mapped_way);
   for (const std::string& mix : s.transports) require_known("--transport", transports_of(mix), transports);

@@ -14,6 +14,7 @@
 #include <random>
 #include <set>
 
+#include "oracle/blocks.hpp"
 #include "oracle/reference.hpp"
 
 namespace tutti::conformance {
@@ -308,6 +309,61 @@ TEST(Reference, SaysWhatEachCollectiveMeans) {
                 e.op ? data.reduced(e.reduced_from + i) : data.input(e.from[i].first, e.from[i].second))
           << e.collective << " at " << i;
   }
+}
+
+// Three ranks, root 1, in which the blocks grow: of rank 0 or for it 1, of rank 1 2, of rank 2 3 elements, or 1, 2, 3
+// in turns where each pair has a block.
+TEST(Reference, SaysWhatUnequalBlocksMean) {
+  const ElementType& t = type_of("uint32");
+  struct Expected {
+    uint32_t collective, op, rank;
+    uint64_t in_elements;
+    std::vector<std::pair<uint32_t, uint64_t>> from;  // as above
+    uint64_t out_elements = 0, reduced_from = 0;
+  };
+  const Expected cases[] = {
+      {TUTTI_GATHER_V, 0, 1, 2, {{0, 0}, {1, 0}, {1, 1}, {2, 0}, {2, 1}, {2, 2}}},
+      {TUTTI_GATHER_V, 0, 2, 3, {}},
+      {TUTTI_ALL_GATHER_V, 0, 2, 3, {{0, 0}, {1, 0}, {1, 1}, {2, 0}, {2, 1}, {2, 2}}},
+      {TUTTI_SCATTER_V, 0, 2, 0, {{1, 3}, {1, 4}, {1, 5}}},
+      {TUTTI_SCATTER_V, 0, 1, 6, {{1, 1}, {1, 2}}},
+      {TUTTI_REDUCE_SCATTER_V, TUTTI_SUM, 2, 6, {}, 3, 3},
+      {TUTTI_REDUCE_SCATTER_V, TUTTI_SUM, 0, 6, {}, 1, 0},
+      {TUTTI_ALL_TO_ALL_V, 0, 1, 6, {{0, 1}, {0, 2}, {1, 1}, {1, 2}, {2, 1}, {2, 2}}},
+  };
+  for (const Expected& e : cases) {
+    const Operation o{e.collective, 3, 1, 2};
+    ASSERT_EQ((o.count / 2 + o.nranks) % 4, 0u) << "another spread";
+    EXPECT_EQ(elements_in(o, e.rank), e.in_elements) << e.collective;
+    const uint64_t out = e.op ? e.out_elements : e.from.size();
+    ASSERT_EQ(elements_out(o, e.rank), out) << e.collective;
+    const Data data({&t, e.op, 3, data_length(o), 77, 0});
+    for (uint64_t i = 0; i < out; ++i)
+      EXPECT_EQ(expected_output(o, data, e.rank, i),
+                e.op ? data.reduced(e.reduced_from + i) : data.input(e.from[i].first, e.from[i].second))
+          << e.collective << " at " << i;
+  }
+}
+
+// Counts that differ by two have different spreads, and odd ones lie in reverse order. What ranks give and get agrees.
+TEST(Reference, UnequalBlocksFitTogether) {
+  for (uint32_t n = 1; n <= 5; ++n)
+    for (uint64_t count = 0; count <= 12; ++count)
+      for (uint32_t c = TUTTI_GATHER_V; c <= TUTTI_ALL_TO_ALL_V; ++c) {
+        const Operation o{c, n, n - 1, count};
+        for (uint32_t rank = 0; rank < n; ++rank) {
+          uint64_t at = 0;
+          const Arrays arrays = arrays_of(o, rank, false);
+          EXPECT_EQ(arrays.displacements.empty(), count % 2 == 0 || arrays.counts.empty());
+          for (uint64_t i = 0; i < elements_out(o, rank); ++i, ++at) {
+            const Position place = position_of(o, rank, i);
+            EXPECT_EQ(block_begin(o, rank, false, place.block) + place.within, at);
+            EXPECT_LT(place.within, arrays.counts[place.block]);
+          }
+          for (uint32_t b = 0; c == TUTTI_ALL_TO_ALL_V && b < n; ++b)
+            EXPECT_EQ(block_elements(o, rank, true, b), block_elements(o, b, false, rank));
+        }
+      }
 }
 
 }  // namespace

@@ -68,6 +68,21 @@ uint32_t block_count(uint32_t collective, uint32_t nranks, uint32_t root, uint32
 bool is_reducing(uint32_t collective);
 bool has_root(uint32_t collective);
 
+// The highest number of a collective.
+constexpr uint32_t last_collective = TUTTI_ALL_TO_ALL_V;
+// Collectives with unequal blocks (v-forms). equal_form: TUTTI_GATHER of TUTTI_GATHER_V; of others the same.
+constexpr bool has_unequal_blocks(uint32_t collective) {
+  return collective >= TUTTI_GATHER_V && collective <= TUTTI_ALL_TO_ALL_V;
+}
+uint32_t equal_form(uint32_t collective);
+// The class of block `block` of a buffer at `rank` (algorithm.h: Unequal blocks), how many there are, and whether a
+// rank knows the size of a class. In equal forms 0, 1, true.
+uint32_t block_class(uint32_t collective, uint32_t nranks, uint32_t rank, uint32_t buffer, uint32_t block);
+uint64_t block_classes(uint32_t collective, uint32_t nranks);
+bool knows_block(uint32_t collective, uint32_t nranks, uint32_t root, uint32_t rank, uint32_t block_class);
+// Do all ranks know all sizes?
+bool all_know_blocks(uint32_t collective);
+
 // Asks an algorithm for one rank's schedule. Checks what it emits for form (known kinds and flags, peers, buffers,
 // chunk numbers, lanes, dependencies in range, cuts increasing): a plugin is not trusted. On failure `error` says why.
 tutti_status build_schedule(const tutti_algorithm& algorithm, const tutti_query& query, Schedule* schedule,
@@ -81,6 +96,8 @@ uint64_t schedule_hash(const Schedule& schedule);
 
 // The element boundaries of a block of `length` elements: pieces()+1 values from 0 to length.
 std::vector<uint64_t> piece_bounds(const Schedule& schedule, uint64_t length);
+// One of them, for piece < pieces(), or `length` for piece == pieces().
+uint64_t piece_bound(const std::vector<tutti_cut>& cuts, uint64_t length, uint32_t piece);
 // The first element of slice `slice` of `slices` of a chunk of `length` elements (slice == slices: its end).
 constexpr uint64_t slice_begin(uint64_t length, uint64_t slice, uint64_t slices) {
   return static_cast<uint64_t>(static_cast<unsigned __int128>(slice) * length / slices);

@@ -256,6 +256,39 @@ tutti_status tutti_all_to_all(tutti_comm* comm, const void* in, void* out, uint6
                               const tutti_options* options, tutti_request** request);
 tutti_status tutti_barrier(tutti_comm* comm, const tutti_options* options, tutti_request** request);
 
+/* With blocks of unequal sizes, as MPI_Allgatherv and so on. `counts[b]` is the number of elements of the block of rank
+ * b, 0 as well; `displacements[b]` is the element of its buffer at which it begins; NULL: the blocks lie one after
+ * another. Both have an entry for each rank, and are not used after the call has returned. Blocks of `out` must not
+ * overlap. A buffer without elements may be NULL. What holds for the calls above holds here. Calls whose counts differ
+ * from the last ones' are as cheap: nothing is planned again. Host memory only: device memory is TUTTI_NOT_SUPPORTED.
+ *
+ *   all_gather_v, reduce_scatter_v   All ranks pass the same counts. Displacements may differ.
+ *   all_to_all_v                     out_counts[b] here is in_counts[r] at rank b, where r is this rank.
+ *   gather_v, scatter_v              `count` is this rank's. counts and displacements are those of the root, where
+ *                                    counts[root] is `count`. Other ranks pass NULL, or anything.
+ *
+ * In place: all_gather_v, gather_v at the root: in == out + displacements[rank]. reduce_scatter_v, scatter_v at the
+ * root: out == in + displacements[rank]. all_to_all_v has no form in place.
+ *
+ * Counts that do not fit: checked mode finds all, and names both ranks and both counts. Otherwise messages whose sizes
+ * differ are TUTTI_MISMATCH. A block that is empty at one end only may go unnoticed, or end a wait at its deadline. */
+tutti_status tutti_all_gather_v(tutti_comm* comm, const void* in, void* out, const uint64_t* counts,
+                                const uint64_t* displacements, uint32_t dtype, const tutti_options* options,
+                                tutti_request** request);
+tutti_status tutti_reduce_scatter_v(tutti_comm* comm, const void* in, void* out, const uint64_t* counts,
+                                    const uint64_t* displacements, uint32_t dtype, uint32_t op,
+                                    const tutti_options* options, tutti_request** request);
+tutti_status tutti_all_to_all_v(tutti_comm* comm, const void* in, const uint64_t* in_counts,
+                                const uint64_t* in_displacements, void* out, const uint64_t* out_counts,
+                                const uint64_t* out_displacements, uint32_t dtype, const tutti_options* options,
+                                tutti_request** request);
+tutti_status tutti_gather_v(tutti_comm* comm, const void* in, uint64_t count, void* out, const uint64_t* counts,
+                            const uint64_t* displacements, uint32_t dtype, uint32_t root, const tutti_options* options,
+                            tutti_request** request);
+tutti_status tutti_scatter_v(tutti_comm* comm, const void* in, const uint64_t* counts, const uint64_t* displacements,
+                             void* out, uint64_t count, uint32_t dtype, uint32_t root, const tutti_options* options,
+                             tutti_request** request);
+
 /* Point to point, outside the order of collectives. A receive matches the earliest send of its peer with its tag; it must be
  * as long as the send, else TUTTI_MISMATCH at the receiver. Sends may complete before they are received, or wait for the
  * receiver: do not rely on either. A receiver keeps at most 64 sends of a peer that it has not received yet; further

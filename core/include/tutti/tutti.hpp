@@ -22,6 +22,7 @@
 #include <string>
 #include <tutti/calls.hpp>
 #include <tutti/elements.hpp>
+#include <tutti/unequal_calls.hpp>
 #include <utility>
 #include <vector>
 
@@ -65,7 +66,7 @@ class Request {
 };
 
 // The asynchronous face of a communicator: every call returns a Request. Lives no longer than the communicator.
-class Async : public detail::Calls<Async> {
+class Async : public detail::Calls<Async>, public detail::UnequalCalls<Async> {
  public:
   static constexpr bool returns_requests = true;
   explicit Async(tutti_comm* comm) : comm_(comm) {}
@@ -85,7 +86,7 @@ class Async : public detail::Calls<Async> {
 // A communicator; its own calls block. Movable, not copyable: a moved-from one can only be assigned to or destroyed.
 // Destroying it is collective, except where an exception leaves its scope: that aborts it. One thread at a time uses
 // it; abort, revoke, async_error and lost may be called by any.
-class Communicator : public detail::Calls<Communicator> {
+class Communicator : public detail::Calls<Communicator>, public detail::UnequalCalls<Communicator> {
  public:
   static constexpr bool returns_requests = false;
   // A configuration of defaults, with its struct_size, to fill in and make a communicator of.

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <tuple>
 
 #include "rank_layout.hpp"
 
@@ -95,11 +96,22 @@ class FormCheck {
         return fmt::format("cut point {} ({}/{}) is not above its predecessor {}/{}", i, cut.p, cut.q, before.p,
                            before.q);
     }
+    return check_scratch();
+  }
+
+  // A rank knows the sizes of its blocks of IN and OUT. So it knows all that it touches if it knows its scratch.
+  std::string check_scratch() {
+    const auto& [collective, nranks, root] = std::tie(problem_.collective, problem_.nranks, problem_.root);
+    const uint64_t classes = block_classes(collective, nranks);
     for (size_t i = 0; i < schedule_.scratch.size(); ++i) {
       const tutti_extent& extent = schedule_.scratch[i];
-      if (extent.block_class != 0 || extent.piece >= schedule_.pieces())
-        return fmt::format("scratch chunk {} has extent {{{}, {}}}, but there are {} pieces of class 0 only", i,
-                           extent.block_class, extent.piece, schedule_.pieces());
+      if (extent.block_class >= classes || extent.piece >= schedule_.pieces())
+        return fmt::format("scratch chunk {} has extent {{{}, {}}}, but there are {} pieces of {}", i,
+                           extent.block_class, extent.piece, schedule_.pieces(),
+                           classes == 1 ? "class 0 only" : fmt::format("{} classes", classes));
+      if (!knows_block(collective, nranks, root, rank_, extent.block_class))
+        return fmt::format("scratch chunk {} has the size of class {}, which this rank does not know in {}", i,
+                           extent.block_class, collective_name(collective));
     }
     return {};
   }
@@ -183,10 +195,10 @@ class FormCheck {
     fault_ = Fault::size_mismatch;
     if (dst.chunks != src.chunks) return fmt::format("writes {} chunks from {}", dst.chunks, src.chunks);
     for (uint32_t i = 0; i < dst.chunks; ++i) {
-      const uint32_t a = layout_.piece(dst.buffer, dst.first + i), b = layout_.piece(src.buffer, src.first + i);
-      if (a != b)
-        return fmt::format(
-            "chunk {} of the span has the size of piece {} at the destination and of piece {} at the source", i, a, b);
+      const tutti_extent a = layout_.extent(dst.buffer, dst.first + i), b = layout_.extent(src.buffer, src.first + i);
+      if (!same_size(a, b))
+        return fmt::format("chunk {} of the span has the size of {} at the destination and of {} at the source", i,
+                           size_text(problem_.collective, a), size_text(problem_.collective, b));
     }
     fault_ = Fault::form;
     return {};
@@ -230,7 +242,7 @@ std::string where(uint32_t rank, uint32_t lane, uint64_t index, const Step& step
 
 Finding check_problem(const Problem& problem) {
   const auto bad = [](std::string text) { return Finding{Fault::form, "the problem: " + text}; };
-  if (problem.collective < TUTTI_BROADCAST || problem.collective > TUTTI_BARRIER)
+  if (problem.collective < TUTTI_BROADCAST || problem.collective > last_collective)
     return bad(fmt::format("collective {} is unknown", problem.collective));
   if (problem.nranks == 0) return bad("it has no ranks");
   if (problem.lanes == 0) return bad("it allows no lanes");
@@ -238,6 +250,11 @@ Finding check_problem(const Problem& problem) {
     return bad(fmt::format("root {} is none of its {} ranks", problem.root, problem.nranks));
   if (!problem.in_place.empty() && problem.in_place.size() != problem.nranks)
     return bad(fmt::format("in_place has {} entries for {} ranks", problem.in_place.size(), problem.nranks));
+  if (problem.collective == TUTTI_ALL_TO_ALL_V && std::ranges::any_of(problem.in_place, [](bool is) { return is; }))
+    return bad("all_to_all_v has no form in place");
+  if (block_classes(problem.collective, problem.nranks) > UINT32_MAX)
+    return bad(fmt::format("{} among {} ranks has more classes of blocks than there are numbers for",
+                           collective_name(problem.collective), problem.nranks));
   if (!problem.hosts.empty() && problem.hosts.size() != problem.nranks)
     return bad(fmt::format("hosts has {} entries for {} ranks", problem.hosts.size(), problem.nranks));
   return {};

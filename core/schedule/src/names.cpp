@@ -24,7 +24,12 @@ constexpr Name collectives[] = {{TUTTI_BROADCAST, "broadcast"},
                                 {TUTTI_SCATTER, "scatter"},
                                 {TUTTI_REDUCE_SCATTER, "reduce_scatter"},
                                 {TUTTI_ALL_TO_ALL, "all_to_all"},
-                                {TUTTI_BARRIER, "barrier"}};
+                                {TUTTI_BARRIER, "barrier"},
+                                {TUTTI_GATHER_V, "gather_v"},
+                                {TUTTI_ALL_GATHER_V, "all_gather_v"},
+                                {TUTTI_SCATTER_V, "scatter_v"},
+                                {TUTTI_REDUCE_SCATTER_V, "reduce_scatter_v"},
+                                {TUTTI_ALL_TO_ALL_V, "all_to_all_v"}};
 
 constexpr Name ops[] = {
     {TUTTI_SUM, "sum"},   {TUTTI_PROD, "prod"}, {TUTTI_MIN, "min"},   {TUTTI_MAX, "max"},

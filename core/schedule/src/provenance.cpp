@@ -175,7 +175,7 @@ class Execution {
 
   std::string check_reduced(uint32_t rank, uint32_t chunk, Value value, std::vector<Expressions::Id>& first_tree) {
     if (value.stage == Stage::nothing) return "was never written";
-    const uint32_t wanted = problem_.collective == TUTTI_REDUCE_SCATTER ? rank * pieces_ + chunk : chunk;
+    const uint32_t wanted = equal_form(problem_.collective) == TUTTI_REDUCE_SCATTER ? rank * pieces_ + chunk : chunk;
     if (!expressions_.is_complete(value.id, wanted)) return expressions_.explain_incomplete(value.id, wanted);
     if (value.stage != Stage::final && !scaling_)
       scaling_ = {Fault::scaling, fmt::format("rank {}: no step that had a part in out[{}] is FINAL", rank, chunk)};
@@ -189,7 +189,7 @@ class Execution {
   std::string check_moved(uint32_t rank, uint32_t chunk, Value value) const {
     const uint32_t block = chunk / pieces_, piece = chunk % pieces_;
     Expressions::Id wanted = 0;
-    switch (problem_.collective) {
+    switch (equal_form(problem_.collective)) {
       case TUTTI_BROADCAST:
         wanted = expressions_.leaf(problem_.root, piece);
         break;

@@ -10,13 +10,13 @@
 namespace tutti {
 namespace {
 
-// Is `first` before `second` by happens-before wherever chunks of `piece` are not empty? Searches backwards from
-// `second`, never past `first` in the order of execution. A message of other pieces orders nothing here: where those
+// Is `first` before `second` by happens-before wherever chunks of `extent` are not empty? Searches backwards from
+// `second`, never past `first` in the order of execution. A message of other extents orders nothing here: where those
 // are empty it is dropped.
 class HappensBefore {
  public:
   explicit HappensBefore(const StepGraph& graph) : graph_(graph), seen_(graph.nodes().size(), 0) {}
-  bool operator()(uint32_t first, uint32_t second, uint32_t piece) {
+  bool operator()(uint32_t first, uint32_t second, const tutti_extent& extent) {
     ++search_;
     const uint32_t bound = graph_.position(first);
     stack_.assign(1, second);
@@ -25,7 +25,7 @@ class HappensBefore {
       const uint32_t node = stack_.back();
       stack_.pop_back();
       graph_.for_each_predecessor(node, [&](uint32_t before) {
-        if (before == graph_.nodes()[node].partner && !carries(before, piece)) return;
+        if (before == graph_.nodes()[node].partner && !carries(before, extent)) return;
         if (before == first) found = true;
         if (seen_[before] == search_ || graph_.position(before) <= bound) return;
         seen_[before] = search_;
@@ -36,11 +36,11 @@ class HappensBefore {
   }
 
  private:
-  bool carries(uint32_t send, uint32_t piece) const {
+  bool carries(uint32_t send, const tutti_extent& extent) const {
     const tutti_step& op = graph_.nodes()[send].op();
     if (op.kind == TUTTI_STEP_SIGNAL) return true;
     for (uint32_t i = 0; i < op.src.chunks; ++i)
-      if (graph_.layout(graph_.rank_of(send)).piece(op.src.buffer, op.src.first + i) == piece) return true;
+      if (same_size(graph_.layout(graph_.rank_of(send)).extent(op.src.buffer, op.src.first + i), extent)) return true;
     return false;
   }
 
@@ -90,7 +90,7 @@ class RaceSearch {
 
   Finding check(uint32_t rank, uint32_t before, uint32_t node, uint32_t location, bool before_writes) {
     if (before == StepGraph::none || graph_.nodes()[before].lane == graph_.nodes()[node].lane) return {};
-    if (happens_before_(before, node, graph_.layout(rank).piece_at(location))) return {};
+    if (happens_before_(before, node, graph_.layout(rank).extent_at(location))) return {};
     const bool slices = graph_.slice_of(before) != graph_.slice_of(node);
     return {
         slices ? Fault::slice_reuse : Fault::race,

@@ -7,8 +7,19 @@
 
 namespace tutti {
 
+std::string size_text(uint32_t collective, const tutti_extent& extent) {
+  return has_unequal_blocks(collective) ? fmt::format("piece {} of class {}", extent.piece, extent.block_class)
+                                        : fmt::format("piece {}", extent.piece);
+}
+
 RankLayout::RankLayout(const Problem& problem, const Schedule& schedule, uint32_t rank, uint32_t slices)
-    : schedule_(&schedule), slices_(slices), pieces_(schedule.pieces()) {
+    : schedule_(&schedule),
+      collective_(problem.collective),
+      nranks_(problem.nranks),
+      rank_(rank),
+      unequal_(has_unequal_blocks(problem.collective)),
+      slices_(slices),
+      pieces_(schedule.pieces()) {
   const auto blocks = [&](uint32_t buffer) {
     return uint64_t{block_count(problem.collective, problem.nranks, problem.root, rank, buffer)};
   };
@@ -51,13 +62,17 @@ bool RankLayout::writable(const tutti_span& span) const {
   return first >= out_base_ && first + span.chunks <= out_base_ + out_;
 }
 
-uint32_t RankLayout::piece(uint32_t buffer, uint32_t chunk) const {
-  return buffer == TUTTI_BUFFER_SCRATCH ? schedule_->scratch[chunk].piece : chunk % pieces_;
+tutti_extent RankLayout::extent(uint32_t buffer, uint32_t chunk) const {
+  if (buffer == TUTTI_BUFFER_SCRATCH) return schedule_->scratch[chunk];
+  if (!unequal_) return {0, chunk % pieces_};
+  return {block_class(collective_, nranks_, rank_, buffer, chunk / pieces_), chunk % pieces_};
 }
 
-uint32_t RankLayout::piece_at(uint32_t location) const {
-  if (location >= io_ * slices_) return schedule_->scratch[(location - io_ * slices_) % scratch_].piece;
-  return uint32_t(location % io_ % pieces_);
+tutti_extent RankLayout::extent_at(uint32_t location) const {
+  if (location >= io_ * slices_) return schedule_->scratch[(location - io_ * slices_) % scratch_];
+  const uint64_t at = location % io_;
+  const bool is_out = at >= out_base_ && at < out_base_ + out_;
+  return is_out ? extent(TUTTI_BUFFER_OUT, uint32_t(at - out_base_)) : extent(TUTTI_BUFFER_IN, uint32_t(at - in_base_));
 }
 
 std::string RankLayout::name(uint32_t location) const {

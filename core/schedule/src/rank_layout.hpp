@@ -11,6 +11,12 @@
 
 namespace tutti {
 
+inline bool same_size(const tutti_extent& a, const tutti_extent& b) {
+  return a.block_class == b.block_class && a.piece == b.piece;
+}
+// "piece 3", in v-forms "piece 0 of class 5".
+std::string size_text(uint32_t collective, const tutti_extent& extent);
+
 class RankLayout {
  public:
   RankLayout(const Problem& problem, const Schedule& schedule, uint32_t rank, uint32_t slices);
@@ -24,9 +30,11 @@ class RankLayout {
   // May the location range of this span be written: is it output or scratch?
   bool writable(const tutti_span& span) const;
   // The piece of a block that a chunk of a buffer is.
-  uint32_t piece(uint32_t buffer, uint32_t chunk) const;
+  uint32_t piece(uint32_t buffer, uint32_t chunk) const { return extent(buffer, chunk).piece; }
+  // Its size.
+  tutti_extent extent(uint32_t buffer, uint32_t chunk) const;
   // The same for a location.
-  uint32_t piece_at(uint32_t location) const;
+  tutti_extent extent_at(uint32_t location) const;
   // "out[3]": a name of a chunk that lies at this location.
   std::string name(uint32_t location) const;
 
@@ -36,6 +44,8 @@ class RankLayout {
 
  private:
   const Schedule* schedule_;
+  uint32_t collective_, nranks_, rank_;
+  bool unequal_;
   uint32_t slices_;
   uint32_t pieces_;
   uint64_t in_ = 0, out_ = 0, scratch_ = 0;  // chunks

@@ -91,7 +91,7 @@ double most_bytes_sent(const StepGraph& graph, const std::vector<Schedule>& sche
 
 double least_bytes_sent(uint32_t collective, uint32_t nranks) {
   if (nranks < 2) return 0;
-  switch (collective) {
+  switch (equal_form(collective)) {  // in v-forms for blocks that happen to be equal
     case TUTTI_ALL_REDUCE:
       return 2.0 * (nranks - 1) / nranks;
     case TUTTI_REDUCE_SCATTER:

@@ -27,8 +27,13 @@ constexpr Shape shapes[] = {
     {Blocks::all, Blocks::one, true, false},          // reduce_scatter
     {Blocks::all, Blocks::all, false, false},         // all_to_all
     {Blocks::none, Blocks::none, false, false},       // barrier
+    {Blocks::one, Blocks::all_at_root, false, true},  // gather_v
+    {Blocks::one, Blocks::all, false, false},         // all_gather_v
+    {Blocks::all_at_root, Blocks::one, false, true},  // scatter_v
+    {Blocks::all, Blocks::one, true, false},          // reduce_scatter_v
+    {Blocks::all, Blocks::all, false, false},         // all_to_all_v
 };
-static_assert(std::size(shapes) == TUTTI_BARRIER + 1);
+static_assert(std::size(shapes) == last_collective + 1);
 
 const Shape& shape_of(uint32_t collective) { return shapes[collective < std::size(shapes) ? collective : 0]; }
 
@@ -69,6 +74,53 @@ uint32_t block_count(uint32_t collective, uint32_t nranks, uint32_t root, uint32
   return 0;
 }
 
+uint32_t equal_form(uint32_t collective) {
+  switch (collective) {
+    case TUTTI_GATHER_V:
+      return TUTTI_GATHER;
+    case TUTTI_ALL_GATHER_V:
+      return TUTTI_ALL_GATHER;
+    case TUTTI_SCATTER_V:
+      return TUTTI_SCATTER;
+    case TUTTI_REDUCE_SCATTER_V:
+      return TUTTI_REDUCE_SCATTER;
+    case TUTTI_ALL_TO_ALL_V:
+      return TUTTI_ALL_TO_ALL;
+    default:
+      return collective;
+  }
+}
+
+uint32_t block_class(uint32_t collective, uint32_t nranks, uint32_t rank, uint32_t buffer, uint32_t block) {
+  switch (collective) {
+    case TUTTI_GATHER_V:
+    case TUTTI_ALL_GATHER_V:
+      return buffer == TUTTI_BUFFER_IN ? rank : block;
+    case TUTTI_SCATTER_V:
+    case TUTTI_REDUCE_SCATTER_V:
+      return buffer == TUTTI_BUFFER_IN ? block : rank;
+    case TUTTI_ALL_TO_ALL_V:
+      return buffer == TUTTI_BUFFER_IN ? rank * nranks + block : block * nranks + rank;
+    default:
+      return 0;
+  }
+}
+
+uint64_t block_classes(uint32_t collective, uint32_t nranks) {
+  if (!has_unequal_blocks(collective)) return 1;
+  return collective == TUTTI_ALL_TO_ALL_V ? uint64_t{nranks} * nranks : nranks;
+}
+
+bool all_know_blocks(uint32_t collective) {
+  return collective != TUTTI_GATHER_V && collective != TUTTI_SCATTER_V && collective != TUTTI_ALL_TO_ALL_V;
+}
+
+bool knows_block(uint32_t collective, uint32_t nranks, uint32_t root, uint32_t rank, uint32_t block_class) {
+  if (all_know_blocks(collective)) return true;
+  if (collective == TUTTI_ALL_TO_ALL_V) return block_class / nranks == rank || block_class % nranks == rank;
+  return rank == root || rank == block_class;
+}
+
 tutti_query make_query(const Problem& problem, uint32_t rank) {
   tutti_query query{};
   query.struct_size = sizeof query;
@@ -85,17 +137,21 @@ tutti_query make_query(const Problem& problem, uint32_t rank) {
   return query;
 }
 
-std::vector<uint64_t> piece_bounds(const Schedule& schedule, uint64_t length) {
+uint64_t piece_bound(const std::vector<tutti_cut>& cuts, uint64_t length, uint32_t piece) {
   constexpr uint64_t alignment = 64;         // elements
   constexpr uint64_t worth_aligning = 4096;  // elements per cut
-  const bool aligned = length / worth_aligning >= schedule.cuts.size();
-  std::vector<uint64_t> bounds{0};
+  if (piece == 0) return 0;
+  if (piece > cuts.size()) return length;
+  const tutti_cut& cut = cuts[piece - 1];
+  const auto at = static_cast<uint64_t>(static_cast<unsigned __int128>(cut.p) * length / cut.q);
+  return length / worth_aligning >= cuts.size() ? at - at % alignment : at;
+}
+
+std::vector<uint64_t> piece_bounds(const Schedule& schedule, uint64_t length) {
+  std::vector<uint64_t> bounds;
   bounds.reserve(schedule.cuts.size() + 2);
-  for (const tutti_cut& cut : schedule.cuts) {
-    const auto at = static_cast<uint64_t>(static_cast<unsigned __int128>(cut.p) * length / cut.q);
-    bounds.push_back(aligned ? at - at % alignment : at);
-  }
-  bounds.push_back(length);
+  for (uint32_t piece = 0; piece <= schedule.pieces(); ++piece)
+    bounds.push_back(piece_bound(schedule.cuts, length, piece));
   return bounds;
 }
 

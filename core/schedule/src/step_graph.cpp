@@ -188,12 +188,12 @@ Finding StepGraph::check_message(uint32_t send, uint32_t receive) const {
                                               where(receive), to.dst.chunks)};
   const RankLayout &source = layouts_[rank_of(send)], &destination = layouts_[rank_of(receive)];
   for (uint32_t i = 0; i < from.src.chunks; ++i) {
-    const uint32_t sent = source.piece(from.src.buffer, from.src.first + i);
-    const uint32_t taken = destination.piece(to.dst.buffer, to.dst.first + i);
-    if (sent != taken)
+    const tutti_extent sent = source.extent(from.src.buffer, from.src.first + i);
+    const tutti_extent taken = destination.extent(to.dst.buffer, to.dst.first + i);
+    if (!same_size(sent, taken))
       return {Fault::size_mismatch,
-              fmt::format("{} sends a chunk of the size of piece {}, but {} takes the size of piece {}", where(send),
-                          sent, where(receive), taken)};
+              fmt::format("{} sends a chunk of the size of {}, but {} takes the size of {}", where(send),
+                          size_text(problem_.collective, sent), where(receive), size_text(problem_.collective, taken))};
   }
   return {};
 }

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <tuple>
 
 #include "levels.hpp"
 #include "provenance.hpp"
@@ -57,8 +58,11 @@ Finding prove(const Problem& problem, const std::vector<Schedule>& schedules, Pr
 struct Exchange {
   uint32_t peer, lane, level;
   bool signal, sending;
-  std::vector<uint32_t> pieces;
-  bool operator==(const Exchange&) const = default;
+  std::vector<tutti_extent> extents;
+  bool operator==(const Exchange& o) const {
+    return std::tie(peer, lane, level, signal, sending) == std::tie(o.peer, o.lane, o.level, o.signal, o.sending) &&
+           std::ranges::equal(extents, o.extents, same_size);
+  }
 };
 
 std::vector<Exchange> exchanges(const Problem& problem, const Schedule& schedule, uint32_t rank) {
@@ -70,7 +74,7 @@ std::vector<Exchange> exchanges(const Problem& problem, const Schedule& schedule
       Exchange& exchange = list.emplace_back(
           Exchange{step.op.peer, lane, step.op.level, step.op.kind == TUTTI_STEP_SIGNAL, sends(step.op), {}});
       const tutti_span& span = exchange.sending ? step.op.src : step.op.dst;
-      for (uint32_t i = 0; i < span.chunks; ++i) exchange.pieces.push_back(layout.piece(span.buffer, span.first + i));
+      for (uint32_t i = 0; i < span.chunks; ++i) exchange.extents.push_back(layout.extent(span.buffer, span.first + i));
     }
   // Only the order per peer and lane is seen.
   std::stable_sort(list.begin(), list.end(), [](const Exchange& a, const Exchange& b) {
@@ -84,7 +88,7 @@ std::string exchange_text(const Exchange& exchange) {
                      : exchange.sending ? "a send to"
                                         : "a receive from";
   return fmt::format("{} rank {} on lane {} of {} chunks at level {}", what, exchange.peer, exchange.lane,
-                     exchange.pieces.size(), exchange.level);
+                     exchange.extents.size(), exchange.level);
 }
 
 Finding compare_exchanges(const std::vector<std::vector<Exchange>>& usual, const Problem& problem,
@@ -127,8 +131,9 @@ void add_mixes(const Problem& problem, std::vector<Variant>& list) {
 std::vector<Variant> variants(const Problem& problem) {
   std::vector<bool> odd(problem.nranks, false);
   for (uint32_t rank = 1; rank < problem.nranks; rank += 2) odd[rank] = true;
-  std::vector<Variant> list{{"out of place", std::vector<bool>(problem.nranks, false)},
-                            {"in place everywhere", std::vector<bool>(problem.nranks, true)}};
+  std::vector<Variant> list{{"out of place", std::vector<bool>(problem.nranks, false)}};
+  if (problem.collective == TUTTI_ALL_TO_ALL_V) return list;
+  list.push_back({"in place everywhere", std::vector<bool>(problem.nranks, true)});
   if (problem.nranks == 1 || problem.collective == TUTTI_BARRIER) return list;
   if (has_root(problem.collective)) {  // the one rank that has both buffers, and so what really happens
     std::vector<bool> root(problem.nranks, false);

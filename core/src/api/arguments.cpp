@@ -12,8 +12,6 @@
 namespace tutti::core::api {
 namespace {
 
-constexpr uint64_t most_bytes = uint64_t{1} << 62;
-
 // The numbers that an argument may be. Those from `first_reserved` on belong to others, who cannot use them yet.
 struct Numbers {
   const char* what;
@@ -21,7 +19,7 @@ struct Numbers {
   const char* reserved;
 };
 constexpr Numbers operators{"operator", TUTTI_SUM, TUTTI_LXOR, TUTTI_FIRST_USER_OP, "operators of the application"};
-constexpr Numbers collectives{"collective", TUTTI_BROADCAST, TUTTI_BARRIER, TUTTI_FIRST_VENDOR_COLLECTIVE,
+constexpr Numbers collectives{"collective", TUTTI_BROADCAST, last_collective, TUTTI_FIRST_VENDOR_COLLECTIVE,
                               "collectives of vendors"};
 
 void check_number(const char* call, const Numbers& allowed, uint32_t number) {

@@ -10,6 +10,9 @@
 
 namespace tutti::core::api {
 
+// The most that one buffer may have.
+constexpr uint64_t most_bytes = uint64_t{1} << 62;
+
 // The bytes of a block of so many elements; so many blocks of them can be addressed.
 uint64_t size_of(const char* call, uint64_t count, uint32_t dtype, uint64_t blocks);
 // `which`: the argument's name.

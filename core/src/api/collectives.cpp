@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The nine collectives.
+// The nine collectives with equal blocks; unequal_blocks.cpp has the others.
 #include <tutti/schedule.h>
 #include <tutti/tutti.h>
 

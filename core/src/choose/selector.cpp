@@ -34,7 +34,7 @@ std::vector<std::string> split(const std::string& text, char separator) {
 
 std::string known_collectives() {
   std::string known;
-  for (uint32_t c = TUTTI_BROADCAST; c <= TUTTI_BARRIER; ++c)
+  for (uint32_t c = TUTTI_BROADCAST; c <= last_collective; ++c)
     known += (known.empty() ? "" : ", ") + std::string(collective_name(c));
   return known;
 }
@@ -182,6 +182,7 @@ uint64_t Selector::slices_of(const Schedule& schedule, uint64_t count, uint32_t 
 uint64_t Selector::most_scratch(const tutti_algorithm& algorithm, const Problem& problem, uint64_t count,
                                 uint32_t element_bytes, bool cut) const {
   const uint64_t largest = largest_of_class(count * element_bytes) / element_bytes;
+  const bool unequal = has_unequal_blocks(problem.collective);
   uint64_t most = 0;
   for (const bool in_place : {false, true}) {
     Problem asked = problem;
@@ -191,8 +192,9 @@ uint64_t Selector::most_scratch(const tutti_algorithm& algorithm, const Problem&
       std::string error;
       const auto rank = static_cast<uint32_t>((problem.root + distance) % problem.nranks);
       if (build_schedule(algorithm, make_query(asked, rank), &schedule, &error) == TUTTI_OK)
-        most = std::max(most, scratch_need(schedule, largest, element_bytes,
-                                           cut ? slices_of(schedule, largest, element_bytes) : 1));
+        most = std::max(most, unequal ? unequal_scratch_need(schedule, largest * problem.nranks, element_bytes)
+                                      : scratch_need(schedule, largest, element_bytes,
+                                                     cut ? slices_of(schedule, largest, element_bytes) : 1));
       distance = problem.nranks <= simulated_ranks ? distance + 1 : std::max<uint64_t>(1, distance * 2);
     }
   }
@@ -243,7 +245,8 @@ Candidate Selector::judge(const tutti_algorithm* algorithm, uint32_t collective,
     if (const std::string why = take_plugin_error(); !why.empty()) candidate.reason += ": " + why;
     return candidate;
   }
-  cost(candidate, problem, schedules, count, element_bytes, true, model);
+  // Unequal blocks run in one slice: the number would depend on sizes that not all ranks know.
+  cost(candidate, problem, schedules, count, element_bytes, !has_unequal_blocks(collective), model);
   // On the host slices may cost more steps than their overlap gains, with more ranks than cores for instance. They are
   // kept where the times are alike: a slice stays in the processor's cache.
   if (candidate.slices > 1 && all && !on_device) {
@@ -283,7 +286,7 @@ std::vector<Candidate> Selector::candidates(const Shape& shape, bool on_device) 
   for (const tutti_algorithm* algorithm : algorithms_)
     all.push_back(judge(algorithm, shape.collective, shape.root, shape.count, element_bytes, model, on_device));
   for (const NativeGroup* native : natives_) {
-    if (on_device) break;
+    if (on_device || has_unequal_blocks(shape.collective)) break;  // collective/1 has no place for counts
     Candidate candidate;
     candidate.native = native;
     candidate.reason = filter_.refuses(shape.collective, native->name());

@@ -56,14 +56,15 @@ bool Communicator::try_progress() noexcept {
 bool Communicator::forked() const { return fork_generation_ != fork_generation(); }
 
 tutti_status Communicator::collective(const Shape& shape, const void* in, void* out, const tutti_options* options,
-                                      tutti_request** request) {
+                                      tutti_request** request, const BlockTable* blocks) {
   const Hold hold(*this);
   // Calls that never wait would otherwise never look around.
   constexpr uint64_t calls_per_look = 256;
   if (breakdown_.pending() || waiter_.is_due(calls_per_look)) look_around();
   breakdown_.require_none();
-  Plan* plan = plans_.recall(shape);
-  if (!plan) plan = &breakdown_.or_tell([&]() -> Plan& { return plans_.find(shape); });
+  Plan* plan = blocks ? plans_.recall(shape, *blocks) : plans_.recall(shape);
+  if (!plan)
+    plan = &breakdown_.or_tell([&]() -> Plan& { return blocks ? plans_.find(shape, *blocks) : plans_.find(shape); });
   if (call_check_.has_news()) operations_.hear_news(call_of(*plan, operations_.next_sequence()));
   if (!request) {
     tutti_request& direct = operations_.begin_direct(*plan, in, out, timeout(options));

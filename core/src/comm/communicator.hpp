@@ -57,9 +57,9 @@ class Communicator final : public Engine, private PortEvents, private Breakdown:
   bool is_known_host_memory(const void* address, uint64_t bytes) { return known_host_.holds(address, bytes); }
   bool checks_calls() const { return configuration_.checks_calls; }
 
-  // Both validated by the caller. request == nullptr: blocks.
+  // Both validated by the caller. request == nullptr: blocks. `blocks`: where they are unequal.
   tutti_status collective(const Shape& shape, const void* in, void* out, const tutti_options* options,
-                          tutti_request** request);
+                          tutti_request** request, const BlockTable* blocks = nullptr);
   // The same on device memory, and calls without buffers on a stream: returns when the work is in the stream. With
   // transfers it is a group of sends and receives.
   tutti_status in_stream(StreamCall call, std::span<const Transfer> transfers, const tutti_options* options,

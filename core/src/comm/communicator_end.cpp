@@ -74,6 +74,8 @@ void Communicator::on_control(Port& port, uint32_t peer, const std::byte* data, 
   if (type == type_call_check || type == type_call_news) {
     const auto own = [this](uint64_t sequence) { return reports_->recorder().call(sequence); };
     error = call_check_.on_control(peer, data, bytes, operations_.next_sequence(), own, &difference);
+  } else if (type == type_counts) {
+    error = operations_.on_counts(peer, data, bytes);
   } else if (point_to_point_.on_control(peer, data, bytes, &error)) {
     difference = point_to_point_.take_difference();
   }

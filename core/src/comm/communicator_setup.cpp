@@ -202,6 +202,7 @@ void Communicator::prepare() {
                           operations_.ended(transfer, status, error);
                         });
   call_check_.place(rank_, nranks_, configuration_.checks_calls, &fabric_.links());
+  if (call_check_.checked()) operations_.check_counts(nranks_, fabric_.links());
   plans_.use({rank_, nranks_, configuration_.verifies, selector_.get(), &fabric_.links(), reports_.get()});
   reports_->recorder().enter(TUTTI_FLIGHT_READY);
   bootstrap_->control().answer_roll_calls(

@@ -168,7 +168,8 @@ bool Operations::launch(tutti_request& request) {
   const Call call = call_of(plan, request.sequence);
   CallCheck& check = parts_.call_check;
   if (check.checked()) {
-    if (!check.check(call, [](Link& link) { return connect(link); })) return false;
+    const auto ready = [](Link& link) { return connect(link); };
+    if (!count_check_.check(check, call, plan.unequal.table, ready)) return false;
   } else if (plan.fresh) {
     check.tell(call, plan.links);
   }
@@ -263,9 +264,10 @@ std::string Operations::standpoint() const {
   const Plan& plan = *collective.plan;
   return fmt::format("{} #{} ({}{}), at {}", collective_name(plan.shape.collective), request->sequence, plan.algorithm,
                      plan.transports.empty() ? "" : " over " + plan.transports,
-                     collective.launched ? window_of(*request).execution.where()
-                     : parts_.call_check.under_way()
-                         ? parts_.call_check.where()
+                     collective.launched             ? window_of(*request).execution.where()
+                     : parts_.call_check.under_way() ? parts_.call_check.where()
+                     : !count_check_.where().empty()
+                         ? count_check_.where()
                          : "its start: links are being connected, or earlier operations go on");
 }
 

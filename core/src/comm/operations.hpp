@@ -18,6 +18,7 @@
 #include "fabric/fabric.hpp"
 #include "host/executor.hpp"
 #include "observe/call_check.hpp"
+#include "observe/count_check.hpp"
 #include "p2p/point_to_point.hpp"
 
 namespace tutti::core {
@@ -88,6 +89,11 @@ class Operations {
 
   // The one blocking call there can be; it is no pending request.
   tutti_request& begin_direct(Plan& plan, const void* in, void* out, uint64_t timeout_ns);
+  // Checked mode compares counts, too.
+  void check_counts(uint32_t nranks, std::vector<Link>& links) { count_check_.place(rank_, nranks, &links); }
+  std::string on_counts(uint32_t peer, const std::byte* data, uint64_t bytes) {
+    return count_check_.on_control(peer, data, bytes);
+  }
   // Launches the blocking call when it is its turn.
   bool launch_direct() { return !first_ && launch(direct_); }
   // The execution of a launched collective.
@@ -137,6 +143,7 @@ class Operations {
   std::string name_;
   Reports* reports_ = nullptr;
   std::vector<Window> windows_;
+  CountCheck count_check_;  // of checked mode
   uint64_t next_sequence_ = 0;
   uint64_t pending_ = 0;
   tutti_request direct_;

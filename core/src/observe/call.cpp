@@ -4,20 +4,45 @@
 #include <fmt/format.h>
 #include <tutti/schedule.h>
 
+#include <tuple>
+
 namespace tutti::core {
 
 std::string call_text(const Call& call) {
   if (call.collective == call_destroy) return "tutti_comm_destroy()";
   if (call.collective == TUTTI_BARRIER) return "barrier()";
-  std::string text = fmt::format("{}({} x {}", collective_name(call.collective), call.count, dtype_name(call.dtype));
+  const bool counted = all_know_blocks(call.collective);
+  std::string text = fmt::format("{}({}{}", collective_name(call.collective),
+                                 counted ? fmt::format("{} x ", call.count) : "", dtype_name(call.dtype));
   if (is_reducing(call.collective)) text += fmt::format(", {}", op_name(call.op));
   if (has_root(call.collective)) text += fmt::format(", root {}", call.root);
   return text + ")";
 }
 
+// These collectives have no operator: the field tells that there is a difference.
+Call with_count_difference(const Call& call, uint32_t peer, uint64_t sent, uint64_t expected) {
+  Call found = call;
+  found.op = peer + 1;
+  found.count = sent;
+  found.plan = expected;
+  return found;
+}
+
 CallDifference difference_of(uint32_t rank, const Call& call, uint32_t other_rank, const Call& other) {
+  if (!all_know_blocks(call.collective) && call.collective == other.collective && (call.op || other.op)) {
+    const auto& [at, found] = call.op ? std::tie(rank, call) : std::tie(other_rank, other);
+    return {at,
+            fmt::format("expects {} elements from rank {} in {}, operation #{}, but rank {} sends {}: the two ends of "
+                        "a block must have the same count",
+                        found.plan, found.op - 1, call_text(found), found.sequence, found.op - 1, found.count)};
+  }
   Call same = other;
   same.plan = call.plan;
+  if (same == call && has_unequal_blocks(call.collective) && all_know_blocks(call.collective))
+    return {rank,
+            fmt::format("called {} as operation #{} with other counts than rank {} did (or other plugins or TUTTI_ "
+                        "settings): all ranks must pass the same counts",
+                        call_text(call), call.sequence, other_rank)};
   if (same == call)
     return {
         rank,

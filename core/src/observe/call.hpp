@@ -26,6 +26,10 @@ static_assert(sizeof(Call) == 40);
 // "all_reduce(1000 x float32, sum)", "reduce(1000 x float32, sum, root 2)", "barrier()"
 std::string call_text(const Call& call);
 
+// A call of which only two ranks know a block's size, with such a pair that disagrees: `peer` sends so many elements to
+// the rank, which expects others.
+Call with_count_difference(const Call& call, uint32_t peer, uint64_t sent, uint64_t expected);
+
 // That `culprit` calls something else than another rank does.
 struct CallDifference {
   uint32_t culprit = 0;

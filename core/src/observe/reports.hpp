@@ -6,6 +6,7 @@
 // Threads: whoever holds the communicator's engine, one at a time; recorder().report() any thread.
 #pragma once
 
+#include <tutti/schedule.h>
 #include <tutti/tutti.h>
 
 #include <array>
@@ -65,7 +66,7 @@ class Reports {
   };
   std::shared_ptr<FlightRecorder> recorder_;
   std::deque<Row> rows_;  // its strings are handed out: they stay where they are
-  std::array<Served, TUTTI_BARRIER + 1> served_;
+  std::array<Served, last_collective + 1> served_;
 };
 
 // A table of the algorithms for a call on host memory, with the time that each is predicted to take.

@@ -72,7 +72,7 @@ struct Range {
 class Aliases {
  public:
   Aliases(const Shape& shape, uint32_t rank, uint32_t pieces) : in_place_(shape.in_place != 0) {
-    switch (shape.collective) {
+    switch (equal_form(shape.collective)) {
       case TUTTI_ALL_GATHER:
       case TUTTI_GATHER:
         in_offset_ = rank * pieces;  // IN is OUT's block `rank`
@@ -206,6 +206,7 @@ void lay_out_scratch(const Schedule& schedule, const Layout& layout, uint64_t sl
 Plan native_plan(const NativeGroup& group, const Shape& shape, uint32_t nranks, uint32_t rank) {
   Plan plan;
   plan.shape = shape;
+  plan.count = shape.count;
   plan.native = &group;
   plan.algorithm = group.name();
   plan.transports = "native";
@@ -224,25 +225,40 @@ uint64_t scratch_need(const Schedule& schedule, uint64_t count, uint32_t element
   return plan.scratch_bytes;
 }
 
+uint64_t unequal_scratch_need(const Schedule& schedule, uint64_t total, uint32_t element_bytes) {
+  std::unordered_map<uint64_t, uint64_t> chunks;  // of each extent
+  uint64_t most = 0;
+  for (const tutti_extent& extent : schedule.scratch)
+    most = std::max(most, ++chunks[uint64_t{extent.block_class} << 32 | extent.piece]);
+  return product(product(most, total), element_bytes);
+}
+
 Plan bind_plan(const Schedule& schedule, const Shape& shape, uint64_t slices, uint32_t nranks, uint32_t rank,
                std::vector<Link>& links) {
   Plan plan;
   plan.shape = shape;
+  plan.count = shape.count;
   plan.slices = slices;
   plan.element_bytes = shape.dtype ? dtype_bytes(shape.dtype) : 1;
   plan.reduce = is_reducing(shape.collective) ? find_reduction(shape.dtype, shape.op) : nullptr;
-  const uint64_t block = shape.count * plan.element_bytes;
+  const bool unequal = has_unequal_blocks(shape.collective);
+  const uint64_t count = unequal ? 0 : shape.count;
+  const uint64_t block = count * plan.element_bytes;
   plan.in_bytes = block * block_count(shape.collective, nranks, shape.root, rank, TUTTI_BUFFER_IN);
   plan.out_bytes = block * block_count(shape.collective, nranks, shape.root, rank, TUTTI_BUFFER_OUT);
   plan.call_bytes = std::max(plan.in_bytes, plan.out_bytes);
   plan.stores = StoreTrial(plan.call_bytes);
+  if (unequal) {
+    plan.unequal.cuts = schedule.cuts;
+    plan.unequal.scratch = schedule.scratch;
+  }
 
-  const Layout layout(schedule, shape.count);
+  const Layout layout(schedule, count);
   const Aliases aliases(shape, rank, schedule.pieces());
   const auto fusions = find_fusions(schedule);
   const auto operand = [&](const tutti_span& span) {
     Operand made = layout.operand(span);
-    if (slices == 1 || span.chunks < 2) return made;
+    if ((slices == 1 && !unequal) || span.chunks < 2) return made;
     made.parts = span.chunks;
     made.first_part = static_cast<uint32_t>(plan.parts.size());
     for (uint32_t i = 0; i < span.chunks; ++i)

@@ -15,12 +15,13 @@
 #include "host/kernels.hpp"
 #include "host/store_trial.hpp"
 #include "observe/call.hpp"
+#include "plan/block_table.hpp"
 
 namespace tutti::core {
 
 // The key of a plan: calls with equal shapes share a plan.
 struct Shape {
-  uint64_t count = 0;
+  uint64_t count = 0;  // of a block; where blocks are unequal see BlockTable::shape_count
   uint32_t collective = 0;
   uint32_t dtype = 0;
   uint32_t op = 0;
@@ -35,7 +36,8 @@ struct Operand {
   uint32_t chunk = 0;   // scratch: the first chunk, which has its own place in each copy
   uint64_t first = 0;   // element offset; scratch in copies: of the whole-chunk layout (unused there)
   uint64_t length = 0;  // elements of the whole operand, all slices
-  // In slices a run of chunks lies apart: its chunks are operands of their own, in Plan::parts. 0: it is one part.
+  // In slices, and where blocks are unequal, a run of chunks lies apart: its chunks are operands of their own, in
+  // Plan::parts. 0: it is one part.
   uint32_t parts = 0;
   uint32_t first_part = 0;
 };
@@ -69,8 +71,18 @@ struct BoundStep {
   uint32_t dependency_step = 0;
 };
 
+// What a plan of a collective with unequal blocks is bound by, again for each table.
+struct UnequalBlocks {
+  std::vector<tutti_cut> cuts;  // of the schedule, as the next
+  std::vector<tutti_extent> scratch;
+  std::vector<uint64_t> scratch_begins;
+  uint64_t way_hash = 0;  // of the algorithm
+  BlockTable table;       // that it is bound to
+};
+
 struct Plan {
   Shape shape;
+  uint64_t count = 0;                   // of the call, as ranks compare it
   const char* algorithm = "";           // its name
   const NativeGroup* native = nullptr;  // carries it out instead of the steps
   uint64_t slices = 1;
@@ -91,9 +103,10 @@ struct Plan {
   std::string transports;
   StoreTrial stores;
   uint64_t common_hash = 0;  // of what must be equal on all ranks to carry the shape out
-  bool fresh = true;         // no launch of it has completed
-  uint32_t service = 0;      // row of the communicator's report
-  uint32_t pins = 0;         // launches in flight
+  UnequalBlocks unequal;
+  bool fresh = true;     // no launch of it has completed
+  uint32_t service = 0;  // row of the communicator's report
+  uint32_t pins = 0;     // launches in flight
   uint64_t last_used = 0;
 };
 
@@ -118,11 +131,11 @@ inline Piece piece_of(const Plan& plan, const Operand& operand, uint64_t slice) 
 
 inline Call call_of(const Plan& plan, uint64_t sequence) {
   const Shape& s = plan.shape;
-  return {sequence, s.count, plan.common_hash, s.collective, s.dtype, s.op, s.root};
+  return {sequence, plan.count, plan.common_hash, s.collective, s.dtype, s.op, s.root};
 }
 
-// Binds a schedule. `links` are the communicator's, by peer; entries for peers that the schedule does not use may be
-// anything. Throws Failure.
+// Binds a schedule, to blocks of no elements where blocks are unequal: bind_blocks() is next. `links` are the
+// communicator's, by peer; entries for peers that the schedule does not use may be anything. Throws Failure.
 Plan bind_plan(const Schedule& schedule, const Shape& shape, uint64_t slices, uint32_t nranks, uint32_t rank,
                std::vector<Link>& links);
 
@@ -131,5 +144,8 @@ Plan native_plan(const NativeGroup& group, const Shape& shape, uint32_t nranks, 
 
 // The scratch that a launch of the schedule would need, in bytes.
 uint64_t scratch_need(const Schedule& schedule, uint64_t count, uint32_t element_bytes, uint64_t slices);
+// The same in one slice for unequal blocks of which no class has more elements: what is there of several classes is
+// no more together.
+uint64_t unequal_scratch_need(const Schedule& schedule, uint64_t total, uint32_t element_bytes);
 
 }  // namespace tutti::core

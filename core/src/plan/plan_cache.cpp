@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 #include <tutti/registry.h>
 
+#include <algorithm>
+
 #include "bootstrap/failure.hpp"
 #include "choose/selector.hpp"
 #include "observe/reports.hpp"
@@ -11,20 +13,41 @@
 
 namespace tutti::core {
 
+Plan& PlanCache::serve(Plan& plan) {
+  plan.last_used = ++clock_;
+  last_[plan.shape.collective] = &plan;
+  inputs_.reports->serve(plan.shape.collective, plan.service, plan.slices, plan.schedule_hash);
+  return plan;
+}
+
 Plan& PlanCache::find(const Shape& shape) {
   const auto found = plans_.find(shape);
-  Plan& plan = found != plans_.end() ? *found->second : make(shape);
-  plan.last_used = ++clock_;
-  last_[shape.collective] = &plan;
-  inputs_.reports->serve(shape.collective, plan.service, plan.slices, plan.schedule_hash);
-  return plan;
+  return serve(found != plans_.end() ? *found->second : make(shape));
+}
+
+Plan* PlanCache::recall(const Shape& shape, const BlockTable& table) const {
+  Plan* const last = recall(shape);
+  if (!last || last->unequal.table == table) return last;
+  if (last->pins) return nullptr;
+  bind_blocks(*last, table, inputs_.nranks, inputs_.rank);
+  return last;
+}
+
+Plan& PlanCache::find(const Shape& shape, const BlockTable& table) {
+  const auto [begin, end] = plans_.equal_range(shape);
+  auto found = std::find_if(begin, end, [&](const auto& entry) { return entry.second->unequal.table == table; });
+  if (found != end) return serve(*found->second);
+  found = std::find_if(begin, end, [](const auto& entry) { return !entry.second->pins; });
+  Plan& plan = found != end ? *found->second : make(shape);
+  bind_blocks(plan, table, inputs_.nranks, inputs_.rank);
+  return serve(plan);
 }
 
 Plan& PlanCache::make(const Shape& shape) {
   make_room();
   std::unique_ptr<Plan> plan = bind(shape);
   plan->service = inputs_.reports->row(collective_name(shape.collective), plan->algorithm, plan->transports);
-  return *plans_.emplace(shape, std::move(plan)).first->second;
+  return *plans_.emplace(shape, std::move(plan))->second;
 }
 
 std::unique_ptr<Plan> PlanCache::bind(const Shape& shape) const {
@@ -50,11 +73,13 @@ std::unique_ptr<Plan> PlanCache::bind(const Shape& shape) const {
   const tutti_status status = build_schedule(*choice.algorithm, make_query(problem, rank), &schedule, &error);
   if (status < 0)
     throw Failure(status, fmt::format("algorithm {}: {}: {}", choice.algorithm->name, error, take_plugin_error()));
-  const uint64_t slices = choice.cut ? selector->slices_of(schedule, shape.count, element_bytes) : 1;
+  const bool unequal = has_unequal_blocks(shape.collective);
+  const uint64_t slices = choice.cut && !unequal ? selector->slices_of(schedule, shape.count, element_bytes) : 1;
   auto plan = std::make_unique<Plan>(bind_plan(schedule, shape, slices, nranks, rank, *links));
   plan->algorithm = choice.algorithm->name;
   plan->schedule_hash = schedule_hash(schedule);
   plan->common_hash = hash_text(fmt::format("{} in {} slices", choice.algorithm->name, slices));
+  plan->unequal.way_hash = plan->common_hash;
   return plan;
 }
 

@@ -37,19 +37,24 @@ class PlanCache {
     Plan* const last = last_[shape.collective];
     return last && last->shape == shape ? last : nullptr;
   }
+  // The same with unequal blocks: the last plan is bound to the table if it is not and no launch of it is under way.
+  Plan* recall(const Shape& shape, const BlockTable& table) const;
   // The plan of a shape, made if need be. Throws Failure.
   Plan& find(const Shape& shape);
+  // The same with unequal blocks, bound to the table. Launches with other tables have plans of their own.
+  Plan& find(const Shape& shape, const BlockTable& table);
   // Another mechanism serves the collective now: the next call of it on host memory is looked up again.
   void forget_last(uint32_t collective) { last_[collective] = nullptr; }
 
  private:
   Plan& make(const Shape& shape);
+  Plan& serve(Plan& plan);
   std::unique_ptr<Plan> bind(const Shape& shape) const;
   void make_room();
 
   Inputs inputs_;
-  std::unordered_map<Shape, std::unique_ptr<Plan>, ShapeHash> plans_;
-  std::array<Plan*, TUTTI_BARRIER + 1> last_{};
+  std::unordered_multimap<Shape, std::unique_ptr<Plan>, ShapeHash> plans_;  // several where blocks are unequal
+  std::array<Plan*, last_collective + 1> last_{};
   uint64_t clock_ = 0;
 };
 

@@ -51,6 +51,49 @@ TEST(Ranges, EveryCollective) {
   });
 }
 
+// Rank r gives 2 r elements: 10 r, 10 r + 1 ...
+TEST(Ranges, UnequalBlocks) {
+  run_ranks(kRanks, [](Communicator& world) {
+    const uint32_t rank = world.rank();
+    const std::vector<int> mine = values(rank, 2 * rank), everything{10, 11, 20, 21, 22, 23};
+    const std::vector<uint64_t> counts{0, 2, 4};
+    std::vector<int> all(6);
+    world.all_gather_v(mine, all, counts);
+    EXPECT_EQ(all, everything);
+    std::vector<int> gathered(rank == 1 ? 6 : 0), mine_again(2 * rank);
+    world.gather_v(mine, gathered, rank == 1 ? Blocks(counts) : Blocks(), 1);
+    EXPECT_TRUE(rank != 1 || gathered == everything);
+    world.scatter_v(gathered, rank == 1 ? Blocks(counts) : Blocks(), mine_again, 1);
+    EXPECT_EQ(mine_again, mine);
+    world.async().reduce_scatter_v(all, counts, mine_again, Op::sum).wait();
+    for (size_t i = 0; i < mine.size(); ++i) EXPECT_EQ(mine_again[i], 3 * mine[i]);
+    // Each gives its number of elements to each, which keeps two places for them.
+    const std::vector<uint64_t> out_counts(kRanks, rank), in_counts{0, 1, 2}, places{0, 2, 4};
+    std::vector<int> given{1, 2, 2}, taken(6, -1);
+    world.all_to_all_v(given, in_counts, taken, {out_counts, places});
+    for (size_t b = 0; b < 3; ++b)
+      for (size_t i = 0; i < 2; ++i) EXPECT_EQ(taken[2 * b + i], i < rank ? static_cast<int>(rank) : -1);
+
+    const auto says = [](const char* text, auto&& call) {
+      const Failed failed = failure_of(call);
+      EXPECT_EQ(failed.status, TUTTI_INVALID_ARGUMENT);
+      EXPECT_EQ(failed.text, text);
+    };
+    const std::vector<uint64_t> two{1, 2}, long_ones{1, 2, 9};
+    says("all_gather_v: 2 counts of out for 3 ranks", [&] { world.all_gather_v(mine, all, two); });
+    says("all_gather_v: block 2 of out, 9 elements from element 3 on, does not lie within its 6 elements",
+         [&] { world.all_gather_v(mine, all, long_ones); });
+    says("all_to_all_v: 2 displacements of out for 3 ranks", [&] {
+      world.all_to_all_v(given, in_counts, taken, {out_counts, two});
+    });
+    const std::vector<int> none;
+    if (rank)
+      says(rank == 1 ? "all_gather_v: in has 0 elements, but this rank's count is 2"
+                     : "all_gather_v: in has 0 elements, but this rank's count is 4",
+           [&] { world.all_gather_v(none, all, counts); });
+  });
+}
+
 TEST(Ranges, BroadcastOutOfPlace) {
   run_ranks(kRanks, [](Communicator& world) {
     const std::vector<double> in = values<double>(7, world.rank() == 1 ? 4 : 0);  // the others have none

@@ -62,7 +62,20 @@ struct Registered {
 
 constexpr std::array<uint64_t, 4> sizes{8, 8192, 65536, 1 << 20};
 constexpr int rounds = 8;  // so that each shape comes by in each window
-constexpr size_t calls = rounds * (2 * sizes.size() + 1);
+constexpr size_t calls = rounds * (5 * sizes.size() + 1);
+
+// Counts that differ from those of the call before, and so from the table that the plan is bound to.
+void call_with_unequal_blocks(Communicator& comm, const void* in, void* out, uint64_t bytes) {
+  const std::array<uint64_t, 2> counts{bytes / 8, bytes / 4}, of_block{counts[comm.rank()], counts[comm.rank()]};
+  ASSERT_EQ(tutti_all_gather_v(comm.handle(), in, out, counts.data(), nullptr, TUTTI_UINT8, nullptr, nullptr),
+            TUTTI_OK);
+  ASSERT_EQ(
+      tutti_reduce_scatter_v(comm.handle(), in, out, counts.data(), nullptr, TUTTI_UINT8, TUTTI_SUM, nullptr, nullptr),
+      TUTTI_OK);
+  ASSERT_EQ(tutti_all_to_all_v(comm.handle(), in, counts.data(), nullptr, out, of_block.data(), nullptr, TUTTI_UINT8,
+                               nullptr, nullptr),
+            TUTTI_OK);
+}
 
 // Several shapes in turn, an odd number of calls in each round: no window and no cache of the last call sees one shape
 // only.
@@ -73,6 +86,7 @@ void call_all(Communicator& comm, void* in, void* out) {
       ASSERT_EQ(tutti_all_reduce(comm.handle(), in, out, bytes / 8, TUTTI_INT64, TUTTI_SUM, nullptr, nullptr),
                 TUTTI_OK);
       ASSERT_EQ(tutti_broadcast(comm.handle(), in, out, bytes, TUTTI_UINT8, 0, nullptr, nullptr), TUTTI_OK);
+      call_with_unequal_blocks(comm, in, out, bytes);
     }
   }
 }

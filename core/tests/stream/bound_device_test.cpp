@@ -237,6 +237,31 @@ TEST(BoundDevice, IsNotAskedByACommunicatorWithoutOne) {
   EXPECT_EQ(tutti_comm_destroy(made.comm), TUTTI_OK);
 }
 
+// Collectives with unequal blocks run on the host only, and say so.
+TEST(BoundDevice, UnequalBlocksAreRefused) {
+  const Made made = make("simulated");
+  ASSERT_EQ(made.status, TUTTI_OK) << made.error;
+  void *in = memory_of("simulated", 0, 40), *out = memory_of("simulated", 0, 40);
+  const uint64_t ten = 10, none = 0;
+  EXPECT_EQ(tutti_all_gather_v(made.comm, in, out, &ten, nullptr, TUTTI_FLOAT32, nullptr, nullptr),
+            TUTTI_NOT_SUPPORTED);
+  EXPECT_NE(
+      std::string(tutti_comm_error(made.comm))
+          .find(
+              "all_gather_v: the buffers are memory of device simulated 0: collectives with unequal blocks serve host "
+              "memory only"),
+      std::string::npos)
+      << tutti_comm_error(made.comm);
+  EXPECT_EQ(tutti_all_gather_v(made.comm, in, out, &none, nullptr, TUTTI_FLOAT32, nullptr, nullptr), TUTTI_OK)
+      << "there is nothing of the device's in it: " << tutti_comm_error(made.comm);
+  float host_in[10] = {1}, host_out[10] = {};
+  EXPECT_EQ(tutti_all_gather_v(made.comm, host_in, host_out, &ten, nullptr, TUTTI_FLOAT32, nullptr, nullptr), TUTTI_OK);
+  EXPECT_EQ(host_out[0], 1);
+  kind("simulated").memory->release(nullptr, in);
+  kind("simulated").memory->release(nullptr, out);
+  EXPECT_EQ(tutti_comm_destroy(made.comm), TUTTI_OK);
+}
+
 // In checked mode `out` is looked at, too: else host memory as `in` settles it.
 TEST(BoundDevice, CheckedCallsLookAtBothBuffers) {
   const Setting checked("TUTTI_CHECK", "1");

@@ -14,6 +14,7 @@
 // above:
 //                operands in rank order, no scratch.
 // all_to_all in place: a block that arrives before the old one has left (k <= n/2) waits in scratch.
+// v-forms        The same: a block goes straight from a rank that knows its size to another that does.
 // barrier        Everybody signals everybody: one delay, n(n-1) signals.
 #include <tutti/sdk/algorithm.hpp>
 
@@ -119,11 +120,12 @@ struct Direct {
   static constexpr const char* summary = "straight from owner to user: one delay, n-1 messages at the busiest rank";
   static constexpr uint64_t collectives =
       mask({TUTTI_BROADCAST, TUTTI_REDUCE, TUTTI_ALL_REDUCE, TUTTI_GATHER, TUTTI_ALL_GATHER, TUTTI_SCATTER,
-            TUTTI_REDUCE_SCATTER, TUTTI_ALL_TO_ALL, TUTTI_BARRIER});
+            TUTTI_REDUCE_SCATTER, TUTTI_ALL_TO_ALL, TUTTI_BARRIER, TUTTI_GATHER_V, TUTTI_ALL_GATHER_V, TUTTI_SCATTER_V,
+            TUTTI_REDUCE_SCATTER_V, TUTTI_ALL_TO_ALL_V});
   static void schedule(const Query& q, Schedule& s) {
     s.sliced(1);  // one message from each rank to each other
     if (alone(q, s)) return;
-    switch (q.collective) {
+    switch (q.form()) {
       case TUTTI_BROADCAST:
         return broadcast(q, s);
       case TUTTI_REDUCE:

@@ -78,25 +78,32 @@ void barrier(const Query& q, Schedule& s) {
   }
 }
 
+// Partial results of this rank's block and those behind it.
+void declare_partials(const Query& q, Schedule& s) {
+  std::vector<tutti_extent> partials(halving_scratch(q.n));
+  for (uint32_t j = 0; j < partials.size(); ++j) partials[j].block_class = q.class_of(q.next(j));
+  s.declare_scratch(partials);
+}
+
 struct Doubling {
   static constexpr const char* name = "doubling";
   static constexpr const char* summary = "recursive doubling: the fewest rounds";
-  static constexpr uint64_t collectives =
-      mask({TUTTI_ALL_REDUCE, TUTTI_ALL_GATHER, TUTTI_REDUCE_SCATTER, TUTTI_BARRIER});
+  static constexpr uint64_t collectives = mask({TUTTI_ALL_REDUCE, TUTTI_ALL_GATHER, TUTTI_REDUCE_SCATTER, TUTTI_BARRIER,
+                                                TUTTI_ALL_GATHER_V, TUTTI_REDUCE_SCATTER_V});
   static std::string supports(const Query& q) {
     return q.collective == TUTTI_BARRIER && q.lanes < 2 ? "needs 2 lanes, there is 1" : "";
   }
   static void schedule(const Query& q, Schedule& s) {
     // One message from each rank to each other. Over TCP slices of a reduce-scatter cost more than they hide.
-    if (q.collective != TUTTI_REDUCE_SCATTER) s.sliced(1);
+    if (q.form() != TUTTI_REDUCE_SCATTER) s.sliced(1);
     if (alone(q, s)) return;
-    switch (q.collective) {
+    switch (q.form()) {
       case TUTTI_ALL_REDUCE:
         return all_reduce(q, s);
       case TUTTI_ALL_GATHER:
         return all_gather(q, s);
       case TUTTI_REDUCE_SCATTER:
-        s.declare_scratch(halving_scratch(q.n));
+        declare_partials(q, s);
         return reduce_scatter_by_halving(q, s.lane(), out());
       case TUTTI_BARRIER:
         return barrier(q, s);

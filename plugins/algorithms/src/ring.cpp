@@ -41,11 +41,14 @@ void all_reduce(const Query& q, Schedule& s) {
 
 void reduce_scatter(const Query& q, Schedule& s) {
   // IN is not ours to write: partial blocks pass through two scratch chunks in turn, one arriving while one leaves.
-  s.declare_scratch(std::min(q.n - 2, 2u));
+  // Blocks of unequal sizes have a chunk each.
+  std::vector<tutti_extent> partials(q.unequal() ? q.n - 2 : std::min(q.n - 2, 2u));
+  for (uint32_t i = 0; i < partials.size(); ++i) partials[i].block_class = q.class_of(q.prev(i + 2));
+  s.declare_scratch(partials);
   Lane lane = s.lane();
   lane.level(1).send(q.next(), in(q.prev()));
   for (uint32_t k = 2; k < q.n; ++k) {
-    const tutti_span partial = scratch(k % 2);
+    const tutti_span partial = scratch(q.unequal() ? k - 2 : k % 2);
     lane.level(k - 1).recv_reduce(q.prev(), partial, in(q.prev(k))).incoming_left();
     lane.level(k).send(q.next(), partial);
   }
@@ -90,15 +93,15 @@ struct Ring {
   static constexpr const char* name = "ring";
   static constexpr const char* summary =
       "around a ring or along a chain: the fewest bytes, latency linear in the ranks";
-  static constexpr uint64_t collectives =
-      mask({TUTTI_BROADCAST, TUTTI_REDUCE, TUTTI_ALL_REDUCE, TUTTI_ALL_GATHER, TUTTI_REDUCE_SCATTER});
+  static constexpr uint64_t collectives = mask({TUTTI_BROADCAST, TUTTI_REDUCE, TUTTI_ALL_REDUCE, TUTTI_ALL_GATHER,
+                                                TUTTI_REDUCE_SCATTER, TUTTI_ALL_GATHER_V, TUTTI_REDUCE_SCATTER_V});
   static void schedule(const Query& q, Schedule& s) {
     // A message of the next slice follows the last one of this slice on the same way.
     const uint32_t turns = q.collective == TUTTI_ALL_REDUCE ? 2 : 1;
     const bool chain = q.collective == TUTTI_BROADCAST || q.collective == TUTTI_REDUCE;
     s.sliced(chain || q.n < 3 ? 1 : turns * (q.n - 1) - 1);
     if (alone(q, s)) return;
-    switch (q.collective) {
+    switch (q.form()) {
       case TUTTI_BROADCAST:
         return broadcast(q, s);
       case TUTTI_REDUCE:

@@ -9,13 +9,59 @@ namespace {
 
 constexpr int64_t poison = 0x7ea5ed5eed5eed5e;
 
+bool unequal(const Case& c) { return c.collective > TUTTI_BARRIER; }
+
+// The collective with equal blocks that moves them alike.
+uint32_t form_of(const Case& c) {
+  switch (c.collective) {
+    case TUTTI_GATHER_V:
+      return TUTTI_GATHER;
+    case TUTTI_ALL_GATHER_V:
+      return TUTTI_ALL_GATHER;
+    case TUTTI_SCATTER_V:
+      return TUTTI_SCATTER;
+    case TUTTI_REDUCE_SCATTER_V:
+      return TUTTI_REDUCE_SCATTER;
+    case TUTTI_ALL_TO_ALL_V:
+      return TUTTI_ALL_TO_ALL;
+    default:
+      return c.collective;
+  }
+}
+
+// The elements of the block that rank `from` gives to rank `to`, or of all blocks of rank `from` or for rank `to`: some
+// of them none, some twice as many as others.
+uint64_t length_of(const Case& c, uint32_t number) {
+  return unequal(c) ? c.count * ((number * 7 + c.seed) % 5) / 2 : c.count;
+}
+uint64_t block_length(const Case& c, uint32_t rank, bool input, uint32_t block) {
+  switch (form_of(c)) {
+    case TUTTI_GATHER:
+    case TUTTI_ALL_GATHER:
+      return length_of(c, input ? rank : block);
+    case TUTTI_SCATTER:
+    case TUTTI_REDUCE_SCATTER:
+      return length_of(c, input ? block : rank);
+    case TUTTI_ALL_TO_ALL:
+      return length_of(c, input ? rank * c.n + block : block * c.n + rank);
+    default:
+      return c.count;
+  }
+}
+// The sum of the lengths of the blocks before this one.
+uint64_t block_begin(const Case& c, uint32_t rank, bool input, uint32_t block) {
+  uint64_t begin = 0;
+  for (uint32_t b = 0; b < block; ++b) begin += block_length(c, rank, input, b);
+  return begin;
+}
+
 // How many blocks IN and OUT have.
 struct Shape {
   uint32_t in, out;
 };
 Shape shape_of(const Case& c, uint32_t rank) {
   const bool root = rank == c.root;
-  switch (c.collective) {
+  switch (form_of(c)) {
     case TUTTI_BROADCAST:
       return {root ? 1u : 0u, 1};
     case TUTTI_REDUCE:
@@ -45,7 +91,7 @@ int64_t element(uint32_t rank, uint32_t block, uint64_t i) {
 // The expected value of OUT block `block` at `rank`.
 int64_t expected(const Case& c, uint32_t rank, uint32_t block, uint64_t i) {
   int64_t sum = 0;
-  switch (c.collective) {
+  switch (form_of(c)) {
     case TUTTI_BROADCAST:
       return element(c.root, 0, i);
     case TUTTI_GATHER:
@@ -126,7 +172,7 @@ class World {
     for (uint32_t r = 0; r < c.n; ++r) {
       ranks_[r].schedule = emit(algorithm, c, r);
       place(r);
-      bind(ranks_[r]);
+      bind(r);
     }
   }
 
@@ -167,38 +213,42 @@ class World {
     Rank& rank = ranks_[r];
     const Shape shape = shape_of(c_, r);
     const uint64_t gap = 3;
-    rank.memory.assign((shape.in + shape.out) * c_.count + 3 * gap, poison);
+    const uint64_t in_size = block_begin(c_, r, true, shape.in), out_size = block_begin(c_, r, false, shape.out);
+    rank.memory.assign(in_size + out_size + 3 * gap, poison);
     int64_t* first = rank.memory.data() + gap;
     rank.in = first;
-    rank.out = first + shape.in * c_.count + gap;
+    rank.out = first + in_size + gap;
     if (in_place(r) && shape.in && shape.out) {
       if (shape.in < shape.out)
-        rank.in = rank.out + r * c_.count;
+        rank.in = rank.out + block_begin(c_, r, false, r);
       else
-        rank.out = rank.in + (shape.in > shape.out ? r * c_.count : 0);
+        rank.out = rank.in + (shape.in > shape.out ? block_begin(c_, r, true, r) : 0);
     }
     for (uint32_t b = 0; b < shape.in; ++b)
-      for (uint64_t i = 0; i < c_.count; ++i) rank.in[b * c_.count + i] = element(r, b, i);
+      for (uint64_t i = 0; i < block_length(c_, r, true, b); ++i)
+        rank.in[block_begin(c_, r, true, b) + i] = element(r, b, i);
   }
 
-  std::vector<uint64_t> bounds(const Schedule& s) const {
+  std::vector<uint64_t> bounds(const Schedule& s, uint64_t length) const {
     std::vector<uint64_t> b{0};
     for (const tutti_cut& cut : s.cuts) {
-      uint64_t at = c_.count * cut.p / cut.q;
-      if (c_.count >= 4096 * s.cuts.size()) at = at / 64 * 64;
+      uint64_t at = length * cut.p / cut.q;
+      if (length >= 4096 * s.cuts.size()) at = at / 64 * 64;
       b.push_back(at);
     }
-    b.push_back(c_.count);
+    b.push_back(length);
     return b;
   }
 
-  void bind(Rank& rank) {
+  void bind(uint32_t number) {
+    Rank& rank = ranks_[number];
     const Schedule& s = rank.schedule;
-    const std::vector<uint64_t> piece = bounds(s);
     const uint32_t pieces = s.pieces();
     std::vector<uint64_t> scratch_at{0};
-    for (const tutti_extent& e : s.scratch)
+    for (const tutti_extent& e : s.scratch) {
+      const std::vector<uint64_t> piece = bounds(s, length_of(c_, e.block_class));
       scratch_at.push_back(scratch_at.back() + piece.at(e.piece + 1) - piece.at(e.piece));
+    }
     rank.scratch.assign(scratch_at.back(), poison);
     const uint32_t slices = s.sliced() ? c_.slices : 1;
     const auto resolve = [&](const tutti_span& span, uint32_t slice) {
@@ -208,7 +258,10 @@ class World {
         if (span.buffer == TUTTI_BUFFER_SCRATCH) {
           begin = scratch_at.at(c), size = scratch_at.at(c + 1) - begin;
         } else {
-          begin = c / pieces * c_.count + piece[c % pieces], size = piece[c % pieces + 1] - piece[c % pieces];
+          const bool input = span.buffer == TUTTI_BUFFER_IN;
+          const std::vector<uint64_t> piece = bounds(s, block_length(c_, number, input, c / pieces));
+          begin = block_begin(c_, number, input, c / pieces) + piece[c % pieces];
+          size = piece[c % pieces + 1] - piece[c % pieces];
         }
         const uint64_t from = slice * size / slices, to = (slice + 1) * size / slices;
         int64_t* base = span.buffer == TUTTI_BUFFER_IN    ? rank.in
@@ -356,8 +409,8 @@ class World {
     Rank& rank = ranks_[r];
     const Shape shape = shape_of(c_, r);
     for (uint32_t b = 0; b < shape.out; ++b)
-      for (uint64_t i = 0; i < c_.count; ++i) {
-        int64_t& value = rank.out[b * c_.count + i];
+      for (uint64_t i = 0; i < block_length(c_, r, false, b); ++i) {
+        int64_t& value = rank.out[block_begin(c_, r, false, b) + i];
         if (value != expected(c_, r, b, i))
           return "out block " + std::to_string(b) + " element " + std::to_string(i) + " is " + std::to_string(value) +
                  ", expected " + std::to_string(expected(c_, r, b, i));
@@ -365,8 +418,8 @@ class World {
       }
     // The rest is IN (where it is no output) and poison.
     for (uint32_t b = 0; b < shape.in; ++b)
-      for (uint64_t i = 0; i < c_.count; ++i) {
-        int64_t& value = rank.in[b * c_.count + i];
+      for (uint64_t i = 0; i < block_length(c_, r, true, b); ++i) {
+        int64_t& value = rank.in[block_begin(c_, r, true, b) + i];
         if (value != poison && value != element(r, b, i)) return "in block " + std::to_string(b) + " was overwritten";
         if (value == poison && !in_place(r)) return "in block " + std::to_string(b) + " was poisoned";
         value = poison;

@@ -161,8 +161,9 @@ uint64_t flight_hash(std::span<const std::byte> bytes) {
 
 std::string Operation::text() const {
   if (collective == TUTTI_BARRIER) return "barrier()";
-  std::string text =
-      std::string(tutti::collective_name(collective)) + "(" + std::to_string(count) + " x " + tutti::dtype_name(dtype);
+  std::string text = std::string(tutti::collective_name(collective)) + "(";
+  if (tutti::all_know_blocks(collective)) text += std::to_string(count) + " x ";
+  text += tutti::dtype_name(dtype);
   if (tutti::is_reducing(collective)) text += std::string(", ") + tutti::op_name(op);
   if (tutti::has_root(collective)) text += ", root " + std::to_string(root);
   return text + ")";

@@ -49,7 +49,7 @@ Explain interpret(const std::vector<std::string>& words, const std::string& type
   Explain explain;
   explain.collective = tutti::collective_from_name(words[0]);
   std::vector<uint32_t> collectives;
-  for (uint32_t c = TUTTI_BROADCAST; c <= TUTTI_BARRIER; ++c) collectives.push_back(c);
+  for (uint32_t c = TUTTI_BROADCAST; c <= tutti::last_collective; ++c) collectives.push_back(c);
   if (explain.collective == 0)
     throw std::invalid_argument("collective \"" + words[0] + "\": known are " +
                                 names(collectives, tutti::collective_name));

@@ -95,7 +95,10 @@ std::string findings(const Problem& problem, const std::vector<Schedule>& schedu
   text += "No races: all conflicting accesses are ordered.\n";
   text += result_text(problem) + "\n";
   text += slices_text(schedules) + "\n";
-  text += "In place and out of place exchange the same messages: ranks may differ in it.\n";
+  text += problem.collective == TUTTI_ALL_TO_ALL_V
+              ? "It has no form in place.\n"
+              : "In place and out of place exchange the same messages: ranks may differ in it.\n";
+  if (!all_know_blocks(problem.collective)) text += "Each rank knows the size of every block that it touches.\n";
   if (is_reducing(problem.collective)) text += tree_text(proof) + "\n";
   text += bytes_text(proof) + "\n";
   if (!problem.hosts.empty()) text += hosts_text(problem, schedules) + "\n";

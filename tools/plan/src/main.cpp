@@ -88,7 +88,7 @@ int show_table(const std::string& command, const plan::Request& request) {
     return refuse(fmt::format("\"all\" and a range of ranks are for verify; {} shows one schedule", command));
   plan::Survey survey;
   const uint32_t only = request.collective == "all" ? 0 : plan::collective_of(request);
-  for (uint32_t c = TUTTI_BROADCAST; c <= TUTTI_BARRIER; ++c)
+  for (uint32_t c = TUTTI_BROADCAST; c <= last_collective; ++c)
     if (!only || only == c) survey.collectives.push_back(c);
   if (request.algorithm == "all")
     survey.algorithms = list_algorithms();

@@ -19,7 +19,7 @@ uint32_t number(std::string_view text) {
 
 std::string known_collectives() {
   std::string names;
-  for (uint32_t c = TUTTI_BROADCAST; c <= TUTTI_BARRIER; ++c)
+  for (uint32_t c = TUTTI_BROADCAST; c <= last_collective; ++c)
     names += (names.empty() ? "" : ", ") + std::string(collective_name(c));
   return names;
 }

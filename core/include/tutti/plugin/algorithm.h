@@ -28,6 +28,19 @@
  * extent {block class, piece}. In the equal forms all blocks are of class 0. A scratch chunk declares the extent that
  * it holds. Source, destination and both ends of a message have equal extents, chunk by chunk.
  *
+ * Unequal blocks. The collectives that end in _V have the blocks of their equal form, but each block has a size of its
+ * own, and so its own class:
+ *
+ *   collective         class of IN's block b    class of OUT's block b    a class's size is known to
+ *   all_gather_v       rank                     b                         all ranks
+ *   reduce_scatter_v   b                        rank                      all ranks
+ *   gather_v           rank                     b                         the rank of its number, the root
+ *   scatter_v          b                        rank                      the rank of its number, the root
+ *   all_to_all_v       rank * n + b             b * n + rank              its sender and its receiver
+ *
+ * A rank touches only chunks whose size it knows. Its blocks of IN and OUT always are such; a scratch chunk must be.
+ * all_to_all_v has no form in place.
+ *
  * Lanes. Steps of a lane are in order; lanes run concurrently. A step may start when its dependency has completed and
  * no incomplete earlier step of its lane touches a conflicting chunk. Messages match in order per (sender, receiver,
  * lane): the k-th SEND of lane l to rank r meets the k-th receiving step of lane l of r from this rank. An executor
@@ -120,7 +133,7 @@ typedef struct tutti_cut {
 
 /* The symbolic size of a chunk: piece `piece` of a block of class `block_class`. In the equal forms class is 0. */
 typedef struct tutti_extent {
-  uint32_t block_class;
+  uint32_t block_class; /* see Unequal blocks */
   uint32_t piece;
 } tutti_extent;
 

@@ -121,7 +121,13 @@ enum {
   TUTTI_SCATTER = 6,
   TUTTI_REDUCE_SCATTER = 7,
   TUTTI_ALL_TO_ALL = 8,
-  TUTTI_BARRIER = 9
+  TUTTI_BARRIER = 9,
+  /* The same with blocks of unequal sizes (v-forms): see "Unequal blocks" in algorithm.h. */
+  TUTTI_GATHER_V = 10,
+  TUTTI_ALL_GATHER_V = 11,
+  TUTTI_SCATTER_V = 12,
+  TUTTI_REDUCE_SCATTER_V = 13,
+  TUTTI_ALL_TO_ALL_V = 14
 };
 /* Collectives from here on belong to vendors. Reserved: no call accepts one today. */
 enum { TUTTI_FIRST_VENDOR_COLLECTIVE = 0x10000 };

@@ -46,8 +46,9 @@ constexpr uint64_t mask(std::initializer_list<uint32_t> collectives) {
 }
 
 inline std::string collective_text(uint32_t collective) {
-  constexpr std::array names{"",           "broadcast", "reduce",         "all_reduce", "gather",
-                             "all_gather", "scatter",   "reduce_scatter", "all_to_all", "barrier"};
+  constexpr std::array names{"",           "broadcast",    "reduce",         "all_reduce",       "gather",
+                             "all_gather", "scatter",      "reduce_scatter", "all_to_all",       "barrier",
+                             "gather_v",   "all_gather_v", "scatter_v",      "reduce_scatter_v", "all_to_all_v"};
   return collective > 0 && collective < names.size() ? names[collective] : "collective " + std::to_string(collective);
 }
 
@@ -66,8 +67,17 @@ struct Query {
 
   bool is_root() const { return rank == root; }
   bool reducing() const {
-    return collective == TUTTI_REDUCE || collective == TUTTI_ALL_REDUCE || collective == TUTTI_REDUCE_SCATTER;
+    return form() == TUTTI_REDUCE || form() == TUTTI_ALL_REDUCE || form() == TUTTI_REDUCE_SCATTER;
   }
+  // The collective whose blocks these are, equal or not: TUTTI_GATHER for TUTTI_GATHER_V. An algorithm in which blocks
+  // keep their identity serves both: scratch for block b then has class class_of(b).
+  uint32_t form() const {
+    constexpr std::array forms{TUTTI_GATHER, TUTTI_ALL_GATHER, TUTTI_SCATTER, TUTTI_REDUCE_SCATTER, TUTTI_ALL_TO_ALL};
+    return unequal() ? static_cast<uint32_t>(forms[collective - TUTTI_GATHER_V]) : collective;
+  }
+  bool unequal() const { return collective >= TUTTI_GATHER_V && collective <= TUTTI_ALL_TO_ALL_V; }
+  // The class of block b of all that a collective other than all_to_all_v has.
+  uint32_t class_of(uint32_t block) const { return unequal() ? block : 0; }
   // The rank `k` places after (before) this one, around the ring. k <= n.
   uint32_t next(uint32_t k = 1) const { return wrap(rank + k); }
   uint32_t prev(uint32_t k = 1) const { return wrap(rank + n - k); }

@@ -131,11 +131,11 @@ DeviceMemory check(Communicator& c, Shape& shape, BlockTable& table, const Argum
   const uint32_t n = c.nranks(), rank = c.rank();
   const bool reduces = is_reducing(given.collective);
   check_rank(call, "root", given.root, n);
-  if (reduces) check_op(call, given.op);
   const auto blocks = [&](uint32_t buffer) { return block_count(given.collective, n, given.root, rank, buffer); };
   require_counts(call, given.in, blocks(TUTTI_BUFFER_IN));
   require_counts(call, given.out, blocks(TUTTI_BUFFER_OUT));
   const uint64_t element = size_of(call, 1, given.dtype, 1);
+  if (reduces) check_op(call, given.op, given.dtype);
   const auto fill_in = [&] { fill(call, "in", given.in, blocks(TUTTI_BUFFER_IN), element, table.in); };
   if (given.in.counts_name) fill_in();
   fill(call, "out", given.out, blocks(TUTTI_BUFFER_OUT), element, table.out);

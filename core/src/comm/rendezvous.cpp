@@ -105,6 +105,10 @@ std::vector<std::string> Meetings::gather(const JointCall& meeting, const std::s
   std::vector<std::string> all;
   try {
     auto coming = std::async(std::launch::async, [&] {
+      struct Waker {
+        ControlPlane& control;
+        ~Waker() { control.interrupt(); }
+      } const waker{bootstrap_->control()};
       return bootstrap_->all_gather(meeting.what + '\n' + mine, std::chrono::nanoseconds(meeting.timeout_ns) + longer);
     });
     await(

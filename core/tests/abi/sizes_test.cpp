@@ -356,6 +356,18 @@ void add_calls(std::vector<Row>& rows) {
   }));
   rows.push_back(row<tutti_host_facts>({sizeof(tutti_host_facts)}, false,
                                        [](auto* facts) { return of_comm(tutti_comm_host(one_rank(), 0, facts)); }));
+  rows.push_back(row<tutti_split>({sizeof(tutti_split)}, true, [](auto* how) {
+    tutti_comm* part = nullptr;
+    const Answer answer = of_comm(tutti_comm_split(one_rank(), how, &part));
+    if (part) {
+      EXPECT_EQ(tutti_comm_destroy(part), TUTTI_OK);
+    }
+    return answer;
+  }));
+  rows.push_back(row<tutti_envelope>({sizeof(tutti_envelope), TUTTI_ANY_PEER}, true, [](auto* envelope) {
+    const tutti_status status = tutti_probe(one_rank(), envelope, 0);
+    return of_comm(status == TUTTI_AGAIN ? TUTTI_OK : status);
+  }));
   rows.push_back(row<tutti_window_options>({sizeof(tutti_window_options)}, true, [](auto* o) {
     static char data[64];
     tutti_window* window = nullptr;

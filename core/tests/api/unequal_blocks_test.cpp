@@ -267,9 +267,14 @@ TEST(UnequalBlocks, WrongArgumentsAreNamed) {
        "99 is no data type"},
       {"operator",
        [](tutti_comm* c) {
-         return tutti_reduce_scatter_v(c, a, b, counts, nullptr, TUTTI_FLOAT32, 9, nullptr, nullptr);
+         return tutti_reduce_scatter_v(c, a, b, counts, nullptr, TUTTI_FLOAT32, 99, nullptr, nullptr);
        },
-       "9 is no operator"},
+       "99 is no operator"},
+      {"operator of another type",
+       [](tutti_comm* c) {
+         return tutti_reduce_scatter_v(c, a, b, counts, nullptr, TUTTI_FLOAT32, TUTTI_LAND, nullptr, nullptr);
+       },
+       "operator land is not defined for float32"},
       {"out in another block",
        [](tutti_comm* c) {
          return tutti_reduce_scatter_v(c, a, a + 1, counts, nullptr, TUTTI_FLOAT32, TUTTI_SUM, nullptr, nullptr);

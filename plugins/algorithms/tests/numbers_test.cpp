@@ -56,6 +56,7 @@ TEST_P(Numbers, AreRightOnHosts) {
       for (c.root = 0; c.root < (rooted(c.collective) ? c.n : 1); ++c.root)
         for (const uint64_t in_place : {uint64_t{0}, ~uint64_t{0}, uint64_t{0xaaaaaaaaaaaaaaaa}})
           for (const uint32_t slices : {1u, 3u}) {
+            if (in_place && c.collective == TUTTI_ALL_TO_ALL_V) continue;
             c.count = count;
             c.in_place = in_place;
             c.slices = slices;

@@ -32,7 +32,7 @@ def expect_refusal(arguments, words):
 expect_refusal(["all_reduce", "--bogus"], "--bogus")
 expect_refusal(["everything"], "known are all_reduce")
 expect_refusal(["all_reduce", "-o", "mulsum"], "known are sum, prod, min, max, avg")
-expect_refusal(["all_reduce", "-d", "f8e5m2"], "known are int8")
+expect_refusal(["all_reduce", "-d", "f8e6m1"], "known are int8")
 expect_refusal(["all_reduce", "-b", "1Q"], "-b 1Q")
 expect_refusal(["broadcast", "--threads", "2", "-r", "2"], "there are 2 ranks")
 expect_refusal(["sendrecv", "--threads", "1"], "needs at least 2 ranks")

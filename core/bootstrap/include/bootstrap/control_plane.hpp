@@ -117,6 +117,8 @@ class ControlPlane {
   // Polls readable from when something may be new until clear_wait_fd. Valid as long as this object.
   int wait_fd() const { return wake_.get(); }
   void clear_wait_fd();
+  // Wakes whoever polls it.
+  void interrupt() { wake(); }
 
   // This rank's traffic so far. A control plane among threads sends nothing.
   virtual Traffic traffic() const { return {}; }

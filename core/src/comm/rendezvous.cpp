@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstdlib>
 #include <future>
@@ -104,16 +105,20 @@ std::vector<std::string> Meetings::gather(const JointCall& meeting, const std::s
   constexpr std::chrono::minutes longer(1);  // this call's own deadline names who is missing
   std::vector<std::string> all;
   try {
+    std::atomic<bool> over{false};
     auto coming = std::async(std::launch::async, [&] {
-      struct Waker {
+      struct End {
+        std::atomic<bool>& over;
         ControlPlane& control;
-        ~Waker() { control.interrupt(); }
-      } const waker{bootstrap_->control()};
+        ~End() {
+          over.store(true, std::memory_order_release);
+          control.interrupt();  // this rank may sleep
+        }
+      } const end{over, bootstrap_->control()};
       return bootstrap_->all_gather(meeting.what + '\n' + mine, std::chrono::nanoseconds(meeting.timeout_ns) + longer);
     });
     await(
-        meeting, [&] { return coming.wait_for(std::chrono::seconds(0)) == std::future_status::ready; },
-        [&] { return bootstrap_->control().absent(); });
+        meeting, [&] { return over.load(std::memory_order_acquire); }, [&] { return bootstrap_->control().absent(); });
     all = coming.get();
   } catch (const std::exception& problem) {
     breakdown_.fail(problem);

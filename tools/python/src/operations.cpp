@@ -37,11 +37,14 @@ class Arguments {
     if (object.is_none() && may_be_absent) return {};
     return Data(object, call_, argument, written, reinterpret_cast<uintptr_t>(options_.stream));
   }
+  void same_type(const char* one, const Data& data, const char* other, const Data& out) const {
+    if (data.dtype() != out.dtype())
+      throw py::value_error(text() + one + " is " + dtype_text(data.dtype()) + " and " + other + " is " +
+                            dtype_text(out.dtype()));
+  }
   // One block of `data` for each of `blocks` in `out`.
   void fit(const char* smaller, const Data& data, const char* larger, const Data& out, uint32_t blocks) const {
-    if (data.dtype() != out.dtype())
-      throw py::value_error(text() + smaller + " is " + dtype_text(data.dtype()) + " and " + larger + " is " +
-                            dtype_text(out.dtype()));
+    same_type(smaller, data, larger, out);
     if (data.count() * blocks != out.count())
       throw py::value_error(
           text() + smaller + " has " + std::to_string(data.count()) + " elements: expected " + larger + " to have " +
@@ -55,14 +58,65 @@ class Arguments {
                           " elements: expected a multiple of the " + std::to_string(nranks_) + " ranks");
   }
 
- private:
+  // The argument has as many elements as this rank's block.
+  void fit_own(const char* argument, const Data& data, const std::vector<uint64_t>& counts) const {
+    if (data.count() != counts.at(rank_))
+      throw py::value_error(text() + argument + " has " + std::to_string(data.count()) + " elements: expected " +
+                            std::to_string(counts[rank_]) + ", which is counts[" + std::to_string(rank_) +
+                            "], this rank's own");
+  }
   std::string text() const { return std::string(call_) + ": "; }
 
+ private:
   const char* call_;
   uint32_t nranks_, rank_ = 0;
   tutti_options options_{};
 };
 
+// The blocks of an argument, which has room for all of them.
+struct Blocks {
+  Blocks() = default;
+  // `counts_name`: of the argument that has them.
+  Blocks(const Arguments& a, const char* argument, const Data& data, const char* counts_name,
+         std::vector<uint64_t> of_each, const std::optional<std::vector<uint64_t>>& begins)
+      : counts(std::move(of_each)), displacements(begins.value_or(std::vector<uint64_t>())) {
+    const auto require = [&](const std::string& name, size_t size) {
+      if (size != a.nranks())
+        throw py::value_error(a.text() + name + " has " + std::to_string(size) + " entries: expected " +
+                              std::to_string(a.nranks()) + ", one for each rank");
+    };
+    require(counts_name, counts.size());
+    if (begins) require("the displacements of " + std::string(argument), displacements.size());
+    uint64_t next = 0;
+    for (size_t r = 0; r < counts.size(); ++r) {
+      const uint64_t begin = begins ? displacements[r] : next;
+      if (counts[r] > data.count() || begin > data.count() - counts[r])
+        throw py::value_error(a.text() + argument + " has " + std::to_string(data.count()) +
+                              " elements: the block of rank " + std::to_string(r) + " has " +
+                              std::to_string(counts[r]) + " from element " + std::to_string(begin) + " on");
+      next = begin + counts[r];
+    }
+  }
+  const uint64_t* begins() const { return displacements.empty() ? nullptr : displacements.data(); }
+
+  std::vector<uint64_t> counts, displacements;
+};
+
+constexpr const char* all_gather_v_help =
+    "As all_gather, with blocks of different sizes: rank r gives counts[r] elements, which begin at displacements[r] "
+    "of\n"
+    "`out`; None: one block after another. All ranks pass the same counts.";
+constexpr const char* reduce_scatter_v_help =
+    "As reduce_scatter, with blocks of different sizes: rank r gets counts[r] elements. All ranks pass the same "
+    "counts.";
+constexpr const char* all_to_all_v_help =
+    "As all_to_all, with blocks of different sizes: rank r gets in_counts[r] elements of `data`, and out_counts[r] "
+    "come\n"
+    "from it.";
+constexpr const char* gather_v_help =
+    "As gather, with blocks of different sizes. `out`, `counts` and `displacements` are those of the root.";
+constexpr const char* scatter_v_help =
+    "As scatter, with blocks of different sizes. `data`, `counts` and `displacements` are those of the root.";
 constexpr const char* broadcast_help = "Gives every rank the elements of `data` at `root`.";
 constexpr const char* reduce_help =
     "Reduces `data` of all ranks by `op` (\"sum\", \"prod\", \"min\", \"max\", \"avg\") into `out` of `root`; None: "
@@ -199,6 +253,100 @@ void add_copies(Class& face) {
       barrier_help);
 }
 
+using Counts = std::vector<uint64_t>;
+
+template <typename Face, typename Class>
+void add_unequal_to_all(Class& face) {
+  using namespace py::literals;
+  face.def(
+      "all_gather_v",
+      [](const Face& f, py::object data, py::object out, const Counts& counts, const std::optional<Counts>& begins) {
+        const Arguments a(*f.state, "all_gather_v", 0);
+        const Data in = a.take(data, "data", false), to = a.take(out, "out", true);
+        const Blocks blocks(a, "out", to, "counts", counts, begins);
+        a.fit_own("data", in, counts);
+        a.same_type("data", in, "out", to);
+        const auto call = [=](tutti_comm* comm, tutti_request** request) {
+          return tutti_all_gather_v(comm, in.address(), to.address(), blocks.counts.data(), blocks.begins(), to.dtype(),
+                                    nullptr, request);
+        };
+        return f.run(call, {in, to});
+      },
+      "data"_a, "out"_a, "counts"_a, "displacements"_a = py::none(), all_gather_v_help);
+  face.def(
+      "reduce_scatter_v",
+      [](const Face& f, py::object data, py::object out, const Counts& counts, const std::optional<Counts>& begins,
+         const std::string& op) {
+        const Arguments a(*f.state, "reduce_scatter_v", 0);
+        const uint32_t code = a.op(op);
+        const Data in = a.take(data, "data", false), to = a.take(out, "out", true);
+        const Blocks blocks(a, "data", in, "counts", counts, begins);
+        a.fit_own("out", to, counts);
+        a.same_type("data", in, "out", to);
+        const auto call = [=](tutti_comm* comm, tutti_request** request) {
+          return tutti_reduce_scatter_v(comm, in.address(), to.address(), blocks.counts.data(), blocks.begins(),
+                                        to.dtype(), code, nullptr, request);
+        };
+        return f.run(call, {in, to});
+      },
+      "data"_a, "out"_a, "counts"_a, "displacements"_a = py::none(), "op"_a = "sum", reduce_scatter_v_help);
+  face.def(
+      "all_to_all_v",
+      [](const Face& f, py::object data, py::object out, const Counts& in_counts, const Counts& out_counts,
+         const std::optional<Counts>& in_begins, const std::optional<Counts>& out_begins) {
+        const Arguments a(*f.state, "all_to_all_v", 0);
+        const Data in = a.take(data, "data", false), to = a.take(out, "out", true);
+        const Blocks from(a, "data", in, "in_counts", in_counts, in_begins);
+        const Blocks into(a, "out", to, "out_counts", out_counts, out_begins);
+        a.same_type("data", in, "out", to);
+        const auto call = [=](tutti_comm* comm, tutti_request** request) {
+          return tutti_all_to_all_v(comm, in.address(), from.counts.data(), from.begins(), to.address(),
+                                    into.counts.data(), into.begins(), to.dtype(), nullptr, request);
+        };
+        return f.run(call, {in, to});
+      },
+      "data"_a, "out"_a, "in_counts"_a, "out_counts"_a, "in_displacements"_a = py::none(),
+      "out_displacements"_a = py::none(), all_to_all_v_help);
+}
+
+template <typename Face, typename Class>
+void add_unequal_of_root(Class& face) {
+  using namespace py::literals;
+  face.def(
+      "gather_v",
+      [](const Face& f, py::object data, py::object out, const std::optional<Counts>& counts,
+         const std::optional<Counts>& begins, uint32_t root) {
+        const Arguments a(*f.state, "gather_v", 0);
+        const Data in = a.take(data, "data", false), to = a.take(out, "out", true, !a.is(root));
+        Blocks blocks;
+        if (a.is(root)) blocks = Blocks(a, "out", to, "counts", counts.value_or(Counts()), begins);
+        if (a.is(root)) a.same_type("data", in, "out", to);
+        const auto call = [=](tutti_comm* comm, tutti_request** request) {
+          return tutti_gather_v(comm, in.address(), in.count(), to.address(), blocks.counts.data(), blocks.begins(),
+                                in.dtype(), root, nullptr, request);
+        };
+        return f.run(call, {in, to});
+      },
+      "data"_a, "out"_a = py::none(), "counts"_a = py::none(), "displacements"_a = py::none(), "root"_a = 0,
+      gather_v_help);
+  face.def(
+      "scatter_v",
+      [](const Face& f, py::object data, py::object out, const std::optional<Counts>& counts,
+         const std::optional<Counts>& begins, uint32_t root) {
+        const Arguments a(*f.state, "scatter_v", 0);
+        const Data in = a.take(data, "data", false, !a.is(root)), to = a.take(out, "out", true);
+        Blocks blocks;
+        if (a.is(root)) blocks = Blocks(a, "data", in, "counts", counts.value_or(Counts()), begins);
+        if (a.is(root)) a.same_type("data", in, "out", to);
+        const auto call = [=](tutti_comm* comm, tutti_request** request) {
+          return tutti_scatter_v(comm, in.address(), blocks.counts.data(), blocks.begins(), to.address(), to.count(),
+                                 to.dtype(), root, nullptr, request);
+        };
+        return f.run(call, {in, to});
+      },
+      "data"_a, "out"_a, "counts"_a = py::none(), "displacements"_a = py::none(), "root"_a = 0, scatter_v_help);
+}
+
 template <typename Face, typename Class>
 void add_messages(Class& face) {
   using namespace py::literals;
@@ -248,6 +396,8 @@ template <typename Face, typename Class>
 void add_calls(Class& face) {
   add_reductions<Face>(face);
   add_copies<Face>(face);
+  add_unequal_to_all<Face>(face);
+  add_unequal_of_root<Face>(face);
   add_messages<Face>(face);
 }
 

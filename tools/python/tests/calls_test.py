@@ -311,6 +311,58 @@ class Calls(unittest.TestCase):
 
         self.on_all(rank, device="none")
 
+    def test_blocks_of_unequal_sizes(self):
+        def rank(comm):
+            n, r = comm.nranks, comm.rank
+            counts = [2 * i % 5 for i in range(n)]
+            mine, total = ints([r] * counts[r]), sum(counts)
+            everyone = [i for i in range(n) for _ in range(counts[i])]
+            out = ints([-1] * total)
+            comm.all_gather_v(mine, out, counts)
+            self.assertEqual(list(out), everyone)
+            out = ints([-1] * (n * 6))
+            comm.start.all_gather_v(mine, out, counts, [6 * i for i in range(n)]).wait()
+            self.assertEqual(list(out), [v for i in range(n) for v in [i] * counts[i] + [-1] * (6 - counts[i])])
+            part = ints([0] * counts[r])
+            comm.reduce_scatter_v(ints(everyone), part, counts, op="sum")
+            self.assertEqual(list(part), [r * n] * counts[r])
+            sent = ints([r * 10 + i for i in range(n) for _ in range(i)])
+            got = ints([-1] * (n * r))
+            comm.all_to_all_v(sent, got, list(range(n)), [r] * n)
+            self.assertEqual(list(got), [i * 10 + r for i in range(n) for _ in range(r)])
+            root = n - 1
+            all_of_them = ints([-1] * total) if r == root else None
+            comm.gather_v(mine, all_of_them, counts if r == root else None, root=root)
+            if r == root:
+                self.assertEqual(list(all_of_them), everyone)
+            back = ints([-1] * counts[r])
+            comm.scatter_v(all_of_them, back, counts if r == root else None, root=root)
+            self.assertEqual(list(back), list(mine))
+
+        self.on_all(rank)
+
+    def test_blocks_that_do_not_fit(self):
+        def rank(comm):
+            n = comm.nranks
+            for call, text in (
+                (lambda: comm.all_gather_v(ints([1]), ints([0] * n), [1] * (n + 1)),
+                 f"all_gather_v: counts has {n + 1} entries: expected {n}, one for each rank"),
+                (lambda: comm.all_gather_v(ints([1, 2]), ints([0] * n), [1] * n),
+                 r"all_gather_v: data has 2 elements: expected 1, which is counts\[%d\]" % comm.rank),
+                (lambda: comm.all_gather_v(ints([1]), ints([0] * n), [1] * n, [5] * n),
+                 f"all_gather_v: out has {n} elements: the block of rank 0 has 1 from element 5 on"),
+                (lambda: comm.all_to_all_v(ints([1] * n), ints([0] * n), [1] * n, [2] * n),
+                 "all_to_all_v: out has"),
+                (lambda: comm.reduce_scatter_v(ints([1] * n), array.array("f", [0]), [1] * n),
+                 "reduce_scatter_v: data is int32 and out is float32"),
+                (lambda: comm.gather_v(ints([1]), ints([0] * n), root=comm.rank), "gather_v: counts has 0 entries"),
+            ):
+                with self.assertRaisesRegex(ValueError, text):
+                    call()
+            comm.barrier()
+
+        tutti.run_threads(3, rank, timeout=60)
+
     def test_messages_from_anyone(self):
         def rank(comm):
             if comm.rank > 0:

@@ -59,16 +59,20 @@ void start_reduction(const void* function, const tutti_command& command, const W
 
 // A row of the table; nullptr where the operator is not defined for the type.
 struct Kernel {
-  const void* few;
+  const void* few;  // nullptr: many serves them too
   const void* many;
 };
+
+// Is it used so often that fewer arguments of a launch pay for a kernel more?
+constexpr bool is_common(uint32_t dtype, uint32_t op) { return dtype <= TUTTI_FLOAT64 && op <= TUTTI_MAX; }
 
 template <uint32_t Dtype, uint32_t Op>
 Kernel make_kernel() {
   if constexpr (sdk::has_fold(Dtype, Op)) {
     using Element = typename sdk::ElementOf<Dtype>::type;
-    return {reinterpret_cast<const void*>(reduce<Element, Op, few_sources>),
-            reinterpret_cast<const void*>(reduce<Element, Op, most_sources>)};
+    Kernel kernel{nullptr, reinterpret_cast<const void*>(reduce<Element, Op, most_sources>)};
+    if constexpr (is_common(Dtype, Op)) kernel.few = reinterpret_cast<const void*>(reduce<Element, Op, few_sources>);
+    return kernel;
   } else {
     return {};
   }
@@ -113,7 +117,7 @@ void launch(const tutti_command& command, cudaStream_t stream) {
   const Work work = plan(command, size);
   const Kernel& kernel = table()[(command.dtype - sdk::first_dtype) * folds + command.op - sdk::first_fold];
   const uint32_t blocks = blocks_for(work.vectors ? work.vectors : work.count);
-  if (command.sources <= few_sources)
+  if (kernel.few && command.sources <= few_sources)
     start_reduction<few_sources>(kernel.few, command, work, blocks, stream);
   else
     start_reduction<most_sources>(kernel.many, command, work, blocks, stream);

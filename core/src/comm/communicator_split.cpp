@@ -163,8 +163,9 @@ void Communicator::grow_trunk(const std::string& place) {
   meeting.rank = rank_;
   meeting.nranks = nranks_;
   const auto hopeless = [this] {
+    if (const auto reported = breakdown_.reported()) return fmt::format("rank {} {}", rank_, reported->reason);
     const auto cause = bootstrap_->control().first_cause();
-    return cause ? cause->text() : "";
+    return cause ? cause->text() : std::string();
   };
   const BackgroundProgress meanwhile;
   family_.trunk =

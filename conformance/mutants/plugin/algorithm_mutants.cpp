@@ -221,7 +221,12 @@ constexpr struct {
                {"alternates", alternates},
                {"shared-state", shared_state}};
 
+constexpr uint64_t served = 1u << TUTTI_BROADCAST | 1u << TUTTI_REDUCE | 1u << TUTTI_ALL_REDUCE |
+                            1u << TUTTI_ALL_GATHER | 1u << TUTTI_REDUCE_SCATTER;
+
 tutti_status supports(void*, const tutti_query* query) {
+  if (query->collective >= 64 || !(served >> query->collective & 1))
+    return sdk::report(TUTTI_NOT_SUPPORTED, "mutant: not for this collective");
   tutti_query asked = *query;
   if (fault() == "supports-any-flag" && query->struct_size == sizeof asked &&
       (asked.flags & ~uint64_t{TUTTI_QUERY_IN_PLACE}))
@@ -257,8 +262,7 @@ const tutti_algorithm* algorithm_mutant() {
     made->stamp = TUTTI_ALGORITHM_STAMP;
     made->name = "mutant";
     made->summary = "a deliberately broken algorithm, for the suite's own test";
-    made->collectives = 1u << TUTTI_BROADCAST | 1u << TUTTI_REDUCE | 1u << TUTTI_ALL_REDUCE | 1u << TUTTI_ALL_GATHER |
-                        1u << TUTTI_REDUCE_SCATTER;
+    made->collectives = served;
     if (fault() == "no-such-collective") made->collectives |= uint64_t{1} << 40, reached();
     made->supports = supports;
     made->schedule = schedule;

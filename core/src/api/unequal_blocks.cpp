@@ -13,16 +13,16 @@ namespace tutti::core::api {
 namespace {
 
 // The blocks of one buffer as the caller gives them. No `counts_name`: it is one block of counts[0] elements.
-struct Given {
+struct GivenBlocks {
   const void* address = nullptr;
   const uint64_t* counts = nullptr;
   const uint64_t* displacements = nullptr;
   const char* counts_name = nullptr;
 };
 
-struct Arguments {
+struct UnequalCall {
   uint32_t collective;
-  Given in, out;
+  GivenBlocks in, out;
   uint32_t dtype = 0, op = 0, root = 0;
 };
 
@@ -42,14 +42,14 @@ struct Side {
 };
 
 // Throws Failure where the array of a buffer with a block for each rank is missing.
-void require_counts(const char* call, const Given& given, uint32_t blocks) {
+void require_counts(const char* call, const GivenBlocks& given, uint32_t blocks) {
   if (blocks && given.counts_name && !given.counts)
     invalid(fmt::format("{}: {} is NULL, expected an array of {} numbers, one for each rank", call, given.counts_name,
                         blocks));
 }
 
 // Fills `list` with `n` blocks. Throws Failure where one cannot be addressed.
-void fill(const char* call, const char* name, const Given& given, uint32_t n, uint64_t element, BlockList& list) {
+void fill(const char* call, const char* name, const GivenBlocks& given, uint32_t n, uint64_t element, BlockList& list) {
   const uint64_t most = most_bytes / element;
   list.counts.assign(given.counts, given.counts + n);
   list.begins.resize(n);
@@ -113,12 +113,12 @@ void check_apart(const char* call, const Side& in, const Side& out) {
 }
 
 // What this rank gives to itself has one size.
-void check_own_block(const char* call, const Arguments& given, const BlockTable& table, uint32_t rank) {
+void check_own_block(const char* call, const UnequalCall& given, const BlockTable& table, uint32_t rank) {
   const BlockList &in = table.in, &out = table.out;
   if (in.counts.empty() || out.counts.empty()) return;
   const size_t from = in.counts.size() > 1 ? rank : 0, to = out.counts.size() > 1 ? rank : 0;
   if (in.counts[from] == out.counts[to]) return;
-  const auto name = [&](const Given& side, const char* which) {
+  const auto name = [&](const GivenBlocks& side, const char* which) {
     return side.counts_name ? fmt::format("{}[{}]", side.counts_name, rank) : std::string(which);
   };
   invalid(fmt::format("{}: {} is {}, but {} is {}: both are the block of this rank, {}, for itself", call,
@@ -126,7 +126,7 @@ void check_own_block(const char* call, const Arguments& given, const BlockTable&
 }
 
 // Fills the shape and the table of a call; returns where the buffers lie.
-DeviceMemory check(Communicator& c, Shape& shape, BlockTable& table, const Arguments& given, void* stream) {
+DeviceMemory check_unequal(Communicator& c, Shape& shape, BlockTable& table, const UnequalCall& given, void* stream) {
   const char* call = collective_name(given.collective);
   const uint32_t n = c.nranks(), rank = c.rank();
   const bool reduces = is_reducing(given.collective);
@@ -161,13 +161,14 @@ DeviceMemory check(Communicator& c, Shape& shape, BlockTable& table, const Argum
   return locate(c, call, in.bytes && out.bytes ? "in and out" : in.bytes ? "in" : "out", in, out, stream);
 }
 
-tutti_status call(tutti_comm* comm, const Arguments& arguments, const tutti_options* given, tutti_request** request) {
+tutti_status call_unequal(tutti_comm* comm, const UnequalCall& arguments, const tutti_options* given,
+                          tutti_request** request) {
   return guarded(comm, [&](Communicator& c) {
     const char* name = collective_name(arguments.collective);
     const tutti_options options = checked(name, given);
     thread_local BlockTable table;  // its memory serves the next call
     Shape shape;
-    const DeviceMemory where = check(c, shape, table, arguments, options.stream);
+    const DeviceMemory where = check_unequal(c, shape, table, arguments, options.stream);
     if (where)
       throw Failure(TUTTI_NOT_SUPPORTED,
                     fmt::format("{}: the buffers are memory of {}: collectives with unequal blocks "
@@ -189,41 +190,42 @@ tutti_status tutti_all_gather_v(tutti_comm* comm, const void* in, void* out, con
                                 const uint64_t* displacements, uint32_t dtype, const tutti_options* options,
                                 tutti_request** request) {
   const uint64_t* const own = counts && comm ? counts + tutti_comm_rank(comm) : nullptr;
-  return call(comm, {TUTTI_ALL_GATHER_V, {in, own, nullptr, nullptr}, {out, counts, displacements, "counts"}, dtype},
-              options, request);
+  return call_unequal(comm,
+                      {TUTTI_ALL_GATHER_V, {in, own, nullptr, nullptr}, {out, counts, displacements, "counts"}, dtype},
+                      options, request);
 }
 tutti_status tutti_reduce_scatter_v(tutti_comm* comm, const void* in, void* out, const uint64_t* counts,
                                     const uint64_t* displacements, uint32_t dtype, uint32_t op,
                                     const tutti_options* options, tutti_request** request) {
   const uint64_t* const own = counts && comm ? counts + tutti_comm_rank(comm) : nullptr;
-  return call(comm,
-              {TUTTI_REDUCE_SCATTER_V, {in, counts, displacements, "counts"}, {out, own, nullptr, nullptr}, dtype, op},
-              options, request);
+  return call_unequal(
+      comm, {TUTTI_REDUCE_SCATTER_V, {in, counts, displacements, "counts"}, {out, own, nullptr, nullptr}, dtype, op},
+      options, request);
 }
 tutti_status tutti_all_to_all_v(tutti_comm* comm, const void* in, const uint64_t* in_counts,
                                 const uint64_t* in_displacements, void* out, const uint64_t* out_counts,
                                 const uint64_t* out_displacements, uint32_t dtype, const tutti_options* options,
                                 tutti_request** request) {
-  return call(comm,
-              {TUTTI_ALL_TO_ALL_V,
-               {in, in_counts, in_displacements, "in_counts"},
-               {out, out_counts, out_displacements, "out_counts"},
-               dtype},
-              options, request);
+  return call_unequal(comm,
+                      {TUTTI_ALL_TO_ALL_V,
+                       {in, in_counts, in_displacements, "in_counts"},
+                       {out, out_counts, out_displacements, "out_counts"},
+                       dtype},
+                      options, request);
 }
 tutti_status tutti_gather_v(tutti_comm* comm, const void* in, uint64_t count, void* out, const uint64_t* counts,
                             const uint64_t* displacements, uint32_t dtype, uint32_t root, const tutti_options* options,
                             tutti_request** request) {
-  return call(comm,
-              {TUTTI_GATHER_V, {in, &count, nullptr, nullptr}, {out, counts, displacements, "counts"}, dtype, 0, root},
-              options, request);
+  return call_unequal(
+      comm, {TUTTI_GATHER_V, {in, &count, nullptr, nullptr}, {out, counts, displacements, "counts"}, dtype, 0, root},
+      options, request);
 }
 tutti_status tutti_scatter_v(tutti_comm* comm, const void* in, const uint64_t* counts, const uint64_t* displacements,
                              void* out, uint64_t count, uint32_t dtype, uint32_t root, const tutti_options* options,
                              tutti_request** request) {
-  return call(comm,
-              {TUTTI_SCATTER_V, {in, counts, displacements, "counts"}, {out, &count, nullptr, nullptr}, dtype, 0, root},
-              options, request);
+  return call_unequal(
+      comm, {TUTTI_SCATTER_V, {in, counts, displacements, "counts"}, {out, &count, nullptr, nullptr}, dtype, 0, root},
+      options, request);
 }
 
 }  // extern "C"

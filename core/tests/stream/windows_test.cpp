@@ -2,7 +2,9 @@
 //
 // Registering windows: what all ranks learn, and what goes wrong.
 #include <signal.h>
+#include <sys/mman.h>
 
+#include <atomic>
 #include <barrier>
 #include <tutti/tutti.hpp>
 
@@ -179,10 +181,17 @@ TEST(Windows, ZeroCopyIsGranted) {
 }
 
 TEST(Windows, ARankThatDiesOrStaysAwayIsNamed) {
-  for (const bool dies : {true, false})
+  // All processes see it.
+  auto* const made = static_cast<std::atomic<uint32_t>*>(
+      ::mmap(nullptr, sizeof(std::atomic<uint32_t>), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
+  ASSERT_NE(static_cast<void*>(made), MAP_FAILED);
+  for (const bool dies : {true, false}) {
+    *made = 0;
     run_processes(
         3, 1,
-        [dies](tutti_comm* comm, uint32_t rank) {
+        [dies, made](tutti_comm* comm, uint32_t rank) {
+          ++*made;
+          while (rank == 2 && *made < 3) std::this_thread::yield();  // a death before is one of creation
           Stream s;
           auto* data = s.make<int64_t>(10);
           tutti_window* window = nullptr;
@@ -206,6 +215,8 @@ TEST(Windows, ARankThatDiesOrStaysAwayIsNamed) {
           s.free(data);
         },
         "", hide_memory);
+  }
+  ::munmap(made, sizeof *made);
 }
 
 // Memory that was freed while it was registered, and other memory that came at its address, are told.

@@ -17,7 +17,7 @@ namespace tutti::core {
 namespace {
 
 // A rank that ends a branch waits this long for the others to take its last packets.
-constexpr std::chrono::seconds kLastWords(1);
+constexpr std::chrono::seconds kBranchLastWords(1);
 
 // A packet of a branch on the trunk.
 struct Carried {
@@ -130,7 +130,7 @@ class Trunk::Branch final : public ControlPlane {
   }
   void say_goodbye() override {
     for (uint32_t r = 0; r < nranks_; ++r)
-      if (r != rank_) trunk_.bootstrap_->control().await_taken(members_[r], kLastWords);
+      if (r != rank_) trunk_.bootstrap_->control().await_taken(members_[r], kBranchLastWords);
   }
 
  private:

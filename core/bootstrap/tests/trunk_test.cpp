@@ -9,7 +9,8 @@
 namespace tutti::core::test {
 namespace {
 
-struct Meeting {
+// A way to meet, which is used twice: for the communicator that is split, and for the trunk.
+struct Way {
   const char* name;
   std::function<Rendezvous(uint32_t rank, uint32_t nranks)> of;
 };
@@ -24,15 +25,15 @@ Rendezvous at(std::string where, uint32_t rank, uint32_t nranks) {
   return meeting;
 }
 
-Rendezvous local(uint32_t rank, uint32_t nranks) { return at("local:trunk", rank, nranks); }
+Rendezvous meet_locally_twice(uint32_t rank, uint32_t nranks) { return at("local:trunk", rank, nranks); }
 
-Rendezvous tcp(uint32_t rank, uint32_t nranks) {
+Rendezvous meet_by_tcp_twice(uint32_t rank, uint32_t nranks) {
   static HeldPort& port = *new HeldPort;
   return at(port.rendezvous(), rank, nranks);
 }
 
 // A rank's way to the trunk, which its branches keep.
-struct Rank {
+struct Member {
   std::unique_ptr<Bootstrap> first;  // of the communicator that is split
   std::shared_ptr<Trunk> trunk;
 
@@ -43,12 +44,12 @@ struct Rank {
   }
 };
 
-class Branches : public ::testing::TestWithParam<Meeting> {
+class Branches : public ::testing::TestWithParam<Way> {
  protected:
-  void run(uint32_t nranks, const std::function<void(Rank&, std::barrier<>&)>& body) {
+  void run(uint32_t nranks, const std::function<void(Member&, std::barrier<>&)>& body) {
     std::barrier together(nranks);
     expect_no_failures(run_ranks(nranks, [&](uint32_t r) {
-      Rank rank;
+      Member rank;
       rank.first = make_bootstrap(GetParam().of(r, nranks), 60s);
       together.arrive_and_wait();
       rank.trunk = Trunk::grow(make_bootstrap(GetParam().of(r, nranks), 60s), 60s);
@@ -59,7 +60,7 @@ class Branches : public ::testing::TestWithParam<Meeting> {
 
 TEST_P(Branches, GatherSideBySide) {
   constexpr uint32_t nranks = 7;
-  run(nranks, [&](Rank& rank, std::barrier<>& together) {
+  run(nranks, [&](Member& rank, std::barrier<>& together) {
     const uint32_t r = rank.trunk->rank();
     const std::vector<uint32_t> parity = r % 2 ? std::vector<uint32_t>{5, 1, 3} : std::vector<uint32_t>{0, 2, 4, 6};
     const auto halves = rank.branch(1, parity), all = rank.branch(2, {6, 5, 4, 3, 2, 1, 0});
@@ -77,7 +78,7 @@ TEST_P(Branches, GatherSideBySide) {
 TEST_P(Branches, CarryContributionsOfAnyLength) {
   constexpr uint32_t nranks = 5;
   constexpr size_t bytes = 300'000;
-  run(nranks, [&](Rank& rank, std::barrier<>& together) {
+  run(nranks, [&](Member& rank, std::barrier<>& together) {
     const auto all = rank.branch(1, {0, 1, 2, 3, 4});
     together.arrive_and_wait();
     const auto said = all->all_gather(std::string(bytes, static_cast<char>('a' + all->rank())), 60s);
@@ -87,7 +88,7 @@ TEST_P(Branches, CarryContributionsOfAnyLength) {
 }
 
 TEST_P(Branches, CarryNoticesPairMessagesAndRollCalls) {
-  run(4, [&](Rank& rank, std::barrier<>& together) {
+  run(4, [&](Member& rank, std::barrier<>& together) {
     const std::vector<uint32_t> members = {3, 0, 2};
     if (rank.trunk->rank() == 1) {
       together.arrive_and_wait();
@@ -126,7 +127,7 @@ TEST_P(Branches, CarryNoticesPairMessagesAndRollCalls) {
 
 // An abort of one branch is none of another's, nor of the trunk's.
 TEST_P(Branches, FailAlone) {
-  run(4, [&](Rank& rank, std::barrier<>& together) {
+  run(4, [&](Member& rank, std::barrier<>& together) {
     const uint32_t r = rank.trunk->rank();
     const auto pairs = rank.branch(1, r < 2 ? std::vector<uint32_t>{0, 1} : std::vector<uint32_t>{2, 3});
     const auto all = rank.branch(2, {0, 1, 2, 3});
@@ -147,7 +148,7 @@ TEST_P(Branches, FailAlone) {
 // In a ring of eight, ranks 0 and 3 have no connection. Both go on when all others have nothing to do with them any
 // more, and so do branches that are made then.
 TEST_P(Branches, OutliveTheFirstCommunicatorAndOtherBranches) {
-  run(8, [&](Rank& rank, std::barrier<>& together) {
+  run(8, [&](Member& rank, std::barrier<>& together) {
     const uint32_t r = rank.trunk->rank();
     rank.first->all_gather("end", 60s);
     {
@@ -174,7 +175,7 @@ TEST_P(Branches, OutliveTheFirstCommunicatorAndOtherBranches) {
 }
 
 TEST_P(Branches, LeaveInAnyOrder) {
-  run(3, [&](Rank& rank, std::barrier<>& together) {
+  run(3, [&](Member& rank, std::barrier<>& together) {
     const auto all = rank.branch(1, {0, 1, 2});
     together.arrive_and_wait();
     if (rank.trunk->rank() == 1) return;  // without the others
@@ -186,9 +187,9 @@ TEST_P(Branches, LeaveInAnyOrder) {
 
 // What a branch that has ended still gets is dropped, and a packet in another rank's name is its sender's fault.
 TEST_P(Branches, JudgeWhoSends) {
-  run(3, [&](Rank& rank, std::barrier<>& together) {
+  run(3, [&](Member& rank, std::barrier<>& together) {
     const uint32_t r = rank.trunk->rank();
-    // Rank 1 of the trunk thinks of itself as rank 0 of the branch: 0 and 2 find another order.
+    // Member 1 of the trunk thinks of itself as rank 0 of the branch: 0 and 2 find another order.
     const auto branch = rank.branch(1, r == 1 ? std::vector<uint32_t>{1, 0, 2} : std::vector<uint32_t>{0, 1, 2});
     together.arrive_and_wait();
     if (r == 1) branch->control().send_notice(NoticeKind::calls, "a lie");
@@ -201,7 +202,8 @@ TEST_P(Branches, JudgeWhoSends) {
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(Meetings, Branches, ::testing::Values(Meeting{"Threads", local}, Meeting{"Mesh", tcp}),
+INSTANTIATE_TEST_SUITE_P(Meetings, Branches,
+                         ::testing::Values(Way{"Threads", meet_locally_twice}, Way{"Mesh", meet_by_tcp_twice}),
                          [](const auto& one) { return one.param.name; });
 
 }  // namespace

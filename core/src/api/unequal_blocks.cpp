@@ -182,7 +182,7 @@ tutti_status call_unequal(tutti_comm* comm, const UnequalCall& arguments, const 
 }  // namespace
 }  // namespace tutti::core::api
 
-using tutti::core::api::call;
+using tutti::core::api::call_unequal;
 
 extern "C" {
 

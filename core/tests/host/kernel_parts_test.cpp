@@ -62,7 +62,7 @@ void check(uint32_t dtype, uint32_t op, const std::vector<std::vector<Element>>&
         std::vector<std::vector<char>> memory(values.size() + 2, std::vector<char>(bytes + shift + 1, 'x'));
         std::vector<const void*> srcs;
         for (size_t k = 0; k < values.size(); ++k) {
-          std::memcpy(memory[k].data() + shift, values[k].data(), bytes);
+          if (bytes) std::memcpy(memory[k].data() + shift, values[k].data(), bytes);
           srcs.push_back(memory[k].data() + shift);
         }
         char* const first = memory[in_place ? 0 : values.size()].data() + shift;

@@ -224,9 +224,10 @@ constexpr struct {
 constexpr uint64_t served = 1u << TUTTI_BROADCAST | 1u << TUTTI_REDUCE | 1u << TUTTI_ALL_REDUCE |
                             1u << TUTTI_ALL_GATHER | 1u << TUTTI_REDUCE_SCATTER;
 
+bool serves(const tutti_query& query) { return query.collective < 64 && served >> query.collective & 1; }
+
 tutti_status supports(void*, const tutti_query* query) {
-  if (query->collective >= 64 || !(served >> query->collective & 1))
-    return sdk::report(TUTTI_NOT_SUPPORTED, "mutant: not for this collective");
+  if (!serves(*query)) return sdk::report(TUTTI_NOT_SUPPORTED, "mutant: not for this collective");
   tutti_query asked = *query;
   if (fault() == "supports-any-flag" && query->struct_size == sizeof asked &&
       (asked.flags & ~uint64_t{TUTTI_QUERY_IN_PLACE}))
@@ -240,6 +241,7 @@ tutti_status supports(void*, const tutti_query* query) {
 
 tutti_status schedule(void*, const tutti_query* query, const tutti_schedule_sink* sink) {
   return sdk::guard([&]() -> tutti_status {
+    if (!serves(*query)) return sdk::report(TUTTI_NOT_SUPPORTED, "mutant: not for this collective");
     if (fault() == "yes-then-no" && query->nranks == 5)
       return reached(), sdk::report(TUTTI_NOT_SUPPORTED, "mutant: schedule knows no 5 ranks");
     Draft draft;

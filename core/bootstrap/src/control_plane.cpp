@@ -8,7 +8,6 @@
 #include <bit>
 #include <cerrno>
 #include <cstring>
-#include <thread>
 
 #include "bootstrap/rank_list.hpp"
 #include "make_failure.hpp"
@@ -18,19 +17,6 @@ namespace tutti::core {
 namespace {
 
 constexpr size_t kMaxReason = 4096;
-
-// After a rank is lost, what was not taken is sent again: so long after one another, and by that route. The ranks that
-// forward learn of the loss at different times, at the latest when their connections time out; a few dead ranks can
-// block one way round the ring, hardly both, and not a flood.
-struct Resend {
-  std::chrono::milliseconds pause;
-  Route route;
-};
-constexpr Resend kResends[] = {{std::chrono::milliseconds(50), Route::down},
-                               {std::chrono::milliseconds(200), Route::up},
-                               {std::chrono::milliseconds(800), Route::flood},
-                               {std::chrono::milliseconds(3200), Route::flood},
-                               {std::chrono::milliseconds(12800), Route::flood}};
 
 Packet notice(PacketKind kind, uint32_t origin, uint64_t number, std::string_view bytes) {
   return {kind, Route::flood, origin, origin, number, bytes};
@@ -280,98 +266,6 @@ ControlPlane::Answers ControlPlane::ask_all(std::chrono::nanoseconds limit) {
   };
   while (!all_answered() && !deadline.passed()) changed_.wait_until(lock, deadline.at());
   return std::move(roll_calls_.extract(number).mapped());
-}
-
-// ---- Pair messages -----------------------------------------------------------------------------------------
-
-void ControlPlane::send_pair(uint32_t peer, std::string_view bytes) {
-  if (bytes.size() > pairs_.max_bytes() || peer >= nranks_ || peer == rank_)
-    throw make_failure(TUTTI_INVALID_ARGUMENT,
-                       "{}a pair message of {} bytes to rank {}; at most {} to another of the {} ranks are allowed",
-                       me(), bytes.size(), peer, pairs_.max_bytes(), nranks_);
-  if (is_gone(peer)) return;
-  std::unique_lock lock(pair_mutex_);
-  const uint64_t number = pairs_.send(peer, bytes);
-  lock.unlock();
-  if (number == 0)
-    throw make_failure(TUTTI_NO_RESOURCES, "{}rank {} has not taken {} pair messages from this rank", me(), peer,
-                       pairs_.max_untaken());
-  send({listener_ ? PacketKind::branch : PacketKind::message, Route::up, rank_, peer, number, bytes});
-}
-
-void ControlPlane::carry_branches(ControlListener& listener) {
-  const std::lock_guard lock(pair_mutex_);
-  pairs_.allow(max_packet(nranks_), kMaxBranchPacketsUntaken);
-  listener_ = &listener;
-}
-
-void ControlPlane::await_taken(uint32_t peer, std::chrono::nanoseconds limit) const {
-  const Deadline deadline(limit);
-  const auto taken = [&] {
-    const std::lock_guard lock(pair_mutex_);
-    return pairs_.all_taken(peer);
-  };
-  while (!taken() && !is_gone(peer) && !deadline.passed()) std::this_thread::sleep_for(std::chrono::microseconds(50));
-}
-
-std::vector<PairMessage> ControlPlane::take_pair_messages() {
-  std::vector<PairMessage> all;
-  std::map<uint32_t, uint64_t> taken;
-  {
-    const std::lock_guard lock(pair_mutex_);
-    all = pairs_.take();
-    has_pairs_.store(false, std::memory_order_release);
-    for (const PairMessage& message : all) taken[message.from] = pairs_.taken_from(message.from);
-  }
-  for (const auto& [from, number] : taken) send({PacketKind::taken, Route::up, rank_, from, number, {}});
-  return all;
-}
-
-void ControlPlane::take_pair(const Packet& packet) {
-  uint64_t missed = 0;
-  bool news = false;
-  {
-    const std::lock_guard lock(pair_mutex_);
-    if (packet.kind == PacketKind::taken) return pairs_.taken(packet.origin, packet.number);
-    if ((packet.kind == PacketKind::branch) != (listener_ != nullptr))
-      throw Failure(TUTTI_MISMATCH, "a packet came of a branch that is not here, or to a trunk itself");
-    if (!pairs_.receive(packet.origin, packet.number, packet.bytes)) missed = pairs_.taken_from(packet.origin);
-    news = pairs_.has_messages();
-    has_pairs_.store(news, std::memory_order_release);
-  }
-  // The sender's copy came by another route than the one that was taken: so may the word of it.
-  if (missed) send({PacketKind::taken, packet.route, rank_, packet.origin, missed, {}});
-  if (!news) return;
-  if (listener_) return listener_->pair_messages_came();
-  const std::lock_guard lock(state_mutex_);
-  wake();
-}
-
-void ControlPlane::routes_changed(uint32_t rank) {
-  const std::lock_guard lock(pair_mutex_);
-  if (is_gone(rank)) pairs_.forget(rank);
-  if (resend_at_ && resends_ == 0) return;
-  resends_ = 0;
-  resend_at_ = Deadline::Clock::now() + kResends[0].pause;
-}
-
-std::optional<Deadline::Clock::time_point> ControlPlane::send_pairs_again() {
-  std::vector<Packet> packets;
-  std::deque<std::string> kept;
-  {
-    const std::lock_guard lock(pair_mutex_);
-    if (!resend_at_ || *resend_at_ > Deadline::Clock::now()) return resend_at_;
-    pairs_.for_each_untaken([&](uint32_t peer, uint64_t number, std::string_view bytes) {
-      const Route route = kResends[resends_].route;
-      packets.push_back(
-          {listener_ ? PacketKind::branch : PacketKind::message, route, rank_, peer, number, kept.emplace_back(bytes)});
-    });
-    resend_at_.reset();
-    if (++resends_ < std::size(kResends)) resend_at_ = Deadline::Clock::now() + kResends[resends_].pause;
-  }
-  for (const Packet& packet : packets) send(packet);
-  const std::lock_guard lock(pair_mutex_);
-  return resend_at_;
 }
 
 // ---- All-gathers -------------------------------------------------------------------------------------------

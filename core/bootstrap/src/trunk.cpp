@@ -129,8 +129,9 @@ class Trunk::Branch final : public ControlPlane {
       if (r != rank_) trunk_.bootstrap_->control().send_pair(members_[r], bytes);
   }
   void say_goodbye() override {
+    const Deadline deadline(kBranchLastWords);
     for (uint32_t r = 0; r < nranks_; ++r)
-      if (r != rank_) trunk_.bootstrap_->control().await_taken(members_[r], kBranchLastWords);
+      if (r != rank_) trunk_.bootstrap_->control().await_taken(members_[r], deadline.left());
   }
 
  private:
@@ -159,7 +160,7 @@ std::unique_ptr<Bootstrap> Trunk::branch(const std::shared_ptr<Trunk>& trunk, ui
     const std::lock_guard lock(trunk->mutex_);
     trunk->branches_[number] = branch;
   }
-  // Who died before; who dies now tells all branches.
+  // Earlier deaths; rank_died() tells of later ones.
   for (const Loss& loss : trunk->bootstrap_->control().losses())
     if (loss.gone) branch->rank_died(loss);
   return std::make_unique<Bootstrap>(std::move(branch), parent, trunk);

@@ -125,7 +125,7 @@ TEST_P(Branches, CarryNoticesPairMessagesAndRollCalls) {
   });
 }
 
-// An abort of one branch is none of another's, nor of the trunk's.
+// An abort ends one branch, and neither another nor the trunk.
 TEST_P(Branches, FailAlone) {
   run(4, [&](Member& rank, std::barrier<>& together) {
     const uint32_t r = rank.trunk->rank();
@@ -185,7 +185,7 @@ TEST_P(Branches, LeaveInAnyOrder) {
   });
 }
 
-// What a branch that has ended still gets is dropped, and a packet in another rank's name is its sender's fault.
+// A packet in another rank's name is its sender's fault.
 TEST_P(Branches, JudgeWhoSends) {
   run(3, [&](Member& rank, std::barrier<>& together) {
     const uint32_t r = rank.trunk->rank();

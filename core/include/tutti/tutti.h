@@ -187,7 +187,8 @@ typedef struct tutti_split {
 /* Collective over all ranks of `comm`. `how` NULL: one part of all ranks in their order, a duplicate. *part is NULL where
  * the rank is in no part: by its color, or since nothing tells its NUMA node or its device. Either every rank gets its
  * part or none does: an argument or a limit of one rank fails the call on all, naming the rank, and the communicator
- * stays usable. A rank that dies, or does not come by the deadline, breaks it. Pending operations go on. */
+ * stays usable. A rank that dies, or does not come by the deadline, breaks it; so does an abort of `comm` by a rank that
+ * has its part already: on ranks that have not, the call fails, and their part is aborted. Pending operations go on. */
 tutti_status tutti_comm_split(tutti_comm* comm, const tutti_split* how, tutti_comm** part);
 
 /* ---- Going on after a failure ------------------------------------------------------------------------------
@@ -259,7 +260,7 @@ tutti_status tutti_barrier(tutti_comm* comm, const tutti_options* options, tutti
 /* With blocks of unequal sizes, as MPI_Allgatherv and so on. `counts[b]` is the number of elements of the block of rank
  * b, 0 as well; `displacements[b]` is the element of its buffer at which it begins; NULL: the blocks lie one after
  * another. Both have an entry for each rank, and are not used after the call has returned. Blocks of `out` must not
- * overlap. A buffer without elements may be NULL. What holds for the calls above holds here. Calls whose counts differ
+ * overlap. A buffer without elements may be NULL. The rules of the calls above hold here. Calls whose counts differ
  * from the last ones' are as cheap: nothing is planned again. Host memory only: device memory is TUTTI_NOT_SUPPORTED.
  *
  *   all_gather_v, reduce_scatter_v   All ranks pass the same counts. Displacements may differ.

@@ -118,7 +118,8 @@ std::unique_ptr<Communicator> Communicator::split(const SplitCall& call) {
   try {
     call.check();
     if (rank_ == 0 && !family_.trunk) mine.place = bootstrap_->next_place();
-  } catch (const Failure& failure) {
+  } catch (const std::exception& problem) {
+    const Failure failure = failure_of(problem);
     mine.status = failure.status;
     mine.error = failure.text;
   }
@@ -140,13 +141,21 @@ std::unique_ptr<Communicator> Communicator::split(const SplitCall& call) {
     const Failure failure = failure_of(problem);
     verdict = fmt::format("{} cannot make its part of {}: {}", failure.status, name(), failure.text);
   }
-  const std::vector<std::string> verdicts = meetings_.gather({"tutti_comm_split", timeout_ns}, verdict);
+  const auto go_back = [&part](const char* why) {
+    if (!part) return;
+    part->abort(why);
+    part->end();
+  };
+  std::vector<std::string> verdicts;
+  try {
+    verdicts = meetings_.gather({"tutti_comm_split", timeout_ns}, verdict);
+  } catch (const Failure&) {
+    go_back("did not get it, since the communicator that was split ended meanwhile");
+    throw;
+  }
   if (const auto bad = std::ranges::find_if(verdicts, [](const std::string& one) { return one != all_well; });
       bad != verdicts.end()) {
-    if (part) {
-      part->abort("went back, since another rank could not make its part");
-      part->end();
-    }
+    go_back("went back, since another rank could not make its part");
     throw Failure(std::stoi(*bad),
                   fmt::format("tutti_comm_split: rank {}{}", bad - verdicts.begin(), bad->substr(bad->find(' '))));
   }

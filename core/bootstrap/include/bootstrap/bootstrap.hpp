@@ -45,7 +45,7 @@ class Bootstrap {
         next_place_(std::move(next_place)) {}
   Bootstrap(const Bootstrap&) = delete;
   Bootstrap& operator=(const Bootstrap&) = delete;
-  // Of a branch: `control` is its control plane, all else is as with `parent`.
+  // A branch has a control plane of its own; all else is as with `parent`.
   Bootstrap(std::shared_ptr<ControlPlane> control, const Bootstrap& parent, std::shared_ptr<Trunk> trunk)
       : Bootstrap(std::move(control), parent.secret_, parent.address_, parent.next_place_, std::move(trunk)) {}
   ~Bootstrap() { control_->leave(false); }

@@ -62,8 +62,8 @@ inline constexpr size_t kMaxNoticesKept = 4096;
 
 struct Packet;  // what travels between control planes
 
-// Whoever uses a control plane to carry others (trunk.hpp). Called by threads that deliver, without a lock: may send,
-// must not wait.
+// The user of a control plane that carries others (trunk.hpp). Called by threads that deliver, without a lock: may
+// send, must not wait.
 class ControlListener {
  public:
   // There are pair messages to take.

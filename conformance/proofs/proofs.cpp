@@ -108,7 +108,7 @@ std::set<uint32_t> roots(uint32_t collective, uint32_t n) {
   return {0, 1 % n, n / 2, n - 1};
 }
 
-// What all ranks do, in place and out of place; empty where that cannot be had.
+// The schedules of all ranks, in place and out of place; empty where they cannot be had.
 std::vector<uint64_t> digest(const tutti_algorithm& algorithm, Problem p) {
   std::vector<uint64_t> hashes;
   for (const bool in_place : {false, true}) {

@@ -106,7 +106,7 @@ TEST(Elements, SixteenBytesAreHandledAsEight) {
     if (std::isnormal(narrow)) {
       ASSERT_EQ(std::bit_cast<double>(parts[0]), narrow);
     }
-    // Whatever else is in the 16 bytes is another element, unless the last bit of the fraction was set anyway.
+    // Any other 16 bytes are another element, unless the last bit of the fraction was set anyway.
     for (int bit = 0; bit < 128; ++bit) {
       uint64_t other[2] = {parts[0], parts[1]};
       other[bit / 64] ^= uint64_t{1} << bit % 64;
@@ -181,7 +181,7 @@ TEST(Data, DependsOnNothingButItsPattern) {
   EXPECT_LT(same, 5);
 }
 
-// What the library computes for a type, the oracle knows.
+// The oracle knows all that the library computes for a type.
 TEST(Data, CombinesWhatIsDefined) {
   for (const uint32_t dtype : all_dtypes())
     for (const uint32_t op : all_ops()) {
@@ -345,7 +345,7 @@ TEST(Reference, SaysWhatUnequalBlocksMean) {
   }
 }
 
-// Counts that differ by two have different spreads, and odd ones lie in reverse order. What ranks give and get agrees.
+// Counts that differ by two have different spreads, and odd ones lie in reverse order. Ranks give what others get.
 TEST(Reference, UnequalBlocksFitTogether) {
   for (uint32_t n = 1; n <= 5; ++n)
     for (uint64_t count = 0; count <= 12; ++count)

@@ -85,7 +85,7 @@ TEST(Proofs, ADroppedStepIsFound) {
   expect_fail(f, "all_reduce on 7 ranks", "A-10");
 }
 
-// What goes wrong on uneven hosts only is found there, and the message says where ranks were.
+// A fault that shows on uneven hosts only is found there, and the message says where ranks were.
 TEST(Proofs, AFaultOfUnevenHostsIsFound) {
   Falsified f("ring");
   f.keep = [](const tutti_query& q, uint32_t, tutti_step& s) {

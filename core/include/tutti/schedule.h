@@ -74,7 +74,22 @@ constexpr uint32_t last_collective = TUTTI_ALL_TO_ALL_V;
 constexpr bool has_unequal_blocks(uint32_t collective) {
   return collective >= TUTTI_GATHER_V && collective <= TUTTI_ALL_TO_ALL_V;
 }
-uint32_t equal_form(uint32_t collective);
+constexpr uint32_t equal_form(uint32_t collective) {
+  switch (collective) {
+    case TUTTI_GATHER_V:
+      return TUTTI_GATHER;
+    case TUTTI_ALL_GATHER_V:
+      return TUTTI_ALL_GATHER;
+    case TUTTI_SCATTER_V:
+      return TUTTI_SCATTER;
+    case TUTTI_REDUCE_SCATTER_V:
+      return TUTTI_REDUCE_SCATTER;
+    case TUTTI_ALL_TO_ALL_V:
+      return TUTTI_ALL_TO_ALL;
+    default:
+      return collective;
+  }
+}
 // The class of block `block` of a buffer at `rank` (algorithm.h: Unequal blocks), how many there are, and whether a
 // rank knows the size of a class. In equal forms 0, 1, true.
 uint32_t block_class(uint32_t collective, uint32_t nranks, uint32_t rank, uint32_t buffer, uint32_t block);
@@ -155,7 +170,7 @@ struct LinkCost {
   double gap = 0;                 // seconds for which a message keeps its two ends busy, besides its bytes
   double processor_per_byte = 0;  // of the gap's kind: what a byte costs the processor at either end
 };
-// What the ranks of a host share.
+// The things that the ranks of a host share.
 struct HostCost {
   double per_byte = 0;    // seconds, of its network: for each byte that leaves, and for each that enters
   double processors = 1;  // which work off messages' gaps and bytes

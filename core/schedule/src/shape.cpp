@@ -74,23 +74,6 @@ uint32_t block_count(uint32_t collective, uint32_t nranks, uint32_t root, uint32
   return 0;
 }
 
-uint32_t equal_form(uint32_t collective) {
-  switch (collective) {
-    case TUTTI_GATHER_V:
-      return TUTTI_GATHER;
-    case TUTTI_ALL_GATHER_V:
-      return TUTTI_ALL_GATHER;
-    case TUTTI_SCATTER_V:
-      return TUTTI_SCATTER;
-    case TUTTI_REDUCE_SCATTER_V:
-      return TUTTI_REDUCE_SCATTER;
-    case TUTTI_ALL_TO_ALL_V:
-      return TUTTI_ALL_TO_ALL;
-    default:
-      return collective;
-  }
-}
-
 uint32_t block_class(uint32_t collective, uint32_t nranks, uint32_t rank, uint32_t buffer, uint32_t block) {
   switch (collective) {
     case TUTTI_GATHER_V:

@@ -112,7 +112,7 @@ void check_apart(const char* call, const Side& in, const Side& out) {
   }
 }
 
-// What this rank gives to itself has one size.
+// The block of this rank for itself has one size.
 void check_own_block(const char* call, const UnequalCall& given, const BlockTable& table, uint32_t rank) {
   const BlockList &in = table.in, &out = table.out;
   if (in.counts.empty() || out.counts.empty()) return;

@@ -171,7 +171,7 @@ LinkCost Topology::cost(uint32_t a, uint32_t b) const {
   const double latency = static_cast<double>(offer->latency_ns) * 1e-9;
   const double byte = 1.0 / static_cast<double>(std::max<uint64_t>(offer->bandwidth, 1));
   LinkCost cost{crowded ? std::max(latency, process_switch) : latency, byte};
-  // Of a slow message a quarter is the processor's work at either end, in the operating system, and half of the time of
+  // A quarter of a slow message is the processor's work at either end, in the operating system, and half of the time of
   // its bytes. A fast one is a few stores.
   constexpr double slow = 1e-6;
   if (latency >= slow) {

@@ -89,7 +89,7 @@ class Topology {
   // The smallest cut of all pairs.
   uint64_t smallest_fragment() const;
   LinkCost cost(uint32_t a, uint32_t b) const;
-  // What the ranks of each host share: its cores, and the rails to other hosts.
+  // Each host's things that its ranks share: its cores, and the rails to other hosts.
   std::vector<HostCost> host_costs() const;
   // The same between the ranks' streams: they read each other's memory, or bytes are copied to slots, which the
   // transport of the pair carries.

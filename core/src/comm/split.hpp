@@ -37,7 +37,7 @@ struct Family {
   uint64_t splits = 0;           // how often this communicator was split
 };
 
-// What a part of a communicator begins with.
+// The beginnings of a part.
 struct Part {
   Configuration configuration;
   std::unique_ptr<Bootstrap> bootstrap;

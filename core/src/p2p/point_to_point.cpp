@@ -54,11 +54,12 @@ void PointToPoint::start(Transfer& transfer) {
     transfer.bulk = &bulks_.take();
     transfer.bulk->opened = false;
   }
-  count(transfer);
+  Peer& own = home(transfer);
+  count(own, transfer);
   ++active_;
-  if (transfer.sending) return peer(transfer.peer).waiting.push(transfer);
+  if (transfer.sending) return own.waiting.push(transfer);
   transfer.order = ++order_;
-  home(transfer).receives.push(transfer);
+  own.receives.push(transfer);
   Arrival* arrival = nullptr;
   uint32_t from = transfer.peer;
   const auto look = [&](uint32_t rank, const Peer& p) {
@@ -70,28 +71,28 @@ void PointToPoint::start(Transfer& transfer) {
   if (transfer.any_peer)
     for (const auto& [rank, p] : peers_) look(rank, p);
   else
-    look(from, peer(from));
+    look(from, own);
   if (!arrival) return;
-  if (transfer.any_peer) adopt(transfer, from);
-  Peer& p = peer(from);
+  Peer& p = transfer.any_peer ? adopt(transfer, from) : own;
   p.arrivals.remove(*arrival);
   --p.unmatched;
   match(p, transfer, arrival->rts, arrival->payload.data());
   arrivals_.give_back(*arrival);
 }
 
-void PointToPoint::count(Transfer& transfer) {
-  Peer& p = home(transfer);
+void PointToPoint::count(Peer& p, const Transfer& transfer) {
   if (transfer.timeout_ns != no_timeout && p.timed++ == 0) p.last_move_ns = 0;  // their time begins now
 }
 
-void PointToPoint::adopt(Transfer& receive, uint32_t rank) {
+PointToPoint::Peer& PointToPoint::adopt(Transfer& receive, uint32_t rank) {
   anyone_.receives.remove(receive);
   if (receive.timeout_ns != no_timeout) --anyone_.timed;
   receive.any_peer = false;
   receive.peer = rank;
-  count(receive);
-  peer(rank).receives.push(receive);
+  Peer& p = peer(rank);
+  count(p, receive);
+  p.receives.push(receive);
+  return p;
 }
 
 std::optional<tutti_envelope> PointToPoint::probe(const tutti_envelope& wanted) const {

@@ -124,9 +124,9 @@ class PointToPoint {
   Peer& peer(uint32_t rank) { return peers_[rank]; }
   // Where the transfer counts.
   Peer& home(const Transfer& transfer) { return transfer.any_peer ? anyone_ : peer(transfer.peer); }
-  void count(Transfer& transfer);
-  // A receive from anyone has met a message of that rank.
-  void adopt(Transfer& receive, uint32_t rank);
+  static void count(Peer& peer, const Transfer& transfer);
+  // A receive from anyone has met a message of that rank, whose it is now.
+  Peer& adopt(Transfer& receive, uint32_t rank);
   static bool stands_still(Peer& peer, uint64_t now_ns, const Transfer** urgent);
   bool advance_peer(uint32_t rank, Peer& peer);
   bool announce(Link& link, Peer& peer);

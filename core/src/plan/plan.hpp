@@ -71,7 +71,7 @@ struct BoundStep {
   uint32_t dependency_step = 0;
 };
 
-// What a plan of a collective with unequal blocks is bound by, again for each table.
+// The means to bind a plan of a collective with unequal blocks, again for each table.
 struct UnequalBlocks {
   std::vector<tutti_cut> cuts;  // of the schedule, as the next
   std::vector<tutti_extent> scratch;

@@ -9,25 +9,10 @@ namespace {
 
 constexpr int64_t poison = 0x7ea5ed5eed5eed5e;
 
-bool unequal(const Case& c) { return c.collective > TUTTI_BARRIER; }
+bool unequal(const Case& c) { return has_unequal_blocks(c.collective); }
 
 // The collective with equal blocks that moves them alike.
-uint32_t form_of(const Case& c) {
-  switch (c.collective) {
-    case TUTTI_GATHER_V:
-      return TUTTI_GATHER;
-    case TUTTI_ALL_GATHER_V:
-      return TUTTI_ALL_GATHER;
-    case TUTTI_SCATTER_V:
-      return TUTTI_SCATTER;
-    case TUTTI_REDUCE_SCATTER_V:
-      return TUTTI_REDUCE_SCATTER;
-    case TUTTI_ALL_TO_ALL_V:
-      return TUTTI_ALL_TO_ALL;
-    default:
-      return c.collective;
-  }
-}
+uint32_t form_of(const Case& c) { return equal_form(c.collective); }
 
 // The elements of the block that rank `from` gives to rank `to`, or of all blocks of rank `from` or for rank `to`: some
 // of them none, some twice as many as others.

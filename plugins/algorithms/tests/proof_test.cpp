@@ -64,7 +64,7 @@ std::string text_of(const std::vector<uint32_t>& hosts) {
   return text;
 }
 
-// What all ranks do, in place and out of place.
+// The schedules of all ranks, in place and out of place.
 std::vector<uint64_t> digest(const tutti_algorithm& algorithm, Problem problem) {
   std::vector<uint64_t> hashes;
   for (const bool in_place : {false, true}) {

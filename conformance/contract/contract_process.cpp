@@ -19,7 +19,7 @@ extern char** environ;
 namespace tutti::conformance::contract {
 namespace {
 
-constexpr int outcome_descriptor = 4;
+constexpr int outcome_pipe = 4;
 
 uint64_t available_memory() {
   FILE* file = std::fopen("/proc/meminfo", "r");
@@ -32,7 +32,7 @@ uint64_t available_memory() {
 }
 
 void say(const Outcome& outcome) {
-  write_outcome(outcome_descriptor, verdict_key(outcome.verdict), outcome.clause.c_str(), outcome.message.c_str());
+  write_outcome(outcome_pipe, verdict_key(outcome.verdict), outcome.clause.c_str(), outcome.message.c_str());
 }
 
 Outcome judge_run(const ContractCase& one, Bench& bench) {
@@ -72,9 +72,9 @@ int run_process(int argc, char** argv) {
     if (const char* sign = std::strchr(argv[i], '='))
       companions.push_back({std::string(argv[i], static_cast<size_t>(sign - argv[i])), sign + 1});
   set_companions(std::move(companions));
-  fcntl(outcome_descriptor, F_SETFD, FD_CLOEXEC);
-  watch_for_signals(outcome_descriptor);
-  bench.outcome_descriptor = outcome_descriptor;
+  fcntl(outcome_pipe, F_SETFD, FD_CLOEXEC);
+  watch_for_signals(outcome_pipe);
+  bench.outcome_descriptor = outcome_pipe;
   for (const Subject subject : all_subjects)
     for (const ContractCase& one : contract_cases(subject)) {
       if (std::strcmp(subject_name(subject), argv[0]) != 0 || std::strcmp(one.name, argv[3]) != 0) continue;
@@ -123,10 +123,10 @@ Outcome run_contract_case(const Target& target, const ContractCase& one, uint64_
     setpgid(0, 0);
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent) _exit(1);
-    if (pipe_ends[1] == outcome_descriptor)
-      fcntl(outcome_descriptor, F_SETFD, 0);
+    if (pipe_ends[1] == outcome_pipe)
+      fcntl(outcome_pipe, F_SETFD, 0);
     else
-      dup2(pipe_ends[1], outcome_descriptor);
+      dup2(pipe_ends[1], outcome_pipe);
     execve(arguments[0], arguments.data(), variables.data());
     _exit(127);
   }

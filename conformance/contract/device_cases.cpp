@@ -15,7 +15,7 @@
 namespace tutti::conformance::contract {
 namespace {
 
-void query_repeats(Bench& bench) {
+void device_query_repeats(Bench& bench) {
   const DeviceUnderTest d = device_under_test(bench);
   const tutti_device_caps& c = d.caps;
   require(c.memory_kind > TUTTI_MEMORY_HOST && c.memory_kind <= TUTTI_LAST_NAMED_MEMORY, "D-1",
@@ -229,7 +229,7 @@ void many_lives(Bench& bench) {
 
 std::vector<ContractCase> device_cases() {
   return {
-      {"query-repeats", "capabilities are legal, the same each time", {"D-1"}, 1, query_repeats},
+      {"query-repeats", "capabilities are legal, the same each time", {"D-1"}, 1, device_query_repeats},
       {"whose-memory", "classify of memory of every device", {"D-2"}, 2, whose_memory},
       {"not-its-memory", "classify of everything else", {"D-3"}, 2, not_its_memory},
       {"buffer-ids", "each allocation has its own", {"D-4"}, 3, buffer_ids},

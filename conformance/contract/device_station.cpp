@@ -13,15 +13,7 @@
 namespace tutti::conformance::contract {
 namespace {
 
-constexpr uint32_t most_tables = 256;
-constexpr uint64_t page = 4096;
-
-template <typename Table>
-void judge_stamp(const Table* table, const char* kind, uint32_t stamp) {
-  require_size(table, "E-4", kind);
-  require(table->stamp == stamp, "E-4", "a table of {} has the draft stamp {:#010x}, expected {:#010x}", kind,
-          table->stamp, stamp);
-}
+constexpr uint64_t page_of_host = 4096;
 
 }  // namespace
 
@@ -101,8 +93,8 @@ Station::~Station() {
 
 Station::Mapped Station::map(uint64_t bytes) {
   Mapped one;
-  one.bytes = (bytes + page - 1) / page * page;
-  one.host = static_cast<uint8_t*>(std::aligned_alloc(page, one.bytes));
+  one.bytes = (bytes + page_of_host - 1) / page_of_host * page_of_host;
+  one.host = static_cast<uint8_t*>(std::aligned_alloc(page_of_host, one.bytes));
   if (!one.host) throw CannotRun{"out of memory"};
   std::memset(one.host, 0, one.bytes);
   void* seen = nullptr;

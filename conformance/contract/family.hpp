@@ -47,4 +47,9 @@ class Family {
   uint32_t me_ = 0;
 };
 
+// Throws NotOffered where the transport reaches no other process.
+inline void needs_processes(Bench& bench) {
+  if (bench.caps().reach < TUTTI_REACH_HOST) throw NotOffered{"its reach is one process"};
+}
+
 }  // namespace tutti::conformance::contract

@@ -14,25 +14,27 @@
 
 namespace tutti::conformance::contract {
 namespace {
-constexpr uint8_t canary = 0xC5, fresh = 0xEE;
-size_t page() {
+constexpr uint8_t canary = 0xC5;
+size_t system_page() {
   static const auto bytes = static_cast<size_t>(sysconf(_SC_PAGESIZE));
   return bytes;
 }
 }  // namespace
 
 GuardedMemory::GuardedMemory(size_t bytes, size_t slack, const char* clause) : bytes_(bytes) {
-  page_bytes_ = std::max<size_t>((bytes + slack + page() - 1) / page(), 1) * page();
-  void* all = mmap(nullptr, page_bytes_ + 2 * page(), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  page_bytes_ = std::max<size_t>((bytes + slack + system_page() - 1) / system_page(), 1) * system_page();
+  void* all =
+      mmap(nullptr, page_bytes_ + 2 * system_page(), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (all == MAP_FAILED) throw std::bad_alloc();
-  pages_ = static_cast<uint8_t*>(all) + page();
+  pages_ = static_cast<uint8_t*>(all) + system_page();
   data_ = pages_ + page_bytes_ - slack - bytes;
   std::memset(pages_, canary, page_bytes_);
   std::memset(data_, fresh, bytes);
-  mprotect(pages_ - page(), page(), PROT_NONE);
-  mprotect(pages_ + page_bytes_, page(), PROT_NONE);
-  guards_[0] = watch_memory(pages_ - page(), page(), data_, bytes_, clause, "memory that the suite passed");
-  guards_[1] = watch_memory(pages_ + page_bytes_, page(), data_, bytes_, clause, "memory that the suite passed");
+  mprotect(pages_ - system_page(), system_page(), PROT_NONE);
+  mprotect(pages_ + page_bytes_, system_page(), PROT_NONE);
+  guards_[0] =
+      watch_memory(pages_ - system_page(), system_page(), data_, bytes_, clause, "memory that the suite passed");
+  guards_[1] = watch_memory(pages_ + page_bytes_, system_page(), data_, bytes_, clause, "memory that the suite passed");
 }
 
 GuardedMemory::GuardedMemory(GuardedMemory&& other) noexcept
@@ -47,7 +49,7 @@ GuardedMemory::~GuardedMemory() {
   if (!pages_) return;
   for (const int guard : guards_) forget_memory(guard);
   if (watch_ >= 0) forget_memory(watch_);
-  munmap(pages_ - page(), page_bytes_ + 2 * page());
+  munmap(pages_ - system_page(), page_bytes_ + 2 * system_page());
 }
 
 void GuardedMemory::check_surroundings() const {
@@ -88,11 +90,12 @@ std::string first_difference(const uint8_t* expected, const uint8_t* got, size_t
   for (size_t i = at; i < at + shown; ++i) text += fmt::format(" {:02x}", expected[i]);
   text += ", got";
   for (size_t i = at; i < at + shown; ++i) text += fmt::format(" {:02x}", got[i]);
-  const auto untouched = [&](size_t i) { return expected[i] == got[i] || got[i] == fresh; };
+  const auto untouched = [&](size_t i) { return expected[i] == got[i] || got[i] == GuardedMemory::fresh; };
   size_t i = at;
   while (i < bytes && untouched(i)) ++i;
   if (i == bytes)
-    text += fmt::format("; {:02x} is what the suite had filled the memory with: nothing was written there", fresh);
+    text += fmt::format("; {:02x} is what the suite had filled the memory with: nothing was written there",
+                        GuardedMemory::fresh);
   return text;
 }
 

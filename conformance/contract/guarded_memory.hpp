@@ -12,7 +12,8 @@ namespace tutti::conformance::contract {
 
 class GuardedMemory {
  public:
-  // `bytes` bytes of 0xEE that end `slack` bytes before an untouchable page; what touches that page breaks
+  static constexpr uint8_t fresh = 0xEE;
+  // `bytes` bytes of `fresh` that end `slack` bytes before an untouchable page; what touches that page breaks
   // `clause`.
   explicit GuardedMemory(size_t bytes, size_t slack = 0, const char* clause = "T-16");
   ~GuardedMemory();

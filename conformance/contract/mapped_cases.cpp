@@ -278,10 +278,6 @@ void declined(Bench& bench) {
 
 // ---- two processes
 
-void needs_processes(Bench& bench) {
-  if (bench.caps().reach < TUTTI_REACH_HOST) throw NotOffered{"its reach is one process"};
-}
-
 void until_set(Stage& stage, const End& flags, uint64_t k) {
   stage.until([&] { return flags.host_flag(k).load(std::memory_order_acquire) == 1; }, "M-5",
               fmt::format("flag {}, which the other end has set, stays {}", k, flags.host_flag(k).load()));

@@ -14,10 +14,6 @@
 namespace tutti::conformance::contract {
 namespace {
 
-void needs_processes(Bench& bench) {
-  if (bench.caps().reach < TUTTI_REACH_HOST) throw NotOffered{"its reach is one process"};
-}
-
 // `rank` (alone in its stage) sends one message, or receives and judges it.
 void send_one(Stage& stage, uint32_t to, const Label& label, uint64_t bytes, const char* clause) {
   std::vector<uint8_t> data(bytes);

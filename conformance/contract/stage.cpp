@@ -399,7 +399,7 @@ void fill(uint8_t* data, uint64_t bytes, uint64_t seed, const Label& label) {
 }
 
 namespace {
-constexpr uint8_t overwritten = 0x5B, fresh = 0xEE;
+constexpr uint8_t overwritten = 0x5B;
 
 bool all_are(const uint8_t* data, uint64_t bytes, uint8_t value) {
   return bytes > 0 && std::all_of(data, data + bytes, [&](uint8_t b) { return b == value; });
@@ -488,7 +488,7 @@ void judge_message(uint64_t seed, const Label& label, uint32_t lanes, const uint
     broken(was_inline ? "T-22" : "T-17",
            "{} arrived as what was written into the SEND's memory after {}: the SEND was not done with its memory", who,
            was_inline ? "its INLINE post had returned" : "its completion");
-  if (all_are(got, bytes, fresh))
+  if (all_are(got, bytes, GuardedMemory::fresh))
     broken("T-17", "{}: its RECV completed with TUTTI_OK, and nothing had been written to its memory", who);
   broken("T-15", "{} arrived wrong: {}", who, difference);
 }

@@ -5,19 +5,6 @@
 #include <set>
 
 namespace tutti::conformance::contract {
-namespace {
-
-constexpr uint32_t most_tables = 256;  // of one kind in one plugin: more means that no end comes
-
-template <typename Table>
-void judge_stamp(const Table* table, const char* kind, uint32_t stamp) {
-  require_size(table, "E-4", kind);
-  require(table->stamp == stamp, "E-4", "a table of {} has the draft stamp {:#010x}, expected {:#010x}", kind,
-          table->stamp, stamp);
-}
-
-}  // namespace
-
 void judge_name(const char* kind, const char* name, const char* summary) {
   require(name && *name, "E-4", "a table of {} has no name", kind);
   for (const char* c = name; *c; ++c)

@@ -48,5 +48,13 @@ struct Bench {
 // E-4 of one table.
 void judge(const tutti_transport* table);
 void judge_name(const char* kind, const char* name, const char* summary);
+template <typename Table>
+void judge_stamp(const Table* table, const char* kind, uint32_t stamp) {
+  require_size(table, "E-4", kind);
+  require(table->stamp == stamp, "E-4", "a table of {} has the draft stamp {:#010x}, expected {:#010x}", kind,
+          table->stamp, stamp);
+}
+
+constexpr uint32_t most_tables = 256;  // of one kind in one plugin: more means that no end comes
 
 }  // namespace tutti::conformance::contract

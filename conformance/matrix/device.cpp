@@ -12,7 +12,7 @@
 namespace tutti::conformance {
 namespace {
 
-constexpr uint64_t page = 4096;
+constexpr uint64_t device_page = 4096;
 constexpr double limit_s = 30;
 
 Device describe(const DeviceTables& tables) {
@@ -60,8 +60,8 @@ std::vector<Device> select_devices(const std::vector<std::string>& names) {
 }
 
 Staging::Staging(const Device& device, uint64_t bytes)
-    : tables_(device.tables), bytes_((bytes + page - 1) / page * page) {
-  host_ = static_cast<char*>(std::aligned_alloc(page, bytes_));
+    : tables_(device.tables), bytes_((bytes + device_page - 1) / device_page * device_page) {
+  host_ = static_cast<char*>(std::aligned_alloc(device_page, bytes_));
   if (!host_) throw std::runtime_error(fmt::format("out of memory: {} bytes", bytes_));
   if (tables_.memory->map_host(tables_.memory->self, host_, bytes_, &seen_) >= 0) return;
   std::free(host_);

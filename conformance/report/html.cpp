@@ -18,7 +18,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-std::string escaped(const std::string& text) {
+std::string html_escaped(const std::string& text) {
   std::string safe;
   for (const char c : text) safe += c == '&' ? "&amp;" : c == '<' ? "&lt;" : c == '>' ? "&gt;" : std::string(1, c);
   return safe;
@@ -65,7 +65,7 @@ std::string summary(const Run& run) {
   const Judgement judgement = judge(run, day_of(run));
   const Counts c = run.counts();
   std::string text = fmt::format("<h1>{}</h1>\n<ul>\n", judgement.title());
-  for (const std::string& reason : judgement.reasons) text += "<li>" + escaped(reason) + "</li>\n";
+  for (const std::string& reason : judgement.reasons) text += "<li>" + html_escaped(reason) + "</li>\n";
   return text + fmt::format("</ul>\n<p>{} passed ({} with warnings), {} failed, {} not supported, {} not run.</p>",
                             c.passed + c.warnings, c.warnings, c.failed + c.crashed + c.timed_out, c.not_supported,
                             c.not_run);
@@ -74,11 +74,12 @@ std::string summary(const Run& run) {
 }  // namespace
 
 std::string html_text(const Run& run) {
-  const std::map<std::string_view, std::string> parts{{"TITLE", escaped("Tutti conformance, " + run.manifest.started)},
-                                                      {"STYLE", page_css},
-                                                      {"SCRIPT", page_js},
-                                                      {"SUMMARY", summary(run)},
-                                                      {"DATA", for_script(page_data(run))}};
+  const std::map<std::string_view, std::string> parts{
+      {"TITLE", html_escaped("Tutti conformance, " + run.manifest.started)},
+      {"STYLE", page_css},
+      {"SCRIPT", page_js},
+      {"SUMMARY", summary(run)},
+      {"DATA", for_script(page_data(run))}};
   std::string text;
   std::string_view left = page_html;
   for (size_t begin; (begin = left.find('@')) != std::string_view::npos;) {

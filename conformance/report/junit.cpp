@@ -15,7 +15,7 @@ namespace tutti::conformance {
 namespace {
 
 // Characters that XML 1.0 cannot hold become '?'.
-std::string escaped(const std::string& text) {
+std::string xml_text(const std::string& text) {
   std::string safe;
   for (const char c : text) switch (c) {
       case '&':
@@ -42,10 +42,10 @@ std::string escaped(const std::string& text) {
 std::string element(const char* name, const Result& r) {
   const std::string clause = r.outcome.clause.empty() ? "" : "breaks " + r.outcome.clause + ": ";
   return fmt::format("<{} type=\"{}\" message=\"{}\">{}</{}>", name, verdict_key(r.outcome.verdict),
-                     escaped(clause + r.outcome.message), escaped("again: " + r.reproduce), name);
+                     xml_text(clause + r.outcome.message), xml_text("again: " + r.reproduce), name);
 }
 
-struct Suite {
+struct JunitSuite {
   std::string cases;
   uint64_t tests = 0, failures = 0, errors = 0, skipped = 0;
   double seconds = 0;
@@ -53,14 +53,14 @@ struct Suite {
   void add(const Result& r, const Waiver* waiver) {
     ++tests;
     seconds += r.seconds;
-    cases += fmt::format("<testcase classname=\"{}\" name=\"{}\" time=\"{:.3f}\">", escaped(r.kind), escaped(r.id),
+    cases += fmt::format("<testcase classname=\"{}\" name=\"{}\" time=\"{:.3f}\">", xml_text(r.kind), xml_text(r.id),
                          r.seconds);
     const Verdict verdict = r.outcome.verdict;
     if (waiver && is_bad(verdict)) {
       ++skipped;
       cases += fmt::format("<skipped message=\"{}\"/>",
-                           escaped(fmt::format("{}, waived until {}: {} ({})", verdict_name(verdict), waiver->expires,
-                                               waiver->reason, waiver->link)));
+                           xml_text(fmt::format("{}, waived until {}: {} ({})", verdict_name(verdict), waiver->expires,
+                                                waiver->reason, waiver->link)));
     } else if (verdict == Verdict::fail) {
       ++failures;
       cases += element("failure", r);
@@ -69,10 +69,10 @@ struct Suite {
       cases += element("error", r);
     } else if (verdict == Verdict::not_supported || verdict == Verdict::not_run) {
       ++skipped;
-      cases += fmt::format("<skipped message=\"{}: {}\"/>", verdict_name(verdict), escaped(r.outcome.message));
+      cases += fmt::format("<skipped message=\"{}: {}\"/>", verdict_name(verdict), xml_text(r.outcome.message));
     } else if (!r.outcome.message.empty()) {
       cases += fmt::format("<system-out>{}{}</system-out>", verdict == Verdict::warning ? "warning: " : "",
-                           escaped(r.outcome.message));
+                           xml_text(r.outcome.message));
     }
     cases += "</testcase>\n";
   }
@@ -81,15 +81,15 @@ struct Suite {
 }  // namespace
 
 std::string junit_text(const Run& run) {
-  std::map<std::string, Suite> suites;
-  Suite all;
+  std::map<std::string, JunitSuite> suites;
+  JunitSuite all;
   const std::string day = day_of(run);
   for (const Result& r : run.results) {
     const Waiver* waiver = waiver_of(run.waivers, r, day);
     suites[r.kind].add(r, waiver);
     all.add(r, waiver);
   }
-  const auto counts = [](const Suite& s) {
+  const auto counts = [](const JunitSuite& s) {
     return fmt::format("tests=\"{}\" failures=\"{}\" errors=\"{}\" skipped=\"{}\" time=\"{:.3f}\"", s.tests, s.failures,
                        s.errors, s.skipped, s.seconds);
   };
@@ -97,7 +97,7 @@ std::string junit_text(const Run& run) {
       fmt::format("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites name=\"tutti-conform\" {}>\n", counts(all));
   std::string properties;
   const auto property = [&](const std::string& name, const std::string& value) {
-    properties += fmt::format("<property name=\"{}\" value=\"{}\"/>\n", escaped(name), escaped(value));
+    properties += fmt::format("<property name=\"{}\" value=\"{}\"/>\n", xml_text(name), xml_text(value));
   };
   property("command", run.manifest.command_line);
   property("level", run.manifest.level);
@@ -106,7 +106,7 @@ std::string junit_text(const Run& run) {
   for (const PluginFact& p : run.manifest.plugins) property("plugin " + p.id, p.version + " " + p.sha256);
   for (const auto& [name, suite] : suites)
     text += fmt::format("<testsuite name=\"{}\" timestamp=\"{}\" {}>\n<properties>\n{}</properties>\n{}</testsuite>\n",
-                        escaped(name), escaped(run.manifest.started), counts(suite), properties, suite.cases);
+                        xml_text(name), xml_text(run.manifest.started), counts(suite), properties, suite.cases);
   return text + "</testsuites>\n";
 }
 

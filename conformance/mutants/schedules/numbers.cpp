@@ -88,7 +88,7 @@ uint64_t Numbers::expected(uint32_t rank, uint64_t chunk, uint32_t slice) const 
   }
   const uint64_t index = p.collective == TUTTI_REDUCE_SCATTER ? rank * pieces_ + chunk : chunk;
   uint64_t sum = 0;
-  for (uint32_t r = 0; r < p.nranks; ++r) sum += loaded(input(r, index, slice));
+  for (uint32_t r = 0; r < reduced_ranks(operation, rank); ++r) sum += loaded(input(r, index, slice));
   return finished(sum);
 }
 

@@ -137,8 +137,8 @@ std::vector<NamedSet> schedule_sets(const Selection& selection) {
     if (n > 4)
       throw std::invalid_argument(fmt::format("mutants of schedules are searched for at most 4 ranks, not {}", n));
   for (const tutti_algorithm* algorithm : list_algorithms())
-    for (uint32_t c = TUTTI_BROADCAST; c <= TUTTI_BARRIER; ++c)
-      if (algorithm->collectives >> c & 1 && wanted(selection.algorithms, algorithm->name) &&
+    for (uint32_t c = TUTTI_BROADCAST; c <= last_collective; ++c)
+      if (!has_unequal_blocks(c) && algorithm->collectives >> c & 1 && wanted(selection.algorithms, algorithm->name) &&
           wanted(selection.collectives, collective_name(c)))
         for (const uint32_t n : ranks) add_sets(*algorithm, c, n, sets);
   if (selection.algorithms.empty() && selection.collectives.empty()) add_staged_sets(sets);

@@ -30,6 +30,10 @@ tutti_status scatter(const Call& c) {
 tutti_status all_to_all(const Call& c) {
   return tutti_all_to_all(c.comm, c.in, c.out, c.count, c.dtype, c.options, nullptr);
 }
+tutti_status scan(const Call& c) { return tutti_scan(c.comm, c.in, c.out, c.count, c.dtype, c.op, c.options, nullptr); }
+tutti_status exclusive_scan(const Call& c) {
+  return tutti_exclusive_scan(c.comm, c.in, c.out, c.count, c.dtype, c.op, c.options, nullptr);
+}
 tutti_status barrier(const Call& c) { return tutti_barrier(c.comm, c.options, nullptr); }
 
 // Everyone sends to the next rank and receives from the one before.
@@ -56,6 +60,9 @@ constexpr Collective table[] = {
     {"scatter", "", false, true, true, 1, per_rank, one, true, false, Origin::own_share, BusFactor::share, scatter},
     {"all_to_all", "alltoall", false, false, true, 1, per_rank, per_rank, false, false, Origin::each_share,
      BusFactor::share, all_to_all},
+    {"scan", "", true, false, true, 1, one, one, false, false, Origin::prefix, BusFactor::one, scan},
+    {"exclusive_scan", "exscan", true, false, true, 1, one, one, false, false, Origin::prefix_before, BusFactor::one,
+     exclusive_scan},
     {"sendrecv", "", false, false, false, 2, one, one, false, false, Origin::previous_rank, BusFactor::one,
      send_receive},
     {"barrier", "", false, false, false, 1, none, none, false, false, Origin::nothing, BusFactor::one, barrier},

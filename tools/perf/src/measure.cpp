@@ -37,9 +37,13 @@ void check_block(const Collective& collective, const Pattern& pattern, const Cal
     case Origin::own_share:
       return check_moved(pattern, call.root, share, count, data, position, found);
     case Origin::reduced:
-      return check_reduced(pattern, 0, count, data, position, found);
+      return check_reduced(pattern, call.nranks, 0, count, data, position, found);
     case Origin::reduced_share:
-      return check_reduced(pattern, share, count, data, position, found);
+      return check_reduced(pattern, call.nranks, share, count, data, position, found);
+    case Origin::prefix:
+      return check_reduced(pattern, call.rank + 1, 0, count, data, position, found);
+    case Origin::prefix_before:
+      return check_reduced(pattern, call.rank, 0, count, data, position, found);
     case Origin::each_rank:
       return check_moved(pattern, other, 0, count, data, position, found);
     case Origin::each_share:

@@ -100,11 +100,27 @@ TEST(Data, EveryOrderOfReductionGivesTheExpectedBits) {
             const Pattern pattern{random(), dtype, op, nranks};
             const std::vector<T> result = reduce<T>(pattern, count, &random);
             Mistakes mistakes;
-            check_reduced(pattern, 0, count, result.data(), 0, &mistakes);
+            check_reduced(pattern, pattern.nranks, 0, count, result.data(), 0, &mistakes);
             EXPECT_EQ(mistakes.count, 0u) << "dtype " << dtype << " op " << op << " ranks " << nranks << ": expected "
                                           << mistakes.expected << ", got " << mistakes.got;
           }
         });
+}
+
+// The prefix of a scan: the reduction of a smaller job's ranks, with the inputs of the whole.
+TEST(Data, ReducesTheFirstRanks) {
+  const Pattern pattern{3, TUTTI_INT64, TUTTI_AVG, 4};
+  int64_t first[9], second[9];
+  fill_input(pattern, 0, 0, 9, first);
+  fill_input(pattern, 1, 0, 9, second);
+  Mistakes mistakes;
+  check_reduced(pattern, 1, 0, 9, first, 0, &mistakes);
+  for (int i = 0; i < 9; ++i)
+    second[i] = static_cast<int64_t>(static_cast<uint64_t>(first[i]) + static_cast<uint64_t>(second[i])) / 2;
+  check_reduced(pattern, 2, 0, 9, second, 0, &mistakes);
+  EXPECT_EQ(mistakes.count, 0u);
+  check_reduced(pattern, 3, 0, 9, second, 0, &mistakes);
+  EXPECT_GT(mistakes.count, 5u);
 }
 
 TEST(Data, AWrongBitIsFoundWhereItIs) {
@@ -127,7 +143,7 @@ TEST(Data, AWrongBitIsFoundWhereItIs) {
           if (op == 0)
             check_moved(pattern, 2, 100, damaged.size(), damaged.data(), 1000, &mistakes);
           else
-            check_reduced(pattern, 0, damaged.size(), damaged.data(), 1000, &mistakes);
+            check_reduced(pattern, pattern.nranks, 0, damaged.size(), damaged.data(), 1000, &mistakes);
           EXPECT_EQ(mistakes.count, 1u);
           EXPECT_EQ(mistakes.first_index, 1017u);
           EXPECT_NE(mistakes.expected, mistakes.got);
@@ -144,12 +160,12 @@ TEST(Data, FloatingAverageMayBeTwoUnitsOffAndNoMore) {
     for (float& element : shifted)
       for (int i = 0; i < std::abs(units); ++i) element = std::nextafter(element, units < 0 ? -INFINITY : INFINITY);
     Mistakes mistakes;
-    check_reduced(pattern, 0, shifted.size(), shifted.data(), 0, &mistakes);
+    check_reduced(pattern, pattern.nranks, 0, shifted.size(), shifted.data(), 0, &mistakes);
     EXPECT_EQ(mistakes.count, std::abs(units) > 2 ? 32u : 0u) << units;
   }
   std::vector<float> nothing(32, NAN);
   Mistakes mistakes;
-  check_reduced(pattern, 0, 32, nothing.data(), 0, &mistakes);
+  check_reduced(pattern, pattern.nranks, 0, 32, nothing.data(), 0, &mistakes);
   EXPECT_EQ(mistakes.count, 32u);
 }
 

@@ -20,6 +20,8 @@ struct Call {
   const void* in = nullptr;
   void* out = nullptr;
   uint64_t count = 0;
+  const uint64_t* in_counts = nullptr;  // of each block, as the next
+  const uint64_t* out_counts = nullptr;
   uint32_t dtype = 0;
   uint32_t op = 0;
   uint32_t root = 0;
@@ -56,6 +58,7 @@ struct Collective {
   Origin origin;
   BusFactor bus;
   tutti_status (*run)(const Call& call);
+  bool unequal = false;  // blocks may have different sizes, in host memory only
 
   uint64_t in_blocks(uint32_t nranks) const;
   uint64_t out_blocks(uint32_t nranks) const;

@@ -8,6 +8,7 @@
 #include <random>
 #include <set>
 
+#include "blocks.hpp"
 #include "collectives.hpp"
 #include "element.hpp"
 #include "options.hpp"
@@ -255,6 +256,30 @@ TEST(SmallFloat, RoundsToNearestEven) {
     const uint32_t raw = std::bit_cast<uint32_t>(value);
     EXPECT_EQ(Bfloat16::from(value).bits, (raw + 0x7fff + (raw >> 16 & 1)) >> 16);
   }
+}
+
+// Skewed blocks fill buffers of n equal ones, and what one rank sends another, that expects.
+TEST(Collectives, SkewedBlocksFitTogether) {
+  for (const char* name : {"gather_v", "all_gather_v", "scatter_v", "reduce_scatter_v", "all_to_all_v"})
+    for (const uint32_t n : {1u, 2u, 5u}) {
+      const Collective& collective = *find_collective(name);
+      const BlockLayout layout(collective, n, 60, true), equal(collective, n, 60, false);
+      for (uint32_t rank = 0; rank < n; ++rank)
+        for (const bool input : {false, true}) {
+          EXPECT_LE(layout.total(rank, input), std::max(layout.blocks(input), uint64_t{2}) * 60) << name;
+          if (layout.blocks(input) == n) {
+            EXPECT_EQ(layout.total(rank, input), n * 60u) << name << " of " << n;
+          }
+          EXPECT_EQ(equal.counts(rank, input), std::vector<uint64_t>(equal.blocks(input), 60));
+        }
+      for (uint32_t a = 0; a < n; ++a)
+        for (uint32_t b = 0; b < n; ++b) {
+          const bool gathers = layout.blocks(true) == 1, scatters = layout.blocks(false) == 1;
+          EXPECT_EQ(layout.elements(a, true, gathers ? 0 : b), layout.elements(b, false, scatters ? 0 : a)) << name;
+        }
+    }
+  const Collective& reduce = *find_collective("all_reduce");
+  EXPECT_EQ(BlockLayout(reduce, 4, 60, true).elements(3, true, 0), 60u);
 }
 
 TEST(Collectives, SizesAreTotalsRoundedDown) {

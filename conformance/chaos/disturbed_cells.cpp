@@ -18,7 +18,7 @@ std::vector<Cell> disturbed_cells(const std::string& mix, uint32_t nranks) {
   std::vector<Cell> cells;
   size_t turn = 0;
   for (const tutti_algorithm* algorithm : list_algorithms())
-    for (uint32_t collective = TUTTI_BROADCAST; collective <= TUTTI_BARRIER; ++collective) {
+    for (uint32_t collective = TUTTI_BROADCAST; collective <= last_collective; ++collective) {
       if (!(algorithm->collectives >> collective & 1)) continue;
       const uint32_t root = rooted(collective) ? nranks - 1 : 0;
       const Problem problem{collective, nranks, root, matrix_lanes, {}, {}};
@@ -32,7 +32,7 @@ std::vector<Cell> disturbed_cells(const std::string& mix, uint32_t nranks) {
       cell.mix = mix;
       cell.type = element_type(types[turn % std::size(types)]);
       cell.op = reduces(collective) ? (turn % 2 ? TUTTI_SUM : TUTTI_MAX) : 0;
-      cell.place = places[turn % std::size(places)];
+      cell.place = cell.may_be_in_place() ? places[turn % std::size(places)] : InPlace::out;
       cell.memory = turn % 2 ? Memory::some : Memory::heap;
       cell.calls = calls[turn / 2 % std::size(calls)];
       cells.push_back(cell);

@@ -254,7 +254,9 @@ constexpr Clause table[] = {
     {"A-9", "After the sink has refused a call, `schedule` must not add anything and must return the sink's status."},
     {"A-10", "Every SEND must be matched by a receiving step of the same extents, and every receiving step by a SEND."},
     {"A-11", "The schedules must complete without buffering, with two steps of each lane in flight."},
-    {"A-12", "Every output chunk must receive exactly its contributions, each once, in its place."},
+    {"A-12",
+     "Every output chunk must receive exactly its contributions, each once, in its place, and in a scan in the order "
+     "of ranks."},
     {"A-13", "Conflicting accesses must be ordered by lane, dependency or message."},
     {"A-14", "A schedule must not write anything but output and scratch and, out of place, must not write IN."},
     {"A-15",

@@ -2,6 +2,7 @@
 #include "fuzz/generator.hpp"
 
 #include <fmt/format.h>
+#include <tutti/schedule.h>
 #include <tutti/tutti.h>
 
 #include <algorithm>
@@ -231,7 +232,7 @@ class Generator {
     if (theme_.ending != Ending::none) meet(made);
   }
 
-  uint32_t draw_collective() { return static_cast<uint32_t>(TUTTI_BROADCAST + lot_.below(TUTTI_BARRIER)); }
+  uint32_t draw_collective() { return static_cast<uint32_t>(TUTTI_BROADCAST + lot_.below(last_collective)); }
 
   // The members that get a request: all, none, or some.
   uint64_t draw_askers(const Group& g) {
@@ -251,7 +252,7 @@ class Generator {
       e.type = lot_.pick(types);
       e.count = draw_count(lot_);
       if (reduces(which)) e.op = lot_.in({TUTTI_SUM, TUTTI_AVG});
-      e.place = lot_.in({0, 2});
+      e.place = lot_.in({0, which == TUTTI_ALL_TO_ALL_V ? 0u : 2u});
       if (lot_.chance(25)) e.memory = lot_.in({0, 3});
       e.alignment = lot_.in({0, 2});
     }

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 #include <tutti/plugin/types.h>
+#include <tutti/schedule.h>
 
 #include <algorithm>
 #include <array>
@@ -112,9 +113,11 @@ class Checker {
         return;
       case Kind::collective:
         busy_.insert(e.strand);
-        require(e.collective >= TUTTI_BROADCAST && e.collective <= TUTTI_BARRIER, "a collective is one that there is");
+        require(e.collective >= TUTTI_BROADCAST && e.collective <= last_collective,
+                "a collective is one that there is");
         require(e.root < group(e).members.size(), "a root is a rank of the communicator");
         require(e.collective == TUTTI_BARRIER || element_type(e.type), "a type is one that there is");
+        require(e.collective != TUTTI_ALL_TO_ALL_V || e.place == 0, "all_to_all_v has no form in place");
         if (e.collective == TUTTI_BARRIER && !e.asynchronous) group(e).met = true;
         return;
       case Kind::exchange:

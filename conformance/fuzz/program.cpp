@@ -3,7 +3,7 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <tutti/plugin/types.h>
+#include <tutti/schedule.h>
 
 #include <algorithm>
 #include <array>
@@ -18,8 +18,6 @@ namespace {
 constexpr const char* kinds[] = {"make",     "destroy", "collective", "message", "send",  "receive",
                                  "exchange", "wait",    "test",       "sleep",   "stop",  "fork",
                                  "kill",     "quit",    "abort",      "revoke",  "shrink"};
-constexpr const char* collectives[] = {"",           "broadcast", "reduce",         "all_reduce", "gather",
-                                       "all_gather", "scatter",   "reduce_scatter", "all_to_all", "barrier"};
 
 // The fields of an event by name. A field that has its default is not printed.
 template <typename T>
@@ -56,11 +54,16 @@ std::vector<uint32_t> number_list(const std::string& text) {
   return all;
 }
 
-template <size_t n>
-uint32_t index_in(const char* const (&names)[n], const std::string& word, const char* what) {
-  const auto* found = std::find(std::begin(names), std::end(names), word);
-  if (found == std::end(names)) throw std::runtime_error(fmt::format("there is no {} \"{}\"", what, word));
-  return static_cast<uint32_t>(found - names);
+Kind kind_of(const std::string& word) {
+  const auto* found = std::find(std::begin(kinds), std::end(kinds), word);
+  if (found == std::end(kinds)) throw std::runtime_error(fmt::format("there is no kind of event \"{}\"", word));
+  return static_cast<Kind>(found - kinds);
+}
+
+uint32_t collective_of(const std::string& name) {
+  const uint32_t number = collective_from_name(name);
+  if (!number) throw std::runtime_error(fmt::format("there is no collective \"{}\"", name));
+  return number;
 }
 
 // "NAME=VALUE" at the first '='.
@@ -82,11 +85,11 @@ Event event_from(uint32_t id, std::istringstream& rest) {
   event.id = id;
   std::string word;
   rest >> word;
-  event.kind = static_cast<Kind>(index_in(kinds, word, "kind of event"));
+  event.kind = kind_of(word);
   while (rest >> word) {
     const auto [name, value] = pair_of(word);
     if (name == "collective")
-      event.collective = index_in(collectives, value, "collective");
+      event.collective = collective_of(value);
     else if (!assign(numbers, event, name, value, number<uint32_t>) &&
              !assign(long_numbers, event, name, value, number<uint64_t>) &&
              !assign(words, event, name, value, [](const std::string& text) { return text; }) &&
@@ -125,7 +128,7 @@ const char* kind_name(Kind kind) { return kinds[static_cast<size_t>(kind)]; }
 std::string to_text(const Event& event) {
   const Event plain;
   std::string text = fmt::format("{} {}", event.id, kind_name(event.kind));
-  if (event.collective) text += fmt::format(" collective={}", collectives[event.collective]);
+  if (event.collective) text += fmt::format(" collective={}", collective_name(event.collective));
   const auto print = [&](const auto& fields) {
     for (const auto& field : fields)
       if (event.*(field.member) != plain.*(field.member))

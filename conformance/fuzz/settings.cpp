@@ -55,7 +55,7 @@ bool serves(const tutti_algorithm& algorithm, uint32_t collective, uint32_t most
 // For some collectives the algorithms are chosen by lot, in the place of the selector.
 std::string draw_algorithms(Lot& lot, uint32_t ranks) {
   std::string text;
-  for (uint32_t c = TUTTI_BROADCAST; c <= TUTTI_BARRIER; ++c) {
+  for (uint32_t c = TUTTI_BROADCAST; c <= last_collective; ++c) {
     if (!lot.chance(50)) continue;
     std::vector<std::string> able;
     for (const tutti_algorithm* algorithm : list_algorithms())

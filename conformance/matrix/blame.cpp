@@ -52,14 +52,17 @@ bool fits(const std::vector<uint64_t>& got, Value value) {
   return true;
 }
 
-std::string wrong_operands(const Cell& cell, const Data& data, uint64_t first, const std::vector<uint64_t>& got) {
+std::string wrong_operands(const Cell& cell, const Data& data, uint32_t ranks, uint64_t first,
+                           const std::vector<uint64_t>& got) {
   for (uint32_t r = 0; r < cell.operation.nranks; ++r) {
-    if (fits(got, [&](size_t k) { return data.reduced_without(r, first + k); }))
+    if (fits(got, [&](size_t k) { return data.reduced_without(r, first + k, ranks); }))
       return fmt::format("rank {}'s contribution is missing", r);
-    if (fits(got, [&](size_t k) { return data.reduced_twice(r, first + k); }))
+    if (fits(got, [&](size_t k) { return data.reduced_twice(r, first + k, ranks); }))
       return fmt::format("rank {}'s contribution is counted twice", r);
     if (fits(got, [&](size_t k) { return data.input(r, first + k); }))
       return fmt::format("it is rank {}'s contribution alone", r);
+    if (r + 1 != ranks && fits(got, [&](size_t k) { return data.reduced(first + k, r + 1); }))
+      return fmt::format("it is the reduction of ranks 0 to {} instead of 0 to {}", r, ranks - 1);
   }
   return {};
 }
@@ -114,11 +117,12 @@ std::string diagnose(const Cell& cell, const Data& data, uint32_t rank, uint64_t
   const Operation& o = cell.operation;
   const uint64_t length = data_length(o);
   const uint64_t base = reduced_begin(o, rank);
+  const uint32_t ranks = reduced_ranks(o, rank);
   if (reduces(o.collective)) {
-    if (std::string text = wrong_operands(cell, data, base + index, got); !text.empty()) return text;
+    if (std::string text = wrong_operands(cell, data, ranks, base + index, got); !text.empty()) return text;
     if (length * o.nranks > most_candidates || got.size() < 2) return {};
     for (uint64_t i = 0; i + got.size() <= length; ++i)
-      if (fits(got, [&](size_t k) { return data.reduced(i + k); }))
+      if (fits(got, [&](size_t k) { return data.reduced(i + k, ranks); }))
         return fmt::format("it is the result of element {} of the whole", i);
     return {};
   }

@@ -227,6 +227,10 @@ tutti_status call(const Cell& cell, tutti_comm* comm, const Buffers& buffers, tu
       return tutti_reduce_scatter(comm, in, out, o.count, dtype, cell.op, options, request);
     case TUTTI_ALL_TO_ALL:
       return tutti_all_to_all(comm, in, out, o.count, dtype, options, request);
+    case TUTTI_SCAN:
+      return tutti_scan(comm, in, out, o.count, dtype, cell.op, options, request);
+    case TUTTI_EXCLUSIVE_SCAN:
+      return tutti_exclusive_scan(comm, in, out, o.count, dtype, cell.op, options, request);
     default:
       return tutti_barrier(comm, options, request);
   }

@@ -45,9 +45,10 @@ struct Cell {
   // Ranks that share windows are all in place, or none is.
   bool is_legal() const {
     return (on_host() ? memory != Memory::device : memory == Memory::device || memory == Memory::window) &&
-           !(memory == Memory::window && place == InPlace::some) &&
-           !(operation.collective == TUTTI_ALL_TO_ALL_V && place != InPlace::out);
+           !(memory == Memory::window && place == InPlace::some) && (may_be_in_place() || place == InPlace::out);
   }
+  // all_to_all_v has no form in place.
+  bool may_be_in_place() const { return operation.collective != TUTTI_ALL_TO_ALL_V; }
   bool in_place_at(uint32_t rank) const { return place == InPlace::in || (place == InPlace::some && rank % 2 == 1); }
   // Bytes of all buffers of all ranks, one operation.
   uint64_t bytes() const;

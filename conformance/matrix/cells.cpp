@@ -73,11 +73,12 @@ Axes axes_of(const Selection& s, const Mix& mix, const Device& device, const Lay
   // Where transports carry everything, windows of device memory are staged: as without them.
   if (!device.host()) axes.memories = {Memory::device};
   if (mix.mapped) axes.memories.push_back(Memory::window);
-  const uint32_t last = device.host() ? last_collective : uint32_t{TUTTI_BARRIER};  // unequal blocks: on the host only
-  for (uint32_t c = TUTTI_BROADCAST; c <= last; ++c)
+  for (uint32_t c = TUTTI_BROADCAST; c <= last_collective; ++c) {
+    if (has_unequal_blocks(c) && !device.host()) continue;
     for (const tutti_algorithm* a : list_algorithms())
       if ((a->collectives >> c & 1) && wants(s.collectives, collective_name(c)) && wants(s.algorithms, a->name))
         axes.operations.push_back({c, a});
+  }
   axes.types = known_types(s);
   axes.ops = all_ops();
   if (!s.ranks.empty())

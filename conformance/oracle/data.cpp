@@ -191,11 +191,11 @@ uint64_t Data::complex_input(uint32_t rank, uint64_t index) const {
 }
 
 template <typename Times>
-uint64_t Data::fold_complex(uint64_t index, Times times) const {
-  if (pattern_.op != TUTTI_PROD) return parts_[0].fold(index, times) | parts_[1].fold(index, times) << 32;
+uint64_t Data::fold_complex(uint64_t index, uint32_t ranks, Times times) const {
+  if (pattern_.op != TUTTI_PROD) return parts_[0].fold(index, ranks, times) | parts_[1].fold(index, ranks, times) << 32;
   const ElementType& t = *parts_[0].pattern_.type;
   double real = 1, imaginary = 0;
-  for (uint32_t rank = 0; rank < pattern_.nranks; ++rank)
+  for (uint32_t rank = 0; rank < ranks; ++rank)
     for (uint32_t k = times(rank); k > 0; --k) {
       const uint64_t bits = input(rank, index);
       const double a = real, b = imaginary, c = value_of(t, bits & 0xffffffff), d = value_of(t, bits >> 32);
@@ -253,14 +253,15 @@ double Data::factor(uint32_t rank, uint64_t index) const {
 }
 
 template <typename Times>
-uint64_t Data::fold(uint64_t index, Times times) const {
-  if (!parts_.empty()) return fold_complex(index, times);
+uint64_t Data::fold(uint64_t index, uint32_t ranks, Times times) const {
+  ranks = std::min(ranks, pattern_.nranks);
+  if (!parts_.empty()) return fold_complex(index, ranks, times);
   const ElementType& t = *pattern_.type;
   const bool floating = t.floating();
   bool first = true, nan = false;
   uint64_t whole = pattern_.op == TUTTI_PROD ? 1 : 0, best = 0;
   double real = pattern_.op == TUTTI_PROD ? 1.0 : 0.0;
-  for (uint32_t rank = 0; rank < pattern_.nranks; ++rank)
+  for (uint32_t rank = 0; rank < ranks; ++rank)
     for (uint32_t k = times(rank); k > 0; --k) {
       if (floating && !picks(pattern_.op)) {
         real = pattern_.op == TUTTI_PROD ? real * term(rank, index) : real + term(rank, index);
@@ -283,9 +284,9 @@ uint64_t Data::fold(uint64_t index, Times times) const {
       first = false;
     }
   // One rank's reduction is a copy.
-  if (combines_bits(pattern_.op)) return looks_at_truth(t, pattern_.op) && pattern_.nranks > 1 ? whole != 0 : whole;
+  if (combines_bits(pattern_.op)) return looks_at_truth(t, pattern_.op) && ranks > 1 ? whole != 0 : whole;
   if (picks(pattern_.op)) return nan ? rounded(t, std::numeric_limits<double>::quiet_NaN()) : best;
-  const auto n = static_cast<int64_t>(pattern_.nranks);
+  const auto n = static_cast<int64_t>(ranks);
   if (floating) return rounded(t, pattern_.op == TUTTI_AVG ? real / static_cast<double>(n) : real);
   whole = truncated(t, whole);
   if (pattern_.op != TUTTI_AVG) return whole;
@@ -293,14 +294,14 @@ uint64_t Data::fold(uint64_t index, Times times) const {
   return truncated(t, static_cast<uint64_t>(signed_of(t, whole) / n));
 }
 
-uint64_t Data::reduced(uint64_t index) const {
-  return fold(index, [](uint32_t) { return 1u; });
+uint64_t Data::reduced(uint64_t index, uint32_t ranks) const {
+  return fold(index, ranks, [](uint32_t) { return 1u; });
 }
-uint64_t Data::reduced_without(uint32_t without, uint64_t index) const {
-  return fold(index, [&](uint32_t rank) { return rank == without ? 0u : 1u; });
+uint64_t Data::reduced_without(uint32_t without, uint64_t index, uint32_t ranks) const {
+  return fold(index, ranks, [&](uint32_t rank) { return rank == without ? 0u : 1u; });
 }
-uint64_t Data::reduced_twice(uint32_t twice, uint64_t index) const {
-  return fold(index, [&](uint32_t rank) { return rank == twice ? 2u : 1u; });
+uint64_t Data::reduced_twice(uint32_t twice, uint64_t index, uint32_t ranks) const {
+  return fold(index, ranks, [&](uint32_t rank) { return rank == twice ? 2u : 1u; });
 }
 
 bool Data::accepts(uint64_t expected, uint64_t got) const {

@@ -45,11 +45,12 @@ class Data {
 
   // Bits of the element that `rank` contributes at `index` < length.
   uint64_t input(uint32_t rank, uint64_t index) const;
-  // Bits of the reduction over all ranks at `index`. Requires an operator.
-  uint64_t reduced(uint64_t index) const;
-  // The reduction over all ranks but one (`without`), or with one counted twice (`twice`): what broken algorithms give.
-  uint64_t reduced_without(uint32_t without, uint64_t index) const;
-  uint64_t reduced_twice(uint32_t twice, uint64_t index) const;
+  // Bits of the reduction over the first `ranks` ranks at `index`. Requires an operator.
+  static constexpr uint32_t all = UINT32_MAX;
+  uint64_t reduced(uint64_t index, uint32_t ranks = all) const;
+  // The same but for one rank (`without`), or with one counted twice (`twice`): what broken algorithms give.
+  uint64_t reduced_without(uint32_t without, uint64_t index, uint32_t ranks = all) const;
+  uint64_t reduced_twice(uint32_t twice, uint64_t index, uint32_t ranks = all) const;
 
   bool accepts(uint64_t expected, uint64_t got) const;
   // Trials that a whole code takes, and the ranks that are more than neutral at an index.
@@ -68,15 +69,15 @@ class Data {
   uint64_t extreme_input(uint32_t rank, uint64_t index) const;
   uint64_t complex_input(uint32_t rank, uint64_t index) const;
   template <typename Times>
-  uint64_t fold_complex(uint64_t index, Times times) const;
+  uint64_t fold_complex(uint64_t index, uint32_t ranks, Times times) const;
   uint64_t bits_input(uint32_t rank, uint64_t index) const;
   uint64_t combined_bits(uint64_t a, uint64_t b) const;
   double term(uint32_t rank, uint64_t index) const;
   double summand(uint32_t rank, uint64_t index) const;
   double factor(uint32_t rank, uint64_t index) const;
-  // contributes(r) says how often rank r counts.
+  // times(r) says how often rank r < ranks counts.
   template <typename Times>
-  uint64_t fold(uint64_t index, Times times) const;
+  uint64_t fold(uint64_t index, uint32_t ranks, Times times) const;
 
   Pattern pattern_;
   uint32_t code_bits_ = 64;

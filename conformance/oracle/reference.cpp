@@ -8,8 +8,8 @@
 namespace tutti::conformance {
 namespace {
 
-// How many blocks a buffer has: none, one, one per rank; everywhere or at the root only.
-enum class Blocks { none, one, all, one_at_root, all_at_root };
+// How many blocks a buffer has: none, one, one per rank; everywhere, at the root only, or behind rank 0 only.
+enum class Blocks { none, one, all, one_at_root, all_at_root, one_behind_first };
 
 struct Meaning {
   Blocks in, out;
@@ -33,8 +33,10 @@ constexpr Meaning meanings[] = {
     {Blocks::all_at_root, Blocks::one, false, true, Overlay::out_is_block},  // scatter_v
     {Blocks::all, Blocks::one, true, false, Overlay::out_is_block},          // reduce_scatter_v
     {Blocks::all, Blocks::all, false, false, Overlay::same},                 // all_to_all_v
+    {Blocks::one, Blocks::one, true, false, Overlay::same},                  // scan
+    {Blocks::one, Blocks::one_behind_first, true, false, Overlay::same},     // exclusive_scan
 };
-static_assert(sizeof meanings / sizeof *meanings == TUTTI_ALL_TO_ALL_V + 1);
+static_assert(sizeof meanings / sizeof *meanings == TUTTI_EXCLUSIVE_SCAN + 1);
 
 uint32_t number_of(Blocks blocks, const Operation& o, uint32_t rank) {
   switch (blocks) {
@@ -48,6 +50,8 @@ uint32_t number_of(Blocks blocks, const Operation& o, uint32_t rank) {
       return rank == o.root ? 1 : 0;
     case Blocks::all_at_root:
       return rank == o.root ? o.nranks : 0;
+    case Blocks::one_behind_first:
+      return rank > 0 ? 1 : 0;
   }
   return 0;
 }
@@ -90,8 +94,12 @@ uint64_t reduced_begin(const Operation& o, uint32_t rank) {
   return scatters ? block_begin(o, rank, true, rank) : 0;
 }
 
+uint32_t reduced_ranks(const Operation& o, uint32_t rank) {
+  return o.collective == TUTTI_SCAN ? rank + 1 : o.collective == TUTTI_EXCLUSIVE_SCAN ? rank : o.nranks;
+}
+
 uint64_t expected_output(const Operation& o, const Data& data, uint32_t rank, uint64_t index) {
-  if (reduces(o.collective)) return data.reduced(reduced_begin(o, rank) + index);
+  if (reduces(o.collective)) return data.reduced(reduced_begin(o, rank) + index, reduced_ranks(o, rank));
   const Origin origin = origin_of(o, rank, index);
   return data.input(origin.rank, origin.index);
 }

@@ -30,6 +30,8 @@ uint64_t data_length(const Operation& operation);
 uint64_t expected_output(const Operation& operation, const Data& data, uint32_t rank, uint64_t index);
 // The index in every rank's input of the first element of which a rank gets the reduction.
 uint64_t reduced_begin(const Operation& operation, uint32_t rank);
+// How many ranks, from rank 0 on, contribute to what a rank gets.
+uint32_t reduced_ranks(const Operation& operation, uint32_t rank);
 // The rank, and its index, from which a moving collective brings element `index` to `rank`.
 struct Origin {
   uint32_t rank;

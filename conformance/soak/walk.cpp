@@ -137,7 +137,7 @@ class Walker {
     static const std::vector<const char*> types{"int8",    "int32",   "int64", "uint16",      "float16",  "bfloat16",
                                                 "float32", "float64", "bool",  "float8_e5m2", "complex64"};
     std::vector<uint32_t> offered;
-    for (uint32_t c = TUTTI_BROADCAST; c <= TUTTI_BARRIER; ++c)
+    for (uint32_t c = TUTTI_BROADCAST; c <= last_collective; ++c)
       if (algorithm.collectives >> c & 1) offered.push_back(c);
     Cell cell;
     const uint32_t collective = draw(offered);
@@ -151,6 +151,7 @@ class Walker {
       if (op_is_defined(op, dtype_from_name(cell.type->name))) ops.push_back(op);
     cell.op = reduces(collective) ? draw(ops) : 0;
     cell.place = draw(std::vector{InPlace::out, InPlace::in, InPlace::some});
+    if (!cell.may_be_in_place()) cell.place = InPlace::out;
     cell.memory = draw(std::vector{Memory::heap, Memory::alloc, Memory::memfd, Memory::some});
     cell.alignment = draw(std::vector{Alignment::aligned, Alignment::odd, Alignment::mixed});
     cell.calls = draw(std::vector{Calls::block, Calls::request, Calls::overlap});

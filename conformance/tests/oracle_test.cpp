@@ -285,6 +285,7 @@ TEST(Reference, SaysWhatEachCollectiveMeans) {
     uint32_t in_blocks, out_blocks;
     std::vector<std::pair<uint32_t, uint64_t>> from;  // rank and index of each output element; empty: reduced from 0
     uint64_t reduced_from = 0;
+    uint32_t reduced_ranks = 3;
   };
   const Expected cases[] = {{TUTTI_BROADCAST, 0, 2, 0, 1, {{1, 0}, {1, 1}}},
                             {TUTTI_BROADCAST, 0, 1, 1, 1, {{1, 0}, {1, 1}}},
@@ -298,16 +299,32 @@ TEST(Reference, SaysWhatEachCollectiveMeans) {
                             {TUTTI_SCATTER, 0, 1, 3, 1, {{1, 2}, {1, 3}}},
                             {TUTTI_REDUCE_SCATTER, TUTTI_SUM, 2, 3, 1, {}, 4},
                             {TUTTI_ALL_TO_ALL, 0, 2, 3, 3, {{0, 4}, {0, 5}, {1, 4}, {1, 5}, {2, 4}, {2, 5}}},
-                            {TUTTI_BARRIER, 0, 0, 0, 0, {}}};
+                            {TUTTI_BARRIER, 0, 0, 0, 0, {}},
+                            {TUTTI_SCAN, TUTTI_SUM, 0, 1, 1, {}, 0, 1},
+                            {TUTTI_SCAN, TUTTI_AVG, 1, 1, 1, {}, 0, 2},
+                            {TUTTI_EXCLUSIVE_SCAN, TUTTI_SUM, 0, 1, 0, {}},
+                            {TUTTI_EXCLUSIVE_SCAN, TUTTI_AVG, 2, 1, 1, {}, 0, 2}};
   for (const Expected& e : cases) {
     const Operation o{e.collective, 3, 1, 2};
     EXPECT_EQ(blocks_in(o, e.rank), e.in_blocks) << e.collective;
     EXPECT_EQ(blocks_out(o, e.rank), e.out_blocks) << e.collective;
     const Data data({&t, e.op, 3, data_length(o), 77, 0});
     for (uint64_t i = 0; i < e.out_blocks * o.count; ++i)
-      EXPECT_EQ(expected_output(o, data, e.rank, i),
-                e.op ? data.reduced(e.reduced_from + i) : data.input(e.from[i].first, e.from[i].second))
+      EXPECT_EQ(expected_output(o, data, e.rank, i), e.op ? data.reduced(e.reduced_from + i, e.reduced_ranks)
+                                                          : data.input(e.from[i].first, e.from[i].second))
           << e.collective << " at " << i;
+  }
+}
+
+// Of the first ranks alone, also the average.
+TEST(Data, ReducesTheFirstRanks) {
+  const Data sum({&type_of("int64"), TUTTI_SUM, 4, 9, 3, 0}), average({&type_of("int64"), TUTTI_AVG, 4, 9, 3, 0});
+  for (uint64_t i = 0; i < 9; ++i) {
+    EXPECT_EQ(sum.reduced(i, 1), sum.input(0, i));
+    EXPECT_EQ(sum.reduced(i, 2), sum.input(0, i) + sum.input(1, i));
+    EXPECT_EQ(sum.reduced(i, 4), sum.reduced(i));
+    const auto two = static_cast<int64_t>(average.input(0, i) + average.input(1, i));
+    EXPECT_EQ(static_cast<int64_t>(average.reduced(i, 2)), two / 2);
   }
 }
 

@@ -15,14 +15,19 @@ uint64_t mixed(uint64_t x) {
   return (x ^ (x >> 31)) | 1;
 }
 
+// Blocks of unequal sizes: some empty, some twice as long as others.
+uint64_t length_of(const Problem& p, uint64_t block_class, uint64_t length) {
+  if (!has_unequal_blocks(p.collective)) return length;
+  return (block_class + length) % 3 == 2 ? 0 : length * (1 + block_class % 2);
+}
+
 }  // namespace
 
 Numbers::Numbers(const ScheduleSet& set, Sizes sizes)
-    : set_(set),
-      slices_(sizes.slices),
-      pieces_(set.schedules.front().pieces()),
-      bounds_(piece_bounds(set.schedules.front(), sizes.length)) {
+    : set_(set), slices_(sizes.slices), pieces_(set.schedules.front().pieces()) {
   const Problem& p = set.problem;
+  for (uint64_t c = 0; c < block_classes(p.collective, p.nranks); ++c)
+    bounds_.push_back(piece_bounds(set.schedules.front(), length_of(p, c, sizes.length)));
   const Operation operation{p.collective, p.nranks, p.root, 1};
   for (uint32_t rank = 0; rank < p.nranks; ++rank) {
     const Schedule& schedule = set.schedules[rank];
@@ -42,8 +47,16 @@ Numbers::Numbers(const ScheduleSet& set, Sizes sizes)
   }
 }
 
-uint64_t Numbers::elements(uint32_t piece, uint32_t slice) const {
-  const uint64_t length = bounds_[piece + 1] - bounds_[piece];
+tutti_extent Numbers::extent_of(uint32_t rank, uint32_t buffer, uint64_t chunk) const {
+  if (buffer == TUTTI_BUFFER_SCRATCH) return set_.schedules[rank].scratch[chunk];
+  const Problem& p = set_.problem;
+  return {block_class(p.collective, p.nranks, rank, buffer, static_cast<uint32_t>(chunk / pieces_)),
+          static_cast<uint32_t>(chunk % pieces_)};
+}
+
+uint64_t Numbers::elements(const tutti_extent& extent, uint32_t slice) const {
+  const std::vector<uint64_t>& bounds = bounds_[extent.block_class];
+  const uint64_t length = bounds[extent.piece + 1] - bounds[extent.piece];
   return slice_begin(length, slice + 1, slices_) - slice_begin(length, slice, slices_);
 }
 
@@ -51,14 +64,13 @@ std::vector<Chunk> Numbers::chunks(uint32_t rank, const tutti_span& span, uint32
   const Rank& r = ranks_[rank];
   std::vector<Chunk> list;
   for (uint64_t i = span.first; span.buffer && i < uint64_t{span.first} + span.chunks; ++i) {
+    const uint64_t here = elements(extent_of(rank, span.buffer, i), slice);
     if (span.buffer == TUTTI_BUFFER_SCRATCH) {
-      list.push_back({static_cast<uint32_t>(r.scratch_base + slice % r.copies * r.scratch + i),
-                      elements(set_.schedules[rank].scratch[i].piece, slice)});
+      list.push_back({static_cast<uint32_t>(r.scratch_base + slice % r.copies * r.scratch + i), here});
       continue;
     }
     const uint64_t at = (span.buffer == TUTTI_BUFFER_IN ? r.in_base : r.out_base) + i;
-    list.push_back({static_cast<uint32_t>(r.base + slice * r.slice_locations + at),
-                    elements(static_cast<uint32_t>(i % pieces_), slice)});
+    list.push_back({static_cast<uint32_t>(r.base + slice * r.slice_locations + at), here});
   }
   return list;
 }
@@ -80,15 +92,15 @@ Memory Numbers::memory() const {
 
 uint64_t Numbers::expected(uint32_t rank, uint64_t chunk, uint32_t slice) const {
   const Problem& p = set_.problem;
-  // Chunks of a slice are the "elements" of an operation whose blocks have `pieces_` of them.
-  const Operation operation{p.collective, p.nranks, p.root, pieces_};
+  // Chunks of a slice are the "elements" of an operation whose blocks have `pieces_` of them, whatever their sizes.
+  const Operation operation{equal_form(p.collective), p.nranks, p.root, pieces_};
   if (!reduces(p.collective)) {
     const Origin origin = origin_of(operation, rank, chunk);
     return input(origin.rank, origin.index, slice);
   }
-  const uint64_t index = p.collective == TUTTI_REDUCE_SCATTER ? rank * pieces_ + chunk : chunk;
+  const uint64_t index = equal_form(p.collective) == TUTTI_REDUCE_SCATTER ? rank * pieces_ + chunk : chunk;
   uint64_t sum = 0;
-  for (uint32_t r = 0; r < p.nranks; ++r) sum += loaded(input(r, index, slice));
+  for (uint32_t r = 0; r < reduced_ranks(operation, rank); ++r) sum += loaded(input(r, index, slice));
   return finished(sum);
 }
 
@@ -99,7 +111,7 @@ std::string Numbers::judge(const Memory& memory) const {
       const uint64_t base = r.base + slice * r.slice_locations;
       const std::string of_slice = slices_ > 1 ? " in slice " + std::to_string(slice) : "";
       for (uint64_t chunk = 0; chunk < r.out; ++chunk)
-        if (elements(static_cast<uint32_t>(chunk % pieces_), slice) &&
+        if (elements(extent_of(rank, TUTTI_BUFFER_OUT, chunk), slice) &&
             memory[base + r.out_base + chunk] != expected(rank, chunk, slice))
           return "rank " + std::to_string(rank) + ": out[" + std::to_string(chunk) + "] is wrong" + of_slice;
       if (r.in_place) continue;

@@ -45,14 +45,16 @@ class Numbers {
     uint32_t copies = 0;
     bool in_place = false;
   };
-  uint64_t elements(uint32_t piece, uint32_t slice) const;
+  // Of what has this size in one slice; block `block` of a buffer has the size of its class.
+  uint64_t elements(const tutti_extent& extent, uint32_t slice) const;
+  tutti_extent extent_of(uint32_t rank, uint32_t buffer, uint64_t chunk) const;
   uint64_t input(uint32_t rank, uint64_t chunk, uint32_t slice) const;
   uint64_t expected(uint32_t rank, uint64_t chunk, uint32_t slice) const;
 
   const ScheduleSet& set_;
   uint32_t slices_;
   uint64_t pieces_;
-  std::vector<uint64_t> bounds_;
+  std::vector<std::vector<uint64_t>> bounds_;  // of each class
   std::vector<Rank> ranks_;
   uint64_t locations_ = 0;
 };

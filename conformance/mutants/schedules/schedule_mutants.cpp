@@ -35,6 +35,7 @@ void add_sets(const tutti_algorithm& algorithm, uint32_t collective, uint32_t n,
   if (has_root(collective)) roots.insert(n - 1);
   for (const uint32_t root : roots)
     for (const Placement& placement : placements) {
+      if (collective == TUTTI_ALL_TO_ALL_V && placement.in_place(1)) continue;  // it has no form in place
       NamedSet made;
       made.set.problem = {collective, n, root, 8, {}, {}};
       for (uint32_t rank = 0; rank < n; ++rank) made.set.problem.in_place.push_back(placement.in_place(rank));
@@ -137,7 +138,7 @@ std::vector<NamedSet> schedule_sets(const Selection& selection) {
     if (n > 4)
       throw std::invalid_argument(fmt::format("mutants of schedules are searched for at most 4 ranks, not {}", n));
   for (const tutti_algorithm* algorithm : list_algorithms())
-    for (uint32_t c = TUTTI_BROADCAST; c <= TUTTI_BARRIER; ++c)
+    for (uint32_t c = TUTTI_BROADCAST; c <= last_collective; ++c)
       if (algorithm->collectives >> c & 1 && wanted(selection.algorithms, algorithm->name) &&
           wanted(selection.collectives, collective_name(c)))
         for (const uint32_t n : ranks) add_sets(*algorithm, c, n, sets);

@@ -179,6 +179,35 @@ class Calls {
     return all_reduce<value_t<Out>>(span_of(in), span_of(out), op, options);
   }
 
+  // The `in` of ranks 0 to r, combined in the order of ranks, to rank r's `out`.
+  template <typename T>
+  auto scan(std::span<const T> in, std::span<T> out, Op op, const Options& options = {}) const {
+    same(in.size(), out.size(), "scan");
+    const COptions given("scan", options);
+    return run([&](tutti_comm* c, tutti_request** r) {
+      return tutti_scan(c, in.data(), out.data(), in.size(), dtype_of<T>(), code(op), given.get(), r);
+    });
+  }
+  template <Elements In, Elements Out>
+  auto scan(In&& in, Out&& out, Op op, const Options& options = {}) const {
+    require_call<In, Out>();
+    return scan<value_t<Out>>(span_of(in), span_of(out), op, options);
+  }
+  // The `in` of ranks 0 to r-1 to rank r's `out`. Rank 0 leaves its `out` as it is.
+  template <typename T>
+  auto exclusive_scan(std::span<const T> in, std::span<T> out, Op op, const Options& options = {}) const {
+    if (rank() > 0) same(in.size(), out.size(), "exclusive_scan");
+    const COptions given("exclusive_scan", options);
+    return run([&](tutti_comm* c, tutti_request** r) {
+      return tutti_exclusive_scan(c, in.data(), out.data(), in.size(), dtype_of<T>(), code(op), given.get(), r);
+    });
+  }
+  template <Elements In, Elements Out>
+  auto exclusive_scan(In&& in, Out&& out, Op op, const Options& options = {}) const {
+    require_call<In, Out>();
+    return exclusive_scan<value_t<Out>>(span_of(in), span_of(out), op, options);
+  }
+
   // All ranks' `in`, in the order of ranks, to root's `out`.
   template <typename T>
   auto gather(std::span<const T> in, std::span<T> out, uint32_t root, const Options& options = {}) const {

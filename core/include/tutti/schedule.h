@@ -66,10 +66,17 @@ tutti_query make_query(const Problem& problem, uint32_t rank);
 // The number of blocks of IN (TUTTI_BUFFER_IN) or OUT at `rank`; 0: the buffer does not exist there.
 uint32_t block_count(uint32_t collective, uint32_t nranks, uint32_t root, uint32_t rank, uint32_t buffer);
 bool is_reducing(uint32_t collective);
+// Scans reduce over the first ranks only. contributors: over how many, at `rank`; in other collectives nranks.
+constexpr bool is_scan(uint32_t collective) {
+  return collective == TUTTI_SCAN || collective == TUTTI_EXCLUSIVE_SCAN;
+}
+constexpr uint32_t contributors(uint32_t collective, uint32_t nranks, uint32_t rank) {
+  return collective == TUTTI_SCAN ? rank + 1 : collective == TUTTI_EXCLUSIVE_SCAN ? rank : nranks;
+}
 bool has_root(uint32_t collective);
 
 // The highest number of a collective.
-constexpr uint32_t last_collective = TUTTI_ALL_TO_ALL_V;
+constexpr uint32_t last_collective = TUTTI_EXCLUSIVE_SCAN;
 // Collectives with unequal blocks (v-forms). equal_form: TUTTI_GATHER of TUTTI_GATHER_V; of others the same.
 constexpr bool has_unequal_blocks(uint32_t collective) {
   return collective >= TUTTI_GATHER_V && collective <= TUTTI_ALL_TO_ALL_V;
@@ -211,7 +218,7 @@ std::vector<std::vector<std::vector<StepTime>>> simulate_steps(const Problem& pr
                                                                const CostModel& model);
 
 // Names: "all_reduce", "float32", "sum", "recv_reduce". From text: 0 when unknown; of a collective also its name
-// without underscores, as MPI and NCCL write it ("allreduce"), and "bcast".
+// without underscores, as MPI and NCCL write it ("allreduce"), "bcast" and "exscan".
 const char* collective_name(uint32_t collective);
 const char* dtype_name(uint32_t dtype);
 const char* op_name(uint32_t op);

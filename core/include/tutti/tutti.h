@@ -16,9 +16,10 @@
  *
  * Counts are elements. For gather, all_gather, scatter, reduce_scatter and all_to_all they are per rank: `count`
  * elements from or to each rank. A collective is in place when `in` and `out` are equal at these offsets: broadcast,
- * reduce, all_reduce, all_to_all: out == in; gather and all_gather: in == out + rank * count; scatter and reduce_scatter:
+ * reduce, all_reduce, all_to_all, scans: out == in; gather and all_gather: in == out + rank * count; scatter and reduce_scatter:
  * out == in + rank * count. It may differ between ranks. Any other overlap is an error. Buffers that a rank does not
- * use are ignored and may be NULL: `in` of broadcast and scatter, `out` of reduce and gather, off the root.
+ * use are ignored and may be NULL: `in` of broadcast and scatter, `out` of reduce and gather, off the root; `out` of
+ * exclusive_scan on rank 0.
  */
 #ifndef TUTTI_H
 #define TUTTI_H
@@ -256,6 +257,13 @@ tutti_status tutti_reduce_scatter(tutti_comm* comm, const void* in, void* out, u
 tutti_status tutti_all_to_all(tutti_comm* comm, const void* in, void* out, uint64_t count, uint32_t dtype,
                               const tutti_options* options, tutti_request** request);
 tutti_status tutti_barrier(tutti_comm* comm, const tutti_options* options, tutti_request** request);
+/* Prefix reductions, as MPI_Scan and MPI_Exscan: rank r gets the reduction of `in` of ranks 0 ... r, or of ranks 0 ... r-1,
+ * with the operands in the order of ranks whatever the algorithm. avg divides by the number of these ranks.
+ * tutti_exclusive_scan: rank 0 has no result, so it does not touch `out`: fill it before with what suits the operator. */
+tutti_status tutti_scan(tutti_comm* comm, const void* in, void* out, uint64_t count, uint32_t dtype, uint32_t op,
+                        const tutti_options* options, tutti_request** request);
+tutti_status tutti_exclusive_scan(tutti_comm* comm, const void* in, void* out, uint64_t count, uint32_t dtype,
+                                  uint32_t op, const tutti_options* options, tutti_request** request);
 
 /* With blocks of unequal sizes, as MPI_Allgatherv and so on. `counts[b]` is the number of elements of the block of rank
  * b, 0 as well; `displacements[b]` is the element of its buffer at which it begins; NULL: the blocks lie one after

@@ -38,6 +38,11 @@ bool Expressions::contributes(Id id, uint32_t rank) const {
   return bits_[size_t{id - leaves_} * words_ + rank / 64] >> (rank % 64) & 1;
 }
 
+uint32_t Expressions::next_contributor(Id id, uint32_t rank) const {
+  while (rank < nranks_ && !contributes(id, rank)) ++rank;
+  return rank;
+}
+
 void Expressions::grow_table() {
   table_.assign(table_.size() * 2, none);
   const size_t mask = table_.size() - 1;
@@ -98,19 +103,22 @@ Expressions::Id Expressions::reduce(std::span<const Id> operands) {
   return id;
 }
 
-bool Expressions::is_complete(Id id, uint32_t chunk) const {
+bool Expressions::is_complete(Id id, uint32_t chunk, uint32_t ranks) const {
   const Summary sum = summary(id);
-  return sum.contributors == nranks_ && sum.chunk == chunk && !sum.others && sum.twice == none;
+  return sum.contributors == ranks && sum.chunk == chunk && !sum.others && sum.twice == none &&
+         next_contributor(id, ranks) == nranks_;
 }
 
-std::string Expressions::explain_incomplete(Id id, uint32_t chunk) const {
+std::string Expressions::explain_incomplete(Id id, uint32_t chunk, uint32_t ranks) const {
   const Summary sum = summary(id);
   if (sum.others) return "mixes different chunks of IN in one reduction";
   if (sum.chunk != chunk) return fmt::format("holds in[{}] instead of in[{}]", sum.chunk, chunk);
   if (sum.twice != none) return fmt::format("holds the contribution of rank {} more than once", sum.twice);
+  if (const uint32_t other = next_contributor(id, ranks); other < nranks_)
+    return fmt::format("holds the contribution of rank {}, which is not to be in it", other);
   uint32_t missing = 0;
-  while (missing < nranks_ && contributes(id, missing)) ++missing;
-  const uint32_t lacking = nranks_ - sum.contributors;
+  while (missing < ranks && contributes(id, missing)) ++missing;
+  const uint32_t lacking = ranks - sum.contributors;
   if (lacking > 1)
     return fmt::format("lacks the contributions of {} ranks, the first of which is rank {}", lacking, missing);
   return fmt::format("lacks the contribution of rank {}", missing);

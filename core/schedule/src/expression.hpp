@@ -36,10 +36,10 @@ class Expressions {
   bool in_rank_order(Id id) const { return is_leaf(id) || reductions_[id - leaves_].in_order; }
   // The chunk of IN that its leftmost operand is.
   uint32_t first_chunk(Id id) const { return summary(id).chunk; }
-  // Does it hold chunk `chunk` of every rank exactly once?
-  bool is_complete(Id id, uint32_t chunk) const;
+  // Does it hold chunk `chunk` of each of the first `ranks` ranks exactly once, and nothing else?
+  bool is_complete(Id id, uint32_t chunk, uint32_t ranks) const;
   // Why is_complete does not hold: "lacks ...".
-  std::string explain_incomplete(Id id, uint32_t chunk) const;
+  std::string explain_incomplete(Id id, uint32_t chunk, uint32_t ranks) const;
   // "in[3] of rank 2", or "a reduction of in[3]"
   std::string text(Id id) const;
 
@@ -61,6 +61,8 @@ class Expressions {
   Id cons(std::span<const Id> operands);
   Summary summary(Id id) const;
   bool contributes(Id id, uint32_t rank) const;
+  // The first rank from `rank` on that contributes; nranks: there is none.
+  uint32_t next_contributor(Id id, uint32_t rank) const;
   void grow_table();
   uint64_t hash(std::span<const Id> operands) const;
   std::span<const Id> operands_of(const Reduction& reduction) const {

@@ -29,7 +29,9 @@ constexpr Name collectives[] = {{TUTTI_BROADCAST, "broadcast"},
                                 {TUTTI_ALL_GATHER_V, "all_gather_v"},
                                 {TUTTI_SCATTER_V, "scatter_v"},
                                 {TUTTI_REDUCE_SCATTER_V, "reduce_scatter_v"},
-                                {TUTTI_ALL_TO_ALL_V, "all_to_all_v"}};
+                                {TUTTI_ALL_TO_ALL_V, "all_to_all_v"},
+                                {TUTTI_SCAN, "scan"},
+                                {TUTTI_EXCLUSIVE_SCAN, "exclusive_scan"}};
 
 constexpr Name ops[] = {
     {TUTTI_SUM, "sum"},   {TUTTI_PROD, "prod"}, {TUTTI_MIN, "min"},   {TUTTI_MAX, "max"},
@@ -187,6 +189,7 @@ const char* step_name(uint32_t kind) { return text_of(kinds, kind); }
 const char* fault_name(Fault fault) { return text_of(faults, uint32_t(fault)); }
 uint32_t collective_from_name(const std::string& name) {
   if (name == "bcast") return TUTTI_BROADCAST;
+  if (name == "exscan") return TUTTI_EXCLUSIVE_SCAN;
   for (const Name& entry : collectives)
     if (name == entry.text || name == without_underscores(entry.text)) return entry.value;
   return 0;

@@ -60,6 +60,8 @@ class Execution {
     return block_count(problem_.collective, problem_.nranks, problem_.root, problem_.root, TUTTI_BUFFER_IN);
   }
 
+  uint32_t contributors_at(uint32_t rank) const { return contributors(problem_.collective, problem_.nranks, rank); }
+
   Value* at(const tutti_span& span) {
     const uint32_t rank = graph_.rank_of(node_);
     return values_.data() + base_[rank] + graph_.layout(rank).locate(span);
@@ -112,9 +114,9 @@ class Execution {
     if (!(op.flags & TUTTI_STEP_FINAL)) return;
     if (!reducing_) return scaling_fault("has FINAL in a collective that reduces nothing");
     if (value->stage == Stage::final) return scaling_fault("has FINAL, but the value is FINAL already");
-    const uint32_t chunk = expressions_.first_chunk(value->id);
-    if (!expressions_.is_complete(value->id, chunk))
-      scaling_fault("has FINAL, but the value " + expressions_.explain_incomplete(value->id, chunk));
+    const uint32_t chunk = expressions_.first_chunk(value->id), ranks = contributors_at(graph_.rank_of(node_));
+    if (!expressions_.is_complete(value->id, chunk, ranks))
+      scaling_fault("has FINAL, but the value " + expressions_.explain_incomplete(value->id, chunk, ranks));
     value->stage = Stage::final;
   }
 
@@ -176,13 +178,18 @@ class Execution {
   std::string check_reduced(uint32_t rank, uint32_t chunk, Value value, std::vector<Expressions::Id>& first_tree) {
     if (value.stage == Stage::nothing) return "was never written";
     const uint32_t wanted = equal_form(problem_.collective) == TUTTI_REDUCE_SCATTER ? rank * pieces_ + chunk : chunk;
-    if (!expressions_.is_complete(value.id, wanted)) return expressions_.explain_incomplete(value.id, wanted);
+    const uint32_t ranks = contributors_at(rank);
+    if (!expressions_.is_complete(value.id, wanted, ranks))
+      return expressions_.explain_incomplete(value.id, wanted, ranks);
+    if (is_scan(problem_.collective) && !expressions_.in_rank_order(value.id))
+      return "holds the right contributions, but not in the order of ranks";
     if (value.stage != Stage::final && !scaling_)
       scaling_ = {Fault::scaling, fmt::format("rank {}: no step that had a part in out[{}] is FINAL", rank, chunk)};
+    if (!expressions_.in_rank_order(value.id)) trees_.rank_order = false;
+    if (is_scan(problem_.collective)) return {};  // each rank has a result of its own
     Expressions::Id& first = first_tree[wanted];
     if (first == Expressions::none) first = expressions_.canonical(value.id);
     if (first != expressions_.canonical(value.id)) trees_.same = false;
-    if (!expressions_.in_rank_order(value.id)) trees_.rank_order = false;
     return {};
   }
 

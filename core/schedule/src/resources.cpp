@@ -99,10 +99,12 @@ double least_bytes_sent(uint32_t collective, uint32_t nranks) {
     case TUTTI_ALL_TO_ALL:
     case TUTTI_SCATTER:
       return nranks - 1;
-    // The busiest sender: the root hands out one block, or each other rank gives one.
+    // The busiest sender: the root hands out one block, or each other rank gives one; in scans all but the last.
     case TUTTI_BROADCAST:
     case TUTTI_REDUCE:
     case TUTTI_GATHER:
+    case TUTTI_SCAN:
+    case TUTTI_EXCLUSIVE_SCAN:
       return 1;
     default:
       return 0;

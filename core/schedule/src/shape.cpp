@@ -9,7 +9,7 @@
 namespace tutti {
 namespace {
 
-enum class Blocks { none, one, one_at_root, all, all_at_root };
+enum class Blocks { none, one, one_at_root, one_behind_first, all, all_at_root };
 
 struct Shape {
   Blocks in, out;
@@ -17,21 +17,23 @@ struct Shape {
 };
 
 constexpr Shape shapes[] = {
-    {Blocks::none, Blocks::none, false, false},       // no collective has number 0
-    {Blocks::one_at_root, Blocks::one, false, true},  // broadcast
-    {Blocks::one, Blocks::one_at_root, true, true},   // reduce
-    {Blocks::one, Blocks::one, true, false},          // all_reduce
-    {Blocks::one, Blocks::all_at_root, false, true},  // gather
-    {Blocks::one, Blocks::all, false, false},         // all_gather
-    {Blocks::all_at_root, Blocks::one, false, true},  // scatter
-    {Blocks::all, Blocks::one, true, false},          // reduce_scatter
-    {Blocks::all, Blocks::all, false, false},         // all_to_all
-    {Blocks::none, Blocks::none, false, false},       // barrier
-    {Blocks::one, Blocks::all_at_root, false, true},  // gather_v
-    {Blocks::one, Blocks::all, false, false},         // all_gather_v
-    {Blocks::all_at_root, Blocks::one, false, true},  // scatter_v
-    {Blocks::all, Blocks::one, true, false},          // reduce_scatter_v
-    {Blocks::all, Blocks::all, false, false},         // all_to_all_v
+    {Blocks::none, Blocks::none, false, false},            // no collective has number 0
+    {Blocks::one_at_root, Blocks::one, false, true},       // broadcast
+    {Blocks::one, Blocks::one_at_root, true, true},        // reduce
+    {Blocks::one, Blocks::one, true, false},               // all_reduce
+    {Blocks::one, Blocks::all_at_root, false, true},       // gather
+    {Blocks::one, Blocks::all, false, false},              // all_gather
+    {Blocks::all_at_root, Blocks::one, false, true},       // scatter
+    {Blocks::all, Blocks::one, true, false},               // reduce_scatter
+    {Blocks::all, Blocks::all, false, false},              // all_to_all
+    {Blocks::none, Blocks::none, false, false},            // barrier
+    {Blocks::one, Blocks::all_at_root, false, true},       // gather_v
+    {Blocks::one, Blocks::all, false, false},              // all_gather_v
+    {Blocks::all_at_root, Blocks::one, false, true},       // scatter_v
+    {Blocks::all, Blocks::one, true, false},               // reduce_scatter_v
+    {Blocks::all, Blocks::all, false, false},              // all_to_all_v
+    {Blocks::one, Blocks::one, true, false},               // scan
+    {Blocks::one, Blocks::one_behind_first, true, false},  // exclusive_scan
 };
 static_assert(std::size(shapes) == last_collective + 1);
 
@@ -64,6 +66,8 @@ uint32_t block_count(uint32_t collective, uint32_t nranks, uint32_t root, uint32
       return 1;
     case Blocks::one_at_root:
       return rank == root ? 1 : 0;
+    case Blocks::one_behind_first:
+      return rank > 0 ? 1 : 0;
     case Blocks::all:
       return nranks;
     case Blocks::all_at_root:

@@ -195,9 +195,10 @@ class Interpreter {
   uint64_t expected(uint32_t rank, uint32_t block, uint32_t piece, uint32_t slice) const {
     const uint32_t pieces = case_.schedules[rank].pieces();
     const uint32_t mine = rank * pieces + piece;
+    const uint32_t ranks = contributors(case_.problem.collective, case_.problem.nranks, rank);
     const auto sum = [&](uint32_t chunk) {
       uint64_t total = 0;
-      for (uint32_t r = 0; r < case_.problem.nranks; ++r) total += input(r, chunk, slice) * load_factor;
+      for (uint32_t r = 0; r < ranks; ++r) total += input(r, chunk, slice) * load_factor;
       return total * final_factor;
     };
     switch (case_.problem.collective) {
@@ -209,6 +210,8 @@ class Interpreter {
         return input(block, mine, slice);
       case TUTTI_REDUCE:
       case TUTTI_ALL_REDUCE:
+      case TUTTI_SCAN:
+      case TUTTI_EXCLUSIVE_SCAN:
         return sum(piece);
       case TUTTI_REDUCE_SCATTER:
         return sum(mine);

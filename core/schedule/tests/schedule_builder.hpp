@@ -260,6 +260,27 @@ inline Case direct_reduce_scatter(uint32_t n, bool in_place = false) {
   return made;
 }
 
+// A scan along a line, of ranks 0 ... r, or of ranks 0 ... r-1.
+inline Case line_scan(uint32_t n, bool in_place = false, bool exclusive = false) {
+  Case made = make_case(exclusive ? TUTTI_EXCLUSIVE_SCAN : TUTTI_SCAN, n, in_place);
+  for (uint32_t r = 0; r < n; ++r) {
+    auto& lane = made.schedules[r].lanes.emplace_back();
+    const bool last = r + 1 == n;
+    if (!exclusive) {
+      if (r > 0) lane.push_back(recv_reduce(r - 1, out(0), in(0), TUTTI_STEP_LOAD | TUTTI_STEP_INCOMING_LEFT));
+      if (!last) lane.push_back(send(r + 1, r ? out(0) : in(0), r ? 0 : TUTTI_STEP_LOAD));
+      lane.push_back(copy(out(0), r ? out(0) : in(0), TUTTI_STEP_FINAL | (r ? 0 : TUTTI_STEP_LOAD)));
+      continue;
+    }
+    made.schedules[r].scratch = {{0, 0}, {0, 0}};
+    if (r > 0) lane.push_back(recv(r - 1, scratch(0)));
+    if (r > 0 && !last) lane.push_back(reduce(scratch(1), {scratch(0), in(0)}, TUTTI_STEP_LOAD));
+    if (!last) lane.push_back(send(r + 1, r ? scratch(1) : in(0), r ? 0 : TUTTI_STEP_LOAD));
+    if (r > 0) lane.push_back(copy(out(0), scratch(0), TUTTI_STEP_FINAL));
+  }
+  return made;
+}
+
 // Everybody signals everybody.
 inline Case direct_barrier(uint32_t n) {
   Case made = make_case(TUTTI_BARRIER, n);

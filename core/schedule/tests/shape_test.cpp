@@ -20,7 +20,8 @@ TEST(Shape, BlockCounts) {
   for (const Row& row :
        {Row{TUTTI_BROADCAST, 1, 0, 1, 1}, Row{TUTTI_REDUCE, 1, 1, 1, 0}, Row{TUTTI_ALL_REDUCE, 1, 1, 1, 1},
         Row{TUTTI_GATHER, 1, 1, n, 0}, Row{TUTTI_ALL_GATHER, 1, 1, n, n}, Row{TUTTI_SCATTER, n, 0, 1, 1},
-        Row{TUTTI_REDUCE_SCATTER, n, n, 1, 1}, Row{TUTTI_ALL_TO_ALL, n, n, n, n}, Row{TUTTI_BARRIER, 0, 0, 0, 0}}) {
+        Row{TUTTI_REDUCE_SCATTER, n, n, 1, 1}, Row{TUTTI_ALL_TO_ALL, n, n, n, n}, Row{TUTTI_BARRIER, 0, 0, 0, 0},
+        Row{TUTTI_SCAN, 1, 1, 1, 1}, Row{TUTTI_EXCLUSIVE_SCAN, 1, 1, 1, 0}}) {
     SCOPED_TRACE(collective_name(row.collective));
     EXPECT_EQ(block_count(row.collective, n, 2, 2, TUTTI_BUFFER_IN), row.in_root);
     EXPECT_EQ(block_count(row.collective, n, 2, 0, TUTTI_BUFFER_IN), row.in_other);
@@ -29,6 +30,16 @@ TEST(Shape, BlockCounts) {
   }
   EXPECT_EQ(block_count(99, n, 0, 0, TUTTI_BUFFER_IN), 0u);
   EXPECT_EQ(block_count(TUTTI_ALL_REDUCE, n, 0, 0, TUTTI_BUFFER_SCRATCH), 0u);
+}
+
+TEST(Shape, Contributors) {
+  for (const uint32_t rank : {0u, 1u, 4u}) {
+    EXPECT_EQ(contributors(TUTTI_SCAN, 5, rank), rank + 1);
+    EXPECT_EQ(contributors(TUTTI_EXCLUSIVE_SCAN, 5, rank), rank);
+    EXPECT_EQ(contributors(TUTTI_REDUCE_SCATTER, 5, rank), 5u);
+  }
+  EXPECT_EQ(collective_from_name("exscan"), uint32_t{TUTTI_EXCLUSIVE_SCAN});
+  EXPECT_EQ(collective_from_name("exclusivescan"), uint32_t{TUTTI_EXCLUSIVE_SCAN});
 }
 
 TEST(Shape, RanksOnHosts) {

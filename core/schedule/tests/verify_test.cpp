@@ -29,6 +29,7 @@ TEST(Verify, ProvesCorrectSchedules) {
     for (uint32_t n = 1; n <= 9; ++n) {
       SCOPED_TRACE(testing::Message() << n << (in_place ? " in place" : ""));
       expect_proved(ring_all_reduce(n, in_place));
+      for (const bool exclusive : {false, true}) expect_proved(line_scan(n, in_place, exclusive));
       if (n < 2) continue;
       expect_proved(direct_all_reduce(n, in_place));
       expect_proved(direct_all_reduce(n, in_place, 1));
@@ -47,6 +48,41 @@ TEST(Verify, ProvesCorrectSchedules) {
     expect_proved(torus_all_reduce(2, 3, in_place));
     for (const uint32_t copies : {0u, 1u, 2u}) expect_proved(staged_run_all_gather(copies, in_place));
   }
+}
+
+TEST(Verify, ScansHoldTheFirstRanksInOrder) {
+  Case c = line_scan(3);
+  EXPECT_TRUE(check(c).rank_order);
+  c.schedules[1].lanes[0][0].op.flags &= ~uint32_t{TUTTI_STEP_INCOMING_LEFT};
+  expect_fault(c, Fault::wrong_result, {"rank 1", "out[0]", "not in the order of ranks"});
+  c = line_scan(3);
+  c.schedules[1].lanes[0] = {copy(out(0), in(0), TUTTI_STEP_LOAD | TUTTI_STEP_FINAL)};
+  c.schedules[0].lanes[0].erase(c.schedules[0].lanes[0].begin());
+  c.schedules[2].lanes[0] = c.schedules[1].lanes[0];
+  expect_fault(c, Fault::wrong_result, {"rank 1", "lacks the contribution of rank 0"});
+  c = line_scan(3);  // an all_reduce
+  c.schedules[0].lanes[0].push_back(recv(2, out(0)));
+  c.schedules[2].lanes[0].push_back(send(0, out(0)));
+  expect_fault(c, Fault::wrong_result, {"rank 0", "holds the contribution of rank 1, which is not to be in it"});
+}
+
+// avg divides where a value is complete, which is at one rank only.
+TEST(Verify, ScansAreFinalAtTheirOwnRank) {
+  Case c = line_scan(3);
+  auto& lane = c.schedules[1].lanes[0];
+  lane[0].op.flags |= TUTTI_STEP_FINAL;
+  lane.pop_back();
+  expect_fault(c, Fault::scaling, {"rank 2", "which is FINAL"});
+  c = line_scan(2, false, true);
+  c.schedules[0].lanes[0].insert(c.schedules[0].lanes[0].begin(),
+                                 copy(scratch(0), in(0), TUTTI_STEP_LOAD | TUTTI_STEP_FINAL));
+  expect_fault(c, Fault::scaling, {"rank 0", "has FINAL", "holds the contribution of rank 0"});
+}
+
+TEST(Verify, RankZeroHasNoExclusiveResult) {
+  Case c = line_scan(2, false, true);
+  c.schedules[0].lanes[0].push_back(copy(out(0), in(0), TUTTI_STEP_LOAD | TUTTI_STEP_FINAL));
+  expect_fault(c, Fault::form, {"rank 0", "OUT, which this rank does not have in exclusive_scan"});
 }
 
 TEST(Verify, MixedInPlace) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The nine collectives with equal blocks; unequal_blocks.cpp has the others.
+// The collectives with equal blocks; unequal_blocks.cpp has the others.
 #include <tutti/schedule.h>
 #include <tutti/tutti.h>
 
@@ -29,8 +29,15 @@ constexpr Collective table[] = {
     {"reduce_scatter", InPlace::out_is_block},
     {"all_to_all", InPlace::whole},
     {"barrier", InPlace::whole},
+    {},  // five with unequal blocks
+    {},
+    {},
+    {},
+    {},
+    {"scan", InPlace::whole},
+    {"exclusive_scan", InPlace::whole},
 };
-static_assert(sizeof table / sizeof *table == TUTTI_BARRIER + 1);
+static_assert(sizeof table / sizeof *table == last_collective + 1);
 
 struct Arguments {
   const void* in = nullptr;
@@ -132,6 +139,14 @@ tutti_status tutti_reduce_scatter(tutti_comm* comm, const void* in, void* out, u
 tutti_status tutti_all_to_all(tutti_comm* comm, const void* in, void* out, uint64_t count, uint32_t dtype,
                               const tutti_options* options, tutti_request** request) {
   return collective(comm, TUTTI_ALL_TO_ALL, {in, out, count, dtype, 0, 0}, options, request);
+}
+tutti_status tutti_scan(tutti_comm* comm, const void* in, void* out, uint64_t count, uint32_t dtype, uint32_t op,
+                        const tutti_options* options, tutti_request** request) {
+  return collective(comm, TUTTI_SCAN, {in, out, count, dtype, op, 0}, options, request);
+}
+tutti_status tutti_exclusive_scan(tutti_comm* comm, const void* in, void* out, uint64_t count, uint32_t dtype,
+                                  uint32_t op, const tutti_options* options, tutti_request** request) {
+  return collective(comm, TUTTI_EXCLUSIVE_SCAN, {in, out, count, dtype, op, 0}, options, request);
 }
 tutti_status tutti_barrier(tutti_comm* comm, const tutti_options* options, tutti_request** request) {
   return collective(comm, TUTTI_BARRIER, {}, options, request);

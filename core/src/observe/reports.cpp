@@ -50,7 +50,7 @@ std::string explain(const Selector& selector, const Topology& topology, uint32_t
   std::string text =
       fmt::format("{} of {} {} elements ({} bytes a block), {} ranks on {} hosts\n", collective_name(collective), count,
                   dtype_name(dtype), count * element_bytes, topology.nranks(), topology.hosts());
-  text += fmt::format("  {:<14} {:>14} {:>8}  {}\n", "algorithm", "predicted us", "slices", "");
+  text += fmt::format("  {:<18} {:>14} {:>8}  {}\n", "algorithm", "predicted us", "slices", "");
   Shape shape;
   shape.collective = collective;
   shape.count = count;
@@ -64,7 +64,7 @@ std::string explain(const Selector& selector, const Topology& topology, uint32_t
       text += fmt::format("  {:<14} {:>14.3f} {:>8}  {}\n", c.name(), c.seconds * 1e6, c.slices,
                           is_chosen ? selector.why() : "");
     else
-      text += fmt::format("  {:<14} {:>14} {:>8}  no candidate: {}\n", c.name(), "-", "-", c.reason);
+      text += fmt::format("  {:<18} {:>14} {:>8}  no candidate: {}\n", c.name(), "-", "-", c.reason);
   }
   return text;
 }

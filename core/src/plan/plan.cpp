@@ -255,6 +255,7 @@ Plan bind_plan(const Schedule& schedule, const Shape& shape, uint64_t slices, ui
 
   const Layout layout(schedule, count);
   const Aliases aliases(shape, rank, schedule.pieces());
+  const uint32_t divisor = contributors(shape.collective, nranks, rank);  // of avg
   const auto fusions = find_fusions(schedule);
   const auto operand = [&](const tutti_span& span) {
     Operand made = layout.operand(span);
@@ -276,7 +277,7 @@ Plan bind_plan(const Schedule& schedule, const Shape& shape, uint64_t slices, ui
       BoundStep& b = bound[i];
       b.kind = op.kind;
       b.incoming_left = (op.flags & TUTTI_STEP_INCOMING_LEFT) != 0;
-      b.divisor = shape.op == TUTTI_AVG && (op.flags & TUTTI_STEP_FINAL) ? nranks : 0;
+      b.divisor = shape.op == TUTTI_AVG && (op.flags & TUTTI_STEP_FINAL) ? divisor : 0;
       b.dependency_lane = op.dependency_lane;
       b.dependency_step = op.dependency_step;
       b.dst = operand(op.dst);

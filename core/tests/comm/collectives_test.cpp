@@ -24,8 +24,8 @@ std::vector<Case> all_cases() {
     const std::string name = transport->name;
     if (name != "shm" && name != "tcp" && name != "template") continue;
     for (const tutti_algorithm* algorithm : list_algorithms())
-      for (uint32_t c = TUTTI_BROADCAST; c <= TUTTI_BARRIER; ++c)
-        if (algorithm->collectives >> c & 1) cases.push_back({c, algorithm->name, name});
+      for (uint32_t c = TUTTI_BROADCAST; c <= last_collective; ++c)
+        if (!has_unequal_blocks(c) && algorithm->collectives >> c & 1) cases.push_back({c, algorithm->name, name});
   }
   return cases;
 }
@@ -46,7 +46,7 @@ Data<T> make(uint32_t collective, uint32_t n, uint32_t root, uint32_t rank, uint
   const auto in = [&](uint32_t r, uint64_t i) { return static_cast<T>(value(r, i)); };
   const auto sum = [&](uint64_t i) {
     T s = 0;
-    for (uint32_t r = 0; r < n; ++r) s = static_cast<T>(s + in(r, i));
+    for (uint32_t r = 0; r < contributors(collective, n, rank); ++r) s = static_cast<T>(s + in(r, i));
     return s;
   };
   d.in.resize(count * block_count(collective, n, root, rank, TUTTI_BUFFER_IN));
@@ -61,6 +61,8 @@ Data<T> make(uint32_t collective, uint32_t n, uint32_t root, uint32_t rank, uint
         break;
       case TUTTI_REDUCE:
       case TUTTI_ALL_REDUCE:
+      case TUTTI_SCAN:
+      case TUTTI_EXCLUSIVE_SCAN:
         d.expected[i] = sum(i);
         break;
       case TUTTI_GATHER:
@@ -104,6 +106,10 @@ tutti_status call(tutti_comm* c, uint32_t collective, const void* in, void* out,
       return tutti_reduce_scatter(c, in, out, count, t, TUTTI_SUM, nullptr, nullptr);
     case TUTTI_ALL_TO_ALL:
       return tutti_all_to_all(c, in, out, count, t, nullptr, nullptr);
+    case TUTTI_SCAN:
+      return tutti_scan(c, in, out, count, t, TUTTI_SUM, nullptr, nullptr);
+    case TUTTI_EXCLUSIVE_SCAN:
+      return tutti_exclusive_scan(c, in, out, count, t, TUTTI_SUM, nullptr, nullptr);
     default:
       return tutti_barrier(c, nullptr, nullptr);
   }

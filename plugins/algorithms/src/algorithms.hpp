@@ -17,5 +17,8 @@ extern const tutti_algorithm hierarchical;
 extern const tutti_algorithm leaders;
 extern const tutti_algorithm double_tree;
 extern const tutti_algorithm pairwise;
+extern const tutti_algorithm chain;
+extern const tutti_algorithm hillis_steele;
+extern const tutti_algorithm exclusive_doubling;
 
 }  // namespace tutti::algorithms

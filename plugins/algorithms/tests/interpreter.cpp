@@ -63,6 +63,10 @@ Shape shape_of(const Case& c, uint32_t rank) {
       return {c.n, 1};
     case TUTTI_ALL_TO_ALL:
       return {c.n, c.n};
+    case TUTTI_SCAN:
+      return {1, 1};
+    case TUTTI_EXCLUSIVE_SCAN:
+      return {1, rank ? 1u : 0u};
     default:
       return {0, 0};
   }
@@ -88,6 +92,10 @@ int64_t expected(const Case& c, uint32_t rank, uint32_t block, uint64_t i) {
       return element(block, rank, i);
     case TUTTI_REDUCE_SCATTER:
       for (uint32_t r = 0; r < c.n; ++r) sum += 3 * element(r, rank, i);
+      return 2 * sum + 1;
+    case TUTTI_SCAN:
+    case TUTTI_EXCLUSIVE_SCAN:
+      for (uint32_t r = 0; r < rank + (c.collective == TUTTI_SCAN); ++r) sum += 3 * element(r, 0, i);
       return 2 * sum + 1;
     default:
       for (uint32_t r = 0; r < c.n; ++r) sum += 3 * element(r, 0, i);

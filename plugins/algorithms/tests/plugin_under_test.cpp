@@ -44,15 +44,16 @@ const std::string& last_error() { return error_text; }
 std::vector<Offer> offers() {
   std::vector<Offer> list;
   for (const tutti_algorithm* algorithm : algorithms())
-    for (uint32_t collective = TUTTI_BROADCAST; collective <= TUTTI_ALL_TO_ALL_V; ++collective)
+    for (uint32_t collective = TUTTI_BROADCAST; collective <= TUTTI_EXCLUSIVE_SCAN; ++collective)
       if (algorithm->collectives >> collective & 1) list.push_back({algorithm, collective});
   return list;
 }
 
 std::string offer_name(const Offer& offer) {
-  constexpr std::array names{"",           "broadcast",    "reduce",         "all_reduce",       "gather",
-                             "all_gather", "scatter",      "reduce_scatter", "all_to_all",       "barrier",
-                             "gather_v",   "all_gather_v", "scatter_v",      "reduce_scatter_v", "all_to_all_v"};
+  constexpr std::array names{"",           "broadcast",     "reduce",         "all_reduce",       "gather",
+                             "all_gather", "scatter",       "reduce_scatter", "all_to_all",       "barrier",
+                             "gather_v",   "all_gather_v",  "scatter_v",      "reduce_scatter_v", "all_to_all_v",
+                             "scan",       "exclusive_scan"};
   return std::string(offer.algorithm->name) + "_" + names[offer.collective];
 }
 

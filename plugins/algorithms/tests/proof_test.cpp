@@ -50,6 +50,7 @@ TEST_P(Proofs, HoldUpTo64Ranks) {
       ASSERT_EQ(build_schedule(*offer.algorithm, make_query(problem, n - 1), &own, &error), TUTTI_OK) << error;
       ASSERT_EQ(own.sliced(), !not_sliced.contains(offer_name(offer)));
       ASSERT_TRUE(own.has_levels() || n == 1) << "n " << n;
+      ASSERT_TRUE(proof.rank_order || !is_scan(offer.collective)) << "n " << n;
       ASSERT_GE(proof.bytes_sent, proof.bytes_lower_bound * (1 - 1e-9)) << "n " << n << ", root " << root;
       steps += proof.steps;
     }
@@ -180,6 +181,23 @@ TEST(Claims, RankOrder) {
     const Problem problem{.collective = TUTTI_ALL_REDUCE, .nranks = 10, .hosts = hosts};
     EXPECT_EQ(verify_algorithm(*find_algorithm("leaders"), problem).rank_order, !cyclic);
   }
+}
+
+TEST(Claims, Scans) {
+  for (const uint32_t n : {2u, 3u, 7u, 8u, 13u, 64u}) {
+    const auto rounds = static_cast<uint64_t>(std::bit_width(n - 1));
+    EXPECT_LE(prove("hillis_steele", TUTTI_SCAN, n).rounds, rounds) << n;
+    EXPECT_LE(prove("exclusive_doubling", TUTTI_EXCLUSIVE_SCAN, n).rounds, rounds) << n;
+    for (const uint32_t collective : {TUTTI_SCAN, TUTTI_EXCLUSIVE_SCAN}) {
+      const Proof proof = prove("chain", collective, n);
+      EXPECT_EQ(proof.rounds, n - 1) << n;
+      EXPECT_NEAR(proof.bytes_sent, proof.bytes_lower_bound, 1e-9) << n;
+      EXPECT_EQ(proof.messages, n - 1) << n;
+    }
+    EXPECT_LE(prove("hillis_steele", TUTTI_SCAN, n).scratch_chunks, 1u);
+    EXPECT_LE(prove("exclusive_doubling", TUTTI_EXCLUSIVE_SCAN, n).scratch_chunks, 3u);
+  }
+  EXPECT_EQ(prove("chain", TUTTI_SCAN, 9).scratch_chunks, 0u);
 }
 
 // A larger base: fewer rounds and fewer bytes, more messages.

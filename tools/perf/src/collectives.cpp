@@ -30,7 +30,30 @@ tutti_status scatter(const Call& c) {
 tutti_status all_to_all(const Call& c) {
   return tutti_all_to_all(c.comm, c.in, c.out, c.count, c.dtype, c.options, nullptr);
 }
+tutti_status scan(const Call& c) { return tutti_scan(c.comm, c.in, c.out, c.count, c.dtype, c.op, c.options, nullptr); }
+tutti_status exclusive_scan(const Call& c) {
+  return tutti_exclusive_scan(c.comm, c.in, c.out, c.count, c.dtype, c.op, c.options, nullptr);
+}
 tutti_status barrier(const Call& c) { return tutti_barrier(c.comm, c.options, nullptr); }
+
+tutti_status gather_v(const Call& c) {
+  return tutti_gather_v(c.comm, c.in, c.in_counts[0], c.out, c.out_counts, nullptr, c.dtype, c.root, c.options,
+                        nullptr);
+}
+tutti_status all_gather_v(const Call& c) {
+  return tutti_all_gather_v(c.comm, c.in, c.out, c.out_counts, nullptr, c.dtype, c.options, nullptr);
+}
+tutti_status scatter_v(const Call& c) {
+  return tutti_scatter_v(c.comm, c.in, c.in_counts, nullptr, c.out, c.out_counts[0], c.dtype, c.root, c.options,
+                         nullptr);
+}
+tutti_status reduce_scatter_v(const Call& c) {
+  return tutti_reduce_scatter_v(c.comm, c.in, c.out, c.in_counts, nullptr, c.dtype, c.op, c.options, nullptr);
+}
+tutti_status all_to_all_v(const Call& c) {
+  return tutti_all_to_all_v(c.comm, c.in, c.in_counts, nullptr, c.out, c.out_counts, nullptr, c.dtype, c.options,
+                            nullptr);
+}
 
 // Everyone sends to the next rank and receives from the one before.
 tutti_status send_receive(const Call& c) {
@@ -56,6 +79,19 @@ constexpr Collective table[] = {
     {"scatter", "", false, true, true, 1, per_rank, one, true, false, Origin::own_share, BusFactor::share, scatter},
     {"all_to_all", "alltoall", false, false, true, 1, per_rank, per_rank, false, false, Origin::each_share,
      BusFactor::share, all_to_all},
+    {"scan", "", true, false, true, 1, one, one, false, false, Origin::prefix, BusFactor::one, scan},
+    {"exclusive_scan", "exscan", true, false, true, 1, one, one, false, false, Origin::prefix_before, BusFactor::one,
+     exclusive_scan},
+    {"reduce_scatter_v", "", true, false, true, 1, per_rank, one, false, false, Origin::reduced_share, BusFactor::share,
+     reduce_scatter_v, true},
+    {"all_gather_v", "allgatherv", false, false, true, 1, one, per_rank, false, false, Origin::each_rank,
+     BusFactor::share, all_gather_v, true},
+    {"gather_v", "gatherv", false, true, true, 1, one, per_rank, false, true, Origin::each_rank, BusFactor::share,
+     gather_v, true},
+    {"scatter_v", "scatterv", false, true, true, 1, per_rank, one, true, false, Origin::own_share, BusFactor::share,
+     scatter_v, true},
+    {"all_to_all_v", "alltoallv", false, false, false, 1, per_rank, per_rank, false, false, Origin::each_share,
+     BusFactor::share, all_to_all_v, true},
     {"sendrecv", "", false, false, false, 2, one, one, false, false, Origin::previous_rank, BusFactor::one,
      send_receive},
     {"barrier", "", false, false, false, 1, none, none, false, false, Origin::nothing, BusFactor::one, barrier},

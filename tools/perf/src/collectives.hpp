@@ -20,6 +20,8 @@ struct Call {
   const void* in = nullptr;
   void* out = nullptr;
   uint64_t count = 0;
+  const uint64_t* in_counts = nullptr;  // of each block, as the next
+  const uint64_t* out_counts = nullptr;
   uint32_t dtype = 0;
   uint32_t op = 0;
   uint32_t root = 0;
@@ -35,6 +37,8 @@ enum class Origin {
   own_share,      // root's IN, block r
   reduced,        // all ranks' IN, block 0
   reduced_share,  // all ranks' IN, block r
+  prefix,         // IN of ranks 0 ... r, block 0
+  prefix_before,  // IN of ranks 0 ... r-1, block 0; rank 0 has no result
   each_rank,      // rank b's IN, block 0
   each_share,     // rank b's IN, block r
   previous_rank   // rank r-1's IN, block 0
@@ -54,12 +58,13 @@ struct Collective {
   Origin origin;
   BusFactor bus;
   tutti_status (*run)(const Call& call);
+  bool unequal = false;  // blocks may have different sizes, in host memory only
 
   uint64_t in_blocks(uint32_t nranks) const;
   uint64_t out_blocks(uint32_t nranks) const;
   bool has_in(uint32_t rank, uint32_t root) const { return in != Blocks::none && (!in_at_root_only || rank == root); }
   bool has_out(uint32_t rank, uint32_t root) const {
-    return out != Blocks::none && (!out_at_root_only || rank == root);
+    return out != Blocks::none && (!out_at_root_only || rank == root) && (origin != Origin::prefix_before || rank > 0);
   }
   // Sends and receives have no stream.
   // The `count` argument of the call for a total of `bytes` bytes as nccl-tests counts them: rounded down so that

@@ -30,12 +30,12 @@ class ComplexSource {
     return b < 0 ? Complex<Part>{a, 0} : Complex<Part>{0, a};
   }
 
-  Complex<Part> expected(uint64_t index_hash) const {
+  Complex<Part> expected(uint64_t index_hash, uint32_t ranks) const {
     if constexpr (kOp != TUTTI_PROD) {
-      return {real_.expected(index_hash), imaginary_.expected(~index_hash)};
+      return {real_.expected(index_hash, ranks), imaginary_.expected(~index_hash, ranks)};
     } else {
       Complex<Part> product = input(index_hash, 0);
-      for (uint32_t rank = 1; rank < nranks_; ++rank) {
+      for (uint32_t rank = 1; rank < ranks; ++rank) {
         const Complex<Part> a = product, b = input(index_hash, rank);
         product = {a.real * b.real - a.imaginary * b.imaginary, a.real * b.imaginary + a.imaginary * b.real};
       }

@@ -38,10 +38,9 @@ requires((kOp == 0 || combines_bits(kOp)) && !is_complex<T>) class Source<T, kOp
     else
       return bits_.input(index_hash, own, rank);
   }
-  T expected(uint64_t index_hash) const {
+  T expected(uint64_t index_hash, uint32_t ranks) const {
     T result = input(index_hash, 0);
-    for (uint32_t rank = 1; rank < nranks_; ++rank)
-      result = BitSource<T, kOp>::combine(result, input(index_hash, rank));
+    for (uint32_t rank = 1; rank < ranks; ++rank) result = BitSource<T, kOp>::combine(result, input(index_hash, rank));
     return result;
   }
 
@@ -79,10 +78,10 @@ class Source {
     }
   }
 
-  T expected(uint64_t index_hash) const {
+  T expected(uint64_t index_hash, uint32_t ranks) const {
     Accumulator result = start(input(index_hash, 0));
-    for (uint32_t rank = 1; rank < nranks_; ++rank) result = combine(result, start(input(index_hash, rank)));
-    return finish(result);
+    for (uint32_t rank = 1; rank < ranks; ++rank) result = combine(result, start(input(index_hash, rank)));
+    return finish(result, ranks);
   }
 
  private:
@@ -124,14 +123,14 @@ class Source {
     return a + b;
   }
 
-  T finish(Accumulator result) const {
+  T finish(Accumulator result, uint32_t ranks) const {
     if constexpr (std::is_integral_v<T>) {
       const T wrapped = static_cast<T>(result);
       if constexpr (kOp != TUTTI_AVG) return wrapped;
-      if constexpr (std::is_signed_v<T>) return static_cast<T>(static_cast<int64_t>(wrapped) / int64_t{nranks_});
-      return static_cast<T>(static_cast<uint64_t>(wrapped) / nranks_);
+      if constexpr (std::is_signed_v<T>) return static_cast<T>(static_cast<int64_t>(wrapped) / int64_t{ranks});
+      return static_cast<T>(static_cast<uint64_t>(wrapped) / ranks);
     } else {
-      return FloatTraits<T>::from(kOp == TUTTI_AVG ? result / nranks_ : result);
+      return FloatTraits<T>::from(kOp == TUTTI_AVG ? result / ranks : result);
     }
   }
 
@@ -253,12 +252,12 @@ void check_moved(const Pattern& pattern, uint32_t rank, uint64_t first, uint64_t
   });
 }
 
-void check_reduced(const Pattern& pattern, uint64_t first, uint64_t count, const void* data, uint64_t position,
-                   Mistakes* mistakes) {
+void check_reduced(const Pattern& pattern, uint32_t ranks, uint64_t first, uint64_t count, const void* data,
+                   uint64_t position, Mistakes* mistakes) {
   with_source(pattern, [&]<typename S, typename T>(const S& source, T) {
     compare<S::rounds>(
         static_cast<const T*>(data), count, position,
-        [&](uint64_t i) { return source.expected(source.index_hash(first + i)); }, mistakes);
+        [&](uint64_t i) { return source.expected(source.index_hash(first + i), ranks); }, mistakes);
   });
 }
 

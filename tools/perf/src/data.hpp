@@ -40,8 +40,8 @@ void fill_input(const Pattern& pattern, uint32_t rank, uint64_t first, uint64_t 
 void check_moved(const Pattern& pattern, uint32_t rank, uint64_t first, uint64_t count, const void* data,
                  uint64_t position, Mistakes* mistakes);
 
-// Compares `data` with the reduction over all ranks of elements [first, first + count) of their inputs.
-void check_reduced(const Pattern& pattern, uint64_t first, uint64_t count, const void* data, uint64_t position,
-                   Mistakes* mistakes);
+// Compares `data` with the reduction over the first `ranks` ranks of elements [first, first + count) of their inputs.
+void check_reduced(const Pattern& pattern, uint32_t ranks, uint64_t first, uint64_t count, const void* data,
+                   uint64_t position, Mistakes* mistakes);
 
 }  // namespace perf

@@ -15,35 +15,39 @@ using Clock = std::chrono::steady_clock;
 double microseconds(Clock::duration time) { return std::chrono::duration<double, std::micro>(time).count(); }
 
 // The positions of IN and OUT when one buffer holds both (tutti.h defines in place).
-void place_in_buffer(const Collective& collective, char* buffer, uint64_t block_bytes, Call* call) {
+void place_in_buffer(const Collective& collective, const BlockLayout& layout, char* buffer, Call* call) {
   const bool in_is_part = collective.in == Blocks::one && collective.out == Blocks::per_rank;
   const bool out_is_part = collective.in == Blocks::per_rank && collective.out == Blocks::one;
-  call->in = buffer + (in_is_part ? call->rank * block_bytes : 0);
-  call->out = buffer + (out_is_part ? call->rank * block_bytes : 0);
+  const uint64_t own = layout.begin(call->rank, out_is_part, call->rank) * element_bytes(call->dtype);
+  call->in = buffer + (in_is_part ? own : 0);
+  call->out = buffer + (out_is_part ? own : 0);
 }
 
 // Checks one block of OUT, whose number is `block`; the host sees OUT at `out`.
-void check_block(const Collective& collective, const Pattern& pattern, const Call& call, const char* out,
-                 uint64_t block, Mistakes* found) {
-  const uint64_t count = call.count, position = block * count;
+void check_block(const Collective& collective, const BlockLayout& layout, const Pattern& pattern, const Call& call,
+                 const char* out, uint32_t block, Mistakes* found) {
+  const uint64_t count = layout.elements(call.rank, false, block), position = layout.begin(call.rank, false, block);
   const char* data = out + position * element_bytes(call.dtype);
-  const auto other = static_cast<uint32_t>(block);
-  const uint64_t share = call.rank * count;
+  const auto share_of = [&](uint32_t rank) { return layout.begin(rank, true, call.rank); };
   switch (collective.origin) {
     case Origin::nothing:
       return;
     case Origin::root:
       return check_moved(pattern, call.root, 0, count, data, position, found);
     case Origin::own_share:
-      return check_moved(pattern, call.root, share, count, data, position, found);
+      return check_moved(pattern, call.root, share_of(call.root), count, data, position, found);
     case Origin::reduced:
-      return check_reduced(pattern, 0, count, data, position, found);
+      return check_reduced(pattern, call.nranks, 0, count, data, position, found);
     case Origin::reduced_share:
-      return check_reduced(pattern, share, count, data, position, found);
+      return check_reduced(pattern, call.nranks, share_of(call.rank), count, data, position, found);
+    case Origin::prefix:
+      return check_reduced(pattern, call.rank + 1, 0, count, data, position, found);
+    case Origin::prefix_before:
+      return check_reduced(pattern, call.rank, 0, count, data, position, found);
     case Origin::each_rank:
-      return check_moved(pattern, other, 0, count, data, position, found);
+      return check_moved(pattern, block, 0, count, data, position, found);
     case Origin::each_share:
-      return check_moved(pattern, other, share, count, data, position, found);
+      return check_moved(pattern, block, share_of(block), count, data, position, found);
     case Origin::previous_rank:
       return check_moved(pattern, (call.rank + call.nranks - 1) % call.nranks, 0, count, data, position, found);
   }
@@ -78,6 +82,10 @@ Row Measurer::measure(const Case& what) {
   call.op = what.op.code;
   call.root = what.root;
   if (device_) call.options = &call_options_;
+  const BlockLayout layout = layout_of(collective, call);
+  const std::vector<uint64_t> in_counts = layout.counts(call.rank, true), out_counts = layout.counts(call.rank, false);
+  call.in_counts = in_counts.data();
+  call.out_counts = out_counts.data();
   Row row;
   row.collective = &collective;
   row.count = call.count;
@@ -96,10 +104,10 @@ Row Measurer::measure(const Case& what) {
 
 Side Measurer::measure_side(const Case& what, Call call, bool in_place) {
   const Collective& collective = *what.collective;
-  const uint64_t block_bytes = call.count * element_bytes(call.dtype);
+  const BlockLayout layout = layout_of(collective, call);
   call.in = in_.data();
   call.out = out_.data();
-  if (in_place) place_in_buffer(collective, out_.data(), block_bytes, &call);
+  if (in_place) place_in_buffer(collective, layout, out_.data(), &call);
   Side side;
   side.measured = true;
   side.checked = options_.checks > 0 && collective.origin != Origin::nothing;
@@ -107,7 +115,8 @@ Side Measurer::measure_side(const Case& what, Call call, bool in_place) {
   for (uint32_t i = 0; i < options_.checks; ++i) wrong += check_once(what, call, in_place, "before timing");
   // In place, results become inputs: zeros stay zeros, where other values would drift into denormals or infinity.
   if (in_place) {
-    const uint64_t used = std::max(collective.in_blocks(call.nranks), collective.out_blocks(call.nranks)) * block_bytes;
+    const uint64_t used =
+        std::max(layout.total(call.rank, true), layout.total(call.rank, false)) * element_bytes(call.dtype);
     std::memset(out_.host(), 0, used);
     out_.upload(used);
   }
@@ -124,11 +133,11 @@ Side Measurer::measure_side(const Case& what, Call call, bool in_place) {
 uint64_t Measurer::check_once(const Case& what, const Call& call, bool in_place, const char* when) {
   const Collective& collective = *what.collective;
   const Pattern pattern{++seed_, call.dtype, call.op, call.nranks};
-  const uint64_t in_count = collective.in_blocks(call.nranks) * call.count;
-  const uint64_t out_blocks = collective.out_blocks(call.nranks);
+  const BlockLayout layout = layout_of(collective, call);
+  const uint64_t in_count = layout.total(call.rank, true), out_count = layout.total(call.rank, false);
   const uint64_t size = element_bytes(call.dtype);
   const bool has_in = collective.has_in(call.rank, call.root), has_out = collective.has_out(call.rank, call.root);
-  const uint64_t used = std::max(in_count, out_blocks * call.count) * size;
+  const uint64_t used = std::max(in_count, out_count) * size;
   out_.poison(used);
   if (!in_place) in_.poison(used);
   if (has_in) fill_input(pattern, call.rank, 0, in_count, host_of(call.in));
@@ -140,14 +149,14 @@ uint64_t Measurer::check_once(const Case& what, const Call& call, bool in_place,
   finish();
   Mistakes in, out;
   if (has_out)
-    for (uint64_t block = 0; block < out_blocks; ++block)
-      check_block(collective, pattern, call, host_of(call.out), block, &out);
+    for (uint32_t block = 0; block < layout.blocks(false); ++block)
+      check_block(collective, layout, pattern, call, host_of(call.out), block, &out);
   // Inputs stay as they are, unless they are where the output goes.
   if (has_in && !(in_place && has_out)) check_moved(pattern, call.rank, 0, in_count, host_of(call.in), 0, &in);
   Mistakes guard;
   guard.count = out_.guards_lost(used) + (in_place ? 0 : in_.guards_lost(used));
   if (guard.count) guard.expected = "untouched bytes", guard.got = "overwritten ones";
-  if (out.count) report(what, call, in_place, when, "output", out, out_blocks * call.count);
+  if (out.count) report(what, call, in_place, when, "output", out, out_count);
   if (in.count) report(what, call, in_place, when, "input, which must not change,", in, in_count);
   if (guard.count) report(what, call, in_place, when, "guard behind the buffers", guard, guard_bytes);
   return out.count + in.count + guard.count;

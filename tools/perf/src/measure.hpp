@@ -7,6 +7,7 @@
 #include <tutti/tutti.hpp>
 #include <vector>
 
+#include "blocks.hpp"
 #include "data.hpp"
 #include "device.hpp"
 #include "memory.hpp"
@@ -34,6 +35,9 @@ class Measurer {
   uint64_t wrong_here() const { return wrong_here_; }
 
  private:
+  BlockLayout layout_of(const Collective& collective, const Call& call) const {
+    return {collective, call.nranks, call.count, options_.skewed};
+  }
   Side measure_side(const Case& what, Call call, bool in_place);
   // Runs once on fresh data and returns how many elements are wrong.
   uint64_t check_once(const Case& what, const Call& call, bool in_place, const char* when);

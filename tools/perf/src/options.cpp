@@ -110,7 +110,7 @@ void check_operators(const Options& options) {
 
 struct Texts {
   std::string collective, least = "32M", most, step = "1M", op = "sum", dtype = "float", root = "0",
-                          memory = "ordinary";
+                          memory = "ordinary", blocks = "equal";
 };
 
 void check_steps(const Options& options, bool factor_given) {
@@ -145,6 +145,14 @@ void interpret(const Texts& texts, bool factor_given, Options* options) {
   if (texts.memory != "ordinary" && texts.memory != "registered")
     throw std::invalid_argument("--memory " + texts.memory + ": known are ordinary, registered");
   options->registered = texts.memory == "registered";
+  if (texts.blocks != "equal" && texts.blocks != "skewed")
+    throw std::invalid_argument("--blocks " + texts.blocks + ": known are equal, skewed");
+  options->skewed = texts.blocks == "skewed";
+  if (options->skewed && std::ranges::none_of(options->collectives, &Collective::unequal))
+    throw std::invalid_argument("--blocks skewed: " + texts.collective + " has equal blocks; name one that ends in _v");
+  if (!options->device.empty() && !options->all && options->collectives.front()->unequal)
+    throw std::invalid_argument("--device " + options->device + ": " + texts.collective +
+                                " works on host memory only: leave --device out");
 }
 
 }  // namespace
@@ -220,6 +228,8 @@ std::optional<Options> parse_options(int argc, char** argv, int* status) {
       ->excludes(threads);
   app.add_option("--memory", texts.memory,
                  "ordinary or registered buffers (tutti_mem_alloc; on a device tutti_comm_register)");
+  app.add_option("--blocks", texts.blocks,
+                 "equal or skewed: the blocks of collectives that end in _v; skewed ones grow with the rank (equal)");
   app.add_option("--device", options.device, "buffers on a device, cuda for instance, and collectives in its streams");
   app.add_flag("--latency", options.latency, "print minimum, p50 and p99 of single iterations");
   app.add_option("--seed", options.seed, "of the input data");

@@ -33,7 +33,8 @@ struct Options {
   Report report = Report::average;
   uint32_t threads = 0;  // 0: one rank per process, from the launcher
   bool registered = false;
-  std::string device;  // whose memory the buffers are; "": the host's
+  bool skewed = false;  // the blocks of collectives with unequal ones
+  std::string device;   // whose memory the buffers are; "": the host's
   bool latency = false;
   uint64_t seed = 1;
   std::vector<std::string> command;

@@ -173,6 +173,10 @@ int measure_all(const tutti::Communicator& comm, const Options& options, Reporte
                                            std::to_string(comm.nranks()));
       continue;
     }
+    if (device && collective->unequal) {
+      reporter->leave_out(*collective, "it works on host memory only");
+      continue;
+    }
     reporter->begin(*collective);
     for (const Case& what : cases_of(*collective, options, comm.nranks())) reporter->add(measurer.measure(what));
   }

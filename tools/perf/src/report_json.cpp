@@ -68,11 +68,17 @@ std::string report_json(const Options& options, const Setting& setting, const st
   json["ranks"] = Json::array();
   for (const RankIdentity& rank : setting.ranks)
     json["ranks"].push_back({{"rank", rank.rank}, {"pid", rank.pid}, {"host", rank.host}});
-  json["config"] = {{"min_bytes", options.least_bytes}, {"max_bytes", options.most_bytes},
-                    {"iterations", options.iterations}, {"warm_up", options.warm_up},
-                    {"checks", options.checks},         {"time", report_name(options.report)},
-                    {"threads", options.threads},       {"memory", options.registered ? "registered" : "ordinary"},
-                    {"device", options.device},         {"seed", options.seed}};
+  json["config"] = {{"min_bytes", options.least_bytes},
+                    {"max_bytes", options.most_bytes},
+                    {"iterations", options.iterations},
+                    {"warm_up", options.warm_up},
+                    {"checks", options.checks},
+                    {"time", report_name(options.report)},
+                    {"threads", options.threads},
+                    {"memory", options.registered ? "registered" : "ordinary"},
+                    {"blocks", options.skewed ? "skewed" : "equal"},
+                    {"device", options.device},
+                    {"seed", options.seed}};
   if (setting.baseline) {
     const Baseline& b = *setting.baseline;
     json["device"] = {{"name", options.device},

@@ -75,6 +75,11 @@ with tempfile.TemporaryDirectory() as folder:
 result = run("barrier", "--threads", "2", "-n", "3", "-c", "0")
 expect("a barrier row", result.returncode == 0 and any(ROW.fullmatch(line) for line in result.stdout.splitlines()), result)
 
+for name in ("scan", "exscan", "all_to_all_v", "gather_v"):
+    blocks = ("--blocks", "skewed") if name.endswith("_v") else ()
+    result = run(name, "--threads", "3", "-b", "12", "-e", "12K", "-f", "1024", "-n", "2", *blocks)
+    expect(f"{name} is right", result.returncode == 0 and "# Out of bounds values : 0 OK" in result.stdout, result)
+
 SAMPLES = pathlib.Path(PERF).parent.parent / "lib" / "tutti-samples"
 if SAMPLES.exists():
     with tempfile.TemporaryDirectory() as folder:

@@ -8,6 +8,7 @@
 #include <random>
 #include <set>
 
+#include "blocks.hpp"
 #include "collectives.hpp"
 #include "element.hpp"
 #include "options.hpp"
@@ -100,11 +101,27 @@ TEST(Data, EveryOrderOfReductionGivesTheExpectedBits) {
             const Pattern pattern{random(), dtype, op, nranks};
             const std::vector<T> result = reduce<T>(pattern, count, &random);
             Mistakes mistakes;
-            check_reduced(pattern, 0, count, result.data(), 0, &mistakes);
+            check_reduced(pattern, pattern.nranks, 0, count, result.data(), 0, &mistakes);
             EXPECT_EQ(mistakes.count, 0u) << "dtype " << dtype << " op " << op << " ranks " << nranks << ": expected "
                                           << mistakes.expected << ", got " << mistakes.got;
           }
         });
+}
+
+// The prefix of a scan: the reduction of a smaller job's ranks, with the inputs of the whole.
+TEST(Data, ReducesTheFirstRanks) {
+  const Pattern pattern{3, TUTTI_INT64, TUTTI_AVG, 4};
+  int64_t first[9], second[9];
+  fill_input(pattern, 0, 0, 9, first);
+  fill_input(pattern, 1, 0, 9, second);
+  Mistakes mistakes;
+  check_reduced(pattern, 1, 0, 9, first, 0, &mistakes);
+  for (int i = 0; i < 9; ++i)
+    second[i] = static_cast<int64_t>(static_cast<uint64_t>(first[i]) + static_cast<uint64_t>(second[i])) / 2;
+  check_reduced(pattern, 2, 0, 9, second, 0, &mistakes);
+  EXPECT_EQ(mistakes.count, 0u);
+  check_reduced(pattern, 3, 0, 9, second, 0, &mistakes);
+  EXPECT_GT(mistakes.count, 5u);
 }
 
 TEST(Data, AWrongBitIsFoundWhereItIs) {
@@ -127,7 +144,7 @@ TEST(Data, AWrongBitIsFoundWhereItIs) {
           if (op == 0)
             check_moved(pattern, 2, 100, damaged.size(), damaged.data(), 1000, &mistakes);
           else
-            check_reduced(pattern, 0, damaged.size(), damaged.data(), 1000, &mistakes);
+            check_reduced(pattern, pattern.nranks, 0, damaged.size(), damaged.data(), 1000, &mistakes);
           EXPECT_EQ(mistakes.count, 1u);
           EXPECT_EQ(mistakes.first_index, 1017u);
           EXPECT_NE(mistakes.expected, mistakes.got);
@@ -144,12 +161,12 @@ TEST(Data, FloatingAverageMayBeTwoUnitsOffAndNoMore) {
     for (float& element : shifted)
       for (int i = 0; i < std::abs(units); ++i) element = std::nextafter(element, units < 0 ? -INFINITY : INFINITY);
     Mistakes mistakes;
-    check_reduced(pattern, 0, shifted.size(), shifted.data(), 0, &mistakes);
+    check_reduced(pattern, pattern.nranks, 0, shifted.size(), shifted.data(), 0, &mistakes);
     EXPECT_EQ(mistakes.count, std::abs(units) > 2 ? 32u : 0u) << units;
   }
   std::vector<float> nothing(32, NAN);
   Mistakes mistakes;
-  check_reduced(pattern, 0, 32, nothing.data(), 0, &mistakes);
+  check_reduced(pattern, pattern.nranks, 0, 32, nothing.data(), 0, &mistakes);
   EXPECT_EQ(mistakes.count, 32u);
 }
 
@@ -239,6 +256,30 @@ TEST(SmallFloat, RoundsToNearestEven) {
     const uint32_t raw = std::bit_cast<uint32_t>(value);
     EXPECT_EQ(Bfloat16::from(value).bits, (raw + 0x7fff + (raw >> 16 & 1)) >> 16);
   }
+}
+
+// Skewed blocks fill buffers of n equal ones, and what one rank sends another, that expects.
+TEST(Collectives, SkewedBlocksFitTogether) {
+  for (const char* name : {"gather_v", "all_gather_v", "scatter_v", "reduce_scatter_v", "all_to_all_v"})
+    for (const uint32_t n : {1u, 2u, 5u}) {
+      const Collective& collective = *find_collective(name);
+      const BlockLayout layout(collective, n, 60, true), equal(collective, n, 60, false);
+      for (uint32_t rank = 0; rank < n; ++rank)
+        for (const bool input : {false, true}) {
+          EXPECT_LE(layout.total(rank, input), std::max(layout.blocks(input), uint64_t{2}) * 60) << name;
+          if (layout.blocks(input) == n) {
+            EXPECT_EQ(layout.total(rank, input), n * 60u) << name << " of " << n;
+          }
+          EXPECT_EQ(equal.counts(rank, input), std::vector<uint64_t>(equal.blocks(input), 60));
+        }
+      for (uint32_t a = 0; a < n; ++a)
+        for (uint32_t b = 0; b < n; ++b) {
+          const bool gathers = layout.blocks(true) == 1, scatters = layout.blocks(false) == 1;
+          EXPECT_EQ(layout.elements(a, true, gathers ? 0 : b), layout.elements(b, false, scatters ? 0 : a)) << name;
+        }
+    }
+  const Collective& reduce = *find_collective("all_reduce");
+  EXPECT_EQ(BlockLayout(reduce, 4, 60, true).elements(3, true, 0), 60u);
 }
 
 TEST(Collectives, SizesAreTotalsRoundedDown) {

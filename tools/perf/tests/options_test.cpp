@@ -48,6 +48,19 @@ TEST(Options, SizesBySteps) {
   EXPECT_EQ(parse({"all", "-b", "0", "-e", "0"}, &status)->sizes(), (std::vector<uint64_t>{0}));
 }
 
+TEST(Options, SkewedBlocks) {
+  int status = 0;
+  EXPECT_FALSE(parse({"all_to_all_v"}, &status)->skewed);
+  EXPECT_TRUE(parse({"all_to_all_v", "--blocks", "skewed"}, &status)->skewed);
+  EXPECT_TRUE(parse({"all", "--blocks", "skewed"}, &status)->skewed);
+  for (const std::vector<std::string>& wrong : {std::vector<std::string>{"all_reduce", "--blocks", "skewed"},
+                                                {"gather_v", "--blocks", "random"},
+                                                {"gather_v", "--device", "cuda"}}) {
+    EXPECT_FALSE(parse(wrong, &status)) << wrong[0];
+    EXPECT_EQ(status, 2);
+  }
+}
+
 TEST(Options, AllOfEverything) {
   int status = 0;
   const auto options = parse({"all", "-o", "all", "-d", "all", "-r", "all"}, &status);

@@ -12,6 +12,11 @@ std::string count(uint64_t n, const char* thing) { return fmt::format("{} {}{}",
 
 std::string result_text(const Problem& problem) {
   if (problem.collective == TUTTI_BARRIER) return "No rank leaves before every rank has entered.";
+  if (is_scan(problem.collective))
+    return fmt::format(
+        "Every output chunk holds the contributions of ranks 0 to {} exactly once and in the order of "
+        "ranks, loaded once and completed once; nothing else is written.",
+        problem.collective == TUTTI_SCAN ? "the rank itself" : "the one before the rank");
   if (is_reducing(problem.collective))
     return "Every output chunk holds each rank's contribution exactly once, loaded once and completed once; nothing "
            "else is written.";
@@ -99,7 +104,7 @@ std::string findings(const Problem& problem, const std::vector<Schedule>& schedu
               ? "It has no form in place.\n"
               : "In place and out of place exchange the same messages: ranks may differ in it.\n";
   if (!all_know_blocks(problem.collective)) text += "Each rank knows the size of every block that it touches.\n";
-  if (is_reducing(problem.collective)) text += tree_text(proof) + "\n";
+  if (is_reducing(problem.collective) && !is_scan(problem.collective)) text += tree_text(proof) + "\n";
   text += bytes_text(proof) + "\n";
   if (!problem.hosts.empty()) text += hosts_text(problem, schedules) + "\n";
   text += fmt::format("At most {} in flight from one rank to another.\n", count(proof.most_in_flight, "message"));

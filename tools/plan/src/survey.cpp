@@ -103,7 +103,7 @@ class Surveyor {
 
 std::string line_of(const Row& row, const std::string& parameters) {
   const std::string name = row.algorithm->name + (parameters.empty() ? "" : ":" + parameters);
-  std::string line = fmt::format("{:<15} {:<13} {:>7} {:>7} ", collective_name(row.collective), name, row.proofs,
+  std::string line = fmt::format("{:<16} {:<18} {:>7} {:>7} ", collective_name(row.collective), name, row.proofs,
                                  row.refused ? std::to_string(row.refused) : "");
   if (row.proofs == 0) return line + "\n";
   const Proof& proof = row.at_most;
@@ -126,7 +126,7 @@ std::string survey(const Survey& survey, std::string* wrong) {
       "proofs, refused: over all numbers of ranks and all roots. The other columns are those of the most ranks:\n"
       "steps and messages per rank, blocks that the busiest rank sends, and the lower bound of these.\n";
   text +=
-      fmt::format("{:<15} {:<13} {:>7} {:>7} {:>5} {:>7} {:>9} {:>9} {:>9} {:>9} {:>7}\n", "collective", "algorithm",
+      fmt::format("{:<16} {:<18} {:>7} {:>7} {:>5} {:>7} {:>9} {:>9} {:>9} {:>9} {:>7}\n", "collective", "algorithm",
                   "proofs", "refused", "ranks", "rounds", "steps", "messages", "sends", "bound", "ratio");
   Row total{};
   for (const Row& row : surveyor.rows()) {

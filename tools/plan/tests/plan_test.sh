@@ -60,6 +60,9 @@ expect 0 "drawn" draw all_reduce ring --hosts 1,3 -o "$dir/hosts.svg"
 grep -q '>host 1<' "$dir/hosts.svg" || { echo "draw shows no hosts"; failures=$((failures + 1)); }
 expect 0 "bruck:4 all_to_all on 5 ranks is proved" verify all_to_all bruck:4 -n 5
 expect 0 "^total: .* problems proved, 0 refused" verify all_reduce all -n 1..9
+expect 0 "contributions of ranks 0 to the rank itself exactly once and in the order" verify scan hillis_steele -n 5
+expect 0 "of ranks 0 to the one before the rank exactly once" verify exclusive_scan chain -n 5
+expect 0 "^exclusive_scan  *exclusive_doubling  *9 " verify exscan all -n 1..9
 expect 0 "^barrier  *tree " verify all all --hosts 2,3
 expect 2 "cannot write" draw all_reduce ring -n 4 -o "$dir/no/such/folder.svg"
 [ "$failures" -eq 0 ]

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <pybind11/stl.h>
+#include <tutti/schedule.h>
 
 #include <algorithm>
-#include <array>
 
 #include "operations.hpp"
 #include "windows.hpp"
@@ -132,11 +132,8 @@ py::list traffic(const Communicator& self) {
   return list;
 }
 
-constexpr std::array<const char*, 10> collectives{"",           "broadcast", "reduce",         "all_reduce", "gather",
-                                                  "all_gather", "scatter",   "reduce_scatter", "all_to_all", "barrier"};
 uint32_t collective_of(const std::string& name) {
-  for (uint32_t c = 1; c < collectives.size(); ++c)
-    if (name == collectives[c]) return c;
+  if (const uint32_t c = collective_from_name(name); c && name == collective_name(c)) return c;
   throw py::value_error("explain: there is no collective \"" + name + "\"");
 }
 

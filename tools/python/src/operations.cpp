@@ -136,6 +136,12 @@ constexpr const char* scatter_help =
     "pass None.";
 constexpr const char* reduce_scatter_help =
     "Reduces `data` of all ranks, nranks blocks, by `op`, and gives each rank its block of the result in `out`.";
+constexpr const char* scan_help =
+    "Reduces `data` of ranks 0 to r by `op`, in the order of ranks, into `out` of rank r, or into its `data` without "
+    "`out`.";
+constexpr const char* exclusive_scan_help =
+    "Reduces `data` of ranks 0 to r-1 by `op`, in the order of ranks, into `out` of rank r, or into its `data` without "
+    "`out`. Rank 0 has no result: its `out` or `data` stays as it is.";
 constexpr const char* all_to_all_help =
     "Sends block r of `data` to rank r, and puts the block that comes from rank r into block r of `out`.";
 constexpr const char* barrier_help = "Returns when all ranks have called it.";
@@ -195,6 +201,23 @@ void add_reductions(Class& face) {
         return collective(f, a, in, to, to.count(), tutti_reduce_scatter, code);
       },
       "data"_a, "out"_a, "op"_a = "sum", py::kw_only(), "stream"_a = 0, reduce_scatter_help);
+  struct Scan {
+    const char* name;
+    decltype(&tutti_scan) call;
+    const char* help;
+  };
+  for (const Scan& scan :
+       {Scan{"scan", tutti_scan, scan_help}, Scan{"exclusive_scan", tutti_exclusive_scan, exclusive_scan_help}})
+    face.def(
+        scan.name,
+        [scan](const Face& f, py::object data, py::object out, const std::string& op, uintptr_t stream) {
+          const Arguments a(*f.state, scan.name, stream);
+          const uint32_t code = a.op(op);
+          const Data in = a.take(data, "data", out.is_none()), to = out.is_none() ? in : a.take(out, "out", true);
+          a.fit("data", in, "out", to, 1);
+          return collective(f, a, in, to, in.count(), scan.call, code);
+        },
+        "data"_a, "out"_a = py::none(), "op"_a = "sum", py::kw_only(), "stream"_a = 0, scan.help);
 }
 
 template <typename Face, typename Class>

@@ -146,6 +146,26 @@ class Calls(unittest.TestCase):
 
         self.on_all(rank)
 
+    def test_scans(self):
+        results = {"sum": sum, "min": min, "max": max, "avg": lambda v: sum(v) // len(v)}
+
+        def rank(comm):
+            of = lambda r: [(r + 1) * (i + 1) for i in range(5)]
+            prefix = lambda fold, ranks: [fold(values) for values in zip(*(of(r) for r in range(ranks)))]
+            for calls, (op, fold) in itertools.product(both_faces(comm), results.items()):
+                out, data = ints([-1] * 5), ints(of(comm.rank))
+                calls.scan(data, out, op)
+                self.assertEqual(list(out), prefix(fold, comm.rank + 1))
+                calls.scan(data, op=op)
+                self.assertEqual(data, out)
+                out, data = ints([-1] * 5), ints(of(comm.rank))
+                calls.exclusive_scan(data, out, op)
+                self.assertEqual(list(out), prefix(fold, comm.rank) if comm.rank else [-1] * 5)
+                calls.exclusive_scan(data, op=op)
+                self.assertEqual(list(data), prefix(fold, comm.rank) if comm.rank else of(0))
+
+        self.on_all(rank)
+
     def test_gathers_and_scatter(self):
         def rank(comm):
             n, me = comm.nranks, comm.rank

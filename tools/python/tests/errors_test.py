@@ -24,6 +24,8 @@ class Arguments(unittest.TestCase):
                 (ValueError, r"broadcast: data \(bytes\) is read-only", lambda: comm.broadcast(b"ab", 1 - comm.rank)),
                 (ValueError, "data has 2 elements: expected out to have as many, got 3", lambda: comm.all_reduce(two, ints([0] * 3))),
                 (ValueError, "expected out to have 2 times as many, a block for each rank, got 2", lambda: comm.all_gather(two, ints([0] * 2))),
+                (ValueError, "scan: data has 2 elements: expected out to have as many, got 3", lambda: comm.scan(two, ints([0] * 3))),
+                (ValueError, "exclusive_scan: op is \"xor\"", lambda: comm.exclusive_scan(two, op="xor")),
                 (ValueError, "expected data to have 2 times as many", lambda: comm.reduce_scatter(two, ints([0] * 2))),
                 (ValueError, "data has 3 elements: expected a multiple of the 2 ranks", lambda: comm.all_to_all(ints([0] * 3))),
                 (ValueError, 'op is "xor": expected "sum"', lambda: comm.all_reduce(two, op="xor")),

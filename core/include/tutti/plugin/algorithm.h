@@ -19,8 +19,12 @@
  *   reduce_scatter   n                  1                 OUT = IN's block `rank`
  *   all_to_all       n                  n                 IN = OUT
  *   barrier          none               none
+ *   scan             1                  1                 IN = OUT
+ *   exclusive_scan   1                  1, not at rank 0  IN = OUT
  *
- * A buffer that a rank does not have ("root only") does not exist in its schedule. Out of place, IN is never written.
+ * A buffer that a rank does not have ("root only", "not at rank 0") does not exist in its schedule. Out of place, IN is
+ * never written. The result of a scan at rank r is the reduction of ranks 0 ... r, of exclusive_scan that of ranks 0 ...
+ * r-1, with the operands in the order of ranks. Both are complete at their own rank only: no other has their FINAL step.
  *
  * Chunks. Each block is cut at the schedule's cut points (rationals strictly between 0 and 1) into pieces; with k cuts
  * there are k+1 pieces. Chunk number = block * pieces + piece. A cut falls at floor(p*len/q) elements, rounded down to
@@ -95,7 +99,8 @@ enum {
 enum {
   TUTTI_STEP_LOAD = 1u << 0,  /* src, or those sources of a REDUCE that are in IN, are raw user input: set exactly
                                  where a reducing collective reads IN */
-  TUTTI_STEP_FINAL = 1u << 1, /* what this step writes is a complete result: avg divides here */
+  TUTTI_STEP_FINAL = 1u << 1, /* what this step writes is a complete result: avg divides here, by the number of ranks
+                                 that contribute to it */
   TUTTI_STEP_INCOMING_LEFT = 1u << 2, /* RECV_REDUCE: the incoming value is the left operand */
   TUTTI_STEP_WAIT = 1u << 3           /* SIGNAL: wait for the peer's signal instead of sending one */
 };

@@ -127,7 +127,10 @@ enum {
   TUTTI_ALL_GATHER_V = 11,
   TUTTI_SCATTER_V = 12,
   TUTTI_REDUCE_SCATTER_V = 13,
-  TUTTI_ALL_TO_ALL_V = 14
+  TUTTI_ALL_TO_ALL_V = 14,
+  /* Prefix reductions, in the order of ranks: of ranks 0 ... r at rank r, or of ranks 0 ... r-1. */
+  TUTTI_SCAN = 15,
+  TUTTI_EXCLUSIVE_SCAN = 16
 };
 /* Collectives from here on belong to vendors. Reserved: no call accepts one today. */
 enum { TUTTI_FIRST_VENDOR_COLLECTIVE = 0x10000 };

@@ -46,9 +46,10 @@ constexpr uint64_t mask(std::initializer_list<uint32_t> collectives) {
 }
 
 inline std::string collective_text(uint32_t collective) {
-  constexpr std::array names{"",           "broadcast",    "reduce",         "all_reduce",       "gather",
-                             "all_gather", "scatter",      "reduce_scatter", "all_to_all",       "barrier",
-                             "gather_v",   "all_gather_v", "scatter_v",      "reduce_scatter_v", "all_to_all_v"};
+  constexpr std::array names{"",           "broadcast",     "reduce",         "all_reduce",       "gather",
+                             "all_gather", "scatter",       "reduce_scatter", "all_to_all",       "barrier",
+                             "gather_v",   "all_gather_v",  "scatter_v",      "reduce_scatter_v", "all_to_all_v",
+                             "scan",       "exclusive_scan"};
   return collective > 0 && collective < names.size() ? names[collective] : "collective " + std::to_string(collective);
 }
 
@@ -67,7 +68,8 @@ struct Query {
 
   bool is_root() const { return rank == root; }
   bool reducing() const {
-    return form() == TUTTI_REDUCE || form() == TUTTI_ALL_REDUCE || form() == TUTTI_REDUCE_SCATTER;
+    return form() == TUTTI_REDUCE || form() == TUTTI_ALL_REDUCE || form() == TUTTI_REDUCE_SCATTER ||
+           form() == TUTTI_SCAN || form() == TUTTI_EXCLUSIVE_SCAN;
   }
   // The collective whose blocks these are, equal or not: TUTTI_GATHER for TUTTI_GATHER_V. An algorithm in which blocks
   // keep their identity serves both: scratch for block b then has class class_of(b).
@@ -317,6 +319,7 @@ class CyclicRun {
 inline bool alone(const Query& q, Schedule& s) {
   if (q.n != 1) return false;
   Lane lane = s.lane().level(s.slice_levels() ? 1 : 0);
+  if (q.collective == TUTTI_EXCLUSIVE_SCAN) return true;  // its first rank has no result
   if (q.reducing())
     lane.copy(out(), in()).final();
   else if (!q.in_place && q.collective != TUTTI_BARRIER)

@@ -61,7 +61,7 @@ DeviceMemory check(Communicator& c, Shape& shape, const Arguments& given, void* 
   const Collective& call = table[which];
   const bool reduces = is_reducing(which);
   check_rank(call.name, "root", given.root, c.nranks());
-  if (reduces) check_op(call.name, given.op, given.dtype);
+  if (reduces) check_op(c, call.name, given.op, given.dtype);
   const uint64_t block = size_of(call.name, given.count, given.dtype, c.nranks());
   const auto bytes = [&](uint32_t buffer) {
     return block * block_count(which, c.nranks(), given.root, c.rank(), buffer);
@@ -76,7 +76,7 @@ DeviceMemory check(Communicator& c, Shape& shape, const Arguments& given, void* 
   shape.root = given.root;
   const char* names = in.bytes && out.bytes ? "in and out" : in.bytes ? "in" : "out";
   const DeviceMemory where = locate(c, call.name, names, in, out, stream);
-  if (where && reduces) require_reduction(call.name, where.tables, given.dtype, given.op);
+  if (where && reduces) check_op_on_device(call.name, where, given.op, given.dtype);
   return where;
 }
 

@@ -135,7 +135,7 @@ DeviceMemory check_unequal(Communicator& c, Shape& shape, BlockTable& table, con
   require_counts(call, given.in, blocks(TUTTI_BUFFER_IN));
   require_counts(call, given.out, blocks(TUTTI_BUFFER_OUT));
   const uint64_t element = size_of(call, 1, given.dtype, 1);
-  if (reduces) check_op(call, given.op, given.dtype);
+  if (reduces) check_op(c, call, given.op, given.dtype);
   const auto fill_in = [&] { fill(call, "in", given.in, blocks(TUTTI_BUFFER_IN), element, table.in); };
   if (given.in.counts_name) fill_in();
   fill(call, "out", given.out, blocks(TUTTI_BUFFER_OUT), element, table.out);

@@ -194,6 +194,22 @@ tutti_status Communicator::probe(tutti_envelope& envelope, uint64_t timeout_ns) 
   }
 }
 
+// ---- Operators of the application --------------------------------------------------------------------------
+
+uint32_t Communicator::make_op(UserOperator op) {
+  const Hold hold(*this);
+  return operators_.add(std::move(op));
+}
+
+void Communicator::free_op(uint32_t op) {
+  const Hold hold(*this);
+  if (!plans_.drop(op))
+    throw Failure(TUTTI_INVALID_USAGE, fmt::format("op_free: operator \"{}\" is used by an operation that has not "
+                                                   "ended: wait for its request first",
+                                                   operators_.find(op)->name));
+  operators_.remove(op);
+}
+
 // ---- Progress ----------------------------------------------------------------------------------------------
 
 bool Communicator::progress_ports(bool all) try {

@@ -272,8 +272,9 @@ void Execution::reduce_locally(const Active& active, uint32_t part) {
   }
   for (uint32_t i = 0; i < n; ++i)
     sources[i] = at(step.kind == TUTTI_STEP_COPY ? step.src : plan_->sources[step.first_source + i]);
-  const Reduction reduction{{dst, nullptr},    1, sources, n, bytes / plan_->element_bytes, step.divisor,
-                            {streaming, false}};
+  const Reduction reduction{
+      {dst, nullptr},     1,           sources,           n, bytes / plan_->element_bytes, step.divisor,
+      {streaming, false}, plan_->user, plan_->shape.dtype};
   plan_->reduce(reduction);
 }
 
@@ -384,7 +385,9 @@ void Execution::finish_fragment(Active& active, Active* next, const std::byte* f
                               2,
                               bytes / plan_->element_bytes,
                               step.divisor,
-                              {streaming, slot_streaming}};
+                              {streaming, slot_streaming},
+                              plan_->user,
+                              plan_->shape.dtype};
     plan_->reduce(reduction);
   } else if (slot) {
     copy(dst, streaming, slot, slot_streaming, fragment, bytes);

@@ -26,6 +26,8 @@
 
 namespace tutti::core {
 
+struct UserOperator;
+
 struct Reduction {
   void* dsts[2];   // ndsts destinations get the same bytes (a fused step forwards to the second)
   uint32_t ndsts;  // 1 or 2
@@ -36,6 +38,9 @@ struct Reduction {
   // Write this destination past the caches. Whole aligned vectors are; edges, and a destination whose elements are not
   // aligned, are written as usual. The writes are ordered before every later store of this thread.
   bool streaming[2];
+  // For operators of the application alone.
+  const UserOperator* user = nullptr;
+  uint32_t dtype = 0;
 };
 using ReduceFunction = void (*)(const Reduction&);
 

@@ -164,7 +164,8 @@ std::string Operation::text() const {
   std::string text = std::string(tutti::collective_name(collective)) + "(";
   if (tutti::all_know_blocks(collective)) text += std::to_string(count) + " x ";
   text += tutti::dtype_name(dtype);
-  if (tutti::is_reducing(collective)) text += std::string(", ") + tutti::op_name(op);
+  if (tutti::is_reducing(collective))
+    text += std::string(", ") + (op < 254 ? tutti::op_name(op) : "an operator of the application");
   if (tutti::has_root(collective)) text += ", root " + std::to_string(root);
   return text + ")";
 }

@@ -30,6 +30,14 @@ class Operator {
   // `commutes`: may operands be swapped? Else they stay in the order of ranks.
   template <typename T, typename Comm, typename Function>
   static Operator of(const Comm& comm, const std::string& name, Function function, bool commutes = true);
+  // The sum of all ranks' elements, each multiplied by its rank's factor (tutti_op_create_premul_sum).
+  template <typename T, typename Comm>
+  static Operator premul_sum(const Comm& comm, T factor) {
+    uint32_t number = 0;
+    const tutti_status status = tutti_op_create_premul_sum(comm.handle(), dtype_of<T>(), &factor, &number);
+    if (status < 0) throw Error(status, tutti_comm_error(comm.handle()));
+    return Operator(comm.handle(), number);
+  }
   // Takes a number of the C API over.
   Operator(tutti_comm* comm, uint32_t number) : comm_(comm), number_(number) {}
   Operator(Operator&& other) noexcept

@@ -284,6 +284,12 @@ typedef struct tutti_op_config {
 /* Local. *op is a number to be passed as `op` of this communicator's calls on this rank. Parts and successors of the
  * communicator do not have it. */
 tutti_status tutti_op_create(tutti_comm* comm, const tutti_op_config* config, uint32_t* op);
+/* Local. An operator, as NCCL's ncclRedOpCreatePreMulSum and PyTorch's PREMUL_SUM: the sum of the ranks' contributions,
+ * each multiplied by the factor of its rank, which may differ. Product and sum are those of TUTTI_PROD and TUTTI_SUM: the
+ * product is rounded to the type, also with one rank, and then every step of the sum. `factor` is an element in host
+ * memory, which is read at once. For types with a product, in calls of this type on host memory. It may be freed while
+ * calls that use it are under way. */
+tutti_status tutti_op_create_premul_sum(tutti_comm* comm, uint32_t dtype, const void* factor, uint32_t* op);
 /* Local. The number is not used again. TUTTI_INVALID_USAGE, and the operator stays, while an operation that uses it is
  * under way. */
 tutti_status tutti_op_free(tutti_comm* comm, uint32_t op);

@@ -34,13 +34,13 @@ void check_number(const char* call, const Numbers& allowed, uint32_t number) {
   throw Failure(TUTTI_NOT_SUPPORTED, fmt::format("{}: options.stream is set, but {}", call, why));
 }
 
-void check_user_op(const UserOperators& all, const char* call, uint32_t number, uint32_t dtype) {
+const UserOperator* check_user_op(const UserOperators& all, const char* call, uint32_t number, uint32_t dtype) {
   const UserOperator* op = all.find(number);
   if (!op)
     invalid(fmt::format("{}: operator {:#x} {}: make one with tutti_op_create, for each communicator", call, number,
                         all.was_there(number) ? "was freed (tutti_op_free), or is another communicator's"
                                               : "is no operator of this communicator"));
-  if (!dtype_bytes(dtype) || op->dtypes >> dtype & 1) return;
+  if (!dtype_bytes(dtype) || op->dtypes >> dtype & 1) return op;
   std::string taken;
   for (const uint32_t known : all_dtypes())
     if (op->dtypes >> known & 1) taken += (taken.empty() ? "" : ", ") + std::string(dtype_name(known));
@@ -58,7 +58,7 @@ void check_op_on_device(const char* call, const DeviceMemory& where, uint32_t op
                             call, describe(where)));
 }
 
-void check_op(const Communicator& communicator, const char* call, uint32_t op, uint32_t dtype) {
+const UserOperator* check_op(const Communicator& communicator, const char* call, uint32_t op, uint32_t dtype) {
   if (op >= TUTTI_FIRST_USER_OP) return check_user_op(communicator.operators(), call, op, dtype);
   if (op == TUTTI_MINLOC || op == TUTTI_MAXLOC)
     throw Failure(TUTTI_NOT_SUPPORTED, fmt::format("{}: operator {} is reserved and not supported yet", call, op));
@@ -66,6 +66,7 @@ void check_op(const Communicator& communicator, const char* call, uint32_t op, u
   if (dtype_bytes(dtype) && !op_is_defined(op, dtype))
     invalid(fmt::format("{}: operator {} is not defined for {}: expected one of {}, or a type that has it ({})", call,
                         op_name(op), dtype_name(dtype), ops_of_dtype(dtype), dtypes_of_op(op)));
+  return nullptr;
 }
 
 void check_collective(const char* call, uint32_t collective) { check_number(call, collectives, collective); }

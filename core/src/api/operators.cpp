@@ -44,6 +44,18 @@ UserOperator checked_operator(const tutti_op_config* given) {
           config.function, config.context};
 }
 
+UserOperator checked_premul_sum(uint32_t dtype, const void* factor) {
+  constexpr const char* call = "op_create_premul_sum";
+  const uint64_t bytes = size_of(call, 1, dtype, 1);
+  if (!op_is_defined(TUTTI_PROD, dtype))
+    invalid(
+        fmt::format("{}: {} has no product: expected one of {}", call, dtype_name(dtype), dtypes_of_op(TUTTI_PROD)));
+  if (!factor) invalid(fmt::format("{}: factor is NULL, expected one {} in host memory", call, dtype_name(dtype)));
+  UserOperator made{"premul_sum", true, uint64_t{1} << dtype, nullptr, nullptr, Factor{}};
+  std::memcpy(made.factor->data(), factor, bytes);
+  return made;
+}
+
 }  // namespace
 }  // namespace tutti::core::api
 
@@ -57,6 +69,13 @@ tutti_status tutti_op_create(tutti_comm* comm, const tutti_op_config* config, ui
     if (!config) invalid("op_create: config is NULL");
     if (!op) invalid("op_create: op is NULL, expected where to write the operator's number");
     *op = c.make_op(checked_operator(config));
+  });
+}
+
+tutti_status tutti_op_create_premul_sum(tutti_comm* comm, uint32_t dtype, const void* factor, uint32_t* op) {
+  return guarded(comm, [&](Communicator& c) {
+    if (!op) invalid("op_create_premul_sum: op is NULL, expected where to write the operator's number");
+    *op = c.make_op(checked_premul_sum(dtype, factor));
   });
 }
 

@@ -55,7 +55,7 @@ bool Communicator::try_progress() noexcept {
 
 bool Communicator::forked() const { return fork_generation_ != fork_generation(); }
 
-tutti_status Communicator::collective(const Shape& shape, const void* in, void* out, const tutti_options* options,
+tutti_status Communicator::collective(const Shape& shape, const HostBuffers& buffers, const tutti_options* options,
                                       tutti_request** request, const BlockTable* blocks) {
   const Hold hold(*this);
   // Calls that never wait would otherwise never look around.
@@ -67,12 +67,12 @@ tutti_status Communicator::collective(const Shape& shape, const void* in, void* 
     plan = &breakdown_.or_tell([&]() -> Plan& { return blocks ? plans_.find(shape, *blocks) : plans_.find(shape); });
   if (call_check_.has_news()) operations_.hear_news(call_of(*plan, operations_.next_sequence()));
   if (!request) {
-    tutti_request& direct = operations_.begin_direct(*plan, in, out, timeout(options));
+    tutti_request& direct = operations_.begin_direct(*plan, buffers, timeout(options));
     run_directly(direct);
     return result_of(direct);
   }
   *request = &operations_.begin(
-      breakdown_.or_tell([&] { return operations_.make<HostCollective>(true, timeout(options)); }), *plan, in, out);
+      breakdown_.or_tell([&] { return operations_.make<HostCollective>(true, timeout(options)); }), *plan, buffers);
   progress();
   return TUTTI_OK;
 }

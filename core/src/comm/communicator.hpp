@@ -58,7 +58,7 @@ class Communicator final : public Engine, private PortEvents, private Breakdown:
   bool checks_calls() const { return configuration_.checks_calls; }
 
   // Both validated by the caller. request == nullptr: blocks. `blocks`: where they are unequal.
-  tutti_status collective(const Shape& shape, const void* in, void* out, const tutti_options* options,
+  tutti_status collective(const Shape& shape, const HostBuffers& buffers, const tutti_options* options,
                           tutti_request** request, const BlockTable* blocks = nullptr);
   // The same on device memory, and calls without buffers on a stream: returns when the work is in the stream. With
   // transfers it is a group of sends and receives.

@@ -44,8 +44,11 @@ struct Reduction {
 };
 using ReduceFunction = void (*)(const Reduction&);
 
-// The kernel for TUTTI_FLOAT32 ..., TUTTI_SUM ... on this CPU; TUTTI_AVG gives TUTTI_SUM's. nullptr: unknown type or
-// operator, or one that is not defined for the type.
+// Instead of an operator: a sum of contributions that their ranks have multiplied by factors of their own.
+constexpr uint32_t op_premul_sum = 253;
+
+// The kernel for TUTTI_FLOAT32 ..., TUTTI_SUM ... on this CPU; TUTTI_AVG and op_premul_sum give TUTTI_SUM's. nullptr:
+// unknown type or operator, or one that is not defined for the type.
 ReduceFunction find_reduction(uint32_t dtype, uint32_t op);
 
 // dst = src. dst may be exactly src; else they must not overlap. `streaming` as above.

@@ -39,4 +39,21 @@ void reduce_by_user(const Reduction& r) {
   }
 }
 
+void multiply(void* dst, const void* src, uint64_t count, uint32_t dtype, const Factor& factor) {
+  const ReduceFunction kernel = find_reduction(dtype, TUTTI_PROD);
+  const uint64_t element = dtype_bytes(dtype), block = 4096 / element;
+  alignas(64) std::byte factors[4096];
+  for (uint64_t i = 0; i < std::min(block, count); ++i) std::memcpy(factors + i * element, factor.data(), element);
+  for (uint64_t at = 0; at < count; at += block) {
+    const void* sources[2] = {static_cast<const std::byte*>(src) + at * element, factors};
+    kernel({{static_cast<std::byte*>(dst) + at * element, nullptr},
+            1,
+            sources,
+            2,
+            std::min(block, count - at),
+            0,
+            {false, false}});
+  }
+}
+
 }  // namespace tutti::core

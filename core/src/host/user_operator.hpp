@@ -5,8 +5,11 @@
 
 #include <tutti/tutti.h>
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <unordered_map>
 
@@ -14,12 +17,16 @@
 
 namespace tutti::core {
 
+// The factor of a premul_sum: an element.
+using Factor = std::array<std::byte, 16>;
+
 struct UserOperator {
   std::string name;
   bool commutative = true;
   uint64_t dtypes = 0;  // mask of those that it takes
   tutti_op_function function = nullptr;
   void* context = nullptr;
+  std::optional<Factor> factor;  // it is a premul_sum: there is no function
 };
 
 // The operators of a communicator, by their numbers from TUTTI_FIRST_USER_OP on. A number is never used again.
@@ -46,5 +53,8 @@ class UserOperators {
 
 // A kernel: folds the sources by reduction.user, in their order. Throws Failure when the function returns an error.
 void reduce_by_user(const Reduction& reduction);
+
+// dst = src times the factor, as TUTTI_PROD has it. dst is src, or nothing overlaps.
+void multiply(void* dst, const void* src, uint64_t count, uint32_t dtype, const Factor& factor);
 
 }  // namespace tutti::core

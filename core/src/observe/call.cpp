@@ -8,6 +8,8 @@
 #include <string_view>
 #include <tuple>
 
+#include "host/kernels.hpp"
+
 namespace tutti::core {
 
 void name_user_op(Call& call, const std::string& name, bool commutative) {
@@ -25,6 +27,8 @@ std::string call_text(const Call& call) {
     text += fmt::format(", operator \"{}\"{}",
                         std::string_view(call.op_name_text.begin(), std::ranges::find(call.op_name_text, '\0')),
                         call.op == call_ordered_user_op ? " that does not commute" : "");
+  else if (call.op == op_premul_sum && is_reducing(call.collective))
+    text += ", premul_sum";
   else if (is_reducing(call.collective))
     text += fmt::format(", {}", op_name(call.op));
   if (has_root(call.collective)) text += fmt::format(", root {}", call.root);

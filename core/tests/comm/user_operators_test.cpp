@@ -66,7 +66,7 @@ void combine_all(Communicator& comm, const Operator& op, uint64_t count) {
 class UserOperators : public testing::TestWithParam<const char*> {};
 
 TEST_P(UserOperators, ThatDoNotCommuteKeepTheOrderOfRanks) {
-  for (uint32_t n = 1; n <= 8; ++n)
+  for (const uint32_t n : {1u, 2u, 3u, 5u, 8u})
     run_ranks(n,
               [](Communicator& comm) {
                 const auto op = Operator::of<uint64_t>(comm, "then", then, false);
@@ -264,6 +264,139 @@ TEST(UserOperator, OfCppIsMovedAndFreed) {
     op = Operator();
     EXPECT_EQ(tutti_op_free(comm.handle(), number), TUTTI_INVALID_ARGUMENT) << "it was freed with its object";
   });
+}
+
+// ---- Sums with a factor per rank.
+
+// Whatever is summed exactly, so that the order of the sum does not matter.
+template <typename T>
+T input(uint32_t rank, uint64_t i) {
+  return static_cast<T>(static_cast<float>(rank + i % 5 + 1));
+}
+template <typename T>
+T factor(uint32_t rank) {
+  return static_cast<T>(static_cast<float>(rank % 3 + 2));
+}
+template <typename T>
+T premultiplied(uint32_t nranks, uint64_t i) {
+  float sum = 0;
+  for (uint32_t rank = 0; rank < nranks; ++rank)
+    sum += static_cast<float>(input<T>(rank, i)) * static_cast<float>(factor<T>(rank));
+  return static_cast<T>(sum);
+}
+
+template <typename T>
+void sum_with_factors(Communicator& comm, uint64_t count) {
+  const uint32_t n = comm.nranks(), me = comm.rank();
+  const auto op = Operator::premul_sum(comm, factor<T>(me));
+  const auto values = [&](uint64_t elements) {
+    std::vector<T> made(elements);
+    for (uint64_t i = 0; i < elements; ++i) made[i] = input<T>(me, i);
+    return made;
+  };
+  const auto same = [&](const std::vector<T>& found, uint64_t first = 0) {
+    for (uint64_t i = 0; i < found.size(); ++i)
+      if (static_cast<float>(found[i]) != static_cast<float>(premultiplied<T>(n, first + i))) return false;
+    return true;
+  };
+  const std::vector<T> in = values(count), blocks = values(count * n);
+  std::vector<T> out(count), in_place = in, kept = blocks;
+  comm.all_reduce(in, out, op);
+  EXPECT_TRUE(same(out));
+  comm.async().all_reduce(in_place, in_place, op).wait();
+  EXPECT_TRUE(same(in_place));
+  for (uint32_t root = 0; root < n; ++root) {
+    out.assign(count, T{});
+    comm.reduce(in, out, op, root);
+    EXPECT_TRUE(me != root || same(out)) << root;
+    in_place = in;
+    comm.reduce(in_place, in_place, op, root);
+    EXPECT_TRUE(me == root ? same(in_place) : in_place == in) << root;
+  }
+  comm.reduce_scatter(blocks, out, op);
+  EXPECT_TRUE(same(out, me * count));
+  const std::span<T> own(kept.data() + me * count, count);
+  comm.reduce_scatter(kept, own, op);
+  EXPECT_TRUE(same({own.begin(), own.end()}, me * count));
+  for (uint64_t i = 0; i < kept.size(); ++i)
+    if (i / std::max<uint64_t>(count, 1) != me) {
+      ASSERT_EQ(kept[i], blocks[i]);
+    }
+  const std::vector<uint64_t> counts(n, count / 2), begins = [&] {
+    std::vector<uint64_t> made(n);
+    for (uint32_t r = 0; r < n; ++r) made[r] = r * count;
+    return made;
+  }();
+  out.assign(count / 2, T{});
+  comm.reduce_scatter_v(blocks, Blocks(counts, begins), out, op);
+  EXPECT_TRUE(same(out, me * count));
+}
+
+TEST(PremulSum, MultipliesEachContributionByItsFactor) {
+  for (uint32_t n = 1; n <= 5; ++n)
+    run_ranks(n, [](Communicator& comm) {
+      for (const uint64_t count : {0, 1, 7, 5000}) {
+        sum_with_factors<float>(comm, count);
+        sum_with_factors<int64_t>(comm, count);
+        sum_with_factors<bfloat16>(comm, count);
+      }
+    });
+}
+
+// The product is rounded to the type before the sum: 1.0078125 * 1.0078125 = 1.01568603515625 is 1.015625 in bfloat16.
+TEST(PremulSum, RoundsTheProductFirst) {
+  for (const uint32_t n : {1u, 2u})
+    run_ranks(n, [&](Communicator& comm) {
+      const bfloat16 x(1.0078125f);
+      const auto op = Operator::premul_sum(comm, x);
+      bfloat16 in = x, out;
+      comm.all_reduce(std::span<const bfloat16>(&in, 1), std::span(&out, 1), op);
+      EXPECT_EQ(static_cast<float>(out), 1.015625f * static_cast<float>(n));
+      EXPECT_EQ(in.bits(), x.bits());
+    });
+}
+
+TEST(PremulSum, IsFreedAtOnceAndRefusedWithTheReason) {
+  run_ranks(2, [](Communicator& comm) {
+    const auto text = [&] { return std::string(tutti_comm_error(comm.handle())); };
+    float value = 3;
+    uint32_t op = 0;
+    EXPECT_EQ(tutti_op_create_premul_sum(comm.handle(), TUTTI_FLOAT32, nullptr, &op), TUTTI_INVALID_ARGUMENT);
+    EXPECT_NE(text().find("op_create_premul_sum: factor is NULL, expected one float32"), std::string::npos) << text();
+    EXPECT_EQ(tutti_op_create_premul_sum(comm.handle(), TUTTI_FLOAT32, &value, nullptr), TUTTI_INVALID_ARGUMENT);
+    EXPECT_NE(text().find("op is NULL"), std::string::npos) << text();
+    EXPECT_EQ(tutti_op_create_premul_sum(comm.handle(), TUTTI_BOOL, &value, &op), TUTTI_INVALID_ARGUMENT);
+    EXPECT_NE(text().find("bool has no product: expected one of int8"), std::string::npos) << text();
+    EXPECT_EQ(tutti_op_create_premul_sum(comm.handle(), 99, &value, &op), TUTTI_INVALID_ARGUMENT);
+    EXPECT_NE(text().find("99 is no data type"), std::string::npos) << text();
+    ASSERT_EQ(tutti_op_create_premul_sum(comm.handle(), TUTTI_FLOAT32, &value, &op), TUTTI_OK) << text();
+    EXPECT_EQ(tutti_all_reduce(comm.handle(), &value, &value, 1, TUTTI_INT32, op, nullptr, nullptr),
+              TUTTI_INVALID_ARGUMENT);
+    EXPECT_NE(text().find("operator \"premul_sum\" is not defined for int32: it was made for float32"),
+              std::string::npos)
+        << text();
+    Request request = comm.async().all_reduce(std::span(&value, 1), std::span(&value, 1), static_cast<Op>(op));
+    EXPECT_EQ(tutti_op_free(comm.handle(), op), TUTTI_OK) << text();
+    request.wait();
+    EXPECT_EQ(value, 18);
+  });
+}
+
+// A sum on one rank and a premul_sum on the other are different calls.
+TEST(PremulSum, IsComparedAsAnOperator) {
+  run_ranks(2,
+            [](Communicator& comm) {
+              float value = 1;
+              const auto op = Operator::premul_sum(comm, 2.0f);
+              const Failed failed = failure_of([&] {
+                comm.all_reduce(std::span(&value, 1), std::span(&value, 1),
+                                comm.rank() ? static_cast<Op>(op) : Op::sum);
+              });
+              EXPECT_EQ(failed.status, TUTTI_MISMATCH);
+              EXPECT_NE(failed.text.find("all_reduce(1 x float32, premul_sum)"), std::string::npos) << failed.text;
+              EXPECT_NE(failed.text.find("all_reduce(1 x float32, sum)"), std::string::npos) << failed.text;
+            },
+            {.flags = TUTTI_COMM_CHECK_CALLS});
 }
 
 }  // namespace

@@ -118,7 +118,7 @@ typedef struct tutti_flight_operation {
   uint64_t end_ticks; /* 0: not complete */
   uint8_t collective; /* TUTTI_BROADCAST ... */
   uint8_t dtype;
-  uint8_t op;
+  uint8_t op; /* 253: premul_sum; 254: an operator of the application; 255: one that does not commute */
   uint8_t in_place;
   uint32_t root;
   uint32_t service;

@@ -265,6 +265,45 @@ tutti_status tutti_scan(tutti_comm* comm, const void* in, void* out, uint64_t co
 tutti_status tutti_exclusive_scan(tutti_comm* comm, const void* in, void* out, uint64_t count, uint32_t dtype,
                                   uint32_t op, const tutti_options* options, tutti_request** request);
 
+/* Operators of the application, for reduce, all_reduce, reduce_scatter and reduce_scatter_v on host memory.
+ *
+ * The function sets inout[i] = inout[i] op in[i] for `count` elements of type `dtype`. inout is the left operand. Both
+ * are aligned to the type and do not overlap. The operator must be associative: the result is x0 op x1 op ... with the
+ * ranks' contributions in the order of ranks and brackets as the algorithm places them. With 0 in `flags` it must also
+ * commute, and any order is used. A block is combined in parts, of any number of elements. With one rank the result is a
+ * copy, and the function is not called.
+ *
+ * Threads: the function is called by any thread that advances the communicator: the caller's, one that waits in another
+ * communicator of the process, or the progress thread; for one communicator by one at a time. It must not call Tutti,
+ * except tutti_op_set_error. Functions of the ranks of one process run at the same time. It must not throw.
+ *
+ * It returns TUTTI_OK, or an error below 0: the communicator is broken by it, on all ranks, with a text that names the
+ * rank and the operator. */
+typedef tutti_status (*tutti_op_function)(void* inout, const void* in, uint64_t count, uint32_t dtype, void* context);
+enum { TUTTI_OP_NOT_COMMUTATIVE = 1u << 0 /* x op y may differ from y op x: operands stay in the order of ranks */ };
+typedef struct tutti_op_config {
+  uint32_t struct_size;
+  uint32_t flags;   /* TUTTI_OP_* */
+  const char* name; /* 1 to 23 characters; copied. Ranks compare it, and whether the operator commutes, as they do types */
+  tutti_op_function function; /* it and its context live until tutti_op_free, or the communicator's end */
+  void* context;
+  uint64_t dtypes; /* the types that it takes, a mask of uint64_t{1} << TUTTI_FLOAT32 ...; 0: all */
+} tutti_op_config;
+/* Local. *op is a number to be passed as `op` of this communicator's calls on this rank. Parts and successors of the
+ * communicator do not have it. */
+tutti_status tutti_op_create(tutti_comm* comm, const tutti_op_config* config, uint32_t* op);
+/* Local. An operator, as NCCL's ncclRedOpCreatePreMulSum and PyTorch's PREMUL_SUM: the sum of the ranks' contributions,
+ * each multiplied by the factor of its rank, which may differ. Product and sum are those of TUTTI_PROD and TUTTI_SUM: the
+ * product is rounded to the type, also with one rank, and then every step of the sum. `factor` is an element in host
+ * memory, which is read at once. For types with a product, in calls of this type on host memory. It may be freed while
+ * calls that use it are under way. */
+tutti_status tutti_op_create_premul_sum(tutti_comm* comm, uint32_t dtype, const void* factor, uint32_t* op);
+/* Local. The number is not used again. TUTTI_INVALID_USAGE, and the operator stays, while an operation that uses it is
+ * under way. */
+tutti_status tutti_op_free(tutti_comm* comm, uint32_t op);
+/* In an operator's function: why it is about to return an error. NULL: no reason. */
+void tutti_op_set_error(const char* text);
+
 /* With blocks of unequal sizes, as MPI_Allgatherv and so on. `counts[b]` is the number of elements of the block of rank
  * b, 0 as well; `displacements[b]` is the element of its buffer at which it begins; NULL: the blocks lie one after
  * another. Both have an entry for each rank, and are not used after the call has returned. Blocks of `out` must not
@@ -512,6 +551,7 @@ tutti_status tutti_plugin_register(const tutti_plugin_entry_table* entry);
 
 TUTTI_MANDATORY(tutti_comm_config, nranks);
 TUTTI_MANDATORY(tutti_options, timeout_ns);
+TUTTI_MANDATORY(tutti_op_config, dtypes);
 TUTTI_MANDATORY(tutti_envelope, bytes);
 TUTTI_MANDATORY(tutti_host_facts, reserved);
 TUTTI_MANDATORY(tutti_split, timeout_ns);

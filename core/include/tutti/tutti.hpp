@@ -22,6 +22,7 @@
 #include <string>
 #include <tutti/calls.hpp>
 #include <tutti/elements.hpp>
+#include <tutti/operators.hpp>
 #include <tutti/unequal_calls.hpp>
 #include <utility>
 #include <vector>
@@ -158,8 +159,9 @@ class Communicator : public detail::Calls<Communicator>, public detail::UnequalC
   tutti_comm* handle() const { return comm_; }
   // The handle, which is the caller's to destroy from now on.
   tutti_comm* release() { return std::exchange(comm_, nullptr); }
-  // The message that has come and that a receive of such an envelope would meet: from(1, 7), from_any(7), any_message().
-  // Empty: none has come within the timeout, of which 0 looks once and a negative one waits until one comes.
+  // The message that has come and that a receive of such an envelope would meet: from(1, 7), from_any(7),
+  // any_message(). Empty: none has come within the timeout, of which 0 looks once and a negative one waits until one
+  // comes.
   std::optional<tutti_envelope> probe(tutti_envelope wanted, std::chrono::nanoseconds timeout = {}) const {
     const uint64_t limit = timeout.count() < 0 ? UINT64_MAX : static_cast<uint64_t>(timeout.count());
     const tutti_status status = tutti_probe(comm_, &wanted, limit);

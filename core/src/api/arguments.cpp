@@ -18,7 +18,7 @@ struct Numbers {
   uint32_t first, last, first_reserved;
   const char* reserved;
 };
-constexpr Numbers operators{"operator", TUTTI_SUM, TUTTI_LXOR, TUTTI_FIRST_USER_OP, "operators of the application"};
+constexpr Numbers operators{"operator", TUTTI_SUM, TUTTI_LXOR, UINT32_MAX, ""};
 constexpr Numbers collectives{"collective", TUTTI_BROADCAST, last_collective, TUTTI_FIRST_VENDOR_COLLECTIVE,
                               "collectives of vendors"};
 
@@ -34,15 +34,39 @@ void check_number(const char* call, const Numbers& allowed, uint32_t number) {
   throw Failure(TUTTI_NOT_SUPPORTED, fmt::format("{}: options.stream is set, but {}", call, why));
 }
 
+const UserOperator* check_user_op(const UserOperators& all, const char* call, uint32_t number, uint32_t dtype) {
+  const UserOperator* op = all.find(number);
+  if (!op)
+    invalid(fmt::format("{}: operator {:#x} {}: make one with tutti_op_create, for each communicator", call, number,
+                        all.was_there(number) ? "was freed (tutti_op_free), or is another communicator's"
+                                              : "is no operator of this communicator"));
+  if (!dtype_bytes(dtype) || op->dtypes >> dtype & 1) return op;
+  std::string taken;
+  for (const uint32_t known : all_dtypes())
+    if (op->dtypes >> known & 1) taken += (taken.empty() ? "" : ", ") + std::string(dtype_name(known));
+  invalid(fmt::format("{}: operator \"{}\" is not defined for {}: it was made for {} (tutti_op_config.dtypes)", call,
+                      op->name, dtype_name(dtype), taken));
+}
+
 }  // namespace
 
-void check_op(const char* call, uint32_t op, uint32_t dtype) {
+void check_op_on_device(const char* call, const DeviceMemory& where, uint32_t op, uint32_t dtype) {
+  if (op < TUTTI_FIRST_USER_OP) return require_reduction(call, where.tables, dtype, op);
+  throw Failure(TUTTI_NOT_SUPPORTED,
+                fmt::format("{}: the buffers are memory of {}: operators of the application serve host memory only; "
+                            "copy the data to the host, or use one of Tutti's operators",
+                            call, describe(where)));
+}
+
+const UserOperator* check_op(const Communicator& communicator, const char* call, uint32_t op, uint32_t dtype) {
+  if (op >= TUTTI_FIRST_USER_OP) return check_user_op(communicator.operators(), call, op, dtype);
   if (op == TUTTI_MINLOC || op == TUTTI_MAXLOC)
     throw Failure(TUTTI_NOT_SUPPORTED, fmt::format("{}: operator {} is reserved and not supported yet", call, op));
   check_number(call, operators, op);
   if (dtype_bytes(dtype) && !op_is_defined(op, dtype))
     invalid(fmt::format("{}: operator {} is not defined for {}: expected one of {}, or a type that has it ({})", call,
                         op_name(op), dtype_name(dtype), ops_of_dtype(dtype), dtypes_of_op(op)));
+  return nullptr;
 }
 
 void check_collective(const char* call, uint32_t collective) { check_number(call, collectives, collective); }

@@ -18,8 +18,13 @@ uint64_t size_of(const char* call, uint64_t count, uint32_t dtype, uint64_t bloc
 // `which`: the argument's name.
 void check_pointer(const char* call, const char* which, const void* pointer, uint64_t bytes, uint32_t dtype);
 void check_rank(const char* call, const char* which, uint32_t rank, uint32_t nranks);
-// A known operator that is defined for the type. An unknown type passes: size_of refuses it.
-void check_op(const char* call, uint32_t op, uint32_t dtype);
+// A known operator that is defined for the type: that of the application, or nullptr. An unknown type passes: size_of
+// refuses it.
+const UserOperator* check_op(const Communicator& communicator, const char* call, uint32_t op, uint32_t dtype);
+// The operator as a shape has it.
+inline uint32_t shape_op(uint32_t op, const UserOperator* user) { return user && user->factor ? op_premul_sum : op; }
+// The device reduces by it.
+void check_op_on_device(const char* call, const DeviceMemory& where, uint32_t op, uint32_t dtype);
 void check_collective(const char* call, uint32_t collective);
 
 struct Buffer {

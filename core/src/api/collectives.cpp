@@ -44,6 +44,7 @@ struct Arguments {
   void* out = nullptr;
   uint64_t count = 0;
   uint32_t dtype = 0, op = 0, root = 0;
+  const UserOperator* user = nullptr;  // of `op`
 };
 
 // Is the call in place? Any other overlap is an error.
@@ -63,12 +64,12 @@ bool check_overlap(const Collective& call, const Buffer& in, const Buffer& out, 
 }
 
 // Fills the shape of a collective with buffers; returns where they lie.
-DeviceMemory check(Communicator& c, Shape& shape, const Arguments& given, void* stream) {
+DeviceMemory check(Communicator& c, Shape& shape, Arguments& given, void* stream) {
   const uint32_t which = shape.collective;
   const Collective& call = table[which];
   const bool reduces = is_reducing(which);
   check_rank(call.name, "root", given.root, c.nranks());
-  if (reduces) check_op(call.name, given.op, given.dtype);
+  if (reduces) given.user = check_op(c, call.name, given.op, given.dtype);
   const uint64_t block = size_of(call.name, given.count, given.dtype, c.nranks());
   const auto bytes = [&](uint32_t buffer) {
     return block * block_count(which, c.nranks(), given.root, c.rank(), buffer);
@@ -79,15 +80,17 @@ DeviceMemory check(Communicator& c, Shape& shape, const Arguments& given, void* 
   shape.in_place = check_overlap(call, in, out, block, c.rank());
   shape.count = given.count;
   shape.dtype = given.dtype;
-  shape.op = reduces ? given.op : 0;
+  shape.op = reduces ? shape_op(given.op, given.user) : 0;
+  // The factor's products go where the sum will be, if there is room.
+  if (shape.op == op_premul_sum) shape.in_place = call.form == InPlace::whole && out.bytes;
   shape.root = given.root;
   const char* names = in.bytes && out.bytes ? "in and out" : in.bytes ? "in" : "out";
   const DeviceMemory where = locate(c, call.name, names, in, out, stream);
-  if (where && reduces) require_reduction(call.name, where.tables, given.dtype, given.op);
+  if (where && reduces) check_op_on_device(call.name, where, given.op, given.dtype);
   return where;
 }
 
-tutti_status collective(tutti_comm* comm, uint32_t which, const Arguments& arguments, const tutti_options* given,
+tutti_status collective(tutti_comm* comm, uint32_t which, Arguments arguments, const tutti_options* given,
                         tutti_request** request) {
   return guarded(comm, [&](Communicator& c) {
     const char* name = table[which].name;
@@ -96,7 +99,7 @@ tutti_status collective(tutti_comm* comm, uint32_t which, const Arguments& argum
     shape.collective = which;
     const DeviceMemory where =
         which == TUTTI_BARRIER ? locate_stream(c, name, options.stream) : check(c, shape, arguments, options.stream);
-    if (!where) return c.collective(shape, arguments.in, arguments.out, &options, request);
+    if (!where) return c.collective(shape, {arguments.in, arguments.out, arguments.user}, &options, request);
     return c.in_stream({shape, arguments.in, arguments.out, options.stream}, {}, &options, request);
   });
 }

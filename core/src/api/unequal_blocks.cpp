@@ -24,6 +24,7 @@ struct UnequalCall {
   uint32_t collective;
   GivenBlocks in, out;
   uint32_t dtype = 0, op = 0, root = 0;
+  const UserOperator* user = nullptr;  // of `op`
 };
 
 // One buffer of a call, for checks.
@@ -126,7 +127,7 @@ void check_own_block(const char* call, const UnequalCall& given, const BlockTabl
 }
 
 // Fills the shape and the table of a call; returns where the buffers lie.
-DeviceMemory check_unequal(Communicator& c, Shape& shape, BlockTable& table, const UnequalCall& given, void* stream) {
+DeviceMemory check_unequal(Communicator& c, Shape& shape, BlockTable& table, UnequalCall& given, void* stream) {
   const char* call = collective_name(given.collective);
   const uint32_t n = c.nranks(), rank = c.rank();
   const bool reduces = is_reducing(given.collective);
@@ -135,7 +136,7 @@ DeviceMemory check_unequal(Communicator& c, Shape& shape, BlockTable& table, con
   require_counts(call, given.in, blocks(TUTTI_BUFFER_IN));
   require_counts(call, given.out, blocks(TUTTI_BUFFER_OUT));
   const uint64_t element = size_of(call, 1, given.dtype, 1);
-  if (reduces) check_op(call, given.op, given.dtype);
+  if (reduces) given.user = check_op(c, call, given.op, given.dtype);
   const auto fill_in = [&] { fill(call, "in", given.in, blocks(TUTTI_BUFFER_IN), element, table.in); };
   if (given.in.counts_name) fill_in();
   fill(call, "out", given.out, blocks(TUTTI_BUFFER_OUT), element, table.out);
@@ -156,12 +157,13 @@ DeviceMemory check_unequal(Communicator& c, Shape& shape, BlockTable& table, con
   shape.collective = given.collective;
   shape.count = table.shape_count(given.collective, n);
   shape.dtype = given.dtype;
-  shape.op = reduces ? given.op : 0;
+  shape.op = reduces ? shape_op(given.op, given.user) : 0;
+  if (shape.op == op_premul_sum) shape.in_place = 0;  // the products lie apart
   shape.root = given.root;
   return locate(c, call, in.bytes && out.bytes ? "in and out" : in.bytes ? "in" : "out", in, out, stream);
 }
 
-tutti_status call_unequal(tutti_comm* comm, const UnequalCall& arguments, const tutti_options* given,
+tutti_status call_unequal(tutti_comm* comm, UnequalCall arguments, const tutti_options* given,
                           tutti_request** request) {
   return guarded(comm, [&](Communicator& c) {
     const char* name = collective_name(arguments.collective);
@@ -174,8 +176,8 @@ tutti_status call_unequal(tutti_comm* comm, const UnequalCall& arguments, const 
                     fmt::format("{}: the buffers are memory of {}: collectives with unequal blocks "
                                 "serve host memory only; pass host memory, or equal blocks",
                                 name, describe(where)));
-    return c.collective(shape, arguments.in.address, const_cast<void*>(arguments.out.address), &options, request,
-                        &table);
+    return c.collective(shape, {arguments.in.address, const_cast<void*>(arguments.out.address), arguments.user},
+                        &options, request, &table);
   });
 }
 

@@ -290,6 +290,7 @@ std::vector<Candidate> Selector::candidates(const Shape& shape, bool on_device) 
     Candidate candidate;
     candidate.native = native;
     candidate.reason = filter_.refuses(shape.collective, native->name());
+    if (shape.op >= op_premul_sum) candidate.reason = "it does not know the operators of the application";
     if (candidate.reason.empty()) candidate.reason = native->refuses(shape, &candidate.seconds);
     all.push_back(std::move(candidate));
   }
@@ -333,19 +334,38 @@ size_t Selector::pick(const Shape& shape, const std::vector<Candidate>& all) con
                                                                  plugin_->name, index, all.size()));
 }
 
-Candidate Selector::choose(const Shape& shape, bool on_device) {
+// Excludes candidates whose operands do not stand in rank order. Proofs take time: without a plugin that chooses, those
+// behind the first that serves are not looked at.
+void Selector::require_order(const Shape& shape, std::vector<Candidate>& all) const {
+  const uint64_t block_bytes = shape.count * dtype_bytes(shape.dtype);
+  for (Candidate& candidate : all) {
+    if (!candidate.reason.empty()) continue;
+    const Proof proof = verify_algorithm(*candidate.algorithm,
+                                         problem(*candidate.algorithm, shape.collective, shape.root, block_bytes));
+    if (!proof.ok())
+      candidate.reason = "it is wrong: " + proof.error;
+    else if (!proof.rank_order)
+      candidate.reason = "its operands do not stand in rank order, and the operator does not commute";
+    else if (!plugin_)
+      break;
+  }
+  std::ranges::stable_partition(all, [](const Candidate& candidate) { return candidate.reason.empty(); });
+}
+
+Candidate Selector::choose(const Shape& shape, bool on_device, bool ordered) {
   const uint32_t element_bytes = shape.dtype ? dtype_bytes(shape.dtype) : 1;
   const auto size_class = static_cast<uint32_t>(std::bit_width(shape.count * element_bytes));
   const bool judged = !natives_.empty();
   const auto key = std::make_tuple(shape.collective, shape.root, size_class, judged ? shape.dtype : 0,
-                                   judged ? shape.op : 0, on_device);
+                                   judged ? shape.op : 0, on_device, ordered);
   double seconds = 0;
   if (const auto known = chosen_.find(key); known != chosen_.end()) {
     // An algorithm serves the whole class; a plugin may refuse this count.
     const Candidate& candidate = known->second;
     if (!candidate.native || candidate.native->refuses(shape, &seconds).empty()) return candidate;
   }
-  const std::vector<Candidate> all = candidates(shape, on_device);
+  std::vector<Candidate> all = candidates(shape, on_device);
+  if (ordered) require_order(shape, all);
   if (all.empty() || !all.front().reason.empty()) {
     std::string reasons;
     for (const Candidate& c : all) reasons += fmt::format("; {}: {}", c.name(), c.reason);

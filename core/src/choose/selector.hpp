@@ -62,8 +62,9 @@ class Selector {
   // The plugin that chooses among the candidates; nullptr: the predicted time.
   void use(const tutti_selector* plugin) { plugin_ = plugin; }
 
-  // The best candidate. Throws Failure naming every reason when there is none.
-  Candidate choose(const Shape& shape, bool on_device);
+  // The best candidate; `ordered`: of those whose operands stand in rank order, as the verifier finds. Throws Failure
+  // naming every reason when there is none.
+  Candidate choose(const Shape& shape, bool on_device, bool ordered = false);
   // All, best first, refused ones last.
   std::vector<Candidate> candidates(const Shape& shape, bool on_device) const;
   // The number of the one that is chosen of candidates of which at least one is not refused. Throws Failure.
@@ -84,6 +85,7 @@ class Selector {
   Candidate judge(const tutti_algorithm* algorithm, uint32_t collective, uint32_t root, uint64_t count,
                   uint32_t element_bytes, const CostModel& model, bool on_device) const;
   CostModel model(bool on_device) const;
+  void require_order(const Shape& shape, std::vector<Candidate>& all) const;
 
   const Topology& topology_;
   std::vector<int32_t> numa_of_rank_;
@@ -94,8 +96,9 @@ class Selector {
   uint64_t scratch_limit_;
   std::vector<const NativeGroup*> natives_;
   const tutti_selector* plugin_ = nullptr;
-  // By collective, root and power-of-two size class; type and operator where a plugin may judge them; host or device.
-  std::map<std::tuple<uint32_t, uint32_t, uint32_t, uint32_t, uint32_t, bool>, Candidate> chosen_;
+  // By collective, root and power-of-two size class; type and operator where a plugin may judge them; host or device;
+  // in rank order or not.
+  std::map<std::tuple<uint32_t, uint32_t, uint32_t, uint32_t, uint32_t, bool, bool>, Candidate> chosen_;
 };
 
 }  // namespace tutti::core

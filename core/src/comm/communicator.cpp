@@ -55,7 +55,7 @@ bool Communicator::try_progress() noexcept {
 
 bool Communicator::forked() const { return fork_generation_ != fork_generation(); }
 
-tutti_status Communicator::collective(const Shape& shape, const void* in, void* out, const tutti_options* options,
+tutti_status Communicator::collective(const Shape& shape, const HostBuffers& buffers, const tutti_options* options,
                                       tutti_request** request, const BlockTable* blocks) {
   const Hold hold(*this);
   // Calls that never wait would otherwise never look around.
@@ -67,12 +67,12 @@ tutti_status Communicator::collective(const Shape& shape, const void* in, void* 
     plan = &breakdown_.or_tell([&]() -> Plan& { return blocks ? plans_.find(shape, *blocks) : plans_.find(shape); });
   if (call_check_.has_news()) operations_.hear_news(call_of(*plan, operations_.next_sequence()));
   if (!request) {
-    tutti_request& direct = operations_.begin_direct(*plan, in, out, timeout(options));
+    tutti_request& direct = operations_.begin_direct(*plan, buffers, timeout(options));
     run_directly(direct);
     return result_of(direct);
   }
   *request = &operations_.begin(
-      breakdown_.or_tell([&] { return operations_.make<HostCollective>(true, timeout(options)); }), *plan, in, out);
+      breakdown_.or_tell([&] { return operations_.make<HostCollective>(true, timeout(options)); }), *plan, buffers);
   progress();
   return TUTTI_OK;
 }
@@ -192,6 +192,22 @@ tutti_status Communicator::probe(tutti_envelope& envelope, uint64_t timeout_ns) 
     else
       waiter_.pause(fruitless);
   }
+}
+
+// ---- Operators of the application --------------------------------------------------------------------------
+
+uint32_t Communicator::make_op(UserOperator op) {
+  const Hold hold(*this);
+  return operators_.add(std::move(op));
+}
+
+void Communicator::free_op(uint32_t op) {
+  const Hold hold(*this);
+  if (!plans_.drop(op))
+    throw Failure(TUTTI_INVALID_USAGE, fmt::format("op_free: operator \"{}\" is used by an operation that has not "
+                                                   "ended: wait for its request first",
+                                                   operators_.find(op)->name));
+  operators_.remove(op);
 }
 
 // ---- Progress ----------------------------------------------------------------------------------------------

@@ -58,7 +58,7 @@ class Communicator final : public Engine, private PortEvents, private Breakdown:
   bool checks_calls() const { return configuration_.checks_calls; }
 
   // Both validated by the caller. request == nullptr: blocks. `blocks`: where they are unequal.
-  tutti_status collective(const Shape& shape, const void* in, void* out, const tutti_options* options,
+  tutti_status collective(const Shape& shape, const HostBuffers& buffers, const tutti_options* options,
                           tutti_request** request, const BlockTable* blocks = nullptr);
   // The same on device memory, and calls without buffers on a stream: returns when the work is in the stream. With
   // transfers it is a group of sends and receives.
@@ -68,6 +68,10 @@ class Communicator final : public Engine, private PortEvents, private Breakdown:
   // are in its stream when this returns. `name`: of the call, for reports.
   tutti_status exchange(const char* name, std::span<const Transfer> transfers, const StreamCall& call,
                         const tutti_options* options, tutti_request** request);
+  // Operators of the application. free_op throws Failure when an operation under way uses it.
+  uint32_t make_op(UserOperator op);
+  void free_op(uint32_t op);
+  const UserOperators& operators() const { return operators_; }
   // Waits for a message that the envelope asks for, at most so long: TUTTI_AGAIN.
   tutti_status probe(tutti_envelope& envelope, uint64_t timeout_ns);
   tutti_status test(tutti_request& request);
@@ -220,6 +224,7 @@ class Communicator final : public Engine, private PortEvents, private Breakdown:
   std::vector<std::unique_ptr<NativeGroup>> natives_;
   Fabric fabric_;
   std::unique_ptr<Reports> reports_;
+  UserOperators operators_;
   PlanCache plans_;
 
   PointToPoint point_to_point_;

@@ -203,7 +203,7 @@ void Communicator::prepare() {
                         });
   call_check_.place(rank_, nranks_, configuration_.checks_calls, &fabric_.links());
   if (call_check_.checked()) operations_.check_counts(nranks_, fabric_.links());
-  plans_.use({rank_, nranks_, configuration_.verifies, selector_.get(), &fabric_.links(), reports_.get()});
+  plans_.use({rank_, nranks_, configuration_.verifies, selector_.get(), &fabric_.links(), reports_.get(), &operators_});
   reports_->recorder().enter(TUTTI_FLIGHT_READY);
   bootstrap_->control().answer_roll_calls(
       [recorder = reports_->shared_recorder()] { return recorder->report().encode(); });

@@ -136,8 +136,9 @@ std::string Operations::own_error(const std::string& error) const try {
 
 // ---- Collectives on host memory ----------------------------------------------------------------------------
 
-void Operations::start(tutti_request& request, Plan& plan, const void* in, void* out) {
-  request.kind = HostCollective{&plan, in, out};
+void Operations::start(tutti_request& request, Plan& plan, const HostBuffers& buffers) {
+  request.kind =
+      HostCollective{&plan, buffers.in, buffers.out, buffers.op && buffers.op->factor ? *buffers.op->factor : Factor{}};
   request.sequence = next_sequence_++;
   request.service = plan.service;
   request.bytes = plan.call_bytes;
@@ -145,15 +146,15 @@ void Operations::start(tutti_request& request, Plan& plan, const void* in, void*
   ++plan.pins;
 }
 
-tutti_request& Operations::begin_direct(Plan& plan, const void* in, void* out, uint64_t timeout_ns) {
+tutti_request& Operations::begin_direct(Plan& plan, const HostBuffers& buffers, uint64_t timeout_ns) {
   renew(direct_, timeout_ns);
-  start(direct_, plan, in, out);
+  start(direct_, plan, buffers);
   return direct_;
 }
 
-tutti_request& Operations::begin(Request made, Plan& plan, const void* in, void* out) {
+tutti_request& Operations::begin(Request made, Plan& plan, const HostBuffers& buffers) {
   tutti_request& request = pend(std::move(made));
-  start(request, plan, in, out);
+  start(request, plan, buffers);
   *end_ = &request;
   end_ = &request.next;
   return request;
@@ -174,7 +175,7 @@ bool Operations::launch(tutti_request& request) {
     check.tell(call, plan.links);
   }
   window.execution.launch(plan, collective.in, collective.out, parts_.fabric.ports(),
-                          plan.stores.next(&request == &direct_), parts_.memory_windows);
+                          plan.stores.next(&request == &direct_), parts_.memory_windows, collective.factor);
   window.running = &request;
   collective.launched = true;
   return true;

@@ -88,7 +88,7 @@ class Operations {
   // ---- Collectives on host memory.
 
   // The one blocking call there can be; it is no pending request.
-  tutti_request& begin_direct(Plan& plan, const void* in, void* out, uint64_t timeout_ns);
+  tutti_request& begin_direct(Plan& plan, const HostBuffers& buffers, uint64_t timeout_ns);
   // Checked mode compares counts, too.
   void check_counts(uint32_t nranks, std::vector<Link>& links) { count_check_.place(rank_, nranks, &links); }
   std::string on_counts(uint32_t peer, const std::byte* data, uint64_t bytes) {
@@ -102,7 +102,7 @@ class Operations {
   // False when it has ended the communicator.
   bool listen(const tutti_request& request);
   // Begins an asynchronous collective.
-  tutti_request& begin(Request request, Plan& plan, const void* in, void* out);
+  tutti_request& begin(Request request, Plan& plan, const HostBuffers& buffers);
   // Launches what can be launched, and carries out what can be carried out now; true when something moved. Throws
   // Failure.
   bool advance();
@@ -132,7 +132,7 @@ class Operations {
   const Window& window_of(const tutti_request& request) const { return windows_[request.sequence % windows_.size()]; }
   const tutti_request* oldest() const;
   void renew(tutti_request& request, uint64_t timeout_ns) const;
-  void start(tutti_request& request, Plan& plan, const void* in, void* out);
+  void start(tutti_request& request, Plan& plan, const HostBuffers& buffers);
   bool launch(tutti_request& request);
   void record_waits(uint64_t now_ns, bool moved);
   std::string own_error(const std::string& error) const;

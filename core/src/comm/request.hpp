@@ -22,10 +22,16 @@ namespace tutti::core {
 class Communicator;
 
 // A collective on host memory.
+struct HostBuffers {
+  const void* in = nullptr;
+  void* out = nullptr;
+  const UserOperator* op = nullptr;  // of the application
+};
 struct HostCollective {
   Plan* plan = nullptr;
   const void* in = nullptr;
   void* out = nullptr;
+  Factor factor{};  // of a premul_sum
   bool launched = false;
   uint64_t last_progress_ns = 0;
 };

@@ -40,7 +40,24 @@ Execution::~Execution() {
   if (scratch_) Memory::process().release(scratch_);
 }
 
-void Execution::launch(Plan& plan, const void* in, void* out, size_t ports, Stores stores, const WindowList& windows) {
+// This rank's contribution to a premul_sum: in OUT, where the sum will be, or in memory of its own.
+const void* Execution::multiplied(const void* in, void* out, const Factor& factor) {
+  const Plan& plan = *plan_;
+  if (plan.in_bytes == 0) return in;
+  if (!plan.shape.in_place) contribution_.resize(plan.in_bytes);
+  auto* const to = plan.shape.in_place ? static_cast<std::byte*>(out) : contribution_.data();
+  const auto part = [&](uint64_t first, uint64_t count) {
+    const uint64_t offset = first * plan.element_bytes;
+    multiply(to + offset, static_cast<const std::byte*>(in) + offset, count, plan.shape.dtype, factor);
+  };
+  const BlockList& blocks = plan.unequal.table.in;
+  for (size_t b = 0; b < blocks.counts.size(); ++b) part(blocks.begins[b], blocks.counts[b]);
+  if (blocks.counts.empty()) part(0, plan.in_bytes / plan.element_bytes);
+  return to;
+}
+
+void Execution::launch(Plan& plan, const void* in, void* out, size_t ports, Stores stores, const WindowList& windows,
+                       const Factor& factor) {
   plan_ = &plan;
   stores_ = stores;
   lanes_ = 0;  // until all is there: what follows may lack memory
@@ -55,6 +72,7 @@ void Execution::launch(Plan& plan, const void* in, void* out, size_t ports, Stor
     scratch_ = static_cast<std::byte*>(Memory::process().allocate(plan.scratch_bytes));
     scratch_capacity_ = plan.scratch_bytes;
   }
+  if (plan.shape.op == op_premul_sum) in = multiplied(in, out, factor);
   buffers_[TUTTI_BUFFER_IN].base = static_cast<std::byte*>(const_cast<void*>(in));
   buffers_[TUTTI_BUFFER_OUT].base = static_cast<std::byte*>(out);
   buffers_[TUTTI_BUFFER_SCRATCH].base = scratch_;
@@ -272,8 +290,9 @@ void Execution::reduce_locally(const Active& active, uint32_t part) {
   }
   for (uint32_t i = 0; i < n; ++i)
     sources[i] = at(step.kind == TUTTI_STEP_COPY ? step.src : plan_->sources[step.first_source + i]);
-  const Reduction reduction{{dst, nullptr},    1, sources, n, bytes / plan_->element_bytes, step.divisor,
-                            {streaming, false}};
+  const Reduction reduction{
+      {dst, nullptr},     1,           sources,           n, bytes / plan_->element_bytes, step.divisor,
+      {streaming, false}, plan_->user, plan_->shape.dtype};
   plan_->reduce(reduction);
 }
 
@@ -384,7 +403,9 @@ void Execution::finish_fragment(Active& active, Active* next, const std::byte* f
                               2,
                               bytes / plan_->element_bytes,
                               step.divisor,
-                              {streaming, slot_streaming}};
+                              {streaming, slot_streaming},
+                              plan_->user,
+                              plan_->shape.dtype};
     plan_->reduce(reduction);
   } else if (slot) {
     copy(dst, streaming, slot, slot_streaming, fragment, bytes);

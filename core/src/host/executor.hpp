@@ -84,8 +84,10 @@ class Execution {
   // The window's first transport lane. Once.
   void place(uint32_t first_lane) { first_lane_ = first_lane; }
   // Begins a launch; the previous one has ended and nothing of it is pending.
-  // `windows`: what the communicator's ranks have registered.
-  void launch(Plan& plan, const void* in, void* out, size_t ports, Stores stores, const WindowList& windows);
+  // `windows`: what the communicator's ranks have registered. `factor`: of a premul_sum; where its plan is in place
+  // `in` may lie apart from `out`.
+  void launch(Plan& plan, const void* in, void* out, size_t ports, Stores stores, const WindowList& windows,
+              const Factor& factor = {});
   // Carries out what can be carried out now; true: complete. Throws Failure when a transfer failed.
   bool advance();
   // The communicator is broken, and its native groups have been told: ends what a plugin carries out.
@@ -129,6 +131,7 @@ class Execution {
   std::byte* address(const Operand& operand, uint64_t slice, uint64_t* bytes) const;
   RegisteredSpan registered_span(const Operand& operand, const std::byte* address, const Link& link) const;
   void find_registrations(size_t ports, const WindowList& windows);
+  const void* multiplied(const void* in, void* out, const Factor& factor);
   void note_progress() { progressed_ = moved_ = true; }
   [[noreturn]] void fail(const Active& active, const Flow& flow) const;
 
@@ -144,6 +147,7 @@ class Execution {
   std::vector<std::unique_ptr<LaneRun>> runs_;
   std::byte* scratch_ = nullptr;
   uint64_t scratch_capacity_ = 0;
+  std::vector<std::byte> contribution_;  // of a premul_sum, where it cannot lie in OUT
 };
 
 }  // namespace tutti::core

@@ -29,7 +29,7 @@ const KernelTable& best_kernels() {
 }
 
 ReduceFunction find_reduction(uint32_t dtype, uint32_t op) {
-  if (op == TUTTI_AVG) op = TUTTI_SUM;
+  if (op == TUTTI_AVG || op == op_premul_sum) op = TUTTI_SUM;
   if (dtype >= KernelTable::dtypes || op >= KernelTable::ops) return nullptr;
   return best_kernels().reduce[dtype][op];
 }

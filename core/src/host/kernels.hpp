@@ -26,6 +26,8 @@
 
 namespace tutti::core {
 
+struct UserOperator;
+
 struct Reduction {
   void* dsts[2];   // ndsts destinations get the same bytes (a fused step forwards to the second)
   uint32_t ndsts;  // 1 or 2
@@ -36,11 +38,17 @@ struct Reduction {
   // Write this destination past the caches. Whole aligned vectors are; edges, and a destination whose elements are not
   // aligned, are written as usual. The writes are ordered before every later store of this thread.
   bool streaming[2];
+  // For operators of the application alone.
+  const UserOperator* user = nullptr;
+  uint32_t dtype = 0;
 };
 using ReduceFunction = void (*)(const Reduction&);
 
-// The kernel for TUTTI_FLOAT32 ..., TUTTI_SUM ... on this CPU; TUTTI_AVG gives TUTTI_SUM's. nullptr: unknown type or
-// operator, or one that is not defined for the type.
+// Instead of an operator: a sum of contributions that their ranks have multiplied by factors of their own.
+constexpr uint32_t op_premul_sum = 253;
+
+// The kernel for TUTTI_FLOAT32 ..., TUTTI_SUM ... on this CPU; TUTTI_AVG and op_premul_sum give TUTTI_SUM's. nullptr:
+// unknown type or operator, or one that is not defined for the type.
 ReduceFunction find_reduction(uint32_t dtype, uint32_t op);
 
 // dst = src. dst may be exactly src; else they must not overlap. `streaming` as above.

@@ -4,9 +4,18 @@
 #include <fmt/format.h>
 #include <tutti/schedule.h>
 
+#include <algorithm>
+#include <string_view>
 #include <tuple>
 
+#include "host/kernels.hpp"
+
 namespace tutti::core {
+
+void name_user_op(Call& call, const std::string& name, bool commutative) {
+  call.op = commutative ? call_user_op : call_ordered_user_op;
+  std::copy_n(name.begin(), std::min(name.size(), most_op_name), call.op_name_text.begin());
+}
 
 std::string call_text(const Call& call) {
   if (call.collective == call_destroy) return "tutti_comm_destroy()";
@@ -14,7 +23,14 @@ std::string call_text(const Call& call) {
   const bool counted = all_know_blocks(call.collective);
   std::string text = fmt::format("{}({}{}", collective_name(call.collective),
                                  counted ? fmt::format("{} x ", call.count) : "", dtype_name(call.dtype));
-  if (is_reducing(call.collective)) text += fmt::format(", {}", op_name(call.op));
+  if (call.op >= call_user_op && is_reducing(call.collective))
+    text += fmt::format(", operator \"{}\"{}",
+                        std::string_view(call.op_name_text.begin(), std::ranges::find(call.op_name_text, '\0')),
+                        call.op == call_ordered_user_op ? " that does not commute" : "");
+  else if (call.op == op_premul_sum && is_reducing(call.collective))
+    text += ", premul_sum";
+  else if (is_reducing(call.collective))
+    text += fmt::format(", {}", op_name(call.op));
   if (has_root(call.collective)) text += fmt::format(", root {}", call.root);
   return text + ")";
 }

@@ -3,6 +3,7 @@
 // A call of a collective, as the ranks compare it: all of it must be equal on all ranks.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
 
@@ -19,9 +20,17 @@ struct Call {
   uint32_t dtype = 0;
   uint32_t op = 0;    // 0: the collective has none
   uint32_t root = 0;  // 0 as well where there is none
+  // Of an operator of the application its name: its number is the rank's own.
+  std::array<char, 24> op_name_text{};
   bool operator==(const Call&) const = default;
 };
-static_assert(sizeof(Call) == 40);
+static_assert(sizeof(Call) == 64);
+
+// Call::op of operators of the application, which the flight recorder keeps in a byte: commutative or not.
+enum : uint32_t { call_user_op = 254, call_ordered_user_op = 255 };
+// The longest name of one.
+constexpr size_t most_op_name = sizeof(Call::op_name_text) - 1;
+void name_user_op(Call& call, const std::string& name, bool commutative);
 
 // "all_reduce(1000 x float32, sum)", "reduce(1000 x float32, sum, root 2)", "barrier()"
 std::string call_text(const Call& call);

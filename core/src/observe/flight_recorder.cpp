@@ -186,7 +186,10 @@ void FlightRecorder::waits(std::span<const tutti_flight_wait> waits) {
 std::optional<Call> FlightRecorder::call(uint64_t sequence) const {
   tutti_flight_operation& o = operations_[sequence % TUTTI_FLIGHT_OPERATIONS];
   if (std::atomic_ref(o.number).load(std::memory_order_acquire) != sequence + 1) return std::nullopt;
-  return Call{sequence, get(o.count), get(o.plan), get(o.collective), get(o.dtype), get(o.op), get(o.root)};
+  OpName name;
+  for (size_t i = 0; i < name.size(); ++i) name[i] = get(op_names_[sequence % TUTTI_FLIGHT_OPERATIONS][i]);
+  return Call{sequence,     get(o.count), get(o.plan), get(o.collective),
+              get(o.dtype), get(o.op),    get(o.root), std::bit_cast<decltype(Call::op_name_text)>(name)};
 }
 
 // Since the last sign that this rank was inside: a call's begin or end, or a wait that looked around.

@@ -13,7 +13,9 @@
 #include <tutti/flight_record.h>
 #include <tutti/tutti.h>
 
+#include <array>
 #include <atomic>
+#include <bit>
 #include <memory>
 #include <optional>
 #include <span>
@@ -66,6 +68,8 @@ class FlightRecorder {
     put(o.service, service);
     put(o.status, int32_t{TUTTI_OK});
     put(o.plan, call.plan);
+    const auto name = std::bit_cast<OpName>(call.op_name_text);
+    for (size_t i = 0; i < name.size(); ++i) put(op_names_[call.sequence % TUTTI_FLIGHT_OPERATIONS][i], name[i]);
     std::atomic_ref(o.number).store(call.sequence + 1, std::memory_order_release);
   }
   void end(uint64_t sequence, uint64_t ticks, tutti_status status) {
@@ -105,6 +109,9 @@ class FlightRecorder {
   tutti_flight_service* services_ = nullptr;
   tutti_flight_operation* operations_ = nullptr;
   tutti_flight_transfer* transfers_ = nullptr;
+  // Of the operations: names of operators of the application, which the file has no room for.
+  using OpName = std::array<uint64_t, sizeof(Call::op_name_text) / sizeof(uint64_t)>;
+  std::array<OpName, TUTTI_FLIGHT_OPERATIONS> op_names_{};
 };
 
 }  // namespace tutti::core

@@ -234,13 +234,14 @@ uint64_t unequal_scratch_need(const Schedule& schedule, uint64_t total, uint32_t
 }
 
 Plan bind_plan(const Schedule& schedule, const Shape& shape, uint64_t slices, uint32_t nranks, uint32_t rank,
-               std::vector<Link>& links) {
+               std::vector<Link>& links, const UserOperator* user) {
   Plan plan;
   plan.shape = shape;
   plan.count = shape.count;
   plan.slices = slices;
   plan.element_bytes = shape.dtype ? dtype_bytes(shape.dtype) : 1;
-  plan.reduce = is_reducing(shape.collective) ? find_reduction(shape.dtype, shape.op) : nullptr;
+  plan.user = user;
+  plan.reduce = user ? reduce_by_user : is_reducing(shape.collective) ? find_reduction(shape.dtype, shape.op) : nullptr;
   const bool unequal = has_unequal_blocks(shape.collective);
   const uint64_t count = unequal ? 0 : shape.count;
   const uint64_t block = count * plan.element_bytes;

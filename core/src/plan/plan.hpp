@@ -14,6 +14,7 @@
 #include "fabric/link.hpp"
 #include "host/kernels.hpp"
 #include "host/store_trial.hpp"
+#include "host/user_operator.hpp"
 #include "observe/call.hpp"
 #include "plan/block_table.hpp"
 
@@ -94,6 +95,7 @@ struct Plan {
   uint32_t most_parts = 0;   // of any operand
   std::vector<Link*> links;  // all that the steps use
   ReduceFunction reduce = nullptr;
+  const UserOperator* user = nullptr;    // reduces by it
   uint64_t scratch_bytes = 0;            // of one launch
   uint64_t scratch_copy_bytes = 0;       // distance between two slices' copies
   uint32_t scratch_copies = 0;           // 0: laid out whole
@@ -131,13 +133,16 @@ inline Piece piece_of(const Plan& plan, const Operand& operand, uint64_t slice) 
 
 inline Call call_of(const Plan& plan, uint64_t sequence) {
   const Shape& s = plan.shape;
-  return {sequence, plan.count, plan.common_hash, s.collective, s.dtype, s.op, s.root};
+  Call call{sequence, plan.count, plan.common_hash, s.collective, s.dtype, s.op, s.root};
+  if (plan.user) name_user_op(call, plan.user->name, plan.user->commutative);
+  return call;
 }
 
 // Binds a schedule, to blocks of no elements where blocks are unequal: bind_blocks() is next. `links` are the
-// communicator's, by peer; entries for peers that the schedule does not use may be anything. Throws Failure.
+// communicator's, by peer; entries for peers that the schedule does not use may be anything. `user`: of an operator of
+// the application; it outlives the plan. Throws Failure.
 Plan bind_plan(const Schedule& schedule, const Shape& shape, uint64_t slices, uint32_t nranks, uint32_t rank,
-               std::vector<Link>& links);
+               std::vector<Link>& links, const UserOperator* user = nullptr);
 
 // The plan of a call that a plugin carries out.
 Plan native_plan(const NativeGroup& group, const Shape& shape, uint32_t nranks, uint32_t rank);

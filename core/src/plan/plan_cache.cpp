@@ -52,8 +52,9 @@ Plan& PlanCache::make(const Shape& shape) {
 
 std::unique_ptr<Plan> PlanCache::bind(const Shape& shape) const {
   const uint32_t element_bytes = shape.dtype ? dtype_bytes(shape.dtype) : 1;
-  const auto& [rank, nranks, verifies, selector, links, reports] = inputs_;
-  const Candidate choice = selector->choose(shape, false);
+  const auto& [rank, nranks, verifies, selector, links, reports, operators] = inputs_;
+  const UserOperator* user = operators->find(shape.op);
+  const Candidate choice = selector->choose(shape, false, user && !user->commutative);
   if (choice.native) {
     auto plan = std::make_unique<Plan>(native_plan(*choice.native, shape, nranks, rank));
     plan->common_hash = hash_text(fmt::format("collective {}", plan->algorithm));
@@ -75,12 +76,22 @@ std::unique_ptr<Plan> PlanCache::bind(const Shape& shape) const {
     throw Failure(status, fmt::format("algorithm {}: {}: {}", choice.algorithm->name, error, take_plugin_error()));
   const bool unequal = has_unequal_blocks(shape.collective);
   const uint64_t slices = choice.cut && !unequal ? selector->slices_of(schedule, shape.count, element_bytes) : 1;
-  auto plan = std::make_unique<Plan>(bind_plan(schedule, shape, slices, nranks, rank, *links));
+  auto plan = std::make_unique<Plan>(bind_plan(schedule, shape, slices, nranks, rank, *links, user));
   plan->algorithm = choice.algorithm->name;
   plan->schedule_hash = schedule_hash(schedule);
   plan->common_hash = hash_text(fmt::format("{} in {} slices", choice.algorithm->name, slices));
   plan->unequal.way_hash = plan->common_hash;
   return plan;
+}
+
+bool PlanCache::drop(uint32_t op) {
+  const auto reduces_by_it = [op](const auto& entry) { return entry.first.op == op; };
+  if (std::ranges::any_of(plans_, [&](const auto& entry) { return reduces_by_it(entry) && entry.second->pins; }))
+    return false;
+  for (Plan*& last : last_)
+    if (last && last->shape.op == op) last = nullptr;
+  std::erase_if(plans_, reduces_by_it);
+  return true;
 }
 
 void PlanCache::make_room() {

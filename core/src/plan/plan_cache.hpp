@@ -29,6 +29,7 @@ class PlanCache {
     Selector* selector = nullptr;
     std::vector<Link>* links = nullptr;
     Reports* reports = nullptr;
+    const UserOperators* operators = nullptr;
   };
   void use(const Inputs& inputs) { inputs_ = inputs; }
 
@@ -43,6 +44,8 @@ class PlanCache {
   Plan& find(const Shape& shape);
   // The same with unequal blocks, bound to the table. Launches with other tables have plans of their own.
   Plan& find(const Shape& shape, const BlockTable& table);
+  // Removes the plans that reduce by an operator of the application. False: one is being carried out, and all stay.
+  bool drop(uint32_t op);
   // Another mechanism serves the collective now: the next call of it on host memory is looked up again.
   void forget_last(uint32_t collective) { last_[collective] = nullptr; }
 

@@ -63,11 +63,7 @@ const char* host_get_config(void*, const char* key) try {
 } catch (const std::bad_alloc&) {
   return nullptr;
 }
-void host_set_error(void*, tutti_status, const char* text) try {
-  plugin_error = text ? text : "";
-} catch (const std::bad_alloc&) {
-  plugin_error.clear();
-}
+void host_set_error(void*, tutti_status, const char* text) { leave_plugin_error(text); }
 const char* host_get_error(void*) { return plugin_error.c_str(); }
 const void* host_find_interface(void*, const char* plugin, const char* id) try {
   return plugin && id ? registry_interface(plugin, id) : nullptr;
@@ -163,6 +159,12 @@ std::string host_key() {
   struct stat namespace_file {};
   const bool known = stat("/proc/self/ns/net", &namespace_file) == 0;
   return fmt::format("{}/{}", boot, known ? static_cast<uint64_t>(namespace_file.st_ino) : 0);
+}
+
+void leave_plugin_error(const char* text) noexcept try {
+  plugin_error = text ? text : "";
+} catch (const std::bad_alloc&) {
+  plugin_error.clear();
 }
 
 }  // namespace core

@@ -15,6 +15,8 @@ const tutti_host* host_table();
 const char* host_config(const char* key);
 // The number of the kind of memory of the device that is called `name` (tutti_host.memory_kind). Throws Failure.
 uint32_t memory_kind(const std::string& name);
+// The text that take_plugin_error() takes on this thread; NULL: none.
+void leave_plugin_error(const char* text) noexcept;
 // The names that host_config was asked for.
 std::vector<std::string> asked_settings();
 void log(uint32_t level, const std::string& source, const std::string& text);

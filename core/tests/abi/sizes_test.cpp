@@ -364,6 +364,11 @@ void add_calls(std::vector<Row>& rows) {
     }
     return answer;
   }));
+  const auto keep_left = [](void*, const void*, uint64_t, uint32_t, void*) -> tutti_status { return TUTTI_OK; };
+  rows.push_back(row<tutti_op_config>({sizeof(tutti_op_config), 0, "left", keep_left}, true, [](auto* given) {
+    uint32_t op = 0;
+    return of_comm(tutti_op_create(one_rank(), given, &op));
+  }));
   rows.push_back(row<tutti_envelope>({sizeof(tutti_envelope), TUTTI_ANY_PEER}, true, [](auto* envelope) {
     const tutti_status status = tutti_probe(one_rank(), envelope, 0);
     return of_comm(status == TUTTI_AGAIN ? TUTTI_OK : status);

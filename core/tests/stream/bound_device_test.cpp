@@ -152,6 +152,28 @@ TEST(BoundDevice, OtherMemoryIsRefusedByBothNames) {
   EXPECT_EQ(tutti_comm_destroy(made.comm), TUTTI_OK);
 }
 
+TEST(BoundDevice, OperatorsOfTheApplicationServeTheHostOnly) {
+  const Made made = make("simulated:0");
+  ASSERT_EQ(made.status, TUTTI_OK) << made.error;
+  void* data = memory_of("simulated", 0, 40);
+  const float factor = 2;
+  const tutti_op_config config{sizeof config, 0, "left",
+                               [](void*, const void*, uint64_t, uint32_t, void*) -> tutti_status { return TUTTI_OK; }};
+  uint32_t ops[2] = {};
+  ASSERT_EQ(tutti_op_create(made.comm, &config, &ops[0]), TUTTI_OK);
+  ASSERT_EQ(tutti_op_create_premul_sum(made.comm, TUTTI_FLOAT32, &factor, &ops[1]), TUTTI_OK);
+  for (const uint32_t op : ops) {
+    EXPECT_EQ(tutti_all_reduce(made.comm, data, data, 10, TUTTI_FLOAT32, op, nullptr, nullptr), TUTTI_NOT_SUPPORTED);
+    EXPECT_NE(std::string(tutti_comm_error(made.comm))
+                  .find("of device simulated 0: operators of the application serve "
+                        "host memory only; copy the data to the host"),
+              std::string::npos)
+        << tutti_comm_error(made.comm);
+  }
+  kind("simulated").memory->release(kind("simulated").memory->self, data);
+  EXPECT_EQ(tutti_comm_destroy(made.comm), TUTTI_OK);
+}
+
 TEST(BoundDevice, WithoutOneAStreamIsRefused) {
   const Made made = make("none");
   ASSERT_EQ(made.status, TUTTI_OK) << made.error;

@@ -10,6 +10,7 @@
 // compute
 //                the same expression: a + (n-1) N/B. ("One-shot.")
 // reduce_scatter, all_gather, all_to_all   (n-1)(a + N/B) for blocks of N bytes, or a where links are many.
+//                reduce_scatter has its operands in rank order, with one block of scratch.
 // reduce         The root takes its own value, reduces into it leftward from the ranks below and rightward from those
 // above:
 //                operands in rank order, no scratch.
@@ -84,12 +85,26 @@ void all_gather(const Query& q, Schedule& s) {
 }
 
 void reduce_scatter(const Query& q, Schedule& s) {
+  // The ranks below come first, from this one's neighbour down to 0, then those above, from the last one down. Several
+  // of these are combined in scratch, and then with the rest.
+  const bool apart = q.rank + 2 < q.n;
+  if (apart) s.declare_scratch(std::vector{tutti_extent{q.class_of(q.rank), 0}});
   Lane lane = s.lane();
+  tutti_span sum = in(q.rank);
   for (uint32_t k = 1; k < q.n; ++k) {
+    const bool below = k <= q.rank;
     lane.level(k).send(q.next(k), in(q.next(k)));
-    auto step = lane.recv_reduce(q.prev(k), out(), k == 1 ? in(q.rank) : out());
-    if (k + 1 == q.n) step.final();
+    if (below || !apart) {
+      auto step = lane.recv_reduce(q.prev(k), out(), sum).incoming_left(below);
+      sum = out();
+      if (k + 1 == q.n) step.final();
+    } else if (k == q.rank + 1) {
+      lane.recv(q.prev(k), scratch());
+    } else {
+      lane.recv_reduce(q.prev(k), scratch(), scratch()).incoming_left();
+    }
   }
+  if (apart) lane.level(q.n).reduce(out(), std::vector{sum, scratch()}).final();
 }
 
 void all_to_all(const Query& q, Schedule& s) {

@@ -171,6 +171,13 @@ TEST(Claims, CutsOfUnevenHosts) {
 TEST(Claims, RankOrder) {
   EXPECT_TRUE(prove("direct", TUTTI_ALL_REDUCE, 7).rank_order);
   EXPECT_TRUE(prove("direct", TUTTI_REDUCE, 7, 3).rank_order);
+  // Operators that do not commute need one for everything.
+  for (uint32_t n = 1; n <= 64; ++n) {
+    for (const uint32_t collective : {TUTTI_ALL_REDUCE, TUTTI_REDUCE_SCATTER, TUTTI_REDUCE_SCATTER_V})
+      EXPECT_TRUE(prove("direct", collective, n).rank_order) << collective_name(collective) << " " << n;
+    for (uint32_t root = 0; root < n; root += n < 18 ? 1 : 7)
+      EXPECT_TRUE(prove("direct", TUTTI_REDUCE, n, root).rank_order) << n << " " << root;
+  }
   EXPECT_TRUE(prove("doubling", TUTTI_ALL_REDUCE, 7).rank_order);
   EXPECT_TRUE(prove("tree", TUTTI_ALL_REDUCE, 7).rank_order);
   EXPECT_TRUE(prove("tree", TUTTI_REDUCE, 7).rank_order);

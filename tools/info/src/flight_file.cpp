@@ -164,7 +164,10 @@ std::string Operation::text() const {
   std::string text = std::string(tutti::collective_name(collective)) + "(";
   if (tutti::all_know_blocks(collective)) text += std::to_string(count) + " x ";
   text += tutti::dtype_name(dtype);
-  if (tutti::is_reducing(collective)) text += std::string(", ") + tutti::op_name(op);
+  if (tutti::is_reducing(collective))
+    text += std::string(", ") + (op < 253    ? tutti::op_name(op)
+                                 : op == 253 ? "premul_sum"
+                                             : "an operator of the application");
   if (tutti::has_root(collective)) text += ", root " + std::to_string(root);
   return text + ")";
 }

@@ -108,7 +108,8 @@ enum { TUTTI_BAND = 6, TUTTI_BOR = 7, TUTTI_BXOR = 8 };
 enum { TUTTI_LAND = 9, TUTTI_LOR = 10, TUTTI_LXOR = 11 };
 /* On pairs: the pair with the least or greatest value; of equal values the one with the lowest index. */
 enum { TUTTI_MINLOC = 12, TUTTI_MAXLOC = 13 };
-/* Operators from here on belong to applications. Reserved: TUTTI_NOT_SUPPORTED in every call today. */
+/* Operators from here on belong to applications (tutti_op_create). No device and no plugin meets
+ * one. */
 enum { TUTTI_FIRST_USER_OP = 0x10000 };
 
 /* Collectives that run as schedules. (send and recv are not schedules.) */

@@ -50,6 +50,11 @@ void combine_all(Communicator& comm, const Operator& op, uint64_t count) {
       EXPECT_EQ(wrong(out, n), 0u) << count << " to " << root;
     }
   }
+  comm.scan(mine, out, op);
+  EXPECT_EQ(wrong(out, me + 1), 0u) << count;
+  in_place = mine;
+  comm.exclusive_scan(in_place, in_place, op);
+  EXPECT_TRUE(me == 0 ? in_place == mine : wrong(in_place, me) == 0) << count;
   const std::vector<uint64_t> blocks = contribution(me, count * n);
   out.assign(count, 0);
   comm.reduce_scatter(blocks, out, op);
@@ -294,11 +299,12 @@ void sum_with_factors(Communicator& comm, uint64_t count) {
     for (uint64_t i = 0; i < elements; ++i) made[i] = input<T>(me, i);
     return made;
   };
-  const auto same = [&](const std::vector<T>& found, uint64_t first = 0) {
+  const auto same_of = [](uint32_t ranks, const std::vector<T>& found, uint64_t first) {
     for (uint64_t i = 0; i < found.size(); ++i)
-      if (static_cast<float>(found[i]) != static_cast<float>(premultiplied<T>(n, first + i))) return false;
+      if (static_cast<float>(found[i]) != static_cast<float>(premultiplied<T>(ranks, first + i))) return false;
     return true;
   };
+  const auto same = [&](const std::vector<T>& found, uint64_t first = 0) { return same_of(n, found, first); };
   const std::vector<T> in = values(count), blocks = values(count * n);
   std::vector<T> out(count), in_place = in, kept = blocks;
   comm.all_reduce(in, out, op);
@@ -313,6 +319,11 @@ void sum_with_factors(Communicator& comm, uint64_t count) {
     comm.reduce(in_place, in_place, op, root);
     EXPECT_TRUE(me == root ? same(in_place) : in_place == in) << root;
   }
+  comm.scan(in, out, op);
+  EXPECT_TRUE(same_of(me + 1, out, 0));
+  in_place = in;
+  comm.exclusive_scan(in_place, in_place, op);
+  EXPECT_TRUE(me == 0 ? in_place == in : same_of(me, in_place, 0));
   comm.reduce_scatter(blocks, out, op);
   EXPECT_TRUE(same(out, me * count));
   const std::span<T> own(kept.data() + me * count, count);

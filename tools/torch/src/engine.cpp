@@ -55,6 +55,46 @@ bool Turns::wanted() {
   return tickets_ - served_ > 1;
 }
 
+// ---- Tellers -----------------------------------------------------------------------------------------------
+
+void Tellers::run(State& state) {
+  for (std::unique_lock lock(state.mutex);;) {
+    state.wakes.wait(lock, [&] { return state.stop || !state.queue.empty(); });
+    if (state.queue.empty()) return;
+    --state.idle;
+    std::function<void()> what = std::move(state.queue.front());
+    state.queue.pop_front();
+    lock.unlock();
+    what();
+    what = nullptr;
+    lock.lock();
+    ++state.idle;
+  }
+}
+
+void Tellers::tell(std::function<void()> what) {
+  const std::lock_guard lock(state_->mutex);
+  state_->queue.push_back(std::move(what));
+  if (state_->queue.size() <= state_->idle) return state_->wakes.notify_one();
+  threads_.emplace_back([state = state_] { run(*state); });
+  ++state_->idle;
+}
+
+void Tellers::close() {
+  std::vector<std::thread> threads;
+  {
+    const std::lock_guard lock(state_->mutex);
+    state_->stop = true;
+    state_->wakes.notify_all();
+    threads.swap(threads_);
+  }
+  for (std::thread& thread : threads)
+    if (thread.get_id() == std::this_thread::get_id())
+      thread.detach();
+    else
+      thread.join();
+}
+
 // ---- Operations --------------------------------------------------------------------------------------------
 
 Engine::Engine(tutti_comm* comm) : comm_(comm), forks_(forks.load()), mover_(new std::thread([this] { run(); })) {}
@@ -177,7 +217,7 @@ void Engine::tell_ends(Ended& ended) {
     operation->start = nullptr;
     operation->finish = nullptr;
     if (operation->watched.load()) watched_.fetch_sub(1);
-    if (on_end) on_end();
+    if (on_end) tellers_->tell(std::move(on_end));
   }
   ended.clear();
 }
@@ -322,8 +362,10 @@ void Engine::run() {
 // ---- The end -----------------------------------------------------------------------------------------------
 
 void Engine::close(const std::string& reason) {
+  if (!mover_) return;
   if (forks_ != forks.load()) {  // the thread is the parent's
     static_cast<void>(mover_.release());
+    static_cast<void>(tellers_.release());
     comm_ = nullptr;
     return;
   }
@@ -340,7 +382,7 @@ void Engine::close(const std::string& reason) {
     stop_ = true;
     mover_wakes_.notify_one();
   }
-  if (mover_ && mover_->joinable()) mover_->join();
+  if (mover_->joinable()) mover_->join();
   Ended ended;
   turns_.enter();
   if (tutti_comm* const comm = comm_) {
@@ -353,6 +395,7 @@ void Engine::close(const std::string& reason) {
   }
   start_queued(ended);
   leave(ended);
+  tellers_->close();
 }
 
 }  // namespace tutti::torch

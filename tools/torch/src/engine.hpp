@@ -37,7 +37,7 @@ struct Operation {
   std::function<tutti_status(tutti_comm*, tutti_request**)> start;
   // After success, before anybody hears of it: copies results to where they belong. May throw.
   std::function<void()> finish;
-  // After its end, in any thread, which holds nothing of the engine.
+  // After its end, in a thread of its own or the one that asks for it. May use the engine, and wait.
   std::function<void()> on_end;
 
   std::string name;            // "all_reduce"
@@ -65,6 +65,27 @@ class Turns {
   std::mutex mutex_;
   std::condition_variable next_;
   uint64_t tickets_ = 0, served_ = 0;
+};
+
+// Threads for what is told at the end of operations: a callback of torch's futures may itself wait for operations and
+// their futures, so while all threads are in callbacks another one is made.
+class Tellers {
+ public:
+  void tell(std::function<void()> what);
+  // Returns when everything has been told, unless called from a callback.
+  void close();
+
+ private:
+  struct State {
+    std::mutex mutex;
+    std::condition_variable wakes;
+    std::deque<std::function<void()>> queue;
+    uint64_t idle = 0;  // threads, also those that start
+    bool stop = false;
+  };
+  static void run(State& state);
+  std::shared_ptr<State> state_ = std::make_shared<State>();
+  std::vector<std::thread> threads_;  // the state's mutex guards it
 };
 
 class Engine {
@@ -126,6 +147,7 @@ class Engine {
   std::atomic<bool> parked_{false};
   bool stop_ = false;
   std::unique_ptr<std::thread> mover_;
+  std::unique_ptr<Tellers> tellers_ = std::make_unique<Tellers>();
 };
 
 }  // namespace tutti::torch

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "process_group.hpp"
 
+#include <pybind11/pybind11.h>
+
 #include <algorithm>
 #include <numeric>
+#include <optional>
 #include <utility>
 
 #include "work.hpp"
@@ -59,7 +62,12 @@ ProcessGroup::ProcessGroup(int rank, int size, std::chrono::milliseconds timeout
   init();
 }
 
-ProcessGroup::~ProcessGroup() { engine_->close({}); }
+// Python drops groups with the interpreter's lock held, which callbacks that go on may want.
+ProcessGroup::~ProcessGroup() {
+  std::optional<pybind11::gil_scoped_release> unlocked;
+  if (Py_IsInitialized() && PyGILState_Check()) unlocked.emplace();
+  engine_->close({});
+}
 
 WorkPtr ProcessGroup::launch(const Call& call, Start start) {
   auto operation = std::make_shared<Operation>();

@@ -62,9 +62,8 @@ c10::intrusive_ptr<c10::ivalue::Future> Work::getFuture() {
   const std::lock_guard lock(mutex_);
   if (future_) return future_;
   future_ = c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()));
-  engine_->tell(operation_, [future = future_, out = out_, operation = std::weak_ptr(operation_)] {
-    const OperationPtr ended = operation.lock();
-    if (ended && ended->failure)
+  engine_->tell(operation_, [future = future_, out = out_, ended = operation_] {
+    if (ended->failure)
       future->setError(ended->failure);
     else
       future->markCompleted(c10::IValue(out));

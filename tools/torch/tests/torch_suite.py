@@ -23,6 +23,7 @@ try:
 except ImportError:  # the suite wants it at import; its tests of torch.distributed do not use it
     sys.modules["expecttest"] = types.SimpleNamespace(TestCase=unittest.TestCase, ACCEPT=True)
 
+import torch  # noqa: E402
 import torch.distributed.distributed_c10d as c10d  # noqa: E402
 from torch.testing._internal.distributed import distributed_test as suite  # noqa: E402
 
@@ -37,7 +38,7 @@ if own:
 class Suite(suite.TestDistBackend, suite.DistributedTest._DistTestBase):
     def setUp(self):
         super().setUp()
-        self._fork_processes()
+        self._start_processes(torch.multiprocessing.get_context("fork").Process)
 
 
 class Results(unittest.TextTestResult):

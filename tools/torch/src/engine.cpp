@@ -16,7 +16,8 @@ using std::chrono::milliseconds;
 using std::chrono::nanoseconds;
 
 constexpr uint64_t microsecond = 1'000, millisecond = 1'000'000;
-constexpr uint64_t shortest_turn = 100 * microsecond, longest_turn = 10 * millisecond;
+// Of a wait: Tutti spins at the beginning of each, and sleeps later. Others who want the communicator wait meanwhile.
+constexpr uint64_t shortest_turn = 100 * microsecond, first_turn = 2 * millisecond, longest_turn = 10 * millisecond;
 // For pending operations when the communicator ends.
 constexpr auto patience = std::chrono::seconds(10);
 
@@ -228,7 +229,7 @@ bool Engine::wait(Operation& operation, uint64_t timeout_ns) {
   require_parent();
   const uint64_t deadline = timeout_ns == UINT64_MAX ? UINT64_MAX : now_ns() + timeout_ns;
   waiting_.fetch_add(1);
-  for (uint64_t turn = shortest_turn; !is_over();) {
+  for (uint64_t turn = first_turn; !is_over();) {
     const uint64_t now = deadline == UINT64_MAX ? 0 : now_ns();
     if (now >= deadline) break;
     Ended ended;

@@ -116,7 +116,7 @@ std::vector<int> ProcessGroup::missing(uint32_t tag, Clock::time_point deadline,
 void ProcessGroup::monitoredBarrier(const c10d::BarrierOptions& options, bool all) {
   constexpr uint32_t first_tag = 1u << 31;  // torch's are below
   const uint32_t tag = first_tag | (barriers_++ & 0xffffff);
-  const milliseconds limit = options.timeout.count() > 0 ? options.timeout : timeout_;
+  const milliseconds limit = options.timeout == c10d::kUnsetTimeout ? timeout_ : options.timeout;
   const auto message = [&](bool sends, int peer, const std::shared_ptr<int32_t>& word) {
     auto operation = std::make_shared<Operation>();
     operation->name = "tutti:monitored_barrier";
@@ -150,7 +150,8 @@ void ProcessGroup::monitoredBarrier(const c10d::BarrierOptions& options, bool al
   if (absent.empty()) return;
   std::string who = list_of(absent);
   who.front() = 'R';
-  throw Error(TUTTI_TIMEOUT, c10::str("[Rank 0]: ", who, " failed to pass monitoredBarrier in ", limit.count(), " ms"));
+  throw Error(TUTTI_TIMEOUT, c10::str("[Rank 0]: ", who, " failed to pass monitoredBarrier in ", limit.count(),
+                                      " ms: Rank 0 timed out in monitoredBarrier"));
 }
 
 }  // namespace tutti::torch

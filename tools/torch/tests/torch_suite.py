@@ -30,9 +30,19 @@ from torch.testing._internal.distributed import distributed_test as suite  # noq
 import tutti.torch  # noqa: E402
 
 if own:
+    original, wrapper, events = c10d.ProcessGroupGloo, c10d._create_process_group_wrapper, suite.get_profiling_event
+
+    def wrapped(*arguments, **options):  # torch's debugging layer has a group of Gloo for itself
+        c10d.ProcessGroupGloo = original
+        try:
+            return wrapper(*arguments, **options)
+        finally:
+            c10d.ProcessGroupGloo = in_place_of_gloo
+
     def in_place_of_gloo(store, rank, size, timeout):
         return tutti.torch.ProcessGroupTutti(store, rank, size, timeout.total_seconds(), "suite")
-    c10d.ProcessGroupGloo = in_place_of_gloo
+    c10d.ProcessGroupGloo, c10d._create_process_group_wrapper = in_place_of_gloo, wrapped
+    suite.get_profiling_event = lambda name, profiler: events(name.replace("gloo:", "tutti:"), profiler)
 
 
 class Suite(suite.TestDistBackend, suite.DistributedTest._DistTestBase):

@@ -141,7 +141,7 @@ void Engine::start_queued(Ended& ended) {
       queued_count_.fetch_sub(1);
     }
     if (!comm_) {
-      end(*operation, TUTTI_INVALID_USAGE, operation->name + ": the process group has been destroyed");
+      end(*operation, TUTTI_INVALID_USAGE, "the process group has been destroyed");
       ended.push_back(std::move(operation));
       continue;
     }
@@ -157,7 +157,8 @@ void Engine::start_queued(Ended& ended) {
 
 void Engine::end(Operation& operation, tutti_status status, const std::string& text) {
   try {
-    if (status < 0) throw Error(status, text);
+    const char* const how = status == TUTTI_TIMEOUT ? ": a timeout ended it: " : ": ";
+    if (status < 0) throw Error(status, operation.name + how + text);
     if (operation.finish) operation.finish();
   } catch (...) {
     operation.failure = std::current_exception();

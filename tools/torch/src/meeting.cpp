@@ -137,8 +137,8 @@ void ProcessGroup::monitoredBarrier(const c10d::BarrierOptions& options, bool al
     message(true, 0, verdict);
     const auto answer = std::make_shared<int32_t>(0);
     finish(message(false, 0, answer));
-    TORCH_CHECK(*answer == 0, "Rank ", getRank(),
-                " successfully reached monitoredBarrier, but rank 0 missed others: ", "its error names them");
+    TORCH_CHECK(*answer == 0, "Rank ", getRank(), " successfully reached monitoredBarrier, but received errors while ",
+                "waiting for send/recv from rank 0: it missed others, and its error names them");
     return;
   }
   const std::vector<int> absent = missing(tag, Clock::now() + limit, all);

@@ -81,7 +81,8 @@ WorkPtr ProcessGroup::launch(const Call& call, Start start) {
     return begin(call, comm, request, &options);
   };
   operation->finish = [out = call.out] { out.give_back(); };
-  auto work = c10::make_intrusive<Work>(getRank(), call.type, call.name, call.in.tensors(), call.out.tensors(), engine_,
+  const Tensors& profiled = call.in.tensors().empty() ? call.out.tensors() : call.in.tensors();
+  auto work = c10::make_intrusive<Work>(getRank(), call.type, call.name, profiled, call.out.tensors(), engine_,
                                         operation, call.envelope);
   engine_->start(operation);
   if (operation->ended.load(std::memory_order_acquire) && operation->failure)

@@ -51,7 +51,7 @@ def by_gloo(call, tensor, *arguments, **options):
 
 def reductions(rank, ranks):
     draws, other = Draws(rank), gloo()
-    for turn in range(60):
+    for turn in range(40):
         dtype = draws.pick(INTEGERS + FLOATS + [torch.bfloat16, torch.int16])
         bits = [Op.BAND, Op.BOR, Op.BXOR] if not dtype.is_floating_point else []
         op = draws.pick([Op.SUM, Op.PRODUCT, Op.MIN, Op.MAX] + bits)
@@ -120,7 +120,7 @@ def own_operators(rank, ranks):
 
 def movements(rank, ranks):
     draws, other = Draws(rank), gloo()
-    for turn in range(60):
+    for turn in range(40):
         dtype, shape, root = draws.pick(MOVED), draws.shape(), draws.pick(range(ranks))
         mine = draws.values(shape, dtype)
         what = f"turn {turn}: {dtype} {tuple(shape)}"
@@ -157,7 +157,7 @@ def movements(rank, ranks):
 
 def exchanges(rank, ranks):
     draws, other = Draws(rank), gloo()
-    for turn in range(60):
+    for turn in range(40):
         dtype = draws.pick(INTEGERS + FLOATS)
         table = [[draws.shared.choice([0, 1, 2, 5, 64]) for _ in range(ranks)] for _ in range(ranks)]
         rows = draws.pick([1, 3, 100])

@@ -42,7 +42,13 @@ if own:
     def in_place_of_gloo(store, rank, size, timeout):
         return tutti.torch.ProcessGroupTutti(store, rank, size, timeout.total_seconds(), "suite")
     c10d.ProcessGroupGloo, c10d._create_process_group_wrapper = in_place_of_gloo, wrapped
-    suite.get_profiling_event = lambda name, profiler: events(name.replace("gloo:", "tutti:"), profiler)
+
+    def renamed(name, profiler):
+        found = events(name.replace("gloo:", "tutti:"), profiler)
+        for event in found:
+            event.name = event.name.replace("tutti:", "gloo:")
+        return found
+    suite.get_profiling_event = renamed
 
 
 class Suite(suite.TestDistBackend, suite.DistributedTest._DistTestBase):

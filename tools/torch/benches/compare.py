@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tutti beside Gloo in one run, by turns: all_reduce from 8 B to 64 MiB, and steps per second of DistributedDataParallel.
-Prints Markdown.
+"""Tutti beside Gloo in one run, by turns: all_reduce from 8 B to 64 MiB, and DDP's steps per second. Prints Markdown.
 
     python3 tools/torch/benches/compare.py              # 2 and 4 ranks; PYTHONPATH=build/python
     python3 tools/torch/benches/compare.py --ranks 2 --seconds 5

@@ -33,7 +33,7 @@ def _rank(function, rank, ranks, folder, seconds, pipe):
 
 
 def run(ranks, function, seconds=60, lost=()):
-    """The answers of function(rank) on all ranks, None from those that are meant to be lost. Raises the first failure."""
+    """The answers of function(rank) on all ranks, None from those that are meant to be lost. Raises what failed."""
     context = multiprocessing.get_context("fork")
     with tempfile.TemporaryDirectory() as folder:
         pipes, processes = [], []
@@ -73,4 +73,5 @@ def gloo(members=None):
 
 def equal(mine, expected, what):
     if mine.dtype != expected.dtype or mine.shape != expected.shape or not torch.equal(mine, expected):
-        raise AssertionError(f"{what}: {mine.dtype} {mine.flatten()[:8]}, expected {expected.dtype} {expected.flatten()[:8]}")
+        raise AssertionError(f"{what}: {mine.dtype} {mine.flatten()[:8]}, "
+                             f"expected {expected.dtype} {expected.flatten()[:8]}")

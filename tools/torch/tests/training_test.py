@@ -79,8 +79,8 @@ class Ends(unittest.TestCase):
                 file.write("import os, sys, time, torch, torch.distributed as dist, tutti.torch\n"
                            "dist.init_process_group('tutti')\nrank = dist.get_rank()\n" + textwrap.dedent(script))
             begin = time.monotonic()
-            done = subprocess.run([sys.executable, "-W", "ignore", "-m", "tutti.run", "-n", str(ranks), "--no-label", path],
-                                  capture_output=True, text=True, timeout=100)
+            start = [sys.executable, "-W", "ignore", "-m", "tutti.run", "-n", str(ranks), "--no-label", path]
+            done = subprocess.run(start, capture_output=True, text=True, timeout=100)
             self.assertLess(time.monotonic() - begin, 60)
         return done.returncode, done.stdout, done.stderr
 

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Tensors as Tutti sees them: contiguous memory of one type.
+#pragma once
+
+#include <ATen/ATen.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace tutti::torch {
+
+// The tensors' elements one after another: where they lie, if they do, else in a copy. Copies of a Buffer stand for the
+// same memory. Throws where a tensor cannot be used; `name` is the call's, for the text.
+class Buffer {
+ public:
+  enum class Use { read, write, change };
+  Buffer() = default;
+  Buffer(const char* name, const std::vector<at::Tensor>& tensors, Use use);
+
+  void* data() const;
+  // Copies what has been written to where it belongs.
+  void give_back() const;
+  // Of all tensors.
+  uint64_t elements() const { return elements_; }
+  at::ScalarType type() const { return type_; }
+  // Tutti's type. Where Tutti has none, the elements can still be moved as bytes: `moved` says so.
+  uint32_t dtype(bool moved = true) const;
+  // How many of dtype(moved) an element is.
+  uint64_t scale() const;
+  const std::vector<at::Tensor>& tensors() const { return tensors_; }
+  // CUDA's current stream on the tensors' device; NULL for the processor's.
+  void* stream() const;
+
+ private:
+  const char* name_ = "";
+  std::vector<at::Tensor> tensors_;
+  at::Tensor flat_;  // undefined: the tensors lie one after another
+  uint64_t elements_ = 0;
+  at::ScalarType type_ = at::kByte;
+};
+
+}  // namespace tutti::torch

@@ -1,0 +1,403 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine.hpp"
+
+#include <pthread.h>
+#include <sys/prctl.h>
+
+#include <algorithm>
+#include <chrono>
+
+namespace tutti::torch {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using std::chrono::microseconds;
+using std::chrono::milliseconds;
+using std::chrono::nanoseconds;
+
+constexpr uint64_t microsecond = 1'000, millisecond = 1'000'000;
+// Of a wait: Tutti spins at the beginning of each, and sleeps later. Others who want the communicator wait meanwhile.
+constexpr uint64_t shortest_turn = 100 * microsecond, first_turn = 2 * millisecond, longest_turn = 10 * millisecond;
+// For pending operations when the communicator ends.
+constexpr auto patience = std::chrono::seconds(10);
+
+// How often this process is the child of a fork.
+std::atomic<uint32_t> forks{0};
+const int fork_handler = pthread_atfork(nullptr, nullptr, [] { forks.fetch_add(1); });
+
+uint64_t now_ns() {
+  return static_cast<uint64_t>(std::chrono::duration_cast<nanoseconds>(Clock::now().time_since_epoch()).count());
+}
+
+}  // namespace
+
+// ---- Turns -------------------------------------------------------------------------------------------------
+
+bool Turns::try_enter() {
+  const std::lock_guard lock(mutex_);
+  if (tickets_ != served_) return false;
+  ++tickets_;
+  return true;
+}
+
+void Turns::enter() {
+  std::unique_lock lock(mutex_);
+  const uint64_t ticket = tickets_++;
+  next_.wait(lock, [&] { return served_ == ticket; });
+}
+
+void Turns::leave() {
+  const std::lock_guard lock(mutex_);
+  if (++served_ != tickets_) next_.notify_all();
+}
+
+bool Turns::wanted() {
+  const std::lock_guard lock(mutex_);
+  return tickets_ - served_ > 1;
+}
+
+// ---- Tellers -----------------------------------------------------------------------------------------------
+
+void Tellers::run(State& state) {
+  for (std::unique_lock lock(state.mutex);;) {
+    state.wakes.wait(lock, [&] { return state.stop || !state.queue.empty(); });
+    if (state.queue.empty()) return;
+    --state.idle;
+    std::function<void()> what = std::move(state.queue.front());
+    state.queue.pop_front();
+    lock.unlock();
+    what();
+    what = nullptr;
+    lock.lock();
+    ++state.idle;
+  }
+}
+
+void Tellers::tell(std::function<void()> what) {
+  const std::lock_guard lock(state_->mutex);
+  state_->queue.push_back(std::move(what));
+  if (state_->queue.size() <= state_->idle) return state_->wakes.notify_one();
+  threads_.emplace_back([state = state_] { run(*state); });
+  ++state_->idle;
+}
+
+void Tellers::close() {
+  std::vector<std::thread> threads;
+  {
+    const std::lock_guard lock(state_->mutex);
+    state_->stop = true;
+    state_->wakes.notify_all();
+    threads.swap(threads_);
+  }
+  for (std::thread& thread : threads)
+    if (thread.get_id() == std::this_thread::get_id())
+      thread.detach();
+    else
+      thread.join();
+}
+
+// ---- Operations --------------------------------------------------------------------------------------------
+
+Engine::Engine(tutti_comm* comm) : comm_(comm), forks_(forks.load()), mover_(new std::thread([this] { run(); })) {}
+
+void Engine::require_parent() const {
+  if (forks_ != forks.load(std::memory_order_relaxed))
+    throw Error(TUTTI_INVALID_USAGE, "a process group of the parent cannot be used in a child of fork()");
+}
+
+void Engine::start(const OperationPtr& operation) {
+  require_parent();
+  calls_.fetch_add(1, std::memory_order_relaxed);
+  outstanding_.fetch_add(1);
+  {
+    const std::lock_guard lock(list_mutex_);
+    queued_.push_back(operation);
+    queued_count_.fetch_add(1);
+  }
+  serve();
+  if (parked_.load()) {
+    const std::lock_guard lock(mover_mutex_);
+    mover_wakes_.notify_one();
+  }
+}
+
+// Starts what is queued, unless another thread has its turn: that one looks here when it leaves.
+void Engine::serve() {
+  while (queued_count_.load() != 0 && turns_.try_enter()) {
+    Ended ended;
+    start_queued(ended);
+    turns_.leave();
+    tell_ends(ended);
+  }
+}
+
+void Engine::start_queued(Ended& ended) {
+  while (queued_count_.load() != 0) {
+    OperationPtr operation;
+    {
+      const std::lock_guard lock(list_mutex_);
+      operation = std::move(queued_.front());
+      queued_.pop_front();
+      queued_count_.fetch_sub(1);
+    }
+    if (!comm_) {
+      end(*operation, TUTTI_INVALID_USAGE, "the process group has been destroyed");
+      ended.push_back(std::move(operation));
+      continue;
+    }
+    const tutti_status status = operation->start(comm_, &operation->request_);
+    if (status < 0 || !operation->request_) {
+      end(*operation, status, status < 0 ? tutti_comm_error(comm_) : "");
+      ended.push_back(std::move(operation));
+    } else {
+      running_.push_back(std::move(operation));
+    }
+  }
+}
+
+void Engine::end(Operation& operation, tutti_status status, const std::string& text) {
+  try {
+    const char* const how = status == TUTTI_TIMEOUT ? ": a timeout ended it: " : ": ";
+    if (status < 0) throw Error(status, operation.name + how + text);
+    if (operation.finish) operation.finish();
+  } catch (...) {
+    operation.failure = std::current_exception();
+  }
+  operation.ended.store(true, std::memory_order_release);
+  outstanding_.fetch_sub(1);
+}
+
+bool Engine::reap_one(Operation& operation) {
+  const tutti_status status = tutti_request_test(operation.request_);
+  if (status == TUTTI_AGAIN) return false;
+  const std::string text = tutti_request_error(operation.request_);
+  tutti_request_free(operation.request_);
+  operation.request_ = nullptr;
+  end(operation, status, text);
+  return true;
+}
+
+// Looks at some operations, at others the next time: each look at one that goes on costs a poll of all links.
+void Engine::reap(Ended& ended) {
+  constexpr size_t most = 8;
+  for (size_t n = std::min(most, running_.size()); n > 0 && !running_.empty(); --n) {
+    if (cursor_ >= running_.size()) cursor_ = 0;
+    if (!reap_one(*running_[cursor_])) {
+      ++cursor_;
+      continue;
+    }
+    ended.push_back(std::move(running_[cursor_]));
+    running_.erase(running_.begin() + static_cast<ptrdiff_t>(cursor_));
+  }
+}
+
+void Engine::move(Operation* target, uint64_t limit_ns, Ended& ended) {
+  start_queued(ended);
+  if (target && target->request_) {
+    tutti_request_wait_for(target->request_, limit_ns);
+    const auto at = std::ranges::find(running_, target, &OperationPtr::get);
+    if (at != running_.end()) cursor_ = static_cast<size_t>(at - running_.begin());
+  }
+  reap(ended);
+}
+
+void Engine::leave(Ended& ended) {
+  turns_.leave();
+  tell_ends(ended);
+  serve();
+}
+
+// Memory is dropped here, where nothing is held: a tensor that Python knows may need the interpreter's lock.
+void Engine::tell_ends(Ended& ended) {
+  for (const OperationPtr& operation : ended) {
+    std::function<void()> on_end;
+    {
+      const std::lock_guard lock(list_mutex_);
+      operation->told_ = true;
+      on_end = std::move(operation->on_end);
+    }
+    operation->start = nullptr;
+    operation->finish = nullptr;
+    if (operation->watched.load()) watched_.fetch_sub(1);
+    if (on_end) tellers_->tell(std::move(on_end));
+  }
+  ended.clear();
+}
+
+bool Engine::wait(Operation& operation, uint64_t timeout_ns) {
+  const auto is_over = [&] { return operation.ended.load(std::memory_order_acquire); };
+  if (is_over()) return true;
+  require_parent();
+  const uint64_t deadline = timeout_ns == UINT64_MAX ? UINT64_MAX : now_ns() + timeout_ns;
+  waiting_.fetch_add(1);
+  for (uint64_t turn = first_turn; !is_over();) {
+    const uint64_t now = deadline == UINT64_MAX ? 0 : now_ns();
+    if (now >= deadline) break;
+    Ended ended;
+    turns_.enter();
+    if (!is_over()) move(&operation, std::min(turn, deadline - now), ended);
+    turn = turns_.wanted() || queued_count_.load() != 0 ? shortest_turn : std::min(turn * 2, longest_turn);
+    leave(ended);
+  }
+  waiting_.fetch_sub(1);
+  return is_over();
+}
+
+bool Engine::test(Operation& operation) {
+  require_parent();
+  if (!operation.ended.load(std::memory_order_acquire) && turns_.try_enter()) {
+    Ended ended;
+    move(&operation, 0, ended);
+    leave(ended);
+  }
+  return operation.ended.load(std::memory_order_acquire);
+}
+
+void Engine::tell(const OperationPtr& operation, const std::function<void()>& on_end) {
+  bool told = false;
+  {
+    const std::lock_guard lock(list_mutex_);
+    told = operation->told_;
+    if (!told) {
+      operation->on_end = on_end;
+      if (!operation->watched.exchange(true)) watched_.fetch_add(1);
+    }
+  }
+  if (told) return on_end();
+  const std::lock_guard lock(mover_mutex_);
+  mover_wakes_.notify_one();
+}
+
+void Engine::call(const std::function<tutti_status(tutti_comm*)>& turn) {
+  require_parent();
+  waiting_.fetch_add(1);
+  for (tutti_status status = TUTTI_AGAIN; status == TUTTI_AGAIN;) {
+    Ended ended;
+    turns_.enter();
+    start_queued(ended);
+    status = comm_ ? turn(comm_) : tutti_status{TUTTI_INVALID_USAGE};
+    const std::string text = status >= 0 ? ""
+                             : comm_     ? tutti_comm_error(comm_)
+                                         : "the process group has been destroyed";
+    reap(ended);
+    leave(ended);
+    if (status < 0) {
+      waiting_.fetch_sub(1);
+      throw Error(status, text);
+    }
+  }
+  waiting_.fetch_sub(1);
+}
+
+// ---- What nobody waits for ---------------------------------------------------------------------------------
+
+uint64_t Engine::moved_bytes() {
+  uint64_t n = traffic_.size(), sum = 0;
+  if (tutti_comm_traffic(comm_, traffic_.data(), &n) < 0) return 0;
+  if (n > traffic_.size()) {
+    traffic_.resize(n);
+    return 0;
+  }
+  for (uint64_t row = 0; row < n; ++row) sum += traffic_[row].sent_bytes + traffic_[row].received_bytes;
+  return sum;
+}
+
+// One turn of the engine's thread. It must not take the processor from a computation that goes on meanwhile: where
+// nothing moves it looks shortly and rests, longer each time. False: there is nothing to move now.
+bool Engine::engage(const Operation*& last, uint64_t& rest_us) {
+  Ended ended;
+  turns_.enter();
+  start_queued(ended);
+  const uint64_t before = comm_ ? moved_bytes() : 0;
+  const auto watched = std::ranges::find_if(running_, [](const OperationPtr& one) { return one->watched.load(); });
+  const OperationPtr target = watched != running_.end() ? *watched : running_.empty() ? nullptr : running_.front();
+  // An operation that nobody watches and that is new is about to be waited for.
+  const bool due = target && (target->watched.load() || target.get() == last);
+  last = target.get();
+  bool moved = !ended.empty();
+  if (due) {
+    move(target.get(), (rest_us == 0 ? 200 : 20) * microsecond, ended);
+    moved = moved || !ended.empty() || (comm_ && moved_bytes() != before);
+  }
+  const bool wanted = turns_.wanted();
+  leave(ended);
+  constexpr uint64_t longest = 400, step_aside = 5000;
+  rest_us = wanted ? step_aside : moved ? 0 : std::clamp<uint64_t>(rest_us * 2, 50, longest);
+  return due;
+}
+
+void Engine::run() {
+  prctl(PR_SET_TIMERSLACK, 1000);  // nanoseconds: it rests for microseconds
+  const Operation* last = nullptr;
+  uint64_t rest_us = 0;
+  constexpr int most_idle = 100;
+  std::unique_lock lock(mover_mutex_);
+  for (int idle = 0; !stop_;) {
+    if (outstanding_.load() == 0) {
+      last = nullptr;
+      rest_us = 0;
+      if (++idle < most_idle) {
+        mover_wakes_.wait_for(lock, milliseconds(1));
+      } else {
+        parked_.store(true);
+        mover_wakes_.wait(lock, [this] { return stop_ || outstanding_.load() != 0; });
+        parked_.store(false);
+        idle = 0;
+      }
+      continue;
+    }
+    idle = 0;
+    bool due = false;
+    if (waiting_.load() == 0) {
+      lock.unlock();
+      due = engage(last, rest_us);
+      lock.lock();
+    }
+    if (stop_) return;
+    if (!due && watched_.load() == 0)
+      mover_wakes_.wait_for(lock, milliseconds(1));
+    else if (!due || rest_us)
+      mover_wakes_.wait_for(lock, microseconds(due ? rest_us : 100));
+  }
+}
+
+// ---- The end -----------------------------------------------------------------------------------------------
+
+void Engine::close(const std::string& reason) {
+  if (!mover_) return;
+  if (forks_ != forks.load()) {  // the thread is the parent's
+    static_cast<void>(mover_.release());
+    static_cast<void>(tellers_.release());
+    comm_ = nullptr;
+    return;
+  }
+  const auto deadline = Clock::now() + patience;
+  while (reason.empty() && outstanding_.load() != 0 && Clock::now() < deadline) {
+    Ended ended;
+    turns_.enter();
+    const OperationPtr first = running_.empty() ? nullptr : running_.front();
+    if (comm_) move(first.get(), millisecond, ended);
+    leave(ended);
+  }
+  {
+    const std::lock_guard lock(mover_mutex_);
+    stop_ = true;
+    mover_wakes_.notify_one();
+  }
+  if (mover_->joinable()) mover_->join();
+  Ended ended;
+  turns_.enter();
+  if (tutti_comm* const comm = comm_) {
+    const bool pending = outstanding_.load() != 0;
+    if (!reason.empty() || pending)
+      tutti_comm_abort(comm, reason.empty() ? "destroyed the process group with operations pending" : reason.c_str());
+    while (!running_.empty()) reap(ended);
+    comm_ = nullptr;
+    tutti_comm_destroy(comm);
+  }
+  start_queued(ended);
+  leave(ended);
+  tellers_->close();
+}
+
+}  // namespace tutti::torch

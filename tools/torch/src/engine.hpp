@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// One communicator, used by any number of threads. Tutti takes one thread at a time, but torch has several: DDP's hooks
+// run in autograd's threads while others wait, and futures complete while nobody waits. So whoever calls or waits takes
+// turns. A thread that finds the communicator in use leaves its operation in a queue and goes on; the thread that uses
+// the communicator starts it. A thread of the engine moves what nobody waits for.
+#pragma once
+
+#include <tutti/tutti.h>
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace tutti::torch {
+
+// Tutti's status and text, as an exception.
+class Error : public std::runtime_error {
+ public:
+  Error(tutti_status code, const std::string& text)
+      : std::runtime_error(text.empty() ? tutti_status_text(code) : text), status(code) {}
+  tutti_status status;
+};
+
+// An operation from its call to its end. The functions own the memory that it uses, and are dropped at its end.
+struct Operation {
+  // Makes Tutti's call. A request that stays NULL: it is complete.
+  std::function<tutti_status(tutti_comm*, tutti_request**)> start;
+  // After success, before anybody hears of it: copies results to where they belong. May throw.
+  std::function<void()> finish;
+  // After its end, in a thread of its own or the one that asks for it. May use the engine, and wait.
+  std::function<void()> on_end;
+
+  std::string name;            // "all_reduce"
+  std::exception_ptr failure;  // nullptr: none. Written before `ended`
+  std::atomic<bool> ended{false};
+  std::atomic<bool> watched{false};  // somebody wants to know its end without waiting
+
+ private:
+  friend class Engine;
+  tutti_request* request_ = nullptr;
+  bool told_ = false;  // on_end has been called; Engine's list mutex guards it
+};
+using OperationPtr = std::shared_ptr<Operation>;
+
+// A lock that serves in order of arrival.
+class Turns {
+ public:
+  // Only where nobody is inside or waits.
+  bool try_enter();
+  void enter();
+  void leave();
+  bool wanted();
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable next_;
+  uint64_t tickets_ = 0, served_ = 0;
+};
+
+// Threads for what is told at the end of operations: a callback of torch's futures may itself wait for operations and
+// their futures, so while all threads are in callbacks another one is made.
+class Tellers {
+ public:
+  void tell(std::function<void()> what);
+  // Returns when everything has been told, unless called from a callback.
+  void close();
+
+ private:
+  struct State {
+    std::mutex mutex;
+    std::condition_variable wakes;
+    std::deque<std::function<void()>> queue;
+    uint64_t idle = 0;  // threads, also those that start
+    bool stop = false;
+  };
+  static void run(State& state);
+  std::shared_ptr<State> state_ = std::make_shared<State>();
+  std::vector<std::thread> threads_;  // the state's mutex guards it
+};
+
+class Engine {
+ public:
+  // Owns the communicator from here on.
+  explicit Engine(tutti_comm* comm);
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
+  ~Engine() { close({}); }
+
+  // Starts an operation, or leaves it to the thread that uses the communicator. Never waits.
+  void start(const OperationPtr& operation);
+  // Waits at most so long; UINT64_MAX: until its end. False: the time has passed, and the operation goes on.
+  bool wait(Operation& operation, uint64_t timeout_ns);
+  // Has it ended? Moves it a little where nobody else does.
+  bool test(Operation& operation);
+  // Calls on_end at its end, at once where it has ended already.
+  void tell(const OperationPtr& operation, const std::function<void()>& on_end);
+  // A call that completes before it returns: `turn` is called again and again, alone with the communicator, until it
+  // returns another status than TUTTI_AGAIN. Throws Error.
+  void call(const std::function<tutti_status(tutti_comm*)>& turn);
+  uint64_t started() const { return calls_.load(std::memory_order_relaxed); }
+
+  // Ends the communicator: collective. With a reason all ranks' operations are aborted with it; otherwise pending ones
+  // get some seconds. Later calls fail. Does nothing in a forked child.
+  void close(const std::string& reason);
+
+ private:
+  using Ended = std::vector<OperationPtr>;
+  void require_parent() const;
+  // The turn is held in these.
+  void start_queued(Ended& ended);
+  void move(Operation* target, uint64_t limit_ns, Ended& ended);
+  void reap(Ended& ended);
+  bool reap_one(Operation& operation);
+  void end(Operation& operation, tutti_status status, const std::string& text);
+  uint64_t moved_bytes();
+
+  void leave(Ended& ended);
+  void serve();
+  void tell_ends(Ended& ended);
+  void run();
+  bool engage(const Operation*& last, uint64_t& rest_us);
+
+  tutti_comm* comm_;      // the turn guards it
+  const uint32_t forks_;  // in the process that made it
+  Turns turns_;
+  std::vector<OperationPtr> running_;  // the turn guards it
+  size_t cursor_ = 0;
+  std::vector<tutti_link_traffic> traffic_;
+
+  std::mutex list_mutex_;
+  std::deque<OperationPtr> queued_;
+  std::atomic<uint64_t> queued_count_{0}, outstanding_{0}, watched_{0}, calls_{0};
+  std::atomic<uint32_t> waiting_{0};
+
+  std::mutex mover_mutex_;
+  std::condition_variable mover_wakes_;
+  std::atomic<bool> parked_{false};
+  bool stop_ = false;
+  std::unique_ptr<std::thread> mover_;
+  std::unique_ptr<Tellers> tellers_ = std::make_unique<Tellers>();
+};
+
+}  // namespace tutti::torch

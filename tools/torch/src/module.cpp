@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The Python module tutti.torch._core.
+#include <torch/csrc/utils/pybind.h>
+
+#include "process_group.hpp"
+
+namespace py = pybind11;
+using tutti::torch::Error;
+using tutti::torch::ProcessGroup;
+
+namespace {
+
+// Python's tutti.Timeout and so on, which are RuntimeErrors too.
+void raise(const Error& error) {
+  const py::object type = py::module_::import("tutti.torch").attr("_error_of")(error.status);
+  const py::object exception = type(error.what());
+  exception.attr("status") = error.status;
+  PyErr_SetObject(type.ptr(), exception.ptr());
+}
+
+c10::intrusive_ptr<ProcessGroup> create(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
+                                        double seconds, const std::string& name) {
+  const std::chrono::milliseconds timeout(static_cast<int64_t>(seconds * 1000));
+  return c10::make_intrusive<ProcessGroup>(rank, size, timeout, name,
+                                           tutti::torch::meet(*store, rank, size, timeout, name));
+}
+
+}  // namespace
+
+PYBIND11_MODULE(_core, module) {
+  py::register_exception_translator([](std::exception_ptr problem) {
+    try {
+      if (problem) std::rethrow_exception(problem);
+    } catch (const Error& error) {
+      raise(error);
+    }
+  });
+  using Free = py::call_guard<py::gil_scoped_release>;
+  py::class_<ProcessGroup, c10::intrusive_ptr<ProcessGroup>, tutti::torch::Base>(module, "ProcessGroupTutti")
+      .def(py::init(&create), Free(), py::arg("store"), py::arg("rank"), py::arg("size"), py::arg("seconds"),
+           py::arg("name"))
+      .def("close", &ProcessGroup::close, Free(), py::arg("reason") = "",
+           "Ends the group: collective. With a reason: aborts what all ranks have under way.");
+  module.def("_close_all", &tutti::torch::close_all, Free(), py::arg("reason"));
+}

@@ -1,0 +1,415 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "process_group.hpp"
+
+#include <pybind11/pybind11.h>
+
+#include <algorithm>
+#include <numeric>
+#include <optional>
+#include <utility>
+
+#include "work.hpp"
+
+namespace tutti::torch {
+namespace {
+
+// A sum of truth values is "any", as with NCCL.
+uint32_t operator_of(const c10d::ReduceOp& op, at::ScalarType type, const char* name) {
+  const auto either = [&](uint32_t logical, uint32_t arithmetic) { return type == at::kBool ? logical : arithmetic; };
+  switch (op) {
+    case c10d::ReduceOp::SUM:
+    case c10d::ReduceOp::PREMUL_SUM:
+      return either(TUTTI_LOR, TUTTI_SUM);
+    case c10d::ReduceOp::PRODUCT:
+      return either(TUTTI_LAND, TUTTI_PROD);
+    case c10d::ReduceOp::MIN:
+      return either(TUTTI_LAND, TUTTI_MIN);
+    case c10d::ReduceOp::MAX:
+      return either(TUTTI_LOR, TUTTI_MAX);
+    case c10d::ReduceOp::AVG:
+      return TUTTI_AVG;
+    case c10d::ReduceOp::BAND:
+      return TUTTI_BAND;
+    case c10d::ReduceOp::BOR:
+      return TUTTI_BOR;
+    case c10d::ReduceOp::BXOR:
+      return TUTTI_BXOR;
+    default:
+      TORCH_CHECK(false, name, ": an unknown reduce operation");
+  }
+}
+
+// A copy times the operator's factor, which each rank applies to its own input.
+Buffer scaled(const char* name, const Buffer& in, const c10d::ReduceOp& op) {
+  const auto* factors = static_cast<const c10d::NCCLPreMulSumSupplement*>(op.supplement_.get());
+  TORCH_CHECK(factors && at::isFloatingType(in.type()), name, ": premul_sum takes a factor, and a tensor of a ",
+              "floating-point type; got ", in.type());
+  const at::AutoDispatchBelowADInplaceOrView no_gradients;
+  Tensors copies;
+  for (const at::Tensor& tensor : in.tensors()) {
+    const bool by_tensor = !factors->tensor_factors.empty();
+    copies.push_back(by_tensor ? tensor.mul(factors->tensor_factors.front().to(tensor.scalar_type()))
+                               : tensor.mul(factors->double_factor));
+  }
+  return {name, copies, Buffer::Use::read};
+}
+
+}  // namespace
+
+ProcessGroup::ProcessGroup(int rank, int size, std::chrono::milliseconds timeout, const std::string& name,
+                           std::shared_ptr<Engine> engine)
+    : Base(rank, size), engine_(std::move(engine)), timeout_(timeout), name_(name) {
+  init();
+}
+
+// Python drops groups with the interpreter's lock held, which callbacks that go on may want.
+ProcessGroup::~ProcessGroup() {
+  std::optional<pybind11::gil_scoped_release> unlocked;
+  if (Py_IsInitialized() && PyGILState_Check()) unlocked.emplace();
+  engine_->close({});
+}
+
+WorkPtr ProcessGroup::launch(const Call& call, Start start) {
+  auto operation = std::make_shared<Operation>();
+  operation->name = call.name;
+  tutti_options options{};
+  options.struct_size = sizeof options;
+  if (call.timeout.count() > 0)
+    options.timeout_ns = static_cast<uint64_t>(std::chrono::nanoseconds(call.timeout).count());
+  options.stream = call.out.tensors().empty() ? nullptr : call.out.stream();
+  operation->start = [call, options, begin = std::move(start)](tutti_comm* comm, tutti_request** request) {
+    return begin(call, comm, request, &options);
+  };
+  operation->finish = [out = call.out] { out.give_back(); };
+  const Tensors& profiled = call.in.tensors().empty() ? call.out.tensors() : call.in.tensors();
+  auto work = c10::make_intrusive<Work>(getRank(), call.type, call.name, profiled, call.out.tensors(), engine_,
+                                        operation, call.envelope);
+  engine_->start(operation);
+  if (operation->ended.load(std::memory_order_acquire) && operation->failure)
+    std::rethrow_exception(operation->failure);
+  return work;
+}
+
+// ---- Arguments ---------------------------------------------------------------------------------------------
+
+const at::Tensor& ProcessGroup::only(const char* name, const Tensors& tensors) const {
+  TORCH_CHECK(tensors.size() == 1, name, ": got ", tensors.size(), " tensors, expected one per process");
+  return tensors.front();
+}
+
+// A list with a tensor for each rank.
+const Tensors& ProcessGroup::only(const char* name, const std::vector<Tensors>& lists) const {
+  TORCH_CHECK(lists.size() == 1, name, ": got ", lists.size(), " lists of tensors, expected one per process");
+  TORCH_CHECK(lists.front().size() == static_cast<size_t>(getSize()), name, ": got a list of ", lists.front().size(),
+              " tensors, expected one for each of the ", getSize(), " ranks");
+  return lists.front();
+}
+
+uint32_t ProcessGroup::check_root(const char* name, int64_t root) const {
+  TORCH_CHECK(root >= 0 && root < getSize(), name, ": the root is rank ", root, ", expected 0 to ", getSize() - 1);
+  return static_cast<uint32_t>(root);
+}
+
+uint32_t ProcessGroup::check_peer(const char* name, int peer) const {
+  TORCH_CHECK(peer >= 0 && peer < getSize() && peer != getRank(), name, ": the other rank is ", peer,
+              ", expected 0 to ", getSize() - 1, " and not this rank, ", getRank());
+  return static_cast<uint32_t>(peer);
+}
+
+void ProcessGroup::check_equal(const char* name, const Tensors& list, const at::Tensor& one) const {
+  for (size_t r = 0; r < list.size(); ++r)
+    TORCH_CHECK(list[r].numel() == one.numel() && list[r].scalar_type() == one.scalar_type(), name,
+                ": the list's tensor of rank ", r, " has ", list[r].numel(), " elements of ", list[r].scalar_type(),
+                ", expected ", one.numel(), " of ", one.scalar_type());
+}
+
+// The elements of each rank's block. No sizes: equal ones.
+std::vector<uint64_t> ProcessGroup::splits(const char* name, const at::Tensor& tensor,
+                                           const std::vector<int64_t>& sizes) const {
+  const auto ranks = static_cast<size_t>(getSize());
+  const int64_t rows = tensor.dim() ? tensor.size(0) : 1;
+  const int64_t row = rows ? tensor.numel() / rows : 0;
+  if (sizes.empty()) {
+    TORCH_CHECK(rows % getSize() == 0, name, ": Tensor's dim 0 does not divide equally across group size: ", rows,
+                " rows, ", ranks, " ranks");
+    return std::vector<uint64_t>(ranks, static_cast<uint64_t>(rows / getSize() * row));
+  }
+  TORCH_CHECK(sizes.size() == ranks, name, ": Number of tensor splits not equal to group size: ", sizes.size(),
+              " splits, ", ranks, " ranks");
+  const bool negative = std::any_of(sizes.begin(), sizes.end(), [](int64_t size) { return size < 0; });
+  const int64_t sum = std::accumulate(sizes.begin(), sizes.end(), int64_t{0});
+  TORCH_CHECK(!negative && sum == rows, name, ": Split sizes doesn't match total dim 0 size: their sum is ", sum,
+              ", expected ", rows, " and none below 0");
+  std::vector<uint64_t> counts;
+  for (const int64_t size : sizes) counts.push_back(static_cast<uint64_t>(size * row));
+  return counts;
+}
+
+// ---- Collectives -------------------------------------------------------------------------------------------
+
+WorkPtr ProcessGroup::broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) {
+  constexpr auto name = "tutti:broadcast";
+  only(name, tensors);
+  const uint32_t root = check_root(name, options.rootRank);
+  const bool is_root = options.rootRank == getRank();
+  const Buffer data(name, tensors, is_root ? Buffer::Use::read : Buffer::Use::write);
+  return launch({name, c10d::OpType::BROADCAST, data, data, options.timeout},
+                [root](const Call& call, tutti_comm* comm, tutti_request** request, const tutti_options* opts) {
+                  return tutti_broadcast(comm, call.in.data(), call.out.data(), call.in.elements() * call.in.scale(),
+                                         call.in.dtype(), root, opts, request);
+                });
+}
+
+WorkPtr ProcessGroup::all_reduce(const Call& call, const c10d::ReduceOp& op) {
+  const uint32_t reduction = operator_of(op, call.in.type(), call.name), dtype = call.in.dtype(false);
+  Call changed = call;
+  if (op == c10d::ReduceOp::PREMUL_SUM) changed.in = scaled(call.name, call.in, op);
+  return launch(changed, [=](const Call& c, tutti_comm* comm, tutti_request** request, const tutti_options* opts) {
+    return tutti_all_reduce(comm, c.in.data(), c.out.data(), c.in.elements(), dtype, reduction, opts, request);
+  });
+}
+
+WorkPtr ProcessGroup::allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) {
+  constexpr auto name = "tutti:all_reduce";
+  only(name, tensors);
+  const Buffer data(name, tensors, Buffer::Use::change);
+  return all_reduce({name, c10d::OpType::ALLREDUCE, data, data, options.timeout}, options.reduceOp);
+}
+
+WorkPtr ProcessGroup::allreduce_coalesced(Tensors& tensors, const c10d::AllreduceCoalescedOptions& options) {
+  constexpr auto name = "tutti:all_reduce";
+  const Buffer data(name, tensors, Buffer::Use::change);
+  return all_reduce({name, c10d::OpType::ALLREDUCE_COALESCED, data, data, options.timeout}, options.reduceOp);
+}
+
+WorkPtr ProcessGroup::reduce(Tensors& tensors, const c10d::ReduceOptions& options) {
+  constexpr auto name = "tutti:reduce";
+  only(name, tensors);
+  const uint32_t root = check_root(name, options.rootRank);
+  const Buffer data(name, tensors, Buffer::Use::change);
+  const uint32_t reduction = operator_of(options.reduceOp, data.type(), name), dtype = data.dtype(false);
+  Call call{name, c10d::OpType::REDUCE, data, data, options.timeout};
+  if (options.reduceOp == c10d::ReduceOp::PREMUL_SUM) call.in = scaled(name, data, options.reduceOp);
+  return launch(call, [=](const Call& c, tutti_comm* comm, tutti_request** request, const tutti_options* opts) {
+    return tutti_reduce(comm, c.in.data(), c.out.data(), c.in.elements(), dtype, reduction, root, opts, request);
+  });
+}
+
+WorkPtr ProcessGroup::_allgather_base(at::Tensor& out, at::Tensor& in, const c10d::AllgatherOptions& options) {
+  constexpr auto name = "tutti:_all_gather_base";
+  TORCH_CHECK(out.numel() == in.numel() * getSize() && out.scalar_type() == in.scalar_type(), name,
+              ": the output tensor size must be equal to world_size times input tensor size: it has ", out.numel(),
+              " elements of ", out.scalar_type(), ", expected ", in.numel() * getSize(), " of ", in.scalar_type());
+  return launch({name, c10d::OpType::_ALLGATHER_BASE, Buffer(name, {in}, Buffer::Use::read),
+                 Buffer(name, {out}, Buffer::Use::write), options.timeout},
+                [](const Call& call, tutti_comm* comm, tutti_request** request, const tutti_options* opts) {
+                  return tutti_all_gather(comm, call.in.data(), call.out.data(), call.in.elements() * call.in.scale(),
+                                          call.in.dtype(), opts, request);
+                });
+}
+
+WorkPtr ProcessGroup::allgather(std::vector<Tensors>& out, Tensors& in, const c10d::AllgatherOptions& options) {
+  constexpr auto name = "tutti:all_gather";
+  const at::Tensor& mine = only(name, in);
+  const Tensors& list = only(name, out);
+  TORCH_CHECK(list[static_cast<size_t>(getRank())].numel() == mine.numel(), name, ": invalid tensor size: the list's ",
+              "tensor of this rank has ", list[static_cast<size_t>(getRank())].numel(), " elements, expected ",
+              mine.numel(), " as the input");
+  Call call{name, c10d::OpType::ALLGATHER, Buffer(name, in, Buffer::Use::read), Buffer(name, list, Buffer::Use::write),
+            options.timeout};
+  TORCH_CHECK(call.in.type() == call.out.type(), name, ": invalid tensor type: the list has ", call.out.type(),
+              ", expected ", call.in.type(), " as the input");
+  std::vector<uint64_t> counts;
+  for (const at::Tensor& tensor : list) counts.push_back(static_cast<uint64_t>(tensor.numel()) * call.in.scale());
+  const bool equal = std::adjacent_find(counts.begin(), counts.end(), std::not_equal_to<>()) == counts.end();
+  return launch(
+      call, [counts, equal](const Call& c, tutti_comm* comm, tutti_request** request, const tutti_options* opts) {
+        return equal ? tutti_all_gather(comm, c.in.data(), c.out.data(), counts.front(), c.in.dtype(), opts, request)
+                     : tutti_all_gather_v(comm, c.in.data(), c.out.data(), counts.data(), nullptr, c.in.dtype(), opts,
+                                          request);
+      });
+}
+
+WorkPtr ProcessGroup::allgather_coalesced(std::vector<Tensors>& out, Tensors& in,
+                                          const c10d::AllgatherOptions& options) {
+  constexpr auto name = "tutti:all_gather";
+  Tensors all;
+  TORCH_CHECK(out.size() == static_cast<size_t>(getSize()), name, ": got ", out.size(),
+              " lists, expected one for each of the ", getSize(), " ranks");
+  for (const Tensors& list : out) {
+    TORCH_CHECK(list.size() == in.size(), name, ": a list has ", list.size(), " tensors, expected ", in.size());
+    for (size_t n = 0; n < list.size(); ++n)
+      TORCH_CHECK(list[n].sizes() == in[n].sizes(), name, ": tensor ", n, " of a list has the shape ", list[n].sizes(),
+                  ", expected ", in[n].sizes());
+    all.insert(all.end(), list.begin(), list.end());
+  }
+  return launch({name, c10d::OpType::ALLGATHER_COALESCED, Buffer(name, in, Buffer::Use::read),
+                 Buffer(name, all, Buffer::Use::write), options.timeout},
+                [](const Call& call, tutti_comm* comm, tutti_request** request, const tutti_options* opts) {
+                  return tutti_all_gather(comm, call.in.data(), call.out.data(), call.in.elements() * call.in.scale(),
+                                          call.in.dtype(), opts, request);
+                });
+}
+
+WorkPtr ProcessGroup::gather(std::vector<Tensors>& out, Tensors& in, const c10d::GatherOptions& options) {
+  constexpr auto name = "tutti:gather";
+  const at::Tensor& mine = only(name, in);
+  const uint32_t root = check_root(name, options.rootRank);
+  Call call{name, c10d::OpType::GATHER, Buffer(name, in, Buffer::Use::read), {}, options.timeout};
+  if (options.rootRank == getRank()) {
+    check_equal(name, only(name, out), mine);
+    call.out = Buffer(name, out.front(), Buffer::Use::write);
+  } else {
+    TORCH_CHECK(out.empty(), name, ": requires empty output on non-root; got ", out.size(), " lists");
+  }
+  return launch(call, [root](const Call& c, tutti_comm* comm, tutti_request** request, const tutti_options* opts) {
+    return tutti_gather(comm, c.in.data(), c.out.data(), c.in.elements() * c.in.scale(), c.in.dtype(), root, opts,
+                        request);
+  });
+}
+
+WorkPtr ProcessGroup::scatter(Tensors& out, std::vector<Tensors>& in, const c10d::ScatterOptions& options) {
+  constexpr auto name = "tutti:scatter";
+  const at::Tensor& mine = only(name, out);
+  const uint32_t root = check_root(name, options.rootRank);
+  Call call{name, c10d::OpType::SCATTER, {}, Buffer(name, out, Buffer::Use::write), options.timeout};
+  if (options.rootRank == getRank()) {
+    check_equal(name, only(name, in), mine);
+    call.in = Buffer(name, in.front(), Buffer::Use::read);
+  } else {
+    TORCH_CHECK(in.empty(), name, ": requires empty input on non-root; got ", in.size(), " lists");
+  }
+  return launch(call, [root](const Call& c, tutti_comm* comm, tutti_request** request, const tutti_options* opts) {
+    return tutti_scatter(comm, c.in.data(), c.out.data(), c.out.elements() * c.out.scale(), c.out.dtype(), root, opts,
+                         request);
+  });
+}
+
+WorkPtr ProcessGroup::reduce_scatter(Tensors& out, std::vector<Tensors>& in,
+                                     const c10d::ReduceScatterOptions& options) {
+  constexpr auto name = "tutti:reduce_scatter";
+  const at::Tensor& mine = only(name, out);
+  const Tensors& list = only(name, in);
+  Call call{name, c10d::OpType::REDUCE_SCATTER, Buffer(name, list, Buffer::Use::read),
+            Buffer(name, out, Buffer::Use::write), options.timeout};
+  TORCH_CHECK(list[static_cast<size_t>(getRank())].numel() == mine.numel() && call.in.type() == call.out.type(), name,
+              ": the output has ", mine.numel(), " elements of ", mine.scalar_type(), ", expected ",
+              list[static_cast<size_t>(getRank())].numel(), " of ", call.in.type(),
+              " as this rank's tensor of the list");
+  const uint32_t reduction = operator_of(options.reduceOp, call.in.type(), name), dtype = call.in.dtype(false);
+  if (options.reduceOp == c10d::ReduceOp::PREMUL_SUM) call.in = scaled(name, call.in, options.reduceOp);
+  std::vector<uint64_t> counts;
+  for (const at::Tensor& tensor : list) counts.push_back(static_cast<uint64_t>(tensor.numel()));
+  const bool equal = std::adjacent_find(counts.begin(), counts.end(), std::not_equal_to<>()) == counts.end();
+  return launch(call, [=](const Call& c, tutti_comm* comm, tutti_request** request, const tutti_options* opts) {
+    return equal
+               ? tutti_reduce_scatter(comm, c.in.data(), c.out.data(), counts.front(), dtype, reduction, opts, request)
+               : tutti_reduce_scatter_v(comm, c.in.data(), c.out.data(), counts.data(), nullptr, dtype, reduction, opts,
+                                        request);
+  });
+}
+
+WorkPtr ProcessGroup::_reduce_scatter_base(at::Tensor& out, at::Tensor& in, const c10d::ReduceScatterOptions& options) {
+  constexpr auto name = "tutti:_reduce_scatter_base";
+  TORCH_CHECK(in.numel() == out.numel() * getSize() && out.scalar_type() == in.scalar_type(), name,
+              ": the input tensor must be the same size as output size times world size: it has ", in.numel(),
+              " elements of ", in.scalar_type(), ", expected ", out.numel() * getSize(), " of ", out.scalar_type());
+  Call call{name, c10d::OpType::_REDUCE_SCATTER_BASE, Buffer(name, {in}, Buffer::Use::read),
+            Buffer(name, {out}, Buffer::Use::write), options.timeout};
+  const uint32_t reduction = operator_of(options.reduceOp, call.in.type(), name), dtype = call.in.dtype(false);
+  if (options.reduceOp == c10d::ReduceOp::PREMUL_SUM) call.in = scaled(name, call.in, options.reduceOp);
+  return launch(call, [=](const Call& c, tutti_comm* comm, tutti_request** request, const tutti_options* opts) {
+    return tutti_reduce_scatter(comm, c.in.data(), c.out.data(), c.out.elements(), dtype, reduction, opts, request);
+  });
+}
+
+WorkPtr ProcessGroup::exchange_v(const Call& call, std::vector<uint64_t> in_counts, std::vector<uint64_t> out_counts) {
+  TORCH_CHECK(call.in.type() == call.out.type(), call.name, ": Tensors are not equal in data type: ", call.in.type(),
+              " in, ", call.out.type(), " out");
+  for (uint64_t& count : in_counts) count *= call.in.scale();
+  for (uint64_t& count : out_counts) count *= call.in.scale();
+  return launch(call, [in_counts, out_counts](const Call& c, tutti_comm* comm, tutti_request** request,
+                                              const tutti_options* opts) {
+    return tutti_all_to_all_v(comm, c.in.data(), in_counts.data(), nullptr, c.out.data(), out_counts.data(), nullptr,
+                              c.in.dtype(), opts, request);
+  });
+}
+
+WorkPtr ProcessGroup::alltoall_base(at::Tensor& out, at::Tensor& in, std::vector<int64_t>& out_splits,
+                                    std::vector<int64_t>& in_splits, const c10d::AllToAllOptions& options) {
+  constexpr auto name = "tutti:all_to_all";
+  const std::vector<uint64_t> in_counts = splits(name, in, in_splits), out_counts = splits(name, out, out_splits);
+  Call call{name, c10d::OpType::ALLTOALL_BASE, Buffer(name, {in}, Buffer::Use::read),
+            Buffer(name, {out}, Buffer::Use::write), options.timeout};
+  if (!in_splits.empty() || !out_splits.empty()) return exchange_v(call, in_counts, out_counts);
+  TORCH_CHECK(call.in.elements() == call.out.elements() && call.in.type() == call.out.type(), name,
+              ": Tensors are not equal in size or data type: ", call.in.elements(), " elements of ", call.in.type(),
+              " in, ", call.out.elements(), " of ", call.out.type(), " out");
+  const uint64_t count = in_counts.front() * call.in.scale();
+  return launch(call, [count](const Call& c, tutti_comm* comm, tutti_request** request, const tutti_options* opts) {
+    return tutti_all_to_all(comm, c.in.data(), c.out.data(), count, c.in.dtype(), opts, request);
+  });
+}
+
+WorkPtr ProcessGroup::alltoall(Tensors& out, Tensors& in, const c10d::AllToAllOptions& options) {
+  constexpr auto name = "tutti:all_to_all";
+  std::vector<uint64_t> in_counts, out_counts;
+  for (const auto& [list, counts] : {std::pair{&in, &in_counts}, std::pair{&out, &out_counts}}) {
+    only(name, std::vector<Tensors>{*list});
+    for (const at::Tensor& tensor : *list) counts->push_back(static_cast<uint64_t>(tensor.numel()));
+  }
+  return exchange_v({name, c10d::OpType::ALLTOALL, Buffer(name, in, Buffer::Use::read),
+                     Buffer(name, out, Buffer::Use::write), options.timeout},
+                    in_counts, out_counts);
+}
+
+WorkPtr ProcessGroup::barrier(const c10d::BarrierOptions& options) {
+  return launch({"tutti:barrier", c10d::OpType::BARRIER, {}, {}, options.timeout},
+                [](const Call&, tutti_comm* comm, tutti_request** request, const tutti_options* opts) {
+                  return tutti_barrier(comm, opts, request);
+                });
+}
+
+// ---- Messages ----------------------------------------------------------------------------------------------
+
+WorkPtr ProcessGroup::send(Tensors& tensors, int peer, int tag) {
+  constexpr auto name = "tutti:send";
+  only(name, tensors);
+  const uint32_t to = check_peer(name, peer);
+  TORCH_CHECK(tag >= 0, name, ": the tag is ", tag, ", expected 0 or more");
+  return launch({name, c10d::OpType::SEND, Buffer(name, tensors, Buffer::Use::read), {}, c10d::kUnsetTimeout},
+                [=](const Call& c, tutti_comm* comm, tutti_request** request, const tutti_options* opts) {
+                  return tutti_send(comm, c.in.data(), c.in.elements() * c.in.scale(), c.in.dtype(), to,
+                                    static_cast<uint32_t>(tag), opts, request);
+                });
+}
+
+WorkPtr ProcessGroup::recv(Tensors& tensors, int peer, int tag) {
+  constexpr auto name = "tutti:recv";
+  only(name, tensors);
+  const uint32_t from = check_peer(name, peer);
+  TORCH_CHECK(tag >= 0, name, ": the tag is ", tag, ", expected 0 or more");
+  return launch({name, c10d::OpType::RECV, {}, Buffer(name, tensors, Buffer::Use::write), c10d::kUnsetTimeout},
+                [=](const Call& c, tutti_comm* comm, tutti_request** request, const tutti_options* opts) {
+                  return tutti_receive(comm, c.out.data(), c.out.elements() * c.out.scale(), c.out.dtype(), from,
+                                       static_cast<uint32_t>(tag), opts, request);
+                });
+}
+
+WorkPtr ProcessGroup::recvAnysource(Tensors& tensors, int tag) {
+  constexpr auto name = "tutti:recvAnySource";
+  only(name, tensors);
+  TORCH_CHECK(tag >= 0, name, ": the tag is ", tag, ", expected 0 or more");
+  auto envelope = std::make_shared<tutti_envelope>();
+  envelope->struct_size = sizeof(tutti_envelope);
+  envelope->flags = TUTTI_ANY_PEER;
+  envelope->tag = static_cast<uint32_t>(tag);
+  return launch(
+      {name, c10d::OpType::RECVANYSOURCE, {}, Buffer(name, tensors, Buffer::Use::write), c10d::kUnsetTimeout, envelope},
+      [](const Call& c, tutti_comm* comm, tutti_request** request, const tutti_options* opts) {
+        return tutti_receive_any(comm, c.out.data(), c.out.elements() * c.out.scale(), c.out.dtype(), c.envelope.get(),
+                                 opts, request);
+      });
+}
+
+}  // namespace tutti::torch

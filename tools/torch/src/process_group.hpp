@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// torch.distributed's backend "tutti".
+#pragma once
+
+#include <torch/csrc/api/include/torch/version.h>
+
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+#include <torch/csrc/distributed/c10d/Store.hpp>
+#if TORCH_VERSION_MAJOR >= 2
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+#endif
+
+#include <chrono>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "buffer.hpp"
+#include "engine.hpp"
+
+namespace tutti::torch {
+
+#if TORCH_VERSION_MAJOR >= 2
+using Base = c10d::Backend;
+#else
+using Base = c10d::ProcessGroup;
+#endif
+using WorkPtr = c10::intrusive_ptr<c10d::Work>;
+using Tensors = std::vector<at::Tensor>;
+
+// The ranks meet over the store: rank 0 leaves there the id of a communicator of their own. Throws, naming the ranks
+// that have not come in time.
+std::shared_ptr<Engine> meet(c10d::Store& store, int rank, int size, std::chrono::milliseconds timeout,
+                             const std::string& name);
+// Ends what is open in this process, at its end. A reason: an exception has ended the program.
+void close_all(const std::string& reason);
+
+// Every operation takes one tensor (or list) per process, on the processor. Tensors that are not contiguous, and lists,
+// go through a copy. The call returns at once; the operation goes on in waits and in the engine's thread.
+class ProcessGroup final : public Base {
+ public:
+  ProcessGroup(int rank, int size, std::chrono::milliseconds timeout, const std::string& name,
+               std::shared_ptr<Engine> engine);
+  ~ProcessGroup() override;
+  const std::string getBackendName() const override { return "tutti"; }
+  void close(const std::string& reason) { engine_->close(reason); }
+
+  WorkPtr broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) override;
+  WorkPtr allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) override;
+  WorkPtr allreduce_coalesced(Tensors& tensors, const c10d::AllreduceCoalescedOptions& options) override;
+  WorkPtr reduce(Tensors& tensors, const c10d::ReduceOptions& options) override;
+  WorkPtr allgather(std::vector<Tensors>& out, Tensors& in, const c10d::AllgatherOptions& options) override;
+  WorkPtr _allgather_base(at::Tensor& out, at::Tensor& in, const c10d::AllgatherOptions& options) override;
+  WorkPtr allgather_coalesced(std::vector<Tensors>& out, Tensors& in, const c10d::AllgatherOptions& options) override;
+  WorkPtr gather(std::vector<Tensors>& out, Tensors& in, const c10d::GatherOptions& options) override;
+  WorkPtr scatter(Tensors& out, std::vector<Tensors>& in, const c10d::ScatterOptions& options) override;
+  WorkPtr reduce_scatter(Tensors& out, std::vector<Tensors>& in, const c10d::ReduceScatterOptions& options) override;
+  WorkPtr _reduce_scatter_base(at::Tensor& out, at::Tensor& in, const c10d::ReduceScatterOptions& options) override;
+  WorkPtr alltoall_base(at::Tensor& out, at::Tensor& in, std::vector<int64_t>& out_splits,
+                        std::vector<int64_t>& in_splits, const c10d::AllToAllOptions& options) override;
+  WorkPtr alltoall(Tensors& out, Tensors& in, const c10d::AllToAllOptions& options) override;
+  WorkPtr send(Tensors& tensors, int peer, int tag) override;
+  WorkPtr recv(Tensors& tensors, int peer, int tag) override;
+  WorkPtr recvAnysource(Tensors& tensors, int tag) override;
+  WorkPtr barrier(const c10d::BarrierOptions& options) override;
+  void monitoredBarrier(const c10d::BarrierOptions& options, bool all) override;
+  // All collectives are compared by Tutti itself (TUTTI_CHECK=1).
+  void setSequenceNumberForGroup() override {}
+  uint64_t getSequenceNumberForGroup() override { return engine_->started(); }
+
+ private:
+  struct Call {
+    const char* name;
+    c10d::OpType type;
+    Buffer in, out;  // equal: in place
+    std::chrono::milliseconds timeout;
+    std::shared_ptr<tutti_envelope> envelope = nullptr;
+  };
+  using Start = std::function<tutti_status(const Call&, tutti_comm*, tutti_request**, const tutti_options*)>;
+  WorkPtr launch(const Call& call, Start start);
+  WorkPtr all_reduce(const Call& call, const c10d::ReduceOp& op);
+  WorkPtr exchange_v(const Call& call, std::vector<uint64_t> in_counts, std::vector<uint64_t> out_counts);
+  std::vector<uint64_t> splits(const char* name, const at::Tensor& tensor, const std::vector<int64_t>& sizes) const;
+  const at::Tensor& only(const char* name, const Tensors& tensors) const;
+  const Tensors& only(const char* name, const std::vector<Tensors>& lists) const;
+  uint32_t check_root(const char* name, int64_t root) const;
+  uint32_t check_peer(const char* name, int peer) const;
+  void check_equal(const char* name, const Tensors& list, const at::Tensor& one) const;
+  std::vector<int> missing(uint32_t tag, std::chrono::steady_clock::time_point deadline, bool all);
+
+  std::shared_ptr<Engine> engine_;
+  const std::chrono::milliseconds timeout_;
+  const std::string name_;
+  uint32_t barriers_ = 0;  // monitored ones
+};
+
+}  // namespace tutti::torch

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "work.hpp"
+
+#include <ATen/core/ivalue.h>
+
+#include <utility>
+
+namespace tutti::torch {
+
+Work::Work(int rank, c10d::OpType type, const char* title, const std::vector<at::Tensor>& in,
+           std::vector<at::Tensor> out, std::shared_ptr<Engine> engine, OperationPtr operation,
+           std::shared_ptr<tutti_envelope> source)
+    : c10d::Work(rank, type, title, in),
+      out_(std::move(out)),
+      engine_(std::move(engine)),
+      operation_(std::move(operation)),
+      source_(std::move(source)) {}
+
+void Work::stop_profiling() {
+  std::function<void()> callback;
+  {
+    const std::lock_guard lock(mutex_);
+    callback.swap(recordFunctionEndCallback_);
+  }
+  if (callback) callback();
+}
+
+bool Work::isCompleted() { return engine_->test(*operation_); }
+
+bool Work::isSuccess() const { return operation_->ended.load(std::memory_order_acquire) && !operation_->failure; }
+
+std::exception_ptr Work::exception() const {
+  return operation_->ended.load(std::memory_order_acquire) ? operation_->failure : nullptr;
+}
+
+int Work::sourceRank() const {
+  TORCH_CHECK(source_, operation_->name, ": only a receive from any rank has a source rank");
+  TORCH_CHECK(isSuccess(), operation_->name, ": the source rank is known after the end: call wait()");
+  return static_cast<int>(source_->peer);
+}
+
+std::vector<at::Tensor> Work::result() {
+  TORCH_CHECK(operation_->ended.load(std::memory_order_acquire), operation_->name,
+              ": the result is there after the end: call wait()");
+  return out_;
+}
+
+bool Work::wait(std::chrono::milliseconds timeout) {
+  const uint64_t limit =
+      timeout.count() > 0 ? static_cast<uint64_t>(std::chrono::nanoseconds(timeout).count()) : UINT64_MAX;
+  if (!engine_->wait(*operation_, limit))
+    throw Error(TUTTI_TIMEOUT, c10::str(operation_->name, ": rank ", rank_, ": not complete after ", timeout.count(),
+                                        " ms; it goes on: wait again, or look for the rank that has not called it"));
+  stop_profiling();
+  if (operation_->failure) std::rethrow_exception(operation_->failure);
+  return true;
+}
+
+void Work::abort() { TORCH_CHECK(false, operation_->name, ": one operation cannot be aborted alone"); }
+
+c10::intrusive_ptr<c10::ivalue::Future> Work::getFuture() {
+  const std::lock_guard lock(mutex_);
+  if (future_) return future_;
+  future_ = c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()));
+  engine_->tell(operation_, [future = future_, out = out_, ended = operation_] {
+    if (ended->failure)
+      future->setError(ended->failure);
+    else
+      future->markCompleted(c10::IValue(out));
+  });
+  return future_;
+}
+
+}  // namespace tutti::torch

@@ -1,0 +1,192 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What goes wrong is an exception with Tutti's text, and nothing hangs."""
+
+import datetime
+import os
+import re
+import signal
+import time
+import unittest
+
+import torch
+import torch.distributed as dist
+
+import tutti
+import tutti.torch
+from ranks import run
+
+
+def raises(kind, pattern, call, *arguments, **options):
+    try:
+        call(*arguments, **options)
+    except kind as error:
+        text = str(error)
+        if not re.search(pattern, text):
+            raise AssertionError(f"{text!r} is not {pattern!r}")
+        return text
+    raise AssertionError(f"no {kind.__name__}: {pattern!r}")
+
+
+def arguments(rank):
+    ones = torch.ones(4)
+    raises(RuntimeError, "Split sizes doesn't match total dim 0 size: their sum is 3, expected 4",
+           dist.all_to_all_single, torch.empty(4), ones, [2, 2], [1, 2])
+    raises(RuntimeError, "splits not equal to group size: 3 splits, 2 ranks", dist.all_to_all_single,
+           torch.empty(4), ones, [2, 1, 1], [2, 2])
+    raises(RuntimeError, "does not divide equally across group size: 3 rows, 2 ranks", dist.all_to_all_single,
+           torch.empty(3), torch.ones(3))
+    raises(RuntimeError, "Sparse, expected a dense one: call to_dense", dist.all_reduce, ones.to_sparse())
+    raises(RuntimeError, "must be equal to world_size times input tensor size: it has 5 .* expected 8",
+           dist.all_gather_into_tensor, torch.empty(5), ones)
+    raises(RuntimeError, "invalid tensor size: .* has 3 elements, expected 4", dist.all_gather,
+           [torch.empty(3), torch.empty(3)], ones)
+    raises(RuntimeError, "has 3 elements of Float, expected 4", dist.reduce_scatter, torch.empty(3), [ones, ones])
+    raises(RuntimeError, "the other rank is .* and not this rank", dist.send, ones, rank)
+    raises(RuntimeError, "premul_sum takes a factor, and a tensor of a floating-point type; got Int", dist.all_reduce,
+           torch.ones(2, dtype=torch.int32), op=dist._make_nccl_premul_sum(2.0))
+    raises(tutti.InvalidArgument, "avg", dist.all_reduce, torch.ones(2, dtype=torch.bool), op=dist.ReduceOp.AVG)
+    raises(tutti.InvalidArgument, "band", dist.all_reduce, ones, op=dist.ReduceOp.BAND)
+    raises(RuntimeError, "got 2 tensors, expected one per process", dist.group.WORLD.allreduce, [ones, ones])
+    raises(ValueError, "pg_options", tutti.torch._create, None, "something")
+    dist.all_reduce(ones)  # all goes on
+    assert ones[0] == 2
+
+
+def mismatch(rank):
+    raises(tutti.Error, "rank", dist.all_reduce, torch.ones(10 + rank))
+
+
+def exchange_mismatch(rank):
+    """Both think differently of what rank 0 sends."""
+    ins, outs = ([1, 3], [1, 1]) if rank == 0 else ([1, 1], [2, 1])
+    def calls():
+        dist.all_to_all_single(torch.empty(sum(outs)), torch.ones(sum(ins)), outs, ins)
+        dist.barrier()
+
+    raises(tutti.Mismatch, "rank", calls)
+
+
+def killed(rank):
+    begin = time.monotonic()
+    dist.barrier()
+    if rank == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    text = raises(tutti.PeerFailed, "rank 1", dist.all_reduce, torch.ones(1000))
+    raises(ConnectionError, "rank 1", dist.barrier)  # still, and by Python's own kind
+    raises(RuntimeError, "rank 1", dist.all_reduce, torch.ones(5), async_op=False)
+    assert time.monotonic() - begin < 30
+    return text
+
+
+def killed_while_a_future_is_out(rank):
+    future = dist.group.WORLD.allreduce([torch.ones(1000)]).get_future() if rank != 1 else None
+    if rank == 1:
+        time.sleep(0.5)
+        os.kill(os.getpid(), signal.SIGKILL)
+    raises(tutti.PeerFailed, "rank 1", future.wait)
+
+
+def deadline(rank):
+    """The second group's timeout is 1 s."""
+    group = dist.new_group(timeout=datetime.timedelta(seconds=1))
+    if rank == 0:
+        tensor = torch.ones(5)
+        begin = time.monotonic()
+        raises(tutti.Timeout, r"all_reduce: a timeout ended it: rank 1 has not entered operation #0; no progress for 1\.0 s",
+               dist.all_reduce, tensor, group=group)
+        assert time.monotonic() - begin < 20
+    else:
+        time.sleep(3)
+
+
+def wait_for_a_while(rank):
+    if rank == 0:
+        work = dist.irecv(torch.empty(3), 1)
+        raises(tutti.Timeout, "recv: rank 0: not complete after 100 ms; it goes on",
+               work.wait, datetime.timedelta(milliseconds=100))
+        dist.barrier()
+        assert work.wait()
+    else:
+        dist.barrier()
+        dist.send(torch.ones(3), 0)
+
+
+def monitored(rank):
+    short = datetime.timedelta(milliseconds=300)
+    tutti.torch.monitored_barrier(timeout=datetime.timedelta(seconds=30))
+    if rank == 0:
+        raises(tutti.Timeout, r"Rank 0\]: Ranks 2, 3 failed to pass monitoredBarrier in 300 ms",
+               tutti.torch.monitored_barrier, timeout=short, wait_all_ranks=True)
+    elif rank == 1:
+        raises(RuntimeError, "Rank 1 successfully reached monitoredBarrier, but .* it missed others",
+               tutti.torch.monitored_barrier)
+    dist.barrier()
+    if rank >= 2:  # too late: the verdict is there
+        raises(RuntimeError, "rank 0: it missed others", tutti.torch.monitored_barrier)
+    dist.barrier()
+    tutti.torch.monitored_barrier()
+
+
+def after_the_end(rank):
+    group, world = dist.new_group(), dist.group.WORLD
+    work = dist.all_reduce(torch.ones(3), async_op=True)
+    group.close()
+    raises(tutti.InvalidUsage, "all_reduce: the process group has been destroyed", dist.all_reduce, torch.ones(3),
+           group=group)
+    work.wait()
+    dist.destroy_process_group()
+    raises(RuntimeError, "not been initialized", dist.all_reduce, torch.ones(3))
+    world.allreduce([torch.ones(3)]).wait()  # who holds it still uses it
+    world.close("bad page 7") if rank == 1 else time.sleep(0.2)
+    if rank == 0:
+        raises(tutti.Error, "bad page 7", lambda: world.barrier().wait())
+
+
+def forked(rank):
+    child = os.fork()
+    if child == 0:
+        try:
+            dist.all_reduce(torch.ones(3))
+        except tutti.InvalidUsage as error:
+            os._exit(7 if "child of fork" in str(error) else 8)
+        os._exit(9)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+    dist.barrier()
+
+
+class Errors(unittest.TestCase):
+    def test_arguments(self):
+        run(2, arguments)
+
+    def test_ranks_that_disagree(self):
+        run(2, mismatch, seconds=5)
+        run(2, exchange_mismatch, seconds=5)
+
+    def test_a_killed_rank(self):
+        run(3, killed, lost=[1])
+        run(3, killed_while_a_future_is_out, lost=[1])
+
+    def test_deadlines(self):
+        run(2, deadline)
+        run(2, wait_for_a_while)
+
+    def test_monitored_barrier(self):
+        run(4, monitored)
+
+    def test_after_the_end(self):
+        run(2, after_the_end)
+
+    def test_a_forked_child(self):
+        run(2, forked)
+
+    def test_a_rank_that_does_not_come(self):
+        from ranks import dist as d
+        begin = time.monotonic()
+        with self.assertRaisesRegex(tutti.Timeout, "rank 0: group 0: rank 1 of 2 did not come within 1000 ms"):
+            d.init_process_group("tutti", store=d.HashStore(), rank=0, world_size=2,
+                                 timeout=datetime.timedelta(seconds=1))
+        self.assertLess(time.monotonic() - begin, 20)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,321 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every operation beside Gloo's in the same processes, with random shapes and types."""
+
+import datetime
+import random
+import time
+import unittest
+
+import torch
+import torch.distributed as dist
+
+import tutti.torch
+from ranks import SEED, equal, gloo, run
+
+INTEGERS = [torch.int8, torch.uint8, torch.int32, torch.int64]
+FLOATS = [torch.float16, torch.float32, torch.float64]
+MOVED = INTEGERS + FLOATS + [torch.bfloat16, torch.bool, torch.int16, torch.complex64, torch.complex128]
+Op = dist.ReduceOp
+
+
+class Draws:
+    """Shapes that all ranks draw alike, and values that differ. Sums of the values are exact in all types."""
+
+    def __init__(self, rank):
+        self.shared, self.own = random.Random(SEED), torch.Generator().manual_seed(SEED * 100 + rank)
+
+    def shape(self, first=None):
+        dimensions = [self.shared.choice([1, 2, 3, 7, 40, 300]) for _ in range(self.shared.randint(1, 3))]
+        if self.shared.random() < 0.1:
+            dimensions[-1] = 0
+        return ([first] + dimensions[1:]) if first is not None else dimensions
+
+    def values(self, shape, dtype):
+        if dtype.is_complex:
+            parts = torch.float32 if dtype == torch.complex64 else torch.float64
+            return torch.complex(self.values(shape, parts), self.values(shape, parts))
+        small = torch.randint(0 if dtype in (torch.uint8, torch.bool) else -3, 4, shape, generator=self.own)
+        return small != 0 if dtype == torch.bool else small.to(dtype)
+
+    def pick(self, values):
+        return self.shared.choice(values)
+
+
+def by_gloo(call, tensor, *arguments, **options):
+    """The result on a copy by Gloo, in a type that Gloo has."""
+    wide = {torch.bfloat16: torch.float32, torch.bool: torch.uint8, torch.int16: torch.int32}.get(tensor.dtype)
+    copy = tensor.to(wide) if wide else tensor.clone()
+    call(copy.contiguous() if not copy.is_contiguous() else copy, *arguments, **options)
+    return copy.to(tensor.dtype)
+
+
+def reductions(rank, ranks):
+    draws, other = Draws(rank), gloo()
+    for turn in range(40):
+        dtype = draws.pick(INTEGERS + FLOATS + [torch.bfloat16, torch.int16])
+        bits = [Op.BAND, Op.BOR, Op.BXOR] if not dtype.is_floating_point else []
+        op = draws.pick([Op.SUM, Op.PRODUCT, Op.MIN, Op.MAX] + bits)
+        mine = draws.values(draws.shape(), dtype)
+        if op == Op.PRODUCT:
+            mine = mine.sign()
+        if mine.dim() == 2 and turn % 3 == 0:  # not contiguous
+            mine = mine.t()
+        contiguous = mine.contiguous()
+        what = f"turn {turn}: {op} of {dtype} {tuple(mine.shape)}"
+        expected = contiguous.clone()
+        if mine.numel():
+            expected = by_gloo(dist.all_reduce, contiguous, op=op, group=other)
+        got = mine.clone(memory_format=torch.preserve_format)
+        dist.all_reduce(got, op=op)
+        equal(got, expected, "all_reduce, " + what)
+        root = draws.pick(range(ranks))
+        got = mine.clone(memory_format=torch.preserve_format)
+        dist.reduce(got, root, op=op)
+        if rank == root:
+            equal(got, expected, "reduce, " + what)
+        # reduce_scatter, whose parts Gloo has as all_reduce
+        inputs = [draws.values(mine.shape, dtype).sign() for _ in range(ranks)]
+        sums = [by_gloo(dist.all_reduce, one, op=op, group=other) if one.numel() else one for one in inputs]
+        got = torch.empty(mine.shape, dtype=dtype)
+        dist.reduce_scatter(got, list(inputs), op=op)
+        equal(got, sums[rank], "reduce_scatter, " + what)
+        got = torch.empty(mine.shape, dtype=dtype)
+        dist.reduce_scatter_tensor(got, torch.cat([one.reshape(-1) for one in inputs]).contiguous(), op=op)
+        equal(got, sums[rank], "reduce_scatter_tensor, " + what)
+
+
+def own_operators(rank, ranks):
+    """Operators that Gloo does not have."""
+    data = torch.full((33,), float(rank + 1))
+    got = data.clone()
+    dist.all_reduce(got, op=Op.AVG)
+    equal(got, torch.full((33,), (ranks + 1) / 2), "avg")
+    got = data.clone()
+    premul = torch.distributed._make_nccl_premul_sum
+    dist.all_reduce(got, op=premul(0.5))
+    equal(got, torch.full((33,), ranks * (ranks + 1) / 4), "premul_sum")
+    got = data.clone()
+    dist.all_reduce(got, op=premul([torch.tensor([2.0])]))
+    equal(got, torch.full((33,), float(ranks * (ranks + 1))), "premul_sum by a tensor")
+    got = torch.empty(3)
+    dist.reduce_scatter_tensor(got, torch.ones(3 * ranks), op=premul(0.5))
+    equal(got, torch.full((3,), ranks / 2), "reduce_scatter of premul_sum")
+    flags = torch.tensor([rank == 1, True, False])
+    for op, expected in ((Op.SUM, [True, True, False]), (Op.MIN, [False, True, False]), (Op.BOR, [True, True, False])):
+        got = flags.clone()
+        dist.all_reduce(got, op=op)
+        equal(got, torch.tensor(expected), f"{op} of bool")
+    got = torch.complex(torch.tensor([1.0]), torch.tensor([float(rank)]))
+    dist.all_reduce(got)
+    equal(got, torch.complex(torch.tensor([float(ranks)]), torch.tensor([ranks * (ranks - 1) / 2])), "sum of complex")
+    uneven = [torch.full((r + 1,), float(rank)) for r in range(ranks)]
+    got = torch.empty(rank + 1)
+    dist.reduce_scatter(got, uneven)
+    equal(got, torch.full((rank + 1,), ranks * (ranks - 1) / 2), "reduce_scatter of unequal tensors")
+    outs = [torch.empty(r + 1) for r in range(ranks)]
+    dist.all_gather(outs, torch.full((rank + 1,), float(rank)))
+    for r in range(ranks):
+        equal(outs[r], torch.full((r + 1,), float(r)), "all_gather of unequal tensors")
+
+
+def movements(rank, ranks):
+    draws, other = Draws(rank), gloo()
+    for turn in range(40):
+        dtype, shape, root = draws.pick(MOVED), draws.shape(), draws.pick(range(ranks))
+        mine = draws.values(shape, dtype)
+        what = f"turn {turn}: {dtype} {tuple(shape)}"
+        whole = [torch.empty(shape, dtype=dtype) for _ in range(ranks)]
+        for r in range(ranks):  # what all ranks have, by Gloo's broadcast of bytes
+            raw = mine.clone().reshape(-1).view(torch.uint8) if r == rank else whole[r].reshape(-1).view(torch.uint8)
+            if raw.numel():
+                dist.broadcast(raw, r, group=other)
+            whole[r] = raw.view(dtype).reshape(shape)
+        got = mine.clone()
+        dist.broadcast(got, root)
+        equal(got, whole[root], "broadcast, " + what)
+        outs = [torch.empty(shape, dtype=dtype) for _ in range(ranks)]
+        dist.all_gather(outs, mine)
+        for r in range(ranks):
+            equal(outs[r], whole[r], "all_gather, " + what)
+        flat = torch.empty([ranks] + shape, dtype=dtype)
+        dist.all_gather_into_tensor(flat, mine)
+        equal(flat, torch.stack(whole), "all_gather_into_tensor, " + what)
+        outs = [torch.empty(shape, dtype=dtype) for _ in range(ranks)] if rank == root else None
+        dist.gather(mine, outs, root)
+        for r in range(ranks if rank == root else 0):
+            equal(outs[r], whole[r], "gather, " + what)
+        got = torch.empty(shape, dtype=dtype)
+        dist.scatter(got, whole if rank == root else None, root)
+        equal(got, whole[rank], "scatter, " + what)
+        if dtype not in (torch.complex64, torch.complex128):
+            lists = [[torch.empty(shape, dtype=dtype), torch.empty([3], dtype=dtype)] for _ in range(ranks)]
+            dist.all_gather_coalesced(lists, [mine, mine.new_full([3], rank)])
+            for r in range(ranks):
+                equal(lists[r][0], whole[r], "all_gather_coalesced, " + what)
+                equal(lists[r][1], mine.new_full([3], r), "all_gather_coalesced, " + what)
+
+
+def exchanges(rank, ranks):
+    draws, other = Draws(rank), gloo()
+    for turn in range(40):
+        dtype = draws.pick(INTEGERS + FLOATS)
+        table = [[draws.shared.choice([0, 1, 2, 5, 64]) for _ in range(ranks)] for _ in range(ranks)]
+        rows = draws.pick([1, 3, 100])
+        ins, outs = table[rank], [table[r][rank] for r in range(ranks)]
+        mine = draws.values([sum(ins), rows], dtype)
+        what = f"turn {turn}: {dtype} rows of {rows}, {table}"
+        expected = torch.empty([sum(outs), rows], dtype=dtype)
+        dist.all_to_all_single(expected, mine, outs, ins, group=other)
+        got = torch.empty([sum(outs), rows], dtype=dtype)
+        dist.all_to_all_single(got, mine, outs, ins)
+        equal(got, expected, "all_to_all_single with splits, " + what)
+        lists = [torch.empty([n, rows], dtype=dtype) for n in outs]
+        dist.all_to_all(lists, list(mine.split(ins)))
+        equal(torch.cat(lists), expected, "all_to_all, " + what)
+        mine = draws.values([2 * ranks, rows], dtype)
+        expected, got = torch.empty_like(mine), torch.empty_like(mine)
+        dist.all_to_all_single(expected, mine, group=other)
+        dist.all_to_all_single(got, mine)
+        equal(got, expected, "all_to_all_single, " + what)
+
+
+def coalesced(rank, ranks):
+    draws, other = Draws(rank), gloo()
+    tensors = [draws.values(draws.shape(), torch.float32) for _ in range(5)]
+    expected = [one.clone() for one in tensors]
+    for one in expected:
+        if one.numel():
+            dist.all_reduce(one, group=other)
+    dist.all_reduce_coalesced(tensors)
+    for one, right in zip(tensors, expected):
+        equal(one, right, "all_reduce_coalesced")
+
+
+def messages(rank, ranks):
+    draws = Draws(rank)
+    for turn in range(20):
+        dtype, shape = draws.pick(MOVED), draws.shape()
+        ahead, behind = (rank + 1) % ranks, (rank - 1) % ranks
+        sent = torch.full(shape, rank, dtype=dtype)
+        got = torch.empty(shape, dtype=dtype)
+        requests = dist.batch_isend_irecv([dist.P2POp(dist.isend, sent, ahead, tag=turn),
+                                           dist.P2POp(dist.irecv, got, behind, tag=turn)])
+        for request in requests:
+            request.wait()
+        equal(got, torch.full(shape, behind, dtype=dtype), f"turn {turn}: batch_isend_irecv")
+    if rank == 0:
+        seen = set()
+        for _ in range(ranks - 1):
+            got = torch.empty(4)
+            source = dist.recv(got, tag=77)
+            equal(got, torch.full((4,), float(source)), "recv from any")
+            seen.add(source)
+        assert seen == set(range(1, ranks)), seen
+    else:
+        dist.send(torch.full((4,), float(rank)), 0, tag=77)
+    apart = torch.empty(4, 4)
+    if rank == 0:
+        dist.send(torch.arange(16.0).reshape(4, 4).t()[:, :2], 1)
+    elif rank == 1:
+        dist.recv(apart.t()[:, :2], 0)
+        equal(apart.t()[:, :2].contiguous(), torch.arange(16.0).reshape(4, 4).t()[:, :2].contiguous(), "send in parts")
+    large = torch.full((3 << 20,), float(rank))
+    if rank < 2:  # longer than any buffer on the way
+        other, got = 1 - rank, torch.empty(3 << 20)
+        request = dist.isend(large, other)
+        dist.recv(got, other)
+        request.wait()
+        equal(got, torch.full((3 << 20,), float(other)), "large messages")
+
+
+def handles(rank, ranks):
+    works = []
+    for n in range(30):
+        tensor = torch.full((1000 * (n + 1),), float(rank))
+        works.append((tensor, dist.all_reduce(tensor, async_op=True)))
+    for tensor, work in reversed(works):
+        assert work.wait() and work.is_completed()
+        assert tensor[0] == tensor[-1] == ranks * (ranks - 1) / 2 and work.result()[0] is not None
+    tensor = torch.ones(5)
+    future = dist.all_reduce(tensor, async_op=True).get_future()
+    doubled = future.then(lambda done: done.value()[0] * 2)
+    equal(doubled.wait(), torch.full((5,), 2.0 * ranks), "a future's value")
+    chained = dist.all_reduce(torch.ones(5), async_op=True).get_future().then(
+        lambda done: dist.all_reduce(done.value()[0], async_op=True).get_future().wait()[0])
+    equal(chained.wait(), torch.full((5,), float(ranks * ranks)), "a call in a future's callback")
+    polled = dist.all_reduce(torch.ones(5), async_op=True)
+    while not polled.is_completed():
+        pass
+    forgotten = torch.ones(100_000)
+    for _ in range(5):
+        dist.all_reduce(forgotten, async_op=True)  # nobody keeps the handle, or the tensor
+    del forgotten
+    dist.barrier()
+    if rank == 0:  # a send that nobody waits for arrives while its rank does something else
+        dist.isend(torch.full((1 << 20,), 7.0), 1)
+        time.sleep(1)
+    elif rank == 1:
+        got, begin = torch.empty(1 << 20), datetime.datetime.now()
+        dist.recv(got, 0)
+        assert got[-1] == 7 and (datetime.datetime.now() - begin).total_seconds() < 0.9, "sent only at the next call"
+    dist.barrier(async_op=True).wait(datetime.timedelta(seconds=30))
+
+
+def groups(rank, ranks):
+    members = [[0, 1], [1, 2], list(range(ranks)), [ranks - 1, 0], [1]]
+    made = [dist.new_group(one) for one in members]
+    for turn in range(3):
+        works = []
+        for one, group in zip(members, made):
+            if rank in one:
+                tensor = torch.full((100,), float(rank))
+                works.append((dist.all_reduce(tensor, group=group, async_op=True), tensor, sum(one)))
+        for work, tensor, total in reversed(works):
+            work.wait()
+            equal(tensor, torch.full((100,), float(total)), f"overlapping groups, turn {turn}")
+    if rank in (0, ranks - 1):
+        tensor = torch.full((3,), float(rank))
+        dist.broadcast(tensor, ranks - 1, group=made[3])
+        equal(tensor, torch.full((3,), ranks - 1.0), "broadcast in a group")
+    dist.barrier()
+    objects = [None] * ranks
+    dist.all_gather_object(objects, {"rank": rank, "text": "x" * rank * 1000})
+    assert [one["rank"] for one in objects] == list(range(ranks))
+    told = [{"from": rank}, "text"] if rank == 1 else [None, None]
+    dist.broadcast_object_list(told, 1)
+    assert told == [{"from": 1}, "text"], told
+    got = [None]
+    dist.scatter_object_list(got, [f"for {r}" for r in range(ranks)] if rank == 0 else None, 0)
+    assert got == [f"for {rank}"], got
+    parts = [None] * ranks if rank == 0 else None
+    dist.gather_object(rank * 10, parts, 0)
+    assert rank != 0 or parts == [10 * r for r in range(ranks)], parts
+    tutti.torch.monitored_barrier()
+    for _ in range(3):  # and once more, over the same store
+        group = dist.new_group([0, 1])
+        if rank < 2:
+            dist.barrier(group)
+            dist.destroy_process_group(group)
+
+
+class Operations(unittest.TestCase):
+    """With 2 and 4 ranks."""
+
+    @classmethod
+    def setUpClass(cls):
+        print(f"TUTTI_TEST_SEED={SEED}")
+
+
+def add(function, *sizes):
+    def test(self):
+        for ranks in sizes:
+            run(ranks, lambda rank: function(rank, ranks))
+    setattr(Operations, f"test_{function.__name__}", test)
+
+
+for function in (reductions, own_operators, movements, exchanges, coalesced, messages, handles):
+    add(function, 2, 4)
+add(groups, 3, 4)
+
+if __name__ == "__main__":
+    unittest.main()

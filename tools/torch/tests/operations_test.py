@@ -24,11 +24,12 @@ class Draws:
     def __init__(self, rank):
         self.shared, self.own = random.Random(SEED), torch.Generator().manual_seed(SEED * 100 + rank)
 
-    def shape(self, first=None):
-        dimensions = [self.shared.choice([1, 2, 3, 7, 40, 300]) for _ in range(self.shared.randint(1, 3))]
+    def shape(self):
+        dimensions = [self.shared.choice([1, 2, 3, 7, 40]) for _ in range(self.shared.randint(1, 3))]
+        dimensions[0] *= self.shared.choice([1, 1, 8])
         if self.shared.random() < 0.1:
             dimensions[-1] = 0
-        return ([first] + dimensions[1:]) if first is not None else dimensions
+        return dimensions
 
     def values(self, shape, dtype):
         if dtype.is_complex:

@@ -265,7 +265,7 @@ tutti_status tutti_scan(tutti_comm* comm, const void* in, void* out, uint64_t co
 tutti_status tutti_exclusive_scan(tutti_comm* comm, const void* in, void* out, uint64_t count, uint32_t dtype,
                                   uint32_t op, const tutti_options* options, tutti_request** request);
 
-/* Operators of the application, for reduce, all_reduce, reduce_scatter and reduce_scatter_v on host memory.
+/* Operators of the application, for the collectives that reduce, on host memory.
  *
  * The function sets inout[i] = inout[i] op in[i] for `count` elements of type `dtype`. inout is the left operand. Both
  * are aligned to the type and do not overlap. The operator must be associative: the result is x0 op x1 op ... with the

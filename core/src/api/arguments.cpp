@@ -52,10 +52,11 @@ const UserOperator* check_user_op(const UserOperators& all, const char* call, ui
 
 void check_op_on_device(const char* call, const DeviceMemory& where, uint32_t op, uint32_t dtype) {
   if (op < TUTTI_FIRST_USER_OP) return require_reduction(call, where.tables, dtype, op);
-  throw Failure(TUTTI_NOT_SUPPORTED,
-                fmt::format("{}: the buffers are memory of {}: operators of the application serve host memory only; "
-                            "copy the data to the host, or use one of Tutti's operators",
-                            call, describe(where)));
+  throw Failure(
+      TUTTI_NOT_SUPPORTED,
+      fmt::format("{}: the buffers are memory of {}: operators that the application made serve host memory only; "
+                  "copy the data to the host, or use one of Tutti's operators",
+                  call, describe(where)));
 }
 
 const UserOperator* check_op(const Communicator& communicator, const char* call, uint32_t op, uint32_t dtype) {

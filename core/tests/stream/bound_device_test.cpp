@@ -165,7 +165,7 @@ TEST(BoundDevice, OperatorsOfTheApplicationServeTheHostOnly) {
   for (const uint32_t op : ops) {
     EXPECT_EQ(tutti_all_reduce(made.comm, data, data, 10, TUTTI_FLOAT32, op, nullptr, nullptr), TUTTI_NOT_SUPPORTED);
     EXPECT_NE(std::string(tutti_comm_error(made.comm))
-                  .find("of device simulated 0: operators of the application serve "
+                  .find("of device simulated 0: operators that the application made serve "
                         "host memory only; copy the data to the host"),
               std::string::npos)
         << tutti_comm_error(made.comm);

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "operations.hpp"
+#include "operators.hpp"
 #include "windows.hpp"
 
 namespace tutti::python {
@@ -235,6 +236,28 @@ void add_facts(py::class_<Communicator, Calls>& type) {
       });
 }
 
+void add_own_operators(py::class_<Communicator, Calls>& type) {
+  type.def(
+          "operator",
+          [](const Communicator& c, const std::string& name, py::function function, const std::string& dtype,
+             bool commutes) { return Operator::of_function(c.state, name, std::move(function), dtype, commutes); },
+          "name"_a, "function"_a, "dtype"_a, py::kw_only(), "commutes"_a = true,
+          "An operator for `op` of this communicator's calls on host memory. function(left, right) gets memoryviews of "
+          "as\n"
+          "many elements of type `dtype`, for this call only, and sets left to left op right: numpy.asarray(left)[:] = "
+          "...\n"
+          "It must be associative. commutes=False: operands stay in the order of ranks. An exception ends the "
+          "communicator\n"
+          "on all ranks. All ranks make it under the same name. Local.")
+      .def(
+          "premul_sum",
+          [](const Communicator& c, const py::object& factor) { return Operator::premul_sum(c.state, factor); },
+          "factor"_a,
+          "The operator that sums the ranks' elements, each times the factor of its rank: one element of the data's "
+          "type,\n"
+          "numpy.float32(0.5). Local.");
+}
+
 void add_membership(py::class_<Communicator, Calls>& type) {
   type.def(
           "abort", [](const Communicator& c, const std::string& reason) { c.state->abort(reason); }, "reason"_a,
@@ -242,7 +265,9 @@ void add_membership(py::class_<Communicator, Calls>& type) {
       .def(
           "revoke",
           [](const Communicator& c, const std::string& reason) {
-            tutti_comm_revoke(c.state->handle(), reason.c_str());
+            tutti_comm* const comm = c.state->handle();
+            const py::gil_scoped_release unlocked;  // an operator's function may want it
+            tutti_comm_revoke(comm, reason.c_str());
           },
           "reason"_a, "The same, when all ranks are to go on by shrink(). Any thread.")
       .def("probe", &probe, "peer"_a = py::none(), "tag"_a = py::none(), "timeout"_a = 0.0,
@@ -363,6 +388,7 @@ void add_communicator(py::module_& module) {
       "device"_a = py::none(), "transports"_a = py::none(), "algorithms"_a = py::none(), "timeout"_a = py::none(),
       "connect_timeout"_a = py::none(), "check_calls"_a = false, "progress_thread"_a = false);
   add_facts(type);
+  add_own_operators(type);
   add_membership(type);
   module.def("unique_id", make_id,
              "An address and a secret for Communicator(rendezvous=...), to be handed to all ranks. Rank 0 is in this "

@@ -3,6 +3,7 @@
 // The module tutti._core: Tutti's C API for Python.
 #include "error.hpp"
 #include "operations.hpp"
+#include "operators.hpp"
 #include "schedules.hpp"
 #include "windows.hpp"
 
@@ -33,6 +34,7 @@ class Memory {
 PYBIND11_MODULE(_core, module) {
   module.doc() = "Tutti's C API.";
   tutti::python::add_errors(module);
+  tutti::python::add_operators(module);
   tutti::python::add_operations(module);
   tutti::python::add_windows(module);
   tutti::python::add_communicator(module);

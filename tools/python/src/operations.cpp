@@ -8,6 +8,8 @@
 #include <cmath>
 #include <string>
 
+#include "operators.hpp"
+
 namespace tutti::python {
 namespace {
 
@@ -26,7 +28,13 @@ class Arguments {
   uint32_t nranks() const { return nranks_; }
   bool is(uint32_t root) const { return rank_ == root; }
 
-  uint32_t op(const std::string& name) const {
+  // `given`: a name, or an Operator of this communicator.
+  uint32_t op(const State& state, py::handle given) const {
+    if (py::isinstance<Operator>(given)) return given.cast<const Operator&>().number(state, call_);
+    if (!py::isinstance<py::str>(given))
+      throw py::type_error(text() + "op is of type " + std::string(py::str(py::type::of(given).attr("__name__"))) +
+                           ": expected a name, or what Communicator.operator() made");
+    const auto name = given.cast<std::string>();
     if (const uint32_t op = op_from_name(name)) return op;
     std::string known;
     for (const uint32_t op : all_ops()) known += std::string(known.empty() ? "\"" : ", \"") + op_name(op) + "\"";
@@ -119,11 +127,13 @@ constexpr const char* scatter_v_help =
     "As scatter, with blocks of different sizes. `data`, `counts` and `displacements` are those of the root.";
 constexpr const char* broadcast_help = "Gives every rank the elements of `data` at `root`.";
 constexpr const char* reduce_help =
-    "Reduces `data` of all ranks by `op` (\"sum\", \"prod\", \"min\", \"max\", \"avg\") into `out` of `root`; None: "
+    "Reduces `data` of all ranks by `op` (\"sum\", \"prod\", \"min\", \"max\", \"avg\", \"band\" ... \"lxor\", an "
+    "Operator) into `out` of `root`; None: "
     "into the\n"
     "root's `data`.";
 constexpr const char* all_reduce_help =
-    "Reduces `data` of all ranks by `op` (\"sum\", \"prod\", \"min\", \"max\", \"avg\") into `out` of every rank; "
+    "Reduces `data` of all ranks by `op` (\"sum\", \"prod\", \"min\", \"max\", \"avg\", \"band\" ... \"lxor\", an "
+    "Operator) into `out` of every rank; "
     "None: into `data`.";
 constexpr const char* gather_help =
     "Puts `data` of all ranks, in order of rank, into `out` of `root`, which has nranks times as many elements. Other "
@@ -172,9 +182,9 @@ void add_reductions(Class& face) {
   using namespace py::literals;
   face.def(
       "reduce",
-      [](const Face& f, py::object data, py::object out, uint32_t root, const std::string& op, uintptr_t stream) {
+      [](const Face& f, py::object data, py::object out, uint32_t root, const py::object& op, uintptr_t stream) {
         const Arguments a(*f.state, "reduce", stream);
-        const uint32_t code = a.op(op);
+        const uint32_t code = a.op(*f.state, op);
         const bool into_data = out.is_none() && a.is(root);
         const Data in = a.take(data, "data", into_data), to = into_data ? in : a.take(out, "out", true, true);
         if (a.is(root)) a.fit("data", in, "out", to, 1);
@@ -183,9 +193,9 @@ void add_reductions(Class& face) {
       "data"_a, "out"_a = py::none(), "root"_a = 0, "op"_a = "sum", py::kw_only(), "stream"_a = 0, reduce_help);
   face.def(
       "all_reduce",
-      [](const Face& f, py::object data, py::object out, const std::string& op, uintptr_t stream) {
+      [](const Face& f, py::object data, py::object out, const py::object& op, uintptr_t stream) {
         const Arguments a(*f.state, "all_reduce", stream);
-        const uint32_t code = a.op(op);
+        const uint32_t code = a.op(*f.state, op);
         const Data in = a.take(data, "data", out.is_none()), to = out.is_none() ? in : a.take(out, "out", true);
         a.fit("data", in, "out", to, 1);
         return collective(f, a, in, to, in.count(), tutti_all_reduce, code);
@@ -193,9 +203,9 @@ void add_reductions(Class& face) {
       "data"_a, "out"_a = py::none(), "op"_a = "sum", py::kw_only(), "stream"_a = 0, all_reduce_help);
   face.def(
       "reduce_scatter",
-      [](const Face& f, py::object data, py::object out, const std::string& op, uintptr_t stream) {
+      [](const Face& f, py::object data, py::object out, const py::object& op, uintptr_t stream) {
         const Arguments a(*f.state, "reduce_scatter", stream);
-        const uint32_t code = a.op(op);
+        const uint32_t code = a.op(*f.state, op);
         const Data in = a.take(data, "data", false), to = a.take(out, "out", true);
         a.fit("out", to, "data", in, a.nranks());
         return collective(f, a, in, to, to.count(), tutti_reduce_scatter, code);
@@ -210,9 +220,9 @@ void add_reductions(Class& face) {
        {Scan{"scan", tutti_scan, scan_help}, Scan{"exclusive_scan", tutti_exclusive_scan, exclusive_scan_help}})
     face.def(
         scan.name,
-        [scan](const Face& f, py::object data, py::object out, const std::string& op, uintptr_t stream) {
+        [scan](const Face& f, py::object data, py::object out, const py::object& op, uintptr_t stream) {
           const Arguments a(*f.state, scan.name, stream);
-          const uint32_t code = a.op(op);
+          const uint32_t code = a.op(*f.state, op);
           const Data in = a.take(data, "data", out.is_none()), to = out.is_none() ? in : a.take(out, "out", true);
           a.fit("data", in, "out", to, 1);
           return collective(f, a, in, to, in.count(), scan.call, code);
@@ -299,9 +309,9 @@ void add_unequal_to_all(Class& face) {
   face.def(
       "reduce_scatter_v",
       [](const Face& f, py::object data, py::object out, const Counts& counts, const std::optional<Counts>& begins,
-         const std::string& op) {
+         const py::object& op) {
         const Arguments a(*f.state, "reduce_scatter_v", 0);
-        const uint32_t code = a.op(op);
+        const uint32_t code = a.op(*f.state, op);
         const Data in = a.take(data, "data", false), to = a.take(out, "out", true);
         const Blocks blocks(a, "data", in, "counts", counts, begins);
         a.fit_own("out", to, counts);

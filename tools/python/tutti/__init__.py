@@ -16,13 +16,13 @@ import atexit
 import sys
 
 from tutti._core import (IN, OUT, SCRATCH, Aborted, Calls, Communicator, Envelope, Error, Host, Internal, InvalidArgument, InvalidUsage,
-                         Lane, Memory, Message, Mismatch, NoResources, NotFound, NotSupported, PeerFailed, Plan, Proof,
+                         Lane, Memory, Message, Mismatch, NoResources, NotFound, NotSupported, Operator, PeerFailed, Plan, Proof,
                          Query, Receive, Request, Schedule, Send, Span, Start, Step, SystemFailure, Timeout, Window,
                          __version__, _close_all, algorithms, register, unique_id)
 from tutti.threads import run_threads
 
 __all__ = ["IN", "OUT", "SCRATCH", "Aborted", "Calls", "Communicator", "Envelope", "Error", "Host", "Internal", "InvalidArgument", "InvalidUsage",
-           "Lane", "Memory", "Message", "Mismatch", "NoResources", "NotFound", "NotSupported", "PeerFailed", "Plan", "Proof",
+           "Lane", "Memory", "Message", "Mismatch", "NoResources", "NotFound", "NotSupported", "Operator", "PeerFailed", "Plan", "Proof",
            "Query", "Receive", "Request", "Schedule", "Send", "Span", "Start", "Step", "SystemFailure", "Timeout", "Window",
            "algorithms", "register", "run_threads", "unique_id", "__version__"]
 

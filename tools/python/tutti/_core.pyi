@@ -1,11 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 from types import TracebackType
-from typing import Any, Generator, Literal, Optional, Protocol, Sequence, TypedDict, TypeVar, Union
+from typing import Any, Callable, Generator, Literal, Optional, Protocol, Sequence, TypedDict, TypeVar, Union
 
 __version__: str
 # An array: the buffer protocol, DLPack, __array_interface__ or __cuda_array_interface__.
 Array = Any
-Op = Literal["sum", "prod", "min", "max", "avg"]
+
+class Operator:
+    @property
+    def name(self) -> str: ...
+
+Op = Union[Literal["sum", "prod", "min", "max", "avg", "band", "bor", "bxor", "land", "lor", "lxor"], Operator]
 
 class Error(RuntimeError):
     status: int
@@ -174,6 +179,9 @@ class Communicator(Calls):
     def split(self, color: Optional[int] = 0, key: int = 0, *, by: Literal["color", "host", "numa", "device"] = "color",
               name: Optional[str] = None, timeout: Optional[float] = None) -> Optional[Communicator]: ...
     def duplicate(self) -> Communicator: ...
+    def operator(self, name: str, function: Callable[[memoryview, memoryview], Any], dtype: str, *,
+                 commutes: bool = True) -> Operator: ...
+    def premul_sum(self, factor: Array) -> Operator: ...
     def shrink(self) -> Communicator: ...
     def invite(self) -> str: ...
     def grow(self, id: str, newcomers: int) -> Communicator: ...

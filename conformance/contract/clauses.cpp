@@ -146,7 +146,8 @@ constexpr Clause table[] = {
     {"T-35",
      "`register_memory` must accept host memory of every address and length, and must not change it. A transfer that "
      "names the region must move what the memory holds at that moment. Memory of a kind that `memory_kinds` does not "
-     "contain must be refused with `TUTTI_NOT_SUPPORTED`."},
+     "contain must be refused with `TUTTI_NOT_SUPPORTED`. So may be the memory of the whole process (NULL, UINT64_MAX "
+     "bytes)."},
     {"T-36",
      "The transport must not use the memory of a region after `deregister_memory`. It must treat later memory at the "
      "same address, registered or not, as different memory."},
@@ -182,6 +183,9 @@ constexpr Clause table[] = {
     {"V-9",
      "After a peer has failed, `try_reserve` must return NULL and `released` must return UINT64_MAX. The endpoint's "
      "progress must continue."},
+    {"V-10",
+     "`try_receive_into` must show the message that `try_receive` would show. It may write the message to `room` if it "
+     "fits, and must then return `room`. Else it must not write there."},
 
     {"W-1", "`get_fd` must return a descriptor that poll(2) accepts, the same one until the endpoint is closed."},
     {"W-2",

@@ -330,6 +330,77 @@ void by_reference(Bench& bench) {
   call("deregister_memory", true, [&] { return t->deregister_memory(stage[0].domain, region); });
 }
 
+// A message that the receiver sees by try_receive_into, with room for so many bytes.
+void see_into(Pair& pair, const Label& label, uint64_t bytes, uint64_t room_bytes) {
+  const View& receiver = pair.receiver;
+  std::vector<uint8_t> room(room_bytes + 64, 0xee);
+  const uint8_t* shown = nullptr;
+  uint64_t length = 0;
+  pair.stage.until(
+      [&] {
+        length = room_bytes;
+        shown = static_cast<const uint8_t*>(plain_call("try_receive_into", false, [&] {
+          return receiver.table->try_receive_into(receiver.link, label.lane, room.data(), &length);
+        }));
+        return shown != nullptr;
+      },
+      "V-10", fmt::format("message {} of {} bytes was sent and try_receive_into goes on giving NULL", label.k, bytes));
+  pair.check(shown, length, label, bytes, "V-10");
+  const auto first_free = room.begin() + static_cast<ptrdiff_t>(shown == room.data() ? bytes : 0);
+  require(std::all_of(first_free, room.end(), [](uint8_t byte) { return byte == 0xee; }), "V-10",
+          "try_receive_into was given room for {} bytes, {} a message of {} bytes and wrote {}", room_bytes,
+          shown == room.data() ? "put there" : "showed elsewhere", bytes,
+          shown == room.data() ? "beyond its end" : "into the room");
+  uint64_t again = 0;
+  require(receiver.try_receive(label.lane, &again) == shown && again == bytes, "V-10",
+          "after try_receive_into try_receive shows another message or place");
+  receiver.release(label.lane);
+}
+
+// Committed messages, and where the transport has them those out of the memory of the process.
+void seen_into(Bench& bench) {
+  Pair pair(bench);
+  const tutti_view* v = pair.table;
+  if (!TUTTI_HAS(tutti_view, v, try_receive_into)) throw NotOffered{"its view has no try_receive_into"};
+  const tutti_transport* t = bench.transport();
+  const uint64_t most = bench.caps().fragment_bytes;
+  tutti_region* all = nullptr;
+  if (TUTTI_HAS(tutti_view, v, send_region)) {
+    const tutti_memory memory{sizeof memory, TUTTI_MEMORY_HOST, nullptr, UINT64_MAX, -1, 0, 0};
+    const tutti_status status =
+        call("register_memory", true, [&] { return t->register_memory(pair.stage[0].domain, &memory, &all); });
+    require(status == TUTTI_OK || status == TUTTI_NOT_SUPPORTED, "T-35",
+            "register_memory of all memory of the process returned {}: {}", status_text(status), last_error());
+    if (status != TUTTI_OK) all = nullptr;
+  }
+  uint32_t k = 0;
+  for (const uint64_t bytes : {uint64_t{1}, uint64_t{40}, uint64_t{1000}, most})
+    for (const uint64_t room : {bytes, bytes - 1, bytes + 9}) {
+      const Label label{0, 1, 1, k++};
+      const std::vector<uint8_t> data = pair.bytes_of(label, bytes);
+      uint64_t ticket = 0;
+      tutti_status status = TUTTI_NOT_SUPPORTED;
+      if (all && k % 2)
+        pair.stage.until(
+            [&] {
+              status = plain_call("send_region", false, [&] {
+                return v->send_region(pair.sender.link, 1, all, reinterpret_cast<uint64_t>(data.data()), bytes,
+                                      &ticket);
+              });
+              return status != TUTTI_AGAIN;
+            },
+            "V-8", "send_region goes on returning TUTTI_AGAIN though the receiver has released everything");
+      require(status == TUTTI_OK || status == TUTTI_NOT_SUPPORTED, "V-8",
+              "send_region of {} bytes of the process's memory returned {}", bytes, status_text(status));
+      if (status != TUTTI_OK) pair.write(label, bytes);
+      see_into(pair, label, bytes, room);
+      if (status == TUTTI_OK)
+        pair.stage.until([&] { return v->released(pair.sender.link, 1) > ticket; }, "V-8",
+                         "the receiver released the message and released() does not exceed its ticket");
+    }
+  if (all) call("deregister_memory", true, [&] { return t->deregister_memory(pair.stage[0].domain, all); });
+}
+
 void views_after_failure(Bench& bench) {
   for (const bool give_up : {true, false}) {
     Pair pair(bench);
@@ -368,6 +439,7 @@ std::vector<ContractCase> view_cases() {
       {"view-credit", "as many messages as there is room for", {"V-6", "V-1", "V-5"}, 20, credit},
       {"view-and-post", "views meet posts", {"V-7", "V-6", "T-20"}, 10, views_meet_posts},
       {"view-by-reference", "send_region and released", {"V-8", "V-7", "V-1", "T-35"}, 8, by_reference},
+      {"view-into", "try_receive_into", {"V-10", "V-8", "V-1", "V-6", "T-35"}, 6, seen_into},
       {"view-after-failure", "views of a link that has ended", {"V-9", "V-6"}, 10, views_after_failure},
   };
 }

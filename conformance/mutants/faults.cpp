@@ -93,6 +93,7 @@ constexpr Fault transports[] = {
     {"view-or-post", "V-7", "shm", "a lane that was posted to cannot be reserved from"},
     {"released-too-soon", "V-8", "shm", "released exceeds the ticket at once"},
     {"reserve-after-failure", "V-9", "shm", "try_reserve gives room after fail_peer"},
+    {"room-overrun", "V-10", "shm", "a message that does not fit into the room is written there as far as it goes"},
 
     {"descriptor-each-time", "W-1", "shm", "get_fd gives a new descriptor each time"},
     {"never-readable", "W-2", "shm", "the descriptor never becomes readable"},

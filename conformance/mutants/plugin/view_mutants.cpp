@@ -141,6 +141,15 @@ struct ReleasedTooSoon : Link {
   }
   uint64_t released(uint32_t) noexcept override { return last; }
 };
+struct RoomOverrun : Link {
+  using Link::Link;
+  const void* try_receive_into(uint32_t lane, void* room, uint64_t* bytes) noexcept override {
+    const uint64_t fits = *bytes;
+    const void* at = Link::try_receive(lane, bytes);
+    if (at && *bytes > fits) reached(), std::memcpy(room, at, fits);
+    return at;
+  }
+};
 struct GivenUp : Endpoint {
   using Endpoint::Endpoint;
   bool given_up = false;
@@ -252,6 +261,7 @@ constexpr Maker makers[] = {
     {"view-or-post", make<With<PostedLanes, ViewOrPost>>},
     {"released-too-soon", make<With<Endpoint, ReleasedTooSoon>>},
     {"reserve-after-failure", make<With<GivenUp, ReserveAfterFailure>>},
+    {"room-overrun", make<With<Endpoint, RoomOverrun>>},
     {"descriptor-each-time", make<With<DescriptorEachTime>>},
     {"never-readable", make<With<NeverReadable>>},
     {"deaf-to-room", make<With<DeafToRoom>>},

@@ -95,7 +95,7 @@ void Communicator::run_directly(tutti_request& request) {
     if (!request.complete.load(std::memory_order_relaxed)) operations_.complete(request, async_error());
     return;
   }
-  request.collective().plan->stores.report(ticks() - request.begin_ticks);
+  request.collective().plan->moves.report(ticks() - request.begin_ticks);
   operations_.complete(request, TUTTI_OK);
 }
 

@@ -175,7 +175,7 @@ bool Operations::launch(tutti_request& request) {
     check.tell(call, plan.links);
   }
   window.execution.launch(plan, collective.in, collective.out, parts_.fabric.ports(),
-                          plan.stores.next(&request == &direct_), parts_.memory_windows, collective.factor);
+                          plan.moves.next(&request == &direct_), parts_.memory_windows, collective.factor);
   window.running = &request;
   collective.launched = true;
   return true;

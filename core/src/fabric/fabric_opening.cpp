@@ -61,6 +61,8 @@ void find_interfaces(Port& port) {
   port.mapped = mapped;
   port.view = view;
   port.by_region = view && TUTTI_HAS(tutti_view, view, send_region) && TUTTI_HAS(tutti_view, view, released);
+  port.fetches = view && TUTTI_HAS(tutti_view, view, try_receive_into);
+  if (port.by_region) port.all_memory = port.domain->all_memory();
   port.wait_fd = wait;
 }
 

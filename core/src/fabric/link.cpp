@@ -91,10 +91,12 @@ void Outflow::advance(const std::byte* data, uint64_t available, RegisteredSpan 
   }
 }
 
-const std::byte* Inflow::peek() {
-  uint64_t n = 0;
-  const void* data = link->view->try_receive(link->handle, lane, &n);
-  if (data && n != fragment_at(completed)) {
+const std::byte* Inflow::peek(std::byte* room) {
+  const uint64_t expected = fragment_at(completed);
+  uint64_t n = expected;
+  const void* data = room && link->port->fetches ? link->view->try_receive_into(link->handle, lane, room, &n)
+                                                 : link->view->try_receive(link->handle, lane, &n);
+  if (data && n != expected) {
     status = TUTTI_MISMATCH;
     return nullptr;
   }
@@ -124,9 +126,10 @@ void Inflow::advance(std::byte* data, bool streaming, tutti_region* region, uint
     return;
   }
   while (!all_arrived() && completed < end) {
-    const std::byte* fragment = peek();
+    std::byte* const to = data + (completed - first);
+    const std::byte* fragment = peek(to);
     if (!fragment) return;
-    if (const uint64_t n = fragment_at(completed)) copy(data + (completed - first), fragment, n, streaming);
+    if (const uint64_t n = fragment_at(completed); n && fragment != to) copy(to, fragment, n, streaming);
     take();
   }
 }

@@ -36,6 +36,8 @@ struct Port {
   uint32_t index = 0;                  // among the communicator's ports
   uint64_t outstanding = 0;            // transfers posted and not yet completed
   bool by_region = false;              // view has send_region
+  bool fetches = false;                // view has try_receive_into
+  tutti_region* all_memory = nullptr;  // the registration of the process's memory, for send_region
   std::unique_ptr<PairMessages> pair;  // of the endpoint
   Memory::Reader memory;
 
@@ -128,8 +130,9 @@ struct Inflow : Flow {
   // nullptr; only posted receives use it.
   void advance(std::byte* data, bool streaming, tutti_region* region = nullptr, uint64_t first = 0,
                uint64_t end = UINT64_MAX);
-  // View mode: the next fragment's bytes, or nullptr: not yet. A wrong size sets status.
-  const std::byte* peek();
+  // View mode: the next fragment's bytes, or nullptr: not yet. A wrong size sets status. They are at `room` where the
+  // transport has fetched them there.
+  const std::byte* peek(std::byte* room = nullptr);
   // View mode: done with the fragment that peek showed.
   void take();
   // Posted mode: asks for the next fragment into `data`; false: refused for now.

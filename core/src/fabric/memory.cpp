@@ -59,8 +59,19 @@ Domain::Domain(const tutti_transport* api, const DeviceMemory& device) : api_(ap
   if (status < 0) throw Failure(status, fmt::format("{}: cannot open a domain: {}", api->name, take_plugin_error()));
 }
 
+tutti_region* Domain::all_memory() {
+  std::call_once(asked_for_all_, [this] {
+    const tutti_memory all{sizeof all, TUTTI_MEMORY_HOST, nullptr, UINT64_MAX, -1, 0, 0};
+    if (!TUTTI_HAS(tutti_transport, api_, register_memory) || api_->register_memory(handle_, &all, &all_) >= 0) return;
+    take_plugin_error();
+    all_ = nullptr;
+  });
+  return all_;
+}
+
 Domain::~Domain() {
   Memory::process().forget(*this);
+  if (all_) api_->deregister_memory(handle_, all_);
   api_->close_domain(handle_);
 }
 

@@ -32,10 +32,15 @@ class Domain {
   ~Domain();
   tutti_domain* handle() const { return handle_; }
   const tutti_transport* api() const { return api_; }
+  // The registration of all host memory of the process, made on first use; nullptr: the transport has none. [any
+  // thread]
+  tutti_region* all_memory();
 
  private:
   const tutti_transport* api_;
   tutti_domain* handle_ = nullptr;
+  std::once_flag asked_for_all_;
+  tutti_region* all_ = nullptr;
 };
 
 // A registered range and its region in one domain.

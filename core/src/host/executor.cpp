@@ -56,10 +56,10 @@ const void* Execution::multiplied(const void* in, void* out, const Factor& facto
   return to;
 }
 
-void Execution::launch(Plan& plan, const void* in, void* out, size_t ports, Stores stores, const WindowList& windows,
+void Execution::launch(Plan& plan, const void* in, void* out, size_t ports, Moves moves, const WindowList& windows,
                        const Factor& factor) {
   plan_ = &plan;
-  stores_ = stores;
+  moves_ = moves;
   lanes_ = 0;  // until all is there: what follows may lack memory
   if (plan.native) {
     native_ = plan.native->start(plan.shape, in, out);
@@ -108,6 +108,8 @@ void Execution::find_registrations(size_t ports, const WindowList& windows) {
       } else {
         of_port[b] = link->port->find(buffers_[b].base, sizes[b]);
       }
+      if (!of_port[b].region && moves_.direct)
+        of_port[b] = {link->port->all_memory, reinterpret_cast<uint64_t>(buffers_[b].base)};
       if (of_port[b].region) buffers_[b].registered = true;
     }
   }
@@ -233,7 +235,7 @@ void Execution::start(Active& active, size_t lane) {
     return;
   }
   const std::vector<uint64_t>* ends = active.ends.empty() ? nullptr : &active.ends;
-  if (step.out) active.out.open(step.out, transport_lane, active.bytes, stores_.slots, ends);
+  if (step.out) active.out.open(step.out, transport_lane, active.bytes, moves_.stream_slots, ends);
   if (step.in) active.in.open(step.in, transport_lane, active.bytes, ends);
   if (step.kind == TUTTI_STEP_COPY || step.kind == TUTTI_STEP_REDUCE) {
     for (uint32_t part = 0; part < std::max(1u, step.dst.parts); ++part) reduce_locally(active, part);
@@ -270,7 +272,7 @@ Execution::Stretch Execution::stretch_at(const Active& active, uint64_t offset) 
 
 void Execution::reduce_locally(const Active& active, uint32_t part) {
   const BoundStep& step = *active.step;
-  const bool streaming = stores_.results;
+  const bool streaming = moves_.stream_results;
   uint64_t bytes = 0;
   const auto at = [&](const Operand& operand) { return address(part_of(*plan_, operand, part), active.slice, &bytes); };
   std::byte* const dst = at(step.dst);
@@ -337,7 +339,8 @@ void Execution::receive(Active& active, Active* next, uint64_t position, LaneRun
   }
   if (!reduces && !next) return receive_plainly(active);
   while (!active.in.all_arrived()) {
-    const std::byte* fragment = active.in.peek();
+    const Stretch part = stretch_at(active, active.in.completed);
+    const std::byte* fragment = active.in.peek(reduces ? nullptr : part.dst + (active.in.completed - part.begin));
     if (!fragment) return;
     finish_fragment(active, next, fragment, active.in.completed);
     active.in.take();
@@ -351,7 +354,7 @@ void Execution::receive_plainly(Active& active) {
   for (bool whole = true; whole && (!in.bytes || at < in.bytes);) {
     const Stretch part = stretch_at(active, at);
     tutti_region* region = in.link->view ? nullptr : registered_span(active.step->dst, part.dst, *in.link).region;
-    in.advance(part.dst, stores_.results, region, part.begin, part.end);
+    in.advance(part.dst, moves_.stream_results, region, part.begin, part.end);
     whole = at == part.end;
   }
 }
@@ -393,7 +396,7 @@ void Execution::finish_fragment(Active& active, Active* next, const std::byte* f
   if (next && next->out.handed == at && next->out.link->view && next->out.link->fragment == active.in.link->fragment &&
       !registered_span(next->step->src, dst, *next->out.link).region)
     slot = next->out.link->view->try_reserve(next->out.link->handle, next->out.lane, bytes);
-  const bool streaming = stores_.results, slot_streaming = stores_.slots;
+  const bool streaming = moves_.stream_results, slot_streaming = moves_.stream_slots;
   if (step.kind == TUTTI_STEP_RECV_REDUCE) {
     const void* sources[2] = {part.src + (at - part.begin), fragment};
     if (step.incoming_left) std::swap(sources[0], sources[1]);
@@ -407,9 +410,11 @@ void Execution::finish_fragment(Active& active, Active* next, const std::byte* f
                               plan_->user,
                               plan_->shape.dtype};
     plan_->reduce(reduction);
-  } else if (slot) {
+  } else if (slot && fragment != dst) {
     copy(dst, streaming, slot, slot_streaming, fragment, bytes);
-  } else {
+  } else if (slot) {
+    copy(slot, dst, bytes, slot_streaming);
+  } else if (fragment != dst) {
     copy(dst, fragment, bytes, streaming);
   }
   if (slot) {

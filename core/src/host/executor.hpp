@@ -86,7 +86,7 @@ class Execution {
   // Begins a launch; the previous one has ended and nothing of it is pending.
   // `windows`: what the communicator's ranks have registered. `factor`: of a premul_sum; where its plan is in place
   // `in` may lie apart from `out`.
-  void launch(Plan& plan, const void* in, void* out, size_t ports, Stores stores, const WindowList& windows,
+  void launch(Plan& plan, const void* in, void* out, size_t ports, Moves moves, const WindowList& windows,
               const Factor& factor = {});
   // Carries out what can be carried out now; true: complete. Throws Failure when a transfer failed.
   bool advance();
@@ -141,7 +141,7 @@ class Execution {
   size_t lanes_ = 0;
   bool progressed_ = false;
   bool moved_ = false;
-  Stores stores_;
+  Moves moves_;
   std::array<Buffer, 4> buffers_;                           // by TUTTI_BUFFER_*
   std::vector<std::array<Registration, 4>> registrations_;  // by port, then buffer
   std::vector<std::unique_ptr<LaneRun>> runs_;

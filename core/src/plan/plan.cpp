@@ -203,6 +203,11 @@ void lay_out_scratch(const Schedule& schedule, const Layout& layout, uint64_t sl
 
 }  // namespace
 
+void try_moves(Plan& plan) {
+  const auto direct = [](const Link* link) { return link->port->all_memory != nullptr; };
+  plan.moves = MoveTrial(plan.call_bytes, std::ranges::any_of(plan.links, direct));
+}
+
 Plan native_plan(const NativeGroup& group, const Shape& shape, uint32_t nranks, uint32_t rank) {
   Plan plan;
   plan.shape = shape;
@@ -215,7 +220,7 @@ Plan native_plan(const NativeGroup& group, const Shape& shape, uint32_t nranks, 
   plan.in_bytes = block * block_count(shape.collective, nranks, shape.root, rank, TUTTI_BUFFER_IN);
   plan.out_bytes = block * block_count(shape.collective, nranks, shape.root, rank, TUTTI_BUFFER_OUT);
   plan.call_bytes = std::max(plan.in_bytes, plan.out_bytes);
-  plan.stores = StoreTrial(plan.call_bytes);
+  try_moves(plan);
   return plan;
 }
 
@@ -248,7 +253,6 @@ Plan bind_plan(const Schedule& schedule, const Shape& shape, uint64_t slices, ui
   plan.in_bytes = block * block_count(shape.collective, nranks, shape.root, rank, TUTTI_BUFFER_IN);
   plan.out_bytes = block * block_count(shape.collective, nranks, shape.root, rank, TUTTI_BUFFER_OUT);
   plan.call_bytes = std::max(plan.in_bytes, plan.out_bytes);
-  plan.stores = StoreTrial(plan.call_bytes);
   if (unequal) {
     plan.unequal.cuts = schedule.cuts;
     plan.unequal.scratch = schedule.scratch;
@@ -299,6 +303,7 @@ Plan bind_plan(const Schedule& schedule, const Shape& shape, uint64_t slices, ui
   }
   lay_out_scratch(schedule, layout, slices, plan.element_bytes, plan);
   plan.links.assign(used.begin(), used.end());
+  try_moves(plan);
   std::set<std::string> names;
   for (const Link* link : used) names.insert(link->port->api->name);
   for (const std::string& name : names) plan.transports += (plan.transports.empty() ? "" : "+") + name;

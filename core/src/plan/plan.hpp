@@ -13,7 +13,7 @@
 #include "comm/native.hpp"
 #include "fabric/link.hpp"
 #include "host/kernels.hpp"
-#include "host/store_trial.hpp"
+#include "host/move_trial.hpp"
 #include "host/user_operator.hpp"
 #include "observe/call.hpp"
 #include "plan/block_table.hpp"
@@ -103,7 +103,7 @@ struct Plan {
   uint64_t in_bytes = 0, out_bytes = 0;  // sizes of the user's buffers at this rank; 0: none
   uint64_t call_bytes = 0;               // what reports count
   std::string transports;
-  StoreTrial stores;
+  MoveTrial moves;
   uint64_t common_hash = 0;  // of what must be equal on all ranks to carry the shape out
   UnequalBlocks unequal;
   bool fresh = true;     // no launch of it has completed
@@ -143,6 +143,9 @@ inline Call call_of(const Plan& plan, uint64_t sequence) {
 // the application; it outlives the plan. Throws Failure.
 Plan bind_plan(const Schedule& schedule, const Shape& shape, uint64_t slices, uint32_t nranks, uint32_t rank,
                std::vector<Link>& links, const UserOperator* user = nullptr);
+
+// Begins the trial of how the plan's bytes are moved, anew.
+void try_moves(Plan& plan);
 
 // The plan of a call that a plugin carries out.
 Plan native_plan(const NativeGroup& group, const Shape& shape, uint32_t nranks, uint32_t rank);

@@ -44,7 +44,10 @@ struct World {
     host.abi_major = TUTTI_ABI_MAJOR;
     host.log = [](void*, const tutti_log_record*) {};
     host.set_error = [](void*, tutti_status, const char*) {};
-    host.get_config = [](void*, const char*) -> const char* { return nullptr; };
+    // Both ends are in this process, where an address that the input made up would be read.
+    host.get_config = [](void*, const char* key) {
+      return std::string_view(key) == "TUTTI_SHM_DIRECT_COPY" ? "0" : nullptr;
+    };
     tutti_plugin_entry_shm.init(&host);
     domain = new Domain();
     segment = map_shared(make_memory_file("fuzz", kGeometry.segment_bytes()).get(), kGeometry.segment_bytes());

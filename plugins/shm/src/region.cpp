@@ -19,10 +19,14 @@ sdk::local::Settings read_settings() {
   return settings;
 }
 
+Domain::Domain() : settings_(read_settings()), copies_directly_(sdk::config_number("TUTTI_SHM_DIRECT_COPY", 1, 0, 1)) {}
+
 tutti_region* Domain::register_memory(const tutti_memory& memory) {
   if (memory.kind != TUTTI_MEMORY_HOST)
     throw sdk::error(TUTTI_NOT_SUPPORTED, "shm: memory of kind {}; only host memory can be registered", memory.kind);
-  if (!memory.address || memory.bytes == 0)
+  const bool all = !memory.address && memory.bytes == UINT64_MAX;
+  if (all && !copies_directly_) throw sdk::Error(TUTTI_NOT_SUPPORTED, "shm: TUTTI_SHM_DIRECT_COPY=0");
+  if ((!memory.address && !all) || memory.bytes == 0)
     throw sdk::Error(TUTTI_INVALID_ARGUMENT, "shm: registering no memory (address NULL or 0 bytes)");
   sdk::FileDescriptor file;
   if (memory.fd >= 0) {
@@ -48,7 +52,7 @@ tutti_region* Domain::register_memory(const tutti_memory& memory) {
   Entry& entry = entries_[id];
   uint32_t generation = entry.last_generation + 1;
   if (generation == 0) generation = 1;
-  entry.region = std::make_unique<Region>(Region{id, generation, std::move(file), memory.fd_offset, memory.bytes});
+  entry.region = std::make_unique<Region>(Region{id, generation, std::move(file), memory.fd_offset, memory.bytes, all});
   entry.last_generation = generation;
   free_ids_.pop_back();
   return reinterpret_cast<tutti_region*>(entry.region.get());

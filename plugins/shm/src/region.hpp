@@ -25,16 +25,19 @@ sdk::local::Settings read_settings();
 struct Region {
   uint32_t id;
   uint32_t generation;
-  sdk::FileDescriptor file;  // none: the memory cannot be sent by reference
+  sdk::FileDescriptor file;  // none: the memory cannot be mapped by peers
   uint64_t file_offset;
   uint64_t bytes;
+  bool all;  // memory of the process, which peers read out of it (peer_memory.hpp)
 };
 
 // The registrations of one process. [any thread]
 class Domain {
  public:
-  Domain() : settings_(read_settings()) {}
+  Domain();
   const sdk::local::Settings& settings() const { return settings_; }
+  // TUTTI_SHM_DIRECT_COPY
+  bool copies_directly() const { return copies_directly_; }
   std::vector<sdk::local::Connector::Value> equal_values() const {
     return {{"TUTTI_SHM_SLOTS", settings_.slots}, {"TUTTI_SHM_SLOT_BYTES", settings_.slot_bytes}};
   }
@@ -52,6 +55,7 @@ class Domain {
     uint32_t last_generation = 0;
   };
   const sdk::local::Settings settings_;
+  const bool copies_directly_;
   std::mutex mutex_;
   std::vector<Entry> entries_;
   std::vector<uint32_t> free_ids_;

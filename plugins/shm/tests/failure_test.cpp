@@ -199,11 +199,19 @@ TEST(Failure, CorruptSharedMemoryIsAFailedPeer) {
        "kind or size"},
       {"region",
        [](Direction& d, Direction&) {
-         memset(d.lane(0)->descriptors[0].payload, 0xff, kInlineBytes);
+         memset(d.lane(0)->descriptors[0].payload, 0x55, kInlineBytes);
          d.lane(0)->descriptors[0].kind = kReference;
          d.lane(0)->descriptors[0].sequence = 1;
        },
        "outside of every region"},
+      {"address",
+       [](Direction& d, Direction&) {
+         memset(d.lane(0)->descriptors[0].payload, 0xff, kInlineBytes);
+         d.lane(0)->descriptors[0].bytes = 8;
+         d.lane(0)->descriptors[0].kind = kReference;
+         d.lane(0)->descriptors[0].sequence = 1;
+       },
+       "8 bytes of its memory at 0xffffffffffffffff cannot be read: Bad address; TUTTI_SHM_DIRECT_COPY=0"},
       {"released", [](Direction&, Direction& back) { back.lane(0)->released = 1u << 30; }, "never sent"},
       {"control size",
        [](Direction& d, Direction&) {

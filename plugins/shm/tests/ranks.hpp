@@ -43,7 +43,12 @@ namespace ranks {
 
 enum class As { kThreads, kProcesses };
 
-inline std::map<std::string, std::string>& settings() { return tutti_test::host().settings; }
+// A setting of the plugin, until its end.
+struct Setting {
+  Setting(const std::string& key, const std::string& value) { tutti_test::host().settings = {{key, value}}; }
+  Setting(const Setting&) = delete;
+  ~Setting() { tutti_test::host().settings.clear(); }
+};
 inline std::string& last_error() { return tutti_test::Host::error; }
 inline const tutti_transport* transport() { return &tutti_test::table(); }
 inline const tutti_view* view() {

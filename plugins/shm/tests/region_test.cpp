@@ -136,6 +136,83 @@ TEST_P(Region, DeregistrationAndReuse) {
   });
 }
 
+// All memory of the process is read out of it: where it lies by another thread, else fetched.
+TEST_P(Region, OfAllMemory) {
+  ranks::run(GetParam(), 2, [](Board& board, uint32_t rank) {
+    Rank r(board, rank, 2, {});
+    r.connect_all();
+    tutti_link* link = r.links[1 - rank];
+    const uint64_t page = 4096, sizes[] = {1, 49, 5000, 65536};
+    if (rank == 0) {
+      // Four pages, of which the kernel reads all but the second for others.
+      auto* const map =
+          static_cast<uint8_t*>(mmap(nullptr, 4 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+      std::vector<uint8_t> plain(65536 + 3);
+      tutti_region* const all = r.register_memory(nullptr, UINT64_MAX, -1);
+      uint64_t ticket = 0, number = 0;
+      const auto send = [&](const void* data, uint64_t bytes) {
+        return r.v->send_region(link, 1, all, reinterpret_cast<uint64_t>(data), bytes, &ticket);
+      };
+      // From the peer's word on that it can.
+      r.until([&] { return send(plain.data(), 0) == TUTTI_OK; });
+      for (const uint64_t bytes : sizes)
+        for (uint32_t k = 0; k < 3; k++) {
+          ranks::fill(plain.data() + k, bytes, number++, 1);
+          REQUIRE(send(plain.data() + k, bytes) == TUTTI_OK);
+          r.until([&] { return r.v->released(link, 1) > ticket; });
+        }
+      mprotect(map + page, page, PROT_NONE);
+      if (GetParam() == As::kProcesses) {
+        REQUIRE(send(map + page, 10) == TUTTI_NOT_SUPPORTED && send(map, page + 1) == TUTTI_NOT_SUPPORTED);
+        REQUIRE(send(map, 4 * page) == TUTTI_OK);  // only the ends were looked at
+        r.until([&] { return r.failed.size() == 1; });
+        REQUIRE(r.failed[0].second == "it gave this rank up");
+      }
+      r.deregister(all);
+      munmap(map, 4 * page);
+    } else {
+      uint64_t bytes = 0, number = 0;
+      REQUIRE(r.receive(0, 1, bytes) && bytes == 0);
+      r.v->release(link, 1);
+      std::vector<uint8_t> room(65536 + 1);
+      for (const uint64_t size : sizes)
+        for (uint32_t k = 0; k < 3; k++) {
+          const void* seen = nullptr;
+          std::fill(room.begin(), room.end(), uint8_t{0xee});
+          const uint64_t most = k == 2 ? size - 1 : size;  // too small a room is not used
+          r.until([&] {
+            bytes = most;
+            seen = k == 0 ? r.v->try_receive(link, 1, &bytes) : r.v->try_receive_into(link, 1, room.data(), &bytes);
+            return seen != nullptr;
+          });
+          REQUIRE(bytes == size && ranks::matches(seen, bytes, number++, 1));
+          REQUIRE((seen == room.data()) == (k == 1 && GetParam() == As::kProcesses));
+          REQUIRE(room[seen == room.data() ? size : 0] == 0xee);
+          bytes = 0;
+          REQUIRE(r.v->try_receive(link, 1, &bytes) == seen && bytes == size);
+          r.v->release(link, 1);
+        }
+      if (GetParam() == As::kProcesses) {
+        r.until([&] { return r.v->try_receive(link, 1, &bytes) || r.failed.size() == 1; });
+        REQUIRE(r.failed.size() == 1 &&
+                r.failed[0].second.find("cannot be read: Bad address; TUTTI_SHM_DIRECT_COPY=0") != std::string::npos);
+      }
+    }
+    r.meet();
+  });
+}
+
+TEST(Registration, OfAllMemoryIsRefusedWhereItIsNotToBeRead) {
+  const ranks::Setting off("TUTTI_SHM_DIRECT_COPY", "0");
+  ranks::run(As::kThreads, 2, [](Board& board, uint32_t rank) {
+    Rank r(board, rank, 2, {});
+    const tutti_memory all{sizeof all, TUTTI_MEMORY_HOST, nullptr, UINT64_MAX, -1, 0, 0};
+    tutti_region* none = nullptr;
+    REQUIRE(r.t->register_memory(r.domain, &all, &none) == TUTTI_NOT_SUPPORTED);
+    r.meet();
+  });
+}
+
 TEST(Registration, OfOrdinaryMemoryCannotBeSentAndBadOnesAreRefused) {
   ranks::run(As::kThreads, 2, [](Board& board, uint32_t rank) {
     Rank r(board, rank, 2, {});

@@ -141,6 +141,7 @@ TEST_P(Sleep, RoomForARefusedControlMessageWakes) {
 }
 
 TEST_P(Sleep, RoomThatCameBeforeArmIsNotSleptThrough) {
+  const ranks::Setting off("TUTTI_SHM_DIRECT_COPY", "0");  // no other news
   ranks::run(GetParam(), 2, [](Board& board, uint32_t rank) {
     Rank r(board, rank, 2, {});
     r.connect_all();

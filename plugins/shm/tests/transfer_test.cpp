@@ -31,19 +31,18 @@ TEST(Query, SaysWhatIsTrue) {
 
 TEST(Query, RefusesBadSettings) {
   const tutti_transport* t = ranks::transport();
-  for (const auto& [key, value] :
-       std::vector<std::pair<std::string, std::string>>{{"TUTTI_SHM_SLOT_BYTES", "100"},
-                                                        {"TUTTI_SHM_SLOT_BYTES", "4097"},
-                                                        {"TUTTI_SHM_SLOTS", "9"},
-                                                        {"TUTTI_SHM_SLOTS", ""},
-                                                        {"TUTTI_SHM_STREAM_BYTES", "many"}}) {
-    ranks::settings()[key] = value;
+  for (const auto& [key, value] : std::vector<std::pair<std::string, std::string>>{{"TUTTI_SHM_SLOT_BYTES", "100"},
+                                                                                   {"TUTTI_SHM_SLOT_BYTES", "4097"},
+                                                                                   {"TUTTI_SHM_SLOTS", "9"},
+                                                                                   {"TUTTI_SHM_SLOTS", ""},
+                                                                                   {"TUTTI_SHM_STREAM_BYTES", "many"},
+                                                                                   {"TUTTI_SHM_DIRECT_COPY", "2"}}) {
+    const ranks::Setting setting(key, value);
     tutti_domain* domain = nullptr;
     tutti_domain_config config{};
     config.struct_size = sizeof config;
     EXPECT_EQ(t->open_domain(t->self, &config, &domain), TUTTI_INVALID_ARGUMENT) << key << "=" << value;
     EXPECT_NE(ranks::last_error().find(key), std::string::npos) << ranks::last_error();
-    ranks::settings().clear();
   }
 }
 

@@ -48,7 +48,7 @@ extern "C" {
 #define TUTTI_WAIT_FD_ID "tutti.wait_fd/1"
 /* The drafts' stamps: hashes of the layouts below. The core refuses a plugin that was compiled with others. */
 #define TUTTI_TRANSPORT_STAMP 0xa494d0d3u
-#define TUTTI_VIEW_STAMP 0xeec0d0f2u
+#define TUTTI_VIEW_STAMP 0x01054a43u
 #define TUTTI_WAIT_FD_STAMP 0x50f65135u
 
 /* Every transport carries control messages of this size; tutti_transport_caps.control_bytes may be larger. */
@@ -86,7 +86,8 @@ enum {
                                            after flush */
 };
 
-/* Memory to register. */
+/* Memory to register. NULL with UINT64_MAX bytes: all host memory of the process, also what it will have; offsets in such
+ * a region are addresses. A transport that cannot takes TUTTI_NOT_SUPPORTED. */
 typedef struct tutti_memory {
   uint32_t struct_size;
   uint32_t kind; /* TUTTI_MEMORY_* */
@@ -258,12 +259,16 @@ typedef struct tutti_view {
    * ones, are visible to the receiver before the message. */
   void (*commit)(tutti_link* link, uint32_t lane, uint64_t bytes);
   /* Optional, both or neither. Sends `bytes` <= fragment_bytes at `offset` of a registered region by reference: the
-   * receiver's try_receive shows the region itself. TUTTI_AGAIN: no room now. *ticket names the message ... */
+   * receiver sees the region itself, or fetches the bytes out of it. TUTTI_AGAIN: no room now. TUTTI_NOT_SUPPORTED: not
+   * these bytes, to this peer, now; they can be sent in the other ways. *ticket names the message ... */
   tutti_status (*send_region)(tutti_link* link, uint32_t lane, tutti_region* region, uint64_t offset, uint64_t bytes,
                               uint64_t* ticket);
   /* ... which has been released by the receiver when released() > ticket: its bytes may then be overwritten. The value
    * never decreases. After a peer has failed it is UINT64_MAX. */
   uint64_t (*released)(tutti_link* link, uint32_t lane);
+  /* Optional. Like try_receive, for a caller that wants the bytes at `room`, where *bytes bytes have room until release.
+   * A message that the transport has to fetch, and that fits, it puts there: then it returns `room`. */
+  const void* (*try_receive_into)(tutti_link* link, uint32_t lane, void* room, uint64_t* bytes);
 } tutti_view;
 
 /* wait_fd/1: sleeping instead of polling. All functions [progress]. */

@@ -96,6 +96,10 @@ class Interposer {
     virtual const void* try_receive(uint32_t lane, uint64_t* bytes) noexcept {
       return view().try_receive(inner_, lane, bytes);
     }
+    // Unless overridden it does what try_receive does: `room` is a permission.
+    virtual const void* try_receive_into(uint32_t lane, [[maybe_unused]] void* room, uint64_t* bytes) noexcept {
+      return try_receive(lane, bytes);
+    }
     virtual void release(uint32_t lane) noexcept { view().release(inner_, lane); }
     virtual void* try_reserve(uint32_t lane, uint64_t bytes) noexcept {
       return view().try_reserve(inner_, lane, bytes);
@@ -238,6 +242,9 @@ class Interposer {
     return from_handle<Link>(link).send_region(lane, region, offset, bytes, ticket);
   }
   static uint64_t released_(tutti_link* link, uint32_t lane) { return from_handle<Link>(link).released(lane); }
+  static const void* try_receive_into_(tutti_link* link, uint32_t lane, void* room, uint64_t* bytes) {
+    return from_handle<Link>(link).try_receive_into(lane, room, bytes);
+  }
   static tutti_status rails_of_endpoint(tutti_endpoint* endpoint, const tutti_rail_sink* sink) {
     return guard([&] { return from_handle<Endpoint>(endpoint).rails(sink); });
   }
@@ -425,6 +432,7 @@ inline const void* Interposer::interface_named(std::string_view id) {
   const bool by_region = in.by_region && shows_send_region();
   set(view_.send_region, by_region ? send_region_ : nullptr);
   set(view_.released, by_region ? released_ : nullptr);
+  set(view_.try_receive_into, TUTTI_HAS(tutti_view, in.view, try_receive_into) ? try_receive_into_ : nullptr);
   return &view_;
 }
 

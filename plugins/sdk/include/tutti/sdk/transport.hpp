@@ -45,8 +45,8 @@ namespace tutti::sdk {
 inline namespace TUTTI_SDK_NAMESPACE {
 
 // The view table of a link class with try_receive(lane, bytes&), release(lane), try_reserve(lane, bytes), commit(lane,
-// bytes), and optionally send_region(lane, region, offset, bytes, ticket&) -> tutti_status and released(lane). All
-// noexcept.
+// bytes), and optionally send_region(lane, region, offset, bytes, ticket&) -> tutti_status and released(lane), and
+// try_receive_into(lane, room, bytes&). All noexcept.
 template <typename Link>
 constexpr tutti_view make_view() {
   tutti_view table{};
@@ -67,6 +67,10 @@ constexpr tutti_view make_view() {
     };
     table.released = [](tutti_link* link, uint32_t lane) { return from_handle<Link>(link).released(lane); };
   }
+  if constexpr (requires(Link & l, uint64_t & bytes) { l.try_receive_into(0u, nullptr, bytes); })
+    table.try_receive_into = [](tutti_link* link, uint32_t lane, void* room, uint64_t* bytes) -> const void* {
+      return from_handle<Link>(link).try_receive_into(lane, room, *bytes);
+    };
   return table;
 }
 

@@ -10,7 +10,9 @@
 //     bool handle(Packet& packet);                   // a packet of the transport's own; false: it knows no such packet
 //     void flush() noexcept;                         // sends what waits for room in the socket
 //     bool waits_for_socket() const;                 // does something wait?
-//     Reference find(const uint8_t* payload, uint64_t bytes) noexcept;  // optional: memory of a kReference message
+//     // Optional: memory of a kReference message, readable until its release. Bytes that are fetched go to `room`,
+//     // unless it is nullptr.
+//     Reference find(const uint8_t* payload, uint64_t bytes, uint32_t lane, void* room) noexcept;
 //   };
 //
 // The functions of view/1 are the hot path: no lock, clock, system call, indirect call or error store.
@@ -75,7 +77,7 @@ struct PostedTransfer {
 // Where the bytes of a kReference message are, and the count that its release decreases.
 struct Reference {
   const void* data = nullptr;  // nullptr: the link has ended
-  uint32_t* views = nullptr;   // messages there that are being read
+  uint32_t* views = nullptr;   // messages there that are being read; nullptr: nobody counts
 };
 
 // This rank's private half of a lane.
@@ -146,6 +148,11 @@ class LinkBase {
       return nullptr;
     return receive_from(lanes_[lane], bytes);
   }
+  const void* try_receive_into(uint32_t lane, void* room, uint64_t& bytes) noexcept {
+    if (lane >= parts_.geometry.lanes) [[unlikely]]
+      return nullptr;
+    return receive_from(lanes_[lane], bytes, room, bytes);
+  }
   void release(uint32_t lane) noexcept {
     if (lane < parts_.geometry.lanes) release_view(lanes_[lane]);
   }
@@ -197,7 +204,7 @@ class LinkBase {
   LinkBase(const LinkBase&) = delete;
   LinkBase& operator=(const LinkBase&) = delete;
 
-  Reference find(const uint8_t*, uint64_t) noexcept {
+  Reference find(const uint8_t*, uint64_t, uint32_t, void*) noexcept {
     return corrupt("its ring is corrupt: a message by reference, which this transport does not have");
   }
   // Ends the link: the peer wrote what cannot be.
@@ -212,6 +219,7 @@ class LinkBase {
   bool peer_has_let_go() const { return let_go_; }
   Lane* lane_of(uint32_t lane) { return lane < parts_.geometry.lanes ? &lanes_[lane] : nullptr; }
   uint64_t slot_bytes() const { return parts_.geometry.slot_bytes; }
+  uint32_t lanes() const { return parts_.geometry.lanes; }
   Attention<Self>& attention() { return *parts_.attention; }
 
   static void wait_for_credit(Lane& lane) noexcept {
@@ -236,7 +244,7 @@ class LinkBase {
  private:
   Self& self() { return static_cast<Self&>(*this); }
 
-  const void* receive_from(Lane& lane, uint64_t& bytes) noexcept {
+  const void* receive_from(Lane& lane, uint64_t& bytes, void* room = nullptr, uint64_t room_bytes = 0) noexcept {
     if (lane.view) {
       bytes = lane.view_bytes;
       return lane.view;
@@ -255,7 +263,7 @@ class LinkBase {
       lane.view_bytes = bytes = size;
       return lane.view;
     }
-    return receive_large(lane, d, bytes);
+    return receive_large(lane, d, bytes, room, room_bytes);
   }
 
   void release_view(Lane& lane) noexcept {
@@ -308,7 +316,8 @@ class LinkBase {
   }
 
   // Never inlined, so that the hot functions above stay small.
-  [[gnu::noinline]] const void* receive_large(Lane& lane, Descriptor& d, uint64_t& bytes) noexcept;
+  [[gnu::noinline]] const void* receive_large(Lane& lane, Descriptor& d, uint64_t& bytes, void* room,
+                                              uint64_t room_bytes) noexcept;
   [[gnu::noinline]] void* reserve_large(Lane& lane, uint64_t bytes) noexcept;
   [[gnu::noinline]] void refuse_commit(Lane& lane) noexcept;
   [[gnu::noinline]] uint64_t read_credit(Lane& lane) noexcept;

@@ -32,14 +32,16 @@ LinkBase<Self>::LinkBase(Parts parts)
 // ---- view/1
 
 template <typename Self>
-const void* LinkBase<Self>::receive_large(Lane& lane, Descriptor& d, uint64_t& bytes) noexcept {
+const void* LinkBase<Self>::receive_large(Lane& lane, Descriptor& d, uint64_t& bytes, void* room,
+                                          uint64_t room_bytes) noexcept {
   const uint64_t size = d.bytes.load(std::memory_order_relaxed);
   const uint32_t kind = d.kind.load(std::memory_order_relaxed);
   if (kind == kData && size <= parts_.geometry.slot_bytes) {
     lane.view = lane.in_slots + lane.in_slot * parts_.geometry.slot_bytes;
     lane.view_in_slot = true;
   } else if (kind == kReference && size <= parts_.geometry.slot_bytes) {
-    const Reference found = self().find(d.payload, size);
+    const auto number = static_cast<uint32_t>(&lane - lanes_.get());
+    const Reference found = self().find(d.payload, size, number, size <= room_bytes ? room : nullptr);
     lane.view = found.data;
     lane.referred = found.views;
   } else {
@@ -142,10 +144,10 @@ uint32_t LinkBase<Self>::advance(Lane& lane, tutti_completion* completions, uint
   while (n < capacity && !lane.receives.empty()) {
     const PostedTransfer& posted = lane.receives[0];
     uint64_t bytes;
-    const void* message = receive_from(lane, bytes);
+    const void* message = receive_from(lane, bytes, posted.data, posted.bytes);
     if (!message) break;
     const bool fits = bytes == posted.bytes;
-    if (fits && bytes > 0) std::memcpy(posted.data, message, bytes);
+    if (fits && bytes > 0 && message != posted.data) std::memcpy(posted.data, message, bytes);
     release_view(lane);
     completions[n++] = completion(posted, fits ? TUTTI_OK : TUTTI_MISMATCH, bytes);
     lane.receives.pop();

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Ordinary or non-temporal stores? Through the transport's memory, or read by the receiver out of the sender's? Which
+// is faster differs by a factor of ten either way between machines, placements of ranks and sizes, so it is measured:
+// the first blocking launches of a plan try every way in turn, and the one with the shortest launch is used from then
+// on, until the next trial. A purely local choice: it changes no byte.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+
+namespace tutti::core {
+
+// How a launch moves bytes.
+struct Moves {
+  bool stream_slots = false;    // stores into the transport's memory, for the peer to read, bypass the caches
+  bool stream_results = false;  // so do those into the call's buffers
+  bool direct = false;          // ordinary memory is sent by reference
+};
+
+class MoveTrial {
+ public:
+  // For a plan of so many bytes. Small ones are not worth a trial. `direct`: a link of it can send ordinary memory by
+  // reference.
+  explicit MoveTrial(uint64_t bytes = 0, bool direct = false)
+      : worth_(bytes >= smallest),
+        ways_(direct && bytes >= smallest_direct ? most_ways : staged_ways),
+        usual_{false, bytes >= large, false} {
+    shortest_.fill(UINT64_MAX);
+  }
+
+  // The moves of the next launch; `timed` launches take part in the trial and are reported.
+  Moves next(bool timed) {
+    if (!worth_) return {};
+    if (!timed) return chosen_ ? moves(best_) : usual_;
+    return moves(launches_ < trial() ? launches_ % ways_ : best_);
+  }
+  // How long the launch took that the last next(true) was for.
+  void report(uint64_t ticks) {
+    if (!worth_) return;
+    if (launches_ < trial()) {
+      uint64_t& shortest = shortest_[launches_ % ways_];
+      shortest = std::min(shortest, ticks);
+    }
+    if (++launches_ == trial()) {
+      best_ = static_cast<uint32_t>(std::min_element(shortest_.begin(), shortest_.begin() + ways_) - shortest_.begin());
+      chosen_ = true;
+    }
+    if (launches_ == again) {
+      launches_ = 0;
+      shortest_.fill(UINT64_MAX);
+    }
+  }
+
+ private:
+  static constexpr uint64_t smallest = 4096, smallest_direct = 65536, large = uint64_t{4} << 20;
+  static constexpr uint32_t staged_ways = 4, most_ways = 6, again = 4096;
+  uint32_t trial() const { return 3 * ways_; }
+  static Moves moves(uint32_t way) {
+    if (way >= staged_ways) return {false, (way & 1) != 0, true};
+    return {(way & 1) != 0, (way & 2) != 0, false};
+  }
+
+  bool worth_;
+  bool chosen_ = false;
+  uint32_t ways_;
+  Moves usual_;
+  uint32_t launches_ = 0;
+  uint32_t best_ = 0;
+  std::array<uint64_t, most_ways> shortest_;
+};
+
+}  // namespace tutti::core

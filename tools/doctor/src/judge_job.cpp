@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <map>
+#include <set>
+
+#include "judge.hpp"
+
+namespace doctor {
+namespace {
+
+using Ranks = std::vector<uint32_t>;
+
+std::map<uint32_t, std::vector<const Facts*>> by_host(const Job& job) {
+  std::map<uint32_t, std::vector<const Facts*>> hosts;
+  for (const Facts& facts : job.ranks) hosts[facts.host_number].push_back(&facts);
+  return hosts;
+}
+
+// The ranks for which no core is left when each takes one of its own: a maximum matching of ranks and cores.
+Ranks without_core(const std::vector<const Facts*>& ranks) {
+  std::map<uint32_t, size_t> taken;  // core: index of its rank
+  Ranks left;
+  for (size_t index = 0; index < ranks.size(); ++index) {
+    std::set<uint32_t> tried;
+    const std::function<bool(size_t)> seat = [&](size_t i) {
+      for (const uint32_t core : ranks[i]->process.cpus) {
+        if (!tried.insert(core).second) continue;
+        const auto other = taken.find(core);
+        if (other != taken.end() && !seat(other->second)) continue;
+        taken[core] = i;
+        return true;
+      }
+      return false;
+    };
+    if (!ranks[index]->process.cpus.empty() && !seat(index)) left.push_back(ranks[index]->rank);
+  }
+  return left;
+}
+
+void judge_sharing(const std::vector<const Facts*>& ranks, Findings& out) {
+  const Ranks left = without_core(ranks);
+  Ranks all;
+  std::set<uint32_t> cores;
+  for (const Facts* facts : ranks) {
+    all.push_back(facts->rank);
+    cores.insert(facts->process.cpus.begin(), facts->process.cpus.end());
+  }
+  const char* const cost = "ranks wait for each other's time slices: microseconds become milliseconds";
+  if (ranks.size() > cores.size())
+    out.push_back({Severity::warning, "more_ranks_than_cores",
+                   fmt::format("{} ranks on {} cores", ranks.size(), cores.size()), cost,
+                   fmt::format("start at most {} ranks on this host", cores.size()), all});
+  else if (!left.empty())
+    out.push_back({Severity::warning, "shared_cores",
+                   fmt::format("ranks {} are bound to cores of others, while {} cores serve {} ranks", list_text(left),
+                               cores.size(), ranks.size()),
+                   cost, "srun --cpu-bind=cores; mpirun --bind-to core; taskset -c with other cores for each rank",
+                   left});
+  const double quota = ranks.front()->cgroup.cpus;
+  if (quota > 0 && quota < static_cast<double>(ranks.size()))
+    out.push_back(
+        {Severity::warning, "more_ranks_than_quota",
+         fmt::format("{} ranks, and the cgroup may use {:g} cores", ranks.size(), quota), cost,
+         fmt::format("docker update --cpus {0} CONTAINER; systemctl set-property UNIT CPUQuota={0}00%", ranks.size()),
+         all});
+}
+
+// A value of each rank; a difference names each value with its ranks. "": not there.
+void compare(const Job& job, const std::function<std::string(const Facts&)>& value, const std::string& what,
+             Finding finding, Findings& out) {
+  std::map<std::string, Ranks> values;
+  for (const Facts& facts : job.ranks) values[value(facts)].push_back(facts.rank);
+  if (values.size() < 2) return;
+  finding.seen = what + ": ";
+  for (const auto& [text, ranks] : values)
+    finding.seen += fmt::format("{}{} on ranks {}", finding.seen.ends_with(": ") ? "" : ", ",
+                                text.empty() ? "absent" : "\"" + text + "\"", list_text(ranks));
+  out.push_back(std::move(finding));
+}
+
+std::set<std::string> names_of(const Job& job, std::map<std::string, std::string> Process::*map) {
+  std::set<std::string> names;
+  for (const Facts& facts : job.ranks)
+    for (const auto& [name, value] : facts.process.*map) names.insert(name);
+  return names;
+}
+
+std::string value_of(const std::map<std::string, std::string>& map, const std::string& name) {
+  const auto found = map.find(name);
+  return found == map.end() ? "" : found->second;
+}
+
+// Settings that are a rank's or a host's own.
+bool differs_rightly(const std::string& name) {
+  static const std::set<std::string> own{
+      "TUTTI_RANK",   "TUTTI_LOCAL_RANK",   "TUTTI_LOCAL_WORLD_SIZE", "TUTTI_HOST_ID",
+      "TUTTI_DEVICE", "TUTTI_RECORDER_DIR", "TUTTI_TLS_CERTIFICATE",  "TUTTI_TLS_KEY",
+      "TUTTI_TLS_CA", "TUTTI_PLUGIN_PATH",  "TUTTI_TCP_INTERFACE",    "TUTTI_PLUGIN_OWNERS"};
+  return own.contains(name);
+}
+
+void judge_differences(const Job& job, Findings& out) {
+  for (const std::string& id : names_of(job, &Process::plugins))
+    compare(
+        job, [&](const Facts& f) { return value_of(f.process.plugins, id); }, "plugin " + id,
+        {Severity::warning,
+         "plugin_differs",
+         "",
+         "ranks use only what all of them have; unequal versions may refuse each other",
+         "install the same tutti-plugins on all hosts",
+         {}},
+        out);
+  for (const std::string& name : names_of(job, &Process::settings))
+    if (!differs_rightly(name))
+      compare(
+          job, [&](const Facts& f) { return value_of(f.process.settings, name); }, name,
+          {Severity::warning,
+           "setting_differs",
+           "",
+           "ranks act differently, or refuse to meet",
+           "set it alike on all hosts: tuttirun and srun --export=ALL pass the environment on",
+           {}},
+          out);
+  compare(
+      job, [](const Facts& f) { return f.nvidia_driver; }, "NVIDIA driver",
+      {Severity::warning,
+       "driver_differs",
+       "",
+       "device memory may not be shared between those hosts' ranks alike",
+       "install the same driver on all hosts",
+       {}},
+      out);
+  if (by_host(job).size() < 2) return;
+  const auto largest = [](const Facts& f) {
+    int64_t mtu = 0;
+    for (const Interface& i : f.interfaces)
+      if (!i.loopback && i.state != "down") mtu = std::max(mtu, i.mtu);
+    return mtu ? std::to_string(mtu) : "";
+  };
+  compare(job, largest, "largest MTU",
+          {Severity::warning,
+           "mtu_differs",
+           "",
+           "where switches drop what is too large, small messages pass and large ones hang",
+           "ip link set NAME mtu N, alike on all hosts; ping -M do -s N HOST",
+           {}},
+          out);
+}
+
+// An unreachable host is an error; one of several addresses costs time only.
+void judge_links(const Job& job, Findings& out) {
+  std::set<std::pair<uint32_t, uint32_t>> reached;
+  for (const Link& link : job.links)
+    if (link.problem.empty()) reached.insert({link.from, link.to});
+  std::set<std::pair<uint32_t, uint32_t>> judged;
+  for (const Link& link : job.links) {
+    if (link.problem.empty()) continue;
+    const bool other_way = reached.contains({link.from, link.to});
+    if (!other_way && !judged.insert({link.from, link.to}).second) continue;
+    std::string tried;
+    for (const Link& other : job.links)
+      if (other.from == link.from && other.to == link.to && (!other_way || other.address == link.address))
+        tried += fmt::format("{}{}: {}", tried.empty() ? "" : "; ", other.address, other.problem);
+    const std::string host = link.address.substr(0, link.address.rfind(':'));
+    out.push_back(
+        {other_way ? Severity::warning : Severity::error,
+         other_way ? "address_silent" : "host_unreachable",
+         fmt::format("rank {}'s host does not reach rank {}'s: {}", link.from, link.to, tried),
+         other_way ? "up to 2 s more until ranks are connected"
+                   : "TCP between these hosts fails unless it can be made in the other direction",
+         fmt::format("ip route get {0}; open the firewall: iptables -A INPUT -p tcp -s NETWORK -j ACCEPT (or "
+                     "TUTTI_TCP_PORTS=FIRST-LAST and these ports); TUTTI_TCP_INTERFACE names the right network",
+                     host),
+         {link.from}});
+  }
+}
+
+void judge_clocks(const Job& job, Findings& out) {
+  constexpr double far = 0.1;
+  for (const Clock& clock : job.clocks)
+    if (std::abs(clock.ahead) - clock.uncertainty > far)
+      out.push_back({Severity::warning,
+                     "clock",
+                     fmt::format("the clock of rank {}'s host is {:.3f} s {} rank 0's", clock.rank,
+                                 std::abs(clock.ahead), clock.ahead > 0 ? "ahead of" : "behind"),
+                     "logs of the ranks cannot be put in order; certificates and file times seem to be of the future",
+                     "timedatectl set-ntp true; chronyc makestep",
+                     {clock.rank}});
+}
+
+}  // namespace
+
+Findings judge_job(const Job& job) {
+  Findings out;
+  if (!job.failure.empty())
+    out.push_back({Severity::error,
+                   "communicator",
+                   job.failure,
+                   "no job can run like this; only this rank is judged",
+                   "correct what the sentence names; TUTTI_LOG=info tells more",
+                   {}});
+  for (const auto& [host, ranks] : by_host(job)) judge_sharing(ranks, out);
+  judge_differences(job, out);
+  judge_links(job, out);
+  judge_clocks(job, out);
+  return out;
+}
+
+}  // namespace doctor

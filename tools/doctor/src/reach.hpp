@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Can a TCP connection be made to another host? Seen by making it: routes, firewalls and doubled addresses all show.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace doctor {
+
+// Listens on a port of TUTTI_TCP_PORTS, else an ephemeral one, of all addresses. Whoever connects is sent the token, by
+// a thread, until destruction.
+class Listener {
+ public:
+  // `ports`: "FIRST-LAST" or "". Throws std::runtime_error.
+  explicit Listener(const std::string& ports);
+  ~Listener();
+  Listener(const Listener&) = delete;
+  Listener& operator=(const Listener&) = delete;
+  uint16_t port() const;
+  uint64_t token() const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+struct Target {
+  std::string address;  // numeric, IPv4 or IPv6
+  uint16_t port = 0;
+  uint64_t token = 0;
+  std::string problem;  // filled in: why it was not reached; "": reached
+};
+
+// Tries all at once, for so many milliseconds.
+void reach(std::vector<Target>& targets, int milliseconds = 2000);
+
+// The addresses that the transport tcp would tell to other hosts; loopback is not among them.
+std::vector<std::string> own_addresses();
+
+}  // namespace doctor

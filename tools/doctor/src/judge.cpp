@@ -15,18 +15,21 @@ Findings judge_rank(const Facts& facts) {
 }
 
 Findings judge(const Job& job) {
-  Findings all = judge_job(job);
+  Findings all;
+  const auto add = [&](Finding found) {
+    const auto same = std::find_if(all.begin(), all.end(), [&](const Finding& other) {
+      return other.name == found.name && other.seen == found.seen && other.severity == found.severity;
+    });
+    if (same == all.end())
+      all.push_back(std::move(found));
+    else
+      same->ranks.insert(same->ranks.end(), found.ranks.begin(), found.ranks.end());
+  };
+  for (Finding& found : judge_job(job)) add(std::move(found));
   for (const Facts& facts : job.ranks)
     for (Finding& found : judge_rank(facts)) {
-      const auto same = std::find_if(all.begin(), all.end(), [&](const Finding& other) {
-        return other.name == found.name && other.seen == found.seen && other.severity == found.severity;
-      });
-      if (same != all.end()) {
-        same->ranks.push_back(facts.rank);
-      } else {
-        found.ranks = {facts.rank};
-        all.push_back(std::move(found));
-      }
+      found.ranks = {facts.rank};
+      add(std::move(found));
     }
   std::stable_sort(all.begin(), all.end(), [](const Finding& a, const Finding& b) { return a.severity < b.severity; });
   return all;

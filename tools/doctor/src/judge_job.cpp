@@ -41,7 +41,7 @@ Ranks without_core(const std::vector<const Facts*>& ranks) {
   return left;
 }
 
-void judge_sharing(const std::vector<const Facts*>& ranks, Findings& out) {
+void judge_cores(const std::vector<const Facts*>& ranks, Findings& out) {
   const Ranks left = without_core(ranks);
   Ranks all;
   std::set<uint32_t> cores;
@@ -52,14 +52,22 @@ void judge_sharing(const std::vector<const Facts*>& ranks, Findings& out) {
   const char* const cost = "ranks wait for each other's time slices: microseconds become milliseconds";
   if (ranks.size() > cores.size())
     out.push_back({Severity::warning, "more_ranks_than_cores",
-                   fmt::format("{} ranks on {} cores", ranks.size(), cores.size()), cost,
-                   fmt::format("start at most {} ranks on this host", cores.size()), all});
+                   fmt::format("{} ranks on {} core{}", ranks.size(), cores.size(), cores.size() > 1 ? "s" : ""), cost,
+                   fmt::format("tuttirun -n {}: one rank per core; or widen their affinity: taskset -cp", cores.size()),
+                   all});
   else if (!left.empty())
     out.push_back({Severity::warning, "shared_cores",
                    fmt::format("ranks {} are bound to cores of others, while {} cores serve {} ranks", list_text(left),
                                cores.size(), ranks.size()),
                    cost, "srun --cpu-bind=cores; mpirun --bind-to core; taskset -c with other cores for each rank",
                    left});
+  const size_t online = ranks.front()->online.size();
+  if (cores.size() < online)
+    out.push_back(
+        {Severity::note, "affinity",
+         fmt::format("may run on {} of {} cores: {}", cores.size(), online, list_text({cores.begin(), cores.end()})),
+         "the other cores stay idle, also for the application's threads",
+         fmt::format("taskset -cp 0-{} $$ in the shell that starts the job; srun --cpus-per-task=N", online - 1), all});
   const double quota = ranks.front()->cgroup.cpus;
   if (quota > 0 && quota < static_cast<double>(ranks.size()))
     out.push_back(
@@ -203,7 +211,7 @@ Findings judge_job(const Job& job) {
                    "no job can run like this; only this rank is judged",
                    "correct what the sentence names; TUTTI_LOG=info tells more",
                    {}});
-  for (const auto& [host, ranks] : by_host(job)) judge_sharing(ranks, out);
+  for (const auto& [host, ranks] : by_host(job)) judge_cores(ranks, out);
   judge_differences(job, out);
   judge_links(job, out);
   judge_clocks(job, out);

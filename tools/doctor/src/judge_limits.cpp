@@ -11,14 +11,8 @@ namespace {
 
 constexpr int64_t MiB = 1 << 20;
 
-void judge_cores(const Facts& f, Findings& out) {
+void judge_quota(const Facts& f, Findings& out) {
   const size_t usable = f.process.cpus.size();
-  if (usable < f.online.size())
-    out.push_back(
-        {Severity::note, "affinity",
-         fmt::format("may run on {} of {} cores: {}", usable, f.online.size(), list_text(f.process.cpus)),
-         "nothing, if the launcher binds each rank to cores of its own; threads of the application share them",
-         "taskset -cp 0-" + std::to_string(f.online.size() - 1) + " $$   # undoes it for this shell"});
   if (f.cgroup.cpus > 0 && f.cgroup.cpus < static_cast<double>(usable))
     out.push_back(
         {Severity::warning, "cpu_quota",
@@ -65,12 +59,13 @@ void judge_descriptors(const Facts& f, Findings& out) {
   constexpr int64_t comfortable = 256;
   const int64_t needed = descriptors_needed(f.nranks), limit = f.process.open_files;
   if (limit >= std::max(needed, comfortable)) return;
-  out.push_back({limit < needed ? Severity::error : Severity::warning, "open_files",
-                 fmt::format("this process may open {} files; {} ranks need up to {}", limit, f.nranks, needed),
-                 "connections between ranks fail: \"Too many open files\"",
-                 f.process.most_open_files > limit && f.process.most_open_files >= needed
-                     ? "ulimit -n " + std::to_string(std::min<int64_t>(f.process.most_open_files, 65536))
-                     : "raise nofile in /etc/security/limits.conf (LimitNOFILE= of the launcher's service)"});
+  out.push_back(
+      {limit < needed ? Severity::error : Severity::warning, "open_files",
+       fmt::format("this process may open {} files; with {} ranks it needs up to {}", limit, f.nranks, needed),
+       "connections between ranks fail: \"Too many open files\"",
+       f.process.most_open_files > limit && f.process.most_open_files >= needed
+           ? "ulimit -n " + std::to_string(std::min<int64_t>(f.process.most_open_files, 65536))
+           : "raise nofile in /etc/security/limits.conf (LimitNOFILE= of the launcher's service)"});
 }
 
 void judge_kernel(const Facts& f, Findings& out) {
@@ -104,7 +99,7 @@ void judge_kernel(const Facts& f, Findings& out) {
 }  // namespace
 
 void judge_limits(const Facts& facts, Findings& out) {
-  judge_cores(facts, out);
+  judge_quota(facts, out);
   judge_memory(facts, out);
   judge_descriptors(facts, out);
   judge_kernel(facts, out);

@@ -3,9 +3,11 @@
 // tutti-doctor: exit status 0; 1 with errors or where compare finds a difference; 2 for a wrong command line.
 #include <cstdio>
 #include <exception>
+#include <stdexcept>
 
 #include "meeting.hpp"
 #include "options.hpp"
+#include "passport.hpp"
 #include "report.hpp"
 #include "standard_output/standard_output.hpp"
 
@@ -19,12 +21,29 @@ int examine(const doctor::Options& options) {
   return has_errors(findings) ? 1 : 0;
 }
 
+int compare(const doctor::Options& options) {
+  const doctor::Comparison result = doctor::compare_passports(options.first, options.second);
+  std::fputs((options.json ? result.json : result.text).c_str(), stdout);
+  return result.differs ? 1 : 0;
+}
+
 int run(int argc, char** argv) {
   int status = 0;
   const auto options = doctor::parse_options(argc, argv, &status);
   if (!options) return status;
   try {
-    return examine(*options);
+    switch (options->task) {
+      case doctor::Options::Task::passport:
+        doctor::write_passport(doctor::read_facts("/", doctor::this_process()), options->quick, options->output);
+        return 0;
+      case doctor::Options::Task::compare:
+        return compare(*options);
+      default:
+        return examine(*options);
+    }
+  } catch (const std::invalid_argument& e) {
+    std::fprintf(stderr, "tutti-doctor: %s\n", e.what());
+    return 2;
   } catch (const std::exception& e) {
     std::fprintf(stderr, "tutti-doctor: %s\n", e.what());
     return 1;

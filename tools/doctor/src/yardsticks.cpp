@@ -1,0 +1,367 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "yardsticks.hpp"
+
+#include <fmt/format.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sched.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <csignal>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <stdexcept>
+#include <thread>
+
+namespace doctor {
+namespace {
+
+using Samples = std::vector<double>;
+constexpr size_t large = 64 << 20, slot_bytes = 64 << 10, slots = 4;
+
+double seconds_now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+void pin(uint32_t cpu) {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  CPU_SET(cpu, &set);
+  sched_setaffinity(0, sizeof set, &set);  // where it is refused the scheduler places
+}
+
+// Memory of this process, or shared with children; touched, so no page fault is measured.
+struct Memory {
+  explicit Memory(size_t size, bool shared = false) : bytes(size) {
+    void* at = mmap(nullptr, size, PROT_READ | PROT_WRITE, (shared ? MAP_SHARED : MAP_PRIVATE) | MAP_ANONYMOUS, -1, 0);
+    if (at == MAP_FAILED)
+      throw std::runtime_error(fmt::format("no memory for {} bytes: {}", size, std::strerror(errno)));
+    data = static_cast<char*>(at);
+    std::memset(data, 1, size);
+  }
+  ~Memory() { munmap(data, bytes); }
+  Memory(const Memory&) = delete;
+  Memory& operator=(const Memory&) = delete;
+  size_t bytes;
+  char* data;
+};
+
+// What two processes share.
+struct Board {
+  alignas(128) std::atomic<uint64_t> ping{0};
+  alignas(128) std::atomic<uint64_t> pong{0};
+  alignas(128) std::atomic<bool> stop{false};
+  char slot[slots][slot_bytes];
+};
+
+// Polls; gives the core up now and then, for where both share one. False: told to stop, or nothing for 20 s.
+template <typename Condition>
+bool await(const Board& board, Condition&& condition) {
+  constexpr double patience = 20;
+  double since = 0;
+  for (uint64_t spins = 1; !condition(); ++spins) {
+    if (spins % 4096 != 0) continue;
+    if (board.stop.load(std::memory_order_relaxed)) return false;
+    sched_yield();
+    const double now = seconds_now();
+    if (since == 0) since = now;
+    if (now - since > patience) return false;
+  }
+  return true;
+}
+
+// At least three rounds, then until the time is over. A round gives its sample.
+Samples repeat(double seconds, const std::function<double()>& round) {
+  Samples samples;
+  constexpr size_t least = 3, most = 10000;
+  for (const double end = seconds_now() + seconds;
+       samples.size() < least || (seconds_now() < end && samples.size() < most);)
+    samples.push_back(round());
+  return samples;
+}
+
+// The child measures while this process serves it. What the child throws is thrown here.
+Samples with_child(uint32_t mine, uint32_t its, const std::function<Samples()>& child,
+                   const std::function<void()>& serve) {
+  int pipe_ends[2];
+  if (pipe(pipe_ends) != 0) throw std::runtime_error(std::strerror(errno));
+  const pid_t pid = fork();
+  if (pid < 0) throw std::runtime_error(fmt::format("fork: {}", std::strerror(errno)));
+  if (pid == 0) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    pin(its);
+    std::string text;  // of the error, after a zero
+    Samples samples{0};
+    try {
+      samples = child();
+    } catch (const std::exception& e) {
+      text = e.what();
+    }
+    const uint64_t count = text.empty() ? samples.size() : 0;
+    const bool told = write(pipe_ends[1], &count, sizeof count) == sizeof count &&
+                      (count ? write(pipe_ends[1], samples.data(), count * sizeof(double))
+                             : write(pipe_ends[1], text.data(), text.size())) > 0;
+    _exit(told ? 0 : 1);
+  }
+  close(pipe_ends[1]);
+  cpu_set_t before;
+  sched_getaffinity(0, sizeof before, &before);
+  pin(mine);
+  serve();
+  sched_setaffinity(0, sizeof before, &before);
+  std::string all;
+  char piece[4096];
+  for (ssize_t got; (got = read(pipe_ends[0], piece, sizeof piece)) > 0;) all.append(piece, static_cast<size_t>(got));
+  close(pipe_ends[0]);
+  waitpid(pid, nullptr, 0);
+  uint64_t count = 0;
+  if (all.size() < sizeof count) throw std::runtime_error("the child process ended early");
+  std::memcpy(&count, all.data(), sizeof count);
+  if (count == 0) throw std::runtime_error(all.substr(sizeof count));
+  Samples samples(std::min<size_t>(count, (all.size() - sizeof count) / sizeof(double)));
+  std::memcpy(samples.data(), all.data() + sizeof count, samples.size() * sizeof(double));
+  return samples;
+}
+
+double gigabytes(size_t bytes, double begin) { return static_cast<double>(bytes) / (seconds_now() - begin) * 1e-9; }
+
+Samples copy_one_core(double seconds) {
+  const Memory from(large), to(large);
+  return repeat(seconds, [&] {
+    const double begin = seconds_now();
+    std::memcpy(to.data, from.data, large);
+    return gigabytes(large, begin);
+  });
+}
+
+Samples copy_all_cores(const std::vector<uint32_t>& cpus, double seconds) {
+  constexpr size_t each = 16 << 20, rounds = 8;
+  return repeat(seconds, [&] {
+    std::atomic<size_t> ready{0};
+    std::vector<double> rates(cpus.size());
+    std::vector<std::thread> threads;
+    for (size_t i = 0; i < cpus.size(); ++i)
+      threads.emplace_back([&, i] {
+        pin(cpus[i]);
+        const Memory from(each), to(each);
+        ++ready;
+        while (ready < cpus.size()) sched_yield();
+        const double begin = seconds_now();
+        for (size_t k = 0; k < rounds; ++k) std::memcpy(to.data, from.data, each);
+        rates[i] = gigabytes(rounds * each, begin);
+      });
+    for (std::thread& thread : threads) thread.join();
+    double sum = 0;
+    for (const double rate : rates) sum += rate;
+    return sum;
+  });
+}
+
+Board* board_in(const Memory& memory) { return new (memory.data) Board; }
+
+// One way, in ns.
+Samples cache_line(uint32_t mine, uint32_t its, double seconds) {
+  const Memory memory(sizeof(Board), true);
+  Board* board = board_in(memory);
+  constexpr uint64_t exchanges = 2000;
+  uint64_t number = 0;
+  const auto child = [&] {
+    const Samples samples = repeat(seconds, [&] {
+      const double begin = seconds_now();
+      for (uint64_t k = 0; k < exchanges; ++k) {
+        board->ping.store(++number, std::memory_order_release);
+        if (!await(*board, [&] { return board->pong.load(std::memory_order_acquire) == number; }))
+          throw std::runtime_error("the other process does not answer");
+      }
+      return (seconds_now() - begin) * 1e9 / (2 * exchanges);
+    });
+    board->stop = true;
+    return samples;
+  };
+  return with_child(mine, its, child, [&] {
+    for (uint64_t k = 1; await(*board, [&] { return board->ping.load(std::memory_order_acquire) == k; }); ++k)
+      board->pong.store(k, std::memory_order_release);
+  });
+}
+
+// Through slots in shared memory: one process copies in, the other out, at the same time.
+Samples staged_copy(uint32_t mine, uint32_t its, double seconds) {
+  const Memory memory(sizeof(Board), true), from(large), to(large);
+  Board* board = board_in(memory);
+  uint64_t number = 0;
+  const auto child = [&] {
+    const Samples samples = repeat(seconds, [&] {
+      const double begin = seconds_now();
+      for (size_t at = 0; at < large; at += slot_bytes, ++number) {
+        if (!await(*board, [&] { return board->ping.load(std::memory_order_acquire) > number; }))
+          throw std::runtime_error("the other process does not send");
+        std::memcpy(to.data + at, board->slot[number % slots], slot_bytes);
+        board->pong.store(number + 1, std::memory_order_release);
+      }
+      return gigabytes(large, begin);
+    });
+    board->stop = true;
+    return samples;
+  };
+  return with_child(mine, its, child, [&] {
+    for (uint64_t k = 0; await(*board, [&] { return board->pong.load(std::memory_order_acquire) + slots > k; }); ++k) {
+      if (board->stop) return;
+      std::memcpy(board->slot[k % slots], from.data + k * slot_bytes % large, slot_bytes);
+      board->ping.store(k + 1, std::memory_order_release);
+    }
+  });
+}
+
+// The child copies out of the other's memory: mapped, or by the kernel.
+Samples direct_copy(uint32_t mine, uint32_t its, double seconds, bool mapped) {
+  const Memory from(large, mapped), to(large);
+  const auto child = [&] {
+    return repeat(seconds, [&] {
+      const double begin = seconds_now();
+      if (mapped) {
+        std::memcpy(to.data, from.data, large);
+        return gigabytes(large, begin);
+      }
+      for (size_t at = 0; at < large;) {
+        const iovec local{to.data + at, large - at}, remote{from.data + at, large - at};
+        const ssize_t got = process_vm_readv(getppid(), &local, 1, &remote, 1, 0);
+        if (got <= 0) throw std::runtime_error(fmt::format("process_vm_readv: {}", std::strerror(errno)));
+        at += static_cast<size_t>(got);
+      }
+      return gigabytes(large, begin);
+    });
+  };
+  return with_child(mine, its, child, [] {});
+}
+
+void all_bytes(int fd, char* data, size_t bytes, bool sends) {
+  for (size_t done = 0; done < bytes;) {
+    const ssize_t n =
+        sends ? send(fd, data + done, bytes - done, MSG_NOSIGNAL) : recv(fd, data + done, bytes - done, 0);
+    if (n <= 0) throw std::runtime_error("the loopback connection ended");
+    done += static_cast<size_t>(n);
+  }
+}
+
+std::pair<int, int> loopback_pair() {
+  const int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0),
+            client = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof address;
+  auto* at = reinterpret_cast<sockaddr*>(&address);
+  if (bind(listener, at, size) != 0 || listen(listener, 1) != 0 || getsockname(listener, at, &size) != 0 ||
+      connect(client, at, size) != 0)
+    throw std::runtime_error(fmt::format("loopback: {}", std::strerror(errno)));
+  const int server = accept(listener, nullptr, nullptr);
+  close(listener);
+  const int one = 1;
+  for (const int fd : {client, server}) setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+  return {client, server};
+}
+
+// Messages of so many bytes there, and one byte (or as many) back.
+Samples tcp(uint32_t mine, uint32_t its, double seconds, size_t bytes, bool echoes) {
+  const auto [client, server] = loopback_pair();
+  const Memory buffer(bytes);
+  const size_t back = echoes ? bytes : 1, rounds = echoes ? 500 : 1;
+  const auto child = [&, client = client, server = server] {
+    close(server);
+    return repeat(seconds, [&] {
+      const double begin = seconds_now();
+      for (size_t k = 0; k < rounds; ++k) {
+        all_bytes(client, buffer.data, bytes, true);
+        all_bytes(client, buffer.data, back, false);
+      }
+      return echoes ? (seconds_now() - begin) * 1e6 / static_cast<double>(2 * rounds) : gigabytes(bytes, begin);
+    });
+  };
+  return with_child(mine, its, child, [&, client = client, server = server] {
+    close(client);
+    try {
+      for (;;) {
+        all_bytes(server, buffer.data, bytes, false);
+        all_bytes(server, buffer.data, back, true);
+      }
+    } catch (const std::runtime_error&) {  // the child is done
+      close(server);
+    }
+  });
+}
+
+Figure take(Figure figure, const std::function<Samples()>& samples) {
+  try {
+    figure.samples = samples();
+  } catch (const std::exception& e) {
+    figure.problem = e.what();
+  }
+  return figure;
+}
+
+// The exchange of a line with the nearest and with the farthest core; of many cores some.
+void exchange_lines(const std::vector<uint32_t>& cpus, double seconds, std::vector<Figure>& out) {
+  constexpr size_t most = 32;
+  Figure near{"cache_line_near", "ns", "a cache line to the nearest other core", false, {}, ""};
+  Figure far{"cache_line_far", "ns", "a cache line to the farthest core", false, {}, ""};
+  if (cpus.size() < 2) near.problem = far.problem = "this process may run on one core only";
+  const size_t step = (cpus.size() + most - 1) / most;
+  const double share = seconds / static_cast<double>((cpus.size() + step - 1) / step);
+  for (size_t i = 1; i < cpus.size(); i += step) {
+    Figure one = take({"", "", "", false, {}, ""}, [&] { return cache_line(cpus[0], cpus[i], share); });
+    if (!one.problem.empty()) near.problem = far.problem = one.problem;
+    if (one.samples.empty()) continue;
+    if (near.samples.empty() || one.median() < near.median()) near.samples = one.samples;
+    if (far.samples.empty() || one.median() > far.median()) far.samples = one.samples;
+  }
+  out.push_back(std::move(near));
+  out.push_back(std::move(far));
+}
+
+}  // namespace
+
+double Figure::best() const {
+  return more_is_better ? *std::max_element(samples.begin(), samples.end())
+                        : *std::min_element(samples.begin(), samples.end());
+}
+
+double Figure::median() const {
+  std::vector<double> sorted = samples;
+  std::nth_element(sorted.begin(), sorted.begin() + static_cast<std::ptrdiff_t>(sorted.size() / 2), sorted.end());
+  return sorted[sorted.size() / 2];
+}
+
+std::vector<Figure> measure(const std::vector<uint32_t>& cpus, double seconds) {
+  if (cpus.empty()) throw std::runtime_error("the cores of this process are unknown");
+  const uint32_t a = cpus[0], b = cpus.size() > 1 ? cpus[1] : cpus[0];
+  std::vector<Figure> all;
+  all.push_back(take({"memory_copy_core", "GB/s", "memcpy of 64 MiB by one core", true, {}, ""},
+                     [&] { return copy_one_core(seconds); }));
+  exchange_lines(cpus, seconds, all);
+  all.push_back(take(
+      {"process_staged_copy", "GB/s", "between processes through shared slots of 64 KiB (two copies)", true, {}, ""},
+      [&] { return staged_copy(a, b, seconds); }));
+  all.push_back(
+      take({"process_mapped_copy", "GB/s", "out of memory that another process shares (one copy)", true, {}, ""},
+           [&] { return direct_copy(a, b, seconds, true); }));
+  all.push_back(take({"process_vm_readv", "GB/s", "out of another process's own memory, by the kernel", true, {}, ""},
+                     [&] { return direct_copy(a, b, seconds, false); }));
+  all.push_back(take({"tcp_loopback_latency", "us", "8 bytes one way over loopback TCP", false, {}, ""},
+                     [&] { return tcp(a, b, seconds, 8, true); }));
+  all.push_back(take({"tcp_loopback_bandwidth", "GB/s", "4 MiB messages one way over loopback TCP", true, {}, ""},
+                     [&] { return tcp(a, b, seconds, 4 << 20, false); }));
+  all.push_back(take({"memory_copy_all", "GB/s", "memcpy by all cores at once, 16 MiB each", true, {}, ""},
+                     [&] { return copy_all_cores(cpus, seconds); }));
+  return all;
+}
+
+}  // namespace doctor

@@ -21,12 +21,6 @@ int examine(const doctor::Options& options) {
   return has_errors(findings) ? 1 : 0;
 }
 
-int compare(const doctor::Options& options) {
-  const doctor::Comparison result = doctor::compare_passports(options.first, options.second);
-  std::fputs((options.json ? result.json : result.text).c_str(), stdout);
-  return result.differs ? 1 : 0;
-}
-
 int run(int argc, char** argv) {
   int status = 0;
   const auto options = doctor::parse_options(argc, argv, &status);
@@ -37,7 +31,7 @@ int run(int argc, char** argv) {
         doctor::write_passport(doctor::read_facts("/", doctor::this_process()), options->quick, options->output);
         return 0;
       case doctor::Options::Task::compare:
-        return compare(*options);
+        return doctor::compare_passports(options->first, options->second) ? 1 : 0;
       default:
         return examine(*options);
     }

@@ -39,11 +39,11 @@ std::optional<Options> parse_options(int argc, char** argv, int* status) {
   auto* compare = app.add_subcommand("compare", "Compares two passports: B against A.");
   compare->add_option("A", options.first, "passport")->required()->check(CLI::ExistingFile);
   compare->add_option("B", options.second, "passport")->required()->check(CLI::ExistingFile);
-  compare->add_flag("--json", options.json, "print JSON");
   *status = 0;
   try {
     app.parse(argc, argv);
-    if (options.json && *passport) throw std::invalid_argument("--json: passport writes JSON in any case");
+    if (options.json && (*passport || *compare))
+      throw std::invalid_argument("--json: passport writes JSON in any case, and compare writes none");
     if (*passport) options.task = Options::Task::passport;
     if (*compare) options.task = Options::Task::compare;
     return options;

@@ -29,14 +29,16 @@ Document host_of(const Facts& f) {
           {"cpu_quota", f.cgroup.cpus},      {"load", load}};
 }
 
-Document document_of(const Facts& facts, bool quick, const std::vector<Figure>& figures) {
+// The load is that before the measurement.
+Document measured(const Facts& facts, bool quick) {
+  constexpr double short_time = 0.3, long_time = 8;  // seconds per yardstick, of which there are eight
   Document passport{{"kind", "tutti performance passport"},
                     {"version", tutti_version()},
                     {"time", fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr)))},
                     {"quick", quick},
                     {"host", host_of(facts)},
                     {"figures", Document::array()}};
-  for (const Figure& f : figures) {
+  for (const Figure& f : measure(facts.process.cpus, quick ? short_time : long_time)) {
     Document figure{
         {"name", f.name}, {"unit", f.unit}, {"meaning", f.meaning}, {"better", f.more_is_better ? "more" : "less"}};
     if (f.samples.empty())
@@ -69,12 +71,15 @@ std::string page_of(const Document& passport) {
   return page;
 }
 
+[[noreturn]] void cannot_write(const std::string& path) {
+  throw std::runtime_error(path + " cannot be written: is the folder there, and the disk not full?");
+}
+
 void write_file(const std::string& path, const std::string& text) {
   std::ofstream file(path);
   file << text;
   file.close();
-  if (!file)
-    throw std::runtime_error(fmt::format("{} cannot be written: is the folder there, and the disk not full?", path));
+  if (!file) cannot_write(path);
 }
 
 Document read_passport(const std::string& path) {
@@ -96,54 +101,45 @@ std::string verdict(double ratio, bool more_is_better) {
 }  // namespace
 
 void write_passport(const Facts& facts, bool quick, const std::string& name) {
-  constexpr double short_time = 0.3, long_time = 8;  // per yardstick, of which there are eight
   const std::string stem = name.empty() ? "tutti-passport-" + facts.process.host : name;
-  const Document passport = document_of(facts, quick, measure(facts.process.cpus, quick ? short_time : long_time));
+  if (!std::ofstream(stem + ".json", std::ios::app)) cannot_write(stem + ".json");  // known before two minutes are over
+  const Document passport = measured(facts, quick);
   write_file(stem + ".json", passport.dump(2, ' ', false, Document::error_handler_t::replace) + "\n");
   const std::string page = page_of(passport);
   write_file(stem + ".md", page);
   fmt::print("{}\nwritten: {}.json, {}.md\n", page, stem, stem);
   if (passport["host"]["load"] > 0.5)
-    fmt::print(
-        "The machine was busy (load {:.2f}): the best samples count, and compare may flag differences that are not its "
-        "own.\n",
-        passport["host"]["load"].get<double>());
+    fmt::print("The machine was busy (load {:.2f}): compare may mark differences that are not the machine's.\n",
+               passport["host"]["load"].get<double>());
 }
 
-Comparison compare_passports(const std::string& first, const std::string& second) try {
+bool compare_passports(const std::string& first, const std::string& second) try {
   const Document a = read_passport(first), b = read_passport(second);
-  Comparison result;
-  Document rows = Document::array();
-  const auto differs = [&](bool yes) { return result.differs |= yes, yes; };
+  bool differs = false;
+  std::string text;
   for (const auto& [key, value] : a["host"].items())
     if (const Document other = b["host"].value(key, Document()); key != "load" && other != value)
-      result.text += fmt::format("{}: {} / {}\n", key, value.dump(), other.dump());
-  if (a.value("quick", false) != b.value("quick", false)) result.text += "one of them is --quick: less exact\n";
-  result.text += fmt::format("{:24} {:>10} {:>10} {:5} {:>6}\n", "figure", "A", "B", "unit", "B/A");
+      text += fmt::format("{}: {} / {}\n", key, value.dump(), other.dump());
+  if (a.value("quick", false) != b.value("quick", false)) text += "one of them is --quick: less exact\n";
+  text += fmt::format("{:24} {:>10} {:>10} {:5} {:>6}\n", "figure", "A", "B", "unit", "B/A");
   for (const Document& from : a["figures"]) {
     const std::string name = from.at("name");
-    Document to;
+    Document to = Document::object();
     for (const Document& candidate : b["figures"])
       if (candidate.at("name") == name) to = candidate;
-    if (!from.contains("best") && !to.contains("best")) continue;
-    if (!from.contains("best") || !to.contains("best")) {
-      differs(true);
-      const char* where = from.contains("best") ? "only A has it" : "only B has it";
-      result.text += fmt::format("{:24} {}\n", name, where);
-      rows.push_back({{"name", name}, {"verdict", where}});
-      continue;
+    if (from.contains("best") != to.contains("best")) {
+      text += fmt::format("{:24} only {} has it\n", name, from.contains("best") ? "A" : "B");
+      differs = true;
     }
+    if (!from.contains("best") || !to.contains("best")) continue;
     const double mine = from.at("best"), its = to.at("best"), ratio = mine > 0 ? its / mine : 0;
     const std::string says = verdict(ratio, from.at("better") == "more");
-    differs(!says.empty());
-    result.text += fmt::format("{:24} {:10.4g} {:10.4g} {:5} {:6.2f}  {}\n", name, mine, its,
-                               from.at("unit").get<std::string>(), ratio, says);
-    rows.push_back({{"name", name}, {"a", mine}, {"b", its}, {"ratio", ratio}, {"verdict", says}});
+    differs |= !says.empty();
+    text += fmt::format("{:24} {:10.4g} {:10.4g} {:5} {:6.2f}  {}\n", name, mine, its,
+                        from.at("unit").get<std::string>(), ratio, says);
   }
-  result.text +=
-      result.differs ? "\nMarked figures differ by more than 20 %.\n" : "\nNothing differs by more than 20 %.\n";
-  result.json = Document{{"program", "tutti-doctor"}, {"differs", result.differs}, {"figures", rows}}.dump(2) + "\n";
-  return result;
+  fmt::print("{}\n{} by more than 20 %.\n", text, differs ? "Marked figures differ" : "Nothing differs");
+  return differs;
 } catch (const nlohmann::json::exception& e) {
   throw std::invalid_argument(fmt::format("{} or {} is a damaged passport: {}", first, second, e.what()));
 }

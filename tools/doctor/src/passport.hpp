@@ -13,11 +13,8 @@ namespace doctor {
 // std::runtime_error.
 void write_passport(const Facts& facts, bool quick, const std::string& name);
 
-struct Comparison {
-  std::string text, json;
-  bool differs = false;  // by more than 20 %, or a figure is on one side only
-};
-// Of two files. Throws std::invalid_argument where one is no passport.
-Comparison compare_passports(const std::string& first, const std::string& second);
+// Prints the ratios of two files. True: something differs by more than 20 %, or is on one side only. Throws
+// std::invalid_argument where one is no passport.
+bool compare_passports(const std::string& first, const std::string& second);
 
 }  // namespace doctor

@@ -1,19 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "reach.hpp"
 
-#include <arpa/inet.h>
-#include <fcntl.h>
 #include <fmt/format.h>
+#include <netdb.h>
 #include <netinet/in.h>
-#include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <chrono>
+#include <algorithm>
 #include <cstring>
 #include <random>
 #include <stdexcept>
-#include <system_error>
 #include <thread>
 
 #include "info/src/network.hpp"
@@ -22,80 +19,58 @@
 namespace doctor {
 namespace {
 
-using Steady = std::chrono::steady_clock;
-
-// An address as sockets take it; family 0 where the text is none.
+// An address as sockets take it; size 0 where the text is none.
 struct Address {
   sockaddr_storage storage{};
   socklen_t size = 0;
+  const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&storage); }
 };
 
-Address address_of(const std::string& text, uint16_t port) {
+Address address_of(const std::string& text, int64_t port) {
   Address result;
-  auto* four = reinterpret_cast<sockaddr_in*>(&result.storage);
-  auto* six = reinterpret_cast<sockaddr_in6*>(&result.storage);
-  if (inet_pton(AF_INET, text.c_str(), &four->sin_addr) == 1) {
-    four->sin_family = AF_INET;
-    four->sin_port = htons(port);
-    result.size = sizeof *four;
-  } else if (inet_pton(AF_INET6, text.c_str(), &six->sin6_addr) == 1) {
-    six->sin6_family = AF_INET6;
-    six->sin6_port = htons(port);
-    result.size = sizeof *six;
-  }
+  addrinfo hints{}, *found = nullptr;
+  hints.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV;
+  hints.ai_socktype = SOCK_STREAM;
+  if (text.empty() || getaddrinfo(text.c_str(), std::to_string(port).c_str(), &hints, &found) != 0) return result;
+  std::memcpy(&result.storage, found->ai_addr, found->ai_addrlen);
+  result.size = found->ai_addrlen;
+  freeaddrinfo(found);
   return result;
 }
 
-bool bind_to(int fd, bool six, uint16_t port) {
-  const Address any = address_of(six ? "::" : "0.0.0.0", port);
-  return bind(fd, reinterpret_cast<const sockaddr*>(&any.storage), any.size) == 0;
-}
-
-std::string explain(int code) {
+std::string explain(int code, int milliseconds) {
   switch (code) {
+    case EINPROGRESS:
+    case EAGAIN:
+    case ETIMEDOUT:
+      return fmt::format("no answer within {:g} s (a firewall that drops, or a wrong route)", milliseconds / 1000.0);
     case ECONNREFUSED:
       return "refused (a firewall that rejects, or the address is another host's)";
     case EHOSTUNREACH:
       return "no route, or a firewall that rejects";
-    case ENETUNREACH:
-      return "no route to that network";
     default:
       return std::strerror(code);
   }
 }
 
-// One connection under way.
-struct Try {
-  Target* target;
-  int fd = -1;
-  bool connected = false;
-
-  void end(const std::string& problem) {
-    target->problem = problem;
-    if (fd >= 0) close(fd);
-    fd = -1;
-  }
-  void begin() {
-    const Address to = address_of(target->address, target->port);
-    if (to.size == 0) return end("not a numeric address");
-    fd = socket(to.storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    if (fd < 0 || (connect(fd, reinterpret_cast<const sockaddr*>(&to.storage), to.size) != 0 && errno != EINPROGRESS))
-      end(explain(errno));
-  }
-  void go_on() {
-    int code = 0;
-    socklen_t size = sizeof code;
-    if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &code, &size) != 0 || code != 0) return end(explain(code ? code : errno));
-    if (!connected) {
-      connected = true;
-      return;
-    }
-    uint64_t token = 0;
-    const ssize_t got = recv(fd, &token, sizeof token, 0);
-    const bool ours = got == sizeof token && token == target->token;
-    end(ours ? "" : "somebody else answers: is the address also another host's (a bridge of docker or libvirt)?");
-  }
-};
+// Why the target is not reached; "": it is.
+std::string connect_to(const Target& target, int milliseconds) {
+  const Address to = address_of(target.address, target.port);
+  if (to.size == 0) return "not a numeric address";
+  const int fd = socket(to.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  if (fd < 0) return std::strerror(errno);
+  const timeval limit{milliseconds / 1000, milliseconds % 1000 * 1000};
+  setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);  // of connect
+  setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+  uint64_t token = 0;
+  errno = 0;
+  const ssize_t got = connect(fd, to.get(), to.size) == 0 ? recv(fd, &token, sizeof token, MSG_WAITALL) : -1;
+  const int code = errno;
+  close(fd);
+  if (got < 0) return explain(code, milliseconds);
+  if (got == sizeof token && token == target.token) return "";
+  return "somebody else answers: is the address also another host's (a bridge of docker or libvirt)?";
+}
 
 }  // namespace
 
@@ -131,7 +106,8 @@ Listener::Listener(const std::string& ports) : state_(std::make_unique<State>())
   if (six) setsockopt(state_->fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
   bool bound = false;
   for (int64_t port = first; !bound && port <= last && port <= UINT16_MAX; ++port)
-    bound = bind_to(state_->fd, six, static_cast<uint16_t>(port));
+    if (const Address any = address_of(six ? "::" : "0.0.0.0", port); bind(state_->fd, any.get(), any.size) == 0)
+      bound = true;
   sockaddr_in6 mine{};
   socklen_t size = sizeof mine;
   if (!bound || listen(state_->fd, SOMAXCONN) != 0 ||
@@ -154,28 +130,12 @@ uint16_t Listener::port() const { return state_->port; }
 uint64_t Listener::token() const { return state_->token; }
 
 void reach(std::vector<Target>& targets, int milliseconds) {
-  std::vector<Try> tries;
-  for (Target& target : targets) tries.push_back({&target});
-  for (Try& one : tries) one.begin();
-  const auto deadline = Steady::now() + std::chrono::milliseconds(milliseconds);
-  for (;;) {
-    std::vector<pollfd> waits;
-    std::vector<Try*> open;
-    for (Try& one : tries)
-      if (one.fd >= 0) {
-        waits.push_back({one.fd, static_cast<short>(one.connected ? POLLIN : POLLOUT), 0});
-        open.push_back(&one);
-      }
-    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Steady::now()).count();
-    if (open.empty()) return;
-    if (left <= 0) break;
-    if (poll(waits.data(), waits.size(), static_cast<int>(left)) < 0 && errno != EINTR) break;
-    for (size_t i = 0; i < open.size(); ++i)
-      if (waits[i].revents) open[i]->go_on();
+  constexpr size_t at_once = 128;
+  for (size_t begin = 0; begin < targets.size(); begin += at_once) {
+    std::vector<std::jthread> threads;
+    for (size_t i = begin; i < std::min(targets.size(), begin + at_once); ++i)
+      threads.emplace_back([&target = targets[i], milliseconds] { target.problem = connect_to(target, milliseconds); });
   }
-  for (Try& one : tries)
-    if (one.fd >= 0)
-      one.end(fmt::format("no answer within {:g} s (a firewall that drops, or a wrong route)", milliseconds / 1000.0));
 }
 
 std::vector<std::string> own_addresses() {

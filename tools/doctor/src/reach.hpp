@@ -34,7 +34,7 @@ struct Target {
   std::string problem;  // filled in: why it was not reached; "": reached
 };
 
-// Tries all at once, for so many milliseconds.
+// Tries many at once, each for so many milliseconds.
 void reach(std::vector<Target>& targets, int milliseconds = 2000);
 
 // The addresses that the transport tcp would tell to other hosts; loopback is not among them.

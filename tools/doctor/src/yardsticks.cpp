@@ -26,7 +26,7 @@ namespace doctor {
 namespace {
 
 using Samples = std::vector<double>;
-constexpr size_t large = 64 << 20, slot_bytes = 64 << 10, slots = 4;
+constexpr size_t most_samples = 4096, large = 64 << 20, slot_bytes = 64 << 10, slots = 4;
 
 double seconds_now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
@@ -82,54 +82,48 @@ bool await(const Board& board, Condition&& condition) {
 // At least three rounds, then until the time is over. A round gives its sample.
 Samples repeat(double seconds, const std::function<double()>& round) {
   Samples samples;
-  constexpr size_t least = 3, most = 10000;
+  constexpr size_t least = 3;
   for (const double end = seconds_now() + seconds;
-       samples.size() < least || (seconds_now() < end && samples.size() < most);)
+       samples.size() < least || (seconds_now() < end && samples.size() < most_samples);)
     samples.push_back(round());
   return samples;
 }
 
+// What the child leaves.
+struct Outcome {
+  char problem[200] = {};
+  size_t count = 0;
+  double samples[most_samples];
+};
+
 // The child measures while this process serves it. What the child throws is thrown here.
 Samples with_child(uint32_t mine, uint32_t its, const std::function<Samples()>& child,
                    const std::function<void()>& serve) {
-  int pipe_ends[2];
-  if (pipe(pipe_ends) != 0) throw std::runtime_error(std::strerror(errno));
+  const Memory memory(sizeof(Outcome), true);
+  auto* outcome = new (memory.data) Outcome;
   const pid_t pid = fork();
   if (pid < 0) throw std::runtime_error(fmt::format("fork: {}", std::strerror(errno)));
   if (pid == 0) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     pin(its);
-    std::string text;  // of the error, after a zero
-    Samples samples{0};
     try {
-      samples = child();
+      const Samples samples = child();
+      std::copy(samples.begin(), samples.end(), outcome->samples);
+      outcome->count = samples.size();
     } catch (const std::exception& e) {
-      text = e.what();
+      std::strncpy(outcome->problem, e.what(), sizeof outcome->problem - 1);
     }
-    const uint64_t count = text.empty() ? samples.size() : 0;
-    const bool told = write(pipe_ends[1], &count, sizeof count) == sizeof count &&
-                      (count ? write(pipe_ends[1], samples.data(), count * sizeof(double))
-                             : write(pipe_ends[1], text.data(), text.size())) > 0;
-    _exit(told ? 0 : 1);
+    _exit(0);
   }
-  close(pipe_ends[1]);
   cpu_set_t before;
   sched_getaffinity(0, sizeof before, &before);
   pin(mine);
   serve();
   sched_setaffinity(0, sizeof before, &before);
-  std::string all;
-  char piece[4096];
-  for (ssize_t got; (got = read(pipe_ends[0], piece, sizeof piece)) > 0;) all.append(piece, static_cast<size_t>(got));
-  close(pipe_ends[0]);
   waitpid(pid, nullptr, 0);
-  uint64_t count = 0;
-  if (all.size() < sizeof count) throw std::runtime_error("the child process ended early");
-  std::memcpy(&count, all.data(), sizeof count);
-  if (count == 0) throw std::runtime_error(all.substr(sizeof count));
-  Samples samples(std::min<size_t>(count, (all.size() - sizeof count) / sizeof(double)));
-  std::memcpy(samples.data(), all.data() + sizeof count, samples.size() * sizeof(double));
-  return samples;
+  if (outcome->count == 0)
+    throw std::runtime_error(outcome->problem[0] ? outcome->problem : "the child process ended early");
+  return Samples(outcome->samples, outcome->samples + outcome->count);
 }
 
 double gigabytes(size_t bytes, double begin) { return static_cast<double>(bytes) / (seconds_now() - begin) * 1e-9; }
@@ -147,22 +141,22 @@ Samples copy_all_cores(const std::vector<uint32_t>& cpus, double seconds) {
   constexpr size_t each = 16 << 20, rounds = 8;
   return repeat(seconds, [&] {
     std::atomic<size_t> ready{0};
-    std::vector<double> rates(cpus.size());
-    std::vector<std::thread> threads;
-    for (size_t i = 0; i < cpus.size(); ++i)
-      threads.emplace_back([&, i] {
-        pin(cpus[i]);
-        const Memory from(each), to(each);
-        ++ready;
-        while (ready < cpus.size()) sched_yield();
-        const double begin = seconds_now();
-        for (size_t k = 0; k < rounds; ++k) std::memcpy(to.data, from.data, each);
-        rates[i] = gigabytes(rounds * each, begin);
-      });
-    for (std::thread& thread : threads) thread.join();
-    double sum = 0;
-    for (const double rate : rates) sum += rate;
-    return sum;
+    std::vector<double> begins(cpus.size()), ends(cpus.size());
+    {
+      std::vector<std::jthread> threads;
+      for (size_t i = 0; i < cpus.size(); ++i)
+        threads.emplace_back([&, i] {
+          pin(cpus[i]);
+          const Memory from(each), to(each);
+          for (++ready; ready < cpus.size();) sched_yield();
+          begins[i] = seconds_now();
+          for (size_t k = 0; k < rounds; ++k) std::memcpy(to.data, from.data, each);
+          ends[i] = seconds_now();
+        });
+    }
+    const double begin = *std::min_element(begins.begin(), begins.end()),
+                 end = *std::max_element(ends.begin(), ends.end());
+    return static_cast<double>(cpus.size() * rounds * each) / (end - begin) * 1e-9;
   });
 }
 
@@ -243,10 +237,15 @@ Samples direct_copy(uint32_t mine, uint32_t its, double seconds, bool mapped) {
   return with_child(mine, its, child, [] {});
 }
 
+// Polls, as ranks do.
 void all_bytes(int fd, char* data, size_t bytes, bool sends) {
-  for (size_t done = 0; done < bytes;) {
-    const ssize_t n =
-        sends ? send(fd, data + done, bytes - done, MSG_NOSIGNAL) : recv(fd, data + done, bytes - done, 0);
+  for (size_t done = 0, idle = 0; done < bytes;) {
+    const ssize_t n = sends ? send(fd, data + done, bytes - done, MSG_NOSIGNAL | MSG_DONTWAIT)
+                            : recv(fd, data + done, bytes - done, MSG_DONTWAIT);
+    if (n < 0 && errno == EAGAIN) {
+      if (++idle % 64 == 0) sched_yield();
+      continue;
+    }
     if (n <= 0) throw std::runtime_error("the loopback connection ended");
     done += static_cast<size_t>(n);
   }

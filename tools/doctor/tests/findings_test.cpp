@@ -349,6 +349,14 @@ TEST(Findings, OneChangeGivesOneFinding) {
   }
 }
 
+// The first rank may run anywhere, so it leaves core 0 to the second.
+TEST(Findings, RanksThatCanMoveAsideShareNoCore) {
+  Job job = job_of(Fixture(Files{}), {});
+  on_one_host(job);
+  job.ranks[1].process.cpus = {0};
+  EXPECT_TRUE(judge(job).empty());
+}
+
 // numa_balancing matters only to ranks that are not bound, so the two come together.
 TEST(Findings, NumaBalancing) {
   const Findings all = judge(job_of(Fixture(Files{{"sys/devices/system/node/node0/cpulist", "0-1\n"},

@@ -87,16 +87,16 @@ void read_cgroup(Tree& tree, Cgroup* out) {
   }
 }
 
-std::vector<Interface> read_interfaces(Tree& tree) {
+std::vector<Interface> read_interfaces(Tree& tree, const std::vector<std::string>& used) {
   std::vector<Interface> interfaces;
   for (const std::string& name : tree.names("sys/class/net")) {
     const std::string folder = "sys/class/net/" + name + "/";
-    if (!tree.has(folder + "operstate")) continue;  // bonding_masters
-    Interface interface { name, tree.text(folder + "operstate"), 0, 0, false, tree.has(folder + "device") };
+    constexpr int64_t loopback_type = 772;  // ARPHRD_LOOPBACK
+    Interface interface { name, tree.text(folder + "operstate") };
+    if (interface.state.empty() || tree.number(folder + "type") == loopback_type) continue;  // bonding_masters, lo
     interface.mtu = tree.number(folder + "mtu").value_or(0);
     interface.mbit = std::max<int64_t>(0, tree.number(folder + "speed").value_or(0));  // -1: unknown
-    constexpr int64_t loopback_type = 772;                                             // ARPHRD_LOOPBACK
-    interface.loopback = tree.number(folder + "type") == loopback_type;
+    interface.used = used.empty() ? interface.state == "up" : std::find(used.begin(), used.end(), name) != used.end();
     interfaces.push_back(interface);
   }
   return interfaces;
@@ -176,7 +176,7 @@ Facts read_facts(const std::filesystem::path& root, Process process) {
   facts.numa_balancing = tree.number("proc/sys/kernel/numa_balancing").value_or(0);
   facts.huge_pages = chosen(tree, "sys/kernel/mm/transparent_hugepage/enabled");
   facts.nodes = read_nodes(tree);
-  facts.interfaces = read_interfaces(tree);
+  facts.interfaces = read_interfaces(tree, facts.process.tcp_interfaces);
   facts.rdma = read_rdma(tree);
   for (const std::string& name : tree.names("dev/infiniband")) facts.verbs_devices |= name.starts_with("uverbs");
   facts.nvidia_adapters = count_nvidia(tree);

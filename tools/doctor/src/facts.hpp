@@ -30,6 +30,7 @@ struct Process {
   std::vector<std::string> unknown_settings;    // sentences
   std::map<std::string, std::string> plugins;   // id: version
   std::vector<std::string> transports;
+  std::vector<std::string> tcp_interfaces;    // that the transport tcp uses, without loopback; empty: unknown
   std::vector<std::string> refused_plugins;   // "PATH: reason"
   std::vector<std::string> required_refused;  // those of them that TUTTI_PLUGIN_PATH names
 };
@@ -44,7 +45,7 @@ struct Cgroup {
 struct Interface {
   std::string name, state;    // "up", "down", "unknown"
   int64_t mtu = 0, mbit = 0;  // 0: unknown
-  bool loopback = false, hardware = false;
+  bool used = false;          // by the transport tcp to reach other hosts
 };
 
 struct RdmaPort {
@@ -81,11 +82,11 @@ Process this_process();
 
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Process, host, host_key, processor, kernel, memory_bytes, cpus, locked_memory,
                                    open_files, most_open_files, may_lock_memory, has_shm, shm_bytes, shm_free, cuda,
-                                   cuda_problem, settings, unknown_settings, plugins, transports, refused_plugins,
-                                   required_refused)
+                                   cuda_problem, settings, unknown_settings, plugins, transports, tcp_interfaces,
+                                   refused_plugins, required_refused)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Cgroup, cpus, memory, memory_used, tasks, tasks_used, cpu_file, memory_file,
                                    tasks_file)
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Interface, name, state, mtu, mbit, loopback, hardware)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Interface, name, state, mtu, mbit, used)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RdmaPort, adapter, state, rate, link_layer, port, gids, roce_v2)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(NumaNode, number, cpus)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Facts, process, rank, nranks, host_number, online, cgroup, ptrace_scope,

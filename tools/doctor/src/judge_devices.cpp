@@ -17,9 +17,8 @@ bool has_transport(const Facts& f, const std::string& name) {
 void judge_interfaces(const Facts& f, Findings& out) {
   bool reaches_out = false;
   for (const Interface& i : f.interfaces) {
-    if (i.loopback || i.state == "down" || i.state == "lowerlayerdown") continue;
+    if (!i.used) continue;
     reaches_out = true;
-    if (!i.hardware) continue;
     if (i.mbit > 0 && i.mbit < gigabit)
       out.push_back(
           {Severity::warning, "slow_interface", fmt::format("{} runs at {} Mbit/s", i.name, i.mbit),
@@ -32,8 +31,9 @@ void judge_interfaces(const Facts& f, Findings& out) {
                      fmt::format("ip link set {} mtu 9000   # where the switches and all hosts have it too", i.name)});
   }
   if (!reaches_out)
-    out.push_back({Severity::warning, "no_interface", "no network interface but loopback is up",
-                   "ranks on other hosts cannot be reached", "ip link set NAME up; docker run --network host"});
+    out.push_back({Severity::warning, "no_interface", "no network interface but loopback is up and chosen",
+                   "ranks on other hosts cannot be reached",
+                   "ip link set NAME up; docker run --network host; TUTTI_TCP_INTERFACE=NAME"});
 }
 
 void judge_rdma(const Facts& f, Findings& out) {

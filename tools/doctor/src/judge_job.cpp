@@ -77,17 +77,16 @@ void judge_cores(const std::vector<const Facts*>& ranks, Findings& out) {
          all});
 }
 
-// A value of each rank; a difference names each value with its ranks. "": not there.
-void compare(const Job& job, const std::function<std::string(const Facts&)>& value, const std::string& what,
-             Finding finding, Findings& out) {
+// Compares a value of each rank ("": not there). `found` gets what was seen: each value with its ranks.
+void compare(const Job& job, const std::string& what, Finding found,
+             const std::function<std::string(const Facts&)>& value, Findings& out) {
   std::map<std::string, Ranks> values;
   for (const Facts& facts : job.ranks) values[value(facts)].push_back(facts.rank);
   if (values.size() < 2) return;
-  finding.seen = what + ": ";
   for (const auto& [text, ranks] : values)
-    finding.seen += fmt::format("{}{} on ranks {}", finding.seen.ends_with(": ") ? "" : ", ",
-                                text.empty() ? "absent" : "\"" + text + "\"", list_text(ranks));
-  out.push_back(std::move(finding));
+    found.seen += fmt::format("{}{} on ranks {}", found.seen.empty() ? what + ": " : ", ",
+                              text.empty() ? "absent" : "\"" + text + "\"", list_text(ranks));
+  out.push_back(std::move(found));
 }
 
 std::set<std::string> names_of(const Job& job, std::map<std::string, std::string> Process::*map) {
@@ -112,51 +111,32 @@ bool differs_rightly(const std::string& name) {
 }
 
 void judge_differences(const Job& job, Findings& out) {
+  const Finding plugin{Severity::warning, "plugin_differs", "",
+                       "ranks use only what all of them have; unequal versions may refuse each other",
+                       "install the same tutti-plugins on all hosts"};
+  const Finding setting{Severity::warning, "setting_differs", "", "ranks act differently, or refuse to meet",
+                        "set it alike on all hosts: tuttirun and srun --export=ALL pass the environment on"};
+  const Finding driver{Severity::warning, "driver_differs", "",
+                       "device memory may be served in different ways, or not at all",
+                       "install the same driver on all hosts"};
+  const Finding mtu{Severity::warning, "mtu_differs", "",
+                    "where switches drop what is too large, small messages pass and large ones hang",
+                    "ip link set NAME mtu N, alike on all hosts; ping -M do -s N HOST"};
   for (const std::string& id : names_of(job, &Process::plugins))
     compare(
-        job, [&](const Facts& f) { return value_of(f.process.plugins, id); }, "plugin " + id,
-        {Severity::warning,
-         "plugin_differs",
-         "",
-         "ranks use only what all of them have; unequal versions may refuse each other",
-         "install the same tutti-plugins on all hosts",
-         {}},
-        out);
+        job, "plugin " + id, plugin, [&](const Facts& f) { return value_of(f.process.plugins, id); }, out);
   for (const std::string& name : names_of(job, &Process::settings))
     if (!differs_rightly(name))
       compare(
-          job, [&](const Facts& f) { return value_of(f.process.settings, name); }, name,
-          {Severity::warning,
-           "setting_differs",
-           "",
-           "ranks act differently, or refuse to meet",
-           "set it alike on all hosts: tuttirun and srun --export=ALL pass the environment on",
-           {}},
-          out);
+          job, name, setting, [&](const Facts& f) { return value_of(f.process.settings, name); }, out);
   compare(
-      job, [](const Facts& f) { return f.nvidia_driver; }, "NVIDIA driver",
-      {Severity::warning,
-       "driver_differs",
-       "",
-       "device memory may not be shared between those hosts' ranks alike",
-       "install the same driver on all hosts",
-       {}},
-      out);
-  if (by_host(job).size() < 2) return;
+      job, "NVIDIA driver", driver, [](const Facts& f) { return f.nvidia_driver; }, out);
   const auto largest = [](const Facts& f) {
-    int64_t mtu = 0;
-    for (const Interface& i : f.interfaces)
-      if (!i.loopback && i.state != "down") mtu = std::max(mtu, i.mtu);
-    return mtu ? std::to_string(mtu) : "";
+    int64_t most = 0;
+    for (const Interface& i : f.interfaces) most = i.used ? std::max(most, i.mtu) : most;
+    return most ? std::to_string(most) : "";
   };
-  compare(job, largest, "largest MTU",
-          {Severity::warning,
-           "mtu_differs",
-           "",
-           "where switches drop what is too large, small messages pass and large ones hang",
-           "ip link set NAME mtu N, alike on all hosts; ping -M do -s N HOST",
-           {}},
-          out);
+  if (by_host(job).size() > 1) compare(job, "largest MTU", mtu, largest, out);
 }
 
 // An unreachable host is an error; one of several addresses costs time only.
@@ -205,12 +185,8 @@ void judge_clocks(const Job& job, Findings& out) {
 Findings judge_job(const Job& job) {
   Findings out;
   if (!job.failure.empty())
-    out.push_back({Severity::error,
-                   "communicator",
-                   job.failure,
-                   "no job can run like this; only this rank is judged",
-                   "correct what the sentence names; TUTTI_LOG=info tells more",
-                   {}});
+    out.push_back({Severity::error, "communicator", job.failure, "no job can run like this; only this rank is judged",
+                   "correct what the sentence names; TUTTI_LOG=info tells more"});
   for (const auto& [host, ranks] : by_host(job)) judge_cores(ranks, out);
   judge_differences(job, out);
   judge_links(job, out);

@@ -40,7 +40,7 @@ Document measured(const Facts& facts, bool quick) {
                     {"figures", Document::array()}};
   for (const Figure& f : measure(facts.process.cpus, quick ? short_time : long_time)) {
     Document figure{
-        {"name", f.name}, {"unit", f.unit}, {"meaning", f.meaning}, {"better", f.more_is_better ? "more" : "less"}};
+        {"name", f.name}, {"unit", f.unit}, {"meaning", f.meaning}, {"better", f.more_is_better() ? "more" : "less"}};
     if (f.samples.empty())
       figure["problem"] = f.problem;
     else

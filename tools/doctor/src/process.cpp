@@ -10,6 +10,7 @@
 
 #include "facts.hpp"
 #include "info/src/host_facts.hpp"
+#include "info/src/network.hpp"
 
 namespace doctor {
 namespace {
@@ -55,6 +56,10 @@ void read_plugins(Process* process) {
           .push_back(plugin.path + ": " + plugin.reason);
     }
   }
+  for (const info::Network& network : info::find_networks())
+    for (const info::Rail& rail : network.rails)
+      if (network.transport == "tcp" && rail.chosen && rail.medium != "loopback")
+        process->tcp_interfaces.push_back(rail.name);
   for (const tutti_transport* transport : tutti::list_transports()) process->transports.emplace_back(transport->name);
 }
 

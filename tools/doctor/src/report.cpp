@@ -56,7 +56,7 @@ void host_text(const Job& job, const std::vector<uint32_t>& ranks, std::string& 
   const Facts& f = job.ranks[ranks.front()];
   std::vector<std::string> interfaces, rdma;
   for (const Interface& i : f.interfaces)
-    if (!i.loopback && i.state != "down") interfaces.push_back(interface_text(i));
+    if (i.used) interfaces.push_back(interface_text(i));
   for (const RdmaPort& p : f.rdma)
     rdma.push_back(fmt::format("{}:{} ({}, {}, {})", p.adapter, p.port, p.state, p.link_layer, p.rate));
   out += fmt::format("  {}{}: {}, {}, Linux {}\n", f.process.host,

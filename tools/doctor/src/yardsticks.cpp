@@ -63,20 +63,22 @@ struct Board {
   char slot[slots][slot_bytes];
 };
 
-// Polls; gives the core up now and then, for where both share one. False: told to stop, or nothing for 20 s.
-template <typename Condition>
-bool await(const Board& board, Condition&& condition) {
+// Polls until the counter has come so far; gives the core up now and then, for where both share one. False: told to
+// stop, or nothing for 20 s.
+bool await(const Board& board, const std::atomic<uint64_t>& counter, uint64_t least) {
   constexpr double patience = 20;
-  double since = 0;
-  for (uint64_t spins = 1; !condition(); ++spins) {
+  double end = 0;
+  for (uint64_t spins = 1; counter.load(std::memory_order_acquire) < least; ++spins) {
     if (spins % 4096 != 0) continue;
-    if (board.stop.load(std::memory_order_relaxed)) return false;
     sched_yield();
-    const double now = seconds_now();
-    if (since == 0) since = now;
-    if (now - since > patience) return false;
+    if (end == 0) end = seconds_now() + patience;
+    if (board.stop.load(std::memory_order_relaxed) || seconds_now() > end) return false;
   }
   return true;
+}
+
+void require(bool served) {
+  if (!served) throw std::runtime_error("the other process has stopped");
 }
 
 // At least three rounds, then until the time is over. A round gives its sample.
@@ -137,8 +139,15 @@ Samples copy_one_core(double seconds) {
   });
 }
 
-Samples copy_all_cores(const std::vector<uint32_t>& cpus, double seconds) {
-  constexpr size_t each = 16 << 20, rounds = 8;
+// A large copy by each core, within an eighth of the memory.
+size_t all_cores_bytes(size_t cores) {
+  constexpr size_t least = 1 << 20;
+  const size_t memory = static_cast<size_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  return std::clamp(memory / 16 / cores, least, large) / least * least;
+}
+
+Samples copy_all_cores(const std::vector<uint32_t>& cpus, size_t each, double seconds) {
+  constexpr size_t rounds = 4;
   return repeat(seconds, [&] {
     std::atomic<size_t> ready{0};
     std::vector<double> begins(cpus.size()), ends(cpus.size());
@@ -160,57 +169,51 @@ Samples copy_all_cores(const std::vector<uint32_t>& cpus, double seconds) {
   });
 }
 
-Board* board_in(const Memory& memory) { return new (memory.data) Board; }
-
 // One way, in ns.
 Samples cache_line(uint32_t mine, uint32_t its, double seconds) {
   const Memory memory(sizeof(Board), true);
-  Board* board = board_in(memory);
+  Board& board = *new (memory.data) Board;
   constexpr uint64_t exchanges = 2000;
   uint64_t number = 0;
   const auto child = [&] {
     const Samples samples = repeat(seconds, [&] {
       const double begin = seconds_now();
-      for (uint64_t k = 0; k < exchanges; ++k) {
-        board->ping.store(++number, std::memory_order_release);
-        if (!await(*board, [&] { return board->pong.load(std::memory_order_acquire) == number; }))
-          throw std::runtime_error("the other process does not answer");
+      for (const uint64_t last = number + exchanges; number < last;) {
+        board.ping.store(++number, std::memory_order_release);
+        require(await(board, board.pong, number));
       }
       return (seconds_now() - begin) * 1e9 / (2 * exchanges);
     });
-    board->stop = true;
+    board.stop = true;
     return samples;
   };
   return with_child(mine, its, child, [&] {
-    for (uint64_t k = 1; await(*board, [&] { return board->ping.load(std::memory_order_acquire) == k; }); ++k)
-      board->pong.store(k, std::memory_order_release);
+    for (uint64_t k = 1; await(board, board.ping, k); ++k) board.pong.store(k, std::memory_order_release);
   });
 }
 
 // Through slots in shared memory: one process copies in, the other out, at the same time.
 Samples staged_copy(uint32_t mine, uint32_t its, double seconds) {
   const Memory memory(sizeof(Board), true), from(large), to(large);
-  Board* board = board_in(memory);
+  Board& board = *new (memory.data) Board;
   uint64_t number = 0;
   const auto child = [&] {
     const Samples samples = repeat(seconds, [&] {
       const double begin = seconds_now();
-      for (size_t at = 0; at < large; at += slot_bytes, ++number) {
-        if (!await(*board, [&] { return board->ping.load(std::memory_order_acquire) > number; }))
-          throw std::runtime_error("the other process does not send");
-        std::memcpy(to.data + at, board->slot[number % slots], slot_bytes);
-        board->pong.store(number + 1, std::memory_order_release);
+      for (size_t at = 0; at < large; at += slot_bytes) {
+        require(await(board, board.ping, number + 1));
+        std::memcpy(to.data + at, board.slot[number % slots], slot_bytes);
+        board.pong.store(++number, std::memory_order_release);
       }
       return gigabytes(large, begin);
     });
-    board->stop = true;
+    board.stop = true;
     return samples;
   };
   return with_child(mine, its, child, [&] {
-    for (uint64_t k = 0; await(*board, [&] { return board->pong.load(std::memory_order_acquire) + slots > k; }); ++k) {
-      if (board->stop) return;
-      std::memcpy(board->slot[k % slots], from.data + k * slot_bytes % large, slot_bytes);
-      board->ping.store(k + 1, std::memory_order_release);
+    for (uint64_t k = 0; await(board, board.pong, k < slots ? 0 : k + 1 - slots); ++k) {
+      std::memcpy(board.slot[k % slots], from.data + k * slot_bytes % large, slot_bytes);
+      board.ping.store(k + 1, std::memory_order_release);
     }
   });
 }
@@ -298,7 +301,8 @@ Samples tcp(uint32_t mine, uint32_t its, double seconds, size_t bytes, bool echo
   });
 }
 
-Figure take(Figure figure, const std::function<Samples()>& samples) {
+Figure take(const char* name, const char* unit, const std::string& meaning, const std::function<Samples()>& samples) {
+  Figure figure{name, unit, meaning};
   try {
     figure.samples = samples();
   } catch (const std::exception& e) {
@@ -310,27 +314,26 @@ Figure take(Figure figure, const std::function<Samples()>& samples) {
 // The exchange of a line with the nearest and with the farthest core; of many cores some.
 void exchange_lines(const std::vector<uint32_t>& cpus, double seconds, std::vector<Figure>& out) {
   constexpr size_t most = 32;
-  Figure near{"cache_line_near", "ns", "a cache line to the nearest other core", false, {}, ""};
-  Figure far{"cache_line_far", "ns", "a cache line to the farthest core", false, {}, ""};
-  if (cpus.size() < 2) near.problem = far.problem = "this process may run on one core only";
   const size_t step = (cpus.size() + most - 1) / most;
   const double share = seconds / static_cast<double>((cpus.size() + step - 1) / step);
-  for (size_t i = 1; i < cpus.size(); i += step) {
-    Figure one = take({"", "", "", false, {}, ""}, [&] { return cache_line(cpus[0], cpus[i], share); });
-    if (!one.problem.empty()) near.problem = far.problem = one.problem;
-    if (one.samples.empty()) continue;
-    if (near.samples.empty() || one.median() < near.median()) near.samples = one.samples;
-    if (far.samples.empty() || one.median() > far.median()) far.samples = one.samples;
-  }
-  out.push_back(std::move(near));
-  out.push_back(std::move(far));
+  std::vector<Figure> all;
+  for (size_t i = 1; i < cpus.size(); i += step)
+    all.push_back(take("", "ns", "", [&] { return cache_line(cpus[0], cpus[i], share); }));
+  std::erase_if(all, [](const Figure& figure) { return figure.samples.empty(); });
+  std::sort(all.begin(), all.end(), [](const Figure& a, const Figure& b) { return a.median() < b.median(); });
+  const auto of = [&](size_t index) {
+    if (all.empty()) throw std::runtime_error("no second core, or it does not answer");
+    return all[index].samples;
+  };
+  out.push_back(take("cache_line_near", "ns", "a cache line to the nearest other core", [&] { return of(0); }));
+  out.push_back(take("cache_line_far", "ns", "a cache line to the farthest core", [&] { return of(all.size() - 1); }));
 }
 
 }  // namespace
 
 double Figure::best() const {
-  return more_is_better ? *std::max_element(samples.begin(), samples.end())
-                        : *std::min_element(samples.begin(), samples.end());
+  return more_is_better() ? *std::max_element(samples.begin(), samples.end())
+                          : *std::min_element(samples.begin(), samples.end());
 }
 
 double Figure::median() const {
@@ -342,24 +345,24 @@ double Figure::median() const {
 std::vector<Figure> measure(const std::vector<uint32_t>& cpus, double seconds) {
   if (cpus.empty()) throw std::runtime_error("the cores of this process are unknown");
   const uint32_t a = cpus[0], b = cpus.size() > 1 ? cpus[1] : cpus[0];
+  const size_t each = all_cores_bytes(cpus.size());
   std::vector<Figure> all;
-  all.push_back(take({"memory_copy_core", "GB/s", "memcpy of 64 MiB by one core", true, {}, ""},
-                     [&] { return copy_one_core(seconds); }));
+  const auto add = [&](const char* name, const char* unit, const std::string& meaning,
+                       const std::function<Samples()>& samples) { all.push_back(take(name, unit, meaning, samples)); };
+  add("memory_copy_core", "GB/s", "memcpy of 64 MiB by one core", [&] { return copy_one_core(seconds); });
   exchange_lines(cpus, seconds, all);
-  all.push_back(take(
-      {"process_staged_copy", "GB/s", "between processes through shared slots of 64 KiB (two copies)", true, {}, ""},
-      [&] { return staged_copy(a, b, seconds); }));
-  all.push_back(
-      take({"process_mapped_copy", "GB/s", "out of memory that another process shares (one copy)", true, {}, ""},
-           [&] { return direct_copy(a, b, seconds, true); }));
-  all.push_back(take({"process_vm_readv", "GB/s", "out of another process's own memory, by the kernel", true, {}, ""},
-                     [&] { return direct_copy(a, b, seconds, false); }));
-  all.push_back(take({"tcp_loopback_latency", "us", "8 bytes one way over loopback TCP", false, {}, ""},
-                     [&] { return tcp(a, b, seconds, 8, true); }));
-  all.push_back(take({"tcp_loopback_bandwidth", "GB/s", "4 MiB messages one way over loopback TCP", true, {}, ""},
-                     [&] { return tcp(a, b, seconds, 4 << 20, false); }));
-  all.push_back(take({"memory_copy_all", "GB/s", "memcpy by all cores at once, 16 MiB each", true, {}, ""},
-                     [&] { return copy_all_cores(cpus, seconds); }));
+  add("process_staged_copy", "GB/s", "between processes through shared slots of 64 KiB (two copies)",
+      [&] { return staged_copy(a, b, seconds); });
+  add("process_mapped_copy", "GB/s", "out of memory that another process shares (one copy)",
+      [&] { return direct_copy(a, b, seconds, true); });
+  add("process_vm_readv", "GB/s", "out of another process's own memory, by the kernel",
+      [&] { return direct_copy(a, b, seconds, false); });
+  add("tcp_loopback_latency", "us", "8 bytes one way over loopback TCP, polled",
+      [&] { return tcp(a, b, seconds, 8, true); });
+  add("tcp_loopback_bandwidth", "GB/s", "4 MiB messages one way over loopback TCP",
+      [&] { return tcp(a, b, seconds, 4 << 20, false); });
+  add("memory_copy_all", "GB/s", fmt::format("memcpy by all cores at once, {} MiB each", each >> 20),
+      [&] { return copy_all_cores(cpus, each, seconds); });
   return all;
 }
 

@@ -10,12 +10,11 @@
 namespace doctor {
 
 struct Figure {
-  std::string name, unit;  // "GB/s", "ns", "us"
-  std::string meaning;
-  bool more_is_better = true;
-  std::vector<double> samples;  // none: `problem` says why
+  std::string name, unit, meaning;  // units: GB/s, us, ns
+  std::vector<double> samples;      // none: `problem` says why
   std::string problem;
 
+  bool more_is_better() const { return unit == "GB/s"; }
   double best() const;
   double median() const;
 };

@@ -160,9 +160,10 @@ void judge_links(const Job& job, Findings& out) {
          fmt::format("rank {}'s host does not reach rank {}'s: {}", link.from, link.to, tried),
          other_way ? "up to 2 s more until ranks are connected"
                    : "TCP between these hosts fails unless it can be made in the other direction",
-         fmt::format("ip route get {0}; open the firewall: iptables -A INPUT -p tcp -s NETWORK -j ACCEPT (or "
-                     "TUTTI_TCP_PORTS=FIRST-LAST and these ports); TUTTI_TCP_INTERFACE names the right network",
-                     host),
+         fmt::format(
+             "ip route get {}; let TCP from the job's network in (all ports, or TUTTI_TCP_PORTS=FIRST-LAST and these); "
+             "TUTTI_TCP_INTERFACE={}",
+             host, other_way ? "^NAME leaves that network out" : "NAME chooses another network"),
          {link.from}});
   }
 }

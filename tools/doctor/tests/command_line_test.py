@@ -80,6 +80,20 @@ if result.stdout.startswith("[0] {"):
 else:
     print("not tried: two hosts:", result.stderr.strip().splitlines()[-1:] or result.stdout)
 
+# The same address on both hosts, as bridges of containers have it.
+result = run(TUTTIRUN, "-n", "2", "--hosts-as-netns", "2", "bash", "-ec", "ip link add d0 type bridge; ip addr add 172.17.0.1/16 dev d0; "
+             "ip link set d0 up; exec \"$0\" --json", DOCTOR)
+if result.stdout.startswith("[0] {"):
+    seen = [finding["seen"] for finding in found(json.loads("\n".join(line[len("[0] "):] for line in result.stdout.splitlines())), "address_silent")]
+    expect("a doubled address", len(seen) == 2 and all("172.17.0.1" in text and "another host's" in text for text in seen), result)
+else:
+    print("not tried: a doubled address:", result.stderr.strip().splitlines()[-1:] or result.stdout)
+
+# Ranks that refuse each other: every one says why.
+result = run(TUTTIRUN, "--survive", "-n", "3", "bash", "-c", "[ $RANK = 1 ] && export TUTTI_TRANSPORT=tcp; exec \"$0\"", DOCTOR)
+told = [line for line in result.stdout.splitlines() if "ERROR   the ranks disagree about transports" in line]
+expect("every rank tells the reason", result.returncode == 1 and len(told) == 3 and "will be used" in result.stdout, result)
+
 # Passports.
 result = run(DOCTOR, "passport", "--quick", "-o", "one")
 passport = json.loads((folder / "one.json").read_text())

@@ -67,7 +67,9 @@ void judge_cores(const std::vector<const Facts*>& ranks, Findings& out) {
         {Severity::note, "affinity",
          fmt::format("may run on {} of {} cores: {}", cores.size(), online, list_text({cores.begin(), cores.end()})),
          "the other cores stay idle, also for the application's threads",
-         fmt::format("taskset -cp 0-{} $$ in the shell that starts the job; srun --cpus-per-task=N", online - 1), all});
+         fmt::format("taskset -cp {} $$ in the shell that starts the job; srun --cpus-per-task=N",
+                     list_text(ranks.front()->online)),
+         all});
   const double quota = ranks.front()->cgroup.cpus;
   if (quota > 0 && quota < static_cast<double>(ranks.size()))
     out.push_back(

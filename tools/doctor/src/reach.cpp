@@ -74,60 +74,46 @@ std::string connect_to(const Target& target, int milliseconds) {
 
 }  // namespace
 
-struct Listener::State {
-  int fd = -1;
-  uint16_t port = 0;
-  uint64_t token = std::random_device{}() | uint64_t{std::random_device{}()} << 32;
-  std::thread thread;
-
-  void serve() const {
-    for (;;) {
-      const int peer = accept4(fd, nullptr, nullptr, SOCK_CLOEXEC);
-      if (peer < 0 && (errno == ECONNABORTED || errno == EINTR)) continue;
-      if (peer < 0) return;  // shut down, or out of descriptors: the others then report silence
-      if (send(peer, &token, sizeof token, MSG_NOSIGNAL) < 0) { /* it has gone */
-      }
-      close(peer);
-    }
+void Listener::serve() const {
+  for (;;) {
+    const int peer = accept4(socket_, nullptr, nullptr, SOCK_CLOEXEC);
+    if (peer < 0 && (errno == ECONNABORTED || errno == EINTR)) continue;
+    if (peer < 0) return;  // shut down, or out of descriptors: the others then report silence
+    (void)!send(peer, &token_, sizeof token_, MSG_NOSIGNAL);
+    close(peer);
   }
-};
+}
 
-Listener::Listener(const std::string& ports) : state_(std::make_unique<State>()) {
+Listener::Listener(const std::string& ports) {
   const size_t dash = ports.find('-');
   const int64_t first = number_of(ports.substr(0, dash)).value_or(0);
   const int64_t last = dash == ports.npos ? first : number_of(ports.substr(dash + 1)).value_or(first);
-  bool six = true;
-  state_->fd = socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0);  // serves IPv4 as well
-  if (state_->fd < 0) {
-    six = false;
-    state_->fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  }
+  socket_ = socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0);  // serves IPv4 as well
+  const bool six = socket_ >= 0;
+  if (!six) socket_ = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   const int off = 0;
-  if (six) setsockopt(state_->fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
+  if (six) setsockopt(socket_, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
   bool bound = false;
   for (int64_t port = first; !bound && port <= last && port <= UINT16_MAX; ++port)
-    if (const Address any = address_of(six ? "::" : "0.0.0.0", port); bind(state_->fd, any.get(), any.size) == 0)
+    if (const Address any = address_of(six ? "::" : "0.0.0.0", port); bind(socket_, any.get(), any.size) == 0)
       bound = true;
   sockaddr_in6 mine{};
   socklen_t size = sizeof mine;
-  if (!bound || listen(state_->fd, SOMAXCONN) != 0 ||
-      getsockname(state_->fd, reinterpret_cast<sockaddr*>(&mine), &size) != 0) {
+  if (!bound || listen(socket_, SOMAXCONN) != 0 ||
+      getsockname(socket_, reinterpret_cast<sockaddr*>(&mine), &size) != 0) {
     const std::string reason = std::strerror(errno);
-    if (state_->fd >= 0) close(state_->fd);
+    if (socket_ >= 0) close(socket_);
     throw std::runtime_error(fmt::format("cannot listen on a TCP port {}: {}", ports, reason));
   }
-  state_->port = ntohs(mine.sin6_port);  // at the same place in sockaddr_in
-  state_->thread = std::thread([state = state_.get()] { state->serve(); });
+  port_ = ntohs(mine.sin6_port);  // at the same place in sockaddr_in
+  thread_ = std::thread([this] { serve(); });
 }
 
 Listener::~Listener() {
-  shutdown(state_->fd, SHUT_RDWR);  // ends accept
-  state_->thread.join();
-  close(state_->fd);
+  shutdown(socket_, SHUT_RDWR);  // ends accept
+  thread_.join();
+  close(socket_);
 }
-
-uint16_t Listener::port() const { return state_->port; }
-uint64_t Listener::token() const { return state_->token; }
 
 void reach(std::vector<Target>& targets, int milliseconds) {
   constexpr size_t at_once = 128;

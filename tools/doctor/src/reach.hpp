@@ -4,8 +4,9 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
+#include <random>
 #include <string>
+#include <thread>
 #include <vector>
 
 namespace doctor {
@@ -19,12 +20,15 @@ class Listener {
   ~Listener();
   Listener(const Listener&) = delete;
   Listener& operator=(const Listener&) = delete;
-  uint16_t port() const;
-  uint64_t token() const;
+  uint16_t port() const { return port_; }
+  uint64_t token() const { return token_; }
 
  private:
-  struct State;
-  std::unique_ptr<State> state_;
+  void serve() const;
+  int socket_ = -1;
+  uint16_t port_ = 0;
+  uint64_t token_ = std::random_device{}() | uint64_t{std::random_device{}()} << 32;
+  std::thread thread_;
 };
 
 struct Target {

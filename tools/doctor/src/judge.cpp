@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 
 namespace doctor {
 
@@ -16,9 +17,13 @@ Findings judge_rank(const Facts& facts) {
 
 Findings judge(const Job& job) {
   Findings all;
+  std::map<uint32_t, uint32_t> hosts;
+  for (const Facts& facts : job.ranks) hosts[facts.rank] = facts.host_number;
+  const auto key = [&](const Finding& f) { return std::pair(f.about, f.ranks.empty() ? 0 : hosts[f.ranks.front()]); };
   const auto add = [&](Finding found) {
     const auto same = std::find_if(all.begin(), all.end(), [&](const Finding& other) {
-      return other.name == found.name && other.seen == found.seen && other.severity == found.severity;
+      return other.name == found.name && other.severity == found.severity &&
+             (other.seen == found.seen || (!found.about.empty() && key(other) == key(found)));
     });
     if (same == all.end())
       all.push_back(std::move(found));

@@ -21,6 +21,7 @@ struct Finding {
   std::string cost;             // the effect on a job
   std::string mend;             // a command, where one exists
   std::vector<uint32_t> ranks;  // that see it; a judgement of one rank leaves it empty
+  std::string about;            // ranks of a host that see it of this see one thing, though its figures change
 };
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Finding, severity, name, seen, cost, mend, ranks)
 

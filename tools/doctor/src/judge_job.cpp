@@ -71,7 +71,7 @@ void judge_cores(const std::vector<const Facts*>& ranks, Findings& out) {
                      list_text(ranks.front()->online)),
          all});
   const double quota = ranks.front()->cgroup.cpus;
-  if (quota > 0 && quota < static_cast<double>(ranks.size()))
+  if (ranks.size() > 1 && quota > 0 && quota < static_cast<double>(ranks.size()))
     out.push_back(
         {Severity::warning, "more_ranks_than_quota",
          fmt::format("{} ranks, and the cgroup may use {:g} cores", ranks.size(), quota), cost,

@@ -25,31 +25,39 @@ void judge_memory(const Facts& f, Findings& out) {
   constexpr int64_t little_memory = 512 * MiB, few_tasks = 64;
   const Cgroup& c = f.cgroup;
   if (c.memory != no_limit && c.memory - c.memory_used < little_memory)
-    out.push_back(
-        {Severity::warning, "memory_limit",
-         fmt::format("the cgroup has {} left of {} (/{})",
-                     bytes_text(static_cast<uint64_t>(std::max<int64_t>(0, c.memory - c.memory_used))),
-                     bytes_text(static_cast<uint64_t>(c.memory)), c.memory_file),
-         "shared memory between ranks counts as well; at the limit the kernel kills a rank (SIGKILL)",
-         "docker update --memory SIZE CONTAINER; systemctl set-property UNIT MemoryMax=SIZE; srun --mem=SIZE"});
+    out.push_back({Severity::warning,
+                   "memory_limit",
+                   fmt::format("the cgroup has {} left of {} (/{})",
+                               bytes_text(static_cast<uint64_t>(std::max<int64_t>(0, c.memory - c.memory_used))),
+                               bytes_text(static_cast<uint64_t>(c.memory)), c.memory_file),
+                   "shared memory between ranks counts as well; at the limit the kernel kills a rank (SIGKILL)",
+                   "docker update --memory SIZE CONTAINER; systemctl set-property UNIT MemoryMax=SIZE; srun --mem=SIZE",
+                   {},
+                   c.memory_file});
   if (c.tasks != no_limit && c.tasks - c.tasks_used < few_tasks)
-    out.push_back({c.tasks - c.tasks_used < 4 ? Severity::error : Severity::warning, "tasks_limit",
+    out.push_back({c.tasks - c.tasks_used < 4 ? Severity::error : Severity::warning,
+                   "tasks_limit",
                    fmt::format("{} of {} processes and threads are in use (/{})", c.tasks_used, c.tasks, c.tasks_file),
                    "ranks and their threads cannot be started: \"Resource temporarily unavailable\"",
-                   "docker update --pids-limit 4096 CONTAINER; systemctl set-property UNIT TasksMax=4096"});
+                   "docker update --pids-limit 4096 CONTAINER; systemctl set-property UNIT TasksMax=4096",
+                   {},
+                   c.tasks_file});
   constexpr uint64_t small_shm = 64 * MiB;  // docker's default
   if (!f.process.has_shm || f.process.shm_free <= small_shm)
     out.push_back(
-        {Severity::warning, "dev_shm",
+        {Severity::warning,
+         "dev_shm",
          f.process.has_shm ? fmt::format("/dev/shm has {} free of {}", bytes_text(f.process.shm_free),
                                          bytes_text(f.process.shm_bytes))
                            : "there is no /dev/shm",
          "nothing for Tutti itself (its shared memory has no files); PyTorch's DataLoader, NCCL and MPI beside it "
          "end with SIGBUS",
-         "mount -o remount,size=8G /dev/shm; docker run --shm-size=8g"});
+         "mount -o remount,size=8G /dev/shm; docker run --shm-size=8g",
+         {},
+         "/dev/shm"});
 }
 
-// docs/reliability.md, "Resources": what a rank opens for its neighbours and for each link.
+// docs/reliability.md, "Many ranks": what a rank opens for its neighbours and for each link.
 int64_t descriptors_needed(uint32_t nranks) {
   constexpr int64_t application = 32;
   return application + 8 + 4 * std::bit_width(nranks) + 2 * int64_t{nranks};

@@ -383,6 +383,17 @@ TEST(Findings, EqualOnesOfSeveralRanksAreOneAndErrorsComeFirst) {
   EXPECT_EQ(nlohmann::json::parse(report_json(job, all)).at("findings").size(), 3u);
 }
 
+// The ranks of a host read a figure one after another; those of another host see their own.
+TEST(Findings, FiguresThatChangeBetweenRanksAreOneFindingPerHost) {
+  Job job = job_of(Fixture(Files{{"sys/fs/cgroup/job/memory.max", "200000000\n"}}), {});
+  job.ranks[1].cgroup.memory_used += 7 << 20;
+  EXPECT_EQ(judge(job).size(), 2u);
+  on_one_host(job);
+  const Findings all = judge(job);
+  ASSERT_EQ(all.size(), 1u);
+  EXPECT_EQ(all[0].ranks, (std::vector<uint32_t>{0, 1}));
+}
+
 // Nothing there at all: a process in a bare chroot.
 TEST(Findings, AnEmptyTreeIsNoCrash) {
   Job job;

@@ -15,7 +15,7 @@ namespace doctor {
 
 constexpr int64_t no_limit = Tree::no_limit;
 
-// What the system calls tell of this process, and Tutti of its plugins. Tests make it up.
+// Facts from system calls, and from Tutti about its plugins. Tests make them up.
 struct Process {
   std::string host, host_key, processor, kernel;
   uint64_t memory_bytes = 0;
@@ -77,7 +77,7 @@ struct Facts {
 
 // Reads the files below `root`.
 Facts read_facts(const std::filesystem::path& root, Process process);
-// What this process is told.
+// The facts of the calling process.
 Process this_process();
 
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Process, host, host_key, processor, kernel, memory_bytes, cpus, locked_memory,

@@ -18,7 +18,7 @@ using Bytes = std::vector<uint8_t>;
 
 constexpr int questions = 8;
 
-// How a host is reached, from its first rank. Exchanged as bytes.
+// The way to a host, told by its first rank. Exchanged as bytes.
 struct Invitation {
   uint64_t token = 0;
   uint32_t port = 0;         // 0: not a first rank, or it cannot listen

@@ -53,7 +53,7 @@ std::string explain(int code, int milliseconds) {
   }
 }
 
-// Why the target is not reached; "": it is.
+// The reason why the target is not reached; "": it is.
 std::string connect_to(const Target& target, int milliseconds) {
   const Address to = address_of(target.address, target.port);
   if (to.size == 0) return "not a numeric address";

@@ -11,8 +11,8 @@
 
 namespace doctor {
 
-// Listens on a port of TUTTI_TCP_PORTS, else an ephemeral one, of all addresses. Whoever connects is sent the token, by
-// a thread, until destruction.
+// Listens on a port of TUTTI_TCP_PORTS, else an ephemeral one, of all addresses. A thread sends the token to each peer
+// that connects, until destruction.
 class Listener {
  public:
   // `ports`: "FIRST-LAST" or "". Throws std::runtime_error.

@@ -55,7 +55,7 @@ struct Memory {
   char* data;
 };
 
-// What two processes share.
+// Shared by two processes.
 struct Board {
   alignas(128) std::atomic<uint64_t> ping{0};
   alignas(128) std::atomic<uint64_t> pong{0};
@@ -91,14 +91,14 @@ Samples repeat(double seconds, const std::function<double()>& round) {
   return samples;
 }
 
-// What the child leaves.
+// The child leaves its samples, or a problem.
 struct Outcome {
   char problem[200] = {};
   size_t count = 0;
   double samples[most_samples];
 };
 
-// The child measures while this process serves it. What the child throws is thrown here.
+// The child measures while this process serves it. An exception of the child is thrown here.
 Samples with_child(uint32_t mine, uint32_t its, const std::function<Samples()>& child,
                    const std::function<void()>& serve) {
   const Memory memory(sizeof(Outcome), true);

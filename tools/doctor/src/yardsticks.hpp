@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the machine can do without Tutti: memory, cores, processes and loopback, each measured many times for a while.
+// The machine without Tutti: memory, cores, processes and loopback, each measured many times for a while.
 #pragma once
 
 #include <cstdint>

@@ -28,6 +28,7 @@ const std::vector<Setting>& table() {
       {"TUTTI_TCP_KEEPALIVE", 15, {"0", "1"}},
       {"TUTTI_SHM_SLOT_BYTES", 30, {"4096", "8192", "262144"}},
       {"TUTTI_SHM_SLOTS", 30, {"1", "2", "8"}},
+      {"TUTTI_SHM_DIRECT_COPY", 30, {"0"}},
       {"TUTTI_SHM_STREAM_BYTES", 20, {"0", "4096", "1000000"}},
       {"TUTTI_CHECK", 20, {"1"}},
       {"TUTTI_CHECKSUM", 20, {"1"}},

@@ -3,7 +3,9 @@
 // Ordinary or non-temporal stores? Through the transport's memory, or read by the receiver out of the sender's? Which
 // is faster differs by a factor of ten either way between machines, placements of ranks and sizes, so it is measured:
 // the first blocking launches of a plan try every way in turn, and the one with the shortest launch is used from then
-// on, until the next trial. A purely local choice: it changes no byte.
+// on, until the next trial. The very first launches do not count, since they touch memory for the first time, nor does a
+// way's first one, since it finds in the caches what another way has left there. A purely local choice: it changes no
+// byte.
 #pragma once
 
 #include <algorithm>
@@ -34,15 +36,13 @@ class MoveTrial {
   Moves next(bool timed) {
     if (!worth_) return {};
     if (!timed) return chosen_ ? moves(best_) : usual_;
-    return moves(launches_ < trial() ? launches_ % ways_ : best_);
+    return launches_ < first ? usual_ : moves(launches_ < trial() ? way() : best_);
   }
   // How long the launch took that the last next(true) was for.
   void report(uint64_t ticks) {
     if (!worth_) return;
-    if (launches_ < trial()) {
-      uint64_t& shortest = shortest_[launches_ % ways_];
-      shortest = std::min(shortest, ticks);
-    }
+    if (launches_ >= first && launches_ < trial() && (launches_ - first) % 2)
+      shortest_[way()] = std::min(shortest_[way()], ticks);
     if (++launches_ == trial()) {
       best_ = static_cast<uint32_t>(std::min_element(shortest_.begin(), shortest_.begin() + ways_) - shortest_.begin());
       chosen_ = true;
@@ -55,8 +55,9 @@ class MoveTrial {
 
  private:
   static constexpr uint64_t smallest = 4096, smallest_direct = 65536, large = uint64_t{4} << 20;
-  static constexpr uint32_t staged_ways = 4, most_ways = 6, again = 4096;
-  uint32_t trial() const { return 3 * ways_; }
+  static constexpr uint32_t staged_ways = 4, most_ways = 6, first = 2, rounds = 2, again = 4096;
+  uint32_t trial() const { return first + rounds * 2 * ways_; }
+  uint32_t way() const { return (launches_ - first) / 2 % ways_; }
   static Moves moves(uint32_t way) {
     if (way >= staged_ways) return {false, (way & 1) != 0, true};
     return {(way & 1) != 0, (way & 2) != 0, false};

@@ -81,8 +81,8 @@ void judge_kernel(const Facts& f, Findings& out) {
     out.push_back(
         {Severity::note, "ptrace",
          fmt::format("kernel.yama.ptrace_scope is {}: a rank may not read another's memory", f.ptrace_scope),
-         "libraries that copy directly (process_vm_readv: MPI's CMA, passport's figure) copy twice or fail; Tutti's "
-         "shared memory does not depend on it",
+         "messages of ordinary memory between processes are copied twice: from 1 MiB up a broadcast or all_gather takes "
+         "up to half longer",
          f.ptrace_scope < 3 ? "sysctl -w kernel.yama.ptrace_scope=0" : "restart: 3 cannot be changed while running"});
   if (f.huge_pages == "never")
     out.push_back({Severity::note, "huge_pages", "transparent huge pages are off",

@@ -264,6 +264,7 @@ Candidate Selector::judge(const tutti_algorithm* algorithm, uint32_t collective,
 void Selector::cost(Candidate& candidate, const Problem& problem, const std::vector<Schedule>& schedules,
                     uint64_t count, uint32_t element_bytes, bool cut, const CostModel& model) const {
   candidate.cut = cut;
+  for (const Schedule& schedule : schedules) candidate.lanes = std::max(candidate.lanes, schedule.lanes.size());
   for (const Schedule& schedule : schedules)
     if (cut) candidate.slices = std::max(candidate.slices, slices_of(schedule, count, element_bytes));
   const uint64_t scratch = most_scratch(*candidate.algorithm, problem, count, element_bytes, cut);
@@ -298,6 +299,11 @@ std::vector<Candidate> Selector::candidates(const Shape& shape, bool on_device) 
     if (a.reason.empty() != b.reason.empty()) return a.reason.empty();
     return a.reason.empty() && a.seconds < b.seconds;
   });
+  // Where the times are alike, fewer lanes: each has room of its own in the transport, which wants a place in the caches.
+  const auto alike = std::ranges::find_if(all, [&](const Candidate& c) {
+    return !c.reason.empty() || c.native || c.seconds > 1.01 * all.front().seconds;
+  });
+  std::stable_sort(all.begin(), alike, [](const Candidate& a, const Candidate& b) { return a.lanes < b.lanes; });
   return all;
 }
 

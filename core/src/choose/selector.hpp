@@ -44,6 +44,7 @@ struct Candidate {
   uint64_t slices = 1;
   bool cut = false;  // into slices, where the schedule can be: that is faster
   double seconds = 0;
+  size_t lanes = 1;    // that its schedules use
   std::string reason;  // why it is no candidate
   const char* name() const { return native ? native->name() : algorithm->name; }
 };

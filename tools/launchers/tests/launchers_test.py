@@ -59,6 +59,8 @@ def mpirun():
     run("a PMIx launcher that sets nothing else", *orterun, "env", "-u", "OMPI_COMM_WORLD_RANK", "-u", "OMPI_COMM_WORLD_SIZE", JOB,
         **meant)
     run("a rank that ends with status 3 ends the job", *orterun, JOB, "2", status=1, words=[], **meant)
+    run("a rank that cannot take part is named by the others", *orterun, "sh", "-c",
+        f'[ $PMIX_RANK = 1 ] && export TUTTI_TRANSPORT=nonesuch; "{JOB}" || sleep 0.5', words=["rank 1 could not make its communicator", "nonesuch"], **meant)
     run("a rank that never makes its communicator", *orterun, "sh", "-c", f'[ $PMIX_RANK = 1 ] && exec sleep 5; exec "{JOB}"', status=1,
         words=["meeting pmix", "of 4 has waited for the others for 2 s"], TUTTI_CONNECT_TIMEOUT="2", **meant)
     run("an address that is set is used", *orterun, JOB, words=[GOOD, "there is no TUTTI_SECRET"], MASTER_ADDR="127.0.0.1",

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""launchers_test.py CASE BUILD: build/tests/launched_job, unmodified, by a launcher; or, for torchrun and Kubernetes, by the
-environment that they give. Skipped, with status 77 and the reason, where the launcher is absent."""
+"""launchers_test.py CASE BUILD: build/tests/launched_job, unmodified, by a launcher; or, for torchrun's restart with fewer ranks
+and for Kubernetes, by the environment that they give. Skipped, with status 77 and the reason, where the launcher is absent."""
 import os
 import pathlib
 import re
@@ -56,13 +56,14 @@ def mpirun():
     meant = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMPI_MCA_rmaps_base_oversubscribe": "1"}
     # There is a secret: the launcher carries it.
     run("mpirun", *orterun, JOB, lacking=["TUTTI_SECRET"], **meant)
-    run("a PMIx launcher that sets nothing else", *orterun, "env", "-u", "OMPI_COMM_WORLD_RANK", "-u", "OMPI_COMM_WORLD_SIZE", JOB,
-        **meant)
+    run("a PMIx launcher that sets nothing else", *orterun, "env", "-u", "OMPI_COMM_WORLD_RANK", "-u",
+        "OMPI_COMM_WORLD_SIZE", JOB, **meant)
     run("a rank that ends with status 3 ends the job", *orterun, JOB, "2", status=1, words=[], **meant)
     run("a rank that cannot take part is named by the others", *orterun, "sh", "-c",
-        f'[ $PMIX_RANK = 1 ] && export TUTTI_TRANSPORT=nonesuch; "{JOB}" || sleep 0.5', words=["rank 1 could not make its communicator", "nonesuch"], **meant)
-    run("a rank that never makes its communicator", *orterun, "sh", "-c", f'[ $PMIX_RANK = 1 ] && exec sleep 5; exec "{JOB}"', status=1,
-        words=["meeting pmix", "of 4 has waited for the others for 2 s"], TUTTI_CONNECT_TIMEOUT="2", **meant)
+        f'[ $PMIX_RANK = 1 ] && export TUTTI_TRANSPORT=nonesuch; "{JOB}" || sleep 0.5',
+        words=["rank 1 could not make its communicator", "nonesuch"], **meant)
+    run("a rank that never makes its communicator", *orterun, "sh", "-c",
+        f'[ $PMIX_RANK = 1 ] && exec sleep 5; exec "{JOB}"', status=1, words=["meeting pmix", "of 4 has waited for the others for 2 s"], TUTTI_CONNECT_TIMEOUT="2", **meant)
     run("an address that is set is used", *orterun, JOB, words=[GOOD, "there is no TUTTI_SECRET"], MASTER_ADDR="127.0.0.1",
         MASTER_PORT=str(free_port()), **meant)
     run("a server that is gone", JOB, status=1, words=["PMIX_NAMESPACE=gone does not answer"], PMIX_NAMESPACE="gone",
@@ -72,8 +73,8 @@ def mpirun():
 def hydra():
     hydra = [need_program("mpich", "mpiexec.hydra"), "-n", "4"]
     run("mpiexec of MPICH", *hydra, JOB, lacking=["TUTTI_SECRET"])
-    run("a rank that never makes its communicator", *hydra, "sh", "-c", f'[ $PMI_RANK = 1 ] && exec sleep 5; exec "{JOB}"', status=1,
-        words=["meeting pmi1", "cmd=barrier_in", "by the deadline"], TUTTI_CONNECT_TIMEOUT="2")
+    run("a rank that never makes its communicator", *hydra, "sh", "-c",
+        f'[ $PMI_RANK = 1 ] && exec sleep 5; exec "{JOB}"', status=1, words=["meeting pmi1", "cmd=barrier_in", "by the deadline"], TUTTI_CONNECT_TIMEOUT="2")
 
 
 def slurm():
@@ -99,6 +100,22 @@ def start_ranks(number, arguments=(), **variables):
     deadline = time.monotonic() + 100
     printed = [rank.communicate(timeout=deadline - time.monotonic())[0] for rank in ranks]
     return printed, [rank.returncode for rank in ranks]
+
+
+def torchrun():
+    for python in (sys.executable, "/usr/bin/python3"):
+        if subprocess.run([python, "-c", "import torch.distributed.run"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                          check=False).returncode == 0:
+            break
+    else:
+        skip("torch.distributed.run was not found: install python3-torch")
+    # torch 1.13 wants to be told of ranks that it redirects, and has no use for them: there is no rank 9.
+    run_module = [python, "-W", "ignore", "-m", "torch.distributed.run", "-r", "9:1", "-t", "9:1", "--no_python",
+                  "--nproc_per_node", "4"]
+    run("torchrun", *run_module, "--master_port", free_port(), JOB)
+    run("an elastic torchrun that starts the ranks anew", *run_module, "--nnodes", "1:1", "--max_restarts", "1", "--rdzv_backend",
+        "c10d", "--rdzv_endpoint", f"127.0.0.1:{free_port()}", "sh", "-c",
+        f'[ $TORCHELASTIC_RESTART_COUNT = 1 ] || exec "{JOB}" 2; exec "{JOB}"', words=["rank 2 died", GOOD])
 
 
 def torchrun_restart():
@@ -141,4 +158,5 @@ def kubernetes():
     print("ok: four pods of an Indexed Job")
 
 
-{"mpirun": mpirun, "hydra": hydra, "slurm": slurm, "torchrun_restart": torchrun_restart, "kubernetes": kubernetes}[CASE]()
+CASES = {case.__name__: case for case in (mpirun, hydra, slurm, torchrun, torchrun_restart, kubernetes)}
+CASES[CASE]()

@@ -63,7 +63,8 @@ def mpirun():
         f'[ $PMIX_RANK = 1 ] && export TUTTI_TRANSPORT=nonesuch; "{JOB}" || sleep 0.5',
         words=["rank 1 could not make its communicator", "nonesuch"], **meant)
     run("a rank that never makes its communicator", *orterun, "sh", "-c",
-        f'[ $PMIX_RANK = 1 ] && exec sleep 5; exec "{JOB}"', status=1, words=["meeting pmix", "of 4 has waited for the others for 2 s"], TUTTI_CONNECT_TIMEOUT="2", **meant)
+        f'[ $PMIX_RANK = 1 ] && exec sleep 5; exec "{JOB}"', status=1,
+        words=["meeting pmix", "of 4 has waited for the others for 2 s"], TUTTI_CONNECT_TIMEOUT="2", **meant)
     run("an address that is set is used", *orterun, JOB, words=[GOOD, "there is no TUTTI_SECRET"], MASTER_ADDR="127.0.0.1",
         MASTER_PORT=str(free_port()), **meant)
     run("a server that is gone", JOB, status=1, words=["PMIX_NAMESPACE=gone does not answer"], PMIX_NAMESPACE="gone",
@@ -74,7 +75,8 @@ def hydra():
     hydra = [need_program("mpich", "mpiexec.hydra"), "-n", "4"]
     run("mpiexec of MPICH", *hydra, JOB, lacking=["TUTTI_SECRET"])
     run("a rank that never makes its communicator", *hydra, "sh", "-c",
-        f'[ $PMI_RANK = 1 ] && exec sleep 5; exec "{JOB}"', status=1, words=["meeting pmi1", "cmd=barrier_in", "by the deadline"], TUTTI_CONNECT_TIMEOUT="2")
+        f'[ $PMI_RANK = 1 ] && exec sleep 5; exec "{JOB}"', status=1,
+        words=["meeting pmi1", "cmd=barrier_in", "by the deadline"], TUTTI_CONNECT_TIMEOUT="2")
 
 
 def slurm():

@@ -13,19 +13,22 @@ namespace {
 struct Launcher {
   const char* name;
   const char *rank, *size;
-  const char *local_rank, *local_size;  // the size is nullptr: told otherwise
+  const char *local_rank, *local_size;  // the size is nullptr: told otherwise; both: not told
   const char *host, *port;              // of rank 0; nullptr: told otherwise
 };
 constexpr Launcher kLaunchers[] = {
     {"TUTTI_*", "TUTTI_RANK", "TUTTI_WORLD_SIZE", "TUTTI_LOCAL_RANK", "TUTTI_LOCAL_WORLD_SIZE", "TUTTI_ADDR",
      "TUTTI_PORT"},
+    {"Kubernetes", "JOB_COMPLETION_INDEX", "WORLD_SIZE", nullptr, nullptr, nullptr, nullptr},
     {"torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"},
     {"Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
      "OMPI_COMM_WORLD_LOCAL_SIZE", nullptr, nullptr},
     {"Hydra", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS", nullptr, nullptr},
     {"Slurm", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", nullptr, nullptr, nullptr},
 };
-const Launcher &kOurs = kLaunchers[0], &kTorchrun = kLaunchers[1];
+const Launcher &kOurs = kLaunchers[0], &kTorchrun = kLaunchers[2];
+// The size is told by PMIx only.
+constexpr Launcher kPmix{"PMIx", "PMIX_RANK", nullptr, nullptr, nullptr, nullptr, nullptr};
 constexpr size_t kMaxJobName = 128;
 
 class Reader {
@@ -125,13 +128,14 @@ void read_slurm_local(const Reader& reader, Environment& out) {
 void read_local(const Reader& reader, const Launcher& launcher, Environment& out) {
   auto local = reader.pair(kOurs.local_rank, kOurs.local_size);
   std::string named = kOurs.local_size;
+  if (!local && launcher.local_rank == nullptr) return;
   if (!local && launcher.local_size == nullptr) return read_slurm_local(reader, out);
   if (!local) {
     local = reader.pair(launcher.local_rank, launcher.local_size);
     named = launcher.local_size;
   }
   if (!local) return;
-  if (local->second > out.nranks)
+  if (out.nranks != 0 && local->second > out.nranks)
     throw refusal("{}={} is larger than the world: {}={}", named, local->second, launcher.size, out.nranks);
   out.local_rank = local->first;
   out.local_nranks = local->second;
@@ -149,10 +153,20 @@ void refuse_batch_body(const Reader& reader, uint32_t rank, uint32_t nranks) {
       nranks);
 }
 
+// True where a set rank or size need not mean that this launcher has started the process.
+bool is_not_meant(const Reader& reader, const Launcher& launcher) {
+  const std::string_view name = launcher.name;
+  // Every shell of a Slurm allocation has the number of tasks; only what srun has started has a rank.
+  if (name == "Slurm") return !reader.value(launcher.rank);
+  // Every pod of an Indexed Job has its index, and a launcher in the pod gives ranks of its own.
+  if (name == "Kubernetes")
+    return !reader.value(launcher.rank) || !reader.value(launcher.size) || reader.value(kTorchrun.rank);
+  return false;
+}
+
 const Launcher* read_identity(const Reader& reader, Environment& out) {
   for (const Launcher& launcher : kLaunchers) {
-    // Every shell of a Slurm allocation has the number of tasks; only what srun has started has a rank.
-    if (launcher.name == std::string_view("Slurm") && !reader.value(launcher.rank)) continue;
+    if (is_not_meant(reader, launcher)) continue;
     const auto found = reader.pair(launcher.rank, launcher.size);
     if (!found) continue;
     if (launcher.name == std::string_view("Slurm")) refuse_batch_body(reader, found->first, found->second);
@@ -161,10 +175,17 @@ const Launcher* read_identity(const Reader& reader, Environment& out) {
     out.nranks = found->second;
     return &launcher;
   }
-  if (reader.value("PMIX_RANK"))
-    throw refusal(
-        "PMIX_RANK is set, but the world's size is told by PMIx only, which is not spoken here: set TUTTI_RANK and "
-        "TUTTI_WORLD_SIZE");
+  if (const auto rank = reader.number(kPmix.rank, 0u, kMaxRanks - 1)) {
+    if (!reader.value("PMIX_NAMESPACE"))
+      throw refusal(
+          "PMIX_RANK is set, but PMIX_NAMESPACE is not, so that no PMIx server can tell the world's size: set "
+          "TUTTI_RANK "
+          "and TUTTI_WORLD_SIZE");
+    out.launcher = kPmix.name;
+    out.rank = *rank;
+    out.nranks = 0;
+    return &kPmix;
+  }
   for (const Launcher* of : {&kOurs, &kTorchrun})
     for (const char* orphan : {of->local_rank, of->local_size, of->host, of->port, "TUTTI_RENDEZVOUS"})
       if (reader.value(orphan))
@@ -213,6 +234,20 @@ void read_place(const Reader& reader, Environment& out) {
         *master);
 }
 
+// The meeting/1 over which the launcher itself lets its ranks meet, where the environment says that it has one.
+void read_service(const Reader& reader, const Launcher& launcher, Environment& out) {
+  const std::string_view name = launcher.name;
+  const bool of_mpi = name == "Open MPI" || name == "Hydra" || name == "Slurm" || name == "PMIx";
+  if (!of_mpi || out.nranks == 1 || !out.host.empty() || out.port != 0) return;
+  const bool pmix = reader.value("PMIX_RANK") && reader.value("PMIX_NAMESPACE");
+  const bool pmi1 = reader.value("PMI_FD").has_value();
+  // Hydra may have been started by another launcher, whose variables its ranks inherit.
+  if (pmi1 && (name == "Hydra" || !pmix)) out.service = "pmi1";
+  if (!pmix || !out.service.empty()) return;
+  out.service = "pmix";
+  if (out.job.empty()) out.job = reader.value("PMIX_NAMESPACE")->substr(0, kMaxJobName);
+}
+
 void read_job(const Reader& reader, Environment& out) {
   if (const auto job = reader.text("TUTTI_JOB")) {
     if (job->size() > kMaxJobName)
@@ -245,6 +280,7 @@ Environment read_environment(const EnvironmentLookup& lookup, bool need_identity
   out.rendezvous = reader.text("TUTTI_RENDEZVOUS").value_or("");
   read_local(reader, *launcher, out);
   read_place(reader, out);
+  read_service(reader, *launcher, out);
   if (out.launcher == "Slurm") read_slurm_place(reader, out);
   return out;
 }
@@ -256,8 +292,11 @@ TcpPlace place_of_launcher(const Environment& environment) {
                                                           : "MASTER_ADDR and MASTER_PORT are not set";
     throw refusal(
         "{} gives rank {} of {}, but {}: the ranks cannot find each other. Set both to where rank 0 shall listen, or "
-        "TUTTI_RENDEZVOUS=file:/SHARED/FOLDER",
-        environment.launcher, environment.rank, environment.nranks, missing);
+        "TUTTI_RENDEZVOUS=file:/SHARED/FOLDER{}",
+        environment.launcher, environment.rank, environment.nranks, missing,
+        environment.service.empty() ? ""
+                                    : fmt::format(", or install Tutti's plugin {}, by which {} itself tells them",
+                                                  environment.service, environment.launcher));
   }
   return {{environment.host, environment.port}, environment.port_variable, environment.port_note};
 }

@@ -18,6 +18,7 @@ struct Good {
   std::optional<uint32_t> local_rank, local_nranks;
   const char* host;
   uint16_t port;
+  const char* service = "";
 };
 const Good kGood[] = {
     {"no launcher", {}, "", 0, 1, {}, {}, "", 0},
@@ -97,6 +98,80 @@ const Good kGood[] = {
      2,
      "h",
      7},
+    {"Open MPI without an address",
+     {{"OMPI_COMM_WORLD_RANK", "1"}, {"OMPI_COMM_WORLD_SIZE", "2"}, {"PMIX_RANK", "1"}, {"PMIX_NAMESPACE", "j"}},
+     "Open MPI",
+     1,
+     2,
+     {},
+     {},
+     "",
+     0,
+     "pmix"},
+    {"one rank of Open MPI needs no service",
+     {{"OMPI_COMM_WORLD_RANK", "0"}, {"OMPI_COMM_WORLD_SIZE", "1"}, {"PMIX_RANK", "0"}, {"PMIX_NAMESPACE", "j"}},
+     "Open MPI",
+     0,
+     1,
+     {},
+     {},
+     "",
+     0},
+    {"PMIx alone", {{"PMIX_RANK", "1"}, {"PMIX_NAMESPACE", "j"}}, "PMIx", 1, 0, {}, {}, "", 0, "pmix"},
+    {"Hydra, started by a PMIx launcher",
+     {{"PMI_RANK", "1"}, {"PMI_SIZE", "2"}, {"PMI_FD", "5"}, {"PMIX_RANK", "0"}, {"PMIX_NAMESPACE", "j"}},
+     "Hydra",
+     1,
+     2,
+     {},
+     {},
+     "",
+     0,
+     "pmi1"},
+    {"Slurm with PMIx",
+     {{"SLURM_PROCID", "0"},
+      {"SLURM_NTASKS", "2"},
+      {"SLURM_STEP_NODELIST", "a[1-3]"},
+      {"SLURM_JOB_ID", "100"},
+      {"SLURM_STEP_ID", "2"},
+      {"PMIX_RANK", "0"},
+      {"PMIX_NAMESPACE", "slurm.pmix.100.2"}},
+     "Slurm",
+     0,
+     2,
+     {},
+     {},
+     "a1",
+     26102,
+     "pmix"},
+    {"torchrun's ranks within a PMIx job",
+     {{"RANK", "1"}, {"WORLD_SIZE", "2"}, {"PMIX_RANK", "0"}, {"PMIX_NAMESPACE", "j"}, {"PMI_FD", "5"}},
+     "torchrun",
+     1,
+     2,
+     {},
+     {},
+     "",
+     0},
+    {"an Indexed Job of Kubernetes",
+     {{"JOB_COMPLETION_INDEX", "2"}, {"WORLD_SIZE", "3"}, {"MASTER_ADDR", "job-0.job"}, {"MASTER_PORT", "29500"}},
+     "Kubernetes",
+     2,
+     3,
+     {},
+     {},
+     "job-0.job",
+     29500},
+    {"torchrun in a pod of an Indexed Job",
+     {{"JOB_COMPLETION_INDEX", "1"}, {"RANK", "5"}, {"WORLD_SIZE", "8"}},
+     "torchrun",
+     5,
+     8,
+     {},
+     {},
+     "",
+     0},
+    {"a pod of an Indexed Job whose ranks do not meet", {{"JOB_COMPLETION_INDEX", "1"}}, "", 0, 1, {}, {}, "", 0},
     {"Hydra",
      {{"PMI_RANK", "1"},
       {"PMI_SIZE", "2"},
@@ -177,7 +252,10 @@ const Bad kBad[] = {
       {"TUTTI_PORT", "5"},
       {"TORCHELASTIC_USE_AGENT_STORE", "True"}},
      {"TUTTI_PORT=5", "MASTER_PORT"}},
-    {"PMIx alone", {{"PMIX_RANK", "0"}}, {"PMIX_RANK", "TUTTI_WORLD_SIZE"}},
+    {"PMIx without a server", {{"PMIX_RANK", "0"}}, {"PMIX_RANK", "PMIX_NAMESPACE is not", "TUTTI_WORLD_SIZE"}},
+    {"index of a pod that is too high",
+     {{"JOB_COMPLETION_INDEX", "3"}, {"WORLD_SIZE", "3"}},
+     {"JOB_COMPLETION_INDEX=3"}},
     {"secret is no hex", {{"TUTTI_SECRET", "xyz"}}, {"TUTTI_SECRET", "hexadecimal"}},
     {"secret too short", {{"TUTTI_SECRET", "00112233"}}, {"TUTTI_SECRET has 4 bytes"}},
     {"empty secret", {{"TUTTI_SECRET", ""}}, {"TUTTI_SECRET is set but empty"}},
@@ -215,6 +293,7 @@ TEST(Environment, Good) {
     EXPECT_EQ(found.local_nranks, good.local_nranks);
     EXPECT_EQ(found.host, good.host);
     EXPECT_EQ(found.port, good.port);
+    EXPECT_EQ(found.service, good.service);
   }
 }
 
@@ -242,6 +321,17 @@ TEST(Environment, NoAddressIsAnErrorThatSaysWhatToSet) {
       test::environment_of({{"OMPI_COMM_WORLD_RANK", "1"}, {"OMPI_COMM_WORLD_SIZE", "2"}, {"MASTER_ADDR", "h"}}), true);
   test::expect_failure(test::failure_of([&] { place_of_launcher(environment); }), TUTTI_INVALID_ARGUMENT,
                        {"Open MPI", "MASTER_PORT is not set", "TUTTI_RENDEZVOUS"});
+}
+
+TEST(Environment, ALauncherWhosePluginIsAbsentIsAnErrorThatNamesThePlugin) {
+  const Rendezvous meeting = {.environment = test::environment_of({{"PMIX_RANK", "1"}, {"PMIX_NAMESPACE", "j"}}),
+                              .log = test::quiet};
+  test::expect_failure(test::failure_of([&] { make_bootstrap(meeting, std::chrono::seconds(5)); }),
+                       TUTTI_INVALID_ARGUMENT, {"PMIX_RANK=1", "plugin pmix", "TUTTI_WORLD_SIZE"});
+  const auto hydra =
+      read_environment(test::environment_of({{"PMI_RANK", "1"}, {"PMI_SIZE", "2"}, {"PMI_FD", "5"}}), true);
+  test::expect_failure(test::failure_of([&] { place_of_launcher(hydra); }), TUTTI_INVALID_ARGUMENT,
+                       {"Hydra", "MASTER_PORT", "plugin pmi1"});
 }
 
 TEST(Environment, TheErrorOfATakenStorePortNamesBoth) {

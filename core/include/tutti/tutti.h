@@ -73,7 +73,8 @@ typedef struct tutti_comm_config {
   uint32_t flags;         /* TUTTI_COMM_* */
   const char* name;       /* for messages; NULL: "world" */
   const char* rendezvous; /* where the ranks meet:
-                             NULL or "env"       the launcher's environment (TUTTI_*, torchrun, Open MPI, Hydra, Slurm)
+                             NULL or "env"       the launcher's environment (TUTTI_*, torchrun, Open MPI, Hydra, Slurm,
+                                                 PMIx, Kubernetes), and over the launcher where it offers that
                              "tcp://HOST:PORT"   rank 0 listens there
                              "id:..."            a tutti_unique_id's text
                              "file:/PATH"        a folder that all ranks see

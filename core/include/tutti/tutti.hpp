@@ -120,6 +120,8 @@ class Communicator : public detail::Calls<Communicator>, public detail::UnequalC
     config.device = device.c_str();
     return Communicator(config);
   }
+  // Takes a communicator of the C API over.
+  explicit Communicator(tutti_comm* comm) : comm_(comm) {}
   Communicator(Communicator&& other) noexcept : comm_(std::exchange(other.comm_, nullptr)) {}
   Communicator& operator=(Communicator&& other) noexcept {
     std::swap(comm_, other.comm_);
@@ -247,7 +249,6 @@ class Communicator : public detail::Calls<Communicator>, public detail::UnequalC
     result.resize(n < result.size() ? n : result.size());
     return result;
   }
-  explicit Communicator(tutti_comm* comm) : comm_(comm) {}
   std::optional<Communicator> part(uint32_t by, uint32_t color, int64_t key, const std::string& name) const {
     tutti_split how{};
     how.struct_size = sizeof how;

@@ -2,6 +2,7 @@
 #include "comm/rendezvous.hpp"
 
 #include <fmt/format.h>
+#include <tutti/registry.h>
 
 #include <atomic>
 #include <chrono>
@@ -19,6 +20,12 @@
 
 namespace tutti::core {
 
+namespace {
+
+const char* environment_value(const char* name) { return std::getenv(name); }
+
+}  // namespace
+
 FlightRecorder::Meeting expected_meeting(const Configuration& configuration) {
   FlightRecorder::Meeting meeting;
   meeting.name = configuration.name;
@@ -29,13 +36,13 @@ FlightRecorder::Meeting expected_meeting(const Configuration& configuration) {
   }
   Environment environment;
   try {
-    const auto lookup = [](const char* name) -> const char* { return std::getenv(name); };
-    environment = read_environment(lookup, configuration.nranks == 0);
+    environment = read_environment(environment_value, configuration.nranks == 0);
     if (configuration.nranks == 0) {
       meeting.rank = environment.rank;
       meeting.nranks = environment.nranks;
     }
     if (where.empty() || where == "env") where = environment.rendezvous;
+    if (where.empty() && !environment.service.empty()) where = "plugin:" + environment.service;
     if (where.empty() && !environment.host.empty())
       where = fmt::format("{} port {}", environment.host, environment.port);
   } catch (const Failure&) {
@@ -45,6 +52,28 @@ FlightRecorder::Meeting expected_meeting(const Configuration& configuration) {
                                       configuration.name, meeting.nranks));
   return meeting;
 }
+
+namespace {
+
+// Where the environment lets the ranks meet by a plugin, and as whom: the launcher's own service, if its plugin is
+// there. A launcher that tells an address as well (Slurm) serves without it.
+void ask_launcher(Rendezvous& rendezvous) {
+  const Environment environment = read_environment(environment_value, true);
+  if (!environment.rendezvous.empty()) rendezvous.where = environment.rendezvous;
+  if (!environment.rendezvous.empty() || environment.service.empty()) return;
+  std::string error;
+  if (!find_meeting(environment.service, &error)) {
+    rendezvous.log(TUTTI_LOG_INFO, fmt::format("{} offers its ranks to meet by {}: {}", environment.launcher,
+                                               environment.service, error));
+    return;
+  }
+  rendezvous.where = "plugin:" + environment.service;
+  if (environment.nranks == 0) return;
+  rendezvous.rank = environment.rank;
+  rendezvous.nranks = environment.nranks;
+}
+
+}  // namespace
 
 std::unique_ptr<Bootstrap> meet(const Configuration& configuration, const Succession& succession) {
   if (configuration.nranks && configuration.rank >= configuration.nranks)
@@ -64,9 +93,12 @@ std::unique_ptr<Bootstrap> meet(const Configuration& configuration, const Succes
   rendezvous.context = configuration.all_gather_context;
   rendezvous.log = [name = configuration.name](uint32_t level, const std::string& text) { log(level, name, text); };
   std::optional<PluginMeeting> plugin;
+  const bool launched = rendezvous.where.empty() || rendezvous.where == "env";
+  if (launched && !configuration.all_gather && !configuration.joins && !configuration.nranks) ask_launcher(rendezvous);
   if (!configuration.all_gather && rendezvous.where.starts_with("plugin:")) {
-    plugin.emplace(rendezvous.where, configuration.rank, configuration.nranks, configuration.name,
-                   configuration.connect_timeout_ns);
+    const bool known = rendezvous.nranks > 0;
+    plugin.emplace(rendezvous.where, known ? uint32_t(rendezvous.rank) : 0, known ? uint32_t(rendezvous.nranks) : 0,
+                   configuration.name, configuration.connect_timeout_ns);
     rendezvous.rank = plugin->rank();
     rendezvous.nranks = plugin->nranks();
     rendezvous.all_gather = &PluginMeeting::all_gather;

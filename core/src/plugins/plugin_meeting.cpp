@@ -36,7 +36,7 @@ tutti_status PluginMeeting::all_gather(void* context, const void* mine, uint64_t
 
 std::string PluginMeeting::abort(const std::string& text) {
   api_->abort(room_);
-  return error_.empty() ? text : fmt::format("{}: meeting {}: {}", text, api_->name, error_);
+  return error_.empty() ? text : fmt::format("rank {} of {}: meeting {}: {}", rank_, nranks_, api_->name, error_);
 }
 
 }  // namespace tutti::core

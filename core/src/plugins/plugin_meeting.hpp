@@ -22,7 +22,7 @@ class PluginMeeting {
   uint32_t nranks() const { return nranks_; }
   // A tutti_all_gather_function whose context is a PluginMeeting.
   static tutti_status all_gather(void* context, const void* mine, uint64_t bytes, void* all);
-  // This rank does not go on: nor do the others. `text` with what the plugin said of it.
+  // This rank does not go on: nor do the others. The reason: what the plugin said, or `text` where it said nothing.
   std::string abort(const std::string& text);
 
  private:

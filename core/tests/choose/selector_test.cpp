@@ -33,6 +33,7 @@ struct Asked {
   tutti_algorithm table{};
   tutti_query last{};
   std::string parameters;
+  uint32_t lane = 0;  // of its steps
   Asked(const char* name, bool small) {
     table.struct_size = sizeof table;
     table.stamp = TUTTI_ALGORITHM_STAMP;
@@ -40,7 +41,7 @@ struct Asked {
     table.name = name;
     table.collectives = uint64_t{1} << TUTTI_BARRIER | uint64_t{1} << TUTTI_BROADCAST;
     table.supports = small ? refuse_large : take_all;
-    table.schedule = [](void*, const tutti_query* q, const tutti_schedule_sink* sink) -> tutti_status {
+    table.schedule = [](void* self, const tutti_query* q, const tutti_schedule_sink* sink) -> tutti_status {
       tutti_step step{};
       step.kind = q->rank == q->root ? TUTTI_STEP_SEND : TUTTI_STEP_RECV;
       step.dependency_lane = TUTTI_NO_DEPENDENCY;
@@ -49,7 +50,7 @@ struct Asked {
       for (uint32_t peer = 0; peer < q->nranks; ++peer) {
         step.peer = q->rank == q->root ? peer : q->root;
         if (peer == (q->rank == q->root ? q->rank : q->root) || (q->rank != q->root && peer != q->rank)) continue;
-        if (const tutti_status status = sink->add_step(sink->self, 0, &step, nullptr); status < 0) return status;
+        if (const tutti_status status = sink->add_step(sink->self, static_cast<Asked*>(self)->lane, &step, nullptr); status < 0) return status;
       }
       return TUTTI_OK;
     };
@@ -87,6 +88,20 @@ TEST(Selector, AlgorithmsMayLookAtTheSizeClass) {
     EXPECT_EQ(selector.problem(any.table, TUTTI_BROADCAST, 0, of_class).block_bytes, of_class);
     EXPECT_TRUE(of_class < 2 * bytes || bytes == 0);
   }
+}
+
+TEST(Selector, FewerLanesAreTakenWhereTheTimesAreAlike) {
+  const Topology topology = four_ranks();
+  Asked two("two", false), one("one", false);
+  two.lane = 1;
+  Selector selector(topology, AlgorithmFilter(""), {&two.table, &one.table}, 2, 1 << 20);
+  Shape shape;
+  shape.collective = TUTTI_BROADCAST;
+  shape.count = 1000;
+  shape.dtype = TUTTI_FLOAT32;
+  const std::vector<Candidate> all = selector.candidates(shape, false);
+  EXPECT_DOUBLE_EQ(all[0].seconds, all[1].seconds);
+  EXPECT_EQ(selector.choose(shape, false).algorithm, &one.table);
 }
 
 TEST(Selector, AlgorithmsMayLookAtTheTopology) {

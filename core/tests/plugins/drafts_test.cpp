@@ -53,7 +53,9 @@ std::vector<Failed> create_ranks(uint32_t n, const std::function<void(tutti_comm
 
 TEST(Drafts, TheRegistryListsThem) {
   std::set<std::string> others;
-  for (const PluginRecord& record : list_plugins()) others.insert(record.others.begin(), record.others.end());
+  for (const PluginRecord& record : list_plugins())
+    if (!record.id.starts_with("meeting-"))  // plugins/meetings, as far as they are built
+      others.insert(record.others.begin(), record.others.end());
   EXPECT_EQ(others, (std::set<std::string>{"tutti.collective/1 toy-sum", "tutti.meeting/1 toy", "tutti.rma/1 toy",
                                            "tutti.selector/1 slowest"}));
 }
@@ -104,8 +106,12 @@ TEST(Meeting, ErrorsHaveThePluginsWords) {
         },
         [](Communicator&) {})[0];
   };
+  std::string all;
+  for (const tutti_meeting* meeting : list_meetings())
+    all += fmt::format("{}{}", all.empty() ? "" : ", ", meeting->name);
+  const std::string pigeon = fmt::format("there is no meeting \"pigeon\"; there are: {}", all);
   const std::pair<Failed, std::vector<const char*>> cases[] = {
-      {of_one("plugin:pigeon", 1), {"there is no meeting \"pigeon\"; there are: toy"}},
+      {of_one("plugin:pigeon", 1), {pigeon.c_str(), "toy"}},
       {of_one("plugin:toy:nowhere", 0), {"plugin:toy:nowhere", "numbers no ranks: expected N@NAME"}},
       {of_one("plugin:toy:2@alone", 0), {"meeting toy: 1 of 2 ranks have come"}}};
   for (const auto& [failed, words] : cases) {

@@ -24,8 +24,8 @@ first.rename(folder / "prefix")
 
 files = [path for path in installed.prefix().rglob("*") if path.is_file() and not path.is_symlink()]
 names = {path.name for path in files}
-for name in ("tutti.h", "tutti.hpp", "entry.h", "transport.hpp", "TuttiConfig.cmake", "TuttiConfigVersion.cmake", "plugin.map",
-             "tutti.pc", "tutti-sdk.pc", "tutti-abi.pc", "libtutti-algorithms.so", "tuttirun", "tutti-info", "tutti-doctor", "tutti-conform", "report-1.schema.json", "transport.txt"):
+for name in ("tutti.h", "tutti.hpp", "mpi.h", "mpi.hpp", "libtutti-meeting-pmi1.so", "one-node-slurm", "entry.h", "transport.hpp", "TuttiConfig.cmake", "TuttiConfigVersion.cmake",
+             "plugin.map", "tutti.pc", "tutti-sdk.pc", "tutti-abi.pc", "libtutti-algorithms.so", "tuttirun", "tutti-info", "tutti-doctor", "tutti-conform", "report-1.schema.json", "transport.txt"):
     installed.expect(f"{name} is installed", name in names)
 gone = [str(path) for path in (installed.SOURCE, installed.BUILD, first)]
 for path in files:

@@ -4,10 +4,15 @@
 // and port.
 //
 //   (ours)    TUTTI_RANK, TUTTI_WORLD_SIZE; TUTTI_LOCAL_RANK, TUTTI_LOCAL_WORLD_SIZE; TUTTI_ADDR, TUTTI_PORT
+//   Kubernetes  JOB_COMPLETION_INDEX, WORLD_SIZE where RANK is not set; none; none
 //   torchrun  RANK, WORLD_SIZE; LOCAL_RANK, LOCAL_WORLD_SIZE; MASTER_ADDR, MASTER_PORT
 //   Open MPI  OMPI_COMM_WORLD_RANK, OMPI_COMM_WORLD_SIZE; OMPI_COMM_WORLD_LOCAL_RANK, ..._LOCAL_SIZE; none
 //   Hydra     PMI_RANK, PMI_SIZE; MPI_LOCALRANKID, MPI_LOCALNRANKS; none
 //   Slurm     SLURM_PROCID, SLURM_NTASKS; SLURM_LOCALID, SLURM_(STEP_)TASKS_PER_NODE; first host, from job id
+//   PMIx      PMIX_RANK, told by its server; none; none
+//
+// Ranks of the launchers from Open MPI on meet over the launcher itself where neither an address nor a port is set:
+// with PMIX_RANK and PMIX_NAMESPACE by plugin:pmix, with PMI_FD by plugin:pmi1 (Hydra: the latter first).
 //
 // The first line that has its rank or size set gives both. The local pair is TUTTI_LOCAL_* or of the same line. The
 // address is TUTTI_ADDR, MASTER_ADDR or of the same line, the port likewise. TUTTI_RENDEZVOUS names another rendezvous
@@ -26,9 +31,10 @@ namespace tutti::core {
 struct Environment {
   std::string launcher;  // "torchrun"; empty: there is none
   uint32_t rank = 0;
-  uint32_t nranks = 1;
+  uint32_t nranks = 1;  // 0: `service` tells it
   std::optional<uint32_t> local_rank, local_nranks;
   std::string rendezvous;  // TUTTI_RENDEZVOUS
+  std::string service;     // the meeting/1 of the launcher, "pmix"; empty: there is none, or an address is set
   std::string host;        // where rank 0 listens; empty: not told
   uint16_t port = 0;       // 0: not told
   std::string port_variable;

@@ -155,11 +155,16 @@ bool Execution::advance_lane(size_t lane, LaneRun& run) {
     for (uint64_t p = run.head; p != run.tail; ++p) {
       Active& active = run.at(p);
       if (active.started) continue;
-      if (may_start(*active.step, p, active.slice, run)) start(active, lane);
+      if (!may_start(*active.step, p, active.slice, run)) continue;
+      if (trace_) active.begin_ticks = ticks();
+      start(active, lane);
+      if (trace_ && active.done) record(active, lane);
     }
     for (uint64_t p = run.head; p != run.tail; ++p) {
       Active& active = run.at(p);
-      if (active.started && !active.done) move(active, p, run);
+      if (!active.started || active.done) continue;
+      move(active, p, run);
+      if (trace_ && active.done) record(active, lane);
     }
     const uint64_t before = run.head;
     while (run.head != run.tail && run.at(run.head).done) ++run.head;
@@ -472,6 +477,45 @@ size_t Execution::waits(uint64_t sequence, std::span<tutti_flight_wait> to) cons
     if (link) std::strncpy(wait.transport, link->port->api->name, sizeof wait.transport - 1);
   }
   return n;
+}
+
+tutti_trace_step Execution::trace_step(const Active& active, size_t lane) const {
+  const BoundStep& step = *active.step;
+  const Link* link = step.out ? step.out : step.in;
+  tutti_trace_step trace{};
+  trace.peer = link ? link->peer : UINT32_MAX;
+  trace.begin_ticks = active.begin_ticks;
+  trace.bytes = active.started ? active.bytes : 0;
+  trace.lane = static_cast<uint32_t>(lane);
+  trace.step = static_cast<uint32_t>(active.step - plan_->lanes[lane].data());
+  trace.slice = static_cast<uint32_t>(active.slice);
+  trace.step_kind = static_cast<uint16_t>(step.kind);
+  if (step.out) trace.flags = TUTTI_TRACE_SENDING;
+  if (step.forwarded) trace.flags |= TUTTI_TRACE_FORWARDED;
+  if (link) std::memcpy(trace.transport, link->port->api->name, strnlen(link->port->api->name, sizeof trace.transport));
+  return trace;
+}
+
+void Execution::record(const Active& active, size_t lane) {
+  tutti_trace_step step = trace_step(active, lane);
+  step.kind = TUTTI_TRACE_STEP;
+  step.sequence = sequence_;
+  step.end_ticks = ticks();
+  trace_->step(step);
+}
+
+tutti_trace_step Execution::waited_for(uint64_t sequence) const {
+  tutti_trace_step wait{};
+  wait.peer = UINT32_MAX;
+  for (size_t lane = 0; lane < lanes_; ++lane) {
+    const LaneRun& run = *runs_[lane];
+    if (run.head == run.end || run.head == run.tail) continue;
+    wait = trace_step(run.active[run.head & (lookahead - 1)], lane);
+    break;
+  }
+  wait.kind = TUTTI_TRACE_WAIT;
+  wait.sequence = sequence;
+  return wait;
 }
 
 void Execution::fail(const Active& active, const Flow& flow) const {

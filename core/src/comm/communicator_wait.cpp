@@ -70,7 +70,9 @@ void Communicator::run_directly(tutti_request& request) {
   Trace* const trace = reports_->recorder().trace();
   try {
     while (!operations_.launch_direct()) {
-      if (!progress()) {
+      const bool moved = progress();
+      if (trace) trace_wait(*trace, moved);
+      if (!moved) {
         progress_ports(true);
         waiter_.pause(fruitless);
       } else {

@@ -262,8 +262,16 @@ void Operations::record_waits(uint64_t now_ns, bool moved) {
 
 std::optional<tutti_trace_step> Operations::waited_for() const {
   const tutti_request* request = oldest();
-  if (!request || !request->collective().launched) return std::nullopt;
-  return window_of(*request).execution.waited_for(request->sequence);
+  if (!request) return std::nullopt;
+  const HostCollective& collective = request->collective();
+  if (collective.launched) return window_of(*request).execution.waited_for(request->sequence);
+  const auto link = std::ranges::find(collective.plan->links, nullptr, &Link::handle);
+  if (link == collective.plan->links.end()) return std::nullopt;
+  tutti_trace_step connecting{};
+  connecting.kind = TUTTI_TRACE_WAIT;
+  connecting.peer = (*link)->peer;
+  connecting.sequence = request->sequence;
+  return connecting;
 }
 
 std::string Operations::standpoint() const {

@@ -7,6 +7,7 @@
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <tutti/tutti.h>
 #include <unistd.h>
 
@@ -180,6 +181,9 @@ bool Trace::find_room(uint64_t at) {
 }
 
 void Trace::run() {
+  // Ranks that spin on all cores must not be put aside for the sake of their traces.
+  constexpr int least_urgent = 19;
+  setpriority(PRIO_PROCESS, static_cast<id_t>(syscall(SYS_gettid)), least_urgent);
   for (std::unique_lock lock(mutex_); !stop_;) {
     wake_.wait_for(lock, flush_interval);
     lock.unlock();

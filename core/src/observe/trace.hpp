@@ -69,13 +69,19 @@ class Trace {
   void link(uint32_t peer, const char* transport, uint64_t sent, uint64_t received);
 
   // A wait has polled, and nothing has moved. `position` returns the tutti_trace_step that is waited for. It is asked
-  // once a wait, when that has become worth a record.
+  // once the wait has become worth a record, and then now and then: where the peer is another one, a new wait begins.
   template <typename Position>
   void idle(Position&& position) {
-    if (idle_polls_++ == 0)
-      idle_since_ = ticks();
-    else if (idle_polls_ == polls_of_a_wait)
-      waited_for_ = position();
+    if (idle_polls_++ == 0) idle_since_ = ticks();
+    if (idle_polls_ < polls_of_a_wait || (idle_polls_ < polls_of_a_long_wait && idle_polls_ % polls_of_a_wait)) return;
+    const tutti_trace_step step = position();
+    if (idle_polls_ > polls_of_a_wait && step.peer != waited_for_.peer) {
+      const uint64_t now = ticks(), polls = idle_polls_;
+      moved(now);
+      idle_polls_ = polls;
+      idle_since_ = now;
+    }
+    waited_for_ = step;
   }
   // Something has moved: a wait is over.
   void moved() {
@@ -92,7 +98,7 @@ class Trace {
   const std::string& path() const { return path_; }
 
  private:
-  static constexpr uint32_t polls_of_a_wait = 16;
+  static constexpr uint64_t polls_of_a_wait = 16, polls_of_a_long_wait = 512;
   using Record = std::array<uint64_t, 8>;
 
   template <typename T>
@@ -125,7 +131,7 @@ class Trace {
   std::unique_ptr<Record[]> ring_;
   std::atomic<uint64_t> written_{0};
   uint64_t known_saved_ = 0;
-  uint32_t idle_polls_ = 0;
+  uint64_t idle_polls_ = 0;
   uint64_t idle_since_ = 0;
   tutti_trace_step waited_for_{};
   alignas(64) std::atomic<uint64_t> saved_{0};

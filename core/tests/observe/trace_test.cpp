@@ -155,6 +155,20 @@ TEST_F(TraceTest, AWaitIsRecordedOnceItLasts) {
   EXPECT_GE(ticks_to_ns(found.end_ticks - found.begin_ticks), 1'900'000u);
 }
 
+TEST_F(TraceTest, AWaitForAnotherRankIsAnotherWait) {
+  auto trace = make();
+  const std::string path = trace->path();
+  tutti_trace_step wait{};
+  wait.kind = TUTTI_TRACE_WAIT;
+  for (wait.peer = 0; wait.peer < 3; ++wait.peer)
+    for (int poll = 0; poll < 1000; ++poll) trace->idle([&] { return wait; });
+  trace->moved();
+  trace.reset();
+  Contents contents = read(path);
+  EXPECT_EQ(contents.kinds[TUTTI_TRACE_WAIT], 3u);
+  EXPECT_EQ(contents.last<tutti_trace_step>(TUTTI_TRACE_WAIT).peer, 2u);
+}
+
 TEST_F(TraceTest, ClocksOfOtherHostsAreRecorded) {
   auto trace = make();
   const std::string path = trace->path();

@@ -72,7 +72,8 @@ class Trace {
   // once the wait has become worth a record, and then now and then: where the peer is another one, a new wait begins.
   template <typename Position>
   void idle(Position&& position) {
-    if (idle_polls_++ == 0) idle_since_ = ticks();
+    if (++idle_polls_ < polls_of_a_pause) return;  // most waits of small calls end here, without a clock read
+    if (idle_polls_ == polls_of_a_pause) idle_since_ = ticks();
     if (idle_polls_ < polls_of_a_wait || (idle_polls_ < polls_of_a_long_wait && idle_polls_ % polls_of_a_wait)) return;
     const tutti_trace_step step = position();
     if (idle_polls_ > polls_of_a_wait && step.peer != waited_for_.peer) {
@@ -98,8 +99,10 @@ class Trace {
   const std::string& path() const { return path_; }
 
  private:
-  static constexpr uint64_t polls_of_a_wait = 16, polls_of_a_long_wait = 512;
-  using Record = std::array<uint64_t, 8>;
+  static constexpr uint64_t polls_of_a_pause = 8, polls_of_a_wait = 16, polls_of_a_long_wait = 512;
+  struct alignas(64) Record {  // a cache line
+    std::array<uint64_t, 8> words;
+  };
 
   template <typename T>
   void put(const T& record) {
@@ -107,6 +110,7 @@ class Trace {
     const uint64_t at = written_.load(std::memory_order_relaxed);
     if (at - known_saved_ == capacity && !find_room(at)) return;
     ring_[at % capacity] = std::bit_cast<Record>(record);
+    __builtin_prefetch(&ring_[(at + 8) % capacity], 1);  // the thread has read it last: it lies in another cache
     written_.store(at + 1, std::memory_order_release);
     if ((at + 1) % (capacity / 4) == 0) wake_.notify_one();
   }

@@ -124,7 +124,7 @@ typedef struct tutti_flight_operation {
   uint32_t service;
   int32_t status; /* when complete */
   uint64_t plan;  /* hash of how it is carried out, equal on all ranks */
-  uint64_t reserved;
+  uint64_t slices; /* in which it is carried out; 0: not known */
 } tutti_flight_operation;
 
 /* A send or receive. */

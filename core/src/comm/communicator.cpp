@@ -287,6 +287,10 @@ std::vector<tutti_service> Communicator::services() {
 
 std::vector<tutti_link_traffic> Communicator::traffic() {
   const Hold hold(*this);
+  return traffic_rows();
+}
+
+std::vector<tutti_link_traffic> Communicator::traffic_rows() const {
   std::vector<tutti_link_traffic> rows = fabric_.traffic();
   if (streams_)
     for (const tutti_link_traffic& row : streams_->traffic()) rows.push_back(row);

@@ -132,11 +132,13 @@ class Communicator final : public Engine, private PortEvents, private Breakdown:
     AlgorithmFilter filter{""};
     TransportChoice transports;
     const tutti_selector* chooser = nullptr;
+    std::optional<std::string> trace_folder;
     std::optional<BackgroundProgress> meanwhile;
   };
   void find(Means& means);
   void take_place(std::unique_ptr<Bootstrap> bootstrap);
   void introduce(Means& means);
+  void begin_trace(const Means& means);
   void open_fabric(Means& means);
   void describe_ranks(std::vector<RankDescription> ranks, Means& means);
   void make_natives();
@@ -159,6 +161,7 @@ class Communicator final : public Engine, private PortEvents, private Breakdown:
   std::unique_ptr<Communicator> make_part(const std::vector<uint32_t>& members, const std::string& name);
 
   // Operations; the engine is held.
+  std::vector<tutti_link_traffic> traffic_rows() const;
   uint64_t timeout(const tutti_options* options) const {
     return options && options->timeout_ns ? options->timeout_ns : configuration_.timeout_ns;
   }
@@ -183,6 +186,7 @@ class Communicator final : public Engine, private PortEvents, private Breakdown:
   bool carry_out_unless_inside();
   void run_directly(tutti_request& request);
   void wait_on(const tutti_request& request, uint32_t& fruitless);
+  void trace_wait(Trace& trace, bool moved) const;
   void check_end();
   void settle();
   std::unique_lock<std::mutex> lock_for_call();

@@ -171,6 +171,9 @@ tutti_status Communicator::end() {
     inside_.store(true, std::memory_order_relaxed);
   }
   breakdown_.carry_out();
+  if (Trace* trace = reports_->recorder().trace())
+    for (const tutti_link_traffic& row : traffic_rows())
+      trace->link(row.peer, row.transport, row.sent_bytes, row.received_bytes);
   if (streams_) {
     waiter_.until([this] { return streams_->operations() == 0; });
     streams_->end();  // before the ranks meet: then all have unmapped what belongs to others

@@ -57,7 +57,7 @@ Communicator::Communicator(const Communicator& parent, Part part)
   common_.communicator = part.id;
   try {
     find(means);
-    reports_->recorder().agreed(part.id);
+    begin_trace(means);
     open_fabric(means);
     std::vector<RankDescription> ranks;
     for (const uint32_t member : part.members) ranks.push_back(parent.topology_.rank(member));
@@ -88,6 +88,7 @@ void Communicator::give_up(const std::exception& problem) {
 
 void Communicator::find(Means& means) {
   if (const std::string error = required_plugin_error(); !error.empty()) throw Failure(TUTTI_NOT_FOUND, error);
+  means.trace_folder = trace_folder();
   means.filter = AlgorithmFilter(configuration_.algorithms);
   device_ = bind_device(configuration_.device, configuration_.device_source.c_str());
   means.transports = choose_transports(configuration_.transports);
@@ -107,8 +108,9 @@ void Communicator::introduce(Means& means) {
   const Gather gather = [this](const std::string& mine) { return all_gather(mine); };
   FlightRecorder& recorder = reports_->recorder();
   recorder.enter(TUTTI_FLIGHT_COMPARING);
-  common_ = agree(rank_, configuration_, device_, gather);
-  recorder.agreed(common_.communicator);
+  common_ = agree(rank_, configuration_, device_, means.trace_folder.has_value(), gather);
+  begin_trace(means);
+  if (common_.traces) Trace::exchange_clocks(recorder.trace(), rank_, gather);
   open_fabric(means);
   recorder.enter(TUTTI_FLIGHT_DESCRIBING);
   RankDescription mine = describe_process(device_);
@@ -117,6 +119,11 @@ void Communicator::introduce(Means& means) {
   for (const std::string& bytes : gather(encode(mine))) ranks.push_back(decode_rank(bytes, uint32_t(ranks.size())));
   describe_ranks(std::move(ranks), means);
   make_natives();
+}
+
+void Communicator::begin_trace(const Means& means) {
+  reports_->recorder().agreed(common_.communicator);
+  if (means.trace_folder) reports_->recorder().trace_into(*means.trace_folder);
 }
 
 void Communicator::open_fabric(Means& means) {

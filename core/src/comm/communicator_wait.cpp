@@ -67,9 +67,12 @@ void Communicator::sleep() {
 void Communicator::run_directly(tutti_request& request) {
   uint32_t fruitless = 0;
   Execution& execution = operations_.execution(request);
+  Trace* const trace = reports_->recorder().trace();
   try {
     while (!operations_.launch_direct()) {
-      if (!progress()) {
+      const bool moved = progress();
+      if (trace) trace_wait(*trace, moved);
+      if (!moved) {
         progress_ports(true);
         waiter_.pause(fruitless);
       } else {
@@ -81,6 +84,7 @@ void Communicator::run_directly(tutti_request& request) {
       bool moved = execution.take_moved();
       const bool others = point_to_point_.active() || (streams_ && streams_->pending());
       moved |= others ? progress() : progress_ports(false);
+      if (trace) trace_wait(*trace, moved);
       if (moved)
         fruitless = 0;
       else
@@ -120,10 +124,30 @@ tutti_status Communicator::test(tutti_request& request) {
   return request.complete.load(std::memory_order_acquire) ? result_of(request) : tutti_status{TUTTI_AGAIN};
 }
 
+// A wait has polled: who it waits for, if nothing has moved.
+void Communicator::trace_wait(Trace& trace, bool moved) const {
+  if (moved) return trace.moved();
+  trace.idle([this] {
+    if (const auto step = operations_.waited_for()) return *step;
+    tutti_trace_step nobody{};
+    nobody.kind = TUTTI_TRACE_WAIT;
+    nobody.peer = UINT32_MAX;
+    if (const Transfer* transfer = point_to_point_.oldest()) {
+      nobody.peer = transfer->peer;
+      nobody.sequence = transfer->record;
+      nobody.bytes = transfer->bytes;
+      nobody.flags = TUTTI_TRACE_TRANSFERS | (transfer->sending ? TUTTI_TRACE_SENDING : 0);
+    }
+    return nobody;
+  });
+}
+
 // One turn of a wait for the request; the engine is held.
 void Communicator::wait_on(const tutti_request& request, uint32_t& fruitless) {
   try {
-    if (progress())
+    const bool moved = progress();
+    if (Trace* trace = reports_->recorder().trace()) trace_wait(*trace, moved);
+    if (moved)
       fruitless = 0;
     else if (!request.complete.load(std::memory_order_acquire))
       waiter_.pause(fruitless);

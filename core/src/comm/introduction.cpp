@@ -103,12 +103,14 @@ Json settings_of(const Configuration& c) {
 
 }  // namespace
 
-Agreement agree(uint32_t rank, const Configuration& configuration, const DeviceMemory& device, const Gather& gather) {
+Agreement agree(uint32_t rank, const Configuration& configuration, const DeviceMemory& device, bool traces,
+                const Gather& gather) {
   const Json settings = settings_of(configuration);
   Json mine = settings;
   if (rank == 0) mine["id"] = random_id();
   mine["algorithms"] = algorithm_versions();
   mine["device"] = static_cast<bool>(device);
+  mine["traces"] = traces;
   const std::vector<std::string> all = gather(encode(mine));
   try {
     // Most ranks say the same: of those the first is looked at.
@@ -117,16 +119,17 @@ Agreement agree(uint32_t rank, const Configuration& configuration, const DeviceM
     for (uint32_t r = 0; r < all.size(); ++r)
       if (said.insert(all[r]).second) ranks.emplace(r, decode(all[r]));
     const Json& first = ranks.at(0);
-    bool devices = false;
+    bool devices = false, some_trace = false;
     for (const auto& [r, theirs] : ranks) {
       devices |= theirs.at("device").get<bool>();
+      some_trace |= theirs.at("traces").get<bool>();
       for (const auto& [key, value] : settings.items())
         if (theirs.at(key) != first.at(key))
           throw Failure(TUTTI_MISMATCH, fmt::format("the ranks disagree about {}: rank 0 has {}, rank {} has {}", key,
                                                     first.at(key).dump(), r, theirs.at(key).dump()));
     }
     return {first.at("id").get<uint64_t>(), common(list_algorithms(), ranks), common(list_collectives(), ranks),
-            devices};
+            devices, some_trace};
   } catch (const Json::exception& e) {
     throw Failure(TUTTI_MISMATCH,
                   fmt::format("a rank introduced itself in a form that is not understood ({}): do all ranks run "

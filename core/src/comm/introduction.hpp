@@ -28,9 +28,11 @@ struct Agreement {
   std::vector<const tutti_algorithm*> algorithms;
   std::vector<const tutti_collective*> collectives;
   bool devices = false;  // some rank is bound to one
+  bool traces = false;   // some rank writes a trace
 };
 // Collective. Throws Failure where the ranks disagree.
-Agreement agree(uint32_t rank, const Configuration& configuration, const DeviceMemory& device, const Gather& gather);
+Agreement agree(uint32_t rank, const Configuration& configuration, const DeviceMemory& device, bool traces,
+                const Gather& gather);
 
 // This process, bound to `device`; without what its transports offer.
 RankDescription describe_process(const DeviceMemory& device);

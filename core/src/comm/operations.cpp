@@ -142,7 +142,8 @@ void Operations::start(tutti_request& request, Plan& plan, const HostBuffers& bu
   request.sequence = next_sequence_++;
   request.service = plan.service;
   request.bytes = plan.call_bytes;
-  reports_->recorder().begin(call_of(plan, request.sequence), plan.shape.in_place, plan.service, request.begin_ticks);
+  reports_->recorder().begin(call_of(plan, request.sequence), plan.shape.in_place, plan.service, plan.slices,
+                             request.begin_ticks);
   ++plan.pins;
 }
 
@@ -174,6 +175,8 @@ bool Operations::launch(tutti_request& request) {
   } else if (plan.fresh) {
     check.tell(call, plan.links);
   }
+  Trace* const trace = reports_->recorder().trace();
+  window.execution.record_into(trace && plan.call_bytes >= Trace::least_step_call ? trace : nullptr, request.sequence);
   window.execution.launch(plan, collective.in, collective.out, parts_.fabric.ports(),
                           plan.moves.next(&request == &direct_), parts_.memory_windows, collective.factor);
   window.running = &request;
@@ -255,6 +258,20 @@ void Operations::record_waits(uint64_t now_ns, bool moved) {
   const bool launched = request && request->collective().launched;
   const size_t n = launched ? execution(*request).waits(request->sequence, waits) : 0;
   reports_->recorder().waits({waits.data(), n});
+}
+
+std::optional<tutti_trace_step> Operations::waited_for() const {
+  const tutti_request* request = oldest();
+  if (!request) return std::nullopt;
+  const HostCollective& collective = request->collective();
+  if (collective.launched) return window_of(*request).execution.waited_for(request->sequence);
+  const auto link = std::ranges::find(collective.plan->links, nullptr, &Link::handle);
+  if (link == collective.plan->links.end()) return std::nullopt;
+  tutti_trace_step connecting{};
+  connecting.kind = TUTTI_TRACE_WAIT;
+  connecting.peer = (*link)->peer;
+  connecting.sequence = request->sequence;
+  return connecting;
 }
 
 std::string Operations::standpoint() const {

@@ -39,7 +39,7 @@ tutti_status StreamCalls::collective(StreamCall call, tutti_request** request) {
   made->bytes = plan.plan.call_bytes;
   made->service = service(plan);
   made->sequence = call.sequence = operations.take_sequence();
-  reports.recorder().begin(mine, plan.plan.shape.in_place, made->service, made->begin_ticks);
+  reports.recorder().begin(mine, plan.plan.shape.in_place, made->service, plan.plan.slices, made->begin_ticks);
   if (parts_.call_check.checked())
     check(mine, call.timeout_ns);
   else if (std::exchange(plan.plan.fresh, false))

@@ -6,7 +6,6 @@
 #include <tutti/tutti.h>
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
 #include "bootstrap/failure.hpp"
@@ -157,11 +156,16 @@ bool Execution::advance_lane(size_t lane, LaneRun& run) {
     for (uint64_t p = run.head; p != run.tail; ++p) {
       Active& active = run.at(p);
       if (active.started) continue;
-      if (may_start(*active.step, p, active.slice, run)) start(active, lane);
+      if (!may_start(*active.step, p, active.slice, run)) continue;
+      if (trace_) active.begin_ticks = ticks();
+      start(active, lane);
+      if (trace_ && active.done) record(active, lane);
     }
     for (uint64_t p = run.head; p != run.tail; ++p) {
       Active& active = run.at(p);
-      if (active.started && !active.done) move(active, p, run);
+      if (!active.started || active.done) continue;
+      move(active, p, run);
+      if (trace_ && active.done) record(active, lane);
     }
     const uint64_t before = run.head;
     while (run.head != run.tail && run.at(run.head).done) ++run.head;
@@ -434,49 +438,6 @@ bool Execution::lent() const {
     }
   }
   return false;
-}
-
-std::string Execution::where() const {
-  if (native_) return "where its plugin stands";
-  for (size_t lane = 0; lane < lanes_; ++lane) {
-    const LaneRun& run = *runs_[lane];
-    if (run.head == run.end) continue;
-    if (run.head == run.tail) return fmt::format("step 0 of lane {}, not started", lane);
-    const Active& active = run.active[run.head & (lookahead - 1)];
-    const BoundStep& step = *active.step;
-    const Link* link = step.out ? step.out : step.in;
-    return fmt::format(
-        "step {} of lane {}, slice {} of {}: {}{}", active.step - plan_->lanes[lane].data(), lane, active.slice + 1,
-        plan_->slices, step_name(step.kind),
-        link ? fmt::format(" {} rank {} over {}", step.out ? "to" : "from", link->peer, link->port->api->name)
-             : std::string());
-  }
-  return "its end";
-}
-
-size_t Execution::waits(uint64_t sequence, std::span<tutti_flight_wait> to) const {
-  size_t n = 0;
-  for (size_t lane = 0; lane < lanes_ && n < to.size(); ++lane) {
-    const LaneRun& run = *runs_[lane];
-    if (run.head == run.end || run.head == run.tail) continue;
-    const Active& active = run.active[run.head & (lookahead - 1)];
-    const BoundStep& step = *active.step;
-    const Link* link = step.out ? step.out : step.in;
-    const Flow& flow = step.out ? static_cast<const Flow&>(active.out) : active.in;
-    tutti_flight_wait& wait = to[n++];
-    wait = {};
-    wait.operation = sequence + 1;
-    wait.lane = static_cast<uint32_t>(lane);
-    wait.step = static_cast<uint32_t>(active.step - plan_->lanes[lane].data());
-    wait.slice = active.slice;
-    wait.slices = plan_->slices;
-    wait.kind = step.kind;
-    wait.peer = link ? link->peer : UINT32_MAX;
-    wait.bytes = active.started ? active.bytes : 0;
-    wait.done = !active.started || !flow.link ? 0 : step.out ? flow.handed : flow.completed;
-    if (link) std::strncpy(wait.transport, link->port->api->name, sizeof wait.transport - 1);
-  }
-  return n;
 }
 
 void Execution::fail(const Active& active, const Flow& flow) const {

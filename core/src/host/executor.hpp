@@ -21,6 +21,7 @@
 
 #include "fabric/link.hpp"
 #include "fabric/window.hpp"
+#include "observe/trace.hpp"
 #include "plan/plan.hpp"
 
 namespace tutti::core {
@@ -38,6 +39,7 @@ struct Active {
   std::vector<uint64_t> ends;  // of a run in slices: where each chunk's bytes end in those of the step; else empty
   bool started = false;
   bool done = false;
+  uint64_t begin_ticks = 0;  // of a trace
   // For a posted RECV_REDUCE: fragments requested and reduced, and bytes reduced.
   uint64_t asked = 0, folded = 0, reduced = 0;
   Inflow in;
@@ -83,6 +85,11 @@ class Execution {
 
   // The window's first transport lane. Once.
   void place(uint32_t first_lane) { first_lane_ = first_lane; }
+  // The trace of the launches from the next one on; nullptr: none.
+  void record_into(Trace* trace, uint64_t sequence) {
+    trace_ = trace;
+    sequence_ = sequence;
+  }
   // Begins a launch; the previous one has ended and nothing of it is pending.
   // `windows`: what the communicator's ranks have registered. `factor`: of a premul_sum; where its plan is in place
   // `in` may lie apart from `out`.
@@ -102,6 +109,8 @@ class Execution {
   std::string where() const;
   // The same for the flight recorder: what each incomplete lane waits for. Returns how many of `to` it has filled.
   size_t waits(uint64_t sequence, std::span<tutti_flight_wait> to) const;
+  // The same for a trace, of the first such lane.
+  tutti_trace_step waited_for(uint64_t sequence) const;
 
  private:
   struct Buffer {
@@ -115,6 +124,8 @@ class Execution {
     const std::byte* src = nullptr;
   };
   bool advance_lane(size_t lane, LaneRun& run);
+  tutti_trace_step trace_step(const Active& active, size_t lane) const;
+  void record(const Active& active, size_t lane);
   void admit(const std::vector<BoundStep>& steps, LaneRun& run);
   bool may_start(const BoundStep& step, uint64_t position, uint64_t slice, LaneRun& run);
   void start(Active& active, size_t lane);
@@ -136,6 +147,8 @@ class Execution {
   [[noreturn]] void fail(const Active& active, const Flow& flow) const;
 
   Plan* plan_ = nullptr;
+  Trace* trace_ = nullptr;
+  uint64_t sequence_ = 0;                     // for it
   tutti_native_operation* native_ = nullptr;  // under way
   uint32_t first_lane_ = 0;
   size_t lanes_ = 0;

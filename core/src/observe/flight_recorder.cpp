@@ -136,7 +136,13 @@ void FlightRecorder::failed(const std::string& why) {
   enter(TUTTI_FLIGHT_FAILED);
 }
 
+void FlightRecorder::trace_into(const std::string& folder) {
+  trace_ =
+      std::make_unique<Trace>(folder, Trace::Owner{state_->name, state_->communicator, state_->rank, state_->nranks});
+}
+
 void FlightRecorder::name_service(uint32_t service, const std::string& algorithm, const std::string& transports) {
+  if (trace_) trace_->service(service, algorithm, transports);
   if (service >= TUTTI_FLIGHT_SERVICES) return;
   write_text(services_[service].algorithm, algorithm);
   write_text(services_[service].transports, transports);
@@ -160,7 +166,8 @@ uint64_t FlightRecorder::begin_transfer(bool sending, uint32_t peer, uint32_t ta
 
 void FlightRecorder::end_transfer(uint64_t number, uint64_t ticks, tutti_status status) {
   tutti_flight_transfer& t = transfers_[number % TUTTI_FLIGHT_TRANSFERS];
-  if (t.number != number + 1) return;
+  if (t.number != number + 1) return miss();
+  if (trace_) trace_->transfer(t, ticks, status);
   t.status = status;
   std::atomic_ref(t.end_ticks).store(ticks, std::memory_order_release);
 }

@@ -24,6 +24,7 @@
 #include "observe/call.hpp"
 #include "observe/call_report.hpp"
 #include "observe/flight_folder.hpp"
+#include "observe/trace.hpp"
 
 namespace tutti::core {
 
@@ -49,13 +50,16 @@ class FlightRecorder {
   void enter(uint32_t phase);
   void met(uint32_t rank, uint32_t nranks);
   void agreed(uint64_t communicator) { state_->communicator = communicator; }
+  // After met() and agreed(): writes all that follows into a file of that folder. Throws Failure.
+  void trace_into(const std::string& folder);
+  Trace* trace() const { return trace_.get(); }  // nullptr: there is none
   void failed(const std::string& why);
   // An orderly end: there is nothing left to tell.
   void ended() { ended_ = true; }
   // Row `service` of the operations.
   void name_service(uint32_t service, const std::string& algorithm, const std::string& transports);
 
-  void begin(const Call& call, bool in_place, uint32_t service, uint64_t ticks) {
+  void begin(const Call& call, bool in_place, uint32_t service, uint64_t slices, uint64_t ticks) {
     tutti_flight_operation& o = operations_[call.sequence % TUTTI_FLIGHT_OPERATIONS];
     put(o.count, call.count);
     put(o.begin_ticks, ticks);
@@ -68,13 +72,15 @@ class FlightRecorder {
     put(o.service, service);
     put(o.status, int32_t{TUTTI_OK});
     put(o.plan, call.plan);
+    put(o.slices, slices);
     const auto name = std::bit_cast<OpName>(call.op_name_text);
     for (size_t i = 0; i < name.size(); ++i) put(op_names_[call.sequence % TUTTI_FLIGHT_OPERATIONS][i], name[i]);
     std::atomic_ref(o.number).store(call.sequence + 1, std::memory_order_release);
   }
   void end(uint64_t sequence, uint64_t ticks, tutti_status status) {
     tutti_flight_operation& o = operations_[sequence % TUTTI_FLIGHT_OPERATIONS];
-    if (o.number != sequence + 1) return;  // 256 later ones have begun since
+    if (o.number != sequence + 1) return miss();  // 256 later ones have begun since
+    if (trace_) trace_->call(o, ticks, status);
     put(o.status, int32_t{status});
     std::atomic_ref(o.end_ticks).store(ticks, std::memory_order_release);
   }
@@ -100,6 +106,9 @@ class FlightRecorder {
   uint64_t outside_ns() const;
   void* place_file(uint64_t bytes);
   void write_header(tutti_flight_header& header) const;
+  void miss() {
+    if (trace_) trace_->miss();
+  }
 
   std::unique_ptr<FlightFile> file_;
   std::unique_ptr<std::byte[]> memory_;  // instead of a file
@@ -109,6 +118,7 @@ class FlightRecorder {
   tutti_flight_service* services_ = nullptr;
   tutti_flight_operation* operations_ = nullptr;
   tutti_flight_transfer* transfers_ = nullptr;
+  std::unique_ptr<Trace> trace_;
   // Of the operations: names of operators of the application, which the file has no room for.
   using OpName = std::array<uint64_t, sizeof(Call::op_name_text) / sizeof(uint64_t)>;
   std::array<OpName, TUTTI_FLIGHT_OPERATIONS> op_names_{};

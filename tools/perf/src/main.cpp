@@ -8,6 +8,7 @@
 #include <fstream>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "options.hpp"
@@ -44,8 +45,9 @@ int run(int argc, char** argv) {
   const auto options = perf::parse_options(argc, argv, &status);
   if (!options) return status;
   // A path that cannot be written is better known before a long run than after it.
-  if (!options->json_path.empty() && !std::ofstream(options->json_path, std::ios::app)) {
-    std::fprintf(stderr, "tutti-perf: -J %s: cannot be written\n", options->json_path.c_str());
+  for (const auto& [flag, path] : {std::pair{"-J", &options->json_path}, {"--plot", &options->plot_path}}) {
+    if (path->empty() || std::ofstream(*path, std::ios::app)) continue;
+    std::fprintf(stderr, "tutti-perf: %s %s: cannot be written\n", flag, path->c_str());
     return 2;
   }
   return options->threads ? run_threads(*options) : perf::run_rank(*options, default_config());

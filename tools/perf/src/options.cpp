@@ -216,6 +216,11 @@ std::optional<Options> parse_options(int argc, char** argv, int* status) {
                  "int8 ... float, double, half, bfloat16, f8e4m3, f8e5m2, bool, complex64, complex128 or all");
   app.add_option("-r,--root", texts.root, "root rank or all");
   app.add_option("-J,--output_file", options.json_path, "write everything as JSON too");
+  auto* plot = app.add_option("--plot", options.plot_path, "draw the table into this SVG file");
+  app.add_option("--peer", options.peers,
+                 "NAME=FILE: draw it beside; JSON of -J, or CSV with the columns size and time_us")
+      ->needs(plot)
+      ->take_all();
   app.add_option("-a,--average", report, "time shown: 0 rank 0, 1 average, 2 fastest, 3 slowest rank")
       ->check(CLI::Range(0, 3));
   auto* threads = app.add_option("--threads", options.threads, "run so many ranks as threads of this process")

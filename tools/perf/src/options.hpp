@@ -29,7 +29,8 @@ struct Options {
   uint32_t iterations = 20, warm_up = 30, checks = 1;
   std::vector<Named> ops, dtypes;
   std::optional<uint32_t> root = 0;  // nothing: all
-  std::string json_path;
+  std::string json_path, plot_path;
+  std::vector<std::string> peers;  // "NAME=FILE", to be drawn beside
   Report report = Report::average;
   uint32_t threads = 0;  // 0: one rank per process, from the launcher
   bool registered = false;

@@ -12,6 +12,8 @@
 #include <stdexcept>
 
 #include "measure.hpp"
+#include "peers.hpp"
+#include "plot.hpp"
 #include "report_json.hpp"
 #include "table.hpp"
 
@@ -70,11 +72,16 @@ std::vector<Case> cases_of(const Collective& collective, const Options& options,
 class Reporter {
  public:
   Reporter(const Options& options, bool speaks) : options_(options), speaks_(speaks) {}
-  // Writes the JSON file even when the run ended early.
-  ~Reporter() { write_json(); }
+  // Writes the files even when the run ended early.
+  ~Reporter() { write_files(); }
   Reporter(const Reporter&) = delete;
   Reporter& operator=(const Reporter&) = delete;
 
+  // Before anything is measured: a file that cannot be read is better known then.
+  void read_peers() {
+    if (!speaks_) return;
+    for (const std::string& peer : options_.peers) peers_.push_back(read_peer(peer));
+  }
   void begin(const Setting& setting) {
     setting_ = setting;
     if (speaks_) print_setting(options_, setting);
@@ -110,20 +117,26 @@ class Reporter {
     print_end(wrong_, average());
   }
   uint64_t wrong() const { return wrong_; }
-  bool wrote_json() const { return !json_failed_; }
+  bool wrote_files() const { return !failed_; }
 
-  void write_json() {
-    if (!speaks_ || options_.json_path.empty() || written_) return;
+  void write_files() {
+    if (!speaks_ || written_) return;
     written_ = true;
-    std::ofstream file(options_.json_path);
-    file << report_json(options_, setting_, rows_, rails_, wrong_, average(), error_);
-    file.close();
-    json_failed_ = file.fail();
-    if (json_failed_)
-      std::fprintf(stderr, "tutti-perf: cannot write %s: %s\n", options_.json_path.c_str(), std::strerror(errno));
+    if (!options_.json_path.empty())
+      write(options_.json_path, report_json(options_, setting_, rows_, rails_, wrong_, average(), error_));
+    if (!options_.plot_path.empty() && !rows_.empty())
+      write(options_.plot_path, plot(options_, setting_, rows_, peers_));
   }
 
  private:
+  void write(const std::string& path, const std::string& text) {
+    std::ofstream file(path);
+    file << text;
+    file.close();
+    if (file) return;
+    failed_ = true;
+    std::fprintf(stderr, "tutti-perf: cannot write %s: %s\n", path.c_str(), std::strerror(errno));
+  }
   double average() const { return sides_ ? bus_bandwidth_ / static_cast<double>(sides_) : 0; }
 
   const Options& options_;
@@ -131,10 +144,11 @@ class Reporter {
   Setting setting_;
   std::vector<Row> rows_;
   std::vector<Rail> rails_;
+  std::vector<Peer> peers_;
   uint64_t wrong_ = 0, sides_ = 0;
   double bus_bandwidth_ = 0;
   std::string error_;
-  bool written_ = false, json_failed_ = false;
+  bool written_ = false, failed_ = false;
 };
 
 // Options that only now can be seen to be wrong. "" when all is well.
@@ -160,6 +174,7 @@ std::optional<Baseline> measure_device(const tutti::Communicator& comm, const Op
 }
 
 int measure_all(const tutti::Communicator& comm, const Options& options, Reporter* reporter) {
+  reporter->read_peers();
   std::optional<Device> device;
   if (!options.device.empty()) device.emplace(comm.device());
   Setting setting = meet(comm);
@@ -181,8 +196,8 @@ int measure_all(const tutti::Communicator& comm, const Options& options, Reporte
     for (const Case& what : cases_of(*collective, options, comm.nranks())) reporter->add(measurer.measure(what));
   }
   reporter->end(comm);
-  reporter->write_json();
-  return reporter->wrong() || measurer.wrong_here() || !reporter->wrote_json() ? failed : 0;
+  reporter->write_files();
+  return reporter->wrong() || measurer.wrong_here() || !reporter->wrote_files() ? failed : 0;
 }
 
 }  // namespace

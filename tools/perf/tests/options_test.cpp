@@ -99,6 +99,7 @@ TEST(Options, WrongOnesAreRefused) {
       {"all", "-a", "4"},
       {"all", "--threads", "0"},
       {"all", "--memory", "fast"},
+      {"all", "--peer", "gloo=gloo.csv"},
   };
   for (const auto& words : wrong) {
     int status = 0;

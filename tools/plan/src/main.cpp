@@ -140,7 +140,14 @@ int show(const std::string& command, const plan::Request& request) {
     return wrong_schedule;
   }
   const std::string title = plan::title(problem, request.algorithm);
-  if (command == "draw") return write(request.output, plan::draw(problem, schedules, title), "drawn");
+  if (command == "draw") {
+    const plan::DrawingOptions options = plan::drawing_of(request);
+    try {
+      return write(request.output, plan::draw(problem, schedules, title, options), "drawn");
+    } catch (const std::invalid_argument& unfit) {
+      return refuse(fmt::format("--follow {}: {}", request.follow, unfit.what()));
+    }
+  }
   return write(request.output, title + " is proved correct.\n" + plan::findings(problem, schedules, proof), "written");
 }
 
@@ -162,6 +169,10 @@ int run(int argc, char** argv) {
     command->add_option("--root", request.root, "the root, for collectives that have one");
     command->add_option("--lanes", request.lanes, "how many lanes may be used")->check(CLI::Range(1u, 1024u));
     command->add_flag("--in-place", request.in_place, "IN and OUT are one");
+    if (std::string(name) == "draw") {
+      command->add_option("--view", request.view, "steps, rounds, matrix, or auto: the first that fits a page (auto)");
+      command->add_option("--follow", request.follow, "CHUNK or CHUNK@RANK of IN: highlights the way of its data");
+    }
     if (std::string(name) == "print") command->add_option("--rank", request.rank, "this rank only");
     command->add_option("-o,--output", request.output, "write to this file instead of standard output");
   }

@@ -3,7 +3,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
+#include <iterator>
+#include <string_view>
 
 namespace tutti::plan {
 namespace {
@@ -93,6 +96,30 @@ std::vector<uint32_t> hosts_of(const Request& request) {
     throw WrongRequest(fmt::format("-n {} and --hosts {}, which has {} ranks, contradict each other: leave -n out",
                                    request.ranks, request.hosts, hosts.size()));
   return hosts;
+}
+
+DrawingOptions drawing_of(const Request& request) {
+  DrawingOptions options;
+  const std::pair<const char*, View> views[] = {
+      {"auto", View::automatic}, {"steps", View::steps}, {"rounds", View::rounds}, {"matrix", View::matrix}};
+  const auto view = std::ranges::find(views, request.view, [](const auto& v) { return std::string_view(v.first); });
+  if (view == std::end(views))
+    throw WrongRequest(fmt::format("--view \"{}\": expected auto, steps, rounds or matrix", request.view));
+  options.view = view->second;
+  if (request.follow.empty()) return options;
+  const auto number = [&](std::string_view text) {
+    uint32_t value = 0;
+    const auto [stop, code] = std::from_chars(text.data(), text.data() + text.size(), value);
+    if (code != std::errc() || stop != text.data() + text.size())
+      throw WrongRequest(
+          fmt::format("--follow \"{}\": expected CHUNK or CHUNK@RANK, such as 0 or 3@1", request.follow));
+    return value;
+  };
+  const std::string_view text = request.follow;
+  const size_t at = text.find('@');
+  options.follow = Follow{number(text.substr(0, at)), std::nullopt};
+  if (at != text.npos) options.follow->rank = number(text.substr(at + 1));
+  return options;
 }
 
 Problem problem_of(const Request& request) {

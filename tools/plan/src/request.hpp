@@ -11,6 +11,8 @@
 #include <string>
 #include <vector>
 
+#include "drawing.hpp"
+
 namespace tutti::plan {
 
 struct WrongRequest : std::runtime_error {
@@ -23,6 +25,7 @@ struct Request {
   uint32_t root = 0, lanes = 8;
   std::optional<uint32_t> rank;
   bool in_place = false;
+  std::string view = "auto", follow;  // of a drawing; "CHUNK" or "CHUNK@RANK", "": none
 };
 
 // The numbers of ranks that a request names.
@@ -39,6 +42,9 @@ uint32_t collective_of(const Request& request);
 
 // Problem::hosts of `--hosts` and `--placement`; empty without.
 std::vector<uint32_t> hosts_of(const Request& request);
+
+// The drawing that a request means.
+DrawingOptions drawing_of(const Request& request);
 
 // The one operation that a request which wants no table means.
 Problem problem_of(const Request& request);

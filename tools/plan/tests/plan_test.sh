@@ -46,6 +46,41 @@ expect 0 "No deadlock" verify all_reduce ring -n 4
 expect 0 "the known lower bound" verify all_reduce ring -n 4 --in-place
 expect 0 "root 2" verify broadcast tree -n 5 --root 2
 expect 0 "drawn" draw all_reduce ring -n 4 -o "$dir/ring.svg"
+for words in '>round 6<' '>1/4<' 'completes a result' 'recv_reduce, reduce'; do
+  grep -q -e "$words" "$dir/ring.svg" || { echo "the drawing of a ring lacks $words"; failures=$((failures + 1)); }
+done
+! grep -q -e '>signal, wait<' -e '>dependency<' "$dir/ring.svg" || { echo "the legend has what does not occur"; failures=$((failures + 1)); }
+
+# count NUMBER WORDS FILE: so many lines of a file have the words.
+count() {
+  got=$(grep -c -e "$2" "$3")
+  [ "$got" -eq "$1" ] || { echo "$3: expected $1 lines with $2, got $got"; failures=$((failures + 1)); }
+}
+# A chunk of a ring goes through all ranks, and its sum through all but the last again: 14 messages of 112.
+expect 0 "drawn" draw all_reduce ring -n 8 --follow 3 -o "$dir/ring8.svg"
+count 14 'class="message way" marker' "$dir/ring8.svg"
+count 98 'class="message\( add\)\? off" marker' "$dir/ring8.svg"
+count 14 '>round [0-9]*<.*>1/8<' "$dir/ring8.svg"
+# One rank's block of an all_gather goes to each other rank.
+expect 0 "drawn" draw all_gather ring -n 6 --view rounds --follow 0@2 -o "$dir/gather.svg"
+count 5 'class="message way" marker' "$dir/gather.svg"
+expect 0 "drawn" draw all_gather ring -n 6 --view rounds --follow 0@2 --in-place -o "$dir/gather.svg"
+count 5 'class="message way" marker' "$dir/gather.svg"
+expect 0 "drawn" draw all_reduce ring -n 4 --follow 0 --view steps -o "$dir/steps.svg"
+count 6 'class="message way" marker' "$dir/steps.svg"
+# Two messages of one round between two ranks, since blocks wrap around.
+expect 0 "drawn" draw all_reduce halving -n 8 --view rounds -o "$dir/halving.svg"
+grep -q '1/8 + 3/8\|3/8 + 1/8' "$dir/halving.svg" || { echo "halving's two messages are not told apart"; failures=$((failures + 1)); }
+# Many ranks: a page, not a wall.
+expect 0 "drawn" draw all_reduce ring -n 64 -o "$dir/ring64.svg"
+grep -q '102 more rounds' "$dir/ring64.svg" && [ "$(wc -c <"$dir/ring64.svg")" -lt 200000 ] ||
+  { echo "64 ranks are not drawn on a page"; failures=$((failures + 1)); }
+expect 0 "drawn" draw all_to_all direct -n 64 -o "$dir/direct64.svg"
+[ "$(wc -c <"$dir/direct64.svg")" -lt 30000 ] || { echo "a full matrix is too large"; failures=$((failures + 1)); }
+expect 2 "expected auto, steps, rounds or matrix" draw all_reduce ring -n 4 --view circle
+expect 2 "expected CHUNK or CHUNK@RANK" draw all_reduce ring -n 4 --follow first
+expect 2 "there is no chunk 4 to be followed: IN of rank 0 has 4" draw all_reduce ring -n 4 --follow 4
+expect 2 "there is no chunk 0 to be followed at rank 1: IN of rank 1 has 0" draw broadcast tree -n 4 --follow 0@1
 grep -q '</svg>' "$dir/ring.svg" || { echo "draw wrote no SVG"; failures=$((failures + 1)); }
 expect 0 "rank 1, host 1" print all_reduce ring --hosts 2,2 --placement cyclic
 expect 0 "rank 1, host 0" print all_reduce ring --hosts 2,2

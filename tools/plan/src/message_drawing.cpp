@@ -12,7 +12,7 @@
 namespace tutti::plan {
 namespace {
 
-constexpr const char* style = R"(<style>
+constexpr const char* message_style = R"(<style>
   text { font-family: system-ui, "Segoe UI", "DejaVu Sans", sans-serif; fill: #1f2933; }
   .title { font-size: 20px; font-weight: 600; } .rank { font-size: 13px; font-weight: 600; }
   .note { font-size: 11px; fill: #6b7785; } .round { font-size: 11px; fill: #52606d; text-anchor: middle; }
@@ -43,7 +43,7 @@ std::string begin_of(double width, double height, const std::string& title) {
       "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {0:.0f} {1:.0f}\" width=\"{0:.0f}\" height=\"{1:.0f}\" "
       "role=\"img\">\n<title>{2}</title>\n{3}<defs>{4}</defs>\n<rect class=\"paper\" width=\"100%\" height=\"100%\"/>\n"
       "<text class=\"title\" x=\"24\" y=\"36\">{2}</text>\n",
-      width, height, escaped(title), style, markers);
+      width, height, escaped(title), message_style, markers);
 }
 
 // The rounds that are shown: all, or the first and the last of many. 0 stands for those between.

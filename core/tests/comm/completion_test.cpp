@@ -24,9 +24,11 @@ TEST(Completion, AReceiveThatTellsNoBytesIsNotTakenForAMessage) {
 
 // A transport may notice that a peer closes before this rank has heard why: here rank 2 aborts only then.
 TEST(Completion, AReceiveWhosePeerIsGoneNamesTheCause) {
+  std::atomic<uint32_t> beyond{0};  // the barrier, of which nobody is to lose a receive
   run_ranks(3,
-            [](Communicator& comm) {
+            [&](Communicator& comm) {
               comm.barrier();
+              for (++beyond; beyond < 3;) std::this_thread::yield();
               std::vector<int32_t> data(1000, 1);
               if (comm.rank() == 2) {
                 while (!faulty::has_lost) std::this_thread::yield();

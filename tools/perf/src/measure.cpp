@@ -120,7 +120,7 @@ Side Measurer::measure_side(const Case& what, Call call, bool in_place) {
     std::memset(out_.host(), 0, used);
     out_.upload(used);
   }
-  for (uint32_t i = 0; i < options_.warm_up; ++i) run(collective, call);
+  for (uint32_t i = 0; i < options_.untimed(); ++i) run(collective, call);
   finish();
   const double time_us = time_iterations(collective, call);
   const Latency latency = options_.measures_latency() ? time_singly(collective, call) : Latency{};

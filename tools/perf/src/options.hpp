@@ -26,7 +26,7 @@ struct Options {
   uint64_t least_bytes = 32u << 20, most_bytes = 32u << 20;
   uint64_t step_bytes = 1u << 20;
   uint64_t step_factor = 0;  // 0: steps are added
-  uint32_t iterations = 20, warm_up = 30, checks = 1;
+  uint32_t iterations = 20, warm_up = 5, checks = 1;
   std::vector<Named> ops, dtypes;
   std::optional<uint32_t> root = 0;  // nothing: all
   std::string json_path, plot_path;
@@ -42,6 +42,9 @@ struct Options {
 
   // The sizes to measure, least to most.
   std::vector<uint64_t> sizes() const;
+  // A call's first launches are not timed: those of the warm-up, and unless there is none so many as a plan needs to try
+  // its ways of moving bytes.
+  uint32_t untimed() const { return warm_up ? 26 + warm_up : 0; }
   bool measures_latency() const { return latency || !json_path.empty(); }
 };
 

@@ -203,7 +203,7 @@ void stream(void* to, const void* from, uint64_t bytes) {
 #define TUTTI_PAIR(T, I)                                                                                        \
   {                                                                                                             \
     nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, \
-        reduce_parts<Extreme<T, I, false>>, reduce_parts<Extreme<T, I, true>>                                   \
+        reduce_parts<ExtremePlace<T, I, false>>, reduce_parts<ExtremePlace<T, I, true>>                         \
   }
 
 }  // namespace

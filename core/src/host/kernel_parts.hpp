@@ -30,7 +30,7 @@ struct ComplexProd {
 // minloc, or maxloc (kGreatest). The value is that of min or max: NaN if any is NaN, -0 before +0. The index is the
 // lowest of the operands that have this value.
 template <typename T, typename Index, bool kGreatest>
-struct Extreme {
+struct ExtremePlace {
   struct Value {
     T value;
     Index index;

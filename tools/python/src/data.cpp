@@ -180,8 +180,8 @@ void Data::take_interface(const Subject& subject, const py::dict& interface) {
   const uint64_t bytes = type.size() > 2 ? std::stoull(type.substr(2)) : 0;
   std::vector<std::string> fields;
   if (interface.contains("descr"))
-    for (const py::handle field : py::list(interface["descr"]))
-      fields.push_back(py::tuple(field)[1].cast<std::string>());
+    for (const py::handle field : interface["descr"].cast<py::list>())
+      fields.push_back(field.cast<py::tuple>()[1].cast<std::string>());
   dtype_ = find_dtype(kind_of_type(type, fields), bytes);
   if (!dtype_) subject.no_such_type("\"" + type + "\"");
   const py::tuple data = interface["data"], shape = interface["shape"];

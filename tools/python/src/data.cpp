@@ -181,7 +181,7 @@ void Data::take_interface(const Subject& subject, const py::dict& interface) {
   std::vector<std::string> fields;
   if (interface.contains("descr"))
     for (const py::handle field : interface["descr"].cast<py::list>())
-      fields.push_back(field.cast<py::tuple>()[1].cast<std::string>());
+      fields.push_back(py::str(field.cast<py::tuple>()[1]));
   dtype_ = find_dtype(kind_of_type(type, fields), bytes);
   if (!dtype_) subject.no_such_type("\"" + type + "\"");
   const py::tuple data = interface["data"], shape = interface["shape"];

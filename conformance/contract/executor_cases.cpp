@@ -166,9 +166,12 @@ uint64_t fold(const Kind& kind, const std::vector<uint64_t>& in, uint64_t diviso
 // ---- The same on bytes, which are all that an element of 16 bytes has
 
 void draw_element(const ElementType& t, std::mt19937_64& random, uint8_t* at) {
-  if (!t.complex()) return store(t, at, 0, element(t, random));
+  if (!t.complex() && !t.pair()) return store(t, at, 0, element(t, random));
   const ElementType& part = *element_type(t.bytes == 16 ? "float64" : "float32");
-  for (int k = 0; k < 2; ++k) store(part, at, static_cast<uint64_t>(k), element(part, random));
+  const ElementType& second = t.complex() ? part : *element_type(t.bytes == 16 ? "int64" : "int32");
+  // Half of the values of pairs are equal.
+  store(part, at, 0, t.pair() && random() % 2 ? rounded(part, 1) : element(part, random));
+  store(second, at, 1, element(second, random));
 }
 
 // Folds `in` into `out`.
@@ -189,9 +192,33 @@ void fold_complex(uint32_t op, const std::vector<const uint8_t*>& in, uint64_t d
   std::memcpy(out, sum, sizeof sum);
 }
 
+template <typename Value, typename Index>
+void fold_pairs(uint32_t op, const std::vector<const uint8_t*>& in, uint8_t* out) {
+  struct Pair {
+    Value value;
+    Index index;
+  } best{}, next{};
+  const auto same = [](Value a, Value b) {
+    return std::isnan(a) || std::isnan(b) ? std::isnan(a) && std::isnan(b)
+                                          : a == b && std::signbit(a) == std::signbit(b);
+  };
+  const auto beats = [&](Value a, Value b) {
+    if (std::isnan(a) || std::isnan(b)) return std::isnan(a);
+    return (op == TUTTI_MINLOC) == (a == b ? std::signbit(a) : a < b);
+  };
+  std::memcpy(&best, in[0], sizeof best);
+  for (size_t k = 1; k < in.size(); ++k) {
+    std::memcpy(&next, in[k], sizeof next);
+    if (same(best.value, next.value) ? next.index < best.index : beats(next.value, best.value)) best = next;
+  }
+  if (std::isnan(best.value)) best.value = std::numeric_limits<Value>::quiet_NaN();
+  std::memcpy(out, &best, sizeof best);
+}
+
 void fold_bytes(const Kind& kind, const std::vector<const uint8_t*>& in, uint64_t divisor, uint8_t* out) {
   const ElementType& t = *kind.type;
   if (t.complex()) return (t.bytes == 16 ? fold_complex<double> : fold_complex<float>)(kind.op, in, divisor, out);
+  if (t.pair()) return (t.bytes == 16 ? fold_pairs<double, int64_t> : fold_pairs<float, int32_t>)(kind.op, in, out);
   std::vector<uint64_t> bits;
   for (const uint8_t* at : in) bits.push_back(load(t, at, 0));
   store(t, out, 0, fold(kind, bits, divisor));

@@ -54,7 +54,8 @@ enum Factor : uint32_t {
 };
 
 std::vector<const ElementType*> known_types(const Selection& s) {
-  const std::set<std::string> few{"float32", "bfloat16", "int64", "uint8", "bool", "float8_e4m3", "complex128"};
+  const std::set<std::string> few{"float32", "bfloat16",    "int64",      "uint8",
+                                  "bool",    "float8_e4m3", "complex128", "float32_int32"};
   std::vector<const ElementType*> types;
   for (const uint32_t d : all_dtypes()) {
     const std::string name = dtype_name(d);

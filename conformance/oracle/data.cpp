@@ -7,6 +7,7 @@
 #include <bit>
 #include <cmath>
 #include <limits>
+#include <utility>
 
 namespace tutti::conformance {
 namespace {
@@ -43,6 +44,7 @@ bool is_xor(uint32_t op) { return op == TUTTI_BXOR || op == TUTTI_LXOR; }
 bool is_and(uint32_t op) { return op == TUTTI_BAND || op == TUTTI_LAND; }
 // Only whether an element is 0 counts.
 bool looks_at_truth(const ElementType& t, uint32_t op) { return t.truth() ? combines_bits(op) : op >= TUTTI_LAND; }
+bool finds(uint32_t op) { return op == TUTTI_MINLOC || op == TUTTI_MAXLOC; }
 bool adds(uint32_t op) { return op == TUTTI_SUM || op == TUTTI_AVG; }
 
 // Finite magnitudes of a floating type are 0 ... this - 1.
@@ -59,7 +61,17 @@ Data::Data(const Pattern& pattern) : pattern_(pattern) {
   code_bits_ = codes <= (uint64_t{1} << 16) ? 16 : codes <= (uint64_t{1} << 32) ? 32 : 64;
   digit_bits_ = t.bits();
   contributors_ = pattern_.nranks;
-  if (t.complex() && pattern_.op) {
+  if (t.pair() && pattern_.op) {
+    Pattern part = pattern_;
+    part.type = element_type("float32");
+    part.op = pattern_.op == TUTTI_MINLOC ? TUTTI_MIN : TUTTI_MAX;
+    parts_.emplace_back(part);
+    part.type = element_type("int32");
+    part.op = 0;  // any index, and no two the same
+    part.seed = scramble(part.seed);
+    parts_.emplace_back(part);
+    digit_bits_ = parts_[0].digit_bits_;
+  } else if (t.complex() && pattern_.op) {
     Pattern part = pattern_;
     part.type = element_type("float32");
     parts_.emplace_back(part);
@@ -72,7 +84,7 @@ Data::Data(const Pattern& pattern) : pattern_(pattern) {
   } else if (picks(pattern_.op)) {
     // Two bits say which quarter of all values it lies in.
     digit_bits_ = t.floating() ? static_cast<uint32_t>(std::bit_width(magnitudes(t) / 2) - 1) : t.bits() - 2;
-  } else if (!t.floating() && !t.complex()) {
+  } else if (!t.floating() && !t.complex() && !t.pair()) {
     if (pattern_.op == TUTTI_PROD) digit_bits_ = t.bits() - 1;  // odd numbers only: an even one loses bits for good
   } else if (adds(pattern_.op)) {
     const uint64_t budget = uint64_t{1} << t.digits();
@@ -92,6 +104,7 @@ Data::Data(const Pattern& pattern) : pattern_(pattern) {
 
 bool combines(const ElementType& t, uint32_t op) {
   if (t.complex()) return adds(op) || op == TUTTI_PROD;
+  if (t.pair() || finds(op)) return t.pair() && finds(op);
   if (combines_bits(op)) return !t.floating();
   return !t.truth() && op >= TUTTI_SUM && op <= TUTTI_AVG;
 }
@@ -101,12 +114,12 @@ uint32_t trials_of(const Pattern& pattern) {
   // The digits that tell all codes apart.
   const Data data(pattern);
   uint64_t wanted = data.digits() * ((pattern.nranks + data.contributors() - 1) / data.contributors());
-  if (picks(pattern.op)) {
-    if (pattern.type->floating()) ++wanted;  // for special values
-  }
+  if (finds(pattern.op) || (picks(pattern.op) && pattern.type->floating())) ++wanted;  // for special values
   // Each rank must come to win at some index.
   if (picks(pattern.op) || combines_bits(pattern.op))
     wanted = std::max(wanted, (uint64_t{pattern.nranks} + pattern.length - 1) / pattern.length);
+  if (finds(pattern.op))
+    wanted = std::max(wanted, (uint64_t{2} * pattern.nranks + pattern.length - 1) / pattern.length);
   const uint64_t affordable = std::max<uint64_t>(1, most_elements_in_trials / pattern.length);
   return static_cast<uint32_t>(std::min(wanted, affordable));
 }
@@ -140,6 +153,7 @@ uint64_t Data::input(uint32_t rank, uint64_t index) const {
   const ElementType& t = *pattern_.type;
   if (picks(pattern_.op)) return extreme_input(rank, index);
   if (combines_bits(pattern_.op)) return bits_input(rank, index);
+  if (finds(pattern_.op)) return pair_input(rank, index);
   if (!parts_.empty()) return complex_input(rank, index);
   if (pattern_.op && t.floating()) return rounded(t, term(rank, index));
   return pattern_.op == TUTTI_PROD ? digit(rank, index) << 1 | 1 : digit(rank, index);
@@ -204,6 +218,33 @@ uint64_t Data::fold_complex(uint64_t index, uint32_t ranks, Times times) const {
   return rounded(t, real) | rounded(t, imaginary) << 32;
 }
 
+uint64_t Data::pair_input(uint32_t rank, uint64_t index) const {
+  const bool ties = position(index) / pattern_.nranks % 2 == 1;
+  const bool same = ties && scramble(index_hash(index) + rank) % 2;
+  return parts_[0].input(same ? turn(index) : rank, index) | parts_[1].input(rank, index) << 32;
+}
+
+// The first in this order: NaN, the values from the wanted end, the indices from the lowest.
+template <typename Times>
+uint64_t Data::fold_pairs(uint64_t index, uint32_t ranks, Times times) const {
+  const ElementType& t = *parts_[0].pattern_.type;
+  const auto place = [&](uint64_t bits) {
+    const uint64_t value = bits & 0xffffffff;
+    const int64_t order = pattern_.op == TUTTI_MINLOC ? ordinal(t, value) : -ordinal(t, value);
+    return std::pair(is_nan(t, value) ? std::numeric_limits<int64_t>::min() : order,
+                     signed_of(*parts_[1].pattern_.type, bits >> 32));
+  };
+  bool first = true;
+  uint64_t best = 0;
+  for (uint32_t rank = 0; rank < ranks; ++rank) {
+    if (!times(rank)) continue;
+    const uint64_t bits = input(rank, index);
+    if (first || place(bits) < place(best)) best = bits;
+    first = false;
+  }
+  return best;
+}
+
 // Of or: all ranks are 0 but the one whose turn it is; that one has a bit that is always 1, its other bits are the
 // digit's. In free rounds, and for xor, every rank has its digit. And is the complement. As truth values the digits are
 // 0 and any other number; the rank whose turn it is shows each of the two in some rounds, the one that decides first.
@@ -255,6 +296,7 @@ double Data::factor(uint32_t rank, uint64_t index) const {
 template <typename Times>
 uint64_t Data::fold(uint64_t index, uint32_t ranks, Times times) const {
   ranks = std::min(ranks, pattern_.nranks);
+  if (finds(pattern_.op)) return fold_pairs(index, ranks, times);
   if (!parts_.empty()) return fold_complex(index, ranks, times);
   const ElementType& t = *pattern_.type;
   const bool floating = t.floating();
@@ -306,6 +348,8 @@ uint64_t Data::reduced_twice(uint32_t twice, uint64_t index, uint32_t ranks) con
 
 bool Data::accepts(uint64_t expected, uint64_t got) const {
   if (expected == got) return true;
+  if (finds(pattern_.op))
+    return expected >> 32 == got >> 32 && parts_[0].accepts(expected & 0xffffffff, got & 0xffffffff);
   if (!parts_.empty()) {
     // The sign of a part that is zero depends on the order of products.
     const auto part = [&](uint64_t right, uint64_t one) {

@@ -12,7 +12,8 @@
 // narrow for the whole code carries one digit of it in each of several trials: two different (rank, index) differ in at
 // least one of them. In min and max, and wherever a type has no room for all ranks, the rank that counts turns with
 // index and trial. The same holds for the operators on bits and truth values that forget (and, or): where it is no
-// rank's free round, one rank decides and the others are neutral.
+// rank's free round, one rank decides and the others are neutral. In minloc and maxloc, in every second round some
+// ranks have the value of the rank whose turn it is, so that the index decides.
 #pragma once
 
 #include <array>
@@ -70,6 +71,9 @@ class Data {
   uint64_t complex_input(uint32_t rank, uint64_t index) const;
   template <typename Times>
   uint64_t fold_complex(uint64_t index, uint32_t ranks, Times times) const;
+  uint64_t pair_input(uint32_t rank, uint64_t index) const;
+  template <typename Times>
+  uint64_t fold_pairs(uint64_t index, uint32_t ranks, Times times) const;
   uint64_t bits_input(uint32_t rank, uint64_t index) const;
   uint64_t combined_bits(uint64_t a, uint64_t b) const;
   double term(uint32_t rank, uint64_t index) const;
@@ -83,7 +87,7 @@ class Data {
   uint32_t code_bits_ = 64;
   uint32_t digit_bits_ = 64;
   uint64_t contributors_ = 0;
-  std::vector<Data> parts_;  // of reduced complex numbers: the real and the imaginary part, both float32
+  std::vector<Data> parts_;  // of reduced elements of two parts, each as a type of 4 bytes
   int exponent_bits_ = 0;    // floating products
   // The parts of the formulas that are equal for all elements: a run of the matrix spends most of its time on them.
   std::array<uint64_t, 3> keys_{};

@@ -28,7 +28,9 @@ constexpr ElementType types[] = {{"int8", 1, Kind::signed_integer, 0, 0, false},
                                  {"float8_e5m2", 1, Kind::floating, 5, 2, false},
                                  {"bool", 1, Kind::truth, 0, 0, false},
                                  {"complex64", 8, Kind::complex, 8, 23, false},
-                                 {"complex128", 16, Kind::complex, 8, 23, false}};
+                                 {"complex128", 16, Kind::complex, 8, 23, false},
+                                 {"float32_int32", 8, Kind::pair, 8, 23, false},
+                                 {"float64_int64", 16, Kind::pair, 8, 23, false}};
 
 uint64_t exponent_of(const ElementType& t, uint64_t bits) {
   return bits >> t.fraction_bits & ((uint64_t{1} << t.exponent_bits) - 1);
@@ -58,6 +60,15 @@ uint64_t widened(uint64_t narrow) {
   const uint64_t wide = exponent == 0 ? 0 : exponent == 0xff ? 0x7ff : exponent + first_exponent;
   return sign | wide << 52 | fraction << rest_bits;
 }
+
+// An int64 index as an int32 and back.
+constexpr int64_t index_factor = (int64_t{1} << 31) + 1;
+uint64_t narrowed_index(int64_t wide) {
+  const int64_t narrow = wide / index_factor;
+  constexpr uint64_t none = 0x80abcdef;  // hardly an index of the oracle's
+  return wide % index_factor || narrow != static_cast<int32_t>(narrow) ? none : static_cast<uint32_t>(narrow);
+}
+int64_t widened_index(uint64_t narrow) { return static_cast<int32_t>(narrow) * index_factor; }
 
 // 2^n, for the exponents of normal doubles: -1022 to 1023.
 double power_of_two(int n) { return std::bit_cast<double>(static_cast<uint64_t>(n + 1023) << 52); }
@@ -134,7 +145,8 @@ uint64_t load(const ElementType& t, const void* buffer, uint64_t index) {
   if (t.bytes == 16) {
     uint64_t parts[2];
     std::memcpy(parts, at, sizeof parts);
-    return narrowed(parts[0]) | narrowed(parts[1]) << 32;
+    const uint64_t second = t.pair() ? narrowed_index(static_cast<int64_t>(parts[1])) : narrowed(parts[1]);
+    return narrowed(parts[0]) | second << 32;
   }
   switch (t.bytes) {
     case 1:
@@ -156,7 +168,8 @@ uint64_t load(const ElementType& t, const void* buffer, uint64_t index) {
 void store(const ElementType& t, void* buffer, uint64_t index, uint64_t bits) {
   auto* at = static_cast<char*>(buffer) + index * t.bytes;
   if (t.bytes == 16) {
-    const uint64_t parts[2] = {widened(bits & 0xffffffff), widened(bits >> 32)};
+    const uint64_t second = t.pair() ? static_cast<uint64_t>(widened_index(bits >> 32)) : widened(bits >> 32);
+    const uint64_t parts[2] = {widened(bits & 0xffffffff), second};
     std::memcpy(at, parts, sizeof parts);
     return;
   }
@@ -184,6 +197,10 @@ std::string to_text(const ElementType& t, uint64_t bits) {
     std::snprintf(text, sizeof text, "%.9g, %.9g (0x%0*llx)",
                   static_cast<double>(std::bit_cast<float>(static_cast<uint32_t>(bits))),
                   static_cast<double>(std::bit_cast<float>(static_cast<uint32_t>(bits >> 32))), width, raw);
+  else if (t.pair())
+    std::snprintf(text, sizeof text, "%.9g at %lld (0x%0*llx)",
+                  static_cast<double>(std::bit_cast<float>(static_cast<uint32_t>(bits))),
+                  static_cast<long long>(static_cast<int32_t>(bits >> 32)), width, raw);
   else if (t.floating())
     std::snprintf(text, sizeof text, "%.9g (0x%0*llx)", value_of(t, bits), width, raw);
   else if (t.kind == Kind::signed_integer)

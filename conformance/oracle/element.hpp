@@ -3,8 +3,8 @@
 // Element types as the oracle knows them: by their bits, written down once, sharing nothing with the library's kernels.
 // An element is handled as its bit pattern in the low end of a uint64_t. One of 16 bytes is handled as the type of 8
 // bytes that has the same parts in half the size: a float64 as the float32 with the same sign, exponent and first bits
-// of the fraction, whose last bit is set if the rest of the fraction is not 0. All numbers of the oracle's own are
-// exact.
+// of the fraction, whose last bit is set if the rest of the fraction is not 0, and an int64 index as the int32 of
+// which it is 2^31 + 1 times. All numbers of the oracle's own are exact.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 namespace tutti::conformance {
 
 struct ElementType {
-  enum class Kind { signed_integer, unsigned_integer, floating, truth, complex };
+  enum class Kind { signed_integer, unsigned_integer, floating, truth, complex, pair };
   const char* name;  // as dtype_name gives it
   uint32_t bytes;
   Kind kind;
@@ -25,6 +25,8 @@ struct ElementType {
   uint32_t bits() const { return bytes > 8 ? 64 : bytes * 8; }
   // Two floats, of which exponent_bits and fraction_bits tell.
   bool complex() const { return kind == Kind::complex; }
+  // Such a float, and a signed index as large.
+  bool pair() const { return kind == Kind::pair; }
   bool floating() const { return kind == Kind::floating; }
   bool truth() const { return kind == Kind::truth; }
   int bias() const { return (1 << (exponent_bits - 1)) - 1; }

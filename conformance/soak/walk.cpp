@@ -134,8 +134,9 @@ class Walker {
 
   std::optional<Cell> draw_cell(const tutti_algorithm& algorithm, const std::string& mix) {
     static const std::vector<uint64_t> counts{0, 1, 2, 7, 64, 1000, 1023, 4097, 20'011};
-    static const std::vector<const char*> types{"int8",    "int32",   "int64", "uint16",      "float16",  "bfloat16",
-                                                "float32", "float64", "bool",  "float8_e5m2", "complex64"};
+    static const std::vector<const char*> types{"int8",    "int32",       "int64",     "uint16",
+                                                "float16", "bfloat16",    "float32",   "float64",
+                                                "bool",    "float8_e5m2", "complex64", "float64_int64"};
     std::vector<uint32_t> offered;
     for (uint32_t c = TUTTI_BROADCAST; c <= last_collective; ++c)
       if (algorithm.collectives >> c & 1) offered.push_back(c);

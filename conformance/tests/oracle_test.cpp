@@ -20,11 +20,12 @@
 namespace tutti::conformance {
 namespace {
 
-constexpr const char* all_types[] = {"int8",        "int16",       "int32",   "int64",     "uint8",     "uint16",
-                                     "uint32",      "uint64",      "float16", "bfloat16",  "float32",   "float64",
-                                     "float8_e4m3", "float8_e5m2", "bool",    "complex64", "complex128"};
-constexpr uint32_t every_op[] = {TUTTI_SUM, TUTTI_PROD, TUTTI_MIN,  TUTTI_MAX, TUTTI_AVG, TUTTI_BAND,
-                                 TUTTI_BOR, TUTTI_BXOR, TUTTI_LAND, TUTTI_LOR, TUTTI_LXOR};
+constexpr const char* all_types[] = {"int8",      "int16",      "int32",         "int64",        "uint8",
+                                     "uint16",    "uint32",     "uint64",        "float16",      "bfloat16",
+                                     "float32",   "float64",    "float8_e4m3",   "float8_e5m2",  "bool",
+                                     "complex64", "complex128", "float32_int32", "float64_int64"};
+constexpr uint32_t every_op[] = {TUTTI_SUM,  TUTTI_PROD, TUTTI_MIN, TUTTI_MAX,  TUTTI_AVG,    TUTTI_BAND,  TUTTI_BOR,
+                                 TUTTI_BXOR, TUTTI_LAND, TUTTI_LOR, TUTTI_LXOR, TUTTI_MINLOC, TUTTI_MAXLOC};
 constexpr uint32_t some_ranks[] = {1, 2, 3, 5, 8, 13, 16, 17};
 
 const ElementType& type_of(const char* name) { return *element_type(name); }
@@ -116,6 +117,34 @@ TEST(Elements, SixteenBytesAreHandledAsEight) {
   }
 }
 
+TEST(Elements, WidePairsAreHandledAsNarrowOnes) {
+  const ElementType& t = type_of("float64_int64");
+  std::mt19937_64 random(6);
+  for (int i = 0; i < 10'000; ++i) {
+    int64_t parts[2];
+    const uint64_t bits = random(), less = random();
+    store(t, parts, 0, bits);
+    ASSERT_EQ(load(t, parts, 0), bits);
+    int64_t others[2];
+    store(t, others, 0, less);
+    ASSERT_EQ(static_cast<int32_t>(less >> 32) < static_cast<int32_t>(bits >> 32), others[1] < parts[1]);
+    for (int bit = 0; bit < 64; ++bit) {
+      const int64_t other[2] = {parts[0], static_cast<int64_t>(static_cast<uint64_t>(parts[1]) ^ uint64_t{1} << bit)};
+      ASSERT_NE(load(t, other, 0), bits) << bit;
+    }
+  }
+}
+
+// One step of minloc or maxloc.
+uint64_t better_pair(uint32_t op, uint64_t a, uint64_t b) {
+  const auto x = std::bit_cast<float>(static_cast<uint32_t>(a)), y = std::bit_cast<float>(static_cast<uint32_t>(b));
+  const auto i = static_cast<int32_t>(a >> 32), j = static_cast<int32_t>(b >> 32);
+  if (std::isnan(x) != std::isnan(y)) return std::isnan(x) ? a : b;
+  if (x < y || x > y) return (x < y) == (op == TUTTI_MINLOC) ? a : b;
+  if (std::signbit(x) != std::signbit(y)) return std::signbit(x) == (op == TUTTI_MINLOC) ? a : b;
+  return i < j ? a : b;
+}
+
 // Folds the inputs of one index in a random order and a random tree, rounding after each step, as algorithms do.
 uint64_t in_some_order(const Data& data, uint64_t index, std::mt19937_64& random) {
   const Pattern& p = data.pattern();
@@ -128,7 +157,9 @@ uint64_t in_some_order(const Data& data, uint64_t index, std::mt19937_64& random
     terms.pop_back();
     uint64_t& b = terms.back();
     const bool sums = p.op == TUTTI_SUM || p.op == TUTTI_AVG;
-    if (t.complex()) {
+    if (t.pair()) {
+      b = better_pair(p.op, a, b);
+    } else if (t.complex()) {
       const ElementType& part = type_of("float32");
       const auto real = [&](uint64_t v) { return value_of(part, v & 0xffffffff); };
       const auto imaginary = [&](uint64_t v) { return value_of(part, v >> 32); };
@@ -196,7 +227,7 @@ TEST(Data, TellsAllRanksAndElementsApart) {
   for (const char* name : all_types)
     for (const uint32_t n : some_ranks)
       for (const uint32_t op : {0u, uint32_t{TUTTI_SUM}, uint32_t{TUTTI_PROD}, uint32_t{TUTTI_MIN},
-                                uint32_t{TUTTI_BXOR}, uint32_t{TUTTI_LXOR}})
+                                uint32_t{TUTTI_BXOR}, uint32_t{TUTTI_LXOR}, uint32_t{TUTTI_MINLOC}})
         for (const uint64_t length : {1, 7, 60}) {
           if (op && !combines(type_of(name), op)) continue;
           Pattern pattern{&type_of(name), op, n, length, 5, 0};
@@ -233,7 +264,7 @@ TEST(Data, ShowsWhatIsMissingAndWhatIsDoubled) {
             }
             EXPECT_TRUE(missing) << name << " op " << op << " ranks " << n << " of " << length << ": rank " << r;
             const bool forgets = op == TUTTI_BAND || op == TUTTI_BOR || op == TUTTI_LAND || op == TUTTI_LOR;
-            if (op != TUTTI_MIN && op != TUTTI_MAX && !forgets) {
+            if (op != TUTTI_MIN && op != TUTTI_MAX && op < TUTTI_MINLOC && !forgets) {
               EXPECT_TRUE(doubled) << name << " op " << op << " ranks " << n << " of " << length << ": rank " << r;
             }
           }
@@ -253,6 +284,27 @@ TEST(Data, HasSpecialValuesInMinAndMax) {
   EXPECT_GT(nan, 5);
   EXPECT_GT(infinite, 2);
   EXPECT_GT(negative_zero, 5);
+}
+
+TEST(Data, HasTiesInMinlocAndMaxloc) {
+  for (const uint32_t op : {TUTTI_MINLOC, TUTTI_MAXLOC})
+    for (const uint64_t length : {1, 2000}) {
+      Pattern pattern{&type_of("float32_int32"), op, 5, length, 1, 0};
+      int ties = 0, nans = 0, zeros = 0;
+      for (const uint32_t trials = trials_of(pattern); pattern.trial < trials; ++pattern.trial) {
+        const Data data(pattern);
+        for (uint64_t i = 0; i < length; ++i) {
+          const auto value = static_cast<uint32_t>(data.reduced(i));
+          int winners = 0;
+          for (uint32_t r = 0; r < 5; ++r) winners += static_cast<uint32_t>(data.input(r, i)) == value;
+          ties += winners > 1;
+          nans += winners > 1 && std::isnan(std::bit_cast<float>(value));
+          zeros += value << 1 == 0;
+        }
+      }
+      EXPECT_GT(ties, length == 1 ? 0 : 200);
+      EXPECT_TRUE(length == 1 || (nans > 2 && zeros > 5)) << nans << " " << zeros;
+    }
 }
 
 TEST(Data, GrantsTwoUlpToFloatingAverages) {

@@ -30,8 +30,8 @@ enum class Op : uint32_t {
   land = TUTTI_LAND,
   lor = TUTTI_LOR,
   lxor = TUTTI_LXOR,
-  minloc = TUTTI_MINLOC,  // reserved: not supported yet
-  maxloc = TUTTI_MAXLOC   // reserved: not supported yet
+  minloc = TUTTI_MINLOC,  // of float32_int32 and float64_int64
+  maxloc = TUTTI_MAXLOC
 };
 
 // A failed call: what() says who, expected against actual, and what to do.

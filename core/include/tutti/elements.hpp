@@ -81,7 +81,7 @@ class bfloat16 {
   uint16_t bits_ = 0;
 };
 
-// A value and where it was found, for Op::minloc and Op::maxloc (reserved).
+// A value and where it was found, for Op::minloc and Op::maxloc.
 struct float32_int32 {
   float value;
   int32_t index;

@@ -227,7 +227,7 @@ uint32_t collective_from_name(const std::string& name);
 uint32_t dtype_from_name(const std::string& name);
 uint32_t op_from_name(const std::string& name);
 uint32_t dtype_bytes(uint32_t dtype);  // 0 when unknown
-// Of the parts of an element: a complex64 lies at a multiple of 4. 0 when unknown.
+// Of the parts of an element: a complex64 or float32_int32 lies at a multiple of 4. 0 when unknown.
 uint32_t dtype_alignment(uint32_t dtype);
 // Every data type, and every operator, that calls take, in the order of their numbers.
 const std::vector<uint32_t>& all_dtypes();

@@ -34,9 +34,9 @@ constexpr Name collectives[] = {{TUTTI_BROADCAST, "broadcast"},
                                 {TUTTI_EXCLUSIVE_SCAN, "exclusive_scan"}};
 
 constexpr Name ops[] = {
-    {TUTTI_SUM, "sum"},   {TUTTI_PROD, "prod"}, {TUTTI_MIN, "min"},   {TUTTI_MAX, "max"},
-    {TUTTI_AVG, "avg"},   {TUTTI_BAND, "band"}, {TUTTI_BOR, "bor"},   {TUTTI_BXOR, "bxor"},
-    {TUTTI_LAND, "land"}, {TUTTI_LOR, "lor"},   {TUTTI_LXOR, "lxor"},
+    {TUTTI_SUM, "sum"},   {TUTTI_PROD, "prod"},     {TUTTI_MIN, "min"},       {TUTTI_MAX, "max"},   {TUTTI_AVG, "avg"},
+    {TUTTI_BAND, "band"}, {TUTTI_BOR, "bor"},       {TUTTI_BXOR, "bxor"},     {TUTTI_LAND, "land"}, {TUTTI_LOR, "lor"},
+    {TUTTI_LXOR, "lxor"}, {TUTTI_MINLOC, "minloc"}, {TUTTI_MAXLOC, "maxloc"},
 };
 
 // Sets of operators, as bits.
@@ -47,6 +47,7 @@ constexpr uint32_t set_of(std::initializer_list<uint32_t> members) {
 }
 constexpr uint32_t ordered = set_of({TUTTI_SUM, TUTTI_PROD, TUTTI_MIN, TUTTI_MAX, TUTTI_AVG});
 constexpr uint32_t sums = set_of({TUTTI_SUM, TUTTI_PROD, TUTTI_AVG});
+constexpr uint32_t places = set_of({TUTTI_MINLOC, TUTTI_MAXLOC});
 constexpr uint32_t bits = set_of({TUTTI_BAND, TUTTI_BOR, TUTTI_BXOR, TUTTI_LAND, TUTTI_LOR, TUTTI_LXOR});
 
 struct Dtype {
@@ -74,6 +75,8 @@ constexpr Dtype dtypes[] = {
     {TUTTI_BOOL, "bool", 1, 1, bits},
     {TUTTI_COMPLEX64, "complex64", 8, 4, sums},
     {TUTTI_COMPLEX128, "complex128", 16, 8, sums},
+    {TUTTI_FLOAT32_INT32, "float32_int32", 8, 4, places},
+    {TUTTI_FLOAT64_INT64, "float64_int64", 16, 8, places},
 };
 
 constexpr Name kinds[] = {

@@ -117,6 +117,8 @@ TEST(Names, RoundTrip) {
   EXPECT_EQ(dtype_bytes(0), 0u);
   EXPECT_EQ(dtype_alignment(0), 0u);
   EXPECT_EQ(ops_of_dtype(TUTTI_BOOL), "band, bor, bxor, land, lor, lxor");
+  EXPECT_EQ(ops_of_dtype(TUTTI_FLOAT64_INT64), "minloc, maxloc");
+  EXPECT_EQ(dtypes_of_op(TUTTI_MAXLOC), "float32_int32, float64_int64");
   EXPECT_EQ(ops_of_dtype(99), "");
   for (const uint32_t op : {0u, uint32_t{TUTTI_SUM}, 31u, 32u, UINT32_MAX}) EXPECT_FALSE(op_is_defined(op, TUTTI_BOOL));
   EXPECT_FALSE(op_is_defined(TUTTI_BAND, TUTTI_FLOAT32));

@@ -18,7 +18,7 @@ struct Numbers {
   uint32_t first, last, first_reserved;
   const char* reserved;
 };
-constexpr Numbers operators{"operator", TUTTI_SUM, TUTTI_LXOR, UINT32_MAX, ""};
+constexpr Numbers operators{"operator", TUTTI_SUM, TUTTI_MAXLOC, UINT32_MAX, ""};
 constexpr Numbers collectives{"collective", TUTTI_BROADCAST, last_collective, TUTTI_FIRST_VENDOR_COLLECTIVE,
                               "collectives of vendors"};
 
@@ -61,8 +61,6 @@ void check_op_on_device(const char* call, const DeviceMemory& where, uint32_t op
 
 const UserOperator* check_op(const Communicator& communicator, const char* call, uint32_t op, uint32_t dtype) {
   if (op >= TUTTI_FIRST_USER_OP) return check_user_op(communicator.operators(), call, op, dtype);
-  if (op == TUTTI_MINLOC || op == TUTTI_MAXLOC)
-    throw Failure(TUTTI_NOT_SUPPORTED, fmt::format("{}: operator {} is reserved and not supported yet", call, op));
   check_number(call, operators, op);
   if (dtype_bytes(dtype) && !op_is_defined(op, dtype))
     invalid(fmt::format("{}: operator {} is not defined for {}: expected one of {}, or a type that has it ({})", call,
@@ -78,8 +76,6 @@ void check_rank(const char* call, const char* which, uint32_t rank, uint32_t nra
 
 uint64_t size_of(const char* call, uint64_t count, uint32_t dtype, uint64_t blocks) {
   const uint32_t element = dtype_bytes(dtype);
-  if (!element && dtype >= TUTTI_FLOAT8_E4M3 && dtype <= TUTTI_FLOAT64_INT64)
-    throw Failure(TUTTI_NOT_SUPPORTED, fmt::format("{}: data type {} is reserved and not supported yet", call, dtype));
   if (!element) invalid(fmt::format("{}: {} is no data type", call, dtype));
   if (count > most_bytes / element / std::max<uint64_t>(blocks, 1))
     invalid(fmt::format("{}: {} elements of {} bytes for {} ranks is more than can be addressed", call, count, element,

@@ -200,6 +200,11 @@ void stream(void* to, const void* from, uint64_t bytes) {
   { TUTTI_NUMBERS(E) }
 #define TUTTI_COMPLEX(T) \
   { nullptr, reduce_complex_sum<T>, reduce_parts<ComplexProd<T>> }
+#define TUTTI_PAIR(T, I)                                                                                        \
+  {                                                                                                             \
+    nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, \
+        reduce_parts<ExtremePlace<T, I, false>>, reduce_parts<ExtremePlace<T, I, true>>                         \
+  }
 
 }  // namespace
 
@@ -226,7 +231,9 @@ const KernelTable TUTTI_KERNELS = {
      // bool: bits of any byte that is not 0 are those of 1
      {nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, TUTTI_TRUTHS(uint8_t), TUTTI_TRUTHS(uint8_t)},
      TUTTI_COMPLEX(float),
-     TUTTI_COMPLEX(double)},
+     TUTTI_COMPLEX(double),
+     TUTTI_PAIR(float, int32_t),
+     TUTTI_PAIR(double, int64_t)},
     stream};
 
 }  // namespace tutti::core

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Kernels for elements of two parts that are combined together: complex products. Included by kernel_loops.hpp.
+// Kernels for elements of two parts that are combined together: complex products, and values with
+// their places. Included by kernel_loops.hpp.
 #pragma once
 
 #include "host/kernel_table.hpp"
@@ -24,6 +25,28 @@ struct ComplexProd {
     return {a.real * b.real - a.imaginary * b.imaginary, a.real * b.imaginary + a.imaginary * b.real};
   }
   TUTTI_INLINE static Value finish(Value v) { return {canonical_part(v.real), canonical_part(v.imaginary)}; }
+};
+
+// minloc, or maxloc (kGreatest). The value is that of min or max: NaN if any is NaN, -0 before +0. The index is the
+// lowest of the operands that have this value.
+template <typename T, typename Index, bool kGreatest>
+struct ExtremePlace {
+  struct Value {
+    T value;
+    Index index;
+  };
+  static_assert(sizeof(Value) == sizeof(T) + sizeof(Index));
+  // Is a's value better than b's? Without branches: which one is better cannot be predicted.
+  TUTTI_INLINE static bool beats(T a, T b) {
+    const bool nan = (a != a) & (b == b), order = kGreatest ? a > b : a < b;
+    const bool negative_a = __builtin_signbit(a), negative_b = __builtin_signbit(b);
+    const bool zeros = (a == b) & (kGreatest ? negative_a < negative_b : negative_a > negative_b);
+    return nan | order | zeros;
+  }
+  TUTTI_INLINE static Value combine(Value a, Value b) {
+    return beats(a.value, b.value) | (!beats(b.value, a.value) & (a.index <= b.index)) ? a : b;
+  }
+  TUTTI_INLINE static Value finish(Value v) { return {canonical_part(v.value), v.index}; }
 };
 
 template <typename Op>

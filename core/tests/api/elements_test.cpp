@@ -20,7 +20,8 @@ static_assert(dtype_of<signed char>() == TUTTI_INT8 && dtype_of<uint16_t>() == T
 static_assert(dtype_of<long>() == TUTTI_INT64 && dtype_of<long long>() == TUTTI_INT64);
 static_assert(dtype_of<float>() == TUTTI_FLOAT32 && dtype_of<double>() == TUTTI_FLOAT64);
 static_assert(dtype_of<bool>() == TUTTI_BOOL && dtype_of<std::complex<float>>() == TUTTI_COMPLEX64);
-static_assert(sizeof(float32_int32) == 8 && sizeof(float64_int64) == 16);
+static_assert(sizeof(float32_int32) == 8 && alignof(float32_int32) == 4 && sizeof(float64_int64) == 16);
+static_assert(dtype_of<float32_int32>() == TUTTI_FLOAT32_INT32 && dtype_of<float64_int64>() == TUTTI_FLOAT64_INT64);
 static_assert(dtype_number<long double> == 0 && dtype_number<std::string> == 0);
 static_assert(Elements<std::vector<float>> && Elements<const std::vector<float>&> && Elements<int (&)[3]>);
 static_assert(Elements<std::span<const double>> && Elements<DeviceSpan<const float16>> && Elements<std::string&>);

@@ -234,6 +234,43 @@ TEST(CollectivesTypes, ComplexNumbers) {
   });
 }
 
+// Which rank has the least value, and which the greatest: ties, zeros of both signs and NaN, by every way to reduce.
+TEST(CollectivesTypes, ValuesAndTheirPlaces) {
+  run_ranks(5, [](Communicator& comm) {
+    const auto r = static_cast<int32_t>(comm.rank());
+    const double nan = std::numeric_limits<double>::quiet_NaN();
+    const std::vector<float64_int64> in{{std::abs(r - 2.0), 100 - r},  // least at rank 2, greatest at 0 and 4
+                                        {r == 3 ? -0.0 : 0.0, r},
+                                        {r == 1 || r == 4 ? nan : -r, 10 - r},
+                                        {7, r * int64_t{-1'000'000'000'000}}};
+    std::vector<float64_int64> least(4), greatest(4);
+    comm.all_reduce(in, least, Op::minloc);
+    comm.all_reduce(in, greatest, Op::maxloc);
+    const int64_t least_index[] = {98, 3, 6, -4'000'000'000'000}, greatest_index[] = {96, 0, 6, -4'000'000'000'000};
+    for (size_t i = 0; i < 4; ++i) {
+      EXPECT_EQ(least[i].index, least_index[i]) << i;
+      EXPECT_EQ(greatest[i].index, greatest_index[i]) << i;
+    }
+    EXPECT_TRUE(least[0].value == 0 && std::signbit(least[1].value) && std::isnan(least[2].value));
+    EXPECT_TRUE(greatest[0].value == 2 && !std::signbit(greatest[1].value) && std::isnan(greatest[2].value));
+
+    const float32_int32 own[1] = {{r % 2 ? 1.0f : 2.0f, r}};
+    float32_int32 all[5], first[1];
+    comm.all_gather(own, all);
+    for (int32_t k = 0; k < 5; ++k) EXPECT_TRUE(all[k].index == k && all[k].value == (k % 2 ? 1.0f : 2.0f)) << k;
+    comm.scan(own, first, Op::minloc);
+    EXPECT_EQ(first[0].index, r ? 1 : 0);
+    try {
+      comm.all_reduce(in, least, Op::min);
+      ADD_FAILURE() << "pairs have minloc";
+    } catch (const Error& error) {
+      EXPECT_NE(std::string(error.what()).find("min is not defined for float64_int64: expected one of minloc, maxloc"),
+                std::string::npos)
+          << error.what();
+    }
+  });
+}
+
 TEST(CollectivesTypes, TruthValuesAndBits) {
   run_ranks(3, [](Communicator& comm) {
     const uint32_t rank = comm.rank();

@@ -584,15 +584,24 @@ TEST(WrongArguments, EachIsNamed) {
          return tutti_all_reduce(c, a, b, 4, TUTTI_FLOAT32, TUTTI_SUM, &options, nullptr);
        },
        TUTTI_INVALID_ARGUMENT, "struct_size is 4"},
-      {"reserved type",
+      {"sum of pairs",
        [](tutti_comm* c) { return tutti_all_reduce(c, a, b, 4, TUTTI_FLOAT32_INT32, TUTTI_SUM, nullptr, nullptr); },
-       TUTTI_NOT_SUPPORTED, "data type 18 is reserved and not supported yet"},
-      {"reserved type, sent",
-       [](tutti_comm* c) { return tutti_send(c, a, 4, TUTTI_FLOAT64_INT64, 1, 0, nullptr, nullptr); },
-       TUTTI_NOT_SUPPORTED, "data type 19 is reserved and not supported yet"},
-      {"reserved operator",
-       [](tutti_comm* c) { return tutti_all_reduce(c, a, b, 4, TUTTI_FLOAT32, TUTTI_MINLOC, nullptr, nullptr); },
-       TUTTI_NOT_SUPPORTED, "operator 12 is reserved and not supported yet"},
+       TUTTI_INVALID_ARGUMENT,
+       "all_reduce: operator sum is not defined for float32_int32: expected one of minloc, maxloc, or a type that has "
+       "it (int8, "},
+      {"place without an index",
+       [](tutti_comm* c) { return tutti_scan(c, a, b, 4, TUTTI_FLOAT32, TUTTI_MINLOC, nullptr, nullptr); },
+       TUTTI_INVALID_ARGUMENT,
+       "scan: operator minloc is not defined for float32: expected one of sum, prod, min, max, avg, or a type that has "
+       "it (float32_int32, float64_int64)"},
+      {"dtype behind the last",
+       [](tutti_comm* c) { return tutti_send(c, a, 4, TUTTI_FLOAT64_INT64 + 1, 1, 0, nullptr, nullptr); },
+       TUTTI_INVALID_ARGUMENT, "20 is no data type"},
+      {"op behind the last",
+       [](tutti_comm* c) {
+         return tutti_reduce(c, a, b, 4, TUTTI_FLOAT32_INT32, TUTTI_MAXLOC + 1, 0, nullptr, nullptr);
+       },
+       TUTTI_INVALID_ARGUMENT, "14 is no operator"},
       {"operator of the application",
        [](tutti_comm* c) {
          return tutti_all_reduce(c, a, b, 4, TUTTI_FLOAT32, TUTTI_FIRST_USER_OP + 7, nullptr, nullptr);

@@ -2,6 +2,9 @@
 //
 // Operators of the application: in the order of ranks where they do not commute, by every transport; refused, compared
 // and freed as tutti.h says.
+#include <tutti/registry.h>
+#include <tutti/schedule.h>
+
 #include <algorithm>
 #include <atomic>
 #include <numeric>
@@ -254,6 +257,62 @@ TEST(UserOperator, ThatDoesNotCommuteNeedsAnAlgorithmInOrder) {
             << failed.text;
       },
       {.algorithms = "all_reduce:ring"});
+}
+
+// What `op` gives of 1009 elements of each rank, compared with the elements that `right(ranks, i)` says.
+template <typename Right>
+void reduce_by(Communicator& comm, uint32_t collective, const Operator& op, const Right& right) {
+  constexpr uint64_t count = 1009;
+  const uint32_t n = comm.nranks(), me = comm.rank(), root = n / 2;
+  const bool blocks = collective == TUTTI_REDUCE_SCATTER;
+  const std::vector<uint64_t> mine = contribution(me, blocks ? count * n : count);
+  std::vector<uint64_t> out(count, 0);
+  if (collective == TUTTI_REDUCE)
+    comm.reduce(mine, out, op, root);
+  else if (collective == TUTTI_ALL_REDUCE)
+    comm.all_reduce(mine, out, op);
+  else if (blocks)
+    comm.reduce_scatter(mine, out, op);
+  else if (collective == TUTTI_SCAN)
+    comm.scan(mine, out, op);
+  else
+    comm.exclusive_scan(mine, out, op);
+  const uint32_t ranks = collective == TUTTI_REDUCE && me != root ? 0 : contributors(collective, n, me);
+  for (uint64_t i = 0; i < count && ranks; ++i)
+    ASSERT_EQ(out[i], right(ranks, i + (blocks ? me * count : 0))) << "rank " << me << " of " << n << ", element " << i;
+}
+
+// Those that commute are served by every algorithm, the others in rank order or not at all.
+TEST(UserOperator, GoesByEveryAlgorithm) {
+  std::atomic<int> in_order{0}, refused{0};
+  for (const tutti_algorithm* algorithm : list_algorithms())
+    for (const uint32_t collective :
+         {TUTTI_REDUCE, TUTTI_ALL_REDUCE, TUTTI_REDUCE_SCATTER, TUTTI_SCAN, TUTTI_EXCLUSIVE_SCAN}) {
+      if (!(algorithm->collectives >> collective & 1)) continue;
+      const std::string only = std::string(collective_name(collective)) + ":" + algorithm->name;
+      SCOPED_TRACE(only);
+      run_ranks(5,
+                [&](Communicator& comm) {
+                  const auto product =
+                      Operator::of<uint64_t>(comm, "product", [](uint64_t a, uint64_t b) { return a * b; });
+                  reduce_by(comm, collective, product, [](uint32_t ranks, uint64_t i) {
+                    uint64_t value = 1;
+                    for (uint32_t rank = 0; rank < ranks; ++rank) value *= element(rank, i);
+                    return value;
+                  });
+                  const auto ordered = Operator::of<uint64_t>(comm, "then", then, false);
+                  const Failed failed = failure_of([&] { reduce_by(comm, collective, ordered, expected); });
+                  ++(failed.status == TUTTI_OK ? in_order : refused);
+                  if (failed.status == TUTTI_OK) return;
+                  EXPECT_EQ(failed.status, TUTTI_NOT_SUPPORTED);
+                  EXPECT_NE(failed.text.find("operands do not stand in rank order"), std::string::npos) << failed.text;
+                },
+                {.transports = "shm", .algorithms = only.c_str()});
+      if (HasFailure()) return;
+    }
+  EXPECT_EQ(in_order % 5, 0) << "all ranks of an operation are served, or none is";
+  EXPECT_EQ(refused % 5, 0);
+  EXPECT_TRUE(in_order >= 5 * 5 && refused >= 5) << in_order << " ranks served, " << refused << " refused";
 }
 
 TEST(UserOperator, OfCppIsMovedAndFreed) {

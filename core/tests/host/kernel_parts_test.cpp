@@ -5,10 +5,12 @@
 #include <gtest/gtest.h>
 #include <tutti/schedule.h>
 
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <limits>
 #include <random>
+#include <type_traits>
 #include <vector>
 
 #include "host/kernel_table.hpp"
@@ -124,6 +126,77 @@ TEST(KernelParts, AProductOfComplexNumbers) {
   find_reduction(TUTTI_COMPLEX128, TUTTI_PROD)({{&out, nullptr}, 1, srcs, 2, 1, 0, {false, false}});
   EXPECT_EQ(out.real, 11);
   EXPECT_EQ(out.imaginary, 2);
+}
+
+// The definition, read out of the bits: NaNs first, then by value with -0 before +0 (from the other end for maxloc),
+// then by index.
+template <typename T, typename Index>
+struct PairReference {
+  struct Value {
+    T value;
+    Index index;
+  };
+  uint32_t op;
+  Index rank_of(T v) const {
+    const auto bits = std::bit_cast<Index>(v);
+    const Index ordinal = bits < 0 ? std::numeric_limits<Index>::min() - bits - 1 : bits;
+    if (std::isnan(v)) return std::numeric_limits<Index>::min();
+    return op == TUTTI_MINLOC ? ordinal : -ordinal - 1;
+  }
+  Value combine(Value a, Value b) const {
+    const Index x = rank_of(a.value), y = rank_of(b.value);
+    if (x != y) return x < y ? a : b;
+    return a.index < b.index ? a : b;
+  }
+  Value finish(Value v, uint64_t) const { return {one_nan(v.value), v.index}; }
+};
+
+template <typename T, typename Index>
+void check_pairs(uint32_t dtype) {
+  using Value = typename PairReference<T, Index>::Value;
+  std::mt19937_64 random(dtype);
+  constexpr Index far = std::numeric_limits<Index>::max();
+  for (const uint32_t op : {TUTTI_MINLOC, TUTTI_MAXLOC})
+    for (const size_t n : {1u, 2u, 3u, 7u})
+      for (const size_t count : {0u, 1u, 5u, 33u, 1000u}) {
+        std::vector<std::vector<Value>> values(n, std::vector<Value>(count));
+        for (auto& source : values)
+          for (size_t i = 0; i < count; ++i) {
+            const T shared[] = {0, -T{0}, static_cast<T>(i), std::numeric_limits<T>::quiet_NaN()};
+            const Index edges[] = {far, -far - 1, -1, 0};
+            // Half of the values are equal to others, and some indices.
+            source[i] = {random() % 2 ? shared[random() % (i % 5 ? 3 : 4)] : draw<T>(random),
+                         random() % 4 ? static_cast<Index>(random()) : edges[random() % 4]};
+          }
+        check(dtype, op, values, 0, PairReference<T, Index>{op});
+      }
+}
+
+TEST(KernelParts, Float32AndInt32) { check_pairs<float, int32_t>(TUTTI_FLOAT32_INT32); }
+TEST(KernelParts, Float64AndInt64) { check_pairs<double, int64_t>(TUTTI_FLOAT64_INT64); }
+
+TEST(KernelParts, ValuesAndTheirPlaces) {
+  using Pair = PairReference<float, int32_t>::Value;
+  constexpr float nan = std::numeric_limits<float>::quiet_NaN(), infinity = std::numeric_limits<float>::infinity();
+  struct Case {
+    Pair a, b, least, greatest;
+  };
+  const Case cases[] = {{{1, 9}, {2, 3}, {1, 9}, {2, 3}},
+                        {{5, 9}, {5, 3}, {5, 3}, {5, 3}},                // equal: the lowest index
+                        {{5, -1}, {5, 0}, {5, -1}, {5, -1}},             // indices have signs
+                        {{0, 1}, {-0.0f, 2}, {-0.0f, 2}, {0, 1}},        // -0 is less than +0
+                        {{-infinity, 7}, {nan, 8}, {nan, 8}, {nan, 8}},  // NaN is both least and greatest
+                        {{-nan, 8}, {nan, 7}, {nan, 7}, {nan, 7}}};
+  for (const Case& c : cases)
+    for (const bool swapped : {false, true})
+      for (const auto& [op, expected] : {std::pair{TUTTI_MINLOC, c.least}, {TUTTI_MAXLOC, c.greatest}}) {
+        Pair out{};
+        const void* srcs[] = {swapped ? &c.b : &c.a, swapped ? &c.a : &c.b};
+        find_reduction(TUTTI_FLOAT32_INT32,
+                       static_cast<uint32_t>(op))({{&out, nullptr}, 1, srcs, 2, 1, 0, {false, false}});
+        EXPECT_EQ(std::memcmp(&out, &expected, sizeof out), 0) << "operator " << op << " of " << c.a.value << " and "
+                                                               << c.b.value << ": " << out.value << ", " << out.index;
+      }
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include "bits.hpp"
 #include "complex.hpp"
 #include "element.hpp"
+#include "pairs.hpp"
 
 namespace perf {
 namespace {
@@ -25,7 +26,7 @@ template <typename T, uint32_t kOp>
 class Source;
 
 template <typename T, uint32_t kOp>
-requires((kOp == 0 || combines_bits(kOp)) && !is_complex<T>) class Source<T, kOp> {
+requires((kOp == 0 || combines_bits(kOp)) && is_single<T>) class Source<T, kOp> {
  public:
   static constexpr bool rounds = false;
   explicit Source(const Pattern& pattern)
@@ -145,6 +146,15 @@ class Source<Complex<Part>, kOp> : public ComplexSource<Part, Source<Part, kOp>,
   using ComplexSource<Part, Source<Part, kOp>, kOp>::ComplexSource;
 };
 
+constexpr uint32_t op_of_values(uint32_t op) {
+  return op == TUTTI_MINLOC ? uint32_t{TUTTI_MIN} : op == TUTTI_MAXLOC ? uint32_t{TUTTI_MAX} : 0;
+}
+template <typename Value, typename Index, uint32_t kOp>
+class Source<Pair<Value, Index>, kOp>
+    : public PairSource<Pair<Value, Index>, Source<Value, op_of_values(kOp)>, Source<Index, 0>, kOp> {
+  using PairSource<Pair<Value, Index>, Source<Value, op_of_values(kOp)>, Source<Index, 0>, kOp>::PairSource;
+};
+
 template <typename T>
 std::string to_text(T element) {
   char text[80];
@@ -197,6 +207,15 @@ std::string to_text(Complex<Part> element) {
   return to_text(element.real) + ", " + to_text(element.imaginary);
 }
 
+template <bool kRounds, typename Value, typename Index>
+bool accepted(Pair<Value, Index> expected, Pair<Value, Index> got) {
+  return accepted<false>(expected.value, got.value) && expected.index == got.index;
+}
+template <typename Value, typename Index>
+std::string to_text(Pair<Value, Index> element) {
+  return to_text(element.value) + " at " + to_text(element.index);
+}
+
 template <bool kRounds, typename T, typename Expected>
 void compare(const T* data, uint64_t count, uint64_t position, Expected&& expected, Mistakes* mistakes) {
   for (uint64_t i = 0; i < count; ++i) {
@@ -223,10 +242,12 @@ void with_source(const Pattern& pattern, Body&& body) {
   using Orders = std::integer_sequence<uint32_t, TUTTI_SUM, TUTTI_PROD, TUTTI_MIN, TUTTI_MAX, TUTTI_AVG>;
   using Sums = std::integer_sequence<uint32_t, TUTTI_SUM, TUTTI_PROD, TUTTI_AVG>;
   using Bits = std::integer_sequence<uint32_t, TUTTI_BAND, TUTTI_BOR, TUTTI_BXOR, TUTTI_LAND, TUTTI_LOR, TUTTI_LXOR>;
+  using Places = std::integer_sequence<uint32_t, TUTTI_MINLOC, TUTTI_MAXLOC>;
   with_type(pattern.dtype, [&]<typename T>(T) {
     with_one_of<T>(Moves{}, pattern, body);
     if constexpr (is_complex<T>) with_one_of<T>(Sums{}, pattern, body);
-    if constexpr (!std::is_same_v<T, Truth> && !is_complex<T>) with_one_of<T>(Orders{}, pattern, body);
+    if constexpr (is_pair<T>) with_one_of<T>(Places{}, pattern, body);
+    if constexpr (!std::is_same_v<T, Truth> && is_single<T>) with_one_of<T>(Orders{}, pattern, body);
     if constexpr (std::is_same_v<T, Truth> || std::is_integral_v<T>) with_one_of<T>(Bits{}, pattern, body);
   });
 }

@@ -105,6 +105,22 @@ inline constexpr bool is_complex = false;
 template <typename Part>
 inline constexpr bool is_complex<Complex<Part>> = true;
 
+// A value and an index; pairs.hpp has their data.
+template <typename T, typename I>
+struct Pair {
+  using Value = T;
+  using Index = I;
+  Value value = 0;
+  Index index = 0;
+};
+template <typename T>
+inline constexpr bool is_pair = false;
+template <typename Value, typename Index>
+inline constexpr bool is_pair<Pair<Value, Index>> = true;
+// Elements of one number.
+template <typename T>
+inline constexpr bool is_single = !is_complex<T> && !is_pair<T>;
+
 // Calls body(T{}) with the C++ type of a tutti data type; false: there is none.
 template <typename Body>
 bool with_type(uint32_t dtype, Body&& body) {
@@ -143,6 +159,10 @@ bool with_type(uint32_t dtype, Body&& body) {
       return body(Complex<float>{}), true;
     case TUTTI_COMPLEX128:
       return body(Complex<double>{}), true;
+    case TUTTI_FLOAT32_INT32:
+      return body(Pair<float, int32_t>{}), true;
+    case TUTTI_FLOAT64_INT64:
+      return body(Pair<double, int64_t>{}), true;
     default:
       return false;
   }

@@ -40,11 +40,14 @@ constexpr Entry dtype_table[] = {{"int8", "", TUTTI_INT8},
                                  {"f8e5m2", "float8_e5m2", TUTTI_FLOAT8_E5M2},
                                  {"bool", "", TUTTI_BOOL},
                                  {"complex64", "", TUTTI_COMPLEX64},
-                                 {"complex128", "", TUTTI_COMPLEX128}};
-constexpr Entry op_table[] = {{"sum", "", TUTTI_SUM}, {"prod", "", TUTTI_PROD}, {"min", "", TUTTI_MIN},
-                              {"max", "", TUTTI_MAX}, {"avg", "", TUTTI_AVG},   {"band", "", TUTTI_BAND},
-                              {"bor", "", TUTTI_BOR}, {"bxor", "", TUTTI_BXOR}, {"land", "", TUTTI_LAND},
-                              {"lor", "", TUTTI_LOR}, {"lxor", "", TUTTI_LXOR}};
+                                 {"complex128", "", TUTTI_COMPLEX128},
+                                 {"float32_int32", "", TUTTI_FLOAT32_INT32},
+                                 {"float64_int64", "", TUTTI_FLOAT64_INT64}};
+constexpr Entry op_table[] = {{"sum", "", TUTTI_SUM},      {"prod", "", TUTTI_PROD}, {"min", "", TUTTI_MIN},
+                              {"max", "", TUTTI_MAX},      {"avg", "", TUTTI_AVG},   {"band", "", TUTTI_BAND},
+                              {"bor", "", TUTTI_BOR},      {"bxor", "", TUTTI_BXOR}, {"land", "", TUTTI_LAND},
+                              {"lor", "", TUTTI_LOR},      {"lxor", "", TUTTI_LXOR}, {"minloc", "", TUTTI_MINLOC},
+                              {"maxloc", "", TUTTI_MAXLOC}};
 
 // The entries that `text` names, "all" naming every one.
 template <size_t kSize>
@@ -213,7 +216,8 @@ std::optional<Options> parse_options(int argc, char** argv, int* status) {
   app.add_option("-c,--check", options.checks, "checked runs before and after the timed ones; 0: none (1)");
   app.add_option("-o,--op", texts.op, "sum, prod, min, max, avg, band, bor, bxor, land, lor, lxor or all");
   app.add_option("-d,--datatype", texts.dtype,
-                 "int8 ... float, double, half, bfloat16, f8e4m3, f8e5m2, bool, complex64, complex128 or all");
+                 "int8 ... float, double, half, bfloat16, f8e4m3, f8e5m2, bool, complex64, complex128, float32_int32, "
+                 "float64_int64 or all");
   app.add_option("-r,--root", texts.root, "root rank or all");
   app.add_option("-J,--output_file", options.json_path, "write everything as JSON too");
   auto* plot = app.add_option("--plot", options.plot_path, "draw the table into this SVG file");

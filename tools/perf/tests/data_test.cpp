@@ -32,9 +32,12 @@ T step_bits(uint32_t op, T a, T b) {
 // One reducing step as a library does it: rounded to the type.
 template <typename T>
 T step(uint32_t op, T a, T b) {
-  if constexpr (!is_complex<T>)
+  if constexpr (is_single<T>)
     if (op >= TUTTI_BAND) return step_bits(op, a, b);
-  if constexpr (is_complex<T>) {
+  if constexpr (is_pair<T>) {
+    if (a.value != b.value) return (a.value < b.value) == (op == TUTTI_MINLOC) ? a : b;
+    return a.index < b.index ? a : b;
+  } else if constexpr (is_complex<T>) {
     using Part = decltype(T::real);
     if (op != TUTTI_PROD) return {step<Part>(op, a.real, b.real), step<Part>(op, a.imaginary, b.imaginary)};
     return {a.real * b.real - a.imaginary * b.imaginary, a.real * b.imaginary + a.imaginary * b.real};
@@ -58,7 +61,9 @@ T step(uint32_t op, T a, T b) {
 
 template <typename T>
 T divide(T sum, uint32_t n) {
-  if constexpr (is_complex<T>) {
+  if constexpr (is_pair<T>) {
+    return sum;
+  } else if constexpr (is_complex<T>) {
     return {divide(sum.real, n), divide(sum.imaginary, n)};
   } else if constexpr (std::is_same_v<T, Truth>) {
     return sum;
@@ -126,7 +131,8 @@ TEST(Data, ReducesTheFirstRanks) {
 
 TEST(Data, AWrongBitIsFoundWhereItIs) {
   for (const uint32_t dtype : all_dtypes())
-    for (const uint32_t op : {0u, uint32_t{TUTTI_SUM}, uint32_t{TUTTI_PROD}, uint32_t{TUTTI_MAX}, uint32_t{TUTTI_LOR}})
+    for (const uint32_t op : {0u, uint32_t{TUTTI_SUM}, uint32_t{TUTTI_PROD}, uint32_t{TUTTI_MAX}, uint32_t{TUTTI_LOR},
+                              uint32_t{TUTTI_MAXLOC}})
       with_type(dtype, [&]<typename T>(T) {
         if (op && !op_is_defined(op, dtype)) return;
         std::mt19937 random(dtype);
@@ -173,7 +179,8 @@ TEST(Data, FloatingAverageMayBeTwoUnitsOffAndNoMore) {
 // Swapped ranks, indices and seeds must show. Small types repeat values, but never whole sequences.
 TEST(Data, RanksIndicesAndSeedsDiffer) {
   for (const uint32_t dtype : all_dtypes())
-    for (const uint32_t op : {0u, uint32_t{TUTTI_SUM}, uint32_t{TUTTI_PROD}, uint32_t{TUTTI_MIN}, uint32_t{TUTTI_BXOR}})
+    for (const uint32_t op : {0u, uint32_t{TUTTI_SUM}, uint32_t{TUTTI_PROD}, uint32_t{TUTTI_MIN}, uint32_t{TUTTI_BXOR},
+                              uint32_t{TUTTI_MINLOC}})
       with_type(dtype, [&]<typename T>(T) {
         if (op && !op_is_defined(op, dtype)) return;
         constexpr uint64_t count = 64;
@@ -205,7 +212,7 @@ TEST(Data, ResultsDifferFromIndexToIndex) {
           const std::vector<T> result = reduce<T>({9, dtype, op, nranks}, 64, &random);
           std::set<std::string> values;
           for (const T& element : result) values.emplace(reinterpret_cast<const char*>(&element), sizeof element);
-          const bool truth = dtype == TUTTI_BOOL || op >= TUTTI_LAND;
+          const bool truth = dtype == TUTTI_BOOL || (op >= TUTTI_LAND && op <= TUTTI_LXOR);
           EXPECT_GE(values.size(), truth ? 2u : 6u) << "dtype " << dtype << " op " << op << " ranks " << nranks;
         });
 }

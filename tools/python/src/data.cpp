@@ -4,6 +4,7 @@
 #include <tutti/plugin/types.h>
 
 #include <string>
+#include <vector>
 
 namespace tutti::python {
 namespace {
@@ -12,8 +13,8 @@ namespace py = pybind11;
 
 struct Type {
   uint32_t dtype;
-  char kind;  // as in __array_interface__: i, u, f; b for bfloat16, t for truth values, x and y for
-              // float8
+  char kind;  // as in __array_interface__: i, u, f, c; b for bfloat16, t for truth values, x and y for
+              // float8, p for pairs
   uint32_t bytes;
   const char* name;
 };
@@ -35,6 +36,8 @@ constexpr Type types[] = {
     {TUTTI_BOOL, 't', 1, "bool"},
     {TUTTI_COMPLEX64, 'c', 8, "complex64"},
     {TUTTI_COMPLEX128, 'c', 16, "complex128"},
+    {TUTTI_FLOAT32_INT32, 'p', 8, "float32_int32"},
+    {TUTTI_FLOAT64_INT64, 'p', 16, "float64_int64"},
 };
 
 uint32_t find_dtype(char kind, uint64_t bytes) {
@@ -43,15 +46,41 @@ uint32_t find_dtype(char kind, uint64_t bytes) {
   return 0;
 }
 
+// The letters of a struct's fields without their names: "T{f:value:i:index:}" has "fi".
+std::string fields_of(const std::string& format) {
+  std::string letters;
+  bool in_name = false;
+  for (size_t i = 2; i + 1 < format.size(); ++i)
+    if (format[i] == ':')
+      in_name = !in_name;
+    else if (!in_name && std::string("@=<^").find(format[i]) == std::string::npos)
+      letters += format[i];
+  return letters;
+}
+
 // The kind of a format of the struct module; 0: none of a number in this machine's byte order.
 char kind_of_format(std::string format) {
   if (!format.empty() && (format[0] == '@' || format[0] == '=' || format[0] == '<')) format.erase(0, 1);
+  if (format.rfind("T{", 0) == 0) {
+    const std::string fields = fields_of(format);
+    return fields == "fi" || fields == "dq" || (fields == "dl" && sizeof(long) == 8) ? 'p' : '\0';
+  }
   if (format == "Zf" || format == "Zd") return 'c';
   if (format.size() != 1) return 0;
   if (std::string("bhilqn").find(format[0]) != std::string::npos) return 'i';
   if (format[0] == '?') return 't';
   if (std::string("BHILQN").find(format[0]) != std::string::npos) return 'u';
   return std::string("efd").find(format[0]) != std::string::npos ? 'f' : '\0';
+}
+
+// The kind of a type of the array interface; `fields`: what structures have.
+char kind_of_type(const std::string& type, const std::vector<std::string>& fields) {
+  if (type.size() <= 2 || type[0] == '>') return '\0';
+  if (type[1] == 'b') return 't';
+  if (type[1] != 'V') return type[1];
+  const bool pair =
+      fields == std::vector<std::string>{"<f4", "<i4"} || fields == std::vector<std::string>{"<f8", "<i8"};
+  return pair ? 'p' : '\0';
 }
 
 // DLPack's structs (https://dmlc.github.io/dlpack/latest/c_api.html), version 0.
@@ -101,8 +130,8 @@ struct Data::Subject {
   [[noreturn]] void no_such_type(const std::string& type) const {
     throw py::value_error(
         text("has elements of type " + type +
-             ": expected bool, 8 to 64-bit integers, float16, bfloat16, float32, float64, float8, complex64 "
-             "or complex128"));
+             ": expected bool, 8 to 64-bit integers, float16, bfloat16, float32, float64, float8, complex64, "
+             "complex128, or pairs of float32 and int32 or of float64 and int64"));
   }
 };
 
@@ -149,8 +178,11 @@ void Data::take_buffer(const Subject& subject) {
 void Data::take_interface(const Subject& subject, const py::dict& interface) {
   const auto type = interface["typestr"].cast<std::string>();
   const uint64_t bytes = type.size() > 2 ? std::stoull(type.substr(2)) : 0;
-  const char kind = type.size() <= 2 || type[0] == '>' ? '\0' : type[1] == 'b' ? 't' : type[1];
-  dtype_ = find_dtype(kind, bytes);
+  std::vector<std::string> fields;
+  if (interface.contains("descr"))
+    for (const py::handle field : interface["descr"].cast<py::list>())
+      fields.push_back(py::str(field.cast<py::tuple>()[1]));
+  dtype_ = find_dtype(kind_of_type(type, fields), bytes);
   if (!dtype_) subject.no_such_type("\"" + type + "\"");
   const py::tuple data = interface["data"], shape = interface["shape"];
   if (subject.written && data[1].cast<bool>()) subject.read_only();

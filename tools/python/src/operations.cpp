@@ -127,12 +127,12 @@ constexpr const char* scatter_v_help =
     "As scatter, with blocks of different sizes. `data`, `counts` and `displacements` are those of the root.";
 constexpr const char* broadcast_help = "Gives every rank the elements of `data` at `root`.";
 constexpr const char* reduce_help =
-    "Reduces `data` of all ranks by `op` (\"sum\", \"prod\", \"min\", \"max\", \"avg\", \"band\" ... \"lxor\", an "
+    "Reduces `data` of all ranks by `op` (\"sum\", \"prod\", \"min\", \"max\", \"avg\", \"band\" ... \"maxloc\", an "
     "Operator) into `out` of `root`; None: "
     "into the\n"
     "root's `data`.";
 constexpr const char* all_reduce_help =
-    "Reduces `data` of all ranks by `op` (\"sum\", \"prod\", \"min\", \"max\", \"avg\", \"band\" ... \"lxor\", an "
+    "Reduces `data` of all ranks by `op` (\"sum\", \"prod\", \"min\", \"max\", \"avg\", \"band\" ... \"maxloc\", an "
     "Operator) into `out` of every rank; "
     "None: into `data`.";
 constexpr const char* gather_help =

@@ -287,6 +287,42 @@ class Calls(unittest.TestCase):
 
         self.on_all(rank)
 
+    def test_pairs(self):
+        class Pair(ctypes.Structure):
+            _fields_ = [("value", ctypes.c_float), ("place", ctypes.c_int32)]
+
+        class WidePair(ctypes.Structure):
+            _fields_ = [("value", ctypes.c_double), ("place", ctypes.c_int64)]
+
+        class Turned(ctypes.Structure):
+            _fields_ = [("place", ctypes.c_int32), ("value", ctypes.c_float)]
+
+        class Padded(ctypes.Structure):
+            _fields_ = [("value", ctypes.c_double), ("place", ctypes.c_int32)]
+
+        def rank(comm):
+            last = comm.nranks - 1
+            for kind in (Pair, WidePair):
+                pairs = (kind * 2)(kind(abs(comm.rank - last), comm.rank), kind(1, 100 - comm.rank))
+                comm.all_reduce(pairs, op="minloc")
+                self.assertEqual([(p.value, p.place) for p in pairs], [(0, last), (1, 100 - last)])
+                gathered = (kind * comm.nranks)()
+                comm.all_gather(kind(0.5, comm.rank), gathered)
+                self.assertEqual([p.place for p in gathered], list(range(comm.nranks)))
+            bits = Interface([0x40000000 + comm.rank, comm.rank])  # about 2.0
+            bits.__array_interface__.update(shape=(1,), typestr="|V8", descr=tutti.FLOAT32_INT32)
+            comm.all_reduce(bits, op="maxloc")
+            self.assertEqual(array.array("i", bytes(bits.memory))[1], last)
+            with self.assertRaisesRegex(tutti.InvalidArgument, "sum is not defined for float32_int32: expected one of minloc"):
+                comm.all_reduce(Pair(1, 1))
+            with self.assertRaisesRegex(tutti.InvalidArgument, "maxloc is not defined for float32"):
+                comm.all_reduce(array.array("f", [1]), op="maxloc")
+            for wrong in (Turned, Padded):
+                with self.assertRaisesRegex(ValueError, "has elements of type .* of float64 and int64"):
+                    comm.all_reduce(wrong(), op="minloc")
+
+        self.on_all(rank)
+
     @unittest.skipIf(numpy is None, "numpy is not installed (python3-numpy)")
     def test_numpy(self):
         types = "int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64 complex64 complex128".split()
@@ -299,6 +335,10 @@ class Calls(unittest.TestCase):
             flags = numpy.array([True, comm.rank == 0])
             comm.all_reduce(flags, op="lxor")
             self.assertEqual(list(flags), [comm.nranks % 2 == 1, True])
+            for fields in (tutti.FLOAT32_INT32, tutti.FLOAT64_INT64):
+                pairs = numpy.array([(comm.rank % 2, comm.rank)], fields)
+                comm.all_reduce(pairs, op="maxloc")
+                self.assertEqual(pairs["index"][0], min(1, comm.nranks - 1))
             matrix = numpy.zeros((4, 4), "f4")
             with self.assertRaisesRegex(ValueError, "not contiguous"):
                 comm.all_reduce(matrix.T[1:])

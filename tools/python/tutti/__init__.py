@@ -8,7 +8,8 @@
 
 Arrays are what has the buffer protocol (numpy.ndarray, bytearray, array.array), DLPack (torch.Tensor) or
 __array_interface__. They are used where they lie: nothing is copied, so they must be contiguous. Elements are bool, 8
-to 64-bit integers, float16, bfloat16, float32, float64, float8, complex64 or complex128.
+to 64-bit integers, float16, bfloat16, float32, float64, float8, complex64, complex128, and pairs of
+a value and an index (op="minloc", "maxloc"): numpy.dtype(tutti.FLOAT32_INT32), numpy.dtype(tutti.FLOAT64_INT64).
 """
 
 import asyncio
@@ -21,10 +22,14 @@ from tutti._core import (IN, OUT, SCRATCH, Aborted, Calls, Communicator, Envelop
                          __version__, _close_all, algorithms, register, unique_id)
 from tutti.threads import run_threads
 
-__all__ = ["IN", "OUT", "SCRATCH", "Aborted", "Calls", "Communicator", "Envelope", "Error", "Host", "Internal", "InvalidArgument", "InvalidUsage",
+__all__ = ["FLOAT32_INT32", "FLOAT64_INT64", "IN", "OUT", "SCRATCH", "Aborted", "Calls", "Communicator", "Envelope", "Error", "Host", "Internal", "InvalidArgument", "InvalidUsage",
            "Lane", "Memory", "Message", "Mismatch", "NoResources", "NotFound", "NotSupported", "Operator", "PeerFailed", "Plan", "Proof",
            "Query", "Receive", "Request", "Schedule", "Send", "Span", "Start", "Step", "SystemFailure", "Timeout", "Window",
            "algorithms", "register", "run_threads", "unique_id", "__version__"]
+
+# The fields of pairs, as numpy.dtype takes them. The names are free.
+FLOAT32_INT32 = [("value", "<f4"), ("index", "<i4")]
+FLOAT64_INT64 = [("value", "<f8"), ("index", "<i8")]
 
 
 async def _wait(request):

@@ -10,7 +10,8 @@ class Operator:
     @property
     def name(self) -> str: ...
 
-Op = Union[Literal["sum", "prod", "min", "max", "avg", "band", "bor", "bxor", "land", "lor", "lxor"], Operator]
+Op = Union[Literal["sum", "prod", "min", "max", "avg", "band", "bor", "bxor", "land", "lor", "lxor", "minloc",
+                   "maxloc"], Operator]
 
 class Error(RuntimeError):
     status: int

@@ -75,8 +75,7 @@ enum {
 };
 
 /* Data types. Zero is not a type, so a zeroed struct names none by accident. docs/types.md has the table of which
- * operators go with which type, and the rules of each. TUTTI_NOT_SUPPORTED: a type or operator that this version
- * knows by its number only. */
+ * operators go with which type, and the rules of each. */
 enum {
   TUTTI_INT8 = 1,
   TUTTI_INT16 = 2,
@@ -106,7 +105,8 @@ enum { TUTTI_SUM = 1, TUTTI_PROD = 2, TUTTI_MIN = 3, TUTTI_MAX = 4, TUTTI_AVG = 
 enum { TUTTI_BAND = 6, TUTTI_BOR = 7, TUTTI_BXOR = 8 };
 /* Logical, on integers and bool: 0 is false, all else true; gives 0 or 1. */
 enum { TUTTI_LAND = 9, TUTTI_LOR = 10, TUTTI_LXOR = 11 };
-/* On pairs: the pair with the least or greatest value; of equal values the one with the lowest index. */
+/* On pairs, and only these: the pair with the least or greatest value, as min and max order them (NaN wins, -0 is less
+ * than +0); of equal values the one with the lowest index. */
 enum { TUTTI_MINLOC = 12, TUTTI_MAXLOC = 13 };
 /* Operators from here on belong to applications (tutti_op_create). No device and no plugin meets
  * one. */

@@ -10,6 +10,7 @@
 //  - Integers wrap; an integer is divided with truncation toward zero.
 //  - Logical operators give 0 or 1; on bool the operators on bits do so too.
 //  - min and max: NaN if any operand is NaN; -0 < +0.
+//  - minloc and maxloc: the value of min or max, and the lowest index of the operands that have it.
 //  - Every NaN that comes out is the type's positive quiet NaN without payload.
 //
 // Compiles for the host and, under a CUDA compiler, for its devices. The floating-point environment must be the default
@@ -147,6 +148,20 @@ struct ComplexElement {
   }
 };
 
+// A value and its place.
+template <typename T, typename I>
+struct Pair {
+  T value;
+  I index;
+};
+template <typename T, typename I>
+struct PairElement {
+  using Stored = Pair<T, I>;
+  using Accumulator = Pair<T, I>;
+  static TUTTI_ELEMENTWISE Stored widen(Stored v) { return v; }
+  static TUTTI_ELEMENTWISE Stored narrow(Stored v) { return {PlainElement<T>::narrow(v.value), v.index}; }
+};
+
 // The element of a data type; void: not computed.
 template <uint32_t Dtype>
 struct ElementOf {
@@ -220,9 +235,17 @@ template <>
 struct ElementOf<TUTTI_COMPLEX128> {
   using type = ComplexElement<double>;
 };
+template <>
+struct ElementOf<TUTTI_FLOAT32_INT32> {
+  using type = PairElement<float, int32_t>;
+};
+template <>
+struct ElementOf<TUTTI_FLOAT64_INT64> {
+  using type = PairElement<double, int64_t>;
+};
 // Tables over all types and operators go from first to last; what lies between and is not computed has a hole there.
-constexpr uint32_t first_dtype = TUTTI_INT8, last_dtype = TUTTI_COMPLEX128;
-constexpr uint32_t first_fold = TUTTI_SUM, last_fold = TUTTI_LXOR;
+constexpr uint32_t first_dtype = TUTTI_INT8, last_dtype = TUTTI_FLOAT64_INT64;
+constexpr uint32_t first_fold = TUTTI_SUM, last_fold = TUTTI_MAXLOC;
 
 // Is the fold computed for the type? TUTTI_AVG is none: it is a sum with a divisor.
 constexpr bool has_fold(uint32_t dtype, uint32_t op) {
@@ -230,6 +253,7 @@ constexpr bool has_fold(uint32_t dtype, uint32_t op) {
   if (dtype >= TUTTI_INT8 && dtype <= TUTTI_UINT64) return orders || bits;
   if (dtype >= TUTTI_FLOAT16 && dtype <= TUTTI_FLOAT8_E5M2) return orders;
   if (dtype == TUTTI_COMPLEX64 || dtype == TUTTI_COMPLEX128) return op == TUTTI_SUM || op == TUTTI_PROD;
+  if (dtype == TUTTI_FLOAT32_INT32 || dtype == TUTTI_FLOAT64_INT64) return op == TUTTI_MINLOC || op == TUTTI_MAXLOC;
   return dtype == TUTTI_BOOL && bits;
 }
 // Masks for tutti_device_caps of a device that computes all of them.
@@ -299,6 +323,15 @@ TUTTI_ELEMENTWISE Complex<T> combine(Complex<T> a, Complex<T> b) {
   return {a.real * b.real - a.imaginary * b.imaginary, a.real * b.imaginary + a.imaginary * b.real};
 }
 
+template <uint32_t Op, typename T, typename I>
+TUTTI_ELEMENTWISE Pair<T, I> combine(Pair<T, I> a, Pair<T, I> b) {
+  using Bits = std::conditional_t<sizeof(T) == 4, uint32_t, uint64_t>;
+  const T best = PlainElement<T>::narrow(combine < Op == TUTTI_MINLOC ? TUTTI_MIN : TUTTI_MAX > (a.value, b.value));
+  const auto has_best = [&](T v) { return bits_as<Bits>(PlainElement<T>::narrow(v)) == bits_as<Bits>(best); };
+  const bool first = has_best(a.value) && (!has_best(b.value) || a.index < b.index);
+  return {best, first ? a.index : b.index};
+}
+
 // v / divisor, divisor > 0.
 template <typename T>
 TUTTI_ELEMENTWISE T divided(T v, uint64_t divisor) {
@@ -317,6 +350,12 @@ TUTTI_ELEMENTWISE T divided(T v, uint64_t divisor) {
 template <typename T>
 TUTTI_ELEMENTWISE Complex<T> divided(Complex<T> v, uint64_t divisor) {
   return {divided(v.real, divisor), divided(v.imaginary, divisor)};
+}
+
+// Pairs have no average.
+template <typename T, typename I>
+TUTTI_ELEMENTWISE Pair<T, I> divided(Pair<T, I> v, uint64_t) {
+  return v;
 }
 
 // Element i of the fold of n >= 1 sources. `load(k)` gives source k's stored element.

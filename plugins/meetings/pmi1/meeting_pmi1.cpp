@@ -27,6 +27,8 @@
 #include <string>
 #include <tutti/sdk/plugin.hpp>
 
+#include "../room_table.hpp"
+
 namespace {
 
 using tutti::sdk::Error;
@@ -175,6 +177,7 @@ void end_session() noexcept {
 
 class Room {
  public:
+  static constexpr const char* protocol = "PMI-1";
   explicit Room(const tutti_meeting_config& config)
       : timeout_(config.timeout_ns),
         rank_(uint32_t(number_of("PMI_RANK", kMostRanks - 1))),
@@ -278,46 +281,8 @@ class Room {
   std::atomic<bool> aborted_ = false;
 };
 
-std::atomic<bool> busy = false;  // a room is open
-
-std::unique_ptr<Room> join(const tutti_meeting_config& config) {
-  if (busy.exchange(true))
-    throw Error(
-        TUTTI_INVALID_USAGE,
-        "another communicator of this process is meeting by PMI-1: make them one after another, in the same order "
-        "on all ranks");
-  try {
-    return std::make_unique<Room>(config);
-  } catch (...) {
-    busy = false;
-    throw;
-  }
-}
-
-tutti_status open(void*, const tutti_meeting_config* config, tutti_room** room, uint32_t* rank, uint32_t* nranks) {
-  return tutti::sdk::guard([&] {
-    auto made = join(tutti::sdk::accepted(config));
-    *rank = made->rank();
-    *nranks = made->nranks();
-    *room = tutti::sdk::to_handle<tutti_room>(made.release());
-  });
-}
-
-constexpr tutti_meeting meeting{
-    sizeof(tutti_meeting),
-    TUTTI_MEETING_STAMP,
-    nullptr,
-    "pmi1",
-    "the ranks of MPICH's mpiexec (Hydra), or of srun --mpi=pmi2",
-    open,
-    [](tutti_room* room, const void* mine, uint64_t bytes, void* all) {
-      return tutti::sdk::guard([&] { tutti::sdk::from_handle<Room>(room).all_gather(mine, bytes, all); });
-    },
-    [](tutti_room* room) { tutti::sdk::from_handle<Room>(room).abort(); },
-    [](tutti_room* room) {
-      delete &tutti::sdk::from_handle<Room>(room);
-      busy = false;
-    }};
+constexpr tutti_meeting meeting =
+    tutti::meetings::RoomTable<Room>::of("pmi1", "the ranks of MPICH's mpiexec (Hydra), or of srun --mpi=pmi2");
 
 }  // namespace
 

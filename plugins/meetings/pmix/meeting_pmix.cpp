@@ -16,6 +16,8 @@
 #include <string>
 #include <tutti/sdk/plugin.hpp>
 
+#include "../room_table.hpp"
+
 namespace {
 
 using tutti::sdk::Error;
@@ -62,6 +64,7 @@ pmix_proc_t initialize() {
 // This process's part in one meeting.
 class Room {
  public:
+  static constexpr const char* protocol = "PMIx";
   explicit Room(const tutti_meeting_config& config) : timeout_(config.timeout_ns) {
     if (config.place[0] != '\0')
       throw Error(TUTTI_INVALID_ARGUMENT, "the place \"" + std::string(config.place) +
@@ -211,46 +214,8 @@ class Room {
   std::atomic<bool> aborted_ = false;
 };
 
-std::atomic<bool> busy = false;  // a room is open
-
-std::unique_ptr<Room> join(const tutti_meeting_config& config) {
-  if (busy.exchange(true))
-    throw Error(
-        TUTTI_INVALID_USAGE,
-        "another communicator of this process is meeting by PMIx: make them one after another, in the same order "
-        "on all ranks");
-  try {
-    return std::make_unique<Room>(config);
-  } catch (...) {
-    busy = false;
-    throw;
-  }
-}
-
-tutti_status open(void*, const tutti_meeting_config* config, tutti_room** room, uint32_t* rank, uint32_t* nranks) {
-  return tutti::sdk::guard([&] {
-    auto made = join(tutti::sdk::accepted(config));
-    *rank = made->rank();
-    *nranks = made->nranks();
-    *room = tutti::sdk::to_handle<tutti_room>(made.release());
-  });
-}
-
-constexpr tutti_meeting meeting{
-    sizeof(tutti_meeting),
-    TUTTI_MEETING_STAMP,
-    nullptr,
-    "pmix",
-    "the ranks of a PMIx job: mpirun, srun --mpi=pmix",
-    open,
-    [](tutti_room* room, const void* mine, uint64_t bytes, void* all) {
-      return tutti::sdk::guard([&] { tutti::sdk::from_handle<Room>(room).all_gather(mine, bytes, all); });
-    },
-    [](tutti_room* room) { tutti::sdk::from_handle<Room>(room).abort(); },
-    [](tutti_room* room) {
-      delete &tutti::sdk::from_handle<Room>(room);
-      busy = false;
-    }};
+constexpr tutti_meeting meeting =
+    tutti::meetings::RoomTable<Room>::of("pmix", "the ranks of a PMIx job: mpirun, srun --mpi=pmix");
 
 }  // namespace
 

@@ -82,8 +82,7 @@ std::unique_ptr<Bootstrap> make_bootstrap(const Rendezvous& rendezvous, std::chr
   if (environment.nranks == 0)
     throw refusal(
         "PMIX_RANK={} is set, and the world's size is told by PMIx only, which Tutti's plugin pmix speaks: install it "
-        "and "
-        "leave TUTTI_RENDEZVOUS unset, or set TUTTI_RANK and TUTTI_WORLD_SIZE",
+        "and leave TUTTI_RENDEZVOUS unset, or set TUTTI_RANK and TUTTI_WORLD_SIZE",
         environment.rank);
   if (need_identity) {
     meeting.rank = environment.rank;

@@ -179,8 +179,7 @@ const Launcher* read_identity(const Reader& reader, Environment& out) {
     if (!reader.value("PMIX_NAMESPACE"))
       throw refusal(
           "PMIX_RANK is set, but PMIX_NAMESPACE is not, so that no PMIx server can tell the world's size: set "
-          "TUTTI_RANK "
-          "and TUTTI_WORLD_SIZE");
+          "TUTTI_RANK and TUTTI_WORLD_SIZE");
     out.launcher = kPmix.name;
     out.rank = *rank;
     out.nranks = 0;

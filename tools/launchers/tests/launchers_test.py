@@ -89,9 +89,17 @@ def slurm():
 
 
 def free_port():
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return found.getsockname()[1]
+    """A port below 65000 that nobody uses, nor the one behind it, on which rank 0 listens beside torchrun's store."""
+    while True:
+        with socket.socket() as found, socket.socket() as behind:
+            found.bind(("127.0.0.1", 0))
+            port = found.getsockname()[1]
+            try:
+                behind.bind(("127.0.0.1", port + 1))
+            except OSError:
+                continue
+            if port < 65000:
+                return port
 
 
 def start_ranks(number, arguments=(), **variables):
@@ -123,8 +131,6 @@ def torchrun():
 def torchrun_restart():
     """An elastic torchrun starts all ranks anew when one has ended, by the same store and port."""
     port = free_port()
-    while port > 65000:
-        port = free_port()
     variables = dict(RANK="{rank}", WORLD_SIZE="4", LOCAL_RANK="{rank}", LOCAL_WORLD_SIZE="4", MASTER_ADDR="127.0.0.1",
                      MASTER_PORT=str(port), TORCHELASTIC_RUN_ID="run", TORCHELASTIC_USE_AGENT_STORE="True")
     with socket.socket() as store:

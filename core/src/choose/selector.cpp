@@ -299,10 +299,10 @@ std::vector<Candidate> Selector::candidates(const Shape& shape, bool on_device) 
     if (a.reason.empty() != b.reason.empty()) return a.reason.empty();
     return a.reason.empty() && a.seconds < b.seconds;
   });
-  // Where the times are alike, fewer lanes: each has room of its own in the transport, which wants a place in the caches.
-  const auto alike = std::ranges::find_if(all, [&](const Candidate& c) {
-    return !c.reason.empty() || c.native || c.seconds > 1.01 * all.front().seconds;
-  });
+  // Where the times are alike, fewer lanes: each has room of its own in the transport, which wants a place in the
+  // caches.
+  const auto alike = std::ranges::find_if(
+      all, [&](const Candidate& c) { return !c.reason.empty() || c.native || c.seconds > 1.01 * all.front().seconds; });
   std::stable_sort(all.begin(), alike, [](const Candidate& a, const Candidate& b) { return a.lanes < b.lanes; });
   return all;
 }

@@ -74,6 +74,7 @@ tutti_status Communicator::collective(const Shape& shape, const HostBuffers& buf
   *request = &operations_.begin(
       breakdown_.or_tell([&] { return operations_.make<HostCollective>(true, timeout(options)); }), *plan, buffers);
   progress();
+  if (!(*request)->complete.load(std::memory_order_relaxed)) (*request)->collective().begun_ticks = ticks();
   return TUTTI_OK;
 }
 

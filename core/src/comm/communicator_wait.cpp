@@ -99,7 +99,6 @@ void Communicator::run_directly(tutti_request& request) {
     if (!request.complete.load(std::memory_order_relaxed)) operations_.complete(request, async_error());
     return;
   }
-  request.collective().plan->moves.report(ticks() - request.begin_ticks);
   operations_.complete(request, TUTTI_OK);
 }
 
@@ -159,8 +158,9 @@ void Communicator::wait_on(const tutti_request& request, uint32_t& fruitless) {
 tutti_status Communicator::wait(tutti_request& request, uint64_t timeout_ns) {
   const uint64_t deadline = timeout_ns == UINT64_MAX ? UINT64_MAX : clock_ns() + timeout_ns;
   uint32_t fruitless = 0;
-  while (!request.complete.load(std::memory_order_acquire)) {
+  for (bool first = true; !request.complete.load(std::memory_order_acquire); first = false) {
     const Hold hold(*this);
+    if (first) operations_.awaits(request);
     wait_on(request, fruitless);
     if (deadline != UINT64_MAX && clock_ns() >= deadline && !request.complete.load(std::memory_order_acquire))
       return TUTTI_AGAIN;

@@ -55,6 +55,7 @@ void Operations::complete(tutti_request& request, tutti_status status) {
     recorder.end(request.sequence, now, status);
   }
   if (const auto* collective = std::get_if<HostCollective>(&request.kind)) {
+    if (collective->timed && status == TUTTI_OK) collective->plan->moves.report(now - request.begin_ticks);
     --collective->plan->pins;
     if (Window& window = window_of(request); window.running == &request) window.running = nullptr;
   }
@@ -139,6 +140,10 @@ std::string Operations::own_error(const std::string& error) const try {
 void Operations::start(tutti_request& request, Plan& plan, const HostBuffers& buffers) {
   request.kind =
       HostCollective{&plan, buffers.in, buffers.out, buffers.op && buffers.op->factor ? *buffers.op->factor : Factor{}};
+  if (first_)
+    first_->collective().timed = false;
+  else
+    request.collective().timed = &request == &direct_;
   request.sequence = next_sequence_++;
   request.service = plan.service;
   request.bytes = plan.call_bytes;
@@ -177,11 +182,18 @@ bool Operations::launch(tutti_request& request) {
   }
   Trace* const trace = reports_->recorder().trace();
   window.execution.record_into(trace && plan.call_bytes >= Trace::least_step_call ? trace : nullptr, request.sequence);
-  window.execution.launch(plan, collective.in, collective.out, parts_.fabric.ports(),
-                          plan.moves.next(&request == &direct_), parts_.memory_windows, collective.factor);
+  window.execution.launch(plan, collective.in, collective.out, parts_.fabric.ports(), plan.moves.next(),
+                          parts_.memory_windows, collective.factor);
   window.running = &request;
   collective.launched = true;
   return true;
+}
+
+void Operations::awaits(const tutti_request& request) {
+  constexpr uint64_t at_once_ns = 20'000;
+  if (first_ != &request || request.next) return;
+  HostCollective& collective = first_->collective();
+  if (ticks_to_ns(ticks() - collective.begun_ticks) < at_once_ns) collective.timed = true;
 }
 
 bool Operations::listen(const tutti_request& request) {

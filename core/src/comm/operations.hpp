@@ -104,6 +104,8 @@ class Operations {
   bool listen(const tutti_request& request);
   // Begins an asynchronous collective.
   tutti_request& begin(Request request, Plan& plan, const HostBuffers& buffers);
+  // Somebody waits for the request from now on.
+  void awaits(const tutti_request& request);
   // Launches what can be launched, and carries out what can be carried out now; true when something moved. Throws
   // Failure.
   bool advance();

@@ -33,6 +33,8 @@ struct HostCollective {
   void* out = nullptr;
   Factor factor{};  // of a premul_sum
   bool launched = false;
+  bool timed = false;  // nothing else is under way, and somebody has waited from the beginning: the plan learns from it
+  uint64_t begun_ticks = 0;  // when the call that began it returned
   uint64_t last_progress_ns = 0;
 };
 // A collective in a stream.

@@ -2,10 +2,10 @@
 //
 // Ordinary or non-temporal stores? Through the transport's memory, or read by the receiver out of the sender's? Which
 // is faster differs by a factor of ten either way between machines, placements of ranks and sizes, so it is measured:
-// the first blocking launches of a plan try every way in turn, and the one with the shortest launch is used from then
-// on, until the next trial. The very first launches do not count, since they touch memory for the first time, nor does a
-// way's first one, since it finds in the caches what another way has left there. A purely local choice: it changes no
-// byte.
+// the first launches of a plan that are waited for from their beginning try every way in turn, and the one with the
+// shortest launch is used from then on, until the next trial. The very first launches do not count, since they touch
+// memory for the first time, nor does a way's first one, since it finds in the caches what another way has left there.
+// A purely local choice: it changes no byte.
 #pragma once
 
 #include <algorithm>
@@ -28,25 +28,22 @@ class MoveTrial {
   explicit MoveTrial(uint64_t bytes = 0, bool direct = false)
       : worth_(bytes >= smallest),
         ways_(direct && bytes >= smallest_direct ? most_ways : staged_ways),
-        usual_{false, bytes >= large, false} {
+        best_(bytes >= large ? 2 : 0) {
     shortest_.fill(UINT64_MAX);
   }
 
-  // The moves of the next launch; `timed` launches take part in the trial and are reported.
-  Moves next(bool timed) {
+  // The moves of the next launch.
+  Moves next() const {
     if (!worth_) return {};
-    if (!timed) return chosen_ ? moves(best_) : usual_;
-    return launches_ < first ? usual_ : moves(launches_ < trial() ? way() : best_);
+    return moves(launches_ >= first && launches_ < trial() ? way() : best_);
   }
-  // How long the launch took that the last next(true) was for.
+  // How long the launch took that the last next() was for. One that is not reported takes no part in the trial.
   void report(uint64_t ticks) {
     if (!worth_) return;
     if (launches_ >= first && launches_ < trial() && (launches_ - first) % 2)
       shortest_[way()] = std::min(shortest_[way()], ticks);
-    if (++launches_ == trial()) {
+    if (++launches_ == trial())
       best_ = static_cast<uint32_t>(std::min_element(shortest_.begin(), shortest_.begin() + ways_) - shortest_.begin());
-      chosen_ = true;
-    }
     if (launches_ == again) {
       launches_ = 0;
       shortest_.fill(UINT64_MAX);
@@ -64,11 +61,9 @@ class MoveTrial {
   }
 
   bool worth_;
-  bool chosen_ = false;
   uint32_t ways_;
-  Moves usual_;
+  uint32_t best_;  // until the first trial is over: the way that is usually right
   uint32_t launches_ = 0;
-  uint32_t best_ = 0;
   std::array<uint64_t, most_ways> shortest_;
 };
 

@@ -71,7 +71,7 @@ void move_all(Communicator& comm) {
     comm.broadcast(one, 1);
     EXPECT_EQ(wrong(one, 0, contribution(1, count, k)), 0u) << k;
     const std::vector<int32_t> all = contribution(me, count * n, k);
-    comm.reduce_scatter(all, one, Op::sum);
+    comm.async().reduce_scatter(all, one, Op::sum).wait();
     const std::vector<int32_t> whole = sum(n, count * n, k);
     EXPECT_EQ(wrong(one, 0, {whole.begin() + me * count, whole.begin() + (me + 1) * count}), 0u) << k;
   }
@@ -124,18 +124,17 @@ TEST(Moves, OfWhichTheFastestIsTaken) {
     };
     uint32_t direct = 0;
     for (int k = 0; k < 26; ++k) {
-      const core::Moves moves = trial.next(true);
+      const core::Moves moves = trial.next();
       direct += moves.direct;
       trial.report(k < 2 || k % 2 == 0 ? 5 : number(moves) == best ? 10 : 20);  // such do not count
     }
     EXPECT_EQ(direct, 8u);
-    EXPECT_EQ(number(trial.next(true)), best);
-    EXPECT_EQ(number(trial.next(false)), best);
+    EXPECT_EQ(number(trial.next()), best);
   }
   core::MoveTrial staged(1 << 20, false), small(4096, true);
   for (int k = 0; k < 30; ++k) {
-    EXPECT_FALSE(staged.next(true).direct);
-    EXPECT_FALSE(small.next(true).direct);
+    EXPECT_FALSE(staged.next().direct);
+    EXPECT_FALSE(small.next().direct);
     staged.report(1);
     small.report(1);
   }

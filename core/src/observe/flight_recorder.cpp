@@ -152,14 +152,15 @@ uint64_t FlightRecorder::begin_transfer(bool sending, uint32_t peer, uint32_t ta
                                         uint64_t ticks) {
   const uint64_t number = state_->transfers;
   put(state_->transfers, number + 1);
+  tutti_flight_transfer begun{};
+  begun.bytes = bytes;
+  begun.begin_ticks = ticks;
+  begun.sending = sending;
+  begun.peer = peer;
+  begun.tag = tag;
+  begun.service = service;
   tutti_flight_transfer& t = transfers_[number % TUTTI_FLIGHT_TRANSFERS];
-  t = {};
-  t.bytes = bytes;
-  t.begin_ticks = ticks;
-  t.sending = sending;
-  t.peer = peer;
-  t.tag = tag;
-  t.service = service;
+  put_words(t, begun);
   std::atomic_ref(t.number).store(number + 1, std::memory_order_release);
   return number;
 }
@@ -168,7 +169,7 @@ void FlightRecorder::end_transfer(uint64_t number, uint64_t ticks, tutti_status 
   tutti_flight_transfer& t = transfers_[number % TUTTI_FLIGHT_TRANSFERS];
   if (t.number != number + 1) return miss();
   if (trace_) trace_->transfer(t, ticks, status);
-  t.status = status;
+  put(t.status, int32_t{status});
   std::atomic_ref(t.end_ticks).store(ticks, std::memory_order_release);
 }
 
@@ -179,14 +180,8 @@ void FlightRecorder::look(uint64_t now_ns, uint64_t ticks, bool moved) {
 }
 
 void FlightRecorder::waits(std::span<const tutti_flight_wait> waits) {
-  static_assert(sizeof(tutti_flight_wait) % sizeof(uint64_t) == 0 && alignof(tutti_flight_wait) == sizeof(uint64_t));
   const size_t n = std::min<size_t>(waits.size(), TUTTI_FLIGHT_WAITS);
-  for (size_t i = 0; i < n; ++i) {
-    uint64_t words[sizeof(tutti_flight_wait) / sizeof(uint64_t)];
-    std::memcpy(words, &waits[i], sizeof words);
-    auto* to = reinterpret_cast<uint64_t*>(&state_->wait[i]);
-    for (size_t w = 0; w < std::size(words); ++w) put(to[w], words[w]);
-  }
+  for (size_t i = 0; i < n; ++i) put_words(state_->wait[i], waits[i]);
   put(state_->waits, static_cast<uint32_t>(n));
 }
 

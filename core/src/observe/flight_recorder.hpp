@@ -103,6 +103,14 @@ class FlightRecorder {
   static void put(T& to, T value) {
     std::atomic_ref(to).store(value, std::memory_order_relaxed);
   }
+  // A whole row, word by word.
+  template <typename T>
+  static void put_words(T& to, const T& row) {
+    static_assert(sizeof(T) % sizeof(uint64_t) == 0 && alignof(T) == alignof(uint64_t));
+    using Words = std::array<uint64_t, sizeof(T) / sizeof(uint64_t)>;
+    const auto words = std::bit_cast<Words>(row);
+    for (size_t w = 0; w < words.size(); ++w) put(reinterpret_cast<uint64_t*>(&to)[w], words[w]);
+  }
   uint64_t outside_ns() const;
   void* place_file(uint64_t bytes);
   void write_header(tutti_flight_header& header) const;

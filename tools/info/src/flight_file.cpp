@@ -13,20 +13,13 @@
 #include <cmath>
 #include <cstring>
 
+#include "texts/texts.hpp"
+
 namespace info {
 namespace {
 
 constexpr uint64_t largest_file = 1 << 20;
 constexpr uint32_t most_ranks = 1u << 20;
-
-// Text of a file, for a terminal: up to its NUL, and nothing that is not printable.
-template <size_t capacity>
-std::string text_of(const char (&field)[capacity]) {
-  std::string text(field, strnlen(field, capacity));
-  std::replace_if(
-      text.begin(), text.end(), [](char c) { return c < ' ' || c > '~'; }, '?');
-  return text;
-}
 
 template <typename T>
 T at(std::span<const std::byte> bytes, uint64_t offset) {
@@ -87,8 +80,8 @@ struct Reading {
   void name_service(uint32_t service, std::string& algorithm, std::string& transports) const {
     if (service >= TUTTI_FLIGHT_SERVICES) return;
     const auto row = at<tutti_flight_service>(bytes, header.services_offset + service * sizeof(tutti_flight_service));
-    algorithm = text_of(row.algorithm);
-    transports = text_of(row.transports);
+    algorithm = texts::text_of(row.algorithm);
+    transports = texts::text_of(row.transports);
   }
 
   void operations(FlightRecord& record) const {
@@ -145,8 +138,8 @@ struct Reading {
     for (uint32_t i = 0; i < n; ++i) {
       const tutti_flight_wait& w = state.wait[i];
       if (w.operation == 0) continue;
-      record.waits.push_back(
-          {w.operation - 1, w.lane, w.step, w.kind, w.peer, w.slice, w.slices, w.bytes, w.done, text_of(w.transport)});
+      record.waits.push_back({w.operation - 1, w.lane, w.step, w.kind, w.peer, w.slice, w.slices, w.bytes, w.done,
+                              texts::text_of(w.transport)});
     }
   }
 };
@@ -203,8 +196,8 @@ std::optional<FlightRecord> decode_flight_record(std::span<const std::byte> byte
   record.process_start = header.process_start;
   record.created = header.created;
   record.begin_ns = static_cast<double>(header.begin_ns);
-  record.host_name = text_of(header.host_name);
-  record.program = text_of(header.program);
+  record.host_name = texts::text_of(header.host_name);
+  record.program = texts::text_of(header.program);
   record.phase = state.phase;
   record.rank = state.rank;
   record.nranks = state.nranks <= most_ranks ? state.nranks : 0;
@@ -218,9 +211,9 @@ std::optional<FlightRecord> decode_flight_record(std::span<const std::byte> byte
   record.phase_ns = static_cast<double>(state.phase_ns);
   record.look_ns = static_cast<double>(state.look_ns);
   record.moved_ns = static_cast<double>(state.moved_ns);
-  record.name = text_of(state.name);
-  record.place = text_of(state.place);
-  record.note = text_of(state.note);
+  record.name = texts::text_of(state.name);
+  record.place = texts::text_of(state.place);
+  record.note = texts::text_of(state.note);
   const Reading reading{bytes, header, TickClock(header, state)};
   reading.operations(record);
   reading.transfers(record);

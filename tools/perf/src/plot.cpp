@@ -7,6 +7,8 @@
 #include <limits>
 #include <map>
 
+#include "texts/texts.hpp"
+
 namespace perf {
 namespace {
 
@@ -52,12 +54,6 @@ std::string size_text(double bytes) {
   size_t unit = 0;
   for (; bytes >= 1024 && unit + 1 < std::size(units); ++unit) bytes /= 1024;
   return short_number(bytes) + units[unit];
-}
-
-std::string escaped(const std::string& text) {
-  std::string result;
-  for (const char c : text) result += c == '<' ? "&lt;" : c == '>' ? "&gt;" : c == '&' ? "&amp;" : std::string(1, c);
-  return result;
 }
 
 // One side of the rows that have it: out of place, else in place.
@@ -138,7 +134,7 @@ class Panel {
   }
   void text(const char* css, double x, double y, const char* anchor, const std::string& words) {
     svg_ += "<text class=\"" + std::string(css) + "\" x=\"" + number(x) + "\" y=\"" + number(y) + "\" text-anchor=\"" +
-            anchor + "\">" + escaped(words) + "</text>\n";
+            anchor + "\">" + texts::xml_escaped(words) + "</text>\n";
   }
 
   void draw_axes(const std::string& unit) {
@@ -178,7 +174,7 @@ void draw_legend(const std::vector<Series>& all, double y, std::string* svg) {
   for (size_t s = 0; s < all.size(); ++s) {
     *svg += "<rect class=\"s" + std::to_string(s % colours) + "\" x=\"" + number(x) + "\" y=\"" + number(y - 7) +
             "\" width=\"18\" height=\"4\"/><text x=\"" + number(x + 24) + "\" y=\"" + number(y) + "\">" +
-            escaped(all[s].name) + "</text>\n";
+            texts::xml_escaped(all[s].name) + "</text>\n";
     x += 48 + 7 * double(all[s].name.size());
   }
 }
@@ -202,9 +198,9 @@ std::string plot(const Options& options, const Setting& setting, const std::vect
   if (!setting.transports.empty()) title += " over " + setting.transports;
   const std::string width = number(left + 2 * panel_width + gap + 24), height = number(y - 50);
   return "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 " + width + " " + height + "\" width=\"" + width +
-         "\" height=\"" + height + "\" role=\"img\">\n<title>" + escaped(title) + "</title>\n" + style +
+         "\" height=\"" + height + "\" role=\"img\">\n<title>" + texts::xml_escaped(title) + "</title>\n" + style +
          "<rect class=\"paper\" width=\"100%\" height=\"100%\"/>\n<text class=\"title\" x=\"24\" y=\"38\">" +
-         escaped(title) + "</text>\n" + body + "</svg>\n";
+         texts::xml_escaped(title) + "</text>\n" + body + "</svg>\n";
 }
 
 }  // namespace perf

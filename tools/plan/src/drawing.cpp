@@ -9,6 +9,8 @@
 #include <algorithm>
 #include <map>
 
+#include "texts/texts.hpp"
+
 namespace tutti::plan {
 namespace {
 
@@ -127,7 +129,7 @@ class Drawing {
         "role=\"img\">\n<title>{2}</title>\n{3}"
         "<defs>{4}</defs>\n"
         "<rect class=\"paper\" width=\"100%\" height=\"100%\"/>\n<text class=\"title\" x=\"24\" y=\"38\">{2}</text>\n",
-        width, height, escaped(title), style, heads());
+        width, height, texts::xml_escaped(title), style, heads());
     draw_legend();
     draw_bands(width);
     draw_axis();
@@ -359,7 +361,7 @@ class Drawing {
           svg_ += fmt::format(
               "<g><title>{}</title><rect class=\"box {}{}\" x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.0f}\" "
               "height=\"{:.0f}\" rx=\"7\"/>",
-              escaped(fmt::format("rank {} lane {} step {}: {}", rank, lane, i, describe(step))),
+              texts::xml_escaped(fmt::format("rank {} lane {} step {}: {}", rank, lane, i, describe(step))),
               look_of(step.op.kind).css,
               std::string(step.op.flags & TUTTI_STEP_FINAL ? " heavy" : "") +
                   (movement_.followed[rank][lane][i] ? " on" : ""),
@@ -386,12 +388,6 @@ class Drawing {
 };
 
 }  // namespace
-
-std::string escaped(const std::string& text) {
-  std::string result;
-  for (const char c : text) result += c == '<' ? "&lt;" : c == '>' ? "&gt;" : c == '&' ? "&amp;" : std::string(1, c);
-  return result;
-}
 
 std::string draw(const Problem& problem, const std::vector<Schedule>& schedules, const std::string& title,
                  const DrawingOptions& options) {

@@ -34,6 +34,5 @@ std::string draw(const Problem& problem, const std::vector<Schedule>& schedules,
 std::string draw_rounds(const Movement& movement, uint32_t nranks, const std::vector<uint32_t>& hosts,
                         const std::string& title, bool follows);
 std::string draw_matrix(const Movement& movement, uint32_t nranks, const std::string& title, bool follows);
-std::string escaped(const std::string& text);  // for XML
 
 }  // namespace tutti::plan

@@ -8,6 +8,7 @@
 #include <set>
 
 #include "drawing.hpp"
+#include "texts/texts.hpp"
 
 namespace tutti::plan {
 namespace {
@@ -43,7 +44,7 @@ std::string begin_of(double width, double height, const std::string& title) {
       "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {0:.0f} {1:.0f}\" width=\"{0:.0f}\" height=\"{1:.0f}\" "
       "role=\"img\">\n<title>{2}</title>\n{3}<defs>{4}</defs>\n<rect class=\"paper\" width=\"100%\" height=\"100%\"/>\n"
       "<text class=\"title\" x=\"24\" y=\"36\">{2}</text>\n",
-      width, height, escaped(title), message_style, markers);
+      width, height, texts::xml_escaped(title), message_style, markers);
 }
 
 // The rounds that are shown: all, or the first and the last of many. 0 stands for those between.

@@ -8,6 +8,7 @@
 #include <stdexcept>
 
 #include "clocks.hpp"
+#include "texts/texts.hpp"
 
 namespace trace {
 namespace {
@@ -28,7 +29,7 @@ Step step_of(const tutti_trace_step& s, const TickClock& clock, int64_t shift) {
   step.slice = s.slice;
   step.kind = s.step_kind;
   step.flags = s.flags;
-  step.transport = text_of(s.transport);
+  step.transport = texts::text_of(s.transport);
   return step;
 }
 

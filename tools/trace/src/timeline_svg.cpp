@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "texts/texts.hpp"
+
 namespace trace {
 namespace {
 
@@ -27,12 +29,6 @@ constexpr const char* style = R"(<style>
   }
 </style>
 )";
-
-std::string escaped(const std::string& text) {
-  std::string result;
-  for (const char c : text) result += c == '<' ? "&lt;" : c == '>' ? "&gt;" : c == '&' ? "&amp;" : std::string(1, c);
-  return result;
-}
 
 // 1, 2 or 5 times a power of ten, so that the window has at most ten ticks.
 double tick_of(double window) {
@@ -61,7 +57,7 @@ class Picture {
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {0:.0f} {1:.0f}\" width=\"{0:.0f}\" "
         "height=\"{1:.0f}\" role=\"img\">\n<title>{2}</title>\n{3}<rect class=\"paper\" width=\"100%\" "
         "height=\"100%\"/>\n<text class=\"title\" x=\"24\" y=\"36\">{2}</text>\n",
-        width, bottom + 40, escaped(title()), style);
+        width, bottom + 40, texts::xml_escaped(title()), style);
     draw_legend();
     draw_axis(bottom);
     for (size_t i = 0; i < ranks_.size(); ++i) draw_rank(*ranks_[i], top + double(i) * row_);
@@ -127,7 +123,7 @@ class Picture {
   void box(const char* css, double from, double to, double y, double height, const std::string& tip) {
     svg_ += fmt::format("<rect class=\"{}\" x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{:.1f}\"", css, from, y,
                         std::max(to - from, .3), height);
-    svg_ += tip.empty() ? "/>\n" : fmt::format("><title>{}</title></rect>\n", escaped(tip));
+    svg_ += tip.empty() ? "/>\n" : fmt::format("><title>{}</title></rect>\n", texts::xml_escaped(tip));
   }
 
   // Draws spans in the order of their begin; those too narrow to be told apart as one.

@@ -7,6 +7,8 @@
 #include <fstream>
 #include <stdexcept>
 
+#include "texts/texts.hpp"
+
 namespace trace {
 namespace {
 
@@ -52,7 +54,7 @@ void take(TraceFile& trace, const char* record, uint64_t& damaged) {
     case TUTTI_TRACE_SERVICE: {
       tutti_trace_service s;
       std::memcpy(&s, record, sizeof s);
-      trace.services[s.service] = {text_of(s.algorithm), text_of(s.transports)};
+      trace.services[s.service] = {texts::text_of(s.algorithm), texts::text_of(s.transports)};
       break;
     }
     case TUTTI_TRACE_CALL:
@@ -93,9 +95,9 @@ TraceFile read_trace(const std::string& path) {
   TraceFile trace;
   trace.path = path;
   trace.header = read_header(file, path);
-  trace.name = text_of(trace.header.name);
-  trace.host = text_of(trace.header.host_name);
-  trace.program = text_of(trace.header.program);
+  trace.name = texts::text_of(trace.header.name);
+  trace.host = texts::text_of(trace.header.host_name);
+  trace.program = texts::text_of(trace.header.program);
   uint64_t damaged = 0;
   char record[64];
   while (file.read(record, sizeof record)) take(trace, record, damaged);

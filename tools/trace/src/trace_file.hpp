@@ -35,15 +35,4 @@ struct TraceFile {
 // Throws std::runtime_error that says what is wrong with a file of which nothing can be used.
 TraceFile read_trace(const std::string& path);
 
-// The text of a field that need not end in NUL.
-template <size_t capacity>
-std::string text_of(const char (&field)[capacity]) {
-  size_t n = 0;
-  while (n < capacity && field[n]) ++n;
-  std::string text(field, n);
-  for (char& c : text)  // it is printed
-    if (static_cast<unsigned char>(c) < ' ' || c == 127) c = '?';
-  return text;
-}
-
 }  // namespace trace

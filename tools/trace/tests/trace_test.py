@@ -17,7 +17,7 @@ import xml.etree.ElementTree
 TRACE, RUN, RANK = sys.argv[1:4]
 RANKS, CALLS, LATE = 4, 12, 2
 HEADER, RECORD = 256, 64
-CLOCK, PEER_CLOCK = 6, 7
+SERVICE, CLOCK, PEER_CLOCK = 1, 6, 7
 failures = []
 
 
@@ -140,6 +140,25 @@ def test_noise(folder, work):
             xml.etree.ElementTree.parse(work / "noise.svg")
 
 
+def test_names_of_any_bytes(folder, work):
+    """What a file calls an algorithm reaches the terminal and the pictures as printable text only."""
+    odd = work / "odd"
+    shutil.copytree(folder, odd)
+    path = files(odd)[0]
+    data = bytearray(path.read_bytes())
+    services = [at for at in range(HEADER, len(data), RECORD) if struct.unpack_from("<I", data, at)[0] == SERVICE]
+    expect("there should be a service to spoil", services)
+    for at in services:
+        data[at + 8:at + 12] = b"\xff\x1b\xc3<"
+    path.write_bytes(data)
+    status, said = tool(odd, "--perfetto", work / "odd.json", "--svg", work / "odd.svg")
+    expect("odd names should not stop it", status == 0, said)
+    json.loads((work / "odd.json").read_text())
+    picture = (work / "odd.svg").read_text(encoding="ascii")
+    xml.etree.ElementTree.fromstring(picture)
+    expect("the odd name should be shown", "???" in picture or "???" in said, said)
+
+
 def move_clock(path, clock, shift, stamps):
     """The same trace as if its host had another clock, `shift` ns ahead."""
     data = bytearray(path.read_bytes())
@@ -201,7 +220,7 @@ with tempfile.TemporaryDirectory() as name:
     expect("the job should run", result.returncode == 0, result.stderr)
     expect("each rank should write a file", len(files(folder)) == RANKS, str(list(folder.iterdir())))
     if not failures:
-        for test in (test_straggler, test_damage, test_noise, test_clocks, test_refusals):
+        for test in (test_straggler, test_damage, test_noise, test_names_of_any_bytes, test_clocks, test_refusals):
             test(folder, work)
 for failure in failures:
     print(failure)

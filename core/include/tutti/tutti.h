@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Tutti's C API: communicators and collectives.
+ * Tutti's C API: communicators and collectives; registered memory (memory.h) and reports (reports.h) with them.
  *
  * Every function returns a tutti_status (types.h): zero is success. tutti_comm_error returns the text of a
  * communicator's last error: who, expected against actual, and what to do. Structs are sized: zero them, set
@@ -24,8 +24,10 @@
 #ifndef TUTTI_H
 #define TUTTI_H
 
+#include <tutti/memory.h>
 #include <tutti/plugin/entry.h>
 #include <tutti/plugin/types.h>
+#include <tutti/reports.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -37,7 +39,6 @@ extern "C" {
 
 typedef struct tutti_comm tutti_comm;
 typedef struct tutti_request tutti_request;
-typedef struct tutti_window tutti_window;
 
 /* "0.1.0". */
 const char* tutti_version(void);
@@ -412,130 +413,6 @@ const char* tutti_request_error(const tutti_request* request);
  * requests; they must still be freed. */
 void tutti_request_free(tutti_request* request);
 
-/* ---- Memory ---------------------------------------------------------------------------------------------- */
-
-/* Memory that transports can address directly (shared memory between processes of a host), aligned to 4096 bytes,
- * zeroed. Use it for buffers of large collectives. Belongs to the process, for use with all communicators. */
-tutti_status tutti_mem_alloc(uint64_t bytes, void** address);
-/* No operation uses the memory any more. */
-tutti_status tutti_mem_free(void* address);
-/* Makes memory that the application has mapped (MAP_SHARED) from descriptor `fd` (a memfd) at fd_offset directly
- * addressable. It stays the application's; fd may be closed afterwards. Device memory is TUTTI_NOT_SUPPORTED: see
- * tutti_comm_register. */
-tutti_status tutti_mem_register(void* address, uint64_t bytes, int32_t fd, uint64_t fd_offset);
-/* No operation uses the memory any more. */
-tutti_status tutti_mem_deregister(void* address);
-
-/* ---- Windows ---------------------------------------------------------------------------------------------
- *
- * A window is memory that all ranks of a communicator have registered together (as by NCCL's ncclCommWindowRegister).
- * Other processes of the host read device memory of a window in place, which saves a copy. Transports get host memory of
- * a window registered once.
- *
- * Rule. A collective on device memory uses windows when its buffers lie in windows that are used in place, whatever its
- * size, also in a captured graph. The buffers that decide are `in` and `out` of all_reduce, all_gather, reduce_scatter
- * and all_to_all, `out` of broadcast, and `in` of reduce and gather. Each of them has to lie at the same offset of the
- * same window on all ranks, or on no rank in a window; all_reduce, all_gather, reduce_scatter and all_to_all are then in
- * place on all ranks or on none. Each rank decides by itself, so a call sends no message and waits for no other rank.
- * Checked mode compares the places: TUTTI_MISMATCH. Otherwise a difference is found at the first call of a shape or at
- * the deadline. The first call of a shape in windows waits until all ranks have come to it. scatter does not use
- * windows. tutti_comm_plan and tutti_comm_traffic say "window". */
-
-enum { TUTTI_WINDOW_ZERO_COPY = 1u << 0 /* fail where the window would be staged */ };
-/* Options of the functions below; NULL: all defaults. */
-typedef struct tutti_window_options {
-  uint32_t struct_size;
-  uint32_t flags;      /* TUTTI_WINDOW_*; of tutti_comm_deregister: must be 0 */
-  uint64_t timeout_ns; /* 0: the communicator's */
-} tutti_window_options;
-
-/* Collective: every rank registers `bytes` bytes at its `address`, all on the host or all on a device: all or part of one
- * allocation. The ranks are threads of one process or processes. The call waits until the device has finished the
- * communicator's pending calls. The memory stays the application's, which keeps it until tutti_comm_deregister has
- * returned TUTTI_OK or the communicator has been destroyed; a call on device memory that was freed meanwhile is
- * TUTTI_INVALID_ARGUMENT.
- *
- * All ranks get the same answer. Where memory cannot be exported, mapped or registered with a transport, the window is
- * made but staged: calls work as without it, and tutti_comm_window says why; with TUTTI_WINDOW_ZERO_COPY on any rank it is
- * TUTTI_NOT_SUPPORTED instead. Ranks that register different sizes or kinds of memory: TUTTI_MISMATCH naming both. A range
- * that overlaps another window of the communicator: TUTTI_INVALID_ARGUMENT naming the rank. After these errors the
- * communicator is usable. A rank that dies, or does not come by the deadline, breaks it. */
-tutti_status tutti_comm_register(tutti_comm* comm, void* address, uint64_t bytes, const tutti_window_options* options,
-                                 tutti_window** window);
-/* Collective, for the same window on all ranks. Waits until the communicator's pending operations have ended on all ranks;
- * afterwards no other process maps the memory, and the handle is invalid. No graph that uses it is replayed any more. A
- * handle that is no window of the communicator is TUTTI_INVALID_ARGUMENT at once. On a broken communicator it returns the
- * communicator's error; tutti_comm_destroy then frees the window. */
-tutti_status tutti_comm_deregister(tutti_comm* comm, tutti_window* window, const tutti_window_options* options);
-
-typedef struct tutti_window_facts {
-  uint32_t struct_size; /* set by the caller */
-  uint32_t in_place;    /* 1: used in place; 0: staged */
-  void* address;
-  uint64_t bytes;
-  const char* reason; /* of a staged one: which rank cannot, and why; else "". Lives as long as the window */
-  uint64_t id;        /* the same on all ranks */
-} tutti_window_facts;
-/* Tells whether a window is used in place, and why not. The communicator's own thread. */
-tutti_status tutti_comm_window(const tutti_comm* comm, const tutti_window* window, tutti_window_facts* facts);
-
-/* ---- What happened ------------------------------------------------------------------------------------- */
-
-/* The rows of the following tables have no struct_size: their layout is frozen, with reserved room that is 0.
- *
- * How one kind of call was served. Strings live as long as the communicator. */
-typedef struct tutti_service {
-  const char* collective; /* "all_reduce", "send" ... */
-  const char* algorithm;  /* "ring"; "" for send and receive */
-  const char* transports; /* "shm", "shm+tcp": the transports of the links that its plans use; "" for one rank */
-  uint64_t calls;
-  uint64_t bytes;   /* size of the calls' data (nccl-tests' "size") */
-  uint64_t time_ns; /* from issue to completion, all calls */
-  uint64_t reserved[4];
-} tutti_service;
-/* Bytes moved with one peer, counted by the core where it hands them to the transport, or to the streams: "mapped" is
- * memory of the library on one rank's device that the other's reads, "window" memory of windows that it reads. */
-typedef struct tutti_link_traffic {
-  const char* transport;
-  uint32_t peer;
-  uint32_t reserved0;
-  uint64_t sent_bytes;
-  uint64_t received_bytes;
-  uint64_t reserved1[4];
-} tutti_link_traffic;
-/* Bytes of messages over one rail (a port of an adapter), counted by its transport. Only transports with rails report
- * them (tutti/plugin/rails.h). Strings live as long as the communicator. */
-typedef struct tutti_rail_traffic {
-  const char* transport;
-  const char* rail; /* "mlx5_0:1" */
-  uint64_t sent_bytes;
-  uint64_t received_bytes;
-  uint64_t reserved[4];
-} tutti_rail_traffic;
-/* How the last call of one collective was served on this rank. Strings live as long as the communicator. */
-typedef struct tutti_plan_facts {
-  uint32_t struct_size; /* set by the caller */
-  uint32_t reserved;
-  const char* algorithm;
-  const char* transports; /* as in tutti_service */
-  uint64_t slices;        /* of each lane; 1: no pipelining */
-  uint64_t schedule_hash; /* tutti::schedule_hash (tutti/schedule.h) of the schedule that this rank ran */
-} tutti_plan_facts;
-/* TUTTI_NOT_FOUND when the collective has not been called yet. */
-tutti_status tutti_comm_plan(const tutti_comm* comm, uint32_t collective, tutti_plan_facts* facts);
-/* *n is the capacity of rows on entry and the number of rows there are on return. */
-tutti_status tutti_comm_services(const tutti_comm* comm, tutti_service* rows, uint64_t* n);
-tutti_status tutti_comm_traffic(const tutti_comm* comm, tutti_link_traffic* rows, uint64_t* n);
-tutti_status tutti_comm_rails(const tutti_comm* comm, tutti_rail_traffic* rows, uint64_t* n);
-/* A table, as text, of the algorithms for one call, with predicted cost and slices, or the reason why one is excluded.
- * The same on all ranks. *bytes is the capacity on entry and the length needed, with its NUL, on return. */
-tutti_status tutti_comm_explain(tutti_comm* comm, uint32_t collective, uint64_t count, uint32_t dtype, char* text,
-                                uint64_t* bytes);
-/* The topology as text: ranks, hosts, devices, transports of each pair. */
-tutti_status tutti_comm_topology(const tutti_comm* comm, char* text, uint64_t* bytes);
-/* The device that this rank is bound to, as tutti_comm_config.device has it: "cuda:1"; "none". *bytes as above. */
-tutti_status tutti_comm_device(const tutti_comm* comm, char* text, uint64_t* bytes);
-
 /* ---- Plugins ----------------------------------------------------------------------------------------------- */
 
 /* Registers a plugin that is linked into the program: tutti_plugin_register(&tutti_plugin_entry_shm). Before the first
@@ -556,7 +433,4 @@ TUTTI_MANDATORY(tutti_op_config, dtypes);
 TUTTI_MANDATORY(tutti_envelope, bytes);
 TUTTI_MANDATORY(tutti_host_facts, reserved);
 TUTTI_MANDATORY(tutti_split, timeout_ns);
-TUTTI_MANDATORY(tutti_plan_facts, schedule_hash);
-TUTTI_MANDATORY(tutti_window_options, timeout_ns);
-TUTTI_MANDATORY(tutti_window_facts, id);
 #endif

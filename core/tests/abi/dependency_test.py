@@ -23,7 +23,8 @@ import sys
 
 ROOT = pathlib.Path(sys.argv[1]).resolve()
 SOURCES = {".c", ".h", ".cc", ".cpp", ".hpp", ".cu", ".cuh", ".inc"}
-PUBLIC = ["tutti/tutti.h", "tutti/tutti.hpp", "tutti/calls.hpp", "tutti/unequal_calls.hpp", "tutti/elements.hpp",
+PUBLIC = ["tutti/tutti.h", "tutti/memory.h", "tutti/reports.h", "tutti/tutti.hpp", "tutti/calls.hpp",
+          "tutti/unequal_calls.hpp", "tutti/elements.hpp",
           "tutti/operators.hpp", "tutti/float8.hpp", "tutti/mpi.h", "tutti/mpi.hpp", "tutti/schedule.h", "tutti/registry.h",
           "tutti/flight_record.h", "tutti/trace.h"]
 ABI, SDK = "tutti/plugin/", "tutti/sdk/"

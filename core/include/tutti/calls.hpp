@@ -50,6 +50,8 @@ struct Options {
   void* stream = nullptr;
   // How long the operation may make no progress; 0: the communicator's. A negative one is TUTTI_INVALID_ARGUMENT.
   std::chrono::nanoseconds timeout{0};
+  // Of an asynchronous call: it starts nothing, Request::start() does, as often as is wanted (TUTTI_PERSISTENT).
+  bool persistent = false;
 };
 
 namespace detail {
@@ -65,12 +67,13 @@ inline uint64_t nanoseconds(const char* what, std::chrono::nanoseconds time) {
 class COptions {
  public:
   COptions(const char* call, const Options& options) {
-    if (!options.stream && options.timeout.count() == 0) return;
+    if (!options.stream && options.timeout.count() == 0 && !options.persistent) return;
     options_.struct_size = sizeof options_;
     options_.timeout_ns = options.timeout.count() < 0
                               ? nanoseconds((std::string(call) + ": Options::timeout").c_str(), options.timeout)
                               : static_cast<uint64_t>(options.timeout.count());
     options_.stream = options.stream;
+    options_.flags = options.persistent ? uint32_t{TUTTI_PERSISTENT} : 0;
   }
   const tutti_options* get() const { return options_.struct_size ? &options_ : nullptr; }
 

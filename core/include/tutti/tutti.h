@@ -217,10 +217,11 @@ tutti_status tutti_comm_grow(tutti_comm* comm, const tutti_unique_id* id, uint32
 
 /* ---- Operations ---------------------------------------------------------------------------------------- */
 
+enum { TUTTI_PERSISTENT = 1u << 0 /* the call starts nothing: tutti_request_start does, as often as is wanted */ };
 /* Options of one call; NULL: all defaults. */
 typedef struct tutti_options {
   uint32_t struct_size;
-  uint32_t flags;      /* no flag is defined: must be 0 */
+  uint32_t flags;      /* TUTTI_PERSISTENT, of collectives, sends, receives and groups of them */
   uint64_t timeout_ns; /* 0: the communicator's */
   void* stream;        /* of the device that holds the buffers (a cudaStream_t); NULL: its default stream. Must be NULL for
                           host memory */
@@ -409,6 +410,14 @@ tutti_status tutti_request_wait(tutti_request* request);
 tutti_status tutti_request_wait_for(tutti_request* request, uint64_t timeout_ns);
 /* The text of the error with which a complete request ended; "" when there was none. Lives as long as the request. */
 const char* tutti_request_error(const tutti_request* request);
+/* Starts the operation of a persistent request (as MPI_Start). A call with TUTTI_PERSISTENT checks its arguments, makes its
+ * plan and is local; its request, which is complete, stands for the call until tutti_request_free. Each start is that call,
+ * made now: it counts in the order of calls, and completes as that of a request. Buffers and envelopes stay the
+ * application's, live until the request is freed, and have new contents in each start; arrays of counts, displacements and
+ * messages are copied. An operator of the application can be freed once the request is. Starting on a captured stream
+ * records the call. A start that fails leaves the request complete with its error. TUTTI_INVALID_USAGE: the request is
+ * not persistent, has not completed, or its communicator was destroyed. tutti_comm_error has the text. */
+tutti_status tutti_request_start(tutti_request* request);
 /* Waits until the request is complete, then frees it. NULL is allowed. Destroying a communicator completes its
  * requests; they must still be freed. */
 void tutti_request_free(tutti_request* request);

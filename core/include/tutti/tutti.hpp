@@ -46,6 +46,16 @@ class Request {
   }
   ~Request() { tutti_request_free(request_); }
 
+  // Starts the operation of a request of a call with Options::persistent, which is complete. Throws if it cannot.
+  void start() {
+    const tutti_status status = tutti_request_start(request_);
+    const std::string reason = status < 0 ? tutti_request_error(request_) : "";
+    if (status < 0)
+      throw Error(status, !reason.empty() ? reason
+                                          : "tutti::Request::start: " + std::string(tutti_status_text(status)) +
+                                                ": a persistent request is started when its last start has completed, "
+                                                "while its communicator lives");
+  }
   // Advances; true once complete. Throws if the operation failed. An empty request is complete.
   bool test() { return !request_ || check(tutti_request_test(request_)); }
   // Until complete; throws if the operation failed.

@@ -94,7 +94,7 @@ tutti_status collective(tutti_comm* comm, uint32_t which, Arguments arguments, c
                         tutti_request** request) {
   return guarded(comm, [&](Communicator& c) {
     const char* name = table[which].name;
-    const tutti_options options = checked(name, given);
+    const tutti_options options = checked_call(name, given, request);
     Shape shape;
     shape.collective = which;
     const DeviceMemory where =

@@ -42,6 +42,17 @@ Options checked(const char* call, const Options* options, uint32_t flags = 0) {
   return known_part(*options);
 }
 
+// The options of a call with a request, in full.
+inline tutti_options checked_call(const char* call, const tutti_options* options, tutti_request** request) {
+  const tutti_options known = checked(call, options, TUTTI_PERSISTENT);
+  if (known.flags & TUTTI_PERSISTENT && !request)
+    invalid(
+        fmt::format("{}: options.flags has TUTTI_PERSISTENT, but request is NULL: the call starts nothing, and "
+                    "request is what tutti_request_start starts",
+                    call));
+  return known;
+}
+
 // ---- Functions.
 
 // For calls of the communicator's own thread. nullptr: there is none, or it was destroyed.

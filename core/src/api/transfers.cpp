@@ -76,7 +76,7 @@ tutti_status transfer(tutti_comm* comm, bool sending, void* data, uint64_t count
                       uint32_t tag, const tutti_options* given, tutti_request** request) {
   return transferring(comm, [&](Communicator& c) {
     const char* name = sending ? "send" : "receive";
-    const tutti_options options = checked(name, given);
+    const tutti_options options = checked_call(name, given, request);
     Group group{c, name, options.stream};
     tutti_message message{};
     message.data = data;
@@ -112,7 +112,7 @@ tutti_status receive_any(tutti_comm* comm, void* data, uint64_t count, uint32_t 
                          const tutti_options* given, tutti_request** request) {
   return transferring(comm, [&](Communicator& c) {
     const char* name = "receive_any";
-    const tutti_options options = checked(name, given);
+    const tutti_options options = checked_call(name, given, request);
     const tutti_envelope wanted = checked_envelope(name, c, envelope);
     if (wanted.flags & TUTTI_ANY_PEER && c.nranks() == 1)
       invalid(fmt::format("{}: there is no other rank that could send", name));
@@ -135,7 +135,7 @@ tutti_status receive_any(tutti_comm* comm, void* data, uint64_t count, uint32_t 
 tutti_status exchange(tutti_comm* comm, const tutti_message* messages, uint64_t n, const tutti_options* given,
                       tutti_request** request) {
   return transferring(comm, [&](Communicator& c) {
-    const tutti_options options = checked("exchange", given);
+    const tutti_options options = checked_call("exchange", given, request);
     if (n && !messages) invalid(fmt::format("exchange: messages is NULL, expected {}", n));
     Group group{c, "exchange: messages", options.stream};
     for (uint64_t i = 0; i < n; ++i) try {
@@ -200,10 +200,25 @@ tutti_status tutti_request_wait_for(tutti_request* request, uint64_t timeout_ns)
 const char* tutti_request_error(const tutti_request* request) {
   return request && request->complete.load(std::memory_order_acquire) ? request->error.c_str() : "";
 }
+tutti_status tutti_request_start(tutti_request* request) {
+  if (!request) return TUTTI_INVALID_ARGUMENT;
+  if (!request->pool->alive.load(std::memory_order_acquire) || request->comm->forked()) return TUTTI_INVALID_USAGE;
+  try {
+    request->comm->start(*request);
+    return TUTTI_OK;
+  } catch (const std::exception& problem) {
+    return report(*request->comm, problem);
+  }
+}
 void tutti_request_free(tutti_request* request) {
   if (!request) return;
   // In a forked child it stays pending for ever, and nothing there looks at it any more.
   if (!request->complete.load(std::memory_order_acquire)) tutti_request_wait(request);
+  if (request->persistent)
+    about(request, [&](Communicator& c) {
+      c.release(*request);
+      return TUTTI_OK;
+    });
   request->pool->give_back(*request);  // a complete one no longer needs its communicator, which may be gone
 }
 

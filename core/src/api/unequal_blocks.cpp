@@ -167,7 +167,7 @@ tutti_status call_unequal(tutti_comm* comm, UnequalCall arguments, const tutti_o
                           tutti_request** request) {
   return guarded(comm, [&](Communicator& c) {
     const char* name = collective_name(arguments.collective);
-    const tutti_options options = checked(name, given);
+    const tutti_options options = checked_call(name, given, request);
     thread_local BlockTable table;  // its memory serves the next call
     Shape shape;
     const DeviceMemory where = check_unequal(c, shape, table, arguments, options.stream);

@@ -65,6 +65,11 @@ tutti_status Communicator::collective(const Shape& shape, const HostBuffers& buf
   Plan* plan = blocks ? plans_.recall(shape, *blocks) : plans_.recall(shape);
   if (!plan)
     plan = &breakdown_.or_tell([&]() -> Plan& { return blocks ? plans_.find(shape, *blocks) : plans_.find(shape); });
+  if (persistent(options)) {
+    auto made = breakdown_.or_tell([&] { return operations_.make<HostCollective>(true, timeout(options)); });
+    *request = &Operations::keep(std::move(made), *plan, buffers);
+    return TUTTI_OK;
+  }
   if (call_check_.has_news()) operations_.hear_news(call_of(*plan, operations_.next_sequence()));
   if (!request) {
     tutti_request& direct = operations_.begin_direct(*plan, buffers, timeout(options));
@@ -102,6 +107,7 @@ tutti_status Communicator::in_stream(StreamCall call, std::span<const Transfer> 
   const Hold hold(*this);
   require_sound();
   call.timeout_ns = timeout(options);
+  if (persistent(options)) return keep_in_stream(call, transfers, *request);
   if (!transfers.empty()) return stream_calls_->exchange(call, transfers, request);
   plans_.forget_last(call.shape.collective);
   return stream_calls_->collective(call, request);
@@ -127,10 +133,12 @@ tutti_status Communicator::exchange_on_host(const char* name, std::span<const Tr
     const bool alone = !request && !operations_.pending();
     auto made = operations_.make<TransferGroup>(!alone, timeout(options));
     made->service = transfer_service(name, transfers);
-    operations_.begin(*made, transfers);
-    pending = &operations_.pend(std::move(made));
-    begin_group(*pending);
-    progress();
+    if (persistent(options)) {
+      made->group().given.assign(transfers.begin(), transfers.end());
+      *request = &Operations::keep(std::move(made));
+      return TUTTI_OK;
+    }
+    pending = &begin_group(std::move(made), transfers);
     if (alone) {
       for (uint32_t fruitless = 0; !pending->complete.load(std::memory_order_relaxed);) wait_on(*pending, fruitless);
       return result_of(*pending);
@@ -144,7 +152,9 @@ tutti_status Communicator::exchange_on_host(const char* name, std::span<const Tr
   return wait(*pending, UINT64_MAX);
 }
 
-void Communicator::begin_group(tutti_request& request) {
+tutti_request& Communicator::begin_group(Operations::Request made, std::span<const Transfer> transfers) {
+  operations_.begin(*made, transfers);
+  tutti_request& request = operations_.pend(std::move(made));
   std::vector<Transfer>& group = request.group().transfers;
   try {
     for_each_own(group, rank_, [this](Transfer& send, Transfer& receive) {
@@ -159,6 +169,8 @@ void Communicator::begin_group(tutti_request& request) {
     for (Transfer& transfer : group)
       if (!transfer.done) operations_.ended(transfer, async_error(), breakdown_.text());
   operations_.all_begun(request);
+  progress();
+  return request;
 }
 
 // The row of the transports that carry these: "shm+tcp".
@@ -206,7 +218,7 @@ void Communicator::free_op(uint32_t op) {
   const Hold hold(*this);
   if (!plans_.drop(op))
     throw Failure(TUTTI_INVALID_USAGE, fmt::format("op_free: operator \"{}\" is used by an operation that has not "
-                                                   "ended: wait for its request first",
+                                                   "ended, or a persistent request: wait for it, or free it, first",
                                                    operators_.find(op)->name));
   operators_.remove(op);
 }

@@ -68,6 +68,9 @@ class Communicator final : public Engine, private PortEvents, private Breakdown:
   // are in its stream when this returns. `name`: of the call, for reports.
   tutti_status exchange(const char* name, std::span<const Transfer> transfers, const StreamCall& call,
                         const tutti_options* options, tutti_request** request);
+  // Persistent requests, made by the calls above with TUTTI_PERSISTENT. release: the application is about to free one.
+  void start(tutti_request& request);
+  void release(const tutti_request& request);
   // Operators of the application. free_op throws Failure when an operation under way uses it.
   uint32_t make_op(UserOperator op);
   void free_op(uint32_t op);
@@ -177,7 +180,12 @@ class Communicator final : public Engine, private PortEvents, private Breakdown:
   tutti_status exchange_on_host(const char* name, std::span<const Transfer> transfers, const tutti_options* options,
                                 tutti_request** request);
   uint32_t transfer_service(const char* name, std::span<const Transfer> transfers);
-  void begin_group(tutti_request& request);
+  tutti_request& begin_group(Operations::Request made, std::span<const Transfer> transfers);
+
+  // Persistent requests.
+  static bool persistent(const tutti_options* options) { return options && options->flags & TUTTI_PERSISTENT; }
+  tutti_status keep_in_stream(const StreamCall& call, std::span<const Transfer> transfers, tutti_request*& request);
+  void start_sound(tutti_request& request);
 
   bool progress_ports(bool all);
   // The checks that not every poll needs: of this communicator, and of the process's others, too.

@@ -30,6 +30,7 @@ Operations::Request Operations::make(RequestKind kind, bool lasting, uint64_t ti
     request->kind = std::move(kind);
   }
   if (lasting) request->pool = pool_;
+  request->persistent = false;
   request->comm = &parts_.comm;
   renew(*request, timeout_ns);
   return request;
@@ -75,6 +76,12 @@ void Operations::hear_news(const Call& mine) const {
   if (const auto difference = parts_.call_check.compare_news(mine))
     parts_.breakdown.fail({TUTTI_MISMATCH, difference->culprit, difference->reason});
   parts_.breakdown.require_none();
+}
+
+tutti_request& Operations::keep(Request made) {
+  made->persistent = true;
+  made->complete.store(true, std::memory_order_release);
+  return *made.release();
 }
 
 // ---- Sends and receives ------------------------------------------------------------------------------------
@@ -137,9 +144,16 @@ std::string Operations::own_error(const std::string& error) const try {
 
 // ---- Collectives on host memory ----------------------------------------------------------------------------
 
-void Operations::start(tutti_request& request, Plan& plan, const HostBuffers& buffers) {
-  request.kind =
-      HostCollective{&plan, buffers.in, buffers.out, buffers.op && buffers.op->factor ? *buffers.op->factor : Factor{}};
+namespace {
+
+HostCollective collective_of(Plan& plan, const HostBuffers& buffers) {
+  return {&plan, buffers.in, buffers.out, buffers.op && buffers.op->factor ? *buffers.op->factor : Factor{}};
+}
+
+}  // namespace
+
+void Operations::start(tutti_request& request) {
+  Plan& plan = *request.collective().plan;
   if (first_)
     first_->collective().timed = false;
   else
@@ -154,16 +168,38 @@ void Operations::start(tutti_request& request, Plan& plan, const HostBuffers& bu
 
 tutti_request& Operations::begin_direct(Plan& plan, const HostBuffers& buffers, uint64_t timeout_ns) {
   renew(direct_, timeout_ns);
-  start(direct_, plan, buffers);
+  direct_.kind = collective_of(plan, buffers);
+  start(direct_);
   return direct_;
 }
 
-tutti_request& Operations::begin(Request made, Plan& plan, const HostBuffers& buffers) {
+tutti_request& Operations::append(Request made) {
   tutti_request& request = pend(std::move(made));
-  start(request, plan, buffers);
+  start(request);
   *end_ = &request;
   end_ = &request.next;
   return request;
+}
+
+tutti_request& Operations::begin(Request made, Plan& plan, const HostBuffers& buffers) {
+  made->kind = collective_of(plan, buffers);
+  return append(std::move(made));
+}
+
+tutti_request& Operations::keep(Request made, Plan& plan, const HostBuffers& buffers) {
+  made->kind = collective_of(plan, buffers);
+  ++plan.pins;
+  return keep(std::move(made));
+}
+
+void Operations::begin_again(tutti_request& request) {
+  HostCollective& collective = request.collective();
+  collective = {collective.plan, collective.in, collective.out, collective.factor};
+  append(make_again(request));
+}
+
+void Operations::let_go(const tutti_request& request) {
+  if (const auto* collective = std::get_if<HostCollective>(&request.kind)) --collective->plan->pins;
 }
 
 // Launches a collective when its window is free and its links are there.

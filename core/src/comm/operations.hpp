@@ -49,7 +49,9 @@ class Operations {
 
   struct Release {
     RequestPool* pool = nullptr;
-    void operator()(tutti_request* request) const { pool->give_back(*request); }
+    void operator()(tutti_request* request) const {
+      if (pool) pool->give_back(*request);
+    }
   };
   using Request = std::unique_ptr<tutti_request, Release>;
   // A request of a call that begins now. `lasting`: the application or the caller holds it when it is complete.
@@ -58,6 +60,13 @@ class Operations {
   Request make(bool lasting, uint64_t timeout_ns) {
     return make(RequestKind(Kind{}), lasting, timeout_ns);
   }
+  // A complete persistent request for its next operation. It is the application's, whatever happens.
+  Request make_again(tutti_request& request) const {
+    renew(request, request.timeout_ns);
+    return {&request, {}};
+  }
+  // It starts nothing, and is the application's.
+  static tutti_request& keep(Request request);
   // The number of the next collective, on the host or in a stream.
   uint64_t next_sequence() const { return next_sequence_; }
   uint64_t take_sequence() { return next_sequence_++; }
@@ -104,6 +113,10 @@ class Operations {
   bool listen(const tutti_request& request);
   // Begins an asynchronous collective.
   tutti_request& begin(Request request, Plan& plan, const HostBuffers& buffers);
+  // A persistent one: its plan stays until let_go(). Each begin_again() starts it.
+  static tutti_request& keep(Request request, Plan& plan, const HostBuffers& buffers);
+  void begin_again(tutti_request& request);
+  static void let_go(const tutti_request& request);
   // Somebody waits for the request from now on.
   void awaits(const tutti_request& request);
   // Launches what can be launched, and carries out what can be carried out now; true when something moved. Throws
@@ -137,7 +150,8 @@ class Operations {
   const Window& window_of(const tutti_request& request) const { return windows_[request.sequence % windows_.size()]; }
   const tutti_request* oldest() const;
   void renew(tutti_request& request, uint64_t timeout_ns) const;
-  void start(tutti_request& request, Plan& plan, const HostBuffers& buffers);
+  void start(tutti_request& request);
+  tutti_request& append(Request request);
   bool launch(tutti_request& request);
   void record_waits(uint64_t now_ns, bool moved);
   std::string own_error(const std::string& error) const;

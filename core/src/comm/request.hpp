@@ -16,6 +16,7 @@
 
 #include "p2p/transfer.hpp"
 #include "plan/plan.hpp"
+#include "stream/stream_call.hpp"
 
 namespace tutti::core {
 
@@ -38,11 +39,15 @@ struct HostCollective {
   uint64_t last_progress_ns = 0;
 };
 // A collective in a stream.
-struct StreamCollective {};
+struct StreamCollective {
+  StreamCall call;  // of a persistent one
+};
 // Sends and receives that end together: on the host, or all in a stream.
 struct TransferGroup {
   std::vector<Transfer> transfers;
-  uint64_t open = 0;  // that are not done
+  uint64_t open = 0;            // that are not done
+  StreamCall call;              // of a persistent one, as the next
+  std::vector<Transfer> given;  // as they begin
 };
 using RequestKind = std::variant<HostCollective, StreamCollective, TransferGroup>;
 
@@ -81,6 +86,7 @@ struct tutti_request {
   uint64_t timeout_ns = 0;
   uint64_t begin_ticks = 0;
   uint32_t service = 0;
+  bool persistent = false;  // it is started by the application, again and again
   std::atomic<bool> complete{true};
   tutti_status status = TUTTI_OK;
   std::string error;

@@ -18,7 +18,13 @@ constexpr uint64_t let_go_limit_ns = 5'000'000'000;
 
 // ---- Collectives -------------------------------------------------------------------------------------------
 
-tutti_status StreamCalls::collective(StreamCall call, tutti_request** request) {
+template <typename Kind>
+Operations::Request StreamCalls::make(const StreamCall& call, bool lasting, tutti_request* again) {
+  if (again) return parts_.operations.make_again(*again);
+  return parts_.operations.make<Kind>(lasting, call.timeout_ns);
+}
+
+tutti_status StreamCalls::collective(StreamCall call, tutti_request** request, tutti_request* again) {
   StreamRunner& streams = parts_.streams;
   Breakdown& breakdown = parts_.breakdown;
   Operations& operations = parts_.operations;
@@ -35,7 +41,7 @@ tutti_status StreamCalls::collective(StreamCall call, tutti_request** request) {
   mine.plan ^= streams.places_hash();
   operations.hear_news(mine);
 
-  auto made = breakdown.or_tell([&] { return operations.make<StreamCollective>(request != nullptr, call.timeout_ns); });
+  auto made = breakdown.or_tell([&] { return make<StreamCollective>(call, request != nullptr, again); });
   made->bytes = plan.plan.call_bytes;
   made->service = service(plan);
   made->sequence = call.sequence = operations.take_sequence();
@@ -67,6 +73,7 @@ tutti_status StreamCalls::collective(StreamCall call, tutti_request** request) {
 tutti_status StreamCalls::issued(Operations::Request made, tutti_request** request) {
   if (parts_.streams.captures()) {
     parts_.streams.issued(nullptr);
+    made->complete.store(true, std::memory_order_release);
     return TUTTI_OK;
   }
   tutti_request& pending = parts_.operations.pend(std::move(made));
@@ -130,7 +137,8 @@ void StreamCalls::tell() {
 
 // ---- Sends and receives ------------------------------------------------------------------------------------
 
-tutti_status StreamCalls::exchange(StreamCall call, std::span<const Transfer> transfers, tutti_request** request) {
+tutti_status StreamCalls::exchange(StreamCall call, std::span<const Transfer> transfers, tutti_request** request,
+                                   tutti_request* again) {
   StreamRunner& streams = parts_.streams;
   Breakdown& breakdown = parts_.breakdown;
   Operations& operations = parts_.operations;
@@ -145,7 +153,7 @@ tutti_status StreamCalls::exchange(StreamCall call, std::span<const Transfer> tr
   const char* kind = transfers.size() > 1 ? "exchange" : transfers[0].sending ? "send" : "receive";
   carriers_ = parts_.device.tables.memory->name;
   auto made = breakdown.or_tell([&] {
-    auto fresh = operations.make<TransferGroup>(request != nullptr, call.timeout_ns);
+    auto fresh = make<TransferGroup>(call, request != nullptr, again);
     fresh->service = reports.row(kind, "", carriers_);
     operations.begin(*fresh, transfers);
     return fresh;

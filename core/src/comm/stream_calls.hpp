@@ -41,9 +41,11 @@ class StreamCalls {
   };
   explicit StreamCalls(const Parts& parts) : parts_(parts) {}
 
-  // Both validated by the caller. request == nullptr: the caller wants none.
-  tutti_status collective(StreamCall call, tutti_request** request);
-  tutti_status exchange(StreamCall call, std::span<const Transfer> transfers, tutti_request** request);
+  // Both validated by the caller. request == nullptr: the caller wants none. `again`: the persistent request that
+  // starts.
+  tutti_status collective(StreamCall call, tutti_request** request, tutti_request* again = nullptr);
+  tutti_status exchange(StreamCall call, std::span<const Transfer> transfers, tutti_request** request,
+                        tutti_request* again = nullptr);
 
   // Moves what is pending; true when something moved.
   bool advance();
@@ -63,6 +65,8 @@ class StreamCalls {
   void tell();
   void await_device(uint64_t timeout_ns);
   uint32_t service(StreamPlan& plan);
+  template <typename Kind>
+  Operations::Request make(const StreamCall& call, bool lasting, tutti_request* again);
   tutti_status issued(Operations::Request made, tutti_request** request);
 
   const Parts parts_;

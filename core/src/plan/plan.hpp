@@ -108,7 +108,7 @@ struct Plan {
   UnequalBlocks unequal;
   bool fresh = true;     // no launch of it has completed
   uint32_t service = 0;  // row of the communicator's report
-  uint32_t pins = 0;     // launches in flight
+  uint32_t pins = 0;     // launches in flight, and persistent requests
   uint64_t last_used = 0;
 };
 

@@ -44,6 +44,10 @@ class PlanCache {
   Plan& find(const Shape& shape);
   // The same with unequal blocks, bound to the table. Launches with other tables have plans of their own.
   Plan& find(const Shape& shape, const BlockTable& table);
+  // A plan that was found before is used again.
+  void use_again(Plan& plan) {
+    if (last_[plan.shape.collective] != &plan) serve(plan);
+  }
   // Removes the plans that reduce by an operator of the application. False: one is being carried out, and all stay.
   bool drop(uint32_t op);
   // Another mechanism serves the collective now: the next call of it on host memory is looked up again.

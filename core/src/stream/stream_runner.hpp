@@ -21,6 +21,7 @@
 #include "stream/channel_opening.hpp"
 #include "stream/device_gate.hpp"
 #include "stream/local_rendezvous.hpp"
+#include "stream/stream_call.hpp"
 #include "stream/stream_plan.hpp"
 #include "stream/stream_transfer.hpp"
 #include "stream/windows.hpp"
@@ -28,17 +29,6 @@
 struct tutti_request;
 
 namespace tutti::core {
-
-// A call, up to where the work is in the stream.
-struct StreamCall {
-  Shape shape;
-  const void* in = nullptr;
-  void* out = nullptr;
-  void* stream = nullptr;
-  uint64_t timeout_ns = 0;
-  uint64_t sequence = 0;   // among the communicator's collectives
-  bool capturing = false;  // the stream records what it is given
-};
 
 class StreamRunner {
  public:

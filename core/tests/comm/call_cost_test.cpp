@@ -250,6 +250,42 @@ TEST(CallCost, CollectivesWithRequests) {
             {"shm"});
 }
 
+// Two shapes and a message to and fro, started in turn.
+void expect_free_starts(Communicator& comm) {
+  std::vector<int64_t> in(8192), out(8192);
+  const uint32_t other = 1 - comm.rank();
+  const std::vector<tutti_message> swap{{in.data(), 1000, TUTTI_INT64, other, 1, TUTTI_SEND, {}},
+                                        {out.data(), 1000, TUTTI_INT64, other, 1, TUTTI_RECEIVE, {}}};
+  tutti_options options{sizeof options};
+  options.flags = TUTTI_PERSISTENT;
+  std::array<tutti_request*, 3> requests{};
+  ASSERT_EQ(tutti_all_reduce(comm.handle(), in.data(), out.data(), 1, TUTTI_INT64, TUTTI_SUM, &options, &requests[0]),
+            TUTTI_OK);
+  ASSERT_EQ(
+      tutti_all_reduce(comm.handle(), in.data(), out.data(), 8192, TUTTI_INT64, TUTTI_SUM, &options, &requests[1]),
+      TUTTI_OK);
+  ASSERT_EQ(tutti_exchange(comm.handle(), swap.data(), swap.size(), &options, &requests[2]), TUTTI_OK);
+  for (const bool counted : {false, true}) {
+    comm.barrier();
+    allocations = 0;
+    counting = counted;
+    for (int i = 0; i < 2 * rounds; ++i)
+      for (tutti_request* request : requests) {
+        ASSERT_EQ(tutti_request_start(request), TUTTI_OK);
+        ASSERT_EQ(tutti_request_wait(request), TUTTI_OK);
+      }
+    counting = false;
+    EXPECT_EQ(allocations, 0u);
+  }
+  comm.barrier();
+  for (tutti_request* request : requests) tutti_request_free(request);
+}
+
+TEST(CallCost, PersistentRequests) {
+  if (!countable) GTEST_SKIP() << "a sanitizer counts for itself";
+  run_ranks(2, expect_free_starts, {"shm"});
+}
+
 TEST(CallCost, SendsReceivesAndGroups) {
   if (!countable) GTEST_SKIP() << "a sanitizer counts for itself";
   run_ranks(2, expect_free_messages, {"shm"});

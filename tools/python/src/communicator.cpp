@@ -214,6 +214,9 @@ void add_facts(py::class_<Communicator, Calls>& type) {
           "device", [](const Communicator& c) { return text_of(c, tutti_comm_device); },
           "The device that it is bound to, \"cuda:1\"; \"none\".")
       .def_property_readonly(
+          "persistent", [](const Communicator& c) { return Persistent{c.state}; },
+          "The same calls, which start nothing: they return a Request whose start() does, as often as is wanted.")
+      .def_property_readonly(
           "start", [](const Communicator& c) { return Start{c.state}; },
           "The same calls, which return a Request at once. All ranks start collectives in the same order.")
       .def_property_readonly("failure", failure, "The exception that has broken the communicator; None. Any thread.")

@@ -18,11 +18,13 @@ namespace py = pybind11;
 // The arguments of one call.
 class Arguments {
  public:
-  Arguments(const State& state, const char* call, uintptr_t stream)
-      : call_(call), nranks_(tutti_comm_nranks(state.handle())) {
+  template <typename Face>
+  Arguments(const Face& face, const char* call, uintptr_t stream)
+      : call_(call), nranks_(tutti_comm_nranks(face.state->handle())) {
     options_.struct_size = sizeof options_;
+    options_.flags = Face::flags;
     options_.stream = reinterpret_cast<void*>(stream);
-    rank_ = tutti_comm_rank(state.handle());
+    rank_ = tutti_comm_rank(face.state->handle());
   }
   const tutti_options* options() const { return &options_; }
   uint32_t nranks() const { return nranks_; }
@@ -111,16 +113,14 @@ struct Blocks {
 };
 
 constexpr const char* all_gather_v_help =
-    "As all_gather, with blocks of different sizes: rank r gives counts[r] elements, which begin at displacements[r] "
-    "of\n"
-    "`out`; None: one block after another. All ranks pass the same counts.";
+    "As all_gather, with blocks of different sizes: rank r gives counts[r] elements, which begin at displacements[r]\n"
+    "of `out`; None: one block after another. All ranks pass the same counts.";
 constexpr const char* reduce_scatter_v_help =
     "As reduce_scatter, with blocks of different sizes: rank r gets counts[r] elements. All ranks pass the same "
     "counts.";
 constexpr const char* all_to_all_v_help =
-    "As all_to_all, with blocks of different sizes: rank r gets in_counts[r] elements of `data`, and out_counts[r] "
-    "come\n"
-    "from it.";
+    "As all_to_all, with blocks of different sizes: rank r gets in_counts[r] elements of `data`, and out_counts[r]\n"
+    "come from it.";
 constexpr const char* gather_v_help =
     "As gather, with blocks of different sizes. `out`, `counts` and `displacements` are those of the root.";
 constexpr const char* scatter_v_help =
@@ -147,11 +147,9 @@ constexpr const char* scatter_help =
 constexpr const char* reduce_scatter_help =
     "Reduces `data` of all ranks, nranks blocks, by `op`, and gives each rank its block of the result in `out`.";
 constexpr const char* scan_help =
-    "Reduces `data` of ranks 0 to r by `op`, in the order of ranks, into `out` of rank r, or into its `data` without "
-    "`out`.";
+    "Reduces `data` of ranks 0 to r by `op`, in their order, into `out` of rank r, or into its `data` without `out`.";
 constexpr const char* exclusive_scan_help =
-    "Reduces `data` of ranks 0 to r-1 by `op`, in the order of ranks, into `out` of rank r, or into its `data` without "
-    "`out`. Rank 0 has no result: its `out` or `data` stays as it is.";
+    "As scan, over ranks 0 to r-1. Rank 0 has no result: its `out` or `data` stays as it is.";
 constexpr const char* all_to_all_help =
     "Sends block r of `data` to rank r, and puts the block that comes from rank r into block r of `out`.";
 constexpr const char* barrier_help = "Returns when all ranks have called it.";
@@ -183,7 +181,7 @@ void add_reductions(Class& face) {
   face.def(
       "reduce",
       [](const Face& f, py::object data, py::object out, uint32_t root, const py::object& op, uintptr_t stream) {
-        const Arguments a(*f.state, "reduce", stream);
+        const Arguments a(f, "reduce", stream);
         const uint32_t code = a.op(*f.state, op);
         const bool into_data = out.is_none() && a.is(root);
         const Data in = a.take(data, "data", into_data), to = into_data ? in : a.take(out, "out", true, true);
@@ -194,7 +192,7 @@ void add_reductions(Class& face) {
   face.def(
       "all_reduce",
       [](const Face& f, py::object data, py::object out, const py::object& op, uintptr_t stream) {
-        const Arguments a(*f.state, "all_reduce", stream);
+        const Arguments a(f, "all_reduce", stream);
         const uint32_t code = a.op(*f.state, op);
         const Data in = a.take(data, "data", out.is_none()), to = out.is_none() ? in : a.take(out, "out", true);
         a.fit("data", in, "out", to, 1);
@@ -204,7 +202,7 @@ void add_reductions(Class& face) {
   face.def(
       "reduce_scatter",
       [](const Face& f, py::object data, py::object out, const py::object& op, uintptr_t stream) {
-        const Arguments a(*f.state, "reduce_scatter", stream);
+        const Arguments a(f, "reduce_scatter", stream);
         const uint32_t code = a.op(*f.state, op);
         const Data in = a.take(data, "data", false), to = a.take(out, "out", true);
         a.fit("out", to, "data", in, a.nranks());
@@ -221,7 +219,7 @@ void add_reductions(Class& face) {
     face.def(
         scan.name,
         [scan](const Face& f, py::object data, py::object out, const py::object& op, uintptr_t stream) {
-          const Arguments a(*f.state, scan.name, stream);
+          const Arguments a(f, scan.name, stream);
           const uint32_t code = a.op(*f.state, op);
           const Data in = a.take(data, "data", out.is_none()), to = out.is_none() ? in : a.take(out, "out", true);
           a.fit("data", in, "out", to, 1);
@@ -236,7 +234,7 @@ void add_copies(Class& face) {
   face.def(
       "broadcast",
       [](const Face& f, py::object data, uint32_t root, uintptr_t stream) {
-        const Arguments a(*f.state, "broadcast", stream);
+        const Arguments a(f, "broadcast", stream);
         const Data all = a.take(data, "data", !a.is(root));
         return collective(f, a, all, all, all.count(), tutti_broadcast, root);
       },
@@ -244,7 +242,7 @@ void add_copies(Class& face) {
   face.def(
       "gather",
       [](const Face& f, py::object data, py::object out, uint32_t root, uintptr_t stream) {
-        const Arguments a(*f.state, "gather", stream);
+        const Arguments a(f, "gather", stream);
         const Data in = a.take(data, "data", false), to = a.take(out, "out", true, !a.is(root));
         if (a.is(root)) a.fit("data", in, "out", to, a.nranks());
         return collective(f, a, in, to, in.count(), tutti_gather, root);
@@ -253,7 +251,7 @@ void add_copies(Class& face) {
   face.def(
       "all_gather",
       [](const Face& f, py::object data, py::object out, uintptr_t stream) {
-        const Arguments a(*f.state, "all_gather", stream);
+        const Arguments a(f, "all_gather", stream);
         const Data in = a.take(data, "data", false), to = a.take(out, "out", true);
         a.fit("data", in, "out", to, a.nranks());
         return collective(f, a, in, to, in.count(), tutti_all_gather);
@@ -262,7 +260,7 @@ void add_copies(Class& face) {
   face.def(
       "scatter",
       [](const Face& f, py::object data, py::object out, uint32_t root, uintptr_t stream) {
-        const Arguments a(*f.state, "scatter", stream);
+        const Arguments a(f, "scatter", stream);
         const Data in = a.take(data, "data", false, !a.is(root)), to = a.take(out, "out", true);
         if (a.is(root)) a.fit("out", to, "data", in, a.nranks());
         return collective(f, a, in, to, to.count(), tutti_scatter, root);
@@ -271,7 +269,7 @@ void add_copies(Class& face) {
   face.def(
       "all_to_all",
       [](const Face& f, py::object data, py::object out, uintptr_t stream) {
-        const Arguments a(*f.state, "all_to_all", stream);
+        const Arguments a(f, "all_to_all", stream);
         const Data in = a.take(data, "data", out.is_none()), to = out.is_none() ? in : a.take(out, "out", true);
         a.fit("data", in, "out", to, 1);
         return collective(f, a, in, to, a.block("data", in), tutti_all_to_all);
@@ -280,8 +278,9 @@ void add_copies(Class& face) {
   face.def(
       "barrier",
       [](const Face& f) {
-        return f.run([](tutti_comm* comm, tutti_request** request) { return tutti_barrier(comm, nullptr, request); },
-                     {});
+        const Arguments a(f, "barrier", 0);
+        return f.run(
+            [=](tutti_comm* comm, tutti_request** request) { return tutti_barrier(comm, a.options(), request); }, {});
       },
       barrier_help);
 }
@@ -294,14 +293,14 @@ void add_unequal_to_all(Class& face) {
   face.def(
       "all_gather_v",
       [](const Face& f, py::object data, py::object out, const Counts& counts, const std::optional<Counts>& begins) {
-        const Arguments a(*f.state, "all_gather_v", 0);
+        const Arguments a(f, "all_gather_v", 0);
         const Data in = a.take(data, "data", false), to = a.take(out, "out", true);
         const Blocks blocks(a, "out", to, "counts", counts, begins);
         a.fit_own("data", in, counts);
         a.same_type("data", in, "out", to);
         const auto call = [=](tutti_comm* comm, tutti_request** request) {
           return tutti_all_gather_v(comm, in.address(), to.address(), blocks.counts.data(), blocks.begins(), to.dtype(),
-                                    nullptr, request);
+                                    a.options(), request);
         };
         return f.run(call, {in, to});
       },
@@ -310,7 +309,7 @@ void add_unequal_to_all(Class& face) {
       "reduce_scatter_v",
       [](const Face& f, py::object data, py::object out, const Counts& counts, const std::optional<Counts>& begins,
          const py::object& op) {
-        const Arguments a(*f.state, "reduce_scatter_v", 0);
+        const Arguments a(f, "reduce_scatter_v", 0);
         const uint32_t code = a.op(*f.state, op);
         const Data in = a.take(data, "data", false), to = a.take(out, "out", true);
         const Blocks blocks(a, "data", in, "counts", counts, begins);
@@ -318,7 +317,7 @@ void add_unequal_to_all(Class& face) {
         a.same_type("data", in, "out", to);
         const auto call = [=](tutti_comm* comm, tutti_request** request) {
           return tutti_reduce_scatter_v(comm, in.address(), to.address(), blocks.counts.data(), blocks.begins(),
-                                        to.dtype(), code, nullptr, request);
+                                        to.dtype(), code, a.options(), request);
         };
         return f.run(call, {in, to});
       },
@@ -327,14 +326,14 @@ void add_unequal_to_all(Class& face) {
       "all_to_all_v",
       [](const Face& f, py::object data, py::object out, const Counts& in_counts, const Counts& out_counts,
          const std::optional<Counts>& in_begins, const std::optional<Counts>& out_begins) {
-        const Arguments a(*f.state, "all_to_all_v", 0);
+        const Arguments a(f, "all_to_all_v", 0);
         const Data in = a.take(data, "data", false), to = a.take(out, "out", true);
         const Blocks from(a, "data", in, "in_counts", in_counts, in_begins);
         const Blocks into(a, "out", to, "out_counts", out_counts, out_begins);
         a.same_type("data", in, "out", to);
         const auto call = [=](tutti_comm* comm, tutti_request** request) {
           return tutti_all_to_all_v(comm, in.address(), from.counts.data(), from.begins(), to.address(),
-                                    into.counts.data(), into.begins(), to.dtype(), nullptr, request);
+                                    into.counts.data(), into.begins(), to.dtype(), a.options(), request);
         };
         return f.run(call, {in, to});
       },
@@ -349,14 +348,14 @@ void add_unequal_of_root(Class& face) {
       "gather_v",
       [](const Face& f, py::object data, py::object out, const std::optional<Counts>& counts,
          const std::optional<Counts>& begins, uint32_t root) {
-        const Arguments a(*f.state, "gather_v", 0);
+        const Arguments a(f, "gather_v", 0);
         const Data in = a.take(data, "data", false), to = a.take(out, "out", true, !a.is(root));
         Blocks blocks;
         if (a.is(root)) blocks = Blocks(a, "out", to, "counts", counts.value_or(Counts()), begins);
         if (a.is(root)) a.same_type("data", in, "out", to);
         const auto call = [=](tutti_comm* comm, tutti_request** request) {
           return tutti_gather_v(comm, in.address(), in.count(), to.address(), blocks.counts.data(), blocks.begins(),
-                                in.dtype(), root, nullptr, request);
+                                in.dtype(), root, a.options(), request);
         };
         return f.run(call, {in, to});
       },
@@ -366,14 +365,14 @@ void add_unequal_of_root(Class& face) {
       "scatter_v",
       [](const Face& f, py::object data, py::object out, const std::optional<Counts>& counts,
          const std::optional<Counts>& begins, uint32_t root) {
-        const Arguments a(*f.state, "scatter_v", 0);
+        const Arguments a(f, "scatter_v", 0);
         const Data in = a.take(data, "data", false, !a.is(root)), to = a.take(out, "out", true);
         Blocks blocks;
         if (a.is(root)) blocks = Blocks(a, "data", in, "counts", counts.value_or(Counts()), begins);
         if (a.is(root)) a.same_type("data", in, "out", to);
         const auto call = [=](tutti_comm* comm, tutti_request** request) {
           return tutti_scatter_v(comm, in.address(), blocks.counts.data(), blocks.begins(), to.address(), to.count(),
-                                 to.dtype(), root, nullptr, request);
+                                 to.dtype(), root, a.options(), request);
         };
         return f.run(call, {in, to});
       },
@@ -386,7 +385,7 @@ void add_messages(Class& face) {
   face.def(
       "send",
       [](const Face& f, py::object data, uint32_t peer, uint32_t tag, uintptr_t stream) {
-        const Arguments a(*f.state, "send", stream);
+        const Arguments a(f, "send", stream);
         const Data in = a.take(data, "data", false);
         const auto call = [=, from = in.address(), count = in.count(), dtype = in.dtype()](tutti_comm* comm,
                                                                                            tutti_request** request) {
@@ -398,7 +397,7 @@ void add_messages(Class& face) {
   face.def(
       "receive",
       [](const Face& f, py::object data, uint32_t peer, uint32_t tag, uintptr_t stream) {
-        const Arguments a(*f.state, "receive", stream);
+        const Arguments a(f, "receive", stream);
         const Data out = a.take(data, "data", true);
         const auto call = [=, to = out.address(), count = out.count(), dtype = out.dtype()](tutti_comm* comm,
                                                                                             tutti_request** request) {
@@ -410,7 +409,7 @@ void add_messages(Class& face) {
   face.def(
       "exchange",
       [](const Face& f, const std::vector<const Message*>& messages, uintptr_t stream) {
-        const Arguments a(*f.state, "exchange", stream);
+        const Arguments a(f, "exchange", stream);
         std::vector<Data> data;
         std::vector<tutti_message> rows;
         for (const Message* m : messages) {
@@ -446,11 +445,12 @@ void Calls::run(Call&& call, std::vector<Data> data) const {
     Start{state}.run(call, std::move(data))->finish();
 }
 
+template <uint32_t call_flags>
 template <typename Call>
-std::unique_ptr<Request> Start::run(Call&& call, std::vector<Data> data) const {
+std::unique_ptr<Request> Requests<call_flags>::run(Call&& call, std::vector<Data> data) const {
   tutti_request* request = nullptr;
   state->use([&](tutti_comm* comm) { return call(comm, &request); });
-  return std::make_unique<Request>(state, request, std::move(data));
+  return std::make_unique<Request>(state, request, std::move(data), flags & TUTTI_PERSISTENT);
 }
 
 uint64_t nanoseconds(const char* argument, const std::optional<double>& seconds) {
@@ -483,10 +483,16 @@ void add_operations(py::module_& module) {
       .def("test", &Request::test, "Advances the operation; True once it is complete. Raises its error.")
       .def("wait", &Request::wait, "seconds"_a = py::none(),
            "Waits until the operation is complete, at most so many seconds. False: it is not, and goes on. Raises its "
-           "error.");
+           "error.")
+      .def("start", &Request::start,
+           "Starts the operation of a request of Communicator.persistent, which is complete. It keeps its arrays, "
+           "which\n"
+           "may have new contents each time.");
   py::class_<Start> start(module, "Start",
                           "The calls of a communicator that return a Request. See Communicator.start.");
   add_calls<Start>(start);
+  py::class_<Persistent> persistent(module, "Persistent", "The calls of Communicator.persistent.");
+  add_calls<Persistent>(persistent);
   py::class_<Calls> calls(module, "Calls", "The calls of a communicator.");
   add_calls<Calls>(calls);
 }

@@ -24,16 +24,21 @@ uint64_t nanoseconds(const char* argument, const std::optional<double>& seconds)
 
 // The blocking calls. On device memory they return when the work is in the stream.
 struct Calls {
+  static constexpr uint32_t flags = 0;
   std::shared_ptr<State> state;
   template <typename Call>
   void run(Call&& call, std::vector<Data> data) const;
 };
 
-// The calls that return a request.
-struct Start {
+// The calls that return a request. Persistent ones start nothing: their requests do.
+template <uint32_t call_flags>
+struct Requests {
+  static constexpr uint32_t flags = call_flags;
   std::shared_ptr<State> state;
   template <typename Call>
   std::unique_ptr<Request> run(Call&& call, std::vector<Data> data) const;
 };
+using Start = Requests<0>;
+using Persistent = Requests<TUTTI_PERSISTENT>;
 
 }  // namespace tutti::python

@@ -82,26 +82,37 @@ void State::close_all(const std::optional<std::string>& reason) {
   }
 }
 
-Request::Request(std::shared_ptr<State> state, tutti_request* request, std::vector<Data> data)
-    : state_(std::move(state)), request_(request), data_(std::move(data)) {
-  ++state_->pending;
+Request::Request(std::shared_ptr<State> state, tutti_request* request, std::vector<Data> data, bool persistent)
+    : state_(std::move(state)), persistent_(persistent), request_(request), data_(std::move(data)) {
+  if (!persistent) begin();
 }
 
 Request::~Request() {
   if (!request_) return;
   state_->use_at_last([this] { tutti_request_free(request_); });
-  --state_->pending;
+  if (under_way_) --state_->pending;
 }
 
-// Gives the memory back once the operation has ended, and raises its error.
+// Gives the memory back once the operation has ended and will not start again, and raises its error.
 bool Request::ended(tutti_status status) {
   if (status == TUTTI_AGAIN) return false;
   const std::string text = tutti_request_error(request_);
-  tutti_request_free(std::exchange(request_, nullptr));
-  --state_->pending;
-  data_.clear();
+  if (std::exchange(under_way_, false)) --state_->pending;
+  if (!persistent_) {
+    tutti_request_free(std::exchange(request_, nullptr));
+    data_.clear();
+  }
   if (status < 0) raise(status, text);
   return true;
+}
+
+void Request::start() {
+  if (!persistent_)
+    raise(TUTTI_INVALID_USAGE,
+          "Request.start: the request is of Communicator.start, which has started it: only one of "
+          "Communicator.persistent is started, and any number of times");
+  state_->use([this](tutti_comm*) { return tutti_request_start(request_); });
+  begin();
 }
 
 bool Request::test() {

@@ -95,7 +95,7 @@ class State {
 // An operation under way, and the memory that it uses.
 class Request {
  public:
-  Request(std::shared_ptr<State> state, tutti_request* request, std::vector<Data> data);
+  Request(std::shared_ptr<State> state, tutti_request* request, std::vector<Data> data, bool persistent);
   Request(const Request&) = delete;
   Request& operator=(const Request&) = delete;
   // Waits for its end.
@@ -106,12 +106,20 @@ class Request {
   // Waits in turns, so that signals reach their handlers. A handler that raises ends the communicator first, since the
   // operation uses the memory.
   void finish();
+  // Of a persistent one that is complete. Raises what the call would.
+  void start();
 
  private:
+  void begin() {
+    ++state_->pending;
+    under_way_ = true;
+  }
   bool ended(tutti_status status);
 
   std::shared_ptr<State> state_;
-  tutti_request* request_;  // nullptr once it is complete
+  const bool persistent_;
+  bool under_way_ = false;
+  tutti_request* request_;  // nullptr once it is complete and not persistent
   std::vector<Data> data_;
 };
 

@@ -402,6 +402,23 @@ typedef struct tutti_message {
 tutti_status tutti_exchange(tutti_comm* comm, const tutti_message* messages, uint64_t n, const tutti_options* options,
                             tutti_request** request);
 
+/* Groups of calls, as by ncclGroupStart and ncclGroupEnd: sends, receives and collectives of any kind that begin and end
+ * together, so none waits for another. Between tutti_group_begin and tutti_group_end each call only checks its arguments:
+ * it takes no request, and of its options only `stream` counts. One that returns an error is not in the group. Buffers live
+ * and keep still until the group is complete; no call writes what another one of the group uses. All ranks make the
+ * group's collectives in the same order. Sends to oneself are received in the same group, in order.
+ *
+ * Small collectives of host memory with the same operator (not of the application), type and root travel as one call: one
+ * message does for many. A reduction may then bracket its operands as that of one large call.
+ *
+ * tutti_group_end begins the calls and ends the group, also where it fails. Its request (NULL: it blocks) is complete when
+ * all are; if one fails, the group ends with that error. With TUTTI_PERSISTENT each start begins all of them. On device
+ * memory calls go into their streams in the order in which they were made, sends and receives last and in one stream. */
+tutti_status tutti_group_begin(tutti_comm* comm);
+tutti_status tutti_group_end(tutti_comm* comm, const tutti_options* options, tutti_request** request);
+/* Forgets the calls: nothing has begun. */
+tutti_status tutti_group_cancel(tutti_comm* comm);
+
 /* Advances, then returns TUTTI_OK: complete; TUTTI_AGAIN: not yet; else the error with which the operation ended. */
 tutti_status tutti_request_test(tutti_request* request);
 /* Waits until complete. */

@@ -76,6 +76,22 @@ class Request {
   tutti_request* request_ = nullptr;
 };
 
+namespace detail {
+
+// Opens a group for the calls that the body makes. An exception forgets them.
+template <typename Body>
+void collect(tutti_comm* comm, Body&& body) {
+  if (const tutti_status status = tutti_group_begin(comm); status < 0) throw Error(status, tutti_comm_error(comm));
+  try {
+    body();
+  } catch (...) {
+    tutti_group_cancel(comm);
+    throw;
+  }
+}
+
+}  // namespace detail
+
 // The asynchronous face of a communicator: every call returns a Request. Lives no longer than the communicator.
 class Async : public detail::Calls<Async>, public detail::UnequalCalls<Async> {
  public:
@@ -88,6 +104,13 @@ class Async : public detail::Calls<Async>, public detail::UnequalCalls<Async> {
     const tutti_status status = call(comm_, &request);
     if (status < 0) throw Error(status, tutti_comm_error(comm_));
     return Request(request);
+  }
+  // As Communicator::group; with {.persistent = true} each start of the request begins the calls.
+  template <typename Body>
+  Request group(Body&& body, const Options& options = {}) const {
+    const detail::COptions given("group", options);
+    detail::collect(comm_, body);
+    return run([&](tutti_comm* c, tutti_request** r) { return tutti_group_end(c, given.get(), r); });
   }
 
  private:
@@ -167,6 +190,12 @@ class Communicator : public detail::Calls<Communicator>, public detail::UnequalC
   }
   // The same calls, which return a Request at once.
   Async async() const { return Async(comm_); }
+  // Calls of this communicator that `body` makes, without requests, begin and end together (tutti_group_begin):
+  // world.group([&] { world.all_reduce(a, a, tutti::Op::sum); world.send(b, 1); }). Nothing begins if it throws.
+  template <typename Body>
+  void group(Body&& body, const Options& options = {}) const {
+    async().group(body, options).wait();
+  }
   // For the C API; it stays this object's.
   tutti_comm* handle() const { return comm_; }
   // The handle, which is the caller's to destroy from now on.

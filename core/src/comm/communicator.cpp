@@ -58,6 +58,7 @@ bool Communicator::forked() const { return fork_generation_ != fork_generation()
 tutti_status Communicator::collective(const Shape& shape, const HostBuffers& buffers, const tutti_options* options,
                                       tutti_request** request, const BlockTable* blocks) {
   const Hold hold(*this);
+  if (open_group_) return add_to_group({{shape, buffers.in, buffers.out}, buffers.op, false, blocks}, options, request);
   // Calls that never wait would otherwise never look around.
   constexpr uint64_t calls_per_look = 256;
   if (breakdown_.pending() || waiter_.is_due(calls_per_look)) look_around();
@@ -100,6 +101,7 @@ void Communicator::require_mover() {
 
 tutti_status Communicator::in_stream(StreamCall call, std::span<const Transfer> transfers, const tutti_options* options,
                                      tutti_request** request) {
+  if (open_group_) return add_to_group({call, nullptr, true, nullptr}, options, request);
   if (!threaded_ && streams_->has_channels()) {
     const Hold hold(*this, std::unique_lock(mutex_));
     require_mover();
@@ -108,15 +110,16 @@ tutti_status Communicator::in_stream(StreamCall call, std::span<const Transfer> 
   require_sound();
   call.timeout_ns = timeout(options);
   if (persistent(options)) return keep_in_stream(call, transfers, *request);
-  if (!transfers.empty()) return stream_calls_->exchange(call, transfers, request);
+  if (!transfers.empty()) return stream_calls_->exchange(call, transfers, {.request = request});
   plans_.forget_last(call.shape.collective);
-  return stream_calls_->collective(call, request);
+  return stream_calls_->collective(call, {.request = request});
 }
 
 // ---- Sends and receives ------------------------------------------------------------------------------------
 
 tutti_status Communicator::exchange(const char* name, std::span<const Transfer> transfers, const StreamCall& call,
                                     const tutti_options* options, tutti_request** request) {
+  if (open_group_) return add_to_group(transfers, call, options, request);
   return std::ranges::any_of(transfers, &Transfer::on_stream) ? in_stream(call, transfers, options, request)
                                                               : exchange_on_host(name, transfers, options, request);
 }
@@ -152,8 +155,10 @@ tutti_status Communicator::exchange_on_host(const char* name, std::span<const Tr
   return wait(*pending, UINT64_MAX);
 }
 
-tutti_request& Communicator::begin_group(Operations::Request made, std::span<const Transfer> transfers) {
+tutti_request& Communicator::begin_group(Operations::Request made, std::span<const Transfer> transfers,
+                                         tutti_request* group_of_calls) {
   operations_.begin(*made, transfers);
+  if (group_of_calls) Operations::join(*made, *group_of_calls, std::nullopt);
   tutti_request& request = operations_.pend(std::move(made));
   std::vector<Transfer>& group = request.group().transfers;
   try {
@@ -216,6 +221,10 @@ uint32_t Communicator::make_op(UserOperator op) {
 
 void Communicator::free_op(uint32_t op) {
   const Hold hold(*this);
+  if (open_group_)
+    throw Failure(TUTTI_INVALID_USAGE,
+                  "op_free: a group of calls is open, which may use the operator: end or cancel it "
+                  "first");
   if (!plans_.drop(op))
     throw Failure(TUTTI_INVALID_USAGE, fmt::format("op_free: operator \"{}\" is used by an operation that has not "
                                                    "ended, or a persistent request: wait for it, or free it, first",

@@ -68,6 +68,12 @@ class Communicator final : public Engine, private PortEvents, private Breakdown:
   // are in its stream when this returns. `name`: of the call, for reports.
   tutti_status exchange(const char* name, std::span<const Transfer> transfers, const StreamCall& call,
                         const tutti_options* options, tutti_request** request);
+  // A group of calls: from open_group() on they are remembered, and end_group() begins them together. They throw
+  // Failure.
+  void open_group();
+  tutti_status end_group(const tutti_options& options, tutti_request** request);
+  void cancel_group();
+  bool in_group() const { return open_group_.has_value(); }
   // Persistent requests, made by the calls above with TUTTI_PERSISTENT. release: the application is about to free one.
   void start(tutti_request& request);
   void release(const tutti_request& request);
@@ -180,7 +186,16 @@ class Communicator final : public Engine, private PortEvents, private Breakdown:
   tutti_status exchange_on_host(const char* name, std::span<const Transfer> transfers, const tutti_options* options,
                                 tutti_request** request);
   uint32_t transfer_service(const char* name, std::span<const Transfer> transfers);
-  tutti_request& begin_group(Operations::Request made, std::span<const Transfer> transfers);
+  tutti_request& begin_group(Operations::Request made, std::span<const Transfer> transfers,
+                             tutti_request* group_of_calls = nullptr);
+
+  // Groups of calls.
+  tutti_status add_to_group(GroupedCall made, const tutti_options* options, tutti_request** request);
+  tutti_status add_to_group(std::span<const Transfer> transfers, const StreamCall& call, const tutti_options* options,
+                            tutti_request** request);
+  void plan_calls(CallGroup& group);
+  tutti_request& begin_calls(Operations::Request made);
+  void begin_parts(tutti_request& request);
 
   // Persistent requests.
   static bool persistent(const tutti_options* options) { return options && options->flags & TUTTI_PERSISTENT; }
@@ -248,6 +263,7 @@ class Communicator final : public Engine, private PortEvents, private Breakdown:
   RegisteredWindows windows_{{fabric_, topology_, meetings_, breakdown_, operations_, configuration_, device_}};
   Operations operations_{{*this, fabric_, *this, call_check_, breakdown_, windows_.list()}};
   std::optional<StreamCalls> stream_calls_;
+  std::optional<CallGroup> open_group_;
   std::string carriers_;  // of the transfers that begin, while they are told
   uint64_t next_look_ns_ = 0;
 

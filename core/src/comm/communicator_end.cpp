@@ -178,6 +178,10 @@ tutti_status Communicator::end() {
     waiter_.until([this] { return streams_->operations() == 0; });
     streams_->end();  // before the ranks meet: then all have unmapped what belongs to others
   }
+  if (async_error() == TUTTI_OK && open_group_)
+    breakdown_.fail({TUTTI_ABORTED, rank_,
+                     fmt::format("destroyed the communicator {} with a group of {} calls that was never ended", name(),
+                                 open_group_->size())});
   if (async_error() == TUTTI_OK && operations_.pending())
     breakdown_.fail(
         {TUTTI_ABORTED, rank_,

@@ -46,12 +46,14 @@ void Communicator::start(tutti_request& request) {
 
 void Communicator::start_sound(tutti_request& request) {
   if (const auto* in_stream = std::get_if<StreamCollective>(&request.kind)) {
-    stream_calls_->collective(in_stream->call, nullptr, &request);
+    stream_calls_->collective(in_stream->call, {.again = &request});
   } else if (const auto* group = std::get_if<TransferGroup>(&request.kind)) {
     if (std::ranges::any_of(group->given, &Transfer::on_stream))
-      stream_calls_->exchange(group->call, group->given, nullptr, &request);
+      stream_calls_->exchange(group->call, group->given, {.again = &request});
     else
       begin_group(operations_.make_again(request), group->given);
+  } else if (std::holds_alternative<CallGroup>(request.kind)) {
+    begin_calls(operations_.make_again(request));
   } else {
     Plan& plan = *request.collective().plan;
     plans_.use_again(plan);

@@ -31,6 +31,8 @@ Operations::Request Operations::make(RequestKind kind, bool lasting, uint64_t ti
   }
   if (lasting) request->pool = pool_;
   request->persistent = false;
+  request->owner = nullptr;
+  request->part.reset();
   request->comm = &parts_.comm;
   renew(*request, timeout_ns);
   return request;
@@ -45,7 +47,8 @@ void Operations::renew(tutti_request& request, uint64_t timeout_ns) const {
   request.complete.store(false, std::memory_order_relaxed);
 }
 
-void Operations::complete(tutti_request& request, tutti_status status) {
+void Operations::record_end(const tutti_request& request, tutti_status status) {
+  if (std::holds_alternative<CallGroup>(request.kind)) return;  // its parts have
   const uint64_t now = ticks();
   reports_->count(request.service, request.bytes, now - request.begin_ticks);
   FlightRecorder& recorder = reports_->recorder();
@@ -55,8 +58,12 @@ void Operations::complete(tutti_request& request, tutti_status status) {
   } else {
     recorder.end(request.sequence, now, status);
   }
+}
+
+void Operations::complete(tutti_request& request, tutti_status status) {
+  record_end(request, status);
   if (const auto* collective = std::get_if<HostCollective>(&request.kind)) {
-    if (collective->timed && status == TUTTI_OK) collective->plan->moves.report(now - request.begin_ticks);
+    if (collective->timed && status == TUTTI_OK) collective->plan->moves.report(ticks() - request.begin_ticks);
     --collective->plan->pins;
     if (Window& window = window_of(request); window.running == &request) window.running = nullptr;
   }
@@ -67,8 +74,37 @@ void Operations::complete(tutti_request& request, tutti_status status) {
     }
   if (&request != &direct_) --pending_;
   const bool returns = &request != &direct_ && !request.pool;
-  request.complete.store(true, std::memory_order_release);  // from here on its owner may free it
-  if (returns) pool_->give_back(request);
+  tutti_request* const group = request.owner;
+  if (!group) {
+    request.complete.store(true, std::memory_order_release);  // from here on its owner may free it
+    if (returns) pool_->give_back(request);
+    return;
+  }
+  const auto part = request.part;
+  std::string error = std::move(request.error);
+  request.complete.store(true, std::memory_order_release);
+  pool_->give_back(request);
+  part_ended(*group, part, status, std::move(error));
+}
+
+void Operations::join(tutti_request& request, tutti_request& group, std::optional<uint32_t> part) {
+  request.owner = &group;
+  request.part = part;
+  ++std::get<CallGroup>(group.kind).open;
+}
+
+void Operations::part_ended(tutti_request& request, std::optional<uint32_t> part, tutti_status status,
+                            std::string error) {
+  auto& group = std::get<CallGroup>(request.kind);
+  if (status == TUTTI_OK) {
+    if (part) group.unpack(group.parts()[*part]);
+  } else if (request.status == TUTTI_OK) {
+    request.status = status;
+    request.error = std::move(error);
+  }
+  if (--group.open) return;
+  if (!request.persistent) let_go(request);
+  complete(request, request.status);
 }
 
 void Operations::hear_news(const Call& mine) const {
@@ -200,6 +236,9 @@ void Operations::begin_again(tutti_request& request) {
 
 void Operations::let_go(const tutti_request& request) {
   if (const auto* collective = std::get_if<HostCollective>(&request.kind)) --collective->plan->pins;
+  if (const auto* group = std::get_if<CallGroup>(&request.kind))
+    for (const GroupPart& part : group->parts())
+      if (part.plan) --part.plan->pins;
 }
 
 // Launches a collective when its window is free and its links are there.

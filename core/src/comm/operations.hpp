@@ -106,6 +106,10 @@ class Operations {
   }
   // Launches the blocking call when it is its turn.
   bool launch_direct() { return !first_ && launch(direct_); }
+  // The request, which is pended next and not lasting, is a part of a group of calls.
+  static void join(tutti_request& request, tutti_request& group, std::optional<uint32_t> part);
+  // All parts of a group have begun.
+  void all_parts_begun(tutti_request& group) { part_ended(group, std::nullopt, TUTTI_OK, {}); }
   // The execution of a launched collective.
   Execution& execution(const tutti_request& request) { return window_of(request).execution; }
   // At the end of a plan's first launch: what its peers told of their calls before they sent anything is here by now.
@@ -116,6 +120,7 @@ class Operations {
   // A persistent one: its plan stays until let_go(). Each begin_again() starts it.
   static tutti_request& keep(Request request, Plan& plan, const HostBuffers& buffers);
   void begin_again(tutti_request& request);
+  // Its plans, or those of a group of calls, may go.
   static void let_go(const tutti_request& request);
   // Somebody waits for the request from now on.
   void awaits(const tutti_request& request);
@@ -153,6 +158,8 @@ class Operations {
   void start(tutti_request& request);
   tutti_request& append(Request request);
   bool launch(tutti_request& request);
+  void record_end(const tutti_request& request, tutti_status status);
+  void part_ended(tutti_request& group, std::optional<uint32_t> part, tutti_status status, std::string error);
   void record_waits(uint64_t now_ns, bool moved);
   std::string own_error(const std::string& error) const;
   Request make(RequestKind kind, bool lasting, uint64_t timeout_ns);

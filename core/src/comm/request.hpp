@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// tutti_request: one operation, of one of three kinds. All kinds begin and complete alike (operations.hpp). A request
+// tutti_request: one operation, of one of four kinds. All kinds begin and complete alike (operations.hpp). A request
 // is used again for operations of its kind, with the memory that it has.
 #pragma once
 
@@ -10,10 +10,12 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
 
+#include "comm/call_group.hpp"
 #include "p2p/transfer.hpp"
 #include "plan/plan.hpp"
 #include "stream/stream_call.hpp"
@@ -23,11 +25,6 @@ namespace tutti::core {
 class Communicator;
 
 // A collective on host memory.
-struct HostBuffers {
-  const void* in = nullptr;
-  void* out = nullptr;
-  const UserOperator* op = nullptr;  // of the application
-};
 struct HostCollective {
   Plan* plan = nullptr;
   const void* in = nullptr;
@@ -49,7 +46,7 @@ struct TransferGroup {
   StreamCall call;              // of a persistent one, as the next
   std::vector<Transfer> given;  // as they begin
 };
-using RequestKind = std::variant<HostCollective, StreamCollective, TransferGroup>;
+using RequestKind = std::variant<HostCollective, StreamCollective, TransferGroup, CallGroup>;
 
 // The requests of a communicator that nobody uses. It lives as long as the communicator or a request of the
 // application.
@@ -86,7 +83,9 @@ struct tutti_request {
   uint64_t timeout_ns = 0;
   uint64_t begin_ticks = 0;
   uint32_t service = 0;
-  bool persistent = false;  // it is started by the application, again and again
+  bool persistent = false;         // it is started by the application, again and again
+  tutti_request* owner = nullptr;  // the group of calls that it belongs to, and the part of it that it is
+  std::optional<uint32_t> part;
   std::atomic<bool> complete{true};
   tutti_status status = TUTTI_OK;
   std::string error;

@@ -19,18 +19,18 @@ constexpr uint64_t let_go_limit_ns = 5'000'000'000;
 // ---- Collectives -------------------------------------------------------------------------------------------
 
 template <typename Kind>
-Operations::Request StreamCalls::make(const StreamCall& call, bool lasting, tutti_request* again) {
-  if (again) return parts_.operations.make_again(*again);
-  return parts_.operations.make<Kind>(lasting, call.timeout_ns);
+Operations::Request StreamCalls::make(const StreamCall& call, const Asker& asker) {
+  if (asker.again) return parts_.operations.make_again(*asker.again);
+  return parts_.operations.make<Kind>(asker.request != nullptr, call.timeout_ns);
 }
 
-tutti_status StreamCalls::collective(StreamCall call, tutti_request** request, tutti_request* again) {
+tutti_status StreamCalls::collective(StreamCall call, const Asker& asker) {
   StreamRunner& streams = parts_.streams;
   Breakdown& breakdown = parts_.breakdown;
   Operations& operations = parts_.operations;
   Reports& reports = parts_.reports;
   call.capturing = streams.require_stream(call);
-  if (call.capturing && request)
+  if (call.capturing && asker.request)
     throw Failure(TUTTI_NOT_SUPPORTED, "the stream is being captured: a recorded call has no request");
   if (call.capturing) streams.require_recordable(call);
   parts_.waiter.until([&] { return streams.has_room(); });
@@ -41,7 +41,7 @@ tutti_status StreamCalls::collective(StreamCall call, tutti_request** request, t
   mine.plan ^= streams.places_hash();
   operations.hear_news(mine);
 
-  auto made = breakdown.or_tell([&] { return make<StreamCollective>(call, request != nullptr, again); });
+  auto made = breakdown.or_tell([&] { return make<StreamCollective>(call, asker); });
   made->bytes = plan.plan.call_bytes;
   made->service = service(plan);
   made->sequence = call.sequence = operations.take_sequence();
@@ -66,19 +66,20 @@ tutti_status StreamCalls::collective(StreamCall call, tutti_request** request, t
   // Where no rank of another process takes part, nobody waits for this one any more, and nobody may look when the
   // stream has come to the end.
   if (!streams.has_channels() || streams.captures()) reports.recorder().end(made->sequence, ticks(), TUTTI_OK);
-  return issued(std::move(made), request);
+  return issued(std::move(made), asker);
 }
 
 // The call's work is in the stream: the operation is pending from now on, unless it was recorded.
-tutti_status StreamCalls::issued(Operations::Request made, tutti_request** request) {
+tutti_status StreamCalls::issued(Operations::Request made, const Asker& asker) {
   if (parts_.streams.captures()) {
     parts_.streams.issued(nullptr);
     made->complete.store(true, std::memory_order_release);
     return TUTTI_OK;
   }
+  if (asker.group) Operations::join(*made, *asker.group, std::nullopt);
   tutti_request& pending = parts_.operations.pend(std::move(made));
   parts_.streams.issued(&pending);
-  if (request) *request = &pending;
+  if (asker.request) *asker.request = &pending;
   parts_.waiter.progress();
   return TUTTI_OK;
 }
@@ -137,8 +138,7 @@ void StreamCalls::tell() {
 
 // ---- Sends and receives ------------------------------------------------------------------------------------
 
-tutti_status StreamCalls::exchange(StreamCall call, std::span<const Transfer> transfers, tutti_request** request,
-                                   tutti_request* again) {
+tutti_status StreamCalls::exchange(StreamCall call, std::span<const Transfer> transfers, const Asker& asker) {
   StreamRunner& streams = parts_.streams;
   Breakdown& breakdown = parts_.breakdown;
   Operations& operations = parts_.operations;
@@ -153,7 +153,7 @@ tutti_status StreamCalls::exchange(StreamCall call, std::span<const Transfer> tr
   const char* kind = transfers.size() > 1 ? "exchange" : transfers[0].sending ? "send" : "receive";
   carriers_ = parts_.device.tables.memory->name;
   auto made = breakdown.or_tell([&] {
-    auto fresh = make<TransferGroup>(call, request != nullptr, again);
+    auto fresh = make<TransferGroup>(call, asker);
     fresh->service = reports.row(kind, "", carriers_);
     operations.begin(*fresh, transfers);
     return fresh;
@@ -173,7 +173,7 @@ tutti_status StreamCalls::exchange(StreamCall call, std::span<const Transfer> tr
   // Nobody may look when the stream has come to the end.
   if (!streams.has_channels())
     for (const Transfer& transfer : group) reports.recorder().end_transfer(transfer.record, ticks(), TUTTI_OK);
-  return issued(std::move(made), request);
+  return issued(std::move(made), asker);
 }
 
 // Tells of the transfers, and waits until its sends have been told of, so that no byte comes before them. A rank of

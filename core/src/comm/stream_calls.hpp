@@ -41,11 +41,15 @@ class StreamCalls {
   };
   explicit StreamCalls(const Parts& parts) : parts_(parts) {}
 
-  // Both validated by the caller. request == nullptr: the caller wants none. `again`: the persistent request that
-  // starts.
-  tutti_status collective(StreamCall call, tutti_request** request, tutti_request* again = nullptr);
-  tutti_status exchange(StreamCall call, std::span<const Transfer> transfers, tutti_request** request,
-                        tutti_request* again = nullptr);
+  // Who gets to know of the end of a call.
+  struct Asker {
+    tutti_request** request = nullptr;  // of the application, to be made; nullptr: it wants none
+    tutti_request* again = nullptr;     // the persistent one that starts
+    tutti_request* group = nullptr;     // the group of calls that this one is a part of
+  };
+  // Both validated by the caller.
+  tutti_status collective(StreamCall call, const Asker& asker);
+  tutti_status exchange(StreamCall call, std::span<const Transfer> transfers, const Asker& asker);
 
   // Moves what is pending; true when something moved.
   bool advance();
@@ -66,8 +70,8 @@ class StreamCalls {
   void await_device(uint64_t timeout_ns);
   uint32_t service(StreamPlan& plan);
   template <typename Kind>
-  Operations::Request make(const StreamCall& call, bool lasting, tutti_request* again);
-  tutti_status issued(Operations::Request made, tutti_request** request);
+  Operations::Request make(const StreamCall& call, const Asker& asker);
+  tutti_status issued(Operations::Request made, const Asker& asker);
 
   const Parts parts_;
   // Ranks to be told of a plan's first use, once their links are there.

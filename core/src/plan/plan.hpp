@@ -112,6 +112,13 @@ struct Plan {
   uint64_t last_used = 0;
 };
 
+// The buffers of one launch.
+struct HostBuffers {
+  const void* in = nullptr;
+  void* out = nullptr;
+  const UserOperator* op = nullptr;  // of the application
+};
+
 inline const Operand& part_of(const Plan& plan, const Operand& operand, uint32_t part) {
   return operand.parts ? plan.parts[operand.first_part + part] : operand;
 }

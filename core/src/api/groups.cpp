@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Groups of calls.
+#include <tutti/tutti.h>
+
+#include "api/guards.hpp"
+
+using namespace tutti::core::api;
+using tutti::core::Communicator;
+
+extern "C" {
+
+tutti_status tutti_group_begin(tutti_comm* comm) {
+  return guarded(comm, [](Communicator& c) { c.open_group(); });
+}
+tutti_status tutti_group_end(tutti_comm* comm, const tutti_options* options, tutti_request** request) {
+  return guarded(comm, [&](Communicator& c) {
+    try {
+      const tutti_options known = checked_call("group_end", options, request);
+      if (known.stream)
+        invalid("group_end: options.stream is set, expected NULL: the calls of a group have their streams");
+      return c.end_group(known, request);
+    } catch (const std::exception&) {
+      if (c.in_group()) c.cancel_group();
+      throw;
+    }
+  });
+}
+tutti_status tutti_group_cancel(tutti_comm* comm) {
+  return guarded(comm, [](Communicator& c) { c.cancel_group(); });
+}
+
+}  // extern "C"

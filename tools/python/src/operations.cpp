@@ -424,13 +424,14 @@ void add_messages(Class& face) {
       "messages"_a, py::kw_only(), "stream"_a = 0, exchange_help);
 }
 
-template <typename Face, typename Class>
-void add_calls(Class& face) {
+template <typename Face>
+void add_calls(py::class_<Face>& face) {
   add_reductions<Face>(face);
   add_copies<Face>(face);
   add_unequal_to_all<Face>(face);
   add_unequal_of_root<Face>(face);
   add_messages<Face>(face);
+  add_group<Face>(face);
 }
 
 }  // namespace
@@ -438,6 +439,11 @@ void add_calls(Class& face) {
 // A request lets signals through, which a blocking call does not.
 template <typename Call>
 void Calls::run(Call&& call, std::vector<Data> data) const {
+  if (state->group) {
+    state->use([&](tutti_comm* comm) { return call(comm, nullptr); });
+    std::ranges::move(data, std::back_inserter(*state->group));
+    return;
+  }
   const bool on_device = std::ranges::any_of(data, [](const Data& one) { return one.on_device(); });
   if (on_device)
     state->use([&](tutti_comm* comm) { return call(comm, nullptr); });
@@ -447,10 +453,10 @@ void Calls::run(Call&& call, std::vector<Data> data) const {
 
 template <uint32_t call_flags>
 template <typename Call>
-std::unique_ptr<Request> Requests<call_flags>::run(Call&& call, std::vector<Data> data) const {
+std::shared_ptr<Request> Requests<call_flags>::run(Call&& call, std::vector<Data> data) const {
   tutti_request* request = nullptr;
   state->use([&](tutti_comm* comm) { return call(comm, &request); });
-  return std::make_unique<Request>(state, request, std::move(data), flags & TUTTI_PERSISTENT);
+  return std::make_shared<Request>(state, request, std::move(data), flags & TUTTI_PERSISTENT);
 }
 
 uint64_t nanoseconds(const char* argument, const std::optional<double>& seconds) {
@@ -476,18 +482,7 @@ void add_operations(py::module_& module) {
         return Message{std::move(data), peer, tag, TUTTI_RECEIVE};
       },
       "data"_a, "peer"_a, "tag"_a = 0, "A message from rank `peer`, of as many bytes as `data` has.");
-  py::class_<Request>(
-      module, "Request",
-      "An operation under way. It keeps its arrays: until it is complete, outputs must not be read and inputs not\n"
-      "written. `await` works too.")
-      .def("test", &Request::test, "Advances the operation; True once it is complete. Raises its error.")
-      .def("wait", &Request::wait, "seconds"_a = py::none(),
-           "Waits until the operation is complete, at most so many seconds. False: it is not, and goes on. Raises its "
-           "error.")
-      .def("start", &Request::start,
-           "Starts the operation of a request of Communicator.persistent, which is complete. It keeps its arrays, "
-           "which\n"
-           "may have new contents each time.");
+  add_requests(module);
   py::class_<Start> start(module, "Start",
                           "The calls of a communicator that return a Request. See Communicator.start.");
   add_calls<Start>(start);

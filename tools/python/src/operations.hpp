@@ -36,9 +36,14 @@ struct Requests {
   static constexpr uint32_t flags = call_flags;
   std::shared_ptr<State> state;
   template <typename Call>
-  std::unique_ptr<Request> run(Call&& call, std::vector<Data> data) const;
+  std::shared_ptr<Request> run(Call&& call, std::vector<Data> data) const;
 };
 using Start = Requests<0>;
 using Persistent = Requests<TUTTI_PERSISTENT>;
+
+// In requests.cpp: tutti.Request and tutti.Group, and the method `group` of the faces.
+template <typename Face>
+void add_group(pybind11::class_<Face>& face);
+void add_requests(pybind11::module_& module);
 
 }  // namespace tutti::python

@@ -64,6 +64,8 @@ class State {
   static void close_all(const std::optional<std::string>& reason);
 
   int pending = 0;  // requests
+  // What the calls of the open group use.
+  std::optional<std::vector<Data>> group;
   // The memory of its windows: in use until they are deregistered, or the communicator has ended.
   std::map<tutti_window*, Data> windows;
 

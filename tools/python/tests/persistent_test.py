@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Persistent requests, of ranks that are threads."""
+"""Persistent requests and groups of calls, of ranks that are threads."""
 import array
 import unittest
 
@@ -48,6 +48,52 @@ class PersistentRequests(unittest.TestCase):
         for request in left:
             with self.assertRaisesRegex(tutti.InvalidUsage, "closed"):
                 request.start()
+
+
+class Groups(unittest.TestCase):
+    def test_calls_begin_and_end_together(self):
+        def rank(comm):
+            n, other = comm.nranks, (comm.rank + 1) % comm.nranks
+            sums = [ints([comm.rank + i]) for i in range(20)]
+            text, got = bytearray(b"%d" % comm.rank), bytearray(1)
+            with comm.group():
+                for one in sums:
+                    comm.all_reduce(one)
+                comm.send(text, other)
+                comm.receive(got, (comm.rank - 1) % n)
+            self.assertEqual([one[0] for one in sums], [n * (n - 1) // 2 + n * i for i in range(20)])
+            self.assertEqual(got, b"%d" % ((comm.rank - 1) % n))
+            self.assertEqual([s["calls"] for s in comm.services() if s["collective"] == "all_reduce"], [1])
+            with comm.start.group() as group:
+                with self.assertRaisesRegex(tutti.InvalidUsage, "has not ended"):
+                    group.request
+                comm.all_reduce(sums[0])
+                with self.assertRaisesRegex(tutti.InvalidArgument, "tutti_group_end"):
+                    comm.start.all_reduce(sums[1])
+            self.assertTrue(group.request.wait(60))
+            with comm.persistent.group() as again:
+                comm.all_reduce(sums[2])
+                comm.all_reduce(sums[3])
+            for _ in range(3):
+                sums[2][0], sums[3][0] = 1, comm.rank
+                again.request.start()
+                again.request.wait()
+                self.assertEqual((sums[2][0], sums[3][0]), (n, n * (n - 1) // 2))
+
+        for n in (2, 3):
+            tutti.run_threads(n, rank)
+
+    def test_an_exception_forgets_them(self):
+        def rank(comm):
+            data = ints([1])
+            with self.assertRaises(KeyError):
+                with comm.group():
+                    comm.all_reduce(data)
+                    raise KeyError
+            comm.all_reduce(data)
+            self.assertEqual(data[0], comm.nranks)
+
+        tutti.run_threads(2, rank)
 
 
 if __name__ == "__main__":

@@ -16,16 +16,18 @@ import asyncio
 import atexit
 import sys
 
-from tutti._core import (IN, OUT, SCRATCH, Aborted, Calls, Communicator, Envelope, Error, Host, Internal, InvalidArgument, InvalidUsage,
-                         Lane, Memory, Message, Mismatch, NoResources, NotFound, NotSupported, Operator, PeerFailed, Persistent, Plan, Proof,
-                         Query, Receive, Request, Schedule, Send, Span, Start, Step, SystemFailure, Timeout, Window,
-                         __version__, _close_all, algorithms, register, unique_id)
+from tutti._core import (IN, OUT, SCRATCH, Aborted, Calls, Communicator, Envelope, Error, Group, Host, Internal,
+                         InvalidArgument, InvalidUsage, Lane, Memory, Message, Mismatch, NoResources, NotFound,
+                         NotSupported, Operator, PeerFailed, Persistent, Plan, Proof, Query, Receive, Request,
+                         Schedule, Send, Span, Start, Step, SystemFailure, Timeout, Window, __version__, _close_all,
+                         algorithms, register, unique_id)
 from tutti.threads import run_threads
 
-__all__ = ["FLOAT32_INT32", "FLOAT64_INT64", "IN", "OUT", "SCRATCH", "Aborted", "Calls", "Communicator", "Envelope", "Error", "Host", "Internal", "InvalidArgument", "InvalidUsage",
-           "Lane", "Memory", "Message", "Mismatch", "NoResources", "NotFound", "NotSupported", "Operator", "PeerFailed", "Persistent", "Plan",
-           "Proof", "Query", "Receive", "Request", "Schedule", "Send", "Span", "Start", "Step", "SystemFailure", "Timeout", "Window",
-           "algorithms", "register", "run_threads", "unique_id", "__version__"]
+__all__ = ["FLOAT32_INT32", "FLOAT64_INT64", "IN", "OUT", "SCRATCH", "Aborted", "Calls", "Communicator", "Envelope",
+           "Error", "Group", "Host", "Internal", "InvalidArgument", "InvalidUsage", "Lane", "Memory", "Message",
+           "Mismatch", "NoResources", "NotFound", "NotSupported", "Operator", "PeerFailed", "Persistent", "Plan",
+           "Proof", "Query", "Receive", "Request", "Schedule", "Send", "Span", "Start", "Step", "SystemFailure",
+           "Timeout", "Window", "algorithms", "register", "run_threads", "unique_id", "__version__"]
 
 # The fields of pairs, as numpy.dtype takes them. The names are free.
 FLOAT32_INT32 = [("value", "<f4"), ("index", "<i4")]

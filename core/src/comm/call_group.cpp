@@ -11,7 +11,7 @@ namespace tutti::core {
 namespace {
 
 // Larger ones gain nothing: the copies cost what the messages would. Equal on all ranks, like all that decides.
-constexpr uint64_t largest_joined = 16 * 1024, largest_part = 512 * 1024;
+constexpr uint64_t largest_joined = 8 * 1024, largest_part = 512 * 1024;
 constexpr size_t alignment = 64;
 
 bool may_join(const GroupedCall& made) {

@@ -5,6 +5,7 @@
 #include <tutti/registry.h>
 
 #include <algorithm>
+#include <bit>
 #include <stdexcept>
 
 #include "matrix/members.hpp"
@@ -79,6 +80,9 @@ Problem problem_of(const Cell& cell, const Mix& mix) {
   for (uint32_t r = 0; r < cell.operation.nranks; ++r) {
     problem.in_place.push_back(cell.in_place_at(r) && has_both(cell.operation, r));
   }
+  // The largest of the size class, as the core asks.
+  const uint64_t bytes = cell.type ? cell.operation.count * cell.type->bytes : 0;
+  if (bytes && !has_unequal_blocks(problem.collective)) problem.block_bytes = ~uint64_t{0} >> std::countl_zero(bytes);
   return problem;
 }
 

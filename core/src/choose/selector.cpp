@@ -176,15 +176,14 @@ uint64_t Selector::slices_of(const Schedule& schedule, uint64_t count, uint32_t 
   return std::max<uint64_t>(1, (bytes + slice - 1) / slice);
 }
 
-// The most scratch that any rank needs for any count of this count's size class, in place or not: a choice holds for
-// the whole class. Above `simulated_ranks` ranks it looks at the root and at the ranks a power of two behind it, which
-// have the most to keep in trees.
-uint64_t Selector::most_scratch(const tutti_algorithm& algorithm, const Problem& problem, uint64_t count,
-                                uint32_t element_bytes, bool cut) const {
-  const uint64_t largest = largest_of_class(count * element_bytes) / element_bytes;
-  const bool unequal = has_unequal_blocks(problem.collective);
-  uint64_t most = 0;
+// The schedules by which the need for scratch is judged besides those of all ranks out of place: in place those of all
+// ranks. Above `simulated_ranks` ranks both forms of the root and of the ranks a power of two behind it, which have the
+// most to keep in trees.
+std::vector<Schedule> Selector::sampled(const tutti_algorithm& algorithm, const Problem& problem) const {
+  std::vector<Schedule> sample;
+  const bool all = problem.nranks <= simulated_ranks;
   for (const bool in_place : {false, true}) {
+    if (all && !in_place) continue;
     Problem asked = problem;
     asked.in_place.assign(problem.nranks, in_place);
     for (uint64_t distance = 0; distance < problem.nranks;) {
@@ -192,11 +191,25 @@ uint64_t Selector::most_scratch(const tutti_algorithm& algorithm, const Problem&
       std::string error;
       const auto rank = static_cast<uint32_t>((problem.root + distance) % problem.nranks);
       if (build_schedule(algorithm, make_query(asked, rank), &schedule, &error) == TUTTI_OK)
-        most = std::max(most, unequal ? unequal_scratch_need(schedule, largest * problem.nranks, element_bytes)
-                                      : scratch_need(schedule, largest, element_bytes,
-                                                     cut ? slices_of(schedule, largest, element_bytes) : 1));
-      distance = problem.nranks <= simulated_ranks ? distance + 1 : std::max<uint64_t>(1, distance * 2);
+        sample.push_back(std::move(schedule));
+      distance = all ? distance + 1 : std::max<uint64_t>(1, distance * 2);
     }
+  }
+  return sample;
+}
+
+// The most scratch that any of some ranks needs for any count of this count's size class: a choice holds for the whole
+// class.
+uint64_t Selector::most_scratch(std::span<const Schedule> schedules, const Problem& problem, uint64_t count,
+                                uint32_t element_bytes, bool cut) const {
+  const uint64_t largest = largest_of_class(count * element_bytes) / element_bytes;
+  uint64_t most = 0;
+  for (const Schedule& schedule : schedules) {
+    if (schedule.scratch.empty()) continue;
+    most = std::max(most, has_unequal_blocks(problem.collective)
+                              ? unequal_scratch_need(schedule, largest * problem.nranks, element_bytes)
+                              : scratch_need(schedule, largest, element_bytes,
+                                             cut ? slices_of(schedule, largest, element_bytes) : 1));
   }
   return most;
 }
@@ -245,14 +258,15 @@ Candidate Selector::judge(const tutti_algorithm* algorithm, uint32_t collective,
     if (const std::string why = take_plugin_error(); !why.empty()) candidate.reason += ": " + why;
     return candidate;
   }
+  const std::vector<Schedule> sample = sampled(*algorithm, problem);
   // Unequal blocks run in one slice: the number would depend on sizes that not all ranks know.
-  cost(candidate, problem, schedules, count, element_bytes, !has_unequal_blocks(collective), model);
+  cost(candidate, problem, schedules, sample, count, element_bytes, !has_unequal_blocks(collective), model);
   // On the host slices may cost more steps than their overlap gains, with more ranks than cores for instance. They are
   // kept where the times are alike: a slice stays in the processor's cache.
   if (candidate.slices > 1 && all && !on_device) {
     Candidate whole;
     whole.algorithm = algorithm;
-    cost(whole, problem, schedules, count, element_bytes, false, model);
+    cost(whole, problem, schedules, sample, count, element_bytes, false, model);
     // Between hosts they are also sent on from the cache, which the prediction does not know.
     const double alike = topology_.hosts() > 1 ? 0.85 : 1;
     if (whole.reason.empty() && (!candidate.reason.empty() || whole.seconds < alike * candidate.seconds)) return whole;
@@ -262,12 +276,14 @@ Candidate Selector::judge(const tutti_algorithm* algorithm, uint32_t collective,
 
 // Gives a candidate its predicted time, cut into slices or not, or the reason why it is none.
 void Selector::cost(Candidate& candidate, const Problem& problem, const std::vector<Schedule>& schedules,
-                    uint64_t count, uint32_t element_bytes, bool cut, const CostModel& model) const {
+                    const std::vector<Schedule>& sample, uint64_t count, uint32_t element_bytes, bool cut,
+                    const CostModel& model) const {
   candidate.cut = cut;
   for (const Schedule& schedule : schedules) candidate.lanes = std::max(candidate.lanes, schedule.lanes.size());
   for (const Schedule& schedule : schedules)
     if (cut) candidate.slices = std::max(candidate.slices, slices_of(schedule, count, element_bytes));
-  const uint64_t scratch = most_scratch(*candidate.algorithm, problem, count, element_bytes, cut);
+  const uint64_t scratch = std::max(most_scratch(schedules, problem, count, element_bytes, cut),
+                                    most_scratch(sample, problem, count, element_bytes, cut));
   if (scratch > scratch_limit_) {
     candidate.reason =
         fmt::format("it may need {} bytes of scratch at this size, the limit is {}", scratch, scratch_limit_);

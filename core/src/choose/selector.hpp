@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -79,10 +80,12 @@ class Selector {
   Problem problem(const tutti_algorithm& algorithm, uint32_t collective, uint32_t root, uint64_t block_bytes) const;
 
  private:
-  uint64_t most_scratch(const tutti_algorithm& algorithm, const Problem& problem, uint64_t count,
+  std::vector<Schedule> sampled(const tutti_algorithm& algorithm, const Problem& problem) const;
+  uint64_t most_scratch(std::span<const Schedule> schedules, const Problem& problem, uint64_t count,
                         uint32_t element_bytes, bool cut) const;
-  void cost(Candidate& candidate, const Problem& problem, const std::vector<Schedule>& schedules, uint64_t count,
-            uint32_t element_bytes, bool cut, const CostModel& model) const;
+  void cost(Candidate& candidate, const Problem& problem, const std::vector<Schedule>& schedules,
+            const std::vector<Schedule>& sample, uint64_t count, uint32_t element_bytes, bool cut,
+            const CostModel& model) const;
   Candidate judge(const tutti_algorithm* algorithm, uint32_t collective, uint32_t root, uint64_t count,
                   uint32_t element_bytes, const CostModel& model, bool on_device) const;
   CostModel model(bool on_device) const;

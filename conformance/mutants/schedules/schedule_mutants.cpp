@@ -30,6 +30,14 @@ constexpr Placement placements[] = {{"out of place", [](uint32_t) { return false
                                     {"in place", [](uint32_t) { return true; }},
                                     {"in place on odd ranks", [](uint32_t rank) { return rank % 2 == 1; }}};
 
+bool serves(const tutti_algorithm& algorithm, const Problem& problem) {
+  const tutti_query query = make_query(problem, 0);
+  const bool able = algorithm.supports(algorithm.self, &query) == TUTTI_OK;
+  take_plugin_error();
+  return able;
+}
+
+// On one host; on two where an algorithm wants several.
 void add_sets(const tutti_algorithm& algorithm, uint32_t collective, uint32_t n, std::vector<NamedSet>& sets) {
   std::set<uint32_t> roots{0};
   if (has_root(collective)) roots.insert(n - 1);
@@ -39,15 +47,15 @@ void add_sets(const tutti_algorithm& algorithm, uint32_t collective, uint32_t n,
       NamedSet made;
       made.set.problem = {collective, n, root, 8, {}, {}};
       for (uint32_t rank = 0; rank < n; ++rank) made.set.problem.in_place.push_back(placement.in_place(rank));
-      const tutti_query query = make_query(made.set.problem, 0);
-      const bool able = algorithm.supports(algorithm.self, &query) == TUTTI_OK;
-      take_plugin_error();
-      if (!able) return;
+      const bool one_host = serves(algorithm, made.set.problem);
+      if (!one_host) made.set.problem.hosts = place_on_hosts(std::vector<uint32_t>{n - n / 2, n / 2}, false);
+      if (!serves(algorithm, made.set.problem)) return;
       std::string error;
       if (build_schedules(algorithm, made.set.problem, &made.set.schedules, &error) != TUTTI_OK)
         throw std::runtime_error(error);
-      made.name = fmt::format("{} {} n={}{} {}", algorithm.name, collective_name(collective), n,
-                              has_root(collective) ? fmt::format(" root {}", root) : "", placement.text);
+      made.name = fmt::format("{} {} n={}{}{} {}", algorithm.name, collective_name(collective), n,
+                              has_root(collective) ? fmt::format(" root {}", root) : "",
+                              one_host ? "" : " on two hosts", placement.text);
       sets.push_back(std::move(made));
     }
 }

@@ -21,7 +21,7 @@ from fnmatch import fnmatchcase
 
 MODE, CONFORM, *PLUGINS, FOLDER = sys.argv[1:]
 FOLDER = pathlib.Path(FOLDER)
-TRANSPORTS, ALGORITHMS = ["shm", "tcp", "template"], ["bruck", "direct", "doubling", "halving", "line", "ring", "tree"]
+TRANSPORTS, ALGORITHMS = ["shm", "tcp", "template"], ["bruck", "direct", "doubling", "halving", "line", "neighbour", "pat", "ring", "swing", "tree"]
 FIELDS = {"collective": 1, "algorithm": 2, "transport": 3, "type": 4, "op": 5, "ranks": 6, "place": 9, "memory": 10, "align": 11, "calls": 12, "device": 13, "as": 14}
 HEADER = """# What {a} {kind} must pass to be called conforming to 1.0: made by make_lists.py and kept. Each line is a pattern of case ids: * stands
 # for anything, {{{kind}}} for the {kind}'s name. Of the cases that a line matches one at least must pass, none may fail, and none that is marked

@@ -20,5 +20,8 @@ extern const tutti_algorithm pairwise;
 extern const tutti_algorithm chain;
 extern const tutti_algorithm hillis_steele;
 extern const tutti_algorithm exclusive_doubling;
+extern const tutti_algorithm pat;
+extern const tutti_algorithm neighbour;
+extern const tutti_algorithm swing;
 
 }  // namespace tutti::algorithms

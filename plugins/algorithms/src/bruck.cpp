@@ -12,24 +12,17 @@
 //
 // A message is one run of chunks: its blocks are packed by copies. They are not unpacked: `held` says where the block
 // with distance d is now, in IN at first, later in the scratch that its last message came into.
-#include <charconv>
 #include <tutti/sdk/algorithm.hpp>
 
 #include "algorithms.hpp"
+#include "parameters.hpp"
 
 namespace tutti::algorithms {
 namespace {
 using namespace tutti::sdk;
 
 // The base that the parameters name; 0: they name none.
-uint32_t base_of(const Query& q) {
-  constexpr uint32_t most = 64;
-  if (q.parameters.empty()) return 2;
-  uint32_t base = 0;
-  const char* end = q.parameters.data() + q.parameters.size();
-  const auto [rest, error] = std::from_chars(q.parameters.data(), end, base);
-  return error == std::errc() && rest == end && base >= 2 && base <= most ? base : 0;
-}
+uint32_t base_of(const Query& q) { return number_behind_name(q, 2, 2, 64); }
 
 struct Bruck {
   static constexpr const char* name = "bruck";

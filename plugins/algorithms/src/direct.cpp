@@ -14,12 +14,16 @@
 // reduce         The root takes its own value, reduces into it leftward from the ranks below and rightward from those
 // above:
 //                operands in rank order, no scratch.
+// `direct:P` an all_to_all in which a rank sends to at most P others at a time, and receives from as many: the P-th
+// next
+//                exchange waits for this one. Without, as many are in flight as an executor takes. 2 lanes.
 // all_to_all in place: a block that arrives before the old one has left (k <= n/2) waits in scratch.
 // v-forms        The same: a block goes straight from a rank that knows its size to another that does.
 // barrier        Everybody signals everybody: one delay, n(n-1) signals.
 #include <tutti/sdk/algorithm.hpp>
 
 #include "algorithms.hpp"
+#include "parameters.hpp"
 
 namespace tutti::algorithms {
 namespace {
@@ -107,15 +111,29 @@ void reduce_scatter(const Query& q, Schedule& s) {
   if (apart) lane.level(q.n).reduce(out(), std::vector{sum, scratch()}).final();
 }
 
+constexpr uint32_t unbounded = UINT32_MAX, most_peers = 65536;
+
+// Peers that a rank sends to at a time, as the parameters say; 0: they say nothing sensible.
+uint32_t peers_of(const Query& q) { return number_behind_name(q, unbounded, 1, most_peers); }
+
 void all_to_all(const Query& q, Schedule& s) {
   // In place block r-k leaves in round n-k: until then what came for it in round k <= n/2 waits in scratch k-1.
   if (q.in_place) s.declare_scratch(q.n / 2);
   Lane lane = s.lane();
+  const uint32_t peers = peers_of(q);
+  std::vector<StepId> sent(q.n), received(q.n);  // after the steps of round k, where round k + peers waits for them
   for (uint32_t k = 1; k < q.n; ++k) {
+    const StepId no_step, send_after = k > peers ? sent[k - peers] : no_step,
+                          receive_after = k > peers ? received[k - peers] : no_step;
     const bool waits = q.in_place && k <= q.n - k;
     const bool releases = q.in_place && k >= q.n - k;
-    lane.level(2 * k).send(q.next(k), in(q.next(k)));
-    lane.recv(q.prev(k), waits ? scratch(k - 1) : out(q.prev(k)));
+    const StepId send = lane.level(2 * k).send(q.next(k), in(q.next(k))).after(send_after);
+    const StepId receive = lane.recv(q.prev(k), waits ? scratch(k - 1) : out(q.prev(k))).after(receive_after);
+    if (peers < q.n - k) {  // a dependency names a step of another lane
+      Lane relay = s.lane(1).level(2 * k + 1);
+      sent[k] = relay.nop().after(send);
+      received[k] = relay.nop().after(receive);
+    }
     if (releases) lane.level(2 * k + 1).copy(out(q.next(k)), scratch(q.n - k - 1));
   }
   if (!q.in_place) lane.copy(out(q.rank), in(q.rank));
@@ -137,6 +155,15 @@ struct Direct {
       mask({TUTTI_BROADCAST, TUTTI_REDUCE, TUTTI_ALL_REDUCE, TUTTI_GATHER, TUTTI_ALL_GATHER, TUTTI_SCATTER,
             TUTTI_REDUCE_SCATTER, TUTTI_ALL_TO_ALL, TUTTI_BARRIER, TUTTI_GATHER_V, TUTTI_ALL_GATHER_V, TUTTI_SCATTER_V,
             TUTTI_REDUCE_SCATTER_V, TUTTI_ALL_TO_ALL_V});
+  static constexpr bool takes_parameters = true;
+  static std::string supports(const Query& q) {
+    if (q.parameters.empty()) return "";
+    if (!peers_of(q))
+      return "expected how many peers at a time, 1 to 65536, behind the colon, got \"" + std::string(q.parameters) +
+             "\"";
+    if (q.form() != TUTTI_ALL_TO_ALL) return "a number of peers is for all_to_all only; name direct alone";
+    return q.lanes < 2 ? "needs 2 lanes to count its peers, there is 1" : "";
+  }
   static void schedule(const Query& q, Schedule& s) {
     s.sliced(1);  // one message from each rank to each other
     if (alone(q, s)) return;

@@ -18,6 +18,8 @@
 //                 Then the ranks of a host hand each other what they got: a host receives each block once.
 //                 (H-1)(a + N/B) + (s-1)(b + H N/C).
 // reduce_scatter  The same backwards: the blocks of other hosts' ranks are first summed inside the host.
+// all_to_all      One message from each host to each other: hierarchical_all_to_all.hpp.
+// scans           Inside hosts, over their last ranks, inside hosts: hierarchical_scan.hpp.
 //
 // Inside hosts exchanges are direct: rank i sends to i+k while it receives from i-k.
 #include <numeric>
@@ -25,6 +27,8 @@
 
 #include "algorithms.hpp"
 #include "cyclic.hpp"
+#include "hierarchical_all_to_all.hpp"
+#include "hierarchical_scan.hpp"
 #include "hosts.hpp"
 
 namespace tutti::algorithms {
@@ -226,7 +230,9 @@ void reduce_scatter(const Query& q, Schedule& s) {
   const uint32_t me = hosts.index[q.rank], size = hosts.size(hosts.own), H = hosts.count();
   auto lists = cares(hosts);
   for (uint32_t i = 0; i < size; ++i) std::erase(lists[i], mine[i]);
-  if (size > 1) s.declare_scratch(static_cast<uint32_t>(lists[me].size()));
+  std::vector<tutti_extent> sums;
+  for (const uint32_t block : lists[me]) sums.push_back({q.class_of(block), 0});
+  if (size > 1) s.declare_scratch(sums);
   Lane lane = s.lane();
   tutti_span sum = in(q.rank);  // of this rank's own block
   uint32_t left = size - 1 + H - 1;
@@ -264,21 +270,36 @@ void reduce_scatter(const Query& q, Schedule& s) {
 struct Hierarchical {
   static constexpr const char* name = "hierarchical";
   static constexpr const char* summary = "inside hosts, between hosts on a rail for each rank, inside hosts";
-  static constexpr uint64_t collectives = mask({TUTTI_ALL_REDUCE, TUTTI_ALL_GATHER, TUTTI_REDUCE_SCATTER});
+  static constexpr uint64_t collectives =
+      mask({TUTTI_ALL_REDUCE, TUTTI_ALL_GATHER, TUTTI_REDUCE_SCATTER, TUTTI_ALL_TO_ALL, TUTTI_ALL_GATHER_V,
+            TUTTI_REDUCE_SCATTER_V, TUTTI_SCAN, TUTTI_EXCLUSIVE_SCAN});
   static std::string supports(const Query& q) {
-    if (q.collective != TUTTI_ALL_REDUCE) return "";
+    if (q.form() == TUTTI_ALL_GATHER || q.form() == TUTTI_REDUCE_SCATTER) return "";
+    if (q.collective == TUTTI_SCAN || q.collective == TUTTI_EXCLUSIVE_SCAN) return refuses_hierarchical_scan(q);
     const Hosts hosts(q);
+    if (q.collective == TUTTI_ALL_TO_ALL) return q.n > 1 && hosts.count() == 1 ? "all ranks are on one host" : "";
     const Intervals intervals(hosts);
     const uint64_t pieces = uint64_t{intervals.count()} * hosts.count();
     if (pieces <= most_cuts && intervals.cuts(hosts.count()).size() + 1 == pieces) return "";
     return "its hosts are so uneven that a block would be cut into " + std::to_string(pieces) + " pieces";
   }
   static void schedule(const Query& q, Schedule& s) {
-    const bool whole = q.collective == TUTTI_ALL_REDUCE;
-    if (!whole || q.n == 1) s.sliced(1);  // messages of one rank to another on a lane have one level
+    const bool blocks = q.form() == TUTTI_ALL_GATHER || q.form() == TUTTI_REDUCE_SCATTER;
+    if (blocks || q.n == 1) s.sliced(1);  // messages of one rank to another on a lane have one level
     if (alone(q, s)) return;
-    if (whole) return AllReduce(q, s).emit();
-    return q.collective == TUTTI_ALL_GATHER ? all_gather(q, s) : reduce_scatter(q, s);
+    switch (q.form()) {
+      case TUTTI_ALL_REDUCE:
+        return AllReduce(q, s).emit();
+      case TUTTI_ALL_GATHER:
+        return all_gather(q, s);
+      case TUTTI_REDUCE_SCATTER:
+        return reduce_scatter(q, s);
+      case TUTTI_ALL_TO_ALL:
+        return hierarchical_all_to_all(q, s);
+      case TUTTI_SCAN:
+      case TUTTI_EXCLUSIVE_SCAN:
+        return hierarchical_scan(q, s);
+    }
   }
 };
 }  // namespace

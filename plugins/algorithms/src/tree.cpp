@@ -16,11 +16,11 @@
 // barrier             signals up, then down. Signals touch no chunk, so nothing but dependencies orders them.
 //
 // `tree:K` takes a k-nomial tree instead (knomial.hpp), for broadcast, reduce and all_reduce.
-#include <charconv>
 #include <tutti/sdk/algorithm.hpp>
 
 #include "algorithms.hpp"
 #include "knomial.hpp"
+#include "parameters.hpp"
 
 namespace tutti::algorithms {
 namespace {
@@ -137,13 +137,7 @@ void barrier(Schedule& s, const Node& node) {
 }
 
 // The base that the parameters name, 2 without; 0: they name none.
-uint32_t base_of(const Query& q) {
-  if (q.parameters.empty()) return 2;
-  uint32_t base = 0;
-  const char* end = q.parameters.data() + q.parameters.size();
-  const auto [rest, error] = std::from_chars(q.parameters.data(), end, base);
-  return error == std::errc() && rest == end && base >= 2 && base <= most_tree_base ? base : 0;
-}
+uint32_t base_of(const Query& q) { return number_behind_name(q, 2, 2, most_tree_base); }
 
 struct Tree {
   static constexpr const char* name = "tree";

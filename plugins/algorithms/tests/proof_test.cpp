@@ -31,6 +31,25 @@ std::set<uint32_t> roots(uint32_t collective, uint32_t n) {
 const std::set<std::string> not_sliced{"tree_gather", "leaders_gather", "doubling_reduce_scatter",
                                        "doubling_reduce_scatter_v"};
 
+// The problems that an algorithm may refuse: an odd number of ranks, all ranks on one host, and in scans hosts whose
+// ranks do not follow each other.
+bool may_refuse(const Offer& offer, const Problem& problem) {
+  const std::string name = offer.algorithm->name;
+  if (problem.nranks == 1) return false;
+  if (name == "neighbour" || name == "swing") return problem.nranks % 2 == 1;
+  const bool scan = is_scan(offer.collective);
+  if (name != "hierarchical" || (!scan && offer.collective != TUTTI_ALL_TO_ALL)) return false;
+  if (problem.hosts.empty() || *std::ranges::max_element(problem.hosts) == 0) return true;
+  return scan && !std::ranges::is_sorted(problem.hosts);
+}
+// Does it serve a problem with as many lanes as it wants? It must, unless it may refuse.
+bool serves(const Offer& offer, const Problem& problem) {
+  const tutti_query query = make_query(problem, 0);
+  const bool yes = offer.algorithm->supports(offer.algorithm->self, &query) == TUTTI_OK;
+  EXPECT_NE(yes, may_refuse(offer, problem)) << offer_name(offer) << ", n " << problem.nranks << ": " << last_error();
+  return yes;
+}
+
 class Proofs : public testing::TestWithParam<Offer> {};
 
 TEST_P(Proofs, HoldUpTo64Ranks) {
@@ -39,14 +58,14 @@ TEST_P(Proofs, HoldUpTo64Ranks) {
   uint64_t steps = 0;
   for (uint32_t n = 1; n <= 64; ++n)
     for (const uint32_t root : roots(offer.collective, n)) {
-      const Proof proof =
-          verify_algorithm(*offer.algorithm, {.collective = offer.collective, .nranks = n, .root = root});
+      const Problem problem{.collective = offer.collective, .nranks = n, .root = root};
+      if (!serves(offer, problem)) continue;
+      const Proof proof = verify_algorithm(*offer.algorithm, problem);
       ASSERT_TRUE(proof.ok()) << "n " << n << ", root " << root << ": " << fault_name(proof.fault) << ": "
                               << proof.error;
       ASSERT_TRUE(proof.same_tree || offer.collective != TUTTI_ALL_REDUCE) << "n " << n;
       Schedule own;
       std::string error;
-      const Problem problem{.collective = offer.collective, .nranks = n, .root = root};
       ASSERT_EQ(build_schedule(*offer.algorithm, make_query(problem, n - 1), &own, &error), TUTTI_OK) << error;
       ASSERT_EQ(own.sliced(), !not_sliced.contains(offer_name(offer)));
       ASSERT_TRUE(own.has_levels() || n == 1) << "n " << n;
@@ -94,14 +113,17 @@ TEST_P(Proofs, HoldOnHosts) {
             .collective = offer.collective, .nranks = n, .root = root, .lanes = lanes, .hosts = hosts};
         const tutti_query query = make_query(problem, 0);
         if (lanes == 1 && offer.algorithm->supports(offer.algorithm->self, &query) < 0) continue;
+        if (lanes > 1 && !serves(offer, problem)) continue;
         Problem one_host = problem;
         one_host.hosts.clear();
-        if (lanes > 1 && digest(*offer.algorithm, problem) == digest(*offer.algorithm, one_host))
+        if (lanes > 1 && !may_refuse(offer, one_host) &&
+            digest(*offer.algorithm, problem) == digest(*offer.algorithm, one_host))
           continue;  // hosts change nothing
         const Proof proof = verify_algorithm(*offer.algorithm, problem);
         ASSERT_TRUE(proof.ok()) << "hosts" << text_of(hosts) << ", root " << root << ", lanes " << lanes << ": "
                                 << fault_name(proof.fault) << ": " << proof.error;
         ASSERT_TRUE(proof.same_tree || offer.collective != TUTTI_ALL_REDUCE) << text_of(hosts);
+        ASSERT_TRUE(proof.rank_order || !is_scan(offer.collective)) << text_of(hosts);
       }
     }
 }
@@ -190,6 +212,17 @@ TEST(Claims, RankOrder) {
   }
 }
 
+// Few blocks leave a host, whatever its number of ranks.
+TEST(Claims, ScansOnHosts) {
+  for (const uint32_t h : {2u, 3u, 5u, 8u})
+    for (const uint32_t collective : {TUTTI_SCAN, TUTTI_EXCLUSIVE_SCAN}) {
+      const std::vector<uint32_t> hosts = place_on_hosts(std::vector<uint32_t>(h, 4), false);
+      EXPECT_LE(leaves_a_host("hierarchical", collective, hosts), std::bit_width(h - 1)) << h;
+      const Problem problem{.collective = collective, .nranks = 4 * h, .hosts = hosts};
+      EXPECT_LE(verify_algorithm(*find_algorithm("hierarchical"), problem).rounds, std::bit_width(h - 1) + 5u) << h;
+    }
+}
+
 TEST(Claims, Scans) {
   for (const uint32_t n : {2u, 3u, 7u, 8u, 13u, 64u}) {
     const auto rounds = static_cast<uint64_t>(std::bit_width(n - 1));
@@ -224,6 +257,137 @@ TEST(Claims, BruckToAnotherBase) {
   problem.parameters = "";
   EXPECT_EQ(verify_algorithm(bruck, problem).rounds, 4);
   EXPECT_NEAR(verify_algorithm(bruck, problem).bytes_sent, 32, 1e-9);
+}
+
+// The number of peers changes nothing but what waits for what.
+TEST(Claims, DirectWithBoundedPeers) {
+  for (const uint32_t collective : {TUTTI_ALL_TO_ALL, TUTTI_ALL_TO_ALL_V})
+    for (const uint32_t peers : {1u, 2u, 3u, 16u}) {
+      Problem problem{.collective = collective, .parameters = std::to_string(peers)};
+      for (problem.nranks = 1; problem.nranks <= 33; problem.nranks += problem.nranks < 10 ? 1 : 4) {
+        const Proof proof = verify_algorithm(*find_algorithm("direct"), problem);
+        ASSERT_TRUE(proof.ok()) << peers << ", n " << problem.nranks << ": " << proof.error;
+        EXPECT_EQ(proof.lanes, problem.nranks > peers + 1 ? 2u : 1u) << peers << ", n " << problem.nranks;
+      }
+      problem.nranks = 33;
+      Schedule schedule;
+      std::string error;
+      ASSERT_EQ(build_schedule(*find_algorithm("direct"), make_query(problem, 5), &schedule, &error), TUTTI_OK)
+          << error;
+      // Of the exchanges that are not waited for no more than `peers` may be under way.
+      uint32_t free_sends = 0, free_receives = 0;
+      for (const Step& step : schedule.lanes[0]) {
+        if (step.op.dependency_lane != TUTTI_NO_DEPENDENCY) continue;
+        free_sends += step.op.kind == TUTTI_STEP_SEND;
+        free_receives += step.op.kind == TUTTI_STEP_RECV;
+      }
+      EXPECT_EQ(free_sends, peers);
+      EXPECT_EQ(free_receives, peers);
+    }
+}
+
+// PAT: the smaller the messages, the more of them; as many bytes, near ones first. Any number of ranks.
+TEST(Claims, PatOfAnyAggregation) {
+  const tutti_algorithm& pat = *find_algorithm("pat");
+  for (const uint32_t collective : {TUTTI_ALL_GATHER, TUTTI_REDUCE_SCATTER})
+    for (const auto& [blocks, messages, scratch] :
+         {std::tuple{"1", 63u, collective == TUTTI_ALL_GATHER ? 0u : 5u}, std::tuple{"2", 32u, 12u},
+          std::tuple{"3", 32u, 12u}, std::tuple{"4", 17u, 20u}, std::tuple{"16", 7u, 48u}, std::tuple{"", 6u, 64u}}) {
+      Problem problem{.collective = collective, .parameters = blocks};
+      for (problem.nranks = 1; problem.nranks <= 64; problem.nranks += problem.nranks < 34 ? 1 : 6) {
+        const Proof proof = verify_algorithm(pat, problem);
+        ASSERT_TRUE(proof.ok()) << blocks << ", n " << problem.nranks << ": " << proof.error;
+        EXPECT_NEAR(proof.bytes_sent, problem.nranks - 1, 1e-9) << blocks;
+      }
+      problem.nranks = 64;
+      const Proof proof = verify_algorithm(pat, problem);
+      EXPECT_EQ(proof.messages, uint64_t{64} * messages) << blocks;
+      EXPECT_LE(proof.scratch_chunks, scratch) << blocks;
+    }
+}
+
+// Without parameters the size decides: small blocks are sent together, large ones alone.
+TEST(Claims, PatBySize) {
+  for (const auto& [bytes, messages] : {std::pair{uint64_t{1023}, 6u}, std::pair{uint64_t{4095}, 7u},
+                                        std::pair{uint64_t{65535}, 63u}, std::pair{uint64_t{1} << 40, 63u}}) {
+    const Problem problem{.collective = TUTTI_ALL_GATHER, .nranks = 64, .block_bytes = bytes};
+    EXPECT_EQ(verify_algorithm(*find_algorithm("pat"), problem).messages, uint64_t{64} * messages) << bytes;
+  }
+}
+
+// A sample beyond 64 ranks.
+TEST(Claims, BlocksOfManyRanks) {
+  for (const uint32_t n : {100u, 254u, 299u, 300u})
+    for (const char* name : {"pat", "neighbour", "swing"})
+      for (const uint32_t collective : {TUTTI_ALL_GATHER, TUTTI_REDUCE_SCATTER, TUTTI_ALL_REDUCE}) {
+        const tutti_algorithm& algorithm = *find_algorithm(name);
+        const Problem problem{.collective = collective, .nranks = n};
+        if (!(algorithm.collectives >> collective & 1) || !serves({&algorithm, collective}, problem)) continue;
+        std::vector<Schedule> schedules;
+        std::string error;
+        ASSERT_EQ(build_schedules(algorithm, problem, &schedules, &error), TUTTI_OK) << error;
+        const Proof proof = verify(problem, schedules);
+        EXPECT_TRUE(proof.ok()) << name << " " << n << ": " << proof.error;
+        EXPECT_NEAR(proof.bytes_sent, proof.bytes_lower_bound, 1e-9) << name << " " << n;
+      }
+}
+
+// The fewest bytes; neighbours only, in half the rounds of a ring; logarithmic rounds.
+TEST(Claims, EvenNumbersOfRanks) {
+  for (const uint32_t n : {2u, 6u, 10u, 16u, 64u}) {
+    for (const char* name : {"neighbour", "swing"}) {
+      const Proof proof = prove(name, TUTTI_ALL_GATHER, n);
+      EXPECT_NEAR(proof.bytes_sent, n - 1, 1e-9) << name << " " << n;
+      EXPECT_LE(proof.rounds, name == std::string("swing") ? std::bit_width(n - 1) : n / 2) << name << " " << n;
+    }
+    EXPECT_EQ(prove("neighbour", TUTTI_ALL_GATHER, n).messages, n * n / 2) << n;
+    EXPECT_NEAR(prove("swing", TUTTI_ALL_REDUCE, n).bytes_sent, 2.0 * (n - 1) / n, 1e-9) << n;
+    EXPECT_LE(prove("swing", TUTTI_ALL_REDUCE, n).rounds, 2 * std::bit_width(n - 1)) << n;
+  }
+  EXPECT_EQ(prove("swing", TUTTI_ALL_GATHER, 64).messages, 64u * 6);
+}
+
+// Few bytes go far: block-ranks of distance on the ring, of the busiest rank.
+TEST(Claims, FewBytesGoFar) {
+  const auto distance_of = [](const char* name, uint32_t collective, uint32_t n) {
+    const Problem problem{.collective = collective, .nranks = n};
+    std::vector<Schedule> schedules;
+    std::string error;
+    EXPECT_EQ(build_schedules(*find_algorithm(name), problem, &schedules, &error), TUTTI_OK) << error;
+    double most = 0;
+    for (uint32_t rank = 0; rank < n; ++rank) {
+      double sum = 0;
+      for (const Step& step : schedules[rank].lanes[0]) {
+        if (step.op.kind != TUTTI_STEP_SEND) continue;
+        const uint32_t ahead = (step.op.peer + n - rank) % n;
+        sum += double(std::min(ahead, n - ahead)) * step.op.src.chunks / schedules[rank].pieces();
+      }
+      most = std::max(most, sum);
+    }
+    return most;
+  };
+  for (const uint32_t collective : {TUTTI_ALL_GATHER, TUTTI_REDUCE_SCATTER})
+    for (const char* name : {"pat", "swing"})
+      EXPECT_LE(distance_of(name, collective, 64), 0.15 * distance_of("doubling", collective, 64)) << name;
+  EXPECT_LE(distance_of("swing", TUTTI_ALL_REDUCE, 64), 0.15 * distance_of("halving", TUTTI_ALL_REDUCE, 64));
+}
+
+// One message from each host to each other.
+TEST(Claims, FewestMessagesBetweenHosts) {
+  for (const bool cyclic : {false, true})
+    for (const std::vector<uint32_t>& sizes : {std::vector<uint32_t>{4, 4, 4}, {2, 3, 5}, {1, 1, 1, 1}, {1, 6}}) {
+      Problem problem{.collective = TUTTI_ALL_TO_ALL, .hosts = place_on_hosts(sizes, cyclic)};
+      problem.nranks = static_cast<uint32_t>(problem.hosts.size());
+      std::vector<Schedule> schedules;
+      std::string error;
+      ASSERT_EQ(build_schedules(*find_algorithm("hierarchical"), problem, &schedules, &error), TUTTI_OK) << error;
+      size_t crossing = 0;
+      for (uint32_t rank = 0; rank < problem.nranks; ++rank)
+        crossing += static_cast<size_t>(std::ranges::count_if(schedules[rank].lanes[0], [&](const Step& step) {
+          return step.op.kind == TUTTI_STEP_SEND && problem.hosts[rank] != problem.hosts[step.op.peer];
+        }));
+      EXPECT_EQ(crossing, sizes.size() * (sizes.size() - 1)) << cyclic;
+    }
 }
 
 // Fewer rounds, more bytes from the root; the base 2 is the binomial tree.
@@ -269,9 +433,17 @@ TEST(Claims, WrongParametersAreRefused) {
       const tutti_query query = make_query(problem, 0);
       EXPECT_EQ(find_algorithm(name)->supports(nullptr, &query), TUTTI_NOT_SUPPORTED) << name << ":" << wrong;
     }
+  for (const char* wrong : {"0", "65537", "x", "4x", "-2", "99999999999"}) {
+    for (const auto& [name, collective] : {std::pair{"pat", TUTTI_ALL_GATHER}, std::pair{"direct", TUTTI_ALL_TO_ALL}}) {
+      const Problem problem{.collective = static_cast<uint32_t>(collective), .nranks = 4, .parameters = wrong};
+      const tutti_query query = make_query(problem, 0);
+      EXPECT_EQ(find_algorithm(name)->supports(nullptr, &query), TUTTI_NOT_SUPPORTED) << name << ":" << wrong;
+    }
+  }
   const Problem gather{.collective = TUTTI_GATHER, .nranks = 4, .parameters = "4"};
   const tutti_query tree_gather = make_query(gather, 0);
   EXPECT_EQ(find_algorithm("tree")->supports(nullptr, &tree_gather), TUTTI_NOT_SUPPORTED);
+  EXPECT_EQ(find_algorithm("direct")->supports(nullptr, &tree_gather), TUTTI_NOT_SUPPORTED);
   const Problem problem{.collective = TUTTI_ALL_REDUCE, .nranks = 4, .parameters = "4"};
   const tutti_query query = make_query(problem, 0);
   EXPECT_EQ(find_algorithm("ring")->supports(nullptr, &query), TUTTI_INVALID_ARGUMENT);

@@ -39,31 +39,10 @@ std::string bytes_text(const Proof& proof) {
                      proof.bytes_sent / proof.bytes_lower_bound);
 }
 
-// What leaves hosts, in blocks.
 std::string hosts_text(const Problem& problem, const std::vector<Schedule>& schedules) {
-  std::vector<double> piece;
-  double before = 0;
-  for (const tutti_cut& cut : schedules[0].cuts) {
-    piece.push_back(double(cut.p) / cut.q - before);
-    before = double(cut.p) / cut.q;
-  }
-  piece.push_back(1 - before);
-  std::vector<double> sent(1 + *std::ranges::max_element(problem.hosts), 0);
-  uint64_t messages = 0;
-  for (uint32_t rank = 0; rank < schedules.size(); ++rank)
-    for (const auto& lane : schedules[rank].lanes)
-      for (const Step& step : lane) {
-        const tutti_step& op = step.op;
-        const bool signals = op.kind == TUTTI_STEP_SIGNAL && !(op.flags & TUTTI_STEP_WAIT);
-        if ((op.kind != TUTTI_STEP_SEND && !signals) || problem.hosts[rank] == problem.hosts[op.peer]) continue;
-        ++messages;
-        for (uint32_t chunk = op.src.first; chunk < op.src.first + op.src.chunks; ++chunk)
-          sent[problem.hosts[rank]] +=
-              piece[op.src.buffer == TUTTI_BUFFER_SCRATCH ? schedules[rank].scratch[chunk].piece
-                                                          : chunk % piece.size()];
-      }
-  return fmt::format("{} between hosts; the busiest host sends {:.4g} blocks to others.", count(messages, "message"),
-                     *std::ranges::max_element(sent));
+  const HostTraffic traffic = host_traffic(problem, schedules);
+  return fmt::format("{} between hosts; the busiest host sends {:.4g} blocks to others.",
+                     count(traffic.messages, "message"), traffic.most_blocks);
 }
 
 std::string slices_text(const std::vector<Schedule>& schedules) {
@@ -79,6 +58,32 @@ std::string slices_text(const std::vector<Schedule>& schedules) {
 }
 
 }  // namespace
+
+HostTraffic host_traffic(const Problem& problem, const std::vector<Schedule>& schedules) {
+  std::vector<double> piece;
+  double before = 0;
+  for (const tutti_cut& cut : schedules[0].cuts) {
+    piece.push_back(double(cut.p) / cut.q - before);
+    before = double(cut.p) / cut.q;
+  }
+  piece.push_back(1 - before);
+  std::vector<double> sent(1 + *std::ranges::max_element(problem.hosts), 0);
+  HostTraffic traffic;
+  for (uint32_t rank = 0; rank < schedules.size(); ++rank)
+    for (const auto& lane : schedules[rank].lanes)
+      for (const Step& step : lane) {
+        const tutti_step& op = step.op;
+        const bool signals = op.kind == TUTTI_STEP_SIGNAL && !(op.flags & TUTTI_STEP_WAIT);
+        if ((op.kind != TUTTI_STEP_SEND && !signals) || problem.hosts[rank] == problem.hosts[op.peer]) continue;
+        ++traffic.messages;
+        for (uint32_t chunk = op.src.first; chunk < op.src.first + op.src.chunks; ++chunk)
+          sent[problem.hosts[rank]] +=
+              piece[op.src.buffer == TUTTI_BUFFER_SCRATCH ? schedules[rank].scratch[chunk].piece
+                                                          : chunk % piece.size()];
+      }
+  traffic.most_blocks = *std::ranges::max_element(sent);
+  return traffic;
+}
 
 std::string title(const Problem& problem, const std::string& algorithm) {
   std::string text =

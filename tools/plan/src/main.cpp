@@ -13,6 +13,7 @@
 #include <fstream>
 #include <iostream>
 
+#include "algorithm_tables.hpp"
 #include "drawing.hpp"
 #include "findings.hpp"
 #include "request.hpp"
@@ -151,6 +152,13 @@ int show(const std::string& command, const plan::Request& request) {
   return write(request.output, title + " is proved correct.\n" + plan::findings(problem, schedules, proof), "written");
 }
 
+int show_algorithms(bool markdown) {
+  const auto all = list_algorithms();
+  if (all.empty()) return refuse("there are no algorithms; is TUTTI_PLUGIN_PATH right?");
+  std::cout << (markdown ? plan::algorithm_tables(all) : plan::algorithm_list(all));
+  return 0;
+}
+
 int run(int argc, char** argv) {
   CLI::App app{"Looks at what an algorithm would do: prints, proves or draws its schedule."};
   app.set_version_flag("--version", tutti_version());
@@ -176,6 +184,9 @@ int run(int argc, char** argv) {
     if (std::string(name) == "print") command->add_option("--rank", request.rank, "this rank only");
     command->add_option("-o,--output", request.output, "write to this file instead of standard output");
   }
+  bool markdown = false;
+  CLI::App* algorithms = app.add_subcommand("algorithms", "the algorithms that there are");
+  algorithms->add_flag("--markdown", markdown, "as tables of what they cost: those of docs/algorithms.md");
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
@@ -184,6 +195,7 @@ int run(int argc, char** argv) {
   }
   try {
     const std::string command = app.get_subcommands().front()->get_name();
+    if (command == "algorithms") return show_algorithms(markdown);
     return plan::wants_table(request) ? show_table(command, request) : show(command, request);
   } catch (const plan::WrongRequest& error) {
     return refuse(error.what());

@@ -94,10 +94,16 @@ expect 2 "give neither --placement nor a range" print all_reduce ring -n 9 --hos
 expect 0 "drawn" draw all_reduce ring --hosts 1,3 -o "$dir/hosts.svg"
 grep -q '>host 1<' "$dir/hosts.svg" || { echo "draw shows no hosts"; failures=$((failures + 1)); }
 expect 0 "bruck:4 all_to_all on 5 ranks is proved" verify all_to_all bruck:4 -n 5
-expect 0 "^total: .* problems proved, 0 refused" verify all_reduce all -n 1..9
+expect 0 "^total: .* problems proved, 4 refused" verify all_reduce all -n 1..9  # swing: even numbers of ranks
 expect 0 "contributions of ranks 0 to the rank itself exactly once and in the order" verify scan hillis_steele -n 5
 expect 0 "of ranks 0 to the one before the rank exactly once" verify exclusive_scan chain -n 5
 expect 0 "^exclusive_scan  *exclusive_doubling  *9 " verify exscan all -n 1..9
 expect 0 "^barrier  *tree " verify all all --hosts 2,3
+expect 0 "^ring  *around a ring" algorithms
+expect 0 "^| \`pat\` | 4 | 64 | 15 | 15 |" algorithms --markdown
+expect 2 "not expected" algorithms all_reduce
+expect 0 "pat:2 all_gather on 9 ranks is proved" verify all_gather pat:2 -n 9
+expect 2 "needs an even number of ranks, there are 9" verify all_gather neighbour -n 9
+expect 0 "6 messages between hosts" verify all_to_all hierarchical --hosts 2,3,5 --placement cyclic
 expect 2 "cannot write" draw all_reduce ring -n 4 -o "$dir/no/such/folder.svg"
 [ "$failures" -eq 0 ]

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Spack recipe of Tutti, for a source tree that is there already (README.md beside it)."""
+"""Recipe of Tutti for Spack 1.0 or newer, for a source tree that is there already (tools/package/recipes/README.md)."""
+from spack_repo.builtin.build_systems.cmake import CMakePackage, generator
+from spack_repo.builtin.build_systems.cuda import CudaPackage
+
 from spack.package import *
 
 
@@ -54,7 +57,7 @@ class Tutti(CMakePackage, CudaPackage):
         if self.spec.satisfies("+cuda"):
             arguments.append(self.define("CMAKE_CUDA_ARCHITECTURES", self.spec.variants["cuda_arch"].value))
         if self.spec.satisfies("+python"):
-            arguments.append(self.define("Python3_EXECUTABLE", python.path))
+            arguments.append(self.define("Python3_EXECUTABLE", self.spec["python"].command.path))
         else:
             arguments.append(self.define("CMAKE_DISABLE_FIND_PACKAGE_pybind11", True))
         return arguments

@@ -5,6 +5,7 @@ set(debian "${CMAKE_SOURCE_DIR}/tools/package/debian")
 set(made "${CMAKE_BINARY_DIR}/package/debian")
 set(revision 0tutti1)  # not from Debian: one of theirs will be newer
 set(TUTTI_DEBIAN_VERSION ${PROJECT_VERSION}-${revision})
+set(CPACK_GENERATOR DEB TGZ)
 set(CPACK_VERBATIM_VARIABLES ON)
 set(CPACK_TUTTI_MADE "${made}")
 set(CPACK_PACKAGE_NAME tutti)

@@ -118,7 +118,7 @@ def installed_files():
 
 
 try:
-    call("cpack", "-G", "DEB", "-D", "CPACK_DEBIAN_COMPRESSION_TYPE=gzip", "-B", folder / "packages", cwd=installed.BUILD)
+    call("cpack", "-G", "DEB", "-D", "CPACK_DEBIAN_COMPRESSION_TYPE=none", "-B", folder / "packages", cwd=installed.BUILD)
     debs = {path.name.split("_")[0]: path for path in (folder / "packages").glob("*.deb")}
     not_made = {line.split(":")[0] for line in (installed.BUILD / "package/debian/not_made.txt").read_text().splitlines()}
     expect(f"{len(debs)} packages are made, {len(not_made)} are told not to be: {' '.join(not_made)}",

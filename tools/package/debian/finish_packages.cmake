@@ -1,4 +1,5 @@
-# CPack runs this after it has packed. CPack's scripts that call ldconfig give way to the trigger that Debian's policy wants.
+# CPack runs this after it has packed. CPack's scripts that call ldconfig give way to the trigger that Debian's policy wants, and
+# symbolic links to the library, which it counts as files, leave Installed-Size.
 if(NOT CPACK_GENERATOR STREQUAL DEB)
   return()
 endif()
@@ -17,6 +18,11 @@ foreach(package IN LISTS CPACK_PACKAGE_FILES)
     endif()
   endforeach()
   if(changed)
+    execute_process(COMMAND du -sk --exclude=DEBIAN "${folder}" OUTPUT_VARIABLE size COMMAND_ERROR_IS_FATAL ANY)
+    string(REGEX MATCH "^[0-9]+" size "${size}")
+    file(READ "${folder}/DEBIAN/control" control)
+    string(REGEX REPLACE "Installed-Size: [0-9]+" "Installed-Size: ${size}" control "${control}")
+    file(WRITE "${folder}/DEBIAN/control" "${control}")
     execute_process(COMMAND dpkg-deb --root-owner-group -Z${CPACK_DEBIAN_COMPRESSION_TYPE} --build "${folder}" "${package}"
       OUTPUT_QUIET COMMAND_ERROR_IS_FATAL ANY)
   endif()

@@ -1,6 +1,7 @@
 # `cmake --install` adds for those who build against Tutti: the CMake package Tutti and pkg-config files. Both find
 # everything relative to themselves, so that the prefix may be moved.
 include(CMakePackageConfigHelpers)
+set(CMAKE_INSTALL_DEFAULT_COMPONENT_NAME libtutti-dev)
 set(package_folder "${CMAKE_INSTALL_LIBDIR}/cmake/Tutti")
 set(pkgconfig_folder "${CMAKE_INSTALL_LIBDIR}/pkgconfig")
 
@@ -31,10 +32,21 @@ endforeach()
 # Files that a plugin's author copies, for those who have the package only.
 install(DIRECTORY "${CMAKE_SOURCE_DIR}/plugins/template/" DESTINATION ${CMAKE_INSTALL_DATADIR}/tutti/template)
 
+# Pages and examples.
+install(FILES LICENSE README.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
+install(DIRECTORY docs DESTINATION ${CMAKE_INSTALL_DOCDIR})
+install(DIRECTORY core/examples DESTINATION ${CMAKE_INSTALL_DOCDIR} PATTERN tests EXCLUDE PATTERN CMakeLists.txt EXCLUDE)
+
 # The files that `cmake --install` looks for first.
 get_property(installed GLOBAL PROPERTY TUTTI_INSTALLED)
-set(files "")
+get_property(files GLOBAL PROPERTY TUTTI_INSTALLED_FILES)
+list(TRANSFORM files APPEND "\n")
+list(JOIN files "" files)
 foreach(target IN LISTS installed)
   string(APPEND files "$<TARGET_FILE:${target}>\n")
 endforeach()
 file(GENERATE OUTPUT "${tutti_installed_files}" CONTENT "${files}")
+
+if(TARGET tutti)
+  include(TuttiDebian)
+endif()

@@ -13,7 +13,7 @@ set(TUTTI_TESTS_THAT_WAIT
 set(TUTTI_TESTS_OF_ONE_CORE
   abi.* algorithms_.* bootstrap_test call_check_test chaos_posted_test chaos_test conform.mutate conform_report_test
   conformance.contract.* conformance.walk.* documents.* examples_.*_test fused_stream_test fuzz.* kernels_test link_test out_of_memory_test
-  plan_test python_.* registry_test schedule_mutants_test schedule_mutation_test schedule_test several_communicators_test
+  package.debian plan_test python_.* registry_test schedule_mutants_test schedule_mutation_test schedule_test several_communicators_test shell.*
   starved_rank_test stream_process_test stream_test.* survival tcp_connect_test topology_test tutti_plan_test unknown_settings_test
   window_calls_test windows_test)
 

@@ -45,7 +45,8 @@ sweep() {
   done
 }
 
-usage() { sed -n '5,8s/^# *//p' "$0" >&2; exit 2; }
+commands() { sed -n '6,9s/^# *hosts.sh/ /p' "$0"; }
+usage() { commands >&2; exit 2; }
 plain() { case $1 in '' | *[!A-Za-z0-9-]*) die "\"$1\" is no prefix: letters, digits and - are allowed" ;; esac; }
 number() { case $1 in '' | *[!0-9]* | ???????*) die "\"$1\" is no number" ;; esac; }
 
@@ -74,6 +75,13 @@ case ${1-} in
     [ $# -eq 2 ] || usage
     number "$2"
     address "$2"
+    ;;
+  -h | --help)
+    sed -n '4s/^# //p' "$0"
+    printf 'Usage: %s COMMAND [ARGUMENT...]\n\nCommands:\n' "${0##*/}"
+    commands
+    printf '\n'
+    sed -n '11s/^# //p' "$0"
     ;;
   *) usage ;;
 esac

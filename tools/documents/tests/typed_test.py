@@ -4,7 +4,8 @@
 
 Commands are the lines of indented code, or those after a "$ " where a block has such; what stands below them is what they
 print, shortened, and is not compared. Each page is typed in a fresh folder whose `build` is the whole build.
-docs/plugin-guide.md and docs/applications.md, which need an installed Tutti, are typed by the test package.guide.
+docs/plugin-guide.md and docs/applications.md, which need an installed Tutti, are typed by the test package.guide, and
+docs/packages.md by tools/package/tests/fresh-root.
 """
 import os
 import pathlib

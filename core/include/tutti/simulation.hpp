@@ -79,10 +79,10 @@ struct Fabric {
   Kind kind = Kind::single_switch;
   uint32_t nranks = 0;
   uint32_t ranks_per_host = 1;
-  bool cyclic = false;  // rank r is on host r mod hosts, not r / ranks_per_host
-  uint32_t nics = 1;    // of a host
-  Link nic;             // one direction of a card; its latency is that of a message between neighbours
-  Link inside;          // one direction of a rank, within its host
+  bool cyclic = false;        // rank r is on host r mod hosts, not r / ranks_per_host
+  uint32_t nics = 1;          // of a host
+  Link nic;                   // one direction of a card; its latency is that of a message between neighbours
+  Link inside;                // one direction of a rank, within its host
   std::vector<Level> levels;  // fat tree: from the hosts up; the last one has no links up
   // Dragonfly: every router of a group is joined to each other one, every group to each other one. Routes are minimal.
   uint32_t hosts_per_router = 0, routers_per_group = 0, links_per_pair = 1;  // global links of two groups
@@ -108,8 +108,8 @@ struct Processor {
 struct Shape {
   uint64_t block_bytes = 0;
   uint32_t element_bytes = 1;
-  uint64_t slices = 1;                     // of schedules that may be cut
-  uint64_t memory = uint64_t{16} << 30;    // bytes that a simulation may take
+  uint64_t slices = 1;                   // of schedules that may be cut
+  uint64_t memory = uint64_t{16} << 30;  // bytes that a simulation may take
 };
 
 // A step as the simulation needs it.
@@ -181,7 +181,7 @@ struct PathStep {
 struct Result {
   static constexpr uint8_t no_class = 255;
   double seconds = 0;
-  std::vector<double> rank_seconds;  // when each rank was done
+  std::vector<double> rank_seconds;             // when each rank was done
   uint64_t steps = 0, messages = 0, bytes = 0;  // of all slices
   std::vector<uint64_t> link_bytes;             // that each link carried
   std::vector<PathStep> path;                   // from the first step on

@@ -3,11 +3,11 @@
 // Schedules made compact: sixteen bytes a step, with sizes in bytes and the distances within a lane that the executor
 // goes by. An executor has `lookahead` steps of a lane in flight, so what is farther away needs no distance.
 #include <fmt/format.h>
-#include <tutti/simulation.hpp>
 
 #include <algorithm>
 #include <cstring>
 #include <stdexcept>
+#include <tutti/simulation.hpp>
 
 #include "steps.hpp"
 
@@ -115,7 +115,8 @@ class Schedules::Compiler {
     };
     if (meet(a.src, b.dst) || meet(a.dst, b.src) || meet(a.dst, b.dst)) return true;
     const auto any = [&](const std::vector<tutti_span>* sources, const Range& written) {
-      return sources && std::ranges::any_of(*sources, [&](const tutti_span& s) { return meet(range(s, false), written); });
+      return sources &&
+             std::ranges::any_of(*sources, [&](const tutti_span& s) { return meet(range(s, false), written); });
     };
     return any(a.sources, b.dst) || any(b.sources, a.dst);
   }
@@ -203,8 +204,8 @@ void Schedules::add(const Schedule& schedule) {
         "{} ranks need about {:.0f} GB of memory and may take {:.0f}: simulate fewer ranks or slices, or allow more",
         problem_.nranks, double(whole) * 1e-9, double(shape_.memory) * 1e-9));
   if (steps_.size() * slices_ > most_instances)
-    throw std::runtime_error(fmt::format("more than {} steps in all slices: simulate fewer ranks or slices",
-                                         most_instances));
+    throw std::runtime_error(
+        fmt::format("more than {} steps in all slices: simulate fewer ranks or slices", most_instances));
 }
 
 uint32_t Schedules::size_number(uint64_t bytes) {

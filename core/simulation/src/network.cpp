@@ -3,10 +3,10 @@
 // The built-in networks. A message's latency is counted where it leaves: at the card or at the link inside a host, and
 // at each level or link that it passes on its way up or across.
 #include <fmt/format.h>
-#include <tutti/simulation.hpp>
 
 #include <algorithm>
 #include <stdexcept>
+#include <tutti/simulation.hpp>
 
 namespace tutti::simulation {
 
@@ -114,7 +114,8 @@ class Dragonfly : public BuiltIn {
   explicit Dragonfly(const Fabric& fabric) : BuiltIn(fabric), routers_(fabric.routers_per_group) {
     const uint64_t per_group = uint64_t{fabric.hosts_per_router} * routers_;
     groups_ = uint32_t((hosts_ + per_group - 1) / per_group);
-    local_ = add_class("local", fabric.local.latency, 1 / fabric.local.bandwidth, uint64_t{groups_} * routers_ * routers_);
+    local_ =
+        add_class("local", fabric.local.latency, 1 / fabric.local.bandwidth, uint64_t{groups_} * routers_ * routers_);
     global_ = add_class("global", fabric.global.latency, 1 / (fabric.global.bandwidth * fabric.links_per_pair),
                         uint64_t{groups_} * groups_);
   }

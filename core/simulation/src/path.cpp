@@ -37,7 +37,7 @@ void explain(PathStep& at, const CompactStep& step, const Network& network, cons
   if (step.kind == TUTTI_STEP_COPY || step.kind == TUTTI_STEP_REDUCE) at.work = work_of(processor, step, at.bytes);
   // Steps that began before the one before them ended took part of it.
   double left = spent;
-  for (double* part : {&at.latency, &at.transfer, &at.work}) left -= *part = std::min(*part, std::max(left, 0.0));
+  for (double* part : {&at.latency, &at.transfer, &at.work}) left -= * part = std::min(*part, std::max(left, 0.0));
   at.waiting = std::max(left, 0.0);
 }
 

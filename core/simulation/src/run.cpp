@@ -5,10 +5,10 @@
 // message is over when the slowest of its links is done with it, so links do not hold each other up. What a rank's
 // processor does, it does in sequence: its ends of messages, reductions and copies.
 #include <fmt/format.h>
-#include <tutti/simulation.hpp>
 
 #include <algorithm>
 #include <queue>
+#include <tutti/simulation.hpp>
 
 #include "path.hpp"
 #include "steps.hpp"
@@ -137,8 +137,7 @@ class Simulation {
     if ((step.flags & is_forwarded) && !completed(lane, position - 1) && !(state.first & bit(position - 1)))
       return false;
     if (!step.dependency) return true;
-    const uint32_t other =
-        schedules_.first_lane()[rank(lane)] + ((step.dependency - 1) >> dependency_step_bits);
+    const uint32_t other = schedules_.first_lane()[rank(lane)] + ((step.dependency - 1) >> dependency_step_bits);
     const uint64_t slice = schedules_.slices() == 1 ? 0 : position / schedules_.lanes()[lane].length;
     const uint64_t before = slice * schedules_.lanes()[other].length + ((step.dependency - 1) & dependency_step_mask);
     return completed(other, before);

@@ -2,10 +2,10 @@
 //
 // Hand-written schedules in small networks: what can be computed on paper comes out.
 #include <gtest/gtest.h>
-#include <tutti/simulation.hpp>
 
 #include <numeric>
 #include <set>
+#include <tutti/simulation.hpp>
 
 #include "schedule_builder.hpp"
 

@@ -174,7 +174,7 @@ struct PathStep {
   uint32_t kind = 0, peer = 0;  // TUTTI_STEP_SEND ...
   uint64_t bytes = 0;
   double begin = 0, end = 0;  // seconds: `begin` is the end of the step before it on the path
-  uint8_t link_class = 0;     // of a message: the slowest of its links; Result::no_class: none
+  uint8_t link_class = 0;     // of a SEND: the link that was done with it last; Result::no_class: none
   double latency = 0, transfer = 0, work = 0, waiting = 0;  // what the time between is made of
 };
 
@@ -188,9 +188,20 @@ struct Result {
   std::string error;  // not empty: the ranks wait for each other, or messages do not match; says where
 };
 
-// Keeps every step's end and partner if `times` is given: [rank][lane][step] of the last slice.
-Result run(const Schedules& schedules, const Network& network, const Processor& processor,
-           std::vector<std::vector<std::vector<StepTime>>>* times = nullptr);
+// When a step ended, and for a message the step at the other end (same lane of the peer).
+struct StepTime {
+  double end = 0;  // seconds
+  uint32_t partner_step = TUTTI_NO_DEPENDENCY;
+};
+using StepTimes = std::vector<std::vector<std::vector<StepTime>>>;  // [rank][lane][step]
+
+// `times`, if given, become those of the last slice.
+Result run(const Schedules& schedules, const Network& network, const Processor& processor, StepTimes* times = nullptr);
+
+// The times of one slice in a network in which nothing but a rank's own links is shared, and other hosts are ten times
+// farther than ranks of the same one. For pictures and for the order of steps. Empty where the schedules do not match.
+StepTimes step_times(const Problem& problem, const std::vector<Schedule>& schedules, uint64_t block_bytes,
+                     uint32_t element_bytes);
 
 }  // namespace tutti::simulation
 #pragma GCC visibility pop

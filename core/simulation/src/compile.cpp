@@ -216,7 +216,7 @@ uint32_t Schedules::size_number(uint64_t bytes) {
 }
 
 uint64_t Schedules::bytes() const {
-  return steps_.size() * (sizeof(CompactStep) + slices_ * (sizeof(double) + sizeof(uint32_t))) +
+  return steps_.size() * (sizeof(CompactStep) + slices_ * (sizeof(double) + sizeof(uint32_t) + 1)) +
          lanes_.size() * (sizeof(LaneOfRank) + bytes_of_a_lane);
 }
 

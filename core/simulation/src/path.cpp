@@ -20,14 +20,9 @@ void explain(PathStep& at, const CompactStep& step, const Network& network, cons
   Route route;
   if (step.flags & (does_send | does_receive)) {
     network.route(step.flags & does_send ? at.rank : step.peer, step.flags & does_send ? step.peer : at.rank, &route);
-    for (uint32_t hop = 0; hop < route.hops; ++hop)
-      if (at.link_class == Result::no_class ||
-          network.classes()[route.link_class[hop]].per_byte > network.classes()[at.link_class].per_byte)
-        at.link_class = route.link_class[hop];
     at.work = processor.message;
   }
   const auto bytes = double(at.bytes);
-  const double spent = at.end - at.begin;
   if (step.flags & does_send) at.transfer = bytes * route.per_byte;
   if (step.flags & does_receive) at.latency = route.latency;
   if (step.kind == TUTTI_STEP_RECV_REDUCE) {
@@ -36,9 +31,11 @@ void explain(PathStep& at, const CompactStep& step, const Network& network, cons
   }
   if (step.kind == TUTTI_STEP_COPY || step.kind == TUTTI_STEP_REDUCE) at.work = work_of(processor, step, at.bytes);
   // Steps that began before the one before them ended took part of it.
-  double left = spent;
-  for (double* part : {&at.latency, &at.transfer, &at.work}) left -= * part = std::min(*part, std::max(left, 0.0));
-  at.waiting = std::max(left, 0.0);
+  at.waiting = at.end - at.begin;
+  for (double* part : {&at.latency, &at.transfer, &at.work}) {
+    *part = std::min(*part, at.waiting);
+    at.waiting -= *part;
+  }
 }
 
 }  // namespace
@@ -62,6 +59,7 @@ std::vector<PathStep> critical_path(const Schedules& schedules, const Network& n
     at.bytes = slice_begin(all, at.slice + 1, schedules.slices()) - slice_begin(all, at.slice, schedules.slices());
     at.end = instances.ends[id];
     at.begin = instances.causes[id] == no_instance ? 0 : instances.ends[instances.causes[id]];
+    at.link_class = instances.slowest[id];
     explain(at, step, network, processor);
     path.push_back(at);
   }
@@ -69,8 +67,8 @@ std::vector<PathStep> critical_path(const Schedules& schedules, const Network& n
   return path;
 }
 
-std::vector<std::vector<std::vector<StepTime>>> step_times(const Schedules& schedules, const Instances& instances) {
-  std::vector<std::vector<std::vector<StepTime>>> times(schedules.problem().nranks);
+StepTimes times_of(const Schedules& schedules, const Instances& instances) {
+  StepTimes times(schedules.problem().nranks);
   const std::vector<uint64_t> bases = bases_of(schedules);
   const uint64_t last_slice = schedules.slices() - 1;
   for (size_t lane = 0; lane < schedules.lanes().size(); ++lane) {

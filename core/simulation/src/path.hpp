@@ -14,6 +14,7 @@ struct Instances {
   std::vector<double> ends;
   // The instance by whose end it could begin. Of a receive: the send; the send then has that of the later end.
   std::vector<uint32_t> causes;
+  std::vector<uint8_t> slowest;    // of a SEND: the class of the link that was done with it last
   std::vector<uint32_t> partners;  // if kept: the other end of a message
 };
 
@@ -28,7 +29,7 @@ inline double work_of(const Processor& processor, const CompactStep& step, uint6
 std::vector<PathStep> critical_path(const Schedules& schedules, const Network& network, const Processor& processor,
                                     const Instances& instances, uint32_t last);
 
-// [rank][lane][step] of the last slice.
-std::vector<std::vector<std::vector<StepTime>>> step_times(const Schedules& schedules, const Instances& instances);
+// Those of the last slice.
+StepTimes times_of(const Schedules& schedules, const Instances& instances);
 
 }  // namespace tutti::simulation

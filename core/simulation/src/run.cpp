@@ -61,6 +61,7 @@ class Simulation {
     }
     instances_.ends.assign(base, 0);
     instances_.causes.assign(base, none);
+    instances_.slowest.assign(base, Result::no_class);
   }
 
   void run() {
@@ -200,6 +201,7 @@ class Simulation {
     for (uint32_t hop = 0; hop < route_.hops; ++hop) {
       double& free = link_free_[route_.link[hop]];
       free = std::max(free, begin) + double(size) * network_.classes()[route_.link_class[hop]].per_byte;
+      if (free > end || hop == 0) instances_.slowest[sender] = route_.link_class[hop];
       end = std::max(end, free);
       result_.link_bytes[route_.link[hop]] += size;
     }
@@ -296,15 +298,14 @@ class Simulation {
 
 }  // namespace
 
-Result run(const Schedules& schedules, const Network& network, const Processor& processor,
-           std::vector<std::vector<std::vector<StepTime>>>* times) {
+Result run(const Schedules& schedules, const Network& network, const Processor& processor, StepTimes* times) {
   Simulation simulation(schedules, network, processor);
   if (times) simulation.keep_partners();
   simulation.run();
   Result result = std::move(simulation.result());
   if (!result.error.empty()) return result;
   result.path = critical_path(schedules, network, processor, simulation.instances(), simulation.last());
-  if (times) *times = step_times(schedules, simulation.instances());
+  if (times) *times = times_of(schedules, simulation.instances());
   return result;
 }
 

@@ -208,5 +208,16 @@ TEST(Simulation, OrderWithinARank) {
   expect_seconds(result.rank_seconds[2], 2 * (latency + one));
 }
 
+TEST(Simulation, StepTimes) {
+  Case c = line_broadcast(3, 0, true);
+  StepTimes times = step_times(c.problem, c.schedules, 1000, 4);
+  ASSERT_EQ(times.size(), 3u);
+  EXPECT_EQ(times[1][0][1].partner_step, 0u);
+  EXPECT_LT(times[1][0][0].end, times[1][0][1].end);
+  EXPECT_LT(times[1][0][1].end, times[2][0][0].end);
+  c.schedules[0].lanes[0].pop_back();
+  EXPECT_TRUE(step_times(c.problem, c.schedules, 1000, 4).empty());
+}
+
 }  // namespace
 }  // namespace tutti::simulation

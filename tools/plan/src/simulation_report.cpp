@@ -35,21 +35,25 @@ struct Part {
   double seconds = 0;
 };
 std::vector<Part> parts_of(const Simulated& simulated, const simulation::Network& network) {
-  std::vector<Part> parts{
-      {"latency"}, {"processor: messages, reductions, copies"}, {"waiting for links and processors"}};
+  std::vector<Part> parts{{"latency"}, {"messages, reductions and copies on processors"}, {"waiting for processors"}};
   const auto fixed = parts.size();
-  for (const simulation::LinkClass& of : network.classes()) parts.push_back({"bytes over " + of.name});
+  for (const simulation::LinkClass& of : network.classes()) {
+    parts.push_back({"bytes over " + of.name});
+    parts.push_back({"waiting for " + of.name});
+  }
   for (const PathStep& step : simulated.result.path) {
     const auto take = [](Part& part, double seconds) {
       part.steps += seconds > 0;
       part.seconds += seconds;
     };
+    const bool linked = step.link_class != Result::no_class;
     take(parts[0], step.latency);
     take(parts[1], step.work);
-    take(parts[2], step.waiting);
-    if (step.link_class != Result::no_class) take(parts[fixed + step.link_class], step.transfer);
+    take(parts[linked ? fixed + 2 * step.link_class + 1 : 2], step.waiting);
+    if (linked) take(parts[fixed + 2 * step.link_class], step.transfer);
   }
-  std::erase_if(parts, [](const Part& part) { return part.seconds == 0; });
+  // Sums of rounded numbers leave crumbs.
+  std::erase_if(parts, [&](const Part& part) { return part.seconds <= 1e-9 * simulated.result.seconds; });
   std::ranges::stable_sort(parts, [](const Part& a, const Part& b) { return a.seconds > b.seconds; });
   return parts;
 }

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The discrete events. A lane starts its steps as the host executor does (Execution::may_start). A message begins when
-// both ends have started. Each link on its way works off the bytes of messages in the order in which they begin; the
-// message is over when the slowest of its links is done with it, so links do not hold each other up. What a rank's
-// processor does, it does in sequence: its ends of messages, reductions and copies.
+// both ends have started, and leaves when the sender's own link is free. Each further link works off the bytes of
+// messages in the order in which they leave; the message is over when the slowest of its links is done with it, so
+// links do not hold each other up. What a rank's processor does, it does in sequence: its ends of messages, reductions
+// and copies.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -18,12 +19,12 @@ namespace {
 
 constexpr uint32_t none = no_instance;
 
-enum class Happens : uint8_t { sent, arrived, first_fragment, done };
+enum class Happens : uint8_t { leaves, sent, arrived, first_fragment, done };
 
 struct Event {
   double time;
-  uint32_t lane;
-  uint8_t slot;  // of the step: its position modulo lookahead
+  uint32_t lane;  // of a message that leaves: its place among those that wait
+  uint8_t slot;   // of the step: its position modulo lookahead
   Happens what;
   bool operator<(const Event& other) const {  // the first is on top of the queue; of equal times any fixed order
     if (time != other.time) return time > other.time;
@@ -90,6 +91,11 @@ class Simulation {
   struct Dirty {
     uint32_t lane, cause;
   };
+  // The two ends of a message: lanes and positions.
+  struct Meeting {
+    uint32_t from, to;
+    uint64_t sent, received;
+  };
 
   const CompactStep& step(uint32_t lane, uint64_t position) const {
     const LaneOfRank& of = schedules_.lanes()[lane];
@@ -120,6 +126,16 @@ class Simulation {
         if (!(lanes_[next.lane].started & bit(position)) && may_start(next.lane, position))
           start(next.lane, position, next.cause);
     }
+    begin_messages();
+  }
+
+  // Messages that can begin now begin in the order of their senders' lanes, whichever end was late.
+  void begin_messages() {
+    std::ranges::sort(meetings_, [](const Meeting& a, const Meeting& b) {
+      return a.from != b.from ? a.from < b.from : a.sent < b.sent;
+    });
+    for (const Meeting& meeting : meetings_) begin(meeting);
+    meetings_.clear();
   }
 
   bool completed(uint32_t lane, uint64_t position) const {
@@ -172,18 +188,21 @@ class Simulation {
       if (!(waiting & bit(there))) continue;
       const CompactStep& partner = step(other, there);
       if (partner.peer != me || !(partner.flags & (own.flags & does_send ? does_receive : does_send))) continue;
-      return own.flags & does_send ? transfer(lane, position, other, there) : transfer(other, there, lane, position);
+      lanes_[lane].matched |= bit(position);
+      lanes_[other].matched |= bit(there);
+      meetings_.push_back(own.flags & does_send ? Meeting{lane, other, position, there}
+                                                : Meeting{other, lane, there, position});
+      return;
     }
   }
 
-  void transfer(uint32_t from, uint64_t sent, uint32_t to, uint64_t received) {
+  void begin(const Meeting& meeting) {
+    const auto& [from, to, sent, received] = meeting;
     const CompactStep &send = step(from, sent), &receive = step(to, received);
     const uint32_t sender = instance(from, sent), receiver = instance(to, received);
     const uint64_t size = bytes(from, sent, send);
     if ((send.kind == TUTTI_STEP_SIGNAL) != (receive.kind == TUTTI_STEP_SIGNAL) || size != bytes(to, received, receive))
       return fail(fmt::format("{} meets {}, and they differ in kind or size", where(from, sent), where(to, received)));
-    lanes_[from].matched |= bit(sent);
-    lanes_[to].matched |= bit(received);
     // The later one of the two is why the message begins now.
     if (instances_.ends[receiver] > instances_.ends[sender]) instances_.causes[sender] = instances_.causes[receiver];
     instances_.causes[receiver] = sender;
@@ -191,18 +210,44 @@ class Simulation {
     ++result_.messages;
     result_.bytes += size;
 
-    network_.route(rank(from), rank(to), &route_);
     double begin = now_;
     if (processor_.message > 0) {
       double& processor = processor_free_[rank(from)];
       begin = processor = std::max(processor, now_) + processor_.message;
     }
+    // The first link is the sender's own: its messages leave one after the other.
+    network_.route(rank(from), rank(to), &route_);
+    if (route_.hops) {
+      double& free = link_free_[route_.link[0]];
+      begin = std::max(begin, free);
+      free = begin + double(size) * network_.classes()[route_.link_class[0]].per_byte;
+    }
+    if (begin <= now_) return leave(meeting);
+    if (vacant_.empty()) {
+      vacant_.push_back(uint32_t(waiting_.size()));
+      waiting_.emplace_back();
+    }
+    waiting_[vacant_.back()] = meeting;
+    events_.push({begin, vacant_.back(), 0, Happens::leaves});
+    vacant_.pop_back();
+  }
+
+  // A message leaves its sender now.
+  void leave(const Meeting& meeting) {
+    const auto& [from, to, sent, received] = meeting;
+    const CompactStep &send = step(from, sent), &receive = step(to, received);
+    const uint32_t sender = instance(from, sent), receiver = instance(to, received);
+    const uint64_t size = bytes(from, sent, send);
+    network_.route(rank(from), rank(to), &route_);
+    const double begin = now_;
     double end = begin;
     for (uint32_t hop = 0; hop < route_.hops; ++hop) {
       double& free = link_free_[route_.link[hop]];
-      free = std::max(free, begin) + double(size) * network_.classes()[route_.link_class[hop]].per_byte;
-      if (free > end || hop == 0) instances_.slowest[sender] = route_.link_class[hop];
-      end = std::max(end, free);
+      const double needs = double(size) * network_.classes()[route_.link_class[hop]].per_byte;
+      if (hop > 0) free = std::max(free, begin) + needs;
+      const double over = hop > 0 ? free : begin + needs;
+      if (over > end || hop == 0) instances_.slowest[sender] = route_.link_class[hop];
+      end = std::max(end, over);
       result_.link_bytes[route_.link[hop]] += size;
     }
     const uint64_t fragment = processor_.fragment && processor_.fragment < size ? processor_.fragment : size;
@@ -218,6 +263,10 @@ class Simulation {
   }
 
   void happen(const Event& event) {
+    if (event.what == Happens::leaves) {
+      vacant_.push_back(event.lane);
+      return leave(waiting_[event.lane]);
+    }
     const uint64_t position = position_of(event);
     const CompactStep& step = this->step(event.lane, position);
     const uint32_t id = instance(event.lane, position);
@@ -290,6 +339,9 @@ class Simulation {
   Instances instances_;
   std::priority_queue<Event> events_;
   std::vector<Dirty> dirty_;
+  std::vector<Meeting> meetings_;  // that begin now
+  std::vector<Meeting> waiting_;   // for their sender's processor or link
+  std::vector<uint32_t> vacant_;   // places in waiting_
   Route route_;
   Result result_;
   double now_ = 0;

@@ -23,7 +23,7 @@ double seconds_since(Clock::time_point start) { return std::chrono::duration<dou
 
 // As many slices as the core's selector takes (core/src/choose/selector.cpp), as far as steps stay countable.
 uint64_t usual_slices(const Schedule& schedule, uint32_t nranks, const SimulationShape& shape) {
-  constexpr uint64_t worth = 16 << 10, fragment = 64 << 10, most = 64, most_steps = 100'000'000;
+  constexpr uint64_t worth = 16 << 10, fragment = 64 << 10, most = 64, most_steps = 20'000'000;
   if (!schedule.sliced()) return 1;
   const std::vector<uint64_t> bounds = piece_bounds(schedule, shape.block_bytes / shape.element_bytes);
   uint64_t longest = 0, steps = 1;

@@ -10,8 +10,10 @@
 #include <algorithm>
 #include <queue>
 #include <tutti/simulation.hpp>
+#include <unordered_map>
 
 #include "path.hpp"
+#include "shared_link.hpp"
 #include "steps.hpp"
 
 namespace tutti::simulation {
@@ -19,11 +21,11 @@ namespace {
 
 constexpr uint32_t none = no_instance;
 
-enum class Happens : uint8_t { leaves, sent, arrived, first_fragment, done };
+enum class Happens : uint8_t { leaves, passed, sent, arrived, first_fragment, done };
 
 struct Event {
   double time;
-  uint32_t lane;  // of a message that leaves: its place among those that wait
+  uint32_t lane;  // leaves, sent: the flight; passed: the link
   uint8_t slot;   // of the step: its position modulo lookahead
   Happens what;
   bool operator<(const Event& other) const {  // the first is on top of the queue; of equal times any fixed order
@@ -52,7 +54,8 @@ class Simulation {
         steps_(schedules.steps().data()),
         lanes_(schedules.lanes().size()),
         processor_free_(schedules.problem().nranks, 0),
-        link_free_(network.links(), 0) {
+        link_free_(network.links(), 0),
+        links_(network.links()) {
     result_.link_bytes.assign(network.links(), 0);
     result_.rank_seconds.assign(schedules.problem().nranks, 0);
     uint64_t base = 0;
@@ -95,6 +98,12 @@ class Simulation {
   struct Meeting {
     uint32_t from, to;
     uint64_t sent, received;
+  };
+  // A message that has begun.
+  struct Flight {
+    Meeting meeting;
+    double own_link;  // when the sender's own link is done with it
+    uint32_t links;   // how many of the others are not
   };
 
   const CompactStep& step(uint32_t lane, uint64_t position) const {
@@ -222,72 +231,121 @@ class Simulation {
       begin = std::max(begin, free);
       free = begin + double(size) * network_.classes()[route_.link_class[0]].per_byte;
     }
-    if (begin <= now_) return leave(meeting);
+    const uint32_t flight = new_flight(meeting);
+    if (begin > now_) return events_.push({begin, flight, 0, Happens::leaves});
+    leave(flight);
+  }
+
+  uint32_t new_flight(const Meeting& meeting) {
     if (vacant_.empty()) {
-      vacant_.push_back(uint32_t(waiting_.size()));
-      waiting_.emplace_back();
+      vacant_.push_back(uint32_t(flights_.size()));
+      flights_.emplace_back();
     }
-    waiting_[vacant_.back()] = meeting;
-    events_.push({begin, vacant_.back(), 0, Happens::leaves});
+    const uint32_t flight = vacant_.back();
     vacant_.pop_back();
+    flights_[flight] = {meeting, 0, 0};
+    return flight;
   }
 
   // A message leaves its sender now.
-  void leave(const Meeting& meeting) {
-    const auto& [from, to, sent, received] = meeting;
+  void leave(uint32_t flight) {
+    const auto& [from, to, sent, received] = flights_[flight].meeting;
     const CompactStep &send = step(from, sent), &receive = step(to, received);
-    const uint32_t sender = instance(from, sent), receiver = instance(to, received);
     const uint64_t size = bytes(from, sent, send);
     network_.route(rank(from), rank(to), &route_);
-    const double begin = now_;
-    double end = begin;
     for (uint32_t hop = 0; hop < route_.hops; ++hop) {
-      double& free = link_free_[route_.link[hop]];
-      const double needs = double(size) * network_.classes()[route_.link_class[hop]].per_byte;
-      if (hop > 0) free = std::max(free, begin) + needs;
-      const double over = hop > 0 ? free : begin + needs;
-      if (over > end || hop == 0) instances_.slowest[sender] = route_.link_class[hop];
-      end = std::max(end, over);
-      result_.link_bytes[route_.link[hop]] += size;
+      const uint32_t link = route_.link[hop];
+      const double per_byte = network_.classes()[route_.link_class[hop]].per_byte;
+      result_.link_bytes[link] += size;
+      if (hop == 0) {
+        instances_.slowest[instance(from, sent)] = route_.link_class[0];
+        flights_[flight].own_link = now_ + double(size) * per_byte;
+      } else if (size > 0) {
+        ++flights_[flight].links;
+        events_.push(
+            {links_[link].join(now_, flight, double(size), per_byte), link, route_.link_class[hop], Happens::passed});
+      }
     }
-    const uint64_t fragment = processor_.fragment && processor_.fragment < size ? processor_.fragment : size;
-    if ((send.flags & is_forwarded) && !completed(from, sent - 1))  // the last fragment follows what is received
-      end = std::max(end, instances_.ends[instance(from, sent - 1)] + double(fragment) * route_.per_byte);
-    instances_.ends[receiver] = end + route_.latency;
-    push(end, from, sent, Happens::sent);
+    const uint64_t fragment = fragment_of(size);
     if (fragment < size && (receive.kind == TUTTI_STEP_RECV_REDUCE || (receive.flags & does_forward)))
-      push(begin + route_.latency + (end - begin) * double(fragment) / double(size), to, received,
-           Happens::first_fragment);
-    else
-      push(end + route_.latency, to, received, Happens::arrived);
+      push(now_ + route_.latency + double(fragment) * route_.per_byte, to, received, Happens::first_fragment);
+    if (flights_[flight].links == 0)
+      events_.push({std::max(now_, flights_[flight].own_link), flight, 0, Happens::sent});
+  }
+  uint64_t fragment_of(uint64_t size) const {
+    return processor_.fragment && processor_.fragment < size ? processor_.fragment : size;
+  }
+
+  // Messages are over at a shared link.
+  void pass(uint32_t link, uint8_t link_class) {
+    const auto over = [&](uint32_t flight) {
+      Flight& of = flights_[flight];
+      if (--of.links > 0) return;
+      if (of.own_link > now_) return events_.push({of.own_link, flight, 0, Happens::sent});
+      if (of.own_link < now_) instances_.slowest[instance(of.meeting.from, of.meeting.sent)] = link_class;
+      send_over(flight);
+    };
+    const double next = links_[link].depart(now_, network_.classes()[link_class].per_byte, over);
+    if (next >= 0) events_.push({next, link, link_class, Happens::passed});
+  }
+
+  // The last byte of a message has left. What is sent on as it comes ends a fragment after what is received.
+  void send_over(uint32_t flight) {
+    const auto [from, to, sent, received] = flights_[flight].meeting;
+    const CompactStep& send = step(from, sent);
+    if ((send.flags & is_forwarded) && !completed(from, sent - 1)) {
+      held_[instance(from, sent - 1)] = flight;
+      return;
+    }
+    network_.route(rank(from), rank(to), &route_);
+    vacant_.push_back(flight);
+    push(now_ + route_.latency, to, received, Happens::arrived);
+    complete(from, sent);
+  }
+  void release_held(uint32_t received) {
+    const auto held = held_.find(received);
+    if (held == held_.end()) return;
+    const uint32_t flight = held->second;
+    const auto& [from, to, sent, position] = flights_[flight].meeting;
+    network_.route(rank(from), rank(to), &route_);
+    const uint64_t fragment = fragment_of(bytes(from, sent, step(from, sent)));
+    events_.push({now_ + double(fragment) * route_.per_byte, flight, 0, Happens::sent});
+    held_.erase(held);
   }
 
   void happen(const Event& event) {
-    if (event.what == Happens::leaves) {
-      vacant_.push_back(event.lane);
-      return leave(waiting_[event.lane]);
+    switch (event.what) {
+      case Happens::leaves:
+        return leave(event.lane);
+      case Happens::sent:
+        return send_over(event.lane);
+      case Happens::passed:
+        return links_[event.lane].is_next(event.time) ? pass(event.lane, event.slot) : void();
+      case Happens::done:
+        return complete(event.lane, position_of(event));
+      default:
+        return receive(event.lane, position_of(event), event.what == Happens::first_fragment);
     }
-    const uint64_t position = position_of(event);
-    const CompactStep& step = this->step(event.lane, position);
-    const uint32_t id = instance(event.lane, position);
-    if (event.what == Happens::sent || event.what == Happens::done) return complete(event.lane, position);
-    double& processor = processor_free_[rank(event.lane)];
-    const uint64_t size = bytes(event.lane, position, step);
+  }
+
+  // The first fragment of a message is there, or all of it.
+  void receive(uint32_t lane, uint64_t position, bool first) {
+    const CompactStep& step = this->step(lane, position);
+    const uint32_t id = instance(lane, position);
+    double& processor = processor_free_[rank(lane)];
+    const uint64_t size = bytes(lane, position, step);
     const double work = step.kind == TUTTI_STEP_RECV_REDUCE ? double(size) * processor_.reduce_per_byte : 0;
-    if (event.what == Happens::arrived) {
-      if (processor_.message + work == 0) return complete(event.lane, position);
-      processor = std::max(processor, now_) + processor_.message + work;
-      return push(processor, event.lane, position, Happens::done);
+    const bool began = (lanes_[lane].first & bit(position)) != 0;
+    if (!began && processor_.message + work > 0) processor = std::max(processor, now_) + processor_.message + work;
+    if (first) {
+      instances_.ends[id] = processor_.message + work > 0 ? processor : now_;  // not before this
+      lanes_[lane].first |= bit(position);
+      return dirty_.push_back({lane, id});
     }
-    double end = instances_.ends[id];  // when all of it has come
-    if (processor_.message + work > 0) {
-      processor = std::max(processor, now_) + processor_.message + work;
-      end = std::max(processor, end + work * double(processor_.fragment) / double(size));
-    }
-    instances_.ends[id] = end;
-    lanes_[event.lane].first |= bit(position);
-    push(end, event.lane, position, Happens::done);
-    dirty_.push_back({event.lane, id});
+    double end = processor_.message + work > 0 ? processor : now_;
+    if (began) end = std::max(instances_.ends[id], now_ + work * double(fragment_of(size)) / double(size));
+    if (end <= now_) return complete(lane, position);
+    push(end, lane, position, Happens::done);
   }
 
   void complete(uint32_t lane, uint64_t position) {
@@ -295,6 +353,7 @@ class Simulation {
     const uint32_t id = instance(lane, position);
     instances_.ends[id] = now_;
     state.done |= bit(position);
+    if (!held_.empty()) release_held(id);
     while (state.head < state.end && (state.done & bit(state.head))) {
       const auto clear = uint16_t(~bit(state.head));
       state.done &= clear;
@@ -340,8 +399,10 @@ class Simulation {
   std::priority_queue<Event> events_;
   std::vector<Dirty> dirty_;
   std::vector<Meeting> meetings_;  // that begin now
-  std::vector<Meeting> waiting_;   // for their sender's processor or link
-  std::vector<uint32_t> vacant_;   // places in waiting_
+  std::vector<Flight> flights_;
+  std::vector<uint32_t> vacant_;                 // of flights_
+  std::unordered_map<uint32_t, uint32_t> held_;  // flights that wait for the end of this instance
+  std::vector<SharedLink> links_;
   Route route_;
   Result result_;
   double now_ = 0;

@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 
 #include <numeric>
-#include <set>
 #include <tutti/simulation.hpp>
 
 #include "schedule_builder.hpp"
@@ -89,29 +88,61 @@ TEST(Simulation, MessagesCostTheProcessor) {
                  2e-4 + latency + 4 * per_byte);
 }
 
+// Each rank exchanges a block with the one `distance` ranks on.
+Case exchange(uint32_t nranks, uint32_t distance) {
+  Case c = make_case(TUTTI_ALL_TO_ALL, nranks);
+  for (uint32_t r = 0; r < nranks; ++r) {
+    const uint32_t peer = (r + distance) % nranks, from = (r + nranks - distance) % nranks;
+    c.schedules[r].lanes = {{send(peer, in(peer)), recv(from, out(from))}};
+  }
+  return c;
+}
+
 // The ranks of a host share its card; with a card each they do not.
 TEST(Simulation, RanksShareTheCardsOfTheirHost) {
-  Case c = all_to_all(4);
-  c.problem.hosts = {0, 0, 1, 1};
-  Fabric fabric = one_switch(4);
-  fabric.ranks_per_host = 2;
+  const Case c = exchange(8, 4);
+  Fabric fabric = one_switch(8);
+  fabric.ranks_per_host = 4;
   fabric.inside = {latency, 1000 / per_byte};
   const double one = block * per_byte;
   expect_seconds(simulated(c, fabric).seconds, latency + 4 * one);
   fabric.nics = 2;
   expect_seconds(simulated(c, fabric).seconds, latency + 2 * one);
-  fabric.cyclic = true;  // ranks 0 and 2 are on a host, 1 and 3 on the other
-  std::set<uint32_t> hosts{fabric.host_of(0), fabric.host_of(2)};
-  EXPECT_EQ(hosts.size(), 1u);
+  fabric.nics = 4;
+  expect_seconds(simulated(c, fabric).seconds, latency + one);
+  fabric.cyclic = true;  // even ranks are on a host, odd ones on the other: partners are neighbours
+  expect_seconds(simulated(c, fabric).seconds, latency + one / 1000);
+}
+
+// Recursive halving and doubling among 2^k ranks, each round's chunks in one message (Rabenseifner):
+// 2 log n a + (n-1)/n N (2b + c)
+TEST(Simulation, HalvingAndDoubling) {
+  constexpr uint32_t n = 16;
+  Case c = make_case(TUTTI_ALL_REDUCE, n, true);
+  for (uint32_t r = 0; r < n; ++r) {
+    c.schedules[r].cuts = equal_cuts(n);
+    auto& lane = c.schedules[r].lanes.emplace_back();
+    for (uint32_t half = n / 2; half > 0; half /= 2) {  // keeps the half that has chunk r
+      const uint32_t peer = r ^ half, kept = r / half * half, given = peer / half * half;
+      lane.push_back(send(peer, out(given, half)));
+      lane.push_back(recv_reduce(peer, out(kept, half), out(kept, half)));
+    }
+    for (uint32_t half = 1; half < n; half *= 2) {
+      const uint32_t peer = r ^ half;
+      lane.push_back(send(peer, out(r / half * half, half)));
+      lane.push_back(recv(peer, out(peer / half * half, half)));
+    }
+  }
+  Processor processor;
+  processor.reduce_per_byte = per_byte / 3;
+  const Result result = simulated(c, one_switch(n), processor, 64 << 20);
+  EXPECT_EQ(result.error, "");
+  expect_seconds(result.seconds, 8 * latency + 15.0 / 16 * (64 << 20) * per_byte * (2 + 1.0 / 3));
 }
 
 // Eight hosts send to the eight of the other half: what goes up from a leaf is `oversubscription` times too much.
 TEST(Simulation, OversubscribedTree) {
-  Case c = make_case(TUTTI_ALL_TO_ALL, 16);
-  for (uint32_t r = 0; r < 16; ++r) {
-    const uint32_t peer = (r + 8) % 16;
-    c.schedules[r].lanes = {{send(peer, in(peer)), recv(peer, out(peer))}};
-  }
+  const Case c = exchange(16, 8);
   Fabric fabric = one_switch(16);
   fabric.kind = Fabric::Kind::fat_tree;
   for (const double factor : {1.0, 1.5, 2.0, 8.0}) {
@@ -217,6 +248,20 @@ TEST(Simulation, StepTimes) {
   EXPECT_LT(times[1][0][1].end, times[2][0][0].end);
   c.schedules[0].lanes[0].pop_back();
   EXPECT_TRUE(step_times(c.problem, c.schedules, 1000, 4).empty());
+}
+
+// Two messages share a link while both are there: the short one takes twice its time, the long one gets the rest.
+TEST(Simulation, MessagesShareALink) {
+  Case c = make_case(TUTTI_GATHER, 3);
+  c.schedules[0].cuts = c.schedules[1].cuts = c.schedules[2].cuts = {{1, 4}};
+  c.schedules[0].lanes = {{recv(1, out(2)), recv(2, out(5))}};
+  c.schedules[1].lanes = {{send(0, in(0))}};  // a quarter of a block
+  c.schedules[2].lanes = {{send(0, in(1))}};  // three quarters
+  const Result result = simulated(c, one_switch(3));
+  EXPECT_EQ(result.error, "");
+  const double one = block * per_byte;
+  expect_seconds(result.rank_seconds[1], one / 2);
+  expect_seconds(result.rank_seconds[2], one);
 }
 
 }  // namespace

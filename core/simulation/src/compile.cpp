@@ -5,7 +5,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstring>
 #include <stdexcept>
 #include <tutti/simulation.hpp>
 
@@ -48,13 +47,14 @@ class Schedules::Compiler {
       scratch_bounds_.push_back(scratch_bounds_.back() + all.bounds_[extent.piece + 1] - all.bounds_[extent.piece]);
   }
 
-  void lane(const std::vector<Step>& lane) {
+  void lane(size_t number) {
+    const std::vector<Step>& lane = schedule_.lanes[number];
     const auto n = uint32_t(lane.size());
     all_.lanes_.push_back({all_.steps_.size(), n, rank_});
     const size_t base = all_.steps_.size();
     for (uint32_t i = 0; i < n; ++i) all_.steps_.push_back(compact(lane[i]));
     CompactStep* steps = all_.steps_.data() + base;
-    find_fusions(lane, steps);
+    mark_fusions(fusions_[number], steps);
     std::array<Ranges, lookahead> recent;
     for (uint32_t i = 0; i < n; ++i) {
       Ranges& own = recent[i % lookahead] = ranges_of(lane[i]);
@@ -121,14 +121,9 @@ class Schedules::Compiler {
     return any(a.sources, b.dst) || any(b.sources, a.dst);
   }
 
-  static void find_fusions(const std::vector<Step>& lane, CompactStep* steps) {
-    for (size_t i = 0; i + 1 < lane.size(); ++i) {
-      const tutti_step &first = lane[i].op, &second = lane[i + 1].op;
-      const bool receives = first.kind == TUTTI_STEP_RECV || first.kind == TUTTI_STEP_RECV_REDUCE;
-      if (!receives || second.kind != TUTTI_STEP_SEND || second.dependency_lane != TUTTI_NO_DEPENDENCY ||
-          (second.flags & TUTTI_STEP_LOAD) || std::memcmp(&first.dst, &second.src, sizeof first.dst) != 0)
-        continue;
-      if ((steps[i].flags | steps[i + 1].flags) & is_empty) continue;
+  static void mark_fusions(const std::vector<bool>& fused, CompactStep* steps) {
+    for (size_t i = 0; i + 1 < fused.size(); ++i) {
+      if (!fused[i] || ((steps[i].flags | steps[i + 1].flags) & is_empty)) continue;
       steps[i].flags |= does_forward;
       steps[i + 1].flags |= is_forwarded;
     }
@@ -166,6 +161,7 @@ class Schedules::Compiler {
   uint32_t rank_;
   bool in_place_ = false;
   uint32_t in_offset_ = 0, out_offset_ = 0;
+  std::vector<std::vector<bool>> fusions_ = find_fusions(schedule_);
   std::vector<uint64_t> scratch_bounds_;
 };
 
@@ -195,7 +191,7 @@ void Schedules::add(const Schedule& schedule) {
     throw std::runtime_error(fmt::format("a schedule for rank {}, but there are {} ranks", rank, problem_.nranks));
   accept_shape(schedule);
   Compiler compiler(*this, schedule, rank);
-  for (const auto& lane : schedule.lanes) compiler.lane(lane);
+  for (size_t lane = 0; lane < schedule.lanes.size(); ++lane) compiler.lane(lane);
   first_lane_.push_back(uint32_t(lanes_.size()));
   // The first ranks tell whether the rest can fit.
   const uint64_t whole = bytes() / first_lane_.size() * problem_.nranks;

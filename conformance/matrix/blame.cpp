@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <bit>
 #include <stdexcept>
+#include <tutti/simulation.hpp>
 
 #include "matrix/members.hpp"
 #include "oracle/blocks.hpp"
@@ -31,9 +32,7 @@ bool writes(const Step& step, uint32_t chunk) {
 
 Writer last_writer(const Problem& problem, const std::vector<Schedule>& schedules, uint32_t rank, uint32_t chunk,
                    uint64_t block_bytes, uint32_t element_bytes) {
-  CostModel model;
-  model.link = [](uint32_t, uint32_t) { return LinkCost{1e-6, 1e-9}; };
-  const auto times = simulate_steps(problem, schedules, block_bytes, element_bytes, model);
+  const auto times = simulation::step_times(problem, schedules, block_bytes, element_bytes);
   Writer last;
   for (uint32_t lane = 0; lane < schedules[rank].lanes.size(); ++lane) {
     const std::vector<Step>& steps = schedules[rank].lanes[lane];

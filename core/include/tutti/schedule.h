@@ -204,19 +204,6 @@ struct CostModel {
 double simulate(const Problem& problem, const std::vector<Schedule>& schedules, uint64_t block_bytes,
                 uint32_t element_bytes, uint64_t slices, const CostModel& model);
 
-// When one step starts and ends in a simulation, in seconds, and for a message the step at the other end (same lane of
-// the peer).
-struct StepTime {
-  double start = 0, end = 0;
-  uint32_t partner_step = TUTTI_NO_DEPENDENCY;
-};
-// The same simulation step by step, for one slice that is the whole: [rank][lane][step]. Empty when the schedules do
-// not match.
-std::vector<std::vector<std::vector<StepTime>>> simulate_steps(const Problem& problem,
-                                                               const std::vector<Schedule>& schedules,
-                                                               uint64_t block_bytes, uint32_t element_bytes,
-                                                               const CostModel& model);
-
 // Names: "all_reduce", "float32", "sum", "recv_reduce". From text: 0 when unknown; of a collective also its name
 // without underscores, as MPI and NCCL write it ("allreduce"), "bcast" and "exscan".
 const char* collective_name(uint32_t collective);

@@ -45,9 +45,11 @@ class Simulation {
     }
     return last;
   }
-  const std::vector<StepTime>& times() const { return times_; }
 
  private:
+  struct StepTime {
+    double start = 0, end = 0;
+  };
   struct Event {
     double time;
     uint32_t node;
@@ -273,30 +275,6 @@ double simulate(const Problem& problem, const std::vector<Schedule>& schedules, 
   const double one = time_of(1);
   if (one == std::numeric_limits<double>::infinity()) return one;
   return std::max(busiest, count == 1 ? one : one + double(count - 1) * (time_of(2) - one));
-}
-
-std::vector<std::vector<std::vector<StepTime>>> simulate_steps(const Problem& problem,
-                                                               const std::vector<Schedule>& schedules,
-                                                               uint64_t block_bytes, uint32_t element_bytes,
-                                                               const CostModel& model) {
-  std::vector<std::vector<std::vector<StepTime>>> times;
-  if (schedules.empty() || check_alike(schedules)) return times;
-  const std::vector<double> piece_bytes = bytes_of_pieces(schedules[0], block_bytes, element_bytes, 1);
-  StepGraph graph(problem, schedules, 1);
-  if (graph.match()) return times;
-  Simulation simulation(graph, piece_bytes, model);
-  simulation.run();
-  times.resize(schedules.size());
-  for (const StepGraph::Lane& lane : graph.lanes()) {
-    auto& steps = times[lane.rank].emplace_back();
-    for (uint32_t node = lane.base; node < lane.base + lane.length; ++node) {
-      StepTime time = simulation.times()[node];
-      const uint32_t partner = graph.nodes()[node].partner;
-      if (partner != StepGraph::none) time.partner_step = partner - graph.lanes()[graph.nodes()[partner].lane].base;
-      steps.push_back(time);
-    }
-  }
-  return times;
 }
 
 }  // namespace tutti

@@ -163,17 +163,6 @@ TEST(Simulate, UnmatchedCostsInfinity) {
   Case c = ring_all_reduce(3);
   c.schedules[0].lanes[0].pop_back();
   EXPECT_TRUE(std::isinf(cost(c, 1000, 1, links_only())));
-  EXPECT_TRUE(simulate_steps(c.problem, c.schedules, 1000, 4, links_only()).empty());
-}
-
-TEST(Simulate, StepTimes) {
-  const Case c = line_broadcast(3, 0, true);
-  const auto times = simulate_steps(c.problem, c.schedules, 1000, 4, links_only());
-  ASSERT_EQ(times.size(), 3u);
-  const StepTime& hop = times[1][0][1];
-  EXPECT_EQ(hop.partner_step, 0u);
-  EXPECT_NEAR(hop.start, latency + 1000 * per_byte, 1e-12);
-  EXPECT_NEAR(times[2][0][0].end, 2 * (latency + 1000 * per_byte), 1e-12);
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
   core                                      its own files, and never a plugin's header or the SDK, but for bootstrap's sockets
   core/schedule                             <tutti/plugin/...>, <tutti/schedule.h> and its own files: nothing of core/src;
                                             of its files the rest of core includes "schedule/..." only, tests any
+  core/simulation                           the same and <tutti/simulation.hpp>
   core/bootstrap                            <tutti/plugin/...>, <tutti/sdk/basic_tls.hpp>, <tutti/sdk/basic_stream.hpp> and
                                             <tutti/sdk/file_descriptor.hpp>, by which control and data connections treat
                                             sockets and certificates alike, and its own files; otherwise as core/schedule
@@ -25,13 +26,15 @@ ROOT = pathlib.Path(sys.argv[1]).resolve()
 SOURCES = {".c", ".h", ".cc", ".cpp", ".hpp", ".cu", ".cuh", ".inc"}
 PUBLIC = ["tutti/tutti.h", "tutti/memory.h", "tutti/reports.h", "tutti/tutti.hpp", "tutti/calls.hpp",
           "tutti/unequal_calls.hpp", "tutti/elements.hpp",
-          "tutti/operators.hpp", "tutti/float8.hpp", "tutti/mpi.h", "tutti/mpi.hpp", "tutti/schedule.h", "tutti/registry.h",
+          "tutti/operators.hpp", "tutti/float8.hpp", "tutti/mpi.h", "tutti/mpi.hpp", "tutti/schedule.h",
+          "tutti/simulation.hpp", "tutti/registry.h",
           "tutti/flight_record.h", "tutti/trace.h"]
 ABI, SDK = "tutti/plugin/", "tutti/sdk/"
 PYTHON_ALGORITHMS = pathlib.Path("tools/python/src/algorithms.cpp")
 TIME_SCALE = "tutti/sdk/time_scale.hpp"
 SOCKETS = ["tutti/sdk/basic_tls.hpp", "tutti/sdk/basic_stream.hpp", "tutti/sdk/file_descriptor.hpp"]
-LIBRARIES = {"bootstrap": SOCKETS, "schedule": ["tutti/schedule.h"]}  # within core: what they may include of core/include besides the ABI
+LIBRARIES = {"bootstrap": SOCKETS, "schedule": ["tutti/schedule.h"],
+             "simulation": ["tutti/schedule.h", "tutti/simulation.hpp"]}  # within core: what they may include of core/include besides the ABI
 
 
 def members():

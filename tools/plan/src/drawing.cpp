@@ -101,16 +101,6 @@ std::pair<std::string, std::string> label_of(const Step& step) {
   }
 }
 
-// Links between hosts are ten times slower.
-StepTimes simulated_times(const Problem& problem, const std::vector<Schedule>& schedules) {
-  CostModel model;
-  model.link = [&](uint32_t from, uint32_t to) {
-    const bool near = problem.hosts.empty() || problem.hosts[from] == problem.hosts[to];
-    return near ? LinkCost{1e-6, 1e-10} : LinkCost{1e-5, 1e-9};
-  };
-  return simulate_steps(problem, schedules, 1 << 20, 4, model);
-}
-
 class Drawing {
  public:
   Drawing(const Problem& problem, const std::vector<Schedule>& schedules, const StepTimes& times,
@@ -391,7 +381,7 @@ class Drawing {
 
 std::string draw(const Problem& problem, const std::vector<Schedule>& schedules, const std::string& title,
                  const DrawingOptions& options) {
-  const StepTimes times = simulated_times(problem, schedules);
+  const StepTimes times = simulation::step_times(problem, schedules, 1 << 20, 4);
   const Movement movement = find_movement(problem, schedules, times, options.follow);
   const bool follows = options.follow.has_value();
   const bool automatic = options.view == View::automatic, few = problem.nranks <= most_lines;

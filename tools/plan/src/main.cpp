@@ -17,6 +17,7 @@
 #include "drawing.hpp"
 #include "findings.hpp"
 #include "request.hpp"
+#include "simulation_commands.hpp"
 #include "standard_output/standard_output.hpp"
 #include "survey.hpp"
 
@@ -159,11 +160,19 @@ int show_algorithms(bool markdown) {
   return 0;
 }
 
-int run(int argc, char** argv) {
-  CLI::App app{"Looks at what an algorithm would do: prints, proves or draws its schedule."};
-  app.set_version_flag("--version", tutti_version());
-  app.require_subcommand(1);
-  plan::Request request;
+int show(const plan::Answer& answer, const plan::Request& request) {
+  const int status = write(request.output, answer.text, "written");
+  if (status || answer.picture_path.empty()) return status;
+  errno = 0;
+  std::ofstream file(answer.picture_path, std::ios::binary);
+  file << answer.picture;
+  file.close();
+  if (file) return 0;
+  return refuse(fmt::format("cannot write \"{}\": {}", answer.picture_path, std::strerror(errno)));
+}
+
+// The options of print, verify and draw.
+void add_schedule_commands(CLI::App& app, plan::Request& request) {
   for (const auto& [name, summary] :
        {std::pair{"print", "every rank's steps"},
         std::pair{"verify", "proves the schedule correct, in place and out of place, and says what was proved"},
@@ -184,9 +193,24 @@ int run(int argc, char** argv) {
     if (std::string(name) == "print") command->add_option("--rank", request.rank, "this rank only");
     command->add_option("-o,--output", request.output, "write to this file instead of standard output");
   }
+}
+
+int run(int argc, char** argv) {
+  CLI::App app{"Looks at what an algorithm would do: prints, proves, draws or simulates its schedule."};
+  app.set_version_flag("--version", tutti_version());
+  app.require_subcommand(1);
+  plan::Request request;
+  plan::SimulationOptions simulation;
+  plan::TuneRequest tune;
+  add_schedule_commands(app, request);
   bool markdown = false;
   CLI::App* algorithms = app.add_subcommand("algorithms", "the algorithms that there are");
   algorithms->add_flag("--markdown", markdown, "as tables of what they cost: those of docs/algorithms.md");
+  plan::add_simulate_options(
+      app.add_subcommand("simulate", "runs the schedules of all ranks in the model of a network"), &request,
+      &simulation);
+  plan::add_tune_options(app.add_subcommand("tune", "simulates all algorithms in a network and says which ones win"),
+                         &request, &simulation, &tune);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
@@ -196,6 +220,13 @@ int run(int argc, char** argv) {
   try {
     const std::string command = app.get_subcommands().front()->get_name();
     if (command == "algorithms") return show_algorithms(markdown);
+    if (command == "tune") return show(plan::answer_tune(request, simulation, tune), request);
+    if (command == "simulate") {
+      if (plan::wants_table(request))
+        return refuse("simulate takes one algorithm and one number of ranks; tune compares");
+      const tutti_algorithm* algorithm = algorithm_of(request, plan::collective_of(request));
+      return show(plan::answer_simulate(request, simulation, *algorithm), request);
+    }
     return plan::wants_table(request) ? show_table(command, request) : show(command, request);
   } catch (const plan::WrongRequest& error) {
     return refuse(error.what());

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <tutti/schedule.h>
+#include <tutti/simulation.hpp>
 
 #include <cstdint>
 #include <optional>
@@ -14,7 +15,7 @@
 
 namespace tutti::plan {
 
-using StepTimes = std::vector<std::vector<std::vector<StepTime>>>;  // [rank][lane][step]
+using simulation::StepTimes;
 
 // The chunk whose way is to be shown: of IN of one rank, or of every rank.
 struct Follow {

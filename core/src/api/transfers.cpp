@@ -87,7 +87,8 @@ tutti_status transfer(tutti_comm* comm, bool sending, void* data, uint64_t count
     message.tag = tag;
     add(group, message);
     if (peer == c.rank() && !c.in_group())
-      invalid(fmt::format("{}: peer is {}, this rank itself: copy instead, or use a group", name, peer));
+      invalid(
+          fmt::format("{}: peer is {}, this rank itself: copy instead, or use tutti_exchange or a group", name, peer));
     return c.exchange(name, group.transfers, {{}, nullptr, nullptr, options.stream}, &options, request);
   });
 }

@@ -227,7 +227,7 @@ void Communicator::free_op(uint32_t op) {
                   "first");
   if (!plans_.drop(op))
     throw Failure(TUTTI_INVALID_USAGE, fmt::format("op_free: operator \"{}\" is used by an operation that has not "
-                                                   "ended, or a persistent request: wait for it, or free it, first",
+                                                   "ended: wait for its request first, and free a persistent request",
                                                    operators_.find(op)->name));
   operators_.remove(op);
 }

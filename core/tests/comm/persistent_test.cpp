@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Persistent requests on host memory: calls that are checked once and started again and again. Ranks as threads.
+#include <barrier>
 #include <chrono>
 #include <span>
 
@@ -250,11 +251,13 @@ TEST(Persistent, ARequestOutlivesItsCommunicator) {
 
 // A peer that has gone ends a start as it ends a call.
 TEST(Persistent, AStartAfterAFailureHasItsError) {
-  run_ranks(2, [](Communicator& world) {
+  std::barrier both(2);
+  run_ranks(2, [&](Communicator& world) {
     std::vector<int64_t> in(10), out(10);
     Request sums = world.async().all_reduce(in, out, Op::sum, persistent);
     sums.start();
     sums.wait();
+    both.arrive_and_wait();  // a rank that has not ended the first one would be told in it
     if (world.rank() == 1) world.abort("test: enough");
     const auto until = std::chrono::steady_clock::now() + seconds(30);
     Failed failed;

@@ -47,7 +47,9 @@ int main() {
   try {
     const bool tcp_only = std::getenv("TUTTI_TRANSPORT") && std::strcmp(std::getenv("TUTTI_TRANSPORT"), "tcp") == 0;
     const uint64_t before = interface_bytes();
-    tutti::Communicator world;
+    tutti_comm_config config = tutti::Communicator::defaults();
+    config.algorithms = "all_to_all:direct";
+    tutti::Communicator world(config);
     const uint32_t n = world.nranks(), rank = world.rank(), first = rank - number("LOCAL_RANK");
     const uint32_t last = first + number("LOCAL_WORLD_SIZE");
     for (const size_t count : {1u, 1000u, 100'003u, 1'000'001u}) {

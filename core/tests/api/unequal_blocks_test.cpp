@@ -179,7 +179,12 @@ class Unequal : public testing::TestWithParam<Case> {};
 TEST_P(Unequal, GiveTheReferencesResult) {
   const auto& [collective, algorithm, transport, way] = GetParam();
   const std::string choice = std::string(collective_name(collective)) + ":" + algorithm;
-  for (const uint32_t n : {1u, 2u, 3u, 4u, 5u}) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  const std::vector<uint32_t> sizes{1, 2, 3, 4};
+#else
+  const std::vector<uint32_t> sizes{1, 2, 3, 4, 5};
+#endif
+  for (const uint32_t n : sizes) {
     if (!serves_one_host(*way, collective, n)) continue;
     run_ranks(n,
               [&](Communicator& comm) {

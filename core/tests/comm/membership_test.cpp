@@ -64,10 +64,12 @@ TEST(Shrink, AHealthyCommunicatorStaysUsable) {
 }
 
 TEST(Shrink, PendingOperationsAreAnError) {
-  run_ranks(2, [](Communicator& world) {
+  std::barrier refused(2);
+  run_ranks(2, [&](Communicator& world) {
     std::vector<float> data(100);
     Request pending = world.async().receive<float>(data, 1 - world.rank());
     EXPECT_EQ(failure_of([&] { world.shrink(); }).status, TUTTI_INVALID_USAGE);
+    refused.arrive_and_wait();  // until then neither has anything to receive
     world.send<float>(data, 1 - world.rank());
     pending.wait();
   });

@@ -50,7 +50,7 @@ struct Options {
   void* stream = nullptr;
   // How long the operation may make no progress; 0: the communicator's. A negative one is TUTTI_INVALID_ARGUMENT.
   std::chrono::nanoseconds timeout{0};
-  // Of an asynchronous call: it starts nothing, Request::start() does, as often as is wanted (TUTTI_PERSISTENT).
+  // An asynchronous call starts nothing then: Request::start() does, as often as is wanted (TUTTI_PERSISTENT).
   bool persistent = false;
 };
 

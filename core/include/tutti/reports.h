@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a communicator did and would do: services, traffic, plans, the topology. tutti.h includes this.
+ * Reports of a communicator: services, traffic, plans, the topology. tutti.h includes this.
  */
 #ifndef TUTTI_REPORTS_H
 #define TUTTI_REPORTS_H

@@ -12,7 +12,7 @@ constexpr uint32_t no_instance = UINT32_MAX;
 // By instance: a step of one slice. Lanes follow each other; within one, slices do.
 struct Instances {
   std::vector<double> ends;
-  // The instance by whose end it could begin. Of a receive: the send; the send then has that of the later end.
+  // The instance by whose end it could begin: for a receive the send, which then has that of the later end.
   std::vector<uint32_t> causes;
   std::vector<uint8_t> slowest;    // of a SEND: the class of the link that was done with it last
   std::vector<uint32_t> partners;  // if kept: the other end of a message

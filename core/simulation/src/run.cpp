@@ -3,7 +3,7 @@
 // The discrete events. A lane starts its steps as the host executor does (Execution::may_start). A message begins when
 // both ends have started, and leaves when the sender's own link is free. Each further link works off the bytes of
 // messages in the order in which they leave; the message is over when the slowest of its links is done with it, so
-// links do not hold each other up. What a rank's processor does, it does in sequence: its ends of messages, reductions
+// links do not hold each other up. A rank's processor does one thing after another: its ends of messages, reductions
 // and copies.
 #include <fmt/format.h>
 
@@ -289,7 +289,7 @@ class Simulation {
     if (next >= 0) events_.push({next, link, link_class, Happens::passed});
   }
 
-  // The last byte of a message has left. What is sent on as it comes ends a fragment after what is received.
+  // The last byte of a message has left. A message that is sent on as it comes ends a fragment after its receive.
   void send_over(uint32_t flight) {
     const auto [from, to, sent, received] = flights_[flight].meeting;
     const CompactStep& send = step(from, sent);

@@ -53,7 +53,8 @@ TEST(Simulation, SlicesPipelineALine) {
   expect_seconds(result.seconds, (n - 1) * latency + (slices + n - 2) * slice);
 }
 
-// What is received is sent on fragment by fragment: a line costs one transfer, and a fragment for each rank on the way.
+// A rank sends on fragment by fragment while it receives: a line costs one transfer, and a fragment for each rank on
+// the way.
 TEST(Simulation, ForwardsFragments) {
   constexpr uint32_t n = 5;
   Processor processor;

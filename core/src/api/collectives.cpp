@@ -99,7 +99,7 @@ tutti_status collective(tutti_comm* comm, uint32_t which, Arguments arguments, c
     shape.collective = which;
     const DeviceMemory where =
         which == TUTTI_BARRIER ? locate_stream(c, name, options.stream) : check(c, shape, arguments, options.stream);
-    if (!where) return c.collective(shape, {arguments.in, arguments.out, arguments.user}, &options, request);
+    if (!where) return c.collective(shape, {arguments.in, arguments.out, factor_of(arguments.user)}, &options, request);
     return c.in_stream({shape, arguments.in, arguments.out, options.stream}, {}, &options, request);
   });
 }

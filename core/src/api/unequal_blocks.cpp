@@ -176,7 +176,8 @@ tutti_status call_unequal(tutti_comm* comm, UnequalCall arguments, const tutti_o
                     fmt::format("{}: the buffers are memory of {}: collectives with unequal blocks "
                                 "serve host memory only; pass host memory, or equal blocks",
                                 name, describe(where)));
-    return c.collective(shape, {arguments.in.address, const_cast<void*>(arguments.out.address), arguments.user},
+    return c.collective(shape,
+                        {arguments.in.address, const_cast<void*>(arguments.out.address), factor_of(arguments.user)},
                         &options, request, &table);
   });
 }

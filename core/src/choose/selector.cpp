@@ -307,7 +307,7 @@ std::vector<Candidate> Selector::candidates(const Shape& shape, bool on_device) 
     Candidate candidate;
     candidate.native = native;
     candidate.reason = filter_.refuses(shape.collective, native->name());
-    if (shape.op >= op_premul_sum) candidate.reason = "it does not know the operators of the application";
+    if (is_of_application(shape.op)) candidate.reason = "it does not know the operators of the application";
     if (candidate.reason.empty()) candidate.reason = native->refuses(shape, &candidate.seconds);
     all.push_back(std::move(candidate));
   }

@@ -16,7 +16,7 @@ constexpr size_t alignment = 64;
 
 bool may_join(const GroupedCall& made) {
   const Shape& shape = made.call.shape;
-  return !made.on_stream && !made.op && !made.blocks && shape.collective != TUTTI_BARRIER;
+  return !made.on_stream && !is_of_application(shape.op) && !made.blocks && shape.collective != TUTTI_BARRIER;
 }
 
 }  // namespace
@@ -86,13 +86,13 @@ void CallGroup::for_each_block(const GroupPart& part, uint32_t buffer, Copy&& co
 HostBuffers CallGroup::buffers(const GroupPart& part) {
   if (!part.several()) {
     const GroupedCall& made = calls[part.calls.front()];
-    return {made.call.in, made.call.out, made.op};
+    return {made.call.in, made.call.out, made.factor};
   }
   std::byte* const in = memory_.data() + part.in;
   for_each_block(part, TUTTI_BUFFER_IN, [in](const StreamCall& call, uint64_t from, uint64_t to, uint64_t bytes) {
     std::memcpy(in + to, static_cast<const std::byte*>(call.in) + from, bytes);
   });
-  return {in, memory_.data() + part.out, nullptr};
+  return {in, memory_.data() + part.out};
 }
 
 void CallGroup::unpack(const GroupPart& part) const {

@@ -18,17 +18,17 @@ namespace tutti::core {
 
 // A collective as the application made it.
 struct GroupedCall {
-  GroupedCall(const StreamCall& made, const UserOperator* by, bool device, const BlockTable* unequal)
-      : call(made), op(by), on_stream(device) {
+  GroupedCall(const StreamCall& made, const Factor& by, bool device, const BlockTable* unequal)
+      : call(made), factor(by), on_stream(device) {
     if (unequal) blocks = *unequal;
   }
-  StreamCall call;         // on the host without the stream
-  const UserOperator* op;  // of the application
+  StreamCall call;  // on the host without the stream
+  Factor factor;    // of a premul_sum on the host
   bool on_stream;
   std::optional<BlockTable> blocks;  // where they are unequal
 };
 
-// What is carried out as one call: one of the group's, or several.
+// One call that is carried out: one of the group's, or several.
 struct GroupPart {
   std::vector<uint32_t> calls;  // their numbers
   Shape shape;

@@ -58,7 +58,8 @@ bool Communicator::forked() const { return fork_generation_ != fork_generation()
 tutti_status Communicator::collective(const Shape& shape, const HostBuffers& buffers, const tutti_options* options,
                                       tutti_request** request, const BlockTable* blocks) {
   const Hold hold(*this);
-  if (open_group_) return add_to_group({{shape, buffers.in, buffers.out}, buffers.op, false, blocks}, options, request);
+  if (open_group_)
+    return add_to_group({{shape, buffers.in, buffers.out}, buffers.factor, false, blocks}, options, request);
   // Calls that never wait would otherwise never look around.
   constexpr uint64_t calls_per_look = 256;
   if (breakdown_.pending() || waiter_.is_due(calls_per_look)) look_around();
@@ -101,7 +102,7 @@ void Communicator::require_mover() {
 
 tutti_status Communicator::in_stream(StreamCall call, std::span<const Transfer> transfers, const tutti_options* options,
                                      tutti_request** request) {
-  if (open_group_) return add_to_group({call, nullptr, true, nullptr}, options, request);
+  if (open_group_) return add_to_group({call, {}, true, nullptr}, options, request);
   if (!threaded_ && streams_->has_channels()) {
     const Hold hold(*this, std::unique_lock(mutex_));
     require_mover();

@@ -180,14 +180,6 @@ std::string Operations::own_error(const std::string& error) const try {
 
 // ---- Collectives on host memory ----------------------------------------------------------------------------
 
-namespace {
-
-HostCollective collective_of(Plan& plan, const HostBuffers& buffers) {
-  return {&plan, buffers.in, buffers.out, buffers.op && buffers.op->factor ? *buffers.op->factor : Factor{}};
-}
-
-}  // namespace
-
 void Operations::start(tutti_request& request) {
   Plan& plan = *request.collective().plan;
   if (first_)
@@ -204,7 +196,7 @@ void Operations::start(tutti_request& request) {
 
 tutti_request& Operations::begin_direct(Plan& plan, const HostBuffers& buffers, uint64_t timeout_ns) {
   renew(direct_, timeout_ns);
-  direct_.kind = collective_of(plan, buffers);
+  direct_.kind = HostCollective{&plan, buffers};
   start(direct_);
   return direct_;
 }
@@ -218,19 +210,19 @@ tutti_request& Operations::append(Request made) {
 }
 
 tutti_request& Operations::begin(Request made, Plan& plan, const HostBuffers& buffers) {
-  made->kind = collective_of(plan, buffers);
+  made->kind = HostCollective{&plan, buffers};
   return append(std::move(made));
 }
 
 tutti_request& Operations::keep(Request made, Plan& plan, const HostBuffers& buffers) {
-  made->kind = collective_of(plan, buffers);
+  made->kind = HostCollective{&plan, buffers};
   ++plan.pins;
   return keep(std::move(made));
 }
 
 void Operations::begin_again(tutti_request& request) {
   HostCollective& collective = request.collective();
-  collective = {collective.plan, collective.in, collective.out, collective.factor};
+  collective = {collective.plan, collective.buffers};
   append(make_again(request));
 }
 
@@ -257,8 +249,9 @@ bool Operations::launch(tutti_request& request) {
   }
   Trace* const trace = reports_->recorder().trace();
   window.execution.record_into(trace && plan.call_bytes >= Trace::least_step_call ? trace : nullptr, request.sequence);
-  window.execution.launch(plan, collective.in, collective.out, parts_.fabric.ports(), plan.moves.next(),
-                          parts_.memory_windows, collective.factor);
+  const HostBuffers& buffers = collective.buffers;
+  window.execution.launch(plan, buffers.in, buffers.out, parts_.fabric.ports(), plan.moves.next(),
+                          parts_.memory_windows, buffers.factor);
   window.running = &request;
   collective.launched = true;
   return true;

@@ -27,9 +27,7 @@ class Communicator;
 // A collective on host memory.
 struct HostCollective {
   Plan* plan = nullptr;
-  const void* in = nullptr;
-  void* out = nullptr;
-  Factor factor{};  // of a premul_sum
+  HostBuffers buffers;
   bool launched = false;
   bool timed = false;  // nothing else is under way, and somebody has waited from the beginning: the plan learns from it
   uint64_t begun_ticks = 0;  // when the call that began it returned

@@ -41,7 +41,7 @@ class StreamCalls {
   };
   explicit StreamCalls(const Parts& parts) : parts_(parts) {}
 
-  // Who gets to know of the end of a call.
+  // The one that gets to know of the end of a call.
   struct Asker {
     tutti_request** request = nullptr;  // of the application, to be made; nullptr: it wants none
     tutti_request* again = nullptr;     // the persistent one that starts

@@ -46,6 +46,8 @@ using ReduceFunction = void (*)(const Reduction&);
 
 // Instead of an operator: a sum of contributions that their ranks have multiplied by factors of their own.
 constexpr uint32_t op_premul_sum = 253;
+// Is it, or an operator of the application's own?
+constexpr bool is_of_application(uint32_t op) { return op >= op_premul_sum; }
 
 // The kernel for TUTTI_FLOAT32 ..., TUTTI_SUM ... on this CPU; TUTTI_AVG and op_premul_sum give TUTTI_SUM's. nullptr:
 // unknown type or operator, or one that is not defined for the type.

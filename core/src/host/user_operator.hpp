@@ -29,6 +29,8 @@ struct UserOperator {
   std::optional<Factor> factor;  // it is a premul_sum: there is no function
 };
 
+inline Factor factor_of(const UserOperator* op) { return op && op->factor ? *op->factor : Factor{}; }
+
 // The operators of a communicator, by their numbers from TUTTI_FIRST_USER_OP on. A number is never used again.
 class UserOperators {
  public:

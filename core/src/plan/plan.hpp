@@ -112,11 +112,11 @@ struct Plan {
   uint64_t last_used = 0;
 };
 
-// The buffers of one launch.
+// The arguments of one launch.
 struct HostBuffers {
   const void* in = nullptr;
   void* out = nullptr;
-  const UserOperator* op = nullptr;  // of the application
+  Factor factor{};  // of a premul_sum
 };
 
 inline const Operand& part_of(const Plan& plan, const Operand& operand, uint32_t part) {

@@ -187,6 +187,28 @@ TEST(CallGroups, APersistentGroupStartsAgain) {
   });
 }
 
+// The factor of a premul_sum is that of the call: the operator may be freed at once.
+TEST(CallGroups, APersistentGroupKeepsItsFactors) {
+  run_ranks(2, [](Communicator& world) {
+    const float factor = world.rank() ? 10 : 0.5f;
+    uint32_t op = 0;
+    ASSERT_EQ(tutti_op_create_premul_sum(world.handle(), TUTTI_FLOAT32, &factor, &op), TUTTI_OK);
+    float in = 0, out = 0;
+    Request request = world.async().group(
+        [&] {
+          ASSERT_EQ(tutti_all_reduce(world.handle(), &in, &out, 1, TUTTI_FLOAT32, op, nullptr, nullptr), TUTTI_OK);
+        },
+        {.persistent = true});
+    ASSERT_EQ(tutti_op_free(world.handle(), op), TUTTI_OK) << tutti_comm_error(world.handle());
+    for (float round = 1; round < 4; ++round) {
+      in = round;
+      request.start();
+      request.wait();
+      EXPECT_EQ(out, 10.5f * round);
+    }
+  });
+}
+
 TEST(CallGroups, ACallThatIsRefusedIsNotInTheGroup) {
   run_ranks(2, [](Communicator& world) {
     tutti_comm* comm = world.handle();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What algorithms say of ranks on one host: some want an even number of them, or several hosts.
+// Does an algorithm serve ranks of one host? Some want an even number of them, or several hosts.
 #pragma once
 
 #include <tutti/schedule.h>

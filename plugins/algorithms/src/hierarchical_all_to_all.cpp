@@ -61,7 +61,7 @@ class AllToAll {
   uint32_t leaving(uint32_t k) const { return places_[k].leaving; }
   uint32_t arriving(uint32_t k) const { return places_[k].arriving; }
 
-  // What rank `i` of this host gets from another of its ranks before anything leaves: spans of IN at the sender. At `i`
+  // Rank `i` of this host gets this from another of its ranks before anything leaves: spans of IN at the sender. At `i`
   // itself they go to `places`.
   void listed(uint32_t i, uint32_t sender, std::vector<tutti_span>* sent, std::vector<tutti_span>* places) const {
     sent->push_back(in(mine_[i]));
@@ -76,7 +76,7 @@ class AllToAll {
       }
     }
   }
-  // What rank `i` of this host gets from a handler in the end: spans of OUT. At the handler they are at `sent`.
+  // Rank `i` of this host gets this from a handler in the end: spans of OUT. At the handler they are at `sent`.
   void listed_back(uint32_t i, uint32_t sender, std::vector<tutti_span>* sent, std::vector<tutti_span>* places) const {
     for (uint32_t k = 1; k < hosts_.count(); ++k) {
       if (handler(k) != sender) continue;

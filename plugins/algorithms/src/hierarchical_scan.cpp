@@ -112,7 +112,8 @@ class Scan {
   const bool exclusive_;
   Lane lane_;
   tutti_span sum_ = in();
-  // What came; this host's sum and what is in front of it; the sum of the hosts before; an exclusive scan's own sum.
+  // The sum that came; this host's sum and what is in front of it; the sum of the hosts before; an exclusive scan's own
+  // sum.
   const tutti_span came_ = scratch(0), total_ = scratch(1), before_ = scratch(2), own_ = scratch(3);
 };
 

@@ -11,7 +11,7 @@ namespace tutti::plan {
 // The statements of a successful proof, one sentence per line.
 std::string findings(const Problem& problem, const std::vector<Schedule>& schedules, const Proof& proof);
 
-// What leaves hosts. The problem has some.
+// The bytes and messages that leave hosts. The problem has some.
 struct HostTraffic {
   uint64_t messages = 0;
   double most_blocks = 0;  // of the busiest host

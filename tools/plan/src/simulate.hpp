@@ -12,7 +12,7 @@
 
 namespace tutti::plan {
 
-// What is asked for beside the algorithm and the ranks, as typed.
+// The options beside the algorithm and the ranks, as typed.
 struct SimulationOptions {
   std::string network, size = "1M", slices = "auto", memory = "16G", svg;
   uint32_t element = 4;

@@ -64,7 +64,7 @@ class State {
   static void close_all(const std::optional<std::string>& reason);
 
   int pending = 0;  // requests
-  // What the calls of the open group use.
+  // The memory that the calls of the open group use.
   std::optional<std::vector<Data>> group;
   // The memory of its windows: in use until they are deregistered, or the communicator has ended.
   std::map<tutti_window*, Data> windows;
@@ -108,7 +108,7 @@ class Request {
   // Waits in turns, so that signals reach their handlers. A handler that raises ends the communicator first, since the
   // operation uses the memory.
   void finish();
-  // Of a persistent one that is complete. Raises what the call would.
+  // A persistent one that is complete. Raises what the call would.
   void start();
 
  private:

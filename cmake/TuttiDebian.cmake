@@ -70,6 +70,15 @@ foreach(part "" -torch)
   endforeach()
 endforeach()
 
+# Two packages' files of one name: ours in use, torch's set aside.
+set(divert "")
+if(TUTTI_TORCHRUN)
+  foreach(file preinst postrm)
+    configure_file("${debian}/torchrun.${file}" "${made}/python3-tutti-torch/${file}" COPYONLY)
+    list(APPEND divert "${made}/python3-tutti-torch/${file}")
+  endforeach()
+endif()
+
 set(body
   "Tutti carries broadcast, all-reduce, all-to-all and the other collectives"
   "between threads, processes and hosts. Algorithms emit schedules that are"
@@ -114,10 +123,11 @@ tutti_debian_package(python3-tutti WHEN tutti_python SECTION python OWN libtutti
   "This package has the Python package tutti: collectives on numpy arrays,"
   "tensors and anything with the buffer protocol.")
 tutti_debian_package(python3-tutti-torch WHEN tutti_torch SECTION python OWN libtutti0 python3-tutti DEPENDS ${python} python3-torch
-  CONTROL "${made}/python3-tutti-torch/postinst" "${made}/python3-tutti-torch/prerm"
+  CONTROL "${made}/python3-tutti-torch/postinst" "${made}/python3-tutti-torch/prerm" ${divert}
   TEXT "collective communication library - backend of torch.distributed" ${body}
   "This package has the Python package tutti.torch, the backend \"tutti\" of"
-  "torch.distributed.")
+  "torch.distributed. Beside torch 1.13 it also has a torchrun that starts"
+  "under Python 3.11; torch's own is set aside until it is removed.")
 file(WRITE "${made}/not_made.txt" "${not_made}")
 # Headers and pages only: nothing to search.
 set(CPACK_DEBIAN_LIBTUTTI-DEV_PACKAGE_SHLIBDEPS OFF)

@@ -32,9 +32,9 @@ endforeach()
 # Files that a plugin's author copies, for those who have the package only.
 install(DIRECTORY "${CMAKE_SOURCE_DIR}/plugins/template/" DESTINATION ${CMAKE_INSTALL_DATADIR}/tutti/template)
 
-# Pages and examples.
+# Pages and examples; of docs/performance the pictures: docs/performance.md has what is in the other files.
 install(FILES LICENSE README.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
-install(DIRECTORY docs DESTINATION ${CMAKE_INSTALL_DOCDIR})
+install(DIRECTORY docs DESTINATION ${CMAKE_INSTALL_DOCDIR} PATTERN "performance/*.json" EXCLUDE PATTERN "performance/*.md" EXCLUDE)
 install(DIRECTORY core/examples DESTINATION ${CMAKE_INSTALL_DOCDIR} PATTERN tests EXCLUDE PATTERN CMakeLists.txt EXCLUDE)
 
 # The files that `cmake --install` looks for first.

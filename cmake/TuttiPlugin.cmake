@@ -5,7 +5,7 @@ set(TUTTI_PLUGIN_VERSION_SCRIPT "${CMAKE_CURRENT_LIST_DIR}/plugin.map")
 set(TUTTI_WARNINGS "$<$<NOT:$<COMPILE_LANGUAGE:CUDA>>:-Wall;-Wextra;-Wshadow;-Wno-restrict;-Wno-missing-field-initializers>")
 
 # tutti_plugin(NAME SOURCES... [LIBS libs...]): a plugin as a shared library build/lib/tutti/libtutti-<NAME>.so that exports
-# its entry symbol and nothing else, and the same sources as the static library <NAME>_static for applications that
+# its entry symbol and nothing else, and the same objects as the static library <NAME>_static for applications that
 # want one binary. Plugins link tutti::abi, tutti::sdk and their own system libraries, never the core.
 function(tutti_plugin name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;LIBS")
@@ -23,17 +23,14 @@ function(tutti_plugin name)
     PREFIX "libtutti-" LIBRARY_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/lib/${folder}" LINK_DEPENDS "${TUTTI_PLUGIN_VERSION_SCRIPT}")
   target_link_options(${name} PRIVATE "LINKER:--version-script=${TUTTI_PLUGIN_VERSION_SCRIPT}" "LINKER:--no-undefined-version")
   target_link_libraries(${name} PRIVATE tutti::abi tutti::sdk $<TARGET_NAME_IF_EXISTS:tutti_build_flags> ${arg_LIBS})
-  add_library(${name}_static STATIC EXCLUDE_FROM_ALL ${arg_SOURCES})
-  target_compile_definitions(${name}_static PRIVATE TUTTI_PLUGIN_STATIC)
-  target_link_libraries(${name}_static PRIVATE $<TARGET_NAME_IF_EXISTS:tutti_build_flags> PUBLIC tutti::abi tutti::sdk ${arg_LIBS})
-  # Alike in both but for the entry symbol: ccache then compiles every other file once.
   string(MAKE_C_IDENTIFIER ${name} identifier)
-  foreach(target ${name} ${name}_static)
-    target_compile_definitions(${target} PRIVATE TUTTI_SDK_NAMESPACE=v1_${identifier})
-    target_compile_options(${target} PRIVATE ${TUTTI_WARNINGS})
-    set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE ON
-      C_VISIBILITY_PRESET hidden CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON)
-  endforeach()
+  target_compile_definitions(${name} PRIVATE TUTTI_SDK_NAMESPACE=v1_${identifier})
+  target_compile_options(${name} PRIVATE ${TUTTI_WARNINGS})
+  set_target_properties(${name} PROPERTIES POSITION_INDEPENDENT_CODE ON
+    C_VISIBILITY_PRESET hidden CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON)
+  add_library(${name}_static STATIC EXCLUDE_FROM_ALL $<TARGET_OBJECTS:${name}>)
+  set_target_properties(${name}_static PROPERTIES LINKER_LANGUAGE CXX)
+  target_link_libraries(${name}_static INTERFACE tutti::abi tutti::sdk ${arg_LIBS})
 endfunction()
 
 # tutti_test(NAME SOURCES... [LIBS libs...] [TIMEOUT seconds] [ONE_THREAD]): a GoogleTest program of the ctest suite. In the

@@ -14,14 +14,14 @@
 
 #include "contract_case.hpp"
 #include "family.hpp"
+#include "proofs/problems.hpp"
 
 namespace tutti::conformance::contract {
 namespace {
 
 const tutti_algorithm* algorithm(Bench& bench) {
   for (uint32_t i = 0; i < 256; ++i) {
-    const auto* table = static_cast<const tutti_algorithm*>(
-        plain_call("get_interface", true, [&] { return bench.entry()->get_interface(TUTTI_ALGORITHM_ID, i); }));
+    const auto* table = static_cast<const tutti_algorithm*>(bench.get_interface(TUTTI_ALGORITHM_ID, i));
     if (!table) break;
     require(judge_size(table).status == TUTTI_OK && table->stamp == TUTTI_ALGORITHM_STAMP && table->supports &&
                 table->schedule,
@@ -151,18 +151,34 @@ tutti_status schedule(const tutti_algorithm* a, const Question& q, const Recorde
   });
 }
 
-// Queries that the algorithm says that it answers.
-std::vector<Question> supported(const tutti_algorithm* a, std::initializer_list<uint32_t> sizes) {
+// Queries on so many ranks of each host (0: all on one) that the algorithm says that it answers.
+std::vector<Question> supported(const tutti_algorithm* a, std::initializer_list<uint32_t> sizes, uint32_t per_host) {
   std::vector<Question> all;
   for (uint32_t collective = 1; collective <= last_collective; ++collective)
     for (const uint32_t n : sizes)
       for (const uint32_t root : {0u, n - 1}) {
         if (root > 0 && (!has_root(collective) || n == 1)) continue;
         for (uint32_t rank = 0; rank < n; ++rank) {
-          const Question q{collective, n, rank, root};
+          const Question q{collective, n, rank, root, 8, 0, per_host};
           if (a->collectives >> collective & 1 && supports(a, q) == TUTTI_OK) all.push_back(q);
         }
       }
+  return all;
+}
+
+// Queries that the algorithm says that it answers: of these numbers of ranks, or, if it is for others only (for several
+// hosts, for many ranks, for an even number), of the first numbers that it is for.
+std::vector<Question> supported(const tutti_algorithm* a, std::initializer_list<uint32_t> sizes) {
+  constexpr uint32_t most_ranks = 64, enough = 3;
+  std::vector<Question> all = supported(a, sizes, 0);
+  if (std::ranges::any_of(all, [](const Question& q) { return q.nranks > 1; })) return all;
+  uint32_t found = 0;
+  for (uint32_t n = 2; n <= most_ranks && found < enough; ++n)
+    for (const uint32_t per_host : {0u, 1u, 2u, 4u, 8u}) {
+      const std::vector<Question> more = supported(a, {n}, per_host);
+      all.insert(all.end(), more.begin(), more.end());
+      if (!more.empty() && ++found == enough) break;
+    }
   return all;
 }
 
@@ -197,7 +213,8 @@ void answers(Bench& bench) {
             }
         }
   }
-  require(any, "A-1", "collectives is {:#x}, but supports says no to all of them on 1 to 17 ranks", a->collectives);
+  any = any || !supported(a, {}).empty();  // it is for other numbers of ranks, or for several hosts
+  require(any, "A-1", "collectives is {:#x}, but supports says no to all of them on 1 to 64 ranks", a->collectives);
 }
 
 void refuses(Bench& bench) {
@@ -225,14 +242,18 @@ void refuses(Bench& bench) {
 void longer_query(Bench& bench) {
   const tutti_algorithm* a = algorithm(bench);
   const std::vector<Question> all = supported(a, {4});
-  if (all.empty()) throw NotOffered{"supports says no to 4 ranks"};
-  const uint32_t hosts[4] = {};
+  if (all.empty()) throw NotOffered{"supports says no to all numbers of ranks to 64"};
+  const Question& q = all[0];
+  std::vector<uint32_t> hosts(q.nranks, 0);
+  for (uint32_t r = 0; q.ranks_per_host && r < q.nranks; ++r) hosts[r] = r / q.ranks_per_host;
   struct Longer {
     tutti_query query;
     uint64_t unknown[2];
   };
   for (const uint64_t tail : {0, 1}) {
-    const Longer longer{{sizeof longer, all[0].collective, 4, 0, 0, 8, 0, hosts}, {0, tail}};
+    const Longer longer{{sizeof longer, q.collective, q.nranks, q.rank, q.root, q.lanes, q.flags, hosts.data(), nullptr,
+                         0, nullptr},
+                        {0, tail}};
     const tutti_status status = call("supports", true, [&] { return a->supports(a->self, &longer.query); });
     require(status == (tail ? TUTTI_NOT_SUPPORTED : TUTTI_OK), "E-8",
             "supports of a query that is 16 bytes longer than this revision's, {}, returned {}",
@@ -356,58 +377,89 @@ void sink_refuses(Bench& bench) {
   }
 }
 
-const char* clause_of(Fault fault) {
-  switch (fault) {
-    case Fault::unmatched:
-    case Fault::size_mismatch:
-      return "A-10";
-    case Fault::deadlock:
-      return "A-11";
-    case Fault::wrong_result:
-      return "A-12";
-    case Fault::race:
-      return "A-13";
-    case Fault::slice_reuse:
-      return "A-17";
-    case Fault::overwritten:
-      return "A-14";
-    case Fault::scaling:
-      return "A-15";
-    case Fault::in_place_order:
-      return "A-16";
-    default:
-      return "A-8";
-  }
+tutti_status supports(const tutti_algorithm* a, const Problem& p) {
+  const tutti_query query = make_query(p, 0);
+  return call("supports", true, [&] { return a->supports(a->self, &query); });
 }
 
-void prove(Bench& bench, std::initializer_list<uint32_t> sizes) {
+// The proof of one problem. What fails is told for the smallest problem of its kind.
+void prove(const tutti_algorithm* a, const Problem& p) {
+  const auto object = [&](const Problem& q) {
+    if (supports(a, q) != TUTTI_OK) return Objection{};
+    // With many ranks the proof takes its time: no call may be blamed for it.
+    if (q.nranks > 64) return objection_to(*a, q);
+    return plain_call("schedule", true, [&] { return objection_to(*a, q); });
+  };
+  if (!object(p)) return;
+  const Problem least = shrunk(p, [&](const Problem& q) { return static_cast<bool>(object(q)); });
+  const Objection objection = object(least);
+  throw Broken(objection.clause,
+               fmt::format("{}: {}. tutti-plan print shows the schedule", text_of(least), objection.text));
+}
+
+template <typename Body>
+void for_collectives(const tutti_algorithm* a, Body&& body) {
+  for (uint32_t collective = 1; collective <= last_collective; ++collective)
+    if (a->collectives >> collective & 1) body(collective);
+}
+
+// Every placement and every root; lanes in turn. `thin`: each root with one placement, in turn.
+void prove_all(Bench& bench, std::initializer_list<uint32_t> sizes, bool thin) {
   const tutti_algorithm* a = algorithm(bench);
   for (const uint32_t n : sizes)
-    for (uint32_t collective = 1; collective <= last_collective; ++collective) {
-      if (!(a->collectives >> collective & 1)) continue;
-      for (const uint32_t root : {0u, n / 2, n - 1}) {
-        if (root > 0 && (!has_root(collective) || (root == n / 2 && n < 3))) continue;
-        for (const uint32_t lanes : {1u, 8u}) {
+    for_collectives(a, [&](uint32_t collective) {
+      const auto hosts = placements(n, bench.seed + n);
+      uint32_t turn = n;
+      for (const uint32_t root : roots(collective, n, bench.seed + n))
+        for (size_t k = 0; k < hosts.size(); ++k) {
+          ++turn;
+          if (thin && k != turn % hosts.size()) continue;
           Problem problem;
           problem.collective = collective;
           problem.nranks = n;
           problem.root = root;
-          problem.lanes = lanes;
-          if (supports(a, {collective, n, 0, root, lanes}) != TUTTI_OK) continue;
-          const Proof proof = plain_call("schedule", true, [&] { return verify_algorithm(*a, problem); });
-          require(proof.ok(), clause_of(proof.fault),
-                  "{} on {} ranks, root {}, {} lanes: {} ({}). tutti-plan shows the schedule",
-                  collective_name(collective), n, root, lanes, proof.error, fault_name(proof.fault));
+          problem.hosts = hosts[k];
+          problem.lanes = turn % 2 ? most_lanes : 1 + turn / 2 % most_lanes;
+          prove(a, problem);
         }
-      }
-    }
+    });
 }
-void prove_small(Bench& bench) { prove(bench, {1, 2, 3, 4, 5, 7, 8, 9}); }
-void prove_large(Bench& bench) { prove(bench, {6, 10, 11, 12, 13, 14, 15, 16, 17, 24, 31, 32, 33, 48, 63, 64}); }
+void prove_small(Bench& bench) { prove_all(bench, {1, 2, 3, 4, 5, 6, 7, 8, 9}, false); }
+void prove_medium(Bench& bench) { prove_all(bench, {10, 11, 12, 13, 14, 15, 16, 17}, true); }
+void prove_large(Bench& bench) { prove_all(bench, {24, 31, 32, 33, 48, 63, 64}, true); }
+
+void prove_random(Bench& bench, uint32_t problems, uint32_t most) {
+  const tutti_algorithm* a = algorithm(bench);
+  std::mt19937_64 random(bench.seed);
+  for (uint32_t k = 0; k < problems; ++k)
+    for_collectives(a, [&](uint32_t collective) { prove(a, random_problem(collective, most, random)); });
+}
+void prove_some(Bench& bench) { prove_random(bench, 60, 24); }
+void prove_many(Bench& bench) { prove_random(bench, 300, 70); }
+
+// Numbers of ranks that are equal in 6, 7 or 8 bits, eight ranks on each host.
+void prove_ranks(Bench& bench, std::initializer_list<uint32_t> sizes) {
+  const tutti_algorithm* a = algorithm(bench);
+  std::mt19937_64 random(bench.seed);
+  for (const uint32_t n : sizes)
+    for_collectives(a, [&](uint32_t collective) {
+      Problem problem;
+      problem.collective = collective;
+      problem.nranks = n;
+      problem.root = has_root(collective) ? static_cast<uint32_t>(random() % n) : 0;
+      problem.hosts.resize(n);
+      for (uint32_t rank = 0; rank < n; ++rank) problem.hosts[rank] = rank / 8;
+      prove(a, problem);
+    });
+}
+void prove_beyond(Bench& bench) { prove_ranks(bench, {65, 257}); }
+void prove_far_beyond(Bench& bench) { prove_ranks(bench, {127, 128, 129, 192, 255, 256, 300}); }
 
 }  // namespace
 
 std::vector<ContractCase> algorithm_cases() {
+  const std::vector<const char*> proved{"A-8",  "A-10", "A-11", "A-12", "A-13",
+                                        "A-14", "A-15", "A-16", "A-17", "A-18"};
   return {
       {"describes", "its mask of collectives", {"A-1", "E-4"}, 1, describes},
       {"refuses", "unknown collectives and flags", {"A-3", "E-5"}, 1, refuses},
@@ -416,17 +468,15 @@ std::vector<ContractCase> algorithm_cases() {
       {"sink-refuses", "a sink that refuses", {"A-9", "E-5"}, 4, sink_refuses},
       {"yes-means-yes", "schedule keeps what supports says", {"A-5", "A-8", "A-14", "E-5"}, 8, yes_means_yes},
       {"pure", "the same schedule each time and everywhere", {"A-5", "A-6", "E-5"}, 3, pure},
-      {"proof",
-       "the verifier, 1 to 9 ranks",
-       {"A-8", "A-10", "A-11", "A-12", "A-13", "A-14", "A-15", "A-16", "A-17"},
-       20,
-       prove_small},
+      {"proof", "the verifier, 1 to 9 ranks: all roots and placements", proved, 20, prove_small, 0,
+       {{magnitude::ranks, 9}, {magnitude::lanes, most_lanes}}},
+      {"proof-17", "the verifier, to 17 ranks: all roots", proved, 30, prove_medium, 0, {{magnitude::ranks, 17}}},
       {"threads", "schedule by three threads", {"A-5", "A-7", "E-5"}, 40, reentrant},
-      {"proof-64",
-       "the verifier, up to 64 ranks",
-       {"A-8", "A-10", "A-11", "A-12", "A-13", "A-14", "A-15", "A-16", "A-17"},
-       2000,
-       prove_large},
+      {"proof-random", "the verifier on problems at random", proved, 100, prove_some},
+      {"proof-many-ranks", "the verifier on 65 and 257 ranks", proved, 500, prove_beyond, 0, {{magnitude::ranks, 257}}},
+      {"proof-64", "the verifier, up to 64 ranks", proved, 2000, prove_large},
+      {"proof-random-long", "the verifier on more and larger problems at random", proved, 2001, prove_many},
+      {"proof-300", "the verifier up to 300 ranks", proved, 2002, prove_far_beyond, 0, {{magnitude::ranks, 300}}},
   };
 }
 

@@ -38,12 +38,16 @@ constexpr Clause table[] = {
      "A plugin must not read an argument (strings, structs, arrays, pair messages) after the call has returned. "
      "There are two exceptions: `tutti_endpoint_config.pair` is valid until `close_endpoint`, and the memory of "
      "transfers and regions is valid for as long as T-17 and T-35 state."},
+    {"E-11",
+     "A plugin that declares settings by test_settings/1 must accept each of their values from the least to the most in "
+     "the stated steps, and must keep the contract with them. Any other value must be refused by `query` or "
+     "`open_domain`, with an error that names the setting."},
 
     {"T-1",
      "`query` must return legal values, the same every time: `reach` is one of `TUTTI_REACH_*`, `fragment_bytes` is "
      "at least 4096, `receive_depth` at least 2, `control_bytes` at least `TUTTI_CONTROL_BYTES`, `inline_bytes` at "
-     "most `fragment_bytes`, both estimates are above 0, and no unknown flag is set. A transport that sets "
-     "`TUTTI_TRANSPORT_NEEDS_FLUSH` must have `flush`."},
+     "most `fragment_bytes`, and no unknown flag is set. Both estimates are above 0 and within a factor of 300 of the "
+     "best that can be measured. A transport that sets `TUTTI_TRANSPORT_NEEDS_FLUSH` must have `flush`."},
     {"T-2",
      "Once everything that was opened has been closed, the process must not have more descriptors, threads, mapped "
      "bytes or heap in use than before, however often that is repeated."},
@@ -161,6 +165,13 @@ constexpr Clause table[] = {
     {"T-39",
      "Any thread must be able to register and deregister regions at any time. An endpoint must be usable by one "
      "thread after another."},
+    {"T-40",
+     "If `memory_kinds` contains the memory of a device, transfers must move registered memory of that kind by its "
+     "descriptor, and the processor must not access its address. What a RECV wrote must be visible to the device after "
+     "the completion or, if the transport sets `TUTTI_TRANSPORT_NEEDS_FLUSH`, once `flush` has returned `TUTTI_OK`."},
+    {"T-41",
+     "While endpoints stay open, the process must not hold more descriptors, threads, mapped bytes or heap for "
+     "transfers, messages and regions that have ended, however many there were."},
 
     {"V-1",
      "`try_receive` must return the lane's next message and its length, or NULL. Called again before `release`, it "
@@ -268,6 +279,39 @@ constexpr Clause table[] = {
      "once."},
     {"A-16", "The sequence of messages must be the same in place and out of place."},
     {"A-17", "The scratch of a sliced schedule must be free when a later slice reuses it."},
+    {"A-18",
+     "In an all_reduce all ranks must reduce the values of a chunk in the same order, up to swapped operands, so that "
+     "all get the same bits from inexact data too."},
+
+    {"G-1",
+     "`open` must join the meeting at the place that the config names. If the config has `nranks`, `*rank` and "
+     "`*nranks` must be the config's."},
+    {"G-2",
+     "`all_gather` must write the bytes of each rank r at `all[r * bytes]` on every rank, for every number of bytes, "
+     "again and again."},
+    {"G-3", "If a rank does not come to an `all_gather`, the others' must end with `TUTTI_TIMEOUT` after `timeout_ns`."},
+    {"G-4", "After `abort` of any rank, pending and later `all_gather`s of all ranks must end with `TUTTI_ABORTED`."},
+    {"G-5",
+     "If ranks gather different numbers of bytes, none of them may be told `TUTTI_OK`, and at least one must be told "
+     "`TUTTI_MISMATCH`."},
+    {"G-6", "Meetings at different places must be independent. A place must be usable again after a meeting."},
+
+    {"P-1",
+     "`put` must write `bytes` bytes at `offset` of the region and nothing else, and `get` must read them, for every "
+     "size and offset. Each must complete exactly once, with its cookie and the peer."},
+    {"P-2",
+     "An access that does not lie in the region must be refused with `TUTTI_INVALID_ARGUMENT`, without an effect and "
+     "without a completion."},
+    {"P-3",
+     "`test_signal` must return the sum of all values that were signalled. What was put into the region before a signal "
+     "must be visible once the signal is counted."},
+    {"P-4",
+     "`import_region` must refuse untrusted input: a truncated, longer or other key, a key of another rank or "
+     "communicator, and a key of a region that was withdrawn."},
+    {"P-5", "After `abort` later operations must be refused with `TUTTI_ABORTED`, without an effect."},
+    {"P-6",
+     "`progress` must write at most `capacity` completions. Those that do not fit must follow in later calls. Reserved "
+     "fields must be zero."},
 
     {"D-1",
      "`query` must return legal values, the same every time: `memory_kind` is the value of `tutti_host.memory_kind` "
@@ -341,9 +385,11 @@ constexpr Clause table[] = {
      "or a COPY of several sources must be an error, and no command of that batch may be carried out."},
     {"X-11",
      "No function may wait for the device: each must return while streams are held up. Exempt are `allocate`, "
-     "`release`, `destroy_stream`, and `enqueue` when hundreds of commands are pending."},
+     "`release`, `map_host`, `unmap_host`, `enable_peer`, `import_memory`, `close_import`, `prepare`, "
+     "`destroy_stream`, "
+     "and `enqueue` when hundreds of commands are pending or `prepare` was not called."},
     {"X-12",
-     "`stream_state` must return the device on which a stream was made, and flags of 0 while it is not captured. For "
+     "`stream_state` must return the device on which a stream was made, and no flag while it is not captured. For "
      "NULL it must return one of the devices."},
     {"X-13", "Any number of threads must be able to call all functions at the same time, each on its own stream."},
     {"X-14",

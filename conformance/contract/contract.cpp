@@ -39,6 +39,7 @@ Case make_case(const ContractCase& one, const Target& target, const std::string&
   made.estimate_ms = one.cost_ms + 15;
   made.deadline_ms = 60'000 + 20 * one.cost_ms;
   made.needs.free_memory = one.memory;
+  made.visits = one.visits;
   made.axes = {{"subject", subject_name(target.subject)}, {"contract", one.name}};
   if (target.subject != Subject::plugin) made.axes.emplace_back(subject_name(target.subject), target.name);
   const uint32_t deadline = made.deadline_ms - 2000;
@@ -83,6 +84,9 @@ void list(const Selection& selection, std::vector<Case>& cases) {
     add_all(Subject::transport, plugin.transports, selection.transports);
     add_all(Subject::algorithm, plugin.algorithms, selection.algorithms);
     add_all(Subject::device, plugin.devices, selection.devices);
+    if (!filtered)
+      for (const auto& [subject, names] : {std::pair{Subject::meeting, &plugin.meetings}, {Subject::rma, &plugin.rmas}})
+        for (const std::string& name : *names) add(plugin, subject, name);
   }
 }
 

@@ -6,12 +6,14 @@
 #include <string>
 #include <vector>
 
+#include "case.hpp"
 #include "stage.hpp"
 
 namespace tutti::conformance::contract {
 
-enum class Subject { plugin, transport, algorithm, device };
-constexpr Subject all_subjects[] = {Subject::plugin, Subject::transport, Subject::algorithm, Subject::device};
+enum class Subject { plugin, transport, algorithm, device, meeting, rma };
+constexpr Subject all_subjects[] = {Subject::plugin, Subject::transport, Subject::algorithm,
+                                    Subject::device, Subject::meeting,   Subject::rma};
 const char* subject_name(Subject subject);
 
 struct ContractCase {
@@ -22,6 +24,7 @@ struct ContractCase {
   uint32_t cost_ms;           // on an idle core
   void (*run)(Bench& bench);  // returns: passed. Throws Broken, NotOffered, CannotRun
   uint64_t memory = 0;        // bytes that must be free
+  std::vector<Magnitude> visits = {};
 };
 
 // Cheapest first. E-1 to E-4 hold for all of a subject's cases, whatever they name.
@@ -37,12 +40,15 @@ std::vector<ContractCase> flow_cases();
 std::vector<ContractCase> control_cases();
 std::vector<ContractCase> failure_cases();
 std::vector<ContractCase> memory_cases();
+std::vector<ContractCase> device_memory_cases();
 std::vector<ContractCase> lifetime_cases();
 std::vector<ContractCase> process_cases();
 std::vector<ContractCase> view_cases();
 std::vector<ContractCase> sleep_cases();
 std::vector<ContractCase> rails_cases();
 std::vector<ContractCase> walk_cases();
+std::vector<ContractCase> steady_cases();
+std::vector<ContractCase> settings_cases();
 std::vector<ContractCase> magnitude_cases();
 std::vector<ContractCase> mapped_cases();
 std::vector<ContractCase> plugin_cases();
@@ -51,5 +57,7 @@ std::vector<ContractCase> device_cases();
 std::vector<ContractCase> export_cases();
 std::vector<ContractCase> executor_cases();
 std::vector<ContractCase> fused_cases();
+std::vector<ContractCase> meeting_cases();
+std::vector<ContractCase> rma_cases();
 
 }  // namespace tutti::conformance::contract

@@ -6,7 +6,7 @@
 namespace tutti::conformance::contract {
 
 const char* subject_name(Subject subject) {
-  constexpr const char* names[] = {"plugin", "transport", "algorithm", "device"};
+  constexpr const char* names[] = {"plugin", "transport", "algorithm", "device", "meeting", "rma"};
   return names[static_cast<size_t>(subject)];
 }
 
@@ -28,9 +28,11 @@ const std::vector<ContractCase>& contract_cases(Subject subject) {
   static const std::vector<ContractCase> plugin = sorted({plugin_cases});
   static const std::vector<ContractCase> transport =
       sorted({description_cases, connection_cases, transfer_cases, flow_cases, control_cases, failure_cases,
-              memory_cases, lifetime_cases, process_cases, view_cases, sleep_cases, rails_cases, mapped_cases, magnitude_cases, walk_cases});
+              memory_cases, device_memory_cases, lifetime_cases, process_cases, view_cases, sleep_cases, rails_cases,
+              mapped_cases, magnitude_cases, walk_cases, steady_cases, settings_cases});
   static const std::vector<ContractCase> algorithm = sorted({algorithm_cases});
   static const std::vector<ContractCase> device = sorted({device_cases, export_cases, executor_cases, fused_cases});
+  static const std::vector<ContractCase> meeting = sorted({meeting_cases}), rma = sorted({rma_cases});
   switch (subject) {
     case Subject::plugin:
       return plugin;
@@ -38,6 +40,10 @@ const std::vector<ContractCase>& contract_cases(Subject subject) {
       return transport;
     case Subject::algorithm:
       return algorithm;
+    case Subject::meeting:
+      return meeting;
+    case Subject::rma:
+      return rma;
     default:
       return device;
   }

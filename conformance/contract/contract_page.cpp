@@ -37,8 +37,10 @@ constexpr Section sections[] = {
     {'M', "mapped/1",
      "Optional, for transports within a host. The suite uses a device that it finds beside the transport."},
     {'A', "algorithm/1",
-     "A-10 to A-17 are proved by the verifier (`tutti-plan verify`) on all ranks, for 1 to 64 ranks. They are not "
-     "sampled."},
+     "A-10 to A-18 are proved by the verifier (`tutti-plan verify`): for 1 to 64 ranks, for all roots to 17 ranks, on "
+     "many placements, with 1 to 8 lanes, and for some numbers of ranks to 300."},
+    {'G', "meeting/1", "The ranks are threads of one process. A meeting that takes no place of the suite's is not tested."},
+    {'P', "rma/1", "Two ranks of one process, driven by one thread."},
     {'D', "device/1",
      "The suite accesses a device's memory by commands of its streams, never by its address. D-10 to D-12 are about "
      "the "

@@ -7,6 +7,8 @@
 #include <spawn.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
+#include <tutti/plugin/meeting.h>
+#include <tutti/plugin/rma.h>
 #include <tutti/registry.h>
 #include <unistd.h>
 
@@ -38,6 +40,7 @@ void say(const Outcome& outcome) {
 Outcome judge_run(const ContractCase& one, Bench& bench) {
   try {
     one.run(bench);
+    require_untouched();
     check_host();
     return Outcome::pass();
   } catch (const Broken& b) {
@@ -161,9 +164,17 @@ Outcome run_contract_case(const Target& target, const ContractCase& one, uint64_
 
 std::vector<Found> find_plugins() {
   std::vector<Found> found;
+  // "tutti.meeting/1 NAME" -> NAME
+  const auto named = [](const PluginRecord& record, const std::string& id) {
+    std::vector<std::string> names;
+    for (const std::string& other : record.others)
+      if (other.starts_with(id + " ")) names.push_back(other.substr(id.size() + 1));
+    return names;
+  };
   for (const PluginRecord& record : list_plugins())
     if (record.loaded && record.path != "(static)")
-      found.push_back({record.path, record.id, record.transports, record.algorithms, record.devices});
+      found.push_back({record.path, record.id, record.transports, record.algorithms, record.devices,
+                       named(record, TUTTI_MEETING_ID), named(record, TUTTI_RMA_ID)});
   return found;
 }
 

@@ -31,10 +31,10 @@ Outcome run_contract_case(const Target& target, const ContractCase& one, uint64_
                           uint32_t deadline_ms);
 
 // Every plugin found, in a process that is then gone: nothing is loaded here. {path, id, transports, algorithms,
-// devices}.
+// devices, meetings, rmas}.
 struct Found {
   std::string path, id;
-  std::vector<std::string> transports, algorithms, devices;
+  std::vector<std::string> transports, algorithms, devices, meetings, rmas;
 };
 std::vector<Found> find_plugins();  // of this process's registry
 

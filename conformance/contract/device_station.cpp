@@ -45,17 +45,13 @@ void judge(const tutti_executor* e) {
 
 DeviceUnderTest device_under_test(Bench& bench) {
   DeviceUnderTest found;
-  bench.entry();
-  const auto get = [&](const char* id, uint32_t i) {
-    return plain_call("get_interface", true, [&] { return bench.entry()->get_interface(id, i); });
-  };
   for (uint32_t i = 0; i < most_tables && !found.memory; ++i) {
-    const auto* table = static_cast<const tutti_device*>(get(TUTTI_DEVICE_ID, i));
+    const auto* table = static_cast<const tutti_device*>(bench.get_interface(TUTTI_DEVICE_ID, i));
     if (!table) break;
     judge(table);
     if (bench.name != table->name) continue;
     found.memory = table;
-    found.executor = static_cast<const tutti_executor*>(get(TUTTI_EXECUTOR_ID, i));
+    found.executor = static_cast<const tutti_executor*>(bench.get_interface(TUTTI_EXECUTOR_ID, i));
     require(found.executor != nullptr, "E-4", "device {} has no executor: the index-th of one belongs to the other",
             table->name);
     judge(found.executor);
@@ -175,20 +171,20 @@ tutti_status Station::poll(tutti_event* event) {
   return call("query_event", false, [&] { return e->query_event(e->self, event); });
 }
 
-void Station::until_done(tutti_event* event) {
-  const auto limit = std::chrono::steady_clock::now() + std::chrono::duration<double>(10 * bench.patience);
+void Station::until_done(tutti_event* event, double seconds) {
+  seconds *= bench.patience;
+  const auto limit = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);
   for (uint32_t polls = 0;; ++polls) {
     const tutti_status status = poll(event);
     require(status >= 0, "X-9", "query_event returned {}: {}", status_text(status), last_error());
     if (status == TUTTI_OK) return;
     require(std::chrono::steady_clock::now() < limit, "X-9",
-            "query_event still says TUTTI_AGAIN after {:.0f} s, though nothing holds the stream up",
-            10 * bench.patience);
+            "query_event still says TUTTI_AGAIN after {:.0f} s, though nothing holds the stream up", seconds);
     if (polls > 100) std::this_thread::sleep_for(std::chrono::microseconds(50));
   }
 }
 
-void Station::finish(void* stream) {
+void Station::finish(void* stream, double seconds) {
   tutti_event* end = nullptr;
   const tutti_executor* e = device.executor;
   uint32_t of = 0;
@@ -197,7 +193,7 @@ void Station::finish(void* stream) {
   call("create_event", false, [&] { return e->create_event(e->self, of, &end); });
   require(end != nullptr, "X-9", "create_event gave none: {}", last_error());
   issue(stream, {record_event(end)}, "X-9");
-  until_done(end);
+  until_done(end, seconds);
   e->destroy_event(e->self, end);
 }
 

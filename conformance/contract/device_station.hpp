@@ -52,9 +52,9 @@ class Station {
   void issue(void* stream, std::vector<tutti_command> commands, const char* clause);
   tutti_status poll(tutti_event* event);
   // Until the event's work is done; X-9 when that does not come.
-  void until_done(tutti_event* event);
+  void until_done(tutti_event* event, double seconds = 10);
   // Until all work of the stream so far is done.
-  void finish(void* stream);
+  void finish(void* stream, double seconds = 10);
 
   // Bytes to memory of the device, and back.
   void put(void* to, const std::vector<uint8_t>& bytes, uint32_t device = 0);

@@ -2,8 +2,11 @@
 //
 // Many messages: order, interleavings, back-pressure, lanes that wait for nobody.
 #include <algorithm>
+#include <atomic>
 #include <cstring>
+#include <latch>
 #include <random>
+#include <thread>
 
 #include "contract_case.hpp"
 
@@ -283,6 +286,127 @@ void lanes_are_independent(Bench& bench) {
   }
 }
 
+// A lane that is never idle: sends and receives are posted again as soon as there is room.
+class Flood {
+ public:
+  Flood(Stage& stage, uint64_t bytes) : stage_(stage), stuff_(bytes, 1), into_(bytes) {}
+  void keep_up() {
+    for (; receives_ < carried_ + 8; ++receives_) {
+      Posted* posted = stage_[1].post(stage_[1].receive(0, 0, into_.data(), into_.size()));
+      if (!posted) break;
+      posted->on_done = [this](Posted&) { ++carried_; };
+    }
+    while (sends_ < carried_ + 24 && stage_[0].post(stage_[0].send(1, 0, stuff_.data(), stuff_.size()))) ++sends_;
+  }
+  uint64_t carried() const { return carried_; }  // messages
+  // What was sent is received, so that the stage is at rest.
+  void end() {
+    stage_.until(
+        [&] {
+          for (; receives_ < sends_; ++receives_)
+            if (!stage_[1].post(stage_[1].receive(0, 0, into_.data(), into_.size()))) break;
+          for (; sends_ < receives_; ++sends_)
+            if (!stage_[0].post(stage_[0].send(1, 0, stuff_.data(), stuff_.size()))) break;
+          return sends_ == receives_ && stage_[0].pending() + stage_[1].pending() == 0;
+        },
+        "T-21", "the messages of a lane that was never idle do not all arrive");
+  }
+
+ private:
+  Stage& stage_;
+  std::vector<uint8_t> stuff_, into_;
+  uint64_t receives_ = 0, sends_ = 0, carried_ = 0;
+};
+
+// Lane 0 is never idle. Every other lane and peer passes while it carries a bounded number of messages.
+void busy_lane(Bench& bench) {
+  constexpr uint64_t most = 500;
+  for (const uint64_t bytes : {uint64_t{40}, std::min<uint64_t>(bench.caps().fragment_bytes, 60'000)}) {
+    Stage stage(bench, {.nranks = 3});
+    Flood flood(stage, bytes);
+    stage.until([&] { return flood.keep_up(), flood.carried() > 50; }, "T-21", "messages on one lane do not arrive");
+    for (uint32_t k = 0; k < 3; ++k)
+      for (const auto& [from, to, lane] :
+           {std::tuple{0u, 1u, 1u}, {0u, 1u, 2u}, {0u, 2u, 0u}, {1u, 0u, 0u}, {2u, 1u, 0u}}) {
+        Message message(stage, {from, to, lane, k}, k == 2 ? bytes : 24);
+        const uint64_t before = flood.carried();
+        const auto text = [&] {
+          return fmt::format(
+              "lane 0 from rank 0 to rank 1 is never idle, and a message from rank {} to rank {} on lane {} ({}) does "
+              "not pass while {} messages of {} bytes are carried there: serve lanes and peers in turn",
+              from, to, lane, message.send_posted() ? "accepted, not received" : "its SEND is refused",
+              flood.carried() - before, bytes);
+        };
+        stage.until(
+            [&] {
+              flood.keep_up();
+              if (!message.receive_posted()) message.post_receive();
+              if (!message.send_posted()) message.post_send();
+              require(flood.carried() < before + most, "T-19", "{}", text());
+              return message.received() && message.sent();
+            },
+            "T-19", text);
+      }
+    flood.end();
+  }
+}
+
+// Two communicators whose ranks 0 share a domain, each driven by a thread of its own.
+void two_threads(Bench& bench) {
+  StageOptions alone{.nranks = 0};
+  Stage first(bench, alone), second(bench, alone);
+  const auto open = [&](Stage& stage, uint64_t communicator, uint32_t rank, tutti_domain* domain) {
+    RankOptions options;
+    options.rank = rank;
+    options.communicator = communicator;
+    options.domain = domain;
+    options.mail = &stage.mail;
+    stage.ranks.push_back(std::make_unique<Rank>(bench, options));
+  };
+  open(first, bench.seed * 2 + 11, 0, nullptr);
+  open(first, bench.seed * 2 + 11, 1, nullptr);
+  open(second, bench.seed * 2 + 12, 0, first[0].domain);
+  open(second, bench.seed * 2 + 12, 1, first[1].domain);
+  // They begin together, and each goes on until the other has done its share: so they run at the same time also where
+  // other programs keep the processors busy.
+  constexpr uint32_t share = 4, most_rounds = 100;
+  std::exception_ptr trouble[2];
+  std::atomic<uint32_t> done[2]{0, 0};
+  std::latch begin(2);
+  std::vector<std::thread> threads;
+  const auto guarded = [&](uint32_t t, const auto& act) {
+    try {
+      if (!trouble[t]) act(t ? second : first);
+    } catch (...) {
+      trouble[t] = std::current_exception();
+    }
+  };
+  for (uint32_t t = 0; t < 2; ++t)
+    threads.emplace_back([&, t] {
+      guarded(t, [](Stage& stage) { stage.connect_all(); });
+      begin.arrive_and_wait();
+      guarded(t, [&](Stage& stage) {
+        for (uint32_t round = 0; round < share || (done[1 - t] < share && round < most_rounds); ++round, ++done[t]) {
+          Traffic(stage, (bench.seed * 53 + round) * 2 + t, 80, 3000, (round + t) % 2 == 1).run();
+          stage.drain();
+        }
+      });
+      done[t] = share;
+    });
+  for (std::thread& thread : threads) thread.join();
+  for (const std::exception_ptr& one : trouble) {
+    if (!one) continue;
+    try {
+      std::rethrow_exception(one);
+    } catch (const Broken& b) {
+      throw Broken("T-3", fmt::format("two endpoints of one domain, each used by a thread of its own, disturb each "
+                                      "other: which state do they share without a lock? ({}: {})",
+                                      b.clause(), b.what()));
+    }
+  }
+  second.ranks.clear();  // their domains belong to the first
+}
+
 // progress with room for one record at a time loses nothing and writes nothing beyond.
 void little_room(Bench& bench) {
   Stage stage(bench);
@@ -374,6 +498,12 @@ std::vector<ContractCase> flow_cases() {
        {"T-19", "T-13", "T-15", "T-20", "T-21"},
        20,
        lanes_are_independent},
+      {"busy-lane",
+       "a lane that is never idle holds up no other for long",
+       {"T-19", "T-13", "T-15", "T-17", "T-20", "T-21"},
+       22,
+       busy_lane},
+      {"two-threads", "two endpoints of one domain, each in a thread of its own", {"T-3", "T-5"}, 39, two_threads},
       {"fifo-every-interleaving",
        "80 orders of posting three messages on two lanes",
        {"T-13", "T-15", "T-17", "T-20", "T-21"},

@@ -24,7 +24,9 @@ class GuardedMemory {
   size_t bytes() const { return bytes_; }
   // Throws Broken(T-16) when a byte of the pages outside of the memory has changed.
   void check_surroundings() const;
-  // From now on any touch breaks `clause`; both texts are literals.
+  // From now on any touch breaks `clause`; both texts are literals. Every second memory of a transfer stays writable:
+  // page protection fails the late write of an adapter or of another process in silence. Such memory is kept beyond the
+  // object's life and compared (require_untouched).
   void forbid(const char* clause, const char* text);
   // From now on writing breaks T-16.
   void forbid_writing();
@@ -37,7 +39,15 @@ class GuardedMemory {
   size_t bytes_ = 0;
   int guards_[2] = {-1, -1};
   int watch_ = -1;
+  const char* kept_clause_ = nullptr;  // forbidden, but writable
+  const char* kept_text_ = nullptr;
 };
+
+// Throws Broken if forbidden memory that stayed writable has been written. Waits a moment first, since late writes come
+// late. At the end of a case, when its objects are gone.
+void require_untouched();
+// Returns such memory to the system, for cases that count what is mapped.
+void drop_kept_memory();
 
 // "heap, 24 bytes from byte 7: expected 01 02, got ff ff": the first difference of two byte ranges; "" when equal.
 std::string first_difference(const uint8_t* expected, const uint8_t* got, size_t bytes);

@@ -334,16 +334,21 @@ std::vector<ContractCase> magnitude_cases() {
   const std::vector<const char*> clauses{"T-38", "T-13", "T-15", "T-17", "T-20", "T-21", "T-28"};
   const std::vector<const char*> with_views{"T-38", "V-6", "V-8", "T-20", "T-11"};
   return {
-      {"many-lanes", "300 lanes, and those that are equal in 8 bits at once", clauses, 30, many_lanes},
+      {"many-lanes", "300 lanes, and those that are equal in 8 bits at once", clauses, 30, many_lanes, 0,
+       {{magnitude::lanes, 300}}},
       {"many-lanes-by-view", "the same by views", with_views, 30, many_lanes_by_view},
       {"many-references", "300 regions at once, each sent by reference", with_views, 30, many_references},
-      {"many-ranks", "ranks 0, 1, 255, 256 and 257 of 300", clauses, 31, many_ranks},
-      {"many-registrations", "70,000 registrations beside 300 that stay", clauses, 160, many_registrations},
-      {"many-control-messages", "70,000 control messages on one link", clauses, 300, many_control_messages},
-      {"many-messages", "70,000 messages on one lane", clauses, 350, many_messages},
+      {"many-ranks", "ranks 0, 1, 255, 256 and 257 of 300", clauses, 31, many_ranks, 0, {{magnitude::ranks, 300}}},
+      {"many-registrations", "70,000 registrations beside 300 that stay", clauses, 160, many_registrations, 0,
+       {{magnitude::registrations, 70'000}}},
+      {"many-control-messages", "70,000 control messages on one link", clauses, 300, many_control_messages, 0,
+       {{magnitude::control_messages, 70'000}}},
+      {"many-messages", "70,000 messages on one lane", clauses, 350, many_messages, 0,
+       {{magnitude::messages, 70'000}}},
       {"very-many-ranks", "ranks 0, 1, 256, 65536 and 65537 of 65800", clauses, 5000, very_many_ranks,
-       uint64_t{3} << 30},
-      {"four-gigabytes", "more than 2^32 bytes on one lane", clauses, 5001, four_gigabytes},
+       uint64_t{3} << 30, {{magnitude::ranks, 65'800}}},
+      {"four-gigabytes", "more than 2^32 bytes on one lane", clauses, 5001, four_gigabytes, 0,
+       {{magnitude::lane_bytes, (uint64_t{1} << 32) + 64}}},
   };
 }
 

@@ -309,7 +309,8 @@ std::vector<ContractCase> memory_cases() {
        {"T-38", "T-35", "T-36"},
        3000,
        two_gigabytes,
-       uint64_t{8} << 30},
+       uint64_t{8} << 30,
+       {{magnitude::buffer_bytes, (uint64_t{1} << 31) + 1}}},
   };
 }
 

@@ -90,10 +90,7 @@ void entry_table(Bench& bench) {
 // Asks for interfaces of a kind until there are no more; `name_of` judges a table and gives its name.
 template <typename Table>
 void walk(Bench& bench, const char* id, void (*judge_one)(const Table*), uint32_t* count) {
-  const tutti_plugin_entry_table* entry = bench.entry();
-  const auto get = [&](uint32_t i) {
-    return static_cast<const Table*>(plain_call("get_interface", true, [&] { return entry->get_interface(id, i); }));
-  };
+  const auto get = [&](uint32_t i) { return static_cast<const Table*>(bench.get_interface(id, i)); };
   std::set<std::string> names;
   uint32_t i = 0;
   for (const Table* table = get(0); table; table = get(++i)) {
@@ -124,7 +121,7 @@ void judge_algorithm(const tutti_algorithm* a) {
 void interfaces(Bench& bench) {
   for (const char* id : {"tutti.transport/999", "tutti.nonsense/1", "", "tutti.transport/1 ", "tutti.transport"})
     for (const uint32_t index : {0u, 1u})
-      require(!plain_call("get_interface", true, [&] { return bench.entry()->get_interface(id, index); }), "E-3",
+      require(!bench.get_interface(id, index), "E-3",
               "get_interface(\"{}\", {}) is not NULL, but there is no such interface", id, index);
   uint32_t count = 0;
   walk<tutti_transport>(bench, TUTTI_TRANSPORT_ID, judge, &count);
@@ -132,7 +129,7 @@ void interfaces(Bench& bench) {
   walk<tutti_device>(bench, TUTTI_DEVICE_ID, judge, &count);
   walk<tutti_executor>(bench, TUTTI_EXECUTOR_ID, judge, nullptr);
   for (const char* id : {TUTTI_COLLECTIVE_ID, TUTTI_MEETING_ID, TUTTI_RMA_ID, TUTTI_SELECTOR_ID, TUTTI_WRAPPER_ID})
-    count += plain_call("get_interface", true, [&] { return bench.entry()->get_interface(id, 0); }) != nullptr;
+    count += bench.get_interface(id, 0) != nullptr;
   require(count > 0, "E-4", "the plugin offers no interface of this revision");
 }
 

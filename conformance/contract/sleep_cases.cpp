@@ -4,7 +4,9 @@
 #include <fcntl.h>
 #include <poll.h>
 
+#include <atomic>
 #include <chrono>
+#include <random>
 #include <thread>
 
 #include "contract_case.hpp"
@@ -250,6 +252,66 @@ void connections_wake(Bench& bench) {
   }
 }
 
+void spin(uint64_t times) {
+  for (uint64_t i = 0; i < times; ++i) std::atomic_signal_fence(std::memory_order_seq_cst);
+}
+
+// Two threads: one arms and sleeps, the other sends at about the same instant, after random pauses. A look at the queue
+// that another processor's write can pass is missed by some round.
+void litmus(Bench& bench, uint64_t rounds) {
+  constexpr uint64_t longest_pause = 3000;
+  Stage stage(bench, {.lanes = 1});
+  Sleeper sleeper(bench, stage[0]);
+  std::atomic<uint64_t> posted{0}, received{0};
+  std::atomic<bool> over{false};
+  std::exception_ptr trouble;
+  std::thread sender([&] {
+    try {
+      std::mt19937_64 random(bench.seed);
+      for (uint64_t k = 1; k <= rounds && !over; ++k) {
+        while (posted < k && !over) std::this_thread::yield();
+        spin(random() % longest_pause);
+        while (!over && !stage[1].post(stage[1].send(0, 0, &k, 8))) stage[1].progress();
+        while (received < k && !over) stage[1].progress();
+        while (stage[1].pending() && !over) stage[1].progress();
+      }
+    } catch (...) {
+      trouble = std::current_exception();
+      over = true;
+    }
+  });
+  try {
+    std::mt19937_64 random(bench.seed + 1);
+    for (uint64_t k = 1; k <= rounds && !over; ++k) {
+      uint64_t word = 0;
+      Posted* receive = stage[0].post(stage[0].receive(1, 0, &word, 8));
+      require(receive, "T-20", "a RECV is refused though none other is pending");
+      posted = k;
+      spin(random() % longest_pause);
+      while (stage[0].pending() && !over) {
+        if (sleeper.arm()) {
+          require(sleeper.readable(static_cast<int>(bench.patience * 1000) + 2000) || over, "W-3",
+                  "round {} of {}: a message was sent by another thread while the rank armed itself; arm returned "
+                  "TUTTI_OK, and the descriptor stays unreadable. arm must set its word, and look once more after a full "
+                  "fence; the sender must write, and read the word after a full fence",
+                  k, rounds);
+          sleeper.disarm();
+        }
+        stage[0].progress();
+      }
+      require(over || word == k, "T-15", "round {}: got {}", k, word);
+      received = k;
+    }
+  } catch (...) {
+    if (!trouble) trouble = std::current_exception();
+    over = true;
+  }
+  sender.join();
+  if (trouble) std::rethrow_exception(trouble);
+}
+void short_litmus(Bench& bench) { litmus(bench, 4000); }
+void long_litmus(Bench& bench) { litmus(bench, 200'000); }
+
 }  // namespace
 
 std::vector<ContractCase> sleep_cases() {
@@ -263,6 +325,16 @@ std::vector<ContractCase> sleep_cases() {
        15,
        no_lost_wake_up},
       {"sleep-again", "many sleeps one after another", {"W-1", "W-2", "W-4", "W-5"}, 20, again_and_again},
+      {"sleep-litmus",
+       "4,000 messages that are sent while a rank arms itself",
+       {"W-1", "W-3", "W-4", "T-15", "T-20"},
+       120,
+       short_litmus},
+      {"sleep-litmus-long",
+       "200,000 of them",
+       {"W-1", "W-3", "W-4", "T-15", "T-20"},
+       5002,
+       long_litmus},
       {"sleep-quiet", "a quiet endpoint sleeps", {"W-1", "W-4", "T-20"}, 80, quiet},
   };
 }

@@ -79,7 +79,10 @@ Rank::Rank(Bench& b, const RankOptions& given) : links(given.nranks), options(gi
   config.pair = &pair_;
   config.address = options.address.empty() ? nullptr : reinterpret_cast<const char*>(address.data());
   config.timeout_ns = 30'000'000'000;
-  const tutti_status status = call("open_endpoint", true, [&] { return t->open_endpoint(domain, &config, &endpoint); });
+  const tutti_status status = call("open_endpoint", true, [&] {
+    const std::lock_guard lock(control_mutex());
+    return t->open_endpoint(domain, &config, &endpoint);
+  });
   std::memset(&config, '#', sizeof config);
   may_send_pairs_ = true;
   judge_pair_messages();
@@ -96,7 +99,10 @@ Rank::~Rank() {
 
 void Rank::close_endpoint() {
   if (tutti_endpoint* closing = std::exchange(endpoint, nullptr))
-    plain_call("close_endpoint", true, [&] { bench.transport()->close_endpoint(closing); });
+    plain_call("close_endpoint", true, [&] {
+      const std::lock_guard lock(control_mutex());
+      bench.transport()->close_endpoint(closing);
+    });
 }
 
 void Rank::close() {
@@ -292,15 +298,22 @@ void Rank::settle(const tutti_completion& record) {
     broken("T-22", "a record came for {}, which is INLINE: it was complete when post returned", describe(posted));
   require(!posted.done, "T-11", "{} completed a second time", describe(posted));
   auto& queue = in_order_[{posted.peer, posted.transfer.lane, posted.transfer.kind}];
-  require(queue.front() == &posted, "T-14", "{} completed before {}, which was posted earlier", describe(posted),
-          describe(*queue.front()));
+  require(overtaken_ != &posted, "T-14", "{} completed before {}, which was posted earlier",
+          overtaking_ ? describe(*overtaking_) : "", describe(posted));
   require(record.status <= 0, "T-11", "{} completed with status {}", describe(posted), status_text(record.status));
-  queue.pop_front();
+  if (queue.front() != &posted && !overtaken_) overtaken_ = queue.front(), overtaking_ = &posted;
+  std::erase(queue, &posted);
   posted.done = true;
   posted.status = record.status;
   posted.reported = record.bytes;
   --pending_;
   if (const auto on_done = std::exchange(posted.on_done, nullptr)) on_done(posted);
+}
+
+std::string Rank::overtaken() const {
+  if (!overtaken_) return "";
+  return fmt::format("{} of rank {} never completes, and {}, which was posted later, has", describe(*overtaken_),
+                     options.rank, describe(*overtaking_));
 }
 
 tutti_status Rank::fail_peer(uint32_t peer) {
@@ -367,8 +380,9 @@ void Stage::until(const std::function<bool()>& holds, const char* clause, const 
       const uint64_t so_far = records();
       if (std::exchange(news, so_far) != so_far) begin = Clock::now(), rounds = 0;
       const double waited = std::chrono::duration<double>(Clock::now() - begin).count();
-      if (waited > bench.patience && (rounds > least_rounds || waited > 10 * bench.patience))
-        broken(clause, "{} (waited {:.0f} s, {} calls of progress of each rank)", text(), waited, rounds);
+      if (waited < bench.patience || (rounds < least_rounds && waited < 10 * bench.patience)) continue;
+      for (const auto& rank : ranks) require(rank->overtaken().empty(), "T-11", "{}", rank->overtaken());
+      broken(clause, "{} (waited {:.0f} s, {} calls of progress of each rank)", text(), waited, rounds);
     }
   }
 }

@@ -79,6 +79,14 @@ class Rank {
   Bench& bench;
   size_t pending() const { return pending_; }
   uint64_t records() const { return records_; }  // that progress has written so far
+  // A transfer that has not completed though a later one of its lane has: says which, or "". An order fault (T-14) if it
+  // still completes, else a missing completion.
+  std::string overtaken() const;
+  // Drops what the ledger has of completed transfers, for cases that count bytes. A second record of one of them is then
+  // one with an unknown cookie.
+  void forget_completed() {
+    std::erase_if(ledger_, [](const auto& entry) { return entry.second->done; });
+  }
   // A case that asks for failures is not ended by them; otherwise a PEER_FAILED record breaks T-32.
   bool failures_expected = false;
 
@@ -97,6 +105,7 @@ class Rank {
   uint64_t records_ = 0;
   std::unordered_map<uint64_t, std::unique_ptr<Posted>> ledger_;                      // by cookie
   std::map<std::tuple<uint32_t, uint32_t, uint16_t>, std::deque<Posted*>> in_order_;  // by peer, lane, kind
+  const Posted *overtaken_ = nullptr, *overtaking_ = nullptr;                         // the first such pair
 };
 
 struct StageOptions {

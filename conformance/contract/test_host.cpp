@@ -105,15 +105,15 @@ void require_control(const std::string& what) {
                                         : "by a thread that is in no call"));
 }
 
-const void* interface_of(const Companion& companion, const char* id) {
+const void* interface_of(const Companion& companion, const char* id, uint32_t index = 0) {
   Host& host = the_host();
   const tutti_plugin_entry_table* entry = load_entry(companion.path);
   {
     const std::lock_guard lock(host.mutex);
-    if (!host.entries.try_emplace(companion.path, entry).second) return entry->get_interface(id, 0);
+    if (!host.entries.try_emplace(companion.path, entry).second) return entry->get_interface(id, index);
   }
   if (entry->init(test_host()) < 0) return nullptr;
-  return entry->get_interface(id, 0);
+  return entry->get_interface(id, index);
 }
 
 const void* on_find_interface(void*, const char* plugin, const char* id) {
@@ -126,8 +126,10 @@ const void* on_find_interface(void*, const char* plugin, const char* id) {
 
 const void* on_list_interface(void*, const char* id, uint32_t index) {
   require_control(fmt::format("list_interface(\"{}\")", id ? id : ""));
+  if (!id) return nullptr;
   for (const Companion& companion : the_host().companions)
-    if (const void* table = id ? interface_of(companion, id) : nullptr; table && index-- == 0) return table;
+    for (uint32_t i = 0; const void* table = interface_of(companion, id, i); ++i)
+      if (index-- == 0) return table;
   return nullptr;
 }
 

@@ -35,15 +35,10 @@ void judge(const tutti_transport* t) {
 }
 
 const tutti_transport* Bench::transport() {
-  if (transport_) return transport_;
-  for (uint32_t i = 0; i < most_tables; ++i) {
-    const auto* table = static_cast<const tutti_transport*>(
-        plain_call("get_interface", true, [&] { return entry()->get_interface(TUTTI_TRANSPORT_ID, i); }));
-    if (!table) break;
-    judge(table);
-    if (name == table->name) return transport_ = table;
-  }
-  throw std::runtime_error(fmt::format("the plugin {} has no transport \"{}\"", path, name));
+  if (!transport_)
+    transport_ = table_under_test<tutti_transport>(*this, TUTTI_TRANSPORT_ID, "transport",
+                                                   [](const tutti_transport* table) { judge(table); });
+  return transport_;
 }
 
 const tutti_transport_caps& Bench::caps() {
@@ -115,6 +110,11 @@ const tutti_rails* Bench::rails() {
   judge_stamp(table, TUTTI_RAILS_ID, TUTTI_RAILS_STAMP);
   require(table->of_host, "E-4", "rails/1: of_host is NULL");
   return table;
+}
+
+std::mutex& control_mutex() {
+  static std::mutex mutex;
+  return mutex;
 }
 
 }  // namespace tutti::conformance::contract

@@ -8,6 +8,7 @@
 #include <tutti/plugin/rails.h>
 #include <tutti/plugin/transport.h>
 
+#include <mutex>
 #include <string>
 
 #include "test_host.hpp"
@@ -28,6 +29,12 @@ struct Bench {
     if (entry_) return entry_;
     if (outcome_descriptor >= 0) watch_for_blocking(outcome_descriptor, patience + 2, never_blocks);
     return entry_ = load_plugin_under_test(path);
+  }
+  // The plugin's index-th interface of the kind `id`, or NULL. Loads the plugin first: init is a call of its own, and
+  // what get_interface calls of the host belongs to get_interface.
+  const void* get_interface(const char* id, uint32_t index) {
+    const tutti_plugin_entry_table* table = entry();
+    return plain_call("get_interface", true, [&] { return table->get_interface(id, index); });
   }
   // The transport; judged by E-4.
   const tutti_transport* transport();
@@ -55,6 +62,21 @@ void judge_stamp(const Table* table, const char* kind, uint32_t stamp) {
           table->stamp, stamp);
 }
 
+// Held during calls of [control] functions, which the core serialises: ranks of one process may be threads.
+std::mutex& control_mutex();
+
 constexpr uint32_t most_tables = 256;  // of one kind in one plugin: more means that no end comes
+
+// The plugin's table of the interface `id` that has the bench's name. Each table up to it is judged: `judge(table)`.
+template <typename Table, typename Judge>
+const Table* table_under_test(Bench& bench, const char* id, const char* kind, Judge judge) {
+  for (uint32_t i = 0; i < most_tables; ++i) {
+    const auto* table = static_cast<const Table*>(bench.get_interface(id, i));
+    if (!table) break;
+    judge(table);
+    if (bench.name == table->name) return table;
+  }
+  throw std::runtime_error(fmt::format("the plugin {} has no {} \"{}\"", bench.path, kind, bench.name));
+}
 
 }  // namespace tutti::conformance::contract

@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "broken.hpp"
+#include "guarded_memory.hpp"
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 constexpr bool sanitized = true;  // their allocators keep freed memory and their threads come and go
@@ -46,6 +47,7 @@ struct Usage {
 };
 
 Usage usage() {
+  drop_kept_memory();
   Usage u{entries("/proc/self/fd"), entries("/proc/self/task"), 0, 0};
   std::ifstream("/proc/self/statm") >> u.mapped;
   u.mapped *= 4096;

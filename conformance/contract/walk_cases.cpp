@@ -8,9 +8,10 @@
 namespace tutti::conformance::contract {
 namespace {
 
-void walks(Bench& bench, Walk::Way way, uint32_t many, uint32_t steps) {
+void walks(Bench& bench, Walk::Way way, uint32_t many, uint32_t steps, bool settings = false) {
   for (uint32_t i = 0; i < many; ++i) {
-    Walk walk = draw_walk(bench.seed * 0x9e3779b97f4a7c15 + i * 1000 + static_cast<uint32_t>(way), way, steps);
+    const uint64_t seed = bench.seed * 0x9e3779b97f4a7c15 + i * 1000 + static_cast<uint32_t>(way) + 100 * settings;
+    Walk walk = draw_walk(seed, way, steps, settings);
     Finding finding = try_walk(bench, walk, bench.patience);
     if (finding.verdict.empty()) continue;
     if (!finding.is_bad()) throw_finding(finding);
@@ -25,9 +26,17 @@ void walks(Bench& bench, Walk::Way way, uint32_t many, uint32_t steps) {
 void in_one_thread(Bench& bench) { walks(bench, Walk::Way::one_thread, 12, 160); }
 void in_threads(Bench& bench) { walks(bench, Walk::Way::threads, 6, 300); }
 void in_processes(Bench& bench) { walks(bench, Walk::Way::processes, 8, 300); }
+void with_settings(Bench& bench) {
+  walks(bench, Walk::Way::one_thread, 16, 120, true);
+  walks(bench, Walk::Way::processes, 6, 160, true);
+}
 void long_in_one_thread(Bench& bench) { walks(bench, Walk::Way::one_thread, 80, 400); }
 void long_in_threads(Bench& bench) { walks(bench, Walk::Way::threads, 40, 800); }
 void long_in_processes(Bench& bench) { walks(bench, Walk::Way::processes, 60, 600); }
+void long_with_settings(Bench& bench) {
+  walks(bench, Walk::Way::one_thread, 80, 300, true);
+  walks(bench, Walk::Way::processes, 30, 400, true);
+}
 
 std::vector<const char*> with(std::vector<const char*> clauses, const char* one_more) {
   clauses.push_back(one_more);
@@ -55,9 +64,13 @@ std::vector<ContractCase> walk_cases() {
       {"walk-threads", "random walks in which each rank is a thread", clauses, 510, in_threads},
       {"walk-processes", "random walks in which each rank is a process, and some are killed", clauses, 520,
        in_processes},
+      {"walk-settings", "random walks with the settings that the plugin declares", with(clauses, "E-11"), 530,
+       with_settings},
       {"walk-long", "longer random walks in one thread", clauses, 8000, long_in_one_thread},
       {"walk-threads-long", "longer random walks in threads", clauses, 8010, long_in_threads},
       {"walk-processes-long", "longer random walks in processes", clauses, 8020, long_in_processes},
+      {"walk-settings-long", "longer random walks with the settings that the plugin declares", with(clauses, "E-11"),
+       8030, long_with_settings},
   };
 }
 

@@ -29,7 +29,7 @@ class CollectiveWork : public Work {
     buffers_ = std::make_unique<Buffers>(cell_, rank, Data(pattern), nullptr, 0);
   }
   tutti_status start(tutti_comm* comm, tutti_request** request) override {
-    return call(cell_, comm, *buffers_, request);
+    return call(cell_, cell_.op, comm, *buffers_, request);
   }
   std::string judge() const override { return buffers_->judge(); }
 

@@ -67,7 +67,9 @@ std::string Witness::judge(Attestation& attestation) const {
 // The core's report of the transports of a call: "simulated+shm" if streams ran it.
 std::string Witness::judge_device(Attestation& attestation) const {
   const Operation& o = cell_.operation;
-  if (cell_.on_host() || (!o.count && o.collective != TUTTI_BARRIER)) return {};  // of no elements nothing is anywhere
+  // Of no elements nothing is anywhere.
+  if (cell_.on_host() || (o.collective != TUTTI_BARRIER && !elements_in(o, rank_) && !elements_out(o, rank_)))
+    return {};
   const std::string served = plan().transports;
   attestation.device = served.substr(0, served.find('+'));
   if (attestation.device != cell_.device)
@@ -109,7 +111,8 @@ std::string Witness::judge_plan(Attestation& attestation) const {
 // core counts it: that may be a moment later.
 Witness::Counters Witness::settled() const {
   Counters now = read(comm_);
-  if (cell_.on_host() || cell_.ranks_as == RanksAs::threads || cell_.operation.nranks == 1 || !cell_.operation.count)
+  if (cell_.on_host() || cell_.ranks_as == RanksAs::threads || cell_.operation.nranks == 1 ||
+      !exchanges_any(cell_.operation, rank_))
     return now;
   const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(10);
   for (int unchanged = 0; unchanged < 3 && std::chrono::steady_clock::now() < limit;) {

@@ -11,6 +11,7 @@
 
 #include "matrix/members.hpp"
 #include "oracle/blocks.hpp"
+#include "proofs/problems.hpp"
 
 namespace tutti::conformance {
 namespace {
@@ -69,6 +70,15 @@ std::string wrong_operands(const Cell& cell, const Data& data, uint32_t ranks, u
 
 }  // namespace
 
+bool by_threads(const Cell& cell, const Mix& mix) {
+  return mix.threads || (!cell.on_host() && cell.ranks_as == RanksAs::threads);
+}
+
+std::vector<int32_t> numa_of(const Cell& cell, const Mix& mix) {
+  const uint32_t n = cell.operation.nranks;
+  return by_threads(cell, mix) || !cell.on_host() ? std::vector<int32_t>(n, 0) : nodes_in_turn(n);
+}
+
 Problem problem_of(const Cell& cell, const Mix& mix) {
   Problem problem;
   problem.collective = cell.operation.collective;
@@ -76,6 +86,7 @@ Problem problem_of(const Cell& cell, const Mix& mix) {
   problem.root = cell.operation.root;
   problem.lanes = matrix_lanes;
   problem.hosts = mix.hosts(cell.operation.nranks);
+  problem.topology = topology_of_nodes(problem.hosts, numa_of(cell, mix));
   for (uint32_t r = 0; r < cell.operation.nranks; ++r) {
     problem.in_place.push_back(cell.in_place_at(r) && has_both(cell.operation, r));
   }

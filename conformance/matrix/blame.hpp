@@ -13,6 +13,11 @@
 
 namespace tutti::conformance {
 
+// True if its ranks are threads of one process.
+bool by_threads(const Cell& cell, const Mix& mix);
+// The pretended NUMA node of each rank on the host, for algorithms with a level of nodes. A process has one; and ranks
+// on a device are threads in some cells.
+std::vector<int32_t> numa_of(const Cell& cell, const Mix& mix);
 // The operation of a cell as the schedule library sees it.
 Problem problem_of(const Cell& cell, const Mix& mix);
 // The schedules of all ranks. Throws std::runtime_error when the algorithm does not give them.

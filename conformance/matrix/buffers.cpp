@@ -174,8 +174,8 @@ std::string Buffers::judge_input() const {
 
 namespace {
 
-tutti_status call_unequal(const Cell& cell, uint32_t rank, tutti_comm* comm, const Buffers& buffers,
-                          tutti_request** request) {
+tutti_status call_unequal(const Cell& cell, uint32_t op, uint32_t rank, tutti_comm* comm, const Buffers& buffers,
+                          const tutti_options* options, tutti_request** request) {
   const Operation& o = cell.operation;
   const void* in = buffers.in();
   void* out = buffers.out();
@@ -184,28 +184,30 @@ tutti_status call_unequal(const Cell& cell, uint32_t rank, tutti_comm* comm, con
   const uint64_t *gives = given.counts.data(), *gets = got.counts.data();
   switch (o.collective) {
     case TUTTI_GATHER_V:
-      return tutti_gather_v(comm, in, gives[0], out, gets, got.places(), dtype, o.root, nullptr, request);
+      return tutti_gather_v(comm, in, gives[0], out, gets, got.places(), dtype, o.root, options, request);
     case TUTTI_ALL_GATHER_V:
-      return tutti_all_gather_v(comm, in, out, gets, got.places(), dtype, nullptr, request);
+      return tutti_all_gather_v(comm, in, out, gets, got.places(), dtype, options, request);
     case TUTTI_SCATTER_V:
-      return tutti_scatter_v(comm, in, gives, given.places(), out, gets[0], dtype, o.root, nullptr, request);
+      return tutti_scatter_v(comm, in, gives, given.places(), out, gets[0], dtype, o.root, options, request);
     case TUTTI_REDUCE_SCATTER_V:
-      return tutti_reduce_scatter_v(comm, in, out, gives, given.places(), dtype, cell.op, nullptr, request);
+      return tutti_reduce_scatter_v(comm, in, out, gives, given.places(), dtype, op, options, request);
     default:
-      return tutti_all_to_all_v(comm, in, gives, given.places(), out, gets, got.places(), dtype, nullptr, request);
+      return tutti_all_to_all_v(comm, in, gives, given.places(), out, gets, got.places(), dtype, options, request);
   }
 }
 
 }  // namespace
 
-tutti_status call(const Cell& cell, tutti_comm* comm, const Buffers& buffers, tutti_request** request) {
+tutti_status call(const Cell& cell, uint32_t op, tutti_comm* comm, const Buffers& buffers, tutti_request** request) {
   const Operation& o = cell.operation;
-  if (unequal(o.collective)) return call_unequal(cell, tutti_comm_rank(comm), comm, buffers, request);
   const void* in = buffers.in();
   void* out = buffers.out();
   tutti_options on_stream{};
   on_stream.struct_size = sizeof on_stream;
   on_stream.stream = buffers.stream();
+  if (unequal(o.collective))
+    return call_unequal(cell, op, tutti_comm_rank(comm), comm, buffers, on_stream.stream ? &on_stream : nullptr,
+                        request);
   // A call without elements has no device memory, so it takes no stream.
   const bool streams = on_stream.stream && (o.count || o.collective == TUTTI_BARRIER);
   const tutti_options* options = streams ? &on_stream : nullptr;
@@ -214,9 +216,9 @@ tutti_status call(const Cell& cell, tutti_comm* comm, const Buffers& buffers, tu
     case TUTTI_BROADCAST:
       return tutti_broadcast(comm, in, out, o.count, dtype, o.root, options, request);
     case TUTTI_REDUCE:
-      return tutti_reduce(comm, in, out, o.count, dtype, cell.op, o.root, options, request);
+      return tutti_reduce(comm, in, out, o.count, dtype, op, o.root, options, request);
     case TUTTI_ALL_REDUCE:
-      return tutti_all_reduce(comm, in, out, o.count, dtype, cell.op, options, request);
+      return tutti_all_reduce(comm, in, out, o.count, dtype, op, options, request);
     case TUTTI_GATHER:
       return tutti_gather(comm, in, out, o.count, dtype, o.root, options, request);
     case TUTTI_ALL_GATHER:
@@ -224,13 +226,13 @@ tutti_status call(const Cell& cell, tutti_comm* comm, const Buffers& buffers, tu
     case TUTTI_SCATTER:
       return tutti_scatter(comm, in, out, o.count, dtype, o.root, options, request);
     case TUTTI_REDUCE_SCATTER:
-      return tutti_reduce_scatter(comm, in, out, o.count, dtype, cell.op, options, request);
+      return tutti_reduce_scatter(comm, in, out, o.count, dtype, op, options, request);
     case TUTTI_ALL_TO_ALL:
       return tutti_all_to_all(comm, in, out, o.count, dtype, options, request);
     case TUTTI_SCAN:
-      return tutti_scan(comm, in, out, o.count, dtype, cell.op, options, request);
+      return tutti_scan(comm, in, out, o.count, dtype, op, options, request);
     case TUTTI_EXCLUSIVE_SCAN:
-      return tutti_exclusive_scan(comm, in, out, o.count, dtype, cell.op, options, request);
+      return tutti_exclusive_scan(comm, in, out, o.count, dtype, op, options, request);
     default:
       return tutti_barrier(comm, options, request);
   }

@@ -67,7 +67,7 @@ class Buffers {
   std::vector<char> kept_;
 };
 
-// The cell's collective on these buffers. request as in tutti.h.
-tutti_status call(const Cell& cell, tutti_comm* comm, const Buffers& buffers, tutti_request** request);
+// The cell's collective on these buffers, with the communicator's number of the cell's operator. request as in tutti.h.
+tutti_status call(const Cell& cell, uint32_t op, tutti_comm* comm, const Buffers& buffers, tutti_request** request);
 
 }  // namespace tutti::conformance

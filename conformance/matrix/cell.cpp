@@ -8,6 +8,7 @@
 #include <charconv>
 
 #include "filters.hpp"
+#include "matrix/application_operators.hpp"
 
 namespace tutti::conformance {
 namespace {
@@ -57,7 +58,7 @@ const char* name_of(RanksAs ranks_as) { return rank_forms[static_cast<size_t>(ra
 std::string Cell::id() const {
   std::string text =
       fmt::format("matrix/{}/{}/{}/{}/{}/n{}/c{}/root{}/{}/{}/{}/{}", collective_name(operation.collective), algorithm,
-                  mix, type->name, op ? op_name(op) : "none", operation.nranks, operation.count, operation.root,
+                  mix, type->name, operator_name(op), operation.nranks, operation.count, operation.root,
                   name_of(place), name_of(memory), name_of(alignment), name_of(calls));
   if (!on_host()) text += fmt::format("/{}/{}/on{}", device, name_of(ranks_as), devices);
   return text;
@@ -81,7 +82,7 @@ std::optional<Cell> cell_from(const std::string& id) {
   cell.algorithm = part[2];
   cell.mix = part[3];
   cell.type = element_type(part[4]);
-  cell.op = part[5] == "none" ? 0 : op_from_name(part[5]);
+  cell.op = part[5] == "none" ? 0 : operator_from_name(part[5]);
   const bool understood = parse(part[6], "n", &o.nranks) && parse(part[7], "c", &o.count) &&
                           parse(part[8], "root", &o.root) && parse(places, part[9], &cell.place) &&
                           parse(memories, part[10], &cell.memory) && parse(alignments, part[11], &cell.alignment) &&
@@ -94,7 +95,7 @@ std::optional<Cell> cell_from(const std::string& id) {
   }
   if (!understood || (cell.mix == mapped_way && cell.on_host()) || !cell.is_legal() || !o.collective || !cell.type ||
       o.nranks == 0 || o.root >= o.nranks || reduces(o.collective) != (cell.op != 0) ||
-      (cell.op && !op_is_defined(cell.op, dtype_from_name(cell.type->name))))
+      (cell.op && !combines(*cell.type, cell.op)) || (is_of_application(cell.op) && !cell.on_host()))
     return std::nullopt;
   return cell;
 }

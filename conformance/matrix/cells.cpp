@@ -75,7 +75,6 @@ Axes axes_of(const Selection& s, const Mix& mix, const Device& device, const Lay
   if (!device.host()) axes.memories = {Memory::device};
   if (mix.mapped) axes.memories.push_back(Memory::window);
   for (uint32_t c = TUTTI_BROADCAST; c <= last_collective; ++c) {
-    if (has_unequal_blocks(c) && !device.host()) continue;
     for (const tutti_algorithm* a : list_algorithms())
       if ((a->collectives >> c & 1) && wants(s.collectives, collective_name(c)) && wants(s.algorithms, a->name))
         axes.operations.push_back({c, a});
@@ -94,8 +93,9 @@ Axes axes_of(const Selection& s, const Mix& mix, const Device& device, const Lay
   return axes;
 }
 
-bool supported(const Served& served, uint32_t nranks, const Mix& mix) {
+bool supported(const Served& served, uint32_t nranks, const Mix& mix, const Device& device) {
   Cell cell;
+  cell.device = device.name;
   cell.operation = {served.collective, nranks, 0, 1};
   const Problem problem = problem_of(cell, mix);
   const tutti_query query = make_query(problem, 0);
@@ -109,9 +109,18 @@ class Cells {
  public:
   Cells(const Selection& selection, const Mix& mix, const Device& device, const Layouts& layouts)
       : level_(selection.level), mix_(mix), device_(device), axes_(axes_of(selection, mix, device, layouts)) {
-    for (const Served& served : axes_.operations)
-      for (const uint32_t n : axes_.ranks)
-        if (supported(served, n, mix)) supports_.insert({served.collective, served.algorithm->name, n});
+    const std::vector<uint32_t> usual = axes_.ranks;
+    for (const Served& served : axes_.operations) {
+      uint32_t telling = 0;  // numbers of ranks that exchange something
+      for (const uint32_t n : usual) telling += serve(served, n) && n > 1;
+      // An algorithm for even numbers, or for several hosts, gets numbers of its own.
+      for (uint32_t n = 2; selection.ranks.empty() && telling < least_telling && n <= most_own_ranks; ++n) {
+        if (std::ranges::find(usual, n) != usual.end() || !serve(served, n)) continue;
+        if (std::ranges::find(axes_.ranks, n) == axes_.ranks.end()) axes_.ranks.push_back(n);
+        ++telling;
+      }
+    }
+    std::ranges::sort(axes_.ranks);
   }
 
   Factors factors() const {
@@ -152,14 +161,15 @@ class Cells {
     }
   }
 
-  void add(const std::vector<uint32_t>& row) {
+  // `op`, of the application, takes the place of the row's operator. Says whether there is such a cell.
+  bool add(const std::vector<uint32_t>& row, uint32_t op = 0) {
     const Served& served = axes_.operations[row[f_operation]];
     Cell cell;
     const uint32_t n = axes_.ranks[row[f_ranks]];
     cell.algorithm = served.algorithm->name;
     cell.mix = mix_.name;
     cell.type = axes_.types[row[f_type]];
-    cell.op = row[f_op] < axes_.ops.size() ? axes_.ops[row[f_op]] : 0;
+    cell.op = op ? op : row[f_op] < axes_.ops.size() ? axes_.ops[row[f_op]] : 0;
     const uint32_t roots[] = {0, n - 1, n / 2};
     cell.operation = {served.collective, n, roots[axes_.roots[row[f_root]]], 0};
     cell.place = axes_.places[row[f_place]];
@@ -173,7 +183,9 @@ class Cells {
       cell.operation.count = counts_for(level_, mix_, n, *cell.type)[row[f_count]];
       shrink(cell);
     }
+    if (op && (!combines(*cell.type, op) || (op == app_compose && !in_rank_order(cell)))) return false;
     cells_.push_back(std::move(cell));
+    return true;
   }
 
   // The whole product of some factors; the others take their values in turns.
@@ -193,16 +205,38 @@ class Cells {
   // With few values, most pairs have few ranks or few elements, which exercise little of an algorithm. So each
   // operation gets two more cells with the most of both.
   void add_telling() {
-    const auto ranks = static_cast<uint32_t>(axes_.ranks.size()), counts = axes_.counts;
-    for (uint32_t operation = 0; operation < axes_.operations.size(); ++operation)
+    for (uint32_t operation = 0; operation < axes_.operations.size(); ++operation) {
+      auto ranks = static_cast<uint32_t>(axes_.ranks.size());
       for (uint32_t k = 0; k < 2; ++k) {
+        do --ranks;
+        while (ranks > 0 && !allowed(f_operation, operation, f_ranks, ranks));
+        if (!allowed(f_operation, operation, f_ranks, ranks)) break;
         std::vector<uint32_t> row(factors().size(), 0);
         row[f_operation] = operation;
-        row[f_ranks] = ranks > 1 ? ranks - 1 - k : 0;
-        row[f_count] = axes_.operations[operation].collective == TUTTI_BARRIER ? 0 : counts - 2 + k;
-        if (allowed(f_operation, operation, f_ranks, row[f_ranks]))
-          add_with_turns(row, {f_operation, f_ranks, f_count}, factors());
+        row[f_ranks] = ranks;
+        row[f_count] = axes_.operations[operation].collective == TUTTI_BARRIER ? 0 : axes_.counts - 2 + k;
+        add_with_turns(row, {f_operation, f_ranks, f_count}, factors());
+        if (ranks == 0) break;
       }
+    }
+  }
+
+  // Operators of the application: each reducing operation gets a cell with each of them for most ranks, and for fewer.
+  // One that does not commute is for schedules whose operands stand in the order of ranks.
+  void add_application_operators() {
+    for (uint32_t operation = 0; operation < axes_.operations.size(); ++operation) {
+      if (!reduces(axes_.operations[operation].collective)) continue;
+      for (const uint32_t op : {app_sum, app_compose}) {
+        uint32_t made = 0;
+        for (auto ranks = static_cast<uint32_t>(axes_.ranks.size()); ranks-- > 0 && made < 2;) {
+          if (axes_.ranks[ranks] < 2 || !allowed(f_operation, operation, f_ranks, ranks)) continue;
+          std::vector<uint32_t> row(factors().size(), 0);
+          row[f_operation] = operation;
+          row[f_ranks] = ranks;
+          made += add_with_turns(row, {f_operation, f_ranks}, factors(), op);
+        }
+      }
+    }
   }
 
   // Moves of 2^31 bytes and around, in one buffer each.
@@ -233,8 +267,20 @@ class Cells {
   std::vector<Cell> take() { return std::move(cells_); }
 
  private:
+  // An operation whose usual numbers of ranks are fewer than this, beside 1, gets more of them, up to most_own_ranks.
+  static constexpr uint32_t least_telling = 2, most_own_ranks = 17;
+  // Notes whether the operation is for so many ranks.
+  bool serve(const Served& served, uint32_t n) {
+    const bool yes = supported(served, n, mix_, device_);
+    if (yes) supports_.insert({served.collective, served.algorithm->name, n});
+    return yes;
+  }
   bool supports(const Served& served, uint32_t n) const {
     return supports_.contains({served.collective, served.algorithm->name, n});
+  }
+  bool in_rank_order(const Cell& cell) const {
+    const Proof proof = verify(problem_of(cell, mix_), schedules_of(cell, mix_));
+    return proof.error.empty() && proof.rank_order;
   }
   void shrink(Cell& cell) const {
     const uint64_t limit = level_ == Level::smoke ? most_bytes_smoke : most_bytes;
@@ -248,17 +294,19 @@ class Cells {
            (f <= f_place || allowed(f_place, row[f_place], f, row[f]));
   }
   // The factors of the plane as `row` has them; each other one takes the next of its values that is allowed.
-  void add_with_turns(std::vector<uint32_t> row, const std::vector<Factor>& plane, const Factors& sizes) {
+  // `op` as in `add`.
+  bool add_with_turns(std::vector<uint32_t> row, const std::vector<Factor>& plane, const Factors& sizes,
+                      uint32_t op = 0) {
     for (uint32_t f = 1; f < sizes.size(); ++f) {
       if (std::find(plane.begin(), plane.end(), f) != plane.end()) continue;
       for (uint32_t tries = 0; tries < sizes[f]; ++tries) {
         row[f] = static_cast<uint32_t>((turn_ / (f + 1) + turn_ + tries) % sizes[f]);
-        if (fits(row, f)) break;
+        if (fits(row, f) && (f != f_type || !op || combines(*axes_.types[row[f]], op))) break;
       }
-      if (!fits(row, f)) return;
+      if (!fits(row, f)) return false;
     }
     ++turn_;
-    add(row);
+    return add(row, op);
   }
 
   Level level_;
@@ -303,6 +351,7 @@ std::vector<Cell> cells_of(const Selection& selection, const Mix& mix, const Dev
   const Allowed allowed = [&](uint32_t a, uint32_t va, uint32_t b, uint32_t vb) { return cells.allowed(a, va, b, vb); };
   for (const auto& row : cover_pairs(factors, allowed, std::hash<std::string>()(mix.name))) cells.add(row);
   if (selection.level == Level::smoke) cells.add_telling();
+  if (device.host()) cells.add_application_operators();
   if (selection.level == Level::standard) {
     cells.add_plane({f_operation, f_type, f_op});
     cells.add_plane({f_operation, f_ranks, f_count});

@@ -6,6 +6,7 @@
 #include <tutti/schedule.h>
 
 #include <algorithm>
+#include <map>
 #include <mutex>
 #include <set>
 #include <stdexcept>
@@ -13,6 +14,8 @@
 #include <tuple>
 #include <utility>
 
+#include "matrix/application_operators.hpp"
+#include "matrix/blame.hpp"
 #include "matrix/cells.hpp"
 #include "matrix/perform.hpp"
 
@@ -71,10 +74,6 @@ Outcome perform_by_threads(const Cell& cell, const Mix& mix, Members& members, c
   return worst;
 }
 
-bool by_threads(const Cell& cell, const Mix& mix) {
-  return mix.threads || (!cell.on_host() && cell.ranks_as == RanksAs::threads);
-}
-
 // Why the devices of a cell cannot read each other's memory, where that is asked of them; "": they can.
 std::string strangers(const Cell& cell, const Mix& mix) {
   if (!mix.mapped || cell.devices < 2) return {};
@@ -108,17 +107,19 @@ Case case_of(const Cell& cell, const Mix& mix) {
   if (!cell.on_host())
     one.job += "/" + cell.device + "/" + name_of(cell.ranks_as) + "/on" + std::to_string(cell.devices);
   const std::vector<uint32_t> hosts = mix.hosts(cell.operation.nranks);
-  if (mix.transports.size() > 1) one.hosts = hosts;
-  if (mix.transports.size() > 1)
-    one.environment = [hosts](uint32_t rank) {
-      return std::vector<std::string>{"TUTTI_HOST_ID=conform-" + std::to_string(hosts[rank])};
-    };
+  const bool pretended = mix.transports.size() > 1;
+  if (pretended) one.hosts = hosts;
+  one.environment = [hosts, pretended, nodes = numa_of(cell, mix)](uint32_t rank) {
+    std::vector<std::string> variables{"TUTTI_NUMA_NODE=" + std::to_string(nodes[rank])};
+    if (pretended) variables.push_back("TUTTI_HOST_ID=conform-" + std::to_string(hosts[rank]));
+    return variables;
+  };
   one.run = [cell, mix](const Place& place) { return run_cell(cell, mix, place); };
   one.axes = {{"collective", collective_name(cell.operation.collective)},
               {"algorithm", cell.algorithm},
               {"transport", cell.mix},
               {"type", cell.type->name},
-              {"operator", cell.op ? op_name(cell.op) : "none"},
+              {"operator", operator_name(cell.op)},
               {"ranks", std::to_string(cell.operation.nranks)},
               {"count", std::to_string(cell.operation.count)},
               {"root", std::to_string(cell.operation.root)},
@@ -160,6 +161,20 @@ Case unusable_case(const Device& device) {
   return one;
 }
 
+// An operation whose cells have one rank only says so: they prove little.
+Case alone_case(uint32_t collective, const std::string& algorithm, const std::string& mix) {
+  Case one;
+  one.id = fmt::format("matrix/{}/{}/{}", collective_name(collective), algorithm, mix);
+  one.estimate_ms = 0;
+  one.run = [](const Place&) {
+    return Outcome::not_supported(
+        "supports() refuses 2 to 17 ranks on the hosts of this transport: all cells have one rank, and no bytes are "
+        "exchanged. A mix of two transports has two hosts");
+  };
+  one.axes = {{"collective", collective_name(collective)}, {"algorithm", algorithm}, {"transport", mix}};
+  return one;
+}
+
 void list_cells(const Selection& selection, const Mix& mix, const Device& device, const Layouts& layouts,
                 std::vector<Case>& cases) {
   std::vector<Cell> cells = cells_of(selection, mix, device, layouts);
@@ -167,8 +182,15 @@ void list_cells(const Selection& selection, const Mix& mix, const Device& device
   const auto order = [](const Cell& c) { return std::tuple(c.operation.nranks, c.ranks_as, c.devices, c.algorithm); };
   std::stable_sort(cells.begin(), cells.end(), [&](const Cell& a, const Cell& b) { return order(a) < order(b); });
   std::set<std::string> ids;
-  for (const Cell& cell : cells)
+  std::map<std::pair<uint32_t, std::string>, uint32_t> most_ranks;  // of each operation
+  for (const Cell& cell : cells) {
     if (ids.insert(cell.id()).second) cases.push_back(case_of(cell, mix));
+    uint32_t& most = most_ranks[{cell.operation.collective, cell.algorithm}];
+    most = std::max(most, cell.operation.nranks);
+  }
+  for (const auto& [operation, most] : most_ranks)
+    if (most == 1 && selection.ranks.empty() && device.host())
+      cases.push_back(alone_case(operation.first, operation.second, mix.name));
 }
 
 void list(const Selection& selection, std::vector<Case>& cases) {
@@ -213,6 +235,12 @@ std::optional<Case> find(const std::string& id) {
     Mix mix = make_mix(id.substr(transport.size()));
     if (mix.mapped) mix.unusable = nothing_maps;
     return mix.unusable.empty() ? std::nullopt : std::optional(unusable_case(mix));
+  }
+  if (std::ranges::count(id, '/') == 3) {
+    const size_t first = id.find('/'), second = id.find('/', first + 1), third = id.find('/', second + 1);
+    const uint32_t collective = collective_from_name(id.substr(first + 1, second - first - 1));
+    if (!collective) return std::nullopt;
+    return alone_case(collective, id.substr(second + 1, third - second - 1), id.substr(third + 1));
   }
   const auto cell = cell_from(id);
   std::string error;

@@ -9,6 +9,7 @@
 #include <map>
 #include <thread>
 
+#include "matrix/application_operators.hpp"
 #include "matrix/attest.hpp"
 #include "matrix/blame.hpp"
 #include "matrix/buffers.hpp"
@@ -22,10 +23,11 @@ constexpr uint64_t most_unmet = 1 << 30;
 
 // Issues as many operations as there are buffers, in the cell's form of calling, and waits for them. A blocking call on
 // a device returns when the work is in the stream, so there the stream is what is waited for.
-void issue(const Cell& cell, const Communicator& comm, const std::vector<std::unique_ptr<Buffers>>& all) {
+void issue(const Cell& cell, const Communicator& comm, const std::vector<std::unique_ptr<Buffers>>& all) try {
+  const OperatorOf op(comm.handle(), cell.type, cell.op);
   std::vector<Request> requests;
   for (const auto& buffers : all) {
-    const auto run = [&](tutti_comm* c, tutti_request** r) { return call(cell, c, *buffers, r); };
+    const auto run = [&](tutti_comm* c, tutti_request** r) { return call(cell, op.number(), c, *buffers, r); };
     buffers->upload();
     if (cell.calls == Calls::block)
       comm.run(run);
@@ -35,6 +37,13 @@ void issue(const Cell& cell, const Communicator& comm, const std::vector<std::un
   }
   for (size_t i = requests.size(); i-- > 0;) requests[i].wait();
   for (const auto& buffers : all) buffers->finish();
+} catch (...) {
+  // The streams still work on the buffers.
+  for (const auto& buffers : all) try {
+      buffers->finish();
+    } catch (const std::exception&) {  // the failure of the call comes first
+    }
+  throw;
 }
 
 // One rank after the other comes late: nobody may leave before it has come.

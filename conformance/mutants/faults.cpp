@@ -9,6 +9,7 @@ constexpr Fault transports[] = {
     {"error-from-another-thread", "E-5", "shm", "set_error is called by a helper thread"},
     {"looks-up-while-posting", "E-6", "shm", "find_interface is called in post"},
     {"log-with-newline", "E-7", "shm", "a log text ends with a newline"},
+    {"setting-without-limit", "E-11", "shm", "a value beyond what a setting declares is accepted"},
     {"ignores-tail", "E-8", "shm", "a longer config's unknown tail is not looked at"},
     {"refuses-longer-structs", "E-8", "shm", "every longer config is refused"},
     {"query-overfills", "E-9", "shm", "query writes all of its caps, whatever room there is"},
@@ -82,6 +83,16 @@ constexpr Fault transports[] = {
     {"reach-understated", "T-37", "shm", "query says that only threads can connect"},
     {"messages-of-16-bits", "T-38", "shm", "message 65536 of a lane has the bytes of message 0"},
     {"stale-beyond-2-gib", "T-38", "shm", "after 2^31 bytes on a lane old bytes are sent again"},
+    {"bytes-of-32-bits", "T-38", "shm", "a lane that has carried 2^32 bytes takes no SEND any more"},
+    {"late-writer", "T-18", "shm", "a helper writes a RECV's message once more, a millisecond after its completion"},
+    {"busy-lane-first", "T-19", "shm", "other lanes are served only while lane 0 is idle"},
+    {"shared-scratch", "T-3", "shm", "all endpoints of the process pass their records through one array"},
+    {"latency-of-1-ns", "T-1", "shm", "query says latency_ns 1"},
+    {"flush-does-nothing", "T-40", "device-memory", "flush returns TUTTI_OK before the bytes are in device memory"},
+    {"flush-is-not-asked-for", "T-40", "device-memory", "a flush is needed, which query does not say"},
+    {"reaches-device-memory", "T-40", "device-memory", "the processor reads device memory by its address"},
+    {"keeps-regions", "T-41", "shm", "each registration leaves 1,024 bytes behind"},
+    {"registers-without-lock", "T-39", "shm", "two threads that register at the same time get one region"},
     {"bound-to-its-thread", "T-39", "shm", "progress does nothing for another thread than the first"},
 
     {"view-moves", "V-1", "shm", "try_receive shows a message at another place each time"},
@@ -99,6 +110,7 @@ constexpr Fault transports[] = {
     {"never-readable", "W-2", "shm", "the descriptor never becomes readable"},
     {"deaf-to-room", "W-2", "shm", "while a SEND waits for room the descriptor is not readable"},
     {"arm-forgets", "W-3", "shm", "arm returns TUTTI_OK though something is there"},
+    {"arm-looks-first", "W-3", "shm", "arm misses what comes between its look at the queue and its end"},
     {"always-readable", "W-4", "shm", "the descriptor is always readable"},
     {"disarm-forgets", "W-5", "shm", "the descriptor stays readable after disarm"},
 
@@ -142,6 +154,15 @@ constexpr Fault algorithms[] = {
     {"no-load", "A-15", "algorithms", "input is read without LOAD"},
     {"in-place-other-messages", "A-16", "algorithms", "in place a lane sends in another order"},
     {"scratch-too-soon", "A-17", "algorithms", "all slices share one scratch"},
+    {"own-order", "A-18", "algorithms", "each rank folds the values of all ranks, its own first"},
+    {"three-hosts", "A-12", "algorithms", "a contribution is lost on three and more hosts"},
+    {"uneven-hosts", "A-12", "algorithms", "a contribution is lost where hosts have unequal numbers of ranks"},
+    {"cyclic-odd", "A-12", "algorithms", "a contribution is lost where an odd number of ranks is dealt to hosts"},
+    {"middle-roots", "A-12", "algorithms", "a contribution is lost for roots other than 0, 1, n/2 and n-1"},
+    {"seven-lanes", "A-12", "algorithms", "a contribution is lost with 7 lanes"},
+    {"large-blocks", "A-12", "algorithms", "a contribution is lost for blocks of 1 MiB and more"},
+    {"peers-of-6-bits", "A-10", "algorithms", "peers are numbers of 6 bits"},
+    {"peers-of-8-bits", "A-8", "algorithms", "peers are numbers of 8 bits"},
 };
 
 constexpr Fault devices[] = {
@@ -169,6 +190,8 @@ constexpr Fault devices[] = {
     {"identity-of-a-process", "D-14", "simulated", "identify gives other bytes in another process"},
     {"drops-last-copied-byte", "X-1", "simulated", "COPY leaves its last byte out"},
     {"forgets-second-destination", "X-1", "simulated", "dst2 is not written"},
+    {"eight-sources", "X-2", "simulated", "a REDUCE of more than eight sources reduces the first eight"},
+    {"counts-of-32-bits", "X-1", "simulated", "the count of a command is cut to 32 bits"},
     {"ignores-the-operator", "X-2", "simulated", "every REDUCE is a sum"},
     {"takes-bits-for-truth", "X-2", "simulated", "land is done as band"},
     {"ignores-the-divisor", "X-2", "simulated", "no REDUCE divides"},
@@ -199,6 +222,24 @@ constexpr Fault devices[] = {
     {"fused-takes-a-part", "X-14", "simulated", "of a list that is too long the first commands are carried out"},
 };
 
+constexpr Fault meetings[] = {
+    {"ranks-as-they-come", "G-1", "toy-meeting", "open says another rank than the config has"},
+    {"gathers-256-bytes", "G-2", "toy-meeting", "what is beyond 256 bytes is not gathered"},
+    {"timeout-is-a-system-error", "G-3", "toy-meeting", "an all_gather that times out returns TUTTI_SYSTEM"},
+    {"abort-is-a-timeout", "G-4", "toy-meeting", "an all_gather after an abort returns TUTTI_TIMEOUT"},
+    {"takes-any-size", "G-5", "toy-meeting", "ranks that gather different numbers of bytes are not told"},
+    {"all-places-are-one", "G-6", "toy-meeting", "all meetings are at one place"},
+};
+
+constexpr Fault rmas[] = {
+    {"puts-whole-words", "P-1", "toy-rma", "put writes whole words of 8 bytes"},
+    {"offsets-of-32-bits", "P-2", "toy-rma", "an offset beyond 32 bits is cut"},
+    {"signals-of-32-bits", "P-3", "toy-rma", "a signal's value is cut to 32 bits"},
+    {"trusts-long-keys", "P-4", "toy-rma", "a key with a byte too many is taken"},
+    {"forgets-abort", "P-5", "toy-rma", "put after abort returns TUTTI_OK"},
+    {"drops-beyond-capacity", "P-6", "toy-rma", "completions beyond the caller's room are lost"},
+};
+
 constexpr Fault plugins[] = {
     {"exports-more", "E-1", "", "a second symbol is exported"},
     {"no-license", "E-2", "", "the license is NULL"},
@@ -214,6 +255,8 @@ constexpr Fault plugins[] = {
 std::span<const Fault> transport_faults() { return transports; }
 std::span<const Fault> algorithm_faults() { return algorithms; }
 std::span<const Fault> device_faults() { return devices; }
+std::span<const Fault> meeting_faults() { return meetings; }
+std::span<const Fault> rma_faults() { return rmas; }
 std::span<const Fault> plugin_faults() { return plugins; }
 
 }  // namespace tutti::conformance

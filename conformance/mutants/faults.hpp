@@ -19,6 +19,8 @@ struct Fault {
 std::span<const Fault> transport_faults();
 std::span<const Fault> algorithm_faults();
 std::span<const Fault> device_faults();
+std::span<const Fault> meeting_faults();
+std::span<const Fault> rma_faults();
 std::span<const Fault> plugin_faults();
 
 }  // namespace tutti::conformance

@@ -34,6 +34,8 @@ class Originals {
     const fs::path lib = fs::read_symlink("/proc/self/exe").parent_path().parent_path() / "lib";
     add("template", lib / "tutti-samples" / "libtutti-template.so");
     add("simulated", lib / "tutti-samples" / "libtutti-simulated-device.so");
+    add("toy-meeting", lib / "tutti-toys" / "libtutti-toy-meeting.so");
+    add("toy-rma", lib / "tutti-toys" / "libtutti-toy-rma.so");
     mutants_ = lib / "tutti-mutants" / "libtutti-mutants.so";
     exports_more_ = lib / "tutti-mutants" / "libtutti-mutants-exports-more.so";
     for (const fs::path& path : {mutants_, exports_more_})
@@ -53,10 +55,12 @@ class Originals {
   Target original(const Fault& fault, Subject subject) const {
     const std::string id = fault.over;
     if (id.empty()) return {subject, mutants_, "mutants", companions_, {}};
-    if (id == "rails") return {subject, mutants_, "mutant", companions_, {"TUTTI_MUTANT=rails"}};
+    // Healthy transports of the mutants' own plugin.
+    if (id == "rails" || id == "device-memory")
+      return {subject, mutants_, "mutant", companions_, {"TUTTI_MUTANT=" + id}};
     for (const contract::Companion& c : companions_)
       if (c.id == id) {
-        Target target{subject, c.path, subject == Subject::algorithm ? "ring" : id, companions_, {}};
+        Target target{subject, c.path, name_of(subject, id), companions_, {}};
         settle(target);
         return target;
       }
@@ -64,6 +68,11 @@ class Originals {
   }
 
  private:
+  // The healthy original's name, where that is not the plugin's id.
+  static std::string name_of(Subject subject, const std::string& id) {
+    if (subject == Subject::algorithm) return "ring";
+    return subject == Subject::meeting || subject == Subject::rma ? "toy" : id;
+  }
   // Streams in queues of their own, so that what a mutant puts elsewhere is held up by nothing.
   static void settle(Target& target) {
     if (target.subject == Subject::device)
@@ -182,6 +191,8 @@ std::vector<MutantResult> run_mutants(const MutantOptions& options) {
   add(transport_faults(), Subject::transport);
   add(algorithm_faults(), Subject::algorithm);
   add(device_faults(), Subject::device);
+  add(meeting_faults(), Subject::meeting);
+  add(rma_faults(), Subject::rma);
   for (const std::string& name : wanted)
     if (!known.contains(name))
       throw std::invalid_argument(fmt::format("there is no mutant \"{}\"; mutants --list shows them{}", name,

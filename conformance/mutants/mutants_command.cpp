@@ -23,7 +23,8 @@ struct Options {
 constexpr int not_run_status = 77;
 
 int list_faults() {
-  for (const auto faults : {plugin_faults(), transport_faults(), algorithm_faults(), device_faults()})
+  for (const auto faults : {plugin_faults(), transport_faults(), algorithm_faults(), device_faults(), meeting_faults(),
+                            rma_faults()})
     for (const Fault& fault : faults)
       fmt::print("{:<26} {:<5} {:<11} {}\n", fault.name, fault.clause, fault.over, fault.what);
   return 0;

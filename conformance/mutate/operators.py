@@ -5,6 +5,7 @@ A mutation replaces a stretch of one file by another text with the same number o
 knows what the code is for. Nothing is mutated in a string, a comment, a macro, or a file of another member.
 """
 
+import difflib
 import re
 from dataclasses import dataclass, field
 
@@ -67,6 +68,14 @@ class Mutation:
         where = f"   in: {self.where}" if self.where else ""
         return f"{self.file}:{self.line}: {self.operator} in {self.function}: {change}{where}"
 
+    def applied(self, content):
+        return content[: self.begin] + self.after.encode() + content[self.end :]
+
+    def diff(self, content):
+        """Of the whole lines that differ."""
+        before, after = content.decode().splitlines(), self.applied(content).decode().splitlines()
+        return [line for line in difflib.unified_diff(before, after, self.file, self.file, n=1, lineterm="")][2:]
+
     def key(self):
         """The same after edits elsewhere in the file."""
         return [self.file, self.function, self.operator, shown(self.before), shown(self.after), self.where]
@@ -79,7 +88,7 @@ HINTS = {"reserve", "shrink_to_fit"}
 
 
 def is_beside_the_point(cursor):
-    if cursor.kind == Kind.CXX_THROW_EXPR:
+    if cursor.kind in (Kind.CXX_THROW_EXPR, Kind.STATIC_ASSERT):
         return True
     if cursor.kind != Kind.CALL_EXPR:
         return False

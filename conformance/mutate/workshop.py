@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Builds mutants of one plugin: a copy of the sources, and the compiler's commands of a build folder."""
+"""Builds mutants of one plugin: a copy of its sources, compiled and linked by one call of the compiler."""
 
-import hashlib
 import os
 import re
 import shlex
 import shutil
 import subprocess
 from pathlib import Path
+
+# The commands of the build folder, made cheaper: most of a mutant's time is its compilation.
+CHEAPER = {"-O3": "-O1", "-O2": "-O1", "-g": "", "-Werror": "", "-DFMT_HEADER_ONLY=1": ""}
 
 
 class NotCompiled(Exception):
@@ -21,75 +23,98 @@ class Workshop:
         self.sources = Path(sources).resolve()
         self.folder = Path(folder).resolve()
         self.copy = self.folder / "sources"
-        self.objects = self.folder / "objects"
-        skipped = shutil.ignore_patterns(".git", "build*", "install")
-        shutil.copytree(self.sources, self.copy, ignore=skipped, dirs_exist_ok=True)
-        self.objects.mkdir(exist_ok=True)
+        shutil.copytree(self.sources, self.copy, ignore=shutil.ignore_patterns(".git", "build*", "install"))
+        self.library = self.folder / target
+        self.library.parent.mkdir(parents=True)
         listed = subprocess.run(["ninja", "-C", build, "-t", "commands", target], capture_output=True, text=True, check=True)
-        self.compile = {}  # source file in the tree: command
-        self.link = None
-        for line in listed.stdout.splitlines():
-            command = self.here(line)
-            if " -c " in line:
-                source = re.search(r" -c (\S+)", line)[1]
-                self.compile[os.path.relpath(source, self.sources)] = command
-            elif "-shared" in line:
-                self.link = command.removeprefix(": && ").removesuffix(" && :")
-        self.library = self.objects / target
-        self.library.parent.mkdir(parents=True, exist_ok=True)
-        if not self.compile or not self.link:
+        compiled = [shlex.split(line) for line in listed.stdout.splitlines() if " -c " in line]
+        linked = [shlex.split(line) for line in listed.stdout.splitlines() if " -shared " in line]
+        if not compiled or not linked:
             raise RuntimeError(f"{target}: no command of {build} compiles and links it")
+        self.compiler = next(word for word in compiled[0] if not word.endswith("ccache"))
+        self.unit = self.write_unit([words[words.index("-c") + 1] for words in compiled])
+        self.flags = self.compiler_flags(compiled[0])
+        needs = [word for word in linked[0] if word.startswith("-l") or word.startswith("-Wl,--version") or ".so" in word]
+        needs = [word for word in needs if Path(word).name != Path(target).name]
+        if "-DFMT_HEADER_ONLY=1" in compiled[0]:
+            needs.append("-lfmt")
+        self.command = [self.compiler, *self.flags, "-w", "-shared", "-o", str(self.library), str(self.unit), *needs]
+        self.files = self.own_files()  # that the unit is made of, from the root of the tree
 
-    def here(self, command):
-        command = command.replace(f"{self.sources}/", f"{self.copy}/")
-        # What a mutant is warned of is not what it is asked.
-        return re.sub(r"^\S*ccache ", "", command).replace(" -Werror", "")
+    def write_unit(self, sources):
+        """All sources in one, whether the build folder joins them or not."""
+        lines = []
+        for source in sources:
+            text = Path(source).read_text() if Path(source).suffix == ".cxx" else f'#include "{source}"\n'
+            lines.append(text.replace(f"{self.sources}/", f"{self.copy}/"))
+        unit = self.folder / "unit.cpp"
+        unit.write_text("".join(lines))
+        return unit
 
-    def flags(self, source):
-        """Those that a parser of the source needs."""
-        words = shlex.split(self.compile[source].replace(f"{self.copy}/", f"{self.sources}/"))
-        return [w for w in words if w.startswith(("-D", "-I", "-std=", "-isystem"))]
+    def compiler_flags(self, words):
+        flags, skip = [], False
+        for word in words[words.index(self.compiler) + 1 : words.index("-c")]:
+            if skip or word in ("-MD", "-MT", "-MF", "-o"):
+                skip = not skip and word != "-MD"
+                continue
+            flags += [CHEAPER.get(word, word).replace(f"{self.sources}/", f"{self.copy}/")]
+        return [flag for flag in flags if flag]
 
-    def object_of(self, source):
-        return self.objects / re.search(r" -o (\S+)", self.compile[source])[1]
+    def own_files(self):
+        made = subprocess.run([self.compiler, *self.flags, "-MM", str(self.unit)], capture_output=True, text=True, check=True)
+        names = [Path(word) for word in made.stdout.replace("\\\n", " ").split()[1:]]
+        return sorted(str(name.relative_to(self.copy)) for name in names if name.is_relative_to(self.copy))
 
-    def run(self, command):
-        done = subprocess.run(command, shell=True, cwd=self.objects, capture_output=True, text=True)
+    def parser_flags(self):
+        return [flag for flag in self.flags if flag.startswith(("-D", "-I", "-std=", "-isystem"))]
+
+    def warm(self):
+        """The system's headers, compiled in advance."""
+        includes = set()
+        for file in self.files:
+            includes |= set(re.findall(r"^#include (<(?!tutti/)[^>]+>)", (self.copy / file).read_text(), re.M))
+        header = self.folder / "system.hpp"
+        header.write_text("".join(f"#if __has_include({name})\n#include {name}\n#endif\n" for name in sorted(includes)))
+        command = [self.compiler, *self.flags, "-w", "-x", "c++-header", str(header), "-o", f"{header}.gch"]
+        if subprocess.run(command, capture_output=True).returncode == 0:
+            self.command[1:1] = ["-include", str(header)]
+
+    def compile(self):
+        done = subprocess.run(self.command, cwd=self.folder, capture_output=True, text=True)
         if done.returncode:
-            raise NotCompiled(done.stderr.splitlines()[0] if done.stderr else command)
-
-    def compile_one(self, source):
-        self.object_of(source).parent.mkdir(parents=True, exist_ok=True)
-        self.run(self.compile[source])
-
-    def digest(self, source):
-        """Of the code, without what only tells where it came from."""
-        bare = f"{self.object_of(source)}.bare"
-        subprocess.run(["objcopy", "--strip-debug", str(self.object_of(source)), bare], check=True)
-        return hashlib.sha256(Path(bare).read_bytes()).hexdigest()
+            raise NotCompiled(next((line for line in done.stderr.splitlines() if "error" in line), done.stderr[:200]))
+        return self.library.read_bytes()
 
     def build_original(self):
-        self.originals = {}
-        for source in self.compile:
-            self.compile_one(source)
-            self.originals[source] = self.digest(source)
-            shutil.copy(self.object_of(source), f"{self.object_of(source)}.original")
-        self.run(self.link)
+        """Throws NotCompiled."""
+        self.warm()
+        self.original = self.compile()
 
-    def build(self, mutation, users):
-        """The mutant's library; `users` are the sources that include the file. False: its code equals the original's.
-        Throws NotCompiled."""
+    def build(self, mutation):
+        """The mutant's library. False: its code equals the original's. Throws NotCompiled."""
         file = self.copy / mutation.file
         content = file.read_bytes()
-        file.write_bytes(content[: mutation.begin] + mutation.after.encode() + content[mutation.end :])
+        file.write_bytes(mutation.applied(content))
         try:
-            for source in users:
-                self.compile_one(source)
-            changed = any(self.digest(source) != self.originals[source] for source in users)
-            if changed:
-                self.run(self.link)
-            return changed
+            return self.compile() != self.original
         finally:
             file.write_bytes(content)
-            for source in users:
-                shutil.copy(f"{self.object_of(source)}.original", self.object_of(source))
+
+    def restore(self):
+        self.library.write_bytes(self.original)
+
+
+def library_of(build, plugin):
+    """From the build folder."""
+    for folder in ("tutti", "tutti-samples"):
+        name = f"lib/{folder}/libtutti-{plugin}.so"
+        if os.path.exists(f"{build}/{name}"):
+            return name
+    raise FileNotFoundError(f"{build}/lib holds no libtutti-{plugin}.so: build it first")
+
+
+def sources_of(build):
+    for line in (Path(build) / "CMakeCache.txt").read_text().splitlines():
+        if line.startswith("CMAKE_HOME_DIRECTORY:"):
+            return Path(line.split("=", 1)[1])
+    raise FileNotFoundError(f"{build}/CMakeCache.txt does not tell where the sources are")

@@ -55,6 +55,15 @@ uint64_t magnitudes(const ElementType& t) {
 
 }  // namespace
 
+bool is_of_application(uint32_t op) { return op == app_sum || op == app_compose; }
+
+uint64_t combined(const ElementType& type, uint32_t op, uint64_t x, uint64_t y) {
+  if (op == app_sum) return truncated(type, x + y);
+  const uint32_t half = type.bits() / 2;
+  const uint64_t a = low_bits(x, half), b = x >> half, c = low_bits(y, half), d = y >> half;
+  return low_bits(a * c, half) | low_bits(a * d + b, half) << half;
+}
+
 Data::Data(const Pattern& pattern) : pattern_(pattern) {
   const ElementType& t = *pattern_.type;
   const unsigned __int128 codes = static_cast<unsigned __int128>(pattern_.nranks) * pattern_.length;
@@ -79,6 +88,8 @@ Data::Data(const Pattern& pattern) : pattern_(pattern) {
     parts_.emplace_back(part);
     contributors_ = parts_[0].contributors_;
     digit_bits_ = parts_[0].digit_bits_;
+  } else if (is_of_application(pattern_.op)) {
+    digit_bits_ = pattern_.op == app_compose ? t.bits() - 1 : t.bits();
   } else if (combines_bits(pattern_.op)) {
     digit_bits_ = looks_at_truth(t, pattern_.op) ? 1 : is_xor(pattern_.op) ? t.bits() : t.bits() - 1;
   } else if (picks(pattern_.op)) {
@@ -105,6 +116,7 @@ Data::Data(const Pattern& pattern) : pattern_(pattern) {
 bool combines(const ElementType& t, uint32_t op) {
   if (t.complex()) return adds(op) || op == TUTTI_PROD;
   if (t.pair() || finds(op)) return t.pair() && finds(op);
+  if (is_of_application(op)) return !t.truth();
   if (combines_bits(op)) return !t.floating();
   return !t.truth() && op >= TUTTI_SUM && op <= TUTTI_AVG;
 }
@@ -154,6 +166,8 @@ uint64_t Data::input(uint32_t rank, uint64_t index) const {
   if (picks(pattern_.op)) return extreme_input(rank, index);
   if (combines_bits(pattern_.op)) return bits_input(rank, index);
   if (finds(pattern_.op)) return pair_input(rank, index);
+  if (pattern_.op == app_compose) return digit(rank, index) << 1 | 1;
+  if (pattern_.op == app_sum) return digit(rank, index);
   if (!parts_.empty()) return complex_input(rank, index);
   if (pattern_.op && t.floating()) return rounded(t, term(rank, index));
   return pattern_.op == TUTTI_PROD ? digit(rank, index) << 1 | 1 : digit(rank, index);
@@ -305,12 +319,14 @@ uint64_t Data::fold(uint64_t index, uint32_t ranks, Times times) const {
   double real = pattern_.op == TUTTI_PROD ? 1.0 : 0.0;
   for (uint32_t rank = 0; rank < ranks; ++rank)
     for (uint32_t k = times(rank); k > 0; --k) {
-      if (floating && !picks(pattern_.op)) {
+      if (floating && !picks(pattern_.op) && !is_of_application(pattern_.op)) {
         real = pattern_.op == TUTTI_PROD ? real * term(rank, index) : real + term(rank, index);
         continue;
       }
       const uint64_t bits = input(rank, index);
-      if (combines_bits(pattern_.op)) {
+      if (is_of_application(pattern_.op)) {
+        whole = first ? bits : combined(t, pattern_.op, whole, bits);
+      } else if (combines_bits(pattern_.op)) {
         whole = first ? bits : combined_bits(whole, bits);
       } else if (picks(pattern_.op)) {
         nan |= is_nan(t, bits);
@@ -327,6 +343,7 @@ uint64_t Data::fold(uint64_t index, uint32_t ranks, Times times) const {
     }
   // One rank's reduction is a copy.
   if (combines_bits(pattern_.op)) return looks_at_truth(t, pattern_.op) && ranks > 1 ? whole != 0 : whole;
+  if (is_of_application(pattern_.op)) return whole;
   if (picks(pattern_.op)) return nan ? rounded(t, std::numeric_limits<double>::quiet_NaN()) : best;
   const auto n = static_cast<int64_t>(ranks);
   if (floating) return rounded(t, pattern_.op == TUTTI_AVG ? real / static_cast<double>(n) : real);
@@ -359,7 +376,7 @@ bool Data::accepts(uint64_t expected, uint64_t got) const {
     return part(expected & 0xffffffff, got & 0xffffffff) && part(expected >> 32, got >> 32);
   }
   const ElementType& t = *pattern_.type;
-  if (!t.floating() || !pattern_.op) return false;
+  if (!t.floating() || !pattern_.op || is_of_application(pattern_.op)) return false;
   if (is_nan(t, expected)) return is_nan(t, got);
   if (pattern_.op != TUTTI_AVG || is_nan(t, got) || is_infinite(t, got)) return false;
   constexpr int64_t granted = 2;

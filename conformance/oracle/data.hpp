@@ -24,9 +24,22 @@
 
 namespace tutti::conformance {
 
+// Operators of an application, on the bits of integers and floating numbers. No operator of the library has their
+// numbers.
+enum : uint32_t {
+  app_sum = 1000,  // of the bits as one number; it commutes
+  // The bits are two halves, a (low) and b (high), which stand for the map z -> a z + b modulo the half's size; x op y
+  // is the composition. It does not commute. Inputs have an odd a, so every map has an inverse: an operand that is
+  // missing, counted twice or at another place changes the result.
+  app_compose,
+};
+bool is_of_application(uint32_t op);
+// The bits of x op y, for these two.
+uint64_t combined(const ElementType& type, uint32_t op, uint64_t x, uint64_t y);
+
 struct Pattern {
   const ElementType* type = nullptr;
-  uint32_t op = 0;  // TUTTI_SUM ...; 0: elements are only moved
+  uint32_t op = 0;  // TUTTI_SUM ..., app_sum, app_compose; 0: elements are only moved
   uint32_t nranks = 1;
   uint64_t length = 0;  // elements of one rank's whole input
   uint64_t seed = 0;

@@ -9,13 +9,16 @@
 
 namespace tutti::conformance {
 
+// All numbers of ranks to this one are proved. The contract has some beyond.
 constexpr uint32_t proved_ranks = 64;
+// Problems at random besides.
+constexpr uint32_t random_problems = 20;
 
 Suite proof_suite();
 
-// The proof of one algorithm for one collective: at each number of ranks to `most`, from several roots, on one host, on
-// two and on hosts at random (by a seed that is the number of ranks); that supports() answers the same for every rank,
-// that the same query gives the same schedule, and what tutti::verify_algorithm proves.
-Outcome prove(const tutti_algorithm& algorithm, uint32_t collective, uint32_t most);
+// The proof of one algorithm for one collective: at each number of ranks to `most`, from many roots, on many placements
+// (problems.hpp), with 1 to 8 lanes; and problems by the seed. Proved is that supports() answers the same for every
+// rank, that the same query gives the same schedule, and what objection_to() says. A problem that fails is made small.
+Outcome prove(const tutti_algorithm& algorithm, uint32_t collective, uint32_t most, uint64_t seed = 1);
 
 }  // namespace tutti::conformance

@@ -84,16 +84,10 @@ void judge_manifest(const Manifest& m, std::vector<std::string>& reasons) {
       lacks("the SHA-256 of the plugin " + plugin.id);
 }
 
-std::string axis(const Result& result, const std::string& name) {
-  for (const auto& [key, value] : result.axes)
-    if (key == name) return value;
-  return {};
-}
-
 // A case that was asked to run on one transport and moved bytes over another proves nothing of the one.
 void judge_traffic(const Run& run, std::vector<std::string>& reasons) {
   for (const Result& r : run.results) {
-    const std::string mix = axis(r, "transport");
+    const std::string mix = axis_of(r, "transport");
     if (mix.empty() || !passed(r)) continue;
     auto asked = transports_of(mix);
     if (r.kind == "chaos") asked.emplace_back("chaos");  // which disturbs the transport that the case is about
@@ -109,8 +103,8 @@ void judge_traffic(const Run& run, std::vector<std::string>& reasons) {
 // The same for the device whose memory a case was about.
 void judge_devices(const Run& run, std::vector<std::string>& reasons) {
   for (const Result& r : run.results) {
-    const std::string device = axis(r, "device");
-    const bool nothing = axis(r, "count") == "0" && axis(r, "collective") != "barrier";
+    const std::string device = axis_of(r, "device");
+    const bool nothing = axis_of(r, "count") == "0" && axis_of(r, "collective") != "barrier";
     if (r.kind != "matrix" || device.empty() || !passed(r) || nothing) continue;
     if (r.attestation.device == (device == "host" ? "" : device)) continue;
     reasons.push_back(fmt::format("{} passed, but its attestation says device \"{}\"", r.id, r.attestation.device));
@@ -122,9 +116,9 @@ void judge_devices(const Run& run, std::vector<std::string>& reasons) {
 void judge_proofs(const Run& run, std::vector<std::string>& reasons) {
   std::set<std::string> proved, run_only;
   for (const Result& r : run.results)
-    if (r.kind == "proof" && passed(r)) proved.insert(axis(r, "algorithm") + " " + axis(r, "collective"));
+    if (r.kind == "proof" && passed(r)) proved.insert(axis_of(r, "algorithm") + " " + axis_of(r, "collective"));
   for (const Result& r : run.results) {
-    const std::string algorithm = axis(r, "algorithm"), collective = axis(r, "collective");
+    const std::string algorithm = axis_of(r, "algorithm"), collective = axis_of(r, "collective");
     if (r.kind != "matrix" || !passed(r) || algorithm.empty() || collective.empty()) continue;
     if (!proved.contains(algorithm + " " + collective)) run_only.insert(algorithm + " " + collective);
   }
@@ -179,6 +173,32 @@ std::vector<std::string> reasons_against(const Subject& subject, const Run& run,
   lost.tell(list + " did not pass", reasons);
   missing.tell(fmt::format("{} have no case in this run of level {}", list, run.manifest.level), reasons);
   return reasons;
+}
+
+std::vector<Subject> subjects_of(const Selection& asked, const Run& run) {
+  std::set<std::pair<std::string, std::string>> found;
+  const auto add = [&](const char* kind, const std::vector<std::string>& names) {
+    for (const std::string& name : names)
+      for (const std::string& one : transports_of(name)) found.emplace(kind, one);
+  };
+  add("transport", asked.transports);
+  add("algorithm", asked.algorithms);
+  add("device", asked.devices);
+  if (found.empty()) {
+    add("transport", run.manifest.transports);
+    add("algorithm", run.manifest.algorithms);
+    add("device", run.manifest.devices);
+  }
+  const auto answered = [](Verdict v) { return v != Verdict::not_supported && v != Verdict::not_run; };
+  if (found.empty())
+    for (const Result& result : run.results)
+      for (const auto& [axis, value] : answered(result.outcome.verdict) ? result.axes : decltype(result.axes)())
+        if (axis == "transport" || axis == "algorithm" || axis == "device") add(axis.c_str(), {value});
+  found.erase({"device", "host"});  // no plugin's
+  found.erase({"transport", mapped_way});
+  std::vector<Subject> subjects;
+  for (const auto& [kind, name] : found) subjects.push_back({kind, name});
+  return subjects;
 }
 
 Judgement judge_submission(const Run& run, const std::string& day) {

@@ -8,6 +8,7 @@
 
 #include "report/must_pass.hpp"
 #include "result.hpp"
+#include "selection.hpp"
 
 namespace tutti::conformance {
 
@@ -28,6 +29,9 @@ Judgement judge(const Run& run, const std::string& day);
 // A run as a submission, whatever it is about: besides, its manifest is complete and the bytes went where the cases
 // say.
 Judgement judge_submission(const Run& run, const std::string& day);
+
+// The subjects of a submission: those asked for, else those that the run was told to test, else all that it could test.
+std::vector<Subject> subjects_of(const Selection& asked, const Run& run);
 
 // Objections to one subject of a submission: cases of its must-pass list that the run lacks. Empty: nothing.
 std::vector<std::string> reasons_against(const Subject& subject, const Run& run, const std::string& day);

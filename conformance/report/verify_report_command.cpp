@@ -20,34 +20,6 @@ struct Options {
   std::string folder, day = today();
 };
 
-// The subjects of the submission: those named here, else those that the run was told to test, else all that it could
-// test.
-std::vector<Subject> subjects_of(const Selection& asked, const Run& run) {
-  std::set<std::pair<std::string, std::string>> found;
-  const auto add = [&](const char* kind, const std::vector<std::string>& names) {
-    for (const std::string& name : names)
-      for (const std::string& one : transports_of(name)) found.emplace(kind, one);
-  };
-  add("transport", asked.transports);
-  add("algorithm", asked.algorithms);
-  add("device", asked.devices);
-  if (found.empty()) {
-    add("transport", run.manifest.transports);
-    add("algorithm", run.manifest.algorithms);
-    add("device", run.manifest.devices);
-  }
-  const auto answered = [](Verdict v) { return v != Verdict::not_supported && v != Verdict::not_run; };
-  if (found.empty())
-    for (const Result& result : run.results)
-      for (const auto& [axis, value] : answered(result.outcome.verdict) ? result.axes : decltype(result.axes)())
-        if (axis == "transport" || axis == "algorithm" || axis == "device") add(axis.c_str(), {value});
-  found.erase({"device", "host"});  // no plugin's
-  found.erase({"transport", mapped_way});
-  std::vector<Subject> subjects;
-  for (const auto& [kind, name] : found) subjects.push_back({kind, name});
-  return subjects;
-}
-
 void print_verdict(const std::string& verdict, const std::vector<std::string>& about,
                    const std::vector<std::string>& reasons) {
   fmt::print("{}{}{}\n", verdict, about.empty() ? "" : ": ", fmt::join(about, ", "));

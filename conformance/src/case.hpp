@@ -61,6 +61,23 @@ struct Needs {
   bool root = false;
 };
 
+// How large a number a case visits, of a kind.
+struct Magnitude {
+  const char* what;  // one of magnitude
+  uint64_t most;
+};
+namespace magnitude {
+inline constexpr const char* ranks = "ranks";
+inline constexpr const char* lanes = "lanes";
+inline constexpr const char* messages = "messages of a lane";
+inline constexpr const char* lane_bytes = "bytes of a lane";
+inline constexpr const char* buffer_bytes = "bytes of one buffer";
+inline constexpr const char* control_messages = "control messages of a link";
+inline constexpr const char* registrations = "registrations";
+inline constexpr const char* sources = "sources of a REDUCE";
+inline constexpr const char* command_bytes = "bytes of a command";
+}  // namespace magnitude
+
 struct Case {
   // Unique, made of parts separated by '/': the suite's name first, as in
   // matrix/all_reduce/ring/shm/float32/sum/n4/c1000/root0/out/heap/a64. It says everything about the case: its suite's
@@ -88,6 +105,8 @@ struct Case {
 
   // For the report: the case's coordinates, {"collective", "all_reduce"}, {"transport", "shm"} ...
   std::vector<std::pair<std::string, std::string>> axes;
+
+  std::vector<Magnitude> visits;
 
   // The suite: the id's first part.
   std::string kind() const { return id.substr(0, id.find('/')); }

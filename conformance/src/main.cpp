@@ -106,8 +106,6 @@ int run(int argc, char** argv) {
   CLI::App app{"Tutti's conformance suite"};
   app.set_version_flag("--version", tutti_version());
   add_selection(app, session.selection);
-  bool mutants = false;
-  app.add_flag("--mutants", mutants, "the same as the command mutants");
   std::map<std::string, Action> actions{{"", add_run_command(app, session)},
                                         {"mutants", add_mutants_command(app, session)},
                                         {"schedule-mutants", add_schedule_mutants_command(app, session)},
@@ -130,7 +128,7 @@ int run(int argc, char** argv) {
   }
   refuse_extras(app);
   const auto chosen = app.get_subcommands();
-  const std::string name = !chosen.empty() ? chosen.front()->get_name() : mutants ? "mutants" : "";
+  const std::string name = !chosen.empty() ? chosen.front()->get_name() : "";
   // Checking a report does not require its plugins.
   if (name != "verify-report" && name != "contract") check_selection(session.selection);
   return actions.at(name)();

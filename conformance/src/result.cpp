@@ -5,6 +5,12 @@
 
 namespace tutti::conformance {
 
+std::string axis_of(const Result& result, std::string_view name) {
+  for (const auto& [key, value] : result.axes)
+    if (key == name) return value;
+  return {};
+}
+
 const char* level_name(Level level) {
   constexpr const char* names[] = {"smoke", "quick", "standard", "full"};
   return names[static_cast<size_t>(level)];

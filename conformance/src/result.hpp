@@ -8,6 +8,8 @@
 #include <utility>
 #include <vector>
 
+#include <string_view>
+
 #include "case.hpp"
 
 namespace tutti::conformance {
@@ -22,7 +24,11 @@ struct Result {
   uint64_t seed = 0;
   std::string reproduce;  // a command line that runs this case alone, with the same data
   Attestation attestation;
+  std::vector<Magnitude> visits;
 };
+
+// A coordinate of the result's case; "" if it has none of that name.
+std::string axis_of(const Result& result, std::string_view name);
 
 struct PluginFact {
   std::string id, version, vendor, path;

@@ -2,18 +2,17 @@
 //
 // The default command: runs the selected cases, prints what matters, writes reports.
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <CLI/CLI.hpp>
-#include <algorithm>
 #include <chrono>
 #include <cstdio>
-#include <map>
 #include <stdexcept>
 
 #include "command.hpp"
-#include "contract/clauses.hpp"
 #include "machine.hpp"
+#include "magnitudes.hpp"
+#include "matrix/smaller.hpp"
+#include "page.hpp"
 #include "report/judgement.hpp"
 #include "report/report.hpp"
 #include "report/submission.hpp"
@@ -60,84 +59,39 @@ int list_cases(const std::vector<Case>& cases) {
   return 0;
 }
 
-void print_result(const Result& result, bool verbose) {
-  const Verdict verdict = result.outcome.verdict;
-  if (verdict == Verdict::pass && !verbose) return;
-  if ((verdict == Verdict::not_supported || verdict == Verdict::not_run) && !verbose && !result.must_pass) return;
-  fmt::print("{:<13} {}\n", verdict_name(verdict), result.id);
-  if (const Clause* clause = find_clause(result.outcome.clause))
-    fmt::print("  breaks {}: {}\n", clause->id, clause->text);
-  if (!result.outcome.message.empty())
-    fmt::print("  {}{}\n", result.outcome.clause.empty() ? "" : "but: ", result.outcome.message);
-  if (is_bad(verdict)) fmt::print("  again: {}\n", result.reproduce);
-  std::fflush(stdout);
+// The objections that verify-report would have to a run that is about whole plugins.
+std::vector<std::string> objections_to_submission(const Selection& selection, const Run& run) {
+  std::vector<std::string> reasons;
+  if (selection.level < Level::quick || !run.manifest.cases.empty() || !run.manifest.share.empty()) return reasons;
+  if (selection.transports.empty() && selection.algorithms.empty() && selection.devices.empty()) return reasons;
+  for (const Subject& subject : subjects_of(selection, run)) {
+    const std::vector<std::string> own = reasons_against(subject, run, today());
+    reasons.insert(reasons.end(), own.begin(), own.end());
+  }
+  return reasons;
 }
 
-// Failures in full, but of those that name one clause (or none) only the first few: a broken promise shows in many
-// cases.
-class Printer {
- public:
-  Printer(bool verbose, size_t cases) : verbose_(verbose), cases_(cases), terminal_(isatty(STDOUT_FILENO) != 0) {}
-  ~Printer() { clear(); }
-  void print(const Result& result) {
-    clear();
-    print_line(result);
-    if (terminal_) fmt::print("{} of {} cases", ++done_, cases_);
-    if (terminal_) std::fflush(stdout);
-  }
-
- private:
-  // On a terminal the last line counts the cases.
-  void clear() const {
-    if (terminal_) fmt::print("\r\x1b[K");
-    if (terminal_) std::fflush(stdout);
-  }
-  void print_line(const Result& result) {
-    constexpr uint64_t in_full = 3;
-    const bool again = !verbose_ && is_bad(result.outcome.verdict) && ++seen_[result.outcome.clause] > in_full;
-    if (!again) return print_result(result, verbose_);
-    const std::string clause = result.outcome.clause.empty() ? "" : "  (" + result.outcome.clause + " again)";
-    fmt::print("{:<13} {}{}\n", verdict_name(result.outcome.verdict), result.id, clause);
-    std::fflush(stdout);
-  }
-
-  bool verbose_;
-  size_t cases_, done_ = 0;
-  bool terminal_;
-  std::map<std::string, uint64_t> seen_;  // by clause
-};
-
-// A summary of many failures: the clauses that they break, and where to begin. Cases come cheapest first, and those of
-// the contract before the matrix, which shows the consequences.
-void print_summary(const Run& run) {
-  std::map<std::string, uint64_t> clauses;
-  const Result* first = nullptr;
-  uint64_t bad = 0;
-  for (const Result& result : run.results) {
-    if (!is_bad(result.outcome.verdict)) continue;
-    if (!first || (first->outcome.clause.empty() && !result.outcome.clause.empty())) first = &result;
-    ++clauses[result.outcome.clause];
-    ++bad;
-  }
-  if (bad < 2) return;
-  std::string text;
-  for (const auto& [id, times] : clauses)
-    if (!id.empty()) text += fmt::format("{}{} in {}", text.empty() ? "" : ", ", id, times);
-  if (const auto unnamed = clauses.find(""); unnamed != clauses.end())
-    text += fmt::format("{}{} without a clause of their own", text.empty() ? "" : ", ", unnamed->second);
-  fmt::print(
-      "{} cases say that something is broken: {} (docs/contract.md).\n"
-      "Begin with the simplest, {}; the rest may follow from it:\n  {}\n",
-      bad, text, first->id, first->reproduce);
+// The smallest cell that fails as the first failure does, in words; "" if that is no cell.
+std::string smallest_of(const Run& run, const RunnerOptions& options) {
+  constexpr double seconds = 20;
+  const Result* first = first_bad(run);
+  if (!first || first->kind != "matrix") return {};
+  const auto least = smallest_failure(*first, options, seconds * options.patience);
+  if (!least) return "none that is smaller fails alike";
+  return least->reproduce;
 }
 
-int finish(const Run& run) {
-  print_summary(run);
+int finish(const Run& run, const Selection& selection, const RunnerOptions& runner, bool verbose) {
   const Counts c = run.counts();
   const Judgement judgement = judge(run, today());
-  std::string reasons;
-  for (const std::string& reason : judgement.reasons) reasons += (reasons.empty() ? ": " : "; ") + reason;
-  fmt::print("{}{}\n", judgement.title(), reasons);
+  std::string verdict = judgement.title();
+  for (const std::string& reason : judgement.reasons)
+    verdict += (&reason == &judgement.reasons.front() ? ": " : "; ") + reason;
+  print_page(run, verdict, smallest_of(run, runner), verbose);
+  if (judgement.conforming())
+    for (const std::string& reason : objections_to_submission(selection, run))
+      fmt::print("verify-report would not call this run conforming: {}\n", reason);
+  print_magnitudes(run, verbose);
   fmt::print("{} passed ({} with warnings), {} failed, {} not supported, {} not run; {:.1f} s\n", c.passed + c.warnings,
              c.warnings, c.failed + c.crashed + c.timed_out, c.not_supported, c.not_run, run.manifest.seconds);
   return judgement.reasons.empty() ? 0 : 1;
@@ -180,12 +134,12 @@ int run_selected(const Session& session, const Options& options) {
   runner.patience = selection.patience;
   const auto begin = std::chrono::steady_clock::now();
   {
-    Printer printer(options.verbose, cases.size());
+    ResultPrinter printer(options.verbose, cases.size());
     runner.on_result = [&](const Result& result) { printer.print(result); };
     run.results = run_cases(cases, runner);
   }
   run.manifest.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-  const int status = finish(run);
+  const int status = finish(run, selection, runner, options.verbose);
   write_reports(run, options);
   return status;
 }

@@ -29,10 +29,11 @@ constexpr int64_t grace_ms = 2000;
 constexpr int64_t end_ms = 20'000;
 
 // Variables of the caller's environment that must not reach a worker, since they would change what is tested.
-constexpr const char* withheld[] = {
-    "RANK",       "WORLD_SIZE",       "LOCAL_RANK",    "LOCAL_WORLD_SIZE", "MASTER_ADDR",      "MASTER_PORT",
-    "TUTTI_RANK", "TUTTI_WORLD_SIZE", "TUTTI_ALGO",    "TUTTI_TRANSPORT",  "TUTTI_LOCAL_RANK", "TUTTI_LOCAL_WORLD_SIZE",
-    "TUTTI_ADDR", "TUTTI_PORT",       "TUTTI_HOST_ID", "TUTTI_RENDEZVOUS", "TUTTI_JOB",        "TUTTI_VERIFY"};
+constexpr const char* withheld[] = {"RANK",        "WORLD_SIZE",      "LOCAL_RANK",       "LOCAL_WORLD_SIZE",
+                                    "MASTER_ADDR", "MASTER_PORT",     "TUTTI_RANK",       "TUTTI_WORLD_SIZE",
+                                    "TUTTI_ALGO",  "TUTTI_TRANSPORT", "TUTTI_LOCAL_RANK", "TUTTI_LOCAL_WORLD_SIZE",
+                                    "TUTTI_ADDR",  "TUTTI_PORT",      "TUTTI_HOST_ID",    "TUTTI_RENDEZVOUS",
+                                    "TUTTI_JOB",   "TUTTI_VERIFY",    "TUTTI_NUMA_NODE"};
 
 class Environment {
  public:
@@ -247,6 +248,7 @@ class Runner {
       result.clauses = one.clauses;
       result.must_pass = one.must_pass;
       result.axes = one.axes;
+      result.visits = one.visits;
       result.seed = case_seed(options.seed, one.id);
       result.reproduce = reproducer(one, options);
       result.outcome = Outcome::not_run("the run ended before");

@@ -39,7 +39,7 @@ refused("--transport", "tcp+tcp", says="is not one transport that stays within a
 status, out, err = conform("--transport", "mapped", "--device", "host", "--level", "smoke", "--case", "matrix/*")
 expect("without a device nothing is mapped, and that does not conform",
        status == 1 and "no device whose memory other processes can map" in out + err, out + err)
-refused("--algorithm", "quicksort", says="known are bruck, chain, direct")
+refused("--algorithm", "quicksort", says="known are bruck, canonical_direct")
 refused("--collective", "all_confuse", says="known are broadcast, reduce")
 refused("--type", "float128", says="known are int8")
 refused("--ranks", "0", says="expected 1 to 64, got 0")

@@ -6,6 +6,8 @@
 #include <tutti/plugin/types.h>
 #include <tutti/schedule.h>
 
+#include <algorithm>
+#include <array>
 #include <bit>
 #include <cmath>
 #include <limits>
@@ -26,6 +28,13 @@ constexpr const char* all_types[] = {"int8",      "int16",      "int32",        
                                      "complex64", "complex128", "float32_int32", "float64_int64"};
 constexpr uint32_t every_op[] = {TUTTI_SUM,  TUTTI_PROD, TUTTI_MIN, TUTTI_MAX,  TUTTI_AVG,    TUTTI_BAND,  TUTTI_BOR,
                                  TUTTI_BXOR, TUTTI_LAND, TUTTI_LOR, TUTTI_LXOR, TUTTI_MINLOC, TUTTI_MAXLOC};
+constexpr auto every_op_and_the_applications = [] {
+  std::array<uint32_t, std::size(every_op) + 2> ops{};
+  std::ranges::copy(every_op, ops.begin());
+  ops[ops.size() - 2] = app_sum;
+  ops.back() = app_compose;
+  return ops;
+}();
 constexpr uint32_t some_ranks[] = {1, 2, 3, 5, 8, 13, 16, 17};
 
 const ElementType& type_of(const char* name) { return *element_type(name); }
@@ -227,7 +236,8 @@ TEST(Data, TellsAllRanksAndElementsApart) {
   for (const char* name : all_types)
     for (const uint32_t n : some_ranks)
       for (const uint32_t op : {0u, uint32_t{TUTTI_SUM}, uint32_t{TUTTI_PROD}, uint32_t{TUTTI_MIN},
-                                uint32_t{TUTTI_BXOR}, uint32_t{TUTTI_LXOR}, uint32_t{TUTTI_MINLOC}})
+                                uint32_t{TUTTI_BXOR}, uint32_t{TUTTI_LXOR}, uint32_t{TUTTI_MINLOC}, uint32_t{app_sum},
+                                uint32_t{app_compose}})
         for (const uint64_t length : {1, 7, 60}) {
           if (op && !combines(type_of(name), op)) continue;
           Pattern pattern{&type_of(name), op, n, length, 5, 0};
@@ -247,7 +257,7 @@ TEST(Data, TellsAllRanksAndElementsApart) {
 // A contribution that is lost or counted twice shows at some index of some trial, whichever rank's it is.
 TEST(Data, ShowsWhatIsMissingAndWhatIsDoubled) {
   for (const char* name : all_types)
-    for (const uint32_t op : every_op)
+    for (const uint32_t op : every_op_and_the_applications)
       for (const uint32_t n : {2u, 5u, 16u, 17u})
         for (const uint64_t length : {1, 40}) {
           if (!combines(type_of(name), op)) continue;
@@ -269,6 +279,30 @@ TEST(Data, ShowsWhatIsMissingAndWhatIsDoubled) {
             }
           }
         }
+}
+
+// Two neighbours that changed places show, for the operator that does not commute; brackets do not.
+TEST(Data, ShowsOperandsOutOfOrder) {
+  for (const char* name : {"int8", "uint16", "float32", "uint64"})
+    for (const uint32_t n : {2u, 5u, 17u}) {
+      const ElementType& type = type_of(name);
+      Pattern pattern{&type, app_compose, n, 40, 9, 0};
+      const Data data(pattern);
+      for (uint32_t r = 0; r + 1 < n; ++r) {
+        bool exchanged = false;
+        for (uint64_t i = 0; i < pattern.length; ++i) {
+          const auto folded = [&](uint32_t begin, uint32_t end, bool exchange) {
+            const auto at = [&](uint32_t k) { return !exchange ? k : k == r ? r + 1 : k == r + 1 ? r : k; };
+            uint64_t whole = data.input(at(begin), i);
+            for (uint32_t k = begin + 1; k < end; ++k) whole = combined(type, app_compose, whole, data.input(at(k), i));
+            return whole;
+          };
+          ASSERT_EQ(combined(type, app_compose, folded(0, r + 1, false), folded(r + 1, n, false)), data.reduced(i));
+          exchanged |= folded(0, n, true) != data.reduced(i);
+        }
+        EXPECT_TRUE(exchanged) << name << ": ranks " << r << " and " << r + 1 << " of " << n;
+      }
+    }
 }
 
 TEST(Data, HasSpecialValuesInMinAndMax) {

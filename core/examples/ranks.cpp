@@ -45,13 +45,15 @@ void print_in_order(const tutti::Communicator& world, const std::string& text) {
   std::fflush(stdout);
 }
 
-int run(int argc, char** argv, const std::string& program, const std::string& about, const Body& body) {
+int run(int argc, char** argv, const std::string& program, const std::string& about, const Body& body, Number* option) {
   CLI::App app{about, program};
   std::vector<uint32_t> thread_counts;
   app.add_option("--threads", thread_counts,
                  "Run as N ranks that are threads of this process, without a launcher; several: one after another")
       ->check(CLI::Range(1u, 64u))
       ->type_name("N");
+  if (option)
+    app.add_option(option->name, option->value, option->about)->check(CLI::Range(1u, 100000u))->capture_default_str();
   CLI11_PARSE(app, argc, argv);
   if (thread_counts.empty())
     return run_rank(

@@ -36,7 +36,15 @@ std::string show(const std::vector<T>& values) {
 // Rank 0 prints each rank's text, in the order of ranks. Collective.
 void print_in_order(const tutti::Communicator& world, const std::string& text);
 
-// The whole of an example's main: reads --threads and runs the body on each rank. Returns the program's exit status.
-int run(int argc, char** argv, const std::string& program, const std::string& about, const Body& body);
+// An option of an example, "--epochs", above 0, with its default.
+struct Number {
+  const char *name, *about;
+  uint32_t value;
+};
+
+// The whole of an example's main: reads --threads, and `option` if there is one, and runs the body on each rank.
+// Returns the program's exit status.
+int run(int argc, char** argv, const std::string& program, const std::string& about, const Body& body,
+        Number* option = nullptr);
 
 }  // namespace ranks

@@ -11,8 +11,6 @@
 namespace tutti::cuda {
 namespace {
 
-constexpr uint32_t most_devices = 64;
-
 // Retained once and for the process's life: the runtime keeps it, too.
 CUcontext primary_context(uint32_t device) {
   static std::array<std::atomic<CUcontext>, most_devices> retained;
@@ -57,6 +55,17 @@ CurrentDevice::~CurrentDevice() {
 uint32_t device_of_thread() {
   CUdevice device = 0;
   check("cuCtxGetDevice", driver().context_device(&device));
+  return static_cast<uint32_t>(device);
+}
+
+uint32_t device_of_stream(CUstream stream) {
+  CUcontext context = nullptr, popped = nullptr;
+  check("cuStreamGetCtx", driver().stream_context(stream, &context));
+  check("cuCtxPushCurrent of the stream's context", driver().push_context(context));
+  CUdevice device = 0;
+  const CUresult result = driver().context_device(&device);
+  driver().pop_context(&popped);
+  check("cuCtxGetDevice of the stream's context", result);
   return static_cast<uint32_t>(device);
 }
 

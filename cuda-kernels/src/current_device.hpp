@@ -9,6 +9,8 @@
 
 namespace tutti::cuda {
 
+constexpr uint32_t most_devices = 64;
+
 // Makes the primary context of a device the thread's current one for as long as it lives, unless the thread has one of
 // that device. By the driver's calls: cudaSetDevice would also make a context on the device that it goes back to, and
 // most of the runtime's calls make one on device 0 in a thread that has none, half a gigabyte of memory each.
@@ -27,6 +29,8 @@ class CurrentDevice {
   bool pushed_ = false;
 };
 
+// The device of a stream that is neither of the default ones.
+uint32_t device_of_stream(CUstream stream);
 // The device of the thread's current context; only where there is one.
 uint32_t device_of_thread();
 // Does this process use the device already?

@@ -14,13 +14,28 @@ template <typename Function>
 void look_up(const char* name, unsigned version, Function& function) {
   void* address = nullptr;
   cudaDriverEntryPointQueryResult found{};
+#if CUDART_VERSION >= 12050
   const cudaError_t error = cudaGetDriverEntryPointByVersion(name, &address, version, cudaEnableDefault, &found);
+#else  // gives the newest version, whose signature is that of every function here
+  const cudaError_t error = cudaGetDriverEntryPoint(name, &address, cudaEnableDefault, &found);
+#endif
   if (error != cudaSuccess || found != cudaDriverEntryPointSuccess || !address)
     throw Error(TUTTI_NOT_SUPPORTED,
                 std::string("the CUDA driver has no ") + name + " of CUDA " + std::to_string(version / 1000) + "." +
                     std::to_string(version % 1000 / 10) +
                     ": a newer driver is needed (cudaGetDriverEntryPointByVersion: " + cudaGetErrorString(error) + ")");
   function = reinterpret_cast<Function>(address);
+}
+
+// What an older driver may lack: nullptr then.
+template <typename Function>
+void look_for(const char* name, unsigned version, Function& function) {
+  try {
+    look_up(name, version, function);
+  } catch (const Error&) {
+    function = nullptr;
+    cudaGetLastError();
+  }
 }
 
 Driver load() {
@@ -34,6 +49,8 @@ Driver load() {
   look_up("cuDevicePrimaryCtxRetain", 7000, d.retain_primary_context);
   look_up("cuThreadExchangeStreamCaptureMode", 10010, d.exchange_capture_mode);
   look_up("cuEventQuery", 2000, d.event_query);
+  look_up("cuStreamGetCtx", 9020, d.stream_context);
+  look_for("cuStreamGetId", 12000, d.stream_id);
   look_up("cuMemGetAddressRange", 3020, d.mem_get_address_range);
   look_up("cuPointerGetAttributes", 7000, d.pointer_get_attributes);
   look_up("cuDevicePrimaryCtxGetState", 7000, d.primary_context_state);
@@ -82,6 +99,11 @@ void fail(const std::string& call, CUresult error) {
   driver().get_error_name(error, &name);
   driver().get_error_string(error, &text);
   throw Error(error == CUDA_ERROR_OUT_OF_MEMORY ? TUTTI_NO_RESOURCES : TUTTI_SYSTEM, call + ": " + name + ": " + text);
+}
+
+bool driver_is_gone() {
+  CUdevice device = 0;
+  return driver().context_device(&device) == CUDA_ERROR_DEINITIALIZED;
 }
 
 }  // namespace tutti::cuda

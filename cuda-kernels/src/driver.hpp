@@ -16,6 +16,8 @@ struct Driver {
   CUresult (*retain_primary_context)(CUcontext*, CUdevice);
   CUresult (*exchange_capture_mode)(CUstreamCaptureMode*);
   CUresult (*event_query)(CUevent);
+  CUresult (*stream_context)(CUstream, CUcontext*);
+  CUresult (*stream_id)(CUstream, unsigned long long*);  // nullptr: the driver is older than CUDA 12.0
   CUresult (*mem_get_address_range)(CUdeviceptr*, size_t*, CUdeviceptr);
   CUresult (*pointer_get_attributes)(unsigned, CUpointer_attribute*, void**, CUdeviceptr);
   CUresult (*primary_context_state)(CUdevice, unsigned*, int*);
@@ -39,5 +41,9 @@ struct Driver {
 
 // Throws sdk::Error (TUTTI_NOT_SUPPORTED) where the driver is missing or too old.
 const Driver& driver();
+
+// Does the program end, so that the driver has shut down while other threads still run? Its streams, events and memory
+// have ended with it.
+bool driver_is_gone();
 
 }  // namespace tutti::cuda

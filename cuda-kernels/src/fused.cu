@@ -2,8 +2,11 @@
 //
 // A list of commands as one kernel of one block. The list travels in the kernel's parameters: nothing has to be kept
 // until the device comes to it, and nothing is allocated.
+#include <array>
+#include <atomic>
 #include <string>
 
+#include "current_device.hpp"
 #include "fused.hpp"
 #include "kernels.hpp"
 #include "reduction.cuh"
@@ -143,20 +146,22 @@ Program make_program(std::span<const tutti_command> commands) {
   return writer.program();
 }
 
-void launch(const Program& program, uint32_t device, cudaStream_t stream) {
-  int limited = 0;
+void require_patience(uint32_t device) {
+  enum : int8_t { unknown, patient, limited };
+  static std::array<std::atomic<int8_t>, most_devices> known;
+  if (device >= most_devices || known[device].load(std::memory_order_relaxed) == patient) return;
+  int ends = 0;
   check("cudaDeviceGetAttribute",
-        cudaDeviceGetAttribute(&limited, cudaDevAttrKernelExecTimeout, static_cast<int>(device)));
-  if (limited)
+        cudaDeviceGetAttribute(&ends, cudaDevAttrKernelExecTimeout, static_cast<int>(device)));
+  known[device].store(ends ? limited : patient, std::memory_order_relaxed);
+  if (ends)
     throw Error(TUTTI_NOT_SUPPORTED,
                 "device " + std::to_string(device) +
                     " ends kernels that run long (it drives a display): none may wait for other processes");
-  start("cudaLaunchKernel of a list of commands", reinterpret_cast<const void*>(carry_out), 1, stream, program);
 }
 
-void load_fused() {
-  cudaFuncAttributes attributes{};
-  check("cudaFuncGetAttributes", cudaFuncGetAttributes(&attributes, reinterpret_cast<const void*>(carry_out)));
+void launch(const Program& program, cudaStream_t stream) {
+  start("cudaLaunchKernel of a list of commands", reinterpret_cast<const void*>(carry_out), 1, stream, program);
 }
 
 }  // namespace tutti::cuda

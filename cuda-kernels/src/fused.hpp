@@ -20,10 +20,9 @@ static_assert(sizeof(Program) <= 4096, "what a kernel's parameters may take on e
 
 // Launches commands that have been checked. Throws sdk::Error, TUTTI_NOT_SUPPORTED for what does not fit.
 Program make_program(std::span<const tutti_command> commands);
-// Puts it into a stream of the current device, which is number `device`, as one kernel. Throws sdk::Error:
-// TUTTI_NOT_SUPPORTED where the device ends kernels that run long.
-void launch(const Program& program, uint32_t device, cudaStream_t stream);
-// Loads the kernel on the current device.
-void load_fused();
+// Throws sdk::Error, TUTTI_NOT_SUPPORTED, where the device ends kernels that run long.
+void require_patience(uint32_t device);
+// Puts it into a stream of the current device as one kernel. Throws sdk::Error.
+void launch(const Program& program, cudaStream_t stream);
 
 }  // namespace tutti::cuda

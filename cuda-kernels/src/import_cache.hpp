@@ -8,8 +8,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <compare>
+#include <condition_variable>
 #include <cstdint>
 #include <fstream>
 #include <map>
@@ -26,7 +28,7 @@ struct Process {
 };
 inline Process this_process() {
   Process mine{static_cast<uint64_t>(getpid()), 0, 0};
-  struct stat state{};
+  struct stat state {};
   if (stat("/proc/self/ns/pid", &state) == 0) mine.name_space = state.st_ino;
   std::string line;
   std::getline(std::ifstream("/proc/self/stat"), line);
@@ -37,7 +39,8 @@ inline Process this_process() {
   return mine;
 }
 
-// Any thread. `open()` and `close(key, base)` map and unmap; what they throw leaves the cache as it was.
+// Any thread. `open()` and `close(key, base)` map and unmap; what they throw leaves the cache as it was. They may wait
+// for the device: meanwhile only threads that want the same mapping wait.
 class ImportCache {
  public:
   struct Key {
@@ -49,31 +52,51 @@ class ImportCache {
   };
   template <typename Open>
   void* take(const Key& key, Open&& open) {
-    const std::lock_guard lock(mutex_);
-    const auto found = mappings_.find(key);
-    if (found != mappings_.end()) {
-      ++found->second.imports;
-      return found->second.base;
+    std::unique_lock lock(mutex_);
+    for (auto found = mappings_.find(key); found != mappings_.end(); found = mappings_.find(key)) {
+      if (found->second.base) {
+        ++found->second.imports;
+        return found->second.base;
+      }
+      changed_.wait(lock);
     }
-    void* base = open();
-    mappings_[key] = {base, 1};
-    return base;
+    Mapping& mapping = mappings_[key];  // without a base: it is being made
+    try {
+      lock.unlock();
+      void* base = open();
+      lock.lock();
+      mapping = {base, 1};
+    } catch (...) {
+      if (!lock) lock.lock();
+      mappings_.erase(key);
+      changed_.notify_all();
+      throw;
+    }
+    changed_.notify_all();
+    return mapping.base;
   }
   template <typename Close>
   void give_back(void* base, Close&& close) {
-    const std::lock_guard lock(mutex_);
-    for (auto at = mappings_.begin(); at != mappings_.end(); ++at) {
-      if (at->second.base != base) continue;
-      if (at->second.imports == 1) {
-        close(at->first, base);
-        mappings_.erase(at);
-      } else {
-        --at->second.imports;
-      }
-      return;
+    std::unique_lock lock(mutex_);
+    const auto found =
+        std::find_if(mappings_.begin(), mappings_.end(), [base](const auto& one) { return one.second.base == base; });
+    if (!base || found == mappings_.end())
+      throw sdk::Error(TUTTI_INVALID_ARGUMENT, "close_import: " + std::to_string(reinterpret_cast<uintptr_t>(base)) +
+                                                   " is not the base of an import that is open");
+    if (--found->second.imports) return;
+    found->second.base = nullptr;
+    try {
+      lock.unlock();
+      close(found->first, base);
+      lock.lock();
+    } catch (...) {
+      if (!lock) lock.lock();
+      found->second = {base, 1};
+      changed_.notify_all();
+      throw;
     }
-    throw sdk::Error(TUTTI_INVALID_ARGUMENT, "close_import: " + std::to_string(reinterpret_cast<uintptr_t>(base)) +
-                                                 " is not the base of an import that is open");
+    mappings_.erase(found);
+    changed_.notify_all();
   }
 
  private:
@@ -82,6 +105,7 @@ class ImportCache {
     uint64_t imports = 0;
   };
   std::mutex mutex_;
+  std::condition_variable changed_;
   std::map<Key, Mapping> mappings_;
 };
 

@@ -34,12 +34,22 @@ __global__ void __launch_bounds__(threads) copy(const unsigned char* from, const
   copy_share(from, work, share_of_grid());
 }
 
+// As many as NCCL's channels at most: the rest of the device goes on with the application's kernels.
+uint64_t most_blocks() {
+  static const uint64_t most = sdk::config_number("TUTTI_CUDA_BLOCKS", 32, 0, 1u << 16);
+  return most;
+}
+
 uint32_t blocks_for(uint64_t work) {
-  const auto device = static_cast<int>(device_of_thread());
-  int processors = 0;
-  check("cudaDeviceGetAttribute", cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device));
-  constexpr uint64_t per_processor = 4;  // 2048 threads
-  const uint64_t wanted = (work + threads - 1) / threads, most = uint64_t(processors) * per_processor;
+  uint64_t most = most_blocks();
+  if (!most) {  // the whole device
+    int processors = 0;
+    check("cudaDeviceGetAttribute", cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount,
+                                                           static_cast<int>(device_of_thread())));
+    constexpr uint64_t per_processor = 4;  // 2048 threads
+    most = uint64_t(processors) * per_processor;
+  }
+  const uint64_t wanted = (work + threads - 1) / threads;
   return static_cast<uint32_t>(wanted < 1 ? 1 : wanted < most ? wanted : most);
 }
 
@@ -123,14 +133,14 @@ void launch(const tutti_command& command, cudaStream_t stream) {
     start_reduction<most_sources>(kernel.many, command, work, blocks, stream);
 }
 
-void load_kernels() {
-  cudaFuncAttributes attributes{};
-  for (const Kernel& kernel : table())
-    for (const void* function : {kernel.few, kernel.many})
-      if (function)
-        check("cudaFuncGetAttributes: this GPU is none that the kernels were built for, or a newer driver is needed",
-              cudaFuncGetAttributes(&attributes, function));
-  check("cudaFuncGetAttributes", cudaFuncGetAttributes(&attributes, reinterpret_cast<const void*>(copy)));
+void launch_all_once(cudaStream_t stream) {
+  constexpr const char* what =
+      "cudaLaunchKernel: this GPU is none that the kernels were built for, or a newer driver is needed";
+  for (const Kernel& kernel : table()) {
+    if (kernel.few) start(what, kernel.few, 1, stream, Sources<few_sources>{}, Work{});
+    if (kernel.many) start(what, kernel.many, 1, stream, Sources<most_sources>{}, Work{});
+  }
+  start(what, reinterpret_cast<const void*>(copy), 1, stream, static_cast<const unsigned char*>(nullptr), Work{});
 }
 
 }  // namespace tutti::cuda

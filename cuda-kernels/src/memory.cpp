@@ -9,6 +9,7 @@
 #include <cstring>
 #include <string>
 #include <tutti/sdk/arithmetic.hpp>
+#include <utility>
 
 #include "cuda_error.hpp"
 #include "current_device.hpp"
@@ -43,12 +44,19 @@ class Allocation {
 
 int export_descriptor(void* base) {
   CUmemGenericAllocationHandle handle{};
-  check("cuMemRetainAllocationHandle (for memory of cudaMalloc or cuMemCreate only)",
-        driver().mem_retain_allocation_handle(&handle, base));
+  const auto require = [](const char* call, CUresult result) {
+    const char* name = "an unknown error";
+    if (result == CUDA_SUCCESS) return;
+    driver().get_error_name(result, &name);
+    throw sdk::Error(TUTTI_NOT_SUPPORTED, std::string("export_memory: ") + call + ": " + name +
+                                              ": other processes map memory of cudaMalloc, or of cuMemCreate with "
+                                              "CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR");
+  };
+  require("cuMemRetainAllocationHandle", driver().mem_retain_allocation_handle(&handle, base));
   const Allocation allocation(handle);
   int fd = -1;
-  check("cuMemExportToShareableHandle (was the memory made with CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR?)",
-        driver().mem_export(&fd, allocation.get(), CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
+  require("cuMemExportToShareableHandle",
+          driver().mem_export(&fd, allocation.get(), CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
   return fd;
 }
 
@@ -96,6 +104,7 @@ void* map_descriptor(uint32_t device, int fd, uint64_t bytes) {
 }
 
 void unmap(const ImportCache::Key& key, void* base) {
+  if (driver_is_gone()) return;
   const CurrentDevice current(key.device);
   const BesideCapture beside;
   if (key.form == legacy_handle) return check("cudaIpcCloseMemHandle", cudaIpcCloseMemHandle(base));
@@ -112,7 +121,11 @@ void find_mapped_allocation(const void* address, tutti_pointer& pointer) {
   size_t bytes = 0;
   if (driver().mem_get_address_range(&base, &bytes, at) != CUDA_SUCCESS) return;
   unsigned long long id = 0;
+#if CUDA_VERSION >= 12080
   CUpointer_attribute wanted[] = {CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID};
+#else
+  CUpointer_attribute wanted[] = {static_cast<CUpointer_attribute>(20)};  // its number; older drivers refuse it
+#endif
   void* answers[] = {&id};
   constexpr uint64_t of_another_count = uint64_t{1} << 63;
   if (driver().pointer_get_attributes(1, wanted, answers, at) == CUDA_SUCCESS && id)
@@ -135,12 +148,38 @@ std::atomic<bool> peers_enabled = false;
 
 }  // namespace
 
+namespace {
+
+// What every call relies on, asked before anything is promised.
+void require_device(int device) {
+  const std::pair<CUdevice_attribute, const char*> needed[] = {
+      {CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING, "UNIFIED_ADDRESSING"},
+      {CU_DEVICE_ATTRIBUTE_HOST_REGISTER_SUPPORTED, "HOST_REGISTER_SUPPORTED"}};
+  for (const auto& [attribute, name] : needed) {
+    int able = 0;
+    check("cuDeviceGetAttribute", driver().device_get_attribute(&able, attribute, device));
+    if (!able)
+      throw sdk::Error(TUTTI_NOT_SUPPORTED, "device " + std::to_string(device) + " cannot serve: its attribute " +
+                                                name + " is 0; CUDA_VISIBLE_DEVICES leaves it out");
+  }
+}
+
+bool is_managed(const void* address) {
+  int managed = 0;
+  CUpointer_attribute wanted[] = {CU_POINTER_ATTRIBUTE_IS_MANAGED};
+  void* answers[] = {&managed};
+  return driver().pointer_get_attributes(1, wanted, answers, reinterpret_cast<CUdeviceptr>(address)) == CUDA_SUCCESS &&
+         managed;
+}
+
+}  // namespace
+
 void query(tutti_device_caps& caps) {
   int devices = 0, version = 0;
   check("cudaDriverGetVersion", cudaDriverGetVersion(&version));
   if (!version) throw sdk::Error(TUTTI_NOT_SUPPORTED, "cudaDriverGetVersion: no CUDA driver (libcuda.so.1) was found");
   check("cudaGetDeviceCount", cudaGetDeviceCount(&devices));
-  driver();
+  for (int device = 0; device < devices; ++device) require_device(device);
   caps.memory_kind = TUTTI_MEMORY_CUDA;
   caps.devices = static_cast<uint32_t>(devices);
   caps.flags = TUTTI_DEVICE_EXPORTS;
@@ -148,7 +187,10 @@ void query(tutti_device_caps& caps) {
   caps.ops = sdk::all_folds();
 }
 
+// Most addresses are the host's, and one attribute tells.
 void classify(const void* address, tutti_pointer& pointer) {
+  pointer.kind = TUTTI_MEMORY_HOST;
+  if (driver_is_gone()) return;
   CUmemorytype type{};
   int device = 0, legacy = 0;
   CUdeviceptr base = 0;
@@ -162,9 +204,12 @@ void classify(const void* address, tutti_pointer& pointer) {
       CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE};
   void* answers[] = {&type, &device, &base, &bytes, &id, &legacy, &pool};
   // Memory that CUDA does not know answers with zeros.
+  constexpr unsigned all = sizeof wanted / sizeof *wanted;
   const auto ask = [&] {
-    return driver().pointer_get_attributes(sizeof wanted / sizeof *wanted, wanted, answers,
-                                           reinterpret_cast<CUdeviceptr>(address));
+    const auto at = reinterpret_cast<CUdeviceptr>(address);
+    const CUresult first = driver().pointer_get_attributes(1, wanted, answers, at);
+    if (first != CUDA_SUCCESS || type != CU_MEMORYTYPE_DEVICE) return first;
+    return driver().pointer_get_attributes(all, wanted, answers, at);
   };
   CUresult result = ask();
   if (result == CUDA_ERROR_INVALID_CONTEXT) {  // this thread has none; where nobody has one there is no device memory
@@ -173,7 +218,6 @@ void classify(const void* address, tutti_pointer& pointer) {
       result = ask();
     }
   }
-  pointer.kind = TUTTI_MEMORY_HOST;
   if (result == CUDA_ERROR_INVALID_VALUE || result == CUDA_ERROR_NOT_INITIALIZED ||
       result == CUDA_ERROR_INVALID_CONTEXT)
     return;
@@ -184,7 +228,7 @@ void classify(const void* address, tutti_pointer& pointer) {
   pointer.base = reinterpret_cast<void*>(base);
   pointer.bytes = bytes;
   pointer.buffer_id = id;
-  if (!legacy && !pool) find_mapped_allocation(address, pointer);
+  if (!legacy && !pool && !is_managed(address)) find_mapped_allocation(address, pointer);
 }
 
 void* allocate(uint32_t device, uint64_t bytes) {
@@ -197,6 +241,7 @@ void* allocate(uint32_t device, uint64_t bytes) {
 }
 
 void release(void* address) {
+  if (driver_is_gone()) return;
   const CurrentDevice any;
   const BesideCapture beside;
   check("cudaFree", cudaFree(address));
@@ -219,6 +264,7 @@ void* map_host(void* address, uint64_t bytes) {
 }
 
 void unmap_host(void* address) {
+  if (driver_is_gone()) return;
   const CurrentDevice any;
   const BesideCapture beside;
   check("cudaHostUnregister", cudaHostUnregister(address));
@@ -292,6 +338,9 @@ int export_memory(const void* address, tutti_memory_export& memory) {
   if (pointer.kind != TUTTI_MEMORY_CUDA)
     throw sdk::Error(TUTTI_INVALID_ARGUMENT, "export_memory: " + std::to_string(reinterpret_cast<uintptr_t>(address)) +
                                                  " is not in device memory");
+  if (is_managed(address))
+    throw sdk::Error(TUTTI_NOT_SUPPORTED,
+                     "export_memory: managed memory (cudaMallocManaged) is not mapped by other processes");
   const CurrentDevice current(pointer.device);
   const BesideCapture beside;
   int legacy = 0;
@@ -357,6 +406,8 @@ int export_dmabuf(const void* address, uint64_t bytes, uint64_t& offset) {
   if (pointer.kind != TUTTI_MEMORY_CUDA || !bytes || bytes > pointer.bytes - (begin - base))
     throw sdk::Error(TUTTI_INVALID_ARGUMENT, "export_dmabuf: the " + std::to_string(bytes) + " bytes at " +
                                                  std::to_string(begin) + " are not in one allocation of device memory");
+  if (is_managed(address))
+    throw sdk::Error(TUTTI_NOT_SUPPORTED, "export_dmabuf: there is no dma-buf of managed memory (cudaMallocManaged)");
   const CurrentDevice current(pointer.device);
   const BesideCapture beside;
   int able = 0;

@@ -2,7 +2,10 @@
 #include "stream.hpp"
 
 #include <algorithm>
+#include <array>
+#include <cstring>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <tutti/sdk/arithmetic.hpp>
 #include <vector>
@@ -75,13 +78,71 @@ CUstreamBatchMemOpParams flag_operation(const tutti_command& c) {
 
 }  // namespace
 
+namespace {
+
+// A stream and a little memory of each kind, for as long as it lives.
+struct WarmUp {
+  static constexpr size_t bytes = 4096;
+  cudaStream_t stream = nullptr;
+  void *host = nullptr, *memory[2] = {};
+  WarmUp() {
+    check("cudaStreamCreateWithFlags", cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    check("cudaHostAlloc", cudaHostAlloc(&host, bytes, cudaHostAllocPortable | cudaHostAllocMapped));
+    std::memset(host, 0, bytes);
+    for (void*& one : memory) check("cudaMalloc", cudaMalloc(&one, bytes));
+  }
+  WarmUp(const WarmUp&) = delete;
+  WarmUp& operator=(const WarmUp&) = delete;
+  ~WarmUp() {
+    if (stream) cudaStreamDestroy(stream);
+    if (host) cudaFreeHost(host);
+    for (void* one : memory) cudaFree(one);
+  }
+  void copy(void* to, const void* from) const {
+    check("cudaMemcpyAsync", cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream));
+  }
+  // Both halves of what orders streams of two processes. Some configurations (WSL 2, virtual GPUs) offer none of it.
+  void set_and_await_a_flag() const {
+    void* seen = nullptr;
+    check("cudaHostGetDevicePointer", cudaHostGetDevicePointer(&seen, host, 0));
+    tutti_command flag{};
+    flag.flag = static_cast<uint32_t*>(seen);
+    flag.value = 1;
+    CUstreamBatchMemOpParams operations[2];
+    for (const uint32_t k : {0, 1}) {
+      flag.kind = k ? TUTTI_COMMAND_WAIT : TUTTI_COMMAND_WRITE;
+      operations[k] = flag_operation(flag);
+    }
+    if (const CUresult result = driver().stream_batch_mem_op(stream, 2, operations, 0); result != CUDA_SUCCESS)
+      fail(
+          "cuStreamBatchMemOp: streams of this device cannot wait for flags in host memory, by which processes order "
+          "theirs",
+          result);
+  }
+};
+
+}  // namespace
+
+// Whatever is used for the first time may wait for the device: kernels are loaded and given local memory at their first
+// launch, and the driver has kernels of its own for copies. So everything is used once, with nothing to do.
 void prepare(uint32_t device) {
-  const CurrentDevice current(device);
-  const BesideCapture beside;
-  check("cudaFree(0), which makes the device's context", cudaFree(nullptr));
-  driver();
-  load_kernels();
-  load_fused();
+  static std::array<std::once_flag, most_devices> once;
+  if (device >= most_devices)
+    throw Error(TUTTI_INVALID_ARGUMENT,
+                "device " + std::to_string(device) + ": expected a number below " + std::to_string(most_devices));
+  std::call_once(once[device], [device] {
+    const CurrentDevice current(device);
+    const BesideCapture beside;
+    check("cudaFree(0), which makes the device's context", cudaFree(nullptr));
+    const WarmUp warm;
+    launch_all_once(warm.stream);
+    launch(Program{}, warm.stream);
+    warm.copy(warm.memory[0], warm.host);
+    warm.copy(warm.memory[1], warm.memory[0]);
+    warm.copy(warm.host, warm.memory[1]);
+    warm.set_and_await_a_flag();
+    check("cudaStreamSynchronize of the device's first work", cudaStreamSynchronize(warm.stream));
+  });
 }
 
 void* create_stream(uint32_t device) {
@@ -93,6 +154,7 @@ void* create_stream(uint32_t device) {
 }
 
 void destroy_stream(void* stream) {
+  if (driver_is_gone()) return;
   const CurrentDevice any;
   const BesideCapture beside;
   check("cudaStreamSynchronize", cudaStreamSynchronize(static_cast<cudaStream_t>(stream)));
@@ -100,7 +162,6 @@ void destroy_stream(void* stream) {
 }
 
 void stream_state(void* stream, uint32_t& device, uint64_t& flags) {
-  int ordinal = 0;
   const auto handle = static_cast<cudaStream_t>(stream);
   if (handle == cudaStreamPerThread)
     throw Error(TUTTI_NOT_SUPPORTED,
@@ -108,19 +169,29 @@ void stream_state(void* stream, uint32_t& device, uint64_t& flags) {
                 "another thread: pass a stream made by cudaStreamCreate");
   if (stream && handle != cudaStreamLegacy) {
     const CurrentDevice any;
-    check("cudaStreamGetDevice", cudaStreamGetDevice(handle, &ordinal));
+    device = device_of_stream(handle);
   } else {
+    int ordinal = 0;
     check("cudaGetDevice", cudaGetDevice(&ordinal));
+    device = static_cast<uint32_t>(ordinal);
   }
-  device = static_cast<uint32_t>(ordinal);
   flags = 0;
   if (!stream && !has_context(device)) return;  // nothing was given to its default stream yet
   const CurrentDevice current(device);
   cudaStreamCaptureStatus capture{};
-  check("cudaStreamIsCapturing", cudaStreamIsCapturing(handle, &capture));
+  const cudaError_t told = cudaStreamIsCapturing(handle, &capture);
+  // The default stream is not captured, and takes nothing while another stream is: enqueue() will say so.
+  if (told == cudaErrorStreamCaptureImplicit) {
+    cudaGetLastError();
+    capture = cudaStreamCaptureStatusNone;
+  } else {
+    check("cudaStreamIsCapturing", told);
+  }
   if (capture == cudaStreamCaptureStatusInvalidated)
     throw Error(TUTTI_INVALID_USAGE, "the stream's capture has been invalidated by an earlier error");
   flags = capture == cudaStreamCaptureStatusActive ? uint64_t{TUTTI_STREAM_CAPTURING} : 0;
+  unsigned long long number = 0;
+  if (driver().stream_id && driver().stream_id(handle, &number) == CUDA_SUCCESS) flags |= number << 32;
 }
 
 Event* create_event(uint32_t device) {
@@ -143,6 +214,7 @@ void destroy_event(Event* event) {
 
 // By the driver: the runtime would leave "not ready" behind as the thread's last error, over the application's own.
 bool query_event(Event* event) {
+  if (driver_is_gone()) return true;
   const CurrentDevice current(event->device);
   const BesideCapture beside;
   const CUresult state = driver().event_query(event->event);
@@ -199,7 +271,8 @@ void enqueue_fused(void* stream, std::span<const tutti_command> commands) {
   const CurrentDevice current(device);
   for (const tutti_command& c : commands)
     for (uint32_t k = 0; c.src && k < c.sources; ++k) require_readable(device, c.src[k]);
-  launch(program, device, static_cast<cudaStream_t>(stream));
+  require_patience(device);
+  launch(program, static_cast<cudaStream_t>(stream));
 }
 
 }  // namespace tutti::cuda

@@ -178,6 +178,35 @@ TEST(ImportCache, MapsOnceAndUnmapsWithTheLast) {
   EXPECT_EQ(calls.size(), 8u);
 }
 
+// A driver that waits while it maps or unmaps holds up nobody who wants something else, and who wants the same waits.
+TEST(ImportCache, MappingHoldsUpNothingElse) {
+  tutti::cuda::ImportCache cache;
+  using Key = tutti::cuda::ImportCache::Key;
+  const Key one{0, 1, {1, 2, 3}, 7, 64, {}}, other{0, 1, {1, 2, 3}, 8, 64, {}};
+  int places[3];
+  std::atomic<int> opened{0};
+  std::thread same;
+  EXPECT_EQ(cache.take(one,
+                       [&]() -> void* {
+                         EXPECT_EQ(cache.take(other, [&] { return static_cast<void*>(&places[1]); }), &places[1]);
+                         same = std::thread([&] {
+                           EXPECT_EQ(cache.take(one, [&] { return ++opened, static_cast<void*>(&places[2]); }),
+                                     &places[0]);
+                         });
+                         return &places[0];
+                       }),
+            &places[0]);
+  same.join();
+  EXPECT_EQ(opened, 0) << "it was mapped twice";
+  const auto nothing = [](const Key&, void*) {};
+  cache.give_back(&places[0], nothing);
+  cache.give_back(&places[0], [&](const Key&, void*) { cache.give_back(&places[1], nothing); });
+  EXPECT_THROW(cache.give_back(&places[1], nothing), tutti::sdk::Error);
+  EXPECT_EQ(cache.take(one, [&] { return static_cast<void*>(&places[2]); }), &places[2]);
+  EXPECT_THROW(cache.give_back(&places[2], [](const Key&, void*) { throw std::bad_alloc(); }), std::bad_alloc);
+  cache.give_back(&places[2], nothing);
+}
+
 TEST(MappedHost, KnowsWhatStreamsSee) {
   tutti::cuda::MappedHost mapped;
   const std::vector<char> place(600);

@@ -24,7 +24,8 @@ void Link::on_frame(Path& path, const char* bytes, uint32_t size) {
                               +f.lane));
   if (!path.set_freed(f.freed)) return broken("its count of frames taken in is impossible");
   Lane& lane = lanes_[f.lane];
-  const bool counts = f.kind != FrameKind::kCredit && f.kind != FrameKind::kPathDown && f.kind != FrameKind::kBye;
+  const bool counts = f.kind != FrameKind::kCredit && f.kind != FrameKind::kPathDown && f.kind != FrameKind::kBye &&
+                      f.kind != FrameKind::kFence;
   if (counts && static_cast<int32_t>(f.posted - lane.peer_posted) > 0) lane.peer_posted = f.posted;
   if (has_work()) endpoint().wants_advance(*this);
   const char* payload = bytes + sizeof f;
@@ -47,7 +48,10 @@ void Link::on_frame(Path& path, const char* bytes, uint32_t size) {
       return endpoint().completions().control(peer(), std::move(copy), f.bytes);
     }
     case FrameKind::kPathDown:
-      return on_path_down(f);
+      return on_path_down({f.sequence, f.total, static_cast<uint32_t>(f.offset)});
+    case FrameKind::kFence:
+      path.owes_answer = true;
+      return;
     case FrameKind::kBye:
       return endpoint().said_goodbye(*this);
   }

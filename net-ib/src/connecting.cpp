@@ -17,10 +17,14 @@ Link* Endpoint::reach(uint32_t index) {
 
 Offer Endpoint::make_offer(uint32_t index) {
   Offer offer;
-  offer.settings = {nranks(), lanes(), settings().credits, settings().eager_bytes, settings().fragment_bytes};
+  offer.settings = {nranks(), lanes(), settings().credits, settings().eager_bytes, settings().fragment_bytes,
+                    settings().queue_pairs};
   for (const auto& rail : rails_) {
-    peers_[index].offered.push_back(std::make_unique<Path>(*rail, paths_));
-    offer.rails[offer.n_rails++] = peers_[index].offered.back()->offer();
+    OfferedRail& offered = offer.rails[offer.n_rails++] = rail->port().offer(settings());
+    for (uint32_t q = 0; q < settings().queue_pairs; ++q) {
+      peers_[index].offered.push_back(std::make_unique<Path>(*rail, paths_));
+      offered.queue_pairs[q] = peers_[index].offered.back()->offer().queue_pairs[0];
+    }
   }
   return offer;
 }
@@ -30,7 +34,13 @@ void Endpoint::receive_pair(uint32_t index, std::string_view bytes) {
   const auto message = exchange_.receive(index, bytes);
   if (!message) return;
   try {
+    Link* const link = link_of(index);
     if (message->kind == kReady) return on_ready(index, kPairFormat.body_of<uint32_t>(*message));
+    if (message->kind == kPathIsDown || message->kind == kRejoin) {
+      if (!link || !link->is_up()) return;
+      return message->kind == kRejoin ? link->on_rejoin(kPairFormat.body_of<Rejoin>(*message))
+                                      : link->on_path_down(kPairFormat.body_of<PathDown>(*message));
+    }
     if (message->kind != exchange_.kCard)
       throw kPairFormat.refuse(bytes.size(), fmt::format("unknown kind {}", message->kind));
     link_of(index)->lose("it could not connect: " + kPairFormat.text_of(*message));
@@ -44,16 +54,22 @@ void Endpoint::on_offer(uint32_t index, const Offer& offer) {
   uint32_t connected = 0;
   std::vector<std::unique_ptr<Path>> paths;
   std::string why;
-  for (const Pairing& pair : pairs_with(index, {offer.rails.begin(), offer.rails.begin() + offer.n_rails})) {
-    const auto place = static_cast<uint32_t>(paths.size());
-    paths.push_back(std::move(peer.offered[pair.own.rail]));
-    log(TUTTI_LOG_DEBUG, "to rank {}: {} {} -> {} ({})", index, paths.back()->rail().port().name(),
-        gid_text(pair.own.gid.raw), gid_text(pair.peer.gid.raw), pair.why);
-    if (paths.back()->connect(place, pair, offer.rails[pair.peer.rail], &why))
-      connected |= 1u << place;
-    else
-      log(TUTTI_LOG_WARN, "to rank {} without this rail: {}", index, why);
-  }
+  std::vector<OfferedRail> own;
+  for (const auto& rail : rails_) own.push_back(rail->port().offer(settings()));
+  const auto pairs = pairs_with(index, own, {offer.rails.begin(), offer.rails.begin() + offer.n_rails});
+  for (uint32_t q = 0; q < settings().queue_pairs; ++q)
+    for (uint32_t p = 0; p < pairs.size(); ++p) {
+      const Pairing& pair = pairs[p];
+      const OfferedRail& theirs = offer.rails[pair.peer.rail];
+      const auto place = static_cast<uint32_t>(paths.size());
+      paths.push_back(std::move(peer.offered[pair.own.rail * settings().queue_pairs + q]));
+      log(TUTTI_LOG_DEBUG, "to rank {}: {} {} -> {} ({})", index, paths.back()->rail().port().name(),
+          gid_text(pair.own.gid.raw), gid_text(pair.peer.gid.raw), pair.why);
+      if (paths.back()->connect({place, p}, pair, theirs, theirs.queue_pairs[q], &why))
+        connected |= 1u << place;
+      else
+        log(TUTTI_LOG_WARN, "to rank {} without this rail: {}", index, why);
+    }
   if (!connected) throw ib::error(TUTTI_SYSTEM, "{}", why);
   peer.offered.clear();
   peer.link = std::make_unique<Link>(*this, index, std::move(paths));
@@ -63,8 +79,8 @@ void Endpoint::on_offer(uint32_t index, const Offer& offer) {
 void Endpoint::on_ready(uint32_t index, uint32_t connected) {
   Peer& peer = peers_[index];
   if (is_aborted() || exchange_.error(index)) return;
-  if (!peer.link || peer.link->is_ready())
-    throw ib::error(TUTTI_INVALID_ARGUMENT, "it is ready before its offer, or twice");
+  if (!peer.link) throw ib::error(TUTTI_INVALID_ARGUMENT, "it is ready before its offer");
+  if (peer.link->is_ready()) return peer.link->on_reconnected(connected);
   if (!peer.link->start(connected))
     return exchange_.fail(index, TUTTI_SYSTEM, "no pair of rails works at both ends; the log of both says why");
   exchange_.linked(index);
@@ -85,9 +101,8 @@ void Endpoint::drop(uint32_t index) {
   peer.offered.clear();
 }
 
-std::vector<Pairing> Endpoint::pairs_with(uint32_t peer, const std::vector<OfferedRail>& theirs) const {
-  std::vector<OfferedRail> own;
-  for (const auto& rail : rails_) own.push_back(rail->port().offer(settings()));
+std::vector<Pairing> Endpoint::pairs_with(uint32_t peer, const std::vector<OfferedRail>& own,
+                                          const std::vector<OfferedRail>& theirs) const {
   std::vector<Pairing> pairs = rank() < peer ? pair_rails(own, theirs) : pair_rails(theirs, own);
   if (rank() > peer)
     for (Pairing& pair : pairs) std::swap(pair.own, pair.peer);

@@ -23,7 +23,11 @@ uint32_t prefix_of(const std::vector<sdk::InterfaceAddress>& addresses, const Ra
   return is_v4(gid) ? 24 : 64;
 }
 
-uint32_t megabits_of(const ibv_port_attr& attr) {
+// sysfs knows speeds that do not fit into active_speed's 8 bits (XDR).
+uint32_t megabits_of(const std::string& folder, const ibv_port_attr& attr) {
+  std::string rate;
+  if (std::getline(std::ifstream(folder + "/rate"), rate))
+    if (const uint32_t megabits = megabits_of_rate(rate)) return megabits;
   static constexpr uint32_t per_lane[] = {2500, 5000, 10000, 10000, 14000, 25000, 50000, 100000, 200000};
   static constexpr uint32_t lanes[] = {1, 4, 8, 12, 2};
   const auto position = [](unsigned code) { return static_cast<size_t>(std::countr_zero(code)); };
@@ -69,6 +73,33 @@ std::vector<std::string> pci_way(const std::string& folder) {
   return way;
 }
 
+// The facts that may change.
+void fill(ibv_context* context, const ibv_port_attr& attr, Port& port) {
+  port.infiniband = attr.link_layer == IBV_LINK_LAYER_INFINIBAND;
+  port.needs_route = port.infiniband && (attr.flags & IBV_QPF_GRH_REQUIRED);
+  port.lid = attr.lid;
+  port.mtu = static_cast<uint8_t>(attr.active_mtu);
+  port.up = attr.state == IBV_PORT_ACTIVE;
+  port.state = port.up ? "active" : attr.state == IBV_PORT_DOWN ? "down" : ibv_port_state_str(attr.state);
+  port.megabits = megabits_of(fmt::format("/sys/class/infiniband/{}/ports/{}", port.device, port.port), attr);
+  port.gids = gids_of(context, port.port, port.infiniband);
+}
+
+constexpr uint32_t kAmazon = 0x1d0f;
+
+std::string unfit_because(const ibv_device& device, const ibv_device_attr& attr, const ibv_port_attr& port) {
+  constexpr const char* instead = "use TCP on the host's network interfaces instead (TUTTI_TRANSPORT=shm,tcp)";
+  if (attr.vendor_id == kAmazon && port.link_layer == IBV_LINK_LAYER_UNSPECIFIED)
+    return fmt::format("it is an EFA adapter, which has no reliable connected queue pairs; {}", instead);
+  if (device.transport_type == IBV_TRANSPORT_IWARP)
+    return fmt::format(
+        "it speaks iWARP, which has no writes with immediate data; switch it to RoCE v2 (irdma: `devlink dev param set "
+        "pci/... name enable_roce value true cmode driverinit`), or {}",
+        instead);
+  if (attr.max_srq <= 0) return fmt::format("its device has no shared receive queues; {}", instead);
+  return "";
+}
+
 void add_ports(ibv_device* device, std::vector<Port>& ports) {
   const std::string name = ibv_get_device_name(device);
   const Context context(ibv_open_device(device));
@@ -86,21 +117,22 @@ void add_ports(ibv_device* device, std::vector<Port>& ports) {
     Port p;
     p.device = name;
     p.port = number;
-    p.infiniband = port.link_layer == IBV_LINK_LAYER_INFINIBAND;
-    p.lid = port.lid;
-    p.mtu = static_cast<uint8_t>(port.active_mtu);
-    p.up = port.state == IBV_PORT_ACTIVE;
-    p.state = p.up ? "active" : port.state == IBV_PORT_DOWN ? "down" : ibv_port_state_str(port.state);
-    p.megabits = megabits_of(port);
+    p.unfit = unfit_because(*device, attr, port);
     p.numa = numa_of("/sys/class/infiniband/" + name + "/device");
     p.no_dma_buf = no_dma_buf;
-    p.gids = gids_of(context.get(), number, p.infiniband);
+    fill(context.get(), port, p);
     ports.push_back(std::move(p));
   }
 }
 
 // In the order of the verbs library. Throws sdk::Error when there is no verbs device or one cannot be asked.
 std::vector<Port> find_ports() {
+  // Before anything is registered. On kernels that copy registered pages at a fork (5.12) this does nothing; on older
+  // ones a child that forks would otherwise share pages that an adapter writes to.
+  static const int code = ibv_fork_init();
+  if (code)
+    sdk::log(TUTTI_LOG_WARN, "libibverbs cannot make fork() safe: " + in_words(code) +
+                                 "; a process that forks may see other bytes than the adapter wrote");
   int n = 0;
   const DeviceList list(ibv_get_device_list(&n));
   if (!list || n == 0)
@@ -113,6 +145,13 @@ std::vector<Port> find_ports() {
 }
 
 }  // namespace
+
+void look_again(ibv_context* context, Port& port) {
+  ibv_port_attr attr{};
+  if (ibv_query_port(context, static_cast<uint8_t>(port.port), &attr) == 0) return fill(context, attr, port);
+  port.up = false;
+  port.state = "gone";
+}
 
 int find_nearness(std::vector<Port>& ports, const std::string& near, const std::string& sysfs) {
   const std::string folder = sysfs + "/bus/pci/devices/" + near;

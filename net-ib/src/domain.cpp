@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "domain.hpp"
 
+#include <algorithm>
 #include <tutti/sdk/transport.hpp>
 
 namespace tutti::ib {
@@ -48,10 +49,14 @@ tutti_region* Domain::register_memory(const tutti_memory& memory) {
     throw error(TUTTI_NOT_SUPPORTED, "net-ib cannot register device memory (kind {}): {}; stage it through host memory",
                 memory.kind, why);
   };
-  if (on_device) {
-    for (const Port& rail : rails_)
-      if (!rail.no_dma_buf.empty()) refuse(fmt::format("{} takes no dma-buf: {}", rail.device, rail.no_dma_buf));
-    if (memory.fd < 0) refuse("there is no dma-buf descriptor of it");
+  const auto takes_none = [](const Port& rail) { return !rail.no_dma_buf.empty(); };
+  const auto lacking = std::find_if(rails_.begin(), rails_.end(), takes_none);
+  const bool by_address = memory.kind == TUTTI_MEMORY_CUDA && settings_.peer_memory && (memory.fd < 0 || lacking != rails_.end());
+  if (on_device && !by_address) {
+    constexpr const char* otherwise = "; without dma-buf, CUDA's memory needs the kernel module nvidia-peermem";
+    if (lacking != rails_.end())
+      refuse(fmt::format("{} takes no dma-buf: {}{}", lacking->device, lacking->no_dma_buf, otherwise));
+    if (memory.fd < 0) refuse(fmt::format("there is no dma-buf descriptor of it{}", otherwise));
   }
   if (!memory.address || memory.bytes == 0)
     throw error(TUTTI_INVALID_ARGUMENT, "net-ib: no memory to register: {} bytes at {}", memory.bytes, memory.address);
@@ -59,10 +64,13 @@ tutti_region* Domain::register_memory(const tutti_memory& memory) {
   region->base = static_cast<char*>(memory.address);
   region->bytes = memory.bytes;
   region->on_device = on_device;
+  // Completions are written in strict order, and flushes read: both come after the writes before them.
+  const int relaxed = settings_.relaxed_ordering ? IBV_ACCESS_RELAXED_ORDERING : 0;
+  const int access = (on_device ? kDeviceAccess : kRegionAccess) | relaxed;
   for (const Device& device : devices_)
     region->by_device.push_back(
-        on_device ? register_dma_buf(device.pd.get(), memory, kDeviceAccess, device.name)
-                  : register_bytes(device.pd.get(), memory.address, memory.bytes, kRegionAccess, device.name));
+        on_device && !by_address ? register_dma_buf(device.pd.get(), memory, access, device.name)
+                                 : register_bytes(device.pd.get(), memory.address, memory.bytes, access, device.name));
   return sdk::to_handle<tutti_region>(region.release());
 }
 

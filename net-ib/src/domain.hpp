@@ -19,6 +19,7 @@ struct Device {
   std::string name;
   Context context;
   ProtectionDomain pd;
+  std::unique_ptr<DeviceEvents> events = std::make_unique<DeviceEvents>();
 };
 
 // Registered memory: one registration per device, so that any rail can read and write it.

@@ -30,6 +30,9 @@ Endpoint::Endpoint(Domain& domain, const tutti_endpoint_config& config)
     for (uint32_t i = 0; i < domain.rails().size(); ++i) {
       rails_.push_back(std::make_unique<Rail>(domain, i, nranks(), static_cast<uint8_t>(config.traffic_class)));
       sleeper_.watch(rails_.back()->event_descriptor());
+      const auto same = [&](const auto& rail) { return &rail->device() == &rails_.back()->device(); };
+      if (std::find_if(rails_.begin(), rails_.end(), same) == rails_.end() - 1)
+        sleeper_.watch(rails_.back()->async_descriptor());
     }
   } catch (const sdk::Error& why) {
     throw error(why.status(), "{}", why.what());
@@ -83,11 +86,7 @@ bool Endpoint::advance() {
     leaving_.clear();
   }
   if (!failed_.empty()) settle_failures();
-  if (++polls_ % kClockPolls == 0 && !closing_ && Clock::now() >= next_heartbeat_) {
-    next_heartbeat_ = Clock::now() + kHeartbeatPeriod;
-    for (const Peer& peer : peers_)
-      if (peer.link) peer.link->heartbeat();
-  }
+  if (++polls_ % kClockPolls == 0) look_at_rails();
   std::vector<Link*> links;
   links.swap(working_);
   for (Link* link : links) {
@@ -97,6 +96,20 @@ bool Endpoint::advance() {
   }
   flush();
   return any;
+}
+
+void Endpoint::look_at_rails() {
+  const auto now = Clock::now();
+  if (now < next_look_) return;
+  next_look_ = now + kEventPeriod;
+  for (auto& rail : rails_)
+    if (rail->look_again())
+      for (const Peer& peer : peers_)
+        if (peer.link) peer.link->on_rail_changed(*rail);
+  if (closing_ || now < next_heartbeat_) return;
+  next_heartbeat_ = now + kHeartbeatPeriod;
+  for (const Peer& peer : peers_)
+    if (peer.link) peer.link->heartbeat();
 }
 
 bool Endpoint::poll(Rail& rail) {
@@ -153,7 +166,7 @@ void Endpoint::on_receive(Rail& rail, const ibv_wc& wc) {
 
 // settle_failures stops and drains failed paths, outside of the handling of completions.
 void Endpoint::path_failed(Path& path, const std::string& reason) {
-  if (!path.is_up() || path.failing) return;
+  if (path.is_halted() || path.failing) return;
   path.failing = true;
   path.failure = reason;
   if (path.rail().is_down()) path.failure += " (this rank's own port is down)";
@@ -168,9 +181,9 @@ void Endpoint::settle_failures() {
     Path* path = paths_[id];
     if (!path || path->state() == Path::State::kDead) continue;  // the link has ended
     Link& link = *path->link;
-    if (path->is_up()) link.on_path_failed(*path);
+    if (!path->is_halted()) link.on_path_failed(*path);
     if (!link.is_up()) continue;
-    take_events(path->rail().device().context.get());
+    take_events(path->rail().device().context.get(), *path->rail().device().events);
     std::string why;
     switch (path->drain(&why)) {
       case Path::Drain::kWaiting:
@@ -180,7 +193,7 @@ void Endpoint::settle_failures() {
         link.on_path_stuck(*path, why);
         break;
       case Path::Drain::kDone:
-        if (!path->told_last_receive())
+        if (!path->told_last_receive() && !path->rail().is_lost())
           log(TUTTI_LOG_INFO,
               "rail {}: its adapter did not raise IBV_EVENT_QP_LAST_WQE_REACHED within {} ms: what has arrived by now "
               "is taken for all that did",
@@ -201,7 +214,8 @@ bool Endpoint::arm() {
   for (Link* link : working_) link->ask_all();
   const bool any = advance();
   if (any || !completions().empty()) return false;
-  polls_ = kClockPolls - 1;  // reads the clock at once after the sleep
+  polls_ = kClockPolls - 1;  // looks at the clock and for events at once after the sleep
+  next_look_ = {};
   sleeper_.wake_after(failed_.empty() && !exchange_.has_mail() ? kHeartbeatPeriod : kShortSleep);
   return true;
 }

@@ -19,8 +19,6 @@
 
 namespace tutti::ib {
 
-using Clock = std::chrono::steady_clock;
-
 class Endpoint : public sdk::NetworkEndpoint<Endpoint, Link> {
  public:
   Endpoint(Domain& domain, const tutti_endpoint_config& config);
@@ -52,12 +50,17 @@ class Endpoint : public sdk::NetworkEndpoint<Endpoint, Link> {
   // Ends the link once all completion queues are empty: they may hold frames that the peer sent over other rails.
   void said_goodbye(Link& link) { leaving_.push_back(&link); }
   void path_failed(Path& path, const std::string& reason);
+  std::vector<Path*>& paths() { return paths_; }
+  void send_pair(uint32_t peer, std::string message) { exchange_.send(peer, std::move(message)); }
+  // The pairs of these rails; at least one. Throws sdk::Error.
+  std::vector<Pairing> pairs_with(uint32_t peer, const std::vector<OfferedRail>& own,
+                                  const std::vector<OfferedRail>& theirs) const;
   // While closing, the memory of pending transfers may be gone: it is no longer accessed.
   bool is_closing() const { return closing_; }
 
  private:
   struct Peer {
-    std::vector<std::unique_ptr<Path>> offered;  // by rail, until there is a link
+    std::vector<std::unique_ptr<Path>> offered;  // by rail and queue pair, until there is a link
     std::unique_ptr<Link> link;
   };
 
@@ -65,7 +68,7 @@ class Endpoint : public sdk::NetworkEndpoint<Endpoint, Link> {
   void on_offer(uint32_t peer, const Offer& offer);
   void on_ready(uint32_t peer, uint32_t connected);
   void drop(uint32_t peer);
-  std::vector<Pairing> pairs_with(uint32_t peer, const std::vector<OfferedRail>& theirs) const;
+  void look_at_rails();
   bool poll(Rail& rail);
   void handle(Rail& rail, const ibv_wc& wc);
   void on_receive(Rail& rail, const ibv_wc& wc);
@@ -85,6 +88,7 @@ class Endpoint : public sdk::NetworkEndpoint<Endpoint, Link> {
   std::vector<uint32_t> failed_;  // ids of paths
   bool closing_ = false;
   uint32_t polls_ = 0;
+  Clock::time_point next_look_ = Clock::now();
   Clock::time_point next_heartbeat_ = Clock::now() + kHeartbeatPeriod;
 };
 

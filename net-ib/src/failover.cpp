@@ -13,7 +13,7 @@ std::string failure_of(Path& path) { return fmt::format("rail {}: {}", path.rail
 }  // namespace
 
 bool Link::is_settled() const {
-  return again_.empty() && std::none_of(paths_.begin(), paths_.end(),
+  return again_.empty() && !fencing_ && std::none_of(paths_.begin(), paths_.end(),
                                         [](const auto& p) { return p->failing || p->state() == Path::State::kFailed; });
 }
 
@@ -25,7 +25,13 @@ void Link::on_path_failed(Path& path) {
     return;
   }
   const auto left = std::count_if(paths_.begin(), paths_.end(), [](const auto& p) { return p->is_up(); });
-  if (left == 0) return lose(failure_of(path) + (paths_.size() > 1 ? "; no other rail is left" : ""));
+  if (left == 0) {
+    last_failure_ = failure_of(path) + (paths_.size() > 1 ? "; no other rail is left" : "");
+    if (!is_kept()) return lose(last_failure_);
+    if (!down_since_) down_since_ = Clock::now();
+    return endpoint().log(TUTTI_LOG_WARN, "to rank {}: {}; waiting up to {} s for a rail to come back", peer(), last_failure_,
+                          endpoint().settings().recovery.count());
+  }
   endpoint().log(TUTTI_LOG_WARN, "to rank {}: {}; going on with the {} left", peer(), failure_of(path), left);
 }
 
@@ -38,23 +44,29 @@ void Link::on_path_stuck(Path& path, const std::string& why) {
 
 void Link::on_path_drained(Path& path) {
   path.failing = false;
-  path.set_state(has_departed_ ? Path::State::kDead : Path::State::kFailed);
-  if (has_departed_) return;
-  note(frame(FrameKind::kPathDown, 0, path.index(), path.taken()), true);
+  if (has_departed_) return path.die();
+  path.set_state(Path::State::kFailed);
+  Frame f = frame(FrameKind::kPathDown, 0, path.index(), path.taken());
+  f.offset = path.generation;
+  if (path_of(0)) note(f, true);
+  if (!endpoint().is_closing())
+    endpoint().send_pair(peer(), kPairFormat.encode(kPathIsDown, PathDown{path.index(), path.taken(), path.generation}));
   if (path.peer_taken) settle(path);
 }
 
-void Link::on_path_down(const Frame& f) {
-  if (f.sequence >= paths_.size() || paths_[f.sequence]->peer_taken) return broken("a note about an unknown path");
-  Path& path = *paths_[f.sequence];
-  path.peer_taken = f.total;
+void Link::on_path_down(const PathDown& down) {
+  if (down.path >= paths_.size()) return broken("a note about an unknown path");
+  Path& path = *paths_[down.path];
+  peer_told_ = Clock::now();
+  if (down.generation != path.generation || path.peer_taken) return;  // it comes twice, by frame and by pair message
+  path.peer_taken = down.taken;
   if (path.state() == Path::State::kFailed) return settle(path);
   endpoint().path_failed(path, "the peer has stopped using it");
 }
 
 // The frames that the peer took have arrived, acknowledged or not. The others are sent again.
 void Link::settle(Path& path) {
-  path.set_state(Path::State::kDead);
+  path.die();
   const auto ahead = [](uint32_t a, uint32_t b) { return static_cast<int32_t>(a - b) > 0; };
   const uint32_t taken = *path.peer_taken;
   if (ahead(taken, path.sent())) return broken("it took more frames from a path than were sent");
@@ -72,6 +84,7 @@ void Link::settle(Path& path) {
   // Frames that wait from an earlier failure follow these.
   again_.insert(again_.begin(), missing.begin(), missing.end());
   endpoint().wants_advance(*this);
+  rejoin();
 }
 
 bool Link::send_again() {
@@ -80,7 +93,7 @@ bool Link::send_again() {
     const uint32_t i = again_.front().index;
     const Flight& flight = old.flight(i);
     const FrameKind kind = flight.frame.kind;
-    if (flight.write || kind != FrameKind::kCredit) {
+    if (flight.write || (kind != FrameKind::kCredit && kind != FrameKind::kFence)) {
       Path* path = path_of(flight.frame.lane);
       if (!path || !path->has_room(kind == FrameKind::kPathDown ? 0 : kReservedCredits)) return false;
       const char* payload = flight.region ? flight.local : old.payload(i);
@@ -104,6 +117,7 @@ void Link::drop_transfers(tutti_status status) {
     lane.early.clear();
     lane.cursor = 0;
   }
+  for (Return& back : returns_) back.fresh.reset();
   notes_.clear();
   again_.clear();
 }
@@ -119,6 +133,8 @@ void Link::on_goodbye() {
 
 void Link::heartbeat() {
   if (!is_up() || has_departed_ || !ready_) return;
+  check_recovery();
+  rejoin();
   for (auto& path : paths_) {
     std::string why;
     if (path->is_up() && !path->heartbeat(&why)) endpoint().path_failed(*path, why);

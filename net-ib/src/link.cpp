@@ -22,12 +22,20 @@ const Region* region_of(const tutti_transfer& t) { return t.region ? &sdk::from_
 
 Link::Link(Endpoint& endpoint, uint32_t peer, std::vector<std::unique_ptr<Path>> paths)
     : NetworkLink(endpoint, peer), lanes_(endpoint.lanes()), paths_(std::move(paths)) {
-  for (auto& path : paths_) path->link = this;
+  double fastest = 0;
+  for (const auto& path : paths_) fastest = std::max(fastest, path->load().weight);
+  returns_.resize(paths_.size());
+  for (auto& path : paths_) {
+    path->link = this;
+    path->is_fast = 2 * path->load().weight >= fastest;
+  }
 }
 
 bool Link::start(uint32_t connected) {
-  for (auto& path : paths_)
+  for (auto& path : paths_) {
     if (path->is_up() && !(connected >> path->index() & 1)) path->die();
+    path->is_unused = !path->is_up();
+  }
   ready_ = true;
   endpoint().wants_advance(*this);
   return path_of(0) != nullptr;
@@ -39,9 +47,14 @@ bool Link::uses(const Rail& rail) const {
 
 Path* Link::path_of(uint32_t lane) const {
   const size_t n = paths_.size();
-  for (size_t i = 0; i < n; ++i)
-    if (Path* path = paths_[(lane + i) % n].get(); path->is_up()) return path;
-  return nullptr;
+  Path* slow = nullptr;
+  for (size_t i = 0; i < n; ++i) {
+    Path* path = paths_[(lane + i) % n].get();
+    if (!path->is_up() || !path->is_joined) continue;
+    if (path->is_fast) return path;
+    if (!slow) slow = path;
+  }
+  return slow;
 }
 
 // The path over which a piece would arrive first, so a slow rail gets less.
@@ -50,7 +63,7 @@ Path* Link::path_for_piece(uint32_t lane, uint64_t bytes) const {
   Path* best = nullptr;
   for (size_t i = 0; i < n; ++i) {
     Path* path = paths_[(lane + i) % n].get();
-    if (!path->is_up() || !path->has_room()) continue;
+    if (!path->is_up() || !path->is_joined || !path->has_room()) continue;
     if (!best || path->load().is_better_for(bytes, best->load())) best = path;
   }
   return best;
@@ -165,7 +178,8 @@ bool Link::take_control(std::string_view message) {
 
 void Link::advance() {
   if (!is_up()) return busy_.clear();
-  if (!ready_ || !send_notes() || !send_again() || !is_settled() || endpoint().is_closing()) return;
+  join_lanes();
+  if (!ready_ || fencing_ || !send_notes() || !send_again() || !is_settled() || endpoint().is_closing()) return;
   size_t kept = 0;
   for (size_t i = 0; i < busy_.size(); ++i) {
     const uint32_t lane = busy_[i];
@@ -198,7 +212,7 @@ bool Link::tell(uint32_t index) {
       if (receive->region) {
         announcement.address = reinterpret_cast<uint64_t>(receive->data);
         for (const auto& p : paths_)
-          announcement.keys[p->index()] = endpoint().domain().registration(*receive->region, p->rail().index()).rkey;
+          announcement.keys[p->place().pair] = endpoint().domain().registration(*receive->region, p->rail().index()).rkey;
       }
       const Frame f = frame(FrameKind::kAnnounce, index, lane.announced_to, receive->bytes, sizeof announcement);
       if (!send(f, &announcement)) return false;

@@ -7,12 +7,12 @@
 // lane's path or striped over all paths; into other memory they travel in frames. Every message carries its number in
 // the lane, so it finds its RECV on any path.
 //
-// Lane l uses path l mod paths, or the next one that works. A failed path is settled in three steps at both ends:
+// Lane l uses path l mod paths, or the next one that works; slower paths only when no fast one is left. A failed path is settled in three steps at both ends:
 //   1. Stop the queue pair, wait until it is drained, and count the frames that arrived.
 //   2. Send this count over another path.
 //   3. With the other end's count, send again exactly the frames that did not arrive, in order, before anything new.
 // So nothing is lost or doubled. The queue pair is stopped before its bytes travel again, so no late write can hit
-// memory that is in other use.
+// memory that is in other use. A settled path is connected again when its rail works again (rejoin.cpp).
 #pragma once
 
 #include <tutti/plugin/transport.h>
@@ -31,6 +31,7 @@
 namespace tutti::ib {
 
 class Endpoint;
+using Clock = std::chrono::steady_clock;
 
 inline constexpr const char* kClosed = "it has closed its endpoint";
 
@@ -110,7 +111,7 @@ class Link : public sdk::NetworkLink<Link, Endpoint> {
   bool take_control(std::string_view message);
   // Continues sends and notes that wait for room or for the peer.
   void advance();
-  bool has_work() const { return !busy_.empty() || !notes_.empty() || !again_.empty(); }
+  bool has_work() const { return !busy_.empty() || !notes_.empty() || !again_.empty() || !retired_.empty(); }
   // Before sleeping: asks for missing announcements now.
   void ask_all();
 
@@ -129,8 +130,14 @@ class Link : public sdk::NetworkLink<Link, Endpoint> {
   // The peer closed its endpoint; everything that it sent before was taken in.
   void on_goodbye();
 
-  // Path::heartbeat for all paths.
+  // Called every kHeartbeatPeriod: heartbeats, rails that may be tried again, and the end of waiting for one.
   void heartbeat();
+  // The rail's port or address has changed, or a queue pair failed.
+  void on_rail_changed(const Rail& rail);
+  // Pair messages of a link that is ready.
+  void on_reconnected(uint32_t connected);
+  void on_rejoin(const Rejoin& rejoin);
+  void on_path_down(const PathDown& down);
 
   // At the end: makes the adapters acknowledge every frame; then says goodbye to the peer.
   void ask_for_acknowledgement();
@@ -182,13 +189,31 @@ class Link : public sdk::NetworkLink<Link, Endpoint> {
   void on_announce(const Frame& frame, const char* payload);
   void on_want(const Frame& frame);
   void on_refusal(const Frame& frame);
-  void on_path_down(const Frame& frame);
+
+  // Rails that come back (rejoin.cpp).
+  bool is_kept() const;  // it waits for rails rather than losing the peer
+  void rejoin();
+  void connect_again(uint32_t index);
+  void join_lanes();
+  void check_recovery();
 
   std::vector<Lane> lanes_;
   std::vector<std::unique_ptr<Path>> paths_;
   std::vector<uint32_t> busy_;  // lanes that wait for room or for the peer
   std::deque<Note> notes_;
   std::deque<Again> again_;  // frames of dead paths that did not arrive, in order
+  struct Return {
+    std::unique_ptr<Path> fresh;        // offered to the peer
+    std::optional<OfferedRail> theirs;  // the peer's offer
+    Clock::time_point not_before{};
+    std::chrono::milliseconds pause = kFirstPause;
+  };
+  std::vector<Return> returns_;                 // by path
+  std::vector<std::unique_ptr<Path>> retired_;  // replaced; again_ may still need their frames, and lanes a fence
+  bool fencing_ = false;                        // lanes are about to use one more path, and send nothing meanwhile
+  std::optional<Clock::time_point> down_since_;  // no rail works
+  Clock::time_point peer_told_{};                // when it last said something about paths
+  std::string last_failure_;
   bool ready_ = false;
 };
 

@@ -19,7 +19,7 @@ Path::Path(Rail& rail, std::vector<Path*>& all)
       slot_bytes_(rail.slot_bytes()),
       slab_(rail.device().pd.get(), slots_ * slot_bytes_, rail.port().name()),
       qp_(rail.make_queue_pair(rail.completions(), rail.receives(), slots_ + 2 /* a heartbeat, a marker */,
-                               &max_inline_, IBV_ACCESS_REMOTE_WRITE, &last_receive_reached_)),
+                               &max_inline_, IBV_ACCESS_REMOTE_WRITE, &events_)),
       psn_(std::random_device{}() & 0xffffff),
       flights_(slots_),
       requests_(slots_),
@@ -30,28 +30,42 @@ Path::Path(Rail& rail, std::vector<Path*>& all)
 }
 
 Path::~Path() {
-  rail_.forget_path(qp_->qp_num);
+  if (qp_) rail_.forget_path(qp_->qp_num);
   all_[id_] = nullptr;
 }
 
 OfferedRail Path::offer() const {
   OfferedRail rail = rail_.port().offer(rail_.domain().settings());
-  rail.qp = qp_->qp_num;
-  rail.psn = psn_;
+  rail.queue_pairs[0] = {qp_->qp_num, psn_};
   return rail;
 }
 
-bool Path::connect(uint32_t index, const Pairing& pairing, const OfferedRail& peer, std::string* why) {
-  index_ = index;
-  load_.weight = std::max(1u, rail_.port().megabits / 100);
+bool Path::connect(Place place, const Pairing& pairing, const OfferedRail& peer, const OfferedQueuePair& to,
+                   std::string* why) {
+  place_ = place;
+  own_gid_ = pairing.own.gid;
+  own_lid_ = rail_.port().lid;
+  load_.weight = std::max(1.0, rail_.port().megabits / 8.0 / rail_.domain().settings().queue_pairs);
   try {
-    rail_.connect_queue_pair(qp_.get(), psn_, peer, pairing.own.gid, pairing.peer.gid);
+    rail_.connect_queue_pair(qp_.get(), psn_, peer, to, pairing.own.gid, pairing.peer.gid);
     return true;
   } catch (const sdk::Error& refusal) {
     *why = refusal.what();
     die();
     return false;
   }
+}
+
+std::string Path::fault() const {
+  const Port& port = rail_.port();
+  if (rail_.is_lost()) return "its adapter has failed (IBV_EVENT_DEVICE_FATAL)";
+  if (events_.failed) return "the adapter reports an error of its queue pair";
+  if (!port.up) return "its port is " + port.state;
+  if (port.infiniband && port.lid != own_lid_) return fmt::format("its LID has changed from {} to {}", own_lid_, port.lid);
+  const auto is_own = [&](const Gid& gid) { return gid.index == own_gid_.index && gid.raw == own_gid_.raw; };
+  if (std::none_of(port.gids.begin(), port.gids.end(), is_own))
+    return "its address has changed: " + gid_text(own_gid_.raw) + " is gone";
+  return "";
 }
 
 ibv_send_wr& Path::stage(const Flight& flight_, uint64_t address, uint32_t bytes, uint32_t key, bool signal) {
@@ -74,6 +88,17 @@ ibv_send_wr& Path::stage(const Flight& flight_, uint64_t address, uint32_t bytes
   rail_.bytes_sent += flight_.frame.bytes;
   ++rail_.frames_sent;
   return request;
+}
+
+void Path::acknowledge_one() {
+  const Flight& done = flight(acked_++);
+  load_.bytes -= done.frame.bytes;
+  if (!done.is_measured) return;
+  measured_ += done.frame.bytes;
+  if (--pieces_ > 0 && measured_ < kMeasured) return;
+  const auto now = std::chrono::steady_clock::now();
+  load_.measured(std::exchange(measured_, 0), now - measured_from_);
+  measured_from_ = now;
 }
 
 void Path::send(const Frame& frame, const void* payload, const Region* region) {
@@ -104,12 +129,15 @@ void Path::write(const Frame& frame, const Announcement& target, const char* loc
     std::memcpy(buffer, local, frame.bytes);
     from = buffer;
   }
-  ibv_send_wr& request = stage({frame, target, region ? local : nullptr, region, true},
+  // Short pieces tell more of the way's length than of its speed.
+  const bool is_measured = frame.bytes < frame.total && frame.bytes >= 4096;
+  if (is_measured && pieces_++ == 0) measured_from_ = std::chrono::steady_clock::now();
+  ibv_send_wr& request = stage({frame, target, region ? local : nullptr, region, true, is_measured},
                                reinterpret_cast<uint64_t>(from), frame.bytes, key, true);
   request.opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
   request.imm_data = htonl(immediate(frame.lane, frame.sequence));
   request.wr.rdma.remote_addr = target.address + frame.offset;
-  request.wr.rdma.rkey = target.keys[index_];
+  request.wr.rdma.rkey = target.keys[place_.pair];
 }
 
 bool Path::flush(std::string* why) {
@@ -128,6 +156,7 @@ void Path::tell_credit() {
   Frame frame{};
   frame.kind = FrameKind::kCredit;
   send(frame, nullptr);
+  owes_answer = false;
 }
 
 int Path::write_nothing(Work work) {
@@ -159,6 +188,7 @@ bool Path::set_freed(uint32_t freed) {
 void Path::halt() {
   state_ = State::kDraining;
   halted_at_ = std::chrono::steady_clock::now();
+  if (rail_.is_lost()) return;
   ibv_qp_attr attr{};
   attr.qp_state = IBV_QPS_ERR;
   if (const int code = ibv_modify_qp(qp_.get(), &attr, IBV_QP_STATE)) {
@@ -170,6 +200,7 @@ void Path::halt() {
 }
 
 Path::Drain Path::drain(std::string* why) {
+  if (rail_.is_lost()) return Drain::kDone;
   const auto now = std::chrono::steady_clock::now();
   if (stuck_.empty() && !flushed_at_ && now - halted_at_ > kDrainLimit)
     stuck_ = fmt::format(
@@ -181,15 +212,15 @@ Path::Drain Path::drain(std::string* why) {
     return Drain::kStuck;
   }
   if (!flushed_at_) return Drain::kWaiting;
-  if (last_receive_reached_ || now - *flushed_at_ > kLastReceiveLimit) return Drain::kDone;
+  if (events_.last_receive_reached || now - *flushed_at_ > kLastReceiveLimit) return Drain::kDone;
   return Drain::kWaiting;
 }
 
 void Path::die() {
   state_ = State::kDead;
-  ibv_qp_attr attr{};
-  attr.qp_state = IBV_QPS_RESET;
-  ibv_modify_qp(qp_.get(), &attr, IBV_QP_STATE);
+  if (!qp_) return;
+  rail_.forget_path(qp_->qp_num);
+  qp_.reset();
 }
 
 }  // namespace tutti::ib

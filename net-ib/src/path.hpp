@@ -7,12 +7,13 @@
 // taken in from the other direction. A frame of its own carries it when half of the credits have not been returned.
 #pragma once
 
+#include <algorithm>
 #include <array>
-#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "rail.hpp"
@@ -29,15 +30,22 @@ struct Flight {
   const char* local = nullptr;  // the payload in registered memory; otherwise it is in the slot
   const Region* region = nullptr;
   bool write = false;
+  bool is_measured = false;  // a striped piece
 };
 
-// A path's bytes in flight, and its speed.
+// A path's bytes in flight, and its speed: at first the port's, then as measured by the striped pieces that it carried.
 struct Load {
   uint64_t bytes = 0;
-  uint32_t weight = 1;
+  double weight = 1;  // bytes per microsecond
+  bool is_measured = false;
+  // Pieces of so many bytes in all took that long.
+  void measured(uint64_t pieces, std::chrono::nanoseconds time) {
+    const double speed = 1000.0 * static_cast<double>(pieces) / std::max<double>(1000, static_cast<double>(time.count()));
+    weight = std::exchange(is_measured, true) ? weight + (speed - weight) / 4 : speed;
+  }
   // Would `piece` more bytes arrive sooner here than there?
   bool is_better_for(uint64_t piece, const Load& there) const {
-    return (bytes + piece) * there.weight < (there.bytes + piece) * weight;
+    return static_cast<double>(bytes + piece) * there.weight < static_cast<double>(there.bytes + piece) * weight;
   }
 };
 
@@ -45,6 +53,7 @@ class Path {
  public:
   enum class State {
     kUp,
+    kConnected,  // again; waits for the other end's
     kDraining,  // halted; waits for the adapter's completions
     kFailed,    // drained; waits for the other end's count
     kDead       // settled
@@ -59,18 +68,28 @@ class Path {
 
   // The data by which a peer connects to it.
   OfferedRail offer() const;
-  // `index` among the link's paths is the same at both ends. False with the reason: the path is dead.
-  bool connect(uint32_t index, const Pairing& pairing, const OfferedRail& peer, std::string* why);
+  // The place of a path among its link's is the same at both ends: of pair p, queue pair q, it is q * pairs + p.
+  struct Place {
+    uint32_t index = 0, pair = 0;
+  };
+  // To a queue pair of the peer's rail. False with the reason: the path is dead.
+  bool connect(Place place, const Pairing& pairing, const OfferedRail& peer, const OfferedQueuePair& to, std::string* why);
 
   Rail& rail() { return rail_; }
-  uint32_t index() const { return index_; }
+  uint32_t index() const { return place_.index; }
+  Place place() const { return place_; }
   uint32_t id() const { return id_; }
   State state() const { return state_; }
   bool is_up() const { return state_ == State::kUp; }
+  bool is_halted() const { return state_ != State::kUp && state_ != State::kConnected; }
+  // The reason why its rail can carry it no more, by what events told; "": it can.
+  std::string fault() const;
   // The count of arrived frames is final: the peer has it, or needs none.
   bool is_settling() const { return state_ == State::kFailed || state_ == State::kDead; }
   void set_state(State state) { state_ = state; }
   const Load& load() const { return load_; }
+  // As fast as the link's fastest, to within a factor of two: small messages use no other, as long as one is up.
+  bool is_fast = true;
 
   // Sending. send and write need room; flush() hands the batch to the adapter: false with the reason if it refused.
   bool has_room(uint32_t reserved = kReservedCredits) const {
@@ -82,7 +101,7 @@ class Path {
   void write(const Frame& frame, const Announcement& target, const char* local, const Region* region);
   bool flush(std::string* why);
   // Is a frame about credits due?
-  bool owes_credit() const { return taken_ - told_ >= credits_ / 2; }
+  bool owes_credit() const { return owes_answer || taken_ - told_ >= credits_ / 2; }
   void tell_credit();
 
   // Checks that the peer's adapter is alive, by a write of no bytes, if nothing moved in either direction since the
@@ -95,9 +114,10 @@ class Path {
   // with acknowledge_one().
   uint32_t sent() const { return sent_; }
   uint32_t acked() const { return acked_; }
+  uint32_t freed() const { return freed_; }
   Flight& flight(uint32_t i) { return flights_[i & (slots_ - 1)]; }
   const char* payload(uint32_t i) const { return slot(i) + sizeof(Frame); }
-  void acknowledge_one() { load_.bytes -= flight(acked_++).frame.bytes; }
+  void acknowledge_one();
 
   // Receiving.
   uint32_t taken() const { return taken_; }
@@ -112,14 +132,15 @@ class Path {
   //   * the adapter raised IBV_EVENT_QP_LAST_WQE_REACHED: the queue pair takes no more from the shared receive queue,
   //     all its receives have completed, and it no longer writes to memory.
   // The completion queue is emptied after that. A queue pair is not reset for this: RESET discards completions.
-  // An adapter that raises no such event gets kLastReceiveLimit after the marker.
+  // An adapter that raises no such event gets kLastReceiveLimit after the marker. One that has failed for good
+  // completes nothing, and is drained at once.
   void halt();
   void marker_flushed() { flushed_at_ = std::chrono::steady_clock::now(); }
-  bool told_last_receive() const { return last_receive_reached_; }
+  bool told_last_receive() const { return events_.last_receive_reached; }
   enum class Drain { kWaiting, kDone, kStuck };
   // kStuck, with the reason: the adapter did not complete its requests within kDrainLimit.
   Drain drain(std::string* why);
-  // Resets the queue pair: completions that were not polled are lost, and memory is no longer accessed.
+  // Destroys the queue pair: completions that were not polled are lost, and memory is no longer accessed.
   void die();
 
   Link* link = nullptr;
@@ -127,6 +148,11 @@ class Path {
   std::string failure;                 // the first reason
   bool failing = false;                // in the endpoint's list of paths that failed
   std::optional<uint32_t> peer_taken;  // the peer's count of frames that it took before the end
+  uint32_t generation = 0;             // how often the link's path of this index was connected again
+  bool is_unused = false;              // it could not be connected, and is left alone
+  bool is_joined = true;               // lanes may use it
+  std::optional<uint32_t> fence;       // frames sent, up to a fence
+  bool owes_answer = false;            // to a fence
 
  private:
   char* slot(uint32_t i) const { return slab_.data() + (i & (slots_ - 1)) * slot_bytes_; }
@@ -139,14 +165,15 @@ class Path {
   const uint32_t id_;
   const uint32_t credits_;
   const uint32_t slots_;  // credits, rounded up to a power of two
-  // Set by any thread that takes the device's events.
-  std::atomic<bool> last_receive_reached_ = false;
+  QueuePairEvents events_;
   const uint64_t slot_bytes_;
   Slab slab_;
-  uint32_t index_ = 0;
+  Place place_;
   uint32_t max_inline_ = 0;  // set by make_queue_pair
   QueuePair qp_;
   uint32_t psn_ = 0;
+  OfferedGid own_gid_{};  // these two as they were when it was connected
+  uint32_t own_lid_ = 0;
   State state_ = State::kUp;
   std::vector<Flight> flights_;
   std::vector<ibv_send_wr> requests_;
@@ -158,6 +185,11 @@ class Path {
   uint32_t taken_ = 0;    // the peer's frames taken in here
   uint32_t told_ = 0;     // of these, reported to the peer
   Load load_;
+  // Striped pieces in flight. Their speed is measured over all that leave until none is in flight, or over kMeasured.
+  static constexpr uint64_t kMeasured = 4 << 20;
+  uint32_t pieces_ = 0;
+  uint64_t measured_ = 0;
+  std::chrono::steady_clock::time_point measured_from_{};
   uint32_t seen_sent_ = 0;  // at the last call of heartbeat()
   uint32_t seen_taken_ = 0;
   bool beating_ = false;  // a heartbeat is under way

@@ -22,8 +22,7 @@ Placer::Placer(const Rail& rail, uint64_t bytes)
   uint32_t max_inline = 0;
   qp_ = rail.make_queue_pair(cq_.get(), nullptr, 1, &max_inline, IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ);
   OfferedRail self = rail.port().offer(rail.domain().settings());
-  self.qp = qp_->qp_num;
-  rail.connect_queue_pair(qp_.get(), 0, self, self.gids[0], self.gids[0]);
+  rail.connect_queue_pair(qp_.get(), 0, self, {qp_->qp_num, 0}, self.gids[0], self.gids[0]);
 }
 
 void Placer::place(const Region& region, char* to, const char* from, uint64_t bytes) {

@@ -30,6 +30,9 @@ struct IbTransport {
     if (dma_buf) {  // of any device: registering fails for a descriptor that is not a dma-buf
       caps.memory_kinds = ~uint64_t{0};
       caps.flags |= TUTTI_TRANSPORT_NEEDS_FLUSH;
+    } else if (settings.peer_memory) {
+      caps.memory_kinds |= uint64_t{1} << TUTTI_MEMORY_CUDA;
+      caps.flags |= TUTTI_TRANSPORT_NEEDS_FLUSH;
     }
     caps.inline_bytes = settings.eager_bytes;
     caps.fragment_bytes = settings.fragment_bytes;

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <charconv>
 #include <tuple>
 
 namespace tutti::ib {
@@ -45,11 +46,18 @@ std::string gids_in_words(const std::vector<OfferedRail>& rails) {
   return text;
 }
 
+uint32_t megabits_of_rate(const std::string& rate) {
+  double gigabits = 0;
+  const auto [end, error] = std::from_chars(rate.data(), rate.data() + rate.size(), gigabits);
+  return error == std::errc() && std::string_view(end).starts_with(" Gb/sec") ? static_cast<uint32_t>(gigabits * 1000) : 0;
+}
+
 OfferedRail Port::offer(const Settings& settings) const {
   OfferedRail rail;
   rail.infiniband = infiniband;
   rail.mtu = mtu;
   rail.lid = lid;
+  rail.needs_route = needs_route;
   rail.megabits = megabits;
   for (const Gid& gid : gids)
     if (offers(gid, settings) && rail.n_gids < kMaxGids) rail.gids[rail.n_gids++] = gid;
@@ -62,6 +70,7 @@ namespace {
 
 std::string refusal(const Port& port, const Settings& settings) {
   if (!settings.hca.admits(port.device, port.port)) return "left out by TUTTI_IB_HCA=" + settings.hca.text();
+  if (!port.unfit.empty()) return port.unfit;
   if (!port.up) return "the port is " + port.state;
   if (std::any_of(port.gids.begin(), port.gids.end(), [&](const Gid& g) { return port.offers(g, settings); }))
     return "";

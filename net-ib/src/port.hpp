@@ -4,6 +4,8 @@
 // GIDs with those of a peer.
 #pragma once
 
+#include <infiniband/verbs.h>
+
 #include <cstdint>
 #include <string>
 #include <tutti/sdk/rails.hpp>
@@ -29,7 +31,9 @@ struct Port {
   uint32_t port = 0;
   bool infiniband = false;  // else Ethernet: RoCE
   uint32_t lid = 0;
-  uint8_t mtu = 0;  // ibv_mtu, active
+  bool needs_route = false;  // InfiniBand: its packets need a global route header
+  std::string unfit;         // the reason why its device cannot carry this transport; "": it can
+  uint8_t mtu = 0;           // ibv_mtu, active
   bool up = false;
   std::string state;  // for reports
   uint32_t megabits = 0;
@@ -59,8 +63,13 @@ void choose_ports(std::vector<Port>& ports, const Settings& settings, int numa, 
 // sdk::Error; `ports` is complete when choose_ports throws. An unknown `near` that the user has not set is cleared,
 // with a warning.
 void look_around(Settings& settings, std::vector<Port>* ports, std::vector<size_t>* order);
+// Asks the device for the facts of a port that may have changed.
+void look_again(ibv_context* context, Port& port);
 // The facts that tutti-info --net prints.
 sdk::RailFacts facts_of(const Port& port, const Settings& settings);
+
+// Megabits per second of sysfs' "rate", as in "800 Gb/sec (4X XDR)"; 0: it says none.
+uint32_t megabits_of_rate(const std::string& rate);
 
 // Fills shared_hops from the PCI tree in sysfs, and returns the NUMA node of the PCI device `near`. Throws sdk::Error
 // when there is no such device.

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 namespace tutti::ib {
 
@@ -19,8 +20,9 @@ Rail::Rail(const Domain& domain, uint32_t index, uint32_t nranks, uint8_t traffi
   if (const int code = ibv_query_device(context, &limits))
     throw system_error(code, "{}: cannot query the device", port_.name());
   // For each peer: every frame in flight in either direction, a heartbeat and a marker.
-  const uint64_t completions = uint64_t{links} * (credits_ * 2 + 2) + 64;
-  const uint64_t receives = uint64_t{links + 1} * credits_;
+  const uint64_t paths = uint64_t{links} * domain.settings().queue_pairs;
+  const uint64_t completions = paths * (credits_ * 2 + 2) + 64;
+  const uint64_t receives = (paths + 1) * credits_;
   const auto check = [&](const char* what, uint64_t needed, int offered) {
     if (needed > static_cast<uint64_t>(std::max(offered, 0)))
       throw error(
@@ -117,15 +119,23 @@ bool Rail::is_down() const {
          attr.state != IBV_PORT_ACTIVE;
 }
 
+bool Rail::look_again() {
+  ib::take_events(device().context.get(), *device().events);
+  const uint32_t changes = device().events->changes;
+  if (std::exchange(seen_changes_, changes) == changes) return false;
+  ib::look_again(device().context.get(), port_);
+  return true;
+}
+
 // ---- Queue pairs
 
 QueuePair Rail::make_queue_pair(ibv_cq* completions, ibv_srq* receives, uint32_t sends, uint32_t* max_inline,
-                                unsigned access, std::atomic<bool>* last_receive_reached) const {
+                                unsigned access, QueuePairEvents* events) const {
   constexpr uint32_t kInlineWish = 256;
   QueuePair qp;
   for (uint32_t wish = kInlineWish; !qp; wish /= 2) {  // some devices have room for fewer inline bytes, or for none
     ibv_qp_init_attr init{};
-    init.qp_context = last_receive_reached;
+    init.qp_context = events;
     init.send_cq = init.recv_cq = completions;
     init.srq = receives;
     init.qp_type = IBV_QPT_RC;
@@ -147,13 +157,13 @@ QueuePair Rail::make_queue_pair(ibv_cq* completions, ibv_srq* receives, uint32_t
   return qp;
 }
 
-void Rail::connect_queue_pair(ibv_qp* qp, uint32_t psn, const OfferedRail& to, const OfferedGid& own_gid,
-                              const OfferedGid& peer_gid) const {
+void Rail::connect_queue_pair(ibv_qp* qp, uint32_t psn, const OfferedRail& peer, const OfferedQueuePair& to,
+                              const OfferedGid& own_gid, const OfferedGid& peer_gid) const {
   const Settings& settings = domain_.settings();
   ibv_qp_attr attr{};
   attr.qp_state = IBV_QPS_RTR;
-  attr.path_mtu = static_cast<ibv_mtu>(std::min<uint32_t>(port_.mtu, to.mtu));
-  attr.dest_qp_num = to.qp;
+  attr.path_mtu = static_cast<ibv_mtu>(std::min<uint32_t>(port_.mtu, peer.mtu));
+  attr.dest_qp_num = to.number;
   attr.rq_psn = to.psn;
   attr.max_dest_rd_atomic = 1;
   attr.min_rnr_timer = 12;
@@ -161,9 +171,11 @@ void Rail::connect_queue_pair(ibv_qp* qp, uint32_t psn, const OfferedRail& to, c
   address.port_num = static_cast<uint8_t>(port_.port);
   // InfiniBand's service level follows from the upper three bits of the traffic class, the IP precedence.
   address.sl = settings.service_level.value_or(port_.infiniband ? traffic_class_ >> 5 : 0);
-  address.dlid = static_cast<uint16_t>(to.lid);
-  if (!port_.infiniband) {
+  address.dlid = static_cast<uint16_t>(peer.lid);
+  if (!port_.infiniband || port_.needs_route || peer.needs_route) {
     address.is_global = 1;
+    // Of RoCE the kernel makes the UDP source port from it, which spreads queue pairs over equal routes.
+    address.grh.flow_label = (qp->qp_num * 2654435761u ^ psn) & 0xfffff;
     std::memcpy(address.grh.dgid.raw, peer_gid.raw.data(), peer_gid.raw.size());
     address.grh.sgid_index = static_cast<uint8_t>(own_gid.index);
     address.grh.hop_limit = 64;

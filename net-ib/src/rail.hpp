@@ -6,7 +6,6 @@
 // that used ones can be posted again many at a time.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -44,16 +43,17 @@ class Rail {
   ibv_cq* completions() const { return cq_.get(); }
   ibv_srq* receives() const { return srq_.get(); }
   int event_descriptor() const { return channel_->fd; }
+  int async_descriptor() const { return device().context->async_fd; }
   uint64_t slot_bytes() const { return slot_bytes_; }
 
   // A reliable queue pair with room for `sends` requests of two parts each; `max_inline` is 0 if the device has none.
-  // Without `receives` its far end can only access memory, as `access` allows. take_events (verbs.hpp) sets
-  // `last_receive_reached`. Throws sdk::Error.
+  // Without `receives` its far end can only access memory, as `access` allows. take_events (verbs.hpp) fills `events`.
+  // Throws sdk::Error.
   QueuePair make_queue_pair(ibv_cq* completions, ibv_srq* receives, uint32_t sends, uint32_t* max_inline,
-                            unsigned access, std::atomic<bool>* last_receive_reached = nullptr) const;
+                            unsigned access, QueuePairEvents* events = nullptr) const;
   // Connects it to the queue pair of an offer, from a GID of this port to one of the offer. Throws sdk::Error.
-  void connect_queue_pair(ibv_qp* qp, uint32_t psn, const OfferedRail& to, const OfferedGid& own_gid,
-                          const OfferedGid& peer_gid) const;
+  void connect_queue_pair(ibv_qp* qp, uint32_t psn, const OfferedRail& peer, const OfferedQueuePair& to,
+                          const OfferedGid& own_gid, const OfferedGid& peer_gid) const;
 
   // Adds a queue pair: posts its share of receive buffers.
   void add_path(uint32_t qp, Path* path);
@@ -79,6 +79,11 @@ class Rail {
 
   // Is the port down now? Asks the adapter: not for hot paths.
   bool is_down() const;
+  // Takes the device's events. True: they told of a change, and port() has been read again.
+  bool look_again();
+  // The adapter has failed for good.
+  bool is_lost() const { return device().events->fatal; }
+  bool is_usable() const { return port_.up && !is_lost(); }
 
   // For reports.
   uint64_t bytes_sent = 0, bytes_received = 0, frames_sent = 0, frames_received = 0;
@@ -89,7 +94,7 @@ class Rail {
 
   const Domain& domain_;
   const uint32_t index_;
-  const Port& port_;
+  Port port_;
   const uint32_t credits_;
   const uint64_t slot_bytes_;
   const uint8_t traffic_class_;
@@ -98,6 +103,7 @@ class Rail {
   SharedReceives srq_;
   std::vector<std::unique_ptr<Slab>> slabs_;  // of `credits_` receive buffers each
   std::vector<uint32_t> returned_;
+  uint32_t seen_changes_ = 0;  // of the device's events
   std::unordered_map<uint32_t, Path*> paths_;  // by queue pair number
   std::unique_ptr<Placer> placer_;             // made on first use, and anew after an error
 };

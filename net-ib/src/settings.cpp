@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "settings.hpp"
 
+#include <unistd.h>
+
 #include <algorithm>
 
 namespace tutti::ib {
@@ -57,10 +59,15 @@ Settings Settings::read() {
   optional("TUTTI_IB_GID_INDEX", s.gid_index, 65535);
   optional("TUTTI_IB_TC", s.traffic_class, 255);
   optional("TUTTI_IB_SL", s.service_level, 15);
+  s.peer_memory = access("/sys/module/nvidia_peermem", F_OK) == 0 || access("/sys/module/nv_peer_mem", F_OK) == 0;
+  number("TUTTI_IB_PEER_MEMORY", s.peer_memory, 0, 1);
+  number("TUTTI_IB_RELAXED_ORDERING", s.relaxed_ordering, 0, 1);
   number("TUTTI_IB_RAILS", s.rails, 1, kMaxRails);
+  number("TUTTI_IB_QUEUE_PAIRS", s.queue_pairs, 1, kMaxQueuePairs);
   number("TUTTI_IB_PKEY", s.pkey_index, 0, 65535);
   number("TUTTI_IB_TIMEOUT", s.timeout, 1, 31);
   number("TUTTI_IB_RETRY_CNT", s.retry_count, 0, 7);
+  s.recovery = std::chrono::seconds(sdk::config_number("TUTTI_IB_RECOVERY", 20, 0, 3600));
   number("TUTTI_IB_CREDITS", s.credits, 16, 1024);
   number("TUTTI_IB_EAGER_BYTES", s.eager_bytes, 1024, 65536);
   number("TUTTI_IB_FRAGMENT_BYTES", s.fragment_bytes, 4096, 64 << 20);

@@ -5,7 +5,6 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 
-#include <atomic>
 #include <cerrno>
 #include <utility>
 
@@ -36,11 +35,34 @@ void set_non_blocking(int fd, const std::string& cannot) {
   if (flags < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK) != 0) throw sdk::system_error(cannot, errno);
 }
 
-void take_events(ibv_context* context) {
+void take_events(ibv_context* context, DeviceEvents& device) {
   ibv_async_event event{};
   while (ibv_get_async_event(context, &event) == 0) {
-    if (event.event_type == IBV_EVENT_QP_LAST_WQE_REACHED)
-      if (auto* reached = static_cast<std::atomic<bool>*>(event.element.qp->qp_context)) *reached = true;
+    switch (event.event_type) {
+      case IBV_EVENT_QP_LAST_WQE_REACHED:
+        if (auto* events = static_cast<QueuePairEvents*>(event.element.qp->qp_context))
+          events->last_receive_reached = true;
+        break;
+      case IBV_EVENT_QP_FATAL:
+      case IBV_EVENT_QP_REQ_ERR:
+      case IBV_EVENT_QP_ACCESS_ERR:
+        if (auto* events = static_cast<QueuePairEvents*>(event.element.qp->qp_context)) events->failed = true;
+        ++device.changes;
+        break;
+      case IBV_EVENT_DEVICE_FATAL:
+        device.fatal = true;
+        [[fallthrough]];
+      case IBV_EVENT_PORT_ERR:
+      case IBV_EVENT_PORT_ACTIVE:
+      case IBV_EVENT_GID_CHANGE:
+      case IBV_EVENT_LID_CHANGE:
+      case IBV_EVENT_PKEY_CHANGE:
+      case IBV_EVENT_CLIENT_REREGISTER:
+        ++device.changes;
+        break;
+      default:
+        break;
+    }
     ibv_ack_async_event(&event);  // destroying the queue pair waits for this
   }
 }

@@ -6,6 +6,7 @@
 #include <infiniband/verbs.h>
 #include <tutti/plugin/transport.h>
 
+#include <atomic>
 #include <memory>
 #include <string>
 
@@ -35,10 +36,19 @@ std::string in_words(ibv_wc_status status);
 // Throws sdk::Error that begins with `cannot`.
 void set_non_blocking(int fd, const std::string& cannot);
 
-// Takes the device's asynchronous events without waiting; its async_fd must be non-blocking. When a queue pair takes no
-// more from its shared receive queue (IBV_EVENT_QP_LAST_WQE_REACHED), sets the std::atomic<bool> that its qp_context
-// points to. [any thread]
-void take_events(ibv_context* context);
+// What asynchronous events told of a queue pair; its qp_context points here.
+struct QueuePairEvents {
+  std::atomic<bool> last_receive_reached = false;  // it takes no more from its shared receive queue
+  std::atomic<bool> failed = false;
+};
+// ... and of a device.
+struct DeviceEvents {
+  std::atomic<uint32_t> changes = 0;  // so many told of its ports, its addresses, or a failure
+  std::atomic<bool> fatal = false;    // nothing moves any more
+};
+
+// Takes the device's asynchronous events without waiting; its async_fd must be non-blocking. [any thread]
+void take_events(ibv_context* context, DeviceEvents& device);
 
 // Registers memory. Throws sdk::Error, which names the memlock limit if that is the cause.
 Registration register_bytes(ibv_pd* pd, void* address, uint64_t bytes, int access, const std::string& device);

@@ -5,16 +5,19 @@
 
 namespace tutti::ib {
 
+std::string OfferedRail::flaw() const {
+  const auto is_right = [](const OfferedGid& gid) { return gid.index <= 255 && gid.prefix <= 128; };
+  if (infiniband <= 1 && mtu >= 1 && mtu <= 5 && n_gids <= kMaxGids &&
+      std::all_of(gids.begin(), gids.begin() + n_gids, is_right))
+    return "";
+  return fmt::format("it offers a rail with MTU code {}, {} GIDs and link layer {}", mtu, n_gids, infiniband);
+}
+
 std::string Offer::flaw() const {
   if (n_rails == 0 || n_rails > kMaxRails)
     return fmt::format("it offers {} rails, expected 1 to {}", n_rails, kMaxRails);
-  for (const OfferedRail& rail : std::span(rails).first(n_rails)) {
-    const auto is_right = [](const OfferedGid& gid) { return gid.index <= 255 && gid.prefix <= 128; };
-    if (rail.infiniband > 1 || rail.mtu < 1 || rail.mtu > 5 || rail.n_gids > kMaxGids ||
-        !std::all_of(rail.gids.begin(), rail.gids.begin() + rail.n_gids, is_right))
-      return fmt::format("it offers a rail with MTU code {}, {} GIDs and link layer {}", rail.mtu, rail.n_gids,
-                         rail.infiniband);
-  }
+  for (const OfferedRail& rail : std::span(rails).first(n_rails))
+    if (const std::string flaw = rail.flaw(); !flaw.empty()) return flaw;
   return "";
 }
 

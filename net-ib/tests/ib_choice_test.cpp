@@ -207,6 +207,13 @@ TEST_F(PciTree, TheDomainsDeviceIsPreferredUnlessTheUserNamesAnother) {
   EXPECT_EQ(all[1].why, "up, nearest to TUTTI_IB_NEAR=0000:81:00.0");
 }
 
+TEST(Speed, IsWhatSysfsSays) {
+  EXPECT_EQ(megabits_of_rate("100 Gb/sec (4X EDR)"), 100000u);
+  EXPECT_EQ(megabits_of_rate("800 Gb/sec (4X XDR)"), 800000u);
+  EXPECT_EQ(megabits_of_rate("2.5 Gb/sec (1X SDR)"), 2500u);
+  for (const char* none : {"", "fast", "100", "100 Mb/sec"}) EXPECT_EQ(megabits_of_rate(none), 0u) << none;
+}
+
 // Many pieces are in flight on three rails: each holds its share by speed, to within one piece.
 TEST(Striping, GivesEachRailItsShareBySpeed) {
   constexpr uint64_t kPiece = 64 << 10, kPieces = 700;
@@ -221,7 +228,17 @@ TEST(Striping, GivesEachRailItsShareBySpeed) {
     best->bytes += kPiece;
   }
   for (const Load& rail : rails)
-    EXPECT_NEAR(static_cast<double>(rail.bytes), kPiece * kPieces * rail.weight / 7000.0, kPiece);
+    EXPECT_NEAR(static_cast<double>(rail.bytes), kPiece * kPieces * rail.weight / 7000, kPiece);
+}
+
+TEST(Striping, FollowsTheSpeedThatIsMeasured) {
+  Load fast{0, 1000}, slow{0, 1000};  // as their ports say
+  for (int i = 0; i < 40; ++i) {
+    fast.measured(64000, std::chrono::microseconds(64));
+    slow.measured(64000, std::chrono::microseconds(640));
+  }
+  EXPECT_NEAR(fast.weight, 1000, 10);
+  EXPECT_NEAR(slow.weight, 100, 10);
 }
 
 TEST(Facts, TellEveryGidAndWhetherItIsUsed) {
@@ -367,10 +384,10 @@ TEST(Offer, HasOnlyUsableGidsAndNoMoreThanFit) {
 TEST(Offer, SurvivesTheTripAndNothingElseDoes) {
   const std::vector<OfferedRail> rails =
       offers({port("a", {v4(1, 10, 1, 0, 1), v4(2, 10, 2, 0, 1)}), port("b", {})}, defaults());
-  Offer offer{.settings = {2, 4, 32, 8192, 1 << 20}, .n_rails = 2};
+  Offer offer{.settings = {2, 4, 32, 8192, 1 << 20, 1}, .n_rails = 2};
   std::copy(rails.begin(), rails.end(), offer.rails.begin());
-  offer.rails[0].qp = 17;
-  offer.rails[1].psn = 42;
+  offer.rails[0].queue_pairs[0].number = 17;
+  offer.rails[1].queue_pairs[3].psn = 42;
   const std::string bytes = kPairFormat.encode(1, offer);
   const auto decode = [](const std::string& text) {
     const auto made = kPairFormat.body_of<Offer>(kPairFormat.decode(text));
@@ -382,8 +399,8 @@ TEST(Offer, SurvivesTheTripAndNothingElseDoes) {
   ASSERT_EQ(back.n_rails, 2u);
   EXPECT_EQ(back.rails[0].n_gids, 2u);
   EXPECT_EQ(back.rails[0].gids[1].raw, offer.rails[0].gids[1].raw);
-  EXPECT_EQ(back.rails[0].qp, 17u);
-  EXPECT_EQ(back.rails[1].psn, 42u);
+  EXPECT_EQ(back.rails[0].queue_pairs[0].number, 17u);
+  EXPECT_EQ(back.rails[1].queue_pairs[3].psn, 42u);
   for (size_t n = 0; n < bytes.size(); ++n) EXPECT_THROW(decode(bytes.substr(0, n)), sdk::Error) << n;
   EXPECT_THROW(decode(bytes + "x"), sdk::Error);
   const auto refuses = [&](void (*spoil)(Offer&)) {
@@ -399,13 +416,13 @@ TEST(Offer, SurvivesTheTripAndNothingElseDoes) {
   refuses([](Offer& o) { o.rails[0].gids[1].prefix = 129; });
   refuses([](Offer& o) { o.rails[0].gids[1].index = 256; });
   std::string newer = bytes;
-  newer[4] = 5;
+  newer[4] = 6;
   try {
     decode(newer);
     ADD_FAILURE() << "another version";
   } catch (const sdk::Error& error) {
     EXPECT_EQ(error.status(), TUTTI_MISMATCH);
-    EXPECT_STREQ(error.what(), "it speaks version 5 of the ib transport, this rank version 4; all ranks need the same");
+    EXPECT_STREQ(error.what(), "it speaks version 6 of the ib transport, this rank version 5; all ranks need the same");
   }
 }
 

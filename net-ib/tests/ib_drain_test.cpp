@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A failed path on adapters that keep no more than the verbs promise (hardware_manners.hpp): what was acknowledged is
+// A failed path on adapters that keep no more than the verbs promise (model/adapters.hpp): what was acknowledged is
 // taken in, however late its completion comes, and what cannot be known ends in a clear error.
-#include "hardware_manners.hpp"
 #include "ib_ranks.hpp"
+#include "model/adapters.hpp"
 
 namespace tutti_test {
 namespace {
@@ -16,17 +16,20 @@ class Draining : public OverCables {
   void SetUp() override {
     OverCables::SetUp();
     if (IsSkipped()) return;
-    manners = {};
-    host().log.clear();
     open_joined(2);
   }
-  void TearDown() override {
-    OverCables::TearDown();
-    manners = {};
+  static void behave(const std::string& adapter, std::chrono::milliseconds late, bool tells_the_last = true) {
+    model::change(adapter, [&](model::Manners& manners) {
+      manners.receives_late = late;
+      manners.holds_receives = true;
+      manners.tells_the_last = tells_the_last;
+    });
   }
-  // Messages from `from` to `to` over rail 0: acknowledged, but with no completion at `to`, whose adapter is `device`.
-  void send_unseen(Rank& from, uint32_t peer, Rank& to, uint32_t self, const char* device) {
-    manners.device = device;
+  static void refuse_a_send() {
+    model::change("rxe0", [](model::Manners& manners) { manners.refuses_a_send = true; });
+  }
+  // Messages from `from` to `to` over rail 0: acknowledged, but with no completion at `to`.
+  void send_unseen(Rank& from, uint32_t peer, Rank& to, uint32_t self) {
     for (uint64_t i = 0; i < kMessages; ++i) {
       ASSERT_EQ(to.receive(self, 0, in.data() + i * kSize, kSize, i), TUTTI_OK) << to.error;
       ASSERT_EQ(from.send(peer, 0, out.data() + i * kSize, kSize, i), TUTTI_OK) << from.error;
@@ -37,7 +40,7 @@ class Draining : public OverCables {
   }
   // a's adapter refuses a message to b over rail 0; whether everything arrives all the same.
   bool survives() {
-    manners.refuses_a_send = "rxe0";
+    refuse_a_send();
     EXPECT_EQ(b->receive(0, 0, last_in.data(), kSize, 100), TUTTI_OK) << b->error;
     EXPECT_EQ(a->send(1, 0, last_out.data(), kSize, 100), TUTTI_OK) << a->error;
     both([&] { return (a->has(100) && b->has(100)) || !a->failures.empty() || !b->failures.empty(); });
@@ -59,42 +62,39 @@ class Draining : public OverCables {
 };
 
 TEST_F(Draining, LateCompletionsCountAtTheEndThatSeesTheFailure) {
-  manners.late = kLate;
-  ASSERT_NO_FATAL_FAILURE(send_unseen(*b, 0, *a, 1, "rxe0"));
+  behave("rxe0", kLate);
+  ASSERT_NO_FATAL_FAILURE(send_unseen(*b, 0, *a, 1));
   EXPECT_TRUE(survives());
   EXPECT_FALSE(guessed("rank 0"));
 }
 
 TEST_F(Draining, LateCompletionsCountAtTheEndThatIsTold) {
-  manners.late = kLate;
-  ASSERT_NO_FATAL_FAILURE(send_unseen(*a, 1, *b, 0, "rxe1"));
+  behave("rxe1", kLate);
+  ASSERT_NO_FATAL_FAILURE(send_unseen(*a, 1, *b, 0));
   EXPECT_TRUE(survives());
   EXPECT_FALSE(guessed("rank 1"));
 }
 
 TEST_F(Draining, AnAdapterThatDoesNotTellTheLastReceiveIsGivenTime) {
-  manners.late = kLate;
-  manners.tells_the_last = false;
-  ASSERT_NO_FATAL_FAILURE(send_unseen(*b, 0, *a, 1, "rxe0"));
+  behave("rxe0", kLate, false);
+  ASSERT_NO_FATAL_FAILURE(send_unseen(*b, 0, *a, 1));
   EXPECT_TRUE(survives());
   EXPECT_TRUE(guessed("rank 0"));
 }
 
 // The frames were acknowledged, so their sender has them no longer.
 TEST_F(Draining, CompletionsThatNeverComeAreAClearError) {
-  manners.late = std::chrono::hours(1);
-  manners.tells_the_last = false;
-  ASSERT_NO_FATAL_FAILURE(send_unseen(*b, 0, *a, 1, "rxe0"));
-  manners.refuses_a_send = "rxe0";
+  behave("rxe0", std::chrono::hours(1), false);
+  ASSERT_NO_FATAL_FAILURE(send_unseen(*b, 0, *a, 1));
+  refuse_a_send();
   ASSERT_EQ(a->send(1, 0, last_out.data(), kSize, 100), TUTTI_OK) << a->error;
   ASSERT_TRUE(both([&] { return b->failures.contains(0); }));
   EXPECT_NE(b->failures[0].find("frames that it had acknowledged"), std::string::npos) << b->failures[0];
 }
 
 TEST_F(Draining, AnAdapterThatIsDeadIsAClearError) {
-  manners.device = "rxe0";
-  manners.is_dead = true;
-  manners.refuses_a_send = "rxe0";
+  model::change("rxe0", [](model::Manners& manners) { manners.is_dead = true; });
+  refuse_a_send();
   ASSERT_EQ(a->send(1, 0, last_out.data(), kSize, 100), TUTTI_OK) << a->error;
   ASSERT_TRUE(both([&] { return a->failures.contains(1); }));
   EXPECT_NE(a->failures[1].find("within 2000 ms after its queue pair was stopped"), std::string::npos)

@@ -1,13 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Bad settings, connecting, cables that are pulled, peers that are given up.
-#include <arpa/inet.h>
-#include <net/ethernet.h>
-#include <net/if.h>
-#include <netinet/ip.h>
-#include <netpacket/packet.h>
 #include <sys/resource.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -291,23 +285,12 @@ TEST_F(Connecting, TheTrafficClassIsTheEndpointsUnlessTheUserSetsOne) {
     a = std::make_unique<Rank>(0, Shape{.traffic_class = 0x68});
     host().settings["TUTTI_IB_HCA"] = "=rxe1";
     b = std::make_unique<Rank>(1);
-    const int packets_of = ::socket(AF_PACKET, SOCK_DGRAM | SOCK_NONBLOCK, htons(ETH_P_IP));
-    sockaddr_ll cable_end{};
-    cable_end.sll_family = AF_PACKET;
-    cable_end.sll_protocol = htons(ETH_P_IP);
-    cable_end.sll_ifindex = static_cast<int>(if_nametoindex("v1"));
-    EXPECT_EQ(bind(packets_of, reinterpret_cast<sockaddr*>(&cable_end), sizeof cable_end), 0);
+    const auto watch = watch_traffic_class();
     join(*a, *b);
     unsigned char byte = 1;
     EXPECT_EQ(a->send(1, 0, &byte, 1, 1, TUTTI_TRANSFER_INLINE), TUTTI_OK);
     int found = -1;
-    both([&] {
-      iphdr header{};
-      while (recv(packets_of, &header, sizeof header, 0) >= static_cast<ssize_t>(sizeof header))
-        if (header.protocol == IPPROTO_UDP && header.saddr == inet_addr("10.1.0.1")) found = header.tos;
-      return found >= 0;
-    });
-    close(packets_of);
+    both([&] { return (found = watch()) >= 0; });
     return found;
   };
   EXPECT_EQ(seen({}), 0x68);
@@ -376,13 +359,8 @@ TEST_F(Failing, ARailThatGoesDownHandsOverToTheOther) {
   }
 }
 
-// Begins, or ends, losing everything that this end of rail 0 sends.
-void lose_everything(bool on) {
-  ASSERT_EQ(std::system(on ? "tc qdisc add dev v0 root netem loss 100%" : "tc qdisc del dev v0 root"), 0);
-}
-
 TEST_F(Failing, TheLastRailThatGoesDownIsAClearError) {
-  ASSERT_NO_FATAL_FAILURE(open_joined(1));
+  ASSERT_NO_FATAL_FAILURE(open_joined(1, {{"TUTTI_IB_RECOVERY", "0"}}));
   cable(0, "down");
   unsigned char byte = 1;
   ASSERT_EQ(a->send(1, 0, &byte, 1, 1, TUTTI_TRANSFER_INLINE), TUTTI_OK);
@@ -392,7 +370,7 @@ TEST_F(Failing, TheLastRailThatGoesDownIsAClearError) {
 }
 
 TEST_F(Failing, APeerThatDoesNotAnswerIsAClearError) {
-  ASSERT_NO_FATAL_FAILURE(open_joined(1));
+  ASSERT_NO_FATAL_FAILURE(open_joined(1, {{"TUTTI_IB_RECOVERY", "0"}}));
   lose_everything(true);
   unsigned char byte = 1;
   std::vector<unsigned char> large(30000);

@@ -4,7 +4,6 @@
 #pragma once
 
 #include <cstdlib>
-#include <fstream>
 #include <functional>
 #include <map>
 #include <memory>
@@ -17,29 +16,34 @@ namespace tutti_test {
 
 inline const tutti_plugin_entry_table& plugin_under_test() { return tutti_plugin_entry_net_ib; }
 
-// The cables of rdma-vm: rail k is rxe{2k} (this end) and rxe{2k+1} (that end).
-inline uint64_t packets(int interface) {
-  uint64_t n = 0;
-  std::ifstream("/sys/class/net/v" + std::to_string(interface) + "/statistics/tx_packets") >> n;
-  return n;
-}
-inline void cable(int rail, const std::string& state) {
-  ASSERT_EQ(std::system(("/run/cable " + std::to_string(rail) + " " + state).c_str()), 0);
-}
+// The cables between the adapters. Cable k joins rxe{2k} (this end) and rxe{2k+1} (that end). cables_model.cpp has
+// those of the model (model/adapters.hpp), cables_soft_roce.cpp those of rdma-vm.
+bool cables_are_here();           // false: the test is skipped
+bool cables_are_modelled();
+uint64_t packets(int interface);  // that the adapter of this number sent
+void cable(int rail, const std::string& state);
+// Begins, or ends, losing everything that this end of cable 0 sends.
+void lose_everything(bool on);
+// Watches cable 0 from its far end: the traffic class of a packet of this end, or -1 while none was seen.
+std::function<int()> watch_traffic_class();
+// As adapters were at first; they must not be in use. May they register device memory?
+void renew_cables(bool dma_buf);
 
 // Ranks on the two ends of a cable (or two), and proof that what they said crossed it.
 class OverCables : public testing::Test {
  protected:
   void SetUp() override {
-    if (!std::getenv("RDMA_VM"))
+    if (!cables_are_here())
       GTEST_SKIP() << "needs verbs and cables: net-ib/tests/rdma-vm --rails 2 " << program_invocation_name;
     host().settings = {{"TUTTI_IB_TIMEOUT", "14"}, {"TUTTI_IB_RETRY_CNT", "3"}};
+    host().log.clear();
+    renew_cables(has_dma_buf_);
     before_ = packets(0) + packets(1) + packets(2) + packets(3);
   }
   void TearDown() override {
     a.reset();
     b.reset();
-    if (IsSkipped() || !crosses_) return;
+    if (IsSkipped() || !crosses_ || cables_are_modelled()) return;  // the model loops nothing back
     EXPECT_GT(packets(0) + packets(1) + packets(2) + packets(3), before_) << "nothing crossed a cable";
   }
   // `rails` 1 or 2, with more settings.
@@ -60,6 +64,7 @@ class OverCables : public testing::Test {
 
   std::unique_ptr<Rank> a, b;
   bool crosses_ = true;
+  bool has_dma_buf_ = false;
 
  private:
   uint64_t before_ = 0;

@@ -112,9 +112,9 @@ bool Connection::pump() {
   blocked_ = false;
   for (size_t total = 0; total < kWriteBytes;) {
     fill();
-    const size_t staged = staged_.size() - staged_done_;
-    const size_t external = std::min<uint64_t>(external_left_, kWriteBytes);
-    if (staged + external == 0) return active_.empty();
+    if (staged_.size() + external_left_ == staged_done_) return active_.empty();
+    const size_t most = std::min(piece(), kWriteBytes), staged = std::min(staged_.size() - staged_done_, most);
+    const size_t external = std::min<uint64_t>(external_left_, most - staged);
     const long moved = stream_.write({staged_.data() + staged_done_, staged}, {external_, external});
     if (moved < 0) {
       write_error_ = stream_.problem();
@@ -152,6 +152,14 @@ void Connection::written(size_t n) {
   external_send_ = {};
 }
 
+// How many bytes the next read or write may move (Settings::piece).
+size_t Connection::piece() {
+  const uint32_t most = link_.endpoint().settings().piece;
+  if (most == 0 || stream_.is_encrypted()) return SIZE_MAX;  // TLS wants a write again that was as long
+  dice_ = dice_ * 1664525 + 1013904223;
+  return 1 + (dice_ >> 8) % most;
+}
+
 // ---- Input
 
 void Connection::read() {
@@ -165,8 +173,10 @@ void Connection::read() {
       input_end_ -= input_begin_;
       input_begin_ = 0;
     }
-    const size_t ahead = std::min(kInputBytes - input_end_, direct ? kAheadBytes : kInputBytes);
-    const std::span<char> body(target_, direct ? target_left_ : 0);
+    const size_t most = piece();
+    const std::span<char> body(target_, direct ? std::min<uint64_t>(target_left_, most) : 0);
+    const size_t ahead =
+        std::min({kInputBytes - input_end_, direct ? kAheadBytes : kInputBytes, most - body.size()});
     const long moved = stream_.read(body, {input_.get() + input_end_, ahead});
     if (moved == 0) return;
     if (moved < 0) return lost();

@@ -91,6 +91,7 @@ class Connection {
   const std::vector<char>& tail() const { return external_left_ ? next_ : staged_; }
   // Bytes of queued frames without the external payload.
   size_t queued_bytes() const { return staged_.size() - staged_done_ + next_.size(); }
+  size_t piece();
   void fill();
   void fill_from(uint32_t lane);
   void written(size_t n);
@@ -118,6 +119,7 @@ class Connection {
   bool small_waits_ = false;  // takes_whole has refused a caller
   sdk::Ring<uint32_t> active_;
   sdk::Ring<uint32_t> notices_;
+  uint32_t dice_ = 0;        // of piece()
   bool blocked_ = false;     // the kernel took less than was offered
   std::string write_error_;  // writing has failed for good; reading will fail, too
 

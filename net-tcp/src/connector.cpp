@@ -285,7 +285,7 @@ void Connector::fail(uint64_t id, const sdk::Error& error) {
 bool Connector::step(uint64_t id, Pending& p) {
   switch (p.phase) {
     case Phase::kConnecting:
-      if (!has_connected(p.stream.socket())) return false;
+      if (!has_connected(p.stream.socket(), settings_)) return false;
       if (tls_) p.stream.start_tls(*tls_, false);
       sleeper_.change(p.stream.socket().get(), EPOLLIN, mark(Watched::kOpening, id));
       p.phase = Phase::kSpeaking;

@@ -10,6 +10,8 @@ namespace tutti::tcp {
 
 Link::Link(Endpoint& endpoint, uint32_t peer, std::vector<Stream> sockets)
     : NetworkLink(endpoint, peer), lanes_(endpoint.lanes()) {
+  const uint32_t first = endpoint.settings().first;
+  for (Lane& lane : lanes_) lane.sent = lane.peer_posted = lane.met = lane.posted = lane.told = first;
   for (Stream& socket : sockets)
     connections_.push_back(
         std::make_unique<Connection>(*this, std::move(socket), static_cast<uint32_t>(connections_.size())));

@@ -7,6 +7,8 @@
 #include <fstream>
 #include <tutti/sdk/words.hpp>
 
+#include "congestion.hpp"
+
 namespace tutti::tcp {
 namespace {
 
@@ -58,6 +60,9 @@ Settings Settings::read() {
   settings.buffer_bytes = sdk::config_number("TUTTI_TCP_BUFFER_BYTES", 4 << 20, 0, 1u << 30);
   settings.keepalive_s = static_cast<uint32_t>(sdk::config_number("TUTTI_TCP_KEEPALIVE", 10, 0, 7200));
   settings.user_timeout_s = static_cast<uint32_t>(sdk::config_number("TUTTI_TCP_USER_TIMEOUT", 0, 0, 86400));
+  settings.congestion = choose_congestion(sdk::config("TUTTI_TCP_CONGESTION").value_or("auto"));
+  settings.first = static_cast<uint32_t>(sdk::config_number("TUTTI_TCP_TEST_FIRST", 0, 0, UINT32_MAX));
+  settings.piece = static_cast<uint32_t>(sdk::config_number("TUTTI_TCP_TEST_PIECE", 0, 0, 1 << 20));
   settings.host_key = read_host_key();
   return settings;
 }

@@ -30,6 +30,12 @@ inline constexpr std::chrono::milliseconds kStrangerLimit{5000};
 // The longest that closing an endpoint waits for completed messages to leave.
 inline constexpr std::chrono::milliseconds kLinger{2000};
 
+// The congestion control of sockets; empty: the system's.
+struct Congestion {
+  std::string near;  // of new sockets
+  std::string far;   // of those whose peer proves to be far; empty: as near
+};
+
 struct Settings {
   std::string interfaces;   // TUTTI_TCP_INTERFACE, empty: all
   uint16_t first_port = 0;  // TUTTI_TCP_PORTS, 0: ephemeral
@@ -40,7 +46,10 @@ struct Settings {
   uint64_t buffer_bytes = 0;    // 0: the kernel's automatic sizing
   uint32_t keepalive_s = 0;     // 0: off
   uint32_t user_timeout_s = 0;  // 0: the kernel default
-  std::string host_key;         // equal for ranks of one host (one network namespace)
+  Congestion congestion;
+  uint32_t first = 0;    // the number of a lane's first message
+  uint32_t piece = 0;    // a read or write moves at most so many bytes, a random number of them; 0: no limit
+  std::string host_key;  // equal for ranks of one host (one network namespace)
   // From the endpoint's configuration:
   std::chrono::nanoseconds timeout{0};  // the longest that an operation waits for a connection; 0: no limit
   uint32_t traffic_class = 0;           // 0: the system default

@@ -8,6 +8,8 @@
 #include <cerrno>
 #include <tutti/sdk/words.hpp>
 
+#include "congestion.hpp"
+
 namespace tutti::tcp {
 
 namespace {
@@ -27,6 +29,7 @@ void set_options(const Socket& socket, int family, const Settings& settings) {
     if (family == AF_INET6) set_option(socket, IPPROTO_IPV6, IPV6_TCLASS, value);
     if (family == AF_INET) set_option(socket, IPPROTO_IP, IP_TOS, value);
   }
+  begin_congestion(socket, settings.congestion);
   set_option(socket, IPPROTO_TCP, TCP_NODELAY, 1);
   // Only memory bounds the unsent bytes in the kernel, not the system's TCP_NOTSENT_LOWAT.
   set_option(socket, IPPROTO_TCP, TCP_NOTSENT_LOWAT, -1);
@@ -76,6 +79,7 @@ Socket accept(const Socket& listener, const Settings& settings, Where& from) {
   if (!socket) return socket;
   from.resize(size);
   set_options(socket, from.protocol().family(), settings);
+  settle_congestion(socket, settings.congestion, round_trip_of(socket));
   return socket;
 }
 
@@ -87,14 +91,16 @@ Socket start_connecting(const Where& to, const Settings& settings) {
   return socket;
 }
 
-bool has_connected(const Socket& socket) {
+bool has_connected(const Socket& socket, const Settings& settings) {
   int code = 0;
   socklen_t size = sizeof code;
   getsockopt(socket.get(), SOL_SOCKET, SO_ERROR, &code, &size);
   if (code) throw sdk::Error(TUTTI_SYSTEM, sdk::in_words(code));
   Where peer;
   size = static_cast<socklen_t>(peer.capacity());
-  return ::getpeername(socket.get(), peer.data(), &size) == 0;
+  if (::getpeername(socket.get(), peer.data(), &size) != 0) return false;
+  settle_congestion(socket, settings.congestion, round_trip_of(socket));
+  return true;
 }
 
 }  // namespace tutti::tcp

@@ -21,6 +21,6 @@ Socket accept(const Socket& listener, const Settings& settings, Where& from);
 // Begins to connect. The socket becomes writable when the outcome is known. Throws sdk::Error.
 Socket start_connecting(const Where& to, const Settings& settings);
 // True once the socket is connected. Throws sdk::Error when connecting has failed.
-bool has_connected(const Socket& socket);
+bool has_connected(const Socket& socket, const Settings& settings);
 
 }  // namespace tutti::tcp

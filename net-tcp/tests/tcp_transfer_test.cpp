@@ -2,6 +2,7 @@
 //
 // Messages between two ranks over each address family and several socket counts.
 #include <random>
+#include <string_view>
 #include <thread>
 
 #include "tcp_ranks.hpp"
@@ -256,7 +257,11 @@ TEST_P(Transfer, BadTransfersAreRefusedAndOthersBeforeThemTaken) {
 TEST(Completion, NeedsNoFurtherCallOfTheSender) {
   for (const char* buffer : {"4096", "65536", "4194304"})
     for (const unsigned seed : {1u, 2u, 3u}) {
-      host().settings = {{"TUTTI_TCP_INTERFACE", "127.0.0.1"}, {"TUTTI_TCP_BUFFER_BYTES", buffer}};
+      // Not with the largest buffers: written so slowly, all of it has room there.
+      const bool in_pieces = seed == 3 && std::string_view(buffer) != "4194304";
+      host().settings = {{"TUTTI_TCP_INTERFACE", "127.0.0.1"},
+                         {"TUTTI_TCP_BUFFER_BYTES", buffer},
+                         {"TUTTI_TCP_TEST_PIECE", in_pieces ? "300" : "0"}};
       Rank a(0), b(1);
       ASSERT_NO_FATAL_FAILURE(join(a, b));
       const uint64_t sizes[] = {3000, 100, caps().fragment_bytes, 4096};
@@ -288,7 +293,8 @@ TEST(Completion, NeedsNoFurtherCallOfTheSender) {
       }
       for (int i = 0; i < 50; ++i) a.progress();
       for (const auto& [cookie, ended] : a.ended) complete[cookie / kEach] += ended.status == TUTTI_OK;
-      EXPECT_LT(complete[0] + complete[1] + complete[2] + complete[3], 4 * kEach) << "nothing came to a stand";
+      EXPECT_LT(complete[0] + complete[1] + complete[2] + complete[3], 4 * kEach)
+          << "nothing came to a stand, buffers of " << buffer << ", seed " << seed;
       const auto arrived = [&](uint64_t lane) {
         uint64_t n = 0;
         while (n < kEach && b.has(lane * kEach + n)) ++n;

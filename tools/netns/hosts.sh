@@ -8,6 +8,7 @@
 #   hosts.sh sweep BASE      removes namespaces BASE-PID-... of processes that no longer exist
 #   hosts.sh address I       prints the address of host I: 10.77.(I / 250).(I mod 250 + 1), in 10.77.0.0/16
 #
+# NETNS_RATE=1gbit in the environment: each host sends at most so much (a rate of tc).
 # Needs root and iproute2. Enter a host with: ip netns exec PREFIX-0 COMMAND
 set -eu
 
@@ -16,7 +17,7 @@ address() { echo "10.77.$(($1 / 250)).$(($1 % 250 + 1))"; }
 names() { ip netns list | sed 's/ .*//' | grep -E "^$1-([0-9]+|br)\$" || true; }
 
 up() {
-  prefix=$1 hosts=$2
+  prefix=$1 hosts=$2 rate=${NETNS_RATE-}
   ip netns add "$prefix-br"
   ip -n "$prefix-br" link set lo up
   ip -n "$prefix-br" link add br0 type bridge
@@ -29,6 +30,8 @@ up() {
     ip -n "$prefix-$i" link set lo up
     ip -n "$prefix-$i" address add "$(address "$i")/16" dev eth0
     ip -n "$prefix-$i" link set eth0 up
+    # What a host sends, and so what its peers receive of it, at most at this rate.
+    [ -z "$rate" ] || tc -n "$prefix-$i" qdisc add dev eth0 root tbf rate "$rate" burst 256kb latency 100ms
     i=$((i + 1))
   done
 }
@@ -56,6 +59,7 @@ case ${1-} in
     plain "$2"
     number "$3"
     { [ "$3" -ge 1 ] && [ "$3" -le 1000 ]; } || die "$3 hosts were asked for; 1 to 1000 are possible"
+    case ${NETNS_RATE-} in '' | [1-9]*bit) ;; *) die "NETNS_RATE is \"$NETNS_RATE\", expected a rate of tc: 1gbit, 500mbit" ;; esac
     [ "$(id -u)" = 0 ] || die "making network namespaces needs root"
     command -v ip >/dev/null || die "the command ip (iproute2) is not installed"
     trap 'status=$?; [ $status -eq 0 ] || down "$prefix"' EXIT
@@ -81,7 +85,7 @@ case ${1-} in
     printf 'Usage: %s COMMAND [ARGUMENT...]\n\nCommands:\n' "${0##*/}"
     commands
     printf '\n'
-    sed -n '11s/^# //p' "$0"
+    sed -n '11,12s/^# //p' "$0"
     ;;
   *) usage ;;
 esac

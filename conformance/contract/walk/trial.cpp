@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "contract/last_words.hpp"
+#include "contract/test_settings.hpp"
 #include "walker.hpp"
 
 namespace tutti::conformance::contract {
@@ -42,8 +43,8 @@ void play(Walker& walker, const Walk& walk, size_t at) {
 // One rank's steps, in a thread or process of its own. `stop`: another rank has failed. After an exception `walker` is
 // still there: its endpoints stay open until the first failure was noted, because peers would see them close.
 void walk_alone(std::unique_ptr<Walker>& walker, Bench& bench, const Walk& walk, World& world, uint32_t rank,
-                const std::atomic<bool>& stop) {
-  walker = std::make_unique<Walker>(bench, walk, world, rank);
+                const std::shared_ptr<WalkDomain>& of_process, const std::atomic<bool>& stop) {
+  walker = std::make_unique<Walker>(bench, walk, world, rank, of_process);
   for (size_t i = 0; i < walk.steps.size() && !stop; ++i)
     if (walk.steps[i].rank == rank) play(*walker, walk, i);
   while (!stop && !walker->advance()) continue;
@@ -54,12 +55,13 @@ void walk_in_threads(Bench& bench, const Walk& walk, World& world) {
   std::atomic<bool> stop{false};
   std::mutex mutex;
   std::exception_ptr trouble;
+  const std::shared_ptr<WalkDomain> domain = domain_of_process(bench, walk);
   std::vector<std::unique_ptr<Walker>> walkers(walk.ranks);
   std::vector<std::thread> threads;
   for (uint32_t rank = 0; rank < walk.ranks; ++rank)
     threads.emplace_back([&, rank] {
       try {
-        walk_alone(walkers[rank], bench, walk, world, rank, stop);
+        walk_alone(walkers[rank], bench, walk, world, rank, domain, stop);
       } catch (...) {
         const std::lock_guard lock(mutex);
         if (!trouble) trouble = std::current_exception();
@@ -70,6 +72,8 @@ void walk_in_threads(Bench& bench, const Walk& walk, World& world) {
   if (trouble) std::rethrow_exception(trouble);
 }
 
+std::string with(const std::string& settings) { return settings.empty() ? "" : " (with " + settings + ")"; }
+
 // In a child process: plays, says what was wrong, and ends.
 [[noreturn]] void perform(Bench bench, const Walk& walk, World& world, uint32_t rank, int descriptor, double patience) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -77,16 +81,23 @@ void walk_in_threads(Bench& bench, const Walk& walk, World& world) {
   bench.outcome_descriptor = descriptor;
   bench.patience = patience;
   std::unique_ptr<Walker> walker;
+  std::string settings;
   try {
+    if (walk.settings) settings = draw_settings(bench, walk.settings);
     if (walk.way == Walk::Way::processes && bench.caps().reach == TUTTI_REACH_PROCESS)
       throw NotOffered{"its reach is one process"};
     if (walk.way == Walk::Way::one_thread) walk_in_one_thread(bench, walk);
     if (walk.way == Walk::Way::threads) walk_in_threads(bench, walk, world);
-    if (walk.way == Walk::Way::processes) walk_alone(walker, bench, walk, world, rank, false);
+    if (walk.way == Walk::Way::processes)
+      walk_alone(walker, bench, walk, world, rank, domain_of_process(bench, walk), false);
+    walker.reset();
+    require_untouched();
     check_host();
     write_outcome(descriptor, "pass", "", "");
   } catch (const Broken& b) {
-    write_outcome(descriptor, "fail", b.clause().c_str(), b.what());
+    uint32_t none = 0;
+    world.first_to_fail.compare_exchange_strong(none, rank + 1);
+    write_outcome(descriptor, "fail", b.clause().c_str(), (b.what() + with(settings)).c_str());
   } catch (const NotOffered& n) {
     write_outcome(descriptor, "not_supported", "", n.reason.c_str());
   } catch (const CannotRun& c) {
@@ -110,16 +121,20 @@ Finding parse(const std::string& text) {
   return {text.substr(0, first), text.substr(first + 1, second - first - 1), text.substr(second + 1)};
 }
 
-// The first word of a child that is not "pass".
+// The first word of a child that is not "pass". What the others say after it may be a consequence: that it is lost.
 Finding listen(std::vector<Child>& children, const World& world, double seconds) {
-  const auto deadline = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);
+  using Clock = std::chrono::steady_clock;
+  Clock::time_point deadline =
+      Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
+  Finding later;
   for (size_t open = children.size(); open > 0;) {
-    const auto left =
-        std::chrono::duration_cast<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
+    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now());
     std::vector<pollfd> polls;
     for (const Child& child : children) polls.push_back({child.descriptor, POLLIN, 0});
-    if (left.count() <= 0 || poll(polls.data(), polls.size(), static_cast<int>(left.count())) == 0)
+    if (left.count() <= 0 || poll(polls.data(), polls.size(), static_cast<int>(left.count())) == 0) {
+      if (!later.verdict.empty()) return later;
       return {"timeout", "", fmt::format("a random walk has not ended after {:.0f} s", seconds)};
+    }
     for (size_t i = 0; i < children.size(); ++i) {
       if (!polls[i].revents) continue;
       char part[4096];
@@ -129,19 +144,24 @@ Finding listen(std::vector<Child>& children, const World& world, double seconds)
       ::close(std::exchange(children[i].descriptor, -1));
       --open;
       if (world.dead[i] && children[i].said.empty()) continue;  // killed on purpose
-      if (Finding finding = parse(children[i].said); !finding.verdict.empty()) return finding;
+      Finding finding = parse(children[i].said);
+      if (finding.verdict.empty()) continue;
+      if (finding.verdict != "fail" || world.first_to_fail == i + 1) return finding;
+      if (later.verdict.empty()) later = std::move(finding);
+      deadline = std::min(deadline, Clock::now() + std::chrono::seconds(2));
     }
   }
-  return {};
+  return later;
 }
 
 }  // namespace
 
 void walk_in_one_thread(Bench& bench, const Walk& walk) {
   const SharedWorld shared;
+  const std::shared_ptr<WalkDomain> domain = domain_of_process(bench, walk);
   std::vector<std::unique_ptr<Walker>> walkers;
   for (uint32_t rank = 0; rank < walk.ranks; ++rank)
-    walkers.push_back(std::make_unique<Walker>(bench, walk, *shared.world, rank));
+    walkers.push_back(std::make_unique<Walker>(bench, walk, *shared.world, rank, domain));
   for (size_t i = 0; i < walk.steps.size(); ++i) play(*walkers[walk.steps[i].rank], walk, i);
   for (bool done = false; !done;) {
     done = true;
@@ -161,7 +181,7 @@ Finding try_walk(const Bench& bench, const Walk& walk, double patience) {
     if (children[rank].pid == 0) perform(bench, walk, *shared.world, rank, ends[1], patience);
     ::close(ends[1]);
   }
-  const Finding finding = listen(children, *shared.world, 20 + 4 * patience);
+  const Finding finding = listen(children, *shared.world, 40 + 4 * patience);
   for (Child& child : children) {
     kill(child.pid, SIGKILL);
     waitpid(child.pid, nullptr, 0);
@@ -195,6 +215,11 @@ void shrink_walk(const Bench& bench, Walk& walk, Finding& finding, double second
         at += part;
     }
     if (part == 1 && !smaller) break;
+  }
+  if (walk.settings && !out_of_time()) {
+    Walk without = walk;
+    without.settings = 0;
+    fails(without);
   }
   for (size_t i = 0; i < walk.steps.size() && !out_of_time(); ++i) {
     if (walk.steps[i].amount == 1) continue;

@@ -58,7 +58,7 @@ bool Walk::has_end(uint32_t communicator) const {
   });
 }
 
-Walk draw_walk(uint64_t seed, Walk::Way way, uint32_t steps) {
+Walk draw_walk(uint64_t seed, Walk::Way way, uint32_t steps, bool settings) {
   std::mt19937_64 random(seed);
   Walk walk;
   walk.way = way;
@@ -66,8 +66,9 @@ Walk draw_walk(uint64_t seed, Walk::Way way, uint32_t steps) {
   walk.ranks = 2 + static_cast<uint32_t>(random() % 3);
   walk.lanes = 1 + static_cast<uint32_t>(random() % 5);
   walk.communicators = 1 + static_cast<uint32_t>(random() % 3);
-  walk.one_domain = random() % 2;
+  walk.domains = static_cast<Walk::Domains>(random() % 3);
   walk.sleeps = random() % 2;
+  if (settings) walk.settings = random() | 1;
   for (uint32_t i = 0; i < steps; ++i) walk.steps.push_back(draw_step(random, walk));
   // Half of the walks have ends; a process that dies leaves at least two.
   const auto replace = [&](Act act, uint8_t rank) {
@@ -124,9 +125,10 @@ std::string text(const Step& s) {
 
 std::string text(const Walk& walk) {
   constexpr const char* ways[] = {"driven by one thread", "each a thread", "each a process"};
+  constexpr const char* domains[] = {"", ", one domain for each rank", ", one domain for each process"};
   std::string all =
       fmt::format("{} ranks, {}; {} lanes, {} communicators{}{}:", walk.ranks, ways[static_cast<size_t>(walk.way)],
-                  walk.lanes, walk.communicators, walk.one_domain ? ", one domain for each rank" : "",
+                  walk.lanes, walk.communicators, domains[static_cast<size_t>(walk.domains)],
                   walk.sleeps ? "; ranks without news sleep" : "");
   for (size_t i = 0; i < walk.steps.size(); ++i) {
     if (walk.steps.size() > 30 && i == 20) {

@@ -41,7 +41,9 @@ struct Walk {
   Way way = Way::one_thread;
   uint64_t seed = 0;
   uint32_t ranks = 2, lanes = 2, communicators = 1;
-  bool one_domain = false;  // all endpoints of a rank share a domain
+  enum class Domains : uint8_t { of_endpoints, of_ranks, of_processes };
+  Domains domains = Domains::of_endpoints;  // what has a domain of its own
+  uint64_t settings = 0;                    // the seed of the plugin's test settings; 0: none are set
   bool sleeps = false;      // ranks without news sleep
   std::vector<Step> steps;
 
@@ -49,7 +51,8 @@ struct Walk {
   bool has_end(uint32_t communicator) const;
 };
 
-Walk draw_walk(uint64_t seed, Walk::Way way, uint32_t steps);
+// `settings`: with some of the settings that the plugin declares.
+Walk draw_walk(uint64_t seed, Walk::Way way, uint32_t steps, bool settings = false);
 std::string text(const Step& step);
 std::string text(const Walk& walk);
 

@@ -59,6 +59,7 @@ WalkEndpoint::~WalkEndpoint() {
     close();
   } catch (...) {
   }
+  for (const Lent& lent : kept_) munmap(lent.data, lent.bytes);
 }
 
 std::string WalkEndpoint::name(const Flight& f) const {

@@ -79,6 +79,7 @@ class WalkEndpoint {
     uint8_t* data = nullptr;
     uint64_t bytes = 0;
     int fd = -1;
+    bool of_all = false;  // `region` is all_
   };
   struct Outgoing {
     uint32_t next = 0, pending = 0, complete = 0;  // complete: so many of the first
@@ -127,6 +128,8 @@ class WalkEndpoint {
   void release(uint32_t peer, uint32_t lane);
   void check_shown(const Label& label, const uint8_t* shown, uint64_t bytes) const;
   void send_region(uint32_t peer, uint32_t lane, uint32_t dice);
+  void enroll(Lent& lent, uint64_t file_offset);
+  bool enroll_all();
   void give_back(Lent& lent, bool overwrite);
 
   // Ends.
@@ -156,6 +159,9 @@ class WalkEndpoint {
   bool aborted_ = false, has_posted_ = false;
   const tutti_view* view_ = nullptr;
   bool registers_ = false;
+  tutti_region* all_ = nullptr;  // the memory of the whole process
+  bool refuses_all_ = false;
+  std::vector<Lent> kept_;  // memory that a peer in this process may still read
   const tutti_wait_fd* wait_ = nullptr;
   int32_t fd_ = -1;
   bool asleep_ = false;

@@ -94,27 +94,19 @@ void WalkEndpoint::send_region(uint32_t peer, uint32_t lane, uint32_t dice) {
   const uint64_t offset = dice % 3 * 333, file_offset = dice / 3 % 2 * 4096;
   const uint64_t length = planned(walk_, bench_.caps(), communicator_, label).bytes;
   lent.bytes = offset + std::max<uint64_t>(length, 1) + dice / 6 % 2 * 100;
-  lent.fd = memfd_create("walk", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-  if (lent.fd < 0 || ftruncate(lent.fd, static_cast<off_t>(file_offset + lent.bytes)) != 0)
-    throw CannotRun{"memfd_create failed"};
-  lent.data = static_cast<uint8_t*>(
-      mmap(nullptr, lent.bytes, PROT_READ | PROT_WRITE, MAP_SHARED, lent.fd, static_cast<off_t>(file_offset)));
+  lent.of_all = dice / 12 % 3 == 0 && enroll_all();
+  enroll(lent, file_offset);
   fill(lent.data + offset, length, fill_seed(walk_, communicator_), label);
-  const tutti_transport* t = bench_.transport();
-  const tutti_memory memory{sizeof memory, TUTTI_MEMORY_HOST, lent.data, lent.bytes, lent.fd, 0, file_offset};
-  tutti_status status =
-      call("register_memory", true, [&] { return t->register_memory(rank_->domain, &memory, &lent.region); });
-  require(status == TUTTI_OK, "T-35", "register_memory of a memfd's memory returned {}: {}", status_text(status),
-          last_error());
   auto& tried = out_stream(peer, lane).tried;
   if (tried < label.k + 1) tried = label.k + 1;
-  status = plain_call("send_region", false, [&] {
-    return view_->send_region(rank_->links[peer], lane, lent.region, offset, length, &lent.ticket);
+  const uint64_t at = lent.of_all ? reinterpret_cast<uint64_t>(lent.data) + offset : offset;
+  const tutti_status status = plain_call("send_region", false, [&] {
+    return view_->send_region(rank_->links[peer], lane, lent.region, at, length, &lent.ticket);
   });
   if (status != TUTTI_OK) {
     give_back(lent, true);
     require(status == TUTTI_AGAIN || status == TUTTI_NOT_SUPPORTED || is_over(peer), "V-8",
-            "send_region of {} bytes at {} of a region of {} returned {}", length, offset, memory.bytes,
+            "send_region of {} bytes at {} of a region of {} bytes returned {}", length, offset, lent.bytes,
             status_text(status));
     return;
   }
@@ -124,8 +116,48 @@ void WalkEndpoint::send_region(uint32_t peer, uint32_t lane, uint32_t dice) {
   out.lent.push_back(lent);
 }
 
+// All memory of this process as one region, once. False: the transport takes none.
+bool WalkEndpoint::enroll_all() {
+  if (all_ || refuses_all_) return all_ != nullptr;
+  const tutti_transport* t = bench_.transport();
+  const tutti_memory memory{sizeof memory, TUTTI_MEMORY_HOST, nullptr, UINT64_MAX, -1, 0, 0};
+  const tutti_status status =
+      call("register_memory", true, [&] { return t->register_memory(rank_->domain, &memory, &all_); });
+  refuses_all_ = status != TUTTI_OK;
+  require(!refuses_all_ || status == TUTTI_NOT_SUPPORTED, "T-35",
+          "register_memory of all memory (NULL, UINT64_MAX bytes) returned {}: {}", status_text(status), last_error());
+  return !refuses_all_;
+}
+
+// Makes `lent`'s memory, and a region of a file unless it belongs to that of all memory.
+void WalkEndpoint::enroll(Lent& lent, uint64_t file_offset) {
+  if (!lent.of_all) {
+    lent.fd = memfd_create("walk", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (lent.fd < 0 || ftruncate(lent.fd, static_cast<off_t>(file_offset + lent.bytes)) != 0)
+      throw CannotRun{"memfd_create failed"};
+  }
+  void* data = mmap(nullptr, lent.bytes, PROT_READ | PROT_WRITE, lent.of_all ? MAP_PRIVATE | MAP_ANONYMOUS : MAP_SHARED,
+                    lent.fd, lent.of_all ? 0 : static_cast<off_t>(file_offset));
+  if (data == MAP_FAILED) throw CannotRun{"no memory for a region"};
+  lent.data = static_cast<uint8_t*>(data);
+  if (lent.of_all) {
+    lent.region = all_;
+    return;
+  }
+  const tutti_transport* t = bench_.transport();
+  const tutti_memory memory{sizeof memory, TUTTI_MEMORY_HOST, lent.data, lent.bytes, lent.fd, 0, file_offset};
+  const tutti_status status =
+      call("register_memory", true, [&] { return t->register_memory(rank_->domain, &memory, &lent.region); });
+  require(status == TUTTI_OK, "T-35", "register_memory of a memfd's memory returned {}: {}", status_text(status),
+          last_error());
+}
+
 // The region is not used any more. `overwrite`: the receiver has released the bytes.
 void WalkEndpoint::give_back(Lent& lent, bool overwrite) {
+  if (std::exchange(lent.of_all, false)) {
+    lent.region = nullptr;
+    if (!overwrite) return kept_.push_back(std::exchange(lent, {}));
+  }
   if (lent.data) {
     if (overwrite) std::memset(lent.data, 0x5B, lent.bytes);
     munmap(std::exchange(lent.data, nullptr), lent.bytes);
@@ -168,6 +200,7 @@ void WalkEndpoint::close() {
   for (Peer& peer : peers_)
     for (Outgoing& out : peer.out)
       for (Lent& lent : out.lent) give_back(lent, false);
+  discharge(all_);
   rank_->close();
 }
 
@@ -256,6 +289,8 @@ void WalkEndpoint::missing_messages(uint32_t peer, const Add& add) const {
 
 std::vector<Missing> WalkEndpoint::missing() const {
   std::vector<Missing> all;
+  if (const std::string lost = rank_->overtaken(); !lost.empty())
+    all.push_back({"T-11", fmt::format("communicator {}: {}", communicator_, lost)});
   for (uint32_t peer = 0; peer < walk_.ranks; ++peer) {
     if (peer == me_ || is_closed()) continue;
     const auto add = [&](const char* clause, const std::string& what) {

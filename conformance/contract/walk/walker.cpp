@@ -4,38 +4,48 @@
 #include <signal.h>
 
 #include <thread>
+#include <utility>
 
 namespace tutti::conformance::contract {
 
-Walker::Walker(Bench& bench, const Walk& walk, World& world, uint32_t rank)
-    : bench_(bench),
-      walk_(walk),
-      world_(world),
-      rank_(rank),
-      random_(walk.seed * 7 + rank),
-      endpoints_(walk.communicators),
-      stillness_(world, walk.ranks) {
+WalkDomain::WalkDomain(Bench& bench) : bench_(bench) {
   const tutti_transport* t = bench.transport();
-  bench.caps();
-  if (!walk.one_domain) return;
   tutti_domain_config of{};
   of.struct_size = sizeof of;
+  const std::lock_guard lock(control_mutex());
   const tutti_status status = call("open_domain", true, [&] { return t->open_domain(t->self, &of, &domain_); });
   require(status == TUTTI_OK && domain_, "T-3", "open_domain returned {}: {}", status_text(status), last_error());
 }
 
-Walker::~Walker() {
-  endpoints_.clear();
-  if (!domain_) return;
+WalkDomain::~WalkDomain() {
   try {
+    const std::lock_guard lock(control_mutex());
     plain_call("close_domain", true, [&] { bench_.transport()->close_domain(domain_); });
   } catch (...) {
   }
 }
 
+std::shared_ptr<WalkDomain> domain_of_process(Bench& bench, const Walk& walk) {
+  return walk.domains == Walk::Domains::of_processes ? std::make_shared<WalkDomain>(bench) : nullptr;
+}
+
+Walker::Walker(Bench& bench, const Walk& walk, World& world, uint32_t rank, std::shared_ptr<WalkDomain> of_process)
+    : bench_(bench),
+      walk_(walk),
+      world_(world),
+      rank_(rank),
+      random_(walk.seed * 7 + rank),
+      domain_(std::move(of_process)),
+      endpoints_(walk.communicators),
+      stillness_(world, walk.ranks) {
+  bench.caps();
+  if (walk.domains == Walk::Domains::of_ranks) domain_ = std::make_shared<WalkDomain>(bench);
+}
+
 WalkEndpoint& Walker::endpoint(uint32_t communicator) {
   auto& one = endpoints_[communicator];
-  if (!one) one = std::make_unique<WalkEndpoint>(bench_, walk_, world_, rank_, communicator, domain_);
+  if (!one) one = std::make_unique<WalkEndpoint>(bench_, walk_, world_, rank_, communicator,
+                                              domain_ ? domain_->get() : nullptr);
   return *one;
 }
 
@@ -102,7 +112,7 @@ bool Walker::advance() {
   if (idle_ > 64 && walk_.sleeps && !worked_ && stage_ != closing && random_() % 8 == 0)
     for (auto& one : endpoints_) one->fall_asleep();
   if (walk_.way != Walk::Way::one_thread && idle_ % 64 == 63) std::this_thread::yield();
-  if (!worked_ && stillness_.lasts(bench_.patience)) complain();
+  if (!worked_ && stillness_.lasts(patience())) complain();
   return false;
 }
 
@@ -114,14 +124,17 @@ void Walker::enter(Stage stage) {
   ++world_.news;
 }
 
+// Processes share the cores with each other and with strangers: on a busy machine one may long have no turn.
+double Walker::patience() const { return bench_.patience * (walk_.way == Walk::Way::processes ? 8 : 1); }
+
 void Walker::complain() const {
   std::vector<Missing> all;
   for (const auto& one : endpoints_)
     for (Missing& missing : one->missing()) all.push_back(std::move(missing));
-  if (all.empty()) broken("T-11", "rank {}: nothing goes on for {:.1f} s", rank_, bench_.patience);
+  if (all.empty()) broken("T-11", "rank {}: nothing goes on for {:.1f} s", rank_, patience());
   std::string text;
   for (size_t i = 0; i < all.size() && i < 4; ++i) text += (i ? "; " : "") + all[i].text;
-  broken(all[0].clause, "nothing goes on for {:.1f} s: {}", bench_.patience, text);
+  broken(all[0].clause, "nothing goes on for {:.1f} s: {}", patience(), text);
 }
 
 }  // namespace tutti::conformance::contract

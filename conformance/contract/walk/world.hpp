@@ -38,6 +38,7 @@ struct World {
   static constexpr uint32_t done = 7;        // of `stages`: a rank that has come so far is all but gone
   std::atomic<uint32_t> dead[most_ranks];
   std::atomic<uint64_t> turns[most_ranks];  // so often a rank went on after its steps; a turn that sleeps counts 100
+  std::atomic<uint32_t> first_to_fail;      // 1 + the rank; 0: none has
   std::atomic<uint64_t> news;               // counts all that may move something at another rank
 
   bool all_reached(uint32_t ranks, uint32_t stage) const {
@@ -47,31 +48,40 @@ struct World {
   }
 };
 
-// Does nothing happen in a world any more? Only if for some time nobody had news though every rank went on many times:
-// on a busy machine a rank may be slow.
+// Does nothing happen in a world any more? Only if for some time nobody had news, though all ranks went on many times
+// in each of several rounds. On a busy machine a rank may wait long for its turn, and connecting takes several turns of
+// both ends, one after the other.
 class Stillness {
  public:
   Stillness(const World& world, uint32_t ranks) : world_(world), ranks_(ranks) { begin(); }
   void begin() {
     news_ = world_.news;
     since_ = std::chrono::steady_clock::now();
-    for (uint32_t rank = 0; rank < ranks_; ++rank) turns_[rank] = world_.turns[rank];
+    rounds_ = 0;
+    begin_round();
   }
   bool lasts(double seconds) {
-    constexpr uint64_t many_turns = 20'000;
+    constexpr uint64_t many_turns = 2000;
+    constexpr uint32_t many_rounds = 15;
     if (news_ != world_.news) begin();
-    if (std::chrono::duration<double>(std::chrono::steady_clock::now() - since_).count() < seconds) return false;
     for (uint32_t rank = 0; rank < ranks_; ++rank)
       if (!world_.dead[rank] && world_.stages[rank] < World::done && world_.turns[rank] < turns_[rank] + many_turns)
         return false;
-    return true;
+    begin_round();
+    return ++rounds_ > many_rounds &&
+           std::chrono::duration<double>(std::chrono::steady_clock::now() - since_).count() > seconds;
   }
   bool had_news() const { return news_ != world_.news; }
 
  private:
+  void begin_round() {
+    for (uint32_t rank = 0; rank < ranks_; ++rank) turns_[rank] = world_.turns[rank];
+  }
+
   const World& world_;
   const uint32_t ranks_;
   uint64_t news_ = 0, turns_[World::most_ranks] = {};
+  uint32_t rounds_ = 0;
   std::chrono::steady_clock::time_point since_;
 };
 

@@ -44,9 +44,16 @@ tutti_step step_of(uint32_t kind, uint32_t peer = 0, tutti_span dst = {}, tutti_
   return step;
 }
 
+// The healthy algorithm: ring, or direct for the fault that is about its REDUCE of all ranks' values.
 const tutti_algorithm* inner() {
-  static const auto* found =
-      static_cast<const tutti_algorithm*>(sdk::host->find_interface(sdk::host->self, "algorithms", TUTTI_ALGORITHM_ID));
+  static const tutti_algorithm* const found = []() -> const tutti_algorithm* {
+    const std::string_view name = fault() == "own-order" ? "direct" : "ring";
+    for (uint32_t i = 0;; ++i) {
+      const auto* table =
+          static_cast<const tutti_algorithm*>(sdk::host->list_interface(sdk::host->self, TUTTI_ALGORITHM_ID, i));
+      if (!table || name == table->name) return table;
+    }
+  }();
   return found;
 }
 
@@ -203,6 +210,41 @@ bool shared_state(const tutti_query&, Draft& draft) {
   return true;
 }
 
+// Every rank folds the values of all ranks, and begins with its own.
+bool own_order(const tutti_query& q, Draft& draft) {
+  Draft::Step* step = draft.last(TUTTI_STEP_REDUCE);
+  if (q.collective != TUTTI_ALL_REDUCE || q.nranks < 3 || !step) return false;
+  std::rotate(step->sources.begin(), step->sources.begin() + q.rank, step->sources.end());
+  return true;
+}
+
+// ---- right in what is usual, wrong in a part of the queries: a value is lost there
+uint32_t hosts_of(const tutti_query& q) { return 1 + *std::max_element(q.host_of_rank, q.host_of_rank + q.nranks); }
+bool three_hosts(const tutti_query& q, Draft& draft) { return hosts_of(q) > 2 && no_reduce(q, draft); }
+bool uneven_hosts(const tutti_query& q, Draft& draft) {
+  const auto first = std::count(q.host_of_rank, q.host_of_rank + q.nranks, 0u);
+  return hosts_of(q) > 1 && first != (q.nranks + 1) / 2 && first * hosts_of(q) != q.nranks && no_reduce(q, draft);
+}
+bool cyclic_odd(const tutti_query& q, Draft& draft) {
+  const bool cyclic = !std::is_sorted(q.host_of_rank, q.host_of_rank + q.nranks);
+  return cyclic && q.nranks % 2 && no_reduce(q, draft);
+}
+bool middle_roots(const tutti_query& q, Draft& draft) {
+  const bool usual = q.root < 2 || q.root == q.nranks / 2 || q.root + 1 == q.nranks;
+  return !usual && no_reduce(q, draft);
+}
+bool seven_lanes(const tutti_query& q, Draft& draft) { return q.lanes == 7 && no_reduce(q, draft); }
+bool large_blocks(const tutti_query& q, Draft& draft) {
+  return TUTTI_HAS_FIELD(tutti_query, &q, block_bytes) && q.block_bytes >> 20 && no_reduce(q, draft);
+}
+bool peers_in_bits(const tutti_query& q, Draft& draft, uint32_t bits) {
+  if (q.nranks <= 1u << bits) return false;
+  for (Draft::Step& step : draft.steps) step.step.peer &= (1u << bits) - 1;
+  return true;
+}
+bool peers_of_6_bits(const tutti_query& q, Draft& draft) { return peers_in_bits(q, draft, 6); }
+bool peers_of_8_bits(const tutti_query& q, Draft& draft) { return peers_in_bits(q, draft, 8); }
+
 constexpr struct {
   std::string_view name;
   bool (*change)(const tutti_query& query, Draft& draft);
@@ -219,7 +261,16 @@ constexpr struct {
                {"in-place-other-messages", in_place_other_messages},
                {"scratch-too-soon", scratch_too_soon},
                {"alternates", alternates},
-               {"shared-state", shared_state}};
+               {"shared-state", shared_state},
+               {"own-order", own_order},
+               {"three-hosts", three_hosts},
+               {"uneven-hosts", uneven_hosts},
+               {"cyclic-odd", cyclic_odd},
+               {"middle-roots", middle_roots},
+               {"seven-lanes", seven_lanes},
+               {"large-blocks", large_blocks},
+               {"peers-of-6-bits", peers_of_6_bits},
+               {"peers-of-8-bits", peers_of_8_bits}};
 
 constexpr uint64_t served = 1u << TUTTI_BROADCAST | 1u << TUTTI_REDUCE | 1u << TUTTI_ALL_REDUCE |
                             1u << TUTTI_ALL_GATHER | 1u << TUTTI_REDUCE_SCATTER;

@@ -214,6 +214,8 @@ const void* zeros(uint32_t device) {
 // A command that behaves as the fault wants; what comes before and behind it.
 void change(void* stream, tutti_command c, std::vector<tutti_command>& out) {
   if (is("drops-last-copied-byte") && c.kind == TUTTI_COMMAND_COPY && c.count > 1) --c.count, reached();
+  if (is("eight-sources") && reduces(c) && c.sources > 8) c.sources = 8, reached();
+  if (is("counts-of-32-bits") && c.count > UINT32_MAX) c.count &= UINT32_MAX, reached();
   if (is("forgets-second-destination") && computes(c) && c.dst2) c.dst2 = nullptr, reached();
   if (is("ignores-the-operator") && reduces(c) && c.dtype <= TUTTI_FLOAT64 && c.op <= TUTTI_MAX && c.op != TUTTI_SUM)
     c.op = TUTTI_SUM, reached();

@@ -8,9 +8,12 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
+#include <atomic>
 #include <cstdlib>
 #include <cstring>
 #include <deque>
+#include <mutex>
 #include <thread>
 
 #include "mutant.hpp"
@@ -411,6 +414,39 @@ struct RegistersWholePages : Mutant {
   };
   std::unique_ptr<Domain> make_domain(tutti_domain* inner) override { return std::make_unique<Of>(*this, inner); }
 };
+struct KeepsRegions : Mutant {
+  struct Of : Domain {
+    using Domain::Domain;
+    tutti_status register_memory(const tutti_memory* memory, tutti_region** region) override {
+      static std::mutex mutex;
+      static auto& kept = *new std::deque<std::array<char, 1024>>;
+      const std::lock_guard lock(mutex);
+      reached(), kept.emplace_back();
+      return Domain::register_memory(memory, region);
+    }
+  };
+  std::unique_ptr<Domain> make_domain(tutti_domain* inner) override { return std::make_unique<Of>(*this, inner); }
+};
+// The second of two threads that meet here gets the region of the first.
+struct RegistersWithoutLock : Mutant {
+  struct Of : Domain {
+    using Domain::Domain;
+    std::atomic<int> inside{0};
+    std::atomic<tutti_region*> last{nullptr};
+    tutti_status register_memory(const tutti_memory* memory, tutti_region** region) override {
+      const bool alone = inside.fetch_add(1) == 0;
+      const tutti_status status = Domain::register_memory(memory, region);
+      tutti_region* other = last;
+      if (!alone && other && status == TUTTI_OK) reached(), *region = other;
+      last = *region;
+      std::this_thread::yield();
+      inside.fetch_sub(1);
+      return status;
+    }
+    tutti_status deregister_memory(tutti_region*) override { return TUTTI_OK; }
+  };
+  std::unique_ptr<Domain> make_domain(tutti_domain* inner) override { return std::make_unique<Of>(*this, inner); }
+};
 // Earlier contents of a region's memory, by region or by address.
 struct Snapshots : Mutant {
   struct Snapshot {
@@ -500,6 +536,8 @@ constexpr Maker makers[] = {
     {"close-is-a-reset", make<With<CloseIsAReset>>},
     {"writes-after-close", make<With<WritesAfterClose>>},
     {"registers-whole-pages", make<RegistersWholePages>},
+    {"keeps-regions", make<KeepsRegions>},
+    {"registers-without-lock", make<RegistersWithoutLock>},
     {"registration-is-a-copy", make<Snapshots>},
     {"stale-registration", make<StaleRegistration>},
     {"bound-to-its-thread", make<With<BoundToItsThread>>},

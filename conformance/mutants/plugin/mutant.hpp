@@ -33,8 +33,14 @@ std::unique_ptr<sdk::Interposer> make_view_mutant(std::string_view name);
 std::unique_ptr<sdk::Interposer> make_number_mutant(std::string_view name);
 // nullptr: no fault of rails/1, nor the whole transport that has it.
 const tutti_transport* railed_transport();
+// nullptr: no fault of device memory, nor the whole transport that accepts it.
+const tutti_transport* device_memory_transport();
 // nullptr: no fault of mapped/1.
 const tutti_transport* mapped_transport();
+// Looks up the toy that the mutants are `over`. In init: get_interface only shows the tables.
+tutti_status init_draft_mutants(const std::string& over);
+// The broken table of meeting/1 or rma/1; nullptr: `id` is of neither, or the mutants are over another toy.
+const void* draft_mutant(const char* id);
 const tutti_algorithm* algorithm_mutant();
 // The tables of a device's fault, over the plugin "simulated"; nullptr: `id` is of neither of them.
 const void* device_mutant(const char* id);

@@ -1,6 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Mutants that are right in small and short lives: numbers of too few bits, and the moments around a loss.
+#include <sched.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <thread>
+
 #include "mutant.hpp"
 
 namespace tutti::mutants {
@@ -35,6 +42,66 @@ struct MessagesOf16Bits : Watching {
     return false;
   }
 };
+// A lane's credit is a number of bytes in 32 bits.
+struct BytesOf32Bits : Watching {
+  using Watching::Watching;
+  std::map<std::pair<Link*, uint32_t>, uint64_t> sent;
+  bool before(tutti_transfer& t, tutti_status& status, bool& taken) override {
+    if (!is_send(t)) return true;
+    uint64_t& bytes = sent[{&link_of(t), t.lane}];
+    if (bytes > UINT32_MAX) return reached(), taken = false;
+    status = hand_on(t, taken);
+    if (taken) bytes += t.bytes;
+    return false;
+  }
+};
+// A retransmission: written by the kernel, which no page protection turns into a signal.
+struct LateWriter : Watching {
+  using Watching::Watching;
+  uint32_t received = 0;
+  bool told(tutti_completion& record, const tutti_transfer& t) override {
+    if (is_send(t) || record.status != TUTTI_OK || t.bytes < 8 || ++received % 4) return true;
+    std::vector<uint8_t> bytes(bytes_of(t), bytes_of(t) + std::min<uint64_t>(t.bytes, 64));
+    std::thread([bytes = std::move(bytes), to = t.data] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      const iovec from{const_cast<uint8_t*>(bytes.data()), bytes.size()}, into{to, bytes.size()};
+      if (process_vm_writev(getpid(), &from, 1, &into, 1, 0) > 0) reached();
+    }).detach();
+    return true;
+  }
+};
+// Sends on other lanes than 0 wait until lane 0 has had nothing to do for some calls of progress.
+struct BusyLaneFirst : Watching {
+  using Watching::Watching;
+  std::deque<tutti_transfer> waiting;
+  uint32_t idle = 0;
+  bool before(tutti_transfer& t, tutti_status&, bool&) override {
+    if (!is_send(t) || is_inline(t) || t.lane == 0 || (idle > 4 && waiting.empty())) return true;
+    waiting.push_back(t);
+    return false;
+  }
+  bool told(tutti_completion&, const tutti_transfer& t) override {
+    if (t.lane == 0) idle = 0;
+    return true;
+  }
+  tutti_status progress(tutti_completion* records, uint32_t capacity, uint32_t* n) override {
+    if (++idle <= 4 && !waiting.empty()) reached();
+    for (bool taken = true; idle > 4 && taken && !waiting.empty();)
+      if (hand_on(waiting.front(), taken); taken) waiting.pop_front();
+    return Watching::progress(records, capacity, n);
+  }
+};
+struct SharedScratch : Endpoint {
+  using Endpoint::Endpoint;
+  tutti_status progress(tutti_completion* records, uint32_t capacity, uint32_t* n) override {
+    static tutti_completion scratch[64];
+    const tutti_status status = Endpoint::progress(scratch, std::min(capacity, 64u), n);
+    if (*n > 0) reached(), sched_yield();
+    std::copy(scratch, scratch + *n, records);
+    return status;
+  }
+};
+void latency_of_1_ns(tutti_transport_caps& caps) { caps.latency_ns = 1; }
 struct RanksOf8Bits : Endpoint {
   using Endpoint::Endpoint;
   tutti_status progress(tutti_completion* records, uint32_t capacity, uint32_t* n) override {
@@ -78,6 +145,7 @@ struct LossIsAnError : Watching {
     *n = kept;
     return status;
   }
+  tutti_status arm() override { return held.empty() ? Watching::arm() : TUTTI_AGAIN; }
   bool before(tutti_transfer& t, tutti_status&, bool&) override {
     for (const auto& [record, text] : held)
       if (record.peer == link_of(t).peer) {
@@ -91,6 +159,11 @@ struct LossIsAnError : Watching {
 constexpr Maker makers[] = {
     {"lanes-of-8-bits", make<With<LanesOf8Bits>>},
     {"messages-of-16-bits", make<With<MessagesOf16Bits>>},
+    {"bytes-of-32-bits", make<With<BytesOf32Bits>>},
+    {"late-writer", make<With<LateWriter>>},
+    {"busy-lane-first", make<With<BusyLaneFirst>>},
+    {"shared-scratch", make<With<SharedScratch>>},
+    {"latency-of-1-ns", make<Caps<latency_of_1_ns>>},
     {"ranks-of-8-bits", make<With<RanksOf8Bits>>},
     {"reserved-is-used", make<With<ReservedIsUsed>>},
     {"loss-is-an-error", make<With<LossIsAnError>>},

@@ -3,6 +3,7 @@
 // The plugin "mutants": a transport, an algorithm or a device with the fault that TUTTI_MUTANT names, and faults of the
 // entry table itself. Without TUTTI_MUTANT it is whole.
 #include <fcntl.h>
+#include <tutti/plugin/test_settings.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -35,6 +36,7 @@ namespace {
 const tutti_transport* transport() {
   static const tutti_transport* const table = []() -> const tutti_transport* {
     if (const tutti_transport* railed = railed_transport()) return railed;
+    if (const tutti_transport* with_device = device_memory_transport()) return with_device;
     if (const tutti_transport* with_shares = mapped_transport()) return with_shares;
     std::unique_ptr<sdk::Interposer> made;
     for (const auto maker : {make_transfer_mutant, make_endpoint_mutant, make_view_mutant, make_number_mutant})
@@ -49,10 +51,22 @@ const tutti_transport* transport() {
   return table;
 }
 
+// The healthy plugin below; "": the mutant has none.
+std::string mutated() { return sdk::config("TUTTI_MUTANT_OVER").value_or(""); }
+bool is_toy(const std::string& over) { return over.starts_with("toy-"); }
+
+// Of shm.
+const tutti_test_settings* test_settings() {
+  if (const std::string over = mutated(); !over.empty() && over != "shm") return nullptr;
+  if (fault() != "setting-without-limit") return "TUTTI_SHM_SLOTS 1 8 1\n";
+  return reached(), "TUTTI_SHM_SLOTS 1 7 1\n";
+}
+
 tutti_status init(const tutti_host* host) {
   sdk::host = host;
   sdk::plugin_id = "mutants";
-  return TUTTI_OK;
+  const std::string over = mutated();
+  return is_toy(over) ? init_draft_mutants(over) : tutti_status{TUTTI_OK};
 }
 
 const void* get_interface(const char* id, uint32_t index) {
@@ -61,7 +75,10 @@ const void* get_interface(const char* id, uint32_t index) {
   if (fault() == "any-id" && !is_transport && !is_algorithm) return reached(), transport();
   if (fault() == "endless" && is_transport && index > 0) reached(), index = 0;
   if (index > 0) return nullptr;
-  if (sdk::config("TUTTI_MUTANT_OVER").value_or("") == "simulated") return device_mutant(id);
+  const std::string over = mutated();
+  if (over == "simulated") return device_mutant(id);
+  if (is_toy(over)) return draft_mutant(id);
+  if (std::strcmp(id, TUTTI_TEST_SETTINGS_ID) == 0) return test_settings();
   return is_transport ? static_cast<const void*>(transport()) : is_algorithm ? algorithm_mutant() : nullptr;
 }
 

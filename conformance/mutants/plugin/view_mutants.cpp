@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Mutants of view/1 and wait_fd/1. faults.cpp describes each.
+#include <poll.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -235,6 +236,21 @@ struct ArmForgets : Endpoint {
     return status == TUTTI_AGAIN ? TUTTI_OK : status;
   }
 };
+// What comes between its look at the queue and its end is slept through.
+struct ArmLooksFirst : Endpoint {
+  using Endpoint::Endpoint;
+  // What comes within a short time after the look at the queue wakes nobody. With nothing in that time it is whole.
+  tutti_status arm() override {
+    const tutti_status looked = Endpoint::arm();
+    if (looked != TUTTI_OK) return looked;
+    usleep(20);  // others run meanwhile, even where there is one core for all
+    int32_t fd = -1;
+    if (get_fd(&fd) != TUTTI_OK) return looked;
+    pollfd poll_fd{fd, POLLIN, 0};
+    if (poll(&poll_fd, 1, 0) > 0) reached(), Endpoint::disarm();
+    return TUTTI_OK;
+  }
+};
 struct AlwaysReadable : OwnDescriptor {
   using OwnDescriptor::OwnDescriptor;
   tutti_status arm() override {
@@ -266,6 +282,7 @@ constexpr Maker makers[] = {
     {"never-readable", make<With<NeverReadable>>},
     {"deaf-to-room", make<With<DeafToRoom>>},
     {"arm-forgets", make<With<ArmForgets>>},
+    {"arm-looks-first", make<With<ArmLooksFirst>>},
     {"always-readable", make<With<AlwaysReadable>>},
     {"disarm-forgets", make<With<DisarmForgets>>},
 };

@@ -35,16 +35,17 @@ extern "C" uint64_t answer(uint64_t n) {
   return sum(static_cast<uint64_t>(bound.load(std::memory_order_acquire)));
 }
 """
-# The judge: what --json says is read by the mutator.
+# In the place of tutti-conform: lists one case, and runs it as the suite's processes do.
 JUDGE = """#!/usr/bin/python3
-import ctypes, json, os, sys
-library = ctypes.CDLL(os.environ["TUTTI_PLUGIN_PATH"])
+import ctypes, os, sys
+if "--list" in sys.argv:
+    print("contract/transport/toy/answer  T-1")
+    sys.exit(0)
+library = ctypes.CDLL(sys.argv[3])
 library.answer.restype = ctypes.c_uint64
 library.answer.argtypes = [ctypes.c_uint64]
 wrong = [n for n in (0, 1, 50, 99, 100, 101) if library.answer(n) != sum(range(min(n, 100) + 1))]
-results = [{"id": "contract/answer", "verdict": "fail" if wrong else "pass", "message": f"wrong for {wrong}"}]
-json.dump({"results": results}, open(sys.argv[sys.argv.index("--json") + 1], "w"))
-sys.exit(1 if wrong else 0)
+os.write(4, (f"fail\\nT-1\\nwrong for {wrong}" if wrong else "pass\\n\\n").encode())
 """
 NINJA = """rule cc
   command = c++ -O1 -std=c++20 -fPIC -o $out -c $in
@@ -73,7 +74,7 @@ class Mutator(unittest.TestCase):
         subprocess.run(["ninja", "-C", self.build, "lib/tutti/libtutti-toy.so"], check=True, capture_output=True)
 
     def mutate(self, *more):
-        command = [sys.executable, HERE.parent / "mutate", "--build", self.build, "--plugin", "toy", "--stages", "contract"]
+        command = [sys.executable, HERE.parent / "mutate", "--build", self.build, "--plugin", "toy"]
         return subprocess.run([*command, *more], capture_output=True, text=True)
 
     def test_every_operator_finds_its_place(self):
@@ -99,13 +100,18 @@ class Mutator(unittest.TestCase):
 
     def test_right_and_wrong_mutants_are_told_apart(self):
         report = Path(self.place.name, "report.json")
-        run = self.mutate("--sample", "0", "--report", report)
+        only = ("--only", "drop", "--only", "narrow", "--only", "lock", "--only", "order")
+        run = self.mutate("--sample", "0", *only, "--report", report)
         self.assertEqual(run.returncode, 0, run.stderr)
         verdicts = {tuple(v["mutant"][1:5]): v["verdict"] for v in json.loads(report.read_text())}
         self.assertEqual(verdicts["sum", "drop", "all += i", ""], "killed")
-        self.assertEqual(verdicts["sum", "narrow", "uint64_t", "uint8_t"], "killed")
+        narrowed = [v["verdict"] for v in json.loads(report.read_text()) if v["mutant"][1:3] == ["sum", "narrow"]]
+        self.assertIn("killed", narrowed)
         self.assertEqual(verdicts["put", "lock", "const std::lock_guard lock(mutex);", ";"], "survives")  # one thread asks
         self.assertEqual(verdicts["answer", "order", "std::memory_order_acquire", "std::memory_order_relaxed"], "same code")
+        told = {tuple(v["mutant"][1:5]): v for v in json.loads(report.read_text())}
+        self.assertIn("-  const std::lock_guard lock(mutex);", told["put", "lock", "const std::lock_guard lock(mutex);", ";"]["diff"])
+        self.assertEqual(told["sum", "drop", "all += i", ""]["clause"], "T-1")
         self.assertEqual(self.source.read_text(), PLUGIN)
         self.assertRegex(run.stdout, r"\d+ of \d+ mutants killed, \d+\.\d %")
 
@@ -121,15 +127,24 @@ class Mutator(unittest.TestCase):
         self.mutate("--only", "lock", "--sample", "0", "--report", report)
         self.assertIn("toy: 1 of", self.mutate("--again", report).stdout)
 
+    def test_a_report_is_continued(self):
+        report = Path(self.place.name, "report.json")
+        self.mutate("--sample", "1", "--report", report)
+        before = json.loads(report.read_text())
+        run = self.mutate("--sample", "2", "--report", report)
+        after = json.loads(report.read_text())
+        self.assertEqual(after[: len(before)], before)
+        self.assertNotRegex(run.stdout, r"(?m)^ +1 ")  # is not judged again
+        self.assertEqual(sum(v["verdict"] in ("killed", "survives") for v in after), 2)
+
     def test_an_original_that_is_wrong_is_refused(self):
         self.source.write_text(PLUGIN.replace("all += i", "all -= i"))
         run = self.mutate("--sample", "3")
         self.assertEqual(run.returncode, 1)
-        self.assertIn("the original does not pass contract", run.stderr)
-        self.assertIn("contract/answer: wrong for", run.stderr)
+        self.assertIn("the original does not pass", run.stderr)
+        self.assertIn("answer: T-1: wrong for", run.stderr)
 
     def test_wrong_arguments(self):
-        self.assertIn("unknown stage slow", self.mutate("--stages", "slow").stderr)
         self.assertIn("there is no such file", self.mutate("--also", "nowhere").stderr)
 
 

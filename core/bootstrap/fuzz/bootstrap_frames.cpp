@@ -10,6 +10,7 @@
 #include "handshake.hpp"
 
 using namespace tutti::core;
+using tutti::FileDescriptor;
 
 namespace {
 
@@ -29,10 +30,10 @@ class Stranger {
   Stranger() {
     int pair[2];
     FUZZ_CHECK(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, pair) == 0);
-    near_ = Descriptor(pair[0]);
-    far_ = Descriptor(pair[1]);
+    near_ = FileDescriptor(pair[0]);
+    far_ = FileDescriptor(pair[1]);
   }
-  Descriptor take() { return std::move(near_); }
+  FileDescriptor take() { return std::move(near_); }
   void say(const std::string& bytes) { (void)!::send(far_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL); }
   std::string hear(size_t most) {
     std::string bytes(most, '\0');
@@ -42,7 +43,7 @@ class Stranger {
   }
 
  private:
-  Descriptor near_, far_;
+  FileDescriptor near_, far_;
 };
 
 void visit(FuzzInput& input) {

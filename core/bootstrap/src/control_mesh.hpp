@@ -32,19 +32,19 @@ namespace tutti::core {
 
 // Rank 0 awaits the others at `listener`. Strangers and slow handshakes delay no rank. All three are collective, and
 // throw Failure naming the ranks that did not come or could not be reached, or the first cause of a loss.
-std::unique_ptr<Bootstrap> open_hub(const Rendezvous& rendezvous, MeetingPlace place, Descriptor listener,
+std::unique_ptr<Bootstrap> open_hub(const Rendezvous& rendezvous, MeetingPlace place, FileDescriptor listener,
                                     std::chrono::nanoseconds timeout);
 // Another rank, which looks for rank 0 at `where`.
 std::unique_ptr<Bootstrap> join_hub(const Rendezvous& rendezvous, const std::string& where, const FindPlace& find,
                                     std::chrono::nanoseconds timeout);
 // Ranks that have been told their contacts otherwise; `listener` and one's own contact are of open_mesh_door.
 std::unique_ptr<Bootstrap> link_ranks(const Rendezvous& rendezvous, const std::string& secret, const Contacts& contacts,
-                                      Descriptor listener, std::chrono::nanoseconds timeout);
+                                      FileDescriptor listener, std::chrono::nanoseconds timeout);
 
 // Where a rank (kAnyRank: a newcomer) awaits its neighbours, and how it is reached: on all interfaces, of which it
 // offers all addresses; or, without a secret, at the address that the meeting has seen.
 struct MeshDoor {
-  Descriptor listener;
+  FileDescriptor listener;
   MeshAddress address;
 };
 MeshDoor open_mesh_door(uint32_t rank, const std::string& secret, const SocketAddress& seen);
@@ -59,12 +59,12 @@ class ControlMesh final : public ControlPlane, private Links {
   ~ControlMesh() override;
 
   // Rank 0's part of a meeting: awaits the others, and tells them their contacts.
-  Contacts await_ranks(Attendance& attendance, Descriptor listener, const std::function<std::string()>& obstacle,
+  Contacts await_ranks(Attendance& attendance, FileDescriptor listener, const std::function<std::string()>& obstacle,
                        const Deadline& deadline);
   // The part of another rank, which rank 0 has welcomed.
   Contacts await_contacts(FrameStream hub, const Deadline& deadline);
   // Connects to all neighbours.
-  void link_up(const std::string& secret, const Contacts& contacts, Descriptor listener, const Deadline& deadline);
+  void link_up(const std::string& secret, const Contacts& contacts, FileDescriptor listener, const Deadline& deadline);
   // Tells all others what this rank is, and learns the same of them. No rank goes on before all are linked: a notice
   // sent from then on reaches all.
   void get_acquainted(const Deadline& deadline);
@@ -119,7 +119,7 @@ class ControlMesh final : public ControlPlane, private Links {
   mutable std::mutex mutex_;         // guards all that follows, and Links
   std::condition_variable linked_;   // links have come, or, once this rank leaves, gone
   std::string token_, ring_secret_;  // the ring's name; and what its ranks prove to know
-  Descriptor wake_event_;
+  FileDescriptor wake_event_;
   std::vector<MeshIdentity> ranks_;
   Attendance* attendance_ = nullptr;           // rank 0: while the ranks meet
   std::optional<Contacts> contacts_;           // as rank 0 has told them

@@ -185,6 +185,10 @@ const Launcher* read_identity(const Reader& reader, Environment& out) {
     out.nranks = 0;
     return &kPmix;
   }
+  if (reader.value("PMIX_NAMESPACE"))
+    throw refusal(
+        "PMIX_NAMESPACE is set but PMIX_RANK is not, so that nothing tells this process's rank: start the ranks by "
+        "mpirun or srun --mpi=pmix, or set TUTTI_RANK=0 and TUTTI_WORLD_SIZE=1 to run alone");
   for (const Launcher* of : {&kOurs, &kTorchrun})
     for (const char* orphan : {of->local_rank, of->local_size, of->host, of->port, "TUTTI_RENDEZVOUS"})
       if (reader.value(orphan))

@@ -17,7 +17,7 @@ namespace {
 
 // The file's text. Throws Discouraged when it is not there, or not to be trusted.
 std::string read_file(const std::string& path) {
-  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+  const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
   struct stat status = {};
   if (!file && out_of_resources(errno))
     throw make_failure(TUTTI_NO_RESOURCES, "bootstrap: {}: {} (ulimit -n)", path, std::strerror(errno));
@@ -42,7 +42,7 @@ class Note {
       ::unlink(draft.c_str());
       return make_failure(TUTTI_SYSTEM, "rank 0: bootstrap: {} {}: {}", what, draft, std::strerror(error));
     };
-    const Descriptor file(::open(draft.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
+    const FileDescriptor file(::open(draft.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
     if (!file) throw failed("cannot create");
     if (::write(file.get(), text_.data(), text_.size()) != static_cast<ssize_t>(text_.size()) ||
         ::fsync(file.get()) != 0)

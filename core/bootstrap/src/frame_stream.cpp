@@ -55,7 +55,7 @@ int host_timeout() {
 
 }  // namespace
 
-FrameStream::FrameStream(Descriptor socket, const Tls* tls, bool accepts) : stream_(std::move(socket)) {
+FrameStream::FrameStream(FileDescriptor socket, const Tls* tls, bool accepts) : stream_(std::move(socket)) {
   const auto set = [this](int level, int option, int value) {
     // Best effort: a socket that refuses one of these still carries the bytes.
     (void)::setsockopt(fd(), level, option, &value, sizeof value);

@@ -9,8 +9,8 @@
 #include <tutti/sdk/basic_stream.hpp>
 
 #include "bootstrap/bootstrap.hpp"
-#include "bootstrap/descriptor.hpp"
 #include "bootstrap/failure.hpp"
+#include "bootstrap/file_descriptor.hpp"
 #include "bootstrap/traffic.hpp"
 
 namespace tutti::core {
@@ -41,7 +41,7 @@ class FrameStream {
  public:
   // Takes a connected socket and makes it non-blocking, prompt (TCP_NODELAY) and aware of a dead peer (keep-alive).
   // With `tls` everything is encrypted; the two ends must differ in `accepts`.
-  explicit FrameStream(Descriptor socket, const Tls* tls = nullptr, bool accepts = false);
+  explicit FrameStream(FileDescriptor socket, const Tls* tls = nullptr, bool accepts = false);
   FrameStream(FrameStream&&) = default;
   FrameStream& operator=(FrameStream&&) = default;
   // Reads what still lies in the socket first: closing with unread bytes would reset the connection under the peer.

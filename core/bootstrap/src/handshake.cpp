@@ -87,7 +87,7 @@ class Introduction {
 
   Introduced run(const Deadline& deadline) {
     std::string problem;
-    Descriptor socket = connect_to(address_, limit_.poll_ms(1 << 30), problem);
+    FileDescriptor socket = connect_to(address_, limit_.poll_ms(1 << 30), problem);
     if (!socket) throw Discouraged{problem};
     FrameStream stream(std::move(socket), caller_.tls.get(), false);
     prove(stream);

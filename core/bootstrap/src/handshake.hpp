@@ -70,7 +70,7 @@ class TcpGuest {
  public:
   enum class State { talking, introduced, turned_away };
 
-  TcpGuest(Descriptor socket, std::string from, Deadline limit, const Tls* tls = nullptr)
+  TcpGuest(FileDescriptor socket, std::string from, Deadline limit, const Tls* tls = nullptr)
       : stream_(std::move(socket), tls, true), from_(std::move(from)), limit_(limit) {}
 
   // Reads and writes what is possible without blocking.

@@ -27,7 +27,7 @@ Links::Links(std::string who, const Rendezvous& rendezvous)
 
 // ---- Guests ------------------------------------------------------------------------------------------------
 
-void Links::open_door(Descriptor listener, std::string secret, size_t most_guests) {
+void Links::open_door(FileDescriptor listener, std::string secret, size_t most_guests) {
   listener_ = std::move(listener);
   secret_ = std::move(secret);
   most_guests_ = most_guests;
@@ -38,12 +38,12 @@ void Links::close_door() {
   for (auto& [number, guest] : guests_) unwatch(guest.stream().fd());
   guests_.clear();
   if (listener_) unwatch(listener_.get());
-  listener_ = Descriptor();
+  listener_ = FileDescriptor();
 }
 
 void Links::accept_guests() {
   while (true) {
-    Descriptor socket(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    FileDescriptor socket(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     const int error = errno;
     if (!socket) {
       if (error == EAGAIN || error == EWOULDBLOCK) return;
@@ -110,7 +110,7 @@ void Links::add(uint32_t peer, FrameStream stream) {
   watch(place->second.stream.fd(), [this, peer] { serve_link(peer); });
 }
 
-void Links::watch_process(uint32_t peer, Descriptor process) {
+void Links::watch_process(uint32_t peer, FileDescriptor process) {
   watch(process.get(), [this, peer] {
     // The rank's last frames are in the connection.
     serve_link(peer);

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "bootstrap/bootstrap.hpp"
-#include "bootstrap/descriptor.hpp"
+#include "bootstrap/file_descriptor.hpp"
 #include "frame_stream.hpp"
 #include "handshake.hpp"
 
@@ -24,9 +24,9 @@ namespace tutti::core {
 struct Link {
   explicit Link(FrameStream s) : stream(std::move(s)) {}
   FrameStream stream;
-  Descriptor process;    // polls readable once the rank's process has ended; empty: not watched
-  bool writing = false;  // epoll watches for room
-  bool left = false;     // for the owner: the rank has said goodbye
+  FileDescriptor process;  // polls readable once the rank's process has ended; empty: not watched
+  bool writing = false;    // epoll watches for room
+  bool left = false;       // for the owner: the rank has said goodbye
 };
 
 // One thread at a time, except wait(). The functions that are left to the owner are called from serve().
@@ -53,7 +53,7 @@ class Links {
   virtual void ended(uint32_t peer, const std::string& why, bool broke) = 0;
 
   // Where others may come from now on. Beyond `most_guests` the oldest gives way.
-  void open_door(Descriptor listener, std::string secret, size_t most_guests);
+  void open_door(FileDescriptor listener, std::string secret, size_t most_guests);
   void close_door();
   bool has_guests() const { return !guests_.empty(); }
   // Nothing happens when there is a link to the peer already.
@@ -61,7 +61,7 @@ class Links {
   // Makes a guest a peer, and serves what it has sent along with its hello.
   void welcome(TcpGuest& guest, uint32_t own_rank, uint32_t peer, uint32_t nranks);
   void refuse(TcpGuest& guest, const Failure& why);
-  void watch_process(uint32_t peer, Descriptor process);
+  void watch_process(uint32_t peer, FileDescriptor process);
   void drop(uint32_t peer);
   // Puts a frame and sends what the socket takes. Nothing happens where there is no link.
   void put(uint32_t peer, std::string_view frame);
@@ -99,8 +99,8 @@ class Links {
 
   const std::string who_;
   const std::chrono::nanoseconds patience_;  // with a guest
-  const Descriptor epoll_;
-  Descriptor listener_;  // the door
+  const FileDescriptor epoll_;
+  FileDescriptor listener_;  // the door
   std::string secret_;
   size_t most_guests_ = 0;
   std::map<uint64_t, TcpGuest> guests_;  // by order of arrival, which is that of their limits

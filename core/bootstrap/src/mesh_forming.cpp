@@ -47,7 +47,7 @@ MeshAddress address_of(uint32_t rank, const std::string& contact) try {
 
 // What `meet` gives are the rank's contacts. `seen`: its address, as far as it is known.
 std::unique_ptr<Bootstrap> form(const std::shared_ptr<ControlMesh>& mesh, const std::string& secret,
-                                const SocketAddress& seen, Descriptor listener, std::chrono::nanoseconds timeout,
+                                const SocketAddress& seen, FileDescriptor listener, std::chrono::nanoseconds timeout,
                                 const std::function<Contacts()>& meet) try {
   const Contacts contacts = meet();
   const Deadline deadline(timeout);
@@ -80,13 +80,13 @@ MeshDoor open_mesh_door(uint32_t rank, const std::string& secret, const SocketAd
   return door;
 }
 
-std::unique_ptr<Bootstrap> open_hub(const Rendezvous& rendezvous, MeetingPlace place, Descriptor listener,
+std::unique_ptr<Bootstrap> open_hub(const Rendezvous& rendezvous, MeetingPlace place, FileDescriptor listener,
                                     std::chrono::nanoseconds timeout) {
   if (rendezvous.nranks == 1) return meet_nobody(place.secret);
   Attendance attendance(rendezvous, std::move(place));
   const auto mesh = std::make_shared<ControlMesh>(rendezvous, 0, static_cast<uint32_t>(rendezvous.nranks));
   const SocketAddress seen = SocketAddress::local_of(listener.get());
-  return form(mesh, attendance.place().secret, seen, Descriptor(), timeout, [&] {
+  return form(mesh, attendance.place().secret, seen, FileDescriptor(), timeout, [&] {
     return mesh->await_ranks(attendance, std::move(listener), rendezvous.obstacle, Deadline(timeout));
   });
 }
@@ -95,7 +95,7 @@ std::unique_ptr<Bootstrap> join_hub(const Rendezvous& rendezvous, const std::str
                                     std::chrono::nanoseconds timeout) {
   const Deadline deadline(timeout);
   const auto asked = static_cast<uint32_t>(rendezvous.rank);  // -1 of a newcomer: kAnyRank
-  Descriptor listener;
+  FileDescriptor listener;
   const auto open = [&](const std::string& secret, const SocketAddress& seen) {
     MeshDoor door = open_mesh_door(asked, secret, seen);
     listener = std::move(door.listener);
@@ -129,7 +129,7 @@ std::unique_ptr<Bootstrap> join_hub(const Rendezvous& rendezvous, const std::str
 }
 
 std::unique_ptr<Bootstrap> link_ranks(const Rendezvous& rendezvous, const std::string& secret, const Contacts& contacts,
-                                      Descriptor listener, std::chrono::nanoseconds timeout) {
+                                      FileDescriptor listener, std::chrono::nanoseconds timeout) {
   const auto mesh = std::make_shared<ControlMesh>(rendezvous, static_cast<uint32_t>(rendezvous.rank),
                                                   static_cast<uint32_t>(rendezvous.nranks));
   return form(mesh, secret, {}, std::move(listener), timeout, [&] { return contacts; });
@@ -170,7 +170,7 @@ bool ControlMesh::starved(int error) {
 
 // ---- The star ----------------------------------------------------------------------------------------------
 
-Contacts ControlMesh::await_ranks(Attendance& attendance, Descriptor listener,
+Contacts ControlMesh::await_ranks(Attendance& attendance, FileDescriptor listener,
                                   const std::function<std::string()>& obstacle, const Deadline& deadline) {
   std::unique_lock lock(mutex_);
   longest_ = kMaxInMeeting;
@@ -253,7 +253,7 @@ void ControlMesh::ask_who_is_missing(const Deadline& deadline) {
 
 // ---- The ring ----------------------------------------------------------------------------------------------
 
-void ControlMesh::link_up(const std::string& secret, const Contacts& contacts, Descriptor listener,
+void ControlMesh::link_up(const std::string& secret, const Contacts& contacts, FileDescriptor listener,
                           const Deadline& deadline) {
   std::unique_lock lock(mutex_);
   const uint32_t first_next = (rank_ + 1) % nranks_;
@@ -329,7 +329,7 @@ void ControlMesh::get_acquainted(const Deadline& deadline) {
   if (mine.space.empty()) return;
   for (const uint32_t peer : neighbours_) {
     if (!links_.count(peer) || ranks_[peer].space != mine.space || ranks_[peer].process == mine.process) continue;
-    Descriptor process(static_cast<int>(::syscall(SYS_pidfd_open, ranks_[peer].process, 0)));
+    FileDescriptor process(static_cast<int>(::syscall(SYS_pidfd_open, ranks_[peer].process, 0)));
     if (process) watch_process(peer, std::move(process));
   }
 }

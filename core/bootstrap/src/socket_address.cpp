@@ -139,8 +139,8 @@ std::vector<SocketAddress> own_addresses(uint16_t port) {
   return v4;
 }
 
-Descriptor listen_on(const SocketAddress& address) {
-  Descriptor socket(::socket(address.family(), SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+FileDescriptor listen_on(const SocketAddress& address) {
+  FileDescriptor socket(::socket(address.family(), SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!socket) return {};
   const int on = 1, off = 0;
   // A named port may still be in TIME_WAIT from an earlier run. For a free one the kernel is to pick a port that nobody
@@ -152,8 +152,8 @@ Descriptor listen_on(const SocketAddress& address) {
   return socket;
 }
 
-Descriptor listen_anywhere(uint16_t port) {
-  Descriptor socket = listen_on(SocketAddress::from_bytes(std::string(16, '\0'), port));
+FileDescriptor listen_anywhere(uint16_t port) {
+  FileDescriptor socket = listen_on(SocketAddress::from_bytes(std::string(16, '\0'), port));
   // A machine without IPv6 refuses the family, or has the family and not the address.
   if (!socket && (errno == EAFNOSUPPORT || errno == EADDRNOTAVAIL))
     socket = listen_on(SocketAddress::from_bytes(std::string(4, '\0'), port));
@@ -167,13 +167,13 @@ bool on_dead_loopback(const SocketAddress& address) {
   const bool loopback = bytes.size() == 4 ? bytes[0] == 127 : bytes == std::string(15, '\0') + '\1';
   if (!loopback) return false;
   // A datagram socket looks for a route and sends nothing.
-  const Descriptor socket(::socket(address.family(), SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  const FileDescriptor socket(::socket(address.family(), SOCK_DGRAM | SOCK_CLOEXEC, 0));
   return socket && ::connect(socket.get(), address.get(), address.size()) != 0 &&
          (errno == ENETUNREACH || errno == EADDRNOTAVAIL);
 }
 
-Descriptor connect_to(const SocketAddress& address, int limit_ms, std::string& problem) {
-  Descriptor socket(::socket(address.family(), SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+FileDescriptor connect_to(const SocketAddress& address, int limit_ms, std::string& problem) {
+  FileDescriptor socket(::socket(address.family(), SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   int error = socket ? 0 : errno;
   if (out_of_resources(error))
     throw make_failure(TUTTI_NO_RESOURCES,

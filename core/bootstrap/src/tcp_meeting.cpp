@@ -28,8 +28,8 @@ void require_loopback(uint32_t rank, const TcpPlace& place, const std::vector<So
 }
 
 // The socket on which rank 0 awaits the others; throws with the port's variable when it cannot be had.
-Descriptor listen_at(const TcpPlace& place, bool everywhere) {
-  Descriptor listener;
+FileDescriptor listen_at(const TcpPlace& place, bool everywhere) {
+  FileDescriptor listener;
   if (everywhere) {
     listener = listen_anywhere(place.where.port);
   } else {
@@ -67,7 +67,7 @@ std::unique_ptr<Bootstrap> meet_by_tcp(const Rendezvous& rendezvous, const Envir
     };
     return join_hub(rendezvous, text, find, timeout);
   }
-  Descriptor listener = listen_at(place, !environment.secret.empty());
+  FileDescriptor listener = listen_at(place, !environment.secret.empty());
   try {
     require_loopback(0, place, addresses_of(place));
   } catch (const Discouraged&) {  // the others' matter: this rank need not reach itself

@@ -20,7 +20,7 @@ constexpr uint32_t kIdVersion = 1;
 // The listeners of ids made in this process and not yet used, by job.
 struct Listeners {
   std::mutex mutex;
-  std::map<std::string, Descriptor> by_job;
+  std::map<std::string, FileDescriptor> by_job;
 };
 Listeners& listeners() {
   static Listeners& all = *new Listeners;
@@ -73,8 +73,8 @@ MeetingPlace parse_id(const std::string& text) {
   }
 }
 
-std::pair<MeetingPlace, Descriptor> open_meeting_place() {
-  Descriptor listener = listen_anywhere(0);
+std::pair<MeetingPlace, FileDescriptor> open_meeting_place() {
+  FileDescriptor listener = listen_anywhere(0);
   if (!listener) throw make_failure(TUTTI_SYSTEM, "bootstrap: cannot listen on any port: {}", std::strerror(errno));
   MeetingPlace place{own_addresses(SocketAddress::local_of(listener.get()).port()), "", random_bytes(kSecretBytes),
                      to_hex(random_bytes(kIdNameBytes))};

@@ -15,7 +15,7 @@ std::string id_text(const MeetingPlace& place);
 MeetingPlace parse_id(const std::string& text);
 
 // Listens on any free port of all interfaces; secret and job, a name of kIdNameBytes in hexadecimal digits, are random.
-std::pair<MeetingPlace, Descriptor> open_meeting_place();
+std::pair<MeetingPlace, FileDescriptor> open_meeting_place();
 inline constexpr size_t kIdNameBytes = 16;
 
 }  // namespace tutti::core

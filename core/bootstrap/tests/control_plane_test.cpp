@@ -234,11 +234,11 @@ void besiege(uint16_t port, const std::string& slow_words) {
     clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
     return std::chrono::seconds(t.tv_sec) + std::chrono::nanoseconds(t.tv_nsec);
   };
-  std::vector<Descriptor> silent;
+  std::vector<FileDescriptor> silent;
   for (int i = 0; i < 300; ++i) silent.push_back(stranger(port));
   const auto start = std::chrono::steady_clock::now();
   const auto spent = work();
-  const Descriptor slow = stranger(port);
+  const FileDescriptor slow = stranger(port);
   size_t said = 0;
   EXPECT_TRUE(eventually([&] {
     std::this_thread::sleep_for(20ms);
@@ -251,7 +251,7 @@ void besiege(uint16_t port, const std::string& slow_words) {
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
   EXPECT_LT((work() - spent) * 2, took);
 #endif
-  for (const Descriptor& one : silent) {
+  for (const FileDescriptor& one : silent) {
     pollfd waiting = {one.get(), POLLIN, 0};
     ASSERT_EQ(::poll(&waiting, 1, 20000), 1) << "who says nothing is listened to for ever";
   }

@@ -253,6 +253,7 @@ const Bad kBad[] = {
       {"TORCHELASTIC_USE_AGENT_STORE", "True"}},
      {"TUTTI_PORT=5", "MASTER_PORT"}},
     {"PMIx without a server", {{"PMIX_RANK", "0"}}, {"PMIX_RANK", "PMIX_NAMESPACE is not", "TUTTI_WORLD_SIZE"}},
+    {"PMIx without a rank", {{"PMIX_NAMESPACE", "j"}}, {"PMIX_NAMESPACE", "PMIX_RANK is not", "TUTTI_WORLD_SIZE=1"}},
     {"index of a pod that is too high",
      {{"JOB_COMPLETION_INDEX", "3"}, {"WORLD_SIZE", "3"}},
      {"JOB_COMPLETION_INDEX=3"}},
@@ -336,7 +337,7 @@ TEST(Environment, ALauncherWhosePluginIsAbsentIsAnErrorThatNamesThePlugin) {
 
 TEST(Environment, TheErrorOfATakenStorePortNamesBoth) {
   test::HeldPort held;  // the "store" has held.port() - 1
-  const Descriptor taken = listen_anywhere(held.port());
+  const FileDescriptor taken = listen_anywhere(held.port());
   ASSERT_TRUE(taken);
   Rendezvous meeting;
   meeting.log = test::quiet;

@@ -71,7 +71,7 @@ TEST_F(FolderMeeting, AStaleFileWhosePortIsAnothersNowIsPassedOver) {
   std::atomic<bool> over = false;
   std::thread another([&, socket = std::move(listener)] {
     while (!over) {
-      const Descriptor guest(::accept(socket.get(), nullptr, nullptr));
+      const FileDescriptor guest(::accept(socket.get(), nullptr, nullptr));
       if (guest) (void)::send(guest.get(), "220 some mail server\r\n", 22, MSG_NOSIGNAL);
       std::this_thread::sleep_for(1ms);
     }

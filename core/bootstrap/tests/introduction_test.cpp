@@ -12,7 +12,7 @@ namespace {
 TEST(Introduction, AWelcomeIsWaitedForLongerThanAnAttempt) {
   HeldPort port;
   const SocketAddress address = SocketAddress::from_bytes(std::string("\x7f\0\0\1", 4), port.port());
-  const Descriptor listener(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const FileDescriptor listener(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   const int on = 1;
   ::setsockopt(listener.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
   ASSERT_EQ(::bind(listener.get(), address.get(), address.size()), 0);
@@ -20,7 +20,7 @@ TEST(Introduction, AWelcomeIsWaitedForLongerThanAnAttempt) {
 
   const std::string secret(32, 's');
   std::thread host([&] {
-    TcpGuest guest(Descriptor(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK)), "a test",
+    TcpGuest guest(FileDescriptor(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK)), "a test",
                    Deadline(60s));
     while (guest.advance(secret) == TcpGuest::State::talking) std::this_thread::sleep_for(1ms);
     EXPECT_EQ(guest.hello().rank, 1u) << guest.why();

@@ -84,7 +84,7 @@ class HeldPort {
   HeldPort() {
     for (const size_t bytes : {16, 4}) {  // where there is no IPv6, IPv4
       const SocketAddress any = SocketAddress::from_bytes(std::string(bytes, '\0'), 0);
-      socket_ = Descriptor(::socket(any.family(), SOCK_STREAM | SOCK_CLOEXEC, 0));
+      socket_ = FileDescriptor(::socket(any.family(), SOCK_STREAM | SOCK_CLOEXEC, 0));
       const int off = 0;
       if (bytes == 16) ::setsockopt(socket_.get(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
       if (socket_ && ::bind(socket_.get(), any.get(), any.size()) == 0) break;
@@ -99,15 +99,15 @@ class HeldPort {
   std::string rendezvous() const { return "tcp://127.0.0.1:" + std::to_string(port_); }
 
  private:
-  Descriptor socket_;
+  FileDescriptor socket_;
   uint16_t port_ = 0;
 };
 
 // A connection to a port of this host, as soon as somebody listens.
-inline Descriptor stranger(uint16_t port) {
+inline FileDescriptor stranger(uint16_t port) {
   std::string problem;
   while (true) {
-    Descriptor socket = connect_to(SocketAddress::from_bytes(std::string("\x7f\0\0\1", 4), port), 1000, problem);
+    FileDescriptor socket = connect_to(SocketAddress::from_bytes(std::string("\x7f\0\0\1", 4), port), 1000, problem);
     if (socket) return socket;
     std::this_thread::sleep_for(5ms);
   }

@@ -223,7 +223,7 @@ TEST(TcpMeeting, StrangersDoNotDisturb) {
   std::atomic<bool> there = false;
   const auto failures = run_ranks(3, [&](uint32_t i) {
     if (i == 2) {
-      std::vector<Descriptor> open;
+      std::vector<FileDescriptor> open;
       for (int round = 0; round < 10; ++round)
         for (const std::string& bytes : openings) {
           open.push_back(stranger(port.port()));
@@ -242,7 +242,7 @@ TEST(TcpMeeting, StrangersDoNotDisturb) {
 TEST(TcpMeeting, AHandshakeHasATimeLimit) {
   HeldPort port;
   std::thread silent([&] {
-    const Descriptor socket = stranger(port.port());
+    const FileDescriptor socket = stranger(port.port());
     pollfd waiting = {socket.get(), POLLIN, 0};
     EXPECT_EQ(::poll(&waiting, 1, 20000), 1) << "rank 0 did not hang up";
   });
@@ -256,7 +256,7 @@ TEST(TcpMeeting, AHandshakeHasATimeLimit) {
 TEST(TcpMeeting, AnotherVersionIsNamedOnBothSides) {
   HeldPort port;
   std::thread old([&] {
-    const Descriptor socket = stranger(port.port());
+    const FileDescriptor socket = stranger(port.port());
     std::string prefix = meeting_prefix();
     prefix[8] = 77;
     (void)::send(socket.get(), prefix.data(), prefix.size(), MSG_NOSIGNAL);
@@ -272,7 +272,7 @@ TEST(TcpMeeting, AnotherVersionIsNamedOnBothSides) {
 
 TEST(TcpMeeting, ATakenPortIsNamed) {
   HeldPort port;
-  const Descriptor taken = listen_anywhere(port.port());
+  const FileDescriptor taken = listen_anywhere(port.port());
   ASSERT_TRUE(taken);
   Rendezvous meeting = tcp("", -1, -1);
   meeting.rank = meeting.nranks = -1;
@@ -290,7 +290,7 @@ TEST(TcpMeeting, WithoutASecretOneInterfaceListensAndAForeignAddressIsRefused) {
                      {"rank 1 of 2"});
       return;
     }
-    const Descriptor local = stranger(port.port());
+    const FileDescriptor local = stranger(port.port());
     std::string problem;
     EXPECT_FALSE(connect_to(SocketAddress::from_bytes(std::string("\x7f\0\0\2", 4), port.port()), 1000, problem));
   });

@@ -23,6 +23,19 @@ foreach(example IN LISTS short_examples)
 endforeach()
 set_tests_properties(example_cheat_sheet_1 PROPERTIES WILL_FAIL ON)
 
+# Each compares its loss with that of one rank.
+foreach(transport IN LISTS transports)
+  set(n 3)
+  if(transport STREQUAL "tcp")
+    set(n 4)
+  endif()
+  foreach(example IN LISTS parallel_examples)
+    set(name example_${example}_${n}_${transport})
+    add_test(NAME ${name} COMMAND ${example} --threads ${n} --epochs 1)
+    set_tests_properties(${name} PROPERTIES ENVIRONMENT "TUTTI_TRANSPORT=${transport}" TIMEOUT 60)
+  endforeach()
+endforeach()
+
 # It loses a rank and takes in another.
 foreach(transport IN LISTS transports)
   add_test(NAME example_elastic_${transport} COMMAND elastic)
@@ -56,6 +69,11 @@ if("tools" IN_LIST TUTTI_MEMBERS)
     set_tests_properties(job_train_digits_2_device PROPERTIES LABELS job TIMEOUT 60 FIXTURES_REQUIRED one_rank_loss
                          ENVIRONMENT "TUTTI_PLUGIN_PATH=${CMAKE_BINARY_DIR}/lib/tutti-samples;TUTTI_SIMULATED_PRIVATE=1")
   endif()
+  # Gradients that travel rounded reach the same accuracy.
+  foreach(wire float16 bfloat16 float8)
+    add_test(NAME job_train_digits_2_${wire} COMMAND tuttirun -n 2 $<TARGET_FILE:train_digits> ${training} --wire ${wire})
+    set_tests_properties(job_train_digits_2_${wire} PROPERTIES LABELS job TIMEOUT 60)
+  endforeach()
   # Defaults: 30 epochs, any number of ranks, at least 95 %.
   add_test(NAME job_train_digits_3_default COMMAND tuttirun -n 3 $<TARGET_FILE:train_digits>)
   set_tests_properties(job_train_digits_3_default PROPERTIES LABELS job TIMEOUT 60)

@@ -21,7 +21,7 @@ tutti::DeviceTables find(const std::string& name) {
 }  // namespace
 
 DeviceGradient::DeviceGradient(const tutti::Communicator& world, const std::string& name, size_t parameters)
-    : world_(world), tables_(find(name)), parameters_(parameters) {
+    : tables_(find(name)), parameters_(parameters) {
   const tutti_device& memory = *tables_.memory;
   const tutti_executor& executor = *tables_.executor;
   const auto check = [this](tutti_status status, const char* what) {
@@ -70,23 +70,14 @@ void DeviceGradient::copy(void* to, const void* from, uint64_t bytes) const {
   enqueue(command);
 }
 
-tutti::Request DeviceGradient::all_reduce(std::span<double> bucket) const {
-  const size_t at = static_cast<size_t>(bucket.data() - host_);
-  tutti_options options{};
-  options.struct_size = sizeof options;
-  options.stream = stream_;
-  tutti_request* request = nullptr;
-  copy(device_ + at, seen_ + at, bucket.size_bytes());
-  if (const tutti_status status = tutti_all_reduce(world_.handle(), device_ + at, device_ + at, bucket.size(),
-                                                   TUTTI_FLOAT64, TUTTI_SUM, &options, &request);
-      status < 0)
-    throw tutti::Error(status, tutti_comm_error(world_.handle()));
-  tutti::Request made(request);
-  copy(seen_ + at, device_ + at, bucket.size_bytes());
-  return made;
+tutti::DeviceSpan<double> DeviceGradient::send(std::span<double> part) const {
+  const size_t at = static_cast<size_t>(part.data() - host_);
+  copy(device_ + at, seen_ + at, part.size_bytes());
+  return {device_ + at, part.size()};
 }
 
-void DeviceGradient::finish() const {
+void DeviceGradient::fetch() const {
+  copy(seen_, device_, parameters_ * sizeof(double));
   const tutti_executor& executor = *tables_.executor;
   tutti_command event{};
   event.kind = TUTTI_COMMAND_RECORD;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The gradient in a device's memory: a bucket is carried there, summed over the ranks and carried back, all in one
+// The gradient in a device's memory: its parts are carried there, summed over the ranks and carried back, all in one
 // stream of the device, while the host goes on.
 #pragma once
 
@@ -21,17 +21,18 @@ class DeviceGradient {
 
   // The host's side, which the device sees.
   std::span<double> host() const { return {host_, parameters_}; }
-  // Sums a part of host() over all ranks. It must not be touched before finish().
-  tutti::Request all_reduce(std::span<double> bucket) const;
-  // Until everything is back on the host.
-  void finish() const;
+  // Where work on the parts belongs.
+  void* stream() const { return stream_; }
+  // Carries a part of host() to the device, where it is then.
+  tutti::DeviceSpan<double> send(std::span<double> part) const;
+  // Carries everything back; returns when it is there.
+  void fetch() const;
 
  private:
   void enqueue(tutti_command command) const;
   void copy(void* to, const void* from, uint64_t bytes) const;
   [[noreturn]] void fail(tutti_status status, const char* what) const;
 
-  const tutti::Communicator& world_;
   tutti::DeviceTables tables_;
   size_t parameters_;
   uint32_t ordinal_ = 0;

@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <charconv>
 #include <cstring>
+#include <filesystem>
 #include <memory>
 #include <stdexcept>
 #include <string_view>
@@ -83,6 +84,13 @@ Samples read(const std::string& path) {
     rest.remove_prefix(std::min(end + 1, rest.size()));
   }
   return samples;
+}
+
+std::string default_path() {
+  std::error_code error;
+  const std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe", error);
+  if (error) return "digits.csv.gz";
+  return program.parent_path().parent_path() / "share/tutti/digits.csv.gz";
 }
 
 void shuffle(Samples& samples, uint64_t seed) {

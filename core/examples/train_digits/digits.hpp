@@ -27,6 +27,9 @@ struct Samples {
 // Throws std::runtime_error naming the file, the line and what was expected there.
 Samples read(const std::string& path);
 
+// Where the set is: build and installation both have bin/PROGRAM and share/tutti/digits.csv.gz.
+std::string default_path();
+
 // A Fisher-Yates shuffle: the same seed gives the same order everywhere.
 void shuffle(Samples& samples, uint64_t seed);
 

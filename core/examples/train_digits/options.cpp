@@ -4,17 +4,11 @@
 #include <CLI/CLI.hpp>
 #include <charconv>
 #include <cmath>
-#include <filesystem>
+#include <cstdio>
+
+#include "digits.hpp"
 
 namespace {
-
-// Build and installation both have bin/train_digits and share/tutti/digits.csv.gz.
-std::string default_data() {
-  std::error_code error;
-  const std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe", error);
-  if (error) return "digits.csv.gz";
-  return program.parent_path().parent_path() / "share/tutti/digits.csv.gz";
-}
 
 // CLI11's own checks let "inf" through.
 const CLI::Validator finite_positive(
@@ -30,7 +24,7 @@ const CLI::Validator finite_positive(
 
 std::optional<Options> parse_options(int argc, char** argv, int& status) {
   Options options;
-  options.data = default_data();
+  options.data = digits::default_path();
   CLI::App app{
       "Trains a perceptron 64-128-10 on hand-written digits, data-parallel over the ranks of the launcher (tuttirun -n "
       "4\n"
@@ -50,6 +44,9 @@ std::optional<Options> parse_options(int argc, char** argv, int& status) {
       ->capture_default_str();
   app.add_option("--device", options.device, "Where gradients are summed over the ranks: host, or a device (cuda)")
       ->capture_default_str();
+  app.add_option("--wire", options.wire, "How the gradient travels")
+      ->check(CLI::IsMember({"plain", "float16", "bfloat16", "float8"}))
+      ->capture_default_str();
   app.add_option(
          "--min-accuracy", options.min_accuracy,
          "Fail below this percentage of the held-out digits; default: 95, or 0 where --epochs, --batch, --rate, "
@@ -64,6 +61,12 @@ std::optional<Options> parse_options(int argc, char** argv, int& status) {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {
     status = app.exit(e);
+    return std::nullopt;
+  }
+  if (options.device != "host" && options.wire != "plain") {
+    std::fprintf(stderr, "train_digits: --wire %s is for gradients in host memory, not with --device\n",
+                 options.wire.c_str());
+    status = 2;
     return std::nullopt;
   }
   // The accuracy of the default training says nothing of another one.

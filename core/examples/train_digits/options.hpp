@@ -15,6 +15,7 @@ struct Options {
   uint64_t seed = 1;
   std::string data;  // the digits
   std::string device = "host";
+  std::string wire = "plain";
   double min_accuracy = 95;      // percent of the held-out digits
   std::string loss_file;         // "": not written
   std::string expect_loss;       // a loss file to agree with; "": none

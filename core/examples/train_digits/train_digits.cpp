@@ -4,7 +4,7 @@
 //
 //   broadcast    rank 0's settings and first weights
 //   scatter      each rank's part of every batch
-//   all_reduce   the gradient, in buckets, while the backward pass goes on (gradient_buckets.hpp)
+//   Gradients    the gradient, in buckets, while the backward pass goes on (backward_pass.hpp)
 //   reduce       the loss and the number of right answers, to rank 0
 //   all_reduce   min and max of a checksum of the weights: they must be the same bits on all ranks
 //   gather       the predictions
@@ -21,8 +21,8 @@
 #include <tutti/tutti.hpp>
 #include <vector>
 
+#include "backward_pass.hpp"
 #include "digits.hpp"
-#include "gradient_buckets.hpp"
 #include "mlp.hpp"
 #include "options.hpp"
 #include "report.hpp"
@@ -106,12 +106,12 @@ double sum_to_root(const tutti::Communicator& world, double value) {
 
 // The mean loss of the epoch's samples, each taken before the step that uses it; on rank 0.
 double train_epoch(const tutti::Communicator& world, const Share& share, double rate, Mlp& mlp,
-                   GradientBuckets& buckets) {
+                   BackwardPass& backward) {
   double loss = 0;
   for (size_t step = 0; step < share.steps; ++step) {
     const double my_loss = mlp.forward(share.batch(step));
-    buckets.backward(mlp);
-    mlp.update(buckets.gradient(), rate / static_cast<double>(share.samples_of(step)));
+    backward.run(mlp);
+    mlp.update(backward.gradient(), rate / static_cast<double>(share.samples_of(step)));
     loss += sum_to_root(world, my_loss);
   }
   return loss / static_cast<double>(share.samples);
@@ -157,13 +157,15 @@ void require_equal_weights(const tutti::Communicator& world, Mlp& mlp, uint32_t 
 
 // The buckets of all ranks; on the host it fails when not one of them was done before its backward pass had ended: a
 // device may take longer for so little.
-void report_overlap(const tutti::Communicator& world, const GradientBuckets& buckets, const std::string& device) {
-  const double early = sum_to_root(world, static_cast<double>(buckets.early()));
-  const double issued = sum_to_root(world, static_cast<double>(buckets.issued()));
+void report_overlap(const tutti::Communicator& world, const tutti_gradients_facts& facts, const std::string& device) {
+  const double early = sum_to_root(world, static_cast<double>(facts.early));
+  const double started = sum_to_root(world, static_cast<double>(facts.started));
+  const double waited = sum_to_root(world, static_cast<double>(facts.exposed_ns));
   if (world.rank() != 0) return;
   std::printf(
-      "buckets finished before the backward pass ended: %.0f of %.0f, all ranks (a step's last one cannot be)\n", early,
-      issued);
+      "buckets finished before the backward pass ended: %.0f of %.0f, all ranks; waited for the others %.2f ms per "
+      "rank\n",
+      early, started, waited * 1e-6 / world.nranks());
   if (early == 0 && device == "host")
     throw std::runtime_error("no bucket was finished before the backward pass ended: nothing overlaps");
 }
@@ -183,11 +185,11 @@ void train(const tutti::Communicator& world, const Options& options) {
     std::printf("ranks %u, training digits %zu, held out %zu, steps per epoch %zu of %u digits\n", world.nranks(),
                 train_samples, held_out, train.steps, options.batch);
 
-  GradientBuckets buckets(world, options.device);
+  BackwardPass backward(world, options.device, options.wire);
   double loss = 0;
   for (uint32_t epoch = 1; epoch <= options.epochs; ++epoch) {
     const auto start = std::chrono::steady_clock::now();
-    loss = train_epoch(world, train, options.rate, mlp, buckets);
+    loss = train_epoch(world, train, options.rate, mlp, backward);
     const std::chrono::duration<double, std::milli> time = std::chrono::steady_clock::now() - start;
     const double right = accuracy(world, test, mlp);
     if (root) {
@@ -200,7 +202,7 @@ void train(const tutti::Communicator& world, const Options& options) {
   const double last_count = accuracy(world, test, mlp);
   const double right = accuracy_of_gathered(world, test, data.test, mlp);
   if (root) std::printf("weights: the same bits on all ranks after every epoch\n");
-  report_overlap(world, buckets, options.device);
+  report_overlap(world, backward.facts(), options.device);
   if (!options.expect_transport.empty()) require_transport(world, options.expect_transport);
   if (!root) return;
   print_services(world);
@@ -222,8 +224,7 @@ int main(int argc, char** argv) {
   const std::optional<Options> options = parse_options(argc, argv, status);
   if (!options) return status;
   try {
-    const auto world =
-        tutti::Communicator::on_device(options->device == "host" ? "none" : options->device + ":local");
+    const auto world = tutti::Communicator::on_device(options->device == "host" ? "none" : options->device + ":local");
     try {
       train(world, *options);
       if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0)

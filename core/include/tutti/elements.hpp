@@ -49,11 +49,8 @@ class float16 {
     } else if (size >= 0x38800000u) {  // from 2^-14 on: normal
       const uint32_t rebiased = size - (112u << 23);
       half = (rebiased + 0xfffu + ((rebiased >> 13) & 1u)) >> 13;
-    } else if (size > 0x33000000u) {  // above 2^-25: a multiple of 2^-24
-      const uint32_t shift = 126 - (size >> 23), significand = (size & 0x7fffffu) | 0x800000u;
-      const uint32_t rest = significand & ((1u << shift) - 1), middle = 1u << (shift - 1);
-      half = significand >> shift;
-      if (rest > middle || (rest == middle && half % 2 == 1)) ++half;
+    } else {  // the sum rounds at a multiple of 2^-24
+      half = std::bit_cast<uint32_t>(std::bit_cast<float>(size) + 0.5f) - 0x3f000000u;
     }
     return static_cast<uint16_t>(sign | half);
   }

@@ -11,6 +11,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -51,7 +52,7 @@ struct Problem {
   std::vector<bool> in_place;  // per rank; empty: nowhere
   std::string parameters;
   uint64_t block_bytes = 0;
-  const tutti_topology* topology = nullptr;
+  std::shared_ptr<const tutti_topology> topology;
 };
 
 // Problem::hosts for hosts of so many ranks each, at least one: consecutive ranks fill host after host; cyclic ones are
@@ -60,6 +61,11 @@ std::vector<uint32_t> place_on_hosts(std::span<const uint32_t> sizes, bool cycli
 // Ranks anywhere on some hosts, for tests: the same for the same seed, everywhere.
 std::vector<uint32_t> random_hosts(uint32_t nranks, uint64_t seed);
 
+// Problem::topology for ranks whose hosts and NUMA nodes are known, one of each for each rank, and nothing else: no
+// links, no devices, each rank a process.
+std::shared_ptr<const tutti_topology> topology_of_nodes(std::span<const uint32_t> hosts,
+                                                        std::span<const int32_t> nodes);
+
 // The query of one rank of a problem. The result points into `problem`, which must outlive it.
 tutti_query make_query(const Problem& problem, uint32_t rank);
 
@@ -67,9 +73,7 @@ tutti_query make_query(const Problem& problem, uint32_t rank);
 uint32_t block_count(uint32_t collective, uint32_t nranks, uint32_t root, uint32_t rank, uint32_t buffer);
 bool is_reducing(uint32_t collective);
 // Scans reduce over the first ranks only. contributors: over how many, at `rank`; in other collectives nranks.
-constexpr bool is_scan(uint32_t collective) {
-  return collective == TUTTI_SCAN || collective == TUTTI_EXCLUSIVE_SCAN;
-}
+constexpr bool is_scan(uint32_t collective) { return collective == TUTTI_SCAN || collective == TUTTI_EXCLUSIVE_SCAN; }
 constexpr uint32_t contributors(uint32_t collective, uint32_t nranks, uint32_t rank) {
   return collective == TUTTI_SCAN ? rank + 1 : collective == TUTTI_EXCLUSIVE_SCAN ? rank : nranks;
 }
@@ -97,6 +101,8 @@ constexpr uint32_t equal_form(uint32_t collective) {
       return collective;
   }
 }
+// all_to_all_v has only the form out of place.
+constexpr bool has_form_in_place(uint32_t collective) { return collective != TUTTI_ALL_TO_ALL_V; }
 // The class of block `block` of a buffer at `rank` (algorithm.h: Unequal blocks), how many there are, and whether a
 // rank knows the size of a class. In equal forms 0, 1, true.
 uint32_t block_class(uint32_t collective, uint32_t nranks, uint32_t rank, uint32_t buffer, uint32_t block);
@@ -151,7 +157,11 @@ struct Proof {
   std::string error;
   bool same_tree = false;   // the reduction tree of every chunk is the same on all ranks, up to commutation
   bool rank_order = false;  // every tree has its operands in rank order: legal for non-commutative operators
-  uint64_t steps = 0;       // of all ranks
+  // Every tree is the canonical one: over the numbers of the ranks that contribute, split at the largest power of two
+  // below their count, the lower half the left operand, rounded at each node, and FINAL where its last node is reduced
+  // (in an exclusive scan at a copy of that). All such schedules give the same bits.
+  bool canonical = false;
+  uint64_t steps = 0;  // of all ranks
   uint64_t messages = 0;
   uint64_t rounds = 0;  // longest chain of dependent messages
   uint32_t lanes = 0;
@@ -190,17 +200,18 @@ struct CostModel {
   double send_per_byte = 0;  // what sending and receiving cost the rank's processor
   double receive_per_byte = 0;
   double per_message = 0;  // the same, for each message at each of its ends
-  double processors = 1;   // of each rank: less than 1 where ranks share cores
   // By the numbers of Problem::hosts; empty: ranks of a host share nothing.
   std::vector<HostCost> hosts;
+  double per_switch = 0;  // of a processor that more ranks share than there are, from a rank that waits to another
 };
 // Predicted seconds of an operation of `block_bytes` bytes per block and `element_bytes` bytes per element in `slices`
 // slices: list simulation of one and of two slices, extrapolated linearly. A message starts when both ends are ready. A
 // rank's sends share its egress and its receives its ingress, in the order in which they become ready; messages between
 // hosts also share the hosts' networks, and those with a gap their processors. Reductions and copies share the rank. A
 // RECV_REDUCE reduces the first bytes while the rest arrives. A lane issues its steps in order, `per_step` apart. The
-// result is at least the work of the busiest processor. The schedules must have been verified; the result is infinity
-// if they do not match.
+// result is at least the work of the busiest rank, and of the busiest host's processors. Where these are fewer than its
+// ranks, they also switch: once for each round of messages that a rank receives, as often as messages have to come one
+// after the other. The schedules must have been verified; the result is infinity if they do not match.
 double simulate(const Problem& problem, const std::vector<Schedule>& schedules, uint64_t block_bytes,
                 uint32_t element_bytes, uint64_t slices, const CostModel& model);
 

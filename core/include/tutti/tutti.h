@@ -57,8 +57,10 @@ enum {
   TUTTI_COMM_PROGRESS_THREAD = 1u << 0, /* a thread of the communicator advances asynchronous operations */
   TUTTI_COMM_JOIN = 1u << 1,            /* joins a communicator that grows: rendezvous is the id of its
                                            tutti_comm_invite; rank and nranks must be 0 and are assigned */
-  TUTTI_COMM_CHECK_CALLS = 1u << 2 /* checked mode, as by TUTTI_CHECK=1: before each collective all ranks compare their
-                                      calls; all ranks set it or none */
+  TUTTI_COMM_CHECK_CALLS = 1u << 2, /* checked mode, as by TUTTI_CHECK=1: before each collective all ranks compare their
+                                       calls; all ranks set it or none */
+  TUTTI_COMM_CANONICAL_ORDER = 1u << 3 /* as by TUTTI_ORDER=canonical: reductions give the same bits whatever algorithm,
+                                          transport, placement or memory carries them; all ranks set it or none */
 };
 
 /* The settings of a communicator. Strings are copied. A setting that must be equal on all ranks and is not is an error
@@ -311,7 +313,10 @@ void tutti_op_set_error(const char* text);
  * b, 0 as well; `displacements[b]` is the element of its buffer at which it begins; NULL: the blocks lie one after
  * another. Both have an entry for each rank, and are not used after the call has returned. Blocks of `out` must not
  * overlap. A buffer without elements may be NULL. The rules of the calls above hold here. Calls whose counts differ
- * from the last ones' are as cheap: nothing is planned again. Host memory only: device memory is TUTTI_NOT_SUPPORTED.
+ * from the last ones' are as cheap: nothing is planned again. On device memory each new table orders the steps of a
+ * plan again, and waits for no other rank; windows are not read in place. In all_to_all_v, gather_v and scatter_v a
+ * rank without any elements says by its arguments that the call is one on device memory: by options.stream, or by an
+ * address of device memory as a buffer that it has.
  *
  *   all_gather_v, reduce_scatter_v   All ranks pass the same counts. Displacements may differ.
  *   all_to_all_v                     out_counts[b] here is in_counts[r] at rank b, where r is this rank.
@@ -322,7 +327,9 @@ void tutti_op_set_error(const char* text);
  * root: out == in + displacements[rank]. all_to_all_v has no form in place.
  *
  * Counts that do not fit: checked mode finds all, and names both ranks and both counts. Otherwise messages whose sizes
- * differ are TUTTI_MISMATCH. A block that is empty at one end only may go unnoticed, or end a wait at its deadline. */
+ * differ are TUTTI_MISMATCH; on device memory between processes when the stream may have passed them, or not at all
+ * where the bytes go through the host. A block that is empty at one end only may go unnoticed, or end a wait at its
+ * deadline. */
 tutti_status tutti_all_gather_v(tutti_comm* comm, const void* in, void* out, const uint64_t* counts,
                                 const uint64_t* displacements, uint32_t dtype, const tutti_options* options,
                                 tutti_request** request);

@@ -103,6 +103,14 @@ Expressions::Id Expressions::reduce(std::span<const Id> operands) {
   return id;
 }
 
+bool Expressions::is_canonical(Id id, uint32_t first, uint32_t count) const {
+  if (is_leaf(id)) return count == 1 && leaf_rank(id) == first;
+  const std::span<const Id> operands = operands_of(reductions_[id - leaves_]);
+  if (count < 2 || operands.size() != 2) return false;
+  const uint32_t lower = std::bit_ceil(count) / 2;
+  return is_canonical(operands[0], first, lower) && is_canonical(operands[1], first + lower, count - lower);
+}
+
 bool Expressions::is_complete(Id id, uint32_t chunk, uint32_t ranks) const {
   const Summary sum = summary(id);
   return sum.contributors == ranks && sum.chunk == chunk && !sum.others && sum.twice == none &&

@@ -34,6 +34,8 @@ class Expressions {
   Id canonical(Id id) const { return is_leaf(id) ? id : reductions_[id - leaves_].canonical; }
   // Are its operands, read from left to right, those of ranks a, a+1, ..., b?
   bool in_rank_order(Id id) const { return is_leaf(id) || reductions_[id - leaves_].in_order; }
+  // Is it the canonical tree (Proof::canonical) over `count` ranks from `first` on?
+  bool is_canonical(Id id, uint32_t first, uint32_t count) const;
   // The chunk of IN that its leftmost operand is.
   uint32_t first_chunk(Id id) const { return summary(id).chunk; }
   // Does it hold chunk `chunk` of each of the first `ranks` ranks exactly once, and nothing else?

@@ -250,7 +250,7 @@ Finding check_problem(const Problem& problem) {
     return bad(fmt::format("root {} is none of its {} ranks", problem.root, problem.nranks));
   if (!problem.in_place.empty() && problem.in_place.size() != problem.nranks)
     return bad(fmt::format("in_place has {} entries for {} ranks", problem.in_place.size(), problem.nranks));
-  if (problem.collective == TUTTI_ALL_TO_ALL_V && std::ranges::any_of(problem.in_place, [](bool is) { return is; }))
+  if (!has_form_in_place(problem.collective) && std::ranges::any_of(problem.in_place, [](bool is) { return is; }))
     return bad("all_to_all_v has no form in place");
   if (block_classes(problem.collective, problem.nranks) > UINT32_MAX)
     return bad(fmt::format("{} among {} ranks has more classes of blocks than there are numbers for",

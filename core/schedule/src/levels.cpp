@@ -32,7 +32,7 @@ class LevelGraph {
   LevelGraph(const Problem& problem, std::vector<Schedule> (&forms)[2]) : forms_(forms) {
     for (const bool form : {false, true}) {
       problems_[form] = problem;
-      problems_[form].in_place.assign(problem.nranks, form);
+      problems_[form].in_place.assign(problem.nranks, form && has_form_in_place(problem.collective));
     }
     graphs_.reserve(2);
     for (const bool form : {false, true})

@@ -2,6 +2,7 @@
 #include <tutti/schedule.h>
 
 #include <algorithm>
+#include <numeric>
 
 namespace tutti {
 
@@ -34,6 +35,32 @@ std::vector<uint32_t> random_hosts(uint32_t nranks, uint64_t seed) {
     host = number;
   }
   return hosts;
+}
+
+std::shared_ptr<const tutti_topology> topology_of_nodes(std::span<const uint32_t> hosts,
+                                                        std::span<const int32_t> nodes) {
+  struct Places {
+    std::vector<uint32_t> hosts, processes, devices;
+    std::vector<int32_t> nodes;
+    tutti_topology table{};
+  };
+  const auto places = std::make_shared<Places>();
+  const size_t n = nodes.size();
+  places->hosts.assign(hosts.begin(), hosts.end());
+  places->hosts.resize(n);  // none: all on one host
+  places->nodes.assign(nodes.begin(), nodes.end());
+  places->processes.resize(n);
+  std::iota(places->processes.begin(), places->processes.end(), 0);
+  places->devices.assign(n, UINT32_MAX);
+  tutti_topology& table = places->table;
+  table.struct_size = sizeof table;
+  table.nranks = static_cast<uint32_t>(n);
+  table.host_of_rank = places->hosts.data();
+  table.process_of_rank = places->processes.data();
+  table.device_of_rank = places->devices.data();
+  table.numa_of_rank = places->nodes.data();
+  table.link = [](void*, uint32_t, uint32_t, tutti_link_figures*) -> tutti_status { return TUTTI_NOT_SUPPORTED; };
+  return {places, &table};
 }
 
 }  // namespace tutti

@@ -19,6 +19,7 @@ enum class Stage : uint8_t {
 struct Value {
   Expressions::Id id = 0;
   Stage stage = Stage::nothing;
+  bool finished_by_copy = false;  // FINAL stands at a copy, not where the last operands are reduced
 };
 
 class Execution {
@@ -28,7 +29,8 @@ class Execution {
         problem_(graph.problem()),
         reducing_(is_reducing(problem_.collective)),
         pieces_(graph.layout(0).pieces()),
-        expressions_(problem_.nranks, in_blocks(), pieces_) {
+        expressions_(problem_.nranks, in_blocks(), pieces_),
+        canonical_tree_(size_t{in_blocks()} * pieces_, Expressions::none) {
     base_.reserve(problem_.nranks);
     size_t total = 0;
     for (uint32_t rank = 0; rank < problem_.nranks; ++rank) {
@@ -118,6 +120,7 @@ class Execution {
     if (!expressions_.is_complete(value->id, chunk, ranks))
       scaling_fault("has FINAL, but the value " + expressions_.explain_incomplete(value->id, chunk, ranks));
     value->stage = Stage::final;
+    value->finished_by_copy = op.kind == TUTTI_STEP_COPY;
   }
 
   bool carry_out(const Step& step) {
@@ -186,11 +189,21 @@ class Execution {
     if (value.stage != Stage::final && !scaling_)
       scaling_ = {Fault::scaling, fmt::format("rank {}: no step that had a part in out[{}] is FINAL", rank, chunk)};
     if (!expressions_.in_rank_order(value.id)) trees_.rank_order = false;
+    check_canonical(wanted, ranks, value);
     if (is_scan(problem_.collective)) return {};  // each rank has a result of its own
     Expressions::Id& first = first_tree[wanted];
     if (first == Expressions::none) first = expressions_.canonical(value.id);
     if (first != expressions_.canonical(value.id)) trees_.same = false;
     return {};
+  }
+
+  // Equal trees have equal numbers, so all ranks' results of a chunk cost one look at a tree.
+  void check_canonical(uint32_t chunk, uint32_t ranks, const Value& value) {
+    Expressions::Id& known = canonical_tree_[chunk];
+    if (ranks > 1 && value.finished_by_copy != (problem_.collective == TUTTI_EXCLUSIVE_SCAN)) trees_.canonical = false;
+    if (!trees_.canonical || known == value.id) return;
+    trees_.canonical = expressions_.is_canonical(value.id, 0, ranks);
+    known = value.id;
   }
 
   std::string check_moved(uint32_t rank, uint32_t chunk, Value value) const {
@@ -220,6 +233,7 @@ class Execution {
   const bool reducing_;
   const uint32_t pieces_;
   Expressions expressions_;
+  std::vector<Expressions::Id> canonical_tree_;  // of each chunk, where one has been seen
   std::vector<size_t> base_;
   std::vector<Value> values_;
   std::vector<Value> payload_, operands_;

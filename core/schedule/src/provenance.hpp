@@ -11,6 +11,7 @@ namespace tutti {
 struct Trees {
   bool same = true;
   bool rank_order = true;
+  bool canonical = true;  // Proof::canonical
 };
 
 // Requires a graph that ran, and that has no races, so that one order of execution stands for all. Finds

@@ -120,7 +120,7 @@ tutti_query make_query(const Problem& problem, uint32_t rank) {
   query.host_of_rank = problem.hosts.empty() ? zeros(problem.nranks) : problem.hosts.data();
   query.parameters = problem.parameters.empty() ? nullptr : problem.parameters.c_str();
   query.block_bytes = problem.block_bytes;
-  query.topology = problem.topology;
+  query.topology = problem.topology.get();
   return query;
 }
 

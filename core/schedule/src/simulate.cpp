@@ -25,7 +25,9 @@ class Simulation {
         egress_(graph.problem().nranks, 0),
         ingress_(egress_),
         compute_(egress_),
-        hosts_(graph.problem().hosts.empty() ? 0 : model.hosts.size()) {
+        hosts_(graph.problem().hosts.empty() ? 0 : model.hosts.size()),
+        round_(model.per_switch > 0 ? graph.nodes().size() : 0, 0),
+        waits_(graph.problem().nranks) {
     list_successors();
   }
 
@@ -44,6 +46,16 @@ class Simulation {
       last = std::max(last, end);
     }
     return last;
+  }
+
+  // After run(), how often each rank waited: messages of one round come while it does.
+  std::vector<double> waits() {
+    std::vector<double> counts;
+    for (std::vector<uint32_t>& rounds : waits_) {
+      std::ranges::sort(rounds);
+      counts.push_back(double(std::ranges::unique(rounds).begin() - rounds.begin()));
+    }
+    return counts;
   }
 
  private:
@@ -181,9 +193,20 @@ class Simulation {
   }
 
   double finish(uint32_t node, double time) {
+    if (model_.per_switch > 0) count_round(node);
     times_[node].end = time;
     release(node, false);
     return time;
+  }
+
+  void count_round(uint32_t node) {
+    const uint32_t partner = graph_.nodes()[node].partner;
+    bool receiving = false;
+    graph_.for_each_predecessor(node, [&](uint32_t before) {
+      round_[node] = std::max(round_[node], round_[before] + (before == partner));
+      receiving |= before == partner;
+    });
+    if (receiving && !is_dropped(node)) waits_[graph_.rank_of(node)].push_back(round_[node]);
   }
 
   struct Successor {
@@ -201,7 +224,9 @@ class Simulation {
   struct Host {
     double egress = 0, ingress = 0, processor = 0;
   };
-  std::vector<Host> hosts_;  // the same; empty: they share nothing
+  std::vector<Host> hosts_;                   // the same; empty: they share nothing
+  std::vector<uint32_t> round_;               // messages one after the other that came before a step is over
+  std::vector<std::vector<uint32_t>> waits_;  // the rounds in which each rank received
   std::priority_queue<Event> events_;
   std::vector<uint32_t> ready_;
   bool issuing_ = false;
@@ -242,19 +267,25 @@ double processor_time(const Problem& problem, uint32_t rank, const Schedule& sch
   return seconds;
 }
 
-// The least time in which processors do the work of all ranks.
-double least_work(const Problem& problem, const std::vector<Schedule>& schedules, uint64_t block_bytes,
-                  uint32_t element_bytes, const CostModel& model) {
+// The least time in which processors do the work of all ranks, and go from one that waits to another that does not.
+double least_work(const Problem& problem, const std::vector<Schedule>& schedules, const std::vector<double>& waits,
+                  uint64_t block_bytes, uint32_t element_bytes, const CostModel& model) {
   double busiest = 0;
-  std::vector<double> of_host(problem.hosts.empty() ? 0 : model.hosts.size(), 0);
+  const size_t hosts = problem.hosts.empty() ? 0 : model.hosts.size();
+  std::vector<double> of_host(hosts, 0), waits_of_host(hosts, 0), ranks_of_host(hosts, 0);
   for (uint32_t rank = 0; rank < schedules.size(); ++rank) {
     const double work = processor_time(problem, rank, schedules[rank], block_bytes, element_bytes, model);
     busiest = std::max(busiest, work);
-    if (!of_host.empty()) of_host[problem.hosts[rank]] += work;
+    if (hosts == 0) continue;
+    of_host[problem.hosts[rank]] += work;
+    waits_of_host[problem.hosts[rank]] += waits[rank];
+    ranks_of_host[problem.hosts[rank]] += 1;
   }
-  if (of_host.empty()) return busiest / model.processors;
-  for (size_t host = 0; host < of_host.size(); ++host)
-    busiest = std::max(busiest, of_host[host] / model.hosts[host].processors);
+  for (size_t host = 0; host < hosts; ++host) {
+    const double processors = model.hosts[host].processors;
+    const double switches = ranks_of_host[host] > processors ? waits_of_host[host] : 0;
+    busiest = std::max(busiest, (of_host[host] + switches * model.per_switch) / processors);
+  }
   return busiest;
 }
 
@@ -264,16 +295,20 @@ double simulate(const Problem& problem, const std::vector<Schedule>& schedules, 
                 uint32_t element_bytes, uint64_t slices, const CostModel& model) {
   if (schedules.empty()) return 0;
   if (check_alike(schedules)) return std::numeric_limits<double>::infinity();
-  const double busiest = least_work(problem, schedules, block_bytes, element_bytes, model);
   const uint64_t count = std::max<uint64_t>(slices, 1);
   const std::vector<double> piece_bytes = bytes_of_pieces(schedules[0], block_bytes, element_bytes, count);
+  std::vector<double> waits;
   const auto time_of = [&](uint32_t unrolled) {
     StepGraph graph(problem, schedules, unrolled);
     if (graph.match()) return std::numeric_limits<double>::infinity();
-    return Simulation(graph, piece_bytes, model).run();
+    Simulation simulation(graph, piece_bytes, model);
+    const double time = simulation.run();
+    if (unrolled == 1) waits = simulation.waits();
+    return time;
   };
   const double one = time_of(1);
   if (one == std::numeric_limits<double>::infinity()) return one;
+  const double busiest = least_work(problem, schedules, waits, block_bytes, element_bytes, model);
   return std::max(busiest, count == 1 ? one : one + double(count - 1) * (time_of(2) - one));
 }
 

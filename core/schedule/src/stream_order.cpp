@@ -48,23 +48,27 @@ class Sequence {
     uint64_t fragment = 0;
   };
 
+  uint64_t length_of(uint32_t buffer, uint32_t chunk) const {
+    if (shape_.length) return shape_.length(buffer, chunk);
+    const uint32_t piece = buffer == TUTTI_BUFFER_SCRATCH ? schedule_.scratch[chunk].piece : chunk % schedule_.pieces();
+    return bounds_[piece + 1] - bounds_[piece];
+  }
+
   // Calls visit(part, bytes) for each part of memory that a step's span is and that is not empty: the run is one,
-  // except in slices, where each chunk's slice is one.
+  // except in slices, where each chunk's slice is one, and where blocks are unequal.
   template <typename Visit>
   void for_each_part(const tutti_span& span, uint64_t slice, Visit&& visit) const {
+    const bool apart = shape_.slices > 1 || shape_.length;
     uint64_t whole = 0;
     for (uint32_t i = 0; i < span.chunks; ++i) {
-      const uint32_t chunk = span.first + i;
-      const uint32_t piece =
-          span.buffer == TUTTI_BUFFER_SCRATCH ? schedule_.scratch[chunk].piece : chunk % schedule_.pieces();
-      const uint64_t length = bounds_[piece + 1] - bounds_[piece];
+      const uint64_t length = length_of(span.buffer, span.first + i);
       whole += length;
-      if (shape_.slices == 1) continue;
+      if (!apart) continue;
       const uint64_t elements =
           slice_begin(length, slice + 1, shape_.slices) - slice_begin(length, slice, shape_.slices);
       if (elements) visit(i, elements * shape_.element_bytes);
     }
-    if (shape_.slices == 1 && whole) visit(0u, whole * shape_.element_bytes);
+    if (!apart && whole) visit(0u, whole * shape_.element_bytes);
   }
 
   void add_parts(const tutti_step& op, StreamStep made) {

@@ -50,6 +50,7 @@ Finding prove(const Problem& problem, const std::vector<Schedule>& schedules, Pr
     if (Finding finding = check_barrier(graph)) return finding;
   proof->same_tree = trees.same;
   proof->rank_order = trees.rank_order;
+  proof->canonical = is_reducing(problem.collective) && trees.canonical;
   count_resources(graph, schedules, proof);
   return {};
 }
@@ -132,7 +133,7 @@ std::vector<Variant> variants(const Problem& problem) {
   std::vector<bool> odd(problem.nranks, false);
   for (uint32_t rank = 1; rank < problem.nranks; rank += 2) odd[rank] = true;
   std::vector<Variant> list{{"out of place", std::vector<bool>(problem.nranks, false)}};
-  if (problem.collective == TUTTI_ALL_TO_ALL_V) return list;
+  if (!has_form_in_place(problem.collective)) return list;
   list.push_back({"in place everywhere", std::vector<bool>(problem.nranks, true)});
   if (problem.nranks == 1 || problem.collective == TUTTI_BARRIER) return list;
   if (has_root(problem.collective)) {  // the one rank that has both buffers, and so what really happens
@@ -183,6 +184,7 @@ Proof verify_algorithm(const tutti_algorithm& algorithm, Problem problem) {
     first = false;
     whole.same_tree = whole.same_tree && proof.same_tree;
     whole.rank_order = whole.rank_order && proof.rank_order;
+    whole.canonical = whole.canonical && proof.canonical;
     whole.steps = std::max(whole.steps, proof.steps);
     whole.rounds = std::max(whole.rounds, proof.rounds);
     whole.scratch_chunks = std::max(whole.scratch_chunks, proof.scratch_chunks);

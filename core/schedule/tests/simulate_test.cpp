@@ -84,14 +84,36 @@ TEST(Simulate, GapsOfMessages) {
   EXPECT_GE(cost(c, 400, 1, model), 12 * gap) << "two ranks of a host share one core";
 }
 
-// The busiest rank's processor bounds the time: n - 1 messages out and n - 1 in.
+// The busiest rank bounds the time, n - 1 messages out and n - 1 in, and so do the processors that ranks share.
 TEST(Simulate, MessagesCostTheProcessor) {
-  constexpr uint32_t n = 5;
+  constexpr uint32_t n = 4;
   CostModel model = links_only();
   model.per_message = 1e-4;
-  model.processors = 0.5;
-  EXPECT_NEAR(cost(all_to_all(n), 400, 1, model), 2 * (n - 1) * 1e-4 / 0.5, 1e-12);
-  EXPECT_EQ(cost(all_to_all(n), 0, 1, model), 0);  // no message is sent
+  Case c = all_to_all(n);
+  c.problem.hosts.assign(n, 0);
+  for (const double processors : {1, 2, 4, 8}) {
+    model.hosts = {{0, processors}};
+    EXPECT_NEAR(cost(c, 400, 1, model), 2 * (n - 1) * 1e-4 * std::max(1.0, n / processors), 1e-12) << processors;
+  }
+  EXPECT_EQ(cost(c, 0, 1, model), 0);  // no message is sent
+}
+
+// A rank that waits gives its processor to another one: once for all messages that come in one round.
+TEST(Simulate, WaitsCostTheProcessorsThatRanksShare) {
+  constexpr uint32_t n = 4;
+  constexpr double per_switch = 1e-2;  // beside it nothing counts
+  CostModel model = links_only();
+  model.per_switch = per_switch;
+  const auto switches = [&](Case c, double processors, uint64_t bytes = 400) {
+    c.problem.hosts.assign(n, 0);
+    model.hosts = {{0, processors}};
+    return std::round(cost(c, bytes, 1, model) * processors / per_switch);
+  };
+  EXPECT_EQ(switches(all_to_all(n), 2), n);
+  EXPECT_EQ(switches(ring_all_reduce(n), 2), 2 * (n - 1) * n);
+  EXPECT_EQ(switches(ring_all_reduce(n), 1), 2 * (n - 1) * n);
+  EXPECT_EQ(switches(ring_all_reduce(n), 4), 0) << "a processor for each";
+  EXPECT_EQ(switches(ring_all_reduce(n), 2, 0), 0) << "no message is sent";
 }
 
 TEST(Simulate, LocalWork) {

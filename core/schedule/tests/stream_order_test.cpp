@@ -97,6 +97,37 @@ TEST(StreamOrder, RunsInSlicesComeToAnEndWithOneSlot) {
     expect_end(direct_all_reduce(4, false, copies), direct_all_reduce(4, true, copies));
 }
 
+// Of unequal blocks a rank knows only its own, some of them empty, some of many fragments.
+TEST(StreamOrder, UnequalBlocksComeToAnEndWithOneSlot) {
+  for (const uint32_t n : {2u, 3u, 5u, 8u}) {
+    Case a = all_to_all(n);
+    a.problem.collective = TUTTI_ALL_TO_ALL_V;
+    Case same = a;
+    level(a, same);
+    const auto size = [](uint32_t from, uint32_t to) -> uint64_t {
+      return (from * 7 + to * 5) % 4 ? (from * 31 + to * 17) % 90 : 0;
+    };
+    std::vector<std::vector<StreamStep>> all;
+    std::map<std::pair<uint32_t, uint32_t>, uint64_t> sent;
+    for (uint32_t rank = 0; rank < n; ++rank) {
+      StreamShape own = shape(0, 1, 64, 1);
+      own.length = [&, rank](uint32_t buffer, uint32_t chunk) {
+        return buffer == TUTTI_BUFFER_IN ? size(rank, chunk) : size(chunk, rank);
+      };
+      EXPECT_EQ(order_for_stream(a.schedules[rank], own, &all.emplace_back()), "");
+      for (const StreamStep& step : all.back())
+        if (const tutti_step& op = a.schedules[rank].lanes[step.lane][step.step].op; op.kind == TUTTI_STEP_SEND)
+          sent[{rank, op.peer}] += step.bytes;
+    }
+    EXPECT_EQ(left_over(a, a, false, all, 1), 0u) << n << " ranks";
+    for (uint32_t from = 0; from < n; ++from)
+      for (uint32_t to = 0; to < n; ++to)
+        if (from != to) {
+          EXPECT_EQ((sent[{from, to}]), size(from, to) * 4) << from << " to " << to;
+        }
+  }
+}
+
 // Each slice of a run is the same slice of each of its chunks.
 TEST(StreamOrder, PartsOfARunInSlices) {
   const Case a = torus_all_reduce(2, 2), b = torus_all_reduce(2, 2, true);

@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 #include <tutti/schedule.h>
 
+#include <algorithm>
+
 #include "schedule_builder.hpp"
 
 namespace tutti {
@@ -119,6 +121,59 @@ TEST(Verify, TreesOfDirect) {
   proof = check(c);
   EXPECT_TRUE(proof.ok());
   EXPECT_FALSE(proof.same_tree);
+}
+
+// The same tree everywhere, and operands in rank order: the canonical tree is asked for by its shape.
+TEST(Verify, CanonicalTree) {
+  EXPECT_FALSE(check(ring_all_reduce(4)).canonical);
+  Case c = direct_all_reduce(4);
+  EXPECT_TRUE(check(c).rank_order);
+  EXPECT_FALSE(check(c).canonical) << "a fold rounds once";
+  std::vector<std::vector<tutti_span>> values;
+  for (const Schedule& s : c.schedules) values.push_back(s.lanes[0].back().sources);
+  // Rank r reduces what it has, in pairs that it joins in one of the places in scratch.
+  const auto reduce_in_pairs = [&](uint32_t rank, bool balanced) {
+    const std::vector<tutti_span>& v = values[rank];
+    const tutti_span low = rank == 0 ? v[1] : v[0], high = rank == 3 ? v[2] : v[3];
+    auto& lane = c.schedules[rank].lanes[0];
+    lane.erase(std::ranges::find(lane, uint32_t{TUTTI_STEP_REDUCE}, [](const Step& s) { return s.op.kind; }), lane.end());
+    const auto raw = [&](tutti_span a, tutti_span b) {
+      return a.buffer == TUTTI_BUFFER_IN || b.buffer == TUTTI_BUFFER_IN ? uint32_t{TUTTI_STEP_LOAD} : 0u;
+    };
+    lane.push_back(reduce(low, {v[0], v[1]}, raw(v[0], v[1])));
+    if (balanced) {
+      lane.push_back(reduce(high, {v[2], v[3]}, raw(v[2], v[3])));
+      lane.push_back(reduce(out(0), {low, high}, TUTTI_STEP_FINAL));
+    } else {
+      lane.push_back(reduce(low, {low, v[2]}, raw(low, v[2])));
+      lane.push_back(reduce(out(0), {low, v[3]}, TUTTI_STEP_FINAL | raw(low, v[3])));
+    }
+  };
+  for (const bool balanced : {true, false}) {
+    for (uint32_t rank = 0; rank < 4; ++rank) reduce_in_pairs(rank, balanced);
+    const Proof proof = check(c);
+    ASSERT_TRUE(proof.ok()) << proof.error;
+    EXPECT_TRUE(proof.same_tree && proof.rank_order);
+    EXPECT_EQ(proof.canonical, balanced) << "((0 1) 2) 3 has the operands in order, too";
+  }
+  for (uint32_t rank = 0; rank < 4; ++rank) reduce_in_pairs(rank, true);
+  std::swap(c.schedules[2].lanes[0].back().sources[0], c.schedules[2].lanes[0].back().sources[1]);
+  EXPECT_TRUE(check(c).same_tree);
+  EXPECT_FALSE(check(c).canonical) << "the lower half is the left operand";
+}
+
+// An average is divided before it is rounded, or after.
+TEST(Verify, CanonicalTreesAreFinalWhereTheyAreReduced) {
+  Case c = line_reduce(2, 0);
+  EXPECT_TRUE(check(c).canonical);
+  auto& lane = c.schedules[0].lanes[0];
+  ASSERT_EQ(lane.size(), 1u);
+  lane[0].op.flags &= ~uint32_t{TUTTI_STEP_FINAL};
+  lane[0].op.dst = scratch(0);
+  c.schedules[0].scratch.resize(1);
+  lane.push_back(copy(out(0), scratch(0), TUTTI_STEP_FINAL));
+  EXPECT_TRUE(check(c).ok()) << check(c).error;
+  EXPECT_FALSE(check(c).canonical);
 }
 
 TEST(Verify, IncomingLeftDecidesTheOrder) {

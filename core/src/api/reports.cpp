@@ -36,6 +36,9 @@ tutti_status tutti_comm_explain(tutti_comm* comm, uint32_t which, uint64_t count
     return copy_text(c.explain(which, count, dtype), text, bytes);
   });
 }
+tutti_status tutti_comm_topology_file(const tutti_comm* comm, char* text, uint64_t* bytes) {
+  return guarded(comm, [&](Communicator& c) { return copy_text(c.topology_file(), text, bytes); });
+}
 tutti_status tutti_comm_topology(const tutti_comm* comm, char* text, uint64_t* bytes) {
   return guarded(comm, [&](Communicator& c) { return copy_text(c.topology_text(), text, bytes); });
 }

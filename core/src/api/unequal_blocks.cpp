@@ -126,6 +126,22 @@ void check_own_block(const char* call, const UnequalCall& given, const BlockTabl
                       name(given.in, "count"), in.counts[from], name(given.out, "count"), out.counts[to], rank));
 }
 
+// Where the buffers lie. Where only a rank itself knows that it has no elements it goes where the others go: its stream
+// tells, or the address of a buffer that it has.
+DeviceMemory locate_unequal(Communicator& c, uint32_t collective, const Buffer& in, const Buffer& out,
+                            const BlockTable& table, void* stream) {
+  const char* call = collective_name(collective);
+  const DeviceMemory& own = c.device();
+  const bool alone = own && !in.bytes && !out.bytes && !all_know_blocks(collective);
+  if (alone && stream) return own;
+  const char* names = in.bytes && out.bytes ? "in and out" : in.bytes ? "in" : "out";
+  if (!alone) return locate(c, call, names, in, out, stream);
+  const auto lies_there = [&](const Buffer& buffer, const BlockList& blocks) {
+    return buffer.address && !blocks.counts.empty() && find_device(buffer.address, own) == own;
+  };
+  return lies_there(in, table.in) || lies_there(out, table.out) ? own : DeviceMemory{};
+}
+
 // Fills the shape and the table of a call; returns where the buffers lie.
 DeviceMemory check_unequal(Communicator& c, Shape& shape, BlockTable& table, UnequalCall& given, void* stream) {
   const char* call = collective_name(given.collective);
@@ -160,7 +176,9 @@ DeviceMemory check_unequal(Communicator& c, Shape& shape, BlockTable& table, Une
   shape.op = reduces ? shape_op(given.op, given.user) : 0;
   if (shape.op == op_premul_sum) shape.in_place = 0;  // the products lie apart
   shape.root = given.root;
-  return locate(c, call, in.bytes && out.bytes ? "in and out" : in.bytes ? "in" : "out", in, out, stream);
+  const DeviceMemory where = locate_unequal(c, given.collective, in, out, table, stream);
+  if (where && reduces) check_op_on_device(call, where, given.op, given.dtype);
+  return where;
 }
 
 tutti_status call_unequal(tutti_comm* comm, UnequalCall arguments, const tutti_options* given,
@@ -171,14 +189,10 @@ tutti_status call_unequal(tutti_comm* comm, UnequalCall arguments, const tutti_o
     thread_local BlockTable table;  // its memory serves the next call
     Shape shape;
     const DeviceMemory where = check_unequal(c, shape, table, arguments, options.stream);
-    if (where)
-      throw Failure(TUTTI_NOT_SUPPORTED,
-                    fmt::format("{}: the buffers are memory of {}: collectives with unequal blocks "
-                                "serve host memory only; pass host memory, or equal blocks",
-                                name, describe(where)));
-    return c.collective(shape,
-                        {arguments.in.address, const_cast<void*>(arguments.out.address), factor_of(arguments.user)},
-                        &options, request, &table);
+    const void* const in = arguments.in.address;
+    void* const out = const_cast<void*>(arguments.out.address);
+    if (where) return c.in_stream({shape, in, out, options.stream}, {}, &options, request, &table);
+    return c.collective(shape, {in, out, factor_of(arguments.user)}, &options, request, &table);
   });
 }
 

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <limits>
 
 #include "bootstrap/failure.hpp"
 #include "plan/plan.hpp"
@@ -19,6 +20,8 @@ constexpr double copy_seconds_per_byte = 8e-11;
 // The processor time of a message at each of its ends. It decides where many ranks share a core: a rank that talks to
 // all others keeps the core busy there, and opens a link to each.
 constexpr double message_seconds = 3e-8;
+// Giving a core from a rank that waits to another one, and coming back with the caches cold.
+constexpr double switch_seconds = 2e-6;
 // Above so many ranks, all ranks' schedules are not made just to cost them; the root's own one stands for all.
 constexpr uint32_t simulated_ranks = 64;
 
@@ -43,6 +46,15 @@ std::string known_collectives() {
 uint64_t largest_of_class(uint64_t bytes) {
   const int width = std::bit_width(bytes);
   return width ? ~uint64_t{0} >> (64 - width) : 0;
+}
+
+uint32_t element_bytes_of(const Shape& shape) { return shape.dtype ? dtype_bytes(shape.dtype) : 1; }
+
+// The call of the smallest size of its class, for which all are judged. Ranks may plan calls in orders of their own, as
+// persistent ones are planned when they are made, and must choose alike.
+Shape of_class(Shape shape) {
+  shape.count = std::bit_floor(shape.count * element_bytes_of(shape)) / element_bytes_of(shape);
+  return shape;
 }
 
 // The cost of one rank's schedule by itself: latency and bytes of its messages, all in a row.
@@ -158,7 +170,7 @@ Problem Selector::problem(const tutti_algorithm& algorithm, uint32_t collective,
   problem.hosts = topology_.host_of_rank();
   problem.parameters = filter_.parameters(collective, algorithm.name);
   problem.block_bytes = largest_of_class(block_bytes);
-  problem.topology = &topology_table_;
+  problem.topology = {std::shared_ptr<const void>(), &topology_table_};  // outlives it
   return problem;
 }
 
@@ -228,8 +240,8 @@ CostModel Selector::model(bool on_device) const {
   model.link = [this](uint32_t from, uint32_t to) { return topology_.cost(from, to); };
   model.send_per_byte = model.receive_per_byte = copy_seconds_per_byte;
   model.per_message = message_seconds;
-  model.processors = topology_.processors_per_rank();
-  if (topology_.hosts() > 1) model.hosts = topology_.host_costs();
+  model.hosts = topology_.host_costs();
+  if (topology_.processors_per_rank() < 1) model.per_switch = switch_seconds;
   return model;
 }
 
@@ -282,6 +294,8 @@ void Selector::cost(Candidate& candidate, const Problem& problem, const std::vec
   for (const Schedule& schedule : schedules) candidate.lanes = std::max(candidate.lanes, schedule.lanes.size());
   for (const Schedule& schedule : schedules)
     if (cut) candidate.slices = std::max(candidate.slices, slices_of(schedule, count, element_bytes));
+  for (const Schedule& schedule : schedules)
+    for (const auto& lane : schedule.lanes) candidate.steps += lane.size() * candidate.slices;
   const uint64_t scratch = std::max(most_scratch(schedules, problem, count, element_bytes, cut),
                                     most_scratch(sample, problem, count, element_bytes, cut));
   if (scratch > scratch_limit_) {
@@ -297,37 +311,99 @@ void Selector::cost(Candidate& candidate, const Problem& problem, const std::vec
 }
 
 std::vector<Candidate> Selector::candidates(const Shape& shape, bool on_device) const {
-  const uint32_t element_bytes = shape.dtype ? dtype_bytes(shape.dtype) : 1;
+  std::vector<Candidate> all = judge_algorithms(of_class(shape), on_device);
+  if (canonical_ && is_reducing(shape.collective)) require_order(shape, all, true);
+  add_natives(shape, on_device, all);
+  return all;
+}
+
+std::vector<Candidate> Selector::judge_algorithms(const Shape& shape, bool on_device) const {
   const CostModel model = this->model(on_device);
   std::vector<Candidate> all;
   for (const tutti_algorithm* algorithm : algorithms_)
-    all.push_back(judge(algorithm, shape.collective, shape.root, shape.count, element_bytes, model, on_device));
+    all.push_back(
+        judge(algorithm, shape.collective, shape.root, shape.count, element_bytes_of(shape), model, on_device));
+  sort(shape, on_device, all);
+  return all;
+}
+
+bool Selector::asks_natives(const Shape& shape, bool on_device) const {
+  // collective/1 has no place for counts
+  return !natives_.empty() && !on_device && !has_unequal_blocks(shape.collective);
+}
+
+// They are asked about the very call: one may refuse a count.
+void Selector::add_natives(const Shape& shape, bool on_device, std::vector<Candidate>& all) const {
+  if (!asks_natives(shape, on_device)) return;
   for (const NativeGroup* native : natives_) {
-    if (on_device || has_unequal_blocks(shape.collective)) break;  // collective/1 has no place for counts
     Candidate candidate;
     candidate.native = native;
     candidate.reason = filter_.refuses(shape.collective, native->name());
     if (is_of_application(shape.op)) candidate.reason = "it does not know the operators of the application";
+    if (canonical_ && is_reducing(shape.collective))
+      candidate.reason = "nothing tells the order of its operands, and the canonical one is required (TUTTI_ORDER)";
     if (candidate.reason.empty()) candidate.reason = native->refuses(shape, &candidate.seconds);
     all.push_back(std::move(candidate));
   }
+  sort(of_class(shape), on_device, all);
+}
+
+void Selector::sort(const Shape& shape, bool on_device, std::vector<Candidate>& all) const {
   std::stable_sort(all.begin(), all.end(), [](const Candidate& a, const Candidate& b) {
     if (a.reason.empty() != b.reason.empty()) return a.reason.empty();
     return a.reason.empty() && a.seconds < b.seconds;
   });
-  // Where the times are alike, fewer lanes: each has room of its own in the transport, which wants a place in the
-  // caches.
+  // Where the times are alike: on one host fewer lanes, as each has room of its own in the transport, which wants a
+  // place in the caches; between hosts more lanes, as what waits for another host does not hold up the others, unless
+  // ranks share cores, where whatever could go on takes the core from others. Then fewer steps: a slice more, or a sum
+  // that is not made while the message is read, costs what the prediction does not know.
   const auto alike = std::ranges::find_if(
       all, [&](const Candidate& c) { return !c.reason.empty() || c.native || c.seconds > 1.01 * all.front().seconds; });
-  std::stable_sort(all.begin(), alike, [](const Candidate& a, const Candidate& b) { return a.lanes < b.lanes; });
-  return all;
+  const bool more = topology_.hosts() > 1 && topology_.processors_per_rank() == 1;
+  std::stable_sort(all.begin(), alike, [more](const Candidate& a, const Candidate& b) {
+    if (a.lanes != b.lanes) return more ? a.lanes > b.lanes : a.lanes < b.lanes;
+    return a.steps < b.steps;
+  });
+  if (!on_device) prefer_measured(shape, all);
 }
 
-std::string Selector::why() const {
-  return plugin_ ? fmt::format("chosen by the selector {}", plugin_->name) : "chosen: the lowest predicted time";
+void Selector::use(std::shared_ptr<const Tuning> tuning) {
+  tuning_ = std::move(tuning);
+  misfit_ = tuning_ ? tuning_->misfit(topology_) : "";
 }
 
-size_t Selector::pick(const Shape& shape, const std::vector<Candidate>& all) const {
+// Those that were measured come first. Times of an algorithm without parameters say nothing of it with some.
+void Selector::prefer_measured(const Shape& shape, std::vector<Candidate>& all) const {
+  if (!tuning_ || !misfit_.empty()) return;
+  const uint64_t block_bytes = shape.count * element_bytes_of(shape);
+  for (Candidate& c : all)
+    if (c.reason.empty() && filter_.parameters(shape.collective, c.name()).empty())
+      c.measured = tuning_->seconds(shape.collective, c.name(), block_bytes);
+  static constexpr double never = std::numeric_limits<double>::infinity();
+  std::ranges::stable_sort(all, {}, [](const Candidate& c) { return c.measured.value_or(never); });
+}
+
+std::string Selector::why(const Candidate& chosen) const {
+  if (plugin_) return fmt::format("chosen by the selector {}", plugin_->name);
+  return chosen.measured ? "chosen: the lowest measured time" : "chosen: the lowest predicted time";
+}
+
+std::string Selector::tuning_note(uint32_t collective, const std::vector<Candidate>& all) const {
+  if (!tuning_) return "";
+  if (!misfit_.empty()) return fmt::format("TUTTI_TUNING has no effect: {}", misfit_);
+  if (plugin_)
+    return fmt::format("TUTTI_TUNING has no effect: the selector {} chooses, and is told predicted times",
+                       plugin_->name);
+  if (std::ranges::any_of(all, [](const Candidate& c) { return c.measured.has_value(); })) return "";
+  return fmt::format("TUTTI_TUNING has no effect: no candidate was measured at this size; measured: {} of {}",
+                     tuning_->sizes(collective), collective_name(collective));
+}
+
+uint64_t Selector::judged_count(const Shape& shape, bool on_device) const {
+  return asks_natives(shape, on_device) ? shape.count : of_class(shape).count;
+}
+
+size_t Selector::pick(const Shape& shape, bool on_device, const std::vector<Candidate>& all) const {
   if (!plugin_) return 0;
   std::vector<tutti_candidate> shown;
   for (const Candidate& c : all)
@@ -341,8 +417,8 @@ size_t Selector::pick(const Shape& shape, const std::vector<Candidate>& all) con
                               shape.collective,
                               topology_.nranks(),
                               shape.root,
-                              shape.count,
-                              shape.dtype ? dtype_bytes(shape.dtype) : 1,
+                              judged_count(shape, on_device),
+                              element_bytes_of(shape),
                               topology_.host_of_rank().data(),
                               shown.data(),
                               shown.size()};
@@ -356,9 +432,9 @@ size_t Selector::pick(const Shape& shape, const std::vector<Candidate>& all) con
                                                                  plugin_->name, index, all.size()));
 }
 
-// Excludes candidates whose operands do not stand in rank order. Proofs take time: without a plugin that chooses, those
-// behind the first that serves are not looked at.
-void Selector::require_order(const Shape& shape, std::vector<Candidate>& all) const {
+// Excludes candidates whose operands do not stand in the canonical order where it is required, else in rank order.
+// Proofs take time: without a plugin that chooses, those behind the first that serves are not looked at.
+void Selector::require_order(const Shape& shape, std::vector<Candidate>& all, bool look_at_all) const {
   const uint64_t block_bytes = shape.count * dtype_bytes(shape.dtype);
   for (Candidate& candidate : all) {
     if (!candidate.reason.empty()) continue;
@@ -366,28 +442,28 @@ void Selector::require_order(const Shape& shape, std::vector<Candidate>& all) co
                                          problem(*candidate.algorithm, shape.collective, shape.root, block_bytes));
     if (!proof.ok())
       candidate.reason = "it is wrong: " + proof.error;
+    else if (canonical_ && !proof.canonical)
+      candidate.reason = "its operands do not stand in the canonical order, which is required (TUTTI_ORDER)";
     else if (!proof.rank_order)
       candidate.reason = "its operands do not stand in rank order, and the operator does not commute";
-    else if (!plugin_)
+    else if (!plugin_ && !look_at_all)
       break;
   }
   std::ranges::stable_partition(all, [](const Candidate& candidate) { return candidate.reason.empty(); });
 }
 
 Candidate Selector::choose(const Shape& shape, bool on_device, bool ordered) {
-  const uint32_t element_bytes = shape.dtype ? dtype_bytes(shape.dtype) : 1;
-  const auto size_class = static_cast<uint32_t>(std::bit_width(shape.count * element_bytes));
-  const bool judged = !natives_.empty();
-  const auto key = std::make_tuple(shape.collective, shape.root, size_class, judged ? shape.dtype : 0,
-                                   judged ? shape.op : 0, on_device, ordered);
-  double seconds = 0;
-  if (const auto known = chosen_.find(key); known != chosen_.end()) {
-    // An algorithm serves the whole class; a plugin may refuse this count.
-    const Candidate& candidate = known->second;
-    if (!candidate.native || candidate.native->refuses(shape, &seconds).empty()) return candidate;
+  const Shape judged = of_class(shape);
+  const auto key =
+      std::make_tuple(judged.collective, judged.root, judged.count, element_bytes_of(judged), on_device, ordered);
+  auto known = judged_.find(key);
+  if (known == judged_.end()) {
+    std::vector<Candidate> all = judge_algorithms(judged, on_device);
+    if (ordered || (canonical_ && is_reducing(judged.collective))) require_order(judged, all, false);
+    known = judged_.emplace(key, std::move(all)).first;
   }
-  std::vector<Candidate> all = candidates(shape, on_device);
-  if (ordered) require_order(shape, all);
+  std::vector<Candidate> all = known->second;
+  add_natives(shape, on_device, all);
   if (all.empty() || !all.front().reason.empty()) {
     std::string reasons;
     for (const Candidate& c : all) reasons += fmt::format("; {}: {}", c.name(), c.reason);
@@ -395,7 +471,7 @@ Candidate Selector::choose(const Shape& shape, bool on_device, bool ordered) {
                   fmt::format("no algorithm can serve it{}",
                               all.empty() ? "; no algorithm plugin is loaded (TUTTI_PLUGIN_PATH?)" : reasons));
   }
-  return chosen_.try_emplace(key, all[pick(shape, all)]).first->second;
+  return all[pick(shape, on_device, all)];
 }
 
 }  // namespace tutti::core

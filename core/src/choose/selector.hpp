@@ -10,12 +10,14 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <tuple>
 #include <vector>
 
 #include "choose/topology.hpp"
+#include "choose/tuning.hpp"
 #include "comm/native.hpp"
 
 namespace tutti::core {
@@ -43,10 +45,12 @@ struct Candidate {
   const tutti_algorithm* algorithm = nullptr;
   const NativeGroup* native = nullptr;  // instead of an algorithm
   uint64_t slices = 1;
-  bool cut = false;  // into slices, where the schedule can be: that is faster
-  double seconds = 0;
-  size_t lanes = 1;    // that its schedules use
-  std::string reason;  // why it is no candidate
+  bool cut = false;                // into slices, where the schedule can be: that is faster
+  double seconds = 0;              // predicted
+  std::optional<double> measured;  // seconds, by the tuning file
+  size_t lanes = 1;                // that its schedules use
+  uint64_t steps = 0;              // of its schedules in all slices: of all ranks, or of one where there are many
+  std::string reason;              // why it is no candidate
   const char* name() const { return native ? native->name() : algorithm->name; }
 };
 
@@ -63,16 +67,26 @@ class Selector {
   }
   // The plugin that chooses among the candidates; nullptr: the predicted time.
   void use(const tutti_selector* plugin) { plugin_ = plugin; }
+  // Measured times, which come before predicted ones in calls on host memory. nullptr: none. They serve where they were
+  // measured with ranks that are placed and connected as these.
+  void use(std::shared_ptr<const Tuning> tuning);
+  // Reductions have the canonical order (Proof::canonical).
+  void require_canonical(bool required) { canonical_ = required; }
 
-  // The best candidate; `ordered`: of those whose operands stand in rank order, as the verifier finds. Throws Failure
-  // naming every reason when there is none.
+  // The best candidate of those whose operands stand in the order that is required, as the verifier finds; `ordered`:
+  // at least in rank order. It depends on the size class and on what a collective/1 says of the call, not on earlier
+  // calls. Throws Failure naming every reason when there is none.
   Candidate choose(const Shape& shape, bool on_device, bool ordered = false);
-  // All, best first, refused ones last.
+  // All, best first, refused ones last. With the canonical order required all are proved.
   std::vector<Candidate> candidates(const Shape& shape, bool on_device) const;
   // The number of the one that is chosen of candidates of which at least one is not refused. Throws Failure.
-  size_t pick(const Shape& shape, const std::vector<Candidate>& all) const;
+  size_t pick(const Shape& shape, bool on_device, const std::vector<Candidate>& all) const;
+  // The count for which the candidates are judged: the smallest of the size class, or the call's own.
+  uint64_t judged_count(const Shape& shape, bool on_device) const;
   // Why it is.
-  std::string why() const;
+  std::string why(const Candidate& chosen) const;
+  // Why the tuning file has no effect on the choice of these candidates; "" where it has one, or there is no file.
+  std::string tuning_note(uint32_t collective, const std::vector<Candidate>& all) const;
   // In how many slices a schedule that is cut runs at a size.
   // `uncut`: chunks of at most so many bytes are not cut.
   uint64_t slices_of(const Schedule& schedule, uint64_t count, uint32_t element_bytes, uint64_t uncut = 0) const;
@@ -89,7 +103,12 @@ class Selector {
   Candidate judge(const tutti_algorithm* algorithm, uint32_t collective, uint32_t root, uint64_t count,
                   uint32_t element_bytes, const CostModel& model, bool on_device) const;
   CostModel model(bool on_device) const;
-  void require_order(const Shape& shape, std::vector<Candidate>& all) const;
+  std::vector<Candidate> judge_algorithms(const Shape& shape, bool on_device) const;
+  bool asks_natives(const Shape& shape, bool on_device) const;
+  void add_natives(const Shape& shape, bool on_device, std::vector<Candidate>& all) const;
+  void sort(const Shape& shape, bool on_device, std::vector<Candidate>& all) const;
+  void prefer_measured(const Shape& shape, std::vector<Candidate>& all) const;
+  void require_order(const Shape& shape, std::vector<Candidate>& all, bool look_at_all) const;
 
   const Topology& topology_;
   std::vector<int32_t> numa_of_rank_;
@@ -100,9 +119,12 @@ class Selector {
   uint64_t scratch_limit_;
   std::vector<const NativeGroup*> natives_;
   const tutti_selector* plugin_ = nullptr;
-  // By collective, root and power-of-two size class; type and operator where a plugin may judge them; host or device;
-  // in rank order or not.
-  std::map<std::tuple<uint32_t, uint32_t, uint32_t, uint32_t, uint32_t, bool, bool>, Candidate> chosen_;
+  std::shared_ptr<const Tuning> tuning_;
+  std::string misfit_;  // why tuning_ does not serve
+  bool canonical_ = false;
+  // The algorithms, best first: by collective, root, smallest count of a power-of-two size class and size of an
+  // element; host or device; in rank order or not.
+  std::map<std::tuple<uint32_t, uint32_t, uint64_t, uint32_t, bool, bool>, std::vector<Candidate>> judged_;
 };
 
 }  // namespace tutti::core

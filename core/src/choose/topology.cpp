@@ -10,6 +10,7 @@
 #include <map>
 #include <set>
 #include <tuple>
+#include <unordered_map>
 
 namespace tutti::core {
 
@@ -29,6 +30,23 @@ std::string offers_key(const RankDescription& rank) {
   for (const TransportOffer* t : offers)
     key += fmt::format("{}\n{}\n{}\n{}\n", t->name, t->version, t->reach, t->fabric);
   return key;
+}
+
+// How many ranks of their host have no other cores than each has, itself included.
+std::vector<uint32_t> sharers(const std::vector<RankDescription>& ranks, const std::vector<uint32_t>& host_of_rank,
+                              const std::vector<uint32_t>& ranks_on_host) {
+  using Counts = std::unordered_map<Processors, uint32_t>;
+  std::vector<Counts> ranks_with(ranks_on_host.size()), ranks_within(ranks_on_host.size());
+  for (size_t r = 0; r < ranks.size(); ++r) ++ranks_with[host_of_rank[r]][ranks[r].processors];
+  for (size_t host = 0; host < ranks_on_host.size(); ++host)
+    for (const auto& [own, same] : ranks_with[host]) {
+      uint32_t& within = ranks_within[host][own] = own.none() ? ranks_on_host[host] : 0;
+      for (const auto& [processors, count] : ranks_with[host])
+        if (own.any() && processors.any() && (processors & ~own).none()) within += count;
+    }
+  std::vector<uint32_t> counts;
+  for (size_t r = 0; r < ranks.size(); ++r) counts.push_back(ranks_within[host_of_rank[r]].at(ranks[r].processors));
+  return counts;
 }
 
 }  // namespace
@@ -56,6 +74,7 @@ Topology::Topology(std::vector<RankDescription> ranks) : ranks_(std::move(ranks)
         processes.try_emplace({host->second, rank.process, rank.instance}, static_cast<uint32_t>(processes.size()))
             .first->second);
   }
+  sharers_of_rank_ = sharers(ranks_, host_of_rank_, ranks_on_host_);
 }
 
 std::vector<std::pair<uint32_t, uint32_t>> Topology::pairs_of_each_kind() const {
@@ -147,6 +166,13 @@ const TransportOffer* Topology::mapping_transport_of(uint32_t a, uint32_t b, std
   return best;
 }
 
+std::vector<std::string> Topology::transports() const {
+  std::set<std::string> names;
+  for (const auto& [a, b] : pairs_of_each_kind())
+    if (const TransportOffer* offer = transport_of(a, b)) names.insert(offer->name);
+  return {names.begin(), names.end()};
+}
+
 uint64_t Topology::fragment_of(uint32_t a, uint32_t b) const {
   const TransportOffer* offer = transport_of(a, b);
   if (!offer) return 4096;
@@ -165,17 +191,15 @@ uint64_t Topology::smallest_fragment() const {
 LinkCost Topology::cost(uint32_t a, uint32_t b) const {
   const TransportOffer* offer = transport_of(a, b);
   if (!offer) return {1e-3, 1e-6};
-  // A rank that must be given a core before it can answer answers after a switch of processes at the earliest.
-  constexpr double process_switch = 1e-6;
-  const bool crowded = ranks_on_host_of(a) > ranks_[a].cores || ranks_on_host_of(b) > ranks_[b].cores;
   const double latency = static_cast<double>(offer->latency_ns) * 1e-9;
   const double byte = 1.0 / static_cast<double>(std::max<uint64_t>(offer->bandwidth, 1));
-  LinkCost cost{crowded ? std::max(latency, process_switch) : latency, byte};
-  // A quarter of a slow message is the processor's work at either end, in the operating system, and half of the time of
-  // its bytes. A fast one is a few stores.
-  constexpr double slow = 1e-6;
-  if (latency >= slow) {
-    cost.gap = latency / 4;
+  LinkCost cost{latency, byte};
+  // The latency of a message through the operating system is the work of the processors, half of it at either end. One
+  // of an adapter costs a quarter of its latency there; a fast one is a few stores. Half of the time of the bytes of
+  // both is the processors' work.
+  constexpr double adapter = 1e-6, operating_system = 5e-6;
+  if (latency >= adapter) {
+    cost.gap = latency / (latency >= operating_system ? 2 : 4);
     cost.processor_per_byte = byte / 2;
   }
   return cost;
@@ -183,14 +207,17 @@ LinkCost Topology::cost(uint32_t a, uint32_t b) const {
 
 std::vector<HostCost> Topology::host_costs() const {
   std::vector<HostCost> costs(hosts_);
+  std::vector<Processors> processors(hosts_);
   std::vector<std::set<std::string>> rails(hosts_);
   std::vector<size_t> rails_of_rank(hosts_, 1);
   std::vector<uint32_t> first(hosts_, UINT32_MAX);
   for (uint32_t r = 0; r < nranks(); ++r) first[host_of_rank_[r]] = std::min(first[host_of_rank_[r]], r);
-  for (uint32_t r = 0; hosts_ > 1 && r < nranks(); ++r) {
+  for (uint32_t r = 0; r < nranks(); ++r) {
     const uint32_t host = host_of_rank_[r];
-    costs[host].processors = std::max(1.0, double(ranks_[r].cores));
-    const TransportOffer* over = transport_of(r, first[host ? 0 : 1]);
+    processors[host] |= ranks_[r].processors;
+    costs[host].processors =
+        std::max({costs[host].processors, double(ranks_[r].cores), double(processors[host].count())});
+    const TransportOffer* over = hosts_ > 1 ? transport_of(r, first[host ? 0 : 1]) : nullptr;
     if (!over) continue;
     const TransportOffer& offer = *ranks_[r].offer(over->name);
     rails[host].insert(offer.rails.begin(), offer.rails.end());
@@ -232,8 +259,7 @@ LinkCost Topology::command_cost() const {
 
 double Topology::processors_per_rank() const {
   double least = 1;
-  for (uint32_t r = 0; r < nranks(); ++r)
-    least = std::min(least, double(ranks_[r].cores) / double(ranks_on_host_of(r)));
+  for (uint32_t r = 0; r < nranks(); ++r) least = std::min(least, processors_of(r));
   return least;
 }
 

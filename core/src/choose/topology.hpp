@@ -7,6 +7,7 @@
 #include <tutti/schedule.h>
 
 #include <algorithm>
+#include <bitset>
 #include <cstdint>
 #include <string>
 #include <utility>
@@ -38,12 +39,16 @@ struct DeviceDescription {
   uint64_t link_latency_ns = 0, link_bandwidth = 0, copy_bandwidth = 0;
 };
 
+using Processors = std::bitset<1024>;  // by the system's numbers
+
 struct RankDescription {
   std::string host;  // key
   uint64_t process = 0;
   uint64_t instance = 0;  // a random number of the process: process ids are not unique across containers
   uint32_t cores = 1;     // that the process may use
-  int32_t numa = -1;      // the node that has them all
+  // Which ones. None: not known, and all ranks of the host share the cores.
+  Processors processors;
+  int32_t numa = -1;  // the node that has them all
   DeviceDescription device;
   std::vector<TransportOffer> transports;
   const TransportOffer* offer(const std::string& name) const;
@@ -72,6 +77,10 @@ class Topology {
     return static_cast<uint32_t>(std::count(host_of_rank_.begin(), host_of_rank_.begin() + r, host_of_rank_[r]));
   }
   uint32_t ranks_on_host_of(uint32_t r) const { return ranks_on_host_[host_of_rank_[r]]; }
+  // Cores for each of the ranks that have no others than r has; at most 1.
+  double processors_of(uint32_t r) const {
+    return std::min(1.0, double(ranks_[r].cores) / double(sharers_of_rank_[r]));
+  }
 
   // The transport of a pair: the one of lowest latency that both offer and that reaches. nullptr: none does; `why` says
   // so.
@@ -84,6 +93,8 @@ class Topology {
   // so the same transport of the same versions connects them, or none. Takes O(nranks) for each different offer, and
   // never looks at all pairs.
   std::vector<std::pair<uint32_t, uint32_t>> pairs_of_each_kind() const;
+  // The names of the transports that serve pairs, ascending.
+  std::vector<std::string> transports() const;
   // Where the pair's messages are cut.
   uint64_t fragment_of(uint32_t a, uint32_t b) const;
   // The smallest cut of all pairs.
@@ -97,7 +108,7 @@ class Topology {
   // The time that a stream of the slowest of all ranks' devices needs for a command, and for each byte that it moves.
   // Zeros: not known.
   LinkCost command_cost() const;
-  // Cores for each rank on the most crowded host; at most 1.
+  // Cores for each rank where they are fewest; at most 1.
   double processors_per_rank() const;
   // A table for people.
   std::string text() const;
@@ -108,6 +119,7 @@ class Topology {
   std::vector<RankDescription> ranks_;
   std::vector<uint32_t> host_of_rank_;
   std::vector<uint32_t> ranks_on_host_;
+  std::vector<uint32_t> sharers_of_rank_;  // ranks of the host that have no other cores, itself included
   std::vector<uint32_t> device_of_rank_;
   std::vector<uint32_t> process_of_rank_;
   std::vector<uint32_t> offers_of_rank_;  // dense; equal where all that a pair's transport depends on is

@@ -101,8 +101,8 @@ void Communicator::require_mover() {
 }
 
 tutti_status Communicator::in_stream(StreamCall call, std::span<const Transfer> transfers, const tutti_options* options,
-                                     tutti_request** request) {
-  if (open_group_) return add_to_group({call, {}, true, nullptr}, options, request);
+                                     tutti_request** request, const BlockTable* blocks) {
+  if (open_group_) return add_to_group({call, {}, true, blocks}, options, request);
   if (!threaded_ && streams_->has_channels()) {
     const Hold hold(*this, std::unique_lock(mutex_));
     require_mover();
@@ -110,10 +110,10 @@ tutti_status Communicator::in_stream(StreamCall call, std::span<const Transfer> 
   const Hold hold(*this);
   require_sound();
   call.timeout_ns = timeout(options);
-  if (persistent(options)) return keep_in_stream(call, transfers, *request);
+  if (persistent(options)) return keep_in_stream(call, transfers, blocks, *request);
   if (!transfers.empty()) return stream_calls_->exchange(call, transfers, {.request = request});
   plans_.forget_last(call.shape.collective);
-  return stream_calls_->collective(call, {.request = request});
+  return stream_calls_->collective(call, blocks, {.request = request});
 }
 
 // ---- Sends and receives ------------------------------------------------------------------------------------
@@ -193,7 +193,7 @@ uint32_t Communicator::transfer_service(const char* name, std::span<const Transf
 }
 
 tutti_status Communicator::probe(tutti_envelope& envelope, uint64_t timeout_ns) {
-  const uint64_t begin = clock_ns();
+  const uint64_t deadline = deadline_after(timeout_ns);
   for (uint32_t fruitless = 0;;) {
     const Hold hold(*this);
     require_sound();
@@ -205,11 +205,11 @@ tutti_status Communicator::probe(tutti_envelope& envelope, uint64_t timeout_ns) 
       envelope = *found;
       return TUTTI_OK;
     }
-    if (timeout_ns != UINT64_MAX && clock_ns() - begin >= timeout_ns) return TUTTI_AGAIN;
+    if (deadline != Waiter::for_ever && clock_ns() >= deadline) return TUTTI_AGAIN;
     if (moved)
       fruitless = 0;
     else
-      waiter_.pause(fruitless);
+      waiter_.pause(fruitless, deadline);
   }
 }
 

@@ -21,6 +21,7 @@
 #include "bootstrap/membership.hpp"
 #include "choose/selector.hpp"
 #include "choose/topology.hpp"
+#include "choose/topology_file.hpp"
 #include "comm/breakdown.hpp"
 #include "comm/configuration.hpp"
 #include "comm/introduction.hpp"
@@ -63,7 +64,7 @@ class Communicator final : public Engine, private PortEvents, private Breakdown:
   // The same on device memory, and calls without buffers on a stream: returns when the work is in the stream. With
   // transfers it is a group of sends and receives.
   tutti_status in_stream(StreamCall call, std::span<const Transfer> transfers, const tutti_options* options,
-                         tutti_request** request);
+                         tutti_request** request, const BlockTable* blocks = nullptr);
   // One or several sends and receives. `call` says where those on device memory are; they
   // are in its stream when this returns. `name`: of the call, for reports.
   tutti_status exchange(const char* name, std::span<const Transfer> transfers, const StreamCall& call,
@@ -129,6 +130,7 @@ class Communicator final : public Engine, private PortEvents, private Breakdown:
             topology_.rank_on_its_host(rank), topology_.ranks_on_host_of(rank), 0};
   }
   std::string topology_text() const { return topology_.text(); }
+  std::string topology_file() const { return core::topology_file(topology_); }
   const std::string& name() const { return configuration_.name; }
 
   bool try_progress() noexcept override;
@@ -199,7 +201,8 @@ class Communicator final : public Engine, private PortEvents, private Breakdown:
 
   // Persistent requests.
   static bool persistent(const tutti_options* options) { return options && options->flags & TUTTI_PERSISTENT; }
-  tutti_status keep_in_stream(const StreamCall& call, std::span<const Transfer> transfers, tutti_request*& request);
+  tutti_status keep_in_stream(const StreamCall& call, std::span<const Transfer> transfers, const BlockTable* blocks,
+                              tutti_request*& request);
   void start_sound(tutti_request& request);
 
   bool progress_ports(bool all);
@@ -208,7 +211,7 @@ class Communicator final : public Engine, private PortEvents, private Breakdown:
   void check_deadlines(uint64_t now);
   bool carry_out_unless_inside();
   void run_directly(tutti_request& request);
-  void wait_on(const tutti_request& request, uint32_t& fruitless);
+  void wait_on(const tutti_request& request, uint32_t& fruitless, uint64_t deadline_ns = Waiter::for_ever);
   void trace_wait(Trace& trace, bool moved) const;
   void check_end();
   void settle();
@@ -220,7 +223,7 @@ class Communicator final : public Engine, private PortEvents, private Breakdown:
   // Waiter::Work
   bool progress() override;
   void look_around() override;
-  void sleep() override;
+  void sleep(uint64_t most_ns) override;
   bool is_over() const override { return breakdown_.begun(); }
 
   // Breakdown::Parts
@@ -259,6 +262,8 @@ class Communicator final : public Engine, private PortEvents, private Breakdown:
   CallCheck call_check_;
   Breakdown breakdown_{*this};
   Waiter waiter_{*this};
+  // Polls in a row without progress by waits of limited time: a caller that waits in many short ones comes to sleep.
+  uint32_t fruitless_polls_ = 0;
   Meetings meetings_{waiter_, breakdown_};
   RegisteredWindows windows_{{fabric_, topology_, meetings_, breakdown_, operations_, configuration_, device_}};
   Operations operations_{{*this, fabric_, *this, call_check_, breakdown_, windows_.list()}};

@@ -134,10 +134,11 @@ void Communicator::begin_parts(tutti_request& request) {
   for (uint32_t p = 0; p < group.parts().size(); ++p) {
     const GroupPart& part = group.parts()[p];
     if (!part.plan) {
-      StreamCall call = group.calls[part.calls.front()].call;
+      const GroupedCall& one = group.calls[part.calls.front()];
+      StreamCall call = one.call;
       call.timeout_ns = request.timeout_ns;
       plans_.forget_last(call.shape.collective);
-      stream_calls_->collective(call, {.group = &request});
+      stream_calls_->collective(call, one.blocks ? &*one.blocks : nullptr, {.group = &request});
       continue;
     }
     plans_.use_again(*part.plan);

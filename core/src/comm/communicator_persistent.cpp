@@ -9,10 +9,10 @@
 namespace tutti::core {
 
 tutti_status Communicator::keep_in_stream(const StreamCall& call, std::span<const Transfer> transfers,
-                                          tutti_request*& request) {
+                                          const BlockTable* blocks, tutti_request*& request) {
   if (transfers.empty()) {
     auto made = operations_.make<StreamCollective>(true, call.timeout_ns);
-    made->kind = StreamCollective{call};
+    made->kind = StreamCollective{call, blocks ? std::optional(*blocks) : std::nullopt};
     request = &Operations::keep(std::move(made));
   } else {
     auto made = operations_.make<TransferGroup>(true, call.timeout_ns);
@@ -46,7 +46,8 @@ void Communicator::start(tutti_request& request) {
 
 void Communicator::start_sound(tutti_request& request) {
   if (const auto* in_stream = std::get_if<StreamCollective>(&request.kind)) {
-    stream_calls_->collective(in_stream->call, {.again = &request});
+    const auto& [call, blocks] = *in_stream;
+    stream_calls_->collective(call, blocks ? &*blocks : nullptr, {.again = &request});
   } else if (const auto* group = std::get_if<TransferGroup>(&request.kind)) {
     if (std::ranges::any_of(group->given, &Transfer::on_stream))
       stream_calls_->exchange(group->call, group->given, {.again = &request});

@@ -97,6 +97,7 @@ void Communicator::find(Means& means) {
     means.chooser = find_selector(name, &error);
     if (!means.chooser) throw Failure(TUTTI_NOT_FOUND, fmt::format("TUTTI_SELECTOR=\"{}\": {}", name, error));
   }
+  if (!configuration_.tuning) configuration_.tuning = Tuning::read(configuration_.tuning_file);
 }
 
 std::vector<std::string> Communicator::all_gather(const std::string& mine) {
@@ -109,6 +110,7 @@ void Communicator::introduce(Means& means) {
   FlightRecorder& recorder = reports_->recorder();
   recorder.enter(TUTTI_FLIGHT_COMPARING);
   common_ = agree(rank_, configuration_, device_, means.trace_folder.has_value(), gather);
+  configuration_.tuning = common_.tuning;
   begin_trace(means);
   if (common_.traces) Trace::exchange_clocks(recorder.trace(), rank_, gather);
   open_fabric(means);
@@ -140,6 +142,8 @@ void Communicator::describe_ranks(std::vector<RankDescription> ranks, Means& mea
   selector_ = std::make_unique<Selector>(topology_, std::move(means.filter), common_.algorithms, configuration_.lanes,
                                          configuration_.scratch_limit);
   selector_->use(means.chooser);
+  selector_->use(configuration_.tuning);
+  selector_->require_canonical(configuration_.canonical);
 }
 
 // Collective.
@@ -202,7 +206,7 @@ void Communicator::prepare() {
   if (device_) make_streams();
   meetings_.place(*bootstrap_, [this] { return streams_ && streams_->held_up(); });
   windows_.place(rank_, streams_.get(), why_no_device());
-  if (topology_.ranks_on_host_of(rank_) > topology_.rank(rank_).cores) waiter_.use({16, 400});
+  if (topology_.processors_of(rank_) < 1) waiter_.use({16, crowded_yields});
   operations_.place(rank_, name(), windows, lanes, *reports_);
   point_to_point_.place(rank_, &fabric_.links(), windows * lanes,
                         [this](Transfer& transfer, tutti_status status, const std::string& error) {

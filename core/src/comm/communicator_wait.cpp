@@ -55,12 +55,12 @@ bool Communicator::await_work() {
   return operations_.pending() != 0;
 }
 
-void Communicator::sleep() {
+void Communicator::sleep(uint64_t most_ns) {
   // Nothing rings when a stream comes to where it needs this thread, or a plugin's own operation ends.
   if (ActiveEngines::process().progress_others(this))
     sched_yield();
   else
-    fabric_.sleep(!(streams_ && streams_->pending()) && natives_.empty());
+    fabric_.sleep(!(streams_ && streams_->pending()) && natives_.empty(), most_ns);
 }
 
 // A blocking call. Alone, it runs at once in this thread; behind asynchronous operations it takes its turn.
@@ -142,28 +142,29 @@ void Communicator::trace_wait(Trace& trace, bool moved) const {
 }
 
 // One turn of a wait for the request; the engine is held.
-void Communicator::wait_on(const tutti_request& request, uint32_t& fruitless) {
+void Communicator::wait_on(const tutti_request& request, uint32_t& fruitless, uint64_t deadline_ns) {
   try {
     const bool moved = progress();
     if (Trace* trace = reports_->recorder().trace()) trace_wait(*trace, moved);
     if (moved)
       fruitless = 0;
     else if (!request.complete.load(std::memory_order_acquire))
-      waiter_.pause(fruitless);
+      waiter_.pause(fruitless, deadline_ns);
   } catch (const std::exception& problem) {  // a request is in use until it is complete
     breakdown_.fail(problem);
   }
 }
 
 tutti_status Communicator::wait(tutti_request& request, uint64_t timeout_ns) {
-  const uint64_t deadline = timeout_ns == UINT64_MAX ? UINT64_MAX : clock_ns() + timeout_ns;
-  uint32_t fruitless = 0;
+  const uint64_t deadline = deadline_after(timeout_ns);
+  const bool limited = deadline != Waiter::for_ever;
+  uint32_t of_this_wait = 0;
+  uint32_t& fruitless = limited ? fruitless_polls_ : of_this_wait;
   for (bool first = true; !request.complete.load(std::memory_order_acquire); first = false) {
     const Hold hold(*this);
     if (first) operations_.awaits(request);
-    wait_on(request, fruitless);
-    if (deadline != UINT64_MAX && clock_ns() >= deadline && !request.complete.load(std::memory_order_acquire))
-      return TUTTI_AGAIN;
+    wait_on(request, fruitless, deadline);
+    if (limited && clock_ns() >= deadline && !request.complete.load(std::memory_order_acquire)) return TUTTI_AGAIN;
   }
   return result_of(request);
 }

@@ -26,10 +26,22 @@ uint64_t time_or(uint64_t given, const char* name, uint64_t fallback_seconds) {
 }
 
 uint32_t known_flags(const tutti_comm_config& config) {
-  if (config.flags & ~uint32_t{TUTTI_COMM_PROGRESS_THREAD | TUTTI_COMM_JOIN | TUTTI_COMM_CHECK_CALLS})
+  if (config.flags &
+      ~uint32_t{TUTTI_COMM_PROGRESS_THREAD | TUTTI_COMM_JOIN | TUTTI_COMM_CHECK_CALLS | TUTTI_COMM_CANONICAL_ORDER})
     throw Failure(TUTTI_NOT_SUPPORTED,
                   fmt::format("tutti_comm_config.flags is {:#x}: unknown flags are set", config.flags));
   return config.flags;
+}
+
+// TUTTI_ORDER.
+bool canonical_setting() {
+  const std::string order = setting("TUTTI_ORDER").value_or("free");
+  if (order != "free" && order != "canonical")
+    throw Failure(
+        TUTTI_INVALID_ARGUMENT,
+        fmt::format("TUTTI_ORDER=\"{}\": expected canonical (the same bits whatever algorithm reduces) or free",
+                    order));
+  return order == "canonical";
 }
 
 }  // namespace
@@ -46,10 +58,12 @@ Configuration::Configuration(const tutti_comm_config& config)
       checks_calls((config.flags & TUTTI_COMM_CHECK_CALLS) || flag_setting("TUTTI_CHECK")),
       checksums(flag_setting("TUTTI_CHECKSUM")),
       verifies(flag_setting("TUTTI_VERIFY")),
+      canonical((config.flags & TUTTI_COMM_CANONICAL_ORDER) || canonical_setting()),
       traffic_class(static_cast<uint32_t>(number_setting("TUTTI_TRAFFIC_CLASS", 0, 255))),
       transports(text_or(config.transports, "TUTTI_TRANSPORT")),
       algorithms(text_or(config.algorithms, "TUTTI_ALGO")),
       selector(setting("TUTTI_SELECTOR").value_or("")),
+      tuning_file(setting("TUTTI_TUNING").value_or("")),
       device(text_or(config.device, "TUTTI_DEVICE")),
       device_source(config.device ? "tutti_comm_config.device" : "TUTTI_DEVICE"),
       rendezvous(text_or(config.rendezvous, "TUTTI_RENDEZVOUS")),

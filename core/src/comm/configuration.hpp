@@ -7,9 +7,12 @@
 #include <tutti/tutti.h>
 
 #include <cstdint>
+#include <memory>
 #include <string>
 
 namespace tutti::core {
+
+class Tuning;
 
 struct Configuration {
   // Throws Failure.
@@ -21,8 +24,11 @@ struct Configuration {
   bool progress_thread, joins, checks_calls;
   bool checksums;  // every message carries a seal
   bool verifies;   // algorithms are proved before their first use
+  bool canonical;  // reductions have the canonical order
   uint32_t traffic_class;
   std::string transports, algorithms, selector;
+  std::string tuning_file;               // its path; "": none
+  std::shared_ptr<const Tuning> tuning;  // once ranks have met, rank 0's; parts and successors have it, too
   std::string device, device_source;  // source: what has said so, for messages
   // Where the ranks meet; a function of the application comes first.
   std::string rendezvous;

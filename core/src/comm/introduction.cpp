@@ -12,15 +12,18 @@
 #include <limits>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <random>
 #include <set>
 #include <string_view>
 #include <thread>
 
 #include "bootstrap/failure.hpp"
+#include "choose/tuning.hpp"
 #include "fabric/numa.hpp"
 #include "plugins/host.hpp"
 #include "plugins/registry.hpp"
+#include "plugins/settings.hpp"
 
 namespace tutti::core {
 namespace {
@@ -35,10 +38,20 @@ Json decode(const std::string& text) {
 
 std::string encode(const Json& value) { return value.dump(-1, ' ', false, Json::error_handler_t::replace); }
 
-uint32_t usable_cores() {
+// Those that this thread may use; none: the system does not tell.
+Processors usable_processors() {
   cpu_set_t set;
-  if (sched_getaffinity(0, sizeof set, &set) == 0) return static_cast<uint32_t>(std::max(1, CPU_COUNT(&set)));
-  return std::max(1u, std::thread::hardware_concurrency());
+  Processors usable;
+  static_assert(CPU_SETSIZE == usable.size());
+  if (sched_getaffinity(0, sizeof set, &set) == 0)
+    for (size_t p = 0; p < usable.size(); ++p) usable[p] = CPU_ISSET(p, &set);
+  return usable;
+}
+
+// The node that TUTTI_NUMA_NODE names.
+std::optional<int32_t> told_numa() {
+  if (!setting("TUTTI_NUMA_NODE")) return std::nullopt;
+  return static_cast<int32_t>(number_setting("TUTTI_NUMA_NODE", 0, 65535));
 }
 
 // Plugins and versions, by the names of algorithms and collectives, which differ.
@@ -96,9 +109,34 @@ Json settings_of(const Configuration& c) {
           {"checksums (TUTTI_CHECKSUM)", c.checksums},
           {"traffic class (TUTTI_TRAFFIC_CLASS)", c.traffic_class},
           {"checked mode (TUTTI_CHECK)", c.checks_calls},
+          {"canonical order (TUTTI_ORDER)", c.canonical},
           {"transports (TUTTI_TRANSPORT)", c.transports},
           {"algorithms (TUTTI_ALGO)", c.algorithms},
           {"selector (TUTTI_SELECTOR)", c.selector}};
+}
+
+constexpr const char* tuning = "tuning (TUTTI_TUNING)";  // a file's digest, or null
+
+// Rank 0's tuning file serves all ranks. `mine` is what this rank has; one that has a file has the same as rank 0. The
+// file is sent where a rank has none: to new members, not to the parts of a split. Collective.
+std::shared_ptr<const Tuning> common_tuning(const std::map<uint32_t, Json>& ranks, std::shared_ptr<const Tuning> mine,
+                                            uint32_t rank, const Gather& gather) {
+  const Json& first = ranks.at(0).at(tuning);
+  for (const auto& [r, said] : ranks)
+    if (const Json& theirs = said.at(tuning); !theirs.is_null() && theirs != first)
+      throw Failure(TUTTI_MISMATCH,
+                    fmt::format("the ranks disagree about {}: rank 0 has {}, rank {} has {}; rank 0's file serves all "
+                                "ranks: set it there, and elsewhere the same or none",
+                                tuning, first.is_null() ? "no file" : first.dump(), r, theirs.dump()));
+  if (std::ranges::all_of(ranks, [&](const auto& said) { return said.second.at(tuning) == first; })) return mine;
+  const std::string text = gather(rank == 0 ? mine->text() : "").at(0);
+  try {
+    return mine ? mine : std::make_shared<const Tuning>(text);
+  } catch (const std::runtime_error& wrong) {
+    throw Failure(TUTTI_MISMATCH, fmt::format("rank 0's tuning file (TUTTI_TUNING): {}; all ranks need the plugins "
+                                              "whose algorithms it names",
+                                              wrong.what()));
+  }
 }
 
 }  // namespace
@@ -111,6 +149,7 @@ Agreement agree(uint32_t rank, const Configuration& configuration, const DeviceM
   mine["algorithms"] = algorithm_versions();
   mine["device"] = static_cast<bool>(device);
   mine["traces"] = traces;
+  mine[tuning] = configuration.tuning ? Json(configuration.tuning->digest()) : Json();
   const std::vector<std::string> all = gather(encode(mine));
   try {
     // Most ranks say the same: of those the first is looked at.
@@ -128,8 +167,12 @@ Agreement agree(uint32_t rank, const Configuration& configuration, const DeviceM
           throw Failure(TUTTI_MISMATCH, fmt::format("the ranks disagree about {}: rank 0 has {}, rank {} has {}", key,
                                                     first.at(key).dump(), r, theirs.at(key).dump()));
     }
-    return {first.at("id").get<uint64_t>(), common(list_algorithms(), ranks), common(list_collectives(), ranks),
-            devices, some_trace};
+    return {first.at("id").get<uint64_t>(),
+            common(list_algorithms(), ranks),
+            common(list_collectives(), ranks),
+            devices,
+            some_trace,
+            common_tuning(ranks, configuration.tuning, rank, gather)};
   } catch (const Json::exception& e) {
     throw Failure(TUTTI_MISMATCH,
                   fmt::format("a rank introduced itself in a form that is not understood ({}): do all ranks run "
@@ -144,13 +187,17 @@ RankDescription describe_process(const DeviceMemory& device) {
   mine.host = host_key();
   mine.process = static_cast<uint64_t>(getpid());
   mine.instance = instance;
-  mine.cores = usable_cores();
-  mine.numa = numa_of_process();
+  mine.processors = usable_processors();
+  mine.cores = mine.processors.any() ? static_cast<uint32_t>(mine.processors.count())
+                                     : std::max(1u, std::thread::hardware_concurrency());
+  const std::optional<int32_t> told = told_numa();
+  mine.numa = told ? *told : numa_of_process();
   if (!device) return mine;
   const DeviceFacts facts = facts_of(device);
   mine.device = {
       device.tables.memory->name, device.device,       facts.id, facts.pci, facts.numa, facts.link_latency_ns,
       facts.link_bandwidth,       facts.copy_bandwidth};
+  if (told) mine.device.numa = *told;
   return mine;
 }
 
@@ -186,6 +233,7 @@ void rank_fields(Side& side, Rank& rank) {
   side.number("process", rank.process);
   side.number("instance", rank.instance);
   side.number("cores", rank.cores, 1, 1u << 20);
+  side.processors("processors", rank.processors, rank.cores);
   side.node("numa", rank.numa);
   side.device("device", rank.device);
   side.list("transports", rank.transports);
@@ -199,6 +247,15 @@ class Writer {
   }
   void node(const char* key, int32_t node) { object[key] = node + 1; }  // 0: not known
   void text(const char* key, const std::string& value) { object[key] = value; }
+  // In hexadecimal digits, processor 0 in the last one.
+  void processors(const char* key, const Processors& value, uint32_t) {
+    std::string digits;
+    for (size_t digit = value.size() / 4; digit-- > 0;) {
+      const auto four = ((value >> (4 * digit)) & Processors(15)).to_ulong();
+      if (four || !digits.empty()) digits += "0123456789abcdef"[four];
+    }
+    object[key] = digits;
+  }
   void device(const char* key, const DeviceDescription& device) {
     Writer inner;
     if (!device.kind.empty()) device_fields(inner, device);
@@ -225,7 +282,8 @@ class Reader {
   void number(const char* key, Number& value, uint64_t least = 0,
               uint64_t most = std::numeric_limits<Number>::max()) const {
     const Json& said = object_.at(key);
-    if (!said.is_number_unsigned() || said.get<uint64_t>() < least || said.get<uint64_t>() > most) refuse(key);
+    if (!said.is_number_unsigned() || said.get<uint64_t>() < least || said.get<uint64_t>() > most)
+      refuse(key, fmt::format("a whole number from {} to {}", least, most), said);
     value = static_cast<Number>(said.get<uint64_t>());
   }
   void node(const char* key, int32_t& node) const {
@@ -235,11 +293,22 @@ class Reader {
     node = static_cast<int32_t>(code) - 1;
   }
   void text(const char* key, std::string& value) const { value = printable(key, object_.at(key)); }
+  void processors(const char* key, Processors& value, uint32_t cores) const {
+    const std::string digits = printable(key, object_.at(key));  // at most 256
+    value.reset();
+    for (const char digit : digits) {
+      const size_t four = std::string_view("0123456789abcdef").find(digit);
+      if (four == std::string_view::npos) refuse(key, "hexadecimal digits, a bit for each processor", digits);
+      value = value << 4 | Processors(four);
+    }
+    if (value.any() && value.count() != cores)
+      refuse(key, fmt::format("as many processors as \"cores\", {}", cores), digits);
+  }
   void device(const char* key, DeviceDescription& device) const {
     if (object_.at(key).is_null()) return;
     Reader inner(rank_, object_.at(key));
     device_fields(inner, device);
-    if (device.kind.empty()) refuse("kind");
+    if (device.kind.empty()) refuse("kind", "a text that is not empty", "");
   }
   void list(const char* key, std::vector<std::string>& texts) const {
     for (const Json& text : array(key)) texts.push_back(printable(key, text));
@@ -249,27 +318,31 @@ class Reader {
       Reader inner(rank_, one);
       offer_fields(inner, offers.emplace_back());
       const auto same = [&](const TransportOffer& other) { return other.name == offers.back().name; };
-      if (std::ranges::count_if(offers, same) > 1) refuse(key);
+      if (std::ranges::count_if(offers, same) > 1) refuse(key, "transports of different names", offers.back().name);
     }
   }
 
  private:
-  [[noreturn]] void refuse(const char* key) const {
-    throw Failure(TUTTI_MISMATCH, fmt::format("rank {} describes itself with an impossible \"{}\"", rank_, key));
+  [[noreturn]] void refuse(const char* key, const std::string& expected, const Json& got) const {
+    throw Failure(TUTTI_MISMATCH,
+                  fmt::format("rank {} describes itself with an impossible \"{}\": expected {}, got {}", rank_, key,
+                              expected, got.dump(-1, ' ', true, Json::error_handler_t::replace).substr(0, 80)));
   }
   const Json& array(const char* key) const {
     constexpr size_t most = 64;
     const Json& said = object_.at(key);
-    if (!said.is_array() || said.size() > most) refuse(key);
+    if (!said.is_array() || said.size() > most) refuse(key, fmt::format("a list of at most {}", most), said);
     return said;
   }
   std::string printable(const char* key, const Json& said) const {
     constexpr size_t longest = 256;
-    std::string text = said.get<std::string>();
     // It is printed: control characters would be obeyed by a terminal.
-    if (text.size() > longest || std::ranges::any_of(text, [](unsigned char c) { return c < ' ' || c == 127; }))
-      refuse(key);
-    return text;
+    const auto fits = [](const std::string& text) {
+      return text.size() <= longest && std::ranges::none_of(text, [](unsigned char c) { return c < ' ' || c == 127; });
+    };
+    if (!said.is_string() || !fits(said.get<std::string>()))
+      refuse(key, fmt::format("a text of at most {} bytes without control characters", longest), said);
+    return said.get<std::string>();
   }
   const uint32_t rank_;
   const Json& object_;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How ranks introduce themselves when a communicator is made, and how their words are compared. They gather twice:
+// How ranks introduce themselves when a communicator is made, and how their words are compared. They gather twice, and
+// once more where rank 0 sends its tuning file:
 //
 //   agree()             the settings that must be equal, and the algorithms, which are used where all ranks have them
 //   encode(), decode()  where each rank runs, its device and what its transports offer: all ranks compute the same
@@ -12,6 +13,7 @@
 #include <tutti/registry.h>
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -27,8 +29,9 @@ struct Agreement {
   uint64_t communicator = 0;  // a number of the communicator, the same on all ranks
   std::vector<const tutti_algorithm*> algorithms;
   std::vector<const tutti_collective*> collectives;
-  bool devices = false;  // some rank is bound to one
-  bool traces = false;   // some rank writes a trace
+  bool devices = false;                  // some rank is bound to one
+  bool traces = false;                   // some rank writes a trace
+  std::shared_ptr<const Tuning> tuning;  // rank 0's file; nullptr: it has none
 };
 // Collective. Throws Failure where the ranks disagree.
 Agreement agree(uint32_t rank, const Configuration& configuration, const DeviceMemory& device, bool traces,

@@ -233,6 +233,10 @@ void Operations::let_go(const tutti_request& request) {
       if (part.plan) --part.plan->pins;
 }
 
+bool Operations::check(const Call& call, const BlockTable& blocks) {
+  return count_check_.check(parts_.call_check, call, blocks, [](Link& link) { return connect(link); });
+}
+
 // Launches a collective when its window is free and its links are there.
 bool Operations::launch(tutti_request& request) {
   Window& window = window_of(request);
@@ -240,12 +244,10 @@ bool Operations::launch(tutti_request& request) {
   Plan& plan = *collective.plan;
   if (window.running || !connect(plan.links)) return false;
   const Call call = call_of(plan, request.sequence);
-  CallCheck& check = parts_.call_check;
-  if (check.checked()) {
-    const auto ready = [](Link& link) { return connect(link); };
-    if (!count_check_.check(check, call, plan.unequal.table, ready)) return false;
+  if (parts_.call_check.checked()) {
+    if (!this->check(call, plan.unequal.table)) return false;
   } else if (plan.fresh) {
-    check.tell(call, plan.links);
+    parts_.call_check.tell(call, plan.links);
   }
   Trace* const trace = reports_->recorder().trace();
   window.execution.record_into(trace && plan.call_bytes >= Trace::least_step_call ? trace : nullptr, request.sequence);

@@ -101,6 +101,9 @@ class Operations {
   tutti_request& begin_direct(Plan& plan, const HostBuffers& buffers, uint64_t timeout_ns);
   // Checked mode compares counts, too.
   void check_counts(uint32_t nranks, std::vector<Link>& links) { count_check_.place(rank_, nranks, &links); }
+  // The checks of a call in checked mode, on the host or in a stream. To be called again until true; throws
+  // CallsDiffer.
+  bool check(const Call& call, const BlockTable& blocks);
   std::string on_counts(uint32_t peer, const std::byte* data, uint64_t bytes) {
     return count_check_.on_control(peer, data, bytes);
   }

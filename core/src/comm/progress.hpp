@@ -79,9 +79,10 @@ class BackgroundProgress {
 
 // How a wait passes its time: polls, then yields, then sleeps. With more ranks than cores it yields almost at once.
 struct WaitPolicy {
-  uint32_t spins = 4000;  // fruitless polls before the first yield
-  uint32_t yields = 100;  // yields before the first sleep
+  uint32_t spins = 4000;  // the most fruitless polls before the first yield
+  uint32_t yields = 100;  // yields before the first sleep, while no other ranks want the core
 };
+constexpr uint32_t crowded_yields = 400;  // while some do
 
 // Tells the processor that this thread spins.
 inline void relax() {
@@ -96,5 +97,10 @@ uint64_t ticks();
 uint64_t ticks_to_ns(uint64_t difference);
 // A monotonic clock in nanoseconds.
 uint64_t clock_ns();
+// So long from now; UINT64_MAX, which is never, where that is beyond the clock.
+inline uint64_t deadline_after(uint64_t timeout_ns) {
+  const uint64_t now = clock_ns();
+  return timeout_ns < UINT64_MAX - now ? now + timeout_ns : UINT64_MAX;
+}
 
 }  // namespace tutti::core

@@ -35,7 +35,8 @@ struct HostCollective {
 };
 // A collective in a stream.
 struct StreamCollective {
-  StreamCall call;  // of a persistent one
+  StreamCall call;                   // of a persistent one
+  std::optional<BlockTable> blocks;  // its own, where they are unequal
 };
 // Sends and receives that end together: on the host, or all in a stream.
 struct TransferGroup {

@@ -24,18 +24,18 @@ Operations::Request StreamCalls::make(const StreamCall& call, const Asker& asker
   return parts_.operations.make<Kind>(asker.request != nullptr, call.timeout_ns);
 }
 
-tutti_status StreamCalls::collective(StreamCall call, const Asker& asker) {
+tutti_status StreamCalls::collective(StreamCall call, const BlockTable* blocks, const Asker& asker) {
   StreamRunner& streams = parts_.streams;
   Breakdown& breakdown = parts_.breakdown;
   Operations& operations = parts_.operations;
   Reports& reports = parts_.reports;
-  call.capturing = streams.require_stream(call);
+  streams.require_stream(call);
   if (call.capturing && asker.request)
     throw Failure(TUTTI_NOT_SUPPORTED, "the stream is being captured: a recorded call has no request");
   if (call.capturing) streams.require_recordable(call);
   parts_.waiter.until([&] { return streams.has_room(); });
   const auto idle = [&] { await_device(call.timeout_ns); };
-  StreamPlan& plan = breakdown.or_tell([&]() -> StreamPlan& { return streams.find_plan(call, idle); });
+  StreamPlan& plan = breakdown.or_tell([&]() -> StreamPlan& { return streams.find_plan(call, blocks, idle); });
   breakdown.require_none();
   Call mine = call_of(plan.plan, operations.next_sequence());
   mine.plan ^= streams.places_hash();
@@ -47,7 +47,7 @@ tutti_status StreamCalls::collective(StreamCall call, const Asker& asker) {
   made->sequence = call.sequence = operations.take_sequence();
   reports.recorder().begin(mine, plan.plan.shape.in_place, made->service, plan.plan.slices, made->begin_ticks);
   if (parts_.call_check.checked())
-    check(mine, call.timeout_ns);
+    check(mine, plan.plan.unequal.table, call.timeout_ns);
   else if (std::exchange(plan.plan.fresh, false))
     for (Link* link : plan.plan.links)
       if (!parts_.topology.same_process(parts_.rank, link->peer)) untold_.push_back({mine, link});
@@ -60,6 +60,7 @@ tutti_status StreamCalls::collective(StreamCall call, const Asker& asker) {
   put(call, form);
   if (form.fuses && !streams.fused()) {  // the device has refused it, and is not asked again
     form.fuses = false;
+    form.refused = true;
     form.service.reset();
     serve();
   }
@@ -94,11 +95,9 @@ uint32_t StreamCalls::service(StreamPlan& plan) {
 }
 
 // In checked mode, after the checks of all calls before it.
-void StreamCalls::check(const Call& mine, uint64_t timeout_ns) {
+void StreamCalls::check(const Call& mine, const BlockTable& blocks, uint64_t timeout_ns) {
   Breakdown& breakdown = parts_.breakdown;
-  const auto agreed = [&] {
-    return parts_.operations.all_launched() && parts_.call_check.check(mine, [](Link& link) { return connect(link); });
-  };
+  const auto agreed = [&] { return parts_.operations.all_launched() && parts_.operations.check(mine, blocks); };
   try {
     parts_.waiter.until(agreed, timeout_ns, [&] { breakdown.fail(breakdown.late(timeout_ns, mine.sequence)); });
   } catch (const std::exception& problem) {
@@ -143,7 +142,8 @@ tutti_status StreamCalls::exchange(StreamCall call, std::span<const Transfer> tr
   Breakdown& breakdown = parts_.breakdown;
   Operations& operations = parts_.operations;
   Reports& reports = parts_.reports;
-  if (streams.require_stream(call))
+  streams.require_stream(call);
+  if (call.capturing)
     throw Failure(TUTTI_NOT_SUPPORTED, "the stream is being captured: sends and receives cannot be recorded");
   check_own(transfers, parts_.rank);
   parts_.waiter.until([&] { return streams.has_room(); });

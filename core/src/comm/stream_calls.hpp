@@ -47,8 +47,8 @@ class StreamCalls {
     tutti_request* again = nullptr;     // the persistent one that starts
     tutti_request* group = nullptr;     // the group of calls that this one is a part of
   };
-  // Both validated by the caller.
-  tutti_status collective(StreamCall call, const Asker& asker);
+  // Both validated by the caller. `blocks`: where they are unequal; not used after the call.
+  tutti_status collective(StreamCall call, const BlockTable* blocks, const Asker& asker);
   tutti_status exchange(StreamCall call, std::span<const Transfer> transfers, const Asker& asker);
 
   // Moves what is pending; true when something moved.
@@ -65,7 +65,7 @@ class StreamCalls {
   void put(const StreamCall& call, Work& work);
   [[noreturn]] void end_issue(const Failure& failure);
   void match(std::vector<Transfer>& transfers);
-  void check(const Call& mine, uint64_t timeout_ns);
+  void check(const Call& mine, const BlockTable& blocks, uint64_t timeout_ns);
   void tell();
   void await_device(uint64_t timeout_ns);
   uint32_t service(StreamPlan& plan);

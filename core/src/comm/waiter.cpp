@@ -8,10 +8,29 @@
 
 namespace tutti::core {
 
+// A yield returns at once where nobody else wants the core: then polls are free. Ranks give the core back after their
+// own few polls: the shorter all of them poll, the sooner the one that has something to do gets it. A thread that keeps
+// it for a slice of the scheduler's time computes, or is a rank that does not know yet.
+void Waiter::yield_and_learn() const {
+  constexpr uint64_t at_once_ns = 1500, slice_ns = 1'000'000;
+  constexpr uint32_t least_spins = 16;
+  const uint32_t spins = spins_.load(std::memory_order_relaxed), most = policy_.spins;
+  const uint64_t begin = clock_ns();
+  sched_yield();
+  const uint64_t spent = clock_ns() - begin;
+  const uint32_t next = spent < at_once_ns ? spins * 2
+                        : spent < slice_ns ? spins / 4
+                                           : std::max(spins / 2, first_spins);
+  spins_.store(std::min(std::max(next, least_spins), most), std::memory_order_relaxed);
+}
+
 bool Waiter::spin(uint32_t fruitless) const {
-  if (fruitless >= policy_.spins + policy_.yields) return true;
-  if (fruitless < policy_.spins)
+  if (is_time_to_sleep(fruitless)) return true;
+  const uint32_t spins = spins_.load(std::memory_order_relaxed);
+  if (fruitless < spins)
     relax();
+  else if (fruitless == spins)
+    yield_and_learn();
   else
     sched_yield();
   return false;
@@ -21,25 +40,27 @@ void Waiter::rest(uint32_t fruitless) const {
   if (spin(fruitless)) std::this_thread::sleep_for(std::chrono::microseconds(50));
 }
 
-void Waiter::pass_time(uint32_t fruitless) {
-  if (spin(fruitless)) work_.sleep();
+void Waiter::pass_time(uint32_t fruitless, uint64_t deadline_ns) {
+  if (!spin(fruitless)) return;
+  const uint64_t now = deadline_ns == for_ever ? 0 : clock_ns();
+  if (now < deadline_ns) work_.sleep(deadline_ns - now);
 }
 
-void Waiter::pause(uint32_t& fruitless) {
+void Waiter::pause(uint32_t& fruitless, uint64_t deadline_ns) {
   ++fruitless;
-  const bool sleeps = fruitless >= policy_.spins + policy_.yields;
-  if (is_due() || sleeps) work_.look_around();
-  pass_time(fruitless);
+  if (is_due() || is_time_to_sleep(fruitless)) work_.look_around();
+  pass_time(fruitless, deadline_ns);
 }
 
 bool Waiter::Round::go_on(bool excused) {
   const bool moved = waiter_.work_.progress();
-  if (moved || excused) since_ns_ = clock_ns();
+  if (moved) since_ns_ = clock_ns();
   waiter_.work_.look_around();
   if (moved)
     fruitless_ = 0;
   else
-    waiter_.pass_time(++fruitless_);
+    waiter_.pass_time(++fruitless_, for_ever);
+  if (excused) since_ns_ = clock_ns();  // it may have slept for long
   return clock_ns() - since_ns_ <= limit_ns_;
 }
 

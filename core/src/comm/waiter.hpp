@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // How a rank waits for whatever it waits for: it advances everything that is pending, and passes the time by polling,
-// then yielding, then sleeping. With more ranks than cores it yields almost at once.
+// then yielding, then sleeping. How long a yield takes tells whether others want the core: where other ranks do, a rank
+// yields almost at once.
 #pragma once
 
+#include <algorithm>
+#include <atomic>
 #include <cstdint>
 
 #include "comm/progress.hpp"
@@ -19,8 +22,8 @@ class Waiter {
     virtual bool progress() = 0;
     // The checks that not every poll needs: deadlines, lost ranks, aborts, other communicators.
     virtual void look_around() = 0;
-    // Sleeps until there may be something to do, a few milliseconds at most.
-    virtual void sleep() = 0;
+    // Sleeps until there may be something to do, some milliseconds and `most_ns` at most.
+    virtual void sleep(uint64_t most_ns) = 0;
     // Has the communicator ended? Then nothing moves any more.
     virtual bool is_over() const = 0;
 
@@ -28,16 +31,21 @@ class Waiter {
     ~Work() = default;
   };
   static constexpr uint32_t polls_per_look = 64;
+  static constexpr uint64_t for_ever = UINT64_MAX;
 
   explicit Waiter(Work& work) : work_(work) {}
-  void use(const WaitPolicy& policy) { policy_ = policy; }
+  // Before the first wait.
+  void use(const WaitPolicy& policy) {
+    policy_ = policy;
+    spins_ = std::min(policy.spins, first_spins);
+  }
   const WaitPolicy& policy() const { return policy_; }
 
   bool progress() { return work_.progress(); }
   // Counts polls; true at each `every`-th one.
   bool is_due(uint64_t every = polls_per_look) { return ++polls_ % every == 0; }
-  // After `fruitless` polls without progress: looks around now and then, and passes some time.
-  void pause(uint32_t& fruitless);
+  // After `fruitless` polls without progress: looks around now and then, and passes time, at most until the deadline.
+  void pause(uint32_t& fruitless, uint64_t deadline_ns = for_ever);
   // Passes some time after so many fruitless polls; true where it is time to sleep instead.
   bool spin(uint32_t fruitless) const;
 
@@ -55,7 +63,6 @@ class Waiter {
     uint64_t since_ns_;
     uint32_t fruitless_ = 0;
   };
-  static constexpr uint64_t for_ever = UINT64_MAX;
 
   // Waits until `enough()`. When nothing has moved for `limit_ns`, calls `late()`, which throws or ends the
   // communicator. False: the communicator has ended instead.
@@ -89,10 +96,19 @@ class Waiter {
   void rest(uint32_t fruitless) const;
 
  private:
-  void pass_time(uint32_t fruitless);
+  static constexpr uint32_t first_spins = 256;
+
+  void pass_time(uint32_t fruitless, uint64_t deadline_ns);
+  // Has a wait of so many fruitless polls spun and yielded enough?
+  bool is_time_to_sleep(uint32_t fruitless) const {
+    const uint32_t spins = spins_.load(std::memory_order_relaxed);
+    return fruitless >= spins + (spins < first_spins ? crowded_yields : policy_.yields);
+  }
+  void yield_and_learn() const;
 
   Work& work_;
   WaitPolicy policy_;
+  mutable std::atomic<uint32_t> spins_{first_spins};  // polls before the first yield, at most policy_.spins
   uint64_t polls_ = 0;
 };
 

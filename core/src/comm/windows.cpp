@@ -89,10 +89,19 @@ void RegisteredWindows::check(tutti_window& window) const {
                                              describe(parts_.device))
                                : why_no_device_));
   const tutti_pointer pointer = classify(tables, window.address);
-  const auto left = pointer.bytes - static_cast<uint64_t>(window.address - static_cast<std::byte*>(pointer.base));
-  if (window.bytes > left)
-    wrong(fmt::format("their allocation on device {} has {} from there on", tables.memory->name, left));
   window.buffer_id = pointer.buffer_id;
+  // Allocations that were mapped one behind the other serve calls as one buffer.
+  uint64_t left = pointer.bytes - static_cast<uint64_t>(window.address - static_cast<std::byte*>(pointer.base));
+  while (window.bytes > left) {
+    const tutti_pointer next = classify(tables, window.address + left);
+    if (next.kind != pointer.kind || next.device != pointer.device || next.base != window.address + left)
+      wrong(fmt::format("their allocation on device {} has {} from there on", tables.memory->name, left));
+    left += next.bytes;
+    window.staged = fmt::format(
+        "its {} bytes at {} are several allocations in one range of addresses, and processes "
+        "map each other's one by one",
+        window.bytes, static_cast<void*>(window.address));
+  }
 }
 
 tutti_window* RegisteredWindows::add(void* address, uint64_t bytes, uint32_t flags, uint64_t timeout_ns,
@@ -109,7 +118,10 @@ tutti_window* RegisteredWindows::add(void* address, uint64_t bytes, uint32_t fla
     window->where = find_device(address);
     if (window->where && streams_) prepare();
     check(*window);
-    mine.staged = window->where ? why_staged() : parts_.fabric.register_window(*window);
+    if (!window->where)
+      mine.staged = parts_.fabric.register_window(*window);
+    else
+      mine.staged = window->staged.empty() ? why_staged() : window->staged;
   } catch (const Failure& failure) {
     mine.status = failure.status;
     mine.error = failure.text;

@@ -54,8 +54,8 @@ bool Fabric::deliver_pair_messages() {
   return true;
 }
 
-void Fabric::sleep(bool alone) {
-  constexpr int most_ms = 20;
+void Fabric::sleep(bool alone, uint64_t most_ns) {
+  const timespec limit{0, static_cast<long>(std::min<uint64_t>(most_ns, 20'000'000))};
   constexpr size_t most_ports = 15;
   pollfd fds[most_ports + 1];
   size_t n = 0;
@@ -79,7 +79,7 @@ void Fabric::sleep(bool alone) {
     std::this_thread::sleep_for(std::chrono::microseconds(20));
   } else if (!busy) {
     fds[n++] = {control_->wait_fd(), POLLIN, 0};
-    if (poll(fds, n, most_ms) > 0 && fds[n - 1].revents) control_->clear_wait_fd();
+    if (ppoll(fds, n, &limit, nullptr) > 0 && fds[n - 1].revents) control_->clear_wait_fd();
   } else {
     sched_yield();
   }

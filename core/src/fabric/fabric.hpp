@@ -73,9 +73,9 @@ class Fabric {
   bool progress(bool all, PortEvents& events);
   // Hands the pair messages that have come to the endpoints of their transports. True when some have. Throws Failure.
   bool deliver_pair_messages();
-  // Sleeps until a port or the control plane has something to do, at most a few milliseconds. `alone`: nothing else is
-  // pending that cannot wake this sleep; otherwise it lasts microseconds.
-  void sleep(bool alone);
+  // Sleeps until a port or the control plane has something to do, at most some milliseconds and `most_ns`. `alone`:
+  // nothing else is pending that cannot wake this sleep; otherwise it lasts microseconds.
+  void sleep(bool alone, uint64_t most_ns);
 
   // Ends everything that is under way, and waits until the ports have given back what they use, at most `limit`.
   void abort(std::chrono::nanoseconds limit, PortEvents& events);

@@ -23,8 +23,8 @@
 #include <system_error>
 #include <vector>
 
-#include "bootstrap/descriptor.hpp"
 #include "bootstrap/failure.hpp"
+#include "bootstrap/file_descriptor.hpp"
 #include "plan/hash.hpp"
 #include "plugins/settings.hpp"
 
@@ -156,7 +156,7 @@ FlightFile::FlightFile(const std::string& folder, uint64_t bytes) : bytes_(bytes
   path_ = fmt::format("{}/{:016x}-{}-{}-{}" TUTTI_FLIGHT_SUFFIX, folder, self.host, self.pid, self.start, files++);
   draft_ = path_ + ".draft";
   unlink(draft_.c_str());
-  const Descriptor file(open(draft_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
+  const FileDescriptor file(open(draft_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
   if (!file) throw refused(folder, fmt::format("cannot create a file: {}", std::strerror(errno)));
   // With blocks of its own: a full disk must show here, not as a signal at some later store.
   const int full = posix_fallocate(file.get(), 0, static_cast<off_t>(bytes));

@@ -69,7 +69,8 @@ class Reports {
   std::array<Served, last_collective + 1> served_;
 };
 
-// A table of the algorithms for a call on host memory, with the time that each is predicted to take.
+// A table of the algorithms for a call on host memory, with the time that each is predicted to take, and
+// that it took by the tuning file.
 std::string explain(const Selector& selector, const Topology& topology, uint32_t collective, uint64_t count,
                     uint32_t dtype);
 

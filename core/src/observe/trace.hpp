@@ -15,18 +15,19 @@
 
 #include <array>
 #include <atomic>
-#include <bit>
 #include <condition_variable>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <new>
 #include <optional>
 #include <string>
 #include <thread>
 #include <vector>
 
-#include "bootstrap/descriptor.hpp"
+#include "bootstrap/file_descriptor.hpp"
 #include "comm/progress.hpp"
 
 namespace tutti::core {
@@ -101,7 +102,7 @@ class Trace {
  private:
   static constexpr uint64_t polls_of_a_pause = 8, polls_of_a_wait = 16, polls_of_a_long_wait = 512;
   struct alignas(64) Record {  // a cache line
-    std::array<uint64_t, 8> words;
+    std::array<std::byte, 64> bytes;
   };
 
   template <typename T>
@@ -109,7 +110,7 @@ class Trace {
     static_assert(sizeof(T) == sizeof(Record));
     const uint64_t at = written_.load(std::memory_order_relaxed);
     if (at - known_saved_ == capacity && !find_room(at)) return;
-    ring_[at % capacity] = std::bit_cast<Record>(record);
+    new (&ring_[at % capacity]) T(record);  // so compilers store each field here, without a copy of the record
     __builtin_prefetch(&ring_[(at + 8) % capacity], 1);  // the thread has read it last: it lies in another cache
     written_.store(at + 1, std::memory_order_release);
     if ((at + 1) % (capacity / 4) == 0) wake_.notify_one();
@@ -131,7 +132,7 @@ class Trace {
   bool write(const void* data, uint64_t bytes);
 
   std::string path_;
-  Descriptor file_;
+  FileDescriptor file_;
   std::unique_ptr<Record[]> ring_;
   std::atomic<uint64_t> written_{0};
   uint64_t known_saved_ = 0;

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <bit>
 #include <numeric>
+#include <tuple>
+#include <utility>
 
 #include "plan/hash.hpp"
 #include "plan/plan.hpp"
@@ -16,16 +18,42 @@ const BlockList& all_blocks(const BlockTable& table, uint32_t nranks) {
   return table.out.counts.size() == nranks ? table.out : table.in;
 }
 
+// The lengths of a plan's chunks, by the table that the plan has.
+class Lengths {
+ public:
+  Lengths(const Plan& plan, uint32_t nranks, uint32_t rank)
+      : blocks_(plan.unequal), collective_(plan.shape.collective), nranks_(nranks), rank_(rank) {}
+
+  uint64_t of_scratch(uint32_t chunk) const {
+    const tutti_extent& extent = blocks_.scratch[chunk];
+    const uint64_t length = blocks_.table.length_of(collective_, nranks_, rank_, extent.block_class);
+    return bound(length, extent.piece + 1) - bound(length, extent.piece);
+  }
+  // A chunk of IN or OUT: its first element, and how many there are.
+  std::pair<uint64_t, uint64_t> in_buffer(uint32_t buffer, uint32_t chunk) const {
+    const BlockList& list = buffer == TUTTI_BUFFER_IN ? blocks_.table.in : blocks_.table.out;
+    const auto pieces = static_cast<uint32_t>(blocks_.cuts.size()) + 1;
+    const uint32_t block = chunk / pieces, piece = chunk % pieces;
+    const uint64_t begin = bound(list.counts[block], piece);
+    return {list.begins[block] + begin, bound(list.counts[block], piece + 1) - begin};
+  }
+
+ private:
+  uint64_t bound(uint64_t length, uint32_t piece) const { return piece_bound(blocks_.cuts, length, piece); }
+
+  const UnequalBlocks& blocks_;
+  uint32_t collective_, nranks_, rank_;
+};
+
 // Gives the operands of one plan their elements.
 class Binding {
  public:
-  Binding(Plan& plan, uint32_t nranks, uint32_t rank) : plan_(plan), nranks_(nranks), rank_(rank) {
-    const UnequalBlocks& blocks = plan_.unequal;
+  Binding(Plan& plan, const Lengths& lengths) : plan_(plan), lengths_(lengths) {
     uint64_t at = 0;
-    plan_.unequal.scratch_begins.resize(blocks.scratch.size());
-    for (size_t i = 0; i < blocks.scratch.size(); ++i) {
+    plan_.unequal.scratch_begins.resize(plan_.unequal.scratch.size());
+    for (size_t i = 0; i < plan_.unequal.scratch.size(); ++i) {
       plan_.unequal.scratch_begins[i] = at;
-      at += scratch_length(static_cast<uint32_t>(i));
+      at += lengths_.of_scratch(static_cast<uint32_t>(i));
     }
     plan_.scratch_bytes = at * plan_.element_bytes;
   }
@@ -36,32 +64,17 @@ class Binding {
       operand.length = 0;
       operand.first = plan_.parts[operand.first_part].first;
       for (uint32_t i = 0; i < operand.parts; ++i) operand.length += plan_.parts[operand.first_part + i].length;
-      return;
-    }
-    if (operand.buffer == TUTTI_BUFFER_SCRATCH) {
+    } else if (operand.buffer == TUTTI_BUFFER_SCRATCH) {
       operand.first = plan_.unequal.scratch_begins[operand.chunk];
-      operand.length = scratch_length(operand.chunk);
-      return;
+      operand.length = lengths_.of_scratch(operand.chunk);
+    } else {
+      std::tie(operand.first, operand.length) = lengths_.in_buffer(operand.buffer, operand.chunk);
     }
-    const BlockTable& table = plan_.unequal.table;
-    const BlockList& list = operand.buffer == TUTTI_BUFFER_IN ? table.in : table.out;
-    const auto pieces = static_cast<uint32_t>(plan_.unequal.cuts.size()) + 1;
-    const uint32_t block = operand.chunk / pieces, piece = operand.chunk % pieces;
-    const uint64_t begin = bound(list.counts[block], piece);
-    operand.first = list.begins[block] + begin;
-    operand.length = bound(list.counts[block], piece + 1) - begin;
   }
 
  private:
-  uint64_t bound(uint64_t length, uint32_t piece) const { return piece_bound(plan_.unequal.cuts, length, piece); }
-  uint64_t scratch_length(uint32_t chunk) const {
-    const tutti_extent& extent = plan_.unequal.scratch[chunk];
-    const uint64_t length = plan_.unequal.table.length_of(plan_.shape.collective, nranks_, rank_, extent.block_class);
-    return bound(length, extent.piece + 1) - bound(length, extent.piece);
-  }
-
   Plan& plan_;
-  uint32_t nranks_, rank_;
+  const Lengths& lengths_;
 };
 
 }  // namespace
@@ -89,10 +102,16 @@ uint64_t BlockTable::shape_count(uint32_t collective, uint32_t nranks) const {
   return mean ? ~uint64_t{0} >> std::countl_zero(mean) : 1;
 }
 
+uint64_t chunk_length(const Plan& plan, uint32_t nranks, uint32_t rank, uint32_t buffer, uint32_t chunk) {
+  const Lengths lengths(plan, nranks, rank);
+  return buffer == TUTTI_BUFFER_SCRATCH ? lengths.of_scratch(chunk) : lengths.in_buffer(buffer, chunk).second;
+}
+
 void bind_blocks(Plan& plan, const BlockTable& table, uint32_t nranks, uint32_t rank) {
   plan.unequal.table.in = table.in;
   plan.unequal.table.out = table.out;
-  const Binding binding(plan, nranks, rank);
+  const Lengths lengths(plan, nranks, rank);
+  const Binding binding(plan, lengths);
   for (Operand& part : plan.parts) binding.place(part);
   for (Operand& source : plan.sources) binding.place(source);
   for (auto& lane : plan.lanes)

@@ -37,5 +37,7 @@ struct BlockTable {
 // Puts the table's sizes and places into a plan of a collective with unequal blocks, of which no launch is under way.
 // Allocates nothing where the plan has been bound before. Throws Failure.
 void bind_blocks(Plan& plan, const BlockTable& table, uint32_t nranks, uint32_t rank);
+// The elements of a chunk of IN, OUT or scratch in a plan that is bound.
+uint64_t chunk_length(const Plan& plan, uint32_t nranks, uint32_t rank, uint32_t buffer, uint32_t chunk);
 
 }  // namespace tutti::core

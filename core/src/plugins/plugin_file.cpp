@@ -15,8 +15,8 @@
 #include <filesystem>
 #include <limits>
 
-#include "bootstrap/descriptor.hpp"
 #include "bootstrap/failure.hpp"
+#include "bootstrap/file_descriptor.hpp"
 #include "plugins/host.hpp"
 
 namespace tutti::core {
@@ -195,7 +195,7 @@ std::string distrust(const std::string& file, const Writers& trusted) {
 }
 
 std::string defect(const std::string& file) {
-  const Descriptor fd(::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
+  const FileDescriptor fd(::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
   struct stat status {};
   if (!fd || ::fstat(fd.get(), &status) != 0) return fmt::format("it cannot be read: {}", std::strerror(errno));
   if (!S_ISREG(status.st_mode)) return "it is no ordinary file";

@@ -88,6 +88,11 @@ class Registry {
     if (absent)
       return refuse(std::move(record), TUTTI_NOT_FOUND, fmt::format("it cannot be loaded: {}", absent.message()),
                     error);
+    // A file that is named twice, by TUTTI_PLUGIN_PATH and by a tool's option, is one plugin.
+    for (const PluginRecord& other : records_) {
+      std::error_code ignored;
+      if (other.loaded && fs::equivalent(other.path, file, ignored)) return TUTTI_OK;
+    }
     if (const std::string reason = misgiving(file); !reason.empty()) {
       // A job may not notice a missing plugin of a searched folder: it is only slower.
       if (!required) log(TUTTI_LOG_WARN, "plugins", fmt::format("{} is not loaded: {}", path, reason));

@@ -87,7 +87,7 @@ bool ChannelOpening::accept(const ChannelWay& way, Coming& coming) {
   };
   if (!coming.slots) coming.slots = open(PeerMemory::slots, StreamChannel::slots * StreamChannel::slot_bytes);
   if (!coming.slots) return false;
-  const PeerRegion flags = open(PeerMemory::channel_flags, StreamChannel::flags_bytes);
+  const PeerRegion flags = open(PeerMemory::channel_flags, MappedChannel::shared_bytes);
   if (!flags) return false;
   channels_[way] =
       std::make_unique<MappedChannel>(memory_, &(*setup_.links)[peer], false, std::exchange(coming.slots, {}), flags);

@@ -124,11 +124,16 @@ void LocalRendezvous::require_default_stream(const Arrival& arrival) {
 void LocalRendezvous::require_same(const Arrival& first, const Arrival& other) {
   const auto text = [](const Arrival& arrival) {
     const Shape& s = arrival.call;
-    return call_text({0, s.count, 0, s.collective, s.dtype, s.op, s.root});
+    return call_text({0, arrival.launch->plan->plan.count, 0, s.collective, s.dtype, s.op, s.root});
   };
   if (!(other.call == first.call))
     throw Failure(TUTTI_MISMATCH, fmt::format("the ranks do not call the same: rank {} called {}, rank {} called {}",
                                               first.launch->rank, text(first), other.launch->rank, text(other)));
+  if (has_unequal_blocks(first.call.collective) &&
+      other.launch->plan->plan.common_hash != first.launch->plan->plan.common_hash)
+    throw Failure(TUTTI_MISMATCH, fmt::format("rank {} called {} with other counts than rank {} did: all ranks must "
+                                              "pass the same counts",
+                                              other.launch->rank, text(other), first.launch->rank));
   if (other.device.memory != first.device.memory)
     throw Failure(TUTTI_MISMATCH,
                   fmt::format("rank {} has memory of device {}, rank {} of {}", first.launch->rank,
@@ -152,13 +157,7 @@ void LocalRendezvous::put_into_streams(const std::function<void()>& meanwhile) {
   const Arrival& first = present_.front();
   for (const Arrival& other : present_) require_same(first, other);
   for (const Arrival& a : present_)
-    for (const Arrival& b : present_) {
-      const uint64_t pair = uint64_t{a.launch->device} << 32 | b.launch->device;
-      if (a.launch->device == b.launch->device || std::ranges::count(peers_enabled_, pair)) continue;
-      const auto enable = [&] { enable_peer(*first.device.memory, *a.launch, b.launch->device, b.launch->rank); };
-      while (!a.launch->gate->try_run(enable)) meanwhile();
-      peers_enabled_.push_back(pair);
-    }
+    for (const Arrival& b : present_) require_readable(*a.launch, b.launch->device, b.launch->rank);
   launches_.clear();
   for (const Arrival& arrival : present_) launches_.push_back(arrival.launch);
   std::ranges::sort(launches_, {}, &StreamLaunch::rank);
@@ -205,10 +204,10 @@ std::optional<uint32_t> LocalRendezvous::issuer(std::chrono::nanoseconds silent)
   return issuer_;
 }
 
-std::string LocalRendezvous::missing() {
+std::string LocalRendezvous::missing(uint64_t turn) {
   const std::lock_guard lock(mutex_);
   std::string text;
-  if (issuing_) return text;
+  if (issuing_ || is_over(turn)) return text;
   for (const uint32_t rank : ranks_)
     if (std::ranges::none_of(arrivals_, [rank](const Arrival& a) { return a.launch->rank == rank; }))
       text += (text.empty() ? "" : ", ") + std::to_string(rank);

@@ -49,8 +49,10 @@ class LocalRendezvous {
   // The rank whose thread is putting the work of all into their streams, where that thread has been in one call of the
   // device for so long.
   std::optional<uint32_t> issuer(std::chrono::nanoseconds silent = {});
-  // The ranks that have not come, "1, 3"; "" when all have.
-  std::string missing();
+  // Have all ranks come, and is their work being put into the streams? Takes no lock.
+  bool is_issuing() const { return issuing_.load(std::memory_order_acquire); }
+  // The ranks that have not come to this turn, "1, 3"; "" when all have, or the turn has ended.
+  std::string missing(uint64_t turn);
   // A rank ends after a failure: streams of other ranks may still wait for its events. They are destroyed with the last
   // rank's end; never, where a rank says that its stream may wait for ever.
   void leave_events(const tutti_executor* executor, std::vector<tutti_event*> events);
@@ -85,7 +87,6 @@ class LocalRendezvous {
   std::vector<Arrival> present_;         // of the turn that is being issued
   std::vector<StreamLaunch*> launches_;  // of those, by rank
   StreamWriter writer_;
-  std::vector<uint64_t> peers_enabled_;  // device << 32 | peer
   std::atomic<uint64_t> turn_{0};
   std::atomic<bool> issuing_{false};             // all have come, and their launches are in use without the mutex
   uint32_t issuer_ = 0;                          // in the thread of this rank

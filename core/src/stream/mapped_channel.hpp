@@ -7,6 +7,10 @@
 // fragment: while streams wait for flags nothing may synchronise a device. Slots are the library's own memory, made
 // once and mapped once, so no address of a call's buffers ever leaves its process: buffers may come, go and come again
 // at the same address. The sender's end is released when the receiver has unmapped it.
+//
+// No transport compares the sizes of what is sent and what is expected. So behind the flags there is a log: of each of
+// the last fragments of collectives the sender's processor leaves a digest of all fragments up to it, and the
+// receiver's compares it with its own. A difference is found at the latest when both have begun another operation.
 #pragma once
 
 #include "stream/peer_memory.hpp"
@@ -28,20 +32,28 @@ class MappedChannel final : public StreamChannel {
   // The sender's: has the receiver mapped both? Throws Failure with its reason where it cannot.
   bool is_mapped() const { return memory_.has_mapped(slots_) && memory_.has_mapped(flags_); }
 
-  void announce(uint64_t bytes, uint64_t operation) override;
+  void announce(uint64_t bytes, uint64_t operation, std::optional<uint64_t> sequence) override;
   bool sends(uint64_t) const override { return false; }  // nobody has to
   bool advance() override;
   std::string where() const override { return {}; }  // only the streams know
   const char* carrier() const override { return mapped; }
   static constexpr const char* mapped = "mapped";
+  static constexpr uint64_t logged = 64;                                             // fragments
+  static constexpr uint64_t shared_bytes = flags_bytes + logged * sizeof(uint64_t);  // host memory: flags and log
 
   uint32_t peer() const { return slots_.peer; }
   bool outgoing() const { return outgoing_; }
   uint64_t bytes() const { return bytes_; }  // of all fragments announced
 
  private:
+  void compare();
+
   PeerMemory& memory_;
   PeerRegion slots_, flags_;
+  // A digest, and below it the number of the fragment from 1 on, at that number modulo `logged`. 0: none yet.
+  uint64_t* sent_;                                 // the sender's log, in host memory that both have
+  std::array<uint64_t, logged> expected_{};        // the receiver's own
+  uint64_t digest_ = 0, last_ = 0, compared_ = 0;  // of the newest fragment; up to it they agree
   uint64_t bytes_ = 0;
   std::array<uint32_t, 2 * slots> seen_{};
 };

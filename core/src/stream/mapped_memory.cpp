@@ -24,6 +24,8 @@ MappedMemory::MappedMemory(const DeviceTables& device, uint64_t bytes)
     throw Failure(TUTTI_NO_RESOURCES,
                   fmt::format("no host memory of {} bytes: {}", bytes_, std::generic_category().message(errno)));
   host_ = static_cast<std::byte*>(made);
+  // After a fork the first write would give this process other pages than the device has.
+  madvise(made, bytes_, MADV_DONTFORK);
   void* seen = nullptr;
   if (const tutti_status status = tables_.memory->map_host(tables_.memory->self, host_, bytes_, &seen); status < 0) {
     munmap(host_, bytes_);

@@ -4,8 +4,8 @@
 #include <fmt/format.h>
 #include <tutti/tutti.h>
 
-#include "bootstrap/descriptor.hpp"
 #include "bootstrap/failure.hpp"
+#include "bootstrap/file_descriptor.hpp"
 #include "fabric/devices.hpp"
 #include "plugins/host.hpp"
 
@@ -64,7 +64,7 @@ std::string StagingSlots::register_device(const Port& port, uint32_t kind) {
   const tutti_device* device = tables_.memory;
   if (device->export_dmabuf(device->self, device_memory_, bytes_, &fd, &memory.fd_offset) < 0)
     return take_plugin_error();
-  const Descriptor dmabuf(fd);
+  const FileDescriptor dmabuf(fd);
   memory.fd = fd;
   if (port.api->register_memory(domain_->handle(), &memory, &region_) < 0) {
     region_ = nullptr;

@@ -37,7 +37,7 @@ StagedChannel::StagedChannel(const DeviceTables& tables, uint32_t device, Link* 
   for (uint64_t k = 0; k < slots; ++k) *host_flag(k, false) = 1;
 }
 
-void StagedChannel::announce(uint64_t bytes, uint64_t operation) {
+void StagedChannel::announce(uint64_t bytes, uint64_t operation, std::optional<uint64_t>) {
   if (announced_ - finished_ == fragments_.size()) {
     std::vector<Fragment> more(std::max<size_t>(16, fragments_.size() * 2));
     for (uint64_t k = finished_; k != announced_; ++k) more[k & (more.size() - 1)] = fragment(k);

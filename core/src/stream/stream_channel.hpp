@@ -14,6 +14,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -44,8 +45,9 @@ class StreamChannel {
   // The number of the first fragment that was announced since begin_message().
   uint64_t message() const { return message_; }
   void begin_message() { message_ = announced_; }
-  // The next fragment will have so many bytes (at most slot_bytes). Operations are numbered in their order.
-  virtual void announce(uint64_t bytes, uint64_t operation) = 0;
+  // The next fragment will have so many bytes (at most slot_bytes). Operations are numbered in their order. `sequence`:
+  // of a collective, the same at both ends.
+  virtual void announce(uint64_t bytes, uint64_t operation, std::optional<uint64_t> sequence) = 0;
   // Has this rank still to send what the stream has put into slots for that operation, or for an earlier one?
   virtual bool sends(uint64_t operation) const = 0;
   // Moves what can be moved; true when something was. Throws Failure when the transport failed.
@@ -85,7 +87,7 @@ class StagedChannel final : public StreamChannel {
                 bool in_host);
   // Why the slots are not device memory; "": they are, or were not to be.
   const std::string& why_in_host() const { return slots_.why_in_host(); }
-  void announce(uint64_t bytes, uint64_t operation) override;
+  void announce(uint64_t bytes, uint64_t operation, std::optional<uint64_t> sequence) override;
   bool sends(uint64_t operation) const override {
     return outgoing_ && busy() && fragment(finished_).operation <= operation;
   }

@@ -13,15 +13,20 @@
 
 namespace tutti::core {
 
-StreamPlan bind_stream_plan(const Schedule& schedule, const Shape& shape, uint64_t slices, uint32_t nranks,
-                            uint32_t rank, std::vector<Link>& links,
-                            const std::function<StreamWay(uint32_t peer, bool outgoing)>& way) {
-  StreamPlan made;
-  made.plan = bind_plan(schedule, shape, slices, nranks, rank, links);
-  const StreamShape order{shape.count, made.plan.element_bytes, slices, way};
-  if (const std::string error = order_for_stream(schedule, order, &made.steps); !error.empty())
+namespace {
+
+using Ways = std::function<StreamWay(uint32_t peer, bool outgoing)>;
+
+// Orders the steps of a plan that has its sizes, and lists what goes along its ways.
+void order_steps(StreamPlan& made, const Schedule& schedule, const StreamShape& shape) {
+  if (const std::string error = order_for_stream(schedule, shape, &made.steps); !error.empty())
     throw Failure(TUTTI_INTERNAL, error);
   std::map<std::tuple<uint32_t, uint32_t, bool>, std::vector<uint64_t>> sizes;
+  for (uint32_t lane = 0; shape.length && lane < made.plan.lanes.size(); ++lane)
+    for (const BoundStep& bound : made.plan.lanes[lane])
+      if (const Link* link = bound.out ? bound.out : bound.in; link && shape.way(link->peer, bound.out).slots)
+        sizes[{link->peer, lane, bound.out != nullptr}];
+  made.bytes = 0;
   for (const StreamStep& step : made.steps) {
     const BoundStep& bound = made.plan.lanes[step.lane][step.step];
     const Link* link = bound.out ? bound.out : bound.in;
@@ -32,11 +37,40 @@ StreamPlan bind_stream_plan(const Schedule& schedule, const Shape& shape, uint64
     }
     made.bytes += step.bytes * (bound.kind == TUTTI_STEP_RECV_REDUCE ? 2 : 1);
     const bool outgoing = bound.out != nullptr;
-    if (way(link->peer, outgoing).slots) sizes[{link->peer, step.lane, outgoing}].push_back(step.bytes);
+    if (shape.way(link->peer, outgoing).slots) sizes[{link->peer, step.lane, outgoing}].push_back(step.bytes);
   }
+  made.traffic.clear();
   for (auto& [key, list] : sizes)
     made.traffic.push_back({std::get<0>(key), std::get<1>(key), std::get<2>(key), std::move(list)});
+}
+
+}  // namespace
+
+StreamPlan bind_stream_plan(const Schedule& schedule, const Shape& shape, uint64_t slices, uint32_t nranks,
+                            uint32_t rank, std::vector<Link>& links, const Ways& way) {
+  StreamPlan made;
+  made.plan = bind_plan(schedule, shape, slices, nranks, rank, links);
+  if (has_unequal_blocks(shape.collective)) {
+    made.schedule = std::make_shared<const Schedule>(schedule);
+    return made;
+  }
+  made.scratch_bytes = made.plan.scratch_bytes;
+  order_steps(made, schedule, {shape.count, made.plan.element_bytes, slices, way});
   return made;
+}
+
+void bind_stream_blocks(StreamPlan& plan, const BlockTable& table, uint32_t nranks, uint32_t rank, const Ways& way) {
+  Plan& bound = plan.plan;
+  const uint64_t before = bound.common_hash;
+  bind_blocks(bound, table, nranks, rank);
+  bound.fresh |= bound.common_hash != before;  // other ranks can compare what they all know
+  plan.id = StreamPlan::ids.fetch_add(1, std::memory_order_relaxed);
+  plan.programs.clear();
+  // Where all ranks know all sizes the shape bounds them, and no later call needs more.
+  const uint64_t most = all_know_blocks(bound.shape.collective) ? (bound.shape.count + 1) * nranks : 0;
+  plan.scratch_bytes = std::max(bound.scratch_bytes, unequal_scratch_need(*plan.schedule, most, bound.element_bytes));
+  const auto length = [&](uint32_t buffer, uint32_t chunk) { return chunk_length(bound, nranks, rank, buffer, chunk); };
+  order_steps(plan, *plan.schedule, {0, bound.element_bytes, 1, way, length});
 }
 
 namespace {
@@ -130,10 +164,11 @@ class Issue {
 
 }  // namespace
 
-void enable_peer(const tutti_device& memory, const StreamPart& reader, uint32_t device, uint32_t rank) {
-  if (const tutti_status status = memory.enable_peer(memory.self, reader.device, device); status < 0)
-    throw Failure(status, fmt::format("device {} {} of rank {} cannot read device {} of rank {}: {}", memory.name,
-                                      reader.device, reader.rank, device, rank, take_plugin_error()));
+void require_readable(const StreamPart& reader, uint32_t device, uint32_t rank) {
+  if (!reader.unreadable) return;
+  if (const auto found = reader.unreadable->find(device); found != reader.unreadable->end())
+    throw Failure(found->second.status, fmt::format("device {} of rank {} cannot read device {} of rank {}: {}",
+                                                    reader.device, reader.rank, device, rank, found->second.text));
 }
 
 void issue(StreamWriter& writer, const DeviceTables& device, const std::vector<StreamLaunch*>& launches,

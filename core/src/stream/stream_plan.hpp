@@ -9,10 +9,13 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
+#include "bootstrap/failure.hpp"
 #include "choose/selector.hpp"
 #include "fabric/devices.hpp"
 #include "fabric/window.hpp"
@@ -62,14 +65,18 @@ struct WindowTable;
 struct StreamPlan {
   inline static std::atomic<uint64_t> ids{0};
 
-  uint64_t id = ids.fetch_add(1, std::memory_order_relaxed);  // another one for each plan of this process
+  // Another one for each plan of this process, and each table that it is bound to.
+  uint64_t id = ids.fetch_add(1, std::memory_order_relaxed);
   Plan plan;
+  std::shared_ptr<const Schedule> schedule;  // where blocks are unequal
+  uint64_t scratch_bytes = 0;  // that a call needs; where all ranks know unequal blocks, whatever their sizes
   std::vector<StreamStep> steps;
-  std::vector<StreamTraffic> traffic;
+  std::vector<StreamTraffic> traffic;    // by peer, lane and direction
   std::vector<StreamChannel*> channels;  // of `traffic`, once it is open and not in windows
   uint64_t bytes = 0;                    // that this rank reads in the course of it
   bool open = false;                     // all of its channels are there
   bool fuses = false;                    // it goes to the device in one launch
+  bool refused = false;                  // the device has refused that
   std::optional<uint32_t> service;       // row of the communicator's report, once it has one
   // Not nullptr: ranks of other processes read buffers in place (windows.hpp).
   std::shared_ptr<const WindowTable> windows;
@@ -78,10 +85,15 @@ struct StreamPlan {
   mutable std::vector<std::shared_ptr<StreamProgram>> programs;
 };
 
-// Binds a schedule that has levels for `rank`. `way` says how a peer is reached, or reaches this rank. Throws Failure.
+// Binds a schedule that has levels for `rank`. `way` says how a peer is reached, or reaches this rank. Where blocks are
+// unequal bind_stream_blocks() is next. Throws Failure.
 StreamPlan bind_stream_plan(const Schedule& schedule, const Shape& shape, uint64_t slices, uint32_t nranks,
                             uint32_t rank, std::vector<Link>& links,
                             const std::function<StreamWay(uint32_t peer, bool outgoing)>& way);
+// Puts the table's sizes and places into a plan, which is another one from then on. All of its ways stay, also those
+// that carry nothing: a call with other counts opens no channel. Throws Failure, and then the plan is of no use.
+void bind_stream_blocks(StreamPlan& plan, const BlockTable& table, uint32_t nranks, uint32_t rank,
+                        const std::function<StreamWay(uint32_t peer, bool outgoing)>& way);
 
 // Where fragment `number` of this operation lies on a way to or from another process, as the device sees it, and the
 // flags before and behind it (stream_channel.hpp). Outgoing without data: the receiver reads the message where it is
@@ -113,11 +125,12 @@ struct StreamPart {
   DeviceGate::User* gate = nullptr;            // counts the operation when it is issued; nullptr: nobody does
   bool counted = false;                        // it has
   uint64_t commands = 0;                       // set by issue(): how many it became
-  std::string read_by;                         // set by issue() that fails: who may still read the buffers; "": nobody
+  const std::map<uint32_t, Failure>* unreadable = nullptr;  // devices that this one cannot read, and why
+  std::string read_by;  // set by issue() that fails: who may still read the buffers; "": nobody
 };
 
-// Lets the part's device read memory of another rank's. May wait for the device. Throws Failure.
-void enable_peer(const tutti_device& memory, const StreamPart& reader, uint32_t device, uint32_t rank);
+// Throws Failure unless the part's device may read memory of another rank's.
+void require_readable(const StreamPart& reader, uint32_t device, uint32_t rank);
 
 // In a collective.
 struct StreamLaunch : StreamPart {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stream/stream_program.hpp"
 
+#include <fmt/format.h>
 #include <tutti/tutti.h>
 
 #include <algorithm>
@@ -53,6 +54,10 @@ class StreamCompiler {
     std::ranges::stable_sort(turns, {}, &Turn::level);
     count();
     for (const Turn& turn : turns) carry_out(turn.rank, *turn.step);
+    if (!ready_.empty()) {
+      const auto& [message, sent] = *ready_.begin();
+      require_equal(std::get<0>(message), std::get<1>(message), sent.bytes, 0);
+    }
     for (size_t r = 0; r < launches_.size(); ++r) wait_for_readers(r, nullptr);
     count();
     for (StreamProgram::Rank& rank : program_.ranks_)
@@ -91,6 +96,7 @@ class StreamCompiler {
   struct Ready {
     uint32_t event;
     Place from;
+    uint64_t bytes;
   };
 
   const Plan& plan(size_t r) const { return launches_[r]->plan->plan; }
@@ -122,7 +128,7 @@ class StreamCompiler {
     if (step.bytes) from = place(r, bound.src, step, nullptr, step.offset);
     const uint32_t peer = bound.out->peer;
     if (by_rank_.contains(peer)) {
-      ready_[{launches_[r]->rank, peer, step.lane, step.number}] = {event_here(r), from};
+      ready_[{launches_[r]->rank, peer, step.lane, step.number}] = {event_here(r), from, step.bytes};
       return;
     }
     const uint32_t way = fillings_[r].ways.at({peer, step.lane, true});
@@ -145,6 +151,7 @@ class StreamCompiler {
     Place incoming = slot(way, step.number);
     if (near) {
       const auto found = ready_.find({peer, launches_[r]->rank, step.lane, step.number});
+      require_equal(peer, launches_[r]->rank, found == ready_.end() ? 0 : found->second.bytes, step.bytes);
       if (found == ready_.end()) throw Failure(TUTTI_INTERNAL, "a stream fetches what was not put: levels are wrong");
       incoming = found->second.from;
       add_event(r, TUTTI_COMMAND_AFTER, local->second, found->second.event);
@@ -165,6 +172,21 @@ class StreamCompiler {
       }
     }
     if (!near) add_flag(r, TUTTI_COMMAND_WRITE, StreamProgram::Part::told, way, step.number, 1);
+  }
+
+  // A rank of the process sends as many bytes as the other one expects. Where blocks are unequal the application sees
+  // to that.
+  void require_equal(uint32_t from, uint32_t to, uint64_t sent, uint64_t expected) const {
+    if (sent == expected) return;
+    const Plan& any = plan(0);
+    const auto elements = [&](uint64_t bytes) { return bytes / any.element_bytes; };
+    if (!has_unequal_blocks(any.shape.collective))
+      throw Failure(TUTTI_INTERNAL, "streams fetch other messages than were put: levels are wrong");
+    throw Failure(
+        TUTTI_MISMATCH,
+        fmt::format("rank {} expects {} elements from rank {} in {}, but rank {} sends {}: the two ends of a "
+                    "block must have the same count",
+                    to, elements(expected), from, collective_name(any.shape.collective), from, elements(sent)));
   }
 
   // dst = fold of the sources, divided unless `divisor` is 0.

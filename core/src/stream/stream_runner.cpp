@@ -19,7 +19,6 @@ namespace {
 constexpr size_t most_operations = 256;  // issued and not finished by the device
 constexpr std::chrono::seconds unmapping_limit(1);
 constexpr std::chrono::seconds leaving_limit(5);
-constexpr uint64_t ask_interval_ns = 1'000'000'000;
 
 }  // namespace
 
@@ -37,9 +36,9 @@ StreamRunner::StreamRunner(Setup setup)
     part->device = setup_.device.device;
     part->gate = &gate_;
     part->spare = &spare_;
+    part->unreadable = &unreadable_;
   }
   exchange_.tables = setup_.device.tables;
-  exchange_.readable = &readable_;
   exchange_.handovers = &rendezvous_->handovers();
   exchange_.channel = [this](uint32_t peer, bool outgoing) {
     return is_local(peer) ? nullptr : &channel(peer, outgoing);
@@ -76,7 +75,6 @@ void StreamRunner::release_memory() {
 }
 
 void StreamRunner::release_events() {
-  if (probe_) spare_.push_back(probe_);
   const tutti_executor* executor = setup_.device.tables.executor;
   if (events_are_out_) rendezvous_->leave_events(executor, std::exchange(spare_, {}));
   for (tutti_event* event : spare_) executor->destroy_event(executor->self, event);
@@ -129,7 +127,7 @@ bool StreamRunner::has_room() const {
   return operations_.size() < most_operations && (!has_channels() || queued_ <= most_queued / local_.size());
 }
 
-bool StreamRunner::require_stream(const StreamCall& call) const {
+void StreamRunner::require_stream(StreamCall& call) const {
   const auto& [memory, executor] = setup_.device.tables;
   uint32_t device = 0;
   uint64_t flags = 0;
@@ -138,7 +136,8 @@ bool StreamRunner::require_stream(const StreamCall& call) const {
   if (device != setup_.device.device)
     throw Failure(TUTTI_INVALID_ARGUMENT, fmt::format("the stream belongs to device {} {}, the buffers to device {}",
                                                       memory->name, device, setup_.device.device));
-  return (flags & TUTTI_STREAM_CAPTURING) != 0;
+  call.capturing = (flags & TUTTI_STREAM_CAPTURING) != 0;
+  call.stream_number = static_cast<uint32_t>(flags >> 32);
 }
 
 Failure StreamRunner::device_failure(tutti_status status) const {
@@ -152,9 +151,10 @@ std::string StreamRunner::Operation::text() const {
                         : fmt::format("exchange of {} transfers ({} ...)", transfers, text_of(transfer));
 }
 
-// The end of the newest operation, which work in this stream has to wait for.
-std::optional<uint32_t> StreamRunner::end_elsewhere(const void* stream) const {
-  if (last_stream_ == stream || is_done()) return std::nullopt;
+// The end of the newest operation, which work in this stream has to wait for. Handles of destroyed streams come again
+// while their work still runs: numbers tell streams apart.
+std::optional<uint32_t> StreamRunner::end_elsewhere(uint32_t stream) const {
+  if ((stream && last_stream_ == stream) || is_done()) return std::nullopt;
   return given_;
 }
 
@@ -163,11 +163,11 @@ void StreamRunner::begin_operation(const StreamCall& call, StreamPart& part) {
   begun_ = {};
   begun_.number = ++number_;
   begun_.call = call;
-  if (operations_.empty()) asked_ns_ = 0;
+  if (operations_.empty()) probe_.restart();
   part_ = &part;
   exchange_.awaits = StreamExchange::Awaits::nothing;
   part.stream = call.stream;
-  part.after = call.capturing ? std::nullopt : end_elsewhere(call.stream);
+  part.after = call.capturing ? std::nullopt : end_elsewhere(call.stream_number);
   part.counter = call.capturing ? nullptr : counter_.get();
   part.queue = queue_.get();
   if (!call.capturing) {
@@ -181,9 +181,12 @@ void StreamRunner::begin_operation(const StreamCall& call, StreamPart& part) {
 }
 
 // A turn of the wait until a call's work is in the stream. Work that the application has put there before may take as
-// long as it likes.
+// long as it likes. A collective puts nothing there before all ranks of the process have come: until then only work
+// before earlier operations is an excuse.
 bool StreamRunner::fill(const Turn& turn) const {
-  return turn(exchange_.awaits == StreamExchange::Awaits::nothing && !captures() && !counter_->reached(begun_.first));
+  const bool gathers = part_ == &launch_ && !rendezvous_->is_issuing();
+  const bool is_behind_others = gathers ? held_up() : !counter_->reached(begun_.first);
+  return turn(exchange_.awaits == StreamExchange::Awaits::nothing && !captures() && is_behind_others);
 }
 
 Failure StreamRunner::stood_still(const StreamCall& call) const {
@@ -232,14 +235,14 @@ void StreamRunner::put(const StreamCall& call, StreamPlan& plan, const Turn& tur
       leave(why);
       throw;
     }
-    if (!in_time) require_peers(call);
+    if (!in_time) require_peers(call, place);
   }
 }
 
 // The call's time is over: does a rank of this process keep it waiting?
-void StreamRunner::require_peers(const StreamCall& call) {
+void StreamRunner::require_peers(const StreamCall& call, uint64_t place) {
   std::string peer;
-  if (const std::string missing = rendezvous_->missing(); !missing.empty())
+  if (const std::string missing = rendezvous_->missing(place); !missing.empty())
     peer =
         fmt::format("{} of its process: ranks that are threads of one process call from threads of their own", missing);
   else if (const auto issuer = rendezvous_->issuer(std::chrono::nanoseconds(call.timeout_ns)))
@@ -259,6 +262,7 @@ void StreamRunner::require_peers(const StreamCall& call) {
 
 void StreamRunner::begin(const StreamCall& call, StreamPlan& plan) {
   begin_operation(call, launch_);
+  begun_.call.shape.count = plan.plan.count;  // as messages have it
   if (call.capturing && plan.windows)
     windows_->keep_scratch();
   else
@@ -267,7 +271,7 @@ void StreamRunner::begin(const StreamCall& call, StreamPlan& plan) {
   for (size_t way = 0; way < plan.channels.size(); ++way) {
     StreamChannel& channel = *plan.channels[way];
     ways_.emplace_back(&channel, channel.announced());
-    for (const uint64_t bytes : plan.traffic[way].sizes) channel.announce(bytes, begun_.number);
+    for (const uint64_t bytes : plan.traffic[way].sizes) channel.announce(bytes, begun_.number, call.sequence);
   }
   launch_.plan = &plan;
   launch_.in = static_cast<std::byte*>(const_cast<void*>(call.in));
@@ -304,7 +308,7 @@ void StreamRunner::issued(tutti_request* request) {
   begun_.request = request;
   begun_.counted = part_->counted;
   begun_.commands = std::min(part_->commands, most_queued);
-  last_stream_ = part_->stream;
+  last_stream_ = begun_.call.stream_number;
   given_ = begun_.last;
   queued_ += begun_.commands;
   operations_.push_back(begun_);
@@ -351,12 +355,14 @@ void StreamRunner::leave(const Failure& why) {
 }
 
 bool StreamRunner::advance(const std::function<bool(tutti_request*)>& done) {
+  const auto reached = [this](const Operation& one) { return counter_->reached(one.last); };
+  // Before the channels advance: these then see all that those operations have written.
+  auto over = std::ranges::find_if_not(operations_, reached) - operations_.begin();
   bool moved = false;
   for (auto& [way, channel] : channels_) moved |= channel->advance();
   moved_ |= moved;
-  while (!operations_.empty()) {
+  for (; over; --over) {
     const Operation& first = operations_.front();
-    if (!counter_->reached(first.last)) break;
     if (std::ranges::any_of(channels_, [&](const auto& entry) { return entry.second->sends(first.number); })) break;
     if (first.request && !done(first.request)) break;
     if (first.counted) gate_.end();
@@ -367,20 +373,11 @@ bool StreamRunner::advance(const std::function<bool(tutti_request*)>& done) {
   return moved;
 }
 
-// A device that has failed stores nothing any more.
-void StreamRunner::ask_device(uint64_t now_ns) {
-  if (!asked_ns_) asked_ns_ = now_ns;
-  if (now_ns - asked_ns_ < ask_interval_ns) return;
-  asked_ns_ = now_ns;
-  const tutti_executor* executor = setup_.device.tables.executor;
-  const tutti_status status = executor->query_event(executor->self, probe_);
-  if (status < 0)
-    throw Failure(status, fmt::format("{}: {}", (operations_.empty() ? begun_ : operations_.front()).text(),
-                                      device_failure(status).text));
-}
-
 bool StreamRunner::overdue(uint64_t now_ns) {
-  if (!operations_.empty() || begins_) ask_device(now_ns);
+  if (!operations_.empty() || begins_)
+    if (const auto failed = probe_.poll(now_ns))
+      throw Failure(failed->status,
+                    fmt::format("{}: {}", (operations_.empty() ? begun_ : operations_.front()).text(), failed->text));
   if (operations_.empty()) return false;
   Operation& first = operations_.front();
   moved_ |= windows_->moved();

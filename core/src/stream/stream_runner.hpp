@@ -20,6 +20,7 @@
 #include "fabric/devices.hpp"
 #include "stream/channel_opening.hpp"
 #include "stream/device_gate.hpp"
+#include "stream/device_probe.hpp"
 #include "stream/local_rendezvous.hpp"
 #include "stream/stream_call.hpp"
 #include "stream/stream_plan.hpp"
@@ -40,8 +41,8 @@ class StreamRunner {
   // Does this rank exchange bytes with ranks of other processes, so that somebody has to advance it meanwhile?
   bool has_channels() const { return local_.size() < setup_.topology->nranks(); }
 
-  // Can the call's stream take it? Returns whether it is being captured; throws Failure, and nothing was issued.
-  bool require_stream(const StreamCall& call) const;
+  // Can the call's stream take it? Fills in what the device says of it; throws Failure, and nothing was issued.
+  void require_stream(StreamCall& call) const;
   // Can a collective be recorded for replays? Throws Failure, and nothing was issued.
   void require_recordable(const StreamCall& call);
   // Has nobody of the process anything pending on the device, so that a call may wait for the whole device?
@@ -51,7 +52,8 @@ class StreamRunner {
   // Has the device load what it needs for commands; before its first call.
   void prepare(const std::function<void()>& idle);
   // The plan of a call, made if need be. `idle` is called until nothing is pending where memory has to be allocated.
-  StreamPlan& find_plan(const StreamCall& call, const std::function<void()>& idle);
+  // `blocks`: where they are unequal.
+  StreamPlan& find_plan(const StreamCall& call, const BlockTable* blocks, const std::function<void()>& idle);
   using Until = std::function<void(const std::function<bool()>&)>;
   // Opens the channels that the plan lacks; both ends have to come to the call. `until` waits until its argument says
   // true, or throws.
@@ -165,6 +167,8 @@ class StreamRunner {
   void copy_to_output(const StreamCall& call, const StreamPlan& plan);
   Schedule schedule_with_levels(const tutti_algorithm& algorithm, const Shape& shape, uint64_t& hash) const;
   std::unique_ptr<StreamPlan> bind(const Shape& shape, bool in_windows) const;
+  using Forms = std::vector<std::unique_ptr<StreamPlan>>;
+  StreamPlan& form_of(Forms& forms, const Shape& shape, const BlockTable* blocks) const;
   // While `body` waits for peers that come to their first such call.
   void open_with_peers(const std::string& what, const std::function<void()>& body);
   bool may_fuse(const StreamPlan& plan) const;
@@ -176,17 +180,16 @@ class StreamRunner {
   bool synchronise_soon(const std::function<void()>& body);
   void release_memory();
   void release_events();
-  StreamWay way(uint32_t from, uint32_t to, bool in_windows) const;
+  std::function<StreamWay(uint32_t peer, bool outgoing)> ways(bool in_windows) const;
   void require_scratch(uint64_t bytes, const std::function<void()>& idle);
   void replace_scratch(uint64_t bytes);
   void begin_operation(const StreamCall& call, StreamPart& part);
   void begin(const StreamCall& call, StreamPlan& plan);
   bool fill(const Turn& turn) const;
-  void require_peers(const StreamCall& call);
+  void require_peers(const StreamCall& call, uint64_t place);
   void leave(const Failure& why);
   Failure stood_still(const StreamCall& call) const;
-  std::optional<uint32_t> end_elsewhere(const void* stream) const;
-  void ask_device(uint64_t now_ns);
+  std::optional<uint32_t> end_elsewhere(uint32_t stream) const;
   void be_stuck(const std::string& why);
   // Has the device come to the end of all operations that it was given?
   bool is_done() const { return !counter_ || counter_->reached(given_); }
@@ -197,9 +200,10 @@ class StreamRunner {
   std::vector<uint32_t> local_;  // ranks of this process
   std::shared_ptr<LocalRendezvous> rendezvous_;
   // Forms are by whether the rank's call is in place, in which ranks may differ in one call. All but those in windows
-  // use the same channels.
+  // use the same channels. Of each there is one; where blocks are unequal one for each of the last tables, newest
+  // first.
   struct Plans {
-    std::unique_ptr<StreamPlan> forms[2];
+    Forms forms[2];
     bool open = false;  // all of the channels are there
     uint64_t last_used = 0;
     struct InWindows {
@@ -231,12 +235,11 @@ class StreamRunner {
   std::vector<tutti_event*> spare_;  // for use within an issue
   // Since the first call. All operations come one after the other, also those in different streams.
   std::unique_ptr<StreamCounter> counter_, queue_;
-  uint32_t given_ = 0;                 // what the newest operation that the device was given stores last
-  tutti_event* probe_ = nullptr;       // by which the device is asked whether it works
+  uint32_t given_ = 0;  // what the newest operation that the device was given stores last
+  DeviceProbe probe_;
   std::vector<Operation> operations_;  // pending, oldest first
   uint64_t number_ = 0;                // of the newest operation
-  void* last_stream_ = nullptr;        // that it is in
-  uint64_t asked_ns_ = 0;              // when the device was asked last
+  uint32_t last_stream_ = 0;           // number of the stream that it is in
   uint64_t queued_ = 0;                // sum of operations' commands
   StreamPart* part_ = nullptr;         // launch_ or exchange_: which of them is begun
   StreamLaunch launch_;                // of the call being issued
@@ -244,7 +247,7 @@ class StreamRunner {
   StreamExchange exchange_;
   std::vector<std::string_view> carriers_;  // while they are told
   StreamWriter writer_;                     // for exchanges: collectives are written at the rendezvous
-  std::set<uint32_t> readable_;             // devices, by this rank's
+  std::map<uint32_t, Failure> unreadable_;  // devices of this process's ranks that this rank's cannot read
   Operation begun_;
   bool begins_ = false;  // begun_ is neither issued nor failed
   std::string opening_;  // for what channels are being opened, in words; "": none are

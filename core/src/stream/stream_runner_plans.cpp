@@ -19,6 +19,7 @@ namespace tutti::core {
 namespace {
 
 constexpr size_t most_plans = 256;
+constexpr size_t most_tables = 4;  // of unequal blocks, in plans of one form
 
 // Levels that an algorithm does not give are computed from all ranks' schedules, up to so many ranks: the time grows
 // with the square of the ranks.
@@ -26,10 +27,12 @@ constexpr uint32_t most_ranks_without_levels = 256;
 
 }  // namespace
 
-StreamWay StreamRunner::way(uint32_t from, uint32_t to, bool in_windows) const {
-  if (setup_.topology->same_process(from, to)) return {};
-  if (in_windows) return Windows::way();
-  return {StreamChannel::slot_bytes, StreamChannel::slots};
+std::function<StreamWay(uint32_t peer, bool outgoing)> StreamRunner::ways(bool in_windows) const {
+  return [this, in_windows](uint32_t peer, bool) -> StreamWay {
+    if (is_local(peer)) return {};
+    if (in_windows) return Windows::way();
+    return {StreamChannel::slot_bytes, StreamChannel::slots};
+  };
 }
 
 // This rank's schedule, and the hash of what the algorithm gave. Levels that the algorithm does not give come from all
@@ -54,7 +57,7 @@ Schedule StreamRunner::schedule_with_levels(const tutti_algorithm& algorithm, co
                               algorithm.name, most_ranks_without_levels, problem.nranks));
   std::vector<Schedule> forms[2];
   for (const bool in_place : {false, true}) {
-    problem.in_place.assign(problem.nranks, in_place);
+    problem.in_place.assign(problem.nranks, in_place && has_form_in_place(shape.collective));
     require(build_schedules(algorithm, problem, &forms[in_place], &error));
   }
   problem.in_place.clear();
@@ -70,16 +73,15 @@ std::unique_ptr<StreamPlan> StreamRunner::bind(const Shape& shape, bool in_windo
   // Where streams read each other's buffers slices gain nothing. A chunk that half of the slots hold is not cut: in
   // slices the call would have more commands than the device's queue takes, and would wait for other processes.
   constexpr uint64_t uncut = StreamChannel::slots / 2 * StreamChannel::slot_bytes;
-  const uint64_t slices =
-      has_channels() && !in_windows ? setup_.selector->slices_of(schedule, shape.count, element_bytes, uncut) : 1;
-  auto plan = std::make_unique<StreamPlan>(
-      bind_stream_plan(schedule, shape, slices, setup_.topology->nranks(), setup_.rank, *setup_.links,
-                       [this, in_windows](uint32_t peer, bool outgoing) {
-                         return outgoing ? way(setup_.rank, peer, in_windows) : way(peer, setup_.rank, in_windows);
-                       }));
+  const uint64_t slices = has_channels() && !in_windows && !has_unequal_blocks(shape.collective)
+                              ? setup_.selector->slices_of(schedule, shape.count, element_bytes, uncut)
+                              : 1;
+  auto plan = std::make_unique<StreamPlan>(bind_stream_plan(schedule, shape, slices, setup_.topology->nranks(),
+                                                            setup_.rank, *setup_.links, ways(in_windows)));
   plan->plan.algorithm = choice.algorithm->name;
   plan->plan.schedule_hash = hash;
   plan->plan.common_hash = hash_text(fmt::format("{} in {} slices on device memory", choice.algorithm->name, slices));
+  plan->plan.unequal.way_hash = plan->plan.common_hash;
   if (in_windows) plan->plan.transports = Windows::carrier;
   plan->open = in_windows;
   return plan;
@@ -94,32 +96,61 @@ void StreamRunner::prepare(const std::function<void()>& idle) {
       if (status < 0) throw device_failure(status);
     };
     require(executor->prepare(executor->self, device));
-    if (!probe_) require(executor->create_event(executor->self, device, &probe_));
+    require(probe_.open(tables, device));
+    for (const uint32_t rank : local_)
+      if (const uint32_t other = setup_.topology->rank(rank).device.index; other != device)
+        if (const tutti_status status = tables.memory->enable_peer(tables.memory->self, device, other); status < 0)
+          unreadable_.insert_or_assign(other, device_failure(status));
     queue_ = std::make_unique<StreamCounter>(tables);
     counter_ = std::make_unique<StreamCounter>(tables);
   });
 }
 
-StreamPlan& StreamRunner::find_plan(const StreamCall& call, const std::function<void()>& idle) {
+// With another table a plan is bound again, which needs no other rank: its channels and its scratch stay.
+StreamPlan& StreamRunner::form_of(Forms& forms, const Shape& shape, const BlockTable* blocks) const {
+  if (!blocks) return *(forms.empty() ? forms.emplace_back(bind(shape, false)) : forms.front());
+  auto found = std::ranges::find_if(forms, [&](const auto& form) { return form->plan.unequal.table == *blocks; });
+  if (found == forms.end()) {
+    std::unique_ptr<StreamPlan> form;
+    if (forms.empty()) {
+      form = bind(shape, false);
+    } else if (forms.size() < most_tables) {
+      form = std::make_unique<StreamPlan>(*forms.front());
+    } else {
+      form = std::move(forms.back());
+      forms.pop_back();
+    }
+    bind_stream_blocks(*form, *blocks, setup_.topology->nranks(), setup_.rank, ways(false));
+    if (form->open && may_fuse(*form) != form->fuses) {
+      form->fuses = !form->fuses;
+      form->service.reset();
+    }
+    found = forms.insert(forms.end(), std::move(form));
+  }
+  std::rotate(forms.begin(), found, found + 1);
+  return *forms.front();
+}
+
+StreamPlan& StreamRunner::find_plan(const StreamCall& call, const BlockTable* blocks,
+                                    const std::function<void()>& idle) {
   prepare(idle);
   const Shape shape = common(call.shape);
   if (plans_.size() >= most_plans && !plans_.contains(shape))
     plans_.erase(std::ranges::min_element(plans_, {}, [](const auto& entry) { return entry.second.last_used; }));
   Plans& plans = plans_[shape];
   plans.last_used = ++plan_clock_;
-  std::unique_ptr<StreamPlan>& plan = plans.forms[call.shape.in_place != 0];
-  if (!plan) plan = bind(call.shape, false);
-  places_ = find_places(call, plan->plan);
+  StreamPlan& plan = form_of(plans.forms[call.shape.in_place != 0], call.shape, blocks);
+  places_ = find_places(call, plan.plan);
   const Plans::InWindows& settled = plans.in_windows[call.shape.in_place != 0];
-  if (!places_.any() || !settled.refusal.empty()) require_scratch(plan->plan.scratch_bytes, idle);
-  return *plan;
+  if (!places_.any() || !settled.refusal.empty()) require_scratch(plan.scratch_bytes, idle);
+  return plan;
 }
 
 // A launch that waits by itself keeps processors of the device busy: it is for flags that other devices set. Those of
 // staged channels are set by threads of this process, which move bytes at a network's pace and may themselves be held
 // up by what the application calls of the device's driver.
 bool StreamRunner::may_fuse(const StreamPlan& plan) const {
-  return fuses_ && setup_.topology->has_device_to_itself(setup_.rank) &&
+  return fuses_ && !plan.refused && setup_.topology->has_device_to_itself(setup_.rank) &&
          TUTTI_HAS(tutti_executor, setup_.device.tables.executor, enqueue_fused) && !plan.traffic.empty() &&
          plan.bytes <= most_fused_bytes && plan.steps.size() <= most_fused_steps &&
          std::ranges::all_of(plan.traffic, [&](const StreamTraffic& traffic) {
@@ -212,7 +243,8 @@ void StreamRunner::require_recordable(const StreamCall& call) {
   const auto found = plans_.find(common(call.shape));
   if (found == plans_.end()) refuse("");
   const auto& forms = found->second.forms;
-  const StreamPlan& known = forms[0] ? *forms[0] : *forms[1];
+  if (forms[0].empty() && forms[1].empty()) refuse("");
+  const StreamPlan& known = *(forms[0].empty() ? forms[1] : forms[0]).front();
   if (find_places(call, known.plan).any()) {
     const Plans::InWindows& in_windows = found->second.in_windows[call.shape.in_place != 0];
     if (in_windows.form) return;
@@ -254,15 +286,15 @@ WindowPlaces StreamRunner::find_places(const StreamCall& call, const Plan& plan)
     const uint64_t bytes = is_in ? plan.in_bytes : plan.out_bytes;
     const tutti_window* window = find_window(*setup_.windows, address, bytes);
     if (!window || !bytes || window->where.tables.memory != setup_.device.tables.memory) return {};
+    if (!window->staged.empty()) {
+      tell_why_not_in_place(call, window->staged);
+      return {};
+    }
     if (classify(setup_.device.tables, address).buffer_id != window->buffer_id)
       throw Failure(TUTTI_INVALID_ARGUMENT,
                     fmt::format("{} bytes at {} lie in window {}, whose memory was freed while it was registered: "
                                 "call tutti_comm_deregister first",
                                 bytes, address, window->id));
-    if (!window->staged.empty()) {
-      tell_why_not_in_place(call, window->staged);
-      return {};
-    }
     (is_in ? places.in : places.out) = {
         window, static_cast<uint64_t>(static_cast<const std::byte*>(address) - window->address)};
   }
@@ -278,7 +310,7 @@ StreamPlan& StreamRunner::choose_form(const StreamCall& call, StreamPlan& plan, 
     open_with_peers(collective_name(call.shape.collective), [&] { settle_all(call, plans, gather, until); });
   if (found.form) return *found.form;
   tell_why_not_in_place(call, found.refusal);
-  require_scratch(plan.plan.scratch_bytes, [&] { until([this] { return may_synchronise(); }); });
+  require_scratch(plan.scratch_bytes, [&] { until([this] { return may_synchronise(); }); });
   return plan;
 }
 

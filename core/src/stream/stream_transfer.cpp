@@ -193,10 +193,7 @@ class ExchangeIssue {
     wait_for(Awaits::sending, transfer.peer);
     Handover* handover = nullptr;
     while (!(handover = exchange_.handovers->take(transfer.peer, exchange_.rank))) meanwhile_();
-    if (handover->device != exchange_.device && !exchange_.readable->contains(handover->device)) {
-      enable_peer(*exchange_.tables.memory, exchange_, handover->device, transfer.peer);
-      exchange_.readable->insert(handover->device);
-    }
+    require_readable(exchange_, handover->device, transfer.peer);
     writer_.event(0, TUTTI_COMMAND_AFTER, handover->ready);
     writer_.copy(0, transfer.data, handover->data, transfer.bytes);
     tutti_event* done = writer_.event_end(0);
@@ -232,7 +229,7 @@ class ExchangeIssue {
           const uint64_t level = !transfer.sending ? 2 * f + 1 : f < slots ? 0 : 2 * (f - slots) + 2;
           const uint64_t bytes = std::min(most, transfer.bytes - at);
           all.push_back({level, channel, channel->announced(), transfer.data + at, bytes, transfer.sending});
-          channel->announce(bytes, exchange_.operation);
+          channel->announce(bytes, exchange_.operation, std::nullopt);
         }
     // Each channel's in their order.
     std::ranges::sort(all, {}, [](const Fragment& f) { return std::pair(f.level, f.number); });

@@ -100,8 +100,7 @@ struct StreamExchange : StreamPart {
 
   const std::vector<Transfer>* transfers = nullptr;  // those within the process are matched
   DeviceTables tables;
-  uint64_t operation = 0;                  // its number, for the channels
-  std::set<uint32_t>* readable = nullptr;  // devices whose memory this rank's may read; kept by the owner
+  uint64_t operation = 0;  // its number, for the channels
   Handovers* handovers = nullptr;
   std::function<StreamChannel*(uint32_t peer, bool outgoing)> channel;  // gives nullptr: the peer is of this process
   StreamWriter* writer = nullptr;

@@ -12,7 +12,7 @@ CC, CXX, SOURCE = sys.argv[1], sys.argv[2], pathlib.Path(sys.argv[3])
 HERE = pathlib.Path(__file__).parent
 NAMES = ["plugin/types.h", "plugin/entry.h", "plugin/algorithm.h", "plugin/device.h", "plugin/transport.h", "plugin/rails.h",
          "plugin/mapped.h",
-         "plugin/collective.h", "plugin/meeting.h", "plugin/rma.h", "plugin/selector.h", "plugin/wrapper.h", "tutti.h",
+         "plugin/collective.h", "plugin/meeting.h", "plugin/rma.h", "plugin/selector.h", "plugin/test_settings.h", "plugin/wrapper.h", "tutti.h",
          "memory.h", "reports.h"]
 
 
@@ -128,7 +128,7 @@ def header_cases(fresh):
                         (("registry.h", "#include <string>", ""), "registry.h does not compile alone")]:
         copy = fresh()
         copy.edit(*edit)
-        yield f"headers: {edit[1]}", copy.script("headers_test.py", CC, CXX, copy.root / "include"), 1, words
+        yield f"headers: {edit[1]}", copy.script("headers_test.py", CC, CXX, copy.root / "include", f"tutti/{edit[0]}"), 1, words
 
 
 def dependency_cases(fresh):

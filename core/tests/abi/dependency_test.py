@@ -9,6 +9,7 @@
   core/schedule                             <tutti/plugin/...>, <tutti/schedule.h> and its own files: nothing of core/src;
                                             of its files the rest of core includes "schedule/..." only, tests any
   core/simulation                           the same and <tutti/simulation.hpp>
+  core/gradients                            the core's public headers and its own files; its tests core/tests/harness too
   core/bootstrap                            <tutti/plugin/...>, <tutti/sdk/basic_tls.hpp>, <tutti/sdk/basic_stream.hpp> and
                                             <tutti/sdk/file_descriptor.hpp>, by which control and data connections treat
                                             sockets and certificates alike, and its own files; otherwise as core/schedule
@@ -28,13 +29,13 @@ PUBLIC = ["tutti/tutti.h", "tutti/memory.h", "tutti/reports.h", "tutti/tutti.hpp
           "tutti/unequal_calls.hpp", "tutti/elements.hpp",
           "tutti/operators.hpp", "tutti/float8.hpp", "tutti/mpi.h", "tutti/mpi.hpp", "tutti/schedule.h",
           "tutti/simulation.hpp", "tutti/registry.h",
-          "tutti/flight_record.h", "tutti/trace.h"]
+          "tutti/flight_record.h", "tutti/trace.h", "tutti/gradients.h", "tutti/gradients.hpp", "tutti/topology.hpp"]
 ABI, SDK = "tutti/plugin/", "tutti/sdk/"
 PYTHON_ALGORITHMS = pathlib.Path("tools/python/src/algorithms.cpp")
 TIME_SCALE = "tutti/sdk/time_scale.hpp"
 SOCKETS = ["tutti/sdk/basic_tls.hpp", "tutti/sdk/basic_stream.hpp", "tutti/sdk/file_descriptor.hpp"]
 LIBRARIES = {"bootstrap": SOCKETS, "schedule": ["tutti/schedule.h"],
-             "simulation": ["tutti/schedule.h", "tutti/simulation.hpp"]}  # within core: what they may include of core/include besides the ABI
+             "simulation": ["tutti/schedule.h", "tutti/simulation.hpp"], "gradients": PUBLIC}  # within core: what they may include of core/include besides the ABI
 
 
 def members():
@@ -98,15 +99,15 @@ def own_file(member, file, target):
     beside = (file.parent / target).resolve()
     if beside.is_file() or ".." in target:
         return beside.is_file() and beside.is_relative_to(home)
-    return any(str(path).endswith(f"/{target}") for path in home.rglob(pathlib.Path(target).name))
+    return any(str(path).endswith(f"/{target}") for path in NAMED[member].get(pathlib.Path(target).name, ()))
 
 
 def judge(member, file, form, target):
     """What is wrong with one include, or None."""
-    own = own_file(member, file, target)
     if form == '"':
         # A generated file is found in no member.
-        return None if own or pathlib.Path(target).name not in NAMES else "a file of another member"
+        known = any(pathlib.Path(target).name in named for named in NAMED.values())
+        return "a file of another member" if known and not own_file(member, file, target) else None
     if target.startswith("tutti/"):
         prefixes = allowed(member, file)
         return None if any(target.startswith(prefix) for prefix in prefixes) else f"allowed are {', '.join(prefixes)}"
@@ -117,7 +118,10 @@ def judge(member, file, form, target):
 
 errors, files = [], 0
 every_member = members()
-NAMES = {path.name for member in every_member for path in (ROOT / member).rglob("*")}
+NAMED = {member: {} for member in every_member}  # of each member: its paths by their last part
+for member, named in NAMED.items():
+    for path in (ROOT / member).rglob("*"):
+        named.setdefault(path.name, []).append(path)
 for member in every_member:
     inner = [other for other in every_member if other != member and str(other).startswith(f"{member}/")]
     for file in sorted((ROOT / member).rglob("*")):

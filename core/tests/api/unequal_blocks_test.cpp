@@ -11,6 +11,7 @@
 
 #include "../harness/algorithms.hpp"
 #include "../harness/ranks.hpp"
+#include "../harness/sanitized.hpp"
 
 namespace tutti::test {
 namespace {
@@ -165,12 +166,15 @@ struct Case {
   const tutti_algorithm* way = nullptr;
 };
 
+// Those that serve four ranks on one host.
 std::vector<Case> all_cases() {
   std::vector<Case> cases;
   for (const char* transport : {"shm", "tcp"})
-    for (const tutti_algorithm* algorithm : list_algorithms())
+    for (const tutti_algorithm* algorithm :
+         transport == std::string("shm") ? list_algorithms() : thinned(list_algorithms()))
       for (uint32_t c = TUTTI_GATHER_V; c <= TUTTI_ALL_TO_ALL_V; ++c)
-        if (algorithm->collectives >> c & 1) cases.push_back({c, algorithm->name, transport, algorithm});
+        if ((algorithm->collectives >> c & 1) && serves_one_host(*algorithm, c, 4))
+          cases.push_back({c, algorithm->name, transport, algorithm});
   return cases;
 }
 
@@ -179,11 +183,7 @@ class Unequal : public testing::TestWithParam<Case> {};
 TEST_P(Unequal, GiveTheReferencesResult) {
   const auto& [collective, algorithm, transport, way] = GetParam();
   const std::string choice = std::string(collective_name(collective)) + ":" + algorithm;
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  const std::vector<uint32_t> sizes{1, 2, 3, 4};
-#else
-  const std::vector<uint32_t> sizes{1, 2, 3, 4, 5};
-#endif
+  const std::vector<uint32_t> sizes = sanitized ? std::vector<uint32_t>{1, 3, 4} : std::vector<uint32_t>{1, 2, 3, 4, 5};
   for (const uint32_t n : sizes) {
     if (!serves_one_host(*way, collective, n)) continue;
     run_ranks(n,

@@ -14,18 +14,13 @@
 #include <cstring>
 
 #include "../harness/ranks.hpp"
+#include "../harness/sanitized.hpp"
 
 namespace tutti::test {
 namespace {
 
 using Clock = std::chrono::steady_clock;
 constexpr std::chrono::seconds soon(20);  // the deadlines are 60 s
-
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr bool sanitized = true;
-#else
-constexpr bool sanitized = false;
-#endif
 
 Failed create(const tutti_comm_config& config) {
   return failure_of([&] { Communicator comm(config); });

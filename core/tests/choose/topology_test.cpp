@@ -13,7 +13,9 @@
 #include <set>
 #include <tuple>
 #include <tutti/sdk/time_scale.hpp>
+#include <tutti/topology.hpp>
 
+#include "bootstrap/failure.hpp"
 #include "comm/introduction.hpp"
 
 namespace tutti::core {
@@ -198,7 +200,7 @@ TEST(Topology, WhatTheRanksOfAHostShare) {
   ASSERT_EQ(one_rail.host_costs().size(), 2u);
   EXPECT_DOUBLE_EQ(one_rail.host_costs()[0].per_byte, 1e-9);
   EXPECT_DOUBLE_EQ(one_rail.host_costs()[0].processors, 4);
-  EXPECT_DOUBLE_EQ(one_rail.cost(0, 2).gap, 2e-6);
+  EXPECT_DOUBLE_EQ(one_rail.cost(0, 2).gap, 4e-6) << "the operating system's work, at either end";
   EXPECT_DOUBLE_EQ(one_rail.cost(0, 2).processor_per_byte, 0.5e-9);
   EXPECT_EQ(one_rail.cost(0, 1).gap, 0);
   ranks[0].transports[0].rails = {"rail0"};
@@ -211,14 +213,43 @@ TEST(Topology, WhatTheRanksOfAHostShare) {
   EXPECT_EQ(Topology({ranks[0], ranks[1]}).host_costs()[0].per_byte, 0) << "nothing leaves the only host";
 }
 
+// Ranks that are bound to cores of their own share none, however many the host has of them.
+TEST(Topology, RanksShareTheCoresThatTheyAreBoundTo) {
+  const auto bound = [](const std::vector<std::string>& processors) {
+    std::vector<RankDescription> ranks;
+    for (const std::string& mask : processors) {
+      ranks.push_back(rank("a", ranks.size() + 1, {offer("shm", TUTTI_REACH_HOST, 100)}));
+      ranks.back().processors = Processors(mask);
+      ranks.back().cores = mask.empty() ? 2 : static_cast<uint32_t>(ranks.back().processors.count());
+    }
+    const Topology topology(ranks);
+    std::vector<double> each;
+    for (uint32_t r = 0; r < topology.nranks(); ++r) each.push_back(topology.processors_of(r));
+    EXPECT_DOUBLE_EQ(topology.processors_per_rank(), *std::ranges::min_element(each));
+    return each;
+  };
+  using Each = std::vector<double>;
+  EXPECT_EQ(bound({"", "", "", ""}), Each(4, 0.5)) << "it is not known which cores";
+  EXPECT_EQ(bound({"11", "11", "11", "11"}), Each(4, 0.5)) << "not bound";
+  EXPECT_EQ(bound({"0001", "0010", "0100", "1000"}), Each(4, 1));
+  EXPECT_EQ(bound({"0011", "0011", "1100", "1100"}), Each(4, 1)) << "bound to two nodes";
+  EXPECT_EQ(bound({"0011", "0011", "0011", "1100"}), (Each{2.0 / 3, 2.0 / 3, 2.0 / 3, 1}));
+  EXPECT_EQ(bound({"0001", "0001", "1111"}), (Each{0.5, 0.5, 1})) << "the last has cores that nobody else has";
+}
+
 TEST(Topology, DescriptionsSurviveTheirWay) {
   RankDescription before = rank("a", 7, {offer("link", TUTTI_REACH_FABRIC, 500, "rack 7")});
   before.numa = 1;
+  before.cores = 3;
+  before.processors = Processors("10000000000000010001");
   before.device = {"cuda", 3, "2f00", "0000:3b:00.0", -1, 10, 20, 30};
   before.transports[0].rails = {"mlx5_0:1", "mlx5_1:1"};
   before.transports[0].maps = 1;
   const RankDescription after = decode_rank(encode(before), 3);
   EXPECT_EQ(after.numa, 1);
+  EXPECT_EQ(after.processors, before.processors);
+  EXPECT_NE(encode(before).find("\"processors\":\"80011\""), std::string::npos) << encode(before);
+  EXPECT_TRUE(decode_rank(encode(rank("a", 7, {})), 3).processors.none());
   EXPECT_EQ(after.device.kind, "cuda");
   EXPECT_EQ(after.device.index, 3u);
   EXPECT_EQ(after.device.id, "2f00");
@@ -231,6 +262,52 @@ TEST(Topology, DescriptionsSurviveTheirWay) {
   EXPECT_EQ(after.transports[0].fabric, "rack 7");
   EXPECT_EQ(after.transports[0].maps, 1u);
   EXPECT_EQ(after.transports[0].reach, uint32_t{TUTTI_REACH_FABRIC});
+}
+
+// `bytes` with one text in the place of another.
+std::string changed(std::string bytes, const std::string& from, const std::string& to) {
+  const size_t at = bytes.find(from);
+  EXPECT_NE(at, std::string::npos) << from << " is not in " << bytes;
+  return at == std::string::npos ? bytes : bytes.replace(at, from.size(), to);
+}
+
+TEST(Topology, ImpossibleDescriptionsAreRefused) {
+  const std::string good = encode(rank("a", 7, {offer("net", TUTTI_REACH_NETWORK, 9000)}));
+  const auto refusal = [&](const std::string& from, const std::string& to) -> std::string {
+    try {
+      decode_rank(changed(good, from, to), 3);
+    } catch (const Failure& failure) {
+      EXPECT_EQ(failure.status, TUTTI_MISMATCH);
+      return failure.text;
+    }
+    return "taken";
+  };
+  const std::string who = "rank 3 describes itself with an impossible ";
+  EXPECT_EQ(refusal("\"cores\":1", "\"cores\":0"), who + "\"cores\": expected a whole number from 1 to 1048576, got 0");
+  EXPECT_EQ(refusal("\"cores\":1", "\"cores\":1048577"),
+            who + "\"cores\": expected a whole number from 1 to 1048576, got 1048577");
+  EXPECT_EQ(refusal("\"host\":\"a\"", "\"host\":\"\\u001b[31m\""),
+            who + "\"host\": expected a text of at most 256 bytes without control characters, got \"\\u001b[31m\"");
+  EXPECT_EQ(refusal("\"processors\":\"\"", "\"processors\":\"0x1\""),
+            who + "\"processors\": expected hexadecimal digits, a bit for each processor, got \"0x1\"");
+  EXPECT_EQ(refusal("\"processors\":\"\"", "\"processors\":\"3\""),
+            who + "\"processors\": expected as many processors as \"cores\", 1, got \"3\"");
+  EXPECT_EQ(refusal("\"rails\":[]", "\"rails\":{}"), who + "\"rails\": expected a list of at most 64, got {}");
+}
+
+// What is wrong with a file is one type of exception, whichever part of the reader finds it.
+TEST(Topology, AFileOfAnImpossibleRankIsRefused) {
+  const std::string good = R"({"tutti_topology":1,"ranks":[{"host":"a","process":1,"cores":1,"transports":[)"
+                           R"({"name":"shm","reach":"host","latency":1,"bandwidth":1}]}]})";
+  EXPECT_EQ(TopologyFile(good).nranks(), 1u);
+  try {
+    TopologyFile read(changed(good, "\"cores\":1", "\"cores\":0"));
+    FAIL() << "it was taken";
+  } catch (const std::runtime_error& wrong) {
+    EXPECT_STREQ(wrong.what(),
+                 "rank 0 describes itself with an impossible \"cores\": expected a whole number from 1 to 1048576, "
+                 "got 0; docs/topology.md lists the keys and their values");
+  }
 }
 
 }  // namespace

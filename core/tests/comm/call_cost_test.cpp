@@ -252,6 +252,7 @@ TEST(CallCost, CollectivesWithRequests) {
 
 // Two shapes and a message to and fro, started in turn.
 void expect_free_starts(Communicator& comm) {
+  Messages(comm).fill();
   std::vector<int64_t> in(8192), out(8192);
   const uint32_t other = 1 - comm.rank();
   const std::vector<tutti_message> swap{{in.data(), 1000, TUTTI_INT64, other, 1, TUTTI_SEND, {}},

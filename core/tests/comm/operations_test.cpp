@@ -3,10 +3,12 @@
 // Operations as users issue them: asynchronous ones in any number, blocking among asynchronous, send and receive,
 // requests that are waited for in another order, two communicators at once, and every wrong argument.
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <tutti/registry.h>
 #include <tutti/schedule.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <condition_variable>
@@ -80,6 +82,58 @@ TEST(Asynchronous, WaitForReturnsInTimeAndTheOperationGoesOn) {
     request.wait();
     EXPECT_EQ(x, 2);
   });
+}
+
+// How long each of so many fruitless waits takes, in order.
+std::vector<std::chrono::nanoseconds> times_of_waits(Request& request, int waits, std::chrono::nanoseconds time) {
+  std::vector<std::chrono::nanoseconds> times;
+  for (int i = 0; i < waits; ++i) {
+    const auto begin = std::chrono::steady_clock::now();
+    EXPECT_FALSE(request.wait_for(time));
+    times.emplace_back(std::chrono::steady_clock::now() - begin);
+  }
+  std::ranges::sort(times);
+  return times;
+}
+
+// How often this thread has given its core away in so many waits; stops at `enough`.
+int sleeps_in_waits(Request& request, int waits, std::chrono::nanoseconds time, int enough) {
+  const auto sleeps = [] {
+    rusage used{};
+    getrusage(RUSAGE_THREAD, &used);
+    return used.ru_nvcsw;
+  };
+  const auto before = sleeps();
+  for (int i = 0; i < waits && sleeps() - before < enough; ++i) EXPECT_FALSE(request.wait_for(time));
+  return static_cast<int>(sleeps() - before);
+}
+
+// Like one long wait: a rank that polled in each of them would keep the core from the others on it.
+TEST(Asynchronous, ManyShortWaitsSleepAndEndInTime) {
+  using namespace std::chrono_literals;
+  for (const char* transport : {"shm", "tcp"}) {
+    std::atomic<bool> returned{false};
+    run_ranks(2,
+              [&](Communicator& comm) {
+                comm.barrier();
+                while (comm.rank() == 1 && !returned) std::this_thread::sleep_for(1ms);
+                int32_t x = 1;
+                Request request = comm.async().all_reduce<int32_t>({&x, 1}, {&x, 1}, Op::sum);
+                if (comm.rank() == 0) {
+                  const auto poll = times_of_waits(request, 33, 0ns)[16];
+                  const auto few_polls = std::max<std::chrono::nanoseconds>(5us, 4 * poll);
+                  sleeps_in_waits(request, 3000, few_polls, 50);  // spins and yields at first
+                  EXPECT_GE(sleeps_in_waits(request, 200, few_polls, 50), 50) << transport;
+                  const auto times = times_of_waits(request, 21, 1ms);
+                  EXPECT_GE(times.front(), 1ms) << transport;
+                  EXPECT_LT(times[10], 10ms) << transport;
+                  returned = true;
+                }
+                request.wait();
+                EXPECT_EQ(x, 2);
+              },
+              {transport});
+  }
 }
 
 TEST(PointToPoint, SizesTagsAndOrder) {

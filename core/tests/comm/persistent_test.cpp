@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Persistent requests on host memory: calls that are checked once and started again and again. Ranks as threads.
+#include <array>
 #include <barrier>
 #include <chrono>
 #include <span>
@@ -67,6 +68,29 @@ TEST(Persistent, CollectivesStartAgainWithNewData) {
 }
 
 // The arrays of the call are copied, and other calls of the collective do not change the plan.
+// Making a request is local: ranks may plan calls of one size class in orders of their own, and choose alike.
+TEST(Persistent, RanksMakeRequestsInOrdersOfTheirOwn) {
+  for (const uint32_t n : {2u, 3u, 4u})
+    run_ranks(n, [&](Communicator& world) {
+      for (size_t smallest = 128; smallest <= 65536; smallest *= 2) {
+        const std::array<size_t, 2> counts{smallest, 2 * smallest - 1};
+        std::array<std::vector<float>, 2> in, out;
+        std::array<Request, 2> requests;
+        for (size_t made = 0; made < 2; ++made) {
+          const size_t i = world.rank() == 0 ? made : 1 - made;
+          in[i].assign(counts[i], 1);
+          out[i].resize(counts[i]);
+          requests[i] = world.async().all_reduce(in[i], out[i], Op::sum, persistent);
+        }
+        for (size_t i = 0; i < 2; ++i) {
+          requests[i].start();
+          requests[i].wait();
+          EXPECT_EQ(out[i], std::vector<float>(counts[i], static_cast<float>(n)));
+        }
+      }
+    });
+}
+
 TEST(Persistent, UnequalBlocksKeepTheirCounts) {
   run_ranks(3, [](Communicator& world) {
     const uint32_t rank = world.rank();

@@ -84,5 +84,13 @@ TEST(ActiveEngines, ManyThreadsComeAndGo) {
   EXPECT_FALSE(engines.progress_others(nullptr));
 }
 
+TEST(Deadline, ATimeBeyondTheClockIsNever) {
+  const uint64_t before = clock_ns(), second = 1'000'000'000;
+  const uint64_t deadline = deadline_after(second);
+  EXPECT_GE(deadline, before + second);
+  EXPECT_LE(deadline, clock_ns() + second);
+  for (const uint64_t below_most : {0, 1, 1000}) EXPECT_EQ(deadline_after(UINT64_MAX - below_most), UINT64_MAX);
+}
+
 }  // namespace
 }  // namespace tutti::core

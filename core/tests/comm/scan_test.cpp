@@ -5,6 +5,7 @@
 
 #include <cstring>
 #include <numeric>
+#include <tutti/topology.hpp>
 
 #include "../harness/ranks.hpp"
 
@@ -131,22 +132,36 @@ TEST(Scan, ManyInFlightInAnyOrderOfWaiting) {
               {.algorithms = only});
 }
 
-// Small calls are not carried from rank to rank, and large ones not in logarithmically many whole blocks.
-TEST(Scan, ChoosesBySize) {
+// Small calls are not carried from rank to rank where each has a core, and large ones not in logarithmically many whole
+// blocks. Ranks that share cores are woken as seldom as possible.
+TEST(Scan, ChoosesBySizeAndCores) {
+  for (const uint32_t cores : {8, 2}) {
+    const TopologyFile ranks(R"({"tutti_topology": 1, "hosts": [{"name": "a", "ranks": [{"count": 8, "cores": )" +
+                             std::to_string(cores) +
+                             R"(, "transports": [{"name": "shm", "reach": "host", "latency": 80, )"
+                             R"("bandwidth": 12000000000}]}]}]})");
+    const auto chosen = [&](uint32_t collective, uint64_t count) {
+      const std::string text = ranks.explain(collective, count, TUTTI_INT8);
+      const size_t chosen_line = text.rfind('\n', text.find("chosen: ")) + 1;
+      return text.substr(text.find_first_not_of(' ', chosen_line), text.find(' ', chosen_line + 2) - chosen_line - 2);
+    };
+    EXPECT_EQ(chosen(TUTTI_SCAN, 1), cores == 8 ? "hillis_steele" : "chain");
+    EXPECT_EQ(chosen(TUTTI_EXCLUSIVE_SCAN, 1), cores == 8 ? "exclusive_doubling" : "chain");
+    EXPECT_EQ(chosen(TUTTI_SCAN, 4 << 20), "chain");
+    EXPECT_EQ(chosen(TUTTI_EXCLUSIVE_SCAN, 4 << 20), "chain");
+  }
   run_ranks(8, [](Communicator& comm) {
-    const auto chosen = [&](uint32_t collective) {
+    const auto planned = [&](uint32_t collective) {
       tutti_plan_facts facts{};
       facts.struct_size = sizeof facts;
       EXPECT_EQ(tutti_comm_plan(comm.handle(), collective, &facts), TUTTI_OK);
       return std::string(facts.algorithm);
     };
-    for (const size_t count : {size_t{1}, size_t{4} << 20}) {
-      std::vector<int8_t> data(count, 1);
-      comm.scan(data, data, Op::max);
-      EXPECT_EQ(chosen(TUTTI_SCAN), count == 1 ? "hillis_steele" : "chain");
-      comm.exclusive_scan(data, data, Op::max);
-      EXPECT_EQ(chosen(TUTTI_EXCLUSIVE_SCAN), count == 1 ? "exclusive_doubling" : "chain");
-    }
+    std::vector<int8_t> data(size_t{4} << 20, 1);
+    comm.scan(data, data, Op::max);
+    EXPECT_EQ(planned(TUTTI_SCAN), "chain");
+    comm.exclusive_scan(data, data, Op::max);
+    EXPECT_EQ(planned(TUTTI_EXCLUSIVE_SCAN), "chain");
   });
 }
 

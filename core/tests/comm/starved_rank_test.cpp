@@ -19,6 +19,7 @@
 #include <fstream>
 
 #include "../harness/ranks.hpp"
+#include "../harness/sanitized.hpp"
 
 namespace tutti::test {
 namespace {
@@ -157,12 +158,6 @@ Outcome run(const Starvation& s, rlim_t more) {
   }
   return outcome;
 }
-
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr bool sanitized = true;
-#else
-constexpr bool sanitized = false;
-#endif
 
 TEST(StarvedRank, Descriptors) {
   if (sanitized) GTEST_SKIP() << "sanitizers need descriptors and threads after fork";

@@ -12,6 +12,7 @@
 
 #include "../harness/algorithms.hpp"
 #include "../harness/ranks.hpp"
+#include "../harness/sanitized.hpp"
 
 namespace tutti::test {
 namespace {
@@ -285,8 +286,9 @@ void reduce_by(Communicator& comm, uint32_t collective, const Operator& op, cons
 
 // Those that commute are served by every algorithm, the others in rank order or not at all.
 TEST(UserOperator, GoesByEveryAlgorithm) {
+  constexpr int least = sanitized ? 1 : 5;  // algorithms
   std::atomic<int> in_order{0}, refused{0};
-  for (const tutti_algorithm* algorithm : list_algorithms())
+  for (const tutti_algorithm* algorithm : thinned(list_algorithms()))
     for (const uint32_t collective :
          {TUTTI_REDUCE, TUTTI_ALL_REDUCE, TUTTI_REDUCE_SCATTER, TUTTI_SCAN, TUTTI_EXCLUSIVE_SCAN}) {
       if (!(algorithm->collectives >> collective & 1) || !serves_one_host(*algorithm, collective, 5)) continue;
@@ -313,7 +315,7 @@ TEST(UserOperator, GoesByEveryAlgorithm) {
     }
   EXPECT_EQ(in_order % 5, 0) << "all ranks of an operation are served, or none is";
   EXPECT_EQ(refused % 5, 0);
-  EXPECT_TRUE(in_order >= 5 * 5 && refused >= 5) << in_order << " ranks served, " << refused << " refused";
+  EXPECT_TRUE(in_order >= least * 5 && refused >= least) << in_order << " ranks served, " << refused << " refused";
 }
 
 TEST(UserOperator, OfCppIsMovedAndFreed) {

@@ -3,9 +3,7 @@
 // Graphs of captured streams of the simulated device.
 #pragma once
 
-#include <dlfcn.h>
-#include <tutti/plugin/entry.h>
-#include <tutti/registry.h>
+#include "simulated_plugin.hpp"
 
 namespace tutti::test {
 
@@ -20,17 +18,7 @@ struct Graphs {
 };
 
 inline const Graphs& graphs() {
-  static const Graphs* found = [] {
-    for (const PluginRecord& record : list_plugins()) {
-      if (!record.loaded || record.id != "simulated") continue;
-      void* library = dlopen(record.path.c_str(), RTLD_NOW | RTLD_NOLOAD);
-      const void* entry = library ? dlsym(library, "tutti_plugin_entry") : nullptr;
-      if (entry)
-        return static_cast<const Graphs*>(
-            static_cast<const tutti_plugin_entry_table*>(entry)->get_interface("tutti.simulated_graphs/1", 0));
-    }
-    return static_cast<const Graphs*>(nullptr);
-  }();
+  static const auto* found = static_cast<const Graphs*>(simulated_interface("tutti.simulated_graphs/1"));
   return *found;
 }
 

@@ -3,13 +3,10 @@
 // The simulated device's counters of this process.
 #pragma once
 
-#include <dlfcn.h>
-#include <gtest/gtest.h>
-#include <tutti/plugin/entry.h>
-#include <tutti/registry.h>
-
 #include <atomic>
-#include <cstdlib>
+#include <cstdint>
+
+#include "simulated_plugin.hpp"
 
 namespace tutti::test {
 
@@ -20,16 +17,7 @@ struct SimulatedCounters {
 };
 
 inline const SimulatedCounters& counters() {
-  static const SimulatedCounters* const found = [] {
-    for (const PluginRecord& plugin : list_plugins()) {
-      if (plugin.id != "simulated") continue;
-      void* library = dlopen(plugin.path.c_str(), RTLD_NOW | RTLD_NOLOAD);
-      const auto* entry = static_cast<const tutti_plugin_entry_table*>(dlsym(library, TUTTI_PLUGIN_ENTRY_SYMBOL));
-      return static_cast<const SimulatedCounters*>(entry->get_interface("tutti.simulated_launches/1", 0));
-    }
-    ADD_FAILURE() << "no simulated device: set TUTTI_PLUGIN_PATH";
-    std::abort();
-  }();
+  static const auto* found = static_cast<const SimulatedCounters*>(simulated_interface("tutti.simulated_launches/1"));
   return *found;
 }
 

@@ -60,9 +60,16 @@ TEST(Registry, AnIdUsedTwiceIsRefused) {
   for (const PluginRecord& record : list_plugins())
     if (record.id == "algorithms") path = record.path;
   ASSERT_FALSE(path.empty());
+  const size_t plugins = list_plugins().size();
   std::string error;
-  EXPECT_LT(load_plugin(path, &error), 0);
+  EXPECT_EQ(load_plugin(path, &error), TUTTI_OK) << "the same file: " << error;
+  EXPECT_EQ(list_plugins().size(), plugins);
+  std::string folder = testing::TempDir() + "registry-XXXXXX";
+  ASSERT_NE(mkdtemp(folder.data()), nullptr);
+  std::filesystem::copy(path, folder + "/libtutti-copy.so");
+  EXPECT_LT(load_plugin(folder + "/libtutti-copy.so", &error), 0);
   EXPECT_NE(error.find("its id is taken by"), std::string::npos) << error;
+  std::filesystem::remove_all(folder);
 }
 
 // A folder of its own for each test, with a copy of a plugin.

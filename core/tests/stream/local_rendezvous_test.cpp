@@ -26,17 +26,20 @@ struct Ranks {
       launches[rank].rank = rank;
       launches[rank].stream = this;
       launches[rank].counter = reinterpret_cast<const StreamCounter*>(this);
+      launches[rank].plan = &plans[rank];
     }
   }
   // The words in which the second to come hears why not; "" when they may go on.
   std::string trouble() {
     LocalRendezvous meeting({0, 1});
+    plans[0].plan.count = all_reduce.count;
+    plans[1].plan.count = calls.count;
     DeviceTables device;
     device.memory = &memory;
     device.executor = &executor;
     std::string text;
     const std::function<void()> meanwhile = [] {};
-    meeting.arrive({&launches[0], device, all_reduce, &meanwhile});
+    meeting.arrive({&launches[0], device, first, &meanwhile});
     const uint64_t turn = meeting.arrive({&launches[1], device, calls, &meanwhile});
     try {
       meeting.passed(turn, std::chrono::microseconds(1));
@@ -47,9 +50,10 @@ struct Ranks {
   }
   tutti_device memory{};
   tutti_executor executor{};
+  StreamPlan plans[2];
   StreamLaunch launches[2];
   const Shape all_reduce{8, TUTTI_ALL_REDUCE, TUTTI_INT32, TUTTI_SUM};
-  Shape calls = all_reduce;
+  Shape first = all_reduce, calls = all_reduce;
 };
 
 TEST(LocalRendezvous, RanksCallTheSame) {
@@ -57,6 +61,15 @@ TEST(LocalRendezvous, RanksCallTheSame) {
   ranks.calls = {0, TUTTI_BARRIER};
   const std::string text = ranks.trouble();
   EXPECT_NE(text.find("rank 0 called all_reduce(8 x int32, sum), rank 1 called barrier()"), std::string::npos) << text;
+}
+
+TEST(LocalRendezvous, RanksPassTheSameCounts) {
+  Ranks ranks;
+  ranks.first = ranks.calls = {8, TUTTI_ALL_GATHER_V, TUTTI_INT32};
+  ranks.plans[1].plan.common_hash = ranks.plans[0].plan.common_hash + 1;
+  const std::string text = ranks.trouble();
+  EXPECT_NE(text.find("rank 1 called all_gather_v"), std::string::npos) << text;
+  EXPECT_NE(text.find("with other counts than rank 0 did"), std::string::npos) << text;
 }
 
 TEST(LocalRendezvous, RanksAreCapturedTogether) {

@@ -226,8 +226,10 @@ TEST(MappedStream, AnAbortLetsStreamsGo) {
     options.stream = s.handle;
     auto* data = s.make<int64_t>(100000);
     if (rank == 0) {
-      EXPECT_EQ(tutti_all_reduce(comm, data, data, 100000, TUTTI_INT64, TUTTI_SUM, &options, nullptr), TUTTI_OK)
-          << tutti_comm_error(comm);
+      // On a busy machine the abort may be known before the call begins.
+      const tutti_status status =
+          tutti_all_reduce(comm, data, data, 100000, TUTTI_INT64, TUTTI_SUM, &options, nullptr);
+      EXPECT_TRUE(status == TUTTI_OK || status == TUTTI_ABORTED) << status << ": " << tutti_comm_error(comm);
     } else {
       std::this_thread::sleep_for(std::chrono::milliseconds(50));
       tutti_comm_abort(comm, "changed its mind");

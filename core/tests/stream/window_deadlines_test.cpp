@@ -7,6 +7,7 @@
 #include <array>
 #include <atomic>
 
+#include "../harness/patience.hpp"
 #include "../harness/window_data.hpp"
 
 namespace tutti::test {
@@ -14,11 +15,14 @@ namespace {
 
 // The application's earlier commands in the stream may take as long as they like, also where the call waits for it.
 TEST(WindowCalls, NoDeadlineForTheApplicationsWork) {
+  const Patience patience;
   run_processes(
       2, 1,
-      [](tutti_comm* comm, uint32_t rank) {
+      [patience](tutti_comm* comm, uint32_t rank) {
         Stream s;
         Data in(comm, s, mib), out(comm, s, mib);
+        // Before the stream is held up: an allocation may wait for it.
+        Data fresh(comm, s, mib, false);
         reduce_once(comm, rank, s, in, out);
         auto* small = s.make<int64_t>(1);
         const auto reduce_small = [&] {
@@ -39,18 +43,17 @@ TEST(WindowCalls, NoDeadlineForTheApplicationsWork) {
           ASSERT_EQ(device().executor->enqueue(nullptr, s.handle, &wait, 1), TUTTI_OK);
         }
         reduce_small();
-        // Registering waits until nothing is pending.
-        Data fresh(comm, s, mib, false);
         std::thread application([&] {
-          std::this_thread::sleep_for(std::chrono::milliseconds(2500));
+          std::this_thread::sleep_for(patience.held_up);
           std::atomic_ref(flag[0]).store(1);
         });
-        tutti_window_options patience{};
-        patience.struct_size = sizeof patience;
-        patience.timeout_ns = rank == 0 ? 1'000'000'000 : 0;
-        EXPECT_EQ(tutti_comm_register(comm, fresh.device, fresh.bytes(), &patience, &fresh.window), TUTTI_OK)
+        tutti_window_options window{};
+        window.struct_size = sizeof window;
+        window.timeout_ns = rank == 0 ? patience.deadline_ns : 0;
+        // Registering waits until nothing is pending.
+        EXPECT_EQ(tutti_comm_register(comm, fresh.device, fresh.bytes(), &window, &fresh.window), TUTTI_OK)
             << tutti_comm_error(comm);
-        const tutti_options options = on(s, rank == 0 ? 1'000'000'000 : 0);
+        const tutti_options options = on(s, rank == 0 ? patience.deadline_ns : 0);
         EXPECT_EQ(tutti_all_reduce(comm, fresh.device, out.device, mib, TUTTI_INT64, TUTTI_SUM, &options, nullptr),
                   TUTTI_OK)
             << tutti_comm_error(comm);

@@ -14,6 +14,7 @@ extern const tutti_algorithm doubling;
 extern const tutti_algorithm halving;
 extern const tutti_algorithm bruck;
 extern const tutti_algorithm hierarchical;
+extern const tutti_algorithm three_level;
 extern const tutti_algorithm leaders;
 extern const tutti_algorithm double_tree;
 extern const tutti_algorithm pairwise;
@@ -23,5 +24,8 @@ extern const tutti_algorithm exclusive_doubling;
 extern const tutti_algorithm pat;
 extern const tutti_algorithm neighbour;
 extern const tutti_algorithm swing;
+extern const tutti_algorithm canonical_direct;
+extern const tutti_algorithm canonical_doubling;
+extern const tutti_algorithm canonical_halving;
 
 }  // namespace tutti::algorithms

@@ -34,7 +34,7 @@ TEST_P(Numbers, AreRight) {
   c.lanes = 4;
   for (const uint32_t n : {1u, 2u, 3u, 4u, 5u, 6u, 7u, 8u, 9u, 12u, 13u, 16u, 17u}) {
     c.n = n;
-    if (refused(offer, c)) continue;
+    if (refused(offer, c) || (sanitized && n > 5 && n != 8)) continue;
     for (const uint64_t count : std::set<uint64_t>{0, 1, n - 1, n, n + 1, 1000}) {
       c.count = count;
       if (count == 1000 && n > 9 && n != 13) continue;

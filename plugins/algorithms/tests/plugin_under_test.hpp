@@ -10,6 +10,13 @@
 
 namespace tutti::test {
 
+// A sanitizer looks at memory: it gets fewer numbers of ranks than a proof.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr bool sanitized = true;
+#else
+constexpr bool sanitized = false;
+#endif
+
 // All algorithm/1 interfaces of the plugin, in its order. Initialises it on first use.
 const std::vector<const tutti_algorithm*>& algorithms();
 // The algorithm of this name, or nullptr.

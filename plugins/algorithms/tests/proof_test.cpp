@@ -31,11 +31,12 @@ std::set<uint32_t> roots(uint32_t collective, uint32_t n) {
 const std::set<std::string> not_sliced{"tree_gather", "leaders_gather", "doubling_reduce_scatter",
                                        "doubling_reduce_scatter_v"};
 
-// The problems that an algorithm may refuse: an odd number of ranks, all ranks on one host, and in scans hosts whose
-// ranks do not follow each other.
+// The problems that an algorithm may refuse: an odd number of ranks, all ranks on one host, no NUMA nodes, and in scans
+// hosts whose ranks do not follow each other.
 bool may_refuse(const Offer& offer, const Problem& problem) {
   const std::string name = offer.algorithm->name;
   if (problem.nranks == 1) return false;
+  if (name == "three_level") return !problem.topology;
   if (name == "neighbour" || name == "swing") return problem.nranks % 2 == 1;
   const bool scan = is_scan(offer.collective);
   if (name != "hierarchical" || (!scan && offer.collective != TUTTI_ALL_TO_ALL)) return false;
@@ -50,13 +51,15 @@ bool serves(const Offer& offer, const Problem& problem) {
   return yes;
 }
 
+constexpr uint32_t most_ranks = sanitized ? 20 : 64;
+
 class Proofs : public testing::TestWithParam<Offer> {};
 
 TEST_P(Proofs, HoldUpTo64Ranks) {
   const Offer offer = GetParam();
   const auto start = std::chrono::steady_clock::now();
   uint64_t steps = 0;
-  for (uint32_t n = 1; n <= 64; ++n)
+  for (uint32_t n = 1; n <= most_ranks; ++n)
     for (const uint32_t root : roots(offer.collective, n)) {
       const Problem problem{.collective = offer.collective, .nranks = n, .root = root};
       if (!serves(offer, problem)) continue;
@@ -64,6 +67,7 @@ TEST_P(Proofs, HoldUpTo64Ranks) {
       ASSERT_TRUE(proof.ok()) << "n " << n << ", root " << root << ": " << fault_name(proof.fault) << ": "
                               << proof.error;
       ASSERT_TRUE(proof.same_tree || offer.collective != TUTTI_ALL_REDUCE) << "n " << n;
+      ASSERT_TRUE(proof.canonical || !offer_name(offer).starts_with("canonical")) << "n " << n << ", root " << root;
       Schedule own;
       std::string error;
       ASSERT_EQ(build_schedule(*offer.algorithm, make_query(problem, n - 1), &own, &error), TUTTI_OK) << error;
@@ -151,50 +155,11 @@ TEST(Claims, FewestBytes) {
   }
 }
 
-// What leaves a host, in blocks.
-double leaves_a_host(const char* algorithm, uint32_t collective, const std::vector<uint32_t>& hosts) {
-  const Problem problem{.collective = collective, .nranks = static_cast<uint32_t>(hosts.size()), .hosts = hosts};
-  std::vector<Schedule> schedules;
-  std::string error;
-  EXPECT_EQ(build_schedules(*find_algorithm(algorithm), problem, &schedules, &error), TUTTI_OK) << error;
-  std::vector<double> sent(1 + *std::ranges::max_element(hosts), 0);
-  for (uint32_t rank = 0; rank < hosts.size(); ++rank)
-    for (const auto& lane : schedules[rank].lanes)
-      for (const Step& step : lane)
-        if (step.op.kind == TUTTI_STEP_SEND && hosts[rank] != hosts[step.op.peer])
-          sent[hosts[rank]] += double(step.op.src.chunks) / schedules[rank].pieces();
-  return *std::ranges::max_element(sent);
-}
-
-TEST(Claims, FewestBytesBetweenHosts) {
-  for (const bool cyclic : {false, true})
-    for (const uint32_t h : {2u, 3u, 5u}) {
-      const std::vector<uint32_t> hosts = place_on_hosts(std::vector<uint32_t>(h, 4), cyclic);
-      EXPECT_NEAR(leaves_a_host("hierarchical", TUTTI_ALL_REDUCE, hosts), 2.0 * (h - 1) / h, 1e-9);
-      EXPECT_NEAR(leaves_a_host("hierarchical", TUTTI_ALL_GATHER, hosts), 4 * (h - 1), 1e-9);
-      EXPECT_NEAR(leaves_a_host("hierarchical", TUTTI_REDUCE_SCATTER, hosts), 4 * (h - 1), 1e-9);
-      EXPECT_LE(leaves_a_host("leaders", TUTTI_REDUCE, hosts), 1);
-      EXPECT_LE(leaves_a_host("leaders", TUTTI_BROADCAST, hosts), ceil(log2(h)));
-    }
-}
-
-// Hosts of 7, 8, 9, 11 and 13 ranks: the union of their cuts, not 72,072.
-TEST(Claims, CutsOfUnevenHosts) {
-  const Problem problem{.collective = TUTTI_ALL_REDUCE,
-                        .nranks = 48,
-                        .hosts = place_on_hosts(std::vector<uint32_t>{7, 8, 9, 11, 13}, false)};
-  Schedule schedule;
-  std::string error;
-  ASSERT_EQ(build_schedule(*find_algorithm("hierarchical"), make_query(problem, 0), &schedule, &error), TUTTI_OK);
-  EXPECT_EQ(schedule.pieces(), 44 * 5u);
-  EXPECT_TRUE(verify_algorithm(*find_algorithm("hierarchical"), problem).ok());
-}
-
 TEST(Claims, RankOrder) {
   EXPECT_TRUE(prove("direct", TUTTI_ALL_REDUCE, 7).rank_order);
   EXPECT_TRUE(prove("direct", TUTTI_REDUCE, 7, 3).rank_order);
   // Operators that do not commute need one for everything.
-  for (uint32_t n = 1; n <= 64; ++n) {
+  for (uint32_t n = 1; n <= most_ranks; ++n) {
     for (const uint32_t collective : {TUTTI_ALL_REDUCE, TUTTI_REDUCE_SCATTER, TUTTI_REDUCE_SCATTER_V})
       EXPECT_TRUE(prove("direct", collective, n).rank_order) << collective_name(collective) << " " << n;
     for (uint32_t root = 0; root < n; root += n < 18 ? 1 : 7)
@@ -212,15 +177,30 @@ TEST(Claims, RankOrder) {
   }
 }
 
-// Few blocks leave a host, whatever its number of ranks.
-TEST(Claims, ScansOnHosts) {
-  for (const uint32_t h : {2u, 3u, 5u, 8u})
-    for (const uint32_t collective : {TUTTI_SCAN, TUTTI_EXCLUSIVE_SCAN}) {
-      const std::vector<uint32_t> hosts = place_on_hosts(std::vector<uint32_t>(h, 4), false);
-      EXPECT_LE(leaves_a_host("hierarchical", collective, hosts), std::bit_width(h - 1)) << h;
-      const Problem problem{.collective = collective, .nranks = 4 * h, .hosts = hosts};
-      EXPECT_LE(verify_algorithm(*find_algorithm("hierarchical"), problem).rounds, std::bit_width(h - 1) + 5u) << h;
-    }
+// Proofs has those that are made for TUTTI_ORDER=canonical; others have the order by chance or not at all.
+TEST(Claims, CanonicalOrder) {
+  for (const uint32_t n : {5u, 8u, 13u, 32u}) {
+    EXPECT_TRUE(prove("tree", TUTTI_ALL_REDUCE, n).canonical);
+    EXPECT_TRUE(prove("tree", TUTTI_REDUCE, n).canonical);
+    EXPECT_FALSE(prove("tree", TUTTI_REDUCE, n, 1).canonical);
+    for (const char* other : {"ring", "direct", "double_tree", "halving"})
+      EXPECT_FALSE(prove(other, TUTTI_ALL_REDUCE, n).canonical) << other << " " << n;
+    EXPECT_FALSE(prove("hillis_steele", TUTTI_SCAN, n).canonical);
+  }
+}
+
+TEST(Claims, CanonicalRoundsAndBytes) {
+  for (const uint32_t n : {2u, 3u, 5u, 7u, 8u, 12u, 17u, 33u, 64u}) {
+    const auto rounds = static_cast<uint64_t>(std::bit_width(n - 1));
+    EXPECT_LE(prove("canonical_doubling", TUTTI_REDUCE, n).rounds, rounds) << n;
+    for (const uint32_t c : {TUTTI_ALL_REDUCE, TUTTI_SCAN})
+      EXPECT_EQ(prove("canonical_doubling", c, n).rounds, rounds) << collective_name(c) << " " << n;
+    EXPECT_EQ(prove("canonical_halving", TUTTI_REDUCE_SCATTER, n).rounds, rounds) << n;
+    const Proof all_reduce = prove("canonical_halving", TUTTI_ALL_REDUCE, n);
+    EXPECT_EQ(all_reduce.rounds, 2 * rounds) << n;
+    EXPECT_LE(all_reduce.bytes_sent, all_reduce.bytes_lower_bound * (std::has_single_bit(n) ? 1 : 1.25) + 1e-9) << n;
+    EXPECT_EQ(prove("canonical_direct", TUTTI_ALL_REDUCE, n).rounds, 1u) << n;
+  }
 }
 
 TEST(Claims, Scans) {

@@ -14,6 +14,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <thread>
 #include <tutti/sdk/plugin.hpp>
 
 #include "../room_table.hpp"
@@ -31,34 +32,59 @@ void expect(pmix_status_t code, const std::string& what, tutti_status status = T
     throw Error(status, what + ": PMIx says " + PMIx_Error_string(code) + " (" + std::to_string(code) + ")");
 }
 
-// The end of a fence, which may come after the room was closed.
-struct Fence {
+// What the server answers, which may come after the room was closed.
+struct Answer {
+  void arrive(pmix_status_t status) {
+    const std::lock_guard lock(mutex);
+    over = true;
+    code = status;
+    moved.notify_all();
+  }
+
   std::mutex mutex;
   std::condition_variable moved;
   bool over = false;
   pmix_status_t code = PMIX_SUCCESS;
 };
 
+struct Start : Answer {
+  pmix_proc_t me{};
+  const pid_t process = ::getpid();
+};
+
+std::string seconds(std::chrono::nanoseconds time) { return std::to_string(time.count() / 1'000'000'000) + " s"; }
+
 // Initializes the library once in the process's life, and ends it with the process: a launcher takes one that ends
 // otherwise for one that has failed, and one that finalizes between two meetings spoils the others' fences.
-pmix_proc_t initialize() {
-  static pmix_proc_t me{};
+// PMIx_Init has no deadline: it runs in a thread of its own, which a server that is stopped may hold for ever. A later
+// call waits for the same start.
+pmix_proc_t initialize(std::chrono::nanoseconds timeout) {
+  static std::shared_ptr<Start> start;
   static pid_t owner = 0;
-  if (owner == ::getpid()) return me;
+  if (owner == ::getpid()) return start->me;
   const char* job = std::getenv("PMIX_NAMESPACE");
   if (!job || !std::getenv("PMIX_RANK"))
     throw Error(TUTTI_NOT_FOUND,
                 "there is no PMIx server: PMIX_NAMESPACE and PMIX_RANK are not set. Start the program by mpirun or by "
                 "srun --mpi=pmix");
-  if (owner != 0)
+  if (start && start->process != ::getpid())
     throw Error(TUTTI_INVALID_USAGE, "this process was forked by a rank of a PMIx job: it is no rank itself");
-  expect(PMIx_Init(&me, nullptr, 0), "the PMIx server of PMIX_NAMESPACE=" + std::string(job) +
-                                         " does not answer. Is the launcher that set it still there?");
+  if (!start) {
+    start = std::make_shared<Start>();
+    std::thread([mine = start] { mine->arrive(PMIx_Init(&mine->me, nullptr, 0)); }).detach();
+  }
+  const std::string server = "the PMIx server of PMIX_NAMESPACE=" + std::string(job);
+  const std::shared_ptr<Start> mine = start;
+  std::unique_lock lock(mine->mutex);
+  if (!mine->moved.wait_for(lock, timeout, [&] { return mine->over; }))
+    throw Error(TUTTI_TIMEOUT, server + " has not answered for " + seconds(timeout) + ". Is the launcher stopped?");
+  if (mine->code != PMIX_SUCCESS) start = nullptr;  // the next call asks again
+  expect(mine->code, server + " does not answer. Is the launcher that set it still there?");
   owner = ::getpid();
   std::atexit([] {
     if (owner == ::getpid()) PMIx_Finalize(nullptr, 0);
   });
-  return me;
+  return mine->me;
 }
 
 // This process's part in one meeting.
@@ -69,7 +95,7 @@ class Room {
     if (config.place[0] != '\0')
       throw Error(TUTTI_INVALID_ARGUMENT, "the place \"" + std::string(config.place) +
                                               "\" was given, expected none: all ranks of a PMIx job meet");
-    me_ = initialize();
+    me_ = initialize(timeout_);
     nranks_ = job_size();
     if (config.nranks != 0 && (config.nranks != nranks_ || config.rank != me_.rank))
       throw Error(TUTTI_MISMATCH, "PMIx says that this is rank " + std::to_string(me_.rank) + " of " +
@@ -131,16 +157,12 @@ class Room {
     return key;
   }
 
-  std::shared_ptr<Fence> fence() const {
-    auto mine = std::make_shared<Fence>();
-    auto* const theirs = new std::shared_ptr<Fence>(mine);
+  std::shared_ptr<Answer> fence() const {
+    auto mine = std::make_shared<Answer>();
+    auto* const theirs = new std::shared_ptr<Answer>(mine);
     const auto over = [](pmix_status_t code, void* given) {
-      const std::unique_ptr<std::shared_ptr<Fence>> owned(static_cast<std::shared_ptr<Fence>*>(given));
-      Fence& fence = **owned;
-      const std::lock_guard lock(fence.mutex);
-      fence.over = true;
-      fence.code = code;
-      fence.moved.notify_all();
+      const std::unique_ptr<std::shared_ptr<Answer>> owned(static_cast<std::shared_ptr<Answer>*>(given));
+      (*owned)->arrive(code);
     };
     const pmix_proc_t all = everybody();
     bool collects = true;
@@ -156,7 +178,7 @@ class Room {
     return mine;
   }
 
-  void await(const std::shared_ptr<Fence>& fence) const {
+  void await(const std::shared_ptr<Answer>& fence) const {
     const auto deadline = Clock::now() + timeout_;
     constexpr auto kLook = std::chrono::milliseconds(20);  // for an abort of this rank's, by another thread
     std::unique_lock lock(fence->mutex);
@@ -167,8 +189,8 @@ class Room {
       if (Clock::now() >= deadline)
         throw Error(TUTTI_TIMEOUT,
                     "rank " + std::to_string(me_.rank) + " of " + std::to_string(nranks_) +
-                        " has waited for the others for " + std::to_string(timeout_.count() / 1'000'000'000) +
-                        " s. PMIx does not tell who is missing: has a rank ended, or not made its communicator?");
+                        " has waited for the others for " + seconds(timeout_) +
+                        ". PMIx does not tell who is missing: has a rank ended, or not made its communicator?");
     }
     expect(fence->code, "the fence of all ranks, of which one has ended or failed", TUTTI_PEER_FAILED);
   }

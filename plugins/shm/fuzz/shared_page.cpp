@@ -87,7 +87,7 @@ class Pair {
     far_ = Socket(FileDescriptor(pair[0]));
     attention_.failing.reserve(1);
     link_ =
-        std::make_unique<Link>(Link::Parts{kGeometry, 0, 1, 1024, world().segment,
+        std::make_unique<Link>(Link::Parts{kGeometry, 0, 1, 1024, 0, world().segment,
                                            share_doorbell(world().doorbell, FileDescriptor(dup(world().eventfd.get()))),
                                            Socket(FileDescriptor(pair[1])), &attention_},
                                *world().domain);

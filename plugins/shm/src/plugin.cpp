@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The plugin "shm": shared memory between the ranks of one host.
+#include <tutti/plugin/test_settings.h>
+
 #include <tutti/sdk/transport.hpp>
 
 #include "link.hpp"
@@ -34,10 +36,17 @@ struct Shm {
 
 namespace {
 constexpr tutti_transport transport = sdk::make_transport<Shm>();
+constexpr char test_settings[] =
+    "TUTTI_SHM_SLOTS 1 8 1\n"
+    "TUTTI_SHM_SLOT_BYTES 4096 16777216 64\n"
+    "TUTTI_SHM_STREAM_BYTES 0 18446744073709551615 1\n"
+    "TUTTI_SHM_DIRECT_COPY 0 1 1\n"
+    "TUTTI_SHM_TEST_FIRST 0 4294967279 1\n";
+static_assert(kMaxSlots == 8 && kLastFirst == 4294967279);
 static_assert(kControlBytes >= TUTTI_CONTROL_BYTES);
 }  // namespace
 
 }  // namespace tutti::shm
 
 TUTTI_PLUGIN(shm, "shm", "0.1.0", "Tutti", "Apache-2.0", "shared memory between the ranks of one host",
-             {TUTTI_TRANSPORT_ID, &tutti::shm::transport});
+             {TUTTI_TRANSPORT_ID, &tutti::shm::transport}, {TUTTI_TEST_SETTINGS_ID, tutti::shm::test_settings});

@@ -16,6 +16,7 @@ sdk::local::Settings read_settings() {
     throw sdk::error(TUTTI_INVALID_ARGUMENT, "TUTTI_SHM_SLOT_BYTES={} is not a multiple of 64", settings.slot_bytes);
   settings.slots = static_cast<uint32_t>(sdk::config_number("TUTTI_SHM_SLOTS", 4, 1, sdk::local::kMaxSlots));
   settings.stream_bytes = sdk::config_number("TUTTI_SHM_STREAM_BYTES", 32 << 10, 0, UINT64_MAX);
+  settings.first = sdk::config_number("TUTTI_SHM_TEST_FIRST", 0, 0, sdk::local::kLastFirst);
   return settings;
 }
 

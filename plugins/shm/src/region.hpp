@@ -39,7 +39,9 @@ class Domain {
   // TUTTI_SHM_DIRECT_COPY
   bool copies_directly() const { return copies_directly_; }
   std::vector<sdk::local::Connector::Value> equal_values() const {
-    return {{"TUTTI_SHM_SLOTS", settings_.slots}, {"TUTTI_SHM_SLOT_BYTES", settings_.slot_bytes}};
+    return {{"TUTTI_SHM_SLOTS", settings_.slots},
+            {"TUTTI_SHM_SLOT_BYTES", settings_.slot_bytes},
+            {"TUTTI_SHM_TEST_FIRST", settings_.first}};
   }
   tutti_region* register_memory(const tutti_memory& memory);
   void deregister_memory(tutti_region* region);

@@ -36,6 +36,7 @@ TEST(Query, RefusesBadSettings) {
                                                                                    {"TUTTI_SHM_SLOTS", "9"},
                                                                                    {"TUTTI_SHM_SLOTS", ""},
                                                                                    {"TUTTI_SHM_STREAM_BYTES", "many"},
+                                                                                   {"TUTTI_SHM_TEST_FIRST", "4294967280"},
                                                                                    {"TUTTI_SHM_DIRECT_COPY", "2"}}) {
     const ranks::Setting setting(key, value);
     tutti_domain* domain = nullptr;

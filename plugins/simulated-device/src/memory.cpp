@@ -16,6 +16,8 @@
 #include <string>
 #include <tutti/sdk/plugin.hpp>
 
+#include "hazards.hpp"
+
 namespace tutti::simulated {
 namespace {
 
@@ -27,7 +29,9 @@ struct Range {
   uint32_t device = 0;
   char* seen = nullptr;  // where streams find it
   enum class State { device, imported, host, released } state = State::device;
-  int file = -1;  // of the pages; -1: they are this process's alone
+  int file = -1;         // of the pages; -1: they are this process's alone
+  uint64_t span = 0;     // ranges of one span lie one behind the other, also where streams find them; 0: in none
+  bool managed = false;  // processors reach it, too
 };
 
 // The contents of a tutti_memory_export: the file, so that another descriptor is not taken for it.
@@ -64,6 +68,15 @@ std::map<uintptr_t, Range>::iterator holding(uintptr_t address) {
   if (after == ranges().begin()) return ranges().end();
   --after;
   return address - after->first < after->second.bytes ? after : ranges().end();
+}
+
+// Where the memory ends that a stream finds in one piece from this range on.
+uintptr_t end_of(std::map<uintptr_t, Range>::iterator range) {
+  for (;;) {
+    const uintptr_t end = range->first + range->second.bytes;
+    const uint64_t span = range->second.span;
+    if (!span || ++range == ranges().end() || range->first != end || range->second.span != span) return end;
+  }
 }
 
 bool is_private() {
@@ -168,8 +181,57 @@ void* allocate(uint32_t device, uint64_t bytes) {
     throw sdk::system_error("simulated device: no memory of " + std::to_string(bytes) + " bytes", why);
   }
   ranges()[reinterpret_cast<uintptr_t>(pages.base)] = {
-      bytes, ++last_id, device, static_cast<char*>(pages.seen), Range::State::device, file};
+      bytes, ++last_id, device, static_cast<char*>(pages.seen), Range::State::device, file, 0, false};
   return pages.base;
+}
+
+// Its pages have no file that another process could map, and processors may touch them.
+void* allocate_managed(uint32_t device, uint64_t bytes) {
+  require(Hazard::managed, "managed memory");
+  check_device(device);
+  if (!bytes) bytes = 1;
+  void* pages = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (pages == MAP_FAILED)
+    throw sdk::system_error("simulated device: no managed memory of " + std::to_string(bytes) + " bytes", errno);
+  const std::lock_guard lock(mutex);
+  ranges()[reinterpret_cast<uintptr_t>(pages)] = {
+      bytes, ++last_id, device, static_cast<char*>(pages), Range::State::device, -1, 0, true};
+  return pages;
+}
+
+void* allocate_ranges(uint32_t device, uint64_t n, uint64_t bytes) {
+  require(Hazard::ranges, "memory of several mappings in one range of addresses");
+  check_device(device);
+  if (!n || !bytes || bytes % static_cast<uint64_t>(sysconf(_SC_PAGESIZE)))
+    throw Error(TUTTI_INVALID_ARGUMENT, "simulated device: " + std::to_string(n) + " mappings of " +
+                                            std::to_string(bytes) + " bytes: expected some, of whole pages");
+  const auto reserve = [&] { return mmap(nullptr, n * bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0); };
+  const auto fix = [&](void* span, uint64_t i, int file, int access) {
+    char* const at = static_cast<char*>(span) + i * bytes;
+    if (mmap(at, bytes, access, MAP_SHARED | MAP_FIXED, file, 0) == MAP_FAILED)
+      throw sdk::system_error("simulated device: a mapping", errno);
+    return at;
+  };
+  void* const seen = reserve();
+  void* const base = is_private() ? reserve() : seen;
+  if (seen == MAP_FAILED || base == MAP_FAILED) throw sdk::system_error("simulated device: no addresses", errno);
+  const std::lock_guard lock(mutex);
+  const uint64_t span = ++last_id;
+  for (uint64_t i = 0; i < n; ++i) {
+    const int file = make_file(bytes);
+    if (file < 0) throw sdk::system_error("simulated device: no memory", errno);
+    char* const found = fix(seen, i, file, PROT_READ | PROT_WRITE);
+    const char* const address = is_private() ? fix(base, i, file, PROT_NONE) : found;
+    ranges()[reinterpret_cast<uintptr_t>(address)] = {bytes, ++last_id, device, found, Range::State::device,
+                                                      file,  span,      false};
+  }
+  return base;
+}
+
+uint32_t device_of(const void* address) {
+  const std::lock_guard lock(mutex);
+  const auto found = holding(reinterpret_cast<uintptr_t>(address));
+  return found == ranges().end() ? 0 : found->second.device;
 }
 
 namespace {
@@ -196,6 +258,7 @@ void end_range(void* address, Range::State state, const std::string& complaint) 
   found->second.state = Range::State::released;
   if (found->second.file >= 0) close(found->second.file);
   found->second.file = -1;
+  found->second.span = 0;
   for (void* pages : {address, static_cast<void*>(found->second.seen)})
     mmap(pages, found->second.bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
   released().push_back(found->first);
@@ -223,6 +286,9 @@ int export_memory(const void* address, tutti_memory_export& memory) {
     throw Error(TUTTI_INVALID_ARGUMENT,
                 "export_memory: " + text(address) + " is not in an allocation of the simulated device");
   const Range& range = found->second;
+  if (range.managed)
+    throw Error(TUTTI_NOT_SUPPORTED,
+                "export_memory: " + text(address) + " is managed memory, which no other process maps");
   const Exported exported = file_of(range.file);
   memory = {};
   memory.form = by_descriptor;
@@ -244,6 +310,9 @@ int export_dmabuf(const void* address, uint64_t bytes, uint64_t& offset) {
       bytes > found->second.bytes - (begin - found->first))
     throw Error(TUTTI_INVALID_ARGUMENT, "export_dmabuf: the " + std::to_string(bytes) + " bytes at " + text(address) +
                                             " are not in one allocation of the simulated device");
+  if (found->second.managed)
+    throw Error(TUTTI_NOT_SUPPORTED,
+                "export_dmabuf: " + text(address) + " is managed memory, of which there is no dma-buf");
   offset = begin - found->first;
   return duplicate(found->second.file);
 }
@@ -268,14 +337,14 @@ void* import_memory(uint32_t device, const tutti_memory_export& memory, int fd) 
   {
     const std::lock_guard lock(mutex);
     for (const auto& [base, range] : ranges())
-      if (range.state == Range::State::device && file_of(range.file) == exported)
+      if (range.state == Range::State::device && range.file >= 0 && file_of(range.file) == exported)
         throw Error(TUTTI_INVALID_ARGUMENT, "import_memory: this process exported it: use the address itself");
   }
   const Pages pages = map_pages(fd, memory.bytes);
   if (pages.base == MAP_FAILED) throw sdk::system_error("simulated device: an export cannot be mapped", errno);
   const std::lock_guard lock(mutex);
   ranges()[reinterpret_cast<uintptr_t>(pages.base)] = {
-      memory.bytes, ++last_id, device, static_cast<char*>(pages.seen), Range::State::imported, -1};
+      memory.bytes, ++last_id, device, static_cast<char*>(pages.seen), Range::State::imported, -1, 0, false};
   return pages.base;
 }
 
@@ -303,7 +372,7 @@ void classify(const void* address, tutti_pointer& pointer) {
 void map_host(void* address, uint64_t bytes) {
   const std::lock_guard lock(mutex);
   ranges()[reinterpret_cast<uintptr_t>(address)] = {
-      bytes, ++last_id, 0, static_cast<char*>(address), Range::State::host, -1};
+      bytes, ++last_id, 0, static_cast<char*>(address), Range::State::host, -1, 0, false};
 }
 
 void unmap_host(void* address) {
@@ -319,8 +388,7 @@ void* reach(const void* address, uint64_t bytes) {
   const std::lock_guard lock(mutex);
   const auto begin = reinterpret_cast<uintptr_t>(address);
   const auto found = holding(begin);
-  if (found == ranges().end() || found->second.state == Range::State::released ||
-      begin + bytes > found->first + found->second.bytes)
+  if (found == ranges().end() || found->second.state == Range::State::released || begin + bytes > end_of(found))
     throw Error(TUTTI_INVALID_ARGUMENT, "simulated device: a stream may not touch the " + std::to_string(bytes) +
                                             " bytes at " + text(address) + ": they are host memory that is not mapped");
   return found->second.seen + (begin - found->first);

@@ -30,6 +30,12 @@ void describe(uint32_t device, tutti_device_facts& facts);
 
 // All may be called by any thread.
 void* allocate(uint32_t device, uint64_t bytes);
+// With Hazard::managed: memory that processors reach, too, and that no other process maps.
+void* allocate_managed(uint32_t device, uint64_t bytes);
+// With Hazard::ranges: `n` allocations, one behind the other in one range of addresses.
+void* allocate_ranges(uint32_t device, uint64_t n, uint64_t bytes);
+// Whose memory it is; of an address that is none of a device's, 0.
+uint32_t device_of(const void* address);
 void release(void* address);
 void classify(const void* address, tutti_pointer& pointer);
 void map_host(void* address, uint64_t bytes);

@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "hazards.hpp"
 #include "memory.hpp"
 #include "reduce.hpp"
 
@@ -27,8 +28,9 @@ struct Work {
   tutti_command command{};
   std::vector<const void*> sources;
   ReduceLoop reduce = nullptr;
-  uint64_t turn = 0;        // RECORD, AFTER: which setting of the event
-  std::vector<Work> fused;  // in the place of a command: a list that is carried out as one
+  uint64_t turn = 0;              // RECORD, AFTER: which setting of the event
+  std::vector<Work> fused;        // in the place of a command: a list that is carried out as one
+  class Queue* behind = nullptr;  // in the place of a command: until that queue has carried out `turn` commands
 };
 
 void until(const auto& condition) {
@@ -39,8 +41,11 @@ void until(const auto& condition) {
       std::this_thread::sleep_for(std::chrono::microseconds(20));
 }
 
+bool is_done(Queue& queue, uint64_t turn);
+
 void carry_out(const Work& work) {
   for (const Work& part : work.fused) carry_out(part);
+  if (work.behind) until([&] { return is_done(*work.behind, work.turn); });
   const tutti_command& c = work.command;
   switch (c.kind) {
     case TUTTI_COMMAND_COPY:
@@ -87,6 +92,15 @@ class Queue {
     const std::lock_guard lock(mutex_);
     return done_ < appended_;
   }
+  // How many commands it was given so far.
+  uint64_t end() {
+    const std::lock_guard lock(mutex_);
+    return appended_;
+  }
+  bool has_done(uint64_t commands) {
+    const std::lock_guard lock(mutex_);
+    return done_ >= commands;
+  }
   void drain() {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [this, end = appended_] { return done_ >= end; });
@@ -100,6 +114,7 @@ class Queue {
       const Work work = std::move(waiting_.front());
       waiting_.pop_front();
       lock.unlock();
+      if (driver_is_gone()) return;
       carry_out(work);
       lock.lock();
       ++done_;
@@ -113,10 +128,13 @@ class Queue {
   uint64_t appended_ = 0, done_ = 0;
 };
 
+bool is_done(Queue& queue, uint64_t turn) { return queue.has_done(turn); }
+
 }  // namespace
 
 struct Stream {
   uint32_t device = 0;
+  uint32_t number = 0;
   Queue* queue = nullptr;
   std::atomic<Graph*> recording{nullptr};  // while it is captured
 };
@@ -146,17 +164,22 @@ struct Streams {
   std::vector<uint64_t> next;                               // queue of the next stream
   std::set<void*> alive;
   std::unique_ptr<Stream> standard;
+  uint32_t last_number = 0;
+  std::vector<std::vector<Stream*>> destroyed;  // by device: their handles come again, the last one first
   std::unique_ptr<Stream> make(uint32_t device) {
     if (queues.empty()) {
       const uint64_t each = sdk::config_number("TUTTI_SIMULATED_QUEUES", 1, 1, 64);
       queues.resize(device_count());
       next.resize(device_count());
+      destroyed.resize(device_count());
       for (auto& of_device : queues)
         for (uint64_t i = 0; i < each; ++i) of_device.push_back(std::make_unique<Queue>());
     }
     auto& of_device = queues[device];
-    auto made = std::make_unique<Stream>();
+    std::unique_ptr<Stream> made(destroyed[device].empty() ? new Stream() : destroyed[device].back());
+    if (!destroyed[device].empty()) destroyed[device].pop_back();
     made->device = device;
+    made->number = ++last_number;
     made->queue = of_device[next[device]++ % of_device.size()].get();
     return made;
   }
@@ -234,16 +257,40 @@ void* create_stream(uint32_t device) {
 
 void destroy_stream(void* stream) {
   Stream& s = find(stream);
-  s.queue->drain();
+  if (!has(Hazard::handles) && !driver_is_gone()) s.queue->drain();
   Streams& all = streams();
   const std::lock_guard lock(all.mutex);
   all.alive.erase(stream);
-  delete &s;
+  if (has(Hazard::handles))
+    all.destroyed[s.device].push_back(&s);
+  else
+    delete &s;
 }
 
 // A thread's current device is the first. Looking at the default stream does not make it: a process that has not used
 // the device may fork.
 uint32_t stream_device(void* stream) { return stream ? find(stream).device : 0; }
+uint32_t stream_number(void* stream) { return stream ? find(stream).number : UINT32_MAX; }
+
+bool query(const Event& event) {
+  await_driver(event.device);
+  if (driver_is_gone()) return true;
+  if (has(Hazard::capture) && event.recorded.load())
+    throw Error(TUTTI_INVALID_USAGE,
+                "simulated device: the event was recorded in a graph, which runs when it is launched");
+  return event.reached.load(std::memory_order_acquire) >= event.set.load(std::memory_order_acquire);
+}
+
+void drain(uint32_t device) {
+  std::vector<Queue*> queues;
+  {
+    Streams& all = streams();
+    const std::lock_guard lock(all.mutex);
+    if (all.queues.empty()) return;
+    for (const auto& queue : all.queues[device]) queues.push_back(queue.get());
+  }
+  for (Queue* queue : queues) queue->drain();
+}
 
 Launches& launches() {
   static Launches counted;
@@ -261,9 +308,64 @@ void count_synchronisation() {
 
 namespace {
 
+// A captured stream may wait for events of the same graph only, and another stream for none of a graph.
+void check_events(const std::vector<Work>& all, const Graph* graph) {
+  for (const Work& work : all) {
+    if (work.command.kind != TUTTI_COMMAND_RECORD && work.command.kind != TUTTI_COMMAND_AFTER) continue;
+    Event& event = *reinterpret_cast<Event*>(work.command.event);
+    if (work.command.kind == TUTTI_COMMAND_RECORD)
+      event.recorded.store(graph);
+    else if (event.recorded.load() != graph && has(Hazard::capture))
+      throw Error(TUTTI_INVALID_USAGE, graph ? "simulated device: a captured stream waits for an event that was not "
+                                               "recorded in the same capture"
+                                             : "simulated device: a stream waits for an event that was recorded in a "
+                                               "captured one");
+  }
+}
+
+// The default stream begins after all other streams of its device have done what they were given before, and they go on
+// after it.
+void order_by_default_stream(const Stream& s, std::vector<Work>& all) {
+  if (!has(Hazard::default_stream)) return;
+  Streams& known = streams();
+  const std::lock_guard lock(known.mutex);
+  const Stream* standard = known.standard.get();
+  if (!standard || standard->device != s.device) return;
+  for (const auto& queue : known.queues[s.device]) {
+    if (queue.get() == s.queue || (&s != standard && queue.get() != standard->queue)) continue;
+    Work behind;
+    behind.behind = queue.get();
+    behind.turn = queue->end();
+    all.insert(all.begin(), std::move(behind));
+  }
+}
+
+// While another stream of the device is captured nothing may go into the default stream.
+void check_default_stream(const Stream& s) {
+  if (!has(Hazard::capture)) return;
+  Streams& known = streams();
+  const std::lock_guard lock(known.mutex);
+  for (void* other : known.alive)
+    if (const Stream& one = *static_cast<Stream*>(other); one.device == s.device && one.recording)
+      throw Error(TUTTI_INVALID_USAGE,
+                  "simulated device: work for the default stream while another stream is being captured");
+}
+
 void append(void* stream, std::vector<Work> all) {
+  if (driver_is_gone()) throw Error(TUTTI_SYSTEM, "simulated device: the program ends, and the driver has gone");
   Stream& s = find(stream);
-  if (Graph* graph = s.recording) return graph->record(s, std::move(all));
+  if (!stream) check_default_stream(s);
+  Graph* const graph = s.recording;
+  check_events(all, graph);
+  if (graph) return graph->record(s, std::move(all));
+  for (const Work& work : all) {
+    const tutti_command& c = work.command;
+    if (!work.fused.empty())
+      load(s.device, 0, 0, 0);
+    else if (c.kind == TUTTI_COMMAND_COPY || c.kind == TUTTI_COMMAND_REDUCE)
+      load(s.device, c.kind, c.dtype, c.op);
+  }
+  order_by_default_stream(s, all);
   launches().count.fetch_add(count_launches(all), std::memory_order_relaxed);
   s.queue->append(std::move(all));
 }

@@ -13,17 +13,27 @@
 
 namespace tutti::simulated {
 
+class Graph;
+
 // How often it was set, and how often those settings were reached.
 struct Event {
   uint32_t device = 0;
   std::atomic<uint64_t> set{0};
   std::atomic<uint64_t> reached{0};
+  std::atomic<const Graph*> recorded{nullptr};  // where the newest RECORD of it is part of
 };
 
 void* create_stream(uint32_t device);
-// Returns when the stream's commands have been carried out.
+// Returns when the stream's commands have been carried out; where handles come again (Hazard::handles) at once, and the
+// next stream of the device has the same handle.
 void destroy_stream(void* stream);
 uint32_t stream_device(void* stream);
+// Different for any two streams that the process makes, also where their handles are the same.
+uint32_t stream_number(void* stream);
+// Is the event reached? Throws sdk::Error where it was recorded in a graph (Hazard::capture).
+bool query(const Event& event);
+// Returns when all that the device's streams have been given so far has been carried out.
+void drain(uint32_t device);
 void enqueue(void* stream, std::span<const tutti_command> commands);
 void enqueue_fused(void* stream, std::span<const tutti_command> commands);
 
@@ -37,12 +47,11 @@ struct Launches {
   std::atomic<uint64_t> synchronised{0};
 };
 Launches& launches();
-// To be called by what may wait for a whole device.
+// Counts a call that may wait for a whole device.
 void count_synchronisation();
 
 // Graphs: what is enqueued into the streams from begin_capture to end_capture is recorded instead, and at each launch
 // is carried out in those streams, ordered as it was recorded. The streams outlive the graph.
-class Graph;
 bool is_capturing(void* stream);
 Graph* begin_capture(std::span<void* const> streams);
 void end_capture(Graph* graph);

@@ -126,8 +126,10 @@ constexpr tutti_rma rma{
       return move(remote, offset, to, bytes, cookie, false);
     },
     [](tutti_remote* remote, uint64_t value) {
-      of(remote).region->signals.fetch_add(value, std::memory_order_release);
-      return tutti_status{TUTTI_OK};
+      return tutti::sdk::guard([&] {
+        if (of(remote).space->aborted) throw Error(TUTTI_ABORTED, "the space has been aborted");
+        of(remote).region->signals.fetch_add(value, std::memory_order_release);
+      });
     },
     [](tutti_rma_region* region, uint64_t* value) {
       *value = of(region).signals.load(std::memory_order_acquire);

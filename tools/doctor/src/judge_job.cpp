@@ -106,9 +106,9 @@ std::string value_of(const std::map<std::string, std::string>& map, const std::s
 // Settings that are a rank's or a host's own.
 bool differs_rightly(const std::string& name) {
   static const std::set<std::string> own{
-      "TUTTI_RANK",   "TUTTI_LOCAL_RANK",   "TUTTI_LOCAL_WORLD_SIZE", "TUTTI_HOST_ID",
-      "TUTTI_DEVICE", "TUTTI_RECORDER_DIR", "TUTTI_TLS_CERTIFICATE",  "TUTTI_TLS_KEY",
-      "TUTTI_TLS_CA", "TUTTI_PLUGIN_PATH",  "TUTTI_TCP_INTERFACE",    "TUTTI_PLUGIN_OWNERS"};
+      "TUTTI_RANK",          "TUTTI_LOCAL_RANK",      "TUTTI_LOCAL_WORLD_SIZE", "TUTTI_HOST_ID", "TUTTI_DEVICE",
+      "TUTTI_RECORDER_DIR",  "TUTTI_TLS_CERTIFICATE", "TUTTI_TLS_KEY",          "TUTTI_TLS_CA",  "TUTTI_PLUGIN_PATH",
+      "TUTTI_TCP_INTERFACE", "TUTTI_PLUGIN_OWNERS",   "TUTTI_NUMA_NODE"};
   return own.contains(name);
 }
 

@@ -13,9 +13,14 @@ import sys
 from pathlib import Path
 
 source = Path(sys.argv[1])
-tracked = [p for p in source.rglob("*.md") if not any(part.startswith((".", "build")) for part in p.relative_to(source).parts)]
 ROOTS = ("core/", "plugins/", "net-tcp/", "net-ib/", "cuda-kernels/", "conformance/", "tools/", "docs/", "cmake/")
 faults = []
+
+
+def pages_of(root):
+    """All pages of the tree, relative to it, but for those of hidden folders and builds; the README first."""
+    found = [p.relative_to(root) for p in root.rglob("*.md")]
+    return sorted((str(p) for p in found if not any(part.startswith((".", "build")) for part in p.parts)), key=lambda p: (p.count("/") > 0, p))
 
 
 def prose(page):
@@ -88,9 +93,15 @@ def check_glossary(page):
         faults.append("docs/glossary.md: no terms found: is its form still what this test reads?")
 
 
-for page in sorted(tracked):
-    check_targets(page)
-    check_form(page)
-check_glossary(source / "docs" / "glossary.md")
-print("\n".join(faults) or f"{len(tracked)} pages: links, paths, form and glossary hold")
-sys.exit(1 if faults else 0)
+def main():
+    pages = [source / page for page in pages_of(source)]
+    for page in pages:
+        check_targets(page)
+        check_form(page)
+    check_glossary(source / "docs" / "glossary.md")
+    print("\n".join(faults) or f"{len(pages)} pages: links, paths, form and glossary hold")
+    sys.exit(1 if faults else 0)
+
+
+if __name__ == "__main__":
+    main()

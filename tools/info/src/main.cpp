@@ -3,8 +3,14 @@
 // tutti-info: exit status 0; 1 when a plugin that the user named is refused, the ranks cannot be asked or standard
 // output cannot be written; 2 for a wrong command line.
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
+#include <cstring>
 #include <exception>
+#include <fstream>
+#include <stdexcept>
+#include <string>
+#include <tutti/topology.hpp>
 
 #include "hang_report.hpp"
 #include "inventory.hpp"
@@ -12,6 +18,7 @@
 #include "options.hpp"
 #include "question.hpp"
 #include "standard_output/standard_output.hpp"
+#include "topology_drawing.hpp"
 
 namespace {
 
@@ -24,10 +31,20 @@ int show_inventory(const info::Options& options) {
   return broken ? 1 : 0;
 }
 
+void write(const std::string& path, const std::string& text) {
+  errno = 0;
+  std::ofstream file(path, std::ios::binary);
+  file << text;
+  file.close();
+  if (!file) throw std::runtime_error("cannot write \"" + path + "\": " + std::strerror(errno));
+}
+
 int show_answer(const info::Options& options) {
   const info::Answer answer = info::ask_ranks(options);
-  if (answer.speaks)
-    std::fputs((options.json ? info::json_text({}, answer) : info::answer_text(answer)).c_str(), stdout);
+  if (!answer.speaks) return 0;
+  if (!options.save.empty()) write(options.save, answer.file);
+  if (!options.svg.empty()) write(options.svg, info::draw_topology(tutti::TopologyFile(answer.file)));
+  std::fputs((options.json ? info::json_text({}, answer) : info::answer_text(answer)).c_str(), stdout);
   return 0;
 }
 

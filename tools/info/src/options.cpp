@@ -68,13 +68,19 @@ std::optional<Options> parse_options(int argc, char** argv, int* status) {
   std::string type = "float32";
   CLI::App app{"Shows plugins, the host and settings; with --topology and --explain what ranks see and would do."};
   app.set_version_flag("--version", tutti_version());
-  app.add_flag("--topology", options.topology, "the ranks' hosts and the transport of each pair");
+  auto* topology = app.add_flag("--topology", options.topology, "the ranks' hosts and the transport of each pair");
   auto* explain_option =
       app.add_option("--explain", explain, "COLLECTIVE SIZE: the candidate algorithms and their predicted cost")
           ->expected(2);
   auto* ranks = app.add_option("-n", options.nranks,
                                "ask with so many ranks as threads of this process; otherwise the launcher's")
                     ->check(CLI::Range(1, 4096));
+  auto* file =
+      app.add_option("--file", options.file,
+                     "with --topology and --explain: the ranks of this topology file, which need not be there");
+  app.add_option("--save", options.save, "writes the topology into this file, which --file reads")->needs(topology);
+  app.add_option("--svg", options.svg, "draws the topology into this file")->needs(topology);
+  file->excludes(ranks);
   app.add_option("--type", type, "data type for --explain (float32)")->needs(explain_option);
   auto* net = app.add_flag("--net", options.net,
                            "ports, addresses and interfaces that network transports see, which of them they would "
@@ -99,6 +105,8 @@ std::optional<Options> parse_options(int argc, char** argv, int* status) {
     if (!explain.empty()) options.explain = interpret(explain, type);
     if (ranks->count() > 0 && !options.asks_ranks())
       throw std::invalid_argument("-n: only of use with --topology or --explain");
+    if (file->count() > 0 && !options.asks_ranks())
+      throw std::invalid_argument("--file: only of use with --topology or --explain");
     return options;
   } catch (const CLI::Success& e) {
     app.exit(e, std::cout, std::cerr);

@@ -19,7 +19,9 @@ struct Explain {
 struct Options {
   bool topology = false;
   std::optional<Explain> explain;
-  uint32_t nranks = 0;  // as threads of this process; 0: from the launcher
+  std::string file;       // the ranks are those of a topology file; "": of a job
+  std::string save, svg;  // where the topology goes as a file and as a picture
+  uint32_t nranks = 0;    // as threads of this process; 0: from the launcher
   bool json = false;
   bool net = false;
   bool hang = false;

@@ -5,8 +5,14 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
 #include <exception>
+#include <fstream>
+#include <sstream>
+#include <stdexcept>
 #include <thread>
+#include <tutti/topology.hpp>
 #include <tutti/tutti.hpp>
 #include <vector>
 
@@ -45,12 +51,40 @@ Answer ask(const tutti::Communicator& comm, const Options& options) {
   if (options.topology)
     answer.topology =
         text_of(comm, [&](char* text, uint64_t* bytes) { return tutti_comm_topology(comm.handle(), text, bytes); });
+  if (!options.save.empty() || !options.svg.empty())
+    answer.file = text_of(
+        comm, [&](char* text, uint64_t* bytes) { return tutti_comm_topology_file(comm.handle(), text, bytes); });
   if (options.explain)
     answer.explanation = text_of(comm, [&](char* text, uint64_t* bytes) {
       return tutti_comm_explain(comm.handle(), options.explain->collective, count_of(*options.explain, comm.nranks()),
                                 options.explain->dtype, text, bytes);
     });
   return answer;
+}
+
+// Of ranks that need not be there.
+Answer ask_file(const Options& options) {
+  errno = 0;
+  std::ifstream stream(options.file);
+  std::stringstream content;
+  content << stream.rdbuf();
+  if (!stream || content.str().empty())
+    throw std::runtime_error("cannot read the topology file \"" + options.file +
+                             "\": " + (errno ? std::strerror(errno) : "it is empty"));
+  try {
+    const tutti::TopologyFile file(content.str());
+    Answer answer;
+    answer.speaks = true;
+    answer.nranks = file.nranks();
+    answer.file = content.str();
+    if (options.topology) answer.topology = file.text();
+    if (options.explain)
+      answer.explanation =
+          file.explain(options.explain->collective, count_of(*options.explain, file.nranks()), options.explain->dtype);
+    return answer;
+  } catch (const std::exception& wrong) {
+    throw std::runtime_error(options.file + ": " + wrong.what());
+  }
 }
 
 Answer ask_threads(const Options& options, uint32_t nranks) {
@@ -75,6 +109,7 @@ Answer ask_threads(const Options& options, uint32_t nranks) {
 }  // namespace
 
 Answer ask_ranks(const Options& options) {
+  if (!options.file.empty()) return ask_file(options);
   if (options.nranks != 0) return ask_threads(options, options.nranks);
   {
     const tutti::Communicator launched;

@@ -10,6 +10,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 
 CASE, BUILD = sys.argv[1], pathlib.Path(sys.argv[2])
@@ -69,6 +70,11 @@ def mpirun():
         MASTER_PORT=str(free_port()), **meant)
     run("a server that is gone", JOB, status=1, words=["PMIX_NAMESPACE=gone does not answer"], PMIX_NAMESPACE="gone",
         PMIX_RANK="0")
+    with tempfile.NamedTemporaryFile() as told:  # a launcher that was stopped passes nothing on any more
+        rank = (f'[ $PMIX_RANK = 1 ] && exec sleep 5; kill -STOP $PPID; timeout -k 1 30 "{JOB}" >{told.name} 2>&1; '
+                'kill -KILL $PPID')
+        run("a server that is stopped", "sh", "-c", f"{orterun[0]} -n 2 sh -c '{rank}'; cat {told.name}; exit 1", status=1,
+            words=["has not answered for 2 s. Is the launcher stopped?"], TUTTI_CONNECT_TIMEOUT="2", **meant)
 
 
 def hydra():

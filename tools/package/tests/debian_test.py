@@ -22,6 +22,7 @@ PACKAGES = {
     "libtutti-dev": ("libdevel", ["libtutti0"], [],
                      ["usr/include/tutti/*", f"{LIB}/libtutti.so", f"{LIB}/cmake/Tutti/*", f"{LIB}/pkgconfig/tutti*.pc",
                       "usr/share/tutti/template/*", "usr/share/doc/libtutti-dev/docs/*.md", "usr/share/doc/libtutti-dev/docs/pictures/*",
+                      "usr/share/doc/libtutti-dev/docs/performance/*.svg",
                       "usr/share/doc/libtutti-dev/README.md", "usr/share/doc/libtutti-dev/examples/*"]),
     "tutti-plugins": ("libs", ["libtutti0"], ["libc6"],
                       [f"{LIB}/tutti/libtutti-{name}.so"
@@ -35,11 +36,13 @@ PACKAGES = {
                       [f"{PYTHON}/*.py", f"{PYTHON}/*.pyi", f"{PYTHON}/py.typed", f"{PYTHON}/_core.*.so",
                        "usr/share/doc/python3-tutti/python-examples/*.py"]),
     "python3-tutti-torch": ("python", ["libtutti0", "python3-tutti"], ["python3", "python3-torch"],
-                            [f"{PYTHON}/torch/__init__.py", f"{PYTHON}/torch/_core.*.so"]),
+                            [f"{PYTHON}/torch/__init__.py", f"{PYTHON}/torch/_core.*.so", "usr/bin/torchrun", "usr/share/man/man1/torchrun.1.gz"]),
 }
 # What a build may lack: plugins that are no member or whose library is absent, man pages without help2man, the suite.
 OPTIONAL = {"/tutti/libtutti-": lambda name: (installed.BUILD / "lib/tutti" / name).exists(),
             "/man/man1/": lambda _: any(installed.BUILD.glob("man/*.1")),
+            "/man1/torchrun": lambda _: (installed.BUILD / "bin/torchrun").exists(),
+            "/bin/torchrun": lambda name: (installed.BUILD / "bin" / name).exists(),
             "/tutti/conformance/": lambda _: (installed.BUILD / "bin/tutti-conform").exists()}
 for tool in ("dpkg-deb", "dpkg-shlibdeps", "file"):
     if not shutil.which(tool):
@@ -141,6 +144,8 @@ try:
     scripts = sorted(f"{path.parent.parent.name}/{path.name}" for path in folder.glob("*/DEBIAN/*") if path.name not in ("control", "md5sums"))
     wanted = ["libtutti0/shlibs", "libtutti0/triggers"]
     wanted += [f"{name}/{script}" for name in ("python3-tutti", "python3-tutti-torch") if name in debs for script in ("postinst", "prerm")]
+    if (installed.BUILD / "bin/torchrun").exists():
+        wanted += [f"python3-tutti-torch/{script}" for script in ("postrm", "preinst")]
     expect("maintainer scripts are those of Python, and the loader's cache is a trigger's", scripts == sorted(wanted), f"got {scripts}")
 finally:
     shutil.rmtree(folder, ignore_errors=True)

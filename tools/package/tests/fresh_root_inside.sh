@@ -21,6 +21,7 @@ state() {
   find / -xdev \( -path /proc -o -path /sys -o -path /dev -o -path /run -o -path /tmp -o -path /home -o -path /var/cache -o -path /var/log \
     -o -path /var/lib/apt -o -path /var/lib/dpkg \) -prune -o -print | sort
   dpkg-query -W -f 'package ${Package} ${db:Status-Status}\n' | sort
+  dpkg-divert --list | sort
 }
 # The programs of an application's author.
 applications() {
@@ -33,8 +34,8 @@ applications() {
 useradd --no-create-home tester
 chown -R tester: .
 quietly apt-get update
-# What users of Tutti have anyway; what it needs itself comes with its packages.
-quietly apt-get install --yes --no-install-recommends gcc g++ make cmake pkg-config python3 python3-numpy
+# What users of Tutti have anyway; what it needs itself comes with its packages, or by README's command.
+[[ -n $TREE ]] || quietly apt-get install --yes --no-install-recommends gcc g++ make cmake pkg-config python3 python3-numpy
 echo 'APT::Install-Recommends "false";' >/etc/apt/apt.conf.d/00fresh
 state >/tmp/before
 
@@ -44,18 +45,21 @@ dpkg-query -W -f '${Package} ${Version}\n' '*tutti*'
 quietly dpkg --audit
 right "the page's commands, as a user" "Out of bounds values : 0 OK" "bash -eu use.sh"
 right "plugins are found" "tutti/libtutti-shm.so" tutti-info
-right "README's Python lines, on two ranks" "" "python3 -m tutti.run -n 2 readme.py"
+right "README's lines for an installed Tutti" "${TORCH:+weights: the same bits on all ranks}" "bash -eu readme.sh"
 applications "packages" ""
 [[ -s /usr/share/man/man1/tuttirun.1.gz ]] || stop "there is no man page of tuttirun"
 right "completion" "--survive" '. /usr/share/bash-completion/completions/tuttirun; COMP_WORDS=(tuttirun --su) COMP_CWORD=1; _tutti; echo "${COMPREPLY[@]}"'
-if [[ -n $TORCH ]]; then
-  quietly apt-get install --yes ./packages/python3-tutti-torch_*.deb
-  right "DistributedDataParallel under torchrun, four ranks" "held-out" \
-    "OMP_NUM_THREADS=1 torchrun --nproc_per_node 4 -r 9:1 -t 9:1 torch/tools/torch/examples/digits_ddp.py --epochs 2"
-fi
 
 echo "== remove"
 quietly bash -eux remove.sh
+if [[ -n $TREE ]]; then
+  # The packages that the build needs stay, PyTorch among them.
+  ! state | grep -i tutti || stop "the lines above are Tutti's: expected that nothing of it is left after the purge"
+  [[ -z $(dpkg --verify python3-torch) ]] || stop "python3-torch is not what it was: $(dpkg --verify python3-torch)"
+  echo "ok: nothing of Tutti is left after the purge"
+  echo "all steps in the fresh root passed"
+  exit 0
+fi
 quietly apt-get autoremove --purge --yes
 state >/tmp/after
 diff /tmp/before /tmp/after || stop "the lines above differ from before the installation: expected that nothing is left"
@@ -67,7 +71,7 @@ sed -i 's/^tutti-info$/tutti-info >info.txt/' tarball.sh
 right "the page's commands, as a user" "Out of bounds values : 0 OK" "bash -eu tarball.sh"
 settings='export PATH="$PWD/my tutti/bin:$PATH" CMAKE_PREFIX_PATH="$PWD/my tutti" PYTHONPATH="$PWD/my tutti/lib/python3/dist-packages";'
 right "plugins beside the moved library are found" "my tutti/lib" "$settings tutti-info | grep libtutti-shm.so"
-right "README's Python lines, on two ranks" "" "$settings python3 -m tutti.run -n 2 readme.py"
+right "README's Python lines" "" "$settings python3 -m tutti.run -n 4 gradient.py"
 # A compiler's flags are words: a folder without a space in its name.
 right "moved again" "" 'mv "my tutti" moved'
 settings='export PATH=$PWD/moved/bin:$PATH CMAKE_PREFIX_PATH=$PWD/moved PKG_CONFIG_PATH=$(dirname $(find $PWD/moved -name tutti.pc));'

@@ -2,21 +2,23 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the documents show is true: code is compiled, commands are run, against the installed Tutti.
 
-docs/plugin-guide.md and docs/applications.md are played from top to bottom, in one folder and as in one shell: a block begins where the one before it
-ended, with its folder and its variables.
+docs/plugin-guide.md, docs/applications.md and README.md are played from top to bottom, in one folder and as in one shell: a block
+begins where the one before it ended, with its folder and its variables.
 
-  ```cpp FILE, ```c FILE, ```cmake FILE   becomes that file
-  ```sh                                   is run; failing is an error
+  ```cpp FILE, ```c FILE, ```cmake FILE, ```python FILE   becomes that file
+  ```sh, ```sh installed                  is run; failing is an error. The latter finds Tutti as in /usr
   ```text                                 right after a ```sh block: each line is one of what that printed; "..." is any line, or the rest of one
   ```cpp, ```c without a file             is compiled alone; so are those of the other documents
 """
 import os
+import pathlib
 import re
+import sys
 
 import installed
 from installed import run
 
-home = installed.fresh("guide")
+home, prefix = installed.fresh("guide"), installed.prefix()
 LANGUAGES = {"c": (installed.cache("CMAKE_C_COMPILER"), ["-std=c11", "-x", "c"]),
              "cpp": (installed.cache("CMAKE_CXX_COMPILER"), ["-std=c++20", "-x", "c++"])}
 
@@ -36,13 +38,22 @@ def compile_alone(where, language, text):
     run(compiler, *flags, "-Wall", "-Wextra", "-Werror", f"-I{installed.prefix() / 'include'}", "-fsyntax-only", source)
 
 
-def play(document):
+def as_in_usr():
+    """Settings by which a compiler, the loader and Python find what is installed."""
+    libraries = str(installed.library_folder())
+    return {"CPATH": str(prefix / "include"), "LIBRARY_PATH": libraries, "LD_LIBRARY_PATH": libraries,
+            "PYTHONPATH": str(prefix / "lib/python3/dist-packages"), "OMP_NUM_THREADS": "1"}
+
+
+def play(document, **more):
     launcher = " ".join(installed.launcher())
     settings = {"TUTTI": str(installed.prefix()), "CC": LANGUAGES["c"][0], "CXX": LANGUAGES["cpp"][0], "CMAKE_GENERATOR": "Ninja"}
+    settings.update(more)
     if launcher:
         settings.update(CMAKE_C_COMPILER_LAUNCHER=launcher, CMAKE_CXX_COMPILER_LAUNCHER=launcher)
         if os.path.isdir("/usr/lib/ccache"):
-            settings["PATH"] = f"{installed.prefix() / 'bin'}:/usr/lib/ccache:{os.environ['PATH']}"
+            own_python = pathlib.Path(sys.executable).parent  # for which the package's extension was made
+            settings["PATH"] = f"{installed.prefix() / 'bin'}:/usr/lib/ccache:{own_python}:{os.environ['PATH']}"
     shell = home.parent / "shell"  # what the block before left behind
     shell.write_text("")
     printed, number = None, 0
@@ -57,7 +68,9 @@ def play(document):
             printed = None
             continue
         printed = None
-        if language == "sh":
+        if language == "sh" and "torchrun" in text and not list(prefix.rglob("tutti/torch/_core*.so")):
+            print(f"{where}: left out: torch is not here")
+        elif language == "sh":
             print(f"{where}: run")
             typed = f'. {shell}\n{text}\n{{ export -p; printf "cd %q\\n" "$PWD"; }} >{shell}'
             told = run("bash", "-euo", "pipefail", "-c", typed, cwd=home, timeout=200, **settings)
@@ -75,6 +88,12 @@ def play(document):
 
 play("docs/plugin-guide.md")
 play("docs/applications.md")
+for folder in ("tools", "core"):  # README's example and its data
+    (home / folder).symlink_to(installed.SOURCE / folder)
+if list(prefix.rglob("tutti/_core*.so")):
+    play("README.md", **as_in_usr())
+else:
+    print("README.md: left out: the Python package is not here")
 for other in ("README.md", "plugins/sdk/README.md", "docs/architecture.md", "docs/abi.md"):
     for line, language, _, text in blocks(other):
         if language in LANGUAGES:

@@ -58,7 +58,7 @@ struct Collective {
   Origin origin;
   BusFactor bus;
   tutti_status (*run)(const Call& call);
-  bool unequal = false;  // blocks may have different sizes, in host memory only
+  bool unequal = false;  // blocks may have different sizes
 
   uint64_t in_blocks(uint32_t nranks) const;
   uint64_t out_blocks(uint32_t nranks) const;

@@ -5,8 +5,10 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
 #include <string>
+#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -45,10 +47,16 @@ int run(int argc, char** argv) {
   const auto options = perf::parse_options(argc, argv, &status);
   if (!options) return status;
   // A path that cannot be written is better known before a long run than after it.
-  for (const auto& [flag, path] : {std::pair{"-J", &options->json_path}, {"--plot", &options->plot_path}}) {
-    if (path->empty() || std::ofstream(*path, std::ios::app)) continue;
-    std::fprintf(stderr, "tutti-perf: %s %s: cannot be written\n", flag, path->c_str());
-    return 2;
+  for (const auto& [flag, path] :
+       {std::pair{"-J", &options->json_path}, {"--plot", &options->plot_path}, {"--tune", &options->tune_path}}) {
+    if (path->empty()) continue;
+    const bool there = std::filesystem::exists(*path);
+    if (!std::ofstream(*path, std::ios::app)) {
+      std::fprintf(stderr, "tutti-perf: %s %s: cannot be written\n", flag, path->c_str());
+      return 2;
+    }
+    std::error_code gone;  // another rank may have been faster
+    if (!there) std::filesystem::remove(*path, gone);
   }
   return options->threads ? run_threads(*options) : perf::run_rank(*options, default_config());
 }

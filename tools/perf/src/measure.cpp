@@ -221,12 +221,12 @@ void Measurer::exchange(Side* side, double time_us, const Latency& latency, uint
     p99.push_back(all[i + 3]);
     side->wrong += static_cast<uint64_t>(all[i + 4]);
   }
-  side->time_us = pick(side->rank_time_us);
-  side->latency = {pick(minimum), pick(p50), pick(p99)};
+  side->time_us = combined(options_.report, side->rank_time_us);
+  side->latency = {combined(options_.report, minimum), combined(options_.report, p50), combined(options_.report, p99)};
 }
 
-double Measurer::pick(const std::vector<double>& of_ranks) const {
-  switch (options_.report) {
+double combined(Report report, const std::vector<double>& of_ranks) {
+  switch (report) {
     case Report::rank0:
       return of_ranks.front();
     case Report::minimum:

@@ -16,6 +16,9 @@
 
 namespace perf {
 
+// The time that -a shows of the ranks' times.
+double combined(Report report, const std::vector<double>& of_ranks);
+
 // One row to measure.
 struct Case {
   const Collective* collective = nullptr;
@@ -56,7 +59,6 @@ class Measurer {
   }
   // One number of every rank.
   void exchange(Side* side, double time_us, const Latency& latency, uint64_t wrong) const;
-  double pick(const std::vector<double>& of_ranks) const;
 
   const tutti::Communicator& comm_;
   const Options& options_;

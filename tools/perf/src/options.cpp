@@ -111,6 +111,18 @@ void check_operators(const Options& options) {
                                 tutti::ops_of_dtype(dtype.code));
 }
 
+void check_tuning(const Options& options) {
+  if (options.dtypes.size() > 1 || options.ops.size() > 1 || !options.root)
+    throw std::invalid_argument(
+        "--tune: one type, operator and root are measured: name one instead of all (-d, -o, -r)");
+  const Collective& first = *options.collectives.front();
+  if (!options.all && (first.unequal || first.least_ranks > 1))
+    throw std::invalid_argument(std::string("--tune: ") + first.name +
+                                " has no choice of algorithms by size: name a collective of equal blocks, or all");
+  if (std::getenv("TUTTI_ALGO"))
+    throw std::invalid_argument("--tune: TUTTI_ALGO is set, but every algorithm is measured: unset it");
+}
+
 struct Texts {
   std::string collective, least = "32M", most, step = "1M", op = "sum", dtype = "float", root = "0",
                           memory = "ordinary", blocks = "equal";
@@ -153,9 +165,7 @@ void interpret(const Texts& texts, bool factor_given, Options* options) {
   options->skewed = texts.blocks == "skewed";
   if (options->skewed && std::ranges::none_of(options->collectives, &Collective::unequal))
     throw std::invalid_argument("--blocks skewed: " + texts.collective + " has equal blocks; name one that ends in _v");
-  if (!options->device.empty() && !options->all && options->collectives.front()->unequal)
-    throw std::invalid_argument("--device " + options->device + ": " + texts.collective +
-                                " works on host memory only: leave --device out");
+  if (!options->tune_path.empty()) check_tuning(*options);
 }
 
 }  // namespace
@@ -212,14 +222,16 @@ std::optional<Options> parse_options(int argc, char** argv, int* status) {
   auto* step = app.add_option("-i,--stepbytes", texts.step, "added from size to size (1M)");
   auto* factor = app.add_option("-f,--stepfactor", options.step_factor, "multiplied from size to size")->excludes(step);
   app.add_option("-n,--iters", options.iterations, "timed iterations (20)")->check(CLI::Range(1u, 1u << 30));
-  app.add_option("-w,--warmup_iters", options.warm_up, "iterations before the timed ones (5); unless 0 they come after 26 in which a plan tries its ways of moving bytes");
+  app.add_option("-w,--warmup_iters", options.warm_up,
+                 "iterations before the timed ones (5); unless 0 they come after 26 in which a plan tries its ways of "
+                 "moving bytes");
   app.add_option("-c,--check", options.checks, "checked runs before and after the timed ones; 0: none (1)");
   app.add_option("-o,--op", texts.op, "sum, prod, min, max, avg, band, bor, bxor, land, lor, lxor or all");
   app.add_option("-d,--datatype", texts.dtype,
                  "int8 ... float, double, half, bfloat16, f8e4m3, f8e5m2, bool, complex64, complex128, float32_int32, "
                  "float64_int64 or all");
   app.add_option("-r,--root", texts.root, "root rank or all");
-  app.add_option("-J,--output_file", options.json_path, "write everything as JSON too");
+  auto* json = app.add_option("-J,--output_file", options.json_path, "write everything as JSON too");
   auto* plot = app.add_option("--plot", options.plot_path, "draw the table into this SVG file");
   app.add_option("--peer", options.peers,
                  "NAME=FILE: draw it beside; JSON of -J, or CSV with the columns size and time_us")
@@ -239,8 +251,14 @@ std::optional<Options> parse_options(int argc, char** argv, int* status) {
                  "ordinary or registered buffers (tutti_mem_alloc; on a device tutti_comm_register)");
   app.add_option("--blocks", texts.blocks,
                  "equal or skewed: the blocks of collectives that end in _v; skewed ones grow with the rank (equal)");
-  app.add_option("--device", options.device, "buffers on a device, cuda for instance, and collectives in its streams");
+  auto* device = app.add_option("--device", options.device,
+                                "buffers on a device, cuda for instance, and collectives in its streams");
   app.add_flag("--latency", options.latency, "print minimum, p50 and p99 of single iterations");
+  app.add_option("--tune", options.tune_path,
+                 "time every algorithm instead, and write the times into this file for TUTTI_TUNING")
+      ->excludes(json)
+      ->excludes(plot)
+      ->excludes(device);
   app.add_option("--seed", options.seed, "of the input data");
   *status = 0;
   try {

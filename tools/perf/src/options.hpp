@@ -30,6 +30,7 @@ struct Options {
   std::vector<Named> ops, dtypes;
   std::optional<uint32_t> root = 0;  // nothing: all
   std::string json_path, plot_path;
+  std::string tune_path;  // of the tuning file to write; "": rows are measured
   std::vector<std::string> peers;  // "NAME=FILE", to be drawn beside
   Report report = Report::average;
   uint32_t threads = 0;  // 0: one rank per process, from the launcher

@@ -16,6 +16,7 @@
 #include "plot.hpp"
 #include "report_json.hpp"
 #include "table.hpp"
+#include "tune.hpp"
 
 namespace perf {
 namespace {
@@ -160,6 +161,8 @@ std::string misfit(const Options& options, uint32_t nranks) {
     return std::string(options.collectives.front()->name) + ": needs at least " +
            std::to_string(options.collectives.front()->least_ranks) + " ranks, there is " + std::to_string(nranks) +
            "; start it with tuttirun -n or --threads";
+  if (!options.tune_path.empty() && nranks == 1)
+    return "--tune: one rank has no choice of algorithms; start it with tuttirun -n or --threads";
   return "";
 }
 
@@ -186,10 +189,6 @@ int measure_all(const tutti::Communicator& comm, const Options& options, Reporte
     if (collective->least_ranks > comm.nranks()) {
       reporter->leave_out(*collective, "it needs " + std::to_string(collective->least_ranks) + " ranks, there are " +
                                            std::to_string(comm.nranks()));
-      continue;
-    }
-    if (device && collective->unequal) {
-      reporter->leave_out(*collective, "it works on host memory only");
       continue;
     }
     reporter->begin(*collective);
@@ -220,6 +219,7 @@ int run_rank(const Options& options, tutti_comm_config config) {
                    "tutti-perf --threads 4 ...\n");
     Reporter reporter(options, comm.rank() == 0);
     try {
+      if (!options.tune_path.empty()) return tune(comm, options);
       return measure_all(comm, options, &reporter);
     } catch (const std::exception& e) {
       reporter.fail(e.what());

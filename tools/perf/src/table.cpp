@@ -116,7 +116,8 @@ void print_rails(const std::vector<Rail>& rails) {
 void print_services(const std::vector<tutti_service>& rows, const std::string& device) {
   for (const tutti_service& row : rows)
     if (std::string(row.transports).starts_with(device + "+"))
-      std::printf("# Rank 0's calls       : %s by %s over %s\n", row.collective, row.algorithm, row.transports);
+      std::printf("# Rank 0's calls       : %s%s%s over %s\n", row.collective, *row.algorithm ? " by " : "", row.algorithm,
+                  row.transports);
 }
 
 void print_traffic(const std::vector<tutti_link_traffic>& rows) {

@@ -58,6 +58,9 @@ std::string algorithm_tables(const std::vector<const tutti_algorithm*>& algorith
   for (uint32_t c = TUTTI_BROADCAST; c <= last_collective; ++c) {
     Problem problem{.collective = c, .nranks = 16};
     problem.hosts = place_on_hosts(std::vector<uint32_t>{4, 4, 4, 4}, false);
+    std::vector<int32_t> nodes;
+    for (int32_t rank = 0; rank < 16; ++rank) nodes.push_back(rank / 2 % 2);
+    problem.topology = topology_of_nodes(problem.hosts, nodes);
     text += fmt::format(
         "\n### {}\n\n| algorithm | rounds | messages | sends | bound | between hosts | leaves a host | lanes |\n"
         "| --- | --- | --- | --- | --- | --- | --- | --- |\n",

@@ -24,9 +24,9 @@ std::string result_text(const Problem& problem) {
 }
 
 std::string tree_text(const Proof& proof) {
-  std::string text = proof.same_tree
-                         ? "All ranks compute each result by the same tree, so results are bitwise equal everywhere."
-                         : "Ranks compute results by different trees: rounding may differ between ranks.";
+  const std::string text =
+      proof.same_tree ? "All ranks compute each result by the same tree, so results are bitwise equal everywhere."
+                      : "Ranks compute results by different trees: rounding may differ between ranks.";
   return text + (proof.rank_order ? "\nOperands stand in rank order: legal for non-commutative operators."
                                   : "\nOperands do not stand in rank order: for commutative operators only.");
 }
@@ -110,6 +110,7 @@ std::string findings(const Problem& problem, const std::vector<Schedule>& schedu
               : "In place and out of place exchange the same messages: ranks may differ in it.\n";
   if (!all_know_blocks(problem.collective)) text += "Each rank knows the size of every block that it touches.\n";
   if (is_reducing(problem.collective) && !is_scan(problem.collective)) text += tree_text(proof) + "\n";
+  if (proof.canonical) text += "Each tree is the canonical one: it serves TUTTI_ORDER=canonical.\n";
   text += bytes_text(proof) + "\n";
   if (!problem.hosts.empty()) text += hosts_text(problem, schedules) + "\n";
   text += fmt::format("At most {} in flight from one rank to another.\n", count(proof.most_in_flight, "message"));

@@ -100,6 +100,7 @@ int show_table(const std::string& command, const plan::Request& request) {
   survey.parameters = plan::split_algorithm(request.algorithm).second;
   survey.lanes = request.lanes;
   survey.hosts = plan::hosts_of(request);
+  survey.topology = plan::topology_of(request, survey.hosts);
   const auto [first, last] = plan::ranks_of(request);
   const auto placed = static_cast<uint32_t>(survey.hosts.size());
   survey.first = placed ? placed : first;
@@ -181,7 +182,10 @@ void add_schedule_commands(CLI::App& app, plan::Request& request) {
     command->add_option("COLLECTIVE", request.collective, "all_reduce, broadcast, ...; verify: or all")->required();
     command->add_option("ALGORITHM", request.algorithm, "ring, tree, bruck:4 ...; verify: or all")->required();
     command->add_option("-n,--ranks", request.ranks, "how many ranks (4); verify: or a range, 1..64");
-    command->add_option("--hosts", request.hosts, "pretended hosts: how many ranks each has, such as 4,4");
+    command->add_option(
+        "--hosts", request.hosts,
+        "pretended hosts: how many ranks each has, such as 4,4, or each of its NUMA nodes, such as 2+2,2+2");
+    command->add_option("--topology", request.topology, "a topology file, whose hosts are pretended: docs/topology.md");
     command->add_option("--placement", request.placement, "how ranks are dealt to hosts: consecutive or cyclic");
     command->add_option("--root", request.root, "the root, for collectives that have one");
     command->add_option("--lanes", request.lanes, "how many lanes may be used")->check(CLI::Range(1u, 1024u));

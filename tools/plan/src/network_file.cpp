@@ -6,13 +6,10 @@
 #include <algorithm>
 #include <cerrno>
 #include <cmath>
-#include <cstring>
-#include <fstream>
 #include <functional>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <set>
-#include <sstream>
 
 #include "quantity.hpp"
 #include "request.hpp"
@@ -192,18 +189,12 @@ std::vector<uint32_t> NetworkFile::hosts_of(const simulation::Fabric& fabric) {
 }
 
 NetworkFile read_network(const std::string& path) {
-  errno = 0;
-  std::ifstream stream(path);
-  std::stringstream content;
-  content << stream.rdbuf();
-  if (!stream || content.str().empty())
-    throw WrongRequest(
-        fmt::format("cannot read the network file \"{}\": {}", path, errno ? std::strerror(errno) : "it is empty"));
+  const std::string text = text_of_file(path, "network");
   NetworkFile network;
   network.path = path;
   json value;
   try {
-    value = json::parse(content.str());
+    value = json::parse(text);
   } catch (const json::parse_error& error) {
     throw WrongRequest(fmt::format("{}: not JSON: {}", path, error.what()));
   }

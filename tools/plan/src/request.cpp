@@ -4,9 +4,16 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <charconv>
+#include <cstring>
+#include <fstream>
 #include <iterator>
+#include <numeric>
+#include <sstream>
 #include <string_view>
+
+#include "topology_network.hpp"
 
 namespace tutti::plan {
 namespace {
@@ -27,28 +34,73 @@ std::string known_collectives() {
   return names;
 }
 
-// "4,4": the ranks of each host.
-std::vector<uint32_t> sizes_of(const std::string& text) {
-  std::vector<uint32_t> sizes;
+// The parts of a text between separators.
+std::vector<std::string> parts_of(const std::string& text, char separator) {
+  std::vector<std::string> parts;
+  for (size_t begin = 0; begin <= text.size(); begin += parts.back().size() + 1)
+    parts.push_back(text.substr(begin, std::min(text.find(separator, begin), text.size()) - begin));
+  return parts;
+}
+
+// "4,2+2": the ranks of each host, by its NUMA nodes where these are told.
+std::vector<std::vector<uint32_t>> nodes_of(const std::string& text) {
+  std::vector<std::vector<uint32_t>> hosts;
   uint64_t sum = 0;
-  for (size_t begin = 0; begin <= text.size();) {
-    const size_t end = std::min(text.find(',', begin), text.size());
-    const std::string part = text.substr(begin, end - begin);
-    sizes.push_back(number(part));
-    if (!sizes.back())
-      throw WrongRequest(fmt::format(
-          "--hosts \"{}\": expected the number of ranks of each host, such as 4,4; \"{}\" is none from 1 to {}", text,
-          part, most_ranks));
-    sum += sizes.back();
-    begin = end + 1;
+  for (const std::string& host : parts_of(text, ',')) {
+    std::vector<uint32_t>& nodes = hosts.emplace_back();
+    for (const std::string& part : parts_of(host, '+')) {
+      nodes.push_back(number(part));
+      if (!nodes.back())
+        throw WrongRequest(
+            fmt::format("--hosts \"{}\": expected the number of ranks of each host, such as 4,4, or of "
+                        "each of its NUMA nodes, such as 2+2,2+2; \"{}\" is none from 1 to {}",
+                        text, part, most_ranks));
+      sum += nodes.back();
+    }
   }
   if (sum > most_ranks)
     throw WrongRequest(
         fmt::format("--hosts \"{}\": these are {} ranks; at most {} can be planned for", text, sum, most_ranks));
+  return hosts;
+}
+
+std::vector<uint32_t> sizes_of(const std::string& text) {
+  std::vector<uint32_t> sizes;
+  for (const std::vector<uint32_t>& nodes : nodes_of(text))
+    sizes.push_back(std::accumulate(nodes.begin(), nodes.end(), 0u));
   return sizes;
 }
 
+// The NUMA node of each rank; none where nothing tells them.
+std::vector<int32_t> numa_of(const Request& request, const std::vector<uint32_t>& hosts) {
+  std::vector<int32_t> numa;
+  if (!request.topology.empty()) {
+    const TopologyFile file = read_topology(request.topology);
+    for (uint32_t rank = 0; rank < file.nranks(); ++rank) numa.push_back(file.rank(rank).numa);
+  } else if (request.hosts.find('+') != std::string::npos) {
+    const std::vector<std::vector<uint32_t>> nodes = nodes_of(request.hosts);
+    std::vector<uint32_t> seen(nodes.size(), 0);  // of each host's ranks
+    for (const uint32_t host : hosts) {
+      uint32_t left = seen[host]++;
+      numa.push_back(0);
+      for (auto size = nodes[host].begin(); left >= *size; left -= *size++) ++numa.back();
+    }
+  }
+  return numa;
+}
+
 }  // namespace
+
+std::string text_of_file(const std::string& path, const char* kind) {
+  errno = 0;
+  std::ifstream stream(path);
+  std::stringstream content;
+  content << stream.rdbuf();
+  if (!stream || content.str().empty())
+    throw WrongRequest(
+        fmt::format("cannot read the {} file \"{}\": {}", kind, path, errno ? std::strerror(errno) : "it is empty"));
+  return content.str();
+}
 
 Range ranks_of(const Request& request) {
   if (request.ranks.empty()) return {4, 4};
@@ -74,6 +126,13 @@ std::vector<uint32_t> hosts_of(const Request& request) {
   const bool cyclic = request.placement == "cyclic";
   if (!cyclic && request.placement != "consecutive")
     throw WrongRequest(fmt::format("--placement \"{}\": expected consecutive or cyclic", request.placement));
+  if (!request.topology.empty()) {
+    const std::vector<uint32_t> hosts = read_topology(request.topology).host_of_rank();
+    if (cyclic || !request.hosts.empty() || !request.ranks.empty())
+      throw WrongRequest(fmt::format("--topology {} places its {} ranks: leave out -n, --hosts and --placement",
+                                     request.topology, hosts.size()));
+    return hosts;
+  }
   if (request.hosts.empty()) {
     if (cyclic)
       throw WrongRequest("--placement cyclic places ranks on hosts: say which by --hosts, such as --hosts 4,4");
@@ -96,6 +155,11 @@ std::vector<uint32_t> hosts_of(const Request& request) {
     throw WrongRequest(fmt::format("-n {} and --hosts {}, which has {} ranks, contradict each other: leave -n out",
                                    request.ranks, request.hosts, hosts.size()));
   return hosts;
+}
+
+std::shared_ptr<const tutti_topology> topology_of(const Request& request, const std::vector<uint32_t>& hosts) {
+  const std::vector<int32_t> numa = numa_of(request, hosts);
+  return numa.empty() ? nullptr : topology_of_nodes(hosts, numa);
 }
 
 DrawingOptions drawing_of(const Request& request) {
@@ -131,6 +195,7 @@ Problem problem_of(const Request& request) {
   problem.lanes = request.lanes;
   problem.in_place.assign(problem.nranks, request.in_place);
   problem.parameters = split_algorithm(request.algorithm).second;
+  problem.topology = topology_of(request, problem.hosts);
   const auto check = [&](const char* what, uint32_t rank) {
     if (rank >= problem.nranks)
       throw WrongRequest(fmt::format("{} {} is none of {} ranks", what, rank, problem.nranks));

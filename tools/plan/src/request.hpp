@@ -21,12 +21,16 @@ struct WrongRequest : std::runtime_error {
 
 struct Request {
   std::string collective, algorithm, output;
+  std::string topology;                                 // a topology file, whose hosts are pretended; "": none
   std::string ranks, hosts, placement = "consecutive";  // as typed: "8" or "1..64", "4,4"; "": not given
   uint32_t root = 0, lanes = 8;
   std::optional<uint32_t> rank;
   bool in_place = false;
   std::string view = "auto", follow;  // of a drawing; "CHUNK" or "CHUNK@RANK", "": none
 };
+
+// What a file holds, which messages call the `kind` file. Throws WrongRequest for one that cannot be read or is empty.
+std::string text_of_file(const std::string& path, const char* kind);
 
 // The numbers of ranks that a request names.
 struct Range {
@@ -42,6 +46,8 @@ uint32_t collective_of(const Request& request);
 
 // Problem::hosts of `--hosts` and `--placement`; empty without.
 std::vector<uint32_t> hosts_of(const Request& request);
+// Problem::topology of these hosts: the NUMA nodes that `--hosts 2+2,2+2` or the topology file tells; nullptr without.
+std::shared_ptr<const tutti_topology> topology_of(const Request& request, const std::vector<uint32_t>& hosts);
 
 // The drawing that a request means.
 DrawingOptions drawing_of(const Request& request);

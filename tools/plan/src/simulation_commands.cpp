@@ -7,13 +7,16 @@
 #include <algorithm>
 
 #include "quantity.hpp"
+#include "topology_network.hpp"
 #include "tune.hpp"
 
 namespace tutti::plan {
 namespace {
 
 void add_network_options(CLI::App* command, Request* request, SimulationOptions* options) {
-  command->add_option("--network", options->network, "the network, a JSON file: docs/simulation.md")->required();
+  command->add_option("--network", options->network, "the network, a JSON file: docs/simulation.md");
+  command->add_option("--topology", request->topology,
+                      "the network and the ranks of a topology file instead: docs/topology.md");
   command->add_option("--element", options->element, "bytes of an element (4)")->check(CLI::Range(1u, 16u));
   command->add_option("--slices", options->slices, "slices of schedules that may be cut, or auto (auto)");
   command->add_option("--memory", options->memory, "how much memory a simulation may take (16G)");
@@ -36,6 +39,13 @@ auto list_of(const char* option, const std::string& text, const char* expected, 
     begin = end + 1;
   }
   return all;
+}
+
+NetworkFile network_of(const Request& request, const SimulationOptions& options) {
+  if (options.network.empty() == request.topology.empty())
+    throw WrongRequest(
+        "expected --network FILE (docs/simulation.md) or --topology FILE (docs/topology.md), one of them");
+  return request.topology.empty() ? read_network(options.network) : network_of_topology(request.topology);
 }
 
 }  // namespace
@@ -61,7 +71,7 @@ void add_tune_options(CLI::App* command, Request* request, SimulationOptions* op
 }
 
 Answer answer_simulate(const Request& request, const SimulationOptions& options, const tutti_algorithm& algorithm) {
-  const NetworkFile network = read_network(options.network);
+  const NetworkFile network = network_of(request, options);
   const SimulationShape shape = shape_of(options);
   const Simulated simulated = simulate(algorithm, problem_of(request), network, shape);
   Answer answer;
@@ -72,21 +82,24 @@ Answer answer_simulate(const Request& request, const SimulationOptions& options,
 }
 
 Answer answer_tune(const Request& request, const SimulationOptions& options, const TuneRequest& asked) {
-  const NetworkFile network = read_network(options.network);
+  const NetworkFile network = network_of(request, options);
   Tuning tuning;
   SimulationOptions shape = options;
   shape.size = "0";
   tuning.shape = shape_of(shape);
   tuning.lanes = request.lanes;
   tuning.most_steps = asked.most_steps;
+  if (!request.topology.empty()) tuning.topology = topology_of(request, hosts_of(request));
   tuning.algorithms = list_algorithms();
   if (tuning.algorithms.empty()) throw WrongRequest("there are no algorithms; is TUTTI_PLUGIN_PATH right?");
   Request one = request;
   for (uint32_t c = TUTTI_BROADCAST; asked.collective == "all" && c <= last_collective; ++c)
     if (!has_unequal_blocks(c)) tuning.collectives.push_back(c);
   one.collective = asked.collective;
+  one.topology.clear();  // it has told the network
   if (asked.collective != "all") tuning.collectives = {collective_of(one)};
-  tuning.ranks = list_of("-n", asked.ranks, "numbers of ranks from 1 to 65536, such as 64,1024",
+  const std::string ranks = request.topology.empty() ? asked.ranks : std::to_string(network.fabric.nranks);
+  tuning.ranks = list_of("-n", ranks, "numbers of ranks from 1 to 65536, such as 64,1024",
                          [&](const std::string& text) -> std::optional<uint32_t> {
                            one.ranks = text.empty() ? "none" : text;
                            const Range range = ranks_of(one);

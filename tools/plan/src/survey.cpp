@@ -71,7 +71,8 @@ class Surveyor {
                       .root = root,
                       .lanes = survey_.lanes,
                       .hosts = survey_.hosts,
-                      .parameters = survey_.parameters};
+                      .parameters = survey_.parameters,
+                      .topology = survey_.topology};
       const tutti_query query = make_query(problem, 0);
       const bool served = row.algorithm->supports(row.algorithm->self, &query) >= 0;
       const Proof proof = served ? verify_algorithm(*row.algorithm, problem) : Proof();

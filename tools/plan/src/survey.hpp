@@ -5,6 +5,7 @@
 
 #include <tutti/schedule.h>
 
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -18,6 +19,7 @@ struct Survey {
   std::string parameters;
   uint32_t first = 1, last = 64, lanes = 8;
   std::vector<uint32_t> hosts;
+  std::shared_ptr<const tutti_topology> topology;  // of `hosts`; nullptr: not known
 };
 
 // The table, and its totals in the last line. The proofs use all processors. `wrong` becomes the first schedule that is

@@ -47,6 +47,7 @@ class Tuner {
       problem.nranks = ranks;
       problem.lanes = tuning_.lanes;
       problem.hosts = NetworkFile::hosts_of(network_.fabric_of(ranks));
+      problem.topology = tuning_.topology;
       std::string why;
       const uint64_t steps = estimated_steps(*algorithm, problem, &why);
       if (steps > tuning_.most_steps)

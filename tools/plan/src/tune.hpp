@@ -3,6 +3,7 @@
 // The algorithms of collectives against each other in a network: who wins for which size and number of ranks.
 #pragma once
 
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -16,6 +17,7 @@ struct Tuning {
   std::vector<uint64_t> sizes;  // bytes of a block, rising
   SimulationShape shape;        // but for block_bytes
   uint32_t lanes = 8;
+  std::shared_ptr<const tutti_topology> topology;  // of the ranks; nullptr: not known
   uint64_t most_steps = 0;  // of one simulation, in all slices
 };
 

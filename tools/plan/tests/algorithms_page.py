@@ -9,6 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import page_part
+
 mode, program, page = sys.argv[1], sys.argv[2], Path(sys.argv[3])
 done = subprocess.run([program, "algorithms", "--markdown"], capture_output=True, text=True, timeout=50)
 if "is TUTTI_PLUGIN_PATH right?" in done.stderr:
@@ -16,22 +18,15 @@ if "is TUTTI_PLUGIN_PATH right?" in done.stderr:
     sys.exit(77)
 if done.returncode:
     sys.exit(f"tutti-plan algorithms --markdown: status {done.returncode}: {done.stderr}")
-text = page.read_text()
-begin, end = "<!-- begin: tutti-plan algorithms --markdown -->\n", "<!-- end -->\n"
-head, _, rest = text.partition(begin)
-tables, found, tail = rest.partition(end)
-if not found:
-    sys.exit(f"{page} has no place for the tables: expected {begin}...\n{end}")
+what = "tutti-plan algorithms --markdown"
 if mode == "write":
-    page.write_text(head + begin + "\n" + done.stdout + "\n" + end + tail)
+    page_part.write(page, what, done.stdout)
     sys.exit(0)
 
-faults = []
-if tables.strip() != done.stdout.strip():
-    known, now = tables.splitlines(), done.stdout.splitlines()
-    faults += [f"the page has, the program has not: {line}" for line in known if line and line not in now]
-    faults += [f"the program has, the page has not: {line}" for line in now if line and line not in known]
+faults = page_part.differences(page, what, done.stdout)
+if faults:
     faults.append(f"{page}: its tables differ from the program's: algorithms_page.py write TUTTI_PLAN PAGE")
+head = page_part.split(page, what)[0]
 there = set(re.findall(r"^\| `(\w+)` \|", done.stdout.split("\n### ")[0], re.M))
 costs = head.split("## Sources and costs")[-1].split("\n## ")[0]
 described = set(re.findall(r"^\| `(\w+)`", costs, re.M))

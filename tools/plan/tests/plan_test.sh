@@ -88,15 +88,31 @@ expect 0 "ring all_reduce on 4 ranks of 2 hosts" verify all_reduce ring --hosts 
 expect 0 "12 messages between hosts; the busiest host sends 1.5 blocks to others" verify all_reduce ring --hosts 2,2
 expect 0 "24 messages between hosts" verify all_reduce ring --hosts 2,2 --placement cyclic
 expect 0 "of 3 hosts is proved" verify all_reduce hierarchical --hosts 2,3,5 --placement cyclic
+sed 's/"numa": 1/"numa": 0/' "$(dirname "$0")/../../info/topologies/islands.json" >"$dir/one_node.json"
+expect 0 "three_level all_reduce on 9 ranks of 2 hosts is proved" verify all_reduce three_level --hosts 2+3,1+1+2 --placement cyclic
+expect 2 "the NUMA nodes of the ranks are not known" verify all_reduce three_level --hosts 4,4
+expect 2 "no host has ranks on several NUMA nodes" verify all_reduce three_level --topology "$dir/one_node.json"
+expect 2 '"2+": expected .* NUMA nodes, such as 2+2,2+2; "" is none' print all_reduce ring --hosts 2+
 expect 0 "hosts is proved" verify all_reduce leaders -n 9 --hosts random:1
 expect 2 "expected a number as the seed" print all_reduce ring -n 9 --hosts random:x
 expect 2 "give neither --placement nor a range" print all_reduce ring -n 9 --hosts random:1 --placement cyclic
 expect 0 "drawn" draw all_reduce ring --hosts 1,3 -o "$dir/hosts.svg"
 grep -q '>host 1<' "$dir/hosts.svg" || { echo "draw shows no hosts"; failures=$((failures + 1)); }
 expect 0 "bruck:4 all_to_all on 5 ranks is proved" verify all_to_all bruck:4 -n 5
-expect 0 "^total: .* problems proved, 4 refused" verify all_reduce all -n 1..9  # swing: even numbers of ranks
+expect 0 "^total: .* problems proved, 12 refused" verify all_reduce all -n 1..9  # swing: even numbers of ranks; three_level: NUMA nodes
 expect 0 "contributions of ranks 0 to the rank itself exactly once and in the order" verify scan hillis_steele -n 5
 expect 0 "of ranks 0 to the one before the rank exactly once" verify exclusive_scan chain -n 5
+for collective in reduce all_reduce reduce_scatter scan exclusive_scan; do
+  for algorithm in canonical_doubling canonical_halving; do
+    case $collective-$algorithm in
+    reduce_scatter-canonical_doubling | *scan-canonical_halving) ;;
+    *) expect 0 "serves TUTTI_ORDER=canonical" verify $collective $algorithm -n 6 ;;
+    esac
+  done
+done
+for request in "all_reduce ring" "scan chain"; do
+  "$plan" verify $request -n 6 | grep -q TUTTI_ORDER && { echo "$request is said to have the canonical order"; failures=$((failures + 1)); }
+done
 expect 0 "^exclusive_scan  *exclusive_doubling  *9 " verify exscan all -n 1..9
 expect 0 "^barrier  *tree " verify all all --hosts 2,3
 expect 0 "^ring  *around a ring" algorithms

@@ -103,6 +103,7 @@ void add_schedules(py::module_& module) {
           "fault", [](const Proof& p) { return fault_name(p.fault); }, "The kind of the error: \"deadlock\".")
       .def_readonly("same_tree", &Proof::same_tree, "All ranks reduce each chunk in one order.")
       .def_readonly("rank_order", &Proof::rank_order, "Operands come in the order of ranks.")
+      .def_readonly("canonical", &Proof::canonical, "Results are reduced by the canonical tree (TUTTI_ORDER).")
       .def_readonly("steps", &Proof::steps, "Of all ranks.")
       .def_readonly("messages", &Proof::messages)
       .def_readonly("rounds", &Proof::rounds, "The longest chain of messages.")

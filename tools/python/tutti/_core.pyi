@@ -307,6 +307,7 @@ class Proof:
     fault: str
     same_tree: bool
     rank_order: bool
+    canonical: bool
     steps: int
     messages: int
     rounds: int

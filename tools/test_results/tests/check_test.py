@@ -127,6 +127,9 @@ with tempfile.TemporaryDirectory() as folder:
                          "/a/sum.cpp:12: Failure Expected equality of these values: 3 4", "3 passed, 1 failed, 5 skipped")
     if "Sum.Small" not in log:
         failures.append(f"the log holds what the test printed: {log}")
+    result = Project(folder, "two", {"sum": ASSERTION, "zero": "exit 3"}).check("--quick")
+    expect("all that failed are named", result.returncode == 1 and "\nfailed:\n  release: sum\n  release: zero\n\nfirst failure: release: sum\n"
+           in result.stdout and result.stdout.endswith("3 passed, 2 failed, 5 skipped\n"), result)
     expect_failure("a test that takes too long", Project(folder, "late", {"late": "echo waiting; sleep 30"}), "release: late",
                    "timeout after 2 s; waiting", "3 passed, 1 failed, 5 skipped")
     expect_failure("a signal", Project(folder, "signal", {"broken": "kill -SEGV $$"}), "release: broken", "SEGFAULT",
@@ -153,6 +156,7 @@ with tempfile.TemporaryDirectory() as folder:
     process.send_signal(signal.SIGTERM)
     out = process.communicate(timeout=30)[0]
     pid = place.read_text().strip()
+    until = time.monotonic() + 30
     while os.path.exists(f"/proc/{pid}") and time.monotonic() < until:
         time.sleep(0.05)
     expect(f"an interrupt, while process {pid} ran", process.returncode == 130 and pid.isdigit() and not os.path.exists(f"/proc/{pid}")

@@ -91,6 +91,11 @@ Buffer::Buffer(const char* name, const std::vector<at::Tensor>& tensors, Use use
     check(name, tensor, type_, tensors.front().device());
     elements_ += static_cast<uint64_t>(tensor.numel());
   }
+  // Some calls are told by a buffer's address that they are on the device, and no elements have none.
+  if (!elements_ && tensors.front().is_cuda()) {
+    flat_ = at::empty({1}, tensors.front().options().memory_format(c10::nullopt));
+    return;
+  }
   if (one_after_another(tensors)) return;
   const at::AutoDispatchBelowADInplaceOrView no_gradients;
   flat_ = at::empty({static_cast<int64_t>(elements_)}, tensors.front().options().memory_format(c10::nullopt));

@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <chrono>
 
+#include "ending.hpp"
+
 namespace tutti::torch {
 namespace {
 
@@ -59,6 +61,7 @@ bool Turns::wanted() {
 // ---- Tellers -----------------------------------------------------------------------------------------------
 
 void Tellers::run(State& state) {
+  go_on_while_ending();
   for (std::unique_lock lock(state.mutex);;) {
     state.wakes.wait(lock, [&] { return state.stop || !state.queue.empty(); });
     if (state.queue.empty()) return;
@@ -106,6 +109,7 @@ void Engine::require_parent() const {
 }
 
 void Engine::start(const OperationPtr& operation) {
+  stay_if_ending();
   require_parent();
   calls_.fetch_add(1, std::memory_order_relaxed);
   outstanding_.fetch_add(1);
@@ -226,7 +230,10 @@ void Engine::tell_ends(Ended& ended) {
 
 bool Engine::wait(Operation& operation, uint64_t timeout_ns) {
   const auto is_over = [&] { return operation.ended.load(std::memory_order_acquire); };
-  if (is_over()) return true;
+  if (is_over()) {
+    stay_if_ending();
+    return true;
+  }
   require_parent();
   const uint64_t deadline = timeout_ns == UINT64_MAX ? UINT64_MAX : now_ns() + timeout_ns;
   waiting_.fetch_add(1);
@@ -240,6 +247,7 @@ bool Engine::wait(Operation& operation, uint64_t timeout_ns) {
     leave(ended);
   }
   waiting_.fetch_sub(1);
+  stay_if_ending();
   return is_over();
 }
 
@@ -250,6 +258,7 @@ bool Engine::test(Operation& operation) {
     move(&operation, 0, ended);
     leave(ended);
   }
+  stay_if_ending();
   return operation.ended.load(std::memory_order_acquire);
 }
 
@@ -283,10 +292,12 @@ void Engine::call(const std::function<tutti_status(tutti_comm*)>& turn) {
     leave(ended);
     if (status < 0) {
       waiting_.fetch_sub(1);
+      stay_if_ending();
       throw Error(status, text);
     }
   }
   waiting_.fetch_sub(1);
+  stay_if_ending();
 }
 
 // ---- What nobody waits for ---------------------------------------------------------------------------------
@@ -327,6 +338,7 @@ bool Engine::engage(const Operation*& last, uint64_t& rest_us) {
 }
 
 void Engine::run() {
+  go_on_while_ending();
   prctl(PR_SET_TIMERSLACK, 1000);  // nanoseconds: it rests for microseconds
   const Operation* last = nullptr;
   uint64_t rest_us = 0;

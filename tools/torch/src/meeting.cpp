@@ -7,6 +7,7 @@
 #include <cstring>
 #include <mutex>
 
+#include "ending.hpp"
 #include "process_group.hpp"
 
 namespace tutti::torch {
@@ -81,6 +82,7 @@ std::shared_ptr<Engine> meet(c10d::Store& store, int rank, int size, millisecond
 }
 
 void close_all(const std::string& reason) {
+  begin_ending();
   std::vector<std::weak_ptr<Engine>> engines;
   {
     const std::lock_guard lock(open_mutex);

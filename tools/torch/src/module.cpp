@@ -40,6 +40,20 @@ PYBIND11_MODULE(_core, module) {
   py::class_<ProcessGroup, c10::intrusive_ptr<ProcessGroup>, tutti::torch::Base>(module, "ProcessGroupTutti")
       .def(py::init(&create), Free(), py::arg("store"), py::arg("rank"), py::arg("size"), py::arg("seconds"),
            py::arg("name"))
+      .def(
+          "allgather_into_tensor_coalesced",
+          [](ProcessGroup& group, tutti::torch::Tensors out, tutti::torch::Tensors in) {
+            return group.allgather_into_tensor_coalesced(out, in, {});
+          },
+          Free(), py::arg("outputs"), py::arg("inputs"))
+      .def(
+          "reduce_scatter_tensor_coalesced",
+          [](ProcessGroup& group, tutti::torch::Tensors out, tutti::torch::Tensors in, const c10d::ReduceOp& op) {
+            c10d::ReduceScatterOptions options;
+            options.reduceOp = op;
+            return group.reduce_scatter_tensor_coalesced(out, in, options);
+          },
+          Free(), py::arg("outputs"), py::arg("inputs"), py::arg("op") = c10d::ReduceOp(c10d::ReduceOp::SUM))
       .def("close", &ProcessGroup::close, Free(), py::arg("reason") = "",
            "Ends the group: collective. With a reason: aborts what all ranks have under way.");
   module.def("_close_all", &tutti::torch::close_all, Free(), py::arg("reason"));

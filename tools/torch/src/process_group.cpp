@@ -44,13 +44,16 @@ Buffer scaled(const char* name, const Buffer& in, const c10d::ReduceOp& op) {
   const auto* factors = static_cast<const c10d::NCCLPreMulSumSupplement*>(op.supplement_.get());
   TORCH_CHECK(factors && at::isFloatingType(in.type()), name, ": premul_sum takes a factor, and a tensor of a ",
               "floating-point type; got ", in.type());
+#if TORCH_VERSION_MAJOR >= 2
+  const at::Tensor factor = factors->tensor_factor;
+#else
+  const at::Tensor factor = factors->tensor_factors.empty() ? at::Tensor() : factors->tensor_factors.front();
+#endif
   const at::AutoDispatchBelowADInplaceOrView no_gradients;
   Tensors copies;
-  for (const at::Tensor& tensor : in.tensors()) {
-    const bool by_tensor = !factors->tensor_factors.empty();
-    copies.push_back(by_tensor ? tensor.mul(factors->tensor_factors.front().to(tensor.scalar_type()))
-                               : tensor.mul(factors->double_factor));
-  }
+  for (const at::Tensor& tensor : in.tensors())
+    copies.push_back(factor.defined() ? tensor.mul(factor.to(tensor.scalar_type()))
+                                      : tensor.mul(factors->double_factor));
   return {name, copies, Buffer::Use::read};
 }
 
@@ -316,6 +319,52 @@ WorkPtr ProcessGroup::_reduce_scatter_base(at::Tensor& out, at::Tensor& in, cons
               " elements of ", in.scalar_type(), ", expected ", out.numel() * getSize(), " of ", out.scalar_type());
   Call call{name, c10d::OpType::_REDUCE_SCATTER_BASE, Buffer(name, {in}, Buffer::Use::read),
             Buffer(name, {out}, Buffer::Use::write), options.timeout};
+  const uint32_t reduction = operator_of(options.reduceOp, call.in.type(), name), dtype = call.in.dtype(false);
+  if (options.reduceOp == c10d::ReduceOp::PREMUL_SUM) call.in = scaled(name, call.in, options.reduceOp);
+  return launch(call, [=](const Call& c, tutti_comm* comm, tutti_request** request, const tutti_options* opts) {
+    return tutti_reduce_scatter(comm, c.in.data(), c.out.data(), c.out.elements(), dtype, reduction, opts, request);
+  });
+}
+
+namespace {
+// For rank after rank its part of each tensor: `whole` has the parts of `size` ranks, which look like `parts`.
+Tensors parts_of_ranks(const char* name, const Tensors& whole, const Tensors& parts, int size) {
+  TORCH_CHECK(!whole.empty() && whole.size() == parts.size(), name, ": got ", whole.size(),
+              " tensors of all ranks and ", parts.size(), " of one, expected as many, at least one");
+  Tensors all;
+  for (int rank = 0; rank < size; ++rank)
+    for (size_t n = 0; n < whole.size(); ++n) {
+      TORCH_CHECK(whole[n].is_contiguous() && whole[n].numel() == parts[n].numel() * size, name, ": tensor ", n,
+                  " of all ranks has ", whole[n].numel(), " elements", whole[n].is_contiguous() ? "" : " with gaps",
+                  ", expected ", parts[n].numel() * size, " without");
+      all.push_back(whole[n].view({size, parts[n].numel()})[rank].view(parts[n].sizes()));
+    }
+  return all;
+}
+}  // namespace
+
+WorkPtr ProcessGroup::allgather_into_tensor_coalesced(Tensors& out, Tensors& in,
+                                                      const c10d::AllgatherOptions& options) {
+  constexpr auto name = "tutti:all_gather_into_tensor_coalesced";
+  const at::AutoDispatchBelowADInplaceOrView no_gradients;
+  const Tensors all = parts_of_ranks(name, out, in, getSize());
+  return launch({name, c10d::OpType::ALLGATHER_COALESCED, Buffer(name, in, Buffer::Use::read),
+                 Buffer(name, all, Buffer::Use::write), options.timeout},
+                [](const Call& call, tutti_comm* comm, tutti_request** request, const tutti_options* opts) {
+                  return tutti_all_gather(comm, call.in.data(), call.out.data(), call.in.elements() * call.in.scale(),
+                                          call.in.dtype(), opts, request);
+                });
+}
+
+WorkPtr ProcessGroup::reduce_scatter_tensor_coalesced(Tensors& out, Tensors& in,
+                                                      const c10d::ReduceScatterOptions& options) {
+  constexpr auto name = "tutti:reduce_scatter_tensor_coalesced";
+  const at::AutoDispatchBelowADInplaceOrView no_gradients;
+  const Tensors all = parts_of_ranks(name, in, out, getSize());
+  Call call{name, c10d::OpType::REDUCE_SCATTER, Buffer(name, all, Buffer::Use::read),
+            Buffer(name, out, Buffer::Use::write), options.timeout};
+  TORCH_CHECK(call.in.type() == call.out.type(), name, ": the outputs are of ", call.out.type(), ", the inputs of ",
+              call.in.type());
   const uint32_t reduction = operator_of(options.reduceOp, call.in.type(), name), dtype = call.in.dtype(false);
   if (options.reduceOp == c10d::ReduceOp::PREMUL_SUM) call.in = scaled(name, call.in, options.reduceOp);
   return launch(call, [=](const Call& c, tutti_comm* comm, tutti_request** request, const tutti_options* opts) {

@@ -23,8 +23,10 @@ namespace tutti::torch {
 
 #if TORCH_VERSION_MAJOR >= 2
 using Base = c10d::Backend;
+#define TUTTI_TORCH2_OVERRIDE override
 #else
 using Base = c10d::ProcessGroup;
+#define TUTTI_TORCH2_OVERRIDE
 #endif
 using WorkPtr = c10::intrusive_ptr<c10d::Work>;
 using Tensors = std::vector<at::Tensor>;
@@ -57,6 +59,11 @@ class ProcessGroup final : public Base {
   WorkPtr scatter(Tensors& out, std::vector<Tensors>& in, const c10d::ScatterOptions& options) override;
   WorkPtr reduce_scatter(Tensors& out, std::vector<Tensors>& in, const c10d::ReduceScatterOptions& options) override;
   WorkPtr _reduce_scatter_base(at::Tensor& out, at::Tensor& in, const c10d::ReduceScatterOptions& options) override;
+  // Several of the two before as one, each of a tensor in one piece. torch 2 calls them.
+  WorkPtr allgather_into_tensor_coalesced(Tensors& out, Tensors& in,
+                                          const c10d::AllgatherOptions& options) TUTTI_TORCH2_OVERRIDE;
+  WorkPtr reduce_scatter_tensor_coalesced(Tensors& out, Tensors& in,
+                                          const c10d::ReduceScatterOptions& options) TUTTI_TORCH2_OVERRIDE;
   WorkPtr alltoall_base(at::Tensor& out, at::Tensor& in, std::vector<int64_t>& out_splits,
                         std::vector<int64_t>& in_splits, const c10d::AllToAllOptions& options) override;
   WorkPtr alltoall(Tensors& out, Tensors& in, const c10d::AllToAllOptions& options) override;

@@ -3,8 +3,12 @@
 
 import datetime
 import os
+import pathlib
 import re
 import signal
+import subprocess
+import sys
+import tempfile
 import time
 import unittest
 
@@ -41,12 +45,21 @@ def arguments(rank):
     raises(RuntimeError, "invalid tensor size: .* has 3 elements, expected 4", dist.all_gather,
            [torch.empty(3), torch.empty(3)], ones)
     raises(RuntimeError, "has 3 elements of Float, expected 4", dist.reduce_scatter, torch.empty(3), [ones, ones])
+    group = dist.distributed_c10d._get_default_group()
+    raises(RuntimeError, "got 1 tensors of all ranks and 2 of one, expected as many", group.allgather_into_tensor_coalesced,
+           [torch.empty(8)], [ones, ones])
+    raises(RuntimeError, "tensor 0 of all ranks has 6 elements, expected 8 without", group.reduce_scatter_tensor_coalesced,
+           [torch.empty(4)], [torch.empty(6)])
+    raises(RuntimeError, "8 elements with gaps, expected 8 without", group.allgather_into_tensor_coalesced,
+           [torch.empty(16)[::2]], [ones])
     raises(RuntimeError, "the other rank is .* and not this rank", dist.send, ones, rank)
     raises(RuntimeError, "premul_sum takes a factor, and a tensor of a floating-point type; got Int", dist.all_reduce,
            torch.ones(2, dtype=torch.int32), op=dist._make_nccl_premul_sum(2.0))
     raises(tutti.InvalidArgument, "avg", dist.all_reduce, torch.ones(2, dtype=torch.bool), op=dist.ReduceOp.AVG)
     raises(tutti.InvalidArgument, "band", dist.all_reduce, ones, op=dist.ReduceOp.BAND)
     raises(RuntimeError, "got 2 tensors, expected one per process", dist.group.WORLD.allreduce, [ones, ones])
+    # As a GPU's tensor for a torch without CUDA: torch itself refuses it, naming what it has an operation for.
+    raises(RuntimeError, "Meta", dist.all_reduce, torch.empty(4, device="meta"))
     raises(ValueError, "pg_options", tutti.torch._create, None, "something")
     dist.all_reduce(ones)  # all goes on
     assert ones[0] == 2
@@ -152,6 +165,30 @@ def forked(rank):
         os._exit(9)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
     dist.barrier()
+
+
+class Imports(unittest.TestCase):
+    """What an import says of a torch that does not suit: a stand-in for torch, in a process of its own."""
+
+    def import_with(self, distributed):
+        with tempfile.TemporaryDirectory() as folder:
+            package = pathlib.Path(folder) / "torch"
+            (package / "distributed").mkdir(parents=True)
+            (package / "__init__.py").write_text("__version__ = '1.12.1'\n")
+            (package / "distributed/__init__.py").write_text(distributed)
+            path = os.pathsep.join([folder, os.environ["PYTHONPATH"]])
+            return subprocess.run([sys.executable, "-B", "-c", "import tutti.torch"], env={**os.environ, "PYTHONPATH": path},
+                                  capture_output=True, text=True, timeout=60)
+
+    def test_a_torch_that_is_too_old(self):
+        done = self.import_with("is_available = lambda: True\n\n\nclass Backend:\n    def register_backend(name, function):\n        pass\n")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("ImportError: tutti.torch: torch 1.12.1 is too old, expected 1.13 or later", done.stderr)
+
+    def test_a_torch_without_distributed(self):
+        done = self.import_with("is_available = lambda: False\n")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("ImportError: tutti.torch: this torch was built without torch.distributed", done.stderr)
 
 
 class Errors(unittest.TestCase):

@@ -190,6 +190,22 @@ def coalesced(rank, ranks):
     dist.all_reduce_coalesced(tensors)
     for one, right in zip(tensors, expected):
         equal(one, right, "all_reduce_coalesced")
+    # torch 2 calls these by itself.
+    group = dist.distributed_c10d._get_default_group()
+    parts = [draws.values([size, 3], torch.int32) for size in (1, 4, 0)]
+    whole = [torch.empty([ranks * len(one), 3], dtype=torch.int32) for one in parts]
+    group.allgather_into_tensor_coalesced(whole, parts).wait()
+    for one, part in zip(whole[:2], parts):  # Gloo takes no empty ones
+        lists = [torch.empty_like(part) for _ in range(ranks)]
+        dist.all_gather(lists, part, group=other)
+        equal(one, torch.cat(lists), "allgather_into_tensor_coalesced")
+    for op in (Op.SUM, Op.MAX):
+        mine = [draws.values([ranks * size, 3], torch.int32) for size in (1, 4)]
+        got = [torch.empty([size, 3], dtype=torch.int32) for size in (1, 4)]
+        group.reduce_scatter_tensor_coalesced(got, mine, op).wait()
+        for one, whole in zip(got, mine):
+            dist.all_reduce(whole, op, group=other)
+            equal(one, whole.chunk(ranks)[rank], "reduce_scatter_tensor_coalesced")
 
 
 def messages(rank, ranks):

@@ -18,8 +18,8 @@ from torch.nn.parallel import DistributedDataParallel
 from ranks import SEED, gloo, run
 
 EXAMPLES = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "examples")
-# torchrun of torch 1.13 fails under Python 3.11 unless told about redirections; rank 9 is none of the test's.
-TORCHRUN = [sys.executable, "-W", "ignore", "-m", "torch.distributed.run", "-r", "9:1", "-t", "9:1"]
+MENDED = os.path.join(os.environ["PYTHONPATH"].split(os.pathsep)[0], "..", "bin", "torchrun")  # of torch 1.13
+TORCHRUN = [sys.executable, "-W", "ignore", *([MENDED] if os.path.exists(MENDED) else ["-m", "torch.distributed.run"])]
 
 
 def trained(group, rank, hook=False):
@@ -60,7 +60,7 @@ class Training(unittest.TestCase):
 
     def test_digits(self):
         accuracy = {}
-        for backend, start in (("tutti", [*TORCHRUN, "--nproc_per_node", "2"]),
+        for backend, start in (("tutti", [*TORCHRUN, "--nproc-per-node", "2"]),
                                ("gloo", [sys.executable, "-m", "tutti.run", "-n", "2", "--no-label"])):
             done = subprocess.run([*start, os.path.join(EXAMPLES, "digits_ddp.py"), "--backend", backend],
                                   capture_output=True, text=True, timeout=120)
@@ -69,6 +69,29 @@ class Training(unittest.TestCase):
             accuracy[backend] = float(re.findall(r"held-out ([0-9.]+) %", done.stdout)[-1])
         self.assertGreater(accuracy["tutti"], 95)
         self.assertAlmostEqual(accuracy["tutti"], accuracy["gloo"], delta=1)
+
+
+class Torchrun(unittest.TestCase):
+    def start(self, *arguments):
+        with tempfile.TemporaryDirectory() as folder:
+            script = os.path.join(folder, "script.py")
+            with open(script, "w") as file:
+                file.write("import os, sys\n"  # a line at once: the ranks share the output
+                           "os.write(1, f\"{os.environ['RANK']} of {os.environ['WORLD_SIZE']} {sys.argv[1:]}\\n\".encode())\n")
+            return subprocess.run([*TORCHRUN, *arguments, script, "--nproc-per-node", "7"], capture_output=True, text=True, timeout=100)
+
+    def test_both_spellings(self):
+        for option in ("--nproc-per-node", "--nproc_per_node"):
+            done = self.start(option, "2", "--max-restarts=0")
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertEqual(sorted(done.stdout.splitlines()), [f"{rank} of 2 ['--nproc-per-node', '7']" for rank in (0, 1)])
+
+    def test_redirections(self):
+        done = self.start("--nproc-per-node", "1", "--tee", "3")
+        self.assertIn("[default0]:0 of 1", done.stdout, done.stderr)
+        done = self.start("--nproc-per-node", "1", "--tee", "7")
+        self.assertNotEqual(done.returncode, 0)
+        self.assertIn("7 does not match", done.stderr)
 
 
 class Ends(unittest.TestCase):
@@ -92,6 +115,30 @@ class Ends(unittest.TestCase):
         code, _, err = self.run_script("work = dist.irecv(torch.ones(3), 1 - rank).get_future()\n"
                                        "work.then(lambda done: done.wait())")
         self.assertNotIn("Fatal", err)
+        self.assertNotIn("terminate called", err)
+
+    def test_threads_in_calls_at_the_end(self):
+        code, out, err = self.run_script("""
+            import threading
+
+            def forever():
+                while True:
+                    try:
+                        dist.recv(torch.ones(3), 1 - rank)
+                    except RuntimeError:
+                        pass
+
+            def poll():
+                work = dist.irecv(torch.ones(3), 1 - rank, tag=1)
+                while not work.is_completed():
+                    pass
+
+            for call in (forever, poll):
+                threading.Thread(target=call, daemon=True).start()
+            time.sleep(1)
+            print("ends", flush=True)
+            """)
+        self.assertEqual((code, out), (0, "ends\n" * 2), err)
         self.assertNotIn("terminate called", err)
 
     def test_an_exception_ends_the_others(self):

@@ -19,8 +19,8 @@
 #include <vector>
 
 #include "bootstrap/deadline.hpp"
-#include "bootstrap/descriptor.hpp"
 #include "bootstrap/failure.hpp"
+#include "bootstrap/file_descriptor.hpp"
 #include "bootstrap/pair_ledger.hpp"
 #include "bootstrap/traffic.hpp"
 
@@ -269,7 +269,7 @@ class ControlPlane {
   ControlListener* listener_ = nullptr;  // a trunk's
   size_t resends_ = 0;                   // since the last loss
   std::optional<Deadline::Clock::time_point> resend_at_;
-  Descriptor wake_;
+  FileDescriptor wake_;
 };
 
 }  // namespace tutti::core

@@ -10,7 +10,7 @@
 #include <type_traits>
 #include <vector>
 
-#include "bootstrap/descriptor.hpp"
+#include "bootstrap/file_descriptor.hpp"
 
 namespace tutti::core {
 
@@ -67,15 +67,15 @@ std::vector<SocketAddress> resolve(const HostPort& place);
 std::vector<SocketAddress> own_addresses(uint16_t port);
 
 // A listening socket, or an empty descriptor with errno set. close-on-exec and non-blocking.
-Descriptor listen_on(const SocketAddress& address);
+FileDescriptor listen_on(const SocketAddress& address);
 // On all interfaces, IPv6 and IPv4 where the machine has both. Port 0: any free one.
-Descriptor listen_anywhere(uint16_t port);
+FileDescriptor listen_anywhere(uint16_t port);
 // Descriptors or memory are used up, which trying again does not change.
 bool out_of_resources(int error);
 // Is it a loopback address while this network namespace's loopback interface is down? Trying again does not change it.
 bool on_dead_loopback(const SocketAddress& address);
 // Connects until `limit_ms` has passed. An empty descriptor with `problem` set when that fails; throws Failure when
 // there are no descriptors left.
-Descriptor connect_to(const SocketAddress& address, int limit_ms, std::string& problem);
+FileDescriptor connect_to(const SocketAddress& address, int limit_ms, std::string& problem);
 
 }  // namespace tutti::core

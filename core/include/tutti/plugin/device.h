@@ -6,7 +6,7 @@
  *
  * Streams. A stream is the device's own handle (a cudaStream_t), made by the application or by create_stream; NULL is
  * the device's default stream. Commands of one stream are carried out in order; those of different streams are ordered
- * by events and words only. Nothing here waits for the device.
+ * by events and words only. Nothing here waits for the device, but for what says that it may.
  *
  * Words are 4-byte values in host memory that map_host has made visible to streams. They order a stream and the
  * processors of the host, or streams of different processes. Streams of one process use events, and a WAIT only for
@@ -94,15 +94,15 @@ typedef struct tutti_device {
   tutti_status (*allocate)(void* self, uint32_t device, uint64_t bytes, void** address);
   tutti_status (*release)(void* self, void* address);
   /* [any] Makes pages of host memory visible to all devices' streams; *device_address is where they see it. The memory
-   * stays the caller's and is unmapped before it is freed. */
+   * stays the caller's and is unmapped before it is freed. Both may wait for the device. */
   tutti_status (*map_host)(void* self, void* address, uint64_t bytes, void** device_address);
   tutti_status (*unmap_host)(void* self, void* address);
-  /* [any] May streams of `device` read memory of `peer`? TUTTI_OK: they may from now on. */
+  /* [any] May streams of `device` read memory of `peer`? TUTTI_OK: they may from now on. May wait for the device. */
   tutti_status (*enable_peer)(void* self, uint32_t device, uint32_t peer);
   /* Optional, all or none. [any] *fd is -1, or a descriptor that the importer needs and that the caller closes. */
   tutti_status (*export_memory)(void* self, const void* address, tutti_memory_export* memory, int32_t* fd);
   /* [any] The base of the exporter's allocation as streams of `device` see it. `memory` is checked as untrusted input.
-   */
+   * It and close_import may wait for the device. */
   tutti_status (*import_memory)(void* self, uint32_t device, const tutti_memory_export* memory, int32_t fd,
                                 void** base);
   tutti_status (*close_import)(void* self, void* base);
@@ -158,21 +158,21 @@ typedef struct tutti_executor {
   uint32_t struct_size;
   uint32_t stamp; /* TUTTI_EXECUTOR_STAMP */
   void* self;
-  /* [any] Loads whatever the first command on a device would load, so that no later enqueue has to wait. */
+  /* [any] Loads what the first commands on a device would load, so that no enqueue waits. May wait for the device. */
   tutti_status (*prepare)(void* self, uint32_t device);
   /* [any] For tools and tests; applications use the device's own streams. */
   tutti_status (*create_stream)(void* self, uint32_t device, void** stream);
   tutti_status (*destroy_stream)(void* self, void* stream);
-  /* [any] The device of a stream (of NULL: the thread's current one) and TUTTI_STREAM_* flags. For NULL this takes
-   * nothing of a device that the process does not use yet: the core asks it for every communicator. */
+  /* [any] The device of a stream (of NULL: the thread's current one), TUTTI_STREAM_* flags, and in the upper 32 bits a
+   * number that no other stream of the process has; 0: not known. For NULL it takes nothing of an unused device. */
   tutti_status (*stream_state)(void* self, void* stream, uint32_t* device, uint64_t* flags);
   tutti_status (*create_event)(void* self, uint32_t device, tutti_event** event);
   /* [any] No command names it any more. */
   void (*destroy_event)(void* self, tutti_event* event);
-  /* [any] Is the work before the event done? TUTTI_AGAIN: not yet. An error is of the device: it names the call and its
-   * message. */
+  /* [any] Is the work before the event done? TUTTI_AGAIN: not yet. An error is of the device, and names the call. May
+   * wait for as long as another thread waits for the device. */
   tutti_status (*query_event)(void* self, tutti_event* event);
-  /* [any; one thread per stream at a time] Appends all commands, or none: an error then says why and which. */
+  /* [any; one thread per stream at a time] Appends all commands; none if one is wrong; some if the device fails. */
   tutti_status (*enqueue)(void* self, void* stream, const tutti_command* commands, uint32_t n);
   /* Optional. [any; one thread per stream at a time] As enqueue, as one piece of work that the device is given once: it
    * carries out the commands by itself, with the same results, and is busy where a WAIT waits. For few small COPY,

@@ -4,8 +4,9 @@
  * selector; all ranks name the same one.
  *
  * The choice is a pure function: every rank asks with equal data and must get the same answer, or the call hangs. It
- * uses no clock, no random numbers and no data of this rank alone. The core asks once per collective, root and power of
- * two of the size, and keeps the answer.
+ * uses no clock, no random numbers and no data of this rank alone. Ranks may ask in orders of their own. One answer
+ * serves all counts whose bytes have the same highest bit: `count` is the smallest of them. Where a collective/1 may
+ * serve the collective, the core asks for each count.
  *
  * Threads: [any] any thread at any time.
  */

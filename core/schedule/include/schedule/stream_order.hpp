@@ -14,6 +14,9 @@
 //   - a fragment is put after one `slots` fragments before it was fetched: levels do not fall along a way, so that one
 //     has a lower level, or the same level and a lower number
 //
+// Fragments, their numbers and empty messages follow from sizes that both ends of a way know. So the order holds for
+// unequal blocks, too, of which a rank knows only its own.
+//
 // Streams, or several that share one hardware queue, that carry out steps in this order cannot deadlock: of all items
 // that are not done, the first can run.
 #pragma once
@@ -34,7 +37,7 @@ struct StreamStep {
   uint32_t slice = 0;
   uint64_t offset = 0, bytes = 0;  // a message: which bytes of the part
   uint64_t number = 0;             // a message: how many fragments went the same way (peer, lane, direction) before
-  uint32_t part = 0;               // in slices: which chunk of the step's run
+  uint32_t part = 0;               // in slices, and where blocks are unequal: which chunk of the step's run
 };
 
 // A way from one rank to another.
@@ -48,6 +51,8 @@ struct StreamShape {
   uint32_t element_bytes = 1;
   uint64_t slices = 1;
   std::function<StreamWay(uint32_t peer, bool outgoing)> way;
+  // Where blocks are unequal: the elements of a chunk of a buffer, or of scratch. Then there is one slice.
+  std::function<uint64_t(uint32_t buffer, uint32_t chunk)> length = {};
 };
 
 // The sequence of a rank whose schedule has levels, with empty data steps left out. Returns "" or why there is none.

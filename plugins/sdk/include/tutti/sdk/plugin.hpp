@@ -183,14 +183,10 @@ inline const void* find_interface(std::initializer_list<Interface> interfaces, c
 }  // namespace TUTTI_SDK_NAMESPACE
 }  // namespace tutti::sdk
 
-#ifdef TUTTI_PLUGIN_STATIC
-#define TUTTI_PLUGIN_SYMBOL(name) tutti_plugin_entry_##name
-#else
-#define TUTTI_PLUGIN_SYMBOL(name) tutti_plugin_entry
-#endif
-
-// Defines the entry symbol: name (a C identifier, used by static builds), then the five texts of tutti_plugin_info,
-// then the interfaces as {id, &table}. A semicolon follows.
+// Defines the entry: name (a C identifier), then the five texts of tutti_plugin_info, then the interfaces as {id,
+// &table}. A semicolon follows. Its symbol is tutti_plugin_entry, which a shared library exports, and
+// tutti_plugin_entry_NAME for applications that link several plugins in: the first is weak there, and nobody asks for
+// it.
 #define TUTTI_PLUGIN(name, ID, VERSION, VENDOR, LICENSE, SUMMARY, ...)                                            \
   namespace {                                                                                                     \
   const tutti_plugin_info tutti_info_##name{sizeof(tutti_plugin_info), 0, ID, VERSION, VENDOR, LICENSE, SUMMARY}; \
@@ -199,8 +195,13 @@ inline const void* find_interface(std::initializer_list<Interface> interfaces, c
     return ::tutti::sdk::find_interface({__VA_ARGS__}, id, index);                                                \
   }                                                                                                               \
   }                                                                                                               \
-  extern "C" TUTTI_EXPORT const tutti_plugin_entry_table TUTTI_PLUGIN_SYMBOL(name);                               \
-  extern "C" TUTTI_EXPORT const tutti_plugin_entry_table TUTTI_PLUGIN_SYMBOL(name) {                              \
-    sizeof(tutti_plugin_entry_table), TUTTI_ABI_MAJOR, TUTTI_ABI_MINOR, 0, &tutti_info_##name, tutti_init_##name, \
-        tutti_interface_##name                                                                                    \
-  }
+  extern "C" __attribute__((visibility("hidden"))) const tutti_plugin_entry_table tutti_plugin_entry_##name;      \
+  const tutti_plugin_entry_table tutti_plugin_entry_##name{sizeof(tutti_plugin_entry_table),                      \
+                                                           TUTTI_ABI_MAJOR,                                       \
+                                                           TUTTI_ABI_MINOR,                                       \
+                                                           0,                                                     \
+                                                           &tutti_info_##name,                                    \
+                                                           tutti_init_##name,                                     \
+                                                           tutti_interface_##name};                               \
+  extern "C" TUTTI_EXPORT __attribute__((weak, alias("tutti_plugin_entry_" #name)))                               \
+  const tutti_plugin_entry_table tutti_plugin_entry

@@ -27,6 +27,7 @@ struct Settings {
   uint64_t slot_bytes;    // the largest message
   uint32_t slots;         // of a lane and direction
   uint64_t stream_bytes;  // posted sends of at least so many bytes are copied with non-temporal stores
+  uint64_t first = 0;     // the number of a lane's first message and of a link's first control message
 };
 
 template <typename Link>
@@ -58,7 +59,7 @@ class Endpoint : public EndpointBase {
   static constexpr uint64_t kEventfd = UINT32_MAX;
 
   static std::string label(const char* what) { return fmt::format("tutti-{}-{}", Link::format.transport, what); }
-  FileDescriptor make_segment() const { return make_memory_file(label("segment"), geometry_.segment_bytes()); }
+  FileDescriptor make_segment() const;
   void make_link(Connector::Parts parts);
   bool take(const tutti_transfer& transfer);
   uint32_t deliver_control(std::span<tutti_completion> completions);
@@ -134,6 +135,20 @@ void Endpoint<Link>::receive_pair(uint32_t peer, std::string_view message) {
 }
 
 template <typename Link>
+FileDescriptor Endpoint<Link>::make_segment() const {
+  FileDescriptor file = make_memory_file(label("segment"), geometry_.segment_bytes());
+  if (const uint64_t first = domain_.settings().first) {
+    const Mapping mapping(file.get(), 0, geometry_.segment_bytes(), true);
+    for (const uint32_t direction : {0, 1}) {
+      const Direction rings(mapping.data(), geometry_, direction);
+      rings.control()->released.store(first, std::memory_order_relaxed);
+      for (uint32_t lane = 0; lane < lanes(); lane++) rings.lane(lane)->released.store(first, std::memory_order_relaxed);
+    }
+  }
+  return file;
+}
+
+template <typename Link>
 void Endpoint<Link>::make_link(Connector::Parts parts) {
   const FileDescriptor page = std::move(parts.descriptors[0]);
   FileDescriptor peer_eventfd = std::move(parts.descriptors[1]);
@@ -144,7 +159,7 @@ void Endpoint<Link>::make_link(Connector::Parts parts) {
   if (fstat(peer_eventfd.get(), &status) != 0 || (status.st_mode & S_IFMT) != 0)
     throw Error(TUTTI_MISMATCH, "what it passed as an eventfd is none");
   peers_[parts.peer] = std::make_unique<Link>(
-      typename Link::Parts{geometry_, rank(), parts.peer, domain_.settings().stream_bytes,
+      typename Link::Parts{geometry_, rank(), parts.peer, domain_.settings().stream_bytes, domain_.settings().first,
                            map_shared(parts.file.get(), geometry_.segment_bytes()),
                            share_doorbell(map_shared(page.get(), doorbell_bytes()), std::move(peer_eventfd)),
                            std::move(parts.socket), &attention_},

@@ -136,6 +136,7 @@ class LinkBase {
     Geometry geometry;
     uint32_t rank, peer;
     uint64_t stream_bytes;  // posted sends of at least so many bytes are copied with non-temporal stores
+    uint64_t first;         // the number of the first message of each lane, and of the first control message
     std::shared_ptr<Mapping> segment;
     std::shared_ptr<PeerDoorbell> peer_doorbell;
     Socket socket;

@@ -13,7 +13,9 @@ template <typename Self>
 LinkBase<Self>::LinkBase(Parts parts)
     : parts_(std::move(parts)),
       lanes_(std::make_unique<Lane[]>(parts_.geometry.lanes)),
-      peer_doorbell_(&parts_.peer_doorbell->words()) {
+      peer_doorbell_(&parts_.peer_doorbell->words()),
+      controls_sent_(parts_.first),
+      controls_received_(parts_.first) {
   const uint32_t outward = parts_.rank < parts_.peer ? 0 : 1;
   const Direction out(parts_.segment->data(), parts_.geometry, outward);
   const Direction in(parts_.segment->data(), parts_.geometry, 1 - outward);
@@ -26,6 +28,7 @@ LinkBase<Self>::LinkBase(Parts parts)
     lane.out_slots = out.slots(i);
     lane.in = in.lane(i);
     lane.in_slots = in.slots(i);
+    lane.sent = lane.credit = lane.credit_told = lane.received = parts_.first;
   }
 }
 

@@ -28,6 +28,10 @@ inline constexpr uint32_t kControlDepth = 16;    // control messages under way p
 inline constexpr uint32_t kControlBytes = 256;   // the longest control message
 inline constexpr uint32_t kMaxLanes = 1u << 14;  // keeps every size below far from overflow
 inline constexpr uint64_t kPage = 4096;
+// The largest number of a first message (Settings::first). A sequence of zero must not look like the message before the
+// wrap to a reader of memory that nobody has written.
+inline constexpr uint64_t kLastFirst = (uint64_t{1} << 32) - 1 - kControlDepth;
+static_assert(kControlDepth >= kDepth);
 
 static_assert(std::atomic<uint32_t>::is_always_lock_free && std::atomic<uint64_t>::is_always_lock_free);
 

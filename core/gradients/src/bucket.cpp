@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "bucket.hpp"
+
+#include <tutti/schedule.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+namespace tutti::gradients {
+namespace {
+
+// Numbers that are decoded, added and encoded together: they stay in the first cache.
+constexpr size_t piece_numbers = 1024;
+static_assert(piece_numbers % block_numbers == 0);
+
+// Calls body(first, size) for the pieces of [0, count).
+template <typename Body>
+void for_pieces(size_t count, Body&& body) {
+  for (size_t first = 0; first < count; first += piece_numbers) body(first, std::min(piece_numbers, count - first));
+}
+
+}  // namespace
+
+Bucket::Bucket(const Wiring& wiring, std::span<const Tensor> tensors, const Extent& extent)
+    : wiring_(wiring),
+      tensors_(tensors.subspan(extent.first_tensor, extent.tensors)),
+      count_(extent.count),
+      dtype_(extent.dtype),
+      data_(extent.tensors),
+      missing_(extent.tensors) {
+  if (!wiring.codec || count_ == 0) return;
+  const size_t each = (count_ + wiring.nranks - 1) / wiring.nranks;
+  shard_ = (each + block_numbers - 1) / block_numbers * block_numbers;
+  shard_bytes_ = wiring.codec->bytes(shard_);
+  values_.emplace(shard_ * wiring.nranks * sizeof(float));  // zeroed, also behind the last number
+  codes_.emplace(shard_bytes_ * wiring.nranks);
+  received_.emplace(shard_bytes_ * wiring.nranks);
+  if (wiring.feedback) lost_.resize(shard_);
+}
+
+void Bucket::place(size_t i, void* data) {
+  data_[i] = data;
+  --missing_;
+}
+
+bool Bucket::is_contiguous() const {
+  const char* next = nullptr;
+  for (size_t i = 0; i < tensors_.size(); ++i) {
+    if (tensors_[i].count == 0) continue;
+    if (next && next != *data_[i]) return false;
+    next = static_cast<const char*>(*data_[i]) + tensors_[i].bytes();
+  }
+  return true;
+}
+
+template <typename Call>
+void Bucket::begin(tutti_comm* comm, Call&& call) {
+  tutti_request* request = nullptr;
+  const tutti_status status = call(comm, &request);
+  if (status < 0) throw Error(status, tutti_comm_error(comm));
+  request_ = Request(request);
+}
+
+void Bucket::start() {
+  stage_ = Stage::exchanging;
+  if (count_ == 0)
+    stage_ = Stage::complete;
+  else if (shard_ > 0)
+    start_encoded();
+  else
+    start_plain();
+}
+
+void Bucket::start_plain() {
+  copied_ = !is_contiguous();
+  if (copied_ && wiring_.device)
+    throw Error(TUTTI_INVALID_USAGE, "the tensors of a bucket do not lie one after another (TUTTI_GRADIENTS_DEVICE)");
+  void* where = nullptr;
+  for (size_t i = 0; i < tensors_.size() && !where; ++i)
+    if (tensors_[i].count > 0) where = *data_[i];
+  if (copied_) {
+    if (!values_) values_.emplace(count_ * dtype_bytes(dtype_));
+    pack();
+    where = values_->data();
+  }
+  begin(wiring_.exchange, [&](tutti_comm* comm, tutti_request** request) {
+    return tutti_all_reduce(comm, where, where, count_, dtype_, wiring_.op, &wiring_.options, request);
+  });
+}
+
+void Bucket::pack() {
+  for (size_t i = 0; i < tensors_.size(); ++i) {
+    const Tensor& tensor = tensors_[i];
+    if (tensor.count == 0) continue;
+    if (wiring_.codec && wiring_.feedback)
+      add(numbers().subspan(tensor.first, tensor.count), {static_cast<const float*>(*data_[i]), tensor.count});
+    else
+      std::memcpy(values_->data() + tensor.first * dtype_bytes(dtype_), *data_[i], tensor.bytes());
+  }
+}
+
+void Bucket::start_encoded() {
+  pack();
+  const Codec& codec = *wiring_.codec;
+  std::array<float, piece_numbers> decoded;
+  for (uint32_t rank = 0; rank < wiring_.nranks; ++rank) {
+    uint8_t* const codes = codes_->data() + rank * shard_bytes_;
+    for_pieces(shard_, [&](size_t first, size_t size) {
+      const std::span<float> piece = numbers().subspan(rank * shard_ + first, size);
+      codec.encode(piece, first, shard_, codes);
+      if (!wiring_.feedback) return;
+      codec.decode(codes, first, shard_, std::span(decoded).first(size));
+      subtract_finite(piece, std::span(decoded).first(size));
+    });
+  }
+  begin(wiring_.exchange, [&](tutti_comm* comm, tutti_request** request) {
+    return tutti_all_to_all(comm, codes_->data(), received_->data(), shard_bytes_, TUTTI_UINT8, &wiring_.options,
+                            request);
+  });
+}
+
+// The result of this rank's shard, encoded in its place for all_gather.
+void Bucket::reduce_shard() {
+  const Codec& codec = *wiring_.codec;
+  uint8_t* const result = codes_->data() + wiring_.rank * shard_bytes_;
+  std::array<float, piece_numbers> sum, decoded;
+  for_pieces(shard_, [&](size_t first, size_t size) {
+    const std::span<float> total = std::span(sum).first(size), part = std::span(decoded).first(size);
+    codec.decode(received_->data(), first, shard_, total);
+    for (uint32_t rank = 1; rank < wiring_.nranks; ++rank) {
+      codec.decode(received_->data() + rank * shard_bytes_, first, shard_, part);
+      add(total, part);
+    }
+    if (wiring_.op == TUTTI_AVG)
+      for (float& number : total) number /= static_cast<float>(wiring_.nranks);
+    if (wiring_.feedback) add(total, std::span(lost_).subspan(first, size));
+    codec.encode(total, first, shard_, result);
+    if (!wiring_.feedback) return;
+    codec.decode(result, first, shard_, part);
+    subtract_finite(total, part);
+    std::ranges::copy(total, lost_.begin() + static_cast<std::ptrdiff_t>(first));
+  });
+}
+
+void Bucket::advance(bool may_gather) {
+  if (stage_ == Stage::exchanging && request_.test()) {
+    if (shard_ == 0) {
+      stage_ = Stage::complete;
+    } else if (may_gather) {
+      reduce_shard();
+      begin(wiring_.gather, [&](tutti_comm* comm, tutti_request** request) {
+        return tutti_all_gather(comm, codes_->data() + wiring_.rank * shard_bytes_, codes_->data(), shard_bytes_,
+                                TUTTI_UINT8, &wiring_.options, request);
+      });
+      stage_ = Stage::gathering;
+    }
+  }
+  if (stage_ == Stage::gathering && request_.test()) stage_ = Stage::complete;
+}
+
+void Bucket::rest(uint64_t nanoseconds) { request_.wait_for(std::chrono::nanoseconds(nanoseconds)); }
+
+void Bucket::unpack() {
+  request_ = Request();
+  if (shard_ > 0) {
+    std::array<float, piece_numbers> decoded;
+    size_t tensor = 0;
+    for (uint32_t rank = 0; rank < wiring_.nranks; ++rank)
+      for_pieces(shard_, [&](size_t first, size_t size) {
+        wiring_.codec->decode(codes_->data() + rank * shard_bytes_, first, shard_, std::span(decoded).first(size));
+        const uint64_t begin = rank * shard_ + first, end = std::min<uint64_t>(begin + size, count_);
+        for (uint64_t at = begin; at < end;) {
+          while (at >= tensors_[tensor].first + tensors_[tensor].count) ++tensor;
+          const uint64_t in_tensor = at - tensors_[tensor].first;
+          const uint64_t some = std::min(end - at, tensors_[tensor].count - in_tensor);
+          std::copy_n(decoded.data() + (at - begin), some, static_cast<float*>(*data_[tensor]) + in_tensor);
+          at += some;
+        }
+      });
+  } else if (copied_) {
+    for (size_t i = 0; i < tensors_.size(); ++i)
+      if (tensors_[i].count > 0)
+        std::memcpy(*data_[i], values_->data() + tensors_[i].first * dtype_bytes(dtype_), tensors_[i].bytes());
+  }
+  std::ranges::fill(data_, std::nullopt);
+  missing_ = data_.size();
+  stage_ = Stage::waiting;
+}
+
+}  // namespace tutti::gradients

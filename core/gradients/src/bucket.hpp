@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// One bucket on its way through a step.
+//
+// Plain: an all_reduce, in place in the tensors where these lie one after another, else in a copy.
+//
+// Encoded, by n ranks: the bucket is n equal shards, of which rank r owns the r-th.
+//
+//   pack         the tensors, with what the last step has left (error feedback), into float32
+//   encode       all shards, once
+//   all_to_all   each owner gets the codes of its shard from all ranks
+//   reduce       the owner decodes them and adds them up in float32, in the order of ranks; divides; encodes the result
+//   all_gather   all ranks get the codes of all results
+//   unpack       every rank, the owner too, decodes the same codes: equal bits on all ranks
+//
+// Each rank sends 2 (n-1)/n times the codes of a bucket, as a ring all_reduce sends 2 (n-1)/n times the bucket.
+#pragma once
+
+#include <tutti/gradients.h>
+
+#include <memory>
+#include <optional>
+#include <span>
+#include <tutti/tutti.hpp>
+#include <vector>
+
+#include "codec.hpp"
+#include "layout.hpp"
+
+namespace tutti::gradients {
+
+// All buckets share this.
+struct Wiring {
+  tutti_comm* exchange;  // for all_reduce and all_to_all, in the order of buckets
+  tutti_comm* gather;    // for all_gather, in the order of buckets: so neither waits for the other
+  uint32_t rank, nranks;
+  uint32_t op;  // TUTTI_SUM or TUTTI_AVG
+  std::optional<Codec> codec;
+  bool feedback, device;
+  tutti_options options;
+};
+
+class Bucket {
+ public:
+  Bucket(const Wiring& wiring, std::span<const Tensor> tensors, const Extent& extent);
+
+  // Where tensor `i` of the bucket is in this step; it is full once it knows all.
+  void place(size_t i, void* data);
+  bool is_placed(size_t i) const { return data_[i].has_value(); }
+  bool is_full() const { return missing_ == 0; }
+  // Begins, and then takes every step that is possible. `may_gather`: all buckets before it have begun to gather.
+  void start();
+  void advance(bool may_gather);
+  bool has_gathered() const { return stage_ >= Stage::gathering; }
+  bool is_complete() const { return stage_ == Stage::complete; }
+  // Waits at most so long for what is on its way.
+  void rest(uint64_t nanoseconds);
+  // Requires a complete bucket: the results go into the tensors, and the next step may begin.
+  void unpack();
+
+ private:
+  enum class Stage { waiting, exchanging, gathering, complete };
+  void start_plain();
+  void start_encoded();
+  void pack();
+  void reduce_shard();
+  std::span<float> numbers() { return {reinterpret_cast<float*>(values_->data()), shard_ * wiring_.nranks}; }
+  bool is_contiguous() const;
+  template <typename Call>
+  void begin(tutti_comm* comm, Call&& call);
+
+  const Wiring& wiring_;
+  std::span<const Tensor> tensors_;
+  uint64_t count_;
+  uint32_t dtype_;
+  std::vector<std::optional<void*>> data_;
+  size_t missing_;
+  Stage stage_ = Stage::waiting;
+  Request request_;
+  bool copied_ = false;
+  std::optional<Buffer<std::byte>> values_;  // the packed tensors; with feedback also what was lost
+  // Used by an encoded bucket only.
+  size_t shard_ = 0;        // numbers
+  size_t shard_bytes_ = 0;  // their codes
+  std::optional<Buffer<uint8_t>> codes_, received_;
+  std::vector<float> lost_;  // of this rank's shard of results
+};
+
+}  // namespace tutti::gradients

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The buckets of a set of tensors, step after step (gradients.h).
+//
+// One thread advances the buckets: the caller's, in ready, test and wait, or a thread of the reducer. It alone touches
+// buckets from the moment they are full until they are complete. The members below `mutex_` join the two.
+#pragma once
+
+#include <condition_variable>
+#include <exception>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <tutti/tutti.hpp>
+#include <vector>
+
+#include "bucket.hpp"
+#include "layout.hpp"
+
+namespace tutti::gradients {
+
+// The checked arguments of a reducer.
+struct Declaration {
+  std::vector<Tensor> tensors;
+  uint64_t first_bucket_bytes, bucket_bytes;
+  uint32_t wire, op, flags;  // TUTTI_WIRE_*, TUTTI_SUM or TUTTI_AVG, TUTTI_GRADIENTS_*
+  uint64_t timeout_ns;
+  void* stream;
+};
+
+class Reducer {
+ public:
+  // Both are duplicates of the caller's; `gather` is empty where nothing is encoded.
+  Reducer(Communicator exchange, std::optional<Communicator> gather, Declaration declaration);
+  // Collective, but for a step that is under way: that is aborted.
+  ~Reducer();
+  Reducer(const Reducer&) = delete;
+  Reducer& operator=(const Reducer&) = delete;
+
+  // These throw tutti::Error.
+  void ready(uint64_t tensor, void* data, uint64_t count);
+  bool test();
+  void wait();
+  uint64_t bucket(uint64_t tensor) const;
+  const tutti_gradients_facts& facts() const { return facts_; }
+  void abort(const std::string& reason);
+
+ private:
+  const Tensor& known(const char* call, uint64_t tensor) const;
+  [[noreturn]] void refuse(const char* call, tutti_status status, const std::string& text) const;
+  void require_all_marked() const;
+  size_t turn(size_t full);
+  void advance_here(uint64_t rest_ns);
+  void wait_for_all();
+  void run();
+  void rethrow() const;
+
+  Communicator exchange_;
+  std::optional<Communicator> gather_;
+  Wiring wiring_;
+  std::vector<Tensor> tensors_;
+  std::vector<Bucket> buckets_;
+  size_t marks_ = 0;
+  tutti_gradients_facts facts_{};
+  size_t started_ = 0;  // of the thread that advances: buckets below this number have started
+
+  mutable std::mutex mutex_;
+  std::condition_variable work_, news_;
+  size_t full_ = 0;      // all buckets below this number may start
+  size_t complete_ = 0;  // all buckets below this number are complete
+  std::exception_ptr failure_;
+  bool stop_ = false;
+  std::thread thread_;
+};
+
+}  // namespace tutti::gradients

@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Gradient buckets: the tensors of a data-parallel step, summed or averaged over the ranks while the backward pass goes on.
+ *
+ * Tensors are declared once, in the order in which their gradients become ready. They are cut into buckets. In each step
+ * the application marks each tensor ready once, in any order. A bucket starts as soon as its last tensor is marked and
+ * all buckets before it have started. tutti_gradients_wait ends the step: every tensor then holds the result, the same
+ * bits on all ranks. core/gradients/README.md has the error bounds of the wire formats.
+ *
+ *   tutti_gradients* g;
+ *   tutti_gradients_create(comm, &config, tensors, n, &g);
+ *   for each step: { for each tensor: { compute; tutti_gradients_ready(g, i, data, count); }  tutti_gradients_wait(g); }
+ *   tutti_gradients_destroy(g);
+ *
+ * Threads: one thread at a time uses a tutti_gradients. It works in communicators of its own, duplicates of the one that
+ * it was made of, so other calls need no order with it.
+ */
+#ifndef TUTTI_GRADIENTS_H
+#define TUTTI_GRADIENTS_H
+
+#include <tutti/tutti.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#if defined(__GNUC__)
+#pragma GCC visibility push(default)
+#endif
+
+typedef struct tutti_gradients tutti_gradients;
+
+/* How float32 tensors travel. Contributions are rounded once on the way, then summed in float32 in the order of ranks;
+ * the result is rounded once more. With one rank nothing is rounded. */
+enum {
+  TUTTI_WIRE_PLAIN = 0,    /* as they are, by all_reduce; tensors of every type */
+  TUTTI_WIRE_FLOAT16 = 1,  /* half the bytes; beyond 65504 is infinity */
+  TUTTI_WIRE_BFLOAT16 = 2, /* half the bytes; the range of float32 */
+  TUTTI_WIRE_FLOAT8 = 3    /* about a quarter: float8_e4m3 in blocks of 32 with a power of two as scale; an infinity is NaN */
+};
+
+enum {
+  TUTTI_GRADIENTS_FEEDBACK = 1u << 0, /* error feedback: what rounding has lost is added in the next step */
+  TUTTI_GRADIENTS_THREAD = 1u << 1,   /* a thread of its own starts buckets, rounds and advances them. Else this happens in
+                                         ready, test and wait; between them a progress thread of the communicator
+                                         (TUTTI_COMM_PROGRESS_THREAD) advances what is on its way */
+  TUTTI_GRADIENTS_DEVICE = 1u << 2    /* tensors are memory of the communicator's device, those of a bucket one after
+                                         another without gaps; only TUTTI_WIRE_PLAIN, without TUTTI_GRADIENTS_THREAD */
+};
+
+typedef struct tutti_gradients_config {
+  uint32_t struct_size;
+  uint32_t flags;              /* TUTTI_GRADIENTS_* */
+  uint64_t bucket_bytes;       /* most bytes of a bucket, unless one tensor alone is larger; 0: 25 MiB */
+  uint64_t first_bucket_bytes; /* of the first one, so that communication starts early; 0: 1 MiB */
+  uint32_t wire;               /* TUTTI_WIRE_* */
+  uint32_t op;                 /* TUTTI_SUM or TUTTI_AVG; 0: TUTTI_AVG */
+  uint64_t timeout_ns;         /* of each operation; 0: the communicator's */
+  void* stream;                /* with TUTTI_GRADIENTS_DEVICE: where buckets are summed, behind what computes them */
+  char* error;                 /* where tutti_gradients_create writes why it failed; may be NULL */
+  uint64_t error_bytes;
+} tutti_gradients_config;
+
+/* One tensor. An array has no struct_size: reserved room that must be 0. */
+typedef struct tutti_tensor {
+  uint64_t count;
+  uint32_t dtype;
+  uint32_t reserved0;
+  const char* name; /* for messages; NULL: its number alone. Copied */
+  uint64_t reserved1[2];
+} tutti_tensor;
+
+/* The counters run from creation on. */
+typedef struct tutti_gradients_facts {
+  uint32_t struct_size; /* set by the caller */
+  uint32_t buckets;
+  uint64_t steps;
+  uint64_t started;    /* buckets, of all steps */
+  uint64_t early;      /* of them, those that were complete when tutti_gradients_wait was called */
+  uint64_t exposed_ns; /* spent in tutti_gradients_wait */
+  uint64_t sent_bytes; /* by this rank to others */
+} tutti_gradients_facts;
+
+/* Collective: all ranks declare equal tensors and settings. A difference, or a wrong argument of one rank, is an error on
+ * all of them that names it, and `comm` stays usable. A NULL argument or a struct_size that was not set is only this
+ * rank's error. config NULL: all defaults. */
+tutti_status tutti_gradients_create(tutti_comm* comm, const tutti_gradients_config* config, const tutti_tensor* tensors,
+                                    uint64_t n, tutti_gradients** gradients);
+/* Collective, as tutti_comm_destroy; a step that is under way ends with TUTTI_ABORTED. NULL is allowed. */
+tutti_status tutti_gradients_destroy(tutti_gradients* gradients);
+/* Ends the step of all ranks with TUTTI_ABORTED and `reason`; afterwards only errors and destroy work. The data of tensors
+ * that are marked stays in use until tutti_gradients_destroy has returned. */
+tutti_status tutti_gradients_abort(tutti_gradients* gradients, const char* reason);
+
+/* Tensor `tensor` is at `data` now. Until tutti_gradients_wait has returned it is neither read nor written. `count`, as it
+ * was declared. TUTTI_INVALID_USAGE: it was marked already in this step. */
+tutti_status tutti_gradients_ready(tutti_gradients* gradients, uint64_t tensor, void* data, uint64_t count);
+/* Advances. TUTTI_OK: all buckets that have started are complete; TUTTI_AGAIN: not yet. */
+tutti_status tutti_gradients_test(tutti_gradients* gradients);
+/* Waits until all buckets are complete and writes the results into the tensors. TUTTI_INVALID_USAGE: tensors were not
+ * marked; the step goes on, and they can be. After another error the gradients are broken, as the communicator is. */
+tutti_status tutti_gradients_wait(tutti_gradients* gradients);
+/* The text of the last error, "" when there was none; the communicator's where that failed. Valid until the next call. */
+const char* tutti_gradients_error(const tutti_gradients* gradients);
+/* The bucket of a tensor, 0 ... */
+tutti_status tutti_gradients_bucket(const tutti_gradients* gradients, uint64_t tensor, uint64_t* bucket);
+tutti_status tutti_gradients_report(const tutti_gradients* gradients, tutti_gradients_facts* facts);
+
+#if defined(__GNUC__)
+#pragma GCC visibility pop
+#endif
+
+#ifdef __cplusplus
+}
+#endif
+
+TUTTI_MANDATORY(tutti_gradients_config, stream);
+TUTTI_MANDATORY(tutti_gradients_facts, sent_bytes);
+#endif

@@ -1,0 +1,219 @@
+# SPDX-License-Identifier: Apache-2.0
+"""usage: compare_test.py BUILD
+
+The measuring loop, the rows and their ratios, the command line, and one comparison of Tutti with itself alone."""
+import datetime
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent))
+import report
+from comparison import command_line, commit, parse
+from contestants import Programs
+from machine import machine
+from runs import Absent, Results, run
+
+BUILD = Path(sys.argv.pop(1)).resolve()
+TOOL = HERE.parent.parent / "compare-peers"
+
+
+class Loop(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = Path(tempfile.mkdtemp(prefix="compare-test-"))
+        cls.program = cls.folder / "one_rank"
+        subprocess.run(["gcc", "-O1", "-Wall", "-Wextra", "-Werror", HERE / "one_rank.c", HERE.parent / "programs/loop.c", "-o",
+                        cls.program], check=True)
+
+    @classmethod
+    def tearDownClass(cls):
+        shutil.rmtree(cls.folder)
+
+    def play(self, *arguments, fault=""):
+        return subprocess.run([self.program, *arguments], capture_output=True, text=True,
+                              env=dict(os.environ, ONE_RANK_FAULT=fault))
+
+    def test_every_collective_and_mode_gives_a_line_for_each_size(self):
+        for collective in ("broadcast", "reduce", "all_reduce", "gather", "all_gather", "scatter", "reduce_scatter",
+                           "all_to_all"):
+            for mode in ("constant", "rewritten"):
+                done = self.play(collective, "8,100", mode, "1")
+                self.assertEqual(done.returncode, 0, done.stderr)
+                lines = [json.loads(line) for line in done.stdout.splitlines()]
+                self.assertEqual([(line["collective"], line["bytes"], line["mode"]) for line in lines],
+                                 [(collective, 8, mode), (collective, 100, mode)])
+                for line in lines:
+                    self.assertGreaterEqual(len(line["us"]), 7)
+
+    def test_a_wrong_element_is_named(self):
+        done = self.play("all_gather", "8,64", "constant", "1", fault="1")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("all_gather of 8 bytes: rank 0: element 1 is", done.stderr)
+
+    def test_a_collective_that_is_not_there_is_said(self):
+        done = self.play("all_gather", "8,64", "constant", "1", fault="2")
+        self.assertEqual(done.returncode, 0)
+        self.assertEqual([json.loads(line) for line in done.stdout.splitlines()], [{"collective": "all_gather", "none": True}])
+
+    def test_wrong_arguments(self):
+        for arguments, word in ((("all_gather", "8"), "4 arguments"), (("all_sum", "8", "constant", "1"), "all_sum"),
+                                (("reduce", "8", "steady", "1"), "steady"), (("reduce", "8x", "constant", "1"), "8x"),
+                                (("reduce", "8", "constant", "none"), "none")):
+            done = self.play(*arguments)
+            self.assertEqual(done.returncode, 2)
+            self.assertIn(word, done.stderr)
+
+
+class Runs(unittest.TestCase):
+    def test_what_fails_or_does_not_end_has_a_reason(self):
+        with self.assertRaisesRegex(Absent, "status 3: it broke"):
+            run([(["sh", "-c", "echo '---' >&2; echo it broke >&2; exit 3"], dict(os.environ))], 20)
+        with self.assertRaisesRegex(Absent, "did not end within 1 s"):
+            run([(["sh", "-c", "sleep 60 & wait"], dict(os.environ))], 1)
+        with self.assertRaisesRegex(Absent, "nosuchprogram is not there"):
+            run([(["nosuchprogram"], dict(os.environ))], 1)
+
+
+class Rows(unittest.TestCase):
+    def setUp(self):
+        self.results = Results()
+        for us in (2.0, 3.0, 4.0):
+            self.results.add((2, "shm", "all_reduce", 1024, "constant"), "tutti", us)
+        for name, us in (("openmpi", 5.0), ("mpich", 6.0)):
+            self.results.add((2, "shm", "all_reduce", 1024, "constant"), name, us)
+        self.results.add((4, "shm", "gather", 1024, "constant"), "tutti", 7.0)
+        self.results.add_yardstick("staged", 1024, 2.5)
+        self.results.add_yardstick("direct", 1024, 1.5)
+        self.results.add_yardstick("mapped", 1024, 1.0)
+
+    def test_ratios_to_the_best_peer_and_to_the_better_limit(self):
+        first, second = report.rows(self.results)
+        self.assertEqual((first.tutti["ordinary"].us, first.peer.name, first.limits["ordinary"].name), (3.0, "openmpi", "direct"))
+        self.assertAlmostEqual(first.ratio("ordinary"), 0.6)
+        self.assertAlmostEqual(first.from_limit("ordinary"), 2.0)
+        self.assertAlmostEqual(first.spread, 2.0)
+        self.assertEqual((first.ratio("registered"), first.from_limit("registered")), (None, None))
+        self.assertEqual((second.peer, second.limits, second.ratio("ordinary"), second.from_limit("ordinary")), (None, {}, None, None))
+
+    def test_registered_memory_stands_beside_ordinary_and_has_its_own_limit(self):
+        self.results.add((2, "shm", "all_reduce", 1024, "constant"), "tutti, registered", 2.0)
+        row = report.rows(self.results)[0]
+        self.assertEqual((row.ratio("registered"), row.limits["registered"].name), (0.4, "mapped"))
+        self.assertIn("| 1K | 3 | 2 | 5 (openmpi) | 1.5 (direct) and 1 (mapped) | 0.60 and 0.40 | 2.00 and 2.00 | x2.00, noisy |",
+                      report.table([row]))
+
+    def test_a_noisy_peer_makes_a_point_noisy(self):
+        place = (2, "tcp", "reduce", 64, "constant")
+        for mine, peers in ((4.0, 4.0), (4.0, 7.0)):
+            self.results.add(place, "tutti", mine)
+            self.results.add(place, "gloo, ring", peers)
+        row = report.rows(self.results)[-1]
+        self.assertEqual((row.spread, row.noisy), (1.75, True))
+
+    def test_texts(self):
+        rows = report.rows(self.results)
+        text = report.tables(rows)
+        self.assertIn("### all_reduce, 2 ranks over shm, input constant\n\n| bytes | Tutti, ordinary, us | best peer, us |", text)
+        self.assertIn("| 1K | 3 | 5 (openmpi) | 1.5 (direct) | 0.60 | 2.00 | x2.00, noisy |", text)
+        self.assertIn("| 1K | 7 | none |  |  |  | x1.00 |", text)
+        self.assertEqual(report.summary(rows), ["1 of 2 points are noisy (spread above x1.5) and not counted"])
+        self.results.points[2, "shm", "all_reduce", 1024, "constant"]["tutti"] = [3.0, 3.0]
+        self.assertEqual(report.summary(report.rows(self.results)), [
+            "2 ranks over shm, ordinary memory: at most 0.60 times the best peer in 1 of 1 points; the worst is all_reduce of 1K, "
+            "constant: 0.60 of openmpi"])
+
+    def test_tally(self):
+        for size, us in ((8, 9.0), (16, 10.5), (32, 15.0), (64, 12.0)):
+            self.results.add((2, "tcp", "reduce", size, "constant"), "tutti", us)
+            self.results.add((2, "tcp", "reduce", size, "constant"), "mpich", 10.0)
+        tally = report.Tally.of(report.rows(self.results)[2:], "ordinary")
+        self.assertEqual(tally.sentence(), "at most 1.00 times the best peer in 1 of 4 points, at most 1.10 times in 2, at most 1.50 "
+                                           "times in all")
+
+    def test_json_has_an_element_on_a_line(self):
+        told = report.document(self.results, report.rows(self.results), {"date": "2026-11-25"})
+        text = report.written({**told, "sum": 0.1 + 0.2})
+        self.assertEqual(json.loads(text)["points"], told["points"])
+        self.assertIn('\n  {"name": "staged", "bytes": 1024, "us": [2.5]},\n', text)
+        self.assertIn(' "sum": 0.3\n}\n', text)
+
+
+class About(unittest.TestCase):
+    def test_the_machine(self):
+        told = machine()
+        self.assertEqual(list(told), ["processor", "cores", "virtual", "kernel", "system"])
+        self.assertEqual(told["cores"], len(os.sched_getaffinity(0)))
+        self.assertIn(os.uname().release, told["kernel"])
+        self.assertTrue(told["processor"] and told["system"])
+
+    def test_the_command_line_names_no_folders(self):
+        self.assertEqual(command_line(["--ranks", "2", "--build", "/a/b", "-o/c", "--no-install", "-b", "8", "--transports=shm"]),
+                         "tools/compare-peers --ranks 2 -b 8 --transports=shm")
+
+    def test_the_commit(self):
+        with tempfile.TemporaryDirectory() as folder:
+            self.assertEqual(commit(folder), "")
+            git = ["git", "-C", folder, "-c", "user.name=a", "-c", "user.email=a"]
+            Path(folder, "file").write_text("a")
+            for arguments in (["init", "-q"], ["add", "file"], ["commit", "-q", "-m", "a"]):
+                subprocess.run([*git, *arguments], check=True)
+            self.assertRegex(commit(folder), "^[0-9a-f]{7,}$")
+            Path(folder, "file").write_text("b")
+            self.assertRegex(commit(folder), "^[0-9a-f]{7,}-dirty$")
+
+    def test_versions(self):
+        with tempfile.TemporaryDirectory() as folder:
+            programs = Programs(folder, folder)
+            for library, says in (("openmpi", "Open MPI v4.1.4, package: Debian"), ("mpich", "MPICH Version:\t4.0.2\nMPICH Release"),
+                                  ("gloo", "none")):
+                programs.made[library] = Path(folder, library)
+                programs.made[library].write_text(f"#!/bin/sh\ncat <<'END'\n{says}\nEND\n")
+                programs.made[library].chmod(0o755)
+            self.assertEqual((programs.version("openmpi"), programs.version("mpich")), ("4.1.4", "4.0.2"))
+            with self.assertRaisesRegex(Absent, 'gloo: expected a version like 4.1.4, got status 0 and "none"'):
+                programs.version("gloo")
+
+
+class Command(unittest.TestCase):
+    def test_sizes(self):
+        self.assertEqual(parse(["-b", "8", "-e", "1K", "-f", "4"]).sizes, [8, 32, 128, 512])
+
+    def test_wrong_arguments(self):
+        for arguments, word in ((["-b", "x"], '"x"'), (["-b", "1K", "-e", "8"], "below"), (["--ranks", "1"], '"1"'),
+                                (["--transports", "ib"], '"ib"'), (["--collectives", "sum"], '"sum"')):
+            done = subprocess.run([TOOL, *arguments], capture_output=True, text=True)
+            self.assertEqual(done.returncode, 2, arguments)
+            self.assertIn(word, done.stderr)
+
+    def test_a_build_that_is_not_there(self):
+        with tempfile.TemporaryDirectory() as folder:
+            done = subprocess.run([TOOL, "--no-install", "--build", folder, "-o", folder + "/out"], capture_output=True, text=True)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("libtutti.so is not there: build Tutti first", done.stderr)
+
+    def test_tutti_alone(self):
+        with tempfile.TemporaryDirectory() as folder:
+            done = subprocess.run([TOOL, "--no-install", "--build", BUILD, "-o", folder, "--libraries", "openmpi", "--ranks", "2",
+                                   "--transports", "shm", "--collectives", "all_gather", "-b", "64", "-e", "4K", "-f", "64",
+                                   "--rounds", "1", "--milliseconds", "2"], capture_output=True, text=True)
+            self.assertEqual(done.returncode, 0, done.stderr + done.stdout)
+            told = json.loads(Path(folder, "compare.json").read_text())
+        self.assertEqual((told["format"], told["machine"], told["rounds"]), ("tutti-compare/2", machine(), 1))
+        self.assertLessEqual((datetime.date.today() - datetime.date.fromisoformat(told["date"])).days, 1)
+        self.assertTrue(told["command"].startswith("tools/compare-peers --libraries openmpi --ranks 2"), told["command"])
+        self.assertRegex(told["versions"]["tutti"], r"^\d+\.\d+\.\d+$")
+        self.assertEqual(len(told["rows"]), 4)  # two sizes and modes
+        for row in told["rows"]:
+            for memory in ("ordinary", "registered"):
+                self.assertGreater(row["tutti"][memory]["us"], 0)
+
+
+if __name__ == "__main__":
+    unittest.main()

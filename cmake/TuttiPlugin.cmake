@@ -37,6 +37,8 @@ endfunction()
 # workspace TUTTI_BUILD_TESTS says whether there are any; out of tree BUILD_TESTING does, and whether GoogleTest is installed.
 # ONE_THREAD: neither the test nor what it calls starts a thread or a process. The workspace builds it unless
 # TUTTI_BUILD_ONE_THREAD_TESTS is off, which spares the thread sanitizer what has no races.
+# Cases with RealTime in their name judge by a real clock, so they depend on the machine's load. They run as the ctest test
+# NAME.real_time with the label soak, all others as NAME.
 function(tutti_test name)
   if(DEFINED TUTTI_BUILD_TESTS)
     set(wanted ${TUTTI_BUILD_TESTS})
@@ -66,6 +68,19 @@ function(tutti_test name)
   # A test is compiled more often than its own code has to be fast.
   target_compile_options(${name} PRIVATE $<$<CONFIG:Release>:-O1>)
   target_link_libraries(${name} PRIVATE $<TARGET_NAME_IF_EXISTS:tutti_build_flags> ${arg_LIBS} GTest::gtest_main)
-  add_test(NAME ${name} COMMAND ${name})
+  set(real_time "")
+  foreach(source IN LISTS arg_SOURCES)
+    cmake_path(ABSOLUTE_PATH source BASE_DIRECTORY "${CMAKE_CURRENT_SOURCE_DIR}")
+    if(NOT real_time)
+      file(STRINGS "${source}" real_time REGEX "^ *(TYPED_)?TEST(_[FP])?\\(.*RealTime" LIMIT_COUNT 1)
+    endif()
+  endforeach()
+  if(real_time)
+    add_test(NAME ${name} COMMAND ${name} --gtest_filter=-*RealTime*)
+    add_test(NAME ${name}.real_time COMMAND ${name} --gtest_filter=*RealTime*)
+    set_tests_properties(${name}.real_time PROPERTIES LABELS soak TIMEOUT ${arg_TIMEOUT})
+  else()
+    add_test(NAME ${name} COMMAND ${name})
+  endif()
   set_tests_properties(${name} PROPERTIES TIMEOUT ${arg_TIMEOUT})
 endfunction()

@@ -22,6 +22,8 @@ endif()
 # Flags of our own code only. They are never exported: the package's users get the warnings, not the errors.
 add_library(tutti_build_flags INTERFACE)
 target_compile_options(tutti_build_flags INTERFACE ${TUTTI_WARNINGS})
+# The same objects, and so hits of the compiler cache, wherever the checkout lies.
+target_compile_options(tutti_build_flags INTERFACE $<$<NOT:$<COMPILE_LANGUAGE:CUDA>>:-ffile-prefix-map=${CMAKE_SOURCE_DIR}=.>)
 if(TUTTI_WERROR)
   target_compile_options(tutti_build_flags INTERFACE $<$<NOT:$<COMPILE_LANGUAGE:CUDA>>:-Werror>)
 endif()

@@ -152,7 +152,8 @@ def type_page(page, typed, folder):
     environment = {key: value for key, value in os.environ.items() if not key.startswith("TUTTI_")}
     environment["PATH"] = f"{folder / 'bin'}:{BUILD / 'bin'}:{environment['PATH']}"
     done = subprocess.run(["bash", "-euo", "pipefail", "-c", "\n".join(script)], cwd=folder, env=environment, text=True,
-                          timeout=3600 if ALL else 400, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+                          timeout=(3600 if ALL else 400) * float(os.environ.get("TUTTI_TEST_TIME_SCALE") or 1),
+                          stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     if done.returncode:
         sys.exit(f"{done.stdout[-6000:]}\n{page}: the last of these commands ended with status {done.returncode}, expected 0")
 

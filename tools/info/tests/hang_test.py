@@ -12,7 +12,7 @@ import tempfile
 import time
 
 INFO, RANK = sys.argv[1], sys.argv[2]
-PATIENCE = float(os.environ.get("HANG_TEST_PATIENCE", 60))  # seconds; sanitizers and busy machines are slow
+PATIENCE = 60 * float(os.environ.get("TUTTI_TEST_TIME_SCALE") or 1)  # seconds
 failures = []
 
 
@@ -56,7 +56,7 @@ class Job:
                 failures.append(f"rank {rank} is not ready: {self.errors.read()}")
 
     def info(self, *arguments):
-        return subprocess.run([INFO, "--hang", *arguments], capture_output=True, text=True, timeout=60,
+        return subprocess.run([INFO, "--hang", *arguments], capture_output=True, text=True, timeout=PATIENCE,
                               env=self.environment)
 
     def expect(self, name, finding, culprits, words, status=3, target=None):
@@ -206,14 +206,14 @@ with Job(["barrier idle"]) as job:
 
 for arguments, status, words in [(["/no/such/folder"], 1, "expected the number of a process or a folder"),
                                  (["--topology"], 2, "cannot be combined")]:
-    result = subprocess.run([INFO, "--hang", *arguments], capture_output=True, text=True, timeout=60)
+    result = subprocess.run([INFO, "--hang", *arguments], capture_output=True, text=True, timeout=PATIENCE)
     if result.returncode != status or words not in result.stderr:
         failures.append(f"--hang {arguments}: {result.returncode} {result.stderr}")
 with tempfile.TemporaryDirectory() as folder:
-    result = subprocess.run([INFO, "--hang", folder], capture_output=True, text=True, timeout=60)
+    result = subprocess.run([INFO, "--hang", folder], capture_output=True, text=True, timeout=PATIENCE)
     if result.returncode != 1 or "No flight records" not in result.stdout:
         failures.append(f"an empty folder: {result.returncode} {result.stdout}")
-    result = subprocess.run([INFO, "--hang", str(os.getpid())], capture_output=True, text=True, timeout=60,
+    result = subprocess.run([INFO, "--hang", str(os.getpid())], capture_output=True, text=True, timeout=PATIENCE,
                             env={**os.environ, "TUTTI_RECORDER_DIR": folder})
     if result.returncode != 1 or f"No flight records of process {os.getpid()} in {folder}" not in result.stdout:
         failures.append(f"a process without records: {result.returncode} {result.stdout}")

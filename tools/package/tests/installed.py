@@ -10,6 +10,7 @@ import subprocess
 import sys
 
 SOURCE, BUILD, CMAKE = pathlib.Path(sys.argv[1]).resolve(), pathlib.Path(sys.argv[2]).resolve(), sys.argv[3]
+SCALE = "TUTTI_TEST_TIME_SCALE"  # how many times as long as usual the limits of time are
 NOTE = BUILD / "package" / "installed.txt"
 
 
@@ -37,8 +38,9 @@ def cache(name):
 
 
 def environment(**more):
-    """The caller's, with none of Tutti's settings, the installed programs first, and a compiler cache that sees past the folder's name."""
-    result = {key: value for key, value in os.environ.items() if not key.startswith("TUTTI_")}
+    """The caller's, with none of Tutti's settings but the time scale, the installed programs first, and a compiler cache
+    that sees past the folder's name."""
+    result = {key: value for key, value in os.environ.items() if not key.startswith("TUTTI_") or key == SCALE}
     result["PATH"] = f"{prefix() / 'bin'}:{result['PATH']}"
     result["PKG_CONFIG_PATH"] = str(library_folder() / "pkgconfig")
     result["CCACHE_BASEDIR"] = str(folder())
@@ -48,7 +50,8 @@ def environment(**more):
 
 def run(*command, cwd=None, fails=False, timeout=120, **settings):
     """Runs, expects success (or failure), gives what was printed."""
-    done = subprocess.run([str(part) for part in command], cwd=cwd, env=environment(**settings), text=True, timeout=timeout,
+    done = subprocess.run([str(part) for part in command], cwd=cwd, env=environment(**settings), text=True,
+                          timeout=timeout * float(os.environ.get(SCALE) or 1),
                           stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     if (done.returncode != 0) != fails:
         sys.exit(f"$ {' '.join(map(str, command))}\n{done.stdout}\nstatus {done.returncode}, expected {'an error' if fails else 0}")

@@ -1,22 +1,17 @@
-#!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""results.py JUNIT CTEST_LOG FOLDER: what a run of ctest came to, for tools/check.
+"""What a run of ctest came to, from the JUnit file that it wrote and from what it printed.
 
-Reads the JUnit file that ctest wrote and what ctest printed, and writes the output of each failed test to
-FOLDER/TEST.log. Prints lines of fields separated by tabs:
-
-    counts   PASSED FAILED SKIPPED
-    failed   TEST REASON LOG
-    skipped  WHAT REASON
-
-PASSED and FAILED count ctest's tests; SKIPPED counts tests that skip themselves, and GoogleTest's skipped cases within
-tests that pass. A test all of whose cases were skipped counts by its cases only.
-"""
+Passed and failed count ctest's tests. Skipped counts tests that skip themselves, and GoogleTest's skipped cases within
+tests that pass; a test all of whose cases were skipped counts by its cases only."""
+import dataclasses
+import json
+import os
 import pathlib
 import re
-import sys
+import subprocess
 import xml.etree.ElementTree
 
+SCALE = "TUTTI_TEST_TIME_SCALE"
 # The first line that begins one of these says why a test failed; following lines may belong to it.
 FAILURES = [re.compile(pattern) for pattern in (
     r": Failure$", r"^\S*Error: ", r"ERROR: \w+Sanitizer", r"WARNING: ThreadSanitizer", r"runtime error: ",
@@ -67,38 +62,75 @@ def skips_of(name, output):
     return [(f"{name}: {', '.join(cases)}", reason, len(cases)) for reason, cases in by_reason.items()]
 
 
+@dataclasses.dataclass
+class Failed:
+    test: str
+    reason: str
+    log: str
+    ending: str  # ctest's word: "Failed", "Timeout", "SEGFAULT", ...
+    output: str
+
+
+@dataclasses.dataclass
+class Results:
+    passed: int = 0
+    failed: list = dataclasses.field(default_factory=list)   # of Failed
+    skipped: list = dataclasses.field(default_factory=list)  # (what, reason, number of cases)
+    seconds: dict = dataclasses.field(default_factory=dict)  # test: time
+
+    def skips(self):
+        return sum(number for _, _, number in self.skipped)
+
+
 def read(junit, ctest_log, folder):
-    """(passed, [(test, reason, log)], [(what, reason, number)])"""
+    """The results. The output of each failed test goes to folder/TEST.log."""
     ended = endings(ctest_log)
-    passed, failed, skipped = 0, [], []
+    results = Results()
     for case in xml.etree.ElementTree.parse(junit).getroot().iter("testcase"):
         name, status, output = case.get("name"), case.get("status"), case.findtext("system-out") or ""
         skip = case.find("skipped").get("message", "") if case.find("skipped") is not None else ""
+        results.seconds[name] = float(case.get("time") or 0)
         if status == "disabled" or skip.startswith("SKIP_"):
             cases = skips_of(name, output)
             lines = [line for line in output.splitlines() if line.strip()]
-            skipped += cases or [(name, one_line(lines[-1]) if lines else "no reason is given", 1)]
+            results.skipped += cases or [(name, one_line(lines[-1]) if lines else "no reason is given", 1)]
         elif status == "run":
             cases = skips_of(name, output)
-            passed += not cases or RAN.search(output) is not None
-            skipped += cases
+            results.passed += not cases or RAN.search(output) is not None
+            results.skipped += cases
         else:
             folder.mkdir(parents=True, exist_ok=True)
             log = folder / (re.sub(r"[^\w.-]", "_", name) + ".log")
             log.write_text(output)
-            failed.append((name, reason_for_failure(case, output, ended.get(name)), str(log)))
-    return passed, failed, skipped
+            results.failed.append(
+                Failed(name, reason_for_failure(case, output, ended.get(name)), str(log), ended.get(name, ""), output))
+    return results
 
 
-def main():
-    junit, ctest_log, folder = (pathlib.Path(argument) for argument in sys.argv[1:])
-    passed, failed, skipped = read(junit, ctest_log.read_text(errors="replace"), folder)
-    print("counts", passed, len(failed), sum(number for _, _, number in skipped), sep="\t")
-    for test, reason, log in failed:
-        print("failed", test, reason, log, sep="\t")
-    for what, reason, _ in skipped:
-        print("skipped", what, reason, sep="\t")
+def limits(folder):
+    """{test: seconds after which ctest ends it} on a machine of scale 1, of the tests that have a limit of their own."""
+    told = subprocess.run(["ctest", "--test-dir", str(folder), "--show-only=json-v1"], capture_output=True, text=True,
+                          env={key: value for key, value in os.environ.items() if key != SCALE})
+    found = {}
+    for test in json.loads(told.stdout or "{}").get("tests", []):
+        for entry in test.get("properties", []):
+            if entry["name"] == "TIMEOUT":
+                found[test["name"]] = float(entry["value"])
+    return found
 
 
-if __name__ == "__main__":
-    main()
+def stretch(folder, scale):
+    """Has ctest multiply the limits of all tests in folder by the scale, as long as the environment names this scale; the
+    limits then. cmake/TuttiTestTiers.cmake includes the file."""
+    place = pathlib.Path(folder) / "test_tiers"
+    stretched = {test: limit * scale for test, limit in limits(folder).items()}
+    if place.is_dir():
+        lines = [f'  set_tests_properties("{test}" PROPERTIES TIMEOUT {limit:g})' for test, limit in stretched.items()]
+        (place / "limits.cmake").write_text("\n".join([f'if("$ENV{{{SCALE}}}" STREQUAL "{scale}")', *lines, "endif()", ""]))
+    return stretched
+
+
+def near_limit(seconds, limit, share=0.4):
+    """Tests that took more than a share of their limits, slowest first: (test, seconds, limit)."""
+    near = [(test, took, limit[test]) for test, took in seconds.items() if test in limit and took > share * limit[test]]
+    return sorted(near, key=lambda row: -row[1] / row[2])

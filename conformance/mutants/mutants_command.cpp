@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <chrono>
 #include <memory>
-#include <tutti/sdk/time_scale.hpp>
 
 #include "command.hpp"
 #include "contract/clauses.hpp"
@@ -79,7 +78,7 @@ Action add_mutants_command(CLI::App& app, Session& session) {
   add_number(*sub, "--patience", options->run.patience, 0.5, 60, "seconds without news after which a case fails");
   return [options, &session] {
     options->run.seed = session.selection.seed;
-    options->run.patience *= tutti_test::time_scale();
+    options->run.patience *= session.selection.patience;
     return run(*options);
   };
 }

@@ -33,6 +33,17 @@ function(tutti_plugin name)
   target_link_libraries(${name}_static INTERFACE tutti::abi tutti::sdk ${arg_LIBS})
 endfunction()
 
+# tutti_test_flags(TARGET): how a test is compiled.
+function(tutti_test_flags target)
+  target_compile_options(${target} PRIVATE ${TUTTI_WARNINGS})
+  # A test is compiled more often than its own code has to be fast.
+  target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-O1>)
+  target_link_libraries(${target} PRIVATE $<TARGET_NAME_IF_EXISTS:tutti_build_flags> GTest::gtest_main)
+  if(TARGET tutti_test_headers AND NOT target STREQUAL tutti_test_headers)
+    target_precompile_headers(${target} REUSE_FROM tutti_test_headers)
+  endif()
+endfunction()
+
 # tutti_test(NAME SOURCES... [LIBS libs...] [TIMEOUT seconds] [ONE_THREAD]): a GoogleTest program of the ctest suite. In the
 # workspace TUTTI_BUILD_TESTS says whether there are any; out of tree BUILD_TESTING does, and whether GoogleTest is installed.
 # ONE_THREAD: neither the test nor what it calls starts a thread or a process. The workspace builds it unless
@@ -64,14 +75,12 @@ function(tutti_test name)
   endif()
   add_executable(${name} ${arg_SOURCES})
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/tests")
-  target_compile_options(${name} PRIVATE ${TUTTI_WARNINGS})
-  # A test is compiled more often than its own code has to be fast.
-  target_compile_options(${name} PRIVATE $<$<CONFIG:Release>:-O1>)
-  target_link_libraries(${name} PRIVATE $<TARGET_NAME_IF_EXISTS:tutti_build_flags> ${arg_LIBS} GTest::gtest_main)
+  target_link_libraries(${name} PRIVATE ${arg_LIBS})
+  tutti_test_flags(${name})
   set(real_time "")
   foreach(source IN LISTS arg_SOURCES)
     cmake_path(ABSOLUTE_PATH source BASE_DIRECTORY "${CMAKE_CURRENT_SOURCE_DIR}")
-    if(NOT real_time)
+    if(NOT real_time AND EXISTS "${source}")  # not one of $<TARGET_OBJECTS:...>
       file(STRINGS "${source}" real_time REGEX "^ *(TYPED_)?TEST(_[FP])?\\(.*RealTime" LIMIT_COUNT 1)
     endif()
   endforeach()

@@ -1,0 +1,3 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A precompiled header belongs to a target, and a target needs a source.

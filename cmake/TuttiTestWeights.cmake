@@ -13,15 +13,19 @@ set(TUTTI_TESTS_THAT_WAIT
 set(TUTTI_TESTS_OF_ONE_CORE
   abi.* algorithms_.* bootstrap_test call_check_test chaos_posted_test chaos_test compare.* conform.mutate conform_report_test
   conformance.contract.* conformance.walk.* documents.* examples_.*_test fused_stream_test fuzz.* gradient_codec_test gradient_lost_rank_test host_rate ib_model_test info.topology kernels_test link_test order_page out_of_memory_test
-  package.debian package.guide package.vendor plan_test python_.* registry_test schedule_mutants_test schedule_mutation_test schedule_test several_communicators_test shell.*
+  package.debian package.guide package.vendor plan_test python_.* registry_test schedule_mutants_test schedule_mutation_test schedule_test several_communicators_test shell.* test_rules.*
   starved_rank_test stream_hazards_test stream_process_test stream_test.* survival tcp_connect_test topology_test tuning_test tutti_plan_test unknown_settings_test
   unequal_process_test.* window_calls_test.* windows_test)
 
-# tutti_weigh_tests(): called after all members. A test's properties can be set in its own folder only, so ctest itself does it:
-# it reads this last folder's file after all tests.
+# tutti_weigh_tests(): called after all members. It weighs the tests, and labels those of soak_tests.txt. A test's properties can
+# be set in its own folder only, so ctest itself does it: it reads this last folder's file after all tests.
 function(tutti_weigh_tests)
   list(JOIN TUTTI_TESTS_THAT_WAIT "|" waits)
   list(JOIN TUTTI_TESTS_OF_ONE_CORE "|" one_core)
+  set(soak_tests "${CMAKE_SOURCE_DIR}/cmake/soak_tests.txt")
+  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${soak_tests}")
+  file(STRINGS "${soak_tests}" soak REGEX "^[^#]")
+  list(JOIN soak "|" soak)
   set(script "")
   set(folders "${CMAKE_SOURCE_DIR}")
   while(folders)
@@ -37,6 +41,9 @@ function(tutti_weigh_tests)
         set(weight 2)
       endif()
       string(APPEND script "set_tests_properties(\"${test}\" PROPERTIES PROCESSORS ${weight} COST ${weight}000)\n")
+      if(test MATCHES "^(${soak})$")
+        string(APPEND script "set_tests_properties(\"${test}\" PROPERTIES LABELS soak)\n")
+      endif()
     endforeach()
   endwhile()
   set(last "${CMAKE_BINARY_DIR}/test_weights")

@@ -44,8 +44,9 @@ function(tutti_test_flags target)
   endif()
 endfunction()
 
-# tutti_test(NAME SOURCES... [LIBS libs...] [TIMEOUT seconds] [ONE_THREAD]): a GoogleTest program of the ctest suite. In the
-# workspace TUTTI_BUILD_TESTS says whether there are any; out of tree BUILD_TESTING does, and whether GoogleTest is installed.
+# tutti_test(NAME SOURCES... [LIBS libs...] [TIMEOUT seconds] [ENVIRONMENT NAME=value...] [ONE_THREAD]): a GoogleTest program
+# of the ctest suite. In the workspace TUTTI_BUILD_TESTS says whether there are any; out of tree BUILD_TESTING does, and whether
+# GoogleTest is installed.
 # ONE_THREAD: neither the test nor what it calls starts a thread or a process. The workspace builds it unless
 # TUTTI_BUILD_ONE_THREAD_TESTS is off, which spares the thread sanitizer what has no races.
 # Cases with RealTime in their name judge by a real clock, so they depend on the machine's load. They run as the ctest test
@@ -61,7 +62,7 @@ function(tutti_test name)
   if(NOT wanted)
     return()
   endif()
-  cmake_parse_arguments(PARSE_ARGV 1 arg "ONE_THREAD" "TIMEOUT" "SOURCES;LIBS")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "ONE_THREAD" "TIMEOUT" "SOURCES;LIBS;ENVIRONMENT")
   if(arg_ONE_THREAD AND DEFINED TUTTI_BUILD_ONE_THREAD_TESTS AND NOT TUTTI_BUILD_ONE_THREAD_TESTS)
     return()
   endif()
@@ -80,16 +81,18 @@ function(tutti_test name)
   set(real_time "")
   foreach(source IN LISTS arg_SOURCES)
     cmake_path(ABSOLUTE_PATH source BASE_DIRECTORY "${CMAKE_CURRENT_SOURCE_DIR}")
-    if(NOT real_time AND EXISTS "${source}")  # not one of $<TARGET_OBJECTS:...>
+    if(NOT real_time AND EXISTS "${source}")  # not the objects of another target
       file(STRINGS "${source}" real_time REGEX "^ *(TYPED_)?TEST(_[FP])?\\(.*RealTime" LIMIT_COUNT 1)
     endif()
   endforeach()
+  set(tests ${name})
   if(real_time)
     add_test(NAME ${name} COMMAND ${name} --gtest_filter=-*RealTime*)
     add_test(NAME ${name}.real_time COMMAND ${name} --gtest_filter=*RealTime*)
-    set_tests_properties(${name}.real_time PROPERTIES LABELS soak TIMEOUT ${arg_TIMEOUT})
+    set_tests_properties(${name}.real_time PROPERTIES LABELS soak)
+    list(APPEND tests ${name}.real_time)
   else()
     add_test(NAME ${name} COMMAND ${name})
   endif()
-  set_tests_properties(${name} PROPERTIES TIMEOUT ${arg_TIMEOUT})
+  set_tests_properties(${tests} PROPERTIES TIMEOUT ${arg_TIMEOUT} ENVIRONMENT "${arg_ENVIRONMENT}")
 endfunction()

@@ -61,21 +61,21 @@ class Draining : public OverCables {
   std::vector<unsigned char> last_out = pattern(kSize, 2), last_in = std::vector<unsigned char>(kSize);
 };
 
-TEST_F(Draining, LateCompletionsCountAtTheEndThatSeesTheFailure) {
+TEST_F(Draining, RealTimeLateCompletionsCountAtTheEndThatSeesTheFailure) {
   behave("rxe0", kLate);
   ASSERT_NO_FATAL_FAILURE(send_unseen(*b, 0, *a, 1));
   EXPECT_TRUE(survives());
   EXPECT_FALSE(guessed("rank 0"));
 }
 
-TEST_F(Draining, LateCompletionsCountAtTheEndThatIsTold) {
+TEST_F(Draining, RealTimeLateCompletionsCountAtTheEndThatIsTold) {
   behave("rxe1", kLate);
   ASSERT_NO_FATAL_FAILURE(send_unseen(*a, 1, *b, 0));
   EXPECT_TRUE(survives());
   EXPECT_FALSE(guessed("rank 1"));
 }
 
-TEST_F(Draining, AnAdapterThatDoesNotTellTheLastReceiveIsGivenTime) {
+TEST_F(Draining, RealTimeAnAdapterThatDoesNotTellTheLastReceiveIsGivenTime) {
   behave("rxe0", kLate, false);
   ASSERT_NO_FATAL_FAILURE(send_unseen(*b, 0, *a, 1));
   EXPECT_TRUE(survives());

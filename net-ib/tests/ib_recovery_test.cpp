@@ -52,7 +52,7 @@ TEST_F(Recovering, APortThatGoesDownIsLeftAtOnce) {
   cable(0, "down");
   const auto begin = std::chrono::steady_clock::now();
   ASSERT_NO_FATAL_FAILURE(exchange());
-  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(20) * 1);
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(60));
   EXPECT_TRUE(logged("its port is down"));
   EXPECT_TRUE(logged("going on with the 1 left"));
 }
@@ -104,7 +104,7 @@ TEST_F(Recovering, LanesKeepTheirOrderWhileRailsComeAndGo) {
   EXPECT_EQ(wrong, 0u);
 }
 
-TEST_F(Recovering, TheOnlyRailMayFlap) {
+TEST_F(Recovering, RealTimeTheOnlyRailMayFlap) {
   ASSERT_NO_FATAL_FAILURE(open_joined(1));
   ASSERT_NO_FATAL_FAILURE(exchange());
   cable(0, "down");
@@ -121,7 +121,7 @@ TEST_F(Recovering, TheOnlyRailMayFlap) {
 }
 
 // Neither port is down: packets are lost in between.
-TEST_F(Recovering, TheOnlyWayMayBreakInBetween) {
+TEST_F(Recovering, RealTimeTheOnlyWayMayBreakInBetween) {
   ASSERT_NO_FATAL_FAILURE(open_joined(1));
   lose_everything(true);
   const auto out = pattern(kSize, 9);
@@ -135,7 +135,7 @@ TEST_F(Recovering, TheOnlyWayMayBreakInBetween) {
   EXPECT_EQ(in, out);
 }
 
-TEST_F(Recovering, TheWaitEndsWithAClearError) {
+TEST_F(Recovering, RealTimeTheWaitEndsWithAClearError) {
   ASSERT_NO_FATAL_FAILURE(open_joined(1, {{"TUTTI_IB_RECOVERY", "1"}}));
   cable(0, "down");
   ASSERT_TRUE(both([&] { return a->failures.contains(1) && b->failures.contains(0); }));
@@ -143,7 +143,7 @@ TEST_F(Recovering, TheWaitEndsWithAClearError) {
 }
 
 // Its process does not run: no pair message comes.
-TEST_F(Recovering, ASilentPeerIsNotWaitedForLong) {
+TEST_F(Recovering, RealTimeASilentPeerIsNotWaitedForLong) {
   ASSERT_NO_FATAL_FAILURE(open_joined(1, {{"TUTTI_IB_TIMEOUT", "10"}}));
   lose_everything(true);
   unsigned char byte = 1;

@@ -67,7 +67,7 @@ class BarePeer {
     }));
     return !gone;
   }
-  bool is_hung_up_on(Rank& rank, std::chrono::milliseconds limit = std::chrono::seconds(20)) {
+  bool is_hung_up_on(Rank& rank, std::chrono::milliseconds limit = std::chrono::seconds(60)) {
     char byte;
     return drive(
         {&rank},

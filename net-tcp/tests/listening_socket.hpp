@@ -15,7 +15,11 @@ namespace tutti_test {
 
 class ListeningSocket {
  public:
-  enum Kind { kOpen, kFull };  // kFull: the kernel answers nobody any more
+  enum Kind {
+    kOpen,
+    kFull,  // the kernel answers nobody any more
+    kDead,  // nobody listens, and nobody else can have the port
+  };
 
   explicit ListeningSocket(Kind kind = kOpen) {
     fd_ = ::socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
@@ -23,7 +27,7 @@ class ListeningSocket {
     address_.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     socklen_t size = sizeof address_;
     auto* address = reinterpret_cast<sockaddr*>(&address_);
-    EXPECT_EQ(::bind(fd_, address, size) || ::listen(fd_, kind == kFull ? 0 : 16), 0);
+    EXPECT_EQ(::bind(fd_, address, size) || (kind != kDead && ::listen(fd_, kind == kFull ? 0 : 16)), 0);
     ::getsockname(fd_, address, &size);
     for (int i = 0; kind == kFull && i < 4; ++i) {
       waiting_.push_back(::socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));

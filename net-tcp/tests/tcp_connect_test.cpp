@@ -78,7 +78,7 @@ TEST_F(Connect, CrossingAttemptsMakeOneLink) {
     host().settings["TUTTI_TCP_SOCKETS"] = i % 3 ? "3" : "1";
     Rank a(0), b(1);
     tutti_status sa = TUTTI_AGAIN, sb = TUTTI_AGAIN;
-    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(60);
     while ((sa == TUTTI_AGAIN || sb == TUTTI_AGAIN) && std::chrono::steady_clock::now() < end) {
       switch (random() % 4) {
         case 0:
@@ -189,7 +189,7 @@ TEST_F(Connect, AnotherVersionIsNamedOnBothSides) {
   EXPECT_EQ(mailed_to(0).kind, PairMessage::kOffer);
 }
 
-TEST_F(Connect, StrangersDisturbNobody) {
+TEST_F(Connect, RealTimeStrangersDisturbNobody) {
   Rank a(0), b(1);
   ASSERT_EQ(a.connect(1), TUTTI_AGAIN);
   const PairMessage offer = mailed_to(1);
@@ -353,29 +353,27 @@ TEST_F(Connect, PairMessagesWaitForRoom) {
 
 // Both ends try, and both say what was tried.
 TEST_F(Connect, DeadAddressesFailOnBothSidesAndSayWhatWasTried) {
-  uint16_t dead = 0;
-  { dead = ListeningSocket().port(); }
+  const ListeningSocket dead(ListeningSocket::kDead);
   Rank a(0), b(1);
   ASSERT_NO_FATAL_FAILURE(exchange_offers(a, b));
-  ASSERT_NO_FATAL_FAILURE(divert(0, dead));
-  ASSERT_NO_FATAL_FAILURE(divert(1, dead));
+  ASSERT_NO_FATAL_FAILURE(divert(0, dead.port()));
+  ASSERT_NO_FATAL_FAILURE(divert(1, dead.port()));
   tutti_status sa, sb;
   settle(a, b, sa, sb);
   EXPECT_EQ(sa, TUTTI_SYSTEM);
   EXPECT_EQ(sb, TUTTI_SYSTEM);
-  const std::string where = "127.0.0.1:" + std::to_string(dead) + " (Connection refused)";
+  const std::string where = "127.0.0.1:" + std::to_string(dead.port()) + " (Connection refused)";
   for (const std::string& error : {a.error, b.error})
     EXPECT_NE(error.find("rank 1 tried " + where + "; rank 0 tried " + where), std::string::npos) << error;
 }
 
 TEST_F(Connect, WhereOneEndCannotReachTheOtherItIsReached) {
-  uint16_t dead = 0;
-  { dead = ListeningSocket().port(); }
+  const ListeningSocket dead(ListeningSocket::kDead);
   for (const char* sockets : {"1", "3"}) {
     host().settings["TUTTI_TCP_SOCKETS"] = sockets;
     Rank a(0), b(1);
     ASSERT_NO_FATAL_FAILURE(exchange_offers(a, b));
-    ASSERT_NO_FATAL_FAILURE(divert(1, dead));
+    ASSERT_NO_FATAL_FAILURE(divert(1, dead.port()));
     ASSERT_NO_FATAL_FAILURE(join(a, b));
     int x = 42, y = 0;
     ASSERT_EQ(b.receive(0, 0, &y, 4, 1), TUTTI_OK);

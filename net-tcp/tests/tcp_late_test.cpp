@@ -171,9 +171,8 @@ TEST_F(Late, AnAddressThatAlwaysHangsUpIsGivenUp) {
   Rank a(0), b(1);
   Between between(a, b);
   between.hang_up_on({0, 1, 2, 3, 4, 5, 6, 7});
-  uint16_t dead = 0;
-  { dead = ListeningSocket().port(); }
-  divert(0, dead);
+  const ListeningSocket dead(ListeningSocket::kDead);
+  divert(0, dead.port());
   EXPECT_EQ(connect_by(a, b, between), TUTTI_SYSTEM);
   EXPECT_NE(b.error.find("hung up during the handshake"), std::string::npos) << b.error;
   EXPECT_LE(between.connections(), 3);

@@ -64,7 +64,7 @@ class Control : public ::testing::TestWithParam<Meeting> {
 
 template <typename Condition>
 bool eventually(Condition&& holds) {
-  const auto end = std::chrono::steady_clock::now() + 20s;
+  const auto end = std::chrono::steady_clock::now() + 60s;
   while (!holds()) {
     if (std::chrono::steady_clock::now() > end) return false;
     std::this_thread::sleep_for(1ms);
@@ -104,7 +104,7 @@ TEST_P(Control, ARollCallIsAnsweredByRanksThatAreBusyElsewhere) {
     bootstrap.control().answer_roll_calls([r = bootstrap.rank()] { return "state of " + std::to_string(r); });
     together.arrive_and_wait();
     if (bootstrap.rank() % 2 == 0) {
-      const auto states = bootstrap.control().roll_call(20s);
+      const auto states = bootstrap.control().roll_call(60s);
       ASSERT_EQ(states.size(), nranks);
       for (uint32_t r = 0; r < nranks; ++r) EXPECT_EQ(states[r].value_or("none"), "state of " + std::to_string(r));
     }
@@ -139,8 +139,7 @@ TEST_P(Control, NoticesCrossRanksThatAreBusyElsewhere) {
   run(24, [&](Bootstrap& bootstrap, std::barrier<>& together) {
     if (bootstrap.rank() == 0) bootstrap.control().announce(7, TUTTI_TIMEOUT, "does not answer");
     together.arrive_and_wait();
-    std::this_thread::sleep_for(300ms);
-    EXPECT_EQ(bootstrap.control().first_cause().value_or(Loss{}).rank, 7u);
+    EXPECT_TRUE(eventually([&] { return bootstrap.control().first_cause().value_or(Loss{}).rank == 7; }));
     together.arrive_and_wait();
   });
 }
@@ -219,7 +218,7 @@ TEST(ChildDescriptors, AForkedChildDoesNotKeepThemOpen) {
   forget_in_children(ends[1]);
   ::close(ends[1]);
   pollfd waiting = {ends[0], POLLIN, 0};
-  EXPECT_EQ(::poll(&waiting, 1, 5000), 1) << "the child keeps it open";
+  EXPECT_EQ(::poll(&waiting, 1, 60000), 1) << "the child keeps it open";
   ::kill(child, SIGKILL);
   ::waitpid(child, nullptr, 0);
   ::close(ends[0]);
@@ -227,8 +226,8 @@ TEST(ChildDescriptors, AForkedChildDoesNotKeepThemOpen) {
 
 // More strangers than there is room for connect to a port and say nothing, one says a byte now and then, for ever. All
 // are hung up on in time, and cost hardly any work meanwhile.
-constexpr auto kPatience = 500ms;
-void besiege(uint16_t port, const std::string& slow_words) {
+constexpr auto kRealTimePatience = 500ms;
+void real_time_besiege(uint16_t port, const std::string& slow_words) {
   const auto work = [] {
     timespec t;
     clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
@@ -247,13 +246,13 @@ void besiege(uint16_t port, const std::string& slow_words) {
     return refused || ::recv(slow.get(), answer, sizeof answer, MSG_DONTWAIT) == 0;
   })) << "who says a byte now and then is listened to for ever";
   const auto took = std::chrono::steady_clock::now() - start;
-  EXPECT_GE(took, kPatience) << "it was not listened to";
+  EXPECT_GE(took, kRealTimePatience) << "it was not listened to";
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
   EXPECT_LT((work() - spent) * 2, took);
 #endif
   for (const FileDescriptor& one : silent) {
     pollfd waiting = {one.get(), POLLIN, 0};
-    ASSERT_EQ(::poll(&waiting, 1, 20000), 1) << "who says nothing is listened to for ever";
+    ASSERT_EQ(::poll(&waiting, 1, 60000), 1) << "who says nothing is listened to for ever";
   }
 }
 
@@ -282,30 +281,30 @@ class Strangers : public ::testing::TestWithParam<bool> {
   std::shared_ptr<const Tls> tls_;
 };
 
-TEST_P(Strangers, AreHungUpOnByTheMeeting) {
+TEST_P(Strangers, RealTimeAreHungUpOnByTheMeeting) {
   const HeldPort port;
   std::atomic<bool> gone = false;
   expect_no_failures(run_ranks(3, [&](uint32_t rank) {
     if (rank == 2) {
-      besiege(port.port(), words());
+      real_time_besiege(port.port(), words());
       gone = true;
       return;
     }
     while (rank == 1 && !gone) std::this_thread::sleep_for(1ms);
     Rendezvous meeting = tcp(rank, 2);
     meeting.where = port.rendezvous();
-    meeting.handshake_limit = kPatience;
+    meeting.handshake_limit = kRealTimePatience;
     meeting.tls = tls_;
     gather_and_check(*make_bootstrap(meeting, 60s), 2);
   }));
 }
 
-TEST_P(Strangers, AreHungUpOnByTheControlPlane) {
+TEST_P(Strangers, RealTimeAreHungUpOnByTheControlPlane) {
   std::barrier together(2);
   std::string said[2];
   expect_no_failures(run_ranks(2, [&](uint32_t rank) {
     Rendezvous rendezvous;
-    rendezvous.handshake_limit = kPatience;
+    rendezvous.handshake_limit = kRealTimePatience;
     rendezvous.tls = tls_;
     rendezvous.log = quiet;
     rendezvous.rank = rank;
@@ -314,7 +313,7 @@ TEST_P(Strangers, AreHungUpOnByTheControlPlane) {
     said[rank] = encode(door.address);
     together.arrive_and_wait();
     // Rank 0 listens for rank 1, which is late.
-    if (rank == 1) besiege(decode_address(said[0]).addresses[0].port(), words());
+    if (rank == 1) real_time_besiege(decode_address(said[0]).addresses[0].port(), words());
     const auto bootstrap = link_ranks(rendezvous, kSecret, {said[0], said[1 - rank]}, std::move(door.listener), 60s);
     together.arrive_and_wait();
     bootstrap->leave_together();

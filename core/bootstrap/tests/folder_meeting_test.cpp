@@ -49,7 +49,7 @@ TEST_F(FolderMeeting, RanksMeetAndNothingRemains) {
   }
 }
 
-TEST_F(FolderMeeting, TheFileIsItsUsersOnly) {
+TEST_F(FolderMeeting, RealTimeTheFileIsItsUsersOnly) {
   std::thread rank0([&] { failure_of([&] { make_bootstrap(at(0, 2), 300ms); }); });
   while (!std::filesystem::exists(file())) std::this_thread::sleep_for(1ms);
   struct stat status = {};
@@ -88,13 +88,13 @@ TEST_F(FolderMeeting, GarbageIsPassedOver) {
   }
 }
 
-TEST_F(FolderMeeting, AnotherWorldIsPassedOverAndNamedInTheEnd) {
+TEST_F(FolderMeeting, RealTimeAnotherWorldIsPassedOverAndNamedInTheEnd) {
   const auto failures = run_ranks(2, [&](uint32_t rank) { make_bootstrap(at(rank, 2 + rank), 500ms); });
   expect_failure(failures[0], TUTTI_TIMEOUT, {"rank 1 of 2", "turned away", "one of 3"});
   expect_failure(failures[1], TUTTI_TIMEOUT, {"rank 1: ", file().string()});
 }
 
-TEST_F(FolderMeeting, ErrorsSayWhy) {
+TEST_F(FolderMeeting, RealTimeErrorsSayWhy) {
   expect_failure(failure_of([&] { make_bootstrap(at(1, 2), 100ms); }), TUTTI_TIMEOUT, {"is not there yet", "100 ms"});
   Rendezvous meeting = at(0, 2);
   meeting.where += "/absent";

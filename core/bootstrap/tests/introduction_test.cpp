@@ -9,7 +9,7 @@ namespace tutti::core::test {
 namespace {
 
 // Once a host knows who calls it counts on him: an attempt given up from there would look like the loss of a rank.
-TEST(Introduction, AWelcomeIsWaitedForLongerThanAnAttempt) {
+TEST(Introduction, RealTimeAWelcomeIsWaitedForLongerThanAnAttempt) {
   HeldPort port;
   const SocketAddress address = SocketAddress::from_bytes(std::string("\x7f\0\0\1", 4), port.port());
   const FileDescriptor listener(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));

@@ -124,7 +124,7 @@ class Slow final : public ControlPlane {
 };
 
 // Whichever member is slow at whichever message, around the time that others wait for it or far beyond: all end alike.
-TEST(Membership, ConfirmEndsAlikeWhereAMemberIsSlow) {
+TEST(Membership, RealTimeConfirmEndsAlikeWhereAMemberIsSlow) {
   constexpr uint32_t n = 4;
   constexpr auto timeout = 100ms;
   struct Trial {
@@ -218,13 +218,13 @@ int alike(int times, const First& leaver, const Second& stayer) {
 }
 
 // A member that has heard the result uses the new communicator and leaves this one. Its word comes before its end.
-TEST(Membership, AWordCountsThoughItsMemberHasLeft) {
+TEST(Membership, RealTimeAWordCountsThoughItsMemberHasLeft) {
   const auto confirm = [](Membership& members) { return members.confirm({{0, 1}, ""}, true, 60s); };
   EXPECT_EQ(alike(trials, confirm, confirm), trials);
 }
 
 // The lowest rank decides who goes on, and leaves: nobody decides anew.
-TEST(Membership, ADecisionCountsThoughItsRankHasLeft) {
+TEST(Membership, RealTimeADecisionCountsThoughItsRankHasLeft) {
   const auto gather = [](Membership& members) {
     return members.gather(60s, [] { return "of rank 0"; }).place == "of rank 0";
   };

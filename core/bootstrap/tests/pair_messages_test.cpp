@@ -45,7 +45,7 @@ void take_all(ControlPlane& control, uint32_t each, const std::set<uint32_t>& ma
   while (!complete()) {
     if (deadline.passed()) throw Failure(TUTTI_TIMEOUT, "rank " + std::to_string(control.rank()) + " waits in vain");
     pollfd waiting = {control.wait_fd(), POLLIN, 0};
-    ::poll(&waiting, 1, 1000);
+    ::poll(&waiting, 1, 60000);
     control.clear_wait_fd();
     for (const PairMessage& message : control.take_pair_messages())
       if (message.bytes != words(message.from, control.rank(), got.at(message.from)++))

@@ -105,7 +105,7 @@ TEST_P(Branches, CarryNoticesPairMessagesAndRollCalls) {
     branch->all_gather("", 60s);  // all were sent before
     std::vector<Notice> notices;
     std::vector<PairMessage> messages;
-    const auto end = std::chrono::steady_clock::now() + 20s;
+    const auto end = std::chrono::steady_clock::now() + 60s;
     while ((notices.size() < 2 || messages.size() < 40) && std::chrono::steady_clock::now() < end) {
       for (auto& notice : control.take_notices(NoticeKind::calls)) notices.push_back(std::move(notice));
       for (auto& message : control.take_pair_messages()) messages.push_back(std::move(message));
@@ -117,7 +117,7 @@ TEST_P(Branches, CarryNoticesPairMessagesAndRollCalls) {
       EXPECT_EQ(messages[i].bytes, std::to_string(i));
       EXPECT_EQ(messages[i].from, (control.rank() + 2) % 3);
     }
-    const auto states = control.roll_call(20s);
+    const auto states = control.roll_call(60s);
     for (uint32_t r = 0; r < 3; ++r) EXPECT_EQ(states[r], "state " + std::to_string(r));
     together.arrive_and_wait();
     control.answer_roll_calls(nullptr);

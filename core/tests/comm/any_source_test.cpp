@@ -166,7 +166,7 @@ TEST(AnySourceFails, WhereTheSizeDiffers) {
     });
 }
 
-TEST(AnySourceFails, WhereNothingComes) {
+TEST(AnySourceFails, RealTimeWhereNothingComes) {
   run_ranks(2,
             [](Communicator& world) {
               std::vector<uint8_t> data(8);

@@ -202,7 +202,7 @@ TEST(Secret, IsInNoLogErrorOrRecord) {
   expect_no_secret(folder);
 }
 
-TEST(Secret, IsNotInTheErrorOfAnotherOne) {
+TEST(Secret, RealTimeIsNotInTheErrorOfAnotherOne) {
   const Folder folder;
   std::string other = kSecret;
   other.back() = 'd';

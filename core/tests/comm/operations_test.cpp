@@ -85,7 +85,7 @@ TEST(Asynchronous, WaitForReturnsInTimeAndTheOperationGoesOn) {
 }
 
 // How long each of so many fruitless waits takes, in order.
-std::vector<std::chrono::nanoseconds> times_of_waits(Request& request, int waits, std::chrono::nanoseconds time) {
+std::vector<std::chrono::nanoseconds> real_time_of_waits(Request& request, int waits, std::chrono::nanoseconds time) {
   std::vector<std::chrono::nanoseconds> times;
   for (int i = 0; i < waits; ++i) {
     const auto begin = std::chrono::steady_clock::now();
@@ -97,7 +97,7 @@ std::vector<std::chrono::nanoseconds> times_of_waits(Request& request, int waits
 }
 
 // How often this thread has given its core away in so many waits; stops at `enough`.
-int sleeps_in_waits(Request& request, int waits, std::chrono::nanoseconds time, int enough) {
+int real_time_sleeps_in_waits(Request& request, int waits, std::chrono::nanoseconds time, int enough) {
   const auto sleeps = [] {
     rusage used{};
     getrusage(RUSAGE_THREAD, &used);
@@ -109,7 +109,7 @@ int sleeps_in_waits(Request& request, int waits, std::chrono::nanoseconds time, 
 }
 
 // Like one long wait: a rank that polled in each of them would keep the core from the others on it.
-TEST(Asynchronous, ManyShortWaitsSleepAndEndInTime) {
+TEST(Asynchronous, RealTimeManyShortWaitsSleepAndEndInTime) {
   using namespace std::chrono_literals;
   for (const char* transport : {"shm", "tcp"}) {
     std::atomic<bool> returned{false};
@@ -120,11 +120,11 @@ TEST(Asynchronous, ManyShortWaitsSleepAndEndInTime) {
                 int32_t x = 1;
                 Request request = comm.async().all_reduce<int32_t>({&x, 1}, {&x, 1}, Op::sum);
                 if (comm.rank() == 0) {
-                  const auto poll = times_of_waits(request, 33, 0ns)[16];
+                  const auto poll = real_time_of_waits(request, 33, 0ns)[16];
                   const auto few_polls = std::max<std::chrono::nanoseconds>(5us, 4 * poll);
-                  sleeps_in_waits(request, 3000, few_polls, 50);  // spins and yields at first
-                  EXPECT_GE(sleeps_in_waits(request, 200, few_polls, 50), 50) << transport;
-                  const auto times = times_of_waits(request, 21, 1ms);
+                  real_time_sleeps_in_waits(request, 3000, few_polls, 50);  // spins and yields at first
+                  EXPECT_GE(real_time_sleeps_in_waits(request, 200, few_polls, 50), 50) << transport;
+                  const auto times = real_time_of_waits(request, 21, 1ms);
                   EXPECT_GE(times.front(), 1ms) << transport;
                   EXPECT_LT(times[10], 10ms) << transport;
                   returned = true;
@@ -301,7 +301,7 @@ TEST(Meeting, ByTheApplicationsOwnAllGather) {
 }
 
 // Creation alone calls the function: destroying has its deadline, and needs neither the function nor its context.
-TEST(Meeting, DestroyDoesNotCallTheApplicationsAllGather) {
+TEST(Meeting, RealTimeDestroyDoesNotCallTheApplicationsAllGather) {
   Gathering gathering;
   std::atomic<bool> over{false};
   std::vector<std::thread> threads;
@@ -409,7 +409,7 @@ TEST(Creation, ARankLeftByAnExceptionKeepsNobodyWaiting) {
     } catch (int) {
     }
   });
-  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(10));
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(60));  // the deadlines
 }
 
 TEST(PointToPoint, GoesOnInsideABlockingCollective) {
@@ -427,10 +427,10 @@ TEST(PointToPoint, GoesOnInsideABlockingCollective) {
                   comm.barrier();
                 }
               },
-              {transport, nullptr, 0, 10'000'000'000});
+              {transport});
 }
 
-TEST(Deadlines, IdleTimeIsNotWaitingTime) {
+TEST(Deadlines, RealTimeIdleTimeIsNotWaitingTime) {
   run_ranks(2,
             [](Communicator& comm) {
               int32_t x = 1;
@@ -445,7 +445,7 @@ TEST(Deadlines, IdleTimeIsNotWaitingTime) {
             {nullptr, nullptr, 0, 500'000'000});
 }
 
-TEST(Deadlines, OptionsHoldForSendAndReceive) {
+TEST(Deadlines, RealTimeOptionsHoldForSendAndReceive) {
   std::atomic<bool> over{false};
   run_ranks(2, [&](Communicator& comm) {
     comm.barrier();
@@ -475,7 +475,7 @@ TEST(Progress, ACompletedSendNeedsNobody) {
                 if (comm.rank() == 1) received = true;
                 while (!received) std::this_thread::sleep_for(std::chrono::milliseconds(1));
               },
-              {transport, nullptr, 0, 5'000'000'000});
+              {transport});
     EXPECT_TRUE(received);
   }
 }
@@ -737,7 +737,7 @@ TEST(Creation, UnknownTransportsAreRefusedEverywhere) {
     EXPECT_NE(f.text.find("there is no transport \"carrier-pigeon\"; there are:"), std::string::npos) << f.text;
 }
 
-TEST(Failure, ARankThatNeverComesIsATimeoutThatSaysWhereItStands) {
+TEST(Failure, RealTimeARankThatNeverComesIsATimeoutThatSaysWhereItStands) {
   run_ranks(2,
             [](Communicator& comm) {
               comm.barrier();

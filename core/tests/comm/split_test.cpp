@@ -270,7 +270,7 @@ TEST(SplitFailures, AnAbortOnTheWayLeavesNobodyWaiting) {
   std::cout << without << " of 40 splits did not end before the abort\n";
 }
 
-TEST(SplitFailures, ARankThatDoesNotComeIsNamed) {
+TEST(SplitFailures, RealTimeARankThatDoesNotComeIsNamed) {
   run_ranks(2, [](Communicator& world) {
     if (world.rank() == 1) {
       EXPECT_EQ(failure_of([&] {

@@ -219,7 +219,7 @@ TEST(UserOperator, StaysWhileItIsUsed) {
 
 // Ranks compare the name and whether it commutes, not the number. Without the checked mode nobody waits for the news
 // of a call, so calls that move little may end before it is read.
-TEST(UserOperator, ThatDiffersBetweenRanksIsNamed) {
+TEST(UserOperator, RealTimeThatDiffersBetweenRanksIsNamed) {
   for (const uint32_t flags : {0u, uint32_t{TUTTI_COMM_CHECK_CALLS}})
     for (const bool by_name : {false, true})
       run_ranks(2,

@@ -44,13 +44,13 @@ class Stream {
     return static_cast<T*>(address);
   }
   void free(void* address) { EXPECT_EQ(tables_.memory->release(nullptr, address), TUTTI_OK); }
-  // True: everything is done within the limit.
-  bool finish(int seconds = 60) {
+  // True: everything is done within a minute.
+  bool finish() {
     tutti_command event{};
     event.kind = TUTTI_COMMAND_RECORD;
     event.event = event_;
     EXPECT_EQ(tables_.executor->enqueue(nullptr, handle, &event, 1), TUTTI_OK);
-    const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(seconds);
+    const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(60);
     while (tables_.executor->query_event(nullptr, event_) == TUTTI_AGAIN) {
       if (std::chrono::steady_clock::now() > limit) return false;
       std::this_thread::sleep_for(std::chrono::microseconds(50));

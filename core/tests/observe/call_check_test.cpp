@@ -247,7 +247,7 @@ TEST(CheckedMode, WhoDestroysInsteadIsNamed) {
   EXPECT_EQ(all[1].at_destroy, TUTTI_MISMATCH);
 }
 
-TEST(CheckedMode, AMissingRankIsTheOneThatIsWaitedFor) {
+TEST(CheckedMode, RealTimeAMissingRankIsTheOneThatIsWaitedFor) {
   std::atomic<bool> over{false};
   run_ranks(2,
             [&over](Communicator& comm) {
@@ -302,7 +302,7 @@ TEST(FirstUse, DifferencesAreFoundWithoutCheckedMode) {
 }
 
 // Calls whose plans have been used before are not compared: the deadline tells who is where.
-TEST(Deadline, NamesBothCalls) {
+TEST(Deadline, RealTimeNamesBothCalls) {
   for (const char* transport : {"shm", "tcp"})
     run_ranks(4,
               [](Communicator& comm) {
@@ -328,7 +328,7 @@ TEST(Deadline, NamesBothCalls) {
               {transport, nullptr, 0, 300'000'000});
 }
 
-TEST(Deadline, NamesTheRankThatHasNotCome) {
+TEST(Deadline, RealTimeNamesTheRankThatHasNotCome) {
   std::atomic<uint32_t> over{0};
   run_ranks(4,
             [&over](Communicator& comm) {

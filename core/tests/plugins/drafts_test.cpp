@@ -95,29 +95,35 @@ TEST(Meeting, APluginMayNumberTheRanks) {
   EXPECT_EQ(ranks, (std::set<uint32_t>{0, 1, 2, 3}));
 }
 
+Failed failure_of_one(const char* rendezvous, uint32_t nranks, uint64_t timeout_ns = 60'000'000'000) {
+  return create_ranks(
+      1,
+      [&](tutti_comm_config& config, uint32_t) {
+        config.rendezvous = rendezvous;
+        config.nranks = nranks;
+        config.connect_timeout_ns = timeout_ns;
+      },
+      [](Communicator&) {})[0];
+}
+
 TEST(Meeting, ErrorsHaveThePluginsWords) {
-  const auto of_one = [](const char* rendezvous, uint32_t nranks) {
-    return create_ranks(
-        1,
-        [&](tutti_comm_config& config, uint32_t) {
-          config.rendezvous = rendezvous;
-          config.nranks = nranks;
-          config.connect_timeout_ns = 200'000'000;
-        },
-        [](Communicator&) {})[0];
-  };
   std::string all;
   for (const tutti_meeting* meeting : list_meetings())
     all += fmt::format("{}{}", all.empty() ? "" : ", ", meeting->name);
   const std::string pigeon = fmt::format("there is no meeting \"pigeon\"; there are: {}", all);
   const std::pair<Failed, std::vector<const char*>> cases[] = {
-      {of_one("plugin:pigeon", 1), {pigeon.c_str(), "toy"}},
-      {of_one("plugin:toy:nowhere", 0), {"plugin:toy:nowhere", "numbers no ranks: expected N@NAME"}},
-      {of_one("plugin:toy:2@alone", 0), {"meeting toy: 1 of 2 ranks have come"}}};
+      {failure_of_one("plugin:pigeon", 1), {pigeon.c_str(), "toy"}},
+      {failure_of_one("plugin:toy:nowhere", 0), {"plugin:toy:nowhere", "numbers no ranks: expected N@NAME"}}};
   for (const auto& [failed, words] : cases) {
     EXPECT_LT(failed.status, 0);
     for (const char* word : words) EXPECT_NE(failed.text.find(word), std::string::npos) << failed.text;
   }
+}
+
+TEST(Meeting, RealTimeWhoDoesNotComeIsCounted) {
+  const Failed failed = failure_of_one("plugin:toy:2@alone", 0, 200'000'000);
+  EXPECT_LT(failed.status, 0);
+  EXPECT_NE(failed.text.find("meeting toy: 1 of 2 ranks have come"), std::string::npos) << failed.text;
 }
 
 // ---- collective/1
@@ -206,19 +212,22 @@ TEST(Collective, WithoutItsNameTheFasterServes) {
 TEST(Collective, AnAbortEndsWhatIsUnderWay) {
   test::Setup setup;
   setup.algorithms = "all_reduce:toy-sum";
+  std::barrier begun(3);
   run_ranks(
       3,
-      [](Communicator& comm) {
+      [&](Communicator& comm) {
         std::vector<int32_t> data(4);
-        if (comm.rank() == 2) {
-          std::this_thread::sleep_for(std::chrono::milliseconds(50));
-          comm.abort("enough");
-          return;
+        tutti_request* request = nullptr;
+        if (comm.rank() != 2) {
+          EXPECT_EQ(
+              tutti_all_reduce(comm.handle(), data.data(), data.data(), 4, TUTTI_INT32, TUTTI_SUM, nullptr, &request),
+              TUTTI_OK);
         }
-        const tutti_status status =
-            tutti_all_reduce(comm.handle(), data.data(), data.data(), 4, TUTTI_INT32, TUTTI_SUM, nullptr, nullptr);
-        EXPECT_EQ(status, TUTTI_ABORTED);
-        const std::string text = tutti_comm_error(comm.handle());
+        begun.arrive_and_wait();
+        if (comm.rank() == 2) return comm.abort("enough");
+        EXPECT_EQ(tutti_request_wait(request), TUTTI_ABORTED);
+        const std::string text = tutti_request_error(request);
+        tutti_request_free(request);
         EXPECT_NE(text.find("enough"), std::string::npos) << text;
         EXPECT_NE(text.find("all_reduce #0 (toy-sum over native)"), std::string::npos) << text;
       },

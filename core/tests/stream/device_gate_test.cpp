@@ -71,7 +71,7 @@ TEST(DeviceGate, TheFirstCallWaitsForAnotherCommunicatorsWork) {
   EXPECT_EQ(tutti_comm_destroy(busy), TUTTI_OK);
 }
 
-TEST(DeviceGate, ADeadlineNamesWhoseWorkIsPending) {
+TEST(DeviceGate, RealTimeADeadlineNamesWhoseWorkIsPending) {
   tutti_comm *busy = make("held up"), *fresh = make("late");
   {
     Stream one, other;

@@ -151,8 +151,8 @@ TEST(DeviceStaging, AFailedFlushEndsTheCall) {
         options.struct_size = sizeof options;
         options.stream = s.handle;
         tutti_all_reduce(comm, data, data, 100'000, TUTTI_INT64, TUTTI_SUM, &options, nullptr);
-        EXPECT_TRUE(s.finish(30)) << "the stream still waits";
-        for (int i = 0; i < 3000 && tutti_comm_async_error(comm) == TUTTI_OK; ++i)
+        EXPECT_TRUE(s.finish()) << "the stream still waits";
+        for (int i = 0; i < 6000 && tutti_comm_async_error(comm) == TUTTI_OK; ++i)
           std::this_thread::sleep_for(std::chrono::milliseconds(10));
         EXPECT_EQ(tutti_comm_async_error(comm), TUTTI_SYSTEM);
         EXPECT_LT(tutti_barrier(comm, nullptr, nullptr), 0);
@@ -291,8 +291,8 @@ TEST(DeviceStaging, ADeadRankDoesNotHoldUpTheStream) {
       options.struct_size = sizeof options;
       options.stream = s.handle;
       tutti_all_reduce(comm, data, data, count, TUTTI_INT64, TUTTI_SUM, &options, nullptr);
-      EXPECT_TRUE(s.finish(30)) << "the stream still waits";
-      for (int i = 0; i < 3000 && tutti_comm_async_error(comm) == TUTTI_OK; ++i)
+      EXPECT_TRUE(s.finish()) << "the stream still waits";
+      for (int i = 0; i < 6000 && tutti_comm_async_error(comm) == TUTTI_OK; ++i)
         std::this_thread::sleep_for(std::chrono::milliseconds(10));
       EXPECT_EQ(tutti_comm_async_error(comm), TUTTI_PEER_FAILED);
       EXPECT_LT(tutti_barrier(comm, nullptr, nullptr), 0);

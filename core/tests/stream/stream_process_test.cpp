@@ -132,7 +132,7 @@ TEST(Stream, FirstUsesAreComparedBetweenProcesses) {
       tutti_status status =
           tutti_all_reduce(comm, data, data, 100, TUTTI_FLOAT32, rank == 2 ? TUTTI_MAX : TUTTI_SUM, &options, nullptr);
       EXPECT_TRUE(s.finish());
-      const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+      const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(60);
       while (status == TUTTI_OK && std::chrono::steady_clock::now() < limit)
         status = tutti_barrier(comm, nullptr, nullptr);
       EXPECT_EQ(status, TUTTI_MISMATCH);
@@ -145,7 +145,7 @@ TEST(Stream, FirstUsesAreComparedBetweenProcesses) {
   }
 }
 
-TEST(Stream, ARankThatStaysAwayIsNamedWithItsLastCall) {
+TEST(Stream, RealTimeARankThatStaysAwayIsNamedWithItsLastCall) {
   run_processes(2, 1, [](tutti_comm* comm, uint32_t rank) {
     Stream s;
     auto* data = s.make<float>(100);
@@ -193,7 +193,7 @@ TEST(Stream, ARankWithoutDeviceMemoryIsNamedByAll) {
         if (rank == poor) {
           EXPECT_EQ(status, TUTTI_NO_RESOURCES);
         }
-        const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+        const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(60);
         while (tutti_comm_async_error(comm) == TUTTI_OK && std::chrono::steady_clock::now() < limit)
           std::this_thread::sleep_for(std::chrono::milliseconds(5));
         EXPECT_EQ(tutti_comm_async_error(comm), TUTTI_NO_RESOURCES);
@@ -225,8 +225,8 @@ TEST(Stream, ADeadRankDoesNotHoldUpTheStream) {
       options.struct_size = sizeof options;
       options.stream = s.handle;
       tutti_all_reduce(comm, data, data, 1000, TUTTI_FLOAT32, TUTTI_SUM, &options, nullptr);
-      EXPECT_TRUE(s.finish(20)) << "the stream still waits";
-      for (int i = 0; i < 1000 && tutti_comm_async_error(comm) == TUTTI_OK; ++i)
+      EXPECT_TRUE(s.finish()) << "the stream still waits";
+      for (int i = 0; i < 6000 && tutti_comm_async_error(comm) == TUTTI_OK; ++i)
         std::this_thread::sleep_for(std::chrono::milliseconds(10));
       EXPECT_EQ(tutti_comm_async_error(comm), TUTTI_PEER_FAILED);
       EXPECT_LT(tutti_all_reduce(comm, data, data, 1000, TUTTI_FLOAT32, TUTTI_SUM, &options, nullptr), 0);

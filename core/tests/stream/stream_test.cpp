@@ -119,7 +119,7 @@ TEST(Stream, CallsReturnWhileTheStreamIsHeldUp) {
         s.free(data);
         ASSERT_EQ(tables.memory->unmap_host(nullptr, &flag), TUTTI_OK);
       },
-      "all_reduce:ring", 5);
+      "all_reduce:ring");
 }
 
 // The progress thread ends the communicator while its owner comes with the first call on device memory.
@@ -144,7 +144,7 @@ TEST(Stream, TheFirstCallComesBesideALoss) {
 
 // A call that is wrong in itself tells what broke the communicator, too: the same words at any time, also while the
 // device does not come to its end.
-TEST(Stream, WhatBrokeTheCommunicatorIsToldInOneWay) {
+TEST(Stream, RealTimeWhatBrokeTheCommunicatorIsToldInOneWay) {
   run_threads(1, [](tutti_comm* comm, uint32_t) {
     Stream s;
     Gate gate;
@@ -219,7 +219,7 @@ TEST(Stream, OtherCallsOfTheSameProcessAreNamed) {
   });
 }
 
-TEST(Stream, ARankThatDoesNotComeEndsTheOthersByDeadline) {
+TEST(Stream, RealTimeARankThatDoesNotComeEndsTheOthersByDeadline) {
   run_threads(
       2,
       [](tutti_comm* comm, uint32_t rank) {
@@ -248,7 +248,7 @@ TEST(Stream, ARankThatDoesNotComeEndsTheOthersByDeadline) {
 
 // A rank of the same process comes later than the deadline, while an earlier call is behind work of the application:
 // its thread may itself wait until nothing is pending on the device.
-TEST(Stream, NoDeadlineBehindTheApplicationsWork) {
+TEST(Stream, RealTimeNoDeadlineBehindTheApplicationsWork) {
   const Patience patience;
   Gate gate;
   run_threads(

@@ -48,7 +48,7 @@ void call_differently(tutti_comm* comm, uint32_t rank, const Difference& c, bool
     ASSERT_EQ(tutti_send(comm, &go_ahead, 1, TUTTI_UINT32, 1 - rank, 77, nullptr, nullptr), TUTTI_OK)
         << tutti_comm_error(comm);
   }
-  const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+  const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(60);
   while (tutti_comm_async_error(comm) == TUTTI_OK && std::chrono::steady_clock::now() < limit) {
     if (request) tutti_request_test(request);
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -120,7 +120,7 @@ TEST(StreamTransfer, AReceiveInTheStreamOutlivesItsSender) {
     });
 }
 
-TEST(StreamTransfer, WhatNeverComesEndsAtTheDeadline) {
+TEST(StreamTransfer, RealTimeWhatNeverComesEndsAtTheDeadline) {
   struct Case {
     const char* name;
     size_t layout;
@@ -184,7 +184,7 @@ TEST(StreamTransfer, AGroupOutlivesADeadRank) {
       group.receive((rank + 2) % 3, 9 * slot, 1);
       group.go();
       EXPECT_TRUE(s.finish()) << "the stream was not let go";
-      const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+      const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(60);
       while (tutti_comm_async_error(comm) == TUTTI_OK && std::chrono::steady_clock::now() < limit)
         std::this_thread::sleep_for(std::chrono::milliseconds(2));
       EXPECT_EQ(group.go(), TUTTI_PEER_FAILED);

@@ -142,7 +142,7 @@ void expect_mismatch(uint64_t sent, uint64_t expected) {
     EXPECT_TRUE(begun == TUTTI_OK || begun == TUTTI_MISMATCH) << tutti_comm_error(comm);
     const tutti_status next = right.issue(options);
     EXPECT_TRUE(next == TUTTI_OK || next == TUTTI_MISMATCH) << tutti_comm_error(comm);
-    const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(40);
+    const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(60);
     while (tutti_comm_async_error(comm) == TUTTI_OK && std::chrono::steady_clock::now() < limit)
       std::this_thread::sleep_for(std::chrono::milliseconds(2));
     EXPECT_EQ(tutti_comm_async_error(comm), TUTTI_MISMATCH);

@@ -169,19 +169,16 @@ TEST(UnequalStream, ARankWithoutElements) {
 // Ranks of one process find at once that their counts do not fit.
 TEST(UnequalStream, CountsThatDoNotFit) {
   const auto expect = [](uint32_t collective, const Sizes& wrong, const std::string& text) {
-    run_threads(
-        3,
-        [&](tutti_comm* comm, uint32_t rank) {
-          Stream s;
-          const tutti_options options = on(s);
-          UnequalCall right(s, comm, collective, sizes_of(0, 3, 0));
-          UnequalCall call(s, comm, collective, rank == 2 ? wrong : sizes_of(0, 3, 0));
-          EXPECT_EQ(right.issue(options), TUTTI_OK) << tutti_comm_error(comm);
-          EXPECT_EQ(call.issue(options), TUTTI_MISMATCH);
-          EXPECT_NE(std::string(tutti_comm_error(comm)).find(text), std::string::npos) << tutti_comm_error(comm);
-          EXPECT_TRUE(s.finish());
-        },
-        "", 5);
+    run_threads(3, [&](tutti_comm* comm, uint32_t rank) {
+      Stream s;
+      const tutti_options options = on(s);
+      UnequalCall right(s, comm, collective, sizes_of(0, 3, 0));
+      UnequalCall call(s, comm, collective, rank == 2 ? wrong : sizes_of(0, 3, 0));
+      EXPECT_EQ(right.issue(options), TUTTI_OK) << tutti_comm_error(comm);
+      EXPECT_EQ(call.issue(options), TUTTI_MISMATCH);
+      EXPECT_NE(std::string(tutti_comm_error(comm)).find(text), std::string::npos) << tutti_comm_error(comm);
+      EXPECT_TRUE(s.finish());
+    });
   };
   const auto but = [](uint32_t at_from, uint32_t at_to, uint64_t count) -> Sizes {
     return [=](uint32_t from, uint32_t to) { return from == at_from && to == at_to ? count : 3 * from + to + 1; };

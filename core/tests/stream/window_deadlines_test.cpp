@@ -14,7 +14,7 @@ namespace tutti::test {
 namespace {
 
 // The application's earlier commands in the stream may take as long as they like, also where the call waits for it.
-TEST(WindowCalls, NoDeadlineForTheApplicationsWork) {
+TEST(WindowCalls, RealTimeNoDeadlineForTheApplicationsWork) {
   const Patience patience;
   run_processes(
       2, 1,
@@ -68,7 +68,7 @@ TEST(WindowCalls, NoDeadlineForTheApplicationsWork) {
 }
 
 // The call returns; the deadline names who stays away.
-TEST(WindowCalls, ARankThatStaysAwayIsNamed) {
+TEST(WindowCalls, RealTimeARankThatStaysAwayIsNamed) {
   run_processes(
       2, 1,
       [](tutti_comm* comm, uint32_t rank) {
@@ -138,8 +138,8 @@ void in_the_middle(const std::function<void(tutti_comm*, std::atomic_ref<uint32_
       const tutti_status status =
           tutti_all_reduce(comm, in.device, out.device, mib, TUTTI_INT64, TUTTI_SUM, &options, nullptr);
       EXPECT_TRUE(status == TUTTI_OK || status == expected) << tutti_comm_error(comm);
-      EXPECT_TRUE(s.finish(30)) << "the stream still waits";
-      const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+      EXPECT_TRUE(s.finish()) << "the stream still waits";
+      const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(60);
       while (tutti_comm_async_error(comm) == TUTTI_OK && std::chrono::steady_clock::now() < limit)
         std::this_thread::sleep_for(std::chrono::milliseconds(5));
       EXPECT_EQ(tutti_comm_async_error(comm), expected);
@@ -196,7 +196,7 @@ TEST(WindowCalls, NobodyWaitsForALateHost) {
             in.up();
             ASSERT_TRUE(s.finish());
             ASSERT_EQ(tutti_barrier(comm, nullptr, nullptr), TUTTI_OK) << tutti_comm_error(comm);
-            const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+            const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(60);
             while (rank == round % 3 && returned[round] < 2) {
               ASSERT_LT(std::chrono::steady_clock::now(), limit) << "the others' calls wait for this one";
               std::this_thread::sleep_for(std::chrono::milliseconds(1));

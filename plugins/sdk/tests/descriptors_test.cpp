@@ -116,7 +116,7 @@ TEST(Descriptors, StrangersAreBoundedInNumberAndLeaveNothing) {
   EXPECT_EQ(look(door).size(), 1u);
 }
 
-TEST(Descriptors, AStrangerThatSaysNothingIsDroppedAfterAWhile) {
+TEST(Descriptors, RealTimeAStrangerThatSaysNothingIsDroppedAfterAWhile) {
   Doorway door;
   Socket silent(descriptors_detail::unix_socket());
   sockaddr_un name{};

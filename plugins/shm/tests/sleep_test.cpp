@@ -22,7 +22,7 @@ uint32_t sleep_until(Rank& r, Condition condition, std::atomic<uint32_t>* asleep
   int32_t fd = -1;
   REQUIRE(r.w->get_fd(r.endpoint, &fd) == TUTTI_OK);
   uint32_t sleeps = 0;
-  const auto end = ranks::in_seconds(20);
+  const auto end = ranks::in_a_minute();
   while (r.progress(), !condition()) {
     REQUIRE(std::chrono::steady_clock::now() < end);
     const tutti_status armed = r.w->arm(r.endpoint);
@@ -30,7 +30,7 @@ uint32_t sleep_until(Rank& r, Condition condition, std::atomic<uint32_t>* asleep
     REQUIRE(armed == TUTTI_OK);
     if (asleep) *asleep = 1;
     pollfd wait{fd, POLLIN, 0};
-    REQUIRE(poll(&wait, 1, 5000) == 1);
+    REQUIRE(poll(&wait, 1, 60000) == 1);
     r.w->disarm(r.endpoint);
     sleeps++;
   }

@@ -64,7 +64,7 @@ class SimulatedDevice : public ::testing::Test {
     return executor->enqueue(nullptr, on, commands.data(), static_cast<uint32_t>(commands.size()));
   }
   void finish(tutti_event* m) {
-    const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(60);
     while (executor->query_event(nullptr, m) == TUTTI_AGAIN && std::chrono::steady_clock::now() < limit)
       std::this_thread::yield();
     EXPECT_EQ(executor->query_event(nullptr, m), TUTTI_OK);

@@ -54,10 +54,6 @@ class Arguments(unittest.TestCase):
                 call()
         with self.assertRaisesRegex(tutti.NotFound, "carrier-pigeon"):
             tutti.Communicator("local:y", 0, 1, transports="carrier-pigeon")
-        with self.assertRaisesRegex(tutti.Timeout, "rank") as caught:
-            tutti.Communicator("local:z", 0, 2, connect_timeout=0.2)
-        self.assertIsInstance(caught.exception, TimeoutError)
-        self.assertEqual(caught.exception.status, -5)
 
 
 class Moments(unittest.TestCase):
@@ -145,17 +141,6 @@ class Failures(unittest.TestCase):
                 return total[0]
 
         self.assertEqual(tutti.run_threads(3, rank), [2, None, 2])
-
-    def test_a_deadline(self):
-        def rank(comm):
-            if comm.rank == 0:
-                with self.assertRaisesRegex(tutti.Timeout, "rank 1"):
-                    comm.receive(bytearray(1), 1)
-            else:
-                with self.assertRaises(tutti.Error):
-                    comm.receive(bytearray(1), 0)
-
-        tutti.run_threads(2, rank, timeout=0.3)
 
     def test_checked_calls(self):
         def rank(comm):

@@ -16,7 +16,6 @@
 #include <sstream>
 #include <string>
 #include <thread>
-#include <tutti/sdk/time_scale.hpp>
 #include <vector>
 
 namespace {
@@ -81,7 +80,7 @@ class Tuttirun : public ::testing::Test {
     return found;
   }
   static bool eventually(const std::function<bool()>& what) {
-    for (const auto end = Clock::now() + 20s; Clock::now() < end; std::this_thread::sleep_for(5ms))
+    for (const auto end = Clock::now() + 60s; Clock::now() < end; std::this_thread::sleep_for(5ms))
       if (what()) return true;
     return what();
   }
@@ -165,7 +164,7 @@ TEST_F(Tuttirun, InputGoesToRankZeroOnly) {
 TEST_F(Tuttirun, AFailingRankEndsAllAndGivesItsStatus) {
   const auto before = Clock::now();
   EXPECT_EQ(run({"-n", "3", "sh", "-c", "if [ $RANK = 1 ]; then echo last words; exit 7; fi; sleep 60"}), 7);
-  EXPECT_LT(Clock::now() - before, tutti_test::scaled(4s));
+  EXPECT_LT(Clock::now() - before, 60s);  // of a rank that is not ended
   EXPECT_TRUE(has(err(), "tuttirun: rank 1 (process ")) << err();
   EXPECT_TRUE(has(err(), "ended with exit status 7; ending the other 2")) << err();
   EXPECT_TRUE(has(out(), "[1] last words"));
@@ -177,7 +176,7 @@ TEST_F(Tuttirun, ASignalIsNamed) {
   EXPECT_TRUE(has(err(), "was killed by SIGUSR1")) << err();
 }
 
-TEST_F(Tuttirun, WhoIgnoresSigtermIsKilledAfterTheGrace) {
+TEST_F(Tuttirun, RealTimeWhoIgnoresSigtermIsKilledAfterTheGrace) {
   const auto before = Clock::now();
   EXPECT_EQ(run({"-n", "2", "--grace", "0.3", "sh", "-c",
                  "if [ $RANK = 1 ]; then sleep 0.2; exit 3; fi; trap '' TERM; while :; do sleep 0.05; done"}),
@@ -199,7 +198,7 @@ TEST_F(Tuttirun, SignalsReachAllRanks) {
   EXPECT_TRUE(has(out(), "[0] got-it") && has(out(), "[1] got-it")) << out();
 }
 
-TEST_F(Tuttirun, SurvivorsGoOn) {
+TEST_F(Tuttirun, RealTimeSurvivorsGoOn) {
   // The others end half a second after rank 1 has come to its end.
   const std::string script = "if [ $RANK = 1 ]; then echo $$ > " + folder_ + "/pid.new; mv " + folder_ + "/pid.new " +
                              folder_ + "/pid; kill -9 $$; fi; while [ ! -e " + folder_ +
@@ -216,7 +215,7 @@ TEST_F(Tuttirun, SurvivorsGoOn) {
       << err();
 }
 
-TEST_F(Tuttirun, SurvivingHasTheStatusOfWhatHappened) {
+TEST_F(Tuttirun, RealTimeSurvivingHasTheStatusOfWhatHappened) {
   EXPECT_EQ(run({"-n", "2", "--survive", "true"}), 0);
   EXPECT_EQ(err(), "");
   EXPECT_EQ(run({"-n", "2", "--survive", "sh", "-c", "kill -9 $$"}), 128 + SIGKILL);
@@ -234,7 +233,7 @@ TEST_F(Tuttirun, SurvivingHasTheStatusOfWhatHappened) {
   EXPECT_TRUE(none_runs(pids));
 }
 
-TEST_F(Tuttirun, ATimeoutNamesWhoStillRan) {
+TEST_F(Tuttirun, RealTimeATimeoutNamesWhoStillRan) {
   EXPECT_EQ(run({"-n", "3", "--timeout", "0.4", "sh", "-c", "[ $RANK = 1 ] && exit 0; sleep 60"}), 124);
   EXPECT_TRUE(has(err(), "within 0.4 s (--timeout); still running: rank 0, 2")) << err();
 }
@@ -313,12 +312,12 @@ TEST_F(Tuttirun, AFullDiskIsAnError) {
 
 TEST_F(Tuttirun, AReaderThatGoesAwayEndsTheJob) {
   const std::string command = kQuoted + " -n 2 sh -c 'while :; do echo y; done' | head -n 3 >/dev/null";
-  EXPECT_EQ(::system(("timeout 20 sh -c \"" + command + "\"").c_str()), 0);
+  EXPECT_EQ(::system(("timeout 60 sh -c \"" + command + "\"").c_str()), 0);
 }
 
 // ---- network namespaces ----
 
-class Namespaces : public Tuttirun {
+class RealTimeNamespaces : public Tuttirun {
  protected:
   void SetUp() override {
     if (::geteuid() != 0) GTEST_SKIP() << "network namespaces need root";
@@ -331,7 +330,7 @@ class Namespaces : public Tuttirun {
   }
 };
 
-TEST_F(Namespaces, RanksAreSpreadAndReachEachOther) {
+TEST_F(RealTimeNamespaces, RanksAreSpreadAndReachEachOther) {
   ASSERT_EQ(run({"-n", "3", "--hosts-as-netns", "2", "sh", "-c",
                  "ip -o -4 address show eth0 | sed -E \"s|.*inet ([0-9.]*)/.*|$RANK $LOCAL_RANK/$LOCAL_WORLD_SIZE "
                  "$MASTER_ADDR \\1|\"; readlink /proc/self/ns/net >&2"}),
@@ -343,7 +342,7 @@ TEST_F(Namespaces, RanksAreSpreadAndReachEachOther) {
   EXPECT_FALSE(any_left());
 }
 
-TEST_F(Namespaces, EachHasCoresOfItsOwn) {
+TEST_F(RealTimeNamespaces, EachHasCoresOfItsOwn) {
   ASSERT_EQ(run({"-n", "4", "--hosts-as-netns", "2", "sh", "-c", "echo cores $(taskset -cp $$ | sed 's/.*: //')"}), 0);
   std::set<std::string> shares;
   std::istringstream lines(out());
@@ -352,7 +351,7 @@ TEST_F(Namespaces, EachHasCoresOfItsOwn) {
   EXPECT_EQ(shares.size(), std::min(2u, std::thread::hardware_concurrency())) << out() << err();
 }
 
-TEST_F(Namespaces, TheyAreRemovedAfterFailuresAndSignals) {
+TEST_F(RealTimeNamespaces, TheyAreRemovedAfterFailuresAndSignals) {
   EXPECT_EQ(run({"-n", "2", "--hosts-as-netns", "2", "false"}), 1);
   EXPECT_FALSE(any_left());
   start({"-n", "2", "--hosts-as-netns", "2", "sh", "-c", "echo $$; sleep 60"});
@@ -368,7 +367,7 @@ TEST_F(Namespaces, TheyAreRemovedAfterFailuresAndSignals) {
   EXPECT_TRUE(eventually([&] { return !any_left(); })) << "the keeper removes them";
 }
 
-TEST_F(Namespaces, LeftoversOfDeadProcessesAreSwept) {
+TEST_F(RealTimeNamespaces, LeftoversOfDeadProcessesAreSwept) {
   const pid_t dead = ::fork();
   if (dead == 0) ::_exit(0);
   ::waitpid(dead, nullptr, 0);

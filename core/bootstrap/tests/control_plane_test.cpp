@@ -134,7 +134,8 @@ TEST_P(Control, AllAgreeOnTheFirstCause) {
   });
 }
 
-// A busy rank is one that does not call Tutti: here they all only sleep, and rank 0's notice crosses 2 to 5 of them.
+// A busy rank is one that does not call Tutti: here they all only look at what they know, and rank 0's notice crosses 2
+// to 5 of them.
 TEST_P(Control, NoticesCrossRanksThatAreBusyElsewhere) {
   run(24, [&](Bootstrap& bootstrap, std::barrier<>& together) {
     if (bootstrap.rank() == 0) bootstrap.control().announce(7, TUTTI_TIMEOUT, "does not answer");

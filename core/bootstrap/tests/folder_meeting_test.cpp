@@ -89,12 +89,14 @@ TEST_F(FolderMeeting, GarbageIsPassedOver) {
 }
 
 TEST_F(FolderMeeting, RealTimeAnotherWorldIsPassedOverAndNamedInTheEnd) {
+  const InTime deadline;
   const auto failures = run_ranks(2, [&](uint32_t rank) { make_bootstrap(at(rank, 2 + rank), 500ms); });
   expect_failure(failures[0], TUTTI_TIMEOUT, {"rank 1 of 2", "turned away", "one of 3"});
   expect_failure(failures[1], TUTTI_TIMEOUT, {"rank 1: ", file().string()});
 }
 
 TEST_F(FolderMeeting, RealTimeErrorsSayWhy) {
+  const InTime deadline;
   expect_failure(failure_of([&] { make_bootstrap(at(1, 2), 100ms); }), TUTTI_TIMEOUT, {"is not there yet", "100 ms"});
   Rendezvous meeting = at(0, 2);
   meeting.where += "/absent";

@@ -29,6 +29,7 @@ TEST(LocalMeeting, FiveHundredTwelveRanks) {
 }
 
 TEST(LocalMeeting, RealTimeWhoDoesNotComeIsNamed) {
+  const InTime deadline;
   const auto failures = run_ranks(3, [&](uint32_t rank) {
     if (rank != 1) make_bootstrap(local("absent", rank, 3), rank == 0 ? 50ms : 60s);
   });
@@ -43,6 +44,7 @@ TEST(LocalMeeting, RealTimeWhoDoesNotGatherIsNamedAndTheBootstrapIsSpent) {
   const auto failures = run_ranks(3, [&](uint32_t rank) {
     const auto bootstrap = make_bootstrap(local("late", rank, 3), 60s);
     if (rank == 2) std::this_thread::sleep_for(300ms);
+    const InTime deadline;
     const auto first = failure_of([&] { bootstrap->all_gather("x", 50ms); });
     expect_failure(first, TUTTI_TIMEOUT, {"rank 2"});
     expect_failure(failure_of([&] { bootstrap->all_gather("x", 50ms); }), TUTTI_INVALID_USAGE, {first->text});

@@ -12,12 +12,14 @@
 #include <thread>
 #include <vector>
 
+#include "../../tests/harness/in_time.hpp"
 #include "bootstrap/bootstrap.hpp"
 #include "bootstrap/socket_address.hpp"
 
 namespace tutti::core::test {
 
 using namespace std::chrono_literals;
+using tutti::test::InTime;
 
 // Variables as a test wants them.
 inline EnvironmentLookup environment_of(std::map<std::string, std::string> variables) {

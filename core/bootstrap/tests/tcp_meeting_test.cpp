@@ -99,6 +99,7 @@ TEST(TcpMeeting, SixtyFourProcesses) {
 }
 
 TEST(TcpMeeting, RealTimeWhoDoesNotComeIsNamed) {
+  const InTime deadline;
   HeldPort port;
   auto failures = run_ranks(4, [&](uint32_t rank) {
     if (rank == 0 || rank == 2) make_bootstrap(tcp(port.rendezvous(), rank, 4), rank == 0 ? 300ms : 60000ms);
@@ -131,6 +132,7 @@ void real_time_late_rank(uint32_t late, uint32_t impatient) {
       while (!over) std::this_thread::sleep_for(1ms);
       return;
     }
+    const InTime deadline;
     const auto failure = failure_of([&] { bootstrap->all_gather("x", rank == impatient ? 300ms : 60000ms); });
     EXPECT_TRUE(failure);
     if (rank != impatient) return;
@@ -248,6 +250,7 @@ TEST(TcpMeeting, RealTimeAHandshakeHasATimeLimit) {
   });
   Rendezvous meeting = tcp(port.rendezvous(), 0, 2);
   meeting.handshake_limit = 50ms;
+  const InTime deadline;
   expect_failure(failure_of([&] { make_bootstrap(meeting, 1s); }), TUTTI_TIMEOUT,
                  {"1 connection was turned away", "within 50 ms"});
   silent.join();

@@ -115,7 +115,16 @@ tutti_status tutti_comm_create(const tutti_comm_config* config, tutti_comm** com
  * TUTTI_INVALID_USAGE until 1,024 more communicators of the process have been destroyed, and is undefined then. */
 tutti_status tutti_comm_destroy(tutti_comm* comm);
 /* Ends every pending operation of all ranks with TUTTI_ABORTED and `reason`; afterwards only error queries, shrink,
- * invite, grow and destroy work. It also ends a tutti_comm_destroy that waits for other ranks. Any thread. */
+ * invite, grow and destroy work. It also ends a tutti_comm_destroy that waits for other ranks. Any thread.
+ *
+ * A call on device memory that another rank makes meanwhile returns
+ *   TUTTI_OK        when its work was in the stream before that rank learned of the abort. The operation was pending:
+ *                   its request ends with TUTTI_ABORTED, what waits in the stream is let go, and outputs are undefined.
+ *   TUTTI_ABORTED   when that rank learned of it first, or while the call waited for other ranks. There is no request.
+ *                   Work that it has put into the stream is let go, too. Its buffers are free again, unless
+ *                   tutti_comm_error says what has to stay untouched.
+ * Which of the two is a matter of time. A stream that has come to its end does not tell whether the call was carried
+ * out: tutti_comm_async_error does. */
 tutti_status tutti_comm_abort(tutti_comm* comm, const char* reason);
 /* The same, for a rank that has seen a failure which others may not see, when all are to continue by
  * tutti_comm_shrink. */
@@ -232,7 +241,8 @@ typedef struct tutti_options {
 /* Each takes `request`: NULL blocks until the operation is complete on this rank; otherwise the call returns at once and
  * *request stands for the operation. All ranks issue the collectives of a communicator in the same order. Until completion
  * outputs must not be read and inputs not written. On device memory the call returns when the work is in options.stream,
- * which orders it with what the stream does before and after; a request then tells when the device is done. It may wait
+ * which orders it with what the stream does before and after; a request then tells when the device is done. What breaks
+ * the communicator after that is no status of the call (tutti_comm_abort, tutti_comm_async_error). The call may wait
  * for other ranks to come to the same call: always for those of its process, and for others when it is the first of its
  * kind between them or has more work than the device's queue takes. A stream that is being captured records the call for
  * replays, without a request: between threads of one process; between processes where all ranks are on one host, their

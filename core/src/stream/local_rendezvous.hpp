@@ -49,8 +49,6 @@ class LocalRendezvous {
   // The rank whose thread is putting the work of all into their streams, where that thread has been in one call of the
   // device for so long.
   std::optional<uint32_t> issuer(std::chrono::nanoseconds silent = {});
-  // Have all ranks come, and is their work being put into the streams? Takes no lock.
-  bool is_issuing() const { return issuing_.load(std::memory_order_acquire); }
   // The ranks that have not come to this turn, "1, 3"; "" when all have, or the turn has ended.
   std::string missing(uint64_t turn);
   // A rank ends after a failure: streams of other ranks may still wait for its events. They are destroyed with the last

@@ -105,8 +105,10 @@ class Issue {
     program_.relocate(launches_, writer_);
     for (size_t r = 0; r < launches_.size(); ++r) begin(r);
     if (launches_.size() != 1 || !launches_[0]->fuse || !fuse(device))
-      for (const StreamProgram::Run& run : program_.runs())
+      for (const StreamProgram::Run& run : program_.runs()) {
+        launches_[run.rank]->entered.store(true, std::memory_order_relaxed);
         writer_.write(run.rank, program_.commands(run.rank) + run.from, run.to - run.from);
+      }
     for (size_t r = 0; r < launches_.size(); ++r) launches_[r]->commands = writer_.commands(r);
   }
 

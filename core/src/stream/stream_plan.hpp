@@ -140,6 +140,7 @@ struct StreamLaunch : StreamPart {
   std::byte* scratch = nullptr;
   bool fuse = false;                                              // the only one, and small: as one launch
   bool fused = false;                                             // set by issue(): the device took it so
+  std::atomic<bool> entered{false};                               // set by issue(): it has come to this stream
   std::function<StreamSlot(uint32_t way, uint64_t number)> slot;  // `way`: which of the plan's traffic
 };
 

@@ -180,13 +180,18 @@ void StreamRunner::begin_operation(const StreamCall& call, StreamPart& part) {
   begins_ = true;
 }
 
-// A turn of the wait until a call's work is in the stream. Work that the application has put there before may take as
-// long as it likes. A collective puts nothing there before all ranks of the process have come: until then only work
-// before earlier operations is an excuse.
+// A turn of the wait until this thread has put a call's work into the stream. Work that the application has put there
+// before may take as long as it likes.
 bool StreamRunner::fill(const Turn& turn) const {
-  const bool gathers = part_ == &launch_ && !rendezvous_->is_issuing();
-  const bool is_behind_others = gathers ? held_up() : !counter_->reached(begun_.first);
-  return turn(exchange_.awaits == StreamExchange::Awaits::nothing && !captures() && is_behind_others);
+  return turn(exchange_.awaits == StreamExchange::Awaits::nothing && !captures() && !counter_->reached(begun_.first));
+}
+
+// The same, while the thread of another rank is to do it. It puts nothing there before all ranks of the process have
+// come and the streams of ranks before this one have taken their work: until then only work of the application before
+// earlier operations is an excuse.
+bool StreamRunner::gather(const Turn& turn) const {
+  const bool entered = launch_.entered.load(std::memory_order_relaxed);
+  return turn(!captures() && (entered ? !counter_->reached(begun_.first) : held_up()));
 }
 
 Failure StreamRunner::stood_still(const StreamCall& call) const {
@@ -230,7 +235,7 @@ void StreamRunner::put(const StreamCall& call, StreamPlan& plan, const Turn& tur
   while (!rendezvous_->passed(place, std::chrono::microseconds(has_channels() ? 20 : 1000))) {
     bool in_time = true;
     try {
-      in_time = fill(turn);
+      in_time = gather(turn);
     } catch (const Failure& why) {
       leave(why);
       throw;
@@ -279,6 +284,7 @@ void StreamRunner::begin(const StreamCall& call, StreamPlan& plan) {
   launch_.scratch = plan.windows ? windows_->scratch() : static_cast<std::byte*>(scratch_);
   launch_.fuse = plan.fuses;
   launch_.fused = false;
+  launch_.entered.store(false, std::memory_order_relaxed);
   if (plan.windows) {
     windows_->count(plan);
     if (call.shape.collective == TUTTI_BROADCAST && call.in && call.in != call.out && call.shape.root == setup_.rank)

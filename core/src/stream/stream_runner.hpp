@@ -186,6 +186,7 @@ class StreamRunner {
   void begin_operation(const StreamCall& call, StreamPart& part);
   void begin(const StreamCall& call, StreamPlan& plan);
   bool fill(const Turn& turn) const;
+  bool gather(const Turn& turn) const;
   void require_peers(const StreamCall& call, uint64_t place);
   void leave(const Failure& why);
   Failure stood_still(const StreamCall& call) const;

@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <sstream>
 
+#include "../harness/in_time.hpp"
 #include "../harness/ranks.hpp"
 
 namespace tutti::test {
@@ -77,6 +78,7 @@ TEST(AbsentRank, WhoOnlyNoticesIsNotLost) {
   run_ranks(2,
             [](Communicator& world) {
               std::vector<float> data(10);
+              const InTime deadline;
               const Failed failed = failure_of([&] { world.receive<float>(data, 1 - world.rank()); });
               EXPECT_EQ(failed.status, TUTTI_TIMEOUT);
               EXPECT_NE(failed.text.find("timed out: no progress for 0.5 s"), std::string::npos) << failed.text;

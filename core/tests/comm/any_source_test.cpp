@@ -7,6 +7,7 @@
 #include <random>
 #include <set>
 
+#include "../harness/in_time.hpp"
 #include "../harness/ranks.hpp"
 
 namespace tutti::test {
@@ -171,6 +172,7 @@ TEST(AnySourceFails, RealTimeWhereNothingComes) {
             [](Communicator& world) {
               std::vector<uint8_t> data(8);
               tutti_envelope envelope = from_any(4);
+              const InTime deadline;
               const Failed failed = failure_of([&] { world.receive_any(data, envelope); });
               EXPECT_EQ(failed.status, TUTTI_TIMEOUT);
               EXPECT_NE(failed.text.find("receive from any rank with tag 4"), std::string::npos) << failed.text;

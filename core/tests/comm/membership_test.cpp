@@ -6,6 +6,7 @@
 #include <mutex>
 #include <numeric>
 
+#include "../harness/in_time.hpp"
 #include "../harness/ranks.hpp"
 
 namespace tutti::test {
@@ -89,6 +90,7 @@ TEST(Shrink, RealTimeWhoComesTooLateIsLeftOut) {
       EXPECT_NE(world.error_text().find("ranks 0 and 1 went on without it"), std::string::npos) << world.error_text();
       return;
     }
+    const InTime deadline;
     ASSERT_EQ(tutti_comm_shrink(world.handle(), &options, &next), TUTTI_OK) << world.error_text();
     EXPECT_EQ(tutti_comm_nranks(next), 2u);
     late.arrive_and_wait();
@@ -168,6 +170,7 @@ TEST(Grow, RealTimeWhoDoesNotJoinIsNamed) {
     tutti_unique_id copy{};
     std::copy(id.begin(), id.end(), copy.text);
     tutti_comm* comm = nullptr;
+    const InTime deadline;
     EXPECT_LT(tutti_comm_grow(world.handle(), &copy, 1, &options, &comm), 0);
     EXPECT_NE(world.error_text().find("rank 2 of 3 did not connect"), std::string::npos) << world.error_text();
     expect_sum_of_ranks(world);

@@ -8,6 +8,7 @@
 #include <barrier>
 #include <numeric>
 
+#include "../harness/in_time.hpp"
 #include "../harness/ranks.hpp"
 
 namespace tutti::test {
@@ -284,6 +285,7 @@ TEST(SplitFailures, RealTimeARankThatDoesNotComeIsNamed) {
     how.struct_size = sizeof how;
     how.timeout_ns = 200'000'000;
     tutti_comm* part = nullptr;
+    const InTime deadline;
     EXPECT_EQ(tutti_comm_split(world.handle(), &how, &part), TUTTI_TIMEOUT);
     EXPECT_NE(world.error_text().find("rank 1 did not come to tutti_comm_split within 0.2 s"), std::string::npos)
         << world.error_text();

@@ -80,12 +80,9 @@ class Gate {
     wait.value = 1;
     for (uint32_t i = 0; i < times; ++i) EXPECT_EQ(tables_.executor->enqueue(nullptr, s.handle, &wait, 1), TUTTI_OK);
   }
-  // The same, and the stream's queue takes nothing more.
-  void fill(const Stream& s, uint32_t depth) const {
-    hold(s);
-    std::this_thread::sleep_for(std::chrono::milliseconds(100));  // it is not in the queue any more
-    hold(s, depth);
-  }
+  // The same, and the stream's queue takes nothing more. The device works on the first of these commands, which makes
+  // room for the last.
+  void fill(const Stream& s, uint32_t depth) const { hold(s, 1 + depth); }
   void open() { std::atomic_ref(flag_).store(1, std::memory_order_release); }
 
  private:

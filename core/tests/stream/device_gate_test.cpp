@@ -2,6 +2,7 @@
 //
 // Nothing that may wait for a whole device is called while any communicator of the process has work pending there. The
 // simulated device counts such calls.
+#include "../harness/in_time.hpp"
 #include "../harness/simulated_counters.hpp"
 #include "../harness/stream_ranks.hpp"
 
@@ -78,7 +79,10 @@ TEST(DeviceGate, RealTimeADeadlineNamesWhoseWorkIsPending) {
     const Buffer first(one), second(other);
     Gate held;
     ASSERT_NO_FATAL_FAILURE(keep_busy(busy, first, held));
-    EXPECT_EQ(second.reduce(fresh, 300'000'000), TUTTI_TIMEOUT);
+    {
+      const InTime deadline;
+      EXPECT_EQ(second.reduce(fresh, 300'000'000), TUTTI_TIMEOUT);
+    }
     for (const char* words : {"rank 0 of held up", "device simulated 0"})
       EXPECT_NE(std::string(tutti_comm_error(fresh)).find(words), std::string::npos) << tutti_comm_error(fresh);
     held.open();

@@ -3,6 +3,8 @@
 // Small collectives between processes on devices of their own go to the device in one launch each, and only those.
 #include <signal.h>
 
+#include "../harness/aborted_call.hpp"
+#include "../harness/in_time.hpp"
 #include "../harness/simulated_counters.hpp"
 #include "../harness/stream_ranks.hpp"
 
@@ -174,28 +176,19 @@ void expect_let_go(tutti_comm* comm, Stream& s, tutti_status status, const char*
   EXPECT_NE(std::string(tutti_comm_error(comm)).find(words), std::string::npos) << tutti_comm_error(comm);
 }
 
+// A launch that waits is ended by an abort; a call that the abort overtakes launches nothing.
 TEST(FusedStream, AnAbortEndsALaunchThatWaits) {
   const OnDevices each;
-  run_processes(
-      2, 1,
-      [](tutti_comm* comm, uint32_t rank) {
-        EXPECT_EQ(reduce_once(comm, rank, 100, rank), 1u);
-        ASSERT_EQ(tutti_barrier(comm, nullptr, nullptr), TUTTI_OK);  // all have done that much
-        Stream s(rank);
-        const tutti_options options = on(s);
-        auto* data = s.make<int64_t>(100);
-        uint8_t begun = 0;
-        if (rank == 0) {
-          EXPECT_EQ(tutti_all_reduce(comm, data, data, 100, TUTTI_INT64, TUTTI_SUM, &options, nullptr), TUTTI_OK);
-          EXPECT_EQ(tutti_send(comm, &begun, 1, TUTTI_UINT8, 1, 0, nullptr, nullptr), TUTTI_OK);
-        } else {
-          EXPECT_EQ(tutti_receive(comm, &begun, 1, TUTTI_UINT8, 0, 0, nullptr, nullptr), TUTTI_OK);
-          tutti_comm_abort(comm, "changed its mind");
-        }
-        expect_let_go(comm, s, TUTTI_ABORTED, "changed its mind");
-        s.free(data);
-      },
-      "", many_devices);
+  for (const AbortComes when : {AbortComes::after, AbortComes::before})
+    run_processes(
+        2, 1,
+        [when](tutti_comm* comm, uint32_t rank) {
+          EXPECT_EQ(reduce_once(comm, rank, 100, rank), 1u);
+          const uint64_t before = launches();
+          abort_beside_a_call(comm, rank, when, 100, rank);
+          EXPECT_EQ(launches() - before, rank == 0 && when == AbortComes::after ? 1u : 0u);
+        },
+        "", many_devices);
 }
 
 TEST(FusedStream, RealTimeATimeoutEndsALaunchThatWaits) {
@@ -208,6 +201,7 @@ TEST(FusedStream, RealTimeATimeoutEndsALaunchThatWaits) {
         Stream s(rank);
         const tutti_options options = on(s, 300'000'000);
         auto* data = s.make<int64_t>(100);
+        const InTime deadline;
         if (rank == 0) {
           EXPECT_EQ(tutti_all_reduce(comm, data, data, 100, TUTTI_INT64, TUTTI_SUM, &options, nullptr), TUTTI_OK);
         }

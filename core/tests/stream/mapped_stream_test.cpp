@@ -3,6 +3,7 @@
 // Collectives on device memory between processes that map each other's, and what happens where they cannot.
 #include <map>
 
+#include "../harness/aborted_call.hpp"
 #include "../harness/stream_ranks.hpp"
 
 namespace tutti::test {
@@ -220,29 +221,17 @@ TEST(MappedStream, SlotsThatNobodyMappedAreGivenBack) {
 TEST(MappedStream, AnAbortLetsStreamsGo) {
   run_processes(2, 1, [](tutti_comm* comm, uint32_t rank) {
     reduce_once(comm, rank, 100000);
-    Stream s;
-    tutti_options options{};
-    options.struct_size = sizeof options;
-    options.stream = s.handle;
-    auto* data = s.make<int64_t>(100000);
-    uint8_t begun = 0;
-    if (rank == 0) {
-      EXPECT_EQ(tutti_all_reduce(comm, data, data, 100000, TUTTI_INT64, TUTTI_SUM, &options, nullptr), TUTTI_OK)
-          << tutti_comm_error(comm);
-      EXPECT_EQ(tutti_send(comm, &begun, 1, TUTTI_UINT8, 1, 0, nullptr, nullptr), TUTTI_OK) << tutti_comm_error(comm);
-    } else {
-      EXPECT_EQ(tutti_receive(comm, &begun, 1, TUTTI_UINT8, 0, 0, nullptr, nullptr), TUTTI_OK)
-          << tutti_comm_error(comm);
-      tutti_comm_abort(comm, "changed its mind");
-    }
-    EXPECT_TRUE(s.finish()) << "the stream still waits";
-    const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(60);
-    while (tutti_comm_async_error(comm) == TUTTI_OK && std::chrono::steady_clock::now() < limit)
-      std::this_thread::sleep_for(std::chrono::milliseconds(5));
-    EXPECT_LT(tutti_barrier(comm, nullptr, nullptr), 0);
-    EXPECT_NE(std::string(tutti_comm_error(comm)).find("changed its mind"), std::string::npos)
-        << tutti_comm_error(comm);
-    s.free(data);
+    abort_beside_a_call(comm, rank, AbortComes::after, 100000);
+  });
+}
+
+TEST(MappedStream, AnAbortEndsACallThatItOvertakes) {
+  run_processes(2, 1, [](tutti_comm* comm, uint32_t rank) {
+    reduce_once(comm, rank, 100000);
+    abort_beside_a_call(comm, rank, AbortComes::before, 100000);
+  });
+  run_processes(2, 1, [](tutti_comm* comm, uint32_t rank) {
+    abort_beside_a_call(comm, rank, AbortComes::during, 100000);
   });
 }
 

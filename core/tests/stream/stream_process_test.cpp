@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Collectives on device memory between processes: bytes go through the host and over the transports.
+#include "../harness/in_time.hpp"
 #include "../harness/stream_ranks.hpp"
 
 namespace tutti::test {
@@ -158,6 +159,7 @@ TEST(Stream, RealTimeARankThatStaysAwayIsNamedWithItsLastCall) {
     EXPECT_EQ(reduce(), TUTTI_OK) << tutti_comm_error(comm);
     EXPECT_TRUE(s.finish());
     options.timeout_ns = 1'000'000'000;
+    const InTime deadline;
     if (rank == 0) {
       EXPECT_EQ(reduce(), TUTTI_OK) << tutti_comm_error(comm);
     }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Collectives on device memory with ranks as threads of one process, whose streams share one hardware queue.
+#include "../harness/in_time.hpp"
 #include "../harness/patience.hpp"
 #include "../harness/sanitized.hpp"
 #include "../harness/stream_ranks.hpp"
@@ -237,6 +238,7 @@ TEST(Stream, RealTimeARankThatDoesNotComeEndsTheOthersByDeadline) {
         Stream s;
         auto* data = s.make<float>(10);
         options.stream = s.handle;
+        const InTime deadline;
         EXPECT_EQ(tutti_all_reduce(comm, data, data, 10, TUTTI_FLOAT32, TUTTI_SUM, &options, nullptr), TUTTI_TIMEOUT);
         // The deadline of this call, and not that of the receive.
         EXPECT_NE(std::string(tutti_comm_error(comm)).find("on device memory for rank 1 of its process"),

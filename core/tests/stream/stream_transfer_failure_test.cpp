@@ -2,6 +2,7 @@
 //
 // Sends and receives of device memory that differ, never come, are ended, or are refused.
 #include "../harness/graphs.hpp"
+#include "../harness/in_time.hpp"
 #include "../harness/transfer_groups.hpp"
 
 namespace tutti::test {
@@ -149,6 +150,7 @@ TEST(StreamTransfer, RealTimeWhatNeverComesEndsAtTheDeadline) {
       ASSERT_TRUE(s.finish());
       auto* data = s.make<uint8_t>(c.bytes);
       const tutti_options options = on(s, 300'000'000);
+      const InTime deadline;
       if (rank == 0) {
         if (c.sending)
           tutti_send(comm, data, c.bytes, TUTTI_UINT8, 1, 9, &options, nullptr);

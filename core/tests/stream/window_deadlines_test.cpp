@@ -7,6 +7,7 @@
 #include <array>
 #include <atomic>
 
+#include "../harness/in_time.hpp"
 #include "../harness/patience.hpp"
 #include "../harness/window_data.hpp"
 
@@ -77,6 +78,7 @@ TEST(WindowCalls, RealTimeARankThatStaysAwayIsNamed) {
         reduce_once(comm, rank, s, in, out);
         tutti_options options = on(s);
         options.timeout_ns = 1'000'000'000;
+        const InTime deadline;
         if (rank == 0) {
           EXPECT_EQ(tutti_all_reduce(comm, in.device, out.device, mib, TUTTI_INT64, TUTTI_SUM, &options, nullptr),
                     TUTTI_OK)

@@ -8,6 +8,7 @@
 #include <barrier>
 #include <tutti/tutti.hpp>
 
+#include "../harness/in_time.hpp"
 #include "../harness/window_data.hpp"
 
 namespace tutti::test {
@@ -217,7 +218,10 @@ void expect_named(bool dies, uint64_t timeout_ns) {
   ::munmap(made, sizeof *made);
 }
 TEST(Windows, ARankThatDiesIsNamed) { expect_named(true, 60'000'000'000); }
-TEST(Windows, RealTimeARankThatStaysAwayIsNamed) { expect_named(false, 1'000'000'000); }
+TEST(Windows, RealTimeARankThatStaysAwayIsNamed) {
+  const InTime deadline;
+  expect_named(false, 1'000'000'000);
+}
 
 // Memory that was freed while it was registered, and other memory that came at its address, are told.
 TEST(Windows, FreedMemoryIsTold) {

@@ -28,9 +28,10 @@ struct Work {
   tutti_command command{};
   std::vector<const void*> sources;
   ReduceLoop reduce = nullptr;
-  uint64_t turn = 0;              // RECORD, AFTER: which setting of the event
+  Event::Mark mark;               // RECORD, AFTER: which setting of the event
   std::vector<Work> fused;        // in the place of a command: a list that is carried out as one
   class Queue* behind = nullptr;  // in the place of a command: until that queue has carried out `turn` commands
+  uint64_t turn = 0;
 };
 
 void until(const auto& condition) {
@@ -59,10 +60,9 @@ void carry_out(const Work& work) {
     case TUTTI_COMMAND_WRITE:
       return std::atomic_ref(*c.flag).store(c.value, std::memory_order_release);
     case TUTTI_COMMAND_RECORD:
-      return reinterpret_cast<Event*>(c.event)->reached.store(work.turn, std::memory_order_release);
+      return work.mark->store(true, std::memory_order_release);
     case TUTTI_COMMAND_AFTER:
-      return until(
-          [&] { return reinterpret_cast<Event*>(c.event)->reached.load(std::memory_order_acquire) >= work.turn; });
+      return until([&] { return work.mark->load(std::memory_order_acquire); });
     default:
       return;
   }
@@ -79,10 +79,8 @@ class Queue {
     std::unique_lock lock(mutex_);
     for (Work& work : all) {
       changed_.wait(lock, [this] { return waiting_.size() < depth_; });
-      if (work.command.kind == TUTTI_COMMAND_RECORD)
-        work.turn = reinterpret_cast<Event*>(work.command.event)->set.fetch_add(1) + 1;
-      if (work.command.kind == TUTTI_COMMAND_AFTER)
-        work.turn = reinterpret_cast<Event*>(work.command.event)->set.load();
+      if (work.command.kind == TUTTI_COMMAND_RECORD) work.mark = reinterpret_cast<Event*>(work.command.event)->set();
+      if (work.command.kind == TUTTI_COMMAND_AFTER) work.mark = reinterpret_cast<Event*>(work.command.event)->newest();
       waiting_.push_back(std::move(work));
       ++appended_;
       changed_.notify_all();
@@ -113,12 +111,13 @@ class Queue {
       changed_.wait(lock, [this] { return !waiting_.empty(); });
       const Work work = std::move(waiting_.front());
       waiting_.pop_front();
+      changed_.notify_all();  // there is room: this command may take for ever
       lock.unlock();
       if (driver_is_gone()) return;
       carry_out(work);
       lock.lock();
       ++done_;
-      if (waiting_.empty() || waiting_.size() + 1 == depth_) changed_.notify_all();
+      changed_.notify_all();  // drain() may have waited for this one, whatever follows it
     }
   }
   std::mutex mutex_;
@@ -278,7 +277,7 @@ bool query(const Event& event) {
   if (has(Hazard::capture) && event.recorded.load())
     throw Error(TUTTI_INVALID_USAGE,
                 "simulated device: the event was recorded in a graph, which runs when it is launched");
-  return event.reached.load(std::memory_order_acquire) >= event.set.load(std::memory_order_acquire);
+  return event.newest()->load(std::memory_order_acquire);
 }
 
 void drain(uint32_t device) {

@@ -9,18 +9,36 @@
 
 #include <atomic>
 #include <cstdint>
+#include <memory>
+#include <mutex>
 #include <span>
 
 namespace tutti::simulated {
 
 class Graph;
 
-// How often it was set, and how often those settings were reached.
-struct Event {
+// Each RECORD is a setting of its own, reached or not. A query asks for the newest one. An AFTER waits for the one that
+// was the newest when it was enqueued: streams that record the same event reach their settings in any order.
+class Event {
+ public:
+  using Mark = std::shared_ptr<std::atomic<bool>>;  // of a setting: has its stream come to it?
+
+  // Makes a new setting.
+  Mark set() {
+    const std::lock_guard lock(mutex_);
+    return newest_ = std::make_shared<std::atomic<bool>>(false);
+  }
+  Mark newest() const {
+    const std::lock_guard lock(mutex_);
+    return newest_;
+  }
+
   uint32_t device = 0;
-  std::atomic<uint64_t> set{0};
-  std::atomic<uint64_t> reached{0};
   std::atomic<const Graph*> recorded{nullptr};  // where the newest RECORD of it is part of
+
+ private:
+  mutable std::mutex mutex_;
+  Mark newest_ = std::make_shared<std::atomic<bool>>(true);  // an event that was never set holds up nobody
 };
 
 void* create_stream(uint32_t device);

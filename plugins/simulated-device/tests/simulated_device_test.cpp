@@ -27,6 +27,7 @@ std::string last_error;
 class SimulatedDevice : public ::testing::Test {
  protected:
   static void SetUpTestSuite() {
+    setenv("TUTTI_SIMULATED_DEVICES", "3", 0);  // each has one queue
     static tutti_host host{};
     host.struct_size = sizeof host;
     host.get_config = [](void*, const char* key) -> const char* { return std::getenv(key); };
@@ -225,6 +226,45 @@ TEST_F(SimulatedDevice, StreamsOfADeviceShareItsQueue) {
   finish(m);
   EXPECT_EQ(executor->destroy_stream(nullptr, first), TUTTI_OK);
   EXPECT_EQ(executor->destroy_stream(nullptr, second), TUTTI_OK);
+}
+
+// An event is recorded by streams of several queues, which come to it in another order.
+TEST_F(SimulatedDevice, AnEventStandsForItsNewestRecord) {
+  alignas(64) static uint32_t flag_of_test = 0;
+  void* seen = nullptr;
+  ASSERT_EQ(device->map_host(nullptr, &flag_of_test, sizeof flag_of_test, &seen), TUTTI_OK);
+  void *held = stream(0), *behind = stream(1), *other = stream(2);
+  tutti_event *m = event(), *end = event();
+  ASSERT_EQ(run(held, {flag(TUTTI_COMMAND_WAIT, &flag_of_test, 1), command(TUTTI_COMMAND_RECORD, m)}), TUTTI_OK);
+  ASSERT_EQ(run(behind, {command(TUTTI_COMMAND_AFTER, m), command(TUTTI_COMMAND_RECORD, end)}), TUTTI_OK);
+  ASSERT_EQ(run(other, {command(TUTTI_COMMAND_RECORD, m)}), TUTTI_OK);
+  finish(m);
+  EXPECT_EQ(executor->query_event(nullptr, end), TUTTI_AGAIN) << "it waits for the record before it";
+  std::atomic_ref(flag_of_test).store(1);
+  finish(end);
+  for (void* s : {held, behind, other}) EXPECT_EQ(executor->destroy_stream(nullptr, s), TUTTI_OK);
+  finish(m);
+}
+
+// A queue takes as many commands as it is deep beside the one that it carries out, which may take for ever.
+TEST_F(SimulatedDevice, AWaitingCommandLeavesItsPlaceInTheQueue) {
+  alignas(64) static uint32_t flag_of_test = 0;
+  void* seen = nullptr;
+  ASSERT_EQ(device->map_host(nullptr, &flag_of_test, sizeof flag_of_test, &seen), TUTTI_OK);
+  constexpr size_t depth = 1024;  // TUTTI_SIMULATED_DEPTH
+  void* s = stream();
+  std::atomic<bool> taken{false};
+  std::thread giving([&] {
+    const std::vector<tutti_command> all(depth + 1, flag(TUTTI_COMMAND_WAIT, &flag_of_test, 1));
+    EXPECT_EQ(run(s, all), TUTTI_OK) << last_error;
+    taken = true;
+  });
+  const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+  while (!taken && std::chrono::steady_clock::now() < limit) std::this_thread::yield();
+  EXPECT_TRUE(taken) << "the queue has room, and whoever waits for it was not told";
+  std::atomic_ref(flag_of_test).store(1);
+  giving.join();
+  EXPECT_EQ(executor->destroy_stream(nullptr, s), TUTTI_OK);
 }
 
 // Memory that is exported, and what another process does with it.

@@ -9,9 +9,9 @@ namespace tutti_test {
 namespace {
 
 constexpr uint64_t kMessages = 12, kSize = 100;
-constexpr std::chrono::milliseconds kLate{50};
+constexpr std::chrono::milliseconds kRealTimeLate{50};
 
-class Draining : public OverCables {
+class RealTimeDraining : public OverCables {
  protected:
   void SetUp() override {
     OverCables::SetUp();
@@ -61,29 +61,29 @@ class Draining : public OverCables {
   std::vector<unsigned char> last_out = pattern(kSize, 2), last_in = std::vector<unsigned char>(kSize);
 };
 
-TEST_F(Draining, RealTimeLateCompletionsCountAtTheEndThatSeesTheFailure) {
-  behave("rxe0", kLate);
+TEST_F(RealTimeDraining, LateCompletionsCountAtTheEndThatSeesTheFailure) {
+  behave("rxe0", kRealTimeLate);
   ASSERT_NO_FATAL_FAILURE(send_unseen(*b, 0, *a, 1));
   EXPECT_TRUE(survives());
   EXPECT_FALSE(guessed("rank 0"));
 }
 
-TEST_F(Draining, RealTimeLateCompletionsCountAtTheEndThatIsTold) {
-  behave("rxe1", kLate);
+TEST_F(RealTimeDraining, LateCompletionsCountAtTheEndThatIsTold) {
+  behave("rxe1", kRealTimeLate);
   ASSERT_NO_FATAL_FAILURE(send_unseen(*a, 1, *b, 0));
   EXPECT_TRUE(survives());
   EXPECT_FALSE(guessed("rank 1"));
 }
 
-TEST_F(Draining, RealTimeAnAdapterThatDoesNotTellTheLastReceiveIsGivenTime) {
-  behave("rxe0", kLate, false);
+TEST_F(RealTimeDraining, AnAdapterThatDoesNotTellTheLastReceiveIsGivenTime) {
+  behave("rxe0", kRealTimeLate, false);
   ASSERT_NO_FATAL_FAILURE(send_unseen(*b, 0, *a, 1));
   EXPECT_TRUE(survives());
   EXPECT_TRUE(guessed("rank 0"));
 }
 
 // The frames were acknowledged, so their sender has them no longer.
-TEST_F(Draining, CompletionsThatNeverComeAreAClearError) {
+TEST_F(RealTimeDraining, CompletionsThatNeverComeAreAClearError) {
   behave("rxe0", std::chrono::hours(1), false);
   ASSERT_NO_FATAL_FAILURE(send_unseen(*b, 0, *a, 1));
   refuse_a_send();
@@ -92,7 +92,7 @@ TEST_F(Draining, CompletionsThatNeverComeAreAClearError) {
   EXPECT_NE(b->failures[0].find("frames that it had acknowledged"), std::string::npos) << b->failures[0];
 }
 
-TEST_F(Draining, AnAdapterThatIsDeadIsAClearError) {
+TEST_F(RealTimeDraining, AnAdapterThatIsDeadIsAClearError) {
   model::change("rxe0", [](model::Manners& manners) { manners.is_dead = true; });
   refuse_a_send();
   ASSERT_EQ(a->send(1, 0, last_out.data(), kSize, 100), TUTTI_OK) << a->error;

@@ -179,7 +179,7 @@ TEST_F(Recovering, AnAdapterThatFailsForGoodIsLeft) {
   EXPECT_TRUE(a->failures.empty() && b->failures.empty());
 }
 
-TEST_F(Recovering, TheOnlyAdapterThatFailsIsAClearError) {
+TEST_F(Recovering, RealTimeTheOnlyAdapterThatFailsIsAClearError) {
   ASSERT_NO_FATAL_FAILURE(open_joined(1, {{"TUTTI_IB_RECOVERY", "1"}}));
   model::set_fatal("rxe0");
   ASSERT_TRUE(both([&] { return a->failures.contains(1); }));

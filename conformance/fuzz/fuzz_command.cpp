@@ -19,7 +19,7 @@
 namespace tutti::conformance::fuzz {
 namespace {
 
-struct Options {
+struct FuzzCommandOptions {
   double seconds = 60, times = 1, jobs = 0;
   std::vector<std::string> only;
   std::string program, replay;
@@ -40,7 +40,7 @@ Program read_program(const std::string& file) {
   }
 }
 
-Choice choice_of(const Options& options, const Selection& selection) {
+Choice choice_of(const FuzzCommandOptions& options, const Selection& selection) {
   Choice choice;
   choice.themes = options.only;
   choice.mixes = mixes_from(selection.transports);
@@ -56,7 +56,7 @@ Choice choice_of(const Options& options, const Selection& selection) {
 }
 
 // The options that make the same programs again.
-std::string selecting(const Options& options, const Selection& selection) {
+std::string selecting(const FuzzCommandOptions& options, const Selection& selection) {
   std::string text;
   const auto add = [&](const char* name, const auto& list) {
     if (!list.empty()) text += fmt::format(" {} {}", name, fmt::join(list, ","));
@@ -68,7 +68,7 @@ std::string selecting(const Options& options, const Selection& selection) {
   return text + fmt::format(" --seconds {}", options.seconds);
 }
 
-int run(const Options& options, const Session& session) {
+int run(const FuzzCommandOptions& options, const Session& session) {
   const Selection& selection = session.selection;
   require_known("--only", options.only, theme_names());
   if (!options.program.empty() && !options.replay.empty())
@@ -105,7 +105,7 @@ namespace tutti::conformance {
 Action add_fuzz_command(CLI::App& app, Session& session) {
   auto* sub = app.add_subcommand(
       "fuzz", "Random programs, judged against an independent reference; one that fails is made small");
-  const auto options = std::make_shared<fuzz::Options>();
+  const auto options = std::make_shared<fuzz::FuzzCommandOptions>();
   std::string themes;
   for (const fuzz::Theme& theme : fuzz::themes())
     themes += fmt::format("{}{} ({})", themes.empty() ? "" : ", ", theme.name, theme.text);

@@ -14,7 +14,7 @@
 namespace tutti::conformance {
 namespace {
 
-struct Options {
+struct MutantsCommandOptions {
   MutantOptions run;
   bool list = false, verbose = false;
 };
@@ -38,7 +38,7 @@ void print_result(const MutantResult& r, bool verbose) {
   std::fflush(stdout);
 }
 
-int run(const Options& options) {
+int run(const MutantsCommandOptions& options) {
   if (options.list) return list_faults();
   MutantOptions asked = options.run;
   asked.on_result = [&](const MutantResult& r) { print_result(r, options.verbose); };
@@ -70,7 +70,7 @@ int run(const Options& options) {
 }  // namespace
 
 Action add_mutants_command(CLI::App& app, Session& session) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<MutantsCommandOptions>();
   CLI::App* sub = app.add_subcommand("mutants", "Runs the deliberately broken plugins: every one must be caught");
   sub->add_option("names", options->run.names, "mutants to run; all without any");
   sub->add_flag("--list", options->list, "shows the mutants and the clauses that they break");

@@ -16,7 +16,7 @@
 namespace tutti::conformance {
 namespace {
 
-struct Options {
+struct VerifyCommandOptions {
   std::string folder, day = today();
 };
 
@@ -27,7 +27,7 @@ void print_verdict(const std::string& verdict, const std::vector<std::string>& a
 }
 
 // Each subject is judged by its own list; what is wrong with the submission itself speaks against all of them.
-int verify(const Options& options, const Selection& asked) {
+int verify(const VerifyCommandOptions& options, const Selection& asked) {
   std::vector<std::string> good, bad, reasons;
   uint64_t cases = 0;
   try {
@@ -57,7 +57,7 @@ int verify(const Options& options, const Selection& asked) {
 }  // namespace
 
 Action add_verify_report_command(CLI::App& app, Session& session) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<VerifyCommandOptions>();
   CLI::App* command = app.add_subcommand(
       "verify-report", "Checks a submission, a folder that --report wrote, against the must-pass lists");
   command->add_option("FOLDER", options->folder, "the submission")->required();

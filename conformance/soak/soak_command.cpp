@@ -30,7 +30,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using Json = nlohmann::json;
 
-struct Options {
+struct SoakCommandOptions {
   double minutes = 10;
   double interval = 0;  // seconds; 0: by the length
   std::string plant = "none";
@@ -68,7 +68,7 @@ std::string plugin_of(const std::string& transport) {
 
 class Soak {
  public:
-  Soak(const Options& options, const Selection& selection) : options_(options), selection_(selection) {
+  Soak(const SoakCommandOptions& options, const Selection& selection) : options_(options), selection_(selection) {
     if (selection.ranks.size() > 1) throw std::invalid_argument("soak: --ranks takes one number");
     if (!selection.ranks.empty()) nranks_ = selection.ranks.front();
     constexpr uint32_t most_ranks = 64;
@@ -214,7 +214,7 @@ class Soak {
     return failures_.empty() ? 0 : 1;
   }
 
-  const Options& options_;
+  const SoakCommandOptions& options_;
   uint32_t nranks_ = 3;
   const Selection& selection_;
   WalkOrder order_;
@@ -232,7 +232,7 @@ class Soak {
 Action add_soak_command(CLI::App& app, Session& session) {
   auto* sub = app.add_subcommand(
       "soak", "A seeded random walk over everything at once, watched for wrong results, leaks and slowness");
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<SoakCommandOptions>();
   add_number(*sub, "--minutes", options->minutes, 0.01, 1e6, "how long");
   add_number(*sub, "--interval", options->interval, 0.05, 1e5, "seconds between two lines, 0: by the length");
   sub->add_option("--plant", options->plant, "leaks on purpose, to see that it is found")->group("");

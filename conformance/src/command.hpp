@@ -34,4 +34,7 @@ Action add_fuzz_command(CLI::App& app, Session& session);              // fuzz/
 Action add_contract_command(CLI::App& app, Session& session);          // contract/
 Action add_verify_report_command(CLI::App& app, Session& session);     // report/
 
+// Reads the command line, and runs the command that it names.
+int run_command_line(int argc, char** argv);  // src/command_line.cpp
+
 }  // namespace tutti::conformance

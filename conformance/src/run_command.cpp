@@ -24,7 +24,7 @@
 namespace tutti::conformance {
 namespace {
 
-struct Options {
+struct RunCommandOptions {
   bool list = false, verbose = false;
   std::string reproduce, json, junit, html, report, waivers;
 };
@@ -98,21 +98,21 @@ int finish(const Run& run, const Selection& selection, const RunnerOptions& runn
 }
 
 // Before the run: what would be lost at its end.
-void require_places(const Options& options) {
+void require_places(const RunCommandOptions& options) {
   if (!options.json.empty()) require_writable("--json", options.json);
   if (!options.junit.empty()) require_writable("--junit", options.junit);
   if (!options.html.empty()) require_writable("--html", options.html);
   if (!options.report.empty()) begin_submission(options.report);
 }
 
-void write_reports(const Run& run, const Options& options) {
+void write_reports(const Run& run, const RunCommandOptions& options) {
   if (!options.json.empty()) write_json(run, options.json);
   if (!options.junit.empty()) write_junit(run, options.junit);
   if (!options.html.empty()) write_html(run, options.html);
   if (!options.report.empty()) write_submission(run, options.report);
 }
 
-int run_selected(const Session& session, const Options& options) {
+int run_selected(const Session& session, const RunCommandOptions& options) {
   const Selection& selection = session.selection;
   const std::vector<Case> cases = select_cases(selection);
   if (options.list) return list_cases(cases);
@@ -147,7 +147,7 @@ int run_selected(const Session& session, const Options& options) {
 }  // namespace
 
 Action add_run_command(CLI::App& app, Session& session) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<RunCommandOptions>();
   app.add_flag("--list", options->list, "print the cases that would run, and end");
   app.add_flag("-v,--verbose", options->verbose, "print every result");
   app.add_option("--reproduce", options->reproduce, "run one case with the data of a result: CASE@SEED");

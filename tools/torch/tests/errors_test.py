@@ -5,6 +5,7 @@ import datetime
 import os
 import pathlib
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -223,6 +224,20 @@ class Errors(unittest.TestCase):
             d.init_process_group("tutti", store=d.HashStore(), rank=0, world_size=2,
                                  timeout=datetime.timedelta(seconds=1))
         self.assertLess(time.monotonic() - begin, 20)
+
+
+class Import(unittest.TestCase):
+    def test_another_version_of_torch(self):
+        with tempfile.TemporaryDirectory() as folder:
+            package = pathlib.Path(folder, "tutti")
+            shutil.copytree(pathlib.Path(tutti.__file__).parent, package)
+            (package / "torch/_build.py").write_text('TORCH = "1.0.1"\n')
+            done = subprocess.run([sys.executable, "-W", "ignore", "-B", "-c", "import tutti.torch"], text=True, timeout=100,
+                                  env={**os.environ, "PYTHONPATH": folder}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        self.assertEqual(done.returncode, 1, done.stdout)
+        self.assertEqual(done.stdout.splitlines()[-1], f"ImportError: tutti.torch: {package}/torch is for torch 1.0.1, and this "
+                         f"one, of {sys.executable}, is {torch.__version__}: build the target tutti_torch for it, configured "
+                         f"with -DPython3_EXECUTABLE={sys.executable}")
 
 
 if __name__ == "__main__":

@@ -28,19 +28,23 @@ if(NOT CPACK_DEBIAN_COMPRESSION_TYPE)
   set(CPACK_DEBIAN_COMPRESSION_TYPE xz)
 endif()
 
-# tutti_debian_package(NAME WHEN targets... SECTION section [OWN packages...] [DEPENDS ...] [RECOMMENDS ...] [CONTROL files...]
-# TEXT lines...): one package. OWN are packages of this version. A package without one of its targets is not made.
+# tutti_debian_package(NAME WHEN targets... [UNLESS reason] SECTION section [OWN packages...] [DEPENDS ...] [RECOMMENDS ...]
+# [CONTROL files...] TEXT lines...): one package. OWN are packages of this version. A package without one of its targets, or
+# for which there is a reason against it, is not made.
 set(CPACK_COMPONENTS_ALL "")
 set(not_made "")
 function(tutti_debian_package name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "" "SECTION" "WHEN;OWN;DEPENDS;RECOMMENDS;CONTROL;TEXT")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "SECTION;UNLESS" "WHEN;OWN;DEPENDS;RECOMMENDS;CONTROL;TEXT")
   foreach(target IN LISTS arg_WHEN)
     if(NOT TARGET ${target})
-      message(STATUS "tutti: the Debian package ${name} is left out: ${target} is not built")
-      set(not_made "${not_made}${name}: ${target} is not built\n" PARENT_SCOPE)
-      return()
+      set(arg_UNLESS "${target} is not built")
     endif()
   endforeach()
+  if(arg_UNLESS)
+    tutti_summary("package ${name}" "left out: ${arg_UNLESS}")
+    set(not_made "${not_made}${name}: ${arg_UNLESS}\n" PARENT_SCOPE)
+    return()
+  endif()
   list(TRANSFORM arg_OWN APPEND " (= ${TUTTI_DEBIAN_VERSION})")
   list(JOIN arg_TEXT "\n" text)
   foreach(field OWN DEPENDS RECOMMENDS)
@@ -122,7 +126,15 @@ tutti_debian_package(python3-tutti WHEN tutti_python SECTION python OWN libtutti
   TEXT "collective communication library - Python package" ${body}
   "This package has the Python package tutti: collectives on numpy arrays,"
   "tensors and anything with the buffer protocol.")
-tutti_debian_package(python3-tutti-torch WHEN tutti_torch SECTION python OWN libtutti0 python3-tutti DEPENDS ${python} python3-torch
+# What it links is python3-torch's.
+set(not_torch_of_debian "")
+if(TARGET tutti_torch)
+  get_target_property(folder tutti_torch TUTTI_TORCH_FOLDER)
+  if(NOT folder MATCHES "^/usr/lib/python3/dist-packages/")
+    set(not_torch_of_debian "it needs Debian's python3-torch, and tutti_torch is built for the one in ${folder}")
+  endif()
+endif()
+tutti_debian_package(python3-tutti-torch WHEN tutti_torch UNLESS "${not_torch_of_debian}" SECTION python OWN libtutti0 python3-tutti DEPENDS ${python} python3-torch
   CONTROL "${made}/python3-tutti-torch/postinst" "${made}/python3-tutti-torch/prerm" ${divert}
   TEXT "collective communication library - backend of torch.distributed" ${body}
   "This package has the Python package tutti.torch, the backend \"tutti\" of"

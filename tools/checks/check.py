@@ -195,7 +195,7 @@ class Check:
             self.place = None
 
     def step(self, name, *command):
-        """A command that counts as one test."""
+        """A command that counts as one test; true if it succeeded."""
         log = self.build / f"check-{name}.log"
         log.write_text("")
         print(f"== {name} ({log.relative_to(self.root)})", flush=True)
@@ -210,6 +210,7 @@ class Check:
             print("\n".join(commands.last_lines(log, 12)))
         entry.update(passed=int(not status), failed=int(bool(status)), s=round(time.monotonic() - begun))
         print(f"{name}: {minutes(entry['s'])}", flush=True)
+        return not status
 
     def skip(self, what, reason):
         self.skips.append(f"{what}: {reason}")
@@ -224,6 +225,11 @@ class Check:
         self.skip(what, said[-1].removeprefix("SKIPPED: ").removeprefix("skipped: ") if said else "it says no reason")
         return False
 
+    def python(self):
+        """The interpreter that build/ was configured with."""
+        found = re.search(r"^TUTTI_PYTHON:INTERNAL=(.*)$", (self.build / "CMakeCache.txt").read_text(), re.MULTILINE)
+        return found[1] if found else sys.executable
+
     # ---- the commands
 
     def gate(self, select):
@@ -237,7 +243,11 @@ class Check:
         print(f"seed {seed}", flush=True)
         # No test fetches anything: the virtual machine's kernel comes before them.
         self.can("virtual machine", "net-ib/tests/rdma-vm", "--check")
-        self.part("release", "release", [ONE_GPU, "-DTUTTI_BUILD_BENCHES=ON", "-UTUTTI_MEMBERS"], ["-L", "soak"])
+        everything = [ONE_GPU, "-DTUTTI_BUILD_BENCHES=ON", "-UTUTTI_MEMBERS"]
+        torch = self.root / "build-torch"
+        if self.step("torch", "tools/torch-environment", torch):
+            everything.append(f"-DPython3_EXECUTABLE={torch}/bin/python3")
+        self.part("release", "release", everything, ["-L", "soak"])
         self.step("survival", "build/tests/survival", "--kills", 40, "--stops", 5, "--pairs", 10, "--seed", seed)
         self.step("random", "build/bin/tutti-conform", "fuzz", "--seconds", 120, "--seed", seed)
         self.step("differential", "core/tests/mpi/differential", "build", 5000)
@@ -266,7 +276,7 @@ class Check:
         self.step("sweep", "tools/perf/sweep", "build")
         self.step("random", "build/bin/tutti-conform", "fuzz", "--seconds", 600, "--seed", seed)
         self.step("memcheck", "tools/memcheck")
-        self.step("documents", "/usr/bin/python3", "-B", "tools/documents/tests/typed_test.py", ".", "build", "--all")
+        self.step("documents", self.python(), "-B", "tools/documents/tests/typed_test.py", ".", "build", "--all")
         if self.can("verbs", "net-ib/tests/rdma-vm", "--check"):
             self.step("verbs", "net-ib/tests/rdma-jobs", "build", "long")
         self.step("debian-packages", "tools/debian-packages", "--tarball", "--jobs", self.jobs)

@@ -56,10 +56,11 @@ struct Options {
 
 namespace detail {
 
-inline uint64_t nanoseconds(const char* what, std::chrono::nanoseconds time) {
+// A time that is `argument` of `call`, as the C API takes it.
+inline uint64_t nanoseconds(const char* call, const char* argument, std::chrono::nanoseconds time) {
   if (time.count() < 0)
     throw Error(TUTTI_INVALID_ARGUMENT,
-                std::string(what) + " is " + std::to_string(time.count()) + " ns, expected 0 or more");
+                std::string(call) + ": " + argument + " is " + std::to_string(time.count()) + " ns, expected 0 or more");
   return static_cast<uint64_t>(time.count());
 }
 
@@ -69,9 +70,7 @@ class COptions {
   COptions(const char* call, const Options& options) {
     if (!options.stream && options.timeout.count() == 0 && !options.persistent) return;
     options_.struct_size = sizeof options_;
-    options_.timeout_ns = options.timeout.count() < 0
-                              ? nanoseconds((std::string(call) + ": Options::timeout").c_str(), options.timeout)
-                              : static_cast<uint64_t>(options.timeout.count());
+    options_.timeout_ns = nanoseconds(call, "Options::timeout", options.timeout);
     options_.stream = options.stream;
     options_.flags = options.persistent ? uint32_t{TUTTI_PERSISTENT} : 0;
   }

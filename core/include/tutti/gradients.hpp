@@ -51,7 +51,7 @@ class Gradients {
     config.first_bucket_bytes = settings.first_bucket_bytes;
     config.wire = static_cast<uint32_t>(settings.wire);
     config.op = static_cast<uint32_t>(settings.op);
-    config.timeout_ns = detail::nanoseconds("tutti::Gradients: GradientSettings::timeout", settings.timeout);
+    config.timeout_ns = detail::nanoseconds("tutti::Gradients", "GradientSettings::timeout", settings.timeout);
     config.stream = settings.stream;
     config.error = error.data();
     config.error_bytes = error.size();

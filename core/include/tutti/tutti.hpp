@@ -64,7 +64,7 @@ class Request {
   }
   // false: not complete within the time; the operation goes on. 0 only looks; a negative time is an error.
   bool wait_for(std::chrono::nanoseconds time) {
-    const uint64_t longest = detail::nanoseconds("tutti::Request::wait_for: time", time);
+    const uint64_t longest = detail::nanoseconds("tutti::Request::wait_for", "time", time);
     return !request_ || check(tutti_request_wait_for(request_, longest));
   }
 

@@ -30,7 +30,8 @@ ELSEWHERE = {  # how a command begins: what runs it
     r"tools/quickstart": "builds everything anew; started by hand",
     r"tools/debian-packages": "tools/package/tests/fresh-root, and tools/check --full",
     r"cmake --build build": "was done before this test",
-    r"apt-get install python3-torch": "tools/check --full and tools/debian-packages --install",
+    r"tools/torch-environment": "torch_environment_test has its options; the whole brings a gigabyte",
+    r"(cmake --preset release -DPython3_EXECUTABLE=|source build/torch)": "python_choice_test, and the soak tier's torch_* tests",
     r"\S*tutti-conform .*libtutti-mine.so": "package.vendor and package.guide: a plugin of the reader's",
     r"tutti-conform (--plugin line_sum\S+ --algorithm line-sum --report|verify-report (line_sum|mine)_report)": "conform_runner_test, conform_report_test",
     r"\S*tutti-conform (--)?mutants": "conformance.mutants",
@@ -145,7 +146,12 @@ def type_page(page, typed, folder):
         (folder / name).symlink_to(BUILD if name == "build" else SOURCE / name)
     (folder / "docs/pictures").mkdir(parents=True)
     (folder / "bin").mkdir()
-    (folder / "bin/python3").symlink_to(sys.executable)  # the interpreter that the Python package is built for
+    # What belongs to the interpreter that the Python package is built for. Not links: they would lead out of an environment.
+    for name in ("python3", "torchrun"):
+        program = pathlib.Path(sys.executable) if name == "python3" else pathlib.Path(sys.executable).with_name(name)
+        if program.exists() and not (BUILD / "bin" / name).exists():
+            (folder / "bin" / name).write_text(f'#!/bin/sh\nexec {shlex.quote(str(program))} "$@"\n')
+            (folder / "bin" / name).chmod(0o755)
     script = [BEFORE.get(page, "")]
     for number, command in typed:
         script += [f"echo {shlex.quote(f'{page}:{number}: {command}')}", command]

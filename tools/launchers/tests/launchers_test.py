@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """launchers_test.py CASE BUILD: build/tests/launched_job, unmodified, by a launcher; or, for torchrun's restart with fewer ranks
 and for Kubernetes, by the environment that they give. Skipped, with status 77 and the reason, where the launcher is absent."""
+import importlib.util
 import os
 import pathlib
 import re
@@ -119,14 +120,10 @@ def start_ranks(number, arguments=(), **variables):
 
 
 def torchrun():
-    for python in (sys.executable, "/usr/bin/python3"):
-        if subprocess.run([python, "-c", "import torch.distributed.run"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-                          check=False).returncode == 0:
-            break
-    else:
-        skip("torch.distributed.run was not found: install python3-torch")
+    if importlib.util.find_spec("torch") is None:
+        skip(f"{sys.executable} has no module torch: tools/torch-environment makes an interpreter that has, and configure again")
     # torch 1.13 wants to be told of ranks that it redirects, and has no use for them: there is no rank 9.
-    run_module = [python, "-W", "ignore", "-m", "torch.distributed.run", "-r", "9:1", "-t", "9:1", "--no_python",
+    run_module = [sys.executable, "-W", "ignore", "-m", "torch.distributed.run", "-r", "9:1", "-t", "9:1", "--no_python",
                   "--nproc_per_node", "4"]
     run("torchrun", *run_module, "--master_port", free_port(), JOB)
     run("an elastic torchrun that starts the ranks anew", *run_module, "--nnodes", "1:1", "--max_restarts", "1", "--rdzv_backend",

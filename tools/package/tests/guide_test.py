@@ -49,11 +49,12 @@ def play(document, **more):
     launcher = " ".join(installed.launcher())
     settings = {"TUTTI": str(installed.prefix()), "CC": LANGUAGES["c"][0], "CXX": LANGUAGES["cpp"][0], "CMAKE_GENERATOR": "Ninja"}
     settings.update(more)
+    own_python = str(pathlib.Path(sys.executable).parent)  # for which the package's extension was made
     if launcher:
         settings.update(CMAKE_C_COMPILER_LAUNCHER=launcher, CMAKE_CXX_COMPILER_LAUNCHER=launcher)
         if os.path.isdir("/usr/lib/ccache"):
-            own_python = pathlib.Path(sys.executable).parent  # for which the package's extension was made
-            settings["PATH"] = f"{installed.prefix() / 'bin'}:/usr/lib/ccache:{own_python}:{os.environ['PATH']}"
+            own_python = f"/usr/lib/ccache:{own_python}"
+    settings["PATH"] = f"{installed.prefix() / 'bin'}:{own_python}:{os.environ['PATH']}"
     shell = home.parent / "shell"  # what the block before left behind
     shell.write_text("")
     printed, number = None, 0

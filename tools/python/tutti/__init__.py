@@ -14,13 +14,24 @@ a value and an index (op="minloc", "maxloc"): numpy.dtype(tutti.FLOAT32_INT32), 
 
 import asyncio
 import atexit
+import platform
 import sys
 
-from tutti._core import (IN, OUT, SCRATCH, Aborted, Calls, Communicator, Envelope, Error, Group, Host, Internal,
-                         InvalidArgument, InvalidUsage, Lane, Memory, Message, Mismatch, NoResources, NotFound,
-                         NotSupported, Operator, PeerFailed, Persistent, Plan, Proof, Query, Receive, Request,
-                         Schedule, Send, Span, Start, Step, SystemFailure, Timeout, Window, __version__, _close_all,
-                         algorithms, register, unique_id)
+from tutti import _build
+
+try:
+    from tutti._core import (IN, OUT, SCRATCH, Aborted, Calls, Communicator, Envelope, Error, Group, Host, Internal,
+                             InvalidArgument, InvalidUsage, Lane, Memory, Message, Mismatch, NoResources, NotFound,
+                             NotSupported, Operator, PeerFailed, Persistent, Plan, Proof, Query, Receive, Request,
+                             Schedule, Send, Span, Start, Step, SystemFailure, Timeout, Window, __version__, _close_all,
+                             algorithms, register, unique_id)
+except ModuleNotFoundError as absent:
+    if absent.name != "tutti._core":
+        raise
+    raise ImportError(
+        f"tutti: {__path__[0]} is for {_build.PYTHON} ({_build.VERSION}), and has no extension module for this one, "
+        f"{sys.executable} ({platform.python_version()}): start that one, or build the target tutti_python for this one, "
+        f"configured with -DPython3_EXECUTABLE={sys.executable}", name=absent.name) from None
 from tutti.threads import run_threads
 
 __all__ = ["FLOAT32_INT32", "FLOAT64_INT64", "IN", "OUT", "SCRATCH", "Aborted", "Calls", "Communicator", "Envelope",

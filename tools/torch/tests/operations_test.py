@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 
 import tutti.torch
-from ranks import SEED, equal, gloo, run
+from ranks import SEED, TORCH2, equal, gloo, run
 
 INTEGERS = [torch.int8, torch.uint8, torch.int32, torch.int64]
 FLOATS = [torch.float16, torch.float32, torch.float64]
@@ -96,7 +96,7 @@ def own_operators(rank, ranks):
     dist.all_reduce(got, op=premul(0.5))
     equal(got, torch.full((33,), ranks * (ranks + 1) / 4), "premul_sum")
     got = data.clone()
-    dist.all_reduce(got, op=premul([torch.tensor([2.0])]))
+    dist.all_reduce(got, op=premul(torch.tensor([2.0]) if TORCH2 else [torch.tensor([2.0])]))
     equal(got, torch.full((33,), float(ranks * (ranks + 1))), "premul_sum by a tensor")
     got = torch.empty(3)
     dist.reduce_scatter_tensor(got, torch.ones(3 * ranks), op=premul(0.5))
@@ -202,7 +202,11 @@ def coalesced(rank, ranks):
     for op in (Op.SUM, Op.MAX):
         mine = [draws.values([ranks * size, 3], torch.int32) for size in (1, 4)]
         got = [torch.empty([size, 3], dtype=torch.int32) for size in (1, 4)]
-        group.reduce_scatter_tensor_coalesced(got, mine, op).wait()
+        how = op
+        if TORCH2:  # through torch's own method, which takes the operator as an option
+            how = dist.distributed_c10d.ReduceScatterOptions()
+            how.reduceOp = op
+        group.reduce_scatter_tensor_coalesced(got, mine, how).wait()
         for one, whole in zip(got, mine):
             dist.all_reduce(whole, op, group=other)
             equal(one, whole.chunk(ranks)[rank], "reduce_scatter_tensor_coalesced")

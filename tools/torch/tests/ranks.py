@@ -14,6 +14,7 @@ import torch.distributed as dist
 
 import tutti.torch  # noqa: F401  (registers the backend)
 
+TORCH2 = hasattr(dist.ProcessGroup, "_get_backend")
 SEED = int(os.environ.get("TUTTI_TEST_SEED") or time.time_ns() % 1_000_000)
 
 
@@ -69,6 +70,11 @@ def run(ranks, function, seconds=60, lost=()):
 def gloo(members=None):
     """A group of Gloo beside the default one."""
     return dist.new_group(members, backend="gloo")
+
+
+def backend(group):
+    """The group as tutti.torch made it, which torch 2 keeps behind one of its own."""
+    return group._get_backend(torch.device("cpu")) if TORCH2 else group
 
 
 def equal(mine, expected, what):

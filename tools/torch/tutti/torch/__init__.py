@@ -18,11 +18,18 @@ import torch
 import torch.distributed
 
 import tutti
+from tutti.torch import _build
 
 if not torch.distributed.is_available():
     raise ImportError("tutti.torch: this torch was built without torch.distributed")
 if "extended_api" not in inspect.signature(torch.distributed.Backend.register_backend).parameters:
     raise ImportError(f"tutti.torch: torch {torch.__version__} is too old, expected 1.13 or later")
+
+# C++ of one minor version does not fit another's.
+if torch.__version__.split(".")[:2] != _build.TORCH.split(".")[:2]:
+    raise ImportError(f"tutti.torch: {__path__[0]} is for torch {_build.TORCH}, and this one, of {sys.executable}, is "
+                      f"{torch.__version__}: build the target tutti_torch for it, configured with "
+                      f"-DPython3_EXECUTABLE={sys.executable}")
 
 from tutti.torch import _core  # noqa: E402  (its base class is torch's, which must be there)
 

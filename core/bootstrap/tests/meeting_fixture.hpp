@@ -12,9 +12,9 @@
 #include <thread>
 #include <vector>
 
-#include "../../tests/harness/in_time.hpp"
 #include "bootstrap/bootstrap.hpp"
 #include "bootstrap/socket_address.hpp"
+#include "in_time.hpp"
 
 namespace tutti::core::test {
 

@@ -9,7 +9,7 @@
 #include <filesystem>
 #include <sstream>
 
-#include "../harness/in_time.hpp"
+#include "../../bootstrap/tests/in_time.hpp"
 #include "../harness/ranks.hpp"
 
 namespace tutti::test {

@@ -7,7 +7,7 @@
 #include <random>
 #include <set>
 
-#include "../harness/in_time.hpp"
+#include "../../bootstrap/tests/in_time.hpp"
 #include "../harness/ranks.hpp"
 
 namespace tutti::test {

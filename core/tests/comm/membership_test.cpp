@@ -6,7 +6,7 @@
 #include <mutex>
 #include <numeric>
 
-#include "../harness/in_time.hpp"
+#include "../../bootstrap/tests/in_time.hpp"
 #include "../harness/ranks.hpp"
 
 namespace tutti::test {

@@ -16,7 +16,7 @@
 #include <cstring>
 #include <mutex>
 
-#include "../harness/in_time.hpp"
+#include "../../bootstrap/tests/in_time.hpp"
 #include "../harness/ranks.hpp"
 
 namespace tutti::test {

@@ -13,7 +13,7 @@
 #include <optional>
 
 #include "../harness/faulty.hpp"
-#include "../harness/in_time.hpp"
+#include "../../bootstrap/tests/in_time.hpp"
 #include "../harness/ranks.hpp"
 
 namespace tutti::test {

@@ -8,7 +8,7 @@
 #include <barrier>
 #include <numeric>
 
-#include "../harness/in_time.hpp"
+#include "../../bootstrap/tests/in_time.hpp"
 #include "../harness/ranks.hpp"
 
 namespace tutti::test {

@@ -2,7 +2,7 @@
 //
 // Nothing that may wait for a whole device is called while any communicator of the process has work pending there. The
 // simulated device counts such calls.
-#include "../harness/in_time.hpp"
+#include "../../bootstrap/tests/in_time.hpp"
 #include "../harness/simulated_counters.hpp"
 #include "../harness/stream_ranks.hpp"
 

@@ -4,7 +4,7 @@
 #include <signal.h>
 
 #include "../harness/aborted_call.hpp"
-#include "../harness/in_time.hpp"
+#include "../../bootstrap/tests/in_time.hpp"
 #include "../harness/simulated_counters.hpp"
 #include "../harness/stream_ranks.hpp"
 

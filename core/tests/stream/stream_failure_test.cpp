@@ -4,7 +4,7 @@
 // time, and no memory that is still in use is given back without a word.
 #include <future>
 
-#include "../harness/in_time.hpp"
+#include "../../bootstrap/tests/in_time.hpp"
 #include "../harness/stream_ranks.hpp"
 
 namespace tutti::test {

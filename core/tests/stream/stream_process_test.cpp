@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Collectives on device memory between processes: bytes go through the host and over the transports.
-#include "../harness/in_time.hpp"
+#include "../../bootstrap/tests/in_time.hpp"
 #include "../harness/stream_ranks.hpp"
 
 namespace tutti::test {

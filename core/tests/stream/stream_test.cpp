@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Collectives on device memory with ranks as threads of one process, whose streams share one hardware queue.
-#include "../harness/in_time.hpp"
+#include "../../bootstrap/tests/in_time.hpp"
 #include "../harness/patience.hpp"
 #include "../harness/sanitized.hpp"
 #include "../harness/stream_ranks.hpp"

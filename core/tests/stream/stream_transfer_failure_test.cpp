@@ -2,7 +2,7 @@
 //
 // Sends and receives of device memory that differ, never come, are ended, or are refused.
 #include "../harness/graphs.hpp"
-#include "../harness/in_time.hpp"
+#include "../../bootstrap/tests/in_time.hpp"
 #include "../harness/transfer_groups.hpp"
 
 namespace tutti::test {

@@ -7,7 +7,7 @@
 #include <array>
 #include <atomic>
 
-#include "../harness/in_time.hpp"
+#include "../../bootstrap/tests/in_time.hpp"
 #include "../harness/patience.hpp"
 #include "../harness/window_data.hpp"
 

@@ -8,7 +8,7 @@
 #include <barrier>
 #include <tutti/tutti.hpp>
 
-#include "../harness/in_time.hpp"
+#include "../../bootstrap/tests/in_time.hpp"
 #include "../harness/window_data.hpp"
 
 namespace tutti::test {

@@ -142,10 +142,10 @@ def is_test(path):
 
 
 def sources(root):
-    for path in sorted(root.rglob("*")):
-        relative = path.relative_to(root)
-        if not relative.parts[0].startswith((".", "build")) and is_test(relative):
-            yield relative
+    folders = [folder for folder in sorted(root.iterdir()) if folder.is_dir() and not folder.name.startswith((".", "build"))]
+    for path in (path for folder in folders for path in sorted(folder.rglob("*"))):
+        if is_test(path.relative_to(root)):
+            yield path.relative_to(root)
 
 
 def entries(path):
@@ -240,10 +240,8 @@ def check_build(root, build, allowed, real_time):
     return faults
 
 
-def main():
-    if len(sys.argv) not in (2, 3) or sys.argv[1] in ("-h", "--help"):
-        sys.exit(__doc__)
-    root = Path(sys.argv[1])
+def check(root, build=None):
+    """All faults, and how many sources have RealTime cases."""
     allowed = Allowed(root)
     faults, real_time = [], []
     for path in sources(root):
@@ -252,13 +250,20 @@ def main():
         if has_real_time:
             real_time.append(path)
     faults += allowed.faults + allowed.left_over()
-    if len(sys.argv) == 3:
-        faults += check_build(root, Path(sys.argv[2]), allowed, real_time)
+    if build:
+        faults += check_build(root, build, allowed, real_time)
+    return faults, len(real_time)
+
+
+def main():
+    if len(sys.argv) not in (2, 3) or sys.argv[1] in ("-h", "--help"):
+        sys.exit(__doc__)
+    faults, real_time = check(*map(Path, sys.argv[1:]))
     for fault in faults:
         print(fault)
     if faults:
         sys.exit(f"{len(faults)} faults against the rules for tests of the gate (tools/test_rules/test_rules.py --help)")
-    print(f"the rules hold in all tests of the gate; {len(real_time)} sources have RealTime cases")
+    print(f"the rules hold in all tests of the gate; {real_time} sources have RealTime cases")
 
 
 if __name__ == "__main__":

@@ -94,10 +94,12 @@ target_include_directories(tutti_sdk INTERFACE $<BUILD_INTERFACE:${CMAKE_SOURCE_
 target_link_libraries(tutti_sdk INTERFACE tutti_abi)
 target_compile_features(tutti_sdk INTERFACE cxx_std_20)
 
-# tutti_command_line(TARGET FILES...): files of this folder, in that target, that read a command line with CLI11. They run
-# once, and its templates take the optimiser longer than the rest of a small program.
-function(tutti_command_line target)
-  set_source_files_properties(${ARGN} TARGET_DIRECTORY ${target} PROPERTIES COMPILE_OPTIONS $<$<CONFIG:Release>:-O1>)
+# tutti_lightly_optimised(TARGET...): code that reads options and files, prints and calls libraries. The optimiser takes longer for
+# the templates of CLI11, JSON and pybind11 than it saves.
+function(tutti_lightly_optimised)
+  foreach(target IN LISTS ARGN)
+    target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-O1>)
+  endforeach()
 endfunction()
 
 # tutti_unity_by_folder(TARGET): a library of several folders. Where several files are compiled as one, those of a folder are.

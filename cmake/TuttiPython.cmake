@@ -17,8 +17,8 @@ if(TUTTI_BUILD_TESTS)
 endif()
 list(APPEND TUTTI_PYTHON_WANTED torch)
 
-# tutti_python_facts(COMMAND NAME): sets NAME to the interpreter's own path, its version and what it has; empty if it does not
-# run. torch is only looked up: its import takes seconds.
+# tutti_python_facts(COMMAND NAME): sets NAME to the interpreter's own path, its version, the folder of its headers and what it
+# has; empty if it does not run. torch is only looked up: its import takes seconds.
 function(tutti_python_facts command name)
   execute_process(OUTPUT_VARIABLE facts RESULT_VARIABLE status ERROR_QUIET OUTPUT_STRIP_TRAILING_WHITESPACE
     COMMAND "${command}" -B -c [[
@@ -56,7 +56,7 @@ print(sys.executable, platform.python_version(), *has, sep=";")
   if(include)
     list(PREPEND facts headers)
   endif()
-  set(${name} "${path};${version};${facts}" PARENT_SCOPE)
+  set(${name} "${path};${version};${include};${facts}" PARENT_SCOPE)
 endfunction()
 
 # tutti_choose_python(NAME COMMANDS...): sets NAME to the facts of the chosen interpreter, empty if none runs, and NAME_why to
@@ -113,7 +113,9 @@ else()
   tutti_choose_python(facts ${commands})
 endif()
 if(facts)
+  # Both are said, since find_package remembers the headers of the interpreter before.
   list(GET facts 0 Python3_EXECUTABLE)
+  list(GET facts 2 Python3_INCLUDE_DIR)
   find_package(Python3 QUIET REQUIRED COMPONENTS Interpreter OPTIONAL_COMPONENTS Development.Module)
   set(TUTTI_PYTHON_HEADERS OFF)
   if(headers IN_LIST facts AND Python3_Development.Module_FOUND)

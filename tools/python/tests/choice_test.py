@@ -10,6 +10,7 @@ import platform
 import re
 import subprocess
 import sys
+import sysconfig
 import tempfile
 import unittest
 import venv
@@ -25,13 +26,17 @@ set(CMAKE_BUILD_TYPE Release)
 set(TUTTI_BUILD_TESTS ON)
 include(TuttiSummary)
 include(TuttiPython)
-if(COMMANDS)
-  tutti_choose_python(chosen ${{COMMANDS}})
-  tutti_summary(choice "${{chosen}}${{chosen_why}}")
-endif()
+foreach(commands IN LISTS CHOICES)
+  string(REPLACE "," ";" list "${{commands}}")
+  tutti_choose_python(chosen ${{list}})
+  tutti_summary("${{commands}}" "${{chosen}}${{chosen_why}}")
+endforeach()
 tutti_summary(headers "${{Python3_INCLUDE_DIRS}}")
 tutti_print_summary()
 """
+LACKING = {"bare": "numpy, jsonschema, torch", "broken": "numpy", "no-headers": "headers", "first": "torch"}
+CHOICES = [("first", "second"), ("second", "first"), *((name, "whole") for name in LACKING), *(("whole", name) for name in LACKING),
+           ("no-headers", "bare"), ("nowhere", "first"), ("nowhere",)]
 
 
 class Choice(unittest.TestCase):
@@ -47,8 +52,14 @@ class Choice(unittest.TestCase):
         cls.environment("bare")
         no_headers = cls.environment("no-headers", *ALL)
         (no_headers / "sitecustomize.py").write_text("import sysconfig\nsysconfig.get_path = lambda name: '/nowhere'\n")
+        (cls.folder / "headers").symlink_to(sysconfig.get_path("include"))
+        linked = cls.environment("linked", *ALL)
+        (linked / "sitecustomize.py").write_text(f"import sysconfig\nsysconfig.get_path = lambda name: '{cls.folder}/headers'\n")
         broken = cls.environment("broken", *ALL)
         (broken / "numpy.py").write_text("import nothing_of_this_name\n")
+        commands = [",".join(map(cls.python, names)) for names in CHOICES]
+        found = cls().configure(f"-DPython3_EXECUTABLE={cls.python('whole')}", f"-DCHOICES={';'.join(commands)}")
+        cls.choices = {names: found[command] for names, command in zip(CHOICES, commands)}
 
     @classmethod
     def environment(cls, name, *modules):
@@ -59,21 +70,20 @@ class Choice(unittest.TestCase):
             (modules_folder / f"{module}.py").touch()
         return modules_folder
 
-    def python(self, name):
-        return str(self.folder / name / "bin/python3")
+    @classmethod
+    def python(cls, name):
+        return str(cls.folder / name / "bin/python3")
 
     def configure(self, *options, path=os.environ["PATH"], fails=False):
         """The lines of the summary by their names, or what CMake prints where it fails."""
         done = subprocess.run([CMAKE, "-S", str(self.folder), "-B", str(self.folder / "build"), *options], text=True,
                               env={**os.environ, "PATH": path}, timeout=100, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         self.assertEqual(done.returncode != 0, fails, done.stdout)
-        return done.stdout if fails else dict(re.findall(r"^--   (\w+) +(.*)$", done.stdout, re.MULTILINE))
+        return done.stdout if fails else dict(re.findall(r"^--   (\S+) +(.*)$", done.stdout, re.MULTILINE))
 
     def choose(self, *names):
         """Which of them is chosen, and why not another."""
-        commands = [self.python(name) for name in names]
-        chosen, _, why = self.configure(f"-DPython3_EXECUTABLE={self.python('whole')}", f"-DCOMMANDS={';'.join(commands)}")[
-            "choice"].partition(";")
+        chosen, _, why = self.choices[names].partition(";")
         return chosen.removeprefix(f"{self.folder}/").removesuffix("/bin/python3"), why.replace(f"{self.folder}/", "")
 
     def test_the_first_of_equals(self):
@@ -81,7 +91,7 @@ class Choice(unittest.TestCase):
         self.assertEqual(self.choose("second", "first")[0], "second")
 
     def test_the_one_that_has_more(self):
-        for first, lacks in (("bare", "numpy, jsonschema, torch"), ("broken", "numpy"), ("no-headers", "headers"), ("first", "torch")):
+        for first, lacks in LACKING.items():
             chosen, why = self.choose(first, "whole")
             self.assertEqual(chosen, "whole", (first, why))
             self.assertTrue(why.endswith(f", chosen before {first}/bin/python3, which has no {lacks}"), why)
@@ -97,16 +107,16 @@ class Choice(unittest.TestCase):
         self.assertEqual(self.choose("nowhere"), ("", ""))
 
     def test_the_user_s_own(self):
-        """It is taken whatever it lacks, and another one the next time."""
-        for name in ("bare", "first", "bare"):
-            summary = self.configure(f"-DPython3_EXECUTABLE={self.python(name)}", "-DCOMMANDS=")
-            lacks = "torch" if name == "first" else "numpy, jsonschema, torch"
-            self.assertEqual(summary["Python"], f"{self.python(name)} ({VERSION}); it has no {lacks}")
-            self.assertIn("python3", summary["headers"])
+        """It is taken whatever it lacks, and another one the next time, with its own headers."""
+        headers = sysconfig.get_path("include")
+        for name, lacks, include in (("bare", "; it has no numpy, jsonschema, torch", headers), ("linked", "", f"{self.folder}/headers"),
+                                     ("first", "; it has no torch", headers)):
+            summary = self.configure(f"-DPython3_EXECUTABLE={self.python(name)}", "-DCHOICES=")
+            self.assertEqual((summary["Python"], summary["headers"]), (f"{self.python(name)} ({VERSION}){lacks}", include))
 
     def test_the_one_in_path(self):
         """No other one has more than all."""
-        summary = self.configure("-DPython3_EXECUTABLE=", "-DCOMMANDS=", path=f"{self.folder}/whole/bin:{os.environ['PATH']}")
+        summary = self.configure("-DPython3_EXECUTABLE=", "-DCHOICES=", path=f"{self.folder}/whole/bin:{os.environ['PATH']}")
         self.assertEqual(summary["Python"], f"{self.python('whole')} ({VERSION})")
 
     def test_the_user_s_own_does_not_run(self):

@@ -71,7 +71,7 @@ function(tutti_test name)
   set(real_time "")
   foreach(source IN LISTS arg_SOURCES)
     cmake_path(ABSOLUTE_PATH source BASE_DIRECTORY "${CMAKE_CURRENT_SOURCE_DIR}")
-    if(NOT real_time)
+    if(NOT real_time AND EXISTS "${source}")  # not one of $<TARGET_OBJECTS:...>
       file(STRINGS "${source}" real_time REGEX "^ *(TYPED_)?TEST(_[FP])?\\(.*RealTime" LIMIT_COUNT 1)
     endif()
   endforeach()

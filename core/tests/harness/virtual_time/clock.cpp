@@ -130,16 +130,16 @@ bool Clock::all_wait(const std::map<pid_t, Task>& tasks, bool& any_polls) {
 Clock::Idle Clock::judge(const Thread& thread, const Task& task, Seen& seen) {
   const bool first = !std::exchange(seen.known, true);
   const bool ran = first || seen.switches != task.switches || seen.begun != thread.begun;
-  const bool event = first || seen.events != thread.events || (ran && seen.begun == thread.begun && !thread.naps);
-  if (event) {
-    last_event_ = now();
-    seen.begun_at_step = thread.begun;
-  }
+  // A thread that never waits by the clock, as a sanitizer has one, may look around at any time.
+  const bool ran_elsewhere = ran && seen.begun == thread.begun && thread.begun > 0 && !thread.naps;
+  const bool event = !first && (seen.events != thread.events || ran_elsewhere);
+  if (event) last_event_ = now();
+  if (event || first) seen.begun_at_step = thread.begun;
   seen.begun = thread.begun;
   seen.events = thread.events;
   seen.switches = task.switches;
   if (ran || !task.asleep) seen.asleep_since = real_now();
-  if (!event && thread.waits && thread.begun >= seen.begun_at_step + turns_per_step) return Idle::polls;
+  if (thread.waits && thread.begun >= seen.begun_at_step + turns_per_step) return Idle::polls;
   return real_now() - seen.asleep_since >= quiet ? Idle::asleep : Idle::no;
 }
 

@@ -38,7 +38,7 @@ class Clock {
 
   // What a thread does, as it says itself. Guarded by the mutex.
   struct Thread {
-    uint64_t begun = 0;   // waits
+    uint64_t begun = 0;  // waits
     uint64_t events = 0;
     bool waits = false;
     bool naps = false;  // its wait, or its last one, is a nap
@@ -50,7 +50,7 @@ class Clock {
   // What the keeper has seen of a thread.
   struct Seen {
     uint64_t begun = 0, events = 0, switches = 0;
-    int64_t asleep_since = 0;       // real
+    int64_t asleep_since = 0;  // real
     uint64_t begun_at_step = 0;
     bool known = false;
   };

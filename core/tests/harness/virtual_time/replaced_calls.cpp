@@ -6,7 +6,9 @@
 #include <pthread.h>
 #include <sched.h>
 #include <sys/epoll.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -29,6 +31,11 @@ constinit Real<int(pollfd*, nfds_t, const timespec*, const sigset_t*)> real_ppol
 constinit Real<int(int, epoll_event*, int, int, const sigset_t*)> real_epoll_pwait("epoll_pwait");
 constinit Real<int(pthread_cond_t*, pthread_mutex_t*, clockid_t, const timespec*)> real_cond_clockwait(
     "pthread_cond_clockwait");
+constinit Real<ssize_t(int, void*, size_t, int)> real_recv("recv");
+constinit Real<ssize_t(int, const void*, size_t, int)> real_send("send");
+constinit Real<ssize_t(int, const msghdr*, int)> real_sendmsg("sendmsg");
+constinit Real<ssize_t(int, const iovec*, int)> real_readv("readv");
+constinit Real<int(int, sockaddr*, socklen_t*, int)> real_accept4("accept4");
 constinit Real<int()> real_sched_yield("sched_yield");
 constinit Real<long(long, ...)> real_syscall("syscall");
 
@@ -60,12 +67,12 @@ auto wait_until(int64_t deadline, Call&& call) {
   }
 }
 
-// Calls what does not wait, or what does while time is real. To find something is an event.
+// Calls what the clock does not wait for: it looks for events, moves bytes or takes a connection. Success is an event.
 template <typename Call>
-int look(Call&& call) {
-  const int found = call();
-  if (found > 0) Clock::process().note_event();
-  return found;
+auto note(Call&& call) {
+  const auto result = call();
+  if (result > 0) Clock::process().note_event();
+  return result;
 }
 
 // Sleeps until the deadline. 0, or the error; `left`: of the time, after an error.
@@ -134,7 +141,7 @@ int nanosleep(const timespec* time, timespec* left) {
 
 int ppoll(pollfd* fds, nfds_t n, const timespec* timeout, const sigset_t* mask) {
   const bool waits = !timeout || ns_of(*timeout) > 0;
-  if (!waits || !Clock::process().in_use()) return look([&] { return (*real_ppoll)(fds, n, timeout, mask); });
+  if (!waits || !Clock::process().in_use()) return note([&] { return (*real_ppoll)(fds, n, timeout, mask); });
   return wait_until(after(timeout ? ns_of(*timeout) : -1),
                     [&](const timespec& left) { return (*real_ppoll)(fds, n, timeout ? &left : nullptr, mask); });
 }
@@ -146,7 +153,7 @@ int poll(pollfd* fds, nfds_t n, int timeout_ms) {
 
 int epoll_pwait(int epoll, epoll_event* events, int n, int timeout_ms, const sigset_t* mask) {
   if (timeout_ms == 0 || !Clock::process().in_use())
-    return look([&] { return (*real_epoll_pwait)(epoll, events, n, timeout_ms, mask); });
+    return note([&] { return (*real_epoll_pwait)(epoll, events, n, timeout_ms, mask); });
   return wait_until(after(timeout_ms < 0 ? -1 : int64_t{timeout_ms} * 1'000'000), [&](const timespec& left) {
     const int64_t left_ms = (ns_of(left) + 999'999) / 1'000'000;
     return (*real_epoll_pwait)(epoll, events, n, timeout_ms < 0 ? -1 : static_cast<int>(left_ms), mask);
@@ -165,6 +172,22 @@ int pthread_cond_clockwait(pthread_cond_t* condition, pthread_mutex_t* mutex, cl
   if (error == ETIMEDOUT || (error == 0 && wait.woken() && wait.left() == 0)) return ETIMEDOUT;
   wait.ends_by_event();
   return error;
+}
+
+ssize_t recv(int fd, void* data, size_t bytes, int flags) {
+  return note([&] { return (*real_recv)(fd, data, bytes, flags); });
+}
+ssize_t send(int fd, const void* data, size_t bytes, int flags) {
+  return note([&] { return (*real_send)(fd, data, bytes, flags); });
+}
+ssize_t sendmsg(int fd, const msghdr* message, int flags) {
+  return note([&] { return (*real_sendmsg)(fd, message, flags); });
+}
+ssize_t readv(int fd, const iovec* parts, int n) {
+  return note([&] { return (*real_readv)(fd, parts, n); });
+}
+int accept4(int fd, sockaddr* from, socklen_t* bytes, int flags) {
+  return note([&] { return (*real_accept4)(fd, from, bytes, flags); });
 }
 
 // A thread that yields polls.

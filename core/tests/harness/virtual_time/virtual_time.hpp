@@ -8,24 +8,26 @@
 //
 // The program links tutti_virtual_time, which replaces these functions of libc for the program, libtutti and plugins:
 // clock_gettime, nanosleep, clock_nanosleep, poll, ppoll, epoll_wait, epoll_pwait, pthread_cond_clockwait, sched_yield,
-// and the timed waits of syscall(SYS_futex). Before the first VirtualTime they do what libc does. While one exists:
+// and the timed waits of syscall(SYS_futex). Of recv, readv, send, sendmsg and accept4 it learns whether they succeed.
+// Before the first VirtualTime all do what libc does. While one exists:
 //
 //   Virtual time is real time plus an offset that only grows. A keeper thread adds to it when every other thread waits.
 //
 // A thread waits if one of these holds:
 //   - It is asleep: the kernel has not run it for 2 ms and it is not about to run. What it sleeps in does not matter: a
 //     wait with a deadline, a mutex, a join. A thread that is woken and has no core yet is about to run.
-//   - It polls: since the last step it has begun four waits, none ended by an event, and it is in one.
+//   - It polls: since the last step it has begun four waits, had no event, and it is in one.
 //
 // A step of the clock goes
 //   - exactly to the earliest deadline of all waits, if no thread polls or naps. A nap is a wait of at most 25 ms;
 //   - else by an eighth of the time since the last event, 1 ms at least, and at most to the earliest deadline of those
 //     waits that are no naps. An event is a wait that ended otherwise than by the timeout of a nap, a poll without
-//     timeout that found something, or a thread that slept elsewhere and ran.
+//     timeout that found something, bytes or a connection over a socket, or a thread that slept elsewhere and ran.
 //
 // Guaranteed:
 //   - steady_clock never goes back, and is never slower than real time.
-//   - No step while a thread runs, or is ready to run: a busy machine makes tests slower and changes no outcome.
+//   - No step while a thread runs, or is ready to run, unless it polls and is in a nap: a busy machine makes tests
+//     slower and changes no outcome.
 //   - Deadlines of waits that are no naps pass in their order, and each waiter is woken at its own.
 //   - Between two steps every thread that polls looks at least once at what it polls for.
 //   - A wait that ends by data, a notification or a changed word reports that, not a timeout, unless both come within

@@ -96,6 +96,17 @@ const Sleep sleeps[] = {
        std::unique_lock lock(mutex);
        EXPECT_EQ(never.wait_for(lock, 1h), std::cv_status::timeout);
      }},
+    {"pthread_cond_clockwait",
+     [] {
+       pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+       pthread_cond_t never = PTHREAD_COND_INITIALIZER;
+       timespec until{};
+       clock_gettime(CLOCK_MONOTONIC, &until);
+       until.tv_sec += 3600;
+       pthread_mutex_lock(&mutex);
+       EXPECT_EQ(pthread_cond_clockwait(&never, &mutex, CLOCK_MONOTONIC, &until), ETIMEDOUT);
+       pthread_mutex_unlock(&mutex);
+     }},
     {"futex, relative",
      [] {
        uint32_t word = 0;
@@ -149,22 +160,57 @@ nanoseconds cpu_time() {
 }
 
 TEST(VirtualTime, StandsStillWhileAThreadComputes) {
+  for (const bool beside_polls : {false, true}) {
+    VirtualTime time;
+    std::atomic<bool> computed{false};
+    std::vector<std::function<void()>> bodies{[&] {
+                                                while (cpu_time() < 300ms) {
+                                                }
+                                                EXPECT_LT(time.passed(), slack);
+                                                computed = true;
+                                              },
+                                              [&] {
+                                                std::this_thread::sleep_for(1h);
+                                                EXPECT_TRUE(computed);
+                                              }};
+    if (beside_polls)
+      bodies.emplace_back([&] {
+        while (time.passed() < 1h) std::this_thread::sleep_for(50us);
+        EXPECT_TRUE(computed);
+      });
+    in_threads(bodies);
+  }
+}
+
+// Each of the two is asleep most of the time, in calls that the clock does not know, and never are both.
+TEST(VirtualTime, StandsStillWhileThreadsTalkInBlockingCalls) {
   VirtualTime time;
-  std::atomic<bool> computed{false};
-  in_threads({[&] {
-                while (cpu_time() < 300ms) {
-                }
+  const auto [one, other] = connection();
+  std::atomic<bool> talked{false};
+  const auto talk = [](int fd, bool begins) {
+    char word = 'w';
+    for (int i = 0; i < 5000; ++i) {
+      if (begins) {
+        EXPECT_EQ(write(fd, &word, 1), 1);
+      }
+      EXPECT_EQ(read(fd, &word, 1), 1);
+      if (!begins) {
+        EXPECT_EQ(write(fd, &word, 1), 1);
+      }
+    }
+  };
+  in_threads({[&, fd = one] {
+                talk(fd, true);
                 EXPECT_LT(time.passed(), slack);
-                computed = true;
+                talked = true;
               },
+              [&, fd = other] { talk(fd, false); },
               [&] {
                 std::this_thread::sleep_for(1h);
-                EXPECT_TRUE(computed);
-              },
-              [&] {  // polls
-                while (time.passed() < 1h) std::this_thread::sleep_for(50us);
-                EXPECT_TRUE(computed);
+                EXPECT_TRUE(talked);
               }});
+  close(one);
+  close(other);
 }
 
 // A mutex is held over a sleep: the one who waits for it has no deadline, and gets it then.
@@ -272,7 +318,7 @@ TEST(VirtualTime, WhoPollsGetsItsTurnBetweenSteps) {
   std::atomic<int> ball{0};
   const auto play = [&](int mine) {
     for (int turn = mine; turn < turns; turn += 2) {
-      while (ball != turn) std::this_thread::sleep_for(50us);
+      while (ball != turn) std::this_thread::sleep_for(1500us);  // longer than the keeper's turns
       ball = turn + 1;
     }
   };

@@ -263,9 +263,9 @@ TEST(TcpMeeting, AHandshakeHasATimeLimit) {
   const VirtualTime time;
   HeldPort port;
   std::thread silent([&] {
+    const auto begin = time.passed();
     const FileDescriptor socket = stranger(port.port());
     pollfd waiting = {socket.get(), POLLIN, 0};
-    const auto begin = time.passed();
     EXPECT_EQ(::poll(&waiting, 1, -1), 1);
     EXPECT_GE(time.passed() - begin, Rendezvous().handshake_limit);
     EXPECT_LT(time.passed() - begin, late(Rendezvous().handshake_limit));

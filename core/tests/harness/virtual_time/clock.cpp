@@ -48,6 +48,24 @@ void sleep_really(int64_t ns) {
   syscall(SYS_clock_nanosleep, CLOCK_MONOTONIC, 0, &time, nullptr);
 }
 
+// The file about a thread; empty: it has ended.
+std::string status_of(const std::string& tid) {
+  const int file = open(("/proc/self/task/" + tid + "/status").c_str(), O_RDONLY | O_CLOEXEC);
+  if (file < 0) return {};
+  char text[4096];
+  const ssize_t bytes = read(file, text, sizeof text);
+  close(file);
+  return {text, bytes > 0 ? static_cast<size_t>(bytes) : 0};
+}
+
+const char* value(const std::string& status, const char* name) {
+  const size_t at = status.find(name);
+  if (at == std::string::npos) throw std::runtime_error(std::string(name) + " is not in /proc/self/task/*/status");
+  return status.c_str() + at + std::strlen(name);
+}
+
+uint64_t number(const std::string& status, const char* name) { return std::strtoull(value(status, name), nullptr, 10); }
+
 }  // namespace
 
 Clock& Clock::process() {
@@ -81,36 +99,28 @@ void Clock::keep() {
     const auto all = tasks();
     const std::lock_guard lock(mutex_);
     bool any_polls = false;
-    if (all_wait(all, any_polls)) step(any_polls);
+    if (all && all_wait(*all, any_polls)) step(any_polls);
     wake_due();
   }
 }
 
-// All threads but the keeper.
-std::map<pid_t, Clock::Task> Clock::tasks() {
+// All threads but the keeper; nothing if one may be missing. A thread that ends while the kernel lists the folder cuts
+// the list short, and its own file is gone then: there are fewer files than threads.
+std::optional<std::map<pid_t, Clock::Task>> Clock::tasks() {
   std::map<pid_t, Task> found;
   DIR* const folder = opendir("/proc/self/task");
   if (!folder) throw std::runtime_error("/proc/self/task cannot be read");
   while (const dirent* entry = readdir(folder)) {
     const pid_t tid = std::atoi(entry->d_name);
     if (tid == 0 || tid == own_tid()) continue;
-    const std::string path = "/proc/self/task/" + std::string(entry->d_name) + "/status";
-    const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC);
-    if (file < 0) continue;  // it has ended
-    char text[4096];
-    const ssize_t bytes = read(file, text, sizeof text - 1);
-    close(file);
-    if (bytes <= 0) continue;
-    text[bytes] = '\0';
-    const auto value = [&text](const char* name) {
-      const char* at = std::strstr(text, name);
-      if (!at) throw std::runtime_error(std::string(name) + " is not in /proc/self/task/*/status");
-      return at + std::strlen(name);
-    };
-    found[tid] = {*value("\nState:\t") == 'S', std::strtoull(value("\nvoluntary_ctxt_switches:\t"), nullptr, 10) +
-                                                   std::strtoull(value("\nnonvoluntary_ctxt_switches:\t"), nullptr, 10)};
+    const std::string status = status_of(entry->d_name);
+    if (!status.empty())
+      found[tid] = {value(status, "\nState:\t")[0] == 'S',
+                    number(status, "\nvoluntary_ctxt_switches:\t") + number(status, "\nnonvoluntary_ctxt_switches:\t")};
   }
   closedir(folder);
+  const uint64_t threads = number(status_of(std::to_string(own_tid())), "\nThreads:\t");
+  if (threads != found.size() + 1) return std::nullopt;
   return found;
 }
 

@@ -11,6 +11,7 @@
 #include <limits>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <thread>
 
 namespace tutti::test::virtual_time {
@@ -62,7 +63,7 @@ class Clock {
   enum class Idle { no, asleep, polls };
 
   void keep();
-  static std::map<pid_t, Task> tasks();
+  static std::optional<std::map<pid_t, Task>> tasks();
   bool all_wait(const std::map<pid_t, Task>& tasks, bool& any_polls);
   Idle judge(const Thread& thread, const Task& task, Seen& seen);
   void step(bool any_polls);

@@ -5,12 +5,16 @@
 #include <fstream>
 
 #include "bootstrap/authentication.hpp"
+#include "harness/virtual_time/virtual_time.hpp"
 #include "meeting.hpp"
 #include "meeting_fixture.hpp"
 #include "unique_id.hpp"
 
 namespace tutti::core::test {
 namespace {
+
+using tutti::test::late;
+using tutti::test::VirtualTime;
 
 class FolderMeeting : public ::testing::Test {
  protected:
@@ -49,8 +53,9 @@ TEST_F(FolderMeeting, RanksMeetAndNothingRemains) {
   }
 }
 
-TEST_F(FolderMeeting, RealTimeTheFileIsItsUsersOnly) {
-  std::thread rank0([&] { failure_of([&] { make_bootstrap(at(0, 2), 300ms); }); });
+TEST_F(FolderMeeting, TheFileIsItsUsersOnly) {
+  const VirtualTime time;
+  std::thread rank0([&] { failure_of([&] { make_bootstrap(at(0, 2), 30s); }); });
   while (!std::filesystem::exists(file())) std::this_thread::sleep_for(1ms);
   struct stat status = {};
   EXPECT_EQ(::stat(file().c_str(), &status), 0);
@@ -95,14 +100,16 @@ TEST_F(FolderMeeting, RealTimeAnotherWorldIsPassedOverAndNamedInTheEnd) {
   expect_failure(failures[1], TUTTI_TIMEOUT, {"rank 1: ", file().string()});
 }
 
-TEST_F(FolderMeeting, RealTimeErrorsSayWhy) {
-  const InTime deadline;
-  expect_failure(failure_of([&] { make_bootstrap(at(1, 2), 100ms); }), TUTTI_TIMEOUT, {"is not there yet", "100 ms"});
+TEST_F(FolderMeeting, ErrorsSayWhy) {
+  const VirtualTime time;
+  expect_failure(failure_of([&] { make_bootstrap(at(1, 2), 30s); }), TUTTI_TIMEOUT, {"is not there yet", "30 s"});
+  EXPECT_GE(time.passed(), 30s);
+  EXPECT_LT(time.passed(), late(30s));
   Rendezvous meeting = at(0, 2);
   meeting.where += "/absent";
-  expect_failure(failure_of([&] { make_bootstrap(meeting, 100ms); }), TUTTI_NOT_FOUND, {"/absent", "create one"});
+  expect_failure(failure_of([&] { make_bootstrap(meeting, 30s); }), TUTTI_NOT_FOUND, {"/absent", "create one"});
   std::filesystem::create_symlink("/etc/passwd", file());
-  expect_failure(failure_of([&] { make_bootstrap(at(1, 2), 100ms); }), TUTTI_TIMEOUT, {"tutti-meeting"});
+  expect_failure(failure_of([&] { make_bootstrap(at(1, 2), 30s); }), TUTTI_TIMEOUT, {"tutti-meeting"});
 }
 
 }  // namespace

@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "harness/virtual_time/virtual_time.hpp"
 #include "meeting_fixture.hpp"
 
 namespace tutti::core::test {
 namespace {
+
+using tutti::test::late;
+using tutti::test::VirtualTime;
 
 Rendezvous local(const char* name, uint32_t rank, uint32_t nranks) {
   Rendezvous meeting;
@@ -28,43 +32,47 @@ TEST(LocalMeeting, FiveHundredTwelveRanks) {
       kRanks, [&](uint32_t rank) { gather_and_check(*make_bootstrap(local("many", rank, kRanks), 60s), 2); }));
 }
 
-TEST(LocalMeeting, RealTimeWhoDoesNotComeIsNamed) {
-  const InTime deadline;
+TEST(LocalMeeting, WhoDoesNotComeIsNamed) {
+  const VirtualTime time;
   const auto failures = run_ranks(3, [&](uint32_t rank) {
-    if (rank != 1) make_bootstrap(local("absent", rank, 3), rank == 0 ? 50ms : 60s);
+    if (rank != 1) make_bootstrap(local("absent", rank, 3), rank == 0 ? 30s : 60s);
   });
-  expect_failure(failures[0], TUTTI_TIMEOUT, {"rank 1", "50 ms"});
+  EXPECT_GE(time.passed(), 30s);
+  EXPECT_LT(time.passed(), late(30s));
+  expect_failure(failures[0], TUTTI_TIMEOUT, {"rank 1", "30 s"});
   expect_failure(failures[2], TUTTI_TIMEOUT, {"rank 1"});
   // The name is free again.
   expect_no_failures(
       run_ranks(2, [&](uint32_t rank) { gather_and_check(*make_bootstrap(local("absent", rank, 2), 60s), 1); }));
 }
 
-TEST(LocalMeeting, RealTimeWhoDoesNotGatherIsNamedAndTheBootstrapIsSpent) {
+TEST(LocalMeeting, WhoDoesNotGatherIsNamedAndTheBootstrapIsSpent) {
+  const VirtualTime time;
   const auto failures = run_ranks(3, [&](uint32_t rank) {
     const auto bootstrap = make_bootstrap(local("late", rank, 3), 60s);
-    if (rank == 2) std::this_thread::sleep_for(300ms);
-    const InTime deadline;
-    const auto first = failure_of([&] { bootstrap->all_gather("x", 50ms); });
+    if (rank == 2) std::this_thread::sleep_for(300s);
+    const auto first = failure_of([&] { bootstrap->all_gather("x", 30s); });
+    EXPECT_GE(time.passed(), 30s);
+    EXPECT_LT(time.passed(), late(rank == 2 ? 300s : 30s));
     expect_failure(first, TUTTI_TIMEOUT, {"rank 2"});
-    expect_failure(failure_of([&] { bootstrap->all_gather("x", 50ms); }), TUTTI_INVALID_USAGE, {first->text});
+    expect_failure(failure_of([&] { bootstrap->all_gather("x", 30s); }), TUTTI_INVALID_USAGE, {first->text});
   });
   expect_no_failures(failures);
 }
 
 TEST(LocalMeeting, ContradictionsNameBoth) {
-  auto failures = run_ranks(2, [&](uint32_t) { make_bootstrap(local("twice", 1, 3), 60s); });
+  const VirtualTime time;  // a sleep ends when the other thread is in the meeting
+  auto failures = run_ranks(2, [&](uint32_t i) {
+    if (i == 1) std::this_thread::sleep_for(5s);
+    make_bootstrap(local("twice", 1, 3), 60s);
+  });
   expect_failure(failures[0], TUTTI_MISMATCH, {"rank 1 came twice"});
   expect_failure(failures[1], TUTTI_MISMATCH, {"rank 1 came twice"});
-  failures = run_ranks(2, [&](uint32_t i) { make_bootstrap(local("world", i, 2 + i), 60s); });
-  for (const auto& failure : failures) {
-    ASSERT_TRUE(failure);
-    // The text begins with the world of the rank that came last.
-    if (failure->text.find("world of 2") != std::string::npos)
-      expect_failure(failure, TUTTI_MISMATCH, {"world of 2", "one of 3"});
-    else
-      expect_failure(failure, TUTTI_MISMATCH, {"world of 3", "one of 2"});
-  }
+  failures = run_ranks(2, [&](uint32_t i) {
+    if (i == 1) std::this_thread::sleep_for(5s);
+    make_bootstrap(local("world", i, 2 + i), 60s);
+  });
+  for (const auto& failure : failures) expect_failure(failure, TUTTI_MISMATCH, {"world of 3", "one of 2"});
 }
 
 TEST(LocalMeeting, AnnouncedFailuresAndLeaversReachAll) {

@@ -25,6 +25,8 @@
 #include <stdexcept>
 #include <string>
 
+#include "real_function.hpp"
+
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define TUTTI_TEST_CANNOT_COUNT 1  // these have functions of their own in the same place
 #else
@@ -64,24 +66,6 @@ inline void* allocate(size_t bytes, size_t alignment) {
     throw std::bad_alloc();
   return memory;
 }
-
-// The function that one here stands for. Threads that come at once all look it up: the guard of a static would wait by
-// syscall(), which is one of them.
-template <typename Function>
-class Real {
- public:
-  constexpr explicit Real(const char* name) : name_(name) {}
-  Function* operator*() {
-    Function* known = function_.load(std::memory_order_relaxed);
-    if (!known)
-      function_.store(known = reinterpret_cast<Function*>(dlsym(RTLD_NEXT, name_)), std::memory_order_relaxed);
-    return known;
-  }
-
- private:
-  const char* const name_;
-  std::atomic<Function*> function_{nullptr};
-};
 
 using Lock = Real<int(pthread_mutex_t*)>;
 inline int lock(Lock& real, pthread_mutex_t* mutex) {
@@ -183,23 +167,23 @@ TUTTI_TEST_REPLACED void operator delete[](void* memory, size_t, std::align_val_
 
 extern "C" int pthread_cond_clockwait(pthread_cond_t* condition, pthread_mutex_t* mutex, clockid_t clock,
                                       const timespec* until) {
-  static constinit tutti::test::counting::Real<int(pthread_cond_t*, pthread_mutex_t*, clockid_t, const timespec*)> real(
+  static constinit tutti::test::Real<int(pthread_cond_t*, pthread_mutex_t*, clockid_t, const timespec*)> real(
       "pthread_cond_clockwait");
   if (tutti::test::counting::on) ++tutti::test::counting::cost.waits;
   return (*real)(condition, mutex, clock, until);
 }
 extern "C" int clock_gettime(clockid_t clock, timespec* time) noexcept {
-  static constinit tutti::test::counting::Real<int(clockid_t, timespec*)> real("clock_gettime");
+  static constinit tutti::test::Real<int(clockid_t, timespec*)> real("clock_gettime");
   if (tutti::test::counting::on) ++tutti::test::counting::cost.clock_reads;
   return (*real)(clock, time);
 }
 extern "C" int sched_yield() noexcept {
-  static constinit tutti::test::counting::Real<int()> real("sched_yield");
+  static constinit tutti::test::Real<int()> real("sched_yield");
   if (tutti::test::counting::on) ++tutti::test::counting::cost.waits;
   return (*real)();
 }
 extern "C" long syscall(long number, ...) noexcept {
-  static constinit tutti::test::counting::Real<long(long, ...)> real("syscall");
+  static constinit tutti::test::Real<long(long, ...)> real("syscall");
   va_list list;
   va_start(list, number);
   long a[6];

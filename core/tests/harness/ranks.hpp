@@ -31,6 +31,9 @@ inline std::string fresh_place() {
   return "local:test-" + std::to_string(number++);
 }
 
+// As a timeout: the product's default.
+constexpr uint64_t default_timeout = 0;
+
 struct Setup {
   const char* transports = nullptr;
   const char* algorithms = nullptr;

@@ -133,6 +133,9 @@ class OnDevices {
   uint32_t (*before_)(uint32_t);
 };
 
+// As a timeout: the product's default.
+constexpr uint64_t default_timeout_s = 0;
+
 inline tutti_comm* make_comm(const std::string& where, uint32_t rank, uint32_t n, const std::string& algorithms,
                              uint64_t timeout_s = 60, uint32_t flags = 0) {
   char error[1024] = "";

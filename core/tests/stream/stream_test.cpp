@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Collectives on device memory with ranks as threads of one process, whose streams share one hardware queue.
-#include "../../bootstrap/tests/in_time.hpp"
-#include "../harness/patience.hpp"
 #include "../harness/sanitized.hpp"
 #include "../harness/stream_ranks.hpp"
+#include "../harness/virtual_time/virtual_time.hpp"
 
 namespace tutti::test {
 namespace {
@@ -220,14 +219,15 @@ TEST(Stream, OtherCallsOfTheSameProcessAreNamed) {
   });
 }
 
-TEST(Stream, RealTimeARankThatDoesNotComeEndsTheOthersByDeadline) {
+TEST(Stream, ARankThatDoesNotComeEndsTheOthersByDeadline) {
+  const VirtualTime time;
   run_threads(
       2,
-      [](tutti_comm* comm, uint32_t rank) {
+      [&time](tutti_comm* comm, uint32_t rank) {
         tutti_options options{};
         options.struct_size = sizeof options;
         if (rank == 1) {  // looks around, but waits for something else
-          options.timeout_ns = 60'000'000'000;
+          options.timeout_ns = 3'600'000'000'000;
           float x = 0;
           tutti_request* request = nullptr;
           ASSERT_EQ(tutti_receive(comm, &x, 1, TUTTI_FLOAT32, 0, 5, &options, &request), TUTTI_OK);
@@ -238,28 +238,30 @@ TEST(Stream, RealTimeARankThatDoesNotComeEndsTheOthersByDeadline) {
         Stream s;
         auto* data = s.make<float>(10);
         options.stream = s.handle;
-        const InTime deadline;
+        const auto begin = time.passed();
         EXPECT_EQ(tutti_all_reduce(comm, data, data, 10, TUTTI_FLOAT32, TUTTI_SUM, &options, nullptr), TUTTI_TIMEOUT);
         // The deadline of this call, and not that of the receive.
+        EXPECT_GE(time.passed() - begin, std::chrono::seconds(600));
+        EXPECT_LT(time.passed() - begin, late(std::chrono::seconds(600)));
         EXPECT_NE(std::string(tutti_comm_error(comm)).find("on device memory for rank 1 of its process"),
                   std::string::npos)
             << tutti_comm_error(comm);
       },
-      "", 1);
+      "", default_timeout_s);
 }
 
 // A rank of the same process comes later than the deadline, while an earlier call is behind work of the application:
 // its thread may itself wait until nothing is pending on the device.
-TEST(Stream, RealTimeNoDeadlineBehindTheApplicationsWork) {
-  const Patience patience;
+TEST(Stream, NoDeadlineBehindTheApplicationsWork) {
+  const VirtualTime time;
   Gate gate;
   run_threads(
       2,
-      [&gate, patience](tutti_comm* comm, uint32_t rank) {
+      [&gate](tutti_comm* comm, uint32_t rank) {
         Stream s;
         auto* data = s.make<int64_t>(10);
         std::fill_n(data, 10, 1);
-        const tutti_options options = on(s, patience.deadline_ns);
+        const tutti_options options = on(s);
         const auto reduce = [&] {
           ASSERT_EQ(tutti_all_reduce(comm, data, data, 10, TUTTI_INT64, TUTTI_SUM, &options, nullptr), TUTTI_OK)
               << tutti_comm_error(comm);
@@ -271,7 +273,7 @@ TEST(Stream, RealTimeNoDeadlineBehindTheApplicationsWork) {
         gate.hold(s);
         reduce();
         if (rank == 1) {
-          std::this_thread::sleep_for(patience.held_up);
+          std::this_thread::sleep_for(std::chrono::seconds(900));
           gate.open();
         }
         reduce();
@@ -279,7 +281,9 @@ TEST(Stream, RealTimeNoDeadlineBehindTheApplicationsWork) {
         EXPECT_EQ(data[9], 8);
         s.free(data);
       },
-      "");
+      "", default_timeout_s);
+  EXPECT_GE(time.passed(), std::chrono::seconds(900));
+  EXPECT_LT(time.passed(), late(std::chrono::seconds(900)));
 }
 
 }  // namespace

@@ -117,6 +117,12 @@ class Rules(unittest.TestCase):
         self.put("core/tests/planted_test.cpp", case(DEADLINE, "RealTimeCase") + case("  check();") + case(SLEEP, "Other"))
         self.assert_refused("planted_test.cpp:8: sleep: ")
 
+    def test_cases_by_a_virtual_clock_are_free_of_times(self):
+        self.accepts(f"  const VirtualTime time;\n{SLEEP}\n{DEADLINE}")
+        self.refuses("deadline", DEADLINE)
+        self.put("core/tests/planted_test.cpp", case("  const VirtualTime time;\n  std::random_device seed;") + case(SLEEP, "Other"))
+        self.assert_refused("planted_test.cpp:3: random", "planted_test.cpp:6: sleep")
+
     def test_what_they_share_serves_them_only(self):
         self.put("core/tests/planted_test.cpp", f"void real_time_wait() {{\n{SLEEP}\n}}\n" + case("  real_time_wait();"))
         self.assert_refused("planted_test.cpp:5: helper: real_time_wait();")

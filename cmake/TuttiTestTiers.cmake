@@ -29,7 +29,7 @@ set(TUTTI_LONG_TESTS
   conform.proofs=28 conform.smoke_tcp=19 algorithms_proof_test=13 check.script=13 algorithms_numbers_test=13 collectives_test=12
   conform.command_line=12 conform.smoke_mixed=11 window_calls_test=8 unequal_blocks_test=8 kernels_test=8 conform.smoke_shm=8
   abi.checks=8 conformance.contract.tcp=7 abi.headers=7 python_choice_test=6 out_of_memory_test=5 stream_transfer_test=5
-  conform_report_test=5 bootstrap_test=5 api_compile_errors_test=4 order_page=4 ib_model_test=4 captured_stream_test=3
+  conform_report_test=5 bootstrap_test=15 api_compile_errors_test=4 order_page=4 ib_model_test=4 captured_stream_test=3
   canonical_order_test=3 algorithms_hosts_test=3 tcp_transfer_test=3)
 
 # tutti_sort_tests(): called after all members. A test's properties can be set in its own folder only, so ctest itself does it:

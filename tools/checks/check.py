@@ -20,7 +20,7 @@ import results
 import verdict
 from commands import minutes
 
-# What all parts together may take on a machine of scale 1; ten times the usual time of the gate.
+# What all parts together may take, in seconds: some times what they take on an idle machine.
 LONGEST = {"--gate": 80 * 60, "--quick": 80 * 60, "--soak": 5 * 3600, "--full": 10 * 3600}
 
 # The sanitized parts leave out the tools, which are small programs over the same library, and the checks of the ABI's text,

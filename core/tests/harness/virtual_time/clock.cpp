@@ -31,7 +31,7 @@ namespace virtual_time {
 
 namespace {
 
-constexpr int64_t ms = 1'000'000, longest_nap = 25 * ms, quiet = 10 * ms, least_step = ms;
+constexpr int64_t ms = 1'000'000, longest_nap = 250 * ms, quiet = 10 * ms, least_step = ms;
 constexpr uint64_t turns_per_step = 4;
 constexpr int64_t for_ever = 1'000'000'000 * ms;  // as long as twelve days: no deadline is meant
 

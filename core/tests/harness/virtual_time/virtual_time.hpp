@@ -19,7 +19,7 @@
 //   - It polls: since the last step it has begun four waits, had no event, and it is in one.
 //
 // A step of the clock goes
-//   - exactly to the earliest deadline of all waits, if no thread polls or naps. A nap is a wait of at most 25 ms;
+//   - exactly to the earliest deadline of all waits, if no thread polls or naps. A nap is a wait of at most 250 ms;
 //   - else by an eighth of the time since the last event, 1 ms at least, and at most to the earliest deadline of those
 //     waits that are no naps. An event is a wait that ended otherwise than by the timeout of a nap, a poll without
 //     timeout that found something, bytes or a connection over a socket, or a thread that slept elsewhere and ran.

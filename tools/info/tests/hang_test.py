@@ -174,7 +174,7 @@ with Job(["barrier idle"]) as job:
     bad("garbage", os.urandom(len(content)))
     bad("cut", content[: len(content) // 2])
     bad("header", content[:64])
-    bad("damaged", content[:100] + b"\xff" + content[101:])
+    bad("damaged", content[:100] + bytes([content[100] ^ 0xff]) + content[101:])
     bad("version", content[:8] + b"\x63\0\0\0" + content[12:])
     bad("huge", content + bytes(2 << 20))
     (job.records / "link.flight").symlink_to(good)

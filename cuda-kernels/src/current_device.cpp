@@ -28,16 +28,24 @@ CUcontext primary_context(uint32_t device) {
   return context;
 }
 
+// The device of the thread's context, if it has one. Without one cuCtxGetDevice would fail, which tools report that
+// look at every call (compute-sanitizer).
+bool find_device_of_thread(CUdevice& device) {
+  CUcontext context = nullptr;
+  return driver().current_context(&context) == CUDA_SUCCESS && context &&
+         driver().context_device(&device) == CUDA_SUCCESS;
+}
+
 }  // namespace
 
 CurrentDevice::CurrentDevice(uint32_t device) {
   CUdevice mine = 0;
-  if (driver().context_device(&mine) != CUDA_SUCCESS || static_cast<uint32_t>(mine) != device) push(device);
+  if (!find_device_of_thread(mine) || static_cast<uint32_t>(mine) != device) push(device);
 }
 
 CurrentDevice::CurrentDevice() {
   CUdevice mine = 0;
-  if (driver().context_device(&mine) == CUDA_SUCCESS) return;
+  if (find_device_of_thread(mine)) return;
   const int used = used_device();
   push(used < 0 ? 0 : static_cast<uint32_t>(used));
 }

@@ -43,6 +43,7 @@ Driver load() {
   look_up("cuGetErrorString", 6000, d.get_error_string);
   look_up("cuGetErrorName", 6000, d.get_error_name);
   look_up("cuInit", 2000, d.init);
+  look_up("cuCtxGetCurrent", 4000, d.current_context);
   look_up("cuCtxGetDevice", 2000, d.context_device);
   look_up("cuCtxPushCurrent", 4000, d.push_context);
   look_up("cuCtxPopCurrent", 4000, d.pop_context);
@@ -102,8 +103,8 @@ void fail(const std::string& call, CUresult error) {
 }
 
 bool driver_is_gone() {
-  CUdevice device = 0;
-  return driver().context_device(&device) == CUDA_ERROR_DEINITIALIZED;
+  CUcontext context = nullptr;
+  return driver().current_context(&context) == CUDA_ERROR_DEINITIALIZED;
 }
 
 }  // namespace tutti::cuda

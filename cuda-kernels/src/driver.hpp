@@ -10,6 +10,7 @@ namespace tutti::cuda {
 
 struct Driver {
   CUresult (*init)(unsigned);
+  CUresult (*current_context)(CUcontext*);
   CUresult (*context_device)(CUdevice*);
   CUresult (*push_context)(CUcontext);
   CUresult (*pop_context)(CUcontext*);

@@ -314,6 +314,11 @@ void require_readable(uint32_t device, const void* address) {
 }
 
 void identify(uint32_t device, uint8_t* id) {
+  int devices = 0;
+  check("cudaGetDeviceCount", cudaGetDeviceCount(&devices));
+  if (device >= static_cast<uint32_t>(devices))
+    throw sdk::Error(TUTTI_INVALID_ARGUMENT, "device " + std::to_string(device) + ": this machine has " +
+                                                 std::to_string(devices) + ", counted from 0");
   CUuuid uuid{};
   check("cuDeviceGetUuid", driver().device_get_uuid(&uuid, static_cast<CUdevice>(device)));
   static_assert(sizeof uuid == 16);

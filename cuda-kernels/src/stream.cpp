@@ -189,9 +189,12 @@ void stream_state(void* stream, uint32_t& device, uint64_t& flags) {
   }
   if (capture == cudaStreamCaptureStatusInvalidated)
     throw Error(TUTTI_INVALID_USAGE, "the stream's capture has been invalidated by an earlier error");
-  flags = capture == cudaStreamCaptureStatusActive ? uint64_t{TUTTI_STREAM_CAPTURING} : 0;
+  if (capture == cudaStreamCaptureStatusActive) {
+    flags = TUTTI_STREAM_CAPTURING;  // and no number: cuStreamGetId ends a capture
+    return;
+  }
   unsigned long long number = 0;
-  if (driver().stream_id && driver().stream_id(handle, &number) == CUDA_SUCCESS) flags |= number << 32;
+  if (driver().stream_id && driver().stream_id(handle, &number) == CUDA_SUCCESS) flags = number << 32;
 }
 
 Event* create_event(uint32_t device) {

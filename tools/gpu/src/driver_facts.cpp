@@ -144,6 +144,62 @@ void captures() {
        cudaGetErrorName(asked), cudaGetErrorName(ended));
 }
 
+// Each call in a capture of its own: does it go in, and does the capture survive it?
+void calls_in_a_capture() {
+  const cudaStream_t stream = make_stream();
+  cudaEvent_t event = nullptr;
+  require("cudaEventCreate", cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
+  const Words words;
+  void* const memory = allocate();
+  CUcontext context = nullptr;
+  unsigned long long id = 0;
+  const auto context_of = entry<CUresult (*)(CUstream, CUcontext*)>("cuStreamGetCtx", 9020);
+  const auto id_of = entry<CUresult (*)(CUstream, unsigned long long*)>("cuStreamGetId", 12000);
+  const auto batch = entry<CUresult (*)(CUstream, unsigned, CUstreamBatchMemOpParams*, unsigned)>("cuStreamBatchMemOp",
+                                                                                                 11070);
+  const std::pair<const char*, std::function<std::string()>> calls[] = {
+      {"captured: cuStreamGetCtx", [&] { return name_of(context_of(stream, &context)); }},
+      {"captured: cuStreamGetId", [&] { return name_of(id_of(stream, &id)); }},
+      {"captured: cuPointerGetAttribute of device memory",
+       [&] {
+         CUmemorytype type{};
+         return name_of(
+             driver().pointer(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, reinterpret_cast<CUdeviceptr>(memory)));
+       }},
+      {"captured: cudaMemcpyAsync, device to device",
+       [&] {
+         return std::string(cudaGetErrorName(cudaMemcpyAsync(static_cast<char*>(memory) + bytes / 2, memory, bytes / 2,
+                                                             cudaMemcpyDefault, stream)));
+       }},
+      {"captured: cudaEventRecord and cudaStreamWaitEvent",
+       [&] {
+         const cudaError_t recorded = cudaEventRecord(event, stream);
+         return std::string(cudaGetErrorName(recorded)) + ", " + cudaGetErrorName(cudaStreamWaitEvent(stream, event));
+       }},
+      {"captured: cuStreamBatchMemOp, a wait and a write",
+       [&] {
+         CUstreamBatchMemOpParams operations[2]{};
+         operations[0].waitValue.operation = CU_STREAM_MEM_OP_WAIT_VALUE_32;
+         operations[0].waitValue.address = words.seen;
+         operations[1].writeValue.operation = CU_STREAM_MEM_OP_WRITE_VALUE_32;
+         operations[1].writeValue.address = words.seen;
+         return name_of(batch(stream, 2, operations, 0));
+       }},
+  };
+  for (const auto& [what, call] : calls) {
+    require("cudaStreamBeginCapture", cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+    const std::string result = call();
+    cudaStreamCaptureStatus state{};
+    const cudaError_t asked = cudaStreamIsCapturing(stream, &state);
+    cudaGraph_t graph = nullptr;
+    const cudaError_t ended = cudaStreamEndCapture(stream, &graph);
+    tell(what, "%s; cudaStreamIsCapturing: %s, %d (1: active, 2: invalidated); the capture: %s", result.c_str(),
+         cudaGetErrorName(asked), static_cast<int>(state), cudaGetErrorName(ended));
+    cudaGetLastError();
+    if (graph) cudaGraphDestroy(graph);
+  }
+}
+
 void managed() {
   void* memory = nullptr;
   require("cudaMallocManaged", cudaMallocManaged(&memory, bytes));
@@ -188,18 +244,20 @@ void classify_cost() {
 
 // Registered before the runtime's own function, so that it runs when the driver has shut down.
 cudaEvent_t asked_at_exit = nullptr;
+CUresult (*current_context)(CUcontext*) = nullptr;  // looked up before: no function is found at the end
 void after_exit() {
-  CUdevice device = 0;
-  static const auto current = entry<CUresult (*)(CUdevice*)>("cuCtxGetDevice", 2000);
-  const CUresult context = current(&device), event = driver().query(asked_at_exit);
+  CUcontext found = nullptr;
+  const CUresult context = current_context(&found), event = driver().query(asked_at_exit);
   std::printf("%-66s %d, %d (4: CUDA_ERROR_DEINITIALIZED)\n",
-              "exit: cuCtxGetDevice, cuEventQuery in an atexit function", static_cast<int>(context),
+              "exit: cuCtxGetCurrent, cuEventQuery in an atexit function", static_cast<int>(context),
               static_cast<int>(event));
   std::fflush(stdout);
 }
 void at_exit() {
   std::atexit(after_exit);
   require("cudaFree", cudaFree(nullptr));
+  current_context = entry<decltype(current_context)>("cuCtxGetCurrent", 4000);
+  driver();
   require("cudaEventCreate", cudaEventCreateWithFlags(&asked_at_exit, cudaEventDisableTiming));
   std::exit(0);
 }
@@ -217,6 +275,44 @@ void dmabuf() {
     tell(flags ? "dmabuf: the same with the flag for PCIe" : "dmabuf: of the host's page that holds a small allocation",
          "%s, %llu bytes into the page of %llu", name_of(result), static_cast<unsigned long long>(small - first),
          static_cast<unsigned long long>(size));
+  }
+}
+
+// What a collective is made of, each call many times in a stream that has nothing else to do.
+void costs() {
+  const cudaStream_t stream = make_stream();
+  cudaEvent_t event = nullptr;
+  require("cudaEventCreate", cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
+  const Words words;
+  auto* const memory = static_cast<char*>(allocate());
+  CUcontext context = nullptr;
+  unsigned long long id = 0;
+  cudaStreamCaptureStatus state{};
+  const auto context_of = entry<CUresult (*)(CUstream, CUcontext*)>("cuStreamGetCtx", 9020);
+  const auto id_of = entry<CUresult (*)(CUstream, unsigned long long*)>("cuStreamGetId", 12000);
+  const std::pair<const char*, std::function<void()>> calls[] = {
+      {"cudaMemcpyAsync of 8 bytes, device to device",
+       [&] { cudaMemcpyAsync(memory + 64, memory, 8, cudaMemcpyDefault, stream); }},
+      {"cudaEventRecord", [&] { cudaEventRecord(event, stream); }},
+      {"cudaStreamWaitEvent", [&] { cudaStreamWaitEvent(stream, event); }},
+      {"cuEventQuery", [&] { driver().query(event); }},
+      {"cuStreamWriteValue32", [&] { driver().write(stream, words.seen, 1, 0); }},
+      {"cuStreamWaitValue32 of a word that is set", [&] { driver().wait(stream, words.seen, 1, CU_STREAM_WAIT_VALUE_EQ); }},
+      {"cudaStreamIsCapturing", [&] { cudaStreamIsCapturing(stream, &state); }},
+      {"cuStreamGetCtx", [&] { context_of(stream, &context); }},
+      {"cuStreamGetId", [&] { id_of(stream, &id); }},
+  };
+  words.set(1);
+  for (const auto& [what, call] : calls) {
+    constexpr int times = 500;
+    call();
+    require("cudaStreamSynchronize", cudaStreamSynchronize(stream));
+    const auto begin = Clock::now();
+    for (int k = 0; k < times; ++k) call();
+    const double given = milliseconds(begin);
+    require("cudaStreamSynchronize", cudaStreamSynchronize(stream));
+    tell("costs: us a call until it returns, until its work is done",
+         "%6.2f %6.2f %s", given * 1e3 / times, milliseconds(begin) * 1e3 / times, what);
   }
 }
 
@@ -280,8 +376,10 @@ void driver_facts() {
   alone("two-devices", two_devices);
   alone("handles", handles);
   alone("captures", captures);
+  alone("captured", calls_in_a_capture);
   alone("managed", managed);
   alone("classify", classify_cost);
+  alone("costs", costs);
   alone("exit", at_exit);
   alone("dmabuf", dmabuf);
   alone("large-copy", large_copy);

@@ -6,6 +6,7 @@
 #include <optional>
 #include <thread>
 #include <tutti/tutti.hpp>
+#include <utility>
 
 namespace perf {
 namespace {
@@ -56,9 +57,13 @@ Device::Device(const std::string& bound) : tables_(find(bound.substr(0, bound.fi
 }
 
 Device::~Device() {
-  const tutti_executor* executor = tables_.executor;
-  if (event_) executor->destroy_event(executor->self, event_);
-  if (stream_) executor->destroy_stream(executor->self, stream_);
+  if (event_) tables_.executor->destroy_event(tables_.executor->self, event_);
+  end_stream();
+}
+
+void Device::end_stream() {
+  void* const stream = std::exchange(stream_, nullptr);
+  if (stream) tables_.executor->destroy_stream(tables_.executor->self, stream);
 }
 
 void* Device::allocate(uint64_t bytes) const {

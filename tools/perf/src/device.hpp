@@ -47,6 +47,8 @@ class Device {
   // Until the stream is empty. Fails with the communicator's error when its collectives failed.
   void finish(tutti_comm* comm) const;
   Baseline measure(tutti_comm* comm, uint64_t bytes) const;
+  // Waits for the stream's work, failed or not; there is no stream afterwards.
+  void end_stream();
 
  private:
   void enqueue(const std::vector<tutti_command>& commands) const;

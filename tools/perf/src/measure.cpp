@@ -18,7 +18,9 @@ double microseconds(Clock::duration time) { return std::chrono::duration<double,
 void place_in_buffer(const Collective& collective, const BlockLayout& layout, char* buffer, Call* call) {
   const bool in_is_part = collective.in == Blocks::one && collective.out == Blocks::per_rank;
   const bool out_is_part = collective.in == Blocks::per_rank && collective.out == Blocks::one;
-  const uint64_t own = layout.begin(call->rank, out_is_part, call->rank) * element_bytes(call->dtype);
+  // In windows the input of a gather lies at one place on all ranks (memory.h): the root's block.
+  const uint32_t block = collective.rooted && in_is_part && !collective.unequal ? call->root : call->rank;
+  const uint64_t own = layout.begin(call->rank, out_is_part, block) * element_bytes(call->dtype);
   call->in = buffer + (in_is_part ? own : 0);
   call->out = buffer + (out_is_part ? own : 0);
 }

@@ -176,6 +176,18 @@ std::optional<Baseline> measure_device(const tutti::Communicator& comm, const Op
   return found;
 }
 
+void measure_each(const tutti::Communicator& comm, const Options& options, Measurer* measurer, Reporter* reporter) {
+  for (const Collective* collective : options.collectives) {
+    if (collective->least_ranks > comm.nranks()) {
+      reporter->leave_out(*collective, "it needs " + std::to_string(collective->least_ranks) + " ranks, there are " +
+                                           std::to_string(comm.nranks()));
+      continue;
+    }
+    reporter->begin(*collective);
+    for (const Case& what : cases_of(*collective, options, comm.nranks())) reporter->add(measurer->measure(what));
+  }
+}
+
 int measure_all(const tutti::Communicator& comm, const Options& options, Reporter* reporter) {
   reporter->read_peers();
   std::optional<Device> device;
@@ -185,14 +197,12 @@ int measure_all(const tutti::Communicator& comm, const Options& options, Reporte
   if (device) setting.devices = device->count();
   reporter->begin(setting);
   Measurer measurer(comm, options, device ? &*device : nullptr);
-  for (const Collective* collective : options.collectives) {
-    if (collective->least_ranks > comm.nranks()) {
-      reporter->leave_out(*collective, "it needs " + std::to_string(collective->least_ranks) + " ranks, there are " +
-                                           std::to_string(comm.nranks()));
-      continue;
-    }
-    reporter->begin(*collective);
-    for (const Case& what : cases_of(*collective, options, comm.nranks())) reporter->add(measurer.measure(what));
+  try {
+    measure_each(comm, options, &measurer, reporter);
+  } catch (const std::exception& e) {
+    comm.abort(e.what());              // the stream waits for no other rank any more
+    if (device) device->end_stream();  // and its work ends before the memory that it uses is released
+    throw;
   }
   reporter->end(comm);
   reporter->write_files();

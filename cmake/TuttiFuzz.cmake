@@ -28,7 +28,7 @@ function(tutti_fuzz name)
   elseif(TUTTI_BUILD_TESTS AND TUTTI_BUILD_ONE_THREAD_TESTS)
     add_executable(${program} ${arg_SOURCES} "${TUTTI_FUZZ_FOLDER}/replay.cpp")
     set_target_properties(${program} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/tests")
-    target_compile_options(${program} PRIVATE $<$<CONFIG:Release>:-O1>)  # as tests
+    target_compile_options(${program} PRIVATE $<$<CONFIG:Release>:-Og>)  # as tests
     add_test(NAME fuzz.${name} COMMAND ${program} "${corpus}")
     set_tests_properties(fuzz.${name} PROPERTIES TIMEOUT 120)
   else()

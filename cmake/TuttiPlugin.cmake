@@ -37,7 +37,7 @@ endfunction()
 function(tutti_test_flags target)
   target_compile_options(${target} PRIVATE ${TUTTI_WARNINGS})
   # A test is compiled more often than its own code has to be fast.
-  target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-O1>)
+  target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-Og>)
   target_link_libraries(${target} PRIVATE $<TARGET_NAME_IF_EXISTS:tutti_build_flags> GTest::gtest_main)
   if(TARGET tutti_test_headers AND NOT target STREQUAL tutti_test_headers)
     target_precompile_headers(${target} REUSE_FROM tutti_test_headers)

@@ -32,7 +32,11 @@ set(TUTTI_LONG_TESTS
   conform_report_test=5 bootstrap_test=15 api_compile_errors_test=4 order_page=4 ib_model_test=4 captured_stream_test=3
   canonical_order_test=3 algorithms_hosts_test=3 tcp_transfer_test=3)
 
-# tutti_sort_tests(): called after all members. A test's properties can be set in its own folder only, so ctest itself does it:
+# Programs and plugins that only tests of the soak tier use, besides the tests in GoogleTest programs of their own.
+set(TUTTI_SOAK_PROGRAMS differential_test from_mpi_test hang_rank limits mixed_hosts mpi_mean mutants mutants-exports-more survival traced_rank)
+
+# tutti_sort_tests(): called after all members. Without TUTTI_BUILD_SOAK_TESTS the tests of the soak tier are disabled, and the
+# target all leaves out what they alone use. A test's properties can be set in its own folder only, so ctest itself does it:
 # it reads this last folder's file after all tests. tools/check adds limits of time that follow the machine's speed (limits.cmake).
 function(tutti_sort_tests)
   list(JOIN TUTTI_TESTS_THAT_WAIT "|" waits)
@@ -44,6 +48,7 @@ function(tutti_sort_tests)
   list(TRANSFORM lines STRIP)
   list(JOIN lines "|" soak)
   set(script "")
+  set(soak_tests "")
   set(folders "${CMAKE_SOURCE_DIR}")
   while(folders)
     list(POP_FRONT folders folder)
@@ -68,6 +73,9 @@ function(tutti_sort_tests)
       endforeach()
       if(test MATCHES "^(${soak})$")
         set(label soak)
+        list(APPEND soak_tests ${test})
+      elseif(NOT test STREQUAL program)
+        list(APPEND soak_tests ${test})
       endif()
       string(APPEND script "set_tests_properties(\"${test}\" PROPERTIES PROCESSORS ${weight} COST ${cost}")
       if(label)
@@ -76,6 +84,16 @@ function(tutti_sort_tests)
       string(APPEND script ")\n")
     endforeach()
   endwhile()
+  if(NOT TUTTI_BUILD_SOAK_TESTS)
+    foreach(target IN LISTS soak_tests TUTTI_SOAK_PROGRAMS)
+      if(TARGET ${target})
+        set_target_properties(${target} PROPERTIES EXCLUDE_FROM_ALL ON)
+      endif()
+    endforeach()
+    foreach(test IN LISTS soak_tests)
+      string(APPEND script "set_tests_properties(\"${test}\" PROPERTIES DISABLED ON)\n")
+    endforeach()
+  endif()
   set(last "${CMAKE_BINARY_DIR}/test_tiers")
   string(APPEND script "include(\"${last}/limits.cmake\" OPTIONAL)\n")
   file(WRITE "${last}/tiers.cmake" "${script}")

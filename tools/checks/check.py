@@ -233,17 +233,18 @@ class Check:
     # ---- the commands
 
     def gate(self, select):
-        # No benchmarks, and no CUDA kernels where no GPU can run them.
+        # No benchmarks, nothing that only the soak tier uses, and no CUDA kernels where no GPU can run them.
         members = ["-UTUTTI_MEMBERS"] if machine.has_gpu() else [f"-DTUTTI_MEMBERS={LIBRARY};net-ib;tools;conformance"]
         # No test of the gate judges by the clock, so there may be more of them at a time than the cores can serve.
-        self.part("release", "release", [ONE_GPU, "-DTUTTI_BUILD_BENCHES=OFF", *members], select, jobs=4 * self.jobs)
+        self.part("release", "release", [ONE_GPU, "-DTUTTI_BUILD_BENCHES=OFF", "-DTUTTI_BUILD_SOAK_TESTS=OFF", *members], select,
+                  jobs=4 * self.jobs)
 
     def soak(self):
         seed = self.seed
         print(f"seed {seed}", flush=True)
         # No test fetches anything: the virtual machine's kernel comes before them.
         self.can("virtual machine", "net-ib/tests/rdma-vm", "--check")
-        everything = [ONE_GPU, "-DTUTTI_BUILD_BENCHES=ON", "-UTUTTI_MEMBERS"]
+        everything = [ONE_GPU, "-DTUTTI_BUILD_BENCHES=ON", "-DTUTTI_BUILD_SOAK_TESTS=ON", "-UTUTTI_MEMBERS"]
         torch = self.root / "build-torch"
         if self.step("torch", "tools/torch-environment", torch):
             everything.append(f"-DPython3_EXECUTABLE={torch}/bin/python3")
@@ -260,7 +261,7 @@ class Check:
         print(f"seed {seed}", flush=True)
         thrice = ["--repeat", "until-fail:3"]
         whole = ["-UTUTTI_MEMBERS", "-UCMAKE_UNITY_BUILD", "-UTUTTI_BUILD_ONE_THREAD_TESTS"]
-        self.part("release", "release", ["-UCMAKE_CUDA_ARCHITECTURES", "-UTUTTI_MEMBERS", "-DTUTTI_BUILD_BENCHES=ON"], thrice)
+        self.part("release", "release", ["-UCMAKE_CUDA_ARCHITECTURES", "-UTUTTI_MEMBERS", "-DTUTTI_BUILD_BENCHES=ON", "-DTUTTI_BUILD_SOAK_TESTS=ON"], thrice)
         self.elsewhere(thrice, "-UTUTTI_MEMBERS")
         self.part("asan-ubsan", "asan-ubsan", whole, thrice)
         self.part("tsan", "tsan", whole, thrice)

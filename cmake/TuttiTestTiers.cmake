@@ -18,7 +18,7 @@ set(TUTTI_TESTS_THAT_WAIT
   absent_rank_test check.script conform_runner_test descriptors_test info.hang job_test operations_test operations_checksum_test
   simulated_hazards_test stream_failure_test stream_transfer_test.* tcp_failure_test tcp_late_test tuttirun_tls_test)
 set(TUTTI_TESTS_OF_ONE_CORE
-  abi.* algorithms_.* bootstrap_test call_check_test chaos_posted_test chaos_test compare.* conform.mutate conform_report_test
+  abi.* algorithms_.* bootstrap_test call_check_test chaos_posted_test chaos_test compare.* conform.mutate conform.proofs_. conform_report_test
   conformance.contract.* conformance.walk.* documents.* examples_.*_test fused_stream_test fuzz.* gradient_codec_test gradient_lost_rank_test host_rate ib_model_test info.topology kernels_test link_test order_page out_of_memory_test
   package.debian package.guide package.vendor plan_test python_.* registry_test schedule_mutants_test schedule_mutation_test schedule_test several_communicators_test shell.*
   starved_rank_test stream_hazards_test stream_process_test stream_test.* survival tcp_connect_test topology_test tuning_test tutti_plan_test unknown_settings_test
@@ -26,7 +26,7 @@ set(TUTTI_TESTS_OF_ONE_CORE
 
 # Those that take longest start first, so that no core is idle at the end: seconds on an idle machine, and all of them above 3.
 set(TUTTI_LONG_TESTS
-  conform.proofs=28 conform.smoke_tcp=19 algorithms_proof_test=13 check.script=13 algorithms_numbers_test=13 collectives_test=12
+  conform.proofs_1=10 conform.proofs_2=10 conform.proofs_3=10 conform.smoke_tcp=19 algorithms_proof_test=13 check.script=13 algorithms_numbers_test=13 collectives_test=12
   conform.command_line=12 conform.smoke_mixed=11 window_calls_test=8 unequal_blocks_test=8 kernels_test=8 conform.smoke_shm=8
   abi.checks=8 conformance.contract.tcp=7 abi.headers=7 python_choice_test=6 out_of_memory_test=5 stream_transfer_test=5
   conform_report_test=5 bootstrap_test=15 api_compile_errors_test=4 order_page=4 ib_model_test=4 captured_stream_test=3

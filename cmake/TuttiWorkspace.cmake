@@ -56,11 +56,19 @@ if(TUTTI_SANITIZE)
 endif()
 
 # tutti_computes(TARGET...): targets that compute more than they wait. The preset asan-ubsan compiles without the optimiser, which
-# its instrumentation keeps busy for longer than the tests run; these targets are optimised all the same.
+# its instrumentation keeps busy for longer than the tests run; these targets are optimised all the same. So are programs among them
+# in a release, in which tests are compiled with -Og.
 function(tutti_computes)
   foreach(target IN LISTS ARGN)
-    if(TUTTI_SANITIZE AND TARGET ${target})
+    if(NOT TARGET ${target})
+      continue()
+    endif()
+    get_target_property(type ${target} TYPE)
+    if(TUTTI_SANITIZE)
       target_compile_options(${target} PRIVATE -O1)
+      set_target_properties(${target} PROPERTIES DISABLE_PRECOMPILE_HEADERS ON)
+    elseif(type STREQUAL EXECUTABLE)
+      target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-O2>)
       set_target_properties(${target} PROPERTIES DISABLE_PRECOMPILE_HEADERS ON)
     endif()
   endforeach()

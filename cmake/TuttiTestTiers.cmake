@@ -26,7 +26,7 @@ set(TUTTI_TESTS_OF_ONE_CORE
 
 # Those that take longest start first, so that no core is idle at the end: seconds on an idle machine, and all of them above 3.
 set(TUTTI_LONG_TESTS
-  conform.proofs_1=10 conform.proofs_2=10 conform.proofs_3=10 conform.smoke_tcp=19 algorithms_proof_test=13 check.script=13 algorithms_numbers_test=13 collectives_test=12
+  conform.proofs_1=8 conform.proofs_2=8 conform.proofs_3=8 conform.proofs_4=8 conform.smoke_tcp=19 algorithms_proof_test=13 check.script=13 algorithms_numbers_test=13 collectives_test=12
   conform.command_line=12 conform.smoke_mixed=11 window_calls_test=8 unequal_blocks_test=8 kernels_test=8 conform.smoke_shm=8
   abi.checks=8 conformance.contract.tcp=7 abi.headers=7 python_choice_test=6 out_of_memory_test=5 stream_transfer_test=5
   conform_report_test=5 bootstrap_test=15 api_compile_errors_test=4 order_page=4 ib_model_test=4 captured_stream_test=3

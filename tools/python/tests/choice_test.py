@@ -51,10 +51,10 @@ class Choice(unittest.TestCase):
         cls.environment("second", "numpy", "jsonschema")
         cls.environment("bare")
         no_headers = cls.environment("no-headers", *ALL)
-        (no_headers / "sitecustomize.py").write_text("import sysconfig\nsysconfig.get_path = lambda name: '/nowhere'\n")
+        (no_headers / "headers.pth").write_text("import sysconfig; sysconfig.get_path = lambda name: '/nowhere'\n")
         (cls.folder / "headers").symlink_to(sysconfig.get_path("include"))
         linked = cls.environment("linked", *ALL)
-        (linked / "sitecustomize.py").write_text(f"import sysconfig\nsysconfig.get_path = lambda name: '{cls.folder}/headers'\n")
+        (linked / "headers.pth").write_text(f"import sysconfig; sysconfig.get_path = lambda name: '{cls.folder}/headers'\n")
         broken = cls.environment("broken", *ALL)
         (broken / "numpy.py").write_text("import nothing_of_this_name\n")
         commands = [",".join(map(cls.python, names)) for names in CHOICES]

@@ -361,8 +361,12 @@ std::vector<uint32_t> ControlPlane::absent_from(uint64_t gather) {
   constexpr std::chrono::seconds patience(1);
   const auto answers = ask_all(patience);
   std::vector<uint32_t> missing;
-  for (uint32_t r = 0; r < nranks_; ++r)
-    if (!answers[r] || answers[r]->gathers < gather) missing.push_back(r);
+  const std::lock_guard lock(state_mutex_);
+  for (uint32_t r = 0; r < nranks_; ++r) {
+    // One that has left answers no more. It had come, unless it has said that it had not.
+    const bool had_come = peers_[r].left && peers_[r].last_gather.value_or(gather) >= gather;
+    if (!had_come && (!answers[r] || answers[r]->gathers < gather)) missing.push_back(r);
+  }
   return missing;
 }
 

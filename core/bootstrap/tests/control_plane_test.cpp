@@ -19,6 +19,7 @@
 #include "bootstrap/membership.hpp"
 #include "child_descriptors.hpp"
 #include "control_mesh.hpp"
+#include "harness/virtual_time/virtual_time.hpp"
 #include "meeting_fixture.hpp"
 #include "packet.hpp"
 #include "wire.hpp"
@@ -332,6 +333,8 @@ class Hearer final : public ControlPlane {
     const std::string bytes = encode(Loss{epoch, rank, TUTTI_ABORTED, gone, "ends"});
     deliver({PacketKind::loss, Route::flood, 1, 1, 0, bytes});
   }
+  void hear_left(uint32_t rank, uint64_t gathers) { deliver({PacketKind::left, Route::flood, rank, rank, gathers, {}}); }
+  void hear_goodbye(uint32_t rank) { deliver_goodbye(rank); }
 
  protected:
   void send(Packet) override {}
@@ -348,6 +351,21 @@ TEST(ControlPlane, ARankOnceKnownDeadStaysDead) {
     ASSERT_EQ(plane.losses().size(), 1u);
     EXPECT_EQ(plane.losses()[0].epoch, 0u) << "the first cause counts";
     EXPECT_EQ(plane.first_cause()->rank, 3u);
+  }
+}
+
+// Rank 2 stops in the last all_gather, and rank 3 passes nothing on; ranks 1 and 4 had all they needed, and have left.
+TEST(ControlPlane, WhoHasLeftAfterItHadCome) {
+  const tutti::test::VirtualTime time;
+  Hearer plane;
+  plane.hear_goodbye(1);
+  plane.hear_left(4, 1);
+  try {
+    plane.all_gather("", 60s);
+    FAIL() << "two ranks did not come";
+  } catch (const Failure& failure) {
+    EXPECT_EQ(failure.status, TUTTI_TIMEOUT);
+    EXPECT_TRUE(failure.text.ends_with(": ranks 2 and 3 did not arrive")) << failure.text;
   }
 }
 

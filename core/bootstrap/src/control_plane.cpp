@@ -170,7 +170,7 @@ void ControlPlane::deliver(const Packet& packet) {
     }
     case PacketKind::ask: {
       Answer answer = own_answer();
-      answer.state.resize(std::min<size_t>(answer.state.size(), kMaxNotice - 16));
+      answer.state.resize(std::min<size_t>(answer.state.size(), kMaxNotice - 24 - answer.left.size() * sizeof(uint32_t)));
       return send({PacketKind::answer, Route::back, rank_, origin, packet.number, encode(answer)});
     }
     case PacketKind::answer: {
@@ -242,9 +242,12 @@ std::vector<std::optional<std::string>> ControlPlane::roll_call(std::chrono::nan
 ControlPlane::Answer ControlPlane::own_answer() {
   std::unique_lock lock(state_mutex_);
   const auto state = state_;
-  const uint64_t gathers = gathers_;
+  Answer answer{gathers_, {}, ""};
+  for (uint32_t r = 0; r < nranks_; ++r)
+    if (peers_[r].left && !peers_[r].last_gather) answer.left.push_back(r);
   lock.unlock();
-  return {gathers, state ? state() : ""};
+  if (state) answer.state = state();
+  return answer;
 }
 
 ControlPlane::Answers ControlPlane::ask_all(std::chrono::nanoseconds limit) {
@@ -360,13 +363,18 @@ std::optional<Failure> ControlPlane::part_is_lost(uint64_t gather, uint32_t from
 std::vector<uint32_t> ControlPlane::absent_from(uint64_t gather) {
   constexpr std::chrono::seconds patience(1);
   const auto answers = ask_all(patience);
+  // One that has left answers no more. It had come, unless it has said that it had not.
+  std::vector<bool> came(nranks_);
+  for (uint32_t r = 0; r < nranks_; ++r) {
+    if (!answers[r] || answers[r]->gathers < gather) continue;
+    came[r] = true;
+    for (const uint32_t left : answers[r]->left)
+      if (left < nranks_) came[left] = true;
+  }
   std::vector<uint32_t> missing;
   const std::lock_guard lock(state_mutex_);
-  for (uint32_t r = 0; r < nranks_; ++r) {
-    // One that has left answers no more. It had come, unless it has said that it had not.
-    const bool had_come = peers_[r].left && peers_[r].last_gather.value_or(gather) >= gather;
-    if (!had_come && (!answers[r] || answers[r]->gathers < gather)) missing.push_back(r);
-  }
+  for (uint32_t r = 0; r < nranks_; ++r)
+    if (!came[r] && !(peers_[r].left && peers_[r].last_gather.value_or(gather) >= gather)) missing.push_back(r);
   return missing;
 }
 

@@ -219,10 +219,11 @@ class ControlPlane {
     bool gone() const { return left || (loss && loss->gone); }
   };
   struct Answer {
-    uint64_t gathers = 0;  // that the rank has entered
+    uint64_t gathers = 0;        // that the rank has entered
+    std::vector<uint32_t> left;  // whose connection to it ended in order: its neighbours alone know that they had come
     std::string state;
 
-    static void fields(auto& wire, auto& answer) { wire(answer.gathers, answer.state); }
+    static void fields(auto& wire, auto& answer) { wire(answer.gathers, answer.left, answer.state); }
   };
   using Answers = std::vector<std::optional<Answer>>;  // by rank
 

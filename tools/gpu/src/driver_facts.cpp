@@ -278,7 +278,7 @@ void dmabuf() {
   }
 }
 
-// What a collective is made of, each call many times in a stream that has nothing else to do.
+// The cost of each call that collectives make, many times in a stream that has nothing else to do.
 void costs() {
   const cudaStream_t stream = make_stream();
   cudaEvent_t event = nullptr;

@@ -15,6 +15,7 @@
 
 #include "../harness/ranks.hpp"
 #include "../harness/sanitized.hpp"
+#include "../harness/virtual_time/virtual_time.hpp"
 
 namespace tutti::test {
 namespace {
@@ -341,9 +342,10 @@ TEST(WrongUse, AForgottenSizeIsNamed) {
       << log;
 }
 
-TEST(WrongUse, RealTimeSendsThatWaitForEachOtherAreToldOfGroups) {
+TEST(WrongUse, SendsThatWaitForEachOtherAreToldOfGroups) {
   for (const char* transports : {"shm", "tcp"})
-    for (const uint32_t n : {2u, 3u})
+    for (const uint32_t n : {2u, 3u}) {
+      const VirtualTime time;
       run_ranks(n,
                 [&](Communicator& comm) {
                   const std::vector<int32_t> data(1 << 20);
@@ -356,11 +358,15 @@ TEST(WrongUse, RealTimeSendsThatWaitForEachOtherAreToldOfGroups) {
                                                    std::string("one group (tutti_exchange)")})
                     EXPECT_NE(failed.text.find(words), std::string::npos) << failed.text;
                 },
-                {transports, nullptr, 0, 500'000'000});
+                {transports, nullptr, 0, default_timeout});
+      EXPECT_GE(time.passed(), std::chrono::seconds(600));
+      EXPECT_LT(time.passed(), late(std::chrono::seconds(600)));
+    }
 }
 
 // A send that nobody answers, without such a send: no hint.
-TEST(WrongUse, RealTimeASendAloneIsNotToldOfGroups) {
+TEST(WrongUse, ASendAloneIsNotToldOfGroups) {
+  const VirtualTime time;
   run_ranks(2,
             [&](Communicator& comm) {
               const std::vector<int32_t> data(1 << 20);
@@ -372,7 +378,9 @@ TEST(WrongUse, RealTimeASendAloneIsNotToldOfGroups) {
                 while (comm.async_error() == TUTTI_OK) std::this_thread::sleep_for(std::chrono::milliseconds(5));
               }
             },
-            {nullptr, nullptr, 0, 500'000'000});
+            {nullptr, nullptr, 0, default_timeout});
+  EXPECT_GE(time.passed(), std::chrono::seconds(600));
+  EXPECT_LT(time.passed(), late(std::chrono::seconds(600)));
 }
 
 }  // namespace

@@ -6,8 +6,8 @@
 #include <mutex>
 #include <numeric>
 
-#include "../../bootstrap/tests/in_time.hpp"
 #include "../harness/ranks.hpp"
+#include "../harness/virtual_time/virtual_time.hpp"
 
 namespace tutti::test {
 namespace {
@@ -77,12 +77,13 @@ TEST(Shrink, PendingOperationsAreAnError) {
 }
 
 // A rank that lives but does not come is waited for, then left out, and told so when it comes.
-TEST(Shrink, RealTimeWhoComesTooLateIsLeftOut) {
+TEST(Shrink, WhoComesTooLateIsLeftOut) {
+  const VirtualTime time;
   std::barrier late(3);
   run_ranks(3, [&](Communicator& world) {
     world.barrier();
     tutti_options options{sizeof options};
-    options.timeout_ns = 300'000'000;
+    options.timeout_ns = 45'000'000'000;
     tutti_comm* next = nullptr;
     if (world.rank() == 2) {
       late.arrive_and_wait();
@@ -90,8 +91,10 @@ TEST(Shrink, RealTimeWhoComesTooLateIsLeftOut) {
       EXPECT_NE(world.error_text().find("ranks 0 and 1 went on without it"), std::string::npos) << world.error_text();
       return;
     }
-    const InTime deadline;
+    const auto begin = time.passed();
     ASSERT_EQ(tutti_comm_shrink(world.handle(), &options, &next), TUTTI_OK) << world.error_text();
+    EXPECT_GE(time.passed() - begin, std::chrono::seconds(45));
+    EXPECT_LT(time.passed() - begin, tutti::test::late(std::chrono::seconds(45)));
     EXPECT_EQ(tutti_comm_nranks(next), 2u);
     late.arrive_and_wait();
     EXPECT_EQ(tutti_comm_destroy(next), TUTTI_OK);
@@ -162,16 +165,19 @@ TEST(Grow, WrongUseIsNamed) {
 }
 
 // Nobody joins: all fail alike, in time.
-TEST(Grow, RealTimeWhoDoesNotJoinIsNamed) {
-  run_ranks(2, [](Communicator& world) {
+TEST(Grow, WhoDoesNotJoinIsNamed) {
+  const VirtualTime time;
+  run_ranks(2, [&time](Communicator& world) {
     const std::string id = world.invite();
     tutti_options options{sizeof options};
-    options.timeout_ns = 300'000'000;
+    options.timeout_ns = 45'000'000'000;
     tutti_unique_id copy{};
     std::copy(id.begin(), id.end(), copy.text);
     tutti_comm* comm = nullptr;
-    const InTime deadline;
+    const auto begin = time.passed();
     EXPECT_LT(tutti_comm_grow(world.handle(), &copy, 1, &options, &comm), 0);
+    EXPECT_GE(time.passed() - begin, std::chrono::seconds(45));
+    EXPECT_LT(time.passed() - begin, tutti::test::late(std::chrono::seconds(45)));
     EXPECT_NE(world.error_text().find("rank 2 of 3 did not connect"), std::string::npos) << world.error_text();
     expect_sum_of_ranks(world);
   });

@@ -15,6 +15,7 @@
 #include <set>
 
 #include "../harness/ranks.hpp"
+#include "../harness/virtual_time/virtual_time.hpp"
 
 namespace tutti::test {
 namespace {
@@ -247,7 +248,8 @@ TEST(CheckedMode, WhoDestroysInsteadIsNamed) {
   EXPECT_EQ(all[1].at_destroy, TUTTI_MISMATCH);
 }
 
-TEST(CheckedMode, RealTimeAMissingRankIsTheOneThatIsWaitedFor) {
+TEST(CheckedMode, AMissingRankIsTheOneThatIsWaitedFor) {
+  const VirtualTime time;
   std::atomic<bool> over{false};
   run_ranks(2,
             [&over](Communicator& comm) {
@@ -263,7 +265,9 @@ TEST(CheckedMode, RealTimeAMissingRankIsTheOneThatIsWaitedFor) {
               EXPECT_TRUE(has(failed.text, "rank 1 has not told which call it makes")) << failed.text;
               EXPECT_TRUE(has(failed.text, "flight record: ")) << failed.text;
             },
-            {nullptr, nullptr, TUTTI_COMM_CHECK_CALLS, 500'000'000});
+            {nullptr, nullptr, TUTTI_COMM_CHECK_CALLS, default_timeout});
+  EXPECT_GE(time.passed(), std::chrono::seconds(600));
+  EXPECT_LT(time.passed(), late(std::chrono::seconds(600)));
 }
 
 TEST(CheckedMode, AllRanksHaveItOrNone) {
@@ -302,8 +306,9 @@ TEST(FirstUse, DifferencesAreFoundWithoutCheckedMode) {
 }
 
 // Calls whose plans have been used before are not compared: the deadline tells who is where.
-TEST(Deadline, RealTimeNamesBothCalls) {
-  for (const char* transport : {"shm", "tcp"})
+TEST(Deadline, NamesBothCalls) {
+  for (const char* transport : {"shm", "tcp"}) {
+    const VirtualTime time;
     run_ranks(4,
               [](Communicator& comm) {
                 float x = 1;
@@ -325,10 +330,14 @@ TEST(Deadline, RealTimeNamesBothCalls) {
                 EXPECT_TRUE(has(failed.text, "all_reduce(1 x float32, max)")) << failed.text;
                 EXPECT_TRUE(has(failed.text, "broadcast(1 x float32, root 1)")) << failed.text;
               },
-              {transport, nullptr, 0, 300'000'000});
+              {transport, nullptr, 0, default_timeout});
+    EXPECT_GE(time.passed(), std::chrono::seconds(600));
+    EXPECT_LT(time.passed(), late(std::chrono::seconds(600)));
+  }
 }
 
-TEST(Deadline, RealTimeNamesTheRankThatHasNotCome) {
+TEST(Deadline, NamesTheRankThatHasNotCome) {
+  const VirtualTime time;
   std::atomic<uint32_t> over{0};
   run_ranks(4,
             [&over](Communicator& comm) {
@@ -347,7 +356,9 @@ TEST(Deadline, RealTimeNamesTheRankThatHasNotCome) {
                   << failed.text;
               EXPECT_TRUE(has(failed.text, "flight record: ")) << failed.text;
             },
-            {nullptr, nullptr, 0, 300'000'000});
+            {nullptr, nullptr, 0, default_timeout});
+  EXPECT_GE(time.passed(), std::chrono::seconds(600));
+  EXPECT_LT(time.passed(), late(std::chrono::seconds(600)));
 }
 
 }  // namespace

@@ -17,6 +17,7 @@
 
 #include "../harness/ranks.hpp"
 #include "../harness/test_device.hpp"
+#include "../harness/virtual_time/virtual_time.hpp"
 #include "bootstrap/failure.hpp"
 #include "comm/native.hpp"
 #include "fabric/devices.hpp"
@@ -120,8 +121,11 @@ TEST(Meeting, ErrorsHaveThePluginsWords) {
   }
 }
 
-TEST(Meeting, RealTimeWhoDoesNotComeIsCounted) {
-  const Failed failed = failure_of_one("plugin:toy:2@alone", 0, 200'000'000);
+TEST(Meeting, WhoDoesNotComeIsCounted) {
+  const VirtualTime time;
+  const Failed failed = failure_of_one("plugin:toy:2@alone", 0, 45'000'000'000);
+  EXPECT_GE(time.passed(), std::chrono::seconds(45));
+  EXPECT_LT(time.passed(), late(std::chrono::seconds(45)));
   EXPECT_LT(failed.status, 0);
   EXPECT_NE(failed.text.find("meeting toy: 1 of 2 ranks have come"), std::string::npos) << failed.text;
 }

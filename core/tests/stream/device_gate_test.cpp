@@ -2,9 +2,9 @@
 //
 // Nothing that may wait for a whole device is called while any communicator of the process has work pending there. The
 // simulated device counts such calls.
-#include "../../bootstrap/tests/in_time.hpp"
 #include "../harness/simulated_counters.hpp"
 #include "../harness/stream_ranks.hpp"
+#include "../harness/virtual_time/virtual_time.hpp"
 
 namespace tutti::test {
 namespace {
@@ -72,17 +72,18 @@ TEST(DeviceGate, TheFirstCallWaitsForAnotherCommunicatorsWork) {
   EXPECT_EQ(tutti_comm_destroy(busy), TUTTI_OK);
 }
 
-TEST(DeviceGate, RealTimeADeadlineNamesWhoseWorkIsPending) {
+TEST(DeviceGate, ADeadlineNamesWhoseWorkIsPending) {
+  const VirtualTime time;
   tutti_comm *busy = make("held up"), *fresh = make("late");
   {
     Stream one, other;
     const Buffer first(one), second(other);
     Gate held;
     ASSERT_NO_FATAL_FAILURE(keep_busy(busy, first, held));
-    {
-      const InTime deadline;
-      EXPECT_EQ(second.reduce(fresh, 300'000'000), TUTTI_TIMEOUT);
-    }
+    const auto begin = time.passed();
+    EXPECT_EQ(second.reduce(fresh, 45'000'000'000), TUTTI_TIMEOUT);
+    EXPECT_GE(time.passed() - begin, std::chrono::seconds(45));
+    EXPECT_LT(time.passed() - begin, late(std::chrono::seconds(45)));
     for (const char* words : {"rank 0 of held up", "device simulated 0"})
       EXPECT_NE(std::string(tutti_comm_error(fresh)).find(words), std::string::npos) << tutti_comm_error(fresh);
     held.open();

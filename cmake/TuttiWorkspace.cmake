@@ -53,8 +53,10 @@ if(TUTTI_SANITIZE)
   # -g1: line numbers for the reports; more takes the compiler half as long again.
   add_compile_options(-fsanitize=${TUTTI_SANITIZE} -fno-omit-frame-pointer -g1)
   add_link_options(-fsanitize=${TUTTI_SANITIZE})
-  # g++ 12 warns falsely of it on std::string in instrumented code.
-  target_compile_options(tutti_build_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wno-array-bounds>)
+  # g++ 12 warns falsely of them on std::string in instrumented code.
+  foreach(warning array-bounds stringop-overflow)
+    target_compile_options(tutti_build_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wno-${warning}>)
+  endforeach()
 endif()
 
 # tutti_computes(TARGET...): targets that compute more than they wait. The preset asan-ubsan compiles without the optimiser, which

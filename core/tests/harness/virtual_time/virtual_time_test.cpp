@@ -5,16 +5,20 @@
 #include <linux/futex.h>
 #include <netinet/in.h>
 #include <poll.h>
+#include <sched.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
 #include <atomic>
 #include <cerrno>
 #include <condition_variable>
+#include <csignal>
 #include <ctime>
 #include <functional>
 #include <mutex>
@@ -182,6 +186,32 @@ TEST(VirtualTime, StandsStillWhileAThreadComputes) {
   }
 }
 
+// The kernel's list of threads ends early where one of them ends just then: here at the end of a link, before the next.
+TEST(VirtualTime, StandsStillWhileThreadsEndAndOthersBegin) {
+  VirtualTime time;
+  std::atomic<bool> over{false};
+  const std::function<void(int)> link = [&](int left) {
+    const nanoseconds begin = cpu_time();
+    while (cpu_time() - begin < 50us) {
+    }
+    if (left > 0) {
+      std::thread(link, left - 1).detach();
+    } else {
+      EXPECT_LT(time.passed(), slack);
+      over = true;
+      over.notify_one();
+    }
+  };
+  in_threads({[&] {
+                std::this_thread::sleep_for(1h);
+                EXPECT_TRUE(over);
+              },
+              [&] {
+                std::thread(link, 10'000).detach();
+                over.wait(false);
+              }});
+}
+
 // Each of the two is asleep most of the time, in calls that the clock does not know, and never are both.
 TEST(VirtualTime, StandsStillWhileThreadsTalkInBlockingCalls) {
   VirtualTime time;
@@ -324,6 +354,68 @@ TEST(VirtualTime, WhoPollsGetsItsTurnBetweenSteps) {
   };
   in_threads({[&] { play(0); }, [&] { play(1); }});
   EXPECT_LT(time.passed(), slack);
+}
+
+// Processes that leave hardly anything of one core to who is pinned to it at the lowest priority.
+class BusyCore {
+ public:
+  BusyCore() : core_(static_cast<size_t>(sched_getcpu())) {
+    for (int k = 0; k < 8; ++k) {
+      const pid_t child = fork();
+      if (child == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        pin();
+        for (std::atomic<int> turns{0};;) ++turns;
+      }
+      children_.push_back(child);
+    }
+  }
+  ~BusyCore() {
+    for (const pid_t child : children_) {
+      kill(child, SIGKILL);
+      waitpid(child, nullptr, 0);
+    }
+  }
+  void pin() const {
+    cpu_set_t cores;
+    CPU_ZERO(&cores);
+    CPU_SET(core_, &cores);
+    EXPECT_EQ(sched_setaffinity(0, sizeof cores, &cores), 0);
+  }
+  void starve() const {
+    pin();
+    const sched_param none{};
+    EXPECT_EQ(pthread_setschedparam(pthread_self(), SCHED_IDLE, &none), 0);
+  }
+
+ private:
+  const size_t core_;
+  std::vector<pid_t> children_;
+};
+
+nanoseconds real_time() {
+  timespec time{};
+  clock_gettime(CLOCK_REALTIME, &time);
+  return std::chrono::seconds(time.tv_sec) + nanoseconds(time.tv_nsec);
+}
+
+// A thread whose nap is over and that waits for a core has not looked yet: there is one step at most from look to look.
+TEST(VirtualTime, WhoPollsLooksBetweenStepsThoughItHasNoCore) {
+  const BusyCore busy;
+  VirtualTime time;
+  in_threads({[&] {
+    busy.starve();
+    nanoseconds real_before = real_time(), before = time.passed();
+    const nanoseconds end = real_before + 3s;
+    for (int look = 0; look < 1000 && real_before < end; ++look) {
+      std::this_thread::sleep_for(1500us);
+      const nanoseconds real = real_time(), now = time.passed();
+      // A step is an eighth of the time before it, which is a ninth of the time after it; two are a fifth.
+      ASSERT_LT(now - before - (real_time() - real_before), now / 7 + 3ms) << "at look " << look;
+      before = now;
+      real_before = real;
+    }
+  }});
 }
 
 TEST(VirtualTime, WaitsWithoutAnEndMoveNothing) {

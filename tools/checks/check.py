@@ -23,18 +23,19 @@ from commands import minutes
 # What all parts together may take, in seconds: some times what they take on an idle machine.
 LONGEST = {"--gate": 80 * 60, "--quick": 80 * 60, "--soak": 5 * 3600, "--full": 10 * 3600}
 
-# The sanitized parts leave out the tools, which are small programs over the same library, and the checks of the ABI's text,
-# which no build changes.
+# The sanitized parts leave out the tools, which are small programs over the same library; the checks of the ABI's text, which no
+# build changes; and tests that count or limit what a sanitizer itself uses.
 LIBRARY = ("core;plugins/sdk;plugins/algorithms;plugins/shm;plugins/cuda-ipc;plugins/template;plugins/checksum;plugins/chaos;"
            "plugins/simulated-device;plugins/toys;plugins/meetings;net-tcp")
-NO_TEXTS = ["-E", r"^abi\."]
+SANITIZED = ["-E", r"^(abi\.|call_cost_test|call_cost_traced_test|starved_rank_test)"]
 # As in a release (cmake/TuttiWorkspace.cmake): the files of a folder are compiled as one. The debug build goes file by file.
 TOGETHER = ["-DCMAKE_UNITY_BUILD=ON", "-DCMAKE_UNITY_BUILD_BATCH_SIZE=0"]
 # One compilation of the CUDA kernels, which newer GPUs translate when they load it; the full check compiles for each architecture.
 ONE_GPU = "-DCMAKE_CUDA_ARCHITECTURES=75"
-# Elsewhere, tests that see something of the place: its path, its user, its environment.
+# Elsewhere, tests that see something of the place: its path, its user, its environment; not the launchers that only root starts
+# and the one that takes Python's torch.
 OF_THE_PLACE = ["-R", r"^(package\.install|package\.remove|python_|info\.|doctor\.|job_|example_cheat|tuttirun|registry_test|documents$|shell\.|"
-                r"conform\.command_line|perf\.command_line|bootstrap_test$|launched\.)"]
+                r"conform\.command_line|perf\.command_line|bootstrap_test$|launched\.(mpirun|hydra|torchrun_restart|kubernetes))"]
 
 
 class Check:
@@ -253,8 +254,8 @@ class Check:
         self.step("random", "build/bin/tutti-conform", "fuzz", "--seconds", 120, "--seed", seed)
         self.step("differential", "core/tests/mpi/differential", "build", 5000)
         self.elsewhere(OF_THE_PLACE, f"-DTUTTI_MEMBERS={LIBRARY};tools;conformance")
-        self.part("asan-ubsan", "asan-ubsan", [f"-DTUTTI_MEMBERS={LIBRARY}", *TOGETHER], NO_TEXTS)
-        self.part("tsan", "tsan", [f"-DTUTTI_MEMBERS={LIBRARY}", "-DTUTTI_BUILD_ONE_THREAD_TESTS=OFF", *TOGETHER], NO_TEXTS)
+        self.part("asan-ubsan", "asan-ubsan", [f"-DTUTTI_MEMBERS={LIBRARY}", *TOGETHER], SANITIZED)
+        self.part("tsan", "tsan", [f"-DTUTTI_MEMBERS={LIBRARY}", "-DTUTTI_BUILD_ONE_THREAD_TESTS=OFF", *TOGETHER], SANITIZED)
 
     def full(self):
         seed = self.seed

@@ -18,6 +18,7 @@
 #include <mutex>
 #include <string>
 #include <tutti/sdk/plugin.hpp>
+#include <tutti/sdk/text.hpp>
 
 namespace tutti::cuda {
 
@@ -35,7 +36,10 @@ inline Process this_process() {
   // The 22nd field; the second is the program's name in parentheses, which may hold anything.
   size_t at = line.rfind(')');
   for (int field = 2; field < 22 && at != std::string::npos; ++field) at = line.find(' ', at + 1);
-  if (at != std::string::npos) mine.started = std::strtoull(line.c_str() + at, nullptr, 10);
+  if (at != std::string::npos) {
+    std::string_view rest = std::string_view(line).substr(at + 1);
+    take_number(rest, mine.started);
+  }
   return mine;
 }
 

@@ -5,10 +5,10 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cctype>
 #include <cstring>
 #include <string>
 #include <tutti/sdk/arithmetic.hpp>
+#include <tutti/sdk/text.hpp>
 #include <utility>
 
 #include "cuda_error.hpp"
@@ -330,7 +330,7 @@ void describe(uint32_t device, tutti_device_facts& facts) {
   char pci[sizeof facts.pci] = {};
   check("cuDeviceGetPCIBusId", driver().device_get_pci_bus_id(pci, sizeof pci, static_cast<CUdevice>(device)));
   // sysfs writes it in lower case.
-  std::transform(pci, pci + sizeof pci, facts.pci, [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  std::transform(pci, pci + sizeof pci, facts.pci, to_lower);
   facts.numa = -1;
   facts.link_latency_ns = 4000;
   facts.link_bandwidth = 50'000'000'000;

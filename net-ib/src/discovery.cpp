@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <fstream>
 #include <tutti/sdk/interfaces.hpp>
+#include <tutti/sdk/text.hpp>
 
 #include "port.hpp"
 #include "verbs.hpp"
@@ -57,8 +58,11 @@ std::vector<Gid> gids_of(ibv_context* context, uint32_t port, bool infiniband) {
 
 // `folder` is a device's in sysfs.
 int numa_of(const std::string& folder) {
+  std::string line;
+  std::getline(std::ifstream(folder + "/numa_node"), line);
+  std::string_view text = line;
   int node = -1;
-  std::ifstream(folder + "/numa_node") >> node;
+  take_number(text, node);
   return node;
 }
 

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <tutti/sdk/text.hpp>
 
 namespace tutti::ib {
 
@@ -81,7 +82,7 @@ Settings Settings::read() {
 void Settings::prefer_near(const tutti_domain_config& domain) {
   if (!near.empty() || !domain.device_pci) return;
   near = domain.device_pci;
-  std::transform(near.begin(), near.end(), near.begin(), [](unsigned char c) { return std::tolower(c); });
+  std::transform(near.begin(), near.end(), near.begin(), to_lower);
   near_is = "device ";
 }
 

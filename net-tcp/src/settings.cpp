@@ -34,7 +34,7 @@ std::string read_host_key() {
     return *given;
   }
   std::string boot_id;
-  std::getline(std::ifstream("/proc/sys/kernel/random/boot_id") >> std::ws, boot_id);
+  std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), boot_id);
   struct stat name_space {};
   if (boot_id.empty() || stat("/proc/self/ns/net", &name_space) != 0)
     throw sdk::system_error(

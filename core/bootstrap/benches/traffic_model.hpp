@@ -12,7 +12,7 @@
 #include "frame_stream.hpp"
 #include "handshake.hpp"
 #include "packet.hpp"
-#include "wire.hpp"
+#include "bootstrap/wire.hpp"
 
 namespace tutti::core {
 

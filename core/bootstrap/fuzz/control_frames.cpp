@@ -5,7 +5,7 @@
 #include "bootstrap/control_plane.hpp"
 #include "fuzz_input.hpp"
 #include "packet.hpp"
-#include "wire.hpp"
+#include "bootstrap/wire.hpp"
 
 using namespace tutti::core;
 

@@ -10,7 +10,7 @@
 #include <charconv>
 
 #include "bootstrap/failure.hpp"
-#include "wire.hpp"
+#include "bootstrap/wire.hpp"
 
 namespace tutti::core {
 namespace {

@@ -3,7 +3,7 @@
 #include "control_mesh.hpp"
 #include "make_failure.hpp"
 #include "meeting.hpp"
-#include "wire.hpp"
+#include "bootstrap/wire.hpp"
 
 namespace tutti::core {
 namespace {

@@ -14,7 +14,7 @@
 
 #include "child_descriptors.hpp"
 #include "make_failure.hpp"
-#include "wire.hpp"
+#include "bootstrap/wire.hpp"
 
 namespace tutti::core {
 namespace {

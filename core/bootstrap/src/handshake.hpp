@@ -15,7 +15,7 @@
 #include "bootstrap/socket_address.hpp"
 #include "frame_stream.hpp"
 #include "make_failure.hpp"
-#include "wire.hpp"
+#include "bootstrap/wire.hpp"
 
 namespace tutti::core {
 

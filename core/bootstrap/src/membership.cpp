@@ -7,7 +7,7 @@
 
 #include "bootstrap/rank_list.hpp"
 #include "make_failure.hpp"
-#include "wire.hpp"
+#include "bootstrap/wire.hpp"
 
 namespace tutti::core {
 namespace {

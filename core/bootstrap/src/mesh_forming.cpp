@@ -32,7 +32,7 @@ constexpr std::chrono::milliseconds kFirstAttemptAtHub(2000), kFirstAttempt(500)
 // The kernel and process-id space of this process. Ranks with equal ones see each other's processes.
 std::string process_space() {
   std::string boot;
-  std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
+  std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), boot);
   struct stat status = {};
   if (boot.empty() || ::stat("/proc/self/ns/pid", &status) != 0) return "";
   return fmt::format("{}:{}", boot, status.st_ino);

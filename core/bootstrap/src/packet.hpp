@@ -9,7 +9,7 @@
 
 #include "bootstrap/control_plane.hpp"
 #include "bootstrap/socket_address.hpp"
-#include "wire.hpp"
+#include "bootstrap/wire.hpp"
 
 namespace tutti::core {
 

@@ -9,7 +9,7 @@
 #include "bootstrap/authentication.hpp"
 #include "make_failure.hpp"
 #include "meeting.hpp"
-#include "wire.hpp"
+#include "bootstrap/wire.hpp"
 
 namespace tutti::core {
 namespace {

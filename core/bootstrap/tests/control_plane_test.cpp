@@ -22,7 +22,7 @@
 #include "harness/virtual_time/virtual_time.hpp"
 #include "meeting_fixture.hpp"
 #include "packet.hpp"
-#include "wire.hpp"
+#include "bootstrap/wire.hpp"
 
 namespace tutti::core::test {
 namespace {

@@ -11,8 +11,8 @@
 #include <cmath>
 #include <cstring>
 #include <fstream>
+#include <iterator>
 #include <set>
-#include <sstream>
 #include <stdexcept>
 #include <utility>
 
@@ -115,13 +115,12 @@ std::shared_ptr<const Tuning> Tuning::read(const std::string& path) {
   if (path.empty()) return nullptr;
   errno = 0;
   std::ifstream stream(path);
-  std::stringstream content;
-  if (stream) content << stream.rdbuf();
-  if (!stream || (content.str().empty() && errno))
+  std::string content(std::istreambuf_iterator<char>(stream), {});
+  if (!stream || (content.empty() && errno))
     throw Failure(TUTTI_NOT_FOUND, fmt::format("TUTTI_TUNING=\"{}\": cannot be read: {}",
                                                path, errno ? std::strerror(errno) : "unknown error"));
   try {
-    return std::make_shared<const Tuning>(content.str());
+    return std::make_shared<const Tuning>(content);
   } catch (const std::bad_alloc&) {
     throw;
   } catch (const std::exception& wrong) {

@@ -5,7 +5,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <sstream>
 
 #include "comm/communicator_hold.hpp"
 #include "comm/progress.hpp"
@@ -15,33 +14,36 @@ namespace tutti::core {
 namespace {
 
 constexpr int32_t not_known = -1;
-constexpr char all_well[] = "0 ";
 
-// A rank's word in the first gather, as text: the numbers in a line, then a line each.
+// A rank's word in the first gather.
 struct Word {
   SplitCall call;
   tutti_status status = TUTTI_OK;
   std::string error;  // why the call is wrong on this rank
   std::string place;  // rank 0: where the trunk meets; "": there is one
 
-  std::string encode() const {
-    return fmt::format("{} {} {} {}\n{}\n{}\n{}", call.by, call.color, call.key, status, error, place, call.name);
+  static void fields(auto& wire, auto& word) {
+    wire(word.call.by, word.call.color, word.call.key, word.status, word.error, word.place, word.call.name);
   }
-  static Word decode(const std::string& text) {
-    Word word;
-    std::istringstream in(text);
-    (in >> word.call.by >> word.call.color >> word.call.key >> word.status).ignore();
-    std::getline(in, word.error);
-    std::getline(in, word.place);
-    std::getline(in, word.call.name, '\0');
-    return word;
-  }
+};
+
+// A rank's word in the second one.
+struct Verdict {
+  tutti_status status = TUTTI_OK;
+  std::string error;  // why it has not made its part
+
+  static void fields(auto& wire, auto& verdict) { wire(verdict.status, verdict.error); }
 };
 
 // Throws Failure where a rank's call is wrong, or where two do not go together; the same on all ranks.
 void require_alike(const std::vector<Word>& all) {
-  for (size_t r = 0; r < all.size(); ++r)
+  for (size_t r = 0; r < all.size(); ++r) {
     if (all[r].status < 0) throw Failure(all[r].status, fmt::format("tutti_comm_split: rank {}: {}", r, all[r].error));
+    if (all[r].call.by > TUTTI_SPLIT_BY_DEVICE)
+      throw Failure(TUTTI_MISMATCH, fmt::format("tutti_comm_split: rank {} splits by {}, and finds nothing wrong with it: "
+                                                "do all ranks run the same version of Tutti, {}?",
+                                                r, all[r].call.by, tutti_version()));
+  }
   for (size_t r = 1; r < all.size(); ++r)
     if (all[r].call.by != all[0].call.by)
       throw Failure(TUTTI_MISMATCH,
@@ -123,13 +125,11 @@ std::unique_ptr<Communicator> Communicator::split(const SplitCall& call) {
     mine.status = failure.status;
     mine.error = failure.text;
   }
-  const std::vector<std::string> words = meetings_.gather({"tutti_comm_split", timeout_ns}, mine.encode());
-  std::vector<Word> all;
-  for (const std::string& word : words) all.push_back(Word::decode(word));
+  const auto all = decode_all<Word>("tutti_comm_split", meetings_.gather({"tutti_comm_split", timeout_ns}, encode(mine)));
   require_alike(all);
   ++family_.splits;
   std::unique_ptr<Communicator> part;
-  std::string verdict = all_well;
+  Verdict verdict;
   try {
     if (!family_.trunk) grow_trunk(all[0].place);
     std::string label;
@@ -139,25 +139,24 @@ std::unique_ptr<Communicator> Communicator::split(const SplitCall& call) {
       part = make_part(members, call.name.empty() ? fmt::format("{}.{}:{}", name(), family_.splits, label) : call.name);
   } catch (const std::exception& problem) {
     const Failure failure = failure_of(problem);
-    verdict = fmt::format("{} cannot make its part of {}: {}", failure.status, name(), failure.text);
+    verdict = {failure.status, fmt::format("cannot make its part of {}: {}", name(), failure.text)};
   }
   const auto go_back = [&part](const char* why) {
     if (!part) return;
     part->abort(why);
     part->end();
   };
-  std::vector<std::string> verdicts;
+  std::vector<Verdict> verdicts;
   try {
-    verdicts = meetings_.gather({"tutti_comm_split", timeout_ns}, verdict);
+    verdicts = decode_all<Verdict>("tutti_comm_split", meetings_.gather({"tutti_comm_split", timeout_ns}, encode(verdict)));
   } catch (const Failure&) {
     go_back("did not get it, since the communicator that was split ended meanwhile");
     throw;
   }
-  if (const auto bad = std::ranges::find_if(verdicts, [](const std::string& one) { return one != all_well; });
+  if (const auto bad = std::ranges::find_if(verdicts, [](const Verdict& one) { return one.status < 0; });
       bad != verdicts.end()) {
     go_back("went back, since another rank could not make its part");
-    throw Failure(std::stoi(*bad),
-                  fmt::format("tutti_comm_split: rank {}{}", bad - verdicts.begin(), bad->substr(bad->find(' '))));
+    throw Failure(bad->status, fmt::format("tutti_comm_split: rank {} {}", bad - verdicts.begin(), bad->error));
   }
   if (part && !common_.collectives.empty()) part->make_natives();
   return part;

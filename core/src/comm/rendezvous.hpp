@@ -5,6 +5,8 @@
 // come.
 #pragma once
 
+#include <fmt/format.h>
+
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -13,6 +15,7 @@
 #include <vector>
 
 #include "bootstrap/bootstrap.hpp"
+#include "bootstrap/wire.hpp"
 #include "comm/breakdown.hpp"
 #include "comm/configuration.hpp"
 #include "comm/waiter.hpp"
@@ -59,5 +62,20 @@ class Meetings {
   Bootstrap* bootstrap_ = nullptr;
   std::function<bool()> excused_;
 };
+
+// What all ranks have said in a gather() of `call`, by rank. Throws Failure where a rank's bytes are none of Said's, or
+// its status is none of this version's.
+template <typename Said>
+std::vector<Said> decode_all(const char* call, const std::vector<std::string>& words) {
+  std::vector<Said> all;
+  for (const std::string& word : words) {
+    const std::string who = fmt::format("{}: rank {}'s word", call, all.size());
+    all.push_back(decode<Said>(word, who.c_str()));
+    if (const tutti_status status = all.back().status; status > TUTTI_OK || status < TUTTI_INTERNAL)
+      throw Failure(TUTTI_MISMATCH, fmt::format("{} has status {}: expected {} to {}", who, status, int{TUTTI_INTERNAL},
+                                                int{TUTTI_OK}));
+  }
+  return all;
+}
 
 }  // namespace tutti::core

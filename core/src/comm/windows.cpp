@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <sstream>
 
 #include "comm/configuration.hpp"
 #include "plugins/host.hpp"
@@ -12,24 +11,17 @@
 namespace tutti::core {
 namespace {
 
-// A rank's part in tutti_comm_register, as text: a line each.
+// A rank's part in tutti_comm_register.
 struct Registering {
   uint64_t bytes = 0;
   uint64_t flags = 0;
-  std::string memory;  // "host", or the device's name
   tutti_status status = TUTTI_OK;
+  std::string memory;  // "host", or the device's name
   std::string error;   // why the call is wrong on this rank
   std::string staged;  // why its memory cannot be used in place
 
-  std::string encode() const {
-    return fmt::format("{} {} {}\n{}\n{}\n{}", bytes, flags, status, memory, error, staged);
-  }
-  static Registering decode(const std::string& text) {
-    Registering made;
-    std::istringstream in(text);
-    (in >> made.bytes >> made.flags >> made.status).ignore();
-    for (std::string* line : {&made.memory, &made.error, &made.staged}) std::getline(in, *line);
-    return made;
+  static void fields(auto& wire, auto& part) {
+    wire(part.bytes, part.flags, part.status, part.memory, part.error, part.staged);
   }
 };
 
@@ -129,11 +121,10 @@ tutti_window* RegisteredWindows::add(void* address, uint64_t bytes, uint32_t fla
   parts_.breakdown.require_none();
   mine.memory = window->where ? window->where.tables.memory->name : "host";
 
-  std::vector<Registering> all;
+  const auto all = decode_all<Registering>("tutti_comm_register", parts_.meetings.gather(meeting, encode(mine)));
   std::vector<std::string> reasons;
   bool zero_copy = false;
-  for (const std::string& text : parts_.meetings.gather(meeting, mine.encode())) {
-    const Registering& one = all.emplace_back(Registering::decode(text));
+  for (const Registering& one : all) {
     reasons.push_back(one.staged);
     zero_copy |= (one.flags & TUTTI_WINDOW_ZERO_COPY) != 0;
   }

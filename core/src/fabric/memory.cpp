@@ -11,10 +11,10 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdio>
 #include <fstream>
 #include <system_error>
 #include <tuple>
+#include <tutti/sdk/text.hpp>
 #include <utility>
 #include <vector>
 
@@ -125,14 +125,19 @@ std::string mapping_differs(const std::byte* address, uint64_t bytes, int fd, ui
   uint64_t covered = first;
   std::ifstream maps("/proc/self/maps");
   for (std::string line; covered < first + bytes && std::getline(maps, line);) {
-    unsigned long long begin = 0, end = 0, offset = 0, inode = 0;
+    // "7f2a40000000-7f2a40001000 rw-s 00000000 00:01 4711     /memfd:scratch (deleted)"
+    uint64_t begin = 0, end = 0, offset = 0, inode = 0;
     unsigned major_number = 0, minor_number = 0;
-    char rights[5] = {};
-    if (std::sscanf(line.c_str(), "%llx-%llx %4s %llx %x:%x %llu", &begin, &end, rights, &offset, &major_number,
-                    &minor_number, &inode) != 7)
+    std::string_view rest = line;
+    if (!take_number(rest, begin, 16) || !take_word(rest, "-") || !take_number(rest, end, 16) || rest.size() < 6) continue;
+    const bool shared = rest[4] == 's';
+    rest.remove_prefix(6);
+    if (!take_number(rest, offset, 16) || !take_word(rest, " ") || !take_number(rest, major_number, 16) ||
+        !take_word(rest, ":") || !take_number(rest, minor_number, 16) || !take_word(rest, " ") ||
+        !take_number(rest, inode))
       continue;
     if (end <= covered || begin > covered) continue;
-    if (rights[3] != 's') return "it is no shared mapping (MAP_SHARED)";
+    if (!shared) return "it is no shared mapping (MAP_SHARED)";
     if (inode != file.st_ino || offset + (covered - begin) != fd_offset + (covered - first))
       return fmt::format("it is a mapping of another file or of another offset than {}", fd_offset);
     covered = end;

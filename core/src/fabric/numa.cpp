@@ -4,18 +4,16 @@
 #include <fmt/format.h>
 #include <sched.h>
 
-#include <cstdio>
 #include <fstream>
-#include <sstream>
+#include <tutti/sdk/text.hpp>
 
 namespace tutti::core {
 
-bool is_in_list(const std::string& list, uint32_t number) {
-  std::istringstream parts(list);
-  for (std::string part; std::getline(parts, part, ',');) {
-    unsigned first = 0, last = 0;
-    const int read = std::sscanf(part.c_str(), "%u-%u", &first, &last);
-    if (read >= 1 && number >= first && number <= (read == 2 ? last : first)) return true;
+bool is_in_list(std::string_view list, uint32_t number) {
+  for (uint32_t first = 0, last = 0; take_number(list, first); take_word(list, ",")) {
+    last = first;
+    if (take_word(list, "-") && !take_number(list, last)) return false;
+    if (number >= first && number <= last) return true;
   }
   return false;
 }
@@ -41,10 +39,13 @@ int32_t numa_of_process() {
 }
 
 int32_t numa_of_pci(const std::string& address) {
-  int32_t node = -1;
   if (address.empty() || address.find('/') != std::string::npos) return -1;
   std::ifstream file(fmt::format("/sys/bus/pci/devices/{}/numa_node", address));
-  return file >> node ? node : -1;
+  std::string line;
+  std::getline(file, line);
+  std::string_view text = line;
+  int32_t node = -1;
+  return take_number(text, node) ? node : -1;
 }
 
 }  // namespace tutti::core

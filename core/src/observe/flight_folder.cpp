@@ -21,6 +21,7 @@
 #include <mutex>
 #include <optional>
 #include <system_error>
+#include <tutti/sdk/text.hpp>
 #include <vector>
 
 #include "bootstrap/failure.hpp"
@@ -63,11 +64,10 @@ Named read_name(std::string name) {
   constexpr std::string_view draft = ".draft";
   if (name.ends_with(draft)) name.resize(name.size() - draft.size());
   Named result;
-  unsigned long long host = 0, pid = 0, start = 0, number = 0;
-  int used = 0;
-  if (std::sscanf(name.c_str(), "%16llx-%20llu-%20llu-%20llu" TUTTI_FLIGHT_SUFFIX "%n", &host, &pid, &start, &number,
-                  &used) == 4 &&
-      static_cast<size_t>(used) == name.size())
+  std::string_view rest = name;
+  uint64_t host = 0, pid = 0, start = 0, number = 0;
+  if (take_number(rest, host, 16) && take_word(rest, "-") && take_number(rest, pid) && take_word(rest, "-") &&
+      take_number(rest, start) && take_word(rest, "-") && take_number(rest, number) && rest == TUTTI_FLIGHT_SUFFIX)
     result = {{host, pid, start}, true};
   return result;
 }

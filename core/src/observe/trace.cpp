@@ -17,6 +17,7 @@
 #include <ctime>
 #include <fstream>
 #include <string_view>
+#include <tutti/sdk/text.hpp>
 #include <utility>
 
 #include "bootstrap/failure.hpp"
@@ -62,7 +63,7 @@ Failure trace_refused(const std::string& folder, const std::string& why) {
 // A part of a file's name.
 std::string plain(std::string text) {
   for (char& c : text)
-    if (!std::isalnum(static_cast<unsigned char>(c)) && c != '-' && c != '_') c = '_';
+    if (!is_letter_or_digit(c) && c != '-' && c != '_') c = '_';
   return text.substr(0, 40);
 }
 

@@ -4,9 +4,8 @@
 #include <fmt/format.h>
 #include <tutti/plugin/types.h>
 
-#include <charconv>
-#include <cmath>
 #include <cstdlib>
+#include <tutti/sdk/text.hpp>
 
 #include "bootstrap/failure.hpp"
 
@@ -27,23 +26,20 @@ bool flag_setting(const char* name, bool fallback) {
 uint64_t number_setting(const char* name, uint64_t fallback, uint64_t most) {
   const auto text = setting(name);
   if (!text) return fallback;
-  uint64_t value = 0;
-  const auto [end, code] = std::from_chars(text->data(), text->data() + text->size(), value);
-  if (text->empty() || code != std::errc() || *end || value > most)
-    throw Failure(TUTTI_INVALID_ARGUMENT,
-                  fmt::format("{}=\"{}\" is not a whole number from 0 to {}", name, *text, most));
-  return value;
+  if (const auto value = whole_number(*text, 0, most)) return *value;
+  throw Failure(TUTTI_INVALID_ARGUMENT, fmt::format("{}=\"{}\" is not a whole number from 0 to {}", name, *text, most));
 }
 
 uint64_t seconds_setting(const char* name, uint64_t fallback_seconds) {
-  constexpr double most_seconds = 1e9;
+  constexpr double least_seconds = 1e-9, most_seconds = 1e9;
   const auto text = setting(name);
   if (!text) return fallback_seconds * 1'000'000'000;
-  char* end = nullptr;
-  const double seconds = std::strtod(text->c_str(), &end);
-  if (text->empty() || *end || !(seconds > 0) || seconds > most_seconds)
-    throw Failure(TUTTI_INVALID_ARGUMENT, fmt::format("{}=\"{}\" is not a positive number of seconds", name, *text));
-  return static_cast<uint64_t>(seconds * 1e9);
+  const std::optional<double> seconds = decimal_number(*text);
+  if (!seconds || !(*seconds >= least_seconds) || *seconds > most_seconds)
+    throw Failure(TUTTI_INVALID_ARGUMENT,
+                  fmt::format("{}=\"{}\" is not a positive number of seconds, 1e-9 to 1e9, with a point as in 0.5", name,
+                              *text));
+  return static_cast<uint64_t>(*seconds * 1e9);
 }
 
 }  // namespace tutti::core

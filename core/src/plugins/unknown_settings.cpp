@@ -7,8 +7,8 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cctype>
 #include <numeric>
+#include <tutti/sdk/text.hpp>
 #include <utility>
 
 #include "plugins/host.hpp"
@@ -90,7 +90,7 @@ std::string shortened(const std::string& name) {
 // The prefix of a plugin's settings: net-tcp -> TUTTI_NET_TCP.
 std::string prefix_of(const std::string& plugin) {
   std::string text = "TUTTI_";
-  for (const char c : plugin) text += c == '-' ? '_' : static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+  for (const char c : plugin) text += c == '-' ? '_' : to_upper(c);
   return text;
 }
 

@@ -3,8 +3,8 @@
 // The plugin "chaos": the transport of another plugin, disturbed.
 #include <algorithm>
 #include <fstream>
+#include <iterator>
 #include <random>
-#include <sstream>
 
 #include "endpoint.hpp"
 
@@ -36,11 +36,11 @@ Plan read_plan() {
   } else if (const std::string_view file = "file:"; text.starts_with(file)) {
     const std::string path = text.substr(file.size());
     std::ifstream stream(path);
-    std::ostringstream content;
-    if (!stream || !(content << stream.rdbuf()))
+    const std::string content(std::istreambuf_iterator<char>(stream), {});
+    if (content.empty())
       throw sdk::Error(TUTTI_NOT_FOUND, std::string(script_key) + "=\"" + text + "\": " + path +
                                             " cannot be read, or is empty; expected a file with a script");
-    plan.script = parse(content.str(), path);
+    plan.script = parse(content, path);
   } else {
     plan.script = parse(text, script_key);
   }

@@ -10,7 +10,6 @@
 
 #include <tutti/plugin/entry.h>
 
-#include <charconv>
 #include <cstring>
 #include <exception>
 #include <initializer_list>
@@ -21,6 +20,7 @@
 #include <string_view>
 #include <system_error>
 #include <tutti/plugin/sized.hpp>
+#include <tutti/sdk/text.hpp>
 
 // The SDK's own inline namespace. Plugins that are linked statically into one binary have one each (tutti_plugin() sees
 // to it), so that each keeps its own host table and id.
@@ -140,13 +140,7 @@ inline std::optional<std::string> config(const char* key) {
   return value ? std::optional<std::string>(value) : std::nullopt;
 }
 
-// The whole number in [low, high] that `text` is; nothing when it is anything else.
-inline std::optional<uint64_t> whole_number(std::string_view text, uint64_t low, uint64_t high) {
-  uint64_t value = 0;
-  const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (code != std::errc() || end != text.data() + text.size() || value < low || value > high) return std::nullopt;
-  return value;
-}
+using tutti::whole_number;
 
 // A whole number in [low, high] from a setting; `fallback` when it is not set; an error when it is anything else.
 inline uint64_t config_number(const char* key, uint64_t fallback, uint64_t low, uint64_t high) {

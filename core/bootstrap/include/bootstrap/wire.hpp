@@ -2,13 +2,15 @@
 //
 // Integers and strings as bytes, little-endian, and back with every length checked.
 #pragma once
+#include <fmt/format.h>
+
 #include <cstdint>
 #include <string>
 #include <string_view>
 #include <type_traits>
 #include <vector>
 
-#include "make_failure.hpp"
+#include "bootstrap/failure.hpp"
 
 namespace tutti::core {
 
@@ -71,7 +73,7 @@ class WireReader {
   uint64_t u64() { return integer(8); }
   std::string_view raw(uint64_t n) {
     if (n > bytes_.size())
-      throw make_failure(TUTTI_MISMATCH, "{}: {} bytes announced, {} left", what_, n, bytes_.size());
+      throw Failure(TUTTI_MISMATCH, fmt::format("{}: {} bytes announced, {} left", what_, n, bytes_.size()));
     const std::string_view value = bytes_.substr(0, n);
     bytes_.remove_prefix(n);
     return value;
@@ -85,7 +87,7 @@ class WireReader {
     return *this;
   }
   void end() const {
-    if (!bytes_.empty()) throw make_failure(TUTTI_MISMATCH, "{}: {} bytes too many", what_, bytes_.size());
+    if (!bytes_.empty()) throw Failure(TUTTI_MISMATCH, fmt::format("{}: {} bytes too many", what_, bytes_.size()));
   }
 
  private:

@@ -1,0 +1,50 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""usage: source_rules.py SOURCE      The rules for code that runs within an application: core, plugins, Python packages.
+
+  locale      nothing obeys the application's locale (setlocale, std::locale::global): neither what ranks say to each other nor
+              what a setting means. No numbers through streams, no strtod, std::stoi, sscanf, isalnum, toupper and their like;
+              plugins/sdk/include/tutti/sdk/text.hpp and core/bootstrap/include/bootstrap/wire.hpp are there instead.
+
+Tests, benchmarks, examples and comments are free of it.
+"""
+import re
+import sys
+from pathlib import Path
+
+FOLDERS = ("core", "plugins", "net-tcp", "net-ib", "cuda-kernels", "tools/python", "tools/torch")
+FREE = {"tests", "benches", "examples", "fuzz"}
+LOCALE = re.compile(r"\b(?:strto(?:d|f|ld|l|ll|ul|ull|imax|umax)|ato(?:i|l|ll|f)|sto(?:i|l|ll|ul|ull|f|d|ld)|v?f?s?scanf"
+                    r"|is(?:alnum|alpha|blank|cntrl|digit|graph|lower|print|punct|space|upper|xdigit)|to(?:upper|lower)"
+                    r"|[io]?stringstream)\b(?=\s*[({<]|\s+\w)"
+                    r"|\bifstream\b.*>>")
+COMMENT = re.compile(r"//.*$|^\s*/?\*.*$")
+
+
+def sources(root):
+    for folder in FOLDERS:
+        for path in sorted((root / folder).rglob("*")):
+            if path.suffix in (".cpp", ".hpp", ".h", ".c", ".cu", ".cuh") and not FREE & set(path.relative_to(root).parts):
+                yield path
+
+
+def check(root):
+    """The faults of a tree."""
+    return [f"{path.relative_to(root)}:{number}: locale: {line.strip()}\n    use tutti/sdk/text.hpp, or bootstrap/wire.hpp"
+            for path in sources(root) for number, line in enumerate(path.read_text(errors="replace").splitlines(), 1)
+            if LOCALE.search(COMMENT.sub("", line))]
+
+
+def main():
+    if len(sys.argv) != 2 or not Path(sys.argv[1]).is_dir():
+        sys.exit(__doc__.splitlines()[0])
+    root = Path(sys.argv[1])
+    if not any(True for _ in sources(root)):
+        sys.exit(f"source_rules: {root} has no sources of {', '.join(FOLDERS)}: is it the top of the tree?")
+    faults = check(root)
+    print("\n".join(faults + [f"{len(faults)} lines break a rule" if faults else "all sources keep the rules"]))
+    sys.exit(1 if faults else 0)
+
+
+if __name__ == "__main__":
+    main()

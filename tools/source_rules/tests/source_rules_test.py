@@ -1,0 +1,46 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""The rules for sources, on trees of one file: what is planted is refused, and what is like it is not."""
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+import source_rules  # noqa: E402
+
+
+class Rules(unittest.TestCase):
+    def faults(self, line, path="core/src/comm/planted.cpp"):
+        with tempfile.TemporaryDirectory() as folder:
+            file = Path(folder) / path
+            file.parent.mkdir(parents=True)
+            file.write_text(f"int a;\n{line}\n")
+            return source_rules.check(Path(folder))
+
+    def test_what_obeys_the_locale(self):
+        for line in ("  const double seconds = std::strtod(text, &end);", "  throw Failure(std::stoi(*bad), text);",
+                     "  std::istringstream in(text);", "  std::ostringstream out;", "  std::stringstream both{text};",
+                     "  if (std::sscanf(line, \"%u\", &first) == 1) return;", "  if (!isalnum(c)) c = '_';",
+                     "  text += toupper (c);", "  std::ifstream(folder + \"/numa_node\") >> node;", "  return atoi(text);"):
+            with self.subTest(line=line):
+                self.assertEqual([fault.split("\n")[0] for fault in self.faults(line)],
+                                 [f"core/src/comm/planted.cpp:2: locale: {line.strip()}"])
+
+    def test_what_does_not(self):
+        for line in ("  const auto c = to_upper(text[0]);", "  // as strtod(text) does", " * isalnum(c) obeys it",
+                     "  return is_digit(c);", "  std::getline(std::ifstream(path), line);", "  const int mask = a >> 3;",
+                     "#include <sstream>"):
+            with self.subTest(line=line):
+                self.assertEqual(self.faults(line), [])
+
+    def test_where(self):
+        line = "  return std::stoi(text);"
+        for path in ("plugins/shm/src/a.hpp", "net-tcp/src/a.cpp", "tools/torch/src/a.cpp", "cuda-kernels/src/a.cu"):
+            self.assertTrue(self.faults(line, path), path)
+        for path in ("core/tests/a.cpp", "plugins/shm/tests/a.cpp", "core/examples/a.cpp", "tools/perf/src/a.cpp"):
+            self.assertFalse(self.faults(line, path), path)
+
+
+if __name__ == "__main__":
+    unittest.main()

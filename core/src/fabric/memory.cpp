@@ -14,11 +14,11 @@
 #include <fstream>
 #include <system_error>
 #include <tuple>
-#include <tutti/sdk/text.hpp>
 #include <utility>
 #include <vector>
 
 #include "bootstrap/failure.hpp"
+#include "bootstrap/text.hpp"
 
 namespace tutti::core {
 namespace {

@@ -5,7 +5,8 @@
 #include <sched.h>
 
 #include <fstream>
-#include <tutti/sdk/text.hpp>
+
+#include "bootstrap/text.hpp"
 
 namespace tutti::core {
 

@@ -21,11 +21,11 @@
 #include <mutex>
 #include <optional>
 #include <system_error>
-#include <tutti/sdk/text.hpp>
 #include <vector>
 
 #include "bootstrap/failure.hpp"
 #include "bootstrap/file_descriptor.hpp"
+#include "bootstrap/text.hpp"
 #include "plan/hash.hpp"
 #include "plugins/settings.hpp"
 

@@ -17,10 +17,10 @@
 #include <ctime>
 #include <fstream>
 #include <string_view>
-#include <tutti/sdk/text.hpp>
 #include <utility>
 
 #include "bootstrap/failure.hpp"
+#include "bootstrap/text.hpp"
 #include "plan/hash.hpp"
 #include "plugins/host.hpp"
 #include "plugins/settings.hpp"

@@ -5,9 +5,9 @@
 #include <tutti/plugin/types.h>
 
 #include <cstdlib>
-#include <tutti/sdk/text.hpp>
 
 #include "bootstrap/failure.hpp"
+#include "bootstrap/text.hpp"
 
 namespace tutti::core {
 

@@ -8,9 +8,9 @@
 #include <algorithm>
 #include <atomic>
 #include <numeric>
-#include <tutti/sdk/text.hpp>
 #include <utility>
 
+#include "bootstrap/text.hpp"
 #include "plugins/host.hpp"
 
 namespace tutti::core {

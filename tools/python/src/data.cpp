@@ -3,9 +3,8 @@
 
 #include <tutti/plugin/types.h>
 
+#include <charconv>
 #include <string>
-#include <string_view>
-#include <tutti/sdk/text.hpp>
 #include <vector>
 
 namespace tutti::python {
@@ -179,7 +178,8 @@ void Data::take_buffer(const Subject& subject) {
 
 void Data::take_interface(const Subject& subject, const py::dict& interface) {
   const auto type = interface["typestr"].cast<std::string>();
-  const uint64_t bytes = type.size() > 2 ? whole_number(std::string_view(type).substr(2), 0, UINT64_MAX).value_or(0) : 0;
+  uint64_t bytes = 0;
+  if (type.size() > 2) std::from_chars(type.data() + 2, type.data() + type.size(), bytes);
   std::vector<std::string> fields;
   if (interface.contains("descr"))
     for (const py::handle field : interface["descr"].cast<py::list>())

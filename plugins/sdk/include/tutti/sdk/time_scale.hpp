@@ -5,16 +5,19 @@
 #pragma once
 
 #include <algorithm>
+#include <charconv>
 #include <chrono>
 #include <cstdlib>
-#include <tutti/sdk/text.hpp>
+#include <cstring>
 
 namespace tutti_test {
 
 // At least 1. A text that is no number counts as 1.
 inline double time_scale() {
   const char* text = std::getenv("TUTTI_TEST_TIME_SCALE");
-  return std::clamp(text ? tutti::decimal_number(text).value_or(1) : 1, 1.0, 100.0);
+  double scale = 1;
+  if (text) std::from_chars(text, text + std::strlen(text), scale);
+  return std::clamp(scale, 1.0, 100.0);
 }
 
 // A limit that a broken product exceeds by far, so that it may be stretched.

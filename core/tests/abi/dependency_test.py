@@ -63,7 +63,7 @@ def allowed(member, file):
         return [ABI, SDK]
     if file.relative_to(ROOT) == PYTHON_ALGORITHMS:
         return [ABI, "tutti/sdk/algorithm.hpp"] + PUBLIC
-    return [ABI] + PUBLIC + (SOCKETS if library(file) == "bootstrap" else []) + for_tests(file)
+    return [ABI] + PUBLIC + (OF_THE_SDK if library(file) == "bootstrap" else []) + for_tests(file)
 
 
 def for_tests(file):

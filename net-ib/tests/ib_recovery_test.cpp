@@ -247,7 +247,7 @@ TEST_F(Adapters, LargeMessagesFollowTheSpeedThatIsMeasured) {
   ASSERT_NO_FATAL_FAILURE(open_joined(2, {{"TUTTI_IB_STRIPE_BYTES", "32768"}}));
   std::vector<unsigned char> out = pattern(kBytes, 3), in(kBytes);
   tutti_region *from = a->register_memory(out.data(), out.size()), *into = b->register_memory(in.data(), in.size());
-  // Who is held up in the middle of a measurement learns later: the last eight messages count, whenever that is.
+  // A rank that is held up in a measurement learns later, so the last eight messages are judged, until they have learnt.
   constexpr uint64_t counted = 8, most = 400;
   std::deque<std::pair<uint64_t, uint64_t>> last;  // bytes on the slow one, and on both
   uint64_t on_slow = 0, all = 0;

@@ -16,7 +16,7 @@ FOLDERS = ("core", "plugins", "net-tcp", "net-ib", "cuda-kernels", "tools/python
 FREE = {"tests", "benches", "examples", "fuzz"}
 LOCALE = re.compile(r"\b(?:strto(?:d|f|ld|l|ll|ul|ull|imax|umax)|ato(?:i|l|ll|f)|sto(?:i|l|ll|ul|ull|f|d|ld)|v?f?s?scanf"
                     r"|is(?:alnum|alpha|blank|cntrl|digit|graph|lower|print|punct|space|upper|xdigit)|to(?:upper|lower)"
-                    r"|[io]?stringstream)\b(?=\s*[({<]|\s+\w)"
+                    r"|[io]?stringstream)\b(?=\s*[({<,);]|\s+\w)"
                     r"|\bifstream\b.*>>")
 COMMENT = re.compile(r"//.*$|^\s*/?\*.*$")
 

@@ -63,8 +63,8 @@ class Meetings {
   std::function<bool()> excused_;
 };
 
-// What all ranks have said in a gather() of `call`, by rank. Throws Failure where a rank's bytes are none of Said's, or
-// its status is none of this version's.
+// The words of a gather() of `call`, by rank. Throws Failure that names a rank whose bytes are no Said, or whose status
+// this version does not know.
 template <typename Said>
 std::vector<Said> decode_all(const char* call, const std::vector<std::string>& words) {
   std::vector<Said> all;

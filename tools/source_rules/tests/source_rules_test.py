@@ -22,7 +22,8 @@ class Rules(unittest.TestCase):
         for line in ("  const double seconds = std::strtod(text, &end);", "  throw Failure(std::stoi(*bad), text);",
                      "  std::istringstream in(text);", "  std::ostringstream out;", "  std::stringstream both{text};",
                      "  if (std::sscanf(line, \"%u\", &first) == 1) return;", "  if (!isalnum(c)) c = '_';",
-                     "  text += toupper (c);", "  std::ifstream(folder + \"/numa_node\") >> node;", "  return atoi(text);"):
+                     "  text += toupper (c);", "  std::ifstream(folder + \"/numa_node\") >> node;", "  return atoi(text);",
+                     "  std::transform(a.begin(), a.end(), a.begin(), ::tolower);"):
             with self.subTest(line=line):
                 self.assertEqual([fault.split("\n")[0] for fault in self.faults(line)],
                                  [f"core/src/comm/planted.cpp:2: locale: {line.strip()}"])

@@ -20,6 +20,9 @@ function(tutti_plugin name)
     set_property(GLOBAL APPEND PROPERTY TUTTI_INSTALLED ${name})
   endif()
   set_target_properties(${name} PROPERTIES
+    # What a plugin needs is found in the build tree as where it is installed. CMake ends a path that it changes while it installs in a
+    # colon, which the loader reads as the current folder.
+    BUILD_WITH_INSTALL_RPATH ON INSTALL_RPATH_USE_LINK_PATH ON
     PREFIX "libtutti-" LIBRARY_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/lib/${folder}" LINK_DEPENDS "${TUTTI_PLUGIN_VERSION_SCRIPT}")
   target_link_options(${name} PRIVATE "LINKER:--version-script=${TUTTI_PLUGIN_VERSION_SCRIPT}" "LINKER:--no-undefined-version")
   target_link_libraries(${name} PRIVATE tutti::abi tutti::sdk $<TARGET_NAME_IF_EXISTS:tutti_build_flags> ${arg_LIBS})

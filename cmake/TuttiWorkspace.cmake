@@ -9,7 +9,6 @@ set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
 set(CMAKE_POSITION_INDEPENDENT_CODE ON)
 set(CMAKE_RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/bin")
 set(CMAKE_LIBRARY_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/lib")
-set(CMAKE_INSTALL_RPATH "$ORIGIN/../${CMAKE_INSTALL_LIBDIR}")  # installed programs find libtutti wherever the prefix is moved
 if(NOT CMAKE_BUILD_TYPE)
   set(CMAKE_BUILD_TYPE Release)
 endif()
@@ -129,6 +128,37 @@ function(tutti_unity_by_folder target)
   endforeach()
 endfunction()
 
+# tutti_loader_path(TARGET INSTALLED BUILT): the program TARGET, installed into the folder INSTALLED, finds libtutti wherever the
+# prefix is moved; in the build tree it lies in BUILT and has the same path. The path of a build that CMake changes while it
+# installs ends in a colon, which the loader reads as the current folder.
+function(tutti_loader_path target installed built)
+  file(RELATIVE_PATH path "${installed}" "${CMAKE_INSTALL_FULL_LIBDIR}")
+  file(RELATIVE_PATH build_path "${built}" "${CMAKE_LIBRARY_OUTPUT_DIRECTORY}")
+  set(paths "$ORIGIN/${path}" "$ORIGIN/${build_path}")
+  list(REMOVE_DUPLICATES paths)
+  set_target_properties(${target} PROPERTIES INSTALL_RPATH "${paths}" INSTALL_RPATH_USE_LINK_PATH ON BUILD_WITH_INSTALL_RPATH ON)
+endfunction()
+
+# tutti_install_python_module(TARGET DESTINATION): installs an extension module of Python into DESTINATION below the prefix, where
+# it finds libtutti wherever the prefix is moved. In the build tree its path is that tree's, which is changed when it is installed.
+# A path that is changed in place gets no longer: the first one is filled with "/.".
+function(tutti_install_python_module target destination)
+  file(RELATIVE_PATH path "${CMAKE_INSTALL_PREFIX}/${destination}" "${CMAKE_INSTALL_FULL_LIBDIR}")
+  set(path "$ORIGIN/${path}")
+  set(build_path "${CMAKE_LIBRARY_OUTPUT_DIRECTORY}")
+  string(LENGTH "${path}" length)
+  string(LENGTH "${build_path}" build_length)
+  while(build_length LESS length)
+    string(APPEND build_path "/.")
+    string(LENGTH "${build_path}" build_length)
+  endwhile()
+  set_target_properties(${target} PROPERTIES INSTALL_RPATH "${build_path}" BUILD_WITH_INSTALL_RPATH ON)
+  install(TARGETS ${target} LIBRARY DESTINATION ${destination})
+  install(CODE "file(RPATH_CHANGE FILE \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/${destination}/$<TARGET_FILE_NAME:${target}>\"
+    OLD_RPATH [[${build_path}]] NEW_RPATH [[${path}]])")
+  set_property(GLOBAL APPEND PROPERTY TUTTI_INSTALLED ${target})
+endfunction()
+
 # tutti_manual(NAME PROGRAM SUMMARY): build/man/NAME.1, made from what PROGRAM prints for --help. The target man makes them all.
 find_program(TUTTI_HELP2MAN help2man)
 set(TUTTI_MANUALS OFF)
@@ -162,6 +192,7 @@ endfunction()
 
 # tutti_install_program(NAME SUMMARY): a program that belongs to the package. Its man page begins with the summary.
 function(tutti_install_program name summary)
+  tutti_loader_path(${name} "${CMAKE_INSTALL_FULL_BINDIR}" "${CMAKE_RUNTIME_OUTPUT_DIRECTORY}")
   install(TARGETS ${name} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
   set_property(GLOBAL APPEND PROPERTY TUTTI_INSTALLED ${name})
   tutti_manual(${name} $<TARGET_FILE:${name}> "${summary}")

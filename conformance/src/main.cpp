@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // tutti-conform: does a transport, an algorithm, a whole installation keep Tutti's contract?
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <cstdio>
 #include <cstring>
@@ -16,6 +18,13 @@ namespace {
 
 using namespace tutti::conformance;
 
+// Standard descriptors that the caller has closed become ones that fail as closed ones do: else a file or a socket would have
+// their numbers, and get what is printed.
+void hold_standard_descriptors() {
+  for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
+    if (fcntl(fd, F_GETFD) < 0) (void)open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY);
+}
+
 // A verdict counts only once it has arrived: a full disk is an error, not a success.
 int exit_status(int status) {
   std::cout.flush();
@@ -27,6 +36,7 @@ int exit_status(int status) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  hold_standard_descriptors();
   try {
     if (argc > 1 && std::strcmp(argv[1], worker_argument) == 0) return run_worker();
     if (argc > 1 && std::strcmp(argv[1], contract::process_argument) == 0)

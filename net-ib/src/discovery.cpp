@@ -110,7 +110,7 @@ void add_ports(ibv_device* device, std::vector<Port>& ports) {
   if (!context)
     throw error(TUTTI_NOT_SUPPORTED,
                 "cannot open {} (are /dev/infiniband/uverbs* there and writable for this user?): {}", name,
-                in_words(errno));
+                system_text(errno));
   ibv_device_attr attr{};
   if (const int code = ibv_query_device(context.get(), &attr)) throw system_error(code, "cannot query {}", name);
   const std::string no_dma_buf = lacks_dma_buf(context.get());
@@ -135,7 +135,7 @@ std::vector<Port> find_ports() {
   // ones a child that forks would otherwise share pages that an adapter writes to.
   static const int code = ibv_fork_init();
   if (code)
-    sdk::log(TUTTI_LOG_WARN, "libibverbs cannot make fork() safe: " + in_words(code) +
+    sdk::log(TUTTI_LOG_WARN, "libibverbs cannot make fork() safe: " + system_text(code) +
                                  "; a process that forks may see other bytes than the adapter wrote");
   int n = 0;
   const DeviceList list(ibv_get_device_list(&n));

@@ -131,7 +131,7 @@ void Endpoint::handle(Rail& rail, const ibv_wc& wc) {
   if (!path || !path->link) return;
   if (work == Work::kMarker) return path->marker_flushed();
   if (work == Work::kHeartbeat) path->heartbeat_answered();
-  if (wc.status != IBV_WC_SUCCESS) return path_failed(*path, in_words(wc.status));
+  if (wc.status != IBV_WC_SUCCESS) return path_failed(*path, completion_text(wc.status));
   if (work != Work::kSent || path->state() == Path::State::kDead) return;
   while (static_cast<int32_t>(path->acked() - index) <= 0) {
     const Flight flight = path->flight(path->acked());
@@ -144,7 +144,7 @@ void Endpoint::handle(Rail& rail, const ibv_wc& wc) {
 void Endpoint::on_receive(Rail& rail, const ibv_wc& wc) {
   Path* path = rail.path_of(wc.qp_num);
   if (!path || !path->link) return;
-  if (wc.status != IBV_WC_SUCCESS) return path_failed(*path, in_words(wc.status));
+  if (wc.status != IBV_WC_SUCCESS) return path_failed(*path, completion_text(wc.status));
   // The peer knows this frame as lost: it comes again over another path.
   if (path->is_settling()) return;
   path->take();

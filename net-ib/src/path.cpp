@@ -147,7 +147,7 @@ bool Path::flush(std::string* why) {
   if (state_ != State::kUp) return true;
   ibv_send_wr* bad = nullptr;
   const int code = ibv_post_send(qp_.get(), first, &bad);
-  if (code) *why = "the adapter refused a send: " + in_words(code);
+  if (code) *why = "the adapter refused a send: " + system_text(code);
   return code == 0;
 }
 
@@ -174,7 +174,7 @@ bool Path::heartbeat(std::string* why) {
   seen_taken_ = taken_;
   if (!idle || beating_) return true;
   const int code = write_nothing(Work::kHeartbeat);
-  if (code) *why = "the adapter refused a heartbeat: " + in_words(code);
+  if (code) *why = "the adapter refused a heartbeat: " + system_text(code);
   beating_ = code == 0;
   return beating_;
 }
@@ -192,11 +192,11 @@ void Path::halt() {
   ibv_qp_attr attr{};
   attr.qp_state = IBV_QPS_ERR;
   if (const int code = ibv_modify_qp(qp_.get(), &attr, IBV_QP_STATE)) {
-    stuck_ = "the adapter cannot stop its queue pair: " + in_words(code);
+    stuck_ = "the adapter cannot stop its queue pair: " + system_text(code);
     return;
   }
   if (const int code = write_nothing(Work::kMarker))
-    stuck_ = "the adapter refused the last request to a queue pair: " + in_words(code);
+    stuck_ = "the adapter refused the last request to a queue pair: " + system_text(code);
 }
 
 Path::Drain Path::drain(std::string* why) {

@@ -50,7 +50,7 @@ void Placer::carry_out(ibv_wr_opcode opcode, const Region& region, const char* t
     is_broken_ = true;
     throw error(status, "{}: {}: {}", rail_.port().name(), cannot, why);
   };
-  if (const int code = ibv_post_send(qp_.get(), &request, &bad)) fail(TUTTI_SYSTEM, in_words(code));
+  if (const int code = ibv_post_send(qp_.get(), &request, &bad)) fail(TUTTI_SYSTEM, system_text(code));
   ibv_wc wc{};
   int n = 0;
   const auto limit = std::chrono::steady_clock::now() + kPlaceLimit;
@@ -58,7 +58,7 @@ void Placer::carry_out(ibv_wr_opcode opcode, const Region& region, const char* t
     if (std::chrono::steady_clock::now() > limit)
       fail(TUTTI_TIMEOUT, fmt::format("not done within {} s; is the port down?", kPlaceLimit.count()));
   if (n < 0) fail(TUTTI_SYSTEM, "its completion queue cannot be polled");
-  if (wc.status != IBV_WC_SUCCESS) fail(TUTTI_SYSTEM, in_words(wc.status));
+  if (wc.status != IBV_WC_SUCCESS) fail(TUTTI_SYSTEM, completion_text(wc.status));
 }
 
 }  // namespace tutti::ib

@@ -15,7 +15,6 @@
 namespace tutti::ib {
 
 using sdk::error;
-using sdk::in_words;
 using sdk::system_error;
 
 // Ports that one rank uses at once. An offer of them must fit in a pair message, their keys in an announcement.

@@ -10,7 +10,7 @@
 
 namespace tutti::ib {
 
-std::string in_words(ibv_wc_status status) {
+std::string completion_text(ibv_wc_status status) {
   static constexpr std::pair<ibv_wc_status, const char*> words[] = {
       {IBV_WC_RETRY_EXC_ERR, "transport retry counter exceeded: peer unreachable or its port is down"},
       {IBV_WC_RNR_RETRY_EXC_ERR,
@@ -101,10 +101,10 @@ Registration register_dma_buf(ibv_pd* pd, const tutti_memory& memory, int access
 
 std::string lacks_dma_buf(ibv_context* context) {
   const ProtectionDomain pd(ibv_alloc_pd(context));
-  if (!pd) return "no protection domain can be had: " + in_words(errno);
+  if (!pd) return "no protection domain can be had: " + system_text(errno);
   errno = 0;
   const Registration none(ibv_reg_dmabuf_mr(pd.get(), 0, 4096, 0, -1, IBV_ACCESS_LOCAL_WRITE));
-  return none || errno == EBADF ? "" : in_words(errno);
+  return none || errno == EBADF ? "" : system_text(errno);
 }
 
 Slab::Slab(ibv_pd* pd, uint64_t bytes, const std::string& device) : bytes_(bytes) {

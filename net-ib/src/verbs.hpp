@@ -31,7 +31,7 @@ using SharedReceives = std::unique_ptr<ibv_srq, Destroyer<ibv_destroy_srq>>;
 using QueuePair = std::unique_ptr<ibv_qp, Destroyer<ibv_destroy_qp>>;
 
 // "transport retry counter exceeded: peer unreachable or its port is down".
-std::string in_words(ibv_wc_status status);
+std::string completion_text(ibv_wc_status status);
 
 // Throws sdk::Error that begins with `cannot`.
 void set_non_blocking(int fd, const std::string& cannot);

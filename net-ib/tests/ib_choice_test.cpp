@@ -427,9 +427,9 @@ TEST(Offer, SurvivesTheTripAndNothingElseDoes) {
 }
 
 TEST(Words, EveryCompletionStatusHasSome) {
-  EXPECT_EQ(in_words(IBV_WC_RETRY_EXC_ERR), "transport retry counter exceeded: peer unreachable or its port is down");
+  EXPECT_EQ(completion_text(IBV_WC_RETRY_EXC_ERR), "transport retry counter exceeded: peer unreachable or its port is down");
   for (int status = 0; status <= IBV_WC_GENERAL_ERR; ++status)
-    EXPECT_GT(in_words(static_cast<ibv_wc_status>(status)).size(), 6u) << status;
+    EXPECT_GT(completion_text(static_cast<ibv_wc_status>(status)).size(), 6u) << status;
 }
 
 }  // namespace

@@ -245,7 +245,7 @@ void Connector::on_listener(uint64_t index) {
     made.stream = Stream(accept(listeners_[index], settings_, made.where));
     if (!made.stream.socket()) {
       if (errno == EAGAIN || errno == ECONNABORTED) return;
-      const std::string why = "cannot accept connections: " + sdk::in_words(errno);
+      const std::string why = "cannot accept connections: " + system_text(errno);
       if (!std::exchange(accept_failed_, true)) endpoint_.log(TUTTI_LOG_ERROR, "{}", why);
       return refuse_dialers(fmt::format("rank {} {}", rank_, why));
     }

@@ -87,7 +87,7 @@ Socket start_connecting(const Where& to, const Settings& settings) {
   Socket socket = open(to);
   set_options(socket, to.protocol().family(), settings);
   if (::connect(socket.get(), to.data(), static_cast<socklen_t>(to.size())) != 0 && errno != EINPROGRESS)
-    throw sdk::Error(TUTTI_SYSTEM, sdk::in_words(errno));
+    throw sdk::Error(TUTTI_SYSTEM, system_text(errno));
   return socket;
 }
 
@@ -95,7 +95,7 @@ bool has_connected(const Socket& socket, const Settings& settings) {
   int code = 0;
   socklen_t size = sizeof code;
   getsockopt(socket.get(), SOL_SOCKET, SO_ERROR, &code, &size);
-  if (code) throw sdk::Error(TUTTI_SYSTEM, sdk::in_words(code));
+  if (code) throw sdk::Error(TUTTI_SYSTEM, system_text(code));
   Where peer;
   size = static_cast<socklen_t>(peer.capacity());
   if (::getpeername(socket.get(), peer.data(), &size) != 0) return false;

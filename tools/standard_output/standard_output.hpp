@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Output counts only once it has been written: a full disk is an error, not a success.
+// Output counts only once it has been written: a full disk is an error, not a success. And nothing else is written where it goes.
 #pragma once
+
+#include <fcntl.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <cstdio>
@@ -9,6 +12,13 @@
 #include <iostream>
 
 namespace tools {
+
+// To be called first. Descriptors 0 to 2 that the caller of the program has closed become ones that fail as closed ones do: else
+// a file or a socket that the program opens would have their numbers, and get what is printed.
+inline void hold_standard_descriptors() {
+  for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
+    if (::fcntl(fd, F_GETFD) < 0) (void)::open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY);
+}
 
 // To be called last, when no other thread prints. Flushes standard output; gives `status`, or 1 with a message on
 // standard error when anything printed since the start was lost and `status` is 0.

@@ -15,6 +15,7 @@
 #include <cstring>
 #include <set>
 
+#include "bootstrap/system_text.hpp"
 #include "make_failure.hpp"
 
 namespace tutti::core {
@@ -41,7 +42,7 @@ ControlMesh::ControlMesh(const Rendezvous& rendezvous, uint32_t rank, uint32_t n
       wake_event_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
       ranks_(nranks_),
       floods_(nranks_) {
-  if (!wake_event_) throw make_failure(TUTTI_NO_RESOURCES, "{}eventfd: {}", me(), std::strerror(errno));
+  if (!wake_event_) throw make_failure(TUTTI_NO_RESOURCES, "{}eventfd: {}", me(), system_text(errno));
   longest_ = max_packet(nranks_);
   watch(wake_event_.get(), [this] {
     uint64_t count = 0;

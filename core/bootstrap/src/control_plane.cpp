@@ -10,6 +10,7 @@
 #include <cstring>
 
 #include "bootstrap/rank_list.hpp"
+#include "bootstrap/system_text.hpp"
 #include "make_failure.hpp"
 #include "packet.hpp"
 
@@ -26,7 +27,7 @@ Packet notice(PacketKind kind, uint32_t origin, uint64_t number, std::string_vie
 
 ControlPlane::ControlPlane(uint32_t rank, uint32_t nranks)
     : rank_(rank), nranks_(nranks), peers_(nranks), wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
-  if (!wake_) throw Failure(TUTTI_NO_RESOURCES, me() + "eventfd: " + std::strerror(errno));
+  if (!wake_) throw Failure(TUTTI_NO_RESOURCES, me() + "eventfd: " + system_text(errno));
 }
 
 ControlPlane::~ControlPlane() = default;
@@ -292,6 +293,7 @@ std::vector<std::string> ControlPlane::all_gather(const std::string& mine, std::
   const Deadline deadline(timeout);
   std::unique_lock state(state_mutex_);
   const uint64_t gather = ++gathers_;
+  awaited_.store(false, std::memory_order_release);
   state.unlock();
   try {
     auto all = disseminate(gather, mine, deadline);
@@ -387,7 +389,17 @@ void ControlPlane::keep_part(const Packet& packet) {
       !parts_.try_emplace({gather, packet.origin}, packet.bytes).second)
     throw make_failure(TUTTI_MISMATCH, "a part of all_gather {} came from rank {}, which nobody awaits", gather,
                        packet.origin);
+  if (gather > gathers_ && !awaited_.exchange(true)) wake();
   changed_.notify_all();
+}
+
+std::optional<ControlPlane::Arrival> ControlPlane::awaited_by() const try {
+  const std::lock_guard lock(state_mutex_);
+  const auto part = parts_.lower_bound({gathers_ + 1, 0});
+  if (part == parts_.end()) return std::nullopt;
+  return Arrival{part->first.second, WireReader(part->second, "part of an all_gather").text()};
+} catch (const Failure&) {  // which the gather itself will tell
+  return std::nullopt;
 }
 
 void ControlPlane::leave(bool all_know) noexcept try {

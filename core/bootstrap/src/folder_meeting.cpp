@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "bootstrap/authentication.hpp"
+#include "bootstrap/system_text.hpp"
 #include "make_failure.hpp"
 #include "meeting.hpp"
 #include "unique_id.hpp"
@@ -20,14 +21,14 @@ std::string read_file(const std::string& path) {
   const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
   struct stat status = {};
   if (!file && out_of_resources(errno))
-    throw make_failure(TUTTI_NO_RESOURCES, "bootstrap: {}: {} (ulimit -n)", path, std::strerror(errno));
+    throw make_failure(TUTTI_NO_RESOURCES, "bootstrap: {}: {}", path, system_text(errno));
   if (!file && errno == ENOENT) throw Discouraged{path + " is not there yet"};
-  if (!file || ::fstat(file.get(), &status) != 0) throw Discouraged{path + ": " + std::strerror(errno)};
+  if (!file || ::fstat(file.get(), &status) != 0) throw Discouraged{path + ": " + system_text(errno)};
   if (!S_ISREG(status.st_mode) || status.st_uid != ::geteuid())
     throw Discouraged{fmt::format("{} is not a file of user {}, so it is not believed", path, ::geteuid())};
   std::string text(kMaxUniqueId + 1, '\0');
   const ssize_t n = ::read(file.get(), text.data(), text.size());
-  if (n < 0) throw Discouraged{path + ": " + std::strerror(errno)};
+  if (n < 0) throw Discouraged{path + ": " + system_text(errno)};
   text.resize(static_cast<size_t>(n));
   return text;
 }
@@ -40,7 +41,7 @@ class Note {
     const auto failed = [&](const char* what) {
       const int error = errno;
       ::unlink(draft.c_str());
-      return make_failure(TUTTI_SYSTEM, "rank 0: bootstrap: {} {}: {}", what, draft, std::strerror(error));
+      return make_failure(TUTTI_SYSTEM, "rank 0: bootstrap: {} {}: {}", what, draft, system_text(error));
     };
     const FileDescriptor file(::open(draft.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
     if (!file) throw failed("cannot create");

@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "bootstrap/socket_address.hpp"
+#include "bootstrap/system_text.hpp"
 #include "make_failure.hpp"
 
 namespace tutti::core {
@@ -22,7 +23,7 @@ Links::Links(std::string who, const Rendezvous& rendezvous)
       who_(std::move(who)),
       patience_(rendezvous.handshake_limit),
       epoll_(::epoll_create1(EPOLL_CLOEXEC)) {
-  if (!epoll_) throw make_failure(TUTTI_NO_RESOURCES, "{}epoll_create1: {}", who_, std::strerror(errno));
+  if (!epoll_) throw make_failure(TUTTI_NO_RESOURCES, "{}epoll_create1: {}", who_, system_text(errno));
 }
 
 // ---- Guests ------------------------------------------------------------------------------------------------
@@ -48,7 +49,7 @@ void Links::accept_guests() {
     if (!socket) {
       if (error == EAGAIN || error == EWOULDBLOCK) return;
       if (error == EBADF || error == EINVAL || error == ENOTSOCK)
-        throw make_failure(TUTTI_INTERNAL, "{}accept: {}", who_, std::strerror(error));
+        throw make_failure(TUTTI_INTERNAL, "{}accept: {}", who_, system_text(error));
       if (!out_of_resources(error)) continue;  // that connection ended before it was accepted
       if (!starved(error)) return;
       turn_away(guests_.begin()->first, "there are no descriptors left");
@@ -194,7 +195,7 @@ void Links::control(int fd, int operation, bool writing) {
   event.events = EPOLLIN | (writing ? static_cast<uint32_t>(EPOLLOUT) : 0u);
   event.data.fd = fd;
   if (::epoll_ctl(epoll_.get(), operation, fd, &event) != 0)
-    throw make_failure(TUTTI_NO_RESOURCES, "{}epoll_ctl: {}", who_, std::strerror(errno));
+    throw make_failure(TUTTI_NO_RESOURCES, "{}epoll_ctl: {}", who_, system_text(errno));
 }
 
 void Links::watch(int fd, std::function<void()> action) {

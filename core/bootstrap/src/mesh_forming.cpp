@@ -13,6 +13,7 @@
 
 #include "bootstrap/authentication.hpp"
 #include "bootstrap/rank_list.hpp"
+#include "bootstrap/system_text.hpp"
 #include "control_mesh.hpp"
 #include "make_failure.hpp"
 #include "meeting.hpp"
@@ -69,7 +70,7 @@ MeshDoor open_mesh_door(uint32_t rank, const std::string& secret, const SocketAd
                 {{}, this_process(), rank == 0 ? to_hex(random_bytes(16)) : ""}};
   if (!door.listener)
     throw make_failure(TUTTI_SYSTEM, "{}: control plane: cannot listen on any port: {}", name_of(rank),
-                       std::strerror(errno));
+                       system_text(errno));
   const uint16_t port = SocketAddress::local_of(door.listener.get()).port();
   std::vector<SocketAddress>& addresses = door.address.addresses;  // the likeliest first
   if (seen.family() != AF_UNSPEC) addresses.push_back(SocketAddress::from_bytes(seen.bytes(), port));
@@ -158,13 +159,12 @@ bool ControlMesh::starved(int error) {
   if (attendance_ && has_guests()) return true;
   // Guests are ranks, most likely: this rank cannot take part.
   starved_ = attendance_ ? make_failure(TUTTI_NO_RESOURCES,
-                                        "{}cannot accept rank {} of {}: {}; rank 0 needs a descriptor for each rank "
-                                        "(ulimit -n)",
-                                        me(), links_.size() + 1, nranks_ - 1, std::strerror(error))
+                                        "{}cannot accept rank {} of {}: {}; rank 0 needs a descriptor for each rank",
+                                        me(), links_.size() + 1, nranks_ - 1, system_text(error))
                          : make_failure(TUTTI_NO_RESOURCES,
                                         "{}a rank's connection cannot be accepted: {}; a rank needs some 30 "
-                                        "descriptors (ulimit -n)",
-                                        me(), std::strerror(error));
+                                        "descriptors",
+                                        me(), system_text(error));
   return false;
 }
 

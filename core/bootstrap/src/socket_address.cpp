@@ -15,6 +15,7 @@
 #include <memory>
 
 #include "bootstrap/failure.hpp"
+#include "bootstrap/system_text.hpp"
 #include "make_failure.hpp"
 
 namespace tutti::core {
@@ -109,7 +110,7 @@ std::vector<SocketAddress> resolve(const HostPort& place) {
   const int error = ::getaddrinfo(place.host.c_str(), std::to_string(place.port).c_str(), &hints, &found);
   if (error != 0)
     throw make_failure(TUTTI_NOT_FOUND, "bootstrap: the host \"{}\" has no address: {}", place.host,
-                       error == EAI_SYSTEM ? std::strerror(errno) : ::gai_strerror(error));
+                       error == EAI_SYSTEM ? system_text(errno) : ::gai_strerror(error));
   const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> owner(found, &::freeaddrinfo);
   std::vector<SocketAddress> addresses;
   for (const addrinfo* a = found; a != nullptr; a = a->ai_next)
@@ -120,7 +121,7 @@ std::vector<SocketAddress> resolve(const HostPort& place) {
 std::vector<SocketAddress> own_addresses(uint16_t port) {
   ifaddrs* found = nullptr;
   if (::getifaddrs(&found) != 0)
-    throw make_failure(TUTTI_SYSTEM, "bootstrap: cannot list this machine's interfaces: {}", std::strerror(errno));
+    throw make_failure(TUTTI_SYSTEM, "bootstrap: cannot list this machine's interfaces: {}", system_text(errno));
   const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> owner(found, &::freeifaddrs);
   std::vector<SocketAddress> v4, v6, loopback;
   for (const ifaddrs* i = found; i != nullptr; i = i->ifa_next) {
@@ -177,8 +178,8 @@ FileDescriptor connect_to(const SocketAddress& address, int limit_ms, std::strin
   int error = socket ? 0 : errno;
   if (out_of_resources(error))
     throw make_failure(TUTTI_NO_RESOURCES,
-                       "bootstrap: no socket for {}: {}; a rank needs some 30 descriptors (ulimit -n)", address.text(),
-                       std::strerror(error));
+                       "bootstrap: no socket for {}: {}; a rank needs some 30 descriptors", address.text(),
+                       system_text(error));
   if (socket && ::connect(socket.get(), address.get(), address.size()) != 0) error = errno;
   if (error == EINPROGRESS || error == EINTR) {
     pollfd waiting = {socket.get(), POLLOUT, 0};
@@ -192,7 +193,7 @@ FileDescriptor connect_to(const SocketAddress& address, int limit_ms, std::strin
   // A port of the ephemeral range on which nobody listens may connect to itself.
   if (error == 0 && SocketAddress::local_of(socket.get()) == SocketAddress::peer_of(socket.get())) error = ECONNREFUSED;
   if (error == 0) return socket;
-  problem = fmt::format("connect to {}: {}", address.text(), std::strerror(error));
+  problem = fmt::format("connect to {}: {}", address.text(), system_text(error));
   return {};
 }
 

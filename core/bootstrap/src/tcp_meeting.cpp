@@ -4,6 +4,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "bootstrap/system_text.hpp"
 #include "control_mesh.hpp"
 #include "make_failure.hpp"
 #include "meeting.hpp"
@@ -44,7 +45,7 @@ FileDescriptor listen_at(const TcpPlace& place, bool everywhere) {
   if (error == EADDRNOTAVAIL) hint += ": rank 0 must run on the host of that address";
   if (error == EADDRINUSE) hint += ": another process has this port; choose another one in " + place.port_variable;
   throw make_failure(TUTTI_SYSTEM, "rank 0: bootstrap: cannot listen on {} port {} of {}: {}{}", place.where.host,
-                     place.where.port, place.port_variable, std::strerror(error), hint);
+                     place.where.port, place.port_variable, system_text(error), hint);
 }
 
 }  // namespace

@@ -7,9 +7,10 @@
 #include <mutex>
 
 #include "bootstrap/authentication.hpp"
+#include "bootstrap/system_text.hpp"
+#include "bootstrap/wire.hpp"
 #include "make_failure.hpp"
 #include "meeting.hpp"
-#include "bootstrap/wire.hpp"
 
 namespace tutti::core {
 namespace {
@@ -75,7 +76,7 @@ MeetingPlace parse_id(const std::string& text) {
 
 std::pair<MeetingPlace, FileDescriptor> open_meeting_place() {
   FileDescriptor listener = listen_anywhere(0);
-  if (!listener) throw make_failure(TUTTI_SYSTEM, "bootstrap: cannot listen on any port: {}", std::strerror(errno));
+  if (!listener) throw make_failure(TUTTI_SYSTEM, "bootstrap: cannot listen on any port: {}", system_text(errno));
   MeetingPlace place{own_addresses(SocketAddress::local_of(listener.get()).port()), "", random_bytes(kSecretBytes),
                      to_hex(random_bytes(kIdNameBytes))};
   if (place.addresses.empty())

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The library, and the life of communicators.
+#include <sys/resource.h>
 #include <tutti/tutti.h>
 
+#include <algorithm>
 #include <cstring>
 #include <deque>
 #include <memory>
@@ -29,6 +31,21 @@ void keep_for_a_while(tutti_comm* comm) {
   const std::lock_guard lock(mutex);
   handles.emplace_back(comm);
   if (handles.size() > kept) handles.pop_front();
+}
+
+// A communicator has descriptors for each of its links, and Debian's limit is 1,024 of them, which is meant to be raised by who
+// needs more. Not beyond what a program can walk through that closes them all.
+void raise_descriptor_limit() {
+  static constexpr rlim_t enough = 1 << 20;
+  static std::once_flag once;
+  std::call_once(once, [] {
+    rlimit limit{};
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+    const rlim_t wanted = std::min<rlim_t>(limit.rlim_max, enough);
+    if (limit.rlim_cur >= wanted) return;
+    limit.rlim_cur = wanted;
+    (void)setrlimit(RLIMIT_NOFILE, &limit);  // else the first descriptor that cannot be made says so
+  });
 }
 
 void write_id(const std::string& text, tutti_unique_id* id) {
@@ -98,6 +115,7 @@ tutti_status tutti_comm_create(const tutti_comm_config* config, tutti_comm** com
     if (verdict.status < 0) return fail(verdict.status, fmt::format("tutti_comm_create: {}", verdict.text));
   }
   if (!comm) return fail(TUTTI_INVALID_ARGUMENT, "tutti_comm_create: comm is NULL");
+  raise_descriptor_limit();
   try {
     *comm = new tutti_comm(Configuration(full));
     warn_of_unknown_settings();

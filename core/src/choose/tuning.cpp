@@ -17,6 +17,7 @@
 #include <utility>
 
 #include "bootstrap/failure.hpp"
+#include "bootstrap/system_text.hpp"
 #include "choose/json_file.hpp"
 #include "plan/hash.hpp"
 
@@ -118,7 +119,7 @@ std::shared_ptr<const Tuning> Tuning::read(const std::string& path) {
   std::string content(std::istreambuf_iterator<char>(stream), {});
   if (!stream || (content.empty() && errno))
     throw Failure(TUTTI_NOT_FOUND, fmt::format("TUTTI_TUNING=\"{}\": cannot be read: {}",
-                                               path, errno ? std::strerror(errno) : "unknown error"));
+                                               path, errno ? system_text(errno) : "unknown error"));
   try {
     return std::make_shared<const Tuning>(content);
   } catch (const std::bad_alloc&) {

@@ -281,6 +281,7 @@ void Communicator::look() {
   if (now < next_look_ns_) return;
   next_look_ns_ = now + look_interval_ns;
   breakdown_.hear_others();
+  if (!breakdown_.begun() && bootstrap_->control().is_awaited()) hear_who_leaves();
   if (!breakdown_.begun()) check_deadlines(now);
 }
 

@@ -209,6 +209,7 @@ class Communicator final : public Engine, private PortEvents, private Breakdown:
   // The checks that not every poll needs: of this communicator, and of the process's others, too.
   void look();
   void check_deadlines(uint64_t now);
+  void hear_who_leaves();
   bool carry_out_unless_inside();
   void run_directly(tutti_request& request);
   void wait_on(const tutti_request& request, uint32_t& fruitless, uint64_t deadline_ns = Waiter::for_ever);

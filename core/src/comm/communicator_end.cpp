@@ -5,10 +5,12 @@
 #include <fmt/format.h>
 #include <tutti/registry.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "bootstrap/bootstrap.hpp"
 #include "bootstrap/failure.hpp"
+#include "bootstrap/text.hpp"
 #include "comm/communicator_hold.hpp"
 #include "plugins/host.hpp"
 
@@ -16,8 +18,23 @@ namespace tutti::core {
 namespace {
 
 constexpr std::chrono::seconds drain_limit(5);
+// What a rank gives when all meet for the end; the number of collectives that it has called follows.
+constexpr std::string_view end_word = "end\n";
 
 }  // namespace
+
+// A rank that ends the communicator makes no call any more: who waits for one of its calls waits in vain.
+void Communicator::hear_who_leaves() {
+  const auto arrival = bootstrap_->control().awaited_by();
+  if (!arrival || !arrival->bytes.starts_with(end_word)) return;
+  const auto calls = whole_number(std::string_view(arrival->bytes).substr(end_word.size()), 0, UINT64_MAX);
+  if (!calls) return;
+  const std::optional<uint64_t> in_stream = streams_ && streams_->pending() ? streams_->sequence() : std::nullopt;
+  for (const std::optional<uint64_t> awaited : {operations_.oldest_sequence(), in_stream})
+    if (awaited && *awaited >= *calls)
+      breakdown_.fail({TUTTI_PEER_FAILED, arrival->rank,
+                       fmt::format("has not entered operation #{}: it destroys the communicator instead", *awaited)});
+}
 
 void Communicator::check_deadlines(uint64_t now) {
   if (const tutti_request* late = operations_.overdue(now))
@@ -132,17 +149,25 @@ void Communicator::check_end() {
 // All ranks meet once more, so that no rank closes a connection over which another still waits for bytes.
 void Communicator::settle() {
   std::optional<Failure> why;
+  std::optional<Cause> difference;
   settling_.store(true, std::memory_order_release);
   ActiveEngines::process().add(this);
   try {
     const BackgroundProgress meanwhile;
-    all_gather("end");
-    bootstrap_->leave_together();
+    const auto all = all_gather(fmt::format("{}{}", end_word, operations_.next_sequence()));
+    const auto other = std::ranges::find_if(all, [](const std::string& word) { return !word.starts_with(end_word); });
+    if (other == all.end())
+      bootstrap_->leave_together();
+    else
+      difference = Cause{TUTTI_MISMATCH, static_cast<uint32_t>(other - all.begin()),
+                         fmt::format("is in {}, rank {} in tutti_comm_destroy: all ranks must make the same calls",
+                                     other->substr(0, other->find('\n')), rank_)};
   } catch (const std::exception& problem) {
     why = failure_of(problem);
   }
   ActiveEngines::process().remove(this);
   settling_.store(false, std::memory_order_release);
+  if (difference) return breakdown_.fail(*difference);
   if (why) {
     const std::string text = fmt::format("{}; seen by rank {} in {}: destroy", why->text, rank_, name());
     log(TUTTI_LOG_WARN, name(), text);

@@ -342,6 +342,11 @@ void Operations::record_waits(uint64_t now_ns, bool moved) {
   reports_->recorder().waits({waits.data(), n});
 }
 
+std::optional<uint64_t> Operations::oldest_sequence() const {
+  const tutti_request* request = oldest();
+  return request ? std::optional(request->sequence) : std::nullopt;
+}
+
 std::optional<tutti_trace_step> Operations::waited_for() const {
   const tutti_request* request = oldest();
   if (!request) return std::nullopt;

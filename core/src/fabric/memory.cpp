@@ -18,6 +18,8 @@
 #include <vector>
 
 #include "bootstrap/failure.hpp"
+#include "bootstrap/file_descriptor.hpp"
+#include "bootstrap/system_text.hpp"
 #include "bootstrap/text.hpp"
 
 namespace tutti::core {
@@ -25,7 +27,7 @@ namespace {
 
 constexpr uint64_t page = 4096;
 
-std::string errno_text() { return std::generic_category().message(errno); }
+std::string errno_text() { return system_text(errno); }
 
 std::mutex domains_mutex;
 using DomainKey = std::tuple<const tutti_transport*, const tutti_device*, uint32_t>;
@@ -89,7 +91,7 @@ void* Memory::allocate(uint64_t bytes) {
     throw Failure(TUTTI_NO_RESOURCES, fmt::format("tutti_mem_alloc: {} bytes are more than the largest file that this "
                                                   "process may make, {} bytes (ulimit -f)",
                                                   rounded, largest.rlim_cur));
-  const int fd = memfd_create("tutti", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+  const int fd = above_standard_descriptors(memfd_create("tutti", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (fd < 0) throw Failure(TUTTI_SYSTEM, "tutti_mem_alloc: memfd_create: " + errno_text());
   if (fchmod(fd, S_IRUSR | S_IWUSR) != 0 || ftruncate(fd, static_cast<off_t>(rounded)) != 0 ||
       fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) != 0) {
@@ -156,7 +158,7 @@ void Memory::add(void* address, uint64_t bytes, int fd, uint64_t fd_offset) {
     throw Failure(TUTTI_INVALID_ARGUMENT,
                   fmt::format("tutti_mem_register: {} ({} bytes) is not the memory of descriptor {}: {}", address,
                               bytes, fd, why));
-  const int own = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+  const int own = fcntl(fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
   if (own < 0)
     throw Failure(TUTTI_SYSTEM, fmt::format("tutti_mem_register: cannot duplicate fd {}: {}", fd, errno_text()));
   auto* first = static_cast<std::byte*>(address);

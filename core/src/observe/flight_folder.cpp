@@ -25,6 +25,7 @@
 
 #include "bootstrap/failure.hpp"
 #include "bootstrap/file_descriptor.hpp"
+#include "bootstrap/system_text.hpp"
 #include "bootstrap/text.hpp"
 #include "plan/hash.hpp"
 #include "plugins/settings.hpp"
@@ -107,9 +108,9 @@ Failure refused(const std::string& folder, const std::string& why) {
 }
 
 void make_folder(const std::string& folder) {
-  if (mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) throw refused(folder, std::strerror(errno));
+  if (mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) throw refused(folder, system_text(errno));
   struct stat status {};
-  if (lstat(folder.c_str(), &status) != 0) throw refused(folder, std::strerror(errno));
+  if (lstat(folder.c_str(), &status) != 0) throw refused(folder, system_text(errno));
   if (!S_ISDIR(status.st_mode)) throw refused(folder, "it is no folder (symbolic links are not followed)");
   if (status.st_uid != geteuid())
     throw refused(folder, fmt::format("it belongs to user {}, expected {}", status.st_uid, geteuid()));
@@ -157,14 +158,14 @@ FlightFile::FlightFile(const std::string& folder, uint64_t bytes) : bytes_(bytes
   draft_ = path_ + ".draft";
   unlink(draft_.c_str());
   const FileDescriptor file(open(draft_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
-  if (!file) throw refused(folder, fmt::format("cannot create a file: {}", std::strerror(errno)));
+  if (!file) throw refused(folder, fmt::format("cannot create a file: {}", system_text(errno)));
   // With blocks of its own: a full disk must show here, not as a signal at some later store.
   const int full = posix_fallocate(file.get(), 0, static_cast<off_t>(bytes));
   void* mapped = full ? MAP_FAILED : mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file.get(), 0);
   if (mapped == MAP_FAILED) {
     const int error = full ? full : errno;
     unlink(draft_.c_str());
-    throw refused(folder, fmt::format("{} bytes: {}", bytes, std::strerror(error)));
+    throw refused(folder, fmt::format("{} bytes: {}", bytes, system_text(error)));
   }
   madvise(mapped, bytes, MADV_DONTFORK);
   data_ = mapped;
@@ -177,7 +178,7 @@ FlightFile::~FlightFile() {
 
 void FlightFile::publish() {
   if (rename(draft_.c_str(), path_.c_str()) != 0)
-    throw Failure(TUTTI_SYSTEM, fmt::format("flight recorder: {}: {}", path_, std::strerror(errno)));
+    throw Failure(TUTTI_SYSTEM, fmt::format("flight recorder: {}: {}", path_, system_text(errno)));
   draft_.clear();
 }
 

@@ -20,6 +20,7 @@
 #include <utility>
 
 #include "bootstrap/failure.hpp"
+#include "bootstrap/system_text.hpp"
 #include "bootstrap/text.hpp"
 #include "plan/hash.hpp"
 #include "plugins/host.hpp"
@@ -90,9 +91,9 @@ std::optional<std::string> trace_folder() {
   if (!folder) return folder;
   struct stat status {};
   if (folder->empty()) throw trace_refused(*folder, "it names no folder");
-  if (stat(folder->c_str(), &status) != 0) throw trace_refused(*folder, std::strerror(errno));
+  if (stat(folder->c_str(), &status) != 0) throw trace_refused(*folder, system_text(errno));
   if (!S_ISDIR(status.st_mode)) throw trace_refused(*folder, "it is a file");
-  if (access(folder->c_str(), W_OK | X_OK) != 0) throw trace_refused(*folder, std::strerror(errno));
+  if (access(folder->c_str(), W_OK | X_OK) != 0) throw trace_refused(*folder, system_text(errno));
   return folder;
 }
 
@@ -101,12 +102,12 @@ Trace::Trace(const std::string& folder, const Owner& owner)
                         owner.rank)),
       file_(open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600)),
       ring_(std::make_unique<Record[]>(capacity)) {
-  if (!file_) throw trace_refused(folder, fmt::format("cannot create {}: {}", path_, std::strerror(errno)));
+  if (!file_) throw trace_refused(folder, fmt::format("cannot create {}: {}", path_, system_text(errno)));
   rlimit largest{};  // a longer file would end the process by SIGXFSZ
   if (getrlimit(RLIMIT_FSIZE, &largest) == 0) most_bytes_ = std::min<uint64_t>(most_bytes_, largest.rlim_cur);
   most_bytes_ -= std::min(most_bytes_, end_bytes);
   write_header(owner);
-  if (full_) throw trace_refused(folder, fmt::format("cannot write {}: {}", path_, std::strerror(errno)));
+  if (full_) throw trace_refused(folder, fmt::format("cannot write {}: {}", path_, system_text(errno)));
   thread_ = thread_without_signals([this] { run(); });
 }
 

@@ -19,6 +19,7 @@
 #include <utility>
 
 #include "bootstrap/failure.hpp"
+#include "bootstrap/system_text.hpp"
 #include "plugins/plugin_check.hpp"
 #include "plugins/registry.hpp"
 
@@ -154,8 +155,8 @@ std::string host_key() {
     std::getline(file, boot);
   else if (const int error = errno; error != ENOENT && error != EACCES)  // taken for another host, it would mislead
     throw Failure(TUTTI_NO_RESOURCES,
-                  fmt::format("/proc/sys/kernel/random/boot_id, which tells hosts apart, cannot be read: {}{}",
-                              std::strerror(error), error == EMFILE ? " (ulimit -n)" : ""));
+                  fmt::format("/proc/sys/kernel/random/boot_id, which tells hosts apart, cannot be read: {}",
+                              system_text(error)));
   struct stat namespace_file {};
   const bool known = stat("/proc/self/ns/net", &namespace_file) == 0;
   return fmt::format("{}/{}", boot, known ? static_cast<uint64_t>(namespace_file.st_ino) : 0);

@@ -17,6 +17,7 @@
 
 #include "bootstrap/failure.hpp"
 #include "bootstrap/file_descriptor.hpp"
+#include "bootstrap/system_text.hpp"
 #include "plugins/host.hpp"
 
 namespace tutti::core {
@@ -61,7 +62,7 @@ void add_listed_users(std::vector<uid_t>& users) {
 // Why `path`, a plugin's file or the folder of one, is not to be trusted; "" when it is.
 std::string distrust_one(const std::string& path, const Writers& trusted) {
   struct stat status {};
-  if (::stat(path.c_str(), &status) != 0) return fmt::format("{} cannot be looked at: {}", path, std::strerror(errno));
+  if (::stat(path.c_str(), &status) != 0) return fmt::format("{} cannot be looked at: {}", path, system_text(errno));
   const char* kind = S_ISDIR(status.st_mode) ? "its folder" : "its file";
   const std::string mode = fmt::format("{:04o}", status.st_mode & 07777);
   if (!among(trusted.users, status.st_uid))
@@ -197,7 +198,7 @@ std::string distrust(const std::string& file, const Writers& trusted) {
 std::string defect(const std::string& file) {
   const FileDescriptor fd(::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
   struct stat status {};
-  if (!fd || ::fstat(fd.get(), &status) != 0) return fmt::format("it cannot be read: {}", std::strerror(errno));
+  if (!fd || ::fstat(fd.get(), &status) != 0) return fmt::format("it cannot be read: {}", system_text(errno));
   if (!S_ISREG(status.st_mode)) return "it is no ordinary file";
   return defect_of(Image(fd.get(), static_cast<uint64_t>(status.st_size)));
 }

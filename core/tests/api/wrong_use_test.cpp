@@ -285,7 +285,7 @@ TEST(WrongUse, RunningOutOfDescriptorsIsAnError) {
   list_transports();  // plugins are loaded before the limit
   for (const rlim_t most : {12u, 16u}) {
     const std::string text = in_child(RLIMIT_NOFILE, most, two_ranks);
-    EXPECT_NE(text.find("Too many open files"), std::string::npos) << most << " descriptors: " << text;
+    EXPECT_NE(text.find("Too many open files (ulimit -n)"), std::string::npos) << most << " descriptors: " << text;
   }
 }
 

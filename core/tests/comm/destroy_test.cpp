@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // tutti_comm_destroy beside calls of other threads that any thread may make at any time: a watchdog that aborts and
-// asks, as applications have one for a job that hangs at its end.
+// asks, as applications have one for a job that hangs at its end. And beside calls of ranks that wait for this one.
 #include <tutti/tutti.h>
 
+#include <algorithm>
 #include <atomic>
 #include <barrier>
 #include <chrono>
 
 #include "../harness/ranks.hpp"
+#include "../harness/virtual_time/virtual_time.hpp"
 
 namespace tutti::test {
 namespace {
@@ -89,6 +91,62 @@ TEST(Destroy, AnAbortEndsTheWaitForALateRank) {
       });
     for (std::thread& t : threads) t.join();
   }
+}
+
+// A rank that leaves says so: who waits for its call does not wait for the deadline, which here is ten minutes.
+TEST(Destroy, EndsTheCallsOfThoseThatWait) {
+  const std::vector<std::vector<uint32_t>> cases = {{1}, {0}, {1, 2}, {0, 1, 3}};
+  for (const auto& leavers : cases)
+    for (const char* transports : {"shm", "tcp"}) {
+      const VirtualTime time;
+      const std::string place = fresh_place();
+      std::vector<std::thread> threads;
+      for (uint32_t r = 0; r < 4; ++r)
+        threads.emplace_back([&, r] {
+          tutti_comm_config config = config_of(place, r, 4);
+          config.transports = transports;
+          config.timeout_ns = 600'000'000'000;
+          tutti_comm* comm = nullptr;
+          ASSERT_EQ(tutti_comm_create(&config, &comm), TUTTI_OK);
+          ASSERT_EQ(tutti_barrier(comm, nullptr, nullptr), TUTTI_OK);
+          const bool leaves = std::ranges::count(leavers, r) > 0;
+          std::vector<float> data(1000, 1);
+          if (!leaves) {
+            EXPECT_EQ(tutti_all_reduce(comm, data.data(), data.data(), data.size(), TUTTI_FLOAT32, TUTTI_SUM, nullptr, nullptr),
+                      TUTTI_PEER_FAILED);
+          }
+          const std::string text = tutti_comm_error(comm);
+          EXPECT_EQ(tutti_comm_destroy(comm), TUTTI_PEER_FAILED);
+          if (!leaves) {
+            EXPECT_NE(text.find(" has not entered operation #1: it destroys the communicator instead"), std::string::npos) << text;
+            bool named = false;
+            for (const uint32_t leaver : leavers) named |= text.starts_with("rank " + std::to_string(leaver) + " ");
+            EXPECT_TRUE(named) << text;
+          }
+        });
+      for (std::thread& t : threads) t.join();
+      EXPECT_LT(time.passed(), std::chrono::seconds(20));
+    }
+}
+
+// What others have called before they came here comes to its end.
+TEST(Destroy, LeavesCallsThatAreUnderWay) {
+  for (int round = 0; round < 20; ++round)
+    run_ranks(4, [](Communicator& world) {
+      std::vector<int64_t> data[3];
+      tutti_request* requests[3];
+      for (int n = 0; n < 3; ++n) {
+        data[n].assign(100'000, 1);
+        ASSERT_EQ(tutti_all_reduce(world.handle(), data[n].data(), data[n].data(), data[n].size(), TUTTI_INT64, TUTTI_SUM, nullptr,
+                                   &requests[n]),
+                  TUTTI_OK);
+      }
+      for (int n = 0; n < 3; ++n) {
+        ASSERT_EQ(tutti_request_wait(requests[n]), TUTTI_OK) << tutti_request_error(requests[n]);
+        tutti_request_free(requests[n]);
+        EXPECT_EQ(data[n].back(), 4);
+      }
+    });
 }
 
 TEST(Destroy, OnceIsEnoughForTwoThreads) {

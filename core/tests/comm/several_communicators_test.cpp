@@ -2,7 +2,9 @@
 //
 // Communicators that live side by side in a process: a wait in one brings the others' operations to their end, and one
 // that breaks holds up none of the others.
+#include <fcntl.h>
 #include <sys/wait.h>
+#include <tutti/memory.h>
 #include <tutti/registry.h>
 #include <tutti/tutti.h>
 #include <unistd.h>
@@ -136,6 +138,59 @@ TEST(SeveralCommunicators, OperationsGoOnWhileAnotherIsMadeAndDestroyed) {
           check();
         },
         {transport});
+}
+
+// Standard descriptors, closed while this lives.
+class ClosedStandardDescriptors {
+ public:
+  ClosedStandardDescriptors() {
+    for (int fd = 0; fd < 3; ++fd) {
+      kept_[fd] = fcntl(fd, F_DUPFD_CLOEXEC, 100);
+      close(fd);
+    }
+  }
+  ~ClosedStandardDescriptors() {
+    for (int fd = 0; fd < 3; ++fd)
+      if (kept_[fd] >= 0) {
+        dup2(kept_[fd], fd);
+        close(kept_[fd]);
+      }
+  }
+  ClosedStandardDescriptors(const ClosedStandardDescriptors&) = delete;
+  ClosedStandardDescriptors& operator=(const ClosedStandardDescriptors&) = delete;
+
+ private:
+  int kept_[3];
+};
+
+// What the application prints would go into them.
+TEST(SeveralCommunicators, NoneTakesAStandardDescriptorThatIsClosed) {
+  for (const char* transports : {"shm", "tcp"}) {
+    std::string taken;
+    {
+      const ClosedStandardDescriptors closed;
+      run_ranks(3,
+                [&](Communicator& world) {
+                  void* memory = nullptr;
+                  EXPECT_EQ(tutti_mem_alloc(1 << 20, &memory), TUTTI_OK);
+                  std::vector<int64_t> data(100'000, 1);
+                  world.all_reduce<int64_t>(data, data, Op::sum);
+                  EXPECT_EQ(data.back(), 3);
+                  world.barrier();
+                  if (world.rank() == 0)
+                    for (int fd = 0; fd < 3; ++fd) {
+                      char target[256] = "";
+                      const std::string name = "/proc/self/fd/" + std::to_string(fd);
+                      if (readlink(name.c_str(), target, sizeof target - 1) > 0)
+                        taken += std::to_string(fd) + " is " + target + ", ";
+                    }
+                  world.barrier();
+                  EXPECT_EQ(tutti_mem_free(memory), TUTTI_OK);
+                },
+                {.transports = transports});
+    }
+    EXPECT_EQ(taken, "") << transports;
+  }
 }
 
 TEST(SeveralCommunicators, TheDeadlineOfAnotherHoldsDuringAWait) {

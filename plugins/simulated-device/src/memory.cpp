@@ -14,6 +14,7 @@
 #include <map>
 #include <mutex>
 #include <string>
+#include <tutti/sdk/file_descriptor.hpp>
 #include <tutti/sdk/plugin.hpp>
 
 #include "hazards.hpp"
@@ -112,7 +113,7 @@ Pages map_pages(int file, uint64_t bytes) {
 
 // A file of new pages that can neither shrink nor grow, or -1.
 int make_file(uint64_t bytes) {
-  const int file = memfd_create("tutti-simulated-device", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+  const int file = above_standard_descriptors(memfd_create("tutti-simulated-device", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (file >= 0 && ftruncate(file, static_cast<off_t>(bytes)) == 0 &&
       fcntl(file, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) == 0)
     return file;
@@ -237,7 +238,7 @@ uint32_t device_of(const void* address) {
 namespace {
 
 int duplicate(int file) {
-  const int own = fcntl(file, F_DUPFD_CLOEXEC, 0);
+  const int own = fcntl(file, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
   if (own < 0) throw sdk::system_error("simulated device: no descriptor for an export", errno);
   return own;
 }

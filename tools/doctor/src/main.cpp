@@ -46,4 +46,7 @@ int run(int argc, char** argv) {
 
 }  // namespace
 
-int main(int argc, char** argv) { return tools::exit_status("tutti-doctor", run(argc, argv)); }
+int main(int argc, char** argv) {
+  tools::hold_standard_descriptors();
+  return tools::exit_status("tutti-doctor", run(argc, argv));
+}

@@ -9,6 +9,7 @@ import sys
 import tempfile
 
 import installed
+import loader_path
 
 if installed.NOTE.is_file():  # of a run that was cut short
     shutil.rmtree(installed.folder(), ignore_errors=True)
@@ -36,4 +37,6 @@ for path in files:
     found = [name for name in gone if name in text]
     if found:
         sys.exit(f"{path} names {found[0]}: the package works in one place only\n{text[:2000]}")
+relative = loader_path.problems_below(installed.prefix())
+installed.expect("no file has the current folder in its search path for libraries", not relative, "\n".join(relative))
 print(f"ok: none of {len(files)} files names the build, the source or the first prefix")

@@ -242,4 +242,7 @@ int run(int argc, char** argv) {
 
 }  // namespace
 
-int main(int argc, char** argv) { return tools::exit_status("tutti-plan", run(argc, argv)); }
+int main(int argc, char** argv) {
+  tools::hold_standard_descriptors();
+  return tools::exit_status("tutti-plan", run(argc, argv));
+}

@@ -203,9 +203,9 @@ std::string make_id() {
 
 void add_facts(py::class_<Communicator, Calls>& type) {
   type.def_property_readonly(
-          "rank", [](const Communicator& c) { return tutti_comm_rank(c.state->handle()); }, "This rank.")
+          "rank", [](const Communicator& c) { return c.state->rank; }, "This rank.")
       .def_property_readonly(
-          "nranks", [](const Communicator& c) { return tutti_comm_nranks(c.state->handle()); }, "The number of ranks.")
+          "nranks", [](const Communicator& c) { return c.state->nranks; }, "The number of ranks.")
       .def_property_readonly(
           "name", [](const Communicator& c) { return c.state->name(); }, "For messages.")
       .def_property_readonly(
@@ -234,8 +234,8 @@ void add_facts(py::class_<Communicator, Calls>& type) {
       .def("__repr__", [](const Communicator& c) {
         if (!c.state->is_open()) return "<tutti.Communicator \"" + c.state->name() + "\", closed>";
         return "<tutti.Communicator \"" + c.state->name() + "\", rank " +
-               std::to_string(tutti_comm_rank(c.state->handle())) + " of " +
-               std::to_string(tutti_comm_nranks(c.state->handle())) + ">";
+               std::to_string(c.state->rank) + " of " +
+               std::to_string(c.state->nranks) + ">";
       });
 }
 
@@ -333,7 +333,8 @@ void add_membership(py::class_<Communicator, Calls>& type) {
           "once. zero_copy: raise NotSupported where it would be staged.")
       .def(
           "close", [](const Communicator& c) { c.state->close(); },
-          "Ends the communicator when all ranks have come to it; collective. Requests end.")
+          "Ends the communicator when all ranks have come to it; collective. Requests end. Raises what has gone wrong that no call\n"
+          "has raised: a rank that does not come, calls that differ.")
       .def("__enter__", [](const py::object& self) { return self; })
       .def("__exit__", [](const Communicator& c, const py::object& kind, const py::object& value, const py::object&) {
         if (!kind.is_none() && c.state->is_open())

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <thread>
 #include <utility>
 
@@ -19,15 +20,23 @@ std::vector<State*>& all() {
   return *states;
 }
 
+// A wait looks for signals after each.
+constexpr uint64_t turn_ns = 50'000'000;
+
 }  // namespace
 
-State::State(tutti_comm* comm, std::string name) : comm_(comm), name_(std::move(name)), process_(getpid()) {
+State::State(tutti_comm* comm, std::string name)
+    : rank(tutti_comm_rank(comm)), nranks(tutti_comm_nranks(comm)), comm_(comm), name_(std::move(name)), process_(getpid()) {
   all().push_back(this);
 }
 
 State::~State() {
-  close();
   std::erase(all(), this);
+  try {
+    close();
+  } catch (py::error_already_set& problem) {  // Python says it as that of any destructor
+    problem.discard_as_unraisable("the end of a Communicator");
+  }
 }
 
 tutti_comm* State::handle() const {
@@ -50,16 +59,23 @@ State::User::User(State& state) : state_(state) {
 }
 
 void State::close() {
-  if (!comm_) return;
-  const User user(*this);
-  tutti_comm* const comm = comm_;
-  comm_ = nullptr;
-  if (getpid() != process_) return;  // it is the parent's
+  tutti_status before = TUTTI_OK, status = TUTTI_OK;
+  std::string text;
   {
-    const py::gil_scoped_release unlocked;
-    tutti_comm_destroy(comm);
+    if (!comm_) return;
+    const User user(*this);
+    tutti_comm* const comm = std::exchange(comm_, nullptr);
+    if (getpid() != process_) return;  // it is the parent's
+    {
+      const py::gil_scoped_release unlocked;
+      before = tutti_comm_async_error(comm);
+      status = tutti_comm_destroy(comm);
+      if (status < 0) text = tutti_comm_error(comm);
+    }
+    windows.clear();
   }
-  windows.clear();
+  // What has broken it before was raised by the call that met it, or nobody has made one.
+  if (before == TUTTI_OK && status < 0) raise(status, "close: " + text);
 }
 
 void State::abort(const std::string& reason) const {
@@ -69,6 +85,7 @@ void State::abort(const std::string& reason) const {
 }
 
 void State::close_all(const std::optional<std::string>& reason) {
+  std::vector<State*> open;
   for (State* state : std::vector(all())) {
     if (!state->comm_) continue;
     if (reason)
@@ -78,8 +95,18 @@ void State::close_all(const std::optional<std::string>& reason) {
     else if (state->pending)
       state->abort("the interpreter ended with " + std::to_string(state->pending) + " requests in flight");
     state->await_others();
-    state->close();
+    if (state->comm_) open.push_back(state);
   }
+  // Side by side: each end waits for other ranks, and all of them together no longer than one.
+  std::vector<std::thread> threads;
+  for (State* state : open)
+    if (tutti_comm* const comm = std::exchange(state->comm_, nullptr); getpid() == state->process_)
+      threads.emplace_back(tutti_comm_destroy, comm);
+  {
+    const py::gil_scoped_release unlocked;
+    for (std::thread& thread : threads) thread.join();
+  }
+  for (State* state : open) state->windows.clear();
 }
 
 Request::Request(std::shared_ptr<State> state, tutti_request* request, std::vector<Data> data, bool persistent)
@@ -126,12 +153,17 @@ bool Request::wait(std::optional<double> seconds) {
     finish();
     return true;
   }
-  const auto nanoseconds = static_cast<uint64_t>(std::clamp(*seconds, 0.0, 1e9) * 1e9);
-  return ended(state_->use_request([&] { return tutti_request_wait_for(request_, nanoseconds); }));
+  if (std::isnan(*seconds)) throw py::value_error("Request.wait: seconds is nan, expected a number of seconds");
+  auto left = static_cast<uint64_t>(std::clamp(*seconds, 0.0, 1e9) * 1e9);
+  for (;;) {
+    const uint64_t turn = std::min(left, turn_ns);
+    if (ended(state_->use_request([&] { return tutti_request_wait_for(request_, turn); }))) return true;
+    if ((left -= turn) == 0) return false;
+    if (PyErr_CheckSignals() != 0) throw py::error_already_set();
+  }
 }
 
 void Request::finish() {
-  constexpr uint64_t turn_ns = 50'000'000;
   while (request_) {
     if (ended(state_->use_request([this] { return tutti_request_wait_for(request_, turn_ns); }))) return;
     if (PyErr_CheckSignals() == 0) continue;

@@ -56,13 +56,14 @@ class State {
   }
 
   // Ends it; collective. Does nothing in a forked child, and nothing the second time. Raises InvalidUsage while another
-  // thread uses it.
+  // thread uses it, and what has gone wrong that no call has raised.
   void close();
   void abort(const std::string& reason) const;
-  // Closes all open communicators of this process. They are aborted before with the reason, if there is one, or where
+  // Closes all open communicators of this process, at once, and raises nothing. They are aborted before with the reason, if there is one, or where
   // requests are pending.
   static void close_all(const std::optional<std::string>& reason);
 
+  const uint32_t rank, nranks;
   int pending = 0;  // requests
   // The memory that the calls of the open group use.
   std::optional<std::vector<Data>> group;

@@ -65,9 +65,34 @@ class Moments(unittest.TestCase):
             comm.close()
             self.assertTrue(request.test())
             self.assertIn("closed", repr(comm))
-            for call in (comm.barrier, lambda: comm.rank, lambda: comm.start.barrier(), comm.services, comm.shrink):
+            self.assertEqual((comm.rank in (0, 1), comm.nranks), (True, 2))
+            for call in (comm.barrier, lambda: comm.start.barrier(), comm.services, comm.shrink):
                 with self.assertRaisesRegex(tutti.InvalidUsage, '"world" is closed'):
                     call()
+
+        tutti.run_threads(2, rank)
+
+    def test_what_is_found_at_the_end_is_raised(self):
+        both = ("rank 1 is in tutti_comm_split, rank 0 in tutti_comm_destroy|"
+                "rank 0 is in tutti_comm_destroy, rank 1 in tutti_comm_split")
+
+        def rank(comm):
+            if comm.rank == 0:
+                with self.assertRaisesRegex(tutti.Mismatch, f"close: .*({both})"):
+                    comm.close()
+            else:
+                with self.assertRaisesRegex(tutti.Mismatch, both):
+                    comm.split(0)
+                comm.close()  # raised already
+
+        tutti.run_threads(2, rank)
+
+    def test_a_wait_of_no_number_of_seconds(self):
+        def rank(comm):
+            request = comm.start.barrier()
+            with self.assertRaisesRegex(ValueError, "seconds is nan"):
+                request.wait(float("nan"))
+            request.wait()
 
         tutti.run_threads(2, rank)
 

@@ -80,6 +80,47 @@ class Scripts(unittest.TestCase):
             self.assertRegex(outs[rank], "rank 1.*the rank ended by ValueError: bad page 7")
         self.assertIn("ValueError: bad page 7", errs[1])
 
+    def test_who_leaves_ends_the_calls_of_the_others(self):
+        for leave in ("sys.exit(3)", "comm.close(); sys.exit(3)", "import threading; sys.exit(3)"):
+            began = time.monotonic()
+            codes, outs, errs = self.run_alone(f"""
+                comm.barrier()
+                part = comm.duplicate()
+                if comm.rank == 1:
+                    try:
+                        {leave}
+                    except tutti.PeerFailed:
+                        sys.exit(3)
+                try:
+                    comm.barrier()
+                except tutti.PeerFailed as error:
+                    print(error)
+                """)
+            self.assertEqual(codes, [0, 3, 0], errs)
+            for rank in (0, 2):
+                self.assertIn("rank 1 has not entered operation #1: it destroys the communicator instead", outs[rank])
+            self.assertNotIn("Traceback", errs[1])
+            self.assertLess(time.monotonic() - began, 25)  # the ends wait for each other for 30 seconds
+
+    def test_an_interrupt_ends_a_wait_of_some_seconds(self):
+        began = time.monotonic()
+        process = self.start("""
+            comm = tutti.Communicator()
+            if comm.rank == 1:
+                comm.receive(bytearray(1), 0)
+                sys.exit()
+            request = comm.start.receive(bytearray(1), 1)
+            threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
+            try:
+                request.wait(100)
+            except KeyboardInterrupt:
+                print("interrupted")
+            comm.abort("enough")
+            """)
+        out, err = process.communicate(timeout=120)
+        self.assertIn("interrupted", out, err)
+        self.assertLess(time.monotonic() - began, 60)
+
     def test_a_killed_rank(self):
         codes, outs, errs = self.run_alone("""
             try:

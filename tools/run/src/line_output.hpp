@@ -15,9 +15,11 @@ class Sink {
   void put(std::string_view bytes) {
     if (!broken_) queue_.append(bytes);
   }
-  bool pending() const { return written_ < queue_.size(); }
+  // Bytes that are not written yet.
+  size_t waiting() const { return queue_.size() - written_; }
+  bool pending() const { return waiting() > 0; }
   // Enough is waiting: stop reading what would add to it.
-  bool full() const { return queue_.size() - written_ > kFull; }
+  bool full() const { return waiting() > kFull; }
   // Writes as long as that does not block. After an error everything is dropped and broken() tells errno.
   void flush();
   int broken() const { return broken_; }

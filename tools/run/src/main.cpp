@@ -12,6 +12,7 @@
 #include <cmath>
 #include <cstdio>
 #include <memory>
+#include <optional>
 #include <string_view>
 
 #include "standard_output/standard_output.hpp"
@@ -56,11 +57,19 @@ std::string check_variable(const std::string& text) {
   return equals == std::string::npos || equals == 0 ? "\"" + text + "\" is not NAME=VALUE" : "";
 }
 
-std::string check_seconds(const std::string& text) {
+std::optional<double> seconds_in(const std::string& text) {
   double seconds = 0;
   const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), seconds);
   const bool number = code == std::errc() && end == text.data() + text.size() && std::isfinite(seconds);
-  return number && seconds > 0 ? "" : "\"" + text + "\" is not a number of seconds above 0";
+  return number ? std::optional(seconds) : std::nullopt;
+}
+
+std::string check_timeout(const std::string& text) {
+  return seconds_in(text).value_or(0) > 0 ? "" : "\"" + text + "\" is not a number of seconds above 0";
+}
+
+std::string check_grace(const std::string& text) {
+  return seconds_in(text).value_or(-1) >= 0 ? "" : "\"" + text + "\" is not a number of seconds, 0 or above";
 }
 
 // CLI11's own usage line knows no PROGRAM.
@@ -83,6 +92,7 @@ std::string complaint(const CLI::App& app, char** argv, const CLI::ParseError& e
 }  // namespace
 
 int main(int argc, char** argv) {
+  tools::hold_standard_descriptors();
   Job job;
   std::vector<std::string> variables;
   std::string input = "none";
@@ -97,9 +107,10 @@ int main(int argc, char** argv) {
   app.add_option("-n,--ranks", job.ranks, "How many ranks")->required()->check(CLI::Range(1u, kMaxRanks));
   app.add_option("--hosts-as-netns", job.hosts, "Spread the ranks over so many network namespaces (needs root)")
       ->check(CLI::Range(1u, 1000u));
-  app.add_option("--timeout", job.timeout, "End the job after so many seconds, with status 124")->check(check_seconds);
-  app.add_option("--grace", job.grace, "Seconds between SIGTERM and SIGKILL")
-      ->check(CLI::NonNegativeNumber)
+  app.add_option("--timeout", job.timeout, "End the job after so many seconds, with status 124")->check(check_timeout);
+  app.add_option("--grace", job.grace,
+                 "Seconds between SIGTERM and SIGKILL, and as many for output that nobody reads, once the job is ended")
+      ->check(check_grace)
       ->capture_default_str();
   app.add_option("--env", variables, "NAME=VALUE for all ranks; may be repeated")
       ->check(check_variable)

@@ -23,8 +23,9 @@ std::string name_of(int signal) {
   return name == nullptr ? "signal " + std::to_string(signal) : std::string("SIG") + name;
 }
 
+// More than the clock can tell is as good as never: three years.
 std::chrono::nanoseconds seconds(double value) {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::duration<double>(value));
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::duration<double>(std::min(value, 1e8)));
 }
 
 std::string short_text(double seconds_) {
@@ -50,14 +51,15 @@ int Supervisor::run() {
   if (!start_all()) signal_all(SIGKILL);
   while (!all_ended() || draining()) turn();
   kill_leftovers();
-  for (Rank& rank : ranks_)
-    for (Stream& stream : rank.streams) stream.lines.finish();
-  for (Sink* sink : {&out_, &err_})
-    while (sink->pending()) {
-      pollfd ready = {sink->fd(), POLLOUT, 0};
-      ::poll(&ready, 1, 100);
-      sink->flush();
-    }
+  for (Rank& rank : ranks_) {
+    for (Stream& stream : rank.streams) end_stream(stream);
+    rank.streams.clear();
+  }
+  drain_until_.reset();
+  while ((out_.pending() || err_.pending()) && !output_is_late()) turn();
+  if (out_.pending())
+    say(std::to_string(out_.waiting()) + " bytes of the ranks' output were not read within " + short_text(job_.grace) +
+        " (--grace) and are lost");
   if (out_.broken() != 0 && !status_) status_ = status_of_lost_output();
   const int survived = status_of_survivors();
   err_.flush();
@@ -129,6 +131,10 @@ void Supervisor::read_stream(Stream& stream) {
   const ssize_t n = ::read(stream.fd, bytes, sizeof bytes);
   if (n > 0) return stream.lines.feed(std::string_view(bytes, static_cast<size_t>(n)));
   if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
+  end_stream(stream);
+}
+
+void Supervisor::end_stream(Stream& stream) {
   stream.lines.finish();
   ::close(stream.fd);
   stream.fd = -1;
@@ -144,9 +150,13 @@ void Supervisor::read_signals() {
       ::raise(SIGSTOP);
       signal_all(SIGCONT);
     } else if (ends_a_job(signal)) {
-      say(name_of(signal) + " received and passed on to all ranks" +
-          (kill_at_ ? "" : "; those that have not ended after " + short_text(job_.grace) + " are killed"));
-      end_all(signal, 128 + signal);
+      const std::string text = name_of(signal) + " received";
+      if (all_ended())
+        say(text + "; all ranks have ended, and their output waits to be read");
+      else
+        say(text + " and passed on to all ranks" +
+            (kill_at_ ? "" : "; those that have not ended after " + short_text(job_.grace) + " are killed"));
+      ask_to_end(signal, 128 + signal);
     } else {
       signal_all(signal);
     }
@@ -161,10 +171,12 @@ void Supervisor::look_for_ends() {
         info.si_pid != 0)
       note_end(r, info.si_code, info.si_status);
   }
-  if (all_ended() && !drain_until_) {
+  if (!all_ended()) return;
+  if (!drain_until_ && reading()) {
     kill_leftovers();
     drain_until_ = Clock::now() + kDrain;
   }
+  if (asked_to_end_ && !output_until_) output_until_ = Clock::now() + seconds(job_.grace);
 }
 
 void Supervisor::note_end(uint32_t r, int code, int value) {
@@ -227,19 +239,31 @@ void Supervisor::end_all(int signal, int status) {
   if (!kill_at_) kill_at_ = Clock::now() + seconds(job_.grace);
 }
 
+// By somebody who waits for it: then the ranks' output waits no longer for its reader than --grace, or the next such wish.
+void Supervisor::ask_to_end(int signal, int status) {
+  asked_to_end_ = true;
+  end_all(signal, status);
+  if (all_ended()) output_until_ = Clock::now() + (output_until_ ? std::chrono::nanoseconds(0) : seconds(job_.grace));
+}
+
 void Supervisor::watch_clock() {
-  if (all_ended()) return;
   const auto now = Clock::now();
   if (timeout_ && now >= *timeout_) {
     timeout_.reset();
+    if (all_ended()) {
+      say("the job did not end within " + short_text(job_.timeout) +
+          " (--timeout): all ranks have ended, and their output waits to be read");
+      return ask_to_end(SIGTERM, kExitTimeout);
+    }
     std::string running;
     uint32_t count = 0;
     for (uint32_t r = 0; r < ranks_.size(); ++r)
       if (!ranks_[r].status && ++count <= 16) running += (running.empty() ? "" : ", ") + std::to_string(r);
     if (count > 16) running += " and " + std::to_string(count - 16) + " more";
     say("the job did not end within " + short_text(job_.timeout) + " (--timeout); still running: rank " + running);
-    end_all(SIGTERM, kExitTimeout);
+    ask_to_end(SIGTERM, kExitTimeout);
   }
+  if (all_ended()) return;
   if (kill_at_ && now >= *kill_at_) {
     signal_all(SIGKILL);
     kill_at_ = now + seconds(1);
@@ -248,7 +272,8 @@ void Supervisor::watch_clock() {
 
 int Supervisor::wait_ms() const {
   auto next = Clock::now() + std::chrono::seconds(60);
-  for (const auto& moment : {timeout_, kill_at_, drain_until_})
+  const bool writing = out_.pending() || err_.pending();
+  for (const auto& moment : {timeout_, all_ended() ? std::nullopt : kill_at_, writing ? std::nullopt : drain_until_, output_until_})
     if (moment) next = std::min(next, *moment);
   const auto left = std::chrono::ceil<std::chrono::milliseconds>(next - Clock::now()).count();
   return static_cast<int>(std::max<long long>(left, 0));
@@ -258,11 +283,17 @@ bool Supervisor::all_ended() const {
   return std::all_of(ranks_.begin(), ranks_.end(), [](const Rank& rank) { return rank.status.has_value(); });
 }
 
-// Output that is still to be read or written.
-bool Supervisor::draining() const {
-  if (drain_until_ && Clock::now() >= *drain_until_ && !out_.pending() && !err_.pending()) return false;
+bool Supervisor::reading() const {
   return std::any_of(ranks_.begin(), ranks_.end(), [](const Rank& rank) { return !rank.streams.empty(); });
 }
+
+// Output that is still to be read.
+bool Supervisor::draining() const {
+  if (drain_until_ && Clock::now() >= *drain_until_ && !out_.pending() && !err_.pending()) return false;
+  return reading() && !output_is_late();
+}
+
+bool Supervisor::output_is_late() const { return output_until_ && Clock::now() >= *output_until_; }
 
 // Processes that the ranks started and left behind in their groups.
 void Supervisor::kill_leftovers() {

@@ -49,14 +49,18 @@ class Supervisor {
   void note_loss(uint32_t rank, bool exited, const std::string& how);
   int status_of_survivors();
   void read_stream(Stream& stream);
+  void end_stream(Stream& stream);
   void say(const std::string& text);
   void signal_all(int signal);
   void end_all(int signal, int status);
+  void ask_to_end(int signal, int status);
   int status_of_lost_output();
   void watch_clock();
   int wait_ms() const;
   bool all_ended() const;
+  bool reading() const;
   bool draining() const;
+  bool output_is_late() const;
   void kill_leftovers();
 
   const Job& job_;
@@ -70,7 +74,8 @@ class Supervisor {
   // Where the others go on: what failed, and the first statuses of ranks that exited and of ranks that were killed.
   std::vector<std::string> losses_;
   std::optional<int> exited_status_, killed_status_;
-  std::optional<Clock::time_point> timeout_, kill_at_, drain_until_;
+  bool asked_to_end_ = false;  // by a signal or --timeout
+  std::optional<Clock::time_point> timeout_, kill_at_, drain_until_, output_until_;
 };
 
 }  // namespace tuttirun

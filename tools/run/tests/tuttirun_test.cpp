@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -53,6 +54,16 @@ class Tuttirun : public ::testing::Test {
     ::execv(argv[0], argv.data());
     ::_exit(99);
   }
+  // Starts it by a shell, which reads `arguments` and redirections in the folder.
+  void start_by_shell(const std::string& arguments) {
+    const std::string command = "cd " + folder_ + "; exec " + kQuoted + " " + arguments;
+    pid_ = ::fork();
+    ASSERT_GE(pid_, 0);
+    if (pid_ != 0) return;
+    ::execl("/bin/sh", "sh", "-c", command.c_str(), nullptr);
+    ::_exit(99);
+  }
+  bool exists(const char* name) const { return std::filesystem::exists(folder_ + "/" + name); }
   // As a shell tells it.
   int wait() {
     int status = 0;
@@ -262,6 +273,8 @@ TEST_F(Tuttirun, WrongUsage) {
       {{"-n", "2", "--timeout", "-1", "true"}, "-1"},
       {{"-n", "2", "--timeout", "0", "true"}, "\"0\" is not a number of seconds above 0"},
       {{"-n", "2", "--timeout", "inf", "true"}, "inf"},
+      {{"-n", "2", "--grace", "-1", "true"}, "\"-1\" is not a number of seconds, 0 or above"},
+      {{"-n", "2", "--grace", "nan", "true"}, "nan"},
       {{"-np", "4", "true"}, "-np: the number of ranks is -n N"},
       {{"--nosuch"}, "nosuch"},
       {{"-n", "2", "--env", "NOTHING", "true"}, "NAME=VALUE"},
@@ -309,6 +322,54 @@ TEST_F(Tuttirun, AFullDiskIsAnError) {
     EXPECT_TRUE(has(err(), "standard output cannot be written: No space left on device")) << job << err();
   }
 }
+
+TEST_F(Tuttirun, ClosedStandardDescriptorsStayClosed) {
+  for (const char* closed : {"<&- 2> err", ">&- 2> err", "> out 2>&-", "<&- >&- 2>&-"}) {
+    start_by_shell(std::string("-n 1 sh -c 'echo > ready; exec sleep 100' ") + closed);
+    ASSERT_TRUE(eventually([&] { return exists("ready"); })) << closed << err();
+    ::kill(pid_, SIGTERM);
+    EXPECT_EQ(wait(), 128 + SIGTERM) << closed << err();
+    std::filesystem::remove(folder_ + "/ready");
+  }
+  start_by_shell("-n 1 echo hi > out 2>&-");
+  EXPECT_EQ(wait(), 0);
+  EXPECT_EQ(out(), "[0] hi\n");
+  start_by_shell("-n 1 true >&- 2> err");
+  EXPECT_EQ(wait(), 0) << err();
+  start_by_shell("-n 1 echo hi >&- 2> err");
+  EXPECT_EQ(wait(), 1);
+  EXPECT_TRUE(has(err(), "standard output cannot be written: Bad file descriptor")) << err();
+}
+
+TEST_F(Tuttirun, OutputThatNobodyReadsWaitsForTheSecondSignalOnly) {
+  ASSERT_EQ(::mkfifo((folder_ + "/pipe").c_str(), 0600), 0);
+  const int reader = ::open((folder_ + "/pipe").c_str(), O_RDWR | O_CLOEXEC);
+  ASSERT_GE(reader, 0);
+  start_by_shell("-n 1 --grace 1e10 sh -c 'head -c 1000000 /dev/zero; echo > ready' > pipe 2> err");
+  ASSERT_TRUE(eventually([&] { return exists("ready"); })) << err();
+  ::kill(pid_, SIGTERM);
+  ASSERT_TRUE(eventually([&] { return has(err(), "SIGTERM received"); })) << err();
+  int status = 0;
+  ASSERT_TRUE(eventually([&] {
+    ::kill(pid_, SIGINT);
+    return ::waitpid(pid_, &status, WNOHANG) == pid_;
+  })) << err();
+  EXPECT_EQ(WEXITSTATUS(status), 128 + SIGTERM);
+  EXPECT_TRUE(has(err(), " bytes of the ranks' output were not read")) << err();
+  ::close(reader);
+}
+
+TEST_F(Tuttirun, RealTimeOutputThatNobodyReadsWaitsForTheGraceOnly) {
+  ASSERT_EQ(::mkfifo((folder_ + "/pipe").c_str(), 0600), 0);
+  const int reader = ::open((folder_ + "/pipe").c_str(), O_RDWR | O_CLOEXEC);
+  ASSERT_GE(reader, 0);
+  start_by_shell("-n 1 --timeout 0.5 --grace 0.3 sh -c 'head -c 1000000 /dev/zero' > pipe 2> err");
+  EXPECT_EQ(wait(), 124) << err();
+  EXPECT_TRUE(has(err(), "were not read within 0.3 s (--grace) and are lost")) << err();
+  ::close(reader);
+}
+
+TEST_F(Tuttirun, ATimeoutBeyondTheClockIsNone) { EXPECT_EQ(run({"-n", "2", "--timeout", "10000000000", "true"}), 0) << err(); }
 
 TEST_F(Tuttirun, AReaderThatGoesAwayEndsTheJob) {
   const std::string command = kQuoted + " -n 2 sh -c 'while :; do echo y; done' | head -n 3 >/dev/null";

@@ -169,6 +169,16 @@ class ControlPlane {
   // its way.
   std::vector<std::string> all_gather(const std::string& mine, std::chrono::nanoseconds timeout);
 
+  // Does another rank wait in the all_gather that this rank has not entered? Costs a load.
+  bool is_awaited() const { return awaited_.load(std::memory_order_acquire); }
+  // One that does and what it has given. Of ranks that wait for those that do not come, some rank that has not come always knows
+  // one: a rank's first part goes to the rank after it.
+  struct Arrival {
+    uint32_t rank = 0;
+    std::string bytes;
+  };
+  std::optional<Arrival> awaited_by() const;
+
   // The ranks that have not come to this rank's last all_gather, as far as they answer within a second.
   std::vector<uint32_t> absent() {
     std::unique_lock lock(state_mutex_);
@@ -253,6 +263,7 @@ class ControlPlane {
   std::condition_variable changed_;
   std::atomic<bool> failed_{false};
   std::atomic<bool> leaving_{false};
+  std::atomic<bool> awaited_{false};
   bool abandoned_ = false;
   std::vector<Peer> peers_;  // by rank
   uint64_t losses_ = 0;      // how many ranks are lost

@@ -10,9 +10,9 @@
 #include <memory>
 #include <span>
 #include <string>
-#include <system_error>
 #include <tutti/sdk/basic_tls.hpp>
 #include <tutti/sdk/file_descriptor.hpp>
+#include <tutti/sdk/system_text.hpp>
 #include <utility>
 
 namespace tutti {
@@ -66,7 +66,7 @@ class BasicStream {
     if (result > 0) return result;
     if (result < 0 && (errno == EAGAIN || errno == EINTR)) return 0;
     problem_ = result == 0 ? "the connection was closed by the peer"
-                           : "the connection broke: " + std::generic_category().message(errno);
+                           : "the connection broke: " + system_text(errno);
     return -1;
   }
 

@@ -21,7 +21,7 @@
 #include <climits>
 #include <memory>
 #include <string>
-#include <system_error>
+#include <tutti/sdk/system_text.hpp>
 
 namespace tutti {
 
@@ -179,7 +179,7 @@ class BasicTlsSession {
       problem_ = "no TLS with it: " + Tls::reason() + "; do all ranks have TUTTI_TLS_CERTIFICATE?";
     else
       problem_ = kind == SSL_ERROR_SYSCALL && system != 0
-                     ? "the connection broke: " + std::generic_category().message(system)
+                     ? "the connection broke: " + system_text(system)
                      : "the connection was closed by the peer";
     // Bytes that have come and were not read would make the kernel reset the connection, and the reason that TLS has
     // just sent would be lost with it.

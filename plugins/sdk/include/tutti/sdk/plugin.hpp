@@ -18,8 +18,8 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <system_error>
 #include <tutti/plugin/sized.hpp>
+#include <tutti/sdk/system_text.hpp>
 #include <tutti/sdk/text.hpp>
 
 // The SDK's own inline namespace. Plugins that are linked statically into one binary have one each (tutti_plugin() sees
@@ -50,7 +50,7 @@ class Error : public std::exception {
 
 // TUTTI_SYSTEM with the words of errno.
 inline Error system_error(std::string what, int error_number) {
-  return Error(TUTTI_SYSTEM, what + ": " + std::generic_category().message(error_number));
+  return Error(TUTTI_SYSTEM, what + ": " + system_text(error_number));
 }
 
 inline void log(uint32_t level, const std::string& text) noexcept {

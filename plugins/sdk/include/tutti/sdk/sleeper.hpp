@@ -7,13 +7,13 @@
 
 #include <sys/epoll.h>
 #include <sys/timerfd.h>
-#include <unistd.h>
 
 #include <array>
 #include <cerrno>
 #include <chrono>
 #include <cstdint>
 #include <span>
+#include <tutti/sdk/file_descriptor.hpp>
 #include <tutti/sdk/plugin.hpp>
 
 namespace tutti::sdk {
@@ -29,25 +29,19 @@ class Sleeper {
   // Throws Error{TUTTI_SYSTEM}, as do watch and change.
   Sleeper()
       : epoll_(epoll_create1(EPOLL_CLOEXEC)), timer_(timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK)) {
-    try {
-      if (epoll_ < 0 || timer_ < 0) throw system_error("cannot create an epoll and a timer descriptor", errno);
-      watch(timer_, EPOLLIN, kTimer);
-    } catch (...) {
-      shut();
-      throw;
-    }
+    if (!epoll_ || !timer_) throw system_error("cannot create an epoll and a timer descriptor", errno);
+    watch(timer_.get(), EPOLLIN, kTimer);
   }
-  ~Sleeper() { shut(); }
   Sleeper(const Sleeper&) = delete;
   Sleeper& operator=(const Sleeper&) = delete;
 
-  int descriptor() const { return epoll_; }
+  int descriptor() const { return epoll_.get(); }
   void watch(int fd, uint32_t events = EPOLLIN, uint64_t mark = 0) { control(EPOLL_CTL_ADD, fd, events, mark); }
   void change(int fd, uint32_t events, uint64_t mark) { control(EPOLL_CTL_MOD, fd, events, mark); }
-  void forget(int fd) noexcept { epoll_ctl(epoll_, EPOLL_CTL_DEL, fd, nullptr); }
+  void forget(int fd) noexcept { epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr); }
   // The descriptors that are ready now, with data.u64 the mark; never waits. A timer that has run out is among it once.
   std::span<const epoll_event> ready() {
-    const int n = epoll_wait(epoll_, events_.data(), static_cast<int>(events_.size()), 0);
+    const int n = epoll_wait(epoll_.get(), events_.data(), static_cast<int>(events_.size()), 0);
     const std::span<const epoll_event> found(events_.data(), n > 0 ? static_cast<size_t>(n) : 0);
     for (const epoll_event& event : found)
       if (event.data.u64 == kTimer) wake_after({});
@@ -59,7 +53,7 @@ class Sleeper {
     timer_set_ = delay.count() > 0;
     itimerspec when{};
     if (timer_set_) when.it_value = {delay.count() / 1'000'000'000, delay.count() % 1'000'000'000};
-    timerfd_settime(timer_, 0, &when, nullptr);
+    timerfd_settime(timer_.get(), 0, &when, nullptr);
   }
 
  private:
@@ -67,16 +61,12 @@ class Sleeper {
     epoll_event event{};
     event.events = events;
     event.data.u64 = mark;
-    if (epoll_ctl(epoll_, operation, fd, &event) != 0)
+    if (epoll_ctl(epoll_.get(), operation, fd, &event) != 0)
       throw system_error("cannot watch a descriptor (epoll_ctl)", errno);
   }
-  void shut() noexcept {
-    if (epoll_ >= 0) ::close(epoll_);
-    if (timer_ >= 0) ::close(timer_);
-  }
 
-  int epoll_;
-  int timer_;
+  FileDescriptor epoll_;
+  FileDescriptor timer_;
   bool timer_set_ = false;
   std::array<epoll_event, kMost> events_;
 };

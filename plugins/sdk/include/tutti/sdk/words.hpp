@@ -17,8 +17,6 @@ Error error(tutti_status status, fmt::format_string<const Args&...> format, cons
   return Error(status, fmt::format(format, args...));
 }
 
-inline std::string in_words(int code) { return std::generic_category().message(code); }
-
 // TUTTI_SYSTEM with the words of `code` behind the text.
 template <typename... Args>
 Error system_error(int code, fmt::format_string<const Args&...> format, const Args&... args) {

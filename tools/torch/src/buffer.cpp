@@ -4,6 +4,9 @@
 #include <torch/csrc/api/include/torch/version.h>
 #include <tutti/tutti.h>
 
+#include <algorithm>
+#include <utility>
+
 #ifdef TUTTI_TORCH_CUDA
 #include <c10/cuda/CUDAStream.h>
 #endif
@@ -27,15 +30,87 @@ void check(const char* name, const at::Tensor& tensor, at::ScalarType type, cons
               " as the first one");
 }
 
+// A view that is marked as conjugated or negated has other values than its bytes say.
 bool one_after_another(const std::vector<at::Tensor>& tensors) {
   const char* next = nullptr;
   for (const at::Tensor& tensor : tensors) {
     if (tensor.numel() == 0) continue;
     const char* const data = static_cast<const char*>(tensor.data_ptr());
-    if (!tensor.is_contiguous() || (next && data != next)) return false;
+    if (!tensor.is_contiguous() || tensor.is_conj() || tensor.is_neg() || (next && data != next)) return false;
     next = data + tensor.nbytes();
   }
   return true;
+}
+
+// A tensor's elements in memory. torch has no negative strides: the first one lies lowest.
+struct Place {
+  uintptr_t begin, end;
+  const at::Tensor* tensor;
+};
+
+Place place_of(const at::Tensor& tensor) {
+  int64_t last = 0;
+  for (int64_t d = 0; d < tensor.dim(); ++d) last += (tensor.size(d) - 1) * tensor.stride(d);
+  const auto begin = reinterpret_cast<uintptr_t>(tensor.data_ptr());
+  return {begin, begin + static_cast<uintptr_t>(last + 1) * tensor.element_size(), &tensor};
+}
+
+// No two of its indices mean the same element, as in what is cut out of a larger tensor or transposed. False: perhaps.
+bool surely_apart(const at::Tensor& tensor) {
+  std::vector<std::pair<int64_t, int64_t>> steps;
+  for (int64_t d = 0; d < tensor.dim(); ++d)
+    if (tensor.size(d) > 1) steps.emplace_back(tensor.stride(d), tensor.size(d));
+  std::sort(steps.begin(), steps.end());
+  int64_t reached = 1;  // elements, from the first to the last one of the inner dimensions
+  for (const auto& [stride, size] : steps) {
+    if (stride < reached) return false;
+    reached += (size - 1) * stride;
+  }
+  return true;
+}
+
+// Marks the tensor's bytes, of which the first one lies at `begin`. False: one was marked already.
+bool mark(const Place& place, uintptr_t begin, std::vector<bool>& marked) {
+  const at::Tensor& tensor = *place.tensor;
+  const auto size = static_cast<uintptr_t>(tensor.element_size());
+  std::vector<int64_t> index(static_cast<size_t>(tensor.dim()), 0);
+  uintptr_t at = place.begin - begin;
+  for (int64_t n = tensor.numel(); n > 0; --n) {
+    for (uintptr_t byte = at; byte < at + size; ++byte) {
+      if (marked[byte]) return false;
+      marked[byte] = true;
+    }
+    for (auto d = index.size(); d-- > 0;) {
+      const auto stride = static_cast<uintptr_t>(tensor.stride(static_cast<int64_t>(d))) * size;
+      at += stride;
+      if (++index[d] < tensor.size(static_cast<int64_t>(d))) break;
+      at -= stride * static_cast<uintptr_t>(index[d]);
+      index[d] = 0;
+    }
+  }
+  return true;
+}
+
+// What is written has a place of its own for each element. Tensors whose places interleave, as columns of a matrix do, are
+// looked at element by element; all others by their first and last ones.
+void check_apart(const char* name, const std::vector<at::Tensor>& tensors) {
+  std::vector<Place> places;
+  for (const at::Tensor& tensor : tensors)
+    if (tensor.numel() > 0) places.push_back(place_of(tensor));
+  std::sort(places.begin(), places.end(), [](const Place& a, const Place& b) { return a.begin < b.begin; });
+  for (size_t first = 0, next = 1; first < places.size(); first = next++) {
+    uintptr_t end = places[first].end;
+    for (; next < places.size() && places[next].begin < end; ++next) end = std::max(end, places[next].end);
+    if (next - first == 1 && surely_apart(*places[first].tensor)) continue;
+    std::vector<bool> marked(end - places[first].begin);
+    for (size_t n = first; n < next; ++n) {
+      if (mark(places[n], places[first].begin, marked)) continue;
+      const bool itself = !surely_apart(*places[n].tensor);
+      TORCH_CHECK(false, name, ": tensor ", places[n].tensor - tensors.data(), " of those that are written shares elements ",
+                  itself ? "with itself, as after expand()" : "with another one",
+                  ", expected memory of its own for each element: call clone()");
+    }
+  }
 }
 
 uint32_t known_type(at::ScalarType type) {
@@ -83,7 +158,8 @@ uint32_t known_type(at::ScalarType type) {
 
 }  // namespace
 
-Buffer::Buffer(const char* name, const std::vector<at::Tensor>& tensors, Use use) : name_(name), tensors_(tensors) {
+Buffer::Buffer(const char* name, const std::vector<at::Tensor>& tensors, Use use)
+    : name_(name), use_(use), tensors_(tensors) {
   TORCH_CHECK(!tensors.empty(), name, ": no tensors, expected at least one");
   TORCH_CHECK(tensors.front().defined(), name, ": an undefined tensor");
   type_ = tensors.front().scalar_type();
@@ -91,13 +167,14 @@ Buffer::Buffer(const char* name, const std::vector<at::Tensor>& tensors, Use use
     check(name, tensor, type_, tensors.front().device());
     elements_ += static_cast<uint64_t>(tensor.numel());
   }
+  if (use != Use::read) check_apart(name, tensors_);
+  const Unseen unseen;
   // Some calls are told by a buffer's address that they are on the device, and no elements have none.
   if (!elements_ && tensors.front().is_cuda()) {
     flat_ = at::empty({1}, tensors.front().options().memory_format(c10::nullopt));
     return;
   }
   if (one_after_another(tensors)) return;
-  const at::AutoDispatchBelowADInplaceOrView no_gradients;
   flat_ = at::empty({static_cast<int64_t>(elements_)}, tensors.front().options().memory_format(c10::nullopt));
   if (use == Use::write) return;
   int64_t at = 0;
@@ -115,8 +192,8 @@ void* Buffer::data() const {
 }
 
 void Buffer::give_back() const {
-  if (!flat_.defined()) return;
-  const at::AutoDispatchBelowADInplaceOrView no_gradients;
+  if (!flat_.defined() || use_ == Use::read) return;
+  const Unseen unseen;
   int64_t at = 0;
   for (const at::Tensor& tensor : tensors_) {
     tensor.copy_(flat_.narrow(0, at, tensor.numel()).view(tensor.sizes()));

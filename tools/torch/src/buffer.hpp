@@ -4,6 +4,7 @@
 #pragma once
 
 #include <ATen/ATen.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
 
 #include <cstdint>
 #include <string>
@@ -11,8 +12,17 @@
 
 namespace tutti::torch {
 
-// The tensors' elements one after another: where they lie, if they do, else in a copy. Copies of a Buffer stand for the
-// same memory. Throws where a tensor cannot be used; `name` is the call's, for the text.
+// While it lives, neither autograd nor the caller's dispatch modes (TorchDispatchMode, make_fx) see what this thread does with
+// tensors: it is no operation of the caller's.
+class Unseen {
+  const at::AutoDispatchBelowADInplaceOrView no_gradients_;
+  const c10::impl::ExcludeDispatchKeyGuard no_modes_{
+      c10::DispatchKeySet({c10::DispatchKey::Python, c10::DispatchKey::PythonTLSSnapshot})};
+};
+
+// The tensors' values one after another: where they lie, if they do, else in a copy. Copies of a Buffer stand for the same
+// memory. Throws where a tensor cannot be used, and where tensors that are written share elements; `name` is the call's, for
+// the text.
 class Buffer {
  public:
   enum class Use { read, write, change };
@@ -20,7 +30,7 @@ class Buffer {
   Buffer(const char* name, const std::vector<at::Tensor>& tensors, Use use);
 
   void* data() const;
-  // Copies what has been written to where it belongs.
+  // Copies what has been written to where it belongs. Nothing, where the tensors are only read.
   void give_back() const;
   // Of all tensors.
   uint64_t elements() const { return elements_; }
@@ -35,6 +45,7 @@ class Buffer {
 
  private:
   const char* name_ = "";
+  Use use_ = Use::read;
   std::vector<at::Tensor> tensors_;
   at::Tensor flat_;  // undefined: the tensors lie one after another
   uint64_t elements_ = 0;

@@ -3,18 +3,36 @@
 // How the ranks of a process group find each other, and the barrier that names those that do not come.
 #include <c10/util/StringUtil.h>
 
+#include <algorithm>
 #include <array>
+#include <charconv>
+#include <cstdlib>
 #include <cstring>
 #include <mutex>
+#include <random>
+#include <set>
+#include <thread>
+#include <utility>
 
 #include "ending.hpp"
 #include "process_group.hpp"
+#include "signals.hpp"
 
 namespace tutti::torch {
 namespace {
 
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
+
+constexpr milliseconds no_timeout(30'000);  // of a group whose maker gives none
+
+// The core's, which says what is wrong with the variable.
+milliseconds connect_timeout() {
+  const char* const text = std::getenv("TUTTI_CONNECT_TIMEOUT");
+  double seconds = 30;
+  if (text) std::from_chars(text, text + std::strlen(text), seconds);
+  return milliseconds(static_cast<int64_t>(std::clamp(seconds, 0.0, 1e9) * 1000));
+}
 
 std::mutex open_mutex;
 std::vector<std::weak_ptr<Engine>> open_engines;
@@ -27,37 +45,133 @@ std::string list_of(const std::vector<int>& ranks) {
   return text;
 }
 
-// Until all ranks have come and rank 0 has left its id: the text of it.
-std::string exchange_id(c10d::Store& store, int rank, int size, milliseconds timeout, const std::string& name) {
-  // A store outlives the process groups that meet over it: groups of one name are numbered.
-  const std::string prefix = c10::str("tutti/", (store.add("tutti/arrivals", 1) - 1) / size, "/");
-  if (rank == 0) {
+// A name that no other meeting and no earlier attempt has.
+std::string fresh_name() {
+  std::random_device random;
+  std::string name;
+  for (int n = 0; n < 4; ++n) name += c10::str(random(), "-");
+  return name;
+}
+
+// The ranks meet over a store, which may hold what earlier meetings and attempts have left, also of processes that are gone.
+// Each rank leaves a fresh name under its number. Rank 0 answers each name with its offer, which has a fresh name too, and says
+// "go" once all ranks whose names stand there now have taken it. A rank that comes anew replaces its name, and is answered anew.
+class Meeting {
+ public:
+  Meeting(c10d::Store& store, int rank, int size, milliseconds timeout, const std::string& name)
+      : store_(store), rank_(rank), size_(size), timeout_(timeout), name_(name), deadline_(Clock::now() + timeout) {}
+
+  // The text of a unique id of rank 0's. Throws Error, naming the ranks that have not come in time.
+  std::string id() {
+    const std::string offer = rank_ == 0 ? make_offer() : take_offer();
+    const std::vector<uint8_t> id = store_.get(id_of(offer));
+    if (id.empty()) throw Error(TUTTI_SYSTEM, "tutti: " + name_ + ": rank 0 has no address to meet at; its log says why");
+    return {id.begin(), id.end()};
+  }
+
+  milliseconds left() const {
+    return std::max(milliseconds(1), std::chrono::ceil<milliseconds>(deadline_ - Clock::now()));
+  }
+
+ private:
+  using Keys = std::vector<std::string>;
+  static std::string name_of(int rank) { return "tutti/rank/" + std::to_string(rank); }
+  static std::string answer_to(const std::string& name) { return "tutti/answer/" + name; }
+  static std::string taken(const std::string& offer, const std::string& name) { return "tutti/taken/" + offer + "/" + name; }
+  static std::string go(const std::string& offer) { return "tutti/go/" + offer; }
+  static std::string id_of(const std::string& offer) { return "tutti/id/" + offer; }
+
+  std::string make_offer() {
+    const std::string offer = fresh_name();
     tutti_unique_id id{};
     const tutti_status status = tutti_unique_id_create(&id);
-    store.set(prefix + "id", bytes_of(status < 0 ? "" : id.text));
+    store_.set(id_of(offer), bytes_of(status < 0 ? "" : id.text));
+    store_.set(name_of(0), bytes_of(offer));
+    Keys names, takings;
+    for (int r = 1; r < size_; ++r) names.push_back(name_of(r));
+    while (!wait(names, longest_slice))
+      if (late()) throw absent(offer);
+    for (milliseconds slice(5);; slice = std::min(slice * 2, longest_slice / 10)) {
+      takings.clear();
+      for (const std::string& key : names) {
+        const std::string name = text_at(key);
+        if (answered_.insert(name).second) store_.set(answer_to(name), bytes_of(offer));
+        takings.push_back(taken(offer, name));
+      }
+      if (wait(takings, slice)) break;
+      if (late()) throw absent(offer);
+    }
+    store_.set(go(offer), bytes_of("go"));
+    return offer;
   }
-  const auto key_of = [&](int r) { return prefix + "rank/" + std::to_string(r); };
-  store.set(key_of(rank), bytes_of("here"));
-  if (store.add(prefix + "here", 1) == size) store.set(prefix + "all", bytes_of("here"));
-  try {
-    store.wait({prefix + "id", prefix + "all"}, timeout);
-  } catch (const std::exception& problem) {
-    std::vector<int> absent;
-    for (int r = 0; r < size; ++r)
-      if (!store.check({key_of(r)})) absent.push_back(r);
-    if (absent.empty()) throw;
-    throw Error(TUTTI_TIMEOUT, c10::str("tutti: rank ", rank, ": ", name, ": ", list_of(absent), " of ", size,
-                                        " did not come within ", timeout.count(), " ms (", problem.what(), ")"));
+
+  std::string take_offer() {
+    const std::string name = fresh_name();
+    store_.set(name_of(rank_), bytes_of(name));
+    while (!wait({answer_to(name)}, longest_slice))
+      if (late()) throw absent("");
+    for (std::string offer;;) {
+      // Another one, where rank 0 has been started anew meanwhile.
+      if (const std::string last = text_at(answer_to(name)); last != offer) {
+        offer = last;
+        store_.set(taken(offer, name), bytes_of("taken"));
+      }
+      if (wait({go(offer)}, longest_slice)) return offer;
+      if (late()) throw absent(offer);
+    }
   }
-  const std::vector<uint8_t> id = store.get(prefix + "id");
-  if (id.empty()) throw Error(TUTTI_SYSTEM, "tutti: " + name + ": rank 0 has no address to meet at; its log says why");
-  return {id.begin(), id.end()};
-}
+
+  // Until all keys are there, at most so long. A store says only by an exception that they are not.
+  bool wait(const Keys& keys, milliseconds slice) {
+    if (keys.empty()) return true;
+    const auto end = std::min(Clock::now() + slice, deadline_);
+    try {
+      store_.wait(keys, std::max(milliseconds(1), std::chrono::ceil<milliseconds>(end - Clock::now())));
+      return true;
+    } catch (const std::exception& problem) {
+      if (store_.check(keys)) return true;
+      if (Clock::now() + milliseconds(1) < end) throw;  // not for want of time
+      problem_ = problem.what();
+    }
+    run_signal_handlers();
+    return false;
+  }
+  bool late() const { return Clock::now() >= deadline_; }
+  std::string text_at(const std::string& key) {
+    const std::vector<uint8_t> bytes = store_.get(key);
+    return {bytes.begin(), bytes.end()};
+  }
+
+  // `offer`: that was made or taken, "" for none.
+  Error absent(const std::string& offer) {
+    std::vector<int> ranks;
+    for (int r = 0; r < size_; ++r)
+      if (!store_.check({name_of(r)})) ranks.push_back(r);
+    // The others have been here, but perhaps in an earlier attempt.
+    if (ranks.empty() && offer.empty()) ranks.push_back(0);
+    for (int r = 1; r < size_ && !offer.empty() && ranks.empty(); ++r)
+      if (!store_.check({taken(offer, text_at(name_of(r)))})) ranks.push_back(r);
+    if (ranks.empty()) ranks.push_back(0);
+    return Error(TUTTI_TIMEOUT, c10::str("tutti: rank ", rank_, ": ", name_, ": ", list_of(ranks), " of ", size_,
+                                         " did not come within ", timeout_.count(), " ms (", problem_, ")"));
+  }
+
+  static constexpr milliseconds longest_slice{1000};
+  c10d::Store& store_;
+  const int rank_, size_;
+  const milliseconds timeout_;
+  const std::string& name_;
+  const Clock::time_point deadline_;
+  std::set<std::string> answered_;
+  std::string problem_;
+};
 
 }  // namespace
 
 std::shared_ptr<Engine> meet(c10d::Store& store, int rank, int size, milliseconds timeout, const std::string& name) {
-  const std::string id = exchange_id(store, rank, size, timeout, name);
+  // One deadline for all that follows.
+  Meeting meeting(store, rank, size, timeout.count() > 0 ? timeout : no_timeout, name);
+  const std::string id = meeting.id();
   std::array<char, 4096> error{};
   tutti_comm_config config{};
   config.struct_size = sizeof config;
@@ -66,6 +180,9 @@ std::shared_ptr<Engine> meet(c10d::Store& store, int rank, int size, millisecond
   config.rank = static_cast<uint32_t>(rank);
   config.nranks = static_cast<uint32_t>(size);
   config.timeout_ns = static_cast<uint64_t>(std::chrono::nanoseconds(timeout).count());
+  // Where it is the shorter one: it is also how long the group's end waits for others, which the group's timeout is too long for.
+  if (const milliseconds left = meeting.left(); left < connect_timeout())
+    config.connect_timeout_ns = static_cast<uint64_t>(std::chrono::nanoseconds(left).count());
   config.error = error.data();
   config.error_bytes = error.size();
 #ifndef TUTTI_TORCH_CUDA
@@ -88,8 +205,15 @@ void close_all(const std::string& reason) {
     const std::lock_guard lock(open_mutex);
     engines.swap(open_engines);
   }
+  // Side by side: each end waits for the others' ranks, and all of them together no longer than one.
+  std::vector<std::thread> threads;
   for (const auto& one : engines)
-    if (const auto engine = one.lock()) engine->close(reason);
+    if (auto engine = one.lock())
+      threads.emplace_back([engine = std::move(engine), &reason] {
+        go_on_while_ending();
+        engine->close(reason);
+      });
+  for (std::thread& thread : threads) thread.join();
 }
 
 // ---- The monitored barrier ---------------------------------------------------------------------------------
@@ -100,16 +224,20 @@ void close_all(const std::string& reason) {
 std::vector<int> ProcessGroup::missing(uint32_t tag, Clock::time_point deadline, bool all) {
   std::vector<int> absent;
   for (int peer = 1; peer < getSize() && (all || absent.empty()); ++peer) {
-    bool found = false;
-    engine_->call([&](tutti_comm* comm) -> tutti_status {
-      tutti_envelope envelope{};
-      envelope.struct_size = sizeof envelope;
-      envelope.peer = static_cast<uint32_t>(peer);
-      envelope.tag = tag;
-      const tutti_status status = tutti_probe(comm, &envelope, 1'000'000);
-      found = status == TUTTI_OK;
-      return status == TUTTI_AGAIN && Clock::now() >= deadline ? tutti_status{TUTTI_OK} : status;
-    });
+    bool found = false, late = false;
+    while (!found && !late) {
+      run_signal_handlers();
+      late = Clock::now() >= deadline;
+      engine_->call([&](tutti_comm* comm) -> tutti_status {
+        tutti_envelope envelope{};
+        envelope.struct_size = sizeof envelope;
+        envelope.peer = static_cast<uint32_t>(peer);
+        envelope.tag = tag;
+        const tutti_status status = tutti_probe(comm, &envelope, 1'000'000);
+        found = status == TUTTI_OK;
+        return status == TUTTI_AGAIN ? tutti_status{TUTTI_OK} : status;
+      });
+    }
     if (!found) absent.push_back(peer);
   }
   return absent;
@@ -131,7 +259,7 @@ void ProcessGroup::monitoredBarrier(const c10d::BarrierOptions& options, bool al
     return operation;
   };
   const auto finish = [&](const OperationPtr& operation) {
-    engine_->wait(*operation, UINT64_MAX);
+    wait_with_signals(UINT64_MAX, [&](uint64_t slice) { return engine_->wait(*operation, slice); });
     if (operation->failure) std::rethrow_exception(operation->failure);
   };
   const auto verdict = std::make_shared<int32_t>(0);

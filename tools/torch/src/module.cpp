@@ -3,6 +3,9 @@
 // The Python module tutti.torch._core.
 #include <torch/csrc/utils/pybind.h>
 
+#include <algorithm>
+#include <chrono>
+
 #include "process_group.hpp"
 
 namespace py = pybind11;
@@ -21,7 +24,8 @@ void raise(const Error& error) {
 
 c10::intrusive_ptr<ProcessGroup> create(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
                                         double seconds, const std::string& name) {
-  const std::chrono::milliseconds timeout(static_cast<int64_t>(seconds * 1000));
+  // Less than the clock's unit is still a deadline, and more than a lifetime none.
+  const auto timeout = std::chrono::ceil<std::chrono::milliseconds>(std::chrono::duration<double>(std::min(seconds, 1e9)));
   return c10::make_intrusive<ProcessGroup>(rank, size, timeout, name,
                                            tutti::torch::meet(*store, rank, size, timeout, name));
 }

@@ -49,7 +49,7 @@ Buffer scaled(const char* name, const Buffer& in, const c10d::ReduceOp& op) {
 #else
   const at::Tensor factor = factors->tensor_factors.empty() ? at::Tensor() : factors->tensor_factors.front();
 #endif
-  const at::AutoDispatchBelowADInplaceOrView no_gradients;
+  const Unseen unseen;
   Tensors copies;
   for (const at::Tensor& tensor : in.tensors())
     copies.push_back(factor.defined() ? tensor.mul(factor.to(tensor.scalar_type()))
@@ -189,7 +189,8 @@ WorkPtr ProcessGroup::reduce(Tensors& tensors, const c10d::ReduceOptions& option
   constexpr auto name = "tutti:reduce";
   only(name, tensors);
   const uint32_t root = check_root(name, options.rootRank);
-  const Buffer data(name, tensors, Buffer::Use::change);
+  const bool is_root = options.rootRank == getRank();
+  const Buffer data(name, tensors, is_root ? Buffer::Use::change : Buffer::Use::read);
   const uint32_t reduction = operator_of(options.reduceOp, data.type(), name), dtype = data.dtype(false);
   Call call{name, c10d::OpType::REDUCE, data, data, options.timeout};
   if (options.reduceOp == c10d::ReduceOp::PREMUL_SUM) call.in = scaled(name, data, options.reduceOp);
@@ -346,7 +347,7 @@ Tensors parts_of_ranks(const char* name, const Tensors& whole, const Tensors& pa
 WorkPtr ProcessGroup::allgather_into_tensor_coalesced(Tensors& out, Tensors& in,
                                                       const c10d::AllgatherOptions& options) {
   constexpr auto name = "tutti:all_gather_into_tensor_coalesced";
-  const at::AutoDispatchBelowADInplaceOrView no_gradients;
+  const Unseen unseen;
   const Tensors all = parts_of_ranks(name, out, in, getSize());
   return launch({name, c10d::OpType::ALLGATHER_COALESCED, Buffer(name, in, Buffer::Use::read),
                  Buffer(name, all, Buffer::Use::write), options.timeout},
@@ -359,7 +360,7 @@ WorkPtr ProcessGroup::allgather_into_tensor_coalesced(Tensors& out, Tensors& in,
 WorkPtr ProcessGroup::reduce_scatter_tensor_coalesced(Tensors& out, Tensors& in,
                                                       const c10d::ReduceScatterOptions& options) {
   constexpr auto name = "tutti:reduce_scatter_tensor_coalesced";
-  const at::AutoDispatchBelowADInplaceOrView no_gradients;
+  const Unseen unseen;
   const Tensors all = parts_of_ranks(name, in, out, getSize());
   Call call{name, c10d::OpType::REDUCE_SCATTER, Buffer(name, all, Buffer::Use::read),
             Buffer(name, out, Buffer::Use::write), options.timeout};

@@ -5,6 +5,8 @@
 
 #include <utility>
 
+#include "signals.hpp"
+
 namespace tutti::torch {
 
 Work::Work(int rank, c10d::OpType type, const char* title, const std::vector<at::Tensor>& in,
@@ -48,7 +50,7 @@ std::vector<at::Tensor> Work::result() {
 bool Work::wait(std::chrono::milliseconds timeout) {
   const uint64_t limit =
       timeout.count() > 0 ? static_cast<uint64_t>(std::chrono::nanoseconds(timeout).count()) : UINT64_MAX;
-  if (!engine_->wait(*operation_, limit))
+  if (!wait_with_signals(limit, [this](uint64_t slice) { return engine_->wait(*operation_, slice); }))
     throw Error(TUTTI_TIMEOUT, c10::str(operation_->name, ": rank ", rank_, ": not complete after ", timeout.count(),
                                         " ms; it goes on: wait again, or look for the rank that has not called it"));
   stop_profiling();

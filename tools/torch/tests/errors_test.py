@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import unittest
 
@@ -53,6 +54,13 @@ def arguments(rank):
            [torch.empty(4)], [torch.empty(6)])
     raises(RuntimeError, "8 elements with gaps, expected 8 without", group.allgather_into_tensor_coalesced,
            [torch.empty(16)[::2]], [ones])
+    shares = "tensor {} of those that are written shares elements with {}.* expected memory of its own"
+    raises(RuntimeError, shares.format(0, "itself"), dist.all_reduce, torch.ones(1).expand(4))
+    raises(RuntimeError, shares.format(0, "itself"), dist.all_gather_into_tensor, torch.ones(10).as_strided((2, 4), (3, 1)), ones)
+    raises(RuntimeError, shares.format(1, "another one"), dist.all_gather, [ones] * 2, torch.zeros(4))
+    raises(RuntimeError, shares.format(1, "another one"), dist.all_gather, [ones[:3], ones[1:]], torch.zeros(3))
+    if rank != 0:
+        raises(RuntimeError, shares.format(0, "itself"), backend(dist.group.WORLD).broadcast, torch.zeros(1).expand(4), 0)
     raises((RuntimeError, ValueError),  # torch 2 refuses it itself
            "the other rank is .* and not this rank|destination rank should not be the same as the rank of the current",
            dist.send, ones, rank)
@@ -171,6 +179,60 @@ def forked(rank):
     dist.barrier()
 
 
+def meet(store, rank, seconds):
+    group = tutti.torch.ProcessGroupTutti(store, rank, 2, seconds, "pair")
+    ones = torch.ones(3)
+    group.allreduce([ones]).wait()
+    assert ones[0] == 2
+    return group
+
+
+def attempts(rank):
+    """A store that holds what an attempt of one rank alone has left. Both ranks have been that one."""
+    store, alone = dist.FileStore(os.environ["TUTTI_TEST_STORE"], 2), 0
+    for alone in (0, 1, 0):
+        if rank == alone:
+            raises(tutti.Timeout, f"rank {rank}: pair: rank {1 - rank} of 2 did not come within 200 ms",
+                   tutti.torch.ProcessGroupTutti, store, rank, 2, 0.2, "pair")
+        dist.barrier()
+    for _ in range(2):  # and what meetings that came about have left
+        meet(store, rank, 60)
+        dist.barrier()
+    # One that comes and then does not connect: the deadline is the same.
+    if rank == 1:
+        store.set("tutti/rank/1", "one that is gone")
+        answer = store.get("tutti/answer/one that is gone").decode()
+        store.set(f"tutti/taken/{answer}/one that is gone", "taken")
+    else:
+        begin = time.monotonic()
+        raises(tutti.Timeout, "rank 1", tutti.torch.ProcessGroupTutti, store, rank, 2, 1, "pair")
+        assert time.monotonic() - begin < 20
+    dist.barrier()
+
+
+def handlers(rank):
+    """Python's signal handlers run while a rank waits, and what they raise ends the wait."""
+    class Told(Exception):
+        pass
+
+    def tell(*_):
+        raise Told
+
+    before = signal.signal(signal.SIGUSR1, tell)
+    if rank == 0:
+        threading.Thread(target=lambda: (time.sleep(0.3), os.kill(os.getpid(), signal.SIGUSR1))).start()
+        work = dist.irecv(torch.empty(3), 1)
+        raises(Told, "", work.wait)
+        threading.Thread(target=lambda: (time.sleep(0.3), os.kill(os.getpid(), signal.SIGUSR1))).start()
+        raises(Told, "", tutti.torch.ProcessGroupTutti, dist.HashStore(), 0, 2, 100, "one that nobody joins")
+        dist.barrier()
+        work.wait()
+    else:
+        dist.barrier()
+        dist.send(torch.ones(3), 0)
+    signal.signal(signal.SIGUSR1, before)
+
+
 class Imports(unittest.TestCase):
     """What an import says of a torch that does not suit: a stand-in for torch, in a process of its own."""
 
@@ -210,6 +272,14 @@ class Errors(unittest.TestCase):
     def test_deadlines(self):
         run(2, deadline)
         run(2, wait_for_a_while)
+
+    def test_meeting_after_failed_attempts(self):
+        with tempfile.TemporaryDirectory() as folder:
+            os.environ["TUTTI_TEST_STORE"] = f"{folder}/store"
+            run(2, attempts)
+
+    def test_signals(self):
+        run(2, handlers)
 
     def test_monitored_barrier(self):
         run(4, monitored)

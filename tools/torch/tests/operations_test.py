@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 
 import tutti.torch
-from ranks import SEED, TORCH2, equal, gloo, run
+from ranks import SEED, TORCH2, backend, equal, gloo, run
 
 INTEGERS = [torch.int8, torch.uint8, torch.int32, torch.int64]
 FLOATS = [torch.float16, torch.float32, torch.float64]
@@ -212,6 +212,83 @@ def coalesced(rank, ranks):
             equal(one, whole.chunk(ranks)[rank], "reduce_scatter_tensor_coalesced")
 
 
+def values_of_views(rank, ranks):
+    """The bytes of a conjugated or negated view are not its values."""
+    def zeros(like, count=1):
+        return torch.zeros(like.numel() * count, dtype=like.dtype)
+
+    real = torch.arange(4.0) + 10 * rank
+    for view in torch._neg_view(real.clone()), torch.complex(real, real + 1).conj():
+        name = "negated" if view.is_neg() else "conjugated"
+        mine = torch.complex(real, -real - 1) if view.is_conj() else -real
+        of_all = [zeros(mine) for _ in range(ranks)]
+        dist.all_gather(of_all, mine)
+        joined = torch.cat(of_all)
+
+        out = zeros(mine)
+        if not (TORCH2 and view.is_conj()):  # which these refuse before they ask the backend
+            lists, whole = [zeros(mine) for _ in range(ranks)], zeros(mine, ranks)
+            dist.all_gather(lists, view)
+            equal(torch.cat(lists), joined, f"all_gather, {name}")
+            dist.all_gather_into_tensor(whole, view)
+            equal(whole, joined, f"all_gather_into_tensor, {name}")
+            dist.scatter(out, [view] * ranks if rank == 1 else None, 1)
+            equal(out, of_all[1], f"scatter, {name}")
+            dist.reduce_scatter(out, [view] * ranks)
+            equal(out, sum(of_all), f"reduce_scatter, {name}")
+            dist.all_to_all_single(whole, torch._neg_view(-mine.repeat(ranks)))
+            equal(whole, joined, f"all_to_all_single, {name}")
+            if rank == 1:
+                dist.send(view, 0)
+            elif rank == 0:
+                dist.recv(out, 1)
+                equal(out, of_all[1], f"send, {name}")
+            sent = view if rank == 1 else zeros(mine)
+            dist.broadcast(sent, 1)
+            equal(sent.clone(), of_all[1], f"broadcast, {name}")
+        lists = [zeros(mine) for _ in range(ranks)] if rank == 0 else None
+        dist.gather(view, lists, 0)
+        if rank == 0:
+            equal(torch.cat(lists), joined, f"gather, {name}")
+        # Written, below what torch makes of such views itself.
+        into = torch._neg_view(zeros(mine)) if view.is_neg() else zeros(mine).conj()
+        backend(dist.group.WORLD).broadcast(into if rank else mine, 0).wait()
+        if rank:
+            equal(into.resolve_conj().resolve_neg(), of_all[0], f"broadcast into a view, {name}")
+
+
+def shared_elements(rank, ranks):
+    """Tensors whose elements share memory can be read, and are not written then."""
+    same = torch.full((1,), 5.0).expand(4)
+    mine = same if rank == 0 else torch.zeros(4)
+    dist.broadcast(mine, 0)
+    equal(mine.clone(), torch.full((4,), 5.0), "broadcast of an expanded tensor")
+    mine = torch.ones(4) if rank == 0 else torch.ones(1).expand(4)
+    dist.reduce(mine, 0)
+    equal(mine.clone(), torch.full((4,), float(ranks if rank == 0 else 1)), "reduce of expanded tensors")
+    columns = torch.zeros(4, ranks)  # they interleave, and share nothing
+    dist.all_gather(list(columns.t()), same + rank)
+    equal(columns.t().clone(), torch.stack([same + r for r in range(ranks)]), "all_gather into columns")
+
+
+def modes(rank, ranks):
+    """The backend's copies are no operations of the caller's."""
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    class Noted(TorchDispatchMode):
+        def __torch_dispatch__(self, function, types, arguments=(), options=None):
+            names.append(str(function))
+            return function(*arguments, **(options or {}))
+
+    names, apart, mine = [], [torch.zeros(3) for _ in range(ranks)], torch.ones(3)
+    with Noted():
+        dist.all_gather(apart, mine)
+    equal(torch.cat(apart), torch.ones(3 * ranks), "all_gather under a mode")
+    others = [name for name in names if not name.startswith("c10d.")]
+    if others:
+        raise AssertionError(f"the caller's mode saw {others}, expected c10d's alone of {names}")
+
+
 def messages(rank, ranks):
     draws = Draws(rank)
     for turn in range(20):
@@ -334,7 +411,7 @@ def add(function, *sizes):
     setattr(Operations, f"test_{function.__name__}", test)
 
 
-for function in (reductions, own_operators, movements, exchanges, coalesced, messages, handles):
+for function in (reductions, own_operators, movements, exchanges, coalesced, values_of_views, shared_elements, modes, messages, handles):
     add(function, 2, 4)
 add(groups, 3, 4)
 

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Waits that Python's signal handlers interrupt: Ctrl-C, and a handler of SIGTERM that saves a checkpoint.
+#pragma once
+
+#include <Python.h>
+#include <pybind11/pybind11.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdint>
+
+namespace tutti::torch {
+
+// Runs the handlers of signals that have come, where this is the thread in which Python runs them. Throws what one raises, as
+// pybind11's error_already_set. Not to be called with a lock or the engine's turn held: a handler may make calls.
+inline void run_signal_handlers() {
+  if (gettid() != getpid() || !Py_IsInitialized()) return;
+  const pybind11::gil_scoped_acquire locked;
+  if (PyErr_CheckSignals() != 0) throw pybind11::error_already_set();
+}
+
+// Calls wait(nanoseconds) until it returns true or `limit` is over, UINT64_MAX: never, with the handlers in between. Returns
+// whether it did.
+template <typename Wait>
+bool wait_with_signals(uint64_t limit, Wait&& wait) {
+  constexpr uint64_t slice = 100'000'000;
+  for (;;) {
+    const uint64_t now = std::min(slice, limit);
+    if (wait(now)) return true;
+    if (limit != UINT64_MAX && (limit -= now) == 0) return false;
+    run_signal_handlers();
+  }
+}
+
+}  // namespace tutti::torch

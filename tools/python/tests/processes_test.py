@@ -225,10 +225,21 @@ class Scripts(unittest.TestCase):
         nothing = run()
         self.assertEqual(nothing.returncode, 2)
         self.assertIn("expected a script (SCRIPT.py) or -m MODULE, got nothing", nothing.stderr)
-        self.assertEqual(run("-n", "2", "-m").returncode, 2)
+        for words, text in (
+            (["-n", "2", "-m"], "-m needs the name of a module"),
+            (["-n"], "-n needs a value"),
+            (["-n", "2", "python3", "script.py"], f"no script python3; the interpreter is {sys.executable} and is not named"),
+            (["--nproc_per_node", "2", "script.py"], "--nproc_per_node is no option: the number of ranks is -n N"),
+            (["-c", "print()"], "-c is no option"),
+            (["-n", "2", "absent.py"], "no script absent.py"),
+        ):
+            done = run(*words)
+            self.assertEqual(done.returncode, 2, words)
+            self.assertIn(text, done.stderr)
+        self.assertRegex(run("--version").stdout, "^0\\.")
         module = run("-n", "2", "--no-label", "-m", "platform")
         self.assertEqual((module.returncode, len(module.stdout.splitlines())), (0, 2), module.stderr)
-        self.assertNotEqual(run("-n", "none", "script.py").returncode, 0)
+        self.assertNotEqual(run("-n", "none", __file__).returncode, 0)
 
 
 if __name__ == "__main__":

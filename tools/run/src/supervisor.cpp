@@ -58,8 +58,8 @@ int Supervisor::run() {
   drain_until_.reset();
   while ((out_.pending() || err_.pending()) && !output_is_late()) turn();
   if (out_.pending())
-    say(std::to_string(out_.waiting()) + " bytes of the ranks' output were not read within " + short_text(job_.grace) +
-        " (--grace) and are lost");
+    say(std::to_string(out_.waiting()) + " bytes of the ranks' output were not read" +
+        (asked_twice_ ? "" : " within " + short_text(job_.grace) + " (--grace)") + " and are lost");
   if (out_.broken() != 0 && !status_) status_ = status_of_lost_output();
   const int survived = status_of_survivors();
   err_.flush();
@@ -243,7 +243,9 @@ void Supervisor::end_all(int signal, int status) {
 void Supervisor::ask_to_end(int signal, int status) {
   asked_to_end_ = true;
   end_all(signal, status);
-  if (all_ended()) output_until_ = Clock::now() + (output_until_ ? std::chrono::nanoseconds(0) : seconds(job_.grace));
+  if (!all_ended()) return;
+  asked_twice_ = output_until_.has_value();
+  output_until_ = Clock::now() + (asked_twice_ ? std::chrono::nanoseconds(0) : seconds(job_.grace));
 }
 
 void Supervisor::watch_clock() {

@@ -74,7 +74,7 @@ class Supervisor {
   // Where the others go on: what failed, and the first statuses of ranks that exited and of ranks that were killed.
   std::vector<std::string> losses_;
   std::optional<int> exited_status_, killed_status_;
-  bool asked_to_end_ = false;  // by a signal or --timeout
+  bool asked_to_end_ = false, asked_twice_ = false;  // by signals or --timeout; the second time after all ranks have ended
   std::optional<Clock::time_point> timeout_, kill_at_, drain_until_, output_until_;
 };
 

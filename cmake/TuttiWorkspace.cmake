@@ -154,9 +154,12 @@ function(tutti_install_python_module target destination)
   endwhile()
   set_target_properties(${target} PROPERTIES INSTALL_RPATH "${build_path}" BUILD_WITH_INSTALL_RPATH ON)
   install(TARGETS ${target} LIBRARY DESTINATION ${destination})
+  set_property(GLOBAL APPEND PROPERTY TUTTI_INSTALLED ${target})
+  if(CMAKE_SKIP_RPATH OR CMAKE_SKIP_INSTALL_RPATH)
+    return()  # there is none
+  endif()
   install(CODE "file(RPATH_CHANGE FILE \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/${destination}/$<TARGET_FILE_NAME:${target}>\"
     OLD_RPATH [[${build_path}]] NEW_RPATH [[${path}]])")
-  set_property(GLOBAL APPEND PROPERTY TUTTI_INSTALLED ${target})
 endfunction()
 
 # tutti_manual(NAME PROGRAM SUMMARY): build/man/NAME.1, made from what PROGRAM prints for --help. The target man makes them all.

@@ -29,7 +29,7 @@ void Communicator::hear_who_leaves() {
   if (!arrival || !arrival->bytes.starts_with(end_word)) return;
   const auto calls = whole_number(std::string_view(arrival->bytes).substr(end_word.size()), 0, UINT64_MAX);
   if (!calls) return;
-  const std::optional<uint64_t> in_stream = streams_ && streams_->pending() ? streams_->sequence() : std::nullopt;
+  const std::optional<uint64_t> in_stream = streams_ && streams_->operations() > 0 ? streams_->sequence() : std::nullopt;
   for (const std::optional<uint64_t> awaited : {operations_.oldest_sequence(), in_stream})
     if (awaited && *awaited >= *calls)
       breakdown_.fail({TUTTI_PEER_FAILED, arrival->rank,

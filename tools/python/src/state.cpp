@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <future>
 #include <thread>
 #include <utility>
 
@@ -59,7 +60,7 @@ State::User::User(State& state) : state_(state) {
 }
 
 void State::close() {
-  tutti_status before = TUTTI_OK, status = TUTTI_OK;
+  tutti_status status = TUTTI_OK;
   std::string text;
   {
     if (!comm_) return;
@@ -68,18 +69,19 @@ void State::close() {
     if (getpid() != process_) return;  // it is the parent's
     {
       const py::gil_scoped_release unlocked;
-      before = tutti_comm_async_error(comm);
       status = tutti_comm_destroy(comm);
       if (status < 0) text = tutti_comm_error(comm);
     }
     windows.clear();
   }
-  // What has broken it before was raised by the call that met it, or nobody has made one.
-  if (before == TUTTI_OK && status < 0) raise(status, "close: " + text);
+  if (status < 0 && !told_) raise(status, "close: " + text);
 }
 
-void State::abort(const std::string& reason) const {
+void State::note_failure() { told_ = told_ || !comm_ || tutti_comm_async_error(comm_) < 0; }
+
+void State::abort(const std::string& reason) {
   tutti_comm* const comm = handle();
+  told_ = true;
   const py::gil_scoped_release unlocked;
   tutti_comm_abort(comm, reason.c_str());
 }
@@ -95,18 +97,27 @@ void State::close_all(const std::optional<std::string>& reason) {
     else if (state->pending)
       state->abort("the interpreter ended with " + std::to_string(state->pending) + " requests in flight");
     state->await_others();
-    if (state->comm_) open.push_back(state);
+    open.push_back(state);
   }
-  // Side by side: each end waits for other ranks, and all of them together no longer than one.
-  std::vector<std::thread> threads;
-  for (State* state : open)
+  // Side by side: each end waits for other ranks, and all of them together no longer than one. Whoever comes meanwhile, a daemon
+  // thread, finds them in use; and it may drop one where the interpreter's lock is given up.
+  const auto lives = [](State* state) { return std::ranges::count(all(), state) > 0; };
+  std::erase_if(open, [&](State* state) { return !lives(state) || !state->comm_ || state->used_; });
+  std::vector<std::future<tutti_status>> ends;
+  for (State* state : open) {
+    state->used_ = true;
     if (tutti_comm* const comm = std::exchange(state->comm_, nullptr); getpid() == state->process_)
-      threads.emplace_back(tutti_comm_destroy, comm);
+      ends.push_back(std::async(std::launch::async, tutti_comm_destroy, comm));
+  }
   {
     const py::gil_scoped_release unlocked;
-    for (std::thread& thread : threads) thread.join();
+    for (auto& end : ends) end.wait();
   }
-  for (State* state : open) state->windows.clear();
+  for (State* state : open)
+    if (lives(state)) {
+      state->windows.clear();
+      state->used_ = false;
+    }
 }
 
 Request::Request(std::shared_ptr<State> state, tutti_request* request, std::vector<Data> data, bool persistent)
@@ -129,7 +140,10 @@ bool Request::ended(tutti_status status) {
     tutti_request_free(std::exchange(request_, nullptr));
     data_.clear();
   }
-  if (status < 0) raise(status, text);
+  if (status < 0) {
+    state_->note_failure();
+    raise(status, text);
+  }
   return true;
 }
 
@@ -156,6 +170,7 @@ bool Request::wait(std::optional<double> seconds) {
   if (std::isnan(*seconds)) throw py::value_error("Request.wait: seconds is nan, expected a number of seconds");
   auto left = static_cast<uint64_t>(std::clamp(*seconds, 0.0, 1e9) * 1e9);
   for (;;) {
+    if (!request_) return true;  // a signal's handler has waited for it
     const uint64_t turn = std::min(left, turn_ns);
     if (ended(state_->use_request([&] { return tutti_request_wait_for(request_, turn); }))) return true;
     if ((left -= turn) == 0) return false;

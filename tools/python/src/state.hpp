@@ -37,7 +37,10 @@ class State {
     tutti_comm* const comm = handle();
     const User user(*this);
     const tutti_status status = without_lock([&] { return call(comm); });
-    if (status < 0) raise(status, tutti_comm_error(comm));
+    if (status < 0) {
+      note_failure();
+      raise(status, tutti_comm_error(comm));
+    }
     return status;
   }
   // The same for a call on a request, which works after the end of the communicator too. Raises nothing of the call's.
@@ -58,7 +61,9 @@ class State {
   // Ends it; collective. Does nothing in a forked child, and nothing the second time. Raises InvalidUsage while another
   // thread uses it, and what has gone wrong that no call has raised.
   void close();
-  void abort(const std::string& reason) const;
+  void abort(const std::string& reason);
+  // A call raises its failure: that of the communicator, if it is broken, is not raised again by close().
+  void note_failure();
   // Closes all open communicators of this process, at once, and raises nothing. They are aborted before with the reason, if there is one, or where
   // requests are pending.
   static void close_all(const std::optional<std::string>& reason);
@@ -93,6 +98,7 @@ class State {
   const std::string name_;
   const int process_;
   bool used_ = false;  // the interpreter's lock guards it
+  bool told_ = false;  // what has broken it was raised by a call, or is an abort of this rank
 };
 
 // An operation under way, and the memory that it uses.

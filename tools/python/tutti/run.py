@@ -35,6 +35,8 @@ def split(arguments):
     while at < len(arguments):
         word = arguments[at]
         name = word.split("=", 1)[0]
+        if word == "--":
+            return arguments[:at], arguments[at + 1:]
         if word == "-m":
             if at + 1 == len(arguments):
                 raise Wrong("-m needs the name of a module")

@@ -16,6 +16,9 @@ namespace {
 // How long pipes are read after all ranks have ended, when somebody out of reach holds them open.
 constexpr std::chrono::milliseconds kDrain(1000);
 
+// A signal that comes sooner than so long after the first one is the same wish: timeout(1) sends two.
+constexpr std::chrono::milliseconds kSecondTime(300);
+
 bool ends_a_job(int signal) { return signal == SIGINT || signal == SIGTERM || signal == SIGHUP || signal == SIGQUIT; }
 
 std::string name_of(int signal) {
@@ -176,7 +179,10 @@ void Supervisor::look_for_ends() {
     kill_leftovers();
     drain_until_ = Clock::now() + kDrain;
   }
-  if (asked_to_end_ && !output_until_) output_until_ = Clock::now() + seconds(job_.grace);
+  if (asked_to_end_ && !output_until_) {
+    asked_at_ = Clock::now();
+    output_until_ = asked_at_ + seconds(job_.grace);
+  }
 }
 
 void Supervisor::note_end(uint32_t r, int code, int value) {
@@ -244,8 +250,14 @@ void Supervisor::ask_to_end(int signal, int status) {
   asked_to_end_ = true;
   end_all(signal, status);
   if (!all_ended()) return;
-  asked_twice_ = output_until_.has_value();
-  output_until_ = Clock::now() + (asked_twice_ ? std::chrono::nanoseconds(0) : seconds(job_.grace));
+  const auto now = Clock::now();
+  if (!output_until_) {
+    asked_at_ = now;
+    output_until_ = now + seconds(job_.grace);
+  } else if (now - asked_at_ > kSecondTime) {
+    asked_twice_ = true;
+    output_until_ = now;
+  }
 }
 
 void Supervisor::watch_clock() {
@@ -292,7 +304,7 @@ bool Supervisor::reading() const {
 // Output that is still to be read.
 bool Supervisor::draining() const {
   if (drain_until_ && Clock::now() >= *drain_until_ && !out_.pending() && !err_.pending()) return false;
-  return reading() && !output_is_late();
+  return reading() && !(output_is_late() && (out_.pending() || err_.pending()));
 }
 
 bool Supervisor::output_is_late() const { return output_until_ && Clock::now() >= *output_until_; }

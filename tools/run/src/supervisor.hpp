@@ -75,6 +75,7 @@ class Supervisor {
   std::vector<std::string> losses_;
   std::optional<int> exited_status_, killed_status_;
   bool asked_to_end_ = false, asked_twice_ = false;  // by signals or --timeout; the second time after all ranks have ended
+  Clock::time_point asked_at_;
   std::optional<Clock::time_point> timeout_, kill_at_, drain_until_, output_until_;
 };
 

@@ -55,12 +55,18 @@ Place place_of(const at::Tensor& tensor) {
   return {begin, begin + static_cast<uintptr_t>(last + 1) * tensor.element_size(), &tensor};
 }
 
-// No two of its indices mean the same element, as in what is cut out of a larger tensor or transposed. False: perhaps.
-bool surely_apart(const at::Tensor& tensor) {
-  std::vector<std::pair<int64_t, int64_t>> steps;
+using Steps = std::vector<std::pair<int64_t, int64_t>>;  // strides and sizes, the smallest first
+Steps steps_of(const at::Tensor& tensor) {
+  Steps steps;
   for (int64_t d = 0; d < tensor.dim(); ++d)
     if (tensor.size(d) > 1) steps.emplace_back(tensor.stride(d), tensor.size(d));
   std::sort(steps.begin(), steps.end());
+  return steps;
+}
+
+// No two of its indices mean the same element, as in what is cut out of a larger tensor or transposed. False: perhaps.
+bool surely_apart(const at::Tensor& tensor) {
+  const Steps steps = steps_of(tensor);
   int64_t reached = 1;  // elements, from the first to the last one of the inner dimensions
   for (const auto& [stride, size] : steps) {
     if (stride < reached) return false;
@@ -69,16 +75,27 @@ bool surely_apart(const at::Tensor& tensor) {
   return true;
 }
 
-// Marks the tensor's bytes, of which the first one lies at `begin`. False: one was marked already.
-bool mark(const Place& place, uintptr_t begin, std::vector<bool>& marked) {
+// Do two tensors of one shape, each surely apart, share an element? Theirs are the same sums of strides, `distance` elements from
+// each other. From the largest stride on: what the smaller ones reach is less than one step, so two steps are possible.
+bool meet_at(int64_t distance, const Steps& steps, size_t left) {
+  if (left == 0) return distance == 0;
+  const auto& [stride, size] = steps[left - 1];
+  const int64_t below = distance / stride - (distance % stride < 0);
+  for (const int64_t step : {below, below + 1})
+    if (step < size && -step < size && meet_at(distance - step * stride, steps, left - 1)) return true;
+  return false;
+}
+
+// Marks the tensor's elements in units of so many bytes from `begin` on. False: one was marked already.
+bool mark(const Place& place, uintptr_t begin, uintptr_t unit, std::vector<bool>& marked) {
   const at::Tensor& tensor = *place.tensor;
   const auto size = static_cast<uintptr_t>(tensor.element_size());
   std::vector<int64_t> index(static_cast<size_t>(tensor.dim()), 0);
   uintptr_t at = place.begin - begin;
   for (int64_t n = tensor.numel(); n > 0; --n) {
-    for (uintptr_t byte = at; byte < at + size; ++byte) {
-      if (marked[byte]) return false;
-      marked[byte] = true;
+    for (uintptr_t part = at / unit; part < (at + size) / unit; ++part) {
+      if (marked[part]) return false;
+      marked[part] = true;
     }
     for (auto d = index.size(); d-- > 0;) {
       const auto stride = static_cast<uintptr_t>(tensor.stride(static_cast<int64_t>(d))) * size;
@@ -91,25 +108,44 @@ bool mark(const Place& place, uintptr_t begin, std::vector<bool>& marked) {
   return true;
 }
 
+// The first of the places, which interleave and are ordered, that shares elements with one before it or itself; nullptr: none does.
+const Place* shared(const Place* first, const Place* end) {
+  const auto unit = static_cast<uintptr_t>(first->tensor->element_size());
+  bool aligned = true, alike = surely_apart(*first->tensor);
+  uintptr_t last = 0;
+  for (const Place* place = first; place != end; ++place) {
+    aligned = aligned && (place->begin - first->begin) % unit == 0;
+    alike = alike && place->tensor->sizes() == first->tensor->sizes() && place->tensor->strides() == first->tensor->strides();
+    last = std::max(last, place->end);
+  }
+  if (aligned && alike) {  // as the columns of a matrix
+    const Steps steps = steps_of(*first->tensor);
+    for (const Place* place = first; place != end; ++place)
+      for (const Place* other = first; other != place; ++other)
+        if (meet_at(static_cast<int64_t>((place->begin - other->begin) / unit), steps, steps.size())) return place;
+    return nullptr;
+  }
+  std::vector<bool> marked((last - first->begin) / (aligned ? unit : 1));
+  for (const Place* place = first; place != end; ++place)
+    if (!mark(*place, first->begin, aligned ? unit : 1, marked)) return place;
+  return nullptr;
+}
+
 // What is written has a place of its own for each element. Tensors whose places interleave, as columns of a matrix do, are
 // looked at element by element; all others by their first and last ones.
 void check_apart(const char* name, const std::vector<at::Tensor>& tensors) {
   std::vector<Place> places;
   for (const at::Tensor& tensor : tensors)
     if (tensor.numel() > 0) places.push_back(place_of(tensor));
-  std::sort(places.begin(), places.end(), [](const Place& a, const Place& b) { return a.begin < b.begin; });
+  std::stable_sort(places.begin(), places.end(), [](const Place& a, const Place& b) { return a.begin < b.begin; });
   for (size_t first = 0, next = 1; first < places.size(); first = next++) {
     uintptr_t end = places[first].end;
     for (; next < places.size() && places[next].begin < end; ++next) end = std::max(end, places[next].end);
     if (next - first == 1 && surely_apart(*places[first].tensor)) continue;
-    std::vector<bool> marked(end - places[first].begin);
-    for (size_t n = first; n < next; ++n) {
-      if (mark(places[n], places[first].begin, marked)) continue;
-      const bool itself = !surely_apart(*places[n].tensor);
-      TORCH_CHECK(false, name, ": tensor ", places[n].tensor - tensors.data(), " of those that are written shares elements ",
-                  itself ? "with itself, as after expand()" : "with another one",
+    if (const Place* place = shared(&places[first], places.data() + next))
+      TORCH_CHECK(false, name, ": tensor ", place->tensor - tensors.data(), " of those that are written shares elements ",
+                  surely_apart(*place->tensor) ? "with another one" : "with itself, as after expand()",
                   ", expected memory of its own for each element: call clone()");
-    }
   }
 }
 

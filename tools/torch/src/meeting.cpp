@@ -8,6 +8,7 @@
 #include <charconv>
 #include <cstdlib>
 #include <cstring>
+#include <future>
 #include <mutex>
 #include <random>
 #include <set>
@@ -25,6 +26,7 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
 constexpr milliseconds no_timeout(30'000);  // of a group whose maker gives none
+constexpr milliseconds least_connect_timeout(5'000);
 
 // The core's, which says what is wrong with the variable.
 milliseconds connect_timeout() {
@@ -121,20 +123,16 @@ class Meeting {
     }
   }
 
-  // Until all keys are there, at most so long. A store says only by an exception that they are not.
+  // Until all keys are there, at most so long. By looks: a store's own wait() knows no signals, and a connection on which one has
+  // run out is of no use any more in older versions of torch.
   bool wait(const Keys& keys, milliseconds slice) {
-    if (keys.empty()) return true;
     const auto end = std::min(Clock::now() + slice, deadline_);
-    try {
-      store_.wait(keys, std::max(milliseconds(1), std::chrono::ceil<milliseconds>(end - Clock::now())));
-      return true;
-    } catch (const std::exception& problem) {
-      if (store_.check(keys)) return true;
-      if (Clock::now() + milliseconds(1) < end) throw;  // not for want of time
-      problem_ = problem.what();
+    for (std::chrono::microseconds pause(200);; pause = std::min<std::chrono::microseconds>(pause * 2, milliseconds(50))) {
+      if (keys.empty() || store_.check(keys)) return true;
+      run_signal_handlers();
+      if (Clock::now() >= end) return false;
+      std::this_thread::sleep_for(pause);
     }
-    run_signal_handlers();
-    return false;
   }
   bool late() const { return Clock::now() >= deadline_; }
   std::string text_at(const std::string& key) {
@@ -153,7 +151,7 @@ class Meeting {
       if (!store_.check({taken(offer, text_at(name_of(r)))})) ranks.push_back(r);
     if (ranks.empty()) ranks.push_back(0);
     return Error(TUTTI_TIMEOUT, c10::str("tutti: rank ", rank_, ": ", name_, ": ", list_of(ranks), " of ", size_,
-                                         " did not come within ", timeout_.count(), " ms (", problem_, ")"));
+                                         " did not come within ", timeout_.count(), " ms"));
   }
 
   static constexpr milliseconds longest_slice{1000};
@@ -163,7 +161,6 @@ class Meeting {
   const std::string& name_;
   const Clock::time_point deadline_;
   std::set<std::string> answered_;
-  std::string problem_;
 };
 
 }  // namespace
@@ -180,8 +177,10 @@ std::shared_ptr<Engine> meet(c10d::Store& store, int rank, int size, millisecond
   config.rank = static_cast<uint32_t>(rank);
   config.nranks = static_cast<uint32_t>(size);
   config.timeout_ns = static_cast<uint64_t>(std::chrono::nanoseconds(timeout).count());
-  // Where it is the shorter one: it is also how long the group's end waits for others, which the group's timeout is too long for.
-  if (const milliseconds left = meeting.left(); left < connect_timeout())
+  // Where it is the shorter one: it is also how long links that are made later and the group's end wait for others, for which the
+  // group's timeout may be too long, and what is left of it too short.
+  const milliseconds left = std::max(meeting.left(), std::min(timeout, least_connect_timeout));
+  if (timeout.count() > 0 && left < connect_timeout())
     config.connect_timeout_ns = static_cast<uint64_t>(std::chrono::nanoseconds(left).count());
   config.error = error.data();
   config.error_bytes = error.size();
@@ -206,14 +205,15 @@ void close_all(const std::string& reason) {
     engines.swap(open_engines);
   }
   // Side by side: each end waits for the others' ranks, and all of them together no longer than one.
-  std::vector<std::thread> threads;
+  std::vector<std::future<void>> ends;
   for (const auto& one : engines)
     if (auto engine = one.lock())
-      threads.emplace_back([engine = std::move(engine), &reason] {
+      ends.push_back(std::async(std::launch::async, [engine = std::move(engine), &reason] {
         go_on_while_ending();
         engine->close(reason);
-      });
-  for (std::thread& thread : threads) thread.join();
+      }));
+  for (std::future<void>& end : ends) end.wait();
+  for (std::future<void>& end : ends) end.get();
 }
 
 // ---- The monitored barrier ---------------------------------------------------------------------------------

@@ -59,6 +59,10 @@ def arguments(rank):
     raises(RuntimeError, shares.format(0, "itself"), dist.all_gather_into_tensor, torch.ones(10).as_strided((2, 4), (3, 1)), ones)
     raises(RuntimeError, shares.format(1, "another one"), dist.all_gather, [ones] * 2, torch.zeros(4))
     raises(RuntimeError, shares.format(1, "another one"), dist.all_gather, [ones[:3], ones[1:]], torch.zeros(3))
+    matrix = torch.ones(4, 4)
+    raises(RuntimeError, shares.format(1, "another one"), dist.all_gather, [matrix[:, :3], matrix[:, 1:]], torch.zeros(4, 3))
+    raises(RuntimeError, shares.format(1, "another one"), dist.all_gather, [matrix[:, :2], matrix.t()[:2]], torch.zeros(8))
+    dist.all_gather([matrix[:, ::2], matrix[:, 1::2]], torch.zeros(4, 2))  # which interleave
     if rank != 0:
         raises(RuntimeError, shares.format(0, "itself"), backend(dist.group.WORLD).broadcast, torch.zeros(1).expand(4), 0)
     raises((RuntimeError, ValueError),  # torch 2 refuses it itself

@@ -14,6 +14,7 @@
 #include <condition_variable>
 #include <cstdlib>
 #include <cstring>
+#include <latch>
 #include <mutex>
 
 #include "../harness/ranks.hpp"
@@ -384,7 +385,8 @@ TEST(Memory, WhatIsNotTheDescriptorsMemoryIsRefused) {
 }
 
 TEST(Requests, OutliveTheirCommunicator) {
-  run_ranks(2, [](Communicator& comm) {
+  std::latch destroyed(1);  // by rank 0: if rank 1 were the first, that would be why the operation fails
+  run_ranks(2, [&](Communicator& comm) {
     std::vector<float> data(1000);
     tutti_request* request = nullptr;
     {
@@ -395,9 +397,12 @@ TEST(Requests, OutliveTheirCommunicator) {
         ASSERT_EQ(tutti_all_reduce(brief.handle(), data.data(), data.data(), 1000, TUTTI_FLOAT32, TUTTI_SUM, nullptr,
                                    &request),
                   TUTTI_OK);
+      } else {
+        destroyed.wait();
       }
     }
     if (comm.rank() == 0) {
+      destroyed.count_down();
       EXPECT_LT(tutti_request_wait(request), 0);
       EXPECT_NE(std::string(tutti_request_error(request)).find("with 1 operations pending"), std::string::npos)
           << tutti_request_error(request);

@@ -128,12 +128,11 @@ function(tutti_unity_by_folder target)
   endforeach()
 endfunction()
 
-# tutti_loader_path(TARGET INSTALLED BUILT): the program TARGET, installed into the folder INSTALLED, finds libtutti wherever the
-# prefix is moved; in the build tree it lies in BUILT and has the same path. The path of a build that CMake changes while it
-# installs ends in a colon, which the loader reads as the current folder.
-function(tutti_loader_path target installed built)
-  file(RELATIVE_PATH path "${installed}" "${CMAKE_INSTALL_FULL_LIBDIR}")
-  file(RELATIVE_PATH build_path "${built}" "${CMAKE_LIBRARY_OUTPUT_DIRECTORY}")
+# tutti_loader_path(TARGET): the installed program TARGET finds libtutti wherever the prefix is moved, and has the same path in the
+# build tree. The path of a build that CMake changes while it installs ends in a colon, which the loader reads as the current folder.
+function(tutti_loader_path target)
+  file(RELATIVE_PATH path "${CMAKE_INSTALL_FULL_BINDIR}" "${CMAKE_INSTALL_FULL_LIBDIR}")
+  file(RELATIVE_PATH build_path "${CMAKE_RUNTIME_OUTPUT_DIRECTORY}" "${CMAKE_LIBRARY_OUTPUT_DIRECTORY}")
   set(paths "$ORIGIN/${path}" "$ORIGIN/${build_path}")
   list(REMOVE_DUPLICATES paths)
   set_target_properties(${target} PROPERTIES INSTALL_RPATH "${paths}" INSTALL_RPATH_USE_LINK_PATH ON BUILD_WITH_INSTALL_RPATH ON)
@@ -195,7 +194,7 @@ endfunction()
 
 # tutti_install_program(NAME SUMMARY): a program that belongs to the package. Its man page begins with the summary.
 function(tutti_install_program name summary)
-  tutti_loader_path(${name} "${CMAKE_INSTALL_FULL_BINDIR}" "${CMAKE_RUNTIME_OUTPUT_DIRECTORY}")
+  tutti_loader_path(${name})
   install(TARGETS ${name} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
   set_property(GLOBAL APPEND PROPERTY TUTTI_INSTALLED ${name})
   tutti_manual(${name} $<TARGET_FILE:${name}> "${summary}")

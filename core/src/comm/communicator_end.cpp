@@ -18,12 +18,12 @@ namespace tutti::core {
 namespace {
 
 constexpr std::chrono::seconds drain_limit(5);
-// What a rank gives when all meet for the end; the number of collectives that it has called follows.
+// When all meet for the end, each rank gives this and the number of collectives that it has called.
 constexpr std::string_view end_word = "end\n";
 
 }  // namespace
 
-// A rank that ends the communicator makes no call any more: who waits for one of its calls waits in vain.
+// A rank that ends the communicator makes no more calls, so a rank that waits for one of them would wait in vain.
 void Communicator::hear_who_leaves() {
   const auto arrival = bootstrap_->control().awaited_by();
   if (!arrival || !arrival->bytes.starts_with(end_word)) return;

@@ -129,7 +129,7 @@ TEST(Destroy, EndsTheCallsOfThoseThatWait) {
     }
 }
 
-// What others have called before they came here comes to its end.
+// Calls that ranks have made before they destroy the communicator come to their end.
 TEST(Destroy, LeavesCallsThatAreUnderWay) {
   for (int round = 0; round < 20; ++round)
     run_ranks(4, [](Communicator& world) {

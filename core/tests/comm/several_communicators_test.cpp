@@ -163,7 +163,7 @@ class ClosedStandardDescriptors {
   int kept_[3];
 };
 
-// What the application prints would go into them.
+// Else the text that the application prints would go into a socket.
 TEST(SeveralCommunicators, NoneTakesAStandardDescriptorThatIsClosed) {
   for (const char* transports : {"shm", "tcp"}) {
     std::string taken;

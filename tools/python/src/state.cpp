@@ -99,8 +99,8 @@ void State::close_all(const std::optional<std::string>& reason) {
     state->await_others();
     open.push_back(state);
   }
-  // Side by side: each end waits for other ranks, and all of them together no longer than one. Whoever comes meanwhile, a daemon
-  // thread, finds them in use; and it may drop one where the interpreter's lock is given up.
+  // Side by side: each end waits for other ranks, and all of them together no longer than one. A daemon thread that
+  // comes meanwhile finds them in use. It may also drop one while the interpreter's lock is given up.
   const auto lives = [](State* state) { return std::ranges::count(all(), state) > 0; };
   std::erase_if(open, [&](State* state) { return !lives(state) || !state->comm_ || state->used_; });
   std::vector<std::future<tutti_status>> ends;

@@ -131,7 +131,7 @@ const Place* shared(const Place* first, const Place* end) {
   return nullptr;
 }
 
-// What is written has a place of its own for each element. Tensors whose places interleave, as columns of a matrix do, are
+// Each element that a call writes has memory of its own. Tensors whose places interleave, as columns of a matrix do, are
 // looked at element by element; all others by their first and last ones.
 void check_apart(const char* name, const std::vector<at::Tensor>& tensors) {
   std::vector<Place> places;

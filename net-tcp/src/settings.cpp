@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "settings.hpp"
 
-#include <sys/stat.h>
-
-#include <cerrno>
-#include <fstream>
+#include <tutti/sdk/host_identity.hpp>
 #include <tutti/sdk/words.hpp>
 
 #include "congestion.hpp"
@@ -26,24 +23,6 @@ void read_ports(Settings& settings) {
   settings.last_port = static_cast<uint16_t>(*last);
 }
 
-// TUTTI_HOST_ID; otherwise the boot id and the inode of the network namespace. The boot id alone is not enough: all
-// namespaces of a machine share it, but loopback addresses do not reach from one to another.
-std::string read_host_key() {
-  if (const auto given = sdk::config("TUTTI_HOST_ID")) {
-    if (given->empty()) throw sdk::Error(TUTTI_INVALID_ARGUMENT, "TUTTI_HOST_ID is set but empty");
-    return *given;
-  }
-  std::string boot_id;
-  std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), boot_id);
-  struct stat name_space {};
-  if (boot_id.empty() || stat("/proc/self/ns/net", &name_space) != 0)
-    throw sdk::system_error(
-        "cannot tell this host: /proc/sys/kernel/random/boot_id or /proc/self/ns/net is not "
-        "readable (TUTTI_HOST_ID, a text that differs between hosts, is another way)",
-        errno);
-  return boot_id + "/" + std::to_string(name_space.st_ino);
-}
-
 }  // namespace
 
 Settings Settings::read() {
@@ -63,7 +42,9 @@ Settings Settings::read() {
   settings.congestion = choose_congestion(sdk::config("TUTTI_TCP_CONGESTION").value_or("auto"));
   settings.first = static_cast<uint32_t>(sdk::config_number("TUTTI_TCP_TEST_FIRST", 0, 0, UINT32_MAX));
   settings.piece = static_cast<uint32_t>(sdk::config_number("TUTTI_TCP_TEST_PIECE", 0, 0, 1 << 20));
-  settings.host_key = read_host_key();
+  const auto host = sdk::config("TUTTI_HOST_ID");
+  if (host && host->empty()) throw sdk::Error(TUTTI_INVALID_ARGUMENT, "TUTTI_HOST_ID is set but empty");
+  settings.host_key = tutti::host_key(host ? host->c_str() : nullptr);
   return settings;
 }
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // How the links of the mesh come about.
-#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -9,9 +8,9 @@
 #include <bit>
 #include <cerrno>
 #include <cstring>
-#include <fstream>
 
 #include "bootstrap/authentication.hpp"
+#include "bootstrap/host_identity.hpp"
 #include "bootstrap/rank_list.hpp"
 #include "bootstrap/system_text.hpp"
 #include "control_mesh.hpp"
@@ -32,11 +31,9 @@ constexpr std::chrono::milliseconds kFirstAttemptAtHub(2000), kFirstAttempt(500)
 
 // The kernel and process-id space of this process. Ranks with equal ones see each other's processes.
 std::string process_space() {
-  std::string boot;
-  std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), boot);
-  struct stat status = {};
-  if (boot.empty() || ::stat("/proc/self/ns/pid", &status) != 0) return "";
-  return fmt::format("{}:{}", boot, status.st_ino);
+  const std::string boot = boot_id();
+  const uint64_t pids = namespace_number("pid");
+  return boot.empty() || !pids ? "" : fmt::format("{}:{}", boot, pids);
 }
 
 // A rank's contact, as another rank has told it.

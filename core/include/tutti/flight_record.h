@@ -56,8 +56,9 @@ typedef struct tutti_flight_header {
   uint32_t operation_bytes;
   uint32_t transfers_offset; /* TUTTI_FLIGHT_TRANSFERS of transfer_bytes */
   uint32_t transfer_bytes;
-  uint64_t host;          /* where `pid` means something: FNV-1a-64 of "BOOT/NAMESPACE", the kernel's boot id and the
-                             inode of /proc/self/ns/pid */
+  uint64_t host;          /* where `pid` means something: FNV-1a-64 of "BOOT/NAMESPACE", the kernel's boot id (where
+                             a sandbox hides it, the host's name) and the inode of
+                             /proc/self/ns/pid */
   uint64_t pid;
   uint64_t thread;        /* that made the communicator */
   uint64_t process_start; /* field 22 of /proc/PID/stat: tells a later process with the same number apart */

@@ -16,6 +16,7 @@
 #include <tutti/plugin/selector.h>
 #include <tutti/plugin/transport.h>
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -65,6 +66,14 @@ const tutti_selector* find_selector(const std::string& name, std::string* error)
 // One sentence for each variable of the environment that begins with TUTTI_ and that neither the library nor a plugin knows,
 // with the nearest name there is: "TUTTI_TRANSPRT is set, but there is no such setting; did you mean TUTTI_TRANSPORT?".
 std::vector<std::string> list_unknown_settings();
+
+// Which host this process runs on.
+struct HostIdentity {
+  std::string key;         // as communicators tell hosts apart: TUTTI_HOST_ID, else the kernel and the network namespace
+  bool given = false;      // by TUTTI_HOST_ID
+  uint64_t processes = 0;  // tutti_flight_header.host here: where it is equal, process ids name the same processes
+};
+HostIdentity host_identity();
 
 // Why an ABI call of this thread failed: the text of the last set_error since the last take; "" when there was none.
 std::string take_plugin_error();

@@ -53,6 +53,7 @@ std::vector<uint32_t> sharers(const std::vector<RankDescription>& ranks, const s
 
 Topology::Topology(std::vector<RankDescription> ranks) : ranks_(std::move(ranks)) {
   std::map<std::string, uint32_t> numbers, offers, devices;
+  std::map<std::pair<uint32_t, uint32_t>, uint32_t> places;
   std::map<std::tuple<uint32_t, uint64_t, uint64_t>, uint32_t> processes;
   for (const RankDescription& rank : ranks_) {
     const auto [host, fresh] = numbers.try_emplace(rank.host, hosts_);
@@ -62,6 +63,8 @@ Topology::Topology(std::vector<RankDescription> ranks) : ranks_(std::move(ranks)
     }
     host_of_rank_.push_back(host->second);
     ++ranks_on_host_[host->second];
+    place_of_rank_.push_back(
+        places.try_emplace({host->second, rank.place}, static_cast<uint32_t>(places.size())).first->second);
     const DeviceDescription& device = rank.device;
     device_of_rank_.push_back(device.id.empty()
                                   ? UINT32_MAX
@@ -79,9 +82,9 @@ Topology::Topology(std::vector<RankDescription> ranks) : ranks_(std::move(ranks)
 
 std::vector<std::pair<uint32_t, uint32_t>> Topology::pairs_of_each_kind() const {
   constexpr uint32_t none = UINT32_MAX;
-  // Ever smaller groups: all ranks, those of a host, those of a process, one rank.
+  // Ever smaller groups: all ranks, those of a place, those of a process, one rank.
   const auto group = [this](uint32_t level, uint32_t r) {
-    return std::array{0u, host_of_rank_[r], process_of_rank_[r], r}[level];
+    return std::array{0u, place_of_rank_[r], process_of_rank_[r], r}[level];
   };
   // By level, group and offers: the first rank, and the first one of another group of the next level.
   std::map<std::array<uint32_t, 3>, std::array<uint32_t, 2>> firsts;
@@ -121,9 +124,26 @@ bool Topology::reaches(const std::string& transport, uint32_t a, uint32_t b) con
   if (same_process(a, b)) return true;
   const TransportOffer &at_a = *ranks_[a].offer(transport), &at_b = *ranks_[b].offer(transport);
   const uint32_t reach = std::min(at_a.reach, at_b.reach);
-  if (host_of_rank_[a] == host_of_rank_[b]) return reach >= TUTTI_REACH_HOST;
+  if (place_of_rank_[a] == place_of_rank_[b]) return reach >= TUTTI_REACH_HOST;
   return reach >= TUTTI_REACH_NETWORK ||
          (reach == TUTTI_REACH_FABRIC && !at_a.fabric.empty() && at_a.fabric == at_b.fabric);
+}
+
+std::string Topology::why_not(const TransportOffer& offer, uint32_t low, uint32_t high) const {
+  const RankDescription& other = ranks_[high];
+  const auto out = std::ranges::find(other.left_out, offer.name, &TransportLeftOut::name);
+  if (out != other.left_out.end()) return fmt::format("{} is left out by rank {}: {}", offer.name, high, out->why);
+  const TransportOffer* const theirs = other.offer(offer.name);
+  if (!theirs) return fmt::format("{} is not offered by rank {}", offer.name, high);
+  const uint32_t reach = std::min(offer.reach, theirs->reach);
+  if (reach == TUTTI_REACH_FABRIC)
+    return fmt::format("{} reaches only ranks of one fabric, \"{}\" and \"{}\"", offer.name, offer.fabric, theirs->fabric);
+  if (reach != TUTTI_REACH_HOST) return fmt::format("{} reaches only ranks of one process", offer.name);
+  std::string text = fmt::format("{} reaches only ranks of one host", offer.name);
+  if (host_of_rank_[low] != host_of_rank_[high]) return text;
+  for (const uint32_t r : {low, high})
+    if (!ranks_[r].apart.empty()) text += fmt::format("; rank {} does not reach {}", r, ranks_[r].apart);
+  return text;
 }
 
 const TransportOffer* Topology::transport_of(uint32_t a, uint32_t b, std::string* why) const {
@@ -131,21 +151,16 @@ const TransportOffer* Topology::transport_of(uint32_t a, uint32_t b, std::string
   const TransportOffer* best = nullptr;
   std::string reasons;
   for (const TransportOffer& offer : ranks_[low].transports) {
-    if (!ranks_[high].offer(offer.name)) {
-      if (why) reasons += fmt::format("; {} is not offered by rank {}", offer.name, high);
-    } else if (!reaches(offer.name, low, high)) {
-      if (why)
-        reasons += fmt::format(
-            "; {} reaches only ranks of one {}", offer.name,
-            offer.reach == TUTTI_REACH_PROCESS ? "process"
-            : offer.reach == TUTTI_REACH_HOST
-                ? "host"
-                : fmt::format("fabric, \"{}\" and \"{}\"", offer.fabric, ranks_[high].offer(offer.name)->fabric));
+    if (!ranks_[high].offer(offer.name) || !reaches(offer.name, low, high)) {
+      if (why) reasons += "; " + why_not(offer, low, high);
     } else if (!best || offer.latency_ns < best->latency_ns ||
                (offer.latency_ns == best->latency_ns && offer.name < best->name)) {
       best = &offer;
     }
   }
+  if (!best && why)
+    for (const TransportLeftOut& out : ranks_[low].left_out)
+      reasons += fmt::format("; {} is left out by rank {}: {}", out.name, low, out.why);
   if (!best && why)
     *why = fmt::format("no transport connects rank {} (host {}) with rank {} (host {}){}", low, host_of_rank_[low],
                        high, host_of_rank_[high], reasons.empty() ? "; none is offered" : reasons);
@@ -295,6 +310,7 @@ std::string Topology::text() const {
                         rank.numa < 0 ? "" : fmt::format(" of NUMA node {}", rank.numa),
                         rank.device.kind.empty() ? "none" : text_of(rank.device),
                         offers.empty() ? "none" : fmt::format("{}", fmt::join(offers, ", ")));
+    if (!rank.apart.empty()) text += fmt::format("    it does not reach {}\n", rank.apart);
   }
   constexpr uint32_t readable = 16;
   if (nranks() > readable) return text + fmt::format("  (the table of pairs is shown up to {} ranks)\n", readable);

@@ -28,6 +28,11 @@ struct TransportOffer {
   uint32_t maps = 0;                    // 1: ranks map each other's device memory over it (mapped/1)
 };
 
+// A transport that cannot serve on a rank, though it is loaded there.
+struct TransportLeftOut {
+  std::string name, why;
+};
+
 // The device that a rank's communicator is bound to.
 struct DeviceDescription {
   std::string kind;  // "cuda"; "": none
@@ -42,7 +47,9 @@ struct DeviceDescription {
 using Processors = std::bitset<1024>;  // by the system's numbers
 
 struct RankDescription {
-  std::string host;  // key
+  std::string host;    // key
+  uint32_t place = 0;  // equal for ranks of a host that reach each other's memory
+  std::string apart;   // why it is of another place than the first rank of its host; "": it is not
   uint64_t process = 0;
   uint64_t instance = 0;  // a random number of the process: process ids are not unique across containers
   uint32_t cores = 1;     // that the process may use
@@ -51,6 +58,7 @@ struct RankDescription {
   int32_t numa = -1;  // the node that has them all
   DeviceDescription device;
   std::vector<TransportOffer> transports;
+  std::vector<TransportLeftOut> left_out;
   const TransportOffer* offer(const std::string& name) const;
 };
 
@@ -116,8 +124,11 @@ class Topology {
  private:
   // Does the transport, which both ranks offer, connect them?
   bool reaches(const std::string& transport, uint32_t a, uint32_t b) const;
+  // Why the transport, which the lower rank offers, does not connect them: "shm reaches only ranks of one host".
+  std::string why_not(const TransportOffer& offer, uint32_t low, uint32_t high) const;
   std::vector<RankDescription> ranks_;
   std::vector<uint32_t> host_of_rank_;
+  std::vector<uint32_t> place_of_rank_;  // dense numbers of hosts' places
   std::vector<uint32_t> ranks_on_host_;
   std::vector<uint32_t> sharers_of_rank_;  // ranks of the host that have no other cores, itself included
   std::vector<uint32_t> device_of_rank_;

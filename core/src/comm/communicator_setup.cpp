@@ -10,6 +10,7 @@
 #include "api/fork_generation.hpp"
 #include "bootstrap/failure.hpp"
 #include "comm/communicator.hpp"
+#include "comm/host_reach.hpp"
 #include "plugins/host.hpp"
 #include "plugins/registry.hpp"
 #include "plugins/settings.hpp"
@@ -116,7 +117,12 @@ void Communicator::introduce(Means& means) {
   open_fabric(means);
   recorder.enter(TUTTI_FLIGHT_DESCRIBING);
   RankDescription mine = describe_process(device_);
+  const HostReach reach;  // its door is open until all ranks have described themselves
+  HostReach::Found found = reach.find(rank_, mine.host, gather);
+  mine.place = found.place;
+  mine.apart = std::move(found.apart);
   mine.transports = fabric_.offers();
+  mine.left_out = fabric_.left_out();
   std::vector<RankDescription> ranks;
   for (const std::string& bytes : gather(encode(mine))) ranks.push_back(decode_rank(bytes, uint32_t(ranks.size())));
   describe_ranks(std::move(ranks), means);

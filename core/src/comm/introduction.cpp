@@ -216,6 +216,11 @@ void offer_fields(Side& side, Offer& offer) {
   side.number("bandwidth", offer.bandwidth);
   side.list("rails", offer.rails);
 }
+template <typename Side, typename LeftOut>
+void left_out_fields(Side& side, LeftOut& out) {
+  side.text("name", out.name);
+  side.reason("why", out.why);
+}
 template <typename Side, typename Device>
 void device_fields(Side& side, Device& device) {
   side.text("kind", device.kind);
@@ -230,6 +235,8 @@ void device_fields(Side& side, Device& device) {
 template <typename Side, typename Rank>
 void rank_fields(Side& side, Rank& rank) {
   side.text("host", rank.host);
+  side.number("place", rank.place);
+  side.reason("apart", rank.apart);
   side.number("process", rank.process);
   side.number("instance", rank.instance);
   side.number("cores", rank.cores, 1, 1u << 20);
@@ -237,7 +244,12 @@ void rank_fields(Side& side, Rank& rank) {
   side.node("numa", rank.numa);
   side.device("device", rank.device);
   side.list("transports", rank.transports);
+  side.list("left out", rank.left_out);
 }
+
+constexpr size_t longest_text = 256;
+// Texts are printed, and a terminal would obey these.
+bool is_control(char c) { return static_cast<unsigned char>(c) < ' ' || c == 127; }
 
 class Writer {
  public:
@@ -247,6 +259,11 @@ class Writer {
   }
   void node(const char* key, int32_t node) { object[key] = node + 1; }  // 0: not known
   void text(const char* key, const std::string& value) { object[key] = value; }
+  // As much as a reader takes.
+  void reason(const char* key, std::string words) {
+    std::ranges::replace_if(words, is_control, ' ');
+    object[key] = words.substr(0, longest_text);
+  }
   // In hexadecimal digits, processor 0 in the last one.
   void processors(const char* key, const Processors& value, uint32_t) {
     std::string digits;
@@ -267,6 +284,14 @@ class Writer {
     for (const TransportOffer& offer : offers) {
       Writer inner;
       offer_fields(inner, offer);
+      object[key].push_back(inner.object);
+    }
+  }
+  void list(const char* key, const std::vector<TransportLeftOut>& all) {
+    object[key] = Json::array();
+    for (const TransportLeftOut& out : all) {
+      Writer inner;
+      left_out_fields(inner, out);
       object[key].push_back(inner.object);
     }
   }
@@ -293,6 +318,7 @@ class Reader {
     node = static_cast<int32_t>(code) - 1;
   }
   void text(const char* key, std::string& value) const { value = printable(key, object_.at(key)); }
+  void reason(const char* key, std::string& words) const { text(key, words); }
   void processors(const char* key, Processors& value, uint32_t cores) const {
     const std::string digits = printable(key, object_.at(key));  // at most 256
     value.reset();
@@ -321,6 +347,12 @@ class Reader {
       if (std::ranges::count_if(offers, same) > 1) refuse(key, "transports of different names", offers.back().name);
     }
   }
+  void list(const char* key, std::vector<TransportLeftOut>& all) const {
+    for (const Json& one : array(key)) {
+      Reader inner(rank_, one);
+      left_out_fields(inner, all.emplace_back());
+    }
+  }
 
  private:
   [[noreturn]] void refuse(const char* key, const std::string& expected, const Json& got) const {
@@ -335,13 +367,11 @@ class Reader {
     return said;
   }
   std::string printable(const char* key, const Json& said) const {
-    constexpr size_t longest = 256;
-    // It is printed: control characters would be obeyed by a terminal.
     const auto fits = [](const std::string& text) {
-      return text.size() <= longest && std::ranges::none_of(text, [](unsigned char c) { return c < ' ' || c == 127; });
+      return text.size() <= longest_text && std::ranges::none_of(text, is_control);
     };
     if (!said.is_string() || !fits(said.get<std::string>()))
-      refuse(key, fmt::format("a text of at most {} bytes without control characters", longest), said);
+      refuse(key, fmt::format("a text of at most {} bytes without control characters", longest_text), said);
     return said.get<std::string>();
   }
   const uint32_t rank_;

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How ranks introduce themselves when a communicator is made, and how their words are compared. They gather twice, and
-// once more where rank 0 sends its tuning file:
+// How ranks introduce themselves when a communicator is made, and how their words are compared. They gather three
+// times, and once more where rank 0 sends its tuning file:
 //
 //   agree()             the settings that must be equal, and the algorithms, which are used where all ranks have them
+//   HostReach           who reaches whom on a host (host_reach.hpp)
 //   encode(), decode()  where each rank runs, its device and what its transports offer: all ranks compute the same
 //                       topology from that
 //

@@ -42,11 +42,13 @@ class Fabric {
     bool opens_on_use = false;
   };
 
-  // Opens an endpoint for each transport that can serve here, now or on its first use. `control` carries pair messages
-  // and outlives the fabric. Throws Failure.
+  // Opens an endpoint for each transport that can serve here, now or on its first use, and leaves out those that cannot.
+  // `control` carries pair messages and outlives the fabric. Throws Failure where a setting of a transport is wrong, a
+  // transport breaks its contract, or the user named one transport only and it cannot serve.
   void open(const TransportChoice& choice, const Config& config, ControlPlane& control);
   // This rank's offers to the others, by transport. Throws Failure.
   std::vector<TransportOffer> offers();
+  const std::vector<TransportLeftOut>& left_out() const { return left_out_; }
   // Gives each peer the link that the topology chooses. Throws Failure when a pair has no common transport, or two
   // versions of it; all ranks come to the same end. `setting`: the text of TUTTI_TRANSPORT, for messages.
   void choose_links(const Topology& topology, const std::string& setting);
@@ -92,13 +94,17 @@ class Fabric {
   std::vector<tutti_rail_traffic> rails();
 
  private:
+  void open_port(const tutti_transport* api);
   void open_endpoint(Port& port);
+  // Throws Failure where it was left out.
+  Port& port_of(const std::string& transport);
 
   Config config_;
   std::string name_;
   uint32_t rank_ = 0;
   ControlPlane* control_ = nullptr;
   std::deque<Port> ports_;
+  std::vector<TransportLeftOut> left_out_;
   std::vector<Link> links_;  // by peer; this rank's own is unused
   std::vector<Link> mapped_links_;
   std::set<std::string> rail_names_;  // handed out

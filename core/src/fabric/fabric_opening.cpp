@@ -5,7 +5,7 @@
 #include <tutti/registry.h>
 
 #include <algorithm>
-#include <optional>
+#include <string_view>
 #include <tutti/plugin/sized.hpp>
 
 #include "bootstrap/control_plane.hpp"
@@ -27,17 +27,11 @@ std::string version_of_transport(const std::string& name) {
   return "?";
 }
 
-// The transport's caps; nothing: it cannot serve here and was not named by the user. Throws Failure.
-std::optional<tutti_transport_caps> caps_of(const tutti_transport* api, bool named, const std::string& name) {
+// The transport's caps. Throws Failure.
+tutti_transport_caps caps_of(const tutti_transport* api) {
   tutti_transport_caps caps{};
   caps.struct_size = sizeof caps;
-  if (const tutti_status able = api->query(api->self, &caps); able < 0) {
-    const std::string why = take_plugin_error();
-    if (named || able != TUTTI_NOT_SUPPORTED)
-      throw Failure(able, fmt::format("transport {} cannot serve here: {}", api->name, why));
-    log(TUTTI_LOG_INFO, name, fmt::format("transport {} is left out: {}", api->name, why));
-    return std::nullopt;
-  }
+  if (const tutti_status able = api->query(api->self, &caps); able < 0) throw Failure(able, take_plugin_error());
   if (const SizeVerdict verdict = judge_size(&caps); verdict.status < 0)
     throw Failure(TUTTI_INTERNAL, fmt::format("transport {}: query: {}", api->name, verdict.text));
   if (caps.fragment_bytes < smallest_fragment || caps.receive_depth < 2 || caps.control_bytes < TUTTI_CONTROL_BYTES)
@@ -73,23 +67,47 @@ void Fabric::open(const TransportChoice& choice, const Config& config, ControlPl
   name_ = config.name;
   rank_ = config.rank;
   control_ = &control;
+  const bool has_others = !choice.named || choice.transports.size() > 1;
   for (const tutti_transport* api : choice.transports) {
-    std::optional<tutti_transport_caps> caps = caps_of(api, choice.named, name_);
-    if (!caps) continue;
-    if (config.checksums) {
-      api = with_checksums(api);
-      if (const tutti_status status = api->query(api->self, &*caps); status < 0)
-        throw Failure(status, take_plugin_error());
+    const size_t before = ports_.size();
+    try {
+      open_port(api);
+    } catch (const Failure& failure) {
+      // Another transport is no cure for a wrong setting or a defect.
+      const bool is_defect = failure.status == TUTTI_INVALID_ARGUMENT || failure.status == TUTTI_INTERNAL;
+      if (!has_others || is_defect)
+        throw Failure(failure.status, fmt::format("transport {} cannot serve here: {}", api->name, failure.text));
+      log(failure.status == TUTTI_NOT_SUPPORTED ? TUTTI_LOG_INFO : TUTTI_LOG_WARN, name_,
+          fmt::format("rank {}: transport {} is left out: {}", rank_, api->name, failure.text));
+      if (ports_.size() > before) ports_.pop_back();
+      left_out_.push_back({api->name, failure.text});
     }
-    Port& port = ports_.emplace_back();
-    port.api = api;
-    port.caps = *caps;
-    port.index = static_cast<uint32_t>(ports_.size() - 1);
-    port.domain = Domain::of(api, config.device);
-    find_interfaces(port);
-    port.open = [this](Port& unopened) { open_endpoint(unopened); };
-    if (!config.opens_on_use) port.open(port);
   }
+}
+
+void Fabric::open_port(const tutti_transport* api) {
+  tutti_transport_caps caps = caps_of(api);
+  if (config_.checksums) {
+    api = with_checksums(api);
+    if (const tutti_status status = api->query(api->self, &caps); status < 0) throw Failure(status, take_plugin_error());
+  }
+  Port& port = ports_.emplace_back();
+  port.api = api;
+  port.caps = caps;
+  port.index = static_cast<uint32_t>(ports_.size() - 1);
+  port.domain = Domain::of(api, config_.device);
+  find_interfaces(port);
+  port.open = [this](Port& unopened) { open_endpoint(unopened); };
+  if (!config_.opens_on_use) port.open(port);
+}
+
+Port& Fabric::port_of(const std::string& transport) {
+  const auto port = std::ranges::find(ports_, transport, [](const Port& p) { return std::string_view(p.api->name); });
+  if (port != ports_.end()) return *port;
+  // The ranks of a part agreed on their transports when the communicator that it was split from was made.
+  const auto out = std::ranges::find(left_out_, transport, &TransportLeftOut::name);
+  throw Failure(TUTTI_NO_RESOURCES, fmt::format("transport {}, which the ranks agreed on, cannot serve here any more: {}",
+                                                transport, out == left_out_.end() ? "it is not loaded" : out->why));
 }
 
 void Fabric::open_endpoint(Port& port) {
@@ -156,18 +174,16 @@ void Fabric::choose_links(const Topology& topology, const std::string& setting) 
   mapped_links_.resize(topology.nranks());
   for (uint32_t peer = 0; peer < topology.nranks(); ++peer) {
     if (peer == rank_) continue;
-    const std::string name = topology.transport_of(rank_, peer)->name;
-    const auto port = std::find_if(ports_.begin(), ports_.end(), [&](const Port& p) { return name == p.api->name; });
     Link& link = links_[peer];
-    link.port = &*port;
-    link.view = port->view;
+    link.port = &port_of(topology.transport_of(rank_, peer)->name);
+    link.view = link.port->view;
     link.peer = peer;
     link.fragment = topology.fragment_of(rank_, peer);
     const TransportOffer* maps =
         topology.same_process(rank_, peer) ? nullptr : topology.mapping_transport_of(rank_, peer);
     if (!maps) continue;
     Link& mapped = mapped_links_[peer];
-    mapped.port = &*std::ranges::find(ports_, maps->name, [](const Port& p) { return p.api->name; });
+    mapped.port = &port_of(maps->name);
     mapped.peer = peer;
   }
 }

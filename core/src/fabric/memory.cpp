@@ -21,6 +21,8 @@
 #include "bootstrap/file_descriptor.hpp"
 #include "bootstrap/system_text.hpp"
 #include "bootstrap/text.hpp"
+#include "bootstrap/unnamed_file.hpp"
+#include "plugins/host.hpp"
 
 namespace tutti::core {
 namespace {
@@ -77,6 +79,25 @@ Domain::~Domain() {
   api_->close_domain(handle_);
 }
 
+namespace {
+
+// A file of zeroes of which other processes of the host can map parts; empty: the system refuses it, and `why` has its words.
+FileDescriptor make_memory_file(uint64_t bytes, std::string& why) {
+  rlimit largest{};  // making a file larger than this would end the process by SIGXFSZ
+  if (getrlimit(RLIMIT_FSIZE, &largest) == 0 && bytes > largest.rlim_cur) {
+    why = fmt::format("the largest file that this process may make has {} bytes (ulimit -f)", largest.rlim_cur);
+    return {};
+  }
+  FileDescriptor file(make_unnamed_file("tutti"));
+  if (file && fchmod(file.get(), S_IRUSR | S_IWUSR) == 0 && ftruncate(file.get(), static_cast<off_t>(bytes)) == 0 &&
+      fcntl(file.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) == 0)
+    return file;
+  why = "memfd_create: " + errno_text();
+  return {};
+}
+
+}  // namespace
+
 Memory& Memory::process() {
   static auto* memory = new Memory();  // never destroyed: plugins may ask for it until the very end
   return *memory;
@@ -86,29 +107,20 @@ void* Memory::allocate(uint64_t bytes) {
   if (bytes > (uint64_t{1} << 46))
     throw Failure(TUTTI_INVALID_ARGUMENT, fmt::format("tutti_mem_alloc: {} bytes is more than any machine has", bytes));
   const uint64_t rounded = bytes == 0 ? page : (bytes + page - 1) / page * page;
-  rlimit largest{};  // making a file larger than this would end the process by SIGXFSZ
-  if (getrlimit(RLIMIT_FSIZE, &largest) == 0 && rounded > largest.rlim_cur)
-    throw Failure(TUTTI_NO_RESOURCES, fmt::format("tutti_mem_alloc: {} bytes are more than the largest file that this "
-                                                  "process may make, {} bytes (ulimit -f)",
-                                                  rounded, largest.rlim_cur));
-  const int fd = above_standard_descriptors(memfd_create("tutti", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-  if (fd < 0) throw Failure(TUTTI_SYSTEM, "tutti_mem_alloc: memfd_create: " + errno_text());
-  if (fchmod(fd, S_IRUSR | S_IWUSR) != 0 || ftruncate(fd, static_cast<off_t>(rounded)) != 0 ||
-      fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) != 0) {
-    const std::string text = errno_text();
-    close(fd);
-    throw Failure(TUTTI_NO_RESOURCES, fmt::format("tutti_mem_alloc: cannot size {} bytes: {}", rounded, text));
-  }
-  void* address = mmap(nullptr, rounded, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-  if (address == MAP_FAILED) {
-    const std::string text = errno_text();
-    close(fd);
-    throw Failure(TUTTI_NO_RESOURCES, fmt::format("tutti_mem_alloc: cannot map {} bytes: {}", rounded, text));
-  }
+  std::string why;
+  FileDescriptor file = make_memory_file(rounded, why);
+  if (!file)
+    log(TUTTI_LOG_INFO, "memory",
+        fmt::format("{} bytes are no memory file ({}): other processes cannot map them, and messages are copied", rounded,
+                    why));
+  void* address = mmap(nullptr, rounded, PROT_READ | PROT_WRITE, file ? MAP_SHARED : MAP_SHARED | MAP_ANONYMOUS,
+                       file.get(), 0);
+  if (address == MAP_FAILED)
+    throw Failure(TUTTI_NO_RESOURCES, fmt::format("tutti_mem_alloc: cannot map {} bytes: {}", rounded, errno_text()));
   const std::lock_guard lock(mutex_);
   Range& range = ranges_[static_cast<std::byte*>(address)];
   range.bytes = rounded;
-  range.fd = fd;
+  range.fd = file.release();
   range.ours = true;
   changed();
   return address;
@@ -186,7 +198,7 @@ void Memory::erase(void* address, bool ours, const char* what) {
     throw Failure(TUTTI_INVALID_ARGUMENT, fmt::format("{}: {} is not the start of such memory", what, address));
   for (auto& [domain, region] : found->second.regions)
     if (region) domain->api()->deregister_memory(domain->handle(), region);
-  close(found->second.fd);
+  if (found->second.fd >= 0) close(found->second.fd);
   if (ours) munmap(address, found->second.bytes);
   ranges_.erase(found);
   changed();

@@ -61,7 +61,8 @@ class Memory {
 
  public:
   static Memory& process();
-  // Memory of our own making (a memfd), zeroed.
+  // Memory of our own making, zeroed: a memory file that other processes can map, or where the system refuses one, pages that the
+  // transports copy or register as they do any other memory.
   void* allocate(uint64_t bytes);
   void release(void* address);
   // The application's own mapping of fd.
@@ -91,7 +92,7 @@ class Memory {
  private:
   struct Range {
     uint64_t bytes = 0;
-    int fd = -1;
+    int fd = -1;  // -1: there is no file
     uint64_t fd_offset = 0;
     bool ours = false;
     std::map<Domain*, tutti_region*> regions;

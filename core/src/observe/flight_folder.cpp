@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <tutti/flight_record.h>
 #include <tutti/plugin/types.h>
+#include <tutti/registry.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -25,9 +26,11 @@
 
 #include "bootstrap/failure.hpp"
 #include "bootstrap/file_descriptor.hpp"
+#include "bootstrap/host_identity.hpp"
 #include "bootstrap/system_text.hpp"
 #include "bootstrap/text.hpp"
 #include "plan/hash.hpp"
+#include "plugins/host.hpp"
 #include "plugins/settings.hpp"
 
 namespace tutti::core {
@@ -120,13 +123,7 @@ void make_folder(const std::string& folder) {
 }  // namespace
 
 ProcessIdentity this_process_identity() {
-  static const uint64_t host = [] {
-    std::string boot;
-    if (std::ifstream file("/proc/sys/kernel/random/boot_id"); file) std::getline(file, boot);
-    struct stat pids {};
-    const bool known = stat("/proc/self/ns/pid", &pids) == 0;
-    return hash_text(fmt::format("{}/{}", boot, known ? static_cast<uint64_t>(pids.st_ino) : 0));
-  }();
+  static const uint64_t host = hash_text(host_space("pid"));
   const auto pid = static_cast<uint64_t>(getpid());
   return {host, pid, start_of(pid).value_or(0)};
 }
@@ -196,3 +193,12 @@ void leave_behind(const std::string& path) noexcept try {
 }
 
 }  // namespace tutti::core
+
+namespace tutti {
+
+HostIdentity host_identity() {
+  const char* const given = core::host_config("TUTTI_HOST_ID");
+  return {host_key(given), given && *given, core::this_process_identity().host};
+}
+
+}  // namespace tutti

@@ -15,11 +15,11 @@
 #include <chrono>
 #include <cstring>
 #include <ctime>
-#include <fstream>
 #include <string_view>
 #include <utility>
 
 #include "bootstrap/failure.hpp"
+#include "bootstrap/host_identity.hpp"
 #include "bootstrap/system_text.hpp"
 #include "bootstrap/text.hpp"
 #include "plan/hash.hpp"
@@ -44,13 +44,7 @@ void fill(char (&to)[capacity], std::string_view text) {
 
 // CLOCK_MONOTONIC is the same for all processes of a boot that are in one time namespace.
 uint64_t clock_identity() {
-  static const uint64_t identity = [] {
-    std::string boot;
-    if (std::ifstream file("/proc/sys/kernel/random/boot_id"); file) std::getline(file, boot);
-    struct stat times {};
-    const bool known = stat("/proc/self/ns/time", &times) == 0;
-    return hash_text(fmt::format("{}/{}", boot, known ? static_cast<uint64_t>(times.st_ino) : 0));
-  }();
+  static const uint64_t identity = hash_text(host_space("time"));
   return identity;
 }
 

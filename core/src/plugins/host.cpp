@@ -2,14 +2,12 @@
 #include "plugins/host.hpp"
 
 #include <fmt/format.h>
-#include <sys/stat.h>
 #include <tutti/registry.h>
 
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <fstream>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -19,6 +17,7 @@
 #include <utility>
 
 #include "bootstrap/failure.hpp"
+#include "bootstrap/host_identity.hpp"
 #include "bootstrap/system_text.hpp"
 #include "plugins/plugin_check.hpp"
 #include "plugins/registry.hpp"
@@ -149,17 +148,13 @@ void log(uint32_t level, const std::string& source, const std::string& text) {
 }
 
 std::string host_key() {
-  if (const char* given = host_config("TUTTI_HOST_ID"); given && *given) return given;
-  std::string boot = "unknown";
-  if (std::ifstream file("/proc/sys/kernel/random/boot_id"); file)
-    std::getline(file, boot);
-  else if (const int error = errno; error != ENOENT && error != EACCES)  // taken for another host, it would mislead
+  const char* const given = host_config("TUTTI_HOST_ID");
+  if (given && !*given) throw Failure(TUTTI_INVALID_ARGUMENT, "TUTTI_HOST_ID is set but empty");
+  errno = 0;
+  if (!given && boot_id().empty() && (errno == EMFILE || errno == ENFILE))  // taken for another host, it would mislead
     throw Failure(TUTTI_NO_RESOURCES,
-                  fmt::format("/proc/sys/kernel/random/boot_id, which tells hosts apart, cannot be read: {}",
-                              system_text(error)));
-  struct stat namespace_file {};
-  const bool known = stat("/proc/self/ns/net", &namespace_file) == 0;
-  return fmt::format("{}/{}", boot, known ? static_cast<uint64_t>(namespace_file.st_ino) : 0);
+                  fmt::format("the kernel's boot id, which tells hosts apart, cannot be read: {}", system_text(errno)));
+  return tutti::host_key(given);
 }
 
 void leave_plugin_error(const char* text) noexcept try {

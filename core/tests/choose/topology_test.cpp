@@ -73,6 +73,42 @@ TEST(Topology, WhatDoesNotReachIsNamed) {
   EXPECT_NE(why.find("shm reaches only ranks of one host"), why.npos) << why;
 }
 
+// What a host's ranks may have in common is no proof that they reach each other's memory.
+TEST(Topology, RanksOfTwoPlacesOfAHostNeedANetwork) {
+  const std::vector<TransportOffer> all{offer("net", TUTTI_REACH_NETWORK, 9000), offer("shm", TUTTI_REACH_HOST, 300)};
+  std::vector<RankDescription> ranks;
+  for (uint32_t r = 0; r < 4; ++r) {
+    ranks.push_back(rank("a", r, all));
+    ranks.back().place = r % 2;
+  }
+  ranks[1].apart = "rank 0: it runs as user 0, this rank as user 1";
+  const Topology topology(ranks);
+  EXPECT_EQ(topology.hosts(), 1u);
+  EXPECT_EQ(carrier(topology, 0, 2), "shm");
+  EXPECT_EQ(carrier(topology, 1, 3), "shm");
+  EXPECT_EQ(carrier(topology, 0, 1), "net");
+  EXPECT_EQ(carrier(topology, 2, 3), "net");
+  for (RankDescription& rank : ranks) rank.transports.erase(rank.transports.begin());
+  std::string why;
+  EXPECT_EQ(Topology(ranks).transport_of(1, 0, &why), nullptr);
+  EXPECT_NE(why.find("shm reaches only ranks of one host; rank 1 does not reach rank 0: it runs as user 0"), why.npos) << why;
+}
+
+TEST(Topology, AnErrorSaysWhyTransportsAreLeftOut) {
+  RankDescription without = rank("a", 1, {offer("net", TUTTI_REACH_HOST, 9000)}), with = without;
+  without.host = "b";
+  with.transports.push_back(offer("shm", TUTTI_REACH_HOST, 300));
+  without.left_out = {{"shm", "memfd_create: Function not implemented"}};
+  for (const auto& ranks : {std::vector{with, without}, std::vector{without, with}}) {
+    std::string why;
+    EXPECT_EQ(Topology(ranks).transport_of(0, 1, &why), nullptr);
+    EXPECT_NE(why.find("shm is left out by rank " + std::to_string(ranks[0].host == "b" ? 0 : 1) + ": memfd_create: "
+                       "Function not implemented"),
+              why.npos)
+        << why;
+  }
+}
+
 // Whether and by which versions of which transport a pair is connected.
 using Connection = std::tuple<std::string, std::string, std::string>;
 Connection connection(const Topology& topology, uint32_t a, uint32_t b) {
@@ -93,6 +129,7 @@ TEST(Topology, APairOfEachKindStandsForAllPairs) {
       if (one_of(3)) offers.push_back(offer("net", TUTTI_REACH_NETWORK, 9000));
       offers.back().version = std::to_string(one_of(2));
       ranks.push_back(rank(std::to_string(one_of(hosts)), one_of(processes), std::move(offers)));
+      ranks.back().place = static_cast<uint32_t>(ranks.back().process % 2);
     }
     const Topology topology(std::move(ranks));
     std::set<Connection> all, told;

@@ -25,7 +25,6 @@ struct CudaIpc {
     if (!has_devices())
       throw sdk::Error(TUTTI_NOT_SUPPORTED,
                        "cuda-ipc: no device plugin that works here exports memory (tutti-info lists plugins)");
-    sdk::this_place();  // throws where /proc lacks what tells hosts apart
     caps.reach = TUTTI_REACH_HOST;
     caps.memory_kinds = uint64_t{1} << TUTTI_MEMORY_HOST;  // of transfers: device memory is mapped
     caps.inline_bytes = sdk::local::kInlineBytes;

@@ -14,8 +14,8 @@
 #include <map>
 #include <mutex>
 #include <string>
-#include <tutti/sdk/file_descriptor.hpp>
 #include <tutti/sdk/plugin.hpp>
+#include <tutti/sdk/unnamed_file.hpp>
 
 #include "hazards.hpp"
 
@@ -113,7 +113,7 @@ Pages map_pages(int file, uint64_t bytes) {
 
 // A file of new pages that can neither shrink nor grow, or -1.
 int make_file(uint64_t bytes) {
-  const int file = above_standard_descriptors(memfd_create("tutti-simulated-device", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  const int file = make_unnamed_file("tutti-simulated-device");
   if (file >= 0 && ftruncate(file, static_cast<off_t>(bytes)) == 0 &&
       fcntl(file, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) == 0)
     return file;

@@ -2,7 +2,7 @@
 #include "host_facts.hpp"
 
 #include <sched.h>
-#include <sys/stat.h>
+#include <tutti/registry.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -39,20 +39,6 @@ std::vector<Cache> caches_of_first_cpu() {
   }
 }
 
-// As the core tells hosts apart: TUTTI_HOST_ID, else boot and network namespace.
-void find_key(HostFacts* facts) {
-  if (const char* given = std::getenv("TUTTI_HOST_ID"); given && *given) {
-    facts->key = given;
-    facts->key_source = "TUTTI_HOST_ID";
-    return;
-  }
-  struct stat network {};
-  const bool known = stat("/proc/self/ns/net", &network) == 0;
-  const std::string boot = first_line("/proc/sys/kernel/random/boot_id");
-  facts->key = (boot.empty() ? "unknown" : boot) + "/" + std::to_string(known ? network.st_ino : 0);
-  facts->key_source = "boot id and network namespace";
-}
-
 }  // namespace
 
 HostFacts host_facts() {
@@ -60,7 +46,9 @@ HostFacts host_facts() {
   char name[256] = {};
   gethostname(name, sizeof name - 1);
   facts.name = name;
-  find_key(&facts);
+  const tutti::HostIdentity identity = tutti::host_identity();
+  facts.key = identity.key;
+  facts.key_source = identity.given ? "TUTTI_HOST_ID" : "boot id and network namespace";
   facts.processor = processor_name();
   facts.online_cores = static_cast<uint32_t>(std::max(0L, sysconf(_SC_NPROCESSORS_ONLN)));
   cpu_set_t usable;

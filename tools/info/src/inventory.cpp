@@ -54,6 +54,15 @@ std::string state_of_device(const std::string& name) {
   return name;
 }
 
+// Why the transport cannot serve here; "": it can.
+std::string why_left_out(const std::string& name) {
+  std::string ignored;
+  const tutti_transport* const transport = tutti::find_transport(name, &ignored);
+  tutti_transport_caps caps{};
+  caps.struct_size = sizeof caps;
+  return !transport || transport->query(transport->self, &caps) >= 0 ? "" : tutti::take_plugin_error();
+}
+
 void plugin_text(const tutti::PluginRecord& plugin, std::ostream& out) {
   if (!plugin.loaded) {
     out << "  REFUSED " << plugin.path << (plugin.required ? " (named by TUTTI_PLUGIN_PATH)" : "") << "\n    "
@@ -61,7 +70,10 @@ void plugin_text(const tutti::PluginRecord& plugin, std::ostream& out) {
     return;
   }
   out << "  " << plugin.id << " " << plugin.version << ": " << plugin.summary << "\n";
-  if (!plugin.transports.empty()) out << "    transports  " << joined(plugin.transports) << "\n";
+  for (const std::string& transport : plugin.transports) {
+    const std::string why = why_left_out(transport);
+    out << "    transport   " << transport << (why.empty() ? "" : ": left out here: " + why) << "\n";
+  }
   if (!plugin.algorithms.empty()) out << "    algorithms  " << joined(plugin.algorithms) << "\n";
   for (const std::string& other : plugin.others) out << "    interface   " << other << "\n";
   for (const std::string& device : plugin.devices) out << "    device      " << state_of_device(device) << "\n";
@@ -78,6 +90,9 @@ void host_text(const HostFacts& host, std::ostream& out) {
 }
 
 Json plugin_json(const tutti::PluginRecord& plugin) {
+  Json left_out = Json::object();
+  for (const std::string& transport : plugin.transports)
+    if (const std::string why = why_left_out(transport); !why.empty()) left_out[transport] = why;
   return {{"path", plugin.path},
           {"loaded", plugin.loaded},
           {"required", plugin.required},
@@ -88,6 +103,7 @@ Json plugin_json(const tutti::PluginRecord& plugin) {
           {"license", plugin.license},
           {"summary", plugin.summary},
           {"transports", plugin.transports},
+          {"left_out", left_out},
           {"algorithms", plugin.algorithms},
           {"devices", plugin.devices},
           {"others", plugin.others}};

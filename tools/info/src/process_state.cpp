@@ -1,25 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "process_state.hpp"
 
-#include <sys/stat.h>
+#include <tutti/registry.h>
 
 #include <fstream>
-#include <span>
 #include <sstream>
-
-#include "flight_file.hpp"
 
 namespace info {
 
 uint64_t this_host() {
-  static const uint64_t host = [] {
-    std::string boot;
-    if (std::ifstream file("/proc/sys/kernel/random/boot_id"); file) std::getline(file, boot);
-    struct stat pids {};
-    const bool known = stat("/proc/self/ns/pid", &pids) == 0;
-    const std::string text = boot + "/" + std::to_string(known ? static_cast<uint64_t>(pids.st_ino) : 0);
-    return flight_hash(std::as_bytes(std::span(text)));
-  }();
+  static const uint64_t host = tutti::host_identity().processes;
   return host;
 }
 

@@ -35,6 +35,7 @@
 #include <string>
 #include <string_view>
 #include <tutti/sdk/file_descriptor.hpp>
+#include <tutti/sdk/host_identity.hpp>
 #include <tutti/sdk/plugin.hpp>
 #include <tutti/sdk/token.hpp>
 #include <type_traits>
@@ -172,7 +173,7 @@ using Token = std::array<uint8_t, 16>;
 
 // The way to a Doorway, for another rank. Plain bytes, for a pair message.
 struct Invitation {
-  std::array<char, 40> boot_id;  // of the host
+  std::array<char, 40> boot_id;  // of the host; zeroes: it is not known
   uint64_t network_namespace;
   Token name, token;
 };
@@ -184,15 +185,11 @@ inline Token random_token() {
   return token;
 }
 
-// An invitation with this process's place, and neither name nor token. Throws Error where /proc does not tell it.
+// An invitation with this process's place, as far as the system tells it, and neither name nor token.
 inline Invitation this_place() {
   Invitation place{};
-  const FileDescriptor boot(open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC));
-  if (!boot || read(boot.get(), place.boot_id.data(), 36) != 36)
-    throw system_error("reading /proc/sys/kernel/random/boot_id, by which ranks know that they are on one host", errno);
-  struct stat status {};
-  if (stat("/proc/self/ns/net", &status) != 0) throw system_error("reading /proc/self/ns/net", errno);
-  place.network_namespace = status.st_ino;
+  boot_id().copy(place.boot_id.data(), place.boot_id.size());
+  place.network_namespace = namespace_number("net");
   return place;
 }
 

@@ -38,6 +38,8 @@ class FileDescriptor {
   ~FileDescriptor() { reset(); }
 
   int get() const { return fd_; }
+  // Hands the descriptor over; it is no longer closed here.
+  int release() { return std::exchange(fd_, -1); }
   explicit operator bool() const { return fd_ >= 0; }
   void reset() {
     if (fd_ >= 0) ::close(std::exchange(fd_, -1));

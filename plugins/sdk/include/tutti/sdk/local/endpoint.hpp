@@ -106,6 +106,7 @@ Endpoint<Link>::Endpoint(Domain& domain, const tutti_endpoint_config& config)
       peers_(nranks()),
       control_pending_(Doorbell::control_words(nranks())) {
   if (!eventfd_) throw sdk::system_error(errno, "{}", says("eventfd"));
+  check_file_limit(geometry_.segment_bytes());  // of every link
   attention_.failing.reserve(nranks());
   sleeper_.watch(eventfd_.get(), EPOLLIN, kEventfd);
 }

@@ -16,6 +16,7 @@
 #include <tutti/sdk/descriptors.hpp>
 #include <tutti/sdk/local/segment.hpp>
 #include <tutti/sdk/local/shared_by_key.hpp>
+#include <tutti/sdk/unnamed_file.hpp>
 #include <tutti/sdk/words.hpp>
 #include <utility>
 
@@ -23,15 +24,20 @@ namespace tutti::sdk {
 inline namespace TUTTI_SDK_NAMESPACE {
 namespace local {
 
-// A new memfd of `bytes` zeroes that can neither shrink nor grow. /proc/PID/maps shows the label. Throws Error.
-inline FileDescriptor make_memory_file(const std::string& label, uint64_t bytes) {
-  rlimit largest{};  // making a file larger than this would end the process by SIGXFSZ
+// Throws Error (TUTTI_NO_RESOURCES) where this process may not make a file of so many bytes: it would be ended by SIGXFSZ.
+inline void check_file_limit(uint64_t bytes) {
+  rlimit largest{};
   if (getrlimit(RLIMIT_FSIZE, &largest) == 0 && bytes > largest.rlim_cur)
     throw error(TUTTI_NO_RESOURCES,
                 "{}: {} bytes of shared memory are more than the largest file that this process may make, {} bytes "
                 "(ulimit -f)",
                 plugin_id, bytes, largest.rlim_cur);
-  FileDescriptor file(memfd_create(label.c_str(), MFD_CLOEXEC | MFD_ALLOW_SEALING));
+}
+
+// A new memfd of `bytes` zeroes that can neither shrink nor grow. /proc/PID/maps shows the label. Throws Error.
+inline FileDescriptor make_memory_file(const std::string& label, uint64_t bytes) {
+  check_file_limit(bytes);
+  FileDescriptor file(make_unnamed_file(label.c_str()));
   if (!file) throw system_error(errno, "{}: memfd_create", plugin_id);
   if (fchmod(file.get(), S_IRUSR | S_IWUSR) != 0) throw system_error(errno, "{}: fchmod", plugin_id);
   if (ftruncate(file.get(), static_cast<off_t>(bytes)) != 0)

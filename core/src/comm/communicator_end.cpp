@@ -18,7 +18,8 @@ namespace tutti::core {
 namespace {
 
 constexpr std::chrono::seconds drain_limit(5);
-// When all meet for the end, each rank gives this and the number of collectives that it has called.
+// When all meet for the end, each rank gives this, the number of collectives that it has called, and a hash of them:
+// "end\n41\n9e3779b97f4a7c15".
 constexpr std::string_view end_word = "end\n";
 
 }  // namespace
@@ -27,7 +28,8 @@ constexpr std::string_view end_word = "end\n";
 void Communicator::hear_who_leaves() {
   const auto arrival = bootstrap_->control().awaited_by();
   if (!arrival || !arrival->bytes.starts_with(end_word)) return;
-  const auto calls = whole_number(std::string_view(arrival->bytes).substr(end_word.size()), 0, UINT64_MAX);
+  const std::string_view numbers = std::string_view(arrival->bytes).substr(end_word.size());
+  const auto calls = whole_number(numbers.substr(0, numbers.find('\n')), 0, UINT64_MAX);
   if (!calls) return;
   const std::optional<uint64_t> in_stream = streams_ && streams_->operations() > 0 ? streams_->sequence() : std::nullopt;
   for (const std::optional<uint64_t> awaited : {operations_.oldest_sequence(), in_stream})
@@ -146,6 +148,25 @@ void Communicator::check_end() {
   }
 }
 
+// Collective. Nothing: all ranks destroy the communicator, after the same calls. The first use of each plan was compared before;
+// this finds what no message has shown, such as two broadcasts from different roots whose receivers were not there.
+std::optional<Cause> Communicator::compare_ends() {
+  const FlightRecorder& recorder = reports_->recorder();
+  const std::string mine = fmt::format("{}{}\n{:016x}", end_word, operations_.next_sequence(), recorder.calls_hash());
+  const std::vector<std::string> all = all_gather(mine);
+  const auto other = std::ranges::find_if(all, [](const std::string& word) { return !word.starts_with(end_word); });
+  if (other != all.end())
+    return Cause{TUTTI_MISMATCH, static_cast<uint32_t>(other - all.begin()),
+                 fmt::format("is in {}, rank {} in tutti_comm_destroy: all ranks must make the same calls",
+                             other->substr(0, other->find('\n')), rank_)};
+  const auto odd = std::ranges::find_if(all, [&](const std::string& word) { return word != all.front(); });
+  if (odd == all.end()) return std::nullopt;
+  std::vector<std::optional<CallReport>> reports;
+  for (const std::string& bytes : all_gather(recorder.report().encode())) reports.push_back(CallReport::decode(bytes));
+  CallDifference found = explain_end(static_cast<uint32_t>(odd - all.begin()), reports);
+  return Cause{TUTTI_MISMATCH, found.culprit, found.reason + "; found when the communicator was destroyed"};
+}
+
 // All ranks meet once more, so that no rank closes a connection over which another still waits for bytes.
 void Communicator::settle() {
   std::optional<Failure> why;
@@ -154,14 +175,8 @@ void Communicator::settle() {
   ActiveEngines::process().add(this);
   try {
     const BackgroundProgress meanwhile;
-    const auto all = all_gather(fmt::format("{}{}", end_word, operations_.next_sequence()));
-    const auto other = std::ranges::find_if(all, [](const std::string& word) { return !word.starts_with(end_word); });
-    if (other == all.end())
-      bootstrap_->leave_together();
-    else
-      difference = Cause{TUTTI_MISMATCH, static_cast<uint32_t>(other - all.begin()),
-                         fmt::format("is in {}, rank {} in tutti_comm_destroy: all ranks must make the same calls",
-                                     other->substr(0, other->find('\n')), rank_)};
+    difference = compare_ends();
+    if (!difference) bootstrap_->leave_together();
   } catch (const std::exception& problem) {
     why = failure_of(problem);
   }
@@ -170,7 +185,6 @@ void Communicator::settle() {
   if (difference) return breakdown_.fail(*difference);
   if (why) {
     const std::string text = fmt::format("{}; seen by rank {} in {}: destroy", why->text, rank_, name());
-    log(TUTTI_LOG_WARN, name(), text);
     bootstrap_->announce_failure(TUTTI_ABORTED, "destroyed the communicator without the others: " + why->text);
     breakdown_.end_alone(why->status, text);
     return;
@@ -196,6 +210,7 @@ tutti_status Communicator::end() {
     inside_.store(true, std::memory_order_relaxed);
   }
   breakdown_.carry_out();
+  const bool was_whole = async_error() == TUTTI_OK;
   if (Trace* trace = reports_->recorder().trace())
     for (const tutti_link_traffic& row : traffic_rows())
       trace->link(row.peer, row.transport, row.sent_bytes, row.received_bytes);
@@ -219,6 +234,8 @@ tutti_status Communicator::end() {
     breakdown_.hear_others();  // a loss that no call has met yet
   const bool broken = breakdown_.status() < 0;
   if (!broken) reports_->recorder().ended();
+  // Many programs do not look at what destroying returns, and no call has said it.
+  if (broken && was_whole) log(TUTTI_LOG_WARN, name(), breakdown_.text());
   return broken ? remember(async_error(), breakdown_.text()) : tutti_status{TUTTI_OK};
 }
 

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <array>
+#include <bit>
 #include <cstdint>
 #include <string>
 
@@ -25,6 +26,18 @@ struct Call {
   bool operator==(const Call&) const = default;
 };
 static_assert(sizeof(Call) == 64);
+
+// A hash of all that must be equal on all ranks, but for the number. Costs a few nanoseconds: it is made for every call.
+inline uint64_t identity_of(const Call& call) {
+  const auto name = std::bit_cast<std::array<uint64_t, sizeof(Call::op_name_text) / sizeof(uint64_t)>>(call.op_name_text);
+  const uint64_t kind = call.collective | uint64_t{call.dtype} << 8 | uint64_t{call.op} << 16;
+  // Odd numbers without a pattern; the products do not wait for each other.
+  uint64_t sum = call.count * 0x9e3779b97f4a7c15u + call.plan * 0xc2b2ae3d27d4eb4fu + kind * 0x165667b19e3779f9u +
+                 call.root * 0x27d4eb2f165667c5u + name[0] * 0xd6e8feb86659fd93u + name[1] * 0xa0761d6478bd642fu +
+                 name[2] * 0xe7037ed1a0b428dbu;
+  sum ^= sum >> 32;
+  return sum * 0x8ebc6af09c88c6e3u;
+}
 
 // Call::op of operators of the application, which the flight recorder keeps in a byte: commutative or not.
 enum : uint32_t { call_user_op = 254, call_ordered_user_op = 255 };

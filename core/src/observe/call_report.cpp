@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <set>
 
 #include "bootstrap/rank_list.hpp"
 
@@ -105,6 +106,29 @@ Stall explain_stall(uint32_t rank, uint64_t sequence, uint64_t waited_ns,
                     "have entered it{}",
                     static_cast<double>(reports[*absent]->outside_ns) * 1e-9, sequence, waiting)};
   return {std::nullopt, false, waiting.empty() ? "" : "all ranks have entered it" + waiting};
+}
+
+CallDifference explain_end(uint32_t odd, const std::vector<std::optional<CallReport>>& reports) {
+  std::set<uint64_t> sequences;
+  for (const auto& report : reports)
+    for (const Call& call : report ? report->calls : std::vector<Call>()) sequences.insert(call.sequence);
+  for (const uint64_t sequence : sequences) {
+    std::optional<Call> usual;
+    uint32_t its_rank = 0;
+    for (uint32_t r = 0; r < reports.size(); ++r) {
+      if (!reports[r]) continue;
+      const Call destroys{.sequence = sequence};
+      const Call* const call = reports[r]->issued <= sequence ? &destroys : reports[r]->find(sequence);
+      if (!call) continue;
+      if (usual && !(*usual == *call)) return difference_of(r, *call, its_rank, *usual);
+      if (usual) continue;
+      usual = *call;
+      its_rank = r;
+    }
+  }
+  return {odd, fmt::format("made other calls than rank 0, before the last {} that are known: all ranks must make the same "
+                           "calls; TUTTI_CHECK=1 names the first difference",
+                           most_calls_reported)};
 }
 
 }  // namespace tutti::core

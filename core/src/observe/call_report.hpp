@@ -38,4 +38,8 @@ struct Stall {
 Stall explain_stall(uint32_t rank, uint64_t sequence, uint64_t waited_ns,
                     const std::vector<std::optional<CallReport>>& reports);
 
+// The first difference between the calls that ranks made before all of them destroyed the communicator. `reports` are by
+// rank; nothing: one that makes no sense. `odd`: a rank that made other calls than rank 0. The same on all ranks.
+CallDifference explain_end(uint32_t odd, const std::vector<std::optional<CallReport>>& reports);
+
 }  // namespace tutti::core

@@ -73,6 +73,7 @@ class FlightRecorder {
     put(o.status, int32_t{TUTTI_OK});
     put(o.plan, call.plan);
     put(o.slices, slices);
+    calls_hash_ = std::rotl(calls_hash_, 1) * 5 + identity_of(call);
     const auto name = std::bit_cast<OpName>(call.op_name_text);
     for (size_t i = 0; i < name.size(); ++i) put(op_names_[call.sequence % TUTTI_FLIGHT_OPERATIONS][i], name[i]);
     std::atomic_ref(o.number).store(call.sequence + 1, std::memory_order_release);
@@ -94,6 +95,8 @@ class FlightRecorder {
 
   // This rank's call number `sequence`, when it is among the last that it issued.
   std::optional<Call> call(uint64_t sequence) const;
+  // Of all calls so far, in order.
+  uint64_t calls_hash() const { return calls_hash_; }
   // For other ranks that call the roll. Any thread.
   CallReport report() const;
 
@@ -130,6 +133,7 @@ class FlightRecorder {
   // Of the operations: names of operators of the application, which the file has no room for.
   using OpName = std::array<uint64_t, sizeof(Call::op_name_text) / sizeof(uint64_t)>;
   std::array<OpName, TUTTI_FLIGHT_OPERATIONS> op_names_{};
+  uint64_t calls_hash_ = 0;
 };
 
 }  // namespace tutti::core

@@ -305,6 +305,84 @@ TEST(FirstUse, DifferencesAreFoundWithoutCheckedMode) {
       }
 }
 
+// What each rank's tutti_comm_destroy returns after `calls`, and its text.
+std::vector<Outcome> ends(uint32_t n, const char* transport, const std::function<void(tutti_comm*, uint32_t rank)>& calls) {
+  std::vector<Outcome> all(n);
+  const std::string place = fresh_place();
+  std::vector<std::thread> threads;
+  for (uint32_t r = 0; r < n; ++r)
+    threads.emplace_back([&, r] {
+      tutti_comm_config config = config_of(place, r, n);
+      config.transports = transport;
+      tutti_comm* comm = nullptr;
+      ASSERT_EQ(tutti_comm_create(&config, &comm), TUTTI_OK);
+      calls(comm, r);
+      all[r].at_destroy = tutti_comm_destroy(comm);
+      all[r].text = tutti_comm_error(comm);
+    });
+  for (std::thread& t : threads) t.join();
+  return all;
+}
+
+// Calls that return TUTTI_OK on all ranks, since every plan has been used and no rank waits for a message: destroying
+// finds them, on every rank.
+TEST(Destroying, FindsCallsThatDifferThoughAllSucceeded) {
+  for (const char* transport : {"shm", "tcp"})
+    for (uint32_t n = 2; n <= 4; ++n) {
+      const auto all = ends(n, transport, [n](tutti_comm* comm, uint32_t rank) {
+        int32_t x[2] = {1, 2};
+        const auto broadcast = [&](uint32_t root) {
+          EXPECT_EQ(tutti_broadcast(comm, x, x, 2, TUTTI_INT32, root, nullptr, nullptr), TUTTI_OK) << tutti_comm_error(comm);
+        };
+        for (uint32_t root = 0; root < n; ++root) broadcast(root);
+        broadcast(rank);
+      });
+      for (const Outcome& rank : all) {
+        EXPECT_EQ(rank.at_destroy, TUTTI_MISMATCH);
+        EXPECT_TRUE(has(rank.text, "rank 1 called broadcast(2 x int32, root 1) as operation #" + std::to_string(n) +
+                                       ", rank 0 called broadcast(2 x int32, root 0): all ranks must make the same calls; "
+                                       "found when the communicator was destroyed"))
+            << rank.text;
+      }
+    }
+}
+
+TEST(Destroying, FindsACallThatNotAllHaveMade) {
+  const auto all = ends(3, "shm", [](tutti_comm* comm, uint32_t rank) {
+    int32_t x = 1;
+    for (uint32_t k = 0; k < (rank == 0 ? 2 : 1); ++k) {
+      EXPECT_EQ(tutti_broadcast(comm, &x, &x, 1, TUTTI_INT32, 0, nullptr, nullptr), TUTTI_OK);
+    }
+  });
+  for (const Outcome& rank : all) {
+    EXPECT_EQ(rank.at_destroy, TUTTI_MISMATCH);
+    EXPECT_TRUE(has(rank.text, "rank 1 called tutti_comm_destroy() as operation #1, rank 0 called broadcast(1 x int32, root 0)"))
+        << rank.text;
+  }
+}
+
+TEST(Destroying, SaysSoWhereTheDifferenceIsLongAgo) {
+  const auto all = ends(2, "shm", [](tutti_comm* comm, uint32_t rank) {
+    int32_t x = 1;
+    const auto broadcast = [&](uint32_t root) {
+      EXPECT_EQ(tutti_broadcast(comm, &x, &x, 1, TUTTI_INT32, root, nullptr, nullptr), TUTTI_OK);
+    };
+    broadcast(0);
+    broadcast(1);
+    EXPECT_EQ(tutti_barrier(comm, nullptr, nullptr), TUTTI_OK);
+    broadcast(rank);
+    // The stale message of each pair's lane is the next one's: a broadcast from each in turn keeps all ranks going.
+    for (int k = 0; k < 40; ++k) {
+      broadcast(0);
+      broadcast(1);
+    }
+  });
+  for (const Outcome& rank : all) {
+    EXPECT_EQ(rank.at_destroy, TUTTI_MISMATCH);
+    EXPECT_TRUE(has(rank.text, "rank 1 made other calls than rank 0, before the last 32 that are known")) << rank.text;
+  }
+}
+
 // Calls whose plans have been used before are not compared: the deadline tells who is where.
 TEST(Deadline, NamesBothCalls) {
   for (const char* transport : {"shm", "tcp"}) {

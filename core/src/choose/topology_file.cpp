@@ -47,7 +47,9 @@ void decode_node(Json& object) {
 
 // An object of the file as what the rank would tell.
 void encode_rank(Json& rank, const std::string& where) {
-  complete_json(rank, where, {{"processors", ""}, {"numa", nullptr}, {"device", nullptr}, {"instance", 0u}},
+  complete_json(rank, where,
+                {{"processors", ""}, {"numa", nullptr}, {"device", nullptr}, {"instance", 0u}, {"place", 0u}, {"apart", ""},
+                 {"left out", Json::array()}},
                 {"host", "process", "cores", "transports"});
   encode_node(rank, where);
   if (Json& device = rank["device"]; !device.is_null()) {
@@ -72,6 +74,8 @@ void encode_rank(Json& rank, const std::string& where) {
 }
 void decode_rank(Json& rank) {
   decode_node(rank);
+  rank.erase("apart");
+  rank.erase("left out");
   if (!rank["device"].is_null()) decode_node(rank["device"]);
   for (Json& offer : rank["transports"])
     for (const auto& [code, word] : reaches)

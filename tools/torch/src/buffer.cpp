@@ -31,12 +31,14 @@ void check(const char* name, const at::Tensor& tensor, at::ScalarType type, cons
 }
 
 // A view that is marked as conjugated or negated has other values than its bytes say.
+bool is_plain(const at::Tensor& tensor) { return tensor.is_contiguous() && !tensor.is_conj() && !tensor.is_neg(); }
+
 bool one_after_another(const std::vector<at::Tensor>& tensors) {
   const char* next = nullptr;
   for (const at::Tensor& tensor : tensors) {
     if (tensor.numel() == 0) continue;
     const char* const data = static_cast<const char*>(tensor.data_ptr());
-    if (!tensor.is_contiguous() || tensor.is_conj() || tensor.is_neg() || (next && data != next)) return false;
+    if (!is_plain(tensor) || (next && data != next)) return false;
     next = data + tensor.nbytes();
   }
   return true;
@@ -194,7 +196,7 @@ uint32_t known_type(at::ScalarType type) {
 
 }  // namespace
 
-Buffer::Buffer(const char* name, const std::vector<at::Tensor>& tensors, Use use)
+Buffer::Buffer(const char* name, const std::vector<at::Tensor>& tensors, Use use, Form form)
     : name_(name), use_(use), tensors_(tensors) {
   TORCH_CHECK(!tensors.empty(), name, ": no tensors, expected at least one");
   TORCH_CHECK(tensors.front().defined(), name, ": an undefined tensor");
@@ -211,6 +213,7 @@ Buffer::Buffer(const char* name, const std::vector<at::Tensor>& tensors, Use use
     return;
   }
   if (one_after_another(tensors)) return;
+  if (form == Form::blocks && find_displacements()) return;
   flat_ = at::empty({static_cast<int64_t>(elements_)}, tensors.front().options().memory_format(c10::nullopt));
   if (use == Use::write) return;
   int64_t at = 0;
@@ -220,7 +223,27 @@ Buffer::Buffer(const char* name, const std::vector<at::Tensor>& tensors, Use use
   }
 }
 
+// False: the tensors cannot be used where they lie.
+bool Buffer::find_displacements() {
+  const auto size = static_cast<size_t>(tensors_.front().element_size());
+  for (const at::Tensor& tensor : tensors_) {
+    if (!tensor.is_cpu() || !is_plain(tensor)) return false;
+    char* const data = static_cast<char*>(tensor.data_ptr());
+    if (tensor.numel() != 0 && (!lowest_ || data < lowest_)) lowest_ = data;
+  }
+  std::vector<uint64_t> displacements;
+  for (const at::Tensor& tensor : tensors_) {
+    const auto distance =
+        tensor.numel() == 0 ? 0 : static_cast<uint64_t>(static_cast<char*>(tensor.data_ptr()) - lowest_);
+    if (distance % size != 0) return false;
+    displacements.push_back(distance / size * scale());
+  }
+  displacements_ = std::move(displacements);
+  return true;
+}
+
 void* Buffer::data() const {
+  if (!displacements_.empty()) return lowest_;
   if (flat_.defined()) return flat_.data_ptr();
   for (const at::Tensor& tensor : tensors_)
     if (tensor.numel() != 0) return tensor.data_ptr();

@@ -20,16 +20,20 @@ class Unseen {
       c10::DispatchKeySet({c10::DispatchKey::Python, c10::DispatchKey::PythonTLSSnapshot})};
 };
 
-// The tensors' values one after another: where they lie, if they do, else in a copy. Copies of a Buffer stand for the same
-// memory. Throws where a tensor cannot be used, and where tensors that are written share elements; `name` is the call's, for
-// the text.
+// The tensors' values: where they lie, if they do so one after another, else in a copy that has them one after another. Copies
+// of a Buffer stand for the same memory. Throws where a tensor cannot be used, and where tensors that are written share
+// elements; `name` is the call's, for the text.
 class Buffer {
  public:
   enum class Use { read, write, change };
+  // blocks: tensors of the processor that have no gaps each need not lie one after another: see displacements().
+  enum class Form { whole, blocks };
   Buffer() = default;
-  Buffer(const char* name, const std::vector<at::Tensor>& tensors, Use use);
+  Buffer(const char* name, const std::vector<at::Tensor>& tensors, Use use, Form form = Form::whole);
 
   void* data() const;
+  // Where each tensor begins after data(), in elements of dtype(); nullptr: one after another.
+  const uint64_t* displacements() const { return displacements_.empty() ? nullptr : displacements_.data(); }
   // Copies what has been written to where it belongs. Nothing, where the tensors are only read.
   void give_back() const;
   // Of all tensors.
@@ -44,10 +48,14 @@ class Buffer {
   void* stream() const;
 
  private:
+  bool find_displacements();
+
   const char* name_ = "";
   Use use_ = Use::read;
   std::vector<at::Tensor> tensors_;
-  at::Tensor flat_;  // undefined: the tensors lie one after another
+  at::Tensor flat_;  // undefined: the tensors are used where they lie
+  char* lowest_ = nullptr;  // with displacements
+  std::vector<uint64_t> displacements_;
   uint64_t elements_ = 0;
   at::ScalarType type_ = at::kByte;
 };

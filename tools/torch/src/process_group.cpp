@@ -40,7 +40,7 @@ uint32_t operator_of(const c10d::ReduceOp& op, at::ScalarType type, const char* 
 }
 
 // A copy times the operator's factor, which each rank applies to its own input.
-Buffer scaled(const char* name, const Buffer& in, const c10d::ReduceOp& op) {
+Buffer scaled(const char* name, const Buffer& in, const c10d::ReduceOp& op, Buffer::Form form = Buffer::Form::whole) {
   const auto* factors = static_cast<const c10d::NCCLPreMulSumSupplement*>(op.supplement_.get());
   TORCH_CHECK(factors && at::isFloatingType(in.type()), name, ": premul_sum takes a factor, and a tensor of a ",
               "floating-point type; got ", in.type());
@@ -54,7 +54,25 @@ Buffer scaled(const char* name, const Buffer& in, const c10d::ReduceOp& op) {
   for (const at::Tensor& tensor : in.tensors())
     copies.push_back(factor.defined() ? tensor.mul(factor.to(tensor.scalar_type()))
                                       : tensor.mul(factors->double_factor));
-  return {name, copies, Buffer::Use::read};
+  return {name, copies, Buffer::Use::read, form};
+}
+
+std::vector<uint64_t> counts_of(const Tensors& list) {
+  std::vector<uint64_t> counts;
+  for (const at::Tensor& tensor : list) counts.push_back(static_cast<uint64_t>(tensor.numel()));
+  return counts;
+}
+
+bool all_equal(const std::vector<uint64_t>& counts) {
+  return std::adjacent_find(counts.begin(), counts.end(), std::not_equal_to<>()) == counts.end();
+}
+
+// A list of large tensors, one for each rank, is used where its tensors lie: by the call for unequal blocks, on all ranks. Small
+// ones are copied, since the call for equal blocks has more algorithms. All ranks come to the same answer: the blocks of a call
+// have the same size everywhere.
+bool in_blocks(const at::Tensor& block) {
+  constexpr uint64_t least_bytes = 64 << 10;
+  return block.is_cpu() && block.nbytes() >= least_bytes;
 }
 
 }  // namespace
@@ -108,7 +126,8 @@ const Tensors& ProcessGroup::only(const char* name, const std::vector<Tensors>& 
   return lists.front();
 }
 
-uint32_t ProcessGroup::check_root(const char* name, int64_t root) const {
+uint32_t ProcessGroup::check_root(const char* name, int64_t root, int64_t tensor) const {
+  TORCH_CHECK(tensor == 0, name, ": the root's tensor is number ", tensor, ", expected 0: there is one per process");
   TORCH_CHECK(root >= 0 && root < getSize(), name, ": the root is rank ", root, ", expected 0 to ", getSize() - 1);
   return static_cast<uint32_t>(root);
 }
@@ -119,11 +138,17 @@ uint32_t ProcessGroup::check_peer(const char* name, int peer) const {
   return static_cast<uint32_t>(peer);
 }
 
+// The tensor of a list that is a rank's has the shape and type of the one that the rank gives or takes.
+void ProcessGroup::check_alike(const char* name, const Tensors& list, size_t rank, const at::Tensor& one) const {
+  TORCH_CHECK(list[rank].sizes() == one.sizes(), name, ": invalid tensor size: the list's tensor of rank ", rank,
+              " has the shape ", list[rank].sizes(), ", expected ", one.sizes());
+  TORCH_CHECK(list[rank].scalar_type() == one.scalar_type(), name, ": invalid tensor type: the list's tensor of rank ", rank,
+              " is of ", list[rank].scalar_type(), ", expected ", one.scalar_type());
+}
+
 void ProcessGroup::check_equal(const char* name, const Tensors& list, const at::Tensor& one) const {
   for (size_t r = 0; r < list.size(); ++r)
-    TORCH_CHECK(list[r].numel() == one.numel() && list[r].scalar_type() == one.scalar_type(), name,
-                ": the list's tensor of rank ", r, " has ", list[r].numel(), " elements of ", list[r].scalar_type(),
-                ", expected ", one.numel(), " of ", one.scalar_type());
+    check_alike(name, list, r, one);
 }
 
 // The elements of each rank's block. No sizes: equal ones.
@@ -153,7 +178,7 @@ std::vector<uint64_t> ProcessGroup::splits(const char* name, const at::Tensor& t
 WorkPtr ProcessGroup::broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) {
   constexpr auto name = "tutti:broadcast";
   only(name, tensors);
-  const uint32_t root = check_root(name, options.rootRank);
+  const uint32_t root = check_root(name, options.rootRank, options.rootTensor);
   const bool is_root = options.rootRank == getRank();
   const Buffer data(name, tensors, is_root ? Buffer::Use::read : Buffer::Use::write);
   return launch({name, c10d::OpType::BROADCAST, data, data, options.timeout},
@@ -188,7 +213,7 @@ WorkPtr ProcessGroup::allreduce_coalesced(Tensors& tensors, const c10d::Allreduc
 WorkPtr ProcessGroup::reduce(Tensors& tensors, const c10d::ReduceOptions& options) {
   constexpr auto name = "tutti:reduce";
   only(name, tensors);
-  const uint32_t root = check_root(name, options.rootRank);
+  const uint32_t root = check_root(name, options.rootRank, options.rootTensor);
   const bool is_root = options.rootRank == getRank();
   const Buffer data(name, tensors, is_root ? Buffer::Use::change : Buffer::Use::read);
   const uint32_t reduction = operator_of(options.reduceOp, data.type(), name), dtype = data.dtype(false);
@@ -216,21 +241,17 @@ WorkPtr ProcessGroup::allgather(std::vector<Tensors>& out, Tensors& in, const c1
   constexpr auto name = "tutti:all_gather";
   const at::Tensor& mine = only(name, in);
   const Tensors& list = only(name, out);
-  TORCH_CHECK(list[static_cast<size_t>(getRank())].numel() == mine.numel(), name, ": invalid tensor size: the list's ",
-              "tensor of this rank has ", list[static_cast<size_t>(getRank())].numel(), " elements, expected ",
-              mine.numel(), " as the input");
-  Call call{name, c10d::OpType::ALLGATHER, Buffer(name, in, Buffer::Use::read), Buffer(name, list, Buffer::Use::write),
-            options.timeout};
-  TORCH_CHECK(call.in.type() == call.out.type(), name, ": invalid tensor type: the list has ", call.out.type(),
-              ", expected ", call.in.type(), " as the input");
-  std::vector<uint64_t> counts;
-  for (const at::Tensor& tensor : list) counts.push_back(static_cast<uint64_t>(tensor.numel()) * call.in.scale());
-  const bool equal = std::adjacent_find(counts.begin(), counts.end(), std::not_equal_to<>()) == counts.end();
+  check_alike(name, list, static_cast<size_t>(getRank()), mine);
+  std::vector<uint64_t> counts = counts_of(list);
+  const bool blocks = in_blocks(mine) || !all_equal(counts);
+  Call call{name, c10d::OpType::ALLGATHER, Buffer(name, in, Buffer::Use::read),
+            Buffer(name, list, Buffer::Use::write, blocks ? Buffer::Form::blocks : Buffer::Form::whole), options.timeout};
+  for (uint64_t& count : counts) count *= call.in.scale();
   return launch(
-      call, [counts, equal](const Call& c, tutti_comm* comm, tutti_request** request, const tutti_options* opts) {
-        return equal ? tutti_all_gather(comm, c.in.data(), c.out.data(), counts.front(), c.in.dtype(), opts, request)
-                     : tutti_all_gather_v(comm, c.in.data(), c.out.data(), counts.data(), nullptr, c.in.dtype(), opts,
-                                          request);
+      call, [counts, blocks](const Call& c, tutti_comm* comm, tutti_request** request, const tutti_options* opts) {
+        return blocks ? tutti_all_gather_v(comm, c.in.data(), c.out.data(), counts.data(), c.out.displacements(),
+                                           c.in.dtype(), opts, request)
+                      : tutti_all_gather(comm, c.in.data(), c.out.data(), counts.front(), c.in.dtype(), opts, request);
       });
 }
 
@@ -259,16 +280,19 @@ WorkPtr ProcessGroup::gather(std::vector<Tensors>& out, Tensors& in, const c10d:
   constexpr auto name = "tutti:gather";
   const at::Tensor& mine = only(name, in);
   const uint32_t root = check_root(name, options.rootRank);
+  const bool blocks = in_blocks(mine);
   Call call{name, c10d::OpType::GATHER, Buffer(name, in, Buffer::Use::read), {}, options.timeout};
   if (options.rootRank == getRank()) {
     check_equal(name, only(name, out), mine);
-    call.out = Buffer(name, out.front(), Buffer::Use::write);
+    call.out = Buffer(name, out.front(), Buffer::Use::write, blocks ? Buffer::Form::blocks : Buffer::Form::whole);
   } else {
     TORCH_CHECK(out.empty(), name, ": requires empty output on non-root; got ", out.size(), " lists");
   }
-  return launch(call, [root](const Call& c, tutti_comm* comm, tutti_request** request, const tutti_options* opts) {
-    return tutti_gather(comm, c.in.data(), c.out.data(), c.in.elements() * c.in.scale(), c.in.dtype(), root, opts,
-                        request);
+  const std::vector<uint64_t> counts(static_cast<size_t>(getSize()), call.in.elements() * call.in.scale());
+  return launch(call, [=](const Call& c, tutti_comm* comm, tutti_request** request, const tutti_options* opts) {
+    return blocks ? tutti_gather_v(comm, c.in.data(), counts.front(), c.out.data(), counts.data(), c.out.displacements(),
+                                   c.in.dtype(), root, opts, request)
+                  : tutti_gather(comm, c.in.data(), c.out.data(), counts.front(), c.in.dtype(), root, opts, request);
   });
 }
 
@@ -276,16 +300,19 @@ WorkPtr ProcessGroup::scatter(Tensors& out, std::vector<Tensors>& in, const c10d
   constexpr auto name = "tutti:scatter";
   const at::Tensor& mine = only(name, out);
   const uint32_t root = check_root(name, options.rootRank);
+  const bool blocks = in_blocks(mine);
   Call call{name, c10d::OpType::SCATTER, {}, Buffer(name, out, Buffer::Use::write), options.timeout};
   if (options.rootRank == getRank()) {
     check_equal(name, only(name, in), mine);
-    call.in = Buffer(name, in.front(), Buffer::Use::read);
+    call.in = Buffer(name, in.front(), Buffer::Use::read, blocks ? Buffer::Form::blocks : Buffer::Form::whole);
   } else {
     TORCH_CHECK(in.empty(), name, ": requires empty input on non-root; got ", in.size(), " lists");
   }
-  return launch(call, [root](const Call& c, tutti_comm* comm, tutti_request** request, const tutti_options* opts) {
-    return tutti_scatter(comm, c.in.data(), c.out.data(), c.out.elements() * c.out.scale(), c.out.dtype(), root, opts,
-                         request);
+  const std::vector<uint64_t> counts(static_cast<size_t>(getSize()), call.out.elements() * call.out.scale());
+  return launch(call, [=](const Call& c, tutti_comm* comm, tutti_request** request, const tutti_options* opts) {
+    return blocks ? tutti_scatter_v(comm, c.in.data(), counts.data(), c.in.displacements(), c.out.data(), counts.front(),
+                                    c.out.dtype(), root, opts, request)
+                  : tutti_scatter(comm, c.in.data(), c.out.data(), counts.front(), c.out.dtype(), root, opts, request);
   });
 }
 
@@ -294,22 +321,19 @@ WorkPtr ProcessGroup::reduce_scatter(Tensors& out, std::vector<Tensors>& in,
   constexpr auto name = "tutti:reduce_scatter";
   const at::Tensor& mine = only(name, out);
   const Tensors& list = only(name, in);
-  Call call{name, c10d::OpType::REDUCE_SCATTER, Buffer(name, list, Buffer::Use::read),
+  const std::vector<uint64_t> counts = counts_of(list);
+  const bool blocks = in_blocks(mine) || !all_equal(counts);
+  const Buffer::Form form = blocks ? Buffer::Form::blocks : Buffer::Form::whole;
+  Call call{name, c10d::OpType::REDUCE_SCATTER, Buffer(name, list, Buffer::Use::read, form),
             Buffer(name, out, Buffer::Use::write), options.timeout};
-  TORCH_CHECK(list[static_cast<size_t>(getRank())].numel() == mine.numel() && call.in.type() == call.out.type(), name,
-              ": the output has ", mine.numel(), " elements of ", mine.scalar_type(), ", expected ",
-              list[static_cast<size_t>(getRank())].numel(), " of ", call.in.type(),
-              " as this rank's tensor of the list");
+  check_alike(name, list, static_cast<size_t>(getRank()), mine);
   const uint32_t reduction = operator_of(options.reduceOp, call.in.type(), name), dtype = call.in.dtype(false);
-  if (options.reduceOp == c10d::ReduceOp::PREMUL_SUM) call.in = scaled(name, call.in, options.reduceOp);
-  std::vector<uint64_t> counts;
-  for (const at::Tensor& tensor : list) counts.push_back(static_cast<uint64_t>(tensor.numel()));
-  const bool equal = std::adjacent_find(counts.begin(), counts.end(), std::not_equal_to<>()) == counts.end();
+  if (options.reduceOp == c10d::ReduceOp::PREMUL_SUM) call.in = scaled(name, call.in, options.reduceOp, form);
   return launch(call, [=](const Call& c, tutti_comm* comm, tutti_request** request, const tutti_options* opts) {
-    return equal
-               ? tutti_reduce_scatter(comm, c.in.data(), c.out.data(), counts.front(), dtype, reduction, opts, request)
-               : tutti_reduce_scatter_v(comm, c.in.data(), c.out.data(), counts.data(), nullptr, dtype, reduction, opts,
-                                        request);
+    return blocks
+               ? tutti_reduce_scatter_v(comm, c.in.data(), c.out.data(), counts.data(), c.in.displacements(), dtype,
+                                        reduction, opts, request)
+               : tutti_reduce_scatter(comm, c.in.data(), c.out.data(), counts.front(), dtype, reduction, opts, request);
   });
 }
 
@@ -380,8 +404,8 @@ WorkPtr ProcessGroup::exchange_v(const Call& call, std::vector<uint64_t> in_coun
   for (uint64_t& count : out_counts) count *= call.in.scale();
   return launch(call, [in_counts, out_counts](const Call& c, tutti_comm* comm, tutti_request** request,
                                               const tutti_options* opts) {
-    return tutti_all_to_all_v(comm, c.in.data(), in_counts.data(), nullptr, c.out.data(), out_counts.data(), nullptr,
-                              c.in.dtype(), opts, request);
+    return tutti_all_to_all_v(comm, c.in.data(), in_counts.data(), c.in.displacements(), c.out.data(), out_counts.data(),
+                              c.out.displacements(), c.in.dtype(), opts, request);
   });
 }
 
@@ -403,14 +427,10 @@ WorkPtr ProcessGroup::alltoall_base(at::Tensor& out, at::Tensor& in, std::vector
 
 WorkPtr ProcessGroup::alltoall(Tensors& out, Tensors& in, const c10d::AllToAllOptions& options) {
   constexpr auto name = "tutti:all_to_all";
-  std::vector<uint64_t> in_counts, out_counts;
-  for (const auto& [list, counts] : {std::pair{&in, &in_counts}, std::pair{&out, &out_counts}}) {
-    only(name, std::vector<Tensors>{*list});
-    for (const at::Tensor& tensor : *list) counts->push_back(static_cast<uint64_t>(tensor.numel()));
-  }
-  return exchange_v({name, c10d::OpType::ALLTOALL, Buffer(name, in, Buffer::Use::read),
-                     Buffer(name, out, Buffer::Use::write), options.timeout},
-                    in_counts, out_counts);
+  for (const Tensors* list : {&in, &out}) only(name, std::vector<Tensors>{*list});
+  return exchange_v({name, c10d::OpType::ALLTOALL, Buffer(name, in, Buffer::Use::read, Buffer::Form::blocks),
+                     Buffer(name, out, Buffer::Use::write, Buffer::Form::blocks), options.timeout},
+                    counts_of(in), counts_of(out));
 }
 
 WorkPtr ProcessGroup::barrier(const c10d::BarrierOptions& options) {

@@ -91,8 +91,9 @@ class ProcessGroup final : public Base {
   std::vector<uint64_t> splits(const char* name, const at::Tensor& tensor, const std::vector<int64_t>& sizes) const;
   const at::Tensor& only(const char* name, const Tensors& tensors) const;
   const Tensors& only(const char* name, const std::vector<Tensors>& lists) const;
-  uint32_t check_root(const char* name, int64_t root) const;
+  uint32_t check_root(const char* name, int64_t root, int64_t tensor = 0) const;
   uint32_t check_peer(const char* name, int peer) const;
+  void check_alike(const char* name, const Tensors& list, size_t rank, const at::Tensor& one) const;
   void check_equal(const char* name, const Tensors& list, const at::Tensor& one) const;
   std::vector<int> missing(uint32_t tag, std::chrono::steady_clock::time_point deadline, bool all);
 

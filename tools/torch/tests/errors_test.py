@@ -44,10 +44,15 @@ def arguments(rank):
     raises(RuntimeError, "Sparse, expected a dense one: call to_dense", dist.all_reduce, ones.to_sparse())
     raises(RuntimeError, "must be equal to world_size times input tensor size: it has 5 .* expected 8",
            dist.all_gather_into_tensor, torch.empty(5), ones)
-    raises(RuntimeError, "invalid tensor size: .* has 3 elements, expected 4", dist.all_gather,
+    raises(RuntimeError, "invalid tensor size: .* has the shape .3., expected .4.", dist.all_gather,
            [torch.empty(3), torch.empty(3)], ones)
-    raises(RuntimeError, "has 3 elements of Float, expected 4", dist.reduce_scatter, torch.empty(3), [ones, ones])
+    raises(RuntimeError, "has the shape .4., expected .3.", dist.reduce_scatter, torch.empty(3), [ones, ones])
+    raises(RuntimeError, "invalid tensor size: .* has the shape .3, 2., expected .2, 3.", dist.all_gather,
+           [torch.empty(3, 2), torch.empty(3, 2)], torch.ones(2, 3))
     group = dist.distributed_c10d._get_default_group()
+    for options, call in ((dist.BroadcastOptions(), group.broadcast), (dist.ReduceOptions(), group.reduce)):
+        options.rootTensor = 1
+        raises(RuntimeError, "the root's tensor is number 1, expected 0: there is one per process", call, [ones], options)
     raises(RuntimeError, "got 1 tensors of all ranks and 2 of one, expected as many", group.allgather_into_tensor_coalesced,
            [torch.empty(8)], [ones, ones])
     raises(RuntimeError, "tensor 0 of all ranks has 6 elements, expected 8 without", group.reduce_scatter_tensor_coalesced,
@@ -61,7 +66,8 @@ def arguments(rank):
     raises(RuntimeError, shares.format(1, "another one"), dist.all_gather, [ones[:3], ones[1:]], torch.zeros(3))
     matrix = torch.ones(4, 4)
     raises(RuntimeError, shares.format(1, "another one"), dist.all_gather, [matrix[:, :3], matrix[:, 1:]], torch.zeros(4, 3))
-    raises(RuntimeError, shares.format(1, "another one"), dist.all_gather, [matrix[:, :2], matrix.t()[:2]], torch.zeros(8))
+    raises(RuntimeError, shares.format(1, "another one"), dist.all_gather, [matrix[:, :2], matrix.t()[:2]],
+           torch.zeros((4, 2) if rank == 0 else (2, 4)))
     dist.all_gather([matrix[:, ::2], matrix[:, 1::2]], torch.zeros(4, 2))  # which interleave
     if rank != 0:
         raises(RuntimeError, shares.format(0, "itself"), backend(dist.group.WORLD).broadcast, torch.zeros(1).expand(4), 0)

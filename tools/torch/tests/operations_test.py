@@ -180,6 +180,72 @@ def exchanges(rank, ranks):
         equal(got, expected, "all_to_all_single, " + what)
 
 
+def lists_of(values, layout):
+    """Tensors with these values, which lie in memory as the layout says."""
+    rows, columns = values[0].shape
+    n = len(values)
+    if layout == "in one piece":
+        made = list(torch.empty(n * rows, columns, dtype=values[0].dtype).split(rows))
+    elif layout == "backwards":
+        made = list(torch.empty(n * rows, columns, dtype=values[0].dtype).split(rows))[::-1]
+    elif layout == "with gaps":
+        made = list(torch.empty(2 * n * rows, columns, dtype=values[0].dtype).split(rows))[::2]
+    elif layout == "columns":
+        made = list(torch.empty(rows, n * columns, dtype=values[0].dtype).split(columns, 1))
+    else:
+        made = [torch.empty(rows, columns, dtype=values[0].dtype) for _ in range(n)]
+    for tensor, value in zip(made, values):
+        tensor.copy_(value)
+    return made
+
+
+def large_lists(rank, ranks):
+    """Lists are used where they lie from 64 KiB a tensor on. They may lie otherwise on each rank."""
+    draws, other = Draws(rank), gloo()
+    layouts = ["in one piece", "backwards", "with gaps", "columns", "apart"]
+    for turn in range(2 * len(layouts)):
+        dtype = draws.pick([torch.int32, torch.float32, torch.float64, torch.uint8])
+        layout = layouts[(turn + rank) % len(layouts)] if turn < len(layouts) else layouts[turn - len(layouts)]
+        columns = draws.pick([1, 3, 64])
+        rows = draws.pick([65 * 1024, 300 * 1024]) // columns // torch.empty(0, dtype=dtype).element_size() + draws.pick([0, 1])
+        root = draws.shared.randrange(ranks)
+        values = [draws.values([rows, columns], dtype) for _ in range(ranks)]
+        mine, nothing = values[rank], [torch.zeros(rows, columns, dtype=dtype) for _ in range(ranks)]
+        what = f"turn {turn}: {ranks} of [{rows}, {columns}] {dtype}, {layout}"
+        whole = [torch.empty_like(mine) for _ in range(ranks)]
+        dist.all_gather(whole, mine, group=other)
+
+        def compare(got, expected, call):
+            for r, (one, right) in enumerate(zip(got, expected)):
+                equal(one, right, f"{call} of rank {r}, {what}")
+
+        got = lists_of(nothing, layout)
+        dist.all_gather(got, mine)
+        compare(got, whole, "all_gather")
+        got = lists_of(values, layout)
+        dist.all_gather(got, got[rank])
+        compare(got, whole, "all_gather in place")
+        got = lists_of(nothing, layout)
+        dist.gather(mine, got if rank == root else None, root)
+        compare(got if rank == root else [], whole, "gather")
+        got = torch.empty_like(mine)
+        dist.scatter(got, lists_of(whole, layout) if rank == root else None, root)
+        equal(got, whole[rank], "scatter, " + what)
+        sums = [value.clone() for value in values]
+        for one in sums:
+            dist.all_reduce(one, group=other)
+        dist.reduce_scatter(got, lists_of(values, layout))
+        equal(got, sums[rank], "reduce_scatter, " + what)
+        if dtype.is_floating_point:
+            dist.reduce_scatter(got, lists_of(values, layout), op=dist._make_nccl_premul_sum(0.5))
+            equal(got, sums[rank] * 0.5, "reduce_scatter by premul_sum, " + what)
+        ins, expected = torch.cat(values), torch.empty(ranks * rows, columns, dtype=dtype)
+        dist.all_to_all_single(expected, ins, group=other)
+        got = lists_of(nothing, layout)
+        dist.all_to_all(got, lists_of(values, layout))
+        compare(got, expected.split(rows), "all_to_all")
+
+
 def coalesced(rank, ranks):
     draws, other = Draws(rank), gloo()
     tensors = [draws.values(draws.shape(), torch.float32) for _ in range(5)]
@@ -411,7 +477,7 @@ def add(function, *sizes):
     setattr(Operations, f"test_{function.__name__}", test)
 
 
-for function in (reductions, own_operators, movements, exchanges, coalesced, values_of_views, shared_elements, modes, messages, handles):
+for function in (reductions, own_operators, movements, exchanges, large_lists, coalesced, values_of_views, shared_elements, modes, messages, handles):
     add(function, 2, 4)
 add(groups, 3, 4)
 

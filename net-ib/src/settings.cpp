@@ -8,30 +8,17 @@
 
 namespace tutti::ib {
 
-HcaFilter::HcaFilter(const std::string& text) : text_(text) {
-  std::string_view rest = text;
-  const auto refuse = [&](const std::string& why) {
-    return error(TUTTI_INVALID_ARGUMENT,
-                 "TUTTI_IB_HCA=\"{}\": {}; expected DEVICE[:PORT],... with an optional ^ (leave out) and then = (whole "
-                 "names) in front, as in mlx5_0:1,mlx5_1 or ^mlx5_2",
-                 text, why);
-  };
-  if (rest.starts_with('^')) excludes_ = true, rest.remove_prefix(1);
-  if (rest.starts_with('=')) whole_ = true, rest.remove_prefix(1);
-  while (true) {
-    const size_t comma = rest.find(',');
-    const std::string_view item = rest.substr(0, comma);
-    const size_t colon = item.find(':');
-    Item parsed{std::string(item.substr(0, colon)), std::nullopt};
-    if (parsed.device.empty()) throw refuse("a device name is empty");
-    if (colon != item.npos) {
-      const std::string_view digits = item.substr(colon + 1);
-      parsed.port = sdk::whole_number(digits, 1, 255);
-      if (!parsed.port) throw refuse(fmt::format("\"{}\" is no port number from 1 to 255", digits));
-    }
-    items_.push_back(std::move(parsed));
-    if (comma == rest.npos) return;
-    rest.remove_prefix(comma + 1);
+HcaFilter::HcaFilter(const std::string& text) : text_(text), list_(name_list("TUTTI_IB_HCA", text)) {
+  if (!list_.problem.empty()) throw sdk::Error(TUTTI_INVALID_ARGUMENT, list_.problem);
+  for (const std::string& name : list_.names) {
+    const size_t colon = std::min(name.find(':'), name.size());
+    Item item{name.substr(0, colon), std::nullopt};
+    if (colon < name.size()) item.port = sdk::whole_number(std::string_view(name).substr(colon + 1), 1, 255);
+    if (item.device.empty() || (colon < name.size() && !item.port))
+      throw error(TUTTI_INVALID_ARGUMENT,
+                  "TUTTI_IB_HCA=\"{}\": \"{}\" is not DEVICE or DEVICE:PORT with a port from 1 to 255, as in mlx5_0:1",
+                  text, name);
+    items_.push_back(std::move(item));
   }
 }
 
@@ -39,12 +26,11 @@ std::optional<size_t> HcaFilter::admits(const std::string& device, uint32_t port
   if (!is_set()) return 0;
   for (size_t i = 0; i < items_.size(); ++i) {
     const Item& item = items_[i];
-    const bool name_fits = whole_ ? device == item.device : device.starts_with(item.device);
-    if (!name_fits || (item.port && *item.port != port)) continue;
-    if (excludes_) return std::nullopt;
+    if (!list_.means(item.device, device) || (item.port && *item.port != port)) continue;
+    if (list_.excludes) return std::nullopt;
     return i;
   }
-  return excludes_ ? std::optional<size_t>(0) : std::nullopt;
+  return list_.excludes ? std::optional<size_t>(0) : std::nullopt;
 }
 
 Settings Settings::read() {

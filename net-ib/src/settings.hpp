@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <tutti/sdk/name_list.hpp>
 #include <tutti/sdk/words.hpp>
 #include <vector>
 
@@ -46,8 +47,8 @@ inline constexpr char kNearIsUsers[] = "TUTTI_IB_NEAR=";
 // The longest that closing an endpoint waits for completed messages to leave.
 inline constexpr std::chrono::milliseconds kLinger{2000};
 
-// TUTTI_IB_HCA, with the syntax of NCCL_IB_HCA: "mlx5_0:1,mlx5_2" names devices and ports (beginnings of names, in the
-// order of preference), "^mlx5_1" leaves out, "=mlx5_1" wants whole names.
+// TUTTI_IB_HCA, a list of names (<tutti/sdk/name_list.hpp>, as NCCL_IB_HCA): "mlx5_0:1,mlx5_2" names devices and ports
+// (beginnings of names, in the order of preference), "^mlx5_1" leaves out, "=mlx5_1" wants whole names.
 class HcaFilter {
  public:
   HcaFilter() = default;
@@ -55,7 +56,7 @@ class HcaFilter {
   explicit HcaFilter(const std::string& text);
 
   bool is_set() const { return !items_.empty(); }
-  bool names_ports() const { return is_set() && !excludes_; }
+  bool names_ports() const { return is_set() && !list_.excludes; }
   // The position in the list that admits this port; nothing if it is left out. Without a filter all are 0.
   std::optional<size_t> admits(const std::string& device, uint32_t port) const;
   const std::string& text() const { return text_; }
@@ -66,9 +67,8 @@ class HcaFilter {
     std::optional<uint32_t> port;
   };
   std::string text_;
+  NameList list_;
   std::vector<Item> items_;
-  bool excludes_ = false;
-  bool whole_ = false;
 };
 
 struct Settings {

@@ -72,7 +72,8 @@ TEST(Filter, NamesLeavesOutAndOrders) {
   EXPECT_EQ(leaves_out.admits("mlx5_2", 2), 0u);
   EXPECT_EQ(HcaFilter("^=a").admits("ab", 1), 0u);
   EXPECT_EQ(HcaFilter().admits("whatever", 3), 0u);
-  for (const char* bad : {"", "^", "=", "a,", ",a", "a:", "a:0", "a:256", "a:1x", "a:-1"})
+  for (const char* bad :
+       {"", "^", "=", "a,", ",a", "a:", ":1", "a:0", "a:256", "a:1x", "a:-1", "a,^b", "^a,^b", "a,=b"})
     EXPECT_THROW(HcaFilter{bad}, sdk::Error) << bad;
 }
 

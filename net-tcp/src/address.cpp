@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <boost/asio/ip/network_v4.hpp>
 #include <boost/asio/ip/network_v6.hpp>
+#include <tutti/sdk/name_list.hpp>
 #include <tutti/sdk/words.hpp>
 
 namespace tutti::tcp {
@@ -38,12 +39,15 @@ bool same_network(const IpAddress& a, const IpAddress& b, uint8_t prefix) {
 }
 
 // Does this word of a selection match the address? A word is an interface name or its beginning, an address, or a
-// network.
-bool means(const std::string& word, const LocalAddress& address, const std::string& source) {
+// network; IPv6 also in brackets.
+bool means(const NameList& list, const std::string& listed, const LocalAddress& address, const std::string& source) {
+  std::string word = listed;
+  if (const size_t close = word.find(']'); word.starts_with('[') && close != word.npos)
+    word = word.substr(1, close - 1) + word.substr(close + 1);
   boost::system::error_code none;
   const size_t slash = word.find('/');
   const IpAddress base = ip::make_address(word.substr(0, slash), none);
-  if (none) return address.interface.starts_with(word);
+  if (none) return list.means(listed, address.interface);
   if (slash == word.npos) return base == address.ip;
   const int prefix = base.is_v4() ? ip::make_network_v4(word, none).prefix_length()
                                   : static_cast<int>(ip::make_network_v6(word, none).prefix_length());
@@ -62,25 +66,19 @@ std::string listing(const std::vector<LocalAddress>& all) {
 
 std::vector<LocalAddress> select_addresses(const std::vector<LocalAddress>& all, const std::string& selection,
                                            const std::string& source) {
-  std::vector<std::string> wanted, unwanted;
-  for (size_t at = 0; !selection.empty() && at <= selection.size();) {
-    const size_t comma = std::min(selection.find(',', at), selection.size());
-    const bool excludes = selection[at] == '^';
-    const std::string word = selection.substr(at + excludes, comma - at - excludes);
-    if (word.empty()) throw sdk::error(TUTTI_INVALID_ARGUMENT, "{}=\"{}\" has an empty part", source, selection);
-    (excludes ? unwanted : wanted).push_back(word);
-    at = comma + 1;
-  }
-  for (const std::string& word : wanted)
-    if (std::none_of(all.begin(), all.end(), [&](const LocalAddress& a) { return means(word, a, source); }))
+  NameList list{.excludes = true};  // no address
+  if (!selection.empty()) list = name_list(source, selection);
+  if (!list.problem.empty()) throw sdk::Error(TUTTI_INVALID_ARGUMENT, list.problem);
+  for (const std::string& word : list.names)
+    if (!list.excludes &&
+        std::none_of(all.begin(), all.end(), [&](const LocalAddress& a) { return means(list, word, a, source); }))
       throw sdk::error(TUTTI_INVALID_ARGUMENT, "{}: \"{}\" means no address of this host; there are: {}", source, word,
                        listing(all));
   std::vector<LocalAddress> chosen;
-  const auto any = [&](const std::vector<std::string>& words, const LocalAddress& a) {
-    return std::any_of(words.begin(), words.end(), [&](const std::string& w) { return means(w, a, source); });
-  };
   for (const LocalAddress& a : all)
-    if ((wanted.empty() || any(wanted, a)) && !any(unwanted, a)) chosen.push_back(a);
+    if (std::any_of(list.names.begin(), list.names.end(),
+                    [&](const std::string& word) { return means(list, word, a, source); }) != list.excludes)
+      chosen.push_back(a);
   if (chosen.empty())
     throw sdk::error(TUTTI_INVALID_ARGUMENT, "no network address is left to use ({}=\"{}\"); this host has: {}", source,
                      selection, listing(all));

@@ -155,6 +155,8 @@ TEST_F(Settings, BadSettingsAreRefusedByName) {
                                                              {"TUTTI_TCP_INTERFACE", "^lo,"},
                                                              {"TUTTI_TCP_INTERFACE", "10.0.0.0/99"},
                                                              {"TUTTI_TCP_INTERFACE", "lo,^lo"},
+                                                             {"TUTTI_TCP_INTERFACE", "^lo,^docker0"},
+                                                             {"TUTTI_TCP_INTERFACE", "=lo9"},
                                                              {"TUTTI_TCP_PORTS", "0-10"},
                                                              {"TUTTI_TCP_PORTS", "20-10"},
                                                              {"TUTTI_TCP_PORTS", "1-65536"},
@@ -200,7 +202,12 @@ TEST(Addresses, AreSelectedByNamePrefixAddressAndNetwork) {
   EXPECT_EQ(names("^eth1"), "10.0.0.5 192.168.7.2 2001:db8::5 127.0.0.1 ::1 ");
   EXPECT_EQ(names("ib0,10.0.1.5"), "10.0.1.5 192.168.7.2 ");
   EXPECT_EQ(names("10.0.0.0/23"), "10.0.0.5 10.0.1.5 ");
-  EXPECT_EQ(names("eth,^2001:db8::/32"), "10.0.0.5 10.0.1.5 ");
+  EXPECT_EQ(names("^lo,eth1"), "10.0.0.5 192.168.7.2 2001:db8::5 ") << "the ^ covers the entire list";
+  EXPECT_EQ(names("^lo,docker0,2001:db8::/32"), "10.0.0.5 10.0.1.5 192.168.7.2 ") << "no host has all that is left out";
+  EXPECT_EQ(names("[2001:db8::5],[::]/64"), "2001:db8::5 ::1 ");
+  const std::vector<LocalAddress> alike{make("eth1", "10.0.1.5", 24), make("eth10", "10.0.2.5", 24)};
+  for (const auto& [selection, chosen] : {std::pair("eth1", 2u), {"=eth1", 1u}, {"^=eth1", 1u}, {"=10.0.1.5", 1u}})
+    EXPECT_EQ(select_addresses(alike, selection).size(), chosen) << selection;
 
   std::vector<Where> peer;
   for (const char* ip : {"127.0.0.1", "192.0.2.1", "10.0.1.77", "2001:db8:1::1", "::1"})

@@ -10,6 +10,7 @@
 #include <limits>
 
 #include "bootstrap/failure.hpp"
+#include "bootstrap/name_list.hpp"
 #include "plan/plan.hpp"
 
 namespace tutti::core {
@@ -25,10 +26,10 @@ constexpr double switch_seconds = 2e-6;
 // Above so many ranks, all ranks' schedules are not made just to cost them; the root's own one stands for all.
 constexpr uint32_t simulated_ranks = 64;
 
-std::vector<std::string> split(const std::string& text, char separator) {
+std::vector<std::string> parts_of(const std::string& text) {
   std::vector<std::string> parts;
   for (size_t begin = 0; begin <= text.size();) {
-    const size_t end = std::min(text.find(separator, begin), text.size());
+    const size_t end = std::min(text.find(';', begin), text.size());
     parts.push_back(text.substr(begin, end - begin));
     begin = end + 1;
   }
@@ -77,7 +78,7 @@ double own_cost(const Schedule& schedule, const tutti_query& query, uint64_t blo
 
 AlgorithmFilter::AlgorithmFilter(const std::string& text) {
   if (text.empty()) return;
-  for (const std::string& part : split(text, ';')) {
+  for (const std::string& part : parts_of(text)) {
     const size_t colon = part.find(':');
     const std::string name = part.substr(0, colon);
     const uint32_t collective = collective_from_name(name);
@@ -93,12 +94,11 @@ AlgorithmFilter::AlgorithmFilter(const std::string& text) {
           TUTTI_INVALID_ARGUMENT,
           fmt::format("TUTTI_ALGO=\"{}\" names {} twice: list its algorithms once, separated by commas", text, name));
     Rule& rule = rules_[collective];
-    std::string list = part.substr(colon + 1);
-    rule.denies = list.front() == '^';
-    if (rule.denies) list.erase(0, 1);
+    const NameList list = name_list("TUTTI_ALGO=\"" + text + "\": " + name, part.substr(colon + 1));
+    if (!list.problem.empty()) throw Failure(TUTTI_INVALID_ARGUMENT, list.problem);
+    rule.denies = list.excludes;
     rule.text = text;
-    for (std::string algorithm : split(list, ',')) {
-      if (rule.denies && algorithm.starts_with('^')) algorithm.erase(0, 1);
+    for (std::string algorithm : list.names) {
       const size_t end = std::min(algorithm.find(':'), algorithm.size());
       const std::string parameters = algorithm.substr(std::min(end + 1, algorithm.size()));
       algorithm.resize(end);

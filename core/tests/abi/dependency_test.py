@@ -12,10 +12,11 @@
   core/gradients                            the core's public headers and its own files; its tests core/tests/harness too
   core/bootstrap                            <tutti/plugin/...>, <tutti/sdk/basic_tls.hpp>, <tutti/sdk/basic_stream.hpp> and
                                             <tutti/sdk/file_descriptor.hpp>, by which control and data connections treat
-                                            sockets and certificates alike, <tutti/sdk/text.hpp>, <tutti/sdk/system_text.hpp>,
-                                            <tutti/sdk/host_identity.hpp> and <tutti/sdk/unnamed_file.hpp>, by which core and
-                                            plugins read numbers, name errors, tell hosts apart and make memory files alike, and
-                                            its own files; otherwise as core/schedule
+                                            sockets and certificates alike, <tutti/sdk/text.hpp>, <tutti/sdk/name_list.hpp>,
+                                            <tutti/sdk/system_text.hpp>, <tutti/sdk/host_identity.hpp> and
+                                            <tutti/sdk/unnamed_file.hpp>, by which core and plugins read numbers and lists of
+                                            names, name errors, tell hosts apart and make memory files alike, and its own files;
+                                            otherwise as core/schedule
   tools, conformance                        the core's public headers; tools/python/src/algorithms.cpp, which makes a
                                             plugin of an algorithm in Python, <tutti/sdk/algorithm.hpp> as well
   tests of plugins                          may use <tutti/schedule.h> as well
@@ -39,7 +40,7 @@ PYTHON_ALGORITHMS = pathlib.Path("tools/python/src/algorithms.cpp")
 TIME_SCALE = "tutti/sdk/time_scale.hpp"
 VIRTUAL_TIME = "harness/virtual_time/virtual_time.hpp"
 OF_THE_SDK = ["tutti/sdk/basic_tls.hpp", "tutti/sdk/basic_stream.hpp", "tutti/sdk/file_descriptor.hpp", "tutti/sdk/system_text.hpp",
-              "tutti/sdk/text.hpp", "tutti/sdk/host_identity.hpp", "tutti/sdk/unnamed_file.hpp"]
+              "tutti/sdk/text.hpp", "tutti/sdk/name_list.hpp", "tutti/sdk/host_identity.hpp", "tutti/sdk/unnamed_file.hpp"]
 LIBRARIES = {"bootstrap": OF_THE_SDK, "schedule": ["tutti/schedule.h"],
              "simulation": ["tutti/schedule.h", "tutti/simulation.hpp"], "gradients": PUBLIC}  # within core: what they may include of core/include besides the ABI
 

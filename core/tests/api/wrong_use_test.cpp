@@ -37,12 +37,15 @@ struct Unfit {
 constexpr Unfit unfit[] = {
     {"unknown transport", "pigeon", nullptr, "there is no transport \"pigeon\"; there are:"},
     {"unknown transport to leave out", "^pigeon", nullptr, "there is no transport \"pigeon\"; there are:"},
-    {"no name", ",", nullptr, "TUTTI_TRANSPORT=\",\": expected names with commas between them"},
-    {"an empty name", "shm,,tcp", nullptr, "expected names with commas between them"},
-    {"nothing left out", "^", nullptr, "expected names with commas between them"},
-    {"a name twice", "shm,shm", nullptr, "names shm twice"},
+    {"no name", ",", nullptr, "TUTTI_TRANSPORT=\",\": a name is empty; expected \"a,b\" (these)"},
+    {"an empty name", "shm,,tcp", nullptr, "a name is empty"},
+    {"nothing left out", "^", nullptr, "a name is empty"},
+    {"a name twice", "shm,shm", nullptr, "shm is named twice"},
+    {"one named and one left out", "shm,^tcp", nullptr, "TUTTI_TRANSPORT=\"shm,^tcp\": \"^tcp\" has a ^ of its own"},
+    {"a ^ for each", "^shm,^tcp", nullptr, "\"^tcp\" has a ^ of its own"},
     {"unknown algorithm", nullptr, "all_reduce:magic", "there is no algorithm \"magic\"; there are:"},
     {"unknown collective", nullptr, "all_shuffle:ring", "collectives: broadcast"},
+    {"an algorithm and one left out", nullptr, "all_reduce:ring,^tree", "all_reduce=\"ring,^tree\": \"^tree\" has a ^"},
 };
 
 // One rank's mistake: all hear of it at once, and from whom.

@@ -177,7 +177,7 @@ TEST(Selector, DeviceCallsCostWhatDevicesLinksDo) {
 }
 
 TEST(AlgorithmFilter, WhatItRefuses) {
-  for (const char* wrong : {"barrier:no-such-algorithm:4", "barrier:", "barrier"})
+  for (const char* wrong : {"barrier:no-such-algorithm:4", "barrier:", "barrier", "barrier:^"})
     EXPECT_THROW(AlgorithmFilter{wrong}, Failure) << wrong;
 }
 

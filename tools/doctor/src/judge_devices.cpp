@@ -23,7 +23,7 @@ void judge_interfaces(const Facts& f, Findings& out) {
       out.push_back(
           {Severity::warning, "slow_interface", fmt::format("{} runs at {} Mbit/s", i.name, i.mbit),
            fmt::format("at most {:.0f} MB/s over it; often a bad cable or port", static_cast<double>(i.mbit) / 8),
-           fmt::format("ethtool {0}; ethtool -s {0} autoneg on; or TUTTI_TCP_INTERFACE=^{0}", i.name)});
+           fmt::format("ethtool {0}; ethtool -s {0} autoneg on; or TUTTI_TCP_INTERFACE=^={0}", i.name)});
     if (i.mbit >= 10 * gigabit && i.mtu > 0 && i.mtu <= 1500)
       out.push_back({Severity::note, "small_mtu",
                      fmt::format("{} has MTU {} at {} Gbit/s", i.name, i.mtu, i.mbit / gigabit),

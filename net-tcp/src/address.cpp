@@ -79,6 +79,10 @@ std::vector<LocalAddress> select_addresses(const std::vector<LocalAddress>& all,
     if (std::any_of(list.names.begin(), list.names.end(),
                     [&](const std::string& word) { return means(list, word, a, source); }) != list.excludes)
       chosen.push_back(a);
+  if (chosen.empty() && selection.empty())
+    throw sdk::error(TUTTI_INVALID_ARGUMENT,
+                     "this host has no network address but link-local ones, which are not used: give an interface that "
+                     "is up another address (ip addr add)");
   if (chosen.empty())
     throw sdk::error(TUTTI_INVALID_ARGUMENT, "no network address is left to use ({}=\"{}\"); this host has: {}", source,
                      selection, listing(all));
@@ -86,14 +90,18 @@ std::vector<LocalAddress> select_addresses(const std::vector<LocalAddress>& all,
   return chosen;
 }
 
-std::vector<LocalAddress> local_addresses(const std::string& selection, const std::string& source) {
+std::vector<LocalAddress> usable_addresses() {
   std::vector<LocalAddress> all;
   for (const sdk::InterfaceAddress& i : sdk::interface_addresses()) {
     if (!i.is_ip || !(i.flags & IFF_UP)) continue;
     const IpAddress address = to_address(i.ip);
     if (!is_link_local(address)) all.push_back({address, i.prefix, i.interface});
   }
-  return select_addresses(all, selection, source);
+  return all;
+}
+
+std::vector<LocalAddress> local_addresses(const std::string& selection, const std::string& source) {
+  return select_addresses(usable_addresses(), selection, source);
 }
 
 std::vector<sdk::RailFacts> interface_facts(const std::string& selection) {
@@ -148,6 +156,30 @@ std::vector<Where> plausible(const std::vector<Where>& listeners, const std::vec
   }
   for (const int k : {1, 2}) order[0].insert(order[0].end(), order[k].begin(), order[k].end());
   return order[0];
+}
+
+std::string unreachable_advice(const std::vector<Where>& listeners, const std::vector<LocalAddress>& own,
+                               const std::vector<LocalAddress>& all, uint32_t peer) {
+  const auto outward = [](const LocalAddress& a) { return !a.ip.is_loopback(); };
+  std::vector<LocalAddress> unused;
+  for (const LocalAddress& a : all)
+    if (outward(a) && std::none_of(own.begin(), own.end(), [&](const LocalAddress& o) { return o.ip == a.ip; }))
+      unused.push_back(a);
+  const bool inward = std::all_of(listeners.begin(), listeners.end(),
+                                  [](const Where& listener) { return listener.address().is_loopback(); });
+  std::string advice;
+  const auto add = [&](const std::string& sentence) { advice += (advice.empty() ? "" : "; ") + sentence; };
+  if (!unused.empty() && (!inward || std::none_of(own.begin(), own.end(), outward)))
+    add("TUTTI_TCP_INTERFACE can let this rank use " + listing(unused));
+  else if (std::none_of(own.begin(), own.end(), outward))
+    add("this host has loopback and link-local addresses only, by which no other host is reached: give it another one "
+        "(ip addr add)");
+  if (inward)
+    add(fmt::format("rank {} offers loopback addresses only: its host needs an address that is not link-local (ip addr "
+                    "add), or its TUTTI_TCP_INTERFACE or the address by which the ranks have met leaves the others out",
+                    peer));
+  if (advice.empty()) add("one has IPv4 addresses only and the other IPv6: give both hosts addresses of one family");
+  return advice;
 }
 
 }  // namespace tutti::tcp

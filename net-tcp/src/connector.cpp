@@ -148,9 +148,9 @@ void Connector::dial(uint32_t peer) {
   if (!handshake.candidates.empty()) return try_next(peer);
   std::string offered;
   for (const Where& where : handshake.theirs->addresses()) offered += (offered.empty() ? "" : ", ") + text(where);
-  handshake.tried +=
-      fmt::format("{}rank {} has no address from which it could reach rank {}'s ({}), set TUTTI_TCP_INTERFACE on both",
-                  handshake.tried.empty() ? "" : "; ", rank_, peer, offered);
+  handshake.tried += fmt::format("{}rank {} has no address from which it could reach rank {}'s ({}): {}",
+                                 handshake.tried.empty() ? "" : "; ", rank_, peer, offered,
+                                 unreachable_advice(handshake.theirs->addresses(), own_, usable_addresses(), peer));
   cannot_dial(peer);
 }
 

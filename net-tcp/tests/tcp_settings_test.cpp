@@ -224,5 +224,25 @@ TEST(Addresses, AreSelectedByNamePrefixAddressAndNetwork) {
   EXPECT_EQ(order("lo", false), "");
 }
 
+TEST(Addresses, WhatToDoWhereNoneIsReachedIsSomethingThatHelps) {
+  using namespace tutti::tcp;
+  const auto at = [](const char* ip) { return Where(boost::asio::ip::make_address(ip), 5); };
+  const LocalAddress loopback{boost::asio::ip::make_address("127.0.0.1"), 8, "lo"};
+  const LocalAddress v4{boost::asio::ip::make_address("10.0.0.5"), 24, "eth0"};
+  const std::vector<Where> inner{at("127.0.0.1"), at("::1")}, v6{at("2001:db8::1")};
+  // Hosts with link-local addresses only: no setting helps this rank.
+  std::string advice = unreachable_advice(inner, {loopback}, {loopback}, 3);
+  EXPECT_EQ(advice.find("this host has loopback and link-local addresses only"), 0u) << advice;
+  EXPECT_NE(advice.find("; rank 3 offers loopback addresses only"), advice.npos) << advice;
+  // This host has another one, which is left out.
+  advice = unreachable_advice(inner, {loopback}, {loopback, v4}, 3);
+  EXPECT_EQ(advice.find("TUTTI_TCP_INTERFACE can let this rank use eth0 10.0.0.5"), 0u) << advice;
+  // Only the other host lacks one.
+  advice = unreachable_advice(inner, {v4, loopback}, {v4, loopback}, 3);
+  EXPECT_EQ(advice.find("rank 3 offers loopback addresses only"), 0u) << advice;
+  EXPECT_EQ(unreachable_advice(v6, {v4}, {v4, loopback}, 3),
+            "one has IPv4 addresses only and the other IPv6: give both hosts addresses of one family");
+}
+
 }  // namespace
 }  // namespace tutti_test

@@ -200,7 +200,10 @@ const Launcher* read_identity(const Reader& reader, Environment& out) {
 // Slurm tells no port: one that follows from job and step is the same on all ranks and rarely another job's.
 void read_slurm_place(const Reader& reader, Environment& out) {
   const char* variable = reader.value("SLURM_STEP_NODELIST") ? "SLURM_STEP_NODELIST" : "SLURM_JOB_NODELIST";
-  if (const auto list = reader.text(variable); list && out.host.empty()) out.host = first_host(*list, variable);
+  if (const auto list = reader.text(variable); list && out.host.empty()) {
+    out.host = first_host(*list, variable);
+    out.host_variable = variable;
+  }
   const auto job = reader.number("SLURM_JOB_ID", uint64_t{0}, uint64_t{UINT32_MAX});
   const auto step = reader.number("SLURM_STEP_ID", uint64_t{0}, uint64_t{UINT32_MAX});
   if (!job) return;
@@ -213,7 +216,14 @@ void read_slurm_place(const Reader& reader, Environment& out) {
 
 void read_place(const Reader& reader, Environment& out) {
   for (const Launcher* of : {&kTorchrun, &kOurs})
-    if (const auto host = reader.text(of->host)) out.host = *host;
+    if (const auto text = reader.text(of->host)) {
+      const HostPort place = parse_address(*text, of->host);
+      if (place.port != 0)
+        throw refusal("{}=\"{}\" has a port: set {} to the host alone and {}={}", of->host, *text, of->host, of->port,
+                      place.port);
+      out.host = place.host;
+      out.host_variable = of->host;
+    }
   const auto ours = reader.number<uint16_t>(kOurs.port, 1, 65535);
   const auto master = reader.number<uint16_t>(kTorchrun.port, 1, 65535);
   const auto store = reader.value("TORCHELASTIC_USE_AGENT_STORE");
@@ -301,7 +311,10 @@ TcpPlace place_of_launcher(const Environment& environment) {
                                     : fmt::format(", or install Tutti's plugin {}, by which {} itself tells them",
                                                   environment.service, environment.launcher));
   }
-  return {{environment.host, environment.port}, environment.port_variable, environment.port_note};
+  return {{environment.host, environment.port},
+          environment.host_variable,
+          environment.port_variable,
+          environment.port_note};
 }
 
 }  // namespace tutti::core

@@ -13,6 +13,7 @@
 #include <charconv>
 #include <cstring>
 #include <memory>
+#include <optional>
 
 #include "bootstrap/failure.hpp"
 #include "bootstrap/system_text.hpp"
@@ -28,21 +29,40 @@ uint16_t parse_port(std::string_view text, const std::string& what) {
   return static_cast<uint16_t>(port);
 }
 
-HostPort parse_host_port(std::string_view text, const std::string& what) {
-  const auto bad = [&](const char* why) {
-    return refusal("{}: \"{}\" {}; expected HOST:PORT, or [ADDRESS]:PORT for IPv6", what, text, why);
-  };
-  const size_t colon = text.rfind(':');
-  if (colon == std::string_view::npos) throw bad("has no port");
-  std::string_view host = text.substr(0, colon);
-  if (!host.empty() && host.front() == '[') {
-    if (host.back() != ']') throw bad("has no closing bracket before its port");
-    host = host.substr(1, host.size() - 2);
-  } else if (host.find(':') != std::string_view::npos) {
-    throw bad("is an IPv6 address without brackets");
+namespace {
+
+Failure no_address(std::string_view text, const std::string& what, const char* why) {
+  return refusal("{}: \"{}\" {}; expected HOST:PORT, or [ADDRESS]:PORT for IPv6", what, text, why);
+}
+
+}  // namespace
+
+HostPort parse_address(std::string_view text, const std::string& what) {
+  std::string_view host = text;
+  std::optional<std::string_view> port;
+  if (text.starts_with('[')) {
+    const size_t close = text.find(']');
+    if (close == std::string_view::npos) throw no_address(text, what, "has no closing bracket");
+    host = text.substr(1, close - 1);
+    const std::string_view rest = text.substr(close + 1);
+    if (rest.starts_with(':'))
+      port = rest.substr(1);
+    else if (!rest.empty())
+      throw no_address(text, what, "has no colon behind its closing bracket");
+  } else if (const size_t colon = text.find(':'); colon != std::string_view::npos && colon == text.rfind(':')) {
+    host = text.substr(0, colon);
+    port = text.substr(colon + 1);
   }
-  if (host.empty()) throw bad("has no host");
-  return {std::string(host), parse_port(text.substr(colon + 1), what)};
+  if (host.empty()) throw no_address(text, what, "has no host");
+  return {std::string(host), port ? parse_port(*port, what) : uint16_t{0}};
+}
+
+HostPort parse_host_port(std::string_view text, const std::string& what) {
+  HostPort place = parse_address(text, what);
+  const bool bare = !text.starts_with('[') && place.host.find(':') != std::string::npos;
+  if (place.port == 0)
+    throw no_address(text, what, bare ? "is an IPv6 address without brackets" : "has no port");
+  return place;
 }
 
 SocketAddress::SocketAddress(const sockaddr* address, socklen_t bytes) : bytes_(bytes) {
@@ -163,14 +183,24 @@ FileDescriptor listen_anywhere(uint16_t port) {
 
 bool out_of_resources(int error) { return error == EMFILE || error == ENFILE || error == ENOMEM || error == ENOBUFS; }
 
-bool on_dead_loopback(const SocketAddress& address) {
+std::string dead_loopback(const SocketAddress& address) {
   const std::string bytes = address.bytes();
   const bool loopback = bytes.size() == 4 ? bytes[0] == 127 : bytes == std::string(15, '\0') + '\1';
-  if (!loopback) return false;
+  if (!loopback) return "";
   // A datagram socket looks for a route and sends nothing.
   const FileDescriptor socket(::socket(address.family(), SOCK_DGRAM | SOCK_CLOEXEC, 0));
-  return socket && ::connect(socket.get(), address.get(), address.size()) != 0 &&
-         (errno == ENETUNREACH || errno == EADDRNOTAVAIL);
+  if (!socket || ::connect(socket.get(), address.get(), address.size()) == 0 ||
+      (errno != ENETUNREACH && errno != EADDRNOTAVAIL))
+    return "";
+  ifaddrs* found = nullptr;
+  ::getifaddrs(&found);
+  const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> owner(found, &::freeifaddrs);
+  for (const ifaddrs* i = found; i != nullptr; i = i->ifa_next)
+    if ((i->ifa_flags & IFF_LOOPBACK) != 0 && (i->ifa_flags & IFF_UP) != 0)
+      return fmt::format(
+          "the loopback interface of this network namespace is up, but without this address (ip addr add {}/{} dev {})",
+          address.host(), bytes.size() == 4 ? 8 : 128, i->ifa_name);
+  return "the loopback interface of this network namespace is down (ip link set lo up)";
 }
 
 FileDescriptor connect_to(const SocketAddress& address, int limit_ms, std::string& problem) {

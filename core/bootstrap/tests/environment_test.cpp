@@ -244,6 +244,21 @@ const Bad kBad[] = {
      {"LOCAL_WORLD_SIZE=3", "WORLD_SIZE=2"}},
     {"port 0", {{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_PORT", "0"}}, {"MASTER_PORT=\"0\""}},
     {"port too large", {{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_PORT", "65536"}}, {"MASTER_PORT=\"65536\""}},
+    {"address with a port",
+     {{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "10.0.0.1:80"}},
+     {"MASTER_ADDR=\"10.0.0.1:80\" has a port", "MASTER_PORT=80"}},
+    {"our address with a port",
+     {{"TUTTI_RANK", "0"}, {"TUTTI_WORLD_SIZE", "2"}, {"TUTTI_ADDR", "[::1]:80"}},
+     {"TUTTI_ADDR=\"[::1]:80\" has a port", "TUTTI_PORT=80"}},
+    {"no closing bracket",
+     {{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "[::1"}},
+     {"MASTER_ADDR: \"[::1\" has no closing bracket"}},
+    {"something behind the bracket",
+     {{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "[::1]80"}},
+     {"MASTER_ADDR: \"[::1]80\" has no colon behind its closing bracket"}},
+    {"empty brackets",
+     {{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "[]"}},
+     {"MASTER_ADDR: \"[]\" has no host"}},
     {"empty address", {{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", ""}}, {"MASTER_ADDR is set but empty"}},
     {"our port is the store's",
      {{"RANK", "0"},
@@ -304,6 +319,18 @@ TEST(Environment, Bad) {
     test::expect_failure(test::failure_of([&] { read_environment(test::environment_of(bad.variables), true); }),
                          TUTTI_INVALID_ARGUMENT, bad.words);
   }
+}
+
+TEST(Environment, AnAddressIsReadWithOrWithoutBrackets) {
+  for (const char* of : {"MASTER_ADDR", "TUTTI_ADDR"})
+    for (const auto& [text, host] : {std::pair("[::1]", "::1"), {"::1", "::1"}, {"[fe80::1%eth0]", "fe80::1%eth0"},
+                                     {"10.0.0.1", "10.0.0.1"}, {"node-1.rack", "node-1.rack"}}) {
+      const Environment found = read_environment(
+          test::environment_of({{"RANK", "1"}, {"WORLD_SIZE", "2"}, {of, text}, {"MASTER_PORT", "80"}}), true);
+      EXPECT_EQ(found.host, host) << text;
+      EXPECT_EQ(found.host_variable, of);
+      EXPECT_EQ(place_of_launcher(found).where.host, host) << text;
+    }
 }
 
 TEST(Environment, IdentityIsNotReadWhenItIsKnownOtherwise) {

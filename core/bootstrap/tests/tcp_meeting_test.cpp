@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <net/if.h>
 #include <poll.h>
 #include <sched.h>
 #include <signal.h>
+#include <sys/ioctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -162,28 +164,69 @@ TEST(TcpMeeting, WhoDoesNotGatherIsNamed) {
   late_rank(0, 1);
 }
 
-// In a network namespace of its own, whose loopback interface is down.
-TEST(TcpMeeting, RealTimeADeadLoopbackIsNamedAtOnce) {
-  for (const uint32_t rank : {0u, 1u}) {
-    const pid_t child = ::fork();
-    ASSERT_GE(child, 0);
-    if (child == 0) {
-      if (::unshare(CLONE_NEWNET) != 0 && ::unshare(CLONE_NEWUSER | CLONE_NEWNET) != 0) ::_exit(77);
-      const auto start = std::chrono::steady_clock::now();
-      try {
-        make_bootstrap(tcp("tcp://127.0.0.1:4711", rank, 2), 60s);
-      } catch (const Failure& failure) {
-        if (failure.status == TUTTI_SYSTEM && failure.text.find("ip link set lo up") != std::string::npos &&
-            std::chrono::steady_clock::now() - start < 20s)
-          ::_exit(0);
-        std::fprintf(stderr, "%s\n", failure.text.c_str());
+// A rank of two in a network namespace of its own, whose loopback interface is down, or up without its address.
+int in_a_namespace(bool up, uint32_t rank, const char* secret) {
+  if (::unshare(CLONE_NEWNET) != 0 && ::unshare(CLONE_NEWUSER | CLONE_NEWNET) != 0) return 77;
+  if (up) {
+    const FileDescriptor any(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+    ifreq request = {};
+    std::strcpy(request.ifr_name, "lo");
+    request.ifr_flags = IFF_UP;
+    if (::ioctl(any.get(), SIOCSIFFLAGS, &request) != 0) return 2;
+    std::memset(&request.ifr_addr, 0, sizeof request.ifr_addr);
+    request.ifr_addr.sa_family = AF_INET;
+    if (::ioctl(any.get(), SIOCSIFADDR, &request) != 0) return 3;  // 0.0.0.0 removes the address
+  }
+  const HeldPort port;
+  const std::string_view advice = up ? "up, but without this address (ip addr add 127.0.0.1/8 dev lo)"
+                                     : "is down (ip link set lo up)";
+  try {
+    make_bootstrap(tcp(port.rendezvous(), rank, 2, secret), 60s);
+  } catch (const Failure& failure) {
+    if (failure.status == TUTTI_SYSTEM && failure.text.find(advice) != std::string::npos) return 0;
+    std::fprintf(stderr, "%s\n", failure.text.c_str());
+  }
+  return 1;
+}
+
+TEST(TcpMeeting, ADeadLoopbackIsNamedWithoutWaiting) {
+  for (const bool up : {false, true})
+    for (const uint32_t rank : {0u, 1u})
+      for (const char* secret : {kSecret, static_cast<const char*>(nullptr)}) {
+        const pid_t child = ::fork();
+        ASSERT_GE(child, 0);
+        if (child == 0) ::_exit(in_a_namespace(up, rank, secret));
+        int status = -1;
+        ASSERT_EQ(::waitpid(child, &status, 0), child);
+        if (WIFEXITED(status) && WEXITSTATUS(status) == 77) GTEST_SKIP() << "no network namespace can be made";
+        EXPECT_EQ(status, 0) << "rank " << rank << (up ? ", up" : ", down") << (secret ? ", secret" : "");
       }
-      ::_exit(1);
-    }
-    int status = -1;
-    ASSERT_EQ(::waitpid(child, &status, 0), child);
-    if (WIFEXITED(status) && WEXITSTATUS(status) == 77) GTEST_SKIP() << "no network namespace can be made";
-    EXPECT_EQ(status, 0) << "rank " << rank;
+}
+
+// Rank 0 says it of its own address, instead of waiting for ranks that cannot know it either.
+TEST(TcpMeeting, ANameThatRankZeroDoesNotKnowIsItsOwnError) {
+  const VirtualTime time;
+  for (const bool secret : {false, true}) {
+    std::vector<std::string> told;
+    Rendezvous meeting;
+    meeting.log = [&](uint32_t level, const std::string& text) {
+      if (level == TUTTI_LOG_WARN) told.push_back(text);
+    };
+    HeldPort port;
+    std::map<std::string, std::string> variables{{"RANK", "0"},
+                                                 {"WORLD_SIZE", "2"},
+                                                 {"MASTER_ADDR", "[fe80::1%nosuch9]"},
+                                                 {"MASTER_PORT", std::to_string(port.port())}};
+    if (secret) variables["TUTTI_SECRET"] = kSecret;
+    meeting.environment = environment_of(variables);
+    const auto before = time.passed();
+    const auto failure = failure_of([&] { make_bootstrap(meeting, 30s); });
+    const char* own = "rank 0: bootstrap: the host \"fe80::1%nosuch9\" has no address: ";
+    expect_failure(failure, secret ? TUTTI_TIMEOUT : TUTTI_NOT_FOUND, {own, "correct MASTER_ADDR"});
+    EXPECT_EQ(failure->text.find("rank 1 of 2 did not connect") != std::string::npos, secret) << failure->text;
+    EXPECT_EQ(time.passed() - before >= 30s, secret);
+    // With a secret it listens on all interfaces, and the others may know the name: a warning at once.
+    EXPECT_EQ(!told.empty() && told.front().find(own) == 0, secret);
   }
 }
 

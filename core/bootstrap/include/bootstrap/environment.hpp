@@ -15,9 +15,10 @@
 // with PMIX_RANK and PMIX_NAMESPACE by plugin:pmix, with PMI_FD by plugin:pmi1 (Hydra: the latter first).
 //
 // The first line that has its rank or size set gives both. The local pair is TUTTI_LOCAL_* or of the same line. The
-// address is TUTTI_ADDR, MASTER_ADDR or of the same line, the port likewise. TUTTI_RENDEZVOUS names another rendezvous
-// ("file:/folder"). Unset is not empty: an empty value is refused. TUTTI_SECRET is the job's secret in hexadecimal
-// digits, TUTTI_JOB a name by which jobs that meet by mistake tell each other apart.
+// address is TUTTI_ADDR, MASTER_ADDR or of the same line, the port likewise; IPv6 with or without brackets.
+// TUTTI_RENDEZVOUS names another rendezvous ("file:/folder"). Unset is not empty: an empty value is refused.
+// TUTTI_SECRET is the job's secret in hexadecimal digits, TUTTI_JOB a name by which jobs that meet by mistake tell each
+// other apart.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -36,7 +37,8 @@ struct Environment {
   std::string rendezvous;  // TUTTI_RENDEZVOUS
   std::string service;     // the meeting/1 of the launcher, "pmix"; empty: there is none, or an address is set
   std::string host;        // where rank 0 listens; empty: not told
-  uint16_t port = 0;       // 0: not told
+  std::string host_variable;
+  uint16_t port = 0;  // 0: not told
   std::string port_variable;
   std::string port_note;  // why the port is not the variable's own value, for messages
   std::string secret;     // bytes
@@ -50,7 +52,7 @@ Environment read_environment(const EnvironmentLookup& lookup, bool need_identity
 // The address at which rank 0 listens, and the variables that name it.
 struct TcpPlace {
   HostPort where;
-  std::string port_variable;
+  std::string host_variable, port_variable;
   std::string note;
 };
 // Throws Failure{TUTTI_INVALID_ARGUMENT} saying what to set when the environment does not tell.

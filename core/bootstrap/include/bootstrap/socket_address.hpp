@@ -19,7 +19,10 @@ struct HostPort {
   uint16_t port = 0;
 };
 
-// "host:port", "10.0.0.1:80", "[::1]:80". Throws Failure{TUTTI_INVALID_ARGUMENT}, naming `what` the text comes from.
+// "host", "host:port", "10.0.0.1:80", "::1", "[::1]", "[::1]:80"; port 0: the text has none. Throws
+// Failure{TUTTI_INVALID_ARGUMENT}, naming `what` the text comes from.
+HostPort parse_address(std::string_view text, const std::string& what);
+// The same with a port, before which an IPv6 address needs its brackets.
 HostPort parse_host_port(std::string_view text, const std::string& what);
 // 1 ... 65535; throws likewise.
 uint16_t parse_port(std::string_view text, const std::string& what);
@@ -72,8 +75,9 @@ FileDescriptor listen_on(const SocketAddress& address);
 FileDescriptor listen_anywhere(uint16_t port);
 // Descriptors or memory are used up, which trying again does not change.
 bool out_of_resources(int error);
-// Is it a loopback address while this network namespace's loopback interface is down? Trying again does not change it.
-bool on_dead_loopback(const SocketAddress& address);
+// Why a loopback address cannot be reached, which trying again does not change, and what to do; "" for any other
+// address, and while this network namespace's loopback interface is up with it.
+std::string dead_loopback(const SocketAddress& address);
 // Connects until `limit_ms` has passed. An empty descriptor with `problem` set when that fails; throws Failure when
 // there are no descriptors left.
 FileDescriptor connect_to(const SocketAddress& address, int limit_ms, std::string& problem);

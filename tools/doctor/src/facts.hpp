@@ -29,7 +29,8 @@ struct Process {
   std::map<std::string, std::string> settings;  // TUTTI_*, secrets hidden
   std::vector<std::string> unknown_settings;    // sentences
   std::map<std::string, std::string> plugins;   // id: version
-  std::vector<std::string> transports;
+  std::vector<std::string> transports;                 // that can serve here
+  std::map<std::string, std::string> idle_transports;  // the other ones that are loaded: why they cannot
   std::vector<std::string> tcp_interfaces;    // that the transport tcp uses, without loopback; empty: unknown
   std::vector<std::string> refused_plugins;   // "PATH: reason"
   std::vector<std::string> required_refused;  // those of them that TUTTI_PLUGIN_PATH names
@@ -82,8 +83,8 @@ Process this_process();
 
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Process, host, host_key, processor, kernel, memory_bytes, cpus, locked_memory,
                                    open_files, most_open_files, may_lock_memory, has_shm, shm_bytes, shm_free, cuda,
-                                   cuda_problem, settings, unknown_settings, plugins, transports, tcp_interfaces,
-                                   refused_plugins, required_refused)
+                                   cuda_problem, settings, unknown_settings, plugins, transports, idle_transports,
+                                   tcp_interfaces, refused_plugins, required_refused)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Cgroup, cpus, memory, memory_used, tasks, tasks_used, cpu_file, memory_file,
                                    tasks_file)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Interface, name, state, mtu, mbit, used)

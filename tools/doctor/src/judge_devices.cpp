@@ -11,7 +11,8 @@ namespace {
 constexpr int64_t gigabit = 1000;
 
 bool has_transport(const Facts& f, const std::string& name) {
-  return std::find(f.process.transports.begin(), f.process.transports.end(), name) != f.process.transports.end();
+  const std::vector<std::string>& able = f.process.transports;
+  return std::find(able.begin(), able.end(), name) != able.end() || f.process.idle_transports.contains(name);
 }
 
 void judge_interfaces(const Facts& f, Findings& out) {
@@ -103,7 +104,7 @@ void judge_software(const Facts& f, Findings& out) {
   for (const std::string& refused : f.process.refused_plugins)
     out.push_back({Severity::warning, "plugin_refused", refused, "what it offers is missing",
                    "build it against this Tutti's headers, or remove it"});
-  if (f.process.transports.empty())
+  if (f.process.transports.empty() && f.process.idle_transports.empty())
     out.push_back({Severity::error, "no_transport", "no transport is loaded", "ranks cannot exchange a byte",
                    "export TUTTI_PLUGIN_PATH=FOLDER/lib/tutti; tutti-info lists what is found"});
   for (const std::string& sentence : f.process.unknown_settings)

@@ -60,7 +60,14 @@ void read_plugins(Process* process) {
     for (const info::Rail& rail : network.rails)
       if (network.transport == "tcp" && rail.chosen && rail.medium != "loopback")
         process->tcp_interfaces.push_back(rail.name);
-  for (const tutti_transport* transport : tutti::list_transports()) process->transports.emplace_back(transport->name);
+  for (const tutti_transport* transport : tutti::list_transports()) {
+    tutti_transport_caps caps{};
+    caps.struct_size = sizeof caps;
+    if (transport->query(transport->self, &caps) < 0)
+      process->idle_transports[transport->name] = tutti::take_plugin_error();
+    else
+      process->transports.emplace_back(transport->name);
+  }
 }
 
 }  // namespace

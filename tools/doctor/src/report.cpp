@@ -72,6 +72,7 @@ void host_text(const Job& job, const std::vector<uint32_t>& ranks, std::string& 
                                                  : fmt::format("driver {}, CUDA {}.{}", f.nvidia_driver,
                                                                f.process.cuda / 1000, f.process.cuda % 1000 / 10));
   out += fmt::format("    transports  {}\n", joined(f.process.transports));
+  for (const auto& [name, why] : f.process.idle_transports) out += fmt::format("      left out  {}: {}\n", name, why);
 }
 
 }  // namespace

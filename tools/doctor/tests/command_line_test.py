@@ -48,7 +48,10 @@ result = run(DOCTOR, "--json")
 report = json.loads(result.stdout)
 expect("status follows from errors", result.returncode == (1 if report["errors"] else 0), result)
 expect("one rank", len(report["ranks"]) == 1 and report["ranks"][0]["process"]["cpus"], result)
-expect("transports", {"shm", "tcp"} <= set(report["ranks"][0]["process"]["transports"]), result)
+process = report["ranks"][0]["process"]
+expect("transports", {"shm", "tcp"} <= set(process["transports"]), result)
+expect("one that cannot serve is left out", "chaos" not in process["transports"]
+       and "TUTTI_CHAOS_OVER" in process["idle_transports"]["chaos"], result)
 result = run(DOCTOR, TUTTI_TRANSPRT="tcp", TUTTI_SECRET=SECRET)
 expect("a misspelt setting", "WARNING TUTTI_TRANSPRT is set" in result.stdout
        and "did you mean TUTTI_TRANSPORT?" in result.stdout, result)

@@ -383,6 +383,20 @@ TEST(Findings, EqualOnesOfSeveralRanksAreOneAndErrorsComeFirst) {
   EXPECT_EQ(nlohmann::json::parse(report_json(job, all)).at("findings").size(), 3u);
 }
 
+TEST(Findings, TransportsThatCannotServeAreLeftOutWithTheReason) {
+  Job job = job_of(Fixture({}), [](Process& p) {
+    p.transports = {"shm", "tcp"};
+    p.idle_transports = {{"cuda-ipc", "no CUDA"}, {"ib", "no device"}};
+  });
+  const Findings all = judge(job);
+  EXPECT_TRUE(std::none_of(all.begin(), all.end(), [](const Finding& f) { return f.name == "rdma_plugin"; }))
+      << "the transport ib is loaded";
+  const std::string text = report_text(job, all);
+  EXPECT_NE(text.find("    transports  shm, tcp\n      left out  cuda-ipc: no CUDA\n      left out  ib: no device\n"),
+            std::string::npos)
+      << text;
+}
+
 // The ranks of a host read a figure one after another; those of another host see their own.
 TEST(Findings, FiguresThatChangeBetweenRanksAreOneFindingPerHost) {
   Job job = job_of(Fixture(Files{{"sys/fs/cgroup/job/memory.max", "200000000\n"}}), {});

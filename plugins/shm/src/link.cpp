@@ -4,9 +4,11 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <atomic>
 #include <bit>
 #include <cerrno>
 #include <system_error>
+#include <tutti/sdk/system_text.hpp>
 #include <tutti/sdk/token.hpp>
 
 namespace tutti::shm {
@@ -24,6 +26,14 @@ uint64_t random_word() {
   return std::bit_cast<uint64_t>(bytes);
 }
 
+// Says once in a process why messages of ordinary memory are copied twice.
+void tell_detour(const std::string& why) {
+  static std::atomic<bool> told{false};
+  if (!told.exchange(true))
+    sdk::log(TUTTI_LOG_INFO, "messages are copied through shared memory instead of out of the other process "
+                             "(process_vm_readv): " + why);
+}
+
 }  // namespace
 
 Link::Link(Parts parts, Domain& domain)
@@ -32,7 +42,9 @@ Link::Link(Parts parts, Domain& domain)
       removals_seen_(domain.removals()),
       peer_memory_(socket().get(), lanes(), slot_bytes()),
       probed_word_(random_word()),
-      probe_waits_(domain.copies_directly()) {}
+      probe_waits_(domain.copies_directly()) {
+  if (!domain.copies_directly()) tell_detour("TUTTI_SHM_DIRECT_COPY=0");
+}
 
 tutti_status Link::send_region(uint32_t lane_number, tutti_region* handle, uint64_t offset, uint64_t bytes,
                                uint64_t& ticket) noexcept {
@@ -98,12 +110,21 @@ bool Link::handle(Packet& packet) {
   else if (const auto gone = packet.as<RegionGone>())
     imports_.remove(gone->id, gone->generation);
   else if (const auto probe = packet.as<Probe>())
-    readable_waits_ = domain_.copies_directly() && peer_memory_.has(probe->address, probe->value);
+    try_to_read(*probe);
   else if (packet.as<Readable>())
     peer_reads_ = true;
   else
     return false;
   return true;
+}
+
+void Link::try_to_read(const Probe& probe) {
+  if (!domain_.copies_directly()) return;
+  readable_waits_ = peer_memory_.has(probe.address, probe.value);
+  if (!readable_waits_)
+    tell_detour(fmt::format("rank {}'s memory cannot be read: {} (kernel.yama.ptrace_scope, another user or process "
+                            "namespace, or a container may be in the way)",
+                            peer(), system_text(errno)));
 }
 
 bool Link::offer_region(const Region& region) noexcept {

@@ -74,6 +74,7 @@ class Link : public sdk::local::LinkBase<Link> {
 
  private:
   bool offer_region(const Region& region) noexcept;
+  void try_to_read(const Probe& probe);
   // The reference to a part of a region; TUTTI_OK: the peer can follow it.
   tutti_status refer(const Region& region, uint64_t offset, uint64_t bytes, RegionReference& reference) noexcept;
   template <typename T>

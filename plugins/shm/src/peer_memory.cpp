@@ -33,7 +33,9 @@ bool PeerMemory::read(void* to, uint64_t address, uint64_t bytes) const noexcept
 
 bool PeerMemory::has(uint64_t address, uint64_t value) const noexcept {
   uint64_t word = ~value;
-  return read(&word, address, sizeof word) && word == value;
+  if (!read(&word, address, sizeof word)) return false;
+  if (word != value) errno = ESRCH;  // here its number is that of another process
+  return word == value;
 }
 
 const void* PeerMemory::fetch(uint32_t lane, uint64_t address, uint64_t bytes, void* room) noexcept {

@@ -18,7 +18,7 @@ class PeerMemory {
   // `most`: bytes of the largest fetch; `lanes` of them at a time.
   PeerMemory(int socket, uint32_t lanes, uint64_t most);
   bool is_own() const { return own_; }
-  // Does the word at an address have this value?
+  // Does the word at an address have this value? False, and errno: why it cannot be read.
   bool has(uint64_t address, uint64_t value) const noexcept;
   // The bytes at an address: there, or copied to `room`, or where it is nullptr to memory of the lane, until its next
   // fetch. nullptr, and errno: they cannot be read.

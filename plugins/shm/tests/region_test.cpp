@@ -1,7 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Registered memory sent by reference.
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+
+#include <optional>
 
 #include "ranks.hpp"
 
@@ -30,6 +36,36 @@ struct Memory {
   int fd;
   uint8_t* data;
 };
+
+// From now on the kernel refuses this process to read another one's memory, as in some containers.
+void refuse_reading() {
+  sock_filter program[] = {BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+                           BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_process_vm_readv, 0, 1),
+                           BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+                           BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)};
+  const sock_fprog filter{std::size(program), program};
+  REQUIRE(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 && prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) == 0);
+}
+
+TEST(DirectCopy, ThatItIsNotUsedIsToldOnceWithTheReason) {
+  for (const bool refused : {false, true}) {
+    std::optional<ranks::Setting> off;
+    if (!refused) off.emplace("TUTTI_SHM_DIRECT_COPY", "0");
+    ranks::run(As::kProcesses, 3, [&](Board& board, uint32_t rank) {
+      if (refused) refuse_reading();
+      Rank r(board, rank, 3, {});
+      r.connect_all();
+      tutti_test::Host& host = tutti_test::host();
+      const std::string told = "copied through shared memory instead of out of the other process (process_vm_readv): ";
+      r.until([&] { return host.logged(told); });
+      REQUIRE(host.logged(refused ? "memory cannot be read: Operation not permitted" : "TUTTI_SHM_DIRECT_COPY=0"));
+      r.meet();
+      const std::lock_guard lock(host.mutex);
+      REQUIRE(std::count_if(host.log.begin(), host.log.end(),
+                            [&](const std::string& line) { return line.find(told) != line.npos; }) == 1);
+    });
+  }
+}
 
 // The receiver reads the sender's memory itself: a later store of the sender is seen through the view.
 TEST_P(Region, IsReadInPlaceAndGivenBack) {

@@ -17,9 +17,9 @@ extern "C" {
 
 struct tutti_comm;
 typedef struct tutti_window tutti_window;
-
 /* Memory that transports can address directly (shared memory between processes of a host), aligned to 4096 bytes,
- * zeroed. Use it for buffers of large collectives. Belongs to the process, for use with all communicators. */
+ * zeroed. Use it for buffers of large collectives. Belongs to the process, for use with all communicators. It is
+ * shared with forked children: what a child writes there, the parent and its operations see. */
 tutti_status tutti_mem_alloc(uint64_t bytes, void** address);
 /* No operation uses the memory any more. */
 tutti_status tutti_mem_free(void* address);

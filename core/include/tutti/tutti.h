@@ -442,7 +442,7 @@ tutti_status tutti_request_test(tutti_request* request);
 tutti_status tutti_request_wait(tutti_request* request);
 /* Waits at most timeout_ns: TUTTI_AGAIN when that has passed (the operation continues). */
 tutti_status tutti_request_wait_for(tutti_request* request, uint64_t timeout_ns);
-/* The text of the error with which a complete request ended; "" when there was none. Lives as long as the request. */
+/* The text of a complete request's error, or that this is a forked child; else "". Lives as long as the request. */
 const char* tutti_request_error(const tutti_request* request);
 /* Starts the operation of a persistent request (as MPI_Start). A call with TUTTI_PERSISTENT checks its arguments, makes its
  * plan and is local; its request, which is complete, stands for the call until tutti_request_free. Each start is that call,

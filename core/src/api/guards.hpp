@@ -74,6 +74,9 @@ tutti_status status_of(Body&& body, Arguments&&... arguments) {
   }
 }
 
+inline constexpr const char* forked_words =
+    "this process was forked after the communicator was made: a child may only exec or exit";
+
 // Runs `body` for a communicator; failures become its error text. In a forked child any lock may be held for ever, by
 // a thread that only the parent has: nothing is tried there.
 template <typename Body>
@@ -81,9 +84,7 @@ tutti_status guarded(const tutti_comm* comm, Body&& body) noexcept {
   Communicator* const found = communicator_of(comm);
   if (!found) return comm ? TUTTI_INVALID_USAGE : TUTTI_INVALID_ARGUMENT;
   try {
-    if (comm->forked())
-      throw Failure(TUTTI_INVALID_USAGE,
-                    "this process was forked after the communicator was made: a child may only exec or exit");
+    if (comm->forked()) throw Failure(TUTTI_INVALID_USAGE, forked_words);
     return status_of(body, *found);
   } catch (const std::exception& problem) {
     return report(*found, problem);

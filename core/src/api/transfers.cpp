@@ -199,12 +199,17 @@ tutti_status tutti_request_wait_for(tutti_request* request, uint64_t timeout_ns)
   return about(request, [&](Communicator& c) { return c.wait(*request, timeout_ns); });
 }
 const char* tutti_request_error(const tutti_request* request) {
-  return request && request->complete.load(std::memory_order_acquire) ? request->error.c_str() : "";
+  if (!request) return "";
+  const bool complete = request->complete.load(std::memory_order_acquire);
+  const bool alone = complete && !request->pool->alive.load(std::memory_order_acquire);  // the communicator has ended
+  if (!alone && request->comm->forked()) return forked_words;
+  return complete ? request->error.c_str() : "";
 }
 tutti_status tutti_request_start(tutti_request* request) {
   if (!request) return TUTTI_INVALID_ARGUMENT;
-  if (!request->pool->alive.load(std::memory_order_acquire) || request->comm->forked()) return TUTTI_INVALID_USAGE;
+  if (!request->pool->alive.load(std::memory_order_acquire)) return TUTTI_INVALID_USAGE;
   try {
+    if (request->comm->forked()) throw Failure(TUTTI_INVALID_USAGE, forked_words);
     request->comm->start(*request);
     return TUTTI_OK;
   } catch (const std::exception& problem) {

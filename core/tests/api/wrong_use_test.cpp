@@ -193,9 +193,12 @@ TEST(WrongUse, AForkedChildLeavesItsParentsRequestsAlone) {
                                                     tutti_comm_revoke(comm.handle(), "by a child"),
                                                     tutti_comm_lost(comm.handle(), lost, &n),
                                                     tutti_comm_async_error(comm.handle()),
+                                                    tutti_request_start(request),
                                                     tutti_comm_destroy(comm.handle())};
                     int wrong = 0;
                     for (const tutti_status status : refused) wrong += status != TUTTI_INVALID_USAGE;
+                    wrong += !std::strstr(tutti_request_error(request), "forked") ||
+                             !std::strstr(tutti_request_error(request), "may only exec or exit");
                     tutti_request_free(request);
                     _exit(wrong);
                   }

@@ -21,6 +21,13 @@ std::vector<State*>& all() {
   return *states;
 }
 
+// What a forked child does with its parent's communicator has no effect. Python shows a warning of one place once.
+void warn_child(const std::string& call, const std::string& name) {
+  const std::string text = call + ": this process was forked after the communicator \"" + name +
+                           "\" was made, so the call does nothing: a child may only exec or exit";
+  if (PyErr_WarnEx(PyExc_RuntimeWarning, text.c_str(), 1) != 0) throw py::error_already_set();
+}
+
 // A wait looks for signals after each.
 constexpr uint64_t turn_ns = 50'000'000;
 
@@ -33,6 +40,7 @@ State::State(tutti_comm* comm, std::string name)
 
 State::~State() {
   std::erase(all(), this);
+  if (getpid() != process_) return;  // it is the parent's
   try {
     close();
   } catch (py::error_already_set& problem) {  // Python says it as that of any destructor
@@ -64,9 +72,12 @@ void State::close() {
   std::string text;
   {
     if (!comm_) return;
+    if (getpid() != process_) {
+      comm_ = nullptr;
+      return warn_child("Communicator.close", name_);
+    }
     const User user(*this);
     tutti_comm* const comm = std::exchange(comm_, nullptr);
-    if (getpid() != process_) return;  // it is the parent's
     {
       const py::gil_scoped_release unlocked;
       status = tutti_comm_destroy(comm);
@@ -81,6 +92,7 @@ void State::note_failure() { told_ = told_ || !comm_ || tutti_comm_async_error(c
 
 void State::abort(const std::string& reason) {
   tutti_comm* const comm = handle();
+  if (getpid() != process_) return warn_child("Communicator.abort", name_);
   told_ = true;
   const py::gil_scoped_release unlocked;
   tutti_comm_abort(comm, reason.c_str());
@@ -89,7 +101,7 @@ void State::abort(const std::string& reason) {
 void State::close_all(const std::optional<std::string>& reason) {
   std::vector<State*> open;
   for (State* state : std::vector(all())) {
-    if (!state->comm_) continue;
+    if (!state->comm_ || getpid() != state->process_) continue;
     if (reason)
       state->abort(*reason);
     else if (state->used_)
@@ -106,8 +118,7 @@ void State::close_all(const std::optional<std::string>& reason) {
   std::vector<std::future<tutti_status>> ends;
   for (State* state : open) {
     state->used_ = true;
-    if (tutti_comm* const comm = std::exchange(state->comm_, nullptr); getpid() == state->process_)
-      ends.push_back(std::async(std::launch::async, tutti_comm_destroy, comm));
+    ends.push_back(std::async(std::launch::async, tutti_comm_destroy, std::exchange(state->comm_, nullptr)));
   }
   {
     const py::gil_scoped_release unlocked;

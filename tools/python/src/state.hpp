@@ -58,7 +58,7 @@ class State {
     call();
   }
 
-  // Ends it; collective. Does nothing in a forked child, and nothing the second time. Raises InvalidUsage while another
+  // Ends it; collective. Only warns in a forked child; nothing the second time. Raises InvalidUsage while another
   // thread uses it, and what has gone wrong that no call has raised.
   void close();
   void abort(const std::string& reason);

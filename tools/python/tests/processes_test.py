@@ -195,6 +195,45 @@ class Scripts(unittest.TestCase):
         self.assertEqual(out.count("parent goes on"), 2)
         self.assertEqual(out.count("child:"), 2)
 
+    def test_a_forked_child_is_told_what_its_calls_do(self):
+        code, out, err = self.run_script("""
+            import warnings
+            comm = tutti.Communicator()
+            data = array.array("f", [comm.rank])
+            request = comm.start.receive(data, 1) if comm.rank == 0 else None
+            if comm.rank == 0:
+                child = os.fork()
+                if child == 0:
+                    try:
+                        request.wait()
+                    except tutti.InvalidUsage as error:
+                        print("wait:", error, flush=True)
+                    with warnings.catch_warnings(record=True) as caught:
+                        warnings.simplefilter("always")
+                        comm.abort("by a child")
+                        comm.close()
+                        comm.close()
+                        for warning in caught:
+                            print(warning.category.__name__, warning.message, flush=True)
+                    sys.exit(0)
+                os.waitpid(child, 0)
+            comm.barrier()
+            if comm.rank == 1:
+                comm.send(data, 0)
+            if request:
+                request.wait()
+            comm.close()
+            print("parent goes on", flush=True)
+            """)
+        self.assertEqual(code, 0, err)
+        self.assertEqual(out.count("parent goes on"), 2, err)
+        forked = "this process was forked after the communicator"
+        self.assertRegex(out, f"wait: .*{forked} was made: a child may only exec or exit")
+        for call in ("abort", "close"):
+            self.assertEqual(out.count(f'RuntimeWarning Communicator.{call}: {forked} "world" was made, so the call does '
+                                       "nothing: a child may only exec or exit"), 1, out)
+        self.assertNotIn("RuntimeWarning", err)
+
     def run_example(self, name, *arguments):
         return subprocess.run([sys.executable, "-B", "-m", "tutti.run", "-n", "3", "--no-label", os.path.join(EXAMPLES, name), *arguments],
                               capture_output=True, text=True, timeout=120)

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <vector>
 
+#include "comm/configuration.hpp"
 #include "observe/call_check.hpp"
 #include "observe/call_report.hpp"
 #include "observe/reports.hpp"
@@ -13,9 +14,9 @@
 
 namespace tutti::core {
 
-void Breakdown::place(uint32_t rank, const std::string& name, ControlPlane& control, Reports& reports) {
+void Breakdown::place(uint32_t rank, const Configuration& configuration, ControlPlane& control, Reports& reports) {
   rank_ = rank;
-  name_ = name;
+  configuration_ = &configuration;
   control_ = &control;
   reports_ = &reports;
 }
@@ -100,8 +101,7 @@ Loss Breakdown::loss_of(const Cause& given) {
 // when it is busy outside Tutti.
 Cause Breakdown::blame(const Cause& late) const {
   constexpr std::chrono::seconds patience(1);
-  const std::string waited =
-      fmt::format("no progress for {:.1f} s (TUTTI_TIMEOUT)", static_cast<double>(late.stood_still_ns) * 1e-9);
+  const std::string waited = "no progress for " + configuration_->deadline_text(late.stood_still_ns);
   const auto states = control_->roll_call(patience);
   for (uint32_t r = 0; r < states.size(); ++r) {
     if (states[r] || control_->is_gone(r)) continue;
@@ -133,7 +133,7 @@ void Breakdown::end(const Loss& loss) {
   text.add([&] { return fmt::format("{}; {}", loss.text(), parts_.standpoint()); });
   if (text.text().empty()) text.add([] { return "out of memory"; });
   try {
-    log(TUTTI_LOG_INFO, name_, text.text());
+    log(TUTTI_LOG_INFO, configuration_->name, text.text());
     reports_->recorder().failed(text.text());
   } catch (const std::bad_alloc&) {
   }

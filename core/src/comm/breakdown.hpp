@@ -30,6 +30,7 @@
 namespace tutti::core {
 
 class Reports;
+struct Configuration;
 
 struct Cause {
   tutti_status status = TUTTI_OK;
@@ -78,7 +79,7 @@ class Breakdown {
 
   explicit Breakdown(Parts& parts) : parts_(parts) {}
   // Everything named here outlives this object. Before any other call.
-  void place(uint32_t rank, const std::string& name, ControlPlane& control, Reports& reports);
+  void place(uint32_t rank, const Configuration& configuration, ControlPlane& control, Reports& reports);
 
   // ---- Any thread.
 
@@ -142,7 +143,7 @@ class Breakdown {
 
   Parts& parts_;
   uint32_t rank_ = 0;
-  std::string name_;
+  const Configuration* configuration_ = nullptr;
   ControlPlane* control_ = nullptr;
   Reports* reports_ = nullptr;
 

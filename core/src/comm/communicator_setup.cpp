@@ -74,7 +74,7 @@ void Communicator::take_place(std::unique_ptr<Bootstrap> bootstrap) {
   bootstrap_ = std::move(bootstrap);
   rank_ = bootstrap_->rank();
   nranks_ = bootstrap_->nranks();
-  breakdown_.place(rank_, name(), bootstrap_->control(), *reports_);
+  breakdown_.place(rank_, configuration_, bootstrap_->control(), *reports_);
   reports_->recorder().met(rank_, nranks_);
 }
 
@@ -195,6 +195,7 @@ void Communicator::make_streams() {
   setup.lanes = configuration_.lanes;
   setup.communicator = common_.communicator;
   setup.name = name();
+  setup.configuration = &configuration_;
   setup.mapped_links = &fabric_.mapped_links();
   setup.named = !configuration_.transports.empty();
   setup.in_host = flag_setting("TUTTI_HOST_STAGING");
@@ -203,7 +204,7 @@ void Communicator::make_streams() {
   setup.progress = [this] { fabric_.progress(true, *this); };
   streams_ = std::make_unique<StreamRunner>(std::move(setup));
   stream_calls_.emplace(StreamCalls::Parts{*streams_, topology_, device_, waiter_, breakdown_, meetings_, operations_,
-                                           point_to_point_, call_check_, *reports_, rank_});
+                                           point_to_point_, call_check_, *reports_, configuration_, rank_});
 }
 
 // Everything that calls need.

@@ -18,9 +18,14 @@ struct Configuration {
   // Throws Failure.
   explicit Configuration(const tutti_comm_config& config);
 
+  // "3.0 s (the call's timeout)": the time that was too long, and what has set it. A call that sets the same time as
+  // its communicator counts as one that sets none.
+  std::string deadline_text(uint64_t call_timeout_ns) const;
+
   std::string name;
   uint32_t windows, lanes;
   uint64_t scratch_limit, connect_timeout_ns, timeout_ns;
+  const char* timeout_source;  // what has set timeout_ns, for messages
   bool progress_thread, joins, checks_calls;
   bool checksums;  // every message carries a seal
   bool verifies;   // algorithms are proved before their first use

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "comm/configuration.hpp"
 #include "comm/progress.hpp"
 #include "observe/reports.hpp"
 
@@ -233,9 +234,9 @@ void StreamCalls::await_device(uint64_t timeout_ns) {
   const auto late = [&] {
     throw Failure(
         TUTTI_TIMEOUT,
-        fmt::format("has waited {:.1f} s (TUTTI_TIMEOUT) for {}: this call needs memory or kernels of {}, "
+        fmt::format("has waited {} for {}: this call needs memory or kernels of {}, "
                     "which waits until no communicator of the process has work pending there",
-                    static_cast<double>(timeout_ns) * 1e-9, streams.pending_users(), describe(parts_.device)));
+                    parts_.configuration.deadline_text(timeout_ns), streams.pending_users(), describe(parts_.device)));
   };
   if (!parts_.waiter.until([&] { return streams.may_synchronise(); }, timeout_ns, late,
                            [&] { return streams.operations() != 0; }))

@@ -37,6 +37,7 @@ class StreamCalls {
     PointToPoint& point_to_point;
     CallCheck& call_check;
     Reports& reports;
+    const Configuration& configuration;
     uint32_t rank;
   };
   explicit StreamCalls(const Parts& parts) : parts_(parts) {}

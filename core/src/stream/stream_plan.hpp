@@ -26,6 +26,8 @@
 
 namespace tutti::core {
 
+struct Configuration;
+
 // The parts of a communicator that a rank's streams use. All of them outlive the streams.
 struct StreamSetup {
   uint32_t rank = 0;
@@ -37,6 +39,7 @@ struct StreamSetup {
   uint32_t lanes = 0;       // of collectives; sends and receives use the one behind them
   uint64_t communicator = 0;
   std::string name;  // of the communicator, for messages
+  const Configuration* configuration = nullptr;  // of the communicator
   std::vector<Link>* mapped_links = nullptr;
   bool named = false;    // the application has named the transports
   bool in_host = false;  // what transports carry goes through host memory

@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "bootstrap/failure.hpp"
+#include "comm/configuration.hpp"
 #include "comm/progress.hpp"
 #include "observe/call.hpp"
 #include "plugins/host.hpp"
@@ -195,12 +196,11 @@ bool StreamRunner::gather(const Turn& turn) const {
 }
 
 Failure StreamRunner::stood_still(const StreamCall& call) const {
-  const double seconds = static_cast<double>(call.timeout_ns) * 1e-9;
+  const std::string time = setup_.configuration->deadline_text(call.timeout_ns);
   const std::string awaited = exchange_.waits_for();
-  return {TUTTI_TIMEOUT, awaited.empty()
-                             ? fmt::format("{} has stood still for {:.1f} s (TUTTI_TIMEOUT)", standpoint(), seconds)
-                             : fmt::format("has waited {:.1f} s (TUTTI_TIMEOUT) in {} on device memory for {}", seconds,
-                                           begun_.text(), awaited)};
+  return {TUTTI_TIMEOUT,
+          awaited.empty() ? fmt::format("{} has stood still for {}", standpoint(), time)
+                          : fmt::format("has waited {} in {} on device memory for {}", time, begun_.text(), awaited)};
 }
 
 void StreamRunner::put(const StreamCall& call, const std::vector<Transfer>& transfers, const Turn& turn) {
@@ -259,8 +259,8 @@ void StreamRunner::require_peers(const StreamCall& call, uint64_t place) {
     return;
   const Failure late(
       TUTTI_TIMEOUT,
-      fmt::format("has waited {:.1f} s (TUTTI_TIMEOUT) in {} on device memory for rank {}",
-                  static_cast<double>(call.timeout_ns) * 1e-9, collective_name(call.shape.collective), peer));
+      fmt::format("has waited {} in {} on device memory for rank {}",
+                  setup_.configuration->deadline_text(call.timeout_ns), collective_name(call.shape.collective), peer));
   leave(late);
   throw late;
 }

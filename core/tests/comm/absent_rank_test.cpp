@@ -73,6 +73,33 @@ TEST(AbsentRank, IsNamedByAll) {
   }
 }
 
+// A timeout names what has set it, so that the user changes what counts.
+TEST(AbsentRank, TheTextNamesWhatHasSetTheTime) {
+  const VirtualTime time;
+  struct Case {
+    const char* variable;  // TUTTI_TIMEOUT
+    uint64_t communicator_s;
+    std::chrono::seconds call;
+    const char* says;
+  };
+  for (const Case& c : {Case{"50", 0, {}, "no progress for 50.0 s (TUTTI_TIMEOUT)"},
+                        Case{"50", 40, {}, "no progress for 40.0 s (the communicator's timeout)"},
+                        Case{"50", 40, std::chrono::seconds(45), "no progress for 45.0 s (the call's timeout)"},
+                        Case{"50", 0, std::chrono::seconds(45), "no progress for 45.0 s (the call's timeout)"}}) {
+    setenv("TUTTI_TIMEOUT", c.variable, 1);
+    run_ranks(2,
+              [&](Communicator& world) {
+                std::vector<float> data(10);
+                const Failed failed =
+                    failure_of([&] { world.receive<float>(data, 1 - world.rank(), 0, {.timeout = c.call}); });
+                EXPECT_EQ(failed.status, TUTTI_TIMEOUT);
+                EXPECT_NE(failed.text.find(c.says), std::string::npos) << c.says << ": " << failed.text;
+              },
+              {nullptr, nullptr, 0, c.communicator_s * 1'000'000'000});
+    unsetenv("TUTTI_TIMEOUT");
+  }
+}
+
 // Where no rank is at fault that anybody knows of, none is called lost.
 TEST(AbsentRank, WhoOnlyNoticesIsNotLost) {
   const VirtualTime time;
@@ -81,7 +108,9 @@ TEST(AbsentRank, WhoOnlyNoticesIsNotLost) {
               std::vector<float> data(10);
               const Failed failed = failure_of([&] { world.receive<float>(data, 1 - world.rank()); });
               EXPECT_EQ(failed.status, TUTTI_TIMEOUT);
-              EXPECT_NE(failed.text.find("timed out: no progress for 600.0 s"), std::string::npos) << failed.text;
+              EXPECT_NE(failed.text.find("timed out: no progress for 600.0 s (the default of TUTTI_TIMEOUT)"),
+                        std::string::npos)
+                  << failed.text;
               EXPECT_TRUE(world.lost().empty());
             },
             {nullptr, nullptr, 0, default_timeout});

@@ -84,7 +84,7 @@ TEST(DeviceGate, ADeadlineNamesWhoseWorkIsPending) {
     EXPECT_EQ(second.reduce(fresh, 45'000'000'000), TUTTI_TIMEOUT);
     EXPECT_GE(time.passed() - begin, std::chrono::seconds(45));
     EXPECT_LT(time.passed() - begin, late(std::chrono::seconds(45)));
-    for (const char* words : {"rank 0 of held up", "device simulated 0"})
+    for (const char* words : {"has waited 45.0 s (the call's timeout) for", "rank 0 of held up", "device simulated 0"})
       EXPECT_NE(std::string(tutti_comm_error(fresh)).find(words), std::string::npos) << tutti_comm_error(fresh);
     held.open();
     EXPECT_TRUE(one.finish() && other.finish());

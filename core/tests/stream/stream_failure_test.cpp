@@ -69,6 +69,7 @@ TEST(StreamFailure, AThreadThatSitsInTheDeviceIsWaitedForOnlySoLong) {
   for (const uint32_t last : {1u, 0u})
     give_up_on_a_full_queue(last, false, TUTTI_TIMEOUT,
                             {"for rank " + std::to_string(last) + " of its process, whose thread",
+                             "has waited 0.5 s (the call's timeout) in",
                              "has not come back from a call of the device", untouched});
 }
 

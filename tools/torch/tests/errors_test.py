@@ -127,7 +127,8 @@ def deadline(rank):
     if rank == 0:
         tensor = torch.ones(5)
         begin = time.monotonic()
-        raises(tutti.Timeout, r"all_reduce: a timeout ended it: rank 1 has not entered operation #0; no progress for 1\.0 s",
+        raises(tutti.Timeout, r"all_reduce: a timeout ended it: rank 1 has not entered operation #0; no progress for 1\.0 s "
+               r"\(the communicator's timeout\)",
                dist.all_reduce, tensor, group=group)
         assert time.monotonic() - begin < 20
     else:

@@ -42,6 +42,8 @@ enum {
   TUTTI_FLIGHT_FAILED = 7      /* note says why; the last phase */
 };
 
+#define TUTTI_FLIGHT_TRANSFER ((uint64_t)1 << 63) /* with a number: of a send or receive */
+
 /* Written once. */
 typedef struct tutti_flight_header {
   uint64_t magic;
@@ -98,7 +100,8 @@ typedef struct tutti_flight_state {
   uint64_t look_ticks;
   uint64_t moved_ns;     /* when, as far as it looked, its oldest operation last moved */
   uint64_t transfers;    /* sends and receives issued */
-  uint64_t reserved;
+  uint64_t awaited;      /* that a call waits in, until it is complete: the `number` of a collective, or that of a send
+                            or receive with TUTTI_FLIGHT_TRANSFER. 0: none */
   char name[64];  /* the communicator's */
   char place[128]; /* where the ranks meet, in words */
   char note[512];  /* FAILED: why */

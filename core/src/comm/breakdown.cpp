@@ -56,8 +56,8 @@ void Breakdown::require_none() {
   if (begun()) throw failure();
 }
 
-Cause Breakdown::late(uint64_t timeout_ns, std::optional<uint64_t> sequence) const {
-  return {TUTTI_TIMEOUT, rank_, {}, timeout_ns, sequence};
+Cause Breakdown::late(uint64_t timeout_ns, std::optional<uint64_t> sequence, std::optional<uint32_t> peer) const {
+  return {TUTTI_TIMEOUT, rank_, {}, timeout_ns, sequence, peer};
 }
 
 void Breakdown::fail(const Cause& cause) {
@@ -110,12 +110,12 @@ Cause Breakdown::blame(const Cause& late) const {
             fmt::format("does not answer{}: it is stopped or its host is overloaded; {} on rank {}",
                         who.empty() ? "" : ": " + who, waited, rank_)};
   }
+  std::vector<std::optional<CallReport>> reports;
+  for (const auto& state : states) reports.push_back(state ? CallReport::decode(*state) : std::nullopt);
+  const auto waits_for_me = [&](const WaitElsewhere& wait) { return reports_->recorder().awaits_this_rank(wait); };
   Stall stall;
-  if (late.sequence) {
-    std::vector<std::optional<CallReport>> reports;
-    for (const auto& state : states) reports.push_back(state ? CallReport::decode(*state) : std::nullopt);
-    stall = explain_stall(rank_, *late.sequence, late.stood_still_ns, reports);
-  }
+  if (late.sequence) stall = explain_stall(rank_, *late.sequence, late.stood_still_ns, reports, waits_for_me);
+  if (late.peer) stall = explain_transfer(rank_, *late.peer, reports, waits_for_me);
   if (stall.culprit)
     return {stall.mismatch ? TUTTI_MISMATCH : TUTTI_TIMEOUT, *stall.culprit,
             fmt::format("{}; {} on rank {}", stall.text, waited, rank_)};

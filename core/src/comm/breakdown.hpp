@@ -40,6 +40,7 @@ struct Cause {
   // carried out. 0: not a time-out, or its culprit is known.
   uint64_t stood_still_ns = 0;
   std::optional<uint64_t> sequence = {};  // of the operation, if it is a collective
+  std::optional<uint32_t> peer = {};      // of a send or receive, unless it is any rank
   bool innocent = false;                  // the culprit only tells of the failure
 };
 
@@ -121,7 +122,7 @@ class Breakdown {
     }
   }
   // An operation's time is over.
-  Cause late(uint64_t timeout_ns, std::optional<uint64_t> sequence) const;
+  Cause late(uint64_t timeout_ns, std::optional<uint64_t> sequence, std::optional<uint32_t> peer = {}) const;
   // Carries out the cause that was reported, if there is one.
   void carry_out();
   // Ends the communicator where another rank has announced a cause.

@@ -38,7 +38,7 @@ bool Communicator::try_progress() noexcept {
   breakdown_.visit(true);
   try {
     progress();
-    look();
+    look(false);
   } catch (...) {  // out of memory: its own thread comes to it again
   }
   breakdown_.visit(false);
@@ -273,10 +273,11 @@ bool Communicator::advance_all() {
   return moved;
 }
 
-void Communicator::look() {
+void Communicator::look(bool waits) {
   breakdown_.carry_out();
   if (breakdown_.begun()) return;
   progress_ports(true);
+  if (waits) operations_.record_awaited(awaited_);
   const uint64_t now = clock_ns();
   if (now < next_look_ns_) return;
   next_look_ns_ = now + look_interval_ns;
@@ -285,8 +286,8 @@ void Communicator::look() {
   if (!breakdown_.begun()) check_deadlines(now);
 }
 
-void Communicator::look_around() {
-  look();
+void Communicator::look_around(bool waits) {
+  look(waits);
   ActiveEngines::process().progress_others(this);
 }
 

@@ -206,8 +206,10 @@ class Communicator final : public Engine, private PortEvents, private Breakdown:
   void start_sound(tutti_request& request);
 
   bool progress_ports(bool all);
-  // The checks that not every poll needs: of this communicator, and of the process's others, too.
-  void look();
+  // The checks that not every poll needs: of this communicator, and of the process's others, too. `waits`: of a call
+  // that waits.
+  void look(bool waits);
+  void look_around(bool waits);
   void check_deadlines(uint64_t now);
   void hear_who_leaves();
   bool carry_out_unless_inside();
@@ -224,7 +226,7 @@ class Communicator final : public Engine, private PortEvents, private Breakdown:
 
   // Waiter::Work
   bool progress() override;
-  void look_around() override;
+  void look_around() override { look_around(true); }
   void sleep(uint64_t most_ns) override;
   bool is_over() const override { return breakdown_.begun(); }
 
@@ -273,6 +275,7 @@ class Communicator final : public Engine, private PortEvents, private Breakdown:
   std::optional<CallGroup> open_group_;
   std::string carriers_;  // of the transfers that begin, while they are told
   uint64_t next_look_ns_ = 0;
+  const tutti_request* awaited_ = nullptr;  // by the call that passes time
 
   std::mutex mutex_;
   std::atomic<uint32_t> wanted_{0};   // calls that wait for mutex_: the progress thread lets them go first

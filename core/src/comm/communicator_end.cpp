@@ -44,7 +44,8 @@ void Communicator::check_deadlines(uint64_t now) {
   else if (streams_ && streams_->overdue(now))
     breakdown_.fail(breakdown_.late(streams_->timeout_ns(), streams_->sequence()));
   else if (const Transfer* transfer = point_to_point_.overdue(now))
-    breakdown_.fail(breakdown_.late(transfer->timeout_ns, std::nullopt));
+    breakdown_.fail(breakdown_.late(transfer->timeout_ns, std::nullopt,
+                                    transfer->any_peer ? std::nullopt : std::optional(transfer->peer)));
 }
 
 std::string Communicator::standpoint() const {

@@ -34,7 +34,7 @@ void Communicator::progress_thread() {
       try {
         if (replays) streams_->let_replays_go();
         if (busy && progress()) idle = 0;
-        if (!busy || idle % Waiter::polls_per_look == 0) look_around();
+        if (!busy || idle % Waiter::polls_per_look == 0) look_around(false);
       } catch (const std::exception& problem) {  // no caller would catch it
         breakdown_.fail(problem);
       }
@@ -115,7 +115,7 @@ tutti_status Communicator::test(tutti_request& request) {
   if (!request.complete.load(std::memory_order_acquire)) {
     const Hold hold(*this);
     try {
-      if (!progress()) look_around();
+      if (!progress()) look_around(false);
     } catch (const std::exception& problem) {
       breakdown_.fail(problem);
     }
@@ -146,13 +146,16 @@ void Communicator::wait_on(const tutti_request& request, uint32_t& fruitless, ui
   try {
     const bool moved = progress();
     if (Trace* trace = reports_->recorder().trace()) trace_wait(*trace, moved);
-    if (moved)
+    if (moved) {
       fruitless = 0;
-    else if (!request.complete.load(std::memory_order_acquire))
+    } else if (!request.complete.load(std::memory_order_acquire)) {
+      awaited_ = &request;
       waiter_.pause(fruitless, deadline_ns);
+    }
   } catch (const std::exception& problem) {  // a request is in use until it is complete
     breakdown_.fail(problem);
   }
+  awaited_ = nullptr;
 }
 
 tutti_status Communicator::wait(tutti_request& request, uint64_t timeout_ns) {
@@ -164,7 +167,9 @@ tutti_status Communicator::wait(tutti_request& request, uint64_t timeout_ns) {
     const Hold hold(*this);
     if (first) operations_.awaits(request);
     wait_on(request, fruitless, deadline);
-    if (limited && clock_ns() >= deadline && !request.complete.load(std::memory_order_acquire)) return TUTTI_AGAIN;
+    if (!limited || clock_ns() < deadline || request.complete.load(std::memory_order_acquire)) continue;
+    operations_.record_awaited(nullptr);
+    return TUTTI_AGAIN;
   }
   return result_of(request);
 }

@@ -342,6 +342,19 @@ void Operations::record_waits(uint64_t now_ns, bool moved) {
   reports_->recorder().waits({waits.data(), n});
 }
 
+void Operations::record_awaited(const tutti_request* request) {
+  if (!request && !direct_.complete.load(std::memory_order_relaxed)) request = &direct_;
+  uint64_t awaited = 0;
+  if (const auto* group = request ? std::get_if<TransferGroup>(&request->kind) : nullptr) {
+    const auto open = std::ranges::find(group->transfers, false, &Transfer::done);
+    if (open != group->transfers.end()) awaited = (open->record + 1) | TUTTI_FLIGHT_TRANSFER;
+  } else if (request) {
+    if (std::holds_alternative<CallGroup>(request->kind)) request = oldest();  // one of its parts
+    if (request) awaited = request->sequence + 1;
+  }
+  reports_->recorder().awaits(awaited);
+}
+
 std::optional<uint64_t> Operations::oldest_sequence() const {
   const tutti_request* request = oldest();
   return request ? std::optional(request->sequence) : std::nullopt;

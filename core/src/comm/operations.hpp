@@ -135,6 +135,8 @@ class Operations {
   // Has one stood still for longer than its timeout? To be called now and then: it also records for the flight recorder
   // where the oldest one stands. nullptr: none has.
   const tutti_request* overdue(uint64_t now_ns);
+  // For the flight recorder: a call waits for the request. nullptr: for the blocking one, if there is one.
+  void record_awaited(const tutti_request* request);
   // The number of the oldest one.
   std::optional<uint64_t> oldest_sequence() const;
   // The step that the oldest one waits for, or the rank to which it is being connected.

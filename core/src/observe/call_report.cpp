@@ -15,7 +15,7 @@ namespace {
 struct Fixed {
   uint64_t issued, oldest;
   uint32_t step, peer;
-  uint64_t outside_ns, calls;
+  uint64_t outside_ns, calls, elsewhere;
 };
 
 // The rank that others wait for while it is outside Tutti: it has begun the operation without waiting for it, or has
@@ -51,13 +51,40 @@ std::string waiting_text(uint32_t rank, uint64_t sequence, const std::vector<std
   return text;
 }
 
+// What keeps a rank from coming: "it waits in all_reduce #1 of world.1; rank 0 also waits in ...". "": nothing known.
+std::string waits_text(const std::string& who, uint32_t whom, uint32_t rank,
+                       const std::vector<std::optional<CallReport>>& reports, const WaitsForMe& waits_for_me) {
+  std::string text;
+  if (whom < reports.size() && reports[whom])
+    for (const WaitElsewhere& wait : reports[whom]->elsewhere) {
+      if (waits_for_me(wait))
+        return fmt::format(
+            "{} waits in {} for rank {}, which waits here for rank {}: a cycle; use the communicators in "
+            "the same order on every rank",
+            who, wait.text, rank, whom);
+      text += fmt::format("{} {}", text.empty() ? who + " waits in" : ",", wait.text);
+    }
+  if (rank < reports.size() && reports[rank])
+    for (const WaitElsewhere& wait : reports[rank]->elsewhere)
+      text += fmt::format("{}rank {} also waits in {}, in another thread", text.empty() ? "" : "; ", rank, wait.text);
+  return text;
+}
+
+// Of the ranks that have not entered the operation the one to name: one that closes a cycle, or else the first.
+uint32_t culprit_of(const std::vector<uint32_t>& behind, const std::vector<std::optional<CallReport>>& reports,
+                    const WaitsForMe& waits_for_me) {
+  for (const uint32_t r : behind)
+    if (std::ranges::any_of(reports[r]->elsewhere, waits_for_me)) return r;
+  return behind.front();
+}
+
 }  // namespace
 
 std::string CallReport::encode() const {
-  const Fixed fixed{issued, oldest, step, peer, outside_ns, calls.size()};
-  std::string bytes(sizeof fixed + calls.size() * sizeof(Call), '\0');
-  std::memcpy(bytes.data(), &fixed, sizeof fixed);
-  if (!calls.empty()) std::memcpy(bytes.data() + sizeof fixed, calls.data(), calls.size() * sizeof(Call));
+  const Fixed fixed{issued, oldest, step, peer, outside_ns, calls.size(), elsewhere.size()};
+  std::string bytes(reinterpret_cast<const char*>(&fixed), sizeof fixed);
+  bytes.append(reinterpret_cast<const char*>(calls.data()), calls.size() * sizeof(Call));
+  bytes.append(reinterpret_cast<const char*>(elsewhere.data()), elsewhere.size() * sizeof(WaitElsewhere));
   return bytes;
 }
 
@@ -65,11 +92,21 @@ std::optional<CallReport> CallReport::decode(std::string_view bytes) {
   Fixed fixed;
   if (bytes.size() < sizeof fixed) return std::nullopt;
   std::memcpy(&fixed, bytes.data(), sizeof fixed);
-  if (fixed.calls > most_calls_reported || bytes.size() != sizeof fixed + fixed.calls * sizeof(Call))
+  if (fixed.calls > most_calls_reported || fixed.elsewhere > most_waits_reported ||
+      bytes.size() != sizeof fixed + fixed.calls * sizeof(Call) + fixed.elsewhere * sizeof(WaitElsewhere))
     return std::nullopt;
-  CallReport report{fixed.issued, fixed.oldest,     fixed.step,
-                    fixed.peer,   fixed.outside_ns, std::vector<Call>(fixed.calls)};
-  if (fixed.calls) std::memcpy(report.calls.data(), bytes.data() + sizeof fixed, fixed.calls * sizeof(Call));
+  CallReport report{fixed.issued,
+                    fixed.oldest,
+                    fixed.step,
+                    fixed.peer,
+                    fixed.outside_ns,
+                    std::vector<Call>(fixed.calls),
+                    std::vector<WaitElsewhere>(fixed.elsewhere)};
+  bytes.remove_prefix(sizeof fixed);
+  if (fixed.calls) std::memcpy(report.calls.data(), bytes.data(), fixed.calls * sizeof(Call));
+  bytes.remove_prefix(fixed.calls * sizeof(Call));
+  if (fixed.elsewhere) std::memcpy(report.elsewhere.data(), bytes.data(), bytes.size());
+  for (WaitElsewhere& wait : report.elsewhere) wait.text[sizeof wait.text - 1] = 0;
   return report;
 }
 
@@ -78,8 +115,13 @@ const Call* CallReport::find(uint64_t sequence) const {
   return found == calls.end() ? nullptr : &*found;
 }
 
+Stall explain_transfer(uint32_t rank, uint32_t peer, const std::vector<std::optional<CallReport>>& reports,
+                       const WaitsForMe& waits_for_me) {
+  return {std::nullopt, false, waits_text(fmt::format("rank {}", peer), peer, rank, reports, waits_for_me)};
+}
+
 Stall explain_stall(uint32_t rank, uint64_t sequence, uint64_t waited_ns,
-                    const std::vector<std::optional<CallReport>>& reports) {
+                    const std::vector<std::optional<CallReport>>& reports, const WaitsForMe& waits_for_me) {
   // Ranks whose calls differed may have gone on for a while: the first difference is the cause.
   if (rank < reports.size() && reports[rank])
     for (const Call& mine : reports[rank]->calls)
@@ -90,12 +132,15 @@ Stall explain_stall(uint32_t rank, uint64_t sequence, uint64_t waited_ns,
   for (uint32_t r = 0; r < reports.size(); ++r)
     if (reports[r] && reports[r]->issued <= sequence) behind.push_back(r);
   if (!behind.empty()) {
-    const CallReport& first = *reports[behind.front()];
+    const uint32_t culprit = culprit_of(behind, reports, waits_for_me);
+    const CallReport& first = *reports[culprit];
     std::string text = fmt::format("has not entered operation #{}", sequence);
     if (!first.calls.empty())
       text += fmt::format(": its last was #{}, {}", first.calls.back().sequence, call_text(first.calls.back()));
     if (behind.size() > 1) text += fmt::format(" (in all {} have not)", rank_list(behind));
-    return {behind.front(), false, text};
+    if (const std::string waits = waits_text("it", culprit, rank, reports, waits_for_me); !waits.empty())
+      text += "; " + waits;
+    return {culprit, false, text};
   }
   const std::string waiting = waiting_text(rank, sequence, reports);
   if (const auto absent = absent_rank(rank, sequence, waited_ns, reports))

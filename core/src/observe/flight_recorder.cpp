@@ -9,6 +9,8 @@
 #include <algorithm>
 #include <cstring>
 #include <ctime>
+#include <mutex>
+#include <vector>
 
 #include "bootstrap/failure.hpp"
 #include "comm/progress.hpp"
@@ -40,9 +42,49 @@ void write_text(char (&to)[capacity], std::string_view text) {
   std::memcpy(to, text.data(), n);
 }
 
+uint64_t this_thread() { return static_cast<uint64_t>(syscall(SYS_gettid)); }
+
 }  // namespace
 
-FlightRecorder::FlightRecorder(const Meeting& meeting) {
+// The recorders of this process.
+class FlightRecorder::Others {
+ public:
+  static Others& process() {
+    static auto* others = new Others();  // threads may outlive static destruction
+    return *others;
+  }
+  void add(const FlightRecorder* recorder) {
+    const std::lock_guard lock(mutex_);
+    recorders_.push_back(recorder);
+  }
+  void remove(const FlightRecorder* recorder) {
+    const std::lock_guard lock(mutex_);
+    std::erase(recorders_, recorder);
+  }
+  // Those of the same rank that are in use. Where threads are the ranks, those that the same thread has made.
+  template <typename Function>
+  void each(const FlightRecorder& self, Function&& function) {
+    const std::lock_guard lock(mutex_);
+    std::vector<uint64_t> communicators;
+    for (const FlightRecorder* r : recorders_)
+      if (usable(*r)) communicators.push_back(get(r->state_->communicator));
+    std::ranges::sort(communicators);
+    const bool threads_are_ranks = std::ranges::adjacent_find(communicators) != communicators.end();
+    for (const FlightRecorder* r : recorders_)
+      if (r != &self && usable(*r) && (!threads_are_ranks || r->thread_ == self.thread_)) function(*r);
+  }
+
+ private:
+  // A forked child has no access to the recorders of its parent.
+  static bool usable(const FlightRecorder& recorder) {
+    return recorder.process_ == static_cast<uint64_t>(getpid()) && get(recorder.state_->phase) == TUTTI_FLIGHT_READY;
+  }
+  std::mutex mutex_;
+  std::vector<const FlightRecorder*> recorders_;
+};
+
+FlightRecorder::FlightRecorder(const Meeting& meeting)
+    : process_(static_cast<uint64_t>(getpid())), thread_(this_thread()) {
   auto* base = static_cast<std::byte*>(place_file(file_bytes));
   auto* header = reinterpret_cast<tutti_flight_header*>(base);
   state_ = reinterpret_cast<tutti_flight_state*>(base + state_at);
@@ -56,13 +98,13 @@ FlightRecorder::FlightRecorder(const Meeting& meeting) {
   write_text(state_->name, meeting.name);
   write_text(state_->place, meeting.place);
   enter(TUTTI_FLIGHT_MEETING);
-  if (!file_) return;
-  try {
-    file_->publish();
-    path_ = file_->path();
-  } catch (const Failure& failure) {  // it goes on without a name
-    log(TUTTI_LOG_WARN, meeting.name, failure.text);
-  }
+  if (file_) try {
+      file_->publish();
+      path_ = file_->path();
+    } catch (const Failure& failure) {  // it goes on without a name
+      log(TUTTI_LOG_WARN, meeting.name, failure.text);
+    }
+  Others::process().add(this);
 }
 
 // The memory to record into: a file's where one is wanted and can be had.
@@ -83,6 +125,7 @@ void* FlightRecorder::place_file(uint64_t bytes) {
 }
 
 FlightRecorder::~FlightRecorder() {
+  Others::process().remove(this);
   if (path_.empty()) return;
   if (ended_)
     file_->remove();
@@ -106,7 +149,7 @@ void FlightRecorder::write_header(tutti_flight_header& header) const {
   header.transfer_bytes = sizeof(tutti_flight_transfer);
   header.host = self.host;
   header.pid = self.pid;
-  header.thread = static_cast<uint64_t>(syscall(SYS_gettid));
+  header.thread = thread_;
   header.process_start = self.start;
   header.begin_ns = clock_ns();
   header.begin_ticks = ticks();
@@ -122,13 +165,13 @@ void FlightRecorder::write_header(tutti_flight_header& header) const {
 }
 
 void FlightRecorder::enter(uint32_t phase) {
-  state_->phase_ns = clock_ns();
-  state_->phase = phase;
+  put(state_->phase_ns, clock_ns());
+  put(state_->phase, phase);
 }
 
 void FlightRecorder::met(uint32_t rank, uint32_t nranks) {
-  state_->rank = rank;
-  state_->nranks = nranks;
+  put(state_->rank, rank);
+  put(state_->nranks, nranks);
 }
 
 void FlightRecorder::failed(const std::string& why) {
@@ -222,7 +265,67 @@ CallReport FlightRecorder::report() const {
     report.step = get(state_->wait[0].step);
     report.peer = get(state_->wait[0].peer);
   }
+  Others::process().each(*this, [&](const FlightRecorder& other) {
+    if (auto wait = other.wait(); wait && report.elsewhere.size() < most_waits_reported)
+      report.elsewhere.push_back(*wait);
+  });
   return report;
+}
+
+// The send or receive, if it is not complete.
+tutti_flight_transfer* FlightRecorder::open_transfer(uint64_t number) const {
+  tutti_flight_transfer& t = transfers_[number % TUTTI_FLIGHT_TRANSFERS];
+  const bool there = std::atomic_ref(t.number).load(std::memory_order_acquire) == number + 1;
+  return there && get(t.end_ticks) == 0 ? &t : nullptr;
+}
+
+// What a call waits in.
+std::optional<WaitElsewhere> FlightRecorder::wait() const {
+  const uint64_t awaited = get(state_->awaited);
+  if (awaited == 0) return std::nullopt;
+  WaitElsewhere wait{get(state_->communicator), (awaited & ~TUTTI_FLIGHT_TRANSFER) - 1, get(state_->rank)};
+  if (awaited & TUTTI_FLIGHT_TRANSFER) {
+    tutti_flight_transfer* t = open_transfer(wait.number);
+    if (!t) return std::nullopt;
+    wait.peer = get(t->peer);
+    wait.tag = get(t->tag);
+    wait.kind = get(t->sending) ? WaitElsewhere::send : WaitElsewhere::receive;
+    write_text(wait.text, fmt::format("a {} with tag {} of {}", wait.kind == WaitElsewhere::send ? "send" : "receive",
+                                      wait.tag, state_->name));
+    return wait;
+  }
+  const auto call = this->call(wait.number);
+  if (!call || get(operations_[wait.number % TUTTI_FLIGHT_OPERATIONS].end_ticks)) return std::nullopt;
+  write_text(wait.text, fmt::format("{} #{} of {}", collective_name(call->collective), wait.number, state_->name));
+  return wait;
+}
+
+bool FlightRecorder::has_issued(uint64_t sequence) const {
+  for (size_t i = 0; i < TUTTI_FLIGHT_OPERATIONS; ++i)
+    if (std::atomic_ref(operations_[i].number).load(std::memory_order_acquire) > sequence) return true;
+  return false;
+}
+
+// Is there the other side of a send or receive?
+bool FlightRecorder::has_met(const WaitElsewhere& theirs) const {
+  const uint64_t issued = get(state_->transfers);
+  const uint32_t sending = theirs.kind == WaitElsewhere::receive;
+  for (uint64_t n = issued > TUTTI_FLIGHT_TRANSFERS ? issued - TUTTI_FLIGHT_TRANSFERS : 0; n < issued; ++n)
+    if (auto* t = open_transfer(n);
+        t && get(t->sending) == sending && get(t->peer) == theirs.rank && get(t->tag) == theirs.tag)
+      return true;
+  return false;
+}
+
+bool FlightRecorder::awaits_this_rank(const WaitElsewhere& theirs) const {
+  bool found = false;
+  Others::process().each(*this, [&](const FlightRecorder& other) {
+    if (get(other.state_->communicator) != theirs.communicator) return;
+    if (theirs.kind == WaitElsewhere::collective ? !other.has_issued(theirs.number)
+                                                 : theirs.peer == get(other.state_->rank) && !other.has_met(theirs))
+      found = true;
+  });
+  return found;
 }
 
 }  // namespace tutti::core

@@ -5,9 +5,9 @@
 // reader). With TUTTI_RECORDER=0, or where no file can be had, it keeps the same in memory, for this rank's own
 // messages.
 //
-// Threads: whoever holds the communicator's engine, one at a time; report() any thread. Cost: an operation's begin and
-// end are plain stores into one cache line, with time stamps that the engine takes anyway; the rest is written when a
-// wait looks around.
+// Threads: whoever holds the communicator's engine, one at a time; report() and awaits_this_rank() any thread.
+// Cost: an operation's begin and end are plain stores into one cache line, with time stamps that the engine takes
+// anyway; the rest is written when a wait looks around.
 #pragma once
 
 #include <tutti/flight_record.h>
@@ -49,7 +49,7 @@ class FlightRecorder {
 
   void enter(uint32_t phase);
   void met(uint32_t rank, uint32_t nranks);
-  void agreed(uint64_t communicator) { state_->communicator = communicator; }
+  void agreed(uint64_t communicator) { put(state_->communicator, communicator); }
   // After met() and agreed(): writes all that follows into a file of that folder. Throws Failure.
   void trace_into(const std::string& folder);
   Trace* trace() const { return trace_.get(); }  // nullptr: there is none
@@ -92,6 +92,8 @@ class FlightRecorder {
   // A wait has looked around; `waits` are of the oldest operation under way.
   void look(uint64_t now_ns, uint64_t ticks, bool moved);
   void waits(std::span<const tutti_flight_wait> waits);
+  // A call waits in this (tutti_flight_state::awaited) until it is complete.
+  void awaits(uint64_t number) { put(state_->awaited, number); }
 
   // This rank's call number `sequence`, when it is among the last that it issued.
   std::optional<Call> call(uint64_t sequence) const;
@@ -99,8 +101,12 @@ class FlightRecorder {
   uint64_t calls_hash() const { return calls_hash_; }
   // For other ranks that call the roll. Any thread.
   CallReport report() const;
+  // Another rank waits in a call of another communicator. Can it not end before this rank makes its own there? Any
+  // thread.
+  bool awaits_this_rank(const WaitElsewhere& theirs) const;
 
  private:
+  class Others;
   // Other threads and processes look on.
   template <typename T>
   static void put(T& to, T value) {
@@ -115,6 +121,10 @@ class FlightRecorder {
     for (size_t w = 0; w < words.size(); ++w) put(reinterpret_cast<uint64_t*>(&to)[w], words[w]);
   }
   uint64_t outside_ns() const;
+  std::optional<WaitElsewhere> wait() const;
+  tutti_flight_transfer* open_transfer(uint64_t number) const;
+  bool has_issued(uint64_t sequence) const;
+  bool has_met(const WaitElsewhere& theirs) const;
   void* place_file(uint64_t bytes);
   void write_header(tutti_flight_header& header) const;
   void miss() {
@@ -124,6 +134,7 @@ class FlightRecorder {
   std::unique_ptr<FlightFile> file_;
   std::unique_ptr<std::byte[]> memory_;  // instead of a file
   std::string path_;
+  const uint64_t process_, thread_;  // that made it
   bool ended_ = false;
   tutti_flight_state* state_ = nullptr;
   tutti_flight_service* services_ = nullptr;

@@ -174,6 +174,19 @@ const Operation* FlightRecord::oldest_incomplete() const {
   return found == operations.end() ? nullptr : &*found;
 }
 
+const Operation* FlightRecord::awaited_operation() const {
+  if (awaited == 0 || awaited & TUTTI_FLIGHT_TRANSFER) return nullptr;
+  const Operation* operation = find(awaited - 1);
+  return operation && !operation->complete ? operation : nullptr;
+}
+
+const TransferRecord* FlightRecord::awaited_transfer() const {
+  if (!(awaited & TUTTI_FLIGHT_TRANSFER)) return nullptr;
+  for (const TransferRecord& t : transfers)
+    if (t.number + 1 == (awaited & ~TUTTI_FLIGHT_TRANSFER) && !t.complete) return &t;
+  return nullptr;
+}
+
 const Operation* FlightRecord::find(uint64_t sequence) const {
   const auto found =
       std::find_if(operations.begin(), operations.end(), [&](const Operation& o) { return o.sequence == sequence; });
@@ -211,6 +224,7 @@ std::optional<FlightRecord> decode_flight_record(std::span<const std::byte> byte
   record.phase_ns = static_cast<double>(state.phase_ns);
   record.look_ns = static_cast<double>(state.look_ns);
   record.moved_ns = static_cast<double>(state.moved_ns);
+  record.awaited = state.awaited;
   record.name = texts::text_of(state.name);
   record.place = texts::text_of(state.place);
   record.note = texts::text_of(state.note);

@@ -60,9 +60,13 @@ struct FlightRecord {
   std::vector<Operation> operations;  // by sequence, at most the last 256
   std::vector<LaneWait> waits;        // of the oldest operation under way
   std::vector<TransferRecord> transfers;
+  uint64_t awaited = 0;  // tutti_flight_state::awaited
 
   const Operation* last() const { return operations.empty() ? nullptr : &operations.back(); }
   const Operation* oldest_incomplete() const;
+  // What a call waits in.
+  const Operation* awaited_operation() const;
+  const TransferRecord* awaited_transfer() const;
   const Operation* find(uint64_t sequence) const;
   uint64_t issued() const { return operations.empty() ? 0 : operations.back().sequence + 1; }
 };

@@ -16,6 +16,9 @@
 #include <sstream>
 #include <stdexcept>
 #include <thread>
+#include <tuple>
+
+#include "wait_graph.hpp"
 
 namespace info {
 namespace {
@@ -203,6 +206,64 @@ void set_now(CommunicatorView& view) {
   view.now_ns = here ? monotonic_ns() : latest(view);
 }
 
+using Entry = HangReport::Entry;
+
+bool all_failed(const CommunicatorView& view) {
+  return std::all_of(view.ranks.begin(), view.ranks.end(), [](const RankView& r) {
+    return r.record.phase == TUTTI_FLIGHT_FAILED || r.process == ProcessState::gone;
+  });
+}
+
+// Trouble first, and of that the communicators that are in use: others tell what was before.
+int urgency(const JudgedCommunicator& c) {
+  if (c.verdict.finding == Finding::cycle) return 0;
+  return c.verdict.finding == Finding::none ? 3 : all_failed(c.view) ? 2 : 1;
+}
+
+// Those in which these take part, and those of the same cycles.
+void keep_of_processes(std::vector<Entry>& entries, const std::set<uint64_t>& pids) {
+  std::set<std::string> cycles;
+  const auto has = [&](const Entry& entry) {
+    return std::any_of(entry.view.ranks.begin(), entry.view.ranks.end(),
+                       [&](const RankView& r) { return pids.count(r.record.pid) > 0; });
+  };
+  for (const Entry& entry : entries)
+    if (entry.verdict.finding == Finding::cycle && has(entry)) cycles.insert(entry.verdict.text);
+  std::erase_if(entries, [&](const Entry& entry) { return !has(entry) && !cycles.count(entry.verdict.text); });
+}
+
+// Leaves the communicators that have a living process; with nobody alive, the one that was last in use. How many go.
+size_t drop_ended(std::vector<Entry>& entries) {
+  if (entries.empty()) return 0;
+  const auto last = std::max_element(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) {
+    return std::make_pair(!a.ended, latest(a.view)) < std::make_pair(!b.ended, latest(b.view));
+  });
+  const double shown = last->ended ? latest(last->view) : HUGE_VAL;
+  return std::erase_if(entries, [&](const Entry& entry) { return entry.ended && latest(entry.view) < shown; });
+}
+
+bool same_job(const Entry& a, const Entry& b) { return a.job == b.job && a.ended == b.ended; }
+
+// "job of train on a, processes 12, 13"
+std::string job_text(const std::vector<Entry>& entries, const Entry& one) {
+  std::set<uint64_t> pids;
+  const FlightRecord* first = nullptr;
+  for (const Entry& entry : entries)
+    for (const RankView& r : entry.view.ranks)
+      if (same_job(entry, one)) {
+        pids.insert(r.record.pid);
+        if (!first) first = &r.record;
+      }
+  constexpr size_t most_named = 8;
+  std::string text =
+      "job of " + first->program + " on " + first->host_name + ", " + (pids.size() == 1 ? "process" : "processes");
+  size_t named = 0;
+  for (const uint64_t pid : pids)
+    if (named++ < most_named) text += (named == 1 ? " " : ", ") + std::to_string(pid);
+  if (pids.size() > most_named) text += " and " + std::to_string(pids.size() - most_named) + " more";
+  return text + (one.ended ? ", ended" : "");
+}
+
 const char* phase_name(uint32_t phase) {
   constexpr const char* names[] = {"", "meeting", "comparing", "opening", "describing", "ready", "ending", "failed"};
   return phase < std::size(names) ? names[phase] : "?";
@@ -260,6 +321,26 @@ Json rank_json(const RankView& r, double now_ns) {
 
 }  // namespace
 
+std::vector<HangReport::Entry> in_order(std::vector<JudgedCommunicator> judged) {
+  for (const WaitCycle& cycle : find_cycles(judged))
+    for (const auto& [at, ranks] : cycle.ranks)
+      if (judged[at].verdict.finding != Finding::cycle) judged[at].verdict = {Finding::cycle, ranks, cycle.text};
+  const std::vector<size_t> jobs = jobs_of(judged);
+  std::set<size_t> troubled;
+  std::vector<Entry> entries;
+  for (size_t i = 0; i < judged.size(); ++i) {
+    if (judged[i].verdict.finding != Finding::none) troubled.insert(jobs[i]);
+    const bool ended = all_dead(judged[i].view);
+    entries.push_back({std::move(judged[i]), jobs[i], ended});
+  }
+  const auto place = [&](const Entry& e) {
+    const std::string cycle = e.verdict.finding == Finding::cycle ? e.verdict.text : "";
+    return std::make_tuple(e.ended, !troubled.count(e.job), e.job, urgency(e), cycle);
+  };
+  std::stable_sort(entries.begin(), entries.end(), [&](const Entry& a, const Entry& b) { return place(a) < place(b); });
+  return entries;
+}
+
 HangReport find_hangs(const std::vector<std::string>& targets, bool all) {
   const Wanted wanted = interpret(targets);
   const Found before = read_folders(wanted.folders);
@@ -273,23 +354,10 @@ HangReport find_hangs(const std::vector<std::string>& targets, bool all) {
   report.pids.assign(wanted.pids.begin(), wanted.pids.end());
   report.refused = std::move(now.refused);
   std::vector<CommunicatorView> views = group(std::move(now.records));
-  if (!wanted.pids.empty())
-    std::erase_if(views, [&](const CommunicatorView& view) {
-      return std::none_of(view.ranks.begin(), view.ranks.end(),
-                          [&](const RankView& r) { return wanted.pids.count(r.record.pid) > 0; });
-    });
   if (!all && !wanted.given)
     report.old = std::erase_if(views, [](const CommunicatorView& view) { return all_elsewhere(view); });
-  // With nobody alive the last who died are of interest.
-  const auto last_dead = std::max_element(views.begin(), views.end(), [](const auto& a, const auto& b) {
-    return std::make_pair(!all_dead(a), latest(a)) < std::make_pair(!all_dead(b), latest(b));
-  });
-  const double shown_dead = last_dead != views.end() && all_dead(*last_dead) ? latest(*last_dead) : HUGE_VAL;
+  std::vector<JudgedCommunicator> judged;
   for (CommunicatorView& view : views) {
-    if (!all && all_dead(view) && latest(view) < shown_dead) {
-      ++report.old;
-      continue;
-    }
     drop_earlier_attempts(view);
     set_now(view);
     for (RankView& r : view.ranks) {
@@ -297,12 +365,17 @@ HangReport find_hangs(const std::vector<std::string>& targets, bool all) {
       r.moved = known != earlier.end() && !same_progress(*known->second, r.record);
     }
     Verdict verdict = judge(view);
-    report.communicators.push_back({std::move(view), std::move(verdict)});
+    judged.push_back({std::move(view), std::move(verdict)});
   }
-  std::stable_sort(report.communicators.begin(), report.communicators.end(), [](const auto& a, const auto& b) {
-    return (a.verdict.finding != Finding::none) > (b.verdict.finding != Finding::none);
-  });
+  report.communicators = in_order(std::move(judged));
+  if (!wanted.pids.empty()) keep_of_processes(report.communicators, wanted.pids);
+  if (!all) report.old += drop_ended(report.communicators);
   return report;
+}
+
+bool HangReport::trouble() const {
+  return std::any_of(communicators.begin(), communicators.end(),
+                     [](const Entry& entry) { return entry.verdict.finding != Finding::none; });
 }
 
 std::string hang_text(const HangReport& report) {
@@ -316,9 +389,18 @@ std::string hang_text(const HangReport& report) {
     out << (report.old ? " of living processes" : "")
         << ": is this the user and the host of the job, and TUTTI_RECORDER on?\n";
   }
-  for (const auto& [view, verdict] : report.communicators) {
-    out << verdict.text << "\n\n  communicator \"" << view.name << "\" of " << view.nranks << " ranks, "
-        << view.ranks.size() << " recorded here\n";
+  const bool several = std::any_of(report.communicators.begin(), report.communicators.end(),
+                                   [&](const Entry& e) { return !same_job(e, report.communicators.front()); });
+  const Entry* before = nullptr;
+  for (const Entry& entry : report.communicators) {
+    const auto& [view, verdict] = static_cast<const JudgedCommunicator&>(entry);
+    if (several && (!before || !same_job(*before, entry)))
+      out << "== " << job_text(report.communicators, entry) << "\n\n";
+    const bool told = before && verdict.finding == Finding::cycle && before->verdict.text == verdict.text;
+    if (!told) out << verdict.text << "\n\n";
+    before = &entry;
+    out << "  communicator \"" << view.name << "\" of " << view.nranks << " ranks, " << view.ranks.size()
+        << " recorded here\n";
     for (const RankView& r : view.ranks) {
       out << "  rank " << r.record.rank << "  " << r.record.program << " pid " << r.record.pid << " on "
           << r.record.host_name << " " << process_state_name(r.process) << "  " << phase_name(r.record.phase);
@@ -341,8 +423,11 @@ std::string hang_json(const HangReport& report) {
             {"refused", report.refused},
             {"not_shown", report.old},
             {"communicators", Json::array()}};
-  for (const auto& [view, verdict] : report.communicators) {
+  for (const Entry& entry : report.communicators) {
+    const auto& [view, verdict] = static_cast<const JudgedCommunicator&>(entry);
     Json one{{"name", view.name},
+             {"job", entry.job},
+             {"ended", entry.ended},
              {"nranks", view.nranks},
              {"finding", finding_name(verdict.finding)},
              {"culprits", verdict.culprits},

@@ -261,8 +261,8 @@ std::vector<uint32_t> CommunicatorView::absent() const {
 }
 
 const char* finding_name(Finding finding) {
-  constexpr const char* names[] = {"none",   "absent",   "creating", "dead", "stopped",
-                                   "failed", "mismatch", "missing",  "stuck"};
+  constexpr const char* names[] = {"none",   "absent",   "creating", "dead",  "stopped",
+                                   "failed", "mismatch", "missing",  "stuck", "cycle"};
   return names[static_cast<size_t>(finding)];
 }
 

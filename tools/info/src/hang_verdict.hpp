@@ -39,7 +39,8 @@ enum class Finding {
   failed,    // a rank has ended the communicator's use with an error
   mismatch,  // the ranks' calls differ
   missing,   // a rank has not entered what others wait in
-  stuck      // all are in it and nothing moves
+  stuck,     // all are in it and nothing moves
+  cycle      // ranks wait for each other, most often in different communicators
 };
 const char* finding_name(Finding finding);
 
@@ -49,7 +50,12 @@ struct Verdict {
   std::string text;
 };
 
-// A pure function of the view.
+struct JudgedCommunicator {
+  CommunicatorView view;
+  Verdict verdict;
+};
+
+// A pure function of the view, which knows no other communicator (wait_graph.hpp joins them).
 Verdict judge(const CommunicatorView& view);
 
 // "14 s", "0.3 s", "2 h 5 min"

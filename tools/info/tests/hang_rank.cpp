@@ -4,6 +4,10 @@
 //
 //   all_reduce reduce barrier   the collective
 //   receive:PEER                waits for a message that nobody sends
+//   a.WORD b.WORD               the same in one of two duplicates of the communicator
+//   p.WORD                      ... in a part of it, without rank 0
+//   +WORD                       in a thread
+//   others                      first of all, on all ranks: makes these other communicators
 //   fails                       an all_reduce that is expected to fail, then idle
 //   loop                        collectives for ever
 //   idle                        outside of the library for ever
@@ -12,9 +16,35 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <map>
+#include <stdexcept>
 #include <string>
+#include <thread>
 #include <tutti/tutti.hpp>
 #include <vector>
+
+namespace {
+
+void carry_out(tutti::Communicator& comm, const std::string& word) {
+  std::vector<float> data(1000, 1);
+  if (word == "all_reduce") comm.all_reduce<float>(data, data, tutti::Op::max);
+  if (word == "fails") try {
+      comm.all_reduce<float>(data, data, tutti::Op::max);
+      throw std::logic_error("the all_reduce did not fail");
+    } catch (const tutti::Error&) {
+      pause();
+    }
+  if (word == "reduce") comm.reduce<float>(data, data, tutti::Op::max, 1);
+  if (word == "barrier") comm.barrier();
+  if (word.starts_with("receive:")) comm.receive<float>(data, static_cast<uint32_t>(std::stoul(word.substr(8))), 7);
+  while (word == "loop") {
+    comm.all_reduce<float>(data, data, tutti::Op::max);
+    usleep(1000);
+  }
+  while (word == "idle") pause();
+}
+
+}  // namespace
 
 int main(int argc, char** argv) try {
   const std::vector<std::string> words(argv + 4, argv + argc);
@@ -23,30 +53,33 @@ int main(int argc, char** argv) try {
   config.rank = static_cast<uint32_t>(std::stoul(argv[2]));
   config.nranks = static_cast<uint32_t>(std::stoul(argv[3]));
   config.name = "hanging";
-  tutti::Communicator comm(config);
-  std::vector<float> data(1000, 1);
+  std::map<char, tutti::Communicator> comms;
+  tutti::Communicator& whole = comms.emplace('w', config).first->second;
+  if (argv[4] == std::string("others")) {
+    comms.emplace('a', whole.duplicate());
+    comms.emplace('b', whole.duplicate());
+    comms.emplace('p', *whole.split(whole.rank() ? 1 : 0));
+  }
+  std::vector<std::thread> threads;
   for (size_t i = 0; i < words.size(); ++i) {
     if (i + 1 == words.size()) {
       std::puts("ready");
       std::fflush(stdout);
     }
-    const std::string& word = words[i];
-    if (word == "all_reduce") comm.all_reduce<float>(data, data, tutti::Op::max);
-    if (word == "fails") try {
-        comm.all_reduce<float>(data, data, tutti::Op::max);
-        return 2;
-      } catch (const tutti::Error&) {
-        pause();
-      }
-    if (word == "reduce") comm.reduce<float>(data, data, tutti::Op::max, 1);
-    if (word == "barrier") comm.barrier();
-    if (word.starts_with("receive:")) comm.receive<float>(data, static_cast<uint32_t>(std::stoul(word.substr(8))), 7);
-    while (word == "loop") {
-      comm.all_reduce<float>(data, data, tutti::Op::max);
-      usleep(1000);
+    std::string word = words[i];
+    const bool in_thread = word.starts_with("+");
+    if (in_thread) word.erase(0, 1);
+    tutti::Communicator* comm = &whole;
+    if (word.size() > 2 && word[1] == '.') {
+      comm = &comms.at(word[0]);
+      word.erase(0, 2);
     }
-    while (word == "idle") pause();
+    if (in_thread)
+      threads.emplace_back([comm, word] { carry_out(*comm, word); });
+    else
+      carry_out(*comm, word);
   }
+  for (std::thread& thread : threads) thread.join();
 } catch (const std::exception& e) {
   std::fprintf(stderr, "%s\n", e.what());
   return 1;

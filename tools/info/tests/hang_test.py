@@ -144,6 +144,77 @@ with Job(["barrier receive:1", "barrier idle"]) as job:
     job.expect("a receive without its send", "missing", [1],
                ["rank 0 waits to receive 4000 bytes with tag 7 from rank 1 over shm", "send has not come"])
 
+CROSSED = ["others a.all_reduce b.all_reduce a.all_reduce", "others a.all_reduce b.all_reduce b.all_reduce"]
+ORDER = "use the communicators in the same order on every rank"
+with Job(CROSSED) as job:
+    job.await_ready()
+    job.expect("two communicators in different order", "cycle", [0, 1],
+               ["rank 0 waits in all_reduce #1 of hanging.1:0 for rank 1, which waits in all_reduce #1 of hanging.2:0 for rank 0, since",
+                ORDER])
+    job.expect("... by the process that waits in the second", "cycle", [0, 1], [ORDER], target=[str(job.ranks[1].pid)])
+    report = json.loads(job.info("--json", str(job.records)).stdout)
+    verdicts = {one["name"]: one["finding"] for one in report["communicators"]}
+    if [one["finding"] for one in report["communicators"]][:2] != ["cycle", "cycle"] or verdicts.get("hanging") != "none":
+        failures.append(f"both communicators of the cycle come first, and the third one has no part: {verdicts}")
+    text = job.info(str(job.records)).stdout
+    if text.count(ORDER) != 1 or "has not entered" in text:
+        failures.append(f"a cycle is told once, and nobody is blamed beside it: {text}")
+
+with Job(["others a.all_reduce", "others p.all_reduce", "others a.all_reduce"]) as job:
+    job.await_ready()
+    job.expect("ranks of a part", "cycle", [1, 2],
+               ["rank 1 waits in all_reduce #0 of hanging.3:1 for rank 2, which waits in all_reduce #0 of hanging.1:0 for "
+                "rank 1 (ranks of hanging)", ORDER])
+
+with Job(["others receive:1", "others a.all_reduce"]) as job:
+    job.await_ready()
+    job.expect("a receive and a collective", "cycle", [0, 1],
+               ["rank 0 waits in a receive with tag 7 of hanging for rank 1, which waits in all_reduce #0 of hanging.1:0 for rank 0",
+                ORDER])
+
+with Job(["receive:1", "receive:0"]) as job:
+    job.await_ready()
+    job.expect("two receives first", "cycle", [0, 1],
+               ["rank 0 waits in a receive with tag 7 of hanging for rank 1, which waits in a receive", "tutti_exchange"])
+
+with Job(["others +a.all_reduce idle", "others +b.all_reduce idle"]) as job:
+    job.await_ready()
+    job.expect("in threads of the ranks", "cycle", [0, 1],
+               ["rank 0 waits in all_reduce #0 of hanging.1:0 for rank 1, which waits in all_reduce #0 of hanging.2:0", ORDER])
+
+with Job(["others a.all_reduce", "others b.all_reduce", "others +p.all_reduce idle"]) as job:
+    job.await_ready()
+    job.expect("three ranks, not all of which are in the cycle", "cycle", [0, 1],
+               ["rank 0 waits in all_reduce #0 of hanging.1:0 for rank 1, which waits in all_reduce #0 of hanging.2:0", ORDER])
+
+# A rank that another one waits for and that computes is no cycle, whatever was before.
+with Job(["others a.all_reduce b.all_reduce a.all_reduce", "others a.all_reduce b.all_reduce idle"]) as job:
+    job.await_ready()
+    job.expect("no cycle", "missing", [1], ["rank 1 has not entered all_reduce #1"])
+
+# Jobs that share a folder, one of which has ended.
+with Job(["all_reduce all_reduce", "all_reduce idle"]) as ended:
+    ended.await_ready()
+    ended.expect("a job to be killed", "missing", [1], ["rank 1 has not entered all_reduce #1"])
+    for process in ended.ranks.values():
+        process.kill()
+        process.wait()
+    with Job(["barrier idle", "barrier idle"], TUTTI_RECORDER_DIR=str(ended.records)) as idle, \
+            Job(CROSSED, TUTTI_RECORDER_DIR=str(ended.records)) as job:
+        idle.await_ready()
+        job.await_ready()
+        job.expect("beside other jobs", "cycle", [0, 1], [ORDER], target=[str(ended.records)])
+        report = json.loads(job.info("--json", "--all", str(ended.records)).stdout)
+        shown = [(one["name"], one["finding"], one["ended"]) for one in report["communicators"]]
+        if [one[1:] for one in shown[:2]] != [("cycle", False)] * 2 or shown[-1] != ("hanging", "dead", True) or \
+                [ended for _, _, ended in shown].count(True) != 1:
+            failures.append(f"trouble first, job by job, and what has ended last: {shown}")
+        text = job.info("--all", str(ended.records)).stdout
+        heads = [line for line in text.splitlines() if line.startswith("== job of hang_rank")]
+        if len(heads) != 3 or not heads[-1].endswith(", ended") or not heads[0].endswith(
+                f"processes {', '.join(str(pid) for pid in sorted(p.pid for p in job.ranks.values()))}"):
+            failures.append(f"each job has a heading: {text}")
+
 with Job(["barrier idle", None, "barrier idle"]) as job:
     job.expect("a rank that does not arrive", "absent", [1],
                ["rank 1 has not arrived", "\"hanging\"", "ranks 0 and 2 wait"])

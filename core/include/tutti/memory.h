@@ -19,7 +19,8 @@ struct tutti_comm;
 typedef struct tutti_window tutti_window;
 /* Memory that transports can address directly (shared memory between processes of a host), aligned to 4096 bytes,
  * zeroed. Use it for buffers of large collectives. Belongs to the process, for use with all communicators. It is
- * shared with forked children: what a child writes there, the parent and its operations see. */
+ * shared with forked children: what a child writes there, the parent and its operations see. Where the system refuses
+ * memory that other processes can map, it is ordinary memory, and its messages are copied. */
 tutti_status tutti_mem_alloc(uint64_t bytes, void** address);
 /* No operation uses the memory any more. */
 tutti_status tutti_mem_free(void* address);

@@ -150,7 +150,7 @@ enum {
  * before it; a fabric reaches the hosts that it joins. The numbers leave room for more. */
 enum {
   TUTTI_REACH_PROCESS = 10, /* ranks of one process */
-  TUTTI_REACH_HOST = 20,    /* processes of one host */
+  TUTTI_REACH_HOST = 20,    /* processes of one host: of one running kernel, network namespace and user */
   TUTTI_REACH_FABRIC = 25,  /* hosts that a fabric joins (an NVLink domain): tutti_transport_caps.fabric names it */
   TUTTI_REACH_NETWORK = 30  /* hosts */
 };

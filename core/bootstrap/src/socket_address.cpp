@@ -6,6 +6,7 @@
 #include <net/if.h>
 #include <netdb.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 
 #include <algorithm>
@@ -160,9 +161,22 @@ std::vector<SocketAddress> own_addresses(uint16_t port) {
   return v4;
 }
 
+namespace {
+
+// The control plane tells why a job fails, also where the cause is a network that drops large packets. So its own
+// packets are small: every network carries 1280 bytes of IPv6, of which 60 are headers. Set before connecting, the
+// limit holds for both directions.
+void limit_segments(const FileDescriptor& socket) {
+  constexpr int most = 1280 - 60;
+  (void)::setsockopt(socket.get(), IPPROTO_TCP, TCP_MAXSEG, &most, sizeof most);  // best effort
+}
+
+}  // namespace
+
 FileDescriptor listen_on(const SocketAddress& address) {
   FileDescriptor socket(::socket(address.family(), SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!socket) return {};
+  limit_segments(socket);
   const int on = 1, off = 0;
   // A named port may still be in TIME_WAIT from an earlier run. For a free one the kernel is to pick a port that nobody
   // else holds either.
@@ -206,6 +220,7 @@ std::string dead_loopback(const SocketAddress& address) {
 FileDescriptor connect_to(const SocketAddress& address, int limit_ms, std::string& problem) {
   FileDescriptor socket(::socket(address.family(), SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   int error = socket ? 0 : errno;
+  if (socket) limit_segments(socket);
   if (out_of_resources(error))
     throw make_failure(TUTTI_NO_RESOURCES,
                        "bootstrap: no socket for {}: {}; a rank needs some 30 descriptors", address.text(),

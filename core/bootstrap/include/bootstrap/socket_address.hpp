@@ -69,6 +69,8 @@ std::vector<SocketAddress> resolve(const HostPort& place);
 // The addresses of this machine's interfaces that are up, by which others may reach it: IPv4, IPv6, loopback last.
 std::vector<SocketAddress> own_addresses(uint16_t port);
 
+// Connections made by these functions send small packets only, which pass where large ones are dropped.
+
 // A listening socket, or an empty descriptor with errno set. close-on-exec and non-blocking.
 FileDescriptor listen_on(const SocketAddress& address);
 // On all interfaces, IPv6 and IPv4 where the machine has both. Port 0: any free one.

@@ -1,9 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "address.hpp"
 
+#include <net/if.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+
 #include <algorithm>
 #include <boost/asio/ip/network_v4.hpp>
 #include <boost/asio/ip/network_v6.hpp>
+#include <tutti/sdk/file_descriptor.hpp>
 #include <tutti/sdk/name_list.hpp>
 #include <tutti/sdk/words.hpp>
 
@@ -104,6 +109,18 @@ std::vector<LocalAddress> local_addresses(const std::string& selection, const st
   return select_addresses(usable_addresses(), selection, source);
 }
 
+namespace {
+
+// 0: not known. /sys may show another network namespace, so the kernel is asked.
+uint32_t mtu_of(const std::string& interface) {
+  const FileDescriptor any(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  ifreq request{};
+  interface.copy(request.ifr_name, sizeof request.ifr_name - 1);
+  return any && ioctl(any.get(), SIOCGIFMTU, &request) == 0 ? static_cast<uint32_t>(request.ifr_mtu) : 0;
+}
+
+}  // namespace
+
 std::vector<sdk::RailFacts> interface_facts(const std::string& selection) {
   std::vector<LocalAddress> chosen;
   try {
@@ -119,6 +136,7 @@ std::vector<sdk::RailFacts> interface_facts(const std::string& selection) {
       at = all.emplace(all.end());
       at->name = i.interface;
       at->medium = i.flags & IFF_LOOPBACK ? "loopback" : "IP";
+      at->mtu = mtu_of(i.interface);
       at->state = i.flags & IFF_UP ? i.flags & IFF_RUNNING ? "up" : "no carrier" : "down";
     }
     if (!i.is_ip) continue;

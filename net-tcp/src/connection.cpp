@@ -26,7 +26,11 @@ uint64_t memory_for(uint64_t bytes) {
 }  // namespace
 
 Connection::Connection(Link& link, Stream stream, uint32_t index)
-    : link_(link), stream_(std::move(stream)), index_(index), input_(new char[kInputBytes]) {
+    : link_(link),
+      stream_(std::move(stream)),
+      route_(route_of(stream_.socket())),
+      index_(index),
+      input_(new char[kInputBytes]) {
   staged_.reserve(kTailBytes);
 }
 
@@ -281,7 +285,11 @@ void Connection::finish_message() {
 // ---- The end
 
 void Connection::lost() {
-  if (!departed_) return link_.lose(write_error_.empty() ? stream_.problem() : write_error_);
+  if (!departed_) {
+    std::string reason = write_error_.empty() ? stream_.problem() : write_error_;
+    if (const std::string more = stuck(); !more.empty()) reason += "; " + more;
+    return link_.lose(reason);
+  }
   close();
   link_.on_departure();
 }

@@ -11,6 +11,7 @@
 #include <tutti/sdk/ring.hpp>
 #include <vector>
 
+#include "acknowledgement.hpp"
 #include "departures.hpp"
 #include "stream.hpp"
 #include "wire.hpp"
@@ -59,6 +60,9 @@ class Connection {
   // Are there SENDs that the kernel has not taken completely?
   bool has_unfinished_sends() const { return external_left_ > 0 || !copied_.empty(); }
 
+  // What the peer's host does not acknowledge; "" where nothing is stuck (acknowledgement.hpp).
+  std::string stuck() const { return is_open() ? describe(unacknowledged_of(stream_.socket()), route_) : ""; }
+
   // Reads and handles arrived bytes, up to a bound.
   void read();
 
@@ -104,6 +108,7 @@ class Connection {
 
   Link& link_;
   Stream stream_;
+  const Route route_;  // a socket that has broken does not tell it
   const uint32_t index_;
 
   // Output, in this order: staged_ from staged_done_, the rest of the external payload, next_, the SENDs of lanes.

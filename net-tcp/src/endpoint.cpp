@@ -134,7 +134,15 @@ void Endpoint::disarm() noexcept {
 
 // ---- The end
 
+// At a deadline the core knows which rank it waits for, and only the sockets know why nothing comes.
+void Endpoint::report_stuck() const {
+  for (Connection* c : open_)
+    if (const std::string text = c->stuck(); !text.empty())
+      log(TUTTI_LOG_WARN, "rank {} -> rank {}: {}", rank(), c->link().peer(), text);
+}
+
 void Endpoint::abort() {
+  if (!is_aborted()) report_stuck();
   NetworkEndpoint::abort();
   connector_->stop();
 }

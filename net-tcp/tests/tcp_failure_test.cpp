@@ -9,6 +9,7 @@
 #include <atomic>
 #include <thread>
 
+#include "../src/acknowledgement.hpp"
 #include "listening_socket.hpp"
 #include "tcp_ranks.hpp"
 
@@ -334,6 +335,39 @@ TEST_P(Failure, AnIdleEndpointSleepsAndAFullOneWakesWhenThereIsRoom) {
   reader.join();
   ASSERT_EQ(table().abort(a->endpoint), TUTTI_OK);
   EXPECT_EQ(wait_table().arm(a->endpoint), TUTTI_AGAIN) << "completions are there already";
+}
+
+// Packets that are sent again and again are told of; one that is lost by chance is not, nor are none.
+TEST(Acknowledgement, TellsWhatIsStuckForHowLongAndWhere) {
+  using tutti::tcp::describe;
+  const tutti::tcp::Route route{"10.0.0.1", "10.0.0.2"};
+  EXPECT_EQ(describe({1'048'576, 5, milliseconds(12'340)}, route),
+            "1048576 bytes are not acknowledged: nothing has come back for 12.3 s (5 retransmissions in a row). The "
+            "network between 10.0.0.1 and 10.0.0.2 drops them, or 10.0.0.2 is gone. If small messages pass, it drops "
+            "large packets: tutti-doctor on these hosts tells");
+  EXPECT_EQ(describe({1'048'576, 1, milliseconds(61'000)}, route), "");
+  EXPECT_EQ(describe({0, 0, milliseconds(600'000)}, route), "");
+  EXPECT_EQ(describe({0, 5, milliseconds(12'340)}, route), "");
+}
+
+// Its host is there and acknowledges what it has room for.
+TEST(Acknowledgement, APeerThatDoesNotReadIsNoFaultOfTheNetwork) {
+  const ListeningSocket peer;
+  tutti::tcp::Socket socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in to{};
+  to.sin_family = AF_INET;
+  to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  to.sin_port = htons(peer.port());
+  ASSERT_EQ(::connect(socket.get(), reinterpret_cast<sockaddr*>(&to), sizeof to), 0);
+  const std::vector<char> data(1 << 16);
+  while (::send(socket.get(), data.data(), data.size(), MSG_DONTWAIT | MSG_NOSIGNAL) > 0) {
+  }
+  const tutti::tcp::Unacknowledged state = tutti::tcp::unacknowledged_of(socket);
+  const tutti::tcp::Route route = tutti::tcp::route_of(socket);
+  EXPECT_GT(state.bytes, 0u);
+  EXPECT_EQ(describe(state, route), "");
+  EXPECT_EQ(route.from, "127.0.0.1");
+  EXPECT_EQ(route.to, "127.0.0.1");
 }
 
 // Offers come by pair messages, of which the core knows; all else wakes the endpoint, at either end.

@@ -45,6 +45,11 @@ std::vector<std::string> congestion_with(const char* setting) {
   return names;
 }
 
+TEST_F(Settings, InterfacesAreListedWithTheirMtu) {
+  for (const auto& rail : tutti::tcp::interface_facts("127.0.0.1"))
+    EXPECT_TRUE(!rail.chosen || rail.mtu >= 1280) << rail.name << " " << rail.mtu;
+}
+
 TEST_F(Settings, ListensWhereTheRanksHaveMetUnlessTheUserChooses) {
   const auto listeners = [](const std::string& met) {
     Rank a(0, {.address = met});

@@ -87,7 +87,7 @@ void read_cgroup(Tree& tree, Cgroup* out) {
   }
 }
 
-std::vector<Interface> read_interfaces(Tree& tree, const std::vector<std::string>& used) {
+std::vector<Interface> read_interfaces(Tree& tree, const std::map<std::string, uint32_t>& used) {
   std::vector<Interface> interfaces;
   for (const std::string& name : tree.names("sys/class/net")) {
     const std::string folder = "sys/class/net/" + name + "/";
@@ -96,7 +96,7 @@ std::vector<Interface> read_interfaces(Tree& tree, const std::vector<std::string
     if (interface.state.empty() || tree.number(folder + "type") == loopback_type) continue;  // bonding_masters, lo
     interface.mtu = tree.number(folder + "mtu").value_or(0);
     interface.mbit = std::max<int64_t>(0, tree.number(folder + "speed").value_or(0));  // -1: unknown
-    interface.used = used.empty() ? interface.state == "up" : std::find(used.begin(), used.end(), name) != used.end();
+    interface.used = used.empty() ? interface.state == "up" : used.contains(name);
     interfaces.push_back(interface);
   }
   return interfaces;

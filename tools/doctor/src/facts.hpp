@@ -31,7 +31,8 @@ struct Process {
   std::map<std::string, std::string> plugins;   // id: version
   std::vector<std::string> transports;                 // that can serve here
   std::map<std::string, std::string> idle_transports;  // the other ones that are loaded: why they cannot
-  std::vector<std::string> tcp_interfaces;    // that the transport tcp uses, without loopback; empty: unknown
+  // That the transport tcp uses, without loopback, and their MTUs (0: unknown). Empty: unknown.
+  std::map<std::string, uint32_t> tcp_interfaces;
   std::vector<std::string> refused_plugins;   // "PATH: reason"
   std::vector<std::string> required_refused;  // those of them that TUTTI_PLUGIN_PATH names
 };

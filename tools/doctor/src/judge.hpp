@@ -3,6 +3,7 @@
 // From facts to findings: pure functions, so tests need no broken machine.
 #pragma once
 
+#include <chrono>
 #include <string>
 #include <vector>
 
@@ -35,6 +36,20 @@ struct Link {
 };
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Link, from, to, address, problem)
 
+// So much time all messages of the check of pairs have together (pairs.hpp), connecting included: a healthy job needs
+// milliseconds, one with addresses that do not answer some seconds.
+constexpr std::chrono::seconds pair_limit{10};
+
+// What one host's first rank has received from another's (pairs.hpp).
+struct Pair {
+  static constexpr uint64_t small_bytes = 8, large_bytes = 128 << 10;  // larger than any packet
+
+  uint32_t from = 0, to = 0;  // ranks
+  std::string transport;      // "tcp"; "": not known
+  uint64_t arrived = 0;       // bytes of the longest message that came; 0: none
+};
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Pair, from, to, transport, arrived)
+
 // A rank's clock against rank 0's.
 struct Clock {
   uint32_t rank = 0;
@@ -46,8 +61,10 @@ struct Job {
   std::vector<Facts> ranks;  // in order; a rank that met nobody has itself alone
   std::vector<Link> links;
   std::vector<Clock> clocks;
-  std::string topology;  // text
-  std::string failure;   // why the ranks did not meet; "": they did
+  std::vector<Pair> pairs;
+  std::string pair_failure;  // why the check of pairs ended early; "": it did not
+  std::string topology;      // text
+  std::string failure;       // why the ranks did not meet; "": they did
 };
 
 // By one rank of itself and its host.

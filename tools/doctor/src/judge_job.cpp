@@ -170,6 +170,96 @@ void judge_links(const Job& job, Findings& out) {
   }
 }
 
+// "eth0 with MTU 9000": what the transport tcp uses on a rank's host; "" where none is known.
+std::string interfaces_of(const Facts& facts) {
+  std::string text;
+  for (const auto& [name, mtu] : facts.process.tcp_interfaces)
+    text += fmt::format("{}{}{}", text.empty() ? "" : ", ", name, mtu ? fmt::format(" with MTU {}", mtu) : "");
+  return text;
+}
+
+// "rank 0 and rank 3 (hosts a and b; over tcp, eth0 with MTU 9000 and eth0 with MTU 9000)", or "from rank 0 to rank 3
+// (...)" where the other direction works.
+std::string pair_text(const Job& job, const Pair& pair, bool both) {
+  const auto facts_of = [&](uint32_t rank) { return std::ranges::find(job.ranks, rank, &Facts::rank); };
+  std::string text = both ? fmt::format("rank {} and rank {}", pair.from, pair.to)
+                          : fmt::format("from rank {} to rank {}", pair.from, pair.to);
+  const auto from = facts_of(pair.from), to = facts_of(pair.to);
+  if (from == job.ranks.end() || to == job.ranks.end()) return text;
+  text += fmt::format(" (hosts {} and {}", from->process.host, to->process.host);
+  if (!pair.transport.empty()) text += "; over " + pair.transport;
+  const std::string mine = interfaces_of(*from), theirs = interfaces_of(*to);
+  if (pair.transport == "tcp" && !mine.empty() && !theirs.empty()) text += fmt::format(", {} and {}", mine, theirs);
+  return text + ")";
+}
+
+// The pairs between which messages of a length are lost, in words, and their ranks.
+struct Lossy {
+  std::string text;
+  Ranks ranks;
+};
+
+Lossy lossy_pairs(const Job& job, const std::function<bool(const Pair&)>& lost) {
+  constexpr size_t most_shown = 8;
+  std::set<std::pair<uint32_t, uint32_t>> ways;
+  for (const Pair& pair : job.pairs)
+    if (lost(pair)) ways.insert({pair.from, pair.to});
+  Lossy found;
+  std::set<uint32_t> ranks;
+  size_t shown = 0, more = 0;
+  for (const Pair& pair : job.pairs) {
+    if (!lost(pair)) continue;
+    ranks.insert({pair.from, pair.to});
+    const bool both = ways.contains({pair.to, pair.from});
+    if (both && pair.from > pair.to) continue;
+    if (shown == most_shown)
+      ++more;
+    else
+      found.text += fmt::format("{}{}", shown++ ? "; " : ": ", pair_text(job, pair, both));
+  }
+  if (more) found.text += fmt::format("; and {} more (--json has all)", more);
+  found.ranks.assign(ranks.begin(), ranks.end());
+  return found;
+}
+
+// The check ended before its time: nobody can tell a message that was lost from one that was late.
+void judge_broken_check(const Job& job, Findings& out) {
+  const Lossy late = lossy_pairs(job, [](const Pair& pair) { return pair.arrived < Pair::large_bytes; });
+  const std::string large = bytes_text(Pair::large_bytes);
+  out.push_back({Severity::error, "pair_check",
+                 fmt::format("while hosts sent each other {}: {}{}", large, job.pair_failure,
+                             late.text.empty() ? "" : fmt::format("; {} had not arrived{}", large, late.text)),
+                 "a job's large messages may end alike",
+                 "correct what the sentence names (rank N of doctor.hosts is the first rank of host N); TUTTI_LOG=info "
+                 "tells more",
+                 late.ranks});
+}
+
+void judge_pairs(const Job& job, Findings& out) {
+  if (!job.pair_failure.empty()) return judge_broken_check(job, out);
+  constexpr int64_t seconds = pair_limit.count();
+  const Lossy large = lossy_pairs(job, [](const Pair& pair) { return pair.arrived == Pair::small_bytes; });
+  const Lossy silent = lossy_pairs(job, [](const Pair& pair) { return pair.arrived == 0; });
+  if (!large.ranks.empty())
+    out.push_back(
+        {Severity::error, "large_packets_dropped",
+         fmt::format("{} bytes arrive, {} do not within {} s{}", Pair::small_bytes, bytes_text(Pair::large_bytes),
+                     seconds, large.text),
+         "calls of more than a packet between these hosts hang until their deadline",
+         "the way drops packets that are smaller than the interfaces' MTU, and no notice of it comes back. Find the "
+         "largest that passes: ping -M do -s 1372 HOST (and more, or less), then ip link set NAME mtu N on both hosts; "
+         "or let ICMP \"fragmentation needed\" (ICMPv6 \"packet too big\") through firewalls and routers; or sysctl -w "
+         "net.ipv4.tcp_mtu_probing=1 on both",
+         large.ranks});
+  if (!silent.ranks.empty())
+    out.push_back({Severity::error, "pair_silent",
+                   fmt::format("not even {} bytes arrive within {} s{}", Pair::small_bytes, seconds, silent.text),
+                   "no call that needs both hosts goes on",
+                   "TUTTI_LOG=info tells which addresses were tried; let TCP from the job's network in; "
+                   "TUTTI_TRANSPORT=tcp leaves adapters out",
+                   silent.ranks});
+}
+
 void judge_clocks(const Job& job, Findings& out) {
   constexpr double far = 0.1;
   for (const Clock& clock : job.clocks)
@@ -193,6 +283,7 @@ Findings judge_job(const Job& job) {
   for (const auto& [host, ranks] : by_host(job)) judge_cores(ranks, out);
   judge_differences(job, out);
   judge_links(job, out);
+  judge_pairs(job, out);
   judge_clocks(job, out);
   return out;
 }

@@ -3,27 +3,31 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstring>
 #include <memory>
-#include <sstream>
 #include <tutti/tutti.hpp>
 
+#include "pairs.hpp"
+#include "pieces.hpp"
 #include "reach.hpp"
 
 namespace doctor {
 namespace {
 
 using Json = nlohmann::json;
-using Bytes = std::vector<uint8_t>;
 
 constexpr int questions = 8;
 
-// The way to a host, told by its first rank. Exchanged as bytes.
+// A rank that does not move for so long ends the meeting on all of them. The others may wait meanwhile for the slowest
+// in trying addresses and pairs.
+constexpr uint64_t patience_ns = 60'000'000'000;
+
+// The way to a host, told by its first rank.
 struct Invitation {
   uint64_t token = 0;
-  uint32_t port = 0;         // 0: not a first rank, or it cannot listen
-  char addresses[500] = {};  // separated by spaces
+  uint16_t port = 0;  // 0: it cannot listen
+  std::vector<std::string> addresses;
 };
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Invitation, token, port, addresses)
 
 // The first rank of each host.
 std::vector<uint32_t> first_ranks(const tutti::Communicator& world) {
@@ -32,6 +36,9 @@ std::vector<uint32_t> first_ranks(const tutti::Communicator& world) {
     if (world.host(rank).local_rank == 0) ranks.push_back(rank);
   return ranks;
 }
+
+// Without rank 0, which is the first one.
+std::vector<uint32_t> others(const std::vector<uint32_t>& first) { return {first.begin() + 1, first.end()}; }
 
 Invitation invite(std::unique_ptr<Listener>* listener, Facts* facts) {
   Invitation mine;
@@ -44,30 +51,33 @@ Invitation invite(std::unique_ptr<Listener>* listener, Facts* facts) {
   }
   mine.token = (*listener)->token();
   mine.port = (*listener)->port();
-  std::string text;
-  for (const std::string& address : own_addresses())
-    if (text.size() + address.size() + 2 < sizeof mine.addresses) text += address + " ";
-  std::memcpy(mine.addresses, text.data(), text.size());
+  mine.addresses = own_addresses();
   return mine;
 }
 
-std::vector<Invitation> exchange(const tutti::Communicator& world, const Invitation& mine) {
-  std::vector<Invitation> all(world.nranks());
-  world.all_gather<uint8_t>({reinterpret_cast<const uint8_t*>(&mine), sizeof mine},
-                            {reinterpret_cast<uint8_t*>(all.data()), all.size() * sizeof mine});
-  return all;
+std::string text_of(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); }
+
+// Collective. The invitations of the first ranks, in their order, at these ranks; nothing at the others.
+std::vector<Invitation> exchange(const tutti::Communicator& world, const std::vector<uint32_t>& first,
+                                 const std::optional<Invitation>& mine) {
+  const std::vector<std::string> texts = gather(world, mine ? text_of(*mine) : "");
+  if (!mine) return {};
+  Json all = Json::array();
+  for (const uint32_t rank : first)
+    if (!texts.empty()) all.push_back(Json::parse(texts[rank]));
+  return Json::parse(tell(world, text_of(all), others(first))).get<std::vector<Invitation>>();
 }
 
 std::vector<Link> try_hosts(uint32_t rank, const std::vector<uint32_t>& first, const std::vector<Invitation>& all) {
   std::vector<Target> targets;
   std::vector<Link> tried, silent;  // tried: one for each target
-  for (const uint32_t peer : first) {
+  for (size_t i = 0; i < first.size(); ++i) {
+    const uint32_t peer = first[i];
     if (peer == rank) continue;
-    const Invitation& to = all[peer];
-    std::istringstream addresses(std::string(to.addresses, strnlen(to.addresses, sizeof to.addresses)));
+    const Invitation& to = all[i];
     const size_t before = targets.size();
-    for (std::string address; to.port != 0 && addresses >> address;) {
-      targets.push_back({address, static_cast<uint16_t>(to.port), to.token, ""});
+    for (const std::string& address : to.port != 0 ? to.addresses : std::vector<std::string>()) {
+      targets.push_back({address, to.port, to.token, ""});
       tried.push_back({rank, peer, address + ":" + std::to_string(to.port), ""});
     }
     if (targets.size() == before) silent.push_back({rank, peer, "HOST:0", "it tells no address and port"});
@@ -103,24 +113,6 @@ void answer_time(const tutti::Communicator& world) {
   }
 }
 
-// Texts of all ranks, at rank 0.
-std::vector<std::string> gather(const tutti::Communicator& world, const std::string& text) {
-  const uint64_t mine = text.size();
-  std::vector<uint64_t> sizes(world.nranks());
-  world.all_gather<uint64_t>({&mine, 1}, sizes);
-  uint64_t total = 0;
-  for (const uint64_t size : sizes) total += size;
-  const bool root = world.rank() == 0;
-  Bytes all(root ? total : 0);
-  const std::span<const uint8_t> out(reinterpret_cast<const uint8_t*>(text.data()), text.size());
-  world.gather_v(out, all, root ? tutti::Blocks(sizes) : tutti::Blocks(), 0);
-  std::vector<std::string> texts;
-  uint64_t begin = 0;
-  for (size_t rank = 0; root && rank < sizes.size(); begin += sizes[rank++])
-    texts.emplace_back(reinterpret_cast<const char*>(all.data()) + begin, sizes[rank]);
-  return texts;
-}
-
 std::string topology(const tutti::Communicator& world) {
   std::string text(1 << 16, '\0');
   uint64_t bytes = text.size();
@@ -129,37 +121,74 @@ std::string topology(const tutti::Communicator& world) {
   return text;
 }
 
-std::optional<Job> meet(Facts& mine) {
-  const tutti::Communicator world;
-  mine.rank = world.rank();
-  mine.nranks = world.nranks();
-  mine.host_number = world.host().host;
-  Job job;
-  if (mine.nranks == 1) {
-    job.ranks.push_back(mine);
-    return job;
+tutti::Communicator make_world() {
+  tutti_comm_config config = tutti::Communicator::defaults();
+  config.timeout_ns = patience_ns;
+  return tutti::Communicator(config);
+}
+
+// What a rank tells rank 0.
+struct Report {
+  Facts facts;
+  std::vector<Link> links;
+  std::vector<Pair> pairs;
+  std::string pair_failure;
+};
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Report, facts, links, pairs, pair_failure)
+
+// Collective. The reports of all ranks, in rank 0's job.
+void collect(const tutti::Communicator& world, const Report& mine, Job* job) {
+  for (const std::string& text : gather(world, text_of(mine))) {
+    Report one = Json::parse(text).get<Report>();
+    job->ranks.push_back(std::move(one.facts));
+    job->links.insert(job->links.end(), one.links.begin(), one.links.end());
+    job->pairs.insert(job->pairs.end(), one.pairs.begin(), one.pairs.end());
+    if (job->pair_failure.empty()) job->pair_failure = one.pair_failure;
   }
-  const std::vector<uint32_t> first = first_ranks(world);
+}
+
+const std::string arrived_word = "arrived";
+
+bool all_arrived(const Job& job) {
+  return job.pair_failure.empty() &&
+         std::ranges::all_of(job.pairs, [](const Pair& pair) { return pair.arrived == Pair::large_bytes; });
+}
+
+// Over several hosts: tries the others' addresses, compares clocks and sends large messages. No message between hosts
+// but those of the check of pairs is larger than a piece.
+void try_others(const tutti::Communicator& world, const std::vector<uint32_t>& first, Report* mine, Job* job) {
+  const uint32_t rank = world.rank();
   const bool leads = world.host().local_rank == 0;
   std::unique_ptr<Listener> listener;
-  std::vector<Link> links;
-  if (first.size() > 1) {
-    const std::vector<Invitation> all = exchange(world, leads ? invite(&listener, &mine) : Invitation{});
-    if (leads) links = try_hosts(mine.rank, first, all);
+  const std::vector<Invitation> all =
+      exchange(world, first, leads ? std::optional(invite(&listener, &mine->facts)) : std::nullopt);
+  if (leads) mine->links = try_hosts(rank, first, all);
+  for (const uint32_t peer : others(first)) {
+    if (rank == 0) job->clocks.push_back(ask_time(world, peer));
+    if (rank == peer) answer_time(world);
   }
-  for (const uint32_t peer : first) {
-    if (mine.rank == 0 && peer != 0) job.clocks.push_back(ask_time(world, peer));
-    if (mine.rank == peer && peer != 0) answer_time(world);
-  }
-  for (const std::string& text :
-       gather(world, Json{{"facts", mine}, {"links", links}}.dump(-1, ' ', false, Json::error_handler_t::replace))) {
-    const Json one = Json::parse(text);
-    job.ranks.push_back(one.at("facts").get<Facts>());
-    for (const Json& link : one.at("links")) job.links.push_back(link.get<Link>());
-  }
-  job.topology = topology(world);
-  world.barrier();  // listeners serve until all have tried
-  return mine.rank == 0 ? std::optional(std::move(job)) : std::nullopt;
+  PairCheck check(world, first);
+  if (leads) mine->pairs = check.run();
+  mine->pair_failure = check.failure();
+  collect(world, *mine, job);
+  // Listeners serve until all have tried, and messages of pairs are under way until all have their results.
+  if (leads && tell(world, rank == 0 && all_arrived(*job) ? arrived_word : "", others(first)) == arrived_word)
+    check.end();
+}
+
+std::optional<Job> meet(Facts& facts) {
+  const tutti::Communicator world = make_world();
+  facts.rank = world.rank();
+  facts.nranks = world.nranks();
+  facts.host_number = world.host().host;
+  Job job;
+  Report mine{facts, {}, {}, ""};
+  if (world.host().hosts > 1)
+    try_others(world, first_ranks(world), &mine, &job);
+  else
+    collect(world, mine, &job);
+  job.topology = world.nranks() > 1 ? topology(world) : "";
+  return world.rank() == 0 ? std::optional(std::move(job)) : std::nullopt;
 }
 
 }  // namespace

@@ -19,7 +19,8 @@ constexpr const char* description =
     "  tutti-doctor compare A.json B.json   ratios; what differs by more than 20 %\n";
 constexpr const char* footer =
     "\nEach finding has what was seen, what it costs and the command that mends it; errors come first.\n"
-    "An error keeps a job from running, a warning makes it slow or fragile, a note is worth knowing.\n\n"
+    "An error keeps a job from running, a warning makes it slow or fragile, a note is worth knowing.\n"
+    "Hosts also send each other small and large messages, for at most 10 s.\n\n"
     "Exit status: 0 without errors; 1 with errors, or where compare finds a difference or the work fails;\n"
     "2 for wrong arguments. tools/doctor/README.md lists what is looked at.";
 

@@ -59,14 +59,13 @@ void read_plugins(Process* process) {
   for (const info::Network& network : info::find_networks())
     for (const info::Rail& rail : network.rails)
       if (network.transport == "tcp" && rail.chosen && rail.medium != "loopback")
-        process->tcp_interfaces.push_back(rail.name);
+        process->tcp_interfaces[rail.name] = rail.mtu;
   for (const tutti_transport* transport : tutti::list_transports()) {
-    tutti_transport_caps caps{};
-    caps.struct_size = sizeof caps;
-    if (transport->query(transport->self, &caps) < 0)
-      process->idle_transports[transport->name] = tutti::take_plugin_error();
-    else
+    const std::string why = info::why_left_out(*transport);
+    if (why.empty())
       process->transports.emplace_back(transport->name);
+    else
+      process->idle_transports[transport->name] = why;
   }
 }
 

@@ -75,6 +75,15 @@ void host_text(const Job& job, const std::vector<uint32_t>& ranks, std::string& 
   for (const auto& [name, why] : f.process.idle_transports) out += fmt::format("      left out  {}: {}\n", name, why);
 }
 
+// How many pairs of hosts exchange large messages, in both directions each.
+std::string pairs_text(const Job& job) {
+  if (job.pairs.empty()) return "";
+  const auto good =
+      std::ranges::count_if(job.pairs, [](const Pair& pair) { return pair.arrived == Pair::large_bytes; });
+  return fmt::format("  messages of {} between hosts: {} of {} ways carry them\n", bytes_text(Pair::large_bytes), good,
+                     job.pairs.size());
+}
+
 }  // namespace
 
 bool has_errors(const Findings& findings) { return count(findings, Severity::error) > 0; }
@@ -97,6 +106,7 @@ std::string report_text(const Job& job, const Findings& findings) {
   constexpr size_t most_ranks = 8;
   std::istringstream lines(job.ranks.size() <= most_ranks ? job.topology : "");
   for (std::string line; std::getline(lines, line);) out += "  " + line + "\n";
+  out += pairs_text(job);
   out += fmt::format("\ntutti-doctor: {}, {}, {} on {}, {}\n", quantity(count(findings, Severity::error), "error"),
                      quantity(count(findings, Severity::warning), "warning"),
                      quantity(count(findings, Severity::note), "note"), quantity(hosts.size(), "host"),
@@ -117,7 +127,8 @@ std::string report_json(const Job& job, const Findings& findings) {
                {"hosts", std::move(hosts)},
                {"ranks", nlohmann::json(job.ranks)},
                {"links", nlohmann::json(job.links)},
-               {"clocks", nlohmann::json(job.clocks)}};
+               {"clocks", nlohmann::json(job.clocks)},
+               {"pairs", nlohmann::json(job.pairs)}};
   return json.dump(2, ' ', false, Ordered::error_handler_t::replace) + "\n";
 }
 

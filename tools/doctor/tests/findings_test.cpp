@@ -66,6 +66,7 @@ Process healthy_process() {
   p.settings = {{"TUTTI_LOG", "warn"}, {"TUTTI_RANK", "0"}};
   p.plugins = {{"cuda", "0.1.0"}, {"shm", "0.1.0"}};
   p.transports = {"ib", "shm", "tcp"};
+  p.tcp_interfaces = {{"eth0", 9000}};
   return p;
 }
 
@@ -104,6 +105,7 @@ Job job_of(const Fixture& tree, const std::function<void(Process&)>& change) {
     job.ranks.push_back(nlohmann::json::parse(nlohmann::json(facts).dump()).get<Facts>());
     job.links.push_back({rank, 1 - rank, "10.0.0.1:5000", ""});
   }
+  job.pairs = {{1, 0, "tcp", Pair::large_bytes}, {0, 1, "tcp", Pair::large_bytes}};
   job.clocks = {{1, 0.01, 0.001}};
   return job;
 }
@@ -188,7 +190,12 @@ const Case cases[] = {
      {{"sys/devices/system/node/node0/cpulist", "0-1\n"}, {"sys/devices/system/node/node1/cpulist", "2-3\n"}}},
     {"slow", "slow_interface", warning, "eth0 runs at 100 Mbit/s", {{"sys/class/net/eth0/speed", "100\n"}}},
     {"MTU", "small_mtu", note, "MTU 1500 at 25 Gbit/s", {{"sys/class/net/eth0/mtu", "1500\n"}}},
-    {"only loopback", "no_interface", warning, "but loopback", {{"sys/class/net/eth0/operstate", "down\n"}}},
+    {"only loopback",
+     "no_interface",
+     warning,
+     "but loopback",
+     {{"sys/class/net/eth0/operstate", "down\n"}},
+     [](Process& p) { p.tcp_interfaces.clear(); }},
     {"port down", "rdma_port", warning, "mlx5_0:1 is DOWN", {{port + "state", "1: DOWN\n"}}},
     {"RoCE v1 only", "rdma_gid", warning, "none of type RoCE v2", {{port + "gid_attrs/types/0", "IB/RoCE v1\n"}}},
     {"no GID",
@@ -309,6 +316,38 @@ const Case cases[] = {
      [](Job& j) {
        j.links.push_back({0, 1, "10.9.0.1:5000", "silent"});
      }},
+    {"black hole",
+     "large_packets_dropped",
+     error,
+     "8 bytes arrive, 128 KiB do not within 10 s: rank 0 and rank 1 (hosts node and node; over tcp, eth0 with MTU 9000 "
+     "and "
+     "eth0 with MTU 9000)",
+     {},
+     {},
+     [](Job& j) { j.pairs[0].arrived = j.pairs[1].arrived = Pair::small_bytes; }},
+    {"black hole one way",
+     "large_packets_dropped",
+     error,
+     "from rank 1 to rank 0 (hosts",
+     {},
+     {},
+     [](Job& j) { j.pairs[0].arrived = Pair::small_bytes; }},
+    {"silence",
+     "pair_silent",
+     error,
+     "not even 8 bytes arrive within 10 s: rank 0 and rank 1 (hosts node and node)",
+     {},
+     {},
+     [](Job& j) {
+       j.pairs = {{1, 0, "", 0}, {0, 1, "", 0}};
+     }},
+    {"a check that broke",
+     "pair_check",
+     error,
+     "while hosts sent each other 128 KiB: retry exceeded; 128 KiB had not arrived: from rank 1 to rank 0 (hosts",
+     {},
+     {},
+     [](Job& j) { j.pairs[0].arrived = 0, j.pair_failure = "retry exceeded"; }},
     {"clock", "clock", warning, "2.500 s behind", {}, {}, [](Job& j) { j.clocks[0].ahead = -2.5; }},
     // Files that make no sense.
     {"broken quota", "unreadable", note, "cpu.max says \"lots\"", {{"sys/fs/cgroup/job/cpu.max", "lots\n"}}},
@@ -347,6 +386,27 @@ TEST(Findings, OneChangeGivesOneFinding) {
     for (size_t i = 1; i < all.size(); ++i) ADD_FAILURE() << "also " << all[i].name << ": " << all[i].seen;
     EXPECT_EQ(has_errors(all), c.severity == Severity::error);
   }
+}
+
+// A broken switch has many pairs behind it.
+TEST(Findings, ManyPairsAreOneFinding) {
+  Job job = job_of(Fixture(Files{}), {});
+  for (uint32_t rank = 2; rank < 6; ++rank) {
+    job.ranks.push_back(job.ranks[1]);
+    job.ranks[rank].rank = job.ranks[rank].host_number = rank;
+  }
+  job.pairs.clear();
+  for (uint32_t from = 0; from < 6; ++from)
+    for (uint32_t to = 0; to < 6; ++to)
+      if (from != to) job.pairs.push_back({from, to, "tcp", from == 0 ? Pair::large_bytes : Pair::small_bytes});
+  const Findings all = judge(job);
+  ASSERT_EQ(all.size(), 1u);
+  EXPECT_EQ(all[0].name, "large_packets_dropped");
+  EXPECT_NE(all[0].seen.find("from rank 1 to rank 0"), std::string::npos) << all[0].seen;
+  EXPECT_NE(all[0].seen.find("and 7 more"), std::string::npos) << all[0].seen;  // 5 to rank 0, 10 between the others
+  EXPECT_EQ(all[0].ranks, (std::vector<uint32_t>{0, 1, 2, 3, 4, 5}));
+  EXPECT_NE(report_text(job, all).find("messages of 128 KiB between hosts: 5 of 30 ways carry them\n"),
+            std::string::npos);
 }
 
 // The first rank may run anywhere, so it leaves core 0 to the second.

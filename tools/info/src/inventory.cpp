@@ -7,6 +7,8 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "network.hpp"
+
 namespace info {
 namespace {
 
@@ -54,13 +56,11 @@ std::string state_of_device(const std::string& name) {
   return name;
 }
 
-// Why the transport cannot serve here; "": it can.
-std::string why_left_out(const std::string& name) {
+// Why the transport of that name cannot serve here; "": it can.
+std::string reason_of(const std::string& name) {
   std::string ignored;
   const tutti_transport* const transport = tutti::find_transport(name, &ignored);
-  tutti_transport_caps caps{};
-  caps.struct_size = sizeof caps;
-  return !transport || transport->query(transport->self, &caps) >= 0 ? "" : tutti::take_plugin_error();
+  return transport ? why_left_out(*transport) : "";
 }
 
 void plugin_text(const tutti::PluginRecord& plugin, std::ostream& out) {
@@ -71,7 +71,7 @@ void plugin_text(const tutti::PluginRecord& plugin, std::ostream& out) {
   }
   out << "  " << plugin.id << " " << plugin.version << ": " << plugin.summary << "\n";
   for (const std::string& transport : plugin.transports) {
-    const std::string why = why_left_out(transport);
+    const std::string why = reason_of(transport);
     out << "    transport   " << transport << (why.empty() ? "" : ": left out here: " + why) << "\n";
   }
   if (!plugin.algorithms.empty()) out << "    algorithms  " << joined(plugin.algorithms) << "\n";
@@ -92,7 +92,7 @@ void host_text(const HostFacts& host, std::ostream& out) {
 Json plugin_json(const tutti::PluginRecord& plugin) {
   Json left_out = Json::object();
   for (const std::string& transport : plugin.transports)
-    if (const std::string why = why_left_out(transport); !why.empty()) left_out[transport] = why;
+    if (const std::string why = reason_of(transport); !why.empty()) left_out[transport] = why;
   return {{"path", plugin.path},
           {"loaded", plugin.loaded},
           {"required", plugin.required},

@@ -71,6 +71,12 @@ void append(std::string& text, const std::vector<Line>& lines) {
 
 }  // namespace
 
+std::string why_left_out(const tutti_transport& transport) {
+  tutti_transport_caps caps{};
+  caps.struct_size = sizeof caps;
+  return transport.query(transport.self, &caps) < 0 ? tutti::take_plugin_error() : "";
+}
+
 std::vector<Network> find_networks() {
   std::set<std::string> names{"ib", "tcp"};
   for (const tutti_transport* transport : tutti::list_transports())

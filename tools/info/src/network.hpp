@@ -3,6 +3,8 @@
 // tutti-info --net: what the network transports see on this host, what they would use, and why.
 #pragma once
 
+#include <tutti/registry.h>
+
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -28,6 +30,9 @@ struct Network {
   std::vector<Rail> rails;
   std::string problem;  // why there are none
 };
+
+// Why the transport cannot serve here; "": it can.
+std::string why_left_out(const tutti_transport& transport);
 
 // One for each transport that tells of its rails, and for "ib" and "tcp" also when they are missing.
 std::vector<Network> find_networks();

@@ -89,8 +89,12 @@ void choose_ports(std::vector<Port>& ports, const Settings& settings, int numa, 
     if (ports[i].why.empty()) order->push_back(i);
     refusals += (i ? "; " : "") + ports[i].name() + ": " + ports[i].why;
   }
+  // A list that names no port that there is was written wrongly: another transport is no cure.
+  const bool is_misnamed = settings.hca.is_set() && !ports.empty() && std::ranges::none_of(ports, [&](const Port& p) {
+    return settings.hca.admits(p.device, p.port).has_value();
+  });
   if (order->empty())
-    throw error(TUTTI_NOT_SUPPORTED, "no verbs port can be used: {}{}", refusals,
+    throw error(is_misnamed ? TUTTI_INVALID_ARGUMENT : TUTTI_NOT_SUPPORTED, "no verbs port can be used: {}{}", refusals,
                 settings.hca.is_set() ? " (check TUTTI_IB_HCA)" : "");
   // Nearness counts only if the user named no ports: near ports come first, then faster ones.
   uint32_t hops = 0;

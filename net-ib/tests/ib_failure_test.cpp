@@ -23,10 +23,10 @@ tutti_status open_with(const std::string& filter) {
 
 TEST_F(Connecting, BadFiltersAndDevicesAreNamed) {
   crosses_ = false;
-  EXPECT_EQ(open_with("mlx5_9"), TUTTI_NOT_SUPPORTED);
+  EXPECT_EQ(open_with("mlx5_9"), TUTTI_INVALID_ARGUMENT);
   EXPECT_NE(Host::error.find("rxe0:1: left out by TUTTI_IB_HCA=mlx5_9"), std::string::npos) << Host::error;
-  EXPECT_EQ(open_with("rxe0:7"), TUTTI_NOT_SUPPORTED);
-  EXPECT_EQ(open_with("^rxe"), TUTTI_NOT_SUPPORTED);
+  EXPECT_EQ(open_with("rxe0:7"), TUTTI_INVALID_ARGUMENT);
+  EXPECT_EQ(open_with("^rxe"), TUTTI_INVALID_ARGUMENT);
   EXPECT_EQ(open_with("rxe0:x"), TUTTI_INVALID_ARGUMENT);
   host().settings["TUTTI_IB_GID_INDEX"] = "77";
   EXPECT_EQ(open_with("rxe0"), TUTTI_NOT_SUPPORTED);

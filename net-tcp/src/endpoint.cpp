@@ -135,10 +135,11 @@ void Endpoint::disarm() noexcept {
 // ---- The end
 
 // At a deadline the core knows which rank it waits for, and only the sockets know why nothing comes.
-void Endpoint::report_stuck() const {
+void Endpoint::report_stuck() const noexcept try {
   for (Connection* c : open_)
     if (const std::string text = c->stuck(); !text.empty())
       log(TUTTI_LOG_WARN, "rank {} -> rank {}: {}", rank(), c->link().peer(), text);
+} catch (const std::exception&) {  // without memory nothing is said
 }
 
 void Endpoint::abort() {

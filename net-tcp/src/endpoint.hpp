@@ -62,7 +62,7 @@ class Endpoint : public sdk::NetworkEndpoint<Endpoint, Link> {
   void poll_events();
   void sweep();
   void leave_in_order();
-  void report_stuck() const;
+  void report_stuck() const noexcept;
 
   Settings settings_;
   sdk::Sleeper sleeper_;

@@ -33,7 +33,7 @@ uint16_t parse_port(std::string_view text, const std::string& what) {
 namespace {
 
 Failure no_address(std::string_view text, const std::string& what, const char* why) {
-  return refusal("{}: \"{}\" {}; expected HOST:PORT, or [ADDRESS]:PORT for IPv6", what, text, why);
+  return refusal("{}: \"{}\" {}; expected HOST, or [ADDRESS] for IPv6, with :PORT where it takes one", what, text, why);
 }
 
 }  // namespace

@@ -99,7 +99,7 @@ std::unique_ptr<Bootstrap> meet_by_tcp(const Rendezvous& rendezvous, const Envir
   try {
     return open_hub(rendezvous, std::move(hub), std::move(listener), timeout);
   } catch (Failure& failure) {
-    if (!unknown.empty()) failure.text = unknown + "; " + failure.text;
+    if (!unknown.empty() && failure.status == TUTTI_TIMEOUT) failure.text = unknown + "; " + failure.text;
     throw;
   }
 }

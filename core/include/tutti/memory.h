@@ -17,6 +17,7 @@ extern "C" {
 
 struct tutti_comm;
 typedef struct tutti_window tutti_window;
+
 /* Memory that transports can address directly (shared memory between processes of a host), aligned to 4096 bytes,
  * zeroed. Use it for buffers of large collectives. Belongs to the process, for use with all communicators. It is
  * shared with forked children: what a child writes there, the parent and its operations see. Where the system refuses

@@ -69,8 +69,8 @@ std::vector<std::string> list_unknown_settings();
 
 // Which host this process runs on.
 struct HostIdentity {
-  std::string key;         // as communicators tell hosts apart: TUTTI_HOST_ID, else the kernel and the network namespace
-  bool given = false;      // by TUTTI_HOST_ID
+  std::string key;     // as communicators tell hosts apart: TUTTI_HOST_ID, else the kernel and the network namespace
+  bool given = false;  // by TUTTI_HOST_ID
   uint64_t processes = 0;  // tutti_flight_header.host here: where it is equal, process ids name the same processes
 };
 HostIdentity host_identity();

@@ -54,6 +54,7 @@ std::vector<uint32_t> sharers(const std::vector<RankDescription>& ranks, const s
 Topology::Topology(std::vector<RankDescription> ranks) : ranks_(std::move(ranks)) {
   std::map<std::string, uint32_t> numbers, offers, devices;
   std::map<std::pair<uint32_t, uint32_t>, uint32_t> places;
+  std::vector<uint32_t> place_of_process;
   std::map<std::tuple<uint32_t, uint64_t, uint64_t>, uint32_t> processes;
   for (const RankDescription& rank : ranks_) {
     const auto [host, fresh] = numbers.try_emplace(rank.host, hosts_);
@@ -63,8 +64,6 @@ Topology::Topology(std::vector<RankDescription> ranks) : ranks_(std::move(ranks)
     }
     host_of_rank_.push_back(host->second);
     ++ranks_on_host_[host->second];
-    place_of_rank_.push_back(
-        places.try_emplace({host->second, rank.place}, static_cast<uint32_t>(places.size())).first->second);
     const DeviceDescription& device = rank.device;
     device_of_rank_.push_back(device.id.empty()
                                   ? UINT32_MAX
@@ -73,9 +72,14 @@ Topology::Topology(std::vector<RankDescription> ranks) : ranks_(std::move(ranks)
                                                      static_cast<uint32_t>(devices.size()))
                                         .first->second);
     offers_of_rank_.push_back(offers.try_emplace(offers_key(rank), static_cast<uint32_t>(offers.size())).first->second);
-    process_of_rank_.push_back(
-        processes.try_emplace({host->second, rank.process, rank.instance}, static_cast<uint32_t>(processes.size()))
-            .first->second);
+    const auto [process, first] =
+        processes.try_emplace({host->second, rank.process, rank.instance}, static_cast<uint32_t>(processes.size()));
+    process_of_rank_.push_back(process->second);
+    // A process is in one place, whatever its ranks have found each by itself.
+    if (first)
+      place_of_process.push_back(
+          places.try_emplace({host->second, rank.place}, static_cast<uint32_t>(places.size())).first->second);
+    place_of_rank_.push_back(place_of_process[process->second]);
   }
   sharers_of_rank_ = sharers(ranks_, host_of_rank_, ranks_on_host_);
 }
@@ -137,7 +141,8 @@ std::string Topology::why_not(const TransportOffer& offer, uint32_t low, uint32_
   if (!theirs) return fmt::format("{} is not offered by rank {}", offer.name, high);
   const uint32_t reach = std::min(offer.reach, theirs->reach);
   if (reach == TUTTI_REACH_FABRIC)
-    return fmt::format("{} reaches only ranks of one fabric, \"{}\" and \"{}\"", offer.name, offer.fabric, theirs->fabric);
+    return fmt::format("{} reaches only ranks of one fabric, \"{}\" and \"{}\"", offer.name, offer.fabric,
+                       theirs->fabric);
   if (reach != TUTTI_REACH_HOST) return fmt::format("{} reaches only ranks of one process", offer.name);
   std::string text = fmt::format("{} reaches only ranks of one host", offer.name);
   if (host_of_rank_[low] != host_of_rank_[high]) return text;

@@ -48,7 +48,12 @@ void decode_node(Json& object) {
 // An object of the file as what the rank would tell.
 void encode_rank(Json& rank, const std::string& where) {
   complete_json(rank, where,
-                {{"processors", ""}, {"numa", nullptr}, {"device", nullptr}, {"instance", 0u}, {"place", 0u}, {"apart", ""},
+                {{"processors", ""},
+                 {"numa", nullptr},
+                 {"device", nullptr},
+                 {"instance", 0u},
+                 {"place", 0u},
+                 {"apart", ""},
                  {"left out", Json::array()}},
                 {"host", "process", "cores", "transports"});
   encode_node(rank, where);

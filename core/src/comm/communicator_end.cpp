@@ -149,8 +149,9 @@ void Communicator::check_end() {
   }
 }
 
-// Collective. Nothing: all ranks destroy the communicator, after the same calls. The first use of each plan was compared before;
-// this finds what no message has shown, such as two broadcasts from different roots whose receivers were not there.
+// Collective. Nothing: all ranks destroy the communicator, after the same calls. The first use of each plan was
+// compared before; this finds what no message has shown, such as two broadcasts from different roots whose receivers
+// were not there.
 std::optional<Cause> Communicator::compare_ends() {
   const FlightRecorder& recorder = reports_->recorder();
   const std::string mine = fmt::format("{}{}\n{:016x}", end_word, operations_.next_sequence(), recorder.calls_hash());

@@ -117,7 +117,7 @@ void Communicator::introduce(Means& means) {
   open_fabric(means);
   recorder.enter(TUTTI_FLIGHT_DESCRIBING);
   RankDescription mine = describe_process(device_);
-  const HostReach reach;  // its door is open until all ranks have described themselves
+  const HostReach reach;  // it listens until all ranks have described themselves
   HostReach::Found found = reach.find(rank_, mine.host, gather);
   mine.place = found.place;
   mine.apart = std::move(found.apart);

@@ -17,6 +17,7 @@
 
 #include "bootstrap/failure.hpp"
 #include "bootstrap/system_text.hpp"
+#include "bootstrap/text.hpp"
 
 namespace tutti::core {
 namespace {
@@ -34,60 +35,72 @@ socklen_t fill(sockaddr_un& address, const std::string& name) {
 
 FileDescriptor unix_socket() { return FileDescriptor(socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0)); }
 
-// Why the door of that name does not open; "": it does.
-std::string knock(const std::string& name) {
-  if (name.empty()) return "it could not open a unix socket";
-  const FileDescriptor visitor = unix_socket();
-  if (!visitor) return "this rank cannot open a unix socket: " + system_text(errno);
+// What each rank gives: "SOCKET\nUSER\nHOST".
+struct Place {
+  std::string socket;  // its name; "": there is none
+  uid_t user = 0;
+  std::string host;
+};
+
+std::string other_user(uid_t user) {
+  return user == geteuid() ? "" : fmt::format("it runs as user {}, this rank as user {}", user, geteuid());
+}
+
+// Why this rank does not reach that one; "": it does.
+std::string obstacle(const Place& place) {
+  if (place.socket.empty()) return "it could not open a unix socket";
+  const FileDescriptor own = unix_socket();
+  if (!own) return "this rank cannot open a unix socket: " + system_text(errno);
   sockaddr_un address;
-  const socklen_t length = fill(address, name);
-  if (connect(visitor.get(), reinterpret_cast<sockaddr*>(&address), length) != 0) {
-    if (errno == EAGAIN) return {};  // it is there; only its queue is full
+  const socklen_t length = fill(address, place.socket);
+  if (connect(own.get(), reinterpret_cast<sockaddr*>(&address), length) != 0) {
+    if (errno == EAGAIN) return other_user(place.user);  // it is there; only its queue is full
     if (errno != ECONNREFUSED) return "this rank cannot connect to its unix socket: " + system_text(errno);
-    return "its unix socket is out of reach: it is in another network namespace, or on another host that has the same key";
+    return "its unix socket is out of reach: it is in another network namespace, or on another host that has the same "
+           "key";
   }
   ucred owner{};
   socklen_t room = sizeof owner;
-  if (getsockopt(visitor.get(), SOL_SOCKET, SO_PEERCRED, &owner, &room) != 0)
+  if (getsockopt(own.get(), SOL_SOCKET, SO_PEERCRED, &owner, &room) != 0)
     return "its user is not known: " + system_text(errno);
-  return owner.uid == geteuid() ? "" : fmt::format("it runs as user {}, this rank as user {}", owner.uid, geteuid());
+  return other_user(owner.uid);
 }
 
-struct Card {
-  std::string door, host;
-};
-Card card_of(uint32_t rank, const std::string& said) {
-  const size_t end = said.find('\n');
-  const std::string door = said.substr(0, end);
+Place place_of(uint32_t rank, const std::string& said) {
   constexpr std::string_view digits = "0123456789abcdef";
-  if (end == std::string::npos || (!door.empty() && door.size() != name_digits) ||
-      door.find_first_not_of(digits) != std::string::npos)
-    throw Failure(TUTTI_MISMATCH, fmt::format("rank {} sent {} bytes where the name of its unix socket and its host key were "
-                                              "expected: is it another version?",
-                                              rank, said.size()));
-  return {door, said.substr(end + 1)};
+  const size_t first = said.find('\n'), second = said.find('\n', std::min(first, said.size() - 1) + 1);
+  if (second != std::string::npos) {
+    const std::string socket = said.substr(0, first);
+    const auto user = whole_number(std::string_view(said).substr(first + 1, second - first - 1), 0, UINT32_MAX);
+    const bool is_name = socket.empty() || socket.size() == name_digits;
+    if (is_name && socket.find_first_not_of(digits) == std::string::npos && user)
+      return {socket, static_cast<uid_t>(*user), said.substr(second + 1)};
+  }
+  throw Failure(TUTTI_MISMATCH, fmt::format("rank {} sent {} bytes where the name of its unix socket, its user and its "
+                                            "host key were expected: is it another version?",
+                                            rank, said.size()));
 }
 
 }  // namespace
 
-HostReach::HostReach() : door_(unix_socket()) {
+HostReach::HostReach() : listener_(unix_socket()) {
   std::random_device random;
   for (size_t i = 0; i < name_digits / 8; ++i) name_ += fmt::format("{:08x}", random());
   sockaddr_un address;
   const socklen_t length = fill(address, name_);
-  if (!door_ || bind(door_.get(), reinterpret_cast<sockaddr*>(&address), length) != 0 ||
-      listen(door_.get(), SOMAXCONN) != 0)
+  if (!listener_ || bind(listener_.get(), reinterpret_cast<sockaddr*>(&address), length) != 0 ||
+      listen(listener_.get(), SOMAXCONN) != 0)
     name_.clear();
 }
 
 HostReach::Found HostReach::find(uint32_t rank, const std::string& host, const Gather& gather) const {
   Found found{rank, {}};
-  const std::vector<std::string> all = gather(name_ + "\n" + host);
+  const std::vector<std::string> all = gather(fmt::format("{}\n{}\n{}", name_, geteuid(), host));
   std::optional<uint32_t> first;
   for (uint32_t r = 0; r < rank; ++r) {
-    const Card card = card_of(r, all[r]);
-    if (card.host != host) continue;
-    const std::string why = knock(card.door);
+    const Place place = place_of(r, all[r]);
+    if (place.host != host) continue;
+    const std::string why = obstacle(place);
     if (why.empty()) {
       found.place = r;
       return found;

@@ -349,7 +349,11 @@ void Operations::record_awaited(const tutti_request* request) {
     const auto open = std::ranges::find(group->transfers, false, &Transfer::done);
     if (open != group->transfers.end()) awaited = (open->record + 1) | TUTTI_FLIGHT_TRANSFER;
   } else if (request) {
-    if (std::holds_alternative<CallGroup>(request->kind)) request = oldest();  // one of its parts
+    if (std::holds_alternative<CallGroup>(request->kind)) {  // the oldest of its parts
+      const tutti_request* part = first_;
+      while (part && part->owner != request) part = part->next;
+      request = part;
+    }
     if (request) awaited = request->sequence + 1;
   }
   reports_->recorder().awaits(awaited);

@@ -42,9 +42,9 @@ class Fabric {
     bool opens_on_use = false;
   };
 
-  // Opens an endpoint for each transport that can serve here, now or on its first use, and leaves out those that cannot.
-  // `control` carries pair messages and outlives the fabric. Throws Failure where a setting of a transport is wrong, a
-  // transport breaks its contract, or the user named one transport only and it cannot serve.
+  // Opens an endpoint for each transport that can serve here, now or on its first use, and leaves out those that
+  // cannot. `control` carries pair messages and outlives the fabric. Throws Failure where a setting of a transport is
+  // wrong, a transport breaks its contract, or the user named one transport only and it cannot serve.
   void open(const TransportChoice& choice, const Config& config, ControlPlane& control);
   // This rank's offers to the others, by transport. Throws Failure.
   std::vector<TransportOffer> offers();

@@ -89,7 +89,8 @@ void Fabric::open_port(const tutti_transport* api) {
   tutti_transport_caps caps = caps_of(api);
   if (config_.checksums) {
     api = with_checksums(api);
-    if (const tutti_status status = api->query(api->self, &caps); status < 0) throw Failure(status, take_plugin_error());
+    if (const tutti_status status = api->query(api->self, &caps); status < 0)
+      throw Failure(status, take_plugin_error());
   }
   Port& port = ports_.emplace_back();
   port.api = api;
@@ -106,8 +107,9 @@ Port& Fabric::port_of(const std::string& transport) {
   if (port != ports_.end()) return *port;
   // The ranks of a part agreed on their transports when the communicator that it was split from was made.
   const auto out = std::ranges::find(left_out_, transport, &TransportLeftOut::name);
-  throw Failure(TUTTI_NO_RESOURCES, fmt::format("transport {}, which the ranks agreed on, cannot serve here any more: {}",
-                                                transport, out == left_out_.end() ? "it is not loaded" : out->why));
+  throw Failure(TUTTI_NO_RESOURCES,
+                fmt::format("transport {}, which the ranks agreed on, cannot serve here any more: {}", transport,
+                            out == left_out_.end() ? "it is not loaded" : out->why));
 }
 
 void Fabric::open_endpoint(Port& port) {
@@ -174,8 +176,11 @@ void Fabric::choose_links(const Topology& topology, const std::string& setting) 
   mapped_links_.resize(topology.nranks());
   for (uint32_t peer = 0; peer < topology.nranks(); ++peer) {
     if (peer == rank_) continue;
+    std::string why;
+    const TransportOffer* const offer = topology.transport_of(rank_, peer, &why);
+    if (!offer) throw Failure(TUTTI_NOT_SUPPORTED, why);
     Link& link = links_[peer];
-    link.port = &port_of(topology.transport_of(rank_, peer)->name);
+    link.port = &port_of(offer->name);
     link.view = link.port->view;
     link.peer = peer;
     link.fragment = topology.fragment_of(rank_, peer);

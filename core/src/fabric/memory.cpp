@@ -81,7 +81,8 @@ Domain::~Domain() {
 
 namespace {
 
-// A file of zeroes of which other processes of the host can map parts; empty: the system refuses it, and `why` has its words.
+// A file of zeroes of which other processes of the host can map parts; empty: the system refuses it, and `why` has its
+// words.
 FileDescriptor make_memory_file(uint64_t bytes, std::string& why) {
   rlimit largest{};  // making a file larger than this would end the process by SIGXFSZ
   if (getrlimit(RLIMIT_FSIZE, &largest) == 0 && bytes > largest.rlim_cur) {
@@ -111,10 +112,10 @@ void* Memory::allocate(uint64_t bytes) {
   FileDescriptor file = make_memory_file(rounded, why);
   if (!file)
     log(TUTTI_LOG_INFO, "memory",
-        fmt::format("{} bytes are no memory file ({}): other processes cannot map them, and messages are copied", rounded,
-                    why));
-  void* address = mmap(nullptr, rounded, PROT_READ | PROT_WRITE, file ? MAP_SHARED : MAP_SHARED | MAP_ANONYMOUS,
-                       file.get(), 0);
+        fmt::format("{} bytes are no memory file ({}): other processes cannot map them, and messages are copied",
+                    rounded, why));
+  void* address =
+      mmap(nullptr, rounded, PROT_READ | PROT_WRITE, file ? MAP_SHARED : MAP_SHARED | MAP_ANONYMOUS, file.get(), 0);
   if (address == MAP_FAILED)
     throw Failure(TUTTI_NO_RESOURCES, fmt::format("tutti_mem_alloc: cannot map {} bytes: {}", rounded, errno_text()));
   const std::lock_guard lock(mutex_);

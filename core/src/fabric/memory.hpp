@@ -61,8 +61,8 @@ class Memory {
 
  public:
   static Memory& process();
-  // Memory of our own making, zeroed: a memory file that other processes can map, or where the system refuses one, pages that the
-  // transports copy or register as they do any other memory.
+  // Memory of our own making, zeroed: a memory file that other processes can map, or where the system refuses one,
+  // pages that the transports copy or register as they do any other memory.
   void* allocate(uint64_t bytes);
   void release(void* address);
   // The application's own mapping of fd.

@@ -27,9 +27,11 @@ struct Call {
 };
 static_assert(sizeof(Call) == 64);
 
-// A hash of all that must be equal on all ranks, but for the number. Costs a few nanoseconds: it is made for every call.
+// A hash of all that must be equal on all ranks, but for the number. Costs a few nanoseconds: it is made for every
+// call.
 inline uint64_t identity_of(const Call& call) {
-  const auto name = std::bit_cast<std::array<uint64_t, sizeof(Call::op_name_text) / sizeof(uint64_t)>>(call.op_name_text);
+  const auto name =
+      std::bit_cast<std::array<uint64_t, sizeof(Call::op_name_text) / sizeof(uint64_t)>>(call.op_name_text);
   const uint64_t kind = call.collective | uint64_t{call.dtype} << 8 | uint64_t{call.op} << 16;
   // Odd numbers without a pattern; the products do not wait for each other.
   uint64_t sum = call.count * 0x9e3779b97f4a7c15u + call.plan * 0xc2b2ae3d27d4eb4fu + kind * 0x165667b19e3779f9u +

@@ -158,22 +158,27 @@ CallDifference explain_end(uint32_t odd, const std::vector<std::optional<CallRep
   for (const auto& report : reports)
     for (const Call& call : report ? report->calls : std::vector<Call>()) sequences.insert(call.sequence);
   for (const uint64_t sequence : sequences) {
-    std::optional<Call> usual;
-    uint32_t its_rank = 0;
+    std::vector<std::pair<uint32_t, Call>> calls;  // by rank
     for (uint32_t r = 0; r < reports.size(); ++r) {
       if (!reports[r]) continue;
-      const Call destroys{.sequence = sequence};
-      const Call* const call = reports[r]->issued <= sequence ? &destroys : reports[r]->find(sequence);
-      if (!call) continue;
-      if (usual && !(*usual == *call)) return difference_of(r, *call, its_rank, *usual);
-      if (usual) continue;
-      usual = *call;
-      its_rank = r;
+      if (reports[r]->issued <= sequence)
+        calls.push_back({r, Call{.sequence = sequence}});
+      else if (const Call* call = reports[r]->find(sequence))
+        calls.push_back({r, *call});
     }
+    if (std::ranges::all_of(calls, [&](const auto& one) { return one.second == calls.front().second; })) continue;
+    const auto same = [&](const auto& one) {
+      return std::ranges::count_if(calls, [&](const auto& other) { return other.second == one.second; });
+    };
+    // What most ranks called is not to blame; of several, what the lowest rank called.
+    const auto usual = std::ranges::max_element(calls, {}, same);
+    const auto other = std::ranges::find_if(calls, [&](const auto& one) { return !(one.second == usual->second); });
+    return difference_of(other->first, other->second, usual->first, usual->second);
   }
-  return {odd, fmt::format("made other calls than rank 0, before the last {} that are known: all ranks must make the same "
-                           "calls; TUTTI_CHECK=1 names the first difference",
-                           most_calls_reported)};
+  return {odd,
+          fmt::format("made other calls than rank 0, before the last {} that are known: all ranks must make the same "
+                      "calls; TUTTI_CHECK=1 names the first difference",
+                      most_calls_reported)};
 }
 
 }  // namespace tutti::core

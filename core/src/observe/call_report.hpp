@@ -57,8 +57,8 @@ Stall explain_stall(uint32_t rank, uint64_t sequence, uint64_t waited_ns,
 Stall explain_transfer(uint32_t rank, uint32_t peer, const std::vector<std::optional<CallReport>>& reports,
                        const WaitsForMe& waits_for_me);
 
-// The first difference between the calls that ranks made before all of them destroyed the communicator. `reports` are by
-// rank; nothing: one that makes no sense. `odd`: a rank that made other calls than rank 0. The same on all ranks.
+// The first difference between the calls that ranks made before all of them destroyed the communicator. `reports` are
+// by rank; nothing: one that makes no sense. `odd`: a rank that made other calls than rank 0. The same on all ranks.
 CallDifference explain_end(uint32_t odd, const std::vector<std::optional<CallReport>>& reports);
 
 }  // namespace tutti::core

@@ -306,13 +306,15 @@ bool FlightRecorder::has_issued(uint64_t sequence) const {
   return false;
 }
 
-// Is there the other side of a send or receive?
+// Is there the other side of a send or receive? A receive from any rank may be.
 bool FlightRecorder::has_met(const WaitElsewhere& theirs) const {
   const uint64_t issued = get(state_->transfers);
+  constexpr uint32_t any_rank = UINT32_MAX;
   const uint32_t sending = theirs.kind == WaitElsewhere::receive;
   for (uint64_t n = issued > TUTTI_FLIGHT_TRANSFERS ? issued - TUTTI_FLIGHT_TRANSFERS : 0; n < issued; ++n)
     if (auto* t = open_transfer(n);
-        t && get(t->sending) == sending && get(t->peer) == theirs.rank && get(t->tag) == theirs.tag)
+        t && get(t->sending) == sending &&
+        (get(t->peer) == any_rank || (get(t->peer) == theirs.rank && get(t->tag) == theirs.tag)))
       return true;
   return false;
 }

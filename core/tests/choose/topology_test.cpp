@@ -91,7 +91,8 @@ TEST(Topology, RanksOfTwoPlacesOfAHostNeedANetwork) {
   for (RankDescription& rank : ranks) rank.transports.erase(rank.transports.begin());
   std::string why;
   EXPECT_EQ(Topology(ranks).transport_of(1, 0, &why), nullptr);
-  EXPECT_NE(why.find("shm reaches only ranks of one host; rank 1 does not reach rank 0: it runs as user 0"), why.npos) << why;
+  EXPECT_NE(why.find("shm reaches only ranks of one host; rank 1 does not reach rank 0: it runs as user 0"), why.npos)
+      << why;
 }
 
 TEST(Topology, AnErrorSaysWhyTransportsAreLeftOut) {
@@ -102,7 +103,8 @@ TEST(Topology, AnErrorSaysWhyTransportsAreLeftOut) {
   for (const auto& ranks : {std::vector{with, without}, std::vector{without, with}}) {
     std::string why;
     EXPECT_EQ(Topology(ranks).transport_of(0, 1, &why), nullptr);
-    EXPECT_NE(why.find("shm is left out by rank " + std::to_string(ranks[0].host == "b" ? 0 : 1) + ": memfd_create: "
+    EXPECT_NE(why.find("shm is left out by rank " + std::to_string(ranks[0].host == "b" ? 0 : 1) +
+                       ": memfd_create: "
                        "Function not implemented"),
               why.npos)
         << why;
@@ -129,7 +131,7 @@ TEST(Topology, APairOfEachKindStandsForAllPairs) {
       if (one_of(3)) offers.push_back(offer("net", TUTTI_REACH_NETWORK, 9000));
       offers.back().version = std::to_string(one_of(2));
       ranks.push_back(rank(std::to_string(one_of(hosts)), one_of(processes), std::move(offers)));
-      ranks.back().place = static_cast<uint32_t>(ranks.back().process % 2);
+      ranks.back().place = one_of(2);
     }
     const Topology topology(std::move(ranks));
     std::set<Connection> all, told;

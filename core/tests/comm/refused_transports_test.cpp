@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A transport that cannot serve a rank or a pair is left out there, and another one serves: memory files refused, files too
-// large, the boot id hidden, another user. Each rank is a process, which a test puts into its state before the ranks meet.
+// A transport that cannot serve a rank or a pair is left out there, and another one serves: memory files refused, files
+// too large, the boot id hidden, another user. Each rank is a process, which a test puts into its state before the
+// ranks meet.
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <pthread.h>
@@ -81,7 +82,8 @@ std::string work(const Communicator& world) {
 // Runs the ranks, each after `prepare`, and returns what each says: its transports, or its error.
 std::vector<std::string> run(const char* transports, const std::function<void(uint32_t rank)>& prepare) {
   list_transports();
-  auto* const shared = new (mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0)) Shared;
+  auto* const shared =
+      new (mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0)) Shared;
   pthread_barrierattr_t attributes;
   pthread_barrierattr_init(&attributes);
   pthread_barrierattr_setpshared(&attributes, PTHREAD_PROCESS_SHARED);
@@ -168,7 +170,8 @@ TEST_F(RefusedTransports, TheOnlyOneThatTheUserNamedIsAnErrorOnAllRanks) {
   for (const std::string& said : run("shm", [](uint32_t rank) {
          if (rank == 1) refuse_memory_files(ENOSYS);
        }))
-    EXPECT_NE(said.find("transport shm cannot serve here: shm: memfd_create: Function not implemented"), std::string::npos)
+    EXPECT_NE(said.find("transport shm cannot serve here: shm: memfd_create: Function not implemented"),
+              std::string::npos)
         << said;
 }
 
@@ -177,7 +180,8 @@ TEST_F(RefusedTransports, WithoutAnotherOneTheErrorSaysWhyEachIsLeftOut) {
          if (rank == 1) refuse_memory_files(ENOSYS);
        })) {
     EXPECT_NE(said.find("no transport connects rank 0 (host 0) with rank 1 (host 0)"), std::string::npos) << said;
-    EXPECT_NE(said.find("shm is left out by rank 1: shm: memfd_create: Function not implemented"), std::string::npos) << said;
+    EXPECT_NE(said.find("shm is left out by rank 1: shm: memfd_create: Function not implemented"), std::string::npos)
+        << said;
   }
 }
 
@@ -192,16 +196,16 @@ TEST_F(RefusedTransports, ALimitOnFilesLeavesSharedMemoryOut) {
 
 // Ranks that cannot read the boot id prove that they are on one host. A rank that can is taken for another host's.
 TEST_F(RefusedTransports, AHiddenBootIdIsNoReasonForAnotherTransport) {
+  const auto hidden = [] {
+    return unshare(CLONE_NEWNS) == 0 && mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0 &&
+           mount("/dev/null", "/proc/sys/kernel/random/boot_id", nullptr, MS_BIND, nullptr) == 0;
+  };
   const pid_t probe = fork();
-  if (probe == 0) _exit(unshare(CLONE_NEWNS) == 0 ? 0 : 1);
+  if (probe == 0) _exit(hidden() ? 0 : 1);
   int status = 0;
   waitpid(probe, &status, 0);
   if (status != 0) GTEST_SKIP() << "only root may hide it";
-  const auto hide = [] {
-    ASSERT_EQ(unshare(CLONE_NEWNS), 0);
-    ASSERT_EQ(mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr), 0);
-    ASSERT_EQ(mount("/dev/null", "/proc/sys/kernel/random/boot_id", nullptr, MS_BIND, nullptr), 0);
-  };
+  const auto hide = [&] { EXPECT_TRUE(hidden()) << std::strerror(errno); };
   EXPECT_EQ(run(nullptr, [&](uint32_t) { hide(); }), kAllShm);
   EXPECT_EQ(run(nullptr, [&](uint32_t rank) { rank == 1 ? hide() : void(); }), kRankOneByTcp);
 }
@@ -215,9 +219,10 @@ TEST_F(RefusedTransports, RanksOfAnotherUserAreServedByTcp) {
   };
   EXPECT_EQ(run(nullptr, change), kRankOneByTcp);
   for (const std::string& said : run("shm", change))
-    EXPECT_NE(said.find("shm reaches only ranks of one host; rank 1 does not reach rank 0: it runs as user 0, this rank as "
-                        "user 54321"),
-              std::string::npos)
+    EXPECT_NE(
+        said.find("shm reaches only ranks of one host; rank 1 does not reach rank 0: it runs as user 0, this rank as "
+                  "user 54321"),
+        std::string::npos)
         << said;
 }
 

@@ -306,7 +306,8 @@ TEST(FirstUse, DifferencesAreFoundWithoutCheckedMode) {
 }
 
 // What each rank's tutti_comm_destroy returns after `calls`, and its text.
-std::vector<Outcome> ends(uint32_t n, const char* transport, const std::function<void(tutti_comm*, uint32_t rank)>& calls) {
+std::vector<Outcome> ends(uint32_t n, const char* transport,
+                          const std::function<void(tutti_comm*, uint32_t rank)>& calls) {
   std::vector<Outcome> all(n);
   const std::string place = fresh_place();
   std::vector<std::thread> threads;
@@ -332,16 +333,18 @@ TEST(Destroying, FindsCallsThatDifferThoughAllSucceeded) {
       const auto all = ends(n, transport, [n](tutti_comm* comm, uint32_t rank) {
         int32_t x[2] = {1, 2};
         const auto broadcast = [&](uint32_t root) {
-          EXPECT_EQ(tutti_broadcast(comm, x, x, 2, TUTTI_INT32, root, nullptr, nullptr), TUTTI_OK) << tutti_comm_error(comm);
+          EXPECT_EQ(tutti_broadcast(comm, x, x, 2, TUTTI_INT32, root, nullptr, nullptr), TUTTI_OK)
+              << tutti_comm_error(comm);
         };
         for (uint32_t root = 0; root < n; ++root) broadcast(root);
         broadcast(rank);
       });
       for (const Outcome& rank : all) {
         EXPECT_EQ(rank.at_destroy, TUTTI_MISMATCH);
-        EXPECT_TRUE(has(rank.text, "rank 1 called broadcast(2 x int32, root 1) as operation #" + std::to_string(n) +
-                                       ", rank 0 called broadcast(2 x int32, root 0): all ranks must make the same calls; "
-                                       "found when the communicator was destroyed"))
+        EXPECT_TRUE(
+            has(rank.text, "rank 1 called broadcast(2 x int32, root 1) as operation #" + std::to_string(n) +
+                               ", rank 0 called broadcast(2 x int32, root 0): all ranks must make the same calls; "
+                               "found when the communicator was destroyed"))
             << rank.text;
       }
     }
@@ -356,7 +359,8 @@ TEST(Destroying, FindsACallThatNotAllHaveMade) {
   });
   for (const Outcome& rank : all) {
     EXPECT_EQ(rank.at_destroy, TUTTI_MISMATCH);
-    EXPECT_TRUE(has(rank.text, "rank 1 called tutti_comm_destroy() as operation #1, rank 0 called broadcast(1 x int32, root 0)"))
+    EXPECT_TRUE(has(rank.text,
+                    "rank 0 called broadcast(1 x int32, root 0) as operation #1, rank 1 called tutti_comm_destroy()"))
         << rank.text;
   }
 }

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <optional>
 #include <utility>
 
 namespace doctor {
@@ -12,9 +13,9 @@ using Steady = std::chrono::steady_clock;
 
 constexpr uint32_t small_tag = 0, large_tag = 1;
 
-bool has_come(tutti::Request& request) {
+bool has_come(std::optional<tutti::Request>& request) {
   try {
-    return request.test();
+    return request && request->test();
   } catch (const tutti::Error&) {  // the communicator broke before
     return false;
   }
@@ -26,7 +27,8 @@ bool has_come(tutti::Request& request) {
 struct PairCheck::Exchange {
   uint32_t peer = 0;  // in hosts_
   std::vector<uint8_t> small, large;
-  tutti::Request small_comes, large_comes, small_leaves, large_leaves;
+  std::optional<tutti::Request> small_comes, large_comes;  // nothing: not begun
+  tutti::Request small_leaves, large_leaves;
 };
 
 PairCheck::PairCheck(const tutti::Communicator& world, const std::vector<uint32_t>& first)
@@ -71,7 +73,8 @@ std::vector<Pair> PairCheck::run() {
       exchanges_[peer].small_leaves = hosts_->async().send(large.first(Pair::small_bytes), peer, small_tag);
       exchanges_[peer].large_leaves = hosts_->async().send(large, peer, large_tag);
     }
-    for (Exchange& e : exchanges_) e.large_comes.wait_for(std::max(deadline - Steady::now(), Steady::duration::zero()));
+    for (Exchange& e : exchanges_)
+      if (e.large_comes) e.large_comes->wait_for(std::max(deadline - Steady::now(), Steady::duration::zero()));
   } catch (const tutti::Error& e) {
     failure_ = e.what();
   }

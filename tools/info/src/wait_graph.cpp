@@ -103,9 +103,11 @@ class WaitGraph {
         add(communicator, r, other, "tutti_comm_destroy", false, r.record.phase_ns);
   }
 
+  // A receive from any rank may be the other side.
   static bool is_met(const RankView& other, uint32_t rank, const TransferRecord& t) {
+    constexpr uint32_t any_rank = UINT32_MAX;
     return std::any_of(other.record.transfers.begin(), other.record.transfers.end(), [&](const TransferRecord& o) {
-      return !o.complete && o.sending != t.sending && o.peer == rank && o.tag == t.tag;
+      return !o.complete && o.sending != t.sending && (o.peer == any_rank || (o.peer == rank && o.tag == t.tag));
     });
   }
 

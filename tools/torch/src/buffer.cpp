@@ -214,12 +214,32 @@ Buffer::Buffer(const char* name, const std::vector<at::Tensor>& tensors, Use use
   }
   if (one_after_another(tensors)) return;
   if (form == Form::blocks && find_displacements()) return;
-  flat_ = at::empty({static_cast<int64_t>(elements_)}, tensors.front().options().memory_format(c10::nullopt));
-  if (use == Use::write) return;
+  copy();
+}
+
+void Buffer::copy() {
+  const Unseen unseen;
+  flat_ = at::empty({static_cast<int64_t>(elements_)}, tensors_.front().options().memory_format(c10::nullopt));
+  if (use_ == Use::write) return;
   int64_t at = 0;
-  for (const at::Tensor& tensor : tensors) {
+  for (const at::Tensor& tensor : tensors_) {
     flat_.narrow(0, at, tensor.numel()).view(tensor.sizes()).copy_(tensor);
     at += tensor.numel();
+  }
+}
+
+void Buffer::keep_apart_from(const std::vector<at::Tensor>& others, size_t in_place) {
+  for (size_t n = 0; n < displacements_.size(); ++n) {
+    if (tensors_[n].numel() == 0) continue;
+    const Place mine = place_of(tensors_[n]);
+    for (const at::Tensor& other : others) {
+      if (!other.defined() || other.layout() != at::kStrided || other.numel() == 0) continue;
+      const Place theirs = place_of(other);
+      if (mine.begin >= theirs.end || theirs.begin >= mine.end) continue;
+      if (n == in_place && mine.begin == theirs.begin && is_plain(other)) continue;
+      displacements_.clear();
+      return copy();
+    }
   }
 }
 

@@ -20,9 +20,9 @@ class Unseen {
       c10::DispatchKeySet({c10::DispatchKey::Python, c10::DispatchKey::PythonTLSSnapshot})};
 };
 
-// The tensors' values: where they lie, if they do so one after another, else in a copy that has them one after another. Copies
-// of a Buffer stand for the same memory. Throws where a tensor cannot be used, and where tensors that are written share
-// elements; `name` is the call's, for the text.
+// The tensors' values: where they lie, if they do so one after another, else in a copy that has them one after another.
+// Copies of a Buffer stand for the same memory. Throws where a tensor cannot be used, and where tensors that are
+// written share elements; `name` is the call's, for the text.
 class Buffer {
  public:
   enum class Use { read, write, change };
@@ -32,6 +32,9 @@ class Buffer {
   Buffer(const char* name, const std::vector<at::Tensor>& tensors, Use use, Form form = Form::whole);
 
   void* data() const;
+  // Uses a copy where a tensor lies over one of `others`, unless it is number `in_place` and lies exactly where the
+  // first of them does: the calls for blocks refuse any other overlap.
+  void keep_apart_from(const std::vector<at::Tensor>& others, size_t in_place = SIZE_MAX);
   // Where each tensor begins after data(), in elements of dtype(); nullptr: one after another.
   const uint64_t* displacements() const { return displacements_.empty() ? nullptr : displacements_.data(); }
   // Copies what has been written to where it belongs. Nothing, where the tensors are only read.
@@ -49,6 +52,7 @@ class Buffer {
 
  private:
   bool find_displacements();
+  void copy();
 
   const char* name_ = "";
   Use use_ = Use::read;

@@ -67,12 +67,12 @@ bool all_equal(const std::vector<uint64_t>& counts) {
   return std::adjacent_find(counts.begin(), counts.end(), std::not_equal_to<>()) == counts.end();
 }
 
-// A list of large tensors, one for each rank, is used where its tensors lie: by the call for unequal blocks, on all ranks. Small
-// ones are copied, since the call for equal blocks has more algorithms. All ranks come to the same answer: the blocks of a call
-// have the same size everywhere.
+// A list of large tensors, one for each rank, is used where its tensors lie: by the call for unequal blocks, on all
+// ranks. Small ones are copied, since the call for equal blocks has more algorithms. All ranks come to the same answer:
+// the blocks of a call have the same size everywhere, and all of them lie on processors or none.
 bool in_blocks(const at::Tensor& block) {
   constexpr uint64_t least_bytes = 64 << 10;
-  return block.is_cpu() && block.nbytes() >= least_bytes;
+  return block.defined() && block.layout() == at::kStrided && block.is_cpu() && block.nbytes() >= least_bytes;
 }
 
 }  // namespace
@@ -142,8 +142,8 @@ uint32_t ProcessGroup::check_peer(const char* name, int peer) const {
 void ProcessGroup::check_alike(const char* name, const Tensors& list, size_t rank, const at::Tensor& one) const {
   TORCH_CHECK(list[rank].sizes() == one.sizes(), name, ": invalid tensor size: the list's tensor of rank ", rank,
               " has the shape ", list[rank].sizes(), ", expected ", one.sizes());
-  TORCH_CHECK(list[rank].scalar_type() == one.scalar_type(), name, ": invalid tensor type: the list's tensor of rank ", rank,
-              " is of ", list[rank].scalar_type(), ", expected ", one.scalar_type());
+  TORCH_CHECK(list[rank].scalar_type() == one.scalar_type(), name, ": invalid tensor type: the list's tensor of rank ",
+              rank, " is of ", list[rank].scalar_type(), ", expected ", one.scalar_type());
 }
 
 void ProcessGroup::check_equal(const char* name, const Tensors& list, const at::Tensor& one) const {
@@ -245,7 +245,9 @@ WorkPtr ProcessGroup::allgather(std::vector<Tensors>& out, Tensors& in, const c1
   std::vector<uint64_t> counts = counts_of(list);
   const bool blocks = in_blocks(mine) || !all_equal(counts);
   Call call{name, c10d::OpType::ALLGATHER, Buffer(name, in, Buffer::Use::read),
-            Buffer(name, list, Buffer::Use::write, blocks ? Buffer::Form::blocks : Buffer::Form::whole), options.timeout};
+            Buffer(name, list, Buffer::Use::write, blocks ? Buffer::Form::blocks : Buffer::Form::whole),
+            options.timeout};
+  call.out.keep_apart_from(in, static_cast<size_t>(getRank()));
   for (uint64_t& count : counts) count *= call.in.scale();
   return launch(
       call, [counts, blocks](const Call& c, tutti_comm* comm, tutti_request** request, const tutti_options* opts) {
@@ -285,13 +287,14 @@ WorkPtr ProcessGroup::gather(std::vector<Tensors>& out, Tensors& in, const c10d:
   if (options.rootRank == getRank()) {
     check_equal(name, only(name, out), mine);
     call.out = Buffer(name, out.front(), Buffer::Use::write, blocks ? Buffer::Form::blocks : Buffer::Form::whole);
+    call.out.keep_apart_from(in, static_cast<size_t>(getRank()));
   } else {
     TORCH_CHECK(out.empty(), name, ": requires empty output on non-root; got ", out.size(), " lists");
   }
   const std::vector<uint64_t> counts(static_cast<size_t>(getSize()), call.in.elements() * call.in.scale());
   return launch(call, [=](const Call& c, tutti_comm* comm, tutti_request** request, const tutti_options* opts) {
-    return blocks ? tutti_gather_v(comm, c.in.data(), counts.front(), c.out.data(), counts.data(), c.out.displacements(),
-                                   c.in.dtype(), root, opts, request)
+    return blocks ? tutti_gather_v(comm, c.in.data(), counts.front(), c.out.data(), counts.data(),
+                                   c.out.displacements(), c.in.dtype(), root, opts, request)
                   : tutti_gather(comm, c.in.data(), c.out.data(), counts.front(), c.in.dtype(), root, opts, request);
   });
 }
@@ -305,13 +308,14 @@ WorkPtr ProcessGroup::scatter(Tensors& out, std::vector<Tensors>& in, const c10d
   if (options.rootRank == getRank()) {
     check_equal(name, only(name, in), mine);
     call.in = Buffer(name, in.front(), Buffer::Use::read, blocks ? Buffer::Form::blocks : Buffer::Form::whole);
+    call.in.keep_apart_from(out, static_cast<size_t>(getRank()));
   } else {
     TORCH_CHECK(in.empty(), name, ": requires empty input on non-root; got ", in.size(), " lists");
   }
   const std::vector<uint64_t> counts(static_cast<size_t>(getSize()), call.out.elements() * call.out.scale());
   return launch(call, [=](const Call& c, tutti_comm* comm, tutti_request** request, const tutti_options* opts) {
-    return blocks ? tutti_scatter_v(comm, c.in.data(), counts.data(), c.in.displacements(), c.out.data(), counts.front(),
-                                    c.out.dtype(), root, opts, request)
+    return blocks ? tutti_scatter_v(comm, c.in.data(), counts.data(), c.in.displacements(), c.out.data(),
+                                    counts.front(), c.out.dtype(), root, opts, request)
                   : tutti_scatter(comm, c.in.data(), c.out.data(), counts.front(), c.out.dtype(), root, opts, request);
   });
 }
@@ -326,6 +330,7 @@ WorkPtr ProcessGroup::reduce_scatter(Tensors& out, std::vector<Tensors>& in,
   const Buffer::Form form = blocks ? Buffer::Form::blocks : Buffer::Form::whole;
   Call call{name, c10d::OpType::REDUCE_SCATTER, Buffer(name, list, Buffer::Use::read, form),
             Buffer(name, out, Buffer::Use::write), options.timeout};
+  call.in.keep_apart_from(out, static_cast<size_t>(getRank()));
   check_alike(name, list, static_cast<size_t>(getRank()), mine);
   const uint32_t reduction = operator_of(options.reduceOp, call.in.type(), name), dtype = call.in.dtype(false);
   if (options.reduceOp == c10d::ReduceOp::PREMUL_SUM) call.in = scaled(name, call.in, options.reduceOp, form);
@@ -404,8 +409,8 @@ WorkPtr ProcessGroup::exchange_v(const Call& call, std::vector<uint64_t> in_coun
   for (uint64_t& count : out_counts) count *= call.in.scale();
   return launch(call, [in_counts, out_counts](const Call& c, tutti_comm* comm, tutti_request** request,
                                               const tutti_options* opts) {
-    return tutti_all_to_all_v(comm, c.in.data(), in_counts.data(), c.in.displacements(), c.out.data(), out_counts.data(),
-                              c.out.displacements(), c.in.dtype(), opts, request);
+    return tutti_all_to_all_v(comm, c.in.data(), in_counts.data(), c.in.displacements(), c.out.data(),
+                              out_counts.data(), c.out.displacements(), c.in.dtype(), opts, request);
   });
 }
 
@@ -428,9 +433,10 @@ WorkPtr ProcessGroup::alltoall_base(at::Tensor& out, at::Tensor& in, std::vector
 WorkPtr ProcessGroup::alltoall(Tensors& out, Tensors& in, const c10d::AllToAllOptions& options) {
   constexpr auto name = "tutti:all_to_all";
   for (const Tensors* list : {&in, &out}) only(name, std::vector<Tensors>{*list});
-  return exchange_v({name, c10d::OpType::ALLTOALL, Buffer(name, in, Buffer::Use::read, Buffer::Form::blocks),
-                     Buffer(name, out, Buffer::Use::write, Buffer::Form::blocks), options.timeout},
-                    counts_of(in), counts_of(out));
+  Call call{name, c10d::OpType::ALLTOALL, Buffer(name, in, Buffer::Use::read, Buffer::Form::blocks),
+            Buffer(name, out, Buffer::Use::write, Buffer::Form::blocks), options.timeout};
+  call.in.keep_apart_from(out);
+  return exchange_v(call, counts_of(in), counts_of(out));
 }
 
 WorkPtr ProcessGroup::barrier(const c10d::BarrierOptions& options) {

@@ -244,6 +244,15 @@ def large_lists(rank, ranks):
         got = lists_of(nothing, layout)
         dist.all_to_all(got, lists_of(values, layout))
         compare(got, expected.split(rows), "all_to_all")
+        got = lists_of(values, layout)
+        dist.all_to_all(got, got)
+        compare(got, expected.split(rows), "all_to_all in place")
+        got = lists_of(values, layout)
+        dist.reduce_scatter(got[0], got)
+        equal(got[0], sums[rank], "reduce_scatter into the first of the list, " + what)
+        got = lists_of(whole, layout)
+        dist.scatter(got[-1], got if rank == root else None, root)
+        equal(got[-1], whole[rank], "scatter into the last of the list, " + what)
 
 
 def coalesced(rank, ranks):

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Which host a process runs on, for core and plugins alike. The kernel's boot id tells running kernels apart; a namespace
-// separates processes of one kernel. Where a sandbox hides the boot id, the host's name stands in. Two hosts may then
-// have one key, as clones of a virtual machine have with their boot ids: equal keys are a reason to try, and no proof.
+// Which host a process runs on, for core and plugins alike. The kernel's boot id tells running kernels apart; a
+// namespace separates processes of one kernel. Where a sandbox hides the boot id, the host's name stands in. Two hosts
+// may then have one key, as clones of a virtual machine have with their boot ids: equal keys are a reason to try, and
+// no proof.
 #pragma once
 
 #include <fcntl.h>
@@ -44,9 +45,9 @@ inline std::string host_space(const char* kind) {
   return kernel + "/" + std::to_string(namespace_number(kind));
 }
 
-// What tells hosts apart: `given` (the value of TUTTI_HOST_ID, or nullptr) unless it is empty, else the kernel and the network
-// namespace. All namespaces of a kernel share its boot id, but loopback addresses and unix sockets do not reach from one to
-// another.
+// What tells hosts apart: `given` (the value of TUTTI_HOST_ID, or nullptr) unless it is empty, else the kernel and the
+// network namespace. All namespaces of a kernel share its boot id, but loopback addresses and unix sockets do not reach
+// from one to another.
 inline std::string host_key(const char* given) { return given && *given ? given : host_space("net"); }
 
 }  // namespace tutti

@@ -24,7 +24,8 @@ namespace tutti::sdk {
 inline namespace TUTTI_SDK_NAMESPACE {
 namespace local {
 
-// Throws Error (TUTTI_NO_RESOURCES) where this process may not make a file of so many bytes: it would be ended by SIGXFSZ.
+// Throws Error (TUTTI_NO_RESOURCES) where this process may not make a file of so many bytes: it would be ended by
+// SIGXFSZ.
 inline void check_file_limit(uint64_t bytes) {
   rlimit largest{};
   if (getrlimit(RLIMIT_FSIZE, &largest) == 0 && bytes > largest.rlim_cur)

@@ -8,6 +8,7 @@
 #include <numeric>
 #include <optional>
 #include <set>
+#include <string_view>
 #include <tuple>
 
 namespace info {
@@ -128,13 +129,17 @@ class WaitGraph {
     return {};
   }
 
-  // A communicator that has all of them, the largest.
+  // A communicator that has all of them: the largest, and of several the one with the shortest name, from which the
+  // others were split.
   const CommunicatorView* common(const Waits& cycle) const {
+    const auto order = [](const CommunicatorView& view) {
+      return std::tuple(UINT32_MAX - view.nranks, view.name.size(), std::string_view(view.name));
+    };
     const CommunicatorView* best = nullptr;
     for (const auto& [view, verdict] : all_) {
       const bool has_all = std::all_of(
           cycle.begin(), cycle.end(), [&, v = &view](const Wait* wait) { return rank_in(*v, wait->from).has_value(); });
-      if (has_all && (!best || view.nranks > best->nranks)) best = &view;
+      if (has_all && (!best || order(view) < order(*best))) best = &view;
     }
     return best;
   }

@@ -8,6 +8,8 @@
 #include <tutti/flight_record.h>
 #include <tutti/tutti.h>
 
+#include <utility>
+
 #include "info/src/hang_report.hpp"
 
 namespace info {
@@ -110,6 +112,19 @@ TEST(WaitGraph, ThreeRanksInTurn) {
       Texts{std::string("rank 0 waits in all_reduce #0 of a for rank 1, which waits in all_reduce #0 of b for rank 2, "
                         "which waits in all_reduce #0 of c for rank 0 (ranks of world), since 14 s") +
             order});
+}
+
+// Of equally large communicators that have all ranks the order of the files does not choose.
+TEST(WaitGraph, TheCommunicatorThatOthersWereSplitFromNumbersTheRanks) {
+  std::vector<JudgedCommunicator> all{communicator("a", {waiting(rank(0, 10), 0), rank(1, 11)}),
+                                      communicator("b", {waiting(rank(0, 11), 0), rank(1, 10)}),
+                                      communicator("world.2:0", {rank(0, 11), rank(1, 10), rank(2, 12)}),
+                                      communicator("world", {rank(0, 10), rank(1, 11), rank(2, 12)})};
+  const Texts first = cycles(all);
+  std::swap(all[2], all[3]);
+  EXPECT_EQ(cycles(all), first);
+  ASSERT_EQ(first.size(), 1u);
+  EXPECT_NE(first[0].find("(ranks of world)"), std::string::npos) << first[0];
 }
 
 // No communicator has all: each number is one of the communicator beside it.

@@ -229,7 +229,7 @@ void Buffer::copy() {
 }
 
 void Buffer::keep_apart_from(const std::vector<at::Tensor>& others, size_t in_place) {
-  for (size_t n = 0; n < displacements_.size(); ++n) {
+  for (size_t n = 0; n < tensors_.size() && !flat_.defined(); ++n) {
     if (tensors_[n].numel() == 0) continue;
     const Place mine = place_of(tensors_[n]);
     for (const at::Tensor& other : others) {

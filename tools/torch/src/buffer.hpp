@@ -32,7 +32,7 @@ class Buffer {
   Buffer(const char* name, const std::vector<at::Tensor>& tensors, Use use, Form form = Form::whole);
 
   void* data() const;
-  // Uses a copy where a tensor lies over one of `others`, unless it is number `in_place` and lies exactly where the
+  // Uses a copy from now on where a tensor lies over one of `others`, unless it is number `in_place` and lies exactly where the
   // first of them does: the calls for blocks refuse any other overlap.
   void keep_apart_from(const std::vector<at::Tensor>& others, size_t in_place = SIZE_MAX);
   // Where each tensor begins after data(), in elements of dtype(); nullptr: one after another.

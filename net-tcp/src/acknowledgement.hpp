@@ -18,7 +18,7 @@ struct Route {
 };
 Route route_of(const Socket& socket);
 
-// What the kernel has of a connection, also of one that has just broken.
+// The kernel's view of a connection, also of one that has just broken.
 struct Unacknowledged {
   uint64_t bytes = 0;                   // written, not acknowledged
   uint32_t retransmissions = 0;         // in a row, without an answer

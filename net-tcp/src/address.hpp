@@ -41,7 +41,7 @@ std::vector<LocalAddress> local_addresses(const std::string& selection,
 std::vector<LocalAddress> select_addresses(const std::vector<LocalAddress>& all, const std::string& selection,
                                            const std::string& source = "TUTTI_TCP_INTERFACE");
 
-// What to do where `plausible` gives no listener of rank `peer`: `own` are the addresses that this endpoint uses, `all`
+// Advice where `plausible` gives no listener of rank `peer`: `own` are the addresses that this endpoint uses, `all`
 // those that it could use.
 std::string unreachable_advice(const std::vector<Where>& listeners, const std::vector<LocalAddress>& own,
                                const std::vector<LocalAddress>& all, uint32_t peer);

@@ -60,7 +60,7 @@ class Connection {
   // Are there SENDs that the kernel has not taken completely?
   bool has_unfinished_sends() const { return external_left_ > 0 || !copied_.empty(); }
 
-  // What the peer's host does not acknowledge; "" where nothing is stuck (acknowledgement.hpp).
+  // A sentence on bytes that the peer does not acknowledge; "" where nothing is stuck (acknowledgement.hpp).
   std::string stuck() const { return is_open() ? describe(unacknowledged_of(stream_.socket()), route_) : ""; }
 
   // Reads and handles arrived bytes, up to a bound.

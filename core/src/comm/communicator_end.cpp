@@ -24,7 +24,7 @@ constexpr std::string_view end_word = "end\n";
 
 }  // namespace
 
-// A rank that ends the communicator makes no more calls, so a rank that waits for one of them would wait in vain.
+// A rank that ends the communicator makes no more calls, so waiting for one of them can never end.
 void Communicator::hear_who_leaves() {
   const auto arrival = bootstrap_->control().awaited_by();
   if (!arrival || !arrival->bytes.starts_with(end_word)) return;

@@ -11,10 +11,10 @@
 #include <cerrno>
 #include <cstddef>
 #include <optional>
-#include <random>
 #include <string_view>
 #include <vector>
 
+#include "bootstrap/authentication.hpp"
 #include "bootstrap/failure.hpp"
 #include "bootstrap/system_text.hpp"
 #include "bootstrap/text.hpp"
@@ -35,7 +35,7 @@ socklen_t fill(sockaddr_un& address, const std::string& name) {
 
 FileDescriptor unix_socket() { return FileDescriptor(socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0)); }
 
-// What each rank gives: "SOCKET\nUSER\nHOST".
+// Each rank gives "SOCKET\nUSER\nHOST".
 struct Place {
   std::string socket;  // its name; "": there is none
   uid_t user = 0;
@@ -84,8 +84,7 @@ Place place_of(uint32_t rank, const std::string& said) {
 }  // namespace
 
 HostReach::HostReach() : listener_(unix_socket()) {
-  std::random_device random;
-  for (size_t i = 0; i < name_digits / 8; ++i) name_ += fmt::format("{:08x}", random());
+  name_ = to_hex(random_bytes(name_digits / 2));
   sockaddr_un address;
   const socklen_t length = fill(address, name_);
   if (!listener_ || bind(listener_.get(), reinterpret_cast<sockaddr*>(&address), length) != 0 ||

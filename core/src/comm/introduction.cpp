@@ -259,7 +259,7 @@ class Writer {
   }
   void node(const char* key, int32_t node) { object[key] = node + 1; }  // 0: not known
   void text(const char* key, const std::string& value) { object[key] = value; }
-  // As much as a reader takes. What is cut must not end within a character, so there are single bytes only.
+  // Cut to the length that a reader takes. Single bytes only, so that no character is cut in two.
   void reason(const char* key, std::string words) {
     std::ranges::replace_if(words, [](char c) { return is_control(c) || static_cast<unsigned char>(c) > 126; }, '?');
     object[key] = words.substr(0, longest_text);

@@ -51,7 +51,7 @@ std::string waiting_text(uint32_t rank, uint64_t sequence, const std::vector<std
   return text;
 }
 
-// What keeps a rank from coming: "it waits in all_reduce #1 of world.1; rank 0 also waits in ...". "": nothing known.
+// Why a rank does not come: "it waits in all_reduce #1 of world.1; rank 0 also waits in ...". "": nothing is known.
 std::string waits_text(const std::string& who, uint32_t whom, uint32_t rank,
                        const std::vector<std::optional<CallReport>>& reports, const WaitsForMe& waits_for_me) {
   std::string text;
@@ -170,7 +170,7 @@ CallDifference explain_end(uint32_t odd, const std::vector<std::optional<CallRep
     const auto same = [&](const auto& one) {
       return std::ranges::count_if(calls, [&](const auto& other) { return other.second == one.second; });
     };
-    // What most ranks called is not to blame; of several, what the lowest rank called.
+    // The call that most ranks made is not to blame; among equals it is the lowest rank's.
     const auto usual = std::ranges::max_element(calls, {}, same);
     const auto other = std::ranges::find_if(calls, [&](const auto& one) { return !(one.second == usual->second); });
     return difference_of(other->first, other->second, usual->first, usual->second);

@@ -279,7 +279,7 @@ tutti_flight_transfer* FlightRecorder::open_transfer(uint64_t number) const {
   return there && get(t.end_ticks) == 0 ? &t : nullptr;
 }
 
-// What a call waits in.
+// The operation that a call waits in.
 std::optional<WaitElsewhere> FlightRecorder::wait() const {
   const uint64_t awaited = get(state_->awaited);
   if (awaited == 0) return std::nullopt;

@@ -73,7 +73,7 @@ TEST(Topology, WhatDoesNotReachIsNamed) {
   EXPECT_NE(why.find("shm reaches only ranks of one host"), why.npos) << why;
 }
 
-// What a host's ranks may have in common is no proof that they reach each other's memory.
+// An equal host key is no proof that ranks reach each other's memory.
 TEST(Topology, RanksOfTwoPlacesOfAHostNeedANetwork) {
   const std::vector<TransportOffer> all{offer("net", TUTTI_REACH_NETWORK, 9000), offer("shm", TUTTI_REACH_HOST, 300)};
   std::vector<RankDescription> ranks;

@@ -305,7 +305,7 @@ TEST(FirstUse, DifferencesAreFoundWithoutCheckedMode) {
       }
 }
 
-// What each rank's tutti_comm_destroy returns after `calls`, and its text.
+// The status of each rank's tutti_comm_destroy after `calls`, and its text.
 std::vector<Outcome> ends(uint32_t n, const char* transport,
                           const std::function<void(tutti_comm*, uint32_t rank)>& calls) {
   std::vector<Outcome> all(n);

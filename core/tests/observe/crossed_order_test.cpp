@@ -126,7 +126,7 @@ TEST(CrossedOrder, ThisRanksOtherThreadsAreNamed) {
   });
 }
 
-// What nobody waits in keeps no rank.
+// An operation in which nobody waits keeps no rank.
 TEST(CrossedOrder, AnOperationThatIsOnlyUnderWayIsNotNamed) {
   std::promise<void> failed_promise;
   const std::shared_future<void> over = failed_promise.get_future().share();

@@ -40,7 +40,7 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Link, from, to, address, problem)
 // milliseconds, one with addresses that do not answer some seconds.
 constexpr std::chrono::seconds pair_limit{10};
 
-// What one host's first rank has received from another's (pairs.hpp).
+// The messages that one host's first rank has received from another's (pairs.hpp).
 struct Pair {
   static constexpr uint64_t small_bytes = 8, large_bytes = 128 << 10;  // larger than any packet
 

@@ -127,7 +127,7 @@ tutti::Communicator make_world() {
   return tutti::Communicator(config);
 }
 
-// What a rank tells rank 0.
+// The report of a rank to rank 0.
 struct Report {
   Facts facts;
   std::vector<Link> links;

@@ -25,7 +25,6 @@ bool has_come(std::optional<tutti::Request>& request) {
 
 // With one other host. Both messages are begun at once: the small one is sent first.
 struct PairCheck::Exchange {
-  uint32_t peer = 0;  // in hosts_
   std::vector<uint8_t> small, large;
   std::optional<tutti::Request> small_comes, large_comes;  // nothing: not begun
   tutti::Request small_leaves, large_leaves;

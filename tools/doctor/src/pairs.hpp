@@ -25,8 +25,8 @@ class PairCheck {
   PairCheck(const PairCheck&) = delete;
   PairCheck& operator=(const PairCheck&) = delete;
 
-  // At the ranks of `first`: sends and receives, at most for pair_limit. What has come from each other host. Messages
-  // that have not come stay under way, so the check is to be destroyed when all ranks have their results.
+  // At the ranks of `first`: sends and receives for at most pair_limit, and returns the arrivals from each other host.
+  // Messages that have not come stay under way, so the check is to be destroyed when all ranks have their results.
   std::vector<Pair> run();
   // Where all ranks know that all messages have come: nothing is aborted. Throws tutti::Error.
   void end();

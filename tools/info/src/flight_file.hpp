@@ -64,7 +64,7 @@ struct FlightRecord {
 
   const Operation* last() const { return operations.empty() ? nullptr : &operations.back(); }
   const Operation* oldest_incomplete() const;
-  // What a call waits in.
+  // The operation or transfer in which a call waits; nullptr: none.
   const Operation* awaited_operation() const;
   const TransferRecord* awaited_transfer() const;
   const Operation* find(uint64_t sequence) const;

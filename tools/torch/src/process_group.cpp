@@ -75,6 +75,8 @@ bool in_blocks(const at::Tensor& block) {
   return block.defined() && block.layout() == at::kStrided && block.is_cpu() && block.nbytes() >= least_bytes;
 }
 
+Buffer::Form form_of(bool blocks) { return blocks ? Buffer::Form::blocks : Buffer::Form::whole; }
+
 }  // namespace
 
 ProcessGroup::ProcessGroup(int rank, int size, std::chrono::milliseconds timeout, const std::string& name,
@@ -245,7 +247,7 @@ WorkPtr ProcessGroup::allgather(std::vector<Tensors>& out, Tensors& in, const c1
   std::vector<uint64_t> counts = counts_of(list);
   const bool blocks = in_blocks(mine) || !all_equal(counts);
   Call call{name, c10d::OpType::ALLGATHER, Buffer(name, in, Buffer::Use::read),
-            Buffer(name, list, Buffer::Use::write, blocks ? Buffer::Form::blocks : Buffer::Form::whole),
+            Buffer(name, list, Buffer::Use::write, form_of(blocks)),
             options.timeout};
   call.out.keep_apart_from(in, static_cast<size_t>(getRank()));
   for (uint64_t& count : counts) count *= call.in.scale();
@@ -286,7 +288,7 @@ WorkPtr ProcessGroup::gather(std::vector<Tensors>& out, Tensors& in, const c10d:
   Call call{name, c10d::OpType::GATHER, Buffer(name, in, Buffer::Use::read), {}, options.timeout};
   if (options.rootRank == getRank()) {
     check_equal(name, only(name, out), mine);
-    call.out = Buffer(name, out.front(), Buffer::Use::write, blocks ? Buffer::Form::blocks : Buffer::Form::whole);
+    call.out = Buffer(name, out.front(), Buffer::Use::write, form_of(blocks));
     call.out.keep_apart_from(in, static_cast<size_t>(getRank()));
   } else {
     TORCH_CHECK(out.empty(), name, ": requires empty output on non-root; got ", out.size(), " lists");
@@ -307,7 +309,7 @@ WorkPtr ProcessGroup::scatter(Tensors& out, std::vector<Tensors>& in, const c10d
   Call call{name, c10d::OpType::SCATTER, {}, Buffer(name, out, Buffer::Use::write), options.timeout};
   if (options.rootRank == getRank()) {
     check_equal(name, only(name, in), mine);
-    call.in = Buffer(name, in.front(), Buffer::Use::read, blocks ? Buffer::Form::blocks : Buffer::Form::whole);
+    call.in = Buffer(name, in.front(), Buffer::Use::read, form_of(blocks));
     call.in.keep_apart_from(out, static_cast<size_t>(getRank()));
   } else {
     TORCH_CHECK(in.empty(), name, ": requires empty input on non-root; got ", in.size(), " lists");
@@ -327,7 +329,7 @@ WorkPtr ProcessGroup::reduce_scatter(Tensors& out, std::vector<Tensors>& in,
   const Tensors& list = only(name, in);
   const std::vector<uint64_t> counts = counts_of(list);
   const bool blocks = in_blocks(mine) || !all_equal(counts);
-  const Buffer::Form form = blocks ? Buffer::Form::blocks : Buffer::Form::whole;
+  const Buffer::Form form = form_of(blocks);
   Call call{name, c10d::OpType::REDUCE_SCATTER, Buffer(name, list, Buffer::Use::read, form),
             Buffer(name, out, Buffer::Use::write), options.timeout};
   call.in.keep_apart_from(out, static_cast<size_t>(getRank()));

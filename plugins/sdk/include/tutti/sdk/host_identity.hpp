@@ -45,9 +45,9 @@ inline std::string host_space(const char* kind) {
   return kernel + "/" + std::to_string(namespace_number(kind));
 }
 
-// What tells hosts apart: `given` (the value of TUTTI_HOST_ID, or nullptr) unless it is empty, else the kernel and the
-// network namespace. All namespaces of a kernel share its boot id, but loopback addresses and unix sockets do not reach
-// from one to another.
+// The key by which hosts are told apart: `given` (the value of TUTTI_HOST_ID, or nullptr) unless it is empty, else the
+// kernel and the network namespace. All namespaces of a kernel share its boot id, but loopback addresses and unix
+// sockets do not reach from one to another.
 inline std::string host_key(const char* given) { return given && *given ? given : host_space("net"); }
 
 }  // namespace tutti

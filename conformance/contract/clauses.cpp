@@ -172,6 +172,10 @@ constexpr Clause table[] = {
     {"T-41",
      "While endpoints stay open, the process must not hold more descriptors, threads, mapped bytes or heap for "
      "transfers, messages and regions that have ended, however many there were."},
+    {"T-42",
+     "A transport that sets `TUTTI_TRANSPORT_MARKS` must carry all 32 bits of a SEND's mark. A RECV with this mark must "
+     "complete with `TUTTI_OK`. One with another mark must complete with `TUTTI_MISMATCH`, and the lane must continue "
+     "with the next message. Both records must report the message's mark."},
 
     {"V-1",
      "`try_receive` must return the lane's next message and its length, or NULL. Called again before `release`, it "
@@ -197,6 +201,9 @@ constexpr Clause table[] = {
     {"V-10",
      "`try_receive_into` must show the message that `try_receive` would show. It may write the message to `room` if it "
      "fits, and must then return `room`. Else it must not write there."},
+    {"V-11",
+     "A message by `commit` or `send_region` must have the mark that `set_mark` was given last for its lane, or 0. "
+     "`get_mark` must return the mark of the message that `try_receive` returned, however it was sent."},
 
     {"W-1", "`get_fd` must return a descriptor that poll(2) accepts, the same one until the endpoint is closed."},
     {"W-2",

@@ -255,8 +255,8 @@ uint32_t Rank::progress(uint32_t capacity) {
   require(n <= capacity, "T-27", "progress with room for {} records says that it wrote {}", capacity, n);
   for (uint32_t i = 0; i < n; ++i) {
     const tutti_completion& r = records[i];
-    require(r.reserved0 == 0 && r.reserved1 == 0, "T-12",
-            "a record (kind {}) has {:#x} and {:#x} in its reserved fields, expected 0", r.kind, r.reserved0,
+    require((r.mark == 0 || r.kind == TUTTI_COMPLETION_TRANSFER) && r.reserved1 == 0, "T-12",
+            "a record (kind {}) has the mark {:#x} and {:#x} in its reserved field, expected 0", r.kind, r.mark,
             r.reserved1);
     if (r.kind == TUTTI_COMPLETION_TRANSFER) {
       settle(r);
@@ -306,8 +306,22 @@ void Rank::settle(const tutti_completion& record) {
   posted.done = true;
   posted.status = record.status;
   posted.reported = record.bytes;
+  posted.reported_mark = record.mark;
+  judge_mark(posted);
   --pending_;
   if (const auto on_done = std::exchange(posted.on_done, nullptr)) on_done(posted);
+}
+
+void Rank::judge_mark(const Posted& posted) {
+  const bool tells = bench.caps().flags & TUTTI_TRANSPORT_MARKS && posted.transfer.kind == TUTTI_TRANSFER_RECV &&
+                     (posted.status == TUTTI_OK || posted.status == TUTTI_MISMATCH);
+  if (!tells)
+    require(posted.reported_mark == 0, "T-12", "the record of {} has the mark {:#x}, expected 0", describe(posted),
+            posted.reported_mark);
+  else if (posted.status == TUTTI_OK)
+    require(posted.reported_mark == posted.transfer.mark, "T-42",
+            "{} has the mark {:#x} and completed with TUTTI_OK, and its record has {:#x}", describe(posted),
+            posted.transfer.mark, posted.reported_mark);
 }
 
 std::string Rank::overtaken() const {

@@ -33,6 +33,7 @@ struct Posted {
   bool done = false;
   tutti_status status = TUTTI_OK;
   uint64_t reported = 0;                 // bytes, by its record
+  uint32_t reported_mark = 0;            // likewise
   std::function<void(Posted&)> on_done;  // called as soon as its record was read
 };
 
@@ -94,6 +95,7 @@ class Rank {
   uint64_t new_cookie();
   Posted* enter(const tutti_transfer& transfer);
   void settle(const tutti_completion& record);
+  void judge_mark(const Posted& posted);
   static tutti_status send_pair(void* self, uint32_t peer, const void* data, uint64_t bytes);
   void judge_pair_messages();
   bool owns_domain_ = false;

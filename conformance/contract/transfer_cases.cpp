@@ -172,6 +172,52 @@ void unequal_lengths(Bench& bench) {
   }
 }
 
+// Messages of every way to travel, with equal and other marks at the two ends.
+void marks(Bench& bench) {
+  if (!(bench.caps().flags & TUTTI_TRANSPORT_MARKS)) throw NotOffered{"its messages carry no marks"};
+  struct Pair {
+    uint32_t sent, expected;
+  };
+  constexpr Pair pairs[] = {{7, 7},          {7, 8},      {0, 1},          {1, 0},          {UINT32_MAX, UINT32_MAX >> 1},
+                            {1u << 16 | 1, 1}, {1u << 31, 0}, {1u << 31, 1u << 31}, {UINT32_MAX, UINT32_MAX}};
+  const uint64_t small = bench.caps().inline_bytes, most = bench.caps().fragment_bytes;
+  for (const bool receive_first : {true, false}) {
+    Stage stage(bench);
+    uint32_t k = 0;
+    for (const uint64_t bytes : {uint64_t{0}, small, small + 1, uint64_t{4096}, most})
+      for (const auto& [sent, expected] : pairs)
+        for (const bool inlined : {false, true}) {
+          if (bytes > most || (inlined && bytes > small)) continue;
+          GuardedMemory source(bytes), target(bytes);
+          tutti_transfer out = stage[0].send(1, 0, source.data(), bytes, inlined ? TUTTI_TRANSFER_INLINE : 0);
+          tutti_transfer in = stage[1].receive(0, 0, target.data(), bytes);
+          out.mark = sent;
+          in.mark = expected;
+          Posted* send = nullptr;
+          Posted* receive = nullptr;
+          const auto post_receive = [&] {
+            receive = stage[1].post(in);
+            require(receive, "T-20", "a RECV is refused though none other is pending");
+          };
+          if (receive_first) post_receive();
+          stage.until([&] { return (send = stage[0].post(out)) != nullptr; }, "T-42",
+                      "after a message with another mark the lane takes no SEND any more");
+          if (!receive_first) stage.settle(), post_receive();
+          const std::string what = fmt::format("a message of {} bytes with the mark {:#x} met a RECV with the mark {:#x}",
+                                               bytes, sent, expected);
+          stage.until([&] { return receive->done && send->done; }, "T-42", what + ": not both complete");
+          const tutti_status due = sent == expected ? TUTTI_OK : TUTTI_MISMATCH;
+          require(receive->status == due, "T-42", "{}, which completed with {}, expected {}", what,
+                  status_text(receive->status), status_text(due));
+          require(receive->reported_mark == sent && receive->reported == bytes, "T-42",
+                  "{}, and the completion reports {:#x} and {} bytes: report those of the message", what,
+                  receive->reported_mark, receive->reported);
+          target.check_surroundings();
+          pass(stage, {0, 1, 0, ++k}, 33, receive_first, 0, 0, "T-42");
+        }
+  }
+}
+
 // Batches of which one transfer is wrong: what stands before it is taken, the rest is not.
 void bad_transfers(Bench& bench) {
   Stage stage(bench);
@@ -249,6 +295,7 @@ std::vector<ContractCase> transfer_cases() {
        6,
        largest_message},
       {"unequal-lengths", "messages that do not fit their RECV", {"T-24", "T-20", "T-21", "T-15"}, 10, unequal_lengths},
+      {"marks", "messages whose marks are those of their RECVs, and others", {"T-42", "T-20", "T-21", "T-15"}, 15, marks},
       {"every-lane", "a message on each of 80 lanes", {"T-13", "T-15", "T-17", "T-21"}, 5, every_lane},
       {"bad-transfers", "unknown lanes, kinds and flags within a batch", {"T-10", "T-21", "T-15"}, 4, bad_transfers},
       {"every-size",

@@ -62,8 +62,8 @@ const tutti_transport_caps& Bench::caps() {
           c.inline_bytes, c.fragment_bytes);
   require(c.latency_ns > 0 && c.bandwidth > 0, "T-1",
           "query: latency_ns is {} and bandwidth {}; estimates are more than 0", c.latency_ns, c.bandwidth);
-  require((c.flags & 0xffffffffu & ~uint64_t{TUTTI_TRANSPORT_NEEDS_FLUSH}) == 0, "T-1", "query: unknown flags {:#x}",
-          c.flags);
+  require((c.flags & 0xffffffffu & ~uint64_t{TUTTI_TRANSPORT_NEEDS_FLUSH | TUTTI_TRANSPORT_MARKS}) == 0, "T-1",
+          "query: unknown flags {:#x}", c.flags);
   require(!(c.flags & TUTTI_TRANSPORT_NEEDS_FLUSH) || TUTTI_HAS(tutti_transport, t, flush), "T-1",
           "query sets TUTTI_TRANSPORT_NEEDS_FLUSH, but there is no flush");
   if (!(c.memory_kinds & uint64_t{1} << TUTTI_MEMORY_HOST))
@@ -84,6 +84,10 @@ const tutti_view* Bench::view() {
           "view/1: try_receive, release, try_reserve or commit is NULL");
   require(!table->send_region == !table->released, "E-4",
           "view/1 has one of send_region and released: both or neither");
+  const bool sets = TUTTI_HAS(tutti_view, table, set_mark), gets = TUTTI_HAS(tutti_view, table, get_mark);
+  require(sets == gets && (sets || !(caps().flags & TUTTI_TRANSPORT_MARKS)), "E-4",
+          "view/1 has {} set_mark and {} get_mark: both with TUTTI_TRANSPORT_MARKS, else both or neither",
+          sets ? "a" : "no", gets ? "a" : "no");
   return table;
 }
 

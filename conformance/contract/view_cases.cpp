@@ -401,6 +401,60 @@ void seen_into(Bench& bench) {
   if (all) call("deregister_memory", true, [&] { return t->deregister_memory(pair.stage[0].domain, all); });
 }
 
+// Marks by view meet marks by post, in every mixture; each lane has its own.
+void marked_views(Bench& bench) {
+  if (!(bench.caps().flags & TUTTI_TRANSPORT_MARKS)) throw NotOffered{"its messages carry no marks"};
+  Pair pair(bench);
+  Stage& stage = pair.stage;
+  const View &sender = pair.sender, &receiver = pair.receiver;
+  const auto set = [&](uint32_t lane, uint32_t mark) {
+    plain_call("set_mark", false, [&] { sender.table->set_mark(sender.link, lane, mark); });
+  };
+  const auto shown = [&](uint32_t lane) {
+    return plain_call("get_mark", false, [&] { return receiver.table->get_mark(receiver.link, lane); });
+  };
+  uint32_t k = 0;
+  for (const uint64_t bytes : {uint64_t{8}, uint64_t{0}, uint64_t{48}, uint64_t{1000}, bench.caps().fragment_bytes}) {
+    const uint32_t mark = 0x8000'0001u + k, next = 7 + k, other = k ? 5 : 0;
+    const auto expect = [&](const Label& label, uint32_t expected) {
+      pair.see(label, bytes, "V-11");
+      require(shown(label.lane) == expected, "V-11",
+              "a message of {} bytes on lane {} was committed with the mark {:#x}, and get_mark returns {:#x}", bytes,
+              label.lane, expected, shown(label.lane));
+      receiver.release(label.lane);
+    };
+    set(0, mark);
+    pair.write({0, 1, 0, k}, bytes, "V-11");
+    set(0, next);  // of later messages
+    expect({0, 1, 0, k}, mark);
+    pair.write({0, 1, 0, k + 1}, bytes, "V-11");
+    expect({0, 1, 0, k + 1}, next);
+    pair.write({0, 1, 1, k}, bytes, "V-11");
+    expect({0, 1, 1, k}, other);
+    set(1, 5);
+    // A committed message and a posted RECV; a posted SEND and try_receive.
+    std::vector<uint8_t> source(bytes), target(bytes);
+    tutti_transfer in = stage[1].receive(0, 0, target.data(), bytes), out = stage[0].send(1, 0, source.data(), bytes);
+    in.mark = 6;
+    Posted* received = stage[1].post(in);
+    pair.write({0, 1, 0, k + 2}, bytes, "V-11");
+    stage.until([&] { return received->done; }, "V-11", "a committed message with another mark than its RECV: it does not "
+                "complete");
+    require(received->status == TUTTI_MISMATCH && received->reported_mark == next, "T-42",
+            "a message committed with the mark {:#x} met a RECV with 0x6, which completed with {} and the mark {:#x}",
+            next, status_text(received->status), received->reported_mark);
+    out.mark = 9;
+    Posted* sent = nullptr;
+    uint64_t length = 0;
+    stage.until([&] { return (sent = stage[0].post(out)) != nullptr; }, "V-7", "a SEND is refused after messages by view");
+    stage.until([&] { return receiver.try_receive(0, &length) != nullptr; }, "V-7", "a posted message does not arrive");
+    require(shown(0) == 9, "V-11", "a message was posted with the mark 0x9, and get_mark returns {:#x}", shown(0));
+    receiver.release(0);
+    stage.until([&] { return sent->done; }, "V-7", "a SEND does not complete");
+    k += 3;
+  }
+}
+
 void views_after_failure(Bench& bench) {
   for (const bool give_up : {true, false}) {
     Pair pair(bench);
@@ -440,6 +494,7 @@ std::vector<ContractCase> view_cases() {
       {"view-and-post", "views meet posts", {"V-7", "V-6", "T-20"}, 10, views_meet_posts},
       {"view-by-reference", "send_region and released", {"V-8", "V-7", "V-1", "T-35"}, 8, by_reference},
       {"view-into", "try_receive_into", {"V-10", "V-8", "V-1", "V-6", "T-35"}, 6, seen_into},
+      {"view-marks", "set_mark and get_mark", {"V-11", "V-6", "V-7", "T-42"}, 8, marked_views},
       {"view-after-failure", "views of a link that has ended", {"V-9", "V-6"}, 10, views_after_failure},
   };
 }

@@ -58,6 +58,9 @@ constexpr Fault transports[] = {
     {"fragment-understated", "T-23", "template", "query says 4096 fragment_bytes, more are taken"},
     {"mismatch-is-ok", "T-24", "shm", "a RECV of another size than its message completes with TUTTI_OK"},
     {"mismatch-tells-its-own-size", "T-24", "shm", "a RECV of another size than its message reports its own bytes"},
+    {"marks-are-equal", "T-42", "shm", "a RECV with another mark than its message completes with TUTTI_OK"},
+    {"marks-of-16-bits", "T-42", "shm", "the upper half of marks is lost"},
+    {"mismatch-tells-its-own-mark", "T-42", "shm", "a RECV with another mark than its message reports its own"},
     {"drops-empty-messages", "T-25", "shm", "a SEND of no bytes is told complete and not sent"},
     {"post-waits", "T-26", "shm", "post waits for room"},
     {"overruns-capacity", "T-27", "shm", "progress writes more records than there is room for"},
@@ -104,6 +107,8 @@ constexpr Fault transports[] = {
     {"view-or-post", "V-7", "shm", "a lane that was posted to cannot be reserved from"},
     {"released-too-soon", "V-8", "shm", "released exceeds the ticket at once"},
     {"reserve-after-failure", "V-9", "shm", "try_reserve gives room after fail_peer"},
+    {"one-mark-for-all-lanes", "V-11", "shm", "set_mark is for all lanes of the link"},
+    {"mark-of-the-first", "V-11", "shm", "get_mark returns the mark of the lane's first message"},
     {"room-overrun", "V-10", "shm", "a message that does not fit into the room is written there as far as it goes"},
 
     {"descriptor-each-time", "W-1", "shm", "get_fd gives a new descriptor each time"},

@@ -48,7 +48,7 @@ void Link::on_frame(Path& path, const char* bytes, uint32_t size) {
       return endpoint().completions().control(peer(), std::move(copy), f.bytes);
     }
     case FrameKind::kPathDown:
-      return on_path_down({f.sequence, f.total, static_cast<uint32_t>(f.offset)});
+      return on_path_down({f.sequence, f.total, f.offset});
     case FrameKind::kFence:
       path.owes_answer = true;
       return;
@@ -70,14 +70,14 @@ void Link::on_data(const Frame& f, const char* payload) {
     if (ahead >= 0) {
       if (static_cast<uint32_t>(ahead) != lane.early.size() || ahead >= static_cast<int32_t>(kEagerWindow))
         return broken_message("is out of order");
-      Early early{std::unique_ptr<char[]>(new char[f.bytes ? f.bytes : 1]), f.bytes};
+      Early early{std::unique_ptr<char[]>(new char[f.bytes ? f.bytes : 1]), f.bytes, f.mark};
       if (f.bytes) std::memcpy(early.data.get(), payload, f.bytes);
       return lane.early.push(std::move(early));
     }
     Receive* receive = receive_of(lane, f.sequence);
     if (!receive || receive->done) return broken_message("came twice");
-    if (receive->bytes != f.total) {
-      mismatch(f.lane, *receive, f.total);
+    if (!receive->fits(f.total, f.mark)) {
+      mismatch(f.lane, *receive, f.total, f.mark);
     } else {
       fill(f.lane, *receive, 0, payload, f.bytes);
       if (!is_up()) return;
@@ -86,7 +86,7 @@ void Link::on_data(const Frame& f, const char* payload) {
     return retire_receives(f.lane);
   }
   Receive* receive = receive_of(lane, f.sequence);
-  if (!receive || receive->done || receive->bytes != f.total || f.offset > f.total || f.bytes > f.total - f.offset ||
+  if (!receive || receive->done || !receive->fits(f.total, f.mark) || f.offset > f.total || f.bytes > f.total - f.offset ||
       f.bytes > receive->bytes - receive->arrived)
     return broken_message("has a piece that nobody asked for");
   fill(f.lane, *receive, f.offset, payload, f.bytes);
@@ -124,8 +124,9 @@ void Link::on_written(uint32_t imm, uint32_t bytes) {
   retire_receives(index);
 }
 
-void Link::mismatch(uint32_t lane, Receive& receive, uint64_t bytes) {
-  endpoint().log_mismatch(peer(), lane, bytes, receive.bytes);
+void Link::mismatch(uint32_t lane, Receive& receive, uint64_t bytes, uint32_t mark) {
+  endpoint().log_mismatch(peer(), lane, bytes, mark, receive.bytes, receive.mark);
+  receive.mark = mark;
   receive.done = true;
   receive.status = TUTTI_MISMATCH;
   receive.arrived = bytes;
@@ -135,7 +136,7 @@ void Link::retire_receives(uint32_t index) {
   Lane& lane = lanes_[index];
   while (!lane.receives.empty() && lane.receives.front().done) {
     const Receive receive = lane.receives.pop();
-    complete(receive.cookie, receive.status, receive.status == TUTTI_OK ? receive.bytes : receive.arrived);
+    complete(receive.cookie, receive.status, receive.status == TUTTI_OK ? receive.bytes : receive.arrived, receive.mark);
   }
 }
 
@@ -143,7 +144,7 @@ void Link::on_announce(const Frame& f, const char* payload) {
   Lane& lane = lanes_[f.lane];
   if (f.bytes != sizeof(Announcement) || lane.announced.size() >= kQueueDepth * 2)
     return broken(fmt::format("an announcement of {} bytes", f.bytes));
-  Announced announced{f.sequence, f.total, {}};
+  Announced announced{f.sequence, f.total, f.mark, {}};
   std::memcpy(&announced.target, payload, sizeof announced.target);
   // Small messages that have left already need no announcement.
   if (static_cast<int32_t>(f.sequence - (lane.first_send() + lane.cursor)) < 0) return;
@@ -159,7 +160,7 @@ void Link::on_want(const Frame& f) {
   }
   Receive* receive = receive_of(lane, f.sequence);
   if (!receive || receive->done || receive->bytes > endpoint().settings().eager_bytes) return;
-  mismatch(f.lane, *receive, f.total);
+  mismatch(f.lane, *receive, f.total, f.mark);
   note(frame(FrameKind::kDiscard, f.lane, f.sequence));
   retire_receives(f.lane);
 }
@@ -169,7 +170,7 @@ void Link::on_refusal(const Frame& f) {
   if (f.kind == FrameKind::kMismatch) {
     Receive* receive = receive_of(lane, f.sequence);
     if (!receive || receive->done) return broken("a mismatch for a receive that is not pending");
-    mismatch(f.lane, *receive, f.total);
+    mismatch(f.lane, *receive, f.total, f.mark);
     return retire_receives(f.lane);
   }
   const uint32_t at = f.sequence - lane.first_send();

@@ -69,7 +69,8 @@ Path* Link::path_for_piece(uint32_t lane, uint64_t bytes) const {
   return best;
 }
 
-Frame Link::frame(FrameKind kind, uint32_t lane, uint32_t sequence, uint64_t total, uint64_t bytes) const {
+Frame Link::frame(FrameKind kind, uint32_t lane, uint32_t sequence, uint64_t total, uint64_t bytes,
+                  uint32_t mark) const {
   Frame f{};
   f.kind = kind;
   f.lane = static_cast<uint16_t>(lane);
@@ -77,6 +78,7 @@ Frame Link::frame(FrameKind kind, uint32_t lane, uint32_t sequence, uint64_t tot
   f.posted = lanes_[lane].posted;
   f.total = static_cast<uint32_t>(total);
   f.bytes = static_cast<uint32_t>(bytes);
+  f.mark = mark;
   return f;
 }
 
@@ -108,7 +110,7 @@ bool Link::post_send(const tutti_transfer& t) {
   if (has_departed_) lose(kClosed);
   if (!is_up() || lane.sends.size() >= kQueueDepth) return false;
   const bool first = lane.cursor == lane.sends.size();
-  Send send{static_cast<const char*>(t.data), t.bytes, t.cookie, region_of(t)};
+  Send send{static_cast<const char*>(t.data), t.bytes, t.cookie, region_of(t), t.mark};
   if (t.flags & TUTTI_TRANSFER_INLINE) {  // now or not at all: its memory may not be kept
     if (!first || !is_settled() || !hand_eager(t.lane, lane.next_send, send)) return false;
     ++lane.next_send;
@@ -130,13 +132,13 @@ bool Link::post_receive(const tutti_transfer& t) {
   Lane& lane = lanes_[t.lane];
   if (has_departed_ && lane.early.empty()) lose(kClosed);
   if (!is_up() || lane.receives.size() >= kQueueDepth) return false;
-  lane.receives.push({static_cast<char*>(t.data), t.bytes, t.cookie, region_of(t)});
+  lane.receives.push({static_cast<char*>(t.data), t.bytes, t.cookie, region_of(t), t.mark});
   const uint32_t sequence = lane.posted++;
   Receive& receive = *receive_of(lane, sequence);
   if (!lane.early.empty()) {
     const Early message = lane.early.pop();
-    if (message.bytes != receive.bytes) {
-      mismatch(t.lane, receive, message.bytes);
+    if (!receive.fits(message.bytes, message.mark)) {
+      mismatch(t.lane, receive, message.bytes, message.mark);
     } else {
       fill(t.lane, receive, 0, message.data.get(), message.bytes);
       if (!is_up()) return true;
@@ -214,7 +216,7 @@ bool Link::tell(uint32_t index) {
         for (const auto& p : paths_)
           announcement.keys[p->place().pair] = endpoint().domain().registration(*receive->region, p->rail().index()).rkey;
       }
-      const Frame f = frame(FrameKind::kAnnounce, index, lane.announced_to, receive->bytes, sizeof announcement);
+      const Frame f = frame(FrameKind::kAnnounce, index, lane.announced_to, receive->bytes, sizeof announcement, receive->mark);
       if (!send(f, &announcement)) return false;
       lane.told = lane.posted;
     }
@@ -243,7 +245,7 @@ bool Link::hand_eager(uint32_t index, uint32_t sequence, Send& send) {
   Lane& lane = lanes_[index];
   if (static_cast<int32_t>(sequence - lane.peer_posted) >= static_cast<int32_t>(kEagerWindow)) return false;
   const bool stays = send.stays() && send.bytes;
-  const Frame f = frame(FrameKind::kData, index, sequence, send.bytes, send.bytes);
+  const Frame f = frame(FrameKind::kData, index, sequence, send.bytes, send.bytes, send.mark);
   if (!this->send(f, send.data, stays ? send.region : nullptr)) return false;
   lane.told = lane.posted;
   send.handed = send.bytes;
@@ -252,7 +254,7 @@ bool Link::hand_eager(uint32_t index, uint32_t sequence, Send& send) {
   return true;
 }
 
-// Is the RECV announced? A RECV of another size ends the SEND.
+// Is the RECV announced? A RECV of another size or mark ends the SEND.
 bool Link::find_target(uint32_t index, Send& send) {
   if (send.begun) return true;
   Lane& lane = lanes_[index];
@@ -263,7 +265,7 @@ bool Link::find_target(uint32_t index, Send& send) {
   }
   if (lane.announced.empty() || lane.announced.front().sequence != sequence) {
     if (!lane.asked && ++lane.idle_polls >= kPatience) {
-      note(frame(FrameKind::kWant, index, sequence, send.bytes));
+      note(frame(FrameKind::kWant, index, sequence, send.bytes, 0, send.mark));
       lane.asked = true;
     }
     return false;
@@ -273,8 +275,8 @@ bool Link::find_target(uint32_t index, Send& send) {
   lane.idle_polls = 0;
   send.begun = true;
   send.target = announced.target;
-  if (announced.total == send.bytes) return true;
-  note(frame(FrameKind::kMismatch, index, sequence, send.bytes));
+  if (announced.total == send.bytes && announced.mark == send.mark) return true;
+  note(frame(FrameKind::kMismatch, index, sequence, send.bytes, 0, send.mark));
   send.handed = send.bytes;
   return true;
 }
@@ -289,8 +291,8 @@ bool Link::hand_pieces(uint32_t index, Send& send) {
     Path* path = whole ? path_of(index) : path_for_piece(index, limit);
     if (!path || !path->has_room()) return false;
     const uint64_t n = std::min(limit, send.bytes - send.handed);
-    Frame f = frame(FrameKind::kData, index, lane.first_send() + lane.cursor, send.bytes, n);
-    f.offset = send.handed;
+    Frame f = frame(FrameKind::kData, index, lane.first_send() + lane.cursor, send.bytes, n, send.mark);
+    f.offset = static_cast<uint32_t>(send.handed);
     const Region* from = direct || send.stays() ? send.region : nullptr;
     if (direct)
       path->write(f, send.target, send.data + send.handed, from);

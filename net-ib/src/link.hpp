@@ -41,6 +41,7 @@ struct Send {
   uint64_t bytes = 0;
   uint64_t cookie = 0;
   const Region* region = nullptr;
+  uint32_t mark = 0;
   uint64_t handed = 0;   // bytes given to paths
   uint64_t unacked = 0;  // of these, still read from `data`
   bool begun = false;    // its RECV's announcement is here
@@ -58,20 +59,28 @@ struct Receive {
   uint64_t bytes = 0;
   uint64_t cookie = 0;
   const Region* region = nullptr;
+  uint32_t mark = 0;  // with TUTTI_MISMATCH that of the message
   uint64_t arrived = 0;
   bool done = false;
   tutti_status status = TUTTI_OK;
+
+  // Is it the RECV of such a message?
+  bool fits(uint64_t message_bytes, uint32_t message_mark) const {
+    return bytes == message_bytes && mark == message_mark;
+  }
 };
 
 // A message that arrived before its RECV was posted.
 struct Early {
   std::unique_ptr<char[]> data;
   uint32_t bytes = 0;
+  uint32_t mark = 0;
 };
 
 struct Announced {
   uint32_t sequence = 0;
   uint32_t total = 0;
+  uint32_t mark = 0;
   Announcement target{};
 };
 
@@ -165,7 +174,8 @@ class Link : public sdk::NetworkLink<Link, Endpoint> {
   Path* path_of(uint32_t lane) const;
   Path* path_for_piece(uint32_t lane, uint64_t bytes) const;
   bool is_settled() const;  // no failure is in progress
-  Frame frame(FrameKind kind, uint32_t lane, uint32_t sequence, uint64_t total = 0, uint64_t bytes = 0) const;
+  Frame frame(FrameKind kind, uint32_t lane, uint32_t sequence, uint64_t total = 0, uint64_t bytes = 0,
+              uint32_t mark = 0) const;
   // Sends a frame on its lane's path. False: no room there now.
   bool send(const Frame& frame, const void* payload = nullptr, const Region* region = nullptr,
             uint32_t reserved = kReservedCredits);
@@ -182,7 +192,7 @@ class Link : public sdk::NetworkLink<Link, Endpoint> {
   void retire_receives(uint32_t lane);
   void fill(uint32_t lane, Receive& receive, uint64_t offset, const char* payload, uint64_t bytes);
   void settle(Path& path);
-  void mismatch(uint32_t lane, Receive& receive, uint64_t bytes);
+  void mismatch(uint32_t lane, Receive& receive, uint64_t bytes, uint32_t mark);
   void broken(const std::string& what);
   Receive* receive_of(Lane& lane, uint32_t sequence);
   void on_data(const Frame& frame, const char* payload);

@@ -27,6 +27,7 @@ struct IbTransport {
     }
     caps.reach = TUTTI_REACH_NETWORK;
     caps.memory_kinds = uint64_t{1} << TUTTI_MEMORY_HOST;
+    caps.flags = TUTTI_TRANSPORT_MARKS;
     if (dma_buf) {  // of any device: registering fails for a descriptor that is not a dma-buf
       caps.memory_kinds = ~uint64_t{0};
       caps.flags |= TUTTI_TRANSPORT_NEEDS_FLUSH;

@@ -55,7 +55,7 @@ struct OfferedRail {
 };
 static_assert(sizeof(OfferedRail) == 440);
 
-inline constexpr sdk::PairFormat kPairFormat{.transport = "ib", .magic = 0x4249'5454, .version = 5};  // "TTIB"
+inline constexpr sdk::PairFormat kPairFormat{.transport = "ib", .magic = 0x4249'5454, .version = 6};  // "TTIB"
 
 // The names of Offer::settings.
 inline constexpr std::array kSettingNames{"the number of ranks", "the number of lanes", "TUTTI_IB_CREDITS",
@@ -90,10 +90,10 @@ inline constexpr uint32_t kRejoin = 4;
 // credits, and after a failure they show which frames arrived.
 enum class FrameKind : uint8_t {
   kData = 2,       // `bytes` at `offset` of message `sequence`, which has `total` bytes
-  kAnnounce = 3,   // the RECV of message `sequence`, of `total` bytes, is posted; an Announcement follows
+  kAnnounce = 3,   // the RECV of message `sequence`, of `total` bytes and `mark`, is posted; an Announcement follows
   kPosted = 4,     // only carries `posted`
   kWant = 5,       // message `sequence` has `total` bytes and waits for its RECV's announcement
-  kMismatch = 6,   // message `sequence` has `total` bytes, unlike its RECV, and will not come
+  kMismatch = 6,   // message `sequence` has `total` bytes or a `mark`, unlike its RECV, and will not come
   kDiscard = 7,    // the RECV of message `sequence` has another size: the message is not wanted
   kControl = 8,    // a control message
   kCredit = 9,     // only carries `freed`
@@ -111,7 +111,8 @@ struct Frame {
   uint32_t posted;    // RECVs that the sender has posted on the lane so far
   uint32_t bytes;     // payload of this frame
   uint32_t total;     // of the message
-  uint64_t offset;
+  uint32_t offset;
+  uint32_t mark;  // of the message
 };
 static_assert(sizeof(Frame) == 32);
 

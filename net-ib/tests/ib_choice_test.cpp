@@ -417,13 +417,13 @@ TEST(Offer, SurvivesTheTripAndNothingElseDoes) {
   refuses([](Offer& o) { o.rails[0].gids[1].prefix = 129; });
   refuses([](Offer& o) { o.rails[0].gids[1].index = 256; });
   std::string newer = bytes;
-  newer[4] = 6;
+  newer[4] = 7;
   try {
     decode(newer);
     ADD_FAILURE() << "another version";
   } catch (const sdk::Error& error) {
     EXPECT_EQ(error.status(), TUTTI_MISMATCH);
-    EXPECT_STREQ(error.what(), "it speaks version 6 of the ib transport, this rank version 5; all ranks need the same");
+    EXPECT_STREQ(error.what(), "it speaks version 7 of the ib transport, this rank version 6; all ranks need the same");
   }
 }
 

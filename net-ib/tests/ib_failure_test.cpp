@@ -62,7 +62,7 @@ TEST_F(Connecting, MemoryOfADeviceIsRefused) {
   crosses_ = false;
   ASSERT_NO_FATAL_FAILURE(open(1));
   EXPECT_EQ(caps().memory_kinds, uint64_t{1} << TUTTI_MEMORY_HOST);
-  EXPECT_EQ(caps().flags, 0u);
+  EXPECT_EQ(caps().flags, uint64_t{TUTTI_TRANSPORT_MARKS});
   std::vector<unsigned char> memory(64);
   EXPECT_EQ(a->register_memory(memory.data(), memory.size(), TUTTI_MEMORY_CUDA, STDERR_FILENO), nullptr);
   EXPECT_NE(a->error.find("rxe0 takes no dma-buf: "), std::string::npos) << a->error;

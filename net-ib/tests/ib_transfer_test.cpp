@@ -171,6 +171,43 @@ TEST_P(Transfer, MessagesOfAnotherSizeEndTheReceive) {
   ASSERT_TRUE(both([&] { return b->has(cookie) && a->has(cookie); }));
 }
 
+// Small messages in frames, early and late; large ones in frames and by writes into registered memory.
+TEST_P(Transfer, MessagesOfAnotherMarkEndTheReceive) {
+  auto out = pattern(kFragment, 6);
+  std::vector<unsigned char> in(kFragment);
+  tutti_region* from = a->register_memory(out.data(), out.size());
+  tutti_region* into = b->register_memory(in.data(), in.size());
+  ASSERT_TRUE(from && into);
+  uint64_t cookie = 1;
+  for (const bool early : {false, true})
+    for (const bool registered : {false, true})
+      for (const uint64_t bytes : {0, 8, 8192, 30000, 70000})
+        for (const auto& [sent, expected] : {std::pair{7u, 7u}, {7u, 8u}, {0u, 1u << 31}, {UINT32_MAX, UINT32_MAX}}) {
+          std::fill(in.begin(), in.end(), static_cast<unsigned char>(0x55));
+          const auto receive = [&] {
+            ASSERT_EQ(b->transfer_region(TUTTI_TRANSFER_RECV, 0, 2, in.data(), bytes, cookie, registered ? into : nullptr,
+                                         expected),
+                      TUTTI_OK);
+          };
+          if (!early) receive();
+          ASSERT_EQ(
+              a->transfer_region(TUTTI_TRANSFER_SEND, 1, 2, out.data(), bytes, cookie, registered ? from : nullptr, sent),
+              TUTTI_OK);
+          for (int i = 0; early && i < 50; ++i) a->progress(), b->progress();
+          if (early) receive();
+          ASSERT_TRUE(both([&] { return b->ended.contains(cookie) && a->has(cookie); })) << bytes;
+          const auto& ended = b->ended[cookie++];
+          EXPECT_EQ(ended.status, sent == expected ? TUTTI_OK : TUTTI_MISMATCH);
+          EXPECT_EQ(ended.bytes, bytes);
+          EXPECT_EQ(ended.mark, sent);
+          const auto written = std::mismatch(in.begin(), in.end(), out.begin()).first - in.begin();
+          EXPECT_TRUE(sent == expected ? static_cast<uint64_t>(written) >= bytes : bytes == 0 || in[0] == 0x55)
+              << (sent == expected ? "it has not arrived" : "a message of another call was written");
+        }
+  a->deregister(from);
+  b->deregister(into);
+}
+
 TEST_P(Transfer, SleepsUntilSomethingArrives) {
   int32_t fd = -1;
   ASSERT_EQ(wait_table().get_fd(b->endpoint, &fd), TUTTI_OK);

@@ -73,7 +73,7 @@ void Connection::fill() {
     lane.notice = false;
     if (lane.told == lane.posted) continue;  // a message has carried the count
     lane.told = lane.posted;
-    append({FrameKind::kPosted, index, lane.posted, 0, 0});
+    append({FrameKind::kPosted, index, lane.posted, 0, 0, 0});
   }
   while (external_left_ == 0 && !active_.empty() && has_room() && !small_waits_) fill_from(active_.pop());
 }
@@ -88,13 +88,13 @@ void Connection::fill_from(uint32_t index) {
   const bool alone = active_.empty() && lane.sends.size() == 1;
   if (!lane.may_send(bytes, eager_bytes) || (bytes > eager_bytes && !alone && !lane.has_credit())) {
     lane.active = false;
-    if (!lane.wanted) append({FrameKind::kWant, index, 0, lane.sent, 0});
+    if (!lane.wanted) append({FrameKind::kWant, index, 0, lane.sent, 0, 0});
     lane.wanted = true;
     return;
   }
   Posted send = lane.sends.pop();
   lane.wanted = false;
-  const Frame frame = link_.data_frame(index, bytes);
+  const Frame frame = link_.data_frame(index, send);
   if (bytes <= kInlineBytes) {
     append(frame, send.data);
     complete_when_written(send);
@@ -266,7 +266,7 @@ void Connection::begin_message(const Frame& frame, std::optional<Posted> receive
   message_ = frame;
   receive_ = receive;
   if (!receive) owned_.reset(new char[frame.bytes + 1]);
-  target_ = !receive ? owned_.get() : receive->bytes == frame.bytes ? receive->data : nullptr;
+  target_ = !receive ? owned_.get() : receive->fits(frame.bytes, frame.mark) ? receive->data : nullptr;
   target_left_ = frame.bytes;
 }
 
@@ -276,9 +276,9 @@ void Connection::finish_message() {
   if (message.kind == FrameKind::kControl) {
     link_.endpoint().completions().control(link_.peer(), std::move(owned_), message.bytes);
   } else if (const auto receive = std::exchange(receive_, std::nullopt)) {
-    link_.message_arrived(message.lane, *receive, message.bytes);
+    link_.message_arrived(message.lane, *receive, message.bytes, message.mark);
   } else {
-    link_.message_arrived(message.lane, {std::move(owned_), message.bytes});
+    link_.message_arrived(message.lane, {std::move(owned_), message.bytes, message.mark});
   }
 }
 
@@ -304,7 +304,7 @@ Departure Connection::depart() {
   std::vector<char> rest(staged_.begin() + static_cast<ptrdiff_t>(staged_done_), staged_.end());
   rest.insert(rest.end(), external_, external_ + external_left_);
   rest.insert(rest.end(), next_.begin(), next_.end());
-  const Frame bye{FrameKind::kBye, 0, 0, 0, 0};
+  const Frame bye{FrameKind::kBye, 0, 0, 0, 0, 0};
   rest.insert(rest.end(), reinterpret_cast<const char*>(&bye), reinterpret_cast<const char*>(&bye + 1));
   link_.endpoint().closing(*this);
   return {std::move(stream_), std::move(rest)};

@@ -25,6 +25,12 @@ struct Posted {
   char* data = nullptr;
   uint64_t bytes = 0;
   uint64_t cookie = 0;
+  uint32_t mark = 0;
+
+  // Is it the RECV of such a message?
+  bool fits(uint64_t message_bytes, uint32_t message_mark) const {
+    return bytes == message_bytes && mark == message_mark;
+  }
 };
 
 class Connection {

@@ -7,6 +7,13 @@
 #include "endpoint.hpp"
 
 namespace tutti::tcp {
+namespace {
+
+Posted posted_of(const tutti_transfer& transfer) {
+  return {static_cast<char*>(transfer.data), transfer.bytes, transfer.cookie, transfer.mark};
+}
+
+}  // namespace
 
 Link::Link(Endpoint& endpoint, uint32_t peer, std::vector<Stream> sockets)
     : NetworkLink(endpoint, peer), lanes_(endpoint.lanes()) {
@@ -17,10 +24,10 @@ Link::Link(Endpoint& endpoint, uint32_t peer, std::vector<Stream> sockets)
         std::make_unique<Connection>(*this, std::move(socket), static_cast<uint32_t>(connections_.size())));
 }
 
-Frame Link::data_frame(uint32_t index, uint64_t bytes) {
+Frame Link::data_frame(uint32_t index, const Posted& send) {
   Lane& lane = lanes_[index];
   lane.told = lane.posted;
-  return {FrameKind::kData, index, lane.posted, lane.sent++, bytes};
+  return {FrameKind::kData, index, lane.posted, lane.sent++, static_cast<uint32_t>(send.bytes), send.mark};
 }
 
 bool Link::post_send(const tutti_transfer& transfer) {
@@ -28,11 +35,11 @@ bool Link::post_send(const tutti_transfer& transfer) {
   Lane& lane = lanes_[transfer.lane];
   Connection& connection = connection_of(transfer.lane);
   const bool inlined = transfer.flags & TUTTI_TRANSFER_INLINE;
-  const Posted send{static_cast<char*>(transfer.data), transfer.bytes, transfer.cookie};
+  const Posted send = posted_of(transfer);
   const bool leads = lane.sends.empty() && transfer.bytes <= kInlineBytes &&
                      lane.may_send(transfer.bytes, endpoint().settings().eager_bytes);
   if (leads && (inlined ? connection.takes_whole(transfer.bytes) : connection.takes_copies())) {
-    connection.append(data_frame(transfer.lane, transfer.bytes), send.data);
+    connection.append(data_frame(transfer.lane, send), send.data);
     if (!inlined) connection.complete_when_written(send);
     endpoint().wants_write(connection);
     return true;
@@ -56,7 +63,7 @@ void Link::activate(uint32_t index) {
 bool Link::post_receive(const tutti_transfer& transfer) {
   Lane& lane = lanes_[transfer.lane];
   if (lane.receives.size() >= kQueueDepth || (lane.arrived.empty() && !expects_peer())) return false;
-  const Posted receive{static_cast<char*>(transfer.data), transfer.bytes, transfer.cookie};
+  const Posted receive = posted_of(transfer);
   ++lane.posted;
   if (lane.arrived.empty()) {
     lane.receives.push(receive);
@@ -94,9 +101,10 @@ void Link::on_posted(uint32_t index, uint32_t posted) {
   activate(index);
 }
 
-void Link::message_arrived(uint32_t lane, const Posted& receive, uint64_t bytes) {
-  if (receive.bytes != bytes) endpoint().log_mismatch(peer(), lane, bytes, receive.bytes);
-  complete(receive.cookie, receive.bytes == bytes ? TUTTI_OK : TUTTI_MISMATCH, bytes);
+void Link::message_arrived(uint32_t lane, const Posted& receive, uint64_t bytes, uint32_t mark) {
+  const bool fits = receive.fits(bytes, mark);
+  if (!fits) endpoint().log_mismatch(peer(), lane, bytes, mark, receive.bytes, receive.mark);
+  complete(receive.cookie, fits ? TUTTI_OK : TUTTI_MISMATCH, bytes, mark);
 }
 
 void Link::message_arrived(uint32_t index, Arrived message) {
@@ -106,14 +114,15 @@ void Link::message_arrived(uint32_t index, Arrived message) {
 }
 
 void Link::meet(uint32_t lane, const Posted& receive, const Arrived& message) {
-  if (receive.bytes == message.bytes && message.bytes) std::memcpy(receive.data, message.data.get(), message.bytes);
-  message_arrived(lane, receive, message.bytes);
+  if (receive.fits(message.bytes, message.mark) && message.bytes)
+    std::memcpy(receive.data, message.data.get(), message.bytes);
+  message_arrived(lane, receive, message.bytes, message.mark);
 }
 
 bool Link::take_control(std::string_view message) {
   Connection& connection = *connections_[0];
   if (!is_up() || !connection.takes_whole(message.size())) return false;  // like an INLINE send
-  connection.append({FrameKind::kControl, 0, 0, 0, message.size()}, message.data());
+  connection.append({FrameKind::kControl, 0, 0, 0, static_cast<uint32_t>(message.size()), 0}, message.data());
   endpoint().wants_write(connection);
   endpoint().flush();
   return true;

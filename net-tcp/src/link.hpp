@@ -24,6 +24,7 @@ class Endpoint;
 struct Arrived {
   std::unique_ptr<char[]> data;
   uint64_t bytes = 0;
+  uint32_t mark = 0;
 };
 
 // Both directions of a lane. Counters are modulo 2^32.
@@ -74,9 +75,9 @@ class Link : public sdk::NetworkLink<Link, Endpoint> {
   // Called by the sockets.
   void on_posted(uint32_t lane, uint32_t posted);
   void on_want(uint32_t lane, uint32_t sequence);
-  void message_arrived(uint32_t lane, const Posted& receive, uint64_t bytes);  // its RECV was posted
-  void message_arrived(uint32_t lane, Arrived message);                        // no RECV was posted
-  Frame data_frame(uint32_t lane, uint64_t bytes);  // the header of the lane's next message; counts it as sent
+  void message_arrived(uint32_t lane, const Posted& receive, uint64_t bytes, uint32_t mark);  // its RECV was posted
+  void message_arrived(uint32_t lane, Arrived message);                                       // no RECV was posted
+  Frame data_frame(uint32_t lane, const Posted& send);  // the header of the lane's next message; counts it as sent
 
  private:
   void activate(uint32_t index);

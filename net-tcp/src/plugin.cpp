@@ -20,6 +20,7 @@ struct TcpTransport {
     const tutti::tcp::Settings settings = tutti::tcp::Settings::read();
     caps.reach = TUTTI_REACH_NETWORK;
     caps.memory_kinds = uint64_t{1} << TUTTI_MEMORY_HOST;
+    caps.flags = TUTTI_TRANSPORT_MARKS;
     caps.inline_bytes = tutti::tcp::kInlineBytes;
     caps.fragment_bytes = settings.fragment_bytes;
     caps.receive_depth = tutti::tcp::kQueueDepth;

@@ -27,7 +27,7 @@ struct Listener {
   Where where() const { return {to_address(ip), port}; }
 };
 
-inline constexpr sdk::PairFormat kPairFormat{.transport = "tcp", .magic = 0x5043'5454, .version = 4};  // "TTCP"
+inline constexpr sdk::PairFormat kPairFormat{.transport = "tcp", .magic = 0x5043'5454, .version = 5};  // "TTCP"
 
 // The names of Offer::settings.
 inline constexpr std::array kSettingNames{
@@ -73,7 +73,8 @@ struct Frame {
   uint32_t lane;
   uint32_t posted;
   uint32_t sequence;
-  uint64_t bytes;
+  uint32_t bytes;
+  uint32_t mark;  // of the message
 };
 static_assert(sizeof(Frame) == 24);
 

@@ -182,7 +182,7 @@ TEST_F(Connect, AnotherVersionIsNamedOnBothSides) {
   mail_for(1).clear();
   later[4] = 9;
   EXPECT_EQ(b.receive_pair(0, later), TUTTI_MISMATCH);
-  EXPECT_NE(b.error.find("rank 1: net-tcp: from rank 0: it speaks version 9 of the tcp transport, this rank version 4"),
+  EXPECT_NE(b.error.find("rank 1: net-tcp: from rank 0: it speaks version 9 of the tcp transport, this rank version 5"),
             std::string::npos)
       << b.error;
   ASSERT_EQ(mail_for(0).size(), 1u) << "rank 0 must learn of it";
@@ -273,8 +273,8 @@ TEST_F(Connect, FramesAreCheckedBeforeUse) {
   const std::vector<std::pair<Frame, const char*>> bad{
       {{FrameKind::kData, 4, 0, 0, 8}, "lane 4"},
       {{FrameKind::kData, 0xffffffff, 0, 0, 8}, "lane 4294967295"},
-      {{FrameKind::kData, 0, 0, 0, caps().fragment_bytes + 1}, "at most"},
-      {{FrameKind::kData, 0, 0, 0, UINT64_MAX}, "at most"},
+      {{FrameKind::kData, 0, 0, 0, static_cast<uint32_t>(caps().fragment_bytes + 1)}, "at most"},
+      {{FrameKind::kData, 0, 0, 0, UINT32_MAX}, "at most"},
       {{FrameKind::kData, 0, 0, 5, 8}, "expected number 0"},
       {{FrameKind::kData, 0, 0, 0, 300000}, "without credit"},
       {{FrameKind::kControl, 0, 0, 0, 257}, "control message of 257"},
@@ -288,7 +288,7 @@ TEST_F(Connect, FramesAreCheckedBeforeUse) {
     ASSERT_TRUE(drive({&a}, [&] { return a.failures.contains(1); })) << reason;
     EXPECT_NE(a.failures[1].find(reason), std::string::npos) << a.failures[1];
   }
-  for (const uint64_t bytes : {uint64_t{0}, uint64_t{16384}, uint64_t{16385}, tutti::tcp::kAheadBytes}) {
+  for (const uint32_t bytes : {0u, 16384u, 16385u, static_cast<uint32_t>(tutti::tcp::kAheadBytes)}) {
     Rank a(0);  // one message more than the window
     BarePeer peer(offer_of(a));
     ASSERT_TRUE(peer.knock(a));

@@ -215,6 +215,28 @@ TEST_P(Transfer, UnequalSizesAreAMismatchNamingBoth) {
   ASSERT_TRUE(both([&] { return b->has(77777); }));
 }
 
+TEST_P(Transfer, MessagesOfAnotherMarkAreNotWritten) {
+  const uint64_t fragment = caps().fragment_bytes;
+  auto out = pattern(fragment, 1);
+  std::vector<unsigned char> in(fragment, 0x55);
+  uint64_t cookie = 0;
+  for (const bool receive_first : {true, false})
+    for (const uint64_t bytes : {uint64_t{0}, uint64_t{8}, uint64_t{5000}, fragment}) {
+      const uint64_t r = ++cookie, s = ++cookie;
+      const auto receive = [&] {
+        ASSERT_EQ(b->transfer_region(TUTTI_TRANSFER_RECV, 0, 0, in.data(), bytes, r, nullptr, 8), TUTTI_OK);
+      };
+      if (receive_first) receive();
+      ASSERT_EQ(a->transfer_region(TUTTI_TRANSFER_SEND, 1, 0, out.data(), bytes, s, nullptr, 0x8000'0007), TUTTI_OK);
+      for (int i = 0; i < 20; ++i) a->progress(), b->progress();
+      if (!receive_first) receive();
+      ASSERT_TRUE(both([&] { return a->has(s) && b->has(r, TUTTI_MISMATCH); })) << bytes;
+      EXPECT_EQ(b->ended[r].mark, 0x8000'0007u);
+      EXPECT_TRUE(host().logged(" (marks 80000007 and 00000008): the two ranks run different operations"));
+    }
+  EXPECT_TRUE(std::all_of(in.begin(), in.end(), [](unsigned char c) { return c == 0x55; }));
+}
+
 TEST_P(Transfer, TwoThreadsAtFullSpeed) {
   constexpr uint64_t kMessages = 1000;
   const uint64_t fragment = caps().fragment_bytes;

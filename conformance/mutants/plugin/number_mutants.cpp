@@ -116,7 +116,7 @@ struct ReservedIsUsed : Endpoint {
   tutti_status progress(tutti_completion* records, uint32_t capacity, uint32_t* n) override {
     const tutti_status status = Endpoint::progress(records, capacity, n);
     for (uint32_t i = 0; i < *n; ++i)
-      if (records[i].kind == TUTTI_COMPLETION_PEER_FAILED) reached(), records[i].reserved0 = 1;
+      if (records[i].kind == TUTTI_COMPLETION_PEER_FAILED) reached(), records[i].mark = 1;
     return status;
   }
 };

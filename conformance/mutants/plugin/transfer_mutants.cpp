@@ -240,6 +240,40 @@ struct MismatchTellsItsOwnSize : Watching {
     return true;
   }
 };
+struct MarksAreEqual : Watching {
+  using Watching::Watching;
+  std::map<uint64_t, uint32_t> marks;  // of RECVs
+  bool before(tutti_transfer& t, tutti_status&, bool&) override {
+    if (!is_send(t)) marks[t.cookie] = t.mark;
+    t.mark = 0, reached();
+    return true;
+  }
+  bool told(tutti_completion& record, const tutti_transfer& t) override {
+    if (!is_send(t)) record.mark = marks[t.cookie];
+    return true;
+  }
+};
+struct MarksOf16Bits : Watching {
+  using Watching::Watching;
+  std::map<uint64_t, uint32_t> marks;  // of RECVs
+  bool before(tutti_transfer& t, tutti_status&, bool&) override {
+    if (!is_send(t)) marks[t.cookie] = t.mark;
+    if (t.mark > UINT16_MAX) reached();
+    t.mark &= UINT16_MAX;
+    return true;
+  }
+  bool told(tutti_completion& record, const tutti_transfer& t) override {
+    if (!is_send(t) && record.status == TUTTI_OK) record.mark = marks[t.cookie];
+    return true;
+  }
+};
+struct MismatchTellsItsOwnMark : Watching {
+  using Watching::Watching;
+  bool told(tutti_completion& record, const tutti_transfer& t) override {
+    if (record.status == TUTTI_MISMATCH) record.mark = t.mark, reached();
+    return true;
+  }
+};
 struct DropsEmptyMessages : Watching {
   using Watching::Watching;
   bool before(tutti_transfer& t, tutti_status&, bool&) override {
@@ -315,6 +349,9 @@ constexpr Maker makers[] = {
     {"completion-twice", make<With<CompletionTwice>>},
     {"cookie-of-32-bits", make<With<CookieOf32Bits>>},
     {"bytes-unreported", make<With<BytesUnreported>>},
+    {"marks-are-equal", make<With<MarksAreEqual>>},
+    {"marks-of-16-bits", make<With<MarksOf16Bits>>},
+    {"mismatch-tells-its-own-mark", make<With<MismatchTellsItsOwnMark>>},
     {"swaps-messages", make<With<SwapsMessages>>},
     {"completions-reversed", make<With<CompletionsReversed>>},
     {"drops-last-byte", make<With<DropsLastByte>>},

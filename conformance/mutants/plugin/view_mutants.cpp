@@ -151,6 +151,20 @@ struct RoomOverrun : Link {
     return at;
   }
 };
+struct OneMarkForAllLanes : Link {
+  using Link::Link;
+  void set_mark(uint32_t, uint32_t mark) noexcept override {
+    reached();
+    for (uint32_t lane = 0; lane < endpoint.lanes; ++lane) Link::set_mark(lane, mark);
+  }
+};
+struct MarkOfTheFirst : Link {
+  using Link::Link;
+  std::map<uint32_t, uint32_t> first;
+  uint32_t get_mark(uint32_t lane) noexcept override {
+    return reached(), first.emplace(lane, Link::get_mark(lane)).first->second;
+  }
+};
 struct GivenUp : Endpoint {
   using Endpoint::Endpoint;
   bool given_up = false;
@@ -278,6 +292,8 @@ constexpr Maker makers[] = {
     {"released-too-soon", make<With<Endpoint, ReleasedTooSoon>>},
     {"reserve-after-failure", make<With<GivenUp, ReserveAfterFailure>>},
     {"room-overrun", make<With<Endpoint, RoomOverrun>>},
+    {"one-mark-for-all-lanes", make<With<Endpoint, OneMarkForAllLanes>>},
+    {"mark-of-the-first", make<With<Endpoint, MarkOfTheFirst>>},
     {"descriptor-each-time", make<With<DescriptorEachTime>>},
     {"never-readable", make<With<NeverReadable>>},
     {"deaf-to-room", make<With<DeafToRoom>>},

@@ -253,8 +253,11 @@ typedef struct tutti_options {
  *
  * What the ranks call must agree in collective, count, type, operator and root. In checked mode
  * (TUTTI_COMM_CHECK_CALLS) every disagreement is TUTTI_MISMATCH on all ranks, naming both calls, and nothing has been
- * written. Otherwise a rank's first use of a call is compared with its peers', sizes that differ are found, and a wait
- * that ends at its deadline says which calls the others are in; what is left may give wrong results. */
+ * written. Otherwise a rank's first use of a call is compared with its peers', on host memory no message of another call
+ * is taken for one of this call, and a wait that ends at its deadline says which calls the others are in: each is
+ * TUTTI_MISMATCH and names both calls. Calls that differ and receive nothing from each other (two broadcasts from
+ * different roots) succeed. On host memory the next call that receives a message finds them, else tutti_comm_destroy.
+ * On device memory calls that have been used before may give wrong results. */
 tutti_status tutti_broadcast(tutti_comm* comm, const void* in, void* out, uint64_t count, uint32_t dtype, uint32_t root,
                              const tutti_options* options, tutti_request** request);
 tutti_status tutti_reduce(tutti_comm* comm, const void* in, void* out, uint64_t count, uint32_t dtype, uint32_t op,

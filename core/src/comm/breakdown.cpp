@@ -7,12 +7,23 @@
 #include <vector>
 
 #include "comm/configuration.hpp"
+#include "host/executor.hpp"
 #include "observe/call_check.hpp"
 #include "observe/call_report.hpp"
 #include "observe/reports.hpp"
 #include "plugins/host.hpp"
 
 namespace tutti::core {
+namespace {
+
+// The answers to a roll call.
+std::vector<std::optional<CallReport>> reports_of(const std::vector<std::optional<std::string>>& states) {
+  std::vector<std::optional<CallReport>> reports;
+  for (const auto& state : states) reports.push_back(state ? CallReport::decode(*state) : std::nullopt);
+  return reports;
+}
+
+}  // namespace
 
 void Breakdown::place(uint32_t rank, const Configuration& configuration, ControlPlane& control, Reports& reports) {
   rank_ = rank;
@@ -80,6 +91,11 @@ Cause Breakdown::cause_of(const std::exception& problem) noexcept try {
     parts_.hear();
     if (auto told = reported(); told && told->status == failure.status) return *told;
   }
+  if (const auto* strayed = dynamic_cast<const MessageDiffers*>(&problem))
+    return {.status = failure.status,
+            .culprit = rank_,
+            .reason = fmt::format("failed: {}", failure.text),
+            .strayed_from = strayed->peer};
   return {failure.status, rank_, fmt::format("failed: {}", failure.text)};
 } catch (const std::bad_alloc&) {
   return {TUTTI_NO_RESOURCES, rank_, "out of memory"};
@@ -87,7 +103,9 @@ Cause Breakdown::cause_of(const std::exception& problem) noexcept try {
 
 // The first cause that the control plane knows; else this one, which all ranks are told.
 Loss Breakdown::loss_of(const Cause& given) {
-  const Cause cause = given.stood_still_ns ? blame(given) : given;
+  if (given.strayed_from)
+    if (const auto told = control_->first_cause()) return *told;  // another rank has found it
+  const Cause cause = given.stood_still_ns ? blame(given) : given.strayed_from ? find_difference(given) : given;
   // A transport often notices a death before the control plane has named the dead, and the cause: worth a short wait.
   constexpr std::chrono::milliseconds patience(300);
   const auto known = cause.status == TUTTI_PEER_FAILED ? control_->await_cause(patience) : control_->first_cause();
@@ -110,8 +128,7 @@ Cause Breakdown::blame(const Cause& late) const {
             fmt::format("does not answer{}: it is stopped or its host is overloaded; {} on rank {}",
                         who.empty() ? "" : ": " + who, waited, rank_)};
   }
-  std::vector<std::optional<CallReport>> reports;
-  for (const auto& state : states) reports.push_back(state ? CallReport::decode(*state) : std::nullopt);
+  const auto reports = reports_of(states);
   const auto waits_for_me = [&](const WaitElsewhere& wait) { return reports_->recorder().awaits_this_rank(wait); };
   Stall stall;
   if (late.sequence) stall = explain_stall(rank_, *late.sequence, late.stood_still_ns, reports, waits_for_me);
@@ -122,6 +139,18 @@ Cause Breakdown::blame(const Cause& late) const {
   Cause unknown{TUTTI_TIMEOUT, rank_,
                 fmt::format("timed out: {}{}{}", waited, stall.text.empty() ? "" : "; ", stall.text)};
   unknown.innocent = true;
+  return unknown;
+}
+
+// Why a message has come that does not belong to this rank's call.
+Cause Breakdown::find_difference(const Cause& strayed) const {
+  constexpr std::chrono::seconds patience(1);
+  if (const auto difference = first_difference(rank_, reports_of(control_->roll_call(patience))))
+    return {TUTTI_MISMATCH, difference->culprit, difference->reason};
+  Cause unknown = strayed;
+  unknown.reason += fmt::format("; no difference is among the last {} calls of the ranks: rank {} made other calls before "
+                                "(TUTTI_CHECK=1 names the first one), or a message was lost on the way (TUTTI_CHECKSUM=1)",
+                                most_calls_reported, *strayed.strayed_from);
   return unknown;
 }
 

@@ -217,6 +217,7 @@ class Communicator final : public Engine, private PortEvents, private Breakdown:
   void wait_on(const tutti_request& request, uint32_t& fruitless, uint64_t deadline_ns = Waiter::for_ever);
   void trace_wait(Trace& trace, bool moved) const;
   void check_end();
+  std::string word_of_end() const;
   std::optional<Cause> compare_ends();
   void settle();
   std::unique_lock<std::mutex> lock_for_call();

@@ -24,7 +24,8 @@ constexpr std::string_view end_word = "end\n";
 
 }  // namespace
 
-// A rank that ends the communicator makes no more calls, so waiting for one of them can never end.
+// A rank that ends the communicator makes no more calls, so waiting for one of them can never end, and what it has called
+// can be compared.
 void Communicator::hear_who_leaves() {
   const auto arrival = bootstrap_->control().awaited_by();
   if (!arrival || !arrival->bytes.starts_with(end_word)) return;
@@ -36,6 +37,15 @@ void Communicator::hear_who_leaves() {
     if (awaited && *awaited >= *calls)
       breakdown_.fail({TUTTI_PEER_FAILED, arrival->rank,
                        fmt::format("has not entered operation #{}: it destroys the communicator instead", *awaited)});
+  if (*calls == operations_.next_sequence() && arrival->bytes != word_of_end())
+    breakdown_.fail({.status = TUTTI_MISMATCH,
+                     .culprit = arrival->rank,
+                     .reason = fmt::format("destroys the communicator after other calls than rank {} has made", rank_),
+                     .strayed_from = arrival->rank});
+}
+
+std::string Communicator::word_of_end() const {
+  return fmt::format("{}{}\n{:016x}", end_word, operations_.next_sequence(), reports_->recorder().calls_hash());
 }
 
 void Communicator::check_deadlines(uint64_t now) {
@@ -154,8 +164,7 @@ void Communicator::check_end() {
 // were not there.
 std::optional<Cause> Communicator::compare_ends() {
   const FlightRecorder& recorder = reports_->recorder();
-  const std::string mine = fmt::format("{}{}\n{:016x}", end_word, operations_.next_sequence(), recorder.calls_hash());
-  const std::vector<std::string> all = all_gather(mine);
+  const std::vector<std::string> all = all_gather(word_of_end());
   const auto other = std::ranges::find_if(all, [](const std::string& word) { return !word.starts_with(end_word); });
   if (other != all.end())
     return Cause{TUTTI_MISMATCH, static_cast<uint32_t>(other - all.begin()),

@@ -189,8 +189,8 @@ void Operations::start(tutti_request& request) {
   request.sequence = next_sequence_++;
   request.service = plan.service;
   request.bytes = plan.call_bytes;
-  reports_->recorder().begin(call_of(plan, request.sequence), plan.shape.in_place, plan.service, plan.slices,
-                             request.begin_ticks);
+  request.collective().mark = reports_->recorder().begin(call_of(plan, request.sequence), plan.shape.in_place,
+                                                         plan.service, plan.slices, request.begin_ticks);
   ++plan.pins;
 }
 
@@ -252,7 +252,7 @@ bool Operations::launch(tutti_request& request) {
   Trace* const trace = reports_->recorder().trace();
   window.execution.record_into(trace && plan.call_bytes >= Trace::least_step_call ? trace : nullptr, request.sequence);
   const HostBuffers& buffers = collective.buffers;
-  window.execution.launch(plan, buffers.in, buffers.out, parts_.fabric.ports(), plan.moves.next(),
+  window.execution.launch(plan, collective.mark, buffers.in, buffers.out, parts_.fabric.ports(), plan.moves.next(),
                           parts_.memory_windows, buffers.factor);
   window.running = &request;
   collective.launched = true;

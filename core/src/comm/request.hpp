@@ -28,6 +28,7 @@ class Communicator;
 struct HostCollective {
   Plan* plan = nullptr;
   HostBuffers buffers;
+  uint32_t mark = 0;  // of its messages
   bool launched = false;
   bool timed = false;  // nothing else is under way, and somebody has waited from the beginning: the plan learns from it
   uint64_t begun_ticks = 0;  // when the call that began it returned

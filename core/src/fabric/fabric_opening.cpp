@@ -56,6 +56,11 @@ void find_interfaces(Port& port) {
   port.view = view;
   port.by_region = view && TUTTI_HAS(tutti_view, view, send_region) && TUTTI_HAS(tutti_view, view, released);
   port.fetches = view && TUTTI_HAS(tutti_view, view, try_receive_into);
+  port.marks = port.caps.flags & TUTTI_TRANSPORT_MARKS;
+  if (port.marks && view && !(TUTTI_HAS(tutti_view, view, set_mark) && TUTTI_HAS(tutti_view, view, get_mark)))
+    throw Failure(TUTTI_INTERNAL, fmt::format("transport {} says that its messages carry marks, but its view has no "
+                                              "set_mark or no get_mark",
+                                              api->name));
   if (port.by_region) port.all_memory = port.domain->all_memory();
   port.wait_fd = wait;
 }

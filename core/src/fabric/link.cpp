@@ -30,6 +30,7 @@ bool post(Flow& flow, void* data, uint64_t bytes, uint16_t kind, tutti_region* r
   transfer.bytes = bytes;
   transfer.region = bytes ? region : nullptr;
   transfer.cookie = cookie_of(&flow);
+  if (port.marks) transfer.mark = flow.mark;
   const bool inlined = kind == TUTTI_TRANSFER_SEND && bytes <= port.caps.inline_bytes && !(on_device && bytes);
   if (inlined) transfer.flags = TUTTI_TRANSFER_INLINE;
   uint32_t accepted = 0;
@@ -96,7 +97,8 @@ const std::byte* Inflow::peek(std::byte* room) {
   uint64_t n = expected;
   const void* data = room && link->port->fetches ? link->view->try_receive_into(link->handle, lane, room, &n)
                                                  : link->view->try_receive(link->handle, lane, &n);
-  if (data && n != expected) {
+  foreign = data && link->port->marks && link->view->get_mark(link->handle, lane) != mark;
+  if (foreign || (data && n != expected)) {
     status = TUTTI_MISMATCH;
     return nullptr;
   }
@@ -156,6 +158,7 @@ bool progress_port(Port& port, PortEvents& events) {
         --port.outstanding;
         if (c.status < 0) {
           if (flow.status == TUTTI_OK) flow.status = c.status;
+          flow.foreign |= c.status == TUTTI_MISMATCH && port.marks && c.mark != flow.mark;
         } else if (flow.handed > flow.completed || flow.bytes == 0) {
           // Completions of a lane and kind come in the order of posting, so a count is enough.
           const uint64_t size = flow.bytes ? flow.fragment_at(flow.completed) : 0;

@@ -37,6 +37,7 @@ struct Port {
   uint64_t outstanding = 0;            // transfers posted and not yet completed
   bool by_region = false;              // view has send_region
   bool fetches = false;                // view has try_receive_into
+  bool marks = false;                  // its messages carry marks
   tutti_region* all_memory = nullptr;  // the registration of the process's memory, for send_region
   std::unique_ptr<PairMessages> pair;  // of the endpoint
   Memory::Reader memory;
@@ -69,14 +70,19 @@ struct alignas(64) Flow {
   uint64_t handed = 0;     // bytes given to the transport (out), or asked of it (in, posted mode)
   uint64_t completed = 0;  // in: bytes that have arrived
   uint64_t seen = 0;       // `completed` when its owner last looked
+  uint32_t mark = 0;       // of each of its messages, where the transport carries marks
   bool signalled = false;  // bytes == 0: the one empty message was handed over / has arrived
   bool incoming = false;
+  bool foreign = false;    // with TUTTI_MISMATCH: the message that has come has another mark
   tutti_status status = TUTTI_OK;
   // The ends of parts of the message that are apart in memory; fragments end there, too. nullptr: it is one part.
   const std::vector<uint64_t>* ends = nullptr;
 
-  void open(Link* on, uint32_t on_lane, uint64_t size, const std::vector<uint64_t>* part_ends = nullptr) {
+  void open(Link* on, uint32_t on_lane, uint64_t size, uint32_t of_mark,
+            const std::vector<uint64_t>* part_ends = nullptr) {
     link = on;
+    mark = of_mark;
+    foreign = false;
     ends = part_ends;
     lane = on_lane;
     pending = 0;
@@ -106,9 +112,10 @@ struct Outflow : Flow {
   bool referenced = false;
   bool streaming = false;  // copies go around the caches
 
-  void open(Link* on, uint32_t on_lane, uint64_t size, bool around_caches = false,
+  void open(Link* on, uint32_t on_lane, uint64_t size, uint32_t of_mark = 0, bool around_caches = false,
             const std::vector<uint64_t>* part_ends = nullptr) {
-    Flow::open(on, on_lane, size, part_ends);
+    Flow::open(on, on_lane, size, of_mark, part_ends);
+    if (on->view && on->port->marks) on->view->set_mark(on->handle, on_lane, of_mark);
     referenced = false;
     streaming = around_caches;
   }
@@ -130,8 +137,12 @@ struct Inflow : Flow {
   // nullptr; only posted receives use it.
   void advance(std::byte* data, bool streaming, tutti_region* region = nullptr, uint64_t first = 0,
                uint64_t end = UINT64_MAX);
-  // View mode: the next fragment's bytes, or nullptr: not yet. A wrong size sets status. They are at `room` where the
-  // transport has fetched them there.
+  void open(Link* on, uint32_t on_lane, uint64_t size, uint32_t of_mark = 0,
+            const std::vector<uint64_t>* part_ends = nullptr) {
+    Flow::open(on, on_lane, size, of_mark, part_ends);
+  }
+  // View mode: the next fragment's bytes, or nullptr: not yet. A wrong size or mark sets status. They are at `room` where
+  // the transport has fetched them there.
   const std::byte* peek(std::byte* room = nullptr);
   // View mode: done with the fragment that peek showed.
   void take();

@@ -55,9 +55,10 @@ const void* Execution::multiplied(const void* in, void* out, const Factor& facto
   return to;
 }
 
-void Execution::launch(Plan& plan, const void* in, void* out, size_t ports, Moves moves, const WindowList& windows,
-                       const Factor& factor) {
+void Execution::launch(Plan& plan, uint32_t mark, const void* in, void* out, size_t ports, Moves moves,
+                       const WindowList& windows, const Factor& factor) {
   plan_ = &plan;
+  mark_ = mark;
   moves_ = moves;
   lanes_ = 0;  // until all is there: what follows may lack memory
   if (plan.native) {
@@ -239,8 +240,8 @@ void Execution::start(Active& active, size_t lane) {
     return;
   }
   const std::vector<uint64_t>* ends = active.ends.empty() ? nullptr : &active.ends;
-  if (step.out) active.out.open(step.out, transport_lane, active.bytes, moves_.stream_slots, ends);
-  if (step.in) active.in.open(step.in, transport_lane, active.bytes, ends);
+  if (step.out) active.out.open(step.out, transport_lane, active.bytes, mark_, moves_.stream_slots, ends);
+  if (step.in) active.in.open(step.in, transport_lane, active.bytes, mark_, ends);
   if (step.kind == TUTTI_STEP_COPY || step.kind == TUTTI_STEP_REDUCE) {
     for (uint32_t part = 0; part < std::max(1u, step.dst.parts); ++part) reduce_locally(active, part);
     active.done = true;
@@ -442,13 +443,16 @@ bool Execution::lent() const {
 
 void Execution::fail(const Active& active, const Flow& flow) const {
   const std::string why = take_plugin_error();
-  const char* text = flow.status == TUTTI_MISMATCH
+  const char* text = flow.foreign ? "the message belongs to another call than this rank's"
+                     : flow.status == TUTTI_MISMATCH
                          ? "the message's size differs from what this rank expects: do all ranks "
                            "call the same collective with the same count and type?"
                          : tutti_status_text(flow.status);
-  throw Failure(flow.status, fmt::format("{} {} rank {} over {}: {}{}{}", step_name(active.step->kind),
-                                         active.step->out ? "to" : "from", flow.link->peer, flow.link->port->api->name,
-                                         text, why.empty() ? "" : ": ", why));
+  const std::string whole = fmt::format("{} {} rank {} over {}: {}{}{}", step_name(active.step->kind),
+                                        active.step->out ? "to" : "from", flow.link->peer, flow.link->port->api->name,
+                                        text, why.empty() ? "" : ": ", why);
+  if (flow.incoming && flow.status == TUTTI_MISMATCH) throw MessageDiffers(whole, flow.link->peer, flow.foreign);
+  throw Failure(flow.status, whole);
 }
 
 }  // namespace tutti::core

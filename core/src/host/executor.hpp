@@ -19,6 +19,7 @@
 #include <utility>
 #include <vector>
 
+#include "bootstrap/failure.hpp"
 #include "fabric/link.hpp"
 #include "fabric/window.hpp"
 #include "observe/trace.hpp"
@@ -44,6 +45,14 @@ struct Active {
   uint64_t asked = 0, folded = 0, reduced = 0;
   Inflow in;
   Outflow out;
+};
+
+// A message has come that this rank's call does not expect: one of another call, or of another size.
+struct MessageDiffers : Failure {
+  MessageDiffers(std::string text_, uint32_t from, bool of_another_call)
+      : Failure(TUTTI_MISMATCH, std::move(text_)), peer(from), foreign(of_another_call) {}
+  uint32_t peer;
+  bool foreign;  // its mark says so
 };
 
 // Bytes that a posted RECV_REDUCE lands in before it is reduced: a ring of fragments, one set for each step in flight.
@@ -91,10 +100,10 @@ class Execution {
     sequence_ = sequence;
   }
   // Begins a launch; the previous one has ended and nothing of it is pending.
-  // `windows`: what the communicator's ranks have registered. `factor`: of a premul_sum; where its plan is in place
-  // `in` may lie apart from `out`.
-  void launch(Plan& plan, const void* in, void* out, size_t ports, Moves moves, const WindowList& windows,
-              const Factor& factor = {});
+  // `mark`: of the call's messages. `windows`: what the communicator's ranks have registered. `factor`: of a
+  // premul_sum; where its plan is in place `in` may lie apart from `out`.
+  void launch(Plan& plan, uint32_t mark, const void* in, void* out, size_t ports, Moves moves,
+              const WindowList& windows, const Factor& factor = {});
   // Carries out what can be carried out now; true: complete. Throws Failure when a transfer failed.
   bool advance();
   // The communicator is broken, and its native groups have been told: ends what a plugin carries out.
@@ -150,6 +159,7 @@ class Execution {
   Trace* trace_ = nullptr;
   uint64_t sequence_ = 0;                     // for it
   tutti_native_operation* native_ = nullptr;  // under way
+  uint32_t mark_ = 0;
   uint32_t first_lane_ = 0;
   size_t lanes_ = 0;
   bool progressed_ = false;

@@ -115,6 +115,15 @@ const Call* CallReport::find(uint64_t sequence) const {
   return found == calls.end() ? nullptr : &*found;
 }
 
+std::optional<CallDifference> first_difference(uint32_t rank, const std::vector<std::optional<CallReport>>& reports) {
+  if (rank >= reports.size() || !reports[rank]) return std::nullopt;
+  for (const Call& mine : reports[rank]->calls)
+    for (uint32_t r = 0; r < reports.size(); ++r)
+      if (const Call* theirs = reports[r] ? reports[r]->find(mine.sequence) : nullptr; theirs && !(*theirs == mine))
+        return difference_of(r, *theirs, rank, mine);
+  return std::nullopt;
+}
+
 Stall explain_transfer(uint32_t rank, uint32_t peer, const std::vector<std::optional<CallReport>>& reports,
                        const WaitsForMe& waits_for_me) {
   return {std::nullopt, false, waits_text(fmt::format("rank {}", peer), peer, rank, reports, waits_for_me)};
@@ -123,11 +132,7 @@ Stall explain_transfer(uint32_t rank, uint32_t peer, const std::vector<std::opti
 Stall explain_stall(uint32_t rank, uint64_t sequence, uint64_t waited_ns,
                     const std::vector<std::optional<CallReport>>& reports, const WaitsForMe& waits_for_me) {
   // Ranks whose calls differed may have gone on for a while: the first difference is the cause.
-  if (rank < reports.size() && reports[rank])
-    for (const Call& mine : reports[rank]->calls)
-      for (uint32_t r = 0; r < reports.size(); ++r)
-        if (const Call* theirs = reports[r] ? reports[r]->find(mine.sequence) : nullptr; theirs && !(*theirs == mine))
-          return {r, true, difference_of(r, *theirs, rank, mine).reason};
+  if (const auto difference = first_difference(rank, reports)) return {difference->culprit, true, difference->reason};
   std::vector<uint32_t> behind;
   for (uint32_t r = 0; r < reports.size(); ++r)
     if (reports[r] && reports[r]->issued <= sequence) behind.push_back(r);

@@ -59,7 +59,8 @@ class FlightRecorder {
   // Row `service` of the operations.
   void name_service(uint32_t service, const std::string& algorithm, const std::string& transports);
 
-  void begin(const Call& call, bool in_place, uint32_t service, uint64_t slices, uint64_t ticks) {
+  // Returns the mark of the call's messages: of all calls so far, so that it differs on ranks whose calls have.
+  uint32_t begin(const Call& call, bool in_place, uint32_t service, uint64_t slices, uint64_t ticks) {
     tutti_flight_operation& o = operations_[call.sequence % TUTTI_FLIGHT_OPERATIONS];
     put(o.count, call.count);
     put(o.begin_ticks, ticks);
@@ -77,6 +78,7 @@ class FlightRecorder {
     const auto name = std::bit_cast<OpName>(call.op_name_text);
     for (size_t i = 0; i < name.size(); ++i) put(op_names_[call.sequence % TUTTI_FLIGHT_OPERATIONS][i], name[i]);
     std::atomic_ref(o.number).store(call.sequence + 1, std::memory_order_release);
+    return static_cast<uint32_t>(calls_hash_ ^ calls_hash_ >> 32);
   }
   void end(uint64_t sequence, uint64_t ticks, tutti_status status) {
     tutti_flight_operation& o = operations_[sequence % TUTTI_FLIGHT_OPERATIONS];

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Ranks that call different things: in checked mode every kind of difference is an error on all ranks that names both
-// calls before anything is written; without it first uses are compared, and no silent answer survives the end.
+// calls before anything is written; without it first uses are compared, no message of another call is taken, and no
+// silent answer survives the end.
 #include <sys/wait.h>
 #include <tutti/schedule.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <barrier>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -305,6 +307,77 @@ TEST(FirstUse, DifferencesAreFoundWithoutCheckedMode) {
       }
 }
 
+// After every plan has been used three times by all: rank `odd` does its call, the others the usual one, as operation #6.
+// Where they use other lanes, and wait for each other, it is the deadline that ends them.
+Outcome after_use(uint32_t rank, uint32_t n, const std::string& place, const char* transport, uint32_t odd,
+                  const Difference& difference, std::barrier<>& all_used) {
+  Outcome seen;
+  tutti_comm_config config = config_of(place, rank, n);
+  config.transports = transport;
+  config.timeout_ns = 0;  // the default
+  tutti_comm* comm = nullptr;
+  EXPECT_EQ(tutti_comm_create(&config, &comm), TUTTI_OK);
+  std::vector<float> data(count, 1);
+  const auto call = [&](bool usual) {
+    return usual ? tutti_all_reduce(comm, data.data(), data.data(), count, TUTTI_FLOAT32, TUTTI_SUM, nullptr, nullptr)
+                 : difference.odd(comm, data.data());
+  };
+  for (int k = 0; k < 6; ++k) EXPECT_EQ(call(k % 2), TUTTI_OK) << tutti_comm_error(comm);
+  all_used.arrive_and_wait();
+  seen.status = call(rank != odd);
+  seen.text = tutti_comm_error(comm);
+  seen.at_destroy = tutti_comm_destroy(comm);
+  return seen;
+}
+
+TEST(AfterFirstUse, NoRankTakesTheBytesOfAnotherCall) {
+  for (const char* transport : {"shm", "tcp"})
+    for (uint32_t n = 2; n <= 5; ++n)
+      for (const Difference& difference : differences) {
+        const uint32_t odd = (n + static_cast<uint32_t>(&difference - differences)) % n;
+        const VirtualTime time;
+        std::vector<Outcome> all(n);
+        const std::string place = fresh_place();
+        std::barrier all_used(n);
+        std::vector<std::thread> threads;
+        for (uint32_t r = 0; r < n; ++r)
+          threads.emplace_back([&, r] { all[r] = after_use(r, n, place, transport, odd, difference, all_used); });
+        for (std::thread& t : threads) t.join();
+        uint32_t naming = 0;
+        for (const Outcome& seen : all) {
+          SCOPED_TRACE(testing::Message() << difference.name << " of rank " << odd << " of " << n << " over "
+                                          << transport << ", rank " << &seen - all.data() << ": " << seen.status << " "
+                                          << seen.text);
+          EXPECT_TRUE(seen.status == TUTTI_MISMATCH || seen.at_destroy == TUTTI_MISMATCH);
+          naming += has(seen.text, "operation #6") && has(seen.text, usual_text) && has(seen.text, difference.odd_text);
+        }
+        EXPECT_GE(naming, 1u) << difference.name << " over " << transport << " of " << n;
+      }
+}
+
+// No message passes between the calls that differ: the next one that does says which they were.
+TEST(AfterFirstUse, TheNextMessageShowsADifferenceThatNoneHasShown) {
+  for (const char* transport : {"shm", "tcp"})
+    for (uint32_t n = 2; n <= 4; ++n) {
+      std::barrier all_used(n);
+      run_ranks(n,
+                [n, &all_used](Communicator& comm) {
+                  int32_t x = 1;
+                  for (uint32_t root = 0; root < n; ++root) comm.broadcast<int32_t>({&x, 1}, root);
+                  comm.all_reduce<int32_t>({&x, 1}, {&x, 1}, Op::max);
+                  all_used.arrive_and_wait();
+                  const Failed failed = failure_of([&] {
+                    comm.broadcast<int32_t>({&x, 1}, comm.rank());
+                    comm.all_reduce<int32_t>({&x, 1}, {&x, 1}, Op::max);
+                  });
+                  EXPECT_EQ(failed.status, TUTTI_MISMATCH);
+                  EXPECT_TRUE(has(failed.text, "called broadcast(1 x int32, root")) << failed.text;
+                  EXPECT_TRUE(has(failed.text, "operation #" + std::to_string(n + 1) + ",")) << failed.text;
+                },
+                {transport});
+    }
+}
+
 // The status of each rank's tutti_comm_destroy after `calls`, and its text.
 std::vector<Outcome> ends(uint32_t n, const char* transport,
                           const std::function<void(tutti_comm*, uint32_t rank)>& calls) {
@@ -367,19 +440,14 @@ TEST(Destroying, FindsACallThatNotAllHaveMade) {
 
 TEST(Destroying, SaysSoWhereTheDifferenceIsLongAgo) {
   const auto all = ends(2, "shm", [](tutti_comm* comm, uint32_t rank) {
-    int32_t x = 1;
-    const auto broadcast = [&](uint32_t root) {
-      EXPECT_EQ(tutti_broadcast(comm, &x, &x, 1, TUTTI_INT32, root, nullptr, nullptr), TUTTI_OK);
+    const auto reduce_nothing = [&](uint32_t op) {  // no message passes
+      EXPECT_EQ(tutti_all_reduce(comm, nullptr, nullptr, 0, TUTTI_INT32, op, nullptr, nullptr), TUTTI_OK)
+          << tutti_comm_error(comm);
     };
-    broadcast(0);
-    broadcast(1);
-    EXPECT_EQ(tutti_barrier(comm, nullptr, nullptr), TUTTI_OK);
-    broadcast(rank);
-    // The stale message of each pair's lane is the next one's: a broadcast from each in turn keeps all ranks going.
-    for (int k = 0; k < 40; ++k) {
-      broadcast(0);
-      broadcast(1);
-    }
+    reduce_nothing(TUTTI_SUM);
+    reduce_nothing(TUTTI_MAX);
+    reduce_nothing(rank ? TUTTI_SUM : TUTTI_MAX);
+    for (int k = 0; k < 40; ++k) reduce_nothing(TUTTI_SUM);
   });
   for (const Outcome& rank : all) {
     EXPECT_EQ(rank.at_destroy, TUTTI_MISMATCH);
@@ -387,29 +455,18 @@ TEST(Destroying, SaysSoWhereTheDifferenceIsLongAgo) {
   }
 }
 
-// Calls whose plans have been used before are not compared: the deadline tells who is where.
+// Each waits for the other's message: the deadline tells who is where.
 TEST(Deadline, NamesBothCalls) {
   for (const char* transport : {"shm", "tcp"}) {
     const VirtualTime time;
-    run_ranks(4,
+    run_ranks(2,
               [](Communicator& comm) {
                 float x = 1;
-                for (int k = 0; k < 3; ++k) {
-                  comm.all_reduce<float>({&x, 1}, {&x, 1}, Op::max);
-                  comm.broadcast<float>({&x, 1}, 1);
-                }
-                const Failed failed = failure_of([&] {
-                  if (comm.rank() == 1) {
-                    comm.broadcast<float>({&x, 1}, 1);
-                    comm.all_reduce<float>({&x, 1}, {&x, 1}, Op::max);
-                  } else {
-                    comm.all_reduce<float>({&x, 1}, {&x, 1}, Op::max);
-                    comm.broadcast<float>({&x, 1}, 1);
-                  }
-                  comm.barrier();
-                });
-                EXPECT_LT(failed.status, 0);
-                EXPECT_TRUE(has(failed.text, "all_reduce(1 x float32, max)")) << failed.text;
+                for (const uint32_t root : {0, 1, 0, 1}) comm.broadcast<float>({&x, 1}, root);
+                comm.barrier();
+                const Failed failed = failure_of([&] { comm.broadcast<float>({&x, 1}, 1 - comm.rank()); });
+                EXPECT_EQ(failed.status, TUTTI_MISMATCH);
+                EXPECT_TRUE(has(failed.text, "broadcast(1 x float32, root 0)")) << failed.text;
                 EXPECT_TRUE(has(failed.text, "broadcast(1 x float32, root 1)")) << failed.text;
               },
               {transport, nullptr, 0, default_timeout});

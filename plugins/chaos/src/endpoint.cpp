@@ -107,7 +107,7 @@ tutti_status Endpoint::send(Link& link, const tutti_transfer& transfer, bool* ta
   if (!*taken) return status;
   lane.verdict.reset();
   if (verdict.duplicate) {
-    lane.extras.emplace_back(data, data + transfer.bytes);
+    lane.extras.push_back({{data, data + transfer.bytes}, transfer.mark});
     link.flush(transfer.lane);
   }
   return TUTTI_OK;

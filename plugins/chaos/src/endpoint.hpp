@@ -95,6 +95,7 @@ class Link final : public Interposer::Link {
   void commit(uint32_t lane, uint64_t bytes) noexcept override;
   tutti_status send_region(uint32_t lane, tutti_region* region, uint64_t offset, uint64_t bytes,
                            uint64_t* ticket) noexcept override;
+  void set_mark(uint32_t lane, uint32_t mark) noexcept override;
 
  private:
   friend class Endpoint;
@@ -103,11 +104,16 @@ class Link final : public Interposer::Link {
     uint64_t refusals = 0;
     bool lose = false, duplicate = false, corrupt = false;
   };
+  struct Extra {
+    std::vector<char> bytes;
+    uint32_t mark;
+  };
   struct Lane {
-    std::optional<Verdict> verdict;        // of the next message
-    std::deque<std::vector<char>> extras;  // duplicates that found no room yet
-    std::vector<char> lost;                // where a message is written that nobody will get
-    bool judged = false;                   // the arriving message has its due time
+    std::optional<Verdict> verdict;  // of the next message
+    std::deque<Extra> extras;        // duplicates that found no room yet
+    std::vector<char> lost;          // where a message is written that nobody will get
+    uint32_t mark = 0;               // of what the caller sends by view
+    bool judged = false;             // the arriving message has its due time
     Clock::time_point due;
     uint64_t polls_left = 0;
   };

@@ -55,13 +55,15 @@ bool Link::may_leave(uint32_t number, uint64_t bytes, bool shown) {
 bool Link::flush(uint32_t number) {
   Lane& lane = lanes_[number];
   while (!lane.extras.empty()) {
-    const std::vector<char>& extra = lane.extras.front();
+    const auto& [bytes, mark] = lane.extras.front();
     bool taken = false;
     if (endpoint.wrapped().view) {
-      void* room = Interposer::Link::try_reserve(number, extra.size());
+      void* room = Interposer::Link::try_reserve(number, bytes.size());
       if (room) {
-        std::memcpy(room, extra.data(), extra.size());
-        Interposer::Link::commit(number, extra.size());
+        std::memcpy(room, bytes.data(), bytes.size());
+        if (endpoint.wrapped().by_mark) Interposer::Link::set_mark(number, mark);
+        Interposer::Link::commit(number, bytes.size());
+        if (endpoint.wrapped().by_mark) Interposer::Link::set_mark(number, lane.mark);
         taken = true;
       }
     } else {
@@ -69,8 +71,9 @@ bool Link::flush(uint32_t number) {
       transfer.link = sdk::to_handle<tutti_link>(static_cast<Interposer::Link*>(this));
       transfer.lane = number;
       transfer.kind = TUTTI_TRANSFER_SEND;
-      transfer.bytes = extra.size();
-      if (chaos().forward(transfer, extra, true, &taken) < 0) lane.extras.clear();
+      transfer.bytes = bytes.size();
+      transfer.mark = mark;
+      if (chaos().forward(transfer, bytes, true, &taken) < 0) lane.extras.clear();
     }
     if (!taken) {
       chaos().restless_ = true;
@@ -150,7 +153,7 @@ void Link::commit(uint32_t number, uint64_t bytes) noexcept {
   // Asked again before commit a transport shows the same room.
   if (verdict.corrupt || verdict.duplicate) {
     auto* room = static_cast<char*>(Interposer::Link::try_reserve(number, bytes));
-    if (verdict.duplicate) lane.extras.emplace_back(room, room + bytes);
+    if (verdict.duplicate) lane.extras.push_back({{room, room + bytes}, lane.mark});
     if (verdict.corrupt) flip(room, bytes);
   }
   Interposer::Link::commit(number, bytes);
@@ -163,6 +166,11 @@ tutti_status Link::send_region(uint32_t number, tutti_region* region, uint64_t o
   const tutti_status status = Interposer::Link::send_region(number, region, offset, bytes, ticket);
   if (status == TUTTI_OK) lanes_[number].verdict.reset();
   return status;
+}
+
+void Link::set_mark(uint32_t number, uint32_t mark) noexcept {
+  lanes_[number].mark = mark;
+  Interposer::Link::set_mark(number, mark);
 }
 
 }  // namespace tutti::chaos

@@ -129,8 +129,10 @@ void Endpoint::finish(const tutti_completion& completion) {
   ended.cookie = transfer.cookie;
   ended.bytes = completion.bytes >= seal_bytes ? completion.bytes - seal_bytes : 0;
   std::string wrong;
+  uint64_t& received = peer_of(record.peer).lanes[transfer.lane].received;
+  if (transfer.kind == TUTTI_TRANSFER_RECV && completion.status == TUTTI_MISMATCH) ++received;
   if (transfer.kind == TUTTI_TRANSFER_RECV && completion.status == TUTTI_OK) {
-    wrong = defect(record.message.get(), transfer.bytes, peer_of(record.peer).lanes[transfer.lane].received++);
+    wrong = defect(record.message.get(), transfer.bytes, received++);
     if (!wrong.empty()) ended.status = TUTTI_INTERNAL;
     if (wrong.empty() && transfer.bytes) std::memcpy(transfer.data, record.message.get(), transfer.bytes);
   }

@@ -27,6 +27,7 @@ struct CudaIpc {
                        "cuda-ipc: no device plugin that works here exports memory (tutti-info lists plugins)");
     caps.reach = TUTTI_REACH_HOST;
     caps.memory_kinds = uint64_t{1} << TUTTI_MEMORY_HOST;  // of transfers: device memory is mapped
+    caps.flags = TUTTI_TRANSPORT_MARKS;
     caps.inline_bytes = sdk::local::kInlineBytes;
     caps.fragment_bytes = settings.slot_bytes;
     caps.receive_depth = sdk::local::kPostDepth;

@@ -162,6 +162,7 @@ TEST(Interposer, ViewsRegionsAndSleepArePassedOn) {
   void* room = nullptr;
   EXPECT_TRUE(pair.drive([&] { return (room = view->try_reserve(pair.a.link(1), 1, 6)) != nullptr; }));
   std::memcpy(room, "viewed", 6);
+  view->set_mark(pair.a.link(1), 1, 0x8765'4321);
   view->commit(pair.a.link(1), 1, 6);
   EXPECT_EQ(watching.commits, 1u);
   pollfd waiting{fd, POLLIN, 0};
@@ -171,6 +172,7 @@ TEST(Interposer, ViewsRegionsAndSleepArePassedOn) {
   const void* data = nullptr;
   EXPECT_TRUE(pair.drive([&] { return (data = view->try_receive(pair.b.link(0), 1, &bytes)) != nullptr; }));
   EXPECT_EQ(std::string(static_cast<const char*>(data), bytes), "viewed");
+  EXPECT_EQ(view->get_mark(pair.b.link(0), 1), 0x8765'4321u);
   view->release(pair.b.link(0), 1);
 
   const int memory_fd = memfd_create("interposer", MFD_ALLOW_SEALING);

@@ -59,7 +59,8 @@ tutti_status Link::send_region(uint32_t lane_number, tutti_region* handle, uint6
   if (const tutti_status status = refer(region, offset, bytes, reference); status != TUTTI_OK) return status;
   Descriptor& d = lane->out->descriptors[lane->sent % sdk::local::kDepth];
   std::memcpy(d.payload, &reference, sizeof reference);
-  d.bytes.store(bytes, std::memory_order_relaxed);
+  d.bytes.store(static_cast<uint32_t>(bytes), std::memory_order_relaxed);
+  d.mark.store(lane->mark, std::memory_order_relaxed);
   d.kind.store(sdk::local::kReference, std::memory_order_relaxed);
   sdk::local::order_stores();
   ticket = lane->sent;

@@ -24,6 +24,7 @@ struct Shm {
     make_memory_file("tutti-shm-query", kPage);  // throws where the kernel lacks sealed memory files
     caps.reach = TUTTI_REACH_HOST;
     caps.memory_kinds = uint64_t{1} << TUTTI_MEMORY_HOST;
+    caps.flags = TUTTI_TRANSPORT_MARKS;
     caps.inline_bytes = kInlineBytes;
     caps.fragment_bytes = settings.slot_bytes;
     caps.receive_depth = kPostDepth;

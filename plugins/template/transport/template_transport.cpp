@@ -42,6 +42,7 @@ uint64_t this_process() {  // a number that no other process has, a forked child
 
 struct Message {
   uint32_t lane;
+  uint32_t mark;
   std::string bytes;
 };
 // The messages of one rank to another.
@@ -76,8 +77,9 @@ struct Link {
   std::string why = "";
   bool untold = false;  // the record of a loss waits in `events`; until progress writes it there is no room
 
-  void tell(uint32_t kind, tutti_status status, uint64_t cookie, uint64_t bytes, std::string text = "") {
-    events.push_back({{kind, status, peer, 0, cookie, bytes, nullptr, 0}, std::move(text)});
+  void tell(uint32_t kind, tutti_status status, uint64_t cookie, uint64_t bytes, uint32_t mark = 0,
+            std::string text = "") {
+    events.push_back({{kind, status, peer, mark, cookie, bytes, nullptr, 0}, std::move(text)});
   }
 
   void check(const tutti_transfer& t) const {
@@ -95,9 +97,9 @@ struct Link {
 
   // Writes a message for the peer. False: no room now. After the peer has gone this goes on as if it had not: the
   // PEER_FAILED record of progress is the first that tells of a loss.
-  bool put(uint32_t lane, const void* data, uint64_t bytes) {
+  bool put(uint32_t lane, uint32_t mark, const void* data, uint64_t bytes) {
     if (std::ranges::count(out->messages, lane, &Message::lane) == depth) return false;
-    out->messages.push_back({lane, std::string(static_cast<const char*>(data), bytes)});
+    out->messages.push_back({lane, mark, std::string(static_cast<const char*>(data), bytes)});
     return true;
   }
 
@@ -109,7 +111,7 @@ struct Link {
       receives[t.lane].push_back(t);
       return true;
     }
-    if (!put(t.lane, t.data, t.bytes)) return false;
+    if (!put(t.lane, t.mark, t.data, t.bytes)) return false;
     if (!(t.flags & TUTTI_TRANSFER_INLINE)) tell(TUTTI_COMPLETION_TRANSFER, TUTTI_OK, t.cookie, t.bytes);
     return true;
   }
@@ -120,22 +122,22 @@ struct Link {
     if (failed && !untold) refuse(failed, peer, "a control message: " + why);
     if (message.size() > control_bytes)
       refuse(TUTTI_INVALID_ARGUMENT, peer, "a control message of " + std::to_string(message.size()) + " bytes");
-    return !untold && put(control_lane, message.data(), message.size());
+    return !untold && put(control_lane, 0, message.data(), message.size());
   }
 
   // Gives one message to its RECV. False: there is no RECV for it yet.
   bool take(const Message& message) {
-    const auto& [lane, bytes] = message;
+    const auto& [lane, mark, bytes] = message;
     if (lane == control_lane) {
-      tell(TUTTI_COMPLETION_CONTROL, TUTTI_OK, 0, bytes.size(), bytes);
+      tell(TUTTI_COMPLETION_CONTROL, TUTTI_OK, 0, bytes.size(), 0, bytes);
       return true;
     }
     if (lane >= receives.size() || receives[lane].empty()) return false;
     const tutti_transfer t = receives[lane].front();
     receives[lane].pop_front();
-    const bool fits = t.bytes == bytes.size();
+    const bool fits = t.bytes == bytes.size() && t.mark == mark;
     if (fits) bytes.copy(static_cast<char*>(t.data), t.bytes);
-    tell(TUTTI_COMPLETION_TRANSFER, fits ? TUTTI_OK : TUTTI_MISMATCH, t.cookie, bytes.size());
+    tell(TUTTI_COMPLETION_TRANSFER, fits ? TUTTI_OK : TUTTI_MISMATCH, t.cookie, bytes.size(), mark);
     return true;
   }
 
@@ -162,7 +164,7 @@ struct Link {
     if (!(in->ended || (out && out->ended)) || !(receives_wait || sends_wait)) return;
     end(TUTTI_PEER_FAILED, "it has closed its endpoint or given this rank up");
     untold = true;
-    tell(TUTTI_COMPLETION_PEER_FAILED, failed, 0, 0,
+    tell(TUTTI_COMPLETION_PEER_FAILED, failed, 0, 0, 0,
          std::string(transport_name) + ": rank " + std::to_string(peer) + ": " + why);
   }
 };
@@ -265,6 +267,7 @@ struct Template {
   static void query(tutti_transport_caps& caps) {
     caps.reach = TUTTI_REACH_PROCESS;
     caps.memory_kinds = 1u << TUTTI_MEMORY_HOST;
+    caps.flags = TUTTI_TRANSPORT_MARKS;
     caps.inline_bytes = inline_bytes;
     caps.fragment_bytes = fragment_bytes;
     caps.receive_depth = depth;

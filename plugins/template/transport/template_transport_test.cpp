@@ -35,6 +35,15 @@ TEST_F(Transport, MessagesOfEverySizePassOnEveryLaneBothWays) {
   EXPECT_EQ(a.send(1, Shape().lanes, nullptr, 0, 1), TUTTI_INVALID_ARGUMENT);
 }
 
+TEST_F(Transport, AMessageOfAnotherMarkEndsItsReceive) {
+  if (!(caps().flags & TUTTI_TRANSPORT_MARKS)) GTEST_SKIP() << "its messages carry no marks";
+  uint64_t word = 42, got = 0;
+  ASSERT_EQ(b.transfer_region(TUTTI_TRANSFER_RECV, 0, 0, &got, 8, 1, nullptr, 7), TUTTI_OK);
+  ASSERT_EQ(a.transfer_region(TUTTI_TRANSFER_SEND, 1, 0, &word, 8, 1, nullptr, 8), TUTTI_OK);
+  ASSERT_TRUE(drive({&a, &b}, [&] { return b.has(1, TUTTI_MISMATCH) && a.has(1); }));
+  EXPECT_EQ(b.ended[1].mark, 8u) << "the mark that came";
+}
+
 TEST_F(Transport, ALaneWithoutReceivesHoldsBackItsSenderAndNoOtherLane) {
   const std::string message(4096, 'x');
   uint64_t sent = 0;

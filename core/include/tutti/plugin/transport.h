@@ -18,6 +18,11 @@
  * completes the RECV with TUTTI_MISMATCH; its SEND may have completed before. A SEND of no bytes may be INLINE whatever
  * inline_bytes is.
  *
+ * Marks. A transport with TUTTI_TRANSPORT_MARKS carries a 32-bit mark with each message, beside its bytes: in a header or
+ * descriptor, where it costs nothing. The core marks each message with the call that it belongs to, so that calls which
+ * differ are found whenever their messages meet. A message whose mark is not that of its RECV is treated like one of
+ * another size.
+ *
  * No function blocks. A single transfer cannot be cancelled: fail_peer ends all transfers of a peer, abort ends all.
  *
  * Connecting. Two endpoints of one transport connect by pair messages: the core carries them over the job's control
@@ -47,8 +52,8 @@ extern "C" {
 #define TUTTI_VIEW_ID "tutti.view/1"
 #define TUTTI_WAIT_FD_ID "tutti.wait_fd/1"
 /* The drafts' stamps: hashes of the layouts below. The core refuses a plugin that was compiled with others. */
-#define TUTTI_TRANSPORT_STAMP 0xa494d0d3u
-#define TUTTI_VIEW_STAMP 0x01054a43u
+#define TUTTI_TRANSPORT_STAMP 0xd8c04db7u
+#define TUTTI_VIEW_STAMP 0x9efe9446u
 #define TUTTI_WAIT_FD_STAMP 0x50f65135u
 
 /* Every transport carries control messages of this size; tutti_transport_caps.control_bytes may be larger. */
@@ -82,8 +87,10 @@ typedef struct tutti_transport_caps {
 } tutti_transport_caps;
 
 enum {
-  TUTTI_TRANSPORT_NEEDS_FLUSH = 1u << 0 /* data that a RECV wrote to device memory becomes visible to that device only
-                                           after flush */
+  TUTTI_TRANSPORT_NEEDS_FLUSH = 1u << 0, /* data that a RECV wrote to device memory becomes visible to that device only
+                                            after flush */
+  TUTTI_TRANSPORT_MARKS = 1u << 1        /* messages carry marks: tutti_transfer.mark, tutti_completion.mark, and in
+                                            view/1 set_mark and get_mark */
 };
 
 /* Memory to register. NULL with UINT64_MAX bytes: all host memory of the process, also what it will have; offsets in such
@@ -151,7 +158,9 @@ typedef struct tutti_transfer {
   uint64_t bytes;
   tutti_region* region; /* the registration that holds [data, data + bytes), or NULL */
   uint64_t cookie;      /* handed back in the completion */
-  uint64_t reserved[2];
+  uint32_t mark;        /* TUTTI_TRANSPORT_MARKS: of the SEND's message, or that a RECV's must have */
+  uint32_t reserved0;
+  uint64_t reserved1;
 } tutti_transfer;
 
 enum {
@@ -166,7 +175,7 @@ typedef struct tutti_completion {
   uint32_t kind;
   tutti_status status;
   uint32_t peer;
-  uint32_t reserved0;
+  uint32_t mark; /* TUTTI_TRANSPORT_MARKS: of a RECV's message, also with TUTTI_MISMATCH. 0 in all other records */
   uint64_t cookie;
   uint64_t bytes; /* of a control message; of a RECV's message, with TUTTI_MISMATCH of the message that came */
   const void* data;
@@ -269,6 +278,11 @@ typedef struct tutti_view {
   /* Optional. Like try_receive, for a caller that wants the bytes at `room`, where *bytes bytes have room until release.
    * A message that the transport has to fetch, and that fits, it puts there: then it returns `room`. */
   const void* (*try_receive_into)(tutti_link* link, uint32_t lane, void* room, uint64_t* bytes);
+  /* Mandatory with TUTTI_TRANSPORT_MARKS, both. Messages that are committed or sent by region on the lane from now on
+   * have this mark; it is 0 at first. */
+  void (*set_mark)(tutti_link* link, uint32_t lane, uint32_t mark);
+  /* The mark of the message that try_receive has returned; until release. */
+  uint32_t (*get_mark)(tutti_link* link, uint32_t lane);
 } tutti_view;
 
 /* wait_fd/1: sleeping instead of polling. All functions [progress]. */

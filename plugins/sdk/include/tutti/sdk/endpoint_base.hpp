@@ -31,11 +31,12 @@ class EndpointBase {
   void log(uint32_t level, fmt::format_string<const Args&...> format, const Args&... args) const {
     sdk::log(level, says(format, args...));
   }
-  void log_mismatch(uint32_t peer, uint32_t lane, uint64_t bytes, uint64_t expected) const {
+  void log_mismatch(uint32_t peer, uint32_t lane, uint64_t bytes, uint32_t mark, uint64_t expected_bytes,
+                    uint32_t expected_mark) const {
     log(TUTTI_LOG_ERROR,
-        "a message of {} bytes from rank {} on lane {} met a receive of {} bytes: the two ranks run different "
-        "operations",
-        bytes, peer, lane, expected);
+        "a message of {} bytes from rank {} on lane {} met a receive of {} bytes{}: the two ranks run different operations",
+        bytes, peer, lane, expected_bytes,
+        mark == expected_mark ? "" : fmt::format(" (marks {:08x} and {:08x})", mark, expected_mark));
   }
 
  protected:

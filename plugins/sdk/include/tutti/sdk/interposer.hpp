@@ -48,6 +48,7 @@ class Interposer {
     const tutti_wait_fd* wait_fd = nullptr;
     const tutti_rails* rails = nullptr;
     bool by_region = false;  // view has send_region and released
+    bool by_mark = false;    // view has set_mark and get_mark
   };
 
   class Domain {
@@ -110,6 +111,8 @@ class Interposer {
       return view().send_region(inner_, lane, region, offset, bytes, ticket);
     }
     virtual uint64_t released(uint32_t lane) noexcept { return view().released(inner_, lane); }
+    virtual void set_mark(uint32_t lane, uint32_t mark) noexcept { view().set_mark(inner_, lane, mark); }
+    virtual uint32_t get_mark(uint32_t lane) noexcept { return view().get_mark(inner_, lane); }
 
    private:
     const tutti_view& view() const { return *endpoint.wrapped().view; }
@@ -245,6 +248,10 @@ class Interposer {
   static const void* try_receive_into_(tutti_link* link, uint32_t lane, void* room, uint64_t* bytes) {
     return from_handle<Link>(link).try_receive_into(lane, room, bytes);
   }
+  static void set_mark_(tutti_link* link, uint32_t lane, uint32_t mark) {
+    from_handle<Link>(link).set_mark(lane, mark);
+  }
+  static uint32_t get_mark_(tutti_link* link, uint32_t lane) { return from_handle<Link>(link).get_mark(lane); }
   static tutti_status rails_of_endpoint(tutti_endpoint* endpoint, const tutti_rail_sink* sink) {
     return guard([&] { return from_handle<Endpoint>(endpoint).rails(sink); });
   }
@@ -309,6 +316,7 @@ inline const Interposer::Inner& Interposer::inner() {
   made.rails = static_cast<const tutti_rails*>(api->get_interface(api->self, TUTTI_RAILS_ID));
   made.by_region =
       made.view && TUTTI_HAS(tutti_view, made.view, send_region) && TUTTI_HAS(tutti_view, made.view, released);
+  made.by_mark = made.view && TUTTI_HAS(tutti_view, made.view, set_mark) && TUTTI_HAS(tutti_view, made.view, get_mark);
   made.api = api;
   if (!TUTTI_HAS(tutti_transport, api, register_memory) || !TUTTI_HAS(tutti_transport, api, deregister_memory)) {
     table_.register_memory = nullptr;  // nothing to forward to: like the wrapped transport, it registers no memory
@@ -432,6 +440,8 @@ inline const void* Interposer::interface_named(std::string_view id) {
   const bool by_region = in.by_region && shows_send_region();
   set(view_.send_region, by_region ? send_region_ : nullptr);
   set(view_.released, by_region ? released_ : nullptr);
+  set(view_.set_mark, in.by_mark ? set_mark_ : nullptr);
+  set(view_.get_mark, in.by_mark ? get_mark_ : nullptr);
   set(view_.try_receive_into, TUTTI_HAS(tutti_view, in.view, try_receive_into) ? try_receive_into_ : nullptr);
   return &view_;
 }

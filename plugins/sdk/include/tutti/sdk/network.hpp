@@ -19,8 +19,8 @@ class Completions {
  public:
   bool empty() const { return waiting_.empty(); }
   void clear() { waiting_.clear(); }
-  void transfer(uint32_t peer, uint64_t cookie, tutti_status status, uint64_t bytes) {
-    waiting_.push({{TUTTI_COMPLETION_TRANSFER, status, peer, 0, cookie, bytes, nullptr, 0}, nullptr});
+  void transfer(uint32_t peer, uint64_t cookie, tutti_status status, uint64_t bytes, uint32_t mark) {
+    waiting_.push({{TUTTI_COMPLETION_TRANSFER, status, peer, mark, cookie, bytes, nullptr, 0}, nullptr});
   }
   void control(uint32_t peer, std::unique_ptr<char[]> data, uint64_t bytes) {
     const char* address = data.get();
@@ -109,8 +109,9 @@ class NetworkLink {
   bool announce() { return !std::exchange(is_known_, true); }
 
  protected:
-  void complete(uint64_t cookie, tutti_status status, uint64_t bytes) {
-    endpoint_.completions().transfer(peer_, cookie, status, bytes);
+  // `mark`: of a RECV's message, else 0.
+  void complete(uint64_t cookie, tutti_status status, uint64_t bytes, uint32_t mark = 0) {
+    endpoint_.completions().transfer(peer_, cookie, status, bytes, mark);
   }
 
   bool has_departed_ = false;  // the peer has closed its endpoint in order

@@ -46,7 +46,7 @@ inline namespace TUTTI_SDK_NAMESPACE {
 
 // The view table of a link class with try_receive(lane, bytes&), release(lane), try_reserve(lane, bytes), commit(lane,
 // bytes), and optionally send_region(lane, region, offset, bytes, ticket&) -> tutti_status and released(lane), and
-// try_receive_into(lane, room, bytes&). All noexcept.
+// try_receive_into(lane, room, bytes&), and set_mark(lane, mark) and get_mark(lane) -> uint32_t. All noexcept.
 template <typename Link>
 constexpr tutti_view make_view() {
   tutti_view table{};
@@ -71,6 +71,14 @@ constexpr tutti_view make_view() {
     table.try_receive_into = [](tutti_link* link, uint32_t lane, void* room, uint64_t* bytes) -> const void* {
       return from_handle<Link>(link).try_receive_into(lane, room, *bytes);
     };
+  if constexpr (requires(Link & l) { l.set_mark(0u, 0u); }) {
+    table.set_mark = [](tutti_link* link, uint32_t lane, uint32_t mark) {
+      from_handle<Link>(link).set_mark(lane, mark);
+    };
+    table.get_mark = [](tutti_link* link, uint32_t lane) -> uint32_t {
+      return from_handle<Link>(link).get_mark(lane);
+    };
+  }
   return table;
 }
 

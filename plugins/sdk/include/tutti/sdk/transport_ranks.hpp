@@ -127,6 +127,7 @@ struct PairMail {
 struct Ended {
   tutti_status status;
   uint64_t bytes;
+  uint32_t mark;
 };
 
 // One rank with its endpoint. Completions gather in maps and lists.
@@ -212,9 +213,10 @@ class Rank {
   }
   // The same from and into registered memory.
   tutti_status transfer_region(uint16_t kind, uint32_t peer, uint32_t lane, void* data, uint64_t bytes, uint64_t cookie,
-                               tutti_region* region) {
+                               tutti_region* region, uint32_t mark = 0) {
     tutti_transfer t = transfer(links_[peer], kind, lane, data, bytes, cookie);
     t.region = region;
+    t.mark = mark;
     return post(t);
   }
   tutti_region* register_memory(void* data, uint64_t bytes, uint32_t kind = TUTTI_MEMORY_HOST, int fd = -1,
@@ -239,7 +241,7 @@ class Rank {
     for (uint32_t i = 0; i < n; ++i) {
       const tutti_completion& c = batch[i];
       if (c.kind == TUTTI_COMPLETION_TRANSFER) {
-        ASSERT_TRUE(ended.emplace(c.cookie, Ended{c.status, c.bytes}).second)
+        ASSERT_TRUE(ended.emplace(c.cookie, Ended{c.status, c.bytes, c.mark}).second)
             << "cookie " << c.cookie << " ended twice";
         order.push_back(c.cookie);
       } else if (c.kind == TUTTI_COMPLETION_CONTROL) {

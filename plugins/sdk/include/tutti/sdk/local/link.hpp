@@ -72,6 +72,7 @@ struct PostedTransfer {
   void* data;
   uint64_t bytes;
   uint64_t cookie;
+  uint32_t mark;
 };
 
 // Where the bytes of a kReference message are, and the count that its release decreases.
@@ -92,6 +93,7 @@ struct alignas(64) Lane {
   uint32_t next_slot = 0;
   bool waits_for_credit = false;          // the caller was told "no room", or may wait for released()
   uint64_t credit_told = 0;               // ... and `credit` at that time
+  uint32_t mark = 0;                      // of what the caller sends by view
   uint64_t slot_free_at[kMaxSlots] = {};  // the value of `released` with which the slot's last message is done
   uint8_t* out_slots = nullptr;
   alignas(16) uint8_t staging[kInlineBytes];  // a small message until commit, which then touches the shared line once
@@ -101,6 +103,7 @@ struct alignas(64) Lane {
   uint64_t received = 0;  // messages released to the peer
   const void* view = nullptr;
   uint64_t view_bytes = 0;
+  uint32_t view_mark = 0;
   uint32_t* referred = nullptr;  // of a kReference message: Reference::views
   uint32_t in_slot = 0;
   bool view_in_slot = false;
@@ -163,8 +166,12 @@ class LinkBase {
     return reserve_in(lanes_[lane], bytes);
   }
   void commit(uint32_t lane, uint64_t bytes) noexcept {
-    if (lane < parts_.geometry.lanes) commit_reservation(lanes_[lane], bytes);
+    if (lane < parts_.geometry.lanes) commit_reservation(lanes_[lane], bytes, lanes_[lane].mark);
   }
+  void set_mark(uint32_t lane, uint32_t mark) noexcept {
+    if (lane < parts_.geometry.lanes) lanes_[lane].mark = mark;
+  }
+  uint32_t get_mark(uint32_t lane) const noexcept { return lane < parts_.geometry.lanes ? lanes_[lane].view_mark : 0; }
   uint64_t released(uint32_t lane) noexcept;
 
   // transport/1. false: no room now. Throws Error once the link's end was told.
@@ -258,7 +265,8 @@ class LinkBase {
         tell_of_end();
       return nullptr;
     }
-    const uint64_t size = d.bytes.load(std::memory_order_relaxed);
+    const uint32_t size = d.bytes.load(std::memory_order_relaxed);
+    lane.view_mark = d.mark.load(std::memory_order_relaxed);
     if (d.kind.load(std::memory_order_relaxed) == kInline && size <= kInlineBytes) [[likely]] {
       lane.view = d.payload;
       lane.view_bytes = bytes = size;
@@ -293,11 +301,12 @@ class LinkBase {
     return reserve_large(lane, bytes);
   }
 
-  void commit_reservation(Lane& lane, uint64_t bytes) noexcept {
+  void commit_reservation(Lane& lane, uint64_t bytes, uint32_t mark) noexcept {
     if (!lane.reservation || bytes > lane.reserved_bytes) [[unlikely]]
       return refuse_commit(lane);
     Descriptor& d = lane.out->descriptors[lane.sent % kDepth];
-    d.bytes.store(bytes, std::memory_order_relaxed);
+    d.bytes.store(static_cast<uint32_t>(bytes), std::memory_order_relaxed);
+    d.mark.store(mark, std::memory_order_relaxed);
     if (lane.reservation == lane.staging) [[likely]] {
       d.kind.store(kInline, std::memory_order_relaxed);
       std::memcpy(d.payload, lane.staging, kInlineBytes);
@@ -330,8 +339,9 @@ class LinkBase {
   void activate(Lane& lane);
   bool write_posted(Lane& lane, const PostedTransfer& send) noexcept;
   uint32_t end_posted(Lane& lane, tutti_completion* completions, uint32_t capacity);
-  tutti_completion completion(const PostedTransfer& posted, tutti_status status, uint64_t bytes) const {
-    return {TUTTI_COMPLETION_TRANSFER, status, parts_.peer, 0, posted.cookie, bytes, nullptr, 0};
+  tutti_completion completion(const PostedTransfer& posted, tutti_status status, uint64_t bytes,
+                              uint32_t mark = 0) const {
+    return {TUTTI_COMPLETION_TRANSFER, status, parts_.peer, mark, posted.cookie, bytes, nullptr, 0};
   }
 
   // Hot.

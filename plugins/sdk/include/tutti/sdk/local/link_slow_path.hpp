@@ -37,7 +37,7 @@ LinkBase<Self>::LinkBase(Parts parts)
 template <typename Self>
 const void* LinkBase<Self>::receive_large(Lane& lane, Descriptor& d, uint64_t& bytes, void* room,
                                           uint64_t room_bytes) noexcept {
-  const uint64_t size = d.bytes.load(std::memory_order_relaxed);
+  const uint32_t size = d.bytes.load(std::memory_order_relaxed);
   const uint32_t kind = d.kind.load(std::memory_order_relaxed);
   if (kind == kData && size <= parts_.geometry.slot_bytes) {
     lane.view = lane.in_slots + lane.in_slot * parts_.geometry.slot_bytes;
@@ -114,14 +114,14 @@ bool LinkBase<Self>::write_posted(Lane& lane, const PostedTransfer& send) noexce
     stream_copy(static_cast<uint8_t*>(room), static_cast<const uint8_t*>(send.data), send.bytes);
   else if (send.bytes > 0)
     std::memcpy(room, send.data, send.bytes);
-  commit_reservation(lane, send.bytes);
+  commit_reservation(lane, send.bytes, send.mark);
   return true;
 }
 
 template <typename Self>
 bool LinkBase<Self>::post(const tutti_transfer& transfer) {
   Lane& lane = lanes_[transfer.lane];
-  const PostedTransfer posted{transfer.data, transfer.bytes, transfer.cookie};
+  const PostedTransfer posted{transfer.data, transfer.bytes, transfer.cookie, transfer.mark};
   if (transfer.kind == TUTTI_TRANSFER_RECV) {
     if (lane.receives.size() == kPostDepth) return false;
     activate(lane);
@@ -149,10 +149,10 @@ uint32_t LinkBase<Self>::advance(Lane& lane, tutti_completion* completions, uint
     uint64_t bytes;
     const void* message = receive_from(lane, bytes, posted.data, posted.bytes);
     if (!message) break;
-    const bool fits = bytes == posted.bytes;
+    const bool fits = bytes == posted.bytes && lane.view_mark == posted.mark;
     if (fits && bytes > 0 && message != posted.data) std::memcpy(posted.data, message, bytes);
     release_view(lane);
-    completions[n++] = completion(posted, fits ? TUTTI_OK : TUTTI_MISMATCH, bytes);
+    completions[n++] = completion(posted, fits ? TUTTI_OK : TUTTI_MISMATCH, bytes, lane.view_mark);
     lane.receives.pop();
   }
   if (state_ != kOpen) n += end_posted(lane, completions + n, capacity - n);

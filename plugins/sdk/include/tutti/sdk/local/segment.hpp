@@ -41,7 +41,8 @@ enum MessageKind : uint32_t { kInline = 1, kData = 2, kReference = 3 };
 struct alignas(64) Descriptor {
   std::atomic<uint32_t> sequence;
   std::atomic<uint32_t> kind;
-  std::atomic<uint64_t> bytes;
+  std::atomic<uint32_t> bytes;
+  std::atomic<uint32_t> mark;
   uint8_t payload[kInlineBytes];
 };
 static_assert(sizeof(Descriptor) == 64);

@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "bootstrap/interrupt.hpp"
 #include "bootstrap/rank_list.hpp"
 #include "bootstrap/system_text.hpp"
 #include "make_failure.hpp"
@@ -348,7 +349,7 @@ std::optional<std::string> ControlPlane::part_by(uint64_t gather, uint32_t from,
     if (auto part = parts_.extract({gather, from})) return std::move(part.mapped());
     if (const auto why = part_is_lost(gather, from)) throw *why;
     if (deadline.passed()) return std::nullopt;
-    changed_.wait_until(lock, deadline.at());
+    Interrupt::wait_until(changed_, lock, deadline.at());
   }
 }
 

@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "bootstrap/authentication.hpp"
+#include "bootstrap/interrupt.hpp"
 #include "make_failure.hpp"
 
 namespace tutti::core {
@@ -133,7 +134,7 @@ class Introduction {
       if (limit_.passed())
         throw Discouraged{fmt::format("{} accepted the connection but did not send {} in time", at(), what)};
       pollfd waiting = {stream.fd(), static_cast<short>(POLLIN | (stream.wants_room() ? POLLOUT : 0)), 0};
-      ::poll(&waiting, 1, limit_.poll_ms(1000));
+      Interrupt::poll(waiting, limit_.poll_ms(1000));
     }
   }
 
@@ -203,6 +204,7 @@ Introduced introduce(const Caller& caller, const FindPlace& find, std::chrono::m
       problem = why.problem;
     }
     check(problem);
+    Interrupt::check();
     std::this_thread::sleep_for(std::min<std::chrono::nanoseconds>(pause, deadline.left()));
     pause = std::min(pause * 2, std::chrono::milliseconds(200));
   }

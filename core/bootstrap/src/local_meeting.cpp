@@ -5,6 +5,7 @@
 
 #include "bootstrap/authentication.hpp"
 #include "bootstrap/deadline.hpp"
+#include "bootstrap/interrupt.hpp"
 #include "bootstrap/rank_list.hpp"
 #include "make_failure.hpp"
 #include "meeting.hpp"
@@ -83,7 +84,16 @@ std::unique_ptr<Bootstrap> meet_locally(const std::string& name, uint32_t rank, 
     changed.notify_all();
   }
   while (room->met < nranks && !room->broken) {
-    changed.wait_until(lock, deadline.at());
+    try {
+      Interrupt::wait_until(changed, lock, deadline.at());
+    } catch (const Failure&) {
+      lock.lock();
+      if (room->met == nranks || room->broken) continue;
+      room->broken = make_failure(TUTTI_ABORTED, "bootstrap: local:{}: rank {} {}", name, rank, Interrupt::reason);
+      rooms.erase(name);
+      changed.notify_all();
+      break;
+    }
     if (room->met == nranks || room->broken || !deadline.passed()) continue;
     std::vector<uint32_t> missing;
     for (uint32_t r = 0; r < nranks; ++r)

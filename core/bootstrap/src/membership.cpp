@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "bootstrap/interrupt.hpp"
 #include "bootstrap/rank_list.hpp"
 #include "make_failure.hpp"
 #include "bootstrap/wire.hpp"
@@ -159,6 +160,10 @@ void Membership::take(const Notice& notice) try {
 void Membership::wait() {
   pollfd waiting = {control_.wait_fd(), POLLIN, 0};
   if (::poll(&waiting, 1, kWaitMs) > 0) control_.clear_wait_fd();
+  if (Interrupt::is_wanted()) {
+    say(MembershipNotice::What::vote, false);
+    throw Failure(TUTTI_ABORTED, fmt::format("rank {} {}", rank_, Interrupt::reason));
+  }
   if (idle_) idle_();
 }
 

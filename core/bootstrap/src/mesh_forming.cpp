@@ -11,6 +11,7 @@
 
 #include "bootstrap/authentication.hpp"
 #include "bootstrap/host_identity.hpp"
+#include "bootstrap/interrupt.hpp"
 #include "bootstrap/rank_list.hpp"
 #include "bootstrap/system_text.hpp"
 #include "control_mesh.hpp"
@@ -141,6 +142,7 @@ void ControlMesh::await(std::unique_lock<std::mutex>& lock, const std::function<
     lock.unlock();
     check_others();
     check();
+    Interrupt::check();
     lock.lock();
   }
 }

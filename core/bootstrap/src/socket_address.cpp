@@ -17,6 +17,7 @@
 #include <optional>
 
 #include "bootstrap/failure.hpp"
+#include "bootstrap/interrupt.hpp"
 #include "bootstrap/system_text.hpp"
 #include "make_failure.hpp"
 
@@ -228,7 +229,7 @@ FileDescriptor connect_to(const SocketAddress& address, int limit_ms, std::strin
   if (socket && ::connect(socket.get(), address.get(), address.size()) != 0) error = errno;
   if (error == EINPROGRESS || error == EINTR) {
     pollfd waiting = {socket.get(), POLLOUT, 0};
-    const int ready = ::poll(&waiting, 1, limit_ms);
+    const int ready = Interrupt::poll(waiting, limit_ms);
     socklen_t size = sizeof error;
     if (ready <= 0)
       error = ETIMEDOUT;

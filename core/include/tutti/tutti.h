@@ -129,6 +129,14 @@ tutti_status tutti_comm_abort(tutti_comm* comm, const char* reason);
 /* The same, for a rank that has seen a failure which others may not see, when all are to continue by
  * tutti_comm_shrink. */
 tutti_status tutti_comm_revoke(tutti_comm* comm, const char* reason);
+/* How this thread's waits for other ranks end before their deadlines: `ask(context)` is asked about ten times a second in
+ * tutti_comm_create, tutti_comm_split, tutti_comm_shrink, tutti_comm_grow, tutti_comm_register, tutti_comm_deregister and
+ * tutti_comm_destroy, by the thread that waits. Not 0: the call ends with TUTTI_ABORTED, and the other ranks hear that this
+ * rank was interrupted; a communicator that was waited on is broken. NULL, the default: nobody is asked. `ask` may call
+ * tutti_comm_abort, and no other function for a communicator that is waited on. Meetings of plugins and of the
+ * application's own all-gather end by their own rules. For collectives, sends and receives: tutti_request_wait_for. */
+typedef int32_t (*tutti_interrupt_function)(void* context);
+void tutti_set_interrupt(tutti_interrupt_function ask, void* context);
 /* TUTTI_OK, or the error that has broken the communicator (a lost peer, an abort), also while this rank is not inside
  * Tutti. Any thread. Work that calls on device memory have put into streams ends a moment later: wait for the stream
  * before you reuse its buffers. */

@@ -13,6 +13,7 @@
 #include "api/arguments.hpp"
 #include "api/guards.hpp"
 #include "bootstrap/bootstrap.hpp"
+#include "bootstrap/interrupt.hpp"
 #include "plugins/host.hpp"
 #include "plugins/registry.hpp"
 #include "plugins/unknown_settings.hpp"
@@ -151,6 +152,8 @@ tutti_status tutti_comm_abort(tutti_comm* comm, const char* reason) { return end
 tutti_status tutti_comm_revoke(tutti_comm* comm, const char* reason) {
   return end_by(comm, "revoked the communicator", reason);
 }
+
+void tutti_set_interrupt(tutti_interrupt_function ask, void* context) { Interrupt::set(ask, context); }
 
 tutti_status tutti_comm_lost(const tutti_comm* comm, uint32_t* ranks, uint64_t* n) {
   return pinned(comm, [&](const Communicator& c) { return copy_rows(c.lost_ranks(), ranks, n); });

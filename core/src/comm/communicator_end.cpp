@@ -6,10 +6,13 @@
 #include <tutti/registry.h>
 
 #include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <cstring>
 
 #include "bootstrap/bootstrap.hpp"
 #include "bootstrap/failure.hpp"
+#include "bootstrap/interrupt.hpp"
 #include "bootstrap/text.hpp"
 #include "comm/communicator_hold.hpp"
 #include "plugins/host.hpp"
@@ -21,6 +24,32 @@ constexpr std::chrono::seconds drain_limit(5);
 // When all meet for the end, each rank gives this, the number of collectives that it has called, and a hash of them:
 // "end\n41\n9e3779b97f4a7c15".
 constexpr std::string_view end_word = "end\n";
+
+// How long a communicator's end waits for other ranks. Who ends several, one after the other, waits for a rank that does
+// not come once, not once for each.
+class Patience {
+ public:
+  explicit Patience(uint64_t timeout_ns)
+      : short_(clock_ns() - waited_in_vain() < shortly_ns && shortly_ns < timeout_ns),
+        limit_(short_ ? shortly_ns : timeout_ns) {}
+  std::chrono::nanoseconds limit() const { return limit_; }
+  // The deadline has passed. Throws what to say.
+  [[noreturn]] void was_in_vain(const Failure& late) const {
+    waited_in_vain() = clock_ns();
+    if (!short_) throw late;
+    throw Failure(late.status, late.text + ", and a communicator that was destroyed before has waited for its deadline");
+  }
+
+ private:
+  static constexpr uint64_t shortly_ns = 1'000'000'000;
+  // When the last end of this process was over whose deadline had passed.
+  static std::atomic<uint64_t>& waited_in_vain() {
+    static std::atomic<uint64_t> when{0};
+    return when;
+  }
+  const bool short_;
+  const std::chrono::nanoseconds limit_;
+};
 
 }  // namespace
 
@@ -130,8 +159,9 @@ void Communicator::on_port_error(Port& port, tutti_status status, const std::str
 
 void Communicator::abort(const std::string& reason) {
   breakdown_.report({TUTTI_ABORTED, rank_, reason});
-  // A rank that is ending the communicator waits for other ranks, which hear of it together with this one.
-  if (!carry_out_unless_inside()) bootstrap_->control().announce(rank_, TUTTI_ABORTED, reason);
+  // A rank that is ending the communicator waits for other ranks, which hear of it together with this one. So does one
+  // whose caller is being asked whether the wait is to end.
+  if (Interrupt::is_asking() || !carry_out_unless_inside()) bootstrap_->control().announce(rank_, TUTTI_ABORTED, reason);
 }
 
 // For threads without the engine. The owner notices what was reported if it is inside (communicator_hold.hpp); else it
@@ -159,12 +189,18 @@ void Communicator::check_end() {
   }
 }
 
-// Collective. Nothing: all ranks destroy the communicator, after the same calls. The first use of each plan was
-// compared before; this finds what no message has shown, such as two broadcasts from different roots whose receivers
-// were not there.
+// Collective. Nothing: all ranks destroy the communicator, after the same calls. It finds what no message has shown, such
+// as two broadcasts from different roots.
 std::optional<Cause> Communicator::compare_ends() {
   const FlightRecorder& recorder = reports_->recorder();
-  const std::vector<std::string> all = all_gather(word_of_end());
+  const Patience patience(configuration_.connect_timeout_ns);
+  std::vector<std::string> all;
+  try {
+    all = bootstrap_->all_gather(word_of_end(), patience.limit());
+  } catch (const Failure& failure) {
+    if (failure.status != TUTTI_TIMEOUT) throw;
+    patience.was_in_vain(failure);
+  }
   const auto other = std::ranges::find_if(all, [](const std::string& word) { return !word.starts_with(end_word); });
   if (other != all.end())
     return Cause{TUTTI_MISMATCH, static_cast<uint32_t>(other - all.begin()),

@@ -13,6 +13,7 @@
 
 #include "bootstrap/environment.hpp"
 #include "bootstrap/failure.hpp"
+#include "bootstrap/interrupt.hpp"
 #include "bootstrap/rank_list.hpp"
 #include "plan/hash.hpp"
 #include "plugins/host.hpp"
@@ -122,7 +123,12 @@ void Meetings::place(Bootstrap& bootstrap, std::function<bool()> excused) {
 void Meetings::await(const JointCall& meeting, const std::function<bool()>& enough,
                      const std::function<std::vector<uint32_t>()>& absent) {
   const auto fail = [&] { breakdown_.fail(late(meeting, absent ? absent() : std::vector<uint32_t>())); };
-  if (!waiter_.until(enough, meeting.timeout_ns, fail, excused_)) throw breakdown_.failure();
+  const auto over = [&] {
+    if (!Interrupt::is_wanted()) return enough();
+    breakdown_.fail({TUTTI_ABORTED, bootstrap_->rank(), fmt::format("{} in {}", Interrupt::reason, meeting.what)});
+    return false;
+  };
+  if (!waiter_.until(over, meeting.timeout_ns, fail, excused_)) throw breakdown_.failure();
 }
 
 Cause Meetings::late(const JointCall& meeting, const std::vector<uint32_t>& absent) const {

@@ -58,6 +58,38 @@ TEST(Destroy, BesideThreadsThatAsk) {
   }
 }
 
+// A rank that does not come is waited for once, not once for each communicator.
+TEST(Destroy, SeveralInARowWaitForOneDeadline) {
+  const VirtualTime time;
+  constexpr size_t communicators = 9;
+  std::vector<std::string> places;
+  for (size_t c = 0; c < communicators; ++c) places.push_back(fresh_place());
+  std::atomic<bool> over{false};
+  const auto rank = [&](uint32_t r) {
+    std::vector<tutti_comm*> comms(communicators);
+    for (size_t c = 0; c < communicators; ++c) {
+      const tutti_comm_config config = config_of(places[c], r, 2);
+      ASSERT_EQ(tutti_comm_create(&config, &comms[c]), TUTTI_OK);
+    }
+    while (r == 1 && !over) std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    for (tutti_comm* const comm : comms) {
+      const tutti_status status = tutti_comm_destroy(comm);
+      if (r == 1) continue;
+      EXPECT_EQ(status, TUTTI_TIMEOUT);
+      const bool is_short = std::string(tutti_comm_error(comm)).find("has waited for its deadline") != std::string::npos;
+      EXPECT_EQ(is_short, comm != comms.front()) << tutti_comm_error(comm);
+    }
+    over = true;
+  };
+  const auto begin = time.passed();
+  std::thread other(rank, 1);
+  rank(0);
+  const std::chrono::nanoseconds one(config_of("", 0, 2).connect_timeout_ns);
+  EXPECT_GE(time.passed() - begin, one);
+  EXPECT_LT(time.passed() - begin, 2 * one);
+  other.join();
+}
+
 // A rank that waits in destroy for one that is late goes on when somebody aborts.
 TEST(Destroy, AnAbortEndsTheWaitForALateRank) {
   for (const uint32_t flags : {0u, uint32_t{TUTTI_COMM_PROGRESS_THREAD}}) {

@@ -45,9 +45,11 @@ Communicator create(const Settings& settings) {
   tutti_comm* comm = nullptr;
   tutti_status status;
   {
+    const Signals signals;
     const py::gil_scoped_release unlocked;
     status = tutti_comm_create(&config, &comm);
   }
+  Signals::raise_if_any();
   check(status, error.c_str());
   return {{std::make_shared<State>(comm, settings.name)}};
 }

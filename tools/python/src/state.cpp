@@ -48,6 +48,21 @@ State::~State() {
   }
 }
 
+Signals::Signals() {
+  tutti_set_interrupt(
+      [](void*) -> int32_t {
+        const py::gil_scoped_acquire locked;
+        return PyErr_Occurred() || PyErr_CheckSignals() != 0;
+      },
+      nullptr);
+}
+
+Signals::~Signals() { tutti_set_interrupt(nullptr, nullptr); }
+
+void Signals::raise_if_any() {
+  if (PyErr_Occurred()) throw py::error_already_set();
+}
+
 tutti_comm* State::handle() const {
   if (!comm_) raise(TUTTI_INVALID_USAGE, "the communicator \"" + name_ + "\" is closed: make a new one");
   return comm_;
@@ -79,12 +94,14 @@ void State::close() {
     const User user(*this);
     tutti_comm* const comm = std::exchange(comm_, nullptr);
     {
+      const Signals signals;
       const py::gil_scoped_release unlocked;
       status = tutti_comm_destroy(comm);
       if (status < 0) text = tutti_comm_error(comm);
     }
     windows.clear();
   }
+  Signals::raise_if_any();
   if (status < 0 && !told_) raise(status, "close: " + text);
 }
 

@@ -18,6 +18,18 @@
 
 namespace tutti::python {
 
+// While one lives, this thread's waits for other ranks run the handlers of signals that have come, and end early where
+// a handler raises (tutti_set_interrupt).
+class Signals {
+ public:
+  Signals();
+  Signals(const Signals&) = delete;
+  Signals& operator=(const Signals&) = delete;
+  ~Signals();
+  // Raises what a handler has raised.
+  static void raise_if_any();
+};
+
 class State {
  public:
   State(tutti_comm* comm, std::string name);
@@ -36,9 +48,11 @@ class State {
   tutti_status use(Call&& call) {
     tutti_comm* const comm = handle();
     const User user(*this);
+    const Signals signals;
     const tutti_status status = without_lock([&] { return call(comm); });
     if (status < 0) {
       note_failure();
+      Signals::raise_if_any();
       raise(status, tutti_comm_error(comm));
     }
     return status;

@@ -176,6 +176,62 @@ class Scripts(unittest.TestCase):
         self.assertRegex(out, r"(?m)^\[0\] interrupted", err)
         self.assertRegex(out, r"(?m)^\[1\].*a signal interrupted a call", err)
 
+    def test_an_interrupt_ends_a_wait_for_ranks(self):
+        for call in ("comm.split(0)", "comm.register(bytearray(64))", "comm.close()"):
+            began = time.monotonic()
+            codes, outs, errs = self.run_alone(f"""
+                import threading, time
+                signal.signal(signal.SIGINT, signal.default_int_handler)
+                comm.barrier()
+                try:
+                    if comm.rank == 0:
+                        threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
+                        {call}
+                    else:
+                        time.sleep(2)
+                        comm.barrier()
+                except KeyboardInterrupt:
+                    print("interrupted")
+                except tutti.Error as error:
+                    print(error)
+                """)
+            with self.subTest(call):
+                self.assertEqual(codes, [0, 0, 0], errs)
+                self.assertEqual(outs[0], "interrupted\n", errs)
+                for rank in (1, 2):
+                    self.assertRegex(outs[rank], "rank 0 .*was interrupted by its caller", errs)
+                self.assertLess(time.monotonic() - began, 25)
+
+    def test_an_interrupt_ends_the_wait_for_a_meeting(self):
+        for rank in range(2):
+            script = """
+                import os, signal, sys, threading, tutti
+                signal.signal(signal.SIGINT, signal.default_int_handler)
+                threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
+                try:
+                    tutti.Communicator("file:" + sys.argv[1], int(sys.argv[2]), 2, connect_timeout=60)
+                except KeyboardInterrupt:
+                    print("interrupted")
+                """
+            with tempfile.TemporaryDirectory() as folder, self.subTest(rank):
+                done = subprocess.run([sys.executable, "-B", "-c", textwrap.dedent(script), folder, str(rank)], text=True,
+                                      capture_output=True, timeout=50)
+                self.assertEqual((done.returncode, done.stdout), (0, "interrupted\n"), done.stderr)
+
+    def test_a_handler_that_returns_lets_the_wait_go_on(self):
+        codes, outs, errs = self.run_alone("""
+            import threading, time
+            seen = []
+            signal.signal(signal.SIGUSR1, lambda number, frame: seen.append(number))
+            if comm.rank == 0:
+                threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGUSR1)).start()
+            else:
+                time.sleep(1)
+            with comm.split(0) as part:
+                print(part.nranks, len(seen))
+            """)
+        self.assertEqual((codes, outs), ([0, 0, 0], ["3 1\n", "3 0\n", "3 0\n"]), errs)
+
     def test_a_forked_child(self):
         code, out, err = self.run_script("""
             comm = tutti.Communicator()

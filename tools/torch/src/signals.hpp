@@ -5,10 +5,13 @@
 
 #include <Python.h>
 #include <pybind11/pybind11.h>
+#include <tutti/tutti.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstdint>
+#include <optional>
+#include <utility>
 
 namespace tutti::torch {
 
@@ -19,6 +22,34 @@ inline void run_signal_handlers() {
   const pybind11::gil_scoped_acquire locked;
   if (PyErr_CheckSignals() != 0) throw pybind11::error_already_set();
 }
+
+// While one lives, this thread's waits for other ranks in the core run the handlers, and end early where one raises.
+class InterruptibleWaits {
+ public:
+  InterruptibleWaits() {
+    tutti_set_interrupt(
+        [](void* self) -> int32_t {
+          try {
+            run_signal_handlers();
+          } catch (pybind11::error_already_set& raised) {
+            const pybind11::gil_scoped_acquire locked;
+            static_cast<InterruptibleWaits*>(self)->raised_ = std::move(raised);
+          }
+          return static_cast<InterruptibleWaits*>(self)->raised_.has_value();
+        },
+        this);
+  }
+  InterruptibleWaits(const InterruptibleWaits&) = delete;
+  InterruptibleWaits& operator=(const InterruptibleWaits&) = delete;
+  ~InterruptibleWaits() { tutti_set_interrupt(nullptr, nullptr); }
+  // Throws what a handler has raised.
+  void rethrow() {
+    if (raised_) throw *std::exchange(raised_, std::nullopt);
+  }
+
+ private:
+  std::optional<pybind11::error_already_set> raised_;
+};
 
 // Calls wait(nanoseconds) until it returns true or `limit` is over, UINT64_MAX: never, with the handlers in between. Returns
 // whether it did.

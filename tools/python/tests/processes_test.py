@@ -180,18 +180,22 @@ class Scripts(unittest.TestCase):
         for call in ("comm.split(0)", "comm.register(bytearray(64))", "comm.close()"):
             began = time.monotonic()
             codes, outs, errs = self.run_alone(f"""
-                import threading, time
+                import fcntl, threading
                 signal.signal(signal.SIGINT, signal.default_int_handler)
+                gate = open(sys.argv[1] + "/gate", "w")
+                if comm.rank == 0:
+                    fcntl.flock(gate, fcntl.LOCK_EX)
                 comm.barrier()
                 try:
                     if comm.rank == 0:
                         threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
                         {call}
                     else:
-                        time.sleep(2)
+                        fcntl.flock(gate, fcntl.LOCK_SH)
                         comm.barrier()
                 except KeyboardInterrupt:
                     print("interrupted")
+                    fcntl.flock(gate, fcntl.LOCK_UN)
                 except tutti.Error as error:
                     print(error)
                 """)
@@ -220,13 +224,20 @@ class Scripts(unittest.TestCase):
 
     def test_a_handler_that_returns_lets_the_wait_go_on(self):
         codes, outs, errs = self.run_alone("""
-            import threading, time
+            import fcntl, threading
             seen = []
-            signal.signal(signal.SIGUSR1, lambda number, frame: seen.append(number))
+            gate = open(sys.argv[1] + "/gate", "w")
+            def see(number, frame):
+                seen.append(number)
+                fcntl.flock(gate, fcntl.LOCK_UN)
+            signal.signal(signal.SIGUSR1, see)
+            if comm.rank == 0:
+                fcntl.flock(gate, fcntl.LOCK_EX)
+            comm.barrier()
             if comm.rank == 0:
                 threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGUSR1)).start()
             else:
-                time.sleep(1)
+                fcntl.flock(gate, fcntl.LOCK_SH)
             with comm.split(0) as part:
                 print(part.nranks, len(seen))
             """)

@@ -39,7 +39,8 @@ constexpr Clause table[] = {
      "There are two exceptions: `tutti_endpoint_config.pair` is valid until `close_endpoint`, and the memory of "
      "transfers and regions is valid for as long as T-17 and T-35 state."},
     {"E-11",
-     "A plugin that declares settings by test_settings/1 must accept each of their values from the least to the most in "
+     "A plugin that declares settings by test_settings/1 must accept each of their values from the least to the most "
+     "in "
      "the stated steps, and must keep the contract with them. Any other value must be refused by `query` or "
      "`open_domain`, with an error that names the setting."},
 
@@ -173,7 +174,8 @@ constexpr Clause table[] = {
      "While endpoints stay open, the process must not hold more descriptors, threads, mapped bytes or heap for "
      "transfers, messages and regions that have ended, however many there were."},
     {"T-42",
-     "A transport that sets `TUTTI_TRANSPORT_MARKS` must carry all 32 bits of a SEND's mark. A RECV with this mark must "
+     "A transport that sets `TUTTI_TRANSPORT_MARKS` must carry all 32 bits of a SEND's mark. A RECV with this mark "
+     "must "
      "complete with `TUTTI_OK`. One with another mark must complete with `TUTTI_MISMATCH`, and the lane must continue "
      "with the next message. Both records must report the message's mark."},
 
@@ -296,7 +298,8 @@ constexpr Clause table[] = {
     {"G-2",
      "`all_gather` must write the bytes of each rank r at `all[r * bytes]` on every rank, for every number of bytes, "
      "again and again."},
-    {"G-3", "If a rank does not come to an `all_gather`, the others' must end with `TUTTI_TIMEOUT` after `timeout_ns`."},
+    {"G-3",
+     "If a rank does not come to an `all_gather`, the others' must end with `TUTTI_TIMEOUT` after `timeout_ns`."},
     {"G-4", "After `abort` of any rank, pending and later `all_gather`s of all ranks must end with `TUTTI_ABORTED`."},
     {"G-5",
      "If ranks gather different numbers of bytes, none of them may be told `TUTTI_OK`, and at least one must be told "
@@ -310,7 +313,8 @@ constexpr Clause table[] = {
      "An access that does not lie in the region must be refused with `TUTTI_INVALID_ARGUMENT`, without an effect and "
      "without a completion."},
     {"P-3",
-     "`test_signal` must return the sum of all values that were signalled. What was put into the region before a signal "
+     "`test_signal` must return the sum of all values that were signalled. What was put into the region before a "
+     "signal "
      "must be visible once the signal is counted."},
     {"P-4",
      "`import_region` must refuse untrusted input: a truncated, longer or other key, a key of another rank or "

@@ -178,8 +178,15 @@ void marks(Bench& bench) {
   struct Pair {
     uint32_t sent, expected;
   };
-  constexpr Pair pairs[] = {{7, 7},          {7, 8},      {0, 1},          {1, 0},          {UINT32_MAX, UINT32_MAX >> 1},
-                            {1u << 16 | 1, 1}, {1u << 31, 0}, {1u << 31, 1u << 31}, {UINT32_MAX, UINT32_MAX}};
+  constexpr Pair pairs[] = {{7, 7},
+                            {7, 8},
+                            {0, 1},
+                            {1, 0},
+                            {UINT32_MAX, UINT32_MAX >> 1},
+                            {1u << 16 | 1, 1},
+                            {1u << 31, 0},
+                            {1u << 31, 1u << 31},
+                            {UINT32_MAX, UINT32_MAX}};
   const uint64_t small = bench.caps().inline_bytes, most = bench.caps().fragment_bytes;
   for (const bool receive_first : {true, false}) {
     Stage stage(bench);
@@ -203,8 +210,8 @@ void marks(Bench& bench) {
           stage.until([&] { return (send = stage[0].post(out)) != nullptr; }, "T-42",
                       "after a message with another mark the lane takes no SEND any more");
           if (!receive_first) stage.settle(), post_receive();
-          const std::string what = fmt::format("a message of {} bytes with the mark {:#x} met a RECV with the mark {:#x}",
-                                               bytes, sent, expected);
+          const std::string what = fmt::format(
+              "a message of {} bytes with the mark {:#x} met a RECV with the mark {:#x}", bytes, sent, expected);
           stage.until([&] { return receive->done && send->done; }, "T-42", what + ": not both complete");
           const tutti_status due = sent == expected ? TUTTI_OK : TUTTI_MISMATCH;
           require(receive->status == due, "T-42", "{}, which completed with {}, expected {}", what,
@@ -295,7 +302,11 @@ std::vector<ContractCase> transfer_cases() {
        6,
        largest_message},
       {"unequal-lengths", "messages that do not fit their RECV", {"T-24", "T-20", "T-21", "T-15"}, 10, unequal_lengths},
-      {"marks", "messages whose marks are those of their RECVs, and others", {"T-42", "T-20", "T-21", "T-15"}, 15, marks},
+      {"marks",
+       "messages whose marks are those of their RECVs, and others",
+       {"T-42", "T-20", "T-21", "T-15"},
+       15,
+       marks},
       {"every-lane", "a message on each of 80 lanes", {"T-13", "T-15", "T-17", "T-21"}, 5, every_lane},
       {"bad-transfers", "unknown lanes, kinds and flags within a batch", {"T-10", "T-21", "T-15"}, 4, bad_transfers},
       {"every-size",

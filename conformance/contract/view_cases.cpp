@@ -438,7 +438,8 @@ void marked_views(Bench& bench) {
     in.mark = 6;
     Posted* received = stage[1].post(in);
     pair.write({0, 1, 0, k + 2}, bytes, "V-11");
-    stage.until([&] { return received->done; }, "V-11", "a committed message with another mark than its RECV: it does not "
+    stage.until([&] { return received->done; }, "V-11",
+                "a committed message with another mark than its RECV: it does not "
                 "complete");
     require(received->status == TUTTI_MISMATCH && received->reported_mark == next, "T-42",
             "a message committed with the mark {:#x} met a RECV with 0x6, which completed with {} and the mark {:#x}",
@@ -446,7 +447,8 @@ void marked_views(Bench& bench) {
     out.mark = 9;
     Posted* sent = nullptr;
     uint64_t length = 0;
-    stage.until([&] { return (sent = stage[0].post(out)) != nullptr; }, "V-7", "a SEND is refused after messages by view");
+    stage.until([&] { return (sent = stage[0].post(out)) != nullptr; }, "V-7",
+                "a SEND is refused after messages by view");
     stage.until([&] { return receiver.try_receive(0, &length) != nullptr; }, "V-7", "a posted message does not arrive");
     require(shown(0) == 9, "V-11", "a message was posted with the mark 0x9, and get_mark returns {:#x}", shown(0));
     receiver.release(0);

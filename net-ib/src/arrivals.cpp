@@ -86,8 +86,8 @@ void Link::on_data(const Frame& f, const char* payload) {
     return retire_receives(f.lane);
   }
   Receive* receive = receive_of(lane, f.sequence);
-  if (!receive || receive->done || !receive->fits(f.total, f.mark) || f.offset > f.total || f.bytes > f.total - f.offset ||
-      f.bytes > receive->bytes - receive->arrived)
+  if (!receive || receive->done || !receive->fits(f.total, f.mark) || f.offset > f.total ||
+      f.bytes > f.total - f.offset || f.bytes > receive->bytes - receive->arrived)
     return broken_message("has a piece that nobody asked for");
   fill(f.lane, *receive, f.offset, payload, f.bytes);
   if (!is_up()) return;
@@ -136,7 +136,8 @@ void Link::retire_receives(uint32_t index) {
   Lane& lane = lanes_[index];
   while (!lane.receives.empty() && lane.receives.front().done) {
     const Receive receive = lane.receives.pop();
-    complete(receive.cookie, receive.status, receive.status == TUTTI_OK ? receive.bytes : receive.arrived, receive.mark);
+    complete(receive.cookie, receive.status, receive.status == TUTTI_OK ? receive.bytes : receive.arrived,
+             receive.mark);
   }
 }
 

@@ -216,7 +216,8 @@ bool Link::tell(uint32_t index) {
         for (const auto& p : paths_)
           announcement.keys[p->place().pair] = endpoint().domain().registration(*receive->region, p->rail().index()).rkey;
       }
-      const Frame f = frame(FrameKind::kAnnounce, index, lane.announced_to, receive->bytes, sizeof announcement, receive->mark);
+      const Frame f =
+          frame(FrameKind::kAnnounce, index, lane.announced_to, receive->bytes, sizeof announcement, receive->mark);
       if (!send(f, &announcement)) return false;
       lane.told = lane.posted;
     }

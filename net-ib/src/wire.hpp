@@ -92,9 +92,9 @@ enum class FrameKind : uint8_t {
   kData = 2,       // `bytes` at `offset` of message `sequence`, which has `total` bytes
   kAnnounce = 3,   // the RECV of message `sequence`, of `total` bytes and `mark`, is posted; an Announcement follows
   kPosted = 4,     // only carries `posted`
-  kWant = 5,       // message `sequence` has `total` bytes and waits for its RECV's announcement
-  kMismatch = 6,   // message `sequence` has `total` bytes or a `mark`, unlike its RECV, and will not come
-  kDiscard = 7,    // the RECV of message `sequence` has another size: the message is not wanted
+  kWant = 5,       // message `sequence` has `total` bytes and `mark`, and waits for its RECV's announcement
+  kMismatch = 6,   // message `sequence`, of `total` bytes and `mark`, differs from its RECV and will not come
+  kDiscard = 7,    // the RECV of message `sequence` differs from it: the message is not wanted
   kControl = 8,    // a control message
   kCredit = 9,     // only carries `freed`
   kPathDown = 10,  // PathDown: path `sequence`, taken `total`, generation `offset`

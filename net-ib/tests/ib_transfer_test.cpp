@@ -185,14 +185,14 @@ TEST_P(Transfer, MessagesOfAnotherMarkEndTheReceive) {
         for (const auto& [sent, expected] : {std::pair{7u, 7u}, {7u, 8u}, {0u, 1u << 31}, {UINT32_MAX, UINT32_MAX}}) {
           std::fill(in.begin(), in.end(), static_cast<unsigned char>(0x55));
           const auto receive = [&] {
-            ASSERT_EQ(b->transfer_region(TUTTI_TRANSFER_RECV, 0, 2, in.data(), bytes, cookie, registered ? into : nullptr,
-                                         expected),
+            ASSERT_EQ(b->transfer_region(TUTTI_TRANSFER_RECV, 0, 2, in.data(), bytes, cookie,
+                                         registered ? into : nullptr, expected),
                       TUTTI_OK);
           };
           if (!early) receive();
-          ASSERT_EQ(
-              a->transfer_region(TUTTI_TRANSFER_SEND, 1, 2, out.data(), bytes, cookie, registered ? from : nullptr, sent),
-              TUTTI_OK);
+          ASSERT_EQ(a->transfer_region(TUTTI_TRANSFER_SEND, 1, 2, out.data(), bytes, cookie,
+                                       registered ? from : nullptr, sent),
+                    TUTTI_OK);
           for (int i = 0; early && i < 50; ++i) a->progress(), b->progress();
           if (early) receive();
           ASSERT_TRUE(both([&] { return b->ended.contains(cookie) && a->has(cookie); })) << bytes;

@@ -17,6 +17,7 @@ struct Question {
   Interrupt::Ask ask = nullptr;
   void* self = nullptr;
   bool asking = false;
+  uint64_t count = 0;
   Deadline::Clock::time_point next{};
 };
 thread_local Question question;
@@ -30,6 +31,7 @@ void Interrupt::set(Ask ask, void* self) noexcept {
 }
 
 bool Interrupt::is_asking() noexcept { return question.asking; }
+uint64_t Interrupt::count() noexcept { return question.count; }
 
 bool Interrupt::is_wanted() {
   if (!question.ask || question.asking) return false;
@@ -37,8 +39,13 @@ bool Interrupt::is_wanted() {
   if (now < question.next) return false;
   question.next = now + pause;
   question.asking = true;
-  const bool wanted = question.ask(question.self) != 0;
+  bool wanted = true;
+  try {
+    wanted = question.ask(question.self) != 0;
+  } catch (...) {  // an application's; it has no way through here
+  }
   question.asking = false;
+  if (wanted) ++question.count;
   return wanted;
 }
 

@@ -160,8 +160,9 @@ void Membership::take(const Notice& notice) try {
 void Membership::wait() {
   pollfd waiting = {control_.wait_fd(), POLLIN, 0};
   if (::poll(&waiting, 1, kWaitMs) > 0) control_.clear_wait_fd();
-  if (Interrupt::is_wanted()) {
+  if (Interrupt::is_wanted()) {  // the others go on without this rank
     say(MembershipNotice::What::vote, false);
+    control_.announce(rank_, TUTTI_ABORTED, Interrupt::reason);
     throw Failure(TUTTI_ABORTED, fmt::format("rank {} {}", rank_, Interrupt::reason));
   }
   if (idle_) idle_();

@@ -129,12 +129,12 @@ tutti_status tutti_comm_abort(tutti_comm* comm, const char* reason);
 /* The same, for a rank that has seen a failure which others may not see, when all are to continue by
  * tutti_comm_shrink. */
 tutti_status tutti_comm_revoke(tutti_comm* comm, const char* reason);
-/* How this thread's waits for other ranks end before their deadlines: `ask(context)` is asked about ten times a second in
- * tutti_comm_create, tutti_comm_split, tutti_comm_shrink, tutti_comm_grow, tutti_comm_register, tutti_comm_deregister and
- * tutti_comm_destroy, by the thread that waits. Not 0: the call ends with TUTTI_ABORTED, and the other ranks hear that this
- * rank was interrupted; a communicator that was waited on is broken. NULL, the default: nobody is asked. `ask` may call
- * tutti_comm_abort, and no other function for a communicator that is waited on. Meetings of plugins and of the
- * application's own all-gather end by their own rules. For collectives, sends and receives: tutti_request_wait_for. */
+/* How this thread's waits for other ranks end before their deadlines: `ask(context)` is asked about ten times a second,
+ * by the waiting thread, in tutti_comm_create, split, invite, shrink, grow, register, deregister and destroy. Not 0:
+ * the call ends with TUTTI_ABORTED, and the other ranks hear that this rank was interrupted; a communicator that was
+ * waited on is broken. NULL, the default: nobody is asked. `ask` may call tutti_comm_abort, and no other function for
+ * that communicator. Meetings of plugins and of the application's own all-gather end by their own rules. In
+ * collectives, sends and receives nobody is asked: tutti_request_wait_for waits for them in turns. */
 typedef int32_t (*tutti_interrupt_function)(void* context);
 void tutti_set_interrupt(tutti_interrupt_function ask, void* context);
 /* TUTTI_OK, or the error that has broken the communicator (a lost peer, an abort), also while this rank is not inside
@@ -261,11 +261,11 @@ typedef struct tutti_options {
  *
  * What the ranks call must agree in collective, count, type, operator and root. In checked mode
  * (TUTTI_COMM_CHECK_CALLS) every disagreement is TUTTI_MISMATCH on all ranks, naming both calls, and nothing has been
- * written. Otherwise a rank's first use of a call is compared with its peers', on host memory no message of another call
- * is taken for one of this call, and a wait that ends at its deadline says which calls the others are in: each is
- * TUTTI_MISMATCH and names both calls. Calls that differ and receive nothing from each other (two broadcasts from
- * different roots) succeed. On host memory the next call that receives a message finds them, else tutti_comm_destroy.
- * On device memory calls that have been used before may give wrong results. */
+ * written. Otherwise a difference is TUTTI_MISMATCH where it is found: at the first use of a call; on host memory, over
+ * a transport with TUTTI_TRANSPORT_MARKS, when a message of another call comes; when sizes differ; at the deadline of a
+ * wait; or in tutti_comm_destroy. Calls that differ and receive nothing from each other (two broadcasts from different
+ * roots) succeed, and on device memory calls that have been used before may give wrong results, until it is found. The
+ * error names both calls where they are among the last 32. docs/reliability.md has the details. */
 tutti_status tutti_broadcast(tutti_comm* comm, const void* in, void* out, uint64_t count, uint32_t dtype, uint32_t root,
                              const tutti_options* options, tutti_request** request);
 tutti_status tutti_reduce(tutti_comm* comm, const void* in, void* out, uint64_t count, uint32_t dtype, uint32_t op,

@@ -91,11 +91,11 @@ Cause Breakdown::cause_of(const std::exception& problem) noexcept try {
     parts_.hear();
     if (auto told = reported(); told && told->status == failure.status) return *told;
   }
-  if (const auto* strayed = dynamic_cast<const MessageDiffers*>(&problem))
+  if (const auto* message = dynamic_cast<const MessageDiffers*>(&problem); message && !message->same_call)
     return {.status = failure.status,
             .culprit = rank_,
             .reason = fmt::format("failed: {}", failure.text),
-            .strayed_from = strayed->peer};
+            .differs_from = message->peer};
   return {failure.status, rank_, fmt::format("failed: {}", failure.text)};
 } catch (const std::bad_alloc&) {
   return {TUTTI_NO_RESOURCES, rank_, "out of memory"};
@@ -103,9 +103,9 @@ Cause Breakdown::cause_of(const std::exception& problem) noexcept try {
 
 // The first cause that the control plane knows; else this one, which all ranks are told.
 Loss Breakdown::loss_of(const Cause& given) {
-  if (given.strayed_from)
+  if (given.differs_from)
     if (const auto told = control_->first_cause()) return *told;  // another rank has found it
-  const Cause cause = given.stood_still_ns ? blame(given) : given.strayed_from ? find_difference(given) : given;
+  const Cause cause = given.stood_still_ns ? blame(given) : given.differs_from ? find_difference(given) : given;
   // A transport often notices a death before the control plane has named the dead, and the cause: worth a short wait.
   constexpr std::chrono::milliseconds patience(300);
   const auto known = cause.status == TUTTI_PEER_FAILED ? control_->await_cause(patience) : control_->first_cause();
@@ -142,15 +142,16 @@ Cause Breakdown::blame(const Cause& late) const {
   return unknown;
 }
 
-// Why a message has come that does not belong to this rank's call.
-Cause Breakdown::find_difference(const Cause& strayed) const {
+// The calls that differ, by a roll call.
+Cause Breakdown::find_difference(const Cause& given) const {
   constexpr std::chrono::seconds patience(1);
   if (const auto difference = first_difference(rank_, reports_of(control_->roll_call(patience))))
     return {TUTTI_MISMATCH, difference->culprit, difference->reason};
-  Cause unknown = strayed;
-  unknown.reason += fmt::format("; no difference is among the last {} calls of the ranks: rank {} made other calls before "
-                                "(TUTTI_CHECK=1 names the first one), or a message was lost on the way (TUTTI_CHECKSUM=1)",
-                                most_calls_reported, *strayed.strayed_from);
+  Cause unknown = given;
+  unknown.reason += fmt::format(
+      "; no difference is among the last {} calls of the ranks: rank {} made other calls before "
+      "(TUTTI_CHECK=1 names the first one), or a message was lost on the way (TUTTI_CHECKSUM=1)",
+      most_calls_reported, *given.differs_from);
   return unknown;
 }
 

@@ -41,9 +41,8 @@ struct Cause {
   uint64_t stood_still_ns = 0;
   std::optional<uint64_t> sequence = {};  // of the operation, if it is a collective
   std::optional<uint32_t> peer = {};      // of a send or receive, unless it is any rank
-  // A message of this rank does not belong to the call that has received it. The calls that differ are found when the
-  // cause is carried out.
-  std::optional<uint32_t> strayed_from = {};
+  // A rank that has made other calls than this one. The first of them is found when the cause is carried out.
+  std::optional<uint32_t> differs_from = {};
   bool innocent = false;                  // the culprit only tells of the failure
 };
 
@@ -143,7 +142,7 @@ class Breakdown {
   Cause cause_of(const std::exception& problem) noexcept;
   Loss loss_of(const Cause& cause);
   Cause blame(const Cause& late) const;
-  Cause find_difference(const Cause& strayed) const;
+  Cause find_difference(const Cause& given) const;
   void end(const Loss& loss);
 
   Parts& parts_;

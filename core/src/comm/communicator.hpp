@@ -216,10 +216,12 @@ class Communicator final : public Engine, private PortEvents, private Breakdown:
   void run_directly(tutti_request& request);
   void wait_on(const tutti_request& request, uint32_t& fruitless, uint64_t deadline_ns = Waiter::for_ever);
   void trace_wait(Trace& trace, bool moved) const;
-  void check_end();
+  std::chrono::nanoseconds patience_at_end() const;
+  [[noreturn]] void end_late(const Failure& late, bool was_short);
+  void check_end(const Deadline& deadline);
   std::string word_of_end() const;
-  std::optional<Cause> compare_ends();
-  void settle();
+  std::optional<Cause> compare_ends(const Deadline& deadline, bool is_short);
+  void settle(const Deadline& deadline, bool is_short);
   std::unique_lock<std::mutex> lock_for_call();
   void progress_thread();
   bool await_work();

@@ -6,11 +6,11 @@
 #include <tutti/registry.h>
 
 #include <algorithm>
-#include <atomic>
 #include <chrono>
 #include <cstring>
 
 #include "bootstrap/bootstrap.hpp"
+#include "bootstrap/deadline.hpp"
 #include "bootstrap/failure.hpp"
 #include "bootstrap/interrupt.hpp"
 #include "bootstrap/text.hpp"
@@ -25,36 +25,24 @@ constexpr std::chrono::seconds drain_limit(5);
 // "end\n41\n9e3779b97f4a7c15".
 constexpr std::string_view end_word = "end\n";
 
-// How long a communicator's end waits for other ranks. Who ends several, one after the other, waits for a rank that does
-// not come once, not once for each.
-class Patience {
- public:
-  explicit Patience(uint64_t timeout_ns)
-      : short_(clock_ns() - waited_in_vain() < shortly_ns && shortly_ns < timeout_ns),
-        limit_(short_ ? shortly_ns : timeout_ns) {}
-  std::chrono::nanoseconds limit() const { return limit_; }
-  // The deadline has passed. Throws what to say.
-  [[noreturn]] void was_in_vain(const Failure& late) const {
-    waited_in_vain() = clock_ns();
-    if (!short_) throw late;
-    throw Failure(late.status, late.text + ", and a communicator that was destroyed before has waited for its deadline");
-  }
-
- private:
-  static constexpr uint64_t shortly_ns = 1'000'000'000;
-  // When the last end of this process was over whose deadline had passed.
-  static std::atomic<uint64_t>& waited_in_vain() {
-    static std::atomic<uint64_t> when{0};
-    return when;
-  }
-  const bool short_;
-  const std::chrono::nanoseconds limit_;
+// The processes that did not come when this thread destroyed a communicator, and until when that counts.
+struct Absent {
+  std::vector<std::string> processes;
+  uint64_t until_ns = 0;
 };
+thread_local Absent absent;
+constexpr std::chrono::seconds short_patience(1);
+
+// A rank's process, and where ranks are threads of this one its number, too.
+std::string process_of(const ControlPlane& control, uint32_t rank, uint32_t own_rank) {
+  const std::string who = control.who(rank);
+  return who == control.who(own_rank) ? fmt::format("{} rank {}", who, rank) : who;
+}
 
 }  // namespace
 
-// A rank that ends the communicator makes no more calls, so waiting for one of them can never end, and what it has called
-// can be compared.
+// A rank that ends the communicator makes no more calls, so waiting for one of them can never end, and what it has
+// called can be compared.
 void Communicator::hear_who_leaves() {
   const auto arrival = bootstrap_->control().awaited_by();
   if (!arrival || !arrival->bytes.starts_with(end_word)) return;
@@ -70,7 +58,7 @@ void Communicator::hear_who_leaves() {
     breakdown_.fail({.status = TUTTI_MISMATCH,
                      .culprit = arrival->rank,
                      .reason = fmt::format("destroys the communicator after other calls than rank {} has made", rank_),
-                     .strayed_from = arrival->rank});
+                     .differs_from = arrival->rank});
 }
 
 std::string Communicator::word_of_end() const {
@@ -161,7 +149,8 @@ void Communicator::abort(const std::string& reason) {
   breakdown_.report({TUTTI_ABORTED, rank_, reason});
   // A rank that is ending the communicator waits for other ranks, which hear of it together with this one. So does one
   // whose caller is being asked whether the wait is to end.
-  if (Interrupt::is_asking() || !carry_out_unless_inside()) bootstrap_->control().announce(rank_, TUTTI_ABORTED, reason);
+  if (Interrupt::is_asking() || !carry_out_unless_inside())
+    bootstrap_->control().announce(rank_, TUTTI_ABORTED, reason);
 }
 
 // For threads without the engine. The owner notices what was reported if it is inside (communicator_hold.hpp); else it
@@ -176,30 +165,54 @@ bool Communicator::carry_out_unless_inside() {
 
 // ---- The end -------------------------------------------------------------------------------------------------
 
+// How long the end waits for the other ranks. Of several communicators that are destroyed in a row the first one waits
+// for a process that does not come, and those after it hardly.
+std::chrono::nanoseconds Communicator::patience_at_end() const {
+  const std::chrono::nanoseconds whole(configuration_.connect_timeout_ns);
+  if (clock_ns() >= absent.until_ns) return whole;
+  const ControlPlane& control = bootstrap_->control();
+  for (uint32_t r = 0; r < nranks_; ++r)
+    if (r != rank_ && std::ranges::count(absent.processes, process_of(control, r, rank_)))
+      return std::min<std::chrono::nanoseconds>(whole, short_patience);
+  return whole;
+}
+
+// The other ranks have not all come. Throws what to say.
+void Communicator::end_late(const Failure& late, bool was_short) {
+  ControlPlane& control = bootstrap_->control();
+  if (!was_short) {
+    absent.processes.clear();
+    for (const uint32_t r : control.absent()) absent.processes.push_back(process_of(control, r, rank_));
+  }
+  absent.until_ns = clock_ns() + std::chrono::nanoseconds(short_patience).count();
+  if (!was_short) throw late;
+  throw Failure(late.status, late.text + ", and a communicator that was destroyed before has waited for that process");
+}
+
 // In checked mode destroying is a call like others: who still wants a collective is told that others do not.
-void Communicator::check_end() {
+void Communicator::check_end(const Deadline& deadline) {
   Call call;
   call.sequence = operations_.next_sequence();
-  const uint64_t limit = clock_ns() + configuration_.connect_timeout_ns;
   try {
-    waiter_.until(
-        [&] { return call_check_.check(call, [](Link& link) { return connect(link); }) || clock_ns() > limit; });
+    waiter_.until([&] {
+      Interrupt::check();
+      return call_check_.check(call, [](Link& link) { return connect(link); }) || deadline.passed();
+    });
   } catch (const std::exception& problem) {
     breakdown_.fail(problem);
   }
 }
 
-// Collective. Nothing: all ranks destroy the communicator, after the same calls. It finds what no message has shown, such
-// as two broadcasts from different roots.
-std::optional<Cause> Communicator::compare_ends() {
+// Collective. Nothing: all ranks destroy the communicator, after the same calls. It finds what no message has shown,
+// such as two broadcasts from different roots.
+std::optional<Cause> Communicator::compare_ends(const Deadline& deadline, bool is_short) {
   const FlightRecorder& recorder = reports_->recorder();
-  const Patience patience(configuration_.connect_timeout_ns);
   std::vector<std::string> all;
   try {
-    all = bootstrap_->all_gather(word_of_end(), patience.limit());
+    all = bootstrap_->all_gather(word_of_end(), std::max<std::chrono::nanoseconds>(deadline.left(), short_patience));
   } catch (const Failure& failure) {
     if (failure.status != TUTTI_TIMEOUT) throw;
-    patience.was_in_vain(failure);
+    end_late(failure, is_short);
   }
   const auto other = std::ranges::find_if(all, [](const std::string& word) { return !word.starts_with(end_word); });
   if (other != all.end())
@@ -215,14 +228,14 @@ std::optional<Cause> Communicator::compare_ends() {
 }
 
 // All ranks meet once more, so that no rank closes a connection over which another still waits for bytes.
-void Communicator::settle() {
+void Communicator::settle(const Deadline& deadline, bool is_short) {
   std::optional<Failure> why;
   std::optional<Cause> difference;
   settling_.store(true, std::memory_order_release);
   ActiveEngines::process().add(this);
   try {
     const BackgroundProgress meanwhile;
-    difference = compare_ends();
+    difference = compare_ends(deadline, is_short);
     if (!difference) bootstrap_->leave_together();
   } catch (const std::exception& problem) {
     why = failure_of(problem);
@@ -274,9 +287,11 @@ tutti_status Communicator::end() {
         {TUTTI_ABORTED, rank_,
          fmt::format("destroyed the communicator {} with {} operations pending", name(), operations_.pending())});
   reports_->recorder().enter(async_error() == TUTTI_OK ? TUTTI_FLIGHT_ENDING : TUTTI_FLIGHT_FAILED);
-  if (async_error() == TUTTI_OK && call_check_.checked()) check_end();
+  const std::chrono::nanoseconds patience = patience_at_end();
+  const Deadline deadline(patience);
+  if (async_error() == TUTTI_OK && call_check_.checked()) check_end(deadline);
   if (async_error() == TUTTI_OK && nranks_ > 1)
-    settle();
+    settle(deadline, patience.count() < static_cast<int64_t>(configuration_.connect_timeout_ns));
   else
     breakdown_.hear_others();  // a loss that no call has met yet
   const bool broken = breakdown_.status() < 0;

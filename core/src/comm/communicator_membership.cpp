@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "api/communicator_handle.hpp"
+#include "bootstrap/interrupt.hpp"
 #include "bootstrap/membership.hpp"
 #include "comm/communicator_hold.hpp"
 #include "plugins/host.hpp"
@@ -85,6 +86,7 @@ std::unique_ptr<tutti_comm> Communicator::grow(const std::string& id, uint32_t n
 std::unique_ptr<tutti_comm> Communicator::make_next(Membership& members, const Roster& roster, uint32_t newcomers,
                                                     std::chrono::nanoseconds timeout, std::string* why) {
   std::unique_ptr<tutti_comm> made;
+  const uint64_t interrupts = Interrupt::count();
   try {
     Configuration next = heritage(roster, newcomers);
     next.connect_timeout_ns = static_cast<uint64_t>(timeout.count());
@@ -98,14 +100,17 @@ std::unique_ptr<tutti_comm> Communicator::make_next(Membership& members, const R
   } catch (const std::exception& e) {
     *why = e.what();
   }
-  const bool mine = made != nullptr;
-  if (members.confirm(roster, mine, timeout)) return made;
-  if (mine) {
+  const bool interrupted = Interrupt::count() != interrupts;
+  if (members.confirm(roster, made && !interrupted, timeout)) return made;
+  if (made) {
     *why = "another member could not take part";
-    made->communicator.load()->abort("went back, since another member could not take part");
+    made->communicator.load()->abort(interrupted ? Interrupt::reason
+                                                 : "went back, since another member could not take part");
     made->communicator.load()->end();
   }
-  return nullptr;
+  if (!interrupted) return nullptr;
+  bootstrap_->control().announce(rank_, TUTTI_ABORTED, Interrupt::reason);  // the others go on without this rank
+  throw Failure(TUTTI_ABORTED, fmt::format("rank {} {}", rank_, Interrupt::reason));
 }
 
 std::vector<uint32_t> Communicator::lost_ranks() const {

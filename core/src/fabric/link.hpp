@@ -141,8 +141,8 @@ struct Inflow : Flow {
             const std::vector<uint64_t>* part_ends = nullptr) {
     Flow::open(on, on_lane, size, of_mark, part_ends);
   }
-  // View mode: the next fragment's bytes, or nullptr: not yet. A wrong size or mark sets status. They are at `room` where
-  // the transport has fetched them there.
+  // View mode: the next fragment's bytes, or nullptr: not yet. A wrong size or mark sets status. They are at `room`
+  // where the transport has fetched them there.
   const std::byte* peek(std::byte* room = nullptr);
   // View mode: done with the fragment that peek showed.
   void take();

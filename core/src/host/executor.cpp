@@ -443,15 +443,17 @@ bool Execution::lent() const {
 
 void Execution::fail(const Active& active, const Flow& flow) const {
   const std::string why = take_plugin_error();
-  const char* text = flow.foreign ? "the message belongs to another call than this rank's"
-                     : flow.status == TUTTI_MISMATCH
-                         ? "the message's size differs from what this rank expects: do all ranks "
-                           "call the same collective with the same count and type?"
-                         : tutti_status_text(flow.status);
+  const bool same_call = flow.link->port->marks && !flow.foreign;
+  const char* text = flow.status != TUTTI_MISMATCH ? tutti_status_text(flow.status)
+                     : flow.foreign                ? "the message belongs to another call than this rank's"
+                     : same_call ? "the message's size differs from what this rank expects, in the same call: do both "
+                                   "ends of each block have the same count?"
+                                 : "the message's size differs from what this rank expects: do all ranks call the same "
+                                   "collective with the same count and type?";
   const std::string whole = fmt::format("{} {} rank {} over {}: {}{}{}", step_name(active.step->kind),
                                         active.step->out ? "to" : "from", flow.link->peer, flow.link->port->api->name,
                                         text, why.empty() ? "" : ": ", why);
-  if (flow.incoming && flow.status == TUTTI_MISMATCH) throw MessageDiffers(whole, flow.link->peer, flow.foreign);
+  if (flow.incoming && flow.status == TUTTI_MISMATCH) throw MessageDiffers(whole, flow.link->peer, same_call);
   throw Failure(flow.status, whole);
 }
 

@@ -49,10 +49,10 @@ struct Active {
 
 // A message has come that this rank's call does not expect: one of another call, or of another size.
 struct MessageDiffers : Failure {
-  MessageDiffers(std::string text_, uint32_t from, bool of_another_call)
-      : Failure(TUTTI_MISMATCH, std::move(text_)), peer(from), foreign(of_another_call) {}
+  MessageDiffers(std::string text_, uint32_t from, bool of_this_call)
+      : Failure(TUTTI_MISMATCH, std::move(text_)), peer(from), same_call(of_this_call) {}
   uint32_t peer;
-  bool foreign;  // its mark says so
+  bool same_call;  // its mark says so: the ranks have made the same calls
 };
 
 // Bytes that a posted RECV_REDUCE lands in before it is reduced: a ring of fragments, one set for each step in flight.

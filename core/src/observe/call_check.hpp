@@ -3,7 +3,8 @@
 // Do all ranks make the same call? Two ways to know, both over control messages, so that no lane of an operation is
 // touched:
 //
-//   checked mode    Before each collective is launched all ranks learn of all calls, by dissemination: in round k a rank
+//   checked mode    Before each collective is launched all ranks learn of all calls, by dissemination: in round k a
+//   rank
 //                   tells what it knows to the rank 2^k after it and hears from the rank 2^k before it; after
 //                   ceil(log2 n) rounds everybody knows the lowest rank's call and the lowest rank that differs from
 //                   it. Where one differs the rounds are run once more, so that nobody ends before all know; then all
@@ -12,8 +13,8 @@
 //                   the first byte, and waits for nothing. A rank compares such news with its own call of that number:
 //                   one that it has made, or when it comes to make it. News can be lost where a link has no room.
 //
-// Calls whose plans have all been used before are told apart by the marks of their messages (FlightRecorder::begin), which
-// a rank meets only where it receives one. Checked mode finds every difference before anything is written.
+// Calls whose plans have all been used before are told apart by the marks of their messages (FlightRecorder::begin),
+// which a rank meets only where it receives one. Checked mode finds every difference before anything is written.
 //
 // Since every rank of checked mode needs all others to finish a check, a peer is at most one check ahead.
 #pragma once

@@ -43,8 +43,8 @@ struct CallReport {
 };
 constexpr size_t most_calls_reported = 32;
 
-// The first call that some rank made otherwise than this one, of those that are known. `reports` are by rank; nothing: no
-// answer.
+// The first call that some rank made otherwise than this one, of those that are known. `reports` are by rank; nothing:
+// no answer.
 std::optional<CallDifference> first_difference(uint32_t rank, const std::vector<std::optional<CallReport>>& reports);
 
 struct Stall {

@@ -41,7 +41,7 @@ tutti_status register_window(tutti_comm* comm) {
   return tutti_comm_register(comm, memory, sizeof memory, nullptr, &window);
 }
 
-// Rank 0 makes the call, to which rank 1 does not come before it has ended. What rank 1 is told then.
+// Rank 0 makes the call, to which rank 1 does not come before it has ended. Then both have been told the reason.
 void expect_end(Call call, const char* transport, uint32_t flags, bool aborts, const std::string& reason) {
   const VirtualTime time;
   const std::string place = fresh_place();
@@ -52,8 +52,9 @@ void expect_end(Call call, const char* transport, uint32_t flags, bool aborts, c
     config.flags = flags;
     config.timeout_ns = config.connect_timeout_ns = 3'000'000'000'000;
     tutti_comm* comm = nullptr;
-    ASSERT_EQ(tutti_comm_create(&config, &comm), TUTTI_OK);
-    ASSERT_EQ(tutti_barrier(comm, nullptr, nullptr), TUTTI_OK);
+    EXPECT_EQ(tutti_comm_create(&config, &comm), TUTTI_OK);
+    if (!comm) return ended.release();
+    EXPECT_EQ(tutti_barrier(comm, nullptr, nullptr), TUTTI_OK);
     if (r == 0) {
       Asked asked{comm, aborts};
       tutti_set_interrupt(third_time, &asked);
@@ -79,9 +80,44 @@ TEST(Interrupted, SplitRegisterAndDestroy) {
   for (const char* transport : {"shm", "tcp"})
     for (const uint32_t flags : {0u, uint32_t{TUTTI_COMM_PROGRESS_THREAD}}) {
       expect_end(split, transport, flags, false, "rank 0 was interrupted by its caller in tutti_comm_split");
-      expect_end(register_window, transport, flags, false, "rank 0 was interrupted by its caller in tutti_comm_register");
-      expect_end(tutti_comm_destroy, transport, flags, false, "was interrupted by its caller");
+      expect_end(register_window, transport, flags, false,
+                 "rank 0 was interrupted by its caller in tutti_comm_register");
+      for (const uint32_t check : {0u, uint32_t{TUTTI_COMM_CHECK_CALLS}})
+        expect_end(tutti_comm_destroy, transport, flags | check, false, "was interrupted by its caller");
     }
+}
+
+// The others go on without the rank that was interrupted.
+TEST(Interrupted, Shrink) {
+  const VirtualTime time;
+  const std::string place = fresh_place();
+  std::binary_semaphore ended{0};
+  const auto rank = [&](uint32_t r) {
+    tutti_comm_config config = config_of(place, r, 2);
+    config.timeout_ns = config.connect_timeout_ns = 3'000'000'000'000;
+    tutti_comm *comm = nullptr, *next = nullptr;
+    EXPECT_EQ(tutti_comm_create(&config, &comm), TUTTI_OK);
+    if (!comm) return ended.release();
+    EXPECT_EQ(tutti_comm_revoke(comm, "for a test"), TUTTI_OK);
+    if (r == 1) ended.acquire();
+    Asked asked{comm};
+    if (r == 0) tutti_set_interrupt(third_time, &asked);
+    EXPECT_EQ(tutti_comm_shrink(comm, nullptr, &next), r == 0 ? TUTTI_ABORTED : TUTTI_OK) << tutti_comm_error(comm);
+    tutti_set_interrupt(nullptr, nullptr);
+    if (r == 0) {
+      EXPECT_NE(std::string(tutti_comm_error(comm)).find("rank 0 was interrupted by its caller"), std::string::npos)
+          << tutti_comm_error(comm);
+      ended.release();
+    } else if (next) {
+      EXPECT_EQ(tutti_comm_nranks(next), 1u);
+      EXPECT_EQ(tutti_comm_destroy(next), TUTTI_OK);
+    }
+    tutti_comm_destroy(comm);
+  };
+  std::thread other(rank, 1);
+  rank(0);
+  other.join();
+  EXPECT_LT(time.passed(), std::chrono::seconds(1000));
 }
 
 TEST(Interrupted, TheQuestionMayAbort) {

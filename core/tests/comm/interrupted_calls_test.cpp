@@ -17,7 +17,7 @@ namespace {
 
 constexpr long kPeriodUs = 1000;
 
-// Of the thread.
+// Of this thread so far.
 thread_local volatile sig_atomic_t interruptions = 0;
 
 void install_handler() {

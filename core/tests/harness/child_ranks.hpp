@@ -43,12 +43,17 @@ pid_t fork_child(Body&& body) {
 // Longer than any deadline of a rank.
 constexpr int kChildMs = 180'000;
 
-// Waits for a child's end; a test failure where it was none of success.
+// Waits for a child's end. A test failure unless it succeeds.
 inline void expect_success(pid_t child, const std::string& who) {
+  if (child < 0) {
+    ADD_FAILURE() << who << " cannot be forked: " << strerror(errno);
+    return;
+  }
   const int descriptor = static_cast<int>(syscall(SYS_pidfd_open, child, 0));
   pollfd end{descriptor, POLLIN, 0};
-  const bool ended = poll(&end, 1, kChildMs) == 1;
-  close(descriptor);
+  const bool ended =
+      descriptor < 0 || poll(&end, 1, kChildMs) == 1;  // without one waitpid waits, and ctest's limit ends it
+  if (descriptor >= 0) close(descriptor);
   if (!ended) kill(child, SIGKILL);
   int status = 0;
   waitpid(child, &status, 0);
@@ -61,9 +66,9 @@ inline void expect_success(pid_t child, const std::string& who) {
 }
 
 // Runs `body` on n ranks. Each child runs `begin` first. `what` names the case in failures.
-inline void run_in_children(Ranks kind, uint32_t n, const std::string& what,
-                            const std::function<void(Communicator&)>& body, Setup setup,
-                            const std::function<void()>& begin = [] {}) {
+inline void run_in_children(
+    Ranks kind, uint32_t n, const std::string& what, const std::function<void(Communicator&)>& body, Setup setup,
+    const std::function<void()>& begin = [] {}) {
   const std::string who = what + ", ranks as " + name_of(kind);
   if (kind == Ranks::threads)
     return expect_success(fork_child([&] {

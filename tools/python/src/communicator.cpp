@@ -49,7 +49,7 @@ Communicator create(const Settings& settings) {
     const py::gil_scoped_release unlocked;
     status = tutti_comm_create(&config, &comm);
   }
-  Signals::raise_if_any();
+  Signals::raise_if_any(comm);
   check(status, error.c_str());
   return {{std::make_shared<State>(comm, settings.name)}};
 }
@@ -59,6 +59,7 @@ template <typename Make>
 Communicator next(const Communicator& self, Make&& make) {
   tutti_comm* made = nullptr;
   self.state->use([&](tutti_comm* comm) { return make(comm, &made); });
+  Signals::raise_if_any(made);
   return {{std::make_shared<State>(made, tutti_comm_name(made))}};
 }
 
@@ -81,6 +82,7 @@ std::optional<Communicator> split(const Communicator& self, std::optional<uint32
   how.timeout_ns = nanoseconds("split", timeout);
   tutti_comm* made = nullptr;
   self.state->use([&](tutti_comm* comm) { return tutti_comm_split(comm, &how, &made); });
+  Signals::raise_if_any(made);
   if (!made) return std::nullopt;
   return Communicator{{std::make_shared<State>(made, tutti_comm_name(made))}};
 }

@@ -48,7 +48,10 @@ State::~State() {
   }
 }
 
+thread_local int Signals::depth_ = 0;
+
 Signals::Signals() {
+  if (depth_++ > 0) return;
   tutti_set_interrupt(
       [](void*) -> int32_t {
         const py::gil_scoped_acquire locked;
@@ -57,10 +60,19 @@ Signals::Signals() {
       nullptr);
 }
 
-Signals::~Signals() { tutti_set_interrupt(nullptr, nullptr); }
+Signals::~Signals() {
+  if (--depth_ == 0) tutti_set_interrupt(nullptr, nullptr);
+}
 
-void Signals::raise_if_any() {
-  if (PyErr_Occurred()) throw py::error_already_set();
+void Signals::raise_if_any(tutti_comm* made) {
+  if (!PyErr_Occurred()) return;
+  const py::error_already_set raised;
+  if (made) {
+    const py::gil_scoped_release unlocked;
+    tutti_comm_abort(made, "a signal interrupted the call that made it");
+    tutti_comm_destroy(made);
+  }
+  throw raised;
 }
 
 tutti_comm* State::handle() const {

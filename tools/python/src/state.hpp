@@ -26,8 +26,11 @@ class Signals {
   Signals(const Signals&) = delete;
   Signals& operator=(const Signals&) = delete;
   ~Signals();
-  // Raises what a handler has raised.
-  static void raise_if_any();
+  // Raises what a handler has raised; `made` is a communicator that the call has made all the same, or nullptr.
+  static void raise_if_any(tutti_comm* made = nullptr);
+
+ private:
+  static thread_local int depth_;  // a handler may make calls
 };
 
 class State {

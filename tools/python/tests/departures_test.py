@@ -74,7 +74,7 @@ def depart(departure, comms):
 
 
 def verdict_of(comm, call):
-    """What became of a call that cannot succeed: the exception, or the result that it must not have."""
+    """Makes a call that cannot succeed and prints how it ended: the exception, or the result that it must not have."""
     began = time.monotonic()
     data = array.array("q", [comm.rank + 1])
     try:
@@ -142,7 +142,7 @@ def run_cell(departure, moment, communicators):
 
 
 def faults_of(departure, moment, communicators, ranks):
-    """What is wrong in a cell, a sentence each."""
+    """The faults of a cell, a sentence each."""
     error, goers_status = DEPARTURES[departure]
     for rank, (status, lines, err) in enumerate(ranks):
         expected = goers_status if rank == GOES else 0

@@ -190,7 +190,7 @@ std::shared_ptr<Engine> meet(c10d::Store& store, int rank, int size, millisecond
   tutti_comm* comm = nullptr;
   InterruptibleWaits waits;
   const tutti_status status = tutti_comm_create(&config, &comm);
-  waits.rethrow();
+  waits.rethrow(comm);
   if (status < 0) throw Error(status, error.data());
   auto engine = std::make_shared<Engine>(comm);
   const std::lock_guard lock(open_mutex);

@@ -27,6 +27,7 @@ inline void run_signal_handlers() {
 class InterruptibleWaits {
  public:
   InterruptibleWaits() {
+    if (depth_++ > 0) return;  // a handler makes a group
     tutti_set_interrupt(
         [](void* self) -> int32_t {
           try {
@@ -41,13 +42,21 @@ class InterruptibleWaits {
   }
   InterruptibleWaits(const InterruptibleWaits&) = delete;
   InterruptibleWaits& operator=(const InterruptibleWaits&) = delete;
-  ~InterruptibleWaits() { tutti_set_interrupt(nullptr, nullptr); }
-  // Throws what a handler has raised.
-  void rethrow() {
-    if (raised_) throw *std::exchange(raised_, std::nullopt);
+  ~InterruptibleWaits() {
+    if (--depth_ == 0) tutti_set_interrupt(nullptr, nullptr);
+  }
+  // Throws what a handler has raised; `made` is a communicator that the call has made all the same, or nullptr.
+  void rethrow(tutti_comm* made) {
+    if (!raised_) return;
+    if (made) {
+      tutti_comm_abort(made, "a signal interrupted the call that made it");
+      tutti_comm_destroy(made);
+    }
+    throw *std::exchange(raised_, std::nullopt);
   }
 
  private:
+  static inline thread_local int depth_ = 0;
   std::optional<pybind11::error_already_set> raised_;
 };
 

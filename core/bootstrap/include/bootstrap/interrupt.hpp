@@ -28,7 +28,9 @@ class Interrupt {
   static void check();
   // Is this thread in such a question?
   static bool is_asking() noexcept;
-  // What an error says of it; goes on after "rank 3 ".
+  // How many of this thread's questions have ended a wait.
+  static uint64_t count() noexcept;
+  // For errors; goes on after "rank 3 ".
   static constexpr const char* reason = "was interrupted by its caller";
 
   // Waits that ask. wait_until returns at the latest after `pause`, so it belongs in a loop; `lock` is not held while

@@ -18,10 +18,10 @@
  * completes the RECV with TUTTI_MISMATCH; its SEND may have completed before. A SEND of no bytes may be INLINE whatever
  * inline_bytes is.
  *
- * Marks. A transport with TUTTI_TRANSPORT_MARKS carries a 32-bit mark with each message, beside its bytes: in a header or
- * descriptor, where it costs nothing. The core marks each message with the call that it belongs to, so that calls which
- * differ are found whenever their messages meet. A message whose mark is not that of its RECV is treated like one of
- * another size.
+ * Marks. A transport with TUTTI_TRANSPORT_MARKS carries 32 bits with each message, beside its bytes: in a header or
+ * descriptor, where they cost nothing. The core marks each message with its call, so that calls that differ are found
+ * whenever their messages meet. A message whose mark is not that of its RECV is treated like one of another size; its
+ * bytes may have been written to the RECV's memory.
  *
  * No function blocks. A single transfer cannot be cancelled: fail_peer ends all transfers of a peer, abort ends all.
  *

@@ -34,7 +34,8 @@ class EndpointBase {
   void log_mismatch(uint32_t peer, uint32_t lane, uint64_t bytes, uint32_t mark, uint64_t expected_bytes,
                     uint32_t expected_mark) const {
     log(TUTTI_LOG_ERROR,
-        "a message of {} bytes from rank {} on lane {} met a receive of {} bytes{}: the two ranks run different operations",
+        "a message of {} bytes from rank {} on lane {} met a receive of {} bytes{}: the two ranks run different "
+        "operations",
         bytes, peer, lane, expected_bytes,
         mark == expected_mark ? "" : fmt::format(" (marks {:08x} and {:08x})", mark, expected_mark));
   }

@@ -207,9 +207,14 @@ void Communicator::check_end(const Deadline& deadline) {
 // such as two broadcasts from different roots.
 std::optional<Cause> Communicator::compare_ends(const Deadline& deadline, bool is_short) {
   const FlightRecorder& recorder = reports_->recorder();
+  // What is left, in tenths of a second for the error's text. The ranks of checked mode have met, or it has passed.
+  const std::chrono::nanoseconds whole(configuration_.connect_timeout_ns);
+  const auto left = std::chrono::ceil<std::chrono::duration<int64_t, std::deci>>(deadline.left());
   std::vector<std::string> all;
   try {
-    all = bootstrap_->all_gather(word_of_end(), std::max<std::chrono::nanoseconds>(deadline.left(), short_patience));
+    all = bootstrap_->all_gather(
+        word_of_end(), std::clamp<std::chrono::nanoseconds>(
+                           left, std::min<std::chrono::nanoseconds>(whole, short_patience), whole));
   } catch (const Failure& failure) {
     if (failure.status != TUTTI_TIMEOUT) throw;
     end_late(failure, is_short);

@@ -370,6 +370,43 @@ TEST(AfterFirstUse, WhoDestroysAfterAnotherCallIsFoundAtOnce) {
   EXPECT_LT(time.passed(), std::chrono::seconds(20));
 }
 
+// Calls under way at once, of which the fourth differs on one rank: no rank is told TUTTI_OK for it or for a later one.
+TEST(AfterFirstUse, CallsUnderWayAtOnce) {
+  for (const char* transport : {"shm", "tcp"})
+    for (uint32_t n = 2; n <= 4; ++n) {
+      std::barrier all_used(n);
+      run_ranks(n,
+                [n, &all_used](Communicator& comm) {
+                  const auto sum_of = [&](int64_t& x, bool max) {
+                    return comm.async().all_reduce<int64_t>({&x, 1}, {&x, 1}, max ? Op::max : Op::sum);
+                  };
+                  for (const bool max : {false, true}) {
+                    int64_t x = 1;
+                    sum_of(x, max).wait();
+                  }
+                  all_used.arrive_and_wait();
+                  constexpr size_t calls = 7, odd = 3;
+                  std::array<int64_t, calls> data;
+                  data.fill(1);
+                  std::vector<Request> requests;
+                  failure_of([&] {  // a rank that is behind may not begin the last ones any more
+                    for (size_t k = 0; k < calls; ++k) requests.push_back(sum_of(data[k], k == odd && comm.rank() == 1));
+                  });
+                  for (size_t k = 0; k < requests.size(); ++k) {
+                    const Failed one = failure_of([&] { requests[k].wait(); });
+                    if (one.status == TUTTI_OK) {
+                      EXPECT_LT(k, odd);
+                      EXPECT_EQ(data[k], static_cast<int64_t>(n));
+                    } else {
+                      EXPECT_EQ(one.status, TUTTI_MISMATCH) << one.text;
+                      EXPECT_TRUE(has(one.text, "operation #5")) << one.text;
+                    }
+                  }
+                },
+                {transport});
+    }
+}
+
 // No message passes between the calls that differ: the next one that does says which they were.
 TEST(AfterFirstUse, TheNextMessageShowsADifferenceThatNoneHasShown) {
   for (const char* transport : {"shm", "tcp"})

@@ -130,7 +130,8 @@ TEST(Interrupted, TheQuestionMayAbort) {
 TEST(Interrupted, Create) {
   const VirtualTime time;
   char error[512] = "";
-  tutti_comm_config config = config_of(fresh_place(), 0, 2);
+  const std::string place = fresh_place();
+  tutti_comm_config config = config_of(place, 0, 2);
   config.connect_timeout_ns = 3'000'000'000'000;
   config.error = error;
   config.error_bytes = sizeof error;

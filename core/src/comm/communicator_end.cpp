@@ -207,7 +207,8 @@ void Communicator::check_end(const Deadline& deadline) {
 // such as two broadcasts from different roots.
 std::optional<Cause> Communicator::compare_ends(const Deadline& deadline, bool is_short) {
   const FlightRecorder& recorder = reports_->recorder();
-  // What is left, in tenths of a second for the error's text. The ranks of checked mode have met, or it has passed.
+  // The time that is left, in tenths of a second for the error's text. In checked mode the ranks have met before, or
+  // none is left.
   const std::chrono::nanoseconds whole(configuration_.connect_timeout_ns);
   const auto left = std::chrono::ceil<std::chrono::duration<int64_t, std::deci>>(deadline.left());
   std::vector<std::string> all;

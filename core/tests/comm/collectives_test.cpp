@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "../harness/algorithms.hpp"
+#include "../harness/call_collective.hpp"
 #include "../harness/ranks.hpp"
 #include "../harness/sanitized.hpp"
 
@@ -91,35 +92,6 @@ Data<T> make(uint32_t collective, uint32_t n, uint32_t root, uint32_t rank, uint
 }
 
 template <typename T>
-tutti_status call(tutti_comm* c, uint32_t collective, const void* in, void* out, uint64_t count, uint32_t root) {
-  const uint32_t t = dtype_of<T>();
-  switch (collective) {
-    case TUTTI_BROADCAST:
-      return tutti_broadcast(c, in, out, count, t, root, nullptr, nullptr);
-    case TUTTI_REDUCE:
-      return tutti_reduce(c, in, out, count, t, TUTTI_SUM, root, nullptr, nullptr);
-    case TUTTI_ALL_REDUCE:
-      return tutti_all_reduce(c, in, out, count, t, TUTTI_SUM, nullptr, nullptr);
-    case TUTTI_GATHER:
-      return tutti_gather(c, in, out, count, t, root, nullptr, nullptr);
-    case TUTTI_ALL_GATHER:
-      return tutti_all_gather(c, in, out, count, t, nullptr, nullptr);
-    case TUTTI_SCATTER:
-      return tutti_scatter(c, in, out, count, t, root, nullptr, nullptr);
-    case TUTTI_REDUCE_SCATTER:
-      return tutti_reduce_scatter(c, in, out, count, t, TUTTI_SUM, nullptr, nullptr);
-    case TUTTI_ALL_TO_ALL:
-      return tutti_all_to_all(c, in, out, count, t, nullptr, nullptr);
-    case TUTTI_SCAN:
-      return tutti_scan(c, in, out, count, t, TUTTI_SUM, nullptr, nullptr);
-    case TUTTI_EXCLUSIVE_SCAN:
-      return tutti_exclusive_scan(c, in, out, count, t, TUTTI_SUM, nullptr, nullptr);
-    default:
-      return tutti_barrier(c, nullptr, nullptr);
-  }
-}
-
-template <typename T>
 void check(Communicator& comm, uint32_t collective, uint64_t count, uint32_t root, bool in_place) {
   const uint32_t n = comm.nranks(), rank = comm.rank();
   Data<T> d = make<T>(collective, n, root, rank, count);
@@ -135,7 +107,7 @@ void check(Communicator& comm, uint32_t collective, uint64_t count, uint32_t roo
     in = first;
     out = both.data() + (d.in.size() > d.out.size() ? rank * count : 0);
   }
-  const tutti_status status = call<T>(comm.handle(), collective, in, out, count, root);
+  const tutti_status status = call_collective<T>(comm.handle(), collective, in, out, count, root);
   ASSERT_EQ(status, TUTTI_OK) << tutti_comm_error(comm.handle());
   const T* result = static_cast<const T*>(out);
   for (uint64_t i = 0; i < d.expected.size(); ++i)
@@ -158,7 +130,7 @@ TEST_P(Collectives, MatchTheReference) {
       run_ranks(n,
                 [&](Communicator& comm) {
                   std::vector<int32_t> in(n), out(n);
-                  EXPECT_EQ(call<int32_t>(comm.handle(), c.collective, in.data(), out.data(), 1, 0),
+                  EXPECT_EQ(call_collective<int32_t>(comm.handle(), c.collective, in.data(), out.data(), 1, 0),
                             TUTTI_NOT_SUPPORTED);
                 },
                 {c.transport.c_str(), only.c_str()});

@@ -10,6 +10,7 @@
 #include <numeric>
 
 #include "algorithms.hpp"
+#include "call_collective.hpp"
 #include "ranks.hpp"
 #include "sanitized.hpp"
 
@@ -133,26 +134,6 @@ struct Made {
     switch (what.collective) {
       case 0:
         return is("exchange") ? exchange(in, out) : hand_on(in, out);
-      case TUTTI_BROADCAST:
-        return tutti_broadcast(c, in, out, count, t, root, nullptr, nullptr);
-      case TUTTI_REDUCE:
-        return tutti_reduce(c, in, out, count, t, TUTTI_SUM, root, nullptr, nullptr);
-      case TUTTI_ALL_REDUCE:
-        return tutti_all_reduce(c, in, out, count, t, TUTTI_SUM, nullptr, nullptr);
-      case TUTTI_GATHER:
-        return tutti_gather(c, in, out, count, t, root, nullptr, nullptr);
-      case TUTTI_ALL_GATHER:
-        return tutti_all_gather(c, in, out, count, t, nullptr, nullptr);
-      case TUTTI_SCATTER:
-        return tutti_scatter(c, in, out, count, t, root, nullptr, nullptr);
-      case TUTTI_REDUCE_SCATTER:
-        return tutti_reduce_scatter(c, in, out, count, t, TUTTI_SUM, nullptr, nullptr);
-      case TUTTI_ALL_TO_ALL:
-        return tutti_all_to_all(c, in, out, count, t, nullptr, nullptr);
-      case TUTTI_SCAN:
-        return tutti_scan(c, in, out, count, t, TUTTI_SUM, nullptr, nullptr);
-      case TUTTI_EXCLUSIVE_SCAN:
-        return tutti_exclusive_scan(c, in, out, count, t, TUTTI_SUM, nullptr, nullptr);
       case TUTTI_GATHER_V:
         return tutti_gather_v(c, in, ins[0], out, outs.data(), nullptr, t, root, nullptr, nullptr);
       case TUTTI_ALL_GATHER_V:
@@ -164,7 +145,7 @@ struct Made {
       case TUTTI_ALL_TO_ALL_V:
         return tutti_all_to_all_v(c, in, ins.data(), nullptr, out, outs.data(), nullptr, t, nullptr, nullptr);
       default:
-        return tutti_barrier(c, nullptr, nullptr);
+        return call_collective<int64_t>(c, what.collective, in, out, count, root);
     }
   }
   // A ring of messages under way at once.

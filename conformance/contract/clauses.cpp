@@ -178,6 +178,10 @@ constexpr Clause table[] = {
      "must "
      "complete with `TUTTI_OK`. One with another mark must complete with `TUTTI_MISMATCH`, and the lane must continue "
      "with the next message. Both records must report the message's mark."},
+    {"T-43",
+     "Endpoints with the same `tutti_endpoint_config.family` may share connections and the descriptor of `wait_fd/1`. "
+     "Each must still get its own messages, wake-ups and losses only. Closing or aborting one, or giving up a peer "
+     "there, must not be noticed by the others."},
 
     {"V-1",
      "`try_receive` must return the lane's next message and its length, or NULL. Called again before `release`, it "

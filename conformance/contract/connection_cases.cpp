@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "contract_case.hpp"
+#include "shared_domain.hpp"
 #include "listeners.hpp"
 
 namespace tutti::conformance::contract {
@@ -291,38 +292,58 @@ void alike_communicators(Bench& bench) {
 
 // Two endpoints of one domain at each of two ranks.
 void one_domain(Bench& bench) {
-  const tutti_transport* t = bench.transport();
-  bench.caps();
-  tutti_domain* domains[2] = {};
-  tutti_domain_config of{};
-  of.struct_size = sizeof of;
-  for (auto& domain : domains) call("open_domain", true, [&] { return t->open_domain(t->self, &of, &domain); });
-  {
-    std::vector<std::unique_ptr<Stage>> stages;
-    for (uint32_t c = 0; c < 2; ++c) {
-      stages.push_back(std::make_unique<Stage>(bench, StageOptions{.nranks = 0}));
-      for (uint32_t r = 0; r < 2; ++r) {
-        RankOptions options;
-        options.rank = r;
-        options.communicator = bench.seed * 2 + c + 77;
-        options.domain = domains[r];
-        options.mail = &stages.back()->mail;
-        stages.back()->ranks.push_back(std::make_unique<Rank>(bench, options));
-      }
-      stages.back()->connect_all();
-    }
-    Message first(*stages[0], {0, 1, 0, 0}, 40), second(*stages[1], {0, 1, 0, 1}, 40);
-    for (Message* m : {&second, &first}) {
-      m->post_receive();
-      stages[0]->until([&] { return m->post_send(); }, "T-21", "a SEND is refused");
-    }
-    for (int i = 0; i < 2; ++i)
-      stages[i]->until([&] { return i ? second.received() && second.sent() : first.received() && first.sent(); }, "T-3",
-                       "two communicators on one domain: a message of one does not arrive");
-    stages[0].reset();
-    exchange(*stages[1], 0, 1, "T-3");
+  SharedDomain of(bench, 2, false);
+  auto& stages = of.stages;
+  for (auto& stage : stages) stage->connect_all();
+  Message first(*stages[0], {0, 1, 0, 0}, 40), second(*stages[1], {0, 1, 0, 1}, 40);
+  for (Message* m : {&second, &first}) {
+    m->post_receive();
+    stages[0]->until([&] { return m->post_send(); }, "T-21", "a SEND is refused");
   }
-  for (tutti_domain* domain : domains) plain_call("close_domain", true, [&] { t->close_domain(domain); });
+  for (int i = 0; i < 2; ++i)
+    stages[i]->until([&] { return i ? second.received() && second.sent() : first.received() && first.sent(); }, "T-3",
+                     "two communicators on one domain: a message of one does not arrive");
+  stages[0].reset();
+  exchange(*stages[1], 0, 1, "T-3");
+}
+
+// The endpoints of a family may share connections: each still has its own messages, and its end is its own.
+void one_family(Bench& bench) {
+  SharedDomain of(bench, 5, true);
+  auto& stages = of.stages;
+  // All at once: what comes for one is found while another is advanced.
+  stages[0]->until(
+      [&] {
+        size_t missing = 0;
+        for (auto& stage : stages) {
+          missing += !stage->connect().empty();
+          stage->progress();
+        }
+        return missing == 0;
+      },
+      "T-5", "endpoints of a family do not connect");
+  for (auto& stage : stages) exchange(*stage, 0, 1, "T-43");
+  const auto others_go_on = [&](const char* after) {
+    for (auto& stage : stages) {
+      if (!stage) continue;
+      stage->settle();
+      for (const auto& rank : stage->ranks)
+        require(rank->events.empty(), "T-43", "{}, an endpoint of the same family was told: {}", after,
+                rank->events.empty() ? "" : rank->events[0].data);
+      exchange(*stage, 0, 1, "T-43");
+      exchange(*stage, 1, 0, "T-43");
+    }
+  };
+  (*stages[1])[0].abort();
+  stages[1]->settle();
+  const std::unique_ptr<Stage> aborted = std::move(stages[1]);
+  others_go_on("after an abort");
+  (*stages[3])[1].fail_peer(0);
+  stages[3]->settle();
+  const std::unique_ptr<Stage> failed = std::move(stages[3]);
+  others_go_on("after a peer was given up");
+  stages[0].reset();
+  others_go_on("after an endpoint was closed");
 }
 
 }  // namespace
@@ -373,6 +394,7 @@ std::vector<ContractCase> connection_cases() {
        {"T-3", "T-5", "T-15", "T-21"},
        8,
        one_domain},
+      {"communicators-of-a-family", "five endpoints of each rank that may share connections", {"T-43", "T-3", "T-5"}, 8, one_family},
   };
 }
 

@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "contract_case.hpp"
+#include "shared_domain.hpp"
 
 namespace tutti::conformance::contract {
 namespace {
@@ -309,6 +310,36 @@ void litmus(Bench& bench, uint64_t rounds) {
   sender.join();
   if (trouble) std::rethrow_exception(trouble);
 }
+// The endpoints of a family may share a descriptor. What wakes one must not be lost when another, which sleeps and works
+// at the same time, reads the descriptor first.
+void family_sleeps(Bench& bench) {
+  SharedDomain of(bench, 2, true);
+  for (auto& stage : of.stages) stage->connect_all();
+  for (const size_t woken : {0u, 1u}) {
+    Stage &stage = *of.stages[woken], &other = *of.stages[1 - woken];
+    const uint64_t value = 42;
+    uint64_t word = 0;
+    stage[0].post(stage[0].receive(1, 0, &word, 8));
+    for (auto& each : of.stages) each->settle();
+    const Sleeper sleeper(bench, stage[0]), bystander(bench, other[0]);
+    sleeper.fall_asleep();
+    bystander.fall_asleep();
+    stage.until([&] { return stage[1].post(stage[1].send(0, 0, &value, 8)) != nullptr; }, "T-21", "a SEND is refused");
+    for (int i = 0; i < 200; ++i) stage[1].progress();
+    for (int turn = 0; turn < 3; ++turn) {
+      bystander.disarm();
+      for (int i = 0; i < 2000; ++i) other[0].progress();
+      bystander.arm();
+    }
+    require(sleeper.readable(1000), "T-43",
+            "a message came for an endpoint that sleeps, and its descriptor is not readable: another endpoint of the "
+            "family, which was awake, took the wake-up");
+    sleeper.disarm();
+    bystander.disarm();
+    stage.until([&] { return stage[0].pending() == 0; }, "T-11", "the message does not arrive");
+    require(word == value, "T-15", "the word {} arrived, expected {}", word, value);
+  }
+}
 void short_litmus(Bench& bench) { litmus(bench, 4000); }
 void long_litmus(Bench& bench) { litmus(bench, 200'000); }
 
@@ -325,6 +356,7 @@ std::vector<ContractCase> sleep_cases() {
        15,
        no_lost_wake_up},
       {"sleep-again", "many sleeps one after another", {"W-1", "W-2", "W-4", "W-5"}, 20, again_and_again},
+      {"sleep-in-a-family", "two endpoints that may share a descriptor", {"T-43", "W-1", "W-4"}, 12, family_sleeps},
       {"sleep-litmus",
        "4,000 messages that are sent while a rank arms itself",
        {"W-1", "W-3", "W-4", "T-15", "T-20"},

@@ -79,6 +79,7 @@ Rank::Rank(Bench& b, const RankOptions& given) : links(given.nranks), options(gi
   config.pair = &pair_;
   config.address = options.address.empty() ? nullptr : reinterpret_cast<const char*>(address.data());
   config.timeout_ns = 30'000'000'000;
+  config.family = options.family;
   const tutti_status status = call("open_endpoint", true, [&] {
     const std::lock_guard lock(control_mutex());
     return t->open_endpoint(domain, &config, &endpoint);
@@ -356,20 +357,21 @@ Stage::Stage(Bench& b, const StageOptions& options) : bench(b) {
 
 void Stage::connect_all() {
   std::string missing;
-  until(
-      [&] {
-        missing.clear();
-        for (auto& rank : ranks)
-          for (uint32_t peer = 0; peer < ranks.size(); ++peer) {
-            if (peer == rank->options.rank || rank->links[peer]) continue;
-            const tutti_status status = rank->connect(peer);
-            require(status >= 0, "T-5", "rank {}'s connect to rank {}, which is there, returned {}: {}",
-                    rank->options.rank, peer, status_text(status), last_error());
-            if (status == TUTTI_AGAIN) missing = fmt::format("rank {} to rank {}", rank->options.rank, peer);
-          }
-        return missing.empty();
-      },
-      "T-5", [&] { return "connect goes on returning TUTTI_AGAIN though both ends progress: " + missing; });
+  until([&] { return (missing = connect()).empty(); }, "T-5",
+        [&] { return "connect goes on returning TUTTI_AGAIN though both ends progress: " + missing; });
+}
+
+std::string Stage::connect() {
+  std::string missing;
+  for (auto& rank : ranks)
+    for (uint32_t peer = 0; peer < ranks.size(); ++peer) {
+      if (peer == rank->options.rank || rank->links[peer]) continue;
+      const tutti_status status = rank->connect(peer);
+      require(status >= 0, "T-5", "rank {}'s connect to rank {}, which is there, returned {}: {}", rank->options.rank,
+              peer, status_text(status), last_error());
+      if (status == TUTTI_AGAIN) missing = fmt::format("rank {} to rank {}", rank->options.rank, peer);
+    }
+  return missing;
 }
 
 void Stage::progress(uint32_t capacity) {

@@ -45,6 +45,7 @@ struct RankOptions {
   tutti_domain* domain = nullptr;  // nullptr: one of its own
   Mail* mail = nullptr;            // by which pair messages go; outlives the rank
   std::string address;             // of tutti_endpoint_config; "": NULL
+  uint64_t family = 0;             // likewise
 };
 
 class Rank {
@@ -122,6 +123,8 @@ class Stage {
   Stage(Bench& bench, const StageOptions& options = {});
   Rank& operator[](uint32_t rank) { return *ranks[rank]; }
   void connect_all();
+  // One step of it. Returns a link that is missing still; "": none is.
+  std::string connect();
   // Progress of every rank, once.
   void progress(uint32_t capacity = 64);
   // Progress until `holds`; Broken(clause, text) when nothing has come for the bench's patience.

@@ -59,6 +59,7 @@ constexpr Fault transports[] = {
     {"mismatch-is-ok", "T-24", "shm", "a RECV of another size than its message completes with TUTTI_OK"},
     {"mismatch-tells-its-own-size", "T-24", "shm", "a RECV of another size than its message reports its own bytes"},
     {"marks-are-equal", "T-42", "shm", "a RECV with another mark than its message completes with TUTTI_OK"},
+    {"aborts-the-family", "T-43", "shm", "the abort of an endpoint aborts all endpoints of its family"},
     {"marks-of-16-bits", "T-42", "shm", "the upper half of marks is lost"},
     {"mismatch-tells-its-own-mark", "T-42", "shm", "a RECV with another mark than its message reports its own"},
     {"drops-empty-messages", "T-25", "shm", "a SEND of no bytes is told complete and not sent"},

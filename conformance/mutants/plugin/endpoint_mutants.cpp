@@ -14,6 +14,7 @@
 #include <cstring>
 #include <deque>
 #include <mutex>
+#include <set>
 #include <thread>
 
 #include "mutant.hpp"
@@ -101,6 +102,26 @@ struct ControlEndsAtZero : Watching {
       if (completions[i].bytes < whole) reached();
     }
     return status;
+  }
+};
+struct AbortsTheFamily : Mutant {
+  static inline std::map<uint64_t, std::set<Endpoint*>> families;
+  struct At : Endpoint {
+    const uint64_t family;
+    At(Domain& d, const tutti_endpoint_config& c, tutti_endpoint* inner) : Endpoint(d, c, inner), family(c.family) {
+      families[family].insert(this);
+    }
+    ~At() override { families[family].erase(this); }
+    tutti_status abort() override {
+      if (family == 0) return Endpoint::abort();
+      reached();
+      for (Endpoint* each : families[family])
+        if (each != this) static_cast<At*>(each)->Endpoint::abort();
+      return Endpoint::abort();
+    }
+  };
+  std::unique_ptr<Endpoint> make_endpoint(Domain& d, const tutti_endpoint_config& c, tutti_endpoint* inner) override {
+    return std::make_unique<At>(d, c, inner);
   }
 };
 struct EightLanes : Watching {
@@ -514,6 +535,7 @@ constexpr Maker makers[] = {
     {"keeps-name-pointer", make<KeepsNamePointer>},
     {"listens-everywhere", make<ListensEverywhere>},
     {"control-ends-at-zero", make<With<ControlEndsAtZero>>},
+    {"aborts-the-family", make<AbortsTheFamily>},
     {"eight-lanes", make<With<EightLanes>>},
     {"leaks-descriptor", make<LeaksDescriptor>},
     {"leaks-memory", make<LeaksMemory>},

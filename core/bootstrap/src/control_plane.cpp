@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "bootstrap/file_descriptor.hpp"
 #include "bootstrap/interrupt.hpp"
 #include "bootstrap/rank_list.hpp"
 #include "bootstrap/system_text.hpp"
@@ -24,12 +25,22 @@ Packet notice(PacketKind kind, uint32_t origin, uint64_t number, std::string_vie
   return {kind, Route::flood, origin, origin, number, bytes};
 }
 
+void ring(int sleeper) {
+  const uint64_t one = 1;
+  // A full counter is readable already.
+  (void)!::write(sleeper, &one, sizeof one);
+}
+
+// Of this thread; -1: there is none left.
+int sleeping_descriptor() {
+  thread_local const FileDescriptor fd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  return fd.get();
+}
+
 }  // namespace
 
 ControlPlane::ControlPlane(uint32_t rank, uint32_t nranks)
-    : rank_(rank), nranks_(nranks), peers_(nranks), wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
-  if (!wake_) throw Failure(TUTTI_NO_RESOURCES, me() + "eventfd: " + system_text(errno));
-}
+    : rank_(rank), nranks_(nranks), peers_(nranks) {}
 
 ControlPlane::~ControlPlane() = default;
 
@@ -125,15 +136,25 @@ bool ControlPlane::note(const Loss& loss) {
 }
 
 void ControlPlane::wake() {
-  const uint64_t one = 1;
-  // A full counter is readable already.
-  (void)!::write(wake_.get(), &one, sizeof one);
+  {
+    const std::lock_guard lock(sleep_mutex_);
+    is_news_ = true;
+    for (const int sleeper : sleepers_) ring(sleeper);
+  }
   changed_.notify_all();
 }
 
-void ControlPlane::clear_wait_fd() {
+ControlPlane::Sleep::Sleep(ControlPlane& control) : control_(control), fd_(sleeping_descriptor()) {
+  const std::lock_guard lock(control_.sleep_mutex_);
+  control_.sleepers_.push_back(fd_);
+  if (control_.is_news_) ring(fd_);
+}
+
+ControlPlane::Sleep::~Sleep() {
+  const std::lock_guard lock(control_.sleep_mutex_);
+  std::erase(control_.sleepers_, fd_);
   uint64_t count = 0;
-  (void)!::read(wake_.get(), &count, sizeof count);
+  if (::read(fd_, &count, sizeof count) > 0) control_.is_news_ = false;
 }
 
 bool ControlPlane::is_gone(uint32_t rank) const {

@@ -158,8 +158,11 @@ void Membership::take(const Notice& notice) try {
 }
 
 void Membership::wait() {
-  pollfd waiting = {control_.wait_fd(), POLLIN, 0};
-  if (::poll(&waiting, 1, kWaitMs) > 0) control_.clear_wait_fd();
+  {
+    const ControlPlane::Sleep sleep(control_);
+    pollfd waiting = {sleep.fd(), POLLIN, 0};
+    ::poll(&waiting, 1, kWaitMs);
+  }
   if (Interrupt::is_wanted()) {  // the others go on without this rank
     say(MembershipNotice::What::vote, false);
     control_.announce(rank_, TUTTI_ABORTED, Interrupt::reason);

@@ -44,9 +44,11 @@ void take_all(ControlPlane& control, uint32_t each, const std::set<uint32_t>& ma
   };
   while (!complete()) {
     if (deadline.passed()) throw Failure(TUTTI_TIMEOUT, "rank " + std::to_string(control.rank()) + " waits in vain");
-    pollfd waiting = {control.wait_fd(), POLLIN, 0};
-    ::poll(&waiting, 1, 60000);
-    control.clear_wait_fd();
+    {
+      const ControlPlane::Sleep sleep(control);
+      pollfd waiting = {sleep.fd(), POLLIN, 0};
+      ::poll(&waiting, 1, 60000);
+    }
     for (const PairMessage& message : control.take_pair_messages())
       if (message.bytes != words(message.from, control.rank(), got.at(message.from)++))
         throw Failure(TUTTI_INTERNAL, "rank " + std::to_string(control.rank()) + " got from rank " +

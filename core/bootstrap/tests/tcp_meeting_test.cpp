@@ -396,9 +396,9 @@ void real_time_killed_rank(uint32_t victim) {
     const auto bootstrap = make_bootstrap(tcp(port.rendezvous(), rank, 3), 60s);
     ControlPlane& control = bootstrap->control();
     while (!control.failed()) {
-      pollfd waiting = {control.wait_fd(), POLLIN, 0};
+      const ControlPlane::Sleep sleep(control);
+      pollfd waiting = {sleep.fd(), POLLIN, 0};
       ASSERT_EQ(::poll(&waiting, 1, 60000), 1);
-      if (!control.failed()) control.clear_wait_fd();
     }
     EXPECT_LT(std::chrono::nanoseconds(now() - killed), tutti_test::scaled(2s)) << "noticed too late";
     const Loss loss = *control.first_cause();

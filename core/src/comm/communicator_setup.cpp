@@ -136,7 +136,9 @@ void Communicator::begin_trace(const Means& means) {
 
 void Communicator::open_fabric(Means& means) {
   reports_->recorder().enter(TUTTI_FLIGHT_OPENING);
+  if (!family_.key) family_.key = hash_text(std::to_string(rank_), common_.communicator) | 1;  // the first of a family
   Fabric::Config config = fabric_config(common_.devices);
+  config.family = family_.key;
   config.opens_on_use = family_.trunk != nullptr;
   fabric_.open(nranks_ > 1 ? means.transports : TransportChoice{}, config, bootstrap_->control());
 }

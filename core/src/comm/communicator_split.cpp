@@ -183,7 +183,7 @@ void Communicator::grow_trunk(const std::string& place) {
 
 // Of these ranks, in their order; this one is among them.
 std::unique_ptr<Communicator> Communicator::make_part(const std::vector<uint32_t>& members, const std::string& name) {
-  Part part{configuration_, nullptr, {family_.trunk, {}, 0}, members, 0};
+  Part part{configuration_, nullptr, {family_.trunk, {}, 0, family_.key}, members, 0};
   for (const uint32_t member : members) part.family.ranks.push_back(family_.ranks[member]);
   // A rank is in one part of each split, so the parts of a split may have the same number on the trunk.
   const uint64_t number = hash_text(fmt::format("{}", family_.splits), common_.communicator);

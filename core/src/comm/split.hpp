@@ -35,6 +35,7 @@ struct Family {
   std::shared_ptr<Trunk> trunk;  // nullptr: none was split off yet
   std::vector<uint32_t> ranks;   // by rank: the trunk's
   uint64_t splits = 0;           // how often this communicator was split
+  uint64_t key = 0;              // tutti_endpoint_config::family of this rank's endpoints
 };
 
 // The beginnings of a part.

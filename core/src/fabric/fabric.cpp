@@ -78,8 +78,9 @@ void Fabric::sleep(bool alone, uint64_t most_ns) {
   if (!can_sleep) {
     std::this_thread::sleep_for(std::chrono::microseconds(20));
   } else if (!busy) {
-    fds[n++] = {control_->wait_fd(), POLLIN, 0};
-    if (ppoll(fds, n, &limit, nullptr) > 0 && fds[n - 1].revents) control_->clear_wait_fd();
+    const ControlPlane::Sleep sleep(*control_);
+    fds[n++] = {sleep.fd(), POLLIN, 0};
+    ppoll(fds, n, &limit, nullptr);
   } else {
     sched_yield();
   }

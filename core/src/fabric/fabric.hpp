@@ -33,6 +33,7 @@ class Fabric {
     uint32_t lanes = 0;  // of each link
     std::string name;    // of the communicator, for messages
     uint64_t communicator = 0;
+    uint64_t family = 0;  // of the endpoints; not 0
     DeviceMemory device;      // that the communicator is bound to
     std::string address;      // to bind to; "": the transport chooses
     uint64_t timeout_ns = 0;  // of connecting

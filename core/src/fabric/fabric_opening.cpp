@@ -125,6 +125,7 @@ void Fabric::open_endpoint(Port& port) {
   endpoint.lanes = config_.lanes;
   endpoint.name = config_.name.c_str();
   endpoint.communicator_id = config_.communicator;
+  endpoint.family = config_.family;
   port.pair = std::make_unique<PairMessages>();
   endpoint.pair = port.pair->open(*control_, port.api->name);
   endpoint.address = config_.address.empty() ? nullptr : config_.address.c_str();

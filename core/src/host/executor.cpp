@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "bootstrap/failure.hpp"
+#include "fabric/scratch.hpp"
 
 namespace tutti::core {
 namespace {
@@ -24,7 +25,7 @@ std::byte* Staging::at(const Link& link, uint32_t slot, uint64_t number) {
   if (Ring& ring = rings_[slot]; bytes > ring.bytes) {
     ring = Ring();
     if (TUTTI_HAS(tutti_transport, link.port->api, register_memory))
-      ring.registrable.reset(static_cast<std::byte*>(Memory::process().allocate(bytes)));
+      ring.registrable.reset(Scratch::process().take(bytes));
     else
       ring.ordinary = std::make_unique_for_overwrite<std::byte[]>(bytes);
     ring.bytes = bytes;
@@ -33,10 +34,10 @@ std::byte* Staging::at(const Link& link, uint32_t slot, uint64_t number) {
   return base + number % depth * link.fragment;
 }
 
-void Staging::Release::operator()(std::byte* ring) const { Memory::process().release(ring); }
+void Staging::Release::operator()(std::byte* ring) const { Scratch::process().give_back(ring); }
 
 Execution::~Execution() {
-  if (scratch_) Memory::process().release(scratch_);
+  if (scratch_) Scratch::process().give_back(scratch_);
 }
 
 // This rank's contribution to a premul_sum: in OUT, where the sum will be, or in memory of its own.
@@ -67,9 +68,9 @@ void Execution::launch(Plan& plan, uint32_t mark, const void* in, void* out, siz
   }
   while (runs_.size() < plan.lanes.size()) runs_.push_back(std::make_unique<LaneRun>());
   if (plan.scratch_bytes > scratch_capacity_) {
-    if (scratch_) Memory::process().release(std::exchange(scratch_, nullptr));
+    if (scratch_) Scratch::process().give_back(std::exchange(scratch_, nullptr));
     scratch_capacity_ = 0;
-    scratch_ = static_cast<std::byte*>(Memory::process().allocate(plan.scratch_bytes));
+    scratch_ = Scratch::process().take(plan.scratch_bytes);
     scratch_capacity_ = plan.scratch_bytes;
   }
   if (plan.shape.op == op_premul_sum) in = multiplied(in, out, factor);

@@ -159,7 +159,7 @@ void Link::decline(uint64_t tag, tutti_status status, const char* why) {
   tell(declined);
 }
 
-// ---- the socket
+// ---- the line
 
 Link::~Link() {
   for (auto& mapping : mappings_) mapping->unmap();
@@ -168,7 +168,7 @@ Link::~Link() {
 
 template <typename T>
 void Link::tell(const T& packet, std::shared_ptr<Exported> with) {
-  static_assert(std::is_trivially_copyable_v<T> && sizeof packet <= sdk::Packet::kMaxBytes);
+  static_assert(std::is_trivially_copyable_v<T> && sizeof packet <= sdk::Packet::kMaxPayload);
   packets_.push_back({std::string(reinterpret_cast<const char*>(&packet), sizeof packet), std::move(with)});
   flush();
 }
@@ -182,11 +182,11 @@ void Link::answer(uint64_t id, int32_t status, const char* why) {
 }
 
 void Link::flush() noexcept {
-  if (!socket()) packets_.clear();
+  if (!line()) packets_.clear();
   for (; !packets_.empty(); packets_.pop_front()) {
     const auto& [bytes, with] = packets_.front();
     const int fd = with ? with->file.get() : -1;
-    if (socket().send_bytes(bytes, std::span(&fd, fd < 0 ? 0 : 1)) == sdk::Socket::kFull) return;
+    if (line().send_bytes(bytes, std::span(&fd, fd < 0 ? 0 : 1)) == sdk::Socket::kFull) return;
     if (with) with->file.reset();  // the peer has its own
   }
 }

@@ -2,7 +2,7 @@
 //
 // A link of cuda-ipc: that of the SDK (tutti/sdk/local/link.hpp), which carries host memory, and mapped/1. An Offer
 // tells the peer of a share, an Answer tells whether the peer has it mapped, and Gone takes it back. Declined says that
-// there will be no share, or no mapping. Order on the socket is the order of the calls.
+// there will be no share, or no mapping. Order on the line is the order of the calls.
 #pragma once
 
 #include <tutti/plugin/mapped.h>
@@ -54,7 +54,7 @@ class Link : public sdk::local::LinkBase<Link> {
  public:
   using Domain = cuda_ipc::Domain;
   // The version counts changes of wire.hpp and of the segment's layout.
-  static constexpr sdk::PairFormat format{.transport = "cuda-ipc", .magic = 0x4349'5454, .version = 4};  // "TTIC"
+  static constexpr sdk::PairFormat format{.transport = "cuda-ipc", .magic = 0x4349'5454, .version = 5};  // "TTIC"
 
   Link(Parts parts, Domain&) : LinkBase(std::move(parts)) {}
   ~Link();
@@ -70,10 +70,10 @@ class Link : public sdk::local::LinkBase<Link> {
   // For LinkBase.
   bool handle(sdk::Packet& packet);
   void flush() noexcept;
-  bool waits_for_socket() const { return !packets_.empty(); }
+  bool waits_for_line() const { return !packets_.empty(); }
 
  private:
-  struct Waiting {  // a packet that waits for room in the socket
+  struct Waiting {  // a packet that waits for room on the line
     std::string bytes;
     std::shared_ptr<Exported> with;  // whose descriptor goes with it
   };
@@ -84,9 +84,9 @@ class Link : public sdk::local::LinkBase<Link> {
   void handle_answer(const Answer& answer);
   void handle_declined(const Declined& declined);
   void answer(uint64_t id, int32_t status, const char* why);
-  // Somebody waits for news of the peer: the next progress looks at the sockets.
+  // Somebody waits for news of the peer: the next progress looks at the lines.
   tutti_status look_again() {
-    attention().sockets = true;
+    attention().lines = true;
     return TUTTI_AGAIN;
   }
   void make_host_share(Share& share, const Device& device);

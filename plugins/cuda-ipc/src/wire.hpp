@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The packets by which two ranks tell each other of shares, on the unix socket of their link.
+// The packets by which two ranks tell each other of shares, on the line of their link.
 #pragma once
 
 #include <tutti/plugin/device.h>

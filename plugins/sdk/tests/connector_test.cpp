@@ -36,14 +36,15 @@ struct End : EndpointBase {
                me.job.letters[peer].emplace_back(me.rank(), std::string(static_cast<const char*>(data), bytes));
                return TUTTI_OK;
              }},
-        connector(*this, config_of(rank, &pair), kFormat, std::move(values), brings(brought), sleeper,
+        member(std::make_shared<local::Station>(), 4096),
+        connector(*this, config_of(rank, &pair), kFormat, std::move(values), brings(brought), member,
                   {[this] {
                      FileDescriptor fresh = local::make_memory_file("test", 4096);
                      made = file_of(fresh);
                      return fresh;
                    },
                    [this](Connector::Parts parts) {
-                     socket = std::move(parts.socket);
+                     line = std::move(parts.line);
                      file = file_of(parts.file);
                      for (FileDescriptor& fd : parts.descriptors) theirs.push_back(std::move(fd));
                    }}) {}
@@ -55,13 +56,10 @@ struct End : EndpointBase {
   }
   void step() {
     for (auto& [from, text] : std::exchange(job.letters[rank()], {})) connector.receive(from, text);
-    bool knocked = false;
-    for (const epoll_event& event : sleeper.ready())
-      if (event.data.u64 == Connector::kDoorway)
-        knocked = true;
-      else if (!socket)
-        connector.hear(static_cast<uint32_t>(event.data.u64));
-    connector.advance(knocked);
+    member.read();
+    for (const uint32_t peer : member.take_news())
+      if (!line) connector.hear(peer);
+    connector.advance();
   }
   std::string refused() const {
     const auto& why = connector.refusal(1 - rank());
@@ -70,10 +68,10 @@ struct End : EndpointBase {
 
   Job& job;
   tutti_pair_messages pair;
-  Sleeper sleeper;
   std::vector<FileDescriptor> mine, theirs;
   ino_t made = 0, file = 0;
-  Socket socket;
+  local::Station::Member member;
+  local::Line line;
   Connector connector;
 };
 
@@ -87,7 +85,7 @@ TEST(Connector, GivesBothEndsTheFileOfThePairAndTheOthersDescriptors) {
     End a(job, 0), b(job, 1);
     (caller == 0 ? a : b).connector.begin(1 - caller);
     run(a, b);
-    ASSERT_TRUE(a.socket && b.socket) << a.refused() << b.refused();
+    ASSERT_TRUE(a.line && b.line) << a.refused() << b.refused();
     EXPECT_NE(a.made, 0u);
     EXPECT_EQ(b.made, 0u) << "the lower rank makes the file";
     EXPECT_TRUE(a.file == a.made && b.file == a.made);
@@ -97,8 +95,8 @@ TEST(Connector, GivesBothEndsTheFileOfThePairAndTheOthersDescriptors) {
       EXPECT_EQ(file_of(a.theirs[i]), file_of(b.mine[i]));
       EXPECT_EQ(file_of(b.theirs[i]), file_of(a.mine[i]));
     }
-    EXPECT_EQ(a.socket.send(local::Setup()), Socket::kSent);
-    EXPECT_TRUE(b.socket.receive().as<local::Setup>());
+    EXPECT_EQ(a.line.send(local::Setup()), Socket::kSent);
+    EXPECT_TRUE(b.line.receive().as<local::Setup>());
     EXPECT_FALSE(a.connector.is_busy() || b.connector.is_busy());
   }
 }
@@ -121,7 +119,7 @@ TEST(Connector, AnErrorIsToldAtTheOtherEndToo) {
   End a(job, 0, {{"the size", 5}}, 3), b(job, 1);
   a.connector.begin(1);
   run(a, b);
-  EXPECT_FALSE(a.socket || b.socket);
+  EXPECT_FALSE(a.line || b.line);
   EXPECT_NE(a.refused().find("it passed 2 descriptors; expected 3"), std::string::npos) << a.refused();
   EXPECT_NE(b.refused().find("it cannot connect: it passed 2 descriptors"), std::string::npos) << b.refused();
   EXPECT_TRUE(b.refused().starts_with(std::to_string(TUTTI_PEER_FAILED))) << b.refused();
@@ -133,7 +131,7 @@ TEST(Connector, ARefusedPeerIsNotLetIn) {
   a.connector.begin(1);
   a.connector.give_up(1);
   run(a, b);
-  EXPECT_FALSE(a.socket || b.socket);
+  EXPECT_FALSE(a.line || b.line);
   EXPECT_NE(a.refused().find("rank 0 has given this rank up"), std::string::npos) << a.refused();
   EXPECT_NE(b.refused().find("rank 0 has given this rank up"), std::string::npos) << b.refused();
 }

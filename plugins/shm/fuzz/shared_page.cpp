@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // A peer of this job that writes anything, at any place of the shared segment and of the doorbell page, and sends any
-// packet on its socket. The input is a script of that and of this rank's own calls. What
+// packet on its line. The input is a script of that and of this rank's own calls. What
 // this rank is shown lies where it may read, every posted transfer ends once, and nothing else happens.
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -38,6 +38,7 @@ struct World {
   FileDescriptor region_file, small_file, eventfd;
   std::shared_ptr<Mapping> segment, doorbell;
   tutti_region* own_region = nullptr;
+  std::unique_ptr<Station::Member> member;
 
   World() {
     host.struct_size = sizeof host;
@@ -50,8 +51,8 @@ struct World {
     };
     tutti_plugin_entry_shm.init(&host);
     domain = new Domain();
-    segment = map_shared(make_memory_file("fuzz", kGeometry.segment_bytes()).get(), kGeometry.segment_bytes());
-    doorbell = map_shared(make_memory_file("fuzz", kPage).get(), kPage);
+    segment = map_shared(make_memory_file("fuzz", kGeometry.segment_bytes()).get(), 0, kGeometry.segment_bytes());
+    doorbell = map_shared(make_memory_file("fuzz", kPage).get(), 0, kPage);
     region_file = make_memory_file("fuzz", kRegionBytes);
     small_file = FileDescriptor(memfd_create("fuzz", MFD_CLOEXEC | MFD_ALLOW_SEALING));
     eventfd = FileDescriptor(open("/dev/null", O_WRONLY | O_CLOEXEC));
@@ -62,6 +63,7 @@ struct World {
     memory.bytes = kRegionBytes;
     memory.fd = region_file.get();
     own_region = domain->register_memory(memory);
+    member = std::make_unique<Station::Member>(std::make_shared<Station>(), kPage);
   }
   // The headers of both directions; data slots may hold anything.
   void clear() {
@@ -88,16 +90,19 @@ class Pair {
     attention_.failing.reserve(1);
     link_ =
         std::make_unique<Link>(Link::Parts{kGeometry, 0, 1, 1024, 0, world().segment,
-                                           share_doorbell(world().doorbell, FileDescriptor(dup(world().eventfd.get()))),
-                                           Socket(FileDescriptor(pair[1])), &attention_},
+                                           {world().doorbell, std::make_shared<FileDescriptor>(dup(world().eventfd.get()))},
+                                           world().member->station().adopt(*world().member, 1, Socket(FileDescriptor(pair[1]))),
+                                           &attention_},
                                *world().domain);
   }
   ~Pair() {
     if (far_) far_.close();
-    link_->read_socket();
+    link_->read_line();
     link_->end(TUTTI_ABORTED, "the script is over", false);
     for (int i = 0; i < 64 && !attention_.active.empty(); ++i) advance();
     FUZZ_CHECK(pending_.empty());
+    world().member->read();
+    (void)world().member->take_news();
   }
 
   // ---- the peer
@@ -133,20 +138,28 @@ class Pair {
                      : how % 4 == 2 ? world().eventfd.get()
                                     : world().region_file.get();
     if (how % 8 == 7)
-      far_.send(offer);
+      tell(offer);
     else
-      far_.send(offer, {file});
+      tell(offer, {file});
   }
   void withdraw(uint32_t id, uint32_t generation) {
     RegionGone gone;
     gone.id = id;
     gone.generation = generation;
-    far_.send(gone);
+    tell(gone);
   }
   void goodbye(bool gave_up) {
     Goodbye goodbye;
     goodbye.gave_up = gave_up;
-    far_.send(goodbye);
+    tell(goodbye);
+  }
+  template <typename T>
+  void tell(const T& packet, std::initializer_list<int> descriptors = {}) {
+    struct {
+      Station::Header header{0, Station::Header::kPacket};
+      T packet;
+    } whole{.packet = packet};
+    far_.send(whole, descriptors);
   }
   void send_garbage(const std::string& bytes) { (void)!::send(far_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL); }
   void hang_up() { far_.close(); }
@@ -208,8 +221,8 @@ class Pair {
   }
   void look() {
     (void)link_->has_news();
-    link_->read_socket();
-    link_->write_socket();
+    link_->read_line();
+    link_->write_line();
   }
 
  private:

@@ -40,7 +40,7 @@ Link::Link(Parts parts, Domain& domain)
     : LinkBase(std::move(parts)),
       domain_(domain),
       removals_seen_(domain.removals()),
-      peer_memory_(socket().get(), lanes(), slot_bytes()),
+      peer_memory_(line().process(), lanes(), slot_bytes()),
       probed_word_(random_word()),
       probe_waits_(domain.copies_directly()) {
   if (!domain.copies_directly()) tell_detour("TUTTI_SHM_DIRECT_COPY=0");
@@ -95,8 +95,8 @@ Reference Link::find(const uint8_t* payload, uint64_t bytes, uint32_t lane, void
     }
   }
   ImportedRegions::Import* import = imports_.find(reference.id, reference.generation);
-  if (!import) {  // the offer was sent before the message, so it is in the socket
-    read_socket();
+  if (!import) {  // the offer was sent before the message, so it is on the line
+    read_line();
     import = imports_.find(reference.id, reference.generation);
   }
   if (!import || bytes > import->mapping->bytes() || reference.offset > import->mapping->bytes() - bytes)
@@ -139,18 +139,18 @@ bool Link::offer_region(const Region& region) noexcept {
   offer.generation = region.generation;
   offer.offset = region.file_offset;
   offer.bytes = region.bytes;
-  const Socket::Sent sent = socket().send(offer, {region.file.get()});
-  socket_full_ = sent == Socket::kFull;
-  if (sent == Socket::kGone) attention().sockets = true;  // its end of file is there to be read
+  const Socket::Sent sent = line().send(offer, {region.file.get()});
+  line_full_ = sent == Socket::kFull;
+  if (sent == Socket::kGone) attention().lines = true;  // its end of file is there to be read
   if (sent == Socket::kSent) offered_[region.id] = region.generation;
   return sent == Socket::kSent;
 }
 
 template <typename T>
 bool Link::tell(const T& packet) noexcept {
-  const Socket::Sent sent = socket().send(packet);
-  socket_full_ = sent == Socket::kFull;
-  return !socket_full_;
+  const Socket::Sent sent = line().send(packet);
+  line_full_ = sent == Socket::kFull;
+  return !line_full_;
 }
 
 void Link::flush() noexcept {

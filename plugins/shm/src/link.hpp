@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // A link of shm: that of the SDK (tutti/sdk/local/link.hpp), and regions sent by reference. What is said of regions
-// goes over the link's socket.
+// goes over the link's line.
 //
 // A region with a file is mapped by the peer. All other memory the peer can read out of this process, if the kernel
 // allows it. That is found out once: each end tells the other where a word of its own lies, and the other says so when
@@ -57,7 +57,7 @@ class Link : public sdk::local::LinkBase<Link> {
  public:
   using Domain = shm::Domain;
   // The version counts changes of the packets above and of the segment's layout.
-  static constexpr sdk::PairFormat format{.transport = "shm", .magic = 0x4d48'5354, .version = 5};  // "TSHM"
+  static constexpr sdk::PairFormat format{.transport = "shm", .magic = 0x4d48'5354, .version = 6};  // "TSHM"
 
   Link(Parts parts, Domain& domain);
 
@@ -70,7 +70,7 @@ class Link : public sdk::local::LinkBase<Link> {
   sdk::local::Reference find(const uint8_t* payload, uint64_t bytes, uint32_t lane, void* room) noexcept;
   // Tells the peer what it was not told yet: of its memory, and of deregistered regions.
   void flush() noexcept;
-  bool waits_for_socket() const { return socket_full_; }
+  bool waits_for_line() const { return line_full_; }
 
  private:
   bool offer_region(const Region& region) noexcept;
@@ -81,7 +81,7 @@ class Link : public sdk::local::LinkBase<Link> {
   bool tell(const T& packet) noexcept;
 
   Domain& domain_;
-  bool socket_full_ = false;       // an offer waits for the peer to read its socket
+  bool line_full_ = false;         // an offer waits for the peer to read
   std::vector<uint32_t> offered_;  // by region id: the generation that the peer knows, 0 none
   uint64_t removals_seen_;
   ImportedRegions imports_;

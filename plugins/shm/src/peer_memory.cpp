@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "peer_memory.hpp"
 
-#include <sys/socket.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
@@ -16,12 +15,8 @@ iovec piece(uint64_t address, uint64_t bytes) { return {reinterpret_cast<void*>(
 
 }  // namespace
 
-PeerMemory::PeerMemory(int socket, uint32_t lanes, uint64_t most) : most_(most), rooms_(lanes) {
-  ucred peer{};
-  socklen_t bytes = sizeof peer;
-  if (getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &bytes) == 0) process_ = peer.pid;
-  own_ = process_ == getpid();
-}
+PeerMemory::PeerMemory(pid_t process, uint32_t lanes, uint64_t most)
+    : process_(process), own_(process == getpid()), most_(most), rooms_(lanes) {}
 
 bool PeerMemory::read(void* to, uint64_t address, uint64_t bytes) const noexcept {
   if (process_ <= 0) return errno = ESRCH, false;

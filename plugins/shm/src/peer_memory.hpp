@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The memory of the process at the other end of a socket, read without its help: as the kernel allows it
+// The memory of the process at the other end of a link, read without its help: as the kernel allows it
 // (process_vm_readv(2), which ptrace rules, containers and other users' processes may refuse), or directly where it is
 // this process itself.
 #pragma once
@@ -15,8 +15,8 @@ namespace tutti::shm {
 
 class PeerMemory {
  public:
-  // `most`: bytes of the largest fetch; `lanes` of them at a time.
-  PeerMemory(int socket, uint32_t lanes, uint64_t most);
+  // `process`: of the peer; 0: it is not known here. `most`: bytes of the largest fetch; `lanes` of them at a time.
+  PeerMemory(pid_t process, uint32_t lanes, uint64_t most);
   bool is_own() const { return own_; }
   // Does the word at an address have this value? False, and errno: why it cannot be read.
   bool has(uint64_t address, uint64_t value) const noexcept;
@@ -26,9 +26,9 @@ class PeerMemory {
 
  private:
   bool read(void* to, uint64_t address, uint64_t bytes) const noexcept;
-  pid_t process_ = 0;  // 0: not known here
-  bool own_ = false;
-  uint64_t most_;
+  const pid_t process_;  // 0: not known here
+  const bool own_;
+  const uint64_t most_;
   std::vector<std::unique_ptr<uint8_t[]>> rooms_;  // by lane; nullptr until needed
 };
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Registered memory. Region is the owner's side, ImportedRegions the reader's: a link's table of the peer's regions
-// that were offered over its socket. Both name a region by {id, generation}: ids are small and used again, each time
+// that were offered over its line. Both name a region by {id, generation}: ids are small and used again, each time
 // under a new generation.
 #pragma once
 

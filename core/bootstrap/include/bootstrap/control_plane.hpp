@@ -20,7 +20,6 @@
 
 #include "bootstrap/deadline.hpp"
 #include "bootstrap/failure.hpp"
-#include "bootstrap/file_descriptor.hpp"
 #include "bootstrap/pair_ledger.hpp"
 #include "bootstrap/traffic.hpp"
 
@@ -114,10 +113,22 @@ class ControlPlane {
   // Tells all ranks that `rank` is lost, this one included; the epoch is filled in here. `innocent`: as in Loss.
   void announce(uint32_t rank, tutti_status status, std::string reason, bool innocent = false) noexcept;
 
-  // Polls readable from when something may be new until clear_wait_fd. Valid as long as this object.
-  int wait_fd() const { return wake_.get(); }
-  void clear_wait_fd();
-  // Wakes whoever polls it.
+  // A thread's sleep that ends when something may be new. [one thread; one at a time]
+  class Sleep {
+   public:
+    explicit Sleep(ControlPlane& control);
+    ~Sleep();
+    Sleep(const Sleep&) = delete;
+    Sleep& operator=(const Sleep&) = delete;
+    // Polls readable when something is new since the last sleep that ended so; the thread's own. -1: the process has no
+    // descriptor left.
+    int fd() const { return fd_; }
+
+   private:
+    ControlPlane& control_;
+    const int fd_;
+  };
+  // Ends such sleeps.
   void interrupt() { wake(); }
 
   // This rank's traffic so far. A control plane among threads sends nothing.
@@ -138,7 +149,7 @@ class ControlPlane {
   // too many bytes, this rank itself or none of the ranks; TUTTI_NO_RESOURCES once kMaxPairsUntaken messages to that
   // rank have not been taken there.
   void send_pair(uint32_t peer, std::string_view bytes);
-  // Takes what has come. Wakes wait_fd when there is something.
+  // Takes what has come. Ends a Sleep when there is something.
   std::vector<PairMessage> take_pair_messages();
   // Makes this plane a trunk: `listener`, which outlives it, takes the pair messages, which may be as long as any
   // packet of a branch, and as many as kMaxBranchPacketsUntaken. On all ranks, before any sends one.
@@ -281,7 +292,9 @@ class ControlPlane {
   ControlListener* listener_ = nullptr;  // a trunk's
   size_t resends_ = 0;                   // since the last loss
   std::optional<Deadline::Clock::time_point> resend_at_;
-  FileDescriptor wake_;
+  std::mutex sleep_mutex_;  // guards what follows; taken last
+  std::vector<int> sleepers_;
+  bool is_news_ = false;
 };
 
 }  // namespace tutti::core

@@ -52,7 +52,7 @@ extern "C" {
 #define TUTTI_VIEW_ID "tutti.view/1"
 #define TUTTI_WAIT_FD_ID "tutti.wait_fd/1"
 /* The drafts' stamps: hashes of the layouts below. The core refuses a plugin that was compiled with others. */
-#define TUTTI_TRANSPORT_STAMP 0xd8c04db7u
+#define TUTTI_TRANSPORT_STAMP 0xa6fa3736u
 #define TUTTI_VIEW_STAMP 0x9efe9446u
 #define TUTTI_WAIT_FD_STAMP 0x50f65135u
 
@@ -141,6 +141,9 @@ typedef struct tutti_endpoint_config {
                              (an address that does not reply) gives up no later */
   uint32_t traffic_class; /* the IP traffic class (DSCP and ECN bits) of what is sent; 0: the default */
   uint32_t reserved;
+  uint64_t family; /* not 0: this process's endpoints of the same family belong to one rank, of a communicator and of its
+                      parts, and may share what they need of the system: connections, listening sockets, the descriptor
+                      of wait_fd/1. Different threads may use them at the same time. 0: nothing is shared */
 } tutti_endpoint_config;
 
 /* Transfer kinds and flags. */
@@ -289,7 +292,8 @@ typedef struct tutti_view {
 typedef struct tutti_wait_fd {
   uint32_t struct_size;
   uint32_t stamp; /* TUTTI_WAIT_FD_STAMP */
-  /* A descriptor for poll(2) with POLLIN. It stays the transport's and valid until the endpoint is closed. */
+  /* A descriptor for poll(2) with POLLIN. It stays the transport's and valid until the endpoint is closed. Endpoints of
+   * one family may have the same. */
   tutti_status (*get_fd)(tutti_endpoint* endpoint, int32_t* fd);
   /* Arms the descriptor: it becomes readable when there is anything to progress. That is a completion, a message, a
    * loss, a connection, or room for a SEND or control message that was refused. TUTTI_OK: armed, go to sleep.

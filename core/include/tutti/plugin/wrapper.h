@@ -15,7 +15,7 @@ extern "C" {
 
 #define TUTTI_WRAPPER_ID "tutti.wrapper/1"
 /* The draft's stamp: a hash of the layout below. The core refuses a plugin that was compiled with another. */
-#define TUTTI_WRAPPER_STAMP 0x645aa722u
+#define TUTTI_WRAPPER_STAMP 0x6f3f679bu
 
 typedef struct tutti_wrapper {
   uint32_t struct_size;

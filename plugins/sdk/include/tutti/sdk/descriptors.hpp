@@ -49,7 +49,8 @@ using tutti::FileDescriptor;
 
 // One packet as it came: unchecked bytes, and the descriptors with it.
 struct Packet {
-  static constexpr size_t kMaxBytes = 256, kMaxDescriptors = 4;
+  static constexpr size_t kMaxPayload = 256, kMaxDescriptors = 4;
+  static constexpr size_t kMaxBytes = kMaxPayload + 8;  // with a header
   enum Outcome { kNothing, kClosed, kHere } outcome = kNothing;
   bool truncated = false;  // something did not fit; a process at its limit of open files loses descriptors
   size_t bytes = 0;
@@ -161,11 +162,19 @@ class Socket {
   // Does the process at the other end belong to this user?
   bool same_user() const {
     ucred credentials{};
-    socklen_t length = sizeof credentials;
-    return getsockopt(fd_.get(), SOL_SOCKET, SO_PEERCRED, &credentials, &length) == 0 && credentials.uid == geteuid();
+    return get_credentials(credentials) && credentials.uid == geteuid();
+  }
+  // The process that has connected or listened at the other end; 0: it is not known here.
+  pid_t process() const {
+    ucred credentials{};
+    return get_credentials(credentials) ? credentials.pid : 0;
   }
 
  private:
+  bool get_credentials(ucred& credentials) const {
+    socklen_t length = sizeof credentials;
+    return getsockopt(fd_.get(), SOL_SOCKET, SO_PEERCRED, &credentials, &length) == 0;
+  }
   FileDescriptor fd_;
 };
 
@@ -193,14 +202,15 @@ inline Invitation this_place() {
   return place;
 }
 
-namespace descriptors_detail {
+// What a guest presents.
 struct Knock {
   static constexpr uint32_t number = 0x4b434f4e;
   uint32_t kind = number;
-  uint32_t rank = 0;
+  uint32_t guest = 0;
   Token token{};
 };
 
+namespace descriptors_detail {
 // The abstract name: a leading zero byte, then text without an end.
 inline socklen_t fill_name(sockaddr_un& to, const Token& name) {
   std::string text = "tutti-";
@@ -249,16 +259,17 @@ class Doorway {
                   "it is in another network namespace of this host, so its unix socket is out of reach; use a network "
                   "transport for this pair");
   }
-  // Draws a token with which `rank` may come once. It replaces an earlier one.
-  Invitation invite(uint32_t rank) {
+  // Draws a token with which a guest may come once, by its rank or another number of the caller's. It replaces an
+  // earlier one.
+  Invitation invite(uint32_t guest) {
     Invitation told = place_;
-    told.token = tokens_[rank] = random_token();
+    told.token = tokens_[guest] = random_token();
     return told;
   }
-  void uninvite(uint32_t rank) { tokens_.erase(rank); }
-  // Goes to the doorway that has invited `rank`, with descriptors. Nothing: it is crowded now, try again. Throws Error:
+  void uninvite(uint32_t guest) { tokens_.erase(guest); }
+  // Goes to the doorway that has invited this guest, with descriptors. Nothing: it is crowded now, try again. Throws Error:
   // TUTTI_SYSTEM where it is out of reach, TUTTI_PEER_FAILED where it is not there any more.
-  std::optional<Socket> visit(const Invitation& invitation, uint32_t rank,
+  std::optional<Socket> visit(const Invitation& invitation, uint32_t guest,
                               const std::vector<int>& descriptors = {}) const {
     check_place(invitation);
     Socket socket(descriptors_detail::unix_socket());
@@ -270,13 +281,13 @@ class Doorway {
       throw system_error("connecting to its unix socket", errno);
     }
     if (!socket.same_user()) throw Error(TUTTI_SYSTEM, "it belongs to another user; run all ranks as one user");
-    const descriptors_detail::Knock knock{.rank = rank, .token = invitation.token};
+    const Knock knock{.guest = guest, .token = invitation.token};
     const Socket::Sent sent = socket.send(knock, std::span(descriptors));
     if (sent == Socket::kGone) throw Error(TUTTI_PEER_FAILED, "it closed the connection at once");
     return sent == Socket::kSent ? std::optional(std::move(socket)) : std::nullopt;
   }
 
-  // Calls on_guest(rank, Socket, Packet&) for each invited rank that has come. The packet has what it brought, and may
+  // Calls on_guest(guest, Socket, Packet&) for each guest that has come. The packet has what it brought, and may
   // be truncated. Throws Error where no connection can be accepted.
   template <typename OnGuest>
   void look(OnGuest&& on_guest) {
@@ -287,6 +298,18 @@ class Doorway {
       if (strangers_.size() > kMaxStrangers) strangers_.pop_front();
     }
     hear_strangers(on_guest);
+  }
+
+  // The guest whose Knock these bytes are, which is no longer invited then.
+  std::optional<uint32_t> presented(std::string_view bytes) {
+    Knock knock;
+    if (bytes.size() != sizeof knock) return std::nullopt;
+    std::memcpy(static_cast<void*>(&knock), bytes.data(), sizeof knock);
+    const auto expected = tokens_.find(knock.guest);
+    if (knock.kind != knock.number || expected == tokens_.end()) return std::nullopt;
+    if (!same_bytes(knock.token, expected->second)) return std::nullopt;
+    tokens_.erase(expected);
+    return knock.guest;
   }
 
  private:
@@ -326,24 +349,13 @@ class Doorway {
       Socket socket = std::move(at->socket);
       at = strangers_.erase(at);
       epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, socket.get(), nullptr);
-      if (const auto rank = presented(packet))
-        on_guest(*rank, std::move(socket), packet);
+      const std::string_view bytes(packet.data.data(), packet.outcome == Packet::kHere ? packet.bytes : 0);
+      if (const auto guest = presented(bytes))
+        on_guest(*guest, std::move(socket), packet);
       else
         log(TUTTI_LOG_WARN, "a connection without a valid token was refused");
     }
   }
-  // The rank whose token the packet presents.
-  std::optional<uint32_t> presented(const Packet& packet) {
-    descriptors_detail::Knock knock;
-    if (packet.outcome != Packet::kHere || packet.bytes != sizeof knock) return std::nullopt;
-    std::memcpy(static_cast<void*>(&knock), packet.data.data(), sizeof knock);
-    const auto expected = tokens_.find(knock.rank);
-    if (knock.kind != knock.number || expected == tokens_.end()) return std::nullopt;
-    if (!same_bytes(knock.token, expected->second)) return std::nullopt;
-    tokens_.erase(expected);
-    return knock.rank;
-  }
-
   Invitation place_;
   FileDescriptor epoll_, listener_;
   std::map<uint32_t, Token> tokens_;  // by rank, until it has come

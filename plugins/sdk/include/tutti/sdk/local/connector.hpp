@@ -2,9 +2,9 @@
 //
 // How two ranks of one host come to a link. They exchange Cards (card_exchange.hpp). All else follows from the two
 // Cards, whichever end has called connect:
-//   1. the higher rank visits the lower one's doorway, with the descriptors that it brings
+//   1. the higher rank visits the lower one's station, with the descriptors that it brings
 //   2. the lower rank makes a file for the pair, and answers with Setup: the file, and the descriptors that it brings
-// From then on the socket is the link's.
+// From then on the line between the two is the link's.
 #pragma once
 
 #include <tutti/plugin/transport.h>
@@ -16,9 +16,10 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <tutti/sdk/card_exchange.hpp>
 #include <tutti/sdk/descriptors.hpp>
-#include <tutti/sdk/sleeper.hpp>
+#include <tutti/sdk/local/station.hpp>
 #include <utility>
 #include <vector>
 
@@ -28,7 +29,10 @@ namespace local {
 
 struct Card {
   std::array<uint64_t, 4> settings{};
-  Invitation invitation{};  // with name and token at the lower rank, to whom the higher one comes
+  Invitation invitation{};     // with the station's name; and a token at the lower rank, to whom the higher one comes
+  uint64_t doorbell = 0;       // where the endpoint's page begins in the station's file
+  uint32_t invited_as = 0;     // what the guest presents with the token
+  uint32_t reserved = 0;
 
   std::string flaw() const { return ""; }
 };
@@ -42,8 +46,6 @@ struct Setup {
 // [progress], as the endpoint that owns it.
 class Connector {
  public:
-  // The sleeper's mark of this rank's doorway; sockets have their peer's rank.
-  static constexpr uint64_t kDoorway = UINT32_MAX - 1;
   struct Value {
     const char* what;  // as errors name it
     uint64_t value;
@@ -51,7 +53,8 @@ class Connector {
   // The parts of a link.
   struct Parts {
     uint32_t peer;
-    Socket socket;                          // the sleeper watches it
+    const Card& card;                       // the peer's
+    Line line;                              // of the endpoint's member
     FileDescriptor file;                    // of the pair
     std::span<FileDescriptor> descriptors;  // those that the peer brings, as many as this rank brings
   };
@@ -63,19 +66,18 @@ class Connector {
 
   // At most 4 values, and at most Packet::kMaxDescriptors - 1 descriptors, which outlive the connector. Throws Error.
   Connector(const EndpointBase& endpoint, const tutti_endpoint_config& config, const PairFormat& format,
-            std::vector<Value> values, std::vector<int> brings, Sleeper& sleeper, Steps steps)
+            std::vector<Value> values, std::vector<int> brings, Station::Member& member, Steps steps)
       : endpoint_(endpoint),
         exchange_(endpoint, config, format, names_of(values),
                   {[this, values](uint32_t peer) { return make_card(peer, values); },
                    [this](uint32_t peer, const Card& card) { on_card(peer, card); },
                    [this](uint32_t peer) { drop(peer); }, TUTTI_PEER_FAILED}),
         brings_(std::move(brings)),
-        sleeper_(sleeper),
+        member_(member),
         steps_(std::move(steps)),
         peers_(config.nranks) {
     if (values.size() > Card().settings.size() || brings_.size() >= Packet::kMaxDescriptors)
       throw endpoint_.error(TUTTI_INTERNAL, "more values or descriptors than a card or a packet has room for");
-    sleeper_.watch(door_.fd(), EPOLLIN, kDoorway);
   }
 
   // Why there is no link with this peer, and will be none.
@@ -93,39 +95,32 @@ class Connector {
   // There will be no link with this peer.
   void give_up(uint32_t peer, bool aborts = false) { exchange_.give_up(peer, aborts); }
 
-  // The socket of a peer without a link has news: at the higher rank, the lower one's answer.
+  // The line of a peer without a link has news: at the higher rank, the lower one's answer.
   void hear(uint32_t peer) {
     Peer& p = peers_[peer];
-    if (!p.socket) return;
+    if (!p.line) return;
     exchange_.attempt(peer, [&] {
-      Packet packet = p.socket.receive();
+      Packet packet = p.line.receive();
       if (packet.outcome == Packet::kNothing) return;
       if (packet.outcome == Packet::kClosed) throw Error(TUTTI_PEER_FAILED, "it ended while it connected");
       packet.check_whole(1 + brings_.size());
       if (!packet.as<Setup>(1 + brings_.size())) throw Error(TUTTI_MISMATCH, "it sent no Setup");
-      make_link(peer, std::move(p.socket), std::move(packet.descriptors[0]), std::span(packet.descriptors).subspan(1));
+      make_link(peer, std::move(p.line), std::move(packet.descriptors[0]), std::span(packet.descriptors).subspan(1));
     });
   }
 
-  // Does what can be done now. `knocked`: the doorway has news.
-  void advance(bool knocked) {
+  // Does what can be done now.
+  void advance() {
     exchange_.flush();
-    if (knocked || door_.has_strangers() || !guests_.empty()) {
-      look_at_the_door();
-      answer_guests();
-    }
+    take_guests();
+    answer_guests();
     visit();
   }
 
  private:
   struct Peer {
-    std::optional<Invitation> place;  // the peer's
-    Socket socket;                    // this rank has brought its descriptors there, and waits for Setup
-  };
-  struct Guest {  // a higher rank, to which Setup is to be sent
-    uint32_t peer;
-    Socket socket;
-    std::array<FileDescriptor, Packet::kMaxDescriptors> descriptors;
+    std::optional<Card> card;  // the peer's
+    Line line;                 // this rank has brought its descriptors there, and waits for Setup
   };
 
   static std::vector<const char*> names_of(const std::vector<Value>& values) {
@@ -136,71 +131,72 @@ class Connector {
   Card make_card(uint32_t peer, const std::vector<Value>& values) {
     Card card;
     for (size_t i = 0; i < values.size(); i++) card.settings[i] = values[i].value;
-    card.invitation = endpoint_.rank() < peer ? door_.invite(peer) : door_.place();
+    card.doorbell = member_.page_offset();
+    card.invitation = member_.station().place();
+    if (endpoint_.rank() < peer) std::tie(card.invitation, card.invited_as) = member_.invite(peer);
     return card;
   }
   void on_card(uint32_t peer, const Card& card) {
-    door_.check_place(card.invitation);
-    peers_[peer].place = card.invitation;
+    member_.station().check_place(card.invitation);
+    peers_[peer].card = card;
     if (endpoint_.rank() > peer) visits_.push_back(peer);
   }
   void drop(uint32_t peer) {
-    peers_[peer].socket.close();
-    door_.uninvite(peer);
+    peers_[peer].line.close();
+    member_.uninvite(peer);
     std::erase(visits_, peer);
-    std::erase_if(guests_, [&](const Guest& guest) { return guest.peer == peer; });
+    std::erase_if(guests_, [&](const Station::Guest& guest) { return guest.peer == peer; });
   }
 
   // The higher rank: goes to the lower ones that have invited it.
   void visit() {
     for (const uint32_t peer : std::vector(visits_))
       exchange_.attempt(peer, [&] {
-        auto socket = door_.visit(*peers_[peer].place, endpoint_.rank(), brings_);
-        if (!socket) return;
+        const Card& card = *peers_[peer].card;
+        std::optional<Line> line = member_.visit(peer, card.invitation, card.invited_as, brings_);
+        if (!line) return;
         std::erase(visits_, peer);
-        sleeper_.watch(socket->get(), EPOLLIN, peer);
-        peers_[peer].socket = std::move(*socket);
+        peers_[peer].line = std::move(*line);
       });
   }
 
-  // The lower rank: lets in who comes.
-  void look_at_the_door() {
-    door_.look([&](uint32_t peer, Socket socket, Packet& packet) {
-      exchange_.attempt(peer, [&] {
-        packet.check_whole(brings_.size());
-        guests_.push_back({peer, std::move(socket), std::move(packet.descriptors)});
+  // The lower rank: lets in who has come.
+  void take_guests() {
+    for (Station::Guest& guest : member_.take_guests())
+      exchange_.attempt(guest.peer, [&] {
+        guest.packet.check_whole(brings_.size());
+        guests_.push_back(std::move(guest));
       });
-    });
   }
 
   // The lower rank: makes a file for each rank that has come.
   void answer_guests() {
     for (size_t waiting = guests_.size(); waiting > 0; waiting--) {
-      Guest guest = std::move(guests_.front());
+      Station::Guest guest = std::move(guests_.front());
       guests_.pop_front();
-      if (!peers_[guest.peer].place) {  // it was faster than its Card, which is still to be checked
+      if (!peers_[guest.peer].card) {  // it was faster than its Card, which is still to be checked
         guests_.push_back(std::move(guest));
         continue;
       }
+      guest.line.name_station(peers_[guest.peer].card->invitation.name);
       exchange_.attempt(guest.peer, [&] {
         FileDescriptor file = steps_.make_file();
         std::vector<int> descriptors{file.get()};
         descriptors.insert(descriptors.end(), brings_.begin(), brings_.end());
-        switch (guest.socket.send(Setup(), descriptors)) {
+        switch (guest.line.send(Setup(), descriptors)) {
           case Socket::kFull:
             return guests_.push_back(std::move(guest));
           case Socket::kGone:
             throw Error(TUTTI_PEER_FAILED, "it ended while it connected");
           case Socket::kSent:
-            sleeper_.watch(guest.socket.get(), EPOLLIN, guest.peer);
-            make_link(guest.peer, std::move(guest.socket), std::move(file), guest.descriptors);
+            make_link(guest.peer, std::move(guest.line), std::move(file), guest.packet.descriptors);
         }
       });
     }
   }
 
-  void make_link(uint32_t peer, Socket socket, FileDescriptor file, std::span<FileDescriptor> descriptors) {
-    steps_.make_link({peer, std::move(socket), std::move(file), descriptors.first(brings_.size())});
+  void make_link(uint32_t peer, Line line, FileDescriptor file, std::span<FileDescriptor> descriptors) {
+    steps_.make_link({peer, *peers_[peer].card, std::move(line), std::move(file), descriptors.first(brings_.size())});
     exchange_.linked(peer);
     endpoint_.log(TUTTI_LOG_DEBUG, "connected to rank {}", peer);
   }
@@ -208,12 +204,11 @@ class Connector {
   const EndpointBase& endpoint_;
   CardExchange<Card> exchange_;
   const std::vector<int> brings_;
-  Sleeper& sleeper_;
+  Station::Member& member_;
   const Steps steps_;
-  Doorway door_;
   std::vector<Peer> peers_;  // by rank
   std::vector<uint32_t> visits_;
-  std::deque<Guest> guests_;
+  std::deque<Station::Guest> guests_;
 };
 
 }  // namespace local

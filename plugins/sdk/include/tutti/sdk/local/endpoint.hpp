@@ -6,8 +6,6 @@
 //   std::vector<Connector::Value> equal_values() const;  // beside the number of lanes: what all ranks must have equal
 #pragma once
 
-#include <sys/eventfd.h>
-
 #include <array>
 #include <bit>
 #include <memory>
@@ -16,7 +14,7 @@
 #include <tutti/sdk/endpoint_base.hpp>
 #include <tutti/sdk/local/connector.hpp>
 #include <tutti/sdk/local/link.hpp>
-#include <tutti/sdk/sleeper.hpp>
+#include <tutti/sdk/local/station.hpp>
 #include <vector>
 
 namespace tutti::sdk {
@@ -46,17 +44,15 @@ class Endpoint : public EndpointBase {
   void abort();
 
   // wait_fd/1.
-  int wait_fd() const { return sleeper_.descriptor(); }
+  int wait_fd() const { return member_.station().descriptor(); }
   bool arm();
   void disarm();
 
  private:
   using Lane = local::Lane<Link>;
-  // Progress looks at the sockets, whose news are seldom, in one call of so many; more often while ranks are still to
+  // Progress looks at the lines, whose news are seldom, in one call of so many; more often while ranks are still to
   // connect.
-  static constexpr uint32_t kSocketInterval = 1024, kSocketIntervalConnecting = 64;
-  // The sleeper's mark of the eventfd.
-  static constexpr uint64_t kEventfd = UINT32_MAX;
+  static constexpr uint32_t kLineInterval = 1024, kLineIntervalConnecting = 64;
 
   static std::string label(const char* what) { return fmt::format("tutti-{}-{}", Link::format.transport, what); }
   FileDescriptor make_segment() const;
@@ -64,10 +60,9 @@ class Endpoint : public EndpointBase {
   bool take(const tutti_transfer& transfer);
   uint32_t deliver_control(std::span<tutti_completion> completions);
   uint32_t deliver_ends(std::span<tutti_completion> completions);
-  void read_sockets();
-  void read_eventfd();
+  void read_lines();
   bool has_news();
-  Doorbell& doorbell() const { return *reinterpret_cast<Doorbell*>(doorbell_->data()); }
+  Doorbell& doorbell() const { return member_.doorbell(); }
   uint64_t doorbell_bytes() const { return Doorbell::page_bytes(nranks()); }
   std::vector<Connector::Value> equal_values() const {
     auto values = domain_.equal_values();
@@ -77,9 +72,7 @@ class Endpoint : public EndpointBase {
 
   Domain& domain_;
   const Geometry geometry_;
-  Sleeper sleeper_;
-  FileDescriptor eventfd_, doorbell_file_;
-  std::shared_ptr<Mapping> doorbell_;
+  Station::Member member_;
   Connector connector_;
   Attention<Link> attention_;
   std::vector<std::unique_ptr<Link>> peers_;  // by rank
@@ -98,17 +91,14 @@ Endpoint<Link>::Endpoint(Domain& domain, const tutti_endpoint_config& config)
     : EndpointBase(Link::format.transport, config, kMaxLanes),
       domain_(domain),
       geometry_{config.lanes, domain.settings().slots, domain.settings().slot_bytes},
-      eventfd_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)),
-      doorbell_file_(make_memory_file(label("doorbell"), doorbell_bytes())),
-      doorbell_(map_shared(doorbell_file_.get(), doorbell_bytes())),
-      connector_(*this, config, Link::format, equal_values(), {doorbell_file_.get(), eventfd_.get()}, sleeper_,
+      member_(Station::of(config.family), doorbell_bytes()),
+      connector_(*this, config, Link::format, equal_values(),
+                 {member_.station().doorbell_file(), member_.station().eventfd_descriptor()}, member_,
                  {[this] { return make_segment(); }, [this](Connector::Parts parts) { make_link(std::move(parts)); }}),
       peers_(nranks()),
       control_pending_(Doorbell::control_words(nranks())) {
-  if (!eventfd_) throw sdk::system_error(errno, "{}", says("eventfd"));
   check_file_limit(geometry_.segment_bytes());  // of every link
   attention_.failing.reserve(nranks());
-  sleeper_.watch(eventfd_.get(), EPOLLIN, kEventfd);
 }
 
 // ---- connecting
@@ -120,7 +110,7 @@ Link* Endpoint<Link>::connect(uint32_t peer) {
   const std::unique_ptr<Link>& link = peers_[peer];
   if (!link && !connector_.refusal(peer)) {
     connector_.begin(peer);
-    attention_.sockets = true;  // the next progress looks at them, once for all peers
+    attention_.lines = true;  // the next progress looks at them, once for all peers
   }
   if (connector_.refusal(peer)) throw *connector_.refusal(peer);
   if (link && link->told()) throw error(link->end_status(), "rank {}: {}", peer, link->why());
@@ -131,7 +121,7 @@ template <typename Link>
 void Endpoint<Link>::receive_pair(uint32_t peer, std::string_view message) {
   check_peer(peer);
   if (aborted_) return;
-  attention_.sockets = true;
+  attention_.lines = true;
   connector_.receive(peer, message);
 }
 
@@ -154,19 +144,23 @@ void Endpoint<Link>::make_link(Connector::Parts parts) {
   const FileDescriptor page = std::move(parts.descriptors[0]);
   FileDescriptor peer_eventfd = std::move(parts.descriptors[1]);
   check_memory_file(parts.file.get(), geometry_.segment_bytes(), "the segment of a pair");
-  check_memory_file(page.get(), doorbell_bytes(), "the doorbell page of a peer");
+  const uint64_t offset = parts.card.doorbell;
+  if (offset % kPage != 0 || offset > INT64_MAX - doorbell_bytes())
+    throw Error(TUTTI_MISMATCH, "its doorbell page begins where none can");
+  check_memory_file(page.get(), offset + doorbell_bytes(), "the doorbell page of a peer");
   struct stat status {};
   // An anonymous inode has no type; pipes, sockets and files, which could block the writer, have one.
   if (fstat(peer_eventfd.get(), &status) != 0 || (status.st_mode & S_IFMT) != 0)
     throw Error(TUTTI_MISMATCH, "what it passed as an eventfd is none");
   peers_[parts.peer] = std::make_unique<Link>(
       typename Link::Parts{geometry_, rank(), parts.peer, domain_.settings().stream_bytes, domain_.settings().first,
-                           map_shared(parts.file.get(), geometry_.segment_bytes()),
-                           share_doorbell(map_shared(page.get(), doorbell_bytes()), std::move(peer_eventfd)),
-                           std::move(parts.socket), &attention_},
+                           map_shared(parts.file.get(), 0, geometry_.segment_bytes()),
+                           {map_shared(page.get(), offset, doorbell_bytes()),
+                            share_eventfd(parts.card.invitation.name, std::move(peer_eventfd))},
+                           std::move(parts.line), &attention_},
       domain_);
   links_.push_back(peers_[parts.peer].get());
-  attention_.sockets = true;  // more may have come behind the Setup
+  links_.back()->read_line();  // more may have come behind the Setup
 }
 
 template <typename Link>
@@ -199,9 +193,9 @@ bool Endpoint<Link>::take(const tutti_transfer& transfer) {
 
 template <typename Link>
 uint32_t Endpoint<Link>::progress(std::span<tutti_completion> completions) {
-  const uint32_t interval = links_.size() + 1 < nranks() ? kSocketIntervalConnecting : kSocketInterval;
-  if (++calls_ % interval == 0 || attention_.sockets) [[unlikely]]
-    read_sockets();
+  const uint32_t interval = links_.size() + 1 < nranks() ? kLineIntervalConnecting : kLineInterval;
+  if (++calls_ % interval == 0 || attention_.lines) [[unlikely]]
+    read_lines();
   uint32_t n = deliver_control(completions);
   std::vector<Lane*>& active = attention_.active;
   for (size_t left = active.size(); left > 0 && n < completions.size(); left--) {
@@ -265,60 +259,46 @@ uint32_t Endpoint<Link>::deliver_ends(std::span<tutti_completion> completions) {
 }
 
 template <typename Link>
-void Endpoint<Link>::read_sockets() {
-  attention_.sockets = false;
-  bool knocked = false;
-  const std::span<const epoll_event> events = sleeper_.ready();
-  for (const epoll_event& event : events) {
-    const uint64_t mark = event.data.u64;
-    if (mark == Connector::kDoorway)
-      knocked = true;
-    else if (mark == kEventfd)
-      read_eventfd();
-    else if (Link* link = peers_[mark].get())
-      link->read_socket();
+void Endpoint<Link>::read_lines() {
+  attention_.lines = false;
+  member_.read();
+  for (const uint32_t peer : member_.take_news())
+    if (Link* link = peers_[peer].get())
+      link->read_line();
     else
-      connector_.hear(static_cast<uint32_t>(mark));
-  }
-  connector_.advance(knocked);
-  attention_.sockets |= events.size() == Sleeper::kMost || connector_.is_busy();
-  for (Link* link : links_) link->write_socket();
+      connector_.hear(peer);
+  connector_.advance();
+  attention_.lines |= connector_.is_busy();
+  for (Link* link : links_) link->write_line();
 }
 
 // ---- sleeping
 
 template <typename Link>
-void Endpoint<Link>::read_eventfd() {
-  uint64_t count;
-  [[maybe_unused]] const ssize_t got = read(eventfd_.get(), &count, sizeof count);
-}
-
-template <typename Link>
 bool Endpoint<Link>::has_news() {
-  if (attention_.sockets || any_control_pending_ || !attention_.failing.empty()) return true;
+  if (attention_.lines || any_control_pending_ || !attention_.failing.empty()) return true;
   for (uint64_t w = 0; w < control_pending_.size(); w++)
     if (doorbell().control(w).load(std::memory_order_seq_cst) != 0) return true;
   bool news = false;
   for (Link* link : links_)
     if (link->has_news()) news = true;
   if (!attention_.failing.empty()) return true;
-  if (!sleeper_.ready().empty()) news = attention_.sockets = true;
+  if (member_.has_news()) news = attention_.lines = true;
   return news;
 }
 
 template <typename Link>
 bool Endpoint<Link>::arm() {
-  doorbell().sleeps.store(1, std::memory_order_seq_cst);
+  member_.arm();
   if (!has_news()) return true;
-  doorbell().sleeps.store(0, std::memory_order_seq_cst);
+  member_.disarm();
   return false;
 }
 
 template <typename Link>
 void Endpoint<Link>::disarm() {
-  doorbell().sleeps.store(0, std::memory_order_seq_cst);
-  read_eventfd();
-  attention_.sockets = true;
+  member_.disarm();
+  attention_.lines = true;
 }
 
 }  // namespace local

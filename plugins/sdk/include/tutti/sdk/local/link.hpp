@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// One rank's connection to one peer over a segment (segment.hpp): its lanes, its control ring, and the socket that
+// One rank's connection to one peer over a segment (segment.hpp): its lanes, its control ring, and the line that
 // tells when the peer is gone. A transport derives its class from this one:
 //
 //   class Link : public LinkBase<Link> {
@@ -8,8 +8,8 @@
 //     static constexpr PairFormat format{"mine", 0x454e494d, 1};
 //     Link(Parts parts, Domain& domain);
 //     bool handle(Packet& packet);                   // a packet of the transport's own; false: it knows no such packet
-//     void flush() noexcept;                         // sends what waits for room in the socket
-//     bool waits_for_socket() const;                 // does something wait?
+//     void flush() noexcept;                         // sends what waits for room on the line
+//     bool waits_for_line() const;                   // does something wait?
 //     // Optional: memory of a kReference message, readable until its release. Bytes that are fetched go to `room`,
 //     // unless it is nullptr.
 //     Reference find(const uint8_t* payload, uint64_t bytes, uint32_t lane, void* room) noexcept;
@@ -30,6 +30,7 @@
 #include <tutti/sdk/local/nontemporal.hpp>
 #include <tutti/sdk/local/segment.hpp>
 #include <tutti/sdk/local/shared_by_key.hpp>
+#include <tutti/sdk/local/station.hpp>
 #include <tutti/sdk/pair_messages.hpp>
 #include <tutti/sdk/ring.hpp>
 #include <tutti/sdk/words.hpp>
@@ -49,23 +50,19 @@ struct Goodbye {
 };
 inline constexpr uint32_t kFirstOwnPacket = 16;
 
-// A peer's doorbell as this process sees it: its page and the eventfd that wakes it.
+// A peer's doorbell as this process sees it: its page, and its station's eventfd that wakes it.
 struct PeerDoorbell {
   std::shared_ptr<Mapping> page;
-  FileDescriptor eventfd;
+  std::shared_ptr<FileDescriptor> eventfd;
   Doorbell& words() const { return *reinterpret_cast<Doorbell*>(page->data()); }
 };
-// All of this process's ranks share one doorbell of a peer, so that n ranks of a process that all know each other hold
-// n eventfds, not n * n. `page` is the mapping of map_shared, the same for equal files; of several eventfds that came
-// with one page the first is kept. [any thread]
-inline std::shared_ptr<PeerDoorbell> share_doorbell(std::shared_ptr<Mapping> page, FileDescriptor eventfd) {
-  // A live doorbell keeps its page, so no other page can have this address.
-  static auto& doorbells = *new SharedByKey<const Mapping*, PeerDoorbell>;  // threads may outlive static destruction
-  return doorbells.get(
-      page.get(), [](const PeerDoorbell&) { return true; },
-      [&] {
-        return std::make_unique<PeerDoorbell>(PeerDoorbell{std::move(page), std::move(eventfd)});
-      });
+// All of this process's ranks share one eventfd of a station, so that n ranks of a process that all know each other hold
+// n eventfds, not n * n. Of several that came from one station the first is kept. [any thread]
+inline std::shared_ptr<FileDescriptor> share_eventfd(const Token& station, FileDescriptor eventfd) {
+  static auto& eventfds = *new SharedByKey<Token, FileDescriptor>;  // threads may outlive static destruction
+  return eventfds.get(
+      station, [](const FileDescriptor&) { return true; },
+      [&] { return std::make_unique<FileDescriptor>(std::move(eventfd)); });
 }
 
 struct PostedTransfer {
@@ -123,7 +120,7 @@ template <typename Link>
 struct Attention {
   std::vector<Lane<Link>*> active;  // lanes with posted transfers
   std::vector<Link*> failing;       // links whose end was not told yet; has room for all
-  bool sockets = false;             // look at the sockets in the next progress
+  bool lines = false;               // look at the lines in the next progress
 };
 
 template <typename Self>
@@ -141,8 +138,8 @@ class LinkBase {
     uint64_t stream_bytes;  // posted sends of at least so many bytes are copied with non-temporal stores
     uint64_t first;         // the number of the first message of each lane, and of the first control message
     std::shared_ptr<Mapping> segment;
-    std::shared_ptr<PeerDoorbell> peer_doorbell;
-    Socket socket;
+    PeerDoorbell peer_doorbell;
+    Line line;
     Attention<Self>* attention;
   };
 
@@ -187,10 +184,10 @@ class LinkBase {
   // Is there something of this link that the caller was not told of? For arm(), after the doorbell's word was set.
   bool has_news() noexcept;
 
-  // Reads the socket to its end for now.
-  void read_socket() noexcept;
-  // Sends what waits for room in the socket.
-  void write_socket() noexcept;
+  // Receives what has come on the line.
+  void read_line() noexcept;
+  // Sends what waits for room on the line.
+  void write_line() noexcept;
   // Ends the link. TUTTI_ABORTED and a peer given up by the caller are not told as events.
   void end(tutti_status status, std::string_view why, bool tell) noexcept;
 
@@ -207,7 +204,7 @@ class LinkBase {
   explicit LinkBase(Parts parts);
   // Tells the peer that the endpoint is closed.
   ~LinkBase() {
-    if (parts_.socket) parts_.socket.send(Goodbye());
+    if (parts_.line) parts_.line.send(Goodbye());
   }
   LinkBase(const LinkBase&) = delete;
   LinkBase& operator=(const LinkBase&) = delete;
@@ -221,8 +218,8 @@ class LinkBase {
     return {};
   }
 
-  // The socket stays open until the other end closes it, also when the link has ended.
-  Socket& socket() { return parts_.socket; }
+  // The line stays open until the other end closes it, also when the link has ended.
+  Line& line() { return parts_.line; }
   // The peer's process has ended, or its endpoint is closed: it addresses no memory of this rank any more.
   bool peer_has_let_go() const { return let_go_; }
   Lane* lane_of(uint32_t lane) { return lane < parts_.geometry.lanes ? &lanes_[lane] : nullptr; }

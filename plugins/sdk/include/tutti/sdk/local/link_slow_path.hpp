@@ -13,7 +13,7 @@ template <typename Self>
 LinkBase<Self>::LinkBase(Parts parts)
     : parts_(std::move(parts)),
       lanes_(std::make_unique<Lane[]>(parts_.geometry.lanes)),
-      peer_doorbell_(&parts_.peer_doorbell->words()),
+      peer_doorbell_(&parts_.peer_doorbell.words()),
       controls_sent_(parts_.first),
       controls_received_(parts_.first) {
   const uint32_t outward = parts_.rank < parts_.peer ? 0 : 1;
@@ -93,7 +93,7 @@ void LinkBase<Self>::ring_peer() noexcept {
   if (peer_doorbell_->sleeps.exchange(0, std::memory_order_seq_cst) == 0) return;
   const uint64_t one = 1;
   // Fails only when the counter is full, and then the peer is awake anyhow.
-  [[maybe_unused]] const ssize_t written = write(parts_.peer_doorbell->eventfd.get(), &one, sizeof one);
+  [[maybe_unused]] const ssize_t written = write(parts_.peer_doorbell.eventfd->get(), &one, sizeof one);
 }
 
 // ---- posted transfers
@@ -225,7 +225,7 @@ bool LinkBase<Self>::receive_control(uint8_t* to, uint64_t& bytes) {
 template <typename Self>
 bool LinkBase<Self>::has_news() noexcept {
   if (state_ == kEnded) return active_lanes_ > 0;
-  if (self().waits_for_socket() || (state_ == kGone && active_lanes_ > 0)) return true;
+  if (self().waits_for_line() || (state_ == kGone && active_lanes_ > 0)) return true;
   bool news = waits_for_control_room_ && has_control_room();
   if (news) waits_for_control_room_ = false;
   for (uint32_t i = 0; i < parts_.geometry.lanes; i++) {
@@ -249,13 +249,13 @@ bool LinkBase<Self>::has_news() noexcept {
   return news;
 }
 
-// ---- the socket, and the end
+// ---- the line, and the end
 
 template <typename Self>
-void LinkBase<Self>::read_socket() noexcept {
+void LinkBase<Self>::read_line() noexcept {
   try {
-    while (parts_.socket) {
-      Packet packet = parts_.socket.receive();
+    while (parts_.line) {
+      Packet packet = parts_.line.receive();
       if (packet.outcome == Packet::kNothing) return;
       take(packet);
     }
@@ -267,7 +267,7 @@ void LinkBase<Self>::read_socket() noexcept {
 template <typename Self>
 void LinkBase<Self>::take(Packet& packet) {
   if (packet.outcome == Packet::kClosed) {
-    parts_.socket.close();
+    parts_.line.close();
     let_go_ = true;
     return peer_gone("its process has ended or closed the connection", true);
   }
@@ -283,8 +283,8 @@ void LinkBase<Self>::take(Packet& packet) {
 }
 
 template <typename Self>
-void LinkBase<Self>::write_socket() noexcept {
-  if (goodbye_waits_) goodbye_waits_ = parts_.socket.send(Goodbye{.gave_up = 1}) == Socket::kFull;
+void LinkBase<Self>::write_line() noexcept {
+  if (goodbye_waits_) goodbye_waits_ = parts_.line.send(Goodbye{.gave_up = 1}) == Socket::kFull;
   self().flush();
 }
 
@@ -317,8 +317,8 @@ void LinkBase<Self>::end(tutti_status status, std::string_view why, bool tell) n
   } catch (...) {
     why_.clear();
   }
-  if (status == TUTTI_PEER_FAILED && parts_.socket)
-    goodbye_waits_ = parts_.socket.send(Goodbye{.gave_up = 1}) == Socket::kFull;
+  if (status == TUTTI_PEER_FAILED && parts_.line)
+    goodbye_waits_ = parts_.line.send(Goodbye{.gave_up = 1}) == Socket::kFull;
   if (tell)
     tell_of_end();
   else

@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <tuple>
 #include <tutti/sdk/descriptors.hpp>
 #include <tutti/sdk/local/segment.hpp>
 #include <tutti/sdk/local/shared_by_key.hpp>
@@ -35,15 +36,20 @@ inline void check_file_limit(uint64_t bytes) {
                 plugin_id, bytes, largest.rlim_cur);
 }
 
-// A new memfd of `bytes` zeroes that can neither shrink nor grow. /proc/PID/maps shows the label. Throws Error.
-inline FileDescriptor make_memory_file(const std::string& label, uint64_t bytes) {
+inline void resize_memory_file(int fd, uint64_t bytes) {
   check_file_limit(bytes);
+  if (ftruncate(fd, static_cast<off_t>(bytes)) != 0)
+    throw system_error(errno, "{}: a memory file of {} bytes", plugin_id, bytes);
+}
+
+// A new memfd of `bytes` zeroes that cannot shrink, and grows only where `grows`. /proc/PID/maps shows the label.
+// Throws Error.
+inline FileDescriptor make_memory_file(const std::string& label, uint64_t bytes, bool grows = false) {
   FileDescriptor file(make_unnamed_file(label.c_str()));
   if (!file) throw system_error(errno, "{}: memfd_create", plugin_id);
   if (fchmod(file.get(), S_IRUSR | S_IWUSR) != 0) throw system_error(errno, "{}: fchmod", plugin_id);
-  if (ftruncate(file.get(), static_cast<off_t>(bytes)) != 0)
-    throw system_error(errno, "{}: a memory file of {} bytes", plugin_id, bytes);
-  if (fcntl(file.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0)
+  resize_memory_file(file.get(), bytes);
+  if (fcntl(file.get(), F_ADD_SEALS, F_SEAL_SHRINK | (grows ? 0 : F_SEAL_GROW) | F_SEAL_SEAL) != 0)
     throw system_error(errno, "{}: sealing a memory file", plugin_id);
   return file;
 }
@@ -84,16 +90,18 @@ class Mapping {
   uint64_t bytes_;
 };
 
-// Maps a whole memory file for reading and writing. All of this process's ranks get one mapping of one file: then also
-// tools that watch addresses, such as thread sanitizers, see that they synchronise. [any thread]
-inline std::shared_ptr<Mapping> map_shared(int fd, uint64_t bytes) {
-  static auto& mappings = *new SharedByKey<std::pair<dev_t, ino_t>, Mapping>;  // threads may outlive static destruction
+// Maps a part of a memory file, from a page's start on, for reading and writing. All of this process's ranks get one
+// mapping of one part: then also tools that watch addresses, such as thread sanitizers, see that they synchronise.
+// [any thread]
+inline std::shared_ptr<Mapping> map_shared(int fd, uint64_t offset, uint64_t bytes) {
+  using Part = std::tuple<dev_t, ino_t, uint64_t>;
+  static auto& mappings = *new SharedByKey<Part, Mapping>;  // threads may outlive static destruction
   struct stat status {};
   if (fstat(fd, &status) != 0) throw system_error(errno, "{}: a memory file", plugin_id);
   // A file's number may be used again only when nobody has it open or mapped, so a live mapping is of this very file.
   return mappings.get(
-      {status.st_dev, status.st_ino}, [&](const Mapping& mapping) { return mapping.bytes() == bytes; },
-      [&] { return std::make_unique<Mapping>(fd, 0, bytes, true); });
+      {status.st_dev, status.st_ino, offset}, [&](const Mapping& mapping) { return mapping.bytes() == bytes; },
+      [&] { return std::make_unique<Mapping>(fd, offset, bytes, true); });
 }
 
 }  // namespace local

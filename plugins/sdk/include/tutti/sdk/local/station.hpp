@@ -1,0 +1,527 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What the endpoints of one rank share, so that a rank of many communicators needs no descriptors for each of them: a
+// doorway, one descriptor to sleep on, the file with their doorbell pages, and one socket to each other rank's station.
+// The sockets carry Lines: each link has one, as if it had a socket of its own.
+//
+//   station A                                 station B
+//     Member (endpoint of world)  ---- Line 0 ----  Member
+//     Member (endpoint of a part) ---- Line 2 ----  Member
+//                  one Connection, a unix socket
+//
+// Whoever of the members reads the sockets hands the others what is theirs, and wakes those that sleep.
+#pragma once
+
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <tutti/sdk/descriptors.hpp>
+#include <tutti/sdk/local/memory_file.hpp>
+#include <tutti/sdk/local/segment.hpp>
+#include <tutti/sdk/local/shared_by_key.hpp>
+#include <tutti/sdk/sleeper.hpp>
+#include <utility>
+#include <vector>
+
+namespace tutti::sdk {
+inline namespace TUTTI_SDK_NAMESPACE {
+namespace local {
+
+class Station;
+struct LineEnd;
+
+// An endpoint's end of what two ranks say to each other: packets of at most Packet::kMaxPayload bytes, whole and in
+// order, with descriptors, and at last that the other end is closed. [progress], as the endpoint that owns it.
+class Line {
+ public:
+  Line() = default;
+  Line(std::shared_ptr<Station> station, std::shared_ptr<LineEnd> end)
+      : station_(std::move(station)), end_(std::move(end)) {}
+  Line(Line&& other) noexcept = default;
+  Line& operator=(Line&& other) noexcept {
+    close();
+    station_ = std::move(other.station_);
+    end_ = std::move(other.end_);
+    return *this;
+  }
+  ~Line() { close(); }
+  explicit operator bool() const { return end_ != nullptr; }
+
+  // The other end is told that there is nobody here any more.
+  void close() noexcept;
+  // As Socket's.
+  Packet receive();
+  Socket::Sent send_bytes(std::string_view packet, std::span<const int> descriptors) noexcept;
+  template <typename T>
+  Socket::Sent send(const T& what, std::span<const int> descriptors = {}) noexcept {
+    static_assert(std::is_trivially_copyable_v<T> && sizeof(T) <= Packet::kMaxPayload);
+    return send_bytes({reinterpret_cast<const char*>(&what), sizeof what}, descriptors);
+  }
+  template <typename T>
+  Socket::Sent send(const T& what, std::initializer_list<int> descriptors) noexcept {
+    return send(what, std::span(descriptors.begin(), descriptors.size()));
+  }
+  // The process at the other end; 0: it is not known here.
+  pid_t process() const;
+  // The other end's station has this name: members of this one may speak to it over the same socket.
+  void name_station(const Token& name);
+
+ private:
+  std::shared_ptr<Station> station_;
+  std::shared_ptr<LineEnd> end_;
+};
+
+// Any thread, except for what a Member says of itself.
+class Station : public std::enable_shared_from_this<Station> {
+ public:
+  class Member;
+  // Before each packet of a connection but the first one, which is a Knock and opens line 0.
+  struct Header {
+    enum Kind : uint32_t { kPacket = 1, kOpen, kClose };
+    uint32_t line;
+    uint32_t kind;
+  };
+  static_assert(sizeof(Header) == Packet::kMaxBytes - Packet::kMaxPayload);
+
+  // A rank that has come to a member by its invitation.
+  struct Guest {
+    uint32_t peer;
+    Line line;
+    Packet packet;  // what it brought; may be truncated
+  };
+
+  // One endpoint's part. [progress], as the endpoint that owns it.
+  class Member {
+   public:
+    // With a doorbell page of so many bytes. Throws Error.
+    Member(std::shared_ptr<Station> station, uint64_t page_bytes);
+    ~Member();
+    Member(const Member&) = delete;
+    Member& operator=(const Member&) = delete;
+
+    Station& station() const { return *station_; }
+    Doorbell& doorbell() const { return *reinterpret_cast<Doorbell*>(page_->data()); }
+    // Where the page begins in the station's file.
+    uint64_t page_offset() const { return page_offset_; }
+
+    // Lets `peer` come to this member once; a number that it presents besides the invitation's token.
+    std::pair<Invitation, uint32_t> invite(uint32_t peer);
+    void uninvite(uint32_t peer);
+    // Goes to the doorway of a peer that has invited this member. Nothing: it is crowded now. Throws Error.
+    std::optional<Line> visit(uint32_t peer, const Invitation& invitation, uint32_t number,
+                              const std::vector<int>& descriptors);
+
+    // Reads what has come for all members. Throws Error where no connection can be accepted.
+    void read();
+    bool has_news();
+    // The peers whose lines have something to receive, and those who have come.
+    std::vector<uint32_t> take_news();
+    std::vector<Guest> take_guests();
+
+    // Sleeping: between arm and disarm, whoever rings the doorbell makes the station's descriptor readable.
+    void arm();
+    void disarm();
+
+   private:
+    friend class Station;
+    const std::shared_ptr<Station> station_;
+    const uint64_t page_offset_;
+    const std::shared_ptr<Mapping> page_;
+    // The station's mutex guards these.
+    std::vector<uint32_t> news_;
+    std::vector<Guest> guests_;
+    std::map<uint32_t, uint32_t> invited_;  // numbers, by peer
+  };
+
+  // The station of this process's endpoints of one family (tutti_endpoint_config), or for 0 a new one. Throws Error.
+  static std::shared_ptr<Station> of(uint64_t family) {
+    static auto& stations = *new SharedByKey<uint64_t, Station>;  // threads may outlive static destruction
+    if (family == 0) return std::make_shared<Station>();
+    return stations.get(
+        family, [](const Station&) { return true; }, [] { return std::make_unique<Station>(); });
+  }
+  Station() : eventfd_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
+    if (!eventfd_) throw system_error(errno, "{}: eventfd", plugin_id);
+    sleeper_.watch(eventfd_.get(), EPOLLIN, kEventfd);
+    sleeper_.watch(door_.fd(), EPOLLIN, kDoorway);
+  }
+
+  // Readable when a member has something to do.
+  int descriptor() const { return sleeper_.descriptor(); }
+  int eventfd_descriptor() const { return eventfd_.get(); }
+  // Of the doorbell pages of all members.
+  int doorbell_file() const { return pages_.descriptor(); }
+  // Has this station's name, and no token.
+  const Invitation& place() const { return door_.place(); }
+  void check_place(const Invitation& place) const { door_.check_place(place); }
+  // A line over a connected socket, whose other end speaks as a station that has come; for tests.
+  Line adopt(Member& member, uint32_t peer, Socket socket);
+
+ private:
+  friend class Line;
+  friend struct LineEnd;
+  static constexpr uint64_t kEventfd = UINT32_MAX, kDoorway = UINT32_MAX - 1;
+  // A line with more packets than that, which nobody receives, is closed: no rank sends so many.
+  static constexpr size_t kMostWaiting = 1u << 16;
+
+  // A socket to another station. Lines have even numbers where the end that has dialed opens them, else odd ones.
+  struct Connection {
+    uint64_t mark;
+    Socket socket;
+    uint32_t next_line;
+    std::optional<Token> name;  // of the other station
+    std::map<uint32_t, std::shared_ptr<LineEnd>> lines;
+    std::vector<uint32_t> closing;  // lines whose end the other station was not told of: its socket was full
+  };
+  // One file, of which each member has whole pages. It grows and cannot shrink.
+  class Pages {
+   public:
+    int descriptor() const { return file_.get(); }
+    uint64_t take(uint64_t bytes);
+    void give_back(uint64_t offset, uint64_t bytes) {
+      std::fill_n(used_.begin() + static_cast<ptrdiff_t>(offset / kPage), bytes / kPage, false);
+    }
+
+   private:
+    FileDescriptor file_;
+    std::vector<bool> used_;  // by page
+  };
+
+  Connection& connect(Socket socket, uint32_t next_line) {
+    const uint64_t mark = next_mark_++;
+    sleeper_.watch(socket.get(), EPOLLIN, mark);
+    return connections_.emplace(mark, Connection{mark, std::move(socket), next_line, {}, {}, {}}).first->second;
+  }
+  static std::shared_ptr<LineEnd> open(Connection& connection, uint32_t line, Member& member, uint32_t peer);
+  static Socket::Sent send(Connection& connection, uint32_t line, Header::Kind kind, std::string_view payload,
+                           std::span<const int> descriptors = {}) noexcept {
+    std::array<char, Packet::kMaxBytes> packet;
+    const Header header{line, kind};
+    std::memcpy(packet.data(), &header, sizeof header);
+    if (!payload.empty()) std::memcpy(packet.data() + sizeof header, payload.data(), payload.size());
+    return connection.socket.send_bytes({packet.data(), sizeof header + payload.size()}, descriptors);
+  }
+
+  // The mutex is held by who calls one of these. `reader`: the member that reads, which needs no waking; or nullptr.
+  void read_all(const Member* reader);
+  void read(uint64_t mark, const Member* reader);
+  void take(Connection& connection, Packet& packet, const Member* reader);
+  void let_in(Connection& connection, uint32_t line, Packet& packet, const Member* reader);
+  void welcome(uint32_t number, Connection& connection, uint32_t line, Packet& packet, const Member* reader);
+  void drop(uint64_t mark, const Member* reader);
+  void note(LineEnd& end, const Member* reader);
+  void wake(Member& member, const Member* reader);
+  void close(LineEnd& end) noexcept;
+  void tell_closed(Connection& connection) noexcept {
+    std::erase_if(connection.closing, [&](uint32_t line) {
+      return send(connection, line, Header::kClose, {}) != Socket::kFull;
+    });
+  }
+  void ring() const noexcept {
+    const uint64_t one = 1;
+    // Fails only when the counter is full, and then the descriptor is readable anyhow.
+    [[maybe_unused]] const ssize_t written = write(eventfd_.get(), &one, sizeof one);
+  }
+  void read_eventfd() noexcept;
+
+  std::mutex mutex_;
+  Sleeper sleeper_;
+  FileDescriptor eventfd_;
+  Doorway door_;
+  Pages pages_;
+  std::map<uint64_t, Connection> connections_;  // by mark
+  uint64_t next_mark_ = 0;
+  std::map<uint32_t, std::pair<Member*, uint32_t>> invited_;  // member and peer, by the number of the invitation
+  uint32_t next_number_ = 0;
+  std::vector<Member*> armed_;
+};
+
+struct LineEnd {
+  Station::Connection* connection;  // nullptr: the other end is closed
+  uint32_t line;
+  Station::Member* member;  // nullptr: this end is closed
+  uint32_t peer;
+  bool noted = false;  // in the member's news
+  std::deque<Packet> packets;
+};
+
+// ---- lines
+
+inline void Line::close() noexcept {
+  if (!end_) return;
+  const std::lock_guard lock(station_->mutex_);
+  station_->close(*end_);
+  end_ = nullptr;
+}
+
+inline Packet Line::receive() {
+  Packet packet;
+  const std::lock_guard lock(station_->mutex_);
+  if (end_->packets.empty() && end_->connection) station_->read(end_->connection->mark, end_->member);
+  end_->noted = false;
+  if (!end_->packets.empty()) {
+    packet = std::move(end_->packets.front());
+    end_->packets.pop_front();
+  } else if (!end_->connection) {
+    packet.outcome = Packet::kClosed;
+  }
+  return packet;
+}
+
+inline Socket::Sent Line::send_bytes(std::string_view packet, std::span<const int> descriptors) noexcept {
+  const std::lock_guard lock(station_->mutex_);
+  if (!end_->connection) return Socket::kGone;
+  return Station::send(*end_->connection, end_->line, Station::Header::kPacket, packet, descriptors);
+}
+
+inline pid_t Line::process() const {
+  const std::lock_guard lock(station_->mutex_);
+  return end_->connection ? end_->connection->socket.process() : 0;
+}
+
+inline void Line::name_station(const Token& name) {
+  const std::lock_guard lock(station_->mutex_);
+  if (end_->connection && !end_->connection->name) end_->connection->name = name;
+}
+
+// ---- members
+
+inline Station::Member::Member(std::shared_ptr<Station> station, uint64_t page_bytes)
+    : station_(std::move(station)),
+      page_offset_([&] {
+        const std::lock_guard lock(station_->mutex_);
+        return station_->pages_.take(page_bytes);
+      }()),
+      page_(map_shared(station_->doorbell_file(), page_offset_, page_bytes)) {
+  std::memset(page_->data(), 0, page_bytes);  // it may have been another member's
+}
+
+inline Station::Member::~Member() {
+  const std::vector<Guest> leaving = take_guests();  // before the lock goes to their lines
+  const std::lock_guard lock(station_->mutex_);
+  for (const auto& [peer, number] : invited_) {
+    station_->door_.uninvite(number);
+    station_->invited_.erase(number);
+  }
+  std::erase(station_->armed_, this);
+  station_->pages_.give_back(page_offset_, page_->bytes());
+}
+
+inline std::pair<Invitation, uint32_t> Station::Member::invite(uint32_t peer) {
+  const std::lock_guard lock(station_->mutex_);
+  const uint32_t number = invited_[peer] = station_->next_number_++;
+  station_->invited_[number] = {this, peer};
+  return {station_->door_.invite(number), number};
+}
+
+inline void Station::Member::uninvite(uint32_t peer) {
+  const std::lock_guard lock(station_->mutex_);
+  const auto found = invited_.find(peer);
+  if (found == invited_.end()) return;
+  station_->door_.uninvite(found->second);
+  station_->invited_.erase(found->second);
+  invited_.erase(found);
+}
+
+inline std::optional<Line> Station::Member::visit(uint32_t peer, const Invitation& invitation, uint32_t number,
+                                                  const std::vector<int>& descriptors) {
+  const std::lock_guard lock(station_->mutex_);
+  for (auto& [mark, connection] : station_->connections_) {
+    if (connection.name != invitation.name) continue;
+    const Knock knock{.guest = number, .token = invitation.token};
+    const uint32_t line = connection.next_line;
+    switch (send(connection, line, Header::kOpen, {reinterpret_cast<const char*>(&knock), sizeof knock}, descriptors)) {
+      case Socket::kFull:
+        return std::nullopt;
+      case Socket::kGone:
+        throw Error(TUTTI_PEER_FAILED, "it closed the connection");
+      case Socket::kSent:
+        connection.next_line += 2;
+        return Line(station_, open(connection, line, *this, peer));
+    }
+  }
+  std::optional<Socket> socket = station_->door_.visit(invitation, number, descriptors);
+  if (!socket) return std::nullopt;
+  Connection& connection = station_->connect(std::move(*socket), 2);
+  connection.name = invitation.name;
+  return Line(station_, open(connection, 0, *this, peer));
+}
+
+inline void Station::Member::read() {
+  const std::lock_guard lock(station_->mutex_);
+  station_->read_all(this);
+}
+
+inline bool Station::Member::has_news() {
+  const std::lock_guard lock(station_->mutex_);
+  station_->read_all(this);
+  return !news_.empty() || !guests_.empty() ||
+         std::ranges::any_of(station_->connections_, [](const auto& one) { return !one.second.closing.empty(); });
+}
+
+inline std::vector<uint32_t> Station::Member::take_news() {
+  const std::lock_guard lock(station_->mutex_);
+  return std::exchange(news_, {});
+}
+
+inline std::vector<Station::Guest> Station::Member::take_guests() {
+  const std::lock_guard lock(station_->mutex_);
+  return std::exchange(guests_, {});
+}
+
+inline void Station::Member::arm() {
+  {
+    const std::lock_guard lock(station_->mutex_);
+    station_->armed_.push_back(this);
+  }
+  doorbell().sleeps.store(1, std::memory_order_seq_cst);
+}
+
+inline void Station::Member::disarm() {
+  doorbell().sleeps.store(0, std::memory_order_seq_cst);
+  const std::lock_guard lock(station_->mutex_);
+  std::erase(station_->armed_, this);
+}
+
+// ---- the station
+
+inline uint64_t Station::Pages::take(uint64_t bytes) {
+  const size_t pages = bytes / kPage;
+  size_t first = 0, free = 0;
+  for (size_t page = 0; page < used_.size() && free < pages; ++page) {
+    free = used_[page] ? 0 : free + 1;
+    if (free == 1) first = page;
+  }
+  if (free == 0) first = used_.size();
+  if (first + pages > used_.size()) {
+    if (!file_) file_ = make_memory_file(fmt::format("tutti-{}-doorbells", plugin_id), 0, true);
+    resize_memory_file(file_.get(), (first + pages) * kPage);
+    used_.resize(first + pages);
+  }
+  std::fill_n(used_.begin() + static_cast<ptrdiff_t>(first), pages, true);
+  return first * kPage;
+}
+
+inline std::shared_ptr<LineEnd> Station::open(Connection& connection, uint32_t line, Member& member, uint32_t peer) {
+  return connection.lines[line] = std::make_shared<LineEnd>(LineEnd{&connection, line, &member, peer, false, {}});
+}
+
+inline Line Station::adopt(Member& member, uint32_t peer, Socket socket) {
+  const std::lock_guard lock(mutex_);
+  return Line(shared_from_this(), open(connect(std::move(socket), 1), 0, member, peer));
+}
+
+inline void Station::read_all(const Member* reader) {
+  bool knocked = door_.has_strangers();
+  std::vector<uint64_t> marks;
+  for (const epoll_event& event : sleeper_.ready())
+    if (event.data.u64 == kDoorway)
+      knocked = true;
+    else if (event.data.u64 == kEventfd)
+      read_eventfd();
+    else
+      marks.push_back(event.data.u64);
+  for (const uint64_t mark : marks) read(mark, reader);
+  for (auto& [mark, connection] : connections_) tell_closed(connection);
+  if (knocked)
+    door_.look([&](uint32_t number, Socket socket, Packet& packet) {
+      Connection& connection = connect(std::move(socket), 1);
+      welcome(number, connection, 0, packet, reader);
+    });
+}
+
+inline void Station::read(uint64_t mark, const Member* reader) {
+  for (auto found = connections_.find(mark); found != connections_.end(); found = connections_.find(mark)) {
+    Packet packet = found->second.socket.receive();
+    if (packet.outcome == Packet::kNothing) return;
+    if (packet.outcome == Packet::kClosed || packet.bytes < sizeof(Header)) return drop(mark, reader);
+    take(found->second, packet, reader);
+  }
+}
+
+inline void Station::take(Connection& connection, Packet& packet, const Member* reader) {
+  Header header;
+  std::memcpy(&header, packet.data.data(), sizeof header);
+  packet.bytes -= sizeof header;
+  std::memmove(packet.data.data(), packet.data.data() + sizeof header, packet.bytes);
+  const auto found = connection.lines.find(header.line);
+  if (header.kind == Header::kOpen && found == connection.lines.end())
+    return let_in(connection, header.line, packet, reader);
+  if (found == connection.lines.end()) return;  // closed here, and the other end does not know it yet
+  const std::shared_ptr<LineEnd> end = found->second;
+  if (header.kind == Header::kPacket && end->packets.size() < kMostWaiting) {
+    end->packets.push_back(std::move(packet));
+  } else {
+    end->connection = nullptr;
+    connection.lines.erase(found);
+    if (header.kind != Header::kClose) connection.closing.push_back(header.line);
+  }
+  note(*end, reader);
+}
+
+inline void Station::let_in(Connection& connection, uint32_t line, Packet& packet, const Member* reader) {
+  const std::optional<uint32_t> number =
+      line % 2 == connection.next_line % 2 ? std::nullopt : door_.presented({packet.data.data(), packet.bytes});
+  if (!number) {
+    log(TUTTI_LOG_WARN, "a connection without a valid token was refused");
+    return connection.closing.push_back(line);
+  }
+  welcome(*number, connection, line, packet, reader);
+}
+
+inline void Station::welcome(uint32_t number, Connection& connection, uint32_t line, Packet& packet,
+                             const Member* reader) {
+  const auto [member, peer] = invited_.extract(number).mapped();
+  member->invited_.erase(peer);
+  member->guests_.push_back({peer, Line(shared_from_this(), open(connection, line, *member, peer)), std::move(packet)});
+  wake(*member, reader);
+}
+
+inline void Station::drop(uint64_t mark, const Member* reader) {
+  const auto connection = connections_.extract(mark);
+  for (const auto& [line, end] : connection.mapped().lines) {
+    end->connection = nullptr;
+    note(*end, reader);
+  }
+}
+
+inline void Station::note(LineEnd& end, const Member* reader) {
+  if (!end.member || std::exchange(end.noted, true)) return;
+  end.member->news_.push_back(end.peer);
+  wake(*end.member, reader);
+}
+
+inline void Station::wake(Member& member, const Member* reader) {
+  if (&member != reader && member.doorbell().sleeps.exchange(0, std::memory_order_seq_cst) != 0) ring();
+}
+
+inline void Station::close(LineEnd& end) noexcept {
+  end.member = nullptr;
+  if (Connection* const connection = std::exchange(end.connection, nullptr)) {
+    connection->lines.erase(end.line);
+    connection->closing.push_back(end.line);
+    tell_closed(*connection);
+  }
+}
+
+// A member that was rung and is not awake yet still needs the descriptor to be readable. Who rings clears the word
+// first and writes then: a ring that is read here too early is seen by its word.
+inline void Station::read_eventfd() noexcept {
+  uint64_t count;
+  [[maybe_unused]] const ssize_t got = ::read(eventfd_.get(), &count, sizeof count);
+  for (const Member* member : armed_)
+    if (member->doorbell().sleeps.load(std::memory_order_seq_cst) == 0) return ring();
+}
+
+}  // namespace local
+}  // namespace TUTTI_SDK_NAMESPACE
+}  // namespace tutti::sdk

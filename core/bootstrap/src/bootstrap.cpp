@@ -39,7 +39,7 @@ Meet& meeting_at(const std::string& where) {
 
 }  // namespace
 
-std::unique_ptr<Bootstrap> make_bootstrap(const Rendezvous& rendezvous, std::chrono::nanoseconds timeout) {
+std::unique_ptr<Bootstrap> make_bootstrap(const Rendezvous& rendezvous, Deadline& deadline) {
   Rendezvous meeting = rendezvous;
   if (!meeting.environment) meeting.environment = [](const char* name) -> const char* { return std::getenv(name); };
   if (!meeting.log)
@@ -54,7 +54,7 @@ std::unique_ptr<Bootstrap> make_bootstrap(const Rendezvous& rendezvous, std::chr
 
   if (meeting.all_gather != nullptr) {
     check_identity(meeting);
-    return meet_by_callback(meeting, {}, timeout);
+    return meet_by_callback(meeting, {}, deadline);
   }
   if (meeting.joins) {
     if (!meeting.where.starts_with("id:") || meeting.rank != -1)
@@ -62,12 +62,12 @@ std::unique_ptr<Bootstrap> make_bootstrap(const Rendezvous& rendezvous, std::chr
           "who joins needs the id:... that the others were given by tutti_comm_invite as its rendezvous, and neither "
           "rank nor nranks; the rendezvous is \"{}\"",
           meeting.where.substr(0, 16));
-    return meet_by_id(meeting, {}, timeout);
+    return meet_by_id(meeting, {}, deadline);
   }
   if (meeting.where.starts_with("local:")) {
     check_identity(meeting);
     return meet_locally(meeting.where.substr(6), static_cast<uint32_t>(meeting.rank),
-                        static_cast<uint32_t>(meeting.nranks), "", timeout);
+                        static_cast<uint32_t>(meeting.nranks), "", deadline);
   }
 
   const bool launched = meeting.where.empty() || meeting.where == "env";
@@ -92,7 +92,7 @@ std::unique_ptr<Bootstrap> make_bootstrap(const Rendezvous& rendezvous, std::chr
   // No address is needed to meet oneself.
   if (launched && meeting.nranks == 1 && !meeting.where.starts_with("id:")) return meet_nobody(environment.secret);
   Meet& meet = meeting.where.empty() ? meet_by_tcp : meeting_at(meeting.where);
-  return meet(meeting, environment, timeout);
+  return meet(meeting, environment, deadline);
 }
 
 }  // namespace tutti::core

@@ -36,7 +36,7 @@ Card read_card(const std::string& me, uint32_t from, uint32_t nranks, std::strin
 }  // namespace
 
 std::unique_ptr<Bootstrap> meet_by_callback(const Rendezvous& rendezvous, const Environment&,
-                                            std::chrono::nanoseconds timeout) {
+                                            Deadline& deadline) {
   const auto rank = static_cast<uint32_t>(rendezvous.rank), nranks = static_cast<uint32_t>(rendezvous.nranks);
   const std::string me = fmt::format("rank {}: bootstrap: ", rank);
   // The secret decides only whether the door needs one.
@@ -51,6 +51,7 @@ std::unique_ptr<Bootstrap> meet_by_callback(const Rendezvous& rendezvous, const 
   const std::string given = std::string(kMagic) + encode(mine);
   std::string all(given.size() * nranks, '\0');
   const tutti_status status = rendezvous.all_gather(rendezvous.context, given.data(), given.size(), all.data());
+  if (!rendezvous.timed) deadline.restart();
   if (status != TUTTI_OK)
     throw make_failure(status < 0 ? status : TUTTI_INVALID_USAGE,
                        "{}the application's all_gather function returned {} for {} bytes", me, status, given.size());
@@ -62,7 +63,7 @@ std::unique_ptr<Bootstrap> meet_by_callback(const Rendezvous& rendezvous, const 
   const Card first = read_card(me, 0, nranks, place(0));
   const uint32_t next = (rank + 1) % nranks;
   return link_ranks(rendezvous, first.secret, {first.contact, read_card(me, next, nranks, place(next)).contact},
-                    std::move(listener), timeout);
+                    std::move(listener), deadline);
 }
 
 }  // namespace tutti::core

@@ -33,13 +33,13 @@ namespace tutti::core {
 // Rank 0 awaits the others at `listener`. Strangers and slow handshakes delay no rank. All three are collective, and
 // throw Failure naming the ranks that did not come or could not be reached, or the first cause of a loss.
 std::unique_ptr<Bootstrap> open_hub(const Rendezvous& rendezvous, MeetingPlace place, FileDescriptor listener,
-                                    std::chrono::nanoseconds timeout);
+                                    const Deadline& deadline);
 // Another rank, which looks for rank 0 at `where`.
 std::unique_ptr<Bootstrap> join_hub(const Rendezvous& rendezvous, const std::string& where, const FindPlace& find,
-                                    std::chrono::nanoseconds timeout);
+                                    const Deadline& deadline);
 // Ranks that have been told their contacts otherwise; `listener` and one's own contact are of open_mesh_door.
 std::unique_ptr<Bootstrap> link_ranks(const Rendezvous& rendezvous, const std::string& secret, const Contacts& contacts,
-                                      FileDescriptor listener, std::chrono::nanoseconds timeout);
+                                      FileDescriptor listener, const Deadline& deadline);
 
 // Where a rank (kAnyRank: a newcomer) awaits its neighbours, and how it is reached: on all interfaces, of which it
 // offers all addresses; or, without a secret, at the address that the meeting has seen.

@@ -307,12 +307,11 @@ std::vector<GatherRound> gather_rounds(uint32_t rank, uint32_t nranks) {
   return rounds;
 }
 
-std::vector<std::string> ControlPlane::all_gather(const std::string& mine, std::chrono::nanoseconds timeout) {
+std::vector<std::string> ControlPlane::all_gather(const std::string& mine, const Deadline& deadline) {
   if (!broken_.empty()) throw Failure(TUTTI_INVALID_USAGE, me() + "all_gather after one that failed: " + broken_);
   if (mine.size() > kMaxContribution)
     throw make_failure(TUTTI_INVALID_ARGUMENT, "{}all_gather of {} bytes from this rank; at most {} are allowed", me(),
                        mine.size(), kMaxContribution);
-  const Deadline deadline(timeout);
   std::unique_lock state(state_mutex_);
   const uint64_t gather = ++gathers_;
   awaited_.store(false, std::memory_order_release);

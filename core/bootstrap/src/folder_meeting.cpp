@@ -76,7 +76,7 @@ MeetingPlace read_note(const std::string& path, const std::string& job) {
 }  // namespace
 
 std::unique_ptr<Bootstrap> meet_in_folder(const Rendezvous& rendezvous, const Environment& environment,
-                                          std::chrono::nanoseconds timeout) {
+                                          Deadline& deadline) {
   if (rendezvous.nranks == 1) return meet_nobody(environment.secret);
   const std::string folder = rendezvous.where.substr(5);
   const auto rank = static_cast<uint32_t>(rendezvous.rank);
@@ -89,11 +89,11 @@ std::unique_ptr<Bootstrap> meet_in_folder(const Rendezvous& rendezvous, const En
   const std::string path = folder + "/" + kFolderFile;
   if (rank != 0)
     return join_hub(
-        rendezvous, path, [&] { return read_note(path, environment.job); }, timeout);
+        rendezvous, path, [&] { return read_note(path, environment.job); }, deadline);
   auto [place, listener] = open_meeting_place();
   const Note note(folder, id_text(place));
   return open_hub(rendezvous, {{}, path, place.secret, environment.job, MeetingPlace::Trust::stale},
-                  std::move(listener), timeout);
+                  std::move(listener), deadline);
 }
 
 }  // namespace tutti::core

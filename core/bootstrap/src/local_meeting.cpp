@@ -69,8 +69,7 @@ std::optional<Failure> enter(const std::shared_ptr<Room>& room, const std::strin
 }  // namespace
 
 std::unique_ptr<Bootstrap> meet_locally(const std::string& name, uint32_t rank, uint32_t nranks, std::string secret,
-                                        std::chrono::nanoseconds timeout) {
-  const Deadline deadline(timeout);
+                                        const Deadline& deadline) {
   auto& [mutex, changed, rooms] = table();
   std::unique_lock lock(mutex);
   std::shared_ptr<Room>& entry = rooms[name];
@@ -108,7 +107,7 @@ std::unique_ptr<Bootstrap> meet_locally(const std::string& name, uint32_t rank, 
 }
 
 std::unique_ptr<Bootstrap> meet_nobody(std::string secret) {
-  return meet_locally("", 0, 1, std::move(secret), std::chrono::nanoseconds(0));
+  return meet_locally("", 0, 1, std::move(secret), Deadline(std::chrono::nanoseconds(0)));
 }
 
 }  // namespace tutti::core

@@ -12,10 +12,10 @@
 
 namespace tutti::core {
 
-// The meetings. All are collective, give up at the timeout and throw Failure that names the ranks that are lost or did
+// The meetings. All are collective, give up at the deadline and throw Failure that names the ranks that are lost or did
 // not arrive. Rank and nranks of the rendezvous are set, but for newcomers.
 using Meet = std::unique_ptr<Bootstrap>(const Rendezvous& rendezvous, const Environment& environment,
-                                        std::chrono::nanoseconds timeout);
+                                        Deadline& deadline);
 
 // Rank 0 listens at tcp://HOST:PORT, or where the environment says if `where` is empty; the others connect. With a
 // secret (TUTTI_SECRET) rank 0 listens on all interfaces; without one only on that of the address, and says so once.
@@ -32,13 +32,13 @@ Meet meet_in_folder;
 inline constexpr char kFolderFile[] = "tutti-meeting";
 
 // By the application's own all-gather function (MPI, a key-value store, ...). The function bounds its own waiting and
-// notices by itself when a rank is lost: no timeout applies to it.
+// notices by itself when a rank is lost: unless it is timed, the deadline begins when it has returned.
 Meet meet_by_callback;
 
 // Ranks that are threads of this process meet in a process-wide table, with no sockets and no mesh. The name is free
 // again once all have met or the meeting has failed. `secret`: what secret() gives; empty: a random one.
 std::unique_ptr<Bootstrap> meet_locally(const std::string& name, uint32_t rank, uint32_t nranks, std::string secret,
-                                        std::chrono::nanoseconds timeout);
+                                        const Deadline& deadline);
 // A world of one.
 std::unique_ptr<Bootstrap> meet_nobody(std::string secret);
 

@@ -46,10 +46,9 @@ MeshAddress address_of(uint32_t rank, const std::string& contact) try {
 
 // What `meet` gives are the rank's contacts. `seen`: its address, as far as it is known.
 std::unique_ptr<Bootstrap> form(const std::shared_ptr<ControlMesh>& mesh, const std::string& secret,
-                                const SocketAddress& seen, FileDescriptor listener, std::chrono::nanoseconds timeout,
+                                const SocketAddress& seen, FileDescriptor listener, const Deadline& deadline,
                                 const std::function<Contacts()>& meet) try {
   const Contacts contacts = meet();
-  const Deadline deadline(timeout);
   mesh->link_up(secret, contacts, std::move(listener), deadline);
   mesh->get_acquainted(deadline);
   return std::make_unique<Bootstrap>(mesh, secret, seen.host(), make_unique_id);
@@ -80,19 +79,18 @@ MeshDoor open_mesh_door(uint32_t rank, const std::string& secret, const SocketAd
 }
 
 std::unique_ptr<Bootstrap> open_hub(const Rendezvous& rendezvous, MeetingPlace place, FileDescriptor listener,
-                                    std::chrono::nanoseconds timeout) {
+                                    const Deadline& deadline) {
   if (rendezvous.nranks == 1) return meet_nobody(place.secret);
   Attendance attendance(rendezvous, std::move(place));
   const auto mesh = std::make_shared<ControlMesh>(rendezvous, 0, static_cast<uint32_t>(rendezvous.nranks));
   const SocketAddress seen = SocketAddress::local_of(listener.get());
-  return form(mesh, attendance.place().secret, seen, FileDescriptor(), timeout, [&] {
-    return mesh->await_ranks(attendance, std::move(listener), rendezvous.obstacle, Deadline(timeout));
+  return form(mesh, attendance.place().secret, seen, FileDescriptor(), deadline, [&] {
+    return mesh->await_ranks(attendance, std::move(listener), rendezvous.obstacle, deadline);
   });
 }
 
 std::unique_ptr<Bootstrap> join_hub(const Rendezvous& rendezvous, const std::string& where, const FindPlace& find,
-                                    std::chrono::nanoseconds timeout) {
-  const Deadline deadline(timeout);
+                                    const Deadline& deadline) {
   const auto asked = static_cast<uint32_t>(rendezvous.rank);  // -1 of a newcomer: kAnyRank
   FileDescriptor listener;
   const auto open = [&](const std::string& secret, const SocketAddress& seen) {
@@ -123,15 +121,15 @@ std::unique_ptr<Bootstrap> join_hub(const Rendezvous& rendezvous, const std::str
     hub.stream.flush();
     throw;
   }
-  return form(mesh, hub.secret, seen, std::move(listener), timeout,
+  return form(mesh, hub.secret, seen, std::move(listener), deadline,
               [&] { return mesh->await_contacts(std::move(hub.stream), deadline); });
 }
 
 std::unique_ptr<Bootstrap> link_ranks(const Rendezvous& rendezvous, const std::string& secret, const Contacts& contacts,
-                                      FileDescriptor listener, std::chrono::nanoseconds timeout) {
+                                      FileDescriptor listener, const Deadline& deadline) {
   const auto mesh = std::make_shared<ControlMesh>(rendezvous, static_cast<uint32_t>(rendezvous.rank),
                                                   static_cast<uint32_t>(rendezvous.nranks));
-  return form(mesh, secret, {}, std::move(listener), timeout, [&] { return contacts; });
+  return form(mesh, secret, {}, std::move(listener), deadline, [&] { return contacts; });
 }
 
 // ---- Waiting for others ------------------------------------------------------------------------------------
@@ -321,7 +319,7 @@ void ControlMesh::not_linked(uint32_t peer, const Deadline& deadline, const std:
 void ControlMesh::get_acquainted(const Deadline& deadline) {
   const MeshIdentity mine{this_process(), process_space(), static_cast<uint32_t>(::getpid())};
   std::vector<MeshIdentity> all;
-  for (const std::string& bytes : all_gather(encode(mine), deadline.left()))
+  for (const std::string& bytes : all_gather(encode(mine), deadline))
     all.push_back(decode<MeshIdentity>(bytes, "identity of a rank"));
   const std::lock_guard lock(mutex_);
   ranks_ = std::move(all);

@@ -64,7 +64,7 @@ FileDescriptor listen_at(const TcpPlace& place, const std::vector<SocketAddress>
 }  // namespace
 
 std::unique_ptr<Bootstrap> meet_by_tcp(const Rendezvous& rendezvous, const Environment& environment,
-                                       std::chrono::nanoseconds timeout) {
+                                       Deadline& deadline) {
   const auto named = [](std::string_view where) {
     return TcpPlace{parse_host_port(where.substr(6), "rendezvous"), "the rendezvous", "the rendezvous", ""};
   };
@@ -79,7 +79,7 @@ std::unique_ptr<Bootstrap> meet_by_tcp(const Rendezvous& rendezvous, const Envir
       require_loopback(rank, place, hub.addresses);
       return hub;
     };
-    return join_hub(rendezvous, text, find, timeout);
+    return join_hub(rendezvous, text, find, deadline);
   }
   const bool everywhere = !environment.secret.empty();
   std::string unknown;
@@ -97,7 +97,7 @@ std::unique_ptr<Bootstrap> meet_by_tcp(const Rendezvous& rendezvous, const Envir
                                          " only, and whoever reaches it can join or disturb the job");
   }
   try {
-    return open_hub(rendezvous, std::move(hub), std::move(listener), timeout);
+    return open_hub(rendezvous, std::move(hub), std::move(listener), deadline);
   } catch (Failure& failure) {
     if (!unknown.empty() && failure.status == TUTTI_TIMEOUT) failure.text = unknown + "; " + failure.text;
     throw;

@@ -140,10 +140,10 @@ class Trunk::Branch final : public ControlPlane {
   const std::vector<uint32_t> members_;  // by rank: the trunk's
 };
 
-std::shared_ptr<Trunk> Trunk::grow(std::unique_ptr<Bootstrap> bootstrap, std::chrono::nanoseconds timeout) {
+std::shared_ptr<Trunk> Trunk::grow(std::unique_ptr<Bootstrap> bootstrap, const Deadline& deadline) {
   std::shared_ptr<Trunk> trunk(new Trunk(std::move(bootstrap)), retire);
   trunk->bootstrap_->control().carry_branches(*trunk);
-  trunk->bootstrap_->all_gather("", timeout);
+  trunk->bootstrap_->all_gather("", deadline);
   return trunk;
 }
 

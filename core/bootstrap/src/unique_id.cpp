@@ -92,11 +92,11 @@ std::string make_unique_id() {
 }
 
 std::unique_ptr<Bootstrap> meet_by_id(const Rendezvous& rendezvous, const Environment&,
-                                      std::chrono::nanoseconds timeout) {
+                                      Deadline& deadline) {
   MeetingPlace place = parse_id(rendezvous.where);
   if (rendezvous.joins || rendezvous.rank != 0)
     return join_hub(
-        rendezvous, place.text, [&] { return place; }, timeout);
+        rendezvous, place.text, [&] { return place; }, deadline);
   std::unique_lock lock(listeners().mutex);
   auto listener = listeners().by_job.extract(place.job);
   lock.unlock();
@@ -104,7 +104,7 @@ std::unique_ptr<Bootstrap> meet_by_id(const Rendezvous& rendezvous, const Enviro
     throw Failure(TUTTI_INVALID_USAGE,
                   "rank 0: bootstrap: this unique id was made by another process, or has been used: rank 0 must be the "
                   "process that made the unique id, and each id serves one communicator");
-  return open_hub(rendezvous, std::move(place), std::move(listener.mapped()), timeout);
+  return open_hub(rendezvous, std::move(place), std::move(listener.mapped()), deadline);
 }
 
 }  // namespace tutti::core

@@ -316,7 +316,8 @@ TEST_P(Strangers, RealTimeAreHungUpOnByTheControlPlane) {
     together.arrive_and_wait();
     // Rank 0 listens for rank 1, which is late.
     if (rank == 1) real_time_besiege(decode_address(said[0]).addresses[0].port(), words());
-    const auto bootstrap = link_ranks(rendezvous, kSecret, {said[0], said[1 - rank]}, std::move(door.listener), 60s);
+    const auto bootstrap =
+        link_ranks(rendezvous, kSecret, {said[0], said[1 - rank]}, std::move(door.listener), Deadline(60s));
     together.arrive_and_wait();
     bootstrap->leave_together();
     together.arrive_and_wait();

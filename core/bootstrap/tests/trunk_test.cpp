@@ -52,7 +52,7 @@ class Branches : public ::testing::TestWithParam<Way> {
       Member rank;
       rank.first = make_bootstrap(GetParam().of(r, nranks), 60s);
       together.arrive_and_wait();
-      rank.trunk = Trunk::grow(make_bootstrap(GetParam().of(r, nranks), 60s), 60s);
+      rank.trunk = Trunk::grow(make_bootstrap(GetParam().of(r, nranks), 60s), Deadline(60s));
       body(rank, together);
     }));
   }

@@ -148,27 +148,26 @@ class Communicator final : public Engine, private PortEvents, private Breakdown:
   };
   void find(Means& means);
   void take_place(std::unique_ptr<Bootstrap> bootstrap);
-  void introduce(Means& means);
+  void introduce(Means& means, const Deadline& deadline);
   void begin_trace(const Means& means);
   void open_fabric(Means& means);
   void describe_ranks(std::vector<RankDescription> ranks, Means& means);
-  void make_natives();
+  void make_natives(const Deadline& deadline);
   [[noreturn]] void give_up(const std::exception& problem);
   Fabric::Config fabric_config(bool devices) const;
   // Lanes for the windows and point to point, and for device memory.
   uint32_t host_lanes() const { return configuration_.windows * configuration_.lanes + 1; }
   uint32_t device_lanes() const { return configuration_.lanes + 1; }
   void prepare();
-  std::vector<std::string> all_gather(const std::string& mine);
 
   // Going on.
   Membership& membership(const char* call);
   Configuration heritage(const Roster& roster, uint32_t newcomers) const;
   std::unique_ptr<tutti_comm> make_next(Membership& members, const Roster& roster, uint32_t newcomers,
-                                        std::chrono::nanoseconds timeout, std::string* why);
+                                        uint64_t timeout_ns, std::string* why);
 
   // Splitting.
-  void grow_trunk(const std::string& place);
+  void grow_trunk(const std::string& place, const Patience& patience);
   std::unique_ptr<Communicator> make_part(const std::vector<uint32_t>& members, const std::string& name);
 
   // Operations; the engine is held.

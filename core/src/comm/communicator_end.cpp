@@ -207,15 +207,17 @@ void Communicator::check_end(const Deadline& deadline) {
 // such as two broadcasts from different roots.
 std::optional<Cause> Communicator::compare_ends(const Deadline& deadline, bool is_short) {
   const FlightRecorder& recorder = reports_->recorder();
-  // The time that is left, in tenths of a second for the error's text. In checked mode the ranks have met before, or
-  // none is left.
-  const std::chrono::nanoseconds whole(configuration_.connect_timeout_ns);
-  const auto left = std::chrono::ceil<std::chrono::duration<int64_t, std::deci>>(deadline.left());
+  // In checked mode the ranks have met before, or no time is left.
+  const auto gather = [&](const std::string& mine) {
+    Deadline rest = deadline;
+    rest.expire_in(std::max(deadline.left(), std::min<std::chrono::nanoseconds>(
+                                                 std::chrono::nanoseconds(configuration_.connect_timeout_ns),
+                                                 short_patience)));
+    return bootstrap_->all_gather(mine, rest);
+  };
   std::vector<std::string> all;
   try {
-    all = bootstrap_->all_gather(
-        word_of_end(), std::clamp<std::chrono::nanoseconds>(
-                           left, std::min<std::chrono::nanoseconds>(whole, short_patience), whole));
+    all = gather(word_of_end());
   } catch (const Failure& failure) {
     if (failure.status != TUTTI_TIMEOUT) throw;
     end_late(failure, is_short);
@@ -228,7 +230,7 @@ std::optional<Cause> Communicator::compare_ends(const Deadline& deadline, bool i
   const auto odd = std::ranges::find_if(all, [&](const std::string& word) { return word != all.front(); });
   if (odd == all.end()) return std::nullopt;
   std::vector<std::optional<CallReport>> reports;
-  for (const std::string& bytes : all_gather(recorder.report().encode())) reports.push_back(CallReport::decode(bytes));
+  for (const std::string& bytes : gather(recorder.report().encode())) reports.push_back(CallReport::decode(bytes));
   CallDifference found = explain_end(static_cast<uint32_t>(odd - all.begin()), reports);
   return Cause{TUTTI_MISMATCH, found.culprit, found.reason + "; found when the communicator was destroyed"};
 }
@@ -294,10 +296,11 @@ tutti_status Communicator::end() {
          fmt::format("destroyed the communicator {} with {} operations pending", name(), operations_.pending())});
   reports_->recorder().enter(async_error() == TUTTI_OK ? TUTTI_FLIGHT_ENDING : TUTTI_FLIGHT_FAILED);
   const std::chrono::nanoseconds patience = patience_at_end();
-  const Deadline deadline(patience);
+  const bool is_short = patience.count() < static_cast<int64_t>(configuration_.connect_timeout_ns);
+  const Deadline deadline = is_short ? Deadline(patience) : configuration_.connect_deadline();
   if (async_error() == TUTTI_OK && call_check_.checked()) check_end(deadline);
   if (async_error() == TUTTI_OK && nranks_ > 1)
-    settle(deadline, patience.count() < static_cast<int64_t>(configuration_.connect_timeout_ns));
+    settle(deadline, is_short);
   else
     breakdown_.hear_others();  // a loss that no call has met yet
   const bool broken = breakdown_.status() < 0;

@@ -46,7 +46,7 @@ std::unique_ptr<tutti_comm> Communicator::shrink(uint64_t timeout_ns) {
   for (uint32_t attempt = 0; attempt < nranks_; ++attempt) {
     const Roster roster = members.gather(timeout, [this] { return bootstrap_->next_place(); });
     std::string why;
-    if (auto made = make_next(members, roster, 0, timeout, &why)) return made;
+    if (auto made = make_next(members, roster, 0, timeout_ns, &why)) return made;
     log(TUTTI_LOG_INFO, name(), fmt::format("rank {}: shrink: trying again: {}", rank_, why));
   }
   throw Failure(TUTTI_PEER_FAILED,
@@ -77,31 +77,40 @@ std::unique_ptr<tutti_comm> Communicator::grow(const std::string& id, uint32_t n
     throw Failure(TUTTI_PEER_FAILED, fmt::format("rank {}, where the newcomers would come, has been lost since "
                                                  "tutti_comm_invite: invite them again",
                                                  invited.members[0]));
-  if (auto made = make_next(members, roster, newcomers, timeout, &why)) return made;
+  if (auto made = make_next(members, roster, newcomers, timeout_ns, &why)) return made;
   throw Failure(TUTTI_PEER_FAILED, fmt::format("grow: not all {} members and {} newcomers came together: {}",
                                                roster.members.size(), newcomers, why));
 }
 
-// The communicator of the roster's members and the newcomers, when all members have got it.
+// The communicator of the roster's members and the newcomers, when all members have got it. Making it and saying so
+// have one deadline.
 std::unique_ptr<tutti_comm> Communicator::make_next(Membership& members, const Roster& roster, uint32_t newcomers,
-                                                    std::chrono::nanoseconds timeout, std::string* why) {
+                                                    uint64_t timeout_ns, std::string* why) {
+  constexpr std::chrono::seconds last_word(1);
   std::unique_ptr<tutti_comm> made;
   const uint64_t interrupts = Interrupt::count();
+  Configuration next = heritage(roster, newcomers);
+  if (timeout_ns) {
+    next.connect_timeout_ns = timeout_ns;
+    next.connect_timeout_source = Configuration::calls_timeout;
+  }
+  const Deadline deadline = next.connect_deadline();
   try {
-    Configuration next = heritage(roster, newcomers);
-    next.connect_timeout_ns = static_cast<uint64_t>(timeout.count());
     // This communicator's control plane knows of what the new one's meeting would wait out.
     const auto hopeless = [&] {
       const std::string obstacle = members.obstacle(roster);
       return obstacle.empty() ? "" : fmt::format("{} ({})", obstacle, name());
     };
     made = std::make_unique<tutti_comm>(std::move(next), Succession{newcomers, hopeless});
-    made->communicator.load()->configuration_.connect_timeout_ns = configuration_.connect_timeout_ns;
+    Configuration& settings = made->communicator.load()->configuration_;
+    settings.connect_timeout_ns = configuration_.connect_timeout_ns;
+    settings.connect_timeout_source = configuration_.connect_timeout_source;
   } catch (const std::exception& e) {
     *why = e.what();
   }
   const bool interrupted = Interrupt::count() != interrupts;
-  if (members.confirm(roster, made && !interrupted, timeout)) return made;
+  const auto left = std::max<std::chrono::nanoseconds>(deadline.left(), last_word);
+  if (members.confirm(roster, made && !interrupted, left)) return made;
   if (made) {
     *why = "another member could not take part";
     made->communicator.load()->abort(interrupted ? Interrupt::reason

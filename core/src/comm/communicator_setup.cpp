@@ -28,9 +28,10 @@ Communicator::Communicator(Configuration configuration, const Succession& succes
     unfit = failure_of(problem);
   }
   reports_ = std::make_unique<Reports>(std::make_shared<FlightRecorder>(expected_meeting(configuration_)));
+  Deadline deadline = configuration_.connect_deadline();
   // A rank that is unfit still meets the others, so they hear of it at once.
   try {
-    bootstrap_ = meet(configuration_, succession);
+    bootstrap_ = meet(configuration_, succession, deadline);
   } catch (const Failure& failure) {
     reports_->recorder().failed(unfit ? unfit->text : failure.text);
     if (unfit && failure.status != TUTTI_INVALID_ARGUMENT) throw *unfit;
@@ -39,7 +40,7 @@ Communicator::Communicator(Configuration configuration, const Succession& succes
   take_place(std::move(bootstrap_));
   try {
     if (unfit) throw *unfit;
-    introduce(means);
+    introduce(means, deadline);
     prepare();
   } catch (const std::exception& problem) {
     give_up(problem);
@@ -101,13 +102,9 @@ void Communicator::find(Means& means) {
   if (!configuration_.tuning) configuration_.tuning = Tuning::read(configuration_.tuning_file);
 }
 
-std::vector<std::string> Communicator::all_gather(const std::string& mine) {
-  return bootstrap_->all_gather(mine, std::chrono::nanoseconds(configuration_.connect_timeout_ns));
-}
-
 // Collective.
-void Communicator::introduce(Means& means) {
-  const Gather gather = [this](const std::string& mine) { return all_gather(mine); };
+void Communicator::introduce(Means& means, const Deadline& deadline) {
+  const Gather gather = [&](const std::string& mine) { return bootstrap_->all_gather(mine, deadline); };
   FlightRecorder& recorder = reports_->recorder();
   recorder.enter(TUTTI_FLIGHT_COMPARING);
   common_ = agree(rank_, configuration_, device_, means.trace_folder.has_value(), gather);
@@ -126,7 +123,7 @@ void Communicator::introduce(Means& means) {
   std::vector<RankDescription> ranks;
   for (const std::string& bytes : gather(encode(mine))) ranks.push_back(decode_rank(bytes, uint32_t(ranks.size())));
   describe_ranks(std::move(ranks), means);
-  make_natives();
+  make_natives(deadline);
 }
 
 void Communicator::begin_trace(const Means& means) {
@@ -155,7 +152,7 @@ void Communicator::describe_ranks(std::vector<RankDescription> ranks, Means& mea
 }
 
 // Collective.
-void Communicator::make_natives() {
+void Communicator::make_natives(const Deadline& deadline) {
   const tutti_native_config native{sizeof native,
                                    rank_,
                                    nranks_,
@@ -165,8 +162,9 @@ void Communicator::make_natives() {
                                    topology_.host_of_rank().data(),
                                    nullptr,
                                    nullptr};
-  natives_ =
-      make_native_groups(common_.collectives, native, [this](const std::string& mine) { return all_gather(mine); });
+  natives_ = make_native_groups(common_.collectives, native, [&](const std::string& mine) {
+    return bootstrap_->all_gather(mine, deadline);
+  });
   selector_->add(natives_);
 }
 
@@ -213,7 +211,7 @@ void Communicator::make_streams() {
 void Communicator::prepare() {
   const uint32_t windows = configuration_.windows, lanes = configuration_.lanes;
   if (device_) make_streams();
-  meetings_.place(*bootstrap_, [this] { return streams_ && streams_->held_up(); });
+  meetings_.place(*bootstrap_, configuration_, [this] { return streams_ && streams_->held_up(); });
   windows_.place(rank_, streams_.get(), why_no_device());
   if (topology_.processors_of(rank_) < 1) waiter_.use({16, crowded_yields});
   operations_.place(rank_, name(), windows, lanes, *reports_);

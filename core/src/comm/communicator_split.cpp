@@ -14,6 +14,15 @@ namespace tutti::core {
 namespace {
 
 constexpr int32_t not_known = -1;
+// The time in which a rank that has come to the deadline tells the others what it could not do.
+constexpr uint64_t last_word_ns = 1'000'000'000;
+
+// What is left of a call's time.
+Deadline rest_of(const Patience& patience, const Configuration& configuration) {
+  Deadline deadline(std::chrono::nanoseconds(patience.limit_ns()), configuration.source_of(patience.limit_ns()));
+  deadline.expire_in(std::chrono::nanoseconds(std::min<uint64_t>(patience.left_ns(), INT64_MAX)));
+  return deadline;
+}
 
 // A rank's word in the first gather.
 struct Word {
@@ -115,7 +124,8 @@ std::string SplitCall::group(const Topology& topology, uint32_t rank, std::strin
 std::unique_ptr<Communicator> Communicator::split(const SplitCall& call) {
   const Hold hold(*this);
   require_sound();
-  const uint64_t timeout_ns = call.timeout_ns ? call.timeout_ns : configuration_.timeout_ns;
+  Patience patience(call.timeout_ns ? call.timeout_ns : configuration_.timeout_ns);
+  const JointCall meeting{"tutti_comm_split", patience};
   Word mine{call};
   try {
     call.check();
@@ -125,13 +135,13 @@ std::unique_ptr<Communicator> Communicator::split(const SplitCall& call) {
     mine.status = failure.status;
     mine.error = failure.text;
   }
-  const auto all = decode_all<Word>("tutti_comm_split", meetings_.gather({"tutti_comm_split", timeout_ns}, encode(mine)));
+  const auto all = decode_all<Word>("tutti_comm_split", meetings_.gather(meeting, encode(mine)));
   require_alike(all);
   ++family_.splits;
   std::unique_ptr<Communicator> part;
   Verdict verdict;
   try {
-    if (!family_.trunk) grow_trunk(all[0].place);
+    if (!family_.trunk) grow_trunk(all[0].place, patience);
     std::string label;
     const std::vector<uint32_t> members = members_of(all, topology_, rank_, &label);
     require_one_name(all, members);
@@ -147,8 +157,9 @@ std::unique_ptr<Communicator> Communicator::split(const SplitCall& call) {
     part->end();
   };
   std::vector<Verdict> verdicts;
+  patience.grant(last_word_ns);
   try {
-    verdicts = decode_all<Verdict>("tutti_comm_split", meetings_.gather({"tutti_comm_split", timeout_ns}, encode(verdict)));
+    verdicts = decode_all<Verdict>("tutti_comm_split", meetings_.gather(meeting, encode(verdict)));
   } catch (const Failure&) {
     go_back("did not get it, since the communicator that was split ended meanwhile");
     throw;
@@ -158,12 +169,12 @@ std::unique_ptr<Communicator> Communicator::split(const SplitCall& call) {
     go_back("went back, since another rank could not make its part");
     throw Failure(bad->status, fmt::format("tutti_comm_split: rank {} {}", bad - verdicts.begin(), bad->error));
   }
-  if (part && !common_.collectives.empty()) part->make_natives();
+  if (part && !common_.collectives.empty()) part->make_natives(rest_of(patience, configuration_));
   return part;
 }
 
 // All ranks of this communicator meet once more, for all that are split from it.
-void Communicator::grow_trunk(const std::string& place) {
+void Communicator::grow_trunk(const std::string& place, const Patience& patience) {
   Configuration meeting = configuration_;
   meeting.all_gather = nullptr;
   meeting.joins = false;
@@ -176,8 +187,8 @@ void Communicator::grow_trunk(const std::string& place) {
     return cause ? cause->text() : std::string();
   };
   const BackgroundProgress meanwhile;
-  family_.trunk =
-      Trunk::grow(meet(meeting, {0, hopeless}), std::chrono::nanoseconds(configuration_.connect_timeout_ns));
+  Deadline deadline = rest_of(patience, configuration_);
+  family_.trunk = Trunk::grow(meet(meeting, {0, hopeless}, deadline), deadline);
   for (uint32_t r = 0; r < nranks_; ++r) family_.ranks.push_back(r);
 }
 

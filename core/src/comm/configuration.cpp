@@ -53,6 +53,9 @@ Configuration::Configuration(const tutti_comm_config& config)
       scratch_limit(config.scratch_limit ? config.scratch_limit : default_scratch_limit),
       connect_timeout_ns(time_or(config.connect_timeout_ns, "TUTTI_CONNECT_TIMEOUT", 30)),
       timeout_ns(time_or(config.timeout_ns, "TUTTI_TIMEOUT", 600)),
+      connect_timeout_source(config.connect_timeout_ns          ? "the communicator's connect timeout"
+                             : setting("TUTTI_CONNECT_TIMEOUT") ? "TUTTI_CONNECT_TIMEOUT"
+                                                                : "the default of TUTTI_CONNECT_TIMEOUT"),
       timeout_source(config.timeout_ns          ? "the communicator's timeout"
                      : setting("TUTTI_TIMEOUT") ? "TUTTI_TIMEOUT"
                                                 : "the default of TUTTI_TIMEOUT"),
@@ -77,7 +80,7 @@ Configuration::Configuration(const tutti_comm_config& config)
 
 std::string Configuration::deadline_text(uint64_t call_timeout_ns) const {
   return fmt::format("{:.1f} s ({})", static_cast<double>(call_timeout_ns) * 1e-9,
-                     call_timeout_ns == timeout_ns ? timeout_source : "the call's timeout");
+                     source_of(call_timeout_ns));
 }
 
 }  // namespace tutti::core

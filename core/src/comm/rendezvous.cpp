@@ -76,7 +76,7 @@ void ask_launcher(Rendezvous& rendezvous) {
 
 }  // namespace
 
-std::unique_ptr<Bootstrap> meet(const Configuration& configuration, const Succession& succession) {
+std::unique_ptr<Bootstrap> meet(const Configuration& configuration, const Succession& succession, Deadline& deadline) {
   if (configuration.nranks && configuration.rank >= configuration.nranks)
     throw Failure(TUTTI_INVALID_ARGUMENT, fmt::format("tutti_comm_config.rank is {}, expected less than nranks, which "
                                                       "is {}",
@@ -99,14 +99,15 @@ std::unique_ptr<Bootstrap> meet(const Configuration& configuration, const Succes
   if (!configuration.all_gather && rendezvous.where.starts_with("plugin:")) {
     const bool known = rendezvous.nranks > 0;
     plugin.emplace(rendezvous.where, known ? uint32_t(rendezvous.rank) : 0, known ? uint32_t(rendezvous.nranks) : 0,
-                   configuration.name, configuration.connect_timeout_ns);
+                   configuration.name, static_cast<uint64_t>(deadline.left().count()));
     rendezvous.rank = plugin->rank();
     rendezvous.nranks = plugin->nranks();
     rendezvous.all_gather = &PluginMeeting::all_gather;
     rendezvous.context = &*plugin;
+    rendezvous.timed = true;
   }
   try {
-    return make_bootstrap(rendezvous, std::chrono::nanoseconds(configuration.connect_timeout_ns));
+    return make_bootstrap(rendezvous, deadline);
   } catch (const Failure& failure) {
     if (!plugin) throw;
     throw Failure(failure.status, plugin->abort(failure.text));
@@ -115,8 +116,9 @@ std::unique_ptr<Bootstrap> meet(const Configuration& configuration, const Succes
 
 // ---- In the middle of calls ----------------------------------------------------------------------------------
 
-void Meetings::place(Bootstrap& bootstrap, std::function<bool()> excused) {
+void Meetings::place(Bootstrap& bootstrap, const Configuration& configuration, std::function<bool()> excused) {
   bootstrap_ = &bootstrap;
+  configuration_ = &configuration;
   excused_ = std::move(excused);
 }
 
@@ -128,12 +130,13 @@ void Meetings::await(const JointCall& meeting, const std::function<bool()>& enou
     breakdown_.fail({TUTTI_ABORTED, bootstrap_->rank(), fmt::format("{} in {}", Interrupt::reason, meeting.what)});
     return false;
   };
-  if (!waiter_.until(over, meeting.timeout_ns, fail, excused_)) throw breakdown_.failure();
+  if (!waiter_.until(over, meeting.patience, fail, excused_)) throw breakdown_.failure();
 }
 
 Cause Meetings::late(const JointCall& meeting, const std::vector<uint32_t>& absent) const {
-  if (absent.empty()) return breakdown_.late(meeting.timeout_ns, meeting.sequence);
-  std::string text = fmt::format("did not come to {} within {} s", meeting.what, double(meeting.timeout_ns) / 1e9);
+  if (absent.empty()) return breakdown_.late(meeting.patience.limit_ns(), meeting.sequence);
+  std::string text = fmt::format("did not come to {} within {}", meeting.what,
+                                 configuration_->deadline_text(meeting.patience.limit_ns()));
   if (absent.size() > 1) text += "; nor did " + rank_list({absent.begin() + 1, absent.end()});
   return {TUTTI_TIMEOUT, absent[0], std::move(text)};
 }
@@ -153,7 +156,8 @@ std::vector<std::string> Meetings::gather(const JointCall& meeting, const std::s
           control.interrupt();  // this rank may sleep
         }
       } const end{over, bootstrap_->control()};
-      return bootstrap_->all_gather(meeting.what + '\n' + mine, std::chrono::nanoseconds(meeting.timeout_ns) + longer);
+      return bootstrap_->all_gather(meeting.what + '\n' + mine,
+                                    std::chrono::nanoseconds(meeting.patience.limit_ns()) + longer);
     });
     await(
         meeting, [&] { return over.load(std::memory_order_acquire); }, [&] { return bootstrap_->control().absent(); });

@@ -32,13 +32,13 @@ struct Succession {
 // The expected meeting, for the flight recorder, before the ranks have met. Errors are left to meet().
 FlightRecorder::Meeting expected_meeting(const Configuration& configuration);
 
-// Returns when all ranks have met. Throws Failure.
-std::unique_ptr<Bootstrap> meet(const Configuration& configuration, const Succession& succession);
+// Returns when all ranks have met. The deadline begins anew behind a function of the application. Throws Failure.
+std::unique_ptr<Bootstrap> meet(const Configuration& configuration, const Succession& succession, Deadline& deadline);
 
 // A call in which the ranks wait for each other.
 struct JointCall {
   std::string what;  // the same on all ranks, for gather()
-  uint64_t timeout_ns = 0;
+  Patience& patience;
   std::optional<uint64_t> sequence = {};  // of a collective
 };
 
@@ -46,7 +46,7 @@ class Meetings {
  public:
   Meetings(Waiter& waiter, Breakdown& breakdown) : waiter_(waiter), breakdown_(breakdown) {}
   // Once, before any call. While `excused` says true a wait has no limit.
-  void place(Bootstrap& bootstrap, std::function<bool()> excused);
+  void place(Bootstrap& bootstrap, const Configuration& configuration, std::function<bool()> excused);
 
   // Until other ranks have come as far. `absent`: who has not, to be named at the deadline. Throws Failure.
   void await(const JointCall& meeting, const std::function<bool()>& enough,
@@ -60,6 +60,7 @@ class Meetings {
   Cause late(const JointCall& meeting, const std::vector<uint32_t>& absent) const;
 
   Bootstrap* bootstrap_ = nullptr;
+  const Configuration* configuration_ = nullptr;
   std::function<bool()> excused_;
 };
 

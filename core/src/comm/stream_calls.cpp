@@ -35,7 +35,8 @@ tutti_status StreamCalls::collective(StreamCall call, const BlockTable* blocks, 
     throw Failure(TUTTI_NOT_SUPPORTED, "the stream is being captured: a recorded call has no request");
   if (call.capturing) streams.require_recordable(call);
   parts_.waiter.until([&] { return streams.has_room(); });
-  const auto idle = [&] { await_device(call.timeout_ns); };
+  Patience patience(call.timeout_ns);
+  const auto idle = [&] { await_device(patience); };
   StreamPlan& plan = breakdown.or_tell([&]() -> StreamPlan& { return streams.find_plan(call, blocks, idle); });
   breakdown.require_none();
   Call mine = call_of(plan.plan, operations.next_sequence());
@@ -48,17 +49,17 @@ tutti_status StreamCalls::collective(StreamCall call, const BlockTable* blocks, 
   made->sequence = call.sequence = operations.take_sequence();
   reports.recorder().begin(mine, plan.plan.shape.in_place, made->service, plan.plan.slices, made->begin_ticks);
   if (parts_.call_check.checked())
-    check(mine, plan.plan.unequal.table, call.timeout_ns);
+    check(mine, plan.plan.unequal.table, patience);
   else if (std::exchange(plan.plan.fresh, false))
     for (Link* link : plan.plan.links)
       if (!parts_.topology.same_process(parts_.rank, link->peer)) untold_.push_back({mine, link});
-  StreamPlan& form = open(call, plan, mine);
+  StreamPlan& form = open(call, plan, mine, patience);
   const auto serve = [&] {
     made->service = service(form);
     reports.serve(call.shape.collective, made->service, form.plan.slices, form.plan.schedule_hash);
   };
   serve();
-  put(call, form);
+  put(call, form, patience);
   if (form.fuses && !streams.fused()) {  // the device has refused it, and is not asked again
     form.fuses = false;
     form.refused = true;
@@ -96,11 +97,12 @@ uint32_t StreamCalls::service(StreamPlan& plan) {
 }
 
 // In checked mode, after the checks of all calls before it.
-void StreamCalls::check(const Call& mine, const BlockTable& blocks, uint64_t timeout_ns) {
+void StreamCalls::check(const Call& mine, const BlockTable& blocks, Patience& patience) {
   Breakdown& breakdown = parts_.breakdown;
   const auto agreed = [&] { return parts_.operations.all_launched() && parts_.operations.check(mine, blocks); };
   try {
-    parts_.waiter.until(agreed, timeout_ns, [&] { breakdown.fail(breakdown.late(timeout_ns, mine.sequence)); });
+    parts_.waiter.until(agreed, patience,
+                        [&] { breakdown.fail(breakdown.late(patience.limit_ns(), mine.sequence)); });
   } catch (const std::exception& problem) {
     breakdown.fail(problem);
   }
@@ -108,14 +110,14 @@ void StreamCalls::check(const Call& mine, const BlockTable& blocks, uint64_t tim
 }
 
 // The call has begun: whatever goes wrong concerns all ranks. Returns the form of the plan that is to be issued.
-StreamPlan& StreamCalls::open(const StreamCall& call, StreamPlan& plan, const Call& mine) {
+StreamPlan& StreamCalls::open(const StreamCall& call, StreamPlan& plan, const Call& mine, Patience& patience) {
   StreamRunner& streams = parts_.streams;
   StreamPlan* form = &plan;
   try {
-    const auto until = [&](const auto& enough) { parts_.meetings.await({"", call.timeout_ns, call.sequence}, enough); };
+    const auto until = [&](const auto& enough) { parts_.meetings.await({"", patience, call.sequence}, enough); };
     const auto gather = [&](const std::string& bytes) {
       const std::string what = fmt::format("{}, plan {:016x}", call_text(mine), mine.plan);
-      return parts_.meetings.gather({what, call.timeout_ns, call.sequence}, bytes);
+      return parts_.meetings.gather({what, patience, call.sequence}, bytes);
     };
     form = &streams.choose_form(call, plan, std::cref(gather), until);
     streams.open_channels(call, *form, until);
@@ -148,7 +150,8 @@ tutti_status StreamCalls::exchange(StreamCall call, std::span<const Transfer> tr
     throw Failure(TUTTI_NOT_SUPPORTED, "the stream is being captured: sends and receives cannot be recorded");
   check_own(transfers, parts_.rank);
   parts_.waiter.until([&] { return streams.has_room(); });
-  breakdown.or_tell([&] { streams.prepare([&] { await_device(call.timeout_ns); }); });
+  Patience patience(call.timeout_ns);
+  breakdown.or_tell([&] { streams.prepare([&] { await_device(patience); }); });
   breakdown.require_none();
 
   const char* kind = transfers.size() > 1 ? "exchange" : transfers[0].sending ? "send" : "receive";
@@ -163,14 +166,14 @@ tutti_status StreamCalls::exchange(StreamCall call, std::span<const Transfer> tr
   try {
     match(group);
     breakdown.require_none();
-    streams.open_channels(group, [&](const auto& enough) { parts_.meetings.await({"", call.timeout_ns}, enough); });
+    streams.open_channels(group, [&](const auto& enough) { parts_.meetings.await({"", patience}, enough); });
     streams.add_carriers(group, carriers_);
     made->service = reports.row(kind, "", carriers_);
   } catch (const std::exception& problem) {
     breakdown.fail(problem);
   }
   breakdown.require_none();  // also where all have come, and then something broke
-  put(call, group);
+  put(call, group, patience);
   // Nobody may look when the stream has come to the end.
   if (!streams.has_channels())
     for (const Transfer& transfer : group) reports.recorder().end_transfer(transfer.record, ticks(), TUTTI_OK);
@@ -199,8 +202,8 @@ void StreamCalls::match(std::vector<Transfer>& transfers) {
 
 // Puts the call's work into the stream; what is pending goes on while that waits.
 template <typename Work>
-void StreamCalls::put(const StreamCall& call, Work& work) {
-  Waiter::Round round(parts_.waiter, call.timeout_ns);
+void StreamCalls::put(const StreamCall& call, Work& work, Patience& patience) {
+  Waiter::Round round(parts_.waiter, patience);
   const auto turn = [&](bool excused) {
     const bool in_time = round.go_on(excused);
     if (parts_.breakdown.begun()) throw parts_.breakdown.failure();
@@ -229,16 +232,17 @@ void StreamCalls::end_issue(const Failure& failure) {
 }
 
 // Waits until no communicator of the process has work pending on the device. Work of this one has deadlines of its own.
-void StreamCalls::await_device(uint64_t timeout_ns) {
+void StreamCalls::await_device(Patience& patience) {
   StreamRunner& streams = parts_.streams;
   const auto late = [&] {
     throw Failure(
         TUTTI_TIMEOUT,
         fmt::format("has waited {} for {}: this call needs memory or kernels of {}, "
                     "which waits until no communicator of the process has work pending there",
-                    parts_.configuration.deadline_text(timeout_ns), streams.pending_users(), describe(parts_.device)));
+                    parts_.configuration.deadline_text(patience.limit_ns()), streams.pending_users(),
+                    describe(parts_.device)));
   };
-  if (!parts_.waiter.until([&] { return streams.may_synchronise(); }, timeout_ns, late,
+  if (!parts_.waiter.until([&] { return streams.may_synchronise(); }, patience, late,
                            [&] { return streams.operations() != 0; }))
     throw parts_.breakdown.failure();
 }

@@ -61,14 +61,14 @@ class StreamCalls {
   void fail_all(tutti_status status);
 
  private:
-  StreamPlan& open(const StreamCall& call, StreamPlan& plan, const Call& mine);
+  StreamPlan& open(const StreamCall& call, StreamPlan& plan, const Call& mine, Patience& patience);
   template <typename Work>
-  void put(const StreamCall& call, Work& work);
+  void put(const StreamCall& call, Work& work, Patience& patience);
   [[noreturn]] void end_issue(const Failure& failure);
   void match(std::vector<Transfer>& transfers);
-  void check(const Call& mine, const BlockTable& blocks, uint64_t timeout_ns);
+  void check(const Call& mine, const BlockTable& blocks, Patience& patience);
   void tell();
-  void await_device(uint64_t timeout_ns);
+  void await_device(Patience& patience);
   uint32_t service(StreamPlan& plan);
   template <typename Kind>
   Operations::Request make(const StreamCall& call, const Asker& asker);

@@ -54,14 +54,14 @@ void Waiter::pause(uint32_t& fruitless, uint64_t deadline_ns) {
 
 bool Waiter::Round::go_on(bool excused) {
   const bool moved = waiter_.work_.progress();
-  if (moved) since_ns_ = clock_ns();
+  if (moved) patience_.renew();
   waiter_.work_.look_around();
   if (moved)
     fruitless_ = 0;
   else
     waiter_.pass_time(++fruitless_, for_ever);
-  if (excused) since_ns_ = clock_ns();  // it may have slept for long
-  return clock_ns() - since_ns_ <= limit_ns_;
+  if (excused) patience_.renew();  // it may have slept for long
+  return !patience_.is_over();
 }
 
 }  // namespace tutti::core

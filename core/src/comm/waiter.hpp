@@ -13,6 +13,25 @@
 
 namespace tutti::core {
 
+// The time that a call gives to other ranks: so long without progress, over all of its waits together.
+class Patience {
+ public:
+  explicit Patience(uint64_t limit_ns) : limit_ns_(limit_ns), end_ns_(deadline_after(limit_ns)) {}
+  uint64_t limit_ns() const { return limit_ns_; }
+  bool is_over() const { return clock_ns() > end_ns_; }
+  uint64_t left_ns() const {
+    const uint64_t now = clock_ns();
+    return now < end_ns_ ? end_ns_ - now : 0;
+  }
+  // Something has moved.
+  void renew() { end_ns_ = deadline_after(limit_ns_); }
+  // At least so much is left.
+  void grant(uint64_t least_ns) { end_ns_ = std::max(end_ns_, deadline_after(least_ns)); }
+
+ private:
+  uint64_t limit_ns_, end_ns_;
+};
+
 class Waiter {
  public:
   // The work that a wait keeps going.
@@ -49,31 +68,30 @@ class Waiter {
   // Passes some time after so many fruitless polls; true where it is time to sleep instead.
   bool spin(uint32_t fruitless) const;
 
-  // A wait under way, which must not stand still for longer than its limit.
+  // A wait under way.
   class Round {
    public:
-    Round(Waiter& waiter, uint64_t limit_ns) : waiter_(waiter), limit_ns_(limit_ns), since_ns_(clock_ns()) {}
-    // Advances everything, looks around and passes some time. False: nothing has moved for longer than the limit.
-    // `excused`: something else, which has no limit, keeps the wait.
+    Round(Waiter& waiter, Patience& patience) : waiter_(waiter), patience_(patience) {}
+    // Advances everything, looks around and passes some time. False: the patience is over. `excused`: something else,
+    // which has no limit, keeps the wait.
     bool go_on(bool excused = false);
 
    private:
     Waiter& waiter_;
-    const uint64_t limit_ns_;
-    uint64_t since_ns_;
+    Patience& patience_;
     uint32_t fruitless_ = 0;
   };
 
-  // Waits until `enough()`. When nothing has moved for `limit_ns`, calls `late()`, which throws or ends the
-  // communicator. False: the communicator has ended instead.
+  // Waits until `enough()`. When the patience is over, calls `late()`, which throws or ends the communicator. False:
+  // the communicator has ended instead.
   template <typename Enough, typename Late>
-  bool until(Enough&& enough, uint64_t limit_ns, Late&& late) {
-    return until(enough, limit_ns, late, [] { return false; });
+  bool until(Enough&& enough, Patience& patience, Late&& late) {
+    return until(enough, patience, late, [] { return false; });
   }
   // Likewise, where the time during which `excused()` does not count.
   template <typename Enough, typename Late, typename Excused>
-  bool until(Enough&& enough, uint64_t limit_ns, Late&& late, Excused&& excused) {
-    Round round(*this, limit_ns);
+  bool until(Enough&& enough, Patience& patience, Late&& late, Excused&& excused) {
+    Round round(*this, patience);
     while (!work_.is_over()) {
       if (enough()) return true;
       if (!round.go_on(excused())) late();
@@ -82,7 +100,8 @@ class Waiter {
   }
   template <typename Enough>
   bool until(Enough&& enough) {
-    return until(enough, for_ever, [] {});
+    Patience patience(for_ever);
+    return until(enough, patience, [] {});
   }
   // Waits for something that needs nothing of this communicator, at most so long in all. False: it did not come.
   template <typename Enough>

@@ -99,7 +99,8 @@ void RegisteredWindows::check(tutti_window& window) const {
 tutti_window* RegisteredWindows::add(void* address, uint64_t bytes, uint32_t flags, uint64_t timeout_ns,
                                      const std::function<void()>& prepare) {
   parts_.breakdown.require_none();
-  const JointCall meeting{"tutti_comm_register", timeout_ns ? timeout_ns : parts_.configuration.timeout_ns};
+  Patience patience(timeout_ns ? timeout_ns : parts_.configuration.timeout_ns);
+  const JointCall meeting{"tutti_comm_register", patience};
   auto window = std::make_unique<tutti_window>();
   window->address = static_cast<std::byte*>(address);
   window->bytes = bytes;
@@ -173,8 +174,8 @@ WindowList::const_iterator RegisteredWindows::find(const char* call, const tutti
 void RegisteredWindows::remove(const tutti_window* handle, uint64_t timeout_ns) {
   const auto found = find("tutti_comm_deregister", handle);
   tutti_window& window = **found;
-  const JointCall meeting{fmt::format("tutti_comm_deregister of window {}", window.id),
-                          timeout_ns ? timeout_ns : parts_.configuration.timeout_ns};
+  Patience patience(timeout_ns ? timeout_ns : parts_.configuration.timeout_ns);
+  const JointCall meeting{fmt::format("tutti_comm_deregister of window {}", window.id), patience};
   parts_.breakdown.require_none();
   parts_.meetings.await(meeting,
                         [this] { return parts_.operations.empty() && (!streams_ || streams_->operations() == 0); });

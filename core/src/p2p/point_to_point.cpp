@@ -5,6 +5,7 @@
 #include <tutti/registry.h>
 #include <tutti/tutti.h>
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
@@ -55,7 +56,8 @@ void PointToPoint::start(Transfer& transfer) {
     transfer.bulk->opened = false;
   }
   Peer& own = home(transfer);
-  count(own, transfer);
+  if (transfer.timeout_ns != no_timeout) ++own.timed;
+  transfer.begun_ns = 0;
   ++active_;
   if (transfer.sending) return own.waiting.push(transfer);
   transfer.order = ++order_;
@@ -80,17 +82,15 @@ void PointToPoint::start(Transfer& transfer) {
   arrivals_.give_back(*arrival);
 }
 
-void PointToPoint::count(Peer& p, const Transfer& transfer) {
-  if (transfer.timeout_ns != no_timeout && p.timed++ == 0) p.last_move_ns = 0;  // their time begins now
-}
-
 PointToPoint::Peer& PointToPoint::adopt(Transfer& receive, uint32_t rank) {
   anyone_.receives.remove(receive);
-  if (receive.timeout_ns != no_timeout) --anyone_.timed;
   receive.any_peer = false;
   receive.peer = rank;
   Peer& p = peer(rank);
-  count(p, receive);
+  if (receive.timeout_ns != no_timeout) {
+    --anyone_.timed;
+    ++p.timed;
+  }
   p.receives.push(receive);
   return p;
 }
@@ -156,6 +156,7 @@ std::string PointToPoint::differ(const Transfer& receive, const MessageHeader& r
   return fmt::format("rank {} {}", receive.peer, difference_->reason);
 }
 
+// That a bulk send was told of is no progress: its time goes on until the other side answers.
 bool PointToPoint::announce(Link& link, Peer& peer) {
   bool moved = false;
   while (!peer.waiting.empty() && peer.credit) {
@@ -174,10 +175,12 @@ bool PointToPoint::announce(Link& link, Peer& peer) {
     transfer.sequence = peer.next_sequence++;
     link.sent += payload;
     peer.waiting.remove(transfer);
-    if (transfer.bulk)
+    if (transfer.bulk) {
       peer.announced.push(transfer);
-    else
-      finish(transfer, TUTTI_OK, {});
+      continue;
+    }
+    peer.moved = true;
+    finish(transfer, TUTTI_OK, {});
   }
   return moved;
 }
@@ -226,14 +229,14 @@ bool PointToPoint::move(Link& link, Transfer& t, bool* moved) const {
 bool PointToPoint::advance_peer(uint32_t rank, Peer& p) {
   Link& link = (*links_)[rank];
   bool moved = reply(link, p);
-  moved |= announce(link, p);
+  const bool announced = announce(link, p);
   for (auto* queue : {&p.outgoing, &p.incoming})
     while (!queue->empty() && move(link, *queue->first(), &moved)) {
       finish(queue->pop(), TUTTI_OK, {});
       moved = true;
     }
   p.moved |= moved;
-  return moved;
+  return moved || announced;
 }
 
 bool PointToPoint::on_rts(uint32_t rank, const MessageHeader& rts, const std::byte* payload, uint64_t bytes,
@@ -329,12 +332,16 @@ const Transfer* PointToPoint::Peer::oldest() const {
   return nullptr;
 }
 
-const Transfer* PointToPoint::Peer::most_urgent() const {
-  const Transfer* urgent = nullptr;
-  for (const auto* queue : queues())
-    for (const Transfer* transfer = queue->first(); transfer; transfer = transfer->next)
-      if (!urgent || transfer->timeout_ns < urgent->timeout_ns) urgent = transfer;
-  return urgent;
+const Transfer* PointToPoint::Peer::overdue(uint64_t now_ns) {
+  if (std::exchange(moved, false)) last_move_ns = now_ns;
+  const auto late = [&](Transfer& transfer) {
+    if (!transfer.begun_ns) transfer.begun_ns = now_ns;
+    return now_ns - std::max(transfer.begun_ns, last_move_ns) > transfer.timeout_ns;
+  };
+  if (timed)
+    for (const auto* queue : queues())
+      if (const Transfer* transfer = queue->find(late)) return transfer;
+  return nullptr;
 }
 
 const Transfer* PointToPoint::oldest() const {
@@ -364,17 +371,10 @@ std::string PointToPoint::hint(const Transfer& transfer) const {
 }
 
 const Transfer* PointToPoint::overdue(uint64_t now_ns) {
-  const Transfer* urgent = nullptr;
+  const Transfer* late = anyone_.overdue(now_ns);
   for (auto& [rank, p] : peers_)
-    if (stands_still(p, now_ns, &urgent)) return urgent;
-  return stands_still(anyone_, now_ns, &urgent) ? urgent : nullptr;
-}
-
-bool PointToPoint::stands_still(Peer& p, uint64_t now_ns, const Transfer** urgent) {
-  *urgent = p.timed ? p.most_urgent() : nullptr;
-  if (!*urgent || p.moved || p.last_move_ns == 0) p.last_move_ns = now_ns;
-  p.moved = false;
-  return *urgent && now_ns - p.last_move_ns > (*urgent)->timeout_ns;
+    if (const Transfer* transfer = p.overdue(now_ns); transfer && !late) late = transfer;
+  return late;
 }
 
 }  // namespace tutti::core

@@ -78,7 +78,8 @@ class PointToPoint {
   // True while transfers are incomplete or replies could not be sent yet.
   bool active() const { return active_ || replies_ || watched_; }
   bool replies() const { return replies_; }
-  // A transfer with a peer without progress for longer than the transfer's timeout, or nullptr. Called at intervals.
+  // A transfer whose timeout has passed since it began and since anything last moved between this rank and its peer, or
+  // nullptr. Called at intervals.
   const Transfer* overdue(uint64_t now_ns);
   // The oldest transfer of some peer, or nullptr.
   const Transfer* oldest() const;
@@ -108,7 +109,7 @@ class PointToPoint {
     Queue<Transfer> incoming;
     Queue<Arrival> arrivals;
     uint64_t timed = 0;  // transfers that have a timeout
-    bool moved = false;  // since overdue() looked
+    bool moved = false;  // since overdue() looked: a message of the peer has come, or one to it has gone
     uint64_t last_move_ns = 0;
     // The one that has come furthest first.
     std::array<const Queue<Transfer>*, 6> queues() const {
@@ -116,18 +117,16 @@ class PointToPoint {
     }
     // The oldest transfer with the peer, or nullptr.
     const Transfer* oldest() const;
-    // The transfer with the shortest timeout, or nullptr.
-    const Transfer* most_urgent() const;
+    // One that is, or nullptr.
+    const Transfer* overdue(uint64_t now_ns);
     bool owes_credit() const { return matched >= credit_batch; }
     bool busy() const { return oldest() || owes_credit(); }
   };
   Peer& peer(uint32_t rank) { return peers_[rank]; }
   // Where the transfer counts.
   Peer& home(const Transfer& transfer) { return transfer.any_peer ? anyone_ : peer(transfer.peer); }
-  static void count(Peer& peer, const Transfer& transfer);
   // A receive from anyone has met a message of that rank, whose it is now.
   Peer& adopt(Transfer& receive, uint32_t rank);
-  static bool stands_still(Peer& peer, uint64_t now_ns, const Transfer** urgent);
   bool advance_peer(uint32_t rank, Peer& peer);
   bool announce(Link& link, Peer& peer);
   bool reply(Link& link, Peer& peer);

@@ -45,6 +45,7 @@ struct Transfer {
   tutti_envelope* envelope = nullptr;  // of the application: to be written when the receive is done
   // Used by PointToPoint.
   uint64_t order = 0;  // among receives
+  uint64_t begun_ns = 0;  // when overdue() first saw it; 0: it has not
   uint64_t sequence = 0;
   uint64_t sent = 0;  // of a receive that was matched: the size of the send
   Bulk* bulk = nullptr;

@@ -54,8 +54,11 @@ class Bootstrap {
   uint32_t nranks() const { return control_->nranks(); }
 
   // ControlPlane's. nanoseconds::max() waits for ever.
+  std::vector<std::string> all_gather(const std::string& mine, const Deadline& deadline) {
+    return control_->all_gather(mine, deadline);
+  }
   std::vector<std::string> all_gather(const std::string& mine, std::chrono::nanoseconds timeout) {
-    return control_->all_gather(mine, timeout);
+    return all_gather(mine, Deadline(timeout));
   }
 
   // Tells all other ranks, best effort and without waiting long, that this rank ends abnormally: their gathers then
@@ -116,6 +119,7 @@ struct Rendezvous {
   std::function<std::string()> obstacle = nullptr;
   AllGatherFunction all_gather = nullptr;
   void* context = nullptr;
+  bool timed = false;  // all_gather obeys the timeout, so its time is a part of it
   EnvironmentLookup environment = nullptr;  // nullptr: getenv
   BootstrapLog log = nullptr;               // nullptr: errors and warnings to standard error
   // Rank 0 closes a connection that has not proved to be a rank within this time.
@@ -125,8 +129,13 @@ struct Rendezvous {
 
 // Collective: returns when all ranks have met. Throws Failure: TUTTI_TIMEOUT naming the ranks that did not arrive,
 // TUTTI_MISMATCH where ranks disagree (world size, a rank taken twice, secret, version), TUTTI_INVALID_ARGUMENT for a
-// rendezvous or an environment that can never be right, TUTTI_SYSTEM with the words of the operating system.
-std::unique_ptr<Bootstrap> make_bootstrap(const Rendezvous& rendezvous, std::chrono::nanoseconds timeout);
+// rendezvous or an environment that can never be right, TUTTI_SYSTEM with the words of the operating system. The
+// deadline begins anew once an all_gather that is not timed has returned.
+std::unique_ptr<Bootstrap> make_bootstrap(const Rendezvous& rendezvous, Deadline& deadline);
+inline std::unique_ptr<Bootstrap> make_bootstrap(const Rendezvous& rendezvous, std::chrono::nanoseconds timeout) {
+  Deadline deadline(timeout);
+  return make_bootstrap(rendezvous, deadline);
+}
 
 // A meeting place in this process, as a printable text of at most kMaxUniqueId characters that starts with "id:". This
 // process listens from now on; it must be the one that calls make_bootstrap as rank 0, once. The text carries the job's

@@ -178,7 +178,10 @@ class ControlPlane {
   // itself as lost, so that the gather ends on all; its further ones throw TUTTI_INVALID_USAGE with that cause. A loss
   // told by a rank that has completed the gather does not end it: all have come by then, and what they have sent is on
   // its way.
-  std::vector<std::string> all_gather(const std::string& mine, std::chrono::nanoseconds timeout);
+  std::vector<std::string> all_gather(const std::string& mine, const Deadline& deadline);
+  std::vector<std::string> all_gather(const std::string& mine, std::chrono::nanoseconds timeout) {
+    return all_gather(mine, Deadline(timeout));
+  }
 
   // Does another rank wait in the all_gather that this rank has not entered? Costs a load.
   bool is_awaited() const { return awaited_.load(std::memory_order_acquire); }

@@ -24,7 +24,7 @@ class Trunk final : private ControlListener {
  public:
   // Collective: `bootstrap` is that of ranks which have met for this. Returns when all can take packets of branches.
   // Throws Failure.
-  static std::shared_ptr<Trunk> grow(std::unique_ptr<Bootstrap> bootstrap, std::chrono::nanoseconds timeout);
+  static std::shared_ptr<Trunk> grow(std::unique_ptr<Bootstrap> bootstrap, const Deadline& deadline);
   Trunk(const Trunk&) = delete;
   Trunk& operator=(const Trunk&) = delete;
 

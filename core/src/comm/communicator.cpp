@@ -237,7 +237,9 @@ void Communicator::free_op(uint32_t op) {
 
 bool Communicator::progress_ports(bool all) try {
   bool moved = fabric_.progress(all, *this);
-  if (all && !breakdown_.begun()) moved |= fabric_.deliver_pair_messages();
+  if (all && !breakdown_.begun())
+    moved |= fabric_.deliver_pair_messages(
+        [this](uint32_t from, std::string_view bytes) { departures_.hear(from, bytes); });
   if (!breakdown_.pending() || breakdown_.begun()) return moved;
   breakdown_.carry_out();
   return true;
@@ -284,6 +286,7 @@ void Communicator::look(bool waits) {
   breakdown_.hear_others();
   if (!breakdown_.begun() && bootstrap_->control().is_awaited()) hear_who_leaves();
   if (!breakdown_.begun()) check_deadlines(now);
+  if (!breakdown_.begun()) departures_.look(now);
 }
 
 void Communicator::look_around(bool waits) {

@@ -24,6 +24,7 @@
 #include "choose/topology_file.hpp"
 #include "comm/breakdown.hpp"
 #include "comm/configuration.hpp"
+#include "comm/departures.hpp"
 #include "comm/introduction.hpp"
 #include "comm/operations.hpp"
 #include "comm/progress.hpp"
@@ -267,6 +268,7 @@ class Communicator final : public Engine, private PortEvents, private Breakdown:
   std::unique_ptr<StreamRunner> streams_;
   CallCheck call_check_;
   Breakdown breakdown_{*this};
+  Departures departures_{point_to_point_, breakdown_};
   Waiter waiter_{*this};
   // Polls in a row without progress by waits of limited time: a caller that waits in many short ones comes to sleep.
   uint32_t fruitless_polls_ = 0;

@@ -298,6 +298,7 @@ tutti_status Communicator::end() {
   const std::chrono::nanoseconds patience = patience_at_end();
   const bool is_short = patience.count() < static_cast<int64_t>(configuration_.connect_timeout_ns);
   const Deadline deadline = is_short ? Deadline(patience) : configuration_.connect_deadline();
+  if (async_error() == TUTTI_OK) departures_.leave();
   if (async_error() == TUTTI_OK && call_check_.checked()) check_end(deadline);
   if (async_error() == TUTTI_OK && nranks_ > 1)
     settle(deadline, is_short);

@@ -211,6 +211,7 @@ void Communicator::make_streams() {
 void Communicator::prepare() {
   const uint32_t windows = configuration_.windows, lanes = configuration_.lanes;
   if (device_) make_streams();
+  departures_.place(bootstrap_->control());
   meetings_.place(*bootstrap_, configuration_, [this] { return streams_ && streams_->held_up(); });
   windows_.place(rank_, streams_.get(), why_no_device());
   if (topology_.processors_of(rank_) < 1) waiter_.use({16, crowded_yields});

@@ -36,10 +36,14 @@ bool Fabric::progress(bool all, PortEvents& events) {
   return moved;
 }
 
-bool Fabric::deliver_pair_messages() {
+bool Fabric::deliver_pair_messages(const Hear& hear) {
   if (!control_ || !control_->has_pair_messages()) return false;
   for (const PairMessage& message : control_->take_pair_messages()) {
     const auto [transport, bytes] = split_pair_message(message.from, message.bytes);
+    if (transport == core_messages) {
+      hear(message.from, bytes);
+      continue;
+    }
     const auto port = std::ranges::find(ports_, transport, [](const Port& p) { return std::string_view(p.api->name); });
     if (port == ports_.end() || !TUTTI_HAS(tutti_transport, port->api, receive_pair))
       throw Failure(TUTTI_MISMATCH,

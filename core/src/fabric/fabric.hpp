@@ -11,8 +11,10 @@
 #include <chrono>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <set>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -74,8 +76,10 @@ class Fabric {
   // Advances the ports, `all` or those with transfers under way, and hands what happened to `events`. True when
   // something did.
   bool progress(bool all, PortEvents& events);
-  // Hands the pair messages that have come to the endpoints of their transports. True when some have. Throws Failure.
-  bool deliver_pair_messages();
+  // Hands the pair messages that have come to the endpoints of their transports, and those of the core to `hear`. True
+  // when some have. Throws Failure.
+  using Hear = std::function<void(uint32_t from, std::string_view bytes)>;
+  bool deliver_pair_messages(const Hear& hear);
   // Sleeps until a port or the control plane has something to do, at most some milliseconds and `most_ns`. `alone`:
   // nothing else is pending that cannot wake this sleep; otherwise it lasts microseconds.
   void sleep(bool alone, uint64_t most_ns);

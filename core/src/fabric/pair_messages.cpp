@@ -35,9 +35,7 @@ tutti_status PairMessages::send(void* self, uint32_t peer, const void* data, uin
       return refuse(TUTTI_INVALID_ARGUMENT, fmt::format("{}: a pair message of {} bytes{}: at most {} are carried",
                                                         transport, bytes, data ? "" : " at NULL", TUTTI_PAIR_BYTES));
     if (control->is_gone(peer)) return refuse(TUTTI_PEER_FAILED, fmt::format("{}: rank {} is lost", transport, peer));
-    std::string message(1, static_cast<char>(transport.size()));
-    message.append(transport).append(static_cast<const char*>(data), bytes);
-    control->send_pair(peer, message);
+    control->send_pair(peer, join_pair_message(transport, {static_cast<const char*>(data), bytes}));
     return TUTTI_OK;
   } catch (const Failure& failure) {
     return refuse(failure.status, failure.text);
@@ -45,6 +43,11 @@ tutti_status PairMessages::send(void* self, uint32_t peer, const void* data, uin
     host_table()->set_error(host_table()->self, TUTTI_NO_RESOURCES, "out of memory for a pair message");
     return TUTTI_NO_RESOURCES;
   }
+}
+
+std::string join_pair_message(std::string_view transport, std::string_view bytes) {
+  std::string message(1, static_cast<char>(transport.size()));
+  return message.append(transport).append(bytes);
 }
 
 PairMessageParts split_pair_message(uint32_t from, std::string_view message) {

@@ -56,7 +56,6 @@ void PointToPoint::start(Transfer& transfer) {
     transfer.bulk->opened = false;
   }
   Peer& own = home(transfer);
-  if (transfer.timeout_ns != no_timeout) ++own.timed;
   transfer.begun_ns = 0;
   ++active_;
   if (transfer.sending) return own.waiting.push(transfer);
@@ -87,10 +86,6 @@ PointToPoint::Peer& PointToPoint::adopt(Transfer& receive, uint32_t rank) {
   receive.any_peer = false;
   receive.peer = rank;
   Peer& p = peer(rank);
-  if (receive.timeout_ns != no_timeout) {
-    --anyone_.timed;
-    ++p.timed;
-  }
   p.receives.push(receive);
   return p;
 }
@@ -113,7 +108,6 @@ std::optional<tutti_envelope> PointToPoint::probe(const tutti_envelope& wanted) 
 
 void PointToPoint::finish(Transfer& transfer, tutti_status status, const std::string& error) {
   if (transfer.bulk) bulks_.give_back(*std::exchange(transfer.bulk, nullptr));
-  if (transfer.timeout_ns != no_timeout) --home(transfer).timed;
   --active_;
   if (transfer.envelope && status == TUTTI_OK) {
     transfer.envelope->peer = transfer.peer;
@@ -201,6 +195,7 @@ bool PointToPoint::reply(Link& link, Peer& peer) {
     const MessageHeader answer{equal ? type_cts : type_reject, 0, equal ? 0 : receive.bytes, receive.sequence};
     if (send_control(link, &answer, sizeof answer) == TUTTI_AGAIN) break;
     peer.answered.remove(receive);
+    ++peer.answered_here;
     --replies_;
     if (equal)
       peer.incoming.push(receive);
@@ -248,6 +243,7 @@ bool PointToPoint::on_rts(uint32_t rank, const MessageHeader& rts, const std::by
     return false;
   }
   (*links_)[rank].received += bytes;
+  ++p.heard.told;
   const auto meets = [&](const Transfer& t) { return meet(rts, t); };
   Transfer* receive = p.receives.find(meets);
   if (Transfer* any = anyone_.receives.find(meets); any && (!receive || any->order < receive->order)) {
@@ -287,6 +283,7 @@ bool PointToPoint::on_control(uint32_t rank, const std::byte* data, uint64_t byt
         *error = fmt::format("an answer to send {}, which was never announced", e.sequence);
         return false;
       }
+      ++p.heard.answered;
       const bool rejected = e.type == type_reject;
       const std::string difference =
           rejected
@@ -326,6 +323,26 @@ void PointToPoint::fail_all(tutti_status status, const std::string& error) {
   replies_ = 0;
 }
 
+TransferCounts PointToPoint::counts(uint32_t peer) const {
+  const auto found = peers_.find(peer);
+  if (found == peers_.end()) return {};
+  return {found->second.next_sequence, found->second.answered_here};
+}
+
+const Transfer* PointToPoint::left_behind(const Departed& departed) const {
+  bool all_heard = departed.size() + 1 == links_->size();
+  for (const auto& [rank, last] : departed) {
+    const auto found = peers_.find(rank);
+    const TransferCounts heard = found == peers_.end() ? TransferCounts{} : found->second.heard;
+    all_heard &= heard.told == last.told;
+    if (found == peers_.end()) continue;
+    const Peer& p = found->second;
+    if (heard.told == last.told && !p.receives.empty()) return p.receives.first();
+    if (heard.answered == last.answered && !p.announced.empty()) return p.announced.first();
+  }
+  return all_heard ? anyone_.receives.first() : nullptr;
+}
+
 const Transfer* PointToPoint::Peer::oldest() const {
   for (const auto* queue : queues())
     if (!queue->empty()) return queue->first();
@@ -338,9 +355,8 @@ const Transfer* PointToPoint::Peer::overdue(uint64_t now_ns) {
     if (!transfer.begun_ns) transfer.begun_ns = now_ns;
     return now_ns - std::max(transfer.begun_ns, last_move_ns) > transfer.timeout_ns;
   };
-  if (timed)
-    for (const auto* queue : queues())
-      if (const Transfer* transfer = queue->find(late)) return transfer;
+  for (const auto* queue : queues())
+    if (const Transfer* transfer = queue->find(late)) return transfer;
   return nullptr;
 }
 

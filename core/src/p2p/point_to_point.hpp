@@ -48,6 +48,13 @@ struct MessageHeader {
 // So much rides along with an rts.
 inline constexpr uint64_t eager_bytes = TUTTI_CONTROL_BYTES - sizeof(MessageHeader);
 
+// The messages of one rank for another: of how many it has told, and how many of the other's it has answered.
+struct TransferCounts {
+  uint64_t told = 0, answered = 0;
+};
+// The ranks that have left, with their last counts for this rank.
+using Departed = std::map<uint32_t, TransferCounts>;
+
 class PointToPoint {
  public:
   // Uses `lane` of every link, and the links' control messages. `ended` is called with each transfer that is done, its
@@ -81,6 +88,19 @@ class PointToPoint {
   // A transfer whose timeout has passed since it began and since anything last moved between this rank and its peer, or
   // nullptr. Called at intervals.
   const Transfer* overdue(uint64_t now_ns);
+  // Calls visit(rank) for each peer of which a receive that no message has met, or a send without its answer, waits
+  // since before that time.
+  template <typename Visit>
+  void visit_awaited(uint64_t before_ns, Visit&& visit) const {
+    for (const auto& [rank, p] : peers_)
+      if (waits_since(p.receives, before_ns) || waits_since(p.announced, before_ns)) visit(rank);
+  }
+  // Does a receive from any rank?
+  bool awaits_any(uint64_t before_ns) const { return waits_since(anyone_.receives, before_ns); }
+  // This rank's, for the peer.
+  TransferCounts counts(uint32_t peer) const;
+  // A transfer that waits for ranks of which none can answer any more: all that they have sent has come. nullptr: none.
+  const Transfer* left_behind(const Departed& departed) const;
   // The oldest transfer of some peer, or nullptr.
   const Transfer* oldest() const;
   // The likely mistake behind a send of host memory that waits: another rank's send waits for this rank to receive.
@@ -101,6 +121,8 @@ class PointToPoint {
     uint32_t unmatched = 0;  // of `arrivals`
     uint32_t matched = 0;    // that the peer has not been given credit for again
     uint64_t next_sequence = 0;
+    uint64_t answered_here = 0;  // RTS messages of the peer
+    TransferCounts heard;        // of the peer: its RTS messages and answers that have come
     Queue<Transfer> waiting;    // sends whose RTS has not been sent
     Queue<Transfer> announced;  // sends without a CTS yet
     Queue<Transfer> receives;   // unmatched
@@ -108,7 +130,6 @@ class PointToPoint {
     Queue<Transfer> outgoing;   // in the order of the CTS
     Queue<Transfer> incoming;
     Queue<Arrival> arrivals;
-    uint64_t timed = 0;  // transfers that have a timeout
     bool moved = false;  // since overdue() looked: a message of the peer has come, or one to it has gone
     uint64_t last_move_ns = 0;
     // The one that has come furthest first.
@@ -122,6 +143,9 @@ class PointToPoint {
     bool owes_credit() const { return matched >= credit_batch; }
     bool busy() const { return oldest() || owes_credit(); }
   };
+  static bool waits_since(const Queue<Transfer>& queue, uint64_t before_ns) {
+    return !queue.empty() && queue.first()->begun_ns && queue.first()->begun_ns < before_ns;
+  }
   Peer& peer(uint32_t rank) { return peers_[rank]; }
   // Where the transfer counts.
   Peer& home(const Transfer& transfer) { return transfer.any_peer ? anyone_ : peer(transfer.peer); }

@@ -18,6 +18,7 @@ namespace tutti::test::faulty {
 
 inline std::atomic<bool> keeps_aborted{false};  // transfers that an abort has ended are never given back
 inline std::atomic<bool> hides_bytes{false};    // a completed receive says that nothing has arrived
+inline std::atomic<bool> holds_back{false};     // nothing arrives for now
 inline std::atomic<bool> loses_peers{false};    // posting a receive fails: the peer is gone
 inline std::atomic<bool> has_lost{false};       // ... and has done so
 
@@ -26,6 +27,8 @@ namespace detail {
 inline const tutti_transport* tcp = nullptr;
 
 inline tutti_status progress(tutti_endpoint* endpoint, tutti_completion* completions, uint32_t capacity, uint32_t* n) {
+  *n = 0;
+  if (holds_back) return TUTTI_OK;
   const tutti_status status = tcp->progress(endpoint, completions, capacity, n);
   if (status < 0) return status;
   const auto transfer = [](const tutti_completion& c) { return c.kind == TUTTI_COMPLETION_TRANSFER; };

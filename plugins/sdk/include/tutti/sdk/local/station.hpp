@@ -120,7 +120,7 @@ class Station : public std::enable_shared_from_this<Station> {
     std::optional<Line> visit(uint32_t peer, const Invitation& invitation, uint32_t number,
                               const std::vector<int>& descriptors);
 
-    // Reads what has come for all members. Throws Error where no connection can be accepted.
+    // Reads what has come for all members. Throws Error where no connection can be accepted and this one waits for one.
     void read();
     bool has_news();
     // The peers whose lines have something to receive, and those who have come.
@@ -212,7 +212,7 @@ class Station : public std::enable_shared_from_this<Station> {
   }
 
   // The mutex is held by who calls one of these. `reader`: the member that reads, which needs no waking; or nullptr.
-  void read_all(const Member* reader);
+  void read_all(Member& reader);
   void read(uint64_t mark, const Member* reader);
   void take(Connection& connection, Packet& packet, const Member* reader);
   void let_in(Connection& connection, uint32_t line, Packet& packet, const Member* reader);
@@ -317,6 +317,7 @@ inline Station::Member::~Member() {
 }
 
 inline std::pair<Invitation, uint32_t> Station::Member::invite(uint32_t peer) {
+  uninvite(peer);
   const std::lock_guard lock(station_->mutex_);
   const uint32_t number = invited_[peer] = station_->next_number_++;
   station_->invited_[number] = {this, peer};
@@ -358,12 +359,12 @@ inline std::optional<Line> Station::Member::visit(uint32_t peer, const Invitatio
 
 inline void Station::Member::read() {
   const std::lock_guard lock(station_->mutex_);
-  station_->read_all(this);
+  station_->read_all(*this);
 }
 
 inline bool Station::Member::has_news() {
   const std::lock_guard lock(station_->mutex_);
-  station_->read_all(this);
+  station_->read_all(*this);
   return !news_.empty() || !guests_.empty() ||
          std::ranges::any_of(station_->connections_, [](const auto& one) { return !one.second.closing.empty(); });
 }
@@ -420,7 +421,7 @@ inline Line Station::adopt(Member& member, uint32_t peer, Socket socket) {
   return Line(shared_from_this(), open(connect(std::move(socket), 1), 0, member, peer));
 }
 
-inline void Station::read_all(const Member* reader) {
+inline void Station::read_all(Member& reader) {
   bool knocked = door_.has_strangers();
   std::vector<uint64_t> marks;
   for (const epoll_event& event : sleeper_.ready())
@@ -430,13 +431,16 @@ inline void Station::read_all(const Member* reader) {
       read_eventfd();
     else
       marks.push_back(event.data.u64);
-  for (const uint64_t mark : marks) read(mark, reader);
+  for (const uint64_t mark : marks) read(mark, &reader);
   for (auto& [mark, connection] : connections_) tell_closed(connection);
-  if (knocked)
+  if (!knocked) return;
+  try {
     door_.look([&](uint32_t number, Socket socket, Packet& packet) {
-      Connection& connection = connect(std::move(socket), 1);
-      welcome(number, connection, 0, packet, reader);
+      welcome(number, connect(std::move(socket), 1), 0, packet, &reader);
     });
+  } catch (const Error&) {
+    if (!reader.invited_.empty()) throw;  // else it is no matter of this member's
+  }
 }
 
 inline void Station::read(uint64_t mark, const Member* reader) {

@@ -21,7 +21,7 @@ extern "C" {
 #endif
 
 #define TUTTI_FLIGHT_MAGIC 0x474c464954545554u /* "TUTTIFLG" */
-#define TUTTI_FLIGHT_VERSION 1u
+#define TUTTI_FLIGHT_VERSION 2u
 #define TUTTI_FLIGHT_SUFFIX ".flight" /* of the file's name */
 
 enum {
@@ -102,9 +102,12 @@ typedef struct tutti_flight_state {
   uint64_t transfers;    /* sends and receives issued */
   uint64_t awaited;      /* that a call waits in, until it is complete: the `number` of a collective, or that of a send
                             or receive with TUTTI_FLIGHT_TRANSFER. 0: none */
+  uint64_t site_of;      /* the value of `awaited` that `site` is of */
   char name[64];  /* the communicator's */
   char place[128]; /* where the ranks meet, in words */
   char note[512];  /* FAILED: why */
+  char site[128];  /* where the program makes the call that waits, once it has waited for a while: "train.py:14",
+                      "step+0x4a", "program+0x12f0" (from the start of its file). "": not known */
   tutti_flight_wait wait[TUTTI_FLIGHT_WAITS];
 } tutti_flight_state;
 

@@ -137,6 +137,11 @@ tutti_status tutti_comm_revoke(tutti_comm* comm, const char* reason);
  * collectives, sends and receives nobody is asked: tutti_request_wait_for waits for them in turns. */
 typedef int32_t (*tutti_interrupt_function)(void* context);
 void tutti_set_interrupt(tutti_interrupt_function ask, void* context);
+/* Where this thread makes its next calls, for reports of those that wait: "train.py:14". It is copied; of more than 127
+ * bytes the end is kept. "": not known, nothing is reported. NULL, the default: the library looks for the return address
+ * into the program once a call has waited for 0.1 s, and reports it as symbol+offset, or file+offset where the symbol is
+ * not exported. Meant for bindings to languages with a stack of their own. */
+void tutti_set_call_site(const char* site);
 /* TUTTI_OK, or the error that has broken the communicator (a lost peer, an abort), also while this rank is not inside
  * Tutti. Any thread. Work that calls on device memory have put into streams ends a moment later: wait for the stream
  * before you reuse its buffers. */

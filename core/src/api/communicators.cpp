@@ -14,6 +14,7 @@
 #include "api/guards.hpp"
 #include "bootstrap/bootstrap.hpp"
 #include "bootstrap/interrupt.hpp"
+#include "observe/call_site.hpp"
 #include "plugins/host.hpp"
 #include "plugins/registry.hpp"
 #include "plugins/unknown_settings.hpp"
@@ -154,6 +155,8 @@ tutti_status tutti_comm_revoke(tutti_comm* comm, const char* reason) {
 }
 
 void tutti_set_interrupt(tutti_interrupt_function ask, void* context) { Interrupt::set(ask, context); }
+
+void tutti_set_call_site(const char* site) { CallSite::give(site); }
 
 tutti_status tutti_comm_lost(const tutti_comm* comm, uint32_t* ranks, uint64_t* n) {
   return pinned(comm, [&](const Communicator& c) { return copy_rows(c.lost_ranks(), ranks, n); });

@@ -281,6 +281,7 @@ void Communicator::look(bool waits) {
   progress_ports(true);
   if (waits) operations_.record_awaited(awaited_);
   const uint64_t now = clock_ns();
+  if (waits) reports_->recorder().note_site(now);
   if (now < next_look_ns_) return;
   next_look_ns_ = now + look_interval_ns;
   breakdown_.hear_others();

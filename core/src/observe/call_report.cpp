@@ -16,6 +16,7 @@ struct Fixed {
   uint64_t issued, oldest;
   uint32_t step, peer;
   uint64_t outside_ns, calls, elsewhere;
+  decltype(CallReport::site) site;
 };
 
 // The rank that others wait for while it is outside Tutti: it has begun the operation without waiting for it, or has
@@ -59,9 +60,9 @@ std::string waits_text(const std::string& who, uint32_t whom, uint32_t rank,
     for (const WaitElsewhere& wait : reports[whom]->elsewhere) {
       if (waits_for_me(wait))
         return fmt::format(
-            "{} waits in {} for rank {}, which waits here for rank {}: a cycle; use the communicators in "
+            "{} waits in {} for rank {}, which waits here{} for rank {}: a cycle; use the communicators in "
             "the same order on every rank",
-            who, wait.text, rank, whom);
+            who, wait.text, rank, rank < reports.size() && reports[rank] ? reports[rank]->site : "", whom);
       text += fmt::format("{} {}", text.empty() ? who + " waits in" : ",", wait.text);
     }
   if (rank < reports.size() && reports[rank])
@@ -81,7 +82,8 @@ uint32_t culprit_of(const std::vector<uint32_t>& behind, const std::vector<std::
 }  // namespace
 
 std::string CallReport::encode() const {
-  const Fixed fixed{issued, oldest, step, peer, outside_ns, calls.size(), elsewhere.size()};
+  Fixed fixed{issued, oldest, step, peer, outside_ns, calls.size(), elsewhere.size(), {}};
+  std::memcpy(fixed.site, site, sizeof site);
   std::string bytes(reinterpret_cast<const char*>(&fixed), sizeof fixed);
   bytes.append(reinterpret_cast<const char*>(calls.data()), calls.size() * sizeof(Call));
   bytes.append(reinterpret_cast<const char*>(elsewhere.data()), elsewhere.size() * sizeof(WaitElsewhere));
@@ -100,8 +102,10 @@ std::optional<CallReport> CallReport::decode(std::string_view bytes) {
                     fixed.step,
                     fixed.peer,
                     fixed.outside_ns,
+                    {},
                     std::vector<Call>(fixed.calls),
                     std::vector<WaitElsewhere>(fixed.elsewhere)};
+  std::memcpy(report.site, fixed.site, sizeof report.site - 1);
   bytes.remove_prefix(sizeof fixed);
   if (fixed.calls) std::memcpy(report.calls.data(), bytes.data(), fixed.calls * sizeof(Call));
   bytes.remove_prefix(fixed.calls * sizeof(Call));

@@ -23,7 +23,7 @@ struct WaitElsewhere {
   uint32_t rank = 0;    // this rank's number there
   uint32_t kind = collective;
   uint32_t peer = UINT32_MAX, tag = 0;  // of a send or receive; UINT32_MAX: any rank
-  char text[112] = {};                  // "all_reduce #1 of world.1"
+  char text[248] = {};                  // "all_reduce #1 of world.1 (at train.py:14)"
 };
 constexpr size_t most_waits_reported = 4;
 
@@ -33,6 +33,7 @@ struct CallReport {
   uint32_t step = 0;             // where that one stands, in its first lane that does
   uint32_t peer = UINT32_MAX;    // whom it waits for there; UINT32_MAX: not known
   uint64_t outside_ns = 0;       // since this rank was last inside Tutti
+  char site[136] = {};           // of the call that waits in this communicator: " (at train.py:14)"; "": not known
   std::vector<Call> calls;       // the last ones, in order
   std::vector<WaitElsewhere> elsewhere;
 

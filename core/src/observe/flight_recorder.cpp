@@ -14,6 +14,7 @@
 
 #include "bootstrap/failure.hpp"
 #include "comm/progress.hpp"
+#include "observe/call_site.hpp"
 #include "plan/hash.hpp"
 #include "plugins/host.hpp"
 #include "plugins/settings.hpp"
@@ -22,6 +23,8 @@ namespace tutti::core {
 namespace {
 
 constexpr uint64_t line = 64;
+using SiteWords = std::array<uint64_t, sizeof(tutti_flight_state::site) / sizeof(uint64_t)>;
+static_assert(sizeof(SiteWords) == sizeof(CallSite::Text) && offsetof(tutti_flight_state, site) % sizeof(uint64_t) == 0);
 constexpr uint64_t lines(uint64_t bytes) { return (bytes + line - 1) / line * line; }
 constexpr uint64_t state_at = lines(sizeof(tutti_flight_header));
 constexpr uint64_t services_at = lines(state_at + sizeof(tutti_flight_state));
@@ -228,6 +231,42 @@ void FlightRecorder::waits(std::span<const tutti_flight_wait> waits) {
   put(state_->waits, static_cast<uint32_t>(n));
 }
 
+void FlightRecorder::awaits(uint64_t number) {
+  put(state_->awaited, number);
+  if (number || CallSite::is_given()) return;
+  awaited_ = 0;  // the next wait for the same may be elsewhere
+  put(state_->site_of, uint64_t{0});
+}
+
+// To find a site costs some microseconds. A wait that is as late as this does not miss them.
+void FlightRecorder::note_site(uint64_t now_ns) {
+  constexpr uint64_t late_ns = 100'000'000;
+  const uint64_t awaited = get(state_->awaited);
+  if (!awaited) return;
+  if (awaited != awaited_) {
+    awaited_ = awaited;
+    awaited_since_ns_ = now_ns;
+  }
+  const bool known = get(state_->site_of) == awaited;
+  if (now_ns - awaited_since_ns_ < late_ns || (known && !CallSite::is_given())) return;
+  const auto words = std::bit_cast<SiteWords>(CallSite::find());
+  if (known && std::memcmp(state_->site, words.data(), sizeof words) == 0) return;
+  put(state_->site_of, uint64_t{0});
+  for (size_t w = 0; w < words.size(); ++w) put(reinterpret_cast<uint64_t*>(state_->site)[w], words[w]);
+  std::atomic_ref(state_->site_of).store(awaited, std::memory_order_release);
+}
+
+// " (at train.py:14)"; "": nobody waits, or it is not known where.
+std::string FlightRecorder::site() const {
+  const uint64_t of = std::atomic_ref(state_->site_of).load(std::memory_order_acquire);
+  if (!of || of != get(state_->awaited)) return {};
+  SiteWords words;
+  for (size_t w = 0; w < words.size(); ++w) words[w] = get(reinterpret_cast<uint64_t*>(state_->site)[w]);
+  const auto text = std::bit_cast<CallSite::Text>(words);
+  const std::string_view site(text.data(), strnlen(text.data(), text.size()));
+  return site.empty() ? "" : fmt::format(" (at {})", site);
+}
+
 std::optional<Call> FlightRecorder::call(uint64_t sequence) const {
   tutti_flight_operation& o = operations_[sequence % TUTTI_FLIGHT_OPERATIONS];
   if (std::atomic_ref(o.number).load(std::memory_order_acquire) != sequence + 1) return std::nullopt;
@@ -251,6 +290,7 @@ uint64_t FlightRecorder::outside_ns() const {
 CallReport FlightRecorder::report() const {
   CallReport report;
   report.outside_ns = outside_ns();
+  write_text(report.site, site());
   for (size_t i = 0; i < TUTTI_FLIGHT_OPERATIONS; ++i) {
     tutti_flight_operation& o = operations_[i];
     const uint64_t number = std::atomic_ref(o.number).load(std::memory_order_acquire);
@@ -290,13 +330,14 @@ std::optional<WaitElsewhere> FlightRecorder::wait() const {
     wait.peer = get(t->peer);
     wait.tag = get(t->tag);
     wait.kind = get(t->sending) ? WaitElsewhere::send : WaitElsewhere::receive;
-    write_text(wait.text, fmt::format("a {} with tag {} of {}", wait.kind == WaitElsewhere::send ? "send" : "receive",
-                                      wait.tag, state_->name));
+    write_text(wait.text, fmt::format("a {} with tag {} of {}{}", wait.kind == WaitElsewhere::send ? "send" : "receive",
+                                      wait.tag, state_->name, site()));
     return wait;
   }
   const auto call = this->call(wait.number);
   if (!call || get(operations_[wait.number % TUTTI_FLIGHT_OPERATIONS].end_ticks)) return std::nullopt;
-  write_text(wait.text, fmt::format("{} #{} of {}", collective_name(call->collective), wait.number, state_->name));
+  write_text(wait.text,
+             fmt::format("{} #{} of {}{}", collective_name(call->collective), wait.number, state_->name, site()));
   return wait;
 }
 

@@ -95,7 +95,9 @@ class FlightRecorder {
   void look(uint64_t now_ns, uint64_t ticks, bool moved);
   void waits(std::span<const tutti_flight_wait> waits);
   // A call waits in this (tutti_flight_state::awaited) until it is complete.
-  void awaits(uint64_t number) { put(state_->awaited, number); }
+  void awaits(uint64_t number);
+  // By the thread that waits in it, now and then: records where the program makes the call, once it is late.
+  void note_site(uint64_t now_ns);
 
   // This rank's call number `sequence`, when it is among the last that it issued.
   std::optional<Call> call(uint64_t sequence) const;
@@ -123,6 +125,7 @@ class FlightRecorder {
     for (size_t w = 0; w < words.size(); ++w) put(reinterpret_cast<uint64_t*>(&to)[w], words[w]);
   }
   uint64_t outside_ns() const;
+  std::string site() const;
   std::optional<WaitElsewhere> wait() const;
   tutti_flight_transfer* open_transfer(uint64_t number) const;
   bool has_issued(uint64_t sequence) const;
@@ -147,6 +150,7 @@ class FlightRecorder {
   using OpName = std::array<uint64_t, sizeof(Call::op_name_text) / sizeof(uint64_t)>;
   std::array<OpName, TUTTI_FLIGHT_OPERATIONS> op_names_{};
   uint64_t calls_hash_ = 0;
+  uint64_t awaited_ = 0, awaited_since_ns_ = 0;  // what note_site() has seen
 };
 
 }  // namespace tutti::core

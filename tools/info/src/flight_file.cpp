@@ -225,6 +225,7 @@ std::optional<FlightRecord> decode_flight_record(std::span<const std::byte> byte
   record.look_ns = static_cast<double>(state.look_ns);
   record.moved_ns = static_cast<double>(state.moved_ns);
   record.awaited = state.awaited;
+  if (state.awaited && state.site_of == state.awaited) record.site = texts::text_of(state.site);
   record.name = texts::text_of(state.name);
   record.place = texts::text_of(state.place);
   record.note = texts::text_of(state.note);

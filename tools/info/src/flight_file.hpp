@@ -61,12 +61,15 @@ struct FlightRecord {
   std::vector<LaneWait> waits;        // of the oldest operation under way
   std::vector<TransferRecord> transfers;
   uint64_t awaited = 0;  // tutti_flight_state::awaited
+  std::string site;      // where the program makes that call; "": not known
 
   const Operation* last() const { return operations.empty() ? nullptr : &operations.back(); }
   const Operation* oldest_incomplete() const;
   // The operation or transfer in which a call waits; nullptr: none.
   const Operation* awaited_operation() const;
   const TransferRecord* awaited_transfer() const;
+  // " (at train.py:14)"; "": not known
+  std::string site_text() const { return site.empty() ? "" : " (at " + site + ")"; }
   const Operation* find(uint64_t sequence) const;
   uint64_t issued() const { return operations.empty() ? 0 : operations.back().sequence + 1; }
 };

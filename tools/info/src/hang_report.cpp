@@ -315,6 +315,7 @@ Json rank_json(const RankView& r, double now_ns) {
     }
     json["waits"].push_back(std::move(wait));
   }
+  if (!record.site.empty() && (record.awaited_operation() || record.awaited_transfer())) json["site"] = record.site;
   if (!record.note.empty()) json["note"] = record.note;
   return json;
 }
@@ -406,6 +407,8 @@ std::string hang_text(const HangReport& report) {
           << r.record.host_name << " " << process_state_name(r.process) << "  " << phase_name(r.record.phase);
       if (r.record.phase >= TUTTI_FLIGHT_READY) out << "  " << at_text(r);
       if (const std::string waits = waits_text(r); !waits.empty()) out << "\n          " << waits;
+      if (!r.record.site.empty() && (r.record.awaited_operation() || r.record.awaited_transfer()))
+        out << "\n          waits at " << r.record.site;
       if (!r.record.note.empty()) out << "\n          " << r.record.note;
       out << "\n";
     }

@@ -73,8 +73,8 @@ const LaneWait* lane_wait(const RankView& r, uint64_t sequence) {
 std::string who_waits(const CommunicatorView& view, const Ranks& culprits, const char* for_whom) {
   Ranks ranks;
   uint32_t least = UINT32_MAX, most = 0;
-  std::string operation;
-  bool same_operation = true;
+  std::string operation, site;
+  bool same_operation = true, same_site = true;
   for (const RankView& r : view.ranks) {
     const Operation* o = r.record.oldest_incomplete();
     if (!o || !is_created(r) || r.record.phase == TUTTI_FLIGHT_FAILED || r.process == ProcessState::gone ||
@@ -83,6 +83,9 @@ std::string who_waits(const CommunicatorView& view, const Ranks& culprits, const
     ranks.push_back(r.record.rank);
     if (operation.empty()) operation = o->name();
     same_operation &= operation == o->name();
+    const std::string own = r.record.awaited_operation() == o ? r.record.site_text() : "";
+    if (ranks.size() == 1) site = own;
+    same_site &= site == own;
     if (const LaneWait* wait = lane_wait(r, o->sequence)) {
       least = std::min(least, wait->step);
       most = std::max(most, wait->step);
@@ -91,6 +94,7 @@ std::string who_waits(const CommunicatorView& view, const Ranks& culprits, const
   if (ranks.empty()) return {};
   std::string text = ranks_text(ranks) + " " + waits(ranks);
   if (same_operation) text += " in " + operation;
+  if (same_site) text += site;
   if (least <= most)
     text += least == most ? ", step " + std::to_string(least)
                           : ", steps " + std::to_string(least) + " to " + std::to_string(most);
@@ -202,6 +206,7 @@ Verdict nobody_waits(const CommunicatorView& view) {
                     std::to_string(t.bytes) + " bytes with tag " + std::to_string(t.tag) +
                     (t.sending ? " to " : " from ") +
                     (t.peer == UINT32_MAX ? "any rank" : "rank " + std::to_string(t.peer) + " over " + t.transports) +
+                    (r.record.awaited_transfer() == &t ? r.record.site_text() : "") +
                     ", since " + age_text(view.now_ns - t.begin_ns) + ": the other side's " +
                     (t.sending ? "receive" : "send") + " has not come"};
   return {Finding::none,

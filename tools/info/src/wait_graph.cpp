@@ -27,7 +27,7 @@ struct Wait {
   Waiter from, to;
   size_t communicator = 0;
   uint32_t from_rank = 0, to_rank = 0;
-  std::string call;  // "all_reduce #1 of world.1"
+  std::string call;  // "all_reduce #1 of world.1 (at train.py:14)"
   bool transfer = false;
   double begin_ns = 0;
 };
@@ -69,11 +69,11 @@ class WaitGraph {
     return waiter;
   }
 
-  void add(size_t communicator, const RankView& from, const RankView& to, const std::string& call, bool transfer,
-           double begin_ns) {
+  void add(size_t communicator, const RankView& from, const RankView& to, const std::string& call,
+           const std::string& site, bool transfer, double begin_ns) {
     if (waiter_of(from.record) == waiter_of(to.record)) return;
     waits_.push_back({waiter_of(from.record), waiter_of(to.record), communicator, from.record.rank, to.record.rank,
-                      call + " of " + all_[communicator].view.name, transfer, begin_ns});
+                      call + " of " + all_[communicator].view.name + site, transfer, begin_ns});
   }
 
   void add_waits(size_t communicator) {
@@ -85,13 +85,13 @@ class WaitGraph {
       if (const Operation* o = r.record.awaited_operation()) {
         for (const RankView& other : view.ranks)
           if (other.record.phase == TUTTI_FLIGHT_READY && other.record.issued() <= o->sequence)
-            add(communicator, r, other, o->name(), false, o->begin_ns);
+            add(communicator, r, other, o->name(), r.record.site_text(), false, o->begin_ns);
       } else if (const TransferRecord* t = r.record.awaited_transfer()) {
         const RankView* other = view.find(t->peer);
         if (other && other->record.phase == TUTTI_FLIGHT_READY && !is_met(*other, r.record.rank, *t))
           add(communicator, r, *other,
-              std::string(t->sending ? "a send" : "a receive") + " with tag " + std::to_string(t->tag), true,
-              t->begin_ns);
+              std::string(t->sending ? "a send" : "a receive") + " with tag " + std::to_string(t->tag),
+              r.record.site_text(), true, t->begin_ns);
       }
     }
   }
@@ -101,7 +101,7 @@ class WaitGraph {
     for (const RankView& other : all_[communicator].view.ranks)
       if (other.record.phase == TUTTI_FLIGHT_READY && !other.record.awaited_operation() &&
           !other.record.awaited_transfer())
-        add(communicator, r, other, "tutti_comm_destroy", false, r.record.phase_ns);
+        add(communicator, r, other, "tutti_comm_destroy", {}, false, r.record.phase_ns);
   }
 
   // A receive from any rank may be the other side.

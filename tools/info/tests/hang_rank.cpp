@@ -23,9 +23,10 @@
 #include <tutti/tutti.hpp>
 #include <vector>
 
-namespace {
+namespace hang {
 
-void carry_out(tutti::Communicator& comm, const std::string& word) {
+// Exported, so that reports of waits can name it.
+[[gnu::noinline]] void carry_out(tutti::Communicator& comm, const std::string& word) {
   std::vector<float> data(1000, 1);
   if (word == "all_reduce") comm.all_reduce<float>(data, data, tutti::Op::max);
   if (word == "fails") try {
@@ -44,7 +45,9 @@ void carry_out(tutti::Communicator& comm, const std::string& word) {
   while (word == "idle") pause();
 }
 
-}  // namespace
+}  // namespace hang
+
+using hang::carry_out;
 
 int main(int argc, char** argv) try {
   const std::vector<std::string> words(argv + 4, argv + argc);

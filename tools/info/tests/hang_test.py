@@ -5,6 +5,7 @@ makes of their flight records."""
 import json
 import os
 import pathlib
+import re
 import signal
 import subprocess
 import sys
@@ -13,6 +14,7 @@ import time
 
 INFO, RANK = sys.argv[1], sys.argv[2]
 PATIENCE = 60 * float(os.environ.get("TUTTI_TEST_TIME_SCALE") or 1)  # seconds
+SITE = r" \(at hang::carry_out\+0x[0-9a-f]+\)"
 failures = []
 
 
@@ -59,8 +61,9 @@ class Job:
         return subprocess.run([INFO, "--hang", *arguments], capture_output=True, text=True, timeout=PATIENCE,
                               env=self.environment)
 
-    def expect(self, name, finding, culprits, words, status=3, target=None):
-        """Looks until the verdict is as expected: ranks need a moment until they wait."""
+    def expect(self, name, finding, culprits, words, status=3, target=None, sites=None):
+        """Looks until the verdict is as expected: ranks need a moment until they wait. `sites`: a pattern of the verdict with
+        its call sites, which `words` are without."""
         target = target or [str(self.records)]
         until = time.monotonic() + PATIENCE
         while True:
@@ -68,7 +71,8 @@ class Job:
             report = json.loads(result.stdout) if result.stdout.startswith("{") else {"communicators": []}
             first = report["communicators"][0] if report["communicators"] else {}
             good = (result.returncode == status and first.get("finding") == finding and first.get("culprits") == culprits
-                    and all(word in first.get("verdict", "") for word in words))
+                    and all(word in re.sub(SITE, "", first.get("verdict", "")) for word in words)
+                    and (not sites or re.search(sites, first["verdict"])))
             text = self.info(*target)
             good = good and text.returncode == status and f"rank {min(self.ranks)} " in text.stdout
             if good or time.monotonic() > until:
@@ -99,7 +103,7 @@ for transport, environment in SHM_AND_TCP.items():
 with Job(["all_reduce all_reduce", "all_reduce all_reduce", "all_reduce idle"]) as job:
     job.await_ready()
     job.expect("a process by its number", "missing", [2], ["rank 2 has not entered all_reduce #1"],
-               target=[str(job.ranks[0].pid)])
+               target=[str(job.ranks[0].pid)], sites=f"ranks 0 and 1 wait in all_reduce #1{SITE}, step")
     # All dead at once: nobody is left to tell.
     for process in job.ranks.values():
         os.kill(process.pid, signal.SIGSTOP)
@@ -142,7 +146,7 @@ with Job(["barrier idle"] * 2) as job:
 with Job(["barrier receive:1", "barrier idle"]) as job:
     job.await_ready()
     job.expect("a receive without its send", "missing", [1],
-               ["rank 0 waits to receive 4000 bytes with tag 7 from rank 1 over shm", "send has not come"])
+               ["rank 0 waits to receive 4000 bytes with tag 7 from rank 1 over shm", "send has not come"], sites=f"over shm{SITE}, since")
 
 CROSSED = ["others a.all_reduce b.all_reduce a.all_reduce", "others a.all_reduce b.all_reduce b.all_reduce"]
 ORDER = "use the communicators in the same order on every rank"
@@ -150,7 +154,11 @@ with Job(CROSSED) as job:
     job.await_ready()
     job.expect("two communicators in different order", "cycle", [0, 1],
                ["rank 0 waits in all_reduce #1 of hanging.1:0 for rank 1, which waits in all_reduce #1 of hanging.2:0 for rank 0, since",
-                ORDER])
+                ORDER], sites=f"all_reduce #1 of hanging.1:0{SITE} for rank 1, which waits in all_reduce #1 of hanging.2:0{SITE} for")
+    sites = [rank["site"] for one in json.loads(job.info("--json", str(job.records)).stdout)["communicators"][:2]
+             for rank in one["ranks"] if "site" in rank]
+    if len(sites) != 2 or not all(site.startswith("hang::carry_out+0x") for site in sites):
+        failures.append(f"the two ranks that wait say where: {sites}")
     job.expect("... by the process that waits in the second", "cycle", [0, 1], [ORDER], target=[str(job.ranks[1].pid)])
     report = json.loads(job.info("--json", str(job.records)).stdout)
     verdicts = {one["name"]: one["finding"] for one in report["communicators"]}
@@ -269,8 +277,9 @@ with Job(["barrier idle"]) as job:
     if len(report["refused"]) != len(expected) or len(report["communicators"]) != 1:
         failures.append(f"only the bad ones are refused: {result.stdout}")
     # Noise in the rings of a sound file.
+    rings = int.from_bytes(content[40:44], sys.byteorder)  # operations_offset
     for trial in range(20):
-        bad("noise", content[:2240] + os.urandom(len(content) - 2240))
+        bad("noise", content[:rings] + os.urandom(len(content) - rings))
         result = job.info(str(job.records))
         if result.returncode not in (0, 3):
             failures.append(f"noise: {result.returncode} {result.stderr}")

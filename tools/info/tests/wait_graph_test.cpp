@@ -103,6 +103,26 @@ TEST(WaitGraph, TwoCommunicatorsInDifferentOrder) {
   EXPECT_EQ(found[0].ranks, ranks);
 }
 
+TEST(WaitGraph, NamesCallSitesWhereTheyAreKnown) {
+  auto all = crossed();
+  all[2].view.ranks[0].record.site = "train.py:14";
+  EXPECT_EQ(cycles(all),
+            Texts{std::string("rank 0 waits in all_reduce #1 of world.2 (at train.py:14) for rank 1, which waits in "
+                              "all_reduce #1 of world.1 for rank 0, since 14 s") +
+                  order});
+  // One communicator alone: where all that wait do so at one place it is named.
+  std::vector<RankView> ranks{waiting(rank(0, 10), 0), waiting(rank(1, 11), 0), rank(2, 12)};
+  ranks[0].record.site = ranks[1].record.site = "step+0x4a";
+  const auto missing = communicator("world", ranks);
+  EXPECT_NE(missing.verdict.text.find("; ranks 0 and 1 wait in all_reduce #0 (at step+0x4a) for it"), std::string::npos)
+      << missing.verdict.text;
+  ranks[1].record.site = "step+0x9b";
+  EXPECT_EQ(communicator("world", ranks).verdict.text.find("(at"), std::string::npos);
+  HangReport report;
+  report.communicators = in_order({missing});
+  EXPECT_NE(hang_text(report).find("\n          waits at step+0x4a\n"), std::string::npos) << hang_text(report);
+}
+
 TEST(WaitGraph, ThreeRanksInTurn) {
   EXPECT_EQ(
       cycles({communicator("a", {waiting(rank(0, 10), 0), rank(1, 11)}),

@@ -31,6 +31,36 @@ void warn_child(const std::string& call, const std::string& name) {
 // A wait looks for signals after each.
 constexpr uint64_t turn_ns = 50'000'000;
 
+// "/home/me/train.py:14", the line that this thread carries out; "": none. The interpreter's lock is held.
+std::string line_under_way() {
+  PyFrameObject* const frame = PyEval_GetFrame();
+  if (!frame) return {};
+  const auto code = py::reinterpret_steal<py::object>(reinterpret_cast<PyObject*>(PyFrame_GetCode(frame)));
+  const py::object path = code.attr("co_filename");
+  const auto bytes = py::reinterpret_steal<py::bytes>(PyUnicode_EncodeFSDefault(path.ptr()));
+  if (!bytes) throw py::error_already_set();
+  return std::string(bytes) + ":" + std::to_string(PyFrame_GetLineNumber(frame));
+}
+
+// While one lives, reports of this thread's waits name the line of Python, once it has waited for a turn: shorter waits
+// need not look for it.
+class CallSite {
+ public:
+  CallSite() = default;
+  CallSite(const CallSite&) = delete;
+  CallSite& operator=(const CallSite&) = delete;
+  ~CallSite() { tutti_set_call_site(nullptr); }
+  // Before each turn: a signal's handler may have made calls in between.
+  void tell() {
+    if (turns_++ == 1) line_ = line_under_way();
+    tutti_set_call_site(line_.c_str());
+  }
+
+ private:
+  uint64_t turns_ = 0;
+  std::string line_;
+};
+
 }  // namespace
 
 State::State(tutti_comm* comm, std::string name)
@@ -209,8 +239,9 @@ bool Request::wait(std::optional<double> seconds) {
   }
   if (std::isnan(*seconds)) throw py::value_error("Request.wait: seconds is nan, expected a number of seconds");
   auto left = static_cast<uint64_t>(std::clamp(*seconds, 0.0, 1e9) * 1e9);
-  for (;;) {
+  for (CallSite site;;) {
     if (!request_) return true;  // a signal's handler has waited for it
+    site.tell();
     const uint64_t turn = std::min(left, turn_ns);
     if (ended(state_->use_request([&] { return tutti_request_wait_for(request_, turn); }))) return true;
     if ((left -= turn) == 0) return false;
@@ -219,7 +250,9 @@ bool Request::wait(std::optional<double> seconds) {
 }
 
 void Request::finish() {
+  CallSite site;
   while (request_) {
+    site.tell();
     if (ended(state_->use_request([this] { return tutti_request_wait_for(request_, turn_ns); }))) return;
     if (PyErr_CheckSignals() == 0) continue;
     py::error_already_set signal;

@@ -198,7 +198,9 @@ void Engine::reap(Ended& ended) {
 void Engine::move(Operation* target, uint64_t limit_ns, Ended& ended) {
   start_queued(ended);
   if (target && target->request_) {
+    tutti_set_call_site("");  // which line of Python waits is not known here
     tutti_request_wait_for(target->request_, limit_ns);
+    tutti_set_call_site(nullptr);
     const auto at = std::ranges::find(running_, target, &OperationPtr::get);
     if (at != running_.end()) cursor_ = static_cast<size_t>(at - running_.begin());
   }

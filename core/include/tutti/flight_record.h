@@ -43,6 +43,7 @@ enum {
 };
 
 #define TUTTI_FLIGHT_TRANSFER ((uint64_t)1 << 63) /* with a number: of a send or receive */
+#define TUTTI_FLIGHT_ANY_TAG 1u                   /* of a receive: it takes every tag */
 
 /* Written once. */
 typedef struct tutti_flight_header {
@@ -141,12 +142,12 @@ typedef struct tutti_flight_transfer {
   uint64_t begin_ticks;
   uint64_t end_ticks;
   uint32_t sending;
-  uint32_t peer;
+  uint32_t peer; /* UINT32_MAX: a receive from any rank */
   uint32_t tag;
   int32_t status;
   uint32_t service;
-  uint32_t reserved0;
-  uint64_t reserved1;
+  uint32_t flags; /* TUTTI_FLIGHT_ANY_TAG */
+  uint64_t reserved;
 } tutti_flight_transfer;
 
 #ifdef __cplusplus

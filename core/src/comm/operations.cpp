@@ -139,8 +139,7 @@ void Operations::begin(tutti_request& request, std::span<const Transfer> transfe
   for (Transfer& transfer : group.transfers) {
     transfer.request = &request;
     transfer.timeout_ns = request.timeout_ns;
-    transfer.record = reports_->recorder().begin_transfer(transfer.sending, transfer.peer, transfer.tag, transfer.bytes,
-                                                          request.service, request.begin_ticks);
+    transfer.record = reports_->recorder().begin_transfer(transfer, request.service, request.begin_ticks);
     request.bytes += transfer.bytes;
   }
 }

@@ -23,6 +23,7 @@ struct WaitElsewhere {
   uint32_t rank = 0;    // this rank's number there
   uint32_t kind = collective;
   uint32_t peer = UINT32_MAX, tag = 0;  // of a send or receive; UINT32_MAX: any rank
+  bool any_tag = false;                 // of a receive
   char text[248] = {};                  // "all_reduce #1 of world.1 (at train.py:14)"
 };
 constexpr size_t most_waits_reported = 4;

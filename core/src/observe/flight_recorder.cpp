@@ -15,6 +15,7 @@
 #include "bootstrap/failure.hpp"
 #include "comm/progress.hpp"
 #include "observe/call_site.hpp"
+#include "p2p/transfer.hpp"
 #include "plan/hash.hpp"
 #include "plugins/host.hpp"
 #include "plugins/settings.hpp"
@@ -24,7 +25,8 @@ namespace {
 
 constexpr uint64_t line = 64;
 using SiteWords = std::array<uint64_t, sizeof(tutti_flight_state::site) / sizeof(uint64_t)>;
-static_assert(sizeof(SiteWords) == sizeof(CallSite::Text) && offsetof(tutti_flight_state, site) % sizeof(uint64_t) == 0);
+static_assert(sizeof(SiteWords) == sizeof(CallSite::Text));
+static_assert(offsetof(tutti_flight_state, site) % sizeof(uint64_t) == 0);
 constexpr uint64_t lines(uint64_t bytes) { return (bytes + line - 1) / line * line; }
 constexpr uint64_t state_at = lines(sizeof(tutti_flight_header));
 constexpr uint64_t services_at = lines(state_at + sizeof(tutti_flight_state));
@@ -194,16 +196,16 @@ void FlightRecorder::name_service(uint32_t service, const std::string& algorithm
   write_text(services_[service].transports, transports);
 }
 
-uint64_t FlightRecorder::begin_transfer(bool sending, uint32_t peer, uint32_t tag, uint64_t bytes, uint32_t service,
-                                        uint64_t ticks) {
+uint64_t FlightRecorder::begin_transfer(const Transfer& transfer, uint32_t service, uint64_t ticks) {
   const uint64_t number = state_->transfers;
   put(state_->transfers, number + 1);
   tutti_flight_transfer begun{};
-  begun.bytes = bytes;
+  begun.bytes = transfer.bytes;
   begun.begin_ticks = ticks;
-  begun.sending = sending;
-  begun.peer = peer;
-  begun.tag = tag;
+  begun.sending = transfer.sending;
+  begun.peer = transfer.peer;
+  begun.tag = transfer.tag;
+  begun.flags = transfer.any_tag ? TUTTI_FLIGHT_ANY_TAG : 0;
   begun.service = service;
   tutti_flight_transfer& t = transfers_[number % TUTTI_FLIGHT_TRANSFERS];
   put_words(t, begun);
@@ -330,8 +332,10 @@ std::optional<WaitElsewhere> FlightRecorder::wait() const {
     wait.peer = get(t->peer);
     wait.tag = get(t->tag);
     wait.kind = get(t->sending) ? WaitElsewhere::send : WaitElsewhere::receive;
-    write_text(wait.text, fmt::format("a {} with tag {} of {}{}", wait.kind == WaitElsewhere::send ? "send" : "receive",
-                                      wait.tag, state_->name, site()));
+    wait.any_tag = get(t->flags) & TUTTI_FLIGHT_ANY_TAG;
+    const std::string tag = wait.any_tag ? "any tag" : fmt::format("tag {}", wait.tag);
+    write_text(wait.text, fmt::format("a {} with {} of {}{}", wait.kind == WaitElsewhere::send ? "send" : "receive",
+                                      tag, state_->name, site()));
     return wait;
   }
   const auto call = this->call(wait.number);
@@ -347,15 +351,15 @@ bool FlightRecorder::has_issued(uint64_t sequence) const {
   return false;
 }
 
-// Is there the other side of a send or receive? A receive from any rank may be.
+// Is there the other side of a send or receive? A receive from any rank, or with any tag, may be.
 bool FlightRecorder::has_met(const WaitElsewhere& theirs) const {
   const uint64_t issued = get(state_->transfers);
   constexpr uint32_t any_rank = UINT32_MAX;
   const uint32_t sending = theirs.kind == WaitElsewhere::receive;
   for (uint64_t n = issued > TUTTI_FLIGHT_TRANSFERS ? issued - TUTTI_FLIGHT_TRANSFERS : 0; n < issued; ++n)
     if (auto* t = open_transfer(n);
-        t && get(t->sending) == sending &&
-        (get(t->peer) == any_rank || (get(t->peer) == theirs.rank && get(t->tag) == theirs.tag)))
+        t && get(t->sending) == sending && (get(t->peer) == any_rank || get(t->peer) == theirs.rank) &&
+        (theirs.any_tag || get(t->flags) & TUTTI_FLIGHT_ANY_TAG || get(t->tag) == theirs.tag))
       return true;
   return false;
 }
@@ -364,8 +368,11 @@ bool FlightRecorder::awaits_this_rank(const WaitElsewhere& theirs) const {
   bool found = false;
   Others::process().each(*this, [&](const FlightRecorder& other) {
     if (get(other.state_->communicator) != theirs.communicator) return;
+    // Of a receive from any rank another one than this may send, if there is another.
+    const bool only_this = theirs.peer == get(other.state_->rank) ||
+                           (theirs.peer == UINT32_MAX && get(other.state_->nranks) == 2);
     if (theirs.kind == WaitElsewhere::collective ? !other.has_issued(theirs.number)
-                                                 : theirs.peer == get(other.state_->rank) && !other.has_met(theirs))
+                                                 : only_this && !other.has_met(theirs))
       found = true;
   });
   return found;

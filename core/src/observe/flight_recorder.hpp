@@ -28,6 +28,8 @@
 
 namespace tutti::core {
 
+struct Transfer;
+
 class FlightRecorder {
  public:
   // Where the ranks meet, as far as this rank knows it before they do.
@@ -88,7 +90,7 @@ class FlightRecorder {
     std::atomic_ref(o.end_ticks).store(ticks, std::memory_order_release);
   }
   // A send or receive; returns its number, for end_transfer.
-  uint64_t begin_transfer(bool sending, uint32_t peer, uint32_t tag, uint64_t bytes, uint32_t service, uint64_t ticks);
+  uint64_t begin_transfer(const Transfer& transfer, uint32_t service, uint64_t ticks);
   void end_transfer(uint64_t number, uint64_t ticks, tutti_status status);
 
   // A wait has looked around; `waits` are of the oldest operation under way.

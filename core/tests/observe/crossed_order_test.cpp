@@ -90,6 +90,30 @@ TEST(CrossedOrder, OfAReceiveAndACollectiveIsNamed) {
   });
 }
 
+// Any other rank can end it: that is a cycle only where there is no third one.
+TEST(CrossedOrder, OfAReceiveFromAnyRankIsNamed) {
+  for (const uint32_t n : {2u, 3u}) {
+    std::promise<void> failed_promise;
+    const std::shared_future<void> over = failed_promise.get_future().share();
+    run(n, [&](Communicator& world, Communicator& a, Communicator& b) {
+      std::vector<float> x(1);
+      tutti_envelope envelope = any_message();
+      if (world.rank() == 0) {
+        const Failed failed = failure_of([&] { a.receive(x, 1, 7, {.timeout = kDeadline}); });
+        EXPECT_TRUE(has(failed.text, "rank 1 waits in a receive with any tag of world.2:0")) << failed.text;
+        EXPECT_EQ(has(failed.text, "world.2:0 for rank 0, which waits here for rank 1: a cycle"), n == 2)
+            << failed.text;
+        failed_promise.set_value();
+        b.send(x, 1, 7);
+      } else if (world.rank() == 1) {
+        b.receive_any(x, envelope);
+      } else {
+        over.wait();
+      }
+    });
+  }
+}
+
 // By their addresses, by the text of a binding, or not at all.
 TEST(CrossedOrder, CallSitesAreNamed) {
   constexpr const char* kProgram = R"(crossed_order_test\+0x[0-9a-f]+)";

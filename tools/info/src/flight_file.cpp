@@ -124,7 +124,8 @@ struct Reading {
                               t.tag,
                               t.status,
                               clock.ns(t.begin_ticks),
-                              {}};
+                              {},
+                              (t.flags & TUTTI_FLIGHT_ANY_TAG) != 0};
       std::string none;
       name_service(t.service, none, transfer.transports);
       record.transfers.push_back(std::move(transfer));

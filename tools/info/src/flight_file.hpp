@@ -45,6 +45,9 @@ struct TransferRecord {
   int32_t status = 0;
   double begin_ns = 0;
   std::string transports;
+  bool any_tag = false;  // of a receive; one from any rank has the peer UINT32_MAX
+
+  std::string tag_text() const { return any_tag ? "any tag" : "tag " + std::to_string(tag); }
 };
 
 // One rank of one communicator.

@@ -203,7 +203,7 @@ Verdict nobody_waits(const CommunicatorView& view) {
       if (!t.complete && view.now_ns - t.begin_ns > 1e9)
         return {Finding::missing, t.peer == UINT32_MAX ? std::vector<uint32_t>() : std::vector{t.peer},
                 "rank " + std::to_string(r.record.rank) + (t.sending ? " waits to send " : " waits to receive ") +
-                    std::to_string(t.bytes) + " bytes with tag " + std::to_string(t.tag) +
+                    std::to_string(t.bytes) + " bytes with " + t.tag_text() +
                     (t.sending ? " to " : " from ") +
                     (t.peer == UINT32_MAX ? "any rank" : "rank " + std::to_string(t.peer) + " over " + t.transports) +
                     (r.record.awaited_transfer() == &t ? r.record.site_text() : "") +

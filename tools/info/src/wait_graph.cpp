@@ -29,6 +29,7 @@ struct Wait {
   uint32_t from_rank = 0, to_rank = 0;
   std::string call;  // "all_reduce #1 of world.1 (at train.py:14)"
   bool transfer = false;
+  bool from_any = false;  // it is one of the waits of a receive that any of the ranks can end
   double begin_ns = 0;
 };
 using Waits = std::vector<const Wait*>;
@@ -43,6 +44,7 @@ class WaitGraph {
     }
     for (size_t i = 0; i < all.size(); ++i)
       if (counts(all[i].verdict.finding)) add_waits(i);
+    drop_those_that_end();
     for (const Wait& wait : waits_) leaving_[wait.from].push_back(&wait);
   }
 
@@ -70,10 +72,10 @@ class WaitGraph {
   }
 
   void add(size_t communicator, const RankView& from, const RankView& to, const std::string& call,
-           const std::string& site, bool transfer, double begin_ns) {
+           const std::string& site, bool transfer, double begin_ns, bool from_any = false) {
     if (waiter_of(from.record) == waiter_of(to.record)) return;
     waits_.push_back({waiter_of(from.record), waiter_of(to.record), communicator, from.record.rank, to.record.rank,
-                      call + " of " + all_[communicator].view.name + site, transfer, begin_ns});
+                      call + " of " + all_[communicator].view.name + site, transfer, from_any, begin_ns});
   }
 
   void add_waits(size_t communicator) {
@@ -87,13 +89,28 @@ class WaitGraph {
           if (other.record.phase == TUTTI_FLIGHT_READY && other.record.issued() <= o->sequence)
             add(communicator, r, other, o->name(), r.record.site_text(), false, o->begin_ns);
       } else if (const TransferRecord* t = r.record.awaited_transfer()) {
-        const RankView* other = view.find(t->peer);
-        if (other && other->record.phase == TUTTI_FLIGHT_READY && !is_met(*other, r.record.rank, *t))
-          add(communicator, r, *other,
-              std::string(t->sending ? "a send" : "a receive") + " with tag " + std::to_string(t->tag),
-              r.record.site_text(), true, t->begin_ns);
+        add_transfer(communicator, r, *t);
       }
     }
+  }
+
+  // A receive from any rank waits for all others, each of which can end it. So it counts only where all are known.
+  void add_transfer(size_t communicator, const RankView& r, const TransferRecord& t) {
+    const CommunicatorView& view = all_[communicator].view;
+    const bool from_any = t.peer == UINT32_MAX;
+    std::vector<const RankView*> others;
+    for (const RankView& other : view.ranks)
+      if (from_any ? other.record.rank != r.record.rank : other.record.rank == t.peer) others.push_back(&other);
+    if (others.size() != (from_any ? view.nranks - 1 : 1)) return;
+    for (const RankView* other : others)
+      if (other->record.phase != TUTTI_FLIGHT_READY || is_met(*other, r.record.rank, t)) return;
+    for (const RankView* other : others)
+      add(communicator, r, *other,
+          std::string(t.sending  ? "a send"
+                      : from_any ? "a receive from any rank"
+                                 : "a receive") +
+              " with " + t.tag_text(),
+          r.record.site_text(), true, t.begin_ns, from_any);
   }
 
   // Ranks that wait within this communicator for one that destroys it have a verdict of their own.
@@ -104,12 +121,31 @@ class WaitGraph {
         add(communicator, r, other, "tutti_comm_destroy", {}, false, r.record.phase_ns);
   }
 
-  // A receive from any rank may be the other side.
+  // A receive from any rank, or with any tag, may be the other side.
   static bool is_met(const RankView& other, uint32_t rank, const TransferRecord& t) {
-    constexpr uint32_t any_rank = UINT32_MAX;
     return std::any_of(other.record.transfers.begin(), other.record.transfers.end(), [&](const TransferRecord& o) {
-      return !o.complete && o.sending != t.sending && (o.peer == any_rank || (o.peer == rank && o.tag == t.tag));
+      return !o.complete && o.sending != t.sending && (o.peer == UINT32_MAX || o.peer == rank) &&
+             (o.any_tag || t.any_tag || o.tag == t.tag);
     });
+  }
+
+  // Who waits for nobody goes on, and ends the waits for it. A receive from any rank ends with the first of its waits.
+  void drop_those_that_end() {
+    for (;;) {
+      std::set<Waiter> waiting;
+      for (const Wait& wait : waits_) waiting.insert(wait.from);
+      std::set<std::tuple<Waiter, size_t, std::string>> ended;  // receives
+      const size_t before = waits_.size();
+      std::erase_if(waits_, [&](const Wait& wait) {
+        const bool ends = !waiting.count(wait.to);
+        if (ends && wait.from_any) ended.insert({wait.from, wait.communicator, wait.call});
+        return ends;
+      });
+      if (waits_.size() == before) return;
+      std::erase_if(waits_, [&](const Wait& wait) {
+        return wait.from_any && ended.count({wait.from, wait.communicator, wait.call});
+      });
+    }
   }
 
   Waits shortest_from(const Waiter& start) const {

@@ -4,6 +4,7 @@
 //
 //   all_reduce reduce barrier   the collective
 //   receive:PEER                waits for a message that nobody sends
+//   receive_any                 ... from any rank, with any tag
 //   a.WORD b.WORD               the same in one of two duplicates of the communicator
 //   p.WORD                      ... in a part of it, without rank 0
 //   +WORD                       in a thread
@@ -37,6 +38,10 @@ namespace hang {
     }
   if (word == "reduce") comm.reduce<float>(data, data, tutti::Op::max, 1);
   if (word == "barrier") comm.barrier();
+  if (word == "receive_any") {
+    tutti_envelope envelope = tutti::any_message();
+    comm.receive_any(data, envelope);
+  }
   if (word.starts_with("receive:")) comm.receive<float>(data, static_cast<uint32_t>(std::stoul(word.substr(8))), 7);
   while (word == "loop") {
     comm.all_reduce<float>(data, data, tutti::Op::max);

@@ -180,6 +180,16 @@ with Job(["others receive:1", "others a.all_reduce"]) as job:
                ["rank 0 waits in a receive with tag 7 of hanging for rank 1, which waits in all_reduce #0 of hanging.1:0 for rank 0",
                 ORDER])
 
+with Job(["others receive_any", "others a.all_reduce", "others a.all_reduce"]) as job:
+    job.await_ready()
+    job.expect("a receive from any rank, while all others wait for it", "cycle", [0, 1],
+               ["rank 0 waits in a receive from any rank with any tag of hanging for rank 1, which waits in all_reduce #0 of "
+                "hanging.1:0 for rank 0", ORDER])
+
+with Job(["others receive_any", "others a.all_reduce", "others idle"]) as job:
+    job.await_ready()
+    job.expect("... while one does not", "missing", [0, 2], ["ranks 0 and 2 have not entered all_reduce #0"])
+
 with Job(["receive:1", "receive:0"]) as job:
     job.await_ready()
     job.expect("two receives first", "cycle", [0, 1],

@@ -51,8 +51,11 @@ RankView waiting(RankView view, uint64_t calls) {
   return view;
 }
 
-RankView transferring(RankView view, bool sending, uint32_t peer) {
+constexpr uint32_t any_rank = UINT32_MAX;
+
+RankView transferring(RankView view, bool sending, uint32_t peer, bool any_tag = false) {
   TransferRecord transfer;
+  transfer.any_tag = any_tag;
   transfer.sending = sending;
   transfer.peer = peer;
   transfer.tag = 7;
@@ -182,10 +185,50 @@ TEST(WaitGraph, SendsAndReceives) {
   // They have met: the transport moves nothing, and nobody's order is to blame.
   EXPECT_EQ(cycles({communicator("a", {transferring(rank(0, 10), true, 1), transferring(rank(1, 11), false, 0)})}),
             Texts{});
-  // From any rank.
-  EXPECT_EQ(cycles({communicator("a", {transferring(rank(0, 10), false, UINT32_MAX), rank(1, 11)}),
+}
+
+TEST(WaitGraph, ReceivesWithAnyTag) {
+  EXPECT_EQ(
+      cycles({communicator("a", {transferring(rank(0, 10), false, 1, true), rank(1, 11)}),
+              communicator("b", {rank(0, 10), waiting(rank(1, 11), 0)})}),
+      Texts{std::string("rank 0 waits in a receive with any tag of a for rank 1, which waits in all_reduce #0 of b for "
+                        "rank 0, since 3.0 s") +
+            order});
+  // It meets a send of whatever tag, and from its side the send meets it.
+  RankView receiving = transferring(rank(0, 10), false, 1, true);
+  receiving.record.transfers[0].tag = 0;
+  EXPECT_EQ(cycles({communicator("a", {receiving, transferring(rank(1, 11), true, 0)})}), Texts{});
+}
+
+// Any of the others can end it: there is a cycle only where all of them wait for it.
+TEST(WaitGraph, ReceivesFromAnyRank) {
+  const RankView receiving = transferring(rank(0, 10), false, any_rank);
+  const Texts found{std::string("rank 0 waits in a receive from any rank with tag 7 of a for rank 1, which waits in "
+                                "all_reduce #0 of b for rank 0, since 3.0 s") +
+                    order};
+  EXPECT_EQ(cycles({communicator("a", {receiving, rank(1, 11)}),
+                    communicator("b", {rank(0, 10), waiting(rank(1, 11), 0)})}),
+            found);
+  const auto three = [&](const RankView& second, const RankView& third) {
+    return cycles({communicator("a", {receiving, rank(1, 11), rank(2, 12)}),
+                   communicator("b", {rank(0, 10), second, third})});
+  };
+  EXPECT_EQ(three(waiting(rank(1, 11), 0), waiting(rank(2, 12), 0)), found);
+  EXPECT_EQ(three(waiting(rank(1, 11), 0), rank(2, 12)), Texts{});  // rank 2 may send
+  // Of rank 2 there is no record.
+  EXPECT_EQ(cycles({communicator("a", {receiving, rank(1, 11)}, 3),
                     communicator("b", {rank(0, 10), waiting(rank(1, 11), 0)})}),
             Texts{});
+  // Rank 2 waits for a rank that goes on.
+  EXPECT_EQ(cycles({communicator("a", {receiving, rank(1, 11), rank(2, 12)}),
+                    communicator("b", {rank(0, 10), waiting(rank(1, 11), 0)}),
+                    communicator("c", {waiting(rank(0, 12), 0), rank(1, 13)})}),
+            Texts{});
+  // A send that another rank waits in is for it, if the tags are equal.
+  RankView sending = transferring(rank(1, 11), true, 0);
+  EXPECT_EQ(cycles({communicator("a", {receiving, sending})}), Texts{});
+  sending.record.transfers[0].tag = 8;
+  EXPECT_EQ(cycles({communicator("a", {receiving, sending})}).size(), 1u);
 }
 
 TEST(WaitGraph, DestroyingInsteadOfTheOther) {

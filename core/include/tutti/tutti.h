@@ -138,9 +138,9 @@ tutti_status tutti_comm_revoke(tutti_comm* comm, const char* reason);
 typedef int32_t (*tutti_interrupt_function)(void* context);
 void tutti_set_interrupt(tutti_interrupt_function ask, void* context);
 /* Where this thread makes its next calls, for reports of those that wait: "train.py:14". It is copied; of more than 127
- * bytes the end is kept. "": not known, nothing is reported. NULL, the default: the library looks for the return address
- * into the program once a call has waited for 0.1 s, and reports it as symbol+offset, or file+offset where the symbol is
- * not exported. Meant for bindings to languages with a stack of their own. */
+ * bytes the end is kept. "": not known, nothing is reported. NULL, the default: the library looks for the return
+ * address into the program once a call has waited for 0.1 s, and reports it as symbol+offset, or file+offset where the
+ * symbol is not exported. Meant for bindings to languages with a stack of their own. */
 void tutti_set_call_site(const char* site);
 /* TUTTI_OK, or the error that has broken the communicator (a lost peer, an abort), also while this rank is not inside
  * Tutti. Any thread. Work that calls on device memory have put into streams ends a moment later: wait for the stream
@@ -266,7 +266,7 @@ typedef struct tutti_options {
  *
  * What the ranks call must agree in collective, count, type, operator and root. In checked mode
  * (TUTTI_COMM_CHECK_CALLS) every disagreement is TUTTI_MISMATCH on all ranks, naming both calls, and nothing has been
- * written. Otherwise a difference is TUTTI_MISMATCH where it is found: at the first use of a call; on host memory, over
+ * written; the log warns where ranks use two communicators in different order. Otherwise a difference is TUTTI_MISMATCH where it is found: at the first use of a call; on host memory, over
  * a transport with TUTTI_TRANSPORT_MARKS, when a message of another call comes; when sizes differ; at the deadline of a
  * wait; or in tutti_comm_destroy. Calls that differ and receive nothing from each other (two broadcasts from different
  * roots) succeed, and on device memory calls that have been used before may give wrong results, until it is found. The

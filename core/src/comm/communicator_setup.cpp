@@ -220,7 +220,8 @@ void Communicator::prepare() {
                         [this](Transfer& transfer, tutti_status status, const std::string& error) {
                           operations_.ended(transfer, status, error);
                         });
-  call_check_.place(rank_, nranks_, configuration_.checks_calls, &fabric_.links());
+  call_check_.place(rank_, nranks_, configuration_.checks_calls, &fabric_.links(), &reports_->recorder(),
+                    configuration_.name);
   if (call_check_.checked()) operations_.check_counts(nranks_, fabric_.links());
   plans_.use({rank_, nranks_, configuration_.verifies, selector_.get(), &fabric_.links(), reports_.get(), &operators_});
   reports_->recorder().enter(TUTTI_FLIGHT_READY);

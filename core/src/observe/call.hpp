@@ -27,6 +27,14 @@ struct Call {
 };
 static_assert(sizeof(Call) == 64);
 
+// A call of another communicator that a rank made before one.
+struct EarlierCall {
+  uint64_t communicator = 0;  // 0: none
+  uint64_t sequence = 0;
+};
+// Of as many communicators, whose last calls before it are the latest.
+using EarlierCalls = std::array<EarlierCall, 4>;
+
 // A hash of all that must be equal on all ranks, but for the number. Costs a few nanoseconds: it is made for every
 // call.
 inline uint64_t identity_of(const Call& call) {

@@ -4,18 +4,39 @@
 #include <fmt/format.h>
 #include <tutti/registry.h>
 
+#include <algorithm>
 #include <bit>
 #include <cstring>
+#include <mutex>
+#include <set>
+#include <utility>
 
 #include "bootstrap/failure.hpp"
+#include "observe/flight_recorder.hpp"
+#include "plugins/host.hpp"
 
 namespace tutti::core {
+namespace {
 
-void CallCheck::place(uint32_t rank, uint32_t nranks, bool checked, std::vector<Link>* links) {
+// True for the first call with these two communicators.
+bool is_news(uint64_t one, uint64_t other) {
+  static std::mutex mutex;
+  static auto& known = *new std::set<std::pair<uint64_t, uint64_t>>();
+  const std::lock_guard lock(mutex);
+  return known.insert(std::minmax(one, other)).second;
+}
+
+}  // namespace
+
+void CallCheck::place(uint32_t rank, uint32_t nranks, bool checked, std::vector<Link>* links, FlightRecorder* recorder,
+                      const std::string& name) {
   rank_ = rank;
   nranks_ = nranks;
   checked_ = checked && nranks > 1;
   links_ = links;
+  recorder_ = recorder;
+  name_ = name;
+  if (checked_) recorder_->note_callers();
   round_count_ = nranks > 1 ? static_cast<uint32_t>(std::bit_width(nranks - 1)) : 0;
 }
 
@@ -44,7 +65,8 @@ bool CallCheck::send(uint32_t round, const std::function<bool(Link&)>& connect) 
   Link& link = (*links_)[(rank_ + distance(round)) % nranks_];
   if (!connect(link)) return false;
   const Known& known = of(sequence_).known;
-  const Message message{type_call_check, round, sequence_, known.rank, known.odd_rank, known.call, known.odd_call};
+  const Message message{type_call_check, round,      sequence_,      known.rank,
+                        known.odd_rank,  known.call, known.odd_call, earlier_};
   const tutti_status status = link.port->api->send_control(link.handle, &message, sizeof message);
   if (status == TUTTI_AGAIN) return false;
   if (status < 0)
@@ -58,6 +80,7 @@ bool CallCheck::check(const Call& mine, const std::function<bool(Link&)>& connec
   if (!begun_) {
     begun_ = true;
     round.known.add(rank_, mine);
+    earlier_ = recorder_->earlier_calls(mine.sequence);
   }
   while (round_ < rounds()) {
     if (!sent_) sent_ = send(round_, connect);
@@ -67,11 +90,22 @@ bool CallCheck::check(const Call& mine, const std::function<bool(Link&)>& connec
   }
   if (const Known& k = round.known; known_differs_)
     throw CallsDiffer(difference_of(k.odd_rank, k.odd_call, k.rank, k.call));
+  compare_order(mine, round.earlier);
   round = {};
   round_ = 0;
   begun_ = false;
   ++sequence_;
   return true;
+}
+
+void CallCheck::compare_order(const Call& mine, const EarlierCalls& theirs) const {
+  const auto later = recorder_->later_call(theirs, mine.sequence);
+  if (!later || !is_news(recorder_->communicator(), later->communicator)) return;
+  log(TUTTI_LOG_WARN, name_,
+      fmt::format("rank {} called {} before {} #{} of {}, rank {} the other way round: where calls block this "
+                  "is a deadlock; use the communicators in the same order on every rank (TUTTI_CHECK)",
+                  (rank_ + nranks_ - 1) % nranks_, later->text, collective_name(mine.collective), mine.sequence, name_,
+                  rank_));
 }
 
 std::string CallCheck::where() const {
@@ -117,6 +151,7 @@ std::string CallCheck::hear(uint32_t peer, const Message& m) {
   Round& round = of(m.sequence);
   if (round.heard >> m.round & 1) return fmt::format("round {} of a check twice", m.round);
   round.heard |= uint64_t{1} << m.round;
+  if (m.round == 0) round.earlier = m.earlier;
   round.known.add(m.rank, m.call);
   round.known.add(m.odd_rank, m.odd_call);
   return {};

@@ -16,6 +16,12 @@
 // Calls whose plans have all been used before are told apart by the marks of their messages (FlightRecorder::begin),
 // which a rank meets only where it receives one. Checked mode finds every difference before anything is written.
 //
+// Checked mode also warns of ranks that use two communicators in different order without a deadlock, since their calls
+// do not block. With its call a rank tells the rank after it which calls of other communicators it made before. That
+// rank compares with its own order when all ranks have made the call. Ranks of the same two communicators that differ
+// are found, whatever the timing: around the ring of ranks the order changes at least twice, and one of these
+// neighbours has made both calls when it compares.
+//
 // Since every rank of checked mode needs all others to finish a check, a peer is at most one check ahead.
 #pragma once
 
@@ -33,6 +39,8 @@
 
 namespace tutti::core {
 
+class FlightRecorder;
+
 // Control messages of this file begin with one of these (point_to_point.hpp has the others).
 enum : uint32_t { type_call_check = 0x54544331, type_call_news };
 
@@ -45,8 +53,10 @@ struct CallsDiffer : Failure {
 
 class CallCheck {
  public:
-  // `checked`: every call of check() exchanges; all ranks agree on it.
-  void place(uint32_t rank, uint32_t nranks, bool checked, std::vector<Link>* links);
+  // `checked`: every call of check() exchanges; all ranks agree on it. `links` and the recorder outlive this object;
+  // `name`: the communicator's.
+  void place(uint32_t rank, uint32_t nranks, bool checked, std::vector<Link>* links, FlightRecorder* recorder,
+             const std::string& name);
   bool checked() const { return checked_; }
 
   // ---- Checked mode. To be called again until true: all ranks make this call. Throws CallsDiffer on every rank when
@@ -84,27 +94,33 @@ class CallCheck {
     uint64_t sequence;
     uint32_t rank, odd_rank;
     Call call, odd_call;
+    EarlierCalls earlier;  // the sender's
   };
   static_assert(sizeof(Message) <= TUTTI_CONTROL_BYTES);
   struct Round {
     uint64_t heard = 0;  // a bit for each round
     Known known;
+    EarlierCalls earlier;  // of the rank before this one
   };
   Round& of(uint64_t sequence) { return rounds_[sequence & 1]; }
   uint32_t rounds() const { return known_differs_ ? 2 * round_count_ : round_count_; }
   uint32_t distance(uint32_t round) const { return 1u << (round % round_count_); }
   bool send(uint32_t round, const std::function<bool(Link&)>& connect);
   std::string hear(uint32_t peer, const Message& message);
+  void compare_order(const Call& mine, const EarlierCalls& theirs) const;
 
   uint32_t rank_ = 0, nranks_ = 1, round_count_ = 0;
   bool checked_ = false;
   std::vector<Link>* links_ = nullptr;
+  FlightRecorder* recorder_ = nullptr;
+  std::string name_;
 
   uint64_t sequence_ = 0;  // of the check under way, or of the next one
   bool begun_ = false;
   bool sent_ = false;  // this round's message
   bool known_differs_ = false;
   uint32_t round_ = 0;
+  EarlierCalls earlier_;  // of this rank
   std::array<Round, 2> rounds_;
 
   struct News {

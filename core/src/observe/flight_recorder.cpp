@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cstring>
 #include <ctime>
+#include <functional>
 #include <mutex>
 #include <vector>
 
@@ -47,6 +48,8 @@ void write_text(char (&to)[capacity], std::string_view text) {
   std::memcpy(to, text.data(), n);
 }
 
+constexpr uint64_t several_threads = UINT64_MAX;
+
 uint64_t this_thread() { return static_cast<uint64_t>(syscall(SYS_gettid)); }
 
 }  // namespace
@@ -70,6 +73,7 @@ class FlightRecorder::Others {
   template <typename Function>
   void each(const FlightRecorder& self, Function&& function) {
     const std::lock_guard lock(mutex_);
+    if (recorders_.size() < 2) return;
     std::vector<uint64_t> communicators;
     for (const FlightRecorder* r : recorders_)
       if (usable(*r)) communicators.push_back(get(r->state_->communicator));
@@ -312,6 +316,66 @@ CallReport FlightRecorder::report() const {
       report.elsewhere.push_back(*wait);
   });
   return report;
+}
+
+void FlightRecorder::note_caller(uint64_t sequence) {
+  issued_.store(sequence + 1, std::memory_order_release);
+  thread_local const uint64_t self = this_thread();
+  const uint64_t before = caller_.load(std::memory_order_relaxed);
+  caller_.store(before == 0 || before == self ? self : several_threads, std::memory_order_relaxed);
+}
+
+bool FlightRecorder::has_same_caller(const FlightRecorder& other) const {
+  const uint64_t own = caller_.load(std::memory_order_relaxed);
+  return own && own != several_threads && own == other.caller_.load(std::memory_order_relaxed);
+}
+
+// When it was begun, if it is among the last.
+std::optional<uint64_t> FlightRecorder::begin_of(uint64_t sequence) const {
+  tutti_flight_operation& o = operations_[sequence % TUTTI_FLIGHT_OPERATIONS];
+  if (std::atomic_ref(o.number).load(std::memory_order_acquire) != sequence + 1) return std::nullopt;
+  return get(o.begin_ticks);
+}
+
+EarlierCalls FlightRecorder::earlier_calls(uint64_t sequence) const {
+  EarlierCalls calls;
+  std::array<uint64_t, std::tuple_size_v<EarlierCalls>> begins{};  // falling
+  const auto begun = begin_of(sequence);
+  if (!begun) return calls;
+  Others::process().each(*this, [&](const FlightRecorder& other) {
+    if (!has_same_caller(other)) return;
+    uint64_t last = other.issued_.load(std::memory_order_acquire);  // the one before it, plus one
+    std::optional<uint64_t> begin;
+    while (last && (begin = other.begin_of(last - 1)) && *begin >= *begun) --last;
+    if (!last || !begin) return;
+    const auto at = static_cast<size_t>(std::ranges::upper_bound(begins, *begin, std::greater()) - begins.begin());
+    if (at == calls.size()) return;
+    std::shift_right(begins.begin() + at, begins.end(), 1);
+    std::shift_right(calls.begin() + at, calls.end(), 1);
+    begins[at] = *begin;
+    calls[at] = {get(other.state_->communicator), last - 1};
+  });
+  return calls;
+}
+
+std::optional<FlightRecorder::LaterCall> FlightRecorder::later_call(const EarlierCalls& theirs,
+                                                                    uint64_t sequence) const {
+  std::optional<LaterCall> later;
+  const auto begun = begin_of(sequence);
+  if (!begun) return later;
+  Others::process().each(*this, [&](const FlightRecorder& other) {
+    for (const EarlierCall& call : theirs) {
+      if (later || call.communicator == 0 || call.communicator != get(other.state_->communicator) ||
+          !has_same_caller(other))
+        continue;
+      const auto begin = other.begin_of(call.sequence);
+      const auto made = other.call(call.sequence);
+      if (!begin || *begin <= *begun || !made) continue;
+      later = LaterCall{call.communicator, fmt::format("{} #{} of {}", collective_name(made->collective), call.sequence,
+                                                       other.state_->name)};
+    }
+  });
+  return later;
 }
 
 // The send or receive, if it is not complete.

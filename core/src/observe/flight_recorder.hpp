@@ -52,6 +52,7 @@ class FlightRecorder {
   void enter(uint32_t phase);
   void met(uint32_t rank, uint32_t nranks);
   void agreed(uint64_t communicator) { put(state_->communicator, communicator); }
+  uint64_t communicator() const { return state_->communicator; }
   // After met() and agreed(): writes all that follows into a file of that folder. Throws Failure.
   void trace_into(const std::string& folder);
   Trace* trace() const { return trace_.get(); }  // nullptr: there is none
@@ -80,6 +81,7 @@ class FlightRecorder {
     const auto name = std::bit_cast<OpName>(call.op_name_text);
     for (size_t i = 0; i < name.size(); ++i) put(op_names_[call.sequence % TUTTI_FLIGHT_OPERATIONS][i], name[i]);
     std::atomic_ref(o.number).store(call.sequence + 1, std::memory_order_release);
+    if (notes_callers_) note_caller(call.sequence);
     return static_cast<uint32_t>(calls_hash_ ^ calls_hash_ >> 32);
   }
   void end(uint64_t sequence, uint64_t ticks, tutti_status status) {
@@ -103,6 +105,18 @@ class FlightRecorder {
 
   // This rank's call number `sequence`, when it is among the last that it issued.
   std::optional<Call> call(uint64_t sequence) const;
+  // The order of this rank's calls of several communicators, as far as one thread makes the calls of both; of
+  // communicators that note which thread does.
+  void note_callers() { notes_callers_ = true; }
+  // What came before call `sequence`.
+  EarlierCalls earlier_calls(uint64_t sequence) const;
+  // One of such calls of another rank that this rank has made after its call `sequence`.
+  struct LaterCall {
+    uint64_t communicator;
+    std::string text;  // "all_reduce #1 of world.2"
+  };
+  std::optional<LaterCall> later_call(const EarlierCalls& theirs, uint64_t sequence) const;
+
   // Of all calls so far, in order.
   uint64_t calls_hash() const { return calls_hash_; }
   // For other ranks that call the roll. Any thread.
@@ -128,6 +142,9 @@ class FlightRecorder {
   }
   uint64_t outside_ns() const;
   std::string site() const;
+  void note_caller(uint64_t sequence);
+  bool has_same_caller(const FlightRecorder& other) const;
+  std::optional<uint64_t> begin_of(uint64_t sequence) const;
   std::optional<WaitElsewhere> wait() const;
   tutti_flight_transfer* open_transfer(uint64_t number) const;
   bool has_issued(uint64_t sequence) const;
@@ -152,6 +169,9 @@ class FlightRecorder {
   using OpName = std::array<uint64_t, sizeof(Call::op_name_text) / sizeof(uint64_t)>;
   std::array<OpName, TUTTI_FLIGHT_OPERATIONS> op_names_{};
   uint64_t calls_hash_ = 0;
+  bool notes_callers_ = false;
+  std::atomic<uint64_t> caller_{0};              // the thread that makes the calls; 0: none yet
+  std::atomic<uint64_t> issued_{0};              // calls
   uint64_t awaited_ = 0, awaited_since_ns_ = 0;  // what note_site() has seen
 };
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tutti beside Gloo in one run, by turns: all_reduce from 8 B to 64 MiB, and DDP's steps per second. Prints Markdown.
+"""Tutti beside Gloo in one run, by turns: all_reduce from 8 B to 64 MiB, lists, and DDP's steps per second. Prints Markdown.
 
     python3 tools/torch/benches/compare.py              # 2 and 4 ranks; PYTHONPATH=build/python
     python3 tools/torch/benches/compare.py --ranks 2 --seconds 5
@@ -13,6 +13,7 @@ import sys
 import time
 
 SIZES = [8, 1 << 10, 8 << 10, 64 << 10, 256 << 10, 1 << 20, 8 << 20, 64 << 20]
+LISTS = [(100, 1 << 10), (4, 64 << 20)]  # tensors, bytes of each
 BLOCKS = 6  # of each backend, by turns
 
 
@@ -76,6 +77,12 @@ def rank(seconds):
         spent = by_turns(dist, {name: lambda group=group: dist.all_reduce(data, group=group)
                                 for name, group in groups.items()}, seconds)
         lines.append(f"| all_reduce, {size} B | {text(spent['tutti'])} | {text(spent['gloo'])} | "
+                     f"{spent['gloo'] / spent['tutti']:.1f} |")
+    for n, size in LISTS:
+        tensors = [torch.zeros(size // 4) for _ in range(n)]
+        spent = by_turns(dist, {name: lambda group=group: dist.all_reduce_coalesced(tensors, group=group)
+                                for name, group in groups.items()}, seconds)
+        lines.append(f"| all_reduce_coalesced, {n} of {size} B | {text(spent['tutti'])} | {text(spent['gloo'])} | "
                      f"{spent['gloo'] / spent['tutti']:.1f} |")
     for width in (40, 1000):
         steps = {name: step_of(torch, group, width) for name, group in groups.items()}

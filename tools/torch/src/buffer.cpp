@@ -44,18 +44,18 @@ bool one_after_another(const std::vector<at::Tensor>& tensors) {
   return true;
 }
 
-// A tensor's elements in memory. torch has no negative strides: the first one lies lowest.
-struct Place {
-  uintptr_t begin, end;
-  const at::Tensor* tensor;
-};
-
+// torch has no negative strides: the first element lies lowest.
 Place place_of(const at::Tensor& tensor) {
+  if (tensor.numel() == 0) return {};
   int64_t last = 0;
   for (int64_t d = 0; d < tensor.dim(); ++d) last += (tensor.size(d) - 1) * tensor.stride(d);
   const auto begin = reinterpret_cast<uintptr_t>(tensor.data_ptr());
-  return {begin, begin + static_cast<uintptr_t>(last + 1) * tensor.element_size(), &tensor};
+  return {begin, begin + static_cast<uintptr_t>(last + 1) * tensor.element_size()};
 }
+
+struct Placed : Place {
+  const at::Tensor* tensor;
+};
 
 using Steps = std::vector<std::pair<int64_t, int64_t>>;  // strides and sizes, the smallest first
 Steps steps_of(const at::Tensor& tensor) {
@@ -89,7 +89,7 @@ bool meet_at(int64_t distance, const Steps& steps, size_t left) {
 }
 
 // Marks the tensor's elements in units of so many bytes from `begin` on. False: one was marked already.
-bool mark(const Place& place, uintptr_t begin, uintptr_t unit, std::vector<bool>& marked) {
+bool mark(const Placed& place, uintptr_t begin, uintptr_t unit, std::vector<bool>& marked) {
   const at::Tensor& tensor = *place.tensor;
   const auto size = static_cast<uintptr_t>(tensor.element_size());
   std::vector<int64_t> index(static_cast<size_t>(tensor.dim()), 0);
@@ -111,24 +111,24 @@ bool mark(const Place& place, uintptr_t begin, uintptr_t unit, std::vector<bool>
 }
 
 // The first of the places, which interleave and are ordered, that shares elements with one before it or itself; nullptr: none does.
-const Place* shared(const Place* first, const Place* end) {
+const Placed* shared(const Placed* first, const Placed* end) {
   const auto unit = static_cast<uintptr_t>(first->tensor->element_size());
   bool aligned = true, alike = surely_apart(*first->tensor);
   uintptr_t last = 0;
-  for (const Place* place = first; place != end; ++place) {
+  for (const Placed* place = first; place != end; ++place) {
     aligned = aligned && (place->begin - first->begin) % unit == 0;
     alike = alike && place->tensor->sizes() == first->tensor->sizes() && place->tensor->strides() == first->tensor->strides();
     last = std::max(last, place->end);
   }
   if (aligned && alike) {  // as the columns of a matrix
     const Steps steps = steps_of(*first->tensor);
-    for (const Place* place = first; place != end; ++place)
-      for (const Place* other = first; other != place; ++other)
+    for (const Placed* place = first; place != end; ++place)
+      for (const Placed* other = first; other != place; ++other)
         if (meet_at(static_cast<int64_t>((place->begin - other->begin) / unit), steps, steps.size())) return place;
     return nullptr;
   }
   std::vector<bool> marked((last - first->begin) / (aligned ? unit : 1));
-  for (const Place* place = first; place != end; ++place)
+  for (const Placed* place = first; place != end; ++place)
     if (!mark(*place, first->begin, aligned ? unit : 1, marked)) return place;
   return nullptr;
 }
@@ -136,15 +136,15 @@ const Place* shared(const Place* first, const Place* end) {
 // Each element that a call writes has memory of its own. Tensors whose places interleave, as columns of a matrix do, are
 // looked at element by element; all others by their first and last ones.
 void check_apart(const char* name, const std::vector<at::Tensor>& tensors) {
-  std::vector<Place> places;
+  std::vector<Placed> places;
   for (const at::Tensor& tensor : tensors)
-    if (tensor.numel() > 0) places.push_back(place_of(tensor));
+    if (tensor.numel() > 0) places.push_back({place_of(tensor), &tensor});
   std::stable_sort(places.begin(), places.end(), [](const Place& a, const Place& b) { return a.begin < b.begin; });
   for (size_t first = 0, next = 1; first < places.size(); first = next++) {
     uintptr_t end = places[first].end;
     for (; next < places.size() && places[next].begin < end; ++next) end = std::max(end, places[next].end);
     if (next - first == 1 && surely_apart(*places[first].tensor)) continue;
-    if (const Place* place = shared(&places[first], places.data() + next))
+    if (const Placed* place = shared(&places[first], places.data() + next))
       TORCH_CHECK(false, name, ": tensor ", place->tensor - tensors.data(), " of those that are written shares elements ",
                   surely_apart(*place->tensor) ? "with another one" : "with itself, as after expand()",
                   ", expected memory of its own for each element: call clone()");
@@ -196,16 +196,21 @@ uint32_t known_type(at::ScalarType type) {
 
 }  // namespace
 
-Buffer::Buffer(const char* name, const std::vector<at::Tensor>& tensors, Use use, Form form)
-    : name_(name), use_(use), tensors_(tensors) {
+Place place_without_gaps(const at::Tensor& tensor) { return is_plain(tensor) ? place_of(tensor) : Place{}; }
+
+void check_list(const char* name, const std::vector<at::Tensor>& tensors, bool written) {
   TORCH_CHECK(!tensors.empty(), name, ": no tensors, expected at least one");
   TORCH_CHECK(tensors.front().defined(), name, ": an undefined tensor");
+  for (const at::Tensor& tensor : tensors)
+    check(name, tensor, tensors.front().scalar_type(), tensors.front().device());
+  if (written) check_apart(name, tensors);
+}
+
+Buffer::Buffer(const char* name, const std::vector<at::Tensor>& tensors, Use use, Form form)
+    : name_(name), use_(use), form_(form), tensors_(tensors) {
+  check_list(name, tensors_, use != Use::read);
   type_ = tensors.front().scalar_type();
-  for (const at::Tensor& tensor : tensors) {
-    check(name, tensor, type_, tensors.front().device());
-    elements_ += static_cast<uint64_t>(tensor.numel());
-  }
-  if (use != Use::read) check_apart(name, tensors_);
+  for (const at::Tensor& tensor : tensors) elements_ += static_cast<uint64_t>(tensor.numel());
   const Unseen unseen;
   // Some calls are told by a buffer's address that they are on the device, and no elements have none.
   if (!elements_ && tensors.front().is_cuda()) {
@@ -228,19 +233,36 @@ void Buffer::copy() {
   }
 }
 
-void Buffer::keep_apart_from(const std::vector<at::Tensor>& others, size_t in_place) {
+void Buffer::keep_apart_from(const Written& written, size_t number, Place own) {
   for (size_t n = 0; n < tensors_.size() && !flat_.defined(); ++n) {
-    if (tensors_[n].numel() == 0) continue;
     const Place mine = place_of(tensors_[n]);
-    for (const at::Tensor& other : others) {
-      if (!other.defined() || other.layout() != at::kStrided || other.numel() == 0) continue;
-      const Place theirs = place_of(other);
-      if (mine.begin >= theirs.end || theirs.begin >= mine.end) continue;
-      if (n == in_place && mine.begin == theirs.begin && is_plain(other)) continue;
-      displacements_.clear();
-      return copy();
-    }
+    const bool in_place = n == number && own.begin < own.end && mine.begin <= own.begin && own.end <= mine.end;
+    const bool apart = in_place ? !written.meets(mine.begin, own.begin) && !written.meets(own.end, mine.end)
+                                : !written.meets(mine.begin, mine.end);
+    if (apart) continue;
+    displacements_.clear();
+    copy();
   }
+}
+
+bool in_blocks(const at::Tensor& block, size_t calls) {
+  constexpr size_t few = 256;  // each call's plan is sought among those of the others
+  const uint64_t least_bytes = calls > 1 && calls <= few ? 8 << 10 : 64 << 10;
+  return block.defined() && block.layout() == at::kStrided && block.is_cpu() && block.nbytes() >= least_bytes;
+}
+
+Written::Written(const std::vector<const Buffer*>& outs) {
+  for (const Buffer* out : outs)
+    for (const at::Tensor& tensor : out->tensors_)
+      if (!out->flat_.defined() && tensor.numel() != 0) places_.push_back(place_of(tensor));
+  std::sort(places_.begin(), places_.end(), [](const Place& a, const Place& b) { return a.begin < b.begin; });
+  for (size_t n = 1; n < places_.size(); ++n) places_[n].end = std::max(places_[n].end, places_[n - 1].end);
+}
+
+bool Written::meets(uintptr_t begin, uintptr_t end) const {
+  const auto later = std::lower_bound(places_.begin(), places_.end(), end,
+                                      [](const Place& place, uintptr_t at) { return place.begin < at; });
+  return begin < end && later != places_.begin() && std::prev(later)->end > begin;
 }
 
 // False: the tensors cannot be used where they lie.

@@ -67,14 +67,6 @@ bool all_equal(const std::vector<uint64_t>& counts) {
   return std::adjacent_find(counts.begin(), counts.end(), std::not_equal_to<>()) == counts.end();
 }
 
-// A list of large tensors, one for each rank, is used where its tensors lie: by the call for unequal blocks, on all
-// ranks. Small ones are copied, since the call for equal blocks has more algorithms. All ranks come to the same answer:
-// the blocks of a call have the same size everywhere, and all of them lie on processors or none.
-bool in_blocks(const at::Tensor& block) {
-  constexpr uint64_t least_bytes = 64 << 10;
-  return block.defined() && block.layout() == at::kStrided && block.is_cpu() && block.nbytes() >= least_bytes;
-}
-
 Buffer::Form form_of(bool blocks) { return blocks ? Buffer::Form::blocks : Buffer::Form::whole; }
 
 }  // namespace
@@ -92,25 +84,47 @@ ProcessGroup::~ProcessGroup() {
   engine_->close({});
 }
 
-WorkPtr ProcessGroup::launch(const Call& call, Start start) {
+WorkPtr ProcessGroup::launch(Calls made, const Start& start, const Tensors& results) {
+  const auto calls = std::make_shared<const Calls>(std::move(made));
+  const Call& first = calls->front();
   auto operation = std::make_shared<Operation>();
-  operation->name = call.name;
+  operation->name = first.name;
   tutti_options options{};
   options.struct_size = sizeof options;
-  if (call.timeout.count() > 0)
-    options.timeout_ns = static_cast<uint64_t>(std::chrono::nanoseconds(call.timeout).count());
-  options.stream = call.out.tensors().empty() ? nullptr : call.out.stream();
-  operation->start = [call, options, begin = std::move(start)](tutti_comm* comm, tutti_request** request) {
-    return begin(call, comm, request, &options);
+  if (first.timeout.count() > 0)
+    options.timeout_ns = static_cast<uint64_t>(std::chrono::nanoseconds(first.timeout).count());
+  options.stream = first.out.tensors().empty() ? nullptr : first.out.stream();
+  operation->start = [calls, options, start](tutti_comm* comm, tutti_request** request) {
+    return start_all(*calls, start, comm, request, options);
   };
-  operation->finish = [out = call.out] { out.give_back(); };
-  const Tensors& profiled = call.in.tensors().empty() ? call.out.tensors() : call.in.tensors();
-  auto work = c10::make_intrusive<Work>(getRank(), call.type, call.name, profiled, call.out.tensors(), engine_,
-                                        operation, call.envelope);
+  operation->finish = [calls] {
+    for (const Call& call : *calls) call.out.give_back();
+  };
+  Tensors profiled;
+  for (const Call& call : *calls) {
+    const Tensors& some = call.in.tensors().empty() ? call.out.tensors() : call.in.tensors();
+    profiled.insert(profiled.end(), some.begin(), some.end());
+  }
+  auto work = c10::make_intrusive<Work>(getRank(), first.type, first.name, profiled, results, engine_, operation,
+                                        first.envelope);
   engine_->start(operation);
   if (operation->ended.load(std::memory_order_acquire) && operation->failure)
     std::rethrow_exception(operation->failure);
   return work;
+}
+
+tutti_status ProcessGroup::start_all(const Calls& calls, const Start& start, tutti_comm* comm, tutti_request** request,
+                                     const tutti_options& options) {
+  if (calls.size() == 1) return start(calls.front(), comm, request, &options);
+  if (const tutti_status status = tutti_group_begin(comm); status < 0) return status;
+  for (const Call& call : calls)
+    if (const tutti_status status = start(call, comm, nullptr, &options); status < 0) {
+      tutti_group_cancel(comm);  // the communicator keeps the call's text
+      return status;
+    }
+  tutti_options of_group = options;
+  of_group.stream = nullptr;  // the calls have it
+  return tutti_group_end(comm, &of_group, request);
 }
 
 // ---- Arguments ---------------------------------------------------------------------------------------------
@@ -190,26 +204,22 @@ WorkPtr ProcessGroup::broadcast(Tensors& tensors, const c10d::BroadcastOptions& 
                 });
 }
 
-WorkPtr ProcessGroup::all_reduce(const Call& call, const c10d::ReduceOp& op) {
-  const uint32_t reduction = operator_of(op, call.in.type(), call.name), dtype = call.in.dtype(false);
-  Call changed = call;
-  if (op == c10d::ReduceOp::PREMUL_SUM) changed.in = scaled(call.name, call.in, op);
-  return launch(changed, [=](const Call& c, tutti_comm* comm, tutti_request** request, const tutti_options* opts) {
+WorkPtr ProcessGroup::all_reduce(Calls calls, const c10d::ReduceOp& op, const Tensors& results) {
+  const Call& first = calls.front();
+  const uint32_t reduction = operator_of(op, first.in.type(), first.name), dtype = first.in.dtype(false);
+  for (Call& call : calls)
+    if (op == c10d::ReduceOp::PREMUL_SUM) call.in = scaled(call.name, call.in, op);
+  const auto start = [=](const Call& c, tutti_comm* comm, tutti_request** request, const tutti_options* opts) {
     return tutti_all_reduce(comm, c.in.data(), c.out.data(), c.in.elements(), dtype, reduction, opts, request);
-  });
+  };
+  return launch(std::move(calls), start, results);
 }
 
 WorkPtr ProcessGroup::allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) {
   constexpr auto name = "tutti:all_reduce";
   only(name, tensors);
   const Buffer data(name, tensors, Buffer::Use::change);
-  return all_reduce({name, c10d::OpType::ALLREDUCE, data, data, options.timeout}, options.reduceOp);
-}
-
-WorkPtr ProcessGroup::allreduce_coalesced(Tensors& tensors, const c10d::AllreduceCoalescedOptions& options) {
-  constexpr auto name = "tutti:all_reduce";
-  const Buffer data(name, tensors, Buffer::Use::change);
-  return all_reduce({name, c10d::OpType::ALLREDUCE_COALESCED, data, data, options.timeout}, options.reduceOp);
+  return all_reduce({{name, c10d::OpType::ALLREDUCE, data, data, options.timeout}}, options.reduceOp, tensors);
 }
 
 WorkPtr ProcessGroup::reduce(Tensors& tensors, const c10d::ReduceOptions& options) {
@@ -226,17 +236,38 @@ WorkPtr ProcessGroup::reduce(Tensors& tensors, const c10d::ReduceOptions& option
   });
 }
 
+WorkPtr ProcessGroup::all_gather(Calls calls, const Tensors& results) {
+  const auto start = [](const Call& c, tutti_comm* comm, tutti_request** request, const tutti_options* opts) {
+    return tutti_all_gather(comm, c.in.data(), c.out.data(), c.in.elements() * c.in.scale(), c.in.dtype(), opts,
+                            request);
+  };
+  return launch(std::move(calls), start, results);
+}
+
 WorkPtr ProcessGroup::_allgather_base(at::Tensor& out, at::Tensor& in, const c10d::AllgatherOptions& options) {
   constexpr auto name = "tutti:_all_gather_base";
   TORCH_CHECK(out.numel() == in.numel() * getSize() && out.scalar_type() == in.scalar_type(), name,
               ": the output tensor size must be equal to world_size times input tensor size: it has ", out.numel(),
               " elements of ", out.scalar_type(), ", expected ", in.numel() * getSize(), " of ", in.scalar_type());
-  return launch({name, c10d::OpType::_ALLGATHER_BASE, Buffer(name, {in}, Buffer::Use::read),
-                 Buffer(name, {out}, Buffer::Use::write), options.timeout},
-                [](const Call& call, tutti_comm* comm, tutti_request** request, const tutti_options* opts) {
-                  return tutti_all_gather(comm, call.in.data(), call.out.data(), call.in.elements() * call.in.scale(),
-                                          call.in.dtype(), opts, request);
-                });
+  return all_gather({{name, c10d::OpType::_ALLGATHER_BASE, Buffer(name, {in}, Buffer::Use::read),
+                      Buffer(name, {out}, Buffer::Use::write), options.timeout}},
+                    {out});
+}
+
+// Each into a list of tensors, one for each rank.
+WorkPtr ProcessGroup::all_gather_lists(Calls calls, const Tensors& results) {
+  std::vector<Place> own;
+  for (const Call& call : calls) own.push_back(place_without_gaps(call.out.tensors()[static_cast<size_t>(getRank())]));
+  keep_apart(calls, own);
+  const auto start = [](const Call& c, tutti_comm* comm, tutti_request** request, const tutti_options* opts) {
+    std::vector<uint64_t> counts = counts_of(c.out.tensors());
+    for (uint64_t& count : counts) count *= c.in.scale();
+    return c.out.form() == Buffer::Form::blocks
+               ? tutti_all_gather_v(comm, c.in.data(), c.out.data(), counts.data(), c.out.displacements(), c.in.dtype(),
+                                    opts, request)
+               : tutti_all_gather(comm, c.in.data(), c.out.data(), counts.front(), c.in.dtype(), opts, request);
+  };
+  return launch(std::move(calls), start, results);
 }
 
 WorkPtr ProcessGroup::allgather(std::vector<Tensors>& out, Tensors& in, const c10d::AllgatherOptions& options) {
@@ -244,40 +275,10 @@ WorkPtr ProcessGroup::allgather(std::vector<Tensors>& out, Tensors& in, const c1
   const at::Tensor& mine = only(name, in);
   const Tensors& list = only(name, out);
   check_alike(name, list, static_cast<size_t>(getRank()), mine);
-  std::vector<uint64_t> counts = counts_of(list);
-  const bool blocks = in_blocks(mine) || !all_equal(counts);
-  Call call{name, c10d::OpType::ALLGATHER, Buffer(name, in, Buffer::Use::read),
-            Buffer(name, list, Buffer::Use::write, form_of(blocks)),
-            options.timeout};
-  call.out.keep_apart_from(in, static_cast<size_t>(getRank()));
-  for (uint64_t& count : counts) count *= call.in.scale();
-  return launch(
-      call, [counts, blocks](const Call& c, tutti_comm* comm, tutti_request** request, const tutti_options* opts) {
-        return blocks ? tutti_all_gather_v(comm, c.in.data(), c.out.data(), counts.data(), c.out.displacements(),
-                                           c.in.dtype(), opts, request)
-                      : tutti_all_gather(comm, c.in.data(), c.out.data(), counts.front(), c.in.dtype(), opts, request);
-      });
-}
-
-WorkPtr ProcessGroup::allgather_coalesced(std::vector<Tensors>& out, Tensors& in,
-                                          const c10d::AllgatherOptions& options) {
-  constexpr auto name = "tutti:all_gather";
-  Tensors all;
-  TORCH_CHECK(out.size() == static_cast<size_t>(getSize()), name, ": got ", out.size(),
-              " lists, expected one for each of the ", getSize(), " ranks");
-  for (const Tensors& list : out) {
-    TORCH_CHECK(list.size() == in.size(), name, ": a list has ", list.size(), " tensors, expected ", in.size());
-    for (size_t n = 0; n < list.size(); ++n)
-      TORCH_CHECK(list[n].sizes() == in[n].sizes(), name, ": tensor ", n, " of a list has the shape ", list[n].sizes(),
-                  ", expected ", in[n].sizes());
-    all.insert(all.end(), list.begin(), list.end());
-  }
-  return launch({name, c10d::OpType::ALLGATHER_COALESCED, Buffer(name, in, Buffer::Use::read),
-                 Buffer(name, all, Buffer::Use::write), options.timeout},
-                [](const Call& call, tutti_comm* comm, tutti_request** request, const tutti_options* opts) {
-                  return tutti_all_gather(comm, call.in.data(), call.out.data(), call.in.elements() * call.in.scale(),
-                                          call.in.dtype(), opts, request);
-                });
+  const Buffer::Form form = form_of(in_blocks(mine) || !all_equal(counts_of(list)));
+  return all_gather_lists({{name, c10d::OpType::ALLGATHER, Buffer(name, in, Buffer::Use::read),
+                            Buffer(name, list, Buffer::Use::write, form), options.timeout}},
+                          list);
 }
 
 WorkPtr ProcessGroup::gather(std::vector<Tensors>& out, Tensors& in, const c10d::GatherOptions& options) {
@@ -289,7 +290,7 @@ WorkPtr ProcessGroup::gather(std::vector<Tensors>& out, Tensors& in, const c10d:
   if (options.rootRank == getRank()) {
     check_equal(name, only(name, out), mine);
     call.out = Buffer(name, out.front(), Buffer::Use::write, form_of(blocks));
-    call.out.keep_apart_from(in, static_cast<size_t>(getRank()));
+    call.in.keep_apart_from(Written({&call.out}), 0, place_without_gaps(out.front()[static_cast<size_t>(getRank())]));
   } else {
     TORCH_CHECK(out.empty(), name, ": requires empty output on non-root; got ", out.size(), " lists");
   }
@@ -310,7 +311,7 @@ WorkPtr ProcessGroup::scatter(Tensors& out, std::vector<Tensors>& in, const c10d
   if (options.rootRank == getRank()) {
     check_equal(name, only(name, in), mine);
     call.in = Buffer(name, in.front(), Buffer::Use::read, form_of(blocks));
-    call.in.keep_apart_from(out, static_cast<size_t>(getRank()));
+    call.in.keep_apart_from(Written({&call.out}), static_cast<size_t>(getRank()), place_without_gaps(mine));
   } else {
     TORCH_CHECK(in.empty(), name, ": requires empty input on non-root; got ", in.size(), " lists");
   }
@@ -332,7 +333,7 @@ WorkPtr ProcessGroup::reduce_scatter(Tensors& out, std::vector<Tensors>& in,
   const Buffer::Form form = form_of(blocks);
   Call call{name, c10d::OpType::REDUCE_SCATTER, Buffer(name, list, Buffer::Use::read, form),
             Buffer(name, out, Buffer::Use::write), options.timeout};
-  call.in.keep_apart_from(out, static_cast<size_t>(getRank()));
+  call.in.keep_apart_from(Written({&call.out}), static_cast<size_t>(getRank()), place_without_gaps(mine));
   check_alike(name, list, static_cast<size_t>(getRank()), mine);
   const uint32_t reduction = operator_of(options.reduceOp, call.in.type(), name), dtype = call.in.dtype(false);
   if (options.reduceOp == c10d::ReduceOp::PREMUL_SUM) call.in = scaled(name, call.in, options.reduceOp, form);
@@ -344,64 +345,25 @@ WorkPtr ProcessGroup::reduce_scatter(Tensors& out, std::vector<Tensors>& in,
   });
 }
 
+WorkPtr ProcessGroup::reduce_scatter(Calls calls, const c10d::ReduceOp& op, const Tensors& results) {
+  const Call& first = calls.front();
+  const uint32_t reduction = operator_of(op, first.in.type(), first.name), dtype = first.in.dtype(false);
+  for (Call& call : calls)
+    if (op == c10d::ReduceOp::PREMUL_SUM) call.in = scaled(call.name, call.in, op);
+  const auto start = [=](const Call& c, tutti_comm* comm, tutti_request** request, const tutti_options* opts) {
+    return tutti_reduce_scatter(comm, c.in.data(), c.out.data(), c.out.elements(), dtype, reduction, opts, request);
+  };
+  return launch(std::move(calls), start, results);
+}
+
 WorkPtr ProcessGroup::_reduce_scatter_base(at::Tensor& out, at::Tensor& in, const c10d::ReduceScatterOptions& options) {
   constexpr auto name = "tutti:_reduce_scatter_base";
   TORCH_CHECK(in.numel() == out.numel() * getSize() && out.scalar_type() == in.scalar_type(), name,
               ": the input tensor must be the same size as output size times world size: it has ", in.numel(),
               " elements of ", in.scalar_type(), ", expected ", out.numel() * getSize(), " of ", out.scalar_type());
-  Call call{name, c10d::OpType::_REDUCE_SCATTER_BASE, Buffer(name, {in}, Buffer::Use::read),
-            Buffer(name, {out}, Buffer::Use::write), options.timeout};
-  const uint32_t reduction = operator_of(options.reduceOp, call.in.type(), name), dtype = call.in.dtype(false);
-  if (options.reduceOp == c10d::ReduceOp::PREMUL_SUM) call.in = scaled(name, call.in, options.reduceOp);
-  return launch(call, [=](const Call& c, tutti_comm* comm, tutti_request** request, const tutti_options* opts) {
-    return tutti_reduce_scatter(comm, c.in.data(), c.out.data(), c.out.elements(), dtype, reduction, opts, request);
-  });
-}
-
-namespace {
-// For rank after rank its part of each tensor: `whole` has the parts of `size` ranks, which look like `parts`.
-Tensors parts_of_ranks(const char* name, const Tensors& whole, const Tensors& parts, int size) {
-  TORCH_CHECK(!whole.empty() && whole.size() == parts.size(), name, ": got ", whole.size(),
-              " tensors of all ranks and ", parts.size(), " of one, expected as many, at least one");
-  Tensors all;
-  for (int rank = 0; rank < size; ++rank)
-    for (size_t n = 0; n < whole.size(); ++n) {
-      TORCH_CHECK(whole[n].is_contiguous() && whole[n].numel() == parts[n].numel() * size, name, ": tensor ", n,
-                  " of all ranks has ", whole[n].numel(), " elements", whole[n].is_contiguous() ? "" : " with gaps",
-                  ", expected ", parts[n].numel() * size, " without");
-      all.push_back(whole[n].view({size, parts[n].numel()})[rank].view(parts[n].sizes()));
-    }
-  return all;
-}
-}  // namespace
-
-WorkPtr ProcessGroup::allgather_into_tensor_coalesced(Tensors& out, Tensors& in,
-                                                      const c10d::AllgatherOptions& options) {
-  constexpr auto name = "tutti:all_gather_into_tensor_coalesced";
-  const Unseen unseen;
-  const Tensors all = parts_of_ranks(name, out, in, getSize());
-  return launch({name, c10d::OpType::ALLGATHER_COALESCED, Buffer(name, in, Buffer::Use::read),
-                 Buffer(name, all, Buffer::Use::write), options.timeout},
-                [](const Call& call, tutti_comm* comm, tutti_request** request, const tutti_options* opts) {
-                  return tutti_all_gather(comm, call.in.data(), call.out.data(), call.in.elements() * call.in.scale(),
-                                          call.in.dtype(), opts, request);
-                });
-}
-
-WorkPtr ProcessGroup::reduce_scatter_tensor_coalesced(Tensors& out, Tensors& in,
-                                                      const c10d::ReduceScatterOptions& options) {
-  constexpr auto name = "tutti:reduce_scatter_tensor_coalesced";
-  const Unseen unseen;
-  const Tensors all = parts_of_ranks(name, in, out, getSize());
-  Call call{name, c10d::OpType::REDUCE_SCATTER, Buffer(name, all, Buffer::Use::read),
-            Buffer(name, out, Buffer::Use::write), options.timeout};
-  TORCH_CHECK(call.in.type() == call.out.type(), name, ": the outputs are of ", call.out.type(), ", the inputs of ",
-              call.in.type());
-  const uint32_t reduction = operator_of(options.reduceOp, call.in.type(), name), dtype = call.in.dtype(false);
-  if (options.reduceOp == c10d::ReduceOp::PREMUL_SUM) call.in = scaled(name, call.in, options.reduceOp);
-  return launch(call, [=](const Call& c, tutti_comm* comm, tutti_request** request, const tutti_options* opts) {
-    return tutti_reduce_scatter(comm, c.in.data(), c.out.data(), c.out.elements(), dtype, reduction, opts, request);
-  });
+  return reduce_scatter({{name, c10d::OpType::_REDUCE_SCATTER_BASE, Buffer(name, {in}, Buffer::Use::read),
+                          Buffer(name, {out}, Buffer::Use::write), options.timeout}},
+                        options.reduceOp, {out});
 }
 
 WorkPtr ProcessGroup::exchange_v(const Call& call, std::vector<uint64_t> in_counts, std::vector<uint64_t> out_counts) {
@@ -437,7 +399,7 @@ WorkPtr ProcessGroup::alltoall(Tensors& out, Tensors& in, const c10d::AllToAllOp
   for (const Tensors* list : {&in, &out}) only(name, std::vector<Tensors>{*list});
   Call call{name, c10d::OpType::ALLTOALL, Buffer(name, in, Buffer::Use::read, Buffer::Form::blocks),
             Buffer(name, out, Buffer::Use::write, Buffer::Form::blocks), options.timeout};
-  call.in.keep_apart_from(out);
+  call.in.keep_apart_from(Written({&call.out}));
   return exchange_v(call, counts_of(in), counts_of(out));
 }
 

@@ -38,8 +38,8 @@ std::shared_ptr<Engine> meet(c10d::Store& store, int rank, int size, std::chrono
 // Ends what is open in this process, at its end. A reason: an exception has ended the program.
 void close_all(const std::string& reason);
 
-// Every operation takes one tensor (or list) per process, on the processor. Tensors that are not contiguous, and lists,
-// go through a copy. The call returns at once; the operation goes on in waits and in the engine's thread.
+// Every operation takes one tensor (or list) per process. Tensors that are not contiguous go through a copy, and so do lists
+// of small ones. The call returns at once; the operation goes on in waits and in the engine's thread.
 class ProcessGroup final : public Base {
  public:
   ProcessGroup(int rank, int size, std::chrono::milliseconds timeout, const std::string& name,
@@ -84,9 +84,20 @@ class ProcessGroup final : public Base {
     std::chrono::milliseconds timeout;
     std::shared_ptr<tutti_envelope> envelope = nullptr;
   };
+  using Calls = std::vector<Call>;
   using Start = std::function<tutti_status(const Call&, tutti_comm*, tutti_request**, const tutti_options*)>;
-  WorkPtr launch(const Call& call, Start start);
-  WorkPtr all_reduce(const Call& call, const c10d::ReduceOp& op);
+  WorkPtr launch(const Call& call, const Start& start) { return launch(Calls{call}, start, call.out.tensors()); }
+  // Several calls of one collective, each of which `start` makes, as one operation: a group of Tutti's.
+  WorkPtr launch(Calls calls, const Start& start, const Tensors& results);
+  static tutti_status start_all(const Calls& calls, const Start& start, tutti_comm* comm, tutti_request** request,
+                                const tutti_options& options);
+  static void keep_apart(Calls& calls, const std::vector<Place>& own);
+  WorkPtr all_reduce(Calls calls, const c10d::ReduceOp& op, const Tensors& results);
+  WorkPtr all_gather(Calls calls, const Tensors& results);
+  WorkPtr all_gather_lists(Calls calls, const Tensors& results);
+  WorkPtr reduce_scatter(Calls calls, const c10d::ReduceOp& op, const Tensors& results);
+  Place own_part(const at::Tensor& whole, const at::Tensor& part) const;
+  void check_parts(const char* name, const Tensors& whole, const Tensors& parts) const;
   WorkPtr exchange_v(const Call& call, std::vector<uint64_t> in_counts, std::vector<uint64_t> out_counts);
   std::vector<uint64_t> splits(const char* name, const at::Tensor& tensor, const std::vector<int64_t>& sizes) const;
   const at::Tensor& only(const char* name, const Tensors& tensors) const;

@@ -59,11 +59,19 @@ def arguments(rank):
            [torch.empty(4)], [torch.empty(6)])
     raises(RuntimeError, "8 elements with gaps, expected 8 without", group.allgather_into_tensor_coalesced,
            [torch.empty(16)[::2]], [ones])
+    raises(RuntimeError, "tensor 1 of all ranks is of Int, that of one of Float, expected one type",
+           group.allgather_into_tensor_coalesced, [torch.empty(8), torch.empty(8, dtype=torch.int32)], [ones, ones])
+    raises(RuntimeError, "the lists' tensors are of Int, expected Float", group.allgather_coalesced,
+           [list(torch.empty(2, 4, dtype=torch.int32)) for _ in range(2)], [ones, ones])
+    raises(RuntimeError, "tensors differ: Int on cpu, expected Float", group.allreduce_coalesced,
+           [ones, torch.empty(4, dtype=torch.int32)])
     shares = "tensor {} of those that are written shares elements with {}.* expected memory of its own"
     raises(RuntimeError, shares.format(0, "itself"), dist.all_reduce, torch.ones(1).expand(4))
     raises(RuntimeError, shares.format(0, "itself"), dist.all_gather_into_tensor, torch.ones(10).as_strided((2, 4), (3, 1)), ones)
     raises(RuntimeError, shares.format(1, "another one"), dist.all_gather, [ones] * 2, torch.zeros(4))
     raises(RuntimeError, shares.format(1, "another one"), dist.all_gather, [ones[:3], ones[1:]], torch.zeros(3))
+    raises(RuntimeError, shares.format(1, "another one"), group.allreduce_coalesced, [ones[:3], ones[1:]])
+    raises(RuntimeError, shares.format(1, "another one"), group.allgather_into_tensor_coalesced, [torch.ones(8)] * 2, [ones, ones])
     matrix = torch.ones(4, 4)
     raises(RuntimeError, shares.format(1, "another one"), dist.all_gather, [matrix[:, :3], matrix[:, 1:]], torch.zeros(4, 3))
     raises(RuntimeError, shares.format(1, "another one"), dist.all_gather, [matrix[:, :2], matrix.t()[:2]],
@@ -78,6 +86,9 @@ def arguments(rank):
            torch.ones(2, dtype=torch.int32), op=dist._make_nccl_premul_sum(2.0))
     raises(tutti.InvalidArgument, "avg", dist.all_reduce, torch.ones(2, dtype=torch.bool), op=dist.ReduceOp.AVG)
     raises(tutti.InvalidArgument, "band", dist.all_reduce, ones, op=dist.ReduceOp.BAND)
+    several = dist.AllreduceCoalescedOptions()
+    several.reduceOp = dist.ReduceOp.BAND
+    raises(tutti.InvalidArgument, "tutti:all_reduce: rank .*band", group.allreduce_coalesced, [ones, torch.ones(2)], several)
     raises(RuntimeError, "got 2 tensors, expected one per process", dist.group.WORLD.allreduce, [ones, ones])
     # As a GPU's tensor for a torch without CUDA. torch 1.13 refuses it itself, naming what it has an operation for.
     raises(RuntimeError, "Meta|the tensor is on meta, expected the cpu", backend(dist.group.WORLD).allreduce,
@@ -89,6 +100,19 @@ def arguments(rank):
 
 def mismatch(rank):
     raises(tutti.Error, "rank", dist.all_reduce, torch.ones(10 + rank))
+
+
+def coalesced_mismatch(call, elements):
+    """The second tensor of a list has another size on rank 1."""
+    def on(rank):
+        group = dist.distributed_c10d._get_default_group()
+        mine = [torch.ones(elements), torch.ones(elements + rank)]
+        whole = [torch.ones(2 * len(one)) for one in mine]
+        start = {"all_reduce": lambda: group.allreduce_coalesced(mine),
+                 "all_gather": lambda: group.allgather_coalesced([[torch.ones_like(one) for one in mine] for _ in range(2)], mine),
+                 "all_gather_into_tensor": lambda: group.allgather_into_tensor_coalesced(whole, mine)}[call]
+        raises(tutti.Mismatch, "rank .*all ranks must make the same calls", lambda: start().wait())
+    return on
 
 
 def exchange_mismatch(rank):
@@ -275,6 +299,9 @@ class Errors(unittest.TestCase):
     def test_ranks_that_disagree(self):
         run(2, mismatch, seconds=5)
         run(2, exchange_mismatch, seconds=5)
+        for call in "all_reduce", "all_gather", "all_gather_into_tensor":
+            for elements in 10, 300_000:
+                run(2, coalesced_mismatch(call, elements), seconds=5)
 
     def test_a_killed_rank(self):
         run(3, killed, lost=[1])

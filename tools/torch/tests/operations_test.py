@@ -287,6 +287,131 @@ def coalesced(rank, ranks):
             equal(one, whole.chunk(ranks)[rank], "reduce_scatter_tensor_coalesced")
 
 
+def numbered(shape, rank, number):
+    """Values of a rank's tensor in a list, which all ranks know."""
+    elements = torch.Size(shape).numel()
+    return (torch.arange(elements, dtype=torch.int32) % 1013 + 17 * rank + 5 * number).reshape(shape)
+
+
+def coalesced_lists(rank, ranks):
+    """Lists of small, large and empty tensors: those of a call that are alike travel together, the others where they lie."""
+    group = dist.distributed_c10d._get_default_group()
+    options = dist.distributed_c10d.ReduceScatterOptions() if TORCH2 else Op.SUM
+    shapes = [[1], [8 * 1024 // 4 // ranks], [8 * 1024 // 4 // ranks + 1], [0, 5], [33, 64], [8 * 1024 // 4], [64 * 1024 // 4 - 1],
+              [256, 64], [3], [257, 513]]
+    mine = [numbered(shape, rank, n) for n, shape in enumerate(shapes)]
+    each = [[numbered(shape, r, n) for n, shape in enumerate(shapes)] for r in range(ranks)]
+    joined = [torch.stack([of_rank[n] for of_rank in each]) for n in range(len(shapes))]
+
+    def gaps(tensors):
+        """The same values, where each second tensor is not contiguous."""
+        return [torch.stack([one, one], -1)[..., 0] if n % 2 else one.clone() for n, one in enumerate(tensors)]
+
+    def compare(got, expected, call):
+        for n, (one, right) in enumerate(zip(got, expected)):
+            equal(one.contiguous(), right, f"{call}, tensor {n} of {shapes[n]}")
+
+    for name, layout in ("", lambda tensors: [one.clone() for one in tensors]), (" with gaps", gaps):
+        got = layout(mine)
+        group.allreduce_coalesced(got).wait()
+        compare(got, [one.sum(0, dtype=torch.int32) for one in joined], "all_reduce_coalesced" + name)
+        lists = [layout([torch.zeros_like(one) for one in mine]) for _ in range(ranks)]
+        work = group.allgather_coalesced(lists, layout(mine))
+        work.wait()
+        for r in range(ranks):
+            compare(lists[r], each[r], f"all_gather_coalesced of rank {r}" + name)
+        for n, (one, right) in enumerate(zip(work.get_future().wait(), sum(each, []))):
+            equal(one.contiguous(), right, f"the future of all_gather_coalesced{name}, value {n}: rank by rank")
+        whole = [torch.zeros_like(one) for one in joined]
+        group.allgather_into_tensor_coalesced(whole, layout(mine)).wait()
+        compare(whole, joined, "allgather_into_tensor_coalesced" + name)
+        parts = layout([torch.zeros_like(one) for one in mine])
+        group.reduce_scatter_tensor_coalesced(parts, [one.clone() for one in joined], options).wait()
+        compare(parts, [one[rank] * ranks for one in joined], "reduce_scatter_tensor_coalesced" + name)
+    many = [[numbered([2305], r, n) for n in range(257)] for r in range(ranks)]  # too many to be used where they lie
+    for some in many, [of_rank[:256] for of_rank in many]:
+        lists = [[torch.zeros_like(one) for one in some[rank]] for _ in range(ranks)]
+        group.allgather_coalesced(lists, some[rank]).wait()
+        for r in range(ranks):
+            equal(torch.stack(lists[r]), torch.stack(some[r]), f"all_gather_coalesced of {len(some[r])} tensors of rank {r}")
+    # In place.
+    lists = [[torch.zeros_like(one) for one in mine] for _ in range(ranks)]
+    for place, one in zip(lists[rank], mine):
+        place.copy_(one)
+    group.allgather_coalesced(lists, lists[rank]).wait()
+    for r in range(ranks):
+        compare(lists[r], each[r], f"all_gather_coalesced in place of rank {r}")
+    whole = [torch.zeros_like(one) for one in joined]
+    for place, one in zip(whole, mine):
+        place[rank].copy_(one)
+    group.allgather_into_tensor_coalesced(whole, [one[rank] for one in whole]).wait()
+    compare(whole, joined, "allgather_into_tensor_coalesced in place")
+    whole = [one.clone() for one in joined]
+    parts = [one[rank] for one in whole]
+    group.reduce_scatter_tensor_coalesced(parts, whole, options).wait()
+    compare(parts, [one[rank] * ranks for one in joined], "reduce_scatter_tensor_coalesced in place")
+
+
+def coalesced_overlaps(rank, ranks):
+    """Tensors that are read can lie where another call of the list writes, or at another rank's place."""
+    group = dist.distributed_c10d._get_default_group()
+    options = dist.distributed_c10d.ReduceScatterOptions() if TORCH2 else Op.SUM
+    shapes = [[7], [40_000], [40_000]]
+    expected = [torch.stack([numbered(shape, r, n) for r in range(ranks)]) for n, shape in enumerate(shapes)]
+
+    def compare(got, right, call):
+        for n, (one, other) in enumerate(zip(got, right)):
+            equal(one, other, f"{call}, tensor {n}")
+
+    for shift in range(1, ranks):  # each rank's values at another rank's place
+        whole = [torch.zeros_like(one) for one in expected]
+        places = [one[(rank + shift) % ranks] for one in whole]
+        for place, values in zip(places, expected):
+            place.copy_(values[rank])
+        group.allgather_into_tensor_coalesced(whole, places).wait()
+        compare(whole, expected, "allgather_into_tensor_coalesced from another rank's place")
+    whole = [torch.zeros_like(one) for one in expected]
+    places = [whole[0][rank], whole[2][rank], whole[1][rank]]  # the large ones where the other one's values belong
+    for place, values in zip(places, expected):
+        place.copy_(values[rank])
+    group.allgather_into_tensor_coalesced(whole, places).wait()
+    compare(whole, expected, "allgather_into_tensor_coalesced from another tensor's place")
+    lists = [[torch.zeros_like(one[0]) for one in expected] for _ in range(ranks)]
+    places = [lists[rank][0], lists[rank][2], lists[rank][1]]
+    for place, values in zip(places, expected):
+        place.copy_(values[rank])
+    group.allgather_coalesced(lists, places).wait()
+    for r in range(ranks):
+        compare(lists[r], [one[r] for one in expected], f"all_gather_coalesced from another tensor's place, of rank {r}")
+    whole = [one.clone() for one in expected]
+    parts = [torch.zeros(7, dtype=torch.int32), whole[2][rank], whole[1][(rank + 1) % ranks]]
+    group.reduce_scatter_tensor_coalesced(parts, whole, options).wait()
+    compare(parts, [one[rank] * ranks for one in expected], "reduce_scatter_tensor_coalesced into other inputs")
+    twice = expected[1].clone()  # read by both calls, and written in place by the first one
+    parts = [twice[rank], torch.zeros(40_000, dtype=torch.int32)]
+    group.reduce_scatter_tensor_coalesced(parts, [twice, twice], options).wait()
+    compare(parts, [expected[1][rank] * ranks] * 2, "reduce_scatter_tensor_coalesced in place of an input that is given twice")
+
+
+def coalesced_without_copies(rank, ranks):
+    """No tensor of a coalesced call that is contiguous is copied, but small ones of lists for each rank."""
+    group = dist.distributed_c10d._get_default_group()
+    options = dist.distributed_c10d.ReduceScatterOptions() if TORCH2 else Op.SUM
+    mine = [torch.zeros(elements) for elements in (100, 20_000, 300_000)]
+    whole = [torch.zeros(ranks * len(one)) for one in mine]
+    lists = [[torch.zeros(elements) for elements in (20_000, 300_000)] for _ in range(ranks)]
+    calls = {"all_reduce": lambda: group.allreduce_coalesced(mine),
+             "all_gather_into_tensor": lambda: group.allgather_into_tensor_coalesced(whole, mine),
+             "reduce_scatter_tensor": lambda: group.reduce_scatter_tensor_coalesced(mine, whole, options),
+             "all_gather": lambda: group.allgather_coalesced(lists, mine[1:])}
+    for name, call in calls.items():
+        with torch.autograd.profiler.profile(use_kineto=False) as seen:
+            call().wait()
+        copies = [event.name for event in seen.function_events if event.name in ("aten::empty", "aten::copy_")]
+        if copies:
+            raise AssertionError(f"{name}_coalesced made {copies}, expected no copy")
+
+
 def values_of_views(rank, ranks):
     """The bytes of a conjugated or negated view are not its values."""
     def zeros(like, count=1):
@@ -486,7 +611,8 @@ def add(function, *sizes):
     setattr(Operations, f"test_{function.__name__}", test)
 
 
-for function in (reductions, own_operators, movements, exchanges, large_lists, coalesced, values_of_views, shared_elements, modes, messages, handles):
+for function in (reductions, own_operators, movements, exchanges, large_lists, coalesced, coalesced_lists, coalesced_overlaps,
+                 coalesced_without_copies, values_of_views, shared_elements, modes, messages, handles):
     add(function, 2, 4)
 add(groups, 3, 4)
 

@@ -11,6 +11,7 @@
 #include <ctime>
 #include <functional>
 #include <mutex>
+#include <utility>
 #include <vector>
 
 #include "bootstrap/failure.hpp"
@@ -49,6 +50,8 @@ void write_text(char (&to)[capacity], std::string_view text) {
 }
 
 constexpr uint64_t several_threads = UINT64_MAX;
+// Has a thread called two communicators that note it? Else there is no order to look at.
+std::atomic<bool> several_communicators{false};
 
 uint64_t this_thread() { return static_cast<uint64_t>(syscall(SYS_gettid)); }
 
@@ -73,7 +76,6 @@ class FlightRecorder::Others {
   template <typename Function>
   void each(const FlightRecorder& self, Function&& function) {
     const std::lock_guard lock(mutex_);
-    if (recorders_.size() < 2) return;
     std::vector<uint64_t> communicators;
     for (const FlightRecorder* r : recorders_)
       if (usable(*r)) communicators.push_back(get(r->state_->communicator));
@@ -321,6 +323,9 @@ CallReport FlightRecorder::report() const {
 void FlightRecorder::note_caller(uint64_t sequence) {
   issued_.store(sequence + 1, std::memory_order_release);
   thread_local const uint64_t self = this_thread();
+  thread_local uint64_t called = 0;
+  const uint64_t last = std::exchange(called, get(state_->communicator));
+  if (last && last != called) several_communicators.store(true, std::memory_order_relaxed);
   const uint64_t before = caller_.load(std::memory_order_relaxed);
   caller_.store(before == 0 || before == self ? self : several_threads, std::memory_order_relaxed);
 }
@@ -340,6 +345,7 @@ std::optional<uint64_t> FlightRecorder::begin_of(uint64_t sequence) const {
 EarlierCalls FlightRecorder::earlier_calls(uint64_t sequence) const {
   EarlierCalls calls;
   std::array<uint64_t, std::tuple_size_v<EarlierCalls>> begins{};  // falling
+  if (!several_communicators.load(std::memory_order_relaxed)) return calls;
   const auto begun = begin_of(sequence);
   if (!begun) return calls;
   Others::process().each(*this, [&](const FlightRecorder& other) {
@@ -362,7 +368,7 @@ std::optional<FlightRecorder::LaterCall> FlightRecorder::later_call(const Earlie
                                                                     uint64_t sequence) const {
   std::optional<LaterCall> later;
   const auto begun = begin_of(sequence);
-  if (!begun) return later;
+  if (!begun || theirs.front().communicator == 0) return later;
   Others::process().each(*this, [&](const FlightRecorder& other) {
     for (const EarlierCall& call : theirs) {
       if (later || call.communicator == 0 || call.communicator != get(other.state_->communicator) ||

@@ -179,6 +179,7 @@ Fabric::Config Communicator::fabric_config(bool devices) const {
   config.device = device_;
   if (bootstrap_->secret().empty()) config.address = bootstrap_->address();
   config.timeout_ns = configuration_.connect_timeout_ns;
+  config.patience = configuration_.connect_deadline().text();
   config.traffic_class = configuration_.traffic_class;
   config.checksums = configuration_.checksums;
   return config;

@@ -39,6 +39,7 @@ class Fabric {
     DeviceMemory device;      // that the communicator is bound to
     std::string address;      // to bind to; "": the transport chooses
     uint64_t timeout_ns = 0;  // of connecting
+    std::string patience;     // the same, and what has set it, for messages
     uint32_t traffic_class = 0;
     bool checksums = false;  // every message carries a seal
     // An endpoint opens when a link of its port connects, here or at the other end. It can tell of no rails before.

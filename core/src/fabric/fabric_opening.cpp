@@ -100,6 +100,7 @@ void Fabric::open_port(const tutti_transport* api) {
   Port& port = ports_.emplace_back();
   port.api = api;
   port.caps = caps;
+  port.patience = config_.patience;
   port.index = static_cast<uint32_t>(ports_.size() - 1);
   port.domain = Domain::of(api, config_.device);
   find_interfaces(port);

@@ -52,7 +52,8 @@ bool connect(Link& link) {
   const tutti_status status = link.port->api->connect(link.port->endpoint, link.peer, &link.handle);
   if (status < 0)
     throw Failure(status,
-                  fmt::format("{}: connecting to rank {}: {}", link.port->api->name, link.peer, take_plugin_error()));
+                  fmt::format("{}: connecting to rank {}: {}{}", link.port->api->name, link.peer, take_plugin_error(),
+                              status == TUTTI_TIMEOUT ? "; connecting may take " + link.port->patience : ""));
   if (status == TUTTI_AGAIN) link.handle = nullptr;
   return link.handle != nullptr;
 }

@@ -32,6 +32,7 @@ struct Port {
   std::shared_ptr<Domain> domain;
   tutti_endpoint* endpoint = nullptr;  // nullptr: not open yet
   std::function<void(Port&)> open;     // opens the endpoint. Throws Failure
+  std::string patience;                // of connecting, and what has set it, for messages
   int fd = -1;                         // wait_fd's descriptor
   uint32_t index = 0;                  // among the communicator's ports
   uint64_t outstanding = 0;            // transfers posted and not yet completed

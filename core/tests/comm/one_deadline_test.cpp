@@ -10,6 +10,7 @@
 #include <semaphore>
 #include <string>
 
+#include "../harness/faulty.hpp"
 #include "../harness/ranks.hpp"
 #include "../harness/virtual_time/virtual_time.hpp"
 
@@ -116,6 +117,21 @@ TEST(OneDeadline, FirstUseOfALink) {
         EXPECT_TRUE(has(world.error_text(), "no progress for 45.0 s (the call's timeout)")) << world.error_text();
       },
       {.transports = "tcp"});
+}
+
+// A transport has the connect timeout to reach a rank, and gives up no later.
+TEST(OneDeadline, OfConnectingIsNamed) {
+  faulty::load();
+  run_ranks(
+      2,
+      [](Communicator& world) {
+        faulty::cannot_connect = true;
+        const Failed failed = failure_of([&] { world.barrier(); });
+        EXPECT_EQ(failed.status, TUTTI_TIMEOUT) << failed.text;
+        EXPECT_TRUE(has(failed.text, "connecting may take 60 s (the communicator's connect timeout)")) << failed.text;
+      },
+      {.transports = "faulty"});
+  faulty::cannot_connect = false;
 }
 
 // A receive beside an older one from the same rank has its own time.

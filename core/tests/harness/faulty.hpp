@@ -16,11 +16,12 @@
 
 namespace tutti::test::faulty {
 
-inline std::atomic<bool> keeps_aborted{false};  // transfers that an abort has ended are never given back
-inline std::atomic<bool> hides_bytes{false};    // a completed receive says that nothing has arrived
-inline std::atomic<bool> holds_back{false};     // nothing arrives for now
-inline std::atomic<bool> loses_peers{false};    // posting a receive fails: the peer is gone
-inline std::atomic<bool> has_lost{false};       // ... and has done so
+inline std::atomic<bool> keeps_aborted{false};   // transfers that an abort has ended are never given back
+inline std::atomic<bool> hides_bytes{false};     // a completed receive says that nothing has arrived
+inline std::atomic<bool> holds_back{false};      // nothing arrives for now
+inline std::atomic<bool> cannot_connect{false};  // connecting times out
+inline std::atomic<bool> loses_peers{false};     // posting a receive fails: the peer is gone
+inline std::atomic<bool> has_lost{false};        // ... and has done so
 
 namespace detail {
 
@@ -50,6 +51,12 @@ inline tutti_status post(tutti_endpoint* endpoint, const tutti_transfer* transfe
   return TUTTI_PEER_FAILED;
 }
 
+inline tutti_status connect(tutti_endpoint* endpoint, uint32_t peer, tutti_link** link) {
+  if (!cannot_connect) return tcp->connect(endpoint, peer, link);
+  *link = nullptr;
+  return TUTTI_TIMEOUT;
+}
+
 inline tutti_transport table;
 inline const void* get_interface(const char* id, uint32_t index) {
   if (index || std::strcmp(id, TUTTI_TRANSPORT_ID) != 0) return nullptr;
@@ -57,6 +64,7 @@ inline const void* get_interface(const char* id, uint32_t index) {
   table.name = "faulty";
   table.progress = progress;
   table.post = post;
+  table.connect = connect;
   return &table;
 }
 

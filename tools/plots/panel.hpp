@@ -3,9 +3,10 @@
 // Lines over message size on logarithmic axes, as parts of an SVG.
 #pragma once
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <iterator>
 #include <limits>
 #include <string>
@@ -43,15 +44,11 @@ inline constexpr size_t colours = 10;
 using Line = std::vector<std::pair<double, double>>;  // values, above 0, by size in bytes
 
 inline std::string number(double value) {
-  char text[40];
-  std::snprintf(text, sizeof text, "%.1f", value);
-  return text;
+  return fmt::format("{:.1f}", value);
 }
 
 inline std::string short_number(double value) {
-  char text[40];
-  std::snprintf(text, sizeof text, "%g", value);
-  return text;
+  return fmt::format("{:g}", value);
 }
 
 inline std::string size_text(double bytes) {

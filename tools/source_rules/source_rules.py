@@ -1,23 +1,26 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""usage: source_rules.py SOURCE      The rules for code that runs within an application: core, plugins, Python packages.
+"""usage: source_rules.py SOURCE      The rules for sources: core, plugins, Python packages, programs.
 
-  locale      nothing obeys the application's locale (setlocale, std::locale::global): neither what ranks say to each other nor
-              what a setting means. No numbers through streams, no strtod, std::stoi, sscanf, isalnum, toupper and their like;
-              plugins/sdk/include/tutti/sdk/text.hpp and core/bootstrap/include/bootstrap/wire.hpp are there instead.
+  locale      nothing obeys the locale (setlocale, std::locale::global) of the application, or that a plugin sets in a
+              program: neither what ranks say to each other, nor what a setting means, nor what a program prints. No
+              numbers through streams, no strtod, std::stoi, sscanf, isalnum, toupper, printf of %f and their like;
+              plugins/sdk/include/tutti/sdk/text.hpp, core/bootstrap/include/bootstrap/wire.hpp, tools/texts/texts.hpp
+              and fmt are there instead.
 
-Tests, benchmarks, examples and comments are free of it.
+Tests, benchmarks, examples, comments, and the programs of tools/compare, which use other libraries, are free of it.
 """
 import re
 import sys
 from pathlib import Path
 
-FOLDERS = ("core", "plugins", "net-tcp", "net-ib", "cuda-kernels", "tools/python", "tools/torch")
-FREE = {"tests", "benches", "examples", "fuzz"}
+FOLDERS = ("core", "plugins", "net-tcp", "net-ib", "cuda-kernels", "tools")
+FREE = {"tests", "benches", "examples", "fuzz", "programs"}
 LOCALE = re.compile(r"\b(?:strto(?:d|f|ld|l|ll|ul|ull|imax|umax)|ato(?:i|l|ll|f)|sto(?:i|l|ll|ul|ull|f|d|ld)|v?f?s?scanf"
                     r"|is(?:alnum|alpha|blank|cntrl|digit|graph|lower|print|punct|space|upper|xdigit)|to(?:upper|lower)"
                     r"|[io]?stringstream)\b(?=\s*[({<,);]|\s+\w)"
-                    r"|\bifstream\b.*>>")
+                    r"|\bifstream\b.*>>"
+                    r"|\"[^\"]*%[-+#0]*(?:\d+|\*)?(?:\.(?:\d+|\*)?)?[lL]?[aefgAEFG]\b")
 COMMENT = re.compile(r"//.*$|^\s*/?\*.*$")
 
 
@@ -30,7 +33,8 @@ def sources(root):
 
 def check(root):
     """The faults of a tree."""
-    return [f"{path.relative_to(root)}:{number}: locale: {line.strip()}\n    use tutti/sdk/text.hpp, or bootstrap/wire.hpp"
+    return [f"{path.relative_to(root)}:{number}: locale: {line.strip()}\n"
+            "    use tutti/sdk/text.hpp, bootstrap/wire.hpp, texts/texts.hpp or fmt"
             for path in sources(root) for number, line in enumerate(path.read_text(errors="replace").splitlines(), 1)
             if LOCALE.search(COMMENT.sub("", line))]
 

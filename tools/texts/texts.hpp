@@ -4,8 +4,13 @@
 #pragma once
 
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
+#include <fstream>
+#include <optional>
 #include <string>
+#include <string_view>
+#include <vector>
 
 namespace texts {
 
@@ -23,6 +28,39 @@ inline std::string xml_escaped(const std::string& text) {
   std::string result;
   for (const char c : text) result += c == '<' ? "&lt;" : c == '>' ? "&gt;" : c == '&' ? "&amp;" : std::string(1, c);
   return result;
+}
+
+// What the separators leave: empty pieces too, but none behind the last separator.
+inline std::vector<std::string> split(std::string_view text, char separator) {
+  std::vector<std::string> pieces;
+  while (!text.empty()) {
+    const size_t end = std::min(text.find(separator), text.size());
+    pieces.emplace_back(text.substr(0, end));
+    text.remove_prefix(std::min(end + 1, text.size()));
+  }
+  return pieces;
+}
+
+// Without spaces and line ends.
+inline std::vector<std::string> words_of(std::string_view text) {
+  constexpr std::string_view between = " \t\r\n";
+  std::vector<std::string> words;
+  for (size_t at = 0; (at = text.find_first_not_of(between, at)) != text.npos;) {
+    const size_t end = std::min(text.find_first_of(between, at), text.size());
+    words.emplace_back(text.substr(at, end - at));
+    at = end;
+  }
+  return words;
+}
+
+// What a file holds. Nothing: errno has the reason.
+inline std::optional<std::string> content_of(const std::string& path) {
+  errno = 0;
+  std::ifstream file(path, std::ios::binary);
+  std::string content;
+  for (char c; file.get(c);) content += c;
+  if (!file.is_open() || file.bad()) return std::nullopt;
+  return content;
 }
 
 }  // namespace texts

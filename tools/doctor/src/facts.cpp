@@ -4,8 +4,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cctype>
-#include <sstream>
+
+#include "texts/texts.hpp"
 
 namespace doctor {
 namespace {
@@ -148,8 +148,7 @@ std::string chosen(Tree& tree, const std::string& path) {
 // "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  570.86.15  Release Build": the first word like 570.86.15.
 std::string nvidia_driver(Tree& tree) {
   const std::string path = "proc/driver/nvidia/version", text = tree.text(path);
-  std::istringstream words(text);
-  for (std::string word; words >> word;)
+  for (const std::string& word : texts::words_of(text))
     if (word.find('.') != word.npos && word.find_first_not_of("0123456789.") == word.npos) return word;
   if (!text.empty()) tree.fault(path, text, "a version like 570.86.15");
   return "";

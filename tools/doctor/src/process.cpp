@@ -7,6 +7,7 @@
 #include <tutti/registry.h>
 
 #include <string_view>
+#include <tutti/sdk/text.hpp>
 
 #include "facts.hpp"
 #include "info/src/host_facts.hpp"
@@ -26,8 +27,11 @@ void read_limits(Process* process) {
   }
   constexpr int lock_bit = 14;  // CAP_IPC_LOCK
   for (const std::string& line : Tree("/").lines("proc/self/status"))
-    if (line.starts_with("CapEff:"))
-      process->may_lock_memory = std::strtoull(line.c_str() + 7, nullptr, 16) >> lock_bit & 1;
+    if (std::string_view rest = line; tutti::take_word(rest, "CapEff:\t")) {
+      uint64_t capabilities = 0;
+      tutti::take_number(rest, capabilities, 16);
+      process->may_lock_memory = capabilities >> lock_bit & 1;
+    }
   struct statvfs shm {};
   process->has_shm = statvfs("/dev/shm", &shm) == 0;
   process->shm_bytes = uint64_t{shm.f_blocks} * shm.f_frsize;

@@ -7,7 +7,8 @@
 #include <algorithm>
 #include <map>
 #include <set>
-#include <sstream>
+
+#include "texts/texts.hpp"
 
 namespace doctor {
 namespace {
@@ -104,8 +105,8 @@ std::string report_text(const Job& job, const Findings& findings) {
     if (shown++ < most_hosts) host_text(job, ranks, out);
   if (hosts.size() > most_hosts) out += fmt::format("  and {} more hosts: --json has all\n", hosts.size() - most_hosts);
   constexpr size_t most_ranks = 8;
-  std::istringstream lines(job.ranks.size() <= most_ranks ? job.topology : "");
-  for (std::string line; std::getline(lines, line);) out += "  " + line + "\n";
+  if (job.ranks.size() <= most_ranks)
+    for (const std::string& line : texts::split(job.topology, '\n')) out += "  " + line + "\n";
   out += pairs_text(job);
   out += fmt::format("\ntutti-doctor: {}, {}, {} on {}, {}\n", quantity(count(findings, Severity::error), "error"),
                      quantity(count(findings, Severity::warning), "warning"),

@@ -4,16 +4,16 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <fstream>
-#include <sstream>
+#include <tutti/sdk/text.hpp>
+
+#include "texts/texts.hpp"
 
 namespace doctor {
 
 std::optional<int64_t> number_of(std::string_view text) {
   int64_t value = 0;
-  const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (text.empty() || code != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  if (!tutti::take_number(text, value) || !text.empty()) return std::nullopt;
   return value;
 }
 
@@ -31,12 +31,7 @@ std::string Tree::text(const std::string& path) const {
   return text;
 }
 
-std::vector<std::string> Tree::lines(const std::string& path) const {
-  std::vector<std::string> lines;
-  std::istringstream stream(text(path));
-  for (std::string line; std::getline(stream, line);) lines.push_back(line);
-  return lines;
-}
+std::vector<std::string> Tree::lines(const std::string& path) const { return texts::split(text(path), '\n'); }
 
 std::vector<std::string> Tree::names(const std::string& folder) const {
   std::vector<std::string> names;
@@ -59,9 +54,8 @@ std::optional<int64_t> Tree::number(const std::string& path) {
 
 std::vector<uint32_t> Tree::list(const std::string& path) {
   std::vector<uint32_t> numbers;
-  std::istringstream parts(text(path));
   constexpr int64_t most = 1 << 16;
-  for (std::string part; std::getline(parts, part, ',');) {
+  for (const std::string& part : texts::split(text(path), ',')) {
     const size_t dash = part.find('-');
     const auto first = number_of(std::string_view(part).substr(0, dash));
     const auto last = dash == part.npos ? first : number_of(std::string_view(part).substr(dash + 1));

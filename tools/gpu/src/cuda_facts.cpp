@@ -26,7 +26,8 @@ void machine() {
   tell("CUDA runtime, driver", "%d, %d", runtime, version);
   const auto context = Clock::now();
   require("cudaFree", cudaFree(nullptr));
-  tell("ms to find the devices, to make a context", "%.0f, %.0f", found_ms, milliseconds(context));
+  tell("ms to find the devices, to make a context", "%s, %s", decimal(found_ms, 0).c_str(),
+       decimal(milliseconds(context), 0).c_str());
   const std::pair<const char*, CUdevice_attribute> attributes[] = {
       {"compute mode (0: default, 2: prohibited, 3: exclusive process)", CU_DEVICE_ATTRIBUTE_COMPUTE_MODE},
       {"MPS", CU_DEVICE_ATTRIBUTE_MPS_ENABLED},
@@ -139,7 +140,7 @@ void beside_a_wait() {
     releasing.join();
     require("cudaStreamSynchronize", cudaStreamSynchronize(waiting));
     cudaGetLastError();
-    tell((std::string("while a stream waits 300 ms: ms of ") + what).c_str(), "%.2f %s", took,
+    tell((std::string("while a stream waits 300 ms: ms of ") + what).c_str(), "%s %s", decimal(took, 2).c_str(),
          error == cudaSuccess ? "" : cudaGetErrorName(error));
   };
   probe("cudaMemcpyAsync host to host behind it",
@@ -165,7 +166,7 @@ void beside_a_wait() {
     const cudaError_t error = cudaEventQuery(event);
     const double took = milliseconds(begin);
     freeing.join();
-    tell("    of which cudaEventQuery took", "%.2f", took);
+    tell("    of which cudaEventQuery took", "%s", decimal(took, 2).c_str());
     return error;
   });
 }
@@ -190,8 +191,8 @@ void words_of_two_processes(int file, const Post& post, int end) {
   }
   require("cudaStreamSynchronize", cudaStreamSynchronize(stream));
   if (!end)
-    tell("two processes' streams by words in a registered memfd: us a round", "%.1f",
-         milliseconds(begin) * 1e3 / turns);
+    tell("two processes' streams by words in a registered memfd: us a round", "%s",
+         decimal(milliseconds(begin) * 1e3 / turns, 1).c_str());
 }
 
 constexpr size_t few = 60'000;

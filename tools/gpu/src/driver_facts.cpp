@@ -59,7 +59,8 @@ void timed(const std::string& what, const Call& call) {
   const auto result = call();
   const double took = milliseconds(begin);
   cudaGetLastError();
-  tell((what + ": ms").c_str(), "%.2f%s", took, static_cast<int>(result) ? " (refused)" : "");
+  tell((what + ": ms").c_str(), "%s%s", decimal(took, 2).c_str(),
+       static_cast<int>(result) ? " (refused)" : "");
 }
 
 void first_copies() {
@@ -238,7 +239,7 @@ void classify_cost() {
     }
     tell(memory == device ? "classify: ns for one attribute, for seven, of device memory"
                           : "classify: ns for one attribute, for seven, of the host's memory",
-         "%.0f, %.0f", ns[0], ns[1]);
+         "%s, %s", decimal(ns[0], 0).c_str(), decimal(ns[1], 0).c_str());
   }
 }
 
@@ -312,7 +313,8 @@ void costs() {
     const double given = milliseconds(begin);
     require("cudaStreamSynchronize", cudaStreamSynchronize(stream));
     tell("costs: us a call until it returns, until its work is done",
-         "%6.2f %6.2f %s", given * 1e3 / times, milliseconds(begin) * 1e3 / times, what);
+         "%6s %6s %s", decimal(given * 1e3 / times, 2).c_str(),
+         decimal(milliseconds(begin) * 1e3 / times, 2).c_str(), what);
   }
 }
 

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <charconv>
 #include <chrono>
 #include <cstdarg>
 #include <cstdint>
@@ -43,6 +44,12 @@ __attribute__((format(printf, 2, 3))) inline void tell(const char* fact, const c
   va_end(values);
   std::printf("\n");
   std::fflush(stdout);
+}
+
+// With so many decimals, for tell().
+inline std::string decimal(double value, int decimals) {
+  char text[400];
+  return std::string(text, std::to_chars(text, text + sizeof text, value, std::chars_format::fixed, decimals).ptr);
 }
 
 template <typename Function>

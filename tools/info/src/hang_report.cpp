@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hang_report.hpp"
 
+#include <fmt/format.h>
 #include <tutti/flight_record.h>
 #include <unistd.h>
 
@@ -13,10 +14,10 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
-#include <sstream>
 #include <stdexcept>
 #include <thread>
 #include <tuple>
+#include <tutti/sdk/text.hpp>
 
 #include "wait_graph.hpp"
 
@@ -44,10 +45,6 @@ std::set<std::string> usual_folders() {
   return folders;
 }
 
-bool is_number(const std::string& text) {
-  return !text.empty() && std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
-}
-
 // The folders of a live process's records, which it has mapped.
 std::set<std::string> folders_of_process(const std::string& pid) {
   std::set<std::string> folders;
@@ -69,14 +66,15 @@ struct Wanted {
 Wanted interpret(const std::vector<std::string>& targets) {
   Wanted wanted;
   for (const std::string& target : targets) {
-    if (!is_number(target)) {
+    const auto pid = tutti::whole_number(target, 0, UINT64_MAX);
+    if (!pid) {
       if (!std::filesystem::is_directory(target))
         throw std::runtime_error("--hang " + target + ": expected the number of a process or a folder with records");
       wanted.folders.insert(target);
       wanted.given = true;
       continue;
     }
-    wanted.pids.insert(std::stoull(target.substr(0, 19)));
+    wanted.pids.insert(*pid);
     const auto folders = folders_of_process(target);
     wanted.folders.insert(folders.begin(), folders.end());
   }
@@ -380,44 +378,42 @@ bool HangReport::trouble() const {
 }
 
 std::string hang_text(const HangReport& report) {
-  std::ostringstream out;
-  for (const std::string& refused : report.refused) out << "REFUSED " << refused << "\n";
-  if (report.communicators.empty()) {
-    out << "No flight records";
-    for (const uint64_t pid : report.pids) out << (pid == report.pids.front() ? " of process " : ", ") << pid;
-    out << " in";
-    for (const std::string& folder : report.folders) out << " " << folder;
-    out << (report.old ? " of living processes" : "")
-        << ": is this the user and the host of the job, and TUTTI_RECORDER on?\n";
-  }
+  std::string text;
+  for (const std::string& refused : report.refused) text += fmt::format("REFUSED {}\n", refused);
+  if (report.communicators.empty())
+    text += fmt::format("No flight records{}{} in {}{}: is this the user and the host of the job, and TUTTI_RECORDER "
+                        "on?\n",
+                        report.pids.empty() ? "" : " of process ", fmt::join(report.pids, ", "),
+                        fmt::join(report.folders, " "), report.old ? " of living processes" : "");
   const bool several = std::any_of(report.communicators.begin(), report.communicators.end(),
                                    [&](const Entry& e) { return !same_job(e, report.communicators.front()); });
   const Entry* before = nullptr;
   for (const Entry& entry : report.communicators) {
     const auto& [view, verdict] = static_cast<const JudgedCommunicator&>(entry);
     if (several && (!before || !same_job(*before, entry)))
-      out << "== " << job_text(report.communicators, entry) << "\n\n";
+      text += fmt::format("== {}\n\n", job_text(report.communicators, entry));
     const bool told = before && verdict.finding == Finding::cycle && before->verdict.text == verdict.text;
-    if (!told) out << verdict.text << "\n\n";
+    if (!told) text += verdict.text + "\n\n";
     before = &entry;
-    out << "  communicator \"" << view.name << "\" of " << view.nranks << " ranks, " << view.ranks.size()
-        << " recorded here\n";
+    text += fmt::format("  communicator \"{}\" of {} ranks, {} recorded here\n", view.name, view.nranks,
+                        view.ranks.size());
     for (const RankView& r : view.ranks) {
-      out << "  rank " << r.record.rank << "  " << r.record.program << " pid " << r.record.pid << " on "
-          << r.record.host_name << " " << process_state_name(r.process) << "  " << phase_name(r.record.phase);
-      if (r.record.phase >= TUTTI_FLIGHT_READY) out << "  " << at_text(r);
-      if (const std::string waits = waits_text(r); !waits.empty()) out << "\n          " << waits;
+      text += fmt::format("  rank {}  {} pid {} on {} {}  {}", r.record.rank, r.record.program, r.record.pid,
+                          r.record.host_name, process_state_name(r.process), phase_name(r.record.phase));
+      if (r.record.phase >= TUTTI_FLIGHT_READY) text += "  " + at_text(r);
+      if (const std::string waits = waits_text(r); !waits.empty()) text += "\n          " + waits;
       if (!r.record.site.empty() && (r.record.awaited_operation() || r.record.awaited_transfer()))
-        out << "\n          waits at " << r.record.site;
-      if (!r.record.note.empty()) out << "\n          " << r.record.note;
-      out << "\n";
+        text += "\n          waits at " + r.record.site;
+      if (!r.record.note.empty()) text += "\n          " + r.record.note;
+      text += "\n";
     }
     const auto absent = view.absent();
-    if (!absent.empty()) out << "  " << ranks_text(absent) << "  no record in these folders\n";
-    out << "\n";
+    if (!absent.empty()) text += fmt::format("  {}  no record in these folders\n", ranks_text(absent));
+    text += "\n";
   }
-  if (report.old) out << report.old << " older communicators, of which no process lives here, are not shown (--all)\n";
-  return out.str();
+  if (report.old)
+    text += fmt::format("{} older communicators, of which no process lives here, are not shown (--all)\n", report.old);
+  return text;
 }
 
 std::string hang_json(const HangReport& report) {

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hang_verdict.hpp"
 
+#include <fmt/format.h>
 #include <tutti/flight_record.h>
 #include <tutti/schedule.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <map>
 
 namespace info {
@@ -281,16 +281,10 @@ Verdict judge(const CommunicatorView& view) {
 
 std::string age_text(double ns) {
   const double seconds = std::max(ns, 0.0) * 1e-9;
-  char text[64];
-  if (seconds < 10)
-    std::snprintf(text, sizeof text, "%.1f s", seconds);
-  else if (seconds < 120)
-    std::snprintf(text, sizeof text, "%.0f s", seconds);
-  else if (seconds < 7200)
-    std::snprintf(text, sizeof text, "%.0f min", seconds / 60);
-  else
-    std::snprintf(text, sizeof text, "%.1f h", seconds / 3600);
-  return text;
+  if (seconds < 10) return fmt::format("{:.1f} s", seconds);
+  if (seconds < 120) return fmt::format("{:.0f} s", seconds);
+  if (seconds < 7200) return fmt::format("{:.0f} min", seconds / 60);
+  return fmt::format("{:.1f} h", seconds / 3600);
 }
 
 std::string ranks_text(const std::vector<uint32_t>& ranks) {

@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <fstream>
 #include <string_view>
+#include <tutti/sdk/text.hpp>
 
 namespace info {
 namespace {
@@ -34,7 +35,7 @@ std::vector<Cache> caches_of_first_cpu() {
     const std::string level = first_line(folder + "level");
     if (level.empty()) return caches;
     std::string type = first_line(folder + "type");
-    std::transform(type.begin(), type.end(), type.begin(), [](unsigned char c) { return std::tolower(c); });
+    std::transform(type.begin(), type.end(), type.begin(), tutti::to_lower);
     caches.push_back({"L" + level + " " + type, first_line(folder + "size"), first_line(folder + "shared_cpu_list")});
   }
 }

@@ -1,44 +1,34 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "inventory.hpp"
 
+#include <fmt/format.h>
 #include <tutti/tutti.h>
 
-#include <iomanip>
 #include <nlohmann/json.hpp>
-#include <sstream>
 
 #include "network.hpp"
+#include "texts/texts.hpp"
 
 namespace info {
 namespace {
 
 using Json = nlohmann::ordered_json;
 
-std::string joined(const std::vector<std::string>& words) {
-  std::string text;
-  for (const std::string& word : words) text += (text.empty() ? "" : " ") + word;
-  return text;
-}
-
 // "0: id 2f..., PCI 0000:3b:00.0, NUMA node 0"
 std::string text_of_device(const tutti_device& memory, uint32_t device) {
-  std::ostringstream text;
-  text << device << ": ";
+  std::string text = fmt::format("{}: ", device);
   uint8_t id[16] = {};
-  if (TUTTI_HAS(tutti_device, &memory, identify) && memory.identify(memory.self, device, id) == TUTTI_OK) {
-    text << "id " << std::hex << std::setfill('0');
-    for (const uint8_t byte : id) text << std::setw(2) << uint32_t{byte};
-    text << std::dec;
-  } else {
-    text << "id not known: " << tutti::take_plugin_error();
-  }
+  if (TUTTI_HAS(tutti_device, &memory, identify) && memory.identify(memory.self, device, id) == TUTTI_OK)
+    text += fmt::format("id {:02x}", fmt::join(id, ""));
+  else
+    text += std::string("id not known: ") + tutti::take_plugin_error();
   tutti_device_facts facts{};
   facts.struct_size = sizeof facts;
-  if (!TUTTI_HAS(tutti_device, &memory, describe)) return text.str();
-  if (memory.describe(memory.self, device, &facts) < 0) return text.str() + ", " + tutti::take_plugin_error();
-  if (facts.pci[0]) text << ", PCI " << facts.pci;
-  if (facts.numa >= 0) text << ", NUMA node " << facts.numa;
-  return text.str();
+  if (!TUTTI_HAS(tutti_device, &memory, describe)) return text;
+  if (memory.describe(memory.self, device, &facts) < 0) return text + ", " + tutti::take_plugin_error();
+  if (facts.pci[0]) text += fmt::format(", PCI {}", facts.pci);
+  if (facts.numa >= 0) text += fmt::format(", NUMA node {}", facts.numa);
+  return text;
 }
 
 // "cuda: 2" and a line for each, or why it does not work here.
@@ -63,30 +53,28 @@ std::string reason_of(const std::string& name) {
   return transport ? why_left_out(*transport) : "";
 }
 
-void plugin_text(const tutti::PluginRecord& plugin, std::ostream& out) {
-  if (!plugin.loaded) {
-    out << "  REFUSED " << plugin.path << (plugin.required ? " (named by TUTTI_PLUGIN_PATH)" : "") << "\n    "
-        << plugin.reason << "\n";
-    return;
-  }
-  out << "  " << plugin.id << " " << plugin.version << ": " << plugin.summary << "\n";
+std::string plugin_text(const tutti::PluginRecord& plugin) {
+  if (!plugin.loaded)
+    return fmt::format("  REFUSED {}{}\n    {}\n", plugin.path,
+                       plugin.required ? " (named by TUTTI_PLUGIN_PATH)" : "", plugin.reason);
+  std::string text = fmt::format("  {} {}: {}\n", plugin.id, plugin.version, plugin.summary);
   for (const std::string& transport : plugin.transports) {
     const std::string why = reason_of(transport);
-    out << "    transport   " << transport << (why.empty() ? "" : ": left out here: " + why) << "\n";
+    text += fmt::format("    transport   {}{}\n", transport, why.empty() ? "" : ": left out here: " + why);
   }
-  if (!plugin.algorithms.empty()) out << "    algorithms  " << joined(plugin.algorithms) << "\n";
-  for (const std::string& other : plugin.others) out << "    interface   " << other << "\n";
-  for (const std::string& device : plugin.devices) out << "    device      " << state_of_device(device) << "\n";
-  out << "    from        " << plugin.path << " (" << plugin.vendor << ", " << plugin.license << ")\n";
+  if (!plugin.algorithms.empty()) text += fmt::format("    algorithms  {}\n", fmt::join(plugin.algorithms, " "));
+  for (const std::string& other : plugin.others) text += fmt::format("    interface   {}\n", other);
+  for (const std::string& device : plugin.devices) text += fmt::format("    device      {}\n", state_of_device(device));
+  return text + fmt::format("    from        {} ({}, {})\n", plugin.path, plugin.vendor, plugin.license);
 }
 
-void host_text(const HostFacts& host, std::ostream& out) {
-  out << "  name       " << host.name << "\n  key        " << host.key << " (" << host.key_source << ")\n";
-  if (!host.processor.empty()) out << "  processor  " << host.processor << "\n";
-  out << "  cores      " << host.online_cores << ", usable by this process " << host.usable_cores << "\n";
+std::string host_text(const HostFacts& host) {
+  std::string text = fmt::format("  name       {}\n  key        {} ({})\n", host.name, host.key, host.key_source);
+  if (!host.processor.empty()) text += fmt::format("  processor  {}\n", host.processor);
+  text += fmt::format("  cores      {}, usable by this process {}\n", host.online_cores, host.usable_cores);
   for (const Cache& cache : host.caches)
-    out << "  cache      " << cache.name << " " << cache.size << ", shared by CPUs " << cache.shared << "\n";
-  out << "  memory     " << (host.memory_bytes >> 20) << " MiB\n";
+    text += fmt::format("  cache      {} {}, shared by CPUs {}\n", cache.name, cache.size, cache.shared);
+  return text + fmt::format("  memory     {} MiB\n", host.memory_bytes >> 20);
 }
 
 Json plugin_json(const tutti::PluginRecord& plugin) {
@@ -124,26 +112,20 @@ Json host_json(const HostFacts& host) {
 }
 
 Json lines_json(const std::string& text) {
-  Json lines = Json::array();
-  std::istringstream stream(text);
-  for (std::string line; std::getline(stream, line);) lines.push_back(line);
-  return lines;
+  return Json(texts::split(text, '\n'));
 }
 
 }  // namespace
 
 std::string inventory_text(const Inventory& inventory) {
-  std::ostringstream out;
-  out << "Tutti " << tutti_version() << ", plugin ABI " << TUTTI_ABI_MAJOR << "." << TUTTI_ABI_MINOR << "\n\nPlugins\n";
-  for (const tutti::PluginRecord& plugin : inventory.plugins) plugin_text(plugin, out);
-  if (inventory.plugins.empty()) out << "  none was found (TUTTI_PLUGIN_PATH, and lib/tutti beside the library)\n";
-  out << "\nHost\n";
-  host_text(inventory.host, out);
-  out << "\nSettings\n";
-  for (const auto& [name, value] : inventory.settings) out << "  " << name << "=" << value << "\n";
-  for (const std::string& sentence : inventory.unknown_settings) out << "  unknown: " << sentence << "\n";
-  if (inventory.settings.empty()) out << "  no TUTTI_ variable is set\n";
-  return out.str();
+  std::string text = fmt::format("Tutti {}, plugin ABI {}.{}\n\nPlugins\n", tutti_version(), TUTTI_ABI_MAJOR,
+                                 TUTTI_ABI_MINOR);
+  for (const tutti::PluginRecord& plugin : inventory.plugins) text += plugin_text(plugin);
+  if (inventory.plugins.empty()) text += "  none was found (TUTTI_PLUGIN_PATH, and lib/tutti beside the library)\n";
+  text += "\nHost\n" + host_text(inventory.host) + "\nSettings\n";
+  for (const auto& [name, value] : inventory.settings) text += fmt::format("  {}={}\n", name, value);
+  for (const std::string& sentence : inventory.unknown_settings) text += fmt::format("  unknown: {}\n", sentence);
+  return text + (inventory.settings.empty() ? "  no TUTTI_ variable is set\n" : "");
 }
 
 std::string answer_text(const Answer& answer) {

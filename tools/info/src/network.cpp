@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "network.hpp"
 
+#include <fmt/format.h>
 #include <tutti/plugin/rails.h>
 #include <tutti/registry.h>
 #include <tutti/tutti.h>
 
 #include <algorithm>
 #include <array>
-#include <cstdio>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -52,9 +52,7 @@ using Line = std::array<std::string, 7>;
 
 std::string gigabits(uint64_t bandwidth) {
   if (bandwidth == 0) return "-";
-  char text[32];
-  std::snprintf(text, sizeof text, "%g", static_cast<double>(bandwidth) * 8e-9);
-  return text;
+  return fmt::format("{:g}", static_cast<double>(bandwidth) * 8e-9);
 }
 
 void append(std::string& text, const std::vector<Line>& lines) {

@@ -8,6 +8,7 @@
 #include <charconv>
 #include <iostream>
 #include <stdexcept>
+#include <tutti/sdk/text.hpp>
 #include <vector>
 
 namespace info {
@@ -37,7 +38,7 @@ uint64_t parse_size(const std::string& text) {
   uint64_t value = 0;
   const char* end = text.data() + text.size();
   const auto [stop, code] = std::from_chars(text.data(), end, value);
-  const size_t suffix = stop == end ? suffixes.npos : suffixes.find(static_cast<char>(std::toupper(*stop)));
+  const size_t suffix = stop == end ? suffixes.npos : suffixes.find(tutti::to_upper(*stop));
   const int shift = suffix == suffixes.npos ? 0 : 10 * (static_cast<int>(suffix) + 1);
   const bool well_formed = code == std::errc() && (stop == end || (end - stop == 1 && suffix != suffixes.npos));
   if (!well_formed || value > UINT64_MAX >> shift)

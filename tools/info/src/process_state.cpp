@@ -4,7 +4,11 @@
 #include <tutti/registry.h>
 
 #include <fstream>
-#include <sstream>
+#include <string_view>
+#include <tutti/sdk/text.hpp>
+#include <vector>
+
+#include "texts/texts.hpp"
 
 namespace info {
 
@@ -21,13 +25,11 @@ ProcessState process_state(uint64_t host, uint64_t pid, uint64_t start) {
   // After the program's name in parentheses: state, then 18 numbers, then the start time.
   const size_t name_end = line.rfind(')');
   if (name_end == std::string::npos) return ProcessState::gone;
-  std::istringstream fields(line.substr(name_end + 1));
-  char state = 0;
-  fields >> state;
-  std::string skipped;
-  for (int i = 0; i < 18; ++i) fields >> skipped;
-  uint64_t began = 0;
-  fields >> began;
+  const std::vector<std::string> fields = texts::words_of(std::string_view(line).substr(name_end + 1));
+  constexpr size_t start_time = 19;
+  if (fields.size() <= start_time) return ProcessState::gone;
+  const char state = fields.front().front();
+  const uint64_t began = tutti::whole_number(fields[start_time], 0, UINT64_MAX).value_or(0);
   if (began != start || state == 'Z' || state == 'X') return ProcessState::gone;
   return state == 'T' || state == 't' ? ProcessState::stopped : ProcessState::running;
 }

@@ -8,13 +8,13 @@
 #include <cerrno>
 #include <cstring>
 #include <exception>
-#include <fstream>
-#include <sstream>
 #include <stdexcept>
 #include <thread>
 #include <tutti/topology.hpp>
 #include <tutti/tutti.hpp>
 #include <vector>
+
+#include "texts/texts.hpp"
 
 namespace info {
 namespace {
@@ -64,19 +64,16 @@ Answer ask(const tutti::Communicator& comm, const Options& options) {
 
 // Of ranks that need not be there.
 Answer ask_file(const Options& options) {
-  errno = 0;
-  std::ifstream stream(options.file);
-  std::stringstream content;
-  content << stream.rdbuf();
-  if (!stream || content.str().empty())
+  const auto content = texts::content_of(options.file);
+  if (!content || content->empty())
     throw std::runtime_error("cannot read the topology file \"" + options.file +
-                             "\": " + (errno ? std::strerror(errno) : "it is empty"));
+                             "\": " + (content ? "it is empty" : std::strerror(errno)));
   try {
-    const tutti::TopologyFile file(content.str());
+    const tutti::TopologyFile file(*content);
     Answer answer;
     answer.speaks = true;
     answer.nranks = file.nranks();
-    answer.file = content.str();
+    answer.file = *content;
     if (options.topology) answer.topology = file.text();
     if (options.explain)
       answer.explanation =

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "topology_drawing.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
-#include <iomanip>
 #include <map>
-#include <sstream>
 #include <vector>
 
 #include "texts/texts.hpp"
@@ -26,22 +26,14 @@ constexpr const char* style = R"(<style>
 )";
 
 std::string words(double x, double y, const std::string& text, const char* css = "") {
-  std::ostringstream out;
-  out << "<text x=\"" << x << "\" y=\"" << y << "\" class=\"" << css << "\">" << texts::xml_escaped(text)
-      << "</text>\n";
-  return out.str();
+  return fmt::format("<text x=\"{:g}\" y=\"{:g}\" class=\"{}\">{}</text>\n", x, y, css, texts::xml_escaped(text));
 }
 std::string box(double x, double y, double width, double height, const char* css) {
-  std::ostringstream out;
-  out << "<rect x=\"" << x << "\" y=\"" << y << "\" width=\"" << width << "\" height=\"" << height
-      << "\" rx=\"4\" class=\"" << css << "\"/>\n";
-  return out.str();
+  return fmt::format("<rect x=\"{:g}\" y=\"{:g}\" width=\"{:g}\" height=\"{:g}\" rx=\"4\" class=\"{}\"/>\n", x, y,
+                     width, height, css);
 }
 std::string figures(const TopologyFile::Link& link) {
-  std::ostringstream out;
-  out << link.transport << ": " << std::setprecision(3) << link.latency * 1e6 << " us, " << link.bandwidth * 1e-9
-      << " GB/s";
-  return out.str();
+  return fmt::format("{}: {:.3g} us, {:.3g} GB/s", link.transport, link.latency * 1e6, link.bandwidth * 1e-9);
 }
 
 // Ranks by host and NUMA node.
@@ -76,10 +68,8 @@ Size size_of(const Nodes& nodes) {
 std::string draw_host(const TopologyFile& topology, uint32_t host, const Nodes& nodes, double x, double y, Size size) {
   const uint32_t first = nodes.begin()->second.front();
   std::string svg = box(x, y, size.width, size.height, "host");
-  std::ostringstream name, network;
-  name << "host " << host << ": " << topology.rank(first).host.substr(0, 36) << ", " << topology.rank(first).cores
-       << " cores";
-  svg += words(x + gap, y + 18, name.str());
+  svg += words(x + gap, y + 18, fmt::format("host {}: {}, {} cores", host, topology.rank(first).host.substr(0, 36),
+                                            topology.rank(first).cores));
   // Two ranks of the host, if there are.
   for (uint32_t other = first + 1; other < topology.nranks(); ++other)
     if (topology.host_of_rank()[other] == host) {
@@ -109,10 +99,8 @@ std::string draw_host(const TopologyFile& topology, uint32_t host, const Nodes& 
 std::string between_hosts(const TopologyFile& topology, const std::vector<Nodes>& hosts) {
   if (hosts.size() == 1) return "one host";
   const uint32_t a = hosts[0].begin()->second.front(), b = hosts[1].begin()->second.front();
-  std::ostringstream out;
-  out << "between hosts 0 and 1: " << figures(topology.link(a, b)) << "; host 0 sends at most " << std::setprecision(3)
-      << topology.host_bandwidth(0) * 1e-9 << " GB/s to others";
-  return out.str();
+  return fmt::format("between hosts 0 and 1: {}; host 0 sends at most {:.3g} GB/s to others",
+                     figures(topology.link(a, b)), topology.host_bandwidth(0) * 1e-9);
 }
 
 }  // namespace
@@ -128,10 +116,9 @@ std::string draw_topology(const TopologyFile& topology) {
   const size_t columns = std::min<size_t>(shown, hosts_of_a_row), rows = (shown + columns - 1) / columns;
   const double width = std::max(2 * margin + double(columns) * (cell.width + gap), 640.0);
   const double height = title_height + margin + double(rows) * (cell.height + gap) + 20;
-  std::ostringstream out;
-  out << "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 " << width << " " << height << "\">\n"
-      << style << "<rect class=\"paper\" width=\"100%\" height=\"100%\"/>\n";
-  std::string svg = out.str();
+  std::string svg =
+      fmt::format("<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {:g} {:g}\">\n{}", width, height, style);
+  svg += "<rect class=\"paper\" width=\"100%\" height=\"100%\"/>\n";
   svg += words(margin, 28,
                std::to_string(topology.nranks()) + " ranks on " + std::to_string(hosts.size()) +
                    (hosts.size() == 1 ? " host" : " hosts"),

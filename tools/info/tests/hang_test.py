@@ -295,6 +295,7 @@ with Job(["barrier idle"]) as job:
             failures.append(f"noise: {result.returncode} {result.stderr}")
 
 for arguments, status, words in [(["/no/such/folder"], 1, "expected the number of a process or a folder"),
+                                 (["99999999999999999999"], 1, "--hang 99999999999999999999: expected the number of a process"),
                                  (["--topology"], 2, "cannot be combined")]:
     result = subprocess.run([INFO, "--hang", *arguments], capture_output=True, text=True, timeout=PATIENCE)
     if result.returncode != status or words not in result.stderr:

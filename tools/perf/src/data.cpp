@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "data.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
-#include <cstdio>
 #include <cstring>
 #include <utility>
 
@@ -157,18 +158,16 @@ class Source<Pair<Value, Index>, kOp>
 
 template <typename T>
 std::string to_text(T element) {
-  char text[80];
-  const auto bits = static_cast<unsigned long long>(std::bit_cast<BitsOf<T>>(element));
-  const int width = 2 * static_cast<int>(sizeof(T));
+  const auto bits = static_cast<uint64_t>(std::bit_cast<BitsOf<T>>(element));
+  const std::string digits = fmt::format("0x{:0{}x}", bits, 2 * sizeof(T));
   if constexpr (std::is_same_v<T, Truth>)
-    std::snprintf(text, sizeof text, "0x%0*llx", width, bits);
+    return digits;
   else if constexpr (!std::is_integral_v<T>)
-    std::snprintf(text, sizeof text, "%.17g (0x%0*llx)", FloatTraits<T>::value(element), width, bits);
+    return fmt::format("{:.17g} ({})", FloatTraits<T>::value(element), digits);
   else if constexpr (std::is_signed_v<T>)
-    std::snprintf(text, sizeof text, "%lld (0x%0*llx)", static_cast<long long>(element), width, bits);
+    return fmt::format("{} ({})", static_cast<int64_t>(element), digits);
   else
-    std::snprintf(text, sizeof text, "%llu (0x%0*llx)", bits, width, bits);
-  return text;
+    return fmt::format("{} ({})", bits, digits);
 }
 
 // Floating numbers as integers in the same order: neighbours differ by one.

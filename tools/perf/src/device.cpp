@@ -4,7 +4,10 @@
 #include <algorithm>
 #include <chrono>
 #include <optional>
+#include <stdexcept>
+#include <string_view>
 #include <thread>
+#include <tutti/sdk/text.hpp>
 #include <tutti/tutti.hpp>
 #include <utility>
 
@@ -49,7 +52,9 @@ std::string Device::setting(const std::string& name, uint32_t rank) {
 
 Device::Device(const std::string& bound) : tables_(find(bound.substr(0, bound.find(':')))) {
   count_ = count_of(tables_);
-  ordinal_ = static_cast<uint32_t>(std::stoul(bound.substr(bound.find(':') + 1)));
+  const auto ordinal = tutti::whole_number(std::string_view(bound).substr(bound.find(':') + 1), 0, UINT32_MAX);
+  if (!ordinal) throw std::invalid_argument("device \"" + bound + "\": expected a kind and a number, as cuda:0");
+  ordinal_ = static_cast<uint32_t>(*ordinal);
   const tutti_executor* executor = tables_.executor;
   check(this->name(), "prepare", executor->prepare(executor->self, ordinal_));
   check(this->name(), "create_stream", executor->create_stream(executor->self, ordinal_, &stream_));

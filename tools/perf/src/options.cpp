@@ -11,6 +11,7 @@
 #include <iostream>
 #include <limits>
 #include <stdexcept>
+#include <tutti/sdk/text.hpp>
 
 #include "element.hpp"
 
@@ -90,7 +91,7 @@ void take_ranks_per_process(uint64_t threads_per_process, uint64_t ranks_per_thr
                                 std::to_string(most));
   for (const char* name : {"TUTTI_WORLD_SIZE", "WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS"}) {
     const char* text = std::getenv(name);
-    const uint64_t processes = text ? std::strtoull(text, nullptr, 10) : 0;
+    const uint64_t processes = tutti::whole_number(text ? text : "", 0, UINT64_MAX).value_or(0);
     if (processes > 1)
       throw std::invalid_argument("-t times -g is " + std::to_string(ranks) + ", but " + name + " tells of " + text +
                                   " processes, each of which is one rank: start " + std::to_string(ranks * processes) +
@@ -196,7 +197,7 @@ std::optional<uint64_t> parse_size(const std::string& text) {
   if (code != std::errc() || end - stop > 1) return std::nullopt;
   if (stop == end) return value;
   constexpr std::string_view suffixes = "KMGT";
-  const size_t place = suffixes.find(static_cast<char>(std::toupper(static_cast<unsigned char>(*stop))));
+  const size_t place = suffixes.find(tutti::to_upper(*stop));
   if (place == suffixes.npos) return std::nullopt;
   const int shift = 10 * (static_cast<int>(place) + 1);
   if (value > std::numeric_limits<uint64_t>::max() >> shift) return std::nullopt;

@@ -9,8 +9,9 @@
 #include <iterator>
 #include <map>
 #include <nlohmann/json.hpp>
-#include <sstream>
 #include <stdexcept>
+
+#include "texts/texts.hpp"
 
 namespace perf {
 namespace {
@@ -32,11 +33,10 @@ std::vector<PeerPoint> read_json(const std::string& text) {
 }
 
 std::vector<std::string> cells_of(const std::string& line) {
-  std::vector<std::string> cells;
-  std::istringstream stream(line);
-  for (std::string cell; std::getline(stream, cell, ',');) {
+  std::vector<std::string> cells = texts::split(line, ',');
+  for (std::string& cell : cells) {
     const size_t first = cell.find_first_not_of(" \t\r\""), last = cell.find_last_not_of(" \t\r\"");
-    cells.push_back(first == cell.npos ? "" : cell.substr(first, last - first + 1));
+    cell = first == cell.npos ? "" : cell.substr(first, last - first + 1);
   }
   return cells;
 }
@@ -53,9 +53,9 @@ Number number_in(const std::string& cell) {
 std::vector<PeerPoint> read_csv(const std::string& text) {
   std::vector<PeerPoint> points;
   std::map<std::string, size_t> columns;
-  std::istringstream stream(text);
-  std::string line;
-  for (size_t number = 1; std::getline(stream, line); ++number) try {
+  size_t number = 0;
+  for (const std::string& line : texts::split(text, '\n')) try {
+      ++number;
       const std::vector<std::string> cells = cells_of(line);
       if (cells.empty() || line.front() == '#') continue;
       if (columns.empty()) {

@@ -19,6 +19,7 @@
 
 #include "measure.hpp"
 #include "memory.hpp"
+#include "print.hpp"
 
 namespace perf {
 namespace {
@@ -203,9 +204,8 @@ class Tuner {
   }
 
   static void print(const Point& point) {
-    std::printf("  %-15s %12llu %12llu  %-18s %10.2f  %-18s %10.2f %7.2f\n", point.collective->name,
-                static_cast<unsigned long long>(point.bytes), static_cast<unsigned long long>(point.block_bytes),
-                point.winner().c_str(), point.us.at(point.winner()), point.chosen.c_str(), point.us.at(point.chosen),
+    perf::print("  {:<15} {:12} {:12}  {:<18} {:10.2f}  {:<18} {:10.2f} {:7.2f}\n", point.collective->name, point.bytes,
+                point.block_bytes, point.winner(), point.us.at(point.winner()), point.chosen, point.us.at(point.chosen),
                 point.ratio());
     std::fflush(stdout);
   }
@@ -233,11 +233,11 @@ void print_end(const Options& options, const std::vector<Point>& points) {
   constexpr double alike = 1.1;
   const auto near = std::ranges::count_if(points, [](const Point& point) { return point.ratio() <= alike; });
   const Point& worst = *std::ranges::max_element(points, {}, &Point::ratio);
-  std::printf(
-      "#\n# The default is within 10 %% of the winner at %.0f %% of %zu points; worst ratio %.2f: %s of %llu bytes\n",
+  print(
+      "#\n# The default is within 10 % of the winner at {:.0f} % of {} points; worst ratio {:.2f}: {} of {} bytes\n",
       100.0 * static_cast<double>(near) / static_cast<double>(points.size()), points.size(), worst.ratio(),
-      worst.collective->name, static_cast<unsigned long long>(worst.bytes));
-  std::printf("# For the same ranks on the same hosts: TUTTI_TUNING=%s\n", options.tune_path.c_str());
+      worst.collective->name, worst.bytes);
+  print("# For the same ranks on the same hosts: TUTTI_TUNING={}\n", options.tune_path);
 }
 
 }  // namespace
@@ -246,11 +246,11 @@ int tune(const tutti::Communicator& comm, const Options& options) {
   const bool speaks = comm.rank() == 0;
   const tutti::TopologyFile topology(topology_text(comm));
   if (const char* file = std::getenv("TUTTI_TUNING"); speaks && file && *file)
-    std::printf("# The default follows TUTTI_TUNING=%s\n", file);
+    print("# The default follows TUTTI_TUNING={}\n", file);
   if (speaks)
-    std::printf(
-        "# tutti-perf %s --tune: %u ranks, medians of %u rounds of %u calls, us (%s)\n#\n"
-        "# %-15s %12s %12s  %-18s %10s  %-18s %10s %7s\n",
+    print(
+        "# tutti-perf {} --tune: {} ranks, medians of {} rounds of {} calls, us ({})\n#\n"
+        "# {:<15} {:>12} {:>12}  {:<18} {:>10}  {:<18} {:>10} {:>7}\n",
         tutti_version(), comm.nranks(), rounds, options.iterations, report_name(options.report), "collective", "size",
         "block", "winner", "time", "default", "time", "ratio");
   Tuner tuner(comm, options);

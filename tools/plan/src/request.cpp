@@ -7,12 +7,11 @@
 #include <cerrno>
 #include <charconv>
 #include <cstring>
-#include <fstream>
 #include <iterator>
 #include <numeric>
-#include <sstream>
 #include <string_view>
 
+#include "texts/texts.hpp"
 #include "topology_network.hpp"
 
 namespace tutti::plan {
@@ -92,14 +91,11 @@ std::vector<int32_t> numa_of(const Request& request, const std::vector<uint32_t>
 }  // namespace
 
 std::string text_of_file(const std::string& path, const char* kind) {
-  errno = 0;
-  std::ifstream stream(path);
-  std::stringstream content;
-  content << stream.rdbuf();
-  if (!stream || content.str().empty())
+  const auto content = texts::content_of(path);
+  if (!content || content->empty())
     throw WrongRequest(
-        fmt::format("cannot read the {} file \"{}\": {}", kind, path, errno ? std::strerror(errno) : "it is empty"));
-  return content.str();
+        fmt::format("cannot read the {} file \"{}\": {}", kind, path, content ? "it is empty" : std::strerror(errno)));
+  return *content;
 }
 
 Range ranks_of(const Request& request) {

@@ -462,7 +462,7 @@ std::shared_ptr<Request> Requests<call_flags>::run(Call&& call, std::vector<Data
 uint64_t nanoseconds(const char* argument, const std::optional<double>& seconds) {
   if (!seconds) return 0;
   if (!(*seconds > 0 && *seconds < 1e9))
-    throw py::value_error(std::string(argument) + " is " + std::to_string(*seconds) +
+    throw py::value_error(std::string(argument) + " is " + std::string(py::repr(py::float_(*seconds))) +
                           ": expected seconds above 0, or None for the default");
   return static_cast<uint64_t>(std::ceil(*seconds * 1e9));
 }

@@ -10,6 +10,7 @@
 #include <cstdio>
 #include <cstring>
 #include <stdexcept>
+#include <tutti/sdk/text.hpp>
 #include <vector>
 
 #include "network_hosts.hpp"
@@ -31,7 +32,8 @@ constexpr char kGroup = 'g', kHosts = 'h', kDone = 'd';
   for (size_t at = 0, end = 0; (end = text.find('\n', at)) != std::string::npos; at = end + 1) {
     const std::string value = text.substr(at + 1, end - at - 1);
     if (text[at] == kDone) ::_exit(0);
-    if (text[at] == kGroup) groups.push_back(static_cast<pid_t>(std::stol(value)));
+    if (text[at] == kGroup)
+      if (const auto group = tutti::whole_number(value, 1, INT32_MAX)) groups.push_back(static_cast<pid_t>(*group));
     if (text[at] == kHosts) {
       const size_t tab = value.find('\t');
       script = value.substr(0, tab);

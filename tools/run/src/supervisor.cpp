@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <charconv>
 #include <cstring>
 
 namespace tuttirun {
@@ -31,11 +32,11 @@ std::chrono::nanoseconds seconds(double value) {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::duration<double>(std::min(value, 1e8)));
 }
 
+// As in "30 s" and "0.5 s".
 std::string short_text(double seconds_) {
-  std::string text = std::to_string(seconds_);
-  text.erase(text.find_last_not_of('0') + 1);
-  if (text.back() == '.') text.pop_back();
-  return text + " s";
+  char text[400];  // the largest one has 309 digits
+  const auto end = std::to_chars(text, text + sizeof text, seconds_, std::chars_format::fixed).ptr;
+  return std::string(text, end) + " s";
 }
 
 }  // namespace

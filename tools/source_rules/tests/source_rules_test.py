@@ -23,7 +23,8 @@ class Rules(unittest.TestCase):
                      "  std::istringstream in(text);", "  std::ostringstream out;", "  std::stringstream both{text};",
                      "  if (std::sscanf(line, \"%u\", &first) == 1) return;", "  if (!isalnum(c)) c = '_';",
                      "  text += toupper (c);", "  std::ifstream(folder + \"/numa_node\") >> node;", "  return atoi(text);",
-                     "  std::transform(a.begin(), a.end(), a.begin(), ::tolower);"):
+                     "  std::transform(a.begin(), a.end(), a.begin(), ::tolower);", "  std::printf(\"%.1f GB/s\", rate);",
+                     "  std::snprintf(text, sizeof text, \"%g\", value);", "      \"%s took %-10.*lf s\",", "  printf(\"%+e\", x);"):
             with self.subTest(line=line):
                 self.assertEqual([fault.split("\n")[0] for fault in self.faults(line)],
                                  [f"core/src/comm/planted.cpp:2: locale: {line.strip()}"])
@@ -31,15 +32,18 @@ class Rules(unittest.TestCase):
     def test_what_does_not(self):
         for line in ("  const auto c = to_upper(text[0]);", "  // as strtod(text) does", " * isalnum(c) obeys it",
                      "  return is_digit(c);", "  std::getline(std::ifstream(path), line);", "  const int mask = a >> 3;",
-                     "#include <sstream>"):
+                     "#include <sstream>", "  std::printf(\"%llu of %zu, %s%d\", a, b, c, d);",
+                     "  text = fmt::format(\"{:.2f} % of all, 10 % full\", part);"):
             with self.subTest(line=line):
                 self.assertEqual(self.faults(line), [])
 
     def test_where(self):
         line = "  return std::stoi(text);"
-        for path in ("plugins/shm/src/a.hpp", "net-tcp/src/a.cpp", "tools/torch/src/a.cpp", "cuda-kernels/src/a.cu"):
+        for path in ("plugins/shm/src/a.hpp", "net-tcp/src/a.cpp", "tools/torch/src/a.cpp", "cuda-kernels/src/a.cu",
+                     "tools/perf/src/a.cpp", "tools/texts/a.hpp"):
             self.assertTrue(self.faults(line, path), path)
-        for path in ("core/tests/a.cpp", "plugins/shm/tests/a.cpp", "core/examples/a.cpp", "tools/perf/src/a.cpp"):
+        for path in ("core/tests/a.cpp", "plugins/shm/tests/a.cpp", "core/examples/a.cpp", "tools/compare/programs/a.cpp",
+                     "tools/perf/tests/a.cpp"):
             self.assertFalse(self.faults(line, path), path)
 
 

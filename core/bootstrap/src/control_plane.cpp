@@ -8,8 +8,8 @@
 #include <bit>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
-#include "bootstrap/file_descriptor.hpp"
 #include "bootstrap/interrupt.hpp"
 #include "bootstrap/rank_list.hpp"
 #include "bootstrap/system_text.hpp"
@@ -31,10 +31,19 @@ void ring(int sleeper) {
   (void)!::write(sleeper, &one, sizeof one);
 }
 
-// Of this thread; -1: there is none left.
+// Of this thread; -1: there is none left. A communicator may end after the thread's other objects: the number is no
+// object that could be gone by then.
 int sleeping_descriptor() {
-  thread_local const FileDescriptor fd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  return fd.get();
+  thread_local int fd = -1;
+  struct AtTheThreadsEnd {
+    ~AtTheThreadsEnd() {
+      if (fd >= 0) ::close(std::exchange(fd, -1));
+    }
+  };
+  thread_local const AtTheThreadsEnd closes;
+  (void)closes;
+  if (fd < 0) fd = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  return fd;
 }
 
 }  // namespace

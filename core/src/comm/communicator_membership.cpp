@@ -89,13 +89,14 @@ std::unique_ptr<tutti_comm> Communicator::make_next(Membership& members, const R
   constexpr std::chrono::seconds last_word(1);
   std::unique_ptr<tutti_comm> made;
   const uint64_t interrupts = Interrupt::count();
-  Configuration next = heritage(roster, newcomers);
-  if (timeout_ns) {
-    next.connect_timeout_ns = timeout_ns;
-    next.connect_timeout_source = Configuration::calls_timeout;
-  }
-  const Deadline deadline = next.connect_deadline();
+  Deadline deadline = configuration_.connect_deadline();
   try {
+    Configuration next = heritage(roster, newcomers);
+    if (timeout_ns) {
+      next.connect_timeout_ns = timeout_ns;
+      next.connect_timeout_source = Configuration::calls_timeout;
+      deadline = next.connect_deadline();
+    }
     // This communicator's control plane knows of what the new one's meeting would wait out.
     const auto hopeless = [&] {
       const std::string obstacle = members.obstacle(roster);

@@ -1,16 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "fabric/scratch.hpp"
 
+#include <sys/resource.h>
+
 #include <algorithm>
 #include <iterator>
 
+#include "bootstrap/failure.hpp"
 #include "fabric/memory.hpp"
 
 namespace tutti::core {
 namespace {
 
 constexpr uint64_t part_alignment = 4096;
-// A new file is as large as all before it, up to this: few files, and at most half of their bytes are unused.
+// A new file is as large as all others together, up to this: few files, which ask for at most twice what is needed.
 constexpr uint64_t largest_shared_file = uint64_t{64} << 20;
 
 }  // namespace
@@ -37,19 +40,36 @@ std::byte* Scratch::take(uint64_t bytes) {
       file.taken[offset] = part;
       return base + offset;
     }
-  const uint64_t size = std::max(part, std::min(total_, largest_shared_file));
-  auto* const base = static_cast<std::byte*>(Memory::process().allocate(size));
+  uint64_t size = 0;
+  std::byte* const base = allocate(part, &size);
   files_[base] = {size, {{0, part}}};
   total_ += size;
   return base;
 }
 
-void Scratch::give_back(std::byte* address) {
+// A file for a part and others to come, or where there may be no such file, for this one.
+std::byte* Scratch::allocate(uint64_t part, uint64_t* size) const {
+  rlimit largest{};
+  getrlimit(RLIMIT_FSIZE, &largest);
+  const uint64_t shared = std::min<uint64_t>({total_, largest_shared_file, largest.rlim_cur});
+  if (shared > part) try {
+      *size = shared;
+      return static_cast<std::byte*>(Memory::process().allocate(shared));
+    } catch (const Failure&) {
+    }
+  *size = part;
+  return static_cast<std::byte*>(Memory::process().allocate(part));
+}
+
+void Scratch::give_back(std::byte* address, bool lent) {
   const std::lock_guard lock(mutex_);
   const auto found = std::prev(files_.upper_bound(address));
   auto& [base, file] = *found;
-  file.taken.erase(static_cast<uint64_t>(address - base));
-  if (!file.taken.empty()) return;
+  if (lent)
+    ++file.lent;
+  else
+    file.taken.erase(static_cast<uint64_t>(address - base));
+  if (file.taken.size() > file.lent) return;  // who has mapped the file keeps its bytes
   total_ -= file.bytes;
   Memory::process().release(base);
   files_.erase(found);

@@ -18,16 +18,19 @@ class Scratch {
   // Memory that transports can address directly (fabric/memory.hpp), from a page's start on, of any content. Throws
   // Failure.
   std::byte* take(uint64_t bytes);
-  void give_back(std::byte* address);
+  // `lent`: another rank may still read it, so these bytes stay as they are as long as there is the file.
+  void give_back(std::byte* address, bool lent = false);
 
  private:
-  // What one file holds.
   struct File {
     uint64_t bytes = 0;
     std::map<uint64_t, uint64_t> taken;  // sizes, by offset
+    size_t lent = 0;                     // of these, given back so
     // Where a part of so many bytes fits; `bytes`: nowhere.
     uint64_t gap(uint64_t part) const;
   };
+
+  std::byte* allocate(uint64_t part, uint64_t* size) const;
 
   std::mutex mutex_;
   std::map<std::byte*, File> files_;

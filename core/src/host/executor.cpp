@@ -34,10 +34,10 @@ std::byte* Staging::at(const Link& link, uint32_t slot, uint64_t number) {
   return base + number % depth * link.fragment;
 }
 
-void Staging::Release::operator()(std::byte* ring) const { Scratch::process().give_back(ring); }
+void Staging::Release::operator()(std::byte* ring) const { Scratch::process().give_back(ring, lent); }
 
 Execution::~Execution() {
-  if (scratch_) Scratch::process().give_back(scratch_);
+  if (scratch_) Scratch::process().give_back(scratch_, scratch_lent_);
 }
 
 // This rank's contribution to a premul_sum: in OUT, where the sum will be, or in memory of its own.
@@ -130,6 +130,10 @@ RegisteredSpan Execution::registered_span(const Operand& operand, const std::byt
 }
 
 void Execution::abandon() {
+  if (lent()) {
+    scratch_lent_ = true;
+    for (const auto& run : runs_) run->staging.set_lent();
+  }
   try {
     if (native_) plan_->native->test(std::exchange(native_, nullptr));
   } catch (const Failure&) {  // that it was aborted

@@ -60,15 +60,21 @@ class Staging {
  public:
   static constexpr uint32_t depth = 4;
   std::byte* at(const Link& link, uint32_t slot, uint64_t number);
+  // Another rank may still read the rings.
+  void set_lent() {
+    for (Ring& ring : rings_) ring.registrable.get_deleter().lent = true;
+  }
 
  private:
   struct Release {
+    Release() : lent(false) {}
+    bool lent;
     void operator()(std::byte* ring) const;
   };
   struct Ring {
     uint64_t bytes = 0;
     std::unique_ptr<std::byte[]> ordinary;
-    std::unique_ptr<std::byte, Release> registrable;  // of Memory: for transports that register
+    std::unique_ptr<std::byte, Release> registrable;  // of Scratch: for transports that register
   };
   std::array<Ring, lookahead> rings_;
 };
@@ -170,6 +176,7 @@ class Execution {
   std::vector<std::unique_ptr<LaneRun>> runs_;
   std::byte* scratch_ = nullptr;
   uint64_t scratch_capacity_ = 0;
+  bool scratch_lent_ = false;  // for ever
   std::vector<std::byte> contribution_;  // of a premul_sum, where it cannot lie in OUT
 };
 

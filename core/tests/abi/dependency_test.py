@@ -17,8 +17,9 @@
                                             <tutti/sdk/unnamed_file.hpp>, by which core and plugins read numbers and lists of
                                             names, name errors, tell hosts apart and make memory files alike, and its own files;
                                             otherwise as core/schedule
-  tools, conformance                        the core's public headers; tools/python/src/algorithms.cpp, which makes a
-                                            plugin of an algorithm in Python, <tutti/sdk/algorithm.hpp> as well
+  tools, conformance                        the core's public headers; tools <tutti/sdk/text.hpp>, by which they read numbers as
+                                            core and plugins do; tools/python/src/algorithms.cpp, which makes a plugin of an
+                                            algorithm in Python, <tutti/sdk/algorithm.hpp> as well
   tests of plugins                          may use <tutti/schedule.h> as well
   tests of any member                       may use <tutti/sdk/time_scale.hpp> and, of core/tests, the virtual clock
                                             "harness/virtual_time/virtual_time.hpp", which include nothing
@@ -38,9 +39,10 @@ PUBLIC = ["tutti/tutti.h", "tutti/memory.h", "tutti/reports.h", "tutti/tutti.hpp
 ABI, SDK = "tutti/plugin/", "tutti/sdk/"
 PYTHON_ALGORITHMS = pathlib.Path("tools/python/src/algorithms.cpp")
 TIME_SCALE = "tutti/sdk/time_scale.hpp"
+TEXT = "tutti/sdk/text.hpp"
 VIRTUAL_TIME = "harness/virtual_time/virtual_time.hpp"
 OF_THE_SDK = ["tutti/sdk/basic_tls.hpp", "tutti/sdk/basic_stream.hpp", "tutti/sdk/file_descriptor.hpp", "tutti/sdk/system_text.hpp",
-              "tutti/sdk/text.hpp", "tutti/sdk/name_list.hpp", "tutti/sdk/host_identity.hpp", "tutti/sdk/unnamed_file.hpp"]
+              TEXT, "tutti/sdk/name_list.hpp", "tutti/sdk/host_identity.hpp", "tutti/sdk/unnamed_file.hpp"]
 LIBRARIES = {"bootstrap": OF_THE_SDK, "schedule": ["tutti/schedule.h"],
              "simulation": ["tutti/schedule.h", "tutti/simulation.hpp"], "gradients": PUBLIC}  # within core: what they may include of core/include besides the ABI
 
@@ -67,6 +69,8 @@ def allowed(member, file):
         return [ABI, SDK]
     if file.relative_to(ROOT) == PYTHON_ALGORITHMS:
         return [ABI, "tutti/sdk/algorithm.hpp"] + PUBLIC
+    if name == "tools":
+        return [ABI, TEXT] + PUBLIC + for_tests(file)
     return [ABI] + PUBLIC + (OF_THE_SDK if library(file) == "bootstrap" else []) + for_tests(file)
 
 

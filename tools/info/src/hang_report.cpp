@@ -334,7 +334,7 @@ std::vector<HangReport::Entry> in_order(std::vector<JudgedCommunicator> judged) 
   }
   const auto place = [&](const Entry& e) {
     const std::string cycle = e.verdict.finding == Finding::cycle ? e.verdict.text : "";
-    return std::make_tuple(e.ended, !troubled.count(e.job), e.job, urgency(e), cycle);
+    return std::make_tuple(e.ended, !troubled.count(e.job), e.job, urgency(e), cycle, e.view.name);
   };
   std::stable_sort(entries.begin(), entries.end(), [&](const Entry& a, const Entry& b) { return place(a) < place(b); });
   return entries;

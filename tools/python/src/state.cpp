@@ -38,7 +38,7 @@ std::string line_under_way() {
   const auto code = py::reinterpret_steal<py::object>(reinterpret_cast<PyObject*>(PyFrame_GetCode(frame)));
   const py::object path = code.attr("co_filename");
   const auto bytes = py::reinterpret_steal<py::bytes>(PyUnicode_EncodeFSDefault(path.ptr()));
-  if (!bytes) throw py::error_already_set();
+  if (!bytes) return PyErr_Clear(), std::string();  // a name that the file system has no bytes for
   return std::string(bytes) + ":" + std::to_string(PyFrame_GetLineNumber(frame));
 }
 

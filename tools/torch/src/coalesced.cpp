@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Lists of tensors that travel together: one call of Tutti's for each tensor, all of them in one group. Tutti sends small ones
-// as one, and each large one from where it lies.
+// Lists of tensors that travel together: one call of Tutti's for each tensor, all of them in one group. Tutti sends
+// small ones as one, and each large one from where it lies.
 #include <utility>
 
 #include "process_group.hpp"

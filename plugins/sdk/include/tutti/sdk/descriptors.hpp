@@ -202,7 +202,7 @@ inline Invitation this_place() {
   return place;
 }
 
-// What a guest presents.
+// The words of a guest.
 struct Knock {
   static constexpr uint32_t number = 0x4b434f4e;
   uint32_t kind = number;

@@ -204,7 +204,7 @@ class LinkBase {
   explicit LinkBase(Parts parts);
   // Tells the peer that the endpoint is closed.
   ~LinkBase() {
-    if (parts_.line) parts_.line.send(Goodbye());
+    parts_.line.close(Goodbye());
   }
   LinkBase(const LinkBase&) = delete;
   LinkBase& operator=(const LinkBase&) = delete;

@@ -1,21 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the endpoints of one rank share, so that a rank of many communicators needs no descriptors for each of them: a
-// doorway, one descriptor to sleep on, the file with their doorbell pages, and one socket to each other rank's station.
-// The sockets carry Lines: each link has one, as if it had a socket of its own.
+// The things that the endpoints of one rank share, so that a rank of many communicators needs no descriptors for each of
+// them: a doorway, one descriptor to sleep on, the file with their doorbell pages, and a socket to each other rank's
+// station. The sockets carry Lines: each link has one, as if it had a socket of its own.
 //
 //   station A                                 station B
 //     Member (endpoint of world)  ---- Line 0 ----  Member
 //     Member (endpoint of a part) ---- Line 2 ----  Member
 //                  one Connection, a unix socket
 //
-// Whoever of the members reads the sockets hands the others what is theirs, and wakes those that sleep.
+// A member that reads the sockets hands the others what is theirs, and wakes those that sleep.
 #pragma once
 
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 
 #include <algorithm>
+#include <array>
+#include <atomic>
 #include <cstring>
 #include <deque>
 #include <map>
@@ -56,9 +58,14 @@ class Line {
   ~Line() { close(); }
   explicit operator bool() const { return end_ != nullptr; }
 
-  // The other end is told that there is nobody here any more.
-  void close() noexcept;
-  // As Socket's.
+  // The other end is told that there is nobody here any more, after a last packet of a few bytes.
+  template <typename T>
+  void close(const T& last) noexcept {
+    static_assert(std::is_trivially_copyable_v<T> && sizeof(T) <= sizeof(LastWord));
+    close({reinterpret_cast<const char*>(&last), sizeof last});
+  }
+  void close() noexcept { close(std::string_view()); }
+  // As Socket's. A line that is closed here is closed at its other end, too.
   Packet receive();
   Socket::Sent send_bytes(std::string_view packet, std::span<const int> descriptors) noexcept;
   template <typename T>
@@ -76,6 +83,10 @@ class Line {
   void name_station(const Token& name);
 
  private:
+  friend class Station;
+  using LastWord = std::array<char, 16>;
+  void close(std::string_view last) noexcept;
+
   std::shared_ptr<Station> station_;
   std::shared_ptr<LineEnd> end_;
 };
@@ -140,6 +151,7 @@ class Station : public std::enable_shared_from_this<Station> {
     std::vector<uint32_t> news_;
     std::vector<Guest> guests_;
     std::map<uint32_t, uint32_t> invited_;  // numbers, by peer
+    std::optional<Error> trouble_;          // a guest could not be let in
   };
 
   // The station of this process's endpoints of one family (tutti_endpoint_config), or for 0 a new one. Throws Error.
@@ -173,6 +185,19 @@ class Station : public std::enable_shared_from_this<Station> {
   // A line with more packets than that, which nobody receives, is closed: no rank sends so many.
   static constexpr size_t kMostWaiting = 1u << 16;
 
+  struct Closing {
+    uint32_t line;
+    size_t bytes;  // of the last word
+    Line::LastWord last;
+  };
+  // A packet for a member. Files among its descriptors are held once in a process, however many lines they came by.
+  struct Held {
+    Packet packet;
+    std::array<std::shared_ptr<FileDescriptor>, Packet::kMaxDescriptors> files;
+  };
+  static Held hold(Packet packet);
+  static Packet give(Held held);
+
   // A socket to another station. Lines have even numbers where the end that has dialed opens them, else odd ones.
   struct Connection {
     uint64_t mark;
@@ -180,7 +205,8 @@ class Station : public std::enable_shared_from_this<Station> {
     uint32_t next_line;
     std::optional<Token> name;  // of the other station
     std::map<uint32_t, std::shared_ptr<LineEnd>> lines;
-    std::vector<uint32_t> closing;  // lines whose end the other station was not told of: its socket was full
+    std::vector<Closing> closing;  // of which the other station was not told: its socket was full. Has room for all lines
+    bool waits_for_room = false;   // the sleeper tells of it
   };
   // One file, of which each member has whole pages. It grows and cannot shrink.
   class Pages {
@@ -211,7 +237,16 @@ class Station : public std::enable_shared_from_this<Station> {
     return connection.socket.send_bytes({packet.data(), sizeof header + payload.size()}, descriptors);
   }
 
-  // The mutex is held by who calls one of these. `reader`: the member that reads, which needs no waking; or nullptr.
+  uint64_t take_page(uint64_t bytes) {
+    const std::lock_guard lock(mutex_);
+    return pages_.take(bytes);
+  }
+  void give_back_page(uint64_t offset, uint64_t bytes) noexcept {
+    const std::lock_guard lock(mutex_);
+    pages_.give_back(offset, bytes);
+  }
+
+  // The mutex is held in the following. `reader`: the member that reads, which needs no waking; or nullptr.
   void read_all(Member& reader);
   void read(uint64_t mark, const Member* reader);
   void take(Connection& connection, Packet& packet, const Member* reader);
@@ -220,12 +255,10 @@ class Station : public std::enable_shared_from_this<Station> {
   void drop(uint64_t mark, const Member* reader);
   void note(LineEnd& end, const Member* reader);
   void wake(Member& member, const Member* reader);
-  void close(LineEnd& end) noexcept;
-  void tell_closed(Connection& connection) noexcept {
-    std::erase_if(connection.closing, [&](uint32_t line) {
-      return send(connection, line, Header::kClose, {}) != Socket::kFull;
-    });
-  }
+  void close(LineEnd& end, std::string_view last) noexcept;
+  // Closes a line at its other end.
+  void hang_up(Connection& connection, uint32_t line, std::string_view last = {}) noexcept;
+  void tell_closed(Connection& connection) noexcept;
   void ring() const noexcept {
     const uint64_t one = 1;
     // Fails only when the counter is full, and then the descriptor is readable anyhow.
@@ -251,44 +284,49 @@ struct LineEnd {
   Station::Member* member;  // nullptr: this end is closed
   uint32_t peer;
   bool noted = false;  // in the member's news
-  std::deque<Packet> packets;
+  std::deque<Station::Held> packets;
 };
 
 // ---- lines
 
-inline void Line::close() noexcept {
+inline void Line::close(std::string_view last) noexcept {
   if (!end_) return;
   const std::lock_guard lock(station_->mutex_);
-  station_->close(*end_);
+  station_->close(*end_, last);
   end_ = nullptr;
 }
 
 inline Packet Line::receive() {
   Packet packet;
+  packet.outcome = Packet::kClosed;
+  if (!end_) return packet;
   const std::lock_guard lock(station_->mutex_);
   if (end_->packets.empty() && end_->connection) station_->read(end_->connection->mark, end_->member);
   end_->noted = false;
   if (!end_->packets.empty()) {
-    packet = std::move(end_->packets.front());
+    packet = Station::give(std::move(end_->packets.front()));
     end_->packets.pop_front();
-  } else if (!end_->connection) {
-    packet.outcome = Packet::kClosed;
+  } else if (end_->connection) {
+    packet.outcome = Packet::kNothing;
   }
   return packet;
 }
 
 inline Socket::Sent Line::send_bytes(std::string_view packet, std::span<const int> descriptors) noexcept {
+  if (!end_) return Socket::kGone;
   const std::lock_guard lock(station_->mutex_);
   if (!end_->connection) return Socket::kGone;
   return Station::send(*end_->connection, end_->line, Station::Header::kPacket, packet, descriptors);
 }
 
 inline pid_t Line::process() const {
+  if (!end_) return 0;
   const std::lock_guard lock(station_->mutex_);
   return end_->connection ? end_->connection->socket.process() : 0;
 }
 
 inline void Line::name_station(const Token& name) {
+  if (!end_) return;
   const std::lock_guard lock(station_->mutex_);
   if (end_->connection && !end_->connection->name) end_->connection->name = name;
 }
@@ -297,23 +335,29 @@ inline void Line::name_station(const Token& name) {
 
 inline Station::Member::Member(std::shared_ptr<Station> station, uint64_t page_bytes)
     : station_(std::move(station)),
-      page_offset_([&] {
-        const std::lock_guard lock(station_->mutex_);
-        return station_->pages_.take(page_bytes);
-      }()),
-      page_(map_shared(station_->doorbell_file(), page_offset_, page_bytes)) {
-  std::memset(page_->data(), 0, page_bytes);  // it may have been another member's
+      page_offset_(station_->take_page(page_bytes)),
+      page_([&] {
+        try {
+          return map_shared(station_->doorbell_file(), page_offset_, page_bytes);
+        } catch (...) {
+          station_->give_back_page(page_offset_, page_bytes);
+          throw;
+        }
+      }()) {
+  // It may have been another member's, whose peers can still ring.
+  for (uint64_t at = 0; at < page_bytes; at += sizeof(uint64_t))
+    std::atomic_ref(*reinterpret_cast<uint64_t*>(page_->data() + at)).store(0, std::memory_order_relaxed);
 }
 
 inline Station::Member::~Member() {
-  const std::vector<Guest> leaving = take_guests();  // before the lock goes to their lines
+  take_guests();
+  station_->give_back_page(page_offset_, page_->bytes());
   const std::lock_guard lock(station_->mutex_);
   for (const auto& [peer, number] : invited_) {
     station_->door_.uninvite(number);
     station_->invited_.erase(number);
   }
   std::erase(station_->armed_, this);
-  station_->pages_.give_back(page_offset_, page_->bytes());
 }
 
 inline std::pair<Invitation, uint32_t> Station::Member::invite(uint32_t peer) {
@@ -340,15 +384,16 @@ inline std::optional<Line> Station::Member::visit(uint32_t peer, const Invitatio
     if (connection.name != invitation.name) continue;
     const Knock knock{.guest = number, .token = invitation.token};
     const uint32_t line = connection.next_line;
-    switch (send(connection, line, Header::kOpen, {reinterpret_cast<const char*>(&knock), sizeof knock}, descriptors)) {
-      case Socket::kFull:
-        return std::nullopt;
-      case Socket::kGone:
-        throw Error(TUTTI_PEER_FAILED, "it closed the connection");
-      case Socket::kSent:
-        connection.next_line += 2;
-        return Line(station_, open(connection, line, *this, peer));
+    std::shared_ptr<LineEnd> end = open(connection, line, *this, peer);
+    const Socket::Sent sent =
+        send(connection, line, Header::kOpen, {reinterpret_cast<const char*>(&knock), sizeof knock}, descriptors);
+    if (sent == Socket::kSent) {
+      connection.next_line += 2;
+      return Line(station_, std::move(end));
     }
+    connection.lines.erase(line);
+    if (sent == Socket::kGone) throw Error(TUTTI_PEER_FAILED, "it closed the connection");
+    return std::nullopt;
   }
   std::optional<Socket> socket = station_->door_.visit(invitation, number, descriptors);
   if (!socket) return std::nullopt;
@@ -360,13 +405,13 @@ inline std::optional<Line> Station::Member::visit(uint32_t peer, const Invitatio
 inline void Station::Member::read() {
   const std::lock_guard lock(station_->mutex_);
   station_->read_all(*this);
+  if (trouble_) throw *std::exchange(trouble_, std::nullopt);
 }
 
 inline bool Station::Member::has_news() {
   const std::lock_guard lock(station_->mutex_);
   station_->read_all(*this);
-  return !news_.empty() || !guests_.empty() ||
-         std::ranges::any_of(station_->connections_, [](const auto& one) { return !one.second.closing.empty(); });
+  return !news_.empty() || !guests_.empty() || trouble_;
 }
 
 inline std::vector<uint32_t> Station::Member::take_news() {
@@ -413,6 +458,7 @@ inline uint64_t Station::Pages::take(uint64_t bytes) {
 }
 
 inline std::shared_ptr<LineEnd> Station::open(Connection& connection, uint32_t line, Member& member, uint32_t peer) {
+  connection.closing.reserve(connection.closing.size() + connection.lines.size() + 2);
   return connection.lines[line] = std::make_shared<LineEnd>(LineEnd{&connection, line, &member, peer, false, {}});
 }
 
@@ -423,6 +469,8 @@ inline Line Station::adopt(Member& member, uint32_t peer, Socket socket) {
 
 inline void Station::read_all(Member& reader) {
   bool knocked = door_.has_strangers();
+  for (auto& [mark, connection] : connections_)
+    if (connection.waits_for_room) tell_closed(connection);
   std::vector<uint64_t> marks;
   for (const epoll_event& event : sleeper_.ready())
     if (event.data.u64 == kDoorway)
@@ -432,11 +480,16 @@ inline void Station::read_all(Member& reader) {
     else
       marks.push_back(event.data.u64);
   for (const uint64_t mark : marks) read(mark, &reader);
-  for (auto& [mark, connection] : connections_) tell_closed(connection);
   if (!knocked) return;
   try {
     door_.look([&](uint32_t number, Socket socket, Packet& packet) {
-      welcome(number, connect(std::move(socket), 1), 0, packet, &reader);
+      try {
+        welcome(number, connect(std::move(socket), 1), 0, packet, &reader);
+      } catch (const Error& error) {
+        Member& member = *invited_.at(number).first;
+        member.trouble_ = error;
+        wake(member, &reader);
+      }
     });
   } catch (const Error&) {
     if (!reader.invited_.empty()) throw;  // else it is no matter of this member's
@@ -462,14 +515,44 @@ inline void Station::take(Connection& connection, Packet& packet, const Member* 
     return let_in(connection, header.line, packet, reader);
   if (found == connection.lines.end()) return;  // closed here, and the other end does not know it yet
   const std::shared_ptr<LineEnd> end = found->second;
-  if (header.kind == Header::kPacket && end->packets.size() < kMostWaiting) {
-    end->packets.push_back(std::move(packet));
-  } else {
+  bool ends = header.kind != Header::kPacket || end->packets.size() == kMostWaiting;
+  if (!ends) try {
+      end->packets.push_back(hold(std::move(packet)));
+    } catch (const std::bad_alloc&) {
+      ends = true;  // it cannot miss one
+    }
+  if (ends) {
     end->connection = nullptr;
     connection.lines.erase(found);
-    if (header.kind != Header::kClose) connection.closing.push_back(header.line);
+    if (header.kind != Header::kClose) hang_up(connection, header.line);
   }
   note(*end, reader);
+}
+
+inline Station::Held Station::hold(Packet packet) {
+  // Anonymous inodes, of eventfds say, are all one.
+  using File = std::pair<dev_t, ino_t>;
+  static auto& files = *new SharedByKey<File, FileDescriptor>;  // threads may outlive static destruction
+  Held held;
+  for (size_t i = 0; i < packet.descriptor_count; ++i) {
+    struct stat status {};
+    if (fstat(packet.descriptors[i].get(), &status) != 0 || !S_ISREG(status.st_mode)) continue;
+    held.files[i] = files.get(
+        File{status.st_dev, status.st_ino}, [](const FileDescriptor&) { return true; },
+        [&] { return std::make_unique<FileDescriptor>(std::move(packet.descriptors[i])); });
+    packet.descriptors[i].reset();
+  }
+  held.packet = std::move(packet);
+  return held;
+}
+
+inline Packet Station::give(Held held) {
+  for (size_t i = 0; i < held.packet.descriptor_count; ++i) {
+    if (!held.files[i]) continue;
+    held.packet.descriptors[i] = FileDescriptor(fcntl(held.files[i]->get(), F_DUPFD_CLOEXEC, STDERR_FILENO + 1));
+    if (!held.packet.descriptors[i]) held.packet.truncated = true;
+  }
+  return std::move(held.packet);
 }
 
 inline void Station::let_in(Connection& connection, uint32_t line, Packet& packet, const Member* reader) {
@@ -477,14 +560,17 @@ inline void Station::let_in(Connection& connection, uint32_t line, Packet& packe
       line % 2 == connection.next_line % 2 ? std::nullopt : door_.presented({packet.data.data(), packet.bytes});
   if (!number) {
     log(TUTTI_LOG_WARN, "a connection without a valid token was refused");
-    return connection.closing.push_back(line);
+    connection.closing.reserve(connection.closing.size() + connection.lines.size() + 2);
+    return hang_up(connection, line);
   }
   welcome(*number, connection, line, packet, reader);
 }
 
 inline void Station::welcome(uint32_t number, Connection& connection, uint32_t line, Packet& packet,
                              const Member* reader) {
-  const auto [member, peer] = invited_.extract(number).mapped();
+  const auto [member, peer] = invited_.at(number);
+  member->guests_.reserve(member->guests_.size() + 1);  // a Guest must not end here, where the mutex is held
+  invited_.erase(number);
   member->invited_.erase(peer);
   member->guests_.push_back({peer, Line(shared_from_this(), open(connection, line, *member, peer)), std::move(packet)});
   wake(*member, reader);
@@ -505,20 +591,46 @@ inline void Station::note(LineEnd& end, const Member* reader) {
 }
 
 inline void Station::wake(Member& member, const Member* reader) {
-  if (&member != reader && member.doorbell().sleeps.exchange(0, std::memory_order_seq_cst) != 0) ring();
+  if (&member == reader || std::ranges::find(armed_, &member) == armed_.end()) return;
+  member.doorbell().sleeps.store(0, std::memory_order_seq_cst);
+  ring();  // also where a peer has cleared the word before: it may have ended before it rang
 }
 
-inline void Station::close(LineEnd& end) noexcept {
+inline void Station::close(LineEnd& end, std::string_view last) noexcept {
   end.member = nullptr;
   if (Connection* const connection = std::exchange(end.connection, nullptr)) {
     connection->lines.erase(end.line);
-    connection->closing.push_back(end.line);
-    tell_closed(*connection);
+    hang_up(*connection, end.line, last);
   }
 }
 
-// A member that was rung and is not awake yet still needs the descriptor to be readable. Who rings clears the word
-// first and writes then: a ring that is read here too early is seen by its word.
+inline void Station::hang_up(Connection& connection, uint32_t line, std::string_view last) noexcept {
+  Closing closing{line, last.size(), {}};
+  last.copy(closing.last.data(), closing.last.size());
+  connection.closing.push_back(closing);
+  tell_closed(connection);
+}
+
+inline void Station::tell_closed(Connection& connection) noexcept {
+  std::erase_if(connection.closing, [&](Closing& closing) {
+    if (closing.bytes > 0) {
+      if (send(connection, closing.line, Header::kPacket, {closing.last.data(), closing.bytes}) == Socket::kFull)
+        return false;
+      closing.bytes = 0;
+    }
+    return send(connection, closing.line, Header::kClose, {}) != Socket::kFull;
+  });
+  const bool waits = !connection.closing.empty();
+  if (waits == connection.waits_for_room) return;
+  try {
+    sleeper_.change(connection.socket.get(), waits ? EPOLLIN | EPOLLOUT : EPOLLIN, connection.mark);
+    connection.waits_for_room = waits;
+  } catch (const std::exception&) {  // another close tries again
+  }
+}
+
+// A member that was rung and is not awake yet still needs the descriptor to be readable. A ring clears the word first
+// and writes then: one that is read here too early is seen by its word.
 inline void Station::read_eventfd() noexcept {
   uint64_t count;
   [[maybe_unused]] const ssize_t got = ::read(eventfd_.get(), &count, sizeof count);

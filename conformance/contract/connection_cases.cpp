@@ -396,7 +396,11 @@ std::vector<ContractCase> connection_cases() {
        {"T-3", "T-5", "T-15", "T-21"},
        8,
        one_domain},
-      {"communicators-of-a-family", "five endpoints of each rank that may share connections", {"T-43", "T-3", "T-5", "T-21"}, 8, one_family},
+      {"communicators-of-a-family",
+       "five endpoints of each rank that may share connections",
+       {"T-43", "T-3", "T-5", "T-21"},
+       8,
+       one_family},
   };
 }
 

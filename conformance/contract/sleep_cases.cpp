@@ -310,8 +310,9 @@ void litmus(Bench& bench, uint64_t rounds) {
   sender.join();
   if (trouble) std::rethrow_exception(trouble);
 }
-// The endpoints of a family may share a descriptor. What wakes one must not be lost when another, which sleeps and works
-// at the same time, reads the descriptor first.
+
+// The endpoints of a family may share a descriptor. One's wake-up must not be lost when another, which
+// sleeps and works at the same time, reads the descriptor first.
 void family_sleeps(Bench& bench) {
   SharedDomain of(bench, 2, true);
   for (auto& stage : of.stages) stage->connect_all();

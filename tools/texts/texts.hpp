@@ -30,7 +30,7 @@ inline std::string xml_escaped(const std::string& text) {
   return result;
 }
 
-// What the separators leave: empty pieces too, but none behind the last separator.
+// The pieces between separators: empty pieces too, but none behind the last separator.
 inline std::vector<std::string> split(std::string_view text, char separator) {
   std::vector<std::string> pieces;
   while (!text.empty()) {
@@ -53,7 +53,7 @@ inline std::vector<std::string> words_of(std::string_view text) {
   return words;
 }
 
-// What a file holds. Nothing: errno has the reason.
+// The content of a file. Nothing: errno has the reason.
 inline std::optional<std::string> content_of(const std::string& path) {
   errno = 0;
   std::ifstream file(path, std::ios::binary);

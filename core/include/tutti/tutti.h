@@ -251,26 +251,27 @@ typedef struct tutti_options {
                           host memory */
 } tutti_options;
 
-/* Each takes `request`: NULL blocks until the operation is complete on this rank; otherwise the call returns at once and
- * *request stands for the operation. All ranks issue the collectives of a communicator in the same order. Until completion
- * outputs must not be read and inputs not written. On device memory the call returns when the work is in options.stream,
- * which orders it with what the stream does before and after; a request then tells when the device is done. What breaks
- * the communicator after that is no status of the call (tutti_comm_abort, tutti_comm_async_error). The call may wait
- * for other ranks to come to the same call: always for those of its process, and for others when it is the first of its
- * kind between them or has more work than the device's queue takes. A stream that is being captured records the call for
- * replays, without a request: between threads of one process; between processes where all ranks are on one host, their
- * memory is mapped ("mapped" or "window" in tutti_comm_plan) and this shape, in place or not, is one of the last 256 that
- * were called. All ranks replay in the same order, each replay is ordered with the communicator's other work by the
- * application, and is over before the communicator is destroyed. No deadline watches replays; when the communicator
- * breaks they come to their end, and their output is undefined.
+/* Each takes `request`: NULL blocks until the operation is complete on this rank; otherwise the call returns at once
+ * and *request stands for the operation. All ranks issue the collectives of a communicator in the same order. Until
+ * completion outputs must not be read and inputs not written. On device memory the call returns when the work is in
+ * options.stream, which orders it with what the stream does before and after; a request then tells when the device is
+ * done. What breaks the communicator after that is no status of the call (tutti_comm_abort, tutti_comm_async_error).
+ * The call may wait for other ranks to come to the same call: always for those of its process, and for others when it
+ * is the first of its kind between them or has more work than the device's queue takes. A stream that is being captured
+ * records the call for replays, without a request: between threads of one process; between processes where all ranks
+ * are on one host, their memory is mapped ("mapped" or "window" in tutti_comm_plan) and this shape, in place or not, is
+ * one of the last 256 that were called. All ranks replay in the same order, each replay is ordered with the
+ * communicator's other work by the application, and is over before the communicator is destroyed. No deadline watches
+ * replays; when the communicator breaks they come to their end, and their output is undefined.
  *
  * What the ranks call must agree in collective, count, type, operator and root. In checked mode
  * (TUTTI_COMM_CHECK_CALLS) every disagreement is TUTTI_MISMATCH on all ranks, naming both calls, and nothing has been
- * written; the log warns where ranks use two communicators in different order. Otherwise a difference is TUTTI_MISMATCH where it is found: at the first use of a call; on host memory, over
- * a transport with TUTTI_TRANSPORT_MARKS, when a message of another call comes; when sizes differ; at the deadline of a
- * wait; or in tutti_comm_destroy. Calls that differ and receive nothing from each other (two broadcasts from different
- * roots) succeed, and on device memory calls that have been used before may give wrong results, until it is found. The
- * error names both calls where they are among the last 32. docs/reliability.md has the details. */
+ * written; the log warns where ranks use two communicators in different order. Otherwise a difference is TUTTI_MISMATCH
+ * where it is found: at the first use of a call; on host memory, over a transport with TUTTI_TRANSPORT_MARKS, when a
+ * message of another call comes; when sizes differ; at the deadline of a wait; or in tutti_comm_destroy. Calls that
+ * differ and receive nothing from each other (two broadcasts from different roots) succeed, and on device memory calls
+ * that have been used before may give wrong results, until it is found. The error names both calls where they are among
+ * the last 32. docs/reliability.md has the details. */
 tutti_status tutti_broadcast(tutti_comm* comm, const void* in, void* out, uint64_t count, uint32_t dtype, uint32_t root,
                              const tutti_options* options, tutti_request** request);
 tutti_status tutti_reduce(tutti_comm* comm, const void* in, void* out, uint64_t count, uint32_t dtype, uint32_t op,

@@ -17,7 +17,7 @@ constexpr int32_t not_known = -1;
 // The time in which a rank that has come to the deadline tells the others what it could not do.
 constexpr uint64_t last_word_ns = 1'000'000'000;
 
-// What is left of a call's time.
+// The rest of a call's time.
 Deadline rest_of(const Patience& patience, const Configuration& configuration) {
   Deadline deadline(std::chrono::nanoseconds(patience.limit_ns()), configuration.source_of(patience.limit_ns()));
   deadline.expire_in(std::chrono::nanoseconds(std::min<uint64_t>(patience.left_ns(), INT64_MAX)));

@@ -88,7 +88,7 @@ class Waiter {
   bool until(Enough&& enough, Patience& patience, Late&& late) {
     return until(enough, patience, late, [] { return false; });
   }
-  // Likewise, where the time during which `excused()` does not count.
+  // Likewise; time during which `excused()` holds does not count.
   template <typename Enough, typename Late, typename Excused>
   bool until(Enough&& enough, Patience& patience, Late&& late, Excused&& excused) {
     Round round(*this, patience);

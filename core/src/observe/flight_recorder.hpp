@@ -108,7 +108,7 @@ class FlightRecorder {
   // The order of this rank's calls of several communicators, as far as one thread makes the calls of both; of
   // communicators that note which thread does.
   void note_callers() { notes_callers_ = true; }
-  // What came before call `sequence`.
+  // The calls before `sequence`.
   EarlierCalls earlier_calls(uint64_t sequence) const;
   // One of such calls of another rank that this rank has made after its call `sequence`.
   struct LaterCall {

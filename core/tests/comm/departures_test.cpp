@@ -107,7 +107,7 @@ TEST(Departures, EndTransfersWithTheRankThatLeaves) {
       }
 }
 
-// What a rank has sent before it leaves comes, whether the other one waits for it already or receives it later; and
+// A message that a rank has sent before it leaves comes, whether the other one waits for it already or receives it later; and
 // short messages to a rank that leaves are sent.
 TEST(Departures, LoseNoMessageOfTheRankThatLeaves) {
   constexpr uint32_t messages = 10;

@@ -178,8 +178,8 @@ TEST_P(SplitProcesses, ARankThatHasTooLittleFailsTheCallOnAll) {
   });
 }
 
-// The first split has the family meet. From then on a part costs no descriptor until it is used, then the endpoints that
-// it opens, and gives all back.
+// The first split has the family meet. From then on a part costs no descriptor until it is used, then the endpoints
+// that it opens, and gives all back.
 TEST_P(SplitProcesses, AnotherCommunicatorIsCheap) {
   run(3, [&](Communicator& world) {
     const auto threads = [] {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// station.hpp: the endpoints of one rank share a socket to each other rank and a descriptor to sleep on; each hears what
-// is its own, also while others read, sleep or end.
+// station.hpp: the endpoints of one rank share a socket to each other rank and a descriptor to sleep on; each hears
+// what is its own, also while others read, sleep or end.
 #include <gtest/gtest.h>
 #include <poll.h>
 
@@ -199,14 +199,16 @@ TEST(Station, WaitingPacketsHoldFewDescriptors) {
     for (const int fd : {file.get(), other.get()}) {
       const Packet packet = line.receive();
       ASSERT_TRUE(packet.as<Word>(1));
-      struct stat mine {}, theirs {};
+      struct stat mine {
+      }, theirs{};
       ASSERT_EQ(fstat(packet.descriptors[0].get(), &theirs) | fstat(fd, &mine), 0);
       EXPECT_EQ(mine.st_ino, theirs.st_ino);
     }
   EXPECT_EQ(open_descriptors(), before);
 }
 
-// Two threads sleep on one descriptor and read one socket, each for a member of its own: no word and no wake-up is lost.
+// Two threads sleep on one descriptor and read one socket, each for a member of its own: no word and no wake-up is
+// lost.
 TEST(Station, MembersOfTwoThreadsLoseNothing) {
   constexpr uint32_t words = 3000;
   Pair pair(2);
@@ -235,7 +237,8 @@ TEST(Station, MembersOfTwoThreadsLoseNothing) {
   EXPECT_FALSE(lost);
 }
 
-// Nothing of this a rank sends: a wrong token, a number that is in use, a packet without a header, more packets than any rank.
+// Nothing that no rank sends does harm elsewhere: a wrong token, a number that is in use, a packet without a header, more packets than
+// any rank.
 TEST(Station, NonsenseHurtsOnlyWhoSendsIt) {
   Pair pair(1);
   Station::Member& host = *pair.a.members[0];

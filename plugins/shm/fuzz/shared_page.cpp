@@ -88,12 +88,17 @@ class Pair {
     FUZZ_CHECK(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, pair) == 0);
     far_ = Socket(FileDescriptor(pair[0]));
     attention_.failing.reserve(1);
-    link_ =
-        std::make_unique<Link>(Link::Parts{kGeometry, 0, 1, 1024, 0, world().segment,
-                                           {world().doorbell, std::make_shared<FileDescriptor>(dup(world().eventfd.get()))},
-                                           world().member->station().adopt(*world().member, 1, Socket(FileDescriptor(pair[1]))),
-                                           &attention_},
-                               *world().domain);
+    link_ = std::make_unique<Link>(
+        Link::Parts{kGeometry,
+                    0,
+                    1,
+                    1024,
+                    0,
+                    world().segment,
+                    {world().doorbell, std::make_shared<FileDescriptor>(dup(world().eventfd.get()))},
+                    world().member->station().adopt(*world().member, 1, Socket(FileDescriptor(pair[1]))),
+                    &attention_},
+        *world().domain);
   }
   ~Pair() {
     if (far_) far_.close();

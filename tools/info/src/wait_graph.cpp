@@ -129,7 +129,7 @@ class WaitGraph {
     });
   }
 
-  // Who waits for nobody goes on, and ends the waits for it. A receive from any rank ends with the first of its waits.
+  // A rank that waits for nobody goes on, and ends the waits for it. A receive from any rank ends with the first of its waits.
   void drop_those_that_end() {
     for (;;) {
       std::set<Waiter> waiting;

@@ -46,8 +46,8 @@ class Buffer {
 
   void* data() const;
   Form form() const { return form_; }
-  // For tensors that are read: uses a copy from now on where one of them lies over what a call writes where it lies, which
-  // Tutti refuses. Tensor `number` may hold `own`, the place of its own result: then the call is in place.
+  // For tensors that are read: uses a copy from now on where one of them lies over what a call writes where it lies,
+  // which Tutti refuses. Tensor `number` may hold `own`, the place of its own result: then the call is in place.
   void keep_apart_from(const Written& written, size_t number = SIZE_MAX, Place own = {});
   // Where each tensor begins after data(), in elements of dtype(); nullptr: one after another.
   const uint64_t* displacements() const { return displacements_.empty() ? nullptr : displacements_.data(); }
@@ -81,9 +81,9 @@ class Buffer {
 };
 
 // Is a list with such a tensor for each rank used where its tensors lie, by the call for unequal blocks? Small ones are
-// copied: the call for equal blocks has more algorithms, and small calls of a group travel as one. All ranks come to the
-// same answer: the blocks of a call have the same size everywhere, and all of them lie on processors or none. `calls`: of
-// the group that the call is in.
+// copied: the call for equal blocks has more algorithms, and small calls of a group travel as one. All ranks come to
+// the same answer: the blocks of a call have the same size everywhere, and all of them lie on processors or none.
+// `calls`: of the group that the call is in.
 bool in_blocks(const at::Tensor& block, size_t calls = 1);
 
 // The memory that calls which go on together write.

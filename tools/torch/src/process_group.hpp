@@ -38,8 +38,8 @@ std::shared_ptr<Engine> meet(c10d::Store& store, int rank, int size, std::chrono
 // Ends what is open in this process, at its end. A reason: an exception has ended the program.
 void close_all(const std::string& reason);
 
-// Every operation takes one tensor (or list) per process. Tensors that are not contiguous go through a copy, and so do lists
-// of small ones. The call returns at once; the operation goes on in waits and in the engine's thread.
+// Every operation takes one tensor (or list) per process. Tensors that are not contiguous go through a copy, and so do
+// lists of small ones. The call returns at once; the operation goes on in waits and in the engine's thread.
 class ProcessGroup final : public Base {
  public:
   ProcessGroup(int rank, int size, std::chrono::milliseconds timeout, const std::string& name,

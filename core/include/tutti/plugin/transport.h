@@ -141,9 +141,9 @@ typedef struct tutti_endpoint_config {
                              (an address that does not reply) gives up no later */
   uint32_t traffic_class; /* the IP traffic class (DSCP and ECN bits) of what is sent; 0: the default */
   uint32_t reserved;
-  uint64_t family; /* not 0: this process's endpoints of the same family belong to one rank, of a communicator and of its
-                      parts, and may share what they need of the system: connections, listening sockets, the descriptor
-                      of wait_fd/1. Different threads may use them at the same time. 0: nothing is shared */
+  uint64_t family; /* not 0: this process's endpoints of the same family belong to one rank, of a communicator and of
+                      its parts, and may share what they need of the system: connections, listening sockets, the
+                      descriptor of wait_fd/1. Different threads may use them at the same time. 0: nothing is shared */
 } tutti_endpoint_config;
 
 /* Transfer kinds and flags. */

@@ -267,8 +267,8 @@ class Doorway {
     return told;
   }
   void uninvite(uint32_t guest) { tokens_.erase(guest); }
-  // Goes to the doorway that has invited this guest, with descriptors. Nothing: it is crowded now, try again. Throws Error:
-  // TUTTI_SYSTEM where it is out of reach, TUTTI_PEER_FAILED where it is not there any more.
+  // Goes to the doorway that has invited this guest, with descriptors. Nothing: it is crowded now, try again. Throws
+  // Error: TUTTI_SYSTEM where it is out of reach, TUTTI_PEER_FAILED where it is not there any more.
   std::optional<Socket> visit(const Invitation& invitation, uint32_t guest,
                               const std::vector<int>& descriptors = {}) const {
     check_place(invitation);

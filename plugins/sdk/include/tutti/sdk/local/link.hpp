@@ -56,8 +56,8 @@ struct PeerDoorbell {
   std::shared_ptr<FileDescriptor> eventfd;
   Doorbell& words() const { return *reinterpret_cast<Doorbell*>(page->data()); }
 };
-// All of this process's ranks share one eventfd of a station, so that n ranks of a process that all know each other hold
-// n eventfds, not n * n. Of several that came from one station the first is kept. [any thread]
+// All of this process's ranks share one eventfd of a station, so that n ranks of a process that all know each other
+// hold n eventfds, not n * n. Of several that came from one station the first is kept. [any thread]
 inline std::shared_ptr<FileDescriptor> share_eventfd(const Token& station, FileDescriptor eventfd) {
   static auto& eventfds = *new SharedByKey<Token, FileDescriptor>;  // threads may outlive static destruction
   return eventfds.get(

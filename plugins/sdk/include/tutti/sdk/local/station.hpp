@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The things that the endpoints of one rank share, so that a rank of many communicators needs no descriptors for each of
-// them: a doorway, one descriptor to sleep on, the file with their doorbell pages, and a socket to each other rank's
+// The things that the endpoints of one rank share, so that a rank of many communicators needs no descriptors for each
+// of them: a doorway, one descriptor to sleep on, the file with their doorbell pages, and a socket to each other rank's
 // station. The sockets carry Lines: each link has one, as if it had a socket of its own.
 //
 //   station A                                 station B
@@ -205,8 +205,9 @@ class Station : public std::enable_shared_from_this<Station> {
     uint32_t next_line;
     std::optional<Token> name;  // of the other station
     std::map<uint32_t, std::shared_ptr<LineEnd>> lines;
-    std::vector<Closing> closing;  // of which the other station was not told: its socket was full. Has room for all lines
-    bool waits_for_room = false;   // the sleeper tells of it
+    std::vector<Closing>
+        closing;  // of which the other station was not told: its socket was full. Has room for all lines
+    bool waits_for_room = false;  // the sleeper tells of it
   };
   // One file, of which each member has whole pages. It grows and cannot shrink.
   class Pages {
@@ -334,9 +335,7 @@ inline void Line::name_station(const Token& name) {
 // ---- members
 
 inline Station::Member::Member(std::shared_ptr<Station> station, uint64_t page_bytes)
-    : station_(std::move(station)),
-      page_offset_(station_->take_page(page_bytes)),
-      page_([&] {
+    : station_(std::move(station)), page_offset_(station_->take_page(page_bytes)), page_([&] {
         try {
           return map_shared(station_->doorbell_file(), page_offset_, page_bytes);
         } catch (...) {

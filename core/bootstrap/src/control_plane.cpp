@@ -10,6 +10,7 @@
 #include <cstring>
 #include <utility>
 
+#include "bootstrap/file_descriptor.hpp"
 #include "bootstrap/interrupt.hpp"
 #include "bootstrap/rank_list.hpp"
 #include "bootstrap/system_text.hpp"
@@ -42,7 +43,7 @@ int sleeping_descriptor() {
   };
   thread_local const AtTheThreadsEnd closes;
   (void)closes;
-  if (fd < 0) fd = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  if (fd < 0) fd = FileDescriptor(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)).release();
   return fd;
 }
 

@@ -327,6 +327,12 @@ void one_family(Bench& bench) {
     for (auto& stage : stages) {
       if (!stage) continue;
       stage->settle();
+      for (const auto& rank : stage->ranks) {
+        const tutti_status linked = rank->connect(1 - rank->options.rank);
+        require(linked == TUTTI_OK, "T-43",
+                "{}, connect of an endpoint of the same family, which has the link, returned {}: {}", after,
+                status_text(linked), last_error());
+      }
       for (const auto& rank : stage->ranks)
         require(rank->events.empty(), "T-43", "{}, an endpoint of the same family was told: {}", after,
                 rank->events.empty() ? "" : rank->events[0].data);

@@ -357,7 +357,7 @@ std::vector<ContractCase> sleep_cases() {
        15,
        no_lost_wake_up},
       {"sleep-again", "many sleeps one after another", {"W-1", "W-2", "W-4", "W-5"}, 20, again_and_again},
-      {"sleep-in-a-family", "two endpoints that may share a descriptor", {"T-43", "W-1", "W-4"}, 12, family_sleeps},
+      {"sleep-in-a-family", "two endpoints that may share a descriptor", {"T-43", "W-1", "W-4"}, 45, family_sleeps},
       {"sleep-litmus",
        "4,000 messages that are sent while a rank arms itself",
        {"W-1", "W-3", "W-4", "T-15", "T-20"},

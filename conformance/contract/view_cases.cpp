@@ -496,7 +496,7 @@ std::vector<ContractCase> view_cases() {
       {"view-and-post", "views meet posts", {"V-7", "V-6", "T-20"}, 10, views_meet_posts},
       {"view-by-reference", "send_region and released", {"V-8", "V-7", "V-1", "T-35"}, 8, by_reference},
       {"view-into", "try_receive_into", {"V-10", "V-8", "V-1", "V-6", "T-35"}, 6, seen_into},
-      {"view-marks", "set_mark and get_mark", {"V-11", "V-6", "V-7", "T-42"}, 8, marked_views},
+      {"view-marks", "set_mark and get_mark", {"V-11", "V-6", "V-7", "T-42"}, 16, marked_views},
       {"view-after-failure", "views of a link that has ended", {"V-9", "V-6"}, 10, views_after_failure},
   };
 }

@@ -138,8 +138,10 @@ TEST(Station, AMemberThatWasRungStaysAwakeUntilItDisarms) {
   EXPECT_TRUE(wakes(station));
   other.read();
   EXPECT_TRUE(wakes(station)) << "the other member has read what was not its own";
+  other.arm();
+  other.disarm();
+  EXPECT_TRUE(wakes(station)) << "nor does the end of another's sleep clear it";
   one.disarm();
-  other.read();
   EXPECT_FALSE(wakes(station)) << "nobody is rung any more";
 }
 

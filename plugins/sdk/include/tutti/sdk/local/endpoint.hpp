@@ -291,7 +291,7 @@ template <typename Link>
 bool Endpoint<Link>::arm() {
   member_.arm();
   if (!has_news()) return true;
-  member_.disarm();
+  member_.disarm(false);
   return false;
 }
 

@@ -138,9 +138,10 @@ class Station : public std::enable_shared_from_this<Station> {
     std::vector<uint32_t> take_news();
     std::vector<Guest> take_guests();
 
-    // Sleeping: between arm and disarm, whoever rings the doorbell makes the station's descriptor readable.
+    // Sleeping: between arm and disarm, a ring of the doorbell makes the station's descriptor readable. Disarming
+    // clears it, unless it is to be readable for others; after an arm() that did not lead to sleep there is no need to.
     void arm();
-    void disarm();
+    void disarm(bool clears = true);
 
    private:
     friend class Station;
@@ -431,10 +432,11 @@ inline void Station::Member::arm() {
   doorbell().sleeps.store(1, std::memory_order_seq_cst);
 }
 
-inline void Station::Member::disarm() {
+inline void Station::Member::disarm(bool clears) {
   doorbell().sleeps.store(0, std::memory_order_seq_cst);
   const std::lock_guard lock(station_->mutex_);
   std::erase(station_->armed_, this);
+  if (clears) station_->read_eventfd();
 }
 
 // ---- the station

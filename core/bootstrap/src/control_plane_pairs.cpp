@@ -36,11 +36,35 @@ void ControlPlane::send_pair(uint32_t peer, std::string_view bytes) {
   if (is_gone(peer)) return;
   std::unique_lock lock(pair_mutex_);
   const uint64_t number = pairs_.send(peer, bytes);
-  lock.unlock();
   if (number == 0)
     throw make_failure(TUTTI_NO_RESOURCES, "{}rank {} has not taken {} pair messages from this rank", me(), peer,
                        pairs_.max_untaken());
-  send({listener_ ? PacketKind::branch : PacketKind::message, Route::up, rank_, peer, number, bytes});
+  const bool others = std::exchange(has_unsent_, false);
+  lock.unlock();
+  try {
+    if (others)
+      send_untaken(Route::up);
+    else
+      send({listener_ ? PacketKind::branch : PacketKind::message, Route::up, rank_, peer, number, bytes});
+  } catch (const std::bad_alloc&) {
+    lock.lock();
+    has_unsent_ = true;
+    throw;
+  }
+}
+
+// Whoever has a message already leaves this copy alone.
+void ControlPlane::send_untaken(Route route) {
+  std::vector<Packet> packets;
+  std::deque<std::string> kept;
+  {
+    const std::lock_guard lock(pair_mutex_);
+    pairs_.for_each_untaken([&](uint32_t peer, uint64_t number, std::string_view bytes) {
+      packets.push_back({listener_ ? PacketKind::branch : PacketKind::message, route, rank_, peer, number,
+                         kept.emplace_back(bytes)});
+    });
+  }
+  for (const Packet& packet : packets) send(packet);
 }
 
 void ControlPlane::carry_branches(ControlListener& listener) {
@@ -100,20 +124,15 @@ void ControlPlane::routes_changed(uint32_t rank) {
 }
 
 std::optional<Deadline::Clock::time_point> ControlPlane::send_pairs_again() {
-  std::vector<Packet> packets;
-  std::deque<std::string> kept;
+  Route route{};
   {
     const std::lock_guard lock(pair_mutex_);
     if (!resend_at_ || *resend_at_ > Deadline::Clock::now()) return resend_at_;
-    pairs_.for_each_untaken([&](uint32_t peer, uint64_t number, std::string_view bytes) {
-      const Route route = kResends[resends_].route;
-      packets.push_back(
-          {listener_ ? PacketKind::branch : PacketKind::message, route, rank_, peer, number, kept.emplace_back(bytes)});
-    });
+    route = kResends[resends_].route;
     resend_at_.reset();
     if (++resends_ < std::size(kResends)) resend_at_ = Deadline::Clock::now() + kResends[resends_].pause;
   }
-  for (const Packet& packet : packets) send(packet);
+  send_untaken(route);
   const std::lock_guard lock(pair_mutex_);
   return resend_at_;
 }

@@ -133,10 +133,19 @@ bool Topology::reaches(const std::string& transport, uint32_t a, uint32_t b) con
          (reach == TUTTI_REACH_FABRIC && !at_a.fabric.empty() && at_a.fabric == at_b.fabric);
 }
 
+namespace {
+
+const TransportLeftOut* find(const std::vector<TransportLeftOut>& transports, const std::string& name) {
+  const auto found = std::ranges::find(transports, name, &TransportLeftOut::name);
+  return found == transports.end() ? nullptr : &*found;
+}
+
+}  // namespace
+
 std::string Topology::why_not(const TransportOffer& offer, uint32_t low, uint32_t high) const {
   const RankDescription& other = ranks_[high];
-  const auto out = std::ranges::find(other.left_out, offer.name, &TransportLeftOut::name);
-  if (out != other.left_out.end()) return fmt::format("{} is left out by rank {}: {}", offer.name, high, out->why);
+  if (const TransportLeftOut* const out = find(other.left_out, offer.name))
+    return fmt::format("{} is left out by rank {}: {}", offer.name, high, out->why);
   const TransportOffer* const theirs = other.offer(offer.name);
   if (!theirs) return fmt::format("{} is not offered by rank {}", offer.name, high);
   const uint32_t reach = std::min(offer.reach, theirs->reach);
@@ -151,12 +160,15 @@ std::string Topology::why_not(const TransportOffer& offer, uint32_t low, uint32_
   return text;
 }
 
-const TransportOffer* Topology::transport_of(uint32_t a, uint32_t b, std::string* why) const {
+const TransportOffer* Topology::transport_of(uint32_t a, uint32_t b, std::string* why,
+                                             const std::vector<TransportLeftOut>& refused) const {
   const uint32_t low = std::min(a, b), high = std::max(a, b);
   const TransportOffer* best = nullptr;
   std::string reasons;
   for (const TransportOffer& offer : ranks_[low].transports) {
-    if (!ranks_[high].offer(offer.name) || !reaches(offer.name, low, high)) {
+    if (const TransportLeftOut* const refusal = find(refused, offer.name)) {
+      if (why) reasons += fmt::format("; {} has been refused: {}", offer.name, refusal->why);
+    } else if (!ranks_[high].offer(offer.name) || !reaches(offer.name, low, high)) {
       if (why) reasons += "; " + why_not(offer, low, high);
     } else if (!best || offer.latency_ns < best->latency_ns ||
                (offer.latency_ns == best->latency_ns && offer.name < best->name)) {
@@ -172,12 +184,14 @@ const TransportOffer* Topology::transport_of(uint32_t a, uint32_t b, std::string
   return best;
 }
 
-const TransportOffer* Topology::mapping_transport_of(uint32_t a, uint32_t b, std::string* why) const {
+const TransportOffer* Topology::mapping_transport_of(uint32_t a, uint32_t b, std::string* why,
+                                                     const std::vector<TransportLeftOut>& refused) const {
   const uint32_t low = std::min(a, b), high = std::max(a, b);
   const TransportOffer* best = nullptr;
   for (const TransportOffer& offer : ranks_[low].transports) {
     const TransportOffer* other = ranks_[high].offer(offer.name);
-    if (!offer.maps || !other || !other->maps || other->version != offer.version || !reaches(offer.name, low, high))
+    if (!offer.maps || !other || !other->maps || other->version != offer.version ||
+        !reaches(offer.name, low, high) || find(refused, offer.name))
       continue;
     if (!best || std::tie(offer.latency_ns, offer.name) < std::tie(best->latency_ns, best->name)) best = &offer;
   }
@@ -195,10 +209,11 @@ std::vector<std::string> Topology::transports() const {
 
 uint64_t Topology::fragment_of(uint32_t a, uint32_t b) const {
   const TransportOffer* offer = transport_of(a, b);
-  if (!offer) return 4096;
-  const uint64_t both =
-      std::min(ranks_[a].offer(offer->name)->fragment_bytes, ranks_[b].offer(offer->name)->fragment_bytes);
-  return both / 64 * 64;
+  return offer ? fragment_of(a, b, *offer) : 4096;
+}
+
+uint64_t Topology::fragment_of(uint32_t a, uint32_t b, const TransportOffer& offer) const {
+  return std::min(ranks_[a].offer(offer.name)->fragment_bytes, ranks_[b].offer(offer.name)->fragment_bytes) / 64 * 64;
 }
 
 uint64_t Topology::smallest_fragment() const {

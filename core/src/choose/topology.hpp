@@ -28,7 +28,8 @@ struct TransportOffer {
   uint32_t maps = 0;                    // 1: ranks map each other's device memory over it (mapped/1)
 };
 
-// A transport that cannot serve on a rank, though it is loaded there.
+// A transport that cannot serve on a rank, though it is loaded there; or that has been refused to a pair of ranks which
+// both offer it.
 struct TransportLeftOut {
   std::string name, why;
 };
@@ -90,21 +91,24 @@ class Topology {
     return std::min(1.0, double(ranks_[r].cores) / double(sharers_of_rank_[r]));
   }
 
-  // The transport of a pair: the one of lowest latency that both offer and that reaches. nullptr: none does; `why` says
-  // so.
-  const TransportOffer* transport_of(uint32_t a, uint32_t b, std::string* why = nullptr) const;
+  // The transport of a pair: the one of lowest latency that both offer, that reaches, and that is not among those which
+  // the pair has been refused. nullptr: none is; `why` says so.
+  const TransportOffer* transport_of(uint32_t a, uint32_t b, std::string* why = nullptr,
+                                     const std::vector<TransportLeftOut>& refused = {}) const;
   // The transport over which two ranks of different processes map each other's device memory: of those that have
-  // mapped/1 the one of lowest latency that both offer, in the same version, and that reaches. nullptr: none does;
-  // `why` says so.
-  const TransportOffer* mapping_transport_of(uint32_t a, uint32_t b, std::string* why = nullptr) const;
+  // mapped/1 the one of lowest latency that both offer, in the same version, that reaches, and that the pair has not
+  // been refused. nullptr: none is; `why` says so.
+  const TransportOffer* mapping_transport_of(uint32_t a, uint32_t b, std::string* why = nullptr,
+                                             const std::vector<TransportLeftOut>& refused = {}) const;
   // One pair of ranks, the lower first, of each kind that occurs. Pairs of a kind offer the same and are equally near,
   // so the same transport of the same versions connects them, or none. Takes O(nranks) for each different offer, and
   // never looks at all pairs.
   std::vector<std::pair<uint32_t, uint32_t>> pairs_of_each_kind() const;
   // The names of the transports that serve pairs, ascending.
   std::vector<std::string> transports() const;
-  // Where the pair's messages are cut.
+  // Where the pair's messages are cut, by the transport that serves it, or by another one.
   uint64_t fragment_of(uint32_t a, uint32_t b) const;
+  uint64_t fragment_of(uint32_t a, uint32_t b, const TransportOffer& offer) const;
   // The smallest cut of all pairs.
   uint64_t smallest_fragment() const;
   LinkCost cost(uint32_t a, uint32_t b) const;

@@ -309,6 +309,11 @@ void Communicator::deregister_window(const tutti_window* window, uint64_t timeou
 
 // ---- Reports -----------------------------------------------------------------------------------------------
 
+std::string Communicator::topology_text() {
+  const Hold hold(*this);
+  return topology_.text() + fabric_.refusals_text();
+}
+
 std::vector<tutti_service> Communicator::services() {
   const Hold hold(*this);
   return reports_->services();

@@ -130,7 +130,7 @@ class Communicator final : public Engine, private PortEvents, private Breakdown:
     return {sizeof(tutti_host_facts),         topology_.host_of_rank()[rank],   topology_.hosts(),
             topology_.rank_on_its_host(rank), topology_.ranks_on_host_of(rank), 0};
   }
-  std::string topology_text() const { return topology_.text(); }
+  std::string topology_text();
   std::string topology_file() const { return core::topology_file(topology_); }
   const std::string& name() const { return configuration_.name; }
 

@@ -133,7 +133,8 @@ void Communicator::on_control(Port& port, uint32_t peer, const std::byte* data, 
 }
 
 void Communicator::on_peer_failed(Port& port, uint32_t peer, const char* reason) {
-  if (peer >= nranks_) return;
+  // A transport that the pair does without says nothing of the peer.
+  if (peer >= nranks_ || !fabric_.serves(port, peer)) return;
   // Transports begin with their own name and the peer's.
   std::string why = reason;
   const std::string named = fmt::format("rank {} is lost: ", peer);

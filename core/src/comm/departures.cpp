@@ -22,7 +22,7 @@ struct LeavingWord {
 
 // Without room for it the other rank waits for its deadline, as it would have without a question.
 void say(ControlPlane& control, uint32_t rank, const LeavingWord& word) try {
-  control.send_pair(rank, join_pair_message(core_messages, encode(word)));
+  control.send_pair(rank, join_pair_message(words_of_leaving, encode(word)));
 } catch (const Failure&) {
 }
 

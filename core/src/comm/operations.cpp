@@ -236,12 +236,26 @@ bool Operations::check(const Call& call, const BlockTable& blocks) {
   return count_check_.check(parts_.call_check, call, blocks, [](Link& link) { return connect(link); });
 }
 
+// The plan's links are connected, for the first time. Some may be served by other transports than when it was bound.
+void Operations::settle_transports(Plan& plan, tutti_request& request) {
+  if (plan.native) return;
+  if (std::string transports = transports_of(plan); transports != plan.transports) {
+    plan.transports = std::move(transports);
+    plan.service = reports_->row(collective_name(plan.shape.collective), plan.algorithm, plan.transports);
+    reports_->serve(plan.shape.collective, plan.service, plan.slices, plan.schedule_hash);
+    try_moves(plan);
+  }
+  request.service = plan.service;
+  reports_->recorder().serve(request.sequence, plan.service);
+}
+
 // Launches a collective when its window is free and its links are there.
 bool Operations::launch(tutti_request& request) {
   Window& window = window_of(request);
   HostCollective& collective = request.collective();
   Plan& plan = *collective.plan;
   if (window.running || !connect(plan.links)) return false;
+  if (plan.fresh) settle_transports(plan, request);
   const Call call = call_of(plan, request.sequence);
   if (parts_.call_check.checked()) {
     if (!this->check(call, plan.unequal.table)) return false;

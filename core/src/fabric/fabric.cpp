@@ -36,28 +36,6 @@ bool Fabric::progress(bool all, PortEvents& events) {
   return moved;
 }
 
-bool Fabric::deliver_pair_messages(const Hear& hear) {
-  if (!control_ || !control_->has_pair_messages()) return false;
-  for (const PairMessage& message : control_->take_pair_messages()) {
-    const auto [transport, bytes] = split_pair_message(message.from, message.bytes);
-    if (transport == core_messages) {
-      hear(message.from, bytes);
-      continue;
-    }
-    const auto port = std::ranges::find(ports_, transport, [](const Port& p) { return std::string_view(p.api->name); });
-    if (port == ports_.end() || !TUTTI_HAS(tutti_transport, port->api, receive_pair))
-      throw Failure(TUTTI_MISMATCH,
-                    fmt::format("rank {} sent a pair message for transport \"{}\", which this rank {}", message.from,
-                                transport, port == ports_.end() ? "does not use" : "has in a version without them"));
-    if (!port->endpoint) port->open(*port);
-    const tutti_status status = port->api->receive_pair(port->endpoint, message.from, bytes.data(), bytes.size());
-    if (status < 0)
-      throw Failure(status,
-                    fmt::format("{}: connecting with rank {}: {}", transport, message.from, take_plugin_error()));
-  }
-  return true;
-}
-
 void Fabric::sleep(bool alone, uint64_t most_ns) {
   const timespec limit{0, static_cast<long>(std::min<uint64_t>(most_ns, 20'000'000))};
   constexpr size_t most_ports = 15;

@@ -3,6 +3,10 @@
 // The fabric of one communicator: an endpoint (port) for each transport, a link to each peer, and what is done with all
 // of them at once: connecting, advancing, sleeping, ending, counting bytes.
 //
+// A link connects on first use. Where its transport cannot, at either end and for a reason that another one need not
+// share, the pair does without that transport from then on: the end that has found it tells the other one, and both
+// come to the same next transport by themselves. Other ranks have no part in it, and choose algorithms as before.
+//
 // Threads: whoever holds the communicator's engine, one at a time.
 #pragma once
 
@@ -26,6 +30,7 @@
 namespace tutti::core {
 
 class ControlPlane;
+struct Failure;
 
 class Fabric {
  public:
@@ -53,8 +58,9 @@ class Fabric {
   // This rank's offers to the others, by transport. Throws Failure.
   std::vector<TransportOffer> offers();
   const std::vector<TransportLeftOut>& left_out() const { return left_out_; }
-  // Gives each peer the link that the topology chooses. Throws Failure when a pair has no common transport, or two
-  // versions of it; all ranks come to the same end. `setting`: the text of TUTTI_TRANSPORT, for messages.
+  // Gives each peer the link that the topology, which outlives the fabric, chooses. Throws Failure when a pair has no
+  // common transport, or two versions of it; all ranks come to the same end. `setting`: the text of TUTTI_TRANSPORT,
+  // for messages.
   void choose_links(const Topology& topology, const std::string& setting);
   // Closes all endpoints. `keep_mapped`: streams may still read memory of peers, or peers' streams this rank's, so the
   // endpoints that have mapped it stay until the process ends.
@@ -65,6 +71,16 @@ class Fabric {
   // By peer: the links over which device memory is mapped. No port: the peer is a rank of this process, or none maps
   // it.
   std::vector<Link>& mapped_links() { return mapped_links_; }
+  // Connects a link of this fabric, over another transport where the pair is refused its own, and opens the port's
+  // endpoint before. False: not yet, to be called again. Throws Failure: of a mapped link that has no port any more
+  // where no other transport maps memory.
+  bool connect(Link& link);
+  // Does this port serve the peer?
+  bool serves(const Port& port, uint32_t peer) const {
+    return links_[peer].port == &port || mapped_links_[peer].port == &port;
+  }
+  // The transports that pairs of this rank have been refused, a line each. "": none has.
+  std::string refusals_text() const;
   size_t ports() const { return ports_.size(); }
   // Appends "shm+tcp", the transports that `carries(port)` holds for, to a text.
   template <typename Carries>
@@ -77,7 +93,7 @@ class Fabric {
   // Advances the ports, `all` or those with transfers under way, and hands what happened to `events`. True when
   // something did.
   bool progress(bool all, PortEvents& events);
-  // Hands the pair messages that have come to the endpoints of their transports, and those of the core to `hear`. True
+  // Hands the pair messages that have come to the endpoints of their transports, and words of leaving to `hear`. True
   // when some have. Throws Failure.
   using Hear = std::function<void(uint32_t from, std::string_view bytes)>;
   bool deliver_pair_messages(const Hear& hear);
@@ -90,7 +106,8 @@ class Fabric {
   // The transfers that abort() could not complete, for the error: "; tcp has not given back ..."; "": none.
   std::string not_given_back() const;
 
-  // Registers a window's host memory with every transport that has links. Returns why one of them cannot; "": all have.
+  // Registers a window's host memory with every transport that has links, or comes to have some until deregister_window().
+  // Returns why one of them cannot; "": all have.
   std::string register_window(tutti_window& window);
   void deregister_window(tutti_window& window);
 
@@ -102,8 +119,16 @@ class Fabric {
  private:
   void open_port(const tutti_transport* api);
   void open_endpoint(Port& port);
-  // Throws Failure where it was left out.
-  Port& port_of(const std::string& transport);
+  Port* port_of(std::string_view transport);  // nullptr: it was left out
+  bool connect_over(Port& port, Link& link);
+  void receive_pair(Port& port, uint32_t from, std::string_view bytes);
+  void hear_refusal(uint32_t from, std::string_view bytes);
+  void refuse(uint32_t peer, const std::string& transport, const Failure& failure);
+  void do_without(uint32_t peer, const std::string& transport, const Failure& failure);
+  void choose_link(uint32_t peer);
+  void choose_mapped_link(uint32_t peer);
+  Failure absence_of(const std::string& transport) const;
+  void register_window(tutti_window& window, Port& port, std::string& why);
 
   Config config_;
   std::string name_;
@@ -111,8 +136,11 @@ class Fabric {
   ControlPlane* control_ = nullptr;
   std::deque<Port> ports_;
   std::vector<TransportLeftOut> left_out_;
+  const Topology* topology_ = nullptr;
+  std::vector<tutti_window*> windows_;  // registered
   std::vector<Link> links_;  // by peer; this rank's own is unused
   std::vector<Link> mapped_links_;
+  std::vector<std::vector<TransportLeftOut>> refused_;  // by peer
   std::set<std::string> rail_names_;  // handed out
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Opening the endpoints of a communicator and choosing its links.
+// Opening the endpoints of a communicator, and what it offers by them.
 #include <fmt/format.h>
 #include <tutti/registry.h>
 
@@ -100,22 +100,10 @@ void Fabric::open_port(const tutti_transport* api) {
   Port& port = ports_.emplace_back();
   port.api = api;
   port.caps = caps;
-  port.patience = config_.patience;
   port.index = static_cast<uint32_t>(ports_.size() - 1);
   port.domain = Domain::of(api, config_.device);
   find_interfaces(port);
-  port.open = [this](Port& unopened) { open_endpoint(unopened); };
-  if (!config_.opens_on_use) port.open(port);
-}
-
-Port& Fabric::port_of(const std::string& transport) {
-  const auto port = std::ranges::find(ports_, transport, [](const Port& p) { return std::string_view(p.api->name); });
-  if (port != ports_.end()) return *port;
-  // The ranks of a part agreed on their transports when the communicator that it was split from was made.
-  const auto out = std::ranges::find(left_out_, transport, &TransportLeftOut::name);
-  throw Failure(TUTTI_NO_RESOURCES,
-                fmt::format("transport {}, which the ranks agreed on, cannot serve here any more: {}", transport,
-                            out == left_out_.end() ? "it is not loaded" : out->why));
+  if (!config_.opens_on_use) open_endpoint(port);
 }
 
 void Fabric::open_endpoint(Port& port) {
@@ -155,49 +143,6 @@ std::vector<TransportOffer> Fabric::offers() {
     offers.push_back(std::move(offer));
   }
   return offers;
-}
-
-namespace {
-
-// Every rank looks at every kind of pair, so that all come to the same end.
-void require_transports(const Topology& topology, const std::string& setting) {
-  for (const auto& [a, b] : topology.pairs_of_each_kind()) {
-    std::string why;
-    const TransportOffer* offer = topology.transport_of(a, b, &why);
-    if (!offer)
-      throw Failure(TUTTI_NOT_SUPPORTED,
-                    why + (setting.empty() ? "" : fmt::format(" (TUTTI_TRANSPORT=\"{}\")", setting)));
-    const std::string& one = topology.rank(a).offer(offer->name)->version;
-    const std::string& other = topology.rank(b).offer(offer->name)->version;
-    if (one != other)
-      throw Failure(TUTTI_MISMATCH,
-                    fmt::format("transport {} is {} on rank {} and {} on rank {}", offer->name, one, a, other, b));
-  }
-}
-
-}  // namespace
-
-void Fabric::choose_links(const Topology& topology, const std::string& setting) {
-  require_transports(topology, setting);
-  links_.resize(topology.nranks());
-  mapped_links_.resize(topology.nranks());
-  for (uint32_t peer = 0; peer < topology.nranks(); ++peer) {
-    if (peer == rank_) continue;
-    std::string why;
-    const TransportOffer* const offer = topology.transport_of(rank_, peer, &why);
-    if (!offer) throw Failure(TUTTI_NOT_SUPPORTED, why);
-    Link& link = links_[peer];
-    link.port = &port_of(offer->name);
-    link.view = link.port->view;
-    link.peer = peer;
-    link.fragment = topology.fragment_of(rank_, peer);
-    const TransportOffer* maps =
-        topology.same_process(rank_, peer) ? nullptr : topology.mapping_transport_of(rank_, peer);
-    if (!maps) continue;
-    Link& mapped = mapped_links_[peer];
-    mapped.port = &port_of(maps->name);
-    mapped.peer = peer;
-  }
 }
 
 }  // namespace tutti::core

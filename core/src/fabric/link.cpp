@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "fabric/link.hpp"
 
-#include <fmt/format.h>
 #include <tutti/registry.h>
 
-#include "bootstrap/failure.hpp"
+#include "fabric/fabric.hpp"
 #include "host/kernels.hpp"
 #include "plugins/host.hpp"
 
@@ -46,17 +45,7 @@ bool post(Flow& flow, void* data, uint64_t bytes, uint16_t kind, tutti_region* r
 
 }  // namespace
 
-bool connect(Link& link) {
-  if (link.handle) return true;
-  if (!link.port->endpoint) link.port->open(*link.port);
-  const tutti_status status = link.port->api->connect(link.port->endpoint, link.peer, &link.handle);
-  if (status < 0)
-    throw Failure(status,
-                  fmt::format("{}: connecting to rank {}: {}{}", link.port->api->name, link.peer, take_plugin_error(),
-                              status == TUTTI_TIMEOUT ? "; connecting may take " + link.port->patience : ""));
-  if (status == TUTTI_AGAIN) link.handle = nullptr;
-  return link.handle != nullptr;
-}
+bool connect(Link& link) { return link.handle || link.fabric->connect(link); }
 
 bool connect(const std::vector<Link*>& links) {
   bool all = true;

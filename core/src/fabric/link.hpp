@@ -11,7 +11,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -20,6 +19,8 @@
 #include "fabric/pair_messages.hpp"
 
 namespace tutti::core {
+
+class Fabric;
 
 // One transport's endpoint in one communicator. Progress rule: whoever advances the communicator.
 struct Port {
@@ -31,8 +32,6 @@ struct Port {
   tutti_transport_caps caps{};
   std::shared_ptr<Domain> domain;
   tutti_endpoint* endpoint = nullptr;  // nullptr: not open yet
-  std::function<void(Port&)> open;     // opens the endpoint. Throws Failure
-  std::string patience;                // of connecting, and what has set it, for messages
   int fd = -1;                         // wait_fd's descriptor
   uint32_t index = 0;                  // among the communicator's ports
   uint64_t outstanding = 0;            // transfers posted and not yet completed
@@ -48,7 +47,8 @@ struct Port {
 };
 
 struct Link {
-  Port* port = nullptr;
+  Fabric* fabric = nullptr;      // that it belongs to
+  Port* port = nullptr;          // until it is connected another transport may come to serve it
   tutti_link* handle = nullptr;  // nullptr until connected
   const tutti_view* view = nullptr;
   uint32_t peer = 0;
@@ -57,8 +57,7 @@ struct Link {
   uint64_t received = 0;
 };
 
-// Connects the link on first use, and opens its port's endpoint before. False: not yet, to be called again. Throws
-// Failure.
+// Connects the link on first use (Fabric::connect). False: not yet, to be called again. Throws Failure.
 bool connect(Link& link);
 bool connect(const std::vector<Link*>& links);
 

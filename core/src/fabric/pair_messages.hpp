@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Pair messages (transport.h): by them two endpoints of one transport connect. They travel over the communicator's
-// control plane, each with the transport's name before it. The core's own have another name there.
+// control plane, each with the transport's name before it. The core's own have a kind of theirs there.
 #pragma once
 
 #include <tutti/plugin/transport.h>
@@ -32,8 +32,9 @@ class PairMessages {
   std::string transport_;
 };
 
-// The name before the core's own messages. No transport's has a space.
-inline constexpr std::string_view core_messages = "the core";
+// The kinds of the core's own messages. No transport's name has a space.
+inline constexpr std::string_view words_of_leaving = "words of leaving";  // comm/departures
+inline constexpr std::string_view refusals = "refusals of transports";    // Fabric
 std::string join_pair_message(std::string_view transport, std::string_view bytes);
 // The transport that a message is for, and its bytes. Throws Failure when the message, which came from `from`, is ill.
 struct PairMessageParts {

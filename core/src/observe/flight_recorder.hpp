@@ -84,6 +84,11 @@ class FlightRecorder {
     if (notes_callers_) note_caller(call.sequence);
     return static_cast<uint32_t>(calls_hash_ ^ calls_hash_ >> 32);
   }
+  // The call is of that row, other than begin() has said.
+  void serve(uint64_t sequence, uint32_t service) {
+    tutti_flight_operation& o = operations_[sequence % TUTTI_FLIGHT_OPERATIONS];
+    if (o.number == sequence + 1) put(o.service, service);
+  }
   void end(uint64_t sequence, uint64_t ticks, tutti_status status) {
     tutti_flight_operation& o = operations_[sequence % TUTTI_FLIGHT_OPERATIONS];
     if (o.number != sequence + 1) return miss();  // 256 later ones have begun since

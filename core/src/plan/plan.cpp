@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "plan/plan.hpp"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <array>
 #include <set>
@@ -208,6 +211,12 @@ void try_moves(Plan& plan) {
   plan.moves = MoveTrial(plan.call_bytes, std::ranges::any_of(plan.links, direct));
 }
 
+std::string transports_of(const Plan& plan) {
+  std::set<std::string> names;
+  for (const Link* link : plan.links) names.insert(link->port->api->name);
+  return fmt::format("{}", fmt::join(names, "+"));
+}
+
 Plan native_plan(const NativeGroup& group, const Shape& shape, uint32_t nranks, uint32_t rank) {
   Plan plan;
   plan.shape = shape;
@@ -304,9 +313,7 @@ Plan bind_plan(const Schedule& schedule, const Shape& shape, uint64_t slices, ui
   lay_out_scratch(schedule, layout, slices, plan.element_bytes, plan);
   plan.links.assign(used.begin(), used.end());
   try_moves(plan);
-  std::set<std::string> names;
-  for (const Link* link : used) names.insert(link->port->api->name);
-  for (const std::string& name : names) plan.transports += (plan.transports.empty() ? "" : "+") + name;
+  plan.transports = transports_of(plan);
   return plan;
 }
 

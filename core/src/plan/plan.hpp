@@ -153,6 +153,8 @@ Plan bind_plan(const Schedule& schedule, const Shape& shape, uint64_t slices, ui
 
 // Begins the trial of how the plan's bytes are moved, anew.
 void try_moves(Plan& plan);
+// "shm+tcp": the transports of the plan's links. One that is not connected yet may come to have another.
+std::string transports_of(const Plan& plan);
 
 // The plan of a call that a plugin carries out.
 Plan native_plan(const NativeGroup& group, const Shape& shape, uint32_t nranks, uint32_t rank);

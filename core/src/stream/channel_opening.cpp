@@ -17,15 +17,12 @@ ChannelOpening::ChannelOpening(const StreamSetup& setup, PeerMemory& memory, con
   for (const StreamTraffic& t : traffic) {
     const ChannelWay way{t.peer, t.lane, t.outgoing};
     if (channels_.contains(way)) continue;
-    if (memory_.reaches(t.peer)) {
-      coming_[way];
-      continue;
-    }
-    std::string why;
+    Coming& coming = coming_[way];
+    if (memory_.reaches(t.peer)) continue;
+    coming.staged.emplace();
     const auto& host_of = setup_.topology->host_of_rank();
     if (host_of[t.peer] == host_of[setup_.rank] && !setup_.named)
-      setup_.topology->mapping_transport_of(setup_.rank, t.peer, &why);
-    stage(way, why);
+      setup_.topology->mapping_transport_of(setup_.rank, t.peer, &*coming.staged);
   }
 }
 
@@ -39,7 +36,6 @@ bool ChannelOpening::advance() {
   return coming_.empty();
 }
 
-// why == "": nobody expected anything else.
 void ChannelOpening::stage(const ChannelWay& way, const std::string& why) {
   const auto [peer, lane, outgoing] = way;
   if (!why.empty())
@@ -58,16 +54,26 @@ void ChannelOpening::stage(const ChannelWay& way, const std::string& why) {
 
 // Is the channel there? A rank that cannot have it mapped has told its peer, and both stage it.
 bool ChannelOpening::settle(const ChannelWay& way, Coming& coming) {
+  if (!coming.staged && map(way, coming)) return true;
+  if (!coming.staged || !connect((*setup_.links)[std::get<0>(way)])) return false;
+  stage(way, *coming.staged);
+  return true;
+}
+
+// False: not yet, or it is to be staged.
+bool ChannelOpening::map(const ChannelWay& way, Coming& coming) {
   const auto [peer, lane, outgoing] = way;
-  if (!memory_.connect(peer)) return false;
+  if (!memory_.reaches(peer)) return coming.staged.emplace(), false;  // since a way before, which has said why
+  bool connected = false;
   try {
-    return outgoing ? offer(way, coming) : accept(way, coming);
+    connected = memory_.connect(peer);
+    return connected && (outgoing ? offer(way, coming) : accept(way, coming));
   } catch (const Failure& failure) {
-    if (failure.status == TUTTI_PEER_FAILED) throw;
+    if (failure.status == TUTTI_PEER_FAILED || (!connected && memory_.reaches(peer))) throw;
     coming.shared.reset();
     memory_.close(coming.slots);
-    stage(way, failure.text);
-    return true;
+    coming.staged = failure.text;
+    return false;
   }
 }
 

@@ -40,9 +40,13 @@ class ChannelOpening {
   struct Coming {
     std::unique_ptr<MappedChannel> shared;  // outgoing
     PeerRegion slots;                       // incoming
+    // Why the channel is to be staged, once its link is connected, which settles its transport. "": nobody expected
+    // anything else.
+    std::optional<std::string> staged;
   };
   void stage(const ChannelWay& way, const std::string& why);
   bool settle(const ChannelWay& way, Coming& coming);
+  bool map(const ChannelWay& way, Coming& coming);
   bool offer(const ChannelWay& way, Coming& coming);
   bool accept(const ChannelWay& way, Coming& coming);
 

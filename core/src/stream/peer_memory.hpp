@@ -49,9 +49,9 @@ class PeerMemory {
   // Memory that peers still map is kept until the process ends.
   ~PeerMemory();
 
-  // Is there a link to that peer over which memory is mapped?
+  // Is there a link to that peer over which memory is mapped? It goes where its transport is refused, for good.
   bool reaches(uint32_t peer) const { return peer < links_->size() && (*links_)[peer].port; }
-  // Connects that link. False: not yet. Throws Failure.
+  // Connects that link. False: not yet. Throws Failure, also where the link goes.
   bool connect(uint32_t peer) { return core::connect((*links_)[peer]); }
 
   // Shares memory of the device with a peer; nullptr: host memory, which is made here and zeroed. Where that fails the

@@ -135,6 +135,16 @@ void Windows::synchronise(const Until& until, const std::function<void()>& body)
   until([&] { return gate_.try_run(body); });
 }
 
+// Is the peer's link connected, or has it been refused? Both ends come to the same.
+bool Windows::is_settled(uint32_t peer) {
+  try {
+    return !memory_.reaches(peer) || memory_.connect(peer);
+  } catch (const Failure&) {
+    if (memory_.reaches(peer)) throw;
+    return true;
+  }
+}
+
 // Every rank that has something to share shares it with every rank of another process, or declines: so nobody waits in
 // vain. `bytes`: by rank, what each shares, 0: nothing. `refusal`: why this rank has nothing to share.
 std::string Windows::exchange(std::byte* address, const std::vector<uint64_t>& bytes, const std::string& refusal,
@@ -151,10 +161,16 @@ std::string Windows::exchange(std::byte* address, const std::vector<uint64_t>& b
     }
   };
   made->of.assign(bytes.size(), {});
-  until([this] { return std::ranges::all_of(remote_, [this](uint32_t peer) { return memory_.connect(peer); }); });
+  until([this] { return std::ranges::all_of(remote_, [this](uint32_t peer) { return is_settled(peer); }); });
+  std::vector<uint32_t> peers;
+  for (const uint32_t peer : remote_)
+    if (memory_.reaches(peer))
+      peers.push_back(peer);
+    else if (why.empty())
+      why = fmt::format("the transport that maps memory of rank {} has been refused", peer);
   const uint64_t own = PeerMemory::tag(PeerMemory::window, setup_.rank, number);
   synchronise(until, [&] {
-    for (const uint32_t peer : bytes[setup_.rank] ? remote_ : std::vector<uint32_t>())
+    for (const uint32_t peer : bytes[setup_.rank] ? peers : std::vector<uint32_t>())
       attempt([&] {
         if (refusal.empty())
           made->shares.push_back(memory_.share(peer, own, address, bytes[setup_.rank]));
@@ -164,7 +180,7 @@ std::string Windows::exchange(std::byte* address, const std::vector<uint64_t>& b
       });
   });
   std::vector<uint32_t> unopened, without_flags;
-  for (const uint32_t peer : remote_) {
+  for (const uint32_t peer : peers) {
     if (bytes[peer]) unopened.push_back(peer);
     if (!flags_[peer]) without_flags.push_back(peer);
   }

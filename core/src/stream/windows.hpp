@@ -123,6 +123,7 @@ class Windows {
   bool is_remote(uint32_t peer) const { return !setup_.topology->same_process(setup_.rank, peer); }
   std::string exchange(std::byte* address, const std::vector<uint64_t>& bytes, const std::string& refusal,
                        const Until& until, Shared* made);
+  bool is_settled(uint32_t peer);
   bool settle_flags(uint32_t peer, uint32_t number, PeerRegion& coming);
   void synchronise(const Until& until, const std::function<void()>& body);
   void close(std::vector<PeerRegion>& mappings);

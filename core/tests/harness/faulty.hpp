@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The transport "faulty": tcp whose completions can be tampered with, to see what the library makes of it.
+// The transport "faulty": tcp that can be tampered with, to see what the library makes of it.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -12,6 +12,8 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <map>
+#include <mutex>
 #include <string>
 
 namespace tutti::test::faulty {
@@ -23,9 +25,29 @@ inline std::atomic<bool> cannot_connect{false};  // connecting times out
 inline std::atomic<bool> loses_peers{false};     // posting a receive fails: the peer is gone
 inline std::atomic<bool> has_lost{false};        // ... and has done so
 
+// The endpoints of some ranks, a bit for each, cannot connect with anybody: of this status.
+inline std::atomic<uint32_t> refusers{0};
+inline std::atomic<tutti_status> refusal{TUTTI_NO_RESOURCES};
+inline std::atomic<bool> refuses_to_open{false};  // they cannot even be opened
+inline std::atomic<bool> refuses_late{false};     // they say so once another rank has connected
+inline std::atomic<bool> has_connected{false};   // ... and one has
+
 namespace detail {
 
 inline const tutti_transport* tcp = nullptr;
+inline const tutti_host* host = nullptr;
+inline std::mutex mutex;
+inline std::map<const tutti_endpoint*, uint32_t> ranks;  // with mutex
+
+inline bool refuses(uint32_t rank) { return refusers >> rank & 1; }
+inline uint32_t rank_of(const tutti_endpoint* endpoint) {
+  const std::lock_guard lock(mutex);
+  return ranks.at(endpoint);
+}
+inline tutti_status refuse(const char* what) {
+  host->set_error(host->self, refusal, what);
+  return refusal;
+}
 
 inline tutti_status progress(tutti_endpoint* endpoint, tutti_completion* completions, uint32_t capacity, uint32_t* n) {
   *n = 0;
@@ -51,10 +73,40 @@ inline tutti_status post(tutti_endpoint* endpoint, const tutti_transfer* transfe
   return TUTTI_PEER_FAILED;
 }
 
+inline tutti_status open_endpoint(tutti_domain* domain, const tutti_endpoint_config* config,
+                                  tutti_endpoint** endpoint) {
+  if (refuses_to_open && refuses(config->rank)) return refuse("no more endpoints are to be had");
+  const tutti_status status = tcp->open_endpoint(domain, config, endpoint);
+  const std::lock_guard lock(mutex);
+  if (status == TUTTI_OK) ranks[*endpoint] = config->rank;
+  return status;
+}
+
+inline void close_endpoint(tutti_endpoint* endpoint) {
+  {
+    const std::lock_guard lock(mutex);
+    ranks.erase(endpoint);
+  }
+  tcp->close_endpoint(endpoint);
+}
+
 inline tutti_status connect(tutti_endpoint* endpoint, uint32_t peer, tutti_link** link) {
-  if (!cannot_connect) return tcp->connect(endpoint, peer, link);
   *link = nullptr;
-  return TUTTI_TIMEOUT;
+  if (cannot_connect) return TUTTI_TIMEOUT;
+  const bool refuses_now = refuses(rank_of(endpoint));
+  if (refuses_now && !refuses_late) return refuse("no more queue pairs are to be had");
+  const tutti_status status = tcp->connect(endpoint, peer, link);
+  if (!refuses_now) {
+    has_connected = has_connected || status == TUTTI_OK;
+    return status;
+  }
+  *link = nullptr;
+  return has_connected ? refuse("no more queue pairs are to be had") : TUTTI_AGAIN;
+}
+
+inline tutti_status receive_pair(tutti_endpoint* endpoint, uint32_t peer, const void* data, uint64_t bytes) {
+  if (refuses(rank_of(endpoint)) && !refuses_late) return refuse("no more queue pairs are to be had");
+  return tcp->receive_pair(endpoint, peer, data, bytes);
 }
 
 inline tutti_transport table;
@@ -64,7 +116,10 @@ inline const void* get_interface(const char* id, uint32_t index) {
   table.name = "faulty";
   table.progress = progress;
   table.post = post;
+  table.open_endpoint = open_endpoint;
+  table.close_endpoint = close_endpoint;
   table.connect = connect;
+  table.receive_pair = receive_pair;
   return &table;
 }
 
@@ -78,7 +133,10 @@ inline void load() {
                                               TUTTI_ABI_MINOR,
                                               0,
                                               &info,
-                                              [](const tutti_host*) { return tutti_status{TUTTI_OK}; },
+                                              [](const tutti_host* given) {
+                                                detail::host = given;
+                                                return tutti_status{TUTTI_OK};
+                                              },
                                               detail::get_interface};
   std::string error;
   detail::tcp = tutti::find_transport("tcp", &error);

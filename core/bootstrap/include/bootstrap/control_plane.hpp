@@ -60,6 +60,7 @@ inline constexpr uint64_t kMaxNotice = 64u << 10;
 inline constexpr size_t kMaxNoticesKept = 4096;
 
 struct Packet;  // what travels between control planes
+enum class Route : uint32_t;
 
 // The user of a control plane that carries others (trunk.hpp). Called by threads that deliver, without a lock: may
 // send, must not wait.
@@ -147,7 +148,7 @@ class ControlPlane {
   // them to it, as long as both live, whichever other ranks die. Never waits. Messages to a rank that is gone are
   // dropped. Messages that a rank sent before it left may be lost with it. Throws Failure: TUTTI_INVALID_ARGUMENT for
   // too many bytes, this rank itself or none of the ranks; TUTTI_NO_RESOURCES once kMaxPairsUntaken messages to that
-  // rank have not been taken there.
+  // rank have not been taken there. After std::bad_alloc the message may come, at the latest before the next one.
   void send_pair(uint32_t peer, std::string_view bytes);
   // Takes what has come. Ends a Sleep when there is something.
   std::vector<PairMessage> take_pair_messages();
@@ -270,6 +271,7 @@ class ControlPlane {
   void take_pair(const Packet& packet);
   void tell_listener(const Loss& loss);
   bool others_gone() const;
+  void send_untaken(Route route);
   // A rank that may have carried pair messages does so no more.
   void routes_changed(uint32_t rank);
 
@@ -292,6 +294,7 @@ class ControlPlane {
   mutable std::mutex pair_mutex_;                               // guards what follows
   PairLedger pairs_;
   std::atomic<bool> has_pairs_{false};
+  bool has_unsent_ = false;              // there was no memory to send one: it must go before the next
   ControlListener* listener_ = nullptr;  // a trunk's
   size_t resends_ = 0;                   // since the last loss
   std::optional<Deadline::Clock::time_point> resend_at_;

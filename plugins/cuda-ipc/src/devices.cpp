@@ -72,7 +72,7 @@ sdk::local::Settings read_settings() {
   return settings;
 }
 
-std::vector<sdk::local::Connector::Value> Domain::equal_values() const {
+std::vector<sdk::local::EqualValue> Domain::equal_values() const {
   return {{"TUTTI_CUDA_IPC_SLOT_BYTES", settings_.slot_bytes}};
 }
 

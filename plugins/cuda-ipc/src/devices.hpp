@@ -28,7 +28,7 @@ class Domain {
  public:
   Domain() { find_devices(); }
   const sdk::local::Settings& settings() const { return settings_; }
-  std::vector<sdk::local::Connector::Value> equal_values() const;
+  std::vector<sdk::local::EqualValue> equal_values() const;
 
  private:
   const sdk::local::Settings settings_ = read_settings();

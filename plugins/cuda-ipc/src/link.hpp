@@ -53,8 +53,8 @@ struct Mapping {
 class Link : public sdk::local::LinkBase<Link> {
  public:
   using Domain = cuda_ipc::Domain;
-  // The version counts changes of wire.hpp and of the segment's layout.
-  static constexpr sdk::PairFormat format{.transport = "cuda-ipc", .magic = 0x4349'5454, .version = 5};  // "TTIC"
+  // The version counts changes of wire.hpp, of the segment's layout and of the way to a link.
+  static constexpr sdk::PairFormat format{.transport = "cuda-ipc", .magic = 0x4349'5454, .version = 6};  // "TTIC"
 
   Link(Parts parts, Domain&) : LinkBase(std::move(parts)) {}
   ~Link();

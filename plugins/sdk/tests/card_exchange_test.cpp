@@ -37,7 +37,11 @@ struct End : EndpointBase {
                return TUTTI_OK;
              }},
         exchange(*this, config_of(rank, &pair), format, {"the lanes", "the bytes"},
-                 {[this](uint32_t) { return mine; }, [this](uint32_t, const Card& card) { theirs = card.number; },
+                 {[this](uint32_t) { return mine; },
+                  [this](uint32_t, const Card& card) {
+                    if (lacks_memory) throw std::bad_alloc();
+                    theirs = card.number;
+                  },
                   [this](uint32_t) { ++dropped; }}) {}
   uint32_t peer() const { return 1 - rank(); }
   std::optional<PairFormat::Message> hear(const std::string& bytes) { return exchange.receive(peer(), bytes); }
@@ -54,6 +58,7 @@ struct End : EndpointBase {
   std::vector<std::string> sent;
   uint64_t theirs = 0;
   int dropped = 0;
+  bool lacks_memory = false;
   Exchange exchange;
 };
 
@@ -87,6 +92,18 @@ TEST(CardExchange, WhatDiffersIsNamedAtBothEnds) {
     EXPECT_EQ(end->error().find("the lanes"), std::string::npos) << end->error();
     EXPECT_EQ(end->exchange.error(end->peer())->status(), TUTTI_MISMATCH);
     EXPECT_EQ(end->dropped, 1);
+  }
+}
+
+TEST(CardExchange, ALackOfMemoryIsToldAtBothEnds) {
+  End a(0), b(1);
+  b.lacks_memory = true;
+  a.exchange.begin(1);
+  b.hear(a.sent[0]);
+  for (const std::string& message : b.sent) a.hear(message);
+  for (const End* end : {&a, &b}) {
+    expect_in("out of memory", end->error());
+    EXPECT_EQ(end->exchange.error(end->peer())->status(), TUTTI_NO_RESOURCES);
   }
 }
 

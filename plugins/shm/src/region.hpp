@@ -38,7 +38,7 @@ class Domain {
   const sdk::local::Settings& settings() const { return settings_; }
   // TUTTI_SHM_DIRECT_COPY
   bool copies_directly() const { return copies_directly_; }
-  std::vector<sdk::local::Connector::Value> equal_values() const {
+  std::vector<sdk::local::EqualValue> equal_values() const {
     return {{"TUTTI_SHM_SLOTS", settings_.slots},
             {"TUTTI_SHM_SLOT_BYTES", settings_.slot_bytes},
             {"TUTTI_SHM_TEST_FIRST", settings_.first}};

@@ -2,10 +2,12 @@
 //
 // How two endpoints of a transport agree to connect. Each end sends its Card once by pair message: when it is asked to
 // connect, or when the peer's Card comes. Settings that differ and errors of either end are final. They are told to the
-// other end, and connect reports them at both. Needs fmt (words.hpp).
+// other end, and connect reports them at both with one status. Where both ends fail at the same time, each reports its
+// own. Needs fmt (words.hpp).
 #pragma once
 
 #include <functional>
+#include <new>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -30,7 +32,6 @@ class CardExchange {
     std::function<Card(uint32_t peer)> make_card;
     std::function<void(uint32_t peer, const Card& card)> on_card;  // the peer's, with equal settings; ours is sent
     std::function<void(uint32_t peer)> drop;                       // connecting has failed: forget what it has made
-    tutti_status refused = TUTTI_OK;                               // the peer's refusal counts as; TUTTI_OK: as it says
   };
 
   // `names` are those of the settings, for errors.
@@ -77,8 +78,7 @@ class CardExchange {
       const bool refused = message.kind == kCard && message.status != TUTTI_OK;
       if (message.kind != kCard || (refused && p.linked)) return message;
       if (refused) {
-        end(peer, steps_.refused != TUTTI_OK ? steps_.refused : message.status,
-            "it cannot connect: " + std::string(message.body));
+        end(peer, message.status, "it cannot connect: " + std::string(message.body));
         return std::nullopt;
       }
       card = format_.template body_of<Card>(message);
@@ -107,6 +107,8 @@ class CardExchange {
       step();
     } catch (const Error& e) {
       fail(peer, e.status(), e.what());
+    } catch (const std::bad_alloc&) {
+      fail(peer, TUTTI_NO_RESOURCES, "out of memory");
     }
   }
   // There will be no link, and the peer is told.

@@ -3,8 +3,12 @@
 // How two ranks of one host come to a link. They exchange Cards (card_exchange.hpp). All else follows from the two
 // Cards, whichever end has called connect:
 //   1. the higher rank visits the lower one's station, with the descriptors that it brings
-//   2. the lower rank makes a file for the pair, and answers with Setup: the file, and the descriptors that it brings
-// From then on the line between the two is the link's.
+//   2. the lower rank makes a file for the pair and its end of the link, and answers with Setup: the file, and the
+//      descriptors that it brings
+//   3. the higher rank makes its end, which is ready: the other end has been made. It says Ready by pair message
+//   4. the lower rank's end is ready, too
+// The line between the two is the link's. An end that refuses closes its line and says why by pair message. So a closed
+// line alone is no error: the reason follows, or the process has ended, which the core notices.
 #pragma once
 
 #include <tutti/plugin/transport.h>
@@ -12,6 +16,7 @@
 #include <array>
 #include <deque>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -43,35 +48,49 @@ struct Setup {
   uint32_t kind = number;
 };
 
+// The pair message of the higher rank whose end of the link is made.
+struct Ready {
+  static constexpr uint32_t number = 2;  // the kind of the pair message
+  uint32_t reserved = 0;
+};
+
+// A setting that both ends must have equal.
+struct EqualValue {
+  const char* what;  // as errors name it
+  uint64_t value;
+};
+
+// `Link` is one end of a link, with
+//   Line& line();
 // [progress], as the endpoint that owns it.
+template <typename Link>
 class Connector {
  public:
-  struct Value {
-    const char* what;  // as errors name it
-    uint64_t value;
-  };
   // The parts of a link.
   struct Parts {
     uint32_t peer;
     const Card& card;                       // the peer's
     Line line;                              // of the endpoint's member
-    FileDescriptor file;                    // of the pair
+    int file;                               // of the pair; stays the connector's
     std::span<FileDescriptor> descriptors;  // those that the peer brings, as many as this rank brings
   };
-  // How the transport takes part. What these throw refuses the peer.
+  // How the transport takes part. What the first two throw refuses the peer.
   struct Steps {
     std::function<FileDescriptor()> make_file;  // the pair's, at its lower rank
-    std::function<void(Parts)> make_link;
+    std::function<std::unique_ptr<Link>(Parts)> make_link;
+    // Both ends are made. Before that the transport has nothing to do with the link. Must not fail.
+    std::function<void(uint32_t peer, std::unique_ptr<Link>)> take_link;
   };
 
   // At most 4 values, and at most Packet::kMaxDescriptors - 1 descriptors, which outlive the connector. Throws Error.
   Connector(const EndpointBase& endpoint, const tutti_endpoint_config& config, const PairFormat& format,
-            std::vector<Value> values, std::vector<int> brings, Station::Member& member, Steps steps)
+            std::vector<EqualValue> values, std::vector<int> brings, Station::Member& member, Steps steps)
       : endpoint_(endpoint),
+        format_(format),
         exchange_(endpoint, config, format, names_of(values),
                   {[this, values](uint32_t peer) { return make_card(peer, values); },
                    [this](uint32_t peer, const Card& card) { on_card(peer, card); },
-                   [this](uint32_t peer) { drop(peer); }, TUTTI_PEER_FAILED}),
+                   [this](uint32_t peer) { drop(peer); }}),
         brings_(std::move(brings)),
         member_(member),
         steps_(std::move(steps)),
@@ -83,14 +102,21 @@ class Connector {
   // Why there is no link with this peer, and will be none.
   const std::optional<Error>& refusal(uint32_t peer) const { return exchange_.error(peer); }
   // Is there something to do without news?
-  bool is_busy() const { return !visits_.empty() || !guests_.empty() || exchange_.has_mail(); }
+  bool is_busy() const { return !visits_.empty() || !guests_.empty() || !answers_.empty() || exchange_.has_mail(); }
 
   // Begins to connect.
   void begin(uint32_t peer) { exchange_.begin(peer); }
   // A pair message. Throws Error for one that cannot be.
   void receive(uint32_t peer, std::string_view bytes) {
-    if (const auto other = exchange_.receive(peer, bytes); other && other->kind != exchange_.kCard)
-      throw exchange_.impossible(peer, Error(TUTTI_INVALID_ARGUMENT, "a pair message of unknown kind"));
+    const auto message = exchange_.receive(peer, bytes);
+    if (!message || message->kind == exchange_.kCard) return;
+    try {
+      if (message->kind != Ready::number) throw Error(TUTTI_INVALID_ARGUMENT, "a pair message of unknown kind");
+      format_.template body_of<Ready>(*message);
+      on_ready(peer);
+    } catch (const Error& e) {
+      throw exchange_.impossible(peer, e);
+    }
   }
   // There will be no link with this peer.
   void give_up(uint32_t peer, bool aborts = false) { exchange_.give_up(peer, aborts); }
@@ -102,33 +128,44 @@ class Connector {
     exchange_.attempt(peer, [&] {
       Packet packet = p.line.receive();
       if (packet.outcome == Packet::kNothing) return;
-      if (packet.outcome == Packet::kClosed) throw Error(TUTTI_PEER_FAILED, "it ended while it connected");
+      if (packet.outcome == Packet::kClosed) return p.line.close();  // why comes by pair message
       packet.check_whole(1 + brings_.size());
       if (!packet.as<Setup>(1 + brings_.size())) throw Error(TUTTI_MISMATCH, "it sent no Setup");
-      make_link(peer, std::move(p.line), std::move(packet.descriptors[0]), std::span(packet.descriptors).subspan(1));
+      std::unique_ptr<Link> made =
+          make_link(peer, std::move(p.line), packet.descriptors[0], std::span(packet.descriptors).subspan(1));
+      exchange_.send(peer, format_.encode(Ready::number, Ready()));
+      take(peer, std::move(made));
     });
+  }
+  // No rank can come to the member now. Those that were about to are refused.
+  void refuse_guests(const Error& why) {
+    for (const uint32_t peer : member_.awaited()) exchange_.fail(peer, why.status(), why.what());
   }
 
   // Does what can be done now.
   void advance() {
     exchange_.flush();
     take_guests();
-    answer_guests();
+    make_ends();
+    answer();
     visit();
   }
 
  private:
   struct Peer {
     std::optional<Card> card;  // the peer's
-    Line line;                 // this rank has brought its descriptors there, and waits for Setup
+    Line line;                 // the higher rank has brought its descriptors there, and waits for Setup
+    // At the lower rank, from the visit until Ready.
+    std::unique_ptr<Link> made;
+    FileDescriptor file;  // of the pair, until Setup is sent
   };
 
-  static std::vector<const char*> names_of(const std::vector<Value>& values) {
+  static std::vector<const char*> names_of(const std::vector<EqualValue>& values) {
     std::vector<const char*> names;
-    for (const Value& value : values) names.push_back(value.what);
+    for (const EqualValue& value : values) names.push_back(value.what);
     return names;
   }
-  Card make_card(uint32_t peer, const std::vector<Value>& values) {
+  Card make_card(uint32_t peer, const std::vector<EqualValue>& values) {
     Card card;
     for (size_t i = 0; i < values.size(); i++) card.settings[i] = values[i].value;
     card.doorbell = member_.page_offset();
@@ -141,8 +178,18 @@ class Connector {
     peers_[peer].card = card;
     if (endpoint_.rank() > peer) visits_.push_back(peer);
   }
+  void on_ready(uint32_t peer) {
+    if (exchange_.error(peer)) return;  // which it did not know yet
+    Peer& p = peers_[peer];
+    if (!p.made || p.file) throw Error(TUTTI_INVALID_ARGUMENT, "it is ready before it was given a Setup");
+    take(peer, std::move(p.made));
+  }
   void drop(uint32_t peer) {
-    peers_[peer].line.close();
+    Peer& p = peers_[peer];
+    p.line.close();
+    p.made.reset();
+    p.file.reset();
+    std::erase(answers_, peer);
     member_.uninvite(peer);
     std::erase(visits_, peer);
     std::erase_if(guests_, [&](const Station::Guest& guest) { return guest.peer == peer; });
@@ -169,39 +216,50 @@ class Connector {
       });
   }
 
-  // The lower rank: makes a file for each rank that has come.
-  void answer_guests() {
+  // The lower rank: makes a file and its end of the link for each rank that has come.
+  void make_ends() {
     for (size_t waiting = guests_.size(); waiting > 0; waiting--) {
       Station::Guest guest = std::move(guests_.front());
       guests_.pop_front();
-      if (!peers_[guest.peer].card) {  // it was faster than its Card, which is still to be checked
+      Peer& p = peers_[guest.peer];
+      if (!p.card) {  // it was faster than its Card, which is still to be checked
         guests_.push_back(std::move(guest));
         continue;
       }
-      guest.line.name_station(peers_[guest.peer].card->invitation.name);
+      guest.line.name_station(p.card->invitation.name);
       exchange_.attempt(guest.peer, [&] {
-        FileDescriptor file = steps_.make_file();
-        std::vector<int> descriptors{file.get()};
-        descriptors.insert(descriptors.end(), brings_.begin(), brings_.end());
-        switch (guest.line.send(Setup(), descriptors)) {
-          case Socket::kFull:
-            return guests_.push_back(std::move(guest));
-          case Socket::kGone:
-            throw Error(TUTTI_PEER_FAILED, "it ended while it connected");
-          case Socket::kSent:
-            make_link(guest.peer, std::move(guest.line), std::move(file), guest.packet.descriptors);
-        }
+        p.file = steps_.make_file();
+        p.made = make_link(guest.peer, std::move(guest.line), p.file, guest.packet.descriptors);
+        answers_.push_back(guest.peer);
       });
     }
   }
 
-  void make_link(uint32_t peer, Line line, FileDescriptor file, std::span<FileDescriptor> descriptors) {
-    steps_.make_link({peer, *peers_[peer].card, std::move(line), std::move(file), descriptors.first(brings_.size())});
+  // The lower rank: sends Setup to those for whom all is made.
+  void answer() {
+    std::erase_if(answers_, [&](uint32_t peer) {
+      Peer& p = peers_[peer];
+      std::vector<int> descriptors{p.file.get()};
+      descriptors.insert(descriptors.end(), brings_.begin(), brings_.end());
+      if (p.made->line().send(Setup(), descriptors) == Socket::kFull) return false;
+      p.file.reset();
+      return true;
+    });
+  }
+
+  std::unique_ptr<Link> make_link(uint32_t peer, Line line, const FileDescriptor& file,
+                                  std::span<FileDescriptor> descriptors) {
+    return steps_.make_link(
+        {peer, *peers_[peer].card, std::move(line), file.get(), descriptors.first(brings_.size())});
+  }
+  void take(uint32_t peer, std::unique_ptr<Link> made) {
     exchange_.linked(peer);
+    steps_.take_link(peer, std::move(made));
     endpoint_.log(TUTTI_LOG_DEBUG, "connected to rank {}", peer);
   }
 
   const EndpointBase& endpoint_;
+  const PairFormat format_;
   CardExchange<Card> exchange_;
   const std::vector<int> brings_;
   Station::Member& member_;
@@ -209,6 +267,7 @@ class Connector {
   std::vector<Peer> peers_;  // by rank
   std::vector<uint32_t> visits_;
   std::deque<Station::Guest> guests_;
+  std::vector<uint32_t> answers_;  // ranks to which Setup is to be sent
 };
 
 }  // namespace local

@@ -3,7 +3,7 @@
 // One rank of one communicator of a transport within a host: its doorbell, its peers, progress, sleeping. `Link` is the
 // transport's class over LinkBase (link.hpp), and Link::Domain has
 //   const Settings& settings() const;
-//   std::vector<Connector::Value> equal_values() const;  // beside the number of lanes: what all ranks must have equal
+//   std::vector<EqualValue> equal_values() const;  // beside the number of lanes: what all ranks must have equal
 #pragma once
 
 #include <array>
@@ -56,7 +56,8 @@ class Endpoint : public EndpointBase {
 
   static std::string label(const char* what) { return fmt::format("tutti-{}-{}", Link::format.transport, what); }
   FileDescriptor make_segment() const;
-  void make_link(Connector::Parts parts);
+  std::unique_ptr<Link> make_link(typename Connector<Link>::Parts parts);
+  void take_link(uint32_t peer, std::unique_ptr<Link> link) noexcept;
   bool take(const tutti_transfer& transfer);
   uint32_t deliver_control(std::span<tutti_completion> completions);
   uint32_t deliver_ends(std::span<tutti_completion> completions);
@@ -64,7 +65,7 @@ class Endpoint : public EndpointBase {
   bool has_news();
   Doorbell& doorbell() const { return member_.doorbell(); }
   uint64_t doorbell_bytes() const { return Doorbell::page_bytes(nranks()); }
-  std::vector<Connector::Value> equal_values() const {
+  std::vector<EqualValue> equal_values() const {
     auto values = domain_.equal_values();
     values.insert(values.begin(), {"the number of lanes", lanes()});
     return values;
@@ -73,7 +74,7 @@ class Endpoint : public EndpointBase {
   Domain& domain_;
   const Geometry geometry_;
   Station::Member member_;
-  Connector connector_;
+  Connector<Link> connector_;
   Attention<Link> attention_;
   std::vector<std::unique_ptr<Link>> peers_;  // by rank
   std::vector<Link*> links_;                  // of peers_, those that there are
@@ -94,11 +95,14 @@ Endpoint<Link>::Endpoint(Domain& domain, const tutti_endpoint_config& config)
       member_(Station::of(config.family), doorbell_bytes()),
       connector_(*this, config, Link::format, equal_values(),
                  {member_.station().doorbell_file(), member_.station().eventfd_descriptor()}, member_,
-                 {[this] { return make_segment(); }, [this](Connector::Parts parts) { make_link(std::move(parts)); }}),
+                 {[this] { return make_segment(); },
+                  [this](typename Connector<Link>::Parts parts) { return make_link(std::move(parts)); },
+                  [this](uint32_t peer, std::unique_ptr<Link> link) { take_link(peer, std::move(link)); }}),
       peers_(nranks()),
       control_pending_(Doorbell::control_words(nranks())) {
   check_file_limit(geometry_.segment_bytes());  // of every link
   attention_.failing.reserve(nranks());
+  links_.reserve(nranks());
 }
 
 // ---- connecting
@@ -140,10 +144,10 @@ FileDescriptor Endpoint<Link>::make_segment() const {
 }
 
 template <typename Link>
-void Endpoint<Link>::make_link(Connector::Parts parts) {
+std::unique_ptr<Link> Endpoint<Link>::make_link(typename Connector<Link>::Parts parts) {
   const FileDescriptor page = std::move(parts.descriptors[0]);
   FileDescriptor peer_eventfd = std::move(parts.descriptors[1]);
-  check_memory_file(parts.file.get(), geometry_.segment_bytes(), "the segment of a pair");
+  check_memory_file(parts.file, geometry_.segment_bytes(), "the segment of a pair");
   const uint64_t offset = parts.card.doorbell;
   if (offset % kPage != 0 || offset > INT64_MAX - doorbell_bytes())
     throw Error(TUTTI_MISMATCH, "its doorbell page begins where none can");
@@ -152,15 +156,20 @@ void Endpoint<Link>::make_link(Connector::Parts parts) {
   // An anonymous inode has no type; pipes, sockets and files, which could block the writer, have one.
   if (fstat(peer_eventfd.get(), &status) != 0 || (status.st_mode & S_IFMT) != 0)
     throw Error(TUTTI_MISMATCH, "what it passed as an eventfd is none");
-  peers_[parts.peer] = std::make_unique<Link>(
+  return std::make_unique<Link>(
       typename Link::Parts{geometry_, rank(), parts.peer, domain_.settings().stream_bytes, domain_.settings().first,
-                           map_shared(parts.file.get(), 0, geometry_.segment_bytes()),
+                           map_shared(parts.file, 0, geometry_.segment_bytes()),
                            {map_shared(page.get(), offset, doorbell_bytes()),
                             share_eventfd(parts.card.invitation.name, std::move(peer_eventfd))},
                            std::move(parts.line), &attention_},
       domain_);
-  links_.push_back(peers_[parts.peer].get());
-  links_.back()->read_line();  // more may have come behind the Setup
+}
+
+template <typename Link>
+void Endpoint<Link>::take_link(uint32_t peer, std::unique_ptr<Link> link) noexcept {
+  peers_[peer] = std::move(link);
+  links_.push_back(peers_[peer].get());  // has room for all
+  links_.back()->read_line();            // what the peer has sent since its end was ready
 }
 
 template <typename Link>
@@ -226,7 +235,7 @@ uint32_t Endpoint<Link>::deliver_control(std::span<tutti_completion> completions
       const uint64_t peer = w * 64 + static_cast<uint64_t>(std::countr_zero(bits));
       Link* link = peer < nranks() ? peers_[peer].get() : nullptr;
       if (!link && peer < nranks() && peer != rank())
-        continue;  // complete at the other end, here it comes with its Setup
+        continue;  // ready at the other end, and not here yet
       bool emptied = !link;
       while (!emptied && n < completions.size() && n < control_data_.size()) {
         uint64_t bytes = 0;
@@ -261,7 +270,11 @@ uint32_t Endpoint<Link>::deliver_ends(std::span<tutti_completion> completions) {
 template <typename Link>
 void Endpoint<Link>::read_lines() {
   attention_.lines = false;
-  member_.read();
+  try {
+    member_.read();
+  } catch (const Error& error) {
+    connector_.refuse_guests(error);
+  }
   for (const uint32_t peer : member_.take_news())
     if (Link* link = peers_[peer].get())
       link->read_line();

@@ -191,6 +191,8 @@ class LinkBase {
   // Ends the link. TUTTI_ABORTED and a peer given up by the caller are not told as events.
   void end(tutti_status status, std::string_view why, bool tell) noexcept;
 
+  // The line stays open until the other end closes it, also when the link has ended.
+  Line& line() { return parts_.line; }
   uint32_t rank() const { return parts_.rank; }
   uint32_t peer() const { return parts_.peer; }
   State state() const { return state_; }
@@ -218,8 +220,6 @@ class LinkBase {
     return {};
   }
 
-  // The line stays open until the other end closes it, also when the link has ended.
-  Line& line() { return parts_.line; }
   // The peer's process has ended, or its endpoint is closed: it addresses no memory of this rank any more.
   bool peer_has_let_go() const { return let_go_; }
   Lane* lane_of(uint32_t lane) { return lane < parts_.geometry.lanes ? &lanes_[lane] : nullptr; }

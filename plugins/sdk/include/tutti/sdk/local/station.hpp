@@ -127,6 +127,8 @@ class Station : public std::enable_shared_from_this<Station> {
     // Lets `peer` come to this member once; a number that it presents besides the invitation's token.
     std::pair<Invitation, uint32_t> invite(uint32_t peer);
     void uninvite(uint32_t peer);
+    // The peers that are invited and have not come.
+    std::vector<uint32_t> awaited();
     // Goes to the doorway of a peer that has invited this member. Nothing: it is crowded now. Throws Error.
     std::optional<Line> visit(uint32_t peer, const Invitation& invitation, uint32_t number,
                               const std::vector<int>& descriptors);
@@ -377,6 +379,13 @@ inline void Station::Member::uninvite(uint32_t peer) {
   invited_.erase(found);
 }
 
+inline std::vector<uint32_t> Station::Member::awaited() {
+  const std::lock_guard lock(station_->mutex_);
+  std::vector<uint32_t> peers;
+  for (const auto& [peer, number] : invited_) peers.push_back(peer);
+  return peers;
+}
+
 inline std::optional<Line> Station::Member::visit(uint32_t peer, const Invitation& invitation, uint32_t number,
                                                   const std::vector<int>& descriptors) {
   const std::lock_guard lock(station_->mutex_);
@@ -492,8 +501,8 @@ inline void Station::read_all(Member& reader) {
         wake(member, &reader);
       }
     });
-  } catch (const Error&) {
-    if (!reader.invited_.empty()) throw;  // else it is no matter of this member's
+  } catch (const Error& error) {
+    if (!reader.invited_.empty()) reader.trouble_ = error;  // else it is no matter of this member's
   }
 }
 

@@ -103,8 +103,8 @@ void Connector::receive(uint32_t peer, std::string_view bytes) {
     Link* const link = endpoint_.link_of(peer);
     if (link) link->lose("it could not connect: " + text);  // it has no such link
     if (message->kind != kDial) return;
-    if (const auto& error = exchange_.error(peer); link || error)
-      return exchange_.tell(peer, TUTTI_PEER_FAILED, error ? error->what() : link->reason());
+    if (const auto& error = exchange_.error(peer)) return exchange_.tell(peer, error->status(), error->what());
+    if (link) return exchange_.tell(peer, TUTTI_PEER_FAILED, link->reason());
     on_dial(peer, message->status, text);
   } catch (const sdk::Error& error) {
     throw exchange_.impossible(peer, error);
@@ -122,9 +122,10 @@ void Connector::on_offer(uint32_t peer, const Offer& offer) {
 
 void Connector::on_dial(uint32_t peer, tutti_status status, const std::string& text) {
   const auto at = handshakes_.find(peer);
-  if (at == handshakes_.end() || at->second.dials || at->second.swapped || !at->second.theirs)
+  if (at == handshakes_.end() || at->second.dials || at->second.exhausted || !at->second.theirs)
     throw sdk::Error(TUTTI_INVALID_ARGUMENT, "it asks this rank to dial, but it is not its turn");
   Handshake& handshake = at->second;
+  if (handshake.swapped) return exchange_.fail(peer, status, text + "; are both alive, and are their ports open?");
   handshake.dials = handshake.swapped = true;
   handshake.status = status;
   handshake.tried = text;
@@ -136,7 +137,7 @@ void Connector::on_dial(uint32_t peer, tutti_status status, const std::string& t
 void Connector::refuse_dialers(const std::string& why) {
   std::vector<uint32_t> diallers;
   for (const auto& [peer, handshake] : handshakes_)
-    if (!handshake.dials) diallers.push_back(peer);
+    if (!handshake.dials && !handshake.exhausted) diallers.push_back(peer);
   for (const uint32_t peer : diallers) exchange_.fail(peer, TUTTI_NO_RESOURCES, why);
 }
 
@@ -204,17 +205,15 @@ bool Connector::begin_again(const Pending& p) {
   return true;
 }
 
-// If this rank is the first to fail, the peer is asked to dial. If both have failed, the connection has failed.
+// The peer is asked to dial. If it has failed, too, this asks it to refuse: one end decides, so that both report its
+// status, also where the peer has refused already and hangs up for this reason.
 void Connector::cannot_dial(uint32_t peer) {
   drop_outgoing(peer);
   Handshake& handshake = handshakes_.at(peer);
   for (auto& socket : handshake.sockets) socket.reset();
-  if (!handshake.swapped) {
-    handshake.dials = false;
-    handshake.swapped = true;
-    return exchange_.send(peer, kPairFormat.encode(kDial, handshake.status, handshake.tried));
-  }
-  exchange_.fail(peer, handshake.status, handshake.tried + "; are both alive, and are their ports open?");
+  handshake.dials = false;
+  handshake.exhausted = std::exchange(handshake.swapped, true);
+  exchange_.send(peer, kPairFormat.encode(kDial, handshake.status, handshake.tried));
 }
 
 void Connector::drop(uint32_t peer) {
@@ -346,7 +345,7 @@ void Connector::on_answer(uint64_t id, Pending& p, const Opening& opening) {
 void Connector::keep(uint32_t peer, uint32_t index, uint64_t id) {
   Handshake& handshake = handshakes_.at(peer);
   Stream stream = std::move(pending_.extract(id).mapped().stream);
-  sleeper_.forget(stream.socket().get());
+  sleeper_.change(stream.socket().get(), EPOLLET, mark(Watched::kOpening, id));  // the link watches it again
   handshake.sockets[index] = std::move(stream);
   if (index == 0) drop_outgoing(peer);
   std::vector<Stream> all;

@@ -2,7 +2,9 @@
 //
 // Connects the sockets of links. Two endpoints exchange offers (sdk::CardExchange). Then the end of higher rank dials:
 // it connects to the other end's listeners. It opens every socket with a token from the other end's offer, and the
-// other end replies with a second token. If no listener can be reached, the other end is asked to dial.
+// other end replies with a second token. If no listener can be reached, the other end is asked to dial. If it cannot
+// either, the first end says so to both. The end that is dialled has its link once it has replied on every socket, and
+// the end that dials once it has all replies. From then on neither can fail to make its own.
 //
 // A stranger costs one descriptor for at most five seconds. Only 32 of its bytes are looked at: they are compared with
 // the expected opening.
@@ -78,8 +80,9 @@ class Connector {
   struct Handshake {
     Offer mine;
     std::optional<Offer> theirs;
-    bool dials;            // this end dials now
-    bool swapped = false;  // the other end has dialled before
+    bool dials;              // this end dials now
+    bool swapped = false;    // one end has tried in vain
+    bool exhausted = false;  // both have: the other end will say so
     std::vector<Where> candidates;
     size_t next = 0;
     std::optional<Clock::time_point> next_at;  // when the next candidate is tried in parallel

@@ -43,7 +43,7 @@ void Endpoint::receive_pair(uint32_t peer, std::string_view message) {
 void Endpoint::establish(uint32_t peer, std::vector<Stream> sockets) {
   links_[peer] = std::make_unique<Link>(*this, peer, std::move(sockets));
   for (auto& connection : links_[peer]->connections()) {
-    sleeper_.watch(connection->descriptor(), EPOLLIN, mark_of(*connection));
+    sleeper_.change(connection->descriptor(), EPOLLIN, mark_of(*connection));
     open_.push_back(connection.get());
   }
 }

@@ -53,7 +53,7 @@ class Endpoint : public sdk::NetworkEndpoint<Endpoint, Link> {
   }
   void closing(Connection& connection);
 
-  // For the connector.
+  // For the connector. The sockets are watched.
   void establish(uint32_t peer, std::vector<Stream> sockets);
 
  private:

@@ -27,7 +27,7 @@ struct Listener {
   Where where() const { return {to_address(ip), port}; }
 };
 
-inline constexpr sdk::PairFormat kPairFormat{.transport = "tcp", .magic = 0x5043'5454, .version = 5};  // "TTCP"
+inline constexpr sdk::PairFormat kPairFormat{.transport = "tcp", .magic = 0x5043'5454, .version = 6};  // "TTCP"
 
 // The names of Offer::settings.
 inline constexpr std::array kSettingNames{
@@ -46,7 +46,8 @@ struct Offer {
   std::string flaw() const;
 };
 
-// Another pair message, with a status and a text: the end whose turn it was could not dial, and asks the other end to.
+// Another pair message, with a status and a text: the end whose turn it was could not dial, and asks the other end to,
+// or to refuse where it could not before.
 inline constexpr uint32_t kDial = 2;
 
 // The first bytes on a socket. The dialler sends `knock` and the listener replies `answer`; both tokens are from the

@@ -2,7 +2,11 @@
 //
 // Connecting links, and keeping strangers out.
 #include <dirent.h>
+#include <sys/epoll.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
 
+#include <climits>
 #include <optional>
 #include <random>
 
@@ -11,12 +15,26 @@
 #include "certificates.hpp"
 #include "listening_socket.hpp"
 
+namespace {
+int watches_left = INT_MAX;  // that the system allows
+}  // namespace
+
+// The C library's, with a limit.
+extern "C" int epoll_ctl(int epoll, int operation, int fd, epoll_event* event) {
+  if (operation == EPOLL_CTL_ADD && watches_left-- <= 0) {
+    errno = ENOSPC;
+    return -1;
+  }
+  return static_cast<int>(syscall(SYS_epoll_ctl, epoll, operation, fd, event));
+}
+
 namespace tutti_test {
 namespace {
 
 class Connect : public testing::Test {
  protected:
   void SetUp() override { host().settings = {{"TUTTI_TCP_INTERFACE", "127.0.0.1"}}; }
+  void TearDown() override { watches_left = INT_MAX; }
 };
 
 // Only `a` calls connect.
@@ -182,7 +200,7 @@ TEST_F(Connect, AnotherVersionIsNamedOnBothSides) {
   mail_for(1).clear();
   later[4] = 9;
   EXPECT_EQ(b.receive_pair(0, later), TUTTI_MISMATCH);
-  EXPECT_NE(b.error.find("rank 1: net-tcp: from rank 0: it speaks version 9 of the tcp transport, this rank version 5"),
+  EXPECT_NE(b.error.find("rank 1: net-tcp: from rank 0: it speaks version 9 of the tcp transport, this rank version 6"),
             std::string::npos)
       << b.error;
   ASSERT_EQ(mail_for(0).size(), 1u) << "rank 0 must learn of it";
@@ -381,6 +399,47 @@ TEST_F(Connect, WhereOneEndCannotReachTheOtherItIsReached) {
     ASSERT_TRUE(drive({&a, &b}, [&] { return b.has(1); }));
     EXPECT_EQ(y, x);
   }
+}
+
+// An accepted socket is the last thing for which the system may lack something: each end has its link then.
+TEST_F(Connect, AnEndThatHasAnsweredCannotFail) {
+  Rank a(0), b(1);
+  ASSERT_NO_FATAL_FAILURE(exchange_offers(a, b));
+  b.progress();  // it dials
+  watches_left = 1;
+  tutti_status sa, sb;
+  settle(a, b, sa, sb);
+  EXPECT_EQ(sa, TUTTI_OK) << a.error;
+  EXPECT_EQ(sb, TUTTI_OK) << b.error;
+}
+
+// Rank 1 has failed to dial, and may open no more descriptors when it is dialled. Rank 0 finds that its sockets are
+// turned away before it hears why.
+TEST_F(Connect, ARefusalThatIsSlowerThanTheSocketsIsTheReasonAtBothEnds) {
+  const ListeningSocket dead(ListeningSocket::kDead);
+  Rank a(0), b(1);
+  ASSERT_NO_FATAL_FAILURE(exchange_offers(a, b));
+  ASSERT_NO_FATAL_FAILURE(divert(1, dead.port()));
+  ASSERT_TRUE(drive({&b}, [&] { return mail_for(0).size() == 2; }));  // it asks rank 0 to dial
+  a.progress();                                                       // it dials
+  rlimit usual{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &usual), 0);
+  const int next = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 0);
+  ASSERT_EQ(::close(next), 0);
+  const rlimit none{static_cast<rlim_t>(next), usual.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+  const bool refused = drive({&b}, [&] { return !mail_for(0).empty(); });
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &usual), 0);
+  ASSERT_TRUE(refused);
+  const auto late = std::exchange(mail_for(0), {});
+  tutti_status sa, sb;
+  settle(a, b, sa, sb);
+  EXPECT_EQ(sa, TUTTI_NO_RESOURCES) << a.error;
+  EXPECT_EQ(sb, TUTTI_NO_RESOURCES) << b.error;
+  EXPECT_NE(a.error.find("rank 1 cannot accept connections: Too many open files"), std::string::npos) << a.error;
+  mail_for(0) = late;
+  a.progress();
+  EXPECT_EQ(a.connect(1), TUTTI_NO_RESOURCES) << a.error;
 }
 
 TEST_F(Connect, AnotherHostsLoopbackIsNotTried) {

@@ -60,8 +60,8 @@ constexpr Clause table[] = {
      "bytes, and only from [progress] functions, never from `open_endpoint`. Only a transport with `receive_pair` "
      "may send them. A pair message that finds no room (`TUTTI_AGAIN`) must be sent again after progress."},
     {"T-5",
-     "For a live peer `connect` must return `TUTTI_AGAIN` or a link, never an error. With progress at both ends it "
-     "must return a link after finitely many calls. Later calls must return the same link."},
+     "For a live peer `connect` must return `TUTTI_AGAIN` or a link, and an error only as T-44 states. With progress at "
+     "both ends it must return a link after finitely many calls. Later calls must return the same link."},
     {"T-6",
      "Both ends may call `connect`, at the same time or one after the other. An end that has not called it must need "
      "only `progress` for the other end's connection to complete. Once an end has its link, messages must flow in "
@@ -182,6 +182,10 @@ constexpr Clause table[] = {
      "Endpoints with the same `tutti_endpoint_config.family` may share connections and the descriptor of `wait_fd/1`. "
      "Each must still get its own messages, wake-ups and losses only. Closing or aborting one, or giving up a peer "
      "there, must not be noticed by the others."},
+    {"T-44",
+     "`connect` may return `TUTTI_OK` at one end only when the other end cannot fail any more for a reason of its own. "
+     "If an end cannot connect, because it lacks descriptors say, `connect` must return the status of that end at both, "
+     "and no PEER_FAILED record may come. Connections to other peers must not be affected."},
 
     {"V-1",
      "`try_receive` must return the lane's next message and its length, or NULL. Called again before `release`, it "

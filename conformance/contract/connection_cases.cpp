@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // How links come about: orders of calling, bad pair messages, strangers.
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
@@ -223,6 +226,55 @@ void listens_where_met(Bench& bench) {
   exchange(stage, 0, 1, "T-8");
 }
 
+// The lowest number that a new descriptor may get.
+uint64_t next_descriptor() {
+  const int next = open("/dev/null", O_RDONLY | O_CLOEXEC);
+  if (next < 0) throw CannotRun{"/dev/null cannot be opened"};
+  close(next);
+  return static_cast<uint64_t>(next);
+}
+
+// One of two ranks may open so many descriptors to connect: none, one, and so on until they get a link.
+void short_of_descriptors(Bench& bench) {
+  for (const uint32_t limited : {0u, 1u})
+    for (uint64_t more = 0, linked = 0; linked == 0; ++more) {
+      Stage stage(bench, {.nranks = 3, .connect = false});
+      for (auto& rank : stage.ranks) rank->failures_expected = true;
+      stage[limited].descriptor_limit = next_descriptor() + more;
+      tutti_status status[] = {TUTTI_AGAIN, TUTTI_AGAIN};
+      std::string why[2];
+      const auto outcome = [&] {
+        return fmt::format("while rank {} may open {} descriptors to connect, connect returns {} at rank 0{}{} and {} "
+                           "at rank 1{}{}",
+                           limited, more, status_text(status[0]), why[0].empty() ? "" : ": ", why[0],
+                           status_text(status[1]), why[1].empty() ? "" : ": ", why[1]);
+      };
+      stage.until(
+          [&] {
+            for (const uint32_t rank : {0u, 1u}) {
+              if (status[rank] != TUTTI_AGAIN) continue;
+              status[rank] = stage[rank].connect(1 - rank);
+              if (status[rank] < 0) why[rank] = last_error();
+            }
+            return status[0] != TUTTI_AGAIN && status[1] != TUTTI_AGAIN;
+          },
+          "T-44", [&] { return outcome() + ": an end that cannot connect must tell the other one"; });
+      require(status[0] == status[1] && status[0] != TUTTI_PEER_FAILED, "T-44",
+              "{}; expected one status for both, that of the end which cannot connect", outcome());
+      stage[limited].descriptor_limit = 0;
+      for (const uint32_t rank : {0u, 1u})
+        for (const Event& e : stage[rank].events)
+          require(e.kind != TUTTI_COMPLETION_PEER_FAILED, "T-44", "{}, and rank {} is told: {}", outcome(), rank,
+                  e.data);
+      linked = status[0] == TUTTI_OK;
+      if (linked) exchange(stage, 0, 1, "T-44");
+      stage.until([&] { return (stage[2].connect(limited) == TUTTI_OK) & (stage[limited].connect(2) == TUTTI_OK); },
+                  "T-44", [&] { return outcome() + "; later, with descriptors, it and rank 2 do not connect"; });
+      exchange(stage, limited, 2, "T-44");
+      require(more < 200, "T-44", "{}", outcome());
+    }
+}
+
 void many_communicators(Bench& bench) {
   constexpr uint32_t many = 6;
   std::vector<std::unique_ptr<Stage>> stages;
@@ -407,6 +459,11 @@ std::vector<ContractCase> connection_cases() {
        {"T-43", "T-3", "T-5", "T-21"},
        8,
        one_family},
+      {"connect-short-of-descriptors",
+       "one end may open no, one, two, ... descriptors to connect",
+       {"T-44", "T-5", "T-15", "T-21", "T-32"},
+       46,
+       short_of_descriptors},
   };
 }
 

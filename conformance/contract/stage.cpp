@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stage.hpp"
 
+#include <sys/resource.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cstring>
@@ -48,6 +50,28 @@ class Passed {
  private:
   GuardedMemory memory_;
   const char* const what_;
+};
+
+// Sets the soft limit of open files while it lives; 0: changes nothing.
+class DescriptorLimit {
+ public:
+  explicit DescriptorLimit(uint64_t most) : is_set_(most != 0) {
+    if (is_set_) set(most);
+  }
+  ~DescriptorLimit() {
+    if (is_set_) setrlimit(RLIMIT_NOFILE, &usual_);
+  }
+  DescriptorLimit(const DescriptorLimit&) = delete;
+  DescriptorLimit& operator=(const DescriptorLimit&) = delete;
+
+ private:
+  void set(uint64_t most) {
+    if (getrlimit(RLIMIT_NOFILE, &usual_) != 0) throw CannotRun{"getrlimit fails"};
+    const rlimit less{most, usual_.rlim_max};
+    if (setrlimit(RLIMIT_NOFILE, &less) != 0) throw CannotRun{"setrlimit fails"};
+  }
+  const bool is_set_;
+  rlimit usual_{};
 };
 
 }  // namespace
@@ -115,6 +139,7 @@ void Rank::close() {
 }
 
 tutti_status Rank::connect(uint32_t peer) {
+  const DescriptorLimit limit(descriptor_limit);
   tutti_link* link = nullptr;
   const tutti_status status = call("connect", false, [&] { return bench.transport()->connect(endpoint, peer, &link); });
   judge_pair_messages();
@@ -233,6 +258,7 @@ tutti_status Rank::send_control(uint32_t peer, std::string_view message) {
 }
 
 uint32_t Rank::progress(uint32_t capacity) {
+  const DescriptorLimit limit(descriptor_limit);
   if (options.mail)
     for (Letter letter; options.mail->take(options.rank, letter);) {
       if (!has_pairs()) continue;

@@ -91,6 +91,8 @@ class Rank {
   }
   // A case that asks for failures is not ended by them; otherwise a PEER_FAILED record breaks T-32.
   bool failures_expected = false;
+  // Not 0: this process's soft limit of open files in connect and progress of this rank.
+  uint64_t descriptor_limit = 0;
 
  private:
   uint64_t new_cookie();

@@ -60,6 +60,8 @@ constexpr Fault transports[] = {
     {"mismatch-tells-its-own-size", "T-24", "shm", "a RECV of another size than its message reports its own bytes"},
     {"marks-are-equal", "T-42", "shm", "a RECV with another mark than its message completes with TUTTI_OK"},
     {"aborts-the-family", "T-43", "shm", "the abort of an endpoint aborts all endpoints of its family"},
+    {"refusal-is-a-loss", "T-44", "shm", "connect to rank 0 returns TUTTI_PEER_FAILED where the system refused"},
+    {"keeps-its-refusals", "T-44", "shm", "an end that cannot connect does not tell the other one"},
     {"marks-of-16-bits", "T-42", "shm", "the upper half of marks is lost"},
     {"mismatch-tells-its-own-mark", "T-42", "shm", "a RECV with another mark than its message reports its own"},
     {"drops-empty-messages", "T-25", "shm", "a SEND of no bytes is told complete and not sent"},

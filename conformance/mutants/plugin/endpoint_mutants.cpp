@@ -16,6 +16,7 @@
 #include <mutex>
 #include <set>
 #include <thread>
+#include <tutti/sdk/pair_messages.hpp>
 
 #include "mutant.hpp"
 
@@ -211,6 +212,20 @@ tutti_status pad(const tutti_pair_messages& to, uint32_t peer, const void* data,
   std::memcpy(padded, data, 1);
   return reached(), to.send(to.self, peer, padded, sizeof padded);
 }
+tutti_status keep_refusals(const tutti_pair_messages& to, uint32_t peer, const void* data, uint64_t bytes) {
+  sdk::PairFormat::Head head{};
+  if (bytes >= sizeof head) std::memcpy(&head, data, sizeof head);
+  return head.status == TUTTI_SYSTEM ? (reached(), TUTTI_OK) : to.send(to.self, peer, data, bytes);
+}
+struct RefusalIsALoss : Endpoint {
+  using Endpoint::Endpoint;
+  tutti_status connect(uint32_t peer, Link** link) override {
+    const tutti_status status = Endpoint::connect(peer, link);
+    if (status != TUTTI_SYSTEM || peer != 0) return status;
+    reached();
+    return sdk::report(TUTTI_PEER_FAILED, "mutant: rank 0 is lost");
+  }
+};
 struct ServesStrangersFirst : Mutant {
   struct At : Endpoint {
     int listener = -1, visitor = -1;
@@ -542,6 +557,8 @@ constexpr Maker makers[] = {
     {"one-communicator", make<OneCommunicator>},
     {"forgets-refused-pair-messages", make<AltersPairMessages<forget_refused>>},
     {"pair-messages-too-long", make<AltersPairMessages<pad>>},
+    {"keeps-its-refusals", make<AltersPairMessages<keep_refusals>>},
+    {"refusal-is-a-loss", make<With<RefusalIsALoss>>},
     {"another-link-each-time", make<With<AnotherLinkEachTime>>},
     {"passive-end-sleeps", make<With<PassiveEndSleeps>>},
     {"trusts-any-pair-message", make<With<TrustsAnyPairMessage>>},

@@ -182,6 +182,26 @@ TEST_F(Recovering, AnAdapterThatFailsForGoodIsLeft) {
   EXPECT_TRUE(a->failures.empty() && b->failures.empty());
 }
 
+// It has been offered, and cannot be connected any more. The other end has made its link by then, and drops it.
+TEST_F(Recovering, AnAdapterThatFailsWhileItConnectsIsTheReasonAtBothEnds) {
+  ASSERT_NO_FATAL_FAILURE(open(1));
+  ASSERT_EQ(a->connect(1), TUTTI_AGAIN) << a->error;
+  ASSERT_EQ(b->connect(0), TUTTI_AGAIN) << b->error;
+  model::set_fatal("rxe1");
+  a->progress();
+  tutti_status sa = TUTTI_AGAIN, sb = TUTTI_AGAIN;
+  ASSERT_TRUE(both([&] {
+    if (sa == TUTTI_AGAIN) sa = a->connect(1);
+    if (sb == TUTTI_AGAIN) sb = b->connect(0);
+    return sa != TUTTI_AGAIN && sb != TUTTI_AGAIN;
+  }));
+  EXPECT_EQ(sa, TUTTI_SYSTEM) << a->error;
+  EXPECT_EQ(sb, TUTTI_SYSTEM) << b->error;
+  EXPECT_NE(a->error.find("it cannot connect"), std::string::npos) << a->error;
+  for (int i = 0; i < 1000; ++i) a->progress(), b->progress();
+  EXPECT_TRUE(a->failures.empty() && b->failures.empty());
+}
+
 TEST_F(Recovering, RealTimeTheOnlyAdapterThatFailsIsAClearError) {
   ASSERT_NO_FATAL_FAILURE(open_joined(1, {{"TUTTI_IB_RECOVERY", "1"}}));
   model::set_fatal("rxe0");

@@ -30,6 +30,12 @@
  * handshake of its own and no listener for strangers. An endpoint that must accept something from outside (a socket)
  * puts a one-time random token into a pair message and accepts only connections that present it.
  *
+ * Connecting fails at both ends or at neither. connect returns TUTTI_OK at one end only when the other end cannot fail
+ * any more for a reason of its own. An end that cannot connect says so by pair message, and connect returns its status
+ * at both ends; a socket that this end closes is no loss of a peer. If both ends fail at once, each may return its own
+ * status. After TUTTI_NO_RESOURCES, TUTTI_SYSTEM or TUTTI_NOT_SUPPORTED the core leaves the transport out for these two
+ * ranks, and takes the next one. Any other error ends the communicator.
+ *
  * Loss. Between the loss of a peer and its PEER_FAILED record, post and send_control continue as if nothing had
  * happened: they accept, or have no room, and do not return an error. After the record post, send_control and connect
  * return TUTTI_PEER_FAILED for that peer. A peer that has closed its endpoint is lost only if an operation with it is
@@ -212,15 +218,15 @@ typedef struct tutti_transport {
   void (*close_endpoint)(tutti_endpoint* endpoint);
   /* [progress] Connects to `peer`. TUTTI_OK: *link is ready. TUTTI_AGAIN: under way, call again after progress. A later
    * call for a connected peer gives the same link. Both ends may call at the same time; the end that does not call
-   * needs only progress and receive_pair for the other's connection to come about. An error is final: the core ends the
-   * communicator with it and tries no other transport. Errors: TUTTI_PEER_FAILED for a lost peer; TUTTI_SYSTEM or
-   * TUTTI_TIMEOUT for one that cannot be reached; TUTTI_MISMATCH for settings that do not work together. `peer` is
-   * never the own rank. */
+   * needs only progress and receive_pair for the other's connection to come about. An error is final for this peer, at
+   * both ends ("Connecting" above). Errors: TUTTI_NO_RESOURCES, TUTTI_SYSTEM or TUTTI_NOT_SUPPORTED where this
+   * transport cannot connect the two; TUTTI_TIMEOUT for a peer that does not answer; TUTTI_PEER_FAILED for a lost one;
+   * TUTTI_MISMATCH for settings that do not work together. `peer` is never the own rank. */
   tutti_status (*connect)(tutti_endpoint* endpoint, uint32_t peer, tutti_link** link);
   /* Mandatory for a transport that sends pair messages. [progress] A pair message of `peer`, at any time from
    * open_endpoint on, whether this end has called connect or not; `data` lives until return. It comes from the same
-   * transport of a rank of this job, perhaps of another version: unknown bytes are an error, which ends the
-   * communicator. */
+   * transport of a rank of this job, perhaps of another version: unknown bytes are TUTTI_INVALID_ARGUMENT or
+   * TUTTI_MISMATCH. Errors count as connect's. */
   tutti_status (*receive_pair)(tutti_endpoint* endpoint, uint32_t peer, const void* data, uint64_t bytes);
 
   /* [progress] Takes the first *accepted transfers of the batch, in order within each (link, lane, kind). Refusal of

@@ -134,11 +134,14 @@ void Connector::on_dial(uint32_t peer, tutti_status status, const std::string& t
 }
 
 // This rank cannot accept connections, so peers that dial it would wait forever.
-void Connector::refuse_dialers(const std::string& why) {
+void Connector::refuse_dialers(const std::string& reason) {
+  const std::string why = "cannot accept connections: " + reason;
+  if (!std::exchange(accept_failed_, true)) endpoint_.log(TUTTI_LOG_ERROR, "{}", why);
   std::vector<uint32_t> diallers;
   for (const auto& [peer, handshake] : handshakes_)
     if (!handshake.dials && !handshake.exhausted) diallers.push_back(peer);
-  for (const uint32_t peer : diallers) exchange_.fail(peer, TUTTI_NO_RESOURCES, why);
+  for (const uint32_t peer : diallers)
+    exchange_.fail(peer, TUTTI_NO_RESOURCES, fmt::format("rank {} {}", rank_, why));
 }
 
 // Dialling: socket 0 finds the address. If an address is silent for a while, the next one is tried in parallel. The
@@ -175,12 +178,14 @@ void Connector::open_socket(uint32_t peer, uint32_t index, const Where& where, i
   made.index = index;
   made.where = where;
   made.hang_ups = hang_ups;
+  uint64_t id;
   try {
     made.stream = Stream(start_connecting(where, settings_));
+    id = watch(made, EPOLLOUT);
   } catch (const sdk::Error& error) {
     return dial_failed(made, error);
   }
-  admit(std::move(made), EPOLLOUT);
+  admit(id, std::move(made));
 }
 
 void Connector::dial_failed(const Pending& p, const sdk::Error& error) {
@@ -230,9 +235,13 @@ void Connector::drop_outgoing(uint32_t peer) {
 
 // ---- Sockets on their way
 
-void Connector::admit(Pending made, uint32_t events) {
+uint64_t Connector::watch(const Pending& made, uint32_t events) {
   const uint64_t id = ++next_id_;
   sleeper_.watch(made.stream.socket().get(), events, mark(Watched::kOpening, id));
+  return id;
+}
+
+void Connector::admit(uint64_t id, Pending made) {
   pending_.emplace(id, std::move(made));
   advance(id);
 }
@@ -244,13 +253,17 @@ void Connector::on_listener(uint64_t index) {
     made.stream = Stream(accept(listeners_[index], settings_, made.where));
     if (!made.stream.socket()) {
       if (errno == EAGAIN || errno == ECONNABORTED) return;
-      const std::string why = "cannot accept connections: " + system_text(errno);
-      if (!std::exchange(accept_failed_, true)) endpoint_.log(TUTTI_LOG_ERROR, "{}", why);
-      return refuse_dialers(fmt::format("rank {} {}", rank_, why));
+      return refuse_dialers(system_text(errno));
     }
     make_room();
-    if (tls_) made.stream.start_tls(*tls_, true);
-    admit(std::move(made), EPOLLIN);
+    uint64_t id;
+    try {
+      if (tls_) made.stream.start_tls(*tls_, true);
+      id = watch(made, EPOLLIN);
+    } catch (const sdk::Error& error) {
+      return refuse_dialers(error.what());
+    }
+    admit(id, std::move(made));
   }
 }
 

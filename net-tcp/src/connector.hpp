@@ -94,7 +94,7 @@ class Connector {
   Offer make_offer(uint32_t peer);
   void on_offer(uint32_t peer, const Offer& offer);
   void on_dial(uint32_t peer, tutti_status status, const std::string& text);
-  void refuse_dialers(const std::string& why);
+  void refuse_dialers(const std::string& reason);
 
   void dial(uint32_t peer);
   void try_next(uint32_t peer);
@@ -106,7 +106,8 @@ class Connector {
   void drop(uint32_t peer);
   void drop_outgoing(uint32_t peer);
 
-  void admit(Pending made, uint32_t events);
+  uint64_t watch(const Pending& made, uint32_t events);  // its id; throws sdk::Error
+  void admit(uint64_t id, Pending made);
   void make_room();
   bool step(uint64_t id, Pending& p);
   bool moved(Pending& p, long n);

@@ -413,6 +413,25 @@ TEST_F(Connect, AnEndThatHasAnsweredCannotFail) {
   EXPECT_EQ(sb, TUTTI_OK) << b.error;
 }
 
+// The system watches so few descriptors: none, one, and so on until there is a link.
+TEST_F(Connect, ALackOfWatchesIsTheSameErrorAtBothEnds) {
+  for (const char* sockets : {"1", "3"}) {
+    host().settings["TUTTI_TCP_SOCKETS"] = sockets;
+    tutti_status sa = TUTTI_AGAIN, sb = TUTTI_AGAIN;
+    for (int allowed = 0; sa != TUTTI_OK; ++allowed) {
+      ASSERT_LT(allowed, 20);
+      watches_left = INT_MAX;
+      Rank a(0), b(1);
+      ASSERT_NO_FATAL_FAILURE(exchange_offers(a, b));
+      watches_left = allowed;
+      settle(a, b, sa, sb);
+      ASSERT_EQ(sa, sb) << a.error << "; " << b.error;
+      ASSERT_TRUE(sa == TUTTI_OK || sa == TUTTI_NO_RESOURCES || sa == TUTTI_SYSTEM) << a.error;
+      ASSERT_TRUE(a.failures.empty() && b.failures.empty());
+    }
+  }
+}
+
 // Rank 1 has failed to dial, and may open no more descriptors when it is dialled. Rank 0 finds that its sockets are
 // turned away before it hears why.
 TEST_F(Connect, ARefusalThatIsSlowerThanTheSocketsIsTheReasonAtBothEnds) {

@@ -70,6 +70,7 @@ class Peer {
       FUZZ_CHECK(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, pair) == 0);
       far = pair[0];
       near.emplace_back(Socket(pair[1]));
+      endpoint().sleeper().watch(pair[1]);
     }
     endpoint().establish(1, std::move(near));
     link_ = endpoint().connect(1);

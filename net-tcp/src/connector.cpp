@@ -42,14 +42,14 @@ Digest digest(const std::string& text) {
 
 }  // namespace
 
-Connector::Connector(Endpoint& endpoint, const tutti_endpoint_config& config, sdk::Sleeper& sleeper,
+Connector::Connector(Endpoint& endpoint, const tutti_endpoint_config& config,
                      std::shared_ptr<const sdk::Tls> tls)
     : endpoint_(endpoint),
       exchange_(endpoint, config, kPairFormat, {kSettingNames.begin(), kSettingNames.end()},
                 {[this](uint32_t peer) { return make_offer(peer); },
                  [this](uint32_t peer, const Offer& offer) { on_offer(peer, offer); },
                  [this](uint32_t peer) { drop(peer); }}),
-      sleeper_(sleeper),
+      sleeper_(endpoint.sleeper()),
       settings_(endpoint.settings()),
       tls_(std::move(tls)),
       rank_(endpoint.rank()),

@@ -38,8 +38,7 @@ constexpr uint64_t mark(Watched kind, uint64_t id) { return static_cast<uint64_t
 class Connector {
  public:
   // Listens on the chosen addresses at once. Throws sdk::Error.
-  Connector(Endpoint& endpoint, const tutti_endpoint_config& config, sdk::Sleeper& sleeper,
-            std::shared_ptr<const sdk::Tls> tls);
+  Connector(Endpoint& endpoint, const tutti_endpoint_config& config, std::shared_ptr<const sdk::Tls> tls);
 
   // Starts or continues connecting to a peer that has no link. Throws sdk::Error once connecting has failed.
   void connect(uint32_t peer) { exchange_.connect(peer); }

@@ -22,7 +22,7 @@ Endpoint::Endpoint(Domain& domain, const tutti_endpoint_config& config)
       links_(nranks()) {
   settings_.timeout = std::chrono::nanoseconds(config.timeout_ns);
   settings_.traffic_class = config.traffic_class;
-  connector_ = std::make_unique<Connector>(*this, config, sleeper_, domain.tls);
+  connector_ = std::make_unique<Connector>(*this, config, domain.tls);
 }
 
 // ---- Links

@@ -53,7 +53,8 @@ class Endpoint : public sdk::NetworkEndpoint<Endpoint, Link> {
   }
   void closing(Connection& connection);
 
-  // For the connector. The sockets are watched.
+  // For the connector. The sockets of a link are watched before.
+  sdk::Sleeper& sleeper() { return sleeper_; }
   void establish(uint32_t peer, std::vector<Stream> sockets);
 
  private:

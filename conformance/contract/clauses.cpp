@@ -60,7 +60,8 @@ constexpr Clause table[] = {
      "bytes, and only from [progress] functions, never from `open_endpoint`. Only a transport with `receive_pair` "
      "may send them. A pair message that finds no room (`TUTTI_AGAIN`) must be sent again after progress."},
     {"T-5",
-     "For a live peer `connect` must return `TUTTI_AGAIN` or a link, and an error only as T-44 states. With progress at "
+     "For a live peer `connect` must return `TUTTI_AGAIN` or a link, and an error only as T-44 states. With progress "
+     "at "
      "both ends it must return a link after finitely many calls. Later calls must return the same link."},
     {"T-6",
      "Both ends may call `connect`, at the same time or one after the other. An end that has not called it must need "
@@ -184,7 +185,8 @@ constexpr Clause table[] = {
      "there, must not be noticed by the others."},
     {"T-44",
      "`connect` may return `TUTTI_OK` at one end only when the other end cannot fail any more for a reason of its own. "
-     "If an end cannot connect, because it lacks descriptors say, `connect` must return the status of that end at both, "
+     "If an end cannot connect, because it lacks descriptors say, `connect` must return the status of that end at "
+     "both, "
      "and no PEER_FAILED record may come. Connections to other peers must not be affected."},
 
     {"V-1",

@@ -41,6 +41,21 @@ inline std::vector<std::string> split(std::string_view text, char separator) {
   return pieces;
 }
 
+// The lines of a communicator's topology (tutti_comm_topology) that tell of refused transports.
+inline std::vector<std::string> refusals(std::string_view topology) {
+  std::vector<std::string> lines = split(topology, '\n');
+  std::erase_if(lines, [](const std::string& line) { return line.find(" was refused: ") == std::string::npos; });
+  return lines;
+}
+
+// Those of all ranks: a pair's two ends tell of it in words of their own, of which the first stay.
+inline void add_refusals(std::vector<std::string>& all, const std::vector<std::string>& more) {
+  const auto pair = [](const std::string& line) { return line.substr(0, line.find(" was refused: ")); };
+  for (const std::string& line : more)
+    if (std::none_of(all.begin(), all.end(), [&](const std::string& known) { return pair(known) == pair(line); }))
+      all.push_back(line);
+}
+
 // Without spaces and line ends.
 inline std::vector<std::string> words_of(std::string_view text) {
   constexpr std::string_view between = " \t\r\n";

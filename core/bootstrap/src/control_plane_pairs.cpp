@@ -39,17 +39,11 @@ void ControlPlane::send_pair(uint32_t peer, std::string_view bytes) {
   if (number == 0)
     throw make_failure(TUTTI_NO_RESOURCES, "{}rank {} has not taken {} pair messages from this rank", me(), peer,
                        pairs_.max_untaken());
-  const bool others = std::exchange(has_unsent_, false);
   lock.unlock();
   try {
-    if (others)
-      send_untaken(Route::up);
-    else
-      send({listener_ ? PacketKind::branch : PacketKind::message, Route::up, rank_, peer, number, bytes});
-  } catch (const std::bad_alloc&) {
-    lock.lock();
-    has_unsent_ = true;
-    throw;
+    send({listener_ ? PacketKind::branch : PacketKind::message, Route::up, rank_, peer, number, bytes});
+  } catch (const std::bad_alloc&) {  // others wait behind it, and it may be half-way: it must come
+    has_unsent_.store(true, std::memory_order_release);
   }
 }
 
@@ -83,6 +77,11 @@ void ControlPlane::await_taken(uint32_t peer, std::chrono::nanoseconds limit) co
 }
 
 std::vector<PairMessage> ControlPlane::take_pair_messages() {
+  if (has_unsent_.exchange(false)) try {
+      send_untaken(Route::up);
+    } catch (const std::bad_alloc&) {
+      has_unsent_.store(true, std::memory_order_release);
+    }
   std::vector<PairMessage> all;
   std::map<uint32_t, uint64_t> taken;
   {

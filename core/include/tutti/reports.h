@@ -68,7 +68,9 @@ tutti_status tutti_comm_rails(const struct tutti_comm* comm, tutti_rail_traffic*
  * NUL, on return. */
 tutti_status tutti_comm_explain(struct tutti_comm* comm, uint32_t collective, uint64_t count, uint32_t dtype, char* text,
                                 uint64_t* bytes);
-/* The topology as text: ranks, hosts, devices, transports of each pair. */
+/* The topology as text: ranks, hosts, devices, transports of each pair; the same on all ranks. A line follows for each
+ * transport that a pair of this rank was refused when it connected, with the reason and the transport that serves it
+ * instead. */
 tutti_status tutti_comm_topology(const struct tutti_comm* comm, char* text, uint64_t* bytes);
 /* The same as a file (tutti/topology.hpp), which tutti-info and tutti-plan read. *bytes as above. */
 tutti_status tutti_comm_topology_file(const struct tutti_comm* comm, char* text, uint64_t* bytes);

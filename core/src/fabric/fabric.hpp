@@ -106,8 +106,8 @@ class Fabric {
   // The transfers that abort() could not complete, for the error: "; tcp has not given back ..."; "": none.
   std::string not_given_back() const;
 
-  // Registers a window's host memory with every transport that has links, or comes to have some until deregister_window().
-  // Returns why one of them cannot; "": all have.
+  // Registers a window's host memory with every transport that has links, or comes to have some until
+  // deregister_window(). Returns why one of them cannot; "": all have.
   std::string register_window(tutti_window& window);
   void deregister_window(tutti_window& window);
 

@@ -99,8 +99,7 @@ void Fabric::choose_mapped_link(uint32_t peer) {
   if (topology_->same_process(rank_, peer)) return;
   Port*& port = mapped_links_[peer].port;
   port = nullptr;
-  while (const TransportOffer* const offer =
-             topology_->mapping_transport_of(rank_, peer, nullptr, refused_[peer])) {
+  while (const TransportOffer* const offer = topology_->mapping_transport_of(rank_, peer, nullptr, refused_[peer])) {
     port = port_of(offer->name);
     if (port) return;
     refuse(peer, offer->name, absence_of(offer->name));
@@ -134,9 +133,8 @@ bool Fabric::connect_over(Port& port, Link& link) {
   if (status == TUTTI_OK) return true;
   link.handle = nullptr;
   if (status == TUTTI_AGAIN) return false;
-  throw Failure(status,
-                fmt::format("{}: connecting to rank {}: {}{}", port.api->name, link.peer, take_plugin_error(),
-                            status == TUTTI_TIMEOUT ? "; connecting may take " + config_.patience : ""));
+  throw Failure(status, fmt::format("{}: connecting to rank {}: {}{}", port.api->name, link.peer, take_plugin_error(),
+                                    status == TUTTI_TIMEOUT ? "; connecting may take " + config_.patience : ""));
 }
 
 // Throws Failure where no other transport is left.
@@ -162,15 +160,17 @@ void Fabric::hear_refusal(uint32_t from, std::string_view bytes) {
 void Fabric::do_without(uint32_t peer, const std::string& transport, const Failure& failure) {
   std::vector<TransportLeftOut>& refused = refused_[peer];
   refused.push_back({transport, failure.text});
-  log(TUTTI_LOG_INFO, name_, fmt::format("rank {} and rank {} do without {}: {}", rank_, peer, transport, failure.text));
+  log(TUTTI_LOG_INFO, name_,
+      fmt::format("rank {} and rank {} do without {}: {}", rank_, peer, transport, failure.text));
   const Port* const port = port_of(transport);
   Link &link = links_[peer], &mapped = mapped_links_[peer];
   const bool carries = port ? link.port == port : !link.port, maps = port && mapped.port == port;
   if ((carries && link.handle) || (maps && mapped.handle))
-    throw Failure(TUTTI_INTERNAL,
-                  fmt::format("rank {} cannot connect with this rank over {}, whose endpoint here has said that they are "
-                              "connected: the plugin breaks its contract: {}",
-                              peer, transport, failure.text));
+    throw Failure(
+        TUTTI_INTERNAL,
+        fmt::format("rank {} cannot connect with this rank over {}, whose endpoint here has said that they are "
+                    "connected: the plugin breaks its contract: {}",
+                    peer, transport, failure.text));
   if (maps) choose_mapped_link(peer);
   if (!carries) return;
   if (!topology_->transport_of(rank_, peer, nullptr, refused)) {
@@ -187,7 +187,7 @@ std::string Fabric::refusals_text() const {
   std::string text;
   for (uint32_t peer = 0; peer < refused_.size(); ++peer)
     for (const TransportLeftOut& one : refused_[peer])
-      text += fmt::format("  {} - {}: {} serves, {} was refused: {}\n", rank_, peer,
+      text += fmt::format("  {} - {}: {} serves, {} was refused: {}\n", std::min(rank_, peer), std::max(rank_, peer),
                           links_[peer].port ? links_[peer].port->api->name : "nothing", one.name, one.why);
   return text;
 }
@@ -216,8 +216,7 @@ bool Fabric::deliver_pair_messages(const Hear& hear) {
 void Fabric::receive_pair(Port& port, uint32_t from, std::string_view bytes) try {
   if (!port.endpoint) open_endpoint(port);
   if (const tutti_status status = port.api->receive_pair(port.endpoint, from, bytes.data(), bytes.size()); status < 0)
-    throw Failure(status,
-                  fmt::format("{}: connecting with rank {}: {}", port.api->name, from, take_plugin_error()));
+    throw Failure(status, fmt::format("{}: connecting with rank {}: {}", port.api->name, from, take_plugin_error()));
 } catch (const Failure& failure) {
   if (!is_refusal(failure.status)) throw;
   refuse(from, port.api->name, failure);

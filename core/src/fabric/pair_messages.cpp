@@ -39,7 +39,7 @@ tutti_status PairMessages::send(void* self, uint32_t peer, const void* data, uin
     return TUTTI_OK;
   } catch (const Failure& failure) {
     return refuse(failure.status, failure.text);
-  } catch (const std::bad_alloc&) {  // it may be on its way: sending it again could double it
+  } catch (const std::bad_alloc&) {  // nothing of it is on its way
     host_table()->set_error(host_table()->self, TUTTI_NO_RESOURCES, "out of memory for a pair message");
     return TUTTI_NO_RESOURCES;
   }

@@ -67,8 +67,9 @@ TEST_F(RefusedLinks, OfOneRankAreServedByTheNextTransport) {
         for (const tutti_service& service : world.services())
           EXPECT_TRUE(!service.calls || std::string(service.transports) == (world.rank() == 1 ? "tcp" : "faulty+tcp"))
               << service.transports;
-        const std::string line = world.rank() == 1 ? "  1 - 0: tcp serves, faulty was refused: faulty: connecting"
-                                                   : "1: tcp serves, faulty was refused: rank 1: faulty: connecting";
+        const std::string line = world.rank() == 0   ? "  0 - 1: tcp serves, faulty was refused: rank 1: faulty: "
+                                 : world.rank() == 1 ? "  0 - 1: tcp serves, faulty was refused: faulty: "
+                                                     : "  1 - 2: tcp serves, faulty was refused: rank 1: faulty: ";
         EXPECT_TRUE(has(topology(world), line)) << topology(world);
         EXPECT_TRUE(has(topology(world), "no more queue pairs are to be had")) << topology(world);
       },

@@ -2,7 +2,7 @@
 //
 // A transport that cannot serve a rank or a pair is left out there, and another one serves: memory files refused, files
 // too large, the boot id hidden, another user. Each rank is a process, which a test puts into its state before the
-// ranks meet.
+// ranks meet, or after that, before their first call.
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <pthread.h>
@@ -79,8 +79,12 @@ std::string work(const Communicator& world) {
   return text;
 }
 
-// Runs the ranks, each after `prepare`, and returns what each says: its transports, or its error.
-std::vector<std::string> run(const char* transports, const std::function<void(uint32_t rank)>& prepare) {
+using Preparation = std::function<void(uint32_t rank)>;
+
+// Runs the ranks, each after `prepare`, and with `prepare_call` before its first call, and returns what each says: its
+// transports, or its error.
+std::vector<std::string> run(
+    const char* transports, const Preparation& prepare, const Preparation& prepare_call = [](uint32_t) {}) {
   list_transports();
   auto* const shared =
       new (mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0)) Shared;
@@ -102,6 +106,7 @@ std::vector<std::string> run(const char* transports, const std::function<void(ui
         config.all_gather_context = &place;
         config.transports = transports;
         const Communicator world(config);
+        prepare_call(rank);
         said = work(world);
         world.barrier();
       } catch (const std::exception& e) {
@@ -164,6 +169,16 @@ TEST_F(RefusedTransports, ARankWithoutMemoryFilesIsServedByTcp) {
   EXPECT_EQ(run(nullptr, refused), kRankOneByTcp);
   EXPECT_EQ(run("shm,tcp", refused), kRankOneByTcp);
   EXPECT_EQ(run("tcp", refused), (std::vector<std::string>{"- tcp tcp", "tcp - tcp", "tcp tcp -"}));
+}
+
+// Rank 1 makes the file of its pair with rank 2, and has rank 0's.
+TEST_F(RefusedTransports, APairWithoutAMemoryFileIsServedByTcp) {
+  const auto refused = [](uint32_t rank) {
+    if (rank == 1) refuse_memory_files(ENOMEM);
+  };
+  EXPECT_EQ(run(nullptr, [](uint32_t) {}, refused), (std::vector<std::string>{"- shm shm", "shm - tcp", "shm tcp -"}));
+  for (const std::string& said : run("shm", [](uint32_t) {}, refused))
+    EXPECT_NE(said.find("memfd_create: Cannot allocate memory"), std::string::npos) << said;
 }
 
 TEST_F(RefusedTransports, TheOnlyOneThatTheUserNamedIsAnErrorOnAllRanks) {

@@ -64,6 +64,8 @@ struct Job {
   std::vector<Pair> pairs;
   std::string pair_failure;  // why the check of pairs ended early; "": it did not
   std::string topology;      // text
+  // The transports that pairs were refused when they connected: "  0 - 2: tcp serves, ib was refused: ...".
+  std::vector<std::string> refusals;
   std::string failure;       // why the ranks did not meet; "": they did
 };
 

@@ -260,6 +260,19 @@ void judge_pairs(const Job& job, Findings& out) {
                    silent.ranks});
 }
 
+void judge_refusals(const Job& job, Findings& out) {
+  constexpr size_t most_shown = 8;
+  if (job.refusals.empty()) return;
+  std::string text;
+  for (size_t i = 0; i < std::min(job.refusals.size(), most_shown); ++i)
+    text += fmt::format("{}{}", i ? "; " : "", job.refusals[i].substr(job.refusals[i].find_first_not_of(' ')));
+  if (job.refusals.size() > most_shown) text += fmt::format("; and {} more", job.refusals.size() - most_shown);
+  out.push_back({Severity::warning, "refused_transport",
+                 fmt::format("pairs of ranks cannot connect over a transport that both have: {}", text),
+                 "the transport that serves them instead is slower",
+                 "correct what the reasons name; TUTTI_TRANSPORT=NAME alone makes it an error of the job"});
+}
+
 void judge_clocks(const Job& job, Findings& out) {
   constexpr double far = 0.1;
   for (const Clock& clock : job.clocks)
@@ -284,6 +297,7 @@ Findings judge_job(const Job& job) {
   judge_differences(job, out);
   judge_links(job, out);
   judge_pairs(job, out);
+  judge_refusals(job, out);
   judge_clocks(job, out);
   return out;
 }

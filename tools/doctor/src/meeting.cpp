@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "meeting.hpp"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <chrono>
 #include <memory>
@@ -9,6 +12,7 @@
 #include "pairs.hpp"
 #include "pieces.hpp"
 #include "reach.hpp"
+#include "texts/texts.hpp"
 
 namespace doctor {
 namespace {
@@ -121,6 +125,21 @@ std::string topology(const tutti::Communicator& world) {
   return text;
 }
 
+// Collective. Each rank sends a byte to the next one of its host: a transport that is refused there shows.
+void greet_neighbours(const tutti::Communicator& world) {
+  std::vector<uint32_t> host;  // its ranks
+  for (uint32_t rank = 0; rank < world.nranks(); ++rank)
+    if (world.host(rank).host == world.host().host) host.push_back(rank);
+  if (host.size() < 2) return;
+  const size_t mine = world.host().local_rank, ranks = host.size();
+  uint8_t out = 0, in = 0;
+  const tutti_message both[] = {{&out, 1, TUTTI_UINT8, host[(mine + 1) % ranks], 0, TUTTI_SEND},
+                                {&in, 1, TUTTI_UINT8, host[(mine + ranks - 1) % ranks], 0, TUTTI_RECEIVE}};
+  world.run([&](tutti_comm* comm, tutti_request** request) {
+    return tutti_exchange(comm, both, std::size(both), nullptr, request);
+  });
+}
+
 tutti::Communicator make_world() {
   tutti_comm_config config = tutti::Communicator::defaults();
   config.timeout_ns = patience_ns;
@@ -187,7 +206,10 @@ std::optional<Job> meet(Facts& facts) {
     try_others(world, first_ranks(world), &mine, &job);
   else
     collect(world, mine, &job);
+  greet_neighbours(world);
   job.topology = world.nranks() > 1 ? topology(world) : "";
+  for (const std::string& text : gather(world, fmt::format("{}", fmt::join(texts::refusals(job.topology), "\n"))))
+    texts::add_refusals(job.refusals, texts::split(text, '\n'));
   return world.rank() == 0 ? std::optional(std::move(job)) : std::nullopt;
 }
 

@@ -341,6 +341,13 @@ const Case cases[] = {
      [](Job& j) {
        j.pairs = {{1, 0, "", 0}, {0, 1, "", 0}};
      }},
+    {"a refused transport",
+     "refused_transport",
+     warning,
+     "cannot connect over a transport that both have: 0 - 1: tcp serves, ib was refused: rank 1: no queue pairs",
+     {},
+     {},
+     [](Job& j) { j.refusals = {"  0 - 1: tcp serves, ib was refused: rank 1: no queue pairs"}; }},
     {"a check that broke",
      "pair_check",
      error,

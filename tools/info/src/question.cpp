@@ -44,13 +44,44 @@ uint64_t count_of(const Explain& explain, uint32_t nranks) {
   return blocks == 0 ? 0 : explain.bytes / tutti::dtype_bytes(explain.dtype) / blocks;
 }
 
+std::string topology_text(const tutti::Communicator& comm) {
+  return text_of(comm, [&](char* text, uint64_t* bytes) { return tutti_comm_topology(comm.handle(), text, bytes); });
+}
+
+// Collective. Connects all pairs. The transports that any of them was refused.
+std::vector<std::string> refusals(const tutti::Communicator& comm) {
+  const std::vector<uint8_t> out(comm.nranks());
+  std::vector<uint8_t> in(comm.nranks());
+  comm.all_to_all<uint8_t>(out, in);
+  std::string mine;
+  for (const std::string& line : texts::refusals(topology_text(comm))) mine += line + "\n";
+  const uint64_t own_size = mine.size();
+  uint64_t size = 0;
+  comm.all_reduce<uint64_t>({&own_size, 1}, {&size, 1}, tutti::Op::max);
+  mine.resize(size, '\n');
+  std::string all(size * comm.nranks(), '\n');
+  comm.all_gather<char>(mine, all);
+  std::vector<std::string> lines;
+  texts::add_refusals(lines, texts::refusals(all));
+  return lines;
+}
+
+// Collective.
+std::string topology_of(const tutti::Communicator& comm) {
+  std::string text = topology_text(comm);
+  try {
+    for (const std::string& line : refusals(comm)) text += line + "\n";
+  } catch (const tutti::Error& e) {
+    text += std::string("  not all pairs of ranks connect: ") + e.what() + "\n";
+  }
+  return text;
+}
+
 Answer ask(const tutti::Communicator& comm, const Options& options) {
   Answer answer;
   answer.speaks = comm.rank() == 0;
   answer.nranks = comm.nranks();
-  if (options.topology)
-    answer.topology =
-        text_of(comm, [&](char* text, uint64_t* bytes) { return tutti_comm_topology(comm.handle(), text, bytes); });
+  if (options.topology) answer.topology = topology_of(comm);
   if (!options.save.empty() || !options.svg.empty())
     answer.file = text_of(
         comm, [&](char* text, uint64_t* bytes) { return tutti_comm_topology_file(comm.handle(), text, bytes); });

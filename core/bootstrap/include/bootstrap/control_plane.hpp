@@ -148,7 +148,7 @@ class ControlPlane {
   // them to it, as long as both live, whichever other ranks die. Never waits. Messages to a rank that is gone are
   // dropped. Messages that a rank sent before it left may be lost with it. Throws Failure: TUTTI_INVALID_ARGUMENT for
   // too many bytes, this rank itself or none of the ranks; TUTTI_NO_RESOURCES once kMaxPairsUntaken messages to that
-  // rank have not been taken there. After std::bad_alloc the message may come, at the latest before the next one.
+  // rank have not been taken there. Where memory lacks to send it, it goes when this rank next takes its own.
   void send_pair(uint32_t peer, std::string_view bytes);
   // Takes what has come. Ends a Sleep when there is something.
   std::vector<PairMessage> take_pair_messages();
@@ -162,8 +162,10 @@ class ControlPlane {
   // Waits until all others have left or are lost, or abandon() is called.
   void await_others_gone();
   void abandon();
-  // Is there anything to take? Costs a load.
-  bool has_pair_messages() const { return has_pairs_.load(std::memory_order_acquire); }
+  // Is there anything to take, or to be sent by that? Costs two loads.
+  bool has_pair_messages() const {
+    return has_pairs_.load(std::memory_order_acquire) || has_unsent_.load(std::memory_order_acquire);
+  }
 
   // This rank's answer to a roll call. `state` is called by other threads, at any time until it is replaced or this
   // object ends: it must not wait for anything and must not call this object. nullptr: "".
@@ -294,7 +296,7 @@ class ControlPlane {
   mutable std::mutex pair_mutex_;                               // guards what follows
   PairLedger pairs_;
   std::atomic<bool> has_pairs_{false};
-  bool has_unsent_ = false;              // there was no memory to send one: it must go before the next
+  std::atomic<bool> has_unsent_{false};  // there was no memory to send one
   ControlListener* listener_ = nullptr;  // a trunk's
   size_t resends_ = 0;                   // since the last loss
   std::optional<Deadline::Clock::time_point> resend_at_;

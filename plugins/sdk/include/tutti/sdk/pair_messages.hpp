@@ -31,12 +31,13 @@ class PairSender {
   // To be called in progress: sends what waits for room.
   void flush() {
     while (!waiting_.empty()) {
-      const auto& [peer, message] = waiting_.front();
+      const uint32_t peer = waiting_.front().first;
+      const std::string& message = waiting_.front().second;
       const tutti_status status = pair_->send(pair_->self, peer, message.data(), message.size());
       if (status == TUTTI_AGAIN) return;
-      const std::string refused = "a pair message to rank " + std::to_string(peer) + " was refused";
       waiting_.pop_front();
-      if (status < 0 && status != TUTTI_PEER_FAILED) throw Error(status, refused);
+      if (status < 0 && status != TUTTI_PEER_FAILED)
+        throw Error(status, "a pair message to rank " + std::to_string(peer) + " was refused");
     }
   }
   bool is_empty() const { return waiting_.empty(); }

@@ -128,6 +128,7 @@ class Connector {
     exchange_.attempt(peer, [&] {
       Packet packet = p.line.receive();
       if (packet.outcome == Packet::kNothing) return;
+      if (p.line.lacked_memory()) throw Error(TUTTI_NO_RESOURCES, "out of memory for what it sent");
       if (packet.outcome == Packet::kClosed) return p.line.close();  // why comes by pair message
       packet.check_whole(1 + brings_.size());
       if (!packet.as<Setup>(1 + brings_.size())) throw Error(TUTTI_MISMATCH, "it sent no Setup");

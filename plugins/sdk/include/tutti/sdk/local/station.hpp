@@ -77,6 +77,8 @@ class Line {
   Socket::Sent send(const T& what, std::initializer_list<int> descriptors) noexcept {
     return send(what, std::span(descriptors.begin(), descriptors.size()));
   }
+  // It has ended because there was no memory here for what the other end sent.
+  bool lacked_memory() const;
   // The process at the other end; 0: it is not known here.
   pid_t process() const;
   // The other end's station has this name: members of this one may speak to it over the same socket.
@@ -288,6 +290,7 @@ struct LineEnd {
   Station::Member* member;  // nullptr: this end is closed
   uint32_t peer;
   bool noted = false;  // in the member's news
+  bool lacked_memory = false;
   std::deque<Station::Held> packets;
 };
 
@@ -321,6 +324,12 @@ inline Socket::Sent Line::send_bytes(std::string_view packet, std::span<const in
   const std::lock_guard lock(station_->mutex_);
   if (!end_->connection) return Socket::kGone;
   return Station::send(*end_->connection, end_->line, Station::Header::kPacket, packet, descriptors);
+}
+
+inline bool Line::lacked_memory() const {
+  if (!end_) return false;
+  const std::lock_guard lock(station_->mutex_);
+  return end_->lacked_memory;
 }
 
 inline pid_t Line::process() const {
@@ -469,7 +478,7 @@ inline uint64_t Station::Pages::take(uint64_t bytes) {
 
 inline std::shared_ptr<LineEnd> Station::open(Connection& connection, uint32_t line, Member& member, uint32_t peer) {
   connection.closing.reserve(connection.closing.size() + connection.lines.size() + 2);
-  return connection.lines[line] = std::make_shared<LineEnd>(LineEnd{&connection, line, &member, peer, false, {}});
+  return connection.lines[line] = std::make_shared<LineEnd>(LineEnd{&connection, line, &member, peer});
 }
 
 inline Line Station::adopt(Member& member, uint32_t peer, Socket socket) {
@@ -529,7 +538,7 @@ inline void Station::take(Connection& connection, Packet& packet, const Member* 
   if (!ends) try {
       end->packets.push_back(hold(std::move(packet)));
     } catch (const std::bad_alloc&) {
-      ends = true;  // it cannot miss one
+      ends = end->lacked_memory = true;  // it cannot miss one
     }
   if (ends) {
     end->connection = nullptr;

@@ -124,10 +124,13 @@ class Fabric {
   void receive_pair(Port& port, uint32_t from, std::string_view bytes);
   void hear_refusal(uint32_t from, std::string_view bytes);
   void refuse(uint32_t peer, const std::string& transport, const Failure& failure);
+  void tell_refusal(uint32_t peer, const std::string& transport, const Failure& failure);
+  void note_refusal(uint32_t peer, const std::string& transport, const Failure& failure);
   void do_without(uint32_t peer, const std::string& transport, const Failure& failure);
   void choose_link(uint32_t peer);
   void choose_mapped_link(uint32_t peer);
-  Failure absence_of(const std::string& transport) const;
+  void tell_refusals();
+  void refuse_absent(uint32_t peer, const std::string& transport);
   void register_window(tutti_window& window, Port& port, std::string& why);
 
   Config config_;
@@ -141,6 +144,7 @@ class Fabric {
   std::vector<Link> links_;  // by peer; this rank's own is unused
   std::vector<Link> mapped_links_;
   std::vector<std::vector<TransportLeftOut>> refused_;  // by peer
+  std::vector<std::function<void()>> untold_;           // of those that were found when the links were chosen
   std::set<std::string> rail_names_;  // handed out
 };
 

@@ -82,12 +82,16 @@ Port* Fabric::port_of(std::string_view transport) {
 }
 
 void Fabric::choose_link(uint32_t peer) {
-  std::string why;
-  const TransportOffer* const offer = topology_->transport_of(rank_, peer, &why, refused_[peer]);
-  if (!offer) throw Failure(TUTTI_NOT_SUPPORTED, why);
-  require_one_version(*topology_, *offer, rank_, peer);
-  Port* const port = port_of(offer->name);
-  if (!port) return refuse(peer, offer->name, absence_of(offer->name));
+  Port* port = nullptr;
+  const TransportOffer* offer = nullptr;
+  while (!port) {
+    std::string why;
+    offer = topology_->transport_of(rank_, peer, &why, refused_[peer]);
+    if (!offer) throw Failure(TUTTI_NOT_SUPPORTED, why);
+    require_one_version(*topology_, *offer, rank_, peer);
+    port = port_of(offer->name);
+    if (!port) refuse_absent(peer, offer->name);
+  }
   Link& link = links_[peer];
   link.port = port;
   link.view = port->view;
@@ -97,30 +101,38 @@ void Fabric::choose_link(uint32_t peer) {
 
 void Fabric::choose_mapped_link(uint32_t peer) {
   if (topology_->same_process(rank_, peer)) return;
-  Port*& port = mapped_links_[peer].port;
-  port = nullptr;
+  Port* port = nullptr;
   while (const TransportOffer* const offer = topology_->mapping_transport_of(rank_, peer, nullptr, refused_[peer])) {
     port = port_of(offer->name);
-    if (port) return;
-    refuse(peer, offer->name, absence_of(offer->name));
+    if (port) break;
+    refuse_absent(peer, offer->name);
   }
+  mapped_links_[peer].port = port;
 }
 
-// The ranks of a part agreed on their transports when the communicator that it was split from was made.
-Failure Fabric::absence_of(const std::string& transport) const {
+// The ranks of a part agreed on their transports when the communicator that it was split from was made: here this one
+// was left out since. The peer may have to make its end of the part yet, and is told later.
+void Fabric::refuse_absent(uint32_t peer, const std::string& transport) {
   const auto out = std::ranges::find(left_out_, transport, &TransportLeftOut::name);
-  return {TUTTI_NO_RESOURCES, out == left_out_.end() ? transport + " is not loaded" : out->why};
+  const Failure failure(TUTTI_NO_RESOURCES, out == left_out_.end() ? transport + " is not loaded" : out->why);
+  note_refusal(peer, transport, failure);
+  untold_.push_back([=, this] { tell_refusal(peer, transport, failure); });
+}
+
+void Fabric::tell_refusals() {
+  for (const auto& tell : std::exchange(untold_, {})) tell();
 }
 
 // ---- Connecting --------------------------------------------------------------------------------------------
 
 bool Fabric::connect(Link& link) {
+  tell_refusals();
   for (;;) {
     Port& port = *link.port;
     try {
       return connect_over(port, link);
     } catch (const Failure& failure) {
-      if (!is_refusal(failure.status)) throw;
+      if (!is_refusal(failure.status) || contains(refused_[link.peer], port.api->name)) throw;
       refuse(link.peer, port.api->name, failure);
       if (!link.port) throw;
     }
@@ -139,32 +151,40 @@ bool Fabric::connect_over(Port& port, Link& link) {
 
 // Throws Failure where no other transport is left.
 void Fabric::refuse(uint32_t peer, const std::string& transport, const Failure& failure) {
-  if (contains(refused_[peer], transport)) return;
+  tell_refusal(peer, transport, failure);
+  do_without(peer, transport, failure);
+}
+
+void Fabric::tell_refusal(uint32_t peer, const std::string& transport, const Failure& failure) {
   const Refusal refusal{transport, failure.status, failure.text.substr(0, most_of_why)};
   control_->send_pair(peer, join_pair_message(refusals, encode(refusal)));
-  do_without(peer, transport, failure);
+}
+
+void Fabric::note_refusal(uint32_t peer, const std::string& transport, const Failure& failure) {
+  refused_[peer].push_back({transport, failure.text});
+  log(TUTTI_LOG_INFO, name_,
+      fmt::format("rank {} and rank {} do without {}: {}", rank_, peer, transport, failure.text));
 }
 
 void Fabric::hear_refusal(uint32_t from, std::string_view bytes) {
   const auto refusal = decode<Refusal>(bytes, fmt::format("rank {}'s refusal of a transport", from).c_str());
-  if (!is_refusal(refusal.status))
-    throw Failure(TUTTI_MISMATCH,
-                  fmt::format("rank {} refuses transport \"{}\" with status {}, which is none for that: do all ranks "
-                              "run the same version of Tutti?",
-                              from, refusal.transport, refusal.status));
+  if (!is_refusal(refusal.status) || !topology_->rank(from).offer(refusal.transport))
+    throw Failure(
+        TUTTI_MISMATCH,
+        fmt::format("rank {} refuses transport \"{}\" with status {}: expected one that it offers, and {}, {} "
+                    "or {}; do all ranks run the same version of Tutti?",
+                    from, refusal.transport, refusal.status, int{TUTTI_NO_RESOURCES}, int{TUTTI_SYSTEM},
+                    int{TUTTI_NOT_SUPPORTED}));
   if (!contains(refused_[from], refusal.transport))
     do_without(from, refusal.transport, Failure(refusal.status, fmt::format("rank {}: {}", from, refusal.why)));
 }
 
 // Throws Failure.
 void Fabric::do_without(uint32_t peer, const std::string& transport, const Failure& failure) {
-  std::vector<TransportLeftOut>& refused = refused_[peer];
-  refused.push_back({transport, failure.text});
-  log(TUTTI_LOG_INFO, name_,
-      fmt::format("rank {} and rank {} do without {}: {}", rank_, peer, transport, failure.text));
+  note_refusal(peer, transport, failure);
   const Port* const port = port_of(transport);
-  Link &link = links_[peer], &mapped = mapped_links_[peer];
-  const bool carries = port ? link.port == port : !link.port, maps = port && mapped.port == port;
+  const Link &link = links_[peer], &mapped = mapped_links_[peer];
+  const bool carries = port && link.port == port, maps = port && mapped.port == port;
   if ((carries && link.handle) || (maps && mapped.handle))
     throw Failure(
         TUTTI_INTERNAL,
@@ -173,13 +193,13 @@ void Fabric::do_without(uint32_t peer, const std::string& transport, const Failu
                     peer, transport, failure.text));
   if (maps) choose_mapped_link(peer);
   if (!carries) return;
+  const std::vector<TransportLeftOut>& refused = refused_[peer];
   if (!topology_->transport_of(rank_, peer, nullptr, refused)) {
     std::string others;
     for (auto other = refused.rbegin() + 1; other != refused.rend(); ++other)
       others += fmt::format("; before, {} was refused: {}", other->name, other->why);
     throw Failure(failure.status, failure.text + others);
   }
-  link.port = nullptr;
   choose_link(peer);
 }
 
@@ -188,13 +208,14 @@ std::string Fabric::refusals_text() const {
   for (uint32_t peer = 0; peer < refused_.size(); ++peer)
     for (const TransportLeftOut& one : refused_[peer])
       text += fmt::format("  {} - {}: {} serves, {} was refused: {}\n", std::min(rank_, peer), std::max(rank_, peer),
-                          links_[peer].port ? links_[peer].port->api->name : "nothing", one.name, one.why);
+                          links_[peer].port->api->name, one.name, one.why);
   return text;
 }
 
 // ---- Pair messages -----------------------------------------------------------------------------------------
 
 bool Fabric::deliver_pair_messages(const Hear& hear) {
+  tell_refusals();
   if (!control_ || !control_->has_pair_messages()) return false;
   for (const PairMessage& message : control_->take_pair_messages()) {
     const auto [kind, bytes] = split_pair_message(message.from, message.bytes);
@@ -219,7 +240,7 @@ void Fabric::receive_pair(Port& port, uint32_t from, std::string_view bytes) try
     throw Failure(status, fmt::format("{}: connecting with rank {}: {}", port.api->name, from, take_plugin_error()));
 } catch (const Failure& failure) {
   if (!is_refusal(failure.status)) throw;
-  refuse(from, port.api->name, failure);
+  if (!contains(refused_[from], port.api->name)) refuse(from, port.api->name, failure);
 }
 
 }  // namespace tutti::core

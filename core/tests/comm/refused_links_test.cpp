@@ -177,6 +177,21 @@ TEST_F(RefusedLinks, OfAPartWhoseEndpointCannotBeOpened) {
       {.transports = both});
 }
 
+TEST_F(RefusedLinks, OfAPartWhereTheTransportIsGone) {
+  run_ranks(
+      n,
+      [](Communicator& world) {
+        faulty::is_absent = world.rank() == 1;
+        const Communicator part = world.duplicate();
+        exchange_all(part, 10);
+        EXPECT_EQ(carriers(part), (std::array{"- tcp faulty", "tcp - tcp", "faulty tcp -"}[world.rank()]));
+        EXPECT_TRUE(has(topology(part), world.rank() == 1 ? "0 - 1: tcp serves, faulty was refused: its adapter is gone"
+                                                          : "faulty was refused: rank 1: its adapter is gone"))
+            << topology(part);
+      },
+      {.transports = both});
+}
+
 TEST_F(RefusedLinks, OfTheOnlyTransportAreAnErrorOnAllRanks) {
   faulty::refusers = 0b010;
   run_ranks(

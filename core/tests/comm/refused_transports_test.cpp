@@ -81,10 +81,11 @@ std::string work(const Communicator& world) {
 
 using Preparation = std::function<void(uint32_t rank)>;
 
-// Runs the ranks, each after `prepare`, and with `prepare_call` before its first call, and returns what each says: its
-// transports, or its error.
+// Runs the ranks, each after `prepare`, and with `prepare_call` before its first call, and returns what each says: the
+// text of `use`, or its error.
 std::vector<std::string> run(
-    const char* transports, const Preparation& prepare, const Preparation& prepare_call = [](uint32_t) {}) {
+    const char* transports, const Preparation& prepare, const Preparation& prepare_call = [](uint32_t) {},
+    const std::function<std::string(const Communicator&)>& use = work) {
   list_transports();
   auto* const shared =
       new (mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0)) Shared;
@@ -107,7 +108,7 @@ std::vector<std::string> run(
         config.transports = transports;
         const Communicator world(config);
         prepare_call(rank);
-        said = work(world);
+        said = use(world);
         world.barrier();
       } catch (const std::exception& e) {
         said = e.what();
@@ -179,6 +180,16 @@ TEST_F(RefusedTransports, APairWithoutAMemoryFileIsServedByTcp) {
   EXPECT_EQ(run(nullptr, [](uint32_t) {}, refused), (std::vector<std::string>{"- shm shm", "shm - tcp", "shm tcp -"}));
   for (const std::string& said : run("shm", [](uint32_t) {}, refused))
     EXPECT_NE(said.find("memfd_create: Cannot allocate memory"), std::string::npos) << said;
+}
+
+// The ranks of a part agreed on their transports before, and open them when they use them.
+TEST_F(RefusedTransports, APartDoesWithoutOneThatCannotBeOpenedAnyMore) {
+  const auto limited = [](uint32_t rank) {
+    const rlimit small{16384, 16384};
+    EXPECT_EQ(rank == 1 ? setrlimit(RLIMIT_FSIZE, &small) : 0, 0);
+  };
+  const auto in_part = [](const Communicator& world) { return work(world.duplicate()); };
+  EXPECT_EQ(run(nullptr, [](uint32_t) {}, limited, in_part), kRankOneByTcp);
 }
 
 TEST_F(RefusedTransports, TheOnlyOneThatTheUserNamedIsAnErrorOnAllRanks) {

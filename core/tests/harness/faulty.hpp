@@ -31,6 +31,7 @@ inline std::atomic<tutti_status> refusal{TUTTI_NO_RESOURCES};
 inline std::atomic<bool> refuses_to_open{false};  // they cannot even be opened
 inline std::atomic<bool> refuses_late{false};     // they say so once another rank has connected
 inline std::atomic<bool> has_connected{false};   // ... and one has
+inline thread_local bool is_absent = false;      // this rank's machine has not what it needs
 
 namespace detail {
 
@@ -71,6 +72,12 @@ inline tutti_status post(tutti_endpoint* endpoint, const tutti_transfer* transfe
   *accepted = 0;
   has_lost = true;
   return TUTTI_PEER_FAILED;
+}
+
+inline tutti_status query(void* self, tutti_transport_caps* caps) {
+  if (!is_absent) return tcp->query(self, caps);
+  host->set_error(host->self, TUTTI_NOT_SUPPORTED, "its adapter is gone");
+  return TUTTI_NOT_SUPPORTED;
 }
 
 inline tutti_status open_endpoint(tutti_domain* domain, const tutti_endpoint_config* config,
@@ -116,6 +123,7 @@ inline const void* get_interface(const char* id, uint32_t index) {
   table.name = "faulty";
   table.progress = progress;
   table.post = post;
+  table.query = query;
   table.open_endpoint = open_endpoint;
   table.close_endpoint = close_endpoint;
   table.connect = connect;

@@ -41,24 +41,36 @@ void ControlPlane::send_pair(uint32_t peer, std::string_view bytes) {
                        pairs_.max_untaken());
   lock.unlock();
   try {
-    send({listener_ ? PacketKind::branch : PacketKind::message, Route::up, rank_, peer, number, bytes});
+    if (listener_ && has_unsent_.exchange(false))
+      send_unsent();
+    else
+      send({listener_ ? PacketKind::branch : PacketKind::message, Route::up, rank_, peer, number, bytes});
   } catch (const std::bad_alloc&) {  // others wait behind it, and it may be half-way: it must come
     has_unsent_.store(true, std::memory_order_release);
+    if (listener_) throw;  // to a branch, which tries again
   }
 }
 
-// Whoever has a message already leaves this copy alone.
-void ControlPlane::send_untaken(Route route) {
+// The messages that have not been taken; a rank that has one already leaves the copy alone. With the pair mutex.
+struct ControlPlane::Untaken {
   std::vector<Packet> packets;
-  std::deque<std::string> kept;
-  {
-    const std::lock_guard lock(pair_mutex_);
-    pairs_.for_each_untaken([&](uint32_t peer, uint64_t number, std::string_view bytes) {
-      packets.push_back({listener_ ? PacketKind::branch : PacketKind::message, route, rank_, peer, number,
-                         kept.emplace_back(bytes)});
-    });
-  }
-  for (const Packet& packet : packets) send(packet);
+  std::deque<std::string> bytes;
+};
+
+ControlPlane::Untaken ControlPlane::untaken(Route route) const {
+  Untaken all;
+  pairs_.for_each_untaken([&](uint32_t peer, uint64_t number, std::string_view bytes) {
+    all.packets.push_back({listener_ ? PacketKind::branch : PacketKind::message, route, rank_, peer, number,
+                           all.bytes.emplace_back(bytes)});
+  });
+  return all;
+}
+
+void ControlPlane::send_unsent() {
+  std::unique_lock lock(pair_mutex_);
+  const Untaken all = untaken(Route::up);
+  lock.unlock();
+  for (const Packet& packet : all.packets) send(packet);
 }
 
 void ControlPlane::carry_branches(ControlListener& listener) {
@@ -78,7 +90,7 @@ void ControlPlane::await_taken(uint32_t peer, std::chrono::nanoseconds limit) co
 
 std::vector<PairMessage> ControlPlane::take_pair_messages() {
   if (has_unsent_.exchange(false)) try {
-      send_untaken(Route::up);
+      send_unsent();
     } catch (const std::bad_alloc&) {
       has_unsent_.store(true, std::memory_order_release);
     }
@@ -123,15 +135,15 @@ void ControlPlane::routes_changed(uint32_t rank) {
 }
 
 std::optional<Deadline::Clock::time_point> ControlPlane::send_pairs_again() {
-  Route route{};
+  Untaken all;
   {
     const std::lock_guard lock(pair_mutex_);
     if (!resend_at_ || *resend_at_ > Deadline::Clock::now()) return resend_at_;
-    route = kResends[resends_].route;
+    all = untaken(kResends[resends_].route);
     resend_at_.reset();
     if (++resends_ < std::size(kResends)) resend_at_ = Deadline::Clock::now() + kResends[resends_].pause;
   }
-  send_untaken(route);
+  for (const Packet& packet : all.packets) send(packet);
   const std::lock_guard lock(pair_mutex_);
   return resend_at_;
 }

@@ -237,16 +237,14 @@ bool Operations::check(const Call& call, const BlockTable& blocks) {
 }
 
 // The plan's links are connected, for the first time. Some may be served by other transports than when it was bound.
-void Operations::settle_transports(Plan& plan, tutti_request& request) {
+void Operations::settle_transports(Plan& plan) {
   if (plan.native) return;
-  if (std::string transports = transports_of(plan); transports != plan.transports) {
-    plan.transports = std::move(transports);
-    plan.service = reports_->row(collective_name(plan.shape.collective), plan.algorithm, plan.transports);
-    reports_->serve(plan.shape.collective, plan.service, plan.slices, plan.schedule_hash);
-    try_moves(plan);
-  }
-  request.service = plan.service;
-  reports_->recorder().serve(request.sequence, plan.service);
+  std::string transports = transports_of(plan);
+  if (transports == plan.transports) return;
+  plan.transports = std::move(transports);
+  plan.service = reports_->row(collective_name(plan.shape.collective), plan.algorithm, plan.transports);
+  reports_->serve(plan.shape.collective, plan.service, plan.slices, plan.schedule_hash);
+  try_moves(plan);
 }
 
 // Launches a collective when its window is free and its links are there.
@@ -255,7 +253,11 @@ bool Operations::launch(tutti_request& request) {
   HostCollective& collective = request.collective();
   Plan& plan = *collective.plan;
   if (window.running || !connect(plan.links)) return false;
-  if (plan.fresh) settle_transports(plan, request);
+  if (plan.fresh) settle_transports(plan);
+  if (request.service != plan.service) {
+    request.service = plan.service;
+    reports_->recorder().serve(request.sequence, plan.service);
+  }
   const Call call = call_of(plan, request.sequence);
   if (parts_.call_check.checked()) {
     if (!this->check(call, plan.unequal.table)) return false;

@@ -162,7 +162,7 @@ class Operations {
   const Window& window_of(const tutti_request& request) const { return windows_[request.sequence % windows_.size()]; }
   const tutti_request* oldest() const;
   void renew(tutti_request& request, uint64_t timeout_ns) const;
-  void settle_transports(Plan& plan, tutti_request& request);
+  void settle_transports(Plan& plan);
   void start(tutti_request& request);
   tutti_request& append(Request request);
   bool launch(tutti_request& request);

@@ -217,7 +217,8 @@ std::string Fabric::refusals_text() const {
 bool Fabric::deliver_pair_messages(const Hear& hear) {
   tell_refusals();
   if (!control_ || !control_->has_pair_messages()) return false;
-  for (const PairMessage& message : control_->take_pair_messages()) {
+  const std::vector<PairMessage> messages = control_->take_pair_messages();
+  for (const PairMessage& message : messages) {
     const auto [kind, bytes] = split_pair_message(message.from, message.bytes);
     if (kind == words_of_leaving) {
       hear(message.from, bytes);
@@ -225,13 +226,13 @@ bool Fabric::deliver_pair_messages(const Hear& hear) {
       hear_refusal(message.from, bytes);
     } else if (Port* const port = port_of(kind); port && TUTTI_HAS(tutti_transport, port->api, receive_pair)) {
       receive_pair(*port, message.from, bytes);
-    } else if (port || !contains(left_out_, kind)) {  // who has left it out has told the other rank
+    } else if (port || !contains(left_out_, kind)) {  // the other rank has been told, or will be
       throw Failure(TUTTI_MISMATCH,
                     fmt::format("rank {} sent a pair message for transport \"{}\", which this rank {}", message.from,
                                 kind, port ? "has in a version without them" : "does not use"));
     }
   }
-  return true;
+  return !messages.empty();
 }
 
 void Fabric::receive_pair(Port& port, uint32_t from, std::string_view bytes) try {
@@ -239,7 +240,8 @@ void Fabric::receive_pair(Port& port, uint32_t from, std::string_view bytes) try
   if (const tutti_status status = port.api->receive_pair(port.endpoint, from, bytes.data(), bytes.size()); status < 0)
     throw Failure(status, fmt::format("{}: connecting with rank {}: {}", port.api->name, from, take_plugin_error()));
 } catch (const Failure& failure) {
-  if (!is_refusal(failure.status)) throw;
+  const auto is_connected = [&port](const Link& link) { return link.port == &port && link.handle; };
+  if (!is_refusal(failure.status) || is_connected(links_[from]) || is_connected(mapped_links_[from])) throw;
   if (!contains(refused_[from], port.api->name)) refuse(from, port.api->name, failure);
 }
 

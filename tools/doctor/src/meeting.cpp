@@ -117,14 +117,6 @@ void answer_time(const tutti::Communicator& world) {
   }
 }
 
-std::string topology(const tutti::Communicator& world) {
-  std::string text(1 << 16, '\0');
-  uint64_t bytes = text.size();
-  if (tutti_comm_topology(world.handle(), text.data(), &bytes) < 0 || bytes > text.size() || bytes == 0) return "";
-  text.resize(bytes - 1);
-  return text;
-}
-
 // Collective. Each rank sends a byte to the next one of its host: a transport that is refused there shows.
 void greet_neighbours(const tutti::Communicator& world) {
   std::vector<uint32_t> host;  // its ranks
@@ -152,8 +144,9 @@ struct Report {
   std::vector<Link> links;
   std::vector<Pair> pairs;
   std::string pair_failure;
+  std::vector<std::string> refusals;
 };
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Report, facts, links, pairs, pair_failure)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Report, facts, links, pairs, pair_failure, refusals)
 
 // Collective. The reports of all ranks, in rank 0's job.
 void collect(const tutti::Communicator& world, const Report& mine, Job* job) {
@@ -163,6 +156,7 @@ void collect(const tutti::Communicator& world, const Report& mine, Job* job) {
     job->links.insert(job->links.end(), one.links.begin(), one.links.end());
     job->pairs.insert(job->pairs.end(), one.pairs.begin(), one.pairs.end());
     if (job->pair_failure.empty()) job->pair_failure = one.pair_failure;
+    texts::add_refusals(job->refusals, one.refusals);
   }
 }
 
@@ -188,6 +182,7 @@ void try_others(const tutti::Communicator& world, const std::vector<uint32_t>& f
   }
   PairCheck check(world, first);
   if (leads) mine->pairs = check.run();
+  mine->refusals = check.refusals();
   mine->pair_failure = check.failure();
   collect(world, *mine, job);
   // Listeners serve until all have tried, and messages of pairs are under way until all have their results.
@@ -201,15 +196,19 @@ std::optional<Job> meet(Facts& facts) {
   facts.nranks = world.nranks();
   facts.host_number = world.host().host;
   Job job;
-  Report mine{facts, {}, {}, ""};
+  Report mine{facts, {}, {}, "", {}};
   if (world.host().hosts > 1)
     try_others(world, first_ranks(world), &mine, &job);
   else
     collect(world, mine, &job);
-  greet_neighbours(world);
-  job.topology = world.nranks() > 1 ? topology(world) : "";
-  for (const std::string& text : gather(world, fmt::format("{}", fmt::join(texts::refusals(job.topology), "\n"))))
-    texts::add_refusals(job.refusals, texts::split(text, '\n'));
+  try {
+    greet_neighbours(world);
+    job.topology = world.nranks() > 1 ? topology_text(world) : "";
+    for (const std::string& text : gather(world, fmt::format("{}", fmt::join(texts::refusals(job.topology), "\n"))))
+      texts::add_refusals(job.refusals, texts::split(text, '\n'));
+  } catch (const tutti::Error& e) {  // what has been found stays
+    job.failure = e.what();
+  }
   return world.rank() == 0 ? std::optional(std::move(job)) : std::nullopt;
 }
 

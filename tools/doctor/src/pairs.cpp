@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "pairs.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <chrono>
 #include <optional>
 #include <utility>
+
+#include "texts/texts.hpp"
 
 namespace doctor {
 namespace {
@@ -89,6 +93,30 @@ std::vector<Pair> PairCheck::run() {
     for (Pair& pair : pairs)
       if (row.peer < first_.size() && pair.from == first_[row.peer]) pair.transport = row.transport;
   return pairs;
+}
+
+// The numbers of `hosts_` become the job's.
+std::vector<std::string> PairCheck::refusals() const {
+  if (!hosts_) return {};
+  std::vector<std::string> lines = texts::refusals(topology_text(*hosts_));
+  const uint32_t own = hosts_->rank();
+  for (std::string& line : lines)
+    for (uint32_t peer = 0; peer < hosts_->nranks(); ++peer) {
+      const std::string pair = fmt::format("  {} - {}:", std::min(own, peer), std::max(own, peer));
+      if (!line.starts_with(pair)) continue;
+      line = fmt::format("  {} - {}:", first_[std::min(own, peer)], first_[std::max(own, peer)]) +
+             line.substr(pair.size());
+      break;
+    }
+  return lines;
+}
+
+std::string topology_text(const tutti::Communicator& comm) {
+  std::string text(1 << 16, '\0');
+  uint64_t bytes = text.size();
+  if (tutti_comm_topology(comm.handle(), text.data(), &bytes) < 0 || bytes > text.size() || bytes == 0) return "";
+  text.resize(bytes - 1);
+  return text;
 }
 
 }  // namespace doctor

@@ -15,6 +15,9 @@
 
 namespace doctor {
 
+// As tutti_comm_topology has it; "": it cannot be told.
+std::string topology_text(const tutti::Communicator& comm);
+
 class PairCheck {
  public:
   // Collective over all ranks of `world`. `first`: the first rank of each host, ascending. The check has a communicator
@@ -30,6 +33,8 @@ class PairCheck {
   std::vector<Pair> run();
   // Where all ranks know that all messages have come: nothing is aborted. Throws tutti::Error.
   void end();
+  // The transports that pairs of this rank were refused there, by ranks of `world` (Job::refusals).
+  std::vector<std::string> refusals() const;
   // Why the check ended early: the communicator broke. "": it did not.
   const std::string& failure() const { return failure_; }
 

@@ -162,7 +162,7 @@ class ControlPlane {
   // Waits until all others have left or are lost, or abandon() is called.
   void await_others_gone();
   void abandon();
-  // Is there anything to take, or to be sent by that? Costs two loads.
+  // Is there a message to take, or one that goes when this rank takes its own? Costs two loads.
   bool has_pair_messages() const {
     return has_pairs_.load(std::memory_order_acquire) || has_unsent_.load(std::memory_order_acquire);
   }
@@ -273,7 +273,9 @@ class ControlPlane {
   void take_pair(const Packet& packet);
   void tell_listener(const Loss& loss);
   bool others_gone() const;
-  void send_untaken(Route route);
+  struct Untaken;
+  Untaken untaken(Route route) const;
+  void send_unsent();
   // A rank that may have carried pair messages does so no more.
   void routes_changed(uint32_t rank);
 

@@ -13,10 +13,12 @@
 
 #include <tutti/plugin/transport.h>
 
+#include <algorithm>
 #include <array>
 #include <deque>
 #include <functional>
 #include <memory>
+#include <new>
 #include <optional>
 #include <span>
 #include <string>
@@ -240,9 +242,9 @@ class Connector {
   void answer() {
     std::erase_if(answers_, [&](uint32_t peer) {
       Peer& p = peers_[peer];
-      std::vector<int> descriptors{p.file.get()};
-      descriptors.insert(descriptors.end(), brings_.begin(), brings_.end());
-      if (p.made->line().send(Setup(), descriptors) == Socket::kFull) return false;
+      std::array<int, Packet::kMaxDescriptors> descriptors{p.file.get()};
+      std::copy(brings_.begin(), brings_.end(), descriptors.begin() + 1);
+      if (p.made->line().send(Setup(), std::span(descriptors).first(1 + brings_.size())) == Socket::kFull) return false;
       p.file.reset();
       return true;
     });
@@ -256,7 +258,10 @@ class Connector {
   void take(uint32_t peer, std::unique_ptr<Link> made) {
     exchange_.linked(peer);
     steps_.take_link(peer, std::move(made));
-    endpoint_.log(TUTTI_LOG_DEBUG, "connected to rank {}", peer);
+    try {
+      endpoint_.log(TUTTI_LOG_DEBUG, "connected to rank {}", peer);
+    } catch (const std::bad_alloc&) {  // nothing may fail any more
+    }
   }
 
   const EndpointBase& endpoint_;

@@ -510,8 +510,11 @@ inline void Station::read_all(Member& reader) {
         wake(member, &reader);
       }
     });
-  } catch (const Error& error) {
-    if (!reader.invited_.empty()) reader.trouble_ = error;  // else it is no matter of this member's
+  } catch (const Error& error) {  // whoever was to come: it is a matter of those who wait for somebody
+    for (const auto& [number, invited] : invited_) {
+      invited.first->trouble_ = error;
+      wake(*invited.first, &reader);
+    }
   }
 }
 

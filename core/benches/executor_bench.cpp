@@ -39,7 +39,7 @@ void run(benchmark::State& state, uint32_t kind) {
   Execution execution;
   execution.place(0);
   for (auto _ : state) {
-    execution.launch(plan, in.data(), out.data(), 0, {}, {});
+    execution.launch(plan, 0, in.data(), out.data(), 0, {}, {});
     while (!execution.advance()) {
     }
   }

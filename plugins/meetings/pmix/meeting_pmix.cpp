@@ -9,10 +9,12 @@
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
+#include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <mutex>
+#include <ratio>
 #include <string>
 #include <thread>
 #include <tutti/sdk/plugin.hpp>
@@ -52,7 +54,11 @@ struct Start : Answer {
   const pid_t process = ::getpid();
 };
 
-std::string seconds(std::chrono::nanoseconds time) { return std::to_string(time.count() / 1'000'000'000) + " s"; }
+// "1.9 s": what is left of a timeout is rarely a whole number.
+std::string seconds(std::chrono::nanoseconds time) {
+  const auto tenths = std::chrono::round<std::chrono::duration<int64_t, std::deci>>(time).count();
+  return std::to_string(tenths / 10) + "." + std::to_string(tenths % 10) + " s";
+}
 
 // Initializes the library once in the process's life, and ends it with the process: a launcher takes one that ends
 // otherwise for one that has failed, and one that finalizes between two meetings spoils the others' fences.

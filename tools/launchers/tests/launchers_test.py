@@ -66,7 +66,7 @@ def mpirun():
         words=["rank 1 could not make its communicator", "nonesuch"], **meant)
     run("a rank that never makes its communicator", *orterun, "sh", "-c",
         f'[ $PMIX_RANK = 1 ] && exec sleep 5; exec "{JOB}"', status=1,
-        words=["meeting pmix", "of 4 has waited for the others for 2 s"], TUTTI_CONNECT_TIMEOUT="2", **meant)
+        words=["meeting pmix", "of 4 has waited for the others for ", " s. PMIx does not tell who is missing"], TUTTI_CONNECT_TIMEOUT="2", **meant)
     run("an address that is set is used", *orterun, JOB, words=[GOOD, "there is no TUTTI_SECRET"], MASTER_ADDR="127.0.0.1",
         MASTER_PORT=str(free_port()), **meant)
     run("a server that is gone", JOB, status=1, words=["PMIX_NAMESPACE=gone does not answer"], PMIX_NAMESPACE="gone",
@@ -75,7 +75,7 @@ def mpirun():
         rank = (f'[ $PMIX_RANK = 1 ] && exec sleep 5; kill -STOP $PPID; timeout -k 1 30 "{JOB}" >{told.name} 2>&1; '
                 'kill -KILL $PPID')
         run("a server that is stopped", "sh", "-c", f"{orterun[0]} -n 2 sh -c '{rank}'; cat {told.name}; exit 1", status=1,
-            words=["has not answered for 2 s. Is the launcher stopped?"], TUTTI_CONNECT_TIMEOUT="2", **meant)
+            words=["has not answered for ", " s. Is the launcher stopped?"], TUTTI_CONNECT_TIMEOUT="2", **meant)
 
 
 def hydra():

@@ -119,8 +119,9 @@ StreamPlan& StreamCalls::open(const StreamCall& call, StreamPlan& plan, const Ca
       const std::string what = fmt::format("{}, plan {:016x}", call_text(mine), mine.plan);
       return parts_.meetings.gather({what, patience, call.sequence}, bytes);
     };
-    form = &streams.choose_form(call, plan, std::cref(gather), until);
-    streams.open_channels(call, *form, until);
+    // By reference: a std::function of either would allocate.
+    form = &streams.choose_form(call, plan, std::cref(gather), std::cref(until));
+    streams.open_channels(call, *form, std::cref(until));
   } catch (const std::exception& problem) {
     parts_.breakdown.fail(problem);
   }

@@ -8,6 +8,7 @@
 #include <chrono>
 
 #include "../harness/counted_calls.hpp"
+#include "../harness/first_uses.hpp"
 #include "../harness/stream_ranks.hpp"
 
 namespace tutti::test {
@@ -136,6 +137,7 @@ void expect_cheap(tutti_comm* comm, Buffers& buffers, const Named& what, uint32_
   for (const bool known : {false, true}) {
     rounds(known);
     ASSERT_EQ(tutti_barrier(comm, nullptr, nullptr), TUTTI_OK) << tutti_comm_error(comm);
+    hear_first_uses(comm);
   }
 }
 

@@ -271,7 +271,7 @@ template <typename Link>
 void Endpoint<Link>::read_lines() {
   attention_.lines = false;
   try {
-    member_.read();
+    if (!member_.read()) attention_.lines = true;  // the next call tries again
   } catch (const Error& error) {
     connector_.refuse_guests(error);
   }

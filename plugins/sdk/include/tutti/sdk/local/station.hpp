@@ -12,6 +12,7 @@
 // A member that reads the sockets hands the others what is theirs, and wakes those that sleep.
 #pragma once
 
+#include <poll.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 
@@ -135,8 +136,10 @@ class Station : public std::enable_shared_from_this<Station> {
     std::optional<Line> visit(uint32_t peer, const Invitation& invitation, uint32_t number,
                               const std::vector<int>& descriptors);
 
-    // Reads what has come for all members. Throws Error where no connection can be accepted and this one waits for one.
-    void read();
+    // Reads what has come for all members. False: another thread is at the station, and nothing was read; progress waits
+    // for no lock. Throws Error where no connection can be accepted and this one waits for one.
+    bool read();
+    // The same before a sleep; another thread at the station counts as news.
     bool has_news();
     // The peers whose lines have something to receive, and those who have come.
     std::vector<uint32_t> take_news();
@@ -152,7 +155,9 @@ class Station : public std::enable_shared_from_this<Station> {
     const std::shared_ptr<Station> station_;
     const uint64_t page_offset_;
     const std::shared_ptr<Mapping> page_;
-    // The station's mutex guards these.
+    std::atomic<bool> armed_{false};
+    // The station's mutex guards these. `has_news_`: there are some, for those who do not hold it.
+    std::atomic<bool> has_news_{false};
     std::vector<uint32_t> news_;
     std::vector<Guest> guests_;
     std::map<uint32_t, uint32_t> invited_;  // numbers, by peer
@@ -271,8 +276,15 @@ class Station : public std::enable_shared_from_this<Station> {
     [[maybe_unused]] const ssize_t written = write(eventfd_.get(), &one, sizeof one);
   }
   void read_eventfd() noexcept;
+  // Is there nothing to read? Without the mutex.
+  bool is_idle() const noexcept {
+    if (is_busy_.load(std::memory_order_seq_cst)) return false;
+    pollfd waits{sleeper_.descriptor(), POLLIN, 0};
+    return poll(&waits, 1, 0) == 0;
+  }
 
   std::mutex mutex_;
+  std::atomic<bool> is_busy_{false};  // there are strangers at the doorway
   Sleeper sleeper_;
   FileDescriptor eventfd_;
   Doorway door_;
@@ -281,7 +293,7 @@ class Station : public std::enable_shared_from_this<Station> {
   uint64_t next_mark_ = 0;
   std::map<uint32_t, std::pair<Member*, uint32_t>> invited_;  // member and peer, by the number of the invitation
   uint32_t next_number_ = 0;
-  std::vector<Member*> armed_;
+  std::vector<Member*> members_;
 };
 
 struct LineEnd {
@@ -358,6 +370,13 @@ inline Station::Member::Member(std::shared_ptr<Station> station, uint64_t page_b
   // It may have been another member's, whose peers can still ring.
   for (uint64_t at = 0; at < page_bytes; at += sizeof(uint64_t))
     std::atomic_ref(*reinterpret_cast<uint64_t*>(page_->data() + at)).store(0, std::memory_order_relaxed);
+  try {
+    const std::lock_guard lock(station_->mutex_);
+    station_->members_.push_back(this);
+  } catch (...) {
+    station_->give_back_page(page_offset_, page_bytes);
+    throw;
+  }
 }
 
 inline Station::Member::~Member() {
@@ -368,7 +387,7 @@ inline Station::Member::~Member() {
     station_->door_.uninvite(number);
     station_->invited_.erase(number);
   }
-  std::erase(station_->armed_, this);
+  std::erase(station_->members_, this);
 }
 
 inline std::pair<Invitation, uint32_t> Station::Member::invite(uint32_t peer) {
@@ -420,41 +439,53 @@ inline std::optional<Line> Station::Member::visit(uint32_t peer, const Invitatio
   return Line(station_, open(connection, 0, *this, peer));
 }
 
-inline void Station::Member::read() {
-  const std::lock_guard lock(station_->mutex_);
+inline bool Station::Member::read() {
+  if (!has_news_.load(std::memory_order_seq_cst) && station_->is_idle()) return true;
+  const std::unique_lock lock(station_->mutex_, std::try_to_lock);
+  if (!lock) return false;
   station_->read_all(*this);
   if (trouble_) throw *std::exchange(trouble_, std::nullopt);
+  return true;
 }
 
 inline bool Station::Member::has_news() {
-  const std::lock_guard lock(station_->mutex_);
+  if (has_news_.load(std::memory_order_seq_cst)) return true;
+  if (station_->is_idle()) return false;
+  const std::unique_lock lock(station_->mutex_, std::try_to_lock);
+  if (!lock) return true;
   station_->read_all(*this);
-  return !news_.empty() || !guests_.empty() || trouble_;
+  return has_news_.load(std::memory_order_relaxed);
 }
 
 inline std::vector<uint32_t> Station::Member::take_news() {
+  if (!has_news_.load(std::memory_order_seq_cst)) return {};
   const std::lock_guard lock(station_->mutex_);
-  return std::exchange(news_, {});
+  std::vector<uint32_t> news = std::exchange(news_, {});
+  has_news_.store(!guests_.empty() || trouble_, std::memory_order_seq_cst);
+  return news;
 }
 
 inline std::vector<Station::Guest> Station::Member::take_guests() {
+  if (!has_news_.load(std::memory_order_seq_cst)) return {};
   const std::lock_guard lock(station_->mutex_);
-  return std::exchange(guests_, {});
+  std::vector<Guest> guests = std::exchange(guests_, {});
+  has_news_.store(!news_.empty() || trouble_, std::memory_order_seq_cst);
+  return guests;
 }
 
+// A thread that notes news stores them first and looks for armed members then; this one arms first and looks for news
+// then.
 inline void Station::Member::arm() {
-  {
-    const std::lock_guard lock(station_->mutex_);
-    station_->armed_.push_back(this);
-  }
+  armed_.store(true, std::memory_order_seq_cst);
   doorbell().sleeps.store(1, std::memory_order_seq_cst);
 }
 
+// Where another thread is at the station the descriptor stays readable until the next read().
 inline void Station::Member::disarm(bool clears) {
   doorbell().sleeps.store(0, std::memory_order_seq_cst);
-  const std::lock_guard lock(station_->mutex_);
-  std::erase(station_->armed_, this);
-  if (clears) station_->read_eventfd();
+  armed_.store(false, std::memory_order_seq_cst);
+  if (!clears) return;
+  if (const std::unique_lock lock(station_->mutex_, std::try_to_lock); lock) station_->read_eventfd();
 }
 
 // ---- the station
@@ -516,6 +547,7 @@ inline void Station::read_all(Member& reader) {
       wake(*invited.first, &reader);
     }
   }
+  is_busy_.store(door_.has_strangers(), std::memory_order_seq_cst);
 }
 
 inline void Station::read(uint64_t mark, const Member* reader) {
@@ -613,7 +645,8 @@ inline void Station::note(LineEnd& end, const Member* reader) {
 }
 
 inline void Station::wake(Member& member, const Member* reader) {
-  if (&member == reader || std::ranges::find(armed_, &member) == armed_.end()) return;
+  member.has_news_.store(true, std::memory_order_seq_cst);
+  if (&member == reader || !member.armed_.load(std::memory_order_seq_cst)) return;
   member.doorbell().sleeps.store(0, std::memory_order_seq_cst);
   ring();  // also where a peer has cleared the word before: it may have ended before it rang
 }
@@ -656,8 +689,9 @@ inline void Station::tell_closed(Connection& connection) noexcept {
 inline void Station::read_eventfd() noexcept {
   uint64_t count;
   [[maybe_unused]] const ssize_t got = ::read(eventfd_.get(), &count, sizeof count);
-  for (const Member* member : armed_)
-    if (member->doorbell().sleeps.load(std::memory_order_seq_cst) == 0) return ring();
+  for (const Member* member : members_)
+    if (member->armed_.load(std::memory_order_seq_cst) && member->doorbell().sleeps.load(std::memory_order_seq_cst) == 0)
+      return ring();
 }
 
 }  // namespace local

@@ -95,13 +95,15 @@ function(tutti_precompile_test_headers)
   target_compile_options(tutti_test_headers PRIVATE -fPIE)
 endfunction()
 
-# The plugin ABI (pure C headers) and the SDK (header-only C++ over it).
+# The plugin ABI (pure C headers), and the SDK: header-only C++ over it, and over what core and plugins do alike.
 add_library(tutti_abi INTERFACE)
 add_library(tutti::abi ALIAS tutti_abi)
 target_include_directories(tutti_abi INTERFACE $<BUILD_INTERFACE:${CMAKE_SOURCE_DIR}/core/include> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
 add_library(tutti_sdk INTERFACE)
 add_library(tutti::sdk ALIAS tutti_sdk)
-target_include_directories(tutti_sdk INTERFACE $<BUILD_INTERFACE:${CMAKE_SOURCE_DIR}/plugins/sdk/include> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
+set(tutti_shared_headers "${CMAKE_SOURCE_DIR}/core/base/include" "${CMAKE_SOURCE_DIR}/core/net/include")
+target_include_directories(tutti_sdk INTERFACE $<BUILD_INTERFACE:${CMAKE_SOURCE_DIR}/plugins/sdk/include>
+  "$<BUILD_INTERFACE:${tutti_shared_headers}>" $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
 target_link_libraries(tutti_sdk INTERFACE tutti_abi)
 target_compile_features(tutti_sdk INTERFACE cxx_std_20)
 

@@ -6,7 +6,7 @@
 
 #include <map>
 
-#include "choose/selector.hpp"
+#include "engine/choose/selector.hpp"
 #include "fuzz_input.hpp"
 #include "unique_id.hpp"
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "fuzz_input.hpp"
-#include "plugins/plugin_check.hpp"
+#include "registry/plugin_check.hpp"
 
 using namespace tutti::core;
 

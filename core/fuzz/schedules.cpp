@@ -9,9 +9,9 @@
 #include <memory>
 
 #include "../schedule/tests/interpreter.hpp"
-#include "bootstrap/failure.hpp"
+#include "base/failure.hpp"
+#include "engine/plan/plan.hpp"
 #include "fuzz_input.hpp"
-#include "plan/plan.hpp"
 
 using namespace tutti;
 
@@ -91,13 +91,13 @@ void check_plan(const core::Plan& plan, const std::vector<core::Link>& links) {
   const auto elements = [&](uint32_t buffer) {
     const uint64_t bytes = buffer == TUTTI_BUFFER_IN    ? plan.in_bytes
                            : buffer == TUTTI_BUFFER_OUT ? plan.out_bytes
-                                                        : plan.scratch_bytes;
+                                                        : plan.scratch.bytes;
     return bytes / plan.element_bytes;
   };
   const auto lies_inside = [&](const core::Operand& o) {
     if (o.length == 0) return true;
-    if (o.buffer == TUTTI_BUFFER_SCRATCH && plan.scratch_copies)
-      return o.chunk < plan.scratch_slot.size() && plan.scratch_slot[o.chunk] <= plan.scratch_copy_bytes;
+    if (o.buffer == TUTTI_BUFFER_SCRATCH && plan.scratch.copies)
+      return o.chunk < plan.scratch.slots.size() && plan.scratch.slots[o.chunk] <= plan.scratch.copy_bytes;
     return o.first <= elements(o.buffer) && o.length <= elements(o.buffer) - o.first;
   };
   for (const core::Operand& source : plan.sources) FUZZ_CHECK(lies_inside(source));

@@ -3,9 +3,9 @@
 // Ranks' descriptions of themselves, from which every rank computes the topology when a communicator is made.
 #include <cmath>
 
-#include "bootstrap/failure.hpp"
-#include "comm/introduction.hpp"
+#include "base/failure.hpp"
 #include "fuzz_input.hpp"
+#include "topology/rank_description.hpp"
 
 using namespace tutti::core;
 

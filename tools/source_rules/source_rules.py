@@ -5,7 +5,7 @@
   locale      nothing obeys the locale (setlocale, std::locale::global) of the application, or that a plugin sets in a
               program: neither what ranks say to each other, nor what a setting means, nor what a program prints. No
               numbers through streams, no strtod, std::stoi, sscanf, isalnum, toupper, printf of %f and their like;
-              plugins/sdk/include/tutti/sdk/text.hpp, core/bootstrap/include/bootstrap/wire.hpp, tools/texts/texts.hpp
+              core/base/include/tutti/base/text.hpp, core/bootstrap/include/bootstrap/wire.hpp, tools/texts/texts.hpp
               and fmt are there instead.
 
 Tests, benchmarks, examples, comments, and the programs of tools/compare, which use other libraries, are free of it.

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "attendance.hpp"
 
+#include "base/make_failure.hpp"
+#include "base/rank_list.hpp"
 #include "bootstrap/authentication.hpp"
-#include "bootstrap/rank_list.hpp"
-#include "make_failure.hpp"
 #include "packet.hpp"
 
 namespace tutti::core {

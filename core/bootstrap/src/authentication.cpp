@@ -9,7 +9,7 @@
 
 #include <charconv>
 
-#include "bootstrap/failure.hpp"
+#include "base/failure.hpp"
 #include "bootstrap/wire.hpp"
 
 namespace tutti::core {

@@ -3,10 +3,10 @@
 
 #include <cstdio>
 #include <cstdlib>
-#include <tutti/sdk/basic_tls.hpp>
+#include <tutti/net/basic_tls.hpp>
 
+#include "base/make_failure.hpp"
 #include "bootstrap/environment.hpp"
-#include "make_failure.hpp"
 #include "meeting.hpp"
 
 namespace tutti::core {

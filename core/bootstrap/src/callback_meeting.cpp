@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "base/make_failure.hpp"
 #include "bootstrap/authentication.hpp"
-#include "control_mesh.hpp"
-#include "make_failure.hpp"
-#include "meeting.hpp"
 #include "bootstrap/wire.hpp"
+#include "control_mesh.hpp"
+#include "meeting.hpp"
 
 namespace tutti::core {
 namespace {

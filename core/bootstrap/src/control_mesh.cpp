@@ -14,9 +14,9 @@
 #include <climits>
 #include <cstring>
 #include <set>
+#include <tutti/base/system_text.hpp>
 
-#include "bootstrap/system_text.hpp"
-#include "make_failure.hpp"
+#include "base/make_failure.hpp"
 
 namespace tutti::core {
 namespace {

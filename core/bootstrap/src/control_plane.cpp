@@ -8,13 +8,13 @@
 #include <bit>
 #include <cerrno>
 #include <cstring>
+#include <tutti/base/file_descriptor.hpp>
+#include <tutti/base/system_text.hpp>
 #include <utility>
 
-#include "bootstrap/file_descriptor.hpp"
-#include "bootstrap/interrupt.hpp"
-#include "bootstrap/rank_list.hpp"
-#include "bootstrap/system_text.hpp"
-#include "make_failure.hpp"
+#include "base/make_failure.hpp"
+#include "base/rank_list.hpp"
+#include "net/interrupt.hpp"
 #include "packet.hpp"
 
 namespace tutti::core {

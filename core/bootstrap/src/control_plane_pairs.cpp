@@ -6,8 +6,8 @@
 #include <map>
 #include <thread>
 
+#include "base/make_failure.hpp"
 #include "bootstrap/control_plane.hpp"
-#include "make_failure.hpp"
 #include "packet.hpp"
 
 namespace tutti::core {

@@ -4,8 +4,8 @@
 #include <charconv>
 #include <vector>
 
+#include "base/make_failure.hpp"
 #include "bootstrap/authentication.hpp"
-#include "make_failure.hpp"
 
 namespace tutti::core {
 namespace {

@@ -6,10 +6,10 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <tutti/base/system_text.hpp>
 
+#include "base/make_failure.hpp"
 #include "bootstrap/authentication.hpp"
-#include "bootstrap/system_text.hpp"
-#include "make_failure.hpp"
 #include "meeting.hpp"
 #include "unique_id.hpp"
 

@@ -12,9 +12,9 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "child_descriptors.hpp"
-#include "make_failure.hpp"
+#include "base/make_failure.hpp"
 #include "bootstrap/wire.hpp"
+#include "child_descriptors.hpp"
 
 namespace tutti::core {
 namespace {

@@ -6,11 +6,11 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <tutti/sdk/basic_stream.hpp>
+#include <tutti/base/file_descriptor.hpp>
+#include <tutti/net/basic_stream.hpp>
 
+#include "base/failure.hpp"
 #include "bootstrap/bootstrap.hpp"
-#include "bootstrap/failure.hpp"
-#include "bootstrap/file_descriptor.hpp"
 #include "bootstrap/traffic.hpp"
 
 namespace tutti::core {

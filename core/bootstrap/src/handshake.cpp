@@ -6,9 +6,9 @@
 
 #include <thread>
 
+#include "base/make_failure.hpp"
 #include "bootstrap/authentication.hpp"
-#include "bootstrap/interrupt.hpp"
-#include "make_failure.hpp"
+#include "net/interrupt.hpp"
 
 namespace tutti::core {
 

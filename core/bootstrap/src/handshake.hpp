@@ -11,11 +11,11 @@
 #include <string>
 #include <vector>
 
-#include "bootstrap/deadline.hpp"
-#include "bootstrap/socket_address.hpp"
-#include "frame_stream.hpp"
-#include "make_failure.hpp"
+#include "base/deadline.hpp"
+#include "base/make_failure.hpp"
 #include "bootstrap/wire.hpp"
+#include "frame_stream.hpp"
+#include "net/socket_address.hpp"
 
 namespace tutti::core {
 

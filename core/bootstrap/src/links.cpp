@@ -7,10 +7,10 @@
 #include <cerrno>
 #include <climits>
 #include <cstring>
+#include <tutti/base/system_text.hpp>
 
-#include "bootstrap/socket_address.hpp"
-#include "bootstrap/system_text.hpp"
-#include "make_failure.hpp"
+#include "base/make_failure.hpp"
+#include "net/socket_address.hpp"
 
 namespace tutti::core {
 

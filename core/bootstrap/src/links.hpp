@@ -10,11 +10,11 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <tutti/base/file_descriptor.hpp>
 #include <unordered_map>
 #include <vector>
 
 #include "bootstrap/bootstrap.hpp"
-#include "bootstrap/file_descriptor.hpp"
 #include "frame_stream.hpp"
 #include "handshake.hpp"
 

@@ -3,12 +3,12 @@
 #include <map>
 #include <mutex>
 
+#include "base/deadline.hpp"
+#include "base/make_failure.hpp"
+#include "base/rank_list.hpp"
 #include "bootstrap/authentication.hpp"
-#include "bootstrap/deadline.hpp"
-#include "bootstrap/interrupt.hpp"
-#include "bootstrap/rank_list.hpp"
-#include "make_failure.hpp"
 #include "meeting.hpp"
+#include "net/interrupt.hpp"
 #include "packet.hpp"
 
 namespace tutti::core {

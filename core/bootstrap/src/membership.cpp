@@ -5,10 +5,10 @@
 
 #include <algorithm>
 
-#include "bootstrap/interrupt.hpp"
-#include "bootstrap/rank_list.hpp"
-#include "make_failure.hpp"
+#include "base/make_failure.hpp"
+#include "base/rank_list.hpp"
 #include "bootstrap/wire.hpp"
+#include "net/interrupt.hpp"
 
 namespace tutti::core {
 namespace {

@@ -8,15 +8,15 @@
 #include <bit>
 #include <cerrno>
 #include <cstring>
+#include <tutti/base/host_identity.hpp>
+#include <tutti/base/system_text.hpp>
 
+#include "base/make_failure.hpp"
+#include "base/rank_list.hpp"
 #include "bootstrap/authentication.hpp"
-#include "bootstrap/host_identity.hpp"
-#include "bootstrap/interrupt.hpp"
-#include "bootstrap/rank_list.hpp"
-#include "bootstrap/system_text.hpp"
 #include "control_mesh.hpp"
-#include "make_failure.hpp"
 #include "meeting.hpp"
+#include "net/interrupt.hpp"
 
 namespace tutti::core {
 namespace {

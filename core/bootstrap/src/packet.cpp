@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <bit>
 
-#include "make_failure.hpp"
+#include "base/make_failure.hpp"
 
 namespace tutti::core {
 namespace {

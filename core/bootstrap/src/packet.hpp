@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "bootstrap/control_plane.hpp"
-#include "bootstrap/socket_address.hpp"
 #include "bootstrap/wire.hpp"
+#include "net/socket_address.hpp"
 
 namespace tutti::core {
 

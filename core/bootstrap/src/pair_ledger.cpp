@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "bootstrap/pair_ledger.hpp"
 
-#include "bootstrap/failure.hpp"
-#include "make_failure.hpp"
+#include "base/failure.hpp"
+#include "base/make_failure.hpp"
 
 namespace tutti::core {
 

@@ -2,10 +2,10 @@
 #include <atomic>
 #include <cerrno>
 #include <cstring>
+#include <tutti/base/system_text.hpp>
 
-#include "bootstrap/system_text.hpp"
+#include "base/make_failure.hpp"
 #include "control_mesh.hpp"
-#include "make_failure.hpp"
 #include "meeting.hpp"
 
 namespace tutti::core {

@@ -10,7 +10,7 @@
 #include <thread>
 #include <utility>
 
-#include "make_failure.hpp"
+#include "base/make_failure.hpp"
 #include "packet.hpp"
 
 namespace tutti::core {

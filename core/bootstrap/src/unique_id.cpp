@@ -5,11 +5,11 @@
 #include <cstring>
 #include <map>
 #include <mutex>
+#include <tutti/base/system_text.hpp>
 
+#include "base/make_failure.hpp"
 #include "bootstrap/authentication.hpp"
-#include "bootstrap/system_text.hpp"
 #include "bootstrap/wire.hpp"
-#include "make_failure.hpp"
 #include "meeting.hpp"
 
 namespace tutti::core {

@@ -13,16 +13,16 @@
 #include <filesystem>
 #include <random>
 #include <set>
-#include <tutti/sdk/basic_tls.hpp>
+#include <tutti/net/basic_tls.hpp>
 
 #include "bootstrap/authentication.hpp"
 #include "bootstrap/membership.hpp"
+#include "bootstrap/wire.hpp"
 #include "child_descriptors.hpp"
 #include "control_mesh.hpp"
 #include "harness/virtual_time/virtual_time.hpp"
 #include "meeting_fixture.hpp"
 #include "packet.hpp"
-#include "bootstrap/wire.hpp"
 
 namespace tutti::core::test {
 namespace {

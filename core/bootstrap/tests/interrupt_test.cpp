@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Waits that their caller ends long before their deadlines. Each rank is a thread, and has its own question.
-#include "bootstrap/interrupt.hpp"
+#include "net/interrupt.hpp"
 
 #include "bootstrap/authentication.hpp"
 #include "harness/virtual_time/virtual_time.hpp"

@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "bootstrap/bootstrap.hpp"
-#include "bootstrap/socket_address.hpp"
 #include "in_time.hpp"
+#include "net/socket_address.hpp"
 
 namespace tutti::core::test {
 

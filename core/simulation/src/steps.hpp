@@ -7,7 +7,7 @@
 
 namespace tutti::simulation {
 
-// As many consecutive steps of a lane are in flight as in the host executor (core/src/host/executor.hpp).
+// As many consecutive steps of a lane are in flight as in the host executor (core/engine/host/executor.hpp).
 constexpr uint32_t lookahead = 16;
 
 // CompactStep::flags

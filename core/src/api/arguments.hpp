@@ -6,7 +6,7 @@
 #include <cstdint>
 
 #include "comm/communicator.hpp"
-#include "fabric/devices.hpp"
+#include "engine/fabric/devices.hpp"
 
 namespace tutti::core::api {
 

@@ -13,11 +13,11 @@
 #include "api/arguments.hpp"
 #include "api/guards.hpp"
 #include "bootstrap/bootstrap.hpp"
-#include "bootstrap/interrupt.hpp"
-#include "observe/call_site.hpp"
-#include "plugins/host.hpp"
-#include "plugins/registry.hpp"
-#include "plugins/unknown_settings.hpp"
+#include "net/interrupt.hpp"
+#include "record/call_site.hpp"
+#include "registry/host.hpp"
+#include "registry/registry.hpp"
+#include "registry/unknown_settings.hpp"
 
 using namespace tutti::core;
 using namespace tutti::core::api;

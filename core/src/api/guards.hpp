@@ -13,10 +13,10 @@
 #include <tutti/plugin/sized.hpp>
 #include <vector>
 
-#include "api/communicator_handle.hpp"
-#include "bootstrap/failure.hpp"
+#include "base/failure.hpp"
 #include "comm/communicator.hpp"
-#include "plugins/host.hpp"
+#include "comm/communicator_handle.hpp"
+#include "registry/host.hpp"
 
 namespace tutti::core::api {
 

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Memory of the process, and windows of a communicator.
-#include "fabric/memory.hpp"
+#include "engine/fabric/memory.hpp"
 
 #include <tutti/tutti.h>
 
 #include "api/guards.hpp"
-#include "fabric/devices.hpp"
+#include "engine/fabric/devices.hpp"
 
 using namespace tutti::core;
 using namespace tutti::core::api;

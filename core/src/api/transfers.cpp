@@ -12,7 +12,7 @@
 
 #include "api/arguments.hpp"
 #include "api/guards.hpp"
-#include "p2p/transfer.hpp"
+#include "engine/p2p/transfer.hpp"
 
 namespace tutti::core::api {
 namespace {

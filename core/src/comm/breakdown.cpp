@@ -7,11 +7,11 @@
 #include <vector>
 
 #include "comm/configuration.hpp"
-#include "host/executor.hpp"
-#include "observe/call_check.hpp"
-#include "observe/call_report.hpp"
-#include "observe/reports.hpp"
-#include "plugins/host.hpp"
+#include "engine/check/call_check.hpp"
+#include "engine/host/executor.hpp"
+#include "record/call_report.hpp"
+#include "record/reports.hpp"
+#include "registry/host.hpp"
 
 namespace tutti::core {
 namespace {
@@ -119,7 +119,7 @@ Loss Breakdown::loss_of(const Cause& given) {
 // when it is busy outside Tutti.
 Cause Breakdown::blame(const Cause& late) const {
   constexpr std::chrono::seconds patience(1);
-  const std::string waited = "no progress for " + configuration_->deadline_text(late.stood_still_ns);
+  const std::string waited = "no progress for " + configuration_->timeout.text(late.stood_still_ns);
   const auto states = control_->roll_call(patience);
   for (uint32_t r = 0; r < states.size(); ++r) {
     if (states[r] || control_->is_gone(r)) continue;

@@ -24,8 +24,8 @@
 #include <string>
 #include <utility>
 
+#include "base/failure.hpp"
 #include "bootstrap/control_plane.hpp"
-#include "bootstrap/failure.hpp"
 
 namespace tutti::core {
 

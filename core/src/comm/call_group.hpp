@@ -9,9 +9,9 @@
 #include <optional>
 #include <vector>
 
-#include "p2p/transfer.hpp"
-#include "plan/block_table.hpp"
-#include "plan/plan.hpp"
+#include "engine/p2p/transfer.hpp"
+#include "engine/plan/block_table.hpp"
+#include "engine/plan/plan.hpp"
 #include "stream/stream_call.hpp"
 
 namespace tutti::core {

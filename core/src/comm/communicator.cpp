@@ -7,10 +7,12 @@
 #include <algorithm>
 #include <cstring>
 
-#include "api/fork_generation.hpp"
-#include "bootstrap/failure.hpp"
+#include "base/clock.hpp"
+#include "base/failure.hpp"
+#include "base/fork_generation.hpp"
 #include "comm/communicator_hold.hpp"
-#include "plugins/host.hpp"
+#include "engine/choose/explain.hpp"
+#include "registry/host.hpp"
 
 namespace tutti::core {
 namespace {

@@ -19,9 +19,6 @@
 
 #include "bootstrap/bootstrap.hpp"
 #include "bootstrap/membership.hpp"
-#include "choose/selector.hpp"
-#include "choose/topology.hpp"
-#include "choose/topology_file.hpp"
 #include "comm/breakdown.hpp"
 #include "comm/configuration.hpp"
 #include "comm/departures.hpp"
@@ -33,13 +30,16 @@
 #include "comm/stream_calls.hpp"
 #include "comm/waiter.hpp"
 #include "comm/windows.hpp"
-#include "fabric/fabric.hpp"
-#include "fabric/memory.hpp"
-#include "observe/call_check.hpp"
-#include "observe/reports.hpp"
-#include "p2p/point_to_point.hpp"
-#include "plan/plan_cache.hpp"
+#include "engine/check/call_check.hpp"
+#include "engine/choose/selector.hpp"
+#include "engine/fabric/fabric.hpp"
+#include "engine/fabric/memory.hpp"
+#include "engine/p2p/point_to_point.hpp"
+#include "engine/plan/plan_cache.hpp"
+#include "record/reports.hpp"
 #include "stream/stream_runner.hpp"
+#include "topology/topology.hpp"
+#include "topology/topology_file.hpp"
 
 namespace tutti::core {
 
@@ -174,7 +174,7 @@ class Communicator final : public Engine, private PortEvents, private Breakdown:
   // Operations; the engine is held.
   std::vector<tutti_link_traffic> traffic_rows() const;
   uint64_t timeout(const tutti_options* options) const {
-    return options && options->timeout_ns ? options->timeout_ns : configuration_.timeout_ns;
+    return options && options->timeout_ns ? options->timeout_ns : configuration_.timeout.ns;
   }
   void require_sound();
   bool advance_all();

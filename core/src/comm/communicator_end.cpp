@@ -8,14 +8,15 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <tutti/base/text.hpp>
 
+#include "base/clock.hpp"
+#include "base/deadline.hpp"
+#include "base/failure.hpp"
 #include "bootstrap/bootstrap.hpp"
-#include "bootstrap/deadline.hpp"
-#include "bootstrap/failure.hpp"
-#include "bootstrap/interrupt.hpp"
-#include "bootstrap/text.hpp"
 #include "comm/communicator_hold.hpp"
-#include "plugins/host.hpp"
+#include "net/interrupt.hpp"
+#include "registry/host.hpp"
 
 namespace tutti::core {
 namespace {

@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "bootstrap/failure.hpp"
+#include "base/failure.hpp"
 #include "comm/communicator_hold.hpp"
 
 namespace tutti::core {

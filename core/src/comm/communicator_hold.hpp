@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "bootstrap/failure.hpp"
+#include "base/failure.hpp"
+#include "base/process_barrier.hpp"
 #include "comm/communicator.hpp"
-#include "comm/process_barrier.hpp"
 
 namespace tutti::core {
 

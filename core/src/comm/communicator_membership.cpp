@@ -3,11 +3,11 @@
 // Recovery from a failure: a new communicator of the ranks that live, and of newcomers.
 #include <fmt/format.h>
 
-#include "api/communicator_handle.hpp"
-#include "bootstrap/interrupt.hpp"
 #include "bootstrap/membership.hpp"
+#include "comm/communicator_handle.hpp"
 #include "comm/communicator_hold.hpp"
-#include "plugins/host.hpp"
+#include "net/interrupt.hpp"
+#include "registry/host.hpp"
 
 namespace tutti::core {
 
@@ -94,7 +94,7 @@ std::unique_ptr<tutti_comm> Communicator::make_next(Membership& members, const R
     Configuration next = heritage(roster, newcomers);
     if (timeout_ns) {
       next.connect_timeout_ns = timeout_ns;
-      next.connect_timeout_source = Configuration::calls_timeout;
+      next.connect_timeout_source = CallTimeout::of_the_call;
       deadline = next.connect_deadline();
     }
     // This communicator's control plane knows of what the new one's meeting would wait out.

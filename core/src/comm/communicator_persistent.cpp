@@ -3,7 +3,8 @@
 // Persistent requests: calls that are checked and planned once, and started as often as the application wants.
 #include <algorithm>
 
-#include "bootstrap/failure.hpp"
+#include "base/clock.hpp"
+#include "base/failure.hpp"
 #include "comm/communicator_hold.hpp"
 
 namespace tutti::core {

@@ -7,13 +7,15 @@
 
 #include <optional>
 
-#include "api/fork_generation.hpp"
-#include "bootstrap/failure.hpp"
+#include "base/failure.hpp"
+#include "base/fork_generation.hpp"
+#include "base/hash.hpp"
+#include "base/settings.hpp"
 #include "comm/communicator.hpp"
 #include "comm/host_reach.hpp"
-#include "plugins/host.hpp"
-#include "plugins/registry.hpp"
-#include "plugins/settings.hpp"
+#include "registry/host.hpp"
+#include "registry/registry.hpp"
+#include "topology/rank_description.hpp"
 
 namespace tutti::core {
 
@@ -196,7 +198,8 @@ void Communicator::make_streams() {
   setup.lanes = configuration_.lanes;
   setup.communicator = common_.communicator;
   setup.name = name();
-  setup.configuration = &configuration_;
+  setup.timeout = configuration_.timeout;
+  setup.advance_others = [] { ActiveEngines::process().progress_others(nullptr); };
   setup.mapped_links = &fabric_.mapped_links();
   setup.named = !configuration_.transports.empty();
   setup.in_host = flag_setting("TUTTI_HOST_STAGING");

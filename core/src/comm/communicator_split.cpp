@@ -6,9 +6,9 @@
 
 #include <algorithm>
 
+#include "base/hash.hpp"
 #include "comm/communicator_hold.hpp"
 #include "comm/progress.hpp"
-#include "plan/hash.hpp"
 
 namespace tutti::core {
 namespace {
@@ -19,7 +19,8 @@ constexpr uint64_t last_word_ns = 1'000'000'000;
 
 // The rest of a call's time.
 Deadline rest_of(const Patience& patience, const Configuration& configuration) {
-  Deadline deadline(std::chrono::nanoseconds(patience.limit_ns()), configuration.source_of(patience.limit_ns()));
+  Deadline deadline(std::chrono::nanoseconds(patience.limit_ns()),
+                    configuration.timeout.source_of(patience.limit_ns()));
   deadline.expire_in(std::chrono::nanoseconds(std::min<uint64_t>(patience.left_ns(), INT64_MAX)));
   return deadline;
 }
@@ -124,7 +125,7 @@ std::string SplitCall::group(const Topology& topology, uint32_t rank, std::strin
 std::unique_ptr<Communicator> Communicator::split(const SplitCall& call) {
   const Hold hold(*this);
   require_sound();
-  Patience patience(call.timeout_ns ? call.timeout_ns : configuration_.timeout_ns);
+  Patience patience(call.timeout_ns ? call.timeout_ns : configuration_.timeout.ns);
   const JointCall meeting{"tutti_comm_split", patience};
   Word mine{call};
   try {

@@ -4,7 +4,8 @@
 #include <fmt/format.h>
 #include <sched.h>
 
-#include "bootstrap/failure.hpp"
+#include "base/clock.hpp"
+#include "base/failure.hpp"
 #include "comm/communicator_hold.hpp"
 
 namespace tutti::core {

@@ -3,8 +3,8 @@
 
 #include <fmt/format.h>
 
-#include "bootstrap/failure.hpp"
-#include "plugins/settings.hpp"
+#include "base/failure.hpp"
+#include "base/settings.hpp"
 
 namespace tutti::core {
 namespace {
@@ -52,13 +52,13 @@ Configuration::Configuration(const tutti_comm_config& config)
       lanes(bounded(config.lanes, default_lanes, most_lanes, "lanes")),
       scratch_limit(config.scratch_limit ? config.scratch_limit : default_scratch_limit),
       connect_timeout_ns(time_or(config.connect_timeout_ns, "TUTTI_CONNECT_TIMEOUT", 30)),
-      timeout_ns(time_or(config.timeout_ns, "TUTTI_TIMEOUT", 600)),
       connect_timeout_source(config.connect_timeout_ns          ? "the communicator's connect timeout"
                              : setting("TUTTI_CONNECT_TIMEOUT") ? "TUTTI_CONNECT_TIMEOUT"
                                                                 : "the default of TUTTI_CONNECT_TIMEOUT"),
-      timeout_source(config.timeout_ns          ? "the communicator's timeout"
-                     : setting("TUTTI_TIMEOUT") ? "TUTTI_TIMEOUT"
-                                                : "the default of TUTTI_TIMEOUT"),
+      timeout{time_or(config.timeout_ns, "TUTTI_TIMEOUT", 600), config.timeout_ns ? "the communicator's timeout"
+                                                                : setting("TUTTI_TIMEOUT")
+                                                                    ? "TUTTI_TIMEOUT"
+                                                                    : "the default of TUTTI_TIMEOUT"},
       progress_thread((known_flags(config) & TUTTI_COMM_PROGRESS_THREAD) != 0),
       joins((config.flags & TUTTI_COMM_JOIN) != 0),
       checks_calls((config.flags & TUTTI_COMM_CHECK_CALLS) || flag_setting("TUTTI_CHECK")),
@@ -77,10 +77,5 @@ Configuration::Configuration(const tutti_comm_config& config)
       nranks(config.nranks),
       all_gather(config.all_gather),
       all_gather_context(config.all_gather_context) {}
-
-std::string Configuration::deadline_text(uint64_t call_timeout_ns) const {
-  return fmt::format("{:.1f} s ({})", static_cast<double>(call_timeout_ns) * 1e-9,
-                     source_of(call_timeout_ns));
-}
 
 }  // namespace tutti::core

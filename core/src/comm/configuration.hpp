@@ -11,25 +11,16 @@
 #include <memory>
 #include <string>
 
-#include "bootstrap/deadline.hpp"
+#include "base/call_timeout.hpp"
+#include "base/deadline.hpp"
 
 namespace tutti::core {
 
 class Tuning;
 
 struct Configuration {
-  static constexpr const char* calls_timeout = "the call's timeout";
-
   // Throws Failure.
   explicit Configuration(const tutti_comm_config& config);
-
-  // The setting that a call's timeout is of. A call that sets the same time as its communicator counts as one that sets
-  // none.
-  const char* source_of(uint64_t call_timeout_ns) const {
-    return call_timeout_ns == timeout_ns ? timeout_source : calls_timeout;
-  }
-  // "3.0 s (the call's timeout)": the time that was too long, and what has set it.
-  std::string deadline_text(uint64_t call_timeout_ns) const;
 
   // Of meeting, from now on.
   Deadline connect_deadline() const {
@@ -38,8 +29,9 @@ struct Configuration {
 
   std::string name;
   uint32_t windows, lanes;
-  uint64_t scratch_limit, connect_timeout_ns, timeout_ns;
-  const char *connect_timeout_source, *timeout_source;  // what has set these times, for messages
+  uint64_t scratch_limit, connect_timeout_ns;
+  const char* connect_timeout_source;  // what has set that time, for messages
+  CallTimeout timeout;
   bool progress_thread, joins, checks_calls;
   bool checksums;  // every message carries a seal
   bool verifies;   // algorithms are proved before their first use

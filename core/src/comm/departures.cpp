@@ -5,7 +5,7 @@
 
 #include "bootstrap/control_plane.hpp"
 #include "bootstrap/wire.hpp"
-#include "fabric/pair_messages.hpp"
+#include "engine/fabric/pair_messages.hpp"
 
 namespace tutti::core {
 namespace {

@@ -19,7 +19,7 @@
 #include <vector>
 
 #include "comm/breakdown.hpp"
-#include "p2p/point_to_point.hpp"
+#include "engine/p2p/point_to_point.hpp"
 
 namespace tutti::core {
 

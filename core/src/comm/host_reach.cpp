@@ -12,12 +12,12 @@
 #include <cstddef>
 #include <optional>
 #include <string_view>
+#include <tutti/base/system_text.hpp>
+#include <tutti/base/text.hpp>
 #include <vector>
 
+#include "base/failure.hpp"
 #include "bootstrap/authentication.hpp"
-#include "bootstrap/failure.hpp"
-#include "bootstrap/system_text.hpp"
-#include "bootstrap/text.hpp"
 
 namespace tutti::core {
 namespace {

@@ -9,9 +9,9 @@
 
 #include <cstdint>
 #include <string>
+#include <tutti/base/file_descriptor.hpp>
 
-#include "bootstrap/file_descriptor.hpp"
-#include "comm/native.hpp"
+#include "engine/choose/native.hpp"
 
 namespace tutti::core {
 

@@ -5,8 +5,8 @@
 //
 //   agree()             the settings that must be equal, and the algorithms, which are used where all ranks have them
 //   HostReach           who reaches whom on a host (host_reach.hpp)
-//   encode(), decode()  where each rank runs, its device and what its transports offer: all ranks compute the same
-//                       topology from that
+//   RankDescription     where each rank runs, its device and what its transports offer: all ranks compute the same
+//                       topology from that (topology/rank_description.hpp)
 //
 // Nothing that another rank says is trusted: an impossible value becomes a Failure that names the rank.
 #pragma once
@@ -18,10 +18,10 @@
 #include <string>
 #include <vector>
 
-#include "choose/topology.hpp"
 #include "comm/configuration.hpp"
-#include "comm/native.hpp"
-#include "fabric/devices.hpp"
+#include "engine/choose/native.hpp"
+#include "engine/fabric/devices.hpp"
+#include "topology/topology.hpp"
 
 namespace tutti::core {
 
@@ -40,8 +40,5 @@ Agreement agree(uint32_t rank, const Configuration& configuration, const DeviceM
 
 // This process, bound to `device`; without what its transports offer.
 RankDescription describe_process(const DeviceMemory& device);
-std::string encode(const RankDescription& rank);
-// Throws Failure when the bytes are no description.
-RankDescription decode_rank(const std::string& bytes, uint32_t rank);
 
 }  // namespace tutti::core

@@ -8,8 +8,9 @@
 #include <new>
 #include <utility>
 
+#include "base/clock.hpp"
 #include "comm/progress.hpp"
-#include "observe/reports.hpp"
+#include "record/reports.hpp"
 
 namespace tutti::core {
 
@@ -139,7 +140,9 @@ void Operations::begin(tutti_request& request, std::span<const Transfer> transfe
   for (Transfer& transfer : group.transfers) {
     transfer.request = &request;
     transfer.timeout_ns = request.timeout_ns;
-    transfer.record = reports_->recorder().begin_transfer(transfer, request.service, request.begin_ticks);
+    transfer.record = reports_->recorder().begin_transfer(
+        {transfer.bytes, transfer.sending, transfer.any_tag, transfer.peer, transfer.tag}, request.service,
+        request.begin_ticks);
     request.bytes += transfer.bytes;
   }
 }

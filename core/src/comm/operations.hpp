@@ -16,11 +16,11 @@
 
 #include "comm/breakdown.hpp"
 #include "comm/request.hpp"
-#include "fabric/fabric.hpp"
-#include "host/executor.hpp"
-#include "observe/call_check.hpp"
-#include "observe/count_check.hpp"
-#include "p2p/point_to_point.hpp"
+#include "engine/check/call_check.hpp"
+#include "engine/check/count_check.hpp"
+#include "engine/fabric/fabric.hpp"
+#include "engine/host/executor.hpp"
+#include "engine/p2p/point_to_point.hpp"
 
 namespace tutti::core {
 

@@ -11,13 +11,13 @@
 #include <optional>
 #include <utility>
 
+#include "base/failure.hpp"
+#include "base/hash.hpp"
+#include "base/rank_list.hpp"
 #include "bootstrap/environment.hpp"
-#include "bootstrap/failure.hpp"
-#include "bootstrap/interrupt.hpp"
-#include "bootstrap/rank_list.hpp"
-#include "plan/hash.hpp"
-#include "plugins/host.hpp"
-#include "plugins/plugin_meeting.hpp"
+#include "comm/plugin_meeting.hpp"
+#include "net/interrupt.hpp"
+#include "registry/host.hpp"
 
 namespace tutti::core {
 
@@ -136,7 +136,7 @@ void Meetings::await(const JointCall& meeting, const std::function<bool()>& enou
 Cause Meetings::late(const JointCall& meeting, const std::vector<uint32_t>& absent) const {
   if (absent.empty()) return breakdown_.late(meeting.patience.limit_ns(), meeting.sequence);
   std::string text = fmt::format("did not come to {} within {}", meeting.what,
-                                 configuration_->deadline_text(meeting.patience.limit_ns()));
+                                 configuration_->timeout.text(meeting.patience.limit_ns()));
   if (absent.size() > 1) text += "; nor did " + rank_list({absent.begin() + 1, absent.end()});
   return {TUTTI_TIMEOUT, absent[0], std::move(text)};
 }

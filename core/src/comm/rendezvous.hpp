@@ -19,7 +19,7 @@
 #include "comm/breakdown.hpp"
 #include "comm/configuration.hpp"
 #include "comm/waiter.hpp"
-#include "observe/flight_recorder.hpp"
+#include "record/flight_recorder.hpp"
 
 namespace tutti::core {
 

@@ -16,8 +16,8 @@
 #include <vector>
 
 #include "comm/call_group.hpp"
-#include "p2p/transfer.hpp"
-#include "plan/plan.hpp"
+#include "engine/p2p/transfer.hpp"
+#include "engine/plan/plan.hpp"
 #include "stream/stream_call.hpp"
 
 namespace tutti::core {

@@ -10,8 +10,8 @@
 
 #include "bootstrap/bootstrap.hpp"
 #include "bootstrap/trunk.hpp"
-#include "choose/topology.hpp"
 #include "comm/configuration.hpp"
+#include "topology/topology.hpp"
 
 namespace tutti::core {
 

@@ -6,9 +6,10 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/clock.hpp"
 #include "comm/configuration.hpp"
 #include "comm/progress.hpp"
-#include "observe/reports.hpp"
+#include "record/reports.hpp"
 
 namespace tutti::core {
 namespace {
@@ -236,12 +237,10 @@ void StreamCalls::end_issue(const Failure& failure) {
 void StreamCalls::await_device(Patience& patience) {
   StreamRunner& streams = parts_.streams;
   const auto late = [&] {
-    throw Failure(
-        TUTTI_TIMEOUT,
-        fmt::format("has waited {} for {}: this call needs memory or kernels of {}, "
-                    "which waits until no communicator of the process has work pending there",
-                    parts_.configuration.deadline_text(patience.limit_ns()), streams.pending_users(),
-                    describe(parts_.device)));
+    throw Failure(TUTTI_TIMEOUT, fmt::format("has waited {} for {}: this call needs memory or kernels of {}, "
+                                             "which waits until no communicator of the process has work pending there",
+                                             parts_.configuration.timeout.text(patience.limit_ns()),
+                                             streams.pending_users(), describe(parts_.device)));
   };
   if (!parts_.waiter.until([&] { return streams.may_synchronise(); }, patience, late,
                            [&] { return streams.operations() != 0; }))

@@ -18,7 +18,7 @@
 #include "comm/operations.hpp"
 #include "comm/rendezvous.hpp"
 #include "comm/waiter.hpp"
-#include "p2p/point_to_point.hpp"
+#include "engine/p2p/point_to_point.hpp"
 #include "stream/stream_runner.hpp"
 
 namespace tutti::core {

@@ -9,6 +9,7 @@
 #include <atomic>
 #include <cstdint>
 
+#include "base/clock.hpp"
 #include "comm/progress.hpp"
 
 namespace tutti::core {

@@ -6,7 +6,7 @@
 #include <algorithm>
 
 #include "comm/configuration.hpp"
-#include "plugins/host.hpp"
+#include "registry/host.hpp"
 
 namespace tutti::core {
 namespace {
@@ -99,7 +99,7 @@ void RegisteredWindows::check(tutti_window& window) const {
 tutti_window* RegisteredWindows::add(void* address, uint64_t bytes, uint32_t flags, uint64_t timeout_ns,
                                      const std::function<void()>& prepare) {
   parts_.breakdown.require_none();
-  Patience patience(timeout_ns ? timeout_ns : parts_.configuration.timeout_ns);
+  Patience patience(timeout_ns ? timeout_ns : parts_.configuration.timeout.ns);
   const JointCall meeting{"tutti_comm_register", patience};
   auto window = std::make_unique<tutti_window>();
   window->address = static_cast<std::byte*>(address);
@@ -174,7 +174,7 @@ WindowList::const_iterator RegisteredWindows::find(const char* call, const tutti
 void RegisteredWindows::remove(const tutti_window* handle, uint64_t timeout_ns) {
   const auto found = find("tutti_comm_deregister", handle);
   tutti_window& window = **found;
-  Patience patience(timeout_ns ? timeout_ns : parts_.configuration.timeout_ns);
+  Patience patience(timeout_ns ? timeout_ns : parts_.configuration.timeout.ns);
   const JointCall meeting{fmt::format("tutti_comm_deregister of window {}", window.id), patience};
   parts_.breakdown.require_none();
   parts_.meetings.await(meeting,

@@ -14,8 +14,8 @@
 
 #include "comm/operations.hpp"
 #include "comm/rendezvous.hpp"
-#include "fabric/fabric.hpp"
-#include "fabric/window.hpp"
+#include "engine/fabric/fabric.hpp"
+#include "engine/fabric/window.hpp"
 #include "stream/stream_runner.hpp"
 
 namespace tutti::core {

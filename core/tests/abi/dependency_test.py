@@ -4,19 +4,13 @@
 
   plugins (plugins/*, net-*, cuda-kernels)  <tutti/plugin/...>, <tutti/sdk/...>, their own files, system libraries
                                             (conformance/mutants/plugin is one as well)
-  plugins/sdk                               <tutti/plugin/...> and its own files
-  core                                      its own files, and never a plugin's header or the SDK, but for bootstrap's
-  core/schedule                             <tutti/plugin/...>, <tutti/schedule.h> and its own files: nothing of core/src;
-                                            of its files the rest of core includes "schedule/..." only, tests any
-  core/simulation                           the same and <tutti/simulation.hpp>
+  plugins/sdk                               <tutti/plugin/...>, <tutti/base/...>, <tutti/net/...> and its own files
+  core                                      its own files, and nothing of plugins or of plugins/sdk; its crates in one order:
+                                            each may include those above it in the list CRATES; of bootstrap and schedule
+                                            others include what lies in include/, tests any file
+  core/base/include, core/net/include       <tutti/plugin/...>, and net what base has: plugins use them by way of the SDK
+  core/schedule, core/simulation            <tutti/plugin/...>, <tutti/schedule.h>, and simulation <tutti/simulation.hpp>
   core/gradients                            the core's public headers and its own files; its tests core/tests/harness too
-  core/bootstrap                            <tutti/plugin/...>, <tutti/sdk/basic_tls.hpp>, <tutti/sdk/basic_stream.hpp> and
-                                            <tutti/sdk/file_descriptor.hpp>, by which control and data connections treat
-                                            sockets and certificates alike, <tutti/sdk/text.hpp>, <tutti/sdk/name_list.hpp>,
-                                            <tutti/sdk/system_text.hpp>, <tutti/sdk/host_identity.hpp> and
-                                            <tutti/sdk/unnamed_file.hpp>, by which core and plugins read numbers and lists of
-                                            names, name errors, tell hosts apart and make memory files alike, and its own files;
-                                            otherwise as core/schedule
   tools, conformance                        the core's public headers; tools <tutti/sdk/text.hpp>, by which they read numbers as
                                             core and plugins do; tools/python/src/algorithms.cpp, which makes a plugin of an
                                             algorithm in Python, <tutti/sdk/algorithm.hpp> as well
@@ -41,10 +35,14 @@ PYTHON_ALGORITHMS = pathlib.Path("tools/python/src/algorithms.cpp")
 TIME_SCALE = "tutti/sdk/time_scale.hpp"
 TEXT = "tutti/sdk/text.hpp"
 VIRTUAL_TIME = "harness/virtual_time/virtual_time.hpp"
-OF_THE_SDK = ["tutti/sdk/basic_tls.hpp", "tutti/sdk/basic_stream.hpp", "tutti/sdk/file_descriptor.hpp", "tutti/sdk/system_text.hpp",
-              TEXT, "tutti/sdk/name_list.hpp", "tutti/sdk/host_identity.hpp", "tutti/sdk/unnamed_file.hpp"]
-LIBRARIES = {"bootstrap": OF_THE_SDK, "schedule": ["tutti/schedule.h"],
-             "simulation": ["tutti/schedule.h", "tutti/simulation.hpp"], "gradients": PUBLIC}  # within core: what they may include of core/include besides the ABI
+BASE, NET = "tutti/base/", "tutti/net/"  # of core and plugins alike
+# The crates of the core. Each may include those above it.
+CRATES = ["base", "net", "schedule", "registry", "kernels", "topology", "record", "bootstrap", "engine", "stream", "src"]
+# The folders of crates that have any, in order likewise.
+FOLDERS = {"engine": ["fabric", "choose", "plan", "check", "p2p", "host"], "src": ["comm", "api"]}
+# Libraries within core that use only a part of core/include, besides the ABI.
+LIBRARIES = {"schedule": ["tutti/schedule.h"], "simulation": ["tutti/schedule.h", "tutti/simulation.hpp"], "gradients": PUBLIC}
+WITH_A_FACE = ["bootstrap", "schedule", "simulation"]  # crates whose folder include/ is for others, and src/ is not
 
 
 def members():
@@ -61,7 +59,7 @@ def allowed(member, file):
     """The <tutti/...> headers that a file may include, as prefixes."""
     name = str(member)
     if name == "plugins/sdk":
-        return [ABI, SDK]
+        return [ABI, SDK, BASE, NET]
     if name.startswith(("plugins/", "net-", "cuda")):
         is_test = "tests" in file.relative_to(ROOT / member).parts or file.stem.endswith("_test")
         return [ABI, SDK, "tutti/schedule.h"] if is_test else [ABI, SDK]
@@ -71,37 +69,46 @@ def allowed(member, file):
         return [ABI, "tutti/sdk/algorithm.hpp"] + PUBLIC
     if name == "tools":
         return [ABI, TEXT] + PUBLIC + for_tests(file)
-    return [ABI] + PUBLIC + (OF_THE_SDK if library(file) == "bootstrap" else []) + for_tests(file)
+    if file.is_relative_to(ROOT / "core/base/include") or file.is_relative_to(ROOT / "core/net/include"):
+        return [ABI, BASE, NET]
+    return [ABI] + PUBLIC + ([BASE, NET] if name == "core" else []) + for_tests(file)
 
 
 def for_tests(file):
     return [TIME_SCALE] if "tests" in file.relative_to(ROOT).parts else []
 
 
-def library(file):
-    """The library within core that a file belongs to, or None."""
+def crate(file):
+    """The crate or library of the core that a file belongs to, or None."""
     parts = file.relative_to(ROOT).parts
-    return parts[1] if parts[0] == "core" and len(parts) > 2 and parts[1] in LIBRARIES else None
+    return parts[1] if parts[0] == "core" and len(parts) > 2 and parts[1] in CRATES + list(LIBRARIES) else None
 
 
-def judge_library(file, form, target):
-    """What is wrong with an include of a file of a library within core, or of one into it; or None."""
-    mine = library(file)
-    if mine and form == "<" and target.startswith("tutti/"):
-        prefixes = [ABI] + LIBRARIES[mine] + for_tests(file)
-        return None if any(target.startswith(p) for p in prefixes) else f"allowed are {', '.join(prefixes)}"
-    if form != '"':
-        return None
-    folders = [file.parent] + [ROOT / "core" / name / "include" for name in LIBRARIES] + [ROOT / "core/src"]
+def judge_in_core(file, form, target):
+    """What is wrong with an include by a file of the core, or None."""
+    mine = crate(file)
+    tests = bool({"tests", "fuzz", "benches"} & set(file.relative_to(ROOT / "core").parts))
+    if form == "<":
+        if mine in LIBRARIES and target.startswith("tutti/"):
+            prefixes = [ABI] + LIBRARIES[mine] + for_tests(file)
+            return None if any(target.startswith(p) for p in prefixes) else f"allowed are {', '.join(prefixes)}"
+        shared = {BASE: "base", NET: "net"}.get(target[:target.find("/", len("tutti/")) + 1])
+        return f"core/{mine} stands above core/{shared}" if mine == "base" and shared == "net" else None
+    folders = [file.parent, ROOT / "core"] + [ROOT / "core" / name / "include" for name in WITH_A_FACE] + [ROOT / "core/src"]
     found = next((path for path in ((f / target).resolve() for f in folders) if path.is_file()), None)
-    if found is None:
+    theirs = crate(found) if found else None
+    if not theirs or tests:
         return None
-    theirs = library(found)
-    if mine and theirs != mine:
-        return f"core/{mine} stands by itself"
-    inner = theirs and not found.is_relative_to(ROOT / "core" / theirs / "include")
-    tests = {"tests", "fuzz", "benches"} & set(file.relative_to(ROOT).parts)
-    return f"only core/{theirs}/include is for others" if inner and theirs != mine and not tests else None
+    if theirs == mine:
+        order = FOLDERS.get(mine, [])
+        here, there = (path.relative_to(ROOT / "core" / mine).parts[0] for path in (file, found))
+        return (f"core/{mine}/{here} stands above {there}, which is for those below it"
+                if here in order and there in order and order.index(there) > order.index(here) else None)
+    if theirs in WITH_A_FACE and not found.is_relative_to(ROOT / "core" / theirs / "include"):
+        return f"only core/{theirs}/include is for others"
+    if mine in CRATES and theirs in CRATES and CRATES.index(theirs) > CRATES.index(mine):
+        return f"core/{mine} stands above core/{theirs}, which is for those below it"
+    return f"core/{mine} stands by itself" if mine in LIBRARIES or theirs not in CRATES else None
 
 
 def own_file(member, file, target):
@@ -145,7 +152,7 @@ for member in every_member:
         for number, line in enumerate(file.read_text().splitlines(), 1):
             include = re.match(r'\s*#\s*include\s*([<"])([^>"]+)[>"]', line)
             wrong = include and (judge(member, file, include[1], include[2])
-                                 or (str(member) == "core" and judge_library(file, include[1], include[2])))
+                                 or (str(member) == "core" and judge_in_core(file, include[1], include[2])))
             if wrong:
                 errors.append(f"{relative}:{number}: {include[0].strip()}: against the dependency law: {wrong}")
 if files == 0:

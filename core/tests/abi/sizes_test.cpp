@@ -18,8 +18,8 @@
 #include <vector>
 
 #include "../harness/test_device.hpp"
-#include "plugins/host.hpp"
-#include "plugins/plugin_check.hpp"
+#include "registry/host.hpp"
+#include "registry/plugin_check.hpp"
 
 namespace tutti::core {
 namespace {

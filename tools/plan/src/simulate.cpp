@@ -21,7 +21,7 @@ using Clock = std::chrono::steady_clock;
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
-// As many slices as the core's selector takes (core/src/choose/selector.cpp), as far as steps stay countable.
+// As many slices as the core's selector takes (core/engine/choose/selector.cpp), as far as steps stay countable.
 uint64_t usual_slices(const Schedule& schedule, uint32_t nranks, const SimulationShape& shape) {
   constexpr uint64_t worth = 16 << 10, fragment = 64 << 10, most = 64, most_steps = 20'000'000;
   if (!schedule.sliced()) return 1;

@@ -13,8 +13,8 @@
 #include <string>
 #include <vector>
 
+#include "base/failure.hpp"
 #include "bootstrap/control_plane.hpp"
-#include "bootstrap/failure.hpp"
 
 namespace tutti {
 template <typename Error>

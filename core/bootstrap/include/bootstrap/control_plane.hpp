@@ -18,8 +18,8 @@
 #include <string_view>
 #include <vector>
 
-#include "bootstrap/deadline.hpp"
-#include "bootstrap/failure.hpp"
+#include "base/deadline.hpp"
+#include "base/failure.hpp"
 #include "bootstrap/pair_ledger.hpp"
 #include "bootstrap/traffic.hpp"
 

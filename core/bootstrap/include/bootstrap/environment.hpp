@@ -25,7 +25,7 @@
 #include <string>
 
 #include "bootstrap/bootstrap.hpp"
-#include "bootstrap/socket_address.hpp"
+#include "net/socket_address.hpp"
 
 namespace tutti::core {
 

@@ -24,8 +24,8 @@
 #include <string>
 #include <vector>
 
+#include "base/deadline.hpp"
 #include "bootstrap/control_plane.hpp"
-#include "bootstrap/deadline.hpp"
 
 namespace tutti::core {
 

@@ -10,7 +10,7 @@
 #include <type_traits>
 #include <vector>
 
-#include "bootstrap/failure.hpp"
+#include "base/failure.hpp"
 
 namespace tutti::core {
 

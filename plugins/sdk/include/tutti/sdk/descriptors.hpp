@@ -34,8 +34,8 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <tutti/sdk/file_descriptor.hpp>
-#include <tutti/sdk/host_identity.hpp>
+#include <tutti/base/file_descriptor.hpp>
+#include <tutti/base/host_identity.hpp>
 #include <tutti/sdk/plugin.hpp>
 #include <tutti/sdk/token.hpp>
 #include <type_traits>

@@ -13,7 +13,7 @@
 #include <chrono>
 #include <cstdint>
 #include <span>
-#include <tutti/sdk/file_descriptor.hpp>
+#include <tutti/base/file_descriptor.hpp>
 #include <tutti/sdk/plugin.hpp>
 
 namespace tutti::sdk {

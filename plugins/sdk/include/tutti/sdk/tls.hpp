@@ -3,7 +3,7 @@
 // TLS for a plugin's connections: basic_tls.hpp, which throws sdk::Error.
 #pragma once
 
-#include <tutti/sdk/basic_tls.hpp>
+#include <tutti/net/basic_tls.hpp>
 #include <tutti/sdk/plugin.hpp>
 
 namespace tutti::sdk {

@@ -14,10 +14,10 @@
 #include <memory>
 #include <string>
 #include <tuple>
+#include <tutti/base/unnamed_file.hpp>
 #include <tutti/sdk/descriptors.hpp>
 #include <tutti/sdk/local/segment.hpp>
 #include <tutti/sdk/local/shared_by_key.hpp>
-#include <tutti/sdk/unnamed_file.hpp>
 #include <tutti/sdk/words.hpp>
 #include <utility>
 

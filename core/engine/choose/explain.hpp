@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace tutti::core {
+
+class Selector;
+class Topology;
+
+// A table of the algorithms for a call on host memory, with the time that each is predicted to take, and
+// that it took by the tuning file.
+std::string explain(const Selector& selector, const Topology& topology, uint32_t collective, uint64_t count,
+                    uint32_t dtype);
+
+}  // namespace tutti::core

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace tutti::core {
+
+// The key of a plan: calls with equal shapes share a plan.
+struct Shape {
+  uint64_t count = 0;  // of a block; where blocks are unequal see BlockTable::shape_count
+  uint32_t collective = 0;
+  uint32_t dtype = 0;
+  uint32_t op = 0;
+  uint32_t root = 0;
+  uint32_t in_place = 0;
+  bool operator==(const Shape&) const = default;
+};
+
+struct ShapeHash {
+  size_t operator()(const Shape& s) const {
+    uint64_t h = s.count * 0x9e3779b97f4a7c15u;
+    h ^= (uint64_t{s.collective} << 48) ^ (uint64_t{s.dtype} << 40) ^ (uint64_t{s.op} << 36) ^
+         (uint64_t{s.in_place} << 33) ^ s.root;
+    return h ^ (h >> 29);
+  }
+};
+
+}  // namespace tutti::core

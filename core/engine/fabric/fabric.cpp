@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/fabric/fabric.hpp"
+
+#include <fmt/format.h>
+#include <poll.h>
+#include <sched.h>
+#include <tutti/registry.h>
+
+#include <algorithm>
+#include <mutex>
+#include <thread>
+
+#include "base/failure.hpp"
+#include "bootstrap/control_plane.hpp"
+#include "registry/host.hpp"
+#include "registry/plugin_check.hpp"
+
+namespace tutti::core {
+
+void Fabric::close(bool keep_mapped) {
+  static auto& kept = *new std::deque<std::deque<Port>>;
+  static std::mutex mutex;
+  for (Port& port : ports_)
+    if (port.endpoint && !(keep_mapped && port.mapped)) port.api->close_endpoint(port.endpoint);
+  links_.clear();
+  mapped_links_.clear();
+  const std::lock_guard lock(mutex);
+  if (keep_mapped) kept.push_back(std::move(ports_));
+  ports_.clear();
+}
+
+bool Fabric::progress(bool all, PortEvents& events) {
+  bool moved = false;
+  for (Port& port : ports_)
+    if (port.endpoint && (all || port.outstanding)) moved |= progress_port(port, events);
+  return moved;
+}
+
+void Fabric::sleep(bool alone, uint64_t most_ns) {
+  const timespec limit{0, static_cast<long>(std::min<uint64_t>(most_ns, 20'000'000))};
+  constexpr size_t most_ports = 15;
+  pollfd fds[most_ports + 1];
+  size_t n = 0;
+  Port* armed[most_ports];
+  size_t arms = 0;
+  bool can_sleep = alone && control_ && ports_.size() <= most_ports, busy = false;
+  for (Port& port : ports_) {
+    if (!port.endpoint) continue;
+    if (!port.wait_fd || !can_sleep) {
+      can_sleep = false;
+      break;
+    }
+    armed[arms++] = &port;
+    if (port.wait_fd->arm(port.endpoint) != TUTTI_OK) {
+      busy = true;
+      break;
+    }
+    fds[n++] = {port.fd, POLLIN, 0};
+  }
+  if (!can_sleep) {
+    std::this_thread::sleep_for(std::chrono::microseconds(20));
+  } else if (!busy) {
+    const ControlPlane::Sleep sleep(*control_);
+    fds[n++] = {sleep.fd(), POLLIN, 0};
+    ppoll(fds, n, &limit, nullptr);
+  } else {
+    sched_yield();
+  }
+  for (size_t i = 0; i < arms; ++i) armed[i]->wait_fd->disarm(armed[i]->endpoint);
+}
+
+void Fabric::abort(std::chrono::nanoseconds limit, PortEvents& events) {
+  const auto end = std::chrono::steady_clock::now() + limit;
+  for (Port& port : ports_)
+    if (port.endpoint) port.api->abort(port.endpoint);
+  for (Port& port : ports_)
+    while (port.outstanding && std::chrono::steady_clock::now() < end) {
+      const uint64_t before = port.outstanding;
+      progress_port(port, events);
+      if (port.outstanding == before) sched_yield();
+    }
+}
+
+std::string Fabric::not_given_back() const {
+  std::string text;
+  for (const Port& port : ports_)
+    if (port.outstanding)
+      text += fmt::format("; {} has not given back {} buffers: keep them untouched until the communicator is destroyed",
+                          port.api->name, port.outstanding);
+  return text;
+}
+
+std::vector<tutti_link_traffic> Fabric::traffic() const {
+  std::vector<tutti_link_traffic> rows;
+  for (const Link& link : links_)
+    if (link.sent || link.received) rows.push_back({link.port->api->name, link.peer, 0, link.sent, link.received});
+  return rows;
+}
+
+std::vector<tutti_rail_traffic> Fabric::rails() {
+  struct List {
+    std::set<std::string>& names;
+    const char* transport;
+    std::vector<tutti_rail_traffic> rows;
+  } list{rail_names_, nullptr, {}};
+  const tutti_rail_sink sink{sizeof sink, 0, &list, [](void* self, const tutti_rail* rail) {
+                               auto& to = *static_cast<List*>(self);
+                               if (const std::string reason = check_rail(rail); !reason.empty())
+                                 return log(TUTTI_LOG_WARN, to.transport, "a rail is left out: " + reason);
+                               const char* name = to.names.insert(rail->name).first->c_str();
+                               to.rows.push_back({to.transport, name, rail->sent_bytes, rail->received_bytes});
+                             }};
+  for (const Port& port : ports_) {
+    if (!port.endpoint || !port.rails || !TUTTI_HAS(tutti_rails, port.rails, of_endpoint)) continue;
+    list.transport = port.api->name;
+    if (port.rails->of_endpoint(port.endpoint, &sink) < 0)
+      throw Failure(TUTTI_INTERNAL,
+                    fmt::format("{}: cannot tell of its rails: {}", port.api->name, take_plugin_error()));
+  }
+  return list.rows;
+}
+
+}  // namespace tutti::core

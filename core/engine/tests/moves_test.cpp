@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Every way of moving bytes that a plan tries gives the same results: each call is made often enough to have tried all,
+// by ranks as threads, which read each other's memory, and as processes, which fetch it.
+#include <sys/wait.h>
+#include <tutti/registry.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+
+#include "../../tests/harness/ranks.hpp"
+#include "engine/plan/move_trial.hpp"
+
+namespace tutti::test {
+namespace {
+
+constexpr uint64_t count = 30011;  // 120 KB a block: fragments of 64 KiB, and a rest
+constexpr int launches = 28;       // more than a trial has
+
+std::vector<int32_t> contribution(uint32_t rank, uint64_t n, int launch) {
+  std::vector<int32_t> values(n);
+  for (uint64_t i = 0; i < n; ++i) values[i] = static_cast<int32_t>(rank * 1000003 + i * 7919 + launch);
+  return values;
+}
+
+// The number of wrong elements of a result made of such blocks.
+uint64_t wrong(std::span<const int32_t> out, uint64_t at, const std::vector<int32_t>& expected) {
+  uint64_t n = 0;
+  for (uint64_t i = 0; i < expected.size(); ++i) n += out[at + i] != expected[i];
+  return n;
+}
+
+std::vector<int32_t> sum(uint32_t nranks, uint64_t n, int launch) {
+  std::vector<int32_t> total(n);
+  for (uint32_t rank = 0; rank < nranks; ++rank) {
+    const std::vector<int32_t> part = contribution(rank, n, launch);
+    for (uint64_t i = 0; i < n; ++i) total[i] += part[i];
+  }
+  return total;
+}
+
+void move_all(Communicator& comm) {
+  const uint32_t n = comm.nranks(), me = comm.rank();
+  std::vector<int32_t> out(count * n), out2(count * n), one(count);
+  for (int k = 0; k < launches; ++k) {
+    const std::vector<int32_t> mine = contribution(me, count, k), total = sum(n, count, k);
+    comm.all_reduce(mine, one, Op::sum);
+    EXPECT_EQ(wrong(one, 0, total), 0u) << k;
+    one = mine;
+    comm.all_reduce(one, one, Op::sum);
+    EXPECT_EQ(wrong(one, 0, total), 0u) << k;
+    // Rank 1 changes over to a plan of its own, in place, and so is not in step with the others from then on.
+    if (me == 1 && k > 2) {
+      std::copy(mine.begin(), mine.end(), out.begin() + count);
+      comm.all_gather(std::span<const int32_t>(out).subspan(count, count), out);
+    } else {
+      comm.all_gather(mine, out);
+    }
+    for (uint32_t rank = 0; rank < n; ++rank)
+      EXPECT_EQ(wrong(out, rank * count, contribution(rank, count, k)), 0u) << k;
+    std::vector<int32_t> blocks;
+    for (uint32_t to = 0; to < n; ++to) {
+      const std::vector<int32_t> block = contribution(me * n + to, count, k);
+      blocks.insert(blocks.end(), block.begin(), block.end());
+    }
+    comm.all_to_all(blocks, out2);
+    for (uint32_t rank = 0; rank < n; ++rank)
+      EXPECT_EQ(wrong(out2, rank * count, contribution(rank * n + me, count, k)), 0u) << k;
+    one = me == 1 ? mine : std::vector<int32_t>(count);
+    comm.broadcast(one, 1);
+    EXPECT_EQ(wrong(one, 0, contribution(1, count, k)), 0u) << k;
+    const std::vector<int32_t> all = contribution(me, count * n, k);
+    comm.async().reduce_scatter(all, one, Op::sum).wait();
+    const std::vector<int32_t> whole = sum(n, count * n, k);
+    EXPECT_EQ(wrong(one, 0, {whole.begin() + me * count, whole.begin() + (me + 1) * count}), 0u) << k;
+  }
+}
+
+TEST(Moves, OfThreadsAllGiveTheSame) {
+  for (const uint32_t n : {2u, 3u}) run_ranks(n, move_all, {.transports = "shm"});
+}
+
+void run_processes(const char* algorithms) {
+  list_transports();
+  std::string folder = std::filesystem::temp_directory_path() / "tutti-moves-XXXXXX";
+  ASSERT_NE(mkdtemp(folder.data()), nullptr);
+  constexpr uint32_t n = 3;
+  std::vector<pid_t> ranks;
+  for (uint32_t r = 0; r < n; ++r) {
+    ranks.push_back(fork());
+    if (ranks.back()) continue;
+    try {
+      const std::string place = "file:" + folder;
+      tutti_comm_config config = config_of(place, r, n);
+      config.transports = "shm";
+      config.algorithms = algorithms;
+      Communicator comm(config);
+      move_all(comm);
+    } catch (const std::exception& e) {
+      ADD_FAILURE() << "rank " << r << ": " << e.what();
+    }
+    std::_Exit(testing::Test::HasFailure() ? 1 : 0);
+  }
+  for (const pid_t rank : ranks) {
+    int status = 0;
+    waitpid(rank, &status, 0);
+    EXPECT_EQ(status, 0);
+  }
+  std::filesystem::remove_all(folder);
+}
+
+TEST(Moves, OfProcessesAllGiveTheSame) {
+  run_processes(nullptr);
+  run_processes("all_gather:ring;broadcast:ring;all_reduce:ring");  // which send on what they receive
+}
+
+// Each way has its turn, and the fastest is taken.
+TEST(Moves, OfWhichTheFastestIsTaken) {
+  for (const uint32_t best : {0u, 3u, 4u, 5u}) {
+    core::MoveTrial trial(1 << 20, true);
+    const auto number = [](const core::Moves& m) {
+      return (m.direct ? 4u : m.stream_slots ? 1u : 0u) + (m.direct ? m.stream_results : 2u * m.stream_results);
+    };
+    uint32_t direct = 0;
+    for (int k = 0; k < 26; ++k) {
+      const core::Moves moves = trial.next();
+      direct += moves.direct;
+      trial.report(k < 2 || k % 2 == 0 ? 5 : number(moves) == best ? 10 : 20);  // such do not count
+    }
+    EXPECT_EQ(direct, 8u);
+    EXPECT_EQ(number(trial.next()), best);
+  }
+  core::MoveTrial staged(1 << 20, false), small(4096, true);
+  for (int k = 0; k < 30; ++k) {
+    EXPECT_FALSE(staged.next().direct);
+    EXPECT_FALSE(small.next().direct);
+    staged.report(1);
+    small.report(1);
+  }
+}
+
+}  // namespace
+}  // namespace tutti::test

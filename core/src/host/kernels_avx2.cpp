@@ -1,3 +1,0 @@
-// SPDX-License-Identifier: Apache-2.0
-#define TUTTI_KERNELS kernels_avx2
-#include "host/kernel_loops.hpp"

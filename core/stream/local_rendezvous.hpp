@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The ranks of one communicator that are threads of one process meet in every collective on device memory: the last to
+// come puts the work of all of them into their streams, in one order that cannot lock up a device whose streams share a
+// queue.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/failure.hpp"
+#include "stream/stream_plan.hpp"
+#include "stream/stream_transfer.hpp"
+
+namespace tutti::core {
+
+class LocalRendezvous {
+ public:
+  // The rendezvous of communicator `id` in this process, made by whoever comes first.
+  static std::shared_ptr<LocalRendezvous> of(uint64_t id, std::vector<uint32_t> ranks);
+  explicit LocalRendezvous(std::vector<uint32_t> ranks) : ranks_(std::move(ranks)) {}
+  // Destroys the events that were left here.
+  ~LocalRendezvous();
+
+  // A rank's part: `device` and `call` are checked to be the same for all.
+  struct Arrival {
+    StreamLaunch* launch = nullptr;
+    DeviceTables device;
+    Shape call;
+    // Called by issue() while the device is busy; throws when the rank gives up. Lives until the turn has passed.
+    const std::function<void()>* meanwhile = nullptr;
+  };
+  // Any thread; one arrival per rank and turn. Takes the rendezvous's lock once, in a process with one rank never.
+  // Returns the turn, to be asked for with passed().
+  uint64_t arrive(const Arrival& arrival);
+  // True when the work of the turn is in the streams. Throws the Failure with which it ended for all. Waits at most
+  // so long, and takes no lock unless it throws.
+  bool passed(uint64_t turn, std::chrono::microseconds patience);
+  // The rank gives up: the rendezvous has failed for all. True: its launch is not touched any more. False: the issuer
+  // has not come to an end in that time.
+  bool leave(uint32_t rank, const Failure& why, std::chrono::microseconds patience);
+  // The rank whose thread is putting the work of all into their streams, where that thread has been in one call of the
+  // device for so long.
+  std::optional<uint32_t> issuer(std::chrono::nanoseconds silent = {});
+  // The ranks that have not come to this turn, "1, 3"; "" when all have, or the turn has ended.
+  std::string missing(uint64_t turn);
+  // A rank ends after a failure: streams of other ranks may still wait for its events. They are destroyed with the last
+  // rank's end; never, where a rank says that its stream may wait for ever.
+  void leave_events(const tutti_executor* executor, std::vector<tutti_event*> events);
+  void keep_events();
+  // For what the ranks send each other.
+  Handovers& handovers() { return handovers_; }
+
+ private:
+  // Threads that wait for a change. Ringing takes no lock, so nobody who waits for one can hold it up.
+  class Bell {
+   public:
+    uint32_t rings() const { return rings_.load(std::memory_order_acquire); }
+    void ring();
+    // Until it has rung after `seen`, at most so long.
+    void wait(uint32_t seen, std::chrono::nanoseconds patience);
+
+   private:
+    std::atomic<uint32_t> rings_{0}, waiting_{0};
+  };
+
+  std::unique_lock<std::mutex> lock_if_shared();
+  void hold(std::unique_lock<std::mutex> lock);
+  bool is_over(uint64_t turn) const;
+  static void require_default_stream(const Arrival& arrival);
+  static void require_same(const Arrival& first, const Arrival& other);
+  void put_into_streams(const std::function<void()>& meanwhile);
+
+  const std::vector<uint32_t> ranks_;
+  std::mutex mutex_;
+  Bell changed_;
+  std::vector<Arrival> arrivals_;
+  std::vector<Arrival> present_;         // of the turn that is being issued
+  std::vector<StreamLaunch*> launches_;  // of those, by rank
+  StreamWriter writer_;
+  std::atomic<uint64_t> turn_{0};
+  std::atomic<bool> issuing_{false};             // all have come, and their launches are in use without the mutex
+  uint32_t issuer_ = 0;                          // in the thread of this rank
+  std::chrono::steady_clock::time_point heard_;  // when that thread was not in a call of the device
+  std::unique_ptr<Failure> failure_;             // once it has failed, for good
+  std::atomic<bool> failed_{false};              // it has
+  std::vector<std::pair<const tutti_executor*, tutti_event*>> events_;
+  bool events_stay_ = false;
+  Handovers handovers_;
+};
+
+}  // namespace tutti::core

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// One way between a stream of this rank and a stream of a rank in another process: a ring of slots with two flags each.
+// A flag is waited for by one end only, which resets it as soon as it has come; the other end sets it:
+//
+//   sender     wait empty = 1, empty = 0, copy into the slot, full = 1
+//   receiver   wait full = 1, full = 0, read the slot, empty = 1
+//
+// A StagedChannel's slots (staging_slots.hpp) are this rank's own, and its processors are the other end: they have a
+// link's transport send and fill them. They only look, so nothing inside the device ever waits for a processor that
+// waits for the device. A MappedChannel (mapped_channel.hpp) has its slots in the sender's device memory, which the
+// receiver has mapped, and the other end is the peer's stream.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "engine/fabric/link.hpp"
+#include "stream/mapped_memory.hpp"
+#include "stream/staging_slots.hpp"
+
+namespace tutti::core {
+
+class StreamChannel {
+ public:
+  static constexpr uint32_t slots = 4;
+  static constexpr uint64_t slot_bytes = 1u << 20;
+  static constexpr uint64_t flags_bytes = slots * 128;  // each flag in a cache line of its own
+
+  StreamChannel(const StreamChannel&) = delete;
+  StreamChannel& operator=(const StreamChannel&) = delete;
+  virtual ~StreamChannel() = default;
+
+  // The k-th fragment since the channel was made, as the device sees it: its slot, the flag that this rank's stream
+  // waits for, and the one that it sets.
+  void* slot(uint64_t k) const { return data_ + k % slots * slot_bytes; }
+  uint32_t* awaited(uint64_t k) const { return flag(device_flags_, k, !outgoing_); }
+  uint32_t* told(uint64_t k) const { return flag(device_flags_, k, outgoing_); }
+
+  // Fragments that were announced so far: the number of the next one.
+  uint64_t announced() const { return announced_; }
+  // The number of the first fragment that was announced since begin_message().
+  uint64_t message() const { return message_; }
+  void begin_message() { message_ = announced_; }
+  // The next fragment will have so many bytes (at most slot_bytes). Operations are numbered in their order. `sequence`:
+  // of a collective, the same at both ends.
+  virtual void announce(uint64_t bytes, uint64_t operation, std::optional<uint64_t> sequence) = 0;
+  // Has this rank still to send what the stream has put into slots for that operation, or for an earlier one?
+  virtual bool sends(uint64_t operation) const = 0;
+  // Moves what can be moved; true when something was. Throws Failure when the transport failed.
+  virtual bool advance() = 0;
+  // Would the stream go on at once at the k-th fragment? For a stream that has carried out all before it.
+  bool may_go_on(uint64_t k) const;
+  // Gives the stream whatever it waits for, so that it comes to its end; what it reads is undefined.
+  void let_go();
+  // "at fragment 3 to rank 1 over tcp", for messages; "": nothing is under way.
+  virtual std::string where() const = 0;
+  // The carrier of the bytes, for reports.
+  virtual const char* carrier() const = 0;
+
+ protected:
+  StreamChannel(Link* link, bool outgoing) : link_(link), outgoing_(outgoing) {}
+  void place(std::byte* data, std::byte* host_flags, std::byte* device_flags);
+  uint32_t* host_flag(uint64_t k, bool full) const { return flag(host_flags_, k, full); }
+
+  Link* const link_;
+  const bool outgoing_;
+  uint64_t announced_ = 0;
+
+ private:
+  uint64_t message_ = 0;
+  static uint32_t* flag(std::byte* flags, uint64_t k, bool full) {
+    return reinterpret_cast<uint32_t*>(flags + k % slots * 128 + (full ? 64 : 0));
+  }
+  std::byte* data_ = nullptr;  // the slots, as the device sees them
+  std::byte* host_flags_ = nullptr;
+  std::byte* device_flags_ = nullptr;
+};
+
+class StagedChannel final : public StreamChannel {
+ public:
+  // On a device. `in_host`: never with slots in device memory.
+  StagedChannel(const DeviceTables& tables, uint32_t device, Link* link, uint32_t transport_lane, bool outgoing,
+                bool in_host);
+  // Why the slots are not device memory; "": they are, or were not to be.
+  const std::string& why_in_host() const { return slots_.why_in_host(); }
+  void announce(uint64_t bytes, uint64_t operation, std::optional<uint64_t> sequence) override;
+  bool sends(uint64_t operation) const override {
+    return outgoing_ && busy() && fragment(finished_).operation <= operation;
+  }
+  bool advance() override;
+  std::string where() const override;
+  const char* carrier() const override { return carrier_.c_str(); }
+
+ private:
+  bool busy() const { return finished_ != announced_; }
+  struct Fragment {
+    uint64_t bytes, operation;
+  };
+  const Fragment& fragment(uint64_t k) const { return fragments_[k & (fragments_.size() - 1)]; }
+  static uint64_t offset_of(uint64_t k) { return k % slots * slot_bytes; }
+  Flow& flow(uint64_t k) { return outgoing_ ? static_cast<Flow&>(out_[k % slots]) : in_[k % slots]; }
+  bool start(uint64_t k);
+  void move(uint64_t k);
+  bool ended(uint64_t k);
+
+  MappedMemory flags_;
+  StagingSlots slots_;
+  std::string carrier_;
+  uint32_t lane_;
+  std::array<Outflow, slots> out_;
+  std::array<Inflow, slots> in_;
+  std::vector<Fragment> fragments_;  // finished_ .. announced_: fragment k at k modulo their power of two
+  uint64_t started_ = 0, finished_ = 0;
+};
+
+}  // namespace tutti::core

@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stream/stream_writer.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "base/failure.hpp"
+#include "registry/host.hpp"
+
+namespace tutti::core {
+
+void StreamWriter::open(const DeviceTables& device, uint64_t most, const std::function<void()>& meanwhile) {
+  device_ = device;
+  most_ = most;
+  meanwhile_ = &meanwhile;
+  open_ = 0;
+  stretches_.clear();
+  queued_ = fresh_ = 0;
+}
+
+void StreamWriter::add(const Target& target, uint32_t events) {
+  if (open_ == fillings_.size()) fillings_.emplace_back();
+  Filling& filling = fillings_[open_++];
+  filling.of = target;
+  filling.collected.clear();
+  filling.sources.clear();
+  filling.commands = filling.prepared = filling.fresh = 0;
+  filling.used = 0;
+  while (filling.used < events) (void)spare_event(filling);
+}
+
+void StreamWriter::write(size_t target, const tutti_command* commands, size_t n) {
+  Filling& filling = fillings_[target];
+  flush(target);
+  while (n) {
+    const size_t some = most_ ? std::min<uint64_t>(n, stretch() - std::min(fresh_, stretch() - 1)) : n;
+    enqueue(filling, commands, some);
+    filling.prepared += some;
+    commands += some;
+    n -= some;
+    if (most_ && fresh_ >= stretch()) drain(most_ - most_ / 4);
+  }
+}
+
+bool StreamWriter::write_fused(size_t target, const tutti_command* commands, size_t n) {
+  Filling& filling = fillings_[target];
+  flush(target);
+  const tutti_executor* executor = device_.executor;
+  const tutti_status status =
+      executor->enqueue_fused(executor->self, filling.of.stream, commands, static_cast<uint32_t>(n));
+  if (status == TUTTI_NOT_SUPPORTED) return false;
+  require_taken(filling, status);
+  ++filling.commands;
+  return true;
+}
+
+void StreamWriter::copy(size_t target, void* dst, const void* src, uint64_t bytes) {
+  Filling& filling = fillings_[target];
+  tutti_command command{};
+  command.kind = TUTTI_COMMAND_COPY;
+  command.dst = dst;
+  command.count = bytes;
+  command.sources = 1;
+  filling.sources.push_back(src);
+  filling.collected.push_back(command);
+}
+
+void StreamWriter::flag(size_t target, uint32_t kind, uint32_t* flag, uint32_t value) {
+  add(target, tutti_command{.kind = kind, .flag = flag, .value = value});
+}
+
+void StreamWriter::event(size_t target, uint32_t kind, tutti_event* event) {
+  add(target, tutti_command{.kind = kind, .event = event});
+}
+
+tutti_event* StreamWriter::event_end(size_t target) {
+  tutti_event* made = spare_event(fillings_[target]);
+  event(target, TUTTI_COMMAND_RECORD, made);
+  return made;
+}
+
+// The next spare event that nothing of this operation uses.
+tutti_event* StreamWriter::spare_event(Filling& filling) {
+  std::vector<tutti_event*>& spare = *filling.of.spare;
+  if (filling.used == spare.size()) {
+    tutti_event* made = nullptr;
+    spare.reserve(spare.size() + 1);
+    if (const tutti_status status = device_.executor->create_event(device_.executor->self, filling.of.device, &made);
+        status < 0)
+      throw Failure(status, fmt::format("device {}: no event: {}", device_.memory->name, take_plugin_error()));
+    spare.push_back(made);
+  }
+  return spare[filling.used++];
+}
+
+void StreamWriter::flush(size_t target) {
+  Filling& filling = fillings_[target];
+  if (filling.collected.empty()) return;
+  const void* const* source = filling.sources.data();
+  for (tutti_command& command : filling.collected)
+    if (command.sources) command.src = source++;
+  enqueue(filling, filling.collected.data(), filling.collected.size());
+  drop(target);
+}
+
+void StreamWriter::drop(size_t target) {
+  fillings_[target].collected.clear();
+  fillings_[target].sources.clear();
+}
+
+void StreamWriter::enqueue(Filling& filling, const tutti_command* commands, size_t n) {
+  if (!n) return;
+  std::unique_lock<std::mutex> turn;
+  if (filling.of.turn) {
+    turn = std::unique_lock(*filling.of.turn, std::defer_lock);
+    while (!turn.try_lock()) (*meanwhile_)();  // its holder may have to wait for the device
+  }
+  const tutti_executor* executor = device_.executor;
+  const tutti_status status = executor->enqueue(executor->self, filling.of.stream, commands, static_cast<uint32_t>(n));
+  require_taken(filling, status);
+  filling.commands += n;
+  filling.fresh += n;
+  fresh_ += n;
+}
+
+void StreamWriter::require_taken(const Filling& filling, tutti_status status) const {
+  if (status < 0)
+    throw Failure(status, fmt::format("device {}: the stream of rank {} refuses work: {}", device_.memory->name,
+                                      filling.of.rank, take_plugin_error()));
+}
+
+void StreamWriter::drain(uint64_t most) {
+  for (size_t target = 0; target < open_; ++target) end_stretch(target);
+  fresh_ = 0;
+  while (queued_ > most) {
+    const Stretch first = stretches_.front();
+    while (!fillings_[first.target].of.queue->reached(first.end)) (*meanwhile_)();
+    queued_ -= first.commands;
+    stretches_.erase(stretches_.begin());
+  }
+}
+
+void StreamWriter::end_stretch(size_t target) {
+  Filling& filling = fillings_[target];
+  if (!filling.fresh && filling.collected.empty()) return;
+  const uint32_t end = filling.of.queue->next();
+  add(target, filling.of.queue->store(end));
+  flush(target);
+  queued_ += filling.fresh;
+  stretches_.push_back({target, end, std::exchange(filling.fresh, 0)});
+}
+
+}  // namespace tutti::core

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// An address that lies in a window is not enough: the memory there may have been freed and other memory may have come
+// to the same address, which peers do not have mapped.
+#include <gtest/gtest.h>
+#include <tutti/registry.h>
+
+#include "base/failure.hpp"
+#include "stream/stream_runner.hpp"
+
+namespace tutti::core {
+namespace {
+
+constexpr uint64_t count = 1000;
+alignas(64) float buffers[2][count];
+uint64_t allocation = 1;  // which the device has at that address
+
+// Rank 0 of two processes of a host, bound to a device that has what lies in `buffers`, and a window over both.
+struct Rank {
+  Topology topology;
+  tutti_device memory{};
+  tutti_executor executor{};
+  tutti_transport transport{};
+  Port port;
+  std::vector<Link> links{2};
+  WindowList windows;
+  std::unique_ptr<Selector> selector;
+  std::unique_ptr<StreamRunner> runner;
+
+  Rank() {
+    memory.name = "planned";
+    memory.classify = [](void*, const void*, tutti_pointer* pointer) -> tutti_status {
+      pointer->kind = TUTTI_MEMORY_SIMULATED;
+      pointer->base = buffers;
+      pointer->bytes = sizeof buffers;
+      pointer->buffer_id = allocation;
+      return TUTTI_OK;
+    };
+    executor.prepare = [](void*, uint32_t) -> tutti_status { return TUTTI_OK; };
+    executor.create_event = [](void*, uint32_t, tutti_event**) -> tutti_status { return TUTTI_OK; };
+    executor.destroy_event = [](void*, tutti_event*) {};
+    memory.map_host = [](void*, void* address, uint64_t, void** seen) -> tutti_status {
+      *seen = address;
+      return TUTTI_OK;
+    };
+    transport.name = "net";
+    port.api = &transport;
+    std::vector<RankDescription> ranks(2);
+    for (uint32_t r = 0; r < 2; ++r) {
+      ranks[r].host = "a";
+      ranks[r].process = r + 1;
+      ranks[r].transports = {{"net", "1", TUTTI_REACH_HOST, "", 64 << 10, 1000, 1'000'000'000}};
+      links[r].peer = r;
+      links[r].port = &port;
+    }
+    topology = Topology(ranks);
+    windows.push_back(std::make_unique<tutti_window>());
+    tutti_window& window = *windows.back();
+    window.id = 7;
+    window.address = reinterpret_cast<std::byte*>(buffers);
+    window.bytes = sizeof buffers;
+    window.where = {{&memory, &executor}, 0};
+    window.buffer_id = allocation;
+    selector = std::make_unique<Selector>(topology, AlgorithmFilter(""), list_algorithms(), 2, 1 << 20);
+    StreamRunner::Setup setup;
+    setup.topology = &topology;
+    setup.selector = selector.get();
+    setup.links = &links;
+    setup.lanes = 2;
+    setup.communicator = 11;
+    setup.scratch_limit = 1 << 20;
+    setup.device = window.where;
+    setup.windows = &windows;
+    runner = std::make_unique<StreamRunner>(std::move(setup));
+  }
+  // The places_hash() of a broadcast in one of the buffers; 0: it does not use windows.
+  uint64_t places(const void* address) {
+    StreamCall call;
+    call.shape.collective = TUTTI_BROADCAST;
+    call.shape.count = count;
+    call.shape.dtype = TUTTI_FLOAT32;
+    call.shape.in_place = 1;
+    call.in = call.out = const_cast<void*>(address);
+    runner->find_plan(call, nullptr, [] {});
+    return runner->places_hash();
+  }
+};
+
+TEST(WindowPlaces, ABufferIsKnownByItsPlace) {
+  Rank rank;
+  EXPECT_NE(rank.places(buffers[0]), 0u);
+  EXPECT_NE(rank.places(buffers[1]), rank.places(buffers[0]));
+  EXPECT_EQ(rank.places(buffers[1] + 1), 0u) << "its end lies outside";
+  rank.windows[0]->staged = "the ranks are on several hosts";
+  EXPECT_EQ(rank.places(buffers[0]), 0u);
+}
+
+TEST(WindowPlaces, OtherMemoryAtARegisteredAddressIsRefused) {
+  Rank rank;
+  EXPECT_NE(rank.places(buffers[0]), 0u);
+  ++allocation;
+  try {
+    rank.places(buffers[0]);
+    ADD_FAILURE() << "it was taken for the window's memory";
+  } catch (const Failure& failure) {
+    EXPECT_EQ(failure.status, TUTTI_INVALID_ARGUMENT);
+    for (const char* words : {"window 7", "freed", "tutti_comm_deregister"})
+      EXPECT_NE(failure.text.find(words), std::string::npos) << failure.text;
+  }
+  --allocation;
+  EXPECT_NE(rank.places(buffers[0]), 0u);
+}
+
+}  // namespace
+}  // namespace tutti::core

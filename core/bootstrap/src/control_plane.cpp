@@ -275,7 +275,7 @@ std::vector<std::optional<std::string>> ControlPlane::roll_call(std::chrono::nan
 ControlPlane::Answer ControlPlane::own_answer() {
   std::unique_lock lock(state_mutex_);
   const auto state = state_;
-  Answer answer{gathers_, {}, ""};
+  Answer answer{gathers_, completed_, {}, ""};
   for (uint32_t r = 0; r < nranks_; ++r)
     if (peers_[r].left && !peers_[r].last_gather) answer.left.push_back(r);
   lock.unlock();
@@ -397,8 +397,9 @@ std::vector<uint32_t> ControlPlane::absent_from(uint64_t gather) {
   constexpr std::chrono::seconds patience(1);
   const auto answers = ask_all(patience);
   // One that has left answers no more. It had come, unless it has said that it had not.
-  std::vector<bool> came(nranks_);
+  std::vector<bool> came(nranks_), waits(nranks_);
   for (uint32_t r = 0; r < nranks_; ++r) {
+    waits[r] = answers[r] && answers[r]->completed < answers[r]->gathers;
     if (!answers[r] || answers[r]->gathers < gather) continue;
     came[r] = true;
     for (const uint32_t left : answers[r]->left)
@@ -408,6 +409,8 @@ std::vector<uint32_t> ControlPlane::absent_from(uint64_t gather) {
   const std::lock_guard lock(state_mutex_);
   for (uint32_t r = 0; r < nranks_; ++r)
     if (!came[r] && !(peers_[r].left && peers_[r].last_gather.value_or(gather) >= gather)) missing.push_back(r);
+  const auto is_waiting = [&](uint32_t r) { return waits[r]; };
+  if (!std::ranges::all_of(missing, is_waiting)) std::erase_if(missing, is_waiting);
   return missing;
 }
 

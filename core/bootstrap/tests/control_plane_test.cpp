@@ -336,14 +336,27 @@ class Hearer final : public ControlPlane {
   }
   void hear_left(uint32_t rank, uint64_t gathers) { deliver({PacketKind::left, Route::flood, rank, rank, gathers, {}}); }
   void hear_goodbye(uint32_t rank) { deliver_goodbye(rank); }
-  // Rank 3 answers roll calls: it has come to so many all-gathers, and knows who has left.
-  std::optional<std::pair<uint64_t, std::vector<uint32_t>>> answer_of_3;
+  // All ranks come to the first all-gather.
+  void complete_one() {
+    for (const auto [to, from, blocks] : gather_rounds(0, 5)) {
+      WireWriter part;
+      for (uint64_t i = 0; i < blocks; ++i) part.text("");
+      deliver({PacketKind::part, Route::neighbour, from, 0, 1, part.take()});
+    }
+    all_gather("", 60s);
+  }
+  // Rank 3 answers roll calls: it has come to so many all-gathers, completed so many, and knows who has left.
+  struct Answer {
+    uint64_t gathers, completed;
+    std::vector<uint32_t> left;
+  };
+  std::optional<Answer> answer_of_3;
 
  protected:
   void send(Packet packet) override {
     if (packet.kind != PacketKind::ask || !answer_of_3) return;
     WireWriter answer;
-    answer(answer_of_3->first, answer_of_3->second, std::string("busy"));
+    answer(answer_of_3->gathers, answer_of_3->completed, answer_of_3->left, std::string("busy"));
     deliver({PacketKind::answer, Route::back, 3, 0, packet.number, answer.take()});
   }
 };
@@ -385,8 +398,21 @@ TEST(ControlPlane, WhoHasLeftAsOthersKnow) {
   const tutti::test::VirtualTime time;
   Hearer plane;
   plane.hear_left(4, 1);
-  plane.answer_of_3.emplace(1, std::vector<uint32_t>{2, 99});
+  plane.answer_of_3 = Hearer::Answer{1, 0, {2, 99}};
   expect_missing(plane, "rank 1");
+}
+
+// A rank that stops may have given its bytes of an all_gather to some ranks only: the others are still in that one.
+TEST(ControlPlane, WhoWaitsInAnEarlierOneIsNotToBlame) {
+  for (const uint64_t completed : {0u, 1u}) {
+    const tutti::test::VirtualTime time;
+    Hearer plane;
+    plane.complete_one();
+    plane.hear_left(1, 2);
+    plane.hear_left(4, 2);
+    plane.answer_of_3 = Hearer::Answer{1, completed, {}};
+    expect_missing(plane, completed == 0 ? "rank 2" : "ranks 2 and 3");
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Over, Control, ::testing::Values(Meeting{"local", local}, Meeting{"tcp", tcp}),

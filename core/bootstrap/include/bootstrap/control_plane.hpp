@@ -224,7 +224,8 @@ class ControlPlane {
   // Sends again the pair messages that the loss of another rank may have swallowed, when that is due. When it is due
   // next; nothing: only after another rank is lost. Called after each delivery by an implementation that can lose them.
   std::optional<Deadline::Clock::time_point> send_pairs_again();
-  // The ranks that have not entered this all_gather, as far as they answer within a second.
+  // The ranks that have not entered this all_gather, as far as they answer within a second; without those that wait for
+  // others in an earlier one.
   std::vector<uint32_t> absent_from(uint64_t gather);
   // "rank 3: control plane: "
   std::string me() const { return "rank " + std::to_string(rank_) + ": control plane: "; }
@@ -247,10 +248,11 @@ class ControlPlane {
   };
   struct Answer {
     uint64_t gathers = 0;        // that the rank has entered
+    uint64_t completed = 0;      // of them
     std::vector<uint32_t> left;  // whose connection to it ended in order: its neighbours alone know that they had come
     std::string state;
 
-    static void fields(auto& wire, auto& answer) { wire(answer.gathers, answer.left, answer.state); }
+    static void fields(auto& wire, auto& answer) { wire(answer.gathers, answer.completed, answer.left, answer.state); }
   };
   using Answers = std::vector<std::optional<Answer>>;  // by rank
 

@@ -7,11 +7,11 @@
 #include <algorithm>
 #include <bit>
 #include <stdexcept>
-#include <tutti/simulation.hpp>
 
 #include "matrix/members.hpp"
 #include "oracle/blocks.hpp"
 #include "proofs/problems.hpp"
+#include "simulation/simulation.hpp"
 
 namespace tutti::conformance {
 namespace {

@@ -6,12 +6,13 @@
 #pragma once
 
 #include <tutti/schedule.h>
-#include <tutti/simulation.hpp>
 
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
+
+#include "simulation/simulation.hpp"
 
 namespace tutti::plan {
 

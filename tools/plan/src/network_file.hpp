@@ -4,8 +4,9 @@
 #pragma once
 
 #include <string>
-#include <tutti/simulation.hpp>
 #include <vector>
+
+#include "simulation/simulation.hpp"
 
 namespace tutti::plan {
 

@@ -6,9 +6,9 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <tutti/simulation.hpp>
 
 #include "network_file.hpp"
+#include "simulation/simulation.hpp"
 
 namespace tutti::plan {
 

@@ -6,8 +6,8 @@
 
 #include <algorithm>
 #include <stdexcept>
-#include <tutti/simulation.hpp>
 
+#include "simulation/simulation.hpp"
 #include "steps.hpp"
 
 namespace tutti::simulation {

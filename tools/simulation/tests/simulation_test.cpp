@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Hand-written schedules in small networks: what can be computed on paper comes out.
+#include "simulation/simulation.hpp"
+
 #include <gtest/gtest.h>
 
 #include <numeric>
-#include <tutti/simulation.hpp>
 
 #include "schedule_builder.hpp"
 

@@ -3,7 +3,7 @@
 // The record of a run, and what can be read from it: the critical path, the times of steps.
 #pragma once
 
-#include <tutti/simulation.hpp>
+#include "simulation/simulation.hpp"
 
 namespace tutti::simulation {
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <stdexcept>
-#include <tutti/simulation.hpp>
+
+#include "simulation/simulation.hpp"
 
 namespace tutti::simulation {
 namespace {

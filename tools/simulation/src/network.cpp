@@ -6,7 +6,8 @@
 
 #include <algorithm>
 #include <stdexcept>
-#include <tutti/simulation.hpp>
+
+#include "simulation/simulation.hpp"
 
 namespace tutti::simulation {
 

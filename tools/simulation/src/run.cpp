@@ -9,11 +9,11 @@
 
 #include <algorithm>
 #include <queue>
-#include <tutti/simulation.hpp>
 #include <unordered_map>
 
 #include "path.hpp"
 #include "shared_link.hpp"
+#include "simulation/simulation.hpp"
 #include "steps.hpp"
 
 namespace tutti::simulation {

@@ -2,6 +2,7 @@
 #include "stream/windows.hpp"
 
 #include <fmt/format.h>
+#include <tutti/schedule.h>
 
 #include <algorithm>
 #include <atomic>
@@ -22,28 +23,14 @@ uint64_t flags_bytes(uint64_t lanes) { return 2 * lanes * Windows::most_messages
 // In place the buffers of a rank are one. Names the one that decides whether the call uses windows.
 WindowMessage canonical(const Plan& plan, uint32_t rank, WindowMessage message) {
   const Shape& shape = plan.shape;
-  if (!shape.in_place || message.buffer == TUTTI_BUFFER_SCRATCH) return message;
-  const uint64_t block = shape.count * plan.element_bytes;
-  switch (shape.collective) {
-    case TUTTI_ALL_GATHER:
-      if (message.buffer == TUTTI_BUFFER_IN) message.offset += rank * block;
-      message.buffer = TUTTI_BUFFER_OUT;
-      break;
-    case TUTTI_REDUCE_SCATTER:
-      if (message.buffer == TUTTI_BUFFER_OUT) message.offset += rank * block;
-      message.buffer = TUTTI_BUFFER_IN;
-      break;
-    case TUTTI_ALL_REDUCE:
-    case TUTTI_ALL_TO_ALL:
-    case TUTTI_REDUCE:
-      message.buffer = TUTTI_BUFFER_IN;
-      break;
-    case TUTTI_BROADCAST:
-      message.buffer = TUTTI_BUFFER_OUT;
-      break;
-    default:
-      break;
-  }
+  const uint32_t deciding = deciding_buffers(shape);
+  const bool decides = deciding >> message.buffer & 1;
+  // A gather's IN decides, and is only a block of what its root has.
+  if (!shape.in_place || message.buffer == TUTTI_BUFFER_SCRATCH || !deciding || decides ||
+      shape.collective == TUTTI_GATHER)
+    return message;
+  message.offset += block_in_place(shape.collective, rank, message.buffer) * shape.count * plan.element_bytes;
+  message.buffer = deciding == in_bit ? TUTTI_BUFFER_IN : TUTTI_BUFFER_OUT;
   return message;
 }
 
@@ -62,9 +49,9 @@ uint32_t deciding_buffers(const Shape& shape) {
     case TUTTI_ALL_REDUCE:
     case TUTTI_ALL_TO_ALL:
     case TUTTI_REDUCE_SCATTER:
-      return shape.in_place ? in_bit : in_bit | out_bit;
     case TUTTI_ALL_GATHER:
-      return shape.in_place ? out_bit : in_bit | out_bit;
+      if (!shape.in_place) return in_bit | out_bit;
+      return in_place_form(shape.collective) == InPlaceForm::in_is_block ? out_bit : in_bit;
     case TUTTI_BROADCAST:
       return out_bit;
     case TUTTI_REDUCE:

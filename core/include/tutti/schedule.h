@@ -101,8 +101,13 @@ constexpr uint32_t equal_form(uint32_t collective) {
       return collective;
   }
 }
-// all_to_all_v has only the form out of place.
-constexpr bool has_form_in_place(uint32_t collective) { return collective != TUTTI_ALL_TO_ALL_V; }
+// In place, the buffers of a rank are one: both are the same, or the one with a single block is block `rank` of the
+// other. none: the collective has only the form out of place.
+enum class InPlaceForm { none, same, in_is_block, out_is_block };
+InPlaceForm in_place_form(uint32_t collective);
+inline bool has_form_in_place(uint32_t collective) { return in_place_form(collective) != InPlaceForm::none; }
+// The block of that one buffer at which IN (TUTTI_BUFFER_IN) or OUT begins at `rank`.
+uint32_t block_in_place(uint32_t collective, uint32_t rank, uint32_t buffer);
 // The class of block `block` of a buffer at `rank` (algorithm.h: Unequal blocks), how many there are, and whether a
 // rank knows the size of a class. In equal forms 0, 1, true.
 uint32_t block_class(uint32_t collective, uint32_t nranks, uint32_t rank, uint32_t buffer, uint32_t block);

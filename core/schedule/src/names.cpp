@@ -16,23 +16,6 @@ struct Name {
   const char* text;
 };
 
-constexpr Name collectives[] = {{TUTTI_BROADCAST, "broadcast"},
-                                {TUTTI_REDUCE, "reduce"},
-                                {TUTTI_ALL_REDUCE, "all_reduce"},
-                                {TUTTI_GATHER, "gather"},
-                                {TUTTI_ALL_GATHER, "all_gather"},
-                                {TUTTI_SCATTER, "scatter"},
-                                {TUTTI_REDUCE_SCATTER, "reduce_scatter"},
-                                {TUTTI_ALL_TO_ALL, "all_to_all"},
-                                {TUTTI_BARRIER, "barrier"},
-                                {TUTTI_GATHER_V, "gather_v"},
-                                {TUTTI_ALL_GATHER_V, "all_gather_v"},
-                                {TUTTI_SCATTER_V, "scatter_v"},
-                                {TUTTI_REDUCE_SCATTER_V, "reduce_scatter_v"},
-                                {TUTTI_ALL_TO_ALL_V, "all_to_all_v"},
-                                {TUTTI_SCAN, "scan"},
-                                {TUTTI_EXCLUSIVE_SCAN, "exclusive_scan"}};
-
 constexpr Name ops[] = {
     {TUTTI_SUM, "sum"},   {TUTTI_PROD, "prod"},     {TUTTI_MIN, "min"},       {TUTTI_MAX, "max"},   {TUTTI_AVG, "avg"},
     {TUTTI_BAND, "band"}, {TUTTI_BOR, "bor"},       {TUTTI_BXOR, "bxor"},     {TUTTI_LAND, "land"}, {TUTTI_LOR, "lor"},
@@ -185,7 +168,6 @@ std::string action_text(const Step& step) {
 
 }  // namespace
 
-const char* collective_name(uint32_t collective) { return text_of(collectives, collective); }
 const char* dtype_name(uint32_t dtype) { return text_of(dtypes, dtype); }
 const char* op_name(uint32_t op) { return text_of(ops, op); }
 const char* step_name(uint32_t kind) { return text_of(kinds, kind); }
@@ -193,8 +175,9 @@ const char* fault_name(Fault fault) { return text_of(faults, uint32_t(fault)); }
 uint32_t collective_from_name(const std::string& name) {
   if (name == "bcast") return TUTTI_BROADCAST;
   if (name == "exscan") return TUTTI_EXCLUSIVE_SCAN;
-  for (const Name& entry : collectives)
-    if (name == entry.text || name == without_underscores(entry.text)) return entry.value;
+  for (uint32_t collective = 1; collective <= last_collective; ++collective)
+    if (const char* text = collective_name(collective); name == text || name == without_underscores(text))
+      return collective;
   return 0;
 }
 uint32_t dtype_from_name(const std::string& name) { return value_of(dtypes, name); }

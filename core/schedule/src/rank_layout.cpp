@@ -32,10 +32,8 @@ RankLayout::RankLayout(const Problem& problem, const Schedule& schedule, uint32_
   const bool in_place = !problem.in_place.empty() && problem.in_place[rank] && in_ && out_;
   if (!in_place) return;
   io_ = std::max(in_, out_);
-  in_base_ = out_base_ = 0;
-  // If the block counts differ, the smaller buffer is block `rank` of the larger.
-  if (in_ < out_) in_base_ = uint64_t{rank} * pieces_;
-  if (out_ < in_) out_base_ = uint64_t{rank} * pieces_;
+  in_base_ = uint64_t{block_in_place(problem.collective, rank, TUTTI_BUFFER_IN)} * pieces_;
+  out_base_ = uint64_t{block_in_place(problem.collective, rank, TUTTI_BUFFER_OUT)} * pieces_;
 }
 
 uint64_t RankLayout::chunks(uint32_t buffer) const {

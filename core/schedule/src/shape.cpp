@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Collectives as shapes (which rank has which blocks), and where a schedule's cut points fall.
+// Collectives as shapes (names, and which rank has which blocks), and where a schedule's cut points fall.
 #include <tutti/schedule.h>
 
 #include <memory>
@@ -12,28 +12,30 @@ namespace {
 enum class Blocks { none, one, one_at_root, one_behind_first, all, all_at_root };
 
 struct Shape {
+  const char* name;
   Blocks in, out;
   bool reducing, rooted;
 };
 
 constexpr Shape shapes[] = {
-    {Blocks::none, Blocks::none, false, false},            // no collective has number 0
-    {Blocks::one_at_root, Blocks::one, false, true},       // broadcast
-    {Blocks::one, Blocks::one_at_root, true, true},        // reduce
-    {Blocks::one, Blocks::one, true, false},               // all_reduce
-    {Blocks::one, Blocks::all_at_root, false, true},       // gather
-    {Blocks::one, Blocks::all, false, false},              // all_gather
-    {Blocks::all_at_root, Blocks::one, false, true},       // scatter
-    {Blocks::all, Blocks::one, true, false},               // reduce_scatter
-    {Blocks::all, Blocks::all, false, false},              // all_to_all
-    {Blocks::none, Blocks::none, false, false},            // barrier
-    {Blocks::one, Blocks::all_at_root, false, true},       // gather_v
-    {Blocks::one, Blocks::all, false, false},              // all_gather_v
-    {Blocks::all_at_root, Blocks::one, false, true},       // scatter_v
-    {Blocks::all, Blocks::one, true, false},               // reduce_scatter_v
-    {Blocks::all, Blocks::all, false, false},              // all_to_all_v
-    {Blocks::one, Blocks::one, true, false},               // scan
-    {Blocks::one, Blocks::one_behind_first, true, false},  // exclusive_scan
+    // by TUTTI_BROADCAST and so on; no collective has number 0
+    {"unknown", Blocks::none, Blocks::none, false, false},
+    {"broadcast", Blocks::one_at_root, Blocks::one, false, true},
+    {"reduce", Blocks::one, Blocks::one_at_root, true, true},
+    {"all_reduce", Blocks::one, Blocks::one, true, false},
+    {"gather", Blocks::one, Blocks::all_at_root, false, true},
+    {"all_gather", Blocks::one, Blocks::all, false, false},
+    {"scatter", Blocks::all_at_root, Blocks::one, false, true},
+    {"reduce_scatter", Blocks::all, Blocks::one, true, false},
+    {"all_to_all", Blocks::all, Blocks::all, false, false},
+    {"barrier", Blocks::none, Blocks::none, false, false},
+    {"gather_v", Blocks::one, Blocks::all_at_root, false, true},
+    {"all_gather_v", Blocks::one, Blocks::all, false, false},
+    {"scatter_v", Blocks::all_at_root, Blocks::one, false, true},
+    {"reduce_scatter_v", Blocks::all, Blocks::one, true, false},
+    {"all_to_all_v", Blocks::all, Blocks::all, false, false},
+    {"scan", Blocks::one, Blocks::one, true, false},
+    {"exclusive_scan", Blocks::one, Blocks::one_behind_first, true, false},
 };
 static_assert(std::size(shapes) == last_collective + 1);
 
@@ -55,6 +57,7 @@ const uint32_t* zeros(uint32_t n) {
 
 }  // namespace
 
+const char* collective_name(uint32_t collective) { return shape_of(collective).name; }
 bool is_reducing(uint32_t collective) { return shape_of(collective).reducing; }
 bool has_root(uint32_t collective) { return shape_of(collective).rooted; }
 
@@ -76,6 +79,21 @@ uint32_t block_count(uint32_t collective, uint32_t nranks, uint32_t root, uint32
       break;
   }
   return 0;
+}
+
+InPlaceForm in_place_form(uint32_t collective) {
+  if (collective == TUTTI_ALL_TO_ALL_V) return InPlaceForm::none;
+  const auto has_all = [](Blocks blocks) { return blocks == Blocks::all || blocks == Blocks::all_at_root; };
+  const Shape& shape = shape_of(collective);
+  if (has_all(shape.in) == has_all(shape.out)) return InPlaceForm::same;
+  return has_all(shape.out) ? InPlaceForm::in_is_block : InPlaceForm::out_is_block;
+}
+
+uint32_t block_in_place(uint32_t collective, uint32_t rank, uint32_t buffer) {
+  const InPlaceForm form = in_place_form(collective);
+  const bool is_block = (form == InPlaceForm::in_is_block && buffer == TUTTI_BUFFER_IN) ||
+                        (form == InPlaceForm::out_is_block && buffer == TUTTI_BUFFER_OUT);
+  return is_block ? rank : 0;
 }
 
 uint32_t block_class(uint32_t collective, uint32_t nranks, uint32_t rank, uint32_t buffer, uint32_t block) {

@@ -32,6 +32,23 @@ TEST(Shape, BlockCounts) {
   EXPECT_EQ(block_count(TUTTI_ALL_REDUCE, n, 0, 0, TUTTI_BUFFER_SCRATCH), 0u);
 }
 
+TEST(Shape, WhereBuffersBeginInPlace) {
+  constexpr uint32_t rank = 3;
+  for (uint32_t collective = 1; collective <= last_collective; ++collective) {
+    SCOPED_TRACE(collective_name(collective));
+    const uint32_t form = equal_form(collective);
+    const bool in_is_block = form == TUTTI_GATHER || form == TUTTI_ALL_GATHER;
+    const bool out_is_block = form == TUTTI_SCATTER || form == TUTTI_REDUCE_SCATTER;
+    EXPECT_EQ(block_in_place(collective, rank, TUTTI_BUFFER_IN), in_is_block ? rank : 0);
+    EXPECT_EQ(block_in_place(collective, rank, TUTTI_BUFFER_OUT), out_is_block ? rank : 0);
+    EXPECT_EQ(block_in_place(collective, rank, TUTTI_BUFFER_SCRATCH), 0u);
+    EXPECT_EQ(has_form_in_place(collective), collective != TUTTI_ALL_TO_ALL_V);
+    EXPECT_EQ(collective_from_name(collective_name(collective)), collective);
+  }
+  EXPECT_STREQ(collective_name(last_collective + 1), "unknown");
+  EXPECT_EQ(collective_from_name("unknown"), 0u);
+}
+
 TEST(Shape, Contributors) {
   for (const uint32_t rank : {0u, 1u, 4u}) {
     EXPECT_EQ(contributors(TUTTI_SCAN, 5, rank), rank + 1);

@@ -31,6 +31,9 @@ struct Group {
     static thread_local std::vector<const Transfer*> sorted;
     core::require_apart(transfers, sorted);
   }
+  tutti_status begin(const char* name, const tutti_options& options, tutti_request** request) const {
+    return communicator.exchange(name, transfers, {{}, nullptr, nullptr, stream}, &options, request);
+  }
 
  private:
   static std::vector<Transfer>& kept() {
@@ -78,18 +81,11 @@ tutti_status transfer(tutti_comm* comm, bool sending, void* data, uint64_t count
     const char* name = sending ? "send" : "receive";
     const tutti_options options = checked_call(name, given, request);
     Group group{c, name, options.stream};
-    tutti_message message{};
-    message.data = data;
-    message.count = count;
-    message.dtype = dtype;
-    message.direction = sending ? TUTTI_SEND : TUTTI_RECEIVE;
-    message.peer = peer;
-    message.tag = tag;
-    add(group, message);
+    add(group, {data, count, dtype, peer, tag, sending ? TUTTI_SEND : TUTTI_RECEIVE, {}});
     if (peer == c.rank() && !c.in_group())
       invalid(
           fmt::format("{}: peer is {}, this rank itself: copy instead, or use tutti_exchange or a group", name, peer));
-    return c.exchange(name, group.transfers, {{}, nullptr, nullptr, options.stream}, &options, request);
+    return group.begin(name, options, request);
   });
 }
 
@@ -117,19 +113,20 @@ tutti_status receive_any(tutti_comm* comm, void* data, uint64_t count, uint32_t 
     const tutti_envelope wanted = checked_envelope(name, c, envelope);
     if (wanted.flags & TUTTI_ANY_PEER && c.nranks() == 1)
       invalid(fmt::format("{}: there is no other rank that could send", name));
-    const uint64_t bytes = size_of(name, count, dtype, 1);
-    check_pointer(name, "data", data, bytes, dtype);
-    if (const DeviceMemory found = locate(c, name, "data", {data, bytes}, {}, options.stream))
+    const bool anyone = wanted.flags & TUTTI_ANY_PEER;
+    Group group{c, name, options.stream};
+    add(group, {data, count, dtype, anyone ? 0 : wanted.peer, wanted.tag, TUTTI_RECEIVE, {}});
+    if (group.where)
       throw Failure(TUTTI_NOT_SUPPORTED,
                     fmt::format("{}: data is memory of {}: only host memory can be received from any "
                                 "rank or with any tag",
-                                name, describe(found)));
-    const bool anyone = wanted.flags & TUTTI_ANY_PEER;
-    Transfer receive = Transfer::of(false, anyone ? UINT32_MAX : wanted.peer, wanted.tag, data, bytes);
+                                name, describe(group.where)));
+    Transfer& receive = group.transfers.back();
+    if (anyone) receive.peer = UINT32_MAX;
     receive.any_peer = anyone;
     receive.any_tag = wanted.flags & TUTTI_ANY_TAG;
     receive.envelope = envelope;
-    return c.exchange(name, {&receive, 1}, {{}, nullptr, nullptr, options.stream}, &options, request);
+    return group.begin(name, options, request);
   });
 }
 
@@ -150,7 +147,7 @@ tutti_status exchange(tutti_comm* comm, const tutti_message* messages, uint64_t 
       invalid(
           fmt::format("exchange: some data is host memory, some of {}: all has to be on one", describe(group.where)));
     group.require_apart();
-    return c.exchange("exchange", group.transfers, {{}, nullptr, nullptr, options.stream}, &options, request);
+    return group.begin("exchange", options, request);
   });
 }
 

@@ -38,9 +38,8 @@ class Schedules::Compiler {
     const Problem& problem = all.problem_;
     in_place_ = !problem.in_place.empty() && problem.in_place[rank];
     const auto pieces = uint32_t(all.bounds_.size() - 1);
-    const uint32_t form = equal_form(problem.collective);
-    if (form == TUTTI_ALL_GATHER || form == TUTTI_GATHER) in_offset_ = rank * pieces;
-    if (form == TUTTI_REDUCE_SCATTER || form == TUTTI_SCATTER) out_offset_ = rank * pieces;
+    in_offset_ = block_in_place(problem.collective, rank, TUTTI_BUFFER_IN) * pieces;
+    out_offset_ = block_in_place(problem.collective, rank, TUTTI_BUFFER_OUT) * pieces;
     scratch_bounds_.reserve(schedule.scratch.size() + 1);
     scratch_bounds_.push_back(0);
     for (const tutti_extent& extent : schedule.scratch)

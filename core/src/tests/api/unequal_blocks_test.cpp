@@ -290,6 +290,11 @@ TEST(UnequalBlocks, WrongArgumentsAreNamed) {
        },
        "reduce_scatter_v: out overlaps block 0 of in (3 elements from element 0 on); in place means out == in + "
        "displacements[rank]"},
+      {"out in place, and in a block of another rank",
+       [](tutti_comm* c) {
+         return tutti_reduce_scatter_v(c, a, a, counts, zeros, TUTTI_FLOAT32, TUTTI_SUM, nullptr, nullptr);
+       },
+       "reduce_scatter_v: out overlaps block "},
       {"no in_counts",
        [](tutti_comm* c) {
          return tutti_all_to_all_v(c, a, nullptr, nullptr, b, counts, nullptr, TUTTI_FLOAT32, nullptr, nullptr);

@@ -12,7 +12,6 @@
 #include <set>
 #include <utility>
 
-#include "base/failure.hpp"
 #include "record/flight_recorder.hpp"
 #include "registry/host.hpp"
 
@@ -27,19 +26,35 @@ bool is_news(uint64_t one, uint64_t other) {
   return known.insert(std::minmax(one, other)).second;
 }
 
+// Does a block go from one rank to another?
+bool sends(const Call& call, uint32_t from, uint32_t to) {
+  if (from == to) return false;
+  if (call.collective == TUTTI_GATHER_V) return to == call.root;
+  return call.collective != TUTTI_SCATTER_V || from == call.root;
+}
+
+// This rank's count for a peer, or of a peer: where it has one block only that is it.
+uint64_t count_of(const BlockList& list, uint32_t nranks, uint32_t peer) {
+  return list.counts[list.counts.size() == nranks ? peer : 0];
+}
+
 }  // namespace
 
-void CallCheck::place(uint32_t rank, uint32_t nranks, bool checked, std::vector<Link>* links, FlightRecorder* recorder,
-                      const std::string& name) {
-  rank_ = rank;
-  nranks_ = nranks;
-  checked_ = checked && nranks > 1;
-  links_ = links;
-  recorder_ = recorder;
-  name_ = name;
-  if (checked_) recorder_->note_callers();
-  round_count_ = nranks > 1 ? static_cast<uint32_t>(std::bit_width(nranks - 1)) : 0;
+CallCheck::CallCheck(uint32_t rank, uint32_t nranks, bool checked, std::vector<Link>& links, FlightRecorder& recorder,
+                     const std::string& name)
+    : rank_(rank),
+      nranks_(nranks),
+      round_count_(nranks > 1 ? static_cast<uint32_t>(std::bit_width(nranks - 1)) : 0),
+      checked_(checked && nranks > 1),
+      links_(links),
+      recorder_(recorder),
+      name_(name) {
+  if (!checked_) return;
+  recorder_.note_callers();
+  for (Heard& heard : heard_) heard.counts.resize(nranks);
 }
+
+// ---- Checked mode ------------------------------------------------------------------------------------------
 
 void CallCheck::Known::add(uint32_t of_rank, const Call& of_call) {
   if (of_rank == UINT32_MAX || of_rank == rank) return;
@@ -62,69 +77,111 @@ void CallCheck::Known::add(uint32_t of_rank, const Call& of_call) {
   }
 }
 
-bool CallCheck::send(uint32_t round, const std::function<bool(Link&)>& connect) {
-  Link& link = (*links_)[(rank_ + distance(round)) % nranks_];
+CallCheck::Message CallCheck::own_message(uint32_t type, const Call& call) const {
+  return {type, 0, number_, rank_, UINT32_MAX, call, {}, {}};
+}
+
+bool CallCheck::send(const Message& message, uint32_t peer, const char* what) {
+  Link& link = links_[peer];
   if (!connect(link)) return false;
-  const Known& known = of(sequence_).known;
-  const Message message{type_call_check, round,      sequence_,      known.rank,
-                        known.odd_rank,  known.call, known.odd_call, earlier_};
   const tutti_status status = link.port->api->send_control(link.handle, &message, sizeof message);
   if (status == TUTTI_AGAIN) return false;
   if (status < 0)
-    throw Failure(status, fmt::format("telling rank {} of the call over {}: {}", link.peer, link.port->api->name,
+    throw Failure(status, fmt::format("telling rank {} {} over {}: {}", link.peer, what, link.port->api->name,
                                       take_plugin_error()));
   return true;
 }
 
-bool CallCheck::check(const Call& mine, const std::function<bool(Link&)>& connect) {
-  Round& round = of(sequence_);
-  if (!begun_) {
-    begun_ = true;
-    round.known.add(rank_, mine);
-    earlier_ = recorder_->earlier_calls(mine.sequence);
+bool CallCheck::check(const Call& mine, const BlockTable& table) {
+  if (stage_ == Stage::none) begin(mine, Stage::calls);
+  if (stage_ == Stage::calls) {
+    if (!disseminate(mine)) return false;
+    stage_ = all_know_blocks(mine.collective) ? Stage::none : Stage::counts;
   }
-  while (round_ < rounds()) {
-    if (!sent_) sent_ = send(round_, connect);
-    if (!sent_ || !(round.heard >> round_ & 1)) return false;
-    sent_ = false;
-    if (++round_ == round_count_) known_differs_ = round.known.differs();
+  if (stage_ == Stage::counts) {
+    if (!exchange_counts(mine, table)) return false;
+    begin(compare_counts(mine, table), Stage::findings);
   }
-  if (const Known& k = round.known; known_differs_)
-    throw CallsDiffer(difference_of(k.odd_rank, k.odd_call, k.rank, k.call));
-  compare_order(mine, round.earlier);
-  round = {};
-  round_ = 0;
-  begun_ = false;
-  ++sequence_;
+  if (stage_ == Stage::findings) {
+    if (!disseminate(mine)) return false;
+    stage_ = Stage::none;
+  }
   return true;
 }
 
+void CallCheck::begin(const Call& mine, Stage stage) {
+  stage_ = stage;
+  told_ = 0;
+  of(number_).known.add(rank_, mine);
+  earlier_ = recorder_.earlier_calls(mine.sequence);
+}
+
+bool CallCheck::disseminate(const Call& mine) {
+  Heard& heard = of(number_);
+  for (; round_ < rounds(); ++round_) {
+    if (told_ == round_) {
+      const auto& [rank, odd_rank, call, odd_call] = heard.known;
+      if (!send({type_call, round_, number_, rank, odd_rank, call, odd_call, earlier_}, after(round_), "of the call"))
+        return false;
+      ++told_;
+    }
+    if (!(heard.rounds >> round_ & 1)) return false;
+  }
+  if (const Known& k = heard.known; k.differs())
+    throw CallsDiffer(difference_of(k.odd_rank, k.odd_call, k.rank, k.call));
+  compare_order(mine, heard.earlier);
+  heard.rounds = 0;
+  heard.known = {};
+  std::ranges::fill(heard.counts, std::nullopt);
+  round_ = told_ = 0;
+  ++number_;
+  return true;
+}
+
+bool CallCheck::exchange_counts(const Call& mine, const BlockTable& table) {
+  for (; told_ < nranks_; ++told_) {
+    if (!sends(mine, rank_, told_)) continue;
+    Message message = own_message(type_count, mine);
+    message.call.count = count_of(table.in, nranks_, told_);
+    if (!send(message, told_, "its count")) return false;
+  }
+  for (uint32_t peer = 0; peer < nranks_; ++peer)
+    if (sends(mine, peer, rank_) && !now().counts[peer]) return false;
+  return true;
+}
+
+// The call with the first count that is not what this rank expects.
+Call CallCheck::compare_counts(const Call& mine, const BlockTable& table) const {
+  for (uint32_t peer = 0; peer < nranks_; ++peer) {
+    if (!sends(mine, peer, rank_)) continue;
+    const uint64_t expected = count_of(table.out, nranks_, peer), sent = *now().counts[peer];
+    if (sent != expected) return with_count_difference(mine, peer, sent, expected);
+  }
+  return mine;
+}
+
 void CallCheck::compare_order(const Call& mine, const EarlierCalls& theirs) const {
-  const auto later = recorder_->later_call(theirs, mine.sequence);
-  if (!later || !is_news(recorder_->communicator(), later->communicator)) return;
+  const auto later = recorder_.later_call(theirs, mine.sequence);
+  if (!later || !is_news(recorder_.communicator(), later->communicator)) return;
   log(TUTTI_LOG_WARN, name_,
       fmt::format("rank {} called {} before {} #{} of {}, rank {} the other way round: where calls block this "
                   "is a deadlock; use the communicators in the same order on every rank (TUTTI_CHECK)",
-                  (rank_ + nranks_ - 1) % nranks_, later->text, collective_name(mine.collective), mine.sequence, name_,
-                  rank_));
+                  before(0), later->text, collective_name(mine.collective), mine.sequence, name_, rank_));
 }
 
 std::string CallCheck::where() const {
+  if (stage_ == Stage::none) return {};
+  if (stage_ == Stage::counts) return "the exchange of counts before the call (TUTTI_CHECK)";
   if (round_ == rounds()) return "the end of the check of the calls (TUTTI_CHECK)";
-  const uint32_t from = (rank_ + nranks_ - distance(round_) % nranks_) % nranks_;
-  const uint32_t to = (rank_ + distance(round_)) % nranks_;
   return fmt::format("the check of the calls (TUTTI_CHECK), round {} of {}: {}", round_ + 1, rounds(),
-                     sent_ ? fmt::format("rank {} has not told which call it makes", from)
-                           : fmt::format("rank {} does not take this rank's call", to));
+                     told_ > round_ ? fmt::format("rank {} has not told which call it makes", before(round_))
+                                    : fmt::format("rank {} does not take this rank's call", after(round_)));
 }
 
-void CallCheck::tell(const Call& mine, const std::vector<Link*>& links) {
-  Message message{};
-  message.type = type_call_news;
-  message.sequence = mine.sequence;
-  message.rank = rank_;
-  message.odd_rank = UINT32_MAX;
-  message.call = mine;
+// ---- Otherwise ---------------------------------------------------------------------------------------------
+
+void CallCheck::tell(const Call& mine, const std::vector<Link*>& links) const {
+  const Message message = own_message(type_news, mine);
   // A link that is lost is told of by progress; one that has no room goes without.
   for (const Link* link : links)
     if (link->port->api->send_control(link->handle, &message, sizeof message) < 0) take_plugin_error();
@@ -142,40 +199,44 @@ std::optional<CallDifference> CallCheck::compare_news(const Call& mine) {
   return difference;
 }
 
+// ---- Messages ----------------------------------------------------------------------------------------------
+
+// A message of checked mode.
 std::string CallCheck::hear(uint32_t peer, const Message& m) {
-  const uint32_t total = 2 * round_count_;
-  if (!checked_ || m.round >= total || peer != (rank_ + nranks_ - distance(m.round)) % nranks_ || m.rank >= nranks_ ||
-      (m.odd_rank != UINT32_MAX && m.odd_rank >= nranks_))
+  const bool is_count = m.type == type_count;
+  if (!checked_ || (is_count ? m.rank != peer : m.round >= 2 * round_count_ || peer != before(m.round)) ||
+      m.rank >= nranks_ || (m.odd_rank != UINT32_MAX && m.odd_rank >= nranks_))
     return fmt::format("a check of calls that makes no sense (round {}, ranks {} and {})", m.round, m.rank, m.odd_rank);
-  if (m.sequence != sequence_ && m.sequence != sequence_ + 1)
-    return fmt::format("the check of operation #{}, while this rank is at #{}", m.sequence, sequence_);
-  Round& round = of(m.sequence);
-  if (round.heard >> m.round & 1) return fmt::format("round {} of a check twice", m.round);
-  round.heard |= uint64_t{1} << m.round;
-  if (m.round == 0) round.earlier = m.earlier;
-  round.known.add(m.rank, m.call);
-  round.known.add(m.odd_rank, m.odd_call);
+  if (m.number != number_ && m.number != number_ + 1)
+    return fmt::format("check #{} of the calls, while this rank is at #{}", m.number, number_);
+  Heard& heard = of(m.number);
+  if (is_count) {
+    if (std::exchange(heard.counts[peer], m.call.count)) return fmt::format("two counts for check #{}", m.number);
+    return {};
+  }
+  if (heard.rounds >> m.round & 1) return fmt::format("round {} of a check twice", m.round);
+  heard.rounds |= uint64_t{1} << m.round;
+  if (m.round == 0) heard.earlier = m.earlier;
+  heard.known.add(m.rank, m.call);
+  heard.known.add(m.odd_rank, m.odd_call);
   return {};
 }
 
 std::string CallCheck::on_control(uint32_t peer, const std::byte* data, uint64_t bytes, uint64_t next,
-                                  const std::function<std::optional<Call>(uint64_t sequence)>& call,
                                   std::optional<CallDifference>* difference) {
   Message m;
   if (bytes != sizeof m) return fmt::format("a control message about calls of {} bytes, expected {}", bytes, sizeof m);
   std::memcpy(&m, data, sizeof m);
-  if (m.type == type_call_check) return hear(peer, m);
-  if (checked_ || m.rank != peer || m.sequence != m.call.sequence) return "news of a call that makes no sense";
-  if (m.sequence >= next) {
-    for (News& news : news_)
-      if (!news.waiting) {
-        news = {peer, true, m.call};
-        ++news_waiting_;
-        break;
-      }
+  if (m.type != type_news) return hear(peer, m);
+  if (checked_ || m.rank != peer) return "news of a call that makes no sense";
+  if (m.call.sequence >= next) {
+    const auto free = std::ranges::find(news_, false, &News::waiting);
+    if (free == news_.end()) return {};
+    *free = {peer, true, m.call};
+    ++news_waiting_;
     return {};
   }
-  if (const auto mine = call(m.sequence); mine && !(*mine == m.call))
+  if (const auto mine = recorder_.call(m.call.sequence); mine && !(*mine == m.call))
     *difference = difference_of(peer, m.call, rank_, *mine);
   return {};
 }

@@ -1,17 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Do all ranks make the same call? Two ways to know, both over control messages, so that no lane of an operation is
-// touched:
+// touched.
 //
-//   checked mode    Before each collective is launched all ranks learn of all calls, by dissemination: in round k a
-//   rank
-//                   tells what it knows to the rank 2^k after it and hears from the rank 2^k before it; after
-//                   ceil(log2 n) rounds everybody knows the lowest rank's call and the lowest rank that differs from
-//                   it. Where one differs the rounds are run once more, so that nobody ends before all know; then all
-//                   fail with the same words and no result has been written.
-//   otherwise       When a rank uses a plan for the first time it tells the plan's peers which call it is for, before
-//                   the first byte, and waits for nothing. A rank compares such news with its own call of that number:
-//                   one that it has made, or when it comes to make it. News can be lost where a link has no room.
+// Checked mode: before each collective is launched all ranks learn of all calls, by dissemination. In round k a rank
+// tells what it knows to the rank 2^k after it and hears from the rank 2^k before it. After ceil(log2 n) rounds
+// everybody knows the lowest rank's call and the lowest rank that differs from it. Where one differs the rounds are run
+// once more, so that nobody ends before all know. Then all fail with the same words, and no result has been written.
+//
+// Where only the two ends of a block know its size, three stages follow each other:
+//
+//   calls      the calls are disseminated, so all ranks are in this one
+//   counts     each sender tells each receiver its count, and each receiver compares
+//   findings   the calls are disseminated again, now with what was found
+//
+// Otherwise: when a rank uses a plan for the first time it tells the plan's peers which call it is for, before the
+// first byte, and waits for nothing. A rank compares such news with its own call of that number: one that it has made,
+// or when it comes to make it. News can be lost where a link has no room.
 //
 // Calls whose plans have all been used before are told apart by the marks of their messages (FlightRecorder::begin),
 // which a rank meets only where it receives one. Checked mode finds every difference before anything is written.
@@ -22,27 +27,25 @@
 // are found, whatever the timing: around the ring of ranks the order changes at least twice, and one of these
 // neighbours has made both calls when it compares.
 //
-// Since every rank of checked mode needs all others to finish a check, a peer is at most one check ahead.
+// A dissemination ends only when all ranks have begun it, so a peer is at most one ahead. Counts bear the number of the
+// dissemination that follows them.
 #pragma once
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "base/failure.hpp"
 #include "engine/fabric/link.hpp"
+#include "engine/plan/block_table.hpp"
 #include "record/call.hpp"
 
 namespace tutti::core {
 
 class FlightRecorder;
-
-// Control messages of this file begin with one of these (point_to_point.hpp has the others).
-enum : uint32_t { type_call_check = 0x54544331, type_call_news };
 
 // Thrown by check(): `text` is a CallDifference's reason.
 struct CallsDiffer : Failure {
@@ -55,73 +58,86 @@ class CallCheck {
  public:
   // `checked`: every call of check() exchanges; all ranks agree on it. `links` and the recorder outlive this object;
   // `name`: the communicator's.
-  void place(uint32_t rank, uint32_t nranks, bool checked, std::vector<Link>* links, FlightRecorder* recorder,
-             const std::string& name);
+  CallCheck(uint32_t rank, uint32_t nranks, bool checked, std::vector<Link>& links, FlightRecorder& recorder,
+            const std::string& name);
   bool checked() const { return checked_; }
 
-  // ---- Checked mode. To be called again until true: all ranks make this call. Throws CallsDiffer on every rank when
-  // they do not. `connect` tells whether a link is ready.
-  bool check(const Call& mine, const std::function<bool(Link&)>& connect);
-  bool under_way() const { return begun_; }
-  // Where the check under way stands, as text.
+  // ---- Checked mode. To be called again until true: all ranks make this call, and where they pass unequal blocks the
+  // two ends of each have one count. Throws CallsDiffer on every rank when they do not.
+  bool check(const Call& mine, const BlockTable& table);
+  // Where the check under way stands, as text; "": there is none.
   std::string where() const;
 
   // ---- Otherwise.
   // Tells the peers of `links` about the first use of a plan.
-  void tell(const Call& mine, const std::vector<Link*>& links);
+  void tell(const Call& mine, const std::vector<Link*>& links) const;
   // Has somebody told of calls that this rank has not made yet?
   bool has_news() const { return news_waiting_ != 0; }
   // Compares such news with the call that this rank is about to make.
   std::optional<CallDifference> compare_news(const Call& mine);
 
-  // A control message of one of the types above. `call` gives this rank's own of a number, if it is still known, and
-  // `next` is the number of its next one. Returns "", or how the message breaks the protocol.
+  // ---- Both.
+  // Is it the type with which control messages of this class begin? (point_to_point.cpp has the others.)
+  static bool receives(uint32_t type) { return type >= type_call && type <= type_news; }
+  // Such a message. `next` is the number of this rank's next call. Returns "", or how the message breaks the protocol.
   std::string on_control(uint32_t peer, const std::byte* data, uint64_t bytes, uint64_t next,
-                         const std::function<std::optional<Call>(uint64_t sequence)>& call,
                          std::optional<CallDifference>* difference);
 
  private:
-  // The known calls of one operation: the lowest rank's, and the lowest rank's that differs from it.
+  enum : uint32_t { type_call = 0x54544341, type_count, type_news };
+  // The known calls of one dissemination: the lowest rank's, and the lowest rank's that differs from it.
   struct Known {
     uint32_t rank = UINT32_MAX, odd_rank = UINT32_MAX;
     Call call, odd_call;
     void add(uint32_t of_rank, const Call& of_call);
     bool differs() const { return odd_rank != UINT32_MAX; }
   };
+  // Counts and news have the sender's own call only. A count is its `call.count`.
   struct Message {
     uint32_t type;
     uint32_t round;
-    uint64_t sequence;
+    uint64_t number;
     uint32_t rank, odd_rank;
     Call call, odd_call;
     EarlierCalls earlier;  // the sender's
   };
   static_assert(sizeof(Message) <= TUTTI_CONTROL_BYTES);
-  struct Round {
-    uint64_t heard = 0;  // a bit for each round
+  // One dissemination, and the counts that come before it.
+  struct Heard {
+    uint64_t rounds = 0;  // a bit for each
     Known known;
-    EarlierCalls earlier;  // of the rank before this one
+    EarlierCalls earlier;                         // of the rank before this one
+    std::vector<std::optional<uint64_t>> counts;  // by rank
   };
-  Round& of(uint64_t sequence) { return rounds_[sequence & 1]; }
-  uint32_t rounds() const { return known_differs_ ? 2 * round_count_ : round_count_; }
+  enum class Stage { none, calls, counts, findings };
+  Heard& of(uint64_t number) { return heard_[number & 1]; }
+  const Heard& now() const { return heard_[number_ & 1]; }
+  uint32_t rounds() const { return now().known.differs() ? 2 * round_count_ : round_count_; }
   uint32_t distance(uint32_t round) const { return 1u << (round % round_count_); }
-  bool send(uint32_t round, const std::function<bool(Link&)>& connect);
-  std::string hear(uint32_t peer, const Message& message);
+  // The ranks to which this one tells something in a round, and from which it hears.
+  uint32_t after(uint32_t round) const { return (rank_ + distance(round)) % nranks_; }
+  uint32_t before(uint32_t round) const { return (rank_ + nranks_ - distance(round) % nranks_) % nranks_; }
+  Message own_message(uint32_t type, const Call& call) const;
+  bool send(const Message& message, uint32_t peer, const char* what);
+  void begin(const Call& mine, Stage stage);
+  bool disseminate(const Call& mine);
+  bool exchange_counts(const Call& mine, const BlockTable& table);
+  Call compare_counts(const Call& mine, const BlockTable& table) const;
   void compare_order(const Call& mine, const EarlierCalls& theirs) const;
+  std::string hear(uint32_t peer, const Message& message);
 
-  uint32_t rank_ = 0, nranks_ = 1, round_count_ = 0;
-  bool checked_ = false;
-  std::vector<Link>* links_ = nullptr;
-  FlightRecorder* recorder_ = nullptr;
-  std::string name_;
+  const uint32_t rank_, nranks_, round_count_;
+  const bool checked_;
+  std::vector<Link>& links_;
+  FlightRecorder& recorder_;
+  const std::string name_;
 
-  uint64_t sequence_ = 0;  // of the check under way, or of the next one
-  bool begun_ = false;
-  bool sent_ = false;  // this round's message
-  bool known_differs_ = false;
+  Stage stage_ = Stage::none;
+  uint64_t number_ = 0;  // of the dissemination under way, or of the next one
   uint32_t round_ = 0;
+  uint32_t told_ = 0;     // rounds of the dissemination, or ranks of the exchange, whose message is sent
   EarlierCalls earlier_;  // of this rank
-  std::array<Round, 2> rounds_;
+  std::array<Heard, 2> heard_;
 
   struct News {
     uint32_t peer = 0;

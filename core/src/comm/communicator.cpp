@@ -74,7 +74,7 @@ tutti_status Communicator::collective(const Shape& shape, const HostBuffers& buf
     *request = &Operations::keep(std::move(made), *plan, buffers);
     return TUTTI_OK;
   }
-  if (call_check_.has_news()) operations_.hear_news(call_of(*plan, operations_.next_sequence()));
+  if (call_check_->has_news()) operations_.hear_news(call_of(*plan, operations_.next_sequence()));
   if (!request) {
     tutti_request& direct = operations_.begin_direct(*plan, buffers, timeout(options));
     run_directly(direct);

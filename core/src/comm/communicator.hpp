@@ -266,7 +266,7 @@ class Communicator final : public Engine, private PortEvents, private Breakdown:
 
   PointToPoint point_to_point_;
   std::unique_ptr<StreamRunner> streams_;
-  CallCheck call_check_;
+  std::optional<CallCheck> call_check_;
   Breakdown breakdown_{*this};
   Departures departures_{point_to_point_, breakdown_};
   Waiter waiter_{*this};
@@ -274,7 +274,7 @@ class Communicator final : public Engine, private PortEvents, private Breakdown:
   uint32_t fruitless_polls_ = 0;
   Meetings meetings_{waiter_, breakdown_};
   RegisteredWindows windows_{{fabric_, topology_, meetings_, breakdown_, operations_, configuration_, device_}};
-  Operations operations_{{*this, fabric_, *this, call_check_, breakdown_, windows_.list()}};
+  Operations operations_{{*this, fabric_, *this, breakdown_, windows_.list()}};
   std::optional<StreamCalls> stream_calls_;
   std::optional<CallGroup> open_group_;
   std::string carriers_;  // of the transfers that begin, while they are told

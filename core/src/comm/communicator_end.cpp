@@ -119,11 +119,8 @@ void Communicator::on_control(Port& port, uint32_t peer, const std::byte* data, 
   std::optional<CallDifference> difference;
   uint32_t type = 0;
   if (bytes >= sizeof type) std::memcpy(&type, data, sizeof type);
-  if (type == type_call_check || type == type_call_news) {
-    const auto own = [this](uint64_t sequence) { return reports_->recorder().call(sequence); };
-    error = call_check_.on_control(peer, data, bytes, operations_.next_sequence(), own, &difference);
-  } else if (type == type_counts) {
-    error = operations_.on_counts(peer, data, bytes);
+  if (CallCheck::receives(type)) {
+    error = call_check_->on_control(peer, data, bytes, operations_.next_sequence(), &difference);
   } else if (point_to_point_.on_control(peer, data, bytes, &error)) {
     difference = point_to_point_.take_difference();
   }
@@ -198,7 +195,7 @@ void Communicator::check_end(const Deadline& deadline) {
   try {
     waiter_.until([&] {
       Interrupt::check();
-      return call_check_.check(call, [](Link& link) { return connect(link); }) || deadline.passed();
+      return call_check_->check(call, {}) || deadline.passed();
     });
   } catch (const std::exception& problem) {
     breakdown_.fail(problem);
@@ -301,7 +298,7 @@ tutti_status Communicator::end() {
   const bool is_short = patience.count() < static_cast<int64_t>(configuration_.connect_timeout_ns);
   const Deadline deadline = is_short ? Deadline(patience) : configuration_.connect_deadline();
   if (async_error() == TUTTI_OK) departures_.leave();
-  if (async_error() == TUTTI_OK && call_check_.checked()) check_end(deadline);
+  if (async_error() == TUTTI_OK && call_check_->checked()) check_end(deadline);
   if (async_error() == TUTTI_OK && nranks_ > 1)
     settle(deadline, is_short);
   else

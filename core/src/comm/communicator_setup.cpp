@@ -208,25 +208,23 @@ void Communicator::make_streams() {
   setup.progress = [this] { fabric_.progress(true, *this); };
   streams_ = std::make_unique<StreamRunner>(std::move(setup));
   stream_calls_.emplace(StreamCalls::Parts{*streams_, topology_, device_, waiter_, breakdown_, meetings_, operations_,
-                                           point_to_point_, call_check_, *reports_, configuration_, rank_});
+                                           point_to_point_, *call_check_, *reports_, configuration_, rank_});
 }
 
 // Everything that calls need.
 void Communicator::prepare() {
   const uint32_t windows = configuration_.windows, lanes = configuration_.lanes;
+  call_check_.emplace(rank_, nranks_, configuration_.checks_calls, fabric_.links(), reports_->recorder(), name());
   if (device_) make_streams();
   departures_.place(bootstrap_->control());
   meetings_.place(*bootstrap_, configuration_, [this] { return streams_ && streams_->held_up(); });
   windows_.place(rank_, streams_.get(), why_no_device());
   if (topology_.processors_of(rank_) < 1) waiter_.use({16, crowded_yields});
-  operations_.place(rank_, name(), windows, lanes, *reports_);
+  operations_.place(rank_, name(), windows, lanes, *reports_, *call_check_);
   point_to_point_.place(rank_, &fabric_.links(), windows * lanes,
                         [this](Transfer& transfer, tutti_status status, const std::string& error) {
                           operations_.ended(transfer, status, error);
                         });
-  call_check_.place(rank_, nranks_, configuration_.checks_calls, &fabric_.links(), &reports_->recorder(),
-                    configuration_.name);
-  if (call_check_.checked()) operations_.check_counts(nranks_, fabric_.links());
   plans_.use({rank_, nranks_, configuration_.verifies, selector_.get(), &fabric_.links(), reports_.get(), &operators_});
   reports_->recorder().enter(TUTTI_FLIGHT_READY);
   bootstrap_->control().answer_roll_calls(

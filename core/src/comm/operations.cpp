@@ -14,10 +14,12 @@
 
 namespace tutti::core {
 
-void Operations::place(uint32_t rank, const std::string& name, uint32_t windows, uint32_t lanes, Reports& reports) {
+void Operations::place(uint32_t rank, const std::string& name, uint32_t windows, uint32_t lanes, Reports& reports,
+                       CallCheck& call_check) {
   rank_ = rank;
   name_ = name;
   reports_ = &reports;
+  call_check_ = &call_check;
   windows_ = std::vector<Window>(windows);
   for (uint32_t w = 0; w < windows; ++w) windows_[w].execution.place(w * lanes);
 }
@@ -109,8 +111,8 @@ void Operations::part_ended(tutti_request& request, std::optional<uint32_t> part
 }
 
 void Operations::hear_news(const Call& mine) const {
-  if (!parts_.call_check.has_news()) return;
-  if (const auto difference = parts_.call_check.compare_news(mine))
+  if (!call_check_->has_news()) return;
+  if (const auto difference = call_check_->compare_news(mine))
     parts_.breakdown.fail({TUTTI_MISMATCH, difference->culprit, difference->reason});
   parts_.breakdown.require_none();
 }
@@ -235,10 +237,6 @@ void Operations::let_go(const tutti_request& request) {
       if (part.plan) --part.plan->pins;
 }
 
-bool Operations::check(const Call& call, const BlockTable& blocks) {
-  return count_check_.check(parts_.call_check, call, blocks, [](Link& link) { return connect(link); });
-}
-
 // The plan's links are connected, for the first time. Some may be served by other transports than when it was bound.
 void Operations::settle_transports(Plan& plan) {
   if (plan.native) return;
@@ -262,10 +260,10 @@ bool Operations::launch(tutti_request& request) {
     reports_->recorder().serve(request.sequence, plan.service);
   }
   const Call call = call_of(plan, request.sequence);
-  if (parts_.call_check.checked()) {
-    if (!this->check(call, plan.unequal.table)) return false;
+  if (call_check_->checked()) {
+    if (!call_check_->check(call, plan.unequal.table)) return false;
   } else if (plan.fresh) {
-    parts_.call_check.tell(call, plan.links);
+    call_check_->tell(call, plan.links);
   }
   Trace* const trace = reports_->recorder().trace();
   window.execution.record_into(trace && plan.call_bytes >= Trace::least_step_call ? trace : nullptr, request.sequence);
@@ -402,13 +400,10 @@ std::string Operations::standpoint() const {
   if (!request) return {};
   const HostCollective& collective = request->collective();
   const Plan& plan = *collective.plan;
+  std::string where = collective.launched ? window_of(*request).execution.where() : call_check_->where();
+  if (where.empty()) where = "its start: links are being connected, or earlier operations go on";
   return fmt::format("{} #{} ({}{}), at {}", collective_name(plan.shape.collective), request->sequence, plan.algorithm,
-                     plan.transports.empty() ? "" : " over " + plan.transports,
-                     collective.launched             ? window_of(*request).execution.where()
-                     : parts_.call_check.under_way() ? parts_.call_check.where()
-                     : !count_check_.where().empty()
-                         ? count_check_.where()
-                         : "its start: links are being connected, or earlier operations go on");
+                     plan.transports.empty() ? "" : " over " + plan.transports, where);
 }
 
 // ---- The end of the communicator ---------------------------------------------------------------------------

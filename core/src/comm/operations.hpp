@@ -17,7 +17,6 @@
 #include "comm/breakdown.hpp"
 #include "comm/request.hpp"
 #include "engine/check/call_check.hpp"
-#include "engine/check/count_check.hpp"
 #include "engine/fabric/fabric.hpp"
 #include "engine/host/executor.hpp"
 #include "engine/p2p/point_to_point.hpp"
@@ -33,7 +32,6 @@ class Operations {
     Communicator& comm;
     Fabric& fabric;
     PortEvents& events;
-    CallCheck& call_check;
     Breakdown& breakdown;
     const WindowList& memory_windows;
   };
@@ -43,7 +41,8 @@ class Operations {
   // Requests of the application may outlive it.
   ~Operations() { pool_->alive.store(false, std::memory_order_release); }
   // Once, before any call of the application: as many windows of so many lanes.
-  void place(uint32_t rank, const std::string& name, uint32_t windows, uint32_t lanes, Reports& reports);
+  void place(uint32_t rank, const std::string& name, uint32_t windows, uint32_t lanes, Reports& reports,
+             CallCheck& call_check);
 
   // ---- All kinds.
 
@@ -99,14 +98,6 @@ class Operations {
 
   // The one blocking call there can be; it is no pending request.
   tutti_request& begin_direct(Plan& plan, const HostBuffers& buffers, uint64_t timeout_ns);
-  // Checked mode compares counts, too.
-  void check_counts(uint32_t nranks, std::vector<Link>& links) { count_check_.place(rank_, nranks, &links); }
-  // The checks of a call in checked mode, on the host or in a stream. To be called again until true; throws
-  // CallsDiffer.
-  bool check(const Call& call, const BlockTable& blocks);
-  std::string on_counts(uint32_t peer, const std::byte* data, uint64_t bytes) {
-    return count_check_.on_control(peer, data, bytes);
-  }
   // Launches the blocking call when it is its turn.
   bool launch_direct() { return !first_ && launch(direct_); }
   // The request, which is pended next and not lasting, is a part of a group of calls.
@@ -176,8 +167,8 @@ class Operations {
   uint32_t rank_ = 0;
   std::string name_;
   Reports* reports_ = nullptr;
+  CallCheck* call_check_ = nullptr;
   std::vector<Window> windows_;
-  CountCheck count_check_;  // of checked mode
   uint64_t next_sequence_ = 0;
   uint64_t pending_ = 0;
   tutti_request direct_;

@@ -100,7 +100,7 @@ uint32_t StreamCalls::service(StreamPlan& plan) {
 // In checked mode, after the checks of all calls before it.
 void StreamCalls::check(const Call& mine, const BlockTable& blocks, Patience& patience) {
   Breakdown& breakdown = parts_.breakdown;
-  const auto agreed = [&] { return parts_.operations.all_launched() && parts_.operations.check(mine, blocks); };
+  const auto agreed = [&] { return parts_.operations.all_launched() && parts_.call_check.check(mine, blocks); };
   try {
     parts_.waiter.until(agreed, patience,
                         [&] { breakdown.fail(breakdown.late(patience.limit_ns(), mine.sequence)); });

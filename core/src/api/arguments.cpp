@@ -12,24 +12,6 @@
 namespace tutti::core::api {
 namespace {
 
-// The numbers that an argument may be. Those from `first_reserved` on belong to others, who cannot use them yet.
-struct Numbers {
-  const char* what;
-  uint32_t first, last, first_reserved;
-  const char* reserved;
-};
-constexpr Numbers operators{"operator", TUTTI_SUM, TUTTI_MAXLOC, UINT32_MAX, ""};
-constexpr Numbers collectives{"collective", TUTTI_BROADCAST, last_collective, TUTTI_FIRST_VENDOR_COLLECTIVE,
-                              "collectives of vendors"};
-
-void check_number(const char* call, const Numbers& allowed, uint32_t number) {
-  const auto& [what, first, last, first_reserved, reserved] = allowed;
-  if (number >= first_reserved)
-    throw Failure(TUTTI_NOT_SUPPORTED, fmt::format("{}: {} {:#x}: {}, from {:#x} on, are not supported yet", call, what,
-                                                   number, reserved, first_reserved));
-  if (number < first || number > last) invalid(fmt::format("{}: {} is no {}", call, number, what));
-}
-
 [[noreturn]] void stream_without_device(const char* call, const char* why) {
   throw Failure(TUTTI_NOT_SUPPORTED, fmt::format("{}: options.stream is set, but {}", call, why));
 }
@@ -61,14 +43,21 @@ void check_op_on_device(const char* call, const DeviceMemory& where, uint32_t op
 
 const UserOperator* check_op(const Communicator& communicator, const char* call, uint32_t op, uint32_t dtype) {
   if (op >= TUTTI_FIRST_USER_OP) return check_user_op(communicator.operators(), call, op, dtype);
-  check_number(call, operators, op);
+  if (op < TUTTI_SUM || op > TUTTI_MAXLOC) invalid(fmt::format("{}: {} is no operator", call, op));
   if (dtype_bytes(dtype) && !op_is_defined(op, dtype))
     invalid(fmt::format("{}: operator {} is not defined for {}: expected one of {}, or a type that has it ({})", call,
                         op_name(op), dtype_name(dtype), ops_of_dtype(dtype), dtypes_of_op(op)));
   return nullptr;
 }
 
-void check_collective(const char* call, uint32_t collective) { check_number(call, collectives, collective); }
+void check_collective(const char* call, uint32_t collective) {
+  if (collective >= TUTTI_FIRST_VENDOR_COLLECTIVE)
+    throw Failure(TUTTI_NOT_SUPPORTED,
+                  fmt::format("{}: collective {:#x}: collectives of vendors, from {:#x} on, are not supported yet",
+                              call, collective, uint32_t{TUTTI_FIRST_VENDOR_COLLECTIVE}));
+  if (collective < TUTTI_BROADCAST || collective > last_collective)
+    invalid(fmt::format("{}: {} is no collective", call, collective));
+}
 
 void check_rank(const char* call, const char* which, uint32_t rank, uint32_t nranks) {
   if (rank >= nranks) invalid(fmt::format("{}: {} is {}, expected less than {} ranks", call, which, rank, nranks));

@@ -111,8 +111,8 @@ std::vector<std::pair<uint32_t, uint32_t>> Topology::pairs_of_each_kind() const 
   return pairs;
 }
 
-bool Topology::has_devices() const {
-  return std::ranges::any_of(ranks_, [](const RankDescription& rank) { return !rank.device.kind.empty(); });
+bool Topology::is_on_devices() const {
+  return std::ranges::all_of(ranks_, [](const RankDescription& rank) { return !rank.device.kind.empty(); });
 }
 
 bool Topology::has_device_to_itself(uint32_t rank) const {

@@ -75,8 +75,8 @@ class Topology {
   // Dense numbers, in order of first rank.
   const std::vector<uint32_t>& process_of_rank() const { return process_of_rank_; }
   bool same_process(uint32_t a, uint32_t b) const { return process_of_rank_[a] == process_of_rank_[b]; }
-  // Is any rank bound to a device?
-  bool has_devices() const;
+  // Is every rank bound to a device? A collective on device memory needs that.
+  bool is_on_devices() const;
   // Dense numbers of the devices' hardware, in order of first rank; UINT32_MAX: none, or not known.
   const std::vector<uint32_t>& device_of_rank() const { return device_of_rank_; }
   // Are all other ranks known to be other processes of this rank's host, on other devices?

@@ -11,23 +11,20 @@
 
 namespace tutti::core {
 
-std::string explain(const Selector& selector, const Topology& topology, uint32_t collective, uint64_t count,
-                    uint32_t dtype) {
-  const uint32_t element_bytes = dtype_bytes(dtype);
+namespace {
+
+std::string table(const Selector& selector, const Topology& topology, const Shape& shape, bool on_device) {
+  const uint32_t element_bytes = shape.element_bytes();
   std::string text =
-      fmt::format("{} of {} {} elements ({} bytes a block), {} ranks on {} hosts\n", collective_name(collective), count,
-                  dtype_name(dtype), count * element_bytes, topology.nranks(), topology.hosts());
+      fmt::format("{} of {} {} elements ({} bytes a block) in {} memory, {} ranks on {} hosts\n",
+                  collective_name(shape.collective), shape.count, dtype_name(shape.dtype), shape.count * element_bytes,
+                  on_device ? "device" : "host", topology.nranks(), topology.hosts());
   text += fmt::format("  {:<18} {:>14} {:>14} {:>8}\n", "algorithm", "predicted us", "measured us", "slices");
-  Shape shape;
-  shape.collective = collective;
-  shape.count = count;
-  shape.dtype = dtype;
-  shape.op = is_reducing(collective) ? TUTTI_SUM : 0;
-  if (const uint64_t judged = selector.judged_count(shape, false); judged != count)
+  if (const uint64_t judged = selector.judged_count(shape, on_device); judged != shape.count)
     text += fmt::format("  as for {} elements ({} bytes a block): one choice serves all sizes up to twice these\n",
                         judged, judged * element_bytes);
-  const std::vector<Candidate> all = selector.candidates(shape, false);
-  const size_t chosen = all.empty() || !all[0].reason.empty() ? all.size() : selector.pick(shape, false, all);
+  const std::vector<Candidate> all = selector.candidates(shape, on_device);
+  const size_t chosen = all.empty() || !all[0].reason.empty() ? all.size() : selector.pick(shape, on_device, all);
   for (const Candidate& c : all) {
     const bool is_chosen = &c == all.data() + chosen;
     if (c.reason.empty())
@@ -37,7 +34,18 @@ std::string explain(const Selector& selector, const Topology& topology, uint32_t
     else
       text += fmt::format("  {:<18} {:>14} {:>14} {:>8}  no candidate: {}\n", c.name(), "-", "-", "-", c.reason);
   }
-  if (const std::string note = selector.tuning_note(collective, all); !note.empty()) text += "  " + note + "\n";
+  if (const std::string note = on_device ? "" : selector.tuning_note(shape.collective, all); !note.empty())
+    text += "  " + note + "\n";
+  return text;
+}
+
+}  // namespace
+
+std::string explain(const Selector& selector, const Topology& topology, uint32_t collective, uint64_t count,
+                    uint32_t dtype) {
+  const Shape shape{count, collective, dtype, is_reducing(collective) ? uint32_t{TUTTI_SUM} : 0};
+  std::string text = table(selector, topology, shape, false);
+  if (topology.is_on_devices()) text += table(selector, topology, shape, true);
   return text;
 }
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <tutti/schedule.h>
+
 #include <cstddef>
 #include <cstdint>
 
@@ -14,6 +16,7 @@ struct Shape {
   uint32_t op = 0;
   uint32_t root = 0;
   uint32_t in_place = 0;
+  uint32_t element_bytes() const { return dtype ? dtype_bytes(dtype) : 1; }
   bool operator==(const Shape&) const = default;
 };
 

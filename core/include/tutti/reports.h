@@ -63,9 +63,10 @@ tutti_status tutti_comm_plan(const struct tutti_comm* comm, uint32_t collective,
 tutti_status tutti_comm_services(const struct tutti_comm* comm, tutti_service* rows, uint64_t* n);
 tutti_status tutti_comm_traffic(const struct tutti_comm* comm, tutti_link_traffic* rows, uint64_t* n);
 tutti_status tutti_comm_rails(const struct tutti_comm* comm, tutti_rail_traffic* rows, uint64_t* n);
-/* A table, as text, of the algorithms for one call, with predicted time, measured time (TUTTI_TUNING) and slices, or the
- * reason why one is excluded. The same on all ranks. *bytes is the capacity on entry and the length needed, with its
- * NUL, on return. */
+/* A table, as text, of the algorithms for one call in host memory, with predicted time, measured time (TUTTI_TUNING)
+ * and slices, or the reason why one is excluded. Where every rank is bound to a device, a second table follows for the
+ * call in device memory. It has no measured times, and the slices of the prediction: the call itself may run in fewer.
+ * The same on all ranks. *bytes is the capacity on entry and the length needed, with its NUL, on return. */
 tutti_status tutti_comm_explain(struct tutti_comm* comm, uint32_t collective, uint64_t count, uint32_t dtype, char* text,
                                 uint64_t* bytes);
 /* The topology as text: ranks, hosts, devices, transports of each pair; the same on all ranks. A line follows for each

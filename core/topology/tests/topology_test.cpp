@@ -185,8 +185,9 @@ TEST(Topology, DevicesAreToldByWhatTheySay) {
   const Topology topology({on_device("a", 1, "x"), on_device("a", 2, "y"), on_device("a", 3, "x"),
                            on_device("b", 1, "x"), on_device("b", 2, ""), rank("b", 3, {})});
   EXPECT_EQ(topology.device_of_rank(), (std::vector<uint32_t>{0, 1, 0, 2, UINT32_MAX, UINT32_MAX}));
-  EXPECT_TRUE(topology.has_devices());
-  EXPECT_FALSE(Topology({rank("a", 1, {})}).has_devices());
+  EXPECT_FALSE(topology.is_on_devices()) << "the last has none";
+  EXPECT_FALSE(Topology({rank("a", 1, {})}).is_on_devices());
+  EXPECT_TRUE(Topology({on_device("a", 1, "x"), on_device("b", 2, "")}).is_on_devices());
 }
 
 TEST(Topology, ARankHasItsDeviceToItself) {

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""command_line_test.py TUTTI_INFO: exit status and words of tutti-info."""
+"""command_line_test.py TUTTI_INFO DEVICE: exit status and words of tutti-info; DEVICE is a plugin."""
 import json
 import os
 import pathlib
@@ -8,7 +8,7 @@ import subprocess
 import sys
 import tempfile
 
-INFO = sys.argv[1]
+INFO, DEVICE = sys.argv[1:]
 failures = []
 
 
@@ -89,6 +89,12 @@ expect("a filter that means nothing", "\"nosuch0\" means no address of this host
 
 result = run("--explain", "all_reduce", "1M", "-n", "3")
 expect("explain", result.returncode == 0 and any(name in result.stdout for name in loaded), result)
+result = run("--explain", "all_reduce", "1M", "-n", "3", TUTTI_DEVICE="none")
+expect("explained for the host", "in host memory" in result.stdout and "in device memory" not in result.stdout, result)
+result = run("--explain", "all_reduce", "1M", "-n", "3", TUTTI_PLUGIN_PATH=DEVICE, TUTTI_DEVICE="simulated:0")
+tables = result.stdout.split("all_reduce of ")[1:]
+expect("explained for a device, too", [" in host memory, " in tables[0], " in device memory, " in tables[-1]] == [True, True]
+       and len(tables) == 2 and all("chosen: " in table for table in tables), result)
 result = run("--explain", "alltoall", "1M", "-n", "2")
 expect("names as MPI and NCCL write them", result.returncode == 0 and "all_to_all" in result.stdout, result)
 with open("/dev/full", "w") as full:

@@ -46,16 +46,15 @@ void order_steps(StreamPlan& made, const Schedule& schedule, const StreamShape& 
 
 }  // namespace
 
-StreamPlan bind_stream_plan(const Schedule& schedule, const Shape& shape, uint64_t slices, uint32_t nranks,
-                            uint32_t rank, std::vector<Link>& links, const Ways& way) {
+StreamPlan bind_stream_plan(Plan plan, Schedule schedule, const Ways& way) {
   StreamPlan made;
-  made.plan = bind_plan(schedule, shape, slices, nranks, rank, links);
-  if (has_unequal_blocks(shape.collective)) {
-    made.schedule = std::make_shared<const Schedule>(schedule);
+  made.plan = std::move(plan);
+  if (has_unequal_blocks(made.plan.shape.collective)) {
+    made.schedule = std::make_shared<const Schedule>(std::move(schedule));
     return made;
   }
   made.scratch_bytes = made.plan.scratch.bytes;
-  order_steps(made, schedule, {shape.count, made.plan.element_bytes, slices, way});
+  order_steps(made, schedule, {made.plan.count, made.plan.element_bytes, made.plan.slices, way});
   return made;
 }
 

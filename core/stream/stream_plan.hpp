@@ -17,10 +17,9 @@
 
 #include "base/call_timeout.hpp"
 #include "base/failure.hpp"
-#include "engine/choose/selector.hpp"
 #include "engine/fabric/devices.hpp"
 #include "engine/fabric/window.hpp"
-#include "engine/plan/plan.hpp"
+#include "engine/plan/planner.hpp"
 #include "schedule/stream_order.hpp"
 #include "stream/device_gate.hpp"
 #include "stream/stream_writer.hpp"
@@ -32,7 +31,7 @@ struct StreamSetup {
   uint32_t rank = 0;
   DeviceMemory device;  // the rank's
   const Topology* topology = nullptr;
-  Selector* selector = nullptr;
+  Planner* planner = nullptr;
   std::vector<Link>* links = nullptr;
   uint32_t first_lane = 0;  // of the transport, for channels
   uint32_t lanes = 0;       // of collectives; sends and receives use the one behind them
@@ -88,10 +87,9 @@ struct StreamPlan {
   mutable std::vector<std::shared_ptr<StreamProgram>> programs;
 };
 
-// Binds a schedule that has levels for `rank`. `way` says how a peer is reached, or reaches this rank. Where blocks are
-// unequal bind_stream_blocks() is next. Throws Failure.
-StreamPlan bind_stream_plan(const Schedule& schedule, const Shape& shape, uint64_t slices, uint32_t nranks,
-                            uint32_t rank, std::vector<Link>& links,
+// Binds a rank's plan, of a schedule that has levels, to streams. `way` says how a peer is reached, or reaches this
+// rank. Where blocks are unequal bind_stream_blocks() is next. Throws Failure.
+StreamPlan bind_stream_plan(Plan plan, Schedule schedule,
                             const std::function<StreamWay(uint32_t peer, bool outgoing)>& way);
 // Puts the table's sizes and places into a plan, which is another one from then on. All of its ways stay, also those
 // that carry nothing: a call with other counts opens no channel. Throws Failure, and then the plan is of no use.

@@ -16,7 +16,6 @@
 #include <unordered_map>
 #include <vector>
 
-#include "engine/choose/selector.hpp"
 #include "engine/fabric/devices.hpp"
 #include "stream/channel_opening.hpp"
 #include "stream/device_gate.hpp"
@@ -165,7 +164,6 @@ class StreamRunner {
   StreamSlot slot_of(uint32_t way, uint64_t number) const;
   void require_mapped(const StreamPlan& plan) const;
   void copy_to_output(const StreamCall& call, const StreamPlan& plan);
-  Schedule schedule_with_levels(const tutti_algorithm& algorithm, const Shape& shape, uint64_t& hash) const;
   std::unique_ptr<StreamPlan> bind(const Shape& shape, bool in_windows) const;
   using Forms = std::vector<std::unique_ptr<StreamPlan>>;
   StreamPlan& form_of(Forms& forms, const Shape& shape, const BlockTable* blocks) const;

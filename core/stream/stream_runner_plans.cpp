@@ -10,7 +10,6 @@
 #include <set>
 
 #include "base/failure.hpp"
-#include "base/hash.hpp"
 #include "base/settings.hpp"
 #include "registry/host.hpp"
 #include "stream/stream_runner.hpp"
@@ -20,10 +19,6 @@ namespace {
 
 constexpr size_t most_plans = 256;
 constexpr size_t most_tables = 4;  // of unequal blocks, in plans of one form
-
-// Levels that an algorithm does not give are computed from all ranks' schedules, up to so many ranks: the time grows
-// with the square of the ranks.
-constexpr uint32_t most_ranks_without_levels = 256;
 
 }  // namespace
 
@@ -35,56 +30,16 @@ std::function<StreamWay(uint32_t peer, bool outgoing)> StreamRunner::ways(bool i
   };
 }
 
-// This rank's schedule, and the hash of what the algorithm gave. Levels that the algorithm does not give come from all
-// ranks' schedules in both forms, which all ranks make alike.
-Schedule StreamRunner::schedule_with_levels(const tutti_algorithm& algorithm, const Shape& shape,
-                                            uint64_t& hash) const {
-  const uint64_t block_bytes = shape.count * (shape.dtype ? dtype_bytes(shape.dtype) : 1);
-  Problem problem = setup_.selector->problem(algorithm, shape.collective, shape.root, block_bytes);
-  std::string error;
-  const auto require = [&](tutti_status status) {
-    if (status < 0) throw Failure(status, fmt::format("algorithm {}: {}", algorithm.name, error));
-  };
-  problem.in_place.assign(problem.nranks, shape.in_place != 0);
-  Schedule own;
-  require(build_schedule(algorithm, make_query(problem, setup_.rank), &own, &error));
-  hash = schedule_hash(own);
-  if (own.has_levels()) return own;
-  if (problem.nranks > most_ranks_without_levels)
-    throw Failure(TUTTI_NOT_SUPPORTED,
-                  fmt::format("algorithm {} gives its steps no levels, and without them device memory is served up to "
-                              "{} ranks, not {}: choose another (TUTTI_ALGO), or have it give levels",
-                              algorithm.name, most_ranks_without_levels, problem.nranks));
-  std::vector<Schedule> forms[2];
-  for (const bool in_place : {false, true}) {
-    problem.in_place.assign(problem.nranks, in_place && has_form_in_place(shape.collective));
-    require(build_schedules(algorithm, problem, &forms[in_place], &error));
-  }
-  problem.in_place.clear();
-  if (error = give_levels(problem, forms); !error.empty()) require(TUTTI_INTERNAL);
-  return std::move(forms[shape.in_place != 0][setup_.rank]);
-}
-
 std::unique_ptr<StreamPlan> StreamRunner::bind(const Shape& shape, bool in_windows) const {
-  const uint32_t element_bytes = shape.dtype ? dtype_bytes(shape.dtype) : 1;
-  const Candidate choice = setup_.selector->choose(shape, true);
-  uint64_t hash = 0;
-  const Schedule schedule = schedule_with_levels(*choice.algorithm, shape, hash);
   // Where streams read each other's buffers slices gain nothing. A chunk that half of the slots hold is not cut: in
   // slices the call would have more commands than the device's queue takes, and would wait for other processes.
-  constexpr uint64_t uncut = StreamChannel::slots / 2 * StreamChannel::slot_bytes;
-  const uint64_t slices = has_channels() && !in_windows && !has_unequal_blocks(shape.collective)
-                              ? setup_.selector->slices_of(schedule, shape.count, element_bytes, uncut)
-                              : 1;
-  auto plan = std::make_unique<StreamPlan>(bind_stream_plan(schedule, shape, slices, setup_.topology->nranks(),
-                                                            setup_.rank, *setup_.links, ways(in_windows)));
-  plan->plan.algorithm = choice.algorithm->name;
-  plan->plan.schedule_hash = hash;
-  plan->plan.common_hash = hash_text(fmt::format("{} in {} slices on device memory", choice.algorithm->name, slices));
-  plan->plan.unequal.way_hash = plan->plan.common_hash;
-  if (in_windows) plan->plan.transports = Windows::carrier;
-  plan->open = in_windows;
-  return plan;
+  constexpr uint64_t half = StreamChannel::slots / 2 * StreamChannel::slot_bytes;
+  Schedule schedule;
+  Plan plan = setup_.planner->stream_plan(shape, has_channels() && !in_windows ? half : UINT64_MAX, schedule);
+  if (in_windows) plan.transports = Windows::carrier;
+  auto made = std::make_unique<StreamPlan>(bind_stream_plan(std::move(plan), std::move(schedule), ways(in_windows)));
+  made->open = in_windows;
+  return made;
 }
 
 void StreamRunner::prepare(const std::function<void()>& idle) {

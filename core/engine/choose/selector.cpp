@@ -51,12 +51,10 @@ uint64_t largest_of_class(uint64_t bytes) {
   return width ? ~uint64_t{0} >> (64 - width) : 0;
 }
 
-uint32_t element_bytes_of(const Shape& shape) { return shape.dtype ? dtype_bytes(shape.dtype) : 1; }
-
 // The call of the smallest size of its class, for which all are judged. Ranks may plan calls in orders of their own, as
 // persistent ones are planned when they are made, and must choose alike.
 Shape of_class(Shape shape) {
-  shape.count = std::bit_floor(shape.count * element_bytes_of(shape)) / element_bytes_of(shape);
+  shape.count = std::bit_floor(shape.count * shape.element_bytes()) / shape.element_bytes();
   return shape;
 }
 
@@ -162,29 +160,28 @@ Selector::Selector(const Topology& topology, AlgorithmFilter filter, std::vector
   };
 }
 
-Problem Selector::problem(const tutti_algorithm& algorithm, uint32_t collective, uint32_t root,
-                          uint64_t block_bytes) const {
+Problem Selector::problem(const tutti_algorithm& algorithm, const Shape& shape) const {
   Problem problem;
-  problem.collective = collective;
+  problem.collective = shape.collective;
   problem.nranks = topology_.nranks();
-  problem.root = root;
+  problem.root = shape.root;
   problem.lanes = lanes_;
   problem.hosts = topology_.host_of_rank();
-  problem.parameters = filter_.parameters(collective, algorithm.name);
-  problem.block_bytes = largest_of_class(block_bytes);
+  problem.parameters = filter_.parameters(shape.collective, algorithm.name);
+  problem.block_bytes = largest_of_class(shape.count * shape.element_bytes());
   problem.topology = {std::shared_ptr<const void>(), &topology_table_};  // outlives it
   return problem;
 }
 
-uint64_t Selector::slices_of(const Schedule& schedule, uint64_t count, uint32_t element_bytes, uint64_t uncut) const {
+uint64_t Selector::slices_of(const Schedule& schedule, const Shape& shape, uint64_t uncut) const {
   if (!schedule.sliced()) return 1;
-  const std::vector<uint64_t> bounds = piece_bounds(schedule, count);
+  const std::vector<uint64_t> bounds = piece_bounds(schedule, shape.count);
   uint64_t longest = 0;
   for (size_t i = 0; i + 1 < bounds.size(); ++i) longest = std::max(longest, bounds[i + 1] - bounds[i]);
   // At least four slices when they are worth their steps, so that the steps of a chunk overlap; never above a fragment.
   constexpr uint64_t worth = 16 << 10;
   const uint64_t most = topology_.smallest_fragment();
-  const uint64_t bytes = longest * element_bytes;
+  const uint64_t bytes = longest * shape.element_bytes();
   if (bytes <= uncut) return 1;
   const uint64_t slice = std::clamp(bytes / 4, std::min(worth, most), most);
   return std::max<uint64_t>(1, (bytes + slice - 1) / slice);
@@ -214,16 +211,16 @@ std::vector<Schedule> Selector::sampled(const tutti_algorithm& algorithm, const 
 
 // The most scratch that any of some ranks needs for any count of this count's size class: a choice holds for the whole
 // class.
-uint64_t Selector::most_scratch(std::span<const Schedule> schedules, const Problem& problem, uint64_t count,
-                                uint32_t element_bytes, bool cut) const {
-  const uint64_t largest = largest_of_class(count * element_bytes) / element_bytes;
+uint64_t Selector::most_scratch(std::span<const Schedule> schedules, Shape shape, bool cut) const {
+  const uint32_t element_bytes = shape.element_bytes();
+  shape.count = largest_of_class(shape.count * element_bytes) / element_bytes;
   uint64_t most = 0;
   for (const Schedule& schedule : schedules) {
     if (schedule.scratch.empty()) continue;
-    most = std::max(most, has_unequal_blocks(problem.collective)
-                              ? unequal_scratch_need(schedule, largest * problem.nranks, element_bytes)
-                              : scratch_need(schedule, largest, element_bytes,
-                                             cut ? slices_of(schedule, largest, element_bytes) : 1));
+    most =
+        std::max(most, has_unequal_blocks(shape.collective)
+                           ? unequal_scratch_need(schedule, shape.count * topology_.nranks(), element_bytes)
+                           : scratch_need(schedule, shape.count, element_bytes, cut ? slices_of(schedule, shape) : 1));
   }
   return most;
 }
@@ -247,9 +244,9 @@ CostModel Selector::model(bool on_device) const {
   return model;
 }
 
-Candidate Selector::judge(const tutti_algorithm* algorithm, uint32_t collective, uint32_t root, uint64_t count,
-                          uint32_t element_bytes, const CostModel& model, bool on_device) const {
-  const Problem problem = this->problem(*algorithm, collective, root, count * element_bytes);
+Candidate Selector::judge(const tutti_algorithm* algorithm, const Shape& shape, const CostModel& model,
+                          bool on_device) const {
+  const Problem problem = this->problem(*algorithm, shape);
   Candidate candidate;
   candidate.algorithm = algorithm;
   if (!(algorithm->collectives >> problem.collective & 1)) {
@@ -274,13 +271,13 @@ Candidate Selector::judge(const tutti_algorithm* algorithm, uint32_t collective,
   }
   const std::vector<Schedule> sample = sampled(*algorithm, problem);
   // Unequal blocks run in one slice: the number would depend on sizes that not all ranks know.
-  cost(candidate, problem, schedules, sample, count, element_bytes, !has_unequal_blocks(collective), model);
+  cost(candidate, problem, schedules, sample, shape, !has_unequal_blocks(shape.collective), model);
   // On the host slices may cost more steps than their overlap gains, with more ranks than cores for instance. They are
   // kept where the times are alike: a slice stays in the processor's cache.
   if (candidate.slices > 1 && all && !on_device) {
     Candidate whole;
     whole.algorithm = algorithm;
-    cost(whole, problem, schedules, sample, count, element_bytes, false, model);
+    cost(whole, problem, schedules, sample, shape, false, model);
     // Between hosts they are also sent on from the cache, which the prediction does not know.
     const double alike = topology_.hosts() > 1 ? 0.85 : 1;
     if (whole.reason.empty() && (!candidate.reason.empty() || whole.seconds < alike * candidate.seconds)) return whole;
@@ -290,24 +287,22 @@ Candidate Selector::judge(const tutti_algorithm* algorithm, uint32_t collective,
 
 // Gives a candidate its predicted time, cut into slices or not, or the reason why it is none.
 void Selector::cost(Candidate& candidate, const Problem& problem, const std::vector<Schedule>& schedules,
-                    const std::vector<Schedule>& sample, uint64_t count, uint32_t element_bytes, bool cut,
-                    const CostModel& model) const {
+                    const std::vector<Schedule>& sample, const Shape& shape, bool cut, const CostModel& model) const {
   candidate.cut = cut;
   for (const Schedule& schedule : schedules) candidate.lanes = std::max(candidate.lanes, schedule.lanes.size());
   for (const Schedule& schedule : schedules)
-    if (cut) candidate.slices = std::max(candidate.slices, slices_of(schedule, count, element_bytes));
+    if (cut) candidate.slices = std::max(candidate.slices, slices_of(schedule, shape));
   for (const Schedule& schedule : schedules)
     for (const auto& lane : schedule.lanes) candidate.steps += lane.size() * candidate.slices;
-  const uint64_t scratch = std::max(most_scratch(schedules, problem, count, element_bytes, cut),
-                                    most_scratch(sample, problem, count, element_bytes, cut));
+  const uint64_t scratch = std::max(most_scratch(schedules, shape, cut), most_scratch(sample, shape, cut));
   if (scratch > scratch_limit_) {
     candidate.reason =
         fmt::format("it may need {} bytes of scratch at this size, the limit is {}", scratch, scratch_limit_);
     return;
   }
-  const uint64_t block = count * element_bytes;
+  const uint64_t block = shape.count * shape.element_bytes();
   candidate.seconds = schedules.size() == problem.nranks
-                          ? simulate(problem, schedules, block, element_bytes, candidate.slices, model)
+                          ? simulate(problem, schedules, block, shape.element_bytes(), candidate.slices, model)
                           : own_cost(schedules[0], make_query(problem, problem.root), block, model);
   if (!std::isfinite(candidate.seconds)) candidate.reason = "the schedules of its ranks do not match one another";
 }
@@ -322,9 +317,7 @@ std::vector<Candidate> Selector::candidates(const Shape& shape, bool on_device) 
 std::vector<Candidate> Selector::judge_algorithms(const Shape& shape, bool on_device) const {
   const CostModel model = this->model(on_device);
   std::vector<Candidate> all;
-  for (const tutti_algorithm* algorithm : algorithms_)
-    all.push_back(
-        judge(algorithm, shape.collective, shape.root, shape.count, element_bytes_of(shape), model, on_device));
+  for (const tutti_algorithm* algorithm : algorithms_) all.push_back(judge(algorithm, shape, model, on_device));
   sort(shape, on_device, all);
   return all;
 }
@@ -377,7 +370,7 @@ void Selector::use(std::shared_ptr<const Tuning> tuning) {
 // Those that were measured come first. Times of an algorithm without parameters say nothing of it with some.
 void Selector::prefer_measured(const Shape& shape, std::vector<Candidate>& all) const {
   if (!tuning_ || !misfit_.empty()) return;
-  const uint64_t block_bytes = shape.count * element_bytes_of(shape);
+  const uint64_t block_bytes = shape.count * shape.element_bytes();
   for (Candidate& c : all)
     if (c.reason.empty() && filter_.parameters(shape.collective, c.name()).empty())
       c.measured = tuning_->seconds(shape.collective, c.name(), block_bytes);
@@ -420,7 +413,7 @@ size_t Selector::pick(const Shape& shape, bool on_device, const std::vector<Cand
                               topology_.nranks(),
                               shape.root,
                               judged_count(shape, on_device),
-                              element_bytes_of(shape),
+                              shape.element_bytes(),
                               topology_.host_of_rank().data(),
                               shown.data(),
                               shown.size()};
@@ -437,11 +430,9 @@ size_t Selector::pick(const Shape& shape, bool on_device, const std::vector<Cand
 // Excludes candidates whose operands do not stand in the canonical order where it is required, else in rank order.
 // Proofs take time: without a plugin that chooses, those behind the first that serves are not looked at.
 void Selector::require_order(const Shape& shape, std::vector<Candidate>& all, bool look_at_all) const {
-  const uint64_t block_bytes = shape.count * dtype_bytes(shape.dtype);
   for (Candidate& candidate : all) {
     if (!candidate.reason.empty()) continue;
-    const Proof proof = verify_algorithm(*candidate.algorithm,
-                                         problem(*candidate.algorithm, shape.collective, shape.root, block_bytes));
+    const Proof proof = verify_algorithm(*candidate.algorithm, problem(*candidate.algorithm, shape));
     if (!proof.ok())
       candidate.reason = "it is wrong: " + proof.error;
     else if (canonical_ && !proof.canonical)
@@ -457,7 +448,7 @@ void Selector::require_order(const Shape& shape, std::vector<Candidate>& all, bo
 Candidate Selector::choose(const Shape& shape, bool on_device, bool ordered) {
   const Shape judged = of_class(shape);
   const auto key =
-      std::make_tuple(judged.collective, judged.root, judged.count, element_bytes_of(judged), on_device, ordered);
+      std::make_tuple(judged.collective, judged.root, judged.count, judged.element_bytes(), on_device, ordered);
   auto known = judged_.find(key);
   if (known == judged_.end()) {
     std::vector<Candidate> all = judge_algorithms(judged, on_device);

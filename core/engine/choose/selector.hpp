@@ -87,21 +87,17 @@ class Selector {
   std::string why(const Candidate& chosen) const;
   // Why the tuning file has no effect on the choice of these candidates; "" where it has one, or there is no file.
   std::string tuning_note(uint32_t collective, const std::vector<Candidate>& all) const;
-  // In how many slices a schedule that is cut runs at a size.
-  // `uncut`: chunks of at most so many bytes are not cut.
-  uint64_t slices_of(const Schedule& schedule, uint64_t count, uint32_t element_bytes, uint64_t uncut = 0) const;
-  // The query to an algorithm for blocks of so many bytes.
-  Problem problem(const tutti_algorithm& algorithm, uint32_t collective, uint32_t root, uint64_t block_bytes) const;
+  // In how many slices a schedule that is cut runs. `uncut`: chunks of at most so many bytes are not cut.
+  uint64_t slices_of(const Schedule& schedule, const Shape& shape, uint64_t uncut = 0) const;
+  // The query to an algorithm for a call, the same for all sizes of a class.
+  Problem problem(const tutti_algorithm& algorithm, const Shape& shape) const;
 
  private:
   std::vector<Schedule> sampled(const tutti_algorithm& algorithm, const Problem& problem) const;
-  uint64_t most_scratch(std::span<const Schedule> schedules, const Problem& problem, uint64_t count,
-                        uint32_t element_bytes, bool cut) const;
+  uint64_t most_scratch(std::span<const Schedule> schedules, Shape shape, bool cut) const;
   void cost(Candidate& candidate, const Problem& problem, const std::vector<Schedule>& schedules,
-            const std::vector<Schedule>& sample, uint64_t count, uint32_t element_bytes, bool cut,
-            const CostModel& model) const;
-  Candidate judge(const tutti_algorithm* algorithm, uint32_t collective, uint32_t root, uint64_t count,
-                  uint32_t element_bytes, const CostModel& model, bool on_device) const;
+            const std::vector<Schedule>& sample, const Shape& shape, bool cut, const CostModel& model) const;
+  Candidate judge(const tutti_algorithm* algorithm, const Shape& shape, const CostModel& model, bool on_device) const;
   CostModel model(bool on_device) const;
   std::vector<Candidate> judge_algorithms(const Shape& shape, bool on_device) const;
   bool asks_natives(const Shape& shape, bool on_device) const;

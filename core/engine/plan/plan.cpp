@@ -174,7 +174,7 @@ Plan native_plan(const NativeGroup& group, const Shape& shape, uint32_t nranks, 
   plan.native = &group;
   plan.algorithm = group.name();
   plan.transports = "native";
-  plan.element_bytes = shape.dtype ? dtype_bytes(shape.dtype) : 1;
+  plan.element_bytes = shape.element_bytes();
   const uint64_t block = shape.count * plan.element_bytes;
   plan.in_bytes = block * block_count(shape.collective, nranks, shape.root, rank, TUTTI_BUFFER_IN);
   plan.out_bytes = block * block_count(shape.collective, nranks, shape.root, rank, TUTTI_BUFFER_OUT);
@@ -189,7 +189,7 @@ Plan bind_plan(const Schedule& schedule, const Shape& shape, uint64_t slices, ui
   plan.shape = shape;
   plan.count = shape.count;
   plan.slices = slices;
-  plan.element_bytes = shape.dtype ? dtype_bytes(shape.dtype) : 1;
+  plan.element_bytes = shape.element_bytes();
   plan.user = user;
   plan.reduce = user ? reduce_by_user : is_reducing(shape.collective) ? find_reduction(shape.dtype, shape.op) : nullptr;
   const bool unequal = has_unequal_blocks(shape.collective);

@@ -88,9 +88,9 @@ TEST(Selector, AlgorithmsMayLookAtTheSizeClass) {
   EXPECT_EQ(selector.choose(broadcast(16384), false).algorithm, &any.table);
   EXPECT_EQ(any.last.block_bytes, (128u << 10) - 1);
   for (const uint64_t bytes : {0u, 1u, 2u, 3u, 4u, 4096u, 8191u}) {
-    const uint64_t of_class = selector.problem(any.table, TUTTI_BROADCAST, 0, bytes).block_bytes;
+    const uint64_t of_class = selector.problem(any.table, {bytes, TUTTI_BROADCAST}).block_bytes;
     EXPECT_GE(of_class, bytes);
-    EXPECT_EQ(selector.problem(any.table, TUTTI_BROADCAST, 0, of_class).block_bytes, of_class);
+    EXPECT_EQ(selector.problem(any.table, {of_class, TUTTI_BROADCAST}).block_bytes, of_class);
     EXPECT_TRUE(of_class < 2 * bytes || bytes == 0);
   }
 }

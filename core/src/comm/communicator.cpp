@@ -66,9 +66,8 @@ tutti_status Communicator::collective(const Shape& shape, const HostBuffers& buf
   constexpr uint64_t calls_per_look = 256;
   if (breakdown_.pending() || waiter_.is_due(calls_per_look)) look_around();
   breakdown_.require_none();
-  Plan* plan = blocks ? plans_.recall(shape, *blocks) : plans_.recall(shape);
-  if (!plan)
-    plan = &breakdown_.or_tell([&]() -> Plan& { return blocks ? plans_.find(shape, *blocks) : plans_.find(shape); });
+  Plan* plan = plans_.recall(shape, blocks);
+  if (!plan) plan = &breakdown_.or_tell([&]() -> Plan& { return plans_.find(shape, blocks); });
   if (persistent(options)) {
     auto made = breakdown_.or_tell([&] { return operations_.make<HostCollective>(true, timeout(options)); });
     *request = &Operations::keep(std::move(made), *plan, buffers);
@@ -114,7 +113,6 @@ tutti_status Communicator::in_stream(StreamCall call, std::span<const Transfer> 
   call.timeout_ns = timeout(options);
   if (persistent(options)) return keep_in_stream(call, transfers, blocks, *request);
   if (!transfers.empty()) return stream_calls_->exchange(call, transfers, {.request = request});
-  plans_.forget_last(call.shape.collective);
   return stream_calls_->collective(call, blocks, {.request = request});
 }
 

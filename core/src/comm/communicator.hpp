@@ -36,6 +36,7 @@
 #include "engine/fabric/memory.hpp"
 #include "engine/p2p/point_to_point.hpp"
 #include "engine/plan/plan_cache.hpp"
+#include "engine/plan/planner.hpp"
 #include "record/reports.hpp"
 #include "stream/stream_runner.hpp"
 #include "topology/topology.hpp"
@@ -262,6 +263,7 @@ class Communicator final : public Engine, private PortEvents, private Breakdown:
   Fabric fabric_;
   std::unique_ptr<Reports> reports_;
   UserOperators operators_;
+  Planner planner_;
   PlanCache plans_;
 
   PointToPoint point_to_point_;

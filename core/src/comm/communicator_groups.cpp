@@ -100,8 +100,8 @@ void Communicator::plan_calls(CallGroup& group) {
     for (GroupPart& part : group.parts()) {
       const GroupedCall& first = group.calls[part.calls.front()];
       if (first.on_stream) continue;
-      part.plan = &breakdown_.or_tell(
-          [&]() -> Plan& { return first.blocks ? plans_.find(part.shape, *first.blocks) : plans_.find(part.shape); });
+      const BlockTable* blocks = first.blocks ? &*first.blocks : nullptr;
+      part.plan = &breakdown_.or_tell([&]() -> Plan& { return plans_.find(part.shape, blocks); });
       pinned.push_back(part.plan);
       ++part.plan->pins;
     }
@@ -137,11 +137,9 @@ void Communicator::begin_parts(tutti_request& request) {
       const GroupedCall& one = group.calls[part.calls.front()];
       StreamCall call = one.call;
       call.timeout_ns = request.timeout_ns;
-      plans_.forget_last(call.shape.collective);
       stream_calls_->collective(call, one.blocks ? &*one.blocks : nullptr, {.group = &request});
       continue;
     }
-    plans_.use_again(*part.plan);
     operations_.hear_news(call_of(*part.plan, operations_.next_sequence()));
     auto one = operations_.make<HostCollective>(false, request.timeout_ns);
     Operations::join(*one, request, p);

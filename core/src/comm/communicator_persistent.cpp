@@ -58,7 +58,6 @@ void Communicator::start_sound(tutti_request& request) {
     begin_calls(operations_.make_again(request));
   } else {
     Plan& plan = *request.collective().plan;
-    plans_.use_again(plan);
     operations_.hear_news(call_of(plan, operations_.next_sequence()));
     operations_.begin_again(request);
     progress();

@@ -192,7 +192,7 @@ void Communicator::make_streams() {
   setup.rank = rank_;
   setup.device = device_;
   setup.topology = &topology_;
-  setup.selector = selector_.get();
+  setup.planner = &planner_;
   setup.links = &fabric_.links();
   setup.first_lane = host_lanes();
   setup.lanes = configuration_.lanes;
@@ -215,6 +215,8 @@ void Communicator::make_streams() {
 void Communicator::prepare() {
   const uint32_t windows = configuration_.windows, lanes = configuration_.lanes;
   call_check_.emplace(rank_, nranks_, configuration_.checks_calls, fabric_.links(), reports_->recorder(), name());
+  planner_ = {rank_, nranks_, configuration_.verifies, selector_.get(), &fabric_.links(), &operators_};
+  plans_.place(planner_, *reports_);
   if (device_) make_streams();
   departures_.place(bootstrap_->control());
   meetings_.place(*bootstrap_, configuration_, [this] { return streams_ && streams_->held_up(); });
@@ -225,7 +227,6 @@ void Communicator::prepare() {
                         [this](Transfer& transfer, tutti_status status, const std::string& error) {
                           operations_.ended(transfer, status, error);
                         });
-  plans_.use({rank_, nranks_, configuration_.verifies, selector_.get(), &fabric_.links(), reports_.get(), &operators_});
   reports_->recorder().enter(TUTTI_FLIGHT_READY);
   bootstrap_->control().answer_roll_calls(
       [recorder = reports_->shared_recorder()] { return recorder->report().encode(); });

@@ -195,6 +195,7 @@ void Operations::start(tutti_request& request) {
   request.bytes = plan.call_bytes;
   request.collective().mark = reports_->recorder().begin(call_of(plan, request.sequence), plan.shape.in_place,
                                                          plan.service, plan.slices, request.begin_ticks);
+  reports_->serve(plan.shape.collective, plan.service, plan.slices, plan.schedule_hash);
   ++plan.pins;
 }
 

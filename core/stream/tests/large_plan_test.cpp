@@ -85,7 +85,9 @@ struct Rank {
   tutti_transport transport{};
   Port port;
   std::vector<Link> links{nranks};
+  UserOperators operators;
   std::unique_ptr<Selector> selector;
+  Planner planner;
   std::unique_ptr<StreamRunner> runner;
   std::byte scratch[64];
 
@@ -112,10 +114,11 @@ struct Rank {
     }
     selector =
         std::make_unique<Selector>(topology, AlgorithmFilter(algorithms), std::move(known), 4, uint64_t{1} << 32);
+    planner = {7, nranks, false, selector.get(), &links, &operators};
     StreamRunner::Setup setup;
     setup.rank = 7;
     setup.topology = &topology;
-    setup.selector = selector.get();
+    setup.planner = &planner;
     setup.links = &links;
     setup.lanes = 4;
     setup.communicator = 4096;

@@ -24,7 +24,9 @@ struct Rank {
   Port port;
   std::vector<Link> links{2};
   WindowList windows;
+  UserOperators operators;
   std::unique_ptr<Selector> selector;
+  Planner planner;
   std::unique_ptr<StreamRunner> runner;
 
   Rank() {
@@ -62,9 +64,10 @@ struct Rank {
     window.where = {{&memory, &executor}, 0};
     window.buffer_id = allocation;
     selector = std::make_unique<Selector>(topology, AlgorithmFilter(""), list_algorithms(), 2, 1 << 20);
+    planner = {0, 2, false, selector.get(), &links, &operators};
     StreamRunner::Setup setup;
     setup.topology = &topology;
-    setup.selector = selector.get();
+    setup.planner = &planner;
     setup.links = &links;
     setup.lanes = 2;
     setup.communicator = 11;

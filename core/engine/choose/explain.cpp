@@ -45,7 +45,7 @@ std::string explain(const Selector& selector, const Topology& topology, uint32_t
                     uint32_t dtype) {
   const Shape shape{count, collective, dtype, is_reducing(collective) ? uint32_t{TUTTI_SUM} : 0};
   std::string text = table(selector, topology, shape, false);
-  if (topology.is_on_devices()) text += table(selector, topology, shape, true);
+  if (topology.is_on_devices()) text += "\n" + table(selector, topology, shape, true);
   return text;
 }
 

@@ -63,7 +63,7 @@ struct Rank {
     for (uint32_t r = 0; r < nranks; ++r) {
       ranks[r].host = "a";
       ranks[r].process = r + 1;
-      ranks[r].transports = {{"net", "1", TUTTI_REACH_HOST, "", 64 << 10, 1000, 1'000'000'000}};
+      ranks[r].transports = {{"net", "1", TUTTI_REACH_HOST, "", 64 << 10, 1000, 10'000'000'000}};
       links[r].peer = r;
       links[r].port = &port;
     }

@@ -35,7 +35,7 @@ std::unique_ptr<StreamPlan> StreamRunner::bind(const Shape& shape, bool in_windo
   // slices the call would have more commands than the device's queue takes, and would wait for other processes.
   constexpr uint64_t half = StreamChannel::slots / 2 * StreamChannel::slot_bytes;
   Schedule schedule;
-  Plan plan = setup_.planner->stream_plan(shape, has_channels() && !in_windows ? half : UINT64_MAX, schedule);
+  Plan plan = setup_.planner->plan(shape, true, has_channels() && !in_windows ? half : UINT64_MAX, schedule);
   if (in_windows) plan.transports = Windows::carrier;
   auto made = std::make_unique<StreamPlan>(bind_stream_plan(std::move(plan), std::move(schedule), ways(in_windows)));
   made->open = in_windows;

@@ -26,11 +26,10 @@ std::string table(const Selector& selector, const Topology& topology, const Shap
   const std::vector<Candidate> all = selector.candidates(shape, on_device);
   const size_t chosen = all.empty() || !all[0].reason.empty() ? all.size() : selector.pick(shape, on_device, all);
   for (const Candidate& c : all) {
-    const bool is_chosen = &c == all.data() + chosen;
     if (c.reason.empty())
       text += fmt::format("  {:<18} {:>14.3f} {:>14} {:>8}  {}\n", c.name(), c.seconds * 1e6,
                           c.measured ? fmt::format("{:.3f}", *c.measured * 1e6) : "-", c.slices,
-                          is_chosen ? selector.why(c) : "");
+                          &c == all.data() + chosen ? selector.why(c) : "");
     else
       text += fmt::format("  {:<18} {:>14} {:>14} {:>8}  no candidate: {}\n", c.name(), "-", "-", "-", c.reason);
   }

@@ -28,7 +28,8 @@ Plan& PlanCache::find(const Shape& shape, const BlockTable* blocks) {
 
 Plan& PlanCache::make(const Shape& shape) {
   make_room();
-  auto plan = std::make_unique<Plan>(planner_->host_plan(shape));
+  Schedule schedule;
+  auto plan = std::make_unique<Plan>(planner_->plan(shape, false, 0, schedule));
   plan->service = reports_->row(collective_name(shape.collective), plan->algorithm, plan->transports);
   return *plans_.emplace(shape, std::move(plan))->second;
 }

@@ -41,14 +41,6 @@ Schedule with_levels(const tutti_algorithm& algorithm, Problem problem, bool in_
 
 }  // namespace
 
-void Planner::prove(const tutti_algorithm& algorithm, const Problem& problem) {
-  const auto key = std::make_tuple(&algorithm, problem.collective, problem.root, problem.block_bytes);
-  if (proved.contains(key)) return;
-  if (const Proof proof = verify_algorithm(algorithm, problem); !proof.ok())
-    throw Failure(TUTTI_INTERNAL, fmt::format("TUTTI_VERIFY: algorithm {} is wrong: {}", algorithm.name, proof.error));
-  proved.insert(key);
-}
-
 Plan Planner::plan(const Shape& shape, bool on_device, uint64_t uncut, Schedule& schedule) {
   const UserOperator* user = operators->find(shape.op);
   const Candidate choice = selector->choose(shape, on_device, user && !user->commutative);
@@ -59,7 +51,13 @@ Plan Planner::plan(const Shape& shape, bool on_device, uint64_t uncut, Schedule&
   }
   const tutti_algorithm& algorithm = *choice.algorithm;
   Problem problem = selector->problem(algorithm, shape);
-  if (verifies) prove(algorithm, problem);
+  const auto key = std::make_tuple(&algorithm, problem.collective, problem.root, problem.block_bytes);
+  if (verifies && !proved.contains(key)) {
+    if (const Proof proof = verify_algorithm(algorithm, problem); !proof.ok())
+      throw Failure(TUTTI_INTERNAL,
+                    fmt::format("TUTTI_VERIFY: algorithm {} is wrong: {}", algorithm.name, proof.error));
+    proved.insert(key);
+  }
   problem.in_place.assign(nranks, shape.in_place != 0);
   std::string error;
   require(build_schedule(algorithm, make_query(problem, rank), &schedule, &error), algorithm, error);

@@ -22,17 +22,9 @@ struct Planner {
   std::vector<Link>* links = nullptr;
   const UserOperators* operators = nullptr;
 
-  // Where blocks are unequal bind_blocks() is next. Throws Failure.
-  Plan host_plan(const Shape& shape) {
-    Schedule schedule;
-    return plan(shape, false, 0, schedule);
-  }
-  // The same, and the schedule, whose steps have levels. A chunk of at most `uncut` bytes runs in one slice.
-  Plan stream_plan(const Shape& shape, uint64_t uncut, Schedule& schedule) {
-    return plan(shape, true, uncut, schedule);
-  }
+  // The plan of a call, and its schedule, whose steps have levels where it goes into a stream (`on_device`). Chunks of
+  // at most `uncut` bytes run in one slice. Where blocks are unequal bind_blocks() is next. Throws Failure.
   Plan plan(const Shape& shape, bool on_device, uint64_t uncut, Schedule& schedule);
-  void prove(const tutti_algorithm& algorithm, const Problem& problem);
 
   // What has been proved, by what a problem depends on besides the communicator: collective, root, size class.
   std::set<std::tuple<const tutti_algorithm*, uint32_t, uint32_t, uint64_t>> proved = {};

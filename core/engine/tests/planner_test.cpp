@@ -72,16 +72,20 @@ struct Rank {
         std::make_unique<Selector>(topology, AlgorithmFilter(""), std::vector{&std::as_const(star.table)}, 2, 1 << 20);
     planner = {1, nranks, verifies, selector.get(), &links, &operators};
   }
+  Plan on_host(const Shape& shape) {
+    Schedule schedule;
+    return planner.plan(shape, false, 0, schedule);
+  }
   Plan in_stream(const Shape& shape) {
     Schedule schedule;
-    Plan plan = planner.stream_plan(shape, 0, schedule);
+    Plan plan = planner.plan(shape, true, 0, schedule);
     EXPECT_TRUE(schedule.has_levels()) << "the algorithm gives none";
     return plan;
   }
   // How often the algorithm was asked for a schedule for a plan.
   int asked(const Shape& shape, bool on_device) {
     const int before = star.asked;
-    on_device ? in_stream(shape) : planner.host_plan(shape);
+    on_device ? in_stream(shape) : on_host(shape);
     return star.asked - before;
   }
 };
@@ -92,7 +96,7 @@ Shape broadcast(uint64_t count, uint32_t dtype = TUTTI_FLOAT32, uint32_t in_plac
 
 TEST(Planner, HostAndStreamsRunOneSchedule) {
   Rank rank(false);
-  const Plan host = rank.planner.host_plan(broadcast(1000)), stream = rank.in_stream(broadcast(1000));
+  const Plan host = rank.on_host(broadcast(1000)), stream = rank.in_stream(broadcast(1000));
   EXPECT_STREQ(stream.algorithm, "star");
   EXPECT_EQ(stream.schedule_hash, host.schedule_hash) << "levels that were computed are none of the algorithm's";
   EXPECT_NE(stream.common_hash, host.common_hash) << "a rank with host memory goes with none on a device";
@@ -105,8 +109,8 @@ TEST(Planner, HostAndStreamsRunOneSchedule) {
 
 TEST(Planner, AProofIsMadeOnce) {
   Rank proved(true), plain(false);
-  (void)proved.planner.host_plan(broadcast(1000));
-  (void)plain.planner.host_plan(broadcast(1000));
+  (void)proved.on_host(broadcast(1000));
+  (void)plain.on_host(broadcast(1000));
   EXPECT_GT(proved.star.asked, plain.star.asked) << "there was no proof";
   // In streams, in place, of another type and another size of the class.
   for (const Shape& shape :
@@ -121,7 +125,7 @@ TEST(Planner, AWrongAlgorithmIsRefusedEverywhere) {
   rank.star.leaves_out_the_last = true;
   const auto refusal = [&](bool on_device) {
     try {
-      on_device ? rank.in_stream(broadcast(1000)) : rank.planner.host_plan(broadcast(1000));
+      on_device ? rank.in_stream(broadcast(1000)) : rank.on_host(broadcast(1000));
     } catch (const Failure& failure) {
       EXPECT_EQ(failure.status, TUTTI_INTERNAL);
       return failure.text;

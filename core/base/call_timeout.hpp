@@ -13,7 +13,7 @@ struct CallTimeout {
   uint64_t ns = 0;
   const char* source = "";
 
-  // What has set a call's timeout. A call that sets the same time as its communicator counts as one that sets none.
+  // The source of a call's timeout. A call that sets the same time as its communicator counts as one that sets none.
   const char* source_of(uint64_t call_ns) const { return call_ns == ns ? source : of_the_call; }
   // "3.0 s (the call's timeout)": the time that was too long, and what has set it.
   std::string text(uint64_t call_ns) const;

@@ -5,7 +5,7 @@
   locale      nothing obeys the locale (setlocale, std::locale::global) of the application, or that a plugin sets in a
               program: neither what ranks say to each other, nor what a setting means, nor what a program prints. No
               numbers through streams, no strtod, std::stoi, sscanf, isalnum, toupper, printf of %f and their like;
-              core/base/include/tutti/base/text.hpp, core/bootstrap/include/bootstrap/wire.hpp, tools/texts/texts.hpp
+              core/base/include/tutti/base/text.hpp, core/base/wire.hpp, tools/texts/texts.hpp
               and fmt are there instead.
 
 Tests, benchmarks, examples, comments, and the programs of tools/compare, which use other libraries, are free of it.
@@ -34,7 +34,7 @@ def sources(root):
 def check(root):
     """The faults of a tree."""
     return [f"{path.relative_to(root)}:{number}: locale: {line.strip()}\n"
-            "    use tutti/sdk/text.hpp, bootstrap/wire.hpp, texts/texts.hpp or fmt"
+            "    use tutti/sdk/text.hpp, base/wire.hpp, texts/texts.hpp or fmt"
             for path in sources(root) for number, line in enumerate(path.read_text(errors="replace").splitlines(), 1)
             if LOCALE.search(COMMENT.sub("", line))]
 

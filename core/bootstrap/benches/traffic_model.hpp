@@ -6,13 +6,13 @@
 #include <algorithm>
 #include <string>
 
+#include "base/wire.hpp"
 #include "bootstrap/authentication.hpp"
 #include "bootstrap/control_plane.hpp"
 #include "control_mesh.hpp"
 #include "frame_stream.hpp"
 #include "handshake.hpp"
 #include "packet.hpp"
-#include "bootstrap/wire.hpp"
 
 namespace tutti::core {
 
@@ -31,7 +31,7 @@ class TrafficModel {
     Traffic all;
     const std::string contact = encode(address_);
     const MeshAddress of_first{{}, address_.who, std::string(32, 't')};
-    const uint64_t contacts = 2 * 8 + encode(of_first).size() + contact.size();
+    const uint64_t contacts = encode(Contacts{encode(of_first), contact}).size();
     const auto neighbours = mesh_neighbours(rank, nranks_);
     for (uint32_t i = rank == 0 ? 1 : rank; i < (rank == 0 ? nranks_ : rank + 1); ++i) {
       const bool calls = rank != 0;
@@ -50,7 +50,7 @@ class TrafficModel {
   Traffic gather(uint32_t rank, uint64_t bytes) const {
     Traffic all;
     for (const GatherRound& round : gather_rounds(rank, nranks_)) {
-      const std::string part(round.blocks * (8 + bytes), 'x');
+      const std::string part(round.blocks * (4 + bytes), 'x');
       const uint64_t size = encode(Packet{PacketKind::part, Route::neighbour, rank, round.to, 1, part}).size();
       pass(all, true, size);
       pass(all, false, size);

@@ -2,10 +2,10 @@
 //
 // Frames of the control plane, between ranks that only the secret authenticates: packets and addresses. A script of
 // them is delivered to a rank; what it keeps stays within its bounds.
+#include "base/wire.hpp"
 #include "bootstrap/control_plane.hpp"
 #include "fuzz_input.hpp"
 #include "packet.hpp"
-#include "bootstrap/wire.hpp"
 
 using namespace tutti::core;
 

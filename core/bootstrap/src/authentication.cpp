@@ -10,7 +10,7 @@
 #include <charconv>
 
 #include "base/failure.hpp"
-#include "bootstrap/wire.hpp"
+#include "base/wire.hpp"
 
 namespace tutti::core {
 namespace {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/make_failure.hpp"
+#include "base/wire.hpp"
 #include "bootstrap/authentication.hpp"
-#include "bootstrap/wire.hpp"
 #include "control_mesh.hpp"
 #include "meeting.hpp"
 

@@ -13,7 +13,7 @@
 #include <cstring>
 
 #include "base/make_failure.hpp"
-#include "bootstrap/wire.hpp"
+#include "base/wire.hpp"
 #include "child_descriptors.hpp"
 
 namespace tutti::core {

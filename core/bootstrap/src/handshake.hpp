@@ -13,7 +13,7 @@
 
 #include "base/deadline.hpp"
 #include "base/make_failure.hpp"
-#include "bootstrap/wire.hpp"
+#include "base/wire.hpp"
 #include "frame_stream.hpp"
 #include "net/socket_address.hpp"
 

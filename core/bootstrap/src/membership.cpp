@@ -7,7 +7,7 @@
 
 #include "base/make_failure.hpp"
 #include "base/rank_list.hpp"
-#include "bootstrap/wire.hpp"
+#include "base/wire.hpp"
 #include "net/interrupt.hpp"
 
 namespace tutti::core {

@@ -7,8 +7,8 @@
 #include <string_view>
 #include <vector>
 
+#include "base/wire.hpp"
 #include "bootstrap/control_plane.hpp"
-#include "bootstrap/wire.hpp"
 #include "net/socket_address.hpp"
 
 namespace tutti::core {
@@ -48,7 +48,7 @@ struct Packet {
 Packet decode_packet(std::string_view payload, uint32_t nranks);
 // The longest among so many ranks.
 constexpr uint64_t max_packet(uint32_t nranks) {
-  return std::max<uint64_t>(kMaxNotice + 64, uint64_t{nranks} * (kMaxContribution + 8) + 64);
+  return std::max<uint64_t>(kMaxNotice + 64, uint64_t{nranks} * (kMaxContribution + 4) + 64);
 }
 
 // The distance from `from` to `to` on that route, up or down, in ranks.

@@ -8,8 +8,8 @@
 #include <tutti/base/system_text.hpp>
 
 #include "base/make_failure.hpp"
+#include "base/wire.hpp"
 #include "bootstrap/authentication.hpp"
-#include "bootstrap/wire.hpp"
 #include "meeting.hpp"
 
 namespace tutti::core {

@@ -15,9 +15,9 @@
 #include <set>
 #include <tutti/net/basic_tls.hpp>
 
+#include "base/wire.hpp"
 #include "bootstrap/authentication.hpp"
 #include "bootstrap/membership.hpp"
-#include "bootstrap/wire.hpp"
 #include "child_descriptors.hpp"
 #include "control_mesh.hpp"
 #include "harness/virtual_time/virtual_time.hpp"

@@ -6,10 +6,10 @@
 #include <deque>
 #include <random>
 
+#include "base/wire.hpp"
 #include "harness/virtual_time/virtual_time.hpp"
 #include "meeting_fixture.hpp"
 #include "packet.hpp"
-#include "bootstrap/wire.hpp"
 
 namespace tutti::core::test {
 namespace {

@@ -9,12 +9,12 @@
 
 #include <tutti/sdk/time_scale.hpp>
 
+#include "base/wire.hpp"
 #include "bootstrap/authentication.hpp"
 #include "handshake.hpp"
 #include "harness/virtual_time/virtual_time.hpp"
 #include "meeting_fixture.hpp"
 #include "packet.hpp"
-#include "bootstrap/wire.hpp"
 
 namespace tutti::core::test {
 namespace {

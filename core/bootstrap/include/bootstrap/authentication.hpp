@@ -17,7 +17,7 @@
 namespace tutti::core {
 
 inline constexpr std::string_view kMagic = "TUTTIMET";
-inline constexpr uint32_t kMeetingVersion = 6;
+inline constexpr uint32_t kMeetingVersion = 7;
 inline constexpr size_t kPrefixBytes = 12;  // magic and version: the part that every version understands
 inline constexpr size_t kNonceBytes = 32;
 inline constexpr size_t kProofBytes = 32;

@@ -1,20 +1,36 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Ranks' descriptions of themselves, from which every rank computes the topology when a communicator is made.
+// Ranks' descriptions of themselves, as bytes or as a topology file, from which every rank computes the topology when a
+// communicator is made.
 #include <cmath>
+#include <stdexcept>
 
 #include "base/failure.hpp"
 #include "fuzz_input.hpp"
-#include "topology/rank_description.hpp"
+#include "topology/topology_file.hpp"
 
 using namespace tutti::core;
 
+namespace {
+
+RankDescription described(const std::string& bytes) { return decode<RankDescription>(bytes, "a description"); }
+
+}  // namespace
+
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t bytes) {
   FuzzInput input(data, bytes);
-  const std::string first = input.bytes(input.take<uint16_t>()), second = input.rest();
   try {
-    std::vector<RankDescription> ranks{decode_rank(first, 0), decode_rank(second.empty() ? first : second, 1)};
-    for (const RankDescription& rank : ranks) FUZZ_CHECK(encode(decode_rank(encode(rank), 0)) == encode(rank));
+    std::vector<RankDescription> ranks;
+    if (input.flag()) {
+      ranks = read_topology_file(input.rest());
+      const std::string file = topology_file(Topology(ranks));
+      FUZZ_CHECK(topology_file(Topology(read_topology_file(file))) == file);
+      ranks = {ranks.front(), ranks.back()};
+    } else {
+      const std::string first = input.bytes(input.take<uint16_t>()), second = input.rest();
+      ranks = {described(first), described(second.empty() ? first : second)};
+    }
+    for (const RankDescription& rank : ranks) FUZZ_CHECK(encode(described(encode(rank))) == encode(rank));
     const Topology topology(std::move(ranks));
     std::string why;
     const TransportOffer* offer = topology.transport_of(0, 1, &why);
@@ -28,6 +44,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t bytes) {
     FUZZ_CHECK(!topology.text().empty());
   } catch (const Failure& failure) {
     FUZZ_CHECK(failure.status == TUTTI_MISMATCH && !failure.text.empty());
+  } catch (const std::runtime_error& wrong) {  // the file's
+    FUZZ_CHECK(*wrong.what());
   }
   return 0;
 }

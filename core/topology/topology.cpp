@@ -13,12 +13,6 @@
 #include <unordered_map>
 
 namespace tutti::core {
-
-const TransportOffer* RankDescription::offer(const std::string& name) const {
-  const auto found = std::find_if(transports.begin(), transports.end(), [&](const auto& t) { return t.name == name; });
-  return found == transports.end() ? nullptr : &*found;
-}
-
 namespace {
 
 // The transport of a pair with this rank depends on this: its offers, the preferred ones first.

@@ -7,61 +7,14 @@
 #include <tutti/schedule.h>
 
 #include <algorithm>
-#include <bitset>
 #include <cstdint>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "topology/rank_description.hpp"
+
 namespace tutti::core {
-
-// A rank's offer of one transport.
-struct TransportOffer {
-  std::string name;
-  std::string version;  // of its plugin
-  uint32_t reach = 0;
-  std::string fabric;  // its id, with TUTTI_REACH_FABRIC
-  uint64_t fragment_bytes = 0;
-  uint64_t latency_ns = 0;
-  uint64_t bandwidth = 0;
-  std::vector<std::string> rails = {};  // the names of those that it uses
-  uint32_t maps = 0;                    // 1: ranks map each other's device memory over it (mapped/1)
-};
-
-// A transport that cannot serve on a rank, though it is loaded there; or that has been refused to a pair of ranks which
-// both offer it.
-struct TransportLeftOut {
-  std::string name, why;
-};
-
-// The device that a rank's communicator is bound to.
-struct DeviceDescription {
-  std::string kind;  // "cuda"; "": none
-  uint32_t index = 0;
-  std::string id;     // of the hardware, the same in every process of the host; "": not known
-  std::string pci;    // "": not known
-  int32_t numa = -1;  // -1: not known
-  // Commands that read another device's memory, and copies to the host's; 0: not known.
-  uint64_t link_latency_ns = 0, link_bandwidth = 0, copy_bandwidth = 0;
-};
-
-using Processors = std::bitset<1024>;  // by the system's numbers
-
-struct RankDescription {
-  std::string host;    // key
-  uint32_t place = 0;  // equal for ranks of a host that reach each other's memory
-  std::string apart;   // why it is of another place than the first rank of its host; "": it is not
-  uint64_t process = 0;
-  uint64_t instance = 0;  // a random number of the process: process ids are not unique across containers
-  uint32_t cores = 1;     // that the process may use
-  // Which ones. None: not known, and all ranks of the host share the cores.
-  Processors processors;
-  int32_t numa = -1;  // the node that has them all
-  DeviceDescription device;
-  std::vector<TransportOffer> transports;
-  std::vector<TransportLeftOut> left_out;
-  const TransportOffer* offer(const std::string& name) const;
-};
 
 class Topology {
  public:

@@ -4,7 +4,9 @@
 #include <fmt/format.h>
 #include <tutti/plugin/transport.h>
 
+#include <algorithm>
 #include <stdexcept>
+#include <utility>
 
 #include "topology/json_file.hpp"
 #include "topology/rank_description.hpp"
@@ -28,20 +30,78 @@ uint32_t count_of(const Json& object, const std::string& where) {
   return count.get<uint32_t>();
 }
 
-// The code of a NUMA node between ranks is its number + 1; 0 where it is not known, as null is here.
-void encode_node(Json& object, const std::string& where) {
-  Json& node = object["numa"];
-  if (!node.is_null() && (!node.is_number_unsigned() || node > 65535))
-    wrong_json(where + ".numa", "a node's number or null", node);
-  node = node.is_null() ? 0u : node.get<uint64_t>() + 1;
-}
-void decode_node(Json& object) {
-  Json& node = object["numa"];
-  node = node == 0 ? Json() : Json(node.get<uint64_t>() - 1);
-}
+// The sides of RankDescription::fields. The number of a NUMA node, the only one with a sign, is null where it is -1.
+class JsonWriter {
+ public:
+  void operator()(const auto&... fields) { ((object[fields.name] = json(fields.value)), ...); }
+  Json object;
 
-// An object of the file as what the rank would tell.
-void encode_rank(Json& rank, const std::string& where) {
+ private:
+  template <typename T>
+  static Json json(const T& value) {
+    if constexpr (std::is_same_v<T, int32_t>)
+      return value < 0 ? Json() : Json(value);
+    else if constexpr (TravelsBy<T, JsonWriter>) {
+      JsonWriter inner;
+      T::fields(inner, value);
+      return inner.object;
+    } else
+      return value;
+  }
+  template <typename Element>
+  static Json json(const std::vector<Element>& values) {
+    Json list = Json::array();
+    for (const Element& value : values) list.push_back(json(value));
+    return list;
+  }
+};
+
+class JsonReader {
+ public:
+  JsonReader(std::string where, const Json& object) : where_(std::move(where)), object_(object) {}
+  void operator()(auto&&... fields) { (read(fields, at(fields.name), place(fields.name)), ...); }
+  [[noreturn]] void refuse(const char* name, const std::string& expected, const std::string& got) const {
+    wrong_json(place(name), expected, got);
+  }
+
+ private:
+  std::string place(const char* name) const { return where_ + "." + name; }
+  const Json& at(const char* name) const {
+    if (!object_.is_object() || !object_.contains(name))
+      wrong_json(where_, fmt::format("an object with \"{}\"", name), object_);
+    return object_.at(name);
+  }
+  template <typename T>
+  static void read(Field<T>& field, const Json& said, const std::string& place) {
+    if constexpr (TravelsBy<T, JsonReader>) {
+      JsonReader inner(place, said);
+      T::fields(inner, field.value);
+    } else if constexpr (Field<T>::is_text) {
+      if (!said.is_string() || !field.fits(said.get<std::string>())) wrong_json(place, field.expected(), said);
+      field.value = said.get<std::string>();
+    } else {
+      constexpr bool is_node = std::is_signed_v<T>;
+      if (is_node && said.is_null()) return;
+      const uint64_t number = said.is_number_unsigned() ? said.get<uint64_t>() : 0;
+      if (!said.is_number_unsigned() || !std::in_range<T>(number) || !field.fits(static_cast<T>(number)))
+        wrong_json(place, is_node ? "a node's number or null" : field.expected(), said);
+      field.value = static_cast<T>(number);
+    }
+  }
+  template <typename Element>
+  static void read(Field<std::vector<Element>>& list, const Json& said, const std::string& place) {
+    if (!said.is_array() || said.size() > list.most) wrong_json(place, list.expected(), said);
+    for (size_t i = 0; const Json& one : said) {
+      Field element(list.name, list.value.emplace_back());
+      read(element, one, fmt::format("{}[{}]", place, i++));
+    }
+  }
+
+  const std::string where_;
+  const Json& object_;
+};
+
+RankDescription read_rank(Json rank, const std::string& where) {
   complete_json(rank, where,
                 {{"processors", ""},
                  {"numa", nullptr},
@@ -51,12 +111,13 @@ void encode_rank(Json& rank, const std::string& where) {
                  {"apart", ""},
                  {"left out", Json::array()}},
                 {"host", "process", "cores", "transports"});
-  encode_node(rank, where);
-  if (Json& device = rank["device"]; !device.is_null()) {
+  if (Json& device = rank["device"]; device.is_null()) {
+    device = {{"kind", ""}};
+  } else {
     complete_json(device, where + ".device",
                   {{"id", ""}, {"pci", ""}, {"numa", nullptr}, {"latency", 0u}, {"bandwidth", 0u}, {"copies", 0u}},
                   {"kind", "index"});
-    encode_node(device, where + ".device");
+    if (device["kind"] == "") wrong_json(where + ".device.kind", "a text that is not empty", device["kind"]);
   }
   json_list(rank, where, "transports");
   for (size_t i = 0; i < rank["transports"].size(); ++i) {
@@ -71,15 +132,22 @@ void encode_rank(Json& rank, const std::string& where) {
     offer["reach"] = known->first;
     if (offer["bandwidth"] == 0u) wrong_json(place + ".bandwidth", "bytes per second, at least 1", offer["bandwidth"]);
   }
+  RankDescription read;
+  JsonReader reader(where, rank);
+  RankDescription::fields(reader, read);
+  return read;
 }
-void decode_rank(Json& rank) {
-  decode_node(rank);
-  rank.erase("apart");
-  rank.erase("left out");
-  if (!rank["device"].is_null()) decode_node(rank["device"]);
-  for (Json& offer : rank["transports"])
+
+Json write_rank(const RankDescription& rank) {
+  JsonWriter writer;
+  RankDescription::fields(writer, rank);
+  writer.object.erase("apart");
+  writer.object.erase("left out");
+  if (rank.device.kind.empty()) writer.object["device"] = nullptr;
+  for (Json& offer : writer.object["transports"])
     for (const auto& [code, word] : reaches)
       if (offer["reach"] == code) offer["reach"] = word;
+  return writer.object;
 }
 
 // Hosts of a kind: each has the same ranks, and each rank of a list stands for `count` processes.
@@ -106,11 +174,8 @@ void expand(const Json& host, const std::string& where, std::vector<Json>& ranks
 
 std::string topology_file(const Topology& topology) {
   std::string text = fmt::format("{{\"{}\": {}, \"ranks\": [", mark, format);
-  for (uint32_t r = 0; r < topology.nranks(); ++r) {
-    Json rank = Json::parse(encode(topology.rank(r)));
-    decode_rank(rank);
-    text += (r ? ",\n" : "\n") + rank.dump(-1, ' ', false, Json::error_handler_t::replace);
-  }
+  for (uint32_t r = 0; r < topology.nranks(); ++r)
+    text += (r ? ",\n" : "\n") + write_rank(topology.rank(r)).dump(-1, ' ', false, Json::error_handler_t::replace);
   return text + "\n]}\n";
 }
 
@@ -127,10 +192,7 @@ std::vector<RankDescription> read_topology_file(const std::string& text) {
       throw std::runtime_error(fmt::format("{} ranks: the limit is {}", ranks.size(), most_ranks));
   }
   std::vector<RankDescription> all;
-  for (Json& rank : ranks) {
-    encode_rank(rank, fmt::format("rank {}", all.size()));
-    all.push_back(core::decode_rank(rank.dump(-1, ' ', false, Json::error_handler_t::replace), uint32_t(all.size())));
-  }
+  for (Json& rank : ranks) all.push_back(read_rank(std::move(rank), fmt::format("rank {}", all.size())));
   return all;
 }
 

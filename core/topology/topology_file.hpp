@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Descriptions of ranks as the text of a topology file (tutti/topology.hpp). A description is what ranks tell each
-// other (rank_description.hpp), with words instead of codes.
+// Descriptions of ranks as the text of a topology file (tutti/topology.hpp): their fields by name
+// (rank_description.hpp), with words instead of codes.
 #pragma once
 
 #include <string>

@@ -117,14 +117,12 @@ void Communicator::introduce(Means& means, const Deadline& deadline) {
   recorder.enter(TUTTI_FLIGHT_DESCRIBING);
   RankDescription mine = describe_process(device_);
   const HostReach reach;  // it listens until all ranks have described themselves
-  HostReach::Found found = reach.find(rank_, mine.host, gather);
+  const HostReach::Found found = reach.find(rank_, mine.host, gather);
   mine.place = found.place;
-  mine.apart = std::move(found.apart);
+  mine.apart = printable(found.apart);
   mine.transports = fabric_.offers();
-  mine.left_out = fabric_.left_out();
-  std::vector<RankDescription> ranks;
-  for (const std::string& bytes : gather(encode(mine))) ranks.push_back(decode_rank(bytes, uint32_t(ranks.size())));
-  describe_ranks(std::move(ranks), means);
+  for (const auto& [name, why] : fabric_.left_out()) mine.left_out.push_back({name, printable(why)});
+  describe_ranks(decode_all<RankDescription>(gather(encode(mine)), "description"), means);
   make_natives(deadline);
 }
 
@@ -229,7 +227,7 @@ void Communicator::prepare() {
                         });
   reports_->recorder().enter(TUTTI_FLIGHT_READY);
   bootstrap_->control().answer_roll_calls(
-      [recorder = reports_->shared_recorder()] { return recorder->report().encode(); });
+      [recorder = reports_->shared_recorder()] { return encode(recorder->report()); });
   threaded_ = configuration_.progress_thread;
   if (threaded_) thread_ = std::thread([this] { progress_thread(); });
 }

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <functional>
 #include <random>
 #include <set>
 #include <tuple>
@@ -277,6 +278,10 @@ TEST(Topology, RanksShareTheCoresThatTheyAreBoundTo) {
   EXPECT_EQ(bound({"0001", "0001", "1111"}), (Each{0.5, 0.5, 1})) << "the last has cores that nobody else has";
 }
 
+RankDescription sent(const RankDescription& description) {
+  return decode<RankDescription>(encode(description), "rank 3's description");
+}
+
 TEST(Topology, DescriptionsSurviveTheirWay) {
   RankDescription before = rank("a", 7, {offer("link", TUTTI_REACH_FABRIC, 500, "rack 7")});
   before.numa = 1;
@@ -285,11 +290,13 @@ TEST(Topology, DescriptionsSurviveTheirWay) {
   before.device = {"cuda", 3, "2f00", "0000:3b:00.0", -1, 10, 20, 30};
   before.transports[0].rails = {"mlx5_0:1", "mlx5_1:1"};
   before.transports[0].maps = 1;
-  const RankDescription after = decode_rank(encode(before), 3);
+  before.apart = "rank 0: it runs as user 1";
+  before.left_out = {{"shm", "memfd_create: Function not implemented"}};
+  const RankDescription after = sent(before);
   EXPECT_EQ(after.numa, 1);
   EXPECT_EQ(after.processors, before.processors);
-  EXPECT_NE(encode(before).find("\"processors\":\"80011\""), std::string::npos) << encode(before);
-  EXPECT_TRUE(decode_rank(encode(rank("a", 7, {})), 3).processors.none());
+  EXPECT_EQ(digits_of(before.processors), "80011");
+  EXPECT_TRUE(sent(rank("a", 7, {})).processors.none());
   EXPECT_EQ(after.device.kind, "cuda");
   EXPECT_EQ(after.device.index, 3u);
   EXPECT_EQ(after.device.id, "2f00");
@@ -297,7 +304,10 @@ TEST(Topology, DescriptionsSurviveTheirWay) {
   EXPECT_EQ(after.device.numa, -1);
   EXPECT_EQ(after.device.link_latency_ns + after.device.link_bandwidth + after.device.copy_bandwidth, 60u);
   EXPECT_EQ(after.transports.at(0).rails, before.transports[0].rails);
-  EXPECT_EQ(decode_rank(encode(rank("a", 7, {})), 3).device.kind, "") << "none";
+  EXPECT_EQ(sent(rank("a", 7, {})).device.kind, "") << "none";
+  EXPECT_EQ(after.apart, before.apart);
+  ASSERT_EQ(after.left_out.size(), 1u);
+  EXPECT_EQ(after.left_out[0].why, before.left_out[0].why);
   ASSERT_EQ(after.transports.size(), 1u);
   EXPECT_EQ(after.transports[0].fabric, "rack 7");
   EXPECT_EQ(after.transports[0].maps, 1u);
@@ -312,27 +322,62 @@ std::string changed(std::string bytes, const std::string& from, const std::strin
 }
 
 TEST(Topology, ImpossibleDescriptionsAreRefused) {
-  const std::string good = encode(rank("a", 7, {offer("net", TUTTI_REACH_NETWORK, 9000)}));
-  const auto refusal = [&](const std::string& from, const std::string& to) -> std::string {
+  const RankDescription good = rank("a", 7, {offer("net", TUTTI_REACH_NETWORK, 9000)});
+  const auto answer = [](const std::string& bytes) -> std::string {
     try {
-      decode_rank(changed(good, from, to), 3);
+      decode<RankDescription>(bytes, "rank 3's description");
     } catch (const Failure& failure) {
       EXPECT_EQ(failure.status, TUTTI_MISMATCH);
       return failure.text;
     }
     return "taken";
   };
-  const std::string who = "rank 3 describes itself with an impossible ";
-  EXPECT_EQ(refusal("\"cores\":1", "\"cores\":0"), who + "\"cores\": expected a whole number from 1 to 1048576, got 0");
-  EXPECT_EQ(refusal("\"cores\":1", "\"cores\":1048577"),
+  const auto refusal = [&](const std::function<void(RankDescription&)>& change) {
+    RankDescription bad = good;
+    change(bad);
+    return answer(encode(bad));
+  };
+  EXPECT_EQ(refusal([](RankDescription&) {}), "taken");
+  const std::string who = "rank 3's description has an impossible ";
+  EXPECT_EQ(refusal([](auto& rank) { rank.cores = 0; }),
+            who + "\"cores\": expected a whole number from 1 to 1048576, got 0");
+  EXPECT_EQ(refusal([](auto& rank) { rank.cores = 1048577; }),
             who + "\"cores\": expected a whole number from 1 to 1048576, got 1048577");
-  EXPECT_EQ(refusal("\"host\":\"a\"", "\"host\":\"\\u001b[31m\""),
-            who + "\"host\": expected a text of at most 256 bytes without control characters, got \"\\u001b[31m\"");
-  EXPECT_EQ(refusal("\"processors\":\"\"", "\"processors\":\"0x1\""),
-            who + "\"processors\": expected hexadecimal digits, a bit for each processor, got \"0x1\"");
-  EXPECT_EQ(refusal("\"processors\":\"\"", "\"processors\":\"3\""),
+  EXPECT_EQ(refusal([](auto& rank) { rank.numa = -2; }),
+            who + "\"numa\": expected a whole number from -1 to 65535, got -2");
+  EXPECT_EQ(refusal([](auto& rank) { rank.host = "\x1b[31m"; }),
+            who + "\"host\": expected a text of at most 256 bytes without control characters, got \"?[31m\"");
+  EXPECT_EQ(refusal([](auto& rank) { rank.host = std::string(257, 'a'); }),
+            who + "\"host\": expected a text of at most 256 bytes without control characters, got \"" +
+                std::string(80, 'a') + "\"");
+  EXPECT_EQ(refusal([](auto& rank) { rank.processors = Processors("11"); }),
             who + "\"processors\": expected as many processors as \"cores\", 1, got \"3\"");
-  EXPECT_EQ(refusal("\"rails\":[]", "\"rails\":{}"), who + "\"rails\": expected a list of at most 64, got {}");
+  EXPECT_EQ(refusal([](auto& rank) { rank.device = {.kind = "cuda", .numa = 65536}; }),
+            who + "\"numa\": expected a whole number from -1 to 65535, got 65536");
+  EXPECT_EQ(refusal([](auto& rank) { rank.transports[0].reach = 31; }),
+            who + "\"reach\": expected a whole number from 10 to 30, got 31");
+  EXPECT_EQ(refusal([](auto& rank) { rank.transports[0].fragment_bytes = 63; }),
+            who + "\"fragment\": expected a whole number from 64 to 18446744073709551615, got 63");
+  EXPECT_EQ(refusal([](auto& rank) { rank.transports[0].maps = 2; }),
+            who + "\"maps\": expected a whole number from 0 to 1, got 2");
+  EXPECT_EQ(refusal([](auto& rank) { rank.transports[0].rails.resize(65); }),
+            who + "\"rails\": expected a list of at most 64, got 65");
+  EXPECT_EQ(refusal([](auto& rank) { rank.transports[0].rails = {"\n"}; }),
+            who + "\"rails\": expected a text of at most 256 bytes without control characters, got \"?\"");
+  EXPECT_EQ(refusal([](auto& rank) { rank.transports.push_back(rank.transports[0]); }),
+            who + "\"transports\": expected transports of different names, got \"net\"");
+  EXPECT_EQ(refusal([](auto& rank) {
+              rank.left_out = {{"shm", "\t"}};
+            }),
+            who + "\"why\": expected a text of at most 256 bytes without control characters, got \"?\"");
+  RankDescription bound = good;
+  bound.processors = Processors("1");
+  const std::string length("\1\0\0\0", 4), bytes = encode(bound);
+  EXPECT_EQ(answer(changed(bytes, length + "1", length + "x")),
+            who + "\"processors\": expected hexadecimal digits, a bit for each processor, got \"x\"");
+  const std::string versions = ": do all ranks run the same version of Tutti?";
+  EXPECT_EQ(answer(bytes + "more"), "rank 3's description: 4 bytes too many" + versions);
+  EXPECT_EQ(answer(R"({"cores":2})"), "rank 3's description: 1868767867 bytes announced, 7 left" + versions);
 }
 
 // What is wrong with a file is one type of exception, whichever part of the reader finds it.
@@ -345,8 +390,8 @@ TEST(Topology, AFileOfAnImpossibleRankIsRefused) {
     FAIL() << "it was taken";
   } catch (const std::runtime_error& wrong) {
     EXPECT_STREQ(wrong.what(),
-                 "rank 0 describes itself with an impossible \"cores\": expected a whole number from 1 to 1048576, "
-                 "got 0; docs/topology.md lists the keys and their values");
+                 "rank 0.cores: expected a whole number from 1 to 1048576, got 0; docs/topology.md lists the keys and "
+                 "their values");
   }
 }
 

@@ -116,19 +116,25 @@ with tempfile.TemporaryDirectory() as place:
     refused("ranks is missing", lambda file: file.pop("ranks") and None)
     refused("ranks: expected a list", lambda file: file.update(ranks=[]))
     refused("rank 0.cores is missing", lambda file: first(file).pop("cores") and None)
-    refused("rank 0 describes itself with an impossible \"cores\": expected a whole number from 1 to 1048576, got 0",
+    refused("rank 0.cores: expected a whole number from 1 to 1048576, got 0",
             lambda file: first(file).update(cores=0))
-    refused("impossible \"cores\": expected a whole number from 1 to 1048576, got -1.5",
+    refused("rank 0.cores: expected a whole number from 1 to 1048576, got -1.5",
             lambda file: first(file).update(cores=-1.5))
-    refused("impossible \"host\": expected a text of at most 256 bytes without control characters, got 5",
+    refused("rank 0.host: expected a text of at most 256 bytes without control characters, got 5",
             lambda file: first(file).update(host=5))
-    refused("impossible \"rails\": expected a list of at most 64, got \"all\"",
+    refused("rank 0.transports[0].rails: expected a list of at most 64, got \"all\"",
             lambda file: first(file)["transports"][0].update(rails="all"))
-    refused("impossible \"transports\": expected transports of different names, got \"shm\"",
+    refused("rank 0.transports: expected transports of different names, got \"shm\"",
             lambda file: first(file).update(transports=[
                 {"name": "shm", "reach": "host", "latency": 1, "bandwidth": 1} for _ in range(2)]))
     refused("rank 0: unknown key kores", lambda file: first(file).update(kores=1))
-    refused("rank 0.numa: expected a node's number", lambda file: first(file).update(numa=-1))
+    refused("rank 0.numa: expected a node's number or null, got -1", lambda file: first(file).update(numa=-1))
+    refused("rank 0.numa: expected a node's number or null, got 65536", lambda file: first(file).update(numa=65536))
+    refused("rank 0.device: expected an object", lambda file: first(file).update(device="cuda"))
+    refused("rank 0.device.kind: expected a text that is not empty", lambda file: first(file).update(device={"kind": "", "index": 0}))
+    refused("rank 0.processors: expected hexadecimal digits, a bit for each processor, got \"0x1\"",
+            lambda file: first(file).update(processors="0x1"))
+    refused("rank 0.left out[0]: expected an object with \"name\", got 5", lambda file: first(file).update({"left out": [5]}))
     refused("rank 0.transports[0].reach: expected", lambda file: first(file)["transports"][0].update(reach="everywhere"))
     refused("rank 0.transports[0].bandwidth", lambda file: first(file)["transports"][0].update(bandwidth=0))
     refused("no transport connects rank", lambda file: first(file).update(host="elsewhere", transports=[

@@ -6,7 +6,10 @@
 #include <array>
 #include <bit>
 #include <cstdint>
+#include <cstring>
 #include <string>
+
+#include "base/wire.hpp"
 
 namespace tutti::core {
 
@@ -24,6 +27,14 @@ struct Call {
   // Of an operator of the application its name: its number is the rank's own.
   std::array<char, 24> op_name_text{};
   bool operator==(const Call&) const = default;
+
+  static void fields(auto& wire, auto& call) {
+    std::string name(call.op_name_text.data(), strnlen(call.op_name_text.data(), call.op_name_text.size()));
+    wire(call.sequence, call.count, call.plan, call.collective, call.dtype, call.op, call.root,
+         Field("operator", name, 0, call.op_name_text.size() - 1));
+    if constexpr (!std::is_const_v<std::remove_reference_t<decltype(call)>>)
+      name.copy(call.op_name_text.data(), name.size());
+  }
 };
 static_assert(sizeof(Call) == 64);
 

@@ -4,20 +4,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstring>
 #include <set>
 
 #include "base/rank_list.hpp"
 
 namespace tutti::core {
 namespace {
-
-struct Fixed {
-  uint64_t issued, oldest;
-  uint32_t step, peer;
-  uint64_t outside_ns, calls, elsewhere;
-  decltype(CallReport::site) site;
-};
 
 // The rank that others wait for while it is outside Tutti: it has begun the operation without waiting for it, or has
 // left bytes behind, and has not come back. Of several the one that is away for longest.
@@ -81,37 +73,10 @@ uint32_t culprit_of(const std::vector<uint32_t>& behind, const std::vector<std::
 
 }  // namespace
 
-std::string CallReport::encode() const {
-  Fixed fixed{issued, oldest, step, peer, outside_ns, calls.size(), elsewhere.size(), {}};
-  std::memcpy(fixed.site, site, sizeof site);
-  std::string bytes(reinterpret_cast<const char*>(&fixed), sizeof fixed);
-  bytes.append(reinterpret_cast<const char*>(calls.data()), calls.size() * sizeof(Call));
-  bytes.append(reinterpret_cast<const char*>(elsewhere.data()), elsewhere.size() * sizeof(WaitElsewhere));
-  return bytes;
-}
-
-std::optional<CallReport> CallReport::decode(std::string_view bytes) {
-  Fixed fixed;
-  if (bytes.size() < sizeof fixed) return std::nullopt;
-  std::memcpy(&fixed, bytes.data(), sizeof fixed);
-  if (fixed.calls > most_calls_reported || fixed.elsewhere > most_waits_reported ||
-      bytes.size() != sizeof fixed + fixed.calls * sizeof(Call) + fixed.elsewhere * sizeof(WaitElsewhere))
-    return std::nullopt;
-  CallReport report{fixed.issued,
-                    fixed.oldest,
-                    fixed.step,
-                    fixed.peer,
-                    fixed.outside_ns,
-                    {},
-                    std::vector<Call>(fixed.calls),
-                    std::vector<WaitElsewhere>(fixed.elsewhere)};
-  std::memcpy(report.site, fixed.site, sizeof report.site - 1);
-  bytes.remove_prefix(sizeof fixed);
-  if (fixed.calls) std::memcpy(report.calls.data(), bytes.data(), fixed.calls * sizeof(Call));
-  bytes.remove_prefix(fixed.calls * sizeof(Call));
-  if (fixed.elsewhere) std::memcpy(report.elsewhere.data(), bytes.data(), bytes.size());
-  for (WaitElsewhere& wait : report.elsewhere) wait.text[sizeof wait.text - 1] = 0;
-  return report;
+std::optional<CallReport> CallReport::read(std::string_view bytes) try {
+  return decode<CallReport>(bytes, "a report of calls");
+} catch (const Failure&) {
+  return std::nullopt;
 }
 
 const Call* CallReport::find(uint64_t sequence) const {

@@ -24,9 +24,14 @@ struct WaitElsewhere {
   uint32_t kind = collective;
   uint32_t peer = UINT32_MAX, tag = 0;  // of a send or receive; UINT32_MAX: any rank
   bool any_tag = false;                 // of a receive
-  char text[248] = {};                  // "all_reduce #1 of world.1 (at train.py:14)"
+  std::string text;                     // "all_reduce #1 of world.1 (at train.py:14)"
+
+  static void fields(auto& wire, auto& wait) {
+    wire(wait.communicator, wait.number, wait.rank, wait.kind, wait.peer, wait.tag, wait.any_tag,
+         Field("call", wait.text));
+  }
 };
-constexpr size_t most_waits_reported = 4;
+constexpr size_t most_calls_reported = 32, most_waits_reported = 4;
 
 struct CallReport {
   uint64_t issued = 0;           // collectives so far
@@ -34,16 +39,19 @@ struct CallReport {
   uint32_t step = 0;             // where that one stands, in its first lane that does
   uint32_t peer = UINT32_MAX;    // whom it waits for there; UINT32_MAX: not known
   uint64_t outside_ns = 0;       // since this rank was last inside Tutti
-  char site[136] = {};           // of the call that waits in this communicator: " (at train.py:14)"; "": not known
+  std::string site;              // of the call that waits in this communicator: " (at train.py:14)"; "": not known
   std::vector<Call> calls;       // the last ones, in order
   std::vector<WaitElsewhere> elsewhere;
 
-  std::string encode() const;
+  static void fields(auto& wire, auto& report) {
+    wire(report.issued, report.oldest, report.step, report.peer, report.outside_ns, Field("site", report.site),
+         Field("calls", report.calls, 0, most_calls_reported),
+         Field("waits", report.elsewhere, 0, most_waits_reported));
+  }
   // Nothing when the bytes make no sense.
-  static std::optional<CallReport> decode(std::string_view bytes);
+  static std::optional<CallReport> read(std::string_view bytes);
   const Call* find(uint64_t sequence) const;
 };
-constexpr size_t most_calls_reported = 32;
 
 // The first call that some rank made otherwise than this one, of those that are known. `reports` are by rank; nothing:
 // no answer.

@@ -297,7 +297,7 @@ uint64_t FlightRecorder::outside_ns() const {
 CallReport FlightRecorder::report() const {
   CallReport report;
   report.outside_ns = outside_ns();
-  write_text(report.site, site());
+  report.site = printable(site());
   for (size_t i = 0; i < TUTTI_FLIGHT_OPERATIONS; ++i) {
     tutti_flight_operation& o = operations_[i];
     const uint64_t number = std::atomic_ref(o.number).load(std::memory_order_acquire);
@@ -403,14 +403,14 @@ std::optional<WaitElsewhere> FlightRecorder::wait() const {
     wait.kind = get(t->sending) ? WaitElsewhere::send : WaitElsewhere::receive;
     wait.any_tag = get(t->flags) & TUTTI_FLIGHT_ANY_TAG;
     const std::string tag = wait.any_tag ? "any tag" : fmt::format("tag {}", wait.tag);
-    write_text(wait.text, fmt::format("a {} with {} of {}{}", wait.kind == WaitElsewhere::send ? "send" : "receive",
+    wait.text = printable(fmt::format("a {} with {} of {}{}", wait.kind == WaitElsewhere::send ? "send" : "receive",
                                       tag, state_->name, site()));
     return wait;
   }
   const auto call = this->call(wait.number);
   if (!call || get(operations_[wait.number % TUTTI_FLIGHT_OPERATIONS].end_ticks)) return std::nullopt;
-  write_text(wait.text,
-             fmt::format("{} #{} of {}{}", collective_name(call->collective), wait.number, state_->name, site()));
+  wait.text =
+      printable(fmt::format("{} #{} of {}{}", collective_name(call->collective), wait.number, state_->name, site()));
   return wait;
 }
 

@@ -22,9 +22,9 @@
 #include <utility>
 
 #include "base/clock.hpp"
-#include "base/failure.hpp"
 #include "base/hash.hpp"
 #include "base/settings.hpp"
+#include "base/wire.hpp"
 #include "registry/host.hpp"
 
 namespace tutti::core {
@@ -36,6 +36,13 @@ constexpr uint64_t end_bytes = 256;  // the room of the last records, also in a 
 static_assert(sizeof(tutti_trace_service) == 64 && sizeof(tutti_trace_call) == 64 && sizeof(tutti_trace_step) == 64);
 static_assert(sizeof(tutti_trace_transfer) == 64 && sizeof(tutti_trace_clock) == 64 && sizeof(tutti_trace_lost) == 64);
 static_assert(sizeof(tutti_trace_peer_clock) == 64 && sizeof(tutti_trace_link) == 64);
+
+struct Stamp {
+  uint64_t clock = 0;  // its identity
+  uint64_t ns = 0;
+
+  static void fields(auto& wire, auto& stamp) { wire(stamp.clock, stamp.ns); }
+};
 
 // The text without its end where it is too long.
 template <size_t capacity>
@@ -231,21 +238,16 @@ bool Trace::write(const void* data, uint64_t bytes) {
 
 void Trace::exchange_clocks(Trace* trace, uint32_t rank, const Gather& gather) {
   constexpr uint64_t rounds = 4;  // the first one only brings the ranks together
-  using Stamp = std::array<uint64_t, 2>;
   for (uint64_t round = 0; round < rounds; ++round) {
     const Stamp mine{clock_identity(), clock_ns()};
-    const std::vector<std::string> all = gather(std::string(reinterpret_cast<const char*>(&mine), sizeof mine));
+    const std::vector<std::string> words = gather(encode(mine));
     const uint64_t received = clock_ns();
+    const auto all = decode_all<Stamp>(words, "time for TUTTI_TRACE");
     for (uint32_t peer = 0; peer < all.size(); ++peer) {
-      if (all[peer].size() != sizeof(Stamp))
-        throw Failure(TUTTI_MISMATCH, fmt::format("rank {} told its time for TUTTI_TRACE in {} bytes, expected {}: do "
-                                                  "all ranks run the same version of Tutti?",
-                                                  peer, all[peer].size(), sizeof(Stamp)));
-      Stamp theirs;
-      std::memcpy(&theirs, all[peer].data(), sizeof theirs);
-      if (trace && peer != rank && theirs[0] != mine[0])
-        trace->put(
-            tutti_trace_peer_clock{TUTTI_TRACE_PEER_CLOCK, peer, theirs[0], mine[1], theirs[1], received, round, {}});
+      const Stamp& theirs = all[peer];
+      if (trace && peer != rank && theirs.clock != mine.clock)
+        trace->put(tutti_trace_peer_clock{
+            TUTTI_TRACE_PEER_CLOCK, peer, theirs.clock, mine.ns, theirs.ns, received, round, {}});
     }
   }
 }

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/failure.hpp"
+#include "base/wire.hpp"
 #include "engine/choose/shape.hpp"
 #include "registry/host.hpp"
 
@@ -20,9 +21,16 @@ tutti_native_call call_of(const Shape& shape, const void* in, void* out) {
           in ? shape.in_place : 0,   shape.count,      in,          out};
 }
 
-// The gathers while one group is made. Each text says what its rank is doing: gathering (G, and its bytes), done with
-// create (D), or failed there (F, and why). All ranks see the same texts, so all come to the same end, also where one
-// leaves create early.
+// A rank's word while a group is made.
+struct Doing {
+  enum : uint32_t { gathers, is_done, failed } what = gathers;
+  std::string text;  // that it gathers, or why it failed
+
+  static void fields(auto& wire, auto& doing) { wire(doing.what, doing.text); }
+};
+
+// The gathers while one group is made. All ranks see the same words, so all come to the same end, also where one leaves
+// create early.
 class Making {
  public:
   explicit Making(const Gather& gather) : gather_(gather) {}
@@ -30,14 +38,14 @@ class Making {
   static tutti_status all_gather(void* oob, const void* mine, uint64_t bytes, void* all) {
     auto& self = *static_cast<Making*>(oob);
     try {
-      const std::vector<std::string> texts = self.exchange('G', {static_cast<const char*>(mine), bytes});
-      for (size_t r = 0; r < texts.size() && self.failure_.empty(); ++r)
-        if (texts[r].size() != bytes + 1)
+      const std::vector<Doing> ranks = self.exchange({Doing::gathers, {static_cast<const char*>(mine), bytes}});
+      for (size_t r = 0; r < ranks.size() && self.failure_.empty(); ++r)
+        if (ranks[r].text.size() != bytes)
           self.failure_ =
-              fmt::format("rank {} gathers {} bytes, rank 0 {}", r, texts[r].size() - 1, texts[0].size() - 1);
+              fmt::format("rank {} gathers {} bytes, rank 0 {}", r, ranks[r].text.size(), ranks[0].text.size());
       if (!self.failure_.empty()) return TUTTI_ABORTED;
-      for (size_t r = 0; r < texts.size(); ++r)
-        std::memcpy(static_cast<char*>(all) + r * bytes, texts[r].data() + 1, bytes);
+      for (size_t r = 0; r < ranks.size(); ++r)
+        std::memcpy(static_cast<char*>(all) + r * bytes, ranks[r].text.data(), bytes);
       return TUTTI_OK;
     } catch (...) {
       self.broken_ = std::current_exception();
@@ -48,20 +56,20 @@ class Making {
   // Why the group is not there on all ranks; "" when it is. `own`: why it is not on this one.
   std::string end(const std::string& own) {
     if (broken_) std::rethrow_exception(broken_);
-    if (failure_.empty()) exchange(own.empty() ? 'D' : 'F', own);
+    if (failure_.empty()) exchange({own.empty() ? Doing::is_done : Doing::failed, own});
     return failure_;
   }
 
  private:
-  std::vector<std::string> exchange(char doing, const std::string& text) {
-    std::vector<std::string> texts = gather_(doing + text);
-    for (size_t r = 0; r < texts.size() && failure_.empty(); ++r) {
-      const char theirs = texts[r].empty() ? '?' : texts[r][0];
-      if (theirs == 'F') failure_ = fmt::format("rank {}: {}", r, texts[r].substr(1));
-      if (theirs != texts[0][0] && theirs != 'F' && texts[0][0] != 'F')
+  std::vector<Doing> exchange(const Doing& mine) {
+    auto ranks = decode_all<Doing>(gather_(encode(mine)), "word on a group");
+    for (size_t r = 0; r < ranks.size() && failure_.empty(); ++r) {
+      const auto theirs = ranks[r].what, first = ranks[0].what;
+      if (theirs == Doing::failed) failure_ = fmt::format("rank {}: {}", r, ranks[r].text);
+      if (theirs != first && theirs != Doing::failed && first != Doing::failed)
         failure_ = fmt::format("ranks 0 and {} gather differently often", r);
     }
-    return texts;
+    return ranks;
   }
 
   const Gather& gather_;

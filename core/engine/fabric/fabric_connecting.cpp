@@ -8,8 +8,8 @@
 #include <string_view>
 
 #include "base/failure.hpp"
+#include "base/wire.hpp"
 #include "bootstrap/control_plane.hpp"
-#include "bootstrap/wire.hpp"
 #include "engine/fabric/fabric.hpp"
 #include "registry/host.hpp"
 
@@ -157,7 +157,7 @@ void Fabric::refuse(uint32_t peer, const std::string& transport, const Failure& 
 
 void Fabric::tell_refusal(uint32_t peer, const std::string& transport, const Failure& failure) {
   const Refusal refusal{transport, failure.status, failure.text.substr(0, most_of_why)};
-  control_->send_pair(peer, join_pair_message(refusals, encode(refusal)));
+  control_->send_pair(peer, encode(PairMessageParts{std::string(refusals), encode(refusal)}));
 }
 
 void Fabric::note_refusal(uint32_t peer, const std::string& transport, const Failure& failure) {

@@ -3,7 +3,6 @@
 
 #include <fmt/format.h>
 
-#include "base/failure.hpp"
 #include "bootstrap/control_plane.hpp"
 #include "registry/host.hpp"
 
@@ -35,7 +34,7 @@ tutti_status PairMessages::send(void* self, uint32_t peer, const void* data, uin
       return refuse(TUTTI_INVALID_ARGUMENT, fmt::format("{}: a pair message of {} bytes{}: at most {} are carried",
                                                         transport, bytes, data ? "" : " at NULL", TUTTI_PAIR_BYTES));
     if (control->is_gone(peer)) return refuse(TUTTI_PEER_FAILED, fmt::format("{}: rank {} is lost", transport, peer));
-    control->send_pair(peer, join_pair_message(transport, {static_cast<const char*>(data), bytes}));
+    control->send_pair(peer, encode(PairMessageParts{transport, {static_cast<const char*>(data), bytes}}));
     return TUTTI_OK;
   } catch (const Failure& failure) {
     return refuse(failure.status, failure.text);
@@ -45,19 +44,12 @@ tutti_status PairMessages::send(void* self, uint32_t peer, const void* data, uin
   }
 }
 
-std::string join_pair_message(std::string_view transport, std::string_view bytes) {
-  std::string message(1, static_cast<char>(transport.size()));
-  return message.append(transport).append(bytes);
-}
-
 PairMessageParts split_pair_message(uint32_t from, std::string_view message) {
-  const size_t length = message.empty() ? 0 : static_cast<unsigned char>(message[0]);
-  if (length == 0 || message.size() < 1 + length || message.size() > 1 + length + TUTTI_PAIR_BYTES)
-    throw Failure(TUTTI_MISMATCH,
-                  fmt::format("rank {} sent a pair message of {} bytes in a form that is not understood: do all ranks "
-                              "run the same version of Tutti?",
-                              from, message.size()));
-  return {message.substr(1, length), message.substr(1 + length)};
+  auto parts = decode<PairMessageParts>(message, fmt::format("rank {}'s pair message", from).c_str());
+  if (parts.bytes.size() > TUTTI_PAIR_BYTES)
+    throw Failure(TUTTI_MISMATCH, fmt::format("rank {} sent {} a pair message of {} bytes: expected at most {}", from,
+                                              parts.transport, parts.bytes.size(), TUTTI_PAIR_BYTES));
+  return parts;
 }
 
 }  // namespace tutti::core

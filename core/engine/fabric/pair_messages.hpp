@@ -9,6 +9,8 @@
 #include <string>
 #include <string_view>
 
+#include "base/wire.hpp"
+
 namespace tutti::core {
 
 class ControlPlane;
@@ -35,11 +37,14 @@ class PairMessages {
 // The kinds of the core's own messages. No transport's name has a space.
 inline constexpr std::string_view words_of_leaving = "words of leaving";  // comm/departures
 inline constexpr std::string_view refusals = "refusals of transports";    // Fabric
-std::string join_pair_message(std::string_view transport, std::string_view bytes);
-// The transport that a message is for, and its bytes. Throws Failure when the message, which came from `from`, is ill.
+// The transport that a message is for, or its kind, and its bytes.
 struct PairMessageParts {
-  std::string_view transport, bytes;
+  std::string transport;
+  std::string_view bytes;
+
+  static void fields(auto& wire, auto& parts) { wire(Field("transport", parts.transport), parts.bytes); }
 };
+// Throws Failure when the message, which came from `from`, is ill. The bytes lie in it.
 PairMessageParts split_pair_message(uint32_t from, std::string_view message);
 
 }  // namespace tutti::core

@@ -19,7 +19,7 @@ namespace {
 // The answers to a roll call.
 std::vector<std::optional<CallReport>> reports_of(const std::vector<std::optional<std::string>>& states) {
   std::vector<std::optional<CallReport>> reports;
-  for (const auto& state : states) reports.push_back(state ? CallReport::decode(*state) : std::nullopt);
+  for (const auto& state : states) reports.push_back(state ? CallReport::read(*state) : std::nullopt);
   return reports;
 }
 

@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
-#include <tutti/base/text.hpp>
 
 #include "base/clock.hpp"
 #include "base/deadline.hpp"
@@ -22,9 +21,20 @@ namespace tutti::core {
 namespace {
 
 constexpr std::chrono::seconds drain_limit(5);
-// When all meet for the end, each rank gives this, the number of collectives that it has called, and a hash of them:
-// "end\n41\n9e3779b97f4a7c15".
-constexpr std::string_view end_word = "end\n";
+// Brought by each rank when all meet for the end: the number of collectives that it has called, and a hash of them.
+struct Called {
+  uint64_t collectives = 0, hash = 0;
+
+  static void fields(auto& wire, auto& called) { wire(called.collectives, called.hash); }
+};
+// Nothing: the rank is in another call.
+std::optional<Called> called_before_end(std::string_view bytes) try {
+  const auto word = decode<JointWord>(bytes, "a rank's word");
+  if (word.call != destroy_call) return std::nullopt;
+  return decode<Called>(word.bytes, "a rank's word at the end");
+} catch (const Failure&) {  // of no call
+  return std::nullopt;
+}
 
 // The processes that did not come when this thread destroyed a communicator, and until when that counts.
 struct Absent {
@@ -46,16 +56,14 @@ std::string process_of(const ControlPlane& control, uint32_t rank, uint32_t own_
 // called can be compared.
 void Communicator::hear_who_leaves() {
   const auto arrival = bootstrap_->control().awaited_by();
-  if (!arrival || !arrival->bytes.starts_with(end_word)) return;
-  const std::string_view numbers = std::string_view(arrival->bytes).substr(end_word.size());
-  const auto calls = whole_number(numbers.substr(0, numbers.find('\n')), 0, UINT64_MAX);
-  if (!calls) return;
+  const auto called = arrival ? called_before_end(arrival->bytes) : std::nullopt;
+  if (!called) return;
   const std::optional<uint64_t> in_stream = streams_ && streams_->operations() > 0 ? streams_->sequence() : std::nullopt;
   for (const std::optional<uint64_t> awaited : {operations_.oldest_sequence(), in_stream})
-    if (awaited && *awaited >= *calls)
+    if (awaited && *awaited >= called->collectives)
       breakdown_.fail({TUTTI_PEER_FAILED, arrival->rank,
                        fmt::format("has not entered operation #{}: it destroys the communicator instead", *awaited)});
-  if (*calls == operations_.next_sequence() && arrival->bytes != word_of_end())
+  if (called->collectives == operations_.next_sequence() && arrival->bytes != word_of_end())
     breakdown_.fail({.status = TUTTI_MISMATCH,
                      .culprit = arrival->rank,
                      .reason = fmt::format("destroys the communicator after other calls than rank {} has made", rank_),
@@ -63,7 +71,8 @@ void Communicator::hear_who_leaves() {
 }
 
 std::string Communicator::word_of_end() const {
-  return fmt::format("{}{}\n{:016x}", end_word, operations_.next_sequence(), reports_->recorder().calls_hash());
+  return encode(
+      JointWord{destroy_call, encode(Called{operations_.next_sequence(), reports_->recorder().calls_hash()})});
 }
 
 void Communicator::check_deadlines(uint64_t now) {
@@ -221,15 +230,15 @@ std::optional<Cause> Communicator::compare_ends(const Deadline& deadline, bool i
     if (failure.status != TUTTI_TIMEOUT) throw;
     end_late(failure, is_short);
   }
-  const auto other = std::ranges::find_if(all, [](const std::string& word) { return !word.starts_with(end_word); });
+  const auto other = std::ranges::find_if(all, [](const std::string& word) { return !called_before_end(word); });
   if (other != all.end())
     return Cause{TUTTI_MISMATCH, static_cast<uint32_t>(other - all.begin()),
-                 fmt::format("is in {}, rank {} in tutti_comm_destroy: all ranks must make the same calls",
-                             other->substr(0, other->find('\n')), rank_)};
+                 fmt::format("is in {}, rank {} in {}: all ranks must make the same calls",
+                             decode<JointWord>(*other, "its word at the end").call, rank_, destroy_call)};
   const auto odd = std::ranges::find_if(all, [&](const std::string& word) { return word != all.front(); });
   if (odd == all.end()) return std::nullopt;
   std::vector<std::optional<CallReport>> reports;
-  for (const std::string& bytes : gather(recorder.report().encode())) reports.push_back(CallReport::decode(bytes));
+  for (const std::string& bytes : gather(encode(recorder.report()))) reports.push_back(CallReport::read(bytes));
   CallDifference found = explain_end(static_cast<uint32_t>(odd - all.begin()), reports);
   return Cause{TUTTI_MISMATCH, found.culprit, found.reason + "; found when the communicator was destroyed"};
 }

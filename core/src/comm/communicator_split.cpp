@@ -33,7 +33,8 @@ struct Word {
   std::string place;  // rank 0: where the trunk meets; "": there is one
 
   static void fields(auto& wire, auto& word) {
-    wire(word.call.by, word.call.color, word.call.key, word.status, word.error, word.place, word.call.name);
+    wire(word.call.by, word.call.color, word.call.key, Field("status", word.status, TUTTI_INTERNAL, TUTTI_OK),
+         word.error, word.place, word.call.name);
   }
 };
 
@@ -42,7 +43,9 @@ struct Verdict {
   tutti_status status = TUTTI_OK;
   std::string error;  // why it has not made its part
 
-  static void fields(auto& wire, auto& verdict) { wire(verdict.status, verdict.error); }
+  static void fields(auto& wire, auto& verdict) {
+    wire(Field("status", verdict.status, TUTTI_INTERNAL, TUTTI_OK), verdict.error);
+  }
 };
 
 // Throws Failure where a rank's call is wrong, or where two do not go together; the same on all ranks.
@@ -136,7 +139,7 @@ std::unique_ptr<Communicator> Communicator::split(const SplitCall& call) {
     mine.status = failure.status;
     mine.error = failure.text;
   }
-  const auto all = decode_all<Word>("tutti_comm_split", meetings_.gather(meeting, encode(mine)));
+  const auto all = decode_all<Word>(meetings_.gather(meeting, encode(mine)), "word in tutti_comm_split");
   require_alike(all);
   ++family_.splits;
   std::unique_ptr<Communicator> part;
@@ -160,7 +163,7 @@ std::unique_ptr<Communicator> Communicator::split(const SplitCall& call) {
   std::vector<Verdict> verdicts;
   patience.grant(last_word_ns);
   try {
-    verdicts = decode_all<Verdict>("tutti_comm_split", meetings_.gather(meeting, encode(verdict)));
+    verdicts = decode_all<Verdict>(meetings_.gather(meeting, encode(verdict)), "word in tutti_comm_split");
   } catch (const Failure&) {
     go_back("did not get it, since the communicator that was split ended meanwhile");
     throw;

@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include "bootstrap/control_plane.hpp"
-#include "bootstrap/wire.hpp"
 #include "engine/fabric/pair_messages.hpp"
 
 namespace tutti::core {
@@ -22,7 +21,7 @@ struct LeavingWord {
 
 // Without room for it the other rank waits for its deadline, as it would have without a question.
 void say(ControlPlane& control, uint32_t rank, const LeavingWord& word) try {
-  control.send_pair(rank, join_pair_message(words_of_leaving, encode(word)));
+  control.send_pair(rank, encode(PairMessageParts{std::string(words_of_leaving), encode(word)}));
 } catch (const Failure&) {
 }
 

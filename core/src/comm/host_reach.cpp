@@ -7,16 +7,13 @@
 #include <tutti/tutti.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <cstddef>
 #include <optional>
-#include <string_view>
 #include <tutti/base/system_text.hpp>
-#include <tutti/base/text.hpp>
 #include <vector>
 
-#include "base/failure.hpp"
+#include "base/wire.hpp"
 #include "bootstrap/authentication.hpp"
 
 namespace tutti::core {
@@ -35,11 +32,15 @@ socklen_t fill(sockaddr_un& address, const std::string& name) {
 
 FileDescriptor unix_socket() { return FileDescriptor(socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0)); }
 
-// Each rank gives "SOCKET\nUSER\nHOST".
+// A rank's word to the others.
 struct Place {
   std::string socket;  // its name; "": there is none
   uid_t user = 0;
-  std::string host;
+  std::string host;  // its key
+
+  static void fields(auto& wire, auto& place) {
+    wire(Field("unix socket", place.socket, 0, name_digits), place.user, Field("host", place.host));
+  }
 };
 
 std::string other_user(uid_t user) {
@@ -66,21 +67,6 @@ std::string obstacle(const Place& place) {
   return other_user(owner.uid);
 }
 
-Place place_of(uint32_t rank, const std::string& said) {
-  constexpr std::string_view digits = "0123456789abcdef";
-  const size_t first = said.find('\n'), second = said.find('\n', std::min(first, said.size() - 1) + 1);
-  if (second != std::string::npos) {
-    const std::string socket = said.substr(0, first);
-    const auto user = whole_number(std::string_view(said).substr(first + 1, second - first - 1), 0, UINT32_MAX);
-    const bool is_name = socket.empty() || socket.size() == name_digits;
-    if (is_name && socket.find_first_not_of(digits) == std::string::npos && user)
-      return {socket, static_cast<uid_t>(*user), said.substr(second + 1)};
-  }
-  throw Failure(TUTTI_MISMATCH, fmt::format("rank {} sent {} bytes where the name of its unix socket, its user and its "
-                                            "host key were expected: is it another version?",
-                                            rank, said.size()));
-}
-
 }  // namespace
 
 HostReach::HostReach() : listener_(unix_socket()) {
@@ -94,10 +80,10 @@ HostReach::HostReach() : listener_(unix_socket()) {
 
 HostReach::Found HostReach::find(uint32_t rank, const std::string& host, const Gather& gather) const {
   Found found{rank, {}};
-  const std::vector<std::string> all = gather(fmt::format("{}\n{}\n{}", name_, geteuid(), host));
+  const auto places = decode_all<Place>(gather(encode(Place{name_, geteuid(), host})), "word on its host");
   std::optional<uint32_t> first;
   for (uint32_t r = 0; r < rank; ++r) {
-    const Place place = place_of(r, all[r]);
+    const Place& place = places[r];
     if (place.host != host) continue;
     const std::string why = obstacle(place);
     if (why.empty()) {

@@ -19,10 +19,10 @@
 #include "base/failure.hpp"
 #include "base/numa.hpp"
 #include "base/settings.hpp"
+#include "base/wire.hpp"
 #include "engine/choose/tuning.hpp"
 #include "registry/host.hpp"
 #include "registry/registry.hpp"
-#include "topology/rank_json.hpp"
 
 namespace tutti::core {
 namespace {
@@ -43,8 +43,32 @@ std::optional<int32_t> told_numa() {
   return static_cast<int32_t>(number_setting("TUTTI_NUMA_NODE", 0, 65535));
 }
 
-// Plugins and versions, by the names of algorithms and collectives, which differ.
-std::map<std::string, std::string> algorithm_versions() {
+// A setting, or an algorithm and where it comes from, as messages name them.
+struct Named {
+  std::string name, value;
+
+  bool operator==(const Named&) const = default;
+  static void fields(auto& wire, auto& named) {
+    wire(Field("name", named.name), Field("value", named.value, 0, SIZE_MAX));
+  }
+};
+std::string in_quotes(std::string_view text) { return '"' + printable(text, SIZE_MAX) + '"'; }
+
+// A rank's word to the others is its settings and this.
+struct Offer {
+  uint64_t id = 0;  // rank 0's is the communicator's
+  bool device = false, traces = false;
+  std::string tuning;             // the digest of its file, in quotes; "": it has none
+  std::vector<Named> algorithms;  // and collectives, whose names differ
+
+  static void fields(auto& wire, auto& offer) {
+    wire(offer.id, offer.device, offer.traces, Field("tuning", offer.tuning), offer.algorithms);
+  }
+};
+// Those of rank 0, and of the other ranks that say something else.
+using Offers = std::map<uint32_t, Offer>;
+
+std::vector<Named> named_algorithms() {
   constexpr std::string_view collective = TUTTI_COLLECTIVE_ID " ";
   std::map<std::string, std::string> versions;
   for (const PluginRecord& record : list_plugins()) {
@@ -55,28 +79,34 @@ std::map<std::string, std::string> algorithm_versions() {
   for (const tutti_algorithm* algorithm : list_algorithms())
     if (TUTTI_HAS_FIELD(tutti_algorithm, algorithm, digest) && algorithm->digest)
       versions[algorithm->name] += fmt::format(" with digest {:016x}", algorithm->digest);
-  return versions;
+  std::vector<Named> all;
+  for (const auto& [name, version] : versions) all.push_back({name, in_quotes(version)});
+  return all;
 }
 
-// Those that all ranks have. `ranks` are rank 0 and those that say something else.
+// Those that all ranks have.
 template <typename Table>
-std::vector<const Table*> common(const std::vector<const Table*>& own, const std::map<uint32_t, Json>& ranks) {
+std::vector<const Table*> common(const std::vector<const Table*>& own, const Offers& offers) {
   std::vector<const Table*> everywhere;
-  const Json& first = ranks.at(0).at("algorithms");
   for (const Table* table : own) {
+    const auto in = [&](const Offer& offer) {
+      const auto found = std::ranges::find(offer.algorithms, table->name, &Named::name);
+      return found == offer.algorithms.end() ? nullptr : &found->value;
+    };
+    const std::string* const first = in(offers.at(0));
     size_t having = 0;
-    for (const auto& [r, rank] : ranks) {
-      const Json& theirs = rank.at("algorithms");
-      if (!theirs.contains(table->name)) continue;
+    for (const auto& [r, offer] : offers) {
+      const std::string* const theirs = in(offer);
+      if (!theirs) continue;
       ++having;
-      if (first.contains(table->name) && theirs.at(table->name) != first.at(table->name))
+      if (first && *theirs != *first)
         throw Failure(
             TUTTI_MISMATCH,
             fmt::format("algorithm {} comes from plugin {} on rank 0 and from {} on rank {}: all ranks need the same "
                         "plugin, and the same files where it reads any",
-                        table->name, first.at(table->name).dump(), theirs.at(table->name).dump(), r));
+                        table->name, *first, *theirs, r));
     }
-    if (having == ranks.size()) everywhere.push_back(table);
+    if (having == offers.size()) everywhere.push_back(table);
   }
   return everywhere;
 }
@@ -86,38 +116,36 @@ uint64_t random_id() {
   return (uint64_t{device()} << 32) | device();
 }
 
-// The settings that must be equal, as messages name them.
-Json settings_of(const Configuration& c) {
-  return {{"version", tutti_version()},
-          {"plugin ABI", TUTTI_ABI_MAJOR},
-          {"byte order", std::endian::native == std::endian::little ? "little" : "big"},
-          {"name", c.name},
-          {"windows", c.windows},
-          {"lanes", c.lanes},
-          {"scratch limit", c.scratch_limit},
-          {"checksums (TUTTI_CHECKSUM)", c.checksums},
-          {"traffic class (TUTTI_TRAFFIC_CLASS)", c.traffic_class},
-          {"checked mode (TUTTI_CHECK)", c.checks_calls},
-          {"canonical order (TUTTI_ORDER)", c.canonical},
-          {"transports (TUTTI_TRANSPORT)", c.transports},
-          {"algorithms (TUTTI_ALGO)", c.algorithms},
-          {"selector (TUTTI_SELECTOR)", c.selector}};
+// Those that must be equal. A rank of another version has other ones, but the first is its version.
+std::vector<Named> settings_of(const Configuration& c) {
+  return {{"version", in_quotes(tutti_version())},
+          {"plugin ABI", std::to_string(TUTTI_ABI_MAJOR)},
+          {"byte order", in_quotes(std::endian::native == std::endian::little ? "little" : "big")},
+          {"name", in_quotes(c.name)},
+          {"windows", std::to_string(c.windows)},
+          {"lanes", std::to_string(c.lanes)},
+          {"scratch limit", std::to_string(c.scratch_limit)},
+          {"checksums (TUTTI_CHECKSUM)", fmt::format("{}", c.checksums)},
+          {"traffic class (TUTTI_TRAFFIC_CLASS)", std::to_string(c.traffic_class)},
+          {"checked mode (TUTTI_CHECK)", fmt::format("{}", c.checks_calls)},
+          {"canonical order (TUTTI_ORDER)", fmt::format("{}", c.canonical)},
+          {"transports (TUTTI_TRANSPORT)", in_quotes(c.transports)},
+          {"algorithms (TUTTI_ALGO)", in_quotes(c.algorithms)},
+          {"selector (TUTTI_SELECTOR)", in_quotes(c.selector)}};
 }
-
-constexpr const char* tuning = "tuning (TUTTI_TUNING)";  // a file's digest, or null
 
 // Rank 0's tuning file serves all ranks. `mine` is what this rank has; one that has a file has the same as rank 0. The
 // file is sent where a rank has none: to new members, not to the parts of a split. Collective.
-std::shared_ptr<const Tuning> common_tuning(const std::map<uint32_t, Json>& ranks, std::shared_ptr<const Tuning> mine,
-                                            uint32_t rank, const Gather& gather) {
-  const Json& first = ranks.at(0).at(tuning);
-  for (const auto& [r, said] : ranks)
-    if (const Json& theirs = said.at(tuning); !theirs.is_null() && theirs != first)
+std::shared_ptr<const Tuning> common_tuning(const Offers& offers, std::shared_ptr<const Tuning> mine, uint32_t rank,
+                                            const Gather& gather) {
+  const std::string& first = offers.at(0).tuning;
+  for (const auto& [r, offer] : offers)
+    if (!offer.tuning.empty() && offer.tuning != first)
       throw Failure(TUTTI_MISMATCH,
-                    fmt::format("the ranks disagree about {}: rank 0 has {}, rank {} has {}; rank 0's file serves all "
-                                "ranks: set it there, and elsewhere the same or none",
-                                tuning, first.is_null() ? "no file" : first.dump(), r, theirs.dump()));
-  if (std::ranges::all_of(ranks, [&](const auto& said) { return said.second.at(tuning) == first; })) return mine;
+                    fmt::format("the ranks disagree about tuning (TUTTI_TUNING): rank 0 has {}, rank {} has {}; rank "
+                                "0's file serves all ranks: set it there, and elsewhere the same or none",
+                                first.empty() ? "no file" : first, r, offer.tuning));
+  if (std::ranges::all_of(offers, [&](const auto& said) { return said.second.tuning == first; })) return mine;
   const std::string text = gather(rank == 0 ? mine->text() : "").at(0);
   try {
     return mine ? mine : std::make_shared<const Tuning>(text);
@@ -132,42 +160,38 @@ std::shared_ptr<const Tuning> common_tuning(const std::map<uint32_t, Json>& rank
 
 Agreement agree(uint32_t rank, const Configuration& configuration, const DeviceMemory& device, bool traces,
                 const Gather& gather) {
-  const Json settings = settings_of(configuration);
-  Json mine = settings;
-  if (rank == 0) mine["id"] = random_id();
-  mine["algorithms"] = algorithm_versions();
-  mine["device"] = static_cast<bool>(device);
-  mine["traces"] = traces;
-  mine[tuning] = configuration.tuning ? Json(configuration.tuning->digest()) : Json();
-  const std::vector<std::string> all = gather(encode_json(mine));
-  try {
-    // Most ranks say the same: of those the first is looked at.
-    std::map<uint32_t, Json> ranks;
-    std::set<std::string_view> said;
-    for (uint32_t r = 0; r < all.size(); ++r)
-      if (said.insert(all[r]).second) ranks.emplace(r, decode_json(all[r]));
-    const Json& first = ranks.at(0);
-    bool devices = false, some_trace = false;
-    for (const auto& [r, theirs] : ranks) {
-      devices |= theirs.at("device").get<bool>();
-      some_trace |= theirs.at("traces").get<bool>();
-      for (const auto& [key, value] : settings.items())
-        if (theirs.at(key) != first.at(key))
-          throw Failure(TUTTI_MISMATCH, fmt::format("the ranks disagree about {}: rank 0 has {}, rank {} has {}", key,
-                                                    first.at(key).dump(), r, theirs.at(key).dump()));
-    }
-    return {first.at("id").get<uint64_t>(),
-            common(list_algorithms(), ranks),
-            common(list_collectives(), ranks),
-            devices,
-            some_trace,
-            common_tuning(ranks, configuration.tuning, rank, gather)};
-  } catch (const Json::exception& e) {
-    throw Failure(TUTTI_MISMATCH,
-                  fmt::format("a rank introduced itself in a form that is not understood ({}): do all ranks run "
-                              "the same version of Tutti, {}?",
-                              e.what(), tutti_version()));
+  const std::vector<Named> mine = settings_of(configuration);
+  const Offer offer{rank == 0 ? random_id() : 0, static_cast<bool>(device), traces,
+                    configuration.tuning ? in_quotes(configuration.tuning->digest()) : "", named_algorithms()};
+  const std::vector<std::string> all = gather(WireWriter()(mine, offer).take());
+  // Most ranks say the same: of those the first is looked at.
+  Offers offers;
+  std::vector<Named> first;  // rank 0's settings
+  std::set<std::string_view> said;
+  for (uint32_t r = 0; r < all.size(); ++r) {
+    if (!said.insert(all[r]).second) continue;
+    const std::string what = fmt::format("rank {}'s introduction", r);
+    WireReader reader(all[r], what.c_str());
+    std::vector<Named> theirs;
+    reader(theirs);
+    theirs.resize(mine.size());
+    if (r == 0) first = theirs;
+    for (size_t i = 0; i < mine.size(); ++i)
+      if (theirs[i] != first[i])
+        throw Failure(TUTTI_MISMATCH, fmt::format("the ranks disagree about {}: rank 0 has {}, rank {} has {}",
+                                                  first[i].name, first[i].value, r, theirs[i].value));
+    reader(offers[r]);
+    reader.end();
   }
+  const auto some = [&](bool Offer::*flag) {
+    return std::ranges::any_of(offers, [flag](const auto& offer) { return offer.second.*flag; });
+  };
+  return {offers.at(0).id,
+          common(list_algorithms(), offers),
+          common(list_collectives(), offers),
+          some(&Offer::device),
+          some(&Offer::traces),
+          common_tuning(offers, configuration.tuning, rank, gather)};
 }
 
 RankDescription describe_process(const DeviceMemory& device) {

@@ -144,7 +144,8 @@ Cause Meetings::late(const JointCall& meeting, const std::vector<uint32_t>& abse
 std::vector<std::string> Meetings::gather(const JointCall& meeting, const std::string& mine) {
   if (bootstrap_->nranks() == 1) return {mine};
   constexpr std::chrono::minutes longer(1);  // this call's own deadline names who is missing
-  std::vector<std::string> all;
+  std::vector<std::string> all, brought;
+  std::vector<JointWord> words;
   try {
     std::atomic<bool> over{false};
     auto coming = std::async(std::launch::async, [&] {
@@ -156,28 +157,27 @@ std::vector<std::string> Meetings::gather(const JointCall& meeting, const std::s
           control.interrupt();  // this rank may sleep
         }
       } const end{over, bootstrap_->control()};
-      return bootstrap_->all_gather(meeting.what + '\n' + mine,
+      return bootstrap_->all_gather(encode(JointWord{meeting.what, mine}),
                                     std::chrono::nanoseconds(meeting.patience.limit_ns()) + longer);
     });
     await(
         meeting, [&] { return over.load(std::memory_order_acquire); }, [&] { return bootstrap_->control().absent(); });
     all = coming.get();
+    words = decode_all<JointWord>(all, "word in " + meeting.what);
   } catch (const std::exception& problem) {
     breakdown_.fail(problem);
     throw breakdown_.failure();
   }
-  for (uint32_t r = 0; r < all.size(); ++r) {
-    const size_t end = all[r].find('\n');
-    const std::string theirs = all[r].substr(0, end);
-    if (theirs != meeting.what) {
+  for (uint32_t r = 0; r < words.size(); ++r) {
+    if (words[r].call != meeting.what) {
       breakdown_.fail({TUTTI_MISMATCH, r,
-                       fmt::format("is in {}, rank {} in {}: all ranks must make the same calls",
-                                   theirs == "end" ? "tutti_comm_destroy" : theirs, bootstrap_->rank(), meeting.what)});
+                       fmt::format("is in {}, rank {} in {}: all ranks must make the same calls", words[r].call,
+                                   bootstrap_->rank(), meeting.what)});
       throw breakdown_.failure();
     }
-    all[r].erase(0, end + 1);
+    brought.emplace_back(words[r].bytes);
   }
-  return all;
+  return brought;
 }
 
 }  // namespace tutti::core

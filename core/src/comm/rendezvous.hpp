@@ -5,8 +5,6 @@
 // come.
 #pragma once
 
-#include <fmt/format.h>
-
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -14,8 +12,8 @@
 #include <string>
 #include <vector>
 
+#include "base/wire.hpp"
 #include "bootstrap/bootstrap.hpp"
-#include "bootstrap/wire.hpp"
 #include "comm/breakdown.hpp"
 #include "comm/configuration.hpp"
 #include "comm/waiter.hpp"
@@ -42,6 +40,15 @@ struct JointCall {
   std::optional<uint64_t> sequence = {};  // of a collective
 };
 
+// A rank's word in a gather of all: the call that it is in, and what it brings.
+struct JointWord {
+  std::string call;
+  std::string_view bytes;
+
+  static void fields(auto& wire, auto& word) { wire(Field("call", word.call), word.bytes); }
+};
+constexpr const char* destroy_call = "tutti_comm_destroy";
+
 class Meetings {
  public:
   Meetings(Waiter& waiter, Breakdown& breakdown) : waiter_(waiter), breakdown_(breakdown) {}
@@ -63,20 +70,5 @@ class Meetings {
   const Configuration* configuration_ = nullptr;
   std::function<bool()> excused_;
 };
-
-// The words of a gather() of `call`, by rank. Throws Failure that names a rank whose bytes are no Said, or whose status
-// this version does not know.
-template <typename Said>
-std::vector<Said> decode_all(const char* call, const std::vector<std::string>& words) {
-  std::vector<Said> all;
-  for (const std::string& word : words) {
-    const std::string who = fmt::format("{}: rank {}'s word", call, all.size());
-    all.push_back(decode<Said>(word, who.c_str()));
-    if (const tutti_status status = all.back().status; status > TUTTI_OK || status < TUTTI_INTERNAL)
-      throw Failure(TUTTI_MISMATCH, fmt::format("{} has status {}: expected {} to {}", who, status, int{TUTTI_INTERNAL},
-                                                int{TUTTI_OK}));
-  }
-  return all;
-}
 
 }  // namespace tutti::core

@@ -21,7 +21,8 @@ struct Registering {
   std::string staged;  // why its memory cannot be used in place
 
   static void fields(auto& wire, auto& part) {
-    wire(part.bytes, part.flags, part.status, part.memory, part.error, part.staged);
+    wire(part.bytes, part.flags, Field("status", part.status, TUTTI_INTERNAL, TUTTI_OK), part.memory, part.error,
+         part.staged);
   }
 };
 
@@ -122,7 +123,8 @@ tutti_window* RegisteredWindows::add(void* address, uint64_t bytes, uint32_t fla
   parts_.breakdown.require_none();
   mine.memory = window->where ? window->where.tables.memory->name : "host";
 
-  const auto all = decode_all<Registering>("tutti_comm_register", parts_.meetings.gather(meeting, encode(mine)));
+  const auto all =
+      decode_all<Registering>(parts_.meetings.gather(meeting, encode(mine)), "word in tutti_comm_register");
   std::vector<std::string> reasons;
   bool zero_copy = false;
   for (const Registering& one : all) {

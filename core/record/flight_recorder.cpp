@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fmt/format.h>
 #include <sys/syscall.h>
+#include <tutti/schedule.h>
 #include <unistd.h>
 
 #include <algorithm>

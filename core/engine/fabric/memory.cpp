@@ -193,43 +193,68 @@ void Memory::add(void* address, uint64_t bytes, int fd, uint64_t fd_offset) {
 }
 
 void Memory::erase(void* address, bool ours, const char* what) {
-  const std::lock_guard lock(mutex_);
+  std::unique_lock lock(mutex_);
   const auto found = ranges_.find(static_cast<std::byte*>(address));
-  if (found == ranges_.end() || found->second.ours != ours)
+  if (found == ranges_.end() || found->second.ours != ours || found->second.leaves)
     throw Failure(TUTTI_INVALID_ARGUMENT, fmt::format("{}: {} is not the start of such memory", what, address));
-  for (auto& [domain, region] : found->second.regions)
-    if (region) domain->api()->deregister_memory(domain->handle(), region);
-  if (found->second.fd >= 0) close(found->second.fd);
-  if (ours) munmap(address, found->second.bytes);
-  ranges_.erase(found);
+  Range& range = found->second;
+  range.leaves = true;
   changed();
+  settled_.wait(lock, [&] { return std::ranges::none_of(range.regions, [](const auto& r) { return r.second.busy; }); });
+  for (auto& [domain, region] : range.regions) region.busy = true;  // a domain that closes waits for them
+  lock.unlock();
+  for (const auto& [domain, region] : range.regions)
+    if (region.region) domain->api()->deregister_memory(domain->handle(), region.region);
+  if (range.fd >= 0) close(range.fd);
+  const uint64_t bytes = range.bytes;
+  lock.lock();
+  ranges_.erase(found);  // before the address can be mapped again
+  settled_.notify_all();
+  lock.unlock();
+  if (ours) munmap(address, bytes);
 }
 
 void Memory::release(void* address) { erase(address, true, "tutti_mem_free"); }
 void Memory::remove(void* address) { erase(address, false, "tutti_mem_deregister"); }
 
-Registration Memory::find(Domain& domain, const void* address, uint64_t bytes) {
-  auto* first = static_cast<std::byte*>(const_cast<void*>(address));
-  const std::lock_guard lock(mutex_);
-  auto next = ranges_.upper_bound(first);
-  if (next == ranges_.begin()) return {};
-  auto& [start, range] = *std::prev(next);
-  const auto offset = static_cast<uint64_t>(first - start);
-  if (offset >= range.bytes || bytes > range.bytes - offset) return {};
-  const auto known = range.regions.find(&domain);
-  if (known != range.regions.end()) return {known->second, offset};
+namespace {
+
+// nullptr: the transport does not take it, and stages it.
+tutti_region* register_with(const Domain& domain, const tutti_memory& memory) {
   tutti_region* region = nullptr;
   const tutti_transport* api = domain.api();
-  if (TUTTI_HAS(tutti_transport, api, register_memory)) {
-    const tutti_memory memory{sizeof memory, TUTTI_MEMORY_HOST, start, range.bytes, range.fd, 0, range.fd_offset};
-    if (api->register_memory(domain.handle(), &memory, &region) < 0) {
-      take_plugin_error();
-      region = nullptr;  // this transport stages it
+  if (!TUTTI_HAS(tutti_transport, api, register_memory)) return nullptr;
+  if (api->register_memory(domain.handle(), &memory, &region) >= 0) return region;
+  take_plugin_error();
+  return nullptr;
+}
+
+}  // namespace
+
+Registration Memory::find(Domain& domain, const void* address, uint64_t bytes) {
+  auto* first = static_cast<std::byte*>(const_cast<void*>(address));
+  std::unique_lock lock(mutex_);
+  for (;; settled_.wait(lock)) {  // the range may have gone meanwhile
+    auto next = ranges_.upper_bound(first);
+    if (next == ranges_.begin()) return {};
+    auto& [start, range] = *std::prev(next);
+    const auto offset = static_cast<uint64_t>(first - start);
+    if (offset >= range.bytes || bytes > range.bytes - offset || range.leaves) return {};
+    const auto [known, made] = range.regions.try_emplace(&domain);
+    Region& region = known->second;
+    if (!made && region.busy) continue;
+    if (made) {
+      const tutti_memory memory{sizeof memory, TUTTI_MEMORY_HOST, start, range.bytes, range.fd, 0, range.fd_offset};
+      region.busy = true;  // so the range stays
+      lock.unlock();
+      tutti_region* const registered = register_with(domain, memory);
+      lock.lock();
+      region = {registered, false};
+      changed();
+      settled_.notify_all();
     }
+    return {region.region, offset};
   }
-  range.regions[&domain] = region;
-  changed();
-  return {region, offset};
 }
 
 void Memory::changed() {
@@ -241,8 +266,12 @@ const std::shared_ptr<const Memory::Snapshot>& Memory::snapshot() {
   if (snapshot_) return snapshot_;
   auto made = std::make_shared<Snapshot>();
   made->reserve(ranges_.size());
-  for (const auto& [first, range] : ranges_)
-    made->push_back({first, range.bytes, {range.regions.begin(), range.regions.end()}});
+  for (const auto& [first, range] : ranges_) {
+    if (range.leaves) continue;
+    Known& known = made->emplace_back(first, range.bytes);
+    for (const auto& [domain, region] : range.regions)
+      if (!region.busy) known.regions.emplace_back(domain, region.region);
+  }
   return snapshot_ = std::move(made);
 }
 
@@ -270,12 +299,23 @@ Registration Memory::Reader::find(Domain& domain, const void* address, uint64_t 
 }
 
 void Memory::forget(Domain& domain) {
-  const std::lock_guard lock(mutex_);
-  for (auto& [start, range] : ranges_) {
-    const auto found = range.regions.find(&domain);
-    if (found == range.regions.end()) continue;
-    if (found->second) domain.api()->deregister_memory(domain.handle(), found->second);
-    range.regions.erase(found);
+  std::unique_lock lock(mutex_);
+  for (auto at = ranges_.begin(); at != ranges_.end();) {
+    auto& regions = at->second.regions;
+    const auto found = regions.find(&domain);
+    if (found == regions.end()) {
+      ++at;
+    } else if (found->second.busy) {
+      settled_.wait(lock);
+      at = ranges_.begin();  // that range may have gone
+    } else {
+      found->second.busy = true;  // so the range stays
+      lock.unlock();
+      if (found->second.region) domain.api()->deregister_memory(domain.handle(), found->second.region);
+      lock.lock();
+      regions.erase(found);
+      settled_.notify_all();
+    }
   }
   changed();
 }

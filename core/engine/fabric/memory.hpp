@@ -7,6 +7,7 @@
 #include <tutti/plugin/transport.h>
 
 #include <atomic>
+#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -49,7 +50,9 @@ struct Registration {
   uint64_t offset = 0;  // of the asked address in the region
 };
 
-// Process-wide table of directly addressable memory. Every function may be called by any thread.
+// Process-wide table of directly addressable memory. Every function may be called by any thread. The lock is not held
+// while a transport registers or deregisters, which takes milliseconds for a large range. The region is marked instead:
+// only threads that need it wait.
 class Memory {
   // The table at one moment, by address.
   struct Known {
@@ -90,12 +93,17 @@ class Memory {
   };
 
  private:
+  struct Region {
+    tutti_region* region = nullptr;
+    bool busy = false;  // a thread registers or deregisters it without the lock, and alone may change it
+  };
   struct Range {
     uint64_t bytes = 0;
     int fd = -1;  // -1: there is no file
     uint64_t fd_offset = 0;
     bool ours = false;
-    std::map<Domain*, tutti_region*> regions;
+    bool leaves = false;  // a thread removes it: nobody finds it any more
+    std::map<Domain*, Region> regions;
   };
   void erase(void* address, bool ours, const char* what);
   // The mutex is held.
@@ -103,6 +111,7 @@ class Memory {
   const std::shared_ptr<const Snapshot>& snapshot();
 
   std::mutex mutex_;
+  std::condition_variable settled_;  // a region is not busy any more
   std::map<std::byte*, Range> ranges_;
   std::atomic<uint64_t> generation_{1};       // raised with every change
   std::shared_ptr<const Snapshot> snapshot_;  // nullptr: not made since the last change

@@ -2,7 +2,11 @@
 #include "record/reports.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <tutti/schedule.h>
+
+#include <algorithm>
+#include <set>
 
 #include "base/clock.hpp"
 #include "base/failure.hpp"
@@ -22,6 +26,17 @@ uint32_t Reports::row(const char* collective, const char* algorithm, std::string
   rows_.push_back({collective, algorithm, std::string(transports)});
   recorder_->name_service(static_cast<uint32_t>(rows_.size() - 1), algorithm, rows_.back().transports);
   return static_cast<uint32_t>(rows_.size() - 1);
+}
+
+uint32_t Reports::transfer_row(const char* call, const char* device, std::span<const char* const> carriers) {
+  for (const TransferRow& known : transfer_rows_)
+    if (known.call == call && known.device == device && std::ranges::equal(known.carriers, carriers)) return known.row;
+  const std::set<std::string_view> names(carriers.begin(), carriers.end());
+  const std::string text =
+      fmt::format("{}{}{}", device ? device : "", device && !names.empty() ? "+" : "", fmt::join(names, "+"));
+  const uint32_t made = row(call, "", text);
+  transfer_rows_.push_back({call, device, {carriers.begin(), carriers.end()}, made});
+  return made;
 }
 
 std::vector<tutti_service> Reports::services() const {

@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -34,6 +35,9 @@ class Reports {
 
   // The row of the operations that one algorithm carries out over some transports.
   uint32_t row(const char* collective, const char* algorithm, std::string_view transports);
+  // The row of sends and receives. It is found by addresses, so every text stays where it is: the name of the call, the
+  // device's, or nullptr on the host, and those of the carriers in any order, each once.
+  uint32_t transfer_row(const char* call, const char* device, std::span<const char* const> carriers);
   // An operation of that row is complete.
   void count(uint32_t row, uint64_t bytes, uint64_t ticks) {
     Row& r = rows_[row];
@@ -56,6 +60,11 @@ class Reports {
     std::string collective, algorithm, transports;
     uint64_t calls = 0, bytes = 0, ticks = 0;
   };
+  struct TransferRow {
+    const char *call, *device;
+    std::vector<const char*> carriers;
+    uint32_t row;
+  };
   struct Served {
     bool there = false;
     uint32_t row = 0;
@@ -63,6 +72,7 @@ class Reports {
   };
   std::shared_ptr<FlightRecorder> recorder_;
   std::deque<Row> rows_;  // its strings are handed out: they stay where they are
+  std::vector<TransferRow> transfer_rows_;
   std::array<Served, last_collective + 1> served_;
 };
 

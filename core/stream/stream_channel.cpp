@@ -6,6 +6,8 @@
 
 #include <algorithm>
 #include <atomic>
+#include <mutex>
+#include <set>
 #include <utility>
 
 #include "base/failure.hpp"
@@ -26,12 +28,24 @@ void StreamChannel::let_go() {
   for (uint64_t k = 0; k < slots; ++k) std::atomic_ref(*host_flag(k, !outgoing_)).store(1, std::memory_order_release);
 }
 
+namespace {
+
+const char* carrier_of(const char* transport, bool on_device) {
+  if (!on_device) return transport;
+  static std::mutex mutex;
+  static auto& names = *new std::set<std::string>;
+  const std::lock_guard lock(mutex);
+  return names.insert(fmt::format("{}(device)", transport)).first->c_str();
+}
+
+}  // namespace
+
 StagedChannel::StagedChannel(const DeviceTables& tables, uint32_t device, Link* link, uint32_t transport_lane,
                              bool outgoing, bool in_host)
     : StreamChannel(link, outgoing),
       flags_(tables, flags_bytes),
       slots_(tables, device, *link->port, slots * slot_bytes, in_host),
-      carrier_(fmt::format("{}{}", link->port->api->name, slots_.on_device() ? "(device)" : "")),
+      carrier_(carrier_of(link->port->api->name, slots_.on_device())),
       lane_(transport_lane) {
   place(slots_.seen(), flags_.host(), flags_.device());
   for (uint64_t k = 0; k < slots; ++k) *host_flag(k, false) = 1;

@@ -58,7 +58,7 @@ class StreamChannel {
   void let_go();
   // "at fragment 3 to rank 1 over tcp", for messages; "": nothing is under way.
   virtual std::string where() const = 0;
-  // The carrier of the bytes, for reports.
+  // The carrier of the bytes, for reports: a text at one address in all channels alike, which stays there.
   virtual const char* carrier() const = 0;
 
  protected:
@@ -93,7 +93,7 @@ class StagedChannel final : public StreamChannel {
   }
   bool advance() override;
   std::string where() const override;
-  const char* carrier() const override { return carrier_.c_str(); }
+  const char* carrier() const override { return carrier_; }
 
  private:
   bool busy() const { return finished_ != announced_; }
@@ -109,7 +109,7 @@ class StagedChannel final : public StreamChannel {
 
   MappedMemory flags_;
   StagingSlots slots_;
-  std::string carrier_;
+  const char* const carrier_;
   uint32_t lane_;
   std::array<Outflow, slots> out_;
   std::array<Inflow, slots> in_;

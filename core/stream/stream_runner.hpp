@@ -10,6 +10,7 @@
 #include <memory>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <string_view>
 #include <tuple>
@@ -81,8 +82,8 @@ class StreamRunner {
   // A group of sends and receives (stream_transfer.hpp) instead of a collective. Opens the channels that it lacks, both
   // ways to each peer.
   void open_channels(const std::vector<Transfer>& transfers, const Until& until);
-  // Appends what carries its bytes to a text: "+mapped+tcp".
-  void add_carriers(const std::vector<Transfer>& transfers, std::string& text);
+  // What carries its bytes: "mapped", "tcp". Valid until the next call.
+  std::span<const char* const> carriers(const std::vector<Transfer>& transfers);
   // Bytes that mapped channels have carried, or are about to, and that were read in place, by peer.
   std::vector<tutti_link_traffic> traffic() const;
   // A turn of a wait: moves what is pending. False: nothing has moved for too long, while `excused` was false. Throws
@@ -244,7 +245,7 @@ class StreamRunner {
   StreamLaunch launch_;                // of the call being issued
   std::vector<OpenWay> ways_;          // of its plan's traffic
   StreamExchange exchange_;
-  std::vector<std::string_view> carriers_;  // while they are told
+  std::vector<const char*> carriers_;       // while they are told
   StreamWriter writer_;                     // for exchanges: collectives are written at the rendezvous
   std::map<uint32_t, Failure> unreadable_;  // devices of this process's ranks that this rank's cannot read
   Operation begun_;

@@ -174,15 +174,14 @@ void StreamRunner::open_channels(const std::vector<Transfer>& transfers, const U
   open_missing(transfers.size() == 1 ? text_of(transfers[0]) : "exchange", traffic, until);
 }
 
-void StreamRunner::add_carriers(const std::vector<Transfer>& transfers, std::string& text) {
+std::span<const char* const> StreamRunner::carriers(const std::vector<Transfer>& transfers) {
   carriers_.clear();
   for (const Transfer& transfer : transfers)
     if (is_far(transfer))
-      for (const bool outgoing : {true, false}) carriers_.push_back(channel(transfer.peer, outgoing).carrier());
-  std::ranges::sort(carriers_);
-  const auto repeated = std::ranges::unique(carriers_);
-  carriers_.erase(repeated.begin(), repeated.end());
-  for (const std::string_view carrier : carriers_) text.append("+").append(carrier);
+      for (const bool outgoing : {true, false})
+        if (const char* carrier = channel(transfer.peer, outgoing).carrier(); !std::ranges::count(carriers_, carrier))
+          carriers_.push_back(carrier);
+  return carriers_;
 }
 
 // A replay is known to the devices alone: whatever it uses has to be there before, and no host may have a part in it.

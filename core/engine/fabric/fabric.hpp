@@ -82,13 +82,6 @@ class Fabric {
   // The transports that pairs of this rank have been refused, a line each. "": none has.
   std::string refusals_text() const;
   size_t ports() const { return ports_.size(); }
-  // Appends "shm+tcp", the transports that `carries(port)` holds for, to a text.
-  template <typename Carries>
-  void add_carriers(Carries&& carries, std::string& text) const {
-    const char* between = "";
-    for (const Port& port : ports_)
-      if (carries(port)) text.append(std::exchange(between, "+")).append(port.api->name);
-  }
 
   // Advances the ports, `all` or those with transfers under way, and hands what happened to `events`. True when
   // something did.

@@ -179,17 +179,15 @@ tutti_request& Communicator::begin_group(Operations::Request made, std::span<con
   return request;
 }
 
-// The row of the transports that carry these: "shm+tcp".
+// The row of the transports that carry these.
 uint32_t Communicator::transfer_service(const char* name, std::span<const Transfer> transfers) {
   carriers_.clear();
-  fabric_.add_carriers(
-      [&](const Port& port) {
-        return std::ranges::any_of(transfers, [&](const Transfer& transfer) {
-          return !transfer.any_peer && transfer.peer != rank_ && fabric_.link(transfer.peer).port == &port;
-        });
-      },
-      carriers_);
-  return reports_->row(name, "", carriers_);
+  for (const Transfer& transfer : transfers) {
+    if (transfer.any_peer || transfer.peer == rank_) continue;
+    const char* const carrier = fabric_.link(transfer.peer).port->api->name;
+    if (!std::ranges::count(carriers_, carrier)) carriers_.push_back(carrier);
+  }
+  return reports_->transfer_row(name, nullptr, carriers_);
 }
 
 tutti_status Communicator::probe(tutti_envelope& envelope, uint64_t timeout_ns) {

@@ -279,7 +279,7 @@ class Communicator final : public Engine, private PortEvents, private Breakdown:
   Operations operations_{{*this, fabric_, *this, breakdown_, windows_.list()}};
   std::optional<StreamCalls> stream_calls_;
   std::optional<CallGroup> open_group_;
-  std::string carriers_;  // of the transfers that begin, while they are told
+  std::vector<const char*> carriers_;  // of the transfers that begin, while they are told
   uint64_t next_look_ns_ = 0;
   const tutti_request* awaited_ = nullptr;  // by the call that passes time
 

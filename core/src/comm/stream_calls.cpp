@@ -157,10 +157,10 @@ tutti_status StreamCalls::exchange(StreamCall call, std::span<const Transfer> tr
   breakdown.require_none();
 
   const char* kind = transfers.size() > 1 ? "exchange" : transfers[0].sending ? "send" : "receive";
-  carriers_ = parts_.device.tables.memory->name;
+  const char* const device = parts_.device.tables.memory->name;
   auto made = breakdown.or_tell([&] {
     auto fresh = make<TransferGroup>(call, asker);
-    fresh->service = reports.row(kind, "", carriers_);
+    fresh->service = reports.transfer_row(kind, device, {});
     operations.begin(*fresh, transfers);
     return fresh;
   });
@@ -169,8 +169,7 @@ tutti_status StreamCalls::exchange(StreamCall call, std::span<const Transfer> tr
     match(group);
     breakdown.require_none();
     streams.open_channels(group, [&](const auto& enough) { parts_.meetings.await({"", patience}, enough); });
-    streams.add_carriers(group, carriers_);
-    made->service = reports.row(kind, "", carriers_);
+    made->service = reports.transfer_row(kind, device, streams.carriers(group));
   } catch (const std::exception& problem) {
     breakdown.fail(problem);
   }

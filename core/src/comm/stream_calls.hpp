@@ -81,7 +81,6 @@ class StreamCalls {
     Link* link;
   };
   std::vector<Untold> untold_;
-  std::string carriers_;  // of the transfers that begin, while they are told
 };
 
 }  // namespace tutti::core

@@ -41,20 +41,10 @@ struct Range {
 // Which location a chunk is, given the call's in-place form.
 class Aliases {
  public:
-  Aliases(const Shape& shape, uint32_t rank, uint32_t pieces) : in_place_(shape.in_place != 0) {
-    switch (equal_form(shape.collective)) {
-      case TUTTI_ALL_GATHER:
-      case TUTTI_GATHER:
-        in_offset_ = rank * pieces;  // IN is OUT's block `rank`
-        break;
-      case TUTTI_REDUCE_SCATTER:
-      case TUTTI_SCATTER:
-        out_offset_ = rank * pieces;  // OUT is IN's block `rank`
-        break;
-      default:
-        break;
-    }
-  }
+  Aliases(const Shape& shape, uint32_t rank, uint32_t pieces)
+      : in_place_(shape.in_place != 0),
+        in_offset_(block_in_place(shape.collective, rank, TUTTI_BUFFER_IN) * pieces),
+        out_offset_(block_in_place(shape.collective, rank, TUTTI_BUFFER_OUT) * pieces) {}
   Range range(const tutti_span& span, bool written) const {
     Range r{span.buffer, span.first, span.first + span.chunks, written};
     if (!in_place_ || span.buffer == TUTTI_BUFFER_SCRATCH) return r;
@@ -63,8 +53,8 @@ class Aliases {
   }
 
  private:
-  bool in_place_;
-  uint32_t in_offset_ = 0, out_offset_ = 0;
+  const bool in_place_;
+  const uint32_t in_offset_, out_offset_;
 };
 
 std::vector<Range> ranges_of(const Step& step, const Aliases& aliases) {

@@ -31,7 +31,6 @@ struct TopologyFile::State {
   const std::vector<HostCost> hosts;
 };
 
-// An impossible value is a Failure, as one that another rank sends.
 TopologyFile::TopologyFile(const std::string& text) try : state_(std::make_unique<State>(text)) {
 } catch (const std::bad_alloc&) {
   throw;

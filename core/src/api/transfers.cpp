@@ -206,7 +206,7 @@ tutti_status tutti_request_start(tutti_request* request) {
   if (!request) return TUTTI_INVALID_ARGUMENT;
   if (!request->pool->alive.load(std::memory_order_acquire)) return TUTTI_INVALID_USAGE;
   try {
-    if (request->comm->forked()) throw Failure(TUTTI_INVALID_USAGE, forked_words);
+    if (request->comm->forked()) throw tutti::core::Failure(TUTTI_INVALID_USAGE, forked_words);
     request->comm->start(*request);
     return TUTTI_OK;
   } catch (const std::exception& problem) {

@@ -33,6 +33,8 @@ function(tutti_plugin name)
     C_VISIBILITY_PRESET hidden CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON)
   add_library(${name}_static STATIC EXCLUDE_FROM_ALL $<TARGET_OBJECTS:${name}>)
   set_target_properties(${name}_static PROPERTIES LINKER_LANGUAGE CXX)
+  # What the objects have of fmt is compiled into them. Tests of their insides may use the shared library.
+  list(REMOVE_ITEM arg_LIBS fmt::fmt-header-only)
   target_link_libraries(${name}_static INTERFACE tutti::abi tutti::sdk ${arg_LIBS})
 endfunction()
 
@@ -47,14 +49,11 @@ function(tutti_test_flags target)
   endif()
 endfunction()
 
-# tutti_test(NAME SOURCES... [LIBS libs...] [TIMEOUT seconds] [ENVIRONMENT NAME=value...] [ONE_THREAD]): a GoogleTest program
-# of the ctest suite. In the workspace TUTTI_BUILD_TESTS says whether there are any; out of tree BUILD_TESTING does, and whether
-# GoogleTest is installed.
-# ONE_THREAD: neither the test nor what it calls starts a thread or a process. The workspace builds it unless
-# TUTTI_BUILD_ONE_THREAD_TESTS is off, which spares the thread sanitizer what has no races.
-# Cases with RealTime in their name judge by a real clock, so they depend on the machine's load. They run as the ctest test
-# NAME.real_time with the label soak, all others as NAME.
-function(tutti_test name)
+# tutti_test_program(NAME SOURCES... [LIBS libs...]): a GoogleTest program build/tests/NAME, unless there are to be no tests. In the
+# workspace TUTTI_BUILD_TESTS says whether there are any; out of tree BUILD_TESTING does, and whether GoogleTest is installed.
+# ONE_THREAD: see tutti_test.
+function(tutti_test_program name)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "ONE_THREAD" "" "SOURCES;LIBS")
   if(DEFINED TUTTI_BUILD_TESTS)
     set(wanted ${TUTTI_BUILD_TESTS})
     set(required REQUIRED)
@@ -62,15 +61,11 @@ function(tutti_test name)
     set(wanted ${BUILD_TESTING})
     set(required "")
   endif()
+  if(arg_ONE_THREAD AND DEFINED TUTTI_BUILD_ONE_THREAD_TESTS AND NOT TUTTI_BUILD_ONE_THREAD_TESTS)
+    set(wanted OFF)
+  endif()
   if(NOT wanted)
     return()
-  endif()
-  cmake_parse_arguments(PARSE_ARGV 1 arg "ONE_THREAD" "TIMEOUT" "SOURCES;LIBS;ENVIRONMENT")
-  if(arg_ONE_THREAD AND DEFINED TUTTI_BUILD_ONE_THREAD_TESTS AND NOT TUTTI_BUILD_ONE_THREAD_TESTS)
-    return()
-  endif()
-  if(NOT arg_TIMEOUT)
-    set(arg_TIMEOUT 120)
   endif()
   find_package(GTest ${required})
   if(NOT GTest_FOUND)
@@ -81,6 +76,15 @@ function(tutti_test name)
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/tests")
   target_link_libraries(${name} PRIVATE ${arg_LIBS})
   tutti_test_flags(${name})
+endfunction()
+
+# tutti_add_test(NAME PROGRAM [SOURCES files...] [ARGUMENTS ...] [TIMEOUT seconds] [ENVIRONMENT NAME=value...]): the ctest test NAME
+# runs the program. SOURCES tell whether it has RealTime cases, see tutti_test.
+function(tutti_add_test name program)
+  cmake_parse_arguments(PARSE_ARGV 2 arg "" "TIMEOUT" "SOURCES;ARGUMENTS;ENVIRONMENT")
+  if(NOT arg_TIMEOUT)
+    set(arg_TIMEOUT 120)
+  endif()
   set(real_time "")
   foreach(source IN LISTS arg_SOURCES)
     cmake_path(ABSOLUTE_PATH source BASE_DIRECTORY "${CMAKE_CURRENT_SOURCE_DIR}")
@@ -90,12 +94,30 @@ function(tutti_test name)
   endforeach()
   set(tests ${name})
   if(real_time)
-    add_test(NAME ${name} COMMAND ${name} --gtest_filter=-*RealTime*)
-    add_test(NAME ${name}.real_time COMMAND ${name} --gtest_filter=*RealTime*)
+    add_test(NAME ${name} COMMAND ${program} ${arg_ARGUMENTS} --gtest_filter=-*RealTime*)
+    add_test(NAME ${name}.real_time COMMAND ${program} ${arg_ARGUMENTS} --gtest_filter=*RealTime*)
     set_tests_properties(${name}.real_time PROPERTIES LABELS soak)
     list(APPEND tests ${name}.real_time)
   else()
-    add_test(NAME ${name} COMMAND ${name})
+    add_test(NAME ${name} COMMAND ${program} ${arg_ARGUMENTS})
   endif()
   set_tests_properties(${tests} PROPERTIES TIMEOUT ${arg_TIMEOUT} ENVIRONMENT "${arg_ENVIRONMENT}")
+endfunction()
+
+# tutti_test(NAME SOURCES... [LIBS libs...] [TIMEOUT seconds] [ENVIRONMENT NAME=value...] [ONE_THREAD]): a GoogleTest program
+# of the ctest suite.
+# ONE_THREAD: neither the test nor what it calls starts a thread or a process. The workspace builds it unless
+# TUTTI_BUILD_ONE_THREAD_TESTS is off, which spares the thread sanitizer what has no races.
+# Cases with RealTime in their name judge by a real clock, so they depend on the machine's load. They run as the ctest test
+# NAME.real_time with the label soak, all others as NAME.
+function(tutti_test name)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "ONE_THREAD" "TIMEOUT" "SOURCES;LIBS;ENVIRONMENT")
+  set(one_thread "")
+  if(arg_ONE_THREAD)
+    set(one_thread ONE_THREAD)
+  endif()
+  tutti_test_program(${name} SOURCES ${arg_SOURCES} LIBS ${arg_LIBS} ${one_thread})
+  if(TARGET ${name})
+    tutti_add_test(${name} ${name} SOURCES ${arg_SOURCES} TIMEOUT ${arg_TIMEOUT} ENVIRONMENT ${arg_ENVIRONMENT})
+  endif()
 endfunction()

@@ -268,7 +268,7 @@ class Check:
         self.part("tsan", "tsan", whole, thrice)
         self.step("limits", "build/tests/limits", *"--processes 2 --processes 8 --processes 64 --threads 2 --threads 64 --threads 512".split())
         self.step("survival", "build/tests/survival", "--kills", 200, "--stops", 30, "--pairs", 200, "--seed", seed)
-        self.step("canonical-order", "build/tests/canonical_order_test", "--gtest_also_run_disabled_tests",
+        self.step("canonical-order", "build/tests/comm_operator_tests", "--gtest_also_run_disabled_tests",
                   "--gtest_filter=*EveryNumberOfRanks")
         # Every transport alone, mixed, and with chaos's faults put in.
         self.step("conformance", "build/bin/tutti-conform", "--level", "standard", "--html", "build/check-conformance.html")

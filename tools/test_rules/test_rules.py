@@ -18,7 +18,7 @@ A source is judged line by line. These are free of the rules:
   - files of soak tests only, which SOURCE/tools/test_rules/allowed.txt names in a line "PATH: soak: TEST ..."
   - lines that it names in a line "PATH: PATTERN: reason", where PATTERN is a regular expression for the line's text
 
-The list only shrinks: an entry that matches nothing fails. With BUILD, ctest is asked: a program with RealTime cases has its
+The list only shrinks: an entry that matches nothing fails. With BUILD, ctest is asked: a source with RealTime cases has its
 NAME.real_time and no other test of the gate runs them, tests that the list calls soak have that label, and each line of
 SOURCE/cmake/soak_tests.txt has a test.
 """
@@ -221,6 +221,12 @@ def programs_of(build):
     return programs
 
 
+def runs(command, path):
+    """Whether a test's command runs a source's cases: one of tutti_test_group() names the sources."""
+    given = [word.removeprefix("--sources=").split(",") for word in command if word.startswith("--sources=")]
+    return not given or path.name in given[0]
+
+
 def check_build(root, build, allowed, real_time):
     """The faults of the tests that ctest knows in a build folder. `real_time`: the sources that have RealTime cases."""
     shown = subprocess.run(["ctest", "--show-only=json-v1"], cwd=build, capture_output=True, text=True, check=True).stdout
@@ -233,10 +239,13 @@ def check_build(root, build, allowed, real_time):
     programs = programs_of(build)
     for path in real_time:
         program = programs.get((root / path).resolve())
-        if program and not soak.get(f"{program}.real_time"):
-            faults.append(f"{path}: {program}.real_time is no soak test: run cmake again; objects of a library have none")
-        faults += [f"{path}: {name} is no soak test, and runs all cases of {program}" for name, command in commands.items()
-                   if Path(command[0]).name == program and not soak[name] and "--gtest_filter" not in " ".join(command)]
+        running = {name: " ".join(command[1:]) for name, command in commands.items()
+                   if Path(command[0]).name == program and runs(command, path)}
+        own = f"{program}.real_time"
+        if program and not soak.get(own) and not any(name.endswith(".real_time") and soak[name] for name in running):
+            faults.append(f"{path}: {own} is no soak test, nor NAME.real_time of a group: run cmake again and build; objects of a library have none")
+        faults += [f"{path}: {name} is no soak test, and runs all cases of {program}" for name, arguments in running.items()
+                   if not soak[name] and "--gtest_filter" not in arguments]
     for number, pattern in entries(root / SOAK_TESTS):
         if not any(re.fullmatch(pattern, name) for name in soak):
             faults.append(f"{SOAK_TESTS}:{number}: no test is called {pattern}: delete the line, or mend the name")

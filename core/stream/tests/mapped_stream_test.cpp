@@ -10,7 +10,7 @@ namespace tutti::test {
 namespace {
 
 // One all-reduce of int64 on a stream of a device; the sum of rank + 1.
-void reduce_once(tutti_comm* comm, uint32_t rank, uint64_t count, uint32_t of = 0) {
+void sum_once(tutti_comm* comm, uint32_t rank, uint64_t count, uint32_t of = 0) {
   Stream s(of);
   tutti_options options{};
   options.struct_size = sizeof options;
@@ -30,7 +30,7 @@ TEST(MappedStream, CarriesEveryByteOfTheCall) {
       2, 1,
       [](tutti_comm* comm, uint32_t rank) {
         constexpr uint64_t count = 300000;
-        reduce_once(comm, rank, count);
+        sum_once(comm, rank, count);
         EXPECT_EQ(served(comm, TUTTI_ALL_REDUCE), "simulated+mapped");
         const auto bytes = sent(comm);
         EXPECT_EQ(bytes.at("mapped"), count * sizeof(int64_t)) << "half of it twice";
@@ -42,7 +42,7 @@ TEST(MappedStream, CarriesEveryByteOfTheCall) {
 TEST(MappedStream, NamedTransportsCarryEverything) {
   setenv("TUTTI_TRANSPORT", "shm", 1);
   run_processes(2, 1, [](tutti_comm* comm, uint32_t rank) {
-    reduce_once(comm, rank, 1000);
+    sum_once(comm, rank, 1000);
     EXPECT_EQ(served(comm, TUTTI_ALL_REDUCE), "simulated+shm");
     EXPECT_FALSE(sent(comm).contains("mapped"));
   });
@@ -54,7 +54,7 @@ TEST(MappedStream, MixesWithOtherHosts) {
   run_processes(
       3, 1,
       [](tutti_comm* comm, uint32_t rank) {
-        reduce_once(comm, rank, 100000);
+        sum_once(comm, rank, 100000);
         EXPECT_EQ(served(comm, TUTTI_ALL_REDUCE), rank == 2 ? "simulated+tcp" : "simulated+mapped+tcp");
         check_all(comm, rank, 5000, nullptr);
       },
@@ -65,7 +65,7 @@ TEST(MappedStream, MixesWithOtherHosts) {
 TEST(MappedStream, RefusalsAreStaged) {
   const auto told = [](tutti_comm* comm, uint32_t rank, uint32_t of, const std::string& carriers, const char* words) {
     testing::internal::CaptureStderr();
-    reduce_once(comm, rank, 10000, of);
+    sum_once(comm, rank, 10000, of);
     const std::string log = testing::internal::GetCapturedStderr();
     EXPECT_EQ(served(comm, TUTTI_ALL_REDUCE), carriers);
     EXPECT_NE(log.find(words), std::string::npos) << log;
@@ -89,7 +89,7 @@ TEST(MappedStream, RefusalsAreStaged) {
         2, 1,
         [&](tutti_comm* comm, uint32_t rank) {
           testing::internal::CaptureStderr();
-          reduce_once(comm, rank, 10000, rank);
+          sum_once(comm, rank, 10000, rank);
           const std::string log = testing::internal::GetCapturedStderr();
           EXPECT_EQ(served(comm, TUTTI_ALL_REDUCE), "simulated+mapped+shm");
           EXPECT_NE(log.find("does not read device"), std::string::npos) << log;
@@ -142,7 +142,7 @@ TEST(MappedStream, NobodyTouchesPrivateMemory) {
 // come at the same address.
 TEST(MappedStream, BuffersComeAndGo) {
   run_processes(2, 1, [](tutti_comm* comm, uint32_t rank) {
-    for (int round = 0; round < 30; ++round) reduce_once(comm, rank, 40000 + static_cast<uint64_t>(round % 3) * 10000);
+    for (int round = 0; round < 30; ++round) sum_once(comm, rank, 40000 + static_cast<uint64_t>(round % 3) * 10000);
     EXPECT_EQ(sent(comm).size(), 1u);
   });
 }
@@ -159,7 +159,7 @@ TEST(MappedStream, SlotsAreGivenBack) {
           std::filesystem::create_directories(meeting);
           tutti_comm* comm = make_comm("file:" + meeting, rank, 2, "all_reduce:ring");
           ASSERT_NE(comm, nullptr);
-          reduce_once(comm, rank, 1000);
+          sum_once(comm, rank, 1000);
           EXPECT_EQ(served(comm, TUTTI_ALL_REDUCE), "simulated+mapped") << "round " << round;
           EXPECT_EQ(tutti_comm_destroy(comm), TUTTI_OK);
         }
@@ -174,7 +174,7 @@ TEST(MappedStream, SlotsForTheDeadAreGivenBack) {
   run_processes(
       2, 1,
       [](tutti_comm* comm, uint32_t rank) {
-        reduce_once(comm, rank, 1000);
+        sum_once(comm, rank, 1000);
         EXPECT_EQ(served(comm, TUTTI_ALL_REDUCE), "simulated+mapped");
         char done = 0;  // rank 1 ends when rank 0 needs it no longer
         if (rank == 1) {
@@ -220,14 +220,14 @@ TEST(MappedStream, SlotsThatNobodyMappedAreGivenBack) {
 // and both know why.
 TEST(MappedStream, AnAbortLetsStreamsGo) {
   run_processes(2, 1, [](tutti_comm* comm, uint32_t rank) {
-    reduce_once(comm, rank, 100000);
+    sum_once(comm, rank, 100000);
     abort_beside_a_call(comm, rank, AbortComes::after, 100000);
   });
 }
 
 TEST(MappedStream, AnAbortEndsACallThatItOvertakes) {
   run_processes(2, 1, [](tutti_comm* comm, uint32_t rank) {
-    reduce_once(comm, rank, 100000);
+    sum_once(comm, rank, 100000);
     abort_beside_a_call(comm, rank, AbortComes::before, 100000);
   });
   run_processes(2, 1, [](tutti_comm* comm, uint32_t rank) {

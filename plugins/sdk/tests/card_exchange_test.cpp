@@ -27,13 +27,13 @@ constexpr PairFormat format{.transport = "test", .magic = 0x5453'5454, .version 
 constexpr uint32_t own_kind = 2;
 
 // One of two ranks.
-struct End : EndpointBase {
-  explicit End(uint32_t rank, Card of_this = {{4, 64}, 7})
+struct CardEnd : EndpointBase {
+  explicit CardEnd(uint32_t rank, Card of_this = {{4, 64}, 7})
       : EndpointBase("test", config_of(rank), 8),
         mine(of_this),
         pair{sizeof pair, 0, this,
              [](void* self, uint32_t, const void* data, uint64_t bytes) -> tutti_status {
-               static_cast<End*>(self)->sent.emplace_back(static_cast<const char*>(data), bytes);
+               static_cast<CardEnd*>(self)->sent.emplace_back(static_cast<const char*>(data), bytes);
                return TUTTI_OK;
              }},
         exchange(*this, config_of(rank, &pair), format, {"the lanes", "the bytes"},
@@ -67,7 +67,7 @@ void expect_in(const std::string& text, const std::string& whole) {
 }
 
 TEST(CardExchange, EachEndGetsTheOthersOnce) {
-  End a(0), b(1, {{4, 64}, 8});
+  CardEnd a(0), b(1, {{4, 64}, 8});
   a.exchange.begin(1);
   a.exchange.begin(1);
   ASSERT_EQ(a.sent.size(), 1u);
@@ -81,11 +81,11 @@ TEST(CardExchange, EachEndGetsTheOthersOnce) {
 }
 
 TEST(CardExchange, WhatDiffersIsNamedAtBothEnds) {
-  End a(0), b(1, {{4, 65}, 8});
+  CardEnd a(0), b(1, {{4, 65}, 8});
   a.exchange.begin(1);
   b.hear(a.sent[0]);
   for (const std::string& message : b.sent) a.hear(message);
-  for (const End* end : {&a, &b}) {
+  for (const CardEnd* end : {&a, &b}) {
     expect_in("the bytes", end->error());
     expect_in("64", end->error());
     expect_in("65", end->error());
@@ -96,19 +96,19 @@ TEST(CardExchange, WhatDiffersIsNamedAtBothEnds) {
 }
 
 TEST(CardExchange, ALackOfMemoryIsToldAtBothEnds) {
-  End a(0), b(1);
+  CardEnd a(0), b(1);
   b.lacks_memory = true;
   a.exchange.begin(1);
   b.hear(a.sent[0]);
   for (const std::string& message : b.sent) a.hear(message);
-  for (const End* end : {&a, &b}) {
+  for (const CardEnd* end : {&a, &b}) {
     expect_in("out of memory", end->error());
     EXPECT_EQ(end->exchange.error(end->peer())->status(), TUTTI_NO_RESOURCES);
   }
 }
 
 TEST(CardExchange, ARefusalIsCutWhereAMessageEnds) {
-  End a(0), b(1);
+  CardEnd a(0), b(1);
   a.exchange.begin(1);
   a.exchange.fail(1, TUTTI_SYSTEM, std::string(9999, 'x'));
   ASSERT_EQ(a.sent.size(), 2u);
@@ -122,7 +122,7 @@ TEST(CardExchange, ARefusalIsCutWhereAMessageEnds) {
 }
 
 TEST(CardExchange, MessagesOfTheTransportComeBack) {
-  End a(0), b(1);
+  CardEnd a(0), b(1);
   const std::string own = format.encode(own_kind, uint32_t{5});
   const auto message = b.hear(own);
   ASSERT_TRUE(message);
@@ -137,29 +137,29 @@ TEST(CardExchange, MessagesOfTheTransportComeBack) {
 
 TEST(CardExchange, BytesThatNoEndpointSendsAreRefused) {
   const std::string right = format.encode(Exchange::kCard, Card{{4, 64}, 8});
-  for (size_t n = 0; n < right.size(); ++n) EXPECT_NE(End(0).refusal_of(right.substr(0, n)), "") << n;
-  EXPECT_NE(End(0).refusal_of(right + "x"), "");
-  expect_in("its number is above 99", End(0).refusal_of(format.encode(Exchange::kCard, Card{{4, 64}, 100})));
-  expect_in("from rank 1", End(0).refusal_of("nonsense"));
+  for (size_t n = 0; n < right.size(); ++n) EXPECT_NE(CardEnd(0).refusal_of(right.substr(0, n)), "") << n;
+  EXPECT_NE(CardEnd(0).refusal_of(right + "x"), "");
+  expect_in("its number is above 99", CardEnd(0).refusal_of(format.encode(Exchange::kCard, Card{{4, 64}, 100})));
+  expect_in("from rank 1", CardEnd(0).refusal_of("nonsense"));
   // A refusal needs a reason to count as one.
-  EXPECT_NE(End(0).refusal_of(format.encode(Exchange::kCard, TUTTI_OK, "no reason")), "");
-  End twice(0);
+  EXPECT_NE(CardEnd(0).refusal_of(format.encode(Exchange::kCard, TUTTI_OK, "no reason")), "");
+  CardEnd twice(0);
   EXPECT_EQ(twice.refusal_of(right), "");
   expect_in("a second card", twice.refusal_of(right));
   EXPECT_EQ(twice.theirs, 8u);
   std::string newer = right;
   newer[4] = 2;
-  expect_in("it speaks version 2 of the test transport, this rank version 1", End(0).refusal_of(newer));
+  expect_in("it speaks version 2 of the test transport, this rank version 1", CardEnd(0).refusal_of(newer));
 }
 
 TEST(CardExchange, WhoGivesUpSaysSoIfItHasSpoken) {
-  End silent(0), speaks(0);
+  CardEnd silent(0), speaks(0);
   silent.exchange.give_up(1);
   EXPECT_TRUE(silent.sent.empty());
   speaks.exchange.begin(1);
   speaks.exchange.give_up(1);
   ASSERT_EQ(speaks.sent.size(), 2u);
-  End b(1);
+  CardEnd b(1);
   b.hear(speaks.sent[1]);
   expect_in("rank 0 has given this rank up", b.error());
   EXPECT_THROW(b.exchange.connect(0), Error);

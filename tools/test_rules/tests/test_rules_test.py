@@ -172,6 +172,18 @@ class Rules(unittest.TestCase):
         self.assert_accepted(self.build(good))
         self.assertIn("planted_again is no soak test, and runs all cases of planted_test",
                       self.check(*self.build({**good, "planted_again": ([gate[0]], "")}))[1])
+        # One of a group of sources.
+        self.put("bin/planted_tests", "#!/bin/sh\n")
+        group = self.root / "bin/planted_tests"
+        group.chmod(0o755)
+        def of(source, *more):
+            return [str(group), f"--sources={source}", *more]
+        good = {"planted_test": (of("planted_test.cpp", gate[1]), ""), "others_test": (of("others_test.cpp"), ""),
+                "planted_test.real_time": (of("planted_test.cpp", soak[1]), "soak")}
+        self.assert_accepted(self.build(good, "planted_tests"))
+        for bad, words in (({"planted_test": (of("planted_test.cpp"), "")}, "planted_test is no soak test, and runs all cases of planted_tests"),
+                           ({"planted_test.real_time": (of("others_test.cpp", soak[1]), "soak")}, "planted_tests.real_time is no soak test")):
+            self.assertIn(words, self.check(*self.build({**good, **bad}, "planted_tests"))[1])
 
     def test_the_lists_name_tests(self):
         self.put("core/tests/planted_test.cpp", case(SLEEP))

@@ -19,7 +19,7 @@ struct Place {
 };
 constexpr Place places[] = {
     {"east", 0, 0, 2}, {"west", 1, 0, 3}, {"west", 1, 1, 3}, {"east", 0, 1, 2}, {"west", 1, 2, 3}};
-constexpr uint32_t kRanks = std::size(places);
+constexpr uint32_t kPlaces = std::size(places);
 
 bool is(const tutti_host_facts& facts, const Place& place) {
   return facts.host == place.host && facts.hosts == 2 && facts.local_rank == place.local_rank &&
@@ -30,9 +30,9 @@ bool is(const tutti_host_facts& facts, const Place& place) {
 int rank_main(const std::string& folder, uint32_t rank) try {
   setenv("TUTTI_HOST_ID", places[rank].name, 1);
   const std::string place = "file:" + folder;
-  Communicator world(config_of(place, rank, kRanks));
+  Communicator world(config_of(place, rank, kPlaces));
   if (!is(world.host(), places[rank])) return 2;
-  for (uint32_t r = 0; r < kRanks; ++r)
+  for (uint32_t r = 0; r < kPlaces; ++r)
     if (!is(world.host(r), places[r])) return 3;
   world.barrier();
   return 0;
@@ -45,11 +45,11 @@ TEST(Host, TwoPretendedHosts) {
   std::string folder = std::filesystem::temp_directory_path() / "tutti-host-XXXXXX";
   ASSERT_NE(mkdtemp(folder.data()), nullptr);
   std::vector<pid_t> children;
-  for (uint32_t rank = 0; rank < kRanks; ++rank) {
+  for (uint32_t rank = 0; rank < kPlaces; ++rank) {
     children.push_back(fork());
     if (children.back() == 0) _exit(rank_main(folder, rank));
   }
-  for (uint32_t rank = 0; rank < kRanks; ++rank) {
+  for (uint32_t rank = 0; rank < kPlaces; ++rank) {
     int status = 0;
     waitpid(children[rank], &status, 0);
     EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << "rank " << rank << ": status " << status;

@@ -350,7 +350,7 @@ void* import_memory(uint32_t device, const tutti_memory_export& memory, int fd) 
 }
 
 uint32_t memory_kind() {
-  static const uint32_t kind = sdk::memory_kind(TUTTI_SIMULATED_NAME);
+  static const uint32_t kind = sdk::memory_kind(device_name);
   return kind;
 }
 

@@ -10,13 +10,10 @@
 
 #include <cstdint>
 
-// The device's name. A second device of the same sources, for tests, has another.
-#ifndef TUTTI_SIMULATED_NAME
-#define TUTTI_SIMULATED_NAME "simulated"
-#endif
-
 namespace tutti::simulated {
 
+// The device's name. A second device of the same objects, for tests, has another.
+extern const char device_name[];
 // The kind of memory, which the host gives to the name.
 uint32_t memory_kind();
 // How many devices there are.

@@ -13,7 +13,7 @@ namespace tutti::simulated {
 namespace {
 
 struct Simulated {
-  static constexpr const char* name = TUTTI_SIMULATED_NAME;
+  static constexpr const char* name = device_name;
   static constexpr const char* summary = "host memory and threads in the place of a device: for tests";
   using Event = simulated::Event;
 
@@ -140,7 +140,7 @@ constexpr tutti_executor executor = sdk::make_executor<Simulated>();
 }  // namespace
 }  // namespace tutti::simulated
 
-TUTTI_PLUGIN(simulated_device, TUTTI_SIMULATED_NAME, "0.1.0", "Tutti", "Apache-2.0",
+TUTTI_PLUGIN(simulated_device, tutti::simulated::device_name, "0.1.0", "Tutti", "Apache-2.0",
              "a device whose streams are threads, for tests", {TUTTI_DEVICE_ID, &tutti::simulated::device},
              {TUTTI_EXECUTOR_ID, &tutti::simulated::executor},
              {tutti::simulated::Launches::id, &tutti::simulated::launches()},

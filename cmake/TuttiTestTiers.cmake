@@ -22,7 +22,7 @@ set(TUTTI_TESTS_OF_ONE_CORE
   conformance.contract.* conformance.walk.* documents.* examples_.*_test fused_stream_test fuzz.* gradient_codec_test gradient_lost_rank_test host_rate ib_model_test info.topology input_pages_test interrupted_calls_test kernels_test link_test order_page out_of_memory_test
   package.debian package.guide package.vendor plan_test python_.* registry_test schedule_mutants_test schedule_mutation_test schedule_test several_communicators_test shell.*
   starved_rank_test stream_hazards_test stream_process_test stream_test.* survival tcp_connect_test topology_test tuning_test tutti_plan_test unknown_settings_test
-  unequal_process_test.* window_(calls|deadlines)_test.* windows_test)
+  unequal_process_test.* window_calls_test.* window_deadlines_test.* windows_test)
 
 # Those that take longest start first, so that no core is idle at the end: seconds on an idle machine, and all of them above 3.
 set(TUTTI_LONG_TESTS

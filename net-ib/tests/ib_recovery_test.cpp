@@ -12,13 +12,13 @@
 namespace tutti_test {
 namespace {
 
-constexpr uint64_t kSize = 3000;
+constexpr uint64_t kLoad = 3000;
 
 class Recovering : public OverCables {
  protected:
   // Messages in both directions on every lane; all must arrive.
   void exchange(uint32_t lanes = 4) {
-    const auto out = pattern(kSize, static_cast<unsigned>(++round_));
+    const auto out = pattern(kLoad, static_cast<unsigned>(++round_));
     for (uint32_t lane = 0; lane < lanes; ++lane) {
       begin(*a, 1, *b, 0, lane, out);
       begin(*b, 0, *a, 1, lane, out);
@@ -28,11 +28,11 @@ class Recovering : public OverCables {
     in_.clear();
   }
   void begin(Rank& from, uint32_t peer, Rank& to, uint32_t self, uint32_t lane, const std::vector<unsigned char>& out) {
-    auto& in = in_.emplace_back(kSize);
+    auto& in = in_.emplace_back(kLoad);
     ASSERT_NO_FATAL_FAILURE(
-        post({a.get(), b.get()}, to, Rank::transfer(to.link(self), TUTTI_TRANSFER_RECV, lane, in.data(), kSize, ++cookie_)));
+        post({a.get(), b.get()}, to, Rank::transfer(to.link(self), TUTTI_TRANSFER_RECV, lane, in.data(), kLoad, ++cookie_)));
     ASSERT_NO_FATAL_FAILURE(post(
-        {a.get(), b.get()}, from, Rank::transfer(from.link(peer), TUTTI_TRANSFER_SEND, lane, out.data(), kSize, ++cookie_)));
+        {a.get(), b.get()}, from, Rank::transfer(from.link(peer), TUTTI_TRANSFER_SEND, lane, out.data(), kLoad, ++cookie_)));
     if (&from == a.get()) ended_ += 2;
   }
   bool logged(const std::string& text) { return host().logged(text); }
@@ -111,10 +111,10 @@ TEST_F(Recovering, RealTimeTheOnlyRailMayFlap) {
   ASSERT_NO_FATAL_FAILURE(open_joined(1));
   ASSERT_NO_FATAL_FAILURE(exchange());
   cable(0, "down");
-  const auto out = pattern(kSize, 9);
-  std::vector<unsigned char> in(kSize);
-  ASSERT_EQ(b->receive(0, 0, in.data(), kSize, 900), TUTTI_OK);
-  ASSERT_EQ(a->send(1, 0, out.data(), kSize, 900), TUTTI_OK);
+  const auto out = pattern(kLoad, 9);
+  std::vector<unsigned char> in(kLoad);
+  ASSERT_EQ(b->receive(0, 0, in.data(), kLoad, 900), TUTTI_OK);
+  ASSERT_EQ(a->send(1, 0, out.data(), kLoad, 900), TUTTI_OK);
   wait(std::chrono::milliseconds(3500));  // longer than the adapter's retries, and than a silent peer is waited for
   EXPECT_TRUE(a->failures.empty() && b->failures.empty());
   EXPECT_TRUE(logged("waiting up to 20 s for a rail to come back"));
@@ -127,10 +127,10 @@ TEST_F(Recovering, RealTimeTheOnlyRailMayFlap) {
 TEST_F(Recovering, RealTimeTheOnlyWayMayBreakInBetween) {
   ASSERT_NO_FATAL_FAILURE(open_joined(1));
   lose_everything(true);
-  const auto out = pattern(kSize, 9);
-  std::vector<unsigned char> in(kSize);
-  ASSERT_EQ(b->receive(0, 0, in.data(), kSize, 900), TUTTI_OK);
-  ASSERT_EQ(a->send(1, 0, out.data(), kSize, 900), TUTTI_OK);
+  const auto out = pattern(kLoad, 9);
+  std::vector<unsigned char> in(kLoad);
+  ASSERT_EQ(b->receive(0, 0, in.data(), kLoad, 900), TUTTI_OK);
+  ASSERT_EQ(a->send(1, 0, out.data(), kLoad, 900), TUTTI_OK);
   wait(std::chrono::milliseconds(3000));
   EXPECT_TRUE(a->failures.empty() && b->failures.empty());
   lose_everything(false);

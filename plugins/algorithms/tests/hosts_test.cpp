@@ -15,12 +15,6 @@
 namespace tutti::test {
 namespace {
 
-std::string text_of(const std::vector<uint32_t>& hosts) {
-  std::string text;
-  for (const uint32_t host : hosts) text += " " + std::to_string(host);
-  return text;
-}
-
 // The blocks that leave a host.
 double leaves_a_host(const char* algorithm, const Problem& problem) {
   const std::vector<uint32_t>& hosts = problem.hosts;

@@ -57,4 +57,10 @@ std::string offer_name(const Offer& offer) {
   return std::string(offer.algorithm->name) + "_" + names[offer.collective];
 }
 
+std::string text_of(const std::vector<uint32_t>& hosts) {
+  std::string text;
+  for (const uint32_t host : hosts) text += " " + std::to_string(host);
+  return text;
+}
+
 }  // namespace tutti::test

@@ -33,5 +33,7 @@ struct Offer {
 std::vector<Offer> offers();
 // "ring_all_reduce", for names of test cases.
 std::string offer_name(const Offer& offer);
+// " 0 0 1"
+std::string text_of(const std::vector<uint32_t>& hosts);
 
 }  // namespace tutti::test

@@ -79,12 +79,6 @@ TEST_P(Proofs, HoldUpTo64Ranks) {
   std::printf("  %-24s %8llu steps\n", offer_name(offer).c_str(), static_cast<unsigned long long>(steps));
 }
 
-std::string text_of(const std::vector<uint32_t>& hosts) {
-  std::string text;
-  for (const uint32_t host : hosts) text += " " + std::to_string(host);
-  return text;
-}
-
 // The schedules of all ranks, in place and out of place.
 std::vector<uint64_t> digest(const tutti_algorithm& algorithm, Problem problem) {
   std::vector<uint64_t> hashes;

@@ -107,7 +107,15 @@ enum class InPlaceForm { none, same, in_is_block, out_is_block };
 InPlaceForm in_place_form(uint32_t collective);
 inline bool has_form_in_place(uint32_t collective) { return in_place_form(collective) != InPlaceForm::none; }
 // The block of that one buffer at which IN (TUTTI_BUFFER_IN) or OUT begins at `rank`.
-uint32_t block_in_place(uint32_t collective, uint32_t rank, uint32_t buffer);
+constexpr uint32_t block_in_place(InPlaceForm form, uint32_t rank, uint32_t buffer) {
+  return (form == InPlaceForm::in_is_block && buffer == TUTTI_BUFFER_IN) ||
+                 (form == InPlaceForm::out_is_block && buffer == TUTTI_BUFFER_OUT)
+             ? rank
+             : 0;
+}
+inline uint32_t block_in_place(uint32_t collective, uint32_t rank, uint32_t buffer) {
+  return block_in_place(in_place_form(collective), rank, buffer);
+}
 // The class of block `block` of a buffer at `rank` (algorithm.h: Unequal blocks), how many there are, and whether a
 // rank knows the size of a class. In equal forms 0, 1, true.
 uint32_t block_class(uint32_t collective, uint32_t nranks, uint32_t rank, uint32_t buffer, uint32_t block);

@@ -89,13 +89,6 @@ InPlaceForm in_place_form(uint32_t collective) {
   return has_all(shape.out) ? InPlaceForm::in_is_block : InPlaceForm::out_is_block;
 }
 
-uint32_t block_in_place(uint32_t collective, uint32_t rank, uint32_t buffer) {
-  const InPlaceForm form = in_place_form(collective);
-  const bool is_block = (form == InPlaceForm::in_is_block && buffer == TUTTI_BUFFER_IN) ||
-                        (form == InPlaceForm::out_is_block && buffer == TUTTI_BUFFER_OUT);
-  return is_block ? rank : 0;
-}
-
 uint32_t block_class(uint32_t collective, uint32_t nranks, uint32_t rank, uint32_t buffer, uint32_t block) {
   switch (collective) {
     case TUTTI_GATHER_V:

@@ -32,7 +32,7 @@ struct Arguments {
 // One buffer of a call, for checks. Equal blocks lie one after another; unequal ones have a list.
 struct Side {
   const char* name;
-  const Given& given;
+  Given given;
   uint32_t blocks;
   BlockList* list;
   uint64_t unit = 0;   // bytes of a block, or of an element of the list
@@ -155,7 +155,7 @@ bool check_overlap(const char* call, uint32_t which, const Side& in, const Side&
   if (!in.bytes || !out.bytes || in.base() + in.bytes <= out.base() || out.base() + out.bytes <= in.base())
     return false;
   const InPlaceForm form = in_place_form(which);
-  OwnBlocks own{block_in_place(which, rank, TUTTI_BUFFER_OUT), block_in_place(which, rank, TUTTI_BUFFER_IN)};
+  OwnBlocks own{block_in_place(form, rank, TUTTI_BUFFER_OUT), block_in_place(form, rank, TUTTI_BUFFER_IN)};
   own.in_place = form != InPlaceForm::none && in.begin(own.in) == out.begin(own.out);
   if (in.list)
     check_apart(call, form, in, out, own);
@@ -170,11 +170,13 @@ bool check_overlap(const char* call, uint32_t which, const Side& in, const Side&
 
 // Where the buffers lie. Where only a rank itself knows that it has no elements it goes where the others go: its stream
 // tells, or the address of a buffer that it has.
-DeviceMemory locate_buffers(Communicator& c, uint32_t which, const Side& in, const Side& out, void* stream) {
+DeviceMemory locate_buffers(Communicator& c, const char* call, uint32_t which, const Side& in, const Side& out,
+                            void* stream) {
   const DeviceMemory& own = c.device();
+  if (!own && !stream) return {};
   const char* names = in.bytes && out.bytes ? "in and out" : in.bytes ? "in" : "out";
   if (!own || in.bytes || out.bytes || all_know_blocks(which))
-    return locate(c, collective_name(which), names, in.buffer(), out.buffer(), stream);
+    return locate(c, call, names, in.buffer(), out.buffer(), stream);
   const auto lies_there = [&](const Side& side) {
     return side.given.address && side.blocks && find_device(side.given.address, own) == own;
   };
@@ -182,23 +184,24 @@ DeviceMemory locate_buffers(Communicator& c, uint32_t which, const Side& in, con
 }
 
 // Fills the shape of a collective with buffers, and the table where blocks are unequal; returns where they lie.
-DeviceMemory check(Communicator& c, Shape& shape, Arguments& given, BlockTable* table, void* stream) {
+DeviceMemory check(Communicator& c, const char* call, Shape& shape, Arguments& given, BlockTable* table, void* stream) {
   const uint32_t which = shape.collective, n = c.nranks(), rank = c.rank();
-  const char* call = collective_name(which);
   const bool reduces = is_reducing(which);
   check_rank(call, "root", given.root, n);
   const auto blocks = [&](uint32_t buffer) { return block_count(which, n, given.root, rank, buffer); };
   Side in{"in", given.in, blocks(TUTTI_BUFFER_IN), table ? &table->in : nullptr};
   Side out{"out", given.out, blocks(TUTTI_BUFFER_OUT), table ? &table->out : nullptr};
-  if (table)
-    for (const Side* side : {&in, &out}) require_counts(call, *side);
+  if (table) {
+    require_counts(call, in);
+    require_counts(call, out);
+  }
   if (reduces) given.user = check_op(c, call, given.op, given.dtype);
   in.unit = out.unit = table ? size_of(call, 1, given.dtype, 1) : size_of(call, given.count, given.dtype, n);
   if (table) fill_lists(call, in, out, given, which, rank);
-  for (Side* side : {&in, &out}) {
-    side->bytes = (side->list ? side->list->extent() : side->blocks) * side->unit;
-    check_pointer(call, side->name, side->given.address, side->bytes, given.dtype);
-  }
+  in.bytes = (table ? table->in.extent() : in.blocks) * in.unit;
+  out.bytes = (table ? table->out.extent() : out.blocks) * out.unit;
+  check_pointer(call, in.name, in.given.address, in.bytes, given.dtype);
+  check_pointer(call, out.name, out.given.address, out.bytes, given.dtype);
   shape.in_place = check_overlap(call, which, in, out, rank);
   shape.count = table ? table->shape_count(which, n) : given.count;
   shape.dtype = given.dtype;
@@ -206,7 +209,7 @@ DeviceMemory check(Communicator& c, Shape& shape, Arguments& given, BlockTable* 
   // The factor's products go where the sum will be, if there is room.
   if (shape.op == op_premul_sum) shape.in_place = in_place_form(which) == InPlaceForm::same && out.bytes;
   shape.root = given.root;
-  const DeviceMemory where = locate_buffers(c, which, in, out, stream);
+  const DeviceMemory where = locate_buffers(c, call, which, in, out, stream);
   if (where && reduces) check_op_on_device(call, where, given.op, given.dtype);
   return where;
 }
@@ -225,7 +228,7 @@ tutti_status collective(tutti_comm* comm, uint32_t which, Arguments&& arguments,
     Shape shape;
     shape.collective = which;
     const DeviceMemory where = which == TUTTI_BARRIER ? locate_stream(c, name, options.stream)
-                                                      : check(c, shape, arguments, table, options.stream);
+                                                      : check(c, name, shape, arguments, table, options.stream);
     const void* const in = arguments.in.address;
     void* const out = const_cast<void*>(arguments.out.address);
     if (!where) return c.collective(shape, {in, out, factor_of(arguments.user)}, &options, request, table);

@@ -51,9 +51,9 @@ endfunction()
 
 # tutti_test_program(NAME SOURCES... [LIBS libs...]): a GoogleTest program build/tests/NAME, unless there are to be no tests. In the
 # workspace TUTTI_BUILD_TESTS says whether there are any; out of tree BUILD_TESTING does, and whether GoogleTest is installed.
-# ONE_THREAD: see tutti_test.
+# ONE_THREAD: see tutti_test. Other words of tutti_test and tutti_test_group may stand among the arguments.
 function(tutti_test_program name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "ONE_THREAD" "" "SOURCES;LIBS")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "ONE_THREAD" "PREFIX;TIMEOUT" "SOURCES;LIBS;ENVIRONMENT")
   if(DEFINED TUTTI_BUILD_TESTS)
     set(wanted ${TUTTI_BUILD_TESTS})
     set(required REQUIRED)
@@ -79,9 +79,9 @@ function(tutti_test_program name)
 endfunction()
 
 # tutti_add_test(NAME PROGRAM [SOURCES files...] [ARGUMENTS ...] [TIMEOUT seconds] [ENVIRONMENT NAME=value...]): the ctest test NAME
-# runs the program. SOURCES tell whether it has RealTime cases, see tutti_test.
+# runs the program. SOURCES tell whether it has RealTime cases, see tutti_test, whose other words may stand among the arguments.
 function(tutti_add_test name program)
-  cmake_parse_arguments(PARSE_ARGV 2 arg "" "TIMEOUT" "SOURCES;ARGUMENTS;ENVIRONMENT")
+  cmake_parse_arguments(PARSE_ARGV 2 arg "ONE_THREAD" "TIMEOUT" "SOURCES;LIBS;ARGUMENTS;ENVIRONMENT")
   if(NOT arg_TIMEOUT)
     set(arg_TIMEOUT 120)
   endif()
@@ -111,13 +111,8 @@ endfunction()
 # Cases with RealTime in their name judge by a real clock, so they depend on the machine's load. They run as the ctest test
 # NAME.real_time with the label soak, all others as NAME.
 function(tutti_test name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "ONE_THREAD" "TIMEOUT" "SOURCES;LIBS;ENVIRONMENT")
-  set(one_thread "")
-  if(arg_ONE_THREAD)
-    set(one_thread ONE_THREAD)
-  endif()
-  tutti_test_program(${name} SOURCES ${arg_SOURCES} LIBS ${arg_LIBS} ${one_thread})
+  tutti_test_program(${name} ${ARGN})
   if(TARGET ${name})
-    tutti_add_test(${name} ${name} SOURCES ${arg_SOURCES} TIMEOUT ${arg_TIMEOUT} ENVIRONMENT ${arg_ENVIRONMENT})
+    tutti_add_test(${name} ${name} ${ARGN})
   endif()
 endfunction()

@@ -3,15 +3,12 @@
 # Where several files are compiled as one they share what they include, so names that differ in meaning must differ.
 # Tests of the soak tier (cmake/soak_tests.txt) are programs of their own, so the gate need not build them.
 function(tutti_test_group program)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "ONE_THREAD" "PREFIX;TIMEOUT" "SOURCES;LIBS;ENVIRONMENT")
-  set(one_thread "")
-  if(arg_ONE_THREAD)
-    set(one_thread ONE_THREAD)
-  endif()
-  tutti_test_program(${program} SOURCES ${arg_SOURCES} "${CMAKE_SOURCE_DIR}/cmake/test_group.cpp" LIBS ${arg_LIBS} ${one_thread})
+  tutti_test_program(${program} ${ARGN})
   if(NOT TARGET ${program})
     return()
   endif()
+  target_sources(${program} PRIVATE "${CMAKE_SOURCE_DIR}/cmake/test_group.cpp")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "ONE_THREAD" "PREFIX;TIMEOUT" "SOURCES;LIBS;ENVIRONMENT")
   foreach(source IN LISTS arg_SOURCES)
     cmake_path(GET source STEM stem)
     cmake_path(GET source FILENAME file)

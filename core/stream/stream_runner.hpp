@@ -82,7 +82,7 @@ class StreamRunner {
   // A group of sends and receives (stream_transfer.hpp) instead of a collective. Opens the channels that it lacks, both
   // ways to each peer.
   void open_channels(const std::vector<Transfer>& transfers, const Until& until);
-  // What carries its bytes: "mapped", "tcp". Valid until the next call.
+  // The carriers of its bytes: "mapped", "tcp". Valid until the next call.
   std::span<const char* const> carriers(const std::vector<Transfer>& transfers);
   // Bytes that mapped channels have carried, or are about to, and that were read in place, by peer.
   std::vector<tutti_link_traffic> traffic() const;

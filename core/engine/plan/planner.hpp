@@ -26,7 +26,7 @@ struct Planner {
   // at most `uncut` bytes run in one slice. Where blocks are unequal bind_blocks() is next. Throws Failure.
   Plan plan(const Shape& shape, bool on_device, uint64_t uncut, Schedule& schedule);
 
-  // What has been proved, by what a problem depends on besides the communicator: collective, root, size class.
+  // The proofs made so far: the algorithm, and all that a problem depends on besides the communicator.
   std::set<std::tuple<const tutti_algorithm*, uint32_t, uint32_t, uint64_t>> proved = {};
 };
 

@@ -120,7 +120,7 @@ BlockList blocks_of(std::vector<uint64_t> counts) {
   return list;
 }
 
-// What rank `wrong` expects of the rank before it is one more than that one sends; n: nobody's is.
+// Rank `wrong` expects one element more of the rank before it than that one sends; n: all expect what is sent.
 struct AllToAll {
   std::vector<Call> calls;
   std::vector<BlockTable> tables;

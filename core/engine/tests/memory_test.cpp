@@ -102,7 +102,7 @@ TEST(Memory, ARegistrationThatTakesLongHoldsUpNoOtherOne) {
   registers.join();
   EXPECT_FALSE(record.late) << "the second registration has waited for the first one";
 
-  // Likewise a deregistration.
+  // A deregistration does the same.
   record.on_deregister = [&](const void* address) {
     if (address == second) record.await([&] { return record.gone[first] != 0; });
   };

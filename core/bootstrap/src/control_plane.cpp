@@ -164,7 +164,8 @@ ControlPlane::Sleep::~Sleep() {
   const std::lock_guard lock(control_.sleep_mutex_);
   std::erase(control_.sleepers_, fd_);
   uint64_t count = 0;
-  if (::read(fd_, &count, sizeof count) > 0) control_.is_news_ = false;
+  [[maybe_unused]] const ssize_t got = ::read(fd_, &count, sizeof count);
+  control_.is_news_ = false;
 }
 
 bool ControlPlane::is_gone(uint32_t rank) const {

@@ -2,13 +2,12 @@
 #include "engine/fabric/fabric.hpp"
 
 #include <fmt/format.h>
-#include <poll.h>
 #include <sched.h>
 #include <tutti/registry.h>
 
 #include <algorithm>
 #include <mutex>
-#include <thread>
+#include <utility>
 
 #include "base/failure.hpp"
 #include "bootstrap/control_plane.hpp"
@@ -36,37 +35,31 @@ bool Fabric::progress(bool all, PortEvents& events) {
   return moved;
 }
 
-void Fabric::sleep(bool alone, uint64_t most_ns) {
-  const timespec limit{0, static_cast<long>(std::min<uint64_t>(most_ns, 20'000'000))};
-  constexpr size_t most_ports = 15;
-  pollfd fds[most_ports + 1];
-  size_t n = 0;
-  Port* armed[most_ports];
-  size_t arms = 0;
-  bool can_sleep = alone && control_ && ports_.size() <= most_ports, busy = false;
+Fabric::Armed Fabric::arm(std::pmr::vector<pollfd>* fds) {
+  const auto opened = static_cast<size_t>(std::ranges::count_if(ports_, [](const Port& p) { return p.endpoint; }));
+  if (std::ranges::any_of(ports_, [](const Port& p) { return p.endpoint && !p.wait_fd; })) return Armed::never;
+  if (!fds && opened != polled_) return Armed::busy;
   for (Port& port : ports_) {
-    if (!port.endpoint) continue;
-    if (!port.wait_fd || !can_sleep) {
-      can_sleep = false;
-      break;
+    if (!port.endpoint || port.wait_fd->arm(port.endpoint) == TUTTI_OK) continue;
+    const bool all = std::exchange(armed_, false);
+    for (Port& other : ports_) {
+      if (other.endpoint) other.wait_fd->disarm(other.endpoint);
+      if (!all && &other == &port) break;
     }
-    armed[arms++] = &port;
-    if (port.wait_fd->arm(port.endpoint) != TUTTI_OK) {
-      busy = true;
-      break;
-    }
-    fds[n++] = {port.fd, POLLIN, 0};
+    return Armed::busy;
   }
-  if (!can_sleep) {
-    std::this_thread::sleep_for(std::chrono::microseconds(20));
-  } else if (!busy) {
-    const ControlPlane::Sleep sleep(*control_);
-    fds[n++] = {sleep.fd(), POLLIN, 0};
-    ppoll(fds, n, &limit, nullptr);
-  } else {
-    sched_yield();
-  }
-  for (size_t i = 0; i < arms; ++i) armed[i]->wait_fd->disarm(armed[i]->endpoint);
+  armed_ = true;
+  if (!fds) return Armed::yes;
+  polled_ = opened;
+  for (const Port& port : ports_)
+    if (port.endpoint) fds->push_back({port.fd, POLLIN, 0});
+  return Armed::yes;
+}
+
+void Fabric::disarm() {
+  if (!std::exchange(armed_, false)) return;
+  for (Port& port : ports_)
+    if (port.endpoint && port.wait_fd) port.wait_fd->disarm(port.endpoint);
 }
 
 void Fabric::abort(std::chrono::nanoseconds limit, PortEvents& events) {

@@ -10,12 +10,14 @@
 // Threads: whoever holds the communicator's engine, one at a time.
 #pragma once
 
+#include <poll.h>
 #include <tutti/tutti.h>
 
 #include <chrono>
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <memory_resource>
 #include <set>
 #include <string>
 #include <string_view>
@@ -90,9 +92,17 @@ class Fabric {
   // when some have. Throws Failure.
   using Hear = std::function<void(uint32_t from, std::string_view bytes)>;
   bool deliver_pair_messages(const Hear& hear);
-  // Sleeps until a port or the control plane has something to do, at most some milliseconds and `most_ns`. `alone`:
-  // nothing else is pending that cannot wake this sleep; otherwise it lasts microseconds.
-  void sleep(bool alone, uint64_t most_ns);
+  enum class Armed {
+    yes,
+    busy,  // there is something to progress already
+    never  // an endpoint has no descriptor: it has to be polled
+  };
+  // Makes the endpoints' descriptors readable as soon as there is something to progress, until disarm(). They are
+  // appended to `fds`. nullptr: somebody polls those of an earlier call, and an endpoint that has opened since then
+  // counts as busy. Armed endpoints are armed again, and disarmed where one is busy.
+  Armed arm(std::pmr::vector<pollfd>* fds);
+  // Before the next progress.
+  void disarm();
 
   // Ends everything that is under way, and waits until the ports have given back what they use, at most `limit`.
   void abort(std::chrono::nanoseconds limit, PortEvents& events);
@@ -131,6 +141,8 @@ class Fabric {
   uint32_t rank_ = 0;
   ControlPlane* control_ = nullptr;
   std::deque<Port> ports_;
+  bool armed_ = false;
+  size_t polled_ = 0;  // endpoints whose descriptors were given to arm()'s caller
   std::vector<TransportLeftOut> left_out_;
   const Topology* topology_ = nullptr;
   std::vector<tutti_window*> windows_;  // registered

@@ -59,30 +59,35 @@ bool Communicator::forked() const { return fork_generation_ != fork_generation()
 
 tutti_status Communicator::collective(const Shape& shape, const HostBuffers& buffers, const tutti_options* options,
                                       tutti_request** request, const BlockTable* blocks) {
-  const Hold hold(*this);
-  if (open_group_)
-    return add_to_group({{shape, buffers.in, buffers.out}, buffers.factor, false, blocks}, options, request);
-  // Calls that never wait would otherwise never look around.
-  constexpr uint64_t calls_per_look = 256;
-  if (breakdown_.pending() || waiter_.is_due(calls_per_look)) look_around();
-  breakdown_.require_none();
-  Plan* plan = plans_.recall(shape, blocks);
-  if (!plan) plan = &breakdown_.or_tell([&]() -> Plan& { return plans_.find(shape, blocks); });
-  if (persistent(options)) {
-    auto made = breakdown_.or_tell([&] { return operations_.make<HostCollective>(true, timeout(options)); });
-    *request = &Operations::keep(std::move(made), *plan, buffers);
-    return TUTTI_OK;
+  tutti_request* pending = nullptr;
+  {
+    Hold hold(*this);
+    if (open_group_)
+      return add_to_group({{shape, buffers.in, buffers.out}, buffers.factor, false, blocks}, options, request);
+    // Calls that never wait would otherwise never look around.
+    constexpr uint64_t calls_per_look = 256;
+    if (breakdown_.pending() || waiter_.is_due(calls_per_look)) look_around();
+    breakdown_.require_none();
+    Plan* plan = plans_.recall(shape, blocks);
+    if (!plan) plan = &breakdown_.or_tell([&]() -> Plan& { return plans_.find(shape, blocks); });
+    if (persistent(options)) {
+      auto made = breakdown_.or_tell([&] { return operations_.make<HostCollective>(true, timeout(options)); });
+      *request = &Operations::keep(std::move(made), *plan, buffers);
+      return TUTTI_OK;
+    }
+    if (call_check_->has_news()) operations_.hear_news(call_of(*plan, operations_.next_sequence()));
+    if (!request && !hold.lock()) {
+      tutti_request& direct = operations_.begin_direct(*plan, buffers, timeout(options));
+      run_directly(direct);
+      return result_of(direct);
+    }
+    pending = &operations_.begin(
+        breakdown_.or_tell([&] { return operations_.make<HostCollective>(true, timeout(options)); }), *plan, buffers);
+    progress();
+    if (!pending->complete.load(std::memory_order_relaxed)) pending->collective().begun_ticks = ticks();
   }
-  if (call_check_->has_news()) operations_.hear_news(call_of(*plan, operations_.next_sequence()));
-  if (!request) {
-    tutti_request& direct = operations_.begin_direct(*plan, buffers, timeout(options));
-    run_directly(direct);
-    return result_of(direct);
-  }
-  *request = &operations_.begin(
-      breakdown_.or_tell([&] { return operations_.make<HostCollective>(true, timeout(options)); }), *plan, buffers);
-  progress();
-  if (!(*request)->complete.load(std::memory_order_relaxed)) (*request)->collective().begun_ticks = ticks();
+  if (!request) return wait_for(*pending);
+  *request = pending;
   return TUTTI_OK;
 }
 
@@ -93,12 +98,11 @@ void Communicator::require_sound() {
 }
 
 // The first call on device memory: streams wait for bytes while the application does something else, so somebody has to
-// move them. The caller holds the lock, for which the thread that is made here waits.
+// move them. The caller holds the lock.
 void Communicator::require_mover() {
   if (threaded_ || !streams_->has_channels()) return;
   breakdown_.require_none();
-  breakdown_.or_tell([this] { thread_ = std::thread([this] { progress_thread(); }); });
-  threaded_ = true;
+  breakdown_.or_tell([this] { begin_progress_thread(); });
 }
 
 tutti_status Communicator::in_stream(StreamCall call, std::span<const Transfer> transfers, const tutti_options* options,
@@ -125,16 +129,16 @@ tutti_status Communicator::exchange(const char* name, std::span<const Transfer> 
                                                               : exchange_on_host(name, transfers, options, request);
 }
 
-// A blocking call that is alone waits inside, as a collective does: it needs no lock, and its request returns by
+// A blocking call that is alone waits inside, as a collective does: it takes no lock, and its request returns by
 // itself.
 tutti_status Communicator::exchange_on_host(const char* name, std::span<const Transfer> transfers,
                                             const tutti_options* options, tutti_request** request) {
   check_own(transfers, rank_);
   tutti_request* pending = nullptr;
   {
-    const Hold hold(*this);
+    Hold hold(*this);
     require_sound();
-    const bool alone = !request && !operations_.pending();
+    const bool alone = !request && !hold.lock();
     auto made = operations_.make<TransferGroup>(!alone, timeout(options));
     made->service = transfer_service(name, transfers);
     if (persistent(options)) {
@@ -148,12 +152,9 @@ tutti_status Communicator::exchange_on_host(const char* name, std::span<const Tr
       return result_of(*pending);
     }
   }
-  if (request) {
-    *request = pending;
-    return TUTTI_OK;
-  }
-  const std::unique_ptr<tutti_request, decltype(&tutti_request_free)> owner(pending, tutti_request_free);
-  return wait(*pending, UINT64_MAX);
+  if (!request) return wait_for(*pending);
+  *request = pending;
+  return TUTTI_OK;
 }
 
 tutti_request& Communicator::begin_group(Operations::Request made, std::span<const Transfer> transfers,
@@ -192,8 +193,9 @@ uint32_t Communicator::transfer_service(const char* name, std::span<const Transf
 
 tutti_status Communicator::probe(tutti_envelope& envelope, uint64_t timeout_ns) {
   const uint64_t deadline = deadline_after(timeout_ns);
+  const Attendance here(*this);
   for (uint32_t fruitless = 0;;) {
-    const Hold hold(*this);
+    Hold hold(*this);
     require_sound();
     point_to_point_.watch(true);
     const bool moved = progress();
@@ -204,10 +206,13 @@ tutti_status Communicator::probe(tutti_envelope& envelope, uint64_t timeout_ns) 
       return TUTTI_OK;
     }
     if (deadline != Waiter::for_ever && clock_ns() >= deadline) return TUTTI_AGAIN;
-    if (moved)
+    if (moved) {
       fruitless = 0;
-    else
-      waiter_.pause(fruitless, deadline);
+      continue;
+    }
+    open_to_others_ = hold.lock();
+    waiter_.pause(fruitless, deadline);
+    open_to_others_ = nullptr;
   }
 }
 
@@ -238,6 +243,7 @@ bool Communicator::progress_ports(bool all) try {
   if (all && !breakdown_.begun())
     moved |= fabric_.deliver_pair_messages(
         [this](uint32_t from, std::string_view bytes) { departures_.hear(from, bytes); });
+  stirred_ |= moved;
   if (!breakdown_.pending() || breakdown_.begun()) return moved;
   breakdown_.carry_out();
   return true;
@@ -253,7 +259,9 @@ bool Communicator::progress() {
     return true;
   }
   try {
-    return advance_all();
+    const bool moved = advance_all();
+    stirred_ |= moved;
+    return moved;
   } catch (const std::exception& problem) {
     breakdown_.fail(problem);
     return true;

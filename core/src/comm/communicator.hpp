@@ -136,9 +136,11 @@ class Communicator final : public Engine, private PortEvents, private Breakdown:
   const std::string& name() const { return configuration_.name; }
 
   bool try_progress() noexcept override;
+  void join(Sleep& sleep) noexcept override;
 
  private:
   class Hold;  // communicator_hold.hpp
+  class Attendance;
 
   // This rank's choices, made before the ranks meet.
   struct Means {
@@ -215,6 +217,15 @@ class Communicator final : public Engine, private PortEvents, private Breakdown:
   void hear_who_leaves();
   bool carry_out_unless_inside();
   void run_directly(tutti_request& request);
+  tutti_status wait_for(tutti_request& request);
+  Fabric::Armed arm(std::pmr::vector<pollfd>* descriptors);
+  void arm_for(Sleep& sleep);
+  void keep_watched();
+  // Operations are pending here, and nobody may be at them: those that sleep for other engines are to have this one,
+  // too.
+  void call_sleepers() {
+    if (!attended_.load() && !is_watched()) ActiveEngines::process().wake_all();
+  }
   void wait_on(const tutti_request& request, uint32_t& fruitless, uint64_t deadline_ns = Waiter::for_ever);
   void trace_wait(Trace& trace, bool moved) const;
   std::chrono::nanoseconds patience_at_end() const;
@@ -224,6 +235,7 @@ class Communicator final : public Engine, private PortEvents, private Breakdown:
   std::optional<Cause> compare_ends(const Deadline& deadline, bool is_short);
   void settle(const Deadline& deadline, bool is_short);
   std::unique_lock<std::mutex> lock_for_call();
+  void begin_progress_thread();
   void progress_thread();
   bool await_work();
   tutti_status result_of(tutti_request& request);
@@ -284,9 +296,13 @@ class Communicator final : public Engine, private PortEvents, private Breakdown:
   const tutti_request* awaited_ = nullptr;  // by the call that passes time
 
   std::mutex mutex_;
-  std::atomic<uint32_t> wanted_{0};   // calls that wait for mutex_: the progress thread lets them go first
-  std::atomic<uint64_t> pending_{0};  // operations, published when the engine is let go
-  std::condition_variable work_;      // with mutex_, for the progress thread: something is pending, or stop_
+  std::atomic<uint32_t> wanted_{0};    // calls that wait for mutex_: the progress thread lets them go first
+  std::atomic<uint64_t> pending_{0};   // operations and asleep_, published when the engine is let go
+  std::atomic<uint32_t> attended_{0};  // threads that wait here, and the progress thread
+  uint32_t asleep_ = 0;                // threads that sleep without the lock
+  bool stirred_ = false;               // something has moved since those that sleep were told
+  std::unique_lock<std::mutex>* open_to_others_ = nullptr;  // of the thread that may go to sleep without it
+  std::condition_variable work_;  // with mutex_, for the progress thread: something is pending, or stop_
   std::atomic<bool> stop_{false};
   std::atomic<bool> settling_{false};  // settle() waits for the others
   std::atomic<bool> inside_{false};    // the owner is, without the lock

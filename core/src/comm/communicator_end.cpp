@@ -167,7 +167,10 @@ bool Communicator::carry_out_unless_inside() {
   process_barrier();
   const std::lock_guard lock(mutex_);
   if (ending_) return false;
-  if (!inside_.load(std::memory_order_acquire)) breakdown_.carry_out();
+  if (inside_.load(std::memory_order_acquire)) return true;
+  fabric_.disarm();
+  breakdown_.carry_out();
+  if (is_watched()) ActiveEngines::process().wake(*this);
   return true;
 }
 
@@ -284,6 +287,7 @@ tutti_status Communicator::end() {
     const std::lock_guard lock(mutex_);
     ending_ = true;
     inside_.store(true, std::memory_order_relaxed);
+    fabric_.disarm();
   }
   breakdown_.carry_out();
   const bool was_whole = async_error() == TUTTI_OK;

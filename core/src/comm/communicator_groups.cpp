@@ -85,12 +85,9 @@ tutti_status Communicator::end_group(const tutti_options& options, tutti_request
     }
     pending = &begin_calls(std::move(made));
   }
-  if (request) {
-    *request = pending;
-    return TUTTI_OK;
-  }
-  const std::unique_ptr<tutti_request, decltype(&tutti_request_free)> owner(pending, tutti_request_free);
-  return wait(*pending, UINT64_MAX);
+  if (!request) return wait_for(*pending);
+  *request = pending;
+  return TUTTI_OK;
 }
 
 // All plans, before anything begins: a call that no algorithm serves ends the group here.

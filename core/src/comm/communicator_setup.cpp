@@ -228,8 +228,8 @@ void Communicator::prepare() {
   reports_->recorder().enter(TUTTI_FLIGHT_READY);
   bootstrap_->control().answer_roll_calls(
       [recorder = reports_->shared_recorder()] { return encode(recorder->report()); });
-  threaded_ = configuration_.progress_thread;
-  if (threaded_) thread_ = std::thread([this] { progress_thread(); });
+  const std::lock_guard lock(mutex_);
+  if (configuration_.progress_thread) begin_progress_thread();
 }
 
 const char* Communicator::why_no_device() const {

@@ -22,6 +22,13 @@ std::unique_lock<std::mutex> Communicator::lock_for_call() {
   return lock;
 }
 
+// The caller holds the lock, for which the thread waits.
+void Communicator::begin_progress_thread() {
+  thread_ = std::thread([this] { progress_thread(); });
+  threaded_ = true;
+  attended_.fetch_add(1);
+}
+
 void Communicator::progress_thread() {
   uint32_t idle = 0;
   while (!stop_.load(std::memory_order_relaxed)) {
@@ -56,15 +63,67 @@ bool Communicator::await_work() {
   return operations_.pending() != 0;
 }
 
-void Communicator::sleep(uint64_t most_ns) {
+// ---- Sleep ---------------------------------------------------------------------------------------------------
+
+Fabric::Armed Communicator::arm(std::pmr::vector<pollfd>* descriptors) {
   // Nothing rings when a stream comes to where it needs this thread, or a plugin's own operation ends.
-  if (ActiveEngines::process().progress_others(this))
-    sched_yield();
-  else
-    fabric_.sleep(!(streams_ && streams_->pending()) && natives_.empty(), most_ns);
+  if ((streams_ && streams_->pending()) || !natives_.empty()) return Fabric::Armed::never;
+  return fabric_.arm(descriptors);
 }
 
-// A blocking call. Alone, it runs at once in this thread; behind asynchronous operations it takes its turn.
+void Communicator::arm_for(Sleep& sleep) {
+  const Fabric::Armed armed = arm(&sleep.descriptors());
+  if (armed == Fabric::Armed::yes) return;
+  if (armed == Fabric::Armed::busy) sleep.cancel();
+  if (armed == Fabric::Armed::never) sleep.shorten();
+  if (is_watched()) ActiveEngines::process().wake(*this);
+}
+
+// The lock is let go. What threads wait for that sleep meanwhile may be there; else the engine is armed for them.
+void Communicator::keep_watched() {
+  const bool stirred = std::exchange(stirred_, false);
+  if (is_watched() && (stirred || arm(nullptr) != Fabric::Armed::yes)) ActiveEngines::process().wake(*this);
+}
+
+void Communicator::join(Sleep& sleep) noexcept try {
+  const auto alone = [this] { return pending_.load(std::memory_order_acquire) && !attended_.load(); };
+  if (!alone()) return;
+  const std::unique_lock lock(mutex_, std::try_to_lock);
+  if (!lock) return sleep.shorten();  // a thread is inside, and may leave it to us
+  if (!alone() || settling_.load(std::memory_order_relaxed) || breakdown_.pending()) return;
+  sleep.watch(*this);
+  sleep.hear(bootstrap_->control());
+  arm_for(sleep);
+} catch (const std::bad_alloc&) {
+  sleep.shorten();
+}
+
+// A call that waits for a request, or for a message, lets the lock go. Others may come in, and end what it waits for.
+void Communicator::sleep(uint64_t most_ns) {
+  std::unique_lock<std::mutex>* const lock = std::exchange(open_to_others_, nullptr);
+  {
+    Sleep sleep;
+    sleep.hear(bootstrap_->control());
+    if (lock) {
+      keep_watched();
+      sleep.watch(*this);
+      pending_.store(operations_.pending() + ++asleep_, std::memory_order_release);
+    }
+    arm_for(sleep);
+    ActiveEngines::process().join_others(this, sleep);
+    if (lock) lock->unlock();
+    sleep.pass(most_ns);
+  }
+  if (lock) {
+    lock->lock();
+    --asleep_;
+  }
+  fabric_.disarm();
+}
+
+// ---- Waits -----------------------------------------------------------------------------------------------------
+
+// A blocking call that is alone: it runs at once in this thread.
 void Communicator::run_directly(tutti_request& request) {
   uint32_t fruitless = 0;
   Execution& execution = operations_.execution(request);
@@ -164,15 +223,24 @@ tutti_status Communicator::wait(tutti_request& request, uint64_t timeout_ns) {
   const bool limited = deadline != Waiter::for_ever;
   uint32_t of_this_wait = 0;
   uint32_t& fruitless = limited ? fruitless_polls_ : of_this_wait;
+  const Attendance here(*this);
   for (bool first = true; !request.complete.load(std::memory_order_acquire); first = false) {
-    const Hold hold(*this);
+    Hold hold(*this);
     if (first) operations_.awaits(request);
+    open_to_others_ = hold.lock();
     wait_on(request, fruitless, deadline);
+    open_to_others_ = nullptr;
     if (!limited || clock_ns() < deadline || request.complete.load(std::memory_order_acquire)) continue;
     operations_.record_awaited(nullptr);
     return TUTTI_AGAIN;
   }
   return result_of(request);
+}
+
+// A blocking call's own request.
+tutti_status Communicator::wait_for(tutti_request& request) {
+  const std::unique_ptr<tutti_request, decltype(&tutti_request_free)> owner(&request, tutti_request_free);
+  return wait(request, UINT64_MAX);
 }
 
 tutti_status Communicator::remember(tutti_status status, std::string text) noexcept {

@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "comm/progress.hpp"
 
+#include <sched.h>
+#include <unistd.h>
+
+#include <algorithm>
 #include <chrono>
 
 namespace tutti::core {
@@ -30,8 +34,9 @@ void ActiveEngines::remove(Engine* engine) {
   std::unique_lock lock(mutex_);
   if (!engine->listed_) return;
   engine->leaves_ = true;
+  ring([engine](const Sleep& sleep) { return std::ranges::count(sleep.watched_, engine) != 0; });
   // A visitor goes on from here to the next one: it is unlinked once there is none.
-  left_.wait(lock, [engine] { return engine->visitors_ == 0; });
+  left_.wait(lock, [engine] { return engine->visitors_ == 0 && !engine->is_watched(); });
   Engine** at = &first_;
   while (*at != engine) at = &(*at)->next_;
   *at = engine->next_;
@@ -55,6 +60,75 @@ bool ActiveEngines::progress_others(const Engine* self) {
   for (Engine* engine = nullptr; (engine = visit(engine, self));) others |= engine->try_progress();
   return others;
 }
+
+void ActiveEngines::join_others(const Engine* self, Sleep& sleep) {
+  for (Engine* engine = nullptr; (engine = visit(engine, self));) engine->join(sleep);
+}
+
+// ---- Sleeps ------------------------------------------------------------------------------------------------
+
+Sleep::Sleep() { ActiveEngines::process().add(*this); }
+Sleep::~Sleep() { ActiveEngines::process().remove(*this); }
+
+void ActiveEngines::add(Sleep& sleep) {
+  const std::lock_guard lock(mutex_);
+  sleep.next_ = sleeps_;
+  sleeps_ = &sleep;
+  sleepers_.fetch_add(1);
+}
+
+void ActiveEngines::remove(Sleep& sleep) {
+  const std::lock_guard lock(mutex_);
+  Sleep** at = &sleeps_;
+  while (*at != &sleep) at = &(*at)->next_;
+  *at = sleep.next_;
+  sleepers_.fetch_sub(1);
+  sleep.news_.clear();  // before an engine may go
+  for (Engine* engine : sleep.watched_)
+    if (engine->watchers_.fetch_sub(1) == 1 && engine->leaves_) left_.notify_all();
+}
+
+void Sleep::watch(Engine& engine) {
+  const std::lock_guard lock(ActiveEngines::process().mutex_);
+  watched_.push_back(&engine);
+  engine.watchers_.fetch_add(1);
+}
+
+void Sleep::hear(ControlPlane& control) { bell_.store(news_.emplace_back(control).fd()); }
+
+// The mutex is held.
+template <typename Which>
+void ActiveEngines::ring(Which&& which) {
+  constexpr uint64_t once = 1;
+  for (Sleep* sleep = sleeps_; sleep; sleep = sleep->next_)
+    if (const int bell = sleep->bell_.load(); bell >= 0 && which(*sleep))
+      if (::write(bell, &once, sizeof once) < 0) continue;  // it is readable already
+}
+
+void ActiveEngines::wake(const Engine& engine) {
+  const std::lock_guard lock(mutex_);
+  ring([&engine](const Sleep& sleep) { return std::ranges::count(sleep.watched_, &engine) != 0; });
+}
+
+void ActiveEngines::wake_all() {
+  if (sleepers_.load() == 0) return;
+  const std::lock_guard lock(mutex_);
+  ring([](const Sleep&) { return true; });
+}
+
+void Sleep::pass(uint64_t most_ns) {
+  const int bell = bell_.load();
+  if (short_ || bell < 0) return std::this_thread::sleep_for(std::chrono::microseconds(20));
+  if (cancelled_) {
+    sched_yield();
+    return;
+  }
+  fds_.push_back({bell, POLLIN, 0});
+  const timespec limit{0, static_cast<long>(std::min<uint64_t>(most_ns, 20'000'000))};
+  ppoll(fds_.data(), fds_.size(), &limit, nullptr);
+}
+
+// ---- In the background -------------------------------------------------------------------------------------
 
 void ActiveEngines::run(const Background& background) {
   constexpr std::chrono::microseconds rest(50);

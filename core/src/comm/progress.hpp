@@ -1,19 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Progress is per process: a wait inside Tutti advances every engine that has pending operations. Otherwise legal
-// programs would hang (one rank waits in A while another waits for an earlier, asynchronous B).
+// programs would hang (one rank waits in A while another waits for an earlier, asynchronous B). So is sleep: it ends
+// when any of these engines has something to do.
+//
+// An engine is armed for a sleep, and others may use it meanwhile, as no sleep holds it. Whoever comes in disarms it.
+// Whoever leaves arms it again; where that cannot be, or something has moved, the threads that sleep for it are woken.
 #pragma once
+
+#include <poll.h>
 
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
+#include <list>
 #include <memory>
+#include <memory_resource>
 #include <mutex>
 #include <thread>
+#include <vector>
+
+#include "bootstrap/control_plane.hpp"
 
 namespace tutti::core {
 
 class ActiveEngines;
+class Sleep;
 
 // Something with operations to advance.
 class Engine {
@@ -22,14 +34,54 @@ class Engine {
   // Advances what is pending if no other thread is at it. True when something is pending. Never waits and never throws:
   // a thread that waits for one communicator must not be held up by another one's failure.
   virtual bool try_progress() noexcept = 0;
+  // Where something is pending that no other thread waits for: arms the engine and adds it to the sleep. Never waits.
+  virtual void join(Sleep& sleep) noexcept = 0;
+
+ protected:
+  // Do threads sleep for it?
+  bool is_watched() const { return watchers_.load(std::memory_order_acquire) != 0; }
 
  private:
   // The list's mutex guards these.
   friend class ActiveEngines;
+  friend class Sleep;
   Engine* next_ = nullptr;
   std::atomic<bool> listed_{false};
   bool leaves_ = false;    // takes no more visitors
-  uint32_t visitors_ = 0;  // threads in try_progress by way of the list
+  uint32_t visitors_ = 0;  // threads in try_progress or join by way of the list
+  std::atomic<uint32_t> watchers_{0};
+};
+
+// A thread's sleep until one of several engines has something to do. It is over when this object ends. [one thread; one
+// at a time]
+class Sleep {
+ public:
+  Sleep();
+  Sleep(const Sleep&) = delete;
+  Sleep& operator=(const Sleep&) = delete;
+  ~Sleep();
+  // An engine that has to be polled: the sleep lasts microseconds.
+  void shorten() { short_ = true; }
+  // An engine that has something to do: there is no sleep.
+  void cancel() { cancelled_ = true; }
+  // The descriptors that end it.
+  std::pmr::vector<pollfd>& descriptors() { return fds_; }
+  void hear(ControlPlane& control);
+  // Others may use the engine meanwhile, and wake this sleep.
+  void watch(Engine& engine);
+  // Sleeps at most some milliseconds and `most_ns`.
+  void pass(uint64_t most_ns);
+
+ private:
+  friend class ActiveEngines;
+  bool short_ = false, cancelled_ = false;
+  std::atomic<int> bell_{-1};  // wakes the thread
+  std::byte room_[2048];       // few engines need no more
+  std::pmr::monotonic_buffer_resource memory_{room_, sizeof room_};
+  std::pmr::vector<pollfd> fds_{&memory_};
+  std::pmr::list<ControlPlane::Sleep> news_{&memory_};
+  std::pmr::vector<Engine*> watched_{&memory_};  // the list's mutex guards it, and the next
+  Sleep* next_ = nullptr;
 };
 
 // The process's engines with pending asynchronous operations. The mutex is held for a few instructions only, never
@@ -38,13 +90,23 @@ class ActiveEngines {
  public:
   static ActiveEngines& process();
   void add(Engine* engine) noexcept;
-  // Returns only when no other thread is inside engine->try_progress().
+  // Returns only when no other thread is inside engine->try_progress() or sleeps for it.
   void remove(Engine* engine);
   // Advances all but `self`. True when others have something pending.
   bool progress_others(const Engine* self);
+  // All but `self` join the sleep.
+  void join_others(const Engine* self, Sleep& sleep);
+  // Ends the sleeps for an engine, or all of them: an engine is pending now that none of them may have.
+  void wake(const Engine& engine);
+  void wake_all();
 
  private:
   friend class BackgroundProgress;
+  friend class Sleep;
+  void add(Sleep& sleep);
+  void remove(Sleep& sleep);
+  template <typename Which>
+  void ring(Which&& which);
   struct Background {
     bool stop = false;
     std::thread thread;
@@ -61,6 +123,8 @@ class ActiveEngines {
   std::condition_variable left_;    // an engine has no visitors any more
   std::condition_variable listed_;  // there is an engine, or the background thread has to stop
   Engine* first_ = nullptr;
+  Sleep* sleeps_ = nullptr;                 // under way
+  std::atomic<uint32_t> sleepers_{0};       // how many
   uint32_t waits_ = 0;                      // objects of BackgroundProgress
   std::unique_ptr<Background> background_;  // once it was needed
 };

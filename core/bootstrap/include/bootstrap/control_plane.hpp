@@ -114,15 +114,15 @@ class ControlPlane {
   // Tells all ranks that `rank` is lost, this one included; the epoch is filled in here. `innocent`: as in Loss.
   void announce(uint32_t rank, tutti_status status, std::string reason, bool innocent = false) noexcept;
 
-  // A thread's sleep that ends when something may be new. [one thread; one at a time]
+  // A thread's sleep that ends when something may be new. [one thread; one at a time of each control plane]
   class Sleep {
    public:
     explicit Sleep(ControlPlane& control);
     ~Sleep();
     Sleep(const Sleep&) = delete;
     Sleep& operator=(const Sleep&) = delete;
-    // Polls readable when something is new since the last sleep that ended so; the thread's own. -1: the process has no
-    // descriptor left.
+    // Polls readable when something is new since the last sleep; the thread's own, and that of all its sleeps. -1: the
+    // process has no descriptor left.
     int fd() const { return fd_; }
 
    private:

@@ -20,7 +20,12 @@ class Busy final : public Engine {
     while (first && held) std::this_thread::yield();
     return true;
   }
-  std::atomic<int> visits{0};
+  void join(Sleep& sleep) noexcept override {
+    ++joined;
+    sleep.watch(*this);
+    sleep.cancel();
+  }
+  std::atomic<int> visits{0}, joined{0};
   std::atomic<bool> held{false};  // the first visitor is
 };
 

@@ -300,7 +300,7 @@ class Communicator final : public Engine, private PortEvents, private Breakdown:
   std::atomic<uint64_t> pending_{0};   // operations and asleep_, published when the engine is let go
   std::atomic<uint32_t> attended_{0};  // threads that wait here, and the progress thread
   uint32_t asleep_ = 0;                // threads that sleep without the lock
-  bool stirred_ = false;               // something has moved since those that sleep were told
+  bool stirred_ = false;               // something has moved since this was last asked
   std::unique_lock<std::mutex>* open_to_others_ = nullptr;  // of the thread that may go to sleep without it
   std::condition_variable work_;  // with mutex_, for the progress thread: something is pending, or stop_
   std::atomic<bool> stop_{false};

@@ -101,11 +101,15 @@ void Communicator::join(Sleep& sleep) noexcept try {
 // A call that waits for a request, or for a message, lets the lock go. Others may come in, and end what it waits for.
 void Communicator::sleep(uint64_t most_ns) {
   std::unique_lock<std::mutex>* const lock = std::exchange(open_to_others_, nullptr);
+  // The look around before may have brought what is waited for, here or by a thread that sleeps.
+  if (std::exchange(stirred_, false) || breakdown_.begun()) {
+    if (is_watched()) ActiveEngines::process().wake(*this);
+    return;
+  }
   {
     Sleep sleep;
     sleep.hear(bootstrap_->control());
     if (lock) {
-      keep_watched();
       sleep.watch(*this);
       pending_.store(operations_.pending() + ++asleep_, std::memory_order_release);
     }

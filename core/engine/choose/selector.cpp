@@ -133,12 +133,16 @@ std::string AlgorithmFilter::parameters(uint32_t collective, const std::string& 
 }
 
 Selector::Selector(const Topology& topology, AlgorithmFilter filter, std::vector<const tutti_algorithm*> algorithms,
-                   uint32_t lanes, uint64_t scratch_limit)
+                   uint32_t lanes, uint64_t scratch_limit, SelectorSettings settings)
     : topology_(topology),
       filter_(std::move(filter)),
       algorithms_(std::move(algorithms)),
       lanes_(lanes),
-      scratch_limit_(scratch_limit) {
+      scratch_limit_(scratch_limit),
+      plugin_(settings.plugin),
+      tuning_(std::move(settings.tuning)),
+      misfit_(tuning_ ? tuning_->misfit(topology) : ""),
+      canonical_(settings.canonical) {
   for (uint32_t rank = 0; rank < topology_.nranks(); ++rank) {
     const RankDescription& of = topology_.rank(rank);
     numa_of_rank_.push_back(of.device.numa >= 0 ? of.device.numa : of.numa);
@@ -360,11 +364,6 @@ void Selector::sort(const Shape& shape, bool on_device, std::vector<Candidate>& 
     return a.steps < b.steps;
   });
   if (!on_device) prefer_measured(shape, all);
-}
-
-void Selector::use(std::shared_ptr<const Tuning> tuning) {
-  tuning_ = std::move(tuning);
-  misfit_ = tuning_ ? tuning_->misfit(topology_) : "";
 }
 
 // Those that were measured come first. Times of an algorithm without parameters say nothing of it with some.

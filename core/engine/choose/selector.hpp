@@ -54,10 +54,19 @@ struct Candidate {
   const char* name() const { return native ? native->name() : algorithm->name; }
 };
 
+struct SelectorSettings {
+  // The plugin that chooses among the candidates; nullptr: the predicted time.
+  const tutti_selector* plugin = nullptr;
+  // Measured times, which come before predicted ones in calls on host memory. nullptr: none. They serve where they
+  // were measured with ranks that are placed and connected as these.
+  std::shared_ptr<const Tuning> tuning = nullptr;
+  bool canonical = false;  // reductions have the canonical order (Proof::canonical)
+};
+
 class Selector {
  public:
   Selector(const Topology& topology, AlgorithmFilter filter, std::vector<const tutti_algorithm*> algorithms,
-           uint32_t lanes, uint64_t scratch_limit);
+           uint32_t lanes, uint64_t scratch_limit, SelectorSettings settings = {});
   Selector(const Selector&) = delete;
   Selector& operator=(const Selector&) = delete;
 
@@ -65,13 +74,6 @@ class Selector {
   void add(const std::vector<std::unique_ptr<NativeGroup>>& natives) {
     for (const auto& native : natives) natives_.push_back(native.get());
   }
-  // The plugin that chooses among the candidates; nullptr: the predicted time.
-  void use(const tutti_selector* plugin) { plugin_ = plugin; }
-  // Measured times, which come before predicted ones in calls on host memory. nullptr: none. They serve where they were
-  // measured with ranks that are placed and connected as these.
-  void use(std::shared_ptr<const Tuning> tuning);
-  // Reductions have the canonical order (Proof::canonical).
-  void require_canonical(bool required) { canonical_ = required; }
 
   // The best candidate of those whose operands stand in the order that is required, as the verifier finds; `ordered`:
   // at least in rank order. It depends on the size class and on what a collective/1 says of the call, not on earlier
@@ -114,10 +116,10 @@ class Selector {
   uint32_t lanes_;
   uint64_t scratch_limit_;
   std::vector<const NativeGroup*> natives_;
-  const tutti_selector* plugin_ = nullptr;
+  const tutti_selector* plugin_;
   std::shared_ptr<const Tuning> tuning_;
   std::string misfit_;  // why tuning_ does not serve
-  bool canonical_ = false;
+  bool canonical_;
   // The algorithms, best first: by collective, root, smallest count of a power-of-two size class and size of an
   // element; host or device; in rank order or not.
   std::map<std::tuple<uint32_t, uint32_t, uint64_t, uint32_t, bool, bool>, std::vector<Candidate>> judged_;

@@ -6,10 +6,10 @@
 #include <tutti/registry.h>
 
 #include <algorithm>
-#include <mutex>
 #include <utility>
 
 #include "base/failure.hpp"
+#include "base/graveyard.hpp"
 #include "bootstrap/control_plane.hpp"
 #include "registry/host.hpp"
 #include "registry/plugin_check.hpp"
@@ -17,14 +17,11 @@
 namespace tutti::core {
 
 void Fabric::close(bool keep_mapped) {
-  static auto& kept = *new std::deque<std::deque<Port>>;
-  static std::mutex mutex;
   for (Port& port : ports_)
     if (port.endpoint && !(keep_mapped && port.mapped)) port.api->close_endpoint(port.endpoint);
   links_.clear();
   mapped_links_.clear();
-  const std::lock_guard lock(mutex);
-  if (keep_mapped) kept.push_back(std::move(ports_));
+  if (keep_mapped) keep_for_ever(std::move(ports_), "streams may still read memory that its endpoints have mapped");
   ports_.clear();
 }
 

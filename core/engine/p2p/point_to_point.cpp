@@ -43,13 +43,6 @@ tutti_status send_control(const Link& link, const void* message, uint64_t bytes)
 
 }  // namespace
 
-void PointToPoint::place(uint32_t rank, std::vector<Link>* links, uint32_t lane, Ended ended) {
-  rank_ = rank;
-  links_ = links;
-  lane_ = lane;
-  ended_ = std::move(ended);
-}
-
 void PointToPoint::start(Transfer& transfer) {
   if (transfer.bytes > eager_bytes && !transfer.on_stream) {
     transfer.bulk = &bulks_.take();
@@ -222,7 +215,7 @@ bool PointToPoint::move(Link& link, Transfer& t, bool* moved) const {
 }
 
 bool PointToPoint::advance_peer(uint32_t rank, Peer& p) {
-  Link& link = (*links_)[rank];
+  Link& link = links_[rank];
   bool moved = reply(link, p);
   const bool announced = announce(link, p);
   for (auto* queue : {&p.outgoing, &p.incoming})
@@ -242,7 +235,7 @@ bool PointToPoint::on_rts(uint32_t rank, const MessageHeader& rts, const std::by
                          bytes, held);
     return false;
   }
-  (*links_)[rank].received += bytes;
+  links_[rank].received += bytes;
   ++p.heard.told;
   const auto meets = [&](const Transfer& t) { return meet(rts, t); };
   Transfer* receive = p.receives.find(meets);
@@ -330,7 +323,7 @@ TransferCounts PointToPoint::counts(uint32_t peer) const {
 }
 
 const Transfer* PointToPoint::left_behind(const Departed& departed) const {
-  bool all_heard = departed.size() + 1 == links_->size();
+  bool all_heard = departed.size() + 1 == links_.size();
   for (const auto& [rank, last] : departed) {
     const auto found = peers_.find(rank);
     const TransferCounts heard = found == peers_.end() ? TransferCounts{} : found->second.heard;

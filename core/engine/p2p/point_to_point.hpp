@@ -60,7 +60,8 @@ class PointToPoint {
   // Uses `lane` of every link, and the links' control messages. `ended` is called with each transfer that is done, its
   // status, and the error's text.
   using Ended = std::function<void(Transfer&, tutti_status, const std::string&)>;
-  void place(uint32_t rank, std::vector<Link>* links, uint32_t lane, Ended ended);
+  PointToPoint(uint32_t rank, std::vector<Link>& links, uint32_t lane, Ended ended)
+      : rank_(rank), links_(links), lane_(lane), ended_(std::move(ended)) {}
   // The transfer stays where it is until it is done.
   void start(Transfer& transfer);
   // The earliest message of host memory that has come and that such a receive would meet.
@@ -75,7 +76,7 @@ class PointToPoint {
   bool advance(Connect&& connect) {
     bool moved = false;
     for (auto& [rank, p] : peers_)
-      if (p.busy() && connect((*links_)[rank])) moved |= advance_peer(rank, p);
+      if (p.busy() && connect(links_[rank])) moved |= advance_peer(rank, p);
     return moved;
   }
   // A control message. False if it is not of this protocol or is invalid: `error` says why.
@@ -163,11 +164,11 @@ class PointToPoint {
   // A transfer that is in no queue any more is done.
   void finish(Transfer& transfer, tutti_status status, const std::string& error);
 
-  std::vector<Link>* links_ = nullptr;
-  Ended ended_;
-  uint32_t rank_ = 0;
+  const uint32_t rank_;
+  std::vector<Link>& links_;
+  const uint32_t lane_;
+  const Ended ended_;
   std::optional<CallDifference> difference_;
-  uint32_t lane_ = 0;
   uint64_t active_ = 0;
   uint64_t replies_ = 0;  // messages to be sent: answers, and one for each peer that credit is owed to
   bool watched_ = false;

@@ -22,15 +22,15 @@ Plan& PlanCache::find(const Shape& shape, const BlockTable* blocks) {
   if (found != end) return serve(*found->second);
   found = std::find_if(begin, end, [](const auto& entry) { return !entry.second->pins; });
   Plan& plan = found != end ? *found->second : make(shape);
-  bind_blocks(plan, *blocks, planner_->nranks, planner_->rank);
+  bind_blocks(plan, *blocks, planner_.nranks, planner_.rank);
   return serve(plan);
 }
 
 Plan& PlanCache::make(const Shape& shape) {
   make_room();
   Schedule schedule;
-  auto plan = std::make_unique<Plan>(planner_->plan(shape, false, 0, schedule));
-  plan->service = reports_->row(collective_name(shape.collective), plan->algorithm, plan->transports);
+  auto plan = std::make_unique<Plan>(planner_.plan(shape, false, 0, schedule));
+  plan->service = reports_.row(collective_name(shape.collective), plan->algorithm, plan->transports);
   return *plans_.emplace(shape, std::move(plan))->second;
 }
 

@@ -21,11 +21,8 @@ class PlanCache {
  public:
   static constexpr size_t most_plans = 1024;
 
-  // Before any other call. Both outlive the cache.
-  void place(Planner& planner, Reports& reports) {
-    planner_ = &planner;
-    reports_ = &reports;
-  }
+  // Both outlive the cache.
+  PlanCache(Planner& planner, Reports& reports) : planner_(planner), reports_(reports) {}
 
   // The plan of the last call of the shape's collective when it had this shape and, where blocks are unequal, these
   // blocks; else nullptr. Costs a few loads.
@@ -44,8 +41,8 @@ class PlanCache {
   Plan& serve(Plan& plan);
   void make_room();
 
-  Planner* planner_ = nullptr;
-  Reports* reports_ = nullptr;
+  Planner& planner_;
+  Reports& reports_;
   std::unordered_multimap<Shape, std::unique_ptr<Plan>, ShapeHash> plans_;  // several where blocks are unequal
   std::array<Plan*, last_collective + 1> last_{};
   uint64_t clock_ = 0;

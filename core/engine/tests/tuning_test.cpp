@@ -150,10 +150,10 @@ struct Choice {
   Selector selector;
   Choice(const std::string& file, Topology ranks, const char* filter = "")
       : topology(std::move(ranks)),
-        selector(topology, AlgorithmFilter(filter), {&once.table, &twice.table, &thrice.table}, 2, 1 << 20) {
+        selector(topology, AlgorithmFilter(filter), {&once.table, &twice.table, &thrice.table}, 2, 1 << 20,
+                 {.tuning = std::make_shared<const Tuning>(file)}) {
     shape.collective = TUTTI_BROADCAST;
     shape.dtype = TUTTI_UINT8;
-    selector.use(std::make_shared<const Tuning>(file));
   }
   std::string of(uint64_t bytes, bool on_device = false) {
     shape.count = bytes;

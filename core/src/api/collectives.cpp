@@ -231,8 +231,8 @@ tutti_status collective(tutti_comm* comm, uint32_t which, Arguments&& arguments,
                                                       : check(c, name, shape, arguments, table, options.stream);
     const void* const in = arguments.in.address;
     void* const out = const_cast<void*>(arguments.out.address);
-    if (!where) return c.collective(shape, {in, out, factor_of(arguments.user)}, &options, request, table);
-    return c.in_stream({shape, in, out, options.stream}, {}, &options, request, table);
+    if (!where) return c.calls().collective(shape, {in, out, factor_of(arguments.user)}, options, request, table);
+    return c.calls().in_stream({shape, in, out, options.stream}, options, request, table);
   });
 }
 

@@ -135,7 +135,7 @@ void tutti_set_interrupt(tutti_interrupt_function ask, void* context) { Interrup
 void tutti_set_call_site(const char* site) { CallSite::give(site); }
 
 tutti_status tutti_comm_lost(const tutti_comm* comm, uint32_t* ranks, uint64_t* n) {
-  return pinned(comm, [&](const Communicator& c) { return copy_rows(c.lost_ranks(), ranks, n); });
+  return pinned(comm, [&](Communicator& c) { return copy_rows(c.recovery().lost_ranks(), ranks, n); });
 }
 
 tutti_status tutti_comm_shrink(tutti_comm* comm, const tutti_options* options, tutti_comm** shrunk) {
@@ -143,7 +143,7 @@ tutti_status tutti_comm_shrink(tutti_comm* comm, const tutti_options* options, t
   return guarded(comm, [&](Communicator& c) {
     const uint64_t timeout_ns = checked("shrink", options).timeout_ns;
     if (!shrunk) invalid("shrink: shrunk is NULL");
-    *shrunk = c.shrink(timeout_ns).release();
+    *shrunk = c.recovery().shrink(timeout_ns).release();
   });
 }
 
@@ -151,7 +151,7 @@ tutti_status tutti_comm_invite(tutti_comm* comm, const tutti_options* options, t
   return guarded(comm, [&](Communicator& c) {
     const uint64_t timeout_ns = checked("invite", options).timeout_ns;
     if (!id) invalid("invite: id is NULL");
-    write_id(c.invite(timeout_ns), id);
+    write_id(c.recovery().invite(timeout_ns), id);
   });
 }
 
@@ -162,7 +162,7 @@ tutti_status tutti_comm_grow(tutti_comm* comm, const tutti_unique_id* id, uint32
     const uint64_t timeout_ns = checked("grow", options).timeout_ns;
     if (!id || !grown) invalid("grow: id or grown is NULL");
     const std::string text(id->text, strnlen(id->text, sizeof id->text));
-    *grown = c.grow(text, newcomers, timeout_ns).release();
+    *grown = c.recovery().grow(text, newcomers, timeout_ns).release();
   });
 }
 

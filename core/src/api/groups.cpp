@@ -11,7 +11,7 @@ using tutti::core::Communicator;
 extern "C" {
 
 tutti_status tutti_group_begin(tutti_comm* comm) {
-  return guarded(comm, [](Communicator& c) { c.open_group(); });
+  return guarded(comm, [](Communicator& c) { c.calls().open_group(); });
 }
 tutti_status tutti_group_end(tutti_comm* comm, const tutti_options* options, tutti_request** request) {
   return guarded(comm, [&](Communicator& c) {
@@ -19,15 +19,15 @@ tutti_status tutti_group_end(tutti_comm* comm, const tutti_options* options, tut
       const tutti_options known = checked_call("group_end", options, request);
       if (known.stream)
         invalid("group_end: options.stream is set, expected NULL: the calls of a group have their streams");
-      return c.end_group(known, request);
+      return c.calls().end_group(known, request);
     } catch (const std::exception&) {
-      if (c.in_group()) c.cancel_group();
+      if (c.calls().group()) c.calls().cancel_group();
       throw;
     }
   });
 }
 tutti_status tutti_group_cancel(tutti_comm* comm) {
-  return guarded(comm, [](Communicator& c) { c.cancel_group(); });
+  return guarded(comm, [](Communicator& c) { c.calls().cancel_group(); });
 }
 
 }  // extern "C"

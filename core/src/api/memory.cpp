@@ -40,18 +40,18 @@ tutti_status tutti_comm_register(tutti_comm* comm, void* address, uint64_t bytes
     if (!window) invalid("tutti_comm_register: window is NULL, expected where to write the handle");
     const tutti_window_options known = checked("tutti_comm_register", options, TUTTI_WINDOW_ZERO_COPY);
     *window = nullptr;
-    *window = c.register_window(address, bytes, known.flags, known.timeout_ns);
+    *window = c.windows().add(address, bytes, known.flags, known.timeout_ns);
   });
 }
 tutti_status tutti_comm_deregister(tutti_comm* comm, tutti_window* window, const tutti_window_options* options) {
   return guarded(comm, [&](Communicator& c) {
-    c.deregister_window(window, checked("tutti_comm_deregister", options).timeout_ns);
+    c.windows().remove(window, checked("tutti_comm_deregister", options).timeout_ns);
   });
 }
 tutti_status tutti_comm_window(const tutti_comm* comm, const tutti_window* window, tutti_window_facts* facts) {
   return guarded(comm, [&](Communicator& c) {
     require("tutti_comm_window", tutti::judge_offer(facts));
-    tutti::fill_room(facts, c.window_facts(window));
+    tutti::fill_room(facts, c.windows().facts(window));
   });
 }
 

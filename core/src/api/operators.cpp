@@ -68,14 +68,14 @@ tutti_status tutti_op_create(tutti_comm* comm, const tutti_op_config* config, ui
   return guarded(comm, [&](Communicator& c) {
     if (!config) invalid("op_create: config is NULL");
     if (!op) invalid("op_create: op is NULL, expected where to write the operator's number");
-    *op = c.make_op(checked_operator(config));
+    *op = c.calls().make_op(checked_operator(config));
   });
 }
 
 tutti_status tutti_op_create_premul_sum(tutti_comm* comm, uint32_t dtype, const void* factor, uint32_t* op) {
   return guarded(comm, [&](Communicator& c) {
     if (!op) invalid("op_create_premul_sum: op is NULL, expected where to write the operator's number");
-    *op = c.make_op(checked_premul_sum(dtype, factor));
+    *op = c.calls().make_op(checked_premul_sum(dtype, factor));
   });
 }
 
@@ -84,7 +84,7 @@ tutti_status tutti_op_free(tutti_comm* comm, uint32_t op) {
     if (op < TUTTI_FIRST_USER_OP)
       invalid(fmt::format("op_free: operator {} is Tutti's own: only those of tutti_op_create are freed", op));
     check_op(c, "op_free", op, 0);
-    c.free_op(op);
+    c.calls().free_op(op);
   });
 }
 

@@ -32,7 +32,7 @@ struct Group {
     core::require_apart(transfers, sorted);
   }
   tutti_status begin(const char* name, const tutti_options& options, tutti_request** request) const {
-    return communicator.exchange(name, transfers, {{}, nullptr, nullptr, stream}, &options, request);
+    return communicator.calls().exchange(name, transfers, {{}, nullptr, nullptr, stream}, options, request);
   }
 
  private:
@@ -82,7 +82,7 @@ tutti_status transfer(tutti_comm* comm, bool sending, void* data, uint64_t count
     const tutti_options options = checked_call(name, given, request);
     Group group{c, name, options.stream};
     add(group, {data, count, dtype, peer, tag, sending ? TUTTI_SEND : TUTTI_RECEIVE, {}});
-    if (peer == c.rank() && !c.in_group())
+    if (peer == c.rank() && !c.calls().group())
       invalid(
           fmt::format("{}: peer is {}, this rank itself: copy instead, or use tutti_exchange or a group", name, peer));
     return group.begin(name, options, request);
@@ -174,7 +174,7 @@ tutti_status tutti_receive_any(tutti_comm* comm, void* data, uint64_t count, uin
 tutti_status tutti_probe(tutti_comm* comm, tutti_envelope* envelope, uint64_t timeout_ns) {
   return guarded(comm, [&](Communicator& c) {
     tutti_envelope wanted = checked_envelope("probe", c, envelope);
-    const tutti_status status = c.probe(wanted, timeout_ns);
+    const tutti_status status = c.waits().probe(wanted, timeout_ns);
     if (status == TUTTI_OK) {
       envelope->peer = wanted.peer;
       envelope->tag = wanted.tag;
@@ -189,11 +189,11 @@ tutti_status tutti_exchange(tutti_comm* comm, const tutti_message* messages, uin
 }
 
 tutti_status tutti_request_test(tutti_request* request) {
-  return about(request, [&](Communicator& c) { return c.test(*request); });
+  return about(request, [&](Communicator& c) { return c.waits().test(*request); });
 }
 tutti_status tutti_request_wait(tutti_request* request) { return tutti_request_wait_for(request, UINT64_MAX); }
 tutti_status tutti_request_wait_for(tutti_request* request, uint64_t timeout_ns) {
-  return about(request, [&](Communicator& c) { return c.wait(*request, timeout_ns); });
+  return about(request, [&](Communicator& c) { return c.waits().wait(*request, timeout_ns); });
 }
 const char* tutti_request_error(const tutti_request* request) {
   if (!request) return "";
@@ -207,7 +207,7 @@ tutti_status tutti_request_start(tutti_request* request) {
   if (!request->pool->alive.load(std::memory_order_acquire)) return TUTTI_INVALID_USAGE;
   try {
     if (request->comm->forked()) throw tutti::core::Failure(TUTTI_INVALID_USAGE, forked_words);
-    request->comm->start(*request);
+    request->comm->calls().start(*request);
     return TUTTI_OK;
   } catch (const std::exception& problem) {
     return report(*request->comm, problem);
@@ -219,7 +219,7 @@ void tutti_request_free(tutti_request* request) {
   if (!request->complete.load(std::memory_order_acquire)) tutti_request_wait(request);
   if (request->persistent)
     about(request, [&](Communicator& c) {
-      c.release(*request);
+      c.calls().release(*request);
       return TUTTI_OK;
     });
   request->pool->give_back(*request);  // a complete one no longer needs its communicator, which may be gone

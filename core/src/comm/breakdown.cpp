@@ -6,7 +6,7 @@
 #include <chrono>
 #include <vector>
 
-#include "comm/configuration.hpp"
+#include "comm/foundation.hpp"
 #include "engine/check/call_check.hpp"
 #include "engine/host/executor.hpp"
 #include "record/call_report.hpp"
@@ -25,17 +25,10 @@ std::vector<std::optional<CallReport>> reports_of(const std::vector<std::optiona
 
 }  // namespace
 
-void Breakdown::place(uint32_t rank, const Configuration& configuration, ControlPlane& control, Reports& reports) {
-  rank_ = rank;
-  configuration_ = &configuration;
-  control_ = &control;
-  reports_ = &reports;
-}
-
 tutti_status Breakdown::error() const {
   const tutti_status own = status();
-  if (own < 0 || !control_->failed()) return own;
-  const auto cause = control_->first_cause();
+  if (own < 0 || !base_.control().failed()) return own;
+  const auto cause = base_.control().first_cause();
   return cause ? cause->status : own;
 }
 
@@ -58,7 +51,7 @@ void Breakdown::carry_out() {
 }
 
 void Breakdown::hear_others() {
-  if (!begun() && control_->failed()) fail({TUTTI_PEER_FAILED, rank_, "knows of a loss"});
+  if (!begun() && base_.control().failed()) fail({TUTTI_PEER_FAILED, base_.rank(), "knows of a loss"});
 }
 
 void Breakdown::require_none() {
@@ -68,7 +61,7 @@ void Breakdown::require_none() {
 }
 
 Cause Breakdown::late(uint64_t timeout_ns, std::optional<uint64_t> sequence, std::optional<uint32_t> peer) const {
-  return {TUTTI_TIMEOUT, rank_, {}, timeout_ns, sequence, peer};
+  return {TUTTI_TIMEOUT, base_.rank(), {}, timeout_ns, sequence, peer};
 }
 
 void Breakdown::fail(const Cause& cause) {
@@ -78,7 +71,7 @@ void Breakdown::fail(const Cause& cause) {
     end(loss_of(cause));
   } catch (const std::bad_alloc&) {
     const Loss loss{0, cause.culprit, cause.status, false, "out of memory"};
-    control_->announce(cause.culprit, cause.status, loss.reason, cause.innocent);
+    base_.control().announce(cause.culprit, cause.status, loss.reason, cause.innocent);
     end(loss);
   }
 }
@@ -93,25 +86,26 @@ Cause Breakdown::cause_of(const std::exception& problem) noexcept try {
   }
   if (const auto* message = dynamic_cast<const MessageDiffers*>(&problem); message && !message->same_call)
     return {.status = failure.status,
-            .culprit = rank_,
+            .culprit = base_.rank(),
             .reason = fmt::format("failed: {}", failure.text),
             .differs_from = message->peer};
-  return {failure.status, rank_, fmt::format("failed: {}", failure.text)};
+  return {failure.status, base_.rank(), fmt::format("failed: {}", failure.text)};
 } catch (const std::bad_alloc&) {
-  return {TUTTI_NO_RESOURCES, rank_, "out of memory"};
+  return {TUTTI_NO_RESOURCES, base_.rank(), "out of memory"};
 }
 
 // The first cause that the control plane knows; else this one, which all ranks are told.
 Loss Breakdown::loss_of(const Cause& given) {
   if (given.differs_from)
-    if (const auto told = control_->first_cause()) return *told;  // another rank has found it
+    if (const auto told = base_.control().first_cause()) return *told;  // another rank has found it
   const Cause cause = given.stood_still_ns ? blame(given) : given.differs_from ? find_difference(given) : given;
   // A transport often notices a death before the control plane has named the dead, and the cause: worth a short wait.
   constexpr std::chrono::milliseconds patience(300);
-  const auto known = cause.status == TUTTI_PEER_FAILED ? control_->await_cause(patience) : control_->first_cause();
+  const auto known =
+      cause.status == TUTTI_PEER_FAILED ? base_.control().await_cause(patience) : base_.control().first_cause();
   if (known) return *known;
-  control_->announce(cause.culprit, cause.status, fmt::format("{}; {}", cause.reason, parts_.standpoint()),
-                     cause.innocent);
+  base_.control().announce(cause.culprit, cause.status, fmt::format("{}; {}", cause.reason, parts_.standpoint()),
+                           cause.innocent);
   return {0, cause.culprit, cause.status, false, cause.reason};
 }
 
@@ -119,24 +113,24 @@ Loss Breakdown::loss_of(const Cause& given) {
 // when it is busy outside Tutti.
 Cause Breakdown::blame(const Cause& late) const {
   constexpr std::chrono::seconds patience(1);
-  const std::string waited = "no progress for " + configuration_->timeout.text(late.stood_still_ns);
-  const auto states = control_->roll_call(patience);
+  const std::string waited = "no progress for " + base_.configuration.timeout.text(late.stood_still_ns);
+  const auto states = base_.control().roll_call(patience);
   for (uint32_t r = 0; r < states.size(); ++r) {
-    if (states[r] || control_->is_gone(r)) continue;
-    const std::string who = control_->who(r);
+    if (states[r] || base_.control().is_gone(r)) continue;
+    const std::string who = base_.control().who(r);
     return {TUTTI_TIMEOUT, r,
             fmt::format("does not answer{}: it is stopped or its host is overloaded; {} on rank {}",
-                        who.empty() ? "" : ": " + who, waited, rank_)};
+                        who.empty() ? "" : ": " + who, waited, base_.rank())};
   }
   const auto reports = reports_of(states);
-  const auto waits_for_me = [&](const WaitElsewhere& wait) { return reports_->recorder().awaits_this_rank(wait); };
+  const auto waits_for_me = [&](const WaitElsewhere& wait) { return base_.reports.recorder().awaits_this_rank(wait); };
   Stall stall;
-  if (late.sequence) stall = explain_stall(rank_, *late.sequence, late.stood_still_ns, reports, waits_for_me);
-  if (late.peer) stall = explain_transfer(rank_, *late.peer, reports, waits_for_me);
+  if (late.sequence) stall = explain_stall(base_.rank(), *late.sequence, late.stood_still_ns, reports, waits_for_me);
+  if (late.peer) stall = explain_transfer(base_.rank(), *late.peer, reports, waits_for_me);
   if (stall.culprit)
     return {stall.mismatch ? TUTTI_MISMATCH : TUTTI_TIMEOUT, *stall.culprit,
-            fmt::format("{}; {} on rank {}", stall.text, waited, rank_)};
-  Cause unknown{TUTTI_TIMEOUT, rank_,
+            fmt::format("{}; {} on rank {}", stall.text, waited, base_.rank())};
+  Cause unknown{TUTTI_TIMEOUT, base_.rank(),
                 fmt::format("timed out: {}{}{}", waited, stall.text.empty() ? "" : "; ", stall.text)};
   unknown.innocent = true;
   return unknown;
@@ -145,7 +139,7 @@ Cause Breakdown::blame(const Cause& late) const {
 // The calls that differ, by a roll call.
 Cause Breakdown::find_difference(const Cause& given) const {
   constexpr std::chrono::seconds patience(1);
-  if (const auto difference = first_difference(rank_, reports_of(control_->roll_call(patience))))
+  if (const auto difference = first_difference(base_.rank(), reports_of(base_.control().roll_call(patience))))
     return {TUTTI_MISMATCH, difference->culprit, difference->reason};
   Cause unknown = given;
   unknown.reason += fmt::format(
@@ -163,11 +157,11 @@ void Breakdown::end(const Loss& loss) {
   text.add([&] { return fmt::format("{}; {}", loss.text(), parts_.standpoint()); });
   if (text.text().empty()) text.add([] { return "out of memory"; });
   try {
-    log(TUTTI_LOG_INFO, configuration_->name, text.text());
-    reports_->recorder().failed(text.text());
+    log(TUTTI_LOG_INFO, base_.configuration.name, text.text());
+    base_.reports.recorder().failed(text.text());
   } catch (const std::bad_alloc&) {
   }
-  if (loss.status != TUTTI_ABORTED) text.add([this] { return reports_->recorder_hint(); });
+  if (loss.status != TUTTI_ABORTED) text.add([this] { return base_.reports.recorder_hint(); });
   parts_.stop(text);
   text_ = text.take();
   state_.store(loss.status, std::memory_order_release);
@@ -176,8 +170,17 @@ void Breakdown::end(const Loss& loss) {
 
 void Breakdown::end_alone(tutti_status status, const std::string& text) {
   text_ = text;
-  reports_->recorder().failed(text);
+  base_.reports.recorder().failed(text);
   state_.store(status, std::memory_order_release);
+}
+
+tutti_status Breakdown::remember(tutti_status given, std::string said) noexcept {
+  if (status() < 0 && !said.starts_with(text_)) try {
+      said += fmt::format(" (the communicator was broken before: {})", text_);
+    } catch (const std::bad_alloc&) {  // it stays as it is
+    }
+  last_error_ = std::move(said);
+  return given;
 }
 
 }  // namespace tutti::core

@@ -29,8 +29,7 @@
 
 namespace tutti::core {
 
-class Reports;
-struct Configuration;
+struct Foundation;
 
 struct Cause {
   tutti_status status = TUTTI_OK;
@@ -43,7 +42,7 @@ struct Cause {
   std::optional<uint32_t> peer = {};      // of a send or receive, unless it is any rank
   // A rank that has made other calls than this one. The first of them is found when the cause is carried out.
   std::optional<uint32_t> differs_from = {};
-  bool innocent = false;                  // the culprit only tells of the failure
+  bool innocent = false;  // the culprit only tells of the failure
 };
 
 class Breakdown {
@@ -80,9 +79,8 @@ class Breakdown {
     ~Parts() = default;
   };
 
-  explicit Breakdown(Parts& parts) : parts_(parts) {}
-  // Everything named here outlives this object. Before any other call.
-  void place(uint32_t rank, const Configuration& configuration, ControlPlane& control, Reports& reports);
+  // Both outlive this object.
+  Breakdown(Parts& parts, Foundation& base) : parts_(parts), base_(base) {}
 
   // ---- Any thread.
 
@@ -136,6 +134,13 @@ class Breakdown {
   // Nothing is pending, and the other ranks know: only later calls are to fail.
   void end_alone(tutti_status status, const std::string& text);
 
+  // ---- The application's thread.
+
+  // Remembers the text of a call that has failed, for tutti_comm_error; returns the status. What has broken the
+  // communicator stays in it.
+  tutti_status remember(tutti_status status, std::string text) noexcept;
+  const char* last_error() const { return last_error_.c_str(); }
+
  private:
   static constexpr tutti_status under_way = TUTTI_AGAIN;
 
@@ -146,10 +151,7 @@ class Breakdown {
   void end(const Loss& loss);
 
   Parts& parts_;
-  uint32_t rank_ = 0;
-  const Configuration* configuration_ = nullptr;
-  ControlPlane* control_ = nullptr;
-  Reports* reports_ = nullptr;
+  Foundation& base_;
 
   std::atomic<tutti_status> state_{TUTTI_OK};  // then under_way, then what the operations have ended with
   std::string text_;                           // complete once the state is negative
@@ -157,6 +159,7 @@ class Breakdown {
   std::atomic<bool> pending_{false};
   mutable std::mutex mutex_;
   std::optional<Cause> reported_;
+  std::string last_error_;
 };
 
 }  // namespace tutti::core

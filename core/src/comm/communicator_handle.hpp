@@ -17,7 +17,7 @@
 
 struct tutti_comm {
   explicit tutti_comm(tutti::core::Configuration configuration, const tutti::core::Succession& succession = {})
-      : communicator(new tutti::core::Communicator(std::move(configuration), succession)) {}
+      : communicator(tutti::core::Communicator::make(std::move(configuration), succession).release()) {}
   explicit tutti_comm(std::unique_ptr<tutti::core::Communicator> made) : communicator(made.release()) {}
   ~tutti_comm() { delete communicator.load(); }
   // Is this a forked child? Its copy of the mutex may be locked for ever.

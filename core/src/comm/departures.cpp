@@ -3,7 +3,6 @@
 
 #include <fmt/format.h>
 
-#include "bootstrap/control_plane.hpp"
 #include "engine/fabric/pair_messages.hpp"
 
 namespace tutti::core {
@@ -27,16 +26,11 @@ void say(ControlPlane& control, uint32_t rank, const LeavingWord& word) try {
 
 }  // namespace
 
-void Departures::place(ControlPlane& control) {
-  control_ = &control;
-  asked_.assign(control.nranks(), false);
-}
-
 void Departures::look(uint64_t now_ns) {
   if (now_ns > short_wait_ns) {
     transfers_.visit_awaited(now_ns - short_wait_ns, [this](uint32_t rank) { ask(rank); });
     if (!asked_all_ && transfers_.awaits_any(now_ns - short_wait_ns)) {
-      for (uint32_t r = 0; r < control_->nranks(); ++r) ask(r);
+      for (uint32_t r = 0; r < control_.nranks(); ++r) ask(r);
       asked_all_ = true;
     }
   }
@@ -45,17 +39,17 @@ void Departures::look(uint64_t now_ns) {
   if (!left) return;
   const uint32_t culprit = left->any_peer ? departed_.begin()->first : left->peer;
   breakdown_.fail({TUTTI_PEER_FAILED, culprit,
-                   fmt::format("has not matched rank {}'s {}: it destroys the communicator instead{}", control_->rank(),
+                   fmt::format("has not matched rank {}'s {}: it destroys the communicator instead{}", control_.rank(),
                                text_of(*left), left->any_peer ? ", as all other ranks do" : "")});
 }
 
 void Departures::ask(uint32_t rank) {
-  if (rank == control_->rank() || asked_[rank]) return;
+  if (rank == control_.rank() || asked_[rank]) return;
   asked_[rank] = true;
-  say(*control_, rank, {.asks = true});
+  say(control_, rank, {.asks = true});
 }
 
-void Departures::answer(uint32_t rank) const { say(*control_, rank, {false, transfers_.counts(rank)}); }
+void Departures::answer(uint32_t rank) const { say(control_, rank, {false, transfers_.counts(rank)}); }
 
 void Departures::hear(uint32_t from, std::string_view bytes) {
   const auto word = decode<LeavingWord>(bytes, fmt::format("rank {}'s word about leaving", from).c_str());

@@ -18,6 +18,7 @@
 #include <string_view>
 #include <vector>
 
+#include "bootstrap/control_plane.hpp"
 #include "comm/breakdown.hpp"
 #include "engine/p2p/point_to_point.hpp"
 
@@ -26,9 +27,8 @@ namespace tutti::core {
 // Threads: whoever holds the communicator's engine, one at a time.
 class Departures {
  public:
-  Departures(const PointToPoint& transfers, Breakdown& breakdown) : transfers_(transfers), breakdown_(breakdown) {}
-  // Once, before any other call.
-  void place(ControlPlane& control);
+  Departures(const PointToPoint& transfers, Breakdown& breakdown, ControlPlane& control)
+      : transfers_(transfers), breakdown_(breakdown), control_(control), asked_(control.nranks()) {}
   // To be called now and then: asks, and ends the communicator where a rank has left and a transfer waits for it.
   void look(uint64_t now_ns);
   // A message of another rank. Throws Failure when it is ill.
@@ -42,7 +42,7 @@ class Departures {
 
   const PointToPoint& transfers_;
   Breakdown& breakdown_;
-  ControlPlane* control_ = nullptr;
+  ControlPlane& control_;
   std::vector<bool> asked_;  // by rank
   bool asked_all_ = false;
   std::vector<uint32_t> askers_;

@@ -9,19 +9,22 @@
 #include <utility>
 
 #include "base/clock.hpp"
-#include "comm/progress.hpp"
+#include "comm/foundation.hpp"
 #include "record/reports.hpp"
 
 namespace tutti::core {
 
-void Operations::place(uint32_t rank, const std::string& name, uint32_t windows, uint32_t lanes, Reports& reports,
-                       CallCheck& call_check) {
-  rank_ = rank;
-  name_ = name;
-  reports_ = &reports;
-  call_check_ = &call_check;
-  windows_ = std::vector<Window>(windows);
-  for (uint32_t w = 0; w < windows; ++w) windows_[w].execution.place(w * lanes);
+Operations::Operations(Communicator& comm, Foundation& base, PortEvents& events, Breakdown& breakdown,
+                       CallCheck& call_check, const WindowList& memory_windows)
+    : comm_(comm),
+      base_(base),
+      reports_(base.reports),
+      events_(events),
+      breakdown_(breakdown),
+      call_check_(call_check),
+      memory_windows_(memory_windows),
+      windows_(base.configuration.windows) {
+  for (uint32_t w = 0; w < windows_.size(); ++w) windows_[w].execution.place(w * base.configuration.lanes);
 }
 
 // ---- All kinds ---------------------------------------------------------------------------------------------
@@ -36,7 +39,7 @@ Operations::Request Operations::make(RequestKind kind, bool lasting, uint64_t ti
   request->persistent = false;
   request->owner = nullptr;
   request->part.reset();
-  request->comm = &parts_.comm;
+  request->comm = &comm_;
   renew(*request, timeout_ns);
   return request;
 }
@@ -53,8 +56,8 @@ void Operations::renew(tutti_request& request, uint64_t timeout_ns) const {
 void Operations::record_end(const tutti_request& request, tutti_status status) {
   if (std::holds_alternative<CallGroup>(request.kind)) return;  // its parts have
   const uint64_t now = ticks();
-  reports_->count(request.service, request.bytes, now - request.begin_ticks);
-  FlightRecorder& recorder = reports_->recorder();
+  reports_.count(request.service, request.bytes, now - request.begin_ticks);
+  FlightRecorder& recorder = reports_.recorder();
   if (const auto* group = std::get_if<TransferGroup>(&request.kind)) {
     for (const Transfer& transfer : group->transfers)  // on the host each has ended by itself
       if (transfer.on_stream) recorder.end_transfer(transfer.record, now, status);
@@ -72,7 +75,7 @@ void Operations::complete(tutti_request& request, tutti_status status) {
   }
   request.status = status;
   if (status < 0 && request.error.empty()) try {
-      request.error = parts_.breakdown.text();
+      request.error = breakdown_.text();
     } catch (const std::bad_alloc&) {  // its status says so
     }
   if (&request != &direct_) --pending_;
@@ -90,12 +93,6 @@ void Operations::complete(tutti_request& request, tutti_status status) {
   part_ended(*group, part, status, std::move(error));
 }
 
-void Operations::join(tutti_request& request, tutti_request& group, std::optional<uint32_t> part) {
-  request.owner = &group;
-  request.part = part;
-  ++std::get<CallGroup>(group.kind).open;
-}
-
 void Operations::part_ended(tutti_request& request, std::optional<uint32_t> part, tutti_status status,
                             std::string error) {
   auto& group = std::get<CallGroup>(request.kind);
@@ -111,13 +108,14 @@ void Operations::part_ended(tutti_request& request, std::optional<uint32_t> part
 }
 
 void Operations::hear_news(const Call& mine) const {
-  if (!call_check_->has_news()) return;
-  if (const auto difference = call_check_->compare_news(mine))
-    parts_.breakdown.fail({TUTTI_MISMATCH, difference->culprit, difference->reason});
-  parts_.breakdown.require_none();
+  if (!call_check_.has_news()) return;
+  if (const auto difference = call_check_.compare_news(mine))
+    breakdown_.fail({TUTTI_MISMATCH, difference->culprit, difference->reason});
+  breakdown_.require_none();
 }
 
 tutti_request& Operations::keep(Request made) {
+  if (const auto* collective = std::get_if<HostCollective>(&made->kind)) ++collective->plan->pins;
   made->persistent = true;
   made->complete.store(true, std::memory_order_release);
   return *made.release();
@@ -127,10 +125,10 @@ tutti_request& Operations::keep(Request made) {
 
 void Operations::tell(std::vector<Transfer>& transfers, PointToPoint& point_to_point) const {
   for (Transfer& transfer : transfers) {
-    if (transfer.peer == rank_ || parts_.breakdown.begun()) continue;
+    if (transfer.peer == base_.rank() || breakdown_.begun()) continue;
     point_to_point.start(transfer);
     if (const auto difference = point_to_point.take_difference())
-      parts_.breakdown.fail({TUTTI_MISMATCH, difference->culprit, difference->reason});
+      breakdown_.fail({TUTTI_MISMATCH, difference->culprit, difference->reason});
   }
 }
 
@@ -142,7 +140,7 @@ void Operations::begin(tutti_request& request, std::span<const Transfer> transfe
   for (Transfer& transfer : group.transfers) {
     transfer.request = &request;
     transfer.timeout_ns = request.timeout_ns;
-    transfer.record = reports_->recorder().begin_transfer(
+    transfer.record = reports_.recorder().begin_transfer(
         {transfer.bytes, transfer.sending, transfer.any_tag, transfer.peer, transfer.tag}, request.service,
         request.begin_ticks);
     request.bytes += transfer.bytes;
@@ -156,7 +154,7 @@ void Operations::ended(Transfer& transfer, tutti_status status, const std::strin
     --request.group().open;
     return;
   }
-  reports_->recorder().end_transfer(transfer.record, ticks(), status);
+  reports_.recorder().end_transfer(transfer.record, ticks(), status);
   if (status < 0 && request.status == TUTTI_OK) {
     request.status = status;
     request.error = own_error(error);
@@ -177,7 +175,7 @@ const Transfer* Operations::unmatched(const tutti_request& request) {
 
 // A transfer's error with the place where it was met, unless it is that of the communicator's end.
 std::string Operations::own_error(const std::string& error) const try {
-  return parts_.breakdown.status() == TUTTI_OK ? fmt::format("rank {}: {}: {}", rank_, name_, error) : error;
+  return breakdown_.status() == TUTTI_OK ? fmt::format("rank {}: {}: {}", base_.rank(), base_.name(), error) : error;
 } catch (const std::bad_alloc&) {
   return {};
 }
@@ -193,9 +191,9 @@ void Operations::start(tutti_request& request) {
   request.sequence = next_sequence_++;
   request.service = plan.service;
   request.bytes = plan.call_bytes;
-  request.collective().mark = reports_->recorder().begin(call_of(plan, request.sequence), plan.shape.in_place,
-                                                         plan.service, plan.slices, request.begin_ticks);
-  reports_->serve(plan.shape.collective, plan.service, plan.slices, plan.schedule_hash);
+  request.collective().mark = reports_.recorder().begin(call_of(plan, request.sequence), plan.shape.in_place,
+                                                        plan.service, plan.slices, request.begin_ticks);
+  reports_.serve(plan.shape.collective, plan.service, plan.slices, plan.schedule_hash);
   ++plan.pins;
 }
 
@@ -206,29 +204,14 @@ tutti_request& Operations::begin_direct(Plan& plan, const HostBuffers& buffers, 
   return direct_;
 }
 
-tutti_request& Operations::append(Request made) {
+tutti_request& Operations::begin(Request made) {
   tutti_request& request = pend(std::move(made));
+  HostCollective& collective = request.collective();
+  collective = {collective.plan, collective.buffers};
   start(request);
   *end_ = &request;
   end_ = &request.next;
   return request;
-}
-
-tutti_request& Operations::begin(Request made, Plan& plan, const HostBuffers& buffers) {
-  made->kind = HostCollective{&plan, buffers};
-  return append(std::move(made));
-}
-
-tutti_request& Operations::keep(Request made, Plan& plan, const HostBuffers& buffers) {
-  made->kind = HostCollective{&plan, buffers};
-  ++plan.pins;
-  return keep(std::move(made));
-}
-
-void Operations::begin_again(tutti_request& request) {
-  HostCollective& collective = request.collective();
-  collective = {collective.plan, collective.buffers};
-  append(make_again(request));
 }
 
 void Operations::let_go(const tutti_request& request) {
@@ -244,8 +227,8 @@ void Operations::settle_transports(Plan& plan) {
   std::string transports = transports_of(plan);
   if (transports == plan.transports) return;
   plan.transports = std::move(transports);
-  plan.service = reports_->row(collective_name(plan.shape.collective), plan.algorithm, plan.transports);
-  reports_->serve(plan.shape.collective, plan.service, plan.slices, plan.schedule_hash);
+  plan.service = reports_.row(collective_name(plan.shape.collective), plan.algorithm, plan.transports);
+  reports_.serve(plan.shape.collective, plan.service, plan.slices, plan.schedule_hash);
   try_moves(plan);
 }
 
@@ -258,19 +241,19 @@ bool Operations::launch(tutti_request& request) {
   if (plan.fresh) settle_transports(plan);
   if (request.service != plan.service) {
     request.service = plan.service;
-    reports_->recorder().serve(request.sequence, plan.service);
+    reports_.recorder().serve(request.sequence, plan.service);
   }
   const Call call = call_of(plan, request.sequence);
-  if (call_check_->checked()) {
-    if (!call_check_->check(call, plan.unequal.table)) return false;
+  if (call_check_.checked()) {
+    if (!call_check_.check(call, plan.unequal.table)) return false;
   } else if (plan.fresh) {
-    call_check_->tell(call, plan.links);
+    call_check_.tell(call, plan.links);
   }
-  Trace* const trace = reports_->recorder().trace();
+  Trace* const trace = reports_.recorder().trace();
   window.execution.record_into(trace && plan.call_bytes >= Trace::least_step_call ? trace : nullptr, request.sequence);
   const HostBuffers& buffers = collective.buffers;
-  window.execution.launch(plan, collective.mark, buffers.in, buffers.out, parts_.fabric.ports(), plan.moves.next(),
-                          parts_.memory_windows, buffers.factor);
+  window.execution.launch(plan, collective.mark, buffers.in, buffers.out, base_.fabric.ports(), plan.moves.next(),
+                          memory_windows_, buffers.factor);
   window.running = &request;
   collective.launched = true;
   return true;
@@ -287,9 +270,9 @@ bool Operations::listen(const tutti_request& request) {
   Plan& plan = *request.collective().plan;
   if (!plan.fresh) return true;
   plan.fresh = false;
-  parts_.fabric.progress(true, parts_.events);
-  parts_.breakdown.carry_out();
-  return !parts_.breakdown.begun();
+  base_.fabric.progress(true, events_);
+  breakdown_.carry_out();
+  return !breakdown_.begun();
 }
 
 bool Operations::advance() {
@@ -351,12 +334,12 @@ const tutti_request* Operations::overdue(uint64_t now_ns) {
 
 // Where the oldest collective under way stands, for whoever looks from outside.
 void Operations::record_waits(uint64_t now_ns, bool moved) {
-  reports_->recorder().look(now_ns, ticks(), moved);
+  reports_.recorder().look(now_ns, ticks(), moved);
   const tutti_request* request = oldest();
   std::array<tutti_flight_wait, TUTTI_FLIGHT_WAITS> waits;
   const bool launched = request && request->collective().launched;
   const size_t n = launched ? execution(*request).waits(request->sequence, waits) : 0;
-  reports_->recorder().waits({waits.data(), n});
+  reports_.recorder().waits({waits.data(), n});
 }
 
 void Operations::record_awaited(const tutti_request* request) {
@@ -373,7 +356,7 @@ void Operations::record_awaited(const tutti_request* request) {
     }
     if (request) awaited = request->sequence + 1;
   }
-  reports_->recorder().awaits(awaited);
+  reports_.recorder().awaits(awaited);
 }
 
 std::optional<uint64_t> Operations::oldest_sequence() const {
@@ -401,7 +384,7 @@ std::string Operations::standpoint() const {
   if (!request) return {};
   const HostCollective& collective = request->collective();
   const Plan& plan = *collective.plan;
-  std::string where = collective.launched ? window_of(*request).execution.where() : call_check_->where();
+  std::string where = collective.launched ? window_of(*request).execution.where() : call_check_.where();
   if (where.empty()) where = "its start: links are being connected, or earlier operations go on";
   return fmt::format("{} #{} ({}{}), at {}", collective_name(plan.shape.collective), request->sequence, plan.algorithm,
                      plan.transports.empty() ? "" : " over " + plan.transports, where);

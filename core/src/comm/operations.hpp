@@ -24,25 +24,17 @@
 namespace tutti::core {
 
 class Reports;
+struct Foundation;
 
 class Operations {
  public:
-  // The parts that operations use. All of them outlive operations.
-  struct Parts {
-    Communicator& comm;
-    Fabric& fabric;
-    PortEvents& events;
-    Breakdown& breakdown;
-    const WindowList& memory_windows;
-  };
-  explicit Operations(const Parts& parts) : parts_(parts) {}
+  // All of them outlive operations. `comm`: for requests.
+  Operations(Communicator& comm, Foundation& base, PortEvents& events, Breakdown& breakdown, CallCheck& call_check,
+             const WindowList& memory_windows);
   Operations(const Operations&) = delete;
   Operations& operator=(const Operations&) = delete;
   // Requests of the application may outlive it.
   ~Operations() { pool_->alive.store(false, std::memory_order_release); }
-  // Once, before any call of the application: as many windows of so many lanes.
-  void place(uint32_t rank, const std::string& name, uint32_t windows, uint32_t lanes, Reports& reports,
-             CallCheck& call_check);
 
   // ---- All kinds.
 
@@ -64,8 +56,14 @@ class Operations {
     renew(request, request.timeout_ns);
     return {&request, {}};
   }
-  // It starts nothing, and is the application's.
+  // It starts nothing, and is the application's. Its plans, or those of a group of calls, stay until let_go().
   static tutti_request& keep(Request request);
+  static void let_go(const tutti_request& request);
+  // The request, which is not lasting, is a part of a group of calls.
+  static void join(tutti_request& request, tutti_request& group, std::optional<uint32_t> part) {
+    request.owner = &group;
+    request.part = part;
+  }
   // The number of the next collective, on the host or in a stream.
   uint64_t next_sequence() const { return next_sequence_; }
   uint64_t take_sequence() { return next_sequence_++; }
@@ -75,6 +73,7 @@ class Operations {
   // The request is pending until complete(), whoever holds it.
   tutti_request& pend(Request request) {
     ++pending_;
+    if (request->owner) ++std::get<CallGroup>(request->owner->kind).open;
     return *request.release();
   }
   uint64_t pending() const { return pending_; }
@@ -100,8 +99,6 @@ class Operations {
   tutti_request& begin_direct(Plan& plan, const HostBuffers& buffers, uint64_t timeout_ns);
   // Launches the blocking call when it is its turn.
   bool launch_direct() { return !first_ && launch(direct_); }
-  // The request, which is pended next and not lasting, is a part of a group of calls.
-  static void join(tutti_request& request, tutti_request& group, std::optional<uint32_t> part);
   // All parts of a group have begun.
   void all_parts_begun(tutti_request& group) { part_ended(group, std::nullopt, TUTTI_OK, {}); }
   // The execution of a launched collective.
@@ -109,13 +106,8 @@ class Operations {
   // At the end of a plan's first launch: what its peers told of their calls before they sent anything is here by now.
   // False when it has ended the communicator.
   bool listen(const tutti_request& request);
-  // Begins an asynchronous collective.
-  tutti_request& begin(Request request, Plan& plan, const HostBuffers& buffers);
-  // A persistent one: its plan stays until let_go(). Each begin_again() starts it.
-  static tutti_request& keep(Request request, Plan& plan, const HostBuffers& buffers);
-  void begin_again(tutti_request& request);
-  // Its plans, or those of a group of calls, may go.
-  static void let_go(const tutti_request& request);
+  // Begins a collective, whose plan and buffers the request has.
+  tutti_request& begin(Request made);
   // Somebody waits for the request from now on.
   void awaits(const tutti_request& request);
   // Launches what can be launched, and carries out what can be carried out now; true when something moved. Throws
@@ -155,7 +147,6 @@ class Operations {
   void renew(tutti_request& request, uint64_t timeout_ns) const;
   void settle_transports(Plan& plan);
   void start(tutti_request& request);
-  tutti_request& append(Request request);
   bool launch(tutti_request& request);
   void record_end(const tutti_request& request, tutti_status status);
   void part_ended(tutti_request& group, std::optional<uint32_t> part, tutti_status status, std::string error);
@@ -163,11 +154,13 @@ class Operations {
   std::string own_error(const std::string& error) const;
   Request make(RequestKind kind, bool lasting, uint64_t timeout_ns);
 
-  Parts parts_;
-  uint32_t rank_ = 0;
-  std::string name_;
-  Reports* reports_ = nullptr;
-  CallCheck* call_check_ = nullptr;
+  Communicator& comm_;
+  Foundation& base_;
+  Reports& reports_;
+  PortEvents& events_;
+  Breakdown& breakdown_;
+  CallCheck& call_check_;
+  const WindowList& memory_windows_;
   std::vector<Window> windows_;
   uint64_t next_sequence_ = 0;
   uint64_t pending_ = 0;

@@ -15,6 +15,7 @@
 #include "base/hash.hpp"
 #include "base/rank_list.hpp"
 #include "bootstrap/environment.hpp"
+#include "comm/foundation.hpp"
 #include "comm/plugin_meeting.hpp"
 #include "net/interrupt.hpp"
 #include "registry/host.hpp"
@@ -116,18 +117,12 @@ std::unique_ptr<Bootstrap> meet(const Configuration& configuration, const Succes
 
 // ---- In the middle of calls ----------------------------------------------------------------------------------
 
-void Meetings::place(Bootstrap& bootstrap, const Configuration& configuration, std::function<bool()> excused) {
-  bootstrap_ = &bootstrap;
-  configuration_ = &configuration;
-  excused_ = std::move(excused);
-}
-
 void Meetings::await(const JointCall& meeting, const std::function<bool()>& enough,
                      const std::function<std::vector<uint32_t>()>& absent) {
   const auto fail = [&] { breakdown_.fail(late(meeting, absent ? absent() : std::vector<uint32_t>())); };
   const auto over = [&] {
     if (!Interrupt::is_wanted()) return enough();
-    breakdown_.fail({TUTTI_ABORTED, bootstrap_->rank(), fmt::format("{} in {}", Interrupt::reason, meeting.what)});
+    breakdown_.fail({TUTTI_ABORTED, base_.rank(), fmt::format("{} in {}", Interrupt::reason, meeting.what)});
     return false;
   };
   if (!waiter_.until(over, meeting.patience, fail, excused_)) throw breakdown_.failure();
@@ -136,13 +131,13 @@ void Meetings::await(const JointCall& meeting, const std::function<bool()>& enou
 Cause Meetings::late(const JointCall& meeting, const std::vector<uint32_t>& absent) const {
   if (absent.empty()) return breakdown_.late(meeting.patience.limit_ns(), meeting.sequence);
   std::string text = fmt::format("did not come to {} within {}", meeting.what,
-                                 configuration_->timeout.text(meeting.patience.limit_ns()));
+                                 base_.configuration.timeout.text(meeting.patience.limit_ns()));
   if (absent.size() > 1) text += "; nor did " + rank_list({absent.begin() + 1, absent.end()});
   return {TUTTI_TIMEOUT, absent[0], std::move(text)};
 }
 
 std::vector<std::string> Meetings::gather(const JointCall& meeting, const std::string& mine) {
-  if (bootstrap_->nranks() == 1) return {mine};
+  if (base_.nranks() == 1) return {mine};
   constexpr std::chrono::minutes longer(1);  // this call's own deadline names who is missing
   std::vector<std::string> all, brought;
   std::vector<JointWord> words;
@@ -156,12 +151,12 @@ std::vector<std::string> Meetings::gather(const JointCall& meeting, const std::s
           over.store(true, std::memory_order_release);
           control.interrupt();  // this rank may sleep
         }
-      } const end{over, bootstrap_->control()};
-      return bootstrap_->all_gather(encode(JointWord{meeting.what, mine}),
-                                    std::chrono::nanoseconds(meeting.patience.limit_ns()) + longer);
+      } const end{over, base_.control()};
+      return base_.bootstrap->all_gather(encode(JointWord{meeting.what, mine}),
+                                         std::chrono::nanoseconds(meeting.patience.limit_ns()) + longer);
     });
     await(
-        meeting, [&] { return over.load(std::memory_order_acquire); }, [&] { return bootstrap_->control().absent(); });
+        meeting, [&] { return over.load(std::memory_order_acquire); }, [&] { return base_.control().absent(); });
     all = coming.get();
     words = decode_all<JointWord>(all, "word in " + meeting.what);
   } catch (const std::exception& problem) {
@@ -172,7 +167,7 @@ std::vector<std::string> Meetings::gather(const JointCall& meeting, const std::s
     if (words[r].call != meeting.what) {
       breakdown_.fail({TUTTI_MISMATCH, r,
                        fmt::format("is in {}, rank {} in {}: all ranks must make the same calls", words[r].call,
-                                   bootstrap_->rank(), meeting.what)});
+                                   base_.rank(), meeting.what)});
       throw breakdown_.failure();
     }
     brought.emplace_back(words[r].bytes);

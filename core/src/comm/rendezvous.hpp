@@ -10,6 +10,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/wire.hpp"
@@ -20,6 +21,8 @@
 #include "record/flight_recorder.hpp"
 
 namespace tutti::core {
+
+struct Foundation;
 
 // Advance knowledge of a communicator that follows another one (shrink, grow).
 struct Succession {
@@ -51,9 +54,9 @@ constexpr const char* destroy_call = "tutti_comm_destroy";
 
 class Meetings {
  public:
-  Meetings(Waiter& waiter, Breakdown& breakdown) : waiter_(waiter), breakdown_(breakdown) {}
-  // Once, before any call. While `excused` says true a wait has no limit.
-  void place(Bootstrap& bootstrap, const Configuration& configuration, std::function<bool()> excused);
+  // While `excused` says true a wait has no limit.
+  Meetings(Waiter& waiter, Breakdown& breakdown, Foundation& base, std::function<bool()> excused)
+      : waiter_(waiter), breakdown_(breakdown), base_(base), excused_(std::move(excused)) {}
 
   // Until other ranks have come as far. `absent`: who has not, to be named at the deadline. Throws Failure.
   void await(const JointCall& meeting, const std::function<bool()>& enough,
@@ -62,13 +65,12 @@ class Meetings {
   std::vector<std::string> gather(const JointCall& meeting, const std::string& mine);
 
  private:
-  Waiter& waiter_;
-  Breakdown& breakdown_;
   Cause late(const JointCall& meeting, const std::vector<uint32_t>& absent) const;
 
-  Bootstrap* bootstrap_ = nullptr;
-  const Configuration* configuration_ = nullptr;
-  std::function<bool()> excused_;
+  Waiter& waiter_;
+  Breakdown& breakdown_;
+  Foundation& base_;
+  const std::function<bool()> excused_;
 };
 
 }  // namespace tutti::core

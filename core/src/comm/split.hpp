@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Splitting a communicator: what ranks say, and who comes into which part.
+// Splitting a communicator. All ranks gather twice on the communicator that is split: what each asks for, and whether
+// each has made its part. Nothing is sent on a part before all have.
 #pragma once
 
 #include <cstdint>
@@ -14,6 +15,9 @@
 #include "topology/topology.hpp"
 
 namespace tutti::core {
+
+class Communicator;
+class ProgressEngine;
 
 // A rank's call of tutti_comm_split.
 struct SplitCall {
@@ -46,5 +50,8 @@ struct Part {
   std::vector<uint32_t> members;  // by rank: the parent's
   uint64_t id = 0;
 };
+
+// Collective: this rank's part; nullptr: it has none. Throws Failure.
+std::unique_ptr<Communicator> split(ProgressEngine& engine, const SplitCall& call);
 
 }  // namespace tutti::core

@@ -53,12 +53,8 @@ class Waiter {
   static constexpr uint32_t polls_per_look = 64;
   static constexpr uint64_t for_ever = UINT64_MAX;
 
-  explicit Waiter(Work& work) : work_(work) {}
-  // Before the first wait.
-  void use(const WaitPolicy& policy) {
-    policy_ = policy;
-    spins_ = std::min(policy.spins, first_spins);
-  }
+  Waiter(Work& work, const WaitPolicy& policy)
+      : work_(work), policy_(policy), spins_(std::min(policy.spins, first_spins)) {}
   const WaitPolicy& policy() const { return policy_; }
 
   bool progress() { return work_.progress(); }
@@ -127,8 +123,8 @@ class Waiter {
   void yield_and_learn() const;
 
   Work& work_;
-  WaitPolicy policy_;
-  mutable std::atomic<uint32_t> spins_{first_spins};  // polls before the first yield, at most policy_.spins
+  const WaitPolicy policy_;
+  mutable std::atomic<uint32_t> spins_;  // polls before the first yield, at most policy_.spins
   uint64_t polls_ = 0;
 };
 

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 
-#include "comm/configuration.hpp"
 #include "registry/host.hpp"
 
 namespace tutti::core {
@@ -40,24 +39,30 @@ void require_alike(const std::vector<Registering>& all) {
 
 }  // namespace
 
-void RegisteredWindows::place(uint32_t rank, StreamRunner* streams, const char* why_no_device) {
-  rank_ = rank;
-  streams_ = streams;
-  why_no_device_ = why_no_device;
+RegisteredWindows::RegisteredWindows(ProgressEngine& engine)
+    : engine_(engine),
+      base_(engine.base),
+      breakdown_(engine.breakdown),
+      meetings_(engine.meetings),
+      list_(engine.windows),
+      streams_(engine.streams.get()) {}
+
+RegisteredWindows::~RegisteredWindows() {
+  for (const auto& window : list_) base_.fabric.deregister_window(*window);
 }
 
-void RegisteredWindows::close() {
-  for (const auto& window : list_) parts_.fabric.deregister_window(*window);
+StreamRunner::Until RegisteredWindows::until(const JointCall& meeting) {
+  return [this, &meeting](const auto& enough) { meetings_.await(meeting, enough); };
 }
 
 // Why processes cannot read each other's device memory in place, as far as this rank knows.
 std::string RegisteredWindows::why_staged() const {
-  const Topology& topology = parts_.topology;
+  const Topology& topology = base_.topology;
   if (topology.hosts() > 1) return "the communicator's ranks are on several hosts";
   std::string why;
   for (uint32_t r = 0; r < topology.nranks() && why.empty(); ++r)
-    if (!topology.same_process(r, rank_)) topology.mapping_transport_of(rank_, r, &why);
-  if (const std::string& named = parts_.configuration.transports; !why.empty() && !named.empty())
+    if (!topology.same_process(r, base_.rank())) topology.mapping_transport_of(base_.rank(), r, &why);
+  if (const std::string& named = base_.configuration.transports; !why.empty() && !named.empty())
     return fmt::format("TUTTI_TRANSPORT=\"{}\" carries everything: {}", named, why);
   return why;
 }
@@ -75,12 +80,12 @@ void RegisteredWindows::check(tutti_window& window) const {
                         static_cast<void*>(other->address)));
   const DeviceTables& tables = window.where.tables;
   if (!tables.memory) return;
-  if (!streams_ || window.where != parts_.device)
+  if (!streams_ || window.where != base_.device)
     wrong(fmt::format("they are memory of {}, but {}", describe(window.where),
                       streams_ ? fmt::format("this communicator was bound to {} when it was made "
                                              "(tutti_comm_config.device, TUTTI_DEVICE)",
-                                             describe(parts_.device))
-                               : why_no_device_));
+                                             describe(base_.device))
+                               : base_.why_no_device()));
   const tutti_pointer pointer = classify(tables, window.address);
   window.buffer_id = pointer.buffer_id;
   // Allocations that were mapped one behind the other serve calls as one buffer.
@@ -97,10 +102,10 @@ void RegisteredWindows::check(tutti_window& window) const {
   }
 }
 
-tutti_window* RegisteredWindows::add(void* address, uint64_t bytes, uint32_t flags, uint64_t timeout_ns,
-                                     const std::function<void()>& prepare) {
-  parts_.breakdown.require_none();
-  Patience patience(timeout_ns ? timeout_ns : parts_.configuration.timeout.ns);
+tutti_window* RegisteredWindows::add(void* address, uint64_t bytes, uint32_t flags, uint64_t timeout_ns) {
+  const Hold hold = Hold::locked(engine_.lock);
+  breakdown_.require_none();
+  Patience patience(timeout_ns ? timeout_ns : base_.configuration.timeout.ns);
   const JointCall meeting{"tutti_comm_register", patience};
   auto window = std::make_unique<tutti_window>();
   window->address = static_cast<std::byte*>(address);
@@ -110,21 +115,20 @@ tutti_window* RegisteredWindows::add(void* address, uint64_t bytes, uint32_t fla
   mine.flags = flags;
   try {
     window->where = find_device(address);
-    if (window->where && streams_) prepare();
+    if (window->where && streams_) engine_.require_mover();
     check(*window);
     if (!window->where)
-      mine.staged = parts_.fabric.register_window(*window);
+      mine.staged = base_.fabric.register_window(*window);
     else
       mine.staged = window->staged.empty() ? why_staged() : window->staged;
   } catch (const Failure& failure) {
     mine.status = failure.status;
     mine.error = failure.text;
   }
-  parts_.breakdown.require_none();
+  breakdown_.require_none();
   mine.memory = window->where ? window->where.tables.memory->name : "host";
 
-  const auto all =
-      decode_all<Registering>(parts_.meetings.gather(meeting, encode(mine)), "word in tutti_comm_register");
+  const auto all = decode_all<Registering>(meetings_.gather(meeting, encode(mine)), "word in tutti_comm_register");
   std::vector<std::string> reasons;
   bool zero_copy = false;
   for (const Registering& one : all) {
@@ -145,22 +149,22 @@ tutti_window* RegisteredWindows::add(void* address, uint64_t bytes, uint32_t fla
     throw;
   }
   if (!window->staged.empty())
-    log(TUTTI_LOG_INFO, parts_.configuration.name,
-        fmt::format("rank {}: window {} is staged: {}", rank_, window->id, window->staged));
+    log(TUTTI_LOG_INFO, base_.configuration.name,
+        fmt::format("rank {}: window {} is staged: {}", base_.rank(), window->id, window->staged));
   return list_.emplace_back(std::move(window)).get();
 }
 
 // Other processes map the device's memory. Returns why not all could, or "".
 std::string RegisteredWindows::share(tutti_window& window, const JointCall& meeting) {
   if (!streams_->has_channels()) return {};
-  const std::string why = parts_.breakdown.or_tell([&] { return streams_->share(window, until(meeting)); });
-  std::string refusal = first_refusal(parts_.meetings.gather(meeting, why));
+  const std::string why = breakdown_.or_tell([&] { return streams_->share(window, until(meeting)); });
+  std::string refusal = first_refusal(meetings_.gather(meeting, why));
   if (!refusal.empty()) streams_->drop(window, until(meeting));
   return refusal;
 }
 
 void RegisteredWindows::release(tutti_window& window, const JointCall& meeting) {
-  parts_.fabric.deregister_window(window);
+  base_.fabric.deregister_window(window);
   if (window.where && streams_) streams_->drop(window, until(meeting));
 }
 
@@ -174,19 +178,19 @@ WindowList::const_iterator RegisteredWindows::find(const char* call, const tutti
 
 // Nobody uses the window once all have come, and nobody maps it once all have come again.
 void RegisteredWindows::remove(const tutti_window* handle, uint64_t timeout_ns) {
+  const Hold hold(engine_.lock);
   const auto found = find("tutti_comm_deregister", handle);
   tutti_window& window = **found;
-  Patience patience(timeout_ns ? timeout_ns : parts_.configuration.timeout.ns);
+  Patience patience(timeout_ns ? timeout_ns : base_.configuration.timeout.ns);
   const JointCall meeting{fmt::format("tutti_comm_deregister of window {}", window.id), patience};
-  parts_.breakdown.require_none();
-  parts_.meetings.await(meeting,
-                        [this] { return parts_.operations.empty() && (!streams_ || streams_->operations() == 0); });
-  parts_.meetings.gather(meeting, "");
+  breakdown_.require_none();
+  meetings_.await(meeting, [this] { return engine_.operations.empty() && (!streams_ || streams_->operations() == 0); });
+  meetings_.gather(meeting, "");
   const bool mapped = window.where && window.staged.empty();
   release(window, meeting);
   list_.erase(found);
   if (!mapped) return;
-  parts_.meetings.gather(meeting, "");
+  meetings_.gather(meeting, "");
   streams_->settle_memory();
 }
 

@@ -3,48 +3,30 @@
 // The memory that a communicator's ranks have registered together: tutti_comm_register and what follows it. All of it
 // is collective, and the ranks agree in meetings.
 //
-// Threads: whoever holds the communicator's engine, one at a time.
+// Threads: the application's; none of them holds the engine.
 #pragma once
 
 #include <tutti/tutti.h>
 
 #include <cstdint>
-#include <functional>
 #include <string>
 
-#include "comm/operations.hpp"
-#include "comm/rendezvous.hpp"
-#include "engine/fabric/fabric.hpp"
-#include "engine/fabric/window.hpp"
-#include "stream/stream_runner.hpp"
+#include "comm/progress_engine.hpp"
 
 namespace tutti::core {
 
 class RegisteredWindows {
  public:
-  // The parts that windows use. All of them outlive the windows.
-  struct Parts {
-    Fabric& fabric;
-    const Topology& topology;
-    Meetings& meetings;
-    Breakdown& breakdown;
-    const Operations& operations;
-    const Configuration& configuration;
-    const DeviceMemory& device;
-  };
-  explicit RegisteredWindows(const Parts& parts) : parts_(parts) {}
-  // Once, before any call. `streams`: nullptr without a device, and `why_no_device` says why.
-  void place(uint32_t rank, StreamRunner* streams, const char* why_no_device);
+  explicit RegisteredWindows(ProgressEngine& engine);
+  RegisteredWindows(const RegisteredWindows&) = delete;
+  RegisteredWindows& operator=(const RegisteredWindows&) = delete;
   // The process's end of all windows is given up.
-  void close();
+  ~RegisteredWindows();
 
-  // `flags`: TUTTI_WINDOW_*. `prepare` is called for memory of the device, before anything of it is used. All throw
-  // Failure.
-  tutti_window* add(void* address, uint64_t bytes, uint32_t flags, uint64_t timeout_ns,
-                    const std::function<void()>& prepare);
+  // `flags`: TUTTI_WINDOW_*; timeout_ns 0: the communicator's. All throw Failure.
+  tutti_window* add(void* address, uint64_t bytes, uint32_t flags, uint64_t timeout_ns);
   void remove(const tutti_window* window, uint64_t timeout_ns);
   tutti_window_facts facts(const tutti_window* window) const;
-  const WindowList& list() const { return list_; }
 
  private:
   void check(tutti_window& window) const;
@@ -52,15 +34,14 @@ class RegisteredWindows {
   std::string share(tutti_window& window, const JointCall& meeting);
   void release(tutti_window& window, const JointCall& meeting);
   WindowList::const_iterator find(const char* call, const tutti_window* window) const;
-  StreamRunner::Until until(const JointCall& meeting) {
-    return [this, &meeting](const auto& enough) { parts_.meetings.await(meeting, enough); };
-  }
+  StreamRunner::Until until(const JointCall& meeting);
 
-  const Parts parts_;
-  uint32_t rank_ = 0;
-  StreamRunner* streams_ = nullptr;
-  const char* why_no_device_ = "";
-  WindowList list_;
+  ProgressEngine& engine_;
+  Foundation& base_;
+  Breakdown& breakdown_;
+  Meetings& meetings_;
+  WindowList& list_;
+  StreamRunner* const streams_;  // nullptr without a device
   uint64_t last_id_ = 0;
 };
 

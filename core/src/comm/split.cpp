@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// Splitting a communicator. All ranks gather twice on the communicator that is split: what each asks for, and whether
-// each has made its part. Nothing is sent on a part before all have.
+#include "comm/split.hpp"
+
 #include <fmt/format.h>
 
 #include <algorithm>
 
 #include "base/hash.hpp"
-#include "comm/communicator_hold.hpp"
+#include "comm/communicator.hpp"
 #include "comm/progress.hpp"
 
 namespace tutti::core {
@@ -53,9 +52,10 @@ void require_alike(const std::vector<Word>& all) {
   for (size_t r = 0; r < all.size(); ++r) {
     if (all[r].status < 0) throw Failure(all[r].status, fmt::format("tutti_comm_split: rank {}: {}", r, all[r].error));
     if (all[r].call.by > TUTTI_SPLIT_BY_DEVICE)
-      throw Failure(TUTTI_MISMATCH, fmt::format("tutti_comm_split: rank {} splits by {}, and finds nothing wrong with it: "
-                                                "do all ranks run the same version of Tutti, {}?",
-                                                r, all[r].call.by, tutti_version()));
+      throw Failure(TUTTI_MISMATCH,
+                    fmt::format("tutti_comm_split: rank {} splits by {}, and finds nothing wrong with it: "
+                                "do all ranks run the same version of Tutti, {}?",
+                                r, all[r].call.by, tutti_version()));
   }
   for (size_t r = 1; r < all.size(); ++r)
     if (all[r].call.by != all[0].call.by)
@@ -85,6 +85,46 @@ void require_one_name(const std::vector<Word>& all, const std::vector<uint32_t>&
     if (const std::string& first = all[members[0]].call.name, &other = all[r].call.name; first != other)
       throw Failure(TUTTI_MISMATCH, fmt::format("rank {} calls it \"{}\", rank {} \"{}\": expected one name",
                                                 members[0], first, r, other));
+}
+
+// All ranks of this communicator meet once more, for all that are split from it.
+void grow_trunk(ProgressEngine& engine, const std::string& place, const Patience& patience) {
+  Foundation& base = engine.base;
+  Configuration meeting = base.configuration;
+  meeting.all_gather = nullptr;
+  meeting.joins = false;
+  meeting.rendezvous = place;
+  const auto hopeless = [&engine] {
+    if (const auto reported = engine.breakdown.reported())
+      return fmt::format("rank {} {}", engine.base.rank(), reported->reason);
+    const auto cause = engine.base.control().first_cause();
+    return cause ? cause->text() : std::string();
+  };
+  const BackgroundProgress meanwhile;
+  Deadline deadline = rest_of(patience, base.configuration);
+  base.family.trunk = Trunk::grow(meet(meeting, {0, hopeless}, deadline), deadline);
+  for (uint32_t r = 0; r < base.nranks(); ++r) base.family.ranks.push_back(r);
+}
+
+// Of these ranks, in their order; this one is among them.
+std::unique_ptr<Communicator> make_part(const Foundation& base, const std::vector<uint32_t>& members,
+                                        const std::string& name) {
+  Part part{base.configuration, nullptr, {base.family.trunk, {}, 0, base.family.key}, members, 0};
+  for (const uint32_t member : members) part.family.ranks.push_back(base.family.ranks[member]);
+  // A rank is in one part of each split, so the parts of a split may have the same number on the trunk.
+  const uint64_t number = hash_text(fmt::format("{}", base.family.splits), base.common.communicator);
+  part.id = hash_text(fmt::format("{}", part.family.ranks[0]), number);
+  const auto rank = static_cast<uint32_t>(std::ranges::find(members, base.rank()) - members.begin());
+  part.bootstrap = Trunk::branch(base.family.trunk, number, part.family.ranks, rank, *base.bootstrap);
+  Configuration& settings = part.configuration;
+  settings.name = name;
+  settings.rank = rank;
+  settings.nranks = static_cast<uint32_t>(members.size());
+  settings.joins = false;
+  settings.all_gather = nullptr;
+  settings.rendezvous = "a split of " + base.configuration.name;
+  settings.device = base.device ? fmt::format("{}:{}", base.device.tables.memory->name, base.device.device) : "none";
+  return Communicator::make_part(base, std::move(part));
 }
 
 }  // namespace
@@ -125,35 +165,37 @@ std::string SplitCall::group(const Topology& topology, uint32_t rank, std::strin
   return *label;
 }
 
-std::unique_ptr<Communicator> Communicator::split(const SplitCall& call) {
-  const Hold hold(*this);
-  require_sound();
-  Patience patience(call.timeout_ns ? call.timeout_ns : configuration_.timeout.ns);
+std::unique_ptr<Communicator> split(ProgressEngine& engine, const SplitCall& call) {
+  Foundation& base = engine.base;
+  const Hold hold(engine.lock);
+  engine.require_sound();
+  Patience patience(call.timeout_ns ? call.timeout_ns : base.configuration.timeout.ns);
   const JointCall meeting{"tutti_comm_split", patience};
   Word mine{call};
   try {
     call.check();
-    if (rank_ == 0 && !family_.trunk) mine.place = bootstrap_->next_place();
+    if (base.rank() == 0 && !base.family.trunk) mine.place = base.bootstrap->next_place();
   } catch (const std::exception& problem) {
     const Failure failure = failure_of(problem);
     mine.status = failure.status;
     mine.error = failure.text;
   }
-  const auto all = decode_all<Word>(meetings_.gather(meeting, encode(mine)), "word in tutti_comm_split");
+  const auto all = decode_all<Word>(engine.meetings.gather(meeting, encode(mine)), "word in tutti_comm_split");
   require_alike(all);
-  ++family_.splits;
+  ++base.family.splits;
   std::unique_ptr<Communicator> part;
   Verdict verdict;
   try {
-    if (!family_.trunk) grow_trunk(all[0].place, patience);
+    if (!base.family.trunk) grow_trunk(engine, all[0].place, patience);
     std::string label;
-    const std::vector<uint32_t> members = members_of(all, topology_, rank_, &label);
+    const std::vector<uint32_t> members = members_of(all, base.topology, base.rank(), &label);
     require_one_name(all, members);
     if (!members.empty())
-      part = make_part(members, call.name.empty() ? fmt::format("{}.{}:{}", name(), family_.splits, label) : call.name);
+      part = make_part(base, members,
+                       call.name.empty() ? fmt::format("{}.{}:{}", base.name(), base.family.splits, label) : call.name);
   } catch (const std::exception& problem) {
     const Failure failure = failure_of(problem);
-    verdict = {failure.status, fmt::format("cannot make its part of {}: {}", name(), failure.text)};
+    verdict = {failure.status, fmt::format("cannot make its part of {}: {}", base.name(), failure.text)};
   }
   const auto go_back = [&part](const char* why) {
     if (!part) return;
@@ -163,7 +205,7 @@ std::unique_ptr<Communicator> Communicator::split(const SplitCall& call) {
   std::vector<Verdict> verdicts;
   patience.grant(last_word_ns);
   try {
-    verdicts = decode_all<Verdict>(meetings_.gather(meeting, encode(verdict)), "word in tutti_comm_split");
+    verdicts = decode_all<Verdict>(engine.meetings.gather(meeting, encode(verdict)), "word in tutti_comm_split");
   } catch (const Failure&) {
     go_back("did not get it, since the communicator that was split ended meanwhile");
     throw;
@@ -173,47 +215,8 @@ std::unique_ptr<Communicator> Communicator::split(const SplitCall& call) {
     go_back("went back, since another rank could not make its part");
     throw Failure(bad->status, fmt::format("tutti_comm_split: rank {} {}", bad - verdicts.begin(), bad->error));
   }
-  if (part && !common_.collectives.empty()) part->make_natives(rest_of(patience, configuration_));
+  if (part && !base.common.collectives.empty()) part->base().make_natives(rest_of(patience, base.configuration));
   return part;
-}
-
-// All ranks of this communicator meet once more, for all that are split from it.
-void Communicator::grow_trunk(const std::string& place, const Patience& patience) {
-  Configuration meeting = configuration_;
-  meeting.all_gather = nullptr;
-  meeting.joins = false;
-  meeting.rendezvous = place;
-  meeting.rank = rank_;
-  meeting.nranks = nranks_;
-  const auto hopeless = [this] {
-    if (const auto reported = breakdown_.reported()) return fmt::format("rank {} {}", rank_, reported->reason);
-    const auto cause = bootstrap_->control().first_cause();
-    return cause ? cause->text() : std::string();
-  };
-  const BackgroundProgress meanwhile;
-  Deadline deadline = rest_of(patience, configuration_);
-  family_.trunk = Trunk::grow(meet(meeting, {0, hopeless}, deadline), deadline);
-  for (uint32_t r = 0; r < nranks_; ++r) family_.ranks.push_back(r);
-}
-
-// Of these ranks, in their order; this one is among them.
-std::unique_ptr<Communicator> Communicator::make_part(const std::vector<uint32_t>& members, const std::string& name) {
-  Part part{configuration_, nullptr, {family_.trunk, {}, 0, family_.key}, members, 0};
-  for (const uint32_t member : members) part.family.ranks.push_back(family_.ranks[member]);
-  // A rank is in one part of each split, so the parts of a split may have the same number on the trunk.
-  const uint64_t number = hash_text(fmt::format("{}", family_.splits), common_.communicator);
-  part.id = hash_text(fmt::format("{}", part.family.ranks[0]), number);
-  const auto rank = static_cast<uint32_t>(std::ranges::find(members, rank_) - members.begin());
-  part.bootstrap = Trunk::branch(family_.trunk, number, part.family.ranks, rank, *bootstrap_);
-  Configuration& settings = part.configuration;
-  settings.name = name;
-  settings.rank = rank;
-  settings.nranks = static_cast<uint32_t>(members.size());
-  settings.joins = false;
-  settings.all_gather = nullptr;
-  settings.rendezvous = "a split of " + configuration_.name;
-  settings.device = device_ ? fmt::format("{}:{}", device_.tables.memory->name, device_.device) : "none";
-  return std::make_unique<Communicator>(*this, std::move(part));
 }
 
 }  // namespace tutti::core

@@ -1,0 +1,260 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/engine_lock.hpp"
+
+#include <sched.h>
+
+#include <chrono>
+#include <new>
+
+#include "base/failure.hpp"
+#include "base/process_barrier.hpp"
+#include "comm/progress_engine.hpp"
+
+namespace tutti::core {
+
+// ---- Hold --------------------------------------------------------------------------------------------------
+
+Hold::Hold(EngineLock& lock) : lock_(lock) {
+  ProgressEngine& engine = lock_.engine_;
+  if (lock_.threaded_ || lock_.pending_.load(std::memory_order_acquire) || !process_barrier_ready()) {
+    mutex_ = lock_.lock_for_call();
+    engine.base.fabric.disarm();
+    return;
+  }
+  if (lock_.inside_.load(std::memory_order_relaxed))
+    throw Failure(TUTTI_INVALID_USAGE,
+                  "another thread is inside a call on this communicator: use it from one thread at a time, or make a "
+                  "communicator for each thread");
+  lock_.inside_.store(true, std::memory_order_relaxed);
+  std::atomic_signal_fence(std::memory_order_seq_cst);
+  if (engine.breakdown.pending()) {
+    lock_.inside_.store(false, std::memory_order_release);
+    mutex_ = std::unique_lock(lock_.mutex_);
+  }
+}
+
+Hold::Hold(EngineLock& lock, std::unique_lock<std::mutex> mutex) : lock_(lock), mutex_(std::move(mutex)) {
+  lock_.engine_.base.fabric.disarm();
+}
+
+Hold::~Hold() {
+  if (mutex_) lock_.keep_watched();
+  const uint64_t before = lock_.pending_.load(std::memory_order_relaxed);
+  const uint64_t now = lock_.engine_.operations.pending() + lock_.asleep_;
+  if (now != before) lock_.pending_.store(now, std::memory_order_release);
+  leave();
+  if (now <= before) return;
+  if (before == 0) {
+    ActiveEngines::process().add(&lock_);
+    if (lock_.threaded_) lock_.work_.notify_one();
+  }
+  lock_.call_sleepers();
+}
+
+void Hold::leave() {
+  if (mutex_) {
+    mutex_.unlock();
+    return;
+  }
+  Breakdown& breakdown = lock_.engine_.breakdown;
+  lock_.inside_.store(false, std::memory_order_release);
+  std::atomic_signal_fence(std::memory_order_seq_cst);
+  if (breakdown.pending()) {
+    const std::lock_guard mutex(lock_.mutex_);
+    breakdown.carry_out();
+  }
+}
+
+// A mutex is not fair, and the progress thread comes back within nanoseconds: it would take the mutex again before a
+// waiting call has woken up. So it steps aside while a call waits.
+std::unique_lock<std::mutex> EngineLock::lock_for_call() {
+  std::unique_lock lock(mutex_, std::try_to_lock);
+  if (lock) return lock;
+  wanted_.fetch_add(1, std::memory_order_relaxed);
+  for (uint32_t polls = 0; polls < engine_.waiter.policy().spins && !lock.try_lock(); ++polls) relax();
+  if (!lock) lock.lock();
+  wanted_.fetch_sub(1, std::memory_order_relaxed);
+  return lock;
+}
+
+// ---- Other threads -----------------------------------------------------------------------------------------
+
+bool EngineLock::try_progress() noexcept {
+  const auto wanted = [this] {
+    return pending_.load(std::memory_order_acquire) != 0 || settling_.load(std::memory_order_acquire);
+  };
+  Breakdown& breakdown = engine_.breakdown;
+  if (!wanted()) return false;
+  std::unique_lock lock(mutex_, std::try_to_lock);
+  if (!lock) return true;
+  if (!wanted()) return false;
+  if (settling_.load(std::memory_order_relaxed)) {  // what this rank has sent may still be on its way out
+    breakdown.visit(true);
+    engine_.progress_ports(true);
+    breakdown.visit(false);
+    return true;
+  }
+  const Hold hold(*this, std::move(lock));
+  if (breakdown.pending()) return true;
+  breakdown.visit(true);
+  try {
+    engine_.progress();
+    engine_.look(false);
+  } catch (...) {  // out of memory: its own thread comes to it again
+  }
+  breakdown.visit(false);
+  if (breakdown.pending() && !threaded_ && !failure_thread_.joinable()) {
+    try {
+      failure_thread_ = std::thread([this] { carry_out_unless_inside(); });
+    } catch (const std::exception&) {  // no thread is to be had: left to its own
+    }
+  }
+  return engine_.operations.pending() != 0;
+}
+
+bool EngineLock::carry_out_unless_inside() {
+  process_barrier();
+  const std::lock_guard lock(mutex_);
+  if (ending_) return false;
+  if (inside_.load(std::memory_order_acquire)) return true;
+  engine_.base.fabric.disarm();
+  engine_.breakdown.carry_out();
+  if (is_watched()) ActiveEngines::process().wake(*this);
+  return true;
+}
+
+void EngineLock::close() {
+  {
+    const std::lock_guard lock(mutex_);
+    stop_.store(true, std::memory_order_relaxed);
+  }
+  work_.notify_one();
+  if (thread_.joinable()) thread_.join();
+  ActiveEngines::process().remove(this);
+  if (failure_thread_.joinable()) failure_thread_.join();
+  const std::lock_guard lock(mutex_);
+  ending_ = true;
+  inside_.store(true, std::memory_order_relaxed);
+  engine_.base.fabric.disarm();
+}
+
+void EngineLock::settle(bool begins) {
+  if (begins) {
+    settling_.store(true, std::memory_order_release);
+    ActiveEngines::process().add(this);
+  } else {
+    ActiveEngines::process().remove(this);
+    settling_.store(false, std::memory_order_release);
+  }
+}
+
+// ---- The progress thread -----------------------------------------------------------------------------------
+
+void EngineLock::begin_thread() {
+  thread_ = std::thread([this] { run_thread(); });
+  threaded_ = true;
+  attended_.fetch_add(1);
+}
+
+void EngineLock::run_thread() {
+  Breakdown& breakdown = engine_.breakdown;
+  StreamRunner* const streams = engine_.streams.get();
+  uint32_t idle = 0;
+  while (!stop_.load(std::memory_order_relaxed)) {
+    while (wanted_.load(std::memory_order_relaxed)) sched_yield();
+    bool busy = false, replays = false;
+    {
+      const Hold hold(*this, std::unique_lock(mutex_));
+      busy = engine_.operations.pending() != 0;
+      // Broken: a replay that runs, or is launched yet, comes to its end. The error is told by the communicator.
+      replays = !busy && breakdown.begun() && streams && streams->recorded();
+      try {
+        if (replays) streams->let_replays_go();
+        if (busy && engine_.progress()) idle = 0;
+        if (!busy || idle % Waiter::polls_per_look == 0) engine_.look_around(false);
+      } catch (const std::exception& problem) {  // no caller would catch it
+        breakdown.fail(problem);
+      }
+    }
+    ++idle;
+    if (!busy && !replays)
+      idle = await_work() ? 0 : idle;
+    else
+      engine_.waiter.rest(idle);
+  }
+}
+
+// Until an operation is pending or the thread has to end, for a while: true when something is pending.
+bool EngineLock::await_work() {
+  std::unique_lock lock(mutex_);
+  const auto busy = [this] { return engine_.operations.pending() != 0; };
+  work_.wait_for(lock, std::chrono::milliseconds(20), [&] { return busy() || stop_.load(std::memory_order_relaxed); });
+  return busy();
+}
+
+// ---- Waits and sleep ---------------------------------------------------------------------------------------
+
+bool EngineLock::progress() { return engine_.progress(); }
+void EngineLock::look_around() { engine_.look_around(); }
+bool EngineLock::is_over() const { return engine_.breakdown.begun(); }
+
+Fabric::Armed EngineLock::arm(std::pmr::vector<pollfd>* descriptors) {
+  // Nothing rings when a stream comes to where it needs this thread, or a plugin's own operation ends.
+  if ((engine_.streams && engine_.streams->pending()) || !engine_.base.natives.empty()) return Fabric::Armed::never;
+  return engine_.base.fabric.arm(descriptors);
+}
+
+void EngineLock::arm_for(Sleep& sleep) {
+  const Fabric::Armed armed = arm(&sleep.descriptors());
+  if (armed == Fabric::Armed::yes) return;
+  if (armed == Fabric::Armed::busy) sleep.cancel();
+  if (armed == Fabric::Armed::never) sleep.shorten();
+  if (is_watched()) ActiveEngines::process().wake(*this);
+}
+
+// The lock is let go. What threads wait for that sleep meanwhile may be there; else the engine is armed for them.
+void EngineLock::keep_watched() {
+  const bool stirred = std::exchange(stirred_, false);
+  if (is_watched() && (stirred || arm(nullptr) != Fabric::Armed::yes)) ActiveEngines::process().wake(*this);
+}
+
+void EngineLock::join(Sleep& sleep) noexcept try {
+  const auto alone = [this] { return pending_.load(std::memory_order_acquire) && !attended_.load(); };
+  if (!alone()) return;
+  const std::unique_lock lock(mutex_, std::try_to_lock);
+  if (!lock) return sleep.shorten();  // a thread is inside, and may leave it to us
+  if (!alone() || settling_.load(std::memory_order_relaxed) || engine_.breakdown.pending()) return;
+  sleep.watch(*this);
+  sleep.hear(engine_.base.control());
+  arm_for(sleep);
+} catch (const std::bad_alloc&) {
+  sleep.shorten();
+}
+
+void EngineLock::sleep(uint64_t most_ns) {
+  std::unique_lock<std::mutex>* const lock = std::exchange(open_to_others_, nullptr);
+  // The look around before may have brought what is waited for, here or by a thread that sleeps.
+  if (std::exchange(stirred_, false) || engine_.breakdown.begun()) {
+    if (is_watched()) ActiveEngines::process().wake(*this);
+    return;
+  }
+  {
+    Sleep sleep;
+    sleep.hear(engine_.base.control());
+    if (lock) {
+      sleep.watch(*this);
+      pending_.store(engine_.operations.pending() + ++asleep_, std::memory_order_release);
+    }
+    arm_for(sleep);
+    ActiveEngines::process().join_others(this, sleep);
+    if (lock) lock->unlock();
+    sleep.pass(most_ns);
+  }
+  if (lock) {
+    lock->lock();
+    --asleep_;
+  }
+  engine_.base.fabric.disarm();
+}
+
+}  // namespace tutti::core

@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Who is inside a communicator's engine, one at a time: a call, the progress thread, or a thread that waits for another
+// communicator. And how a thread sleeps that waits for this one.
+#pragma once
+
+#include <poll.h>
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <memory_resource>
+#include <mutex>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "comm/progress.hpp"
+#include "comm/waiter.hpp"
+#include "engine/fabric/fabric.hpp"
+
+namespace tutti::core {
+
+class ProgressEngine;
+
+class EngineLock final : public Engine, public Waiter::Work {
+ public:
+  explicit EngineLock(ProgressEngine& engine) : engine_(engine) {}
+  EngineLock(const EngineLock&) = delete;
+  EngineLock& operator=(const EngineLock&) = delete;
+
+  // ---- Any thread.
+
+  // Carries out what was reported, before anybody comes in; an owner that is inside notices it itself. False: the
+  // communicator is being ended, which is left to its owner.
+  bool carry_out_unless_inside();
+  bool try_progress() noexcept override;
+  void join(Sleep& sleep) noexcept override;
+
+  // ---- The owner.
+
+  bool has_thread() const { return threaded_; }
+  // Something has moved: threads that sleep for it may have to know.
+  void stir(bool moved) { stirred_ |= moved; }
+  // Until no other thread comes in any more: an abort leaves everything to this one.
+  void close();
+  // While the ranks meet for the end other threads advance the endpoints alone.
+  void settle(bool begins);
+
+  // ---- The owner, with the mutex.
+
+  // Starts the progress thread.
+  void begin_thread();
+
+ private:
+  friend class Hold;
+  friend class OpenToOthers;
+  friend class Presence;
+
+  // Waiter::Work
+  bool progress() override;
+  void look_around() override;
+  void sleep(uint64_t most_ns) override;
+  bool is_over() const override;
+
+  std::unique_lock<std::mutex> lock_for_call();
+  void run_thread();
+  bool await_work();
+  Fabric::Armed arm(std::pmr::vector<pollfd>* descriptors);
+  void arm_for(Sleep& sleep);
+  void keep_watched();
+  // Operations are pending here, and nobody may be at them: those that sleep for other engines are to have this one,
+  // too.
+  void call_sleepers() {
+    if (!attended_.load() && !is_watched()) ActiveEngines::process().wake_all();
+  }
+
+  ProgressEngine& engine_;
+  std::mutex mutex_;
+  std::atomic<uint32_t> wanted_{0};    // calls that wait for mutex_: the progress thread lets them go first
+  std::atomic<uint64_t> pending_{0};   // operations and asleep_, published when the engine is let go
+  std::atomic<uint32_t> attended_{0};  // threads that wait here, and the progress thread
+  uint32_t asleep_ = 0;                // threads that sleep without the lock
+  bool stirred_ = false;               // something has moved since this was last asked
+  std::unique_lock<std::mutex>* open_to_others_ = nullptr;  // of the thread that may go to sleep without it
+  std::atomic<bool> inside_{false};                         // the owner is, without the lock
+  std::atomic<bool> settling_{false};                       // the owner waits for the others' end
+  bool ending_ = false;                                     // the owner ends the communicator and holds the engine
+
+  bool threaded_ = false;  // there is a progress thread
+  std::atomic<bool> stop_{false};
+  std::condition_variable work_;  // with mutex_, for the progress thread: something is pending, or stop_
+  std::thread thread_;
+  std::thread failure_thread_;  // carries out a failure that a visitor has met
+};
+
+// Holds the engine for as long as it lives. Where the communicator has a progress thread or asynchronous operations
+// other threads may come in, so the engine is locked; otherwise its owner is alone and pays nothing. `pending_` is
+// published last: a thread that reads zero knows that nobody else is inside. It counts threads that sleep, too: they
+// come back.
+//
+// An abort may come from any thread at any time. The owner says that it is inside by a plain store; the thread that
+// aborts makes that visible by a memory barrier on all of the process's threads (membarrier), so that the owner pays
+// for none. Where the kernel has no such barrier the engine is always locked.
+class Hold {
+ public:
+  explicit Hold(EngineLock& lock);
+  // With the mutex in any case: until it ends a progress thread may start, or the call waits for others.
+  static Hold locked(EngineLock& lock) { return Hold(lock, std::unique_lock(lock.mutex_)); }
+  Hold(const Hold&) = delete;
+  Hold& operator=(const Hold&) = delete;
+  ~Hold();
+  // May other threads come in while this one sleeps? Otherwise it is alone.
+  bool is_locked() const { return mutex_.owns_lock(); }
+
+ private:
+  friend class EngineLock;
+  friend class OpenToOthers;
+  Hold(EngineLock& lock, std::unique_lock<std::mutex> mutex);
+  void leave();
+  EngineLock& lock_;
+  std::unique_lock<std::mutex> mutex_;
+};
+
+// While it lives a sleep of this thread lets the engine go. Others may come in, and end what it waits for.
+class OpenToOthers {
+ public:
+  explicit OpenToOthers(Hold& hold) : lock_(hold.lock_) {
+    lock_.open_to_others_ = hold.is_locked() ? &hold.mutex_ : nullptr;
+  }
+  OpenToOthers(const OpenToOthers&) = delete;
+  OpenToOthers& operator=(const OpenToOthers&) = delete;
+  ~OpenToOthers() { lock_.open_to_others_ = nullptr; }
+
+ private:
+  EngineLock& lock_;
+};
+
+// Counts a thread that waits here. It advances the engine by itself, so that the sleeps of others need not.
+class Presence {
+ public:
+  explicit Presence(EngineLock& lock) : lock_(lock) {
+    lock_.attended_.fetch_add(1);
+    if (lock_.is_watched()) ActiveEngines::process().wake(lock_);
+  }
+  Presence(const Presence&) = delete;
+  Presence& operator=(const Presence&) = delete;
+  ~Presence() {
+    lock_.attended_.fetch_sub(1);
+    if (lock_.pending_.load(std::memory_order_relaxed)) lock_.call_sleepers();
+  }
+
+ private:
+  EngineLock& lock_;
+};
+
+}  // namespace tutti::core

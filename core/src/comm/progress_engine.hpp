@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The parts of a communicator that carry out its operations, and what advances them. A poll advances all that is
+// pending; now and then a look finds what no poll shows: deadlines, lost ranks, ranks that leave. Every failure comes
+// to the breakdown, which ends all pending operations alike.
+//
+// Threads: whoever holds the engine (engine_lock.hpp), one at a time. The parts are public: the classes that make calls
+// of them are built on the engine and hold it.
+#pragma once
+
+#include <tutti/tutti.h>
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "comm/breakdown.hpp"
+#include "comm/departures.hpp"
+#include "comm/engine_lock.hpp"
+#include "comm/foundation.hpp"
+#include "comm/operations.hpp"
+#include "comm/rendezvous.hpp"
+#include "comm/stream_calls.hpp"
+#include "comm/waiter.hpp"
+#include "engine/check/call_check.hpp"
+#include "engine/fabric/window.hpp"
+#include "engine/p2p/point_to_point.hpp"
+#include "engine/plan/plan_cache.hpp"
+#include "engine/plan/planner.hpp"
+#include "stream/stream_runner.hpp"
+
+namespace tutti::core {
+
+class ProgressEngine final : private PortEvents, private Breakdown::Parts {
+ public:
+  // `comm`: for its requests. The foundation outlives the engine.
+  ProgressEngine(Communicator& comm, Foundation& foundation);
+  ProgressEngine(const ProgressEngine&) = delete;
+  ProgressEngine& operator=(const ProgressEngine&) = delete;
+  // Closes the endpoints. Memory that peers or devices may still use is kept.
+  ~ProgressEngine();
+
+  // Advances what is pending; true when something moved.
+  bool progress();
+  // Only the endpoints: `all`, or those with transfers under way.
+  bool progress_ports(bool all);
+  // Hears what has come in, and leaves it to the breakdown.
+  void hear() override { base.fabric.progress(true, *this); }
+  // The checks that not every poll needs: of this communicator, and of the process's others, too. `waits`: of a call
+  // that waits.
+  void look(bool waits);
+  void look_around(bool waits = true);
+  // The beginning of a call that may be made of any kind. Throws Failure when the communicator has ended.
+  void require_sound() {
+    if (breakdown.pending()) look_around();
+    breakdown.require_none();
+  }
+  // The first call on device memory: streams wait for bytes while the application does something else, so somebody has
+  // to move them. The caller holds the lock.
+  void require_mover();
+  // Do streams need somebody who moves their bytes?
+  bool has_channels() const { return streams && streams->has_channels(); }
+  std::vector<tutti_link_traffic> traffic() const;
+  // A wait has polled: for the trace, who it waits for, if nothing has moved.
+  void trace_wait(Trace& trace, bool moved) const;
+
+  // In the order in which they are made.
+  Foundation& base;
+  EngineLock lock{*this};
+  Waiter waiter;
+  Breakdown breakdown;
+  UserOperators operators;
+  Planner planner;
+  PlanCache plans;
+  CallCheck call_check;
+  PointToPoint point_to_point;
+  Departures departures;
+  WindowList windows;
+  Operations operations;
+  std::unique_ptr<StreamRunner> streams;  // nullptr without a device, like stream_calls
+  Meetings meetings;
+  std::unique_ptr<StreamCalls> stream_calls;
+  const tutti_request* awaited = nullptr;  // by the call that passes time
+
+ private:
+  std::unique_ptr<StreamRunner> make_streams();
+  std::unique_ptr<StreamCalls> make_stream_calls();
+  bool advance_all();
+  void check_deadlines(uint64_t now);
+  void keep_streams();
+
+  // Breakdown::Parts
+  // "seen by rank 0 in world: all_reduce #7 (ring over tcp), at step 3 ..."
+  std::string standpoint() const override;
+  void stop(Breakdown::Text& text) override;
+  void end_operations(tutti_status status, const std::string& text) override;
+
+  // PortEvents
+  void on_control(Port& port, uint32_t peer, const std::byte* data, uint64_t bytes) override;
+  void on_peer_failed(Port& port, uint32_t peer, const char* reason) override;
+  void on_port_error(Port& port, tutti_status status, const std::string& reason) override;
+
+  uint64_t next_look_ns_ = 0;
+};
+
+}  // namespace tutti::core

@@ -116,8 +116,11 @@ tutti_status Communicator::in_stream(StreamCall call, std::span<const Transfer> 
   require_sound();
   call.timeout_ns = timeout(options);
   if (persistent(options)) return keep_in_stream(call, transfers, blocks, *request);
-  if (!transfers.empty()) return stream_calls_->exchange(call, transfers, {.request = request});
-  return stream_calls_->collective(call, blocks, {.request = request});
+  if (transfers.empty())
+    streams_->begin(call, blocks, {.request = request});
+  else
+    streams_->begin(call, transfers, {.request = request});
+  return TUTTI_OK;
 }
 
 // ---- Sends and receives ------------------------------------------------------------------------------------
@@ -275,7 +278,7 @@ bool Communicator::advance_all() {
   if (breakdown_.begun()) return true;
   if (point_to_point_.active()) moved |= advance_transfers();
   const bool streams = streams_ && streams_->pending();
-  if (streams) moved |= stream_calls_->advance();
+  if (streams) moved |= streams_->advance();
   moved |= progress_ports(point_to_point_.active() || streams || !operations_.all_launched());
   if (point_to_point_.replies()) moved |= advance_transfers();
   return moved;

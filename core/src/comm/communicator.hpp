@@ -27,7 +27,7 @@
 #include "comm/progress.hpp"
 #include "comm/rendezvous.hpp"
 #include "comm/split.hpp"
-#include "comm/stream_calls.hpp"
+#include "comm/stream_requests.hpp"
 #include "comm/waiter.hpp"
 #include "comm/windows.hpp"
 #include "engine/check/call_check.hpp"
@@ -38,7 +38,7 @@
 #include "engine/plan/plan_cache.hpp"
 #include "engine/plan/planner.hpp"
 #include "record/reports.hpp"
-#include "stream/stream_runner.hpp"
+#include "stream/streams.hpp"
 #include "topology/topology.hpp"
 #include "topology/topology_file.hpp"
 
@@ -279,7 +279,8 @@ class Communicator final : public Engine, private PortEvents, private Breakdown:
   PlanCache plans_;
 
   PointToPoint point_to_point_;
-  std::unique_ptr<StreamRunner> streams_;
+  std::optional<StreamRequests> stream_requests_;
+  std::unique_ptr<Streams> streams_;
   std::optional<CallCheck> call_check_;
   Breakdown breakdown_{*this};
   Departures departures_{point_to_point_, breakdown_};
@@ -289,7 +290,6 @@ class Communicator final : public Engine, private PortEvents, private Breakdown:
   Meetings meetings_{waiter_, breakdown_};
   RegisteredWindows windows_{{fabric_, topology_, meetings_, breakdown_, operations_, configuration_, device_}};
   Operations operations_{{*this, fabric_, *this, breakdown_, windows_.list()}};
-  std::optional<StreamCalls> stream_calls_;
   std::optional<CallGroup> open_group_;
   std::vector<const char*> carriers_;  // of the transfers that begin, while they are told
   uint64_t next_look_ns_ = 0;

@@ -58,7 +58,8 @@ void Communicator::hear_who_leaves() {
   const auto arrival = bootstrap_->control().awaited_by();
   const auto called = arrival ? called_before_end(arrival->bytes) : std::nullopt;
   if (!called) return;
-  const std::optional<uint64_t> in_stream = streams_ && streams_->operations() > 0 ? streams_->sequence() : std::nullopt;
+  const StreamOperation* on_device = streams_ ? streams_->oldest() : nullptr;
+  const std::optional<uint64_t> in_stream = on_device ? on_device->sequence() : std::nullopt;
   for (const std::optional<uint64_t> awaited : {operations_.oldest_sequence(), in_stream})
     if (awaited && *awaited >= called->collectives)
       breakdown_.fail({TUTTI_PEER_FAILED, arrival->rank,
@@ -78,8 +79,8 @@ std::string Communicator::word_of_end() const {
 void Communicator::check_deadlines(uint64_t now) {
   if (const tutti_request* late = operations_.overdue(now))
     breakdown_.fail(breakdown_.late(late->timeout_ns, late->sequence));
-  else if (streams_ && streams_->overdue(now))
-    breakdown_.fail(breakdown_.late(streams_->timeout_ns(), streams_->sequence()));
+  else if (const StreamOperation* stands = streams_ ? streams_->overdue(now) : nullptr)
+    breakdown_.fail(breakdown_.late(stands->call.timeout_ns, stands->sequence()));
   else if (const Transfer* transfer = point_to_point_.overdue(now))
     breakdown_.fail(breakdown_.late(transfer->timeout_ns, std::nullopt,
                                     transfer->any_peer ? std::nullopt : std::optional(transfer->peer)));
@@ -88,8 +89,9 @@ void Communicator::check_deadlines(uint64_t now) {
 std::string Communicator::standpoint() const {
   std::string where = operations_.standpoint();
   const Transfer* transfer = point_to_point_.oldest();
-  const tutti_request* on_device = streams_ ? streams_->oldest() : nullptr;
-  const Transfer* unmatched = on_device ? Operations::unmatched(*on_device) : nullptr;
+  const StreamOperation* on_device = streams_ ? streams_->oldest() : nullptr;
+  const bool has_request = on_device && on_device->request;
+  const Transfer* unmatched = has_request ? Operations::unmatched(*on_device->request) : nullptr;
   if (unmatched) transfer = unmatched;
   const bool waits_to_match = unmatched || (transfer && transfer->on_stream && transfer->timeout_ns != no_timeout);
   if (where.empty() && !waits_to_match && streams_ && streams_->pending()) where = streams_->standpoint();
@@ -113,13 +115,13 @@ void Communicator::stop(Breakdown::Text& text) {
       return "; peers may still be reading what was sent by reference: keep memory from tutti_mem_alloc untouched "
              "until the communicator is destroyed";
     });
-  if (streams_) text.add([this] { return stream_calls_->let_go(); });
+  if (streams_) text.add([this] { return streams_->release(); });
 }
 
 void Communicator::end_operations(tutti_status status, const std::string& text) {
   operations_.fail_all(status);
   point_to_point_.fail_all(status, text);
-  if (streams_) stream_calls_->fail_all(status);
+  if (streams_) streams_->fail_all();
 }
 
 void Communicator::on_control(Port& port, uint32_t peer, const std::byte* data, uint64_t bytes) {
@@ -295,8 +297,8 @@ tutti_status Communicator::end() {
     for (const tutti_link_traffic& row : traffic_rows())
       trace->link(row.peer, row.transport, row.sent_bytes, row.received_bytes);
   if (streams_) {
-    waiter_.until([this] { return streams_->operations() == 0; });
-    streams_->end();  // before the ranks meet: then all have unmapped what belongs to others
+    waiter_.until([this] { return !streams_->oldest(); });
+    streams_->end(false);  // before the ranks meet: then all have unmapped what belongs to others
   }
   if (async_error() == TUTTI_OK && open_group_)
     breakdown_.fail({TUTTI_ABORTED, rank_,
@@ -326,7 +328,7 @@ tutti_status Communicator::end() {
 // The thread of another rank uses them still, and nobody will say when it does not any more.
 void Communicator::keep_streams() {
   struct Kept {
-    std::unique_ptr<StreamRunner> streams;
+    std::unique_ptr<Streams> streams;
     std::vector<Link> links, mapped_links;
   };
   static std::mutex mutex;
@@ -347,7 +349,7 @@ Communicator::~Communicator() {
     keep_mapped = true;
     keep_streams();
   } else if (streams_) {
-    keep_mapped = !streams_->end_for_good();
+    keep_mapped = !streams_->end(true);
   }
   natives_.clear();
   fabric_.close(keep_mapped);  // before the operations: what a transport has not given back must still be there

@@ -134,7 +134,7 @@ void Communicator::begin_parts(tutti_request& request) {
       const GroupedCall& one = group.calls[part.calls.front()];
       StreamCall call = one.call;
       call.timeout_ns = request.timeout_ns;
-      stream_calls_->collective(call, one.blocks ? &*one.blocks : nullptr, {.group = &request});
+      streams_->begin(call, one.blocks ? &*one.blocks : nullptr, {.group = &request});
       continue;
     }
     operations_.hear_news(call_of(*part.plan, operations_.next_sequence()));
@@ -150,7 +150,7 @@ void Communicator::begin_parts(tutti_request& request) {
   if (!group.on_stream.empty()) {
     StreamCall call = *group.in_stream;
     call.timeout_ns = request.timeout_ns;
-    stream_calls_->exchange(call, group.on_stream, {.group = &request});
+    streams_->begin(call, group.on_stream, {.group = &request});
   }
 }
 

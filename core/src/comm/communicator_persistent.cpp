@@ -48,10 +48,10 @@ void Communicator::start(tutti_request& request) {
 void Communicator::start_sound(tutti_request& request) {
   if (const auto* in_stream = std::get_if<StreamCollective>(&request.kind)) {
     const auto& [call, blocks] = *in_stream;
-    stream_calls_->collective(call, blocks ? &*blocks : nullptr, {.again = &request});
+    streams_->begin(call, blocks ? &*blocks : nullptr, {.again = &request});
   } else if (const auto* group = std::get_if<TransferGroup>(&request.kind)) {
     if (std::ranges::any_of(group->given, &Transfer::on_stream))
-      stream_calls_->exchange(group->call, group->given, {.again = &request});
+      streams_->begin(group->call, group->given, {.again = &request});
     else
       begin_group(operations_.make_again(request), group->given);
   } else if (std::holds_alternative<CallGroup>(request.kind)) {

@@ -186,7 +186,7 @@ Fabric::Config Communicator::fabric_config(bool devices) const {
 }
 
 void Communicator::make_streams() {
-  StreamRunner::Setup setup;
+  StreamSetup setup;
   setup.rank = rank_;
   setup.device = device_;
   setup.topology = &topology_;
@@ -197,16 +197,17 @@ void Communicator::make_streams() {
   setup.communicator = common_.communicator;
   setup.name = name();
   setup.timeout = configuration_.timeout;
-  setup.advance_others = [] { ActiveEngines::process().progress_others(nullptr); };
   setup.mapped_links = &fabric_.mapped_links();
   setup.named = !configuration_.transports.empty();
   setup.in_host = flag_setting("TUTTI_HOST_STAGING");
   setup.scratch_limit = configuration_.scratch_limit;
   setup.windows = &windows_.list();
-  setup.progress = [this] { fabric_.progress(true, *this); };
-  streams_ = std::make_unique<StreamRunner>(std::move(setup));
-  stream_calls_.emplace(StreamCalls::Parts{*streams_, topology_, device_, waiter_, breakdown_, meetings_, operations_,
-                                           point_to_point_, *call_check_, *reports_, configuration_, rank_});
+  setup.point_to_point = &point_to_point_;
+  setup.call_check = &*call_check_;
+  setup.reports = reports_.get();
+  stream_requests_.emplace(StreamRequests::Parts{waiter_, breakdown_, meetings_, operations_, *call_check_, *reports_,
+                                                 fabric_, *this, rank_});
+  streams_ = std::make_unique<Streams>(std::move(setup), *stream_requests_);
 }
 
 // Everything that calls need.
@@ -217,7 +218,7 @@ void Communicator::prepare() {
   plans_.place(planner_, *reports_);
   if (device_) make_streams();
   departures_.place(bootstrap_->control());
-  meetings_.place(*bootstrap_, configuration_, [this] { return streams_ && streams_->held_up(); });
+  meetings_.place(*bootstrap_, configuration_, [this] { return streams_ && streams_->is_held_up(); });
   windows_.place(rank_, streams_.get(), why_no_device());
   if (topology_.processors_of(rank_) < 1) waiter_.use({16, crowded_yields});
   operations_.place(rank_, name(), windows, lanes, *reports_, *call_check_);

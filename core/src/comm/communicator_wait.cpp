@@ -38,9 +38,8 @@ void Communicator::progress_thread() {
       const Hold hold(*this, std::unique_lock(mutex_));
       busy = operations_.pending() != 0;
       // Broken: a replay that runs, or is launched yet, comes to its end. The error is told by the communicator.
-      replays = !busy && breakdown_.begun() && streams_ && streams_->recorded();
+      replays = !busy && breakdown_.begun() && streams_ && streams_->release_replays();
       try {
-        if (replays) streams_->let_replays_go();
         if (busy && progress()) idle = 0;
         if (!busy || idle % Waiter::polls_per_look == 0) look_around(false);
       } catch (const std::exception& problem) {  // no caller would catch it

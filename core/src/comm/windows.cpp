@@ -40,7 +40,7 @@ void require_alike(const std::vector<Registering>& all) {
 
 }  // namespace
 
-void RegisteredWindows::place(uint32_t rank, StreamRunner* streams, const char* why_no_device) {
+void RegisteredWindows::place(uint32_t rank, Streams* streams, const char* why_no_device) {
   rank_ = rank;
   streams_ = streams;
   why_no_device_ = why_no_device;
@@ -135,7 +135,7 @@ tutti_window* RegisteredWindows::add(void* address, uint64_t bytes, uint32_t fla
   try {
     require_alike(all);
     window->id = ++last_id_;
-    if (window->where) streams_->settle_memory();
+    if (window->where) streams_->windows().settle();
     if (window->where && window->staged.empty()) window->staged = share(*window, meeting);
     if (zero_copy && !window->staged.empty())
       throw Failure(TUTTI_NOT_SUPPORTED,
@@ -153,15 +153,15 @@ tutti_window* RegisteredWindows::add(void* address, uint64_t bytes, uint32_t fla
 // Other processes map the device's memory. Returns why not all could, or "".
 std::string RegisteredWindows::share(tutti_window& window, const JointCall& meeting) {
   if (!streams_->has_channels()) return {};
-  const std::string why = parts_.breakdown.or_tell([&] { return streams_->share(window, until(meeting)); });
+  const std::string why = parts_.breakdown.or_tell([&] { return streams_->windows().share(window, until(meeting)); });
   std::string refusal = first_refusal(parts_.meetings.gather(meeting, why));
-  if (!refusal.empty()) streams_->drop(window, until(meeting));
+  if (!refusal.empty()) streams_->windows().drop(window, until(meeting));
   return refusal;
 }
 
 void RegisteredWindows::release(tutti_window& window, const JointCall& meeting) {
   parts_.fabric.deregister_window(window);
-  if (window.where && streams_) streams_->drop(window, until(meeting));
+  if (window.where && streams_) streams_->windows().drop(window, until(meeting));
 }
 
 WindowList::const_iterator RegisteredWindows::find(const char* call, const tutti_window* window) const {
@@ -180,14 +180,14 @@ void RegisteredWindows::remove(const tutti_window* handle, uint64_t timeout_ns) 
   const JointCall meeting{fmt::format("tutti_comm_deregister of window {}", window.id), patience};
   parts_.breakdown.require_none();
   parts_.meetings.await(meeting,
-                        [this] { return parts_.operations.empty() && (!streams_ || streams_->operations() == 0); });
+                        [this] { return parts_.operations.empty() && (!streams_ || !streams_->oldest()); });
   parts_.meetings.gather(meeting, "");
   const bool mapped = window.where && window.staged.empty();
   release(window, meeting);
   list_.erase(found);
   if (!mapped) return;
   parts_.meetings.gather(meeting, "");
-  streams_->settle_memory();
+  streams_->windows().settle();
 }
 
 tutti_window_facts RegisteredWindows::facts(const tutti_window* handle) const {

@@ -16,7 +16,7 @@
 #include "comm/rendezvous.hpp"
 #include "engine/fabric/fabric.hpp"
 #include "engine/fabric/window.hpp"
-#include "stream/stream_runner.hpp"
+#include "stream/streams.hpp"
 
 namespace tutti::core {
 
@@ -34,7 +34,7 @@ class RegisteredWindows {
   };
   explicit RegisteredWindows(const Parts& parts) : parts_(parts) {}
   // Once, before any call. `streams`: nullptr without a device, and `why_no_device` says why.
-  void place(uint32_t rank, StreamRunner* streams, const char* why_no_device);
+  void place(uint32_t rank, Streams* streams, const char* why_no_device);
   // The process's end of all windows is given up.
   void close();
 
@@ -52,13 +52,13 @@ class RegisteredWindows {
   std::string share(tutti_window& window, const JointCall& meeting);
   void release(tutti_window& window, const JointCall& meeting);
   WindowList::const_iterator find(const char* call, const tutti_window* window) const;
-  StreamRunner::Until until(const JointCall& meeting) {
+  Windows::Until until(const JointCall& meeting) {
     return [this, &meeting](const auto& enough) { parts_.meetings.await(meeting, enough); };
   }
 
   const Parts parts_;
   uint32_t rank_ = 0;
-  StreamRunner* streams_ = nullptr;
+  Streams* streams_ = nullptr;
   const char* why_no_device_ = "";
   WindowList list_;
   uint64_t last_id_ = 0;

@@ -6,7 +6,7 @@
 //
 // A call uses windows when the buffers that every rank passes to it lie in windows. They lie at the same offset of the
 // same window on all ranks, so a rank knows where its peers' buffers are. Which bytes of which buffer a peer's message
-// carries depends on the plan alone: the ranks tell each other in the first call of a shape (StreamRunner::settle).
+// carries depends on the plan alone: the ranks tell each other in the first call of a shape (StreamPlans::settle).
 //
 // Two flags order a message. One side waits for a flag and resets it; the other side sets it:
 //
@@ -45,12 +45,16 @@ struct WindowPlaces {
 // a call never does.
 uint32_t deciding_buffers(const Shape& shape);
 
-// One message of a plan whose bytes the receiver reads in place. Travels between ranks: plain data.
+// One message of a plan whose bytes the receiver reads in place. Travels between ranks.
 struct WindowMessage {
   uint32_t peer = 0, lane = 0, number = 0;
   uint32_t buffer = 0;  // TUTTI_BUFFER_*, of the sender
   uint64_t offset = 0, bytes = 0;
   bool operator==(const WindowMessage&) const = default;
+  static void fields(auto& wire, auto& message) {
+    wire(message.peer, message.lane, message.number, Field("buffer", message.buffer, 0, TUTTI_BUFFER_SCRATCH),
+         message.offset, message.bytes);
+  }
 };
 // The messages that a plan receives: by the place of their way in the plan's traffic, and by number.
 struct WindowTable {
@@ -104,6 +108,10 @@ class Windows {
   void let_go();
   // No call will follow, and the device has come to its end: unmaps memory of others, and takes back this rank's.
   void close();
+  // Releases what was taken back and no peer has mapped any more.
+  void settle() {
+    if (!memory_.is_settled()) gate_.try_run([this] { memory_.settle(); });
+  }
   // Is there anything to do for close()?
   bool is_open() const { return exchanges_ > 0; }
 

@@ -117,10 +117,12 @@ void Calls::begin_parts(tutti_request& request) {
   if (!group.on_stream.empty()) begin_on_device(*group.in_stream, group.on_stream, nullptr);
 }
 
-tutti_status Calls::begin_in_stream(const StreamCall& call, std::span<const Transfer> transfers,
-                                    const BlockTable* blocks, const StreamCalls::Asker& asker) {
-  StreamCalls& streams = *engine_.stream_calls;
-  return transfers.empty() ? streams.collective(call, blocks, asker) : streams.exchange(call, transfers, asker);
+void Calls::begin_in_stream(const StreamCall& call, std::span<const Transfer> transfers, const BlockTable* blocks,
+                            const StreamAsker& asker) {
+  if (transfers.empty())
+    engine_.streams->begin(call, blocks, asker);
+  else
+    engine_.streams->begin(call, transfers, asker);
 }
 
 // Begins it, or keeps it for the starts to come.
@@ -221,7 +223,10 @@ tutti_status Calls::put_in_stream(StreamCall call, std::span<const Transfer> tra
   const Hold hold(engine_.lock);
   engine_.require_sound();
   call.timeout_ns = timeout(options);
-  if (!persistent(options)) return begin_in_stream(call, transfers, blocks, {.request = request});
+  if (!persistent(options)) {
+    begin_in_stream(call, transfers, blocks, {.request = request});
+    return TUTTI_OK;
+  }
   auto made = transfers.empty() ? engine_.operations.make<StreamCollective>(true, call.timeout_ns)
                                 : engine_.operations.make<TransferGroup>(true, call.timeout_ns);
   if (transfers.empty())

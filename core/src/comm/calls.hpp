@@ -61,8 +61,8 @@ class Calls {
   void begin_transfers(Operations::Request made, std::span<const Transfer> transfers);
   void begin_group(Operations::Request made);
   void begin_parts(tutti_request& request);
-  tutti_status begin_in_stream(const StreamCall& call, std::span<const Transfer> transfers, const BlockTable* blocks,
-                               const StreamCalls::Asker& asker);
+  void begin_in_stream(const StreamCall& call, std::span<const Transfer> transfers, const BlockTable* blocks,
+                       const StreamAsker& asker);
   tutti_status put_in_stream(StreamCall call, std::span<const Transfer> transfers, const tutti_options& options,
                              tutti_request** request, const BlockTable* blocks);
 

@@ -185,8 +185,8 @@ void hear_who_leaves(ProgressEngine& engine) {
   const auto arrival = base.control().awaited_by();
   const auto called = arrival ? called_before_end(arrival->bytes) : std::nullopt;
   if (!called) return;
-  const StreamRunner* const streams = engine.streams.get();
-  const std::optional<uint64_t> in_stream = streams && streams->operations() > 0 ? streams->sequence() : std::nullopt;
+  const StreamOperation* on_device = engine.streams ? engine.streams->oldest() : nullptr;
+  const std::optional<uint64_t> in_stream = on_device ? on_device->sequence() : std::nullopt;
   for (const std::optional<uint64_t> awaited : {engine.operations.oldest_sequence(), in_stream})
     if (awaited && *awaited >= called->collectives)
       engine.breakdown.fail(
@@ -210,9 +210,9 @@ tutti_status end_together(ProgressEngine& engine, std::optional<size_t> open_gro
   if (Trace* trace = recorder.trace())
     for (const tutti_link_traffic& row : engine.traffic())
       trace->link(row.peer, row.transport, row.sent_bytes, row.received_bytes);
-  if (StreamRunner* const streams = engine.streams.get()) {
-    engine.waiter.until([streams] { return streams->operations() == 0; });
-    streams->end();  // before the ranks meet: then all have unmapped what belongs to others
+  if (Streams* const streams = engine.streams.get()) {
+    engine.waiter.until([streams] { return !streams->oldest(); });
+    streams->end(false);  // before the ranks meet: then all have unmapped what belongs to others
   }
   const auto left = [&](const std::string& what) {
     if (breakdown.error() == TUTTI_OK)

@@ -158,7 +158,7 @@ void EngineLock::begin_thread() {
 
 void EngineLock::run_thread() {
   Breakdown& breakdown = engine_.breakdown;
-  StreamRunner* const streams = engine_.streams.get();
+  Streams* const streams = engine_.streams.get();
   uint32_t idle = 0;
   while (!stop_.load(std::memory_order_relaxed)) {
     while (wanted_.load(std::memory_order_relaxed)) sched_yield();
@@ -167,9 +167,8 @@ void EngineLock::run_thread() {
       const Hold hold(*this, std::unique_lock(mutex_));
       busy = engine_.operations.pending() != 0;
       // Broken: a replay that runs, or is launched yet, comes to its end. The error is told by the communicator.
-      replays = !busy && breakdown.begun() && streams && streams->recorded();
+      replays = !busy && breakdown.begun() && streams && streams->release_replays();
       try {
-        if (replays) streams->let_replays_go();
         if (busy && engine_.progress()) idle = 0;
         if (!busy || idle % Waiter::polls_per_look == 0) engine_.look_around(false);
       } catch (const std::exception& problem) {  // no caller would catch it

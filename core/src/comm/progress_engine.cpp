@@ -42,14 +42,15 @@ ProgressEngine::ProgressEngine(Communicator& comm, Foundation& foundation)
                      }),
       departures(point_to_point, breakdown, base.control()),
       operations(comm, base, *this, breakdown, call_check, windows),
-      streams(make_streams()),
-      meetings(waiter, breakdown, base, [this] { return streams && streams->held_up(); }),
-      stream_calls(make_stream_calls()) {}
+      meetings(waiter, breakdown, base, [this] { return streams && streams->is_held_up(); }),
+      stream_requests({waiter, breakdown, meetings, operations, call_check, base.reports, base.fabric, *this,
+                       base.rank()}),
+      streams(make_streams()) {}
 
-std::unique_ptr<StreamRunner> ProgressEngine::make_streams() {
+std::unique_ptr<Streams> ProgressEngine::make_streams() {
   if (!base.device) return nullptr;
   const Configuration& configuration = base.configuration;
-  StreamRunner::Setup setup;
+  StreamSetup setup;
   setup.rank = base.rank();
   setup.device = base.device;
   setup.topology = &base.topology;
@@ -60,21 +61,15 @@ std::unique_ptr<StreamRunner> ProgressEngine::make_streams() {
   setup.communicator = base.common.communicator;
   setup.name = base.name();
   setup.timeout = configuration.timeout;
-  setup.advance_others = [] { ActiveEngines::process().progress_others(nullptr); };
   setup.mapped_links = &base.fabric.mapped_links();
   setup.named = !configuration.transports.empty();
   setup.in_host = flag_setting("TUTTI_HOST_STAGING");
   setup.scratch_limit = configuration.scratch_limit;
   setup.windows = &windows;
-  setup.progress = [this] { hear(); };
-  return std::make_unique<StreamRunner>(std::move(setup));
-}
-
-std::unique_ptr<StreamCalls> ProgressEngine::make_stream_calls() {
-  if (!streams) return nullptr;
-  return std::make_unique<StreamCalls>(StreamCalls::Parts{*streams, base.topology, base.device, waiter, breakdown,
-                                                          meetings, operations, point_to_point, call_check,
-                                                          base.reports, base.configuration, base.rank()});
+  setup.point_to_point = &point_to_point;
+  setup.call_check = &call_check;
+  setup.reports = &base.reports;
+  return std::make_unique<Streams>(std::move(setup), stream_requests);
 }
 
 ProgressEngine::~ProgressEngine() {
@@ -83,7 +78,7 @@ ProgressEngine::~ProgressEngine() {
     keep_mapped = true;
     keep_streams();
   } else if (streams) {
-    keep_mapped = !streams->end_for_good();
+    keep_mapped = !streams->end(true);
   }
   base.natives.clear();
   base.fabric.close(keep_mapped);  // before the operations: what a transport has not given back must still be there
@@ -153,7 +148,7 @@ bool ProgressEngine::advance_all() {
   if (breakdown.begun()) return true;
   if (point_to_point.active()) moved |= advance_transfers();
   const bool in_streams = streams && streams->pending();
-  if (in_streams) moved |= stream_calls->advance();
+  if (in_streams) moved |= streams->advance();
   moved |= progress_ports(point_to_point.active() || in_streams || !operations.all_launched());
   if (point_to_point.replies()) moved |= advance_transfers();
   return moved;
@@ -182,8 +177,8 @@ void ProgressEngine::look_around(bool waits) {
 void ProgressEngine::check_deadlines(uint64_t now) {
   if (const tutti_request* late = operations.overdue(now))
     breakdown.fail(breakdown.late(late->timeout_ns, late->sequence));
-  else if (streams && streams->overdue(now))
-    breakdown.fail(breakdown.late(streams->timeout_ns(), streams->sequence()));
+  else if (const StreamOperation* stands = streams ? streams->overdue(now) : nullptr)
+    breakdown.fail(breakdown.late(stands->call.timeout_ns, stands->sequence()));
   else if (const Transfer* transfer = point_to_point.overdue(now))
     breakdown.fail(breakdown.late(transfer->timeout_ns, std::nullopt,
                                   transfer->any_peer ? std::nullopt : std::optional(transfer->peer)));
@@ -211,8 +206,9 @@ void ProgressEngine::trace_wait(Trace& trace, bool moved) const {
 std::string ProgressEngine::standpoint() const {
   std::string where = operations.standpoint();
   const Transfer* transfer = point_to_point.oldest();
-  const tutti_request* on_device = streams ? streams->oldest() : nullptr;
-  const Transfer* unmatched = on_device ? Operations::unmatched(*on_device) : nullptr;
+  const StreamOperation* on_device = streams ? streams->oldest() : nullptr;
+  const bool has_request = on_device && on_device->request;
+  const Transfer* unmatched = has_request ? Operations::unmatched(*on_device->request) : nullptr;
   if (unmatched) transfer = unmatched;
   const bool waits_to_match = unmatched || (transfer && transfer->on_stream && transfer->timeout_ns != no_timeout);
   if (where.empty() && !waits_to_match && streams && streams->pending()) where = streams->standpoint();
@@ -231,13 +227,13 @@ void ProgressEngine::stop(Breakdown::Text& text) {
       return "; peers may still be reading what was sent by reference: keep memory from tutti_mem_alloc untouched "
              "until the communicator is destroyed";
     });
-  if (streams) text.add([this] { return stream_calls->let_go(); });
+  if (streams) text.add([this] { return streams->release(); });
 }
 
 void ProgressEngine::end_operations(tutti_status status, const std::string& text) {
   operations.fail_all(status);
   point_to_point.fail_all(status, text);
-  if (streams) stream_calls->fail_all(status);
+  if (streams) streams->fail_all();
 }
 
 void ProgressEngine::on_control(Port& port, uint32_t peer, const std::byte* data, uint64_t bytes) {

@@ -22,14 +22,14 @@
 #include "comm/foundation.hpp"
 #include "comm/operations.hpp"
 #include "comm/rendezvous.hpp"
-#include "comm/stream_calls.hpp"
+#include "comm/stream_requests.hpp"
 #include "comm/waiter.hpp"
 #include "engine/check/call_check.hpp"
 #include "engine/fabric/window.hpp"
 #include "engine/p2p/point_to_point.hpp"
 #include "engine/plan/plan_cache.hpp"
 #include "engine/plan/planner.hpp"
-#include "stream/stream_runner.hpp"
+#include "stream/streams.hpp"
 
 namespace tutti::core {
 
@@ -79,14 +79,13 @@ class ProgressEngine final : private PortEvents, private Breakdown::Parts {
   Departures departures;
   WindowList windows;
   Operations operations;
-  std::unique_ptr<StreamRunner> streams;  // nullptr without a device, like stream_calls
   Meetings meetings;
-  std::unique_ptr<StreamCalls> stream_calls;
+  StreamRequests stream_requests;
+  std::unique_ptr<Streams> streams;  // nullptr without a device
   const tutti_request* awaited = nullptr;  // by the call that passes time
 
  private:
-  std::unique_ptr<StreamRunner> make_streams();
-  std::unique_ptr<StreamCalls> make_stream_calls();
+  std::unique_ptr<Streams> make_streams();
   bool advance_all();
   void check_deadlines(uint64_t now);
   void keep_streams();

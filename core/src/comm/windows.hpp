@@ -34,14 +34,14 @@ class RegisteredWindows {
   std::string share(tutti_window& window, const JointCall& meeting);
   void release(tutti_window& window, const JointCall& meeting);
   WindowList::const_iterator find(const char* call, const tutti_window* window) const;
-  StreamRunner::Until until(const JointCall& meeting);
+  Windows::Until until(const JointCall& meeting);
 
   ProgressEngine& engine_;
   Foundation& base_;
   Breakdown& breakdown_;
   Meetings& meetings_;
   WindowList& list_;
-  StreamRunner* const streams_;  // nullptr without a device
+  Streams* const streams_;  // nullptr without a device
   uint64_t last_id_ = 0;
 };
 

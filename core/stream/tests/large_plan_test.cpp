@@ -17,8 +17,8 @@
 #include <vector>
 
 #include "base/failure.hpp"
+#include "planned_calls.hpp"
 #include "stream/stream_program.hpp"
-#include "stream/stream_runner.hpp"
 
 namespace {
 
@@ -88,7 +88,7 @@ struct Rank {
   UserOperators operators;
   std::unique_ptr<Selector> selector;
   Planner planner;
-  std::unique_ptr<StreamRunner> runner;
+  std::unique_ptr<PlannedCalls> calls;
   std::byte scratch[64];
 
   Rank(const std::string& algorithms, std::vector<const tutti_algorithm*> known) {
@@ -115,7 +115,7 @@ struct Rank {
     selector =
         std::make_unique<Selector>(topology, AlgorithmFilter(algorithms), std::move(known), 4, uint64_t{1} << 32);
     planner = {7, nranks, false, selector.get(), &links, &operators};
-    StreamRunner::Setup setup;
+    StreamSetup setup;
     setup.rank = 7;
     setup.topology = &topology;
     setup.planner = &planner;
@@ -124,7 +124,7 @@ struct Rank {
     setup.communicator = 4096;
     setup.scratch_limit = uint64_t{1} << 32;
     setup.device = {{&memory, &executor}, 0};
-    runner = std::make_unique<StreamRunner>(std::move(setup));
+    calls = std::make_unique<PlannedCalls>(std::move(setup));
   }
 
   StreamPlan& plan(uint32_t collective, uint64_t count) {
@@ -133,7 +133,7 @@ struct Rank {
     call.shape.count = count;
     call.shape.dtype = TUTTI_FLOAT32;
     call.shape.op = is_reducing(collective) ? uint32_t{TUTTI_SUM} : 0;
-    return runner->find_plan(call, nullptr, [] {});
+    return calls->plans.find(call, nullptr);
   }
 };
 

@@ -6,7 +6,7 @@
 #include <tutti/registry.h>
 
 #include "base/failure.hpp"
-#include "stream/stream_runner.hpp"
+#include "planned_calls.hpp"
 
 namespace tutti::core {
 namespace {
@@ -27,7 +27,7 @@ struct Rank {
   UserOperators operators;
   std::unique_ptr<Selector> selector;
   Planner planner;
-  std::unique_ptr<StreamRunner> runner;
+  std::unique_ptr<PlannedCalls> calls;
 
   Rank() {
     memory.name = "planned";
@@ -65,7 +65,7 @@ struct Rank {
     window.buffer_id = allocation;
     selector = std::make_unique<Selector>(topology, AlgorithmFilter(""), list_algorithms(), 2, 1 << 20);
     planner = {0, 2, false, selector.get(), &links, &operators};
-    StreamRunner::Setup setup;
+    StreamSetup setup;
     setup.topology = &topology;
     setup.planner = &planner;
     setup.links = &links;
@@ -74,9 +74,9 @@ struct Rank {
     setup.scratch_limit = 1 << 20;
     setup.device = window.where;
     setup.windows = &windows;
-    runner = std::make_unique<StreamRunner>(std::move(setup));
+    calls = std::make_unique<PlannedCalls>(std::move(setup));
   }
-  // The places_hash() of a broadcast in one of the buffers; 0: it does not use windows.
+  // The hash of the places of a broadcast in one of the buffers; 0: it does not use windows.
   uint64_t places(const void* address) {
     StreamCall call;
     call.shape.collective = TUTTI_BROADCAST;
@@ -84,8 +84,8 @@ struct Rank {
     call.shape.dtype = TUTTI_FLOAT32;
     call.shape.in_place = 1;
     call.in = call.out = const_cast<void*>(address);
-    runner->find_plan(call, nullptr, [] {});
-    return runner->places_hash();
+    calls->plans.find(call, nullptr);
+    return calls->plans.places().hash();
   }
 };
 

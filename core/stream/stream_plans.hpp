@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The plans of a rank's calls in streams, by shape. A plan has several forms: in place or not, for each of the last
+// tables of unequal blocks, and in windows. All ranks keep and drop the plans of the same shapes at the same call, so
+// what one can record all can.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "engine/plan/block_table.hpp"
+#include "stream/stream_channels.hpp"
+#include "stream/stream_comm.hpp"
+#include "stream/stream_plan.hpp"
+#include "stream/windows.hpp"
+
+namespace tutti::core {
+
+class StreamPlans {
+ public:
+  StreamPlans(const StreamSetup& setup, StreamChannels& channels, Windows& windows);
+  StreamPlans(const StreamPlans&) = delete;
+  StreamPlans& operator=(const StreamPlans&) = delete;
+
+  // Can a collective be recorded for replays? Throws Failure.
+  void require_recordable(const StreamCall& call);
+  // The plan of a call outside of windows, made if need be, and where the call's buffers lie in windows. `blocks`: where
+  // they are unequal. Throws Failure.
+  StreamPlan& find(const StreamCall& call, const BlockTable* blocks);
+  // Of the call whose plan was found last. Its buffers decide that it uses windows, unless the ranks have refused that.
+  const WindowPlaces& places() const { return places_; }
+  bool may_use_windows(const StreamCall& call) const;
+  // The form of that plan that is to be issued: `plan`, or the one that uses windows. In the first call of a shape whose
+  // buffers lie in windows all ranks settle whether there is such a form. Throws Failure.
+  StreamPlan& choose(const StreamCall& call, StreamPlan& plan, StreamComm& comm);
+  // Opens the channels that the form lacks; both ends have to come to the call. Throws Failure.
+  void open(const StreamCall& call, StreamPlan& form, StreamComm& comm);
+
+ private:
+  using Forms = std::vector<std::unique_ptr<StreamPlan>>;
+  // Forms are by whether the rank's call is in place, in which ranks may differ in one call. All but those in windows
+  // use the same channels. Of each there is one; where blocks are unequal one for each of the last tables, newest
+  // first.
+  struct Plans {
+    Forms forms[2];
+    bool open = false;  // all of the channels are there
+    uint64_t last_used = 0;
+    struct InWindows {
+      std::unique_ptr<StreamPlan> form;
+      bool settled = false;
+      std::string refusal;  // settled: why there is no form
+    } in_windows[2];
+  };
+
+  std::unique_ptr<StreamPlan> bind(const Shape& shape, bool in_windows) const;
+  StreamPlan& form_of(Forms& forms, const Shape& shape, const BlockTable* blocks) const;
+  bool may_fuse(const StreamPlan& plan) const;
+  void require_mapped(const StreamPlan& plan) const;
+  // Places of the call in windows, where all of its deciding buffers lie in windows that are used in place.
+  WindowPlaces find_places(const StreamCall& call, const Plan& plan);
+  void settle(const StreamCall& call, Plans& plans, StreamComm& comm);
+  // The application wants windows to be read in place. Each reason is told once in a row.
+  void tell_why_not_in_place(const StreamCall& call, const std::string& why);
+
+  const StreamSetup& setup_;
+  StreamChannels& channels_;
+  Windows& windows_;
+  const bool fuses_;  // TUTTI_FUSED
+  std::unordered_map<Shape, Plans, ShapeHash> plans_;  // by shapes as all ranks have them
+  uint64_t clock_ = 0;
+  WindowPlaces places_;
+  std::string not_in_place_;  // why windows were not used in place, as the log has it
+};
+
+}  // namespace tutti::core

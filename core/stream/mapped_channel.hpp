@@ -38,8 +38,9 @@ class MappedChannel final : public StreamChannel {
   std::string where() const override { return {}; }  // only the streams know
   const char* carrier() const override { return mapped; }
   static constexpr const char* mapped = "mapped";
-  static constexpr uint64_t logged = 64;                                             // fragments
-  static constexpr uint64_t shared_bytes = flags_bytes + logged * sizeof(uint64_t);  // host memory: flags and log
+  static constexpr uint64_t logged = 64;  // fragments
+  // Host memory: flags and log.
+  static constexpr uint64_t shared_bytes = flags_bytes(slots) + logged * sizeof(uint64_t);
 
   uint32_t peer() const { return slots_.peer; }
   bool outgoing() const { return outgoing_; }

@@ -43,7 +43,7 @@ const char* carrier_of(const char* transport, bool on_device) {
 StagedChannel::StagedChannel(const DeviceTables& tables, uint32_t device, Link* link, uint32_t transport_lane,
                              bool outgoing, bool in_host)
     : StreamChannel(link, outgoing),
-      flags_(tables, flags_bytes),
+      flags_(tables, flags_bytes(slots)),
       slots_(tables, device, *link->port, slots * slot_bytes, in_host),
       carrier_(carrier_of(link->port->api->name, slots_.on_device())),
       lane_(transport_lane) {

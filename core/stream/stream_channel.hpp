@@ -28,7 +28,11 @@ class StreamChannel {
  public:
   static constexpr uint32_t slots = 4;
   static constexpr uint64_t slot_bytes = 1u << 20;
-  static constexpr uint64_t flags_bytes = slots * 128;  // each flag in a cache line of its own
+  // A message or slot has two flags, each in a cache line of its own.
+  static constexpr uint64_t flags_bytes(uint64_t places) { return places * 128; }
+  static uint32_t* flag(std::byte* flags, uint64_t place, bool full) {
+    return reinterpret_cast<uint32_t*>(flags + place * 128 + (full ? 64 : 0));
+  }
 
   StreamChannel(const StreamChannel&) = delete;
   StreamChannel& operator=(const StreamChannel&) = delete;
@@ -37,8 +41,8 @@ class StreamChannel {
   // The k-th fragment since the channel was made, as the device sees it: its slot, the flag that this rank's stream
   // waits for, and the one that it sets.
   void* slot(uint64_t k) const { return data_ + k % slots * slot_bytes; }
-  uint32_t* awaited(uint64_t k) const { return flag(device_flags_, k, !outgoing_); }
-  uint32_t* told(uint64_t k) const { return flag(device_flags_, k, outgoing_); }
+  uint32_t* awaited(uint64_t k) const { return flag(device_flags_, k % slots, !outgoing_); }
+  uint32_t* told(uint64_t k) const { return flag(device_flags_, k % slots, outgoing_); }
 
   // Fragments that were announced so far: the number of the next one.
   uint64_t announced() const { return announced_; }
@@ -64,7 +68,7 @@ class StreamChannel {
  protected:
   StreamChannel(Link* link, bool outgoing) : link_(link), outgoing_(outgoing) {}
   void place(std::byte* data, std::byte* host_flags, std::byte* device_flags);
-  uint32_t* host_flag(uint64_t k, bool full) const { return flag(host_flags_, k, full); }
+  uint32_t* host_flag(uint64_t k, bool full) const { return flag(host_flags_, k % slots, full); }
 
   Link* const link_;
   const bool outgoing_;
@@ -72,9 +76,6 @@ class StreamChannel {
 
  private:
   uint64_t message_ = 0;
-  static uint32_t* flag(std::byte* flags, uint64_t k, bool full) {
-    return reinterpret_cast<uint32_t*>(flags + k % slots * 128 + (full ? 64 : 0));
-  }
   std::byte* data_ = nullptr;  // the slots, as the device sees them
   std::byte* host_flags_ = nullptr;
   std::byte* device_flags_ = nullptr;

@@ -128,9 +128,8 @@ class Windows {
   void synchronise(const Until& until, const std::function<void()>& body);
   void close(std::vector<PeerRegion>& mappings);
   void take_back(Shared& shared);
-  // The flag of a way's message, as this rank's stream or processor addresses it.
-  uint64_t flag_at(uint32_t from, uint32_t to, uint32_t lane, uint64_t number, bool full) const;
-  uint32_t* flag(uint32_t from, uint32_t to, uint32_t lane, uint64_t number, bool full) const;
+  // The place of a way's message among the flags of its two ranks.
+  uint64_t place_of(const StreamTraffic& way, uint64_t number) const;
 
   const StreamSetup& setup_;
   PeerMemory& memory_;

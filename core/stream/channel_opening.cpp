@@ -80,7 +80,7 @@ bool ChannelOpening::map(const ChannelWay& way, Coming& coming) {
 bool ChannelOpening::offer(const ChannelWay& way, Coming& coming) {
   const auto [peer, lane, outgoing] = way;
   if (!coming.shared)
-    coming.shared = MappedChannel::share(memory_, setup_.device, &(*setup_.links)[peer], setup_.rank, lane);
+    coming.shared = MappedChannel::share(memory_, setup_.device, peer, setup_.rank, lane);
   if (!coming.shared->is_mapped()) return false;
   channels_[way] = std::move(coming.shared);
   return true;
@@ -95,8 +95,7 @@ bool ChannelOpening::accept(const ChannelWay& way, Coming& coming) {
   if (!coming.slots) return false;
   const PeerRegion flags = open(PeerMemory::channel_flags, MappedChannel::shared_bytes);
   if (!flags) return false;
-  channels_[way] =
-      std::make_unique<MappedChannel>(memory_, &(*setup_.links)[peer], false, std::exchange(coming.slots, {}), flags);
+  channels_[way] = std::make_unique<MappedChannel>(memory_, false, std::exchange(coming.slots, {}), flags);
   return true;
 }
 

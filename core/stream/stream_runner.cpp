@@ -103,7 +103,7 @@ bool StreamRunner::synchronise_soon(const std::function<void()>& body) {
 bool StreamRunner::end() {
   if (ended_) return true;
   if (!operations_.empty() || stuck_ || !is_done()) return false;
-  const auto is_mapped = [](const auto& entry) { return dynamic_cast<MappedChannel*>(entry.second.get()) != nullptr; };
+  const auto is_mapped = [](const auto& entry) { return !entry.second->by_host(); };
   ended_ = (!windows_->is_open() && std::ranges::none_of(channels_, is_mapped)) || synchronise_soon([&] {
              std::erase_if(channels_, is_mapped);
              windows_->close();
@@ -217,9 +217,10 @@ void StreamRunner::put(const StreamCall& call, const std::vector<Transfer>& tran
 }
 
 StreamSlot StreamRunner::slot_of(uint32_t way, uint64_t number) const {
-  if (launch_.plan->windows) return windows_->slot(*launch_.plan, places_, way, number);
   const auto& [channel, first] = ways_[way];
-  return {channel->slot(first + number), channel->awaited(first + number), channel->told(first + number)};
+  const uint64_t k = first + number;
+  void* const data = launch_.plan->windows ? windows_->data(*launch_.plan, places_, way, number) : channel->slot(k);
+  return {data, channel->awaited(k), channel->told(k)};
 }
 
 // The ranks of this process meet. The one that comes last puts the work of all into their streams.
@@ -282,11 +283,9 @@ void StreamRunner::begin(const StreamCall& call, StreamPlan& plan) {
   launch_.fuse = plan.fuses;
   launch_.fused = false;
   launch_.entered.store(false, std::memory_order_relaxed);
-  if (plan.windows) {
-    windows_->count(plan);
-    if (call.shape.collective == TUTTI_BROADCAST && call.in && call.in != call.out && call.shape.root == setup_.rank)
-      copy_to_output(call, plan);
-  }
+  if (plan.windows && call.shape.collective == TUTTI_BROADCAST && call.in && call.in != call.out &&
+      call.shape.root == setup_.rank)
+    copy_to_output(call, plan);
 }
 
 // The root's input is nobody else's to know: in windows the call goes on in place.
@@ -383,7 +382,7 @@ bool StreamRunner::overdue(uint64_t now_ns) {
                     fmt::format("{}: {}", (operations_.empty() ? begun_ : operations_.front()).text(), failed->text));
   if (operations_.empty()) return false;
   Operation& first = operations_.front();
-  moved_ |= windows_->moved();
+  for (auto& [way, channel] : channels_) moved_ |= channel->moved();
   if (std::exchange(moved_, false) || !first.last_progress_ns || held_up()) first.last_progress_ns = now_ns;
   return now_ns - first.last_progress_ns > first.call.timeout_ns;
 }
@@ -399,7 +398,6 @@ std::string StreamRunner::standpoint() const {
 
 void StreamRunner::let_replays_go() {
   for (auto& [way, channel] : channels_) channel->let_go();
-  windows_->let_go();
 }
 
 bool StreamRunner::let_go() {

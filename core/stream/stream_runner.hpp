@@ -159,7 +159,7 @@ class StreamRunner {
   StreamChannel& channel(const StreamTraffic& traffic) const {
     return *channels_.at({traffic.peer, traffic.lane, traffic.outgoing});
   }
-  // The channel of sends and receives.
+  // The channel of sends and receives. Messages in windows have the lanes behind its own.
   StreamChannel& channel(uint32_t peer, bool outgoing) const { return *channels_.at({peer, setup_.lanes, outgoing}); }
   bool is_far(const Transfer& transfer) const { return transfer.bytes && !is_local(transfer.peer); }
   StreamSlot slot_of(uint32_t way, uint64_t number) const;

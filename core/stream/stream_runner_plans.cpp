@@ -108,9 +108,7 @@ bool StreamRunner::may_fuse(const StreamPlan& plan) const {
   return fuses_ && !plan.refused && setup_.topology->has_device_to_itself(setup_.rank) &&
          TUTTI_HAS(tutti_executor, setup_.device.tables.executor, enqueue_fused) && !plan.traffic.empty() &&
          plan.bytes <= most_fused_bytes && plan.steps.size() <= most_fused_steps &&
-         std::ranges::all_of(plan.traffic, [&](const StreamTraffic& traffic) {
-           return plan.windows || dynamic_cast<const MappedChannel*>(&channel(traffic)) != nullptr;
-         });
+         std::ranges::none_of(plan.channels, [](const StreamChannel* channel) { return channel->by_host(); });
 }
 
 void StreamRunner::open_channels(const StreamCall& call, StreamPlan& plan, const Until& until) {
@@ -219,7 +217,7 @@ void StreamRunner::require_mapped(const StreamPlan& plan) const {
             "part in a replay; only calls among processes of one host can be recorded",
             far - host_of.begin()));
   for (const StreamTraffic& traffic : plan.traffic)
-    if (!dynamic_cast<const MappedChannel*>(&channel(traffic)))
+    if (channel(traffic).by_host())
       throw Failure(
           TUTTI_NOT_SUPPORTED,
           fmt::format("the stream is being captured: lane {} {} rank {} is carried by the host over {}, which takes "
@@ -384,8 +382,10 @@ void StreamRunner::settle_all(const StreamCall& call, Plans& plans, const Gather
     entry.refusal = why;
     if (!why.empty()) continue;
     entry.form = std::move(made[in_place]);
+    for (const StreamTraffic& way : entry.form->traffic)
+      entry.form->channels.push_back(
+          &windows_->open(way, channels_[{way.peer, setup_.lanes + 1 + way.lane, way.outgoing}]));
     entry.form->fuses = may_fuse(*entry.form);
-    windows_->use(*entry.form);
   }
 }
 
@@ -398,17 +398,14 @@ void StreamRunner::tell_why_not_in_place(const StreamCall& call, const std::stri
 }
 
 std::vector<tutti_link_traffic> StreamRunner::traffic() const {
-  std::map<uint32_t, tutti_link_traffic> mapped;
-  for (const auto& [way, channel] : channels_) {
-    const auto* one = dynamic_cast<const MappedChannel*>(channel.get());
-    if (!one || !one->bytes()) continue;
-    auto& row = mapped.try_emplace(one->peer(), tutti_link_traffic{MappedChannel::mapped, one->peer()}).first->second;
-    (one->outgoing() ? row.sent_bytes : row.received_bytes) += one->bytes();
-  }
   std::vector<tutti_link_traffic> rows;
-  for (const auto& [peer, row] : mapped) rows.push_back(row);
-  for (const auto& [peer, bytes] : windows_->traffic())
-    rows.push_back({Windows::carrier, peer, 0, bytes.sent, bytes.received});
+  for (const auto& [way, channel] : channels_) {
+    if (!channel->bytes()) continue;
+    auto row = std::ranges::find_if(
+        rows, [&](const auto& one) { return one.transport == channel->carrier() && one.peer == channel->peer(); });
+    if (row == rows.end()) row = rows.insert(row, {channel->carrier(), channel->peer()});
+    (channel->outgoing() ? row->sent_bytes : row->received_bytes) += channel->bytes();
+  }
   return rows;
 }
 

@@ -5,12 +5,10 @@
 #include <tutti/schedule.h>
 
 #include <algorithm>
-#include <atomic>
 #include <utility>
 
 #include "base/failure.hpp"
 #include "registry/host.hpp"
-#include "stream/stream_channel.hpp"
 
 namespace tutti::core {
 namespace {
@@ -277,56 +275,26 @@ void Windows::close() {
     memory_.close(flags);
     flags = {};
   }
-  awaited_.clear();
 }
 
 // ---- Calls ----
 
-uint64_t Windows::place_of(const StreamTraffic& way, uint64_t number) const {
+StreamChannel& Windows::open(const StreamTraffic& way, std::unique_ptr<StreamChannel>& channel) const {
   const bool rises = way.outgoing == (setup_.rank < way.peer);
-  return ((rises ? 0 : setup_.lanes) + way.lane) * most_messages + number;
+  if (!channel)
+    channel = std::make_unique<WindowChannel>(flags_[way.peer], way.outgoing, (rises ? 0 : setup_.lanes) + way.lane);
+  static_cast<WindowChannel&>(*channel).serve(way.sizes.size());
+  return *channel;
 }
 
-void Windows::use(const StreamPlan& plan) {
-  for (const StreamTraffic& way : plan.traffic)
-    for (uint64_t number = 0; number < way.sizes.size(); ++number)
-      awaited_.push_back(StreamChannel::flag(flags_[way.peer].host, place_of(way, number), !way.outgoing));
-  std::ranges::sort(awaited_);
-  awaited_.erase(std::ranges::unique(awaited_).begin(), awaited_.end());
-}
-
-StreamSlot Windows::slot(const StreamPlan& plan, const WindowPlaces& places, uint32_t way, uint64_t number) const {
+void* Windows::data(const StreamPlan& plan, const WindowPlaces& places, uint32_t way, uint64_t number) const {
   const StreamTraffic& traffic = plan.traffic[way];
-  const auto flag = [&](bool full) {
-    return StreamChannel::flag(flags_[traffic.peer].device, place_of(traffic, number), full);
-  };
-  StreamSlot slot{nullptr, flag(!traffic.outgoing), flag(traffic.outgoing)};
-  if (traffic.outgoing) return slot;
+  if (traffic.outgoing) return nullptr;
   const WindowMessage& message = plan.windows->incoming[way][number];
-  if (!message.bytes) return slot;
-  if (message.buffer == TUTTI_BUFFER_SCRATCH) {
-    slot.data = scratch_.of[traffic.peer].device + message.offset;
-  } else {
-    const WindowPlaces::Place& place = message.buffer == TUTTI_BUFFER_IN ? places.in : places.out;
-    slot.data = place.window->bases[traffic.peer] + place.offset + message.offset;
-  }
-  return slot;
-}
-
-void Windows::count(const StreamPlan& plan) {
-  for (const StreamTraffic& way : plan.traffic)
-    for (const uint64_t bytes : way.sizes)
-      (way.outgoing ? traffic_[way.peer].sent : traffic_[way.peer].received) += bytes;
-}
-
-bool Windows::moved() {
-  uint64_t now = 0;
-  for (uint32_t* flag : awaited_) now = now * 31 + std::atomic_ref(*flag).load(std::memory_order_relaxed);
-  return std::exchange(seen_, now) != now;
-}
-
-void Windows::let_go() {
-  for (uint32_t* flag : awaited_) std::atomic_ref(*flag).store(1, std::memory_order_release);
+  if (!message.bytes) return nullptr;
+  if (message.buffer == TUTTI_BUFFER_SCRATCH) return scratch_.of[traffic.peer].device + message.offset;
+  const WindowPlaces::Place& place = message.buffer == TUTTI_BUFFER_IN ? places.in : places.out;
+  return place.window->bases[traffic.peer] + place.offset + message.offset;
 }
 
 }  // namespace tutti::core

@@ -97,20 +97,18 @@ TEST(WindowFlags, HaveCacheLinesOfTheirOwn) {
     window.bytes = data.size();
     ASSERT_EQ(rank.windows.share(window, [](const auto& enough) { EXPECT_TRUE(enough()); }), "");
     StreamPlan plan;
-    auto table = std::make_shared<WindowTable>();
     for (uint32_t peer = 0; peer < 3; ++peer)
       for (uint32_t lane = 0; peer != of && lane < rank.setup.lanes; ++lane)
-        for (const bool outgoing : {true, false}) {
+        for (const bool outgoing : {true, false})
           plan.traffic.push_back({peer, lane, outgoing, std::vector<uint64_t>(Windows::most_messages)});
-          table->incoming.emplace_back(Windows::most_messages);
-        }
-    plan.windows = table;
     std::multiset<uintptr_t> flags;
-    for (uint32_t way = 0; way < plan.traffic.size(); ++way)
-      for (uint64_t number = 0; number < Windows::most_messages; ++number) {
-        const StreamSlot slot = rank.windows.slot(plan, {}, way, number);
-        for (const uint32_t* flag : {slot.awaited, slot.told}) flags.insert(reinterpret_cast<uintptr_t>(flag));
-      }
+    for (const StreamTraffic& way : plan.traffic) {
+      std::unique_ptr<StreamChannel> made;
+      const StreamChannel& channel = rank.windows.open(way, made);
+      for (uint64_t number = 0; number < Windows::most_messages; ++number)
+        for (const uint32_t* flag : {channel.awaited(number), channel.told(number)})
+          flags.insert(reinterpret_cast<uintptr_t>(flag));
+    }
     ASSERT_EQ(flags.size(), 2u * 2 * 2 * 2 * Windows::most_messages) << "peers, lanes, directions, flags";
     expect_apart(flags);
     if (of == 0) {
@@ -123,7 +121,7 @@ TEST(WindowFlags, ChannelsHaveThemToo) {
   MappedRank rank(0);
   PeerRegion shared;
   shared.host = shared.device = arena;
-  const MappedChannel channel(rank.peers, &rank.links[1], false, {}, shared);
+  const MappedChannel channel(rank.peers, false, {}, shared);
   std::multiset<uintptr_t> flags;
   for (uint64_t k = 0; k < StreamChannel::slots; ++k)
     for (const uint32_t* flag : {channel.awaited(k), channel.told(k)}) flags.insert(reinterpret_cast<uintptr_t>(flag));

@@ -38,7 +38,7 @@ StreamRunner::StreamRunner(Setup setup)
     part->unreadable = &unreadable_;
   }
   exchange_.tables = setup_.device.tables;
-  exchange_.handovers = &rendezvous_->handovers();
+  exchange_.rendezvous = rendezvous_.get();
   exchange_.channel = [this](uint32_t peer, bool outgoing) {
     return is_local(peer) ? nullptr : &channel(peer, outgoing);
   };
@@ -207,7 +207,7 @@ void StreamRunner::put(const StreamCall& call, const std::vector<Transfer>& tran
   begun_.transfer = transfers[0];
   exchange_.operation = begun_.number;
   exchange_.transfers = &transfers;
-  exchange_.turn = local_.size() > 1 ? &rendezvous_->handovers().filling(call.stream) : nullptr;
+  exchange_.turn = local_.size() > 1 ? &rendezvous_->filling(call.stream) : nullptr;
   gate_.begin();
   exchange_.counted = true;
   const auto meanwhile = [&] {

@@ -57,16 +57,16 @@ class LocalRendezvous {
   // True when the work of the turn is in the streams. Throws the Failure with which it ended for all. Waits at most
   // so long, and takes no lock unless it throws.
   bool passed(uint64_t turn, std::chrono::microseconds patience);
-  // The rank gives up: the rendezvous has failed for all. True: its launch is not touched any more. False: the issuer
-  // has not come to an end in that time.
+  // The rank gives up: the rendezvous has failed for all, and nobody takes what it has offered. True: its launch is not
+  // touched any more. False: the issuer has not come to an end in that time.
   bool leave(uint32_t rank, const Failure& why, std::chrono::microseconds patience);
   // The rank whose thread is putting the work of all into their streams, where that thread has been in one call of the
   // device for so long.
   std::optional<uint32_t> issuer(std::chrono::nanoseconds silent = {});
   // The ranks that have not come to this turn, "1, 3"; "" when all have, or the turn has ended.
   std::string missing(uint64_t turn);
-  // A rank ends after a failure: streams of other ranks may still wait for its events. They are destroyed with the last
-  // rank's end; never, where a rank says that its stream may wait for ever.
+  // Events that streams of other ranks may still wait for: those behind copies, and all of a rank that ends after a
+  // failure. They are destroyed with the last rank's end; never, where a rank says that its stream may wait for ever.
   void leave_events(const tutti_executor* executor, std::vector<tutti_event*> events);
   void keep_events();
 

@@ -7,7 +7,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <map>
 #include <utility>
 
 #include "record/call.hpp"
@@ -186,10 +185,18 @@ bool LocalRendezvous::passed(uint64_t turn, std::chrono::microseconds patience) 
   throw *failure_;
 }
 
+void LocalRendezvous::require_no_failure() {
+  if (!failed_.load(std::memory_order_acquire)) return;
+  const std::lock_guard lock(mutex_);
+  throw *failure_;
+}
+
 bool LocalRendezvous::leave(uint32_t rank, const Failure& why, std::chrono::microseconds patience) {
   std::unique_lock lock(mutex_);
   std::erase_if(arrivals_, [rank](const Arrival& arrival) { return arrival.launch->rank == rank; });
-  if (!failure_) failure_ = std::make_unique<Failure>(why);
+  if (!failure_)
+    failure_ = std::make_unique<Failure>(
+        why.status, fmt::format("ends its calls with rank {} of its process, which {}", rank, why.text));
   failed_.store(true, std::memory_order_release);
   lock.unlock();
   changed_.ring();
@@ -212,6 +219,62 @@ std::string LocalRendezvous::missing(uint64_t turn) {
     if (std::ranges::none_of(arrivals_, [rank](const Arrival& a) { return a.launch->rank == rank; }))
       text += (text.empty() ? "" : ", ") + std::to_string(rank);
   return text;
+}
+
+// ---- Sends and receives ----
+
+Handover& LocalRendezvous::offer(uint32_t from, uint32_t to, const std::byte* data, uint32_t device,
+                                 tutti_event* ready) {
+  std::unique_lock lock(mutex_);
+  if (failure_) throw *failure_;
+  Pair& pair = pairs_[{from, to}];
+  Handover& made = pair.handovers.take();
+  made.from = from;
+  made.to = to;
+  made.data = data;
+  made.device = device;
+  made.ready = ready;
+  made.stage.store(Handover::Stage::offered, std::memory_order_relaxed);
+  pair.offers.push(made);
+  lock.unlock();
+  changed_.ring();
+  return made;
+}
+
+Handover* LocalRendezvous::take(uint32_t from, uint32_t to, std::chrono::microseconds patience) {
+  const uint32_t seen = changed_.rings();
+  {
+    const std::lock_guard lock(mutex_);
+    if (failure_) throw *failure_;
+    if (Queue<Handover>& offers = pairs_[{from, to}].offers; !offers.empty()) {
+      Handover& taken = offers.pop();
+      taken.stage.store(Handover::Stage::taken, std::memory_order_relaxed);
+      return &taken;
+    }
+  }
+  changed_.wait(seen, patience);
+  return nullptr;
+}
+
+void LocalRendezvous::advance(Handover& handover, Handover::Stage stage) {
+  handover.stage.store(stage, std::memory_order_release);
+  changed_.ring();
+}
+
+Handover::Stage LocalRendezvous::await(const Handover& handover, std::chrono::microseconds patience) {
+  const uint32_t seen = changed_.rings();
+  if (handover.stage.load(std::memory_order_acquire) < Handover::Stage::fetched) changed_.wait(seen, patience);
+  return handover.stage.load(std::memory_order_acquire);
+}
+
+void LocalRendezvous::close(Handover& handover) {
+  const std::lock_guard lock(mutex_);
+  pairs_[{handover.from, handover.to}].handovers.give_back(handover);
+}
+
+std::mutex& LocalRendezvous::filling(void* stream) {
+  const std::lock_guard lock(mutex_);
+  return filling_[stream];
 }
 
 }  // namespace tutti::core

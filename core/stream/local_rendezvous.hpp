@@ -1,25 +1,39 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The ranks of one communicator that are threads of one process meet in every collective on device memory: the last to
-// come puts the work of all of them into their streams, in one order that cannot lock up a device whose streams share a
-// queue.
+// The ranks of one communicator that are threads of one process meet here. In a collective on device memory all of them
+// do: the last to come puts the work of all into their streams, in one order that cannot lock up a device whose streams
+// share a queue. In sends and receives two of them do, once for each message, and each fills its own stream.
 #pragma once
 
 #include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/failure.hpp"
+#include "engine/p2p/queue.hpp"
 #include "stream/stream_plan.hpp"
-#include "stream/stream_transfer.hpp"
 
 namespace tutti::core {
+
+// One message between two ranks of a process.
+struct Handover {
+  enum class Stage { offered, taken, fetched, dropped };
+  uint32_t from = 0, to = 0;
+  const std::byte* data = nullptr;
+  uint32_t device = 0;           // of the sender
+  tutti_event* ready = nullptr;  // the sender's
+  tutti_event* done = nullptr;   // behind the receiver's copy, from `fetched` on; made by the first receiver
+  std::atomic<Stage> stage{Stage::offered};
+  Handover *next = nullptr, *previous = nullptr;
+};
 
 class LocalRendezvous {
  public:
@@ -43,20 +57,34 @@ class LocalRendezvous {
   // True when the work of the turn is in the streams. Throws the Failure with which it ended for all. Waits at most
   // so long, and takes no lock unless it throws.
   bool passed(uint64_t turn, std::chrono::microseconds patience);
-  // The rank gives up: the rendezvous has failed for all. True: its launch is not touched any more. False: the issuer
-  // has not come to an end in that time.
+  // The rank gives up: the rendezvous has failed for all, and nobody takes what it has offered. True: its launch is not
+  // touched any more. False: the issuer has not come to an end in that time.
   bool leave(uint32_t rank, const Failure& why, std::chrono::microseconds patience);
   // The rank whose thread is putting the work of all into their streams, where that thread has been in one call of the
   // device for so long.
   std::optional<uint32_t> issuer(std::chrono::nanoseconds silent = {});
   // The ranks that have not come to this turn, "1, 3"; "" when all have, or the turn has ended.
   std::string missing(uint64_t turn);
-  // A rank ends after a failure: streams of other ranks may still wait for its events. They are destroyed with the last
-  // rank's end; never, where a rank says that its stream may wait for ever.
+  // Events that streams of other ranks may still wait for: those behind copies, and all of a rank that ends after a
+  // failure. They are destroyed with the last rank's end; never, where a rank says that its stream may wait for ever.
   void leave_events(const tutti_executor* executor, std::vector<tutti_event*> events);
   void keep_events();
-  // For what the ranks send each other.
-  Handovers& handovers() { return handovers_; }
+
+  // A send. The sender keeps what it offers until close().
+  Handover& offer(uint32_t from, uint32_t to, const std::byte* data, uint32_t device, tutti_event* ready);
+  // The oldest offer of the pair that was not taken; nullptr: none has come within that time. Its receiver puts the
+  // copy into its stream and says `fetched`, or gives up and says `dropped`. Throws the Failure of the rank that gave
+  // up.
+  Handover* take(uint32_t from, uint32_t to, std::chrono::microseconds patience);
+  void advance(Handover& handover, Handover::Stage stage);
+  // How far it has come; waits at most so long until its receiver needs the sender's memory and event no more.
+  Handover::Stage await(const Handover& handover, std::chrono::microseconds patience);
+  // The sender's stream waits for the copy: the handover is used again.
+  void close(Handover& handover);
+  // Throws the Failure of the rank that gave up.
+  void require_no_failure();
+  // Two ranks may share a stream: one at a time adds to it.
+  std::mutex& filling(void* stream);
 
  private:
   // Threads that wait for a change. Ringing takes no lock, so nobody who waits for one can hold it up.
@@ -93,7 +121,13 @@ class LocalRendezvous {
   std::atomic<bool> failed_{false};              // it has
   std::vector<std::pair<const tutti_executor*, tutti_event*>> events_;
   bool events_stay_ = false;
-  Handovers handovers_;
+  // Messages from one rank to another.
+  struct Pair {
+    Queue<Handover> offers;  // not taken, oldest first
+    Pool<Handover> handovers;
+  };
+  std::map<std::pair<uint32_t, uint32_t>, Pair> pairs_;
+  std::map<void*, std::mutex> filling_;  // by stream
 };
 
 }  // namespace tutti::core

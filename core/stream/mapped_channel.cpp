@@ -13,7 +13,7 @@
 
 namespace tutti::core {
 
-std::unique_ptr<MappedChannel> MappedChannel::share(PeerMemory& memory, const DeviceMemory& device, Link* link,
+std::unique_ptr<MappedChannel> MappedChannel::share(PeerMemory& memory, const DeviceMemory& device, uint32_t peer,
                                                     uint32_t self, uint32_t lane) {
   const tutti_device* tables = device.tables.memory;
   const uint64_t slots_tag = PeerMemory::tag(PeerMemory::slots, self, lane);
@@ -22,27 +22,26 @@ std::unique_ptr<MappedChannel> MappedChannel::share(PeerMemory& memory, const De
   if (const tutti_status status = tables->allocate(tables->self, device.device, slots * slot_bytes, &made);
       status < 0) {
     const std::string why = fmt::format("device {}: {}", tables->name, take_plugin_error());
-    memory.decline(link->peer, slots_tag, why);
+    memory.decline(peer, slots_tag, why);
     throw Failure(status, why);
   }
   std::vector<PeerRegion> shared;
   try {
-    shared.push_back(memory.share(link->peer, slots_tag, made, slots * slot_bytes));
-    shared.push_back(memory.share(link->peer, flags_tag, nullptr, shared_bytes));
-    return std::make_unique<MappedChannel>(memory, link, true, shared[0], shared[1]);
+    shared.push_back(memory.share(peer, slots_tag, made, slots * slot_bytes));
+    shared.push_back(memory.share(peer, flags_tag, nullptr, shared_bytes));
+    return std::make_unique<MappedChannel>(memory, true, shared[0], shared[1]);
   } catch (...) {
     memory.take_back(std::move(shared), static_cast<std::byte*>(made));
     throw;
   }
 }
 
-MappedChannel::MappedChannel(PeerMemory& memory, Link* link, bool outgoing, const PeerRegion& ring,
-                             const PeerRegion& flags)
-    : StreamChannel(link, outgoing),
+MappedChannel::MappedChannel(PeerMemory& memory, bool outgoing, const PeerRegion& ring, const PeerRegion& flags)
+    : StreamChannel(ring.peer, outgoing),
       memory_(memory),
       slots_(ring),
       flags_(flags),
-      sent_(reinterpret_cast<uint64_t*>(flags_.host + flags_bytes)) {
+      sent_(reinterpret_cast<uint64_t*>(flags_.host + flags_bytes(slots))) {
   place(slots_.device, flags_.host, flags_.device);
   for (uint64_t k = 0; outgoing && k < slots; ++k) *host_flag(k, false) = 1;
 }
@@ -81,21 +80,15 @@ void MappedChannel::compare() {
           fmt::format("rank {} sends another message through mapped memory than this rank expects: do all "
                       "ranks call the same collectives with the same counts and types? Checked mode (TUTTI_CHECK=1) "
                       "names the call and both counts",
-                      link_->peer));
+                      peer_));
     compared_ = next;
   }
 }
 
-// The streams need nobody: this only sees that they move, and what they read.
+// The streams need no host: this only sees that they move, and what they read.
 bool MappedChannel::advance() {
   if (!outgoing_) compare();
-  bool moved = false;
-  for (uint64_t k = 0; k < 2 * slots; ++k) {
-    const uint32_t now = std::atomic_ref(*host_flag(k / 2, k % 2)).load(std::memory_order_relaxed);
-    moved |= now != seen_[k];
-    seen_[k] = now;
-  }
-  return moved;
+  return moved();
 }
 
 }  // namespace tutti::core

@@ -22,10 +22,10 @@ class MappedChannel final : public StreamChannel {
  public:
   // The sender's end, for a receiver that has not mapped it yet: on the device, as rank `self`. Throws Failure, and the
   // peer is told, where memory cannot be shared.
-  static std::unique_ptr<MappedChannel> share(PeerMemory& memory, const DeviceMemory& device, Link* link, uint32_t self,
-                                              uint32_t lane);
+  static std::unique_ptr<MappedChannel> share(PeerMemory& memory, const DeviceMemory& device, uint32_t peer,
+                                              uint32_t self, uint32_t lane);
   // Either end. `ring` has the slots.
-  MappedChannel(PeerMemory& memory, Link* link, bool outgoing, const PeerRegion& ring, const PeerRegion& flags);
+  MappedChannel(PeerMemory& memory, bool outgoing, const PeerRegion& ring, const PeerRegion& flags);
   // No command names it any more.
   ~MappedChannel() override;
 
@@ -33,17 +33,12 @@ class MappedChannel final : public StreamChannel {
   bool is_mapped() const { return memory_.has_mapped(slots_) && memory_.has_mapped(flags_); }
 
   void announce(uint64_t bytes, uint64_t operation, std::optional<uint64_t> sequence) override;
-  bool sends(uint64_t) const override { return false; }  // nobody has to
   bool advance() override;
-  std::string where() const override { return {}; }  // only the streams know
   const char* carrier() const override { return mapped; }
   static constexpr const char* mapped = "mapped";
-  static constexpr uint64_t logged = 64;                                             // fragments
-  static constexpr uint64_t shared_bytes = flags_bytes + logged * sizeof(uint64_t);  // host memory: flags and log
-
-  uint32_t peer() const { return slots_.peer; }
-  bool outgoing() const { return outgoing_; }
-  uint64_t bytes() const { return bytes_; }  // of all fragments announced
+  static constexpr uint64_t logged = 64;  // fragments
+  // Host memory: flags and log.
+  static constexpr uint64_t shared_bytes = flags_bytes(slots) + logged * sizeof(uint64_t);
 
  private:
   void compare();
@@ -54,8 +49,6 @@ class MappedChannel final : public StreamChannel {
   uint64_t* sent_;                                 // the sender's log, in host memory that both have
   std::array<uint64_t, logged> expected_{};        // the receiver's own
   uint64_t digest_ = 0, last_ = 0, compared_ = 0;  // of the newest fragment; up to it they agree
-  uint64_t bytes_ = 0;
-  std::array<uint32_t, 2 * slots> seen_{};
 };
 
 }  // namespace tutti::core

@@ -14,8 +14,9 @@
 
 namespace tutti::core {
 
-void StreamChannel::place(std::byte* data, std::byte* host_flags, std::byte* device_flags) {
+void StreamChannel::place(std::byte* data, std::byte* host_flags, std::byte* device_flags, uint64_t places) {
   data_ = data;
+  places_ = places;
   host_flags_ = host_flags;
   device_flags_ = device_flags;
 }
@@ -24,8 +25,15 @@ bool StreamChannel::may_go_on(uint64_t k) const {
   return std::atomic_ref(*host_flag(k, !outgoing_)).load(std::memory_order_acquire) == 1;
 }
 
+bool StreamChannel::moved() {
+  uint64_t now = 0;
+  for (uint64_t k = 0; k < 2 * places_; ++k)
+    now = now * 31 + std::atomic_ref(*host_flag(k / 2, k % 2)).load(std::memory_order_relaxed);
+  return std::exchange(seen_, now) != now;
+}
+
 void StreamChannel::let_go() {
-  for (uint64_t k = 0; k < slots; ++k) std::atomic_ref(*host_flag(k, !outgoing_)).store(1, std::memory_order_release);
+  for (uint64_t k = 0; k < places_; ++k) std::atomic_ref(*host_flag(k, !outgoing_)).store(1, std::memory_order_release);
 }
 
 namespace {
@@ -42,8 +50,9 @@ const char* carrier_of(const char* transport, bool on_device) {
 
 StagedChannel::StagedChannel(const DeviceTables& tables, uint32_t device, Link* link, uint32_t transport_lane,
                              bool outgoing, bool in_host)
-    : StreamChannel(link, outgoing),
-      flags_(tables, flags_bytes),
+    : StreamChannel(link->peer, outgoing),
+      link_(link),
+      flags_(tables, flags_bytes(slots)),
       slots_(tables, device, *link->port, slots * slot_bytes, in_host),
       carrier_(carrier_of(link->port->api->name, slots_.on_device())),
       lane_(transport_lane) {
@@ -128,7 +137,7 @@ bool StagedChannel::advance() {
 std::string StagedChannel::where() const {
   if (!busy()) return {};
   const bool waits_for_stream = started_ == finished_;
-  return fmt::format("at fragment {} {} rank {} over {} ({})", finished_, outgoing_ ? "to" : "from", link_->peer,
+  return fmt::format("at fragment {} {} rank {} over {} ({})", finished_, outgoing_ ? "to" : "from", peer_,
                      link_->port->api->name,
                      waits_for_stream ? "the stream has not come to it" : "on its way between the hosts");
 }

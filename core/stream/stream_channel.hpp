@@ -1,15 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// One way between a stream of this rank and a stream of a rank in another process: a ring of slots with two flags each.
-// A flag is waited for by one end only, which resets it as soon as it has come; the other end sets it:
+// One way between a stream of this rank and a stream of a rank in another process: a ring of places with two flags
+// each. A flag is waited for by one end only, which resets it as soon as it has come; the other end sets it:
 //
 //   sender     wait empty = 1, empty = 0, copy into the slot, full = 1
 //   receiver   wait full = 1, full = 0, read the slot, empty = 1
 //
-// A StagedChannel's slots (staging_slots.hpp) are this rank's own, and its processors are the other end: they have a
-// link's transport send and fill them. They only look, so nothing inside the device ever waits for a processor that
-// waits for the device. A MappedChannel (mapped_channel.hpp) has its slots in the sender's device memory, which the
-// receiver has mapped, and the other end is the peer's stream.
+// There are three kinds of channels.
+//   * A StagedChannel's slots (staging_slots.hpp) are this rank's own, and its processors are the other end: they have
+//     a link's transport send and fill them. They only look, so nothing inside the device ever waits for a processor
+//     that waits for the device.
+//   * A MappedChannel (mapped_channel.hpp) has its slots in the sender's device memory, which the receiver has mapped,
+//     and the other end is the peer's stream.
+//   * A WindowChannel (windows.hpp) has a place for each message of an operation, and no slots: the receiver reads a
+//     message where the sender has it.
 #pragma once
 
 #include <array>
@@ -28,7 +32,8 @@ class StreamChannel {
  public:
   static constexpr uint32_t slots = 4;
   static constexpr uint64_t slot_bytes = 1u << 20;
-  static constexpr uint64_t flags_bytes = slots * 128;  // each flag in a cache line of its own
+  static constexpr uint64_t line = 64;  // each flag has a cache line of its own
+  static constexpr uint64_t flags_bytes(uint64_t places) { return places * 2 * line; }
 
   StreamChannel(const StreamChannel&) = delete;
   StreamChannel& operator=(const StreamChannel&) = delete;
@@ -49,32 +54,42 @@ class StreamChannel {
   // of a collective, the same at both ends.
   virtual void announce(uint64_t bytes, uint64_t operation, std::optional<uint64_t> sequence) = 0;
   // Has this rank still to send what the stream has put into slots for that operation, or for an earlier one?
-  virtual bool sends(uint64_t operation) const = 0;
+  virtual bool sends(uint64_t) const { return false; }
   // Moves what can be moved; true when something was. Throws Failure when the transport failed.
-  virtual bool advance() = 0;
+  virtual bool advance() { return false; }
+  // Has a stream changed a flag since the last call?
+  bool moved();
   // Would the stream go on at once at the k-th fragment? For a stream that has carried out all before it.
   bool may_go_on(uint64_t k) const;
   // Gives the stream whatever it waits for, so that it comes to its end; what it reads is undefined.
   void let_go();
-  // "at fragment 3 to rank 1 over tcp", for messages; "": nothing is under way.
-  virtual std::string where() const = 0;
+  // "at fragment 3 to rank 1 over tcp", for messages; "": nothing is under way, or only the streams know.
+  virtual std::string where() const { return {}; }
   // The carrier of the bytes, for reports: a text at one address in all channels alike, which stays there.
   virtual const char* carrier() const = 0;
+  // Do processors of the host take part in it?
+  virtual bool by_host() const { return false; }
+  uint32_t peer() const { return peer_; }
+  bool outgoing() const { return outgoing_; }
+  uint64_t bytes() const { return bytes_; }  // of all fragments that no transport counts
 
  protected:
-  StreamChannel(Link* link, bool outgoing) : link_(link), outgoing_(outgoing) {}
-  void place(std::byte* data, std::byte* host_flags, std::byte* device_flags);
+  StreamChannel(uint32_t peer, bool outgoing) : peer_(peer), outgoing_(outgoing) {}
+  void place(std::byte* data, std::byte* host_flags, std::byte* device_flags, uint64_t places = slots);
   uint32_t* host_flag(uint64_t k, bool full) const { return flag(host_flags_, k, full); }
 
-  Link* const link_;
+  const uint32_t peer_;
   const bool outgoing_;
   uint64_t announced_ = 0;
+  uint64_t bytes_ = 0;
+  uint64_t places_ = 0;
 
  private:
-  uint64_t message_ = 0;
-  static uint32_t* flag(std::byte* flags, uint64_t k, bool full) {
-    return reinterpret_cast<uint32_t*>(flags + k % slots * 128 + (full ? 64 : 0));
+  uint32_t* flag(std::byte* flags, uint64_t k, bool full) const {
+    return reinterpret_cast<uint32_t*>(flags + (k % places_ * 2 + full) * line);
   }
+  uint64_t message_ = 0;
+  uint64_t seen_ = 0;          // a digest of the flags
   std::byte* data_ = nullptr;  // the slots, as the device sees them
   std::byte* host_flags_ = nullptr;
   std::byte* device_flags_ = nullptr;
@@ -94,6 +109,7 @@ class StagedChannel final : public StreamChannel {
   bool advance() override;
   std::string where() const override;
   const char* carrier() const override { return carrier_; }
+  bool by_host() const override { return true; }
 
  private:
   bool busy() const { return finished_ != announced_; }
@@ -107,6 +123,7 @@ class StagedChannel final : public StreamChannel {
   void move(uint64_t k);
   bool ended(uint64_t k);
 
+  Link* const link_;
   MappedMemory flags_;
   StagingSlots slots_;
   const char* const carrier_;

@@ -14,8 +14,7 @@
 namespace tutti::core {
 namespace {
 
-const MappedChannel* as_mapped(const StreamChannel& channel) { return dynamic_cast<const MappedChannel*>(&channel); }
-bool is_mapped_way(const Channels::value_type& entry) { return as_mapped(*entry.second) != nullptr; }
+bool is_mapped_way(const Channels::value_type& entry) { return !entry.second->by_host(); }
 
 class ChannelOpening {
  public:
@@ -120,7 +119,7 @@ bool ChannelOpening::map(const ChannelWay& way, Coming& coming) {
 bool ChannelOpening::offer(const ChannelWay& way, Coming& coming) {
   const auto [peer, lane, outgoing] = way;
   if (!coming.shared)
-    coming.shared = MappedChannel::share(memory_, setup_.device, &(*setup_.links)[peer], setup_.rank, lane);
+    coming.shared = MappedChannel::share(memory_, setup_.device, peer, setup_.rank, lane);
   if (!coming.shared->is_mapped()) return false;
   channels_[way] = std::move(coming.shared);
   return true;
@@ -135,8 +134,7 @@ bool ChannelOpening::accept(const ChannelWay& way, Coming& coming) {
   if (!coming.slots) return false;
   const PeerRegion flags = open(PeerMemory::channel_flags, MappedChannel::shared_bytes);
   if (!flags) return false;
-  channels_[way] =
-      std::make_unique<MappedChannel>(memory_, &(*setup_.links)[peer], false, std::exchange(coming.slots, {}), flags);
+  channels_[way] = std::make_unique<MappedChannel>(memory_, false, std::exchange(coming.slots, {}), flags);
   return true;
 }
 
@@ -181,6 +179,12 @@ bool StreamChannels::sends(uint64_t operation) const {
   return std::ranges::any_of(channels_, [&](const auto& entry) { return entry.second->sends(operation); });
 }
 
+bool StreamChannels::moved() {
+  bool any = false;
+  for (auto& [way, channel] : channels_) any |= channel->moved();
+  return any;
+}
+
 void StreamChannels::release_flags() {
   for (auto& [way, channel] : channels_) channel->let_go();
 }
@@ -193,16 +197,15 @@ std::string StreamChannels::where() const {
 }
 
 std::vector<tutti_link_traffic> StreamChannels::traffic() const {
-  std::map<uint32_t, tutti_link_traffic> rows;
-  for (const auto& entry : channels_) {
-    const MappedChannel* one = as_mapped(*entry.second);
-    if (!one || !one->bytes()) continue;
-    auto& row = rows.try_emplace(one->peer(), tutti_link_traffic{MappedChannel::mapped, one->peer()}).first->second;
-    (one->outgoing() ? row.sent_bytes : row.received_bytes) += one->bytes();
+  std::vector<tutti_link_traffic> rows;
+  for (const auto& [way, channel] : channels_) {
+    if (!channel->bytes()) continue;
+    auto row = std::ranges::find_if(
+        rows, [&](const auto& one) { return one.transport == channel->carrier() && one.peer == channel->peer(); });
+    if (row == rows.end()) row = rows.insert(row, {channel->carrier(), channel->peer()});
+    (channel->outgoing() ? row->sent_bytes : row->received_bytes) += channel->bytes();
   }
-  std::vector<tutti_link_traffic> list;
-  for (const auto& [peer, row] : rows) list.push_back(row);
-  return list;
+  return rows;
 }
 
 // At once: its owners wait for that before they release it, as this rank does.

@@ -21,6 +21,7 @@
 #include "stream/peer_memory.hpp"
 #include "stream/stream_comm.hpp"
 #include "stream/stream_plan.hpp"
+#include "stream/windows.hpp"
 
 namespace tutti::core {
 
@@ -41,19 +42,22 @@ class StreamChannels {
   void open(const std::vector<StreamTraffic>& traffic, StreamComm& comm);
   // Likewise, both ways to each peer of another process. Adds the carriers of their bytes, each once.
   void open(const std::vector<Transfer>& transfers, std::vector<const char*>& carriers, StreamComm& comm);
-  bool is_mapped(const StreamTraffic& way) const {
-    return dynamic_cast<const MappedChannel*>(channels_.at({way.peer, way.lane, way.outgoing}).get()) != nullptr;
+  // The channel of messages in windows, which have the lanes behind that of sends and receives; made if need be.
+  StreamChannel& open_in_windows(const StreamTraffic& way, const Windows& windows) {
+    return windows.open(way, channels_[{way.peer, setup_.lanes + 1 + way.lane, way.outgoing}]);
   }
 
   // Moves what can be moved; true when something was. Throws Failure when a transport failed.
   bool advance();
   // Has this rank still to send what a stream has put into slots for that operation?
   bool sends(uint64_t operation) const;
+  // Has a stream changed a flag since the last call?
+  bool moved();
   // Gives streams whatever they wait for.
   void release_flags();
   // ", at fragment 3 to rank 1 over tcp", for messages.
   std::string where() const;
-  // Bytes that mapped channels have carried, or are about to, by peer.
+  // Bytes that no transport counts and that were carried, or are about to be, by carrier and peer.
   std::vector<tutti_link_traffic> traffic() const;
 
   // The end. Unmaps memory of other ranks; the device has come to its end.

@@ -35,7 +35,7 @@ StreamIssue::StreamIssue(const StreamSetup& setup, StreamComm& comm, DeviceGate:
     part->unreadable = &unreadable_;
   }
   exchange_.tables = setup_.device.tables;
-  exchange_.handovers = &rendezvous_->handovers();
+  exchange_.rendezvous = rendezvous_.get();
   exchange_.channel = [this](uint32_t peer, bool outgoing) {
     return setup_.is_local(peer) ? nullptr : &channels_.of(peer, outgoing);
   };
@@ -55,9 +55,10 @@ void StreamIssue::enable_peers() {
 }
 
 StreamSlot StreamIssue::slot_of(uint32_t way, uint64_t number) const {
-  if (launch_.plan->windows) return windows_.slot(*launch_.plan, *places_, way, number);
   const auto& [channel, first] = ways_[way];
-  return {channel->slot(first + number), channel->awaited(first + number), channel->told(first + number)};
+  const uint64_t k = first + number;
+  void* const data = launch_.plan->windows ? windows_.data(*launch_.plan, *places_, way, number) : channel->slot(k);
+  return {data, channel->awaited(k), channel->told(k)};
 }
 
 // ---- Waits -------------------------------------------------------------------------------------------------
@@ -111,7 +112,6 @@ void StreamIssue::leave(const Failure& why) {
   const auto limit = std::chrono::steady_clock::now() + leaving_limit;
   while (!rendezvous_->leave(setup_.rank, why, std::chrono::milliseconds(1))) {
     channels_.release_flags();
-    windows_.let_go();
     if (std::chrono::steady_clock::now() > limit) return;
   }
 }
@@ -122,8 +122,7 @@ void StreamIssue::put(const std::vector<Transfer>& transfers) {
   begin(exchange_);
   exchange_.operation = in_flight_.begun().number;
   exchange_.transfers = &transfers;
-  exchange_.turn =
-      setup_.local.size() > 1 ? &rendezvous_->handovers().filling(in_flight_.begun().call.stream) : nullptr;
+  exchange_.turn = setup_.local.size() > 1 ? &rendezvous_->filling(in_flight_.begun().call.stream) : nullptr;
   gate_.begin();
   exchange_.counted = true;
   issue(exchange_, [this] { wait_here(); });
@@ -148,11 +147,9 @@ void StreamIssue::put(const StreamCall& call, StreamPlan& plan, const WindowPlac
   launch_.fuse = plan.fuses;
   launch_.fused = false;
   launch_.entered.store(false, std::memory_order_relaxed);
-  if (plan.windows) {
-    windows_.count(plan);
-    if (call.shape.collective == TUTTI_BROADCAST && call.in && call.in != call.out && call.shape.root == setup_.rank)
-      copy_to_output(call, plan);
-  }
+  if (plan.windows && call.shape.collective == TUTTI_BROADCAST && call.in && call.in != call.out &&
+      call.shape.root == setup_.rank)
+    copy_to_output(call, plan);
   const std::function<void()> waiting = [this] { wait_here(); };
   const uint64_t place = rendezvous_->arrive({&launch_, setup_.device.tables, common(call.shape), &waiting});
   while (!rendezvous_->passed(place, std::chrono::microseconds(setup_.has_channels() ? 20 : 1000))) try {

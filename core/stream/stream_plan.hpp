@@ -88,7 +88,7 @@ struct StreamPlan {
   uint64_t scratch_bytes = 0;  // that a call needs; where all ranks know unequal blocks, whatever their sizes
   std::vector<StreamStep> steps;
   std::vector<StreamTraffic> traffic;    // by peer, lane and direction
-  std::vector<StreamChannel*> channels;  // of `traffic`, once it is open and not in windows
+  std::vector<StreamChannel*> channels;  // of `traffic`, once it is open
   uint64_t bytes = 0;                    // that this rank reads in the course of it
   bool open = false;                     // all of its channels are there
   bool fuses = false;                    // it goes to the device in one launch

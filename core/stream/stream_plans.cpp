@@ -137,9 +137,7 @@ bool StreamPlans::may_fuse(const StreamPlan& plan) const {
   return fuses_ && !plan.refused && setup_.topology->has_device_to_itself(setup_.rank) &&
          TUTTI_HAS(tutti_executor, setup_.device.tables.executor, enqueue_fused) && !plan.traffic.empty() &&
          plan.bytes <= most_fused_bytes && plan.steps.size() <= most_fused_steps &&
-         std::ranges::all_of(plan.traffic, [&](const StreamTraffic& traffic) {
-           return plan.windows || channels_.is_mapped(traffic);
-         });
+         std::ranges::none_of(plan.channels, [](const StreamChannel* channel) { return channel->by_host(); });
 }
 
 void StreamPlans::open(const StreamCall& call, StreamPlan& form, StreamComm& comm) {
@@ -197,7 +195,7 @@ void StreamPlans::require_mapped(const StreamPlan& plan) const {
             "part in a replay; only calls among processes of one host can be recorded",
             far - host_of.begin()));
   for (const StreamTraffic& traffic : plan.traffic)
-    if (!channels_.is_mapped(traffic))
+    if (channels_.of(traffic).by_host())
       throw Failure(
           TUTTI_NOT_SUPPORTED,
           fmt::format("the stream is being captured: lane {} {} rank {} is carried by the host over {}, which takes "
@@ -296,8 +294,9 @@ void StreamPlans::settle(const StreamCall& call, Plans& plans, StreamComm& comm)
     entry.refusal = why;
     if (!why.empty()) continue;
     entry.form = std::move(made[in_place]);
+    for (const StreamTraffic& way : entry.form->traffic)
+      entry.form->channels.push_back(&channels_.open_in_windows(way, windows_));
     entry.form->fuses = may_fuse(*entry.form);
-    windows_.use(*entry.form);
   }
 }
 

@@ -5,97 +5,13 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <chrono>
+#include <set>
+#include <utility>
 
-#include "registry/host.hpp"
+#include "base/failure.hpp"
 
 namespace tutti::core {
-
-using Stage = Handover::Stage;
-
-// ---- Within a process --------------------------------------------------------------------------------------
-
-void Handovers::require_hope() const {
-  if (failure_) throw *failure_;
-}
-
-Handover* Handovers::offer(uint32_t from, uint32_t to, const std::byte* data, uint32_t device, tutti_event* ready) {
-  const std::lock_guard lock(mutex_);
-  require_hope();
-  Handover& made = handovers_.take();
-  made = {from, to, data, device, ready};
-  offers_[{from, to}].push(made);
-  changed_.notify_all();
-  return &made;
-}
-
-Handover* Handovers::take(uint32_t from, uint32_t to) {
-  const std::lock_guard lock(mutex_);
-  require_hope();
-  auto& offers = offers_[{from, to}];
-  if (offers.empty()) return nullptr;
-  Handover& taken = offers.pop();
-  taken_.push(taken);
-  taken.stage = Stage::taken;
-  return &taken;
-}
-
-void Handovers::close(Handover& handover) {
-  const std::lock_guard lock(mutex_);
-  taken_.remove(handover);
-  handovers_.give_back(handover);
-}
-
-void Handovers::advance(Handover& handover, Stage stage, tutti_event* done) {
-  const std::lock_guard lock(mutex_);
-  handover.stage = std::max(handover.stage, stage);  // its sender may have left
-  if (done) handover.done = done;
-  changed_.notify_all();
-}
-
-bool Handovers::reached(const Handover& handover, Stage stage, std::chrono::microseconds patience) {
-  std::unique_lock lock(mutex_);
-  changed_.wait_for(lock, patience, [&] { return handover.stage >= stage || failure_; });
-  require_hope();
-  return handover.stage >= stage;
-}
-
-std::string Handovers::leave(uint32_t rank, const Failure& why, std::chrono::microseconds patience) {
-  std::unique_lock lock(mutex_);
-  if (!failure_)
-    failure_ = std::make_unique<Failure>(
-        why.status, fmt::format("ends its transfers with rank {} of its process, which {}", rank, why.text));
-  const auto each = [this](const auto& visit) {
-    for (Handover* one = taken_.first(); one; one = one->next) visit(*one);
-  };
-  each([rank](Handover& handover) {  // what this rank itself was about to take it does not take any more
-    if (handover.to == rank && handover.stage == Stage::taken) handover.stage = Stage::settled;
-  });
-  changed_.notify_all();
-  std::set<uint32_t> slow;
-  changed_.wait_for(lock, patience, [&] {
-    slow.clear();
-    each([&](const Handover& handover) {
-      if (handover.from == rank && handover.stage == Stage::taken) slow.insert(handover.to);
-    });
-    return slow.empty();
-  });
-  each([rank](Handover& handover) {  // nobody waits for this rank any more
-    if (handover.from == rank && handover.stage == Stage::taken) handover.stage = Stage::settled;
-  });
-  return fmt::format("{}", fmt::join(slow, ", "));
-}
-
-Stage Handovers::stage_of(const Handover& handover) {
-  const std::lock_guard lock(mutex_);
-  return handover.stage;
-}
-
-std::mutex& Handovers::filling(void* stream) {
-  const std::lock_guard lock(mutex_);
-  return filling_[stream];
-}
-
-// ---- Putting a group into the stream -----------------------------------------------------------------------
 
 namespace {
 
@@ -103,14 +19,14 @@ constexpr std::chrono::microseconds patience(200);
 constexpr std::chrono::seconds handover_limit(5);
 
 using Fragment = StreamExchange::Fragment;
+using Stage = Handover::Stage;
 
 // A group on its way into the stream.
 class ExchangeIssue {
  public:
   ExchangeIssue(StreamExchange& exchange, const std::function<void()>& meanwhile)
-      : exchange_(exchange), meanwhile_(meanwhile), writer_(*exchange.writer) {
+      : exchange_(exchange), meanwhile_(meanwhile), writer_(*exchange.writer), rendezvous_(*exchange.rendezvous) {
     exchange.sent.clear();
-    exchange.received.clear();
     exchange.fragments.clear();
     writer_.open(exchange.tables, std::max<uint64_t>(exchange.most_queued, 1), meanwhile);
     writer_.add({exchange.rank, exchange.device, exchange.stream, exchange.spare, exchange.queue, exchange.turn});
@@ -138,20 +54,19 @@ class ExchangeIssue {
   // It has failed. A thread that waits for the end of the stream waits for the copies of what it sends, too.
   void give_up(const Failure& why) {
     writer_.drop(0);
-    exchange_.read_by = exchange_.handovers->leave(exchange_.rank, why, handover_limit);
-    for (Handover* handover : exchange_.sent) {
+    rendezvous_.leave(exchange_.rank, why, {});
+    if (taken_) rendezvous_.advance(*taken_, Stage::dropped);
+    const auto limit = std::chrono::steady_clock::now() + handover_limit;
+    std::set<uint32_t> readers;
+    for (const Handover* handover : exchange_.sent) {
       if (!handover) continue;
-      const Stage stage = exchange_.handovers->stage_of(*handover);
-      if (stage < Stage::fetched || stage == Stage::settled) continue;
-      try {
-        await_copy(*handover);
-      } catch (const Failure&) {  // the device takes no more
-        writer_.drop(0);
-        exchange_.read_by += fmt::format("{}{}", exchange_.read_by.empty() ? "" : ", ", handover->to);
-      }
-      exchange_.handovers->advance(*handover, Stage::settled);
+      Stage stage = handover->stage.load(std::memory_order_acquire);  // nobody takes it from now on
+      while (stage == Stage::taken && std::chrono::steady_clock::now() < limit)
+        stage = rendezvous_.await(*handover, patience);
+      if (stage == Stage::taken || (stage == Stage::fetched && !await_copy_or_drop(*handover)))
+        readers.insert(handover->to);
     }
-    if (!exchange_.read_by.empty()) exchange_.read_by = "rank " + exchange_.read_by;
+    if (!readers.empty()) exchange_.read_by = fmt::format("rank {}", fmt::join(readers, ", "));
     exchange_.commands = writer_.commands(0);
   }
 
@@ -168,47 +83,49 @@ class ExchangeIssue {
   }
 
   void hand_over() {
-    Handovers& handovers = *exchange_.handovers;
     for (const Transfer& transfer : *exchange_.transfers)
       if (transfer.sending && is_near(transfer))
         exchange_.sent.push_back(
-            handovers.offer(exchange_.rank, transfer.peer, transfer.data, exchange_.device, ready_));
+            &rendezvous_.offer(exchange_.rank, transfer.peer, transfer.data, exchange_.device, ready_));
     for (const Transfer& transfer : *exchange_.transfers)
-      if (!transfer.sending && is_near(transfer)) exchange_.received.push_back(fetch(transfer));
+      if (!transfer.sending && is_near(transfer)) fetch(transfer);
     for (Handover*& handover : exchange_.sent) {
       wait_for(Awaits::receiving, handover->to);
-      until(*handover, Stage::fetched);
+      while (rendezvous_.await(*handover, patience) != Stage::fetched) {
+        rendezvous_.require_no_failure();
+        meanwhile_();
+      }
       await_copy(*handover);
-      handovers.advance(*std::exchange(handover, nullptr), Stage::settled);
-    }
-    // Its events are this rank's own again.
-    for (Handover* handover : exchange_.received) {
-      wait_for(Awaits::going_on, handover->from);
-      until(*handover, Stage::settled);
-      handovers.close(*handover);
+      rendezvous_.close(*std::exchange(handover, nullptr));
     }
   }
 
-  Handover* fetch(const Transfer& transfer) {
+  void fetch(const Transfer& transfer) {
     wait_for(Awaits::sending, transfer.peer);
-    Handover* handover = nullptr;
-    while (!(handover = exchange_.handovers->take(transfer.peer, exchange_.rank))) meanwhile_();
-    require_readable(exchange_, handover->device, transfer.peer);
-    writer_.event(0, TUTTI_COMMAND_AFTER, handover->ready);
-    writer_.copy(0, transfer.data, handover->data, transfer.bytes);
-    tutti_event* done = writer_.event_end(0);
+    while (!(taken_ = rendezvous_.take(transfer.peer, exchange_.rank, patience))) meanwhile_();
+    require_readable(exchange_, taken_->device, transfer.peer);
+    if (!taken_->done) {
+      taken_->done = writer_.make_event(0);
+      rendezvous_.leave_events(exchange_.tables.executor, {taken_->done});
+    }
+    writer_.event(0, TUTTI_COMMAND_AFTER, taken_->ready);
+    writer_.copy(0, transfer.data, taken_->data, transfer.bytes);
+    writer_.event(0, TUTTI_COMMAND_RECORD, taken_->done);
     writer_.flush(0);
-    exchange_.handovers->advance(*handover, Stage::fetched, done);
-    return handover;
+    rendezvous_.advance(*std::exchange(taken_, nullptr), Stage::fetched);
   }
 
   void await_copy(const Handover& handover) {
     writer_.event(0, TUTTI_COMMAND_AFTER, handover.done);
     writer_.flush(0);
   }
-
-  void until(const Handover& handover, Stage stage) const {
-    while (!exchange_.handovers->reached(handover, stage, patience)) meanwhile_();
+  // False: the device takes no more.
+  bool await_copy_or_drop(const Handover& handover) try {
+    await_copy(handover);
+    return true;
+  } catch (const Failure&) {
+    writer_.drop(0);
+    return false;
   }
 
   StreamChannel* far_channel(const Transfer& transfer) const {
@@ -254,23 +171,17 @@ class ExchangeIssue {
   StreamExchange& exchange_;
   const std::function<void()>& meanwhile_;
   StreamWriter& writer_;
+  LocalRendezvous& rendezvous_;
   tutti_event* ready_ = nullptr;  // what is sent within the process may be read
+  Handover* taken_ = nullptr;     // its copy is being put into the stream
 };
 
 }  // namespace
 
 std::string StreamExchange::waits_for() const {
-  switch (awaits) {
-    case Awaits::nothing:
-      return {};
-    case Awaits::receiving:
-      return fmt::format("rank {} of its process to receive what it sends", awaited_rank);
-    case Awaits::sending:
-      return fmt::format("rank {} of its process to send what it receives", awaited_rank);
-    case Awaits::going_on:
-      return fmt::format("rank {} of its process to go on after it was received", awaited_rank);
-  }
-  return {};
+  if (awaits == Awaits::nothing) return {};
+  return fmt::format("rank {} of its process to {}", awaited_rank,
+                     awaits == Awaits::receiving ? "receive what it sends" : "send what it receives");
 }
 
 void issue(StreamExchange& exchange, const std::function<void()>& meanwhile) {

@@ -10,7 +10,7 @@
 //   sender     event "ready"                                             wait for "done"
 //   receiver                  wait for "ready", copy, event "done"
 //
-// The handovers is where the two tell each other. A rank first offers all that it sends, then takes all that it
+// The two meet for each message (local_rendezvous.hpp). A rank first offers all that it sends, then takes all that it
 // receives, then waits for its receivers; so whatever the ranks' groups are, none waits for a peer that waits for it.
 //
 // Between processes messages go through channels (stream_channel.hpp), as fragments of a slot. All that a group sends
@@ -22,68 +22,18 @@
 
 #include <tutti/registry.h>
 
-#include <chrono>
-#include <condition_variable>
 #include <cstdint>
 #include <functional>
-#include <map>
-#include <memory>
 #include <mutex>
-#include <set>
 #include <string>
-#include <utility>
 #include <vector>
 
-#include "base/failure.hpp"
-#include "engine/p2p/queue.hpp"
 #include "engine/p2p/transfer.hpp"
+#include "stream/local_rendezvous.hpp"
 #include "stream/stream_channel.hpp"
 #include "stream/stream_plan.hpp"
 
 namespace tutti::core {
-
-// One message between ranks of a process. It is the handovers's.
-struct Handover {
-  enum class Stage { offered, taken, fetched, settled };
-  uint32_t from = 0, to = 0;
-  const std::byte* data = nullptr;
-  uint32_t device = 0;           // of the sender
-  tutti_event* ready = nullptr;  // the sender's
-  tutti_event* done = nullptr;   // the receiver's, behind its copy; from `fetched` on
-  Stage stage = Stage::offered;  // taken, fetched: its receiver, its sender uses the other's event
-  Handover *next = nullptr, *previous = nullptr;
-};
-
-// Where the ranks of a process hand over. All functions: any thread.
-class Handovers {
- public:
-  Handover* offer(uint32_t from, uint32_t to, const std::byte* data, uint32_t device, tutti_event* ready);
-  // The oldest offer of the pair that was not taken; nullptr: there is none yet. It counts as taken.
-  Handover* take(uint32_t from, uint32_t to);
-  // A rank that uses the other's event says when it is done with it, whatever has happened meanwhile. Its sender
-  // forgets it when it is settled.
-  void advance(Handover& handover, Handover::Stage stage, tutti_event* done = nullptr);
-  // Its receiver has seen that it is settled, and forgets it.
-  void close(Handover& handover);
-  // Has it come that far? Waits at most so long. Throws the Failure of whoever gave up.
-  bool reached(const Handover& handover, Handover::Stage stage, std::chrono::microseconds patience);
-  // The rank gives up, and with it all. What it sends is taken by nobody from now on. Returns the ranks that are still
-  // putting the copy of what they have taken into their streams, "1, 3", after waiting so long that none does; "".
-  std::string leave(uint32_t rank, const Failure& why, std::chrono::microseconds patience);
-  Handover::Stage stage_of(const Handover& handover);
-  // Two ranks may share a stream: one at a time adds to it.
-  std::mutex& filling(void* stream);
-
- private:
-  void require_hope() const;
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::map<std::pair<uint32_t, uint32_t>, Queue<Handover>> offers_;  // not taken, oldest first
-  Queue<Handover> taken_;
-  Pool<Handover> handovers_;
-  std::unique_ptr<Failure> failure_;     // for good
-  std::map<void*, std::mutex> filling_;  // by stream
-};
 
 // A rank's part in a group. It keeps the memory of a former issue().
 struct StreamExchange : StreamPart {
@@ -96,21 +46,21 @@ struct StreamExchange : StreamPart {
     bool put = false;
   };
   std::vector<Fragment> fragments;
-  std::vector<Handover*> sent, received;
+  std::vector<Handover*> sent;  // nullptr: this rank's stream waits for its copy
 
   const std::vector<Transfer>* transfers = nullptr;  // those within the process are matched
   DeviceTables tables;
   uint64_t operation = 0;  // its number, for the channels
-  Handovers* handovers = nullptr;
+  LocalRendezvous* rendezvous = nullptr;
   std::function<StreamChannel*(uint32_t peer, bool outgoing)> channel;  // gives nullptr: the peer is of this process
   StreamWriter* writer = nullptr;
-  std::mutex* turn = nullptr;  // of the stream, see Handovers::filling(); nullptr: the process has one rank
+  std::mutex* turn = nullptr;  // of the stream, see LocalRendezvous::filling(); nullptr: the process has one rank
   uint64_t most_queued = 0;    // commands that may be in the device's queue
   // Other ranks' streams may share the device's queue with this one, and nobody orders them: nothing is put into the
   // stream that would have to wait there for another process.
   bool paced = false;
   // Set by issue(). The call itself waits for that rank of its process, besides the device.
-  enum class Awaits { nothing, receiving, sending, going_on } awaits = Awaits::nothing;
+  enum class Awaits { nothing, receiving, sending } awaits = Awaits::nothing;
   uint32_t awaited_rank = 0;
   std::string waits_for() const;  // in words; "": nothing
 };

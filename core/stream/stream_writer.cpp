@@ -21,14 +21,15 @@ void StreamWriter::open(const DeviceTables& device, uint64_t most, const std::fu
 }
 
 void StreamWriter::add(const Target& target, uint32_t events) {
-  if (open_ == fillings_.size()) fillings_.emplace_back();
-  Filling& filling = fillings_[open_++];
+  const size_t number = open_++;
+  if (number == fillings_.size()) fillings_.emplace_back();
+  Filling& filling = fillings_[number];
   filling.of = target;
   filling.collected.clear();
   filling.sources.clear();
   filling.commands = filling.prepared = filling.fresh = 0;
   filling.used = 0;
-  while (filling.used < events) (void)spare_event(filling);
+  while (filling.used < events) (void)spare_event(number);
 }
 
 void StreamWriter::write(size_t target, const tutti_command* commands, size_t n) {
@@ -76,23 +77,28 @@ void StreamWriter::event(size_t target, uint32_t kind, tutti_event* event) {
 }
 
 tutti_event* StreamWriter::event_end(size_t target) {
-  tutti_event* made = spare_event(fillings_[target]);
+  tutti_event* made = spare_event(target);
   event(target, TUTTI_COMMAND_RECORD, made);
   return made;
 }
 
 // The next spare event that nothing of this operation uses.
-tutti_event* StreamWriter::spare_event(Filling& filling) {
+tutti_event* StreamWriter::spare_event(size_t target) {
+  Filling& filling = fillings_[target];
   std::vector<tutti_event*>& spare = *filling.of.spare;
   if (filling.used == spare.size()) {
-    tutti_event* made = nullptr;
     spare.reserve(spare.size() + 1);
-    if (const tutti_status status = device_.executor->create_event(device_.executor->self, filling.of.device, &made);
-        status < 0)
-      throw Failure(status, fmt::format("device {}: no event: {}", device_.memory->name, take_plugin_error()));
-    spare.push_back(made);
+    spare.push_back(make_event(target));
   }
   return spare[filling.used++];
+}
+
+tutti_event* StreamWriter::make_event(size_t target) const {
+  tutti_event* made = nullptr;
+  const tutti_executor* executor = device_.executor;
+  if (const tutti_status status = executor->create_event(executor->self, at(target).of.device, &made); status < 0)
+    throw Failure(status, fmt::format("device {}: no event: {}", device_.memory->name, take_plugin_error()));
+  return made;
 }
 
 void StreamWriter::flush(size_t target) {

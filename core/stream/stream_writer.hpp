@@ -55,6 +55,8 @@ class StreamWriter {
   void flag(size_t target, uint32_t kind, uint32_t* flag, uint32_t value);
   void add(size_t target, const tutti_command& command) { fillings_[target].collected.push_back(command); }
   void event(size_t target, uint32_t kind, tutti_event* event);
+  // An event of the stream's device, which is the caller's.
+  tutti_event* make_event(size_t target) const;
   // Collects a spare event; it is the writer's again when the operation ends.
   tutti_event* event_end(size_t target);
   size_t collected(size_t target) const { return at(target).collected.size(); }
@@ -87,7 +89,7 @@ class StreamWriter {
   const Filling& at(size_t target) const { return fillings_[target]; }
   void require_taken(const Filling& filling, tutti_status status) const;
   void enqueue(Filling& filling, const tutti_command* commands, size_t n);
-  tutti_event* spare_event(Filling& filling);
+  tutti_event* spare_event(size_t target);
   void end_stretch(size_t target);
   uint64_t stretch() const { return most_ < 4 ? 1 : most_ / 4; }
 

@@ -278,7 +278,7 @@ bool Streams::advance() {
 }
 
 const StreamOperation* Streams::overdue(uint64_t now_ns) {
-  if (in_flight_.oldest() && windows_->moved()) in_flight_.moved();
+  if (in_flight_.oldest() && channels_.moved()) in_flight_.moved();
   return in_flight_.overdue(now_ns, state_ == StreamState::issues);
 }
 
@@ -288,20 +288,12 @@ std::string Streams::standpoint() const {
                      setup_.device.tables.memory->name);
 }
 
-std::vector<tutti_link_traffic> Streams::traffic() const {
-  std::vector<tutti_link_traffic> rows = channels_.traffic();
-  for (const auto& [peer, bytes] : windows_->traffic())
-    rows.push_back({Windows::carrier, peer, 0, bytes.sent, bytes.received});
-  return rows;
-}
-
 // ---- The end -----------------------------------------------------------------------------------------------
 
 // True when the device has finished everything.
 bool Streams::release_flags() {
   if (in_flight_.is_done()) return true;
   channels_.release_flags();
-  windows_->let_go();
   return in_flight_.is_done();
 }
 
@@ -314,7 +306,6 @@ std::string Streams::release() {
 bool Streams::release_replays() {
   if (!replays_) return false;
   channels_.release_flags();
-  windows_->let_go();
   return true;
 }
 

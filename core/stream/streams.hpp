@@ -71,7 +71,7 @@ class Streams {
   // Where the oldest operation stands, for messages.
   std::string standpoint() const;
   // Bytes that other ranks' memory was read in place for, and those of mapped channels, by peer.
-  std::vector<tutti_link_traffic> traffic() const;
+  std::vector<tutti_link_traffic> traffic() const { return channels_.traffic(); }
   Windows& windows() { return *windows_; }
 
  private:

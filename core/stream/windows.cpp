@@ -5,7 +5,6 @@
 #include <tutti/schedule.h>
 
 #include <algorithm>
-#include <atomic>
 #include <utility>
 
 #include "base/failure.hpp"
@@ -18,7 +17,7 @@ constexpr uint32_t bit(uint32_t buffer) { return 1u << buffer; }
 constexpr uint32_t in_bit = bit(TUTTI_BUFFER_IN), out_bit = bit(TUTTI_BUFFER_OUT);
 
 // Flags of the ways between two ranks.
-uint64_t flags_bytes(uint64_t lanes) { return 2 * lanes * Windows::most_messages * 2 * sizeof(uint32_t); }
+uint64_t flags_bytes(uint64_t lanes) { return StreamChannel::flags_bytes(2 * lanes * Windows::most_messages); }
 
 // In place the buffers of a rank are one. Names the one that decides whether the call uses windows.
 WindowMessage canonical(const Plan& plan, uint32_t rank, WindowMessage message) {
@@ -276,62 +275,26 @@ void Windows::close() {
     memory_.close(flags);
     flags = {};
   }
-  awaited_.clear();
 }
 
 // ---- Calls ----
 
-uint64_t Windows::flag_at(uint32_t from, uint32_t to, uint32_t lane, uint64_t number, bool full) const {
-  const uint64_t way = (from < to ? 0 : setup_.lanes) + lane;
-  return (way * most_messages + number) * 2 + full;
+StreamChannel& Windows::open(const StreamTraffic& way, std::unique_ptr<StreamChannel>& channel) const {
+  const bool rises = way.outgoing == (setup_.rank < way.peer);
+  if (!channel)
+    channel = std::make_unique<WindowChannel>(flags_[way.peer], way.outgoing, (rises ? 0 : setup_.lanes) + way.lane);
+  static_cast<WindowChannel&>(*channel).serve(way.sizes.size());
+  return *channel;
 }
 
-uint32_t* Windows::flag(uint32_t from, uint32_t to, uint32_t lane, uint64_t number, bool full) const {
-  const PeerRegion& flags = flags_[from == setup_.rank ? to : from];
-  return reinterpret_cast<uint32_t*>(flags.device) + flag_at(from, to, lane, number, full);
-}
-
-void Windows::use(const StreamPlan& plan) {
-  for (const StreamTraffic& way : plan.traffic)
-    for (uint64_t number = 0; number < way.sizes.size(); ++number) {
-      const uint32_t from = way.outgoing ? setup_.rank : way.peer, to = way.outgoing ? way.peer : setup_.rank;
-      awaited_.push_back(reinterpret_cast<uint32_t*>(flags_[way.peer].host) +
-                         flag_at(from, to, way.lane, number, !way.outgoing));
-    }
-  std::ranges::sort(awaited_);
-  awaited_.erase(std::ranges::unique(awaited_).begin(), awaited_.end());
-}
-
-StreamSlot Windows::slot(const StreamPlan& plan, const WindowPlaces& places, uint32_t way, uint64_t number) const {
-  const auto& [peer, lane, outgoing, sizes] = plan.traffic[way];
-  const uint32_t from = outgoing ? setup_.rank : peer, to = outgoing ? peer : setup_.rank;
-  StreamSlot slot{nullptr, flag(from, to, lane, number, !outgoing), flag(from, to, lane, number, outgoing)};
-  if (outgoing) return slot;
+void* Windows::data(const StreamPlan& plan, const WindowPlaces& places, uint32_t way, uint64_t number) const {
+  const StreamTraffic& traffic = plan.traffic[way];
+  if (traffic.outgoing) return nullptr;
   const WindowMessage& message = plan.windows->incoming[way][number];
-  if (!message.bytes) return slot;
-  if (message.buffer == TUTTI_BUFFER_SCRATCH) {
-    slot.data = scratch_.of[peer].device + message.offset;
-  } else {
-    const WindowPlaces::Place& place = message.buffer == TUTTI_BUFFER_IN ? places.in : places.out;
-    slot.data = place.window->bases[peer] + place.offset + message.offset;
-  }
-  return slot;
-}
-
-void Windows::count(const StreamPlan& plan) {
-  for (const StreamTraffic& way : plan.traffic)
-    for (const uint64_t bytes : way.sizes)
-      (way.outgoing ? traffic_[way.peer].sent : traffic_[way.peer].received) += bytes;
-}
-
-bool Windows::moved() {
-  uint64_t now = 0;
-  for (uint32_t* flag : awaited_) now = now * 31 + std::atomic_ref(*flag).load(std::memory_order_relaxed);
-  return std::exchange(seen_, now) != now;
-}
-
-void Windows::let_go() {
-  for (uint32_t* flag : awaited_) std::atomic_ref(*flag).store(1, std::memory_order_release);
+  if (!message.bytes) return nullptr;
+  if (message.buffer == TUTTI_BUFFER_SCRATCH) return scratch_.of[traffic.peer].device + message.offset;
+  const WindowPlaces::Place& place = message.buffer == TUTTI_BUFFER_IN ? places.in : places.out;
+  return place.window->bases[traffic.peer] + place.offset + message.offset;
 }
 
 }  // namespace tutti::core

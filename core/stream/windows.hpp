@@ -16,6 +16,7 @@
 // The library's scratch is read in the same way. A rank shares it when it grows.
 #pragma once
 
+#include <algorithm>
 #include <functional>
 #include <map>
 #include <memory>
@@ -26,6 +27,7 @@
 #include "engine/fabric/window.hpp"
 #include "stream/device_gate.hpp"
 #include "stream/peer_memory.hpp"
+#include "stream/stream_channel.hpp"
 #include "stream/stream_plan.hpp"
 #include "topology/topology.hpp"
 
@@ -96,17 +98,13 @@ class Windows {
   // Graphs have addresses of the present scratch: it stays, here and in the mappings of peers.
   void keep_scratch() { keeps_ = true; }
 
-  // A plan's flags may be waited for from now on.
-  void use(const StreamPlan& plan);
-  // The slot of message `number` along that way of the plan's traffic, in a call whose buffers are at these places.
-  StreamSlot slot(const StreamPlan& plan, const WindowPlaces& places, uint32_t way, uint64_t number) const;
-  // Counts what an operation carries.
-  void count(const StreamPlan& plan);
-  // Has a stream come further since the last call?
-  bool moved();
-  // Gives streams whatever they wait for.
-  void let_go();
-  // No call will follow, and the device has come to its end: unmaps memory of others, and takes back this rank's.
+  // Makes the channel of a way of a plan's traffic, or has it serve as many messages as that way has.
+  StreamChannel& open(const StreamTraffic& way, std::unique_ptr<StreamChannel>& channel) const;
+  // Message `number` along that way of the plan's traffic, in a call whose buffers are at these places. nullptr: it is
+  // outgoing, or empty.
+  void* data(const StreamPlan& plan, const WindowPlaces& places, uint32_t way, uint64_t number) const;
+  // No call will follow, the device has come to its end, and there are no channels any more: unmaps memory of others,
+  // and takes back this rank's.
   void close();
   // Releases what was taken back and no peer has mapped any more.
   void settle() {
@@ -114,11 +112,6 @@ class Windows {
   }
   // Is there anything to do for close()?
   bool is_open() const { return exchanges_ > 0; }
-
-  struct Traffic {
-    uint64_t sent = 0, received = 0;
-  };
-  const std::map<uint32_t, Traffic>& traffic() const { return traffic_; }
 
  private:
   // Memory that ranks share with all others: `of` is by rank what this rank has mapped.
@@ -136,9 +129,6 @@ class Windows {
   void synchronise(const Until& until, const std::function<void()>& body);
   void close(std::vector<PeerRegion>& mappings);
   void take_back(Shared& shared);
-  // The flag of a way's message, as this rank's stream or processor addresses it.
-  uint64_t flag_at(uint32_t from, uint32_t to, uint32_t lane, uint64_t number, bool full) const;
-  uint32_t* flag(uint32_t from, uint32_t to, uint32_t lane, uint64_t number, bool full) const;
 
   const StreamSetup& setup_;
   PeerMemory& memory_;
@@ -150,9 +140,19 @@ class Windows {
   Shared scratch_, next_;
   std::vector<Shared> kept_;
   bool keeps_ = false;
-  std::vector<uint32_t*> awaited_;  // flags
-  uint64_t seen_ = 0;               // what they held
-  std::map<uint32_t, Traffic> traffic_;
+};
+
+// One way of the messages that are read in place: message k of each operation has place k.
+class WindowChannel final : public StreamChannel {
+ public:
+  // The `way`-th of those between two ranks, whose flags these are.
+  WindowChannel(const PeerRegion& flags, bool outgoing, uint64_t way) : StreamChannel(flags.peer, outgoing) {
+    const uint64_t offset = way * flags_bytes(Windows::most_messages);
+    place(nullptr, flags.host + offset, flags.device + offset, 0);
+  }
+  void serve(uint64_t messages) { places_ = std::max(places_, messages); }
+  void announce(uint64_t bytes, uint64_t, std::optional<uint64_t>) override { bytes_ += bytes; }
+  const char* carrier() const override { return Windows::carrier; }
 };
 
 }  // namespace tutti::core

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The facts that the ranks of a process agree on before their work is put into streams. There is no device here:
-// nobody gets so far.
+// The facts that the ranks of a process agree on before their work is put into streams, and what two of them tell each
+// other of a message. There is no device here: nobody gets so far.
 #include "stream/local_rendezvous.hpp"
 
 #include <gtest/gtest.h>
 #include <tutti/tutti.h>
 
 #include <string>
+#include <thread>
 
 namespace tutti::core {
 namespace {
@@ -92,6 +93,61 @@ TEST(LocalRendezvous, TheDefaultStreamIsThatOfTheLastToCome) {
                       "current device is 0"),
             std::string::npos)
       << text;
+}
+
+constexpr std::chrono::microseconds no_time(0);
+constexpr std::chrono::seconds one_minute(60);
+
+TEST(LocalRendezvous, MessagesOfAPairAreTakenInTheirOrder) {
+  LocalRendezvous meeting({0, 1, 2});
+  std::byte data[3];
+  tutti_event* const ready = reinterpret_cast<tutti_event*>(data);
+  EXPECT_EQ(meeting.take(0, 1, no_time), nullptr);
+  Handover& first = meeting.offer(0, 1, data, 5, ready);
+  Handover& second = meeting.offer(0, 1, data + 1, 5, ready);
+  Handover& other = meeting.offer(0, 2, data + 2, 5, ready);
+  EXPECT_EQ(meeting.take(1, 0, no_time), nullptr);
+  EXPECT_EQ(meeting.take(0, 1, no_time), &first);
+  EXPECT_EQ(meeting.take(0, 1, no_time), &second);
+  EXPECT_EQ(meeting.take(0, 1, no_time), nullptr);
+  EXPECT_EQ(second.data, data + 1);
+  EXPECT_EQ(second.device, 5u);
+  EXPECT_EQ(meeting.await(first, no_time), Handover::Stage::taken);
+  EXPECT_EQ(meeting.await(other, no_time), Handover::Stage::offered);
+  first.done = ready;
+  std::thread receiver([&] { meeting.advance(first, Handover::Stage::fetched); });
+  while (meeting.await(first, one_minute) != Handover::Stage::fetched) continue;
+  receiver.join();
+  meeting.close(first);
+  EXPECT_EQ(&meeting.offer(0, 1, data, 5, ready), &first) << "its event is of use to messages of this pair alone";
+  EXPECT_EQ(first.done, ready);
+  EXPECT_EQ(meeting.await(first, no_time), Handover::Stage::offered);
+}
+
+// In whichever kind of call: no other call of the process waits for it in vain.
+TEST(LocalRendezvous, ARankThatGivesUpEndsAllThatTheRanksMeetFor) {
+  LocalRendezvous meeting({0, 1});
+  Handover& offered = meeting.offer(0, 1, nullptr, 0, nullptr);
+  Handover& taken = meeting.offer(1, 0, nullptr, 0, nullptr);
+  EXPECT_EQ(meeting.take(1, 0, no_time), &taken);
+  EXPECT_NO_THROW(meeting.require_no_failure());
+  EXPECT_TRUE(meeting.leave(0, {TUTTI_TIMEOUT, "has waited"}, no_time));
+  StreamLaunch launch;
+  const std::function<void()> meanwhile = [] {};
+  const std::function<void()> calls[] = {[&] { meeting.require_no_failure(); }, [&] { meeting.take(0, 1, one_minute); },
+                                         [&] { meeting.offer(1, 0, nullptr, 0, nullptr); },
+                                         [&] {
+                                           meeting.arrive({&launch, {}, {}, &meanwhile});
+                                         }};
+  for (const auto& call : calls) try {
+      call();
+      ADD_FAILURE() << "call " << &call - calls;
+    } catch (const Failure& failure) {
+      EXPECT_EQ(failure.status, TUTTI_TIMEOUT);
+      EXPECT_EQ(failure.text, "ends its calls with rank 0 of its process, which has waited");
+    }
+  EXPECT_EQ(meeting.await(offered, no_time), Handover::Stage::offered);
+  EXPECT_EQ(meeting.await(taken, no_time), Handover::Stage::taken) << "its receiver says when it needs it no more";
 }
 
 }  // namespace

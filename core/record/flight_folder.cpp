@@ -135,9 +135,10 @@ std::string flight_folder() {
                     fmt::format("TUTTI_RECORDER_DIR=\"{}\" is not the full path of a folder", *given));
     return *given;
   }
-  const std::string runtime = setting("XDG_RUNTIME_DIR").value_or("");
+  const char* const runtime = std::getenv("XDG_RUNTIME_DIR");
   struct stat status {};
-  if (!runtime.empty() && stat(runtime.c_str(), &status) == 0 && status.st_uid == geteuid()) return runtime + "/tutti";
+  if (runtime && *runtime && stat(runtime, &status) == 0 && status.st_uid == geteuid())
+    return std::string(runtime) + "/tutti";
   return fmt::format("/tmp/tutti-{}", geteuid());
 }
 

@@ -120,7 +120,7 @@ FlightRecorder::FlightRecorder(const Meeting& meeting)
 
 // The memory to record into: a file's where one is wanted and can be had.
 void* FlightRecorder::place_file(uint64_t bytes) {
-  if (flag_setting("TUTTI_RECORDER", true)) {
+  if (flag_setting("TUTTI_RECORDER")) {
     const std::string folder = flight_folder();
     try {
       file_ = std::make_unique<FlightFile>(folder, bytes);

@@ -26,7 +26,7 @@ StreamRunner::StreamRunner(Setup setup)
       gate_(setup_.device, setup_.communicator, fmt::format("rank {} of {}", setup_.rank, setup_.name)),
       memory_(std::make_unique<PeerMemory>(setup_.device, setup_.mapped_links)),
       windows_(std::make_unique<Windows>(setup_, *memory_, gate_)),
-      fuses_(flag_setting("TUTTI_FUSED", true)) {
+      fuses_(flag_setting("TUTTI_FUSED")) {
   for (uint32_t r = 0; r < setup_.topology->nranks(); ++r)
     if (setup_.topology->same_process(r, setup_.rank)) local_.push_back(r);
   rendezvous_ = LocalRendezvous::of(setup_.communicator, local_);

@@ -63,6 +63,14 @@ const tutti_algorithm* find_algorithm(const std::string& name, std::string* erro
 const tutti_meeting* find_meeting(const std::string& name, std::string* error);
 const tutti_selector* find_selector(const std::string& name, std::string* error);
 
+// A variable of the environment that the library reads, as core/README.md has it. `fallback` is its value where it is not set, or
+// says in words what holds then. Both texts are Markdown whose links are relative to core/.
+struct SettingRecord {
+  std::string name, fallback, meaning;
+};
+// Transports have further ones of their own: their READMEs have them. [any thread]
+std::vector<SettingRecord> list_settings();
+
 // One sentence for each variable of the environment that begins with TUTTI_ and that neither the library nor a plugin knows,
 // with the nearest name there is: "TUTTI_TRANSPRT is set, but there is no such setting; did you mean TUTTI_TRANSPORT?".
 std::vector<std::string> list_unknown_settings();

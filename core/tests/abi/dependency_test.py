@@ -19,7 +19,7 @@
                                             "harness/virtual_time/virtual_time.hpp", which include nothing
   conformance                               the library of tools that runs schedules, "simulation/simulation.hpp"; that library's test
                                             the schedules written by hand of core/schedule/tests, which need <tutti/schedule.h> alone
-and nobody names a file of another member.
+and nobody names a file of another member. What each crate of the core includes stands in docs/architecture.md, as it is.
 """
 import pathlib
 import re
@@ -96,12 +96,16 @@ def judge_in_core(file, form, target):
             prefixes = [ABI] + LIBRARIES[mine] + for_tests(file)
             return None if any(target.startswith(p) for p in prefixes) else f"allowed are {', '.join(prefixes)}"
         shared = {BASE: "base", NET: "net"}.get(target[:target.find("/", len("tutti/")) + 1])
+        if shared and mine in CRATES and not tests:
+            USES[mine].add(shared)
         return f"core/{mine} stands above core/{shared}" if mine == "base" and shared == "net" else None
     folders = [file.parent, ROOT / "core"] + [ROOT / "core" / name / "include" for name in WITH_A_FACE] + [ROOT / "core/src"]
     found = next((path for path in ((f / target).resolve() for f in folders) if path.is_file()), None)
     theirs = crate(found) if found else None
     if not theirs or tests:
         return None
+    if mine in CRATES and theirs in CRATES:
+        USES[mine].add(theirs)
     if theirs == mine:
         order = FOLDERS.get(mine, [])
         here, there = (path.relative_to(ROOT / "core" / mine).parts[0] for path in (file, found))
@@ -143,7 +147,18 @@ def judge(member, file, form, target):
     return None
 
 
+def check_picture():
+    """The table of crates in docs/architecture.md: what each includes, of those above it."""
+    page = (ROOT / "docs/architecture.md").read_text()
+    drawn = re.search(r"```text\ncrate +includes.*\n((?:.+\n)+?)```", page)
+    expected = [[name] + [other for other in CRATES if other in USES[name] and other != name] for name in CRATES]
+    if not drawn or [line.split() for line in drawn[1].splitlines()] != expected:
+        errors.append("docs/architecture.md: the picture of the crates is not what they include, which is:\n"
+                      + "\n".join(f"{name:11} {' '.join(others)}".rstrip() for name, *others in expected))
+
+
 errors, files = [], 0
+USES = {name: set() for name in CRATES}
 every_member = members()
 NAMED = {member: {} for member in every_member}  # of each member: its paths by their last part
 for member, named in NAMED.items():
@@ -162,6 +177,7 @@ for member in every_member:
                                  or (str(member) == "core" and judge_in_core(file, include[1], include[2])))
             if wrong:
                 errors.append(f"{relative}:{number}: {include[0].strip()}: against the dependency law: {wrong}")
+check_picture()
 if files == 0:
     errors.append(f"no source files below {ROOT}")
 print("\n".join(errors) if errors else f"{files} files of {len(every_member)} members keep the dependency law")

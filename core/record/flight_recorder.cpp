@@ -190,9 +190,9 @@ void FlightRecorder::failed(const std::string& why) {
   enter(TUTTI_FLIGHT_FAILED);
 }
 
-void FlightRecorder::trace_into(const std::string& folder) {
+void FlightRecorder::trace_into(const TracePlace& where) {
   trace_ =
-      std::make_unique<Trace>(folder, Trace::Owner{state_->name, state_->communicator, state_->rank, state_->nranks});
+      std::make_unique<Trace>(where, Trace::Owner{state_->name, state_->communicator, state_->rank, state_->nranks});
 }
 
 void FlightRecorder::name_service(uint32_t service, const std::string& algorithm, const std::string& transports) {

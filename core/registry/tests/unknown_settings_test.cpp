@@ -90,7 +90,8 @@ TEST(UnknownSettings, TheReadmeHasTheTable) {
   std::string table = "| variable | meaning | default |\n| --- | --- | --- |\n";
   for (const SettingRecord& one : list_settings())
     table += "| `" + one.name + "` | " + one.meaning + " | " + one.fallback + (one.fallback.empty() ? "|\n" : " |\n");
-  EXPECT_NE(text_of(std::filesystem::path(TUTTI_CORE_FOLDER) / "README.md").find("\n\n" + table + "\n"), std::string::npos)
+  EXPECT_NE(text_of(std::filesystem::path(TUTTI_CORE_FOLDER) / "README.md").find("\n\n" + table + "\n"),
+            std::string::npos)
       << "the table of core/README.md is not that of base/settings_table.hpp, which is:\n"
       << table;
 }

@@ -147,7 +147,7 @@ class Communicator final : public Engine, private PortEvents, private Breakdown:
     AlgorithmFilter filter{""};
     TransportChoice transports;
     const tutti_selector* chooser = nullptr;
-    std::optional<std::string> trace_folder;
+    std::optional<TracePlace> trace;
     std::optional<BackgroundProgress> meanwhile;
   };
   void find(Means& means);

@@ -92,7 +92,7 @@ void Communicator::give_up(const std::exception& problem) {
 
 void Communicator::find(Means& means) {
   if (const std::string error = required_plugin_error(); !error.empty()) throw Failure(TUTTI_NOT_FOUND, error);
-  means.trace_folder = trace_folder();
+  means.trace = trace_place();
   means.filter = AlgorithmFilter(configuration_.algorithms);
   device_ = bind_device(configuration_.device, configuration_.device_source.c_str());
   means.transports = choose_transports(configuration_.transports);
@@ -109,7 +109,7 @@ void Communicator::introduce(Means& means, const Deadline& deadline) {
   const Gather gather = [&](const std::string& mine) { return bootstrap_->all_gather(mine, deadline); };
   FlightRecorder& recorder = reports_->recorder();
   recorder.enter(TUTTI_FLIGHT_COMPARING);
-  common_ = agree(rank_, configuration_, device_, means.trace_folder.has_value(), gather);
+  common_ = agree(rank_, configuration_, device_, means.trace.has_value(), gather);
   configuration_.tuning = common_.tuning;
   begin_trace(means);
   if (common_.traces) Trace::exchange_clocks(recorder.trace(), rank_, gather);
@@ -128,7 +128,7 @@ void Communicator::introduce(Means& means, const Deadline& deadline) {
 
 void Communicator::begin_trace(const Means& means) {
   reports_->recorder().agreed(common_.communicator);
-  if (means.trace_folder) reports_->recorder().trace_into(*means.trace_folder);
+  if (means.trace) reports_->recorder().trace_into(*means.trace);
 }
 
 void Communicator::open_fabric(Means& means) {

@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """dependency_test.py SOURCE_DIR: the dependency law over every source file of the workspace.
 
-  plugins (plugins/*, net-*, cuda-kernels)  <tutti/plugin/...>, <tutti/sdk/...>, their own files, system libraries
+  plugins (plugins/*, net-*, cuda-kernels)  <tutti/plugin/...>, <tutti/sdk/...>, their own files, system libraries, and
+                                            <tutti/trace.h>, the records of tracer/1
                                             (conformance/mutants/plugin is one as well)
   plugins/sdk                               <tutti/plugin/...>, <tutti/base/...>, <tutti/net/...> and its own files
   core                                      its own files, and nothing of plugins or of plugins/sdk; its crates in one order:
@@ -36,6 +37,7 @@ ABI, SDK = "tutti/plugin/", "tutti/sdk/"
 PYTHON_ALGORITHMS = pathlib.Path("tools/python/src/algorithms.cpp")
 TIME_SCALE = "tutti/sdk/time_scale.hpp"
 TEXT = "tutti/sdk/text.hpp"
+TRACE = "tutti/trace.h"
 VIRTUAL_TIME = "harness/virtual_time/virtual_time.hpp"
 SIMULATION, BY_HAND = "simulation/simulation.hpp", "schedule_builder.hpp"
 BASE, NET = "tutti/base/", "tutti/net/"  # of core and plugins alike
@@ -65,7 +67,7 @@ def allowed(member, file):
         return [ABI, SDK, BASE, NET]
     if name.startswith(("plugins/", "net-", "cuda")):
         is_test = "tests" in file.relative_to(ROOT / member).parts or file.stem.endswith("_test")
-        return [ABI, SDK, "tutti/schedule.h"] if is_test else [ABI, SDK]
+        return [ABI, SDK, TRACE] + (["tutti/schedule.h"] if is_test else [])
     if file.relative_to(ROOT).parts[:3] == ("conformance", "mutants", "plugin"):
         return [ABI, SDK]
     if file.relative_to(ROOT) == PYTHON_ALGORITHMS:

@@ -20,6 +20,7 @@
 #include "base/hash.hpp"
 #include "base/settings.hpp"
 #include "record/call_site.hpp"
+#include "record/process_identity.hpp"
 #include "registry/host.hpp"
 
 namespace tutti::core {
@@ -120,10 +121,10 @@ FlightRecorder::FlightRecorder(const Meeting& meeting)
 
 // The memory to record into: a file's where one is wanted and can be had.
 void* FlightRecorder::place_file(uint64_t bytes) {
-  if (flag_setting("TUTTI_RECORDER")) {
-    const std::string folder = flight_folder();
+  const auto folder = flag_setting("TUTTI_RECORDER") ? flight_folder() : std::nullopt;
+  if (folder) {
     try {
-      file_ = std::make_unique<FlightFile>(folder, bytes);
+      file_ = std::make_unique<FlightFile>(*folder, bytes);
       return file_->data();
     } catch (const Failure& failure) {
       if (setting("TUTTI_RECORDER_DIR")) throw;  // asked for by name

@@ -254,6 +254,7 @@ class Check:
         self.step("random", "build/bin/tutti-conform", "fuzz", "--seconds", 120, "--seed", seed)
         self.step("differential", "core/tests/mpi/differential", "build", 5000)
         self.elsewhere(OF_THE_PLACE, f"-DTUTTI_MEMBERS={LIBRARY};tools;conformance")
+        self.part("minimal", "minimal", [], ["-LE", "soak"])
         self.part("asan-ubsan", "asan-ubsan", [f"-DTUTTI_MEMBERS={LIBRARY}", *TOGETHER], SANITIZED)
         self.part("tsan", "tsan", [f"-DTUTTI_MEMBERS={LIBRARY}", "-DTUTTI_BUILD_ONE_THREAD_TESTS=OFF", *TOGETHER], SANITIZED)
 

@@ -60,7 +60,7 @@ void not_its_memory(Bench& bench) {
   Station s(bench);
   const auto host = [&](const void* address, const char* what) {
     const tutti_pointer p = s.classify(address);
-    require(p.kind == TUTTI_MEMORY_HOST, "D-3", "classify of {} ({}) says memory kind {}: it is none of the device's",
+    require(p.kind == TUTTI_MEMORY_HOST, "D-3", "classify of {} ({}) says memory kind {}: it is not the device's",
             what, address, p.kind);
   };
   static const int constant = 7;

@@ -146,7 +146,7 @@ tutti_pointer Station::classify(const void* address) {
   const tutti_device* d = device.memory;
   const tutti_status status = call("classify", false, [&] { return d->classify(d->self, address, &pointer); });
   require(status == TUTTI_OK, "D-3",
-          "classify of {} returned {}: {}; it never fails for an address that is none of "
+          "classify of {} returned {}: {}; it never fails for an address that is not "
           "its own",
           address, status_text(status), last_error());
   return pointer;

@@ -250,7 +250,7 @@ void wrong_exports(Bench& bench) {
         int local = 0;
         for (const void* nothing : {static_cast<const void*>(&local), static_cast<const void*>(nullptr)}) {
           Parcel none;
-          require(try_export(s, nothing, none) < 0, "D-11", "export_memory took {}, which is none of the device's",
+          require(try_export(s, nothing, none) < 0, "D-11", "export_memory took {}, which is not the device's",
                   nothing);
         }
         uint8_t* gone = s.allocate(9000);

@@ -7,6 +7,7 @@
 #include <tutti/plugin/meeting.h>
 #include <tutti/plugin/rma.h>
 #include <tutti/plugin/selector.h>
+#include <tutti/plugin/tracer.h>
 #include <tutti/plugin/wrapper.h>
 
 #include <algorithm>
@@ -128,7 +129,8 @@ void interfaces(Bench& bench) {
   walk<tutti_algorithm>(bench, TUTTI_ALGORITHM_ID, judge_algorithm, &count);
   walk<tutti_device>(bench, TUTTI_DEVICE_ID, judge, &count);
   walk<tutti_executor>(bench, TUTTI_EXECUTOR_ID, judge, nullptr);
-  for (const char* id : {TUTTI_COLLECTIVE_ID, TUTTI_MEETING_ID, TUTTI_RMA_ID, TUTTI_SELECTOR_ID, TUTTI_WRAPPER_ID})
+  for (const char* id : {TUTTI_COLLECTIVE_ID, TUTTI_MEETING_ID, TUTTI_RMA_ID, TUTTI_SELECTOR_ID, TUTTI_TRACER_ID,
+                         TUTTI_WRAPPER_ID})
     count += bench.get_interface(id, 0) != nullptr;
   require(count > 0, "E-4", "the plugin offers no interface of this revision");
 }

@@ -8,30 +8,24 @@
 #include <sys/stat.h>
 #include <tutti/flight_record.h>
 #include <tutti/plugin/types.h>
-#include <tutti/registry.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
-#include <charconv>
 #include <cstring>
 #include <deque>
 #include <filesystem>
-#include <fstream>
 #include <mutex>
-#include <optional>
 #include <system_error>
 #include <tutti/base/file_descriptor.hpp>
-#include <tutti/base/host_identity.hpp>
 #include <tutti/base/system_text.hpp>
 #include <tutti/base/text.hpp>
 #include <vector>
 
 #include "base/failure.hpp"
-#include "base/hash.hpp"
 #include "base/settings.hpp"
-#include "registry/host.hpp"
+#include "record/process_identity.hpp"
 
 namespace tutti::core {
 namespace {
@@ -39,25 +33,6 @@ namespace {
 constexpr auto keep_dead_for = std::chrono::hours(24);
 constexpr auto keep_others_for = std::chrono::hours(24 * 7);
 constexpr size_t most_of_this_process = 16;
-
-// When a process began, or nothing: there is none of that number.
-std::optional<uint64_t> start_of(uint64_t pid) {
-  std::ifstream file(fmt::format("/proc/{}/stat", pid));
-  std::string line;
-  if (!std::getline(file, line)) return std::nullopt;
-  // The second field is the program's name in parentheses and may hold anything: count from its end.
-  const size_t name_end = line.rfind(')');
-  if (name_end == std::string::npos) return std::nullopt;
-  size_t at = name_end + 2;
-  for (int field = 3; field < 22; ++field) {
-    at = line.find(' ', at);
-    if (at == std::string::npos) return std::nullopt;
-    ++at;
-  }
-  uint64_t start = 0;
-  std::from_chars(line.data() + at, line.data() + line.size(), start);
-  return start;
-}
 
 struct Named {
   ProcessIdentity process;
@@ -93,7 +68,7 @@ void remove_left_behind(const std::string& folder) {
     const auto written = entry.last_write_time(ignored);
     if (named.process.host != self.host) {
       if (written < now - keep_others_for) std::filesystem::remove(entry.path(), ignored);
-    } else if (start_of(named.process.pid) != named.process.start) {
+    } else if (process_start(named.process.pid) != named.process.start) {
       dead.push_back({written, entry.path()});
     }
   }
@@ -122,22 +97,17 @@ void make_folder(const std::string& folder) {
 
 }  // namespace
 
-ProcessIdentity this_process_identity() {
-  static const uint64_t host = hash_text(host_space("pid"));
-  const auto pid = static_cast<uint64_t>(getpid());
-  return {host, pid, start_of(pid).value_or(0)};
-}
-
-std::string flight_folder() {
+std::optional<std::string> flight_folder() {
   if (const auto given = setting("TUTTI_RECORDER_DIR")) {
     if (given->empty() || given->front() != '/')
       throw Failure(TUTTI_INVALID_ARGUMENT,
                     fmt::format("TUTTI_RECORDER_DIR=\"{}\" is not the full path of a folder", *given));
     return *given;
   }
-  const std::string runtime = setting("XDG_RUNTIME_DIR").value_or("");
+  const char* const runtime = std::getenv("XDG_RUNTIME_DIR");
   struct stat status {};
-  if (!runtime.empty() && stat(runtime.c_str(), &status) == 0 && status.st_uid == geteuid()) return runtime + "/tutti";
+  if (runtime && *runtime && stat(runtime, &status) == 0 && status.st_uid == geteuid())
+    return std::string(runtime) + "/tutti";
   return fmt::format("/tmp/tutti-{}", geteuid());
 }
 
@@ -193,12 +163,3 @@ void leave_behind(const std::string& path) noexcept try {
 }
 
 }  // namespace tutti::core
-
-namespace tutti {
-
-HostIdentity host_identity() {
-  const char* const given = core::host_config("TUTTI_HOST_ID");
-  return {host_key(given), given && *given, core::this_process_identity().host};
-}
-
-}  // namespace tutti

@@ -7,17 +7,10 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 namespace tutti::core {
-
-// The identity of a process, also for others that see its number.
-struct ProcessIdentity {
-  uint64_t host = 0;  // hash of the host's boot and the process's pid namespace: where its number means something
-  uint64_t pid = 0;
-  uint64_t start = 0;  // field 22 of /proc/PID/stat
-};
-ProcessIdentity this_process_identity();
 
 // A file of `bytes` zero bytes, mapped shared and kept out of forked children; it has no name until publish(). The
 // destructor unmaps it and leaves the file where it is.
@@ -44,8 +37,8 @@ class FlightFile {
 
 constexpr size_t most_left_behind = 256;
 
-// The folder that the environment asks for. It need not exist yet.
-std::string flight_folder();
+// The folder that the environment asks for, which need not exist yet. Nothing: this library makes no flight files.
+std::optional<std::string> flight_folder();
 
 // The file stays when its communicator ends badly; of those the process keeps the last few.
 void leave_behind(const std::string& path) noexcept;

@@ -20,6 +20,7 @@
 #include "base/hash.hpp"
 #include "base/settings.hpp"
 #include "record/call_site.hpp"
+#include "record/process_identity.hpp"
 #include "registry/host.hpp"
 
 namespace tutti::core {
@@ -120,10 +121,10 @@ FlightRecorder::FlightRecorder(const Meeting& meeting)
 
 // The memory to record into: a file's where one is wanted and can be had.
 void* FlightRecorder::place_file(uint64_t bytes) {
-  if (flag_setting("TUTTI_RECORDER", true)) {
-    const std::string folder = flight_folder();
+  const auto folder = flag_setting("TUTTI_RECORDER") ? flight_folder() : std::nullopt;
+  if (folder) {
     try {
-      file_ = std::make_unique<FlightFile>(folder, bytes);
+      file_ = std::make_unique<FlightFile>(*folder, bytes);
       return file_->data();
     } catch (const Failure& failure) {
       if (setting("TUTTI_RECORDER_DIR")) throw;  // asked for by name
@@ -190,9 +191,9 @@ void FlightRecorder::failed(const std::string& why) {
   enter(TUTTI_FLIGHT_FAILED);
 }
 
-void FlightRecorder::trace_into(const std::string& folder) {
+void FlightRecorder::trace_into(const TracePlace& where) {
   trace_ =
-      std::make_unique<Trace>(folder, Trace::Owner{state_->name, state_->communicator, state_->rank, state_->nranks});
+      std::make_unique<Trace>(where, Trace::Owner{state_->name, state_->communicator, state_->rank, state_->nranks});
 }
 
 void FlightRecorder::name_service(uint32_t service, const std::string& algorithm, const std::string& transports) {

@@ -57,8 +57,8 @@ class FlightRecorder {
   void met(uint32_t rank, uint32_t nranks);
   void agreed(uint64_t communicator) { put(state_->communicator, communicator); }
   uint64_t communicator() const { return state_->communicator; }
-  // After met() and agreed(): writes all that follows into a file of that folder. Throws Failure.
-  void trace_into(const std::string& folder);
+  // After met() and agreed(): traces all that follows. Throws Failure.
+  void trace_into(const TracePlace& where);
   Trace* trace() const { return trace_.get(); }  // nullptr: there is none
   void failed(const std::string& why);
   // An orderly end: there is nothing left to tell.

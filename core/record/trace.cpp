@@ -1,27 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "record/trace.hpp"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <signal.h>
 #include <sys/resource.h>
-#include <sys/stat.h>
 #include <sys/syscall.h>
+#include <tutti/registry.h>
 #include <tutti/tutti.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
 #include <cstring>
-#include <ctime>
 #include <string_view>
 #include <tutti/base/host_identity.hpp>
-#include <tutti/base/system_text.hpp>
-#include <tutti/base/text.hpp>
 #include <utility>
 
-#include "base/clock.hpp"
+#include "base/failure.hpp"
 #include "base/hash.hpp"
 #include "base/settings.hpp"
 #include "base/wire.hpp"
@@ -31,7 +26,7 @@ namespace tutti::core {
 namespace {
 
 constexpr auto flush_interval = std::chrono::milliseconds(50);
-constexpr uint64_t end_bytes = 256;  // the room of the last records, also in a file that is full
+constexpr std::string_view by_name = "plugin:";
 
 static_assert(sizeof(tutti_trace_service) == 64 && sizeof(tutti_trace_call) == 64 && sizeof(tutti_trace_step) == 64);
 static_assert(sizeof(tutti_trace_transfer) == 64 && sizeof(tutti_trace_clock) == 64 && sizeof(tutti_trace_lost) == 64);
@@ -56,18 +51,26 @@ uint64_t clock_identity() {
   return identity;
 }
 
-Failure trace_refused(const std::string& folder, const std::string& why) {
-  return Failure(TUTTI_INVALID_ARGUMENT,
-                 fmt::format("TUTTI_TRACE=\"{}\": {}; expected a folder that this process may write: make it with "
-                             "mkdir -p, or unset TUTTI_TRACE",
-                             folder, why));
+// The clock's ticks and ns at one moment.
+tutti_trace_clock read_clock() {
+  // The thread may be interrupted between the clocks: of some readings the quickest counts.
+  tutti_trace_clock best{TUTTI_TRACE_CLOCK, 0, 0, 0, {}};
+  uint64_t least = UINT64_MAX;
+  for (int reading = 0; reading < 5; ++reading) {
+    const uint64_t before = ticks(), ns = clock_ns(), took = ticks() - before;
+    if (took >= least) continue;
+    least = took;
+    best.ns = ns;
+    best.ticks = before + took / 2;
+  }
+  return best;
 }
 
-// A part of a file's name.
-std::string plain(std::string text) {
-  for (char& c : text)
-    if (!is_letter_or_digit(c) && c != '-' && c != '_') c = '_';
-  return text.substr(0, 40);
+// What a tracer has refused.
+Failure refused(const std::string& text, tutti_status status, const tutti_tracer& tracer) {
+  std::string why = take_plugin_error();
+  if (why.empty()) why = fmt::format("the tracer {} gives no reason", tracer.name);
+  return Failure(status, fmt::format("TUTTI_TRACE=\"{}\": {}", text, why));
 }
 
 // A thread of the library must not take the application's signals.
@@ -88,28 +91,35 @@ std::thread thread_without_signals(Function&& function) {
 
 }  // namespace
 
-std::optional<std::string> trace_folder() {
-  std::optional<std::string> folder = setting("TUTTI_TRACE");
-  if (!folder) return folder;
-  struct stat status {};
-  if (folder->empty()) throw trace_refused(*folder, "it names no folder");
-  if (stat(folder->c_str(), &status) != 0) throw trace_refused(*folder, system_text(errno));
-  if (!S_ISDIR(status.st_mode)) throw trace_refused(*folder, "it is a file");
-  if (access(folder->c_str(), W_OK | X_OK) != 0) throw trace_refused(*folder, system_text(errno));
-  return folder;
+std::optional<TracePlace> trace_place() {
+  const std::optional<std::string> text = setting("TUTTI_TRACE");
+  if (!text) return std::nullopt;
+  std::string name = "file", place = *text;
+  if (text->starts_with(by_name)) {
+    name = text->substr(by_name.size());
+    const size_t colon = name.find(':');
+    place = colon == name.npos ? "" : name.substr(colon + 1);
+    name.resize(std::min(colon, name.size()));
+  }
+  std::string error;
+  const tutti_tracer* const tracer = find_tracer(name, &error);
+  if (!tracer) throw Failure(TUTTI_NOT_FOUND, fmt::format("TUTTI_TRACE=\"{}\": {}", *text, error));
+  if (const tutti_status status = tracer->check(tracer->self, place.c_str()); status < 0)
+    throw refused(*text, status, *tracer);
+  return TracePlace{tracer, place};
 }
 
-Trace::Trace(const std::string& folder, const Owner& owner)
-    : path_(fmt::format("{}/{}-{:016x}-{}" TUTTI_TRACE_SUFFIX, folder, plain(owner.name), owner.communicator,
-                        owner.rank)),
-      file_(open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600)),
+Trace::Trace(const TracePlace& where, const Owner& owner)
+    : tracer_(*where.tracer),
+      name_(fmt::format("rank {} of {}", owner.rank, owner.name)),
       ring_(std::make_unique<Record[]>(capacity)) {
-  if (!file_) throw trace_refused(folder, fmt::format("cannot create {}: {}", path_, system_text(errno)));
-  rlimit largest{};  // a longer file would end the process by SIGXFSZ
-  if (getrlimit(RLIMIT_FSIZE, &largest) == 0) most_bytes_ = std::min<uint64_t>(most_bytes_, largest.rlim_cur);
-  most_bytes_ -= std::min(most_bytes_, end_bytes);
-  write_header(owner);
-  if (full_) throw trace_refused(folder, fmt::format("cannot write {}: {}", path_, system_text(errno)));
+  const tutti_tracer_config config{sizeof config,   owner.rank,          owner.nranks,
+                                   sizeof(Record),  owner.communicator,  clock_identity(),
+                                   least_step_call, where.place.c_str(), owner.name.c_str()};
+  if (const tutti_status status = tracer_.open(tracer_.self, &config, &tracing_); status < 0)
+    throw refused(setting("TUTTI_TRACE").value_or(where.place), status, tracer_);
+  const tutti_trace_clock now = read_clock();
+  write(&now, 1);
   thread_ = thread_without_signals([this] { run(); });
 }
 
@@ -122,45 +132,8 @@ Trace::~Trace() {
   thread_.join();
   if (const uint64_t lost = lost_.load(std::memory_order_relaxed))
     log(TUTTI_LOG_WARN, "trace",
-        fmt::format("{}: {} records were dropped, since {}", path_, lost,
-                    full_ ? "the file could not grow" : "they came faster than they could be written"));
-}
-
-void Trace::write_header(const Owner& owner) {
-  tutti_trace_header header{};
-  header.magic = TUTTI_TRACE_MAGIC;
-  header.version = TUTTI_TRACE_VERSION;
-  header.header_bytes = sizeof header;
-  header.record_bytes = sizeof(Record);
-  header.rank = owner.rank;
-  header.nranks = owner.nranks;
-  header.pid = static_cast<uint32_t>(getpid());
-  header.communicator = owner.communicator;
-  header.clock = clock_identity();
-  timespec now{};
-  clock_gettime(CLOCK_REALTIME, &now);
-  header.created_ns = static_cast<uint64_t>(now.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(now.tv_nsec);
-  header.least_step_call = least_step_call;
-  fill(header.name, owner.name);
-  gethostname(header.host_name, sizeof header.host_name - 1);
-  fill(header.program, program_invocation_short_name);
-  header.checksum = hash_bytes(&header, offsetof(tutti_trace_header, checksum));
-  write(&header, sizeof header);
-  write_clock();
-}
-
-void Trace::write_clock() {
-  // The thread may be interrupted between the clocks: of some readings the quickest counts.
-  tutti_trace_clock best{TUTTI_TRACE_CLOCK, 0, 0, 0, {}};
-  uint64_t least = UINT64_MAX;
-  for (int reading = 0; reading < 5; ++reading) {
-    const uint64_t before = ticks(), ns = clock_ns(), took = ticks() - before;
-    if (took >= least) continue;
-    least = took;
-    best.ns = ns;
-    best.ticks = before + took / 2;
-  }
-  write(&best, sizeof best);
+        fmt::format("{}: {} records were dropped, since {}", name_, lost,
+                    refusal_.empty() ? "they came faster than they could be written" : refusal_));
 }
 
 void Trace::service(uint32_t service, const std::string& algorithm, const std::string& transports) {
@@ -194,46 +167,37 @@ void Trace::run() {
     save();
     lock.lock();
   }
-  finish();
-}
-
-void Trace::finish() {
   save();
-  const bool full = std::exchange(full_, false);
-  most_bytes_ += end_bytes;
-  write_clock();
+  const tutti_trace_clock now = read_clock();
   const tutti_trace_lost end{TUTTI_TRACE_END, 0, lost_.load(std::memory_order_relaxed), {}};
-  write(&end, sizeof end);
-  full_ |= full;
+  std::array<Record, 2> last;
+  std::memcpy(&last[0], &now, sizeof now);
+  std::memcpy(&last[1], &end, sizeof end);
+  tracer_.close(tracing_, last.data(), last.size());
 }
 
-// Writes what is in the ring, and how the clocks stand.
+// Hands over what is in the ring, and how the clocks stand.
 void Trace::save() {
   const uint64_t from = saved_.load(std::memory_order_relaxed), to = written_.load(std::memory_order_acquire);
   if (from == to) return;
   for (uint64_t at = from; at < to;) {
     const uint64_t n = std::min(to - at, capacity - at % capacity);
-    if (!write(&ring_[at % capacity], n * sizeof(Record))) lost_.fetch_add(n, std::memory_order_relaxed);
+    if (!write(&ring_[at % capacity], n)) lost_.fetch_add(n, std::memory_order_relaxed);
     saved_.store(at += n, std::memory_order_release);
   }
-  write_clock();
+  const tutti_trace_clock now = read_clock();
+  write(&now, 1);
   const uint64_t lost = lost_.load(std::memory_order_relaxed);
   if (lost == std::exchange(told_lost_, lost)) return;
   const tutti_trace_lost record{TUTTI_TRACE_LOST, 0, lost, {}};
-  write(&record, sizeof record);
+  write(&record, 1);
 }
 
-bool Trace::write(const void* data, uint64_t bytes) {
-  if (full_ || file_bytes_ + bytes > most_bytes_) return !(full_ = true);
-  for (const char* at = static_cast<const char*>(data); bytes;) {
-    const ssize_t n = ::write(file_.get(), at, bytes);
-    if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) return !(full_ = true);
-    at += n;
-    bytes -= static_cast<uint64_t>(n);
-    file_bytes_ += static_cast<uint64_t>(n);
-  }
-  return true;
+bool Trace::write(const void* records, uint64_t n) {
+  if (tracer_.write(tracing_, records, n) >= 0) return true;
+  refusal_ = take_plugin_error();
+  if (refusal_.empty()) refusal_ = fmt::format("the tracer {} has taken no more", tracer_.name);
+  return false;
 }
 
 void Trace::exchange_clocks(Trace* trace, uint32_t rank, const Gather& gather) {

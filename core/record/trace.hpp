@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The trace of one communicator: TUTTI_TRACE=FOLDER makes each rank write its calls, steps, waits and bytes per link
-// into a file of that folder (tutti/trace.h has the layout, tutti-trace the reader).
+// The trace of one communicator: with TUTTI_TRACE each rank records its calls, steps, waits and bytes per link
+// (tutti/trace.h has the layout), and a tracer takes them: tracer/1, of which plugins/trace makes files.
 //
-// Records go into a ring of fixed size, which a thread empties into the file. Where the ring or the file is full,
-// records are dropped and counted. Steps are recorded of calls of `least_step_call` bytes and more: those of smaller
-// ones would take a larger part of the call.
+// Records go into a ring of fixed size, from which a thread hands them to the tracer. Where the ring is full, or the
+// tracer takes no more, records are dropped and counted. Steps are recorded of calls of `least_step_call` bytes and
+// more: those of smaller ones would take a larger part of the call.
 //
 // Threads: put() and what calls it by whoever holds the communicator's engine, one at a time.
 #pragma once
 
 #include <tutti/flight_record.h>
+#include <tutti/plugin/tracer.h>
 #include <tutti/trace.h>
 
 #include <array>
@@ -25,21 +26,24 @@
 #include <optional>
 #include <string>
 #include <thread>
-#include <tutti/base/file_descriptor.hpp>
 #include <vector>
 
 #include "base/clock.hpp"
 
 namespace tutti::core {
 
-// The folder that TUTTI_TRACE names, or nothing. Throws Failure where it cannot be written.
-std::optional<std::string> trace_folder();
+// Where traces go, as TUTTI_TRACE says: FOLDER, or plugin:NAME:PLACE.
+struct TracePlace {
+  const tutti_tracer* tracer;
+  std::string place;
+};
+// Nothing where TUTTI_TRACE is not set. Throws Failure where there is no such tracer, or it cannot write there.
+std::optional<TracePlace> trace_place();
 
 class Trace {
  public:
-  static constexpr uint64_t capacity = 16384;              // records in the ring
-  static constexpr uint64_t most_file_bytes = 256u << 20;  // the file grows no further
-  static constexpr uint64_t least_step_call = 16384;       // bytes
+  static constexpr uint64_t capacity = 16384;         // records in the ring
+  static constexpr uint64_t least_step_call = 16384;  // bytes
 
   struct Owner {
     std::string name;  // the communicator's
@@ -47,10 +51,10 @@ class Trace {
     uint32_t rank = 0, nranks = 0;
   };
   // Throws Failure.
-  Trace(const std::string& folder, const Owner& owner);
+  Trace(const TracePlace& where, const Owner& owner);
   Trace(const Trace&) = delete;
   Trace& operator=(const Trace&) = delete;
-  // Writes what is left.
+  // Hands over what is left.
   ~Trace();
 
   void service(uint32_t service, const std::string& algorithm, const std::string& transports);
@@ -96,9 +100,6 @@ class Trace {
   using Gather = std::function<std::vector<std::string>(const std::string& mine)>;
   static void exchange_clocks(Trace* trace, uint32_t rank, const Gather& gather);
 
-  // Of tests.
-  const std::string& path() const { return path_; }
-
  private:
   static constexpr uint64_t polls_of_a_pause = 8, polls_of_a_wait = 16, polls_of_a_long_wait = 512;
   struct alignas(64) Record {  // a cache line
@@ -124,15 +125,13 @@ class Trace {
     }
     idle_polls_ = 0;
   }
-  void write_header(const Owner& owner);
-  void write_clock();
   void run();
   void save();
-  void finish();
-  bool write(const void* data, uint64_t bytes);
+  bool write(const void* records, uint64_t n);
 
-  std::string path_;
-  FileDescriptor file_;
+  const tutti_tracer& tracer_;
+  const std::string name_;  // of the trace, for messages
+  tutti_tracing* tracing_ = nullptr;
   std::unique_ptr<Record[]> ring_;
   std::atomic<uint64_t> written_{0};
   uint64_t known_saved_ = 0;
@@ -142,8 +141,8 @@ class Trace {
   alignas(64) std::atomic<uint64_t> saved_{0};
   std::atomic<uint64_t> lost_{0};
   // The thread's.
-  uint64_t file_bytes_ = 0, most_bytes_ = most_file_bytes, told_lost_ = 0;
-  bool full_ = false;
+  uint64_t told_lost_ = 0;
+  std::string refusal_;  // why the tracer has dropped records
   std::mutex mutex_;
   std::condition_variable wake_;
   bool stop_ = false;

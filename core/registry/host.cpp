@@ -19,6 +19,7 @@
 #include <utility>
 
 #include "base/failure.hpp"
+#include "base/settings.hpp"
 #include "registry/plugin_check.hpp"
 #include "registry/registry.hpp"
 
@@ -32,11 +33,12 @@ constexpr const char* level_names[] = {"", "error", "warn", "info", "debug", "tr
 
 uint32_t log_level() {
   static const uint32_t level = [] {
-    const char* text = std::getenv("TUTTI_LOG");
+    const auto text = setting("TUTTI_LOG");
     if (!text) return uint32_t{TUTTI_LOG_WARN};
     for (uint32_t i = 1; i < std::size(level_names); ++i)
-      if (std::strcmp(text, level_names[i]) == 0) return i;
-    std::fprintf(stderr, "tutti: TUTTI_LOG=\"%s\" is none of error, warn, info, debug, trace: taken as warn\n", text);
+      if (*text == level_names[i]) return i;
+    std::fprintf(stderr, "tutti: TUTTI_LOG=\"%s\": expected error, warn, info, debug or trace; taken as warn\n",
+                 text->c_str());
     return uint32_t{TUTTI_LOG_WARN};
   }();
   return level;

@@ -102,6 +102,12 @@ std::string check_interface(const tutti_meeting* m) {
   });
 }
 
+std::string check_interface(const tutti_tracer* t) {
+  return check_table(t, "tracer", TUTTI_TRACER_ID, TUTTI_TRACER_STAMP, [&] {
+    return missing({{"check", t->check}, {"open", t->open}, {"write", t->write}, {"close", t->close}});
+  });
+}
+
 std::string check_interface(const tutti_selector* s) {
   return check_table(s, "selector", TUTTI_SELECTOR_ID, TUTTI_SELECTOR_STAMP, [&] {
     return missing({{"choose", s->choose}});

@@ -13,6 +13,7 @@
 #include <tutti/plugin/rails.h>
 #include <tutti/plugin/rma.h>
 #include <tutti/plugin/selector.h>
+#include <tutti/plugin/tracer.h>
 #include <tutti/plugin/transport.h>
 #include <tutti/plugin/wrapper.h>
 
@@ -28,6 +29,7 @@ std::string check_interface(const tutti_wrapper* wrapper);
 std::string check_interface(const tutti_algorithm* algorithm);
 std::string check_interface(const tutti_collective* collective);
 std::string check_interface(const tutti_meeting* meeting);
+std::string check_interface(const tutti_tracer* tracer);
 std::string check_interface(const tutti_selector* selector);
 std::string check_interface(const tutti_rma* rma);
 std::string check_interface(const tutti_device* device);

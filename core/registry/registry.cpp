@@ -274,10 +274,11 @@ class Registry {
   }
 
   std::tuple<Kind<tutti_transport>, Kind<tutti_algorithm>, Kind<tutti_collective>, Kind<tutti_meeting>,
-             Kind<tutti_selector>, Kind<tutti_rma>>
+             Kind<tutti_selector>, Kind<tutti_rma>, Kind<tutti_tracer>>
       kinds_{{TUTTI_TRANSPORT_ID, "transport", {}, {}},   {TUTTI_ALGORITHM_ID, "algorithm", {}, {}},
              {TUTTI_COLLECTIVE_ID, "collective", {}, {}}, {TUTTI_MEETING_ID, "meeting", {}, {}},
-             {TUTTI_SELECTOR_ID, "selector", {}, {}},     {TUTTI_RMA_ID, "rma", {}, {}}};
+             {TUTTI_SELECTOR_ID, "selector", {}, {}},     {TUTTI_RMA_ID, "rma", {}, {}},
+             {TUTTI_TRACER_ID, "tracer", {}, {}}};
   bool searched_ = false;
   std::vector<std::pair<std::string, const tutti_plugin_entry_table*>> entries_;
 };
@@ -346,6 +347,7 @@ std::vector<const tutti_collective*> list_collectives() { return Held().registry
 std::vector<const tutti_meeting*> list_meetings() { return Held().registry.kind<tutti_meeting>().all; }
 std::vector<const tutti_selector*> list_selectors() { return Held().registry.kind<tutti_selector>().all; }
 std::vector<const tutti_rma*> list_rmas() { return Held().registry.kind<tutti_rma>().all; }
+std::vector<const tutti_tracer*> list_tracers() { return Held().registry.kind<tutti_tracer>().all; }
 std::vector<DeviceTables> list_devices() { return Held().registry.devices_; }
 
 tutti_status load_plugin(const std::string& path, std::string* error) {
@@ -363,6 +365,9 @@ const tutti_meeting* find_meeting(const std::string& name, std::string* error) {
 }
 const tutti_selector* find_selector(const std::string& name, std::string* error) {
   return core::find<tutti_selector>(Held().registry, name, error);
+}
+const tutti_tracer* find_tracer(const std::string& name, std::string* error) {
+  return core::find<tutti_tracer>(Held().registry, name, error);
 }
 
 }  // namespace tutti

@@ -11,46 +11,12 @@
 #include <tutti/base/text.hpp>
 #include <utility>
 
+#include "base/settings_table.hpp"
 #include "registry/host.hpp"
 
 namespace tutti::core {
 namespace {
 
-constexpr std::string_view own[] = {"TUTTI_ADDR",
-                                    "TUTTI_ALGO",
-                                    "TUTTI_CHECK",
-                                    "TUTTI_CHECKSUM",
-                                    "TUTTI_CONNECT_TIMEOUT",
-                                    "TUTTI_DEVICE",
-                                    "TUTTI_FUSED",
-                                    "TUTTI_HOST_ID",
-                                    "TUTTI_HOST_STAGING",
-                                    "TUTTI_HOST_TIMEOUT",
-                                    "TUTTI_JOB",
-                                    "TUTTI_LOCAL_RANK",
-                                    "TUTTI_LOCAL_WORLD_SIZE",
-                                    "TUTTI_LOG",
-                                    "TUTTI_NUMA_NODE",
-                                    "TUTTI_ORDER",
-                                    "TUTTI_PLUGIN_OWNERS",
-                                    "TUTTI_PLUGIN_PATH",
-                                    "TUTTI_PORT",
-                                    "TUTTI_RANK",
-                                    "TUTTI_RECORDER",
-                                    "TUTTI_RECORDER_DIR",
-                                    "TUTTI_RENDEZVOUS",
-                                    "TUTTI_SECRET",
-                                    "TUTTI_SELECTOR",
-                                    "TUTTI_TIMEOUT",
-                                    "TUTTI_TLS_CA",
-                                    "TUTTI_TLS_CERTIFICATE",
-                                    "TUTTI_TLS_KEY",
-                                    "TUTTI_TRACE",
-                                    "TUTTI_TRAFFIC_CLASS",
-                                    "TUTTI_TRANSPORT",
-                                    "TUTTI_TUNING",
-                                    "TUTTI_VERIFY",
-                                    "TUTTI_WORLD_SIZE"};
 constexpr std::string_view of_programs[] = {"TUTTI_PERF_", "TUTTI_CONFORM_", "TUTTI_TEST_"};
 constexpr size_t far = 4;         // names that differ more are not meant
 constexpr size_t most_named = 8;  // further ones are counted
@@ -112,12 +78,10 @@ std::vector<std::string> names_in_environment() {
 
 }  // namespace
 
-std::span<const std::string_view> core_settings() { return own; }
-
 std::vector<std::string> unknown_settings(const std::vector<std::string>& names, const std::vector<std::string>& asked,
                                           const std::vector<std::string>& plugins) {
   std::vector<std::string> known(asked);
-  known.insert(known.end(), std::begin(own), std::end(own));
+  for (const Setting& one : settings) known.emplace_back(one.name);
   std::vector<std::string> misspelt, strange;
   for (const std::string& name : names) {
     const auto begins = [&](std::string_view prefix) { return name.starts_with(prefix); };
@@ -151,6 +115,15 @@ void warn_of_unknown_settings() {
 }  // namespace tutti::core
 
 namespace tutti {
+
+std::vector<SettingRecord> list_settings() {
+  std::vector<SettingRecord> rows;
+  for (const core::Setting& one : core::settings)
+    rows.push_back({std::string(one.name),
+                    one.fallback.empty() && !one.value.empty() ? fmt::format("`{}`", one.value) : std::string(one.fallback),
+                    std::string(one.meaning)});
+  return rows;
+}
 
 std::vector<std::string> list_unknown_settings() {
   std::vector<std::string> plugins;

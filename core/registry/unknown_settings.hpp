@@ -4,15 +4,10 @@
 // environment that begin with TUTTI_ and that nobody knows are named, with the nearest name that somebody does.
 #pragma once
 
-#include <span>
 #include <string>
-#include <string_view>
 #include <vector>
 
 namespace tutti::core {
-
-// The names of the core's own settings. (A test holds this list to the sources.)
-std::span<const std::string_view> core_settings();
 
 // One sentence for each of `names` (of environment variables) that is unknown, those that resemble a known one first;
 // at most eight, and then one with the number of the others. Known are the core's, those in `asked`

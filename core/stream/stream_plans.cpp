@@ -78,7 +78,7 @@ std::function<StreamWay(uint32_t peer, bool outgoing)> ways(const StreamSetup& s
 }  // namespace
 
 StreamPlans::StreamPlans(const StreamSetup& setup, StreamChannels& channels, Windows& windows)
-    : setup_(setup), channels_(channels), windows_(windows), fuses_(flag_setting("TUTTI_FUSED", true)) {}
+    : setup_(setup), channels_(channels), windows_(windows), fuses_(flag_setting("TUTTI_FUSED")) {}
 
 // ---- Plans and their forms ---------------------------------------------------------------------------------
 

@@ -25,7 +25,7 @@ LONGEST = {"--gate": 80 * 60, "--quick": 80 * 60, "--soak": 5 * 3600, "--full": 
 
 # The sanitized parts leave out the tools, which are small programs over the same library; the checks of the ABI's text, which no
 # build changes; and tests that count or limit what a sanitizer itself uses.
-LIBRARY = ("core;plugins/sdk;plugins/algorithms;plugins/shm;plugins/cuda-ipc;plugins/template;plugins/checksum;plugins/chaos;"
+LIBRARY = ("core;plugins/sdk;plugins/algorithms;plugins/shm;plugins/cuda-ipc;plugins/template;plugins/checksum;plugins/trace;plugins/chaos;"
            "plugins/simulated-device;plugins/toys;plugins/meetings;net-tcp")
 SANITIZED = ["-E", r"^(abi\.|call_cost_test|call_cost_traced_test|starved_rank_test)"]
 # As in a release (cmake/TuttiWorkspace.cmake): the files of a folder are compiled as one. The debug build goes file by file.
@@ -254,6 +254,7 @@ class Check:
         self.step("random", "build/bin/tutti-conform", "fuzz", "--seconds", 120, "--seed", seed)
         self.step("differential", "core/tests/mpi/differential", "build", 5000)
         self.elsewhere(OF_THE_PLACE, f"-DTUTTI_MEMBERS={LIBRARY};tools;conformance")
+        self.part("minimal", "minimal", [], ["-LE", "soak"])
         self.part("asan-ubsan", "asan-ubsan", [f"-DTUTTI_MEMBERS={LIBRARY}", *TOGETHER], SANITIZED)
         self.part("tsan", "tsan", [f"-DTUTTI_MEMBERS={LIBRARY}", "-DTUTTI_BUILD_ONE_THREAD_TESTS=OFF", *TOGETHER], SANITIZED)
 

@@ -34,7 +34,7 @@ constexpr Scheme kSchemes[] = {{"tcp://", meet_by_tcp}, {"id:", meet_by_id}, {"f
 Meet& meeting_at(const std::string& where) {
   for (const auto& [prefix, meet] : kSchemes)
     if (where.starts_with(prefix)) return *meet;
-  throw refusal("the rendezvous \"{}\" is none of env, tcp://HOST:PORT, id:..., file:/FOLDER, local:NAME", where);
+  throw refusal("the rendezvous is \"{}\", expected env, tcp://HOST:PORT, id:..., file:/FOLDER or local:NAME", where);
 }
 
 }  // namespace

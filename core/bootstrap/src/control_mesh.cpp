@@ -163,7 +163,7 @@ void ControlMesh::take(uint32_t peer, const Frame& frame) {
       arrivals_.push_back({peer, [this, peer] { deliver_goodbye(peer); }});
       return;
     default:
-      throw make_failure(TUTTI_MISMATCH, "frame {} came, which is none of the control plane",
+      throw make_failure(TUTTI_MISMATCH, "frame {} came, which the control plane does not have",
                          static_cast<uint32_t>(frame.kind));
   }
 }

@@ -8,11 +8,10 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
-#include <cstdlib>
 #include <cstring>
 
 #include "base/make_failure.hpp"
+#include "base/settings.hpp"
 #include "base/wire.hpp"
 #include "child_descriptors.hpp"
 
@@ -41,17 +40,7 @@ namespace {
 
 // The seconds of silence of a host after which a connection to it ends. A live host's kernel answers, however busy or
 // stopped its processes are.
-int host_timeout() {
-  constexpr int usual = 10, shortest = 2, longest = 3600;
-  const char* text = std::getenv("TUTTI_HOST_TIMEOUT");
-  if (!text) return usual;
-  int value = 0;
-  const char* end = text + std::strlen(text);
-  const auto [stop, error] = std::from_chars(text, end, value);
-  if (error != std::errc() || stop != end || value < shortest || value > longest)
-    throw refusal("TUTTI_HOST_TIMEOUT=\"{}\": expected seconds, {} to {}", text, shortest, longest);
-  return value;
-}
+int host_timeout() { return static_cast<int>(number_setting("TUTTI_HOST_TIMEOUT")); }
 
 }  // namespace
 

@@ -104,7 +104,7 @@ TEST(Rendezvous, NonsenseIsRefused) {
     return meeting;
   };
   const Case cases[] = {
-      {named("tcp", 0, 2), {"\"tcp\" is none of env"}},
+      {named("tcp", 0, 2), {"is \"tcp\", expected env"}},
       {named("tcp://h", 0, 2), {"has no port"}},
       {named("tcp://:1", 0, 2), {"has no host"}},
       {named("tcp://h:x", 0, 2), {"\"x\" is no port"}},

@@ -14,6 +14,7 @@
 #include <tutti/plugin/meeting.h>
 #include <tutti/plugin/rma.h>
 #include <tutti/plugin/selector.h>
+#include <tutti/plugin/tracer.h>
 #include <tutti/plugin/transport.h>
 
 #include <cstdint>
@@ -56,12 +57,22 @@ std::vector<const tutti_collective*> list_collectives();
 std::vector<const tutti_meeting*> list_meetings();
 std::vector<const tutti_selector*> list_selectors();
 std::vector<const tutti_rma*> list_rmas();
+std::vector<const tutti_tracer*> list_tracers();
 
 // By name. On NULL `error` has the known names, or why the plugin that should have it was refused.
 const tutti_transport* find_transport(const std::string& name, std::string* error);
 const tutti_algorithm* find_algorithm(const std::string& name, std::string* error);
 const tutti_meeting* find_meeting(const std::string& name, std::string* error);
 const tutti_selector* find_selector(const std::string& name, std::string* error);
+const tutti_tracer* find_tracer(const std::string& name, std::string* error);
+
+// A variable of the environment that the library reads, as core/README.md has it. `fallback` is its value where it is not set, or
+// says in words what holds then. Both texts are Markdown whose links are relative to core/.
+struct SettingRecord {
+  std::string name, fallback, meaning;
+};
+// Transports have further ones of their own: their READMEs have them. [any thread]
+std::vector<SettingRecord> list_settings();
 
 // One sentence for each variable of the environment that begins with TUTTI_ and that neither the library nor a plugin knows,
 // with the nearest name there is: "TUTTI_TRANSPRT is set, but there is no such setting; did you mean TUTTI_TRANSPORT?".

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The trace of one rank of one communicator: what TUTTI_TRACE=FOLDER makes a rank write. tutti-trace reads it; so may
- * other tools.
+ * The trace of one rank of one communicator. Tracers get its records (tutti/plugin/tracer.h); the tracer "file" writes
+ * them with TUTTI_TRACE=FOLDER, and tutti-trace reads them; so may other tools.
  *
- * The file is a header and then records of header.record_bytes each, in the order in which they were written. Each
+ * A file is a header and then records of header.record_bytes each, in the order in which they were written. Each
  * record begins with its kind. A reader skips kinds that it does not know, and ignores an incomplete record at the end
  * of a file. Numbers are in the byte order of the host that wrote them. Times in ticks are of the processor's counter;
  * CLOCK records relate them to CLOCK_MONOTONIC of the host. The file holds sizes, types, names and times, but no user

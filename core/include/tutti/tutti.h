@@ -253,16 +253,21 @@ typedef struct tutti_options {
 
 /* Each takes `request`: NULL blocks until the operation is complete on this rank; otherwise the call returns at once
  * and *request stands for the operation. All ranks issue the collectives of a communicator in the same order. Until
- * completion outputs must not be read and inputs not written. On device memory the call returns when the work is in
- * options.stream, which orders it with what the stream does before and after; a request then tells when the device is
- * done. What breaks the communicator after that is no status of the call (tutti_comm_abort, tutti_comm_async_error).
- * The call may wait for other ranks to come to the same call: always for those of its process, and for others when it
- * is the first of its kind between them or has more work than the device's queue takes. A stream that is being captured
- * records the call for replays, without a request: between threads of one process; between processes where all ranks
- * are on one host, their memory is mapped ("mapped" or "window" in tutti_comm_plan) and this shape, in place or not, is
- * one of the last 256 that were called. All ranks replay in the same order, each replay is ordered with the
- * communicator's other work by the application, and is over before the communicator is destroyed. No deadline watches
- * replays; when the communicator breaks they come to their end, and their output is undefined.
+ * completion outputs must not be read and inputs not written.
+ *
+ * On device memory
+ *   it returns     when the work is in options.stream, ordered with what the stream does before and after
+ *   a request      tells when the device is done
+ *   it waits       always for the ranks of its process, until they come to the same call; for other ranks when the call
+ *                  is the first of its kind between them, or has more work than the device's queue takes
+ *   an error       that comes after the return is no status of the call: tutti_comm_abort, tutti_comm_async_error
+ *   a capture      (the stream is being captured) records the call for replays, without a request. Between threads of
+ *                  one process any call may be recorded; between processes one whose ranks are all on one host, whose
+ *                  memory is mapped ("mapped" or "window" in tutti_comm_plan), and whose shape, in place or not, is one
+ *                  of the last 256 that were called
+ *   replays        come in the same order on all ranks. The application orders each with the communicator's other work,
+ *                  and destroys the communicator when they are over. No deadline watches them. When the communicator
+ *                  breaks they come to their end, and their output is undefined
  *
  * What the ranks call must agree in collective, count, type, operator and root. In checked mode
  * (TUTTI_COMM_CHECK_CALLS) every disagreement is TUTTI_MISMATCH on all ranks, naming both calls, and nothing has been
@@ -379,18 +384,22 @@ tutti_status tutti_scatter_v(tutti_comm* comm, const void* in, const uint64_t* c
  * receiver: do not rely on either. A receiver keeps at most 64 sends of a peer that it has not received yet; further
  * ones wait behind them. Sending to oneself is an error, except in a group.
  *
- * Device memory. The call returns when the work is in options.stream; a request tells when the device is done. Both ends
- * are device memory, and the k-th receive of device memory from a peer meets the k-th send to this rank: their sizes and
- * tags must be equal. Whatever differs, and device memory that meets host memory, is TUTTI_MISMATCH on all ranks and
- * breaks the communicator, since bytes may be on their way; no byte lands outside a buffer. Between processes that may
- * be known only when the stream has passed the receive: its request waits until both sides agree, and
- * tutti_comm_async_error tells of it. Within a process a call waits for the other side's call; to and from another
- * process only when the two exchange device memory for the first time, and a send behind 64 others. In the stream a
- * receive waits for its send, and a send for its receive when it is longer than what is held on the way (4 MiB to another
- * process, nothing within one). So two ranks that send to each other and then receive may wait for ever, up to the
- * timeout: that is what groups are for. Where several ranks share a process, a call that concerns another process waits
- * until the bytes have gone. Streams that are being captured are refused. No elements: nothing of the device's takes part,
- * and it is as on the host; in a group with device memory it holds up the request, not the stream. */
+ * On device memory, which both ends have to be,
+ *   it returns     when the work is in options.stream; a request tells when the device is done
+ *   it matches     the k-th receive of a peer with the peer's k-th send to this rank, of device memory. Sizes and tags must
+ *                  be equal. A difference, or host memory at one end, is TUTTI_MISMATCH on all ranks and breaks the
+ *                  communicator, since bytes may be on their way; no byte lands outside a buffer. Between processes it
+ *                  may be known only after the stream has passed the receive: the request waits until both sides
+ *                  agree, and tutti_comm_async_error tells of it
+ *   it waits       within a process for the other side's call. To and from another process: when the two exchange
+ *                  device memory for the first time, for a send behind 64 others, and, where several ranks share this
+ *                  process, until the bytes have gone
+ *   the stream     waits in a receive for its send, and in a send for its receive where more is sent than is held on
+ *                  the way (4 MiB to another process, nothing within one). So two ranks that send to each other and
+ *                  then receive may wait up to the timeout: groups are for that
+ *   a capture      is refused
+ *   no elements    as on the host, without the device; in a group with device memory they hold up the request, not
+ *                  the stream */
 tutti_status tutti_send(tutti_comm* comm, const void* data, uint64_t count, uint32_t dtype, uint32_t peer, uint32_t tag,
                         const tutti_options* options, tutti_request** request);
 tutti_status tutti_receive(tutti_comm* comm, void* data, uint64_t count, uint32_t dtype, uint32_t peer, uint32_t tag,

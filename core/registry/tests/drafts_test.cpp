@@ -58,7 +58,7 @@ TEST(Drafts, TheRegistryListsThem) {
     if (!record.id.starts_with("meeting-"))  // plugins/meetings, as far as they are built
       others.insert(record.others.begin(), record.others.end());
   EXPECT_EQ(others, (std::set<std::string>{"tutti.collective/1 toy-sum", "tutti.meeting/1 toy", "tutti.rma/1 toy",
-                                           "tutti.selector/1 slowest"}));
+                                           "tutti.selector/1 slowest", "tutti.tracer/1 file"}));
 }
 
 // ---- meeting/1

@@ -151,7 +151,8 @@ tutti_status build_schedule(const tutti_algorithm& algorithm, const tutti_query&
   const Problem problem = problem_of(query);
   if (const Finding finding = check_problem(problem)) return failed(TUTTI_INVALID_ARGUMENT, finding.text, error);
   if (query.rank >= query.nranks)
-    return failed(TUTTI_INVALID_ARGUMENT, fmt::format("rank {} is none of {} ranks", query.rank, query.nranks), error);
+    return failed(TUTTI_INVALID_ARGUMENT,
+                  fmt::format("rank {} is not a rank: expected 0 to {}", query.rank, query.nranks - 1), error);
   if (const tutti_status status = check_algorithm(algorithm, query, error); status != TUTTI_OK) return status;
 
   Schedule made;

@@ -247,7 +247,7 @@ Finding check_problem(const Problem& problem) {
   if (problem.nranks == 0) return bad("it has no ranks");
   if (problem.lanes == 0) return bad("it allows no lanes");
   if (has_root(problem.collective) && problem.root >= problem.nranks)
-    return bad(fmt::format("root {} is none of its {} ranks", problem.root, problem.nranks));
+    return bad(fmt::format("root {} is not a rank: expected 0 to {}", problem.root, problem.nranks - 1));
   if (!problem.in_place.empty() && problem.in_place.size() != problem.nranks)
     return bad(fmt::format("in_place has {} entries for {} ranks", problem.in_place.size(), problem.nranks));
   if (!has_form_in_place(problem.collective) && std::ranges::any_of(problem.in_place, [](bool is) { return is; }))

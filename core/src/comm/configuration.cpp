@@ -19,11 +19,9 @@ uint32_t bounded(uint32_t value, uint32_t fallback, uint32_t most, const char* w
   return value ? value : fallback;
 }
 
-std::string text_or(const char* given, const char* name) { return given ? given : setting(name).value_or(""); }
+std::string text_or(const char* given, SettingName name) { return given ? given : setting(name).value_or(""); }
 
-uint64_t time_or(uint64_t given, const char* name, uint64_t fallback_seconds) {
-  return given ? given : seconds_setting(name, fallback_seconds);
-}
+uint64_t time_or(uint64_t given, SettingName name) { return given ? given : seconds_setting(name); }
 
 uint32_t known_flags(const tutti_comm_config& config) {
   if (config.flags &
@@ -51,11 +49,11 @@ Configuration::Configuration(const tutti_comm_config& config)
       windows(bounded(config.windows, default_windows, most_windows, "windows")),
       lanes(bounded(config.lanes, default_lanes, most_lanes, "lanes")),
       scratch_limit(config.scratch_limit ? config.scratch_limit : default_scratch_limit),
-      connect_timeout_ns(time_or(config.connect_timeout_ns, "TUTTI_CONNECT_TIMEOUT", 30)),
+      connect_timeout_ns(time_or(config.connect_timeout_ns, "TUTTI_CONNECT_TIMEOUT")),
       connect_timeout_source(config.connect_timeout_ns          ? "the communicator's connect timeout"
                              : setting("TUTTI_CONNECT_TIMEOUT") ? "TUTTI_CONNECT_TIMEOUT"
                                                                 : "the default of TUTTI_CONNECT_TIMEOUT"),
-      timeout{time_or(config.timeout_ns, "TUTTI_TIMEOUT", 600), config.timeout_ns ? "the communicator's timeout"
+      timeout{time_or(config.timeout_ns, "TUTTI_TIMEOUT"), config.timeout_ns ? "the communicator's timeout"
                                                                 : setting("TUTTI_TIMEOUT")
                                                                     ? "TUTTI_TIMEOUT"
                                                                     : "the default of TUTTI_TIMEOUT"},
@@ -65,7 +63,7 @@ Configuration::Configuration(const tutti_comm_config& config)
       checksums(flag_setting("TUTTI_CHECKSUM")),
       verifies(flag_setting("TUTTI_VERIFY")),
       canonical((config.flags & TUTTI_COMM_CANONICAL_ORDER) || canonical_setting()),
-      traffic_class(static_cast<uint32_t>(number_setting("TUTTI_TRAFFIC_CLASS", 0, 255))),
+      traffic_class(static_cast<uint32_t>(number_setting("TUTTI_TRAFFIC_CLASS"))),
       transports(text_or(config.transports, "TUTTI_TRANSPORT")),
       algorithms(text_or(config.algorithms, "TUTTI_ALGO")),
       selector(setting("TUTTI_SELECTOR").value_or("")),

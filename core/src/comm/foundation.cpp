@@ -20,7 +20,7 @@ struct Foundation::Means {
   AlgorithmFilter filter{""};
   TransportChoice transports;
   const tutti_selector* chooser = nullptr;
-  std::optional<std::string> trace_folder;
+  std::optional<TracePlace> trace;
 };
 
 Foundation::Foundation(Configuration given, const Succession& succession)
@@ -88,7 +88,7 @@ void Foundation::give_up(const std::exception& problem) {
 Foundation::Means Foundation::find() {
   if (const std::string error = required_plugin_error(); !error.empty()) throw Failure(TUTTI_NOT_FOUND, error);
   Means means;
-  means.trace_folder = trace_folder();
+  means.trace = trace_place();
   means.filter = AlgorithmFilter(configuration.algorithms);
   device = bind_device(configuration.device, configuration.device_source.c_str());
   means.transports = choose_transports(configuration.transports);
@@ -106,7 +106,7 @@ void Foundation::introduce(Means& means, const Deadline& deadline) {
   const Gather gather = [&](const std::string& mine) { return bootstrap->all_gather(mine, deadline); };
   FlightRecorder& recorder = reports.recorder();
   recorder.enter(TUTTI_FLIGHT_COMPARING);
-  common = agree(rank(), configuration, device, means.trace_folder.has_value(), gather);
+  common = agree(rank(), configuration, device, means.trace.has_value(), gather);
   configuration.tuning = common.tuning;
   begin_trace(means);
   if (common.traces) Trace::exchange_clocks(recorder.trace(), rank(), gather);
@@ -125,7 +125,7 @@ void Foundation::introduce(Means& means, const Deadline& deadline) {
 
 void Foundation::begin_trace(const Means& means) {
   reports.recorder().agreed(common.communicator);
-  if (means.trace_folder) reports.recorder().trace_into(*means.trace_folder);
+  if (means.trace) reports.recorder().trace_into(*means.trace);
 }
 
 void Foundation::open_fabric(const Means& means) {

@@ -40,7 +40,7 @@ Processors usable_processors() {
 // The node that TUTTI_NUMA_NODE names.
 std::optional<int32_t> told_numa() {
   if (!setting("TUTTI_NUMA_NODE")) return std::nullopt;
-  return static_cast<int32_t>(number_setting("TUTTI_NUMA_NODE", 0, 65535));
+  return static_cast<int32_t>(number_setting("TUTTI_NUMA_NODE"));
 }
 
 // A setting, or an algorithm and where it comes from, as messages name them.

@@ -24,6 +24,7 @@ DRAFTS = {
     "TUTTI_RAILS_STAMP": "tutti_rails",
     "TUTTI_RMA_STAMP": "tutti_rma",
     "TUTTI_SELECTOR_STAMP": "tutti_selector",
+    "TUTTI_TRACER_STAMP": "tutti_tracer",
     "TUTTI_TRANSPORT_STAMP": "tutti_transport",
     "TUTTI_VIEW_STAMP": "tutti_view",
     "TUTTI_WAIT_FD_STAMP": "tutti_wait_fd",

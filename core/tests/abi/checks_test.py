@@ -12,7 +12,7 @@ CC, CXX, SOURCE = sys.argv[1], sys.argv[2], pathlib.Path(sys.argv[3])
 HERE = pathlib.Path(__file__).parent
 NAMES = ["plugin/types.h", "plugin/entry.h", "plugin/algorithm.h", "plugin/device.h", "plugin/transport.h", "plugin/rails.h",
          "plugin/mapped.h",
-         "plugin/collective.h", "plugin/meeting.h", "plugin/rma.h", "plugin/selector.h", "plugin/test_settings.h", "plugin/wrapper.h", "tutti.h",
+         "plugin/collective.h", "plugin/meeting.h", "plugin/rma.h", "plugin/selector.h", "plugin/tracer.h", "plugin/test_settings.h", "plugin/wrapper.h", "tutti.h",
          "memory.h", "reports.h"]
 
 

@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """dependency_test.py SOURCE_DIR: the dependency law over every source file of the workspace.
 
-  plugins (plugins/*, net-*, cuda-kernels)  <tutti/plugin/...>, <tutti/sdk/...>, their own files, system libraries
+  plugins (plugins/*, net-*, cuda-kernels)  <tutti/plugin/...>, <tutti/sdk/...>, their own files, system libraries, and
+                                            <tutti/trace.h>, the records of tracer/1
                                             (conformance/mutants/plugin is one as well)
   plugins/sdk                               <tutti/plugin/...>, <tutti/base/...>, <tutti/net/...> and its own files
   core                                      its own files, and nothing of plugins or of plugins/sdk; its crates in one order:
@@ -19,7 +20,7 @@
                                             "harness/virtual_time/virtual_time.hpp", which include nothing
   conformance                               the library of tools that runs schedules, "simulation/simulation.hpp"; that library's test
                                             the schedules written by hand of core/schedule/tests, which need <tutti/schedule.h> alone
-and nobody names a file of another member.
+and nobody names a file of another member. What each crate of the core includes stands in docs/architecture.md, as it is.
 """
 import pathlib
 import re
@@ -36,6 +37,7 @@ ABI, SDK = "tutti/plugin/", "tutti/sdk/"
 PYTHON_ALGORITHMS = pathlib.Path("tools/python/src/algorithms.cpp")
 TIME_SCALE = "tutti/sdk/time_scale.hpp"
 TEXT = "tutti/sdk/text.hpp"
+TRACE = "tutti/trace.h"
 VIRTUAL_TIME = "harness/virtual_time/virtual_time.hpp"
 SIMULATION, BY_HAND = "simulation/simulation.hpp", "schedule_builder.hpp"
 BASE, NET = "tutti/base/", "tutti/net/"  # of core and plugins alike
@@ -65,7 +67,7 @@ def allowed(member, file):
         return [ABI, SDK, BASE, NET]
     if name.startswith(("plugins/", "net-", "cuda")):
         is_test = "tests" in file.relative_to(ROOT / member).parts or file.stem.endswith("_test")
-        return [ABI, SDK, "tutti/schedule.h"] if is_test else [ABI, SDK]
+        return [ABI, SDK, TRACE] + (["tutti/schedule.h"] if is_test else [])
     if file.relative_to(ROOT).parts[:3] == ("conformance", "mutants", "plugin"):
         return [ABI, SDK]
     if file.relative_to(ROOT) == PYTHON_ALGORITHMS:
@@ -96,12 +98,16 @@ def judge_in_core(file, form, target):
             prefixes = [ABI] + LIBRARIES[mine] + for_tests(file)
             return None if any(target.startswith(p) for p in prefixes) else f"allowed are {', '.join(prefixes)}"
         shared = {BASE: "base", NET: "net"}.get(target[:target.find("/", len("tutti/")) + 1])
+        if shared and mine in CRATES and not tests:
+            USES[mine].add(shared)
         return f"core/{mine} stands above core/{shared}" if mine == "base" and shared == "net" else None
     folders = [file.parent, ROOT / "core"] + [ROOT / "core" / name / "include" for name in WITH_A_FACE] + [ROOT / "core/src"]
     found = next((path for path in ((f / target).resolve() for f in folders) if path.is_file()), None)
     theirs = crate(found) if found else None
     if not theirs or tests:
         return None
+    if mine in CRATES and theirs in CRATES:
+        USES[mine].add(theirs)
     if theirs == mine:
         order = FOLDERS.get(mine, [])
         here, there = (path.relative_to(ROOT / "core" / mine).parts[0] for path in (file, found))
@@ -143,7 +149,30 @@ def judge(member, file, form, target):
     return None
 
 
+def check_picture():
+    """The table of crates in docs/architecture.md: what each includes, of those above it."""
+    page = (ROOT / "docs/architecture.md").read_text()
+    drawn = re.search(r"```text\ncrate +includes.*\n((?:.+\n)+?)```", page)
+    expected = [[name] + [other for other in CRATES if other in USES[name] and other != name] for name in CRATES]
+    if not drawn or [line.split() for line in drawn[1].splitlines()] != expected:
+        errors.append("docs/architecture.md: the picture of the crates is not what they include, which is:\n"
+                      + "\n".join(f"{name:11} {' '.join(others)}".rstrip() for name, *others in expected))
+
+
+def check_sizes():
+    """The table of crates in core/README.md says how many lines each has at most, without tests, benchmarks and fuzz targets."""
+    rows = dict(re.findall(r"^\| \[`(\w+)/`\].*\| ([\d,]+) \|$", (ROOT / "core/README.md").read_text(), re.MULTILINE))
+    for name in CRATES:
+        lines = sum(len(file.read_text().splitlines()) for file in (ROOT / "core" / name).rglob("*")
+                    if file.suffix in SOURCES and not {"tests", "benches", "fuzz"} & set(file.relative_to(ROOT).parts))
+        most = int(rows.get(name, "0").replace(",", ""))
+        if not most - 100 <= lines <= most:
+            errors.append(f"core/README.md: {name} has {lines} lines, and the table of crates says at most {most}: make it smaller, "
+                          f"or let the table say {-(-lines // 10) * 10}, and why in the commit")
+
+
 errors, files = [], 0
+USES = {name: set() for name in CRATES}
 every_member = members()
 NAMED = {member: {} for member in every_member}  # of each member: its paths by their last part
 for member, named in NAMED.items():
@@ -162,6 +191,9 @@ for member in every_member:
                                  or (str(member) == "core" and judge_in_core(file, include[1], include[2])))
             if wrong:
                 errors.append(f"{relative}:{number}: {include[0].strip()}: against the dependency law: {wrong}")
+if (ROOT / "docs").is_dir():  # what the pages say of the crates; a copy of some sources has none
+    check_picture()
+    check_sizes()
 if files == 0:
     errors.append(f"no source files below {ROOT}")
 print("\n".join(errors) if errors else f"{files} files of {len(every_member)} members keep the dependency law")

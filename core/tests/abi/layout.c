@@ -21,6 +21,7 @@
 #include <tutti/plugin/rails.h>
 #include <tutti/plugin/rma.h>
 #include <tutti/plugin/selector.h>
+#include <tutti/plugin/tracer.h>
 #include <tutti/plugin/test_settings.h>
 #include <tutti/plugin/wrapper.h>
 #include <tutti/plugin/transport.h>

@@ -6,6 +6,8 @@
   paths       a path of the tree in `code` exists; * stands for any name
   lines       prose has at most 120 columns, and a paragraph of docs/ at most five lines
   beginning   a page of docs/ begins with what its reader can do after it
+  walks       in fenced text an indented line "FILE  FUNCTION  ..." is a call. FILE names the function, and so does the caller's
+              file: that of the nearest line above which is indented less
   glossary    a term is defined once, in alphabetical order within its section
 """
 import re
@@ -60,6 +62,29 @@ def check_targets(page):
                 faults.append(f"{where}: there is no {path}")
 
 
+def check_walks(page):
+    """A walk through the code, as in docs/architecture.md; `callers` are the files of the lines above, by their indentation."""
+    fenced, callers = False, []
+    for number, line in enumerate(page.read_text().splitlines(), 1):
+        step = re.match(r"( +)([\w/-]+\.[ch]pp) +(~?\w+)(?:  |$)", line)
+        if line.startswith("```"):
+            fenced, callers = not fenced, []
+        if not fenced or not step:
+            continue
+        indent, path, name = len(step[1]), step[2], step[3]
+        callers = [(i, text) for i, text in callers if i < indent]
+        where = f"{page.relative_to(source)}:{number}"
+        if not (source / path).is_file():
+            faults.append(f"{where}: there is no {path}")
+            continue
+        text = (source / path).read_text()
+        if not re.search(rf"(?<!\w){re.escape(name)}\b", text):
+            faults.append(f"{where}: {path} has no {name}")
+        if callers and not re.search(rf"(?<!\w){re.escape(name)}\b", callers[-1][1]):
+            faults.append(f"{where}: the file that should call {name} does not name it")
+        callers.append((indent, text))
+
+
 def check_form(page):
     lines, begin = 0, 0
     for number, line in prose(page):
@@ -97,6 +122,7 @@ def main():
     pages = [source / page for page in pages_of(source)]
     for page in pages:
         check_targets(page)
+        check_walks(page)
         check_form(page)
     check_glossary(source / "docs" / "glossary.md")
     print("\n".join(faults) or f"{len(pages)} pages: links, paths, form and glossary hold")

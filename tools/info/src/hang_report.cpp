@@ -212,10 +212,12 @@ bool all_failed(const CommunicatorView& view) {
   });
 }
 
-// Trouble first, and of that the communicators that are in use: others tell what was before.
+// Trouble first, and of that the communicators that are in use: others tell what was before. One that names the ranks
+// that are waited for comes before a receive from any rank, which may be none of their concern.
 int urgency(const JudgedCommunicator& c) {
   if (c.verdict.finding == Finding::cycle) return 0;
-  return c.verdict.finding == Finding::none ? 3 : all_failed(c.view) ? 2 : 1;
+  if (c.verdict.finding == Finding::none) return 4;
+  return all_failed(c.view) ? 3 : c.verdict.culprits.empty() ? 2 : 1;
 }
 
 // Those in which these take part, and those of the same cycles.

@@ -111,6 +111,24 @@ Json host_json(const HostFacts& host) {
   return json;
 }
 
+// Markdown without its marks; a link to a page keeps the page's path.
+std::string plain_text(std::string_view markdown) {
+  std::string text;
+  for (size_t at = 0; at < markdown.size(); ++at) {
+    const size_t middle = markdown[at] == '[' ? markdown.find("](", at) : markdown.npos;
+    const size_t end = middle == markdown.npos ? middle : markdown.find(')', middle);
+    if (end != markdown.npos) {
+      const std::string_view page = markdown.substr(middle + 2, end - middle - 2);
+      text += markdown.substr(at + 1, middle - at - 1);
+      if (page.starts_with("../")) text += fmt::format(" ({})", page.substr(3, page.find('#') - 3));
+      at = end;
+    } else if (markdown[at] != '`') {
+      text += markdown[at];
+    }
+  }
+  return text;
+}
+
 Json lines_json(const std::string& text) {
   return Json(texts::split(text, '\n'));
 }
@@ -126,6 +144,35 @@ std::string inventory_text(const Inventory& inventory) {
   for (const auto& [name, value] : inventory.settings) text += fmt::format("  {}={}\n", name, value);
   for (const std::string& sentence : inventory.unknown_settings) text += fmt::format("  unknown: {}\n", sentence);
   return text + (inventory.settings.empty() ? "  no TUTTI_ variable is set\n" : "");
+}
+
+std::vector<KnownSetting> known_settings() {
+  const auto values = settings();
+  std::vector<KnownSetting> all;
+  for (const tutti::SettingRecord& record : tutti::list_settings()) {
+    const auto set = std::ranges::find(values, record.name, [](const auto& one) { return one.first; });
+    all.push_back({{record.name, plain_text(record.fallback), plain_text(record.meaning)},
+                   set == values.end() ? std::nullopt : std::optional(set->second)});
+  }
+  return all;
+}
+
+std::string settings_text(const std::vector<KnownSetting>& all) {
+  std::string text = "Settings of the library, from the environment; transports have further ones (their READMEs)\n";
+  for (const auto& [record, value] : all)
+    text += fmt::format("\n{}{}\n  {}\n  default: {}\n", record.name, value ? "=" + *value : "", record.meaning,
+                        record.fallback.empty() ? "none" : record.fallback);
+  return text;
+}
+
+std::string settings_json(const std::vector<KnownSetting>& all) {
+  Json json = Json::array();
+  for (const auto& [record, value] : all)
+    json.push_back({{"name", record.name},
+                    {"value", value ? Json(*value) : Json()},
+                    {"default", record.fallback},
+                    {"meaning", record.meaning}});
+  return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
 std::string answer_text(const Answer& answer) {

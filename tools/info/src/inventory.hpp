@@ -21,6 +21,15 @@ struct Inventory {
   std::vector<std::string> unknown_settings;  // sentences
 };
 
+// Every setting of the library, with its value and its meaning in plain text.
+struct KnownSetting {
+  tutti::SettingRecord record;
+  std::optional<std::string> value;  // where it is set
+};
+std::vector<KnownSetting> known_settings();
+std::string settings_text(const std::vector<KnownSetting>& all);
+std::string settings_json(const std::vector<KnownSetting>& all);
+
 std::string inventory_text(const Inventory& inventory);
 std::string answer_text(const Answer& answer);
 // Either part may be absent.

@@ -54,6 +54,12 @@ int show_networks(const info::Options& options) {
   return 0;
 }
 
+int show_settings(const info::Options& options) {
+  const std::vector<info::KnownSetting> all = info::known_settings();
+  std::fputs((options.json ? info::settings_json(all) : info::settings_text(all)).c_str(), stdout);
+  return 0;
+}
+
 int show_hangs(const info::Options& options) {
   constexpr int trouble = 3;
   const info::HangReport report = info::find_hangs(options.hang_targets, options.all);
@@ -68,6 +74,7 @@ int run(int argc, char** argv) {
   if (!options) return status;
   try {
     if (options->net) return show_networks(*options);
+    if (options->settings) return show_settings(*options);
     if (options->hang) return show_hangs(*options);
     return options->asks_ranks() ? show_answer(*options) : show_inventory(*options);
   } catch (const std::exception& e) {

@@ -86,6 +86,8 @@ std::optional<Options> parse_options(int argc, char** argv, int* status) {
   auto* net = app.add_flag("--net", options.net,
                            "ports, addresses and interfaces that network transports see, which of them they would "
                            "use, and why");
+  auto* known = app.add_flag("--settings", options.settings,
+                             "every setting of the library: its value or its default, and what it does");
   auto* hang =
       app.add_flag("--hang", options.hang,
                    "who keeps whom waiting, from the flight records of a job's ranks; also of stopped and dead "
@@ -96,6 +98,7 @@ std::optional<Options> parse_options(int argc, char** argv, int* status) {
       ->option_text("[PID|FOLDER]...");
   app.add_flag("--all", options.all, "with --hang: also communicators of which no process lives any more")->needs(hang);
   net->excludes(hang)->excludes(explain_option);
+  known->excludes(net)->excludes(hang)->excludes(explain_option)->excludes(topology);
   app.add_flag("--json", options.json, "print JSON");
   *status = 0;
   try {

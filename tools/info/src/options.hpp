@@ -24,6 +24,7 @@ struct Options {
   uint32_t nranks = 0;    // as threads of this process; 0: from the launcher
   bool json = false;
   bool net = false;
+  bool settings = false;
   bool hang = false;
   std::vector<std::string> hang_targets;  // process ids and folders
   bool all = false;

@@ -33,6 +33,7 @@ expect_refusal(["--explain", "all_reduce", "1M", "--type", "float8"], "known are
 expect_refusal(["--explain", "all_reduce"], "--explain")
 expect_refusal(["--net", "--topology"], "--net")
 expect_refusal(["--net", "--hang"], "--net")
+expect_refusal(["--settings", "--topology"], "--settings")
 expect_refusal(["-n", "2"], "only of use with")
 expect_refusal(["--topology", "-n", "0"], "-n")
 
@@ -40,6 +41,12 @@ result = run(TUTTI_SECRET="very-secret", TUTTI_HOST_ID="my-host")
 expect("plain", result.returncode == 0 and "Plugins" in result.stdout and "TUTTI_HOST_ID=my-host" in result.stdout, result)
 expect("the key", "my-host (TUTTI_HOST_ID)" in result.stdout, result)
 expect("the secret stays hidden", "very-secret" not in result.stdout and "TUTTI_SECRET=(hidden)" in result.stdout, result)
+
+result = run("--settings", TUTTI_TIMEOUT="5", TUTTI_SECRET="very-secret")
+expect("every setting", result.returncode == 0 and "TUTTI_TIMEOUT=5\n" in result.stdout and "default: 600\n" in result.stdout and
+       "TUTTI_SECRET=(hidden)" in result.stdout and "a list: shm,tcp, ^tcp;" in result.stdout and "order (docs/order.md)" in result.stdout, result)
+known = {setting["name"]: setting for setting in json.loads(run("--settings", "--json", TUTTI_TIMEOUT="5").stdout)}
+expect("settings as JSON", known["TUTTI_TIMEOUT"]["value"] == "5" and known["TUTTI_CHECK"]["default"] == "off", result)
 
 result = run("--json")
 report = json.loads(result.stdout)

@@ -189,6 +189,12 @@ with Job(["others receive_any", "others a.all_reduce", "others a.all_reduce"]) a
 with Job(["others receive_any", "others a.all_reduce", "others idle"]) as job:
     job.await_ready()
     job.expect("... while one does not", "missing", [0, 2], ["ranks 0 and 2 have not entered all_reduce #0"])
+    until = time.monotonic() + PATIENCE
+    while time.monotonic() < until:  # the receive counts as a wait, too, once it has lasted for a second
+        report = json.loads(job.info("--json", str(job.records)).stdout)
+        if {one["name"]: one["finding"] for one in report["communicators"]}.get("hanging") == "missing":
+            break
+    job.expect("... also once the receive has lasted", "missing", [0, 2], ["ranks 0 and 2 have not entered all_reduce #0"])
 
 with Job(["receive:1", "receive:0"]) as job:
     job.await_ready()

@@ -26,7 +26,7 @@ PACKAGES = {
                       "usr/share/doc/libtutti-dev/README.md", "usr/share/doc/libtutti-dev/examples/*"]),
     "tutti-plugins": ("libs", ["libtutti0"], ["libc6"],
                       [f"{LIB}/tutti/libtutti-{name}.so"
-                       for name in ("algorithms", "shm", "net-tcp", "cuda-ipc", "checksum", "chaos", "meeting-pmi1", "meeting-pmix")]),
+                       for name in ("algorithms", "shm", "net-tcp", "cuda-ipc", "checksum", "trace", "chaos", "meeting-pmi1", "meeting-pmix")]),
     "tutti-plugin-ib": ("libs", ["libtutti0"], ["libibverbs1"], [f"{LIB}/tutti/libtutti-net-ib.so"]),
     "tutti-plugin-cuda": ("contrib/libs", ["libtutti0", "tutti-plugins"], ["libc6"], [f"{LIB}/tutti/libtutti-cuda-kernels.so"]),
     "tutti-tools": ("utils", ["libtutti0", "tutti-plugins"], ["libc6"],

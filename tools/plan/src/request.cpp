@@ -194,7 +194,7 @@ Problem problem_of(const Request& request) {
   problem.topology = topology_of(request, problem.hosts);
   const auto check = [&](const char* what, uint32_t rank) {
     if (rank >= problem.nranks)
-      throw WrongRequest(fmt::format("{} {} is none of {} ranks", what, rank, problem.nranks));
+      throw WrongRequest(fmt::format("{} {} is not a rank: expected 0 to {}", what, rank, problem.nranks - 1));
   };
   check("root", request.root);
   check("rank", request.rank.value_or(0));

@@ -45,7 +45,7 @@ class Tutti(CMakePackage, CudaPackage):
 
     def cmake_args(self):
         members = ["core", "plugins/sdk", "plugins/algorithms", "plugins/shm", "plugins/cuda-ipc", "plugins/template",
-                   "plugins/checksum", "plugins/chaos", "plugins/meetings", "net-tcp"]
+                   "plugins/checksum", "plugins/trace", "plugins/chaos", "plugins/meetings", "net-tcp"]
         for variant, member in (("+ib", "net-ib"), ("+cuda", "cuda-kernels"), ("+tools", "tools")):
             if self.spec.satisfies(variant):
                 members.append(member)

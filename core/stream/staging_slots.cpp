@@ -7,6 +7,7 @@
 #include <tutti/base/file_descriptor.hpp>
 
 #include "base/failure.hpp"
+#include "base/graveyard.hpp"
 #include "engine/fabric/devices.hpp"
 #include "registry/host.hpp"
 
@@ -24,13 +25,13 @@ StagingSlots::StagingSlots(const DeviceTables& tables, uint32_t device, const Po
 
 StagingSlots::~StagingSlots() {
   if (region_ && domain_->api()->deregister_memory(domain_->handle(), region_) < 0) {
-    log(TUTTI_LOG_WARN, domain_->api()->name,
-        fmt::format("memory of {} bytes is not let go of and kept until the process ends: {}", bytes_,
-                    take_plugin_error()));
-    (void)host_memory_.release();
-    return;
+    const std::string why = fmt::format("memory of {} bytes is not let go of and kept until the process ends: {}",
+                                        bytes_, take_plugin_error());
+    log(TUTTI_LOG_WARN, domain_->api()->name, why);
+    keep_for_ever(std::move(host_memory_), why);
+  } else if (device_memory_) {
+    tables_.memory->release(tables_.memory->self, device_memory_);
   }
-  if (device_memory_) tables_.memory->release(tables_.memory->self, device_memory_);
 }
 
 // "": they are device memory now; else why they cannot be.

@@ -8,7 +8,10 @@
               core/base/include/tutti/base/text.hpp, core/base/wire.hpp, tools/texts/texts.hpp
               and fmt are there instead.
 
-Tests, benchmarks, examples, comments, and the programs of tools/compare, which use other libraries, are free of it.
+  names       no two files of the core define types of one name in one namespace: they are one library, whose linker keeps
+              one of two inline functions, or destructors, of one name, and says nothing.
+
+Tests, benchmarks, examples, comments, and the programs of tools/compare, which use other libraries, are free of both.
 """
 import re
 import sys
@@ -21,6 +24,8 @@ LOCALE = re.compile(r"\b(?:strto(?:d|f|ld|l|ll|ul|ull|imax|umax)|ato(?:i|l|ll|f)
                     r"|[io]?stringstream)\b(?=\s*[({<,);]|\s+\w)"
                     r"|\bifstream\b.*>>"
                     r"|\"[^\"]*%[-+#0]*(?:\d+|\*)?(?:\.(?:\d+|\*)?)?[lL]?[aefgAEFG]\b")
+NAMESPACE = re.compile(r"(?:inline )?namespace ?([\w:]*) ?\{$")
+TYPE = re.compile(r"(?:template <.*> )?(?:class|struct) (\w+)(?: final)?(?: :[^:].*)? ?\{")
 COMMENT = re.compile(r"//.*$|^\s*/?\*.*$")
 
 
@@ -31,9 +36,32 @@ def sources(root):
                 yield path
 
 
+def types(path):
+    """The types that a file defines where the linker sees them, with their namespaces. Namespaces are not indented."""
+    spaces = []
+    for line in path.read_text(errors="replace").splitlines():
+        if space := NAMESPACE.match(line):
+            spaces.append(space[1])
+        elif line.startswith("}  // namespace") and spaces:
+            spaces.pop()
+        elif (found := TYPE.match(line)) and "" not in spaces:
+            yield "::".join(spaces + [found[1]])
+
+
+def names(root):
+    """The faults against the second rule."""
+    seen, faults = {}, []
+    for path in sources(root):
+        for name in types(path) if path.is_relative_to(root / "core") else ():
+            file = str(path.relative_to(root))
+            if seen.setdefault(name, file) != file:
+                faults.append(f"{file}: names: {name} is a type of {seen[name]}, too\n    give one of them another name")
+    return faults
+
+
 def check(root):
     """The faults of a tree."""
-    return [f"{path.relative_to(root)}:{number}: locale: {line.strip()}\n"
+    return names(root) + [f"{path.relative_to(root)}:{number}: locale: {line.strip()}\n"
             "    use tutti/sdk/text.hpp, base/wire.hpp, texts/texts.hpp or fmt"
             for path in sources(root) for number, line in enumerate(path.read_text(errors="replace").splitlines(), 1)
             if LOCALE.search(COMMENT.sub("", line))]
@@ -46,7 +74,7 @@ def main():
     if not any(True for _ in sources(root)):
         sys.exit(f"source_rules: {root} has no sources of {', '.join(FOLDERS)}: is it the top of the tree?")
     faults = check(root)
-    print("\n".join(faults + [f"{len(faults)} lines break a rule" if faults else "all sources keep the rules"]))
+    print("\n".join(faults + [f"{len(faults)} times a rule is broken" if faults else "all sources keep the rules"]))
     sys.exit(1 if faults else 0)
 
 

@@ -199,7 +199,7 @@ void ControlMesh::take_address(uint32_t peer, const Frame& frame) {
 }
 
 void ControlMesh::ended(uint32_t peer, const std::string& why, bool broke) {
-  const Link& link = links_.at(peer);
+  const ControlLink& link = links_.at(peer);
   if (!link.left && !leaves_) {
     pollfd process = {link.process.get(), POLLIN, 0};
     const bool ended = !link.process || ::poll(&process, 1, 100) == 1;

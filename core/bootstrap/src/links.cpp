@@ -121,7 +121,7 @@ void Links::watch_process(uint32_t peer, FileDescriptor process) {
 }
 
 void Links::drop(uint32_t peer) {
-  const Link& link = links_.at(peer);
+  const ControlLink& link = links_.at(peer);
   closed_traffic_ += link.stream.traffic();
   unwatch(link.stream.fd());
   if (link.process) unwatch(link.process.get());
@@ -136,7 +136,7 @@ void Links::put(uint32_t peer, std::string_view frame) {
 }
 
 void Links::push(uint32_t peer) {
-  Link& link = links_.at(peer);
+  ControlLink& link = links_.at(peer);
   link.stream.flush();
   if (link.stream.unsent() == link.writing) return;
   link.writing = link.stream.unsent();

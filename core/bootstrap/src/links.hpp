@@ -21,8 +21,8 @@
 namespace tutti::core {
 
 // A connection to a rank.
-struct Link {
-  explicit Link(FrameStream s) : stream(std::move(s)) {}
+struct ControlLink {
+  explicit ControlLink(FrameStream s) : stream(std::move(s)) {}
   FrameStream stream;
   FileDescriptor process;  // polls readable once the rank's process has ended; empty: not watched
   bool writing = false;    // epoll watches for room
@@ -84,7 +84,7 @@ class Links {
   // All links, now and earlier.
   Traffic all_traffic() const;
 
-  std::map<uint32_t, Link> links_;  // by rank
+  std::map<uint32_t, ControlLink> links_;  // by rank
   uint64_t longest_ = 0;            // no peer sends longer frames
   const BootstrapLog log_;
   const std::shared_ptr<const Tls> tls_;

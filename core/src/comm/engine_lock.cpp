@@ -38,7 +38,10 @@ Hold::Hold(EngineLock& lock, std::unique_lock<std::mutex> mutex) : lock_(lock), 
 }
 
 Hold::~Hold() {
-  if (mutex_) lock_.keep_watched();
+  if (mutex_) {
+    lock_.open_to_others_ = nullptr;
+    lock_.keep_watched();
+  }
   const uint64_t before = lock_.pending_.load(std::memory_order_relaxed);
   const uint64_t now = lock_.engine_.operations.pending() + lock_.asleep_;
   if (now != before) lock_.pending_.store(now, std::memory_order_release);

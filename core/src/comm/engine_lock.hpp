@@ -54,7 +54,6 @@ class EngineLock final : public Engine, public Waiter::Work {
 
  private:
   friend class Hold;
-  friend class OpenToOthers;
   friend class Presence;
 
   // Waiter::Work
@@ -82,7 +81,7 @@ class EngineLock final : public Engine, public Waiter::Work {
   std::atomic<uint32_t> attended_{0};  // threads that wait here, and the progress thread
   uint32_t asleep_ = 0;                // threads that sleep without the lock
   bool stirred_ = false;               // something has moved since this was last asked
-  std::unique_lock<std::mutex>* open_to_others_ = nullptr;  // of the thread that may go to sleep without it
+  std::unique_lock<std::mutex>* open_to_others_ = nullptr;  // the owner's, which it lets go while it sleeps
   std::atomic<bool> inside_{false};                         // the owner is, without the lock
   std::atomic<bool> settling_{false};                       // the owner waits for the others' end
   bool ending_ = false;                                     // the owner ends the communicator and holds the engine
@@ -110,30 +109,17 @@ class Hold {
   Hold(const Hold&) = delete;
   Hold& operator=(const Hold&) = delete;
   ~Hold();
-  // May other threads come in while this one sleeps? Otherwise it is alone.
+  // May other threads come in? Otherwise this one is alone.
   bool is_locked() const { return mutex_.owns_lock(); }
+  // If this thread sleeps it lets the engine go meanwhile: others may come in, and end what it waits for.
+  void open_to_others() { lock_.open_to_others_ = is_locked() ? &mutex_ : nullptr; }
 
  private:
   friend class EngineLock;
-  friend class OpenToOthers;
   Hold(EngineLock& lock, std::unique_lock<std::mutex> mutex);
   void leave();
   EngineLock& lock_;
   std::unique_lock<std::mutex> mutex_;
-};
-
-// While it lives a sleep of this thread lets the engine go. Others may come in, and end what it waits for.
-class OpenToOthers {
- public:
-  explicit OpenToOthers(Hold& hold) : lock_(hold.lock_) {
-    lock_.open_to_others_ = hold.is_locked() ? &hold.mutex_ : nullptr;
-  }
-  OpenToOthers(const OpenToOthers&) = delete;
-  OpenToOthers& operator=(const OpenToOthers&) = delete;
-  ~OpenToOthers() { lock_.open_to_others_ = nullptr; }
-
- private:
-  EngineLock& lock_;
 };
 
 // Counts a thread that waits here. It advances the engine by itself, so that the sleeps of others need not.

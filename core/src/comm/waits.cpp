@@ -92,10 +92,8 @@ tutti_status Waits::wait(tutti_request& request, uint64_t timeout_ns) {
   for (bool first = true; !request.complete.load(std::memory_order_acquire); first = false) {
     Hold hold(engine_.lock);
     if (first) engine_.operations.awaits(request);
-    {
-      const OpenToOthers open(hold);
-      wait_on(request, fruitless, deadline);
-    }
+    hold.open_to_others();
+    wait_on(request, fruitless, deadline);
     if (!limited || clock_ns() < deadline || request.complete.load(std::memory_order_acquire)) continue;
     engine_.operations.record_awaited(nullptr);
     return TUTTI_AGAIN;
@@ -119,7 +117,7 @@ tutti_status Waits::probe(tutti_envelope& envelope, uint64_t timeout_ns) {
       return TUTTI_OK;
     }
     if (deadline != Waiter::for_ever && clock_ns() >= deadline) return TUTTI_AGAIN;
-    const OpenToOthers open(hold);
+    hold.open_to_others();
     pass(moved, fruitless, deadline);
   }
 }

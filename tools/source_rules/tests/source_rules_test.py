@@ -46,6 +46,22 @@ class Rules(unittest.TestCase):
                      "tools/perf/tests/a.cpp"):
             self.assertFalse(self.faults(line, path), path)
 
+    def test_types_of_one_name(self):
+        def faults(first, second):
+            with tempfile.TemporaryDirectory() as folder:
+                for name, text in (("a.hpp", first), ("b.cpp", second)):
+                    file = Path(folder) / "core/src" / name
+                    file.parent.mkdir(parents=True, exist_ok=True)
+                    file.write_text(f"namespace tutti::core {{\n{text}\n}}  // namespace tutti::core\n")
+                return source_rules.check(Path(folder))
+        one = "class Guest final : public Visitor {\n};"
+        self.assertEqual([fault.split("\n")[0] for fault in faults(one, "struct Guest {\n};")],
+                         ["core/src/b.cpp: names: tutti::core::Guest is a type of core/src/a.hpp, too"])
+        for other in ("class Guest;", "struct Host {\n  struct Guest {\n  };\n};", "namespace {\nstruct Guest {\n};\n}  // namespace",
+                      "namespace api {\nstruct Guest {\n};\n}  // namespace api", "struct Host::Guest {\n};"):
+            with self.subTest(other=other):
+                self.assertEqual(faults(one, other), [])
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -345,7 +345,7 @@ Communicator::~Communicator() {
   bootstrap_->control().answer_roll_calls(nullptr);
   windows_.close();
   bool keep_mapped = false;
-  if (streams_ && streams_->is_left_behind()) {
+  if (streams_ && streams_->is_used_elsewhere()) {
     keep_mapped = true;
     keep_streams();
   } else if (streams_) {

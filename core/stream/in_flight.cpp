@@ -31,9 +31,8 @@ void InFlight::open(uint32_t device) {
   counter_ = std::make_unique<StreamCounter>(device_);
 }
 
-// Where the device waits for this process nobody may ever have to wait for its queue.
 bool InFlight::has_room(uint64_t most) const {
-  return operations_.size() < most_operations && (!most || queued_ <= most);
+  return operations_.size() < most_operations && queued_ <= most;
 }
 
 StreamOperation& InFlight::begin(const StreamCall& call, std::span<const Transfer> transfers) {
@@ -48,6 +47,7 @@ StreamOperation& InFlight::begin(const StreamCall& call, std::span<const Transfe
 // Handles of destroyed streams come again while their work still runs: numbers tell streams apart.
 void InFlight::enter(StreamPart& part) {
   if (operations_.empty()) probe_.restart();
+  part_ = &part;
   const StreamCall& call = begun_.call;
   const bool follows = (call.stream_number && last_stream_ == call.stream_number) || is_done();
   part.stream = call.stream;
@@ -63,34 +63,34 @@ void InFlight::enter(StreamPart& part) {
   part.read_by.clear();
 }
 
-void InFlight::issued(const StreamPart& part, tutti_request* request) {
+void InFlight::issued(tutti_request* request) {
   begun_.request = request;
-  begun_.counted = part.counted;
-  begun_.commands = std::min(part.commands, most_queued);
+  begun_.counted = part_->counted;
+  begun_.commands = std::min(part_->commands, most_queued);
   last_stream_ = begun_.call.stream_number;
   given_ = begun_.last;
   queued_ += begun_.commands;
   operations_.push_back(begun_);
 }
 
-void InFlight::abandon(const StreamPart& part) {
+void InFlight::abort() {
   if (captures()) return;
-  if (!part.read_by.empty())
-    be_stuck(fmt::format("{} may still read this rank's memory: keep it untouched until their streams are done",
-                         part.read_by));
+  if (!part_->read_by.empty())
+    keep_in_use(fmt::format("{} may still read this rank's memory: keep it untouched until their streams are done",
+                            part_->read_by));
   tutti_command commands[2]{};
-  if (part.after) commands[0] = counter_->wait(*part.after);
+  if (part_->after) commands[0] = counter_->wait(*part_->after);
   given_ = counter_->next();
   commands[1] = counter_->store(given_);
-  const uint32_t first = part.after && !part.commands ? 0 : 1;  // it may have begun, and waited
-  if (device_.executor->enqueue(device_.executor->self, part.stream, commands + first, 2 - first) == TUTTI_OK) return;
-  be_stuck(
+  const uint32_t first = part_->after && !part_->commands ? 0 : 1;  // it may have begun, and waited
+  if (device_.executor->enqueue(device_.executor->self, part_->stream, commands + first, 2 - first) == TUTTI_OK) return;
+  keep_in_use(
       fmt::format("the device refuses to tell when the stream is done ({}): keep its buffers untouched until the "
                   "stream is destroyed",
                   take_plugin_error()));
 }
 
-void InFlight::be_stuck(const std::string& why) {
+void InFlight::keep_in_use(const std::string& why) {
   state_ = State::stuck;
   in_use_ += "; " + why;
 }

@@ -27,9 +27,9 @@ struct StreamOperation {
   Transfer transfer;       // the first of them
   uint64_t number = 0;
   tutti_request* request = nullptr;
-  uint32_t first = 0, last = 0;  // of the counter
-  uint64_t commands = 0;         // that may be in the device's queue
-  bool counted = false;          // by the device's gate
+  uint32_t first = 0, last = 0;   // of the counter
+  uint64_t commands = 0;          // that may be in the device's queue
+  bool counted = false;           // by the device's gate
   uint64_t last_progress_ns = 0;  // 0: it has moved since somebody has looked
 
   std::optional<uint64_t> sequence() const { return transfers ? std::nullopt : std::optional(call.sequence); }
@@ -45,12 +45,12 @@ class InFlight {
   // Before the first operation, in the device's gate. Throws Failure.
   void open(uint32_t device);
   bool is_open() const { return counter_ != nullptr; }
-  // Is there room for another operation in the device's queue? `most`: commands that may be there, 0: any number.
+  // Is there room for another operation in the device's queue? `most`: commands that may be there before it.
   bool has_room(uint64_t most) const;
 
-  // ---- The operation that begins. Until issued() or abandon() it is neither pending nor over.
+  // ---- The operation that begins. Until issued() or abort() it is neither pending nor over.
   StreamOperation& begin(const StreamCall& call, std::span<const Transfer> transfers = {});
-  // Its part in the issue has the counter and what comes before it.
+  // Its part in the issue gets the counter and what comes before it.
   void enter(StreamPart& part);
   const StreamOperation& begun() const { return begun_; }
   // Is it recorded for later replays? Then nothing of it runs now.
@@ -58,12 +58,12 @@ class InFlight {
   // Has the device come to it?
   bool is_entered() const { return counter_->reached(begun_.first); }
   // It has been issued: it is pending from now on, and the request stands for it until complete.
-  void issued(const StreamPart& part, tutti_request* request);
+  void issued(tutti_request* request);
   // Its issue has failed, perhaps before it began, perhaps half-way: what is in the stream is pending, without a
   // request.
-  void abandon(const StreamPart& part);
+  void abort();
   // Nothing tells when the device has come to the end of a failed call. `why`: for the next error.
-  void be_stuck(const std::string& why);
+  void keep_in_use(const std::string& why);
   bool is_stuck() const { return state_ == State::stuck; }
   bool has_failed() const { return state_ != State::sound; }
 
@@ -122,10 +122,11 @@ class InFlight {
   DeviceProbe probe_;
   std::vector<StreamOperation> operations_;
   StreamOperation begun_;
-  uint64_t number_ = 0;       // of the newest operation
-  uint32_t given_ = 0;        // what the newest one that the device was given stores last
-  uint32_t last_stream_ = 0;  // number of the stream that it is in
-  uint64_t queued_ = 0;       // sum of operations' commands
+  StreamPart* part_ = nullptr;  // its
+  uint64_t number_ = 0;         // of the newest operation
+  uint32_t given_ = 0;          // what the newest one that the device was given stores last
+  uint32_t last_stream_ = 0;    // number of the stream that it is in
+  uint64_t queued_ = 0;         // sum of operations' commands
   std::string in_use_;
 };
 

@@ -32,7 +32,7 @@ bool StreamChannel::moved() {
   return std::exchange(seen_, now) != now;
 }
 
-void StreamChannel::let_go() {
+void StreamChannel::release_flags() {
   for (uint64_t k = 0; k < places_; ++k) std::atomic_ref(*host_flag(k, !outgoing_)).store(1, std::memory_order_release);
 }
 

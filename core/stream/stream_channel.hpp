@@ -62,7 +62,7 @@ class StreamChannel {
   // Would the stream go on at once at the k-th fragment? For a stream that has carried out all before it.
   bool may_go_on(uint64_t k) const;
   // Gives the stream whatever it waits for, so that it comes to its end; what it reads is undefined.
-  void let_go();
+  void release_flags();
   // "at fragment 3 to rank 1 over tcp", for messages; "": nothing is under way, or only the streams know.
   virtual std::string where() const { return {}; }
   // The carrier of the bytes, for reports: a text at one address in all channels alike, which stays there.

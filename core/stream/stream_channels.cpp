@@ -14,19 +14,38 @@
 namespace tutti::core {
 namespace {
 
-bool is_mapped_way(const Channels::value_type& entry) { return !entry.second->by_host(); }
+bool is_mapped_entry(const Channels::value_type& entry) { return !entry.second->by_host(); }
 
+// The opening of the channels that a call lacks. Nothing of this rank is pending on the device meanwhile.
 class ChannelOpening {
  public:
-  // Nothing of this rank is pending on the device. Adds to `channels` what `traffic` needs and is missing. Throws
-  // Failure. `told`: why staged bytes go through host memory, as far as the log has it.
+  // Adds to `channels` what `traffic` needs and is missing. Throws Failure. `logged`: why staged bytes go through host
+  // memory, as far as the log has it.
   ChannelOpening(const StreamSetup& setup, PeerMemory& memory, const std::vector<StreamTraffic>& traffic,
-                 Channels& channels, std::set<std::string>& told);
+                 Channels& channels, std::set<std::string>& logged)
+      : setup_(setup), memory_(memory), channels_(channels), logged_(logged) {
+    for (const StreamTraffic& t : traffic) {
+      const ChannelWay way{t.peer, t.lane, t.outgoing};
+      if (channels_.contains(way)) continue;
+      Coming& coming = coming_[way];
+      if (memory_.reaches(t.peer)) continue;
+      coming.staged.emplace();
+      const auto& host_of = setup_.topology->host_of_rank();
+      if (host_of[t.peer] == host_of[setup_.rank] && !setup_.named)
+        setup_.topology->mapping_transport_of(setup_.rank, t.peer, &*coming.staged);
+    }
+  }
   ChannelOpening(const ChannelOpening&) = delete;
   ChannelOpening& operator=(const ChannelOpening&) = delete;
-  ~ChannelOpening();
+  ~ChannelOpening() {
+    for (auto& [way, coming] : coming_) memory_.take_back({coming.slots}, nullptr);
+  }
   // Goes on; true when all are there. Throws Failure.
-  bool advance();
+  bool advance() {
+    for (auto at = coming_.begin(); at != coming_.end();)
+      at = settle(at->first, at->second) ? coming_.erase(at) : std::next(at);
+    return coming_.empty();
+  }
 
  private:
   // The state of a channel's opening.
@@ -37,106 +56,76 @@ class ChannelOpening {
     // anything else.
     std::optional<std::string> staged;
   };
-  void stage(const ChannelWay& way, const std::string& why);
-  bool settle(const ChannelWay& way, Coming& coming);
-  bool map(const ChannelWay& way, Coming& coming);
-  bool offer(const ChannelWay& way, Coming& coming);
-  bool accept(const ChannelWay& way, Coming& coming);
+
+  // Is the channel there? A rank that cannot have it mapped has told its peer, and both stage it.
+  bool settle(const ChannelWay& way, Coming& coming) {
+    if (!coming.staged && map(way, coming)) return true;
+    if (!coming.staged || !connect((*setup_.links)[std::get<0>(way)])) return false;
+    stage(way, *coming.staged);
+    return true;
+  }
+
+  // False: not yet, or it is to be staged.
+  bool map(const ChannelWay& way, Coming& coming) {
+    const auto [peer, lane, outgoing] = way;
+    if (!memory_.reaches(peer)) return coming.staged.emplace(), false;  // since a way before, which has said why
+    bool connected = false;
+    try {
+      connected = memory_.connect(peer);
+      return connected && (outgoing ? offer(way, coming) : accept(way, coming));
+    } catch (const Failure& failure) {
+      if (failure.status == TUTTI_PEER_FAILED || (!connected && memory_.reaches(peer))) throw;
+      coming.shared.reset();
+      memory_.close(coming.slots);
+      coming.staged = failure.text;
+      return false;
+    }
+  }
+
+  bool offer(const ChannelWay& way, Coming& coming) {
+    const auto [peer, lane, outgoing] = way;
+    if (!coming.shared)
+      coming.shared = MappedChannel::share(memory_, setup_.device, peer, setup_.rank, lane);
+    if (!coming.shared->is_mapped()) return false;
+    channels_[way] = std::move(coming.shared);
+    return true;
+  }
+
+  bool accept(const ChannelWay& way, Coming& coming) {
+    const auto [peer, lane, outgoing] = way;
+    const auto open = [&, peer = peer, lane = lane](PeerMemory::Kind kind, uint64_t bytes) {
+      return memory_.open(peer, PeerMemory::tag(kind, peer, lane), bytes).value_or(PeerRegion{});
+    };
+    if (!coming.slots) coming.slots = open(PeerMemory::slots, StreamChannel::slots * StreamChannel::slot_bytes);
+    if (!coming.slots) return false;
+    const PeerRegion flags = open(PeerMemory::channel_flags, MappedChannel::shared_bytes);
+    if (!flags) return false;
+    channels_[way] = std::make_unique<MappedChannel>(memory_, false, std::exchange(coming.slots, {}), flags);
+    return true;
+  }
+
+  void stage(const ChannelWay& way, const std::string& why) {
+    const auto [peer, lane, outgoing] = way;
+    if (!why.empty())
+      log(TUTTI_LOG_WARN, setup_.device.tables.memory->name,
+          fmt::format("rank {}: lane {} {} rank {} is not mapped: {}", setup_.rank, lane, outgoing ? "to" : "from",
+                      peer, why));
+    Link* link = &(*setup_.links)[peer];
+    auto channel = std::make_unique<StagedChannel>(setup_.device.tables, setup_.device.device, link,
+                                                   setup_.first_lane + lane, outgoing, setup_.in_host);
+    if (const std::string& reason = channel->why_in_host(); !reason.empty() && logged_.insert(reason).second)
+      log(TUTTI_LOG_INFO, setup_.device.tables.memory->name,
+          fmt::format("rank {}: what {} carries goes through host memory: {}", setup_.rank, link->port->api->name,
+                      reason));
+    channels_[way] = std::move(channel);
+  }
 
   const StreamSetup& setup_;
   PeerMemory& memory_;
   Channels& channels_;
-  std::set<std::string>& told_;
+  std::set<std::string>& logged_;
   std::map<ChannelWay, Coming> coming_;
 };
-
-ChannelOpening::ChannelOpening(const StreamSetup& setup, PeerMemory& memory, const std::vector<StreamTraffic>& traffic,
-                               Channels& channels, std::set<std::string>& told)
-    : setup_(setup), memory_(memory), channels_(channels), told_(told) {
-  for (const StreamTraffic& t : traffic) {
-    const ChannelWay way{t.peer, t.lane, t.outgoing};
-    if (channels_.contains(way)) continue;
-    Coming& coming = coming_[way];
-    if (memory_.reaches(t.peer)) continue;
-    coming.staged.emplace();
-    const auto& host_of = setup_.topology->host_of_rank();
-    if (host_of[t.peer] == host_of[setup_.rank] && !setup_.named)
-      setup_.topology->mapping_transport_of(setup_.rank, t.peer, &*coming.staged);
-  }
-}
-
-ChannelOpening::~ChannelOpening() {
-  for (auto& [way, coming] : coming_) memory_.take_back({coming.slots}, nullptr);
-}
-
-bool ChannelOpening::advance() {
-  for (auto at = coming_.begin(); at != coming_.end();)
-    at = settle(at->first, at->second) ? coming_.erase(at) : std::next(at);
-  return coming_.empty();
-}
-
-void ChannelOpening::stage(const ChannelWay& way, const std::string& why) {
-  const auto [peer, lane, outgoing] = way;
-  if (!why.empty())
-    log(TUTTI_LOG_WARN, setup_.device.tables.memory->name,
-        fmt::format("rank {}: lane {} {} rank {} is not mapped: {}", setup_.rank, lane, outgoing ? "to" : "from", peer,
-                    why));
-  Link* link = &(*setup_.links)[peer];
-  auto channel = std::make_unique<StagedChannel>(setup_.device.tables, setup_.device.device, link,
-                                                 setup_.first_lane + lane, outgoing, setup_.in_host);
-  if (const std::string& reason = channel->why_in_host(); !reason.empty() && told_.insert(reason).second)
-    log(TUTTI_LOG_INFO, setup_.device.tables.memory->name,
-        fmt::format("rank {}: what {} carries goes through host memory: {}", setup_.rank, link->port->api->name,
-                    reason));
-  channels_[way] = std::move(channel);
-}
-
-// Is the channel there? A rank that cannot have it mapped has told its peer, and both stage it.
-bool ChannelOpening::settle(const ChannelWay& way, Coming& coming) {
-  if (!coming.staged && map(way, coming)) return true;
-  if (!coming.staged || !connect((*setup_.links)[std::get<0>(way)])) return false;
-  stage(way, *coming.staged);
-  return true;
-}
-
-// False: not yet, or it is to be staged.
-bool ChannelOpening::map(const ChannelWay& way, Coming& coming) {
-  const auto [peer, lane, outgoing] = way;
-  if (!memory_.reaches(peer)) return coming.staged.emplace(), false;  // since a way before, which has said why
-  bool connected = false;
-  try {
-    connected = memory_.connect(peer);
-    return connected && (outgoing ? offer(way, coming) : accept(way, coming));
-  } catch (const Failure& failure) {
-    if (failure.status == TUTTI_PEER_FAILED || (!connected && memory_.reaches(peer))) throw;
-    coming.shared.reset();
-    memory_.close(coming.slots);
-    coming.staged = failure.text;
-    return false;
-  }
-}
-
-bool ChannelOpening::offer(const ChannelWay& way, Coming& coming) {
-  const auto [peer, lane, outgoing] = way;
-  if (!coming.shared)
-    coming.shared = MappedChannel::share(memory_, setup_.device, peer, setup_.rank, lane);
-  if (!coming.shared->is_mapped()) return false;
-  channels_[way] = std::move(coming.shared);
-  return true;
-}
-
-bool ChannelOpening::accept(const ChannelWay& way, Coming& coming) {
-  const auto [peer, lane, outgoing] = way;
-  const auto open = [&, peer = peer, lane = lane](PeerMemory::Kind kind, uint64_t bytes) {
-    return memory_.open(peer, PeerMemory::tag(kind, peer, lane), bytes).value_or(PeerRegion{});
-  };
-  if (!coming.slots) coming.slots = open(PeerMemory::slots, StreamChannel::slots * StreamChannel::slot_bytes);
-  if (!coming.slots) return false;
-  const PeerRegion flags = open(PeerMemory::channel_flags, MappedChannel::shared_bytes);
-  if (!flags) return false;
-  channels_[way] = std::make_unique<MappedChannel>(memory_, false, std::exchange(coming.slots, {}), flags);
-  return true;
-}
 
 }  // namespace
 
@@ -148,7 +137,7 @@ void StreamChannels::open(const std::vector<StreamTraffic>& traffic, StreamComm&
   std::optional<ChannelOpening> opening;
   bool is_open = false;
   const auto advance = [&] {
-    if (!opening) opening.emplace(setup_, memory_, traffic, channels_, told_);
+    if (!opening) opening.emplace(setup_, memory_, traffic, channels_, logged_);
     is_open = opening->advance();
   };
   comm.await([&] { return gate_.try_run(advance) && is_open; });
@@ -186,7 +175,7 @@ bool StreamChannels::moved() {
 }
 
 void StreamChannels::release_flags() {
-  for (auto& [way, channel] : channels_) channel->let_go();
+  for (auto& [way, channel] : channels_) channel->release_flags();
 }
 
 std::string StreamChannels::where() const {
@@ -209,8 +198,8 @@ std::vector<tutti_link_traffic> StreamChannels::traffic() const {
 }
 
 // At once: its owners wait for that before they release it, as this rank does.
-void StreamChannels::unmap() { std::erase_if(channels_, is_mapped_way); }
+void StreamChannels::unmap() { std::erase_if(channels_, is_mapped_entry); }
 
-bool StreamChannels::any_mapped() const { return std::ranges::any_of(channels_, is_mapped_way); }
+bool StreamChannels::any_mapped() const { return std::ranges::any_of(channels_, is_mapped_entry); }
 
 }  // namespace tutti::core

@@ -77,7 +77,7 @@ class StreamChannels {
   PeerMemory& memory_;
   DeviceGate::User& gate_;
   Channels channels_;
-  std::set<std::string> told_;  // why bytes go through host memory
+  std::set<std::string> logged_;  // why bytes go through host memory
 };
 
 }  // namespace tutti::core

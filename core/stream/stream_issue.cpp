@@ -108,7 +108,7 @@ void StreamIssue::require_peers(uint64_t place) {
 }
 
 // The device's queue may be full of what waits for this rank, and the issuing thread wait for room in it.
-void StreamIssue::leave(const Failure& why) {
+void StreamIssue::withdraw(const Failure& why) {
   const auto limit = std::chrono::steady_clock::now() + leaving_limit;
   while (!rendezvous_->leave(setup_.rank, why, std::chrono::milliseconds(1))) {
     channels_.release_flags();
@@ -119,7 +119,8 @@ void StreamIssue::leave(const Failure& why) {
 // ---- Calls -------------------------------------------------------------------------------------------------
 
 void StreamIssue::put(const std::vector<Transfer>& transfers) {
-  begin(exchange_);
+  in_flight_.enter(exchange_);
+  exchange_.awaits = StreamExchange::Awaits::nothing;
   exchange_.operation = in_flight_.begun().number;
   exchange_.transfers = &transfers;
   exchange_.turn = setup_.local.size() > 1 ? &rendezvous_->filling(in_flight_.begun().call.stream) : nullptr;
@@ -130,14 +131,16 @@ void StreamIssue::put(const std::vector<Transfer>& transfers) {
 
 // The rank that comes last puts the work of all into their streams.
 void StreamIssue::put(const StreamCall& call, StreamPlan& plan, const WindowPlaces& places) {
-  begin(launch_);
+  in_flight_.enter(launch_);
+  exchange_.awaits = StreamExchange::Awaits::nothing;
   if (call.capturing && plan.windows) windows_.keep_scratch();
   if (call.capturing && !plan.windows && plan.plan.scratch.bytes > 0) scratch_.keep();
   ways_.clear();
   for (size_t way = 0; way < plan.channels.size(); ++way) {
     StreamChannel& channel = *plan.channels[way];
     ways_.emplace_back(&channel, channel.announced());
-    for (const uint64_t bytes : plan.traffic[way].sizes) channel.announce(bytes, in_flight_.begun().number, call.sequence);
+    for (const uint64_t bytes : plan.traffic[way].sizes)
+      channel.announce(bytes, in_flight_.begun().number, call.sequence);
   }
   places_ = &places;
   launch_.plan = &plan;
@@ -155,7 +158,7 @@ void StreamIssue::put(const StreamCall& call, StreamPlan& plan, const WindowPlac
   while (!rendezvous_->passed(place, std::chrono::microseconds(setup_.has_channels() ? 20 : 1000))) try {
       if (!wait_for_issuer()) require_peers(place);
     } catch (const Failure& why) {
-      leave(why);
+      withdraw(why);
       throw;
     }
 }
@@ -173,15 +176,15 @@ void StreamIssue::copy_to_output(const StreamCall& call, const StreamPlan& plan)
     throw Failure(status, fmt::format("device {}: {}", memory->name, take_plugin_error()));
 }
 
-void StreamIssue::abandon() {
+void StreamIssue::abort() {
   if (const auto issuer = rendezvous_->issuer())
-    in_flight_.be_stuck(fmt::format(
+    in_flight_.keep_in_use(fmt::format(
         "the thread of rank {} of this process has not come back from a call of the device and may still put work into "
         "this rank's stream: keep the stream and the buffers untouched until that rank's call has returned and the "
         "stream is done",
         *issuer));
   else
-    in_flight_.abandon(*part_);
+    in_flight_.abort();
 }
 
 void StreamIssue::release_events(bool failed) {

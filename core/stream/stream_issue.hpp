@@ -31,15 +31,14 @@ class StreamIssue {
 
   // Before the first call, in the device's gate: has it read memory of the process's other devices, where it can.
   void enable_peers();
-  // Puts the begun operation into the stream. Throws Failure, and then abandon() is next.
+  // Puts the begun operation into the stream. Throws Failure, and then abort() is next.
   void put(const StreamCall& call, StreamPlan& plan, const WindowPlaces& places);
   void put(const std::vector<Transfer>& transfers);
   // Did the device take it as one launch?
   bool fused() const { return launch_.fused; }
-  void issued(tutti_request* request) { in_flight_.issued(*part_, request); }
-  void abandon();
-  // Was a call given up whose work another rank's thread is still putting into the stream? It uses what this one has.
-  bool is_left_behind() const { return rendezvous_->issuer().has_value(); }
+  void abort();
+  // Is another rank's thread still putting the work of an aborted call into the stream? It uses what this one has.
+  bool is_used_elsewhere() const { return rendezvous_->issuer().has_value(); }
   // "all_reduce(...) on device cuda, at fragment 3 to rank 1 over tcp", of the oldest operation, for messages.
   std::string standpoint() const;
   // The end. Where the communicator has failed streams of other ranks may still wait for events of this one.
@@ -52,15 +51,10 @@ class StreamIssue {
 
   void copy_to_output(const StreamCall& call, const StreamPlan& plan);
   StreamSlot slot_of(uint32_t way, uint64_t number) const;
-  void begin(StreamPart& part) {
-    part_ = &part;
-    in_flight_.enter(part);
-    exchange_.awaits = StreamExchange::Awaits::nothing;
-  }
   void wait_here();
   bool wait_for_issuer();
   void require_peers(uint64_t place);
-  void leave(const Failure& why);
+  void withdraw(const Failure& why);
 
   const StreamSetup& setup_;
   StreamComm& comm_;
@@ -77,7 +71,6 @@ class StreamIssue {
   const WindowPlaces* places_ = nullptr;
   StreamLaunch launch_;
   StreamExchange exchange_;
-  StreamPart* part_ = nullptr;  // launch_ or exchange_: which of them is begun
 };
 
 }  // namespace tutti::core

@@ -17,26 +17,13 @@ namespace {
 
 constexpr size_t most_plans = 256;
 constexpr size_t most_tables = 4;  // of unequal blocks, in plans of one form
-constexpr size_t most_words = 1024;
-
-// A rank's words in the first call of a shape: why it cannot, or the size to which its scratch grows and the messages
-// it sends.
-struct Settlement {
-  std::string refusal;
-  uint64_t scratch = 0;
-  std::vector<WindowMessage> sent;
-
-  static void fields(auto& wire, auto& words) {
-    wire(Field("refusal", words.refusal, 0, most_words), words.scratch, words.sent);
-  }
-};
 
 // Runs it unless there is a reason not to. Its failure becomes one.
 void attempt(std::string& why, const std::function<void()>& body) {
   if (why.empty()) try {
       body();
     } catch (const Failure& failure) {
-      why = printable(failure.text.empty() ? tutti_status_text(failure.status) : failure.text, most_words);
+      why = printable(failure.text.empty() ? tutti_status_text(failure.status) : failure.text, Settlement::longest);
     }
 }
 
@@ -89,7 +76,8 @@ std::unique_ptr<StreamPlan> StreamPlans::bind(const Shape& shape, bool in_window
   Schedule schedule;
   Plan plan = setup_.planner->plan(shape, true, setup_.has_channels() && !in_windows ? half : UINT64_MAX, schedule);
   if (in_windows) plan.transports = Windows::carrier;
-  auto made = std::make_unique<StreamPlan>(bind_stream_plan(std::move(plan), std::move(schedule), ways(setup_, in_windows)));
+  auto made =
+      std::make_unique<StreamPlan>(bind_stream_plan(std::move(plan), std::move(schedule), ways(setup_, in_windows)));
   made->open = in_windows;
   return made;
 }
@@ -217,7 +205,7 @@ WindowPlaces StreamPlans::find_places(const StreamCall& call, const Plan& plan) 
     const tutti_window* window = find_window(*setup_.windows, address, bytes);
     if (!window || !bytes || window->where.tables.memory != setup_.device.tables.memory) return {};
     if (!window->staged.empty()) {
-      tell_why_not_in_place(call, window->staged);
+      log_why_not_in_place(call, window->staged);
       return {};
     }
     if (classify(setup_.device.tables, address).buffer_id != window->buffer_id)
@@ -241,7 +229,7 @@ StreamPlan& StreamPlans::choose(const StreamCall& call, StreamPlan& plan, Stream
   const Plans::InWindows& found = plans.in_windows[call.shape.in_place != 0];
   if (!found.settled) settle(call, plans, comm);
   if (found.form) return *found.form;
-  tell_why_not_in_place(call, found.refusal);
+  log_why_not_in_place(call, found.refusal);
   return plan;
 }
 
@@ -285,7 +273,7 @@ void StreamPlans::settle(const StreamCall& call, Plans& plans, StreamComm& comm)
         made[in_place]->windows = table_of(*made[in_place], setup_.rank, all, places_,
                                            [&](uint32_t peer) { return windows_.offered_bytes(peer); });
       });
-    why = printable(first_refusal(comm.gather(own)), most_words);
+    why = printable(first_refusal(comm.gather(own)), Settlement::longest);
     windows_.adopt_scratch(why.empty(), until);
   }
   for (const uint32_t in_place : variants) {
@@ -300,7 +288,7 @@ void StreamPlans::settle(const StreamCall& call, Plans& plans, StreamComm& comm)
   }
 }
 
-void StreamPlans::tell_why_not_in_place(const StreamCall& call, const std::string& why) {
+void StreamPlans::log_why_not_in_place(const StreamCall& call, const std::string& why) {
   if (why == not_in_place_ || !log_enabled(TUTTI_LOG_INFO)) return;
   not_in_place_ = why;
   log(TUTTI_LOG_INFO, setup_.device.tables.memory->name,

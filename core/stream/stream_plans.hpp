@@ -19,6 +19,19 @@
 
 namespace tutti::core {
 
+// A rank's words in the first call of a shape in windows: why it cannot, or the size to which its scratch grows and the
+// messages it sends.
+struct Settlement {
+  static constexpr size_t longest = 1024;
+  std::string refusal;
+  uint64_t scratch = 0;
+  std::vector<WindowMessage> sent;
+
+  static void fields(auto& wire, auto& words) {
+    wire(Field("refusal", words.refusal, 0, longest), words.scratch, words.sent);
+  }
+};
+
 class StreamPlans {
  public:
   StreamPlans(const StreamSetup& setup, StreamChannels& channels, Windows& windows);
@@ -27,14 +40,15 @@ class StreamPlans {
 
   // Can a collective be recorded for replays? Throws Failure.
   void require_recordable(const StreamCall& call);
-  // The plan of a call outside of windows, made if need be, and where the call's buffers lie in windows. `blocks`: where
-  // they are unequal. Throws Failure.
+  // The plan of a call outside of windows, made if need be, and where the call's buffers lie in windows. `blocks`:
+  // where they are unequal. Throws Failure.
   StreamPlan& find(const StreamCall& call, const BlockTable* blocks);
-  // Of the call whose plan was found last. Its buffers decide that it uses windows, unless the ranks have refused that.
+  // Where the buffers of the call whose plan was found last lie in windows.
   const WindowPlaces& places() const { return places_; }
+  // May that call use windows? Not where the ranks have settled that it cannot.
   bool may_use_windows(const StreamCall& call) const;
-  // The form of that plan that is to be issued: `plan`, or the one that uses windows. In the first call of a shape whose
-  // buffers lie in windows all ranks settle whether there is such a form. Throws Failure.
+  // The form of that plan that is to be issued: `plan`, or the one that uses windows. In the first call of a shape
+  // whose buffers lie in windows all ranks settle whether there is such a form. Throws Failure.
   StreamPlan& choose(const StreamCall& call, StreamPlan& plan, StreamComm& comm);
   // Opens the channels that the form lacks; both ends have to come to the call. Throws Failure.
   void open(const StreamCall& call, StreamPlan& form, StreamComm& comm);
@@ -62,13 +76,13 @@ class StreamPlans {
   // Places of the call in windows, where all of its deciding buffers lie in windows that are used in place.
   WindowPlaces find_places(const StreamCall& call, const Plan& plan);
   void settle(const StreamCall& call, Plans& plans, StreamComm& comm);
-  // The application wants windows to be read in place. Each reason is told once in a row.
-  void tell_why_not_in_place(const StreamCall& call, const std::string& why);
+  // The application wants windows to be read in place. Each reason is logged once in a row.
+  void log_why_not_in_place(const StreamCall& call, const std::string& why);
 
   const StreamSetup& setup_;
   StreamChannels& channels_;
   Windows& windows_;
-  const bool fuses_;  // TUTTI_FUSED
+  const bool fuses_;                                   // TUTTI_FUSED
   std::unordered_map<Shape, Plans, ShapeHash> plans_;  // by shapes as all ranks have them
   uint64_t clock_ = 0;
   WindowPlaces places_;

@@ -75,7 +75,7 @@ void Streams::carry_out(StreamCall call, const StreamAsker& asker, Body&& body) 
     require_stream(call);
     service = body(call);
   } catch (const std::exception& problem) {
-    give_up(problem);
+    abort(problem);
     throw;
   }
   state_ = StreamState::idle;
@@ -84,17 +84,17 @@ void Streams::carry_out(StreamCall call, const StreamAsker& asker, Body&& body) 
     replays_ |= has_channels();
     return;
   }
-  issue_.issued(request);
+  in_flight_.issued(request);
   comm_.progress();
 }
 
 // It may have failed half-way. What it has left in the stream is spoken of in the communicator's error, or in that of
 // this call where the other is known already.
-void Streams::give_up(const std::exception& problem) {
+void Streams::abort(const std::exception& problem) {
   const StreamState at = std::exchange(state_, StreamState::idle);
   std::string in_use;
   if (at == StreamState::issues) {
-    issue_.abandon();
+    issue_.abort();
     if (comm_.has_ended()) {
       in_use = release();
       fail_all();
@@ -117,8 +117,10 @@ void Streams::require_stream(StreamCall& call) const {
   call.stream_number = static_cast<uint32_t>(flags >> 32);
 }
 
+// Where the device waits for this process nobody may ever have to wait for its queue.
 void Streams::await_room() {
-  while (!in_flight_.has_room(has_channels() ? most_queued / setup_.local.size() : 0)) comm_.turn(true);
+  const uint64_t most = has_channels() ? most_queued / setup_.local.size() : UINT64_MAX;
+  while (!in_flight_.has_room(most)) comm_.turn(true);
 }
 
 // Runs what may wait for the whole device, once no communicator of the process has work pending there. Work of this one
@@ -126,10 +128,10 @@ void Streams::await_room() {
 void Streams::when_idle(const std::function<void()>& body) {
   while (!gate_.try_run(body))
     if (!comm_.turn(in_flight_.oldest() != nullptr))
-      throw Failure(TUTTI_TIMEOUT, fmt::format("has waited {} for {}: this call needs memory or kernels of {}, "
-                                               "which waits until no communicator of the process has work pending there",
-                                               setup_.timeout.text(timeout_ns_), gate_.pending(),
-                                               describe(setup_.device)));
+      throw Failure(TUTTI_TIMEOUT,
+                    fmt::format("has waited {} for {}: this call needs memory or kernels of {}, "
+                                "which waits until no communicator of the process has work pending there",
+                                setup_.timeout.text(timeout_ns_), gate_.pending(), describe(setup_.device)));
 }
 
 // Before the first call: has the device load what it needs for commands.
@@ -209,7 +211,7 @@ uint32_t Streams::put(const StreamCall& call, StreamPlan& plan) {
 
 // Others hear of new plans once the links to them are there. The threads of this process compare their calls when they
 // meet.
-void Streams::tell_news() {
+void Streams::notify_peers() {
   std::erase_if(news_, [this](const News& one) {
     if (!connect(*one.link)) return false;
     setup_.call_check->tell(one.call, {one.link});
@@ -268,7 +270,7 @@ void Streams::match(std::vector<Transfer>& transfers) {
 // ---- Operations that are pending ---------------------------------------------------------------------------
 
 bool Streams::advance() {
-  if (!news_.empty()) tell_news();
+  if (!news_.empty()) notify_peers();
   const size_t over = in_flight_.reached();  // first: the channels then see all that those operations have written
   const bool moved = channels_.advance();
   if (moved) in_flight_.moved();
@@ -292,8 +294,7 @@ std::string Streams::standpoint() const {
 
 // True when the device has finished everything.
 bool Streams::release_flags() {
-  if (in_flight_.is_done()) return true;
-  channels_.release_flags();
+  if (!in_flight_.is_done()) channels_.release_flags();
   return in_flight_.is_done();
 }
 
@@ -304,9 +305,8 @@ std::string Streams::release() {
 }
 
 bool Streams::release_replays() {
-  if (!replays_) return false;
-  channels_.release_flags();
-  return true;
+  if (replays_) channels_.release_flags();
+  return replays_;
 }
 
 void Streams::fail_all() {

@@ -47,8 +47,8 @@ class Streams {
   // The oldest operation, where the device has begun it and it stands still for longer than its timeout. Throws Failure
   // where the device has failed, which it is asked now and then.
   const StreamOperation* overdue(uint64_t now_ns);
-  // After a failure: gives all streams what they wait for, and waits some seconds until the device has finished. Returns
-  // the error's words about memory that may still be in use, "; ..." or "".
+  // After a failure: gives all streams what they wait for, and waits some seconds until the device has finished.
+  // Returns the error's words about memory that may still be in use, "; ..." or "".
   std::string release();
   // Where operations were recorded whose replays wait for other processes, gives them what they wait for at this
   // moment; nobody sees when one runs. False: none was.
@@ -61,13 +61,11 @@ class Streams {
   bool end(bool last);
 
   bool has_channels() const { return setup_.has_channels(); }
-  bool pending() const {
-    return in_flight_.oldest() || state_ == StreamState::opens || state_ == StreamState::issues;
-  }
+  bool pending() const { return in_flight_.oldest() || state_ == StreamState::opens || state_ == StreamState::issues; }
   // nullptr: none is pending.
   const StreamOperation* oldest() const { return in_flight_.oldest(); }
   bool is_held_up() const { return in_flight_.is_held_up(); }
-  bool is_left_behind() const { return issue_.is_left_behind(); }
+  bool is_used_elsewhere() const { return issue_.is_used_elsewhere(); }
   // Where the oldest operation stands, for messages.
   std::string standpoint() const;
   // Bytes that other ranks' memory was read in place for, and those of mapped channels, by peer.
@@ -77,7 +75,7 @@ class Streams {
  private:
   template <typename Body>
   void carry_out(StreamCall call, const StreamAsker& asker, Body&& body);
-  void give_up(const std::exception& problem);
+  void abort(const std::exception& problem);
   void require_stream(StreamCall& call) const;
   void await_room();
   void prepare();
@@ -87,7 +85,7 @@ class Streams {
   void match(std::vector<Transfer>& transfers);
   uint32_t put(const StreamCall& call, StreamPlan& plan);
   uint32_t service_of(StreamPlan& plan);
-  void tell_news();
+  void notify_peers();
   bool release_flags();
 
   const StreamSetup setup_;
@@ -101,8 +99,8 @@ class Streams {
   InFlight in_flight_;
   StreamIssue issue_;
   StreamState state_ = StreamState::idle;
-  uint64_t timeout_ns_ = 0;  // of the call under way
-  bool replays_ = false;    // operations were recorded whose replays wait for other processes
+  uint64_t timeout_ns_ = 0;            // of the call under way
+  bool replays_ = false;               // operations were recorded whose replays wait for other processes
   std::vector<const char*> carriers_;  // of the transfers that begin
   // Ranks to be told of a plan's first use, once their links are there.
   struct News {

@@ -74,7 +74,7 @@ std::unique_ptr<Streams> ProgressEngine::make_streams() {
 
 ProgressEngine::~ProgressEngine() {
   bool keep_mapped = false;
-  if (streams && streams->is_left_behind()) {
+  if (streams && streams->is_used_elsewhere()) {
     keep_mapped = true;
     keep_streams();
   } else if (streams) {

@@ -114,5 +114,33 @@ TEST(WindowPlaces, OtherMemoryAtARegisteredAddressIsRefused) {
   EXPECT_NE(rank.places(buffers[0]), 0u);
 }
 
+// Peers tell each other which bytes of which buffers their messages carry.
+TEST(WindowPlaces, WordsOfPeersAreCheckedBeforeUse) {
+  Settlement words;
+  words.scratch = 64;
+  words.sent = {{1, 0, 3, TUTTI_BUFFER_SCRATCH, 128, 4096}};
+  const std::string bytes = encode(words);
+  const auto read = decode_all<Settlement>({bytes, bytes}, "words");
+  EXPECT_EQ(read[1].scratch, 64u);
+  EXPECT_EQ(read[1].sent, words.sent);
+
+  const auto refused = [&](const std::string& second, const char* why) {
+    try {
+      decode_all<Settlement>({bytes, second}, "words");
+      ADD_FAILURE() << "it was taken";
+    } catch (const Failure& failure) {
+      EXPECT_EQ(failure.status, TUTTI_MISMATCH);
+      for (const char* text : {"rank 1's words", why})
+        EXPECT_NE(failure.text.find(text), std::string::npos) << failure.text;
+    }
+  };
+  for (size_t n = 0; n < bytes.size(); ++n) refused(bytes.substr(0, n), "left");
+  refused(bytes + '\0', "too many");
+  words.sent[0].buffer = TUTTI_BUFFER_SCRATCH + 1;
+  refused(encode(words), "buffer");
+  words.refusal = "two\nlines";
+  refused(encode(words), "refusal");
+}
+
 }  // namespace
 }  // namespace tutti::core

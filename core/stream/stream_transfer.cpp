@@ -12,10 +12,9 @@
 #include "base/failure.hpp"
 
 namespace tutti::core {
-
 namespace {
 
-constexpr std::chrono::microseconds patience(200);
+constexpr std::chrono::microseconds patience(20);  // for the other side, until what else is pending goes on
 constexpr std::chrono::seconds handover_limit(5);
 
 using Fragment = StreamExchange::Fragment;

@@ -6,9 +6,11 @@
 #include <gtest/gtest.h>
 #include <tutti/registry.h>
 #include <tutti/tutti.h>
+#include <unistd.h>
 
 #include <cstring>
 #include <deque>
+#include <filesystem>
 #include <fstream>
 #include <functional>
 #include <map>
@@ -307,6 +309,20 @@ void add_drafts(std::vector<Row>& rows) {
         uint32_t rank = 0, nranks = 0;
         const Answer answer = of_plugin(meeting->open(meeting->self, config, &room, &rank, &nranks));
         if (room) meeting->close(room);
+        return answer;
+      }));
+  const tutti_tracer* tracer = find_tracer("file", &error);
+  if (!tracer) throw std::runtime_error(error);
+  rows.push_back(row<tutti_tracer>(*tracer, true, [](auto* t) { return judged(check_interface(t)); }));
+  static const std::string folder =
+      std::filesystem::temp_directory_path() / ("tutti-sizes-" + std::to_string(getpid()));
+  rows.push_back(row<tutti_tracer_config>(
+      {sizeof(tutti_tracer_config), 0, 1, 64, 7, 0, 0, folder.c_str(), "sizes"}, true, [tracer](auto* config) {
+        std::filesystem::create_directory(folder);
+        tutti_tracing* tracing = nullptr;
+        const Answer answer = of_plugin(tracer->open(tracer->self, config, &tracing));
+        if (tracing) tracer->close(tracing, nullptr, 0);
+        std::filesystem::remove_all(folder);
         return answer;
       }));
   static const tutti_candidate candidate{"one", nullptr, 1, 1, 0, {}};

@@ -129,15 +129,15 @@ with tempfile.TemporaryDirectory() as folder:
     lines = place.read_text().splitlines()
     end = result.stdout.splitlines()
     # "where" is a test of the sanitized parts only; "job_where" is one that sees the place.
-    expect(f"sanitized parts, and one elsewhere: {lines}", result.returncode == 0 and len(lines) == 3 and
+    expect(f"sanitized parts, and one elsewhere: {lines}", result.returncode == 0 and len(lines) == 4 and
            len([line for line in lines if " of " in line and "/tutti/build as " in line and (not ROOT or not line.endswith(" 0"))]) == 1
-           and end[-2] == "16 passed, 0 failed, 11 skipped", result)
+           and end[-2] == "20 passed, 0 failed, 16 skipped", result)
     expect("the line to quote", re.fullmatch(
-        r"soak of \S+ on \d+ cores of .+, scale [\d.]+, steal [\d.]+ %, seed \d+: 16 passed, 0 failed, 11 skipped in [\d.]+ min", end[-1]), result)
+        r"soak of \S+ on \d+ cores of .+, scale [\d.]+, steal [\d.]+ %, seed \d+: 20 passed, 0 failed, 16 skipped in [\d.]+ min", end[-1]), result)
     expect("nothing is left of it", not any(pathlib.Path(line.partition(" as ")[0]).exists() for line in lines if " of " in line), result)
     told = json.loads((good.root / "build/check-record.json").read_text())
-    expect("the record", told["mode"] == "soak" and told["counts"] == "16 passed, 0 failed, 11 skipped" and
-           [part["part"] for part in told["parts"]] == ["torch", "release", "survival", "random", "differential", "elsewhere", "asan-ubsan", "tsan"]
+    expect("the record", told["mode"] == "soak" and told["counts"] == "20 passed, 0 failed, 16 skipped" and
+           [part["part"] for part in told["parts"]] == ["torch", "release", "survival", "random", "differential", "elsewhere", "minimal", "asan-ubsan", "tsan"]
            and f"--seed {told['seed']}" in told["parts"][3]["command"] and all(part["scale"] >= 1 for part in told["parts"])
            and told["parts"][-1]["scale"] >= 3 and "good" in told["parts"][-1]["seconds"], result)
 

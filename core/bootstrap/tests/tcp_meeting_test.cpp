@@ -516,8 +516,8 @@ TEST(TcpMeeting, AMemberThatBreaksTheProtocolIsLost) {
       {contact, frame_header(kind(FrameKind::packet), max_packet(2) + 1), "are allowed"},
       {contact, frame_header(99, 0), "unknown kind 99"},
       {contact, frame_header(kind(FrameKind::contacts), 0), "only rank 0 sends"},
-      {contact, frame_header(kind(FrameKind::hello), 3) + "abc", "none of the control plane"},
-      {contact, frame_header(kind(FrameKind::error), 8) + WireWriter().u64(7).take(), "none of the control plane"},
+      {contact, frame_header(kind(FrameKind::hello), 3) + "abc", "the control plane does not have"},
+      {contact, frame_header(kind(FrameKind::error), 8) + WireWriter().u64(7).take(), "the control plane does not have"},
       {contact, frame_header(kind(FrameKind::met), 0), "that the control plane needs"},
       {"abc", "", "3 left"},
       {std::string(kMaxContact, 'x'), "", "bytes announced"}};

@@ -21,21 +21,6 @@
 
 namespace tutti::core {
 
-struct StreamOperation {
-  StreamCall call;
-  uint64_t transfers = 0;  // instead of a collective
-  Transfer transfer;       // the first of them
-  uint64_t number = 0;
-  tutti_request* request = nullptr;
-  uint32_t first = 0, last = 0;   // of the counter
-  uint64_t commands = 0;          // that may be in the device's queue
-  bool counted = false;           // by the device's gate
-  uint64_t last_progress_ns = 0;  // 0: it has moved since somebody has looked
-
-  std::optional<uint64_t> sequence() const { return transfers ? std::nullopt : std::optional(call.sequence); }
-  std::string text() const;
-};
-
 class InFlight {
  public:
   InFlight(const DeviceTables& device, DeviceGate::User& gate) : device_(device), gate_(gate) {}

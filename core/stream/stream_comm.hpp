@@ -4,6 +4,8 @@
 // is under way at a time.
 #pragma once
 
+#include <fmt/format.h>
+
 #include <cstdint>
 #include <exception>
 #include <functional>
@@ -29,6 +31,13 @@ enum class StreamState {
   unmapped,  // no call will follow, and nothing of other ranks is mapped any more
   kept,      // no call will follow, and streams may still use all that there is
 };
+
+// "rank 1: ..." of the first rank that says why it refuses; "": none does.
+inline std::string first_refusal(const std::vector<std::string>& refusals) {
+  for (size_t r = 0; r < refusals.size(); ++r)
+    if (!refusals[r].empty()) return fmt::format("rank {}: {}", r, refusals[r]);
+  return {};
+}
 
 class StreamComm {
  public:

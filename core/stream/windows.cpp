@@ -84,12 +84,6 @@ std::vector<WindowMessage> window_messages(const StreamPlan& plan, const Topolog
   return sent;
 }
 
-std::string first_refusal(const std::vector<std::string>& refusals) {
-  for (size_t r = 0; r < refusals.size(); ++r)
-    if (!refusals[r].empty()) return fmt::format("rank {}: {}", r, refusals[r]);
-  return {};
-}
-
 // ---- Exports and imports ----
 
 Windows::Windows(const StreamSetup& setup, PeerMemory& memory, DeviceGate::User& gate)

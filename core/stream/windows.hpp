@@ -65,9 +65,6 @@ struct WindowTable {
 // The messages that a rank's plan sends to other processes. Throws Failure where windows cannot carry them.
 std::vector<WindowMessage> window_messages(const StreamPlan& plan, const Topology& topology, uint32_t rank);
 
-// "rank 1: ..." of the first rank that says why it refuses; "".
-std::string first_refusal(const std::vector<std::string>& refusals);
-
 // A rank's end of the windows of one communicator on its device. The owner serialises all calls.
 class Windows {
  public:

@@ -11,6 +11,7 @@
 #include "comm/progress.hpp"
 #include "registry/host.hpp"
 #include "registry/registry.hpp"
+#include "stream/streams.hpp"
 #include "topology/rank_description.hpp"
 
 namespace tutti::core {
@@ -90,7 +91,12 @@ Foundation::Means Foundation::find() {
   Means means;
   means.trace = trace_place();
   means.filter = AlgorithmFilter(configuration.algorithms);
-  device = bind_device(configuration.device, configuration.device_source.c_str());
+  if (Streams::exist())
+    device = bind_device(configuration.device, configuration.device_source.c_str());
+  else if (!configuration.device.empty() && configuration.device != "none")
+    throw Failure(TUTTI_NOT_SUPPORTED, fmt::format("{}=\"{}\": this libtutti was built without streams "
+                                                   "(TUTTI_STREAM=OFF): name no device, or use a library that has them",
+                                                   configuration.device_source, configuration.device));
   means.transports = choose_transports(configuration.transports);
   if (const std::string& name = configuration.selector; !name.empty()) {
     std::string error;
@@ -167,6 +173,7 @@ void Foundation::make_natives(const Deadline& deadline) {
 }
 
 const char* Foundation::why_no_device() const {
+  if (!Streams::exist()) return "this libtutti was built without streams (TUTTI_STREAM=OFF)";
   return configuration.device == "none"
              ? "the communicator is bound to no device (tutti_comm_config.device, TUTTI_DEVICE)"
              : "no device is found on this rank (tutti-info lists plugins)";

@@ -69,7 +69,7 @@ std::unique_ptr<Streams> ProgressEngine::make_streams() {
   setup.point_to_point = &point_to_point;
   setup.call_check = &call_check;
   setup.reports = &base.reports;
-  return std::make_unique<Streams>(std::move(setup), stream_requests);
+  return Streams::make(std::move(setup), stream_requests);
 }
 
 ProgressEngine::~ProgressEngine() {

@@ -51,7 +51,7 @@ RegisteredWindows::~RegisteredWindows() {
   for (const auto& window : list_) base_.fabric.deregister_window(*window);
 }
 
-Windows::Until RegisteredWindows::until(const JointCall& meeting) {
+Streams::Until RegisteredWindows::until(const JointCall& meeting) {
   return [this, &meeting](const auto& enough) { meetings_.await(meeting, enough); };
 }
 
@@ -139,7 +139,7 @@ tutti_window* RegisteredWindows::add(void* address, uint64_t bytes, uint32_t fla
   try {
     require_alike(all);
     window->id = ++last_id_;
-    if (window->where) streams_->windows().settle();
+    if (window->where) streams_->settle_windows();
     if (window->where && window->staged.empty()) window->staged = share(*window, meeting);
     if (zero_copy && !window->staged.empty())
       throw Failure(TUTTI_NOT_SUPPORTED,
@@ -157,15 +157,15 @@ tutti_window* RegisteredWindows::add(void* address, uint64_t bytes, uint32_t fla
 // Other processes map the device's memory. Returns why not all could, or "".
 std::string RegisteredWindows::share(tutti_window& window, const JointCall& meeting) {
   if (!streams_->has_channels()) return {};
-  const std::string why = breakdown_.or_tell([&] { return streams_->windows().share(window, until(meeting)); });
+  const std::string why = breakdown_.or_tell([&] { return streams_->share(window, until(meeting)); });
   std::string refusal = first_refusal(meetings_.gather(meeting, why));
-  if (!refusal.empty()) streams_->windows().drop(window, until(meeting));
+  if (!refusal.empty()) streams_->drop(window, until(meeting));
   return refusal;
 }
 
 void RegisteredWindows::release(tutti_window& window, const JointCall& meeting) {
   base_.fabric.deregister_window(window);
-  if (window.where && streams_) streams_->windows().drop(window, until(meeting));
+  if (window.where && streams_) streams_->drop(window, until(meeting));
 }
 
 WindowList::const_iterator RegisteredWindows::find(const char* call, const tutti_window* window) const {
@@ -191,7 +191,7 @@ void RegisteredWindows::remove(const tutti_window* handle, uint64_t timeout_ns) 
   list_.erase(found);
   if (!mapped) return;
   meetings_.gather(meeting, "");
-  streams_->windows().settle();
+  streams_->settle_windows();
 }
 
 tutti_window_facts RegisteredWindows::facts(const tutti_window* handle) const {

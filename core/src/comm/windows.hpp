@@ -34,7 +34,7 @@ class RegisteredWindows {
   std::string share(tutti_window& window, const JointCall& meeting);
   void release(tutti_window& window, const JointCall& meeting);
   WindowList::const_iterator find(const char* call, const tutti_window* window) const;
-  Windows::Until until(const JointCall& meeting);
+  Streams::Until until(const JointCall& meeting);
 
   ProgressEngine& engine_;
   Foundation& base_;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "stream/streams.hpp"
+#include "stream/device_streams.hpp"
 
 #include <fmt/format.h>
 
@@ -33,7 +33,12 @@ StreamSetup with_local_ranks(StreamSetup setup) {
 
 }  // namespace
 
-Streams::Streams(StreamSetup setup, StreamComm& comm)
+bool Streams::exist() { return true; }
+std::unique_ptr<Streams> Streams::make(StreamSetup setup, StreamComm& comm) {
+  return std::make_unique<DeviceStreams>(std::move(setup), comm);
+}
+
+DeviceStreams::DeviceStreams(StreamSetup setup, StreamComm& comm)
     : setup_(with_local_ranks(std::move(setup))),
       comm_(comm),
       gate_(setup_.device, setup_.communicator, fmt::format("rank {} of {}", setup_.rank, setup_.name)),
@@ -45,7 +50,7 @@ Streams::Streams(StreamSetup setup, StreamComm& comm)
       in_flight_(setup_.device.tables, gate_),
       issue_(setup_, comm_, gate_, channels_, *windows_, scratch_, in_flight_) {}
 
-Streams::~Streams() {
+DeviceStreams::~DeviceStreams() {
   const auto release_memory = [this] {
     channels_.clear();
     scratch_.release();
@@ -66,7 +71,7 @@ Streams::~Streams() {
 // ---- The beginning of a call -------------------------------------------------------------------------------
 
 template <typename Body>
-void Streams::carry_out(StreamCall call, const StreamAsker& asker, Body&& body) {
+void DeviceStreams::carry_out(StreamCall call, const StreamAsker& asker, Body&& body) {
   uint32_t service = 0;
   timeout_ns_ = call.timeout_ns;
   comm_.open(timeout_ns_, asker);
@@ -90,7 +95,7 @@ void Streams::carry_out(StreamCall call, const StreamAsker& asker, Body&& body) 
 
 // It may have failed half-way. What it has left in the stream is spoken of in the communicator's error, or in that of
 // this call where the other is known already.
-void Streams::abort(const std::exception& problem) {
+void DeviceStreams::abort(const std::exception& problem) {
   const StreamState at = std::exchange(state_, StreamState::idle);
   std::string in_use;
   if (at == StreamState::issues) {
@@ -104,7 +109,7 @@ void Streams::abort(const std::exception& problem) {
 }
 
 // Can the call's stream take it? Fills in what the device says of it.
-void Streams::require_stream(StreamCall& call) const {
+void DeviceStreams::require_stream(StreamCall& call) const {
   const auto& [memory, executor] = setup_.device.tables;
   uint32_t device = 0;
   uint64_t flags = 0;
@@ -118,14 +123,14 @@ void Streams::require_stream(StreamCall& call) const {
 }
 
 // Where the device waits for this process nobody may ever have to wait for its queue.
-void Streams::await_room() {
+void DeviceStreams::await_room() {
   const uint64_t most = has_channels() ? most_queued / setup_.local.size() : UINT64_MAX;
   while (!in_flight_.has_room(most)) comm_.turn(true);
 }
 
 // Runs what may wait for the whole device, once no communicator of the process has work pending there. Work of this one
 // has deadlines of its own.
-void Streams::when_idle(const std::function<void()>& body) {
+void DeviceStreams::when_idle(const std::function<void()>& body) {
   while (!gate_.try_run(body))
     if (!comm_.turn(in_flight_.oldest() != nullptr))
       throw Failure(TUTTI_TIMEOUT,
@@ -135,7 +140,7 @@ void Streams::when_idle(const std::function<void()>& body) {
 }
 
 // Before the first call: has the device load what it needs for commands.
-void Streams::prepare() {
+void DeviceStreams::prepare() {
   if (in_flight_.is_open()) return;
   when_idle([this] {
     const tutti_executor* executor = setup_.device.tables.executor;
@@ -146,13 +151,13 @@ void Streams::prepare() {
   });
 }
 
-void Streams::require_scratch(const StreamPlan& plan) {
+void DeviceStreams::require_scratch(const StreamPlan& plan) {
   if (!scratch_.holds(plan.scratch_bytes)) when_idle([&] { scratch_.grow(plan.scratch_bytes); });
 }
 
 // ---- Collectives -------------------------------------------------------------------------------------------
 
-void Streams::begin(const StreamCall& given, const BlockTable* blocks, const StreamAsker& asker) {
+void DeviceStreams::begin(const StreamCall& given, const BlockTable* blocks, const StreamAsker& asker) {
   carry_out(given, asker, [&](StreamCall& call) {
     if (call.capturing && asker.request)
       throw Failure(TUTTI_NOT_SUPPORTED, "the stream is being captured: a recorded call has no request");
@@ -183,7 +188,7 @@ void Streams::begin(const StreamCall& given, const BlockTable* blocks, const Str
   });
 }
 
-uint32_t Streams::service_of(StreamPlan& plan) {
+uint32_t DeviceStreams::service_of(StreamPlan& plan) {
   if (plan.service) return *plan.service;
   std::string carriers = setup_.device.tables.memory->name;
   if (!plan.plan.transports.empty()) carriers += "+" + plan.plan.transports;
@@ -193,7 +198,7 @@ uint32_t Streams::service_of(StreamPlan& plan) {
 }
 
 // Returns the row of reports of the plan by which it was served.
-uint32_t Streams::put(const StreamCall& call, StreamPlan& plan) {
+uint32_t DeviceStreams::put(const StreamCall& call, StreamPlan& plan) {
   const auto serve = [&] {
     const uint32_t service = service_of(plan);
     setup_.reports->serve(plan.plan.shape.collective, service, plan.plan.slices, plan.plan.schedule_hash);
@@ -211,7 +216,7 @@ uint32_t Streams::put(const StreamCall& call, StreamPlan& plan) {
 
 // Others hear of new plans once the links to them are there. The threads of this process compare their calls when they
 // meet.
-void Streams::notify_peers() {
+void DeviceStreams::notify_peers() {
   std::erase_if(news_, [this](const News& one) {
     if (!connect(*one.link)) return false;
     setup_.call_check->tell(one.call, {one.link});
@@ -221,7 +226,7 @@ void Streams::notify_peers() {
 
 // ---- Sends and receives ------------------------------------------------------------------------------------
 
-void Streams::begin(const StreamCall& given, std::span<const Transfer> transfers, const StreamAsker& asker) {
+void DeviceStreams::begin(const StreamCall& given, std::span<const Transfer> transfers, const StreamAsker& asker) {
   carry_out(given, asker, [&](const StreamCall& call) {
     if (call.capturing)
       throw Failure(TUTTI_NOT_SUPPORTED, "the stream is being captured: sends and receives cannot be recorded");
@@ -252,7 +257,7 @@ void Streams::begin(const StreamCall& given, std::span<const Transfer> transfers
 // Tells of the transfers, and waits until its sends have been told of, so that no byte comes before them. A rank of
 // this process takes part in the call itself. Other receives meet their sends while the device waits for the bytes: the
 // operation has the timeout.
-void Streams::match(std::vector<Transfer>& transfers) {
+void DeviceStreams::match(std::vector<Transfer>& transfers) {
   const auto may_wait = [this](const Transfer& transfer) {
     return !transfer.sending && !(transfer.bytes && setup_.is_local(transfer.peer));
   };
@@ -269,7 +274,7 @@ void Streams::match(std::vector<Transfer>& transfers) {
 
 // ---- Operations that are pending ---------------------------------------------------------------------------
 
-bool Streams::advance() {
+bool DeviceStreams::advance() {
   if (!news_.empty()) notify_peers();
   const size_t over = in_flight_.reached();  // first: the channels then see all that those operations have written
   const bool moved = channels_.advance();
@@ -279,12 +284,12 @@ bool Streams::advance() {
   }) || moved;
 }
 
-const StreamOperation* Streams::overdue(uint64_t now_ns) {
+const StreamOperation* DeviceStreams::overdue(uint64_t now_ns) {
   if (in_flight_.oldest() && channels_.moved()) in_flight_.moved();
   return in_flight_.overdue(now_ns, state_ == StreamState::issues);
 }
 
-std::string Streams::standpoint() const {
+std::string DeviceStreams::standpoint() const {
   if (state_ != StreamState::opens || in_flight_.oldest()) return issue_.standpoint();
   return fmt::format("{} on device {}, until its peers have come to their first such call", in_flight_.begun().text(),
                      setup_.device.tables.memory->name);
@@ -293,28 +298,28 @@ std::string Streams::standpoint() const {
 // ---- The end -----------------------------------------------------------------------------------------------
 
 // True when the device has finished everything.
-bool Streams::release_flags() {
+bool DeviceStreams::release_flags() {
   if (!in_flight_.is_done()) channels_.release_flags();
   return in_flight_.is_done();
 }
 
-std::string Streams::release() {
+std::string DeviceStreams::release() {
   for (const uint64_t begin = clock_ns(); !release_flags() && clock_ns() - begin < release_limit_ns;)
     std::this_thread::sleep_for(std::chrono::microseconds(50));
   return in_flight_.take_in_use();
 }
 
-bool Streams::release_replays() {
+bool DeviceStreams::release_replays() {
   if (replays_) channels_.release_flags();
   return replays_;
 }
 
-void Streams::fail_all() {
+void DeviceStreams::fail_all() {
   (void)release_flags();
   in_flight_.fail_all([this](tutti_request& request) { comm_.complete(request); });
 }
 
-bool Streams::synchronise_soon(const std::function<void()>& body) {
+bool DeviceStreams::synchronise_soon(const std::function<void()>& body) {
   const auto limit = std::chrono::steady_clock::now() + synchronising_limit;
   while (!gate_.try_run(body)) {
     if (std::chrono::steady_clock::now() > limit) {
@@ -330,7 +335,7 @@ bool Streams::synchronise_soon(const std::function<void()>& body) {
   return true;
 }
 
-bool Streams::end(bool last) {
+bool DeviceStreams::end(bool last) {
   const auto unmap = [this] {
     channels_.unmap();
     windows_->close();

@@ -186,7 +186,7 @@ void EngineLock::run_thread() {
   }
 }
 
-// Until an operation is pending or the thread has to end, for a while: true when something is pending.
+// Waits for a while until an operation is pending or the thread has to end: true when something is pending.
 bool EngineLock::await_work() {
   std::unique_lock lock(mutex_);
   const auto busy = [this] { return engine_.operations.pending() != 0; };

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Who is inside a communicator's engine, one at a time: a call, the progress thread, or a thread that waits for another
-// communicator. And how a thread sleeps that waits for this one.
+// Access to a communicator's engine for one thread at a time: a call, the progress thread, or a thread that waits for
+// another communicator. It also puts to sleep a thread that waits for this one.
 #pragma once
 
 #include <poll.h>
@@ -42,7 +42,7 @@ class EngineLock final : public Engine, public Waiter::Work {
   bool has_thread() const { return threaded_; }
   // Something has moved: threads that sleep for it may have to know.
   void stir(bool moved) { stirred_ |= moved; }
-  // Until no other thread comes in any more: an abort leaves everything to this one.
+  // Returns when no other thread can come in any more. From then on an abort leaves everything to the owner.
   void close();
   // While the ranks meet for the end other threads advance the endpoints alone.
   void settle(bool begins);
@@ -104,7 +104,7 @@ class EngineLock final : public Engine, public Waiter::Work {
 class Hold {
  public:
   explicit Hold(EngineLock& lock);
-  // With the mutex in any case: until it ends a progress thread may start, or the call waits for others.
+  // Takes the mutex in any case: a progress thread may start while it is held.
   static Hold locked(EngineLock& lock) { return Hold(lock, std::unique_lock(lock.mutex_)); }
   Hold(const Hold&) = delete;
   Hold& operator=(const Hold&) = delete;

@@ -33,7 +33,7 @@ namespace tutti::core {
 struct Foundation {
   // Collective. Both throw Failure, which the other ranks hear of.
   Foundation(Configuration given, const Succession& succession);
-  // Of one of the communicators into which the parent is split. It asks no other rank.
+  // For one of the communicators into which the parent is split. It asks no other rank.
   Foundation(const Foundation& parent, Part part);
   Foundation(const Foundation&) = delete;
   Foundation& operator=(const Foundation&) = delete;

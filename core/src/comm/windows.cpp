@@ -176,7 +176,7 @@ WindowList::const_iterator RegisteredWindows::find(const char* call, const tutti
   return found;
 }
 
-// Nobody uses the window once all have come, and nobody maps it once all have come again.
+// After the first meeting no rank uses the window; after the second one no rank maps it.
 void RegisteredWindows::remove(const tutti_window* handle, uint64_t timeout_ns) {
   const Hold hold(engine_.lock);
   const auto found = find("tutti_comm_deregister", handle);

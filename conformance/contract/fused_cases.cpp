@@ -326,7 +326,13 @@ void fused_limits(Bench& bench) {
     }
   if (most < 4) return;
   taken({copy(to.seen, &source, bytes)}, "a COPY of as many bytes");
-  if (bytes == caps.max_fused_bytes) refused({copy(to.seen, &source, bytes), copy(to.seen, &source, 1)}, "a byte more");
+  if (bytes != caps.max_fused_bytes) return;
+  refused({copy(to.seen, &source, bytes), copy(to.seen, &source, 1)}, "a byte more");
+  // In bytes these counts are small numbers, modulo 2^64.
+  refused({copy(to.seen, &source, UINT64_MAX)}, "a COPY of 2^64 - 1 bytes");
+  const std::vector<const void*> one{source};
+  if (reduces(s.device.caps, TUTTI_INT32, TUTTI_SUM))
+    refused({reduce(TUTTI_INT32, TUTTI_SUM, to.seen, one, (UINT64_MAX >> 2) + 2)}, "a REDUCE of 2^62 + 1 elements");
 }
 
 }  // namespace

@@ -44,10 +44,12 @@ inline constexpr Setting settings[] = {
     {"TUTTI_CONNECT_TIMEOUT", "30", "", "seconds for meeting and connecting"},
     {"TUTTI_TIMEOUT", "600", "", "seconds without progress after which an operation fails"},
     {"TUTTI_LOG", "warn", "", "`error`, `warn`, `info`, `debug`, `trace`"},
+    {"TUTTI_WRAP", "", "none",
+     "plugins with wrapper/1 that are put over each transport, the innermost first: `checksum`. The same on all ranks"},
     {"TUTTI_CHECKSUM", "off", "",
-     "`1`: every message carries its number and a checksum ([plugin checksum](../plugins/checksum/README.md)): "
-     "one that is changed, lost, doubled or overtaken on its way is an error, never a wrong result. Costs a copy "
-     "at both ends; the same on all ranks"},
+     "`1`: short for `checksum` as the innermost of `TUTTI_WRAP`: every message carries its number and a checksum "
+     "([plugin checksum](../plugins/checksum/README.md)): one that is changed, lost, doubled or overtaken on its way is "
+     "an error, never a wrong result. Costs a copy at both ends"},
     {"TUTTI_TRAFFIC_CLASS",
      "0",
      "",

@@ -197,21 +197,13 @@ uint32_t DeviceStreams::service_of(StreamPlan& plan) {
   return *plan.service;
 }
 
-// Returns the row of reports of the plan by which it was served.
+// Returns the row of reports of the plan by which it is served.
 uint32_t DeviceStreams::put(const StreamCall& call, StreamPlan& plan) {
-  const auto serve = [&] {
-    const uint32_t service = service_of(plan);
-    setup_.reports->serve(plan.plan.shape.collective, service, plan.plan.slices, plan.plan.schedule_hash);
-    return service;
-  };
-  const uint32_t service = serve();
+  const uint32_t service = service_of(plan);
+  setup_.reports->serve(plan.plan.shape.collective, service, plan.plan.slices, plan.plan.schedule_hash);
   state_ = StreamState::issues;
   issue_.put(call, plan, plans_.places());
-  if (!plan.fuses || issue_.fused()) return service;
-  plan.fuses = false;  // the device has refused it, and is not asked again
-  plan.refused = true;
-  plan.service.reset();
-  return serve();
+  return service;
 }
 
 // Others hear of new plans once the links to them are there. The threads of this process compare their calls when they

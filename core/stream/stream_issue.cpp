@@ -148,7 +148,6 @@ void StreamIssue::put(const StreamCall& call, StreamPlan& plan, const WindowPlac
   launch_.out = static_cast<std::byte*>(call.out);
   launch_.scratch = plan.windows ? windows_.scratch() : scratch_.address();
   launch_.fuse = plan.fuses;
-  launch_.fused = false;
   launch_.entered.store(false, std::memory_order_relaxed);
   if (plan.windows && call.shape.collective == TUTTI_BROADCAST && call.in && call.in != call.out &&
       call.shape.root == setup_.rank)

@@ -34,8 +34,6 @@ class StreamIssue {
   // Puts the begun operation into the stream. Throws Failure, and then abort() is next.
   void put(const StreamCall& call, StreamPlan& plan, const WindowPlaces& places);
   void put(const std::vector<Transfer>& transfers);
-  // Did the device take it as one launch?
-  bool fused() const { return launch_.fused; }
   void abort();
   // Is another rank's thread still putting the work of an aborted call into the stream? It uses what this one has.
   bool is_used_elsewhere() const { return rendezvous_->issuer().has_value(); }

@@ -65,7 +65,10 @@ std::function<StreamWay(uint32_t peer, bool outgoing)> ways(const StreamSetup& s
 }  // namespace
 
 StreamPlans::StreamPlans(const StreamSetup& setup, StreamChannels& channels, Windows& windows)
-    : setup_(setup), channels_(channels), windows_(windows), fuses_(flag_setting("TUTTI_FUSED")) {}
+    : setup_(setup),
+      channels_(channels),
+      windows_(windows),
+      fusing_(flag_setting("TUTTI_FUSED") ? executor_caps_of(setup_.device) : tutti_executor_caps{}) {}
 
 // ---- Plans and their forms ---------------------------------------------------------------------------------
 
@@ -122,9 +125,8 @@ StreamPlan& StreamPlans::find(const StreamCall& call, const BlockTable* blocks) 
 // staged channels are set by threads of this process, which move bytes at a network's pace and may themselves be held
 // up by what the application calls of the device's driver.
 bool StreamPlans::may_fuse(const StreamPlan& plan) const {
-  return fuses_ && !plan.refused && setup_.topology->has_device_to_itself(setup_.rank) &&
-         TUTTI_HAS(tutti_executor, setup_.device.tables.executor, enqueue_fused) && !plan.traffic.empty() &&
-         plan.bytes <= most_fused_bytes && plan.steps.size() <= most_fused_steps &&
+  return setup_.topology->has_device_to_itself(setup_.rank) && !plan.traffic.empty() &&
+         plan.commands <= fusing_.max_fused_commands && plan.bytes <= fusing_.max_fused_bytes &&
          std::ranges::none_of(plan.channels, [](const StreamChannel* channel) { return channel->by_host(); });
 }
 

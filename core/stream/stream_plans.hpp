@@ -82,7 +82,7 @@ class StreamPlans {
   const StreamSetup& setup_;
   StreamChannels& channels_;
   Windows& windows_;
-  const bool fuses_;                                   // TUTTI_FUSED
+  const tutti_executor_caps fusing_;                   // the limits of one launch; zeros: TUTTI_FUSED=0
   std::unordered_map<Shape, Plans, ShapeHash> plans_;  // by shapes as all ranks have them
   uint64_t clock_ = 0;
   WindowPlaces places_;

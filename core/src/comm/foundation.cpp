@@ -149,7 +149,7 @@ void Foundation::open_fabric(const Means& means) {
   config.timeout_ns = configuration.connect_timeout_ns;
   config.patience = configuration.connect_deadline().text();
   config.traffic_class = configuration.traffic_class;
-  config.checksums = configuration.checksums;
+  config.wrappers = choose_wrappers(configuration.wrappers);
   config.opens_on_use = family.trunk != nullptr;
   fabric.open(nranks() > 1 ? means.transports : TransportChoice{}, config, control());
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "findings.hpp"
 
+#include <tutti/flight_record.h>
 #include <tutti/registry.h>
 #include <tutti/schedule.h>
 #include <tutti/tutti.h>

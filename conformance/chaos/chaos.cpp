@@ -147,8 +147,7 @@ std::vector<std::string> wrapped_transports(const Selection& selection) {
     tutti_transport_caps caps{};
     caps.struct_size = sizeof caps;
     if (name == wrapper || (!wanted.empty() && std::find(wanted.begin(), wanted.end(), name) == wanted.end())) continue;
-    if (transport->query(transport->self, &caps) == TUTTI_OK && caps.reach != TUTTI_REACH_PROCESS)
-      names.push_back(name);
+    if (query_transport(*transport, &caps) == TUTTI_OK && caps.reach != TUTTI_REACH_PROCESS) names.push_back(name);
     take_plugin_error();
   }
   return names;

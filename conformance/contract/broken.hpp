@@ -7,7 +7,7 @@
 
 #include <exception>
 #include <string>
-#include <tutti/plugin/sized.hpp>
+#include <tutti/sized.hpp>
 
 namespace tutti::conformance::contract {
 

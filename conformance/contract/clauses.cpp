@@ -136,7 +136,8 @@ constexpr Clause table[] = {
      "The data of a control message and the text of a PEER_FAILED record must stay unchanged until the endpoint's "
      "next `progress`. The text must not be empty."},
     {"T-30",
-     "After `fail_peer` every pending transfer with that peer must complete with `TUTTI_PEER_FAILED`, and later "
+     "After `fail_peer`, where there is one, every pending transfer with that peer must complete with "
+     "`TUTTI_PEER_FAILED`, and later "
      "posts and control messages to it must be refused with that status. No PEER_FAILED record may follow. Other "
      "peers must not be affected."},
     {"T-31",
@@ -261,7 +262,8 @@ constexpr Clause table[] = {
      "If `open_mapping` of a share fails, the peer's `share_state` must return the same status with the reason, and "
      "its `withdraw` `TUTTI_OK`."},
     {"M-8",
-     "After `fail_peer`, `share` and `open_mapping` must return `TUTTI_PEER_FAILED`. `withdraw` of a share that the "
+     "After `fail_peer`, where there is one, `share` and `open_mapping` must return `TUTTI_PEER_FAILED`. `withdraw` of "
+     "a share that the "
      "living peer has mapped must return it too, and mappings must stay addressable until they are closed."},
     {"M-9",
      "After the peer's process has ended, `withdraw` must return `TUTTI_OK` within finitely many calls, and mappings "
@@ -381,19 +383,19 @@ constexpr Clause table[] = {
      "`identify` must return 16 bytes for each device, not all zero: the same every time and in every process of the "
      "host, and different for any two devices. An unknown device must be an error."},
 
-    {"X-1", "COPY must copy the `count` bytes of its source to `dst` and `dst2`, for every size and alignment."},
+    {"X-1", "COPY must copy the `count` bytes of its source to `dst`, for every size and alignment."},
     {"X-2",
      "REDUCE must compute the left fold of its sources in the accumulator type, divide by `divisor` unless that is "
-     "0, and round once. For every data type and operator that it claims, the result in `dst` and `dst2` must equal "
+     "0, and round once. For every data type and operator that it claims, the result in `dst` must equal "
      "that of the SDK's `arithmetic.hpp` bit for bit, at every count and alignment."},
     {"X-3", "A command must not write anything but its destinations."},
     {"X-4", "A command must accept a destination that is exactly one of its sources."},
     {"X-5", "Commands of one stream must be carried out in order."},
     {"X-6",
      "WAIT must hold up its stream until `*flag == value`, and must not accept a greater value. The stream must then "
-     "see everything that was written before the word was set."},
+     "see everything that was written before the flag was set."},
     {"X-7",
-     "WRITE must set its word after all earlier work of the stream, and the host must then see the results of that "
+     "WRITE must set its flag after all earlier work of the stream, and the host must then see the results of that "
      "work."},
     {"X-8",
      "AFTER must hold up its stream until the work before the event is done, as the event was set when AFTER was "
@@ -402,8 +404,9 @@ constexpr Clause table[] = {
      "`query_event` must return `TUTTI_AGAIN` until the work before the event is done, and `TUTTI_OK` afterwards. It "
      "must be possible to set an event again."},
     {"X-10",
-     "`enqueue` must append all commands of a batch or none. An unknown kind, flag, data type or operator, a scale, "
-     "or a COPY of several sources must be an error, and no command of that batch may be carried out."},
+     "`enqueue` must append all commands of a batch or none. An unknown kind, flag, data type or operator, a "
+     "reserved field that is set, or a COPY of several sources must be an error, and no command of that batch may be "
+     "carried out."},
     {"X-11",
      "No function may wait for the device: each must return while streams are held up. Exempt are `allocate`, "
      "`release`, `map_host`, `unmap_host`, `enable_peer`, `import_memory`, `close_import`, `prepare`, "
@@ -420,6 +423,12 @@ constexpr Clause table[] = {
     {"X-15",
      "`dtypes` and `ops` must be exact: REDUCE must accept a type and an operator that are both in the masks and go "
      "together (docs/types.md), and must refuse any other with `TUTTI_NOT_SUPPORTED`."},
+    {"X-16",
+     "`query` of an executor must be exact. `enqueue_fused` must accept each list of COPY, REDUCE, WAIT and WRITE "
+     "within "
+     "`max_fused_commands` and `max_fused_bytes`. It must refuse a list beyond one of them with `TUTTI_NOT_SUPPORTED`, "
+     "and "
+     "must not carry out any of it. An unknown device must be an error."},
 };
 
 }  // namespace

@@ -13,11 +13,13 @@ namespace {
 void query_repeats(Bench& bench) {
   const tutti_transport_caps first = bench.caps();
   const tutti_transport* t = bench.transport();
-  for (int i = 0; i < 3; ++i) {
+  const OpenDomain one(bench), other(bench);
+  for (tutti_domain* domain : {one.handle, one.handle, other.handle, one.handle}) {
     tutti_transport_caps again{};
     again.struct_size = sizeof again;
-    call("query", true, [&] { return t->query(t->self, &again); });
-    require(std::memcmp(&first, &again, sizeof first) == 0, "T-1", "query gave other values the second time");
+    call("query", true, [&] { return t->query(domain, &again); });
+    require(std::memcmp(&first, &again, sizeof first) == 0, "T-1",
+            "query gave other values the second time, of a domain opened alike");
   }
 }
 
@@ -25,13 +27,14 @@ void query_repeats(Bench& bench) {
 void query_keeps_to_its_room(Bench& bench) {
   const tutti_transport_caps whole = bench.caps();
   const tutti_transport* t = bench.transport();
+  const OpenDomain domain(bench);
   constexpr uint32_t least = tutti_mandatory<tutti_transport_caps>::bytes;
   for (const uint32_t room : {8u, 16u, 32u, least - 8, least, uint32_t{sizeof whole}, uint32_t{sizeof whole} + 32}) {
     alignas(8) uint8_t bytes[sizeof whole + 64];
     std::memset(bytes, 0xA7, sizeof bytes);
     std::memcpy(bytes, &room, sizeof room);
     const tutti_status status =
-        call("query", true, [&] { return t->query(t->self, reinterpret_cast<tutti_transport_caps*>(bytes)); });
+        call("query", true, [&] { return t->query(domain.handle, reinterpret_cast<tutti_transport_caps*>(bytes)); });
     for (size_t i = room < least ? sizeof room : room; i < sizeof bytes; ++i)
       require(bytes[i] == 0xA7, "E-9", "query wrote byte {} of a tutti_transport_caps that has room for {}", i, room);
     require(status == (room < least ? TUTTI_INVALID_ARGUMENT : TUTTI_OK), "E-9",
@@ -54,10 +57,7 @@ void longer_config(Bench& bench) {
     tutti_endpoint_config config;
     uint64_t unknown[2];
   };
-  tutti_domain* domain = nullptr;
-  tutti_domain_config of{};
-  of.struct_size = sizeof of;
-  call("open_domain", true, [&] { return t->open_domain(t->self, &of, &domain); });
+  const OpenDomain domain(bench);
   const tutti_pair_messages pair{sizeof pair, 0, nullptr, [](void*, uint32_t, const void*, uint64_t) -> tutti_status {
                                    return TUTTI_PEER_FAILED;
                                  }};
@@ -72,7 +72,7 @@ void longer_config(Bench& bench) {
     longer.unknown[1] = tail;
     tutti_endpoint* endpoint = nullptr;
     const tutti_status status =
-        call("open_endpoint", true, [&] { return t->open_endpoint(domain, &longer.config, &endpoint); });
+        call("open_endpoint", true, [&] { return t->open_endpoint(domain.handle, &longer.config, &endpoint); });
     if (tail == 0)
       require(
           status == TUTTI_OK, "E-8",
@@ -87,7 +87,6 @@ void longer_config(Bench& bench) {
           status_text(status));
     if (endpoint) plain_call("close_endpoint", true, [&] { t->close_endpoint(endpoint); });
   }
-  plain_call("close_domain", true, [&] { t->close_domain(domain); });
 }
 
 void unknown_interfaces(Bench& bench) {

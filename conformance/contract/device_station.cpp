@@ -9,6 +9,7 @@
 #include <cstring>
 #include <exception>
 #include <thread>
+#include <utility>
 
 namespace tutti::conformance::contract {
 namespace {
@@ -32,8 +33,6 @@ void judge(const tutti_device* d) {
 void judge(const tutti_executor* e) {
   judge_stamp(e, TUTTI_EXECUTOR_ID, TUTTI_EXECUTOR_STAMP);
   const std::pair<const char*, bool> functions[] = {{"prepare", e->prepare},
-                                                    {"create_stream", e->create_stream},
-                                                    {"destroy_stream", e->destroy_stream},
                                                     {"stream_state", e->stream_state},
                                                     {"create_event", e->create_event},
                                                     {"destroy_event", e->destroy_event},
@@ -41,6 +40,10 @@ void judge(const tutti_executor* e) {
                                                     {"enqueue", e->enqueue}};
   for (const auto& [name, there] : functions)
     require(there, "E-4", "an executor's mandatory function {} is NULL", name);
+  require(!e->create_stream == !e->destroy_stream, "E-4",
+          "an executor has one of create_stream and destroy_stream: both or neither");
+  require(TUTTI_HAS(tutti_executor, e, enqueue_fused) == TUTTI_HAS(tutti_executor, e, query), "E-4",
+          "an executor has one of enqueue_fused and query: both or neither");
 }
 
 DeviceUnderTest device_under_test(Bench& bench) {
@@ -123,6 +126,11 @@ void Station::release(void* address) {
 void* Station::stream(uint32_t of) {
   void* made = nullptr;
   const tutti_executor* e = device.executor;
+  if (!e->create_stream) {
+    if (of || std::exchange(uses_default_, true))
+      throw NotOffered{"it has no create_stream: one stream is tested, NULL"};
+    return nullptr;
+  }
   const tutti_status status = call("create_stream", false, [&] { return e->create_stream(e->self, of, &made); });
   require(status == TUTTI_OK && made, "X-12", "create_stream on device {} returned {}: {}", of, status_text(status),
           last_error());
@@ -198,6 +206,7 @@ void Station::finish(void* stream, double seconds) {
 }
 
 void* Station::own_stream(uint32_t of) {
+  if (!device.executor->create_stream) return nullptr;
   if (!own_streams_[of % 64]) own_streams_[of % 64] = stream(of);
   return own_streams_[of % 64];
 }
@@ -223,26 +232,24 @@ std::vector<uint8_t> Station::get(const void* from, uint64_t bytes, uint32_t of)
 bool reduces(const tutti_device_caps& caps, uint32_t dtype, uint32_t op) {
   return (caps.dtypes >> dtype & 1) && (caps.ops >> op & 1) && op_is_defined(op, dtype);
 }
-tutti_command copy(void* dst, const void* const* source, uint64_t bytes, void* dst2) {
+tutti_command copy(void* dst, const void* const* source, uint64_t bytes) {
   tutti_command c{};
   c.kind = TUTTI_COMMAND_COPY;
   c.sources = 1;
   c.dst = dst;
-  c.dst2 = dst2;
   c.src = source;
   c.count = bytes;
   return c;
 }
 
 tutti_command reduce(uint32_t dtype, uint32_t op, void* dst, const std::vector<const void*>& sources, uint64_t count,
-                     uint64_t divisor, void* dst2) {
+                     uint64_t divisor) {
   tutti_command c{};
   c.kind = TUTTI_COMMAND_REDUCE;
   c.dtype = dtype;
   c.op = op;
   c.sources = static_cast<uint32_t>(sources.size());
   c.dst = dst;
-  c.dst2 = dst2;
   c.src = sources.data();
   c.count = count;
   c.divisor = divisor;

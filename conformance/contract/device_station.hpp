@@ -43,6 +43,7 @@ class Station {
   uint32_t* flag_of(const Mapped& mapped, uint64_t at) const { return reinterpret_cast<uint32_t*>(mapped.seen + at); }
   uint8_t* allocate(uint64_t bytes, uint32_t device = 0);
   void release(void* address);
+  // NULL, once, from an executor that makes no streams. Throws NotOffered where more are asked of it.
   void* stream(uint32_t device = 0);
   tutti_event* event(uint32_t device = 0);
   tutti_pointer classify(const void* address);
@@ -66,6 +67,7 @@ class Station {
  private:
   void* own_stream(uint32_t device);
   void* own_streams_[64] = {};
+  bool uses_default_ = false;
   std::vector<void*> streams_, allocations_;
   std::vector<tutti_event*> events_;
   std::vector<Mapped> mapped_;
@@ -74,9 +76,9 @@ class Station {
 // Commands. `sources` must live until the command has been enqueued.
 // Does the device claim to reduce this type by this operator?
 bool reduces(const tutti_device_caps& caps, uint32_t dtype, uint32_t op);
-tutti_command copy(void* dst, const void* const* source, uint64_t bytes, void* dst2 = nullptr);
+tutti_command copy(void* dst, const void* const* source, uint64_t bytes);
 tutti_command reduce(uint32_t dtype, uint32_t op, void* dst, const std::vector<const void*>& sources, uint64_t count,
-                     uint64_t divisor = 0, void* dst2 = nullptr);
+                     uint64_t divisor = 0);
 tutti_command wait_until(uint32_t* flag, uint32_t value);
 tutti_command write_flag(uint32_t* flag, uint32_t value);
 tutti_command record_event(tutti_event* event);

@@ -6,7 +6,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
+#include <iterator>
 
 #include "contract_case.hpp"
 #include "device_station.hpp"
@@ -129,6 +131,11 @@ void between_processes(Bench& bench, void (*importer)(Station& s, Family& family
       require(parcel.record.bytes == p.bytes && parcel.record.buffer_id == p.buffer_id, "D-10",
               "export_memory says {} bytes and buffer_id {}, classify of the same address {} and {}",
               parcel.record.bytes, parcel.record.buffer_id, p.bytes, p.buffer_id);
+      require(parcel.record.data_bytes <= sizeof parcel.record.data && !parcel.record.reserved &&
+                  std::all_of(parcel.record.data + parcel.record.data_bytes, std::end(parcel.record.data),
+                              [](uint8_t byte) { return byte == 0; }),
+              "D-10", "export_memory says {} bytes of data of at most {}, and what is behind them is zero",
+              parcel.record.data_bytes, sizeof parcel.record.data);
       post.send(parcel);
       exporter(s, family, memory);
     } else {
@@ -223,6 +230,12 @@ void wrong_exports(Bench& bench) {
         tutti_memory_export wrong = parcel.record;
         wrong.form ^= 0x5a5a0000u;
         refused(wrong, parcel.fd, 0, "a record of a form that there is not");
+        wrong = parcel.record;
+        for (const uint32_t length : {0u, wrong.data_bytes - 1, wrong.data_bytes + 1, UINT32_MAX}) {
+          wrong.data_bytes = length;
+          if (length != parcel.record.data_bytes)
+            refused(wrong, parcel.fd, 0, "a record that says another length of its data");
+        }
         wrong = parcel.record;
         wrong.offset = wrong.bytes;
         refused(wrong, parcel.fd, 0, "a record whose offset lies at the end of its allocation");

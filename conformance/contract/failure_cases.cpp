@@ -70,6 +70,7 @@ void one_more(Stage& stage, uint32_t from, uint32_t to, uint32_t k, const char* 
 }
 
 void fail_peer(Bench& bench) {
+  if (!bench.has_fail_peer()) throw NotOffered{"it has no fail_peer"};
   for (const bool with_sends : {false, true}) {
     Stage stage(bench, {.nranks = 3});
     expect_failures(stage);

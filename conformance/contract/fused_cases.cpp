@@ -70,8 +70,26 @@ void identities(Bench& bench) {
 
 // ---- enqueue_fused
 
-void needs_fused(const Station& s) {
-  if (!s.device.executor->enqueue_fused) throw NotOffered{"it has no enqueue_fused"};
+// The limits of enqueue_fused, the same each time.
+tutti_executor_caps needs_fused(const Station& s) {
+  const tutti_executor* e = s.device.executor;
+  if (!TUTTI_HAS(tutti_executor, e, enqueue_fused)) throw NotOffered{"it has no enqueue_fused"};
+  tutti_executor_caps caps{}, again{};
+  caps.struct_size = again.struct_size = sizeof caps;
+  tutti_status status = call("query", false, [&] { return e->query(e->self, 0, &caps); });
+  require(status == TUTTI_OK, "X-16", "query of the executor of device 0 returned {}: {}", status_text(status),
+          last_error());
+  call("query", false, [&] { return e->query(e->self, 0, &again); });
+  require(std::memcmp(&caps, &again, sizeof caps) == 0, "X-16",
+          "query of an executor gave other values the second time");
+  require(!caps.max_fused_commands == !caps.max_fused_bytes, "X-16",
+          "query says max_fused_commands {} and max_fused_bytes {}: both are 0, or neither", caps.max_fused_commands,
+          caps.max_fused_bytes);
+  if (!caps.max_fused_commands) throw NotOffered{"its max_fused_commands is 0"};
+  status = call("query", false, [&] { return e->query(e->self, s.device.caps.devices, &again); });
+  require(status < 0, "X-16", "query of the executor of device {}, which there is not, returned {}",
+          s.device.caps.devices, status_text(status));
+  return caps;
 }
 
 tutti_status fuse(Station& s, void* stream, const std::vector<tutti_command>& commands) {
@@ -81,11 +99,30 @@ tutti_status fuse(Station& s, void* stream, const std::vector<tutti_command>& co
   });
 }
 
+// In one launch, or in as many as the limits make necessary. A command that is beyond them by itself is enqueued.
 void issue_fused(Station& s, void* stream, const std::vector<tutti_command>& commands) {
-  const tutti_status status = fuse(s, stream, commands);
-  if (status == TUTTI_NOT_SUPPORTED) throw NotOffered{fmt::format("enqueue_fused says: {}", last_error())};
-  require(status == TUTTI_OK, "X-14", "enqueue_fused of {} commands returned {}: {}", commands.size(),
-          status_text(status), last_error());
+  const tutti_executor_caps caps = needs_fused(s);
+  std::vector<tutti_command> list;
+  uint64_t operands = 0, bytes = 0;
+  const auto launch = [&] {
+    const tutti_status status = fuse(s, stream, list);
+    require(status == TUTTI_OK, "X-14", "enqueue_fused of {} commands returned {}: {}", list.size(),
+            status_text(status), last_error());
+    list.clear();
+    operands = bytes = 0;
+  };
+  for (const tutti_command& c : commands) {
+    const uint64_t more = uint64_t{1} + c.sources;
+    const uint64_t read = c.sources * c.count * (c.kind == TUTTI_COMMAND_REDUCE ? dtype_bytes(c.dtype) : 1);
+    if (!list.empty() && (operands + more > caps.max_fused_commands || bytes + read > caps.max_fused_bytes)) launch();
+    if (more > caps.max_fused_commands || read > caps.max_fused_bytes) {
+      s.issue(stream, {c}, "X-14");
+      continue;
+    }
+    list.push_back(c);
+    operands += more, bytes += read;
+  }
+  if (!list.empty()) launch();
 }
 
 // Every type and operator, and copies, at sizes and addresses that fit no vector, once by each of the two functions.
@@ -117,8 +154,9 @@ void fused_results(Bench& bench) {
         const void* copied = bases[random() % bases.size()] + shift;
         const auto list = [&](int way) {
           return std::vector{copy(outs[way] + 12000 + shift, &copied, count),
-                             reduce(dtype, op, outs[way] + offset, sources, count, divisor, seconds[way] + offset + 16),
-                             copy(seconds[way] + 12100, &copied, count, outs[way] + 13000)};
+                             reduce(dtype, op, outs[way] + offset, sources, count, divisor),
+                             reduce(dtype, op, seconds[way] + offset + 16, sources, count, divisor),
+                             copy(seconds[way] + 12100, &copied, count), copy(outs[way] + 13000, &copied, count)};
         };
         for (const int way : {0, 1}) {
           s.put(outs[way], std::vector<uint8_t>(room, 0xd7));
@@ -224,13 +262,77 @@ void fused_refusals(Bench& bench) {
             status_text(status));
     nothing_done(what);
   }
-  const std::vector<tutti_command> endless(20'000, copy(to.seen, &source, 64));
-  const tutti_status status = fuse(s, stream, endless);
-  if (status == TUTTI_OK) return s.finish(stream);
-  require(status == TUTTI_NOT_SUPPORTED, "X-14",
-          "enqueue_fused of 20,000 commands returned {}, expected TUTTI_OK or TUTTI_NOT_SUPPORTED",
-          status_text(status));
-  nothing_done("it was too long");
+}
+
+// Lists at the limits of query are taken, of each kind of command; one more command, source or byte is refused.
+void fused_limits(Bench& bench) {
+  Station s(bench);
+  const tutti_executor_caps caps = needs_fused(s);
+  void* stream = s.stream();
+  constexpr uint64_t most_tried = 1 << 20;
+  const uint64_t most = std::min<uint64_t>(caps.max_fused_commands, most_tried);
+  const uint64_t bytes = std::min<uint64_t>(caps.max_fused_bytes, uint64_t{1} << 28);
+  const Station::Mapped flags = s.map(4096), to = s.map(bytes + 1), from = s.map(bytes + 1);
+  const void* source = from.seen;
+  std::memset(from.host, 0x77, bytes + 1);
+  const auto is_untouched = [&](const char* what) {
+    s.finish(stream);
+    for (uint64_t i = 0; i < to.bytes; ++i)
+      require(to.host[i] == 0, "X-16", "enqueue_fused refused a list of {}, but commands of it were carried out", what);
+  };
+  const auto taken = [&](const std::vector<tutti_command>& list, const char* what) {
+    const tutti_status status = fuse(s, stream, list);
+    require(status == TUTTI_OK, "X-16",
+            "query says max_fused_commands {} and max_fused_bytes {}, but enqueue_fused of {} "
+            "returned {}: {}",
+            caps.max_fused_commands, caps.max_fused_bytes, what, status_text(status), last_error());
+    s.finish(stream);
+    std::memset(to.host, 0, to.bytes);
+  };
+  const auto refused = [&](const std::vector<tutti_command>& list, const char* what) {
+    const tutti_status status = fuse(s, stream, list);
+    require(status == TUTTI_NOT_SUPPORTED, "X-16",
+            "query says max_fused_commands {} and max_fused_bytes {}, and "
+            "enqueue_fused of {} returned {}, expected TUTTI_NOT_SUPPORTED",
+            caps.max_fused_commands, caps.max_fused_bytes, what, status_text(status));
+    is_untouched(what);
+  };
+  const bool all_tried = most == caps.max_fused_commands;
+  std::vector<tutti_command> list(most, write_flag(s.flag_of(flags, 0), 1));
+  taken(list, "as many WRITEs");
+  if (list.insert(list.begin(), copy(to.seen, &source, 1)); all_tried) refused(list, "a COPY and as many WRITEs");
+  list.assign(most / 2, copy(to.seen, &source, std::min<uint64_t>(1, 2 * bytes / most)));
+  taken(list, "half as many COPYs");
+  if (const auto c = list.empty() ? copy(to.seen, &source, 1) : list[0]; all_tried)
+    list.resize(most / 2 + 1, c), refused(list, "more than half as many COPYs");
+  for (const auto& [dtype, op] :
+       {std::pair{TUTTI_INT32, TUTTI_SUM}, {TUTTI_FLOAT32, TUTTI_SUM}, {TUTTI_UINT8, TUTTI_MAX}})
+    if (reduces(s.device.caps, dtype, op)) {
+      for (const uint64_t n : {uint64_t{1}, uint64_t{2}, uint64_t{3}, std::min<uint64_t>(most - 1, 16)}) {
+        const std::vector<const void*> sources(n, source);
+        if (n && most / (n + 1) * n * dtype_bytes(dtype) <= bytes) {
+          taken(std::vector(most / (n + 1), reduce(dtype, op, to.seen, sources, 1, n == 1 && op == TUTTI_SUM ? 3 : 0)),
+                "as many REDUCEs and their sources");
+          if (all_tried)
+            refused(std::vector(most / (n + 1) + 1, reduce(dtype, op, to.seen, sources, 1)),
+                    "more REDUCEs and sources");
+        }
+      }
+      if (const uint64_t count = bytes / 2 / dtype_bytes(dtype); most > 4 && bytes == caps.max_fused_bytes) {
+        const std::vector<const void*> two(2, source);
+        taken({reduce(dtype, op, to.seen, two, count)}, "a REDUCE that reads as many bytes");
+        refused({reduce(dtype, op, to.seen, two, count + 1)}, "a REDUCE that reads more bytes");
+      }
+    }
+  if (most < 4) return;
+  taken({copy(to.seen, &source, bytes)}, "a COPY of as many bytes");
+  if (bytes != caps.max_fused_bytes) return;
+  refused({copy(to.seen, &source, bytes), copy(to.seen, &source, 1)}, "a byte more");
+  // In bytes these counts are small numbers, modulo 2^64.
+  refused({copy(to.seen, &source, UINT64_MAX)}, "a COPY of 2^64 - 1 bytes");
+  const std::vector<const void*> one{source};
+  if (reduces(s.device.caps, TUTTI_INT32, TUTTI_SUM))
+    refused({reduce(TUTTI_INT32, TUTTI_SUM, to.seen, one, (UINT64_MAX >> 2) + 2)}, "a REDUCE of 2^62 + 1 elements");
 }
 
 }  // namespace
@@ -240,6 +342,7 @@ std::vector<ContractCase> fused_cases() {
       {"identities", "each device is another one, in every process", {"D-14"}, 10, identities},
       {"fused-order", "one launch, its flags, and what is around it", {"X-14", "X-5", "X-6"}, 20, fused_order},
       {"fused-refusals", "lists that are refused", {"X-14"}, 10, fused_refusals},
+      {"fused-limits", "lists as long as query says, and longer", {"X-16"}, 20, fused_limits},
       {"fused-results", "every type and operator in one launch", {"X-14", "X-1"}, 60, fused_results},
   };
 }

@@ -23,7 +23,7 @@ void one_life(Bench& bench, uint32_t turn) {
   require(words[1] == turn, "T-15", "the {}. pair of endpoints: got {} instead of {}", turn + 1, words[1], turn);
   stage[0].send_control(1, "bye");
   if (turn % 3 == 0) stage[1].post(stage[1].receive(0, 1, &words[1], 8));
-  if (turn % 5 == 0) stage[0].fail_peer(1);
+  if (turn % 5 == 0 && bench.has_fail_peer()) stage[0].fail_peer(1);
   if (turn % 7 == 0) stage[1].abort();
   if (TUTTI_HAS(tutti_transport, bench.transport(), register_memory)) {
     const tutti_transport* t = bench.transport();

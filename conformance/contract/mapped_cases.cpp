@@ -192,7 +192,7 @@ void kinds(Bench& bench) {
   require(status == TUTTI_NOT_SUPPORTED, "M-6", "share for an unknown kind of device returned {}", status_text(status));
   const tutti_mapped_device beyond = m.on(m.station.device.caps.devices);
   status = m.try_share(stage[0], 1, nullptr, host_bytes, refused, beyond);
-  require(status < 0, "M-6", "share for device {} of {} returned {}", beyond.number, beyond.number,
+  require(status < 0, "M-6", "share for device {} of {} returned {}", beyond.device, beyond.device,
           status_text(status));
   m.share(stage[0], 1, nullptr, host_bytes, ours);
   // Until the peer has told, the share may not have come there yet.
@@ -216,6 +216,7 @@ void kinds(Bench& bench) {
 }
 
 void given_up(Bench& bench) {
+  if (!bench.has_fail_peer()) throw NotOffered{"it has no fail_peer"};
   Mapper m(bench);
   Stage stage(bench);
   End ours, theirs, more;

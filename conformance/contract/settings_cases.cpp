@@ -9,19 +9,19 @@
 namespace tutti::conformance::contract {
 namespace {
 
-// What query or open_domain says when the setting has this value: "" when both take it.
+// What open_domain or query says when the setting has this value: "" when both take it.
 std::string refusal(Bench& bench, const TestSetting& setting, const std::string& value) {
   const tutti_transport* t = bench.transport();
   setenv(setting.name.c_str(), value.c_str(), 1);
-  tutti_transport_caps caps{};
-  caps.struct_size = sizeof caps;
-  tutti_status status = call("query", true, [&] { return t->query(t->self, &caps); });
+  tutti_domain_config of{};
+  of.struct_size = sizeof of;
   tutti_domain* domain = nullptr;
+  tutti_status status = call("open_domain", true, [&] { return t->open_domain(t->self, &of, &domain); });
   if (status == TUTTI_OK) {
-    tutti_domain_config of{};
-    of.struct_size = sizeof of;
-    status = call("open_domain", true, [&] { return t->open_domain(t->self, &of, &domain); });
-    if (status == TUTTI_OK) plain_call("close_domain", true, [&] { t->close_domain(domain); });
+    tutti_transport_caps caps{};
+    caps.struct_size = sizeof caps;
+    status = call("query", true, [&] { return t->query(domain, &caps); });
+    plain_call("close_domain", true, [&] { t->close_domain(domain); });
   }
   unsetenv(setting.name.c_str());
   return status == TUTTI_OK ? "" : last_error();

@@ -16,16 +16,15 @@ void judge_name(const char* kind, const char* name, const char* summary) {
 void judge(const tutti_transport* t) {
   judge_stamp(t, TUTTI_TRANSPORT_ID, TUTTI_TRANSPORT_STAMP);
   judge_name("transport", t->name, t->summary);
-  const std::pair<const char*, bool> functions[] = {{"query", t->query},
-                                                    {"open_domain", t->open_domain},
+  const std::pair<const char*, bool> functions[] = {{"open_domain", t->open_domain},
                                                     {"close_domain", t->close_domain},
+                                                    {"query", t->query},
                                                     {"open_endpoint", t->open_endpoint},
                                                     {"close_endpoint", t->close_endpoint},
                                                     {"connect", t->connect},
                                                     {"post", t->post},
                                                     {"progress", t->progress},
                                                     {"send_control", t->send_control},
-                                                    {"fail_peer", t->fail_peer},
                                                     {"abort", t->abort},
                                                     {"get_interface", t->get_interface}};
   for (const auto& [name, there] : functions)
@@ -41,12 +40,25 @@ const tutti_transport* Bench::transport() {
   return transport_;
 }
 
+OpenDomain::OpenDomain(Bench& bench) : transport_(bench.transport()) {
+  tutti_domain_config of{};
+  of.struct_size = sizeof of;
+  const tutti_status status =
+      call("open_domain", true, [&] { return transport_->open_domain(transport_->self, &of, &handle); });
+  if (status == TUTTI_NOT_SUPPORTED) throw NotOffered{fmt::format("open_domain says: {}", last_error())};
+  require(status == TUTTI_OK && handle, "T-3", "open_domain returned {}: {}", status_text(status), last_error());
+}
+OpenDomain::~OpenDomain() {
+  plain_call("close_domain", true, [&] { transport_->close_domain(handle); });
+}
+
 const tutti_transport_caps& Bench::caps() {
   if (caps_.struct_size) return caps_;
   const tutti_transport* t = transport();
+  const OpenDomain domain(*this);
   tutti_transport_caps c{};
   c.struct_size = sizeof c;
-  const tutti_status status = call("query", true, [&] { return t->query(t->self, &c); });
+  const tutti_status status = call("query", true, [&] { return t->query(domain.handle, &c); });
   if (status == TUTTI_NOT_SUPPORTED) throw NotOffered{fmt::format("query says: {}", last_error())};
   require(status == TUTTI_OK, "T-1", "query returned {}: {}", status_text(status), last_error());
   require(c.reach == TUTTI_REACH_PROCESS || c.reach == TUTTI_REACH_HOST || c.reach == TUTTI_REACH_FABRIC ||

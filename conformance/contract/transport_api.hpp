@@ -44,12 +44,25 @@ struct Bench {
   const tutti_wait_fd* wait_fd();  // likewise
   const tutti_mapped* mapped();    // likewise
   const tutti_rails* rails();      // likewise
+  bool has_fail_peer() { return TUTTI_HAS(tutti_transport, transport(), fail_peer); }
 
  private:
   const void* interface(const char* id);
   const tutti_plugin_entry_table* entry_ = nullptr;
   const tutti_transport* transport_ = nullptr;
   tutti_transport_caps caps_{};
+};
+
+// A domain for host memory. Throws NotOffered where this machine lacks what the transport needs.
+struct OpenDomain {
+  explicit OpenDomain(Bench& bench);
+  ~OpenDomain();
+  OpenDomain(const OpenDomain&) = delete;
+  OpenDomain& operator=(const OpenDomain&) = delete;
+  tutti_domain* handle = nullptr;
+
+ private:
+  const tutti_transport* transport_;
 };
 
 // E-4 of one table.

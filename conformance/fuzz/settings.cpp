@@ -32,6 +32,7 @@ const std::vector<Setting>& table() {
       {"TUTTI_SHM_STREAM_BYTES", 20, {"0", "4096", "1000000"}},
       {"TUTTI_CHECK", 20, {"1"}},
       {"TUTTI_CHECKSUM", 20, {"1"}},
+      {"TUTTI_WRAP", 20, {"checksum"}},
       {"TUTTI_VERIFY", 4, {"1"}},
       {"TUTTI_RECORDER", 20, {"0"}},
       {"TUTTI_SECRET", 30, {"00112233445566778899aabbccddeeff"}},

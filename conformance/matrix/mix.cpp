@@ -34,10 +34,10 @@ const Facts& facts_of(const std::string& name) {
   facts.maps = transport->get_interface(transport->self, TUTTI_MAPPED_ID) != nullptr;
   facts.caps.struct_size = sizeof facts.caps;
   take_plugin_error();
-  if (const tutti_status status = transport->query(transport->self, &facts.caps); status < 0) {
+  if (const tutti_status status = query_transport(*transport, &facts.caps); status < 0) {
     facts.unusable = take_plugin_error();
     facts.broken = status != TUTTI_NOT_SUPPORTED || facts.unusable.empty();
-    if (facts.unusable.empty()) facts.unusable = "its query fails and gives no reason";
+    if (facts.unusable.empty()) facts.unusable = "it fails to open a domain or to tell of it, and gives no reason";
   }
   return known.emplace(name, facts).first->second;
 }

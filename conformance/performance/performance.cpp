@@ -37,7 +37,7 @@ tutti_transport_caps caps_of(const std::string& name) {
   if (!transport) throw std::runtime_error(error);
   tutti_transport_caps caps{};
   caps.struct_size = sizeof caps;
-  if (transport->query(transport->self, &caps) < 0) throw std::runtime_error(name + ": " + take_plugin_error());
+  if (query_transport(*transport, &caps) < 0) throw std::runtime_error(name + ": " + take_plugin_error());
   return caps;
 }
 

@@ -49,8 +49,7 @@ std::vector<std::string> transports_for(const Selection& selection) {
     if (name == "chaos" || (!wanted.empty() && std::find(wanted.begin(), wanted.end(), name) == wanted.end())) continue;
     tutti_transport_caps caps{};
     caps.struct_size = sizeof caps;
-    if (transport->query(transport->self, &caps) == TUTTI_OK && caps.reach != TUTTI_REACH_PROCESS)
-      names.push_back(name);
+    if (query_transport(*transport, &caps) == TUTTI_OK && caps.reach != TUTTI_REACH_PROCESS) names.push_back(name);
     take_plugin_error();
   }
   if (names.empty()) throw std::invalid_argument("soak: no transport serves ranks that are processes");

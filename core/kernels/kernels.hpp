@@ -45,7 +45,7 @@ struct Reduction {
 using ReduceFunction = void (*)(const Reduction&);
 
 // Instead of an operator: a sum of contributions that their ranks have multiplied by factors of their own.
-constexpr uint32_t op_premul_sum = 253;
+constexpr uint32_t op_premul_sum = 0xfffd;
 // Is it, or an operator of the application's own?
 constexpr bool is_of_application(uint32_t op) { return op >= op_premul_sum; }
 

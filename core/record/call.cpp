@@ -12,6 +12,8 @@
 
 namespace tutti::core {
 
+static_assert(op_premul_sum == TUTTI_FLIGHT_PREMUL_SUM);
+
 void name_user_op(Call& call, const std::string& name, bool commutative) {
   call.op = commutative ? call_user_op : call_ordered_user_op;
   std::copy_n(name.begin(), std::min(name.size(), most_op_name), call.op_name_text.begin());

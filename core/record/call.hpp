@@ -3,6 +3,8 @@
 // A call of a collective, as the ranks compare it: all of it must be equal on all ranks.
 #pragma once
 
+#include <tutti/flight_record.h>
+
 #include <array>
 #include <bit>
 #include <cstdint>
@@ -60,8 +62,8 @@ inline uint64_t identity_of(const Call& call) {
   return sum * 0x8ebc6af09c88c6e3u;
 }
 
-// Call::op of operators of the application, which the flight recorder keeps in a byte: commutative or not.
-enum : uint32_t { call_user_op = 254, call_ordered_user_op = 255 };
+// Call::op of operators of the application, as the flight record keeps it: commutative or not.
+enum : uint32_t { call_user_op = TUTTI_FLIGHT_USER_OP, call_ordered_user_op = TUTTI_FLIGHT_ORDERED_USER_OP };
 // The longest name of one.
 constexpr size_t most_op_name = sizeof(Call::op_name_text) - 1;
 void name_user_op(Call& call, const std::string& name, bool commutative);

@@ -74,10 +74,10 @@ class FlightRecorder {
     put(o.end_ticks, uint64_t{0});
     put(o.collective, static_cast<uint8_t>(call.collective));
     put(o.dtype, static_cast<uint8_t>(call.dtype));
-    put(o.op, static_cast<uint8_t>(call.op));
-    put(o.in_place, static_cast<uint8_t>(in_place));
+    put(o.op, static_cast<uint16_t>(call.op));
     put(o.root, call.root);
-    put(o.service, service);
+    put(o.service, static_cast<uint16_t>(service));
+    put(o.in_place, static_cast<uint16_t>(in_place));
     put(o.status, int32_t{TUTTI_OK});
     put(o.plan, call.plan);
     put(o.slices, slices);
@@ -91,7 +91,7 @@ class FlightRecorder {
   // The call is of that row, other than begin() has said.
   void serve(uint64_t sequence, uint32_t service) {
     tutti_flight_operation& o = operations_[sequence % TUTTI_FLIGHT_OPERATIONS];
-    if (o.number == sequence + 1) put(o.service, service);
+    if (o.number == sequence + 1) put(o.service, static_cast<uint16_t>(service));
   }
   void end(uint64_t sequence, uint64_t ticks, tutti_status status) {
     tutti_flight_operation& o = operations_[sequence % TUTTI_FLIGHT_OPERATIONS];

@@ -57,7 +57,7 @@ class Trace {
   void call(const tutti_flight_operation& o, uint64_t end_ticks, int32_t status) {
     moved(end_ticks);
     put(tutti_trace_call{TUTTI_TRACE_CALL, status, o.number - 1, o.begin_ticks, end_ticks, o.count, o.plan,
-                         o.collective, o.dtype, o.op, o.in_place, o.root, o.service, static_cast<uint32_t>(o.slices)});
+                         o.collective, o.dtype, o.op, o.root, o.service, o.in_place, static_cast<uint32_t>(o.slices)});
   }
   void transfer(const tutti_flight_transfer& t, uint64_t end_ticks, int32_t status) {
     moved(end_ticks);

@@ -15,7 +15,7 @@
 #include <string_view>
 #include <tutti/base/host_identity.hpp>
 #include <tutti/base/system_text.hpp>
-#include <tutti/plugin/sized.hpp>
+#include <tutti/sized.hpp>
 #include <utility>
 
 #include "base/failure.hpp"

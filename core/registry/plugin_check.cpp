@@ -5,7 +5,7 @@
 
 #include <algorithm>
 #include <cstring>
-#include <tutti/plugin/sized.hpp>
+#include <tutti/sized.hpp>
 #include <utility>
 
 namespace tutti::core {
@@ -63,16 +63,15 @@ bool well_named(const char* name) {
 
 std::string check_interface(const tutti_transport* t) {
   std::string reason = check_table(t, "transport", TUTTI_TRANSPORT_ID, TUTTI_TRANSPORT_STAMP, [&] {
-    return missing({{"query", t->query},
-                    {"open_domain", t->open_domain},
+    return missing({{"open_domain", t->open_domain},
                     {"close_domain", t->close_domain},
+                    {"query", t->query},
                     {"open_endpoint", t->open_endpoint},
                     {"close_endpoint", t->close_endpoint},
                     {"connect", t->connect},
                     {"post", t->post},
                     {"progress", t->progress},
                     {"send_control", t->send_control},
-                    {"fail_peer", t->fail_peer},
                     {"abort", t->abort},
                     {"get_interface", t->get_interface}});
   });
@@ -149,16 +148,20 @@ std::string check_interface(const tutti_device* d) {
 }
 
 std::string check_interface(const tutti_executor* e) {
-  return check_table(e, "executor", TUTTI_EXECUTOR_ID, TUTTI_EXECUTOR_STAMP, [&] {
+  std::string reason = check_table(e, "executor", TUTTI_EXECUTOR_ID, TUTTI_EXECUTOR_STAMP, [&] {
     return missing({{"prepare", e->prepare},
-                    {"create_stream", e->create_stream},
-                    {"destroy_stream", e->destroy_stream},
                     {"stream_state", e->stream_state},
                     {"create_event", e->create_event},
                     {"destroy_event", e->destroy_event},
                     {"query_event", e->query_event},
                     {"enqueue", e->enqueue}});
   });
+  if (!reason.empty()) return reason;
+  if (!e->create_stream != !e->destroy_stream)
+    return "executor: create_stream and destroy_stream come both or not at all";
+  if (TUTTI_HAS(tutti_executor, e, enqueue_fused) != TUTTI_HAS(tutti_executor, e, query))
+    return "executor: enqueue_fused and query come both or not at all";
+  return {};
 }
 
 std::string check_optional(const tutti_transport& transport, const tutti_view* view, const tutti_wait_fd* wait,

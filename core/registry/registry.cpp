@@ -348,6 +348,17 @@ std::vector<const tutti_selector*> list_selectors() { return Held().registry.kin
 std::vector<const tutti_rma*> list_rmas() { return Held().registry.kind<tutti_rma>().all; }
 std::vector<DeviceTables> list_devices() { return Held().registry.devices_; }
 
+tutti_status query_transport(const tutti_transport& transport, tutti_transport_caps* caps) {
+  tutti_domain_config config{};
+  config.struct_size = sizeof config;
+  tutti_domain* domain = nullptr;
+  tutti_status status = transport.open_domain(transport.self, &config, &domain);
+  if (status < 0) return status;
+  status = transport.query(domain, caps);
+  transport.close_domain(domain);
+  return status;
+}
+
 tutti_status load_plugin(const std::string& path, std::string* error) {
   return Held().registry.load(path, true, error);
 }

@@ -50,7 +50,8 @@ constexpr std::string_view own[] = {"TUTTI_ADDR",
                                     "TUTTI_TRANSPORT",
                                     "TUTTI_TUNING",
                                     "TUTTI_VERIFY",
-                                    "TUTTI_WORLD_SIZE"};
+                                    "TUTTI_WORLD_SIZE",
+                                    "TUTTI_WRAP"};
 constexpr std::string_view of_programs[] = {"TUTTI_PERF_", "TUTTI_CONFORM_", "TUTTI_TEST_"};
 constexpr size_t far = 4;         // names that differ more are not meant
 constexpr size_t most_named = 8;  // further ones are counted

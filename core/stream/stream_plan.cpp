@@ -27,15 +27,19 @@ void order_steps(StreamPlan& made, const Schedule& schedule, const StreamShape& 
       if (const Link* link = bound.out ? bound.out : bound.in; link && shape.way(link->peer, bound.out).slots)
         sizes[{link->peer, lane, bound.out != nullptr}];
   made.bytes = 0;
+  made.commands = 2;  // of the counter
   for (const StreamStep& step : made.steps) {
     const BoundStep& bound = made.plan.lanes[step.lane][step.step];
     const Link* link = bound.out ? bound.out : bound.in;
     if (!link) {
-      made.bytes += piece_of(made.plan, part_of(made.plan, bound.dst, step.part), step.slice).bytes *
-                    std::max<uint64_t>(1, bound.sources);
+      const uint64_t sources = std::max<uint64_t>(1, bound.sources);
+      made.bytes += piece_of(made.plan, part_of(made.plan, bound.dst, step.part), step.slice).bytes * sources;
+      made.commands += 1 + sources;
       continue;
     }
-    made.bytes += step.bytes * (bound.kind == TUTTI_STEP_RECV_REDUCE ? 2 : 1);
+    const uint64_t sources = bound.kind == TUTTI_STEP_RECV_REDUCE ? 2 : 1;
+    made.bytes += step.bytes * sources;
+    made.commands += 4 + sources;  // three of them for flags
     const bool outgoing = bound.out != nullptr;
     if (shape.way(link->peer, outgoing).slots) sizes[{link->peer, step.lane, outgoing}].push_back(step.bytes);
   }
@@ -103,7 +107,9 @@ class Issue {
     begun_ = true;
     program_.relocate(launches_, writer_);
     for (size_t r = 0; r < launches_.size(); ++r) begin(r);
-    if (launches_.size() != 1 || !launches_[0]->fuse || !fuse(device))
+    if (launches_.size() == 1 && launches_[0]->fuse)
+      fuse();
+    else
       for (const StreamProgram::Run& run : program_.runs()) {
         launches_[run.rank]->entered.store(true, std::memory_order_relaxed);
         writer_.write(run.rank, program_.commands(run.rank) + run.from, run.to - run.from);
@@ -131,16 +137,10 @@ class Issue {
     if (launch.after) writer_.add(r, launch.counter->wait(*launch.after));
     writer_.flush(r);
   }
-  // A list that the device does not take as one launch goes the ordinary way.
-  bool fuse(const DeviceTables& device) {
-    StreamLaunch& launch = *launches_[0];
+  void fuse() {
     size_t n = 0;
     for (const StreamProgram::Run& run : program_.runs()) n = run.to;
-    launch.fused = n && writer_.write_fused(0, program_.commands(0), n);
-    if (n && !launch.fused)
-      log(TUTTI_LOG_INFO, device.memory->name,
-          fmt::format("rank {}: not in one launch: {}", launch.rank, take_plugin_error()));
-    return launch.fused;
+    if (n) writer_.write_fused(0, program_.commands(0), n);
   }
 
   void order_behind(size_t owner, size_t reader) {

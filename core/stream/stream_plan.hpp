@@ -76,9 +76,9 @@ struct StreamPlan {
   std::vector<StreamTraffic> traffic;    // by peer, lane and direction
   std::vector<StreamChannel*> channels;  // of `traffic`, once it is open and not in windows
   uint64_t bytes = 0;                    // that this rank reads in the course of it
+  uint64_t commands = 0;                 // and their sources: that it becomes, at most
   bool open = false;                     // all of its channels are there
   bool fuses = false;                    // it goes to the device in one launch
-  bool refused = false;                  // the device has refused that
   std::optional<uint32_t> service;       // row of the communicator's report, once it has one
   // Not nullptr: ranks of other processes read buffers in place (windows.hpp).
   std::shared_ptr<const WindowTable> windows;
@@ -104,12 +104,6 @@ struct StreamSlot {
   uint32_t* awaited = nullptr;
   uint32_t* told = nullptr;
 };
-
-// The limits of one launch, which does everything by a few of its processors: so many bytes read, and
-// steps, each of which becomes at most four commands, beside the two for the counter. Nobody has measured where one
-// launch stops being faster.
-constexpr uint64_t most_fused_bytes = 64 << 10;
-constexpr uint64_t most_fused_steps = most_queued / 4 - 1;
 
 // A rank's part in the issue of an operation, of either kind. Lives until issue() returns.
 struct StreamPart {
@@ -140,7 +134,6 @@ struct StreamLaunch : StreamPart {
   std::byte* out = nullptr;
   std::byte* scratch = nullptr;
   bool fuse = false;                                              // the only one, and small: as one launch
-  bool fused = false;                                             // set by issue(): the device took it so
   std::atomic<bool> entered{false};                               // set by issue(): it has come to this stream
   std::function<StreamSlot(uint32_t way, uint64_t number)> slot;  // `way`: which of the plan's traffic
 };

@@ -26,7 +26,7 @@ StreamRunner::StreamRunner(Setup setup)
       gate_(setup_.device, setup_.communicator, fmt::format("rank {} of {}", setup_.rank, setup_.name)),
       memory_(std::make_unique<PeerMemory>(setup_.device, setup_.mapped_links)),
       windows_(std::make_unique<Windows>(setup_, *memory_, gate_)),
-      fuses_(flag_setting("TUTTI_FUSED", true)) {
+      fusing_(flag_setting("TUTTI_FUSED", true) ? executor_caps_of(setup_.device) : tutti_executor_caps{}) {
   for (uint32_t r = 0; r < setup_.topology->nranks(); ++r)
     if (setup_.topology->same_process(r, setup_.rank)) local_.push_back(r);
   rendezvous_ = LocalRendezvous::of(setup_.communicator, local_);
@@ -280,7 +280,6 @@ void StreamRunner::begin(const StreamCall& call, StreamPlan& plan) {
   launch_.out = static_cast<std::byte*>(call.out);
   launch_.scratch = plan.windows ? windows_->scratch() : static_cast<std::byte*>(scratch_);
   launch_.fuse = plan.fuses;
-  launch_.fused = false;
   launch_.entered.store(false, std::memory_order_relaxed);
   if (plan.windows) {
     windows_->count(plan);

@@ -95,8 +95,6 @@ class StreamRunner {
   void put(const StreamCall& call, const std::vector<Transfer>& transfers, const Turn& turn);
   // Was a call given up whose work another rank's thread is still putting into the stream? It uses what this one has.
   bool is_left_behind() { return left_behind_ && rendezvous_->issuer(); }
-  // Did the device take the begun call as one launch?
-  bool fused() const { return launch_.fused; }
   // Is the begun call being recorded for later replays? Then nothing of it runs now.
   bool captures() const { return !part_->counter; }
   // The begun call has been issued: it is pending from now on, and the request stands for it until complete.
@@ -251,7 +249,7 @@ class StreamRunner {
   Operation begun_;
   bool begins_ = false;  // begun_ is neither issued nor failed
   std::string opening_;  // for what channels are being opened, in words; "": none are
-  const bool fuses_;     // TUTTI_FUSED
+  const tutti_executor_caps fusing_;  // the limits of one launch; zeros: TUTTI_FUSED=0
   bool moved_ = false;
   bool stuck_ = false;           // nothing tells when the device has come to the end of a failed call
   std::string untold_;           // why, until an error has said so: "; ..."

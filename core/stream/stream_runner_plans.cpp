@@ -105,9 +105,8 @@ StreamPlan& StreamRunner::find_plan(const StreamCall& call, const BlockTable* bl
 // staged channels are set by threads of this process, which move bytes at a network's pace and may themselves be held
 // up by what the application calls of the device's driver.
 bool StreamRunner::may_fuse(const StreamPlan& plan) const {
-  return fuses_ && !plan.refused && setup_.topology->has_device_to_itself(setup_.rank) &&
-         TUTTI_HAS(tutti_executor, setup_.device.tables.executor, enqueue_fused) && !plan.traffic.empty() &&
-         plan.bytes <= most_fused_bytes && plan.steps.size() <= most_fused_steps &&
+  return setup_.topology->has_device_to_itself(setup_.rank) && !plan.traffic.empty() &&
+         plan.commands <= fusing_.max_fused_commands && plan.bytes <= fusing_.max_fused_bytes &&
          std::ranges::all_of(plan.traffic, [&](const StreamTraffic& traffic) {
            return plan.windows || dynamic_cast<const MappedChannel*>(&channel(traffic)) != nullptr;
          });

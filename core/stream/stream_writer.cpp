@@ -44,16 +44,14 @@ void StreamWriter::write(size_t target, const tutti_command* commands, size_t n)
   }
 }
 
-bool StreamWriter::write_fused(size_t target, const tutti_command* commands, size_t n) {
+void StreamWriter::write_fused(size_t target, const tutti_command* commands, size_t n) {
   Filling& filling = fillings_[target];
   flush(target);
   const tutti_executor* executor = device_.executor;
   const tutti_status status =
       executor->enqueue_fused(executor->self, filling.of.stream, commands, static_cast<uint32_t>(n));
-  if (status == TUTTI_NOT_SUPPORTED) return false;
   require_taken(filling, status);
   ++filling.commands;
-  return true;
 }
 
 void StreamWriter::copy(size_t target, void* dst, const void* src, uint64_t bytes) {

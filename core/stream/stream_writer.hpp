@@ -47,8 +47,8 @@ class StreamWriter {
 
   // Gives the stream prepared commands, which belong to the caller.
   void write(size_t target, const tutti_command* commands, size_t n);
-  // The same in one launch. False: the device does not take them so, and was given nothing; it has said why.
-  bool write_fused(size_t target, const tutti_command* commands, size_t n);
+  // The same in one launch, within the executor's limits.
+  void write_fused(size_t target, const tutti_command* commands, size_t n);
 
   // Single commands are collected until flush().
   void copy(size_t target, void* dst, const void* src, uint64_t bytes);

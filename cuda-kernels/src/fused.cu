@@ -2,6 +2,7 @@
 //
 // A list of commands as one kernel of one block. The list travels in the kernel's parameters: nothing has to be kept
 // until the device comes to it, and nothing is allocated.
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <string>
@@ -16,9 +17,9 @@ namespace {
 
 using sdk::Error;
 
-// A command in the program: a head, for REDUCE a Fold, its addresses (dst, dst2 where `twice`, sources; or the flag).
+// A command in the program: a head, for REDUCE a Fold, its addresses (dst, sources; or the flag).
 struct Head {
-  uint8_t kind, dtype, op, twice;
+  uint8_t kind, dtype, op, reserved;
   uint32_t number;  // count, or a flag's value
 };
 struct Fold {
@@ -46,8 +47,8 @@ template <uint32_t Row>
 __device__ __noinline__ void reduce_row(const Program& program, const Operands& o) {
   using Element = typename sdk::ElementOf<sdk::first_dtype + Row / folds>::type;
   const auto source = [&](uint32_t k) { return static_cast<const unsigned char*>(address(program, o.src + k)); };
-  const Work work = lay_out(address(program, o.dst), o.head.twice ? address(program, o.dst + 1) : nullptr,
-                            o.fold.sources, source, o.head.number, o.fold.divisor, sizeof(typename Element::Stored));
+  const Work work = lay_out(address(program, o.dst), o.fold.sources, source, o.head.number, o.fold.divisor,
+                            sizeof(typename Element::Stored));
   reduce_share<Element, sdk::first_fold + Row % folds>(source, work, {threadIdx.x, threads});
 }
 
@@ -90,15 +91,13 @@ __global__ void __launch_bounds__(threads) carry_out(const __grid_constant__ Pro
       default:
         o.fold = o.head.kind == TUTTI_COMMAND_REDUCE ? entry_as<Fold>(program, at++) : Fold{1, 0};
         o.dst = at;
-        o.src = at + 1 + o.head.twice;
+        o.src = at + 1;
         at = o.src + o.fold.sources;
         if (o.head.kind == TUTTI_COMMAND_REDUCE) {
           reduce(program, o, std::make_integer_sequence<uint32_t, types * folds>());
         } else {
           const auto source = [&](uint32_t k) { return address(program, o.src + k); };
-          copy_share(source(0),
-                     lay_out(address(program, o.dst), o.head.twice ? address(program, o.dst + 1) : nullptr, 1, source,
-                             o.head.number, 0, 1),
+          copy_share(source(0), lay_out(address(program, o.dst), 1, source, o.head.number, 0, 1),
                      {threadIdx.x, threads});
         }
     }
@@ -114,14 +113,13 @@ class Writer {
     const bool flag = c.kind == TUTTI_COMMAND_WAIT || c.kind == TUTTI_COMMAND_WRITE;
     if (!flag && c.kind != TUTTI_COMMAND_COPY && c.kind != TUTTI_COMMAND_REDUCE)
       throw Error(TUTTI_NOT_SUPPORTED, "command " + std::to_string(c.kind) + " cannot be part of one launch");
-    if (c.count > UINT32_MAX || c.divisor > UINT32_MAX)
-      throw Error(TUTTI_NOT_SUPPORTED, "a command of " + std::to_string(c.count) + " elements in one launch");
-    put(Head{static_cast<uint8_t>(c.kind), static_cast<uint8_t>(c.dtype), static_cast<uint8_t>(c.op),
-             static_cast<uint8_t>(c.dst2 != nullptr), flag ? c.value : static_cast<uint32_t>(c.count)});
+    if (c.divisor > UINT32_MAX)
+      throw Error(TUTTI_NOT_SUPPORTED, "a divisor of " + std::to_string(c.divisor) + " in one launch");
+    put(Head{static_cast<uint8_t>(c.kind), static_cast<uint8_t>(c.dtype), static_cast<uint8_t>(c.op), 0,
+             flag ? c.value : static_cast<uint32_t>(c.count)});
     if (flag) return put(c.flag);
     if (c.kind == TUTTI_COMMAND_REDUCE) put(Fold{c.sources, static_cast<uint32_t>(c.divisor)});
     put(c.dst);
-    if (c.dst2) put(c.dst2);
     for (uint32_t k = 0; k < c.sources; ++k) put(c.src[k]);
   }
   const Program& program() const { return program_; }
@@ -129,35 +127,45 @@ class Writer {
  private:
   template <typename Entry>
   void put(Entry entry) {
-    if (program_.entries == Program::most_entries)
-      throw Error(TUTTI_NOT_SUPPORTED,
-                  "the commands of one launch do not fit a kernel's parameters: they take more than " +
-                      std::to_string(Program::most_entries) + " entries of 8 bytes");
     program_.entry[program_.entries++] = sdk::bits_as<uint64_t>(entry);
   }
   Program program_;
 };
 
+template <uint32_t... I>
+constexpr std::array<uint64_t, sizeof...(I)> make_sizes(std::integer_sequence<uint32_t, I...>) {
+  return {sdk::bytes_of_element<sdk::first_dtype + I>()...};
+}
+constexpr auto sizes_of_elements = make_sizes(std::make_integer_sequence<uint32_t, types>());
 }  // namespace
 
 Program make_program(std::span<const tutti_command> commands) {
+  uint64_t operands = 0, bytes = 0;
+  for (const tutti_command& c : commands) {
+    operands += uint64_t{1} + c.sources;
+    if (c.sources)
+      bytes += c.sources * std::min(c.count, most_fused_bytes + 1) *
+               (c.kind == TUTTI_COMMAND_REDUCE ? sizes_of_elements[c.dtype - sdk::first_dtype] : 1);
+  }
+  if (operands > most_fused_commands || bytes > most_fused_bytes)
+    throw Error(TUTTI_NOT_SUPPORTED, std::to_string(operands) + " commands and sources in one launch, which read " +
+                                         std::to_string(bytes) + " bytes: at most " +
+                                         std::to_string(most_fused_commands) + " and " +
+                                         std::to_string(most_fused_bytes));
   Writer writer;
   for (const tutti_command& command : commands) writer.add(command);
   return writer.program();
 }
 
-void require_patience(uint32_t device) {
+bool is_patient(uint32_t device) {
   enum : int8_t { unknown, patient, limited };
   static std::array<std::atomic<int8_t>, most_devices> known;
-  if (device >= most_devices || known[device].load(std::memory_order_relaxed) == patient) return;
+  if (device < most_devices && known[device].load(std::memory_order_relaxed) == patient) return true;
   int ends = 0;
   check("cudaDeviceGetAttribute",
         cudaDeviceGetAttribute(&ends, cudaDevAttrKernelExecTimeout, static_cast<int>(device)));
-  known[device].store(ends ? limited : patient, std::memory_order_relaxed);
-  if (ends)
-    throw Error(TUTTI_NOT_SUPPORTED,
-                "device " + std::to_string(device) +
-                    " ends kernels that run long (it drives a display): none may wait for other processes");
+  if (device < most_devices) known[device].store(ends ? limited : patient, std::memory_order_relaxed);
+  return !ends;
 }
 
 void launch(const Program& program, cudaStream_t stream) {

@@ -18,10 +18,15 @@ struct Program {
 };
 static_assert(sizeof(Program) <= 4096, "what a kernel's parameters may take on every driver");
 
-// Launches commands that have been checked. Throws sdk::Error, TUTTI_NOT_SUPPORTED for what does not fit.
+// The limits of a program: commands and their sources, counted together, and bytes read. A command of n sources has at
+// most 3 + n entries, and one without sources 2. Nobody has measured where one launch of a block stops being faster.
+constexpr uint32_t most_fused_commands = Program::most_entries / 2;
+constexpr uint64_t most_fused_bytes = 64 << 10;
+
+// Of commands that have been checked. Throws sdk::Error, TUTTI_NOT_SUPPORTED for what is beyond the limits.
 Program make_program(std::span<const tutti_command> commands);
-// Throws sdk::Error, TUTTI_NOT_SUPPORTED, where the device ends kernels that run long.
-void require_patience(uint32_t device);
+// Does the device let kernels run as long as they want? Otherwise none may wait for other processes.
+bool is_patient(uint32_t device);
 // Puts it into a stream of the current device as one kernel. Throws sdk::Error.
 void launch(const Program& program, cudaStream_t stream);
 

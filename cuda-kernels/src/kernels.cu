@@ -55,8 +55,7 @@ uint32_t blocks_for(uint64_t work) {
 
 Work plan(const tutti_command& command, uint32_t size) {
   return lay_out(
-      command.dst, command.dst2, command.sources, [&](uint32_t k) { return command.src[k]; }, command.count,
-      command.divisor, size);
+      command.dst, command.sources, [&](uint32_t k) { return command.src[k]; }, command.count, command.divisor, size);
 }
 
 template <uint32_t N>

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <mutex>
+#include <set>
 #include <string>
 #include <tutti/sdk/arithmetic.hpp>
 #include <tutti/sdk/text.hpp>
@@ -327,10 +329,13 @@ void identify(uint32_t device, uint8_t* id) {
 
 // The speeds are those of a recent GPU with NVLink or PCIe 4: nothing measures them here.
 void describe(uint32_t device, tutti_device_facts& facts) {
-  char pci[sizeof facts.pci] = {};
+  char pci[24] = {};
   check("cuDeviceGetPCIBusId", driver().device_get_pci_bus_id(pci, sizeof pci, static_cast<CUdevice>(device)));
-  // sysfs writes it in lower case.
-  std::transform(pci, pci + sizeof pci, facts.pci, to_lower);
+  std::transform(pci, pci + sizeof pci, pci, to_lower);  // as sysfs writes it
+  static std::mutex mutex;
+  static auto* addresses = new std::set<std::string>();
+  const std::lock_guard lock(mutex);
+  facts.pci = addresses->insert(pci).first->c_str();
   facts.numa = -1;
   facts.link_latency_ns = 4000;
   facts.link_bandwidth = 50'000'000'000;
@@ -374,13 +379,15 @@ int export_memory(const void* address, tutti_memory_export& memory) {
   memory.bytes = pointer.bytes;
   memory.offset = static_cast<uint64_t>(static_cast<const char*>(address) - static_cast<const char*>(pointer.base));
   memory.buffer_id = pointer.buffer_id;
+  memory.data_bytes = sizeof exported;
   std::memcpy(memory.data, &exported, sizeof exported);
   return fd;
 }
 
 void* import_memory(uint32_t device, const tutti_memory_export& memory, int fd) {
   const bool legacy = memory.form == legacy_handle;
-  if ((!legacy && memory.form != by_descriptor) || legacy != (fd < 0) || memory.offset >= memory.bytes)
+  if ((!legacy && memory.form != by_descriptor) || legacy != (fd < 0) || memory.offset >= memory.bytes ||
+      memory.data_bytes != sizeof(Exported))
     throw sdk::Error(TUTTI_INVALID_ARGUMENT, "import_memory: form " + std::to_string(memory.form) +
                                                  (fd < 0 ? " without a descriptor" : " with a descriptor") +
                                                  ", offset " + std::to_string(memory.offset) + " of " +

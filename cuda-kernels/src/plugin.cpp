@@ -3,6 +3,7 @@
 // The plugin "cuda-kernels": CUDA's memory and streams.
 #include <tutti/sdk/device.hpp>
 
+#include "fused.hpp"
 #include "memory.hpp"
 #include "stream.hpp"
 
@@ -45,6 +46,11 @@ struct Cuda {
   static void enqueue(void* stream, std::span<const tutti_command> commands) { cuda::enqueue(stream, commands); }
   static void enqueue_fused(void* stream, std::span<const tutti_command> commands) {
     cuda::enqueue_fused(stream, commands);
+  }
+  static void query_executor(uint32_t device, tutti_executor_caps& caps) {
+    if (!cuda::is_patient(device)) return;
+    caps.max_fused_commands = cuda::most_fused_commands;
+    caps.max_fused_bytes = cuda::most_fused_bytes;
   }
 };
 

@@ -24,7 +24,6 @@ struct Share {
 
 struct Work {
   unsigned char* dst;
-  unsigned char* dst2;
   uint64_t count;    // elements
   uint64_t head;     // elements before the first vector
   uint64_t vectors;  // 0: all by elements
@@ -58,11 +57,10 @@ __device__ __forceinline__ void store(unsigned char* to, T value, bool aligned) 
 
 // How the addresses of a command lie. `source(k)` is address k of n.
 template <typename Source>
-TUTTI_ELEMENTWISE Work lay_out(void* dst, void* dst2, uint32_t n, const Source& source, uint64_t count,
-                               uint64_t divisor, uint32_t size) {
+TUTTI_ELEMENTWISE Work lay_out(void* dst, uint32_t n, const Source& source, uint64_t count, uint64_t divisor,
+                               uint32_t size) {
   Work work{};
   work.dst = static_cast<unsigned char*>(dst);
-  work.dst2 = static_cast<unsigned char*>(dst2);
   work.count = count;
   work.divisor = divisor;
   work.n = n;
@@ -73,7 +71,6 @@ TUTTI_ELEMENTWISE Work lay_out(void* dst, void* dst2, uint32_t n, const Source& 
     aligned &= reinterpret_cast<uintptr_t>(address) % size == 0;
   };
   for (uint32_t k = 0; k < n; ++k) look(source(k));
-  if (dst2) look(dst2);
   work.aligned = aligned;
   if (alike && aligned) {
     work.head = (vector_bytes - base % vector_bytes) % vector_bytes / size;
@@ -111,7 +108,6 @@ __device__ __forceinline__ void reduce_share(const Source& source, const Work& w
     for (uint32_t i = 0; i < lanes; ++i)
       out.parts[i] = Element::narrow(work.divisor ? sdk::divided(sums[i], work.divisor) : sums[i]);
     *reinterpret_cast<uint4*>(work.dst + at) = out.whole;
-    if (work.dst2) *reinterpret_cast<uint4*>(work.dst2 + at) = out.whole;
   }
 
   // The edges, or everything.
@@ -121,24 +117,20 @@ __device__ __forceinline__ void reduce_share(const Source& source, const Work& w
     const Stored value = sdk::fold<Element, Op>(work.n, work.divisor,
                                                 [&](uint32_t k) { return load<Stored>(source(k) + at, work.aligned); });
     store(work.dst + at, value, work.aligned);
-    if (work.dst2) store(work.dst2 + at, value, work.aligned);
   }
 }
 
-// Bytes to one destination or two.
 __device__ __forceinline__ void copy_share(const unsigned char* from, const Work& work, const Share share) {
   for (uint64_t v = share.first; v < work.vectors; v += share.stride) {
     const uint64_t at = work.head + v * vector_bytes;
     const uint4 whole = *reinterpret_cast<const uint4*>(from + at);
     *reinterpret_cast<uint4*>(work.dst + at) = whole;
-    if (work.dst2) *reinterpret_cast<uint4*>(work.dst2 + at) = whole;
   }
   const uint64_t body = work.vectors * vector_bytes;
   for (uint64_t e = share.first; e < work.count - body; e += share.stride) {
     const uint64_t at = e < work.head ? e : e + body;
     const unsigned char value = from[at];
     work.dst[at] = value;
-    if (work.dst2) work.dst2[at] = value;
   }
 }
 

@@ -33,8 +33,8 @@ cudaEvent_t event_of(const tutti_command& command) { return reinterpret_cast<Eve
 // Checks without the device: if one command is wrong, no command of the batch is carried out.
 void look_through(std::span<const tutti_command> commands) {
   for (const tutti_command& c : commands) {
-    if (c.flags || c.scale)
-      throw Error(TUTTI_NOT_SUPPORTED, "a command has flags or a scale, which are not known here");
+    if (c.flags || c.reserved)
+      throw Error(TUTTI_NOT_SUPPORTED, "a command has flags or a reserved field, which are not known here");
     switch (c.kind) {
       case TUTTI_COMMAND_COPY:
         if (c.sources != 1)
@@ -257,7 +257,7 @@ void enqueue(void* stream, std::span<const tutti_command> commands) {
       check("cudaEventRecord", cudaEventRecord(event_of(c), handle));
     else if (c.kind == TUTTI_COMMAND_AFTER)
       check("cudaStreamWaitEvent", cudaStreamWaitEvent(handle, event_of(c), 0));
-    else if (c.kind == TUTTI_COMMAND_COPY && !c.dst2 && !(seen_of_host(c.dst) && seen_of_host(c.src[0])))
+    else if (c.kind == TUTTI_COMMAND_COPY && !(seen_of_host(c.dst) && seen_of_host(c.src[0])))
       check("cudaMemcpyAsync", cudaMemcpyAsync(c.dst, c.src[0], c.count, cudaMemcpyDefault, handle));
     else
       launch(c, handle);
@@ -274,7 +274,10 @@ void enqueue_fused(void* stream, std::span<const tutti_command> commands) {
   const CurrentDevice current(device);
   for (const tutti_command& c : commands)
     for (uint32_t k = 0; c.src && k < c.sources; ++k) require_readable(device, c.src[k]);
-  require_patience(device);
+  if (!is_patient(device))
+    throw Error(TUTTI_NOT_SUPPORTED,
+                "device " + std::to_string(device) +
+                    " ends kernels that run long (it drives a display): none may wait for other processes");
   launch(program, static_cast<cudaStream_t>(stream));
 }
 

@@ -344,12 +344,13 @@ TEST_F(Gpu, EveryKernelGivesTheFoldsBits) {
             command.sources = n;
             command.src = sources.data();
             command.dst = base + most * room + shift;
-            command.dst2 = base + (most + 1) * room;
             command.count = count;
             command.divisor = divisor;
+            tutti_command again = command;
+            again.dst = base + (most + 1) * room;
             for (const bool fused : {false, true}) {
               std::memset(host + most * room, 0xa5, 2 * room);
-              fused ? run_fused({command}) : run({command});
+              fused ? run_fused({command, again}) : run({command, again});
               if (HasFatalFailure()) return;
               expect_fold<Dtype, Op>(values, count, divisor, host + most * room + shift);
               expect_fold<Dtype, Op>(values, count, divisor, host + (most + 1) * room);
@@ -384,7 +385,7 @@ TEST_F(Gpu, ADestinationMayBeASource) {
   for (uint64_t i = 0; i < count; ++i) ASSERT_EQ(values[i], static_cast<int32_t>(2 * i + count)) << i;
 }
 
-TEST_F(Gpu, CopiesToTwoPlacesAtAnyAlignment) {
+TEST_F(Gpu, CopiesAtAnyAlignment) {
   constexpr uint64_t room = 8192;
   const Mapped mapped(device, 3 * room);
   for (uint64_t i = 0; i < room; ++i) mapped.host[i] = static_cast<unsigned char>(i * 7);
@@ -394,9 +395,9 @@ TEST_F(Gpu, CopiesToTwoPlacesAtAnyAlignment) {
         for (const bool fused : {false, true}) {
           std::memset(mapped.host + room, 0xa5, 2 * room);
           const void* source = mapped.seen + from;
-          tutti_command command = copy(mapped.seen + room + to, &source, count);
-          command.dst2 = mapped.seen + 2 * room + 3;
-          fused ? run_fused({command}) : run({command});
+          const std::vector<tutti_command> both{copy(mapped.seen + room + to, &source, count),
+                                                copy(mapped.seen + 2 * room + 3, &source, count)};
+          fused ? run_fused(both) : run(both);
           EXPECT_EQ(std::memcmp(mapped.host + from, mapped.host + room + to, count), 0) << count << from << to;
           EXPECT_EQ(std::memcmp(mapped.host + from, mapped.host + 2 * room + 3, count), 0) << count << from << to;
           EXPECT_EQ(mapped.host[room + to + count], 0xa5);

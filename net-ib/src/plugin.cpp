@@ -14,16 +14,13 @@ struct IbTransport {
   using Endpoint = tutti::ib::Endpoint;
   using Link = tutti::ib::Link;
 
-  static void query(tutti_transport_caps& caps) {
-    tutti::ib::Settings settings = tutti::ib::Settings::read();
-    std::vector<tutti::ib::Port> ports;
-    std::vector<size_t> order;
-    tutti::ib::look_around(settings, &ports, &order);
+  static void query(Domain& domain, tutti_transport_caps& caps) {
+    const tutti::ib::Settings& settings = domain.settings();
     uint64_t megabits = 0;
     bool dma_buf = true;
-    for (const size_t i : order) {
-      megabits += ports[i].megabits;
-      dma_buf &= ports[i].no_dma_buf.empty();
+    for (const tutti::ib::Port& rail : domain.rails()) {
+      megabits += rail.megabits;
+      dma_buf &= rail.no_dma_buf.empty();
     }
     caps.reach = TUTTI_REACH_NETWORK;
     caps.memory_kinds = uint64_t{1} << TUTTI_MEMORY_HOST;

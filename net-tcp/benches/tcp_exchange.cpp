@@ -117,7 +117,7 @@ class Transport {
     tutti_domain* domain = nullptr;
     tutti_domain_config domain_config{};
     domain_config.struct_size = sizeof domain_config;
-    if (table_->query(table_->self, &caps) || table_->open_domain(table_->self, &domain_config, &domain)) std::_Exit(1);
+    if (table_->open_domain(table_->self, &domain_config, &domain) || table_->query(domain, &caps)) std::_Exit(1);
     fragment_ = caps.fragment_bytes;
     inline_ = caps.inline_bytes;
     // Pair messages travel over `side`, one datagram each.

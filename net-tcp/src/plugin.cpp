@@ -16,8 +16,8 @@ struct TcpTransport {
   using Endpoint = tutti::tcp::Endpoint;
   using Link = tutti::tcp::Link;
 
-  static void query(tutti_transport_caps& caps) {
-    const tutti::tcp::Settings settings = tutti::tcp::Settings::read();
+  static void query(Domain& domain, tutti_transport_caps& caps) {
+    const tutti::tcp::Settings& settings = domain.settings;
     caps.reach = TUTTI_REACH_NETWORK;
     caps.memory_kinds = uint64_t{1} << TUTTI_MEMORY_HOST;
     caps.flags = TUTTI_TRANSPORT_MARKS;

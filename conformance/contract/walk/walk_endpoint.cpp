@@ -101,6 +101,7 @@ void WalkEndpoint::play(const Step& step) {
       shared_.refusals = step.amount;
       break;
     case Act::give_up: {
+      if (!rank_->bench.has_fail_peer()) break;
       end(peer, World::gave_up);
       const tutti_status status = rank_->fail_peer(peer);
       require(status == TUTTI_OK, "T-30", "fail_peer({}) returned {}: {}", peer, status_text(status), last_error());

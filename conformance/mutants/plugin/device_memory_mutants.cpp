@@ -97,11 +97,11 @@ struct DeviceMemory : With<StagingEndpoint, StagingLink> {
   std::unique_ptr<Domain> make_domain(tutti_domain* inner) override {
     return std::make_unique<RegionDomain>(*this, inner);
   }
-  tutti_status query(tutti_transport_caps* caps) override {
+  tutti_status query(Domain& domain, tutti_transport_caps* caps) override {
     sdk::accepted_offer(caps);
     tutti_transport_caps whole{};
     whole.struct_size = sizeof whole;
-    const tutti_status status = Mutant::query(&whole);
+    const tutti_status status = Mutant::query(domain, &whole);
     if (status != TUTTI_OK) return status;
     whole.memory_kinds |= simulated;
     if (!is("flush-is-not-asked-for")) whole.flags |= TUTTI_TRANSPORT_NEEDS_FLUSH;

@@ -216,7 +216,6 @@ void change(void* stream, tutti_command c, std::vector<tutti_command>& out) {
   if (is("drops-last-copied-byte") && c.kind == TUTTI_COMMAND_COPY && c.count > 1) --c.count, reached();
   if (is("eight-sources") && reduces(c) && c.sources > 8) c.sources = 8, reached();
   if (is("counts-of-32-bits") && c.count > UINT32_MAX) c.count &= UINT32_MAX, reached();
-  if (is("forgets-second-destination") && computes(c) && c.dst2) c.dst2 = nullptr, reached();
   if (is("ignores-the-operator") && reduces(c) && c.dtype <= TUTTI_FLOAT64 && c.op <= TUTTI_MAX && c.op != TUTTI_SUM)
     c.op = TUTTI_SUM, reached();
   if (is("takes-bits-for-truth") && reduces(c) && c.op == TUTTI_LAND) c.op = TUTTI_BAND, reached();
@@ -227,7 +226,7 @@ void change(void* stream, tutti_command c, std::vector<tutti_command>& out) {
     c.count = (bytes_of(c) + 15) / 16 * 16 / size, reached();
   }
   if (is("takes-float16-for-bfloat16") && reduces(c) && c.dtype == TUTTI_BFLOAT16) c.dtype = TUTTI_FLOAT16, reached();
-  if (is("rounds-each-term") && reduces(c) && c.sources > 2 && c.dst2 == nullptr && !c.divisor) {
+  if (is("rounds-each-term") && reduces(c) && c.sources > 2 && !c.divisor) {
     // dst = (s0 op s1), rounded; dst = dst op s2, rounded ...
     static auto* lists = new std::deque<std::array<const void*, 2>>();
     const std::lock_guard lock(mutex);
@@ -352,6 +351,13 @@ tutti_status enqueue_fused(void*, void* stream, const tutti_command* commands, u
   return status;
 }
 
+tutti_status query_executor(void*, uint32_t device, tutti_executor_caps* caps) {
+  const tutti_status status = executor->query(executor->self, device, caps);
+  if (is("fused-claims-too-much")) caps->max_fused_commands *= 2, reached();
+  if (is("fused-claims-too-little")) caps->max_fused_bytes /= 2, reached();
+  return status;
+}
+
 tutti_status identify(void*, uint32_t device, uint8_t* id) {
   const tutti_status status = inner->identify(inner->self, device, id);
   if (is("all-devices-are-one") && status == TUTTI_OK && device) inner->identify(inner->self, 0, id), reached();
@@ -389,6 +395,7 @@ tutti_status export_dmabuf(void*, const void* address, uint64_t bytes, int32_t* 
 tutti_status import_memory(void*, uint32_t device, const tutti_memory_export* memory, int32_t fd, void** base) {
   tutti_memory_export record = *memory;
   if (is("imports-beyond-the-end") && record.offset >= record.bytes) record.offset = 0, reached();
+  if (is("imports-any-length") && std::exchange(record.data_bytes, 16) != 16) reached();
   const tutti_status status = inner->import_memory(inner->self, device, &record, fd, base);
   if (status != TUTTI_OK) return status;
   if (is("import-keeps-descriptor") && fd >= 0 && fcntl(fd, F_DUPFD_CLOEXEC, 0) >= 0) reached();
@@ -440,7 +447,7 @@ const void* device_mutant(const char* id) {
       device_table.export_memory = nullptr, device_table.import_memory = nullptr, device_table.close_import = nullptr;
     executor_table.create_event = create_event, executor_table.query_event = query_event;
     executor_table.stream_state = stream_state, executor_table.enqueue = enqueue;
-    executor_table.enqueue_fused = enqueue_fused;
+    executor_table.enqueue_fused = enqueue_fused, executor_table.query = query_executor;
   }
   return std::strcmp(id, TUTTI_DEVICE_ID) == 0 ? static_cast<const void*>(&device_table) : &executor_table;
 }

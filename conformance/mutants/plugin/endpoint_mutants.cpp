@@ -69,10 +69,10 @@ struct RefusesLongerStructs : Mutant {
   }
 };
 struct QueryOverfills : Mutant {
-  tutti_status query(tutti_transport_caps* caps) override {
+  tutti_status query(Domain& domain, tutti_transport_caps* caps) override {
     tutti_transport_caps whole{};
     whole.struct_size = sizeof whole;
-    const tutti_status status = Mutant::query(&whole);
+    const tutti_status status = Mutant::query(domain, &whole);
     if (caps->struct_size < sizeof whole) reached();
     *caps = whole;
     return status;

@@ -70,11 +70,11 @@ struct With : Mutant {
 // A mutant whose query is changed by `change`.
 template <void (*change)(tutti_transport_caps&)>
 struct Caps : Mutant {
-  tutti_status query(tutti_transport_caps* caps) override {
+  tutti_status query(Domain& domain, tutti_transport_caps* caps) override {
     sdk::accepted_offer(caps);
     tutti_transport_caps whole{};
     whole.struct_size = sizeof whole;
-    const tutti_status status = Mutant::query(&whole);
+    const tutti_status status = Mutant::query(domain, &whole);
     if (status != TUTTI_OK) return status;
     change(whole), reached();
     fill_room(caps, whole);

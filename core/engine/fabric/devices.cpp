@@ -8,7 +8,7 @@
 #include <charconv>
 #include <cstdlib>
 #include <cstring>
-#include <tutti/plugin/sized.hpp>
+#include <tutti/sized.hpp>
 #include <vector>
 
 #include "base/failure.hpp"
@@ -171,12 +171,24 @@ DeviceFacts facts_of(const DeviceMemory& device) {
     if (const SizeVerdict verdict = judge_size(&told); verdict.status < 0)
       throw Failure(TUTTI_INTERNAL, fmt::format("device {}: describe: {}", memory->name, verdict.text));
   }
-  facts.pci.assign(told.pci, strnlen(told.pci, sizeof told.pci));
+  if (told.pci) facts.pci = told.pci;
   facts.numa = told.numa >= 0 ? told.numa : numa_of_pci(facts.pci);
   facts.link_latency_ns = told.link_latency_ns;
   facts.link_bandwidth = told.link_bandwidth;
   facts.copy_bandwidth = told.copy_bandwidth;
   return facts;
+}
+
+tutti_executor_caps executor_caps_of(const DeviceMemory& device) {
+  tutti_executor_caps caps{};
+  caps.struct_size = sizeof caps;
+  const tutti_executor* executor = device.tables.executor;
+  if (!TUTTI_HAS(tutti_executor, executor, query)) return caps;
+  if (const tutti_status status = executor->query(executor->self, device.device, &caps); status < 0)
+    throw Failure(status, fmt::format("{}: {}", describe(device), take_plugin_error()));
+  if (const SizeVerdict verdict = judge_size(&caps); verdict.status < 0)
+    throw Failure(TUTTI_INTERNAL, fmt::format("{}: query of its executor: {}", describe(device), verdict.text));
+  return caps;
 }
 
 void require_reduction(const char* call, const DeviceTables& tables, uint32_t dtype, uint32_t op) {

@@ -48,7 +48,7 @@ class Fabric {
     uint64_t timeout_ns = 0;  // of connecting
     std::string patience;     // the same, and what has set it, for messages
     uint32_t traffic_class = 0;
-    bool checksums = false;  // every message carries a seal
+    std::vector<std::string> wrappers = {};  // plugins with wrapper/1, the innermost first
     // An endpoint opens when a link of its port connects, here or at the other end. It can tell of no rails before.
     bool opens_on_use = false;
   };

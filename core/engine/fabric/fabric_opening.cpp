@@ -6,7 +6,7 @@
 
 #include <algorithm>
 #include <string_view>
-#include <tutti/plugin/sized.hpp>
+#include <tutti/sized.hpp>
 
 #include "base/failure.hpp"
 #include "bootstrap/control_plane.hpp"
@@ -27,11 +27,11 @@ std::string version_of_transport(const std::string& name) {
   return "?";
 }
 
-// The transport's caps. Throws Failure.
-tutti_transport_caps caps_of(const tutti_transport* api) {
+// The caps of a transport's domain. Throws Failure.
+tutti_transport_caps caps_of(const tutti_transport* api, tutti_domain* domain) {
   tutti_transport_caps caps{};
   caps.struct_size = sizeof caps;
-  if (const tutti_status able = api->query(api->self, &caps); able < 0) throw Failure(able, take_plugin_error());
+  if (const tutti_status able = api->query(domain, &caps); able < 0) throw Failure(able, take_plugin_error());
   if (const SizeVerdict verdict = judge_size(&caps); verdict.status < 0)
     throw Failure(TUTTI_INTERNAL, fmt::format("transport {}: query: {}", api->name, verdict.text));
   if (caps.fragment_bytes < smallest_fragment || caps.receive_depth < 2 || caps.control_bytes < TUTTI_CONTROL_BYTES)
@@ -91,17 +91,12 @@ void Fabric::open(const TransportChoice& choice, const Config& config, ControlPl
 }
 
 void Fabric::open_port(const tutti_transport* api) {
-  tutti_transport_caps caps = caps_of(api);
-  if (config_.checksums) {
-    api = with_checksums(api);
-    if (const tutti_status status = api->query(api->self, &caps); status < 0)
-      throw Failure(status, take_plugin_error());
-  }
+  for (const std::string& wrapper : config_.wrappers) api = wrapped(api, wrapper);
   Port& port = ports_.emplace_back();
   port.api = api;
-  port.caps = caps;
   port.index = static_cast<uint32_t>(ports_.size() - 1);
   port.domain = Domain::of(api, config_.device);
+  port.caps = caps_of(api, port.domain->handle());
   find_interfaces(port);
   if (!config_.opens_on_use) open_endpoint(port);
 }

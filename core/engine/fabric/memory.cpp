@@ -60,7 +60,7 @@ Domain::Domain(const tutti_transport* api, const DeviceMemory& device) : api_(ap
     config.device_pci = pci.empty() ? nullptr : pci.c_str();
   }
   const tutti_status status = api->open_domain(api->self, &config, &handle_);
-  if (status < 0) throw Failure(status, fmt::format("{}: cannot open a domain: {}", api->name, take_plugin_error()));
+  if (status < 0) throw Failure(status, take_plugin_error());
 }
 
 tutti_region* Domain::all_memory() {

@@ -32,19 +32,45 @@ TransportChoice choose_transports(const std::string& text) {
   return choice;
 }
 
-const tutti_transport* with_checksums(const tutti_transport* inner) {
-  const auto* wrapper = static_cast<const tutti_wrapper*>(registry_interface("checksum", TUTTI_WRAPPER_ID));
-  if (!wrapper)
+namespace {
+
+const tutti_wrapper& wrapper_of(const std::string& plugin) {
+  const auto* wrapper = static_cast<const tutti_wrapper*>(registry_interface(plugin.c_str(), TUTTI_WRAPPER_ID));
+  if (!wrapper) {
+    std::string known;
+    for (const PluginRecord& record : list_plugins())
+      if (record.loaded && registry_interface(record.id.c_str(), TUTTI_WRAPPER_ID))
+        known += (known.empty() ? "" : ", ") + record.id;
     throw Failure(TUTTI_NOT_FOUND,
-                  "TUTTI_CHECKSUM=1 needs the plugin checksum (libtutti-checksum.so), which was not found, or was "
-                  "refused: tutti-info lists the plugins and why");
+                  fmt::format("TUTTI_WRAP: there is no plugin \"{}\" with {}, or it was refused; there are: {}. "
+                              "tutti-info lists the plugins and why",
+                              plugin, TUTTI_WRAPPER_ID, known.empty() ? "none" : known));
+  }
   if (const std::string reason = check_interface(wrapper); !reason.empty())
-    throw Failure(TUTTI_NOT_SUPPORTED, "TUTTI_CHECKSUM=1: the plugin checksum: " + reason);
+    throw Failure(TUTTI_NOT_SUPPORTED, fmt::format("TUTTI_WRAP: the plugin {}: {}", plugin, reason));
+  return *wrapper;
+}
+
+}  // namespace
+
+std::vector<std::string> choose_wrappers(const std::string& text) {
+  if (text.empty()) return {};
+  const NameList list = name_list("TUTTI_WRAP", text);
+  if (!list.problem.empty()) throw Failure(TUTTI_INVALID_ARGUMENT, list.problem);
+  if (list.excludes)
+    throw Failure(TUTTI_INVALID_ARGUMENT,
+                  fmt::format("TUTTI_WRAP=\"{}\": expected a list of plugins, the innermost first, without ^", text));
+  for (const std::string& name : list.names) wrapper_of(name);
+  return list.names;
+}
+
+const tutti_transport* wrapped(const tutti_transport* inner, const std::string& plugin) {
+  const tutti_wrapper& wrapper = wrapper_of(plugin);
   const tutti_transport* outer = nullptr;
-  if (const tutti_status status = wrapper->wrap(wrapper->self, inner, &outer); status < 0)
-    throw Failure(status, fmt::format("checksums over {}: {}", inner->name, take_plugin_error()));
+  if (const tutti_status status = wrapper.wrap(wrapper.self, inner, &outer); status < 0)
+    throw Failure(status, fmt::format("{} over {}: {}", plugin, inner->name, take_plugin_error()));
   if (const std::string reason = check_interface(outer); !reason.empty())
-    throw Failure(TUTTI_NOT_SUPPORTED, "TUTTI_CHECKSUM=1: the plugin checksum: " + reason);
+    throw Failure(TUTTI_NOT_SUPPORTED, fmt::format("TUTTI_WRAP: the plugin {}: {}", plugin, reason));
   return outer;
 }
 

@@ -16,7 +16,9 @@ struct TransportChoice {
 // Throws Failure saying what is wrong and which transports there are.
 TransportChoice choose_transports(const std::string& text);
 
-// The transport over `inner` that the plugin "checksum" makes (TUTTI_CHECKSUM). Throws Failure.
-const tutti_transport* with_checksums(const tutti_transport* inner);
+// The plugins that TUTTI_WRAP lists. Throws Failure unless each is loaded and has wrapper/1.
+std::vector<std::string> choose_wrappers(const std::string& text);
+// The transport over `inner` that a plugin's wrapper/1 makes. Throws Failure.
+const tutti_transport* wrapped(const tutti_transport* inner, const std::string& plugin);
 
 }  // namespace tutti::core

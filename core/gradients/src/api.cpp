@@ -9,7 +9,7 @@
 #include <array>
 #include <cstring>
 #include <memory>
-#include <tutti/plugin/sized.hpp>
+#include <tutti/sized.hpp>
 
 #include "reducer.hpp"
 

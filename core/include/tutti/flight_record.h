@@ -21,7 +21,7 @@ extern "C" {
 #endif
 
 #define TUTTI_FLIGHT_MAGIC 0x474c464954545554u /* "TUTTIFLG" */
-#define TUTTI_FLIGHT_VERSION 2u
+#define TUTTI_FLIGHT_VERSION 3u
 #define TUTTI_FLIGHT_SUFFIX ".flight" /* of the file's name */
 
 enum {
@@ -40,6 +40,13 @@ enum {
   TUTTI_FLIGHT_READY = 5,      /* operations */
   TUTTI_FLIGHT_ENDING = 6,     /* destroying: all ranks meet once more */
   TUTTI_FLIGHT_FAILED = 7      /* note says why; the last phase */
+};
+
+/* Instead of an operator's number. */
+enum {
+  TUTTI_FLIGHT_PREMUL_SUM = 0xfffd,
+  TUTTI_FLIGHT_USER_OP = 0xfffe,        /* an operator of the application */
+  TUTTI_FLIGHT_ORDERED_USER_OP = 0xffff /* one that does not commute */
 };
 
 #define TUTTI_FLIGHT_TRANSFER ((uint64_t)1 << 63) /* with a number: of a send or receive */
@@ -126,10 +133,10 @@ typedef struct tutti_flight_operation {
   uint64_t end_ticks; /* 0: not complete */
   uint8_t collective; /* TUTTI_BROADCAST ... */
   uint8_t dtype;
-  uint8_t op; /* 253: premul_sum; 254: an operator of the application; 255: one that does not commute */
-  uint8_t in_place;
+  uint16_t op; /* TUTTI_SUM ..., TUTTI_FLIGHT_PREMUL_SUM ... */
   uint32_t root;
-  uint32_t service;
+  uint16_t service;
+  uint16_t in_place;
   int32_t status; /* when complete */
   uint64_t plan;  /* hash of how it is carried out, equal on all ranks */
   uint64_t slices; /* in which it is carried out; 0: not known */

@@ -57,6 +57,9 @@ std::vector<const tutti_meeting*> list_meetings();
 std::vector<const tutti_selector*> list_selectors();
 std::vector<const tutti_rma*> list_rmas();
 
+// The capabilities of a transport's domain for host memory; after an error take_plugin_error() has the reason.
+tutti_status query_transport(const tutti_transport& transport, tutti_transport_caps* caps);
+
 // By name. On NULL `error` has the known names, or why the plugin that should have it was refused.
 const tutti_transport* find_transport(const std::string& name, std::string* error);
 const tutti_algorithm* find_algorithm(const std::string& name, std::string* error);

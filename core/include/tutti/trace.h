@@ -18,7 +18,7 @@ extern "C" {
 #endif
 
 #define TUTTI_TRACE_MAGIC 0x4352544954545554u /* "TUTTITRC" */
-#define TUTTI_TRACE_VERSION 1u
+#define TUTTI_TRACE_VERSION 2u
 #define TUTTI_TRACE_SUFFIX ".tutti-trace" /* of the file's name */
 
 /* The kinds of records. */
@@ -79,10 +79,10 @@ typedef struct tutti_trace_call {
   uint64_t plan;      /* hash of how it is carried out, equal on all ranks */
   uint8_t collective; /* TUTTI_BROADCAST ... */
   uint8_t dtype;
-  uint8_t op; /* as in tutti_flight_operation */
-  uint8_t in_place;
+  uint16_t op; /* as in tutti_flight_operation */
   uint32_t root;
-  uint32_t service;
+  uint16_t service;
+  uint16_t in_place;
   uint32_t slices; /* 0: not known */
 } tutti_trace_call;
 

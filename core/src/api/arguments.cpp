@@ -51,10 +51,6 @@ const UserOperator* check_op(const Communicator& communicator, const char* call,
 }
 
 void check_collective(const char* call, uint32_t collective) {
-  if (collective >= TUTTI_FIRST_VENDOR_COLLECTIVE)
-    throw Failure(TUTTI_NOT_SUPPORTED,
-                  fmt::format("{}: collective {:#x}: collectives of vendors, from {:#x} on, are not supported yet",
-                              call, collective, uint32_t{TUTTI_FIRST_VENDOR_COLLECTIVE}));
   if (collective < TUTTI_BROADCAST || collective > last_collective)
     invalid(fmt::format("{}: {} is no collective", call, collective));
 }

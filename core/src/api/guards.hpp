@@ -10,7 +10,7 @@
 #include <atomic>
 #include <cstdint>
 #include <string>
-#include <tutti/plugin/sized.hpp>
+#include <tutti/sized.hpp>
 #include <vector>
 
 #include "base/failure.hpp"

@@ -7,7 +7,7 @@
 #include <cstring>
 #include <memory>
 #include <new>
-#include <tutti/plugin/sized.hpp>
+#include <tutti/sized.hpp>
 #include <vector>
 
 #include "api/arguments.hpp"

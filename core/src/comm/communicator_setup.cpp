@@ -181,7 +181,7 @@ Fabric::Config Communicator::fabric_config(bool devices) const {
   config.timeout_ns = configuration_.connect_timeout_ns;
   config.patience = configuration_.connect_deadline().text();
   config.traffic_class = configuration_.traffic_class;
-  config.checksums = configuration_.checksums;
+  config.wrappers = choose_wrappers(configuration_.wrappers);
   return config;
 }
 

@@ -44,6 +44,13 @@ bool canonical_setting() {
   return order == "canonical";
 }
 
+// TUTTI_WRAP. TUTTI_CHECKSUM=1 is short for checksum as the innermost.
+std::string wrap_setting() {
+  const std::string list = setting("TUTTI_WRAP").value_or("");
+  if (!flag_setting("TUTTI_CHECKSUM") || ("," + list + ",").find(",checksum,") != list.npos) return list;
+  return list.empty() ? "checksum" : "checksum," + list;
+}
+
 }  // namespace
 
 Configuration::Configuration(const tutti_comm_config& config)
@@ -62,13 +69,13 @@ Configuration::Configuration(const tutti_comm_config& config)
       progress_thread((known_flags(config) & TUTTI_COMM_PROGRESS_THREAD) != 0),
       joins((config.flags & TUTTI_COMM_JOIN) != 0),
       checks_calls((config.flags & TUTTI_COMM_CHECK_CALLS) || flag_setting("TUTTI_CHECK")),
-      checksums(flag_setting("TUTTI_CHECKSUM")),
       verifies(flag_setting("TUTTI_VERIFY")),
       canonical((config.flags & TUTTI_COMM_CANONICAL_ORDER) || canonical_setting()),
       traffic_class(static_cast<uint32_t>(number_setting("TUTTI_TRAFFIC_CLASS", 0, 255))),
       transports(text_or(config.transports, "TUTTI_TRANSPORT")),
       algorithms(text_or(config.algorithms, "TUTTI_ALGO")),
       selector(setting("TUTTI_SELECTOR").value_or("")),
+      wrappers(wrap_setting()),
       tuning_file(setting("TUTTI_TUNING").value_or("")),
       device(text_or(config.device, "TUTTI_DEVICE")),
       device_source(config.device ? "tutti_comm_config.device" : "TUTTI_DEVICE"),

@@ -33,11 +33,11 @@ struct Configuration {
   const char* connect_timeout_source;  // what has set that time, for messages
   CallTimeout timeout;
   bool progress_thread, joins, checks_calls;
-  bool checksums;  // every message carries a seal
   bool verifies;   // algorithms are proved before their first use
   bool canonical;  // reductions have the canonical order
   uint32_t traffic_class;
   std::string transports, algorithms, selector;
+  std::string wrappers;                  // plugins over each transport, the innermost first
   std::string tuning_file;               // its path; "": none
   std::shared_ptr<const Tuning> tuning;  // once ranks have met, rank 0's; parts and successors have it, too
   std::string device, device_source;  // source: what has said so, for messages

@@ -125,7 +125,7 @@ std::vector<Named> settings_of(const Configuration& c) {
           {"windows", std::to_string(c.windows)},
           {"lanes", std::to_string(c.lanes)},
           {"scratch limit", std::to_string(c.scratch_limit)},
-          {"checksums (TUTTI_CHECKSUM)", fmt::format("{}", c.checksums)},
+          {"wrappers (TUTTI_WRAP)", in_quotes(c.wrappers)},
           {"traffic class (TUTTI_TRAFFIC_CLASS)", std::to_string(c.traffic_class)},
           {"checked mode (TUTTI_CHECK)", fmt::format("{}", c.checks_calls)},
           {"canonical order (TUTTI_ORDER)", fmt::format("{}", c.canonical)},

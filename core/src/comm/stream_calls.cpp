@@ -55,18 +55,9 @@ tutti_status StreamCalls::collective(StreamCall call, const BlockTable* blocks, 
     for (Link* link : plan.plan.links)
       if (!parts_.topology.same_process(parts_.rank, link->peer)) untold_.push_back({mine, link});
   StreamPlan& form = open(call, plan, mine, patience);
-  const auto serve = [&] {
-    made->service = service(form);
-    reports.serve(call.shape.collective, made->service, form.plan.slices, form.plan.schedule_hash);
-  };
-  serve();
+  made->service = service(form);
+  reports.serve(call.shape.collective, made->service, form.plan.slices, form.plan.schedule_hash);
   put(call, form, patience);
-  if (form.fuses && !streams.fused()) {  // the device has refused it, and is not asked again
-    form.fuses = false;
-    form.refused = true;
-    form.service.reset();
-    serve();
-  }
   // Where no rank of another process takes part, nobody waits for this one any more, and nobody may look when the
   // stream has come to the end.
   if (!streams.has_channels() || streams.captures()) reports.recorder().end(made->sequence, ticks(), TUTTI_OK);

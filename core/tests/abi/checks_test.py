@@ -23,6 +23,7 @@ class Copy:
         self.root = pathlib.Path(folder)
         shutil.copytree(SOURCE / "core/include", self.root / "include")
         shutil.copy(SOURCE / "core/abi/layout.txt", self.root / "layout.txt")
+        shutil.copy(SOURCE / "docs/abi.md", self.root / "abi.md")
         self.headers = [str(self.root / "include/tutti" / name) for name in NAMES]
 
     def edit(self, header, old, new):
@@ -34,6 +35,13 @@ class Copy:
     def script(self, name, *arguments):
         result = subprocess.run([sys.executable, "-B", str(HERE / name), *map(str, arguments)], capture_output=True, text=True)
         return result.returncode, result.stdout + result.stderr
+
+    def flags(self, file, old, new):
+        path = self.root / file
+        text = path.read_text()
+        assert text.count(old) == 1, f"{file} has no \"{old}\": adapt this test"
+        path.write_text(text.replace(old, new))
+        return self.script("flags_test.py", self.root / "layout.txt", self.root / "abi.md")
 
     def lock(self, mode, *more):
         fields, program = self.root / "layout_fields.h", self.root / "layout"
@@ -120,6 +128,17 @@ def lock_cases(fresh):
     yield "a field of type int", copy.lock("check"), 1, "use a sized one"
 
 
+def flags_cases(fresh):
+    marks = "constant TUTTI_TRANSPORT_MARKS 2\n"
+    yield "untouched flags", fresh().flags("layout.txt", marks, marks), 0
+    yield "a flags field of another width", fresh().flags("layout.txt", "tutti_command.flags 60 4 uint32_t",
+                                                         "tutti_command.flags 60 2 uint16_t"), 1, "the table says 32 bits"
+    yield "a flags field more", fresh().flags("layout.txt", marks, marks + "tutti_new.flags 0 8 uint64_t\n"), 1, "tutti_new.flags"
+    for value, words in (("3", "TUTTI_TRANSPORT_MARKS is 0x3"), (str(1 << 32), "expected one of the bits 0 to 31")):
+        yield f"a flag of {value}", fresh().flags("layout.txt", marks, f"constant TUTTI_TRANSPORT_MARKS {value}\n"), 1, words
+    yield "a flag that is not there", fresh().flags("layout.txt", marks, ""), 1, "there is no constant TUTTI_TRANSPORT_MARKS"
+
+
 def header_cases(fresh):
     for edit, words in [(("plugin/types.h", "#include <stdint.h>", ""), "does not compile alone"),
                         (("plugin/transport.h", "#include \"types.h\"", "#include \"types.h\"\n#include <sys/uio.h>"),
@@ -129,6 +148,9 @@ def header_cases(fresh):
         copy = fresh()
         copy.edit(*edit)
         yield f"headers: {edit[1]}", copy.script("headers_test.py", CC, CXX, copy.root / "include", f"tutti/{edit[0]}"), 1, words
+    copy = fresh()
+    (copy.root / "include/tutti/plugin/extra.hpp").write_text("#pragma once\n")
+    yield "C++ in the ABI", copy.script("headers_test.py", CC, CXX, copy.root / "include", "tutti/plugin/types.h"), 1, "pure C"
 
 
 def dependency_cases(fresh):
@@ -174,7 +196,7 @@ def main():
         number = iter(range(1000))
         fresh = lambda: Copy(pathlib.Path(base) / f"copy{next(number)}")
         cases, failures = 0, 0
-        for group in (lock_cases, header_cases, dependency_cases, export_cases):
+        for group in (lock_cases, flags_cases, header_cases, dependency_cases, export_cases):
             for case in group(fresh):
                 cases += 1
                 failures += expect(*case)

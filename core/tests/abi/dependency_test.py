@@ -4,7 +4,8 @@
 
   plugins (plugins/*, net-*, cuda-kernels)  <tutti/plugin/...>, <tutti/sdk/...>, their own files, system libraries
                                             (conformance/mutants/plugin is one as well)
-  plugins/sdk                               <tutti/plugin/...>, <tutti/base/...>, <tutti/net/...> and its own files
+  plugins/sdk                               <tutti/plugin/...>, <tutti/sized.hpp>, <tutti/base/...>, <tutti/net/...> and its own
+                                            files
   core                                      its own files, and nothing of plugins or of plugins/sdk; its crates in one order:
                                             each may include those above it in the list CRATES; of bootstrap and schedule
                                             others include what lies in include/, tests any file
@@ -30,7 +31,7 @@ SOURCES = {".c", ".h", ".cc", ".cpp", ".hpp", ".cu", ".cuh", ".inc"}
 PUBLIC = ["tutti/tutti.h", "tutti/memory.h", "tutti/reports.h", "tutti/tutti.hpp", "tutti/calls.hpp",
           "tutti/unequal_calls.hpp", "tutti/elements.hpp",
           "tutti/operators.hpp", "tutti/float8.hpp", "tutti/mpi.h", "tutti/mpi.hpp", "tutti/schedule.h",
-          "tutti/registry.h",
+          "tutti/registry.h", "tutti/sized.hpp",
           "tutti/flight_record.h", "tutti/trace.h", "tutti/gradients.h", "tutti/gradients.hpp", "tutti/topology.hpp"]
 ABI, SDK = "tutti/plugin/", "tutti/sdk/"
 PYTHON_ALGORITHMS = pathlib.Path("tools/python/src/algorithms.cpp")
@@ -62,7 +63,7 @@ def allowed(member, file):
     """The <tutti/...> headers that a file may include, as prefixes."""
     name = str(member)
     if name == "plugins/sdk":
-        return [ABI, SDK, BASE, NET]
+        return [ABI, SDK, BASE, NET, "tutti/sized.hpp"]
     if name.startswith(("plugins/", "net-", "cuda")):
         is_test = "tests" in file.relative_to(ROOT / member).parts or file.stem.endswith("_test")
         return [ABI, SDK, "tutti/schedule.h"] if is_test else [ABI, SDK]

@@ -14,7 +14,7 @@
 #include <map>
 #include <sstream>
 #include <stdexcept>
-#include <tutti/plugin/sized.hpp>
+#include <tutti/sized.hpp>
 #include <vector>
 
 #include "../harness/test_device.hpp"
@@ -203,8 +203,9 @@ void add_mapped(std::vector<Row>& rows) {
 void add_arguments(std::vector<Row>& rows) {
   const tutti_transport *shm = transport("shm"), *tcp = transport("tcp");
   const DeviceTables device = test::device();
-  rows.push_back(row<tutti_transport_caps>({sizeof(tutti_transport_caps)}, false,
-                                           [shm](auto* caps) { return of_plugin(shm->query(shm->self, caps)); }));
+  rows.push_back(row<tutti_executor_caps>({sizeof(tutti_executor_caps)}, false, [device](auto* caps) {
+    return of_plugin(device.executor->query(device.executor->self, 0, caps));
+  }));
   rows.push_back(row<tutti_device_caps>({sizeof(tutti_device_caps)}, false, [device](auto* caps) {
     return of_plugin(device.memory->query(device.memory->self, caps));
   }));
@@ -225,6 +226,8 @@ void add_arguments(std::vector<Row>& rows) {
   if (!domain) {
     EXPECT_EQ(shm->open_domain(shm->self, &of, &domain), TUTTI_OK);
   }
+  rows.push_back(row<tutti_transport_caps>({sizeof(tutti_transport_caps)}, false,
+                                           [shm](auto* caps) { return of_plugin(shm->query(domain, caps)); }));
   alignas(4096) static char memory[4096];
   rows.push_back(row<tutti_memory>({sizeof(tutti_memory), TUTTI_MEMORY_HOST, memory, sizeof memory, -1, 0, 0}, true,
                                    [shm](auto* m) {
@@ -480,6 +483,30 @@ TEST(Sizes, AShorterOneIsRefused) {
             "expected at least " + std::to_string(row.mandatory), std::string("set struct_size to its sizeof")})
         EXPECT_NE(answer.text.find(words), std::string::npos) << row.name << ": " << answer.text;
     }
+}
+
+// Functions that the core does without may be NULL, in pairs where one is of no use without the other.
+TEST(OptionalFunctions, MayBeMissing) {
+  tutti_transport shm = *transport("shm");
+  EXPECT_EQ(check_interface(&shm), "");
+  shm.fail_peer = nullptr;
+  EXPECT_EQ(check_interface(&shm), "");
+  shm.query = nullptr;
+  EXPECT_EQ(check_interface(&shm), "transport shm: the mandatory function query is NULL");
+  const tutti_executor whole = *test::device().executor;
+  const auto without = [&](auto... functions) {
+    tutti_executor executor = whole;
+    ((executor.*functions = nullptr), ...);
+    return check_interface(&executor);
+  };
+  EXPECT_EQ(without(&tutti_executor::create_stream, &tutti_executor::destroy_stream, &tutti_executor::enqueue_fused,
+                    &tutti_executor::query),
+            "");
+  const std::string streams = "executor: create_stream and destroy_stream come both or not at all";
+  EXPECT_EQ(without(&tutti_executor::create_stream), streams);
+  EXPECT_EQ(without(&tutti_executor::destroy_stream), streams);
+  EXPECT_EQ(without(&tutti_executor::query), "executor: enqueue_fused and query come both or not at all");
+  EXPECT_EQ(without(&tutti_executor::enqueue), "executor: the mandatory function enqueue is NULL");
 }
 
 // A size that nobody set is not believed.

@@ -68,8 +68,8 @@ inline tutti_status fail(tutti_status status, const char* text) {
   return status;
 }
 
-inline tutti_status query(void*, tutti_transport_caps* caps) {
-  const tutti_status status = tcp->query(tcp->self, caps);
+inline tutti_status query(tutti_domain* domain, tutti_transport_caps* caps) {
+  const tutti_status status = tcp->query(domain, caps);
   if (status < 0) return status;
   caps->memory_kinds |= uint64_t{1} << TUTTI_MEMORY_SIMULATED;
   caps->latency_ns = caps->latency_ns / 2 + 1;  // rather than tcp

@@ -60,10 +60,10 @@ class Chaos final : public Interposer {
     if (over->empty()) throw sdk::Error(TUTTI_INVALID_ARGUMENT, std::string(over_key) + " is empty: expected a plugin");
     return *over;
   }
-  tutti_status query(tutti_transport_caps* caps) override {
+  tutti_status query(Domain& domain, tutti_transport_caps* caps) override {
     wrapped();  // unset: chaos does not take part, whatever else is set
     settle_plan();
-    const tutti_status status = Interposer::query(caps);
+    const tutti_status status = Interposer::query(domain, caps);
     if (status != TUTTI_OK) return status;
     caps->memory_kinds &= uint64_t{1} << TUTTI_MEMORY_HOST;  // faults are made by processors
     return status;
@@ -99,6 +99,10 @@ class Chaos final : public Interposer {
     const std::string settings = sdk::config(script_key).value_or("") + "\n" + sdk::config(seed_key).value_or("");
     if (settled_ == settings) return;
     plan_ = read_plan();
+    if (std::ranges::any_of(plan_.script, [](const Fault& f) { return f.kind == Kind::disconnect; }) &&
+        !TUTTI_HAS(tutti_transport, inner().api, fail_peer))
+      throw sdk::Error(TUTTI_NOT_SUPPORTED, std::string(script_key) + ": the fault disconnect needs fail_peer, which " +
+                                                inner().api->name + " has not: leave it out");
     settled_ = settings;
     opened_.clear();
     const std::string text = text_of(plan_.script);

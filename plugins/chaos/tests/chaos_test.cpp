@@ -40,8 +40,7 @@ std::string over() {
 
 tutti_status query() {
   tutti_transport_caps caps{};
-  caps.struct_size = sizeof caps;
-  return table().query(table().self, &caps);
+  return tutti_test::query(&caps);
 }
 
 struct Pair {

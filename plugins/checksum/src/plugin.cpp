@@ -20,9 +20,9 @@ class Sealing final : public Interposer {
   explicit Sealing(const tutti_transport& over) : Interposer(over) { register_no_memory(); }
   std::string wrapped() override { return {}; }  // not asked: what is wrapped is known
 
-  tutti_status query(tutti_transport_caps* caps) override {
+  tutti_status query(Domain& domain, tutti_transport_caps* caps) override {
     tutti_transport_caps whole{};
-    if (const tutti_status status = inner_caps(whole); status != TUTTI_OK) return status;
+    if (const tutti_status status = inner_caps(domain, whole); status != TUTTI_OK) return status;
     if (whole.control_bytes < TUTTI_CONTROL_BYTES + seal_bytes)
       throw sdk::Error(TUTTI_NOT_SUPPORTED, "checksum: " + std::string(inner().api->name) +
                                                 " carries control messages of " + std::to_string(whole.control_bytes) +
@@ -41,7 +41,7 @@ class Sealing final : public Interposer {
   std::unique_ptr<Interposer::Endpoint> make_endpoint(Domain& domain, const tutti_endpoint_config& config,
                                                       tutti_endpoint* opened) override {
     tutti_transport_caps caps{};
-    if (const tutti_status status = inner_caps(caps); status != TUTTI_OK)
+    if (const tutti_status status = inner_caps(domain, caps); status != TUTTI_OK)
       throw sdk::Error(status, "checksum: " + std::string(inner().api->name) + " has no capabilities any more");
     return std::make_unique<checksum::Endpoint>(domain, config, opened, caps.inline_bytes);
   }
@@ -51,9 +51,9 @@ class Sealing final : public Interposer {
   }
 
  private:
-  tutti_status inner_caps(tutti_transport_caps& caps) {
+  tutti_status inner_caps(Domain& domain, tutti_transport_caps& caps) {
     caps.struct_size = sizeof caps;
-    return Interposer::query(&caps);
+    return Interposer::query(domain, &caps);
   }
 };
 
@@ -68,7 +68,7 @@ tutti_status wrap(void*, const tutti_transport* inner, const tutti_transport** o
   });
 }
 
-constexpr const char* summary = "every message with its number and a checksum (TUTTI_CHECKSUM=1)";
+constexpr const char* summary = "every message with its number and a checksum (TUTTI_WRAP=checksum)";
 const tutti_wrapper wrapper{sizeof(tutti_wrapper), TUTTI_WRAPPER_STAMP, nullptr, summary, wrap};
 
 }  // namespace

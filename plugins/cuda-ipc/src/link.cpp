@@ -10,8 +10,8 @@ namespace {
 const Device& device_for(const tutti_mapped_device& given) {
   const Device* device = device_of_kind(given.kind);
   if (!device) throw sdk::error(TUTTI_NOT_SUPPORTED, "cuda-ipc: no device of kind {} exports memory here", given.kind);
-  if (given.number >= device->caps.devices)
-    throw sdk::error(TUTTI_INVALID_ARGUMENT, "cuda-ipc: device {} {} of {}", device->name(), given.number,
+  if (given.device >= device->caps.devices)
+    throw sdk::error(TUTTI_INVALID_ARGUMENT, "cuda-ipc: device {} {} of {}", device->name(), given.device,
                      device->caps.devices);
   return *device;
 }
@@ -118,7 +118,7 @@ Mapping* Link::open_mapping(uint64_t tag, const tutti_mapped_device& whose, tutt
       place.host = found->pages ? found->pages->host() : reinterpret_cast<uint8_t*>(offer.address);
       place.device = found->pages ? found->pages->seen() : reinterpret_cast<uint8_t*>(offer.seen);
     } else {
-      found->base = map_offer(offer, found->file.get(), *found->device, whose.number);
+      found->base = map_offer(offer, found->file.get(), *found->device, whose.device);
       place.device = static_cast<uint8_t*>(found->base) + offer.record.offset;
     }
   } catch (const sdk::Error& e) {

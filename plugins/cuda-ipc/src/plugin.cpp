@@ -19,9 +19,8 @@ struct CudaIpc {
   using Endpoint = sdk::local::Endpoint<cuda_ipc::Link>;
   using Link = cuda_ipc::Link;
 
-  static void query(tutti_transport_caps& caps) {
-    const sdk::local::Settings settings = read_settings();
-    find_devices();
+  static void query(Domain& domain, tutti_transport_caps& caps) {
+    const sdk::local::Settings& settings = domain.settings();
     if (!has_devices())
       throw sdk::Error(TUTTI_NOT_SUPPORTED,
                        "cuda-ipc: no device plugin that works here exports memory (tutti-info lists plugins)");

@@ -22,8 +22,7 @@ constexpr uint64_t kBytes = 100'000;
 
 tutti_status query() {
   tutti_transport_caps told{};
-  told.struct_size = sizeof told;
-  return table().query(table().self, &told);
+  return tutti_test::query(&told);
 }
 
 // The host finds the simulated device from now on.

@@ -231,13 +231,14 @@ TEST(Interposer, RailsArePassedOn) {
 }
 
 TEST(Interposer, RefusesWhatItCannotWrap) {
-  tutti_transport_caps given{};
+  tutti_domain_config given{};
   given.struct_size = sizeof given;
+  tutti_domain* domain = nullptr;
   Watching nobody("nobody");
-  EXPECT_EQ(nobody.table().query(nobody.table().self, &given), TUTTI_NOT_FOUND);
+  EXPECT_EQ(nobody.table().open_domain(nobody.table().self, &given, &domain), TUTTI_NOT_FOUND);
   EXPECT_NE(Host::error.find("\"nobody\""), std::string::npos) << Host::error;
   Watching itself("itself");
-  EXPECT_EQ(itself.table().query(itself.table().self, &given), TUTTI_INVALID_ARGUMENT);
+  EXPECT_EQ(itself.table().open_domain(itself.table().self, &given, &domain), TUTTI_INVALID_ARGUMENT);
   EXPECT_NE(Host::error.find("itself"), std::string::npos) << Host::error;
 }
 

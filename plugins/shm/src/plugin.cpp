@@ -19,8 +19,8 @@ struct Shm {
   using Endpoint = sdk::local::Endpoint<shm::Link>;
   using Link = shm::Link;
 
-  static void query(tutti_transport_caps& caps) {
-    const Settings settings = read_settings();
+  static void query(Domain& domain, tutti_transport_caps& caps) {
+    const Settings& settings = domain.settings();
     make_memory_file("tutti-shm-query", kPage);  // throws where the kernel lacks sealed memory files
     caps.reach = TUTTI_REACH_HOST;
     caps.memory_kinds = uint64_t{1} << TUTTI_MEMORY_HOST;

@@ -19,7 +19,12 @@ TEST(Query, SaysWhatIsTrue) {
   tutti_transport_caps caps{};
   caps.struct_size = sizeof caps;
   const tutti_transport* t = ranks::transport();
-  ASSERT_EQ(t->query(t->self, &caps), TUTTI_OK);
+  tutti_domain* domain = nullptr;
+  tutti_domain_config config{};
+  config.struct_size = sizeof config;
+  ASSERT_EQ(t->open_domain(t->self, &config, &domain), TUTTI_OK);
+  ASSERT_EQ(t->query(domain, &caps), TUTTI_OK);
+  t->close_domain(domain);
   EXPECT_STREQ(t->name, "shm");
   EXPECT_EQ(caps.reach, uint32_t{TUTTI_REACH_HOST});
   EXPECT_EQ(caps.inline_bytes, 48u);
@@ -185,7 +190,7 @@ TEST_P(Transfer, ReceivesUpToTheDepthAreTakenAndSizesMustBeEqual) {
     tutti_link* link = r.links[1 - rank];
     tutti_transport_caps caps{};
     caps.struct_size = sizeof caps;
-    r.t->query(r.t->self, &caps);
+    r.t->query(r.domain, &caps);
     std::vector<uint64_t> values(caps.receive_depth + 1);
     if (rank == 1)
       for (uint32_t lane = 0; lane < 4; lane++)

@@ -159,7 +159,12 @@ void identify(uint32_t device, uint8_t* id) {
 void describe(uint32_t device, tutti_device_facts& facts) {
   check_device(device);
   facts.numa = 0;
-  std::snprintf(facts.pci, sizeof facts.pci, "5157:00:%02x.0", device);
+  static auto* addresses = new std::map<uint32_t, std::string>();
+  const std::lock_guard lock(mutex);
+  std::string& address = (*addresses)[device];
+  if (address.empty())
+    address = "5157:00:" + std::string{"0123456789abcdef"[device / 16 % 16], "0123456789abcdef"[device % 16]} + ".0";
+  facts.pci = address.c_str();
   facts.link_latency_ns = 2000;
   facts.link_bandwidth = 200'000'000'000;
   facts.copy_bandwidth = 25'000'000'000;
@@ -297,6 +302,7 @@ int export_memory(const void* address, tutti_memory_export& memory) {
   memory.bytes = range.bytes;
   memory.offset = reinterpret_cast<uintptr_t>(address) - found->first;
   memory.buffer_id = range.id;
+  memory.data_bytes = sizeof exported;
   std::memcpy(memory.data, &exported, sizeof exported);
   return duplicate(range.file);
 }
@@ -320,7 +326,7 @@ int export_dmabuf(const void* address, uint64_t bytes, uint64_t& offset) {
 
 void* import_memory(uint32_t device, const tutti_memory_export& memory, int fd) {
   check_device(device);
-  if (memory.form != by_descriptor || fd < 0 || memory.offset >= memory.bytes)
+  if (memory.form != by_descriptor || memory.data_bytes != sizeof(Exported) || fd < 0 || memory.offset >= memory.bytes)
     throw Error(TUTTI_INVALID_ARGUMENT, "import_memory: form " + std::to_string(memory.form) + ", descriptor " +
                                             std::to_string(fd) + ", offset " + std::to_string(memory.offset) + " of " +
                                             std::to_string(memory.bytes) +

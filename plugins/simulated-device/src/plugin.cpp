@@ -91,6 +91,11 @@ struct Simulated {
   static void enqueue_fused(void* stream, std::span<const tutti_command> commands) {
     simulated::enqueue_fused(stream, commands);
   }
+  static void query_executor(uint32_t device, tutti_executor_caps& caps) {
+    check_device(device);
+    caps.max_fused_commands = most_fused_commands();
+    caps.max_fused_bytes = caps.max_fused_commands ? most_fused_bytes : 0;
+  }
 };
 
 // Functions of the device's own, like the graphs of real devices: for applications and tests, never for the library.

@@ -22,7 +22,6 @@ void loop(const tutti_command& command, const void* const* sources) {
       return stored;
     });
     std::memcpy(static_cast<char*>(command.dst) + i * sizeof value, &value, sizeof value);
-    if (command.dst2) std::memcpy(static_cast<char*>(command.dst2) + i * sizeof value, &value, sizeof value);
   }
 }
 

@@ -51,7 +51,6 @@ void carry_out(const Work& work) {
   switch (c.kind) {
     case TUTTI_COMMAND_COPY:
       std::memmove(c.dst, work.sources[0], c.count);
-      if (c.dst2) std::memmove(c.dst2, work.sources[0], c.count);
       return;
     case TUTTI_COMMAND_REDUCE:
       return work.reduce(c, work.sources.data());
@@ -207,8 +206,9 @@ Work check(const tutti_command& command) {
   const bool computes = command.kind == TUTTI_COMMAND_COPY || command.kind == TUTTI_COMMAND_REDUCE;
   if (command.kind < TUTTI_COMMAND_COPY || command.kind > TUTTI_COMMAND_AFTER)
     throw Error(TUTTI_NOT_SUPPORTED, "simulated device: unknown command " + std::to_string(command.kind));
-  if (command.flags || command.scale)
-    throw Error(TUTTI_NOT_SUPPORTED, "simulated device: a command has flags or a scale, which are not known here");
+  if (command.flags || command.reserved)
+    throw Error(TUTTI_NOT_SUPPORTED,
+                "simulated device: a command has flags or a reserved field, which are not known here");
   if (computes) {
     if (command.sources == 0 || (command.kind == TUTTI_COMMAND_COPY && command.sources != 1))
       throw Error(TUTTI_INVALID_ARGUMENT,
@@ -221,7 +221,6 @@ Work check(const tutti_command& command) {
     work.sources.assign(command.src, command.src + command.sources);
     for (const void*& source : work.sources) source = reach(source, bytes);
     work.command.dst = reach(command.dst, bytes);
-    if (command.dst2) work.command.dst2 = reach(command.dst2, bytes);
   } else if (command.kind == TUTTI_COMMAND_WAIT || command.kind == TUTTI_COMMAND_WRITE) {
     work.command.flag = static_cast<uint32_t*>(reach(command.flag, sizeof *command.flag));
   } else if (!command.event) {
@@ -378,12 +377,24 @@ void enqueue(void* stream, std::span<const tutti_command> commands) {
   append(stream, std::move(all));
 }
 
+uint32_t most_fused_commands() {
+  static const auto most = static_cast<uint32_t>(sdk::config_number("TUTTI_SIMULATED_FUSED", 512, 0, 1u << 20));
+  return most;
+}
+
 void enqueue_fused(void* stream, std::span<const tutti_command> commands) {
-  static const uint64_t most = sdk::config_number("TUTTI_SIMULATED_FUSED", 256, 0, 1u << 20);
-  if (commands.size() > most)
-    throw Error(TUTTI_NOT_SUPPORTED, "simulated device: " + std::to_string(commands.size()) +
-                                         " commands in one launch, at most " + std::to_string(most) +
-                                         " (TUTTI_SIMULATED_FUSED)");
+  uint64_t operands = 0, bytes = 0;
+  for (const tutti_command& c : commands) {
+    operands += uint64_t{1} + c.sources;
+    if (c.sources)
+      bytes += c.sources * std::min(c.count, most_fused_bytes + 1) *
+               (c.kind == TUTTI_COMMAND_REDUCE ? element_bytes(c.dtype) : 1);
+  }
+  if (operands > most_fused_commands() || bytes > most_fused_bytes)
+    throw Error(TUTTI_NOT_SUPPORTED, "simulated device: " + std::to_string(operands) +
+                                         " commands and sources in one launch, which read " + std::to_string(bytes) +
+                                         " bytes: at most " + std::to_string(most_fused_commands()) +
+                                         " (TUTTI_SIMULATED_FUSED) and " + std::to_string(most_fused_bytes));
   std::vector<Work> all(1);
   for (const tutti_command& command : commands) {
     if (command.kind == TUTTI_COMMAND_RECORD || command.kind == TUTTI_COMMAND_AFTER)

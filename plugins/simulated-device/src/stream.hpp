@@ -54,6 +54,9 @@ bool query(const Event& event);
 void drain(uint32_t device);
 void enqueue(void* stream, std::span<const tutti_command> commands);
 void enqueue_fused(void* stream, std::span<const tutti_command> commands);
+// The limits of enqueue_fused: commands and their sources (TUTTI_SIMULATED_FUSED), and bytes read.
+uint32_t most_fused_commands();
+constexpr uint64_t most_fused_bytes = 64 << 10;
 
 // The plugin's interface of its own, for tests: how many copies, reductions, batches of flags and fused lists the
 // devices of this process were given so far, how often classify was asked, and how often something that may wait for a

@@ -107,7 +107,7 @@ TEST_F(SimulatedDevice, TellsItsMemoryFromTheHosts) {
   EXPECT_NE(last_error.find("released"), std::string::npos) << last_error;
 }
 
-TEST_F(SimulatedDevice, ReducesInOrderIntoTwoPlaces) {
+TEST_F(SimulatedDevice, ReducesInOrder) {
   auto *a = memory<int32_t>(1000), *b = memory<int32_t>(1000), *c = memory<int32_t>(1000), *d = memory<int32_t>(1000);
   for (int i = 0; i < 1000; ++i) a[i] = i, b[i] = -3 * i;
   void* s = stream();
@@ -119,10 +119,11 @@ TEST_F(SimulatedDevice, ReducesInOrderIntoTwoPlaces) {
   reduce.sources = 2;
   reduce.src = sources;
   reduce.dst = c;
-  reduce.dst2 = d;
   reduce.count = 1000;
   reduce.divisor = 4;
-  ASSERT_EQ(run(s, {reduce, command(TUTTI_COMMAND_RECORD, m)}), TUTTI_OK) << last_error;
+  tutti_command again = reduce;
+  again.dst = d;
+  ASSERT_EQ(run(s, {reduce, again, command(TUTTI_COMMAND_RECORD, m)}), TUTTI_OK) << last_error;
   finish(m);
   for (int i = 0; i < 1000; ++i) {
     ASSERT_EQ(c[i], -2 * i / 4);

@@ -264,7 +264,7 @@ struct Template {
   using Link = ::Link;
   static constexpr const char* name = transport_name;
   static constexpr const char* summary = "messages between threads of one process: a transport to copy";
-  static void query(tutti_transport_caps& caps) {
+  static void query(Domain&, tutti_transport_caps& caps) {
     caps.reach = TUTTI_REACH_PROCESS;
     caps.memory_kinds = 1u << TUTTI_MEMORY_HOST;
     caps.flags = TUTTI_TRANSPORT_MARKS;

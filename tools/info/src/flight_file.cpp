@@ -159,9 +159,9 @@ std::string Operation::text() const {
   if (tutti::all_know_blocks(collective)) text += std::to_string(count) + " x ";
   text += tutti::dtype_name(dtype);
   if (tutti::is_reducing(collective))
-    text += std::string(", ") + (op < 253    ? tutti::op_name(op)
-                                 : op == 253 ? "premul_sum"
-                                             : "an operator of the application");
+    text += std::string(", ") + (op < TUTTI_FLIGHT_PREMUL_SUM    ? tutti::op_name(op)
+                                 : op == TUTTI_FLIGHT_PREMUL_SUM ? "premul_sum"
+                                                                 : "an operator of the application");
   if (tutti::has_root(collective)) text += ", root " + std::to_string(root);
   return text + ")";
 }

@@ -26,7 +26,7 @@ std::string text_of_device(const tutti_device& memory, uint32_t device) {
   facts.struct_size = sizeof facts;
   if (!TUTTI_HAS(tutti_device, &memory, describe)) return text;
   if (memory.describe(memory.self, device, &facts) < 0) return text + ", " + tutti::take_plugin_error();
-  if (facts.pci[0]) text += fmt::format(", PCI {}", facts.pci);
+  if (facts.pci) text += fmt::format(", PCI {}", facts.pci);
   if (facts.numa >= 0) text += fmt::format(", NUMA node {}", facts.numa);
   return text;
 }

@@ -72,7 +72,7 @@ void append(std::string& text, const std::vector<Line>& lines) {
 std::string why_left_out(const tutti_transport& transport) {
   tutti_transport_caps caps{};
   caps.struct_size = sizeof caps;
-  return transport.query(transport.self, &caps) < 0 ? tutti::take_plugin_error() : "";
+  return tutti::query_transport(transport, &caps) < 0 ? tutti::take_plugin_error() : "";
 }
 
 std::vector<Network> find_networks() {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "findings.hpp"
 
+#include <tutti/flight_record.h>
 #include <tutti/registry.h>
 #include <tutti/schedule.h>
 #include <tutti/tutti.h>
@@ -204,8 +205,7 @@ std::string call_text(const Call& call) {
   std::string text = known ? tutti::collective_name(call.collective) : "collective " + std::to_string(call.collective);
   if (call.count == 0 && call.op == 0) return text + "()";
   text += "(" + std::to_string(call.count) + " x " + tutti::dtype_name(call.dtype);
-  constexpr uint32_t first_of_application = 253;
-  if (call.op >= first_of_application)
+  if (call.op >= TUTTI_FLIGHT_PREMUL_SUM)
     text += ", own operator";
   else if (call.op)
     text += std::string(", ") + tutti::op_name(call.op);

@@ -6,11 +6,12 @@
  *
  * Streams. A stream is the device's own handle (a cudaStream_t), made by the application or by create_stream; NULL is
  * the device's default stream. Commands of one stream are carried out in order; those of different streams are ordered
- * by events and words only. Nothing here waits for the device, but for what says that it may.
+ * by events and flags only. Nothing here waits for the device, but for what says that it may.
  *
- * Words are 4-byte values in host memory that map_host has made visible to streams. They order a stream and the
- * processors of the host, or streams of different processes. Streams of one process use events, and a WAIT only for
- * what was enqueued before it: a WAIT for a later WRITE could hold up the very stream that has to carry it out.
+ * Flags. A flag is an aligned 4-byte value in host memory that map_host has made visible to streams. Flags order a
+ * stream and the processors of the host, or streams of different processes. Streams of one process use events, and a
+ * WAIT only for what was enqueued before it: a WAIT for a later WRITE could hold up the very stream that has to carry
+ * it out.
  *
  * Threads: [any] any thread at any time.
  */
@@ -26,8 +27,8 @@ extern "C" {
 #define TUTTI_DEVICE_ID "tutti.device/1"
 #define TUTTI_EXECUTOR_ID "tutti.executor/1"
 /* The drafts' stamps: hashes of the layouts below. The core refuses a plugin that was compiled with others. */
-#define TUTTI_DEVICE_STAMP 0x3d90dfc9u
-#define TUTTI_EXECUTOR_STAMP 0x5c44181bu
+#define TUTTI_DEVICE_STAMP 0x66fbd383u
+#define TUTTI_EXECUTOR_STAMP 0xb5b84c79u
 
 /* A point in a stream's work. Opaque; belongs to the plugin. */
 typedef struct tutti_event tutti_event;
@@ -45,11 +46,11 @@ typedef struct tutti_device_caps {
 
 enum { TUTTI_DEVICE_EXPORTS = 1u << 0 /* export_memory and import_memory work between processes of this host */ };
 
-/* One device of the kind. An unknown value is 0, -1 or "". */
+/* One device of the kind. An unknown value is 0, -1 or NULL. */
 typedef struct tutti_device_facts {
   uint32_t struct_size;
   int32_t numa; /* the NUMA node that is nearest to it; -1: not known, and the core asks the system by `pci` */
-  char pci[24]; /* its PCI address in lower case, NUL-terminated: "0000:3b:00.0" */
+  const char* pci;          /* its PCI address in lower case: "0000:3b:00.0". Lives as long as the process */
   uint64_t link_latency_ns; /* estimate: a command that reads memory of another device of the host, or of the same one
                                in another process */
   uint64_t link_bandwidth;  /* estimate: bytes per second of such a command */
@@ -67,7 +68,7 @@ typedef struct tutti_pointer {
   uint64_t buffer_id; /* different for any two allocations of a process, also when an address comes again */
 } tutti_pointer;
 
-/* An allocation on its way to another process of the host. Frozen layout, 128 bytes, plain data: it may be copied
+/* An allocation on its way to another process of the host. Frozen layout, 256 bytes, plain data: it may be copied
  * through sockets and shared memory. A descriptor, where there is one, travels beside it. */
 typedef struct tutti_memory_export {
   uint32_t form; /* plugin-defined: how the bytes below are read */
@@ -75,7 +76,9 @@ typedef struct tutti_memory_export {
   uint64_t bytes;  /* of the allocation */
   uint64_t offset; /* of the exported address in it */
   uint64_t buffer_id;
-  uint8_t data[96];
+  uint32_t data_bytes; /* how many of the bytes below the form has; the others are zero */
+  uint32_t reserved;
+  uint8_t data[216];
 } tutti_memory_export;
 
 typedef struct tutti_device {
@@ -120,8 +123,8 @@ typedef struct tutti_device {
 
 /* The commands. */
 enum {
-  TUTTI_COMMAND_COPY = 1,   /* dst (and dst2) = the one source, `count` bytes */
-  TUTTI_COMMAND_REDUCE = 2, /* dst (and dst2) = source 0 op source 1 op ..., `count` elements: a left fold in the
+  TUTTI_COMMAND_COPY = 1,   /* dst = the one source, `count` bytes */
+  TUTTI_COMMAND_REDUCE = 2, /* dst = source 0 op source 1 op ..., `count` elements: a left fold in the
                                accumulator type, divided by `divisor` unless that is 0, rounded once (SDK's
                                arithmetic.hpp has the rules, which are the host's) */
   TUTTI_COMMAND_WAIT =
@@ -132,16 +135,15 @@ enum {
   TUTTI_COMMAND_AFTER = 6   /* until the work before `event`, as it stands when this is enqueued, is done */
 };
 
-/* One command. Frozen layout, 88 bytes; fields that the kind does not use are zero, `flags` and `scale` always. An
- * executor refuses what it does not know in them with TUTTI_NOT_SUPPORTED. Addresses need no alignment. A
- * destination may be exactly one of the sources; apart from that nothing overlaps. */
+/* One command. Frozen layout, 80 bytes; fields that the kind does not use are zero, `flags` and `reserved` always. An
+ * executor refuses what it does not know in them with TUTTI_NOT_SUPPORTED. Addresses need no alignment. The destination
+ * may be exactly one of the sources; apart from that nothing overlaps. */
 typedef struct tutti_command {
   uint32_t kind; /* TUTTI_COMMAND_* */
   uint32_t dtype;
   uint32_t op;      /* not TUTTI_AVG: that is TUTTI_SUM with a divisor */
   uint32_t sources; /* how many addresses `src` has */
   void* dst;
-  void* dst2;             /* a second destination, or NULL */
   const void* const* src; /* read before enqueue returns */
   uint64_t count;
   uint64_t divisor;
@@ -149,10 +151,19 @@ typedef struct tutti_command {
   uint32_t value;
   uint32_t flags; /* none are defined */
   tutti_event* event;
-  const void* scale; /* reserved: one element in device memory by which the sources are multiplied before the fold */
+  uint64_t reserved;
 } tutti_command;
 
 enum { TUTTI_STREAM_CAPTURING = 1u << 0 /* commands are recorded for later replays, not carried out */ };
+
+/* The capabilities of the executor of one device. They must be exact: conformance tests what is claimed and what is
+ * not. */
+typedef struct tutti_executor_caps {
+  uint32_t struct_size;
+  uint32_t max_fused_commands; /* a list of enqueue_fused has at most so many commands and sources of commands, counted
+                                  together; 0: it takes none */
+  uint64_t max_fused_bytes;    /* and reads at most so many bytes, those of all sources together */
+} tutti_executor_caps;
 
 typedef struct tutti_executor {
   uint32_t struct_size;
@@ -160,7 +171,8 @@ typedef struct tutti_executor {
   void* self;
   /* [any] Loads what the first commands on a device would load, so that no enqueue waits. May wait for the device. */
   tutti_status (*prepare)(void* self, uint32_t device);
-  /* [any] For tools and tests; applications use the device's own streams. */
+  /* Optional, both or neither. [any] For tools and tests; applications use the device's own streams. Without them the
+   * default stream alone is tested. */
   tutti_status (*create_stream)(void* self, uint32_t device, void** stream);
   tutti_status (*destroy_stream)(void* self, void* stream);
   /* [any] The device of a stream (of NULL: the thread's current one), TUTTI_STREAM_* flags, and in the upper 32 bits a
@@ -175,11 +187,14 @@ typedef struct tutti_executor {
   /* [any; one thread per stream at a time] Appends all commands; none if one is wrong; some if the device fails. */
   tutti_status (*enqueue)(void* self, void* stream, const tutti_command* commands, uint32_t n);
   /* Optional. [any; one thread per stream at a time] As enqueue, as one piece of work that the device is given once: it
-   * carries out the commands by itself, with the same results, and is busy where a WAIT waits. For few small COPY,
-   * REDUCE, WAIT and WRITE; anything else, and a list that is too long, is TUTTI_NOT_SUPPORTED. The caller promises
-   * that whoever sets the awaited flags needs nothing more of this device for it, and that no other process waits on
-   * the same device meanwhile: tutti_device.identify tells. */
+   * carries out the commands by itself, with the same results, and is busy where a WAIT waits. For COPY, REDUCE, WAIT
+   * and WRITE within the limits of query; anything else is TUTTI_NOT_SUPPORTED. The caller promises that whoever sets
+   * the awaited flags needs nothing more of this device for it, and that no other process waits on the same device
+   * meanwhile: tutti_device.identify tells. */
   tutti_status (*enqueue_fused)(void* self, void* stream, const tutti_command* commands, uint32_t n);
+  /* Optional, with enqueue_fused or neither. [any] The capabilities of a device's executor. An unknown device is an
+   * error. */
+  tutti_status (*query)(void* self, uint32_t device, tutti_executor_caps* caps);
 } tutti_executor;
 
 #ifdef __cplusplus
@@ -190,5 +205,6 @@ TUTTI_MANDATORY(tutti_device_caps, ops);
 TUTTI_MANDATORY(tutti_device_facts, pci);
 TUTTI_MANDATORY(tutti_pointer, buffer_id);
 TUTTI_MANDATORY(tutti_device, enable_peer);
+TUTTI_MANDATORY(tutti_executor_caps, max_fused_bytes);
 TUTTI_MANDATORY(tutti_executor, enqueue);
 #endif

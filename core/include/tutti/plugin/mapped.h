@@ -11,13 +11,22 @@
  * A share has a tag. The peer maps it by that tag. Tags of one link and direction are the caller's, and no two shares
  * that exist at one time have the same.
  *
- * A rank that cannot share or cannot map what its peer expects declines the tag: its peer is told, and does not wait.
+ * One end shares, the other maps. Each end has two functions for what it offers or takes, and one for a tag that it
+ * will not serve:
+ *
+ *   at the sharing end                            at the mapping end
+ *   share         offers memory                   open_mapping   takes the offer
+ *   share_state   has the peer taken it?
+ *   withdraw      ends the offer                  close_mapping  ends the use
+ *   decline       will not offer                  decline        will not take
+ *
+ * After a decline the peer does not wait: its open_mapping (or its share_state) returns the status of the decline.
  *
  * Memory of a share is either a device's, and then the caller's own, or host memory that the transport makes. Host
  * memory is zeroed, and both the processors and the streams of both ends read and write it. Device memory is read and
  * written by streams only. Ranks of one process may share, too: they see the memory itself.
  *
- * Flags. A flag is an aligned 4-byte word of a host share. A stream waits for it and sets it by TUTTI_COMMAND_WAIT and
+ * Flags. A flag is an aligned 4-byte value in a host share. A stream waits for it and sets it by TUTTI_COMMAND_WAIT and
  * TUTTI_COMMAND_WRITE at `device`. A processor does the same by atomic loads (acquire) and stores (release) at `host`.
  * A flag is set by one end and reset by the other, so it does not count. Each flag should have a cache line of its own.
  *
@@ -42,7 +51,7 @@ extern "C" {
 
 #define TUTTI_MAPPED_ID "tutti.mapped/1"
 /* The draft's stamp: a hash of the layouts below. The core refuses a plugin that was compiled with another. */
-#define TUTTI_MAPPED_STAMP 0xede794e8u
+#define TUTTI_MAPPED_STAMP 0x82e74535u
 
 /* Opaque objects of the plugin. */
 typedef struct tutti_share tutti_share;
@@ -52,7 +61,7 @@ typedef struct tutti_mapping tutti_mapping;
 typedef struct tutti_mapped_device {
   uint32_t struct_size;
   uint32_t kind;   /* TUTTI_MEMORY_* of the device, never TUTTI_MEMORY_HOST */
-  uint32_t number; /* of the device, in this process */
+  uint32_t device; /* its number in this process */
   uint32_t reserved;
 } tutti_mapped_device;
 
@@ -87,11 +96,11 @@ typedef struct tutti_mapped {
    * one with which the peer could not map it; set_error then has the peer's reason. TUTTI_PEER_FAILED: the peer is lost
    * and has not mapped it. */
   tutti_status (*share_state)(tutti_share* share);
-  /* [progress] Takes the offer back. TUTTI_OK: the peer does not address the memory any more and the share is gone; the
-   * caller may release device memory. TUTTI_AGAIN: the peer has a mapping still; call again after progress. After abort
-   * of the endpoint, too: an abort unmaps nothing.
-   * TUTTI_PEER_FAILED: the share is gone, but the peer may live and address the memory; the caller keeps device memory
-   * until this process ends, and the transport keeps host memory. */
+  /* [progress] Ends the offer.
+   * TUTTI_OK: the share is gone, and the peer does not address the memory any more. Device memory may be released.
+   * TUTTI_AGAIN: the peer still has a mapping. Call again after progress, also after abort, which unmaps nothing.
+   * TUTTI_PEER_FAILED: the share is gone, but the peer may live and address the memory. The caller keeps device memory
+   * until this process ends; the transport keeps host memory. */
   tutti_status (*withdraw)(tutti_share* share);
   /* [progress] Maps the peer's share of that tag for streams of a device. TUTTI_OK: *mapping is there, *place filled;
    * the peer's share_state will be TUTTI_OK. TUTTI_AGAIN: the peer has not offered it yet; call again after progress.
@@ -101,10 +110,10 @@ typedef struct tutti_mapped {
                                tutti_mapping** mapping, tutti_mapped_place* place);
   /* [progress] No command and no processor names the mapping any more. The peer hears of it. */
   tutti_status (*close_mapping)(tutti_mapping* mapping);
-  /* [progress] This rank neither shares nor maps memory of that tag. The peer's share_state of a share of that tag
-   * returns `status`, also of one that it makes later, and so does its open_mapping of that tag. set_error then has
-   * `why`. `status` is an error; `why` is copied, and may be cut. Each decline is told once. TUTTI_PEER_FAILED: the
-   * link has ended. A tag that is declined is used by shares of one end only: else nobody knows which use is meant. */
+  /* [progress] This rank neither shares nor maps memory of that tag. At the peer, share_state of a share of the tag
+   * (made before or later) returns `status`, and so does open_mapping of the tag; set_error then has `why`. Each
+   * decline is told once. Only one end shares memory of a tag that may be declined: so it is clear which use is meant.
+   * `status` is an error; `why` is copied, and may be cut. TUTTI_PEER_FAILED: the link has ended. */
   tutti_status (*decline)(tutti_link* link, uint64_t tag, tutti_status status, const char* why);
 } tutti_mapped;
 

@@ -23,7 +23,8 @@
  * whenever their messages meet. A message whose mark is not that of its RECV is treated like one of another size; its
  * bytes may have been written to the RECV's memory.
  *
- * No function blocks. A single transfer cannot be cancelled: fail_peer ends all transfers of a peer, abort ends all.
+ * No function blocks. A single transfer cannot be cancelled: abort ends all, and fail_peer, where there is one, those
+ * of a peer.
  *
  * Connecting. Two endpoints of one transport connect by pair messages: the core carries them over the job's control
  * plane, authenticated, complete, each once, in order per (sender, receiver). So a transport needs no secret, no
@@ -58,7 +59,7 @@ extern "C" {
 #define TUTTI_VIEW_ID "tutti.view/1"
 #define TUTTI_WAIT_FD_ID "tutti.wait_fd/1"
 /* The drafts' stamps: hashes of the layouts below. The core refuses a plugin that was compiled with others. */
-#define TUTTI_TRANSPORT_STAMP 0xa6fa3736u
+#define TUTTI_TRANSPORT_STAMP 0x684897cfu
 #define TUTTI_VIEW_STAMP 0x9efe9446u
 #define TUTTI_WAIT_FD_STAMP 0x50f65135u
 
@@ -73,7 +74,8 @@ typedef struct tutti_endpoint tutti_endpoint;
 typedef struct tutti_link tutti_link;
 typedef struct tutti_region tutti_region;
 
-/* The capabilities of a transport. They must be exact: conformance tests what is claimed and what is not. */
+/* The capabilities of a domain: its device and adapters may decide them. They must be exact: conformance tests what is
+ * claimed and what is not. */
 typedef struct tutti_transport_caps {
   uint32_t struct_size;
   uint32_t reach;          /* TUTTI_REACH_* */
@@ -198,13 +200,13 @@ typedef struct tutti_transport {
   const char* name;    /* what users type: "shm". Unique among transports. Lives as long as the process. */
   const char* summary; /* one line */
 
-  /* [control] Fills caps. TUTTI_NOT_SUPPORTED (with set_error) where this machine lacks what it needs. */
-  tutti_status (*query)(void* self, tutti_transport_caps* caps);
-
-  /* [control] */
+  /* [control] TUTTI_NOT_SUPPORTED (with set_error) where this machine lacks what the transport needs. */
   tutti_status (*open_domain)(void* self, const tutti_domain_config* config, tutti_domain** domain);
   /* [control] Every endpoint was closed and every region deregistered before. */
   void (*close_domain)(tutti_domain* domain);
+  /* [control] Fills caps, with the same each time. A transport over others tells what is left of theirs. It may return
+   * TUTTI_NOT_SUPPORTED as open_domain does: the core then closes the domain. */
+  tutti_status (*query)(tutti_domain* domain, tutti_transport_caps* caps);
   /* Optional, both or neither. [any] Registers memory so that transfers may name it. The memory stays the caller's and
    * outlives the region. */
   tutti_status (*register_memory)(tutti_domain* domain, const tutti_memory* memory, tutti_region** region);
@@ -240,9 +242,9 @@ typedef struct tutti_transport {
    * control messages on its link and is copied before return. TUTTI_AGAIN: no room now. */
   tutti_status (*send_control)(tutti_link* link, const void* data, uint64_t bytes);
 
-  /* [progress] Gives up a peer: every pending transfer with it completes with TUTTI_PEER_FAILED, and later ones are
-   * refused with it. Memory of those transfers is not touched any more once they have completed. No PEER_FAILED
-   * completion follows, since the caller knows. */
+  /* Optional: the core does not call it yet. [progress] Gives up a peer: every pending transfer with it completes with
+   * TUTTI_PEER_FAILED, and later ones are refused with it. Memory of those transfers is not touched any more once they
+   * have completed. No PEER_FAILED completion follows, since the caller knows. */
   tutti_status (*fail_peer)(tutti_endpoint* endpoint, uint32_t peer);
   /* [progress] Ends everything: each pending transfer completes with TUTTI_ABORTED, later posts are refused with it. */
   tutti_status (*abort)(tutti_endpoint* endpoint);

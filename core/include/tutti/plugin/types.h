@@ -13,7 +13,8 @@
  *  - Elements of hot arrays (tutti_transfer, tutti_completion, tutti_step, ...) have no struct_size: their layout
  *    is frozen, with reserved bytes that must be zero.
  *  - In an output struct the caller sets struct_size to the capacity it has; the callee fills what fits.
- *  - Flags: the low 32 bits must be understood by the receiver (else TUTTI_NOT_SUPPORTED), the high 32 may be ignored.
+ *  - Flags: the receiver must understand bits 0 to 31 of a field of any width (else TUTTI_NOT_SUPPORTED). It may ignore
+ *    bits 32 to 63.
  */
 #ifndef TUTTI_PLUGIN_TYPES_H
 #define TUTTI_PLUGIN_TYPES_H
@@ -22,7 +23,7 @@
 #include <stdint.h>
 
 /* States the last field that version 1 of a sized struct must have: struct_size is never less. Each header states it
- * for its structs; sized.hpp has the checks for C++. */
+ * for its structs; tutti/sized.hpp has the checks for C++. */
 #define TUTTI_SIZE_UP_TO(type, field) (offsetof(type, field) + sizeof(((const type*)0)->field))
 #ifdef __cplusplus
 template <typename Struct>
@@ -112,7 +113,8 @@ enum { TUTTI_MINLOC = 12, TUTTI_MAXLOC = 13 };
  * one. */
 enum { TUTTI_FIRST_USER_OP = 0x10000 };
 
-/* Collectives that run as schedules. (send and recv are not schedules.) */
+/* Collectives that run as schedules. (send and recv are not schedules.) A mask of them has bit 1 << TUTTI_BROADCAST and
+ * so on: all numbers are less than 64, and those that are not listed belong to Tutti. */
 enum {
   TUTTI_BROADCAST = 1,
   TUTTI_REDUCE = 2,
@@ -133,8 +135,6 @@ enum {
   TUTTI_SCAN = 15,
   TUTTI_EXCLUSIVE_SCAN = 16
 };
-/* Collectives from here on belong to vendors. Reserved: no call accepts one today. */
-enum { TUTTI_FIRST_VENDOR_COLLECTIVE = 0x10000 };
 
 /* Kinds of memory, and masks of them (uint64_t{1} << kind). A device without a number here gets one by its name from
  * tutti_host.memory_kind. That number is valid in its process only. */

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * wrapper/1: puts a transport over any other one, to process all that a job sends (plugins/checksum).
- * A plugin that wraps one transport, named in its own settings, needs no wrapper/1: it offers a transport/1 and finds
- * the other by tutti_host.find_interface.
+ * wrapper/1: puts a transport over any other one, to process all that a job sends (plugins/checksum). TUTTI_WRAP lists
+ * the plugins whose wrapper/1 a communicator puts over each of its transports, the innermost first. A plugin that wraps
+ * one transport, named in its own settings, needs no wrapper/1: it offers a transport/1 and finds the other by
+ * tutti_host.find_interface.
  */
 #ifndef TUTTI_PLUGIN_WRAPPER_H
 #define TUTTI_PLUGIN_WRAPPER_H
@@ -15,7 +16,7 @@ extern "C" {
 
 #define TUTTI_WRAPPER_ID "tutti.wrapper/1"
 /* The draft's stamp: a hash of the layout below. The core refuses a plugin that was compiled with another. */
-#define TUTTI_WRAPPER_STAMP 0x6f3f679bu
+#define TUTTI_WRAPPER_STAMP 0x5b34ce3au
 
 typedef struct tutti_wrapper {
   uint32_t struct_size;

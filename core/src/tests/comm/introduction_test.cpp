@@ -51,6 +51,13 @@ TEST(Introduction, ASettingThatDiffersIsNamed) {
             "the ranks disagree about name: rank 0 has \"world\", rank 1 has \"other\"");
 }
 
+TEST(Introduction, ARankWithOtherWrappersIsRefused) {
+  setenv("TUTTI_WRAP", "checksum", 1);
+  EXPECT_EQ(answer(replaced("\"checksum\"", "\"chocksum\"")),
+            "the ranks disagree about wrappers (TUTTI_WRAP): rank 0 has \"checksum\", rank 1 has \"chocksum\"");
+  unsetenv("TUTTI_WRAP");
+}
+
 // It has other settings, and says other things of itself.
 TEST(Introduction, ARankOfAnotherVersionIsToldByItsVersion) {
   const std::string settings = WireWriter()(uint32_t{2}, std::string("version"), std::string("\"9.9\""),

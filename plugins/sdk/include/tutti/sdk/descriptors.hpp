@@ -49,7 +49,7 @@ using tutti::FileDescriptor;
 
 // One packet as it came: unchecked bytes, and the descriptors with it.
 struct Packet {
-  static constexpr size_t kMaxPayload = 256, kMaxDescriptors = 4;
+  static constexpr size_t kMaxPayload = 512, kMaxDescriptors = 4;
   static constexpr size_t kMaxBytes = kMaxPayload + 8;  // with a header
   enum Outcome { kNothing, kClosed, kHere } outcome = kNothing;
   bool truncated = false;  // something did not fit; a process at its limit of open files loses descriptors

@@ -21,7 +21,7 @@
 //     static void identify(uint32_t device, uint8_t* id);                              // optional
 //     static void describe(uint32_t device, tutti_device_facts& facts);                // optional; zeros, numa -1
 //     static void prepare(uint32_t device);
-//     static void* create_stream(uint32_t device);
+//     static void* create_stream(uint32_t device);                                     // optional, with the next
 //     static void destroy_stream(void* stream);
 //     static void stream_state(void* stream, uint32_t& device, uint64_t& flags);
 //     struct Event;
@@ -29,7 +29,8 @@
 //     static void destroy_event(Event* event);
 //     static bool query_event(Event* event);                                               // true: done
 //     static void enqueue(void* stream, std::span<const tutti_command> commands);      // all or none
-//     static void enqueue_fused(void* stream, std::span<const tutti_command> commands);  // optional
+//     static void enqueue_fused(void* stream, std::span<const tutti_command> commands);  // optional, with the next
+//     static void query_executor(uint32_t device, tutti_executor_caps& caps);
 //   };
 #pragma once
 
@@ -47,6 +48,7 @@ struct DeviceTable {
   static constexpr bool exports_dmabuf = requires(uint64_t & offset) { T::export_dmabuf(nullptr, 0, offset); };
   static constexpr bool identifies = requires(uint8_t * id) { T::identify(0u, id); };
   static constexpr bool describes = requires(tutti_device_facts & facts) { T::describe(0u, facts); };
+  static constexpr bool makes_streams = requires(void* stream) { T::destroy_stream(stream); };
   static constexpr bool fuses = requires(std::span<const tutti_command> list) { T::enqueue_fused(nullptr, list); };
   static Event* event(tutti_event* handle) { return reinterpret_cast<Event*>(handle); }
 
@@ -110,10 +112,14 @@ struct DeviceTable {
     return guard([&] { T::prepare(device); });
   }
   static tutti_status create_stream(void*, uint32_t device, void** stream) {
-    return guard([&] { *stream = T::create_stream(device); });
+    return guard([&] {
+      if constexpr (makes_streams) *stream = T::create_stream(device);
+    });
   }
   static tutti_status destroy_stream(void*, void* stream) {
-    return guard([&] { T::destroy_stream(stream); });
+    return guard([&] {
+      if constexpr (makes_streams) T::destroy_stream(stream);
+    });
   }
   static tutti_status stream_state(void*, void* stream, uint32_t* device, uint64_t* flags) {
     return guard([&] { T::stream_state(stream, *device, *flags); });
@@ -131,6 +137,11 @@ struct DeviceTable {
   static tutti_status enqueue_fused(void*, void* stream, const tutti_command* commands, uint32_t n) {
     return guard([&] {
       if constexpr (fuses) T::enqueue_fused(stream, {commands, n});
+    });
+  }
+  static tutti_status query_executor(void*, uint32_t device, tutti_executor_caps* caps) {
+    return guard([&] {
+      if constexpr (fuses) fill_sized(caps, [&](tutti_executor_caps& full) { T::query_executor(device, full); });
     });
   }
 };
@@ -161,10 +172,19 @@ constexpr tutti_device make_device() {
 template <typename T>
 constexpr tutti_executor make_executor() {
   using Table = DeviceTable<T>;
-  return {sizeof(tutti_executor), TUTTI_EXECUTOR_STAMP, nullptr,
-          Table::prepare,         Table::create_stream, Table::destroy_stream,
-          Table::stream_state,    Table::create_event,  Table::destroy_event,
-          Table::query_event,     Table::enqueue,       Table::fuses ? Table::enqueue_fused : nullptr};
+  return {sizeof(tutti_executor),
+          TUTTI_EXECUTOR_STAMP,
+          nullptr,
+          Table::prepare,
+          Table::makes_streams ? Table::create_stream : nullptr,
+          Table::makes_streams ? Table::destroy_stream : nullptr,
+          Table::stream_state,
+          Table::create_event,
+          Table::destroy_event,
+          Table::query_event,
+          Table::enqueue,
+          Table::fuses ? Table::enqueue_fused : nullptr,
+          Table::fuses ? Table::query_executor : nullptr};
 }
 
 }  // namespace TUTTI_SDK_NAMESPACE

@@ -199,14 +199,16 @@ class Interposer {
   Interposer& operator=(const Interposer&) = delete;
   virtual ~Interposer() = default;
 
-  // The id of the plugin to wrap, unless the transport was given. Asked until it has been found. Throws what query
-  // should answer.
+  // The id of the plugin to wrap, unless the transport was given. Asked until it has been found. Throws what
+  // open_domain should answer.
   virtual std::string wrapped() = 0;
   // The wrapped transport, for good; throws sdk::Error when there is no such plugin.
   const Inner& inner();
   const tutti_transport& table() const { return table_; }
 
-  virtual tutti_status query(tutti_transport_caps* caps) { return inner().api->query(inner().api->self, caps); }
+  virtual tutti_status query(Domain& domain, tutti_transport_caps* caps) {
+    return inner().api->query(domain.inner(), caps);
+  }
   // Is an interface that the wrapped transport has shown? Asked for TUTTI_VIEW_ID, TUTTI_WAIT_FD_ID, TUTTI_RAILS_ID.
   virtual bool shows(std::string_view) { return true; }
   // Is the wrapped transport's send_region shown?
@@ -323,12 +325,16 @@ inline const Interposer::Inner& Interposer::inner() {
     table_.deregister_memory = nullptr;
   }
   if (!TUTTI_HAS(tutti_transport, api, flush)) table_.flush = nullptr;
+  if (!TUTTI_HAS(tutti_transport, api, fail_peer)) table_.fail_peer = nullptr;
   if (!TUTTI_HAS(tutti_transport, api, receive_pair)) table_.receive_pair = nullptr;
   return inner_ = made;
 }
 
 inline void Interposer::fill_transport() {
-  table_.query = [](void* self, tutti_transport_caps* caps) { return guard([&] { return of(self).query(caps); }); };
+  table_.query = [](tutti_domain* domain, tutti_transport_caps* caps) {
+    auto& in = from_handle<Domain>(domain);
+    return guard([&] { return in.transport().query(in, caps); });
+  };
   table_.open_domain = [](void* self, const tutti_domain_config* config, tutti_domain** domain) {
     return guard([&]() -> tutti_status {
       const tutti_transport* api = of(self).inner().api;

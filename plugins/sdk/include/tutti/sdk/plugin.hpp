@@ -20,7 +20,7 @@
 #include <string_view>
 #include <tutti/base/system_text.hpp>
 #include <tutti/base/text.hpp>
-#include <tutti/plugin/sized.hpp>
+#include <tutti/sized.hpp>
 
 // The SDK's own inline namespace. Plugins that are linked statically into one binary have one each (tutti_plugin() sees
 // to it), so that each keeps its own host table and id.

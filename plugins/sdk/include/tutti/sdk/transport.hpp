@@ -6,7 +6,7 @@
 //   struct MyTransport {
 //     static constexpr const char* name = "mine";
 //     static constexpr const char* summary = "bytes by carrier pigeon";
-//     static void query(tutti_transport_caps& caps);
+//     static void query(Domain& domain, tutti_transport_caps& caps);
 //     static const void* interface(std::string_view id);                              // optional: its other interfaces
 //     static std::vector<sdk::RailFacts> rails();                                     // optional: rails.hpp
 //     struct Domain {                                                                 // made from tutti_domain_config
@@ -23,7 +23,7 @@
 //       uint32_t post(std::span<const tutti_transfer>);                               // how many were accepted; throws
 //                                                                                     // only for the first
 //       uint32_t progress(std::span<tutti_completion>);                               // how many were written
-//       void fail_peer(uint32_t peer);
+//       void fail_peer(uint32_t peer);                                                // optional
 //       void abort();
 //       int wait_fd() const;                                                          // optional: make_wait_fd, below
 //     };
@@ -105,10 +105,12 @@ struct TransportTable {
   using Link = typename T::Link;
   static constexpr bool flushes = requires(Link & l) { l.flush(nullptr, nullptr, uint64_t{}); };
   static constexpr bool registers = requires(Domain & d, const tutti_memory& m) { d.register_memory(m); };
+  static constexpr bool fails_peers = requires(Endpoint & e) { e.fail_peer(0u); };
   static constexpr bool has_pairs = requires(Endpoint & e) { e.receive_pair(0u, std::string_view()); };
 
-  static tutti_status query(void*, tutti_transport_caps* caps) {
-    return guard([&] { fill_sized(caps, [](tutti_transport_caps& full) { T::query(full); }); });
+  static tutti_status query(tutti_domain* domain, tutti_transport_caps* caps) {
+    return guard(
+        [&] { fill_sized(caps, [&](tutti_transport_caps& full) { T::query(from_handle<Domain>(domain), full); }); });
   }
   static tutti_status open_domain(void*, const tutti_domain_config* config, tutti_domain** domain) {
     return guard([&] {
@@ -172,7 +174,9 @@ struct TransportTable {
     });
   }
   static tutti_status fail_peer(tutti_endpoint* endpoint, uint32_t peer) {
-    return guard([&] { from_handle<Endpoint>(endpoint).fail_peer(peer); });
+    return guard([&] {
+      if constexpr (fails_peers) from_handle<Endpoint>(endpoint).fail_peer(peer);
+    });
   }
   static tutti_status abort(tutti_endpoint* endpoint) {
     return guard([&] { from_handle<Endpoint>(endpoint).abort(); });
@@ -219,7 +223,7 @@ constexpr tutti_transport make_transport() {
   table.post = Table::post;
   table.progress = Table::progress;
   table.send_control = Table::send_control;
-  table.fail_peer = Table::fail_peer;
+  if constexpr (Table::fails_peers) table.fail_peer = Table::fail_peer;
   table.abort = Table::abort;
   table.get_interface = Table::get_interface;
   if constexpr (Table::flushes) table.flush = Table::flush;

@@ -75,10 +75,23 @@ inline const tutti_wait_fd& wait_table() {
   return *static_cast<const tutti_wait_fd*>(table().get_interface(table().self, TUTTI_WAIT_FD_ID));
 }
 
+// Opens a domain and asks for its capabilities.
+inline tutti_status query(tutti_transport_caps* caps) {
+  *caps = {};
+  caps->struct_size = sizeof *caps;
+  tutti_domain_config config{};
+  config.struct_size = sizeof config;
+  tutti_domain* domain = nullptr;
+  tutti_status status = table().open_domain(table().self, &config, &domain);
+  if (status < 0) return status;
+  status = table().query(domain, caps);
+  table().close_domain(domain);
+  return status;
+}
+
 inline tutti_transport_caps caps() {
   tutti_transport_caps c{};
-  c.struct_size = sizeof c;
-  EXPECT_EQ(table().query(table().self, &c), TUTTI_OK) << Host::error;
+  EXPECT_EQ(query(&c), TUTTI_OK) << Host::error;
   return c;
 }
 

@@ -74,8 +74,8 @@ inline tutti_status post(tutti_endpoint* endpoint, const tutti_transfer* transfe
   return TUTTI_PEER_FAILED;
 }
 
-inline tutti_status open_domain(void* self, const tutti_domain_config* config, tutti_domain** domain) {
-  if (!is_absent) return tcp->open_domain(self, config, domain);
+inline tutti_status query(tutti_domain* domain, tutti_transport_caps* caps) {
+  if (!is_absent) return tcp->query(domain, caps);
   host->set_error(host->self, TUTTI_NOT_SUPPORTED, "its adapter is gone");
   return TUTTI_NOT_SUPPORTED;
 }
@@ -123,7 +123,7 @@ inline const void* get_interface(const char* id, uint32_t index) {
   table.name = "faulty";
   table.progress = progress;
   table.post = post;
-  table.open_domain = open_domain;
+  table.query = query;
   table.open_endpoint = open_endpoint;
   table.close_endpoint = close_endpoint;
   table.connect = connect;

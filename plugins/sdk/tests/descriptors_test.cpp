@@ -190,8 +190,8 @@ TEST(Descriptors, PacketsAreTakenForWhatTheyAreOnly) {
   EXPECT_EQ(open_descriptors(), before);
   ASSERT_EQ(a.send(Greeting{.kind = 8}), Socket::kSent);
   EXPECT_FALSE(b.receive().as<Greeting>());
-  const std::array<char, 300> longer{};
-  ASSERT_EQ(write(a.get(), longer.data(), longer.size()), 300);
+  const std::array<char, Packet::kMaxBytes + 1> longer{};
+  ASSERT_EQ(write(a.get(), longer.data(), longer.size()), static_cast<ssize_t>(longer.size()));
   EXPECT_TRUE(b.receive().truncated);
   b.close();
   EXPECT_EQ(a.send(Greeting()), Socket::kGone);

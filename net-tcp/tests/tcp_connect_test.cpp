@@ -6,6 +6,7 @@
 #include <sys/resource.h>
 #include <sys/syscall.h>
 
+#include <atomic>
 #include <climits>
 #include <optional>
 #include <random>
@@ -16,7 +17,7 @@
 #include "listening_socket.hpp"
 
 namespace {
-int watches_left = INT_MAX;  // that the system allows
+std::atomic<int> watches_left{INT_MAX};  // that the system allows
 }  // namespace
 
 // The C library's, with a limit.

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What stands in the place of call_site.cpp, flight_folder.cpp and trace.cpp in a library that is built with
+// What stands in the place of flight_folder.cpp and trace.cpp in a library that is built with
 // TUTTI_RECORD=OFF: nothing is recorded outside of the process, and who asks for it by name is told so.
 #include <fmt/format.h>
 #include <tutti/plugin/types.h>
 
 #include "base/failure.hpp"
 #include "base/settings.hpp"
-#include "record/call_site.hpp"
 #include "record/flight_folder.hpp"
 #include "record/trace.hpp"
 
@@ -35,10 +34,6 @@ FlightFile::~FlightFile() = default;
 void FlightFile::publish() {}
 void FlightFile::remove() noexcept {}
 void leave_behind(const std::string&) noexcept {}
-
-void CallSite::give(const char*) noexcept {}
-bool CallSite::is_given() noexcept { return false; }
-CallSite::Text CallSite::find() noexcept { return {}; }
 
 std::optional<TracePlace> trace_place() {
   refuse("TUTTI_TRACE");

@@ -41,7 +41,6 @@ class DeviceGate {
 
     // Runs `body` if nothing is pending and no other thread runs one; says whether it did. Passes on what it throws.
     bool try_run(const std::function<void()>& body) { return gate_.try_run(*this, body); }
-    bool is_idle() { return gate_.pending(*this).empty(); }
     // The ranks that have something pending, for messages: "rank 3 of world, rank 0 of tensor"; "": none.
     std::string pending() { return gate_.pending(*this); }
 

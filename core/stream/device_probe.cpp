@@ -8,7 +8,6 @@
 #include <system_error>
 #include <thread>
 
-#include "registry/host.hpp"
 
 namespace tutti::core {
 namespace {

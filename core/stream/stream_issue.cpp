@@ -5,10 +5,8 @@
 
 #include <chrono>
 #include <functional>
-#include <optional>
 
 #include "record/call.hpp"
-#include "registry/host.hpp"
 
 namespace tutti::core {
 namespace {

@@ -8,7 +8,6 @@
 #include <utility>
 
 #include "base/failure.hpp"
-#include "registry/host.hpp"
 
 namespace tutti::core {
 namespace {

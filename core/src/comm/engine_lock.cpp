@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <new>
+#include <utility>
 
 #include "base/failure.hpp"
 #include "base/process_barrier.hpp"

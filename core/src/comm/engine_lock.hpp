@@ -12,7 +12,6 @@
 #include <memory_resource>
 #include <mutex>
 #include <thread>
-#include <utility>
 #include <vector>
 
 #include "comm/progress.hpp"

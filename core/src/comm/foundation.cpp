@@ -9,7 +9,6 @@
 #include "base/settings.hpp"
 #include "comm/host_reach.hpp"
 #include "comm/progress.hpp"
-#include "registry/host.hpp"
 #include "registry/registry.hpp"
 #include "stream/streams.hpp"
 #include "topology/rank_description.hpp"

@@ -211,7 +211,7 @@ uint32_t DeviceStreams::put(const StreamCall& call, StreamPlan& plan) {
 void DeviceStreams::notify_peers() {
   std::erase_if(news_, [this](const News& one) {
     if (!connect(*one.link)) return false;
-    setup_.call_check->tell(one.call, {one.link});
+    setup_.call_check->notify(one.call, {one.link});
     return true;
   });
 }

@@ -43,7 +43,7 @@ class StreamChannel {
   // waits for, and the one that it sets.
   void* slot(uint64_t k) const { return data_ + k % slots * slot_bytes; }
   uint32_t* awaited(uint64_t k) const { return flag(device_flags_, k, !outgoing_); }
-  uint32_t* told(uint64_t k) const { return flag(device_flags_, k, outgoing_); }
+  uint32_t* notified(uint64_t k) const { return flag(device_flags_, k, outgoing_); }
 
   // Fragments that were announced so far: the number of the next one.
   uint64_t announced() const { return announced_; }

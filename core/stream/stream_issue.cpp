@@ -56,7 +56,7 @@ StreamSlot StreamIssue::slot_of(uint32_t way, uint64_t number) const {
   const auto& [channel, first] = ways_[way];
   const uint64_t k = first + number;
   void* const data = launch_.plan->windows ? windows_.data(*launch_.plan, *places_, way, number) : channel->slot(k);
-  return {data, channel->awaited(k), channel->told(k)};
+  return {data, channel->awaited(k), channel->notified(k)};
 }
 
 // ---- Waits -------------------------------------------------------------------------------------------------

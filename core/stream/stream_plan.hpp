@@ -79,7 +79,7 @@ void bind_stream_blocks(StreamPlan& plan, const BlockTable& table, uint32_t nran
 struct StreamSlot {
   void* data = nullptr;
   uint32_t* awaited = nullptr;
-  uint32_t* told = nullptr;
+  uint32_t* notified = nullptr;
 };
 
 // A rank's part in the issue of an operation, of either kind. Lives until issue() returns.

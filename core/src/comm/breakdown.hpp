@@ -10,7 +10,7 @@
 //              which may know the cause already: a transport notices a death before its reason is known.
 //   report()   where nothing may wait: in completions of a port, in tutti_comm_abort, and in threads of other
 //              communicators that advance this one. The first cause is kept until carry_out().
-//   the others announce theirs over the control plane: hear_others().
+//   the others announce theirs over the control plane: poll_others().
 #pragma once
 
 #include <tutti/tutti.h>
@@ -67,7 +67,7 @@ class Breakdown {
    public:
     // Hears what has come in. A message of another size has come, or a link fails: by now the sender has told which
     // call its message belongs to, and the transport has recorded which peer is out of reach.
-    virtual void hear() = 0;
+    virtual void poll() = 0;
     // Where this rank stands, for messages.
     virtual std::string standpoint() const = 0;
     // Stops what is under way, and adds to the text which memory is still in use.
@@ -110,7 +110,7 @@ class Breakdown {
   // works), the others go on to wait for this rank: they are told. A call that is wrong or that nobody offers ends here
   // alone.
   template <typename Body>
-  decltype(auto) or_tell(Body&& body) {
+  decltype(auto) guard(Body&& body) {
     try {
       return body();
     } catch (const std::exception& problem) {
@@ -126,7 +126,7 @@ class Breakdown {
   // Carries out the cause that was reported, if there is one.
   void carry_out();
   // Ends the communicator where another rank has announced a cause.
-  void hear_others();
+  void poll_others();
   std::optional<Cause> reported() const;
   // Throws when the communicator has ended; carries out before what is known to end it.
   void require_none();

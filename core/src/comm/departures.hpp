@@ -32,7 +32,7 @@ class Departures {
   // To be called now and then: asks, and ends the communicator where a rank has left and a transfer waits for it.
   void look(uint64_t now_ns);
   // A message of another rank. Throws Failure when it is ill.
-  void hear(uint32_t from, std::string_view bytes);
+  void receive(uint32_t from, std::string_view bytes);
   // This rank leaves. Its transfers are done.
   void leave();
 

@@ -19,6 +19,6 @@ tutti_status end_together(ProgressEngine& engine, std::optional<size_t> open_gro
 
 // To be called where another rank waits for this one to end: it makes no more calls, so waiting for one of them can
 // never end, and the calls that it has made can be compared. Ends the communicator where that is so.
-void hear_who_leaves(ProgressEngine& engine);
+void check_ending_peer(ProgressEngine& engine);
 
 }  // namespace tutti::core

@@ -228,7 +228,7 @@ void EngineLock::join(Sleep& sleep) noexcept try {
   if (!lock) return sleep.shorten();  // a thread is inside, and may leave it to us
   if (!alone() || settling_.load(std::memory_order_relaxed) || engine_.breakdown.pending()) return;
   sleep.watch(*this);
-  sleep.hear(engine_.base.control());
+  sleep.watch(engine_.base.control());
   arm_for(sleep);
 } catch (const std::bad_alloc&) {
   sleep.shorten();
@@ -243,7 +243,7 @@ void EngineLock::sleep(uint64_t most_ns) {
   }
   {
     Sleep sleep;
-    sleep.hear(engine_.base.control());
+    sleep.watch(engine_.base.control());
     if (lock) {
       sleep.watch(*this);
       pending_.store(engine_.operations.pending() + ++asleep_, std::memory_order_release);

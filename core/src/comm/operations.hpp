@@ -56,9 +56,9 @@ class Operations {
     renew(request, request.timeout_ns);
     return {&request, {}};
   }
-  // It starts nothing, and is the application's. Its plans, or those of a group of calls, stay until let_go().
+  // It starts nothing, and is the application's. Its plans, or those of a group of calls, stay until unpin().
   static tutti_request& keep(Request request);
-  static void let_go(const tutti_request& request);
+  static void unpin(const tutti_request& request);
   // The request, which is not lasting, is a part of a group of calls.
   static void join(tutti_request& request, tutti_request& group, std::optional<uint32_t> part) {
     request.owner = &group;
@@ -69,7 +69,7 @@ class Operations {
   uint64_t take_sequence() { return next_sequence_++; }
   // Others may have told which call they make instead of this one. A difference ends the communicator before it begins,
   // and throws Failure.
-  void hear_news(const Call& mine) const;
+  void check_news(const Call& mine) const;
   // The request is pending until complete(), whoever holds it.
   tutti_request& pend(Request request) {
     ++pending_;
@@ -84,7 +84,7 @@ class Operations {
 
   // Tells the other sides of the transfers. A send that met another kind of receive ends the communicator: its bytes
   // may be on their way already.
-  void tell(std::vector<Transfer>& transfers, PointToPoint& point_to_point) const;
+  void announce(std::vector<Transfer>& transfers, PointToPoint& point_to_point) const;
   // The request is one for these transfers from now on, none of which has begun. Each of them ends by ended(). On the
   // host the request completes after the last one and all_begun().
   void begin(tutti_request& request, std::span<const Transfer> transfers);

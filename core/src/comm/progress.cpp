@@ -94,7 +94,7 @@ void Sleep::watch(Engine& engine) {
   engine.watchers_.fetch_add(1);
 }
 
-void Sleep::hear(ControlPlane& control) { bell_.store(news_.emplace_back(control).fd()); }
+void Sleep::watch(ControlPlane& control) { bell_.store(news_.emplace_back(control).fd()); }
 
 // The mutex is held.
 template <typename Which>

@@ -67,7 +67,7 @@ class Sleep {
   void cancel() { cancelled_ = true; }
   // The descriptors that end it.
   std::pmr::vector<pollfd>& descriptors() { return fds_; }
-  void hear(ControlPlane& control);
+  void watch(ControlPlane& control);
   // Others may use the engine meanwhile, and wake this sleep.
   void watch(Engine& engine);
   // Sleeps at most some milliseconds and `most_ns`.

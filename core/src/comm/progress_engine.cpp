@@ -99,7 +99,7 @@ void ProgressEngine::keep_streams() {
 void ProgressEngine::require_mover() {
   if (lock.has_thread() || !has_channels()) return;
   breakdown.require_none();
-  breakdown.or_tell([this] { lock.begin_thread(); });
+  breakdown.guard([this] { lock.begin_thread(); });
 }
 
 std::vector<tutti_link_traffic> ProgressEngine::traffic() const {
@@ -115,7 +115,7 @@ bool ProgressEngine::progress_ports(bool all) try {
   bool moved = base.fabric.progress(all, *this);
   if (all && !breakdown.begun())
     moved |= base.fabric.deliver_pair_messages(
-        [this](uint32_t from, std::string_view bytes) { departures.hear(from, bytes); });
+        [this](uint32_t from, std::string_view bytes) { departures.receive(from, bytes); });
   lock.stir(moved);
   if (!breakdown.pending() || breakdown.begun()) return moved;
   breakdown.carry_out();
@@ -163,8 +163,8 @@ void ProgressEngine::look(bool waits) {
   if (waits) base.reports.recorder().note_site(now);
   if (now < next_look_ns_) return;
   next_look_ns_ = now + look_interval_ns;
-  breakdown.hear_others();
-  if (!breakdown.begun() && base.control().is_awaited()) hear_who_leaves(*this);
+  breakdown.poll_others();
+  if (!breakdown.begun() && base.control().is_awaited()) check_ending_peer(*this);
   if (!breakdown.begun()) check_deadlines(now);
   if (!breakdown.begun()) departures.look(now);
 }

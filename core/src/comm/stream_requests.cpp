@@ -39,7 +39,7 @@ void StreamRequests::enter(Call& mine, const Plan& plan, uint32_t service) {
   Breakdown& breakdown = parts_.breakdown;
   breakdown.require_none();
   mine.sequence = operations.next_sequence();
-  operations.hear_news(mine);
+  operations.check_news(mine);
   make<StreamCollective>(service);
   made_->bytes = plan.call_bytes;
   made_->sequence = operations.take_sequence();
@@ -90,7 +90,7 @@ void StreamRequests::fail(const std::exception& problem, StreamState at, const s
   Breakdown& breakdown = parts_.breakdown;
   const Operations::Request ends_here = std::move(made_);  // when all that knows it has ended
   if (at == StreamState::checks) return;
-  if (at == StreamState::plans) breakdown.or_tell([] { throw; });
+  if (at == StreamState::plans) breakdown.guard([] { throw; });
   if (at == StreamState::issues) {
     const Failure failure = failure_of(problem);
     breakdown.fail({failure.status, parts_.rank, failure.text});

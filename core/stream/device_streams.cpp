@@ -93,8 +93,8 @@ void DeviceStreams::carry_out(StreamCall call, const StreamAsker& asker, Body&& 
   comm_.progress();
 }
 
-// It may have failed half-way. What it has left in the stream is spoken of in the communicator's error, or in that of
-// this call where the other is known already.
+// The call may have failed half-way. The communicator's error says what is left in the stream; where that error is
+// known already, the call's own says it.
 void DeviceStreams::abort(const std::exception& problem) {
   const StreamState at = std::exchange(state_, StreamState::idle);
   std::string in_use;
@@ -206,8 +206,8 @@ uint32_t DeviceStreams::put(const StreamCall& call, StreamPlan& plan) {
   return service;
 }
 
-// Others hear of new plans once the links to them are there. The threads of this process compare their calls when they
-// meet.
+// Peers are notified of new plans once the links to them are connected. The threads of this process compare their calls
+// when they meet.
 void DeviceStreams::notify_peers() {
   std::erase_if(news_, [this](const News& one) {
     if (!connect(*one.link)) return false;

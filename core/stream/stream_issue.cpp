@@ -154,8 +154,8 @@ void StreamIssue::put(const StreamCall& call, StreamPlan& plan, const WindowPlac
   const uint64_t place = rendezvous_->arrive({&launch_, setup_.device.tables, common(call.shape), &waiting});
   while (!rendezvous_->passed(place, std::chrono::microseconds(setup_.has_channels() ? 20 : 1000))) try {
       if (!wait_for_issuer()) require_peers(place);
-    } catch (const Failure& why) {
-      withdraw(why);
+    } catch (const std::exception& problem) {  // nobody may use the launch any more
+      withdraw(failure_of(problem));
       throw;
     }
 }

@@ -31,7 +31,7 @@ class Departures {
       : transfers_(transfers), breakdown_(breakdown), control_(control), asked_(control.nranks()) {}
   // To be called now and then: asks, and ends the communicator where a rank has left and a transfer waits for it.
   void look(uint64_t now_ns);
-  // A message of another rank. Throws Failure when it is ill.
+  // A message of another rank. Throws Failure when it is malformed.
   void receive(uint32_t from, std::string_view bytes);
   // This rank leaves. Its transfers are done.
   void leave();

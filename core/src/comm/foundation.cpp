@@ -34,7 +34,7 @@ Foundation::Foundation(Configuration given, const Succession& succession)
     unfit = failure_of(problem);
   }
   Deadline deadline = configuration.connect_deadline();
-  // A rank that is unfit still meets the others, so they hear of it at once.
+  // A rank that is unfit still meets the others, so they learn of it at once.
   try {
     take_place(meet(configuration, succession, deadline));
   } catch (const Failure& failure) {

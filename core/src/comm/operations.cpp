@@ -168,7 +168,7 @@ void Operations::all_begun(tutti_request& request) {
 
 const Transfer* Operations::unmatched(const tutti_request& request) {
   const auto* group = std::get_if<TransferGroup>(&request.kind);
-  if (!group || group->open == 1) return nullptr;  // nobody says all_begun()
+  if (!group || group->open == 1) return nullptr;  // in a stream all_begun() is never called
   const auto found = std::ranges::find(group->transfers, false, &Transfer::done);
   return found == group->transfers.end() ? nullptr : &*found;
 }

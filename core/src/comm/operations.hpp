@@ -67,8 +67,8 @@ class Operations {
   // The number of the next collective, on the host or in a stream.
   uint64_t next_sequence() const { return next_sequence_; }
   uint64_t take_sequence() { return next_sequence_++; }
-  // Others may have told which call they make instead of this one. A difference ends the communicator before it begins,
-  // and throws Failure.
+  // Compares the call with those that other ranks have announced. A difference ends the communicator, and throws
+  // Failure.
   void check_news(const Call& mine) const;
   // The request is pending until complete(), whoever holds it.
   tutti_request& pend(Request request) {
@@ -82,7 +82,7 @@ class Operations {
 
   // ---- Sends and receives.
 
-  // Tells the other sides of the transfers. A send that met another kind of receive ends the communicator: its bytes
+  // Announces the transfers to their peers. A send that met another kind of receive ends the communicator: its bytes
   // may be on their way already.
   void announce(std::vector<Transfer>& transfers, PointToPoint& point_to_point) const;
   // The request is one for these transfers from now on, none of which has begun. Each of them ends by ended(). On the

@@ -26,7 +26,7 @@ void ActiveEngines::add(Engine* engine) noexcept {
   if (background_) return listed_.notify_all();
   try {
     start_background();
-  } catch (const std::exception&) {  // no thread is to be had: the next engine tries again
+  } catch (const std::exception&) {  // no thread can be started: the next engine tries again
   }
 }
 

@@ -4,8 +4,8 @@
 // programs would hang (one rank waits in A while another waits for an earlier, asynchronous B). So is sleep: it ends
 // when any of these engines has something to do.
 //
-// An engine is armed for a sleep, and others may use it meanwhile, as no sleep holds it. Whoever comes in disarms it.
-// Whoever leaves arms it again; where that cannot be, or something has moved, the threads that sleep for it are woken.
+// An engine is armed for a sleep, which does not hold it. A thread that enters the engine meanwhile disarms it. A
+// thread that leaves arms it again; where it cannot, or has moved something, it wakes those that sleep for the engine.
 #pragma once
 
 #include <poll.h>

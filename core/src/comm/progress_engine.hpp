@@ -45,7 +45,7 @@ class ProgressEngine final : private PortEvents, private Breakdown::Parts {
   bool progress();
   // Only the endpoints: `all`, or those with transfers under way.
   bool progress_ports(bool all);
-  // Hears what has come in, and leaves it to the breakdown.
+  // Advances all endpoints, and leaves failures to the breakdown.
   void poll() override { base.fabric.progress(true, *this); }
   // The checks that not every poll needs: of this communicator, and of the process's others, too. `waits`: of a call
   // that waits.

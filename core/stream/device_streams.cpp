@@ -26,20 +26,16 @@ Failure device_failure(const DeviceMemory& device, tutti_status status) {
   return {status, fmt::format("device {}: {}", device.tables.memory->name, take_plugin_error())};
 }
 
-StreamSetup with_local_ranks(StreamSetup setup) {
-  setup.find_local();
-  return setup;
-}
-
 }  // namespace
 
 bool Streams::exist() { return true; }
 std::unique_ptr<Streams> Streams::make(StreamSetup setup, StreamComm& comm) {
+  setup.find_local();
   return std::make_unique<DeviceStreams>(std::move(setup), comm);
 }
 
 DeviceStreams::DeviceStreams(StreamSetup setup, StreamComm& comm)
-    : setup_(with_local_ranks(std::move(setup))),
+    : setup_(std::move(setup)),
       comm_(comm),
       gate_(setup_.device, setup_.communicator, fmt::format("rank {} of {}", setup_.rank, setup_.name)),
       memory_(std::make_unique<PeerMemory>(setup_.device, setup_.mapped_links)),

@@ -37,7 +37,7 @@ struct StreamSetup {
   PointToPoint* point_to_point = nullptr;
   CallCheck* call_check = nullptr;
   Reports* reports = nullptr;
-  std::vector<uint32_t> local = {};  // ranks of this process; DeviceStreams fills it in
+  std::vector<uint32_t> local = {};  // ranks of this process, by find_local()
 
   bool is_local(uint32_t peer) const { return topology->same_process(peer, rank); }
   void find_local() {

@@ -88,7 +88,7 @@ std::vector<WindowMessage> window_messages(const StreamPlan& plan, const Topolog
 Windows::Windows(const StreamSetup& setup, PeerMemory& memory, DeviceGate::User& gate)
     : setup_(setup), memory_(memory), gate_(gate), flags_(setup.topology->nranks()) {
   for (uint32_t r = 0; r < setup_.topology->nranks(); ++r)
-    if (is_remote(r)) remote_.push_back(r);
+    if (!setup_.is_local(r)) remote_.push_back(r);
   scratch_.of = next_.of = flags_;
 }
 

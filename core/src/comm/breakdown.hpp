@@ -135,8 +135,8 @@ class Breakdown {
 
   // ---- The application's thread.
 
-  // Remembers the text of a failed call for tutti_comm_error; returns the status. The text also names the cause that has
-  // ended the communicator.
+  // Remembers the text of a failed call for tutti_comm_error; returns the status. The text also names the cause that
+  // has ended the communicator.
   tutti_status remember(tutti_status status, std::string text) noexcept;
   const char* last_error() const { return last_error_.c_str(); }
 

@@ -118,7 +118,7 @@ void DeviceStreams::require_stream(StreamCall& call) const {
   call.stream_number = static_cast<uint32_t>(flags >> 32);
 }
 
-// Where the device waits for this process nobody may ever have to wait for its queue.
+// Where the device waits for this process, no thread may ever wait for room in its queue.
 void DeviceStreams::await_room() {
   const uint64_t most = has_channels() ? most_queued / setup_.local.size() : UINT64_MAX;
   while (!in_flight_.has_room(most)) comm_.turn(true);
@@ -177,8 +177,8 @@ void DeviceStreams::begin(const StreamCall& given, const BlockTable* blocks, con
     plans_.open(call, form, comm_);
     comm_.require_sound();  // also where all have come, and then something broke
     const uint32_t service = put(call, form);
-    // Where no rank of another process takes part, nobody waits for this one any more, and nobody may look when the
-    // stream has come to the end.
+    // Where no rank of another process takes part, no rank waits for this one any more, and perhaps no thread looks
+    // when the stream has come to the end.
     if (!has_channels() || call.capturing) setup_.reports->recorder().end(call.sequence, ticks(), TUTTI_OK);
     return service;
   });
@@ -235,7 +235,7 @@ void DeviceStreams::begin(const StreamCall& given, std::span<const Transfer> tra
     comm_.require_sound();
     state_ = StreamState::issues;
     issue_.put(group);
-    // Nobody may look when the stream has come to the end.
+    // Perhaps no thread looks when the stream has come to the end.
     if (!has_channels())
       for (const Transfer& transfer : group) reports.recorder().end_transfer(transfer.record, ticks(), TUTTI_OK);
     return reports.transfer_row(kind, device, carriers_);

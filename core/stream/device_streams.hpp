@@ -7,7 +7,7 @@
 //   issue     stream_issue.hpp: the threads of a process put the call into their streams
 //   in flight in_flight.hpp: the device carries it out
 //
-// Threads: whoever holds the communicator's engine, one at a time.
+// Threads: the one that holds the communicator's engine.
 #pragma once
 
 #include <cstdint>

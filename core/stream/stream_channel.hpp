@@ -61,7 +61,7 @@ class StreamChannel {
   bool moved();
   // Would the stream go on at once at the k-th fragment? For a stream that has carried out all before it.
   bool may_go_on(uint64_t k) const;
-  // Gives the stream whatever it waits for, so that it comes to its end; what it reads is undefined.
+  // Sets every flag that the stream may wait for, so that it comes to its end; what it reads is undefined.
   void release_flags();
   // "at fragment 3 to rank 1 over tcp", for messages; "": nothing is under way, or only the streams know.
   virtual std::string where() const { return {}; }

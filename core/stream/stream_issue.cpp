@@ -160,7 +160,7 @@ void StreamIssue::put(const StreamCall& call, StreamPlan& plan, const WindowPlac
     }
 }
 
-// The root's input is nobody else's to know: in windows the call goes on in place.
+// Other ranks do not know the root's input, so in windows the call goes on in place.
 void StreamIssue::copy_to_output(const StreamCall& call, const StreamPlan& plan) {
   tutti_command commands[2]{};
   if (launch_.after) commands[0] = launch_.counter->wait(*launch_.after);

@@ -44,7 +44,7 @@ struct StreamSetup {
     for (uint32_t r = 0; r < topology->nranks(); ++r)
       if (is_local(r)) local.push_back(r);
   }
-  // Does the rank exchange bytes with ranks of other processes, so that somebody has to advance it meanwhile?
+  // Does the rank exchange bytes with ranks of other processes, so that a thread has to advance it meanwhile?
   bool has_channels() const { return local.size() < topology->nranks(); }
 };
 

@@ -24,7 +24,7 @@
 
 namespace tutti::core {
 
-// Threads: whoever holds the communicator's engine, one at a time.
+// Threads: the one that holds the communicator's engine.
 class Departures {
  public:
   Departures(const PointToPoint& transfers, Breakdown& breakdown, ControlPlane& control)

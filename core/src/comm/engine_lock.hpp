@@ -68,8 +68,8 @@ class EngineLock final : public Engine, public Waiter::Work {
   Fabric::Armed arm(std::pmr::vector<pollfd>* descriptors);
   void arm_for(Sleep& sleep);
   void keep_watched();
-  // Operations are pending here, and nobody may be at them: those that sleep for other engines are to have this one,
-  // too.
+  // Operations are pending here, and perhaps no thread advances them: wakes those that sleep for other engines, which
+  // then join this one, too.
   void call_sleepers() {
     if (!attended_.load() && !is_watched()) ActiveEngines::process().wake_all();
   }

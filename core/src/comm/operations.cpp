@@ -332,7 +332,7 @@ const tutti_request* Operations::overdue(uint64_t now_ns) {
   return found;
 }
 
-// Where the oldest collective under way stands, for whoever looks from outside.
+// Records where the oldest collective under way stands, for observers outside the process.
 void Operations::record_waits(uint64_t now_ns, bool moved) {
   reports_.recorder().look(now_ns, ticks(), moved);
   const tutti_request* request = oldest();

@@ -4,7 +4,7 @@
 // begin with make() and end in complete(). Collectives on host memory are also carried out here: they are launched in
 // the order of the calls, each in a window of the communicator's lanes, and complete in any order.
 //
-// Threads: whoever holds the communicator's engine, one at a time.
+// Threads: the one that holds the communicator's engine.
 #pragma once
 
 #include <cstdint>
@@ -70,7 +70,7 @@ class Operations {
   // Compares the call with those that other ranks have announced. A difference ends the communicator, and throws
   // Failure.
   void check_news(const Call& mine) const;
-  // The request is pending until complete(), whoever holds it.
+  // The request is pending until complete().
   tutti_request& pend(Request request) {
     ++pending_;
     if (request->owner) ++std::get<CallGroup>(request->owner->kind).open;

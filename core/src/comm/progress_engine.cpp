@@ -84,7 +84,7 @@ ProgressEngine::~ProgressEngine() {
   base.fabric.close(keep_mapped);  // before the operations: what a transport has not given back must still be there
 }
 
-// The thread of another rank uses them still, and nobody will say when it does not any more.
+// The thread of another rank still uses them, and does not say when it stops.
 void ProgressEngine::keep_streams() {
   const std::string why = fmt::format(
       "rank {}: the thread of another rank still puts work into this rank's stream: scratch and plans are kept until "

@@ -3,7 +3,7 @@
 // The communicator as its streams see it (stream_comm.hpp): their calls wait, meet, become requests and fail as all
 // others do.
 //
-// Threads: whoever holds the communicator's engine, one at a time.
+// Threads: the one that holds the communicator's engine.
 #pragma once
 
 #include <optional>

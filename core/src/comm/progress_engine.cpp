@@ -43,8 +43,7 @@ ProgressEngine::ProgressEngine(Communicator& comm, Foundation& foundation)
       departures(point_to_point, breakdown, base.control()),
       operations(comm, base, *this, breakdown, call_check, windows),
       meetings(waiter, breakdown, base, [this] { return streams && streams->is_held_up(); }),
-      stream_requests({waiter, breakdown, meetings, operations, call_check, base.reports, base.fabric, *this,
-                       base.rank()}),
+      stream_requests(*this),
       streams(make_streams()) {}
 
 std::unique_ptr<Streams> ProgressEngine::make_streams() {

@@ -30,7 +30,7 @@ void StreamRequests::await(const std::function<bool()>& enough) { engine_.meetin
 
 std::vector<std::string> StreamRequests::gather(const std::string& mine) {
   return engine_.meetings.gather(meeting(fmt::format("{}, plan {:016x}", call_text(*collective_), collective_->plan)),
-                                mine);
+                                 mine);
 }
 
 template <typename Kind>

@@ -124,7 +124,8 @@ TEST(WindowFlags, ChannelsHaveThemToo) {
   const MappedChannel channel(rank.peers, false, {}, shared);
   std::multiset<uintptr_t> flags;
   for (uint64_t k = 0; k < StreamChannel::slots; ++k)
-    for (const uint32_t* flag : {channel.awaited(k), channel.notified(k)}) flags.insert(reinterpret_cast<uintptr_t>(flag));
+    for (const uint32_t* flag : {channel.awaited(k), channel.notified(k)})
+      flags.insert(reinterpret_cast<uintptr_t>(flag));
   ASSERT_EQ(flags.size(), 2u * StreamChannel::slots);
   expect_apart(flags);
 }

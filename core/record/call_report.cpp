@@ -63,7 +63,7 @@ std::string waits_text(const std::string& who, uint32_t whom, uint32_t rank,
   return text;
 }
 
-// Of the ranks that have not entered the operation the one to name: one that closes a cycle, or else the first.
+// The rank to name among those that have not entered the operation: one that closes a cycle, or else the first.
 uint32_t culprit_of(const std::vector<uint32_t>& behind, const std::vector<std::optional<CallReport>>& reports,
                     const WaitsForMe& waits_for_me) {
   for (const uint32_t r : behind)

@@ -439,7 +439,7 @@ bool FlightRecorder::awaits_this_rank(const WaitElsewhere& theirs) const {
   bool found = false;
   Others::process().each(*this, [&](const FlightRecorder& other) {
     if (get(other.state_->communicator) != theirs.communicator) return;
-    // Of a receive from any rank another one than this may send, if there is another.
+    // A receive from any rank may be served by another rank than this, if there is one.
     const bool only_this = theirs.peer == get(other.state_->rank) ||
                            (theirs.peer == UINT32_MAX && get(other.state_->nranks) == 2);
     if (theirs.kind == WaitElsewhere::collective ? !other.has_issued(theirs.number)

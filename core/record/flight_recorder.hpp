@@ -174,7 +174,7 @@ class FlightRecorder {
   tutti_flight_operation* operations_ = nullptr;
   tutti_flight_transfer* transfers_ = nullptr;
   std::unique_ptr<Trace> trace_;
-  // Of the operations: names of operators of the application, which the file has no room for.
+  // The operations' operators of the application, by name: the file has no room for them.
   using OpName = std::array<uint64_t, sizeof(Call::op_name_text) / sizeof(uint64_t)>;
   std::array<OpName, TUTTI_FLIGHT_OPERATIONS> op_names_{};
   uint64_t calls_hash_ = 0;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What stands in the place of flight_folder.cpp and trace.cpp in a library that is built with
-// TUTTI_RECORD=OFF: nothing is recorded outside of the process, and who asks for it by name is told so.
+// This file takes the place of flight_folder.cpp and trace.cpp in a library that is built with TUTTI_RECORD=OFF:
+// nothing is recorded outside of the process, and a setting that asks for it is an error.
 #include <fmt/format.h>
 #include <tutti/plugin/types.h>
 

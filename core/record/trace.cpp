@@ -66,7 +66,7 @@ tutti_trace_clock read_clock() {
   return best;
 }
 
-// What a tracer has refused.
+// The failure where a tracer refuses.
 Failure refused(const std::string& text, tutti_status status, const tutti_tracer& tracer) {
   std::string why = take_plugin_error();
   if (why.empty()) why = fmt::format("the tracer {} gives no reason", tracer.name);

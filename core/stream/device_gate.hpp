@@ -2,8 +2,8 @@
 //
 // The gate of one device of this process. Calls that may wait for a whole device (allocation, release, registration,
 // import, export, loading of kernels) go through it. A device that waits for a flag which a later command sets would
-// keep such a call, and the thread that is to issue that command, waiting for ever. So the gate lets them run only
-// while nobody has work pending on the device, and lets nobody issue meanwhile.
+// keep such a call, and the thread that is to issue that command, waiting for ever. So the gate runs them only
+// while no rank has work pending on the device, and no rank issues meanwhile.
 //
 // One exception: other ranks of the caller's own communicator do not count. They are threads that share the device, and
 // their sends may wait for what the caller is about to open.
@@ -41,7 +41,6 @@ class DeviceGate {
 
     // Runs `body` if nothing is pending and no other thread runs one; says whether it did. Passes on what it throws.
     bool try_run(const std::function<void()>& body) { return gate_.try_run(*this, body); }
-    bool is_idle() { return gate_.pending(*this).empty(); }
     // The ranks that have something pending, for messages: "rank 3 of world, rank 0 of tensor"; "": none.
     std::string pending() { return gate_.pending(*this); }
 

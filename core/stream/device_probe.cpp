@@ -8,7 +8,6 @@
 #include <system_error>
 #include <thread>
 
-#include "registry/host.hpp"
 
 namespace tutti::core {
 namespace {
@@ -59,7 +58,7 @@ std::optional<Failure> DeviceProbe::poll(uint64_t now_ns) {
   try {
     std::thread([question = question_] { question->ask(); }).detach();
     asking_ = true;
-  } catch (const std::system_error&) {  // no thread is to be had: the next second
+  } catch (const std::system_error&) {  // no thread can be started: the next second
   }
   return std::nullopt;
 }

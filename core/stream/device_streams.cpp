@@ -26,20 +26,16 @@ Failure device_failure(const DeviceMemory& device, tutti_status status) {
   return {status, fmt::format("device {}: {}", device.tables.memory->name, take_plugin_error())};
 }
 
-StreamSetup with_local_ranks(StreamSetup setup) {
-  setup.find_local();
-  return setup;
-}
-
 }  // namespace
 
 bool Streams::exist() { return true; }
 std::unique_ptr<Streams> Streams::make(StreamSetup setup, StreamComm& comm) {
+  setup.find_local();
   return std::make_unique<DeviceStreams>(std::move(setup), comm);
 }
 
 DeviceStreams::DeviceStreams(StreamSetup setup, StreamComm& comm)
-    : setup_(with_local_ranks(std::move(setup))),
+    : setup_(std::move(setup)),
       comm_(comm),
       gate_(setup_.device, setup_.communicator, fmt::format("rank {} of {}", setup_.rank, setup_.name)),
       memory_(std::make_unique<PeerMemory>(setup_.device, setup_.mapped_links)),
@@ -93,8 +89,8 @@ void DeviceStreams::carry_out(StreamCall call, const StreamAsker& asker, Body&& 
   comm_.progress();
 }
 
-// It may have failed half-way. What it has left in the stream is spoken of in the communicator's error, or in that of
-// this call where the other is known already.
+// The call may have failed half-way. The communicator's error says what is left in the stream; where that error is
+// known already, the call's own says it.
 void DeviceStreams::abort(const std::exception& problem) {
   const StreamState at = std::exchange(state_, StreamState::idle);
   std::string in_use;
@@ -122,7 +118,7 @@ void DeviceStreams::require_stream(StreamCall& call) const {
   call.stream_number = static_cast<uint32_t>(flags >> 32);
 }
 
-// Where the device waits for this process nobody may ever have to wait for its queue.
+// Where the device waits for this process, no thread may ever wait for room in its queue.
 void DeviceStreams::await_room() {
   const uint64_t most = has_channels() ? most_queued / setup_.local.size() : UINT64_MAX;
   while (!in_flight_.has_room(most)) comm_.turn(true);
@@ -181,8 +177,8 @@ void DeviceStreams::begin(const StreamCall& given, const BlockTable* blocks, con
     plans_.open(call, form, comm_);
     comm_.require_sound();  // also where all have come, and then something broke
     const uint32_t service = put(call, form);
-    // Where no rank of another process takes part, nobody waits for this one any more, and nobody may look when the
-    // stream has come to the end.
+    // Where no rank of another process takes part, no rank waits for this one any more, and perhaps no thread looks
+    // when the stream has come to the end.
     if (!has_channels() || call.capturing) setup_.reports->recorder().end(call.sequence, ticks(), TUTTI_OK);
     return service;
   });
@@ -206,12 +202,12 @@ uint32_t DeviceStreams::put(const StreamCall& call, StreamPlan& plan) {
   return service;
 }
 
-// Others hear of new plans once the links to them are there. The threads of this process compare their calls when they
-// meet.
+// Peers are notified of new plans once the links to them are connected. The threads of this process compare their calls
+// when they meet.
 void DeviceStreams::notify_peers() {
   std::erase_if(news_, [this](const News& one) {
     if (!connect(*one.link)) return false;
-    setup_.call_check->tell(one.call, {one.link});
+    setup_.call_check->notify(one.call, {one.link});
     return true;
   });
 }
@@ -239,7 +235,7 @@ void DeviceStreams::begin(const StreamCall& given, std::span<const Transfer> tra
     comm_.require_sound();
     state_ = StreamState::issues;
     issue_.put(group);
-    // Nobody may look when the stream has come to the end.
+    // Perhaps no thread looks when the stream has come to the end.
     if (!has_channels())
       for (const Transfer& transfer : group) reports.recorder().end_transfer(transfer.record, ticks(), TUTTI_OK);
     return reports.transfer_row(kind, device, carriers_);

@@ -7,7 +7,7 @@
 //   issue     stream_issue.hpp: the threads of a process put the call into their streams
 //   in flight in_flight.hpp: the device carries it out
 //
-// Threads: whoever holds the communicator's engine, one at a time.
+// Threads: the one that holds the communicator's engine.
 #pragma once
 
 #include <cstdint>
@@ -84,7 +84,7 @@ class DeviceStreams final : public Streams {
   uint64_t timeout_ns_ = 0;            // of the call under way
   bool replays_ = false;               // operations were recorded whose replays wait for other processes
   std::vector<const char*> carriers_;  // of the transfers that begin
-  // Ranks to be told of a plan's first use, once their links are there.
+  // Peers to be notified of a plan's first use, once their links are connected.
   struct News {
     Call call;
     Link* link;

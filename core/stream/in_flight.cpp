@@ -8,7 +8,6 @@
 
 #include "base/failure.hpp"
 #include "record/call.hpp"
-#include "registry/host.hpp"
 
 namespace tutti::core {
 namespace {

@@ -5,9 +5,10 @@
 // streams.
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -49,7 +50,6 @@ class InFlight {
   void abort();
   // Nothing tells when the device has come to the end of a failed call. `why`: for the next error.
   void keep_in_use(const std::string& why);
-  bool is_stuck() const { return state_ == State::stuck; }
   bool has_failed() const { return state_ != State::sound; }
 
   // ---- Those that are pending.
@@ -80,7 +80,7 @@ class InFlight {
   const StreamOperation* overdue(uint64_t now_ns, bool issues);
   // Has the device come to the end of all that it was given?
   bool is_done() const { return !counter_ || counter_->reached(given_); }
-  bool is_over() const { return operations_.empty() && !is_stuck() && is_done(); }
+  bool is_over() const { return operations_.empty() && state_ != State::stuck && is_done(); }
   // An error's words about memory that may still be in use, "; ...", told once.
   std::string take_in_use();
   // The communicator has ended. Gives each request to `ends`.

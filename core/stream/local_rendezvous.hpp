@@ -37,7 +37,7 @@ struct Handover {
 
 class LocalRendezvous {
  public:
-  // The rendezvous of communicator `id` in this process, made by whoever comes first.
+  // The rendezvous of communicator `id` in this process, made by the rank that comes first.
   static std::shared_ptr<LocalRendezvous> of(uint64_t id, std::vector<uint32_t> ranks);
   explicit LocalRendezvous(std::vector<uint32_t> ranks) : ranks_(std::move(ranks)) {}
   // Destroys the events that were left here.
@@ -57,8 +57,8 @@ class LocalRendezvous {
   // True when the work of the turn is in the streams. Throws the Failure with which it ended for all. Waits at most
   // so long, and takes no lock unless it throws.
   bool passed(uint64_t turn, std::chrono::microseconds patience);
-  // The rank gives up: the rendezvous has failed for all, and nobody takes what it has offered. True: its launch is not
-  // touched any more. False: the issuer has not come to an end in that time.
+  // The rank gives up: the rendezvous has failed for all, and no rank takes what it has offered. True: its launch is
+  // not touched any more. False: the issuer has not come to an end in that time.
   bool leave(uint32_t rank, const Failure& why, std::chrono::microseconds patience);
   // The rank whose thread is putting the work of all into their streams, where that thread has been in one call of the
   // device for so long.
@@ -87,7 +87,7 @@ class LocalRendezvous {
   std::mutex& filling(void* stream);
 
  private:
-  // Threads that wait for a change. Ringing takes no lock, so nobody who waits for one can hold it up.
+  // Threads that wait for a change. Ringing takes no lock, so a thread that waits for one cannot hold it up.
   class Bell {
    public:
     uint32_t rings() const { return rings_.load(std::memory_order_acquire); }

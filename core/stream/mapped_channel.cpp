@@ -9,7 +9,6 @@
 #include <utility>
 #include <vector>
 
-#include "registry/host.hpp"
 
 namespace tutti::core {
 

@@ -25,8 +25,9 @@ StagingSlots::StagingSlots(const DeviceTables& tables, uint32_t device, const Po
 
 StagingSlots::~StagingSlots() {
   if (region_ && domain_->api()->deregister_memory(domain_->handle(), region_) < 0) {
-    const std::string why = fmt::format("memory of {} bytes is not let go of and kept until the process ends: {}",
-                                        bytes_, take_plugin_error());
+    const std::string why =
+        fmt::format("memory of {} bytes cannot be deregistered, and is kept until the process ends: {}", bytes_,
+                    take_plugin_error());
     log(TUTTI_LOG_WARN, domain_->api()->name, why);
     keep_for_ever(std::move(host_memory_), why);
   } else if (device_memory_) {

@@ -22,7 +22,7 @@ class StagingSlots {
   StagingSlots(const DeviceTables& tables, uint32_t device, const Port& port, uint64_t bytes, bool in_host);
   StagingSlots(const StagingSlots&) = delete;
   StagingSlots& operator=(const StagingSlots&) = delete;
-  // No command and no transfer names them any more. What the transport does not let go of is kept.
+  // No command and no transfer names them any more. Memory that the transport does not deregister is kept.
   ~StagingSlots();
 
   std::byte* posted() const { return posted_; }  // as transfers name them

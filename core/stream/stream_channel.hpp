@@ -43,7 +43,7 @@ class StreamChannel {
   // waits for, and the one that it sets.
   void* slot(uint64_t k) const { return data_ + k % slots * slot_bytes; }
   uint32_t* awaited(uint64_t k) const { return flag(device_flags_, k, !outgoing_); }
-  uint32_t* told(uint64_t k) const { return flag(device_flags_, k, outgoing_); }
+  uint32_t* notified(uint64_t k) const { return flag(device_flags_, k, outgoing_); }
 
   // Fragments that were announced so far: the number of the next one.
   uint64_t announced() const { return announced_; }
@@ -61,7 +61,7 @@ class StreamChannel {
   bool moved();
   // Would the stream go on at once at the k-th fragment? For a stream that has carried out all before it.
   bool may_go_on(uint64_t k) const;
-  // Gives the stream whatever it waits for, so that it comes to its end; what it reads is undefined.
+  // Sets every flag that the stream may wait for, so that it comes to its end; what it reads is undefined.
   void release_flags();
   // "at fragment 3 to rank 1 over tcp", for messages; "": nothing is under way, or only the streams know.
   virtual std::string where() const { return {}; }

@@ -53,7 +53,7 @@ class StreamChannels {
   bool sends(uint64_t operation) const;
   // Has a stream changed a flag since the last call?
   bool moved();
-  // Gives streams whatever they wait for.
+  // Sets every flag that streams may wait for.
   void release_flags();
   // ", at fragment 3 to rank 1 over tcp", for messages.
   std::string where() const;

@@ -5,10 +5,8 @@
 
 #include <chrono>
 #include <functional>
-#include <optional>
 
 #include "record/call.hpp"
-#include "registry/host.hpp"
 
 namespace tutti::core {
 namespace {
@@ -58,7 +56,7 @@ StreamSlot StreamIssue::slot_of(uint32_t way, uint64_t number) const {
   const auto& [channel, first] = ways_[way];
   const uint64_t k = first + number;
   void* const data = launch_.plan->windows ? windows_.data(*launch_.plan, *places_, way, number) : channel->slot(k);
-  return {data, channel->awaited(k), channel->told(k)};
+  return {data, channel->awaited(k), channel->notified(k)};
 }
 
 // ---- Waits -------------------------------------------------------------------------------------------------
@@ -156,13 +154,13 @@ void StreamIssue::put(const StreamCall& call, StreamPlan& plan, const WindowPlac
   const uint64_t place = rendezvous_->arrive({&launch_, setup_.device.tables, common(call.shape), &waiting});
   while (!rendezvous_->passed(place, std::chrono::microseconds(setup_.has_channels() ? 20 : 1000))) try {
       if (!wait_for_issuer()) require_peers(place);
-    } catch (const Failure& why) {
-      withdraw(why);
+    } catch (const std::exception& problem) {  // nobody may use the launch any more
+      withdraw(failure_of(problem));
       throw;
     }
 }
 
-// The root's input is nobody else's to know: in windows the call goes on in place.
+// Other ranks do not know the root's input, so in windows the call goes on in place.
 void StreamIssue::copy_to_output(const StreamCall& call, const StreamPlan& plan) {
   tutti_command commands[2]{};
   if (launch_.after) commands[0] = launch_.counter->wait(*launch_.after);

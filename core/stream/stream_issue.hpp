@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // How a rank's call gets into its stream. The ranks of a process meet for a collective, and for what they send each
-// other. What is pending goes on while that waits.
+// other. Pending operations advance while they wait.
 #pragma once
 
 #include <cstdint>

@@ -8,7 +8,6 @@
 #include <tuple>
 
 #include "base/failure.hpp"
-#include "registry/host.hpp"
 #include "stream/stream_program.hpp"
 
 namespace tutti::core {

@@ -79,7 +79,7 @@ void bind_stream_blocks(StreamPlan& plan, const BlockTable& table, uint32_t nran
 struct StreamSlot {
   void* data = nullptr;
   uint32_t* awaited = nullptr;
-  uint32_t* told = nullptr;
+  uint32_t* notified = nullptr;
 };
 
 // A rank's part in the issue of an operation, of either kind. Lives until issue() returns.
@@ -118,8 +118,8 @@ struct StreamLaunch : StreamPart {
 // Puts the operation of all ranks of this process, by rising rank, into their streams. The first call with these plans
 // compiles their program; a later one allocates nothing. Where the device waits for other processes, no more than
 // most_queued commands are left to it at a time: `meanwhile` is called until it has come to the end of earlier ones.
-// Throws Failure when the device refuses, and what `meanwhile` throws. What was put into streams before stays there,
-// and a rank's stream comes to its end after all that read the rank's memory.
+// Throws Failure when the device refuses, and passes on what `meanwhile` throws. Work that was put into streams before
+// stays there, and a rank's stream comes to its end after all that read the rank's memory.
 void issue(StreamWriter& writer, const DeviceTables& device, const std::vector<StreamLaunch*>& launches,
            const std::function<void()>& meanwhile);
 

@@ -150,7 +150,7 @@ void StreamPlans::open(const StreamCall& call, StreamPlan& form, StreamComm& com
   if (call.capturing && !form.windows) require_mapped(form);
 }
 
-// A replay is known to the devices alone: whatever it uses has to be there before, and no host may have a part in it.
+// A replay is known to the devices alone: all that it uses must exist before, and no host may have a part in it.
 // All ranks come to the same answer by themselves: one that recorded the call alone would wait for ever in the replay.
 void StreamPlans::require_recordable(const StreamCall& call) {
   if (!setup_.has_channels()) return;

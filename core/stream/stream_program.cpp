@@ -134,13 +134,13 @@ class StreamCompiler {
     const uint32_t way = fillings_[r].ways.at({peer, step.lane, true});
     if (launches_[r]->plan->windows) {
       add_flag(r, TUTTI_COMMAND_WRITE, StreamProgram::Part::awaited, way, step.number, 0);
-      add_flag(r, TUTTI_COMMAND_WRITE, StreamProgram::Part::told, way, step.number, 1);
+      add_flag(r, TUTTI_COMMAND_WRITE, StreamProgram::Part::notified, way, step.number, 1);
       fillings_[r].lent.push_back({range(from, step.bytes), way, step.number});
       return;
     }
     await_slot(r, way, step.number);
     if (step.bytes) add_copy(r, slot(way, step.number), from, step.bytes);
-    add_flag(r, TUTTI_COMMAND_WRITE, StreamProgram::Part::told, way, step.number, 1);
+    add_flag(r, TUTTI_COMMAND_WRITE, StreamProgram::Part::notified, way, step.number, 1);
   }
 
   void fetch(size_t r, const BoundStep& bound, const StreamStep& step) {
@@ -171,7 +171,7 @@ class StreamCompiler {
         program_.reads_.push_back({local->second, r, program_.ranks_[r].commands.size() - 1, UINT64_MAX});
       }
     }
-    if (!near) add_flag(r, TUTTI_COMMAND_WRITE, StreamProgram::Part::told, way, step.number, 1);
+    if (!near) add_flag(r, TUTTI_COMMAND_WRITE, StreamProgram::Part::notified, way, step.number, 1);
   }
 
   // A rank of the process sends as many bytes as the other one expects. Where blocks are unequal the application sees
@@ -358,8 +358,8 @@ void StreamProgram::relocate(const std::vector<StreamLaunch*>& launches, const S
         case Part::awaited:
           command.flag = slot.awaited;
           break;
-        case Part::told:
-          command.flag = slot.told;
+        case Part::notified:
+          command.flag = slot.notified;
           break;
       }
     }

@@ -14,7 +14,6 @@
 #pragma once
 
 #include <cstdint>
-#include <string>
 #include <vector>
 
 #include "stream/stream_writer.hpp"
@@ -59,7 +58,7 @@ class StreamProgram {
     uint32_t base;    // rank * 3 + buffer
     uint64_t offset;
   };
-  enum class Part : uint32_t { destination, source, awaited, told };
+  enum class Part : uint32_t { destination, source, awaited, notified };
   struct SlotUse {
     uint32_t command;
     Part part;

@@ -12,7 +12,6 @@
 
 #include "base/failure.hpp"
 #include "engine/fabric/devices.hpp"
-#include "registry/host.hpp"
 
 namespace tutti::core {
 

@@ -37,14 +37,14 @@ struct StreamSetup {
   PointToPoint* point_to_point = nullptr;
   CallCheck* call_check = nullptr;
   Reports* reports = nullptr;
-  std::vector<uint32_t> local = {};  // ranks of this process; DeviceStreams fills it in
+  std::vector<uint32_t> local = {};  // ranks of this process, by find_local()
 
   bool is_local(uint32_t peer) const { return topology->same_process(peer, rank); }
   void find_local() {
     for (uint32_t r = 0; r < topology->nranks(); ++r)
       if (is_local(r)) local.push_back(r);
   }
-  // Does the rank exchange bytes with ranks of other processes, so that somebody has to advance it meanwhile?
+  // Does the rank exchange bytes with ranks of other processes, so that a thread has to advance it meanwhile?
   bool has_channels() const { return local.size() < topology->nranks(); }
 };
 

@@ -162,7 +162,7 @@ class ExchangeIssue {
     writer_.flag(0, TUTTI_COMMAND_WRITE, channel.awaited(k), 0);
     auto* slot = static_cast<std::byte*>(channel.slot(k));
     writer_.copy(0, fragment.put ? slot : fragment.data, fragment.put ? fragment.data : slot, fragment.bytes);
-    writer_.flag(0, TUTTI_COMMAND_WRITE, channel.told(k), 1);
+    writer_.flag(0, TUTTI_COMMAND_WRITE, channel.notified(k), 1);
     if (writer_.collected(0) < std::max<uint64_t>(exchange_.most_queued / 4, 1)) return;
     writer_.drain(exchange_.most_queued - exchange_.most_queued / 4);
   }

@@ -2,7 +2,7 @@
 //
 // Sends and receives of device memory: how a group of them is put into one rank's stream. The sides meet by their order
 // (point_to_point.hpp), in the call within a process and otherwise at any time. Each side moves the bytes that it was
-// called for, whatever the other's call says: sides that differ end the communicator, and touch nothing else.
+// called for: sides that differ end the communicator, and touch no other memory.
 //
 // Within a process the receiver's stream copies out of the sender's memory, ordered by events. Every rank fills its own
 // stream, and an event is waited for once it is set:
@@ -11,7 +11,7 @@
 //   receiver                  wait for "ready", copy, event "done"
 //
 // The two meet for each message (local_rendezvous.hpp). A rank first offers all that it sends, then takes all that it
-// receives, then waits for its receivers; so whatever the ranks' groups are, none waits for a peer that waits for it.
+// receives, then waits for its receivers; so no rank waits for a peer that waits for it, for any groups.
 //
 // Between processes messages go through channels (stream_channel.hpp), as fragments of a slot. All that a group sends
 // one way counts as one message. Fragment f of a way is fetched at level 2f + 1 and put at level max(0, 2 (f - s) + 2),

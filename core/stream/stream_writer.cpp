@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "base/failure.hpp"
-#include "registry/host.hpp"
 
 namespace tutti::core {
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // A communicator's calls on device memory: the face that streams have for the communicator. A call returns when its
-// work is in the stream. It is an operation that is pending until the device has finished it, and meanwhile somebody
-// advances what carries bytes for it. DeviceStreams (device_streams.hpp) is what does so.
+// work is in the stream. It is an operation that is pending until the device has finished it; meanwhile a thread of
+// the process advances the channels that carry its bytes. DeviceStreams (device_streams.hpp) implements it.
 //
-// Threads: whoever holds the communicator's engine, one at a time.
+// Threads: the one that holds the communicator's engine.
 #pragma once
 
 #include <tutti/reports.h>

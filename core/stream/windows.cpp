@@ -8,7 +8,6 @@
 #include <utility>
 
 #include "base/failure.hpp"
-#include "registry/host.hpp"
 
 namespace tutti::core {
 namespace {
@@ -89,7 +88,7 @@ std::vector<WindowMessage> window_messages(const StreamPlan& plan, const Topolog
 Windows::Windows(const StreamSetup& setup, PeerMemory& memory, DeviceGate::User& gate)
     : setup_(setup), memory_(memory), gate_(gate), flags_(setup.topology->nranks()) {
   for (uint32_t r = 0; r < setup_.topology->nranks(); ++r)
-    if (is_remote(r)) remote_.push_back(r);
+    if (!setup_.is_local(r)) remote_.push_back(r);
   scratch_.of = next_.of = flags_;
 }
 
@@ -125,8 +124,9 @@ bool Windows::is_settled(uint32_t peer) {
   }
 }
 
-// Every rank that has something to share shares it with every rank of another process, or declines: so nobody waits in
-// vain. `bytes`: by rank, what each shares, 0: nothing. `refusal`: why this rank has nothing to share.
+// Every rank that has something to share shares it with every rank of another process, or declines: no rank waits for
+// memory that does not come. `bytes`: by rank, what each shares, 0: nothing. `refusal`: why this rank has nothing to
+// share.
 std::string Windows::exchange(std::byte* address, const std::vector<uint64_t>& bytes, const std::string& refusal,
                               const Until& until, Shared* made) {
   const uint32_t number = ++exchanges_;
@@ -175,7 +175,12 @@ std::string Windows::exchange(std::byte* address, const std::vector<uint64_t>& b
     std::erase_if(without_flags,
                   [&](uint32_t peer) { return attempt([&] { return settle_flags(peer, number, coming[peer]); }); });
   };
-  until([&] { return gate_.try_run(advance) && unopened.empty() && without_flags.empty(); });
+  try {
+    until([&] { return gate_.try_run(advance) && unopened.empty() && without_flags.empty(); });
+  } catch (...) {
+    for (const auto& [peer, flags] : coming) memory_.take_back({flags}, nullptr);
+    throw;
+  }
   return why;
 }
 
@@ -187,17 +192,14 @@ bool Windows::settle_flags(uint32_t peer, uint32_t number, PeerRegion& coming) {
     if (const auto opened = memory_.open(peer, tag, bytes)) flags_[peer] = *opened;
     return static_cast<bool>(flags_[peer]);
   }
-  if (!coming) {
-    const PeerRegion made = memory_.share(peer, tag, nullptr, bytes);
-    coming = made;
-  }
+  if (!coming) coming = memory_.share(peer, tag, nullptr, bytes);
   try {
     if (!memory_.has_mapped(coming)) return false;
   } catch (const Failure&) {
-    memory_.take_back({coming}, nullptr);
+    memory_.take_back({std::exchange(coming, {})}, nullptr);
     throw;
   }
-  flags_[peer] = coming;
+  flags_[peer] = std::exchange(coming, {});
   return true;
 }
 
@@ -248,9 +250,11 @@ void Windows::adopt_scratch(bool shared, const Until& until) {
   }
   next_ = {};
   next_.of.resize(scratch_.of.size());
-  if (shared && keeps_) return kept_.push_back(std::move(former));
-  synchronise(until, [&] { close(former.of); });
-  take_back(former);
+  kept_.push_back(std::move(former));  // for close(), where the wait fails
+  if (shared && keeps_) return;
+  synchronise(until, [this] { close(kept_.back().of); });
+  take_back(kept_.back());
+  kept_.pop_back();
 }
 
 void Windows::close() {

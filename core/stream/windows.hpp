@@ -20,7 +20,6 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <span>
 #include <string>
 #include <vector>
 
@@ -118,7 +117,6 @@ class Windows {
     std::vector<PeerRegion> shares;
     std::vector<PeerRegion> of;
   };
-  bool is_remote(uint32_t peer) const { return !setup_.topology->same_process(setup_.rank, peer); }
   std::string exchange(std::byte* address, const std::vector<uint64_t>& bytes, const std::string& refusal,
                        const Until& until, Shared* made);
   bool is_settled(uint32_t peer);

@@ -180,7 +180,7 @@ std::string CallCheck::where() const {
 
 // ---- Otherwise ---------------------------------------------------------------------------------------------
 
-void CallCheck::tell(const Call& mine, const std::vector<Link*>& links) const {
+void CallCheck::notify(const Call& mine, const std::vector<Link*>& links) const {
   const Message message = own_message(type_news, mine);
   // A link that is lost is told of by progress; one that has no room goes without.
   for (const Link* link : links)

@@ -70,7 +70,7 @@ class CallCheck {
 
   // ---- Otherwise.
   // Tells the peers of `links` about the first use of a plan.
-  void tell(const Call& mine, const std::vector<Link*>& links) const;
+  void notify(const Call& mine, const std::vector<Link*>& links) const;
   // Has somebody told of calls that this rank has not made yet?
   bool has_news() const { return news_waiting_ != 0; }
   // Compares such news with the call that this rank is about to make.

@@ -149,7 +149,7 @@ class Fabric {
   std::vector<Link> links_;  // by peer; this rank's own is unused
   std::vector<Link> mapped_links_;
   std::vector<std::vector<TransportLeftOut>> refused_;  // by peer
-  std::vector<std::function<void()>> untold_;           // of those that were found when the links were chosen
+  std::vector<std::function<void()>> unreported_;  // of those that were found when the links were chosen
   std::set<std::string> rail_names_;  // handed out
 };
 

@@ -116,11 +116,11 @@ void Fabric::refuse_absent(uint32_t peer, const std::string& transport) {
   const auto out = std::ranges::find(left_out_, transport, &TransportLeftOut::name);
   const Failure failure(TUTTI_NO_RESOURCES, out == left_out_.end() ? transport + " is not loaded" : out->why);
   note_refusal(peer, transport, failure);
-  untold_.push_back([=, this] { tell_refusal(peer, transport, failure); });
+  unreported_.push_back([=, this] { tell_refusal(peer, transport, failure); });
 }
 
 void Fabric::tell_refusals() {
-  for (const auto& tell : std::exchange(untold_, {})) tell();
+  for (const auto& report : std::exchange(unreported_, {})) report();
 }
 
 // ---- Connecting --------------------------------------------------------------------------------------------

@@ -50,13 +50,13 @@ void Breakdown::carry_out() {
   if (const auto cause = reported()) fail(*cause);
 }
 
-void Breakdown::hear_others() {
+void Breakdown::poll_others() {
   if (!begun() && base_.control().failed()) fail({TUTTI_PEER_FAILED, base_.rank(), "knows of a loss"});
 }
 
 void Breakdown::require_none() {
   carry_out();
-  hear_others();
+  poll_others();
   if (begun()) throw failure();
 }
 
@@ -81,7 +81,7 @@ Cause Breakdown::cause_of(const std::exception& problem) noexcept try {
     return {TUTTI_MISMATCH, difference->culprit, difference->text};
   const Failure failure = failure_of(problem);
   if ((failure.status == TUTTI_MISMATCH || failure.status == TUTTI_PEER_FAILED) && !begun()) {
-    parts_.hear();
+    parts_.poll();
     if (auto told = reported(); told && told->status == failure.status) return *told;
   }
   if (const auto* message = dynamic_cast<const MessageDiffers*>(&problem); message && !message->same_call)

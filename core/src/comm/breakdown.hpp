@@ -10,7 +10,7 @@
 //              which may know the cause already: a transport notices a death before its reason is known.
 //   report()   where nothing may wait: in completions of a port, in tutti_comm_abort, and in threads of other
 //              communicators that advance this one. The first cause is kept until carry_out().
-//   the others announce theirs over the control plane: hear_others().
+//   the others announce theirs over the control plane: poll_others().
 #pragma once
 
 #include <tutti/tutti.h>
@@ -65,9 +65,9 @@ class Breakdown {
   // The parts that end with the communicator.
   class Parts {
    public:
-    // Hears what has come in. A message of another size has come, or a link fails: by now the sender has told which
-    // call its message belongs to, and the transport has recorded which peer is out of reach.
-    virtual void hear() = 0;
+    // Advances the endpoints. A message of another size has come, or a link fails: by now the sender has announced the
+    // call of its message, and the transport has recorded the peer that is out of reach.
+    virtual void poll() = 0;
     // Where this rank stands, for messages.
     virtual std::string standpoint() const = 0;
     // Stops what is under way, and adds to the text which memory is still in use.
@@ -94,7 +94,7 @@ class Breakdown {
   tutti_status error() const;
   // Keeps the cause for carry_out(), unless there is one already.
   void report(Cause cause);
-  // Was a cause reported? It stays so: from then on whoever uses the communicator takes its lock. Costs a load.
+  // Was a cause reported? It stays so: from then on every user of the communicator takes its lock. Costs a load.
   bool pending() const { return pending_.load(std::memory_order_acquire); }
 
   // ---- The thread that holds the engine.
@@ -106,11 +106,10 @@ class Breakdown {
   void fail(const Cause& cause);
   // Likewise where this rank cannot go on.
   void fail(const std::exception& problem) { fail(cause_of(problem)); }
-  // Does what comes before an operation can begin. Where this rank lacks something for it (memory, a device that
-  // works), the others go on to wait for this rank: they are told. A call that is wrong or that nobody offers ends here
-  // alone.
+  // Prepares an operation. The other ranks wait for this one, so a failure ends the communicator: memory is missing, or
+  // a device does not work. A call that is wrong or not supported fails on this rank alone.
   template <typename Body>
-  decltype(auto) or_tell(Body&& body) {
+  decltype(auto) guard(Body&& body) {
     try {
       return body();
     } catch (const std::exception& problem) {
@@ -126,9 +125,9 @@ class Breakdown {
   // Carries out the cause that was reported, if there is one.
   void carry_out();
   // Ends the communicator where another rank has announced a cause.
-  void hear_others();
+  void poll_others();
   std::optional<Cause> reported() const;
-  // Throws when the communicator has ended; carries out before what is known to end it.
+  // Carries out what is known to end the communicator. Throws Failure when it has ended.
   void require_none();
   Failure failure() const { return {error(), text_}; }
   // Nothing is pending, and the other ranks know: only later calls are to fail.
@@ -136,8 +135,8 @@ class Breakdown {
 
   // ---- The application's thread.
 
-  // Remembers the text of a call that has failed, for tutti_comm_error; returns the status. What has broken the
-  // communicator stays in it.
+  // Remembers the text of a failed call for tutti_comm_error; returns the status. The text also names the cause that
+  // has ended the communicator.
   tutti_status remember(tutti_status status, std::string text) noexcept;
   const char* last_error() const { return last_error_.c_str(); }
 

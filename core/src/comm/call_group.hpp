@@ -32,7 +32,7 @@ struct GroupedCall {
 struct GroupPart {
   std::vector<uint32_t> calls;  // their numbers
   Shape shape;
-  // Of several: where the blocks are, in the group's memory, and the bytes of one that holds theirs.
+  // Several calls: the offsets of their joined blocks in the group's memory, and the bytes of one such block.
   size_t in = 0, out = 0;
   uint64_t block_bytes = 0;
   Plan* plan = nullptr;  // on the host; the group pins it

@@ -41,7 +41,7 @@ void Calls::begin(Operations::Request made, std::span<const Transfer> transfers)
 void Calls::begin_collective(Operations::Request made) {
   Operations& operations = engine_.operations;
   if (engine_.call_check.has_news())
-    operations.hear_news(call_of(*made->collective().plan, operations.next_sequence()));
+    operations.check_news(call_of(*made->collective().plan, operations.next_sequence()));
   const bool is_part = made->owner != nullptr;
   tutti_request& request = operations.begin(std::move(made));
   if (is_part) return;
@@ -60,7 +60,7 @@ void Calls::begin_transfers(Operations::Request made, std::span<const Transfer> 
       if (send.bytes) std::memcpy(receive.data, send.data, send.bytes);
       for (Transfer* one : {&send, &receive}) operations.ended(*one, TUTTI_OK, {});
     });
-    operations.tell(group, engine_.point_to_point);
+    operations.announce(group, engine_.point_to_point);
   } catch (const std::exception& problem) {
     breakdown.fail(problem);
   }
@@ -163,12 +163,12 @@ tutti_status Calls::collective(const Shape& shape, const HostBuffers& buffers, c
     if (breakdown.pending() || engine_.waiter.is_due(calls_per_look)) engine_.look_around();
     breakdown.require_none();
     Plan* plan = engine_.plans.recall(shape, blocks);
-    if (!plan) plan = &breakdown.or_tell([&]() -> Plan& { return engine_.plans.find(shape, blocks); });
+    if (!plan) plan = &breakdown.guard([&]() -> Plan& { return engine_.plans.find(shape, blocks); });
     if (!request && !hold.is_locked()) {
-      if (engine_.call_check.has_news()) operations.hear_news(call_of(*plan, operations.next_sequence()));
+      if (engine_.call_check.has_news()) operations.check_news(call_of(*plan, operations.next_sequence()));
       return waits_.run(operations.begin_direct(*plan, buffers, timeout(options)));
     }
-    auto fresh = breakdown.or_tell([&] { return operations.make<HostCollective>(true, timeout(options)); });
+    auto fresh = breakdown.guard([&] { return operations.make<HostCollective>(true, timeout(options)); });
     fresh->kind = HostCollective{plan, buffers};
     made = &accept(std::move(fresh), {}, options);
   }
@@ -287,7 +287,7 @@ tutti_status Calls::end_group(const tutti_options& options, tutti_request** requ
       check_own(*transfers, base.rank());
       require_apart(*transfers, sorted);
     }
-    auto fresh = engine_.breakdown.or_tell([&] {
+    auto fresh = engine_.breakdown.guard([&] {
       group.divide(base.rank(), base.nranks());
       return engine_.operations.make<CallGroup>(true, timeout(options));
     });
@@ -306,7 +306,7 @@ void Calls::plan_parts(CallGroup& group) {
       const GroupedCall& first = group.calls[part.calls.front()];
       if (first.on_stream) continue;
       part.plan =
-          &engine_.breakdown.or_tell([&]() -> Plan& { return engine_.plans.find(part.shape, table_of(first.blocks)); });
+          &engine_.breakdown.guard([&]() -> Plan& { return engine_.plans.find(part.shape, table_of(first.blocks)); });
       pinned.push_back(part.plan);
       ++part.plan->pins;
     }
@@ -348,7 +348,7 @@ void Calls::start(tutti_request& request) {
 
 void Calls::release(const tutti_request& request) {
   const Hold hold(engine_.lock);
-  Operations::let_go(request);
+  Operations::unpin(request);
 }
 
 // ---- Operators of the application ------------------------------------------------------------------------------

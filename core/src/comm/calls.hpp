@@ -77,7 +77,7 @@ class Calls {
   ProgressEngine& engine_;
   Waits& waits_;
   std::optional<CallGroup> group_;     // open
-  std::vector<const char*> carriers_;  // of the transfers that begin, while they are told
+  std::vector<const char*> carriers_;  // of the transfers that begin
 };
 
 }  // namespace tutti::core

@@ -53,11 +53,15 @@ Communicator::Communicator(std::shared_ptr<Foundation> base)
   engine_.lock.begin_thread();
 }
 
-Communicator::~Communicator() { base_->control().answer_roll_calls(nullptr); }
+// Where end() was not called, since what follows its making has failed, other threads may still be inside.
+Communicator::~Communicator() {
+  engine_.lock.close();
+  base_->control().answer_roll_calls(nullptr);
+}
 
 void Communicator::abort(const std::string& reason) {
   engine_.breakdown.report({TUTTI_ABORTED, rank(), reason});
-  // A rank that is ending the communicator waits for other ranks, which hear of it together with this one. So does one
+  // A rank that is ending the communicator waits for other ranks, and learns of the abort when they do. So does a rank
   // whose caller is being asked whether the wait is to end.
   if (Interrupt::is_asking() || !engine_.lock.carry_out_unless_inside())
     base_->control().announce(rank(), TUTTI_ABORTED, reason);

@@ -30,7 +30,7 @@ namespace tutti::core {
 
 class Communicator {
  public:
-  // Collective. Both throw Failure, which the other ranks hear of.
+  // Collective. Both throw Failure, and the other ranks are notified.
   static std::unique_ptr<Communicator> make(Configuration configuration, const Succession& succession);
   // One of the communicators into which the parent is split. It asks no other rank.
   static std::unique_ptr<Communicator> make_part(const Foundation& parent, Part part);
@@ -68,7 +68,7 @@ class Communicator {
   std::unique_ptr<Communicator> split(const SplitCall& call) { return core::split(engine_, call); }
   // Any thread. `reason` goes on after "rank 3 ": "aborted: ...".
   void abort(const std::string& reason);
-  // There is no memory for a call that others wait for: they are told.
+  // There is no memory for a call that others wait for: ends the communicator on all ranks.
   void out_of_memory();
   // Collective: all ranks meet once more, so that nothing sent is lost. To be called before destruction.
   tutti_status end();

@@ -51,7 +51,7 @@ void Departures::ask(uint32_t rank) {
 
 void Departures::answer(uint32_t rank) const { say(control_, rank, {false, transfers_.counts(rank)}); }
 
-void Departures::hear(uint32_t from, std::string_view bytes) {
+void Departures::receive(uint32_t from, std::string_view bytes) {
   const auto word = decode<LeavingWord>(bytes, fmt::format("rank {}'s word about leaving", from).c_str());
   if (!word.asks) {
     departed_[from] = word.counts;

@@ -24,15 +24,15 @@
 
 namespace tutti::core {
 
-// Threads: whoever holds the communicator's engine, one at a time.
+// Threads: the one that holds the communicator's engine.
 class Departures {
  public:
   Departures(const PointToPoint& transfers, Breakdown& breakdown, ControlPlane& control)
       : transfers_(transfers), breakdown_(breakdown), control_(control), asked_(control.nranks()) {}
   // To be called now and then: asks, and ends the communicator where a rank has left and a transfer waits for it.
   void look(uint64_t now_ns);
-  // A message of another rank. Throws Failure when it is ill.
-  void hear(uint32_t from, std::string_view bytes);
+  // A message of another rank. Throws Failure when it is malformed.
+  void receive(uint32_t from, std::string_view bytes);
   // This rank leaves. Its transfers are done.
   void leave();
 

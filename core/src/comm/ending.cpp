@@ -164,7 +164,7 @@ void Ending::settle() {
     return;
   }
   // Reports that others sent before they came here have arrived. That they leave now is no loss.
-  engine_.hear();
+  engine_.poll();
   if (const auto told = breakdown_.reported(); told && told->status == TUTTI_MISMATCH) breakdown_.fail(*told);
 }
 
@@ -175,12 +175,12 @@ void Ending::meet() {
   if (is_sound() && base_.nranks() > 1)
     settle();
   else
-    breakdown_.hear_others();  // a loss that no call has met yet
+    breakdown_.poll_others();  // a loss that no call has met yet
 }
 
 }  // namespace
 
-void hear_who_leaves(ProgressEngine& engine) {
+void check_ending_peer(ProgressEngine& engine) {
   const Foundation& base = engine.base;
   const auto arrival = base.control().awaited_by();
   const auto called = arrival ? called_before_end(arrival->bytes) : std::nullopt;

@@ -17,8 +17,8 @@ class ProgressEngine;
 // communicator has ended, which its breakdown remembers. To be called before the engine is destroyed.
 tutti_status end_together(ProgressEngine& engine, std::optional<size_t> open_group);
 
-// To be called where another rank waits for this one to end: it makes no more calls, so waiting for one of them can
-// never end, and the calls that it has made can be compared. Ends the communicator where that is so.
-void hear_who_leaves(ProgressEngine& engine);
+// To be called where another rank waits in tutti_comm_destroy for this one. It makes no further call. Ends the
+// communicator where this rank waits for one, or where the two have made different calls so far.
+void check_ending_peer(ProgressEngine& engine);
 
 }  // namespace tutti::core

@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <new>
+#include <utility>
 
 #include "base/failure.hpp"
 #include "base/process_barrier.hpp"
@@ -109,7 +110,7 @@ bool EngineLock::try_progress() noexcept {
   if (breakdown.pending() && !threaded_ && !failure_thread_.joinable()) {
     try {
       failure_thread_ = std::thread([this] { carry_out_unless_inside(); });
-    } catch (const std::exception&) {  // no thread is to be had: left to its own
+    } catch (const std::exception&) {  // no thread can be started: left to its own
     }
   }
   return engine_.operations.pending() != 0;
@@ -214,7 +215,8 @@ void EngineLock::arm_for(Sleep& sleep) {
   if (is_watched()) ActiveEngines::process().wake(*this);
 }
 
-// The lock is let go. What threads wait for that sleep meanwhile may be there; else the engine is armed for them.
+// Before the lock is released: wakes the threads that sleep for the engine if something has moved; else arms it for
+// them.
 void EngineLock::keep_watched() {
   const bool stirred = std::exchange(stirred_, false);
   if (is_watched() && (stirred || arm(nullptr) != Fabric::Armed::yes)) ActiveEngines::process().wake(*this);
@@ -227,7 +229,7 @@ void EngineLock::join(Sleep& sleep) noexcept try {
   if (!lock) return sleep.shorten();  // a thread is inside, and may leave it to us
   if (!alone() || settling_.load(std::memory_order_relaxed) || engine_.breakdown.pending()) return;
   sleep.watch(*this);
-  sleep.hear(engine_.base.control());
+  sleep.watch(engine_.base.control());
   arm_for(sleep);
 } catch (const std::bad_alloc&) {
   sleep.shorten();
@@ -242,7 +244,7 @@ void EngineLock::sleep(uint64_t most_ns) {
   }
   {
     Sleep sleep;
-    sleep.hear(engine_.base.control());
+    sleep.watch(engine_.base.control());
     if (lock) {
       sleep.watch(*this);
       pending_.store(engine_.operations.pending() + ++asleep_, std::memory_order_release);

@@ -12,7 +12,6 @@
 #include <memory_resource>
 #include <mutex>
 #include <thread>
-#include <utility>
 #include <vector>
 
 #include "comm/progress.hpp"
@@ -42,7 +41,8 @@ class EngineLock final : public Engine, public Waiter::Work {
   bool has_thread() const { return threaded_; }
   // Something has moved: threads that sleep for it may have to know.
   void stir(bool moved) { stirred_ |= moved; }
-  // Returns when no other thread can come in any more. From then on an abort leaves everything to the owner.
+  // Returns when no other thread can come in any more. From then on an abort leaves everything to the owner. May be
+  // called again.
   void close();
   // While the ranks meet for the end other threads advance the endpoints alone.
   void settle(bool begins);
@@ -68,20 +68,20 @@ class EngineLock final : public Engine, public Waiter::Work {
   Fabric::Armed arm(std::pmr::vector<pollfd>* descriptors);
   void arm_for(Sleep& sleep);
   void keep_watched();
-  // Operations are pending here, and nobody may be at them: those that sleep for other engines are to have this one,
-  // too.
+  // Operations are pending here, and perhaps no thread advances them: wakes those that sleep for other engines, which
+  // then join this one, too.
   void call_sleepers() {
     if (!attended_.load() && !is_watched()) ActiveEngines::process().wake_all();
   }
 
   ProgressEngine& engine_;
   std::mutex mutex_;
-  std::atomic<uint32_t> wanted_{0};    // calls that wait for mutex_: the progress thread lets them go first
-  std::atomic<uint64_t> pending_{0};   // operations and asleep_, published when the engine is let go
+  std::atomic<uint32_t> wanted_{0};    // calls that wait for mutex_: they come before the progress thread
+  std::atomic<uint64_t> pending_{0};   // operations and asleep_, published when the engine is released
   std::atomic<uint32_t> attended_{0};  // threads that wait here, and the progress thread
   uint32_t asleep_ = 0;                // threads that sleep without the lock
   bool stirred_ = false;               // something has moved since this was last asked
-  std::unique_lock<std::mutex>* open_to_others_ = nullptr;  // the owner's, which it lets go while it sleeps
+  std::unique_lock<std::mutex>* open_to_others_ = nullptr;  // the owner's, released while it sleeps
   std::atomic<bool> inside_{false};                         // the owner is, without the lock
   std::atomic<bool> settling_{false};                       // the owner waits for the others' end
   bool ending_ = false;                                     // the owner ends the communicator and holds the engine
@@ -111,7 +111,7 @@ class Hold {
   ~Hold();
   // May other threads come in? Otherwise this one is alone.
   bool is_locked() const { return mutex_.owns_lock(); }
-  // If this thread sleeps it lets the engine go meanwhile: others may come in, and end what it waits for.
+  // While this thread sleeps it releases the engine: others may come in, and end what it waits for.
   void open_to_others() { lock_.open_to_others_ = is_locked() ? &mutex_ : nullptr; }
 
  private:

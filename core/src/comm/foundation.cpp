@@ -9,7 +9,6 @@
 #include "base/settings.hpp"
 #include "comm/host_reach.hpp"
 #include "comm/progress.hpp"
-#include "registry/host.hpp"
 #include "registry/registry.hpp"
 #include "stream/streams.hpp"
 #include "topology/rank_description.hpp"
@@ -35,7 +34,7 @@ Foundation::Foundation(Configuration given, const Succession& succession)
     unfit = failure_of(problem);
   }
   Deadline deadline = configuration.connect_deadline();
-  // A rank that is unfit still meets the others, so they hear of it at once.
+  // A rank that is unfit still meets the others, so they learn of it at once.
   try {
     take_place(meet(configuration, succession, deadline));
   } catch (const Failure& failure) {

@@ -31,7 +31,7 @@
 namespace tutti::core {
 
 struct Foundation {
-  // Collective. Both throw Failure, which the other ranks hear of.
+  // Collective. Both throw Failure, and the other ranks are notified.
   Foundation(Configuration given, const Succession& succession);
   // For one of the communicators into which the parent is split. It asks no other rank.
   Foundation(const Foundation& parent, Part part);

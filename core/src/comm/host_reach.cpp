@@ -11,7 +11,6 @@
 #include <cstddef>
 #include <optional>
 #include <tutti/base/system_text.hpp>
-#include <vector>
 
 #include "base/wire.hpp"
 #include "bootstrap/authentication.hpp"

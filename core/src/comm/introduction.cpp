@@ -22,7 +22,6 @@
 #include "base/wire.hpp"
 #include "engine/choose/tuning.hpp"
 #include "registry/host.hpp"
-#include "registry/registry.hpp"
 
 namespace tutti::core {
 namespace {

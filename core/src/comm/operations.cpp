@@ -103,11 +103,11 @@ void Operations::part_ended(tutti_request& request, std::optional<uint32_t> part
     request.error = std::move(error);
   }
   if (--group.open) return;
-  if (!request.persistent) let_go(request);
+  if (!request.persistent) unpin(request);
   complete(request, request.status);
 }
 
-void Operations::hear_news(const Call& mine) const {
+void Operations::check_news(const Call& mine) const {
   if (!call_check_.has_news()) return;
   if (const auto difference = call_check_.compare_news(mine))
     breakdown_.fail({TUTTI_MISMATCH, difference->culprit, difference->reason});
@@ -123,7 +123,7 @@ tutti_request& Operations::keep(Request made) {
 
 // ---- Sends and receives ------------------------------------------------------------------------------------
 
-void Operations::tell(std::vector<Transfer>& transfers, PointToPoint& point_to_point) const {
+void Operations::announce(std::vector<Transfer>& transfers, PointToPoint& point_to_point) const {
   for (Transfer& transfer : transfers) {
     if (transfer.peer == base_.rank() || breakdown_.begun()) continue;
     point_to_point.start(transfer);
@@ -168,7 +168,7 @@ void Operations::all_begun(tutti_request& request) {
 
 const Transfer* Operations::unmatched(const tutti_request& request) {
   const auto* group = std::get_if<TransferGroup>(&request.kind);
-  if (!group || group->open == 1) return nullptr;  // nobody says all_begun()
+  if (!group || group->open == 1) return nullptr;  // in a stream all_begun() is never called
   const auto found = std::ranges::find(group->transfers, false, &Transfer::done);
   return found == group->transfers.end() ? nullptr : &*found;
 }
@@ -214,7 +214,7 @@ tutti_request& Operations::begin(Request made) {
   return request;
 }
 
-void Operations::let_go(const tutti_request& request) {
+void Operations::unpin(const tutti_request& request) {
   if (const auto* collective = std::get_if<HostCollective>(&request.kind)) --collective->plan->pins;
   if (const auto* group = std::get_if<CallGroup>(&request.kind))
     for (const GroupPart& part : group->parts())
@@ -247,7 +247,7 @@ bool Operations::launch(tutti_request& request) {
   if (call_check_.checked()) {
     if (!call_check_.check(call, plan.unequal.table)) return false;
   } else if (plan.fresh) {
-    call_check_.tell(call, plan.links);
+    call_check_.notify(call, plan.links);
   }
   Trace* const trace = reports_.recorder().trace();
   window.execution.record_into(trace && plan.call_bytes >= Trace::least_step_call ? trace : nullptr, request.sequence);
@@ -332,7 +332,7 @@ const tutti_request* Operations::overdue(uint64_t now_ns) {
   return found;
 }
 
-// Where the oldest collective under way stands, for whoever looks from outside.
+// Records where the oldest collective under way stands, for observers outside the process.
 void Operations::record_waits(uint64_t now_ns, bool moved) {
   reports_.recorder().look(now_ns, ticks(), moved);
   const tutti_request* request = oldest();

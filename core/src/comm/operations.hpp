@@ -4,7 +4,7 @@
 // begin with make() and end in complete(). Collectives on host memory are also carried out here: they are launched in
 // the order of the calls, each in a window of the communicator's lanes, and complete in any order.
 //
-// Threads: whoever holds the communicator's engine, one at a time.
+// Threads: the one that holds the communicator's engine.
 #pragma once
 
 #include <cstdint>
@@ -56,9 +56,9 @@ class Operations {
     renew(request, request.timeout_ns);
     return {&request, {}};
   }
-  // It starts nothing, and is the application's. Its plans, or those of a group of calls, stay until let_go().
+  // It starts nothing, and is the application's. Its plans, or those of a group of calls, stay until unpin().
   static tutti_request& keep(Request request);
-  static void let_go(const tutti_request& request);
+  static void unpin(const tutti_request& request);
   // The request, which is not lasting, is a part of a group of calls.
   static void join(tutti_request& request, tutti_request& group, std::optional<uint32_t> part) {
     request.owner = &group;
@@ -67,10 +67,10 @@ class Operations {
   // The number of the next collective, on the host or in a stream.
   uint64_t next_sequence() const { return next_sequence_; }
   uint64_t take_sequence() { return next_sequence_++; }
-  // Others may have told which call they make instead of this one. A difference ends the communicator before it begins,
-  // and throws Failure.
-  void hear_news(const Call& mine) const;
-  // The request is pending until complete(), whoever holds it.
+  // Compares the call with those that other ranks have announced. A difference ends the communicator, and throws
+  // Failure.
+  void check_news(const Call& mine) const;
+  // The request is pending until complete().
   tutti_request& pend(Request request) {
     ++pending_;
     if (request->owner) ++std::get<CallGroup>(request->owner->kind).open;
@@ -82,9 +82,9 @@ class Operations {
 
   // ---- Sends and receives.
 
-  // Tells the other sides of the transfers. A send that met another kind of receive ends the communicator: its bytes
+  // Announces the transfers to their peers. A send that met another kind of receive ends the communicator: its bytes
   // may be on their way already.
-  void tell(std::vector<Transfer>& transfers, PointToPoint& point_to_point) const;
+  void announce(std::vector<Transfer>& transfers, PointToPoint& point_to_point) const;
   // The request is one for these transfers from now on, none of which has begun. Each of them ends by ended(). On the
   // host the request completes after the last one and all_begun().
   void begin(tutti_request& request, std::span<const Transfer> transfers);

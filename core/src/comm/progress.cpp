@@ -26,7 +26,7 @@ void ActiveEngines::add(Engine* engine) noexcept {
   if (background_) return listed_.notify_all();
   try {
     start_background();
-  } catch (const std::exception&) {  // no thread is to be had: the next engine tries again
+  } catch (const std::exception&) {  // no thread can be started: the next engine tries again
   }
 }
 
@@ -94,7 +94,7 @@ void Sleep::watch(Engine& engine) {
   engine.watchers_.fetch_add(1);
 }
 
-void Sleep::hear(ControlPlane& control) { bell_.store(news_.emplace_back(control).fd()); }
+void Sleep::watch(ControlPlane& control) { bell_.store(news_.emplace_back(control).fd()); }
 
 // The mutex is held.
 template <typename Which>

@@ -4,14 +4,15 @@
 // programs would hang (one rank waits in A while another waits for an earlier, asynchronous B). So is sleep: it ends
 // when any of these engines has something to do.
 //
-// An engine is armed for a sleep, and others may use it meanwhile, as no sleep holds it. Whoever comes in disarms it.
-// Whoever leaves arms it again; where that cannot be, or something has moved, the threads that sleep for it are woken.
+// An engine is armed for a sleep, which does not hold it. A thread that enters the engine meanwhile disarms it. A
+// thread that leaves arms it again; where it cannot, or has moved something, it wakes those that sleep for the engine.
 #pragma once
 
 #include <poll.h>
 
 #include <atomic>
 #include <condition_variable>
+#include <cstddef>
 #include <cstdint>
 #include <list>
 #include <memory>
@@ -66,7 +67,7 @@ class Sleep {
   void cancel() { cancelled_ = true; }
   // The descriptors that end it.
   std::pmr::vector<pollfd>& descriptors() { return fds_; }
-  void hear(ControlPlane& control);
+  void watch(ControlPlane& control);
   // Others may use the engine meanwhile, and wake this sleep.
   void watch(Engine& engine);
   // Sleeps at most some milliseconds and `most_ns`.

@@ -43,8 +43,7 @@ ProgressEngine::ProgressEngine(Communicator& comm, Foundation& foundation)
       departures(point_to_point, breakdown, base.control()),
       operations(comm, base, *this, breakdown, call_check, windows),
       meetings(waiter, breakdown, base, [this] { return streams && streams->is_held_up(); }),
-      stream_requests({waiter, breakdown, meetings, operations, call_check, base.reports, base.fabric, *this,
-                       base.rank()}),
+      stream_requests(*this),
       streams(make_streams()) {}
 
 std::unique_ptr<Streams> ProgressEngine::make_streams() {
@@ -84,7 +83,7 @@ ProgressEngine::~ProgressEngine() {
   base.fabric.close(keep_mapped);  // before the operations: what a transport has not given back must still be there
 }
 
-// The thread of another rank uses them still, and nobody will say when it does not any more.
+// The thread of another rank still uses them, and does not say when it stops.
 void ProgressEngine::keep_streams() {
   const std::string why = fmt::format(
       "rank {}: the thread of another rank still puts work into this rank's stream: scratch and plans are kept until "
@@ -99,7 +98,7 @@ void ProgressEngine::keep_streams() {
 void ProgressEngine::require_mover() {
   if (lock.has_thread() || !has_channels()) return;
   breakdown.require_none();
-  breakdown.or_tell([this] { lock.begin_thread(); });
+  breakdown.guard([this] { lock.begin_thread(); });
 }
 
 std::vector<tutti_link_traffic> ProgressEngine::traffic() const {
@@ -115,7 +114,7 @@ bool ProgressEngine::progress_ports(bool all) try {
   bool moved = base.fabric.progress(all, *this);
   if (all && !breakdown.begun())
     moved |= base.fabric.deliver_pair_messages(
-        [this](uint32_t from, std::string_view bytes) { departures.hear(from, bytes); });
+        [this](uint32_t from, std::string_view bytes) { departures.receive(from, bytes); });
   lock.stir(moved);
   if (!breakdown.pending() || breakdown.begun()) return moved;
   breakdown.carry_out();
@@ -163,8 +162,8 @@ void ProgressEngine::look(bool waits) {
   if (waits) base.reports.recorder().note_site(now);
   if (now < next_look_ns_) return;
   next_look_ns_ = now + look_interval_ns;
-  breakdown.hear_others();
-  if (!breakdown.begun() && base.control().is_awaited()) hear_who_leaves(*this);
+  breakdown.poll_others();
+  if (!breakdown.begun() && base.control().is_awaited()) check_ending_peer(*this);
   if (!breakdown.begun()) check_deadlines(now);
   if (!breakdown.begun()) departures.look(now);
 }

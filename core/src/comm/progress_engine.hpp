@@ -4,15 +4,14 @@
 // pending; now and then a look finds what no poll shows: deadlines, lost ranks, ranks that leave. Every failure comes
 // to the breakdown, which ends all pending operations alike.
 //
-// Threads: whoever holds the engine (engine_lock.hpp), one at a time. The parts are public: the classes that make calls
-// of them are built on the engine and hold it.
+// Threads: the one that holds the engine (engine_lock.hpp). The parts are public: the classes that make calls are built
+// on the engine and hold it.
 #pragma once
 
 #include <tutti/tutti.h>
 
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -46,8 +45,8 @@ class ProgressEngine final : private PortEvents, private Breakdown::Parts {
   bool progress();
   // Only the endpoints: `all`, or those with transfers under way.
   bool progress_ports(bool all);
-  // Hears what has come in, and leaves it to the breakdown.
-  void hear() override { base.fabric.progress(true, *this); }
+  // Advances all endpoints, and leaves failures to the breakdown.
+  void poll() override { base.fabric.progress(true, *this); }
   // The checks that not every poll needs: of this communicator, and of the process's others, too. `waits`: of a call
   // that waits.
   void look(bool waits);
@@ -57,13 +56,13 @@ class ProgressEngine final : private PortEvents, private Breakdown::Parts {
     if (breakdown.pending()) look_around();
     breakdown.require_none();
   }
-  // The first call on device memory: streams wait for bytes while the application does something else, so somebody has
-  // to move them. The caller holds the lock.
+  // The first call on device memory: streams wait for bytes while the application does something else, so the progress
+  // thread moves them. The caller holds the lock.
   void require_mover();
-  // Do streams need somebody who moves their bytes?
+  // Do streams need a thread that moves their bytes?
   bool has_channels() const { return streams && streams->has_channels(); }
   std::vector<tutti_link_traffic> traffic() const;
-  // A wait has polled: for the trace, who it waits for, if nothing has moved.
+  // A wait has polled: traces the rank that it waits for, if nothing has moved.
   void trace_wait(Trace& trace, bool moved) const;
 
   // In the order in which they are made.

@@ -61,7 +61,7 @@ class Meetings {
   // Until other ranks have come as far. `absent`: who has not, to be named at the deadline. Throws Failure.
   void await(const JointCall& meeting, const std::function<bool()>& enough,
              const std::function<std::vector<uint32_t>()>& absent = nullptr);
-  // What each rank brings, by rank. Throws Failure, also where the ranks make different calls.
+  // Returns the bytes of each rank, by rank. Throws Failure, also where the ranks make different calls.
   std::vector<std::string> gather(const JointCall& meeting, const std::string& mine);
 
  private:

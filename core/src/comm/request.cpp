@@ -8,7 +8,7 @@ RequestPool::~RequestPool() {
     while (tutti_request* request = take(kind)) delete request;
 }
 
-// Nobody else takes: what follows the first stays the same while that is the first.
+// Only one thread takes, so the first one's `next` stays the same while it is the first.
 tutti_request* RequestPool::take(size_t kind) {
   std::atomic<tutti_request*>& first = first_[kind];
   tutti_request* request = first.load(std::memory_order_acquire);

@@ -30,7 +30,7 @@ struct HostCollective {
   HostBuffers buffers;
   uint32_t mark = 0;  // of its messages
   bool launched = false;
-  bool timed = false;  // nothing else is under way, and somebody has waited from the beginning: the plan learns from it
+  bool timed = false;        // alone, and waited for from the beginning: the plan learns from its time
   uint64_t begun_ticks = 0;  // when the call that began it returned
   uint64_t last_progress_ns = 0;
 };

@@ -5,49 +5,55 @@
 
 #include <utility>
 
-#include "comm/progress.hpp"
+#include "comm/progress_engine.hpp"
 
 namespace tutti::core {
 
 void StreamRequests::open(uint64_t timeout_ns, const StreamAsker& asker) {
   patience_.emplace(timeout_ns);
-  round_.emplace(parts_.waiter, *patience_);
+  round_.emplace(engine_.waiter, *patience_);
   asker_ = asker;
   collective_.reset();
 }
 
+void StreamRequests::progress() { engine_.waiter.progress(); }
+bool StreamRequests::has_ended() const { return engine_.breakdown.begun(); }
+void StreamRequests::require_sound() { engine_.breakdown.require_none(); }
+
 bool StreamRequests::turn(bool excused) {
   const bool in_time = round_->go_on(excused);
-  if (parts_.breakdown.begun()) throw parts_.breakdown.failure();
+  if (engine_.breakdown.begun()) throw engine_.breakdown.failure();
   return in_time;
 }
 
+void StreamRequests::await(const std::function<bool()>& enough) { engine_.meetings.await(meeting({}), enough); }
+
 std::vector<std::string> StreamRequests::gather(const std::string& mine) {
-  return parts_.meetings.gather(meeting(fmt::format("{}, plan {:016x}", call_text(*collective_), collective_->plan)),
-                                mine);
+  return engine_.meetings.gather(meeting(fmt::format("{}, plan {:016x}", call_text(*collective_), collective_->plan)),
+                                 mine);
 }
 
 template <typename Kind>
 void StreamRequests::make(uint32_t service) {
-  made_ = asker_.again ? parts_.operations.make_again(*asker_.again)
-                       : parts_.operations.make<Kind>(asker_.request != nullptr, patience_->limit_ns());
+  made_ = asker_.again ? engine_.operations.make_again(*asker_.again)
+                       : engine_.operations.make<Kind>(asker_.request != nullptr, patience_->limit_ns());
   made_->service = service;
 }
 
 void StreamRequests::enter(Call& mine, const Plan& plan, uint32_t service) {
-  Operations& operations = parts_.operations;
-  Breakdown& breakdown = parts_.breakdown;
+  Operations& operations = engine_.operations;
+  Breakdown& breakdown = engine_.breakdown;
   breakdown.require_none();
   mine.sequence = operations.next_sequence();
-  operations.hear_news(mine);
+  operations.check_news(mine);
   make<StreamCollective>(service);
   made_->bytes = plan.call_bytes;
   made_->sequence = operations.take_sequence();
   collective_ = mine;
-  parts_.reports.recorder().begin(mine, plan.shape.in_place, service, plan.slices, made_->begin_ticks);
-  if (!parts_.call_check.checked()) return;
+  engine_.base.reports.recorder().begin(mine, plan.shape.in_place, service, plan.slices, made_->begin_ticks);
+  if (!engine_.call_check.checked()) return;
   try {  // after the checks of all calls before it
-    await([&] { return operations.all_launched() && parts_.call_check.check(mine, plan.unequal.table); });
+    await([&] { return operations.all_launched() && engine_.call_check.check(mine, plan.unequal.table); });
   } catch (const std::exception& problem) {
     breakdown.fail(problem);
   }
@@ -55,13 +61,13 @@ void StreamRequests::enter(Call& mine, const Plan& plan, uint32_t service) {
 }
 
 std::vector<Transfer>& StreamRequests::enter(std::span<const Transfer> transfers, uint32_t service) {
-  parts_.breakdown.require_none();
+  engine_.breakdown.require_none();
   make<TransferGroup>(service);
-  parts_.operations.begin(*made_, transfers);
+  engine_.operations.begin(*made_, transfers);
   std::vector<Transfer>& group = made_->group().transfers;
   for (Transfer& transfer : group) {
     transfer.on_stream = true;
-    if (transfer.peer == parts_.rank) parts_.operations.ended(transfer, TUTTI_OK, {});
+    if (transfer.peer == engine_.base.rank()) engine_.operations.ended(transfer, TUTTI_OK, {});
   }
   return group;
 }
@@ -74,7 +80,7 @@ tutti_request* StreamRequests::pend(uint32_t service, bool runs) {
     return nullptr;
   }
   if (asker_.group) Operations::join(*made, *asker_.group, std::nullopt);
-  tutti_request& pending = parts_.operations.pend(std::move(made));
+  tutti_request& pending = engine_.operations.pend(std::move(made));
   if (asker_.request) *asker_.request = &pending;
   return &pending;
 }
@@ -82,18 +88,18 @@ tutti_request* StreamRequests::pend(uint32_t service, bool runs) {
 bool StreamRequests::complete(tutti_request& request) {
   const bool ended = has_ended();
   if (!ended && Operations::unmatched(request)) return false;
-  parts_.operations.complete(request, ended ? parts_.breakdown.error() : tutti_status{TUTTI_OK});
+  engine_.operations.complete(request, ended ? engine_.breakdown.error() : tutti_status{TUTTI_OK});
   return true;
 }
 
 void StreamRequests::fail(const std::exception& problem, StreamState at, const std::string& in_use) {
-  Breakdown& breakdown = parts_.breakdown;
+  Breakdown& breakdown = engine_.breakdown;
   const Operations::Request ends_here = std::move(made_);  // when all that knows it has ended
   if (at == StreamState::checks) return;
-  if (at == StreamState::plans) breakdown.or_tell([] { throw; });
+  if (at == StreamState::plans) breakdown.guard([] { throw; });
   if (at == StreamState::issues) {
     const Failure failure = failure_of(problem);
-    breakdown.fail({failure.status, parts_.rank, failure.text});
+    breakdown.fail({failure.status, engine_.base.rank(), failure.text});
   } else {
     breakdown.fail(problem);
   }
@@ -101,7 +107,7 @@ void StreamRequests::fail(const std::exception& problem, StreamState at, const s
 }
 
 void StreamRequests::drain() {
-  parts_.fabric.progress(true, parts_.events);
+  engine_.poll();
   ActiveEngines::process().progress_others(nullptr);
 }
 

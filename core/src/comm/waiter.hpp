@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How a rank waits for whatever it waits for: it advances everything that is pending, and passes the time by polling,
-// then yielding, then sleeping. How long a yield takes tells whether others want the core: where other ranks do, a rank
-// yields almost at once.
+// How a rank waits: it advances everything that is pending, and passes the time by polling, then yielding, then
+// sleeping. How long a yield takes tells whether others want the core: where other ranks do, a rank yields almost at
+// once.
 #pragma once
 
 #include <algorithm>

@@ -157,7 +157,7 @@ tutti_window* RegisteredWindows::add(void* address, uint64_t bytes, uint32_t fla
 // Other processes map the device's memory. Returns why not all could, or "".
 std::string RegisteredWindows::share(tutti_window& window, const JointCall& meeting) {
   if (!streams_->has_channels()) return {};
-  const std::string why = breakdown_.or_tell([&] { return streams_->share(window, until(meeting)); });
+  const std::string why = breakdown_.guard([&] { return streams_->share(window, until(meeting)); });
   std::string refusal = first_refusal(meetings_.gather(meeting, why));
   if (!refusal.empty()) streams_->drop(window, until(meeting));
   return refusal;

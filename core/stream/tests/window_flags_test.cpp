@@ -106,7 +106,7 @@ TEST(WindowFlags, HaveCacheLinesOfTheirOwn) {
       std::unique_ptr<StreamChannel> made;
       const StreamChannel& channel = rank.windows.open(way, made);
       for (uint64_t number = 0; number < Windows::most_messages; ++number)
-        for (const uint32_t* flag : {channel.awaited(number), channel.told(number)})
+        for (const uint32_t* flag : {channel.awaited(number), channel.notified(number)})
           flags.insert(reinterpret_cast<uintptr_t>(flag));
     }
     ASSERT_EQ(flags.size(), 2u * 2 * 2 * 2 * Windows::most_messages) << "peers, lanes, directions, flags";
@@ -124,7 +124,8 @@ TEST(WindowFlags, ChannelsHaveThemToo) {
   const MappedChannel channel(rank.peers, false, {}, shared);
   std::multiset<uintptr_t> flags;
   for (uint64_t k = 0; k < StreamChannel::slots; ++k)
-    for (const uint32_t* flag : {channel.awaited(k), channel.told(k)}) flags.insert(reinterpret_cast<uintptr_t>(flag));
+    for (const uint32_t* flag : {channel.awaited(k), channel.notified(k)})
+      flags.insert(reinterpret_cast<uintptr_t>(flag));
   ASSERT_EQ(flags.size(), 2u * StreamChannel::slots);
   expect_apart(flags);
 }

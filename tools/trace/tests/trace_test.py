@@ -117,7 +117,7 @@ def test_damage(folder, work):
     header[8:12] = struct.pack("<I", 9)
     (damaged / "a-0.tutti-trace").write_bytes(header)
     status, said = tool(damaged)
-    expect("another version should be refused", status == 1 and "its format is 9, this program reads 1" in said, said)
+    expect("another version should be refused", status == 1 and "its format is 9, this program reads 2" in said, said)
 
 
 def test_noise(folder, work):

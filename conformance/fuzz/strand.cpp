@@ -126,7 +126,8 @@ void Strand::make(const Event& e) {
     config.all_gather_context = comm.callback.get();
   }
   ++whereabouts_.calls();
-  accept(e, e.comm, tutti_comm_create(&config, &comm.handle), error.c_str());
+  const tutti_status status = tutti_comm_create(&config, &comm.handle);  // writes `error`
+  accept(e, e.comm, status, error.c_str());
 }
 
 void Strand::shrink(const Event& e) {

@@ -42,10 +42,13 @@ std::shared_ptr<WindowTable> table_of(const StreamPlan& plan, uint32_t rank, con
       if (found == sent.end() || found->bytes != way.sizes[number])
         throw Failure(TUTTI_MISMATCH, fmt::format("rank {} sends other messages than this rank receives", way.peer));
       const WindowMessage& m = table->incoming[w].emplace_back(*found);
-      const WindowPlaces::Place& place = m.buffer == TUTTI_BUFFER_IN ? places.in : places.out;
+      // A deciding buffer is as long on all ranks; later calls may have theirs in other windows.
+      const bool is_in = m.buffer == TUTTI_BUFFER_IN;
+      const bool decides = (is_in ? places.in : places.out).window != nullptr;
       const uint64_t room = m.buffer == TUTTI_BUFFER_SCRATCH ? scratch_of(way.peer)
-                            : place.window                   ? place.window->bytes - place.offset
-                                                             : 0;
+                            : !decides                       ? 0
+                            : is_in                          ? plan.plan.in_bytes
+                                                             : plan.plan.out_bytes;
       if (m.bytes && (m.offset > room || m.bytes > room - m.offset))
         throw Failure(TUTTI_MISMATCH, fmt::format("rank {} sends {} bytes at {} of a buffer that has {}", way.peer,
                                                   m.bytes, m.offset, room));

@@ -18,7 +18,7 @@
 namespace tutti::core {
 namespace {
 
-constexpr uint64_t smallest_fragment = 4096;
+constexpr uint64_t smallest_fragment = 4096, wrapper_reserve = 64;
 
 std::string version_of_transport(const std::string& name) {
   for (const PluginRecord& record : list_plugins())
@@ -27,17 +27,18 @@ std::string version_of_transport(const std::string& name) {
   return "?";
 }
 
-// The caps of a transport's domain. Throws Failure.
-tutti_transport_caps caps_of(const tutti_transport* api, tutti_domain* domain) {
+// The caps of a transport's domain, under so many wrappers. Throws Failure.
+tutti_transport_caps caps_of(const tutti_transport* api, tutti_domain* domain, size_t wrappers) {
+  const uint64_t least = smallest_fragment - std::min(wrappers * wrapper_reserve, smallest_fragment / 2);
   tutti_transport_caps caps{};
   caps.struct_size = sizeof caps;
   if (const tutti_status able = api->query(domain, &caps); able < 0) throw Failure(able, take_plugin_error());
   if (const SizeVerdict verdict = judge_size(&caps); verdict.status < 0)
     throw Failure(TUTTI_INTERNAL, fmt::format("transport {}: query: {}", api->name, verdict.text));
-  if (caps.fragment_bytes < smallest_fragment || caps.receive_depth < 2 || caps.control_bytes < TUTTI_CONTROL_BYTES)
+  if (caps.fragment_bytes < least || caps.receive_depth < 2 || caps.control_bytes < TUTTI_CONTROL_BYTES)
     throw Failure(TUTTI_INTERNAL, fmt::format("transport {} claims fragment_bytes {} (at least {} is required), "
                                               "receive_depth {} (at least 2) and control_bytes {} (at least {})",
-                                              api->name, caps.fragment_bytes, smallest_fragment, caps.receive_depth,
+                                              api->name, caps.fragment_bytes, least, caps.receive_depth,
                                               caps.control_bytes, TUTTI_CONTROL_BYTES));
   return caps;
 }
@@ -96,7 +97,7 @@ void Fabric::open_port(const tutti_transport* api) {
   port.api = api;
   port.index = static_cast<uint32_t>(ports_.size() - 1);
   port.domain = Domain::of(api, config_.device);
-  port.caps = caps_of(api, port.domain->handle());
+  port.caps = caps_of(api, port.domain->handle(), config_.wrappers.size());
   find_interfaces(port);
   if (!config_.opens_on_use) open_endpoint(port);
 }

@@ -24,7 +24,8 @@ typedef struct tutti_wrapper {
   void* self;
   const char* summary; /* one line */
   /* [control] *outer is a transport over `inner`, with the name of `inner`; the same table each time. Both tables live
-   * as long as the process. All ranks of a communicator wrap a transport, or none. */
+   * as long as the process. All ranks of a communicator wrap a transport, or none. The wrapper may keep 64 bytes of
+   * each fragment for itself: its fragment_bytes may be so much smaller. */
   tutti_status (*wrap)(void* self, const tutti_transport* inner, const tutti_transport** outer);
 } tutti_wrapper;
 

@@ -86,6 +86,13 @@ TEST_F(Wrappers, ChecksumHasAShortForm) {
   EXPECT_NE(One::inner, find_transport("tcp", &error)) << "the checksum is not below it";
 }
 
+TEST_F(Wrappers, HaveRoomInTheSmallestFragments) {
+  setenv("TUTTI_TCP_FRAGMENT_BYTES", "4096", 1);
+  setenv("TUTTI_WRAP", "checksum", 1);
+  run_ranks(2, exchange, {"tcp"});
+  unsetenv("TUTTI_TCP_FRAGMENT_BYTES");
+}
+
 TEST_F(Wrappers, ThatCannotBeAreErrors) {
   const std::pair<const char*, const char*> wrong[] = {
       {"pass-one,nonsense", "TUTTI_WRAP: there is no plugin \"nonsense\" with tutti.wrapper/1, or it was refused; there are: "},

@@ -38,7 +38,9 @@ struct Passing {
   static void load(const char* name) {
     static const tutti_plugin_info info{sizeof info, 0, name, "1.0.0", "Tutti", "Apache-2.0", "for tests"};
     static const tutti_plugin_entry_table entry{
-        sizeof entry,  TUTTI_ABI_MAJOR, TUTTI_ABI_MINOR, 0, &info, [](const tutti_host*) { return tutti_status{TUTTI_OK}; },
+        sizeof entry,    TUTTI_ABI_MAJOR,
+        TUTTI_ABI_MINOR, 0,
+        &info,           [](const tutti_host*) { return tutti_status{TUTTI_OK}; },
         get_interface};
     ASSERT_EQ(tutti_plugin_register(&entry), TUTTI_OK);
   }
@@ -95,7 +97,8 @@ TEST_F(Wrappers, HaveRoomInTheSmallestFragments) {
 
 TEST_F(Wrappers, ThatCannotBeAreErrors) {
   const std::pair<const char*, const char*> wrong[] = {
-      {"pass-one,nonsense", "TUTTI_WRAP: there is no plugin \"nonsense\" with tutti.wrapper/1, or it was refused; there are: "},
+      {"pass-one,nonsense",
+       "TUTTI_WRAP: there is no plugin \"nonsense\" with tutti.wrapper/1, or it was refused; there are: "},
       {"tcp", "TUTTI_WRAP: there is no plugin \"tcp\" with tutti.wrapper/1"},
       {"^checksum", "TUTTI_WRAP=\"^checksum\": expected a list of plugins, the innermost first, without ^"},
       {"pass-one,,pass-two", "TUTTI_WRAP=\"pass-one,,pass-two\": a name is empty"},

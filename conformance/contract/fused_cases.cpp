@@ -87,7 +87,7 @@ tutti_executor_caps needs_fused(const Station& s) {
           caps.max_fused_bytes);
   if (!caps.max_fused_commands) throw NotOffered{"its max_fused_commands is 0"};
   status = call("query", false, [&] { return e->query(e->self, s.device.caps.devices, &again); });
-  require(status < 0, "X-16", "query of the executor of device {}, which there is not, returned {}",
+  require(status < 0, "X-16", "query of the executor of device {}, which does not exist, returned {}",
           s.device.caps.devices, status_text(status));
   return caps;
 }

@@ -9,7 +9,7 @@
 namespace tutti::conformance::contract {
 namespace {
 
-// What open_domain or query says when the setting has this value: "" when both take it.
+// The refusal of open_domain or query when the setting has this value; "": both take it.
 std::string refusal(Bench& bench, const TestSetting& setting, const std::string& value) {
   const tutti_transport* t = bench.transport();
   setenv(setting.name.c_str(), value.c_str(), 1);

@@ -42,4 +42,12 @@ uint64_t seconds_setting(SettingName name) {
   return static_cast<uint64_t>(*seconds * 1e9);
 }
 
+std::optional<PluginPlace> plugin_place(const std::string& text) {
+  constexpr std::string_view prefix = "plugin:";
+  if (!text.starts_with(prefix)) return std::nullopt;
+  const size_t colon = text.find(':', prefix.size());
+  return PluginPlace{text.substr(prefix.size(), colon - prefix.size()),
+                     colon == text.npos ? "" : text.substr(colon + 1)};
+}
+
 }  // namespace tutti::core

@@ -38,4 +38,10 @@ uint64_t number_setting(SettingName name);
 // A positive number of seconds (a fraction is allowed) as nanoseconds.
 uint64_t seconds_setting(SettingName name);
 
+// "plugin:NAME" or "plugin:NAME:PLACE"; nothing for any other text.
+struct PluginPlace {
+  std::string name, place;
+};
+std::optional<PluginPlace> plugin_place(const std::string& text);
+
 }  // namespace tutti::core

@@ -13,7 +13,7 @@ struct ProcessIdentity {
   uint64_t start = 0;  // field 22 of /proc/PID/stat
 };
 ProcessIdentity this_process_identity();
-// When a process of this host began, in the same unit; nothing: there is none of that number.
+// The start of the process of this host that has the number, in the same unit. Nothing: no process has it.
 std::optional<uint64_t> process_start(uint64_t pid);
 
 }  // namespace tutti::core

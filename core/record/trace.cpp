@@ -26,7 +26,6 @@ namespace tutti::core {
 namespace {
 
 constexpr auto flush_interval = std::chrono::milliseconds(50);
-constexpr std::string_view by_name = "plugin:";
 
 static_assert(sizeof(tutti_trace_service) == 64 && sizeof(tutti_trace_call) == 64 && sizeof(tutti_trace_step) == 64);
 static_assert(sizeof(tutti_trace_transfer) == 64 && sizeof(tutti_trace_clock) == 64 && sizeof(tutti_trace_lost) == 64);
@@ -94,13 +93,7 @@ std::thread thread_without_signals(Function&& function) {
 std::optional<TracePlace> trace_place() {
   const std::optional<std::string> text = setting("TUTTI_TRACE");
   if (!text) return std::nullopt;
-  std::string name = "file", place = *text;
-  if (text->starts_with(by_name)) {
-    name = text->substr(by_name.size());
-    const size_t colon = name.find(':');
-    place = colon == name.npos ? "" : name.substr(colon + 1);
-    name.resize(std::min(colon, name.size()));
-  }
+  const auto [name, place] = plugin_place(*text).value_or(PluginPlace{"file", *text});
   std::string error;
   const tutti_tracer* const tracer = find_tracer(name, &error);
   if (!tracer) throw Failure(TUTTI_NOT_FOUND, fmt::format("TUTTI_TRACE=\"{}\": {}", *text, error));
@@ -120,7 +113,12 @@ Trace::Trace(const TracePlace& where, const Owner& owner)
     throw refused(setting("TUTTI_TRACE").value_or(where.place), status, tracer_);
   const tutti_trace_clock now = read_clock();
   write(&now, 1);
-  thread_ = thread_without_signals([this] { run(); });
+  try {
+    thread_ = thread_without_signals([this] { run(); });
+  } catch (...) {
+    tracer_.close(tracing_, nullptr, 0);
+    throw;
+  }
 }
 
 Trace::~Trace() {

@@ -28,6 +28,7 @@
 #include "stream/peer_memory.hpp"
 #include "stream/stream_channel.hpp"
 #include "stream/stream_plan.hpp"
+#include "stream/streams.hpp"
 #include "topology/topology.hpp"
 
 namespace tutti::core {
@@ -77,7 +78,7 @@ class Windows {
   static StreamWay way() { return {UINT64_MAX, most_messages}; }
 
   // Waits until its argument says true, or throws.
-  using Until = std::function<void(const std::function<bool()>&)>;
+  using Until = Streams::Until;
   // Collective: exports the window to the other ranks and imports theirs. Returns "", or why this rank cannot; the
   // ranks then agree (the caller's part), and one that could calls drop().
   std::string share(tutti_window& window, const Until& until);

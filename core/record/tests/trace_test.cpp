@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a tracer gets: each record, or its number among those dropped; waits with their begin and end; the clocks.
+// A tracer gets each record, or it is counted as dropped. It gets waits with their begin and end, and the clocks.
 #include "record/trace.hpp"
 
 #include <gtest/gtest.h>

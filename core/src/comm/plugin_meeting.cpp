@@ -5,16 +5,15 @@
 #include <tutti/registry.h>
 
 #include "base/failure.hpp"
+#include "base/settings.hpp"
 
 namespace tutti::core {
 
 PluginMeeting::PluginMeeting(const std::string& rendezvous, uint32_t rank, uint32_t nranks, const std::string& name,
                              uint64_t timeout_ns) {
-  const std::string text = rendezvous.substr(rendezvous.find(':') + 1);
-  const size_t colon = text.find(':');
-  const std::string place = colon == std::string::npos ? "" : text.substr(colon + 1);
+  const auto [plugin, place] = plugin_place(rendezvous).value();  // the caller has seen that it is one
   std::string error;
-  api_ = find_meeting(text.substr(0, colon), &error);
+  api_ = find_meeting(plugin, &error);
   if (!api_) throw Failure(TUTTI_NOT_FOUND, fmt::format("rendezvous \"{}\": {}", rendezvous, error));
   const tutti_meeting_config config{sizeof config, rank, nranks, 0, place.c_str(), name.c_str(), timeout_ns};
   if (const tutti_status status = api_->open(api_->self, &config, &room_, &rank_, &nranks_); status < 0)

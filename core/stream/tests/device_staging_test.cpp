@@ -254,7 +254,7 @@ TEST(DeviceStaging, EverythingIsGivenBack) {
           EXPECT_EQ(adapter::counters.regions, 0u);
           if (round == 1) before = open_descriptors();
         }
-        // A thread that has slept keeps one descriptor for its sleeps. What each round leaves behind comes twice.
+        // A thread that has slept keeps one descriptor for its sleeps. A leak in each round would be there twice.
         EXPECT_LE(open_descriptors(), before + 1);
       },
       [](uint32_t) { setenv("TUTTI_SIMULATED_MEMORY", "14000000", 1); });

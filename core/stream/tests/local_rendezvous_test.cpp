@@ -124,7 +124,7 @@ TEST(LocalRendezvous, MessagesOfAPairAreTakenInTheirOrder) {
   EXPECT_EQ(meeting.await(first, no_time), Handover::Stage::offered);
 }
 
-// In whichever kind of call: no other call of the process waits for it in vain.
+// Collectives and transfers alike end, so no call of the process waits for a rank that does not come.
 TEST(LocalRendezvous, ARankThatGivesUpEndsAllThatTheRanksMeetFor) {
   LocalRendezvous meeting({0, 1});
   Handover& offered = meeting.offer(0, 1, nullptr, 0, nullptr);

@@ -49,7 +49,7 @@ bool await_sleepers(uint64_t n) {
   return true;
 }
 
-// What the two ranks do with two communicators. The waits of rank 0 are watched.
+// Calls of the two ranks on two communicators. The waits of rank 0 are watched.
 using Body = std::function<void(Communicator& first, Communicator& second)>;
 
 void run(const Body& rank0, const Body& rank1, const char* transport) {
